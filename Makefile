@@ -152,7 +152,7 @@ $(O)/_C.so: $(EXT:python/ext/%.c=$(O)/ext/%.o) $(O)/libphlox.so
 $(O)/python: $(GEN) $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB) tools/stubs.py tools/members.pyi $(wildcard python/phlox/_*.py)
 	$(call say,COPY)cp $(O)/_C.so $(O)/libphlox_sim.so $(CUDALIB) python/phlox/
 	@cp $(O)/libphlox.so python/phlox/libphlox.so.0
-	@cp $(O)/gen/_kinds.py $(O)/gen/_schedules.py python/phlox/optim/
+	@cp $(addprefix $(O)/gen/,_kinds.py _formulas.py _schedules.py) python/phlox/optim/
 	$(call say,STUBS)PYTHONPATH=python $(PYTHON) tools/stubs.py $(O)/gen/_layers.pyi
 	@touch $@
 

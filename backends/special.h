@@ -4,7 +4,7 @@
 // too. Included by scalars.h.
 //
 // Before it is included: K_MATH begins a function, K_CALLED one of many lines, K_LGAMMA(x) is the
-// logarithm of |gamma(x)|.
+// logarithm of |gamma(x)|, K_BESSEL(j0) a function of libm's.
 #pragma once
 
 #define K_PI 3.14159265358979323846
@@ -287,6 +287,142 @@ K_CALLED double k_i0e_f64(double x) { return k_bessel_ie(0, fabs(x)); }
 K_CALLED double k_i1_f64(double x) { return copysign(k_bessel_i(1, fabs(x)), x); }
 K_CALLED double k_i1e_f64(double x) { return copysign(k_bessel_ie(1, fabs(x)), x); }
 
+// Those of the second kind have no values below 0.
+K_CALLED double k_bessel_j0_f64(double x) { return K_BESSEL(j0)(x); }
+K_CALLED double k_bessel_j1_f64(double x) { return K_BESSEL(j1)(x); }
+K_CALLED double k_bessel_y0_f64(double x) {
+  return x > 0 ? K_BESSEL(y0)(x) : x == 0 ? -K_inf_f64 : K_nan_f64;
+}
+K_CALLED double k_bessel_y1_f64(double x) {
+  return x > 0 ? K_BESSEL(y1)(x) : x == 0 ? -K_inf_f64 : K_nan_f64;
+}
+K_CALLED double k_spherical_j0_f64(double x) {
+  if (fabs(x) == K_inf_f64) return 0;
+  return x == 0 ? 1 : sin(x) / x;
+}
+
+// e^x times the modified one of the second kind, of order v: the integral of
+// exp(x (1 - cosh t)) cosh(v t) over t > 0 (DLMF 10.32.9), by the rule of trapezoids, whose error
+// falls faster than any power of the step. It ends where the exponential is below 1e-17.
+K_CALLED double k_bessel_ke(double v, double x) {
+  const int steps = 40;
+  double step = 2 * asinh(sqrt(20 / x)) / steps, sum = 0.5;
+  for (int i = 1; i <= steps; i++) {
+    double s = sinh(0.5 * step * i);
+    sum += exp(-2 * x * s * s) * cosh(v * step * i);
+  }
+  return sum * step;
+}
+// Of order 0 or 1 and a small x: by the series about 0 (DLMF 10.31.1, 10.31.2).
+K_CALLED double k_bessel_k_series(int v, double x) {
+  double z = x * x / 4, lead = log(0.5 * x) + 0.57721566490153286061, harmonic = 0, term = 1,
+         sum = 0;
+  for (int k = 0; k < 14; k++) {
+    sum += term * (v ? lead - harmonic - 0.5 / (k + 1) : harmonic - lead);
+    harmonic += 1.0 / (k + 1);
+    term *= z / ((k + 1.0) * (k + 1 + v));
+  }
+  return v ? 1 / x + 0.5 * x * sum : sum;
+}
+K_CALLED double k_bessel_k(int v, double x, bool scaled) {
+  if (!(x > 0)) return x == 0 ? K_inf_f64 : K_nan_f64;
+  if (x == K_inf_f64) return 0;
+  if (x < 1.5) return k_bessel_k_series(v, x) * (scaled ? exp(x) : 1);
+  return k_bessel_ke(v, x) * (scaled ? 1 : exp(-x));
+}
+K_CALLED double k_k0_f64(double x) { return k_bessel_k(0, x, false); }
+K_CALLED double k_k1_f64(double x) { return k_bessel_k(1, x, false); }
+K_CALLED double k_k0e_f64(double x) { return k_bessel_k(0, x, true); }
+K_CALLED double k_k1e_f64(double x) { return k_bessel_k(1, x, true); }
+
+// Airy's function between -9 and 3: by its power series about the nearest of four points, whose
+// terms follow from y'' = x y.
+K_CALLED double k_airy_near(double x) {
+  const double value[] = {0.321775716380647875, 0.292152781055959467, 0.464256577748869406,
+                          0.0717494970081054097};
+  const double slope[] = {0.318809506698554596, -0.523362532315747701, 0.30918696720241042,
+                          -0.0973820128423013192};
+  int i = x < -6 ? 0 : x < -3 ? 1 : x < 0 ? 2 : 3;
+  double at = 3 * i - 7.5, h = x - at;
+  double before = 0, a = value[i], b = slope[i], power = 1, sum = 0;
+  for (int n = 0; n < 50; n++) {
+    sum += a * power;
+    power *= h;
+    double next = (at * a + before) / ((n + 1) * (n + 2));
+    before = a, a = b, b = next;
+  }
+  return sum;
+}
+// Farther below, as a wave (DLMF 9.7.9); above, as a modified Bessel function (DLMF 9.6.2).
+K_CALLED double k_airy_wave(double x) {
+  double root = sqrt(x), zeta = x * root / 1.5, term = 1, part[2] = {1, 0};
+  for (int k = 1; k < 20; k++) {
+    term *= (6 * k - 5) * (6 * k - 3) * (6 * k - 1.0) / (216 * k * (2 * k - 1) * zeta);
+    part[k & 1] += k & 2 ? -term : term;
+  }
+  double turn = zeta - K_PI / 4;
+  return (cos(turn) * part[0] + sin(turn) * part[1]) / sqrt(K_PI * root);
+}
+K_CALLED double k_airy_ai_f64(double x) {
+  if (x < -1e10) return x == -K_inf_f64 ? 0 : k_airy_wave(-x);
+  if (x < -9) return k_airy_wave(-x);
+  if (!(x > 3)) return x == x ? k_airy_near(x) : x;
+  double zeta = x * sqrt(x) / 1.5;
+  return zeta > 800 ? 0 : sqrt(x / 3) / K_PI * k_bessel_ke(1.0 / 3, zeta) * exp(-zeta);
+}
+
+// ---- orthogonal polynomials, of degree n
+
+// The solution of p(k + 1) = 2 x p(k) - p(k - 1) that begins with 1 and `first`, by cosines; that
+// of -x has the other sign at each odd degree.
+K_CALLED double k_chebyshev(double x, double n, double first) {
+  n = trunc(n);
+  if (!(n > 0)) return n == 0 ? 1 : n < 0 ? 0 : K_nan_f64;
+  if (n == 1) return first;
+  if (n <= 64) {
+    double before = 1, p = first;
+    for (int k = 1; k < n; k++) {
+      double next = 2 * x * p - before;
+      before = p, p = next;
+    }
+    return p;
+  }
+  double y = fabs(x), rest = copysign(first, first * x) - y, p;
+  if (y < 1)
+    p = cos(n * acos(y)) + rest * sin(n * acos(y)) / sin(acos(y));
+  else if (y == 1)
+    p = 1 + n * rest;
+  else
+    p = cosh(n * acosh(y)) + (rest == 0 ? 0 : rest * sinh(n * acosh(y)) / sinh(acosh(y)));
+  return x < 0 && fmod(n, 2.0) == 1 ? -p : p;
+}
+K_CALLED double k_chebyshev_t_f64(double x, double n) { return k_chebyshev(x, n, x); }
+K_CALLED double k_chebyshev_u_f64(double x, double n) { return k_chebyshev(x, n, 2 * x); }
+K_CALLED double k_chebyshev_v_f64(double x, double n) { return k_chebyshev(x, n, 2 * x - 1); }
+K_CALLED double k_chebyshev_w_f64(double x, double n) { return k_chebyshev(x, n, 2 * x + 1); }
+
+// The others by their recurrences (DLMF 18.9.1), (a x + b) p(k) - c p(k - 1) over d. A degree from
+// a million on is refused with NaN, as it would take long.
+K_CALLED double k_recurrence(int which, double x, double n) {
+  n = trunc(n);
+  if (n < 0 || n == 0) return n == 0;
+  if (!(n < 1e6) || x != x) return K_nan_f64;
+  double before = 1, p = which == 0 ? 2 * x : which == 2 ? 1 - x : x;
+  for (int k = 1; k < n && p == p; k++) {
+    double next;
+    if (which < 2)
+      next = which == 0 ? 2 * x * p - 2.0 * k * before : x * p - k * before;
+    else
+      next = ((which == 2 ? 2.0 * k + 1 - x : (2.0 * k + 1) * x) * p - k * before) / (k + 1.0);
+    before = p, p = next;
+  }
+  return p;
+}
+K_CALLED double k_hermite_h_f64(double x, double n) { return k_recurrence(0, x, n); }
+K_CALLED double k_hermite_he_f64(double x, double n) { return k_recurrence(1, x, n); }
+K_CALLED double k_laguerre_f64(double x, double n) { return k_recurrence(2, x, n); }
+K_CALLED double k_legendre_f64(double x, double n) { return k_recurrence(3, x, n); }
+
 // ---- of float, in double
 
 #define K_NARROW1(name) \
@@ -311,3 +447,21 @@ K_NARROW2(polygamma)
 K_NARROW2(igamma)
 K_NARROW2(igammac)
 K_NARROW2(gamma_slope)
+K_NARROW1(bessel_j0)
+K_NARROW1(bessel_j1)
+K_NARROW1(bessel_y0)
+K_NARROW1(bessel_y1)
+K_NARROW1(spherical_j0)
+K_NARROW1(k0)
+K_NARROW1(k1)
+K_NARROW1(k0e)
+K_NARROW1(k1e)
+K_NARROW1(airy_ai)
+K_NARROW2(chebyshev_t)
+K_NARROW2(chebyshev_u)
+K_NARROW2(chebyshev_v)
+K_NARROW2(chebyshev_w)
+K_NARROW2(hermite_h)
+K_NARROW2(hermite_he)
+K_NARROW2(laguerre)
+K_NARROW2(legendre)

@@ -9,6 +9,6 @@ rm -rf "$place"
 mkdir -p "$place/phlox"
 cp -r python/phlox "$place/"
 rm -f "$place"/phlox/*.so*
-cp "$build/gen/_kinds.py" "$build/gen/_schedules.py" "$place/phlox/optim/"
+for name in _kinds _formulas _schedules; do cp "$build/gen/$name.py" "$place/phlox/optim/"; done
 cp "$build/_C.so" "$build/libphlox_sim.so" "$place/phlox/"
 cp "$build/libphlox.so" "$place/phlox/libphlox.so.0"

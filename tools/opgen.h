@@ -17,7 +17,7 @@ enum {
   OG_MAX_PARAMS = 16,
   OG_MAX_REFUSALS = 4,
   OG_MAX_CHECKS = 12,
-  OG_OP_RESULTS = 4,   // PX__MAX_RESULTS
+  OG_OP_RESULTS = 5,   // PX__MAX_RESULTS
   OG_MAX_RESULTS = 6,  // of kernels
   OG_MAX_SAMPLES = 24,
   OG_MAX_FIELDS = 48,
@@ -163,7 +163,7 @@ extern og_tables og;
   XX(sum) \
   XX(inplace) XX(out) XX(nomethod) XX(nofunction) XX(numbers) XX(nn) XX(hidden) XX(factory) \
       XX(random) XX(onlyinplace) XX(mutates) XX(boolresult) XX(longresult) \
-      XX(nonempty) XX(cpuscalars) XX(idempotent) XX(apart) XX(rows)
+      XX(nonempty) XX(cpuscalars) XX(idempotent) XX(apart) XX(rows) XX(tensors) XX(either)
 // clang-format on
 typedef enum og_word {
 #define XX(w) OG_W_##w,

@@ -61,7 +61,7 @@ static const char *logic(const og_node *n, og_language in) {
 static const char *choice(const og_node *n, og_language in) {
   const char *yes = og_arith(n->items[0], in), *no = og_arith(n->items[2], in);
   const char *test = condition(n->items[1], in);
-  return in == OG_PYTHON    ? og_format("(%s if %s else %s)", yes, test, no)
+  return in == OG_PYTHON    ? og_format("choose(%s, lambda: %s, lambda: %s, param)", test, yes, no)
          : in == OG_ELEMENT ? og_format("select(%s, %s, %s)", test, yes, no)
                             : og_format("(%s ? %s : %s)", test, yes, no);
 }

@@ -19,11 +19,13 @@ const optim_pair *optim_pair_of(const optim *o, const char *option, int *place) 
   return NULL;
 }
 
-bool optim_has_option(const optim *o, const char *name) {
+// The place of an option; -1: there is none of that name.
+static int option_place(const optim *o, const char *name) {
   for (int i = 0; i < o->option_count; i++)
-    if (!strcmp(o->options[i]->name, name)) return true;
-  return false;
+    if (!strcmp(o->options[i]->name, name)) return i;
+  return -1;
 }
+bool optim_has_option(const optim *o, const char *name) { return option_place(o, name) >= 0; }
 
 // ---- names and where they may stand
 
@@ -92,6 +94,9 @@ static const char *take_name(const og_field *f, const char **rest) {
 static void read_state(optim *o, const og_field *f, bool scalar) {
   const char *rest;
   if (o->state_count == OPTIM_STATES) og_die(f->place, "too many states of %s", o->entry->name);
+  if (scalar && o->state_count == OPTIM_SCALARS) og_die(f->place, "too many scalars");
+  if (scalar && o->state_count && !o->states[o->state_count - 1].scalar)
+    og_die(f->place, "scalars come before the states that are tensors");
   optim_state *s = &o->states[o->state_count++];
   *s = (optim_state){.name = take_name(f, &rest), .scalar = scalar};
   const char *test = !strncmp(rest, "if ", 3) ? rest : strstr(rest, " if ");
@@ -182,6 +187,7 @@ static void read_entry(optim *o, const og_entry *e) {
   char *lower = og_copy(e->name, strlen(e->name));
   for (char *at = lower; *at; at++) *at = (char)tolower((unsigned char)*at);
   o->op = og_format("%s_step", lower);
+  o->numbers_op = og_format("%s_numbers", lower);
   for (int i = 0; i < e->field_count; i++) {
     const og_field *f = &e->fields[i];
     if (!strcmp(f->name, "pair")) read_pair(o, f);
@@ -195,26 +201,69 @@ static void read_entry(optim *o, const og_entry *e) {
 
 // ---- the op
 
-// The update as an op: it changes its tensors in place, in one kernel.
-static void make_op(const optim *o) {
+static og_op *make_kernel_op(const optim *o, const char *schema, const char *run, const char *doc) {
+  og_place at = o->entry->place;
+  og_op *op = og_op_begin("op", og_format("op %s", schema), at);
+  const char *const fields[] = {"kind kernel hidden", "wrapper none", "dtypes float",
+                                og_format("run %s", run), og_format("doc %s", doc)};
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+    og_op_field(op, og_copy(fields[i], strlen(fields[i])), at);
+  return op;
+}
+
+// The update as an op: it changes its tensors in place, in one kernel. Its numbers come by value,
+// or else they lie on the device, in a line of what the op of numbers has made; then the scalars
+// are tensors there, which it moves on.
+static void make_update(const optim *o, bool on_device) {
   const char *tensors = "Tensor param, Tensor grad", *results = "Tensor new_param", *numbers = "";
   for (int i = 0; i < o->state_count; i++) {
     const optim_state *s = &o->states[i];
-    if (s->scalar) continue;
-    tensors = og_format("%s, Tensor%s %s", tensors, s->needed ? "?" : "", s->name);
+    if (s->scalar && !on_device) continue;
+    tensors = og_format("%s, Tensor%s %s%s", tensors, s->needed ? "?" : "",
+                        s->scalar ? "scalar_" : "", s->name);
     results = og_format("%s, Tensor new_%s", results, s->name);
   }
-  for (int i = 0; i < o->number_count; i++)
+  for (int i = 0; i < o->number_count && !on_device; i++)
     numbers = og_format("%s, float %s", numbers, o->numbers[i]);
-  og_place at = o->entry->place;
-  og_op *op =
-      og_op_begin("op", og_format("op %s(%s%s) -> (%s)", o->op, tensors, numbers, results), at);
-  static const char *const fields[] = {"kind kernel hidden", "wrapper none", "dtypes float",
-                                       "run optimizer_step"};
-  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-    og_op_field(op, og_copy(fields[i], strlen(fields[i])), at);
-  og_op_field(op, og_format("doc Takes one step of %s, whose entry says how.", o->entry->name), at);
+  if (on_device) numbers = ", Tensor numbers, int line";
+  const char *name = on_device ? og_format("%s_by", o->op) : o->op;
+  og_op_end(
+      make_kernel_op(o, og_format("%s(%s%s) -> (%s)", name, tensors, numbers, results),
+                     on_device ? "optimizer_step_by" : "optimizer_step",
+                     og_format("Takes one step of %s, whose entry says how%s.", o->entry->name,
+                               on_device ? ", by numbers that lie on the device" : "")));
+}
+
+int optim_scalars(const optim *o) {
+  int count = 0;
+  for (int i = 0; i < o->state_count; i++) count += o->states[i].scalar;
+  return count;
+}
+
+// What the host computes for a step by value, as an op: a line of numbers for each parameter.
+static void make_numbers(const optim *o) {
+  const char *options = "";
+  for (int i = 0; i < o->option_count; i++)
+    options = og_format("%s, float %s", options, o->options[i]->name);
+  og_op *op = make_kernel_op(
+      o,
+      og_format("%s(Tensor? rate, Tensor? found_inf, Tensor[] scalars, int each%s, float first) -> "
+                "Tensor",
+                o->numbers_op, options),
+      "optimizer_numbers",
+      og_format("Makes the numbers of a step of %s on the device, a line for each parameter.",
+                o->entry->name));
+  og_op_field(op,
+              og_format("check each == %d : RUNTIME \"%s has %d scalars for each parameter\"",
+                        optim_scalars(o), o->entry->name, optim_scalars(o)),
+              o->entry->place);
   og_op_end(op);
+}
+
+static void make_ops(const optim *o) {
+  make_update(o, false);
+  make_update(o, true);
+  make_numbers(o);
 }
 
 // `loop NAME(...)`: of its checks, which are Python as they stand, nothing is read here.
@@ -232,7 +281,7 @@ void og_optim_read(void) {
     if (strcmp(og.entries[i]->sort, "optimizer")) continue;
     if (kind_count == 64) og_die(og.entries[i]->place, "too many optimizers");
     read_entry(&kinds[kind_count], og.entries[i]);
-    make_op(&kinds[kind_count++]);
+    make_ops(&kinds[kind_count++]);
   }
 }
 
@@ -310,12 +359,12 @@ static void write_begin(FILE *to, const optim *o) {
   fprintf(to, "  return true;\n}\n");
 }
 
-static void write_number_lines(FILE *to, const optim *o) {
+static void write_number_lines(FILE *to, const optim *o, bool checked) {
   for (int i = 0; i < o->state_count; i++)
     if (o->states[i].scalar) fprintf(to, "  double %s = s[%d];\n", o->states[i].name, i);
   for (int i = 0; i < o->line_count; i++) {
     const optim_line *line = &o->lines[i];
-    if (line->sort == OPTIM_CHECK && !is_of_options(o, line)) {
+    if (checked && line->sort == OPTIM_CHECK && !is_of_options(o, line)) {
       fprintf(to, "  ");
       og_write_check(to, &line->check, o->entry->params, o->entry->param_count);
     }
@@ -328,13 +377,17 @@ static void write_number_lines(FILE *to, const optim *o) {
     if (o->states[i].scalar) fprintf(to, "  s[%d] = %s;\n", i, o->states[i].name);
 }
 
-static void write_numbers(FILE *to, const optim *o) {
+void optim_write_numbers(FILE *to, const optim *o, bool checked) {
   og_body body;
-  write_number_lines(og_body_begin(&body), o);
+  write_number_lines(og_body_begin(&body), o, checked);
+  write_with_options(to, o, &body);
+}
+
+static void write_numbers(FILE *to, const optim *o) {
   fprintf(to,
           "static px_status numbers_%s(const double *o, double *s, double first, double *n) {\n",
           o->entry->name);
-  write_with_options(to, o, &body);
+  optim_write_numbers(to, o, true);
   fprintf(to, "  return PX_OK;\n}\n");
 }
 
@@ -354,10 +407,10 @@ void optim_write_kind(FILE *to, const optim *o) {
 static void write_row(FILE *to, const optim *o) {
   const char *name = o->entry->name;
   fprintf(to,
-          "    {\"%s\", \"%s\", options_%s, %d, states_%s, %d, %d, check_%s, begin_%s, "
-          "numbers_%s},\n",
-          name, o->op, name, o->option_count, name, o->state_count, o->number_count, name, name,
-          name);
+          "    {\"%s\", \"%s\", \"%s_by\", \"%s\", options_%s, %d, %d, %d, states_%s, %d, %d, "
+          "check_%s, begin_%s, numbers_%s},\n",
+          name, o->op, o->op, o->numbers_op, name, o->option_count, option_place(o, "lr"),
+          option_place(o, "capturable"), name, o->state_count, o->number_count, name, name, name);
 }
 
 // ---- constructors for C: every option by name, those that are left out at their defaults

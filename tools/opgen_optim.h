@@ -4,7 +4,13 @@
 #pragma once
 #include "opgen.h"
 
-enum { OPTIM_STATES = 6, OPTIM_PAIRS = 4, OPTIM_NUMBERS = 16, OPTIM_LINES = 40 };
+enum {
+  OPTIM_STATES = 6,
+  OPTIM_SCALARS = 3,  // PX_NUMBERS_SCALARS
+  OPTIM_PAIRS = 4,
+  OPTIM_NUMBERS = 16,  // PX_NUMBERS
+  OPTIM_LINES = 40
+};
 
 // A number or a tensor that is kept from step to step.
 typedef struct optim_state {
@@ -31,7 +37,8 @@ typedef struct optim_pair {
 
 typedef struct optim {
   const og_entry *entry;
-  const char *op;                          // "adam_step"
+  const char *op;                          // "adam_step"; by numbers on the device "adam_step_by"
+  const char *numbers_op;                  // "adam_numbers"
   const og_param *options[OG_MAX_PARAMS];  // those that are no manners
   int option_count;
   optim_pair pairs[OPTIM_PAIRS];
@@ -49,6 +56,7 @@ static inline bool optim_is_manner(const og_param *p) { return p->type == OG_BOO
 // The pair that an option belongs to, and its place there; NULL if it stands alone.
 const optim_pair *optim_pair_of(const optim *o, const char *option, int *place);
 bool optim_has_option(const optim *o, const char *name);
+int optim_scalars(const optim *o);  // how many states are scalars: the first ones
 // The k-th entry; NULL past the last.
 const optim *optim_at(int k);
 // The same for those whose step is a loop of Python: these have options and pairs alone.
@@ -56,6 +64,9 @@ const optim *optim_loop_at(int k);
 
 void optim_write_constructor(FILE *to, const optim *o);
 void optim_write_kind(FILE *to, const optim *o);
+// The body that makes the numbers `n` and moves the scalars `s` on, of options `o`; `checked`: it
+// returns a px_status where it refuses.
+void optim_write_numbers(FILE *to, const optim *o, bool checked);
 
 // ---- opgen_optim_kernels.c
 void optim_write_cpu(FILE *to, const optim *o);
@@ -64,5 +75,5 @@ void optim_write_cuda_row(FILE *to, const optim *o);
 // ---- opgen_optim_text.c
 void optim_write_python(FILE *to, const optim *o);
 void optim_write_loop(FILE *to, const optim *o);
-void optim_write_reference(FILE *to, const optim *o);
+void optim_write_formula(FILE *to, const optim *o);
 void optim_write_page(FILE *to, const optim *o);

@@ -40,7 +40,8 @@ static void write_body(FILE *to, const optim *o, const stamp *s) {
 
 static void write_numbers(FILE *to, const optim *o, const stamp *s, const char *from) {
   for (int i = 0; i < o->number_count; i++)
-    fprintf(to, "  const %s %s = (%s)%snumbers[%d];\n", s->c, o->numbers[i], s->c, from, i);
+    fprintf(to, "  const %s %s = (%s)%s%d%c;\n", s->c, o->numbers[i], s->c, from, i,
+            strchr(from, '[') ? ']' : ')');
   // A factor, and no choice: for each of those the compiler may make two loops.
   if (optim_has_option(o, "maximize"))
     fprintf(to, "  const %s turn_ = maximize != 0 ? -1 : 1;\n", s->c);
@@ -62,7 +63,7 @@ static void write_cpu_loop(FILE *to, const optim *o, const stamp *s, const char 
           "static inline __attribute__((always_inline)) void %s_%s_of(\n"
           "    const px__update *u, int64_t begin, int64_t end, unsigned has) {\n",
           o->op, s->suffix);
-  write_numbers(to, o, s, "u->");
+  write_numbers(to, o, s, "u->numbers[");
   fprintf(to, "  const %s *restrict at_grad = u->grad;\n", s->c);
   for (int i = 0; i < count; i++)
     fprintf(to, "  %s *restrict at_%s = u->at[%d];\n", s->c, names[i], i);
@@ -104,28 +105,68 @@ static void write_cpu_rows(FILE *to, const optim *o, const stamp *s) {
 
 // What a kernel is given, by the names of its operands and numbers: `inout(NAME)` opens a tensor.
 static void write_operands(FILE *to, const optim *o, const char *type, const char *opener,
-                           const char *dtype) {
+                           const char *dtype, bool on_device) {
   const char *names[OPTIM_STATES + 1];
   int count = changed(o, names);
   fprintf(to, "  %s u = {\n      .at = {", type);
   for (int i = 0; i < count; i++)
     fprintf(to, "%s%s_inout(&d, args->new_%s, %s)", i ? ",\n             " : "", opener, names[i],
             dtype);
-  fprintf(to, "},\n      .grad = %s_in(&d, args->grad, %s),\n      .numbers = {", opener, dtype);
-  for (int i = 0; i < o->number_count; i++) fprintf(to, "%sargs->%s", i ? ", " : "", o->numbers[i]);
+  fprintf(to, "},\n      .grad = %s_in(&d, args->grad, %s),\n", opener, dtype);
+  for (int i = 0; i < optim_scalars(o) && on_device; i++)
+    fprintf(to, "      .scalars[%d] = %s_inout(&d, args->new_%s, PX_FLOAT32),\n", i, opener,
+            o->states[i].name);
+  if (on_device)
+    fprintf(to, "      .line = %s_in(&d, args->numbers, PX_FLOAT64)", opener);
+  else
+    fprintf(to, "      .numbers = {");
+  for (int i = 0; i < o->number_count && !on_device; i++)
+    fprintf(to, "%sargs->%s", i ? ", " : "", o->numbers[i]);
+  fprintf(to, on_device ? "};\n  if (u.line) u.line += args->line * PX_NUMBERS_LINE;\n" : "}};\n");
+}
+
+// A kernel of the update: numbers come by value, or `by` a line of them that lies on the device.
+static void write_kernel(FILE *to, const optim *o, const char *by, const char *opening,
+                         const char *type, const char *opener, const char *dtype) {
+  fprintf(to, "%s(%s%s) {\n  %s d = {.launch = l};\n", opening, o->op, by, opener);
+  write_operands(to, o, type, opener, dtype, *by != 0);
+}
+
+// The numbers of a step: the options in their order, and which of them is the rate.
+static void write_options(FILE *to, const optim *o, const char *type) {
+  int rate = -1;
+  for (int i = 0; i < o->option_count; i++)
+    if (!strcmp(o->options[i]->name, "lr")) rate = i;
+  fprintf(to, "  %s p = {.each = %d, .rate_at = %d, .first = args->first, .options = {", type,
+          optim_scalars(o), rate);
+  for (int i = 0; i < o->option_count; i++)
+    fprintf(to, "%sargs->%s", i ? ", " : "", o->options[i]->name);
   fprintf(to, "}};\n");
+}
+
+static void write_cpu_kernel(FILE *to, const optim *o, const char *by) {
+  write_kernel(to, o, by, "PX_KERNEL", "px__update", "px__dense",
+               "px__compute_of(args->new_param->dtype)");
+  fprintf(to,
+          "  static const px__update_rows rows[] = {%s_f32, %s_f64};\n"
+          "  return px__cpu_update(&d, &u, rows, args->new_param);\n}\n\n",
+          o->op, o->op);
 }
 
 void optim_write_cpu(FILE *to, const optim *o) {
   write_cpu_rows(to, o, og_stamp_of("f32"));
   write_cpu_rows(to, o, og_stamp_of("f64"));
+  write_cpu_kernel(to, o, "");
+  write_cpu_kernel(to, o, "_by");
+  fprintf(to, "static void %s_of(const double *o, double *s, double first, double *n) {\n",
+          o->numbers_op);
+  optim_write_numbers(to, o, false);
+  fprintf(to, "}\nPX_KERNEL(%s) {\n", o->numbers_op);
+  write_options(to, o, "px__numbers");
   fprintf(to,
-          "PX_KERNEL(%s) {\n  static const px__update_rows rows[] = {%s_f32, %s_f64};\n"
-          "  px__dense d = {.launch = l};\n"
-          "  int compute = px__compute_of(args->new_param->dtype);\n",
-          o->op, o->op, o->op);
-  write_operands(to, o, "px__update", "px__dense", "compute");
-  fprintf(to, "  return px__cpu_update(&d, &u, rows, args->new_param);\n}\n\n");
+          "  return px__cpu_numbers(l, &p, %s_of, args->out, args->rate, args->found_inf,\n"
+          "                         args->list);\n}\n\n",
+          o->numbers_op);
 }
 
 // ---- CUDA
@@ -137,11 +178,22 @@ static void write_cuda_function(FILE *to, const optim *o, const stamp *s) {
           "extern \"C\" __global__ void __launch_bounds__(1024)\n"
           "    %s_%s(const __grid_constant__ k_update u) {\n",
           o->op, s->suffix);
-  write_numbers(to, o, s, "u.");
+  fprintf(to, "  if (k_update_begin(u)) return;\n");
+  write_numbers(to, o, s, "k_update_number(u, ");
   fprintf(to, "  k_update_each<%s, %d>(u, [&](%s grad, %s *e) {\n", s->storage, count, s->c, s->c);
   for (int i = 0; i < count; i++) fprintf(to, "    %s %s = e[%d];\n", s->c, names[i], i);
   write_body(to, o, s);
   for (int i = 0; i < count; i++) fprintf(to, "    e[%d] = %s;\n", i, names[i]);
+  fprintf(to, "  });\n}\n");
+}
+
+// The numbers are made in double precision, as the host makes them.
+static void write_cuda_numbers(FILE *to, const optim *o) {
+  fprintf(to,
+          "extern \"C\" __global__ void %s(const __grid_constant__ k_numbers p) {\n"
+          "  k_numbers_each(p, [](const double *o, double *s, double first, double *n) {\n",
+          o->numbers_op);
+  optim_write_numbers(to, o, false);
   fprintf(to, "  });\n}\n");
 }
 
@@ -150,16 +202,24 @@ void optim_write_cuda(FILE *to, const optim *o) {
   const stamp *stamps = og_stamps(&count);
   for (int i = 0; i < count; i++)
     if (stamps[i].kind == 'f') write_cuda_function(to, o, &stamps[i]);
+  write_cuda_numbers(to, o);
   fprintf(to, "\n");
 }
 
-void optim_write_cuda_row(FILE *to, const optim *o) {
-  fprintf(to,
-          "PX_CUDA_KERNEL(%s) {\n  px__cuda_dense d = {.launch = l};\n"
-          "  int dtype = args->new_param->dtype;\n",
-          o->op);
-  write_operands(to, o, "k_update", "px__cuda_dense", "dtype");
+static void write_cuda_kernel(FILE *to, const optim *o, const char *by) {
+  write_kernel(to, o, by, "PX_CUDA_KERNEL", "k_update", "px__cuda_dense", "args->new_param->dtype");
   fprintf(to, "  return px__cuda_update(&d, &u, \"%s\", args->new_param);\n}\n\n", o->op);
+}
+
+void optim_write_cuda_row(FILE *to, const optim *o) {
+  write_cuda_kernel(to, o, "");
+  write_cuda_kernel(to, o, "_by");
+  fprintf(to, "PX_CUDA_KERNEL(%s) {\n", o->numbers_op);
+  write_options(to, o, "k_numbers");
+  fprintf(to,
+          "  return px__cuda_numbers(l, &p, \"%s\", args->out, args->rate, args->found_inf,\n"
+          "                          args->list);\n}\n\n",
+          o->numbers_op);
 }
 
 // ---- one entry, for reading
@@ -172,7 +232,7 @@ static const struct {
              {"kernels_cpu_optim.c", optim_write_cpu},
              {"kernels_cuda_optim.cu", optim_write_cuda},
              {"_kinds.py", optim_write_python},
-             {"optim_reference.py", optim_write_reference},
+             {"_formulas.py", optim_write_formula},
              {"optim.md", optim_write_page}};
 enum { PARTS = sizeof parts / sizeof *parts };
 

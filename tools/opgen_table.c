@@ -170,6 +170,15 @@ static unsigned format_mask(const og_op *op) {
   return mask;
 }
 
+// Where a reduction has the parameters that the driver asks for.
+static void write_fold_places(FILE *to, const og_op *op) {
+  static const char *const names[] = {"dim", "keepdim", "dtype"};
+  for (int i = 0; i < 3; i++) {
+    int at = og_param_find(op, names[i]);
+    if (at > 0 && og_is(op, "reduce")) fprintf(to, ".%s = %d, ", names[i], at);
+  }
+}
+
 void og_write_impl(FILE *to, const og_op *op) {
   const char *run = op->body_node    ? og_format("body_%s", op->name)
                     : op->made_count ? og_format("make_%s", op->name)
@@ -194,6 +203,7 @@ void og_write_impl(FILE *to, const og_op *op) {
   fprintf(to, ".rows = %d, .format = 0x%x, ", og_has(op, OG_W_rows), format_mask(op));
   int turned = op->turned.text ? og_param_find(op, op->turned.text) : 0;
   if (turned < 0) og_die(op->turned.place, "%s has no parameter '%s'", op->name, op->turned.text);
+  write_fold_places(to, op);
   fprintf(to, ".promotion = %s, .mutates = %d, .turned = %d, .masks = 0x%x, .result_dtypes = {",
           promotion_of(op), og_has(op, OG_W_mutates), turned, op->mask_params);
   for (int r = 0; r < OG_OP_RESULTS; r++)
@@ -243,6 +253,8 @@ static void write_flags(FILE *to, const og_op *op) {
   if (nn) fprintf(to, " | PX_OP_IS_NN");
   if (og_has(op, OG_W_random)) fprintf(to, " | PX_OP_RANDOM");
   if (og_has(op, OG_W_numbers)) fprintf(to, " | PX_OP_TAKES_NUMBERS");
+  if (og_has(op, OG_W_tensors)) fprintf(to, " | PX_OP_TENSORS_ALONE");
+  if (og_has(op, OG_W_either)) fprintf(to, " | PX_OP_ONE_NUMBER");
   if (only) fprintf(to, " | PX_OP_ONLY_INPLACE");
   if (hidden) fprintf(to, " | PX_OP_HIDDEN");
   if (policy_of(op).cuda || policy_of(op).cpu) fprintf(to, " | PX_OP_AUTOCASTS");

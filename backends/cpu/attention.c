@@ -63,6 +63,13 @@ static const char *place(const px_operand *o, int64_t b, int64_t h, int64_t i) {
   return (const char *)o->data + at * (int64_t)px__cpu_item[o->dtype];
 }
 
+// Whether gradients of key and value lie as they are summed: rows of the dtype without gaps.
+static bool sums_in_place(const attention *t, int dtype) {
+  const int64_t *key = t->grad_key->strides, *value = t->grad_value->strides;
+  return t->grad_key->dtype == dtype && key[3] == 1 && key[2] == t->width && value[3] == 1 &&
+         value[2] == t->value_width;
+}
+
 // 1 for those of n weights of a row that dropout keeps, from place j, a multiple of 4; 0 for
 // others.
 static void draw_kept(const attention *t, int64_t row, int64_t j, int64_t n, float *to) {

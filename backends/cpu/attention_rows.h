@@ -14,7 +14,7 @@ typedef struct NAME(room) {
 // Cuts the room into its parts, or, without one, counts them: in elements.
 static size_t NAME(lay_out)(NAME(room) * r, const attention *t, T *at, bool back) {
   int64_t e = t->width, f = t->value_width, keys = t->keys, q = QUERIES;
-  bool own = back && t->grad_key->dtype != DTYPE;
+  bool own = back && !sums_in_place(t, DTYPE);
   const struct {
     T **part;
     int64_t size;
@@ -269,10 +269,10 @@ static bool NAME(backward_rows)(const attention *t, tile *x, const NAME(room) * 
   return true;
 }
 // A head of key and value, with the heads of query that it serves. Its gradients are summed in
-// place, or, of half formats, in the room.
+// place, or in the room.
 static bool NAME(backward_head)(const attention *t, int64_t b, int64_t group, NAME(room) * r) {
-  int64_t shared = t->heads / t->groups, e = t->width, f = t->value_width;
-  bool own = t->grad_key->dtype != DTYPE;
+  int64_t shared = t->length ? t->heads / t->groups : 0, e = t->width, f = t->value_width;
+  bool own = !sums_in_place(t, DTYPE);
   if (!own) r->grad_key = (T *)place(t->grad_key, b, group, 0);
   if (!own) r->grad_value = (T *)place(t->grad_value, b, group, 0);
   if (!px__cpu_clear(r->grad_key, (size_t)(t->places * e) * sizeof(T)) ||

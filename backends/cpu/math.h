@@ -153,6 +153,7 @@ static inline double k_lgamma(double x) {
   return lgamma_r(x, &sign);
 }
 #define K_LGAMMA(x) k_lgamma(x)
+#define K_BESSEL(name) __builtin_##name
 
 #define K_MATH static inline
 // Is called, so that what an element gives does not depend on its place: a loop over these would be

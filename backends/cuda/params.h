@@ -124,14 +124,28 @@ typedef struct k_step {
 } k_step;
 
 // Updates of optimisers: the parameter and the states that are tensors, NULL where one is absent.
-enum { K_UPDATED = 4, K_UPDATE_NUMBERS = 16 };
+// Numbers that are made on the device come as a line (phlox/backend.h), with the scalars that it
+// has new values of.
+enum { K_UPDATED = 4, K_UPDATE_NUMBERS = 16, K_SCALARS = 3, K_LEFT_OUT = 19, K_LINE = 20 };
 typedef struct k_update {
   void *at[K_UPDATED];
   const void *grad;
   int64_t n;
   double numbers[K_UPDATE_NUMBERS];
+  const double *line;
+  float *scalars[K_SCALARS];
   int32_t vector;
 } k_update;
+// The numbers of steps: scalars of each parameter in turn, the rate if it is a tensor, and whether
+// a gradient was not finite.
+enum { K_NUMBERS_OPTIONS = 14, K_NUMBERS_SCALARS = 9 };
+typedef struct k_numbers {
+  double first, options[K_NUMBERS_OPTIONS];
+  const float *scalars[K_NUMBERS_SCALARS], *found;
+  const double *rate;
+  double *out;
+  int32_t each, rate_at, lines;
+} k_numbers;
 
 // The scale of gradients: what is scaled, and whether an element was not finite; the scale itself.
 typedef struct k_amp {

@@ -8,7 +8,10 @@
 // others at the beginning, and joins them at the end.
 #include "sim/sim.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 // ---- captures
 
@@ -29,7 +32,7 @@ px_status px__sim_capture_begin(void *stream) {
     free(g);
     PX__SIM_FAIL(PX_NOMEM, 0, "no host memory for a graph of a simulated device");
   }
-  g->refs = 1, g->origin = s;
+  g->refs = g->owners = 1, g->origin = s;
   px__sim_lock();
   bool captured = s->capture != NULL;
   if (captured)
@@ -84,8 +87,7 @@ static px_status make_sides(px__sim_graph *g) {
   return PX_OK;
 }
 
-px_status px__sim_capture_end(void *stream, void **out) {
-  px__sim_stream *s = stream;
+static px_status end(px__sim_stream *s, void **out, bool ready) {
   px__sim_lock();
   px__sim_graph *g = s->capture;
   bool begun = g && g->origin == s;
@@ -93,7 +95,7 @@ px_status px__sim_capture_end(void *stream, void **out) {
   px__sim_unlock();
   if (out) *out = NULL;
   if (!begun) return px__sim_fail(PX__SIM_UNMATCHED);
-  px_status status = out ? make_sides(g) : PX_OK;
+  px_status status = out && ready ? make_sides(g) : PX_OK;
   if (out && status == PX_OK)
     *out = g;
   else
@@ -101,8 +103,57 @@ px_status px__sim_capture_end(void *stream, void **out) {
   return status;
 }
 
+px_status px__sim_capture_end(void *stream, void **out) { return end(stream, out, true); }
+px_status px__sim_capture_keep(void *stream, void **out) { return end(stream, out, false); }
+
+px_status px__sim_graph_make(int device, void *kept, void **out) {
+  px__sim_graph *g = kept;
+  PX__SIM_TRY(px__sim_check(device));
+  if (!g->sides) PX__SIM_TRY(make_sides(g));
+  px__sim_lock();
+  g->refs++, g->owners++;
+  px__sim_unlock();
+  *out = g;
+  return PX_OK;
+}
+
+// A node for each task, below that of its branch before; a wait is below its record too.
+static void print_nodes(FILE *to, const px__sim_graph *g) {
+  static const char *const names[] = {"work", "host call", "record", "wait"};
+  int at = 0;
+  for (const px__sim_task *node = g->first; node; node = node->next, at++) {
+    const char *what =
+        node->kind == PX__SIM_TASK_WORK && node->launch ? node->launch->op : names[node->kind];
+    fprintf(to, "  n%d [label=\"%s\\nbranch %d\"];\n", at, what, node->branch);
+    int other = 0, before = -1;
+    for (const px__sim_task *n = g->first; n != node; n = n->next, other++) {
+      if (n->branch == node->branch) before = other;
+      if (node->kind == PX__SIM_TASK_WAIT && n->kind == PX__SIM_TASK_RECORD &&
+          n->step == node->step)
+        fprintf(to, "  n%d -> n%d;\n", other, at);
+    }
+    if (before >= 0) fprintf(to, "  n%d -> n%d;\n", before, at);
+  }
+}
+
+px_status px__sim_graph_print(int device, void *kept, const char *path) {
+  FILE *to = fopen(path, "w");
+  if (!to) PX__SIM_FAIL(PX_IO, errno, "%s: %s", path, strerror(errno));
+  fprintf(to, "digraph graph_of_device_%d {\n", device);
+  print_nodes(to, kept);
+  fprintf(to, "}\n");
+  bool written = !ferror(to);
+  if (fclose(to) || !written) PX__SIM_FAIL(PX_IO, errno, "%s: %s", path, strerror(errno));
+  return PX_OK;
+}
+
 void px__sim_graph_release(int device, void *graph) {
   px__sim_graph *g = graph;
+  px__sim_lock();
+  bool last = --g->owners == 0;
+  if (!last) px__sim_graph_free(g);
+  px__sim_unlock();
+  if (!last) return;
   for (int i = 1; g->sides && i < g->branches; i++)
     if (g->sides[i]) px__sim_stream_release(g->devices[i], g->sides[i]);
   px__sim_lock();

@@ -201,6 +201,10 @@ static const px_backend table = {
     .capture_end = px__sim_capture_end,
     .graph_launch = px__sim_graph_launch,
     .graph_release = px__sim_graph_release,
+    .capture_keep = px__sim_capture_keep,
+    .graph_make = px__sim_graph_make,
+    .graph_print = px__sim_graph_print,
+    .graph_drop = px__sim_graph_release,
 };
 
 PX_API const px_backend *px_backend_entry(const px_core *core);

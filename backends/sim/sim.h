@@ -142,7 +142,8 @@ struct px__sim_task {
 
 // Tasks that were kept, in the order in which they were issued (graph.c).
 struct px__sim_graph {
-  int refs;                // its owner, and tasks of replays
+  int refs;                // its owners, and tasks of replays
+  int owners;              // what was kept, and what was made of it
   px__sim_stream *origin;  // while it is captured
   int branches, steps;     // steps: how many records there are
   int *devices;            // of the branches
@@ -326,6 +327,9 @@ void px__sim_explain(void);
 px_status px__sim_join(px__sim_stream *stream, const px__sim_mark *mark);
 px_status px__sim_capture_begin(void *stream);
 px_status px__sim_capture_end(void *stream, void **out);
+px_status px__sim_capture_keep(void *stream, void **out);
+px_status px__sim_graph_make(int device, void *kept, void **out);
+px_status px__sim_graph_print(int device, void *kept, const char *path);
 px_status px__sim_graph_launch(void *stream, void *graph);
 void px__sim_graph_release(int device, void *graph);
 

@@ -8,10 +8,11 @@ extern "C" {
 #endif
 
 // Returns why arguments are not computed in tiles, as a sentence, or NULL if they can be; attn_mask
-// may be NULL. The text is constant. With enable_gqa, heads of query may share those of key.
+// may be NULL. The text stays until the calling thread's next question. With enable_gqa, heads of
+// query may share those of key.
 PX_API const char *px_attention_unfit(const px_tensor *query, const px_tensor *key,
                                       const px_tensor *value, const px_tensor *attn_mask,
-                                      bool enable_gqa);
+                                      double dropout_p, bool is_causal, bool enable_gqa);
 
 #ifdef __cplusplus
 }

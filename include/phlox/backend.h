@@ -220,6 +220,15 @@ typedef struct px_launch {
   // runs: the seed, and what `offset` is added to. NULL: `seed` and `offset` are meant.
   const uint64_t *random;
 } px_launch;
+// The numbers of an optimiser's step, where they are made on the device: a line of float64 for each
+// parameter. It has what the update takes, what the scalars of the state become, and whether the
+// step is left out (not 0).
+enum {
+  PX_NUMBERS = 16,
+  PX_NUMBERS_SCALARS = 3,
+  PX_NUMBERS_LEFT_OUT = PX_NUMBERS + PX_NUMBERS_SCALARS,
+  PX_NUMBERS_LINE
+};
 typedef px_status (*px_kernel)(const px_launch *launch);
 typedef struct px_kernel_row {
   const char *name;
@@ -317,6 +326,14 @@ typedef struct px_recurrent_net {
 typedef struct px_recurrent_room {
   size_t weights, kept;
 } px_recurrent_room;
+
+// Operands of the kernel tiled_attention, of four dimensions; attn_mask may be NULL. Only the
+// strides of output count.
+typedef struct px_attention_call {
+  const px_operand *query, *key, *value, *attn_mask, *output;
+  double dropout_p;
+  bool is_causal, backward;
+} px_attention_call;
 
 // What a backend gives to the core. `device` is an index; streams and events are the backend's
 // handles. A stream is never NULL: the core makes the default stream of each device with
@@ -427,6 +444,18 @@ typedef struct px_backend {
   px_status (*capture_end)(void *stream, void **out);
   px_status (*graph_launch)(void *stream, void *graph);
   void (*graph_release)(int device, void *graph);
+  // Why the kernels tiled_attention and, if `backward`, tiled_attention_backward do not take the
+  // operands, as a sentence that stays until the thread's next question; NULL: they do. The
+  // mask that they get then is of query's dtype, to be added, whatever is asked about. The function
+  // NULL: they take none.
+  const char *(*attention_refusal)(int device, const px_attention_call *call);
+  // Graphs that stay as they were captured; NULL in a backend without. capture_keep ends a capture
+  // as capture_end does; graph_make makes of what it gives what graph_launch takes, any number of
+  // times; graph_print writes it to a file in the language of Graphviz; graph_drop lets go of it.
+  px_status (*capture_keep)(void *stream, void **out);
+  px_status (*graph_make)(int device, void *kept, void **out);
+  px_status (*graph_print)(int device, void *kept, const char *path);
+  void (*graph_drop)(int device, void *kept);
   /* entries above: ABI 1 */
 } px_backend;
 

@@ -132,8 +132,8 @@ PX_API bool px_device_peer_enabled(int from, int to);
 // warn and do not fail, is remembered alone.
 //
 // SDP_* say how scaled_dot_product_attention may be computed: MATH is a composition of other ops;
-// the kernel in tiles serves where FLASH is on, and on devices where EFFICIENT is; CUDNN has none.
-// Where both serve, the kernel does, unless SDP_ORDER is 2. GPUs have no such kernel so far.
+// the kernel in tiles serves where FLASH is on, and on devices also where EFFICIENT or CUDNN is.
+// Where both serve, the kernel does, unless SDP_ORDER is 2. On GPUs it is cuDNN's.
 #define PX_SETTING_MAP(XX) \
   XX(MATMUL_TF32, "cuda.matmul", "allow_tf32", 0) \
   XX(MATMUL_FP16_REDUCTION, "cuda.matmul", "allow_fp16_reduced_precision_reduction", 1) \

@@ -56,6 +56,18 @@ PX_CALL px_graph_end(px_graph *graph);
 // the run that was queued last. PX_RUNTIME if it has nothing; PX_ACCELERATOR 900 if the stream is
 // being captured.
 PX_CALL px_graph_replay(px_graph *graph);
+// Lets what is captured from now on be kept as it was: it is made ready by px_graph_instantiate, or
+// by the first replay. PX_UNIMPLEMENTED if the backend keeps none.
+PX_CALL px_graph_keep(px_graph *graph);
+// Makes what was kept ready for replays, anew where it was: what a program has changed in the
+// driver's graph counts from then on. PX_RUNTIME, with PyTorch's texts, if nothing is kept.
+PX_CALL px_graph_instantiate(px_graph *graph);
+// Gives the backend's handle of what is kept, on CUDA a CUgraph, or of what is ready for replays, a
+// CUgraphExec; both are the graph's. PX_RUNTIME, with PyTorch's texts, if there is none.
+PX_CALL px_graph_native(void **out, px_graph *graph, bool ready);
+// Writes what is kept to a file, in the language of Graphviz: a node for each launch, copy and the
+// like, and what they wait for. PX_RUNTIME if nothing is kept; fails if the file cannot be written.
+PX_CALL px_graph_print(px_graph *graph, const char *path);
 // Makes the graph one of nothing: a capture is given up, and the pool is let go of. Tensors that
 // lie in the pool stay good; memory that they leave goes back when the cache is emptied.
 PX_CALL px_graph_reset(px_graph *graph);

@@ -34,12 +34,22 @@ PX_API bool px_optimizer_kind_scalar(const px_optimizer_kind *kind, int i);
 // Checks options: all of them, in the kind's order. PX_VALUE, with PyTorch's texts, for options
 // that are out of range or contradict each other.
 PX_CALL px_optimizer_kind_check(const px_optimizer_kind *kind, const double *options);
+// How a step is made. On the device, steps are counted and the numbers of a step made where the
+// parameters are, so that a graph may capture it; states that are numbers lie there. This is what
+// the option "capturable" asks for, where PX_ASSERTION refuses parameters and states on the CPU.
+typedef struct px_step_manner {
+  bool on_device;
+  px_tensor *rate;       // of one element: is read in the place of option lr; NULL: is not
+  px_tensor *found_inf;  // of one element: if it is not 0 nothing changes; NULL: all does
+} px_step_manner;
 // Makes an optimiser's step for parameters that have a gradient, with states that the caller holds:
 // states[i * PX_OPTIMIZER_STATES + k] is the k-th state of parameter i. One that is NULL and needed
-// is made, a new reference. The step of a parameter is one kernel: if it fails, neither the
-// parameter nor its states have changed; the parameters before it have made their step.
+// is made, a new reference. `manner` NULL: as the options say. The step of a parameter is one
+// kernel: if it fails, neither the parameter nor its states have changed; others may have made
+// their step.
 PX_CALL px_optimizer_kind_step(const px_optimizer_kind *kind, const double *options,
-                               px_tensor *const *parameters, px_tensor **states, int64_t count);
+                               const px_step_manner *manner, px_tensor *const *parameters,
+                               px_tensor **states, int64_t count);
 
 // Makes an optimiser with one group of parameters; `options` are all, in the kind's order. The
 // constructors in phlox/optimizers.h take them by name:
@@ -62,6 +72,10 @@ PX_API px_tensor *px_optimizer_parameter(const px_optimizer *self, int group, in
 // such group.
 PX_CALL px_optimizer_set(px_optimizer *self, int group, const char *option, double value);
 PX_CALL px_optimizer_get(double *out, const px_optimizer *self, int group, const char *option);
+// Lets a group (-1: all) take its rate from a tensor of one element, which a program may change
+// between steps, and between replays of a step that was captured. NULL: from option lr again.
+// PX_VALUE: "Tensor lr must be 1-element".
+PX_CALL px_optimizer_set_rate(px_optimizer *self, int group, px_tensor *rate);
 // The learning rate that a group had when its first schedule was made; NAN if there was none.
 PX_API double px_optimizer_initial_lr(const px_optimizer *self, int group);
 PX_CALL px_optimizer_set_initial_lr(px_optimizer *self, int group, double lr);

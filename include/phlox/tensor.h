@@ -86,6 +86,8 @@ PX_CALL px_tensor_resize(px_tensor *self, int ndim, const int64_t *sizes);
 PX_API int px_tensor_ndim(const px_tensor *self);
 PX_API const int64_t *px_tensor_sizes(const px_tensor *self);    // ndim of them, borrowed
 PX_API const int64_t *px_tensor_strides(const px_tensor *self);  // likewise
+// Whether its sizes are these, `ndim` of them.
+PX_API bool px_tensor_has_sizes(const px_tensor *self, int ndim, const int64_t *sizes);
 PX_API int64_t px_tensor_size(const px_tensor *self,
                               int dim);  // dim may be negative; 0 if out of range
 PX_API int64_t px_tensor_numel(const px_tensor *self);

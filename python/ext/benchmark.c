@@ -84,6 +84,11 @@ static PyObject *title(const task *t) {
   return Py_NewRef(t->label ? t->label : t->stmt);
 }
 
+static PyObject *row_name(const task *t) {
+  return Py_NewRef(t->sub_label ? t->sub_label : t->stmt);
+}
+static PyObject *text_of(PyObject *text) { return Py_NewRef(text ? text : Py_None); }
+
 static PyObject *measurement_repr(PyObject *object) {
   static const struct {
     double seconds;
@@ -137,6 +142,14 @@ EXT_GET(measurement, has_warnings, "bool", is_uneven(measurement_of(self)),
 EXT_GET(measurement, title, "str", title(&measurement_of(self)->task), "Its name in tables.");
 EXT_GET(measurement, num_threads, "int", measurement_of(self)->task.num_threads,
         "The threads of the CPU that it had.");
+#define TEXT_OF_TASK(name, doc) \
+  EXT_GET(measurement, name, "str | None", text_of(measurement_of(self)->task.name), doc)
+TEXT_OF_TASK(label, "What it belongs to.");
+TEXT_OF_TASK(sub_label, "What tells it from others with its label.");
+TEXT_OF_TASK(description, "What tells it from others with its sub_label.");
+TEXT_OF_TASK(env, "Where it ran.");
+EXT_GET(measurement, as_row_name, "str", row_name(&measurement_of(self)->task),
+        "The name of its row in tables.");
 EXT_GET(measurement, stmt, "str", Py_NewRef(measurement_of(self)->task.stmt), "The statement.");
 
 // ---- measuring
@@ -233,17 +246,14 @@ EXT_NEW(timer,
   EXT_OWNED *utils = pass ? ext_from_module("utils") : NULL;
   EXT_OWNED *module = utils ? PyObject_GetAttrString(utils, "benchmark") : NULL;
   EXT_OWNED *clock = module ? PyObject_GetAttrString(module, "timer") : NULL;
-  EXT_OWNED *object = clock ? ext_new(type) : NULL;
+  EXT_OWNED *statement = clock ? dedented(stmt ? stmt : pass) : NULL;
+  EXT_OWNED *before = statement ? dedented(setup ? setup : pass) : NULL;
+  EXT_OWNED *object = before ? ext_new(type) : NULL;
   if (!object) return NULL;
   timer_object *self = timer_of(object);
-  self->task = (task){dedented(stmt ? stmt : pass),
-                      dedented(setup ? setup : pass),
-                      Py_XNewRef(label),
-                      Py_XNewRef(sub_label),
-                      Py_XNewRef(description),
-                      Py_XNewRef(env),
-                      num_threads};
-  if (!self->task.stmt || !self->task.setup) return NULL;
+  self->task =
+      (task){ext_moved(&statement),   ext_moved(&before), Py_XNewRef(label), Py_XNewRef(sub_label),
+             Py_XNewRef(description), Py_XNewRef(env),    num_threads};
   if (num_threads < 1)
     EXT_FAIL(PyExc_ValueError, "num_threads must be positive, but got %lld",
              (long long)num_threads);

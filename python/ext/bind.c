@@ -34,13 +34,15 @@ static bool is_integer(PyObject *object) {
   if (PyLong_Check(object)) return !PyBool_Check(object);
   if (ext_is_tensor(object))
     return px_tensor_numel(ext_tensor(object)) == 1 && px_tensor_ndim(ext_tensor(object)) == 0 &&
-           !px_dtype_is_float(px_tensor_dtype(ext_tensor(object)));
+           !px_dtype_is_float(px_tensor_dtype(ext_tensor(object))) &&
+           px_tensor_dtype(ext_tensor(object)) != PX_BOOL;
   return !PyFloat_Check(object) && PyIndex_Check(object);
 }
 
 bool ext_takes_number(const px_op *op, int param) {
-  bool pointwise = op->kind == PX_OP_POINTWISE, marked = op->flags & PX_OP_TAKES_NUMBERS;
-  return op->params[param].kind == PX_ARG_TENSOR &&
+  bool pointwise = op->kind == PX_OP_POINTWISE,
+       marked = op->flags & (PX_OP_TAKES_NUMBERS | PX_OP_ONE_NUMBER);
+  return op->params[param].kind == PX_ARG_TENSOR && !(op->flags & PX_OP_TENSORS_ALONE) &&
          (param > 0 ? pointwise || marked : pointwise && marked);
 }
 
@@ -447,71 +449,15 @@ int ext_bind(const ext_signature *s, ext_frame *frame, PyObject *const *args, Py
     if (!param->has_default) return misfit(frame, MISSING, i, -1, NULL);
     frame->args[i] = PX_NONE();
   }
-  return 1;
+  bool alone = s->op->flags & PX_OP_ONE_NUMBER && frame->args[0].kind == PX_ARG_SCALAR &&
+               frame->args[1].kind == PX_ARG_SCALAR;
+  return alone ? misfit(frame, WRONG_TYPE, 0, 0, args[0]) : 1;
 }
 
-// ---- texts
-static const char *param_name(const ext_signature *s, int i) {
-  const char *name = s->op->params[i].name;
-  return !s->method && !strcmp(name, "self") ? "input" : name;
-}
-
-static PyObject *fail_one(const ext_callable *self, const ext_frame *frame) {
-  const ext_signature *s = &self->signatures[0];
-  const char *name = PyUnicode_AsUTF8(self->name);
-  int bound = s->method ? 1 : 0, most = s->positional - bound;
-  switch (frame->misfit) {
-    case TOO_MANY:
-      EXT_FAIL(PyExc_TypeError, "%s() takes %d positional argument%s but %d were given", name, most,
-               most == 1 ? "" : "s", frame->position - bound);
-    case MISSING:
-      EXT_FAIL(PyExc_TypeError, "%s() missing 1 required positional arguments: \"%s\"", name,
-               param_name(s, frame->index));
-    case UNEXPECTED:
-      EXT_FAIL(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", name,
-               frame->object);
-    case TWICE:
-      EXT_FAIL(PyExc_TypeError, "%s() got multiple values for argument '%U'", name, frame->object);
-    default:
-      break;
-  }
-  const px_param *param = &s->op->params[frame->index];
-  const char *wanted = is_format(param) ? "torch.memory_format" : px_arg_name(param->kind);
-  const char *got = ext_type_name(frame->object);
-  if (frame->position < 0)
-    EXT_FAIL(PyExc_TypeError, "%s(): argument '%s' must be %s, not %s", name,
-             param_name(s, frame->index), wanted, got);
-  EXT_FAIL(PyExc_TypeError, "%s(): argument '%s' (position %d) must be %s, not %s", name,
-           param_name(s, frame->index), frame->position + 1 - bound, wanted, got);
-}
-
-static PyObject *types_given(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
-                             Py_ssize_t first) {
-  PyObject *text = PyUnicode_FromString("");
-  Py_ssize_t all = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
-  for (Py_ssize_t i = first; text && i < all; i++) {
-    const char *comma = i > first ? ", " : "";
-    PyObject *next = i < nargs ? PyUnicode_FromFormat("%U%s%s", text, comma, ext_type_name(args[i]))
-                               : PyUnicode_FromFormat("%U%s%U=%s", text, comma,
-                                                      PyTuple_GET_ITEM(kwnames, i - nargs),
-                                                      ext_type_name(args[i]));
-    Py_SETREF(text, next);
-  }
-  return text;
-}
-
-PyObject *ext_no_fit(const ext_callable *self, const ext_frame *frame, PyObject *const *args,
-                     Py_ssize_t nargs, PyObject *kwnames) {
-  if (self->count == 1) return fail_one(self, frame);
-  EXT_OWNED *given = types_given(args, nargs, kwnames, self->method ? 1 : 0);
-  EXT_OWNED *list = PyUnicode_FromString("");
-  for (int i = 0; list && i < self->count; i++) {
-    const char *schema = strchr(self->signatures[i].op->schema, '(');
-    PyObject *next = PyUnicode_FromFormat("%U * %s\n", list, schema ? schema : "()");
-    Py_SETREF(list, next);
-  }
-  if (!given || !list) return NULL;
-  EXT_FAIL(PyExc_TypeError,
-           "%U() received an invalid combination of arguments - got (%U), but expected one of:\n%U",
-           self->name, given, list);
+bool ext_fits(const ext_signature *s, int param, PyObject *object) {
+  ext_frame frame = {.args[0] = PX_NONE()};
+  int fits = to_value(s, param, &frame, object);
+  ext_frame_done(&frame);
+  if (fits < 0) PyErr_Clear();
+  return fits > 0;
 }

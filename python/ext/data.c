@@ -53,7 +53,9 @@ EXT_FUNCTION(
   Py_ssize_t count;
   EXT_OWNED *keep = NULL;
   EXT_BIND(dataset, otherwise, indices_);
-  EXT_OWNED *given = PyObject_GetAttrString(dataset, "tensors");
+  static PyObject *name;
+  if (!name && !(name = PyUnicode_InternFromString("tensors"))) return NULL;
+  EXT_OWNED *given = PyObject_GetAttr(dataset, name);
   int n = given ? ext_to_tensors(given, tensors, LIMIT, "TensorDataset", &keep) : -1;
   int64_t *indices = n < 0 ? NULL : plain_indices(indices_, &count);
   if (!indices) return NULL;
@@ -65,19 +67,42 @@ EXT_FUNCTION(
   return made ? PySequence_List(made) : NULL;
 }
 
-EXT_FUNCTION(torch, _batch, "(order: Iterator, size: int, drop_last: bool) -> list",
-             "The next items, as many as `size`, or what is left of them, but for drop_last.") {
-  PyObject *order;
+// ---- batches of an order
+typedef struct batches_object {
+  PyObject_HEAD PyObject *sampler, *order;  // the order begins with the first batch
+  int64_t size;                             // 0 behind the last batch
+  bool drop_last;
+} batches_object;
+EXT_OWNS(batches, EXT_OBJECT(batches_object, sampler), EXT_OBJECT(batches_object, order));
+
+static PyObject *batches_next(PyObject *object) {
+  batches_object *self = (batches_object *)object;
+  if (!self->order && !(self->order = PyObject_GetIter(self->sampler))) return NULL;
+  EXT_OWNED *batch = PyList_New(0);
+  while (batch && PyList_GET_SIZE(batch) < self->size) {
+    EXT_OWNED *item = PyIter_Next(self->order);
+    if (item ? PyList_Append(batch, item) < 0 : PyErr_Occurred() != NULL) return NULL;
+    if (item) continue;
+    self->size = 0;
+    if (self->drop_last) return NULL;
+  }
+  return batch && PyList_GET_SIZE(batch) ? ext_moved(&batch) : NULL;
+}
+EXT_TYPE(batches, "torch.utils.data._Batches", "", batches_object, EXT_CYCLES,
+         "Lists of the next items of an order.", EXT_LIFE(batches), .tp_iter = PyObject_SelfIter,
+         .tp_iternext = batches_next);
+
+EXT_FUNCTION(torch, _batches, "(sampler: Iterable, size: int, drop_last: bool) -> Iterator",
+             "Lists of `size` items of the sampler; the last is shorter, or, with drop_last, left "
+             "out.") {
+  PyObject *sampler;
   int64_t size;
   bool drop_last;
-  EXT_BIND(order, size, drop_last);
-  EXT_OWNED *batch = PyList_New(0);
-  while (batch && PyList_GET_SIZE(batch) < size) {
-    EXT_OWNED *item = PyIter_Next(order);
-    if (PyErr_Occurred() || (item && PyList_Append(batch, item) < 0)) return NULL;
-    if (!item) return drop_last ? PyList_New(0) : ext_moved(&batch);
-  }
-  return ext_moved(&batch);
+  EXT_BIND(sampler, size, drop_last);
+  batches_object *made = ext_new(&batches_type);
+  if (!made) return NULL;
+  made->sampler = Py_NewRef(sampler), made->size = size, made->drop_last = drop_last;
+  return (PyObject *)made;
 }
 
 EXT_FUNCTION(torch, _draw_seed, "(generator: Generator | None) -> int", NULL) {

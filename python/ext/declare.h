@@ -216,12 +216,16 @@ static inline int ext_bind_args(const ext_call *call, const ext_variables *varia
                                 void *const *places) {
   const ext_row *row = call->row;
   Py_ssize_t nargs = call->nargs;
-  if (variables->count > 1 || variables->kinds[0] != EXT_KIND_OBJECT || nargs > row->positional ||
-      nargs < row->required || call->first || call->kwnames || call->kwargs || !row->params ||
-      (nargs && call->args[0] == Py_None))
-    return ext_bind_call(call, variables, places);
-  *(PyObject **)places[0] = nargs ? call->args[0] : NULL;
-  return 0;
+  if (__builtin_expect(variables->count == 1 && variables->kinds[0] == EXT_KIND_OBJECT &&
+                           nargs <= row->positional && nargs >= row->required && !call->first &&
+                           !call->kwnames && !call->kwargs && row->params &&
+                           (!nargs || call->args[0] != Py_None),
+                       1)) {
+    *(PyObject **)places[0] = nargs ? call->args[0] : NULL;
+    return 0;
+  }
+  const ext_call copy = *call;  // so that the call itself can stay in registers
+  return ext_bind_call(&copy, variables, places);
 }
 
 #define EXT_ROW_(id, ...) \
@@ -250,6 +254,9 @@ bool ext_modes_take(PyObject *self, const ext_call *call, PyObject **result);
   EXT_CALLABLE_(owner##_##name, #owner, #name, signature, doc, METH_CLASS)
 #define EXT_STATIC_METHOD(owner, name, signature, doc) \
   EXT_CALLABLE_(owner##_##name, #owner, #name, signature, doc, METH_STATIC)
+// One for each use: what modes are told of has to be in memory.
+#define EXT_CALL_(id, args, nargs, kwnames) \
+  &(const ext_call) { &id##_row, NULL, args, nargs, kwnames, NULL }
 // The body has `self` and `call`.
 #define EXT_CALLABLE_(id, owner_, name_, signature_, doc_, flags_) \
   static PyObject *id##_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs, \
@@ -261,10 +268,11 @@ bool ext_modes_take(PyObject *self, const ext_call *call, PyObject **result);
   static PyObject *id(PyObject *self, const ext_call *call); \
   static PyObject *id##_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs, \
                              PyObject *kwnames) { \
-    const ext_call call = {&id##_row, NULL, args, nargs, kwnames, NULL}; \
     PyObject *taken; \
-    if (__builtin_expect(ext_mode_count, 0) && ext_modes_take(self, &call, &taken)) return taken; \
-    return id(self, &call); \
+    if (__builtin_expect(ext_mode_count, 0) && \
+        ext_modes_take(self, EXT_CALL_(id, args, nargs, kwnames), &taken)) \
+      return taken; \
+    return id(self, EXT_CALL_(id, args, nargs, kwnames)); \
   } \
   static PyObject *id(PyObject *self, const ext_call *call)
 

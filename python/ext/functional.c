@@ -22,12 +22,6 @@ EXT_FUNCTION(torch, is_complex, "(input: Tensor) -> bool", "Whether the elements
 }
 
 // ---- comparisons
-static bool same_sizes(const px_tensor *a, const px_tensor *b) {
-  if (px_tensor_ndim(a) != px_tensor_ndim(b)) return false;
-  for (int i = 0; i < px_tensor_ndim(a); i++)
-    if (px_tensor_sizes(a)[i] != px_tensor_sizes(b)[i]) return false;
-  return true;
-}
 static PyObject *all_true(PyObject *flags_take) {
   EXT_OWNED *flags = flags_take;
   EXT_OWNED *all = flags ? PyObject_CallMethod(flags, "all", NULL) : NULL;
@@ -66,7 +60,7 @@ EXT_BOTH(torch, tensor, equal, "(input: Tensor, other: Tensor) -> bool",
              "from other tensors on %s (when checking argument in method wrapper_CUDA__equal)",
              px_device_format(px_tensor_device(b), second),
              px_device_format(px_tensor_device(a), first));
-  if (!same_sizes(a, b)) Py_RETURN_FALSE;
+  if (!px_tensor_has_sizes(a, px_tensor_ndim(b), px_tensor_sizes(b))) Py_RETURN_FALSE;
   if (px_dtype_is_complex(px_tensor_dtype(a)) || px_dtype_is_complex(px_tensor_dtype(b)))
     return all_true(complex_equal(a, b));
   return all_true(ext_richcompare(input, other, Py_EQ));

@@ -53,17 +53,18 @@ EXT_FUNCTION0(cuda, graph_pool_handle, "tuple[int, int]",
 EXT_OWNS(device_graph, EXT_CORE(graph_object, graph));
 EXT_NEW(device_graph, "(keep_graph: bool = False)") {
   EXT_ARGS(bool, keep_graph);
-  if (keep_graph)
-    EXT_FAIL(PyExc_NotImplementedError,
-             "CUDAGraph(keep_graph=True) is not implemented in Phlox: a graph is ready when its "
-             "capture ends");
-  px_graph *made = NULL;
+  PX_SCOPED(px_graph) made = NULL;
   EXT_TRY(px_graph_new(&made));
-  return ext_over(type, made);
+  if (keep_graph) EXT_TRY(px_graph_keep(made));
+  return ext_over(type, PX_MOVE(made));
 }
 EXT_TYPE(device_graph, "torch.cuda.CUDAGraph", "cuda.CUDAGraph", graph_object, EXT_OPEN | EXT_CLASS,
          "Device work that is captured once and then replayed as a whole, at the same addresses.\n"
          "It is filled within `with torch.cuda.graph(g)`.\n\n"
+         "Args:\n"
+         "    keep_graph (bool): whether what is captured stays as it was, for raw_cuda_graph and "
+         "debug_dump;\n"
+         "        it is made ready by instantiate(), or by the first replay\n\n"
          ">>> x, g = torch.ones(3, device='cuda'), torch.cuda.CUDAGraph()\n"
          ">>> with torch.cuda.graph(g):\n"
          "...     y = x * 2\n"
@@ -96,6 +97,30 @@ EXT_DOES(device_graph, replay, px_graph_replay(graph_of(self)),
          "Queues one run of the graph on the current stream.");
 EXT_DOES(device_graph, reset, px_graph_reset(graph_of(self)),
          "Lets go of what was captured, and of its memory.");
+EXT_DOES(device_graph, instantiate, px_graph_instantiate(graph_of(self)),
+         "Makes what was kept ready for replays, anew where it was.");
+EXT_DOES(device_graph, enable_debug_mode, px_graph_keep(graph_of(self)),
+         "Keeps what is captured from now on as it was, as keep_graph=True does.");
+
+static PyObject *native(PyObject *self, bool ready) {
+  void *handle;
+  EXT_TRY(px_graph_native(&handle, graph_of(self), ready));
+  return PyLong_FromVoidPtr(handle);
+}
+EXT_METHOD0(device_graph, raw_cuda_graph, "int",
+            "The backend's handle of what was kept; on CUDA a cudaGraph_t.") {
+  return native(self, false);
+}
+EXT_METHOD0(device_graph, raw_cuda_graph_exec, "int",
+            "The backend's handle of what is ready for replays; on CUDA a cudaGraphExec_t.") {
+  return native(self, true);
+}
+EXT_METHOD(device_graph, debug_dump, "(debug_path: str) -> None",
+           "Writes what was kept to a file, in the language of Graphviz.") {
+  const char *debug_path;
+  EXT_BIND(debug_path);
+  return ext_none(px_graph_print(graph_of(self), debug_path));
+}
 EXT_METHOD0(device_graph, pool, "tuple[int, int]",
             "The pool of the graph's memory, for other graphs.") {
   px_graph_pool pool;

@@ -10,7 +10,6 @@ static const struct {
 } in_python[] = {
     {"", "_functional",
      "allclose asarray broadcast_shapes broadcast_tensors einsum get_device_module is_nonzero "
-     "isclose "
      "meshgrid numel result_type scalar_tensor"},
     {"", "_files", "from_file frombuffer"},
     {"", "phlox.amp.grad_scaler", "GradScaler"},
@@ -72,13 +71,17 @@ static const struct {
     {"nn", "parameters", "Buffer ParameterDict ParameterList"},
     {"utils", "_pytree", "_pytree"},
     {"utils", "checkpoint", "checkpoint"},
+    {"utils.benchmark", "phlox.utils._compare", "Compare"},
     {"utils", "collect_env", "collect_env"},
+    {"signal.windows", "phlox._windows",
+     "bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann "
+     "kaiser nuttall"},
     {"utils", "data", "data"},
     {"utils", "deterministic", "deterministic"},
     {"utils", "dlpack", "dlpack"},
     // ---- types
     {"Tensor", "phlox._tensor",
-     "__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ allclose apply_ isclose map_ "
+     "__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ allclose apply_ map_ "
      "new new_empty new_full new_ones new_tensor new_zeros type"},
     {"nn.Module", "phlox.nn._module",
      "_register_load_state_dict_pre_hook _register_state_dict_hook "

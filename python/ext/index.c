@@ -326,7 +326,11 @@ static int write_index(reading *r, PyObject *value) {
 }
 
 // self itself, or a copy of it, with values at the places that the indices name.
-static PyObject *put_values(PyObject *self, PyObject *indices, px_tensor *values, bool accumulate) {
+static PyObject *put_values(const char *name, PyObject *self, PyObject *indices, px_tensor *values,
+                            bool accumulate) {
+  if (!PyTuple_Check(indices) && !PyList_Check(indices))
+    EXT_FAIL(PyExc_TypeError, "%s(): argument 'indices' must be tuple of Tensors, not %s", name,
+             ext_type_name(indices));
   EXT_OWNED *index = PySequence_Tuple(indices);
   reading r;
   if (!self || !index) return NULL;
@@ -347,7 +351,7 @@ EXT_BOTH(torch, tensor, index_put,
   EXT_BIND(input, indices, values, accumulate);
   if (!ext_need_tensor(input, "index_put", "input")) return NULL;
   EXT_OWNED *copy = PyObject_CallMethod(input, "clone", NULL);
-  return put_values(copy, indices, values, accumulate);
+  return put_values("index_put", copy, indices, values, accumulate);
 }
 EXT_METHOD(tensor, index_put_,
            "(indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor",
@@ -360,7 +364,7 @@ EXT_METHOD(tensor, index_put_,
   px_tensor *values;
   bool accumulate;
   EXT_BIND(indices, values, accumulate);
-  return put_values(self, indices, values, accumulate);
+  return put_values("index_put_", self, indices, values, accumulate);
 }
 
 int ext_setitem(PyObject *self, PyObject *index, PyObject *value) {

@@ -70,18 +70,34 @@ EXT_METHOD0(file, commit, "None", "Completes the file.") {
   Py_RETURN_NONE;
 }
 
-// A tensor where `device_of(tensor, home)`, a function of Python's, wants it.
-static PyObject *placed(px_tensor *tensor, px_device home, void *device_of) {
-  px_device device;
+// Where tensors go: what `device_of(tensor, home)`, a function of Python's, says of each; or,
+// unless it is to see them, of each home.
+typedef struct placing {
+  PyObject *device_of;
+  bool sees;
+  px_device home, device;  // the last that it was asked for, and what it said
+} placing;
+
+static int placing_ask(placing *p, PyObject *tensor, px_device home) {
+  if (!p->sees && px_device_equal(home, p->home)) return 0;
+  EXT_OWNED *from = ext_device(home);
+  EXT_OWNED *wanted =
+      from ? PyObject_CallFunctionObjArgs(p->device_of, p->sees ? tensor : Py_None, from, NULL)
+           : NULL;
+  if (!wanted || ext_to_device(wanted, &p->device) < 0) return -1;
+  p->home = home;
+  return 0;
+}
+
+static PyObject *placed(px_tensor *tensor, px_device home, void *context) {
+  placing *p = context;
   PX_SCOPED(px_tensor) data = NULL;
   PX_SCOPED(px_tensor) moved = NULL;
   EXT_OWNED *object = ext_wrap_borrowed(tensor);
-  EXT_OWNED *from = object ? ext_device(home) : NULL;
-  EXT_OWNED *wanted = from ? PyObject_CallFunctionObjArgs(device_of, object, from, NULL) : NULL;
-  if (!wanted || ext_to_device(wanted, &device) < 0) return NULL;
-  if (device.type == PX_CPU) return ext_moved(&object);
+  if (!object || placing_ask(p, object, home) < 0) return NULL;
+  if (p->device.type == PX_CPU) return ext_moved(&object);
   EXT_TRY(px_tensor_detach(&data, tensor));
-  EXT_WAIT(px_to(&moved, data, PX_DTYPE_NONE, device, false, false));
+  EXT_WAIT(px_to(&moved, data, PX_DTYPE_NONE, p->device, false, false));
   px_tensor_set_parameter(moved, px_tensor_is_parameter(tensor));
   EXT_TRY(px_tensor_set_requires_grad(moved, px_tensor_requires_grad(tensor)));
   return ext_wrap(PX_MOVE(moved));
@@ -105,9 +121,11 @@ static px_tree *read_file(PyObject *path) {
   EXT_WAIT(px_load_tree(&tree, name, px_cpu()));
   return tree;
 }
-EXT_FUNCTION(torch, _load_tree, "(path: object, data: object, device_of: Callable) -> object",
+EXT_FUNCTION(torch, _load_tree,
+             "(path: object, data: object, device_of: Callable, sees: bool) -> object",
              "Reads a file, or bytes where path is None.") {
-  EXT_ARGS(PyObject *, path, data, device_of);
+  EXT_ARGS(PyObject *, path, data, device_of, sees);
+  placing p = {.device_of = device_of, .sees = sees == Py_True, .home = PX_DEVICE_NONE};
   PX_SCOPED(px_tree) tree = path == Py_None ? read_bytes(data) : read_file(path);
-  return tree ? ext_tree_object(tree, placed, device_of) : NULL;
+  return tree ? ext_tree_object(tree, placed, &p) : NULL;
 }

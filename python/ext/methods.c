@@ -60,7 +60,8 @@ EXT_METHOD(tensor, is_contiguous, "(memory_format: memory_format | None = None) 
            "Whether the elements lie in row-major order without gaps, or as a memory format has "
            "them.") {
   px_memory_format format = PX_FORMAT_CONTIGUOUS;
-  EXT_ARGS(ext_format, memory_format);
+  ext_format memory_format = {NULL};
+  if (call->nargs || call->kwnames) EXT_BIND(memory_format);  // mostly there is nothing to bind
   if (memory_format.name) EXT_TRY(px_memory_format_parse(&format, memory_format.name));
   return PyBool_FromLong(px_tensor_has_format(T(self), format));
 }

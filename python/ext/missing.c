@@ -96,7 +96,7 @@ EXT_FUNCTION(torch, _lacks, "(path: str, name: str) -> bool",
 
 bool ext_has_word(const char *words, const char *word) {
   size_t length = strlen(word);
-  for (const char *at = words; (at = strstr(at, word)); at += length)
+  for (const char *at = words; length && (at = strstr(at, word)); at += length)
     if ((at == words || at[-1] == ' ') && strchr(" ;=", at[length])) return true;
   return false;
 }
@@ -115,7 +115,7 @@ static PyObject *torch_name(PyObject *module) {
 static PyObject *of_table(PyObject *module, const char *path, const char *name) {
   const char *package = PyModule_GetName(module), *names = names_of(path);
   EXT_OWNED *below = PyUnicode_FromFormat("%s%s%s", path, *path ? "." : "", name);
-  if (!package || !below) return NULL;
+  if (!package || !below || !*name) return NULL;
   if (names_of(PyUnicode_AsUTF8(below))) {
     EXT_OWNED *first = PyUnicode_FromStringAndSize(package, (Py_ssize_t)strcspn(package, "."));
     EXT_OWNED *real = first ? PyUnicode_FromFormat("%U.%U", first, below) : NULL;

@@ -432,7 +432,6 @@ static int take_target(PyObject *value, px_dtype *dtype, px_device *device) {
 
 static int read_destination(destination *to, const ext_rest *target, PyObject *device,
                             PyObject *dtype) {
-  to->dtype = PX_DTYPE_NONE, to->device = PX_DEVICE_NONE;
   if (target->count > 3)
     EXT_FAIL_INT(PyExc_TypeError, "to() takes at most 3 positional arguments but %zd were given",
                  target->count);
@@ -447,6 +446,16 @@ static int read_destination(destination *to, const ext_rest *target, PyObject *d
   return take_target(dtype, &to->dtype, &to->device);
 }
 
+static int bind_destination(destination *to, const ext_call *call) {
+  ext_rest target;
+  PyObject *device, *dtype, *memory_format;
+  ext_maybe non_blocking;
+  EXT_BIND_OR(-1, target, device, dtype, non_blocking, memory_format);
+  PyObject *format = ext_is_none(memory_format) ? NULL : memory_format;
+  *to = (destination){PX_DTYPE_NONE, PX_DEVICE_NONE, non_blocking, format};
+  return read_destination(to, &target, device, dtype);
+}
+
 EXT_METHOD(module, to, TO_ARGUMENTS "Self",
            "Moves parameters, buffers and gradients, in place.\n\n"
            "Args:\n"
@@ -455,28 +464,19 @@ EXT_METHOD(module, to, TO_ARGUMENTS "Self",
            "    memory_format (torch.memory_format): of those of four and five dimensions\n\n"
            "Raises:\n"
            "    TypeError for a dtype of integers") {
-  ext_rest target;
-  PyObject *device, *dtype, *memory_format;
-  ext_maybe non_blocking;
-  EXT_BIND(target, device, dtype, non_blocking, memory_format);
-  destination to = {.non_blocking = non_blocking};
-  to.format = ext_is_none(memory_format) ? NULL : memory_format;
-  return read_destination(&to, &target, device, dtype) < 0 ? NULL : move_all(self, &to);
+  destination to;
+  return bind_destination(&to, call) < 0 ? NULL : move_all(self, &to);
 }
 
 EXT_FUNCTION(torch, _parse_to, TO_ARGUMENTS "tuple",
              "The device, the dtype, whether it is non_blocking, and the memory format that the "
              "arguments of to()\nask for; None for what they do not say.") {
-  ext_rest target;
-  PyObject *device, *dtype, *memory_format;
-  ext_maybe non_blocking;
-  EXT_BIND(target, device, dtype, non_blocking, memory_format);
-  destination to = {.non_blocking = non_blocking};
-  if (read_destination(&to, &target, device, dtype) < 0) return NULL;
+  destination to;
+  if (bind_destination(&to, call) < 0) return NULL;
   bool has_device = !px_device_equal(to.device, PX_DEVICE_NONE);
   return Py_BuildValue("NNOO", has_device ? ext_device(to.device) : Py_NewRef(Py_None),
                        ext_dtype(to.dtype), to.non_blocking > 0 ? Py_True : Py_False,
-                       memory_format ? memory_format : Py_None);
+                       to.format ? to.format : Py_None);
 }
 
 EXT_METHOD(module, cuda, "(device: Device | None = None, *, device_id: int | None = None) -> Self",

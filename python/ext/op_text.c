@@ -7,8 +7,7 @@
 
 #include <string.h>
 
-// A text that grows; NULL after memory has run out.
-static void append(PyObject **text, const char *format, ...) {
+void ext_append(PyObject **text, const char *format, ...) {
   va_list list;
   va_start(list, format);
   PyObject *more = PyUnicode_FromFormatV(format, list);
@@ -43,13 +42,13 @@ static void append_result(PyObject **text, const ext_signature *s) {
   const px_op *op = s->op;
   bool tuple = s->mode == PX_CALL_NEW && op->result_count > 1;
   if (op->flags & PX_OP_RETURNS_LIST)
-    append(text, " -> tuple[Tensor, ...]");
+    ext_append(text, " -> tuple[Tensor, ...]");
   else if (tuple && s->result)
-    append(text, " -> %s", s->result->tp_name + strlen("torch."));
+    ext_append(text, " -> %s", s->result->tp_name + strlen("torch."));
   else if (tuple)
-    append(text, " -> tuple[Tensor, ...]");
+    ext_append(text, " -> tuple[Tensor, ...]");
   else
-    append(text, op->result_count ? " -> Tensor" : " -> None");
+    ext_append(text, op->result_count ? " -> Tensor" : " -> None");
 }
 
 // ---- signatures
@@ -71,12 +70,12 @@ static void append_extras(PyObject **text, const ext_signature *s, bool starred)
   bool out = op->flags & PX_OP_HAS_OUT && s->mode == PX_CALL_NEW && !s->method;
   const char *star = starred ? "" : "*, ";
   if (out)
-    append(text, ", %sout: %s | None = None", star,
-           op->result_count > 1 ? "tuple[Tensor, ...]" : "Tensor");
+    ext_append(text, ", %sout: %s | None = None", star,
+               op->result_count > 1 ? "tuple[Tensor, ...]" : "Tensor");
   if (out) star = "";
   for (int i = 0; ext_makes_tensors(op) && i < EXT_LENGTH(of_factories); i++) {
     if (has_param(op, of_factories[i].name)) continue;
-    append(text, ", %s%s", star, of_factories[i].text);
+    ext_append(text, ", %s%s", star, of_factories[i].text);
     star = "";
   }
 }
@@ -84,11 +83,11 @@ static void append_extras(PyObject **text, const ext_signature *s, bool starred)
 static void append_param(PyObject **text, const ext_signature *s, int i, bool rest) {
   const px_param *param = &s->op->params[i];
   bool input = !s->method && is_named(param, "self"), reserved = is_named(param, "from");
-  append(text, "%s%s%s: %s%s", rest ? "*" : "", input ? "input" : param->name, reserved ? "_" : "",
-         type_of(s, i), ext_takes_none(s, i) && !rest ? " | None" : "");
+  ext_append(text, "%s%s%s: %s%s", rest ? "*" : "", input ? "input" : param->name,
+             reserved ? "_" : "", type_of(s, i), ext_takes_none(s, i) && !rest ? " | None" : "");
   if (param->has_default && !rest)
-    append(text, " = %s", param->fallback_text ? param->fallback_text : "None");
-  if (reserved) append(text, ", /");  // a word of Python's, so by position alone
+    ext_append(text, " = %s", param->fallback_text ? param->fallback_text : "None");
+  if (reserved) ext_append(text, ", /");  // a word of Python's, so by position alone
 }
 
 PyObject *ext_op_signature(const ext_signature *s, bool rest) {
@@ -97,15 +96,15 @@ PyObject *ext_op_signature(const ext_signature *s, bool rest) {
   const char *flag = s->indexed ? "return_indices" : ext_takes_inplace(s) ? "inplace" : NULL;
   for (int i = s->method; i < s->op->param_count; i++) {
     bool keyword = i >= s->positional;
-    if (keyword && flag) append(&text, ", %s: bool = False", flag), flag = NULL;
-    if (i > s->method) append(&text, ", ");
-    if (keyword && !starred) append(&text, "*, "), starred = true;
+    if (keyword && flag) ext_append(&text, ", %s: bool = False", flag), flag = NULL;
+    if (i > s->method) ext_append(&text, ", ");
+    if (keyword && !starred) ext_append(&text, "*, "), starred = true;
     append_param(&text, s, i, rest && i == s->varargs);
     starred |= rest && i == s->varargs;
   }
-  if (flag) append(&text, ", %s: bool = False", flag);
+  if (flag) ext_append(&text, ", %s: bool = False", flag);
   append_extras(&text, s, starred);
-  append(&text, ")");
+  ext_append(&text, ")");
   append_result(&text, s);
   return text;
 }
@@ -141,12 +140,12 @@ PyObject *ext_op_doc(const ext_callable *self) {
   for (int i = 0; i < self->count; i++) {
     const ext_signature *s = &self->signatures[i];
     EXT_OWNED *signature = ext_op_signature(s, s->varargs >= 0);
-    if (signature) append(&text, "%U%U\n", self->name, signature);
+    if (signature) ext_append(&text, "%U%U\n", self->name, signature);
   }
   for (int i = 0; i < self->count; i++) {
     const px_op *op = self->signatures[i].op;
-    append(&text, "\n%s\n", op->doc ? op->doc : "");
-    if (op->remarks && *op->remarks) append(&text, "\n%s", op->remarks);
+    ext_append(&text, "\n%s\n", op->doc ? op->doc : "");
+    if (op->remarks && *op->remarks) ext_append(&text, "\n%s", op->remarks);
   }
   return text;
 }

@@ -25,6 +25,7 @@ static op_space spaces[] = {
     {'n', "nn", "torch.nn.functional", "nn_functional", "", NULL},
     {'l', "linalg", "torch.linalg", "linalg", "linalg_", NULL},
     {'s', "special", "torch.special", "special", "special_", NULL},
+    {'k', "masked", "torch.masked", "masked", "", NULL},
     {'o', NULL, "torch", NULL, "", NULL},
 };
 
@@ -710,7 +711,7 @@ static int ext_init_ops(PyObject *m) {
   PyObject *functional = nn ? ext_submodule(nn, "functional") : NULL;
   PyObject *parameter = nn ? ext_submodule(nn, "parameter") : NULL;
   if (!functional || fill(PyModule_GetDict(functional), space_of('n')) < 0) return -1;
-  for (const char *letter = "ls"; *letter; letter++) {
+  for (const char *letter = "lsk"; *letter; letter++) {
     PyObject *module = ext_submodule(m, space_at(*letter)->word);
     if (!module || fill(PyModule_GetDict(module), space_of(*letter)) < 0) return -1;
   }
@@ -728,6 +729,9 @@ EXT_MODULE(nn, "nn", "Layers, losses and containers.");
 EXT_MODULE(return_types, "return_types", "Tuples with named fields, of ops with several results.");
 EXT_MODULE(nn_functional, "nn.functional", "Functions that layers are made of.");
 EXT_MODULE(linalg, "linalg", "Linear algebra.");
+EXT_MODULE(masked, "masked", "Reductions and the like of the elements that a mask keeps.");
+EXT_MODULE(signal, "signal", "Processing of signals.");
+EXT_MODULE(signal_windows, "signal.windows", "Windows of signals.");
 EXT_MODULE(special, "special", "Functions of mathematics and statistics.");
 
 // ---- for tools

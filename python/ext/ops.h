@@ -61,6 +61,8 @@ void ext_frame_done(ext_frame *frame);
 // TypeError for a call that fits no signature; NULL.
 PyObject *ext_no_fit(const ext_callable *self, const ext_frame *frame, PyObject *const *args,
                      Py_ssize_t nargs, PyObject *kwnames);
+// Whether an argument fits one parameter.
+bool ext_fits(const ext_signature *signature, int param, PyObject *object);
 // Whether a number may be given where the op has a tensor.
 bool ext_takes_number(const px_op *op, int param);
 // Whether None may be given for a parameter.
@@ -69,6 +71,8 @@ bool ext_takes_none(const ext_signature *signature, int param);
 bool ext_takes_inplace(const ext_signature *signature);
 bool ext_makes_tensors(const px_op *op);
 
+// Adds to a text, which is NULL after memory has run out.
+void ext_append(PyObject **text, const char *format, ...);
 // "(input: Tensor, *, out: Tensor | None = None) -> Tensor"; `rest`: the sizes are *sizes.
 PyObject *ext_op_signature(const ext_signature *signature, bool rest);
 // What inspect.signature reads: a signature without its types.

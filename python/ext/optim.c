@@ -7,12 +7,15 @@
 #include <math.h>
 
 #include "declare.h"
+#include "phlox/graph.h"
+#include "phlox/ops/pointwise.h"
 
 enum { KINDS = 64, OPTIONS = 16 };
 // Names of attributes and keys.
 static PyObject *groups_name, *params_name, *lr_name, *optimizer_name, *options_name, *words_name,
-    *bases_name;
-enum { FUSED, FOREACH, DIFFERENTIABLE, FLAGS };
+    *bases_name, *called_name, *before_name, *after_name, *kind_name, *state_name, *warned_name,
+    *found_name, *scale_name;
+enum { FUSED, FOREACH, DIFFERENTIABLE, CAPTURABLE, FLAGS };
 static PyObject *flag_names[FLAGS];
 static const struct {
   PyObject **name;
@@ -24,6 +27,15 @@ static const struct {
                 {&options_name, "_options"},
                 {&words_name, "_words"},
                 {&bases_name, "base_lrs"},
+                {&called_name, "_opt_called"},
+                {&before_name, "_optimizer_step_pre_hooks"},
+                {&after_name, "_optimizer_step_post_hooks"},
+                {&kind_name, "_kind"},
+                {&state_name, "state"},
+                {&warned_name, "_warned_capturable_if_run_uncaptured"},
+                {&found_name, "found_inf"},
+                {&scale_name, "grad_scale"},
+                {&flag_names[CAPTURABLE], "capturable"},
                 {&flag_names[FUSED], "fused"},
                 {&flag_names[FOREACH], "foreach"},
                 {&flag_names[DIFFERENTIABLE], "differentiable"}};
@@ -33,6 +45,7 @@ typedef struct keys {
   const px_optimizer_kind *kind;
   const px_option *options;
   int option_count, state_count;
+  bool counts;  // steps, and may count them on the device
   PyObject *option[OPTIONS], *state[PX_OPTIMIZER_STATES];
   bool scalar[PX_OPTIMIZER_STATES];
 } keys;
@@ -44,6 +57,7 @@ static const keys *fill_keys(keys *row, const px_optimizer_kind *kind) {
     const px_option *o = &row->options[k];
     row->option[k] = PyUnicode_InternFromString(o->pair ? o->pair : o->name);
     if (!row->option[k]) return NULL;
+    row->counts |= row->option[k] == flag_names[CAPTURABLE];
   }
   for (int k = 0; (name = px_optimizer_kind_state(kind, k)); k++) {
     if (!(row->state[k] = PyUnicode_InternFromString(name))) return NULL;
@@ -76,10 +90,20 @@ static int number_of(PyObject *value, double *out) {
   return 0;
 }
 
-static int read_options(const keys *kind, PyObject *group, double *out) {
+// A rate that lies on a device is not waited for, but `rate` from here on, if that is given.
+static bool is_rate(PyObject *value, PyObject *key, px_tensor **rate) {
+  if (!rate || key != lr_name || !ext_is_tensor(value)) return false;
+  if (px_tensor_device(ext_tensor(value)).type != PX_CUDA) return false;
+  *rate = ext_tensor(value);
+  return true;
+}
+
+static int read_options(const keys *kind, PyObject *group, double *out, px_tensor **rate) {
   for (int k = 0, place = 0; k < kind->option_count; k++) {
     const px_option *o = &kind->options[k];
     PyObject *value = PyDict_GetItemWithError(group, kind->option[k]);
+    out[k] = 0;
+    if (value && is_rate(value, kind->option[k], rate)) continue;
     if (!value) {
       if (!PyErr_Occurred()) PyErr_SetObject(PyExc_KeyError, kind->option[k]);
       return -1;
@@ -95,32 +119,41 @@ static int read_options(const keys *kind, PyObject *group, double *out) {
   return 0;
 }
 
-// PyTorch's ways to make a step faster have no effect here; others are refused.
+// 1, 0, or -1 for an exception.
+static int is_on(PyObject *group, int flag) {
+  PyObject *value = PyDict_GetItemWithError(group, flag_names[flag]);
+  if (!value) return PyErr_Occurred() ? -1 : 0;
+  return value == Py_None || value == Py_False ? 0 : PyObject_IsTrue(value);
+}
+
+// Of PyTorch's ways to make a step, those that exclude each other are refused.
 static int check_flags(PyObject *group) {
   int on[FLAGS];
-  for (int k = 0; k < FLAGS; k++) {
-    PyObject *value = PyDict_GetItemWithError(group, flag_names[k]);
-    on[k] = value ? PyObject_IsTrue(value) : 0;
-    if (on[k] < 0 || PyErr_Occurred()) return -1;
-  }
+  for (int k = 0; k < FLAGS; k++)
+    if ((on[k] = is_on(group, k)) < 0) return -1;
   if (on[FUSED] && on[DIFFERENTIABLE])
     EXT_FAIL_INT(PyExc_RuntimeError, "`fused` does not support `differentiable`");
   if (on[FUSED] && on[FOREACH])
     EXT_FAIL_INT(PyExc_RuntimeError, "`fused` and `foreach` cannot be `True` together.");
-  if (on[DIFFERENTIABLE])
-    EXT_FAIL_INT(PyExc_NotImplementedError,
-                 "an optimizer with differentiable=True is not implemented in Phlox");
+  PyObject *rate = PyDict_GetItemWithError(group, lr_name);
+  if (!rate || !ext_is_tensor(rate)) return PyErr_Occurred() ? -1 : 0;
+  if (on[FOREACH] && !on[CAPTURABLE])
+    EXT_FAIL_INT(PyExc_ValueError,
+                 "lr as a Tensor is not supported for capturable=False and foreach=True");
+  if (px_tensor_numel(ext_tensor(rate)) != 1)
+    EXT_FAIL_INT(PyExc_ValueError, "Tensor lr must be 1-element");
   return 0;
 }
 
 EXT_FUNCTION(torch, _optimizer_check, "(kind: str, group: dict) -> None",
-             "ValueError for options out of their range; what is not there is refused.") {
+             "ValueError for options out of their range, RuntimeError for those that exclude each "
+             "other.") {
   const char *kind;
   PyObject *group;
   double options[OPTIONS];
   EXT_BIND(kind, group);
   const keys *k = keys_of(kind);
-  if (!k || check_flags(group) < 0 || read_options(k, group, options) < 0) return NULL;
+  if (!k || check_flags(group) < 0 || read_options(k, group, options, NULL) < 0) return NULL;
   return ext_none(px_optimizer_kind_check(k->kind, options));
 }
 
@@ -157,7 +190,7 @@ static PyObject *parameters_of(PyObject *groups) {
   return ext_moved(&all);
 }
 
-static int check_parameter(PyObject *item) {
+static int check_parameter(PyObject *item, bool any) {
   if (PyTuple_CheckExact(item))  // with a name, behind one without
     EXT_FAIL_INT(PyExc_ValueError,
                  "all optimizer params should be with/without names. Some param names are missing");
@@ -165,20 +198,20 @@ static int check_parameter(PyObject *item) {
     EXT_FAIL_INT(PyExc_TypeError,
                  "optimizer can only optimize Tensors, but one of the params is %s",
                  ext_type_name(item));
-  if (!px_tensor_is_leaf(ext_tensor(item)) && !px_tensor_retains_grad(ext_tensor(item)))
+  if (!any && !px_tensor_is_leaf(ext_tensor(item)) && !px_tensor_retains_grad(ext_tensor(item)))
     EXT_FAIL_INT(PyExc_ValueError, "can't optimize a non-leaf Tensor");
   return 0;
 }
 
 // Whether a parameter is among `params` twice; -1 where one cannot be.
-static int check_parameters(PyObject *params, PyObject *others, const objects *known,
+static int check_parameters(PyObject *params, PyObject *others, bool any, const objects *known,
                             const objects *here) {
   int twice = 0;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(others); i++)
     *objects_find(known, PyList_GET_ITEM(others, i)) = PyList_GET_ITEM(others, i);
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); i++) {
     PyObject *item = PyList_GET_ITEM(params, i);
-    if (check_parameter(item) < 0) return -1;
+    if (check_parameter(item, any) < 0) return -1;
     if (*objects_find(known, item))
       EXT_FAIL_INT(PyExc_ValueError, "some parameters appear in more than one parameter group");
     PyObject **place = objects_find(here, item);
@@ -188,10 +221,12 @@ static int check_parameters(PyObject *params, PyObject *others, const objects *k
   return twice;
 }
 
-EXT_FUNCTION(torch, _optimizer_params, "(params: list, groups: list) -> bool",
-             "TypeError or ValueError for what a new group cannot have beside others; whether a "
-             "tensor is in it twice.") {
-  EXT_ARGS(PyObject *, params, groups);
+EXT_FUNCTION(torch, _optimizer_params, "(params: list, groups: list, any: bool) -> bool",
+             "TypeError or ValueError for what a new group cannot have beside others, and, unless "
+             "`any`, for tensors that are no leaves; whether a tensor is in it twice.") {
+  PyObject *params, *groups;
+  bool any;
+  EXT_BIND(params, groups, any);
   if (!PyList_Check(params) || !PyList_Check(groups))
     EXT_FAIL(PyExc_TypeError, "params and param_groups are lists");
   objects known = {NULL}, here = {NULL};
@@ -199,7 +234,7 @@ EXT_FUNCTION(torch, _optimizer_params, "(params: list, groups: list) -> bool",
   EXT_OWNED *others = parameters_of(groups);
   if (others && objects_begin(&known, PyList_GET_SIZE(others)) == 0 &&
       objects_begin(&here, PyList_GET_SIZE(params)) == 0)
-    twice = check_parameters(params, others, &known, &here);
+    twice = check_parameters(params, others, any, &known, &here);
   PyMem_Free(known.places);
   PyMem_Free(here.places);
   return twice < 0 ? NULL : PyBool_FromLong(twice);
@@ -311,72 +346,200 @@ static int give_states(const work *w, PyObject *all) {
   return 0;
 }
 
-static PyObject *step_group(const keys *kind, const double *options, PyObject *params,
-                            PyObject *state) {
+static px_status unscale(const work *w, px_tensor *found, px_tensor *scale) {
+  PX_SCOPED(px_tensor) by = NULL;
+  PX_TRY(px_reciprocal(&by, scale));
+  for (Py_ssize_t i = 0; i < w->count; i++) {
+    px_tensor *grad = px_tensor_grad(w->tensors[i]);
+    PX_TRY(px_amp_unscale(1, &grad, found, by));
+  }
+  return PX_OK;
+}
+
+// What a GradScaler has told: the scale to take off the gradients first, which may be none.
+typedef struct scaling {
+  px_tensor *found, *scale;
+} scaling;
+
+static px_status make_step(work *w, const double *options, const px_step_manner *manner,
+                           const scaling *told) {
+  if (told->scale) PX_TRY(unscale(w, told->found, told->scale));
+  return px_optimizer_kind_step(w->kind->kind, options, manner, w->tensors, w->states, w->count);
+}
+
+static int step_params(const keys *kind, const double *options, const px_step_manner *manner,
+                       const scaling *told, PyObject *params, PyObject *state) {
   work w;
   Py_ssize_t count = PySequence_Fast_GET_SIZE(params);
-  if (work_begin(&w, kind, count) < 0) return NULL;
+  if (work_begin(&w, kind, count) < 0) return -1;
   int failed = 0;
   for (Py_ssize_t i = 0; i < count && !failed; i++)
     failed = take_parameter(&w, PySequence_Fast_GET_ITEM(params, i), state);
   px_status status = PX_OK;
-  if (!failed)
-    status = EXT_NOGIL(px_optimizer_kind_step(kind->kind, options, w.tensors, w.states, w.count));
+  if (!failed) status = EXT_NOGIL(make_step(&w, options, manner, told));
   if (!failed) failed = give_states(&w, state);
   work_end(&w);
-  if (failed) return status == PX_OK ? NULL : (px_error_clear(), NULL);
-  return ext_none(status);
+  if (failed) return status == PX_OK ? -1 : (px_error_clear(), -1);
+  EXT_TRY_INT(status);
+  return 0;
 }
 
-EXT_FUNCTION(torch, _optimizer_step, "(kind: str, group: dict, state: dict) -> None",
-             "One step of a group's parameters.") {
-  const char *kind;
-  PyObject *group, *state;
+static int is_capturing(bool *out) {
+  px_stream *stream;
+  *out = false;
+  if (!px_device_initialized()) return 0;
+  EXT_TRY_INT(px_stream_current(&stream, px_cuda(px_device_peek())));
+  *out = px_stream_capturing(stream);
+  return 0;
+}
+
+// A step that is recorded is many operations, by the kind's formulas in Python. It makes its
+// numbers on the host, so every replay of it would be the same step.
+static int recorded_step(const keys *kind, const double *options, PyObject *group,
+                         PyObject *state) {
+  bool capturing = false;
+  EXT_TRY_INT(px_optimizer_kind_check(kind->kind, options));
+  if (is_capturing(&capturing) < 0) return -1;
+  if (capturing)
+    EXT_FAIL_INT(PyExc_NotImplementedError,
+                 "%s.step() with differentiable=True cannot be captured in a graph",
+                 px_optimizer_kind_name(kind->kind));
+  EXT_OWNED *module = PyImport_ImportModule("phlox.optim._differentiable");
+  EXT_OWNED *done = module ? PyObject_CallMethod(module, "step", "sOO",
+                                                 px_optimizer_kind_name(kind->kind), group, state)
+                           : NULL;
+  return done ? 0 : -1;
+}
+
+// A tensor that a GradScaler has set at the optimiser; NULL, perhaps without an error, where none.
+static PyObject *told_tensor(PyObject *optimizer, PyObject *name) {
+  PyObject *value = PyObject_GetAttr(optimizer, name);
+  if (!value && PyErr_ExceptionMatches(PyExc_AttributeError)) PyErr_Clear();
+  if (value && ext_is_tensor(value)) return value;
+  Py_XDECREF(value);
+  return NULL;
+}
+
+static int step_group(const keys *kind, PyObject *optimizer, PyObject *group, PyObject *state) {
   double options[OPTIONS];
-  EXT_BIND(kind, group, state);
-  const keys *k = keys_of(kind);
-  if (!k || read_options(k, group, options) < 0) return NULL;
-  PyObject *given = PyDict_GetItemWithError(group, params_name);
-  if (!given) return PyErr_SetObject(PyExc_KeyError, params_name), NULL;
+  px_step_manner manner = {0};
+  if (!PyDict_Check(group) || !PyDict_Check(state))
+    EXT_FAIL_INT(PyExc_TypeError, "the groups and the state of an optimizer are dicts");
+  int fused = is_on(group, FUSED), recorded = fused < 0 ? -1 : is_on(group, DIFFERENTIABLE);
+  if (recorded < 0) return -1;
+  if (read_options(kind, group, options, recorded ? NULL : &manner.rate) < 0) return -1;
+  if (recorded) return recorded_step(kind, options, group, state);
+  EXT_OWNED *rate = manner.rate ? Py_XNewRef(PyDict_GetItem(group, lr_name)) : NULL;
+  EXT_OWNED *found = fused ? told_tensor(optimizer, found_name) : NULL;
+  EXT_OWNED *scale = found ? told_tensor(optimizer, scale_name) : NULL;
+  PyObject *given = PyErr_Occurred() ? NULL : PyDict_GetItemWithError(group, params_name);
+  if (!given) return PyErr_Occurred() ? -1 : (PyErr_SetObject(PyExc_KeyError, params_name), -1);
   EXT_OWNED *params = ext_items(given, "params is no sequence");
-  return params ? step_group(k, options, params, state) : NULL;
+  scaling told = {found ? ext_tensor(found) : NULL, scale ? ext_tensor(scale) : NULL};
+  manner.on_device = fused, manner.found_inf = told.found;
+  return params ? step_params(kind, options, &manner, &told, params, state) : -1;
+}
+
+// ---- steps in a capture
+
+static int all_capturable(PyObject *groups) {
+  int all = 1;
+  for (Py_ssize_t g = 0; all > 0 && g < PySequence_Fast_GET_SIZE(groups); g++) {
+    EXT_OWNED *flag = PyObject_GetItem(PySequence_Fast_GET_ITEM(groups, g), flag_names[CAPTURABLE]);
+    all = flag ? PyObject_IsTrue(flag) : -1;
+  }
+  return all;
+}
+
+// Once for each optimiser.
+static int warn_uncaptured(PyObject *self) {
+  EXT_OWNED *warned = PyObject_GetAttr(self, warned_name);
+  int was = warned ? PyObject_IsTrue(warned) : -1;
+  if (was || px_device_count(PX_CUDA) == 0) return was < 0 ? -1 : 0;
+  if (PyErr_WarnEx(PyExc_UserWarning,
+                   "This instance was constructed with capturable=True or some of all the "
+                   "param_groups came with capturable=True, but step() is running without CUDA "
+                   "graph capture. If you never intend to graph-capture this instance, "
+                   "capturable=True can impair performance, and you should set capturable=False.",
+                   1) < 0)
+    return -1;
+  return PyObject_SetAttr(self, warned_name, Py_True);
+}
+
+static int check_capture(PyObject *self, PyObject *groups) {
+  bool capturing;
+  int all = all_capturable(groups);
+  if (all < 0 || is_capturing(&capturing) < 0) return -1;
+  if (capturing && !all)
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "Attempting CUDA graph capture of step() for an instance of %s but param_groups' "
+                 "capturable is False.",
+                 ext_type_name(self));
+  return all && !capturing ? warn_uncaptured(self) : 0;
 }
 
 // ---- the base of Optimizer: what is called in each turn of a loop and costs less than a call of
 // Python's
-static PyObject *list_of(PyObject *object_take, const char *otherwise) {
+static PyObject *list_of(PyObject *object_take) {
   if (!object_take || PyList_CheckExact(object_take)) return object_take;
   EXT_OWNED *object = object_take;
-  return PySequence_Fast(object, otherwise);
+  return PySequence_List(object);
+}
+
+static int clear_grad(PyObject *parameter, bool set_to_none) {
+  px_tensor *tensor = ext_tensor(parameter);
+  EXT_OWNED *kept = Py_NewRef(parameter);  // what ends with a gradient may change the list
+  EXT_TRY_INT(px_clear_grads(&tensor, 1, set_to_none));
+  return 0;
 }
 
 static int clear_group(PyObject *group, bool set_to_none) {
   bool plain = PyDict_CheckExact(group);
   PyObject *known = plain ? PyDict_GetItemWithError(group, params_name) : NULL;
-  EXT_OWNED *list = list_of(known ? Py_NewRef(known) : PyObject_GetItem(group, params_name),
-                            "params is no sequence");
+  EXT_OWNED *list = list_of(known ? Py_NewRef(known) : PyObject_GetItem(group, params_name));
   if (!list) return -1;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); i++) {
-    PyObject *item = PySequence_Fast_GET_ITEM(list, i);
-    px_tensor *tensor =
-        ext_is_tensor(item) ? ext_tensor(item) : ext_need_tensor(item, "zero_grad", "params");
-    if (!tensor) return -1;
-    if (!px_tensor_grad(tensor)) continue;
-    EXT_OWNED *kept = Py_NewRef(item);  // what ends with a gradient may change the list
-    EXT_TRY_INT(px_clear_grads(&tensor, 1, set_to_none));
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
+    PyObject *item = PyList_GET_ITEM(list, i);
+    if (!ext_is_tensor(item) && !ext_need_tensor(item, "zero_grad", "params")) return -1;
+    if (px_tensor_grad(ext_tensor(item)) && clear_grad(item, set_to_none) < 0) return -1;
   }
   return 0;
 }
+
+static PyObject *groups_of(PyObject *self) { return list_of(PyObject_GetAttr(self, groups_name)); }
 
 EXT_METHOD(optimizer, zero_grad, "(set_to_none: bool = True) -> None",
            "Clears the gradients of all parameters: to None, or to zeros.") {
   bool set_to_none = true;
   if (call->nargs || call->kwnames) EXT_BIND(set_to_none);  // mostly there is nothing to bind
-  EXT_OWNED *list = list_of(PyObject_GetAttr(self, groups_name), "param_groups is no sequence");
+  EXT_OWNED *list = groups_of(self);
   if (!list) return NULL;
-  for (Py_ssize_t g = 0; g < PySequence_Fast_GET_SIZE(list); g++) {
-    EXT_OWNED *group = Py_NewRef(PySequence_Fast_GET_ITEM(list, g));
+  for (Py_ssize_t g = 0; g < PyList_GET_SIZE(list); g++) {
+    EXT_OWNED *group = Py_NewRef(PyList_GET_ITEM(list, g));
     if (clear_group(group, set_to_none) < 0) return NULL;
+  }
+  Py_RETURN_NONE;
+}
+
+EXT_METHOD0(optimizer, _accelerator_graph_capture_health_check, "None",
+            "RuntimeError where a step is captured that counts on the host; warns once of one that "
+            "counts on the device and is not captured.") {
+  EXT_OWNED *groups = groups_of(self);
+  return !groups || check_capture(self, groups) < 0 ? NULL : Py_NewRef(Py_None);
+}
+EXT_ALSO(optimizer, optimizer__accelerator_graph_capture_health_check,
+         _cuda_graph_capture_health_check);
+
+EXT_METHOD0(optimizer, _step_groups, "None", "One step of the parameters of all groups.") {
+  EXT_OWNED *name = PyObject_GetAttr(self, kind_name);
+  const char *text = name ? PyUnicode_AsUTF8(name) : NULL;
+  const keys *kind = text ? keys_of(text) : NULL;
+  EXT_OWNED *groups = kind ? groups_of(self) : NULL;
+  EXT_OWNED *state = groups ? PyObject_GetAttr(self, state_name) : NULL;
+  if (!state || (kind->counts && check_capture(self, groups) < 0)) return NULL;
+  for (Py_ssize_t g = 0; g < PySequence_Fast_GET_SIZE(groups); g++) {
+    EXT_OWNED *group = Py_NewRef(PySequence_Fast_GET_ITEM(groups, g));
+    if (step_group(kind, self, group, state) < 0) return NULL;
   }
   Py_RETURN_NONE;
 }
@@ -393,6 +556,69 @@ static int make_base(PyObject *torch) {
   return ext_add_type(torch, "_Optimizer", type);
 }
 EXT_START(EXT_TYPES, make_base);
+
+// ---- the hooks around a step
+// A class's step() as its objects call it, in C because mostly there is no hook and nothing to do.
+typedef struct hooked_object {
+  PyObject_HEAD vectorcallfunc vectorcall;
+  PyObject *step, *around, *everywhere, *dict;  // everywhere: the hooks of all optimisers
+} hooked_object;
+EXT_OWNS(hooked, EXT_OBJECT(hooked_object, step), EXT_OBJECT(hooked_object, around),
+         EXT_OBJECT(hooked_object, everywhere), EXT_OBJECT(hooked_object, dict));
+
+// 1, 0, or -1 for an exception.
+static int has_hooks(const hooked_object *self, PyObject *optimizer) {
+  PyObject *const names[] = {before_name, after_name};
+  for (int i = 0; i < EXT_LENGTH(names); i++) {
+    EXT_OWNED *own = PyObject_GetAttr(optimizer, names[i]);
+    int some = own ? PyObject_IsTrue(own) : -1;
+    if (some) return some;
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->everywhere); i++) {
+    int some = PyObject_IsTrue(PyTuple_GET_ITEM(self->everywhere, i));
+    if (some) return some;
+  }
+  return 0;
+}
+
+static PyObject *hooked_call(PyObject *object, PyObject *const *args, size_t nargsf,
+                             PyObject *kwnames) {
+  const hooked_object *self = (hooked_object *)object;
+  Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+  if (!nargs) return PyObject_Vectorcall(self->step, args, nargsf, kwnames);  // it says what lacks
+  if (PyObject_SetAttr(args[0], called_name, Py_True) < 0) return NULL;
+  int some = has_hooks(self, args[0]);
+  if (some < 0) return NULL;
+  if (!some) return PyObject_Vectorcall(self->step, args, nargsf, kwnames);
+  EXT_OWNED *tuple = ext_tuple_of((ext_rest){args + 1, nargs - 1});
+  EXT_OWNED *kwargs = ext_kwargs_of(args, nargs, kwnames);
+  if (!tuple || !kwargs) return NULL;
+  return PyObject_CallFunctionObjArgs(self->around, self->step, args[0], tuple, kwargs, NULL);
+}
+static PyObject *hooked_get(PyObject *self, PyObject *instance, PyObject *owner) {
+  return instance ? PyMethod_New(self, instance) : Py_NewRef(self);
+}
+
+EXT_NEW(hooked, "(step: Callable, around: Callable, everywhere: tuple)") {
+  EXT_ARGS(PyObject *, step, around, everywhere);
+  if (!PyTuple_Check(everywhere)) EXT_FAIL(PyExc_TypeError, "everywhere is a tuple");
+  hooked_object *self = ext_new(type);
+  if (!self) return NULL;
+  self->vectorcall = hooked_call;
+  self->step = Py_NewRef(step), self->around = Py_NewRef(around);
+  self->everywhere = Py_NewRef(everywhere);
+  return (PyObject *)self;
+}
+static PyGetSetDef hooked_attributes[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {NULL}};
+EXT_TYPE(hooked, "torch.optim.optimizer._Hooked", "_Hooked", hooked_object,
+         EXT_CYCLES | EXT_VECTORCALL | EXT_BINDS,
+         "A step() that says that it was called, and goes to around(step, optimizer, args, kwargs) "
+         "if there\nare hooks, of the optimiser or everywhere.",
+         EXT_LIFE(hooked), .tp_new = hooked_new, .tp_call = PyVectorcall_Call,
+         .tp_vectorcall_offset = offsetof(hooked_object, vectorcall),
+         .tp_dictoffset = offsetof(hooked_object, dict), .tp_descr_get = hooked_get,
+         .tp_getset = hooked_attributes);
 
 // ---- schedules
 
@@ -440,9 +666,10 @@ static int word_index(PyObject *schedule, PyObject *name, PyObject *word) {
 }
 
 // An attribute of a schedule that is an option. What is not simply a number, a known word or None
-// is read by its class.
-static int read_attribute(PyObject *schedule, PyObject *name, char type, double *out) {
+// is read by its class. *lists: whether it has a value for each group.
+static int read_attribute(PyObject *schedule, PyObject *name, char type, double *out, bool *lists) {
   EXT_OWNED *value = PyObject_GetAttr(schedule, name);
+  *lists |= value && type == 'f' && (PyList_Check(value) || PyTuple_Check(value));
   int word = value && type == 'c' ? word_index(schedule, name, value) : -1;
   if (!value) return -1;
   if (word >= 0) return *out = word, 0;
@@ -486,7 +713,7 @@ static int read_own(PyObject *schedule, const px_scheduler_kind *kind, Py_ssize_
 }
 
 static int read_schedule(PyObject *schedule, const px_scheduler_kind *kind, double *options,
-                         px_schedule_point *at) {
+                         px_schedule_point *at, bool *lists) {
   int count;
   const px_option *rows = px_scheduler_kind_options(kind, &count);
   EXT_OWNED *names = PyObject_GetAttr(schedule, options_name);
@@ -494,7 +721,7 @@ static int read_schedule(PyObject *schedule, const px_scheduler_kind *kind, doub
     return names ? (PyErr_SetString(PyExc_TypeError, "_options are others"), -1) : -1;
   for (int k = 0; k < count; k++) {
     PyObject *name = PyTuple_GET_ITEM(names, k);
-    if (read_attribute(schedule, name, rows[k].type, &options[k]) < 0) return -1;
+    if (read_attribute(schedule, name, rows[k].type, &options[k], lists) < 0) return -1;
     if (rows[k].type == 'm' && read_milestones(schedule, name, at) < 0) return -1;
   }
   return 0;
@@ -515,7 +742,7 @@ static int add_rate(PyObject *rates, PyObject *momenta, const px_scheduler_kind 
 }
 
 static PyObject *rates_of(PyObject *schedule, const px_scheduler_kind *kind, px_schedule_point *at,
-                          double *options, bool closed) {
+                          double *options, bool lists, bool closed) {
   EXT_OWNED *optimizer = PyObject_GetAttr(schedule, optimizer_name);
   EXT_OWNED *groups = optimizer ? PyObject_GetAttr(optimizer, groups_name) : NULL;
   EXT_OWNED *bases = groups ? PyObject_GetAttr(schedule, bases_name) : NULL;
@@ -529,7 +756,7 @@ static PyObject *rates_of(PyObject *schedule, const px_scheduler_kind *kind, px_
     EXT_OWNED *group = Py_NewRef(PyList_GET_ITEM(groups, g));
     EXT_OWNED *base = Py_XNewRef(g < PyList_GET_SIZE(bases) ? PyList_GET_ITEM(bases, g) : NULL);
     if (base && ext_to_double(base, &at->base) < 0) return NULL;
-    if (read_own(schedule, kind, g, options) < 0) return NULL;
+    if (lists && read_own(schedule, kind, g, options) < 0) return NULL;
     if (add_rate(rates, momenta, kind, at, closed, group) < 0) return NULL;
   }
   return PyTuple_Pack(2, rates, momenta);
@@ -548,8 +775,8 @@ EXT_FUNCTION(torch, _schedule_rates,
   const px_scheduler_kind *k = schedule_of(kind);
   px_schedule_point at = {.options = options, .epoch = epoch};
   if (!k) return NULL;
-  bool read = read_schedule(schedule, k, options, &at) == 0;
-  PyObject *rates = read ? rates_of(schedule, k, &at, options, closed) : NULL;
+  bool lists = false, read = read_schedule(schedule, k, options, &at, &lists) == 0;
+  PyObject *rates = read ? rates_of(schedule, k, &at, options, lists, closed) : NULL;
   PyMem_Free((void *)at.milestones);
   return rates;
 }
@@ -563,7 +790,9 @@ EXT_FUNCTION(torch, _plateau_step,
   double options[OPTIONS], best, bad_epochs, cooling, metric;
   EXT_BIND(schedule, kind, best, bad_epochs, cooling, metric);
   const px_scheduler_kind *k = schedule_of(kind);
-  if (!k || read_schedule(schedule, k, options, &(px_schedule_point){0}) < 0) return NULL;
+  px_schedule_point at = {0};
+  bool lists = false;
+  if (!k || read_schedule(schedule, k, options, &at, &lists) < 0) return NULL;
   px_plateau p = {best, bad_epochs, cooling};
   bool falls = px_plateau_step(&p, options, metric);
   return Py_BuildValue("Odnn", falls ? Py_True : Py_False, p.best, (Py_ssize_t)p.bad_epochs,

@@ -228,6 +228,16 @@ static bool says(const char *text, int length, const char *word) {
   return found && found + strlen(word) <= text + length;
 }
 
+// Whether None is one of the types; one within brackets is that of an element.
+static bool says_none(const char *type, int length) {
+  int depth = 0;
+  for (int i = 0; type && i + 4 <= length; i++) {
+    depth += (type[i] == '[') - (type[i] == ']');
+    if (depth == 0 && !strncmp(type + i, "None", 4)) return true;
+  }
+  return false;
+}
+
 static int read_default(struct ext_param *param, const piece *p) {
   if (!p->value || !strncmp(p->value, "None", 4)) return 0;
   bool quoted = *p->value == '\'';
@@ -246,8 +256,7 @@ static int read_param(struct ext_param *param, const piece *p, ext_kind kind) {
                               .convert = kinds[kind].convert,
                               .required = !p->value,
                               .number = NAN};
-  param->takes_none =
-      says(p->type, p->type_length, "None") || (p->value && kind != EXT_KIND_OBJECT);
+  param->takes_none = says_none(p->type, p->type_length) || (p->value && kind != EXT_KIND_OBJECT);
   if (read_default(param, p) < 0) return -1;
   param->bytes = kinds[kind].bytes;
   return param->bytes ? make_default(param, param->image) : 0;

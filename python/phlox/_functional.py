@@ -136,21 +136,6 @@ def result_type(tensor: _C.Tensor | Number, other: _C.Tensor | Number) -> _C.dty
     return result
 
 
-def isclose(input: _C.Tensor, other: _C.Tensor, rtol: float = 1e-05, atol: float = 1e-08,
-            equal_nan: bool = False) -> _C.Tensor:
-    """Where |input - other| <= atol + rtol * |other|, or both are the same infinity.
-
-    Args:
-        input, other (Tensor): of one dtype
-        rtol, atol (float): how far they may be apart
-        equal_nan (bool): two NaN are close
-
-    >>> torch.isclose(torch.tensor([1., 2.]), torch.tensor([1., 2.1]))
-    tensor([ True, False])
-    """
-    return _close("isclose", input, other, rtol, atol, equal_nan)
-
-
 def allclose(input: _C.Tensor, other: _C.Tensor, rtol: float = 1e-05, atol: float = 1e-08,
              equal_nan: bool = False) -> bool:
     """Whether isclose holds everywhere; its arguments.
@@ -158,16 +143,10 @@ def allclose(input: _C.Tensor, other: _C.Tensor, rtol: float = 1e-05, atol: floa
     >>> torch.allclose(torch.tensor([1., 2.]), torch.tensor([1., 2.1]))
     False
     """
-    return bool(_close("allclose", input, other, rtol, atol, equal_nan).all())
+    _need_tensor("allclose", "input", input)
+    _need_tensor("allclose", "other", other)
+    return bool(_C.isclose(input, other, rtol, atol, equal_nan).all())
 
-
-def _close(name, input, other, rtol, atol, equal_nan):
-    _need_tensor(name, "input", input)
-    _need_tensor(name, "other", other)
-    if input.dtype != other.dtype:
-        raise RuntimeError(f"{_C._dtype_class(input.dtype)} did not match "
-                           f"{_C._dtype_class(other.dtype)}")
-    return _C.isclose(input, other, rtol, atol, equal_nan)
 
 
 def asarray(obj: Any, *, dtype: _C.dtype | None = None, device: Device | None = None,
@@ -216,7 +195,8 @@ def einsum(equation: Any, *operands: Any) -> _C.Tensor:
             [3., 3.]])
     """
     if not isinstance(equation, str):
-        raise TypeError("einsum(): the first argument must be the equation")
+        raise TypeError("einsum(): argument 'equation' (position 1) must be str, not "
+                        f"{type(equation).__name__}")
     return _C.einsum(equation, list(_tensors(operands, "einsum")))
 
 

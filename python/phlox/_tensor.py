@@ -98,7 +98,7 @@ class Tensor:
             raise TypeError(f"unsupported format string passed to {type(self).__name__}.__format__")
         return str(self)
 
-    isclose, allclose = _functional.isclose, _functional.allclose
+    allclose = _functional.allclose
 
     def apply_(self, callable: Callable[[Any], Number]) -> Tensor:
         """Replaces each element x by callable(x), in place. On the CPU only, and slow."""

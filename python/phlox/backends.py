@@ -80,8 +80,8 @@ def _sdp_functions(name, can_use=None, on_cpu=False):
         _C._setting(number, enabled)
 
     return {f"enable_{name}_sdp": enable, f"{name}_sdp_enabled": lambda: bool(_C._setting(number)),
-            can_use or "_": lambda params, debug=False: (
-                name != "cudnn" and _C._can_use_sdp(number, on_cpu, *params, debug))}
+            can_use or "_": lambda params, debug=False: _C._can_use_sdp(
+                number, on_cpu, *params, debug)}
 
 
 def _is_there():

@@ -505,7 +505,8 @@ def _load(file, path, source, mmap):
     if _is_safetensors(begin):
         device_of = lambda tensor, home: _device_of(source[0], tensor, str(home))
         data = None if path is not None else file.read()
-        return _C._load_tree(path, data, device_of)
+        sees = not isinstance(source[0], (str, _C.device, dict, type(None)))
+        return _C._load_tree(path, data, device_of, sees)
     return _Legacy(file, *source).read()
 
 

@@ -331,8 +331,7 @@ static void start(px_call *call, const px_op *op, px_call_mode mode) {
 static px_status put_result(px_tensor *self, const px_tensor *made) {
   char have[128], want[128];
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a call that worked has made a result
-  bool same = self->ndim == made->ndim &&
-              !memcmp(self->sizes, made->sizes, (size_t)self->ndim * sizeof *self->sizes);
+  bool same = px__has_sizes(self, made->ndim, made->sizes);
   PX_CHECK(same, PX_RUNTIME, "output with shape %s doesn't match the broadcast shape %s",
            px__sizes_text(have, sizeof have, self->ndim, self->sizes),
            px__sizes_text(want, sizeof want, made->ndim, made->sizes));

@@ -5,7 +5,7 @@
 #include "phlox/op.h"
 #include "tensor/tensor_impl.h"
 
-enum { PX__MAX_PARAMS = 16, PX__MAX_RESULTS = 4 };
+enum { PX__MAX_PARAMS = 16, PX__MAX_RESULTS = 5 };
 
 // How the compute dtype and the result dtype of a pointwise or reduce op follow from the inputs.
 typedef enum px__promotion {
@@ -94,7 +94,8 @@ typedef struct px__op_impl {
   bool rows;        // kernel: takes channels_last operands as matrices of places and channels
   uint16_t format;  // bit i: results are channels_last where parameter i is, or says so
   uint8_t turned;   // the parameter, a matrix, that the kernel gets transposed; 0: none
-  uint32_t masks;   // pointwise: parameters that select (where's condition), not promoted
+  uint8_t dim, keepdim, dtype;  // reduce: the parameters of these names; 0: none
+  uint32_t masks;  // pointwise: parameters that select (where's condition), not promoted
   int8_t result_dtypes[PX__MAX_RESULTS];  // pointwise and reduce: PX_DTYPE_NONE follows promotion
   const px__registered *registered;       // of a registered op, or NULL
 } px__op_impl;

@@ -194,7 +194,7 @@ static bool all_row_major(const px_call *call) {
 }
 
 static bool same_strides(const px_tensor *a, const px_tensor *b) {
-  return a->ndim == b->ndim && !memcmp(a->sizes, b->sizes, (size_t)a->ndim * sizeof *a->sizes) &&
+  return px__has_sizes(a, b->ndim, b->sizes) &&
          !memcmp(a->strides, b->strides, (size_t)a->ndim * sizeof *a->strides);
 }
 

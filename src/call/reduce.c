@@ -13,18 +13,16 @@ typedef struct shape {
   int64_t sizes[PX_MAX_DIMS];
 } shape;
 
-static px_value argument(const px_call *call, const char *name) {
-  for (int i = 1; i < call->op->param_count; i++)
-    if (!strcmp(call->op->params[i].name, name)) return call->args[i];
-  return PX_NONE();
+static px_value argument(const px_call *call, int place) {
+  return place ? call->args[place] : PX_NONE();
 }
 
 static px_status choose_dims(const px_call *call, const px_tensor *self, shape *s) {
-  px_value dim = argument(call, "dim");
+  px_value dim = argument(call, px__impl(call->op)->dim);
   int64_t one = dim.v.i;
   const int64_t *dims = dim.kind == PX_ARG_INTS ? dim.v.ints : &one;
   int n = dim.kind == PX_ARG_INTS ? dim.n : dim.kind == PX_ARG_NONE ? 0 : 1;
-  s->keep = argument(call, "keepdim").v.i != 0;
+  s->keep = argument(call, px__impl(call->op)->keepdim).v.i != 0;
   bool given = dim.kind == PX_ARG_INTS;  // of all and any no dimensions are none, else all
   s->all = n == 0 && !(given && px__impl(call->op)->promotion == PX__PROMOTE_FIRST &&
                        px__impl(call->op)->result_dtypes[0] == PX_BOOL);
@@ -35,10 +33,11 @@ static px_status choose_dims(const px_call *call, const px_tensor *self, shape *
 
 static px_status check_empty(const px_call *call, const px_tensor *self, const shape *s) {
   if (self->numel || !px__impl(call->op)->nonempty) return PX_OK;
-  PX_CHECK(!s->all, PX_RUNTIME,
-           "%s(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
-           "reduction dim with the 'dim' argument.",
-           call->op->python_name);
+  bool place = px__impl(call->op)->result_dtypes[0] == PX_INT64;  // what is given is where it was
+  PX_CHECK(!s->all, place ? PX_INDEX : PX_RUNTIME,
+           "%s(): Expected reduction dim to be specified for input.numel() == 0.%s",
+           call->op->python_name,
+           place ? "" : " Specify the reduction dim with the 'dim' argument.");
   for (int d = 0; d < self->ndim; d++)
     PX_CHECK(!(s->reduced >> d & 1) || self->sizes[d], PX_INDEX,
              "%s(): Expected reduction dim %d to have non-zero size.", call->op->python_name, d);
@@ -63,7 +62,7 @@ static bool takes_other(const px_call *call, px_dtype dtype) {
 static bool is_whole(px_dtype d) { return !px_dtype_is_float(d) && !px_dtype_is_complex(d); }
 
 static px_status choose_dtypes(px_call *call, const px_tensor *self) {
-  px_value asked = argument(call, "dtype");
+  px_value asked = argument(call, px__impl(call->op)->dtype);
   px_dtype d = (px_dtype)self->dtype;
   px__promotion rule = (px__promotion)px__impl(call->op)->promotion;
   if (asked.kind == PX_ARG_DTYPE)

@@ -21,8 +21,7 @@ typedef struct plain {
 // ---- operands
 
 static bool has_form(const px_tensor *t, int ndim, const int64_t *sizes, px_dtype dtype) {
-  return t->contiguous && t->dtype == dtype && t->ndim == ndim &&
-         !memcmp(t->sizes, sizes, (size_t)ndim * sizeof *sizes);
+  return t->contiguous && t->dtype == dtype && px__has_sizes(t, ndim, sizes);
 }
 
 static px_status make_plain(px_tensor **out, const plain *p, px_tensor *t, px_device device) {

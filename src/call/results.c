@@ -93,12 +93,8 @@ px_status px__check_written(const px_call *call) {
   return PX_OK;
 }
 
-static bool has_sizes(const px_tensor *t, int ndim, const int64_t *sizes) {
-  return t->ndim == ndim && !memcmp(t->sizes, sizes, (size_t)ndim * sizeof *sizes);
-}
-
 px_status px__resize_output(px_tensor *out, int ndim, const int64_t *sizes) {
-  if (has_sizes(out, ndim, sizes)) return PX_OK;
+  if (px__has_sizes(out, ndim, sizes)) return PX_OK;
   char have[256], want[256];
   if (out->numel)
     PX_TRY(px_warn(
@@ -149,7 +145,7 @@ static px_status inplace_result(px_call *call, int i, int ndim, const int64_t *s
                                 px_dtype dtype) {
   px_tensor *self = call->given[i];
   char have[256], want[256];
-  PX_CHECK(has_sizes(self, ndim, sizes), PX_RUNTIME,
+  PX_CHECK(px__has_sizes(self, ndim, sizes), PX_RUNTIME,
            "output with shape %s doesn't match the broadcast shape %s",
            px__sizes_text(have, sizeof have, self->ndim, self->sizes),
            px__sizes_text(want, sizeof want, ndim, sizes));
@@ -166,7 +162,7 @@ px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, 
   if (given && call->mode == PX_CALL_INPLACE) return inplace_result(call, i, ndim, sizes, dtype);
   if (given) {
     PX_TRY(check_out(call, dtype, (px_dtype)given->dtype));
-    if (given->contiguous && given->dtype == dtype && has_sizes(given, ndim, sizes) &&
+    if (given->contiguous && given->dtype == dtype && px__has_sizes(given, ndim, sizes) &&
         px_device_equal(px__tensor_device(given), call->device) && !px__may_fault(call) &&
         !shares_storage(call, given)) {
       call->results[i] = px_retain(given);

@@ -249,7 +249,8 @@ static px_status read_params(reader *r) {
 
 // A result without a name is called by its place.
 static px_status result_name(reader *r, const char **out) {
-  static const char *const places[PX__MAX_RESULTS] = {"result0", "result1", "result2", "result3"};
+  static const char *const places[PX__MAX_RESULTS] = {"result0", "result1", "result2", "result3",
+                                                      "result4"};
   skip(r);
   if (word_length(r->at)) return word(r, out, "the name of a result");
   if (*r->at && !strchr(",)", *r->at))

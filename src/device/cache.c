@@ -110,11 +110,11 @@ static px_status new_empty(px_block **out, px__device *d) {
   return PX_OK;
 }
 
-px_status px__cache_new(px_block **out, size_t bytes, px__device *d) {
+static inline px_status new_block(px_block **out, size_t bytes, px__device *d, px_stream *stream) {
   *out = NULL;
   if (bytes == 0) return new_empty(out, d);
   if (bytes > GREATEST) return px__out_of_memory(d, GREATEST);
-  px__request r = {.device = d, .stream = px__stream_now(d), .bytes = bytes};
+  px__request r = {.device = d, .stream = stream, .bytes = bytes};
   if ((*out = px__pool_allocate_fast(r.stream, bytes))) return PX_OK;
   px__device_lock(d);
   r.size = px__pool_round(d, bytes);
@@ -127,6 +127,14 @@ px_status px__cache_new(px_block **out, size_t bytes, px__device *d) {
   if (PX_LIKELY(status == PX_OK)) return PX_OK;
   if (status != PX_OUT_OF_MEMORY) return px_error_pass(status, __FILE__, __LINE__, __func__);
   return px__out_of_memory(d, r.size);
+}
+px_status px__cache_new(px_block **out, size_t bytes, px__device *d) {
+  return new_block(out, bytes, d, px__stream_now(d));
+}
+px_status px__cache_new_lasting(px_block **out, size_t bytes, px__device *d) {
+  PX_TRY(new_block(out, bytes, d, d->streams[0]));
+  (*out)->foreign = true;  // freed when all streams are done with it
+  return PX_OK;
 }
 
 px_status px__cache_new_locked(px_block **out, size_t bytes, px__device *d) {

@@ -7,9 +7,10 @@
 typedef struct px__source {
   struct px__source *next;
   void *generator;  // held
-  px__advance advance;
+  const px__draws *draws;
   px_block *block;
-  uint64_t words;  // that the graph draws
+  uint64_t words;     // that the graph draws
+  uint64_t taken[2];  // the state that the latest replay draws from
 } px__source;
 
 // An access of a captured launch or copy, for the race checker. By address: the block may be freed.
@@ -33,7 +34,9 @@ struct px_graph {
   px_stream *last;       // of the latest replay, its number there, and what came before it
   uint64_t last_seq;
   px__clock last_clock;
-  void *native;  // once it is captured
+  void *native;  // once it is captured, and ready for replays
+  bool keeps;    // what was captured stays, as `kept`, of which the native graph is made
+  void *kept;
   px_graph_pool pool;
   // The captures' lock owns the rest, which changes during the capture alone.
   px_graph *next;  // in the list of graphs that are something

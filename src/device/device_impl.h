@@ -106,6 +106,9 @@ bool px__runs_host_kernels(px_device_type type);
 // px_backend.recurrent_plan, of a device that has been opened; false where the backend lacks it.
 bool px__recurrent_plan(px_device device, const px_recurrent_net *net, px_recurrent_room *room,
                         int64_t *places);
+// px_backend.attention_refusal, of a device that has been opened; NULL of devices that run kernels
+// of the CPU.
+const char *px__attention_refusal(px_device device, const px_attention_call *call);
 // Fails if the environment has a bad value that concerns kernels of the type. Checked at first use.
 px_status px__kernels_ready(px_device_type type) __attribute__((warn_unused_result));
 // Issues a launch on the current stream of the device (index resolved), and fills in its id, fault,
@@ -123,11 +126,15 @@ px_site px__site_of(const px_block *result);
 // Where the current stream of a device is being captured, random numbers are drawn anew by each
 // replay: gives the launch a place that holds the generator's state then, and `words` numbers
 // behind those that the capture has drawn from it already; else launch->random stays NULL.
-// advance(generator, words, out) moves the generator on by all that a replay draws, and gives seed
-// and offset from before. The graph keeps the generator.
-typedef void (*px__advance)(void *generator, uint64_t words, uint64_t out[2]);
+// The graph keeps the generator. take(generator, words, out) moves that on by all that a replay
+// draws, and gives seed and offset from before; give_back undoes it, unless somebody has drawn
+// since.
+typedef struct px__draws {
+  void (*take)(void *generator, uint64_t words, uint64_t taken[2]);
+  void (*give_back)(void *generator, uint64_t words, const uint64_t taken[2]);
+} px__draws;
 px_status px__capture_draw(px_launch *launch, int device, void *generator, uint64_t words,
-                           px__advance advance) __attribute__((warn_unused_result));
+                           const px__draws *draws) __attribute__((warn_unused_result));
 // Copies bytes between blocks of any devices, ordered as rule C6 of docs/simulator.md says: device
 // work on the current stream of the device side (of the source for device to device, with waits
 // both ways). Blocking for the host unless `non_blocking` and the host side is pinned.

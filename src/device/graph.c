@@ -62,6 +62,7 @@ static void clear(px_graph *g) {
   px__capture_leave(g);
   if (px__device_alive()) {
     if (g->native) px__rt.backend->graph_release(g->device->physical, g->native);
+    if (g->kept) px__rt.backend->graph_drop(g->device->physical, g->kept);
     drop_sources(g);
     close_leases(g);
   }
@@ -70,7 +71,7 @@ static void clear(px_graph *g) {
   px__free(g->last_clock.at);
   px_release(g->last);
   px_release(g->origin);
-  g->works = NULL, g->touches = NULL, g->last = g->origin = NULL, g->native = NULL;
+  g->works = NULL, g->touches = NULL, g->last = g->origin = NULL, g->native = g->kept = NULL;
   g->work_count = g->work_room = g->touch_count = g->touch_room = 0;
   g->last_clock = (px__clock){0};
   g->device = NULL;
@@ -79,8 +80,10 @@ static void clear(px_graph *g) {
 
 // What the backend has kept becomes the graph's (out NULL: is dropped), and the streams go on.
 static px_status end_native(px_graph *g, void **out) {
+  bool keeps = out && out == &g->kept;
   px__device_lock(g->device);
-  px_status status = px__rt.backend->capture_end(g->origin->native, out);
+  px_status status =
+      (keeps ? px__rt.backend->capture_keep : px__rt.backend->capture_end)(g->origin->native, out);
   px__device_unlock(g->device);
   disperse(g);
   return status;
@@ -215,7 +218,7 @@ static px_status finish(px_graph *g) {
     status = px_error_set(PX_ACCELERATOR, 0, __FILE__, __LINE__, __func__,
                           "a capture could not end (injected)");
   if (status != PX_OK) return give_up(g), status;
-  status = end_native(g, &g->native);
+  status = end_native(g, g->keeps ? &g->kept : &g->native);
   if (status != PX_OK) clear(g);
   return status;
 }
@@ -266,41 +269,78 @@ static px_status check_races(const px_graph *g, const px__work *work) {
 }
 
 // The state of a generator goes to the graph's memory: small enough for the backend to take along.
-static px_status send(const px__source *s, px_stream *stream, const uint64_t state[2]) {
+static px_status send(const px__source *s, px_stream *stream) {
   px_copy copy = {.kind = PX_COPY_HOST_TO_DEVICE,
                   .to = s->block->data,
-                  .from = state,
+                  .from = s->taken,
                   .to_device = px__rt.devices[s->block->device.index]->physical,
                   .from_device = -1,
-                  .bytes = 2 * sizeof *state};
+                  .bytes = sizeof s->taken};
   return px__rt.backend->copy(stream->native, &copy);
 }
 
+// To another device by a stream of its own, between the replay before and this one.
+static px_status send_apart(const px__source *s, px_stream *stream) {
+  px_stream *own = px__stream_now(px__rt.devices[s->block->device.index]);
+  px__work work;
+  PX_TRY(px__stream_order(own, stream));
+  PX_TRY(px__work_begin(&work, own, "graph_replay", NULL, 0));
+  px_status status = send(s, own);
+  px__work_end(&work, false);
+  PX_TRY(status);
+  return px__stream_order(stream, own);
+}
+
+static bool is_apart(const px_graph *g, const px__source *s) {
+  return s->block->device.index != g->device->index;
+}
+
 static px_status launch(const px_graph *g, px_stream *stream) {
-  px_status status = PX_OK;
-  for (const px__source *s = g->sources; s && status == PX_OK; s = s->next) {
-    uint64_t state[2];
-    s->advance(s->generator, s->words, state);
-    status = send(s, stream, state);
-  }
-  return status == PX_OK ? px__rt.backend->graph_launch(stream->native, g->native) : status;
+  for (const px__source *s = g->sources; s; s = s->next)
+    if (!is_apart(g, s)) PX_TRY(send(s, stream));
+  PX_CHECK(!px__fault(PX__FAULT_GRAPH), PX_ACCELERATOR, "a graph could not be replayed (injected)");
+  return px__rt.backend->graph_launch(stream->native, g->native);
+}
+
+static px_status issue(px_graph *g, px_stream *stream, px__work *work) {
+  if (g->last && g->last != stream)
+    PX_TRY(px__stream_order_at(stream, g->last, g->last_seq, &g->last_clock));
+  for (const px__source *s = g->sources; s; s = s->next)
+    if (is_apart(g, s)) PX_TRY(send_apart(s, stream));
+  PX_TRY(px__work_begin(work, stream, "graph_replay", NULL, 0));
+  px_status status = px__races() ? check_races(g, work) : PX_OK;
+  if (status == PX_OK) status = px__clock_copy(&g->last_clock, &stream->clock);
+  if (status == PX_OK) status = launch(g, stream);
+  px__work_end(work, false);
+  return status == PX_OK ? PX_OK : px__broken_note(g->device, status);
+}
+
+// The last one first: of several that are one generator each gives back what it took.
+static void give_back(const px__source *s) {
+  if (!s) return;
+  give_back(s->next);
+  s->draws->give_back(s->generator, s->words, s->taken);
+}
+
+static px_status make_ready(px_graph *g) {
+  void *made;
+  PX_CHECK(!px__fault(PX__FAULT_GRAPH), PX_ACCELERATOR, "a graph could not be made (injected)");
+  PX_TRY(px__rt.backend->graph_make(g->device->physical, g->kept, &made));
+  if (g->native) px__rt.backend->graph_release(g->device->physical, g->native);
+  g->native = made;
+  return PX_OK;
 }
 
 static px_status replay(px_graph *g) {
+  if (g->kept && !g->native) PX_TRY(make_ready(g));
   PX_CHECK(g->native, PX_RUNTIME,
            "Called CUDAGraph::replay without a preceding successful capture.");
-  PX_CHECK(!px__fault(PX__FAULT_GRAPH), PX_ACCELERATOR, "a graph could not be replayed (injected)");
   px_stream *stream = current_of(g);
   if (px__capture_of(stream)) return px__capture_spoil(px__capture_of(stream), 900);
-  if (g->last && g->last != stream)
-    PX_TRY(px__stream_order_at(stream, g->last, g->last_seq, &g->last_clock));
+  for (px__source *s = g->sources; s; s = s->next) s->draws->take(s->generator, s->words, s->taken);
   px__work work;
-  PX_TRY(px__work_begin(&work, stream, "graph_replay", NULL, 0));
-  px_status status = px__races() ? check_races(g, &work) : PX_OK;
-  if (status == PX_OK) status = px__clock_copy(&g->last_clock, &stream->clock);
-  if (status == PX_OK) status = launch(g, stream);
-  px__work_end(&work, false);
-  if (status != PX_OK) return px__broken_note(g->device, status);
+  px_status status = issue(g, stream, &work);
+  if (status != PX_OK) return give_back(g->sources), status;
   px_retain(stream);
   px_release(g->last);
   g->last = stream, g->last_seq = work.seq;
@@ -316,6 +356,71 @@ px_status px_graph_replay(px_graph *graph) {
   return status;
 }
 
+// ---- graphs that are kept
+
+px_status px_graph_keep(px_graph *graph) {
+  PX_GIVEN(graph);
+  PX_TRY(can_capture());
+  PX_CHECK(PX__BACKEND_HAS(px__rt.backend, graph_drop), PX_UNIMPLEMENTED,
+           "the backend %s keeps no graphs", px__rt.backend->name);
+  pthread_mutex_lock(&graph->lock);
+  graph->keeps = true;
+  pthread_mutex_unlock(&graph->lock);
+  return PX_OK;
+}
+
+static px_status instantiate(px_graph *g) {
+  PX_CHECK(g->keeps, PX_RUNTIME,
+           "instantiate() is intended to be called by the user only when keep_graph=true");
+  PX_CHECK(g->kept, PX_RUNTIME, "capture_end() must have been called before calling instantiate");
+  return make_ready(g);
+}
+
+px_status px_graph_instantiate(px_graph *graph) {
+  PX_GIVEN(graph);
+  if (px__rt.forked) return px__error_cuda(3);
+  pthread_mutex_lock(&graph->lock);
+  px_status status = instantiate(graph);
+  pthread_mutex_unlock(&graph->lock);
+  return status;
+}
+
+static px_status need_kept(const px_graph *g) {
+  PX_CHECK(g->keeps, PX_RUNTIME,
+           "You cannot access the raw cudaGraph_t instance unless CUDAGraph was initialized with "
+           "keep_graph=true");
+  PX_CHECK(g->kept, PX_RUNTIME,
+           "You cannot access the raw cudaGraph_t instance until after capture_end() has been "
+           "called");
+  return PX_OK;
+}
+
+px_status px_graph_native(void **out, px_graph *graph, bool ready) {
+  PX_GIVEN(out);
+  PX_GIVEN(graph);
+  pthread_mutex_lock(&graph->lock);
+  px_status status = ready ? PX_OK : need_kept(graph);
+  *out = ready ? graph->native : graph->kept;
+  pthread_mutex_unlock(&graph->lock);
+  PX_TRY(status);
+  PX_CHECK(*out, PX_RUNTIME,
+           "You cannot access the raw cudaGraphExec_t instance until instantiate() has been "
+           "called");
+  return PX_OK;
+}
+
+px_status px_graph_print(px_graph *graph, const char *path) {
+  PX_GIVEN(graph);
+  PX_GIVEN(path);
+  if (px__rt.forked) return px__error_cuda(3);
+  pthread_mutex_lock(&graph->lock);
+  px_status status = need_kept(graph);
+  if (status == PX_OK)
+    status = px__rt.backend->graph_print(graph->device->physical, graph->kept, path);
+  pthread_mutex_unlock(&graph->lock);
+  return status;
+}
+
 // ---- random numbers
 
 static px__source *source_of(const px_graph *g, int device, const void *generator) {
@@ -324,19 +429,21 @@ static px__source *source_of(const px_graph *g, int device, const void *generato
   return s;
 }
 
-static px_status source_new(px__source **out, int device, void *generator, px__advance advance) {
+// The state is written before a replay: so it lies where nothing that is replayed writes.
+static px_status source_new(px__source **out, px__device *d, void *generator,
+                            const px__draws *draws) {
   px__source *s;
   PX_TRY(PX_NEW(&s));
-  px_status status = px__block_new(&s->block, 2 * sizeof(uint64_t), px_cuda(device));
+  px_status status = px__cache_new_lasting(&s->block, sizeof s->taken, d);
   if (status != PX_OK) return px__free(s), status;
   s->generator = px_retain(generator);
-  s->advance = advance;
+  s->draws = draws;
   *out = s;
   return PX_OK;
 }
 
 px_status px__capture_draw(px_launch *launch, int device, void *generator, uint64_t words,
-                           px__advance advance) {
+                           const px__draws *draws) {
   px__device *d;
   if (PX_LIKELY(!px__captures_any())) return PX_OK;
   PX_TRY(px__device_get(&d, device));
@@ -349,7 +456,7 @@ px_status px__capture_draw(px_launch *launch, int device, void *generator, uint6
   if (!g) return px__error_cuda(901);
   // The thread that works on the stream of a capture is the only one that draws there.
   if (!s) {
-    PX_TRY(source_new(&s, device, generator, advance));
+    PX_TRY(source_new(&s, d, generator, draws));
     px__captures_lock();
     s->next = g->sources;
     g->sources = s;

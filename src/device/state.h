@@ -433,6 +433,9 @@ px_status px__out_of_memory(px__device *d, size_t bytes) __attribute__((warn_unu
 // ---- cache.c
 px_status px__cache_new(px_block **out, size_t bytes, px__device *d)
     __attribute__((warn_unused_result));
+// For all streams, and in a capture too none of the memory that its work uses again.
+px_status px__cache_new_lasting(px_block **out, size_t bytes, px__device *d)
+    __attribute__((warn_unused_result));
 // With the lock held: does not wait, and does not call reclaim functions.
 px_status px__cache_new_locked(px_block **out, size_t bytes, px__device *d)
     __attribute__((warn_unused_result));

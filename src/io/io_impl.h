@@ -48,28 +48,37 @@ void px__writer_abandon(px__writer *writer);
 #define PX__STRUCTURE "phlox.structure"     // the metadata that holds a tree's structure
 const char *px__type_name(px_dtype dtype);  // as files have it, "F32"; NULL: they lack it
 
-// A cursor over the JSON text of a file. `of` says in messages what cannot be read.
+// A cursor over the JSON text of a file, in which the texts that are read are decoded where they
+// stand. `of` says in messages what cannot be read.
 typedef struct px__json {
-  const char *text;
+  char *text;
   size_t length, at;
   const char *path, *of;
-  bool first;  // no member of the object at hand has been read
+  bool first;  // no part of the object or array at hand has been read
   json_tokener *parser;
 } px__json;
-// Steps into an object, and on to its next member; *more is false past the last one.
-px_status px__json_begin(px__json *json) __attribute__((warn_unused_result));
-px_status px__json_more(px__json *json, bool *more) __attribute__((warn_unused_result));
+// Goes to the next value, and says how it begins; 0 at the end.
+char px__json_peek(px__json *json);
+// Steps into an object or array, and on to its next part; *more is false past the last one.
+px_status px__json_begin(px__json *json, char bracket) __attribute__((warn_unused_result));
+px_status px__json_more(px__json *json, char bracket, bool *more)
+    __attribute__((warn_unused_result));
 // Reads a value of at most `limit` bytes, for json_object_put; NULL with PX_OK for null.
 px_status px__json_value(json_object **out, px__json *json, size_t limit)
     __attribute__((warn_unused_result));
-// Reads a member's name, which *text borrows from *key, and stops before its value.
-px_status px__json_key(json_object **key, const char **text, px__json *json, size_t limit)
+px_status px__json_skip(px__json *json) __attribute__((warn_unused_result));
+// Reads a text of at most `limit` bytes, which *out borrows from the cursor's; NULL for any other
+// value.
+px_status px__json_text(const char **out, px__json *json, size_t limit)
     __attribute__((warn_unused_result));
-// The text of a value, borrowed; NULL if it is none.
-px_status px__json_text(const char **out, json_object *value, const px__json *json)
-    __attribute__((warn_unused_result));
+// Reads a member's name likewise, and stops before its value.
+px_status px__json_key(const char **out, px__json *json) __attribute__((warn_unused_result));
 // Steps over a text without decoding it.
 px_status px__json_skip_text(px__json *json) __attribute__((warn_unused_result));
+// Reads an array of numbers from 0 on, `room` of them into `out`; any other part is below 0.
+// *count tells how many there are; -1 for a value that is no array.
+px_status px__json_sizes(int64_t *out, int room, int *count, px__json *json)
+    __attribute__((warn_unused_result));
 // Nothing but blanks follows.
 px_status px__json_end(px__json *json) __attribute__((warn_unused_result));
 void px__json_close(px__json *json);
@@ -95,8 +104,9 @@ px_status px__tree_tensor_of(px_tree **out, px_tensor *tensor, px_device home)
     __attribute__((warn_unused_result));
 // A tensor of a dtype that only files have.
 px_status px__tree_foreign(px_tree **out, const char *dtype) __attribute__((warn_unused_result));
-// A tree as JSON (px_free), and its tensors by the names that stand for them there; and back.
+// A tree as JSON (px_free), and its tensors by the names that stand for them there; and back, which
+// decodes texts where they stand.
 px_status px__structure_write(char **text, px_dict *tensors, const px_tree *tree)
     __attribute__((warn_unused_result));
-px_status px__structure_read(px_tree **out, const char *text, const px_dict *tensors,
-                             const char *path) __attribute__((warn_unused_result));
+px_status px__structure_read(px_tree **out, char *text, const px_dict *tensors, const char *path)
+    __attribute__((warn_unused_result));

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON of files, by json-c. What is read may come from anywhere: a cursor goes over the members of
 // a large text, so that only one of them is in memory as a value; a value that nests too deeply, or
-// is longer than its caller expects, is refused before it is complete.
+// is longer than its caller expects, is refused before it is complete. Files have texts and sizes
+// by the hundred thousand, so the cursor reads plain ones itself; the parser has all others.
 #include <stdio.h>
 #include <string.h>
 
 #include "io/io_impl.h"
 
-enum { DEPTH = 128 };  // a tree of values takes two levels for each of its own
+enum { DEPTH = 128, VALUE_LIMIT = 1 << 13, KEY_LIMIT = 1 << 16, DIGITS = 18 };
 
 // ---- reading
 
@@ -16,50 +17,60 @@ static px_status wrong(const px__json *json, const char *what) {
                       json->path, json->of, what, json->at);
 }
 
-static char peek(px__json *json) {
-  while (json->at < json->length && strchr(" \t\r\n", json->text[json->at])) {
-    if (!json->text[json->at]) return 0;  // strchr finds the end of its text too
-    json->at++;
-  }
-  if (json->at == json->length) return 0;
-  return json->text[json->at];
+static bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+char px__json_peek(px__json *json) {
+  while (json->at < json->length && is_blank(json->text[json->at])) json->at++;
+  return json->at < json->length ? json->text[json->at] : 0;
 }
 
 static px_status step(px__json *json, char expected) {
   char what[] = "'?' expected";
   what[1] = expected;
-  if (peek(json) != expected) return wrong(json, what);
+  if (px__json_peek(json) != expected) return wrong(json, what);
   json->at++;
   return PX_OK;
 }
 
-px_status px__json_begin(px__json *json) {
+px_status px__json_begin(px__json *json, char bracket) {
   json->first = true;
-  return step(json, '{');
+  return step(json, bracket);
 }
 
-px_status px__json_more(px__json *json, bool *more) {
-  *more = peek(json) != '}';
+px_status px__json_more(px__json *json, char bracket, bool *more) {
+  *more = px__json_peek(json) != bracket;
   if (*more && !json->first) PX_TRY(step(json, ','));
   json->first = false;
-  return *more ? PX_OK : step(json, '}');
+  return *more ? PX_OK : step(json, bracket);
 }
 
 px_status px__json_end(px__json *json) {
-  return peek(json) || json->at < json->length ? wrong(json, "more than one value") : PX_OK;
+  return px__json_peek(json) || json->at < json->length ? wrong(json, "more than one value")
+                                                        : PX_OK;
 }
 
-static px_status parsed(json_object **out, px__json *json, json_tokener *parser, size_t limit) {
+static px_status parser_reset(json_tokener **parser, const char *path) {
+  if (!*parser && !px_fault_pass("alloc")) *parser = json_tokener_new_ex(DEPTH);
+  PX_CHECK(*parser, PX_NOMEM, "out of memory while reading or writing '%s'", path);
+  json_tokener_reset(*parser);
+  json_tokener_set_flags(*parser, JSON_TOKENER_STRICT | JSON_TOKENER_ALLOW_TRAILING_CHARS |
+                                      JSON_TOKENER_VALIDATE_UTF8);
+  return PX_OK;
+}
+
+px_status px__json_value(json_object **out, px__json *json, size_t limit) {
+  *out = NULL;
+  PX_TRY(parser_reset(&json->parser, json->path));
   size_t rest = json->length - json->at, length = rest < limit ? rest : limit;
-  *out = json_tokener_parse_ex(parser, json->text + json->at, (int)length);
-  enum json_tokener_error error = json_tokener_get_error(parser);
+  *out = json_tokener_parse_ex(json->parser, json->text + json->at, (int)length);
+  enum json_tokener_error error = json_tokener_get_error(json->parser);
   // A number may go on, so the parser waits for what follows it; a blank ends it.
   if (error == json_tokener_continue && length == rest) {
-    *out = json_tokener_parse_ex(parser, " ", 1);
-    error = json_tokener_get_error(parser);
+    *out = json_tokener_parse_ex(json->parser, " ", 1);
+    error = json_tokener_get_error(json->parser);
     json->at += error == json_tokener_success ? length : 0;
   } else if (error == json_tokener_success) {
-    json->at += json_tokener_get_parse_end(parser);
+    json->at += json_tokener_get_parse_end(json->parser);
   }
   if (error == json_tokener_success) return PX_OK;
   if (error == json_tokener_error_depth) return wrong(json, "it is nested too deeply");
@@ -68,31 +79,59 @@ static px_status parsed(json_object **out, px__json *json, json_tokener *parser,
   return wrong(json, json_tokener_error_desc(error));
 }
 
-px_status px__json_value(json_object **out, px__json *json, size_t limit) {
-  *out = NULL;
-  if (!json->parser && !px_fault_pass("alloc")) json->parser = json_tokener_new_ex(DEPTH);
-  PX_CHECK(json->parser, PX_NOMEM, "out of memory while reading '%s'", json->path);
-  json_tokener_reset(json->parser);
-  json_tokener_set_flags(json->parser, JSON_TOKENER_STRICT | JSON_TOKENER_ALLOW_TRAILING_CHARS |
-                                           JSON_TOKENER_VALIDATE_UTF8);
-  return parsed(out, json, json->parser, limit);
-}
-
-px_status px__json_text(const char **out, json_object *value, const px__json *json) {
-  *out = json_object_is_type(value, json_type_string) ? json_object_get_string(value) : NULL;
-  if (*out && strlen(*out) != (size_t)json_object_get_string_len(value))
-    return wrong(json, "a text holds a zero byte");
+px_status px__json_skip(px__json *json) {
+  json_object *value;
+  PX_TRY(px__json_value(&value, json, VALUE_LIMIT));
+  json_object_put(value);
   return PX_OK;
 }
 
-px_status px__json_key(json_object **key, const char **text, px__json *json, size_t limit) {
-  PX_TRY(px__json_value(key, json, limit));
-  px_status status = px__json_text(text, *key, json);
-  if (status == PX_OK && !*text) status = wrong(json, "a member without a name");
-  if (status == PX_OK) status = step(json, ':');
-  if (status == PX_OK) peek(json);
-  if (status != PX_OK) json_object_put(*key);
-  return status;
+// ---- texts and sizes, most of which are so plain that they take no parser
+
+static bool escapes_itself(char c) { return c == '"' || c == '\\' || c == '/'; }
+
+// The closing quote of a text of ASCII whose escapes stand for themselves; 0 for any other value.
+static size_t plain_end(const px__json *json, size_t limit) {
+  const char *text = json->text + json->at;
+  size_t rest = json->length - json->at, end = rest < limit ? rest : limit;
+  if (!end || *text != '"') return 0;
+  for (size_t i = 1; i < end && text[i] >= ' ' && text[i] <= '~'; i++) {
+    if (text[i] == '"') return json->at + i;
+    if (text[i] == '\\' && (++i == end || !escapes_itself(text[i]))) return 0;
+  }
+  return 0;
+}
+
+static void take_plain(px__json *json, size_t end) {
+  char *to = json->text + json->at;
+  for (const char *from = to + 1; from < json->text + end; from++)
+    *to++ = *from == '\\' ? *++from : *from;
+  *to = 0;
+  json->at = end + 1;
+}
+
+px_status px__json_text(const char **out, px__json *json, size_t limit) {
+  px__json_peek(json);
+  char *place = json->text + json->at;
+  json_object *value;
+  size_t end = plain_end(json, limit);
+  *out = place;
+  if (end) return take_plain(json, end), PX_OK;
+  PX_TRY(px__json_value(&value, json, limit));
+  const char *text =
+      json_object_is_type(value, json_type_string) ? json_object_get_string(value) : NULL;
+  bool cut = text && strlen(text) != (size_t)json_object_get_string_len(value);
+  *out = text ? memcpy(place, text, strlen(text) + 1) : NULL;
+  json_object_put(value);
+  return cut ? wrong(json, "a text holds a zero byte") : PX_OK;
+}
+
+px_status px__json_key(const char **out, px__json *json) {
+  PX_TRY(px__json_text(out, json, KEY_LIMIT));
+  if (!*out) return wrong(json, "a member without a name");
+  PX_TRY(step(json, ':'));
+  px__json_peek(json);
+  return PX_OK;
 }
 
 px_status px__json_skip_text(px__json *json) {
@@ -102,6 +141,40 @@ px_status px__json_skip_text(px__json *json) {
   if (json->at >= json->length) return wrong(json, "a value has no end");
   json->at++;
   return PX_OK;
+}
+
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// A number of digits alone needs no parser: up to DIGITS of them fit.
+static px_status size_read(int64_t *out, px__json *json) {
+  json_object *value;
+  size_t at = json->at;
+  int64_t n = 0;
+  for (; at < json->length && at < json->at + DIGITS && is_digit(json->text[at]); at++)
+    n = 10 * n + (json->text[at] - '0');
+  bool ends = at < json->length && (json->text[at] == ',' || json->text[at] == ']');
+  bool usual = ends && at > json->at && (json->text[json->at] != '0' || at == json->at + 1);
+  *out = n;
+  if (usual) return json->at = at, PX_OK;
+  PX_TRY(px__json_value(&value, json, VALUE_LIMIT));
+  *out = json_object_is_type(value, json_type_int) ? json_object_get_int64(value) : -1;
+  json_object_put(value);
+  return PX_OK;
+}
+
+px_status px__json_sizes(int64_t *out, int room, int *count, px__json *json) {
+  bool more;
+  int64_t size;
+  *count = -1;
+  if (px__json_peek(json) != '[') return px__json_skip(json);
+  PX_TRY(px__json_begin(json, '['));
+  for (*count = 0;; ++*count) {
+    PX_TRY(px__json_more(json, ']', &more));
+    if (!more) return PX_OK;
+    px__json_peek(json);
+    PX_TRY(size_read(&size, json));
+    if (*count < room) out[*count] = size;
+  }
 }
 
 void px__json_close(px__json *json) {
@@ -140,14 +213,11 @@ px_status px__json_shut(px__json_writer *w, char bracket) {
 
 // What the parser would not read is not written.
 static px_status readable(px__json_writer *w, const char *literal) {
-  px__json back = {.text = literal, .length = strlen(literal), .path = "", .of = "a text"};
-  back.parser = w->parser;
-  json_object *value = NULL;
-  px_status status = px__json_value(&value, &back, back.length);
-  json_object_put(value);
-  w->parser = back.parser;
-  PX_CHECK(status != PX_RUNTIME, PX_VALUE, "a text of '%s' is not UTF-8", w->to->path);
-  return status;
+  PX_TRY(parser_reset(&w->parser, w->to->path));
+  json_object_put(json_tokener_parse_ex(w->parser, literal, (int)strlen(literal)));
+  PX_CHECK(json_tokener_get_error(w->parser) == json_tokener_success, PX_VALUE,
+           "a text of '%s' is not UTF-8", w->to->path);
+  return PX_OK;
 }
 
 px_status px__json_put_text(px__json_writer *w, const char *text) {

@@ -36,10 +36,17 @@ typedef struct header {
   int64_t data;               // offset of the tensors' bytes in the file
   px__writer entries, sizes;  // growing arrays of entry and of int64_t
   const char *wanted;         // of the metadata, the key whose value is wanted
-  const char *found;          // that value; NULL if there is none
+  char *found;                // that value; NULL if there is none
 } header;
 
-enum { NAME_LIMIT = 1 << 16, ENTRY_LIMIT = 1 << 13 };
+enum { DTYPE_LIMIT = 1 << 13 };
+
+// An entry as it stands there; see px__json_sizes.
+typedef struct described {
+  const char *dtype;
+  int ndim, ends;
+  int64_t sizes[PX_MAX_DIMS], offsets[2];
+} described;
 
 static const entry *entry_at(const header *h, size_t i) {
   return (const entry *)(const void *)h->entries.memory + i;
@@ -49,62 +56,57 @@ static const int64_t *sizes_of(const header *h, const entry *e) {
   return (const int64_t *)(const void *)h->sizes.memory + e->sizes;
 }
 
-static bool size_of(int64_t *out, json_object *number) {
-  if (!json_object_is_type(number, json_type_int)) return false;
-  *out = json_object_get_int64(number);
-  return *out >= 0;
+static px_status described_member(described *d, const char *key, px__json *json) {
+  if (!strcmp(key, "dtype")) return px__json_text(&d->dtype, json, DTYPE_LIMIT);
+  if (!strcmp(key, "shape")) return px__json_sizes(d->sizes, PX_MAX_DIMS, &d->ndim, json);
+  if (!strcmp(key, "data_offsets")) return px__json_sizes(d->offsets, 2, &d->ends, json);
+  return px__json_skip(json);
 }
 
-// The value of a key of an object; NULL if it has none.
-static json_object *member(json_object *object, const char *key) {
-  json_object *value = NULL;
-  return json_object_object_get_ex(object, key, &value) ? value : NULL;
+static px_status described_read(described *d, px__json *json) {
+  bool more;
+  const char *key;
+  PX_TRY(px__json_begin(json, '{'));
+  for (;;) {
+    PX_TRY(px__json_more(json, '}', &more));
+    if (!more) return PX_OK;
+    PX_TRY(px__json_key(&key, json));
+    PX_TRY(described_member(d, key, json));
+  }
 }
 
-// A dtype that Phlox lacks is no reason to lose the other tensors. Its name stays where the entry's
-// text was, which is longer.
-static px_status entry_dtype(entry *out, const header *h, json_object *item, char *room) {
-  json_object *value = member(item, "dtype");
-  const char *name =
-      json_object_is_type(value, json_type_string) ? json_object_get_string(value) : NULL;
-  PX_CHECK(name, PX_RUNTIME, "'%s': tensor '%.200s' has an unknown dtype", h->file.path, out->name);
+// A dtype that Phlox lacks is no reason to lose the other tensors.
+static px_status entry_dtype(entry *out, const header *h, const described *d) {
+  PX_CHECK(d->dtype, PX_RUNTIME, "'%s': tensor '%.200s' has an unknown dtype", h->file.path,
+           out->name);
   for (int i = 0; i < PX_DTYPE_COUNT; i++) {
     const char *own = px__type_name((px_dtype)i);
-    if (own && !strcmp(own, name)) return out->dtype = (px_dtype)i, PX_OK;
+    if (own && !strcmp(own, d->dtype)) return out->dtype = (px_dtype)i, PX_OK;
   }
   out->dtype = PX_DTYPE_NONE;
-  out->foreign = memcpy(room, name, strlen(name) + 1);
+  out->foreign = d->dtype;
   return PX_OK;
 }
 
 // Sizes, and the bytes that they come to; of a foreign dtype the elements.
-static px_status entry_sizes(entry *out, header *h, json_object *item, int64_t *bytes) {
-  json_object *shape = member(item, "shape");
-  bool fits =
-      json_object_is_type(shape, json_type_array) && json_object_array_length(shape) <= PX_MAX_DIMS;
-  PX_CHECK(fits, PX_RUNTIME, "'%s': tensor '%.200s' has no shape of at most %d sizes", h->file.path,
-           out->name, PX_MAX_DIMS);
+static px_status entry_sizes(entry *out, header *h, const described *d, int64_t *bytes) {
+  PX_CHECK(d->ndim >= 0 && d->ndim <= PX_MAX_DIMS, PX_RUNTIME,
+           "'%s': tensor '%.200s' has no shape of at most %d sizes", h->file.path, out->name,
+           PX_MAX_DIMS);
   *bytes = out->foreign ? 1 : (int64_t)px_dtype_size(out->dtype);
-  out->ndim = (int)json_object_array_length(shape);
+  out->ndim = d->ndim;
   out->sizes = h->sizes.length / sizeof(int64_t);
-  for (int i = 0; i < out->ndim; i++) {
-    int64_t n;
-    PX_CHECK(size_of(&n, json_object_array_get_idx(shape, (size_t)i)) &&
-                 !__builtin_mul_overflow(*bytes, n, bytes),
-             PX_RUNTIME, "'%s': tensor '%.200s' has an invalid size", h->file.path, out->name);
-    PX_TRY(px__writer_write(&h->sizes, &n, sizeof n));
-  }
-  return PX_OK;
+  for (int i = 0; i < out->ndim; i++)
+    PX_CHECK(d->sizes[i] >= 0 && !__builtin_mul_overflow(*bytes, d->sizes[i], bytes), PX_RUNTIME,
+             "'%s': tensor '%.200s' has an invalid size", h->file.path, out->name);
+  return px__writer_write(&h->sizes, d->sizes, (size_t)out->ndim * sizeof *d->sizes);
 }
 
-static px_status entry_offsets(entry *out, const header *h, json_object *item, int64_t bytes) {
-  json_object *offsets = member(item, "data_offsets");
-  bool pair = json_object_is_type(offsets, json_type_array) &&
-              json_object_array_length(offsets) == 2 &&
-              size_of(&out->begin, json_object_array_get_idx(offsets, 0)) &&
-              size_of(&out->end, json_object_array_get_idx(offsets, 1));
-  PX_CHECK(pair, PX_RUNTIME, "'%s': tensor '%.200s' has invalid data_offsets", h->file.path,
-           out->name);
+static px_status entry_offsets(entry *out, const header *h, const described *d, int64_t bytes) {
+  out->begin = d->offsets[0];
+  out->end = d->offsets[1];
+  PX_CHECK(d->ends == 2 && out->begin >= 0 && out->end >= 0, PX_RUNTIME,
+           "'%s': tensor '%.200s' has invalid data_offsets", h->file.path, out->name);
   PX_CHECK(out->begin <= out->end && (out->foreign || out->end - out->begin == bytes), PX_RUNTIME,
            "'%s': tensor '%.200s' takes %lld bytes, but its data_offsets are %lld to %lld",
            h->file.path, out->name, (long long)bytes, (long long)out->begin, (long long)out->end);
@@ -114,78 +116,53 @@ static px_status entry_offsets(entry *out, const header *h, json_object *item, i
   return PX_OK;
 }
 
-static px_status entry_read(header *h, const char *name, json_object *item, char *room) {
+static px_status entry_read(header *h, const char *name, px__json *json) {
   entry e = {.name = name};
+  described d = {.ndim = -1, .ends = -1};
   int64_t bytes = 0;
-  PX_CHECK(json_object_is_type(item, json_type_object), PX_RUNTIME,
-           "'%s': the entry '%.200s' is not an object", h->file.path, name);
-  PX_TRY(entry_dtype(&e, h, item, room));
-  PX_TRY(entry_sizes(&e, h, item, &bytes));
-  PX_TRY(entry_offsets(&e, h, item, bytes));
+  if (px__json_peek(json) != '{') {
+    PX_TRY(px__json_skip(json));
+    PX_FAIL(PX_RUNTIME, "'%s': the entry '%.200s' is not an object", h->file.path, name);
+  }
+  PX_TRY(described_read(&d, json));
+  PX_TRY(entry_dtype(&e, h, &d));
+  PX_TRY(entry_sizes(&e, h, &d, &bytes));
+  PX_TRY(entry_offsets(&e, h, &d, bytes));
   return px__writer_write(&h->entries, &e, sizeof e);
 }
 
 // ---- the header
 
-// Keeps a text that was read in the place where it stood escaped, and was not shorter.
-static const char *kept(header *h, size_t at, const char *text) {
-  return memcpy(h->text + at, text, strlen(text) + 1);
-}
-
 static px_status metadata_value(header *h, px__json *json, bool wanted) {
-  json_object *value;
-  size_t at = json->at;
-  bool is_text = at < json->length && json->text[at] == '"';
-  if (is_text && !wanted) return px__json_skip_text(json);
-  PX_TRY(px__json_value(&value, json, is_text ? json->length : ENTRY_LIMIT));
   const char *text;
-  px_status status = px__json_text(&text, value, json);
-  if (status == PX_OK && text) h->found = kept(h, at, text);
-  json_object_put(value);
-  return status;
+  if (px__json_peek(json) != '"') return px__json_skip(json);
+  if (!wanted) return px__json_skip_text(json);
+  h->found = json->text + json->at;
+  return px__json_text(&text, json, json->length);
 }
 
 static px_status metadata_read(header *h, px__json *json) {
-  json_object *key;
   const char *name;
-  bool more, outer = json->first;
-  if (json->at >= json->length || json->text[json->at] != '{')
-    return metadata_value(h, json, false);
-  PX_TRY(px__json_begin(json));
+  bool more;
+  if (px__json_peek(json) != '{') return metadata_value(h, json, false);
+  PX_TRY(px__json_begin(json, '{'));
   for (;;) {
-    PX_TRY(px__json_more(json, &more));
-    if (!more) break;
-    PX_TRY(px__json_key(&key, &name, json, NAME_LIMIT));
-    bool wanted = h->wanted && !strcmp(name, h->wanted);
-    json_object_put(key);
-    PX_TRY(metadata_value(h, json, wanted));
+    PX_TRY(px__json_more(json, '}', &more));
+    if (!more) return PX_OK;
+    PX_TRY(px__json_key(&name, json));
+    PX_TRY(metadata_value(h, json, h->wanted && !strcmp(name, h->wanted)));
   }
-  json->first = outer;
-  return PX_OK;
-}
-
-static px_status member_read(header *h, px__json *json) {
-  json_object *key, *item;
-  const char *name;
-  size_t at = json->at;
-  PX_TRY(px__json_key(&key, &name, json, NAME_LIMIT));
-  name = kept(h, at, name);
-  json_object_put(key);
-  if (!strcmp(name, PX__METADATA)) return metadata_read(h, json);
-  at = json->at;
-  PX_TRY(px__json_value(&item, json, ENTRY_LIMIT));
-  px_status status = entry_read(h, name, item, h->text + at);
-  json_object_put(item);
-  return status;
 }
 
 static px_status members_read(header *h, px__json *json) {
+  const char *name;
   bool more;
-  PX_TRY(px__json_begin(json));
+  PX_TRY(px__json_begin(json, '{'));
   for (;;) {
-    PX_TRY(px__json_more(json, &more));
+    PX_TRY(px__json_more(json, '}', &more));
     if (!more) return px__json_end(json);
-    PX_TRY(member_read(h, json));
+    PX_TRY(px__json_key(&name, json));
+    PX_TRY(strcmp(name, PX__METADATA) ? entry_read(h, name, json) : metadata_read(h, json));
   }
 }
 

@@ -7,7 +7,8 @@
 // ["dtype", "float32"], ["device", "cuda:0"], and ["tensor", NAME, DEVICE], which stands for the
 // tensor of that name in the file, with "grad" or "parameter" as a last part where it is one.
 //
-// A structure that is read is not trusted: depth, tags, numbers and names are checked.
+// A structure that is read is not trusted: depth, tags, numbers and names are checked. It is never
+// in memory as JSON values: the tree grows while the text is read.
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
@@ -239,77 +240,128 @@ px_status px__structure_write(char **text, px_dict *tensors, const px_tree *tree
 
 typedef struct reading {
   const px_dict *tensors;
-  const char *path;  // of the file, for messages
+  px__json json;
+  int depth;
 } reading;
 
-#define WRONG(r, what) PX_FAIL(PX_RUNTIME, "'%s': its structure %s", (r)->path, (what))
+#define WRONG(r, what) PX_FAIL(PX_RUNTIME, "'%s': its structure %s", (r)->json.path, (what))
 
-static px_status read_tree(px_tree **out, const reading *r, json_object *json);
+static px_status read_tree(px_tree **out, reading *r);
 
-static px_status read_number(px_tree **out, const reading *r, json_object *json) {
-  if (json_object_is_type(json, json_type_int)) {
-    if (json_object_get_uint64(json) > INT64_MAX && json_object_get_int64(json) >= 0)
-      WRONG(r, "has a number out of range");
-    return px_tree_number(out, px_int(json_object_get_int64(json)));
+static px_status literal_tree(px_tree **out, const reading *r, json_object *json) {
+  switch (json_object_get_type(json)) {
+    case json_type_null:
+      return px_tree_none(out);
+    case json_type_boolean:
+      return px_tree_number(out, px_bool(json_object_get_boolean(json)));
+    case json_type_int:
+      if (json_object_get_uint64(json) > INT64_MAX && json_object_get_int64(json) >= 0)
+        WRONG(r, "has a number out of range");
+      return px_tree_number(out, px_int(json_object_get_int64(json)));
+    default:
+      if (!isfinite(json_object_get_double(json))) WRONG(r, "has a number out of range");
+      return px_tree_number(out, px_float(json_object_get_double(json)));
   }
-  if (!isfinite(json_object_get_double(json))) WRONG(r, "has a number out of range");
-  return px_tree_number(out, px_float(json_object_get_double(json)));
 }
 
-static px_status read_text(px_tree **out, const reading *r, json_object *json) {
-  const char *text = json_object_get_string(json);
-  if (strlen(text) != (size_t)json_object_get_string_len(json)) WRONG(r, "has a zero byte");
+static px_status read_literal(px_tree **out, reading *r) {
+  json_object *json;
+  PX_TRY(px__json_value(&json, &r->json, r->json.length));
+  px_status status = literal_tree(out, r, json);
+  json_object_put(json);
+  return status;
+}
+
+static px_status read_text(px_tree **out, reading *r) {
+  const char *text;
+  PX_TRY(px__json_text(&text, &r->json, r->json.length));
   return px_tree_text(out, text);
 }
 
-// Adds one part: of a list the value, of a dict a pair.
-static px_status read_part(px_tree *made, const reading *r, json_object *json) {
+// The next value of an array; NULL past the last.
+static px_status read_next(px_tree **out, reading *r) {
+  bool more;
+  PX_TRY(px__json_more(&r->json, ']', &more));
+  return more ? read_tree(out, r) : PX_OK;
+}
+
+static px_status read_list(px_tree *made, reading *r) {
+  for (;;) {
+    PX_SCOPED(px_tree) value = NULL;
+    PX_TRY(read_next(&value, r));
+    if (!value) return PX_OK;
+    PX_TRY(px_tree_append(made, value));
+  }
+}
+
+static px_status read_pair(px_tree *made, reading *r) {
   PX_SCOPED(px_tree) key = NULL;
   PX_SCOPED(px_tree) value = NULL;
-  if (px_tree_kind_of(made) < PX_TREE_DICT) {
-    PX_TRY(read_tree(&value, r, json));
-    return px_tree_append(made, value);
-  }
-  if (!json_object_is_type(json, json_type_array) || json_object_array_length(json) != 2)
-    WRONG(r, "has a dict of something but pairs");
-  PX_TRY(read_tree(&key, r, json_object_array_get_idx(json, 0)));
-  PX_TRY(read_tree(&value, r, json_object_array_get_idx(json, 1)));
+  PX_SCOPED(px_tree) rest = NULL;
+  bool array = px__json_peek(&r->json) == '[';
+  if (array) PX_TRY(px__json_begin(&r->json, '['));
+  if (array) PX_TRY(read_next(&key, r));
+  if (key) PX_TRY(read_next(&value, r));
+  if (value) PX_TRY(read_next(&rest, r));
+  if (!value || rest) WRONG(r, "has a dict of something but pairs");
   return px_tree_add(made, key, value);
 }
 
-static px_status read_parts(px_tree **out, const reading *r, json_object *json, px_tree_kind kind) {
+static px_status read_pairs(px_tree *made, reading *r) {
+  for (;;) {
+    bool more;
+    PX_TRY(px__json_more(&r->json, ']', &more));
+    if (!more) return PX_OK;
+    PX_TRY(read_pair(made, r));
+  }
+}
+
+static px_status read_parts(px_tree **out, reading *r, px_tree_kind kind) {
   PX_SCOPED(px_tree) made = NULL;
   PX_TRY(px_tree_new(&made, kind));
-  for (size_t i = 1; i < json_object_array_length(json); i++)
-    PX_TRY(read_part(made, r, json_object_array_get_idx(json, i)));
+  PX_TRY(kind < PX_TREE_DICT ? read_list(made, r) : read_pairs(made, r));
   *out = PX_MOVE(made);
   return PX_OK;
 }
 
-static px_status read_object(px_tree **out, const reading *r, json_object *json) {
+static px_status read_object(px_tree **out, reading *r) {
   PX_SCOPED(px_tree) made = NULL;
   PX_TRY(px_tree_new(&made, PX_TREE_DICT));
-  json_object_object_foreach(json, key, part) {
+  PX_TRY(px__json_begin(&r->json, '{'));
+  for (;;) {
     PX_SCOPED(px_tree) value = NULL;
-    PX_TRY(read_tree(&value, r, part));
+    const char *key;
+    bool more;
+    PX_TRY(px__json_more(&r->json, '}', &more));
+    if (!more) break;
+    PX_TRY(px__json_key(&key, &r->json));
+    PX_TRY(read_tree(&value, r));
     PX_TRY(px_tree_set(made, key, value));
   }
   *out = PX_MOVE(made);
   return PX_OK;
 }
 
-// The text at place i of a tagged array; NULL if there is none.
-static const char *text_at(json_object *json, size_t i) {
-  json_object *value = json_object_array_get_idx(json, i);
-  return json_object_is_type(value, json_type_string) ? json_object_get_string(value) : NULL;
+// The texts that end a tagged array; NULL for those that it lacks.
+static px_status read_words(const char **words, int room, reading *r) {
+  const char *text;
+  bool more;
+  for (int i = 0;; i++) {
+    PX_TRY(px__json_more(&r->json, ']', &more));
+    if (!more) return PX_OK;
+    PX_TRY(px__json_text(&text, &r->json, r->json.length));
+    if (i < room) words[i] = text;
+  }
 }
 
-static px_status read_tensor(px_tree **out, const reading *r, json_object *json) {
-  const char *name = text_at(json, 1), *home = text_at(json, 2), *mark = text_at(json, 3);
+static px_status read_tensor(px_tree **out, reading *r) {
+  const char *words[3] = {NULL};
+  PX_TRY(read_words(words, 3, r));
+  const char *name = words[0], *home = words[1], *mark = words[2];
   px_device device;
   px_tensor *t = name ? px_dict_get(r->tensors, name) : NULL;
   PX_CHECK(t, PX_RUNTIME, "'%s': its structure names a tensor '%.200s' that it does not have",
-           r->path, name ? name : "");
+           r->json.path, name ? name : "");
   if (!home || px_device_parse(&device, home) != PX_OK) WRONG(r, "has a tensor without a device");
   if (mark && strcmp(mark, "frozen")) {
     if (!px_dtype_is_float(px_tensor_dtype(t))) WRONG(r, "has an integer that requires grad");
@@ -326,9 +378,11 @@ static px_status read_float(px_tree **out, const reading *r, const char *text) {
   WRONG(r, "has a float of an unknown form");
 }
 
-static px_status read_word(px_tree **out, const reading *r, px_tree_kind kind, const char *text) {
+static px_status read_word(px_tree **out, reading *r, px_tree_kind kind) {
   px_dtype dtype;
   px_device device;
+  const char *text = NULL;
+  PX_TRY(read_words(&text, 1, r));
   if (!text) WRONG(r, "has a tag without its text");
   if (kind == PX_TREE_NUMBER) return read_float(out, r, text);
   if (kind == PX_TREE_DTYPE) {
@@ -339,45 +393,42 @@ static px_status read_word(px_tree **out, const reading *r, px_tree_kind kind, c
   return px_tree_device(out, device);
 }
 
-static px_status read_tagged(px_tree **out, const reading *r, json_object *json) {
-  const char *tag = text_at(json, 0);
+static px_status read_tagged(px_tree **out, reading *r) {
+  const char *tag = NULL;
+  bool more;
+  PX_TRY(px__json_begin(&r->json, '['));
+  PX_TRY(px__json_more(&r->json, ']', &more));
+  if (more) PX_TRY(px__json_text(&tag, &r->json, r->json.length));
   for (int i = 0; tag && i < TAGS; i++) {
     if (strcmp(tags[i].tag, tag)) continue;
-    if (tags[i].kind == PX_TREE_TENSOR) return read_tensor(out, r, json);
-    if (tags[i].kind >= PX_TREE_LIST) return read_parts(out, r, json, tags[i].kind);
-    return read_word(out, r, tags[i].kind, text_at(json, 1));
+    if (tags[i].kind == PX_TREE_TENSOR) return read_tensor(out, r);
+    if (tags[i].kind >= PX_TREE_LIST) return read_parts(out, r, tags[i].kind);
+    return read_word(out, r, tags[i].kind);
   }
-  PX_FAIL(PX_RUNTIME, "'%s': its structure has the unknown tag '%.100s'", r->path, tag ? tag : "");
+  PX_FAIL(PX_RUNTIME, "'%s': its structure has the unknown tag '%.100s'", r->json.path,
+          tag ? tag : "");
 }
 
-static px_status read_tree(px_tree **out, const reading *r, json_object *json) {
-  switch (json_object_get_type(json)) {
-    case json_type_null:
-      return px_tree_none(out);
-    case json_type_boolean:
-      return px_tree_number(out, px_bool(json_object_get_boolean(json)));
-    case json_type_int:
-    case json_type_double:
-      return read_number(out, r, json);
-    case json_type_string:
-      return read_text(out, r, json);
-    case json_type_object:
-      return read_object(out, r, json);
-    default:
-      return read_tagged(out, r, json);
-  }
+static px_status read_tree(px_tree **out, reading *r) {
+  char first = px__json_peek(&r->json);
+  if (first == '"') return read_text(out, r);
+  if (first != '{' && first != '[') return read_literal(out, r);
+  if (r->depth == PX_TREE_DEPTH) WRONG(r, "is nested too deeply");
+  r->depth++;
+  px_status status = first == '{' ? read_object(out, r) : read_tagged(out, r);
+  r->depth--;
+  return status;
 }
 
-px_status px__structure_read(px_tree **out, const char *text, const px_dict *tensors,
-                             const char *path) {
-  px__json json = {
-      .text = text, .length = strlen(text), .path = path, .of = "its structure is not JSON"};
-  reading r = {tensors, path};
-  json_object *root;
-  px_status status = px__json_value(&root, &json, json.length);
-  if (status == PX_OK) status = px__json_end(&json);
-  if (status == PX_OK) status = read_tree(out, &r, root);
-  json_object_put(root);
-  px__json_close(&json);
+px_status px__structure_read(px_tree **out, char *text, const px_dict *tensors, const char *path) {
+  PX_SCOPED(px_tree) made = NULL;
+  reading r = {
+      .tensors = tensors,
+      .json = {
+          .text = text, .length = strlen(text), .path = path, .of = "its structure is not JSON"}};
+  px_status status = read_tree(&made, &r);
+  if (status == PX_OK) status = px__json_end(&r.json);
+  if (status == PX_OK) *out = PX_MOVE(made);
+  px__json_close(&r.json);
   return status;
 }

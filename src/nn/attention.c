@@ -20,12 +20,8 @@ enum { TEXT = PX_MAX_DIMS * 24 };
 static const char *shape_text(const px_tensor *t, char *text) {
   return px__comma_text(text, TEXT, px_tensor_ndim(t), px_tensor_sizes(t));
 }
-static bool has_shape(const px_tensor *t, int ndim, const int64_t *sizes) {
-  return px_tensor_ndim(t) == ndim &&
-         !memcmp(px_tensor_sizes(t), sizes, (size_t)ndim * sizeof *sizes);
-}
 static bool same_shape(const px_tensor *a, const px_tensor *b) {
-  return has_shape(a, px_tensor_ndim(b), px_tensor_sizes(b));
+  return px_tensor_has_sizes(a, px_tensor_ndim(b), px_tensor_sizes(b));
 }
 // Puts a tensor in the place of another, which it takes the reference of.
 static void put(px_tensor **at, px_tensor *take) {
@@ -86,7 +82,7 @@ static px_status check_shapes(const px_attention *a, bool *batched) {
   PX_TRY(check_dims(a, *batched));
   if (*batched || !a->attn_mask || px_tensor_ndim(a->attn_mask) != 3) return PX_OK;
   int64_t sizes[] = {a->num_heads, px_tensor_size(a->query, 0), px_tensor_size(a->key, 0)};
-  PX_CHECK(has_shape(a->attn_mask, 3, sizes), PX_ASSERTION,
+  PX_CHECK(px_tensor_has_sizes(a->attn_mask, 3, sizes), PX_ASSERTION,
            "Expected `attn_mask` shape to be (%lld, %lld, %lld) but got torch.Size([%s])",
            LL(sizes[0]), LL(sizes[1]), LL(sizes[2]), shape_text(a->attn_mask, text));
   return PX_OK;
@@ -217,7 +213,7 @@ static px_status project_apart(call *c) {
              "use_separate_proj_weight is True but %c_proj_weight is None", letters[i]);
   for (int i = 0; i < PARTS; i++) {
     int64_t sizes[] = {a->embed_dim, px_tensor_size(c->parts[i], 2)};
-    PX_CHECK(has_shape(weights[i], 2, sizes), PX_ASSERTION,
+    PX_CHECK(px_tensor_has_sizes(weights[i], 2, sizes), PX_ASSERTION,
              "expecting %s weights shape of (%lld, %lld), but got torch.Size([%s])", words[i],
              LL(sizes[0]), LL(sizes[1]), shape_text(weights[i], text));
   }
@@ -239,11 +235,11 @@ static px_status check_mask(const call *c) {
   if (!c->mask) return PX_OK;
   int64_t two[] = {c->length, source}, three[] = {all_heads(c), c->length, source};
   if (px_tensor_ndim(c->mask) == 2)
-    PX_CHECK(has_shape(c->mask, 2, two), PX_RUNTIME,
+    PX_CHECK(px_tensor_has_sizes(c->mask, 2, two), PX_RUNTIME,
              "The shape of the 2D attn_mask is torch.Size([%s]), but should be (%lld, %lld).",
              shape_text(c->mask, text), LL(two[0]), LL(two[1]));
   else
-    PX_CHECK(has_shape(c->mask, 3, three), PX_RUNTIME,
+    PX_CHECK(px_tensor_has_sizes(c->mask, 3, three), PX_RUNTIME,
              "The shape of the 3D attn_mask is torch.Size([%s]), but should be (%lld, %lld, %lld).",
              shape_text(c->mask, text), LL(three[0]), LL(three[1]), LL(three[2]));
   return PX_OK;

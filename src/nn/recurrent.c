@@ -116,7 +116,7 @@ static px_status check_state(const call *c, int i, const int64_t sizes[3]) {
   int ndim = px_tensor_ndim(state);
   char at[16] = "";
   if (c->state_count > 1) snprintf(at, sizeof at, "[%d]", i);
-  PX_CHECK(ndim == 3 && !memcmp(px_tensor_sizes(state), sizes, 3 * sizeof *sizes), PX_RUNTIME,
+  PX_CHECK(px_tensor_has_sizes(state, 3, sizes), PX_RUNTIME,
            "Expected hidden%s size (%lld, %lld, %lld), got [%s]", at, (long long)sizes[0],
            (long long)sizes[1], (long long)sizes[2],
            px__comma_text((char[ROOM]){0}, ROOM, ndim, px_tensor_sizes(state)));

@@ -44,9 +44,7 @@ static void size_text(char *text, size_t room, const px_tensor *t) {
 }
 
 static bool same_sizes(const px_tensor *a, const px_tensor *b) {
-  size_t bytes = (size_t)px_tensor_ndim(a) * sizeof(int64_t);
-  return px_tensor_ndim(a) == px_tensor_ndim(b) &&
-         !memcmp(px_tensor_sizes(a), px_tensor_sizes(b), bytes);
+  return px_tensor_has_sizes(a, px_tensor_ndim(b), px_tensor_sizes(b));
 }
 
 static px_status compare(const char *name, const px_module_entry *entry, px_module *owner,

@@ -134,10 +134,30 @@ static px_status write_part(px_tensor *part, const px_tensor *src) {
            px__size_text(have, sizeof have, src), px__size_text(want, sizeof want, part));
   return px__tensor_copy(part, src, false);
 }
+// A copy with the strides of t, gaps included; row-major where elements share memory.
+static px_status clone_as_it_lies(px_tensor **out, const px_tensor *t) {
+  for (int d = 0; d < t->ndim; d++)
+    if (t->sizes[d] > 1 && t->strides[d] == 0) return px_clone(out, t, NULL);
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px_empty_strided(&made, t->sizes, t->ndim, t->strides, t->ndim, t->dtype,
+                          px_tensor_device(t), false, false));
+  PX_TRY(px__tensor_copy(made, t, false));
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
 PX_RUN(select_scatter) {
   PX_SCOPED(px_tensor) part = NULL;
-  PX_TRY(px_clone(&call->results[0], args->self, NULL));
+  PX_TRY(clone_as_it_lies(&call->results[0], args->self));
   PX_TRY(px_select(&part, call->results[0], args->dim, args->index));
+  return write_part(part, args->src);
+}
+PX_RUN(as_strided_scatter) {
+  PX_SCOPED(px_tensor) part = NULL;
+  const int64_t *offset = px__given(args->storage_offset) ? &args->storage_offset.v.i : NULL;
+  PX_TRY(clone_as_it_lies(&call->results[0], args->self));
+  PX_TRY(px_as_strided(&part, call->results[0], args->size.v.ints, args->size.n,
+                       args->stride.v.ints, args->stride.n, offset));
   return write_part(part, args->src);
 }
 PX_RUN(slice_scatter) {
@@ -150,7 +170,7 @@ PX_RUN(slice_scatter) {
 }
 PX_RUN(diagonal_scatter) {
   PX_SCOPED(px_tensor) part = NULL;
-  PX_TRY(px_clone(&call->results[0], args->self, NULL));
+  PX_TRY(clone_as_it_lies(&call->results[0], args->self));
   PX_TRY(px_diagonal(&part, call->results[0], args->offset, args->dim1, args->dim2));
   return write_part(part, args->src);
 }

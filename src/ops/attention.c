@@ -113,9 +113,6 @@ PX_RUN(composed_attention) {
 
 // ---- in tiles
 
-static bool has_sizes(const px_tensor *t, int ndim, const int64_t *sizes) {
-  return t->ndim == ndim && !memcmp(t->sizes, sizes, (size_t)ndim * sizeof *sizes);
-}
 // Of what the kernels are given; the sizes of the result.
 static px_status check_tiles(const px_op *op, const px_tensor *q, const px_tensor *k,
                              const px_tensor *v, const px_tensor *mask, double p,
@@ -125,7 +122,7 @@ static px_status check_tiles(const px_op *op, const px_tensor *q, const px_tenso
              !memcmp(ks, vs, 3 * sizeof *ks) && (ks[1] ? qs[1] % ks[1] == 0 : !qs[1]);
   PX_CHECK(fit && q->dtype == k->dtype && q->dtype == v->dtype, PX_RUNTIME,
            "%s: query, key and value do not fit each other in size or dtype", op->name);
-  PX_CHECK(!mask || has_sizes(mask, 4, (int64_t[]){qs[0], qs[1], qs[2], ks[2]}), PX_RUNTIME,
+  PX_CHECK(!mask || px__has_sizes(mask, 4, (int64_t[]){qs[0], qs[1], qs[2], ks[2]}), PX_RUNTIME,
            "%s: attn_mask does not have the size of the scores", op->name);
   PX_CHECK(p >= 0 && p <= 1, PX_RUNTIME, "%s: dropout_p must be between 0 and 1, but is %g",
            op->name, p);
@@ -133,17 +130,20 @@ static px_status check_tiles(const px_op *op, const px_tensor *q, const px_tenso
   sizes[3] = vs[3];
   return PX_OK;
 }
+// As query lies: what was transposed before is transposed back after. NULL: row-major.
+static const int64_t *output_strides(int64_t room[4], const px_tensor *query,
+                                     const int64_t *sizes) {
+  return px__has_sizes(query, 4, sizes) ? px__kept_strides(room, query) : NULL;
+}
 PX_RUN(tiled_attention) {
   const px_tensor *q = args->query;
   px_dtype dtype = (px_dtype)q->dtype;
   bool drops = args->dropout_p > 0;
-  int64_t sizes[4];
+  int64_t sizes[4], room[4];
   PX_TRY(check_tiles(call->op, q, args->key, args->value, args->attn_mask, args->dropout_p, sizes));
   PX_TRY(px__call_same_device(call));
-  if (has_sizes(q, 4, sizes))  // as query lies: what was transposed before is transposed back after
-    PX_TRY(px__empty_as(&call->results[0], q, dtype, call->device));
-  else
-    PX_TRY(px__call_result(call, 0, 4, sizes, dtype));
+  PX_TRY(px__empty_dense(&call->results[0], 4, sizes, output_strides(room, q, sizes), dtype,
+                         call->device, false));
   PX_TRY(px__call_result(call, 1, 3, sizes, dtype == PX_FLOAT64 ? dtype : PX_FLOAT32));
   PX_TRY(px__call_result(call, 2, 1, (int64_t[]){drops ? 2 : 0}, PX_INT64));
   if (!drops) return PX_OK;
@@ -154,12 +154,17 @@ PX_RUN(tiled_attention) {
 PX_RUN(tiled_attention_backward) {
   int64_t sizes[4];
   const px_tensor *seed = args->seed;
+  const px_tensor *inputs[] = {args->query, args->key, args->value};
   double p = args->dropout_p;
   PX_TRY(check_tiles(call->op, args->query, args->key, args->value, args->attn_mask, p, sizes));
-  PX_CHECK(has_sizes(args->output, 4, sizes) && has_sizes(args->logsumexp, 3, sizes), PX_RUNTIME,
+  PX_CHECK(px__has_sizes(args->output, 4, sizes) && px__has_sizes(args->logsumexp, 3, sizes),
+           PX_RUNTIME,
            "tiled_attention_backward: output or logsumexp does not have the size of the result");
   PX_CHECK(p == 0 || (seed->dtype == PX_INT64 && seed->numel == 2), PX_RUNTIME,
            "tiled_attention_backward: seed must have two integers");
+  PX_TRY(px__call_same_device(call));
+  for (int i = 0; i < 3; i++)
+    PX_TRY(px__empty_as(&call->results[i], inputs[i], (px_dtype)inputs[i]->dtype, call->device));
   return PX_OK;
 }
 
@@ -222,44 +227,90 @@ static px_status spread(px_tensor **out, px_tensor *t, const common *c, int64_t 
   if (c->count) full[c->count - 1] = heads;
   full[c->count] = rows, full[c->count + 1] = columns;
   const int64_t four[] = {batch, last, rows, columns};
-  if (t->ndim == 4 && !memcmp(t->sizes, four, sizeof four)) return *out = px_retain(t), PX_OK;
+  if (px__has_sizes(t, 4, four)) return *out = px_retain(t), PX_OK;
   PX_SCOPED(px_tensor) all = NULL;
   PX_TRY(px_expand(&all, t, full, c->count + 2));
   return px_reshape(out, all, four, 4);
 }
-static px_status in_tiles(px_tensor **out, arguments *args, const common *c, double scale) {
-  px_tensor *q = args->query, *k = args->key, *v = args->value, *mask = args->attn_mask;
+static int64_t heads_of(const common *c) { return c->count ? c->sizes[c->count - 1] : 1; }
+static px_status spread_mask(px_tensor **out, px_tensor *mask, arguments *args, const common *c) {
+  const px_tensor *q = args->query, *k = args->key;
+  return spread(out, mask, c, heads_of(c), q->sizes[q->ndim - 2], k->sizes[k->ndim - 2]);
+}
+
+// What the kernel is given, of four dimensions each. Mask may be NULL.
+typedef struct tiles {
+  px_tensor *query, *key, *value, *mask;
+} tiles;
+static void drop_tiles(tiles *t) {
+  px_release(t->query), px_release(t->key), px_release(t->value), px_release(t->mask);
+  *t = (tiles){0};
+}
+static px_status spread_all(tiles *t, arguments *args, const common *c) {
+  px_tensor *q = args->query, *k = args->key, *v = args->value;
   int64_t length = q->sizes[q->ndim - 2], width = q->sizes[q->ndim - 1];
   int64_t places = k->sizes[k->ndim - 2], value_width = v->sizes[v->ndim - 1];
-  int64_t heads = c->count ? c->sizes[c->count - 1] : 1;
-  int64_t groups = c->shared ? k->sizes[k->ndim - 3] : heads;
-  PX_SCOPED(px_tensor) query = NULL;
-  PX_SCOPED(px_tensor) key = NULL;
-  PX_SCOPED(px_tensor) value = NULL;
-  PX_SCOPED(px_tensor) hiding = NULL;
+  int64_t heads = heads_of(c), groups = c->shared ? k->sizes[k->ndim - 3] : heads;
+  PX_TRY(spread(&t->query, q, c, heads, length, width));
+  PX_TRY(spread(&t->key, k, c, groups, places, width));
+  PX_TRY(spread(&t->value, v, c, groups, places, value_width));
+  return args->attn_mask ? spread_mask(&t->mask, args->attn_mask, args, c) : PX_OK;
+}
+
+// As what kernels of devices, which are a library's, add to scores: it hides by the least number,
+// not by infinity, of which differences are NaN. A query that sees nothing (`blind`) sees
+// everything in it.
+static px_status as_bias(px_tensor **bias, px_tensor **blind, const px_tensor *mask,
+                         px_dtype dtype) {
+  PX_SCOPED(px_tensor) hidden = NULL;
+  PX_SCOPED(px_tensor) given = NULL;
+  PX_SCOPED(px_tensor) low = NULL;
+  PX_SCOPED(px_tensor) all = NULL;
+  if (mask->dtype == PX_BOOL) {
+    PX_TRY(px_logical_not(&hidden, mask));
+    PX_TRY(px_zeros(&given, mask->sizes, mask->ndim, dtype, px__tensor_device(mask), false, false));
+  } else {
+    PX_TRY(px_to(&given, mask, dtype, PX_DEVICE_NONE, false, false));
+    PX_TRY(px_eq_scalar(&hidden, given, px_float(-INFINITY)));
+  }
+  PX_TRY(px_all(&all, hidden, (int64_t[]){-1}, 1, true));
+  PX_TRY(px_masked_fill(&low, given, hidden, px_float(dtype == PX_FLOAT16 ? -65504 : -1e38)));
+  PX_TRY(px_masked_fill(bias, low, all, px_int(0)));
+  *blind = PX_MOVE(all);
+  return PX_OK;
+}
+static px_status in_tiles(px_tensor **out, tiles *t, arguments *args, const common *c,
+                          double scale) {
+  PX_SCOPED(px_tensor) bias = NULL;
+  PX_SCOPED(px_tensor) blind = NULL;
   PX_SCOPED(px_tensor) output = NULL;
+  PX_SCOPED(px_tensor) shaped = NULL;
   PX_SCOPED(px_tensor) logsumexp = NULL;
   PX_SCOPED(px_tensor) seed = NULL;
-  PX_TRY(spread(&query, q, c, heads, length, width));
-  PX_TRY(spread(&key, k, c, groups, places, width));
-  PX_TRY(spread(&value, v, c, groups, places, value_width));
-  if (mask) PX_TRY(spread(&hiding, mask, c, heads, length, places));
-  PX_TRY(px_tiled_attention(&output, &logsumexp, &seed, query, key, value, hiding, args->dropout_p,
-                            args->is_causal, scale));
-  if (c->count == 2) return *out = PX_MOVE(output), PX_OK;
+  if (t->mask && px__tensor_device(t->query).type == PX_CUDA) {
+    PX_TRY(as_bias(&bias, &blind, args->attn_mask, (px_dtype)t->query->dtype));
+    px_release(t->mask), t->mask = NULL;
+    PX_TRY(spread_mask(&t->mask, bias, args, c));
+  }
+  PX_TRY(px_tiled_attention(&output, &logsumexp, &seed, t->query, t->key, t->value, t->mask,
+                            args->dropout_p, args->is_causal, scale));
   int64_t sizes[PX_MAX_DIMS];
   memcpy(sizes, c->sizes, sizeof c->sizes);
-  sizes[c->count] = length, sizes[c->count + 1] = value_width;
-  return px_reshape(out, output, sizes, c->count + 2);
+  sizes[c->count] = t->query->sizes[2], sizes[c->count + 1] = t->value->sizes[3];
+  if (c->count == 2)
+    shaped = PX_MOVE(output);
+  else
+    PX_TRY(px_reshape(&shaped, output, sizes, c->count + 2));
+  if (blind) return px_masked_fill(out, shaped, blind, px_int(0));
+  *out = PX_MOVE(shaped);
+  return PX_OK;
 }
 
 // ---- which way
 
-// Why the kernel does not take the arguments, or NULL.
+// Why kernels do not take the arguments, or NULL.
 static const char *unfit(common *c, arguments *args) {
   const px_tensor *three[] = {args->query, args->key, args->value}, *mask = args->attn_mask;
-  px_device_type type = (px_device_type)px__tensor_device(args->query).type;
-  if (type == PX_CUDA && !px__runs_host_kernels(type)) return "GPUs have no kernel for it.";
   for (int i = 0; i < 3; i++) {
     if (!px_dtype_is_float((px_dtype)three[i]->dtype) || three[i]->dtype != three[0]->dtype)
       return "query, key and value must be of one floating point dtype.";
@@ -270,39 +321,95 @@ static const char *unfit(common *c, arguments *args) {
   if (mask && px_grad_enabled() && px__needs_grad(mask)) return "attn_mask has no gradient there.";
   return NULL;
 }
+// The same, with what the kernel would be given; a real GPU is asked about that.
+static px_status find_reason(const char **out, tiles *t, common *c, arguments *args) {
+  const px_tensor *q = args->query, *k = args->key, *v = args->value;
+  px_operand operands[5];
+  int64_t sizes[4], strides[4];
+  if ((*out = unfit(c, args))) return PX_OK;
+  PX_TRY(spread_all(t, args, c));
+  const px_tensor *given[] = {t->query, t->key, t->value, t->mask, t->query};
+  for (int i = 0; i < 5; i++)
+    if (given[i]) px__operand_of(&operands[i], given[i]);
+  memcpy(sizes, t->query->sizes, 3 * sizeof *sizes);
+  sizes[3] = t->value->sizes[3];
+  const int64_t *kept = output_strides(strides, t->query, sizes);
+  if (!kept) px__row_major(4, sizes, strides);
+  operands[4].data = NULL, operands[4].sizes = sizes, operands[4].strides = kept ? kept : strides;
+  bool backward =
+      px_grad_enabled() && (px__needs_grad(q) || px__needs_grad(k) || px__needs_grad(v));
+  px_attention_call asked = {
+      &operands[0], &operands[1],    &operands[2],    t->mask ? &operands[3] : NULL,
+      &operands[4], args->dropout_p, args->is_causal, backward};
+  *out = px__attention_refusal(px__tensor_device(q), &asked);
+  return PX_OK;
+}
 const char *px_attention_unfit(const px_tensor *query, const px_tensor *key, const px_tensor *value,
-                               const px_tensor *attn_mask, bool enable_gqa) {
+                               const px_tensor *attn_mask, double dropout_p, bool is_causal,
+                               bool enable_gqa) {
   common c;
+  tiles t = {0};
+  const char *reason = NULL;
   if (!query || !key || !value) return "query, key and value must be given.";
-  return unfit(&c, &(px__scaled_dot_product_attention_args){.query = (px_tensor *)query,
-                                                            .key = (px_tensor *)key,
-                                                            .value = (px_tensor *)value,
-                                                            .attn_mask = (px_tensor *)attn_mask,
-                                                            .enable_gqa = enable_gqa});
+  arguments args = {.query = (px_tensor *)query,
+                    .key = (px_tensor *)key,
+                    .value = (px_tensor *)value,
+                    .attn_mask = (px_tensor *)attn_mask,
+                    .dropout_p = dropout_p,
+                    .is_causal = is_causal,
+                    .enable_gqa = enable_gqa};
+  if (find_reason(&reason, &t, &c, &args) != PX_OK) {
+    px_error_clear();
+    reason = "there is no memory for it.";
+  }
+  drop_tiles(&t);
+  return reason;
+}
+// On devices the kernel goes by all names of kernels.
+static bool is_on(const px_tensor *query) {
+  bool flash = px_setting_get(PX_SETTING_SDP_FLASH);
+  if (px__tensor_device(query).type != PX_CUDA) return flash;
+  return flash || px_setting_get(PX_SETTING_SDP_EFFICIENT) || px_setting_get(PX_SETTING_SDP_CUDNN);
+}
+// Of few queries the matrix of scores is small, while a library makes a plan for each number of
+// keys, which takes as long as thousands of such calls. Where keys are kept and grow, that is each.
+static bool is_short(const px_tensor *query) {
+  enum { FEW = 16 };
+  px_device_type type = (px_device_type)px__tensor_device(query).type;
+  return query->sizes[query->ndim - 2] < FEW && !px__runs_host_kernels(type);
 }
 enum { MATH_FIRST = 2 };  // of PX_SETTING_SDP_ORDER
-static px_status choose(bool *tiled, common *c, arguments *args) {
-  px_device_type type = (px_device_type)px__tensor_device(args->query).type;
-  bool math = px_setting_get(PX_SETTING_SDP_MATH), flash = px_setting_get(PX_SETTING_SDP_FLASH);
-  bool device = type == PX_CUDA, efficient = device && px_setting_get(PX_SETTING_SDP_EFFICIENT);
-  PX_CHECK(math || flash || efficient || (device && px_setting_get(PX_SETTING_SDP_CUDNN)),
-           PX_RUNTIME,
+static px_status choose(bool *tiled, tiles *t, common *c, arguments *args) {
+  bool math = px_setting_get(PX_SETTING_SDP_MATH), on = is_on(args->query);
+  const char *reason = NULL;
+  PX_CHECK(math || on, PX_RUNTIME,
            "No viable backend for scaled_dot_product_attention was found. This is likely due to "
            "turning off both the math kernel and the fused kernels.");
-  const char *reason = flash || efficient ? unfit(c, args) : "it is turned off.";
-  *tiled = !reason && !(math && px_setting_get(PX_SETTING_SDP_ORDER) == MATH_FIRST);
+  *tiled = false;
+  bool math_first = px_setting_get(PX_SETTING_SDP_ORDER) == MATH_FIRST || is_short(args->query);
+  if (!on || (math && math_first)) return PX_OK;
+  PX_TRY(find_reason(&reason, t, c, args));
+  *tiled = !reason;
   if (*tiled || math) return PX_OK;
   PX_TRY(px_warn(PX_WARN_USER, "Flash attention kernel not used because: %s", reason));
   PX_FAIL(PX_RUNTIME, "No available kernel.  Aborting execution.");
 }
+// Not done where the kernel does not take the arguments.
+static px_status try_tiles(bool *done, px_tensor **out, arguments *args, double scale) {
+  common c;
+  tiles t = {0};
+  px_status status = choose(done, &t, &c, args);
+  if (status == PX_OK && *done) status = in_tiles(out, &t, args, &c, scale);
+  drop_tiles(&t);
+  return status;
+}
 
 PX_RUN(scaled_dot_product_attention) {
-  common c;
-  bool tiled = false;
+  bool done = false;
   int64_t width = args->query->sizes[args->query->ndim - 1];
   double scale = px__given(args->scale) ? px_value_float(args->scale) : 1 / sqrt((double)width);
-  PX_TRY(choose(&tiled, &c, args));
-  if (tiled) return in_tiles(&call->results[0], args, &c, scale);
+  PX_TRY(try_tiles(&done, &call->results[0], args, scale));
+  if (done) return PX_OK;
   return px_composed_attention(&call->results[0], args->query, args->key, args->value,
                                args->attn_mask, args->dropout_p, args->is_causal, scale,
                                args->enable_gqa, NULL);

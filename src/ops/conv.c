@@ -497,8 +497,8 @@ PX_RUN(avg_pool2d) {
 static px_status check_pool_grad(const px_call *call, const px_tensor *grad, px_value input,
                                  const int64_t *sizes) {
   char have[128], want[128];
-  PX_CHECK(grad->ndim == input.n && !memcmp(grad->sizes, sizes, (size_t)input.n * sizeof *sizes),
-           PX_RUNTIME, "%s: expected a gradient of size %s, but got %s", call->op->name,
+  PX_CHECK(px__has_sizes(grad, input.n, sizes), PX_RUNTIME,
+           "%s: expected a gradient of size %s, but got %s", call->op->name,
            px__sizes_text(want, sizeof want, input.n, sizes),
            px__size_text(have, sizeof have, grad));
   return PX_OK;

@@ -76,9 +76,7 @@ static px_status check_equal_sizes(px_value list) {
   char a[256], b[256];
   for (int i = 1; i < list.n; i++) {
     const px_tensor *t = list.v.tensors[i];
-    bool same = t->ndim == first->ndim &&
-                !memcmp(t->sizes, first->sizes, sizeof *t->sizes * (size_t)t->ndim);
-    PX_CHECK(same, PX_RUNTIME,
+    PX_CHECK(px__has_sizes(t, first->ndim, first->sizes), PX_RUNTIME,
              "stack expects each tensor to be equal size, but got %s at entry 0 and %s at entry %d",
              px__sizes_text(a, sizeof a, first->ndim, first->sizes),
              px__sizes_text(b, sizeof b, t->ndim, t->sizes), i);

@@ -186,11 +186,8 @@ static void pair_end(pair *p) {
   px_release(p->b);
 }
 #define PAIR __attribute__((cleanup(pair_end))) pair
-static bool same_sizes(const px_tensor *a, const px_tensor *b) {
-  return a->ndim == b->ndim && !memcmp(a->sizes, b->sizes, (size_t)a->ndim * sizeof *a->sizes);
-}
 static px_status pair_of(pair *out, const px_tensor *a, const px_tensor *b) {
-  if (same_sizes(a, b)) {
+  if (px__has_sizes(a, b->ndim, b->sizes)) {
     out->a = px_retain(a), out->b = px_retain(b);
     return PX_OK;
   }
@@ -210,10 +207,33 @@ PX_RUN(element_loss) {
   reduction how;
   return reduction_of(&how, args->reduction);
 }
+
+// Weighs the losses of the elements, then reduces them.
+static px_status weigh(px_tensor **out, const px_tensor *each, const px_tensor *weight,
+                       reduction how) {
+  PX_SCOPED(px_tensor) weighted = NULL;
+  PX_TRY(px_mul(&weighted, each, weight));
+  return reduce(out, weighted, how);
+}
+// The same; the mean is one of the weights.
+static px_status weigh_mean(px_tensor **out, const px_tensor *each, const px_tensor *weight,
+                            reduction how) {
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_tensor) total = NULL;
+  if (how != MEAN) return weigh(out, each, weight, how);
+  PX_TRY(weigh(&sum, each, weight, SUM));
+  PX_TRY(px_sum(&total, weight, NULL, 0, false, PX_DTYPE_NONE));
+  return px_div(out, sum, total);
+}
 PX_RUN(mse_loss) {
   PAIR p = {NULL, NULL};
+  PX_SCOPED(px_tensor) each = NULL;
+  reduction how;
+  PX_TRY(reduction_of(&how, args->reduction));
   PX_TRY(pair_of(&p, args->input, args->target));
-  return px_mse_loss_forward(&call->results[0], p.a, p.b, args->reduction);
+  if (!args->weight) return px_mse_loss_forward(&call->results[0], p.a, p.b, args->reduction);
+  PX_TRY(px_mse_loss_forward(&each, p.a, p.b, "none"));
+  return weigh_mean(&call->results[0], each, args->weight, how);
 }
 PX_RUN(l1_loss) {
   PAIR p = {NULL, NULL};
@@ -224,6 +244,7 @@ PX_RUN(l1_loss) {
   PX_TRY(pair_of(&p, args->input, args->target));
   PX_TRY(px_sub(&difference, p.a, p.b, px_int(1)));
   PX_TRY(px_abs(&distance, difference));
+  if (args->weight) return weigh_mean(&call->results[0], distance, args->weight, how);
   return reduce(&call->results[0], distance, how);
 }
 PX_RUN(smooth_l1_loss) {
@@ -233,19 +254,18 @@ PX_RUN(smooth_l1_loss) {
 }
 PX_RUN(huber_loss) {
   PAIR p = {NULL, NULL};
+  PX_SCOPED(px_tensor) each = NULL;
+  reduction how;
+  PX_TRY(reduction_of(&how, args->reduction));
   PX_TRY(pair_of(&p, args->input, args->target));
-  return px_huber_loss_forward(&call->results[0], p.a, p.b, args->reduction, args->delta);
+  if (!args->weight)
+    return px_huber_loss_forward(&call->results[0], p.a, p.b, args->reduction, args->delta);
+  PX_TRY(px_huber_loss_forward(&each, p.a, p.b, "none", args->delta));
+  return weigh(&call->results[0], each, args->weight, how);
 }
 
 // ---- binary cross entropy
 
-// Weighs the losses of the elements, then reduces them.
-static px_status weigh(px_tensor **out, const px_tensor *each, const px_tensor *weight,
-                       reduction how) {
-  PX_SCOPED(px_tensor) weighted = NULL;
-  PX_TRY(px_mul(&weighted, each, weight));
-  return reduce(out, weighted, how);
-}
 PX_RUN(binary_cross_entropy) {
   const px_tensor *x = args->input, *target = args->target;
   const px_tensor *weight = args->weight;

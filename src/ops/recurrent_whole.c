@@ -40,10 +40,8 @@ static int gates_of(const char *mode) {
 static bool beside(const px_tensor *t, const px_tensor *rows, int ndim, int64_t a, int64_t b,
                    int64_t c) {
   const int64_t sizes[] = {a, b, c};
-  if (t->ndim != ndim || t->dtype != rows->dtype ||
-      !px_device_equal(px__tensor_device(t), px__tensor_device(rows)))
-    return false;
-  return !memcmp(t->sizes, sizes, (size_t)ndim * sizeof *sizes);
+  return t->dtype == rows->dtype && px__has_sizes(t, ndim, sizes) &&
+         px_device_equal(px__tensor_device(t), px__tensor_device(rows));
 }
 
 // The sizes of the k-th parameter, of those of a layer in one direction; returns how many.
@@ -258,9 +256,8 @@ static px_status check_plan(const plan *p, bool planned, const px_tensor *rows, 
 }
 
 static px_status check_like(const px_tensor *t, const px_tensor *like, const char *name) {
-  PX_CHECK(!t || (like && t->ndim == like->ndim && t->dtype == like->dtype &&
-                  px_device_equal(px__tensor_device(t), px__tensor_device(like)) &&
-                  !memcmp(t->sizes, like->sizes, (size_t)t->ndim * sizeof *t->sizes)),
+  PX_CHECK(!t || (like && t->dtype == like->dtype && px__has_sizes(t, like->ndim, like->sizes) &&
+                  px_device_equal(px__tensor_device(t), px__tensor_device(like))),
            PX_RUNTIME, "recurrent_whole_backward: %s does not fit what it is a gradient of", name);
   return PX_OK;
 }

@@ -87,8 +87,27 @@ static px_status integrate(px_tensor **out, const px_tensor *y, const px_tensor 
     PX_TRY(px_sum(&whole, parts, &dim, 1, false, PX_DTYPE_NONE));
   return px_mul_scalar(out, whole, px_float(dx / 2));
 }
+// All of the line but a half of each end. A sum of whole numbers is int64; the ends are added in
+// the line's own dtype, as in PyTorch.
 PX_RUN(trapezoid) {
-  return integrate(&call->results[0], args->y, NULL, px_scalar_float(args->dx), args->dim, false);
+  const px_tensor *y = args->y;
+  PX_SCOPED(px_tensor) first = NULL;
+  PX_SCOPED(px_tensor) last = NULL;
+  PX_SCOPED(px_tensor) ends = NULL;
+  PX_SCOPED(px_tensor) half = NULL;
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) inside = NULL;
+  int at;
+  PX_TRY(px__wrap_dim(&at, args->dim, y->ndim));
+  if (y->sizes[at] == 0)
+    return integrate(&call->results[0], y, NULL, px_scalar_float(args->dx), at, false);
+  PX_TRY(px_select(&first, y, at, 0));
+  PX_TRY(px_select(&last, y, at, -1));
+  PX_TRY(px_add(&ends, first, last, px_int(1)));
+  PX_TRY(px_mul_scalar(&half, ends, px_float(0.5)));
+  PX_TRY(px_sum(&whole, y, &args->dim, 1, false, PX_DTYPE_NONE));
+  PX_TRY(px_sub(&inside, whole, half, px_int(1)));
+  return px_mul_scalar(&call->results[0], inside, args->dx);
 }
 PX_RUN(trapezoid_x) { return integrate(&call->results[0], args->y, args->x, 1, args->dim, false); }
 PX_RUN(cumulative_trapezoid) {

@@ -22,8 +22,8 @@
 
 // Fails unless a tensor can have n dimensions.
 static inline px_status px__check_ndim(int64_t n) {
-  PX_CHECK(n <= PX_MAX_DIMS, PX_RUNTIME, "tensors have at most %d dimensions, but got %lld",
-           PX_MAX_DIMS, (long long)n);
+  PX_CHECK(n <= PX_MAX_DIMS, PX_RUNTIME, "only tensors with up to %d dims are supported",
+           PX_MAX_DIMS);
   return PX_OK;
 }
 // Whether an argument was given.

@@ -10,6 +10,7 @@ typedef struct px__group {
   int64_t count;
   double options[PX__OPTION_LIMIT];  // in the order of the kind's table
   double initial_lr;                 // NAN: no schedule has been made
+  px_tensor *rate;                   // in the place of option lr; NULL: none
 } px__group;
 
 // What is remembered of a parameter: a tensor like it, or a number, which is a 0-dim float32 tensor
@@ -21,9 +22,11 @@ typedef struct px__state_row {
 
 // A row of the table that the generator writes from optim/*.optim.
 struct px_optimizer_kind {
-  const char *name, *op;  // the op makes the step of a parameter in one kernel
+  // The ops make the step of a parameter in one kernel, by numbers that the host has, or by a line
+  // of those that the third op has made on the device.
+  const char *name, *op, *op_by, *numbers_op;
   const px_option *options;
-  int option_count;
+  int option_count, rate, capturable;  // the places of these options; -1: there is none
   const px__state_row *states;
   int state_count, number_count;
   // Whether option k may have its value; -1: whether all may, and go together.
@@ -35,6 +38,45 @@ struct px_optimizer_kind {
 };
 extern const px_optimizer_kind px__optimizer_kinds[];
 extern const int px__optimizer_kind_count;
+
+// ---- steps
+
+// stepping.c. A parameter that makes a step. The states that it begins are the step's until it is
+// done.
+typedef struct px__stepping {
+  px_tensor *parameter, **state, *begun[PX_OPTIMIZER_STATES];
+  bool kept[PX_OPTIMIZER_STATES];
+  double first;  // 1: a tensor state begins
+} px__stepping;
+// Its k-th state, old or begun.
+static inline px_tensor *px__stepping_state(const px__stepping *s, int k) {
+  return s->state[k] ? s->state[k] : s->begun[k];
+}
+// Begins a state that is a tensor like the parameter.
+px_status px__stepping_begin(px__stepping *s, int k, double value)
+    __attribute__((warn_unused_result));
+// What was begun becomes the state's, or goes.
+void px__stepping_end(px__stepping *s, bool done);
+
+// on_device.c. Parameters of one device, whose numbers are made there together: of as many as one
+// launch takes. Each is added; the rest takes its step at the end.
+enum { PX__LOT = 9 };
+typedef struct px__lot {
+  const px_optimizer_kind *kind;
+  const px_step_manner *manner;
+  double options[PX__OPTION_LIMIT];  // lr is NAN where a tensor has it
+  px__stepping members[PX__LOT];
+  int count, scalars;
+} px__lot;
+void px__lot_begin(px__lot *lot, const px_optimizer_kind *kind, const double *options,
+                   const px_step_manner *manner);
+px_status px__lot_add(px__lot *lot, px_tensor *parameter, px_tensor **state)
+    __attribute__((warn_unused_result));
+px_status px__lot_end(px__lot *lot) __attribute__((warn_unused_result));
+void px__lot_drop(px__lot *lot);  // in the place of the end, where something has failed
+// Whether the parameter's numbers are made on its device; fails where they should be and cannot.
+px_status px__lot_takes(bool *out, const px__lot *lot, px_tensor *parameter, px_tensor **state)
+    __attribute__((warn_unused_result));
 
 // Fails where one of them is NULL.
 static inline __attribute__((warn_unused_result)) px_status px__parameters_given(

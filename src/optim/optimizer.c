@@ -16,6 +16,7 @@ static void group_clear(px__group *group) {
   for (int64_t i = 0; i < group->count; i++) px_release(group->parameters[i]);
   for (int64_t k = 0; k < group->count * PX_OPTIMIZER_STATES; k++) px_release(group->states[k]);
   px_free(group->parameters);  // with the states
+  px_release(group->rate);
 }
 
 static void optimizer_destroy(void *object) {
@@ -155,6 +156,19 @@ px_status px_optimizer_get(double *out, const px_optimizer *self, int group, con
   return PX_OK;
 }
 
+px_status px_optimizer_set_rate(px_optimizer *self, int group, px_tensor *rate) {
+  PX_GIVEN(self);
+  PX_CHECK(!rate || px_tensor_numel(rate) == 1, PX_VALUE, "Tensor lr must be 1-element");
+  PX_CHECK(group == -1 || is_group(self, group), PX_INDEX, "there is no parameter group %d", group);
+  for (int g = 0; g < self->count; g++) {
+    if (group != -1 && group != g) continue;
+    px_tensor *old = self->groups[g].rate;
+    self->groups[g].rate = px_retain(rate);
+    px_release(old);
+  }
+  return PX_OK;
+}
+
 double px_optimizer_initial_lr(const px_optimizer *self, int group) {
   return is_group(self, group) ? self->groups[group].initial_lr : NAN;
 }
@@ -173,8 +187,9 @@ px_status px_optimizer_step(px_optimizer *self) {
   for (int g = 0; g < self->count; g++) PX_TRY(self->kind->check(self->groups[g].options, -1));
   for (int g = 0; g < self->count; g++) {
     px__group *group = &self->groups[g];
-    PX_TRY(px_optimizer_kind_step(self->kind, group->options, group->parameters, group->states,
-                                  group->count));
+    const px_step_manner manner = {.rate = group->rate};
+    PX_TRY(px_optimizer_kind_step(self->kind, group->options, &manner, group->parameters,
+                                  group->states, group->count));
   }
   return PX_OK;
 }

@@ -77,31 +77,31 @@ static px_status write_scalar(px_tensor *t, double value) {
 
 // ---- a step
 
-// What the step of one parameter works on; the states that it begins are its own until it is done.
-// `args` are those of the op, of which only the values change from one parameter to the next.
+// What a step by the host's numbers works on. `args` are those of the op, of which only the values
+// change from one parameter to the next.
 enum { STATES_AT = 2, MOST_ARGS = STATES_AT + PX_OPTIMIZER_STATES + PX__NUMBER_LIMIT };
 typedef struct step {
   const px_optimizer_kind *kind;
   const px_op *op;
-  const double *options;
-  px_tensor *parameter;
-  px_tensor **state;
-  px_tensor *begun[PX_OPTIMIZER_STATES];
-  bool kept[PX_OPTIMIZER_STATES];
-  double scalars[PX_OPTIMIZER_STATES], first;
+  double options[PX__OPTION_LIMIT];
+  px__stepping one;
+  double scalars[PX_OPTIMIZER_STATES];
   // What the numbers that stand in the args were made of, and what the scalars became.
   double of_scalars[PX_OPTIMIZER_STATES], of_first, to_scalars[PX_OPTIMIZER_STATES];
   bool has_numbers;
   px_value args[MOST_ARGS];
   int tensors;  // how many of the args are tensors; numbers follow
   bool counts;  // on the host, with scalars
+  bool ready;   // what lies on a device has been read: the rate, and whether to leave the step out
+  bool left_out;
 } step;
 
 static void start(step *s, const px_optimizer_kind *kind, const double *options) {
-  s->kind = kind, s->options = options, s->op = px_op_find(kind->op);
-  s->tensors = STATES_AT, s->has_numbers = s->counts = false;
+  s->kind = kind, s->op = px_op_find(kind->op);
+  memcpy(s->options, options, (size_t)kind->option_count * sizeof *options);
+  s->tensors = STATES_AT, s->has_numbers = s->counts = s->ready = s->left_out = false;
   for (int k = 0; k < kind->state_count; k++) {
-    s->begun[k] = NULL, s->scalars[k] = 0;
+    s->scalars[k] = 0;
     s->tensors += !kind->states[k].scalar;
     s->counts |= kind->states[k].scalar;
   }
@@ -109,26 +109,23 @@ static void start(step *s, const px_optimizer_kind *kind, const double *options)
 }
 
 static px_status begin_state(step *s, int k, double value) {
-  if (s->kind->states[k].scalar) {
-    float number = (float)value;
-    return px_tensor_from_data(&s->begun[k], &number, 0, NULL, PX_FLOAT32, px_cpu());
-  }
-  s->first = 1;
-  return px_full_like(&s->begun[k], s->parameter, px_float(value), PX_DTYPE_NONE, PX_DEVICE_NONE,
-                      false, false, NULL);
+  if (!s->kind->states[k].scalar) return px__stepping_begin(&s->one, k, value);
+  float number = (float)value;
+  return px_tensor_from_data(&s->one.begun[k], &number, 0, NULL, PX_FLOAT32, px_cpu());
 }
 
 // The states that are kept, as the op's arguments or as scalars.
 static px_status take_states(step *s) {
   px_value *arg = &s->args[STATES_AT];
+  px__stepping *one = &s->one;
   for (int k = 0; k < s->kind->state_count; k++) {
     double value = 0;
-    s->kept[k] = s->kind->begin(s->options, k, &value);
-    if (s->kept[k] && !s->state[k]) PX_TRY(begin_state(s, k, value));
-    px_tensor *t = s->state[k] ? s->state[k] : s->begun[k];
+    one->kept[k] = s->kind->begin(s->options, k, &value);
+    if (one->kept[k] && !one->state[k]) PX_TRY(begin_state(s, k, value));
+    px_tensor *t = px__stepping_state(one, k);
     if (!s->kind->states[k].scalar)
-      *arg++ = s->kept[k] ? PX_T(t) : PX_NONE();
-    else if (s->kept[k])
+      *arg++ = one->kept[k] ? PX_T(t) : PX_NONE();
+    else if (one->kept[k])
       PX_TRY(read_scalar(&s->scalars[k], t));
   }
   return PX_OK;
@@ -137,15 +134,15 @@ static px_status take_states(step *s) {
 // The op's numbers. Mostly a parameter has made as many steps as the one before, and they stand in
 // the args already.
 static px_status take_numbers(step *s) {
-  double numbers[PX__NUMBER_LIMIT];
+  double numbers[PX__NUMBER_LIMIT], first = s->one.first;
   size_t bytes = (size_t)s->kind->state_count * sizeof *s->scalars;
-  if (s->has_numbers && s->first == s->of_first && !memcmp(s->scalars, s->of_scalars, bytes)) {
+  if (s->has_numbers && first == s->of_first && !memcmp(s->scalars, s->of_scalars, bytes)) {
     memcpy(s->scalars, s->to_scalars, bytes);
     return PX_OK;
   }
   memcpy(s->of_scalars, s->scalars, bytes);
-  s->has_numbers = false, s->of_first = s->first;
-  PX_TRY(s->kind->numbers(s->options, s->scalars, s->first, numbers));
+  s->has_numbers = false, s->of_first = first;
+  PX_TRY(s->kind->numbers(s->options, s->scalars, first, numbers));
   memcpy(s->to_scalars, s->scalars, bytes);
   for (int k = 0; k < s->kind->number_count; k++) s->args[s->tensors + k].v.f = numbers[k];
   s->has_numbers = true;
@@ -155,23 +152,27 @@ static px_status take_numbers(step *s) {
 // Every replay of a step that counts on the host would be the same step again.
 static px_status check_capture(const step *s) {
   px_stream *stream;
-  px_device device = px_tensor_device(s->parameter);
+  px_device device = px_tensor_device(s->one.parameter);
   if (!s->counts || device.type != PX_CUDA) return PX_OK;
   PX_TRY(px_stream_current(&stream, device));
-  PX_CHECK(!px_stream_capturing(stream), PX_UNIMPLEMENTED,
-           "%s.step() cannot be captured in a graph, because it counts its steps on the host "
-           "(capturable=True is not implemented)",
+  if (!px_stream_capturing(stream)) return PX_OK;
+  PX_CHECK(s->kind->capturable < 0, PX_RUNTIME,
+           "Attempting CUDA graph capture of step() for an instance of %s but param_groups' "
+           "capturable is False.",
            s->kind->name);
-  return PX_OK;
+  PX_FAIL(PX_UNIMPLEMENTED,
+          "%s.step() cannot be captured in a graph, because it counts its steps on the host: with "
+          "fused=True it counts them on the device",
+          s->kind->name);
 }
 
 static px_status take_step(step *s) {
   void *results[1 + PX_OPTIMIZER_STATES];
-  s->first = 0;
+  s->one.first = 0;
   PX_TRY(check_capture(s));
   PX_TRY(take_states(s));
   PX_TRY(take_numbers(s));
-  s->args[0] = PX_T(s->parameter), s->args[1] = PX_T(px_tensor_grad(s->parameter));
+  s->args[0] = PX_T(s->one.parameter), s->args[1] = PX_T(px_tensor_grad(s->one.parameter));
   PX_TRY(px_op_call(s->op, PX_CALL_NEW, s->args, results));
   for (int i = 0; i < s->tensors - 1; i++) px_release(results[i]);
   return PX_OK;
@@ -179,47 +180,78 @@ static px_status take_step(step *s) {
 
 // Nothing fails from here on but the write of a scalar that a program has replaced by a tensor of
 // another kind.
-static px_status finish(step *s) {
-  for (int k = 0; k < s->kind->state_count; k++) {
-    if (s->begun[k]) s->state[k] = s->begun[k], s->begun[k] = NULL;
-    if (s->kept[k] && s->kind->states[k].scalar) PX_TRY(write_scalar(s->state[k], s->scalars[k]));
-  }
+static px_status write_scalars(step *s) {
+  for (int k = 0; k < s->kind->state_count; k++)
+    if (s->one.kept[k] && s->kind->states[k].scalar)
+      PX_TRY(write_scalar(px__stepping_state(&s->one, k), s->scalars[k]));
   return PX_OK;
 }
 
-static void drop_begun(step *s) {
-  for (int k = 0; k < s->kind->state_count; k++) {
-    px_release(s->begun[k]);
-    s->begun[k] = NULL;
+// Waits for what the manner has on a device, for parameters that step by the host's numbers.
+static px_status read_manner(step *s, const px_step_manner *manner) {
+  if (s->ready) return PX_OK;
+  double found = 0;
+  if (manner->rate) {
+    PX_TRY(read_scalar(&s->options[s->kind->rate], manner->rate));
+    PX_TRY(s->kind->check(s->options, -1));
   }
+  if (manner->found_inf) PX_TRY(read_scalar(&found, manner->found_inf));
+  s->left_out = found != 0, s->ready = true;
+  return PX_OK;
+}
+
+static px_status step_by_host(step *s, const px_step_manner *manner, px_tensor *parameter,
+                              px_tensor **state) {
+  PX_TRY(read_manner(s, manner));
+  if (s->left_out) return PX_OK;
+  s->one = (px__stepping){.parameter = parameter, .state = state};
+  px_status status = take_step(s);
+  bool done = status == PX_OK;
+  if (done) status = write_scalars(s);
+  px__stepping_end(&s->one, done);
+  return status;
+}
+
+static px_status step_each(step *s, px__lot *lot, px_tensor *const *parameters, px_tensor **states,
+                           int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    bool on_device;
+    px_tensor **state = states + i * PX_OPTIMIZER_STATES;
+    if (!px_tensor_grad(parameters[i])) continue;
+    PX_TRY(px__lot_takes(&on_device, lot, parameters[i], state));
+    PX_TRY(on_device ? px__lot_add(lot, parameters[i], state)
+                     : step_by_host(s, lot->manner, parameters[i], state));
+  }
+  return PX_OK;
 }
 
 static px_status step_parameters(const px_optimizer_kind *kind, const double *options,
-                                 px_tensor *const *parameters, px_tensor **states, int64_t count) {
+                                 const px_step_manner *manner, px_tensor *const *parameters,
+                                 px_tensor **states, int64_t count) {
   step s;
+  px__lot lot;
   PX_TRY(kind->check(options, -1));
   start(&s, kind, options);
-  for (int64_t i = 0; i < count; i++) {
-    if (!px_tensor_grad(parameters[i])) continue;
-    s.parameter = parameters[i], s.state = states + i * PX_OPTIMIZER_STATES;
-    px_status status = take_step(&s);
-    if (status == PX_OK) status = finish(&s);
-    if (status != PX_OK) drop_begun(&s);
-    PX_TRY(status);
-  }
-  return PX_OK;
+  px__lot_begin(&lot, kind, options, manner);
+  px_status status = step_each(&s, &lot, parameters, states, count);
+  if (status == PX_OK) return px__lot_end(&lot);
+  px__lot_drop(&lot);
+  return status;
 }
 
 px_status px_optimizer_kind_step(const px_optimizer_kind *kind, const double *options,
-                                 px_tensor *const *parameters, px_tensor **states, int64_t count) {
+                                 const px_step_manner *manner, px_tensor *const *parameters,
+                                 px_tensor **states, int64_t count) {
   PX_GIVEN(kind);
   PX_GIVEN(options);
   PX_GIVEN_N(parameters, count);
   PX_GIVEN_N(states, count);
   PX_TRY(px__parameters_given(parameters, count));
+  const px_step_manner plain = {0};
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
-  px_status status = step_parameters(kind, options, parameters, states, count);
+  px_status status =
+      step_parameters(kind, options, manner ? manner : &plain, parameters, states, count);
   px_grad_set_enabled(was);
   return status;
 }

@@ -54,9 +54,9 @@ static px_status spread_strides(int64_t *strides, const px_tensor *to, const px_
   int64_t sizes[PX_MAX_DIMS];
   int ndim, lead = to->ndim - from->ndim;
   PX_TRY(px__broadcast(&ndim, sizes, to->ndim, to->sizes, from->ndim, from->sizes));
-  bool fits = ndim == to->ndim && !memcmp(sizes, to->sizes, sizeof *sizes * (size_t)ndim);
   char a[256], b[256];
-  PX_CHECK(fits, PX_RUNTIME, "output with shape %s doesn't match the broadcast shape %s",
+  PX_CHECK(px__has_sizes(to, ndim, sizes), PX_RUNTIME,
+           "output with shape %s doesn't match the broadcast shape %s",
            px__sizes_text(a, sizeof a, to->ndim, to->sizes),
            px__sizes_text(b, sizeof b, ndim, sizes));
   for (int d = 0; d < ndim; d++)
@@ -100,12 +100,9 @@ static px_status copy_bytes(px_tensor *to, const px_tensor *from, bool non_block
   return PX_OK;
 }
 
-static bool same_shape(const px_tensor *a, const px_tensor *b) {
-  return a->ndim == b->ndim && !memcmp(a->sizes, b->sizes, sizeof *a->sizes * (size_t)a->ndim);
-}
-
 static bool is_plain(const px_tensor *to, const px_tensor *from) {
-  return to->dtype == from->dtype && to->contiguous && from->contiguous && same_shape(to, from);
+  return to->dtype == from->dtype && to->contiguous && from->contiguous &&
+         px__has_sizes(to, from->ndim, from->sizes);
 }
 
 // Whether bytes are the fastest way.
@@ -122,7 +119,7 @@ static bool overlap(const px_tensor *a, const px_tensor *b) {
 }
 
 static bool same_elements(const px_tensor *a, const px_tensor *b) {
-  return a->offset == b->offset && a->dtype == b->dtype && same_shape(a, b) &&
+  return a->offset == b->offset && a->dtype == b->dtype && px__has_sizes(a, b->ndim, b->sizes) &&
          !memcmp(a->strides, b->strides, sizeof *a->strides * (size_t)a->ndim);
 }
 

@@ -191,10 +191,17 @@ px_status px__generator_fits(const px_generator *generator, px_device device) {
   return PX_OK;
 }
 
-// A replay of a graph takes all that the graph draws.
-static void advance(void *generator, uint64_t words, uint64_t out[2]) {
-  reserve(generator, words, &out[0], &out[1]);
+// A replay of a graph takes all that the graph draws, and gives it back if it fails.
+static void take(void *generator, uint64_t words, uint64_t taken[2]) {
+  reserve(generator, words, &taken[0], &taken[1]);
 }
+static void give_back(void *generator, uint64_t words, const uint64_t taken[2]) {
+  px_generator *self = generator;
+  pthread_mutex_lock(&generators_lock);
+  if (self->seed == taken[0] && self->offset == taken[1] + words) self->offset = taken[1];
+  pthread_mutex_unlock(&generators_lock);
+}
+static const px__draws draws = {take, give_back};
 
 px_status px__generator_use(px_launch *launch, px_generator *generator, px_device device,
                             uint64_t counter_offset) {
@@ -204,7 +211,7 @@ px_status px__generator_use(px_launch *launch, px_generator *generator, px_devic
   launch->mt19937 = generator->engine;
   if (generator->engine) return PX_OK;
   uint64_t words = (counter_offset + 3) / 4 * 4;
-  PX_TRY(px__capture_draw(launch, device.index, generator, words, advance));
+  PX_TRY(px__capture_draw(launch, device.index, generator, words, &draws));
   if (!launch->random) reserve(generator, words, &launch->seed, &launch->offset);
   return PX_OK;
 }

@@ -29,7 +29,7 @@ void px__tensor_settle(px_tensor *t) {
 px_status px__check_sizes(int ndim, const int64_t *sizes) {
   char text[SIZES_TEXT];
   PX_CHECK(ndim >= 0 && ndim <= PX_MAX_DIMS, PX_RUNTIME,
-           "tensors have at most %d dimensions, but got %d", PX_MAX_DIMS, ndim);
+           "only tensors with up to %d dims are supported", PX_MAX_DIMS);
   for (int d = 0; d < ndim; d++)
     PX_CHECK(sizes[d] >= 0, PX_RUNTIME, "Trying to create tensor with negative dimension %lld: %s",
              (long long)sizes[d], px__sizes_text(text, sizeof text, ndim, sizes));
@@ -156,17 +156,13 @@ static bool cut_runs(const px_tensor *t, int ndim, const int64_t *sizes, int64_t
   return at < 0;
 }
 
-static bool same_sizes(const px_tensor *t, int ndim, const int64_t *sizes) {
-  return t->ndim == ndim && !memcmp(t->sizes, sizes, sizeof *sizes * (size_t)ndim);
-}
-
 px_status px__view_strides(bool *possible, const px_tensor *self, int ndim, int64_t *sizes,
                            int64_t *strides) {
   PX_CHECK(ndim >= 0 && ndim <= PX_MAX_DIMS, PX_RUNTIME,
-           "tensors have at most %d dimensions, but got %d", PX_MAX_DIMS, ndim);
+           "only tensors with up to %d dims are supported", PX_MAX_DIMS);
   PX_TRY(infer_size(self->numel, ndim, sizes));
   *possible = true;
-  if (same_sizes(self, ndim, sizes))
+  if (px__has_sizes(self, ndim, sizes))
     memcpy(strides, self->strides, sizeof *strides * (size_t)ndim);
   else if (self->numel == 0 || self->contiguous || self->ndim == 0)
     px__row_major(ndim, sizes, strides);

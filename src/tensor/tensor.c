@@ -248,6 +248,9 @@ px_status px_tensor_from_complex(px_tensor **out, px_complex value) {
 }
 
 int px_tensor_ndim(const px_tensor *self) { return self->ndim; }
+bool px_tensor_has_sizes(const px_tensor *self, int ndim, const int64_t *sizes) {
+  return px__has_sizes(self, ndim, sizes);
+}
 const int64_t *px_tensor_sizes(const px_tensor *self) { return self->sizes; }
 const int64_t *px_tensor_strides(const px_tensor *self) { return self->strides; }
 int64_t px_tensor_numel(const px_tensor *self) { return self->numel; }

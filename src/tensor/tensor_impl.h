@@ -75,6 +75,9 @@ static inline bool px__needs_grad(const px_tensor *t) {
   return (t->flags & PX_TENSOR_NEEDS_GRAD) || (t->base && (t->base->flags & PX_TENSOR_NEEDS_GRAD));
 }
 extern const uint8_t px__dtype_bytes[PX_DTYPE_COUNT];
+static inline bool px__has_sizes(const px_tensor *t, int ndim, const int64_t *sizes) {
+  return t->ndim == ndim && (!ndim || !memcmp(t->sizes, sizes, (size_t)ndim * sizeof *sizes));
+}
 static inline size_t px__item(const px_tensor *t) { return px__dtype_bytes[t->dtype]; }
 static inline void *px__tensor_at(const px_tensor *t) {
   return t->storage->block->data ? (char *)t->storage->block->data + (size_t)t->offset * px__item(t)

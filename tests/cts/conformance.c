@@ -58,6 +58,8 @@
   XX(G6, default_stream_is_refused, "a default stream is not captured") \
   XX(G7, memory_is_its_own, "memory of a graph is nobody else's while the graph lives") \
   XX(G8, random_numbers_go_on, "each replay draws the numbers that eager work would") \
+  XX(G8, random_numbers_of_two_devices_go_on, "so on each device of a graph") \
+  XX(G8, a_replay_that_fails_has_drawn_nothing, "a replay that fails moves no generator") \
   XX(G9, bad_index_names_its_launch, "a fault in a replay names the launch that was captured") \
   XX(ORDER, pipeline, "a pipeline of three streams by events alone carries its data")
 

@@ -294,6 +294,63 @@ RULE(G8, random_numbers_go_on) {
   }
 }
 
+// A graph of two devices: each replay draws on both, from the generator of each.
+RULE(G8, random_numbers_of_two_devices_go_on) {
+  if (px_device_count(PX_CUDA) < 2) SKIP("one device");
+  px_graph *g = graph();
+  px_tensor *here = device_tensor(0, N), *there = device_tensor(1, N);
+  int32_t eager[2][2][N], replayed[N];
+  px_manual_seed(7);
+  for (int i = 0; i < 2; i++) {
+    draw(here), draw(there);
+    OK(px_tensor_read(here, eager[i][0], sizeof replayed));
+    OK(px_tensor_read(there, eager[i][1], sizeof replayed));
+  }
+  px_stream *far = stream(1), *s = capture(g, PX_CAPTURE_GLOBAL);
+  OK(px_stream_wait_stream(far, s));
+  draw(here);
+  px_stream *was;
+  OK(px_stream_current(&was, px_cuda(1)));
+  on(far);
+  draw(there);
+  on(was);
+  OK(px_stream_wait_stream(s, far));
+  on(s);
+  OK(px_graph_end(g));
+  px_manual_seed(7);
+  for (int i = 0; i < 2; i++) {
+    OK(px_graph_replay(g));
+    OK(px_device_synchronize(0));
+    OK(px_tensor_read(here, replayed, sizeof replayed));
+    CHECK(!memcmp(eager[i][0], replayed, sizeof replayed));
+    OK(px_tensor_read(there, replayed, sizeof replayed));
+    CHECK(!memcmp(eager[i][1], replayed, sizeof replayed));
+  }
+}
+
+// Whatever failed, the next replay draws what that one would have drawn.
+RULE(G8, a_replay_that_fails_has_drawn_nothing) {
+  px_graph *g = graph();
+  px_tensor *t = device_tensor(0, N), *u = device_tensor(0, N);
+  int32_t eager[2][N], replayed[N];
+  capture(g, PX_CAPTURE_GLOBAL);
+  draw(t), draw(u);
+  OK(px_graph_end(g));
+  px_manual_seed(7);
+  draw(t), draw(u);
+  OK(px_tensor_read(t, eager[0], sizeof replayed));
+  OK(px_tensor_read(u, eager[1], sizeof replayed));
+  px_manual_seed(7);
+  OK(px_fault_arm("graph", 1, false));
+  FAILS(px_graph_replay(g), PX_ACCELERATOR, "could not be replayed");
+  px_fault_disarm_all();
+  OK(px_graph_replay(g));
+  OK(px_tensor_read(t, replayed, sizeof replayed));
+  CHECK(!memcmp(eager[0], replayed, sizeof replayed));
+  OK(px_tensor_read(u, replayed, sizeof replayed));
+  CHECK(!memcmp(eager[1], replayed, sizeof replayed));
+}
+
 RULE(G9, bad_index_names_its_launch) {
   px_graph *g = graph();
   px_tensor *t = device_tensor(0, N), *index;

@@ -476,7 +476,7 @@ static px_status captured(px_graph *graph, px_tensor **y, px_tensor *x, px_strea
   if (ended != PX_OK) OK(px_graph_reset(graph));
   return ended;
 }
-static px_status graphs(job *j) {
+static px_status graph_of(job *j, bool keeps) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_stream) stream = NULL;
@@ -484,6 +484,7 @@ static px_status graphs(job *j) {
   px_stream *home;
   PX_TRY(numbers(&x, j, 4, 4, false));
   PX_TRY(px_graph_new(&graph));
+  if (keeps) PX_TRY(px_graph_keep(graph));
   PX_TRY(px_stream_new(&stream, j->device, 0));
   PX_TRY(px_stream_default(&home, j->device));
   PX_TRY(px_stream_synchronize(home));
@@ -492,6 +493,7 @@ static px_status graphs(job *j) {
   OK(px_stream_set_current(home));
   PX_TRY(status);
   PX_TRY(px_graph_replay(graph));
+  if (keeps) PX_TRY(px_graph_instantiate(graph));
   OK(px_stream_set_current(stream));
   status = px_graph_replay(graph);
   if (status == PX_OK) status = px_stream_synchronize(stream);
@@ -499,6 +501,8 @@ static px_status graphs(job *j) {
   PX_TRY(status);
   return tell(j, y);
 }
+static px_status graphs(job *j) { return graph_of(j, false); }
+static px_status kept_graphs(job *j) { return graph_of(j, true); }
 
 // ---- several devices
 
@@ -732,6 +736,7 @@ static const struct row {
             {"pinned_copies", pinned_copies, ONE},
             {"streams_and_events", streams_and_events, ONE},
             {"graphs", graphs, ONE},
+            {"kept graphs", kept_graphs, ONE},
             {"parts_of_devices", parts_of_devices, TWO},
             {"peers", peers, TWO},
             {"states", states, CPU | ONE},

@@ -36,6 +36,8 @@ LEFT_OUT = {
     "cuda.memory.caching_allocator_delete": "likewise",
     "cuda.CUDAPluggableAllocator": "runs code of a file", "cuda.memory.CUDAPluggableAllocator": "likewise", "ops.load_library": "likewise",
     "utils.data.get_worker_info": "tells about workers, which are processes", "nn.Module.share_memory": "memory of the machine's", "Tensor.share_memory_": "likewise",
+    "jit.Future.wait": "waits until another thread gives the value", "jit.wait": "likewise", "futures.Future.wait": "likewise",
+    "futures.wait_all": "likewise",
 }
 
 

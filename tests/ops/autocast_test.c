@@ -49,7 +49,7 @@ static void follows_the_policies(px_device device, px_dtype low) {
   CHECK_EQ(product(i, i), PX_INT64);
   OK(px_exp(&out, h));
   CHECK_EQ(dtype_of(out), cuda ? PX_FLOAT32 : low);
-  OK(px_mse_loss(&out, h, h, "mean"));
+  OK(px_mse_loss(&out, h, h, "mean", NULL));
   CHECK_EQ(dtype_of(out), PX_FLOAT32);
   OK(px_sum_all(&out, h, PX_DTYPE_NONE));
   CHECK_EQ(dtype_of(out), cuda ? PX_FLOAT32 : low);

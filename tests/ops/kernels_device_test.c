@@ -497,9 +497,10 @@ PX_TEST(the_first_of_long_lines) {
     }
 }
 
-// Two steps of a kind on one side, with all that can be asked of it but for `maximize`.
+// Two steps of a kind on one side, with all that can be asked of it but for what the way says.
+enum { MAXIMIZE = 1, ON_DEVICE = 2, WAYS = 4 };
 static void take_steps(const px_optimizer_kind *kind, px_tensor *param, px_tensor *grad,
-                       px_tensor **state, bool maximize) {
+                       px_tensor **state, int way) {
   double options[16];
   int count;
   const px_option *rows = px_optimizer_kind_options(kind, &count);
@@ -508,34 +509,43 @@ static void take_steps(const px_optimizer_kind *kind, px_tensor *param, px_tenso
     if (!strcmp(rows[k].name, "momentum") || !strcmp(rows[k].name, "weight_decay"))
       options[k] = 0.1;
     if (!strcmp(rows[k].name, "eps")) options[k] = 1e-2;
-    if (!strcmp(rows[k].name, "maximize")) options[k] = maximize;
+    if (!strcmp(rows[k].name, "maximize")) options[k] = way & MAXIMIZE;
+    if (!strcmp(rows[k].name, "capturable")) options[k] = way & ON_DEVICE ? 1 : 0;
   }
   OK(px_tensor_set_requires_grad(param, true));
   OK(px_tensor_set_grad(param, grad));
-  for (int step = 0; step < 2; step++) OK(px_optimizer_kind_step(kind, options, &param, state, 1));
+  PX_SCOPED(px_tensor) rate = NULL;
+  if (way & ON_DEVICE)
+    OK(px_full(&rate, NULL, 0, px_float(options[0]), PX_FLOAT64, px_tensor_device(param), false,
+               false));
+  px_step_manner manner = {.on_device = way & ON_DEVICE, .rate = rate};
+  for (int step = 0; step < 2; step++)
+    OK(px_optimizer_kind_step(kind, options, &manner, &param, state, 1));
 }
 
 PX_TEST(optimizers_step_in_every_dtype) {
   arrange();
   for (int i = 0; px_optimizer_kind_at(i); i++)
     for (px_dtype d = PX_FLOAT16; d <= PX_FLOAT64; d++)
-      for (int maximize = 0; maximize < 2; maximize++) {
+      for (int way = 0; way < WAYS; way++) {
         const px_optimizer_kind *kind = px_optimizer_kind_at(i);
         px_tensor *state[2][PX_OPTIMIZER_STATES] = {{0}}, *param[2] = {0};
         for (int side = 0; side < 2; side++) {
           px_tensor *grad = pattern(d, S(1003)), *moved = side ? there(grad) : px_retain(grad);
           OK(px_clone(&param[side], moved, NULL));
-          take_steps(kind, param[side], moved, state[side], maximize);
+          take_steps(kind, param[side], moved, state[side], side ? way : way & MAXIMIZE);
           px_release(grad), px_release(moved);
         }
         const char *name = px_optimizer_kind_name(kind);
         for (int side = 0; side < 2; side++) OK(px_tensor_set_requires_grad(param[side], false));
         compare(name, param[0], param[1], 4 * tolerance_of(d));
         for (int k = 0; px_optimizer_kind_state(kind, k); k++)
-          if (px_optimizer_kind_scalar(kind, k))
-            px_release(state[0][k]), px_release(state[1][k]);
-          else
+          if (!px_optimizer_kind_scalar(kind, k))
             compare(name, state[0][k], state[1][k], 4 * tolerance_of(d));
+          else if (way & ON_DEVICE)
+            compare(name, state[0][k], state[1][k], 1e-6);
+          else
+            px_release(state[0][k]), px_release(state[1][k]);
       }
 }
 

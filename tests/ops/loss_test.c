@@ -64,7 +64,7 @@ PX_TEST(shapes_and_dtypes_are_checked) {
   FAILS(px_cross_entropy(&none, x, target, three, -100, "mean", 0), PX_RUNTIME,
         "weight tensor should be defined either for all 2 classes or no classes but got weight "
         "tensor of shape: [3]");
-  FAILS(px_mse_loss(&none, floats, floats, "most"), PX_VALUE,
+  FAILS(px_mse_loss(&none, floats, floats, "most", NULL), PX_VALUE,
         "most is not a valid value for reduction");
 }
 PX_TEST(element_losses) {
@@ -74,21 +74,45 @@ PX_TEST(element_losses) {
   PX_SCOPED(px_tensor) l1 = NULL;
   PX_SCOPED(px_tensor) smooth = NULL;
   OK(px_tensor_set_requires_grad(a, true));
-  OK(px_mse_loss(&mse, a, b, "mean"));
+  OK(px_mse_loss(&mse, a, b, "mean", NULL));
   ELEMENTS(mse, 1e-6, 9.25 / 3);
   CHECK_TEXT(node_name(mse), "MseLossBackward0");
-  OK(px_l1_loss(&l1, a, b, "mean"));
+  OK(px_l1_loss(&l1, a, b, "mean", NULL));
   ELEMENTS(l1, 1e-6, 3.5 / 3);
   CHECK_TEXT(node_name(l1), "MeanBackward0");
   OK(px_smooth_l1_loss(&smooth, a, b, "none", 1));
   ELEMENTS(smooth, 1e-6, 0.125, 0, 2.5);
+}
+PX_TEST(element_losses_may_be_weighted) {
+  PX_SCOPED(px_tensor) a = made(PX_FLOAT32, S(3), VALUES(0, 1, 5));
+  PX_SCOPED(px_tensor) b = made(PX_FLOAT32, S(3), VALUES(0.5, 1, 2));
+  PX_SCOPED(px_tensor) weight = made(PX_FLOAT32, S(3), VALUES(2, 5, 1));
+  PX_SCOPED(px_tensor) one = made(PX_FLOAT32, S(1), VALUES(1));
+  PX_SCOPED(px_tensor) mse = NULL;
+  PX_SCOPED(px_tensor) l1 = NULL;
+  PX_SCOPED(px_tensor) huber = NULL;
+  PX_SCOPED(px_tensor) each = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  px_tensor *none = NULL;
+  OK(px_mse_loss(&mse, a, b, "mean", weight));  // over the sum of the weights
+  ELEMENTS(mse, 1e-6, 9.5 / 8);
+  OK(px_l1_loss(&l1, a, b, "mean", weight));
+  ELEMENTS(l1, 1e-6, 4.0 / 8);
+  OK(px_huber_loss(&huber, a, b, "mean", 1, weight));  // over their number
+  ELEMENTS(huber, 1e-6, 2.75 / 3);
+  OK(px_mse_loss(&each, a, b, "none", weight));
+  ELEMENTS(each, 1e-6, 0.5, 0, 9);
+  OK(px_l1_loss(&sum, a, b, "sum", weight));
+  ELEMENTS(sum, 1e-6, 4);
+  FAILS(px_huber_loss(&none, a, b, "mean", 1, one), PX_VALUE,
+        "Weights and input must have the same size.");
 }
 PX_TEST(the_gradient_of_mse) {
   PX_SCOPED(px_tensor) a = made(PX_FLOAT32, S(2), VALUES(1, 5));
   PX_SCOPED(px_tensor) b = made(PX_FLOAT32, S(2), VALUES(0, 2));
   px_tensor *loss = NULL;
   OK(px_tensor_set_requires_grad(a, true));
-  OK(px_mse_loss(&loss, a, b, "mean"));
+  OK(px_mse_loss(&loss, a, b, "mean", NULL));
   OK(px_backward(1, &loss, NULL, false, false));
   ELEMENTS(px_tensor_grad(a), 1e-6, 1, 3);
   px_release(loss);
@@ -122,11 +146,11 @@ static px_status loss_of(px_tensor **out, int which, const px_tensor *a, const p
                          const char *how) {
   switch (which) {
     case 0:
-      return px_mse_loss(out, a, b, how);
+      return px_mse_loss(out, a, b, how, NULL);
     case 1:
       return px_smooth_l1_loss(out, a, b, how, 0.5);
     case 2:
-      return px_huber_loss(out, a, b, how, 0.5);
+      return px_huber_loss(out, a, b, how, 0.5, NULL);
     case 3:
       return px_binary_cross_entropy(out, a, b, NULL, how);
     default:

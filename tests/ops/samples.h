@@ -286,3 +286,10 @@ static inline px_status sample_call(const sample *s, px_tensor *const *tensors, 
   px_release(list);
   return PX_OK;
 }
+
+// After a call that failed. Attention in tiles is a library's on GPUs, which takes some dtypes and
+// sizes alone: the op that programs call asks first.
+static inline bool sample_is_for_another(const sample *s) {
+  return px_error_last()->code == PX_UNIMPLEMENTED && strstr(s->op_name, "attention") &&
+         s->op->kind == PX_OP_KERNEL;
+}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mixed precision: the dtypes of every op with a sample under autocast, regions, decorators and threads, functions with gradients
-of their own, and the scale of gradients; where PyTorch 2 is installed, beside it. PyTorch without CUDA knows what it would do on
+of their own, and the scale of gradients; where a recent PyTorch is installed, beside it. PyTorch without CUDA knows what it would do on
 CUDA, by tensors that have no memory."""
 import copy
 import itertools
@@ -12,18 +12,16 @@ import threading
 import unittest
 import warnings
 
+import peer
 import phlox
 import phlox as torch
 import samples
+from peer import newest as pytorch
 from phlox import nn
 
-try:
-    import torch as pytorch
-    pytorch = pytorch if hasattr(pytorch, "set_autocast_dtype") else None
+if pytorch:
     from torch._subclasses.fake_tensor import FakeTensorMode
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
-except ImportError:
-    pytorch = None
 
 F = nn.functional
 SIMULATED = torch.cuda.device_count() > 0
@@ -32,7 +30,6 @@ DEVICES = ["cpu"] + ["cuda"] * SIMULATED
 # On the CPU PyTorch's roll joins parts, its native_layer_norm has statistics of the input's dtype, its local_response_norm takes means of images
 # as of volumes, and its recurrent nets promote what a product in the lower dtype and a state in another give.
 OTHERS = {"roll", "native_layer_norm", "local_response_norm", "lstm"}
-if pytorch and tuple(map(int, pytorch.__version__.split(".")[:2])) < (2, 12): OTHERS.add("rms_norm")  # lower on CUDA, then
 PROMOTED = {"gru", "gru_cell", "lstm_cell"}
 
 
@@ -75,7 +72,7 @@ def call(library, name, args, keywords, device):
     return error
 
 
-@unittest.skipUnless(pytorch and samples.os.path.exists(samples.PATH), "PyTorch 2 is not installed for this Python, or there are no samples")
+@unittest.skipUnless(pytorch and samples.os.path.exists(samples.PATH), peer.NOT_NEWEST + ", or there are no samples")
 class BesidePyTorch(unittest.TestCase):
     maxDiff = None
 

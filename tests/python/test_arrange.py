@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the expressions of arrange_cases.txt give, on the CPU and on a device: arranging, sets, products, figures of samples, windows, bits.
+"""What the expressions of arrange_cases.txt give, on the CPU and on a device: arranging, sets, products, figures of samples, windows, bits, what fits no signature.
 Each line has an expression and its result; beside PyTorch, where it is installed, that is its result too."""
 import json
 import math
@@ -8,12 +8,8 @@ import unittest
 import warnings
 
 import phlox
-
-try:
-    import torch
-    torch = torch if "phlox" not in (torch.__file__ or "") and tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15) else None
-except ImportError:
-    torch = None
+import peer
+from peer import newest as torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEVICES = ["cpu"] + ["cuda"] * (phlox.cuda.device_count() > 0)
@@ -55,7 +51,7 @@ class Cases(unittest.TestCase):
                 with self.subTest(expression=expression, device=device):
                     self.assertEqual(outcome(phlox, expression, device), wanted)
 
-    @unittest.skipIf(torch is None, "PyTorch is not installed for this Python, or one before 2.15")
+    @unittest.skipIf(torch is None, peer.NOT_NEWEST)
     def test_results_are_those_of_pytorch(self):
         for expression, wanted in cases():
             with self.subTest(expression=expression):

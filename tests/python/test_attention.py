@@ -213,8 +213,9 @@ class Ways(unittest.TestCase):
             with sdpa_kernel([SDPBackend.MATH, SDPBackend.FLASH_ATTENTION], set_priority=True):
                 self.assertNotEqual(self.name(device), flash)
         if len(DEVICES) > 1:
-            with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
-                self.assertEqual(self.name("cuda"), flash)
+            for way in (SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION):
+                with sdpa_kernel(way):
+                    self.assertEqual(self.name("cuda"), flash)
 
     def test_nothing_that_serves_is_an_error(self):
         for ways in ([], [SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]):
@@ -252,7 +253,7 @@ class Ways(unittest.TestCase):
             params = cuda.SDPAParams(*(x.to(device) for x in self.qkv), None, 0.0, False, False)
             self.assertIs(cuda.can_use_flash_attention(params), True)
             self.assertIs(cuda.can_use_efficient_attention(params), device == "cuda")
-            self.assertIs(cuda.can_use_cudnn_attention(params), False)
+            self.assertIs(cuda.can_use_cudnn_attention(params), device == "cuda")
             with sdpa_kernel(SDPBackend.MATH):
                 self.assertIs(cuda.can_use_flash_attention(params), False)
         mask = torch.zeros(2, 2, requires_grad=True)

@@ -3,7 +3,7 @@
 import unittest
 
 import phlox as torch
-from phlox.utils.benchmark import Measurement, Timer
+from phlox.utils.benchmark import Compare, Measurement, Timer
 
 
 class Clock:
@@ -62,10 +62,77 @@ class Timers(unittest.TestCase):
         with self.assertRaises(ZeroDivisionError):
             Timer("1 / 0", num_threads=1).blocked_autorange()
         self.assertEqual(torch.get_num_threads(), threads)
-        for call, kind in ((lambda: Timer("1 +"), SyntaxError), (lambda: Timer().timeit(0), ValueError), (lambda: Timer(num_threads=0), ValueError),
-                           (lambda: Timer().blocked_autorange(len), NotImplementedError), (lambda: torch.utils.benchmark.Compare([]), NotImplementedError)):
+        for call, kind in ((lambda: Timer("1 +"), SyntaxError), (lambda: Timer(3), TypeError), (lambda: Timer().timeit(0), ValueError), (lambda: Timer(num_threads=0), ValueError),
+                           (lambda: Timer().blocked_autorange(len), NotImplementedError)):
             with self.assertRaises(kind):
                 call()
+
+
+# A tilde is a blank.
+TABLE = """\
+[------------ L ------------]
+           |   x    |    y  ~
+1 threads: ------------------
+      a    |   1.0  |     3.3
+      b    |   2.5  |       ~
+2 threads: ------------------
+      a    |  30.0  |       ~
+      f()  |        |  2000.0
+
+Times are in milliseconds (ms).
+
+[------- M --------]
+         |     wide~
+1 threads: ---------
+      a  |    2.0  ~
+
+Times are in nanoseconds (ns).
+"""
+
+
+class Comparisons(unittest.TestCase):
+    def measured(self, *spans, stmt="f()", **options):
+        clocks = [Clock(span) for span in spans]
+        return [Timer(stmt, globals={"f": clock.tick}, timer=lambda clock=clock: clock.now, **options).timeit(1) for clock in clocks]
+
+    def test_a_table_for_each_label(self):
+        rows = self.measured(1e-3, label="L", sub_label="a", description="x") + self.measured(2.5e-3, label="L", sub_label="b", description="x")
+        rows += self.measured(3.3333e-3, label="L", sub_label="a", description="y")
+        rows += self.measured(20e-3, 40e-3, label="L", sub_label="a", description="x", num_threads=2)  # one cell
+        rows += self.measured(2.0, label="L", description="y", num_threads=2)
+        rows += self.measured(2e-9, label="M", sub_label="a", description="   wide ")
+        self.assertEqual(str(Compare(rows)), TABLE.replace("~", " "))
+
+    def test_environments_are_told_apart_where_there_are_several(self):
+        rows = [row for env in "mn" for row in self.measured(1.0, label="L", sub_label="a", description="x", env=env)]
+        self.assertEqual(str(Compare(rows)).splitlines()[3:5], ["  (m)  a  |  1.0", "  (n)  a  |  1.0"])
+        self.assertEqual(str(Compare(rows[:1])).splitlines()[3], "      a  |  1.0")
+
+    def test_figures_that_are_uncertain_are_left_out(self):
+        rough = self.measured(1.0, 1.3, 1.6, 2.0, 1.1, label="L", sub_label="a", description="x")
+        table = Compare(rough + self.measured(2.0, label="L", sub_label="a", description="y"))
+        table.trim_significant_figures()
+        self.assertEqual(str(table).splitlines()[3], "      a  |  1  |  2.000")
+
+    def test_colours_and_warnings(self):
+        spans = {"a": (1.0,), "b": (1.05,), "c": (1.5,), "d": (3.0,), "e": (9.0, 9.0, 18.0, 18.0, 36.0)}
+        table = Compare([row for name in spans for row in self.measured(*spans[name], label="L", sub_label=name, description="x")])
+        table.colorize()
+        shown = [line.partition("|  ")[2] for line in str(table).splitlines()[3:8]]
+        self.assertEqual(shown, ["\033[92m\033[1m 1.0\033[0m\033[0m", "\033[34m\033[1m 1.1\033[0m\033[0m", " 1.5",
+                                 "\033[2m\033[91m 3.0\033[0m\033[0m", "\033[31m\033[1m18.0\033[0m\033[0m"])
+        table.colorize(rowwise=True)
+        self.assertTrue(all("\033[92m" in line for line in str(table).splitlines()[3:8]))
+        plain = Compare(table._results)
+        plain.highlight_warnings()
+        self.assertEqual(str(plain).splitlines()[6:], ["      d  |   3.0        ", "      e  |  18.0 (! 50%)", "", "Times are in seconds (s).",
+                                                       "(! XX%) Measurement has high variance, where XX is the IQR / median * 100."])
+
+    def test_what_is_no_measurement_is_refused(self):
+        table = Compare([])
+        with self.assertRaisesRegex(ValueError, "Expected an instance of `Measurement`, got <class 'int'> instead."):
+            table.extend_results(self.measured(1.0) + [1])
+        self.assertEqual(str(table), "")
 
 
 if __name__ == "__main__":

@@ -442,6 +442,21 @@ class AsPyTorch(unittest.TestCase):
             self.assertEqual(list(order), batches)
             self.assertEqual([next(order, None), begun.pop()], [None, True])
 
+    def test_an_order_that_has_ended_stays_ended_though_its_iterator_goes_on(self):
+        class Order:
+            """Ends after three items, and would go on if it were asked again."""
+            def __init__(self): self.count = 0
+            def __iter__(self): return self
+            def __next__(self):
+                self.count += 1
+                if self.count == 4:
+                    raise StopIteration
+                return self.count
+        for drop_last in (False, True):
+            order = iter(torch.utils.data.BatchSampler(Order(), 2, drop_last))
+            self.assertEqual(list(order), [[1, 2]] if drop_last else [[1, 2], [3]])
+            self.assertEqual(list(order), [])
+
     def test_a_pass_sees_tensors_that_a_dataset_gets_meanwhile(self):
         dataset = TensorDataset(torch.arange(4))
         batches = iter(DataLoader(dataset, batch_size=2))

@@ -57,7 +57,8 @@ OPTIONAL = {"release", "generator", "metadata", "gradients", "node_name",
             "px_memory_configure.text", "px_module_register_parameter.parameter", "px_module_register_buffer.buffer",
             "px_module_register_module.child", "px_init_kaiming_uniform.nonlinearity", "px_init_kaiming_normal.nonlinearity",
             "px_tensor_wrap.strides", "px_tensor_set_grad.grad", "px_parallel_apply.devices", "px_function_record.inputs", "px_function_record.outputs",
-            "px_optimizer_set_state.value", "px_transformer_encoder_new.norm", "px_transformer_decoder_new.norm", "px_scheduler_new.options", "px_op_register.out"}
+            "px_optimizer_set_state.value", "px_optimizer_set_rate.rate",
+            "px_optimizer_kind_step.manner", "px_transformer_encoder_new.norm", "px_transformer_decoder_new.norm", "px_scheduler_new.options", "px_op_register.out"}
 # Pointers that are refused in other words, or for which another reason comes first.
 WORDED = {"px_dataset_new.kind", "px_op_call.op", "px_tensor_from_data.data", "hook", "fn", "rates",
           "px_fuse_norm.of_bias"}

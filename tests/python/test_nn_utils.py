@@ -5,13 +5,8 @@ os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
 import phlox as torch
 from phlox import nn
+from peer import newest as real
 from test_main import run
-
-try:
-    import torch as real
-    real = real if "phlox" not in (real.__file__ or "") and tuple(map(int, real.__version__.split(".")[:2])) >= (2, 15) else None
-except ImportError:
-    real = None
 
 
 def outcome(function, *args, **kwargs):
@@ -168,6 +163,7 @@ class SkipInit(Beside, unittest.TestCase):
         yield outcome(skip, int)
         yield outcome(skip, type("Own", (library.nn.Module,), {"__init__": lambda self: None}))
 
+    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
     def test_a_device(self):
         self.assertEqual(str(nn.utils.skip_init(nn.Linear, 2, 3, device="cuda:1").weight.device), "cuda:1")
 
@@ -286,6 +282,7 @@ class Parametrize(Beside, unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "only supported through state_dict"):
             pickle.dumps(layer)
 
+    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
     def test_a_model_on_two_devices_trains_what_is_beneath(self):
         layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 3)).cuda()
         model = nn.DataParallel(layer, [0, 1])

@@ -241,15 +241,16 @@ class States(unittest.TestCase):
 
 
 def reference():
-    """The formulas of optim/*.optim for one element, and the samples of each kind."""
+    """The formulas of optim/*.optim, for elements or tensors, and the samples of each kind."""
+    from phlox.optim import _formulas
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    path = os.path.join(root, "build", "gen", "optim_reference.py")
+    path = os.path.join(root, "build", "gen", "optim_samples.py")
     if not os.path.exists(path):
-        raise unittest.SkipTest("no build/gen/optim_reference.py")
-    spec = importlib.util.spec_from_file_location("optim_reference", path)
+        raise unittest.SkipTest("no build/gen/optim_samples.py")
+    spec = importlib.util.spec_from_file_location("optim_samples", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.SAMPLES
+    return [(name, getattr(_formulas, name), options) for name, options in module.SAMPLES]
 
 
 class Kinds(unittest.TestCase):
@@ -264,14 +265,6 @@ class Kinds(unittest.TestCase):
         p.grad = p.detach() * 0.5 + torch.tensor(self.SLOPE, dtype=torch.float64) * (k - 2)
         optimizer.step()
 
-    def plain_options(self, optimizer):
-        """The group's options by the names that the formulas have: pairs taken apart."""
-        pairs = {"betas": ("beta1", "beta2"), "etas": ("etaminus", "etaplus"), "step_sizes": ("step_size_min", "step_size_max")}
-        plain = {}
-        for name, value in optimizer.param_groups[0].items():
-            plain.update(zip(pairs[name], value) if name in pairs else {name: value})
-        return plain
-
     def test_steps_follow_the_formula(self):
         for name, formula, options in reference():
             with self.subTest(name, **options):
@@ -279,13 +272,15 @@ class Kinds(unittest.TestCase):
                 elements, states = list(self.START), [{} for _ in self.START]
                 for k in range(6):
                     for i, x in enumerate(elements):
-                        elements[i] = formula(self.plain_options(optimizer), states[i], x, x * 0.5 + self.SLOPE[i] * (k - 2))
+                        grad = x * 0.5 + self.SLOPE[i] * (k - 2)
+                        elements[i], states[i] = formula(optimizer.param_groups[0], states[i], x, grad)
                     self.step(p, optimizer, k)
-                    numbers = {key: value for key, value in optimizer.state[p].items() if not value.ndim}
+                    numbers = {key: value.item() for key, value in optimizer.state[p].items() if not value.ndim}
                     for state in states:  # numbers are kept in float32
-                        state.update({key: value.item() for key, value in numbers.items()})
+                        state.update(numbers)
                 for a, b in zip(p.tolist(), elements):
                     self.assertAlmostEqual(a, b, 8)
+                self.assertEqual(set(optimizer.state[p]), set(states[0]))
                 for key, value in optimizer.state[p].items():
                     for a, b in zip(value.tolist() if value.ndim else [], (s[key] for s in states)):
                         self.assertAlmostEqual(a, b, 8)
@@ -340,6 +335,94 @@ class Kinds(unittest.TestCase):
         for module in (optim._kinds, optim.lr_scheduler, optim._schedules, optim.swa_utils, vectors):
             found = doctest.testmod(module, extraglobs={"torch": torch})
             self.assertEqual((found.failed, found.attempted > 0), (0, True), module)
+
+
+class Differentiable(unittest.TestCase):
+    """Steps with differentiable=True are recorded."""
+    def stepped(self, name, options, start, slopes, **more):
+        p = start.clone()
+        optimizer = getattr(optim, name)([p], **{**options, "differentiable": True, **more})
+        for slope in slopes:
+            p.grad = slope * 1 if slope.requires_grad else slope.clone()
+            optimizer.step()
+        return p, optimizer
+
+    def numbers(self, *values):
+        return torch.tensor(values, dtype=torch.float64, requires_grad=True)
+
+    def test_they_are_the_steps_of_the_kernels(self):
+        slopes = [torch.tensor([0.1, -0.2, 0.3, -0.7], dtype=torch.float64) * (k - 1.5) for k in range(4)]
+        for name, _, options in reference():
+            with self.subTest(name, **options):
+                p, optimizer = self.stepped(name, options, self.numbers(1.0, -2.0, 3.0, 0.5), slopes)
+                q = nn.Parameter(self.numbers(1.0, -2.0, 3.0, 0.5).detach())
+                plain = getattr(optim, name)([q], **options)
+                for q.grad in slopes:
+                    plain.step()
+                torch.testing.assert_close(p.detach(), q.detach())
+                self.assertEqual((q.grad_fn, p.requires_grad, p.is_leaf), (None, True, False))
+                states = {key: value.detach() for key, value in optimizer.state[p].items()}
+                torch.testing.assert_close(states, dict(plain.state[q]))
+
+    def test_gradients_go_to_parameters_to_gradients_and_to_rates(self):
+        for name, _, options in reference():
+            def end(start, a, b, lr):
+                p, optimizer = self.stepped(name, options, start, (a, b), lr=lr)
+                return (p, *(value for key, value in optimizer.state[p].items() if value.ndim))
+            lr = torch.tensor(options.get("lr", 0.1), dtype=torch.float64, requires_grad=True)
+            with self.subTest(name, **options):
+                inputs = (self.numbers(1.0, -2.0), self.numbers(0.3, 0.4), self.numbers(0.5, -0.3), lr)
+                self.assertTrue(torch.autograd.gradcheck(end, inputs, eps=1e-7, atol=1e-4, rtol=1e-3))
+
+    def test_a_rate_gets_its_gradient_through_several_steps(self):
+        p, lr = self.numbers(4.0).clone(), torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+        optimizer = SGD([p], lr=lr, differentiable=True)
+        for _ in range(3):
+            p.grad, = torch.autograd.grad((p.clone()**2).sum(), p, create_graph=True)  # p changes
+            optimizer.step()
+        (p**2).sum().backward()  # 16 (1 - 2 lr)^6
+        self.assertAlmostEqual(lr.grad.item(), -192 * 0.8**5)
+
+    def test_what_cannot_be_changes_nothing(self):
+        p = self.numbers(1.0)
+        p.grad = torch.ones_like(p)
+        optimizer = ADAM([p], differentiable=True)
+        with self.assertRaisesRegex(RuntimeError, "a leaf Variable that requires grad is being used in an in-place operation"):
+            optimizer.step()
+        self.assertEqual((p.tolist(), len(optimizer.state)), ([1.0], 0))
+        with self.assertRaisesRegex(ValueError, "can't optimize a non-leaf Tensor"):
+            ADAM([p * 1])
+        q = p * 1
+        q.grad = torch.ones_like(q)
+        optimizer = ADAM([q], differentiable=True)
+        optimizer.param_groups[0]["lr"] = -1.0
+        with self.assertRaisesRegex(ValueError, "Invalid learning rate: -1.0"):
+            optimizer.step()
+
+    @unittest.skipUnless(torch.cuda.is_available(), "no device")
+    def test_on_a_device_they_are_recorded_and_not_captured(self):
+        for options in ({}, {"capturable": True}):
+            p = torch.ones(2, device="cuda", requires_grad=True).clone()
+            p.grad = torch.ones(2, device="cuda")
+            optimizer = ADAM([p], lr=0.5, differentiable=True, **options)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                optimizer.step()
+                optimizer.step()
+                step, before = optimizer.state[p]["step"], p.tolist()
+                with self.assertRaisesRegex((NotImplementedError, RuntimeError), "captur"):
+                    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                        optimizer.step()
+            self.assertEqual((step.item(), step.is_cuda, p.is_leaf), (2, bool(options), False))
+            self.assertAlmostEqual(p[0].item(), 0, 5)
+            self.assertEqual((p.tolist(), step.item()), (before, 2))
+
+    def test_they_are_recorded_where_nothing_else_is(self):
+        p = self.numbers(1.0).clone()
+        p.grad = torch.ones_like(p)
+        with torch.no_grad():
+            SGD([p], lr=0.5, differentiable=True).step()
+        self.assertEqual((p.item(), p.grad_fn.name()), (0.5, "torch::autograd::CopyBackwards"))
 
 
 class Bases(unittest.TestCase):
@@ -421,8 +504,7 @@ class Bases(unittest.TestCase):
     def test_options_that_are_refused(self):
         p = nn.Parameter(torch.zeros(1))
         for options, error in (({"fused": True, "foreach": True}, "`fused` and `foreach` cannot be `True` together"),
-                               ({"fused": True, "differentiable": True}, "`fused` does not support `differentiable`"),
-                               ({"differentiable": True}, "an optimizer with differentiable=True is not implemented")):
+                               ({"fused": True, "differentiable": True}, "`fused` does not support `differentiable`")):
             self.assertRaisesRegex(RuntimeError, error, optim.Adam, [p], **options)
             self.assertRaisesRegex(RuntimeError, error, optim.Adam, [{"params": [p], **options}])
 
@@ -441,6 +523,20 @@ class Bases(unittest.TestCase):
             handle.remove()
         optimizer.step()
         self.assertEqual((len(seen), "more" in optimizer.state_dict()), (3, False))
+
+    def test_a_step_stays_the_function_that_it_is(self):
+        import inspect
+        p = nn.Parameter(torch.ones(1))
+        optimizer = SGD([p], lr=0.1)
+        for step in (SGD.step, optimizer.step):
+            self.assertEqual((step.__name__, step.hooked, inspect.isroutine(step)), ("step", True, True))
+            self.assertIn("Updates the parameters", step.__doc__)
+        self.assertEqual(list(inspect.signature(optimizer.step).parameters), ["closure"])
+        self.assertEqual([optimizer.step(closure=lambda: 3), SGD.step(optimizer, lambda: 4)], [3, 4])
+        with self.assertRaisesRegex(TypeError, "missing 1 required positional argument: 'self'"):
+            SGD.step()
+        with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'closed'"):
+            optimizer.step(closed=None)
 
     def test_hooks_of_all_optimizers(self):
         from phlox.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -480,8 +576,6 @@ class Bases(unittest.TestCase):
 
     def test_what_is_not_done_is_refused(self):
         p = nn.Parameter(torch.ones(1))
-        with self.assertRaisesRegex(NotImplementedError, "an optimizer with differentiable=True is not implemented"):
-            ADAM([p], differentiable=True)
         with self.assertRaisesRegex(TypeError, "iterable of Tensors or dicts, but got torch.FloatTensor"):
             SGD(p.data)
         with self.assertRaisesRegex(TypeError, "ordered collections"):

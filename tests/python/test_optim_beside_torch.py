@@ -75,6 +75,17 @@ def steps(t, kind, options, count=20, optimizer=None, ps=None):
     return seen, optimizer, ps
 
 
+def recorded(t, kind, options):
+    """What a differentiable step makes of a parameter, and the gradients of it. PyTorch's steps that follow change what the first has saved."""
+    p, slope = (t.tensor(x, dtype=t.float64, requires_grad=True) for x in ([1.0, -2.0], [0.3, 0.9]))
+    q = p.clone()
+    q.grad = slope * 0.5
+    getattr(t.optim, kind)([q], differentiable=True, **options).step()
+    (q**3).sum().backward()
+    detached = kind == "SGD" and "momentum" in options  # PyTorch takes the first momentum out of the graph
+    return q.tolist() + ([] if detached else p.grad.tolist() + slope.grad.tolist())
+
+
 def as_numbers(state):
     if isinstance(state, dict):
         return {key: as_numbers(value) for key, value in state.items()}
@@ -117,6 +128,12 @@ class Optimizers(unittest.TestCase):
                     # Muon computes in bfloat16, LBFGS may turn elsewhere once it has all but arrived.
                     bound, count = (2e-2, 20) if kind == "Muon" else (1e-5, 6) if kind == "LBFGS" else (1e-6, 20)
                     self.near(steps(torch, kind, options)[0][:count], steps(phlox, kind, options)[0][:count], bound)
+
+    def test_differentiable_steps_have_the_same_gradients(self):
+        for kind, cases in OPTIONS.items():
+            for options in cases if hasattr(getattr(phlox.optim, kind)([phlox.ones(1, 1)]), "_kind") else ():
+                with self.subTest(kind, **options):
+                    self.near([recorded(torch, kind, options)], [recorded(phlox, kind, options)])
 
     def test_states_and_groups_have_the_same_form(self):
         for kind, cases in OPTIONS.items():

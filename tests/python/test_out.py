@@ -6,14 +6,11 @@ import re
 import unittest
 import warnings
 
+import peer
 import phlox
 import samples
 
-try:
-    import torch
-    torch = None if "phlox" in (torch.__file__ or "") else torch
-except ImportError:
-    torch = None
+torch = peer.newest or (peer.installed if peer.VERSION < (2,) else None)  # texts of those between were others
 
 HAS_SAMPLES = os.path.exists(samples.PATH)
 DRAWS = re.compile(r"^(normal|bernoulli|empty|rand|multinomial)")  # other numbers each time
@@ -28,7 +25,7 @@ OTHERS = {
 TEXTS = {"floor_divide": "PyTorch's text has another name", "square": "PyTorch's text is that of pow",
          "mv": "PyTorch's text depends on whether out has the right size"}
 ROUNDED = {"logsumexp", "prod"}  # PyTorch rounds between steps, or computes in float32
-OLD = torch is not None and torch.__version__.startswith("1.")
+OLD = torch is not None and peer.VERSION < (2,)
 FORMS = ("rows", "empty", "columns", "gaps", "larger", "leaf", "history")
 
 
@@ -109,6 +106,7 @@ class Out(unittest.TestCase):
         wrong, compared, seen = [], 0, set()
         for name, sample, dtype, made in cases():
             if name in OTHERS or function(torch, name) is None: continue
+            if OLD and (name in ("gelu", "avg_pool3d") or name.endswith("_copy")): continue  # PyTorch 1 leaves what is not contiguous, or broadcasts into out
             own = str(made.dtype).partition(".")[2]
             kinds = ("float64",) if OLD else samples.DTYPES  # errors are slow to come from PyTorch 1
             wanted = [(form, own) for form in FORMS] + [(form, kind) for form in ("rows", "empty", "larger") for kind in kinds if kind != own]

@@ -20,6 +20,7 @@ static struct {
   int64_t workspaces[ENGINES];
   int live, plans, runs, ran;  // descriptors; plans made; runs, and the engine of the last
   int create_fails, run_fails, finish_fails_for_engine;
+  bool finish_fails;
   void *pointers[3];
 } library = {.notes = {NOTHING, NOTHING, NOTHING}, .finish_fails_for_engine = -1};
 
@@ -65,7 +66,7 @@ int cudnnBackendFinalize(void *at) {
   const descriptor *d = at;
   if (d->type != PLAN) return 0;
   library.plans++;
-  return d->engine == library.finish_fails_for_engine ? 3000 : 0;
+  return library.finish_fails || d->engine == library.finish_fails_for_engine ? 3000 : 0;
 }
 int cudnnBackendSetAttribute(void *at, int name, int type, int64_t count, const void *from) {
   descriptor *d = at;
@@ -212,4 +213,72 @@ PX_TEST(a_library_that_does_not_begin_is_an_error_each_time) {
           "CUDNN_STATUS_NOT_INITIALIZED when calling `cudnnCreate`");
   library.create_fails = 0;
   OK(convolve(PX_FLOAT32, 2));
+}
+
+// ---- attention
+
+static const int64_t heads[4] = {2, 4, 16, 64}, by_heads[4] = {4096, 1024, 64, 1},
+                     by_rows[4] = {4096, 64, 256, 1};
+static char _Alignas(16) rows[64], numbers[64];
+static px_operand of_heads(px_dtype dtype, const int64_t *strides) {
+  return (px_operand){.data = rows, .sizes = heads, .strides = strides, .ndim = 4, .dtype = dtype};
+}
+static px_status attend(px_dtype dtype, const int64_t *strides, bool causal) {
+  px_operand operands[7] = {[2] = {.dtype = PX_DTYPE_NONE}, [6] = {.dtype = PX_DTYPE_NONE}};
+  for (int i = 0; i < 6; i++)
+    if (i != 2) operands[i] = of_heads(dtype, strides);
+  operands[1] = (px_operand){.data = numbers,
+                             .sizes = heads,
+                             .strides = (int64_t[]){64, 16, 1},
+                             .ndim = 3,
+                             .dtype = PX_FLOAT32};
+  const px_value params[7] = {PX_T(NULL), PX_T(NULL),   PX_T(NULL), PX_T(NULL),
+                              PX_F(0),    PX_B(causal), PX_F(0.5)};
+  px_launch l = {.op = "tiled_attention",
+                 .operands = operands,
+                 .operand_count = 7,
+                 .params = params,
+                 .param_count = 7,
+                 .stream = image};
+  px_kernel kernel = cuda_backend(&core)->find("tiled_attention");
+  CHECK(kernel);
+  return kernel(&l);
+}
+
+PX_TEST(attention_has_one_plan_for_sizes_and_strides) {
+  for (int i = 0; i < 3; i++) OK(attend(PX_BFLOAT16, by_heads, true));
+  CHECK_EQ(library.plans, 1);
+  CHECK_EQ(library.runs, 3);
+  OK(attend(PX_BFLOAT16, by_rows, true));
+  OK(attend(PX_BFLOAT16, by_rows, false));
+  OK(attend(PX_FLOAT16, by_rows, false));
+  CHECK_EQ(library.plans, 4);
+}
+
+PX_TEST(attention_without_a_plan_is_an_error_that_says_why) {
+  for (int i = 0; i < 2; i++) {
+    library.finish_fails = true;
+    FAILS(attend(PX_BFLOAT16, by_heads, true), PX_UNIMPLEMENTED, "cuDNN does not take it");
+  }
+  FAILS(attend(PX_FLOAT32, by_heads, true), PX_UNIMPLEMENTED, "float16 and bfloat16 alone");
+}
+
+PX_TEST(attention_is_refused_by_what_is_known_before_cudnn_is_asked) {
+  const px_backend *b = cuda_backend(&core);
+  const int64_t odd[4] = {2, 4, 16, 60}, wide[4] = {2, 4, 16, 264}, none[4] = {2, 4, 0, 64};
+  px_operand t = of_heads(PX_FLOAT16, by_heads), other = of_heads(PX_BFLOAT16, by_heads);
+  px_attention_call c = {.query = &t, .key = &t, .value = &t, .output = &t, .backward = true};
+  CHECK(strstr(b->attention_refusal(0, &c), "multiples of 128 keys"));  // of cuDNN 9.12
+  c.dropout_p = 0.1;
+  CHECK(strstr(b->attention_refusal(0, &c), "dropout"));
+  c.key = &other;
+  CHECK(strstr(b->attention_refusal(0, &c), "one dtype"));
+  for (int i = 0; i < 3; i++) {
+    t.sizes = (const int64_t *[]){odd, wide, none}[i];
+    CHECK(strstr(b->attention_refusal(0, &c), i < 2 ? "multiples of 8, to 256" : "elements"));
+  }
+  t.dtype = PX_FLOAT64;
+  CHECK(strstr(b->attention_refusal(0, &c), "float16 and bfloat16 alone"));
+  px_setting_set(PX_SETTING_CUDNN_ENABLED, false);
+  CHECK(strstr(b->attention_refusal(0, &c), "turned off"));
 }

@@ -286,6 +286,26 @@ PX_TEST(entries_must_have_their_parts) {
           "invalid data_offsets");
 }
 
+PX_TEST(entries_may_be_written_in_any_form_of_json) {
+  PX_SCOPED(px_dict) back = NULL;
+  const char *header =
+      " { \"\\u0061\\/\\\"b\" : { \"of\":{\"shape\":[[2]]}, \"sh\\u0061pe\" : [ 1 ,1],\n"
+      "\"dtype\":\"U8\", \"data_offsets\":[0,4], \"dtype\":\"F\\u00332\"} } ";
+  OK(px_load(&back, forge(header, 4), PX_DEVICE_NONE));
+  CHECK_EQ(px_tensor_dtype(px_dict_get(back, "a/\"b")), PX_FLOAT32);
+  CHECK_EQ(px_tensor_ndim(px_dict_get(back, "a/\"b")), 2);
+}
+
+PX_TEST(texts_that_are_no_json_are_refused) {
+  static const char *const names[] = {"\\x", "\\u12", "\xff", "\\u0000", "\\"};
+  for (int i = 0; i < 5; i++) {
+    char header[256];
+    snprintf(header, sizeof header,
+             "{\"%s\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", names[i]);
+    refuses(header, 4, "the header is not a JSON object");
+  }
+}
+
 PX_TEST(a_dtype_that_is_unknown_does_not_lose_the_others) {
   static const char *const dtypes[] = {"F4", "F6_E2M3", "C512", "F33"};
   for (int i = 0; i < 4; i++) {
@@ -323,7 +343,11 @@ PX_TEST(sizes_must_be_whole_numbers_that_fit) {
   refuses(SHAPE("1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
                 "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"),
           4, "no shape of at most");
+  refuses(SHAPE("01"), 4, "the header is not a JSON object");
+  refuses(SHAPE("1,"), 4, "the header is not a JSON object");
+  refuses(SHAPE("1 1"), 4, "the header is not a JSON object: ',' expected");
   accepts(SHAPE("1,1,1"), 4, 1);
+  accepts(SHAPE(" 1 , 1\n"), 4, 1);
 }
 
 PX_TEST(an_empty_tensor_cannot_hide_a_size_that_overflows) {
@@ -564,7 +588,13 @@ PX_TEST(a_structure_that_lies_is_refused) {
   CHECK_EQ(px_tree_get_device(back).index, 7);
   CHECK(px_device_equal(px_tensor_device(px_tree_get_tensor(back)), px_cpu()));
   refuses_structure("", "not JSON");
-  refuses_structure("[1", "not JSON");
+  refuses_structure("[", "not JSON");
+  refuses_structure("[\"list\",1", "not JSON");
+  refuses_structure("[\"list\",]", "not JSON");
+  refuses_structure("[\"list\" 1]", "not JSON: ',' expected");
+  refuses_structure("{\"a\":1,}", "not JSON");
+  refuses_structure("{1:1}", "not JSON: a member without a name");
+  refuses_structure("1 1", "not JSON: more than one value");
   refuses_structure("[]", "unknown tag ''");
   refuses_structure("[\"eval\",\"x\"]", "unknown tag 'eval'");
   refuses_structure("[1,2]", "unknown tag");
@@ -574,14 +604,15 @@ PX_TEST(a_structure_that_lies_is_refused) {
   refuses_structure("[\"tensor\",\"w\",\"gpu\"]", "a tensor without a device");
   refuses_structure("[\"tensor\",\"w\",\"cpu\",\"grad\"]", "an integer that requires grad");
   refuses_structure("[\"dict\",1]", "a dict of something but pairs");
+  refuses_structure("[\"dict\",[1]]", "a dict of something but pairs");
   refuses_structure("[\"dict\",[1,2,3]]", "a dict of something but pairs");
   refuses_structure("[\"float\",\"big\"]", "a float of an unknown form");
   refuses_structure("[\"float\"]", "a tag without its text");
   refuses_structure("[\"dtype\",\"float7\"]", "an unknown dtype");
   refuses_structure("[\"device\",\"\"]", "an unknown device");
   refuses_structure("9223372036854775808", "a number out of range");
-  char deep[400] = {0};
-  memset(deep, '[', 300);
+  char deep[1024] = {0};
+  for (int i = 0; i <= PX_TREE_DEPTH; i++) strcat(deep, "[\"list\",");
   refuses_structure(deep, "nested too deeply");
 }
 

@@ -258,7 +258,9 @@ PX_TEST(an_optimizer_becomes_kernels_and_classes) {
   CHECK(strstr(text, "float avg = has >> 1 & 1 ? at_avg[i] : 0;"));
   CHECK(strstr(text, "avg = k_max_f32(avg, grad);"));
   CHECK(strstr(text, "class X(KindOptimizer):"));
-  CHECK(strstr(text, "param = (param - (lr * (avg if (lr > 1) else grad)))"));
+  CHECK(strstr(text, "    lr = number(options[\"lr\"])\n    avg = state.get(\"avg\", 0.0)\n"));
+  CHECK(strstr(text, "choose((lr > 1), lambda: avg, lambda: grad, param)))\n    new = {}\n"));
+  CHECK(strstr(text, "    if (lr > 1):\n        new[\"avg\"] = avg\n    return param, new\n"));
 }
 #define LAYER_OF(fields) LAYER fields "  doc D.\n  sample ; f(2) -> (2)\n  argument size S.\n"
 PX_TEST(bad_layers) {

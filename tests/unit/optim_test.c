@@ -325,7 +325,7 @@ PX_TEST(kinds_say_what_they_are) {
   }
   CHECK_EQ(total, 12);
   const px_option *adam = px_optimizer_kind_options(px_optimizer_kind_find("Adam"), &count);
-  CHECK_EQ(count, 8);
+  CHECK_EQ(count, 9);
   CHECK_TEXT(adam[2].name, "beta2");
   CHECK_TEXT(adam[2].pair, "betas");
   CHECK_NEAR(adam[2].fallback, 0.999, 0);

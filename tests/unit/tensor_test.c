@@ -23,11 +23,20 @@ PX_TEST(hostile_sizes_are_refused) {
   FAILS(px_tensor_empty_strided(&t, 1, (int64_t[]){3}, (int64_t[]){INT64_MAX}, PX_INT8, px_cpu()),
         PX_RUNTIME, "Storage size calculation overflowed with sizes=[3] and strides=[");
   int64_t many[65] = {0};
-  FAILS(px_tensor_empty(&t, 65, many, PX_FLOAT32, px_cpu()), PX_RUNTIME, "at most 64 dimensions");
+  FAILS(px_tensor_empty(&t, 65, many, PX_FLOAT32, px_cpu()), PX_RUNTIME, "up to 64 dims");
   CHECK(!t);
   OK(px_tensor_empty(&t, SIZES(4611686018427387904, 0), PX_FLOAT32, px_cpu()));
   CHECK_EQ(px_tensor_numel(t), 0);
   px_release(t);
+}
+
+PX_TEST(a_tensor_has_its_sizes_and_no_others) {
+  PX_SCOPED(px_tensor) t = ramp(px_cpu(), SIZES(2, 3));
+  PX_SCOPED(px_tensor) none = ramp(px_cpu(), 0, NULL);
+  CHECK(px_tensor_has_sizes(t, SIZES(2, 3)));
+  CHECK(!px_tensor_has_sizes(t, SIZES(3, 2)) && !px_tensor_has_sizes(t, SIZES(2)));
+  CHECK(!px_tensor_has_sizes(t, SIZES(2, 3, 1)) && !px_tensor_has_sizes(t, 0, NULL));
+  CHECK(px_tensor_has_sizes(none, 0, NULL) && !px_tensor_has_sizes(none, SIZES(1)));
 }
 
 PX_TEST(broadcasting_and_dimensions_have_pytorchs_texts) {

@@ -199,7 +199,12 @@ static const px_backend table = {
     .capture_end = px__cuda_capture_end,
     .graph_launch = px__cuda_graph_launch,
     .graph_release = px__cuda_graph_release,
+    .capture_keep = px__cuda_capture_keep,
+    .graph_make = px__cuda_graph_make,
+    .graph_print = px__cuda_graph_print,
+    .graph_drop = px__cuda_graph_drop,
     .recurrent_plan = px__cudnn_recurrent_plan,
+    .attention_refusal = px__cuda_attention_refusal,
 };
 
 PX_API const px_backend *px_backend_entry(const px_core *core);

@@ -161,6 +161,10 @@ px_status px__cuda_capture_begin(void *stream);
 px_status px__cuda_capture_end(void *stream, void **out);
 px_status px__cuda_graph_launch(void *stream, void *graph);
 void px__cuda_graph_release(int device, void *graph);
+px_status px__cuda_capture_keep(void *stream, void **out);
+px_status px__cuda_graph_make(int device, void *kept, void **out);
+px_status px__cuda_graph_print(int device, void *kept, const char *path);
+void px__cuda_graph_drop(int device, void *kept);
 bool px__cuda_captures(CUstream stream);  // whether its work is being captured
 
 // ---- copy.c: matrices and their like

@@ -1,23 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions by cuDNN: which plan, and running it.
 //
-// Making a plan takes milliseconds, so plans are kept, by everything that they depend on, in a
-// table of each device. The device's cuDNN lock guards it and is held while the library is called.
-// The memory that a plan works in is scratch memory of the launch, like that of cuBLAS.
+// The device's cuDNN lock is held while plans are looked for and the library is called. The memory
+// that a plan works in is scratch memory of the launch, like that of cuBLAS.
 #include "cuda/host/cudnn.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-typedef struct entry {
-  px__cudnn_problem problem;
-  px__cudnn_plan plan;  // without parts: there is none for the problem
-  bool known;
-} entry;
-enum { ENTRIES = 1024, NEIGHBOURS = 8, TRIED = 8, RUNS = 3 };
-static entry *tables[PX__CUDA_DEVICES];  // guarded by the device's lock
+static const int64_t ids[] = {1, 2, 3};  // of image, weight and result
+enum { TRIED = 8, RUNS = 3 };
+typedef px__cudnn_entry entry;
+static px__cudnn_table table = {.key_bytes = sizeof(px__cudnn_problem)};
 
 _Static_assert(sizeof(px__cudnn_problem) == 8 * (12 + 3 + 8) + 16, "problems have no holes");
+
+// ---- making plans
+
+// Sums are kept in float at least, and what is rounded on the way is the caller's choice.
+static uint32_t unwanted_by(const px__cudnn_problem *q) {
+  bool half = q->dtype == PX_FLOAT16 || q->dtype == PX_BFLOAT16;
+  uint32_t notes = 1u << PX_CUDNN_SHORT_SUMS;
+  if (!half) notes |= 1u << PX_CUDNN_ROUNDS_INPUTS;
+  if (q->dtype == PX_FLOAT32 && !q->tf32) notes |= 1u << PX_CUDNN_TENSOR_CORE;
+  if (q->deterministic) notes |= 1u << PX_CUDNN_NOT_REPEATABLE;
+  return notes;
+}
+static int plans_of(px__cudnn_plan *out, int room, void *handle, const px__cudnn_problem *q,
+                    int64_t most) {
+  px__cudnn_graph g = {.handle = handle};
+  const px__cudnn_tensor *tensors[3];
+  for (int i = 0; i < 3; i++) {
+    int64_t strides[4];
+    px__cudnn_row_major(strides, q->sizes[i]);
+    tensors[i] = px__cudnn_given(&g, ids[i], px__cudnn_type(q->dtype), q->sizes[i], strides,
+                                 q->alignments[i]);
+  }
+  px__cudnn_convolution(&g, q, tensors);
+  px__cudnn_graph_close(&g);
+  int count = px__cudnn_plans(out, room, &g, unwanted_by(q), most);
+  px__cudnn_graph_release(&g);
+  return count;
+}
+static int run_plan(const px__cudnn_plan *plan, void *handle, void *const data[3], void *room) {
+  return px__cudnn_plan_run(plan, handle, 3, ids, data, room);
+}
 
 // ---- choosing
 
@@ -27,9 +51,8 @@ static bool time_of(const px__cudnn_plan *plan, const px_launch *l, void *handle
                     void *const data[3], void *room, float *out) {
   CUevent start = NULL, end = NULL;
   bool good = !px__cu.cuEventCreate(&start, 0) && !px__cu.cuEventCreate(&end, 0) &&
-              !px__cudnn_plan_run(plan, handle, data, room) &&
-              !px__cu.cuEventRecord(start, l->stream);
-  for (int i = 0; good && i < RUNS; i++) good = !px__cudnn_plan_run(plan, handle, data, room);
+              !run_plan(plan, handle, data, room) && !px__cu.cuEventRecord(start, l->stream);
+  for (int i = 0; good && i < RUNS; i++) good = !run_plan(plan, handle, data, room);
   good = good && !px__cu.cuEventRecord(end, l->stream) && !px__cu.cuEventSynchronize(end) &&
          !px__cu.cuEventElapsedTime(out, start, end);
   if (start) px__cu.cuEventDestroy(start);
@@ -48,10 +71,10 @@ static void *room_for(const px_launch *l, const px__cudnn_plan *plans, int count
 }
 
 // The fastest of several plans becomes the entry's; waits for each of them.
-static void choose_by_trial(entry *e, const px_launch *l, void *handle, void *const data[3],
-                            int64_t most) {
+static void choose_by_trial(entry *e, const px_launch *l, void *handle, const px__cudnn_problem *q,
+                            void *const data[3], int64_t most) {
   px__cudnn_plan plans[TRIED];
-  int count = px__cudnn_plans(plans, TRIED, handle, &e->problem, most), best = -1;
+  int count = plans_of(plans, TRIED, handle, q, most), best = -1;
   int64_t bytes;
   void *room = room_for(l, plans, count, &bytes);
   float least = 0, now;
@@ -66,39 +89,13 @@ static void choose_by_trial(entry *e, const px_launch *l, void *handle, void *co
       px__cudnn_plan_release(&plans[i]);
 }
 
-static void choose(entry *e, const px_launch *l, void *handle, void *const data[3], int64_t most) {
+static void choose(entry *e, const px_launch *l, void *handle, const px__cudnn_problem *q,
+                   void *const data[3], int64_t most) {
   px__cudnn_plan_release(&e->plan);
-  if (e->problem.benchmark && !px__cuda_captures(l->stream))  // where nothing can be timed
-    choose_by_trial(e, l, handle, data, most);
+  if (q->benchmark && !px__cuda_captures(l->stream))  // where nothing can be timed
+    choose_by_trial(e, l, handle, q, data, most);
   else
-    px__cudnn_plans(&e->plan, 1, handle, &e->problem, most);
-}
-
-// ---- the table
-
-static uint64_t hash_of(const px__cudnn_problem *problem) {
-  uint64_t words[sizeof *problem / 8], hash = 14695981039346656037u;
-  memcpy(words, problem, sizeof words);
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    hash = (hash ^ words[i]) * 1099511628211u, hash ^= hash >> 29;
-  return hash;
-}
-
-// The entry of the problem, known or to be filled in; NULL where there is no memory for a table.
-static entry *entry_of(int device, const px__cudnn_problem *problem) {
-  entry **table = &tables[device], *spare = NULL;
-  if (!*table) *table = calloc(ENTRIES, sizeof **table);
-  if (!*table) return NULL;
-  uint64_t hash = hash_of(problem);
-  for (unsigned i = 0; i < NEIGHBOURS; i++) {
-    entry *e = &(*table)[(hash + i) % ENTRIES];
-    if (e->known && !memcmp(&e->problem, problem, sizeof *problem)) return e;
-    if (!e->known && !spare) spare = e;
-  }
-  if (!spare) spare = &(*table)[(hash + (hash >> 32) % NEIGHBOURS) % ENTRIES];
-  px__cudnn_plan_release(&spare->plan);
-  *spare = (entry){.problem = *problem};
-  return spare;
+    plans_of(&e->plan, 1, handle, q, most);
 }
 
 // ---- running
@@ -132,18 +129,19 @@ static bool fits(const px__cudnn_problem *problem) {
 
 // If there is no memory for a plan, one that needs less takes its place. If there is no such plan,
 // the next call tries again: there may be more memory then.
-static px_status run(const px_launch *l, entry *e, void *handle, void *const data[3], bool *done) {
-  if (!e->known) choose(e, l, handle, data, INT64_MAX);
+static px_status run(const px_launch *l, entry *e, void *handle, const px__cudnn_problem *q,
+                     void *const data[3], bool *done) {
+  if (!e->known) choose(e, l, handle, q, data, INT64_MAX);
   e->known = true;
   while (e->plan.plan) {
     int64_t bytes = e->plan.workspace;
     void *room = bytes ? px__cuda_core->scratch(l, (size_t)bytes) : NULL;
     if (bytes && !room) {
-      choose(e, l, handle, data, bytes - 1);
+      choose(e, l, handle, q, data, bytes - 1);
       e->known = e->plan.plan != NULL;
       continue;
     }
-    int status = px__cudnn_plan_run(&e->plan, handle, data, room);
+    int status = run_plan(&e->plan, handle, data, room);
     if (status) return px__cudnn_error(status, "cudnnBackendExecute");
     *done = true;
     return PX_OK;
@@ -160,8 +158,8 @@ px_status px__cudnn_convolve(const px_launch *l, px__cudnn_problem *problem, voi
   px__cudnn_lock(l->device);
   px_status status = px__cudnn_handle(&handle, l);
   if (status == PX_OK) {
-    entry *e = entry_of(l->device, problem);
-    if (e) status = run(l, e, handle, data, done);
+    entry *e = px__cudnn_find(&table, l->device, problem);
+    if (e) status = run(l, e, handle, problem, data, done);
   }
   px__cudnn_unlock(l->device);
   return status;

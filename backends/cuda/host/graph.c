@@ -21,6 +21,28 @@ static px_status instantiate(CUgraph graph, void **out) {
   return PX_OK;
 }
 
+px_status px__cuda_capture_keep(void *stream, void **out) {
+  CUgraph graph = NULL;
+  *out = NULL;
+  PX_CUDA_PASS(px__cuda_use_stream(stream));
+  PX_CUDA_TRY(cuStreamEndCapture(stream, &graph));
+  *out = graph;
+  return PX_OK;
+}
+px_status px__cuda_graph_make(int device, void *kept, void **out) {
+  *out = NULL;
+  PX_CUDA_PASS(px__cuda_use(device));
+  return instantiate(kept, out);
+}
+px_status px__cuda_graph_print(int device, void *kept, const char *path) {
+  PX_CUDA_PASS(px__cuda_use(device));
+  PX_CUDA_TRY(cuGraphDebugDotPrint(kept, path, CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE));
+  return PX_OK;
+}
+void px__cuda_graph_drop(int device, void *kept) {
+  if (kept && px__cuda_use(device) == PX_OK) px__cu.cuGraphDestroy(kept);
+}
+
 px_status px__cuda_capture_end(void *stream, void **out) {
   CUgraph graph = NULL;
   if (out) *out = NULL;

@@ -78,6 +78,10 @@ px_status px__cuda_dense_close(px__cuda_dense *d);
 // Launches the update NAME of an optimiser on operands that are opened, and closes them.
 px_status px__cuda_update(px__cuda_dense *d, k_update *u, const char *name,
                           const px_operand *param);
+// Launches NAME, which makes the numbers of steps, a line of `out` for each.
+px_status px__cuda_numbers(const px_launch *l, k_numbers *p, const char *name,
+                           const px_operand *out, const px_operand *rate, const px_operand *found,
+                           const px_operand *scalars);
 
 // Room for what `tiles` tiles of each of `lines` lines tell each other.
 px_status px__cuda_tiles(const px_launch *l, k_tiles_of *t, int64_t lines, int64_t tiles);

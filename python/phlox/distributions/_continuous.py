@@ -12,8 +12,7 @@ _PLACED = {"loc": constraints.real, "scale": constraints.positive}
 
 class Normal(Family):
     """Normal, with mean `loc` and standard deviation `scale`."""
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
-    support, has_rsample = constraints.real, True
+    arg_constraints, support, has_rsample = _PLACED, constraints.real, True
     mean = mode = property(lambda self: self.loc)
     stddev = property(lambda self: self.scale)
     variance = property(lambda self: self.scale ** 2)
@@ -59,6 +58,50 @@ class Uniform(Family):
     _cdf = lambda self, value: ((value - self.low) / (self.high - self.low)).clamp(0, 1)
     icdf = lambda self, value: value * (self.high - self.low) + self.low
     entropy = lambda self: (self.high - self.low).log()
+
+
+class Exponential(Family):
+    """Of the wait for an event of the rate `rate`."""
+    arg_constraints = {"rate": constraints.positive}
+    support, has_rsample = constraints.nonnegative, True
+    mean = stddev = property(lambda self: 1 / self.rate)
+    mode = property(lambda self: torch.zeros_like(self.rate))
+    variance = property(lambda self: self.rate ** -2)
+
+    def __init__(self, rate, validate_args=None):
+        self._begin(validate_args, rate=rate)
+
+    _rsample = lambda self, shape: self.rate.new_empty(shape).exponential_() / self.rate
+    _log_prob = lambda self, value: self.rate.log() - self.rate * value
+    _cdf = lambda self, value: 1 - (-self.rate * value).exp()
+    icdf = lambda self, value: -(-value).log1p() / self.rate
+    entropy = lambda self: 1 - self.rate.log()
+
+
+class Laplace(Family):
+    """Laplace, around `loc`; on either side exponential, with mean `scale`."""
+    arg_constraints, support, has_rsample = _PLACED, constraints.real, True
+    mean = mode = property(lambda self: self.loc)
+    stddev = property(lambda self: math.sqrt(2) * self.scale)
+    variance = property(lambda self: 2 * self.scale ** 2)
+
+    def __init__(self, loc, scale, validate_args=None):
+        self._begin(validate_args, loc=loc, scale=scale)
+
+    def _rsample(self, shape):
+        u = self.loc.new_empty(shape).uniform_(torch.finfo(self.loc.dtype).eps - 1, 1)
+        return self.loc - self.scale * u.sign() * (-u.abs()).log1p()
+
+    _log_prob = lambda self, value: -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
+
+    def _cdf(self, value):
+        far = (value - self.loc) / self.scale
+        return 0.5 - 0.5 * far.sign() * (-far.abs()).expm1()
+
+    def icdf(self, value):
+        return self.loc - self.scale * (value - 0.5).sign() * (-2 * (value - 0.5).abs()).log1p()
+
+    entropy = lambda self: 1 + (2 * self.scale).log()
 
 
 class Gamma(Family):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Distributions of counts and choices."""
 import phlox as torch
-from phlox.nn.functional import binary_cross_entropy_with_logits
+from phlox.nn.functional import binary_cross_entropy_with_logits, one_hot
 
 from . import constraints
 from .distribution import Distribution, Family, Trials
@@ -71,6 +71,39 @@ class Categorical(Trials):
 
     def enumerate_support(self, expand=True):
         return self._count_up(self._num_events, torch.int64, expand)
+
+
+class OneHotCategorical(Trials):
+    """The choice of a Categorical as a vector with a one at its index."""
+    arg_constraints, support, has_enumerate_support = _CHOICES, constraints.one_hot, True
+    probs = mean = property(lambda self: self._categorical.probs)
+    logits = property(lambda self: self._categorical.logits)
+    _param = property(lambda self: self._categorical._param)
+    mode = property(lambda self: self._marked(self._categorical.mode))
+    variance = property(lambda self: self.probs * (1 - self.probs))
+
+    def __init__(self, probs=None, logits=None, validate_args=None):
+        self._categorical = Categorical(probs, logits)
+        size = self._param.size()
+        Distribution.__init__(self, size[:-1], size[-1:], validate_args=validate_args)
+
+    def _marked(self, index):
+        return one_hot(index, self._categorical._num_events).to(self._param)
+
+    _sample = lambda self, shape: self._marked(self._categorical._sample(shape[:-1]))
+    _log_prob = lambda self, value: self._categorical._log_prob(value.argmax(-1))
+    entropy = lambda self: self._categorical.entropy()
+
+    def enumerate_support(self, expand=True):
+        values = self._marked(self._categorical.enumerate_support(False))
+        return values.expand(values.size()[:1] + self._batch_shape + self._event_shape
+                             if expand else values.size())
+
+
+class OneHotCategoricalStraightThrough(OneHotCategorical):
+    """The same, of which draws have the gradients of `probs`."""
+    has_rsample = True
+    _rsample = lambda self, shape: self._sample(shape) + (self.probs - self.probs.detach())
 
 
 class Poisson(Family):

@@ -90,3 +90,5 @@ interval = _kind("_Interval", lambda c, x: (x >= c.lower_bound) & (x <= c.upper_
                  "lower_bound", "upper_bound")
 unit_interval = interval(0., 1.)
 simplex = _kind("_Simplex", lambda c, x: (x >= 0).all(-1) & _sums_to_one(x), event_dim=1)()
+one_hot = _kind("_OneHot", lambda c, x: ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1),
+                is_discrete=True, event_dim=1)()

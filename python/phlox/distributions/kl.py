@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.distributions.kl: divergences of distributions from each other, by their types."""
+from phlox import digamma, lgamma
 from phlox.nn.functional import softplus
 
-from ._continuous import Normal
-from ._discrete import Bernoulli, Categorical, Poisson
+from ._continuous import Beta, Dirichlet, Exponential, Gamma, Laplace, Normal
+from ._discrete import Bernoulli, Categorical, OneHotCategorical, Poisson
 from .distribution import Distribution
+from .independent import Independent
 
 _rules = {}
 
@@ -57,3 +59,41 @@ def _(p, q):
 @register_kl(Poisson, Poisson)
 def _(p, q):
     return p.rate * (p.rate / q.rate).log() - (p.rate - q.rate)
+
+
+@register_kl(Exponential, Exponential)
+def _(p, q):
+    ratio = q.rate / p.rate
+    return ratio - ratio.log() - 1
+
+
+@register_kl(Laplace, Laplace)
+def _(p, q):
+    ratio, far = p.scale / q.scale, (p.loc - q.loc).abs()
+    return far / q.scale + ratio * (-far / p.scale).exp() - ratio.log() - 1
+
+
+@register_kl(Gamma, Gamma)
+def _(p, q):
+    a, b = p.concentration, q.concentration
+    return (b * (p.rate / q.rate).log() + lgamma(b) - lgamma(a) + (a - b) * digamma(a)
+            + (q.rate - p.rate) * (a / p.rate))
+
+
+@register_kl(Dirichlet, Dirichlet)
+def _(p, q):
+    a, b, total = p.concentration, q.concentration, p.concentration.sum(-1)
+    return (lgamma(total) - lgamma(b.sum(-1)) + (lgamma(b) - lgamma(a)).sum(-1)
+            + ((a - b) * (digamma(a) - digamma(total).unsqueeze(-1))).sum(-1))
+
+
+register_kl(Beta, Beta)(lambda p, q: kl_divergence(p._shares, q._shares))
+register_kl(OneHotCategorical, OneHotCategorical)(
+    lambda p, q: kl_divergence(p._categorical, q._categorical))
+
+
+@register_kl(Independent, Independent)
+def _(p, q):
+    if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
+        raise NotImplementedError
+    return p._sum(kl_divergence(p.base_dist, q.base_dist))

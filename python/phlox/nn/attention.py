@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# FLASH_ATTENTION is the kernel that goes by tiles, on the CPU and on simulated devices, where it
-# serves as EFFICIENT_ATTENTION too. MATH is a composition of other ops. CUDNN_ATTENTION and
-# OVERRIDEABLE have no kernel.
+# FLASH_ATTENTION is the kernel that goes by tiles; on devices, where it is cuDNN's, it serves as
+# EFFICIENT_ATTENTION and CUDNN_ATTENTION too. MATH is a composition of other ops. OVERRIDEABLE has
+# no kernel.
 """torch.nn.attention: which ways of computing scaled_dot_product_attention are allowed."""
 from __future__ import annotations
 

@@ -32,12 +32,19 @@ class _Required:
 
 # What optimisers that follow PyTorch's import beside the base class.
 required, ParamsT = _Required(), Params  # required: the default of an option that groups must have
-_use_grad_for_differentiable = torch.no_grad()
 _dispatch_sqrt = sqrt
 
 
+def _use_grad_for_differentiable(step):
+    @wraps(step)
+    def stepped(self, *args, **kwargs):
+        with torch.set_grad_enabled(bool(self.defaults.get("differentiable"))):
+            return step(self, *args, **kwargs)
+    return stepped
+
+
 def _get_value(x):
-    return x.item() if isinstance(x, torch.Tensor) else x
+    return x.item() if isinstance(x, _C.Tensor) else x
 
 
 def _default_to_fused_or_foreach(params, differentiable, use_fused=False):
@@ -47,26 +54,24 @@ def _default_to_fused_or_foreach(params, differentiable, use_fused=False):
 _before, _after = OrderedDict(), OrderedDict()  # hooks of the steps of all optimisers
 
 
+def _around(step, self, args, kwargs):
+    """A step with the hooks around it."""
+    for hook in (*_before.values(), *self._optimizer_step_pre_hooks.values()):
+        given = hook(self, args, kwargs)
+        if given is not None:
+            if not (isinstance(given, tuple) and len(given) == 2):
+                raise RuntimeError(f"{step} must return None or a tuple of (new_args, "
+                                   f"new_kwargs), but got {given}.")
+            args, kwargs = given
+    result = step(self, *args, **kwargs)
+    for hook in (*self._optimizer_step_post_hooks.values(), *_after.values()):
+        hook(self, args, kwargs)
+    return result
+
+
 def _hooked(step):
     """A class's step() with its hooks around it; says that one was made."""
-    @wraps(step)
-    def stepped(self, *args, **kwargs):
-        self._opt_called = True
-        before, after = self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks
-        if not (before or after or _before or _after):
-            return step(self, *args, **kwargs)
-        for hook in (*_before.values(), *before.values()):
-            given = hook(self, args, kwargs)
-            if given is not None:
-                if not (isinstance(given, tuple) and len(given) == 2):
-                    raise RuntimeError(f"{step} must return None or a tuple of (new_args, "
-                                       f"new_kwargs), but got {given}.")
-                args, kwargs = given
-        result = step(self, *args, **kwargs)
-        for hook in (*self._optimizer_step_post_hooks.values(), *_after.values()):
-            hook(self, args, kwargs)
-        return result
-
+    stepped = wraps(step)(_C._Hooked(step, _around, (_before, _after)))
     stepped.hooked = True
     return stepped
 
@@ -106,10 +111,11 @@ class Optimizer(_C._Optimizer):
     _optimizer_step_pre_hooks = _optimizer_step_post_hooks = _NO_HOOKS
     _optimizer_state_dict_pre_hooks = _optimizer_state_dict_post_hooks = _NO_HOOKS
     _optimizer_load_state_dict_pre_hooks = _optimizer_load_state_dict_post_hooks = _NO_HOOKS
+    _warned_capturable_if_run_uncaptured = False
     profile_hook_step = staticmethod(_hooked)
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
-        if isinstance(params, torch.Tensor):
+        if isinstance(params, _C.Tensor):
             raise TypeError("params argument given to the optimizer should be an iterable of "
                             f"Tensors or dicts, but got {params.type()}")
         self.defaults, self.state, self.param_groups = defaults, defaultdict(dict), []
@@ -159,21 +165,21 @@ class Optimizer(_C._Optimizer):
             raise TypeError("optimizer parameters need to be organized in ordered collections, but "
                             "the ordering of tensors in sets will change between runs. Please use "
                             "a list instead.")
-        params = [given] if isinstance(given, torch.Tensor) else list(given)
-        names = {}
+        group["params"] = params = [given] if isinstance(given, _C.Tensor) else list(given)
         if params and type(params[0]) is tuple:
             if not all(isinstance(item, tuple) and len(item) == 2 for item in params):
                 raise ValueError("all optimizer params should be with/without names. Some param "
                                  "names are missing")
-            names = {"param_names": [name for name, _ in params]}
-            params = [parameter for _, parameter in params]
-        if _C._optimizer_params(params, self.param_groups):
+            group["param_names"] = [name for name, _ in params]
+            group["params"] = params = [parameter for _, parameter in params]
+        recorded = bool(self.defaults.get("differentiable"))
+        if _C._optimizer_params(params, self.param_groups, recorded):
             warnings.warn("optimizer contains a parameter group with duplicate parameters; in "
                           "future, this will cause an error; see "
                           "github.com/pytorch/pytorch/issues/40967 for more information",
                           stacklevel=3)
         has_own = len(param_group) > 1  # the defaults are checked already
-        param_group.update(group, params=params, **names)
+        param_group.update(group)
         if has_own:
             self._check_group(param_group)
         self.param_groups.append(param_group)
@@ -263,10 +269,12 @@ class Optimizer(_C._Optimizer):
                              "size of optimizer's group")
         parameters = dict(zip(chain.from_iterable(group["params"] for group in saved),
                               chain.from_iterable(g["params"] for g in self.param_groups)))
+        on_device = {number for group in saved for number in group["params"]
+                     if group.get("capturable") or group.get("fused")}
         state = defaultdict(dict)
         for key, value in state_dict["state"].items():
             if key in parameters:
-                state[parameters[key]] = self._take_over(parameters[key], value)
+                state[parameters[key]] = self._take_over(parameters[key], value, key in on_device)
             else:
                 state[key] = value
         groups = [{**new, "params": old["params"]} for new, old in zip(saved, self.param_groups)]
@@ -277,17 +285,18 @@ class Optimizer(_C._Optimizer):
         for hook in tuple(self._optimizer_load_state_dict_post_hooks.values()):
             hook(self)
 
-    def _take_over(self, parameter, value, key=None):
-        """A copy of a state, its tensors as the parameter is."""
+    def _take_over(self, parameter, value, on_device, key=None):
+        """A copy of a state, its tensors as the parameter is; what counts, where it counts."""
         if isinstance(value, torch.Tensor):
             if self._is_number(key):
-                return value.detach().clone()
+                like = parameter.new_empty((), dtype=torch.float32) if on_device else value
+                return value.detach().to(like, copy=True)
             dtype = parameter.dtype if parameter.is_floating_point() else value.dtype
             return value.detach().to(parameter.device, dtype, copy=True)
         if isinstance(value, dict):
-            return {k: self._take_over(parameter, v, k) for k, v in value.items()}
+            return {k: self._take_over(parameter, v, on_device, k) for k, v in value.items()}
         if isinstance(value, (list, tuple)):
-            return type(value)(self._take_over(parameter, v, key) for v in value)
+            return type(value)(self._take_over(parameter, v, on_device, key) for v in value)
         return deepcopy(value)
 
     def _is_number(self, key):
@@ -304,8 +313,10 @@ class KindOptimizer(Optimizer):
         _C._optimizer_check(self._kind, group)
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
-        self._check_group(defaults)
+        _C._optimizer_check(self._kind, defaults)
         super().__init__(params, defaults)
+        if defaults.get("fused"):
+            self._step_supports_amp_scaling = True
 
     def __setstate__(self, state):
         super().__setstate__(state)
@@ -320,6 +331,5 @@ class KindOptimizer(Optimizer):
         """Updates the parameters that have a gradient. closure: computes the loss once more, which
         is returned."""
         loss = None if closure is None else self._loss_of(closure)
-        for group in self.param_groups:
-            _C._optimizer_step(self._kind, group, self.state)
+        self._step_groups()
         return loss

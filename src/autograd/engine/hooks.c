@@ -292,19 +292,14 @@ px_status px__hooks_move_retained(px_tensor *t, px_node *from) {
 
 // ---- running
 
-static bool same_sizes(const px_tensor *a, const px_tensor *b) {
-  size_t bytes = (size_t)px_tensor_ndim(a) * sizeof(int64_t);
-  if (px_tensor_ndim(a) != px_tensor_ndim(b)) return false;
-  return !bytes || !memcmp(px_tensor_sizes(a), px_tensor_sizes(b), bytes);
-}
-
 static px_status check_hooked(const px_tensor *before, const px_tensor *now) {
   char was[48], is[48];
   PX_CHECK(px_tensor_dtype(now) == px_tensor_dtype(before) &&
                px_device_equal(px_tensor_device(now), px_tensor_device(before)),
            PX_RUNTIME, "hook has changed the type of value (was %s got %s)",
            px_tensor_type_name(before, was), px_tensor_type_name(now, is));
-  PX_CHECK(same_sizes(before, now), PX_RUNTIME, "hook has changed the size of value");
+  PX_CHECK(px_tensor_has_sizes(now, px_tensor_ndim(before), px_tensor_sizes(before)), PX_RUNTIME,
+           "hook has changed the size of value");
   return PX_OK;
 }
 

@@ -179,12 +179,6 @@ static void sizes_text(const px_tensor *t, char *text, size_t room) {
   if (used < room) snprintf(text + used, room - used, "]");
 }
 
-static bool same_sizes(const px_tensor *a, const px_tensor *b) {
-  int ndim = px_tensor_ndim(a);
-  return ndim == px_tensor_ndim(b) &&
-         memcmp(px_tensor_sizes(a), px_tensor_sizes(b), (size_t)ndim * sizeof(int64_t)) == 0;
-}
-
 static px_status check_grad_device(px_device have, px_device want) {
   PX_CHECK(have.type == want.type, PX_RUNTIME,
            "attempting to assign a gradient with device type '%s' to a tensor with device type "
@@ -208,7 +202,7 @@ static px_status check_grad(const px_tensor *self, const px_tensor *grad) {
            px_dtype_about(have)->type_name, px_dtype_about(want)->type_name);
   PX_TRY(check_grad_device(px_tensor_device(grad), px_tensor_device(self)));
   char of_grad[512], of_self[512];
-  if (same_sizes(self, grad)) return PX_OK;
+  if (px_tensor_has_sizes(grad, px_tensor_ndim(self), px_tensor_sizes(self))) return PX_OK;
   sizes_text(grad, of_grad, sizeof of_grad);
   sizes_text(self, of_self, sizeof of_self);
   PX_FAIL(PX_RUNTIME,

@@ -9,14 +9,6 @@
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 
-static bool same_sizes(const px_tensor *grad, const px__meta *meta) {
-  if (px_tensor_ndim(grad) != meta->ndim) return false;
-  const int64_t *sizes = px_tensor_sizes(grad);
-  for (int d = 0; d < meta->ndim; d++)
-    if (sizes[d] != meta->sizes[d]) return false;
-  return true;
-}
-
 static bool sums_to(const px_tensor *grad, const px__meta *meta) {
   int lead = px_tensor_ndim(grad) - meta->ndim;
   if (lead < 0) return false;
@@ -82,7 +74,7 @@ static bool may_mix(px_device a, px_device b) {
 
 px_status px__fit_grad(px_tensor **grad, const px__meta *meta, const char *function, int index) {
   if (meta->dtype == PX_DTYPE_NONE) return PX_OK;
-  if (!same_sizes(*grad, meta)) {
+  if (!px_tensor_has_sizes(*grad, meta->ndim, meta->sizes)) {
     if (!sums_to(*grad, meta)) return refuse_shape(*grad, meta, function, index);
     PX_TRY(sum_to(grad, meta));
   }

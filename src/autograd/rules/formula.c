@@ -233,7 +233,11 @@ static px_status cumprod_composed(px_tensor **out, const px_tensor *grad, const 
   return px_transpose(out, sums, dim, -1);
 }
 px_status px__grad_cumprod(px_tensor **out, px_tensor *grad, px_tensor *self, int64_t dim) {
-  if (px_grad_enabled() && px_tensor_ndim(self)) return cumprod_composed(out, grad, self, dim);
+  if (!px_tensor_ndim(self)) {
+    *out = px_retain(grad);
+    return PX_OK;
+  }
+  if (px_grad_enabled()) return cumprod_composed(out, grad, self, dim);
   return px_cumprod_backward(out, grad, self, dim);
 }
 

@@ -2,8 +2,7 @@
 """Samplers: orders of indices, and their grouping into batches. A seed gives PyTorch's orders."""
 from __future__ import annotations
 
-from functools import partial
-from itertools import chain, cycle, islice
+from itertools import cycle, islice
 
 import phlox as torch
 from phlox import _C
@@ -159,8 +158,7 @@ class BatchSampler(Sampler):
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
-        order = chain(self.sampler)  # it begins with the first batch
-        return iter(partial(_C._batch, order, self.batch_size, self.drop_last), [])
+        return _C._batches(self.sampler, self.batch_size, self.drop_last)
 
     def __len__(self) -> int:
         rest = 0 if self.drop_last else self.batch_size - 1

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host functions of attention: which operands cuDNN takes where they are, which as copies, and what
+// it takes not at all.
+#include "cuda/host/cudnn.h"
+#include "cuda/host/kernel.h"
+#include "kernel_args/attention.h"
+
+#include <math.h>
+
+// Vectors of 16 bytes, of elements of two.
+enum { VECTOR = 16, ITEM = 2, STEP = VECTOR / ITEM, WIDEST = 256 };
+enum { RIGHT_AT_ALL = 91002, RIGHT_AT_ANY_LENGTH = 91501, TILE = 128 };
+
+// A call: where things are, and what is to be copied from scratch memory behind it.
+typedef struct attending {
+  const px_launch *launch;
+  px__cudnn_attention problem;
+  void *data[PX_CUDNN_GIVEN];
+  const px_operand *written[PX_CUDNN_GIVEN];
+} attending;
+
+// ---- the problem
+
+static px__cudnn_attention problem_of(const px_operand *query, const px_operand *key,
+                                      const px_operand *value, bool is_causal, bool backward) {
+  const px_core *core = px__cuda_core;
+  bool in_order =
+      core->setting(PX_SETTING_CUDNN_DETERMINISTIC) || core->setting(PX_SETTING_DETERMINISTIC);
+  return (px__cudnn_attention){.batch = query->sizes[0],
+                               .heads = query->sizes[1],
+                               .groups = key->sizes[1],
+                               .length = query->sizes[2],
+                               .places = key->sizes[2],
+                               .width = query->sizes[3],
+                               .value_width = value->sizes[3],
+                               .dtype = query->dtype,
+                               .causal = is_causal,
+                               .backward = backward,
+                               .deterministic = backward && in_order};
+}
+// The batch and the heads over which a mask repeats are of size 1.
+static void set_bias(px__cudnn_attention *p, const px_operand *mask) {
+  if (!px__operand_given(mask)) return;
+  for (int i = 0; i < 4; i++) p->bias[i] = i < 2 && mask->strides[i] == 0 ? 1 : mask->sizes[i];
+  px__cudnn_row_major(p->strides[PX_CUDNN_BIAS], p->bias);
+}
+// Whether it is read and written where it is: rows without gaps, everything in steps of vectors.
+static bool is_in_place(const px_operand *o) {
+  if (o->strides[3] != 1 || (uintptr_t)o->data % VECTOR) return false;
+  for (int i = 0; i < 3; i++)
+    if (o->sizes[i] > 1 && (o->strides[i] <= 0 || o->strides[i] % STEP)) return false;
+  return true;
+}
+// Its strides, or those of a copy; those along which nothing moves are always the same.
+static void set_strides(px__cudnn_attention *p, int which, const px_operand *o) {
+  int64_t *strides = p->strides[which];
+  px__cudnn_row_major(strides, o->sizes);
+  for (int i = 0; i < 3 && is_in_place(o); i++)
+    if (o->sizes[i] > 1) strides[i] = o->strides[i];
+}
+
+// ---- operands
+
+static px_operand plain_of(const attending *a, int which, const px_operand *o) {
+  px_operand plain = *o;
+  plain.data = a->data[which], plain.strides = a->problem.strides[which];
+  return plain;
+}
+static px_status room_for(attending *a, int which, size_t item) {
+  int64_t s[4];
+  px__cudnn_attention_sizes(s, &a->problem, which);
+  return px__cuda_scratch(a->launch, (size_t)(s[0] * s[1] * s[2] * s[3]) * item, &a->data[which]);
+}
+static px_status copy_in(attending *a, int which, const px_operand *o) {
+  PX_CUDA_PASS(room_for(a, which, ITEM));
+  px_operand plain = plain_of(a, which, o);
+  return px__cuda_copy_operand(a->launch, &plain, o);
+}
+static px_status open_in(attending *a, int which, const px_operand *o) {
+  set_strides(&a->problem, which, o);
+  a->data[which] = o->data;
+  return is_in_place(o) ? PX_OK : copy_in(a, which, o);
+}
+static px_status open_out(attending *a, int which, const px_operand *o) {
+  set_strides(&a->problem, which, o);
+  a->data[which] = o->data;
+  if (is_in_place(o)) return PX_OK;
+  a->written[which] = o;
+  return room_for(a, which, ITEM);
+}
+static px_status open_bias(attending *a, const px_operand *mask) {
+  if (!px__operand_given(mask)) return PX_OK;
+  set_bias(&a->problem, mask);
+  px_operand once = *mask;
+  once.sizes = a->problem.bias;
+  a->data[PX_CUDNN_BIAS] = mask->data;
+  if (px__operand_row_major(&once) && (uintptr_t)mask->data % VECTOR == 0) return PX_OK;
+  return copy_in(a, PX_CUDNN_BIAS, &once);
+}
+static px_status put_back(const attending *a) {
+  for (int i = 0; i < PX_CUDNN_GIVEN; i++) {
+    if (!a->written[i]) continue;
+    px_operand plain = plain_of(a, i, a->written[i]);
+    PX_CUDA_PASS(px__cuda_copy_operand(a->launch, a->written[i], &plain));
+  }
+  return PX_OK;
+}
+static px_status attend(attending *a, double scale) {
+  static const float hidden = -INFINITY, one = 1;
+  float factor = (float)scale;
+  a->data[PX_CUDNN_SCALE] = &factor;
+  if (a->problem.causal) a->data[PX_CUDNN_HIDDEN] = (void *)&hidden;
+  if (a->problem.backward) a->data[PX_CUDNN_ONE] = (void *)&one;
+  PX_CUDA_PASS(px__cudnn_attend(a->launch, &a->problem, a->data));
+  return put_back(a);
+}
+
+// ---- what is taken
+
+// Of a whole call, without the question whether cuDNN has a plan.
+static const char *reason_against(const px_attention_call *c) {
+  const px_operand *given[] = {c->query, c->key, c->value, c->output};
+  int dtype = c->query->dtype;
+  if (!px__cudnn_ready()) return "there is no cuDNN, or it is turned off.";
+  if (px__cudnn_version() < RIGHT_AT_ALL) return "it needs cuDNN 9.10.2 or later.";
+  if (dtype != PX_FLOAT16 && dtype != PX_BFLOAT16) return "cuDNN takes float16 and bfloat16 alone.";
+  for (int i = 0; i < 4; i++) {
+    int64_t n = px_operand_numel(given[i]), width = given[i]->sizes[3];
+    if (given[i]->dtype != dtype) return "query, key and value must be of one dtype.";
+    if (n < 1 || n > INT32_MAX) return "cuDNN takes 1 to 2147483647 elements.";
+    if (width % STEP || width > WIDEST) return "cuDNN takes heads of multiples of 8, to 256.";
+  }
+  if (c->dropout_p > 0) return "cuDNN draws random numbers of its own for dropout.";
+  if (c->backward && px__cudnn_version() < RIGHT_AT_ANY_LENGTH && c->key->sizes[2] % TILE)
+    return "this cuDNN takes multiples of 128 keys alone.";
+  return NULL;
+}
+const char *px__cuda_attention_refusal(int device, const px_attention_call *c) {
+  static _Thread_local char why[256];  // of a thread, so kept short
+  const char *against = reason_against(c);
+  if (against) return against;
+  const px_operand *given[] = {c->query, c->key, c->value, c->output};
+  int length = snprintf(why, sizeof why, "cuDNN has no plan for it. ");
+  for (int backward = 0; backward <= c->backward; backward++) {
+    px__cudnn_attention p = problem_of(c->query, c->key, c->value, c->is_causal, backward);
+    if (c->attn_mask) set_bias(&p, c->attn_mask);
+    for (int i = 0; i < 4; i++) set_strides(&p, PX_CUDNN_QUERY + i, given[i]);
+    if (backward) {
+      set_strides(&p, PX_CUDNN_GRAD, c->output);
+      for (int i = 0; i < 3; i++) set_strides(&p, PX_CUDNN_GRAD_QUERY + i, given[i]);
+    }
+    if (!px__cudnn_attends(device, &p, why + length, sizeof why - (size_t)length)) return why;
+  }
+  return NULL;
+}
+
+// ---- kernels
+
+// What both passes read. A launch may come from who has not asked.
+static px_status open_inputs(attending *a, const px_attention_call *c) {
+  bool is_bias = !px__operand_given(c->attn_mask) || c->attn_mask->dtype == c->query->dtype;
+  const char *why = is_bias ? reason_against(c) : "attn_mask must be of query's dtype.";
+  const px_launch *l = a->launch;
+  if (why) PX_CUDA_FAIL(PX_UNIMPLEMENTED, "%s on cuda:%d: %s", l->op, l->device, why);
+  a->problem = problem_of(c->query, c->key, c->value, c->is_causal, c->backward);
+  PX_CUDA_PASS(open_in(a, PX_CUDNN_QUERY, c->query));
+  PX_CUDA_PASS(open_in(a, PX_CUDNN_KEY, c->key));
+  PX_CUDA_PASS(open_in(a, PX_CUDNN_VALUE, c->value));
+  return open_bias(a, c->attn_mask);
+}
+
+PX_CUDA_KERNEL(tiled_attention) {
+  attending a = {.launch = l};
+  px__cuda_dense d = {.launch = l};
+  const px_attention_call c = {args->query,  args->key,       args->value,     args->attn_mask,
+                               args->output, args->dropout_p, args->is_causal, false};
+  if (px_operand_numel(args->output) == 0) return PX_OK;
+  PX_CUDA_PASS(open_inputs(&a, &c));
+  PX_CUDA_PASS(open_out(&a, PX_CUDNN_OUTPUT, args->output));
+  a.data[PX_CUDNN_LOGSUMEXP] = px__cuda_dense_out(&d, args->logsumexp, PX_FLOAT32);
+  PX_CUDA_PASS(d.status);
+  PX_CUDA_PASS(attend(&a, args->scale));
+  return px__cuda_dense_close(&d);
+}
+PX_CUDA_KERNEL(tiled_attention_backward) {
+  attending a = {.launch = l};
+  px__cuda_dense d = {.launch = l};
+  const px_attention_call c = {args->query,  args->key,       args->value,     args->attn_mask,
+                               args->output, args->dropout_p, args->is_causal, true};
+  if (px_operand_numel(args->output) == 0 && px_operand_numel(args->key) == 0) return PX_OK;
+  PX_CUDA_PASS(open_inputs(&a, &c));
+  PX_CUDA_PASS(open_in(&a, PX_CUDNN_OUTPUT, args->output));
+  PX_CUDA_PASS(open_in(&a, PX_CUDNN_GRAD, args->grad_output));
+  PX_CUDA_PASS(open_out(&a, PX_CUDNN_GRAD_QUERY, args->grad_query));
+  PX_CUDA_PASS(open_out(&a, PX_CUDNN_GRAD_KEY, args->grad_key));
+  PX_CUDA_PASS(open_out(&a, PX_CUDNN_GRAD_VALUE, args->grad_value));
+  a.data[PX_CUDNN_LOGSUMEXP] = px__cuda_dense_in(&d, args->logsumexp, PX_FLOAT32);
+  PX_CUDA_PASS(d.status);
+  PX_CUDA_PASS(room_for(&a, PX_CUDNN_SUMS, sizeof(float)));
+  if (!a.problem.deterministic) PX_CUDA_PASS(room_for(&a, PX_CUDNN_QUERY_SUMS, sizeof(float)));
+  return attend(&a, args->scale);
+}

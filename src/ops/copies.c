@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies of what views give, where that is a list, and sums and places of a size that is asked for.
+#include "ops/run.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
+#include "run_functions/copies.h"
+
+// A list of copies in the place of a list of views.
+static px_status copy_parts(px_call *call, const px_list *views) {
+  int64_t count = px_list_size(views), made = 0;
+  px_tensor **items = NULL;
+  px_status status = PX_OK;
+  PX_TRY(px__alloc((void **)&items, (size_t)(count + 1) * sizeof *items));
+  while (made < count && status == PX_OK) {
+    status = px_clone(&items[made], px_list_get(views, made), "contiguous_format");
+    if (status == PX_OK) made++;
+  }
+  if (status == PX_OK) status = px_list_new(&call->list, items, count);
+  for (int64_t i = 0; i < made; i++) px_release(items[i]);
+  px__free(items);
+  return status;
+}
+
+PX_RUN(unbind_copy) {
+  PX_SCOPED(px_list) views = NULL;
+  PX_TRY(px_unbind(&views, args->self, args->dim));
+  return copy_parts(call, views);
+}
+PX_RUN(split_with_sizes_copy) {
+  PX_SCOPED(px_list) views = NULL;
+  PX_TRY(px_split_with_sizes(&views, args->self, args->split_sizes.v.ints, args->split_sizes.n,
+                             args->dim));
+  return copy_parts(call, views);
+}
+
+// Views, which here are no more.
+PX_RUN(unsafe_chunk) { return px_chunk(&call->list, args->self, args->chunks, args->dim); }
+PX_RUN(unsafe_split) { return px_split(&call->list, args->self, args->split_size, args->dim); }
+
+// The sizes are those of the last dimensions, or 1; what comes before is summed away. As a sum of
+// all, to no dimensions, it is int64 of whole numbers.
+PX_RUN(sum_to_size) {
+  const px_tensor *self = args->self;
+  int lead = self->ndim - args->size.n, count = 0;
+  int64_t dims[PX_MAX_DIMS];
+  bool fits = lead >= 0;
+  for (int d = 0; d < self->ndim && fits; d++) {
+    int64_t size = d < lead ? 1 : args->size.v.ints[d - lead];
+    fits = size == self->sizes[d] || size == 1;
+    if (d < lead || size != self->sizes[d]) dims[count++] = d;
+  }
+  char want[128], have[128];
+  PX_CHECK(fits, PX_RUNTIME, "size {%s} is not expandable to size {%s}.",
+           px__sizes_text(want, sizeof want, args->size.n, args->size.v.ints),
+           px__size_text(have, sizeof have, self));
+  if (!args->size.n) return px_sum_all(&call->results[0], self, PX_DTYPE_NONE);
+  if (!count) return px_view(&call->results[0], self, self->sizes, self->ndim);
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(px_sum(&sum, self, dims, count, true, PX_DTYPE_NONE));
+  return px_view(&call->results[0], sum, args->size.v.ints, args->size.n);
+}
+
+PX_RUN(nonzero_static) {
+  PX_SCOPED(px_tensor) found = NULL;
+  PX_TRY(px_nonzero(&found, args->self));
+  int64_t have = found->sizes[0], lack = args->size - have;
+  if (lack <= 0) return px_narrow(&call->results[0], found, 0, 0, args->size);
+  PX_SCOPED(px_tensor) rest = NULL;
+  const int64_t sizes[] = {lack, found->sizes[1]};
+  PX_TRY(px_full(&rest, sizes, 2, px_int(args->fill_value), PX_INT64, px_tensor_device(found),
+                 false, false));
+  px_tensor *const both[] = {found, rest};
+  return px_cat(&call->results[0], both, 2, 0);
+}

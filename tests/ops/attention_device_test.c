@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of half formats by a device's kernel, forward and backward, beside its composition of
+// other ops in float32. On a real device where there is one (TEST_DEVICE), also at the sizes of
+// models; else on a simulated one.
+#include "device_help.h"
+#include "phlox/attention.h"
+
+// How operands lie: row-major; rows of heads beside each other, as a layer's product leaves them;
+// with gaps that no vector fits.
+typedef enum layout { PLAIN, TURNED, ODD } layout;
+// What masks say: nothing, bool for each pair, bool for keys alone, numbers.
+typedef enum masking { NONE, PAIRS, KEYS, NUMBERS } masking;
+typedef struct problem {
+  int64_t batch, heads, groups, length, places, width, value_width;
+  bool causal;
+  layout layout;
+  masking mask;
+} problem;
+
+enum { INPUTS = 3, RESULTS = 4 };
+static const char *const names[RESULTS] = {"output", "gradient of query", "gradient of key",
+                                           "gradient of value"};
+
+static px_tensor *take_as(px_tensor *t, px_dtype dtype) {
+  px_tensor *out = NULL;
+  OK(px_to(&out, t, dtype, PX_DEVICE_NONE, false, false));
+  px_release(t);
+  return out;
+}
+// Of the sizes and the layout, with memory of its own.
+static px_tensor *random_of(const int64_t *sizes, px_dtype dtype, layout lies) {
+  int64_t made[4] = {sizes[0], sizes[1], sizes[2], sizes[3] + (lies == ODD ? 3 : 0)};
+  if (lies == TURNED) made[1] = sizes[2], made[2] = sizes[1];
+  px_tensor *t = NULL, *seen = NULL;
+  OK(px_randn(&t, made, 4, NULL, PX_FLOAT32, px_cuda(0), false, false));
+  t = take_as(t, dtype);
+  if (lies == TURNED)
+    OK(px_transpose(&seen, t, 1, 2));
+  else
+    OK(px_narrow(&seen, t, 3, 0, sizes[3]));
+  px_release(t);
+  return seen;
+}
+// A query sees nothing at all in two of them, and the first keys are hidden in all.
+static px_tensor *mask_of(const problem *p) {
+  if (p->mask == NONE) return NULL;
+  int64_t sizes[4] = {p->mask == KEYS ? p->batch : 1, 1, p->mask == KEYS ? 1 : p->length,
+                      p->places};
+  int64_t n = sizes[0] * sizes[2] * sizes[3];
+  px_tensor *t = NULL;
+  OK(px_tensor_empty(&t, 4, sizes, p->mask == NUMBERS ? PX_FLOAT32 : PX_BOOL, px_cpu()));
+  char *at = px_tensor_data(t);
+  for (int64_t i = 0; i < n; i++) {
+    int64_t row = i / p->places, place = i % p->places;
+    bool seen = p->mask == KEYS ? place >= 2 + row : i * 7 % 11 > 3 && place >= 1 && row != 1;
+    if (p->mask == NUMBERS)
+      ((float *)(void *)at)[i] = seen ? (float)(i % 13) / 4 : -INFINITY;
+    else
+      at[i] = seen;
+  }
+  return there_take(t);
+}
+
+static void allow(bool tiled) {
+  px_setting_set(PX_SETTING_SDP_MATH, !tiled);
+  px_setting_set(PX_SETTING_SDP_FLASH, tiled);
+  px_setting_set(PX_SETTING_SDP_EFFICIENT, false);
+  px_setting_set(PX_SETTING_SDP_CUDNN, false);
+}
+// Versions of cuDNN before 9.15.1 have no right gradients of any number of keys, and are not asked.
+static bool is_too_old(const problem *p) {
+  px_tensor *inputs[INPUTS];
+  const int64_t sizes[INPUTS][4] = {{p->batch, p->heads, p->length, p->width},
+                                    {p->batch, p->groups, p->places, p->width},
+                                    {p->batch, p->groups, p->places, p->value_width}};
+  allow(true);
+  for (int i = 0; i < INPUTS; i++) {
+    inputs[i] = random_of(sizes[i], PX_BFLOAT16, p->layout);
+    OK(px_tensor_set_requires_grad(inputs[i], true));
+  }
+  const char *why = px_attention_unfit(inputs[0], inputs[1], inputs[2], NULL, 0, p->causal, true);
+  for (int i = 0; i < INPUTS; i++) px_release(inputs[i]);
+  return why && strstr(why, "multiples of 128 keys");
+}
+// Output and gradients. Inputs become leaves of the dtype, in the layout that they have.
+static void compute(px_tensor *out[RESULTS], const problem *p, px_tensor *const inputs[INPUTS],
+                    px_tensor *mask, px_tensor *grad, px_dtype dtype) {
+  px_tensor *leaves[INPUTS] = {NULL}, *weight = NULL;
+  for (int i = 0; i < INPUTS; i++) {
+    OK(px_to(&leaves[i], inputs[i], dtype, PX_DEVICE_NONE, false, true));
+    OK(px_tensor_set_requires_grad(leaves[i], true));
+  }
+  OK(px_to(&weight, grad, dtype, PX_DEVICE_NONE, false, false));
+  px_status status = px_scaled_dot_product_attention(&out[0], leaves[0], leaves[1], leaves[2], mask,
+                                                     0, p->causal, NULL, true);
+  if (status) {
+    const char *why = px_attention_unfit(leaves[0], leaves[1], leaves[2], mask, 0, p->causal, true);
+    fprintf(stderr, "%s: %s\n", px_error_last()->message, why ? why : "");
+    exit(1);
+  }
+  OK(px_backward(1, &out[0], &weight, false, false));
+  for (int i = 0; i < INPUTS; i++) {
+    out[1 + i] = px_retain(px_tensor_grad(leaves[i]));
+    px_release(leaves[i]);
+  }
+  px_release(weight);
+}
+
+static double number_of(px_tensor *take) {
+  px_scalar x;
+  OK(px_tensor_item(&x, take));
+  px_release(take);
+  return px_scalar_float(x);
+}
+static double size_of(const px_tensor *t, bool greatest) {
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) each = NULL;
+  px_tensor *one = NULL;
+  OK(px_tensor_detach(&plain, t));
+  OK(px_to(&wide, plain, PX_FLOAT32, PX_DEVICE_NONE, false, false));
+  OK(greatest ? px_abs(&each, wide) : px_mul(&each, wide, wide));
+  OK(greatest ? px_max(&one, each) : px_mean(&one, each, NULL, 0, false, PX_DTYPE_NONE));
+  return greatest ? number_of(one) : sqrt(number_of(one));
+}
+// In parts of the whole, as a mean and at worst.
+static bool is_near(const char *what, int number, const px_tensor *want, const px_tensor *got,
+                    double tolerance) {
+  PX_SCOPED(px_tensor) apart = NULL;
+  OK(px_sub(&apart, want, got, px_int(1)));
+  double mean = size_of(apart, false) / size_of(want, false);
+  double worst = size_of(apart, true) / size_of(want, true);
+  if (getenv("TEST_DEVICE")) printf("problem %d: %-18s %.2e %.2e\n", number, what, mean, worst);
+  if (mean <= tolerance && worst <= 4 * tolerance) return true;
+  fprintf(stderr, "%s of problem %d: off by %g, %g at worst\n", what, number, mean, worst);
+  return false;
+}
+static bool is_right(const problem *p, int number, px_dtype dtype, double tolerance) {
+  const int64_t sizes[4][4] = {{p->batch, p->heads, p->length, p->width},
+                               {p->batch, p->groups, p->places, p->width},
+                               {p->batch, p->groups, p->places, p->value_width},
+                               {p->batch, p->heads, p->length, p->value_width}};
+  px_tensor *inputs[4], *want[RESULTS] = {NULL}, *got[RESULTS] = {NULL};
+  bool right = true;
+  px_manual_seed((uint64_t)number);
+  for (int i = 0; i < 4; i++) inputs[i] = random_of(sizes[i], dtype, p->layout);
+  px_tensor *mask = mask_of(p);
+  allow(true), compute(got, p, inputs, mask, inputs[3], dtype);
+  allow(false), compute(want, p, inputs, mask, inputs[3], PX_FLOAT32);
+  for (int i = 0; i < RESULTS; i++) {
+    right &= is_near(names[i], number, want[i], got[i], tolerance);
+    px_release(want[i]), px_release(got[i]);
+  }
+  for (int i = 0; i < 4; i++) px_release(inputs[i]);
+  px_release(mask);
+  return right;
+}
+static void check_all(const problem *p, int count, px_dtype dtype, double tolerance) {
+  int wrong = 0;
+  for (int i = 0; i < count; i++)
+    wrong += !is_too_old(&p[i]) && !is_right(&p[i], i, dtype, tolerance);
+  CHECK_EQ(wrong, 0);
+}
+
+static const problem small[] = {
+    {2, 4, 4, 64, 64, 64, 64, true, PLAIN, NONE},
+    {2, 4, 4, 64, 64, 64, 64, false, TURNED, NONE},
+    {2, 6, 2, 37, 53, 32, 32, false, PLAIN, NONE},
+    {1, 4, 1, 130, 130, 64, 64, true, TURNED, NONE},
+    {2, 2, 2, 50, 70, 64, 64, true, PLAIN, NONE},
+    {2, 2, 2, 70, 50, 64, 64, true, PLAIN, NONE},
+    {1, 2, 2, 1, 40, 64, 64, false, PLAIN, NONE},
+    {2, 3, 3, 17, 19, 16, 16, false, ODD, NONE},
+    {2, 2, 2, 33, 40, 64, 64, false, PLAIN, PAIRS},
+    {3, 2, 2, 20, 129, 64, 64, false, PLAIN, KEYS},
+    {2, 4, 2, 33, 41, 64, 64, false, TURNED, NUMBERS},
+    {1, 2, 2, 65, 65, 128, 128, true, PLAIN, NONE},
+    {1, 2, 2, 40, 40, 256, 256, true, PLAIN, NONE},
+    {1, 2, 2, 40, 48, 80, 80, false, PLAIN, NONE},
+    {1, 2, 2, 40, 48, 64, 32, false, PLAIN, NONE},
+};
+static const problem large[] = {
+    {16, 12, 12, 1024, 1024, 64, 64, true, PLAIN, NONE},
+    {16, 12, 12, 1024, 1024, 64, 64, true, TURNED, NONE},
+    {128, 12, 12, 197, 197, 64, 64, false, PLAIN, NONE},
+    {128, 12, 12, 197, 197, 64, 64, false, TURNED, NONE},
+    {4, 16, 16, 4096, 4096, 128, 128, true, PLAIN, NONE},
+    {4, 16, 4, 1024, 1024, 128, 128, true, TURNED, NONE},
+    {8, 12, 12, 512, 512, 64, 64, false, TURNED, KEYS},
+};
+
+PX_TEST(attention_in_bfloat16) {
+  arrange();
+  check_all(small, sizeof small / sizeof *small, PX_BFLOAT16, 1e-2);
+}
+PX_TEST(attention_in_float16) {
+  arrange();
+  check_all(small, sizeof small / sizeof *small, PX_FLOAT16, 2e-3);
+}
+PX_TEST(attention_at_the_sizes_of_models) {
+  arrange();
+  if (!getenv("TEST_DEVICE")) SKIP("needs a real device");
+  check_all(large, sizeof large / sizeof *large, PX_BFLOAT16, 1e-2);
+}
+PX_TEST(attention_whose_gradients_repeat_exactly) {
+  const problem *p = &small[3];
+  px_tensor *inputs[4], *first[RESULTS] = {NULL}, *second[RESULTS] = {NULL};
+  arrange();
+  if (is_too_old(p)) SKIP("this cuDNN has gradients for multiples of 128 keys alone");
+  px_setting_set(PX_SETTING_DETERMINISTIC, true);
+  CHECK(is_right(p, 3, PX_BFLOAT16, 1e-2));
+  for (int i = 0; i < 4; i++)
+    inputs[i] = random_of((int64_t[]){1, i % 3 ? 1 : 4, 130, 64}, PX_BFLOAT16, PLAIN);
+  allow(true);
+  compute(first, p, inputs, NULL, inputs[3], PX_BFLOAT16);
+  compute(second, p, inputs, NULL, inputs[3], PX_BFLOAT16);
+  for (int i = 0; i < RESULTS; i++) {
+    CHECK(agrees(names[i], first[i], second[i], 0));
+    px_release(first[i]), px_release(second[i]);
+  }
+  for (int i = 0; i < 4; i++) px_release(inputs[i]);
+}
+// Such a gradient is another op's operand: in the same layout it need not be copied.
+PX_TEST(gradients_lie_as_their_inputs_do) {
+  const problem *p = &small[1];
+  px_tensor *inputs[4], *got[RESULTS] = {NULL};
+  arrange();
+  if (is_too_old(p)) SKIP("this cuDNN has gradients for multiples of 128 keys alone");
+  for (int i = 0; i < 4; i++) inputs[i] = random_of((int64_t[]){2, 4, 64, 64}, PX_BFLOAT16, TURNED);
+  allow(true), compute(got, p, inputs, NULL, inputs[3], PX_BFLOAT16);
+  for (int i = 0; i < RESULTS; i++) {
+    for (int d = 0; d < 4; d++)
+      CHECK_EQ(px_tensor_strides(got[i])[d], px_tensor_strides(inputs[0])[d]);
+  }
+  for (int i = 0; i < RESULTS; i++) px_release(got[i]), px_release(inputs[i]);
+}

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimisers that count their steps on the device, so that a graph may capture them. Needs a device."""
+import unittest
+import warnings
+
+import phlox as torch
+from phlox import nn
+
+KINDS = [("Adam", {}), ("Adam", dict(amsgrad=True, weight_decay=0.1)), ("AdamW", {}), ("NAdam", {}), ("RAdam", {}), ("Adamax", {}),
+         ("Adadelta", {}), ("RMSprop", dict(momentum=0.9, centered=True)), ("Rprop", {}), ("ASGD", dict(t0=2))]
+
+
+def made(kind, count=4, device="cuda", **options):
+    torch.manual_seed(0)
+    parameters = [torch.randn(3, n + 1).to(device).requires_grad_() for n in range(count)]
+    for p in parameters:
+        p.grad = torch.zeros_like(p)
+    return parameters, getattr(torch.optim, kind)(parameters, **options)
+
+
+def slope(parameters, seed):
+    torch.manual_seed(seed)
+    for p in parameters:
+        p.grad.copy_(torch.randn(p.shape))
+
+
+def captured(function):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return graph
+
+
+@unittest.skipUnless(torch.cuda.is_available(), "a device is wanted")
+class Capturable(unittest.TestCase):
+    def setUp(self):
+        caught = warnings.catch_warnings()
+        caught.__enter__()
+        self.addCleanup(caught.__exit__, None, None, None)
+        warnings.simplefilter("ignore")
+
+    def test_replays_are_eager_steps_bit_for_bit(self):
+        for kind, options in KINDS:
+            (plain, host), (eager, steps), (held, replayed) = (made(kind, **options, capturable=c) for c in (False, True, True))
+            graph = None
+            for seed in range(6):
+                for parameters, optimizer in ((plain, host), (eager, steps)):
+                    slope(parameters, seed)
+                    optimizer.step()
+                slope(held, seed)
+                graph = graph or (captured(replayed.step) if seed == 2 else None)
+                graph.replay() if graph else replayed.step()
+            for p, q, r in zip(plain, eager, held):
+                self.assertTrue(torch.equal(q, r) and torch.allclose(p, q, rtol=1e-5, atol=1e-7), kind)
+                for name, value in replayed.state[r].items():
+                    self.assertTrue(torch.equal(value, steps.state[q][name]) and value.is_cuda, (kind, name))
+                self.assertEqual((replayed.state[r]["step"].item(), replayed.state[r]["step"].dtype), (6, torch.float32))
+
+    def test_a_rate_that_is_a_tensor_follows_a_schedule_between_replays(self):
+        for kind, options in (("Adam", dict(capturable=True)), ("SGD", dict(momentum=0.9)), ("AdamW", dict(fused=True, capturable=True)),
+                              ("Adagrad", dict(fused=True)), ("ASGD", dict(capturable=True))):
+            rate = torch.tensor(0.1, device="cuda")
+            (held, replayed), (plain, host) = made(kind, lr=rate, **options), made(kind, lr=0.1, **{"momentum": 0.9} if kind == "SGD" else {})
+            schedules = [torch.optim.lr_scheduler.ExponentialLR(o, 0.5) for o in (replayed, host)]
+            slope(held, 1), slope(plain, 1)
+            replayed.step(), host.step()
+            graph = captured(replayed.step)
+            for _ in range(3):
+                for schedule in schedules:
+                    schedule.step()
+                graph.replay(), host.step()
+            self.assertIs(replayed.param_groups[0]["lr"], rate)
+            self.assertAlmostEqual(rate.item(), 0.0125)
+            self.assertTrue(all(torch.allclose(p, q, rtol=1e-5, atol=1e-7) for p, q in zip(held, plain)), kind)
+
+    def test_rates_that_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "Tensor lr must be 1-element"):
+            made("Adam", lr=torch.ones(2))
+        with self.assertRaisesRegex(ValueError, "not supported for capturable=False and foreach=True"):
+            made("Adam", lr=torch.tensor(0.1), foreach=True)
+        with self.assertRaisesRegex(ValueError, "Invalid learning rate"):
+            made("Adam", lr=torch.tensor(-0.1, device="cuda"))
+
+    def test_what_counts_must_be_on_a_device(self):
+        places = "must be on supported devices: ['cuda', 'xpu', 'hpu', 'privateuseone', 'xla']."
+        for kind, names in (("Adam", "params and state_steps"), ("NAdam", "params, mu_products and state_steps"),
+                            ("ASGD", "params, mus, etas, and state_steps")):
+            _, optimizer = made(kind, device="cpu", capturable=True)
+            with self.assertRaises(AssertionError) as raised:
+                optimizer.step()
+            self.assertEqual((str(raised.exception), dict(optimizer.state)), (f"If capturable=True, {names} {places}", {}))
+        _, optimizer = made("Adam")
+        optimizer.step()
+        optimizer.param_groups[0]["capturable"] = True
+        with self.assertRaisesRegex(AssertionError, "params and state_steps"):
+            optimizer.step()
+
+    def test_a_step_that_counts_on_the_host_is_refused_in_a_capture(self):
+        for kind, options, error in (("Adam", {}, RuntimeError), ("RMSprop", {}, RuntimeError), ("Adam", dict(fused=True), RuntimeError),
+                                     ("Adagrad", {}, NotImplementedError), ("SGD", {}, None), ("Adagrad", dict(fused=True), None)):
+            parameters, optimizer = made(kind, **options)
+            slope(parameters, 1)
+            optimizer.step()
+            before = [p.tolist() for p in parameters], [s.get("step", torch.zeros(1)).item() for s in optimizer.state.values()]
+            try:
+                captured(optimizer.step)
+            except (RuntimeError, NotImplementedError) as raised:
+                text = (f"Attempting CUDA graph capture of step() for an instance of {kind} but param_groups' capturable is False."
+                        if error is RuntimeError else "Adagrad.step() cannot be captured in a graph")
+                self.assertIn(text, str(raised))
+                self.assertIs(type(raised), error)
+            else:
+                self.assertIsNone(error)
+            self.assertEqual(before, ([p.tolist() for p in parameters],
+                                      [s.get("step", torch.zeros(1)).item() for s in optimizer.state.values()]))
+
+    def test_states_go_where_they_count(self):
+        for flags in (dict(capturable=True), dict(fused=True)):
+            _, optimizer = made("Adam", **flags)
+            optimizer.step()
+            saved = optimizer.state_dict()
+            self.assertTrue(saved["state"][0]["step"].is_cuda)
+            (p, *_), other = made("Adam")
+            other.load_state_dict(torch.load(self.file(saved), map_location="cpu"))
+            other.step()
+            self.assertEqual((other.state[p]["step"].item(), other.state[p]["step"].device.type), (2, "cuda"))
+            _, host = made("Adam")
+            host.step()
+            saved = host.state_dict()
+            saved["param_groups"][0].update(flags)
+            other.load_state_dict(saved)
+            self.assertTrue(other.state[p]["step"].is_cuda)
+
+    @staticmethod
+    def file(value):
+        import io
+        file = io.BytesIO()
+        torch.save(value, file)
+        file.seek(0)
+        return file
+
+    def test_who_does_not_capture_is_told_once(self):
+        _, optimizer = made("Adam", capturable=True)
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            optimizer.step(), optimizer.step()
+        self.assertEqual(len(seen), 1)
+        self.assertIn("but step() is running without CUDA graph capture", str(seen[0].message))
+        optimizer._cuda_graph_capture_health_check()  # what optimisers of programs call
+
+
+@unittest.skipUnless(torch.cuda.is_available(), "a device is wanted")
+class Loops(unittest.TestCase):
+    def losses(self, graphed, kind, options, bad, unscaled):
+        torch.manual_seed(3)
+        m = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).cuda()
+        optimizer = getattr(torch.optim, kind)(m.parameters(), lr=torch.tensor(0.05, device="cuda"), **options)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+        scaler = torch.amp.GradScaler("cuda", init_scale=2.0 ** 12, growth_interval=3)
+        x, y, seen = torch.zeros(6, 8, device="cuda"), torch.zeros(6, dtype=torch.long, device="cuda"), []
+
+        def step():
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast("cuda", torch.float16, cache_enabled=False):
+                self.loss = nn.functional.cross_entropy(m(x), y)
+            scaler.scale(self.loss).backward()
+            if unscaled:
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(m.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+
+        graph, data = None, torch.randn(8, 6, 8)
+        data[bad, 0, 0] = float("inf")
+        for i, rows in enumerate(data):
+            x.copy_(rows)
+            graph = graph or (captured(step) if graphed and i == 3 else None)
+            graph.replay() if graph else step()
+            schedule.step()
+            seen.append((str(self.loss.item()), scaler.get_scale()))
+        return seen, [p.tolist() for p in m.parameters()], [s["step"].item() for s in optimizer.state.values() if "step" in s]
+
+    def test_a_whole_loop_with_scaler_clipping_and_schedule_is_captured(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for kind, options in (("Adam", dict(fused=True, capturable=True)), ("SGD", dict(fused=True, momentum=0.9)),
+                                  ("Adagrad", dict(fused=True))):
+                for unscaled in (True, False):
+                    eager, replayed = (self.losses(g, kind, options, 5, unscaled) for g in (False, True))
+                    self.assertEqual(eager, replayed)
+                    self.assertEqual(eager[2], [7.0] * len(eager[2]))  # the step with the infinite gradient was left out
+                    self.assertIn("nan", eager[0][5][0])
+                    self.assertEqual(eager[0][5][1], eager[0][4][1] / 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
