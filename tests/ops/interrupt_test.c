@@ -4,6 +4,9 @@
 #include "devices.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
+
+enum { PAUSE_US = 120 * 1000 };  // longer than any between two questions
 
 static int asked;
 static bool ends;
@@ -20,11 +23,15 @@ static px_tensor *ones(int64_t n, px_device device, bool requires_grad) {
   return t;
 }
 
-static void rest(void *unused) { usleep(400 * 1000); }
+static atomic_bool goes;
+static void rest(void *unused) {
+  for (int i = 0; i < 1000 && !goes; i++) usleep(10 * 1000);
+}
 
-// A stream that rests for a while.
+// A stream that rests until `goes`.
 static px_stream *resting(void) {
   px_stream *stream = NULL;
+  goes = false;
   simulate(2);
   setenv("PHLOX_SIM_MODE", "threads", 1);
   OK(px_stream_default(&stream, px_cuda(0)));
@@ -36,6 +43,7 @@ static px_stream *resting(void) {
 
 static void goes_on(void) {
   ends = false;
+  goes = true;
   OK(px_device_synchronize(0));
   PX_SCOPED(px_tensor) x = ones(2, px_cuda(0), false);
   PX_SCOPED(px_tensor) sum = NULL;
@@ -63,9 +71,9 @@ PX_TEST(waits_for_streams_events_and_numbers_end_too) {
   OK(px_event_new(&event, 0));
   OK(px_event_record(event, stream));
   FAILS(px_stream_synchronize(stream), PX_STOP, "that is enough");
-  usleep(30 * 1000);
+  usleep(PAUSE_US);
   FAILS(px_event_synchronize(event), PX_STOP, "that is enough");
-  usleep(30 * 1000);
+  usleep(PAUSE_US);
   FAILS(px_to(&host, x, PX_DTYPE_NONE, px_cpu(), false, false), PX_STOP, "that is enough");
   goes_on();
   OK(px_tensor_read(x, data, 4 * sizeof(float)));
@@ -91,22 +99,43 @@ PX_TEST(a_copy_to_pinned_memory_that_was_not_waited_for_keeps_it) {
   CHECK_EQ(px_scalar_float(value), 5);
 }
 
+static void *soon(void *unused) {
+  usleep(400 * 1000);
+  goes = true;
+  return NULL;
+}
+
 PX_TEST(a_check_that_agrees_ends_nothing) {
+  pthread_t other;
   (void)resting();
   ends = false;
+  CHECK(!pthread_create(&other, NULL, soon, NULL));
   OK(px_device_synchronize(0));
+  CHECK(!pthread_join(other, NULL));
   CHECK(asked >= 2);
 }
 
 PX_TEST(other_threads_and_held_calls_are_not_asked) {
   (void)resting();
   px_interrupt_hold(true);
+  goes = true;
   CHECK(!px_interrupt_wanted());
   OK(px_device_synchronize(0));
   px_interrupt_hold(false);
   CHECK(px_interrupt_wanted() && !asked);
   px_interrupt_set_check(NULL);
   CHECK(!px_interrupt_wanted());
+}
+
+// Whether a question right after one that was answered is left out. The machine may be busy for
+// longer than the pause between two questions, so one of many tries is enough.
+static bool asks_seldom(void) {
+  for (int i = 0; i < 100; i++) {
+    (void)px_interrupt_poll();
+    int before = asked;
+    if (px_interrupt_poll() == PX_OK && asked == before) return true;
+  }
+  return false;
 }
 
 PX_TEST(a_long_function_of_the_program_asks_and_waits_likewise) {
@@ -117,14 +146,16 @@ PX_TEST(a_long_function_of_the_program_asks_and_waits_likewise) {
   px_interrupt_set_check(check);
   ends = true;
   FAILS(px_interrupt_poll(), PX_STOP, "that is enough");
-  OK(px_interrupt_poll());  // it was asked a moment ago
-  CHECK_EQ(asked, 1);
+  CHECK(asks_seldom());
+  int before = asked;
   pthread_mutex_lock(&mutex);
-  px_interrupt_wait(&never, &mutex);
+  for (int i = 0; i < 10 && !px_interrupt_due(); i++) px_interrupt_wait(&never, &mutex);
   pthread_mutex_unlock(&mutex);
   CHECK(px_interrupt_due() && px_interrupt_due());  // as a kernel does
-  CHECK_EQ(asked, 2);
+  CHECK_EQ(asked, before + 1);
   FAILS(px_sin(&y, x), PX_STOP, "that is enough");
+  usleep(PAUSE_US);
+  ends = false;
   CHECK(!px_interrupt_due());
   OK(px_sin(&y, x));
 }
@@ -193,7 +224,7 @@ static px_status zeros(void) {
 static void kernel_ends(px_status (*call)(void)) {
   int64_t before = px_live_objects(NULL);
   ends = true;
-  usleep(40 * 1000);
+  usleep(PAUSE_US);
   FAILS(call(), PX_STOP, "that is enough");
   CHECK_EQ(px_live_objects(NULL), before);
   ends = false;
