@@ -37,15 +37,14 @@ def after(steps):
     return loss.detach()
 """
 MLP = STEPS + """
-from torch import nn
-net = nn.Sequential(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)).to(device=device, dtype=kind)
+import nets
+net = nets.mlp().to(device=device, dtype=kind)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 x, y = some(128, 784), torch.randint(0, 10, (128,), device=device)
 """
 CNN = STEPS + """
-from torch import nn
-net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten(),
-                    nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10)).to(device=device, dtype=kind)
+import nets
+net = nets.cnn().to(device=device, dtype=kind)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 x, y = some(64, 1, 28, 28), torch.randint(0, 10, (64,), device=device)
 """
@@ -88,6 +87,17 @@ def step():
     return net.weight_hh_l0.grad
 """
     return (f"{name} 2x650, 20 times 35, {dtype}, forward and backward", "step()", setup, {"check": ""})
+
+
+def attention(b, h, s, e, causal):
+    setup = f"""sizes = ({b}, {h}, {s}, {e}) if N > 2**20 else (2, 2, 16, 8)
+q, k, v, g = (some(*sizes, dtype=torch.bfloat16) for _ in range(4))
+attend = lambda: F.scaled_dot_product_attention(q, k, v, is_causal={causal})
+"""
+    grads = setup + "q.requires_grad_(); k.requires_grad_(); v.requires_grad_()"
+    name = f"sdpa{' causal' * causal} bf16 {b}x{h}x{s}x{e}, "
+    return [(name + "forward", "attend()", setup, {"check": ""}),
+            (name + "forward and backward", "torch.autograd.grad(attend(), [q, k, v], g)", grads, {"check": "torch.autograd.grad(attend(), k, g)[0]"})]
 
 
 ROWS = [
@@ -145,6 +155,7 @@ ROWS = [
      "def step():\n    net.zero_grad()\n"
      "    with torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=not reference): y = net(x)\n"
      "    y.sum().backward()\n    return net.weight.grad", {"check": ""}),
+    *attention(4, 16, 4096, 128, True), *attention(16, 12, 1024, 64, True), *attention(128, 12, 197, 64, False),
     product("bfloat16", "bfloat16"), product("float16", "float16"), product("float32", "float32"),
     product("tf32", "float32", more={"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"}),
     ("256 MB to the device, pinned", "b.copy_(a, non_blocking=True)", COPIES.format(".pin_memory()"), {"moved": GB // 4, "like": "to_device", "gpu": True}),

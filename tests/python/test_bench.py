@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/vs_torch.py: all rows run, with small inputs, on a simulated device, and their results are right."""
+"""bench/vs_torch.py and bench/models.py: all rows run, with small inputs, on a simulated device, and their results are right."""
 import json
 import os
 import subprocess
@@ -9,14 +9,15 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
+import models
 import vs_torch
 
 # The relative error that a result may have, by the dtype that a row's name tells; of others it is that of float32.
-EPSILON = {"bfloat16": 2**-8, "float16": 2**-11}
+EPSILON = {"bfloat16": 2**-8, "bf16": 2**-8, "float16": 2**-11}
 
 
-def run(*flags, **env):
-    command = [sys.executable, vs_torch.__file__, "--tiny", *flags]
+def run(*flags, program=vs_torch, **env):
+    command = [sys.executable, program.__file__, "--tiny", *flags]
     return subprocess.run(command, env={**os.environ, **env}, check=True, capture_output=True, text=True, timeout=300)
 
 
@@ -37,6 +38,21 @@ class Rows(unittest.TestCase):
 
     def test_without_a_device_it_says_so(self):
         self.assertIn("no GPU", run(PHLOX_BACKENDS="sim", PHLOX_SIM_DEVICES="0").stdout)
+
+
+class Models(unittest.TestCase):
+    def figures(self, device, devices):
+        done = run("--worker", "phlox", "--device", device, "sdpa", *models.ROWS, program=models, PHLOX_BACKENDS="sim", PHLOX_SIM_DEVICES=devices)
+        return {name: found for line in done.stdout.splitlines() for name, found in json.loads(line).items() if name != "rates"}
+
+    def test_all_rows_run_and_the_losses_are_those_of_the_cpu(self):
+        sim, cpu = self.figures("cuda", "2"), self.figures("cpu", "0")
+        self.assertEqual(list(sim), list(models.ROWS))
+        for name, found in sim.items():
+            self.assertGreater(found.get("seconds", 0), 0, (name, found))
+            self.assertEqual(found["losses"] == [], "graph" in name, name)
+            if name in cpu: self.assertEqual(found["losses"], cpu[name]["losses"], name)
+            if "step" in name or "GPT-2 124M, tf32" in name: self.assertLess(found["losses"][-1:], found["losses"][:1] or [1], name)
 
 
 if __name__ == "__main__":

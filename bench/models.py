@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole models, and what they are made of, with Phlox and with PyTorch in turn: `python3 bench/models.py [parts of names of rows] [--device cpu]`.
+
+Prints for each row the time of a step with both libraries, their ratio, the goal on an H100 or H200, the floor (the operations of its products at the rate
+that PyTorch's, or else Phlox's, largest product reaches here), peak memory and the losses of the first steps. Weights and batches are drawn on the host from
+the same seed, so that the losses are those of the same training. A row is a function that gives the step; `o` tells the device and whether all is `tiny`.
+"""
+import argparse, gc, json, os, sys, time
+
+import run
+
+sys.path.insert(0, os.path.join(run.ROOT, "examples"))
+LOSSES = 4
+ROWS = {}  # name: (function, more)
+
+
+def row(name, goal=None, **more):
+    """more: rate: the product's kind, by which the floor is counted; tf32: float32 may be shortened to it; graph: needs a device; parts: of a step, each a row's figure;
+    devices: how many are needed."""
+    def add(function):
+        ROWS[name] = (function, {"goal": goal, **more})
+        return function
+    return add
+
+
+# ---- what steps are made of
+
+def train(o, net, loss_of, optimizer=None, autocast=None):
+    """A step of training; the optimizer is AdamW unless one is given."""
+    torch = o.torch
+    optimizer = optimizer or torch.optim.AdamW(net.parameters(), lr=1e-4)
+    def step():
+        with torch.autocast(o.device, autocast, enabled=autocast is not None): loss = loss_of(net)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    return step
+
+
+def sgd(o, net, **options):
+    return o.torch.optim.SGD(net.parameters(), lr=0.01, **options)
+
+
+def classes(o, net, shape, count, dtype=None, layout=None):
+    """A step of a net that tells classes of random pictures."""
+    torch = o.torch
+    layout = layout or torch.contiguous_format
+    net = net.to(o.device, dtype, memory_format=layout)
+    x, y = torch.randn(shape).to(o.device, dtype, memory_format=layout), torch.randint(count, shape[:1]).to(o.device)
+    step = train(o, net, lambda net: torch.nn.functional.cross_entropy(net(x).float(), y), sgd(o, net, momentum=0.9))
+    return step, 3 * operations(o, net, x)
+
+
+def captured(o, step, warm=3):
+    """The step as one graph."""
+    torch, aside = o.torch, o.torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        for _ in range(warm): step()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph): result = step()
+    return lambda: (graph.replay(), result)[1]
+
+
+def operations(o, net, *inputs):
+    """What the products of one forward take, by hooks on the layers that have them."""
+    torch, found, hooks = o.torch, [], []
+    def count(layer, inputs, output):
+        result = output[0] if isinstance(output, tuple) else output
+        weights = [p for p in layer.parameters(recurse=False) if p.dim() > 1]
+        places = inputs[0].numel() // inputs[0].size(1) if "Transpose" in type(layer).__name__ else result.numel() // result.size(1 if result.dim() == 4 else -1)
+        found.append(2 * places * sum(p.numel() for p in weights))
+    for layer in net.modules():
+        if isinstance(layer, (torch.nn.Linear, torch.nn.Conv2d, torch.nn.ConvTranspose2d, torch.nn.LSTM)): hooks.append(layer.register_forward_hook(count))
+    with torch.no_grad(): net(*inputs)
+    for hook in hooks: hook.remove()
+    return sum(found)
+
+
+# ---- attention
+
+def attention(o, sizes, dtype, backward, causal):
+    torch = o.torch
+    batch, heads, length, size = (2, 2, 16, 8) if o.tiny else sizes
+    q, k, v = (torch.randn(batch, heads, length, size).to(o.device, getattr(torch, dtype)).requires_grad_(backward) for _ in range(3))
+    g = torch.ones_like(q)
+    def step():
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        if backward: torch.autograd.grad(y, (q, k, v), g)
+        return y.detach()[0, 0, -1].float().abs().sum() if o.looking else None
+    return step, (3.5 if backward else 1) * 4 * batch * heads * length**2 * size / (2 if causal else 1)
+
+
+for _sizes, _causal, _dtype, _goals in (((4, 16, 4096, 128), True, "bfloat16", (0.42e-3, 1.8e-3)), ((16, 12, 1024, 64), True, "bfloat16", (None, None)),
+                                        ((128, 12, 197, 64), False, "bfloat16", (None, None)), ((8, 12, 1024, 64), True, "float32", (None, None))):
+    for _backward in (False, True):
+        row(f"sdpa {'causal ' * _causal}{_dtype} {'x'.join(map(str, _sizes))}{', with backward' * _backward}", _goals[_backward], rate=_dtype)(
+            lambda o, *a, s=_sizes, c=_causal, d=_dtype, b=_backward: attention(o, s, d, b, c))
+
+
+# ---- models
+
+def gpt2(o, batch, dtype=None, autocast=None):
+    from gpt2 import GPT2
+    torch = o.torch
+    net = (GPT2(64, 16, 16, 2, 1) if o.tiny else GPT2()).to(o.device, dtype)
+    batch, length = (2, 16) if o.tiny else (batch, 1024)
+    text = torch.randint(net.words.num_embeddings, (batch, length + 1)).to(o.device)
+    x, y = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+    size, layers = net.places.embedding_dim, len(net.blocks)
+    work = 6 * batch * length * (sum(p.numel() for p in net.parameters()) - net.places.weight.numel() + layers * length * size)
+    return train(o, net, lambda net: net(x, y), autocast=autocast), work
+
+
+@row("GPT-2 124M, bfloat16 by autocast, 32x1024", 32768 / 450e3, rate="bfloat16")
+def gpt2_autocast(o): return gpt2(o, 32, autocast=o.torch.bfloat16)
+
+
+@row("GPT-2 124M, bfloat16, 16x1024", 34e-3, rate="bfloat16")
+def gpt2_pure(o): return gpt2(o, 16, o.torch.bfloat16)
+
+
+@row("GPT-2 124M, tf32, 8x1024", 48e-3, rate="tf32", tf32=True)
+def gpt2_tf32(o): return gpt2(o, 8)
+
+
+def decode(o, graph):
+    from gpt2 import GPT2
+    torch = o.torch
+    net = (GPT2(64, 40, 16, 2, 1) if o.tiny else GPT2()).to(o.device).eval()
+    size, heads = net.places.embedding_dim, net.blocks[0].heads
+    caches = [[torch.zeros(1, heads, 64, size // heads, device=o.device) for _ in range(2)] for _ in net.blocks]
+    word, at = torch.zeros(1, 1, dtype=torch.int64, device=o.device), torch.zeros(1, dtype=torch.int64, device=o.device)
+    @torch.no_grad()
+    def one():
+        logits = net(word, caches=caches, at=at)
+        word.copy_(logits[:, -1].argmax(-1, keepdim=True))
+        at.add_(1)
+        return logits
+    one = captured(o, one) if graph else one
+    def step():
+        at.zero_()
+        word.zero_()
+        for _ in range(32): logits = one()
+        return logits.detach().abs().mean()
+    return step, None
+
+
+row("GPT-2 124M, 32 words, one by one", 40e-3)(lambda o: decode(o, False))
+row("GPT-2 124M, 32 words, one by one, in a graph", 12e-3, graph=True)(lambda o: decode(o, True))
+
+
+def resnet(o, batch, dtype=None, layout=None):
+    from resnet50 import resnet50
+    torch = o.torch
+    net = resnet50(10, 4, (1, 1)) if o.tiny else resnet50()
+    return classes(o, net, (2, 3, 32, 32) if o.tiny else (batch, 3, 224, 224), 10, dtype and getattr(torch, dtype), layout and getattr(torch, layout))
+
+
+row("ResNet-50, bfloat16, channels_last, b256", 256 / 5400, rate="bfloat16")(lambda o: resnet(o, 256, "bfloat16", "channels_last"))
+row("ResNet-50, bfloat16, channels_last, b128", 25e-3, rate="bfloat16")(lambda o: resnet(o, 128, "bfloat16", "channels_last"))
+row("ResNet-50, bfloat16, b128", rate="bfloat16")(lambda o: resnet(o, 128, "bfloat16"))
+row("ResNet-50, tf32, b64", 28e-3, rate="tf32", tf32=True)(lambda o: resnet(o, 64))
+
+
+@row("ViT-B/16, bfloat16, b128", 31e-3, rate="bfloat16")
+def vit(o):
+    from nets import ViT
+    net = ViT(32, 8, 16, 2, 1, 10) if o.tiny else ViT()
+    return classes(o, net, (2, 3, 32, 32) if o.tiny else (128, 3, 224, 224), 10, o.torch.bfloat16)
+
+
+@row("UNet, float32, b16, 128x128", 8e-3, rate="tf32")
+def unet(o):
+    from nets import UNet
+    torch = o.torch
+    net = (UNet(8, 1) if o.tiny else UNet()).to(o.device)
+    x = torch.randn((1, 3, 16, 16) if o.tiny else (16, 3, 128, 128)).to(o.device)
+    return train(o, net, lambda net: (net(x) - x).square().mean()), 3 * operations(o, net, x)
+
+
+@row("LSTM language model 2x650, b20, 35 words", 3e-3, rate="float32")
+def words(o):
+    from nets import LanguageModel
+    torch = o.torch
+    net = (LanguageModel(50, 8) if o.tiny else LanguageModel()).to(o.device)
+    x, y = (torch.randint(50, (35, 20)).to(o.device) for _ in range(2))
+    return train(o, net, lambda net: torch.nn.functional.cross_entropy(net(x).flatten(0, 1), y.flatten()), sgd(o, net)), 3 * operations(o, net, x)
+
+
+@row("TransformerEncoder 4x256, b32, 128 words", 3e-3, rate="float32")
+def encoder(o):
+    torch = o.torch
+    size, layers = (16, 1) if o.tiny else (256, 4)
+    layer = torch.nn.TransformerEncoderLayer(size, 4 if o.tiny else 8, 4 * size, 0.1, batch_first=True)
+    net = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False).to(o.device)
+    x = torch.randn((2, 4, size) if o.tiny else (32, 128, size)).to(o.device)
+    if o.looking: net.eval()  # each library draws dropout's numbers in its own order
+    return train(o, net, lambda net: net(x).square().mean()), 3 * operations(o, net, x)
+
+
+@row("DCGAN, b128", 3.5e-3, rate="tf32")
+def dcgan(o):
+    from nets import discriminator, generator
+    torch = o.torch
+    width, batch = (4, 2) if o.tiny else (64, 128)
+    make, judge = generator(width).to(o.device), discriminator(width).to(o.device)
+    adams = [torch.optim.Adam(net.parameters(), lr=2e-4, betas=(0.5, 0.999)) for net in (make, judge)]
+    real, noise = torch.randn(batch, 3, 64, 64).to(o.device), torch.randn(batch, 100, 1, 1).to(o.device)
+    is_real, is_made = torch.ones(batch, device=o.device), torch.zeros(batch, device=o.device)
+    cost = torch.nn.functional.binary_cross_entropy_with_logits
+    def step():
+        adams[1].zero_grad()
+        made = make(noise)
+        (cost(judge(real), is_real) + cost(judge(made.detach()), is_made)).backward()
+        adams[1].step()
+        adams[0].zero_grad()
+        loss = cost(judge(made), is_real)
+        loss.backward()
+        adams[0].step()
+        return loss.detach()
+    return step, 4 * operations(o, make, noise) + 8 * operations(o, judge, real)
+
+
+def small(o, name, shape, graph):
+    import nets
+    torch = o.torch
+    net = getattr(nets, name)().to(o.device)
+    if o.looking: net.eval()
+    x, y = torch.randn(shape).to(o.device), torch.randint(10, shape[:1]).to(o.device)
+    step = train(o, net, lambda net: torch.nn.functional.cross_entropy(net(x), y), sgd(o, net))
+    return captured(o, step) if graph else step, None
+
+
+for _name, _shape, _goals in ("mlp", (128, 784), (0.19e-3, 0.06e-3)), ("cnn", (64, 1, 28, 28), (0.42e-3, 0.2e-3)):
+    for _graph in (False, True):
+        row(f"{_name.upper()} step, b{_shape[0]}{', as one graph' * _graph}", _goals[_graph], graph=_graph)(
+            lambda o, n=_name, s=_shape, g=_graph: small(o, n, s, g))
+
+
+@row("a small op in a captured graph of 1,000", 0.81e-6, graph=True, parts=1000)
+def node(o):
+    x = o.torch.ones(4, device=o.device)
+    def step():
+        for _ in range(1000): x.mul_(1.0)
+        return x.sum()
+    return captured(o, step), None
+
+
+# ---- optimisers: 59 M numbers
+
+def many(o, count):
+    torch = o.torch
+    sizes = [64 if o.tiny else 59_000_000 // count + 1000 * (i - count // 2) for i in range(count)]
+    tensors = [torch.rand(n).to(o.device).requires_grad_() for n in sizes]
+    for t in tensors: t.grad = torch.full_like(t, 0.01)
+    return tensors
+
+
+def update(o, name, **options):
+    tensors = many(o, 200)
+    optimizer = getattr(o.torch.optim, name)(tensors, **options)
+    return lambda: (optimizer.step(), tensors[3].detach()[:9].sum())[1] if o.looking else optimizer.step(), None
+
+
+row("AdamW, 200 tensors", 0.45e-3)(lambda o: update(o, "AdamW", lr=1e-3))
+row("SGD with momentum, 200 tensors", 0.33e-3)(lambda o: update(o, "SGD", lr=1e-3, momentum=0.9))
+
+
+@row("clip_grad_norm_, 100 tensors", 0.2e-3)
+def clip(o):
+    tensors = many(o, 100)
+    return lambda: o.torch.nn.utils.clip_grad_norm_(tensors, 1.0), None
+
+
+# ---- two devices
+
+def parallel(o, batch):
+    torch = o.torch
+    width = 16 if o.tiny else 4096
+    net = torch.nn.Sequential(*[part for _ in range(4) for part in (torch.nn.Linear(width, width), torch.nn.ReLU())]).to(o.device)
+    net = torch.nn.DataParallel(net, device_ids=[0, 1])
+    x = torch.randn(8 if o.tiny else batch, width).to(o.device)
+    return train(o, net, lambda net: net(x).square().mean(), sgd(o, net)), None
+
+
+row("DataParallel over 2, MLP-4096, b256", 0.9e-3, devices=2)(lambda o: parallel(o, 256))
+row("DataParallel over 2, MLP-4096, b8192", 9.9e-3, devices=2)(lambda o: parallel(o, 8192))
+
+
+# ---- measuring
+
+def rates(o):
+    """Operations a second of a large product, for each kind of number."""
+    torch, found = o.torch, {}
+    n = 64 if o.tiny else 8192 if o.device == "cuda" else 1024
+    for name, dtype, tf32 in ("bfloat16", torch.bfloat16, False), ("tf32", torch.float32, True), ("float32", torch.float32, False):
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        a, b = (torch.randn(n, n).to(o.device, dtype) for _ in range(2))
+        def repeat(times):
+            begin = time.perf_counter()
+            for _ in range(times): a @ b
+            o.wait()
+            return time.perf_counter() - begin
+        found[name] = 2 * n**3 / run.least(repeat, 0.1)
+    return found
+
+
+def measure(o, function, more):
+    torch = o.torch
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    if not more.get("tf32"): torch.backends.cuda.matmul.allow_tf32 = False
+    def start(looking):
+        o.looking = looking
+        torch.manual_seed(1)
+        return function(o)
+    losses = []
+    if not more.get("graph"):
+        step, _ = start(True)
+        losses = [float(step()) for _ in range(LOSSES)]
+        del step
+        gc.collect()
+    if o.device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    step, work = start(False)
+    def repeat(times):
+        begin = time.perf_counter()
+        for _ in range(times): step()
+        o.wait()
+        return time.perf_counter() - begin
+    repeat(1 if o.tiny else 3)
+    seconds = run.least(repeat, 0 if o.tiny else o.seconds) / more.get("parts", 1)
+    peak = torch.cuda.max_memory_allocated() if o.device == "cuda" else None
+    return {"seconds": seconds, "work": work, "peak": peak, "losses": losses}
+
+
+def worker(library, o):
+    """Prints what was found of each row as a line of JSON."""
+    torch = o.torch = run.bind(library)
+    if o.device == "cpu" and o.threads: torch.set_num_threads(o.threads)
+    o.wait = torch.cuda.synchronize if o.device == "cuda" else lambda: None
+    devices = torch.cuda.device_count() if o.device == "cuda" else 0
+    print(json.dumps({"rates": rates(o)}), flush=True)
+    for name, (function, more) in wanted(o).items():
+        if more.get("devices", 0) > devices or (more.get("graph") and o.device != "cuda"): continue
+        try:
+            found = measure(o, function, more)
+        except Exception as error:
+            found = {"error": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
+        gc.collect()
+        if o.device == "cuda": torch.cuda.empty_cache()
+        print(json.dumps({name: found}), flush=True)
+
+
+def wanted(o):
+    return {name: entry for name, entry in ROWS.items() if any(part in name for part in o.names)}
+
+
+def show(name, both, rate):
+    goal, kind = ROWS[name][1]["goal"], ROWS[name][1].get("rate")
+    ours, theirs = both.get("phlox", {}), both.get("torch", {})
+    seconds = [f.get("seconds") for f in (ours, theirs)]
+    ratio = f"{seconds[1] / seconds[0]:.2f}" if all(seconds) else ""
+    floor = run.text(ours["work"] / rate[kind], "s") if ours.get("work") and kind in rate else "-"
+    peaks = "/".join(f"{f['peak'] / 2**20:,.0f}" if f.get("peak") else "-" for f in (ours, theirs))
+    print(f"{name:48}{run.text(seconds[0], 's'):>9}{run.text(seconds[1], 's'):>9}{ratio:>6}{run.text(goal, 's'):>9}{floor:>9}{peaks:>16}"
+          f"  {' '.join(f'{x:.4g}' for x in ours.get('losses', []))}{' | ' if theirs else ''}{' '.join(f'{x:.4g}' for x in theirs.get('losses', []))}")
+    for library, f in both.items():
+        if "error" in f: print(f"    {library}: {f['error']}")
+
+
+def main(o):
+    python, have = run.choose()
+    command = [python, os.path.abspath(__file__), "--device", o.device, "--seconds", str(o.seconds), "--threads", str(o.threads)] + ["--tiny"] * o.tiny
+    found, rate = {}, {}
+    for library in have:
+        for line in run.output(*command, "--worker", library, *o.names).splitlines():
+            (name, figures), = json.loads(line).items()
+            if name == "rates": rate = figures
+            else: found.setdefault(name, {})[library] = figures
+    print("products: " + ", ".join(f"{name} {r / 1e12:.3g} TFLOP/s" for name, r in rate.items()))
+    print(f"{'':48}{'Phlox':>9}{'torch':>9}{'ratio':>6}{'goal':>9}{'floor':>9}{'peak, MiB':>16}  first losses")
+    for name, both in found.items(): show(name, both, rate)
+    with open(o.out, "w") as file: json.dump({"rates": rate, "rows": found}, file, indent=1)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="parts of names of rows")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--threads", type=int, default=0, help="of the CPU")
+    parser.add_argument("--seconds", type=float, default=1.0, help="how long a row is measured")
+    parser.add_argument("--tiny", action="store_true", help="small models, once: to see that all rows run")
+    parser.add_argument("--out", default=os.path.join(run.ROOT, "build", "models.json"))
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.names = options.names or [""]
+    worker(options.worker, options) if options.worker else main(options)
