@@ -105,15 +105,15 @@ def installed_torch():
 class Models(unittest.TestCase):
     """Programs of tutorials: they learn, on the CPU and on a device, and print what PyTorch prints for the same seed."""
 
-    def says(self, name, pattern, beside=True, **env):
-        done = run(sys.executable, "-m", "phlox", f"examples/{name}.py", **{"PHLOX_SIM_DEVICES": "0", **env})
+    def says(self, name, pattern, beside=True, arguments=(), **env):
+        done = run(sys.executable, "-m", "phlox", f"examples/{name}.py", *arguments, **{"PHLOX_SIM_DEVICES": "0", **env})
         self.assertEqual((done.stderr, done.returncode), ("", 0))
         if beside and (real := installed_torch()):
-            wanted = run(*real, f"examples/{name}.py", OMP_NUM_THREADS="1")
+            wanted = run(*real, f"examples/{name}.py", *arguments, OMP_NUM_THREADS="1")
             numbers = [[float(number) for number in re.findall(r"-?\d+\.\d+", text)] for text in (done.stdout, wanted.stdout)]
             self.assertEqual(len(numbers[0]), len(numbers[1]), wanted.stderr)
             for ours, theirs in zip(*numbers):
-                self.assertAlmostEqual(ours, theirs, delta=0.11 if name == "vae" else 0.0021)
+                self.assertAlmostEqual(ours, theirs, delta={"vae": 0.11, "gpt2": 0.035}.get(name, 0.0021))  # GPT-2: a step of bfloat16
         return [[float(number) for number in match] for match in re.findall(pattern, done.stdout, re.M)], done.stdout
 
     def test_a_variational_autoencoder(self):
@@ -136,6 +136,25 @@ class Models(unittest.TestCase):
             self.assertTrue(len(losses) == 5 and losses[0][1] > 2 and losses[-1][1] < 0.1, losses)
             self.assertGreater(int(re.search(r"^(\d+)% of 297 digits are read$", text, re.M)[1]), 80)
 
+    def test_gpt2(self):
+        small = "README.md --steps 31 --batch 4 --length 32 --size 32 --heads 2 --layers 2 --words 256".split()
+        for devices in "0", "1":
+            ends = []
+            for more in [], ["--autocast"]:
+                losses, _ = self.says("gpt2", r"^step +(\d+): loss ([\d.]+)$", devices == "0", small + more, PHLOX_SIM_DEVICES=devices)
+                self.assertTrue(len(losses) == 4 and losses[0][1] > 5.4 and losses[-1][1] < losses[0][1] - 0.3, losses)
+                ends.append(losses[-1][1])
+            self.assertAlmostEqual(*ends, delta=0.05)
+
+    def test_resnet50(self):
+        small = "--steps 6 --batch 4 --size 32 --width 4".split()
+        for devices in "0", "1":
+            for more in [], ["--float32"]:
+                # The figure at the end is a time.
+                losses, text = self.says("resnet50", r"^step +(\d+): loss ([\d.]+)$", False, small + more, PHLOX_SIM_DEVICES=devices)
+                self.assertTrue(len(losses) == 2 and losses[1][1] < losses[0][1], losses)
+                self.assertRegex(text, r"\n\d+ pictures a second")
+
     def test_hogwild(self):
         (steps, before, after), = self.says("hogwild", r"^3 processes, (\d+) steps: (\d+)% of the digits before, (\d+)% after$", False)[0]
         self.assertTrue(steps <= 1128 and before < 30 and after > 80, (steps, before, after))
@@ -143,7 +162,7 @@ class Models(unittest.TestCase):
     def test_computing_again_gives_the_same_losses_and_takes_less_memory(self):
         losses, text = self.says("checkpointing", r"^losses " + r"([\d.]+) ?" * 5 + "$")
         self.assertGreater(losses[0][0], losses[0][-1] + 0.5)
-        self.assertEqual(re.findall(r"^(\w+): the same losses: True$", text, re.M), ["each_again", "in_parts"])
+        self.assertEqual(re.findall(r"^(\w+): the same losses: True\b", text, re.M), ["each_again", "in_parts"])
         memory, _ = self.says("checkpointing", r"losses: True, (\d+) MiB instead of (\d+)$", False, PHLOX_SIM_DEVICES="1")
         self.assertEqual([again < whole / 2 for again, whole in memory], [True, True], memory)
 
@@ -163,7 +182,7 @@ class ToyBackend(unittest.TestCase):
         self.passes("backend", 18, CTS_BACKEND=os.path.join(BUILT, "libphlox_toy.so"))
 
     def test_the_library_works_on_it(self):
-        self.passes("conformance", 16, PHLOX_BACKENDS="toy", PHLOX_BACKEND_PATH=BUILT)
+        self.passes("conformance", 18, PHLOX_BACKENDS="toy", PHLOX_BACKEND_PATH=BUILT)
 
     def test_it_serves_type_cuda(self):
         code = "import phlox as torch; print(torch.cuda.get_device_name(1), (torch.ones(2, device='cuda:1') + 1).sum().item())"
