@@ -16,7 +16,7 @@ allow() {
 }
 
 allow src/base     'phlox/((base|names).h|env.def)|base/'
-allow src/device   'phlox/(base|device|stream|event|graph|memory|dtype|backend|extend).h|base/|device/|cpu/'
+allow src/device   'phlox/(base|device|stream|event|graph|memory|profile|dtype|backend|extend).h|base/|device/|cpu/'
 allow src/tensor   'phlox/(base|device|stream|event|memory|dtype|backend|tensor|random|dlpack|extend|float8).h|base/|device/device_impl.h|tensor/|cpu/(mt19937|philox).h'
 allow src/call     'phlox/|base/|device/device_impl.h|tensor/|call/|conditions.h$'
 allow src/ops      'phlox/|base/|device/device_impl.h|tensor/|call/|ops/|run_functions/|hidden/|conditions.h$'

@@ -22,6 +22,7 @@
 #include "phlox/optim.h"
 #include "phlox/optimizers.h"
 #include "phlox/parallel.h"
+#include "phlox/profile.h"
 #include "phlox/random.h"
 #include "phlox/register.h"
 #include "phlox/stream.h"

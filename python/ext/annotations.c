@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks that programs set for profilers: torch.profiler.record_function, torch.cuda.nvtx. Phlox has
-// no profiler yet, and no tool listens: they do nothing, as in PyTorch while nothing is profiled.
-// What was to be measured is refused; a profile that is switched off does nothing.
+// Marks that programs set for profilers: torch.profiler.record_function, which Phlox's own hears,
+// and torch.cuda.nvtx, to which no tool listens; and the profiler as phlox/profiler.py has it.
 #include "ext.h"
 
 #include <string.h>
 
+#include "phlox/profile.h"
+
 typedef struct mark_object {
   PyObject_HEAD PyObject *name, *args;
+  int64_t part;  // while it is entered
 } mark_object;
 static mark_object *mark_of(PyObject *self) { return (mark_object *)self; }
 
@@ -17,8 +19,8 @@ EXT_MODULE(autograd_profiler, "autograd.profiler", "Marks for profilers.");
 EXT_MODULE(nvtx, "cuda.nvtx", "Marks for NVIDIA's tools.");
 EXT_OWNS(mark, EXT_OBJECT(mark_object, name), EXT_OBJECT(mark_object, args));
 
-// As a decorator it gives the function back: nothing need be done around it.
-static PyObject *mark_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+// As a decorator nvtx.range gives the function back: nothing need be done around it.
+static PyObject *range_call(PyObject *self, PyObject *args, PyObject *kwargs) {
   PyObject *func;
   if (!PyArg_ParseTuple(args, "O", &func)) return NULL;
   if (PyCallable_Check(func)) return Py_NewRef(func);
@@ -34,6 +36,23 @@ EXT_NEW(mark, "(name: str, args: str | None = None)") {
   mark_of(self)->args = Py_XNewRef(args);
   return self;
 }
+// As a decorator it goes around each call: contextlib's way to do so asks for a new part each time.
+static PyObject *mark_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+  PyObject *func;
+  if (!PyArg_ParseTuple(args, "O", &func)) return NULL;
+  if (!PyCallable_Check(func))
+    EXT_FAIL(PyExc_TypeError, "expected a function, not %s", ext_type_name(func));
+  EXT_OWNED *contextlib = PyImport_ImportModule("contextlib");
+  EXT_OWNED *way = contextlib ? PyObject_GetAttrString(contextlib, "ContextDecorator") : NULL;
+  EXT_OWNED *decorate = way ? PyObject_GetAttrString(way, "__call__") : NULL;
+  return decorate ? PyObject_CallFunctionObjArgs(decorate, self, func, NULL) : NULL;
+}
+EXT_METHOD0(mark, _recreate_cm, "Any",
+            "A part of the same name, for a call of what it decorates.") {
+  PyObject *args = mark_of(self)->args;
+  return PyObject_CallFunctionObjArgs((PyObject *)Py_TYPE(self), mark_of(self)->name,
+                                      args ? args : Py_None, NULL);
+}
 EXT_TYPE(mark, "torch.autograd.profiler.record_function", "autograd.profiler.record_function",
          mark_object, EXT_OPEN,
          "A part of the program with a name, for profilers: a context manager, or a decorator.\n\n"
@@ -43,9 +62,18 @@ EXT_TYPE(mark, "torch.autograd.profiler.record_function", "autograd.profiler.rec
 EXT_GET(mark, name, "str", Py_NewRef(mark_of(self)->name), "What it is called.");
 EXT_GET(mark, args, "str | None", Py_NewRef(mark_of(self)->args ? mark_of(self)->args : Py_None),
         "What it was given.");
-EXT_METHOD0(mark, __enter__, "Any", NULL) { return Py_NewRef(self); }
+EXT_METHOD0(mark, __enter__, "Any", NULL) {
+  if (px_profile_running()) {
+    const char *name = PyUnicode_AsUTF8(mark_of(self)->name);
+    if (!name) return NULL;
+    mark_of(self)->part = px_profile_enter(PX_PROFILE_PART, name);
+  }
+  return Py_NewRef(self);
+}
 EXT_METHOD(mark, __exit__, "(*exc: object) -> None", NULL) {
   EXT_ARGS(ext_rest, exc);
+  px_profile_leave(mark_of(self)->part);
+  mark_of(self)->part = 0;
   Py_RETURN_NONE;
 }
 EXT_NEW(range, "(msg: str, *args: Any)") {
@@ -63,8 +91,12 @@ EXT_NEW(range, "(msg: str, *args: Any)") {
 EXT_TYPE(
     range, "torch.cuda.nvtx.range", "cuda.nvtx.range", mark_object, EXT_OPEN,
     "A part of the program with a name, for NVIDIA's tools: a context manager, or a decorator.",
-    EXT_LIFE(mark), .tp_new = range_new, .tp_call = mark_call);
-EXT_SHARES(range, mark, __enter__, __exit__);
+    EXT_LIFE(mark), .tp_new = range_new, .tp_call = range_call);
+EXT_METHOD0(range, __enter__, "Any", NULL) { return Py_NewRef(self); }
+EXT_METHOD(range, __exit__, "(*exc: object) -> None", NULL) {
+  EXT_ARGS(ext_rest, exc);
+  Py_RETURN_NONE;
+}
 
 // ---- nvtx
 
@@ -88,39 +120,52 @@ EXT_FUNCTION(nvtx, mark, "(msg: str) -> None", "Marks this moment.") {
   Py_RETURN_NONE;
 }
 
-// ---- what would measure
+// ---- the profiler
 
-static PyObject *switched_off(PyTypeObject *type, bool enabled) {
-  if (!enabled) return ext_new(type);
-  EXT_FAIL(PyExc_NotImplementedError, "%s is not implemented in Phlox", type->tp_name);
+EXT_FUNCTION(autograd_profiler, _start,
+             "(host: bool, devices: bool, shapes: bool, memory: bool, lines: bool) -> None",
+             "Begins to note what runs.") {
+  px_profile_options o = {0};
+  EXT_ARGS(bool, host, devices, shapes, memory, lines);
+  o.host = host, o.devices = devices, o.shapes = shapes, o.memory = memory, o.lines = lines;
+  return ext_none(EXT_NOGIL(px_profile_start(&o)));
 }
-EXT_NEW(profile,
-        "(enabled: bool = True, *, use_cuda: bool = False, use_device: str | None = None, "
-        "record_shapes: bool = False, with_flops: bool = False, profile_memory: bool = False, "
-        "with_stack: bool = False, with_modules: bool = False, use_kineto: bool = False, use_cpu: "
-        "bool = True)") {
-  bool enabled, use_cuda, record_shapes, with_flops, profile_memory, with_stack, with_modules;
-  bool use_kineto, use_cpu;
-  PyObject *use_device;
-  EXT_BIND(enabled, use_cuda, use_device, record_shapes, with_flops, profile_memory, with_stack,
-           with_modules, use_kineto, use_cpu);
-  return switched_off(type, enabled);
+
+static PyObject *row_of(const px_profile_event *e) {
+  return Py_BuildValue("(isssiLLLiiLLL)", (int)e->kind, e->name, e->shapes, e->file ? e->file : "",
+                       e->line, (long long)e->parent, (long long)e->start, (long long)e->end,
+                       e->thread, e->device.type == PX_CUDA ? e->device.index : -1,
+                       (long long)e->stream, (long long)e->cpu_bytes, (long long)e->device_bytes);
 }
-EXT_TYPE(profile, "torch.autograd.profiler.profile", "autograd.profiler.profile", PyObject,
-         EXT_FINAL, "A profile that is switched off; NotImplementedError with enabled=True.",
-         .tp_new = profile_new);
+EXT_FUNCTION0(
+    autograd_profiler, _stop, "list[tuple]",
+    "Ends it: kind, name, shapes, file, line, parent, start, end, thread, device, stream, "
+    "and the bytes of CPU and devices, of each event.") {
+  px_profile *profile = NULL;
+  px_profile_event e;
+  EXT_WAIT(px_profile_stop(&profile));
+  EXT_OWNED *rows = PyList_New(0);
+  for (int64_t i = 0; rows && px_profile_event_at(profile, i, &e); i++) {
+    EXT_OWNED *row = row_of(&e);
+    if (!row || PyList_Append(rows, row) < 0) Py_CLEAR(rows);
+  }
+  px_profile_free(profile);
+  return ext_moved(&rows);
+}
+EXT_GIVES(autograd_profiler, _enabled, "bool", px_profile_running(), "Whether it notes what runs.");
+
 EXT_NEW(emit, "(enabled: bool = True, record_shapes: bool = False)") {
   bool enabled, record_shapes;
   EXT_BIND(enabled, record_shapes);
-  return switched_off(type, enabled);
+  if (!enabled) return ext_new(type);
+  EXT_FAIL(PyExc_NotImplementedError, "%s is not implemented in Phlox", type->tp_name);
 }
 EXT_TYPE(emit, "torch.autograd.profiler.emit_nvtx", "autograd.profiler.emit_nvtx", PyObject,
          EXT_FINAL,
          "Marks of all ops that are switched off; NotImplementedError with enabled=True.",
          .tp_new = emit_new);
-EXT_METHOD0(profile, __enter__, "None", NULL) { Py_RETURN_NONE; }
-EXT_METHOD(profile, __exit__, "(*exc: object) -> None", NULL) {
+EXT_METHOD0(emit, __enter__, "None", NULL) { Py_RETURN_NONE; }
+EXT_METHOD(emit, __exit__, "(*exc: object) -> None", NULL) {
   EXT_ARGS(ext_rest, exc);
   Py_RETURN_NONE;
 }
-EXT_SHARES(emit, profile, __enter__, __exit__);

@@ -23,6 +23,7 @@ static const struct {
      "set_default_tensor_type BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor "
      "FloatTensor HalfTensor IntTensor LongTensor ShortTensor"},
     {"", "optim", "optim"},
+    {"", "profiler", "profiler"},
     {"", "distributions", "distributions"},
     {"", "overrides", "overrides"},
     {"", "multiprocessing", "multiprocessing"},
@@ -40,6 +41,7 @@ static const struct {
     {"autograd.graph", "phlox.autograd._saved", "save_on_cpu saved_tensors_hooks"},
     {"autograd.graph", "phlox.autograd._edges",
      "GradientEdge get_gradient_edge register_multi_grad_hook"},
+    {"autograd.profiler", "phlox.autograd._profile", "profile"},
     {"cuda", "_types",
      "BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor "
      "IntTensor LongTensor ShortTensor"},

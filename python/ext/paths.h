@@ -373,12 +373,11 @@ static const struct {
      "memory_reserved memory_stats reset_accumulated_memory_stats reset_peak_memory_stats "
      "get_memory_info"},
     {"profiler",
-     "autograd.profiler: record_function; no: kineto_available; !: CuspyConfig DeviceType "
-     "ExecutionTraceObserver PerformanceMetricsConfig ProfilerAction ProfilerActivity "
-     "ProfilerActivityConfig profile schedule supported_activities tensorboard_trace_handler"},
+     "no: kineto_available; !: CuspyConfig "
+     "ExecutionTraceObserver PerformanceMetricsConfig ProfilerActivityConfig"},
     {"autograd.profiler",
-     "profiler: ProfilerActivity; !: EnforceUnique EventList FunctionEvent KinetoStepTracker "
-     "MemRecordsAcc emit_itt load_nvprof parse_nvprof_trace"},
+     "profiler: EventList FunctionEvent FunctionEventAvg ProfilerActivity; "
+     "!: EnforceUnique KinetoStepTracker MemRecordsAcc emit_itt load_nvprof parse_nvprof_trace"},
     // ---- torch.backends
     {"backends.cusparselt", "no: is_available"},
     {"backends.kleidiai", "no: is_available"},
@@ -592,7 +591,7 @@ static const struct {
      "EvalEnv Module ann_to_type check_fn get_enum_value_type get_param_names get_signature "
      "get_type_line is_function_or_method is_tensor is_vararg parse_type_line split_type_line "
      "try_ann_to_type try_real_annotations"},
-    {"nn", "Container CrossMapLRN2d factory_kwargs grad intrinsic qat quantizable quantized"},
+    {"nn", "Container factory_kwargs grad intrinsic qat quantizable quantized"},
     {"nn.attention",
      "activate_flash_attention_impl current_flash_attention_impl list_flash_attention_impls "
      "register_flash_attention_impl restore_flash_attention_impl"},

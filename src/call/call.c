@@ -382,6 +382,8 @@ static inline bool lacks_inplace(const px_op *op) {
   return !(op->flags & forms) && op->result_count == 1 && op->kind != PX_OP_VIEW;
 }
 
+static px_status call_op(const px_op *op, px_call_mode mode, const px_value *args, void **results);
+
 // ---- out=, of ops whose argument dtype it gives
 
 // Whether out says what nothing else does: the dtype that is computed in, and where.
@@ -401,7 +403,7 @@ __attribute__((noinline)) static px_status call_like_out(const px_op *op, const 
              : kind == PX_ARG_DEVICE ? PX_DV(px__tensor_device(out))
                                      : args[i];
   }
-  return px_op_call(op, PX_CALL_OUT, own, results);
+  return call_op(op, PX_CALL_OUT, own, results);
 }
 
 // In mixed precision.
@@ -409,17 +411,14 @@ __attribute__((noinline)) static px_status call_cast(const px_op *op, px_call_mo
                                                      const px_value *args, void **results) {
   px__casting c;
   px_status status = px__autocast_begin(&c, op, mode, args);
-  if (status == PX_OK) status = px_op_call(op, mode, c.given, results);
+  if (status == PX_OK) status = call_op(op, mode, c.given, results);
   px__autocast_end(&c);
   return status;
 }
 
-px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
-  PX_GIVEN(results);
-  PX_GIVEN(args);
+static px_status call_op(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
   px_call call;
   px_value room[PX__MAX_PARAMS];
-  if (PX_UNLIKELY(!op)) return px__no_op();  // px_op_find did not find it
   if (PX_UNLIKELY(mode != PX_CALL_NEW)) {
     if (mode == PX_CALL_INPLACE && lacks_inplace(op)) return call_into_self(op, args, results);
     if (mode == PX_CALL_OUT && results[0] && leaves_dtype(op, args))
@@ -447,4 +446,42 @@ px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, v
   }
   give_results(&call, results);
   return PX_OK;
+}
+
+// Of tensors their sizes, of lists those of their items, of all else none.
+static void add_shapes(px__text *text, px_value a, const char *before) {
+  px__text_add(text, "%s[", before);
+  if (a.kind == PX_ARG_TENSOR)
+    for (int d = 0; d < a.v.tensor->ndim; d++)
+      px__text_add(text, "%s%lld", d ? ", " : "", (long long)a.v.tensor->sizes[d]);
+  for (int i = 0; a.kind == PX_ARG_TENSORS && i < a.n; i++)
+    if (a.v.tensors[i]) add_shapes(text, PX_T(a.v.tensors[i]), i ? ", " : "");
+  px__text_add(text, "]");
+}
+
+__attribute__((noinline)) static px_status call_profiled(const px_op *op, px_call_mode mode,
+                                                         const px_value *args, void **results) {
+  px__text text = {0};
+  px__text_add(&text, "aten::%s%s", op->python_name, mode == PX_CALL_INPLACE ? "_" : "");
+  size_t shapes = text.length + 1;
+  if (px__profile_wants_shapes()) {
+    px__text_add(&text, "%c[", 0);
+    for (int i = 0; i < op->param_count; i++) add_shapes(&text, args[i], i ? ", " : "");
+    px__text_add(&text, "]");
+  }
+  const char *told = !text.failed && text.length > shapes ? text.at + shapes : "";
+  if (text.failed) px_error_clear();  // without memory the plain name must do
+  int64_t part = px__profile_enter(PX_PROFILE_OP, text.failed ? op->python_name : text.at, told);
+  px__free(text.at);
+  px_status status = call_op(op, mode, args, results);
+  px_profile_leave(part);
+  return status;
+}
+
+px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
+  PX_GIVEN(results);
+  PX_GIVEN(args);
+  if (PX_UNLIKELY(!op)) return px__no_op();  // px_op_find did not find it
+  return px__profile_on() ? call_profiled(op, mode, args, results)
+                          : call_op(op, mode, args, results);
 }

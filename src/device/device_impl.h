@@ -9,6 +9,7 @@
 #include "phlox/backend.h"
 #include "phlox/event.h"
 #include "phlox/memory.h"
+#include "phlox/profile.h"
 
 // A piece of memory, owned by one storage. Freed once, by px__block_free; its uses then say when
 // the memory may be reused.
@@ -120,6 +121,17 @@ px_status px__launch(px_device device, px_launch *launch, const px_access *acces
 // Outermost op being called by this thread; NULL outside a call. Used to name the op in errors; the
 // layer of ops sets it.
 extern _Thread_local const char *px__caller;
+
+// profile.c: whether events are noted. Begins an event with the sizes of its arguments as a text;
+// px_profile_leave ends it. Memory that was taken (or, negative, given back) counts for the event
+// that this thread is in.
+extern int px__profiling;
+static inline bool px__profile_on(void) {
+  return PX_UNLIKELY(__atomic_load_n(&px__profiling, __ATOMIC_RELAXED) != 0);
+}
+int64_t px__profile_enter(px_profile_kind kind, const char *name, const char *shapes);
+bool px__profile_wants_shapes(void);
+void px__profile_memory(px_device device, int64_t bytes);
 // The line that runs on this thread. If the thread's latest work wrote the block first, that has
 // found the line already; the caller knows that this was in the call that made the block.
 px_site px__site_of(const px_block *result);

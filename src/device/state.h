@@ -92,7 +92,11 @@ typedef struct px__work {
   uint64_t capture;  // which it is part of: it does not run; or 0
   px_site site;
   px_backward_site backward;
+  int64_t profiled;  // its event, or 0
 } px__work;
+// profile.c
+int64_t px__profile_work_begin(const px__work *work);
+void px__profile_work_end(int64_t part);
 
 // ---- blocks
 typedef struct px__use {

@@ -269,10 +269,12 @@ px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
     return px_error_pass(status, __FILE__, __LINE__, __func__);
   }
   px__record_add(work);
+  work->profiled = px__profile_on() ? px__profile_work_begin(work) : 0;
   return PX_OK;
 }
 
 void px__work_end(px__work *work, bool mark) {
+  if (PX_UNLIKELY(work->profiled != 0)) px__profile_work_end(work->profiled);
   // A missing mark costs precision, not correctness: a wait makes one.
   if (mark && px__stream_mark(work->stream) != PX_OK) px_error_clear();
   px__device_unlock(work->stream->owner);

@@ -83,3 +83,16 @@ px_status px__instance_norm_forward(px_tensor **out, px_module *self, px_tensor 
   *out = PX_MOVE(result);
   return PX_OK;
 }
+
+// The mean over an odd window stands for the sum, divided by the size that was given.
+px_status px__cross_map_lrn2d_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                                      int count) {
+  int64_t size = px_value_int(px_module_attribute(self, "size")), odd = (size - 1) / 2 * 2 + 1;
+  int ndim = px_tensor_ndim(inputs[0]);
+  PX_CHECK(ndim == 4, PX_VALUE, "CrossMapLRN2d: Expected input to be 4D, got %dD instead.", ndim);
+  PX_CHECK(size > 0, PX_RUNTIME, "CrossMapLRN2d: size must be positive, but is %lld",
+           (long long)size);
+  double alpha = px__float_of(self, "alpha") * (double)odd / (double)size;
+  return px_local_response_norm(out, inputs[0], odd, alpha, px__float_of(self, "beta"),
+                                px__float_of(self, "k"));
+}

@@ -506,6 +506,16 @@ class AsPyTorch(unittest.TestCase):
         orders = [sorted(torch.cat([y for _, y in DataLoader(data, 3, shuffle=True, generator=generator)]).tolist()) for _ in range(2)]
         self.assertEqual(orders, [list(range(8))] * 2)
 
+    def test_a_default_device_is_that_of_batches_and_splits_keep_to_their_generator(self):
+        torch.set_default_device("cuda")
+        try:
+            self.assertTrue(torch.utils.data.default_collate([1.0, 2.0]).is_cuda)
+            parts = [random_split(range(4), [2, 2], generator=torch.Generator("cuda").manual_seed(3)) for _ in range(2)]
+            self.assertEqual(*([list(part.indices) for part in split] for split in parts))
+            self.assertEqual(sorted(parts[0][0].indices + parts[0][1].indices), [0, 1, 2, 3])
+        finally:
+            torch.set_default_device(None)
+
 
 class Counted(IterableDataset):
     def __init__(self, count):

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Python's profilers hear of ops."""
+"""What Python's profilers hear of ops, and torch.profiler."""
 import cProfile
+import gzip
 import inspect
 import io
+import json
+import os
 import pstats
 import sys
+import tempfile
 import unittest
 
 import phlox as torch
@@ -69,7 +73,7 @@ class Profilers(unittest.TestCase):
 
 
 class Marks(unittest.TestCase):
-    """record_function and torch.cuda.nvtx: nothing listens."""
+    """record_function and torch.cuda.nvtx."""
 
     def test_a_part_with_a_name(self):
         record = torch.profiler.record_function
@@ -93,15 +97,11 @@ class Marks(unittest.TestCase):
             with self.assertRaises(kind):
                 wrong()
 
-    def test_what_would_measure_is_refused_unless_it_is_off(self):
-        profiler = torch.autograd.profiler
-        for make in (profiler.profile, profiler.emit_nvtx):
-            with make(enabled=False) as nothing:
-                self.assertIsNone(nothing)
-            with self.assertRaisesRegex(NotImplementedError, f"^torch.autograd.profiler.{make.__name__} is not implemented in Phlox$"):
-                make()
-        with self.assertRaisesRegex(NotImplementedError, "^torch.profiler.profile is not implemented in Phlox$"):
-            torch.profiler.profile()
+    def test_marks_for_nvidias_tools_are_refused_unless_they_are_off(self):
+        with torch.autograd.profiler.emit_nvtx(enabled=False) as nothing:
+            self.assertIsNone(nothing)
+        with self.assertRaisesRegex(NotImplementedError, "^torch.autograd.profiler.emit_nvtx is not implemented in Phlox$"):
+            torch.autograd.profiler.emit_nvtx()
 
     def test_nvtx_answers_as_where_no_tool_listens(self):
         nvtx = torch.cuda.nvtx
@@ -111,6 +111,139 @@ class Marks(unittest.TestCase):
         self.assertEqual(nvtx.range("f")(len)([1]), 1)
         with self.assertRaises(IndexError):
             nvtx.range("step {}")
+
+
+class Profiles(unittest.TestCase):
+    CPU = [torch.profiler.ProfilerActivity.CPU]
+
+    def test_what_ran_with_sizes_memory_and_lines(self):
+        x = torch.ones(4, 5, requires_grad=True)
+        with torch.profiler.profile(activities=self.CPU, record_shapes=True, profile_memory=True, with_stack=True) as prof:
+            with torch.profiler.record_function("forward"):
+                loss = (x @ torch.ones(5, 3)).sum()
+            loss.backward()
+        events = {event.name: event for event in reversed(prof.events())}  # the first of each name
+        part, product = events["forward"], events["aten::matmul"]
+        self.assertEqual(product.input_shapes, [[4, 5], [5, 3]])
+        self.assertTrue(product.cpu_parent is part and product in part.cpu_children and part.cpu_parent is None)
+        self.assertGreaterEqual(part.cpu_time_total, sum(e.cpu_time_total for e in part.cpu_children))
+        self.assertAlmostEqual(part.self_cpu_time_total, part.cpu_time_total - sum(e.cpu_time_total for e in part.cpu_children))
+        self.assertTrue(part.time_range.start <= product.time_range.start and product.time_range.end <= part.time_range.end)
+        self.assertEqual((product.cpu_memory_usage, events["aten::mm"].self_cpu_memory_usage), (48, 48))
+        self.assertEqual(part.cpu_memory_usage, 64)  # the product has ended; the sum and what the graph keeps are there
+        self.assertRegex(product.stack[0], r"test_profile.py\(\d+\)$")
+        self.assertTrue(part.is_user_annotation and not product.is_user_annotation)
+        self.assertIn("MmBackward0", events)
+        self.assertIn(events["MmBackward0"], [e.cpu_parent for e in prof.events() if e.name == "aten::mm"])
+
+    def test_averages_and_tables(self):
+        with torch.profiler.profile(activities=self.CPU, record_shapes=True) as prof:
+            for size in (2, 3, 3):
+                torch.ones(size).exp()
+        averages = {e.key: e for e in prof.key_averages()}
+        self.assertEqual((averages["aten::exp"].count, len(prof.key_averages())), (3, 3))
+        self.assertAlmostEqual(averages["aten::exp"].cpu_time, averages["aten::exp"].cpu_time_total / 3)
+        shapes = [(e.input_shapes, e.count) for e in prof.key_averages(group_by_input_shape=True) if e.key == "aten::exp"]
+        self.assertEqual(shapes, [([[2]], 1), ([[3]], 2)])
+        total = prof.key_averages().total_average()
+        self.assertEqual((total.key, total.count), ("Total", 9))
+        self.assertAlmostEqual(total.self_cpu_time_total, prof.key_averages().self_cpu_time_total)
+        text = prof.key_averages().table(sort_by="cpu_time_total", row_limit=2, header="Steps")
+        lines = text.splitlines()
+        self.assertEqual((lines[0], lines[1], len(lines)), ("=" * len(lines[2]), "Steps", 9))
+        self.assertEqual(lines[3].split()[:3], ["Name", "Self", "CPU"])
+        self.assertRegex(lines[-1], r"^Self CPU time total: [0-9.]+(us|ms|s)$")
+        times = [e.cpu_time_total for e in prof.key_averages()]
+        order = [line.split()[0] for line in prof.key_averages().table(sort_by="cpu_time_total").splitlines()[3:6]]
+        self.assertEqual(averages[order[0]].cpu_time_total, max(times))
+        self.assertRegex(prof.key_averages().table(time_unit="ms"), r"time total: [0-9.]+ms")
+        self.assertEqual(len(prof.events().table(top_level_events_only=True).splitlines()), 3 + 6 + 2)
+        with self.assertRaises(AttributeError):
+            prof.key_averages().table(sort_by="nonsense")
+
+    @unittest.skipUnless(torch.cuda.is_available(), "no device")
+    def test_work_of_devices(self):
+        with torch.profiler.profile(profile_memory=True) as prof:
+            y = torch.ones(256, device="cuda").exp()
+            y.cpu()
+        events = prof.events()
+        call = next(e for e in events if e.name == "aten::exp")
+        work = next(e for e in events if e.name == "exp")
+        self.assertEqual((work.device_type, work.device_index, call.device_type),
+                         (torch.profiler.DeviceType.CUDA, 0, torch.profiler.DeviceType.CPU))
+        self.assertEqual([k.name for k in call.kernels], ["exp"])
+        self.assertEqual((call.device_time_total, call.self_device_time_total), (work.device_time_total,) * 2)
+        self.assertEqual((call.device_memory_usage, call.cpu_memory_usage, work.cpu_time_total), (1024, 0, 0))
+        self.assertGreaterEqual(work.time_range.end, work.time_range.start)
+        self.assertIn("copy", [e.name for e in events])
+        self.assertIn("Self CUDA time total: ", prof.key_averages().table(sort_by="cuda_time_total"))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:
+            y.exp()
+        self.assertEqual([e.name for e in prof.events()], ["exp"])
+
+    def test_a_schedule_says_which_steps_are_noted(self):
+        action, kinds = torch.profiler.ProfilerAction, torch.profiler.schedule(skip_first=1, wait=1, warmup=1, active=2, repeat=2)
+        none, warm, record, save = action
+        self.assertEqual([kinds(i) for i in range(11)], [none, none, warm, record, save, none, warm, record, save, none, none])
+        seen = []
+        with torch.profiler.profile(activities=self.CPU, schedule=kinds, on_trace_ready=lambda p: seen.append((p.step_num, p.events()))) as prof:
+            for _ in range(12):
+                torch.ones(1)
+                prof.step()
+        self.assertEqual([n for n, _ in seen], [5, 9])
+        names = [[e.name for e in events if e.cpu_parent is None] for _, events in seen]
+        self.assertEqual(names, [["ProfilerStep#3", "ProfilerStep#4"], ["ProfilerStep#7", "ProfilerStep#8"]])
+        for wrong in dict(wait=0, warmup=0, active=0), dict(wait=-1, warmup=0, active=1):
+            with self.assertRaisesRegex(AssertionError, "Invalid profiler schedule arguments"):
+                torch.profiler.schedule(**wrong)
+        with self.assertRaisesRegex(AssertionError, "No valid profiler activities found"):
+            torch.profiler.profile(activities=[])
+
+    def test_a_profile_that_ends_early_hands_over_what_it_has(self):
+        seen = []
+        with torch.profiler.profile(activities=self.CPU, on_trace_ready=seen.append) as prof:
+            torch.ones(1)
+        self.assertEqual(seen, [prof])
+        with self.assertRaises(KeyError), torch.profiler.profile(activities=self.CPU):
+            raise KeyError
+        self.assertFalse(torch.autograd.profiler._enabled())
+        with torch.profiler.profile(activities=self.CPU):
+            with self.assertRaisesRegex(RuntimeError, "already enabled"):
+                torch.autograd.profiler.profile().__enter__()
+
+    def test_traces(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with torch.profiler.profile(activities=self.CPU, on_trace_ready=torch.profiler.tensorboard_trace_handler(folder, "me", use_gzip=True)) as prof:
+                prof.add_metadata("run", 7)
+                with torch.profiler.record_function("part"):
+                    torch.ones(2)
+            name, = os.listdir(folder)
+            self.assertRegex(name, r"^me\.\d+\.pt\.trace\.json\.gz$")
+            with gzip.open(os.path.join(folder, name)) as file:
+                trace = json.load(file)
+            self.assertEqual(trace["run"], "7")
+            events = {e["name"]: e for e in trace["traceEvents"]}
+            part, op = events["part"], events["aten::ones"]
+            self.assertEqual((part["ph"], part["cat"], op["cat"], op["pid"]), ("X", "user_annotation", "cpu_op", os.getpid()))
+            self.assertTrue(part["ts"] <= op["ts"] and op["ts"] + op["dur"] <= part["ts"] + part["dur"])
+            with self.assertRaisesRegex(RuntimeError, "Can't create directory"):
+                torch.profiler.tensorboard_trace_handler(os.path.join(folder, name, "below"))(prof)
+
+    def test_the_profile_of_autograd(self):
+        with torch.autograd.profiler.profile() as prof:
+            torch.ones(2).exp()
+        self.assertEqual([e.name for e in prof.function_events if e.cpu_parent is None], ["aten::ones", "aten::exp"])
+        self.assertIn("aten::exp", str(prof))
+        self.assertEqual(prof.total_average().count, len(prof.function_events))
+        with torch.autograd.profiler.profile(enabled=False) as nothing:
+            self.assertIsNone(nothing)
+        with self.assertRaisesRegex(RuntimeError, "not reentrant"), prof:
+            pass
+        with self.assertRaisesRegex(RuntimeError, "didn't finish"):
+            torch.autograd.profiler.profile().table()
+        for make in (lambda: torch.profiler.profile(with_flops=True), lambda: torch.autograd.profiler.profile(with_flops=True)):
+            with self.assertRaisesRegex(NotImplementedError, "with_flops"):
+                make()
 
 
 if __name__ == "__main__":

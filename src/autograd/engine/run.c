@@ -2,6 +2,7 @@
 // Running one node: hooks, captures, the node's backward, checks of its gradients, and passing them
 // to the nodes of its inputs.
 #include "engine.h"
+#include "phlox/profile.h"
 
 // ---- where an item goes, how a task ends
 
@@ -122,7 +123,9 @@ static px_status apply(px__task *task, px__frame *f) {
   px__node_grads grads = {f->grads, f->run.out, node->result_count, node->edge_count};
   if (node->hooks) PX_TRY(px__hooks_run_node(node, false, &grads));
   PX_TRY(px__node_enter(node));
+  int64_t part = px_profile_enter(PX_PROFILE_NODE, node->name);
   px_status status = node->kind->apply(node, &f->run);
+  px_profile_leave(part);
   px__node_leave(node, !task->keep && status == PX_OK);
   PX_TRY(status);
   if (node->hooks) PX_TRY(px__hooks_run_node(node, true, &grads));

@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.autograd.profiler.profile, and the events of a profile: the core notes them (phlox/profile.h),
+and here they become objects, averages, tables and traces."""
+import enum
+import gzip
+import json
+import os
+import warnings
+from collections import namedtuple
+
+from phlox import _C, cuda
+
+_Row = namedtuple("_Row", "kind name shapes file line parent start end thread device stream "
+                          "cpu_bytes device_bytes")
+Kernel = namedtuple("Kernel", "name device duration")
+_OP, _NODE, _PART, _DEVICE, _MEMORY = range(5)
+_FIGURES = ("cpu_time_total self_cpu_time_total device_time_total self_device_time_total "
+            "cpu_memory_usage self_cpu_memory_usage device_memory_usage "
+            "self_device_memory_usage").split()
+
+
+class DeviceType(enum.Enum):
+    """Where an event ran."""
+    CPU, CUDA = 0, 1
+
+
+class Interval(namedtuple("Interval", "start end")):
+    """When an event began and ended, in microseconds since the profile's first."""
+
+    def elapsed_us(self):
+        """How long it took."""
+        return self.end - self.start
+
+
+def format_time(time_us, time_unit=None):
+    """A time in s, ms or us, by its size or as asked for."""
+    unit = time_unit or ("s" if time_us >= 1e6 else "ms" if time_us >= 1e3 else "us")
+    return f"{time_us / {'s': 1e6, 'ms': 1e3, 'us': 1}[unit]:.3f}{unit}"
+
+
+def format_memory(nbytes):
+    """A number of bytes with its unit."""
+    for unit, size in ("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10):
+        if abs(nbytes) >= size:
+            return f"{nbytes / size:.2f} {unit}"
+    return f"{nbytes} B"
+
+
+class _Figures:
+    """Times in microseconds and bytes; `self_` is without the events within."""
+    cpu_time = property(lambda self: self.cpu_time_total / self.count if self.count else 0.0)
+    device_time = property(lambda self: self.device_time_total / self.count if self.count else 0.0)
+    cpu_time_str = property(lambda self: format_time(self.cpu_time))
+    cpu_time_total_str = property(lambda self: format_time(self.cpu_time_total))
+    self_cpu_time_total_str = property(lambda self: format_time(self.self_cpu_time_total))
+    device_time_str = property(lambda self: format_time(self.device_time))
+    device_time_total_str = property(lambda self: format_time(self.device_time_total))
+    self_device_time_total_str = property(lambda self: format_time(self.self_device_time_total))
+
+    def __repr__(self):
+        figures = " ".join(f"{name}={getattr(self, name)}" for name in _FIGURES)
+        return f"<{type(self).__name__} key={self.key} count={self.count} {figures}>"
+
+
+class FunctionEvent(_Figures):
+    """One call of an op, one node of a backward pass, one named part, or one piece of work of a
+    device."""
+    count, is_async, is_remote, is_legacy, node_id = 1, False, False, False, -1
+
+    def __init__(self, number, row, since):
+        self.id, self.name, self.thread = number, row.name, row.thread
+        self.key = self.trace_name = row.name
+        self.input_shapes = json.loads(row.shapes or "[]")
+        self.stack = [f"{row.file}({row.line})"] if row.file else []
+        self.time_range = Interval((row.start - since) / 1e3, (row.end - since) / 1e3)
+        self.device_type = DeviceType.CPU if row.device < 0 else DeviceType.CUDA
+        self.device_index, self.device_resource_id = max(row.device, 0), row.stream
+        self.is_user_annotation = row.kind == _PART
+        self.cpu_parent, self.cpu_children, self.kernels = None, [], []
+        took, work = self.time_range.elapsed_us(), row.kind == _DEVICE
+        self.cpu_time_total = self.self_cpu_time_total = 0.0 if work else took
+        self.device_time_total = self.self_device_time_total = took if work else 0.0
+        self.cpu_memory_usage = self.self_cpu_memory_usage = row.cpu_bytes
+        self.device_memory_usage = self.self_device_memory_usage = row.device_bytes
+
+    def _count_for(self, parent):
+        if self.device_type is DeviceType.CUDA and self.device_time_total:
+            parent.kernels.append(Kernel(self.name, self.device_index, self.device_time_total))
+            parent.self_device_time_total += self.device_time_total
+        else:
+            self.cpu_parent = parent
+            parent.cpu_children.append(self)
+            parent.self_cpu_time_total -= self.cpu_time_total
+            parent.cpu_memory_usage += self.cpu_memory_usage
+            parent.device_memory_usage += self.device_memory_usage
+        parent.device_time_total += self.device_time_total
+
+
+class FunctionEventAvg(_Figures):
+    """The sum of events with one name."""
+
+    def __init__(self, key="Total"):
+        self.key, self.count, self.input_shapes, self.stack = key, 0, [], []
+        self.device_type, self.is_user_annotation = DeviceType.CPU, False
+        vars(self).update(dict.fromkeys(_FIGURES, 0))
+
+    def add(self, other):
+        """Counts another event, or another sum, in."""
+        if not self.count:
+            for name in "input_shapes", "stack", "device_type", "is_user_annotation":
+                setattr(self, name, getattr(other, name))
+        self.count += other.count
+        for name in _FIGURES:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        return self
+
+
+# ---- tables
+
+def _share(part, whole):
+    return f"{part / whole * 100 if whole else 0:.2f}%"
+
+
+def _columns(events, cpu_total, device_total, unit, memory, wide):
+    """(title, text of an event), of the columns that say something; after the name."""
+    def time(of):
+        return lambda e: format_time(getattr(e, of), unit)
+
+    def size(of):
+        return lambda e: format_memory(getattr(e, of))
+    columns = [("Self CPU %", lambda e: _share(e.self_cpu_time_total, cpu_total)),
+               ("Self CPU", time("self_cpu_time_total")),
+               ("CPU total %", lambda e: _share(e.cpu_time_total, cpu_total)),
+               ("CPU total", time("cpu_time_total")), ("CPU time avg", time("cpu_time"))]
+    if device_total:
+        columns += [("Self CUDA", time("self_device_time_total")),
+                    ("Self CUDA %", lambda e: _share(e.self_device_time_total, device_total)),
+                    ("CUDA total", time("device_time_total")), ("CUDA time avg", time("device_time"))]
+    if memory:
+        columns += [("CPU Mem", size("cpu_memory_usage")),
+                    ("Self CPU Mem", size("self_cpu_memory_usage"))]
+        if any(e.device_memory_usage for e in events):
+            columns += [("CUDA Mem", size("device_memory_usage")),
+                        ("Self CUDA Mem", size("self_device_memory_usage"))]
+    columns.append(("# of Calls", lambda e: str(e.count)))
+    if any(e.input_shapes for e in events):
+        columns.append(("Input Shapes", lambda e: str(e.input_shapes)[:wide["shapes"]]))
+    if any(e.stack for e in events):
+        columns.append(("Source Location", lambda e: " ".join(e.stack)[-wide["src"]:]))
+    return columns
+
+
+def _short(name, limit):
+    return name if limit is None or len(name) <= limit else name[:limit - 3] + "..."
+
+
+class EventList(list):
+    """Events of a profile, or averages of them."""
+
+    def __init__(self, *args, use_device=None, profile_memory=False, metadata=None):
+        super().__init__(*args)
+        self._use_device, self._profile_memory = use_device, profile_memory
+        self._metadata = metadata or {}
+
+    def __str__(self):
+        return self.table()
+
+    @property
+    def self_cpu_time_total(self):
+        """The time of the CPU in all events, in microseconds."""
+        return sum(event.self_cpu_time_total for event in self)
+
+    def _like(self, events):
+        return EventList(events, use_device=self._use_device, profile_memory=self._profile_memory)
+
+    def key_averages(self, group_by_input_shape=False, group_by_stack_n=0):
+        """Sums of the events with one name; apart for each sizes of arguments, and lines."""
+        groups = {}
+        for event in self:
+            key = (event.key, event.device_type, str(event.input_shapes) * group_by_input_shape,
+                   *event.stack[:group_by_stack_n])
+            groups.setdefault(key, FunctionEventAvg(event.key)).add(event)
+        for average in groups.values():
+            average.input_shapes = average.input_shapes if group_by_input_shape else []
+            average.stack = average.stack[:group_by_stack_n]
+        return self._like(groups.values())
+
+    def total_average(self):
+        """The sum of all events."""
+        total = FunctionEventAvg()
+        for event in self:
+            total.add(event)
+        total.key, total.input_shapes, total.stack = "Total", [], []
+        return total
+
+    def table(self, sort_by=None, row_limit=100, max_src_column_width=75, max_name_column_width=55,
+              max_shapes_column_width=80, header=None, top_level_events_only=False, time_unit=None):
+        """The events as a table; sort_by: the name of a figure, or "count"; the largest come
+        first."""
+        if not self:
+            return ""
+        events = list(self)
+        if sort_by is not None:
+            by = sort_by.replace("cuda", "device")
+            events.sort(key=lambda event: getattr(event, by), reverse=True)
+        if top_level_events_only:
+            events = [event for event in events if getattr(event, "cpu_parent", None) is None]
+        events = events[:row_limit] if row_limit >= 0 else events
+        work = sum(e.self_device_time_total for e in self if e.device_type is DeviceType.CUDA)
+        columns = [("Name", lambda event: _short(event.key, max_name_column_width)),
+                   *_columns(events, self.self_cpu_time_total, work, time_unit, self._profile_memory,
+                             {"shapes": max_shapes_column_width, "src": max_src_column_width})]
+        rows = [[title for title, _ in columns], *([text(e) for _, text in columns] for e in events)]
+        widths = [max(12, *map(len, column)) for column in zip(*rows)]
+        line = "  ".join("-" * width for width in widths)
+        rows = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths)) for row in rows]
+        above = ["=" * len(line), header] if header else []
+        below = [f"Self CPU time total: {format_time(self.self_cpu_time_total, time_unit)}"]
+        if work:
+            below.append(f"Self CUDA time total: {format_time(work, time_unit)}")
+        return "\n".join([*above, line, rows[0], line, *rows[1:], line, *below, ""])
+
+    def _traced(self, event):
+        place = {"pid": os.getpid(), "tid": event.thread}
+        kind = "user_annotation" if event.is_user_annotation else "cpu_op"
+        if event.device_type is DeviceType.CUDA:
+            kind = "gpu_memcpy" if event.name == "copy" else "kernel"
+            place = {"pid": event.device_index, "tid": f"stream {event.device_resource_id}"}
+        told = {"External id": event.id, "Input Dims": event.input_shapes, "Stack": event.stack}
+        return {"ph": "X", "cat": kind, "name": event.name, **place, "ts": event.time_range.start,
+                "dur": event.time_range.elapsed_us(),
+                "args": {name: value for name, value in told.items() if value}}
+
+    def export_chrome_trace(self, path):
+        """Writes the events in the form that chrome://tracing and Perfetto read; with .gz at the
+        end of the path, compressed."""
+        trace = {"schemaVersion": 1, "displayTimeUnit": "ms", **self._metadata,
+                 "traceEvents": [self._traced(event) for event in self]}
+        with (gzip.open if str(path).endswith(".gz") else open)(path, "wt") as file:
+            json.dump(trace, file)
+
+    def export_stacks(self, path, metric="self_cpu_time_total"):
+        """Writes the lines of the program with a figure for each, as flame graphs are made of."""
+        with open(path, "w") as file:
+            for event in self.key_averages(group_by_stack_n=1):
+                value = int(getattr(event, metric.replace("cuda", "device")))
+                if event.stack and value > 0:
+                    file.write(f"{';'.join(event.stack).replace(' ', '_')} {value}\n")
+
+
+def _events(rows):
+    since = min((row.start for row in rows), default=0)
+    events = [FunctionEvent(i + 1, row, since) for i, row in enumerate(rows)]
+    for event, row in zip(reversed(events), reversed(rows)):  # what is within comes later
+        if row.parent >= 0:
+            event._count_for(events[row.parent])
+    for event in events:
+        event.cpu_children.reverse()
+        event.kernels.reverse()
+    return events
+
+
+class profile:
+    """Notes what runs within it: ops, nodes of backward passes and named parts, and with
+    use_device="cuda" the work of devices. Then it has `function_events`, and tables of them.
+
+    record_shapes: sizes of arguments; profile_memory: bytes; with_stack: the program's line.
+
+    >>> with torch.autograd.profiler.profile() as prof:
+    ...     x = torch.ones(2).exp()
+    >>> [event.name for event in prof.function_events][-1]
+    'aten::exp'
+    """
+
+    def __init__(self, enabled=True, *, use_cuda=False, use_device=None, record_shapes=False,
+                 with_flops=False, profile_memory=False, with_stack=False, with_modules=False,
+                 use_kineto=False, use_cpu=True):
+        if with_flops:
+            raise NotImplementedError("with_flops=True is not implemented in Phlox")
+        self.enabled, self.use_device = enabled, "cuda" if use_cuda else use_device
+        if enabled and self.use_device == "cuda" and not cuda.is_available():
+            warnings.warn("CUDA is not available, disabling CUDA profiling", stacklevel=2)
+            self.use_device = None
+        elif self.use_device not in ("cuda", None):
+            raise NotImplementedError(f"use_device={self.use_device!r} is not implemented in Phlox")
+        self.record_shapes, self.profile_memory, self.with_stack = record_shapes, profile_memory, with_stack
+        self.use_cpu, self.function_events, self.entered, self._metadata = use_cpu, None, False, {}
+
+    def __enter__(self):
+        if not self.enabled:
+            return None
+        if self.entered:
+            raise RuntimeError("Profiler context manager is not reentrant")
+        _C.autograd.profiler._start(self.use_cpu, self.use_device == "cuda", self.record_shapes,
+                                    self.profile_memory, self.with_stack)
+        self.entered = True
+        return self
+
+    def __exit__(self, *exc):
+        if self.enabled:
+            events = _events([_Row(*row) for row in _C.autograd.profiler._stop()])
+            self.function_events = EventList(events, use_device=self.use_device,
+                                             profile_memory=self.profile_memory,
+                                             metadata=self._metadata)
+        return False
+
+    def _ended(self):
+        if self.function_events is None:
+            raise RuntimeError("Profiler didn't finish running")
+        return self.function_events
+
+    def __str__(self):
+        return repr(self) if self.function_events is None else str(self.function_events)
+
+    def __repr__(self):
+        return "<unfinished torch.autograd.profile>" if self.function_events is None else str(self)
+
+    def table(self, *args, **kwargs):
+        """The events as a table (EventList.table)."""
+        return self._ended().table(*args, **kwargs)
+
+    def key_averages(self, group_by_input_shape=False, group_by_stack_n=0):
+        """Sums of the events with one name."""
+        return self._ended().key_averages(group_by_input_shape, group_by_stack_n)
+
+    def total_average(self):
+        """The sum of all events."""
+        return self._ended().total_average()
+
+    def export_chrome_trace(self, path):
+        """Writes the events for chrome://tracing and Perfetto."""
+        self._ended().export_chrome_trace(path)
+
+    def export_stacks(self, path, metric="self_cpu_time_total"):
+        """Writes the lines of the program with a figure for each."""
+        self._ended().export_stacks(path, metric)
+
+    self_cpu_time_total = property(lambda self: self._ended().self_cpu_time_total,
+                                   doc="The time of the CPU in all events, in microseconds.")
