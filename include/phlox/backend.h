@@ -180,6 +180,9 @@ static inline int64_t px_operand_numel(const px_operand *operand) {
   XX(INPUT, RUNTIME, "all elements of input should be between 0 and 1") \
   XX(TARGETS, RUNTIME, "all elements of target should be between 0 and 1") \
   XX(RATE, RUNTIME, "invalid Poisson rate, expected rate to be non-negative") \
+  XX(PIVOT, RUNTIME, \
+     "pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive.Did you properly " \
+     "pass the result of lu_factor?") \
   XX(INJECTED, ACCELERATOR, "a kernel failed (injected)") \
   XX(BROKEN, ACCELERATOR, "the launch broke the device")
 typedef enum px_fault_code {

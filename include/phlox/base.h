@@ -46,6 +46,7 @@ extern "C" {
   XX(NOT_FOUND, "no such file", "FileNotFoundError") \
   XX(STOP, "end of iteration", "StopIteration") \
   XX(RECURSION, "too deep a nest", "RecursionError") \
+  XX(LINALG, "no such decomposition of the matrix", "LinAlgError") \
   XX(FOREIGN, "error of the embedding language", "") \
   XX(BUG, "internal error; please report it", "SystemError")
 typedef enum px_status {

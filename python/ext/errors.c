@@ -6,7 +6,7 @@
 #include <frameobject.h>
 #include <string.h>
 
-PyObject *ext_AcceleratorError, *ext_OutOfMemoryError;
+PyObject *ext_AcceleratorError, *ext_OutOfMemoryError, *ext_LinAlgError;
 
 const char *ext_type_name(PyObject *object) {
   const char *name = Py_TYPE(object)->tp_name, *dot = strrchr(name, '.');
@@ -38,6 +38,7 @@ static PyObject *exception_class(px_status code) {
   const char *name = px_status_exception(code);
   if (code == PX_OUT_OF_MEMORY) return ext_OutOfMemoryError;
   if (code == PX_ACCELERATOR) return ext_AcceleratorError;
+  if (code == PX_LINALG) return ext_LinAlgError;
   PyObject *found = name && *name ? PyDict_GetItemString(PyEval_GetBuiltins(), name) : NULL;
   return found ? found : PyExc_RuntimeError;
 }
@@ -126,7 +127,10 @@ static int make_errors(PyObject *torch) {
       "torch.AcceleratorError", "Raised while executing on a device.", PyExc_RuntimeError, NULL);
   ext_OutOfMemoryError = PyErr_NewExceptionWithDoc(
       "torch.OutOfMemoryError", "Raised when a device is out of memory.", PyExc_RuntimeError, NULL);
-  if (!ext_AcceleratorError || !ext_OutOfMemoryError) return -1;
+  ext_LinAlgError = PyErr_NewExceptionWithDoc(
+      "torch._C._LinAlgError", "Raised where a matrix has no such inverse or decomposition.",
+      PyExc_RuntimeError, NULL);
+  if (!ext_AcceleratorError || !ext_OutOfMemoryError || !ext_LinAlgError) return -1;
   PyObject_SetAttrString(ext_AcceleratorError, "error_code", Py_None);
   px_warning_set_sink(warn);
   if (Py_AddPendingCall(watch_signals, NULL) < 0) return -1;  // in the main thread

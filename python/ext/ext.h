@@ -26,7 +26,7 @@ PyObject *ext_exception_take(void);
 void ext_exception_give(PyObject *exception_take);
 // Drops a reference to a Python object that the core held: on any thread, with or without the GIL.
 void ext_release(void *object_take);
-extern PyObject *ext_AcceleratorError, *ext_OutOfMemoryError;
+extern PyObject *ext_AcceleratorError, *ext_OutOfMemoryError, *ext_LinAlgError;
 
 // Whether the core has ever asked for the line that runs; lends it the line, and gives what was
 // lent before.

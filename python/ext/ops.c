@@ -440,7 +440,7 @@ static PyTypeObject *make_result_type(const px_op *op, const char *name) {
   PyStructSequence_Field fields[5] = {{NULL, NULL}};
   for (int i = 0; i < op->result_count; i++)
     fields[i] = (PyStructSequence_Field){op->result_names[i], "One of the results, a tensor."};
-  char full[80];
+  char full[128];
   snprintf(full, sizeof full, "torch.return_types.%s", name);
   PyStructSequence_Desc desc = {full, "The results of an op, as a tuple with named fields.", fields,
                                 op->result_count};
@@ -536,7 +536,9 @@ static int add_signature(char space, const char *name, const px_op *op, px_call_
   // Results of registered ops are plain tuples.
   bool named = op->result_count > 1 && op->result_names && !(op->flags & PX_OP_REGISTERED);
   if (named && !(op->flags & PX_OP_RETURNS_LIST)) {
-    s->result = make_result_type(op, name);
+    char full[96];
+    snprintf(full, sizeof full, "%s%s", space_at(space)->prefix, name);
+    s->result = make_result_type(op, full);
     if (!s->result) return -1;
   }
   return 0;
@@ -715,6 +717,8 @@ static int ext_init_ops(PyObject *m) {
     PyObject *module = ext_submodule(m, space_at(*letter)->word);
     if (!module || fill(PyModule_GetDict(module), space_of(*letter)) < 0) return -1;
   }
+  PyObject *linalg = ext_submodule(m, "linalg");
+  if (!linalg || ext_add(linalg, "LinAlgError", Py_NewRef(ext_LinAlgError)) < 0) return -1;
   if (!parameter || ext_add_type(nn, "Parameter", ext_ParameterType) < 0 ||
       ext_add_type(parameter, "Parameter", ext_ParameterType) < 0)
     return -1;

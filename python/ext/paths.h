@@ -444,12 +444,12 @@ static const struct {
      "batch_norm_backward_elemt "
      "batch_norm_backward_reduce batch_norm_elemt batch_norm_gather_stats "
      "batch_norm_gather_stats_with_counts batch_norm_stats batch_norm_update_stats "
-     "ccol_indices_copy chain_matmul cholesky cholesky_inverse cholesky_solve "
+     "ccol_indices_copy chain_matmul cholesky "
      "choose_qparams_optimized classes col_indices_copy compiled_with_cxx11_abi complex "
      "conj conj_physical conj_physical_ crow_indices_copy ctc_loss "
      "cudnn_affine_grid_generator cudnn_batch_norm cudnn_convolution "
      "cudnn_convolution_add_relu cudnn_convolution_relu cudnn_convolution_transpose "
-     "cudnn_grid_sampler cudnn_is_acceptable dequantize det detach_ detach_copy "
+     "cudnn_grid_sampler cudnn_is_acceptable dequantize detach_ detach_copy "
      "dropout_ dsmm eig embedding embedding_bag empty_quantized "
      "fake_quantize_per_channel_affine fake_quantize_per_tensor_affine "
      "fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation "
@@ -459,9 +459,9 @@ static const struct {
      "fork frexp frobenius_norm from_file fused_moving_avg_obs_fake_quant geqrf get_device "
      "get_file_path gradient grid_sampler grid_sampler_2d grid_sampler_3d hash_tensor "
      "histogram histogramdd hsmm hspmm import_ir_module import_ir_module_from_buffer "
-     "index_put_ index_reduce indices_copy init_num_threads int_repr inverse is_conj "
+     "index_put_ index_reduce indices_copy init_num_threads int_repr is_conj "
      "is_distributed is_inference is_neg is_vulkan_available is_warn_always_enabled istft "
-     "lobpcg logcumsumexp logdet lstsq lu lu_solve lu_unpack masked matrix_exp matrix_power "
+     "lobpcg logcumsumexp lstsq lu masked matrix_exp matrix_power "
      "matrix_rank merge_type_from_type_comment miopen_batch_norm miopen_convolution "
      "miopen_convolution_add_relu miopen_convolution_relu miopen_convolution_transpose "
      "miopen_depthwise_convolution miopen_rnn mkldnn_adaptive_avg_pool2d mkldnn_convolution "
@@ -476,18 +476,16 @@ static const struct {
      "quantized_rnn_relu_cell quantized_rnn_tanh_cell quasirandom range read_vitals real "
      "resize_as_ resize_as_sparse_ resolve_conj resolve_neg row_indices_copy saddmm "
      "scatter_reduce segment_reduce select_copy set_anomaly_enabled set_flush_denormal "
-     "set_num_interop_threads set_vital set_warn_always slice_copy slogdet smm solve "
+     "set_num_interop_threads set_vital set_warn_always slice_copy smm solve "
      "sparse sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor "
      "sparse_csc_tensor sparse_csr_tensor split_copy spmm "
      "sspaddmm stft svd svd_lowrank symeig torch_version "
-     "triangular_solve unify_type_list "
+     "unify_type_list "
      "unsafe_split_with_sizes values_copy vander view_as_complex_copy "
      "view_as_real_copy vitals_enabled vmap wait while_loop xpu"},
     {"linalg",
-     "cholesky cholesky_ex cond det eig eigh eigvals eigvalsh householder_product inv "
-     "inv_ex ldl_factor ldl_factor_ex ldl_solve lstsq lu lu_factor lu_factor_ex lu_solve "
-     "matrix_exp matrix_power matrix_rank matrix_sqrth multi_dot pinv polar qr slogdet "
-     "solve solve_ex solve_triangular svd svdvals tensorinv tensorsolve vander LinAlgError"},
+     "cond eig eigh eigvals eigvalsh householder_product lstsq matrix_exp matrix_power "
+     "matrix_rank matrix_sqrth multi_dot pinv polar qr svd svdvals tensorinv tensorsolve vander"},
     {"fft",
      "fft fft2 fftfreq fftn fftshift hfft hfft2 hfftn ifft ifft2 ifftn ifftshift ihfft "
      "ihfft2 ihfftn irfft irfft2 irfftn rfft rfft2 rfftfreq rfftn"},
@@ -610,15 +608,15 @@ static const struct {
     {"optim", "swap_in_optimizer_params_and_state"},
     {"return_types",
      "aminmax_out cummax_out cummin_out frexp frexp_out geqrf geqrf_out histogram "
-     "histogram_out histogramdd kthvalue_out linalg_cholesky_ex linalg_cholesky_ex_out "
-     "linalg_eig linalg_eig_out linalg_eigh linalg_eigh_out linalg_inv_ex linalg_inv_ex_out "
-     "linalg_ldl_factor linalg_ldl_factor_ex linalg_ldl_factor_ex_out linalg_ldl_factor_out "
-     "linalg_lstsq linalg_lstsq_out linalg_lu linalg_lu_factor linalg_lu_factor_ex "
+     "histogram_out histogramdd kthvalue_out linalg_cholesky_ex_out "
+     "linalg_eig linalg_eig_out linalg_eigh linalg_eigh_out linalg_inv_ex_out "
+     "linalg_ldl_factor_ex_out linalg_ldl_factor_out "
+     "linalg_lstsq linalg_lstsq_out "
      "linalg_lu_factor_ex_out linalg_lu_factor_out linalg_lu_out linalg_polar "
-     "linalg_polar_out linalg_qr linalg_qr_out linalg_slogdet linalg_slogdet_out "
-     "linalg_solve_ex linalg_solve_ex_out linalg_svd linalg_svd_out lu_unpack lu_unpack_out "
-     "max_out median_out min_out mode_out nanmedian_out pytree_register_structseq slogdet "
-     "slogdet_out sort_out svd svd_out topk_out triangular_solve triangular_solve_out"},
+     "linalg_polar_out linalg_qr linalg_qr_out linalg_slogdet_out "
+     "linalg_solve_ex_out linalg_svd linalg_svd_out lu_unpack_out "
+     "max_out median_out min_out mode_out nanmedian_out pytree_register_structseq "
+     "slogdet_out sort_out svd svd_out topk_out triangular_solve_out"},
     {"storage", "Storage"},
     {"utils",
      "ThroughputBenchmark backcompat bottleneck cpp_backtrace "

@@ -102,7 +102,7 @@ def arguments_of_samples():
     """The same of the tables' samples: {op: [...]}."""
     found, path = {}, os.environ.get("FUZZ_SAMPLES")
     for name, text in re.findall(r'PX_SAMPLE\("(\w+)", "((?:[^"\\]|\\.)*)"', open(path).read() if path else ""):
-        text = re.sub(r"\b(perm|[fpusib])\(([\d,]*)(?:;\d+)?\)", sample_tensor, text)
+        text = re.sub(r"\b(perm|[fpusibd])\(([\d,]*)(?:;\d+)?\)", sample_tensor, text)
         text = re.sub(r"\{([^}]*)\}", lambda m: "[" + re.sub(r"(?<=\)) +", ", ", m[1]) + "]", text)
         positional, named = [], {}
         for word in re.findall(r"(?:\w+=)?(?:\[(?:[^\[\]]|\[[^\]]*\])*\]|T\([^)]*\)|'[^']*'|[^\s\[]+)", text):

@@ -51,6 +51,9 @@ static bool lacking(const sample *s) {
       "the gradient of a recurrent layer with respect to what it saves",
       "the gradient of attention with respect to its logsumexp",
       "not implemented for",
+      "Low precision dtypes not supported",
+      "handle types other than float and double",
+      "of float, double, cfloat or cdouble types",
       "no pinned memory allocator",
       "only dense CPU tensors can be pinned",
       "No CUDA GPUs are available"};

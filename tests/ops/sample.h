@@ -26,6 +26,7 @@ typedef struct arguments {
   px_value values[MAX_ARGS];
   px_tensor *tensors[MAX_TENSORS];  // owned
   int tensor_count;
+  bool symmetric[MAX_TENSORS];  // d(): stays so while its elements are changed
   int64_t ints[MAX_ARGS][16];
   char texts[MAX_ARGS][32];
   px_tensor *lists[MAX_ARGS][8];  // borrowed from `tensors`
@@ -77,7 +78,13 @@ static px_tensor *keep(arguments *a, void *data, int ndim, const int64_t *sizes,
   return a->tensors[a->tensor_count++] = t;
 }
 
-// f(2,3) p(2,3) i(2,3;5) b(2,3) perm(5)
+// Element i of symmetric, positive-definite matrices of n rows, whose eigenvalues differ.
+static double definite(int64_t i, int64_t n) {
+  int64_t column = i % n, row = i / n % n, matrix = i / n / n;
+  if (row == column) return 3 + (double)row + (double)matrix / 4;
+  return (double)((row * column + row + column + matrix) % 5 - 2) / 4;
+}
+// f(2,3) p(2,3) d(3,3) i(2,3;5) b(2,3) perm(5)
 static px_tensor *read_tensor(arguments *a) {
   char kind = *a->at;
   bool permutation = !strncmp(a->at, "perm", 4);
@@ -92,6 +99,7 @@ static px_tensor *read_tensor(arguments *a) {
   bool *truth = calloc((size_t)n + 1, sizeof *truth);
   for (int64_t i = 0; i < n; i++) {
     real[i] = kind == 'p' ? uniform(a, 0.5, 2) : uniform(a, a->from->low, a->from->high);
+    if (kind == 'd') real[i] = definite(i, sizes[ndim - 1]);
     whole[i] = permutation ? i : (int64_t)uniform(a, 0, (double)bound);
     truth[i] = uniform(a, 0, 1) > 0.5;
   }
@@ -102,12 +110,13 @@ static px_tensor *read_tensor(arguments *a) {
   px_tensor *t = permutation || kind == 'i' ? keep(a, whole, ndim, sizes, PX_INT64)
                  : kind == 'b'              ? keep(a, truth, ndim, sizes, PX_BOOL)
                                             : keep(a, real, ndim, sizes, PX_FLOAT64);
+  a->symmetric[a->tensor_count - 1] = kind == 'd';
   free(real), free(whole), free(truth);
   return t;
 }
 
 static bool at_tensor(const arguments *a) {
-  return !strncmp(a->at, "perm(", 5) || (*a->at && strchr("fpib", *a->at) && a->at[1] == '(');
+  return !strncmp(a->at, "perm(", 5) || (*a->at && strchr("fpibd", *a->at) && a->at[1] == '(');
 }
 
 static px_value read_list(arguments *a, int i) {

@@ -56,6 +56,18 @@ typedef struct checked {
   px_tensor *lists[MAX_ARGS][8];
 } checked;
 
+static px_status symmetric(px_tensor **out, const px_tensor *t) {
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(px_transpose(&turned, t, -2, -1));
+  PX_TRY(px_add(&sum, t, turned, px_int(1)));
+  return px_mul_scalar(out, sum, px_float(0.5));
+}
+static bool is_symmetric(const arguments *a, const px_tensor *t) {
+  for (int k = 0; k < a->tensor_count; k++)
+    if (a->tensors[k] == t) return a->symmetric[k];
+  return false;
+}
 static px_status evaluate(px_tensor **out, px_tensor *const *inputs, void *context) {
   checked *c = context;
   for (int i = 0; i < c->count; i++) {
@@ -64,6 +76,12 @@ static px_status evaluate(px_tensor **out, px_tensor *const *inputs, void *conte
     else
       c->lists[c->params[i]][c->items[i]] = inputs[i];
   }
+  PX_SCOPED(px_tensor) whole = NULL;  // of the one matrix that an op reads a triangle of
+  for (int i = 0; i < c->count; i++)
+    if (c->items[i] < 0 && !whole && is_symmetric(c->a, c->a->values[c->params[i]].v.tensor)) {
+      PX_TRY(symmetric(&whole, inputs[i]));
+      c->values[c->params[i]] = PX_T(whole);
+    }
   arguments call = *c->a;
   px_tensor *results[8] = {NULL};
   int count = 0;

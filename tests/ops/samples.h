@@ -21,7 +21,8 @@ typedef struct sample {
   px_value args[SAMPLE_PARAMS];
   int tensor_count;
   px_tensor *tensors[SAMPLE_TENSORS];  // owned, in order of appearance
-  bool smooth[SAMPLE_TENSORS];         // f() or p(), of a parameter with a gradient
+  bool smooth[SAMPLE_TENSORS];         // f(), p() or d(), of a parameter with a gradient
+  bool symmetric[SAMPLE_TENSORS];      // d(): stays so while its elements are changed
   int64_t ints[SAMPLE_INTS];
   int int_count;
   char words[256];
@@ -30,7 +31,7 @@ typedef struct sample {
 } sample;
 
 #define PX_SAMPLE(name, args, low, high) \
-  {name, args, low, high, NULL, 0, {0}, {{0}}, 0, {0}, {0}, {0}, 0, {0}, 0, 0},
+  {name, args, low, high, NULL, 0, {0}, {{0}}, 0, {0}, {0}, {0}, {0}, 0, {0}, 0, 0},
 static const sample sample_rows[] = {
 #include "samples.inc"
 };
@@ -54,12 +55,19 @@ static inline double sample_float(sample *s, double lo, double hi, int64_t i) {
   return (double)(first + 2 * ((s->drawn * 13 + i * stride) % steps)) / 128;
 }
 
+// Element i of symmetric, positive-definite matrices of n rows, whose eigenvalues differ.
+static inline double sample_definite(int64_t i, int64_t n) {
+  int64_t column = i % n, row = i / n % n, matrix = i / n / n;
+  if (row == column) return 3 + (double)row + (double)matrix / 4;
+  return (double)((row * column + row + column + matrix) % 5 - 2) / 4;
+}
 static inline void sample_fill(sample *s, char kind, double *values, int64_t n, int64_t limit) {
   for (int64_t i = 0; i < n; i++) {
     if (kind == 'f') values[i] = sample_float(s, s->lo, s->hi, i);
     if (kind == 'p')
       values[i] = sample_float(s, s->lo > 0 ? s->lo : 0.3, s->hi > 1 ? s->hi : 1.9, i);
     if (kind == 'u') values[i] = sample_float(s, 0.1, 0.9, i);
+    if (kind == 'd') values[i] = sample_definite(i, limit);
     if (kind == 's') values[i] = (i + s->drawn) % 2 ? 1 : -1;
     if (kind == 'i') values[i] = (double)((i * 7 + 3 + s->drawn) % limit);
     if (kind == 'b') values[i] = (double)((i * 5 + s->drawn) % 3 != 0);
@@ -111,8 +119,10 @@ static inline px_value read_tensor(sample *s, const char **text, bool smooth) {
     at = *end == ',' ? end + 1 : end;
   }
   *text = at + 1;
+  if (kind == 'd') limit = sizes[ndim - 1];
   px_tensor *t = sample_tensor(s, kind, ndim, sizes, limit);
-  s->smooth[s->tensor_count - 1] = smooth && strchr("fpu", kind);
+  s->smooth[s->tensor_count - 1] = smooth && strchr("fpud", kind);
+  s->symmetric[s->tensor_count - 1] = kind == 'd';
   return PX_T(t);
 }
 
@@ -195,7 +205,7 @@ static inline px_value read_number(sample *s, const char **text, int kind) {
 }
 
 static inline bool is_tensor_text(const char *at) {
-  return (strchr("fpusib", *at) && at[1] == '(') || !strncmp(at, "perm(", 5);
+  return (strchr("fpusibd", *at) && at[1] == '(') || !strncmp(at, "perm(", 5);
 }
 
 static inline px_value read_value(sample *s, const char **text, int param) {
@@ -244,11 +254,19 @@ static inline void sample_close(sample *s) {
   for (int k = 0; k < s->tensor_count; k++) px_release(s->tensors[k]);
 }
 
+// The mean of matrices and their transposes: what an op that reads one triangle of them gets.
+static inline px_status sample_symmetric(px_tensor **out, const px_tensor *t) {
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(px_transpose(&turned, t, -2, -1));
+  PX_TRY(px_add(&sum, t, turned, px_int(1)));
+  return px_mul_scalar(out, sum, px_float(0.5));
+}
 // Calls the op on other tensors than the sample's; an op that exists in place only works on a copy.
 // Returns the number of results, which are in `results`.
 enum { SAMPLE_RESULTS = 32 };
-static inline px_status sample_call(const sample *s, px_tensor *const *tensors, px_tensor **results,
-                                    int *count) {
+static inline px_status sample_call_on(const sample *s, px_tensor *const *tensors,
+                                       px_tensor **results, int *count) {
   px_value args[SAMPLE_PARAMS];
   px_tensor *lists[SAMPLE_TENSORS];
   int listed = 0;
@@ -285,6 +303,19 @@ static inline px_status sample_call(const sample *s, px_tensor *const *tensors, 
   for (int k = 0; k < *count; k++) results[k] = px_retain(px_list_get(list, k));
   px_release(list);
   return PX_OK;
+}
+
+static inline px_status sample_call(const sample *s, px_tensor *const *tensors, px_tensor **results,
+                                    int *count) {
+  px_tensor *given[SAMPLE_TENSORS], *made[SAMPLE_TENSORS] = {NULL};
+  px_status status = PX_OK;
+  for (int k = 0; k < s->tensor_count; k++) {
+    if (s->symmetric[k] && status == PX_OK) status = sample_symmetric(&made[k], tensors[k]);
+    given[k] = made[k] ? made[k] : tensors[k];
+  }
+  if (status == PX_OK) status = sample_call_on(s, given, results, count);
+  for (int k = 0; k < s->tensor_count; k++) px_release(made[k]);
+  return status;
 }
 
 // After a call that failed. Attention in tiles is a library's on GPUs, which takes some dtypes and

@@ -34,20 +34,23 @@ class Numbers:
             first, last = math.ceil(low * 128) | 1, math.floor(high * 128)
             steps = (last - first) // 2 + 1
             return [(first + 2 * ((self.drawn * 13 + i * 37) % steps)) / 128 for i in range(n)]
+        if kind == "d":  # symmetric, positive-definite matrices; the limit is the number of rows
+            places = [(i // limit // limit, i // limit % limit, i % limit) for i in range(n)]
+            return [3 + r + m / 4 if r == c else ((r * c + r + c + m) % 5 - 2) / 4 for m, r, c in places]
         if kind == "i": return [(i * 7 + 3 + self.drawn) % limit for i in range(n)]
         if kind == "b": return [(i * 5 + self.drawn) % 3 != 0 for i in range(n)]
         return list(range(n))[::-1]
 
 
-TOKEN = re.compile(r"(?P<name>\w+=)?(?:(?P<kind>f|p|i|b|perm)\((?P<sizes>[^)]*)\)|(?P<list>\[[^\]]*\])|(?P<open>\{)|"
+TOKEN = re.compile(r"(?P<name>\w+=)?(?:(?P<kind>f|p|d|i|b|perm)\((?P<sizes>[^)]*)\)|(?P<list>\[[^\]]*\])|(?P<open>\{)|"
                    r"(?P<close>\})|(?P<text>'[^']*')|(?P<word>[^\s{}]+))")
 
 
 def tensor(library, numbers, match, dtype, device):
     sizes, _, limit = match["sizes"].partition(";")
     sizes = [int(x) for x in sizes.split(",") if x.strip()]
-    values = numbers.of(match["kind"][0] if match["kind"] != "perm" else "q", math.prod(sizes), int(limit or 1))
-    kind = {"f": dtype, "p": dtype, "b": "bool"}.get(match["kind"], "int64")
+    values = numbers.of(match["kind"][0] if match["kind"] != "perm" else "q", math.prod(sizes), int(limit or (sizes[-1:] or [1])[0]))
+    kind = {"f": dtype, "p": dtype, "d": dtype, "b": "bool"}.get(match["kind"], "int64")
     t = library.tensor(values, dtype=library.float64 if kind == dtype else getattr(library, kind))
     return t.to(getattr(library, kind)).reshape(sizes).to(device)
 

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches of matrices: what the kernels share that hand each matrix to LAPACK.
+#pragma once
+#include "cpu/dense.h"
+#include "cpu/lapack.h"
+#include "cpu/threads.h"
+
+// The work of a launch: `one` for each matrix i, in a room of its own for what LAPACK works in.
+typedef struct px__matrices {
+  const px_launch *l;
+  const void *args;  // the kernel's
+  void (*one)(struct px__matrices *t, int64_t i, void *room);
+  size_t room;  // bytes
+  int work;     // elements that LAPACK asks for to work in
+  bool failed;  // a piece got no memory
+} px__matrices;
+
+// Runs it over `count` matrices of about `cost` multiplications each, on several threads if there
+// is more than one. The program can end the call between two.
+px_status px__matrices_run(px__matrices *t, int64_t count, double cost);
+
+// How many matrices (or, with last 1, vectors; 0: numbers) an operand has.
+static inline int64_t px__matrices_count(const px_operand *o, int last) {
+  int64_t n = 1;
+  for (int d = 0; d < o->ndim - last; d++) n *= o->sizes[d];
+  return n;
+}
+// Where the i-th begins, in elements.
+static inline int64_t px__matrix_at(const px_operand *o, int64_t i, int last) {
+  int64_t at = 0;
+  for (int d = o->ndim - last - 1; d >= 0; d--) {
+    at += i % o->sizes[d] * o->strides[d];
+    i /= o->sizes[d];
+  }
+  return at;
+}
+static inline int px__rows_of(const px_operand *o) { return (int)o->sizes[o->ndim - 2]; }
+static inline int px__columns_of(const px_operand *o) { return (int)o->sizes[o->ndim - 1]; }
+static inline int px__at_least_1(int n) { return n > 1 ? n : 1; }
+// Whether the numbers of rows to exchange are such, of a matrix of n rows.
+static inline bool px__pivots_fit(const int *pivots, int count, int n) {
+  for (int k = 0; k < count; k++)
+    if (pivots[k] < 1 || pivots[k] > n) return false;
+  return true;
+}

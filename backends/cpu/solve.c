@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of triangular systems, of the Cholesky, LU and LDL decompositions and of what solves with
+// them, by LAPACK. Results lie by columns, as LAPACK writes them; operands lie anyhow.
+#include "kernel_args/solve.h"
+
+#include "cpu/matrices.h"
+
+#define T float
+#define NAME(x) x##_f32
+#define LIB px__lapack_s
+#include "cpu/matrix_rows.h"
+#include "cpu/solve_rows.h"
+#undef T
+#undef NAME
+#undef LIB
+#define T double
+#define NAME(x) x##_f64
+#define LIB px__lapack_d
+#include "cpu/matrix_rows.h"
+#include "cpu/solve_rows.h"
+#undef T
+#undef NAME
+#undef LIB
+
+enum { BLOCK = 64 };  // columns that LAPACK works on at a time, for room to work in
+
+static double cube(int n) { return (double)n * n * n / 3; }
+// Bytes of n numbers of rows, so that elements may follow.
+static int bytes_of_pivots(int n) { return (n * (int)sizeof(int) + 15) & ~15; }
+static bool is_double(const px_operand *o) { return o->dtype == PX_FLOAT64; }
+static size_t bytes_of(const px_operand *o, double elements) {
+  return (size_t)elements * (is_double(o) ? sizeof(double) : sizeof(float));
+}
+#define ONE(name, o) (is_double(o) ? name##_f64 : name##_f32)
+
+PX_KERNEL(cholesky) {
+  px__matrices t = {.l = l, .args = args, .one = ONE(cholesky, args->L)};
+  return px__matrices_run(&t, px__matrices_count(args->info, 0), cube(px__rows_of(args->L)));
+}
+PX_KERNEL(lu) {
+  px__matrices t = {.l = l, .args = args, .one = ONE(lu, args->LU)};
+  return px__matrices_run(&t, px__matrices_count(args->info, 0), cube(px__rows_of(args->LU)));
+}
+PX_KERNEL(lu_solve) {
+  int n = px__rows_of(args->out), pivots = bytes_of_pivots(n);
+  px__matrices t = {.l = l, .args = args, .one = ONE(lu_solve, args->out), .work = pivots};
+  t.room = (size_t)pivots + bytes_of(args->out, (double)n * n);
+  return px__matrices_run(&t, px__matrices_count(args->out, 2),
+                          (double)n * n * px__columns_of(args->out));
+}
+PX_KERNEL(inverse) {
+  int n = px__rows_of(args->inverse);
+  px__matrices t = {.l = l, .args = args, .one = ONE(inverse, args->inverse), .work = n * BLOCK};
+  t.room = bytes_of(args->inverse, t.work) + (size_t)bytes_of_pivots(n);
+  return px__matrices_run(&t, px__matrices_count(args->info, 0), 3 * cube(n));
+}
+PX_KERNEL(triangular) {
+  int n = px__rows_of(args->self);
+  px__matrices t = {.l = l, .args = args, .one = ONE(triangular, args->out)};
+  t.room = bytes_of(args->out, (double)n * n);
+  double elements = (double)px__rows_of(args->out) * px__columns_of(args->out);
+  return px__matrices_run(&t, px__matrices_count(args->out, 2), elements * n / 2);
+}
+PX_KERNEL(permutation) {
+  int n = px__rows_of(args->out), count = px__columns_of(args->pivots);
+  px__matrices t = {.l = l, .args = args, .one = ONE(permutation, args->out)};
+  t.room = ((size_t)n + (size_t)count) * sizeof(int);
+  return px__matrices_run(&t, px__matrices_count(args->out, 2), (double)n * n);
+}
+PX_KERNEL(ldl) {
+  int n = px__rows_of(args->LD);
+  px__matrices t = {.l = l, .args = args, .one = ONE(ldl, args->LD), .work = n * BLOCK + 1};
+  t.room = bytes_of(args->LD, t.work);
+  return px__matrices_run(&t, px__matrices_count(args->info, 0), cube(n));
+}
+PX_KERNEL(ldl_solve) {
+  int n = px__rows_of(args->out), pivots = bytes_of_pivots(n);
+  px__matrices t = {.l = l, .args = args, .one = ONE(ldl_solve, args->out), .work = pivots};
+  t.room = (size_t)pivots + bytes_of(args->out, (double)n * n);
+  return px__matrices_run(&t, px__matrices_count(args->out, 2),
+                          (double)n * n * px__columns_of(args->out));
+}

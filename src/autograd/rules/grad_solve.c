@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of decompositions that solve, and of what is solved with them, composed of ops that
+// have gradients themselves. M. Giles 2008, Collected matrix derivative results for forward and
+// reverse mode algorithmic differentiation, has those of inverse, determinant and systems; I.
+// Murray 2016, Differentiation of the Cholesky decomposition.
+#include <string.h>
+
+#include "autograd/rules/matrices.h"
+#include "grad_functions.h"
+#include "hidden/solve.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/solve.h"
+
+// ---- triangles
+
+// L, or L', inverted, times x: what an LU decomposition has below the diagonal, and ones on it.
+static px_status by_lower(px_tensor **out, const px_tensor *lu, const px_tensor *x,
+                          bool transposed) {
+  PX_SCOPED(px_tensor) other = NULL;
+  if (!transposed) return px_linalg_solve_triangular(out, lu, x, false, true, true);
+  PX_TRY(turned(&other, lu));
+  return px_linalg_solve_triangular(out, other, x, true, true, true);
+}
+static px_status by_upper(px_tensor **out, const px_tensor *lu, const px_tensor *x,
+                          bool transposed) {
+  PX_SCOPED(px_tensor) other = NULL;
+  if (!transposed) return px_linalg_solve_triangular(out, lu, x, true, true, false);
+  PX_TRY(turned(&other, lu));
+  return px_linalg_solve_triangular(out, other, x, false, true, false);
+}
+// x times the inverse of U'.
+static px_status right_by_upper(px_tensor **out, const px_tensor *lu, const px_tensor *x) {
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_TRY(turned(&other, lu));
+  return px_linalg_solve_triangular(out, other, x, false, false, false);
+}
+// Lower triangle of x, without the diagonal, plus upper triangle of y.
+static px_status triangles(px_tensor **out, const px_tensor *x, const px_tensor *y) {
+  PX_SCOPED(px_tensor) below = NULL;
+  PX_SCOPED(px_tensor) above = NULL;
+  PX_TRY(px_tril(&below, x, -1));
+  PX_TRY(px_triu(&above, y, 0));
+  return px_add(out, below, above, px_int(1));
+}
+
+// Half of L'^-1 S L^-1, where S has the lower triangle of L' grad in both its own.
+px_status px__grad_cholesky_self(px_tensor **out, px_tensor *grad, px_tensor *L, bool upper) {
+  PX_SCOPED(px_tensor) lower = NULL;
+  PX_SCOPED(px_tensor) g = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_SCOPED(px_tensor) below = NULL;
+  PX_SCOPED(px_tensor) strictly = NULL;
+  PX_SCOPED(px_tensor) above = NULL;
+  PX_SCOPED(px_tensor) both = NULL;
+  PX_SCOPED(px_tensor) half = NULL;
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_SCOPED(px_tensor) left = NULL;
+  if (upper) PX_TRY(turned(&lower, L));
+  if (upper) PX_TRY(turned(&g, grad));
+  if (!upper) lower = px_retain(L), g = px_retain(grad);
+  PX_TRY(turned_times(&product, lower, g));
+  PX_TRY(px_tril(&below, product, 0));
+  PX_TRY(px_tril(&strictly, product, -1));
+  PX_TRY(turned(&above, strictly));
+  PX_TRY(px_add(&both, below, above, px_int(1)));
+  PX_TRY(px_mul_scalar(&half, both, px_float(0.5)));
+  PX_TRY(turned(&other, lower));
+  PX_TRY(px_linalg_solve_triangular(&left, other, half, true, true, false));
+  return px_linalg_solve_triangular(out, lower, left, false, false, false);
+}
+
+// A X = B: B's is A'^-1 grad, and A's minus that times X'; likewise for X A = B.
+static px_status matrix_gradient(px_tensor **out, const px_tensor *d_b, const px_tensor *x,
+                                 bool left) {
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_TRY(left ? times_turned(&product, d_b, x) : turned_times(&product, x, d_b));
+  return px_neg(out, product);
+}
+PX_GRAD(triangular) {
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_SCOPED(px_tensor) d_b = NULL;
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_TRY(turned(&other, args->self));
+  PX_TRY(px_linalg_solve_triangular(&d_b, other, args->grad, !args->upper, args->left,
+                                    args->unitriangular));
+  if (args->d_self) {
+    int off = args->unitriangular;
+    PX_TRY(matrix_gradient(&whole, d_b, args->result, args->left));
+    PX_TRY(args->upper ? px_triu(args->d_self, whole, off) : px_tril(args->d_self, whole, -off));
+  }
+  if (args->d_B) *args->d_B = PX_MOVE(d_b);
+  return PX_OK;
+}
+
+// ---- LU
+
+// What the square in front of an LU decomposition contributes: the lower triangle of
+// L1' grad_L1 - grad_U2 U2' and the upper one of grad_U1 U1' - L2' grad_L2.
+typedef struct blocks {
+  px_tensor *square, *below, *right;  // of a matrix: k by k, and what is below or right of it
+} blocks;
+static px_status cut(blocks *out, const px_tensor *t, int64_t k) {
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_TRY(px_narrow(&rows, t, -2, 0, k));
+  PX_TRY(px_narrow(&out->square, rows, -1, 0, k));
+  if (rows_of(t) > k) PX_TRY(px_narrow(&out->below, t, -2, k, rows_of(t) - k));
+  if (columns_of(t) > k) PX_TRY(px_narrow(&out->right, t, -1, k, columns_of(t) - k));
+  return PX_OK;
+}
+static void blocks_end(blocks *b) {
+  px_release(b->square);
+  px_release(b->below);
+  px_release(b->right);
+}
+static px_status lower_part(px_tensor **out, const blocks *lu, const blocks *grad) {
+  PX_SCOPED(px_tensor) strict = NULL;
+  PX_SCOPED(px_tensor) g = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(px_tril(&strict, lu->square, -1));
+  PX_TRY(px_tril(&g, grad->square, -1));
+  PX_TRY(turned_times(&product, strict, g));
+  PX_TRY(px_add(&sum, product, g, px_int(1)));  // the ones of the diagonal
+  if (lu->right) PX_TRY(times_turned(&other, grad->right, lu->right));
+  return plus(out, sum, other, -1);
+}
+static px_status upper_part(px_tensor **out, const blocks *lu, const blocks *grad) {
+  PX_SCOPED(px_tensor) above = NULL;
+  PX_SCOPED(px_tensor) g = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_TRY(px_triu(&above, lu->square, 0));
+  PX_TRY(px_triu(&g, grad->square, 0));
+  PX_TRY(times_turned(&product, g, above));
+  if (lu->below) PX_TRY(turned_times(&other, lu->below, grad->below));
+  return plus(out, product, other, -1);
+}
+static px_status unpermuted(px_tensor **out, const blocks *lu, const blocks *grad) {
+  PX_SCOPED(px_tensor) lower = NULL;
+  PX_SCOPED(px_tensor) upper = NULL;
+  PX_SCOPED(px_tensor) inner = NULL;
+  PX_SCOPED(px_tensor) left = NULL;
+  PX_SCOPED(px_tensor) square = NULL;
+  PX_SCOPED(px_tensor) rest = NULL;
+  PX_TRY(lower_part(&lower, lu, grad));
+  PX_TRY(upper_part(&upper, lu, grad));
+  PX_TRY(triangles(&inner, lower, upper));
+  PX_TRY(by_lower(&left, lu->square, inner, true));
+  PX_TRY(right_by_upper(&square, lu->square, left));
+  if (lu->below) PX_TRY(right_by_upper(&rest, lu->square, grad->below));
+  if (lu->right) PX_TRY(by_lower(&rest, lu->square, grad->right, true));
+  if (rest) return px_cat(out, (px_tensor *[]){square, rest}, 2, lu->below ? -2 : -1);
+  *out = PX_MOVE(square);
+  return PX_OK;
+}
+px_status px__grad_lu_self(px_tensor **out, px_tensor *grad, px_tensor *LU, px_tensor *pivots,
+                           bool pivot) {
+  int64_t m = rows_of(LU), n = columns_of(LU), k = m < n ? m : n;
+  blocks lu = {NULL}, g = {NULL};
+  PX_SCOPED(px_tensor) permutation = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  px_status status = cut(&lu, LU, k);
+  if (status == PX_OK) status = cut(&g, grad, k);
+  if (status == PX_OK) status = unpermuted(&rows, &lu, &g);
+  blocks_end(&lu);
+  blocks_end(&g);
+  if (status != PX_OK) return status;
+  PX_TRY(px__linalg_permutation(&permutation, LU, pivots));
+  return px_matmul(out, permutation, rows);
+}
+
+// X = U^-1 L^-1 P' B: R = -U'^-1 grad X' is U's, and L'^-1 R U' is L's.
+static px_status lu_gradient(px_tensor **out, const px_tensor *lu, const px_tensor *grad,
+                             const px_tensor *x) {
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_SCOPED(px_tensor) upper = NULL;
+  PX_SCOPED(px_tensor) u = NULL;
+  PX_SCOPED(px_tensor) right = NULL;
+  PX_SCOPED(px_tensor) lower = NULL;
+  PX_TRY(by_upper(&y, lu, grad, true));
+  PX_TRY(times_turned(&product, y, x));
+  PX_TRY(px_neg(&upper, product));
+  PX_TRY(px_triu(&u, lu, 0));
+  PX_TRY(times_turned(&right, upper, u));
+  PX_TRY(by_lower(&lower, lu, right, true));
+  return triangles(out, lower, upper);
+}
+// X = P L'^-1 U'^-1 B: with W = P' X and Z = L' W, -W (L^-1 P' grad)' is L's, and
+// -Z (U^-1 L^-1 P' grad)' is U's.
+static px_status lu_gradient_adjoint(px_tensor **out, const px_tensor *lu, const px_tensor *p,
+                                     const px_tensor *grad, const px_tensor *x) {
+  PX_SCOPED(px_tensor) g = NULL;
+  PX_SCOPED(px_tensor) w = NULL;
+  PX_SCOPED(px_tensor) d_z = NULL;
+  PX_SCOPED(px_tensor) d_b = NULL;
+  PX_SCOPED(px_tensor) strict = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_SCOPED(px_tensor) z = NULL;
+  PX_SCOPED(px_tensor) lower = NULL;
+  PX_SCOPED(px_tensor) upper = NULL;
+  PX_SCOPED(px_tensor) both = NULL;
+  PX_TRY(turned_times(&g, p, grad));
+  PX_TRY(turned_times(&w, p, x));
+  PX_TRY(by_lower(&d_z, lu, g, false));
+  PX_TRY(by_upper(&d_b, lu, d_z, false));
+  PX_TRY(px_tril(&strict, lu, -1));
+  PX_TRY(turned_times(&part, strict, w));
+  PX_TRY(px_add(&z, part, w, px_int(1)));
+  PX_TRY(times_turned(&lower, w, d_z));
+  PX_TRY(times_turned(&upper, z, d_b));
+  PX_TRY(triangles(&both, lower, upper));
+  return px_neg(out, both);
+}
+PX_GRAD(lu_solve) {
+  PX_SCOPED(px_tensor) p = NULL;
+  if (args->d_B)
+    PX_TRY(px_linalg_lu_solve(args->d_B, args->LU, args->pivots, args->grad, true, !args->adjoint));
+  if (!args->d_LU) return PX_OK;
+  if (!args->adjoint) return lu_gradient(args->d_LU, args->LU, args->grad, args->result);
+  PX_TRY(px__linalg_permutation(&p, args->LU, args->pivots));
+  return lu_gradient_adjoint(args->d_LU, args->LU, p, args->grad, args->result);
+}
+
+// ---- systems, inverses, determinants
+
+px_status px__grad_inverse_self(px_tensor **out, px_tensor *grad, px_tensor *inverse) {
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_SCOPED(px_tensor) left = NULL;
+  PX_TRY(turned(&other, inverse));
+  PX_TRY(px_matmul(&left, other, grad));
+  return negative_product(out, left, other);
+}
+
+// A'^-1 times x, by A's decomposition; by A itself where the gradient is to be differentiated.
+static px_status solve_turned(px_tensor **out, const px_tensor *a, const px_tensor *lu,
+                              const px_tensor *pivots, const px_tensor *x, bool left) {
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_SCOPED(px_tensor) info = NULL;
+  if (!px_grad_enabled() && lu) return px_linalg_lu_solve(out, lu, pivots, x, left, true);
+  PX_TRY(turned(&other, a));
+  return px_linalg_solve_ex(out, &info, other, x, left, false);
+}
+PX_GRAD(solve) {
+  PX_SCOPED(px_tensor) d_b = NULL;
+  if (!args->grad_result) return PX_OK;
+  PX_TRY(solve_turned(&d_b, args->A, args->LU, args->pivots, args->grad_result, args->left));
+  if (args->d_A) PX_TRY(matrix_gradient(args->d_A, d_b, args->result, args->left));
+  if (args->d_B) *args->d_B = PX_MOVE(d_b);
+  return PX_OK;
+}
+
+// Matrices of n rows with a number, one a matrix, on their diagonals.
+static px_status scaled_identity(px_tensor **out, const px_tensor *numbers, int64_t n) {
+  int64_t sizes[PX_MAX_DIMS];
+  int ndim = px_tensor_ndim(numbers);
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  memcpy(sizes, px_tensor_sizes(numbers), (size_t)ndim * sizeof *sizes);
+  sizes[ndim] = n;
+  PX_TRY(px_unsqueeze(&wide, numbers, -1));
+  PX_TRY(px_expand(&rows, wide, sizes, ndim + 1));
+  return px_diag_embed(out, rows, 0, -2, -1);
+}
+// A decomposition whose zeros on the diagonal are made as small as rounding is.
+static px_status regular(px_tensor **out, const px_tensor *lu) {
+  double tiny = px_tensor_dtype(lu) == PX_FLOAT64 ? 0x1p-52 : 0x1p-23;
+  PX_SCOPED(px_tensor) diagonal = NULL;
+  PX_SCOPED(px_tensor) zero = NULL;
+  PX_SCOPED(px_tensor) small = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(px_diagonal(&diagonal, lu, 0, -2, -1));
+  PX_TRY(px_eq_scalar(&zero, diagonal, px_int(0)));
+  PX_TRY(px_to(&small, zero, px_tensor_dtype(lu), PX_DEVICE_NONE, false, false));
+  PX_TRY(px_diag_embed(&wide, small, 0, -2, -1));
+  return px_add(out, lu, wide, px_float(tiny));
+}
+// det A'^-1 is the matrix of cofactors, which a singular matrix has too: that of one beside it,
+// whose decomposition has no zeros.
+px_status px__grad_det_self(px_tensor **out, px_tensor *grad, px_tensor *result, px_tensor *A,
+                            px_tensor *LU, px_tensor *pivots) {
+  PX_SCOPED(px_tensor) beside = NULL;
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) scale = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  bool again = px_grad_enabled();
+  if (!again) {
+    PX_SCOPED(px_tensor) diagonal = NULL;
+    PX_SCOPED(px_tensor) permutation = NULL;
+    PX_SCOPED(px_tensor) product = NULL;
+    PX_SCOPED(px_tensor) sign = NULL;
+    PX_TRY(regular(&beside, LU));
+    PX_TRY(px__linalg_permutation(&permutation, LU, pivots));
+    PX_TRY(px_diagonal(&diagonal, beside, 0, -2, -1));
+    PX_TRY(px_prod(&product, diagonal, -1, false, PX_DTYPE_NONE));
+    PX_TRY(px_linalg_det(&sign, permutation));
+    PX_TRY(px_mul(&whole, product, sign));
+  }
+  PX_TRY(px_mul(&scale, grad, again ? result : whole));
+  PX_TRY(scaled_identity(&scaled, scale, rows_of(A)));
+  return solve_turned(out, A, beside, pivots, scaled, true);
+}
+
+PX_GRAD(slogdet) {
+  PX_SCOPED(px_tensor) diagonal = NULL;
+  if (!args->grad_logabsdet || !args->d_A) return PX_OK;
+  PX_TRY(scaled_identity(&diagonal, args->grad_logabsdet, rows_of(args->A)));
+  return solve_turned(args->d_A, args->A, NULL, NULL, diagonal, true);
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the gradients of matrix decompositions share: products and triangles of batches of matrices.
+#pragma once
+#include "autograd/rules/backward.h"
+#include "phlox/autograd.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/linalg.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
+
+__attribute__((unused)) static px_status turned(px_tensor **out, const px_tensor *t) {
+  return px_transpose(out, t, -2, -1);
+}
+// a' b, and a b'.
+__attribute__((unused)) static px_status turned_times(px_tensor **out, const px_tensor *a,
+                                                      const px_tensor *b) {
+  PX_SCOPED(px_tensor) at = NULL;
+  PX_TRY(turned(&at, a));
+  return px_matmul(out, at, b);
+}
+__attribute__((unused)) static px_status times_turned(px_tensor **out, const px_tensor *a,
+                                                      const px_tensor *b) {
+  PX_SCOPED(px_tensor) bt = NULL;
+  PX_TRY(turned(&bt, b));
+  return px_matmul(out, a, bt);
+}
+__attribute__((unused)) static px_status negative_product(px_tensor **out, const px_tensor *a,
+                                                          const px_tensor *b) {
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_TRY(px_matmul(&product, a, b));
+  return px_neg(out, product);
+}
+// x plus or minus y, y being NULL for nothing.
+__attribute__((unused)) static px_status plus(px_tensor **out, const px_tensor *x,
+                                              const px_tensor *y, int sign) {
+  if (y) return px_add(out, x, y, px_int(sign));
+  *out = px_retain(x);
+  return PX_OK;
+}
+__attribute__((unused)) static int64_t rows_of(const px_tensor *t) { return px_tensor_size(t, -2); }
+__attribute__((unused)) static int64_t columns_of(const px_tensor *t) {
+  return px_tensor_size(t, -1);
+}

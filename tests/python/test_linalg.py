@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.linalg: values, layouts, batches, errors with their texts, gradients, and what is said where LAPACK is missing."""
+import os
+import subprocess
+import sys
+import unittest
+
+import phlox as torch
+
+L = torch.linalg
+DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() and torch.cuda._backend_name() == "sim" else [])
+
+
+def definite(*sizes, device="cpu"):
+    """Symmetric, positive-definite matrices."""
+    x = torch.randn(*sizes, dtype=torch.float64, device=device)
+    return x @ x.mT + torch.eye(sizes[-1], dtype=torch.float64, device=device)
+
+
+class Base(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(5)
+
+    def near(self, a, b, most=1e-9):
+        self.assertEqual(a.shape, b.shape)
+        self.assertLess((a - b).abs().max().item() if a.numel() else 0, most)
+
+    def refuses(self, error, text, function, *args, **keywords):
+        with self.assertRaises(error) as caught:
+            function(*args, **keywords)
+        self.assertEqual(str(caught.exception), text)
+
+
+class Solving(Base):
+    def test_cholesky_times_its_transpose_is_the_matrix(self):
+        for device in DEVICES:
+            a = definite(2, 3, 3, device=device)
+            lower, upper = L.cholesky(a), L.cholesky(a, upper=True)
+            self.near(lower @ lower.mT, a)
+            self.near(upper.mT @ upper, a)
+            self.assertEqual(lower.triu(1).count_nonzero().item(), 0)
+            self.assertEqual(lower.stride(), (9, 1, 3))
+
+    def test_cholesky_solves_and_inverts(self):
+        a, b = definite(2, 3, 3), torch.randn(3, 2, dtype=torch.float64)
+        for upper in (False, True):
+            factor = L.cholesky(a, upper=upper)
+            self.near(a @ torch.cholesky_solve(b, factor, upper), b.expand(2, 3, 2))
+            self.near(a @ torch.cholesky_inverse(factor, upper), torch.eye(3, dtype=torch.float64).expand(2, 3, 3))
+
+    def test_solve_takes_vectors_matrices_and_sides(self):
+        for device in DEVICES:
+            a = definite(2, 3, 3, device=device)
+            for shape in ((3,), (2, 3), (3, 2), (2, 3, 4), (5, 1, 3, 2)):
+                b = torch.randn(*shape, dtype=torch.float64, device=device)
+                x = L.solve(a, b)
+                vector = len(shape) == 1 or shape == (2, 3)
+                back = (a @ x.unsqueeze(-1)).squeeze(-1) if vector else a @ x
+                self.near(back, b.expand(back.shape))
+            b = torch.randn(4, 3, dtype=torch.float64, device=device)
+            self.near(L.solve(a, b, left=False) @ a, b.expand(2, 4, 3))
+
+    def test_one_matrix_serves_a_batch_of_right_sides(self):
+        a, b = definite(3, 3), torch.randn(64, 3, 2, dtype=torch.float64)
+        self.near(a @ L.solve(a, b), b)
+        factor, pivots = L.lu_factor(a)
+        self.near(a @ L.lu_solve(factor, pivots, b), b)
+
+    def test_triangles_leave_the_other_half_unread(self):
+        a = torch.randn(3, 3, dtype=torch.float64) + 3 * torch.eye(3, dtype=torch.float64)
+        b = torch.randn(2, 3, 4, dtype=torch.float64)
+        self.near(a.triu() @ L.solve_triangular(a, b, upper=True), b)
+        self.near(a.tril() @ L.solve_triangular(a, b, upper=False), b)
+        ones = a.tril(-1) + torch.eye(3, dtype=torch.float64)
+        self.near(L.solve_triangular(a, b.mT, upper=False, left=False, unitriangular=True) @ ones, b.mT)
+        x, copy = torch.triangular_solve(b, a, transpose=True)
+        self.near(a.triu().T @ x, b)
+        self.near(copy, a.expand(2, 3, 3))
+
+    def test_lu_puts_the_matrix_together_again(self):
+        for shape in ((3, 3), (2, 4, 3), (2, 5), (0, 3), (3, 0), (0, 2, 2)):
+            a = torch.randn(*shape, dtype=torch.float64)
+            p, lower, upper = L.lu(a)
+            self.near(p @ lower @ upper, a)
+            again = torch.lu_unpack(*L.lu_factor(a))
+            for one, other in zip(again, (p, lower, upper)):
+                self.assertTrue(torch.equal(one, other))
+        self.assertEqual([t.numel() for t in torch.lu_unpack(*L.lu_factor(a), unpack_data=False)], [0, 0, 0])
+
+    def test_inverse_and_determinants(self):
+        for device in DEVICES:
+            a = definite(2, 3, 3, device=device)
+            self.near(a @ L.inv(a), torch.eye(3, dtype=torch.float64, device=device).expand(2, 3, 3))
+            sign, logs = L.slogdet(-a)
+            self.near(L.det(a), logs.exp())
+            self.assertEqual(sign.tolist(), [-1, -1])
+            self.near(torch.logdet(a), logs)
+            self.assertTrue(torch.logdet(-a).isnan().all())
+        self.assertEqual(L.det(torch.tensor([[0., 1.], [1., 0.]])).item(), -1)
+        self.assertEqual(L.det(torch.zeros(0, 0)).item(), 1)
+        self.assertEqual(L.slogdet(torch.zeros(2, 2)).logabsdet.item(), -torch.inf)
+
+    def test_ldl_solves_what_is_not_definite(self):
+        a = torch.randn(2, 4, 4, dtype=torch.float64)
+        a = a + a.mT
+        b = torch.randn(2, 4, 3, dtype=torch.float64)
+        self.near(a @ L.ldl_solve(*L.ldl_factor(a), b), b, 1e-7)
+
+    def test_operands_may_lie_anyhow(self):
+        a, b = definite(4, 4), torch.randn(4, 6, dtype=torch.float64)
+        wide = torch.zeros(8, 8, dtype=torch.float64)
+        wide[::2, ::2] = a
+        self.near(L.solve(wide[::2, ::2], b[:, ::2]), L.solve(a, b[:, ::2].contiguous()))
+        self.near(L.inv(a.T), L.inv(a).T)
+        self.near(L.cholesky(wide[::2, ::2]), L.cholesky(a))
+
+    def test_out_and_meta(self):
+        a, out = definite(3, 3), torch.empty(0, dtype=torch.float64)
+        self.assertIs(L.inv(a, out=out), out)
+        self.near(out, L.inv(a))
+        factor, info = torch.empty(0, dtype=torch.float64), torch.empty(0, dtype=torch.int32)
+        L.cholesky_ex(a, out=(factor, info))
+        self.near(factor, L.cholesky(a))
+        meta = torch.empty(2, 3, 3, device="meta")
+        self.assertEqual((L.solve(meta, meta).shape, L.inv(meta).stride(), L.det(meta).shape), ((2, 3, 3), (9, 1, 3), (2,)))
+
+    def test_results_have_names(self):
+        a = definite(2, 2)
+        for result, name, fields in ((L.cholesky_ex(a), "linalg_cholesky_ex", ("L", "info")), (L.slogdet(a), "linalg_slogdet", ("sign", "logabsdet")),
+                                     (L.lu(a), "linalg_lu", ("P", "L", "U")), (torch.slogdet(a), "slogdet", ("sign", "logabsdet"))):
+            self.assertEqual((type(result).__name__, type(result).__module__), (name, "torch.return_types"))
+            self.assertTrue(all(hasattr(result, field) for field in fields))
+
+
+class Refusals(Base):
+    def test_singular_matrices(self):
+        zero, batch, b = torch.zeros(2, 2), torch.stack([torch.eye(2), torch.zeros(2, 2)]), torch.ones(2, 1)
+        self.assertTrue(issubclass(L.LinAlgError, RuntimeError))
+        for device in DEVICES:
+            zero, batch, b = zero.to(device), batch.to(device), b.to(device)
+            self.refuses(L.LinAlgError, "linalg.inv: The diagonal element 1 is zero, the inversion could not be completed because the input matrix is "
+                         "singular.", L.inv, zero)
+            self.refuses(L.LinAlgError, "linalg.inv: (Batch element 1): The diagonal element 1 is zero, the inversion could not be completed because "
+                         "the input matrix is singular.", L.inv, batch)
+            self.refuses(L.LinAlgError, "torch.linalg.solve: (Batch element 1): The solver failed because the input matrix is singular.", L.solve, batch, b)
+            self.refuses(L.LinAlgError, "linalg.cholesky: The factorization could not be completed because the input is not positive-definite (the "
+                         "leading minor of order 1 is not positive-definite).", L.cholesky, zero)
+            self.assertEqual(L.inv_ex(batch).info.tolist(), [0, 1])
+            self.assertEqual(L.solve_ex(batch, b).info.tolist(), [0, 1])
+            self.assertEqual(L.cholesky_ex(-batch).info.tolist(), [1, 1])
+
+    def test_shapes_and_dtypes(self):
+        wide, whole, half, vector = torch.ones(2, 3), torch.ones(2, 2, dtype=torch.int64), torch.ones(2, 2).half(), torch.ones(3)
+        self.refuses(RuntimeError, "linalg.inv: A must be batches of square matrices, but they are 2 by 3 matrices", L.inv, wide)
+        self.refuses(RuntimeError, "linalg.det: The input tensor A must have at least 2 dimensions.", L.det, vector)
+        self.refuses(NotImplementedError, "linalg.inv: Expected a floating point or complex tensor as input. Got Long", L.inv, whole)
+        self.refuses(NotImplementedError, "linalg.inv: Low precision dtypes not supported. Got Half", L.inv, half)
+        self.refuses(NotImplementedError, '"cholesky_cpu" not implemented for \'Half\'', L.cholesky, half)
+        self.refuses(RuntimeError, "linalg.solve: Incompatible shapes of A and B for the equation AX = B (2x2 and 3x1)", L.solve, torch.eye(2), vector)
+        self.refuses(RuntimeError, "linalg.solve: Expected A and B to have the same dtype, but found A of type Float and B of type Double instead",
+                     L.solve, torch.eye(2), torch.eye(2).double())
+        self.refuses(RuntimeError, "linalg.lu_factor: LU without pivoting is not implemented on the CPU", L.lu_factor, torch.eye(2), pivot=False)
+
+    def test_pivots_that_are_no_rows_are_refused(self):
+        factor, pivots = L.lu_factor(torch.eye(3))
+        for bad in (pivots + 1, pivots - 1, pivots * 1000000):
+            for call in (lambda: torch.lu_unpack(factor, bad), lambda: L.lu_solve(factor, bad, torch.eye(3))):
+                with self.assertRaisesRegex(RuntimeError, "pivots passed to lu_unpack must be between 1 and LU.size"):
+                    call()
+        factor, pivots = L.ldl_factor(torch.eye(3))
+        with self.assertRaisesRegex(RuntimeError, "pivots"):
+            L.ldl_solve(factor, torch.full((3,), -7, dtype=torch.int32), torch.eye(3))
+
+    def test_what_to_install_is_said_where_lapack_is_missing(self):
+        def run(library):
+            code = "import phlox as torch\ntry: torch.linalg.inv(torch.eye(2))\nexcept RuntimeError as e: print(e)\nprint(torch.linalg.inv(torch.ones(2, 2, device='meta')).shape)"
+            return subprocess.run([sys.executable, "-c", code], env={**os.environ, "PHLOX_LAPACK": library}, capture_output=True, text=True).stdout
+        self.assertRegex(run("nowhere.so"), r"^Linear algebra on the CPU needs LAPACK, and PHLOX_LAPACK names 'nowhere.so', which cannot be opened: .*\ntorch.Size\(\[2, 2\]\)")
+        self.assertRegex(run("libm.so.6"), "^Linear algebra on the CPU needs LAPACK, and the library libm.so.6 lacks its function spotrf_\n")
+
+
+class Gradients(Base):
+    def test_singular_matrices_have_gradients_of_their_determinant(self):
+        a = torch.tensor([[1., 2.], [2., 4.]], requires_grad=True)
+        L.det(a).backward()
+        self.near(a.grad, torch.tensor([[4., -2.], [-2., 1.]]), 1e-5)
+
+    def test_gradients_agree_with_differences(self):
+        a = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)
+        b = torch.randn(2, 3, 2, dtype=torch.float64, requires_grad=True)
+        eye = torch.eye(3, dtype=torch.float64)
+        whole = lambda x: x @ x.mT + eye
+        for function in (lambda x, y: L.solve(x, y), lambda x, y: L.solve(x, y.mT, left=False), lambda x, y: L.cholesky(whole(x)) @ y,
+                         lambda x, y: L.inv(x) @ y, lambda x, y: L.lu_solve(*L.lu_factor(x), y, adjoint=True), lambda x, y: L.lu(x).L @ y,
+                         lambda x, y: torch.cholesky_solve(y, L.cholesky(whole(x))), lambda x, y: L.det(x), lambda x, y: L.slogdet(x).logabsdet):
+            self.assertTrue(torch.autograd.gradcheck(function, (a, b)))
+            self.assertTrue(torch.autograd.gradgradcheck(function, (a, b)))
+
+
+if __name__ == "__main__":
+    unittest.main()
