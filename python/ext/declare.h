@@ -209,19 +209,17 @@ struct ext_row {
   const char *said;                       // what messages about arguments call it; NULL: its name
   struct ext_param *params;               // of the signature; read at the first call
   int param_count, positional, required;  // required: those up to the last that has no default
+  bool one_object;                        // `params` are one, which may be given by its place
 };
-// One object, given by its place or not at all, is bound here: what most calls of small functions
-// are.
+// One object, given by its place, is bound here: what most calls of small functions are.
 static inline int ext_bind_args(const ext_call *call, const ext_variables *variables,
                                 void *const *places) {
-  const ext_row *row = call->row;
-  Py_ssize_t nargs = call->nargs;
-  if (__builtin_expect(variables->count == 1 && variables->kinds[0] == EXT_KIND_OBJECT &&
-                           nargs <= row->positional && nargs >= row->required && !call->first &&
-                           !call->kwnames && !call->kwargs && row->params &&
-                           (!nargs || call->args[0] != Py_None),
-                       1)) {
-    *(PyObject **)places[0] = nargs ? call->args[0] : NULL;
+  bool object = variables->count == 1 && variables->kinds[0] == EXT_KIND_OBJECT;
+  bool plain = !call->first && !call->kwnames && !call->kwargs;
+  if (__builtin_expect(
+          object && plain && call->nargs == 1 && call->row->one_object && call->args[0] != Py_None,
+          1)) {
+    *(PyObject **)places[0] = call->args[0];
     return 0;
   }
   const ext_call copy = *call;  // so that the call itself can stay in registers

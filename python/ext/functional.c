@@ -9,7 +9,7 @@
 
 EXT_FUNCTION(torch, is_tensor, "(obj: object) -> bool", "Whether an object is a tensor.") {
   EXT_ARGS(PyObject *, obj);
-  return PyBool_FromLong(ext_is_tensor(obj));
+  return Py_NewRef(ext_is_tensor(obj) ? Py_True : Py_False);
 }
 EXT_FUNCTION(torch, is_floating_point, "(input: Tensor) -> bool",
              "Whether the elements are floating point.") {

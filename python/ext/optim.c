@@ -442,12 +442,17 @@ static int step_group(const keys *kind, PyObject *optimizer, PyObject *group, Py
 
 // ---- steps in a capture
 
+static int is_capturable(PyObject *group) {
+  bool plain = PyDict_CheckExact(group);
+  PyObject *known = plain ? PyDict_GetItemWithError(group, flag_names[CAPTURABLE]) : NULL;
+  if (known == Py_False) return 0;
+  EXT_OWNED *flag = known ? Py_NewRef(known) : PyObject_GetItem(group, flag_names[CAPTURABLE]);
+  return flag ? PyObject_IsTrue(flag) : -1;
+}
 static int all_capturable(PyObject *groups) {
   int all = 1;
-  for (Py_ssize_t g = 0; all > 0 && g < PySequence_Fast_GET_SIZE(groups); g++) {
-    EXT_OWNED *flag = PyObject_GetItem(PySequence_Fast_GET_ITEM(groups, g), flag_names[CAPTURABLE]);
-    all = flag ? PyObject_IsTrue(flag) : -1;
-  }
+  for (Py_ssize_t g = 0; all > 0 && g < PySequence_Fast_GET_SIZE(groups); g++)
+    all = is_capturable(PySequence_Fast_GET_ITEM(groups, g));
   return all;
 }
 

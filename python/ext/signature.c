@@ -299,6 +299,7 @@ __attribute__((noinline, cold)) static int prepare(ext_row *row, const ext_varia
   }
   if (n != variables->count) return bad_signature(row, "there are more variables");
   row->param_count = n;
+  row->one_object = n == 1 && row->positional == 1 && variables->kinds[0] == EXT_KIND_OBJECT;
   row->params = params;
   return 0;
 }

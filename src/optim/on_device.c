@@ -11,12 +11,7 @@
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 
-// ---- whose steps are made so
-
-static bool counts_on_device(const px__lot *lot) {
-  int at = lot->kind->capturable;
-  return lot->manner->on_device || (at >= 0 && lot->options[at] != 0);
-}
+// ---- where they are to be
 
 // "mus, etas, and state_steps": the scalars' names in the plural, the last one first.
 static const char *plurals(char *room, size_t bytes, const px_optimizer_kind *kind, int count) {
@@ -29,13 +24,9 @@ static const char *plurals(char *room, size_t bytes, const px_optimizer_kind *ki
   return room;
 }
 
-// With the option "capturable", all that counts has to be on the device already.
-static px_status check_places(const px__lot *lot, px_tensor *parameter, px_tensor **state) {
-  px_device device = px_tensor_device(parameter);
+px_status px__lot_check(const px__lot *lot, px_device device, px_tensor **state) {
   bool there = device.type == PX_CUDA;
   char names[128];
-  int at = lot->kind->capturable;
-  if (at < 0 || lot->options[at] == 0) return PX_OK;
   for (int k = 0; k < lot->scalars; k++)
     there &= !state[k] || px_tensor_device(state[k]).type == device.type;
   PX_CHECK(there, PX_ASSERTION,
@@ -45,20 +36,14 @@ static px_status check_places(const px__lot *lot, px_tensor *parameter, px_tenso
   return PX_OK;
 }
 
-px_status px__lot_takes(bool *out, const px__lot *lot, px_tensor *parameter, px_tensor **state) {
-  bool told = lot->manner->rate || lot->manner->found_inf;
-  PX_TRY(check_places(lot, parameter, state));
-  *out =
-      px_tensor_device(parameter).type == PX_CUDA && (lot->scalars ? counts_on_device(lot) : told);
-  return PX_OK;
-}
-
 void px__lot_begin(px__lot *lot, const px_optimizer_kind *kind, const double *options,
                    const px_step_manner *manner) {
   lot->kind = kind, lot->manner = manner, lot->count = lot->scalars = 0;
   memcpy(lot->options, options, (size_t)kind->option_count * sizeof *options);
   if (manner->rate) lot->options[kind->rate] = NAN;
   while (lot->scalars < kind->state_count && kind->states[lot->scalars].scalar) lot->scalars++;
+  lot->strict = kind->capturable >= 0 && options[kind->capturable] != 0;
+  lot->takes = lot->scalars ? lot->strict || manner->on_device : manner->rate || manner->found_inf;
 }
 
 void px__lot_drop(px__lot *lot) {

@@ -67,6 +67,8 @@ typedef struct px__lot {
   double options[PX__OPTION_LIMIT];  // lr is NAN where a tensor has it
   px__stepping members[PX__LOT];
   int count, scalars;
+  bool takes;   // the parameters that are on a device; the others step by the host's numbers
+  bool strict;  // all that counts has to be on a device already: the option "capturable"
 } px__lot;
 void px__lot_begin(px__lot *lot, const px_optimizer_kind *kind, const double *options,
                    const px_step_manner *manner);
@@ -74,8 +76,8 @@ px_status px__lot_add(px__lot *lot, px_tensor *parameter, px_tensor **state)
     __attribute__((warn_unused_result));
 px_status px__lot_end(px__lot *lot) __attribute__((warn_unused_result));
 void px__lot_drop(px__lot *lot);  // in the place of the end, where something has failed
-// Whether the parameter's numbers are made on its device; fails where they should be and cannot.
-px_status px__lot_takes(bool *out, const px__lot *lot, px_tensor *parameter, px_tensor **state)
+// Of a strict lot: fails where a parameter of the device, or what counts its steps, is elsewhere.
+px_status px__lot_check(const px__lot *lot, px_device device, px_tensor **state)
     __attribute__((warn_unused_result));
 
 // Fails where one of them is NULL.

@@ -62,17 +62,18 @@ static bool is_plain_float(const px_tensor *t) {
          px_tensor_device(t).type == PX_CPU;
 }
 
-static px_status read_scalar(double *out, const px_tensor *t) {
+// *place, unless NULL, becomes where the number lies, if it can be written there.
+static px_status read_scalar(double *out, float **place, const px_tensor *t) {
   px_scalar value;
-  if (is_plain_float(t)) return *out = *(const float *)px_tensor_data(t), PX_OK;
+  if (is_plain_float(t)) {
+    float *at = px_tensor_data(t);
+    if (place) *place = at;
+    return *out = *at, PX_OK;
+  }
+  if (place) *place = NULL;
   PX_TRY(px_tensor_item(&value, t));
   *out = px_scalar_float(value);
   return PX_OK;
-}
-
-static px_status write_scalar(px_tensor *t, double value) {
-  if (is_plain_float(t)) return *(float *)px_tensor_data(t) = (float)value, PX_OK;
-  return px_init_constant(t, value);
 }
 
 // ---- a step
@@ -86,6 +87,7 @@ typedef struct step {
   double options[PX__OPTION_LIMIT];
   px__stepping one;
   double scalars[PX_OPTIMIZER_STATES];
+  float *places[PX_OPTIMIZER_STATES];  // where scalars lie; NULL: in a tensor of another kind
   // What the numbers that stand in the args were made of, and what the scalars became.
   double of_scalars[PX_OPTIMIZER_STATES], of_first, to_scalars[PX_OPTIMIZER_STATES];
   bool has_numbers;
@@ -126,7 +128,7 @@ static px_status take_states(step *s) {
     if (!s->kind->states[k].scalar)
       *arg++ = one->kept[k] ? PX_T(t) : PX_NONE();
     else if (one->kept[k])
-      PX_TRY(read_scalar(&s->scalars[k], t));
+      PX_TRY(read_scalar(&s->scalars[k], &s->places[k], t));
   }
   return PX_OK;
 }
@@ -150,10 +152,8 @@ static px_status take_numbers(step *s) {
 }
 
 // Every replay of a step that counts on the host would be the same step again.
-static px_status check_capture(const step *s) {
+static px_status check_capture(const step *s, px_device device) {
   px_stream *stream;
-  px_device device = px_tensor_device(s->one.parameter);
-  if (!s->counts || device.type != PX_CUDA) return PX_OK;
   PX_TRY(px_stream_current(&stream, device));
   if (!px_stream_capturing(stream)) return PX_OK;
   PX_CHECK(s->kind->capturable < 0, PX_RUNTIME,
@@ -166,10 +166,9 @@ static px_status check_capture(const step *s) {
           s->kind->name);
 }
 
-static px_status take_step(step *s) {
+static px_status take_step(step *s, px_device device) {
   void *results[1 + PX_OPTIMIZER_STATES];
-  s->one.first = 0;
-  PX_TRY(check_capture(s));
+  if (s->counts && device.type == PX_CUDA) PX_TRY(check_capture(s, device));
   PX_TRY(take_states(s));
   PX_TRY(take_numbers(s));
   s->args[0] = PX_T(s->one.parameter), s->args[1] = PX_T(px_tensor_grad(s->one.parameter));
@@ -181,9 +180,13 @@ static px_status take_step(step *s) {
 // Nothing fails from here on but the write of a scalar that a program has replaced by a tensor of
 // another kind.
 static px_status write_scalars(step *s) {
-  for (int k = 0; k < s->kind->state_count; k++)
-    if (s->one.kept[k] && s->kind->states[k].scalar)
-      PX_TRY(write_scalar(px__stepping_state(&s->one, k), s->scalars[k]));
+  for (int k = 0; s->counts && k < s->kind->state_count; k++) {
+    if (!s->one.kept[k] || !s->kind->states[k].scalar) continue;
+    if (s->places[k])
+      *s->places[k] = (float)s->scalars[k];
+    else
+      PX_TRY(px_init_constant(px__stepping_state(&s->one, k), s->scalars[k]));
+  }
   return PX_OK;
 }
 
@@ -192,20 +195,20 @@ static px_status read_manner(step *s, const px_step_manner *manner) {
   if (s->ready) return PX_OK;
   double found = 0;
   if (manner->rate) {
-    PX_TRY(read_scalar(&s->options[s->kind->rate], manner->rate));
+    PX_TRY(read_scalar(&s->options[s->kind->rate], NULL, manner->rate));
     PX_TRY(s->kind->check(s->options, -1));
   }
-  if (manner->found_inf) PX_TRY(read_scalar(&found, manner->found_inf));
+  if (manner->found_inf) PX_TRY(read_scalar(&found, NULL, manner->found_inf));
   s->left_out = found != 0, s->ready = true;
   return PX_OK;
 }
 
 static px_status step_by_host(step *s, const px_step_manner *manner, px_tensor *parameter,
-                              px_tensor **state) {
+                              px_tensor **state, px_device device) {
   PX_TRY(read_manner(s, manner));
   if (s->left_out) return PX_OK;
   s->one = (px__stepping){.parameter = parameter, .state = state};
-  px_status status = take_step(s);
+  px_status status = take_step(s, device);
   bool done = status == PX_OK;
   if (done) status = write_scalars(s);
   px__stepping_end(&s->one, done);
@@ -215,12 +218,13 @@ static px_status step_by_host(step *s, const px_step_manner *manner, px_tensor *
 static px_status step_each(step *s, px__lot *lot, px_tensor *const *parameters, px_tensor **states,
                            int64_t count) {
   for (int64_t i = 0; i < count; i++) {
-    bool on_device;
     px_tensor **state = states + i * PX_OPTIMIZER_STATES;
     if (!px_tensor_grad(parameters[i])) continue;
-    PX_TRY(px__lot_takes(&on_device, lot, parameters[i], state));
-    PX_TRY(on_device ? px__lot_add(lot, parameters[i], state)
-                     : step_by_host(s, lot->manner, parameters[i], state));
+    px_device device = px_tensor_device(parameters[i]);
+    if (lot->strict) PX_TRY(px__lot_check(lot, device, state));
+    PX_TRY(lot->takes && device.type == PX_CUDA
+               ? px__lot_add(lot, parameters[i], state)
+               : step_by_host(s, lot->manner, parameters[i], state, device));
   }
   return PX_OK;
 }
