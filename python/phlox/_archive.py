@@ -14,6 +14,7 @@ import zlib
 
 ALIGNMENT = 64
 _PIECE = 1 << 20  # bytes that are read or written at a time: signals are seen in between
+_BLANKS = struct.Struct("<HH")
 _LOCAL_HEADER = 30  # bytes of a record's header before its name
 _ADVICE = (" This is an internal miniz error. If you are seeing this error, there is a high "
            "likelihood that your checkpoint file is corrupted. This can happen if the checkpoint "
@@ -113,7 +114,7 @@ class _Zip(zipfile.ZipFile):
 
 
 class Writer:
-    """Writes records one after the other to what has `write`."""
+    """Writes records one after the other to what has `write`; zipfile writes the list of them."""
 
     def __init__(self, sink, folder):
         self.sink, self.folder, self.at = sink, folder, 0
@@ -125,21 +126,31 @@ class Writer:
         self.at += len(data)
         return len(data)
 
+    def tell(self):
+        return self.at
+
     def flush(self):
         pass
 
     def record(self, name, data):
+        data = memoryview(data)
         info = zipfile.ZipInfo(f"{self.folder}/{name}")
-        info.file_size = memoryview(data).nbytes
+        info.header_offset = self.at
+        info.file_size = info.compress_size = data.nbytes
         large = info.file_size > zipfile.ZIP64_LIMIT // 2
         before = _LOCAL_HEADER + len(info.filename.encode()) + 4 + (20 if large else 0)
         blanks = -(self.at + before) % ALIGNMENT
-        info.extra = struct.pack("<HH", 0x4246, blanks) + b"Z" * blanks
-        data = memoryview(data)
-        with self.zip.open(info, "w", force_zip64=large) as record:
-            for at in range(0, len(data), _PIECE):
-                record.write(data[at:at + _PIECE])
+        info.extra = _BLANKS.pack(0x4246, blanks) + b"Z" * blanks
+        pieces = [data[at:at + _PIECE] for at in range(0, len(data), _PIECE)]
+        info.CRC = 0
+        for piece in pieces:
+            info.CRC = zlib.crc32(piece, info.CRC)
+        self.write(info.FileHeader(large))
+        for piece in pieces:
+            self.write(piece)
         info.extra = b""  # of the local header alone
+        self.zip.filelist.append(info)
 
     def close(self):
+        self.zip.start_dir = self.at
         self.zip.close()

@@ -76,7 +76,7 @@ class _Storages:
     """The storages that a pickle refers to, by key, and how it does; `more` ends what does."""
 
     def __init__(self, *more):
-        self.keys, self.dtypes, self.more = {}, {}, more
+        self.keys, self.dtypes, self.locations, self.more = {}, {}, {}, more
 
     def refer(self, storage):
         untyped, dtype = storage.untyped(), storage.dtype
@@ -86,8 +86,9 @@ class _Storages:
                                "as different types")
         if self.more and dtype is None:  # the older form has no storages of bytes
             dtype = _C.uint8
-        return ("storage", _utils.TYPE_OF_DTYPE[dtype], key, str(storage.device), storage.size(),
-                *self.more)
+        location = str(storage.device)
+        return ("storage", _utils.TYPE_OF_DTYPE[dtype], key,
+                self.locations.setdefault(location, location), storage.size(), *self.more)
 
 
 def _reduced(obj):
@@ -142,12 +143,77 @@ def _reduced_tensor(tensor):
     return _rebuild_from_type_v2, (func, kind, args, state)
 
 
+def _integer(value):
+    if 0 <= value < 256:
+        return pickle.BININT1 + bytes((value,))
+    if -1 << 31 <= value < 1 << 31:
+        return pickle.BININT + value.to_bytes(4, "little", signed=True)
+    data = pickle.encode_long(value)
+    return pickle.LONG1 + bytes((len(data),)) + data
+
+
+_TUPLES = pickle.EMPTY_TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3
+
+
+def _integers(values):
+    items = b"".join(map(_integer, values))
+    return items + _TUPLES[len(values)] if len(values) < 4 else pickle.MARK + items + pickle.TUPLE
+
+
+def _tensor_opcodes(tensor, storages, known):
+    """What _reduced_tensor leads to, at once, for a plain tensor, of which files have thousands; None
+    for others, and while the pickle has not everything that is named. `known` is what refers to it.
+    """
+    if tensor.is_meta or storages.more or tensor.__dict__:
+        return None
+    storage = tensor.storage()
+    if storage.dtype not in _utils.TYPE_OF_DTYPE:
+        return None
+    word, kind, key, location, size = storages.refer(storage)
+    names = [known(item) for item in (_utils._rebuild_tensor_v2, word, kind, location, OrderedDict)]
+    if None in names:
+        return None
+    func, word, kind, location, ordered = names
+    key = key.encode()
+    return b"".join((
+        func, pickle.MARK, pickle.MARK, word, kind, pickle.BINUNICODE, len(key).to_bytes(4, "little"),
+        key, location, _integer(size), pickle.TUPLE, pickle.BINPERSID,
+        _integer(tensor.storage_offset()), _integers(tensor.shape), _integers(tensor.stride()),
+        pickle.NEWTRUE if tensor.requires_grad else pickle.NEWFALSE,
+        ordered, pickle.EMPTY_TUPLE, pickle.REDUCE, pickle.TUPLE, pickle.REDUCE))
+
+
+_PLAIN = {type(None), bool, int, float, str, tuple, list, dict}  # nothing of torch, nor a storage
+
+
 def _pickler_of(module, storages):
     """A class of picklers that writes torch's names for what is Phlox's. That takes a pickler in
     Python: the one in C looks names up as they are."""
     base = getattr(module, "_Pickler", module.Pickler)
+    in_python = issubclass(base, pickle._Pickler)
 
     class Pickler(base):
+        if in_python:  # the same as below, with fewer calls
+            def save(self, obj, save_persistent_id=True):
+                opcodes, kind = self.known(obj), type(obj)
+                if opcodes is None and kind is _C.Tensor and self.proto >= 2:
+                    opcodes = _tensor_opcodes(obj, storages, self.known)
+                    if opcodes is not None:
+                        self.write(opcodes)
+                        self.memoize(obj)
+                        return
+                self.framer.commit_frame()
+                if opcodes is not None:
+                    self.write(opcodes)
+                elif kind in _PLAIN:
+                    self.dispatch[kind](self, obj)
+                else:
+                    super().save(obj, save_persistent_id)
+
+            def known(self, obj):
+                entry = self.memo.get(id(obj))
+                return None if entry is None else self.get(entry[0])
+
         def persistent_id(self, obj):
             return storages.refer(obj) if _C.is_storage(obj) else None
 

@@ -258,6 +258,28 @@ class Zips(unittest.TestCase):
         file.seek(0)
         self.assertEqual(torch.load(file).tolist(), [256, 1])
 
+    def test_a_tensor_is_kept_as_well_behind_another_of_its_kind(self):
+        def some(scale):
+            base = torch.arange(70000.0) * scale
+            return [base[66000:66300], base[300:], base.as_strided((2, 3, 2, 2, 5), (1, 300, 40000, 0, 7), 9),
+                    torch.tensor(scale), torch.empty(0, 3), torch.ones(2, 3).t(), torch.ones(3, requires_grad=True),
+                    torch.arange(5), torch.ones(2, dtype=torch.uint16), torch.ones(2, device="meta"),
+                    torch.ones(2, device="cuda:1"), nn.Parameter(torch.ones(2))]
+        def about(t):
+            return (type(t), t.dtype, t.device, t.shape, t.stride(), t.storage_offset(), t.requires_grad,
+                    t.is_meta or t.tolist())
+        things = some(1.0) + some(2.0)
+        things[13].tag = "an attribute"
+        things.append(things[3])
+        for protocol in (1, 2, 3, 5):
+            back = through(things, {"weights_only": False}, pickle_protocol=protocol)
+            self.assertEqual(list(map(about, back)), list(map(about, things)))
+            self.assertEqual(back[13].tag, "an attribute")
+            self.assertIs(back[24], back[3])
+            back[12][0] = 5
+            self.assertEqual(back[13][65700], 5)
+            self.assertNotEqual(back[1][65700], 5)
+
     def test_protocols(self):
         for protocol in (2, 3, 4, 5):
             file = saved([torch.ones(2), nn.Linear(1, 1)], pickle_protocol=protocol)
