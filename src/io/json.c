@@ -3,6 +3,7 @@
 // a large text, so that only one of them is in memory as a value; a value that nests too deeply, or
 // is longer than its caller expects, is refused before it is complete. Files have texts and sizes
 // by the hundred thousand, so the cursor reads plain ones itself; the parser has all others.
+#include <endian.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -89,34 +90,56 @@ px_status px__json_skip(px__json *json) {
 // ---- texts and sizes, most of which are so plain that they take no parser
 
 static bool escapes_itself(char c) { return c == '"' || c == '\\' || c == '/'; }
+static bool is_letter(char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; }
+
+// How many letters stand at the beginning of eight bytes, which are looked at together. A
+// subtraction of a limit sets the top bit of each byte below it; its borrow may mark bytes behind
+// such a one, which do not count.
+static size_t letters_of(const char *text) {
+  const uint64_t ones = 0x0101010101010101, tops = 0x80 * ones;
+  uint64_t x;
+  memcpy(&x, text, sizeof x);
+  x = le64toh(x);
+  uint64_t quote = x ^ ones * '"', slash = x ^ ones * '\\';
+  uint64_t below = (x - ones * ' ') | (quote - ones) | (slash - ones), above = x | (x + ones);
+  uint64_t marks = ((below & ~x) | above) & tops;
+  return marks ? (size_t)__builtin_ctzll(marks) / 8 : sizeof x;
+}
 
 // The closing quote of a text of ASCII whose escapes stand for themselves; 0 for any other value.
-static size_t plain_end(const px__json *json, size_t limit) {
+static size_t plain_end(const px__json *json, size_t limit, bool *escapes) {
   const char *text = json->text + json->at;
   size_t rest = json->length - json->at, end = rest < limit ? rest : limit;
   if (!end || *text != '"') return 0;
-  for (size_t i = 1; i < end && text[i] >= ' ' && text[i] <= '~'; i++) {
+  for (size_t i = 1; i < end;) {
+    size_t letters = end - i >= 8 ? letters_of(text + i) : is_letter(text[i]);
+    i += letters;
+    if (letters) continue;
     if (text[i] == '"') return json->at + i;
-    if (text[i] == '\\' && (++i == end || !escapes_itself(text[i]))) return 0;
+    if (text[i] != '\\' || ++i == end || !escapes_itself(text[i])) return 0;
+    *escapes = true;
+    i++;
   }
   return 0;
 }
 
-static void take_plain(px__json *json, size_t end) {
-  char *to = json->text + json->at;
-  for (const char *from = to + 1; from < json->text + end; from++)
+// The text, decoded where it stands.
+static const char *take_plain(px__json *json, size_t end, bool escapes) {
+  char *begin = json->text + json->at + 1, *to = begin, *stop = json->text + end;
+  for (const char *from = begin; escapes && from < stop; from++)
     *to++ = *from == '\\' ? *++from : *from;
-  *to = 0;
+  *(escapes ? to : stop) = 0;
   json->at = end + 1;
+  return begin;
 }
 
 px_status px__json_text(const char **out, px__json *json, size_t limit) {
   px__json_peek(json);
   char *place = json->text + json->at;
   json_object *value;
-  size_t end = plain_end(json, limit);
-  *out = place;
-  if (end) return take_plain(json, end), PX_OK;
+  bool escapes = false;
+  size_t end = plain_end(json, limit, &escapes);
+  if (end) return *out = take_plain(json, end, escapes), PX_OK;
   PX_TRY(px__json_value(&value, json, limit));
   const char *text =
       json_object_is_type(value, json_type_string) ? json_object_get_string(value) : NULL;

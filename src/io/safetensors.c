@@ -11,7 +11,7 @@
 #include "io/io_impl.h"
 #include "phlox/ops/copy.h"
 
-enum { HEADER_LIMIT = 100 << 20 };
+enum { HEADER_LIMIT = 100 << 20, WINDOW = 1 << 16 };
 
 const char *px__type_name(px_dtype dtype) {
   const px_dtype_info *about = px_dtype_about(dtype);
@@ -35,6 +35,8 @@ typedef struct header {
   char *text;
   int64_t data;               // offset of the tensors' bytes in the file
   px__writer entries, sizes;  // growing arrays of entry and of int64_t
+  char *window;               // WINDOW bytes of the file; NULL until they are needed
+  int64_t begin, end, next;   // what the window holds; where the latest read ended
   const char *wanted;         // of the metadata, the key whose value is wanted
   char *found;                // that value; NULL if there is none
 } header;
@@ -79,6 +81,9 @@ static px_status described_read(described *d, px__json *json) {
 static px_status entry_dtype(entry *out, const header *h, const described *d) {
   PX_CHECK(d->dtype, PX_RUNTIME, "'%s': tensor '%.200s' has an unknown dtype", h->file.path,
            out->name);
+  const entry *before = entry_count(h) ? entry_at(h, entry_count(h) - 1) : NULL;
+  if (before && !before->foreign && !strcmp(px__type_name(before->dtype), d->dtype))
+    return out->dtype = before->dtype, PX_OK;
   for (int i = 0; i < PX_DTYPE_COUNT; i++) {
     const char *own = px__type_name((px_dtype)i);
     if (own && !strcmp(own, d->dtype)) return out->dtype = (px_dtype)i, PX_OK;
@@ -137,8 +142,9 @@ static px_status metadata_value(header *h, px__json *json, bool wanted) {
   const char *text;
   if (px__json_peek(json) != '"') return px__json_skip(json);
   if (!wanted) return px__json_skip_text(json);
-  h->found = json->text + json->at;
-  return px__json_text(&text, json, json->length);
+  PX_TRY(px__json_text(&text, json, json->length));
+  h->found = text ? json->text + (text - json->text) : NULL;
+  return PX_OK;
 }
 
 static px_status metadata_read(header *h, px__json *json) {
@@ -184,6 +190,7 @@ static px_status header_length(int64_t *out, const header *h) {
 
 static void header_close(header *h) {
   px_free(h->text);
+  px_free(h->window);
   px__writer_abandon(&h->entries);
   px__writer_abandon(&h->sizes);
   px__reader_close(&h->file);
@@ -268,19 +275,37 @@ static px_status layout_check(const header *h) {
   return PX_OK;
 }
 
-static px_status read_tensor(px_tensor **out, const header *h, const entry *e, px_device device) {
+// Small tensors that lie one behind the other are read together: a call of the system takes longer
+// than all else that is done for one.
+static px_status read_data(header *h, void *to, int64_t at, int64_t bytes) {
+  bool follows = at == h->next;
+  h->next = at + bytes;
+  if (h->file.memory || !follows || bytes > WINDOW / 8)
+    return px__reader_read(&h->file, to, at, bytes);
+  if (at < h->begin || at + bytes > h->end) {
+    int64_t rest = h->file.size - at;
+    if (!h->window) PX_TRY(px_alloc((void **)&h->window, WINDOW));
+    h->begin = h->end = at;
+    PX_TRY(px__reader_read(&h->file, h->window, at, rest < WINDOW ? rest : WINDOW));
+    h->end = rest < WINDOW ? h->file.size : at + WINDOW;
+  }
+  memcpy(to, h->window + (at - h->begin), (size_t)bytes);
+  return PX_OK;
+}
+
+static px_status read_tensor(px_tensor **out, header *h, const entry *e, px_device device) {
   void *room;
   PX_SCOPED(px_tensor) host = NULL;
   PX_TRY(px_tensor_empty(&host, e->ndim, sizes_of(h, e), e->dtype, px_cpu()));
   PX_TRY(px_tensor_host_data(&room, host));
-  PX_TRY(px__reader_read(&h->file, room, h->data + e->begin, e->end - e->begin));
+  PX_TRY(read_data(h, room, h->data + e->begin, e->end - e->begin));
   // A bool is one byte, 0 or 1: any other would be a trap for C.
   for (int64_t i = 0; e->dtype == PX_BOOL && i < e->end - e->begin; i++)
     ((uint8_t *)room)[i] = ((uint8_t *)room)[i] != 0;
   return px_to(out, host, PX_DTYPE_NONE, device.type < 0 ? px_cpu() : device, false, false);
 }
 
-static px_status read_all(px_dict *tensors, const header *h, px_device device) {
+static px_status read_all(px_dict *tensors, header *h, px_device device) {
   PX_TRY(layout_check(h));
   for (size_t i = 0; i < entry_count(h); i++) {
     PX_SCOPED(px_tensor) t = NULL;

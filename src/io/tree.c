@@ -12,7 +12,7 @@ struct px_tree {
   union {
     px_scalar number;
     px_dtype dtype;
-    char *text;
+    char *text;  // behind the tree, in one piece of memory with it
     struct {
       px_tensor *tensor;
       px_device device;  // also of PX_TREE_DEVICE
@@ -48,18 +48,20 @@ static void branch_end(branch *self) {
 static void tree_destroy(void *object) {
   px_tree *self = object;
   if (has_parts(self)) branch_end(object);
-  if (has_text(self)) px_free(self->text);
   if (self->kind == PX_TREE_TENSOR) px_release(self->tensor);
   px_object_end(self);
   px_free(self);
 }
 static const px_class tree_class = {"tree", tree_destroy};
 
-static px_status make(px_tree **out, px_tree_kind kind) {
-  PX_TRY(px_alloc((void **)out, kind >= PX_TREE_LIST ? sizeof(branch) : sizeof(px_tree)));
+static px_status make_sized(px_tree **out, px_tree_kind kind, size_t bytes) {
+  PX_TRY(px_alloc((void **)out, bytes));
   px_object_init(*out, &tree_class);
   (*out)->kind = kind;
   return PX_OK;
+}
+static px_status make(px_tree **out, px_tree_kind kind) {
+  return make_sized(out, kind, kind >= PX_TREE_LIST ? sizeof(branch) : sizeof(px_tree));
 }
 
 px_status px_tree_none(px_tree **out) {
@@ -77,13 +79,10 @@ px_status px_tree_number(px_tree **out, px_scalar number) {
 px_status px_tree_text(px_tree **out, const char *utf8) {
   PX_GIVEN(out);
   PX_GIVEN(utf8);
-  PX_SCOPED(px_tree) self = NULL;
   size_t bytes = strlen(utf8) + 1;
   *out = NULL;
-  PX_TRY(make(&self, PX_TREE_TEXT));
-  PX_TRY(px_alloc((void **)&self->text, bytes));
-  memcpy(self->text, utf8, bytes);
-  *out = PX_MOVE(self);
+  PX_TRY(make_sized(out, PX_TREE_TEXT, sizeof **out + bytes));
+  (*out)->text = memcpy(*out + 1, utf8, bytes);
   return PX_OK;
 }
 

@@ -151,6 +151,76 @@ PX_TEST(names_may_hold_anything) {
   }
 }
 
+// Letters are looked at by eights: each kind of other byte stands at each place of one.
+PX_TEST(a_name_comes_back_whatever_stands_where_in_it) {
+  static const char *const odd[] = {"\"", "\\", "/", "~", "\x7f", "\x1f", " ", "\n", "é", "z"};
+  PX_SCOPED(px_dict) state = dict();
+  PX_SCOPED(px_dict) back = NULL;
+  char name[32];
+  float number = 0;
+  for (size_t k = 0; k < sizeof odd / sizeof *odd; k++)
+    for (int at = 0; at < 18; at++)
+      for (int behind = 0; behind < 10; behind++, number++) {
+        snprintf(name, sizeof name, "%.*s%s%.*s", at, "aaaaaaaaaaaaaaaaaa", odd[k], behind,
+                 "bbbbbbbbbb");
+        keep(state, name, &number, 0, NULL, PX_FLOAT32);
+      }
+  PX_SCOPED(px_tree) tree = NULL;
+  OK(px_tree_from_dict(&tree, state));
+  OK(px_save_tree(path_of("names"), tree));
+  OK(px_load(&back, path_of("names"), PX_DEVICE_NONE));
+  CHECK_EQ(px_dict_size(back), px_dict_size(state));
+  for (int64_t i = 0; i < px_dict_size(state); i++) {
+    px_tensor *t = px_dict_get(back, px_dict_name(state, i));
+    CHECK(t && *(float *)px_tensor_data(t) == *(float *)px_tensor_data(px_dict_value(state, i)));
+  }
+}
+
+// Small tensors are read together: of sizes such that each place of what is read ends one.
+PX_TEST(tensors_of_all_sizes_come_back) {
+  enum { COUNT = 900 };
+  static uint8_t bytes[40000];
+  PX_SCOPED(px_dict) state = dict();
+  PX_SCOPED(px_dict) back = NULL;
+  char name[32];
+  for (int i = 0; i < COUNT; i++) {
+    int64_t size = i % 100 == 50 ? 40000 - i : (int64_t)i * i % 1999;
+    for (int64_t k = 0; k < size; k++) bytes[k] = (uint8_t)(i + k * 7);
+    snprintf(name, sizeof name, "%d", i);
+    keep(state, name, bytes, 1, &size, PX_UINT8);
+  }
+  OK(px_save(path_of("sizes"), state, NULL));
+  OK(px_load(&back, path_of("sizes"), PX_DEVICE_NONE));
+  for (int i = 0; i < COUNT; i++) {
+    snprintf(name, sizeof name, "%d", i);
+    px_tensor *was = px_dict_get(state, name), *is = px_dict_get(back, name);
+    CHECK_EQ(px_tensor_numel(is), px_tensor_numel(was));
+    CHECK(!memcmp(px_tensor_data(is), px_tensor_data(was), (size_t)px_tensor_numel(was)));
+  }
+}
+
+PX_TEST(a_header_may_list_tensors_in_any_order) {
+  enum { COUNT = 100 };
+  char header[COUNT * 80] = "{", file[8 + sizeof header + COUNT], name[8];
+  for (int i = 0; i < COUNT; i++) {
+    int at = i * 37 % COUNT;  // now and then the next one
+    size_t used = strlen(header);
+    snprintf(header + used, sizeof header - used,
+             "%s\"%d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%d,%d]}", i ? "," : "", at,
+             at, at + 1);
+  }
+  strcat(header, "}");
+  uint64_t length = strlen(header);
+  memcpy(file, &length, 8), memcpy(file + 8, header, length);
+  for (int i = 0; i < COUNT; i++) file[8 + length + (size_t)i] = (char)i;
+  PX_SCOPED(px_dict) back = NULL;
+  OK(px_load(&back, put(file, 8 + length + COUNT), PX_DEVICE_NONE));
+  for (int i = 0; i < COUNT; i++) {
+    snprintf(name, sizeof name, "%d", i);
+    CHECK_EQ(*(uint8_t *)px_tensor_data(px_dict_get(back, name)), i);
+  }
+}
+
 PX_TEST(metadata_is_found_by_key) {
   PX_SCOPED(px_dict) state = dict();
   char *value = NULL;
