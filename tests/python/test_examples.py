@@ -146,6 +146,26 @@ class Models(unittest.TestCase):
                 ends.append(losses[-1][1])
             self.assertAlmostEqual(*ends, delta=0.05)
 
+    @unittest.skipUnless(os.path.exists(os.path.join(BUILT, "gpt2")), "the examples are not built: make examples")
+    def test_gpt2_in_c_prints_the_same_losses(self):
+        small = "README.md --steps 12 --batch 3 --length 24 --size 48 --heads 3 --layers 3 --words 256".split()
+        for devices in "0", "1":
+            for more in [], ["--autocast"]:
+                _, wanted = self.says("gpt2", "^$", False, small + more, PHLOX_SIM_DEVICES=devices)
+                done = run(os.path.join(BUILT, "gpt2"), *small, *more, PHLOX_SIM_DEVICES=devices)
+                self.assertEqual((done.stderr, done.returncode), ("", 0))
+                self.assertEqual(done.stdout, wanted)
+                self.assertEqual(done.stdout.count("loss"), 3)
+
+    @unittest.skipUnless(os.path.exists(os.path.join(BUILT, "gpt2")), "the examples are not built: make examples")
+    def test_gpt2_in_c_says_what_it_cannot_do(self):
+        for arguments, code, text in ((), 2, "usage"), (("README.md", "--steps"), 2, "usage"), (("README.md", "--heads", "x"), 2, "usage"), \
+                (("absent.txt",), 1, "FileNotFoundError: cannot open 'absent.txt'"), \
+                (("README.md", "--length", "100000000"), 1, "ValueError: 'README.md' has"):
+            done = run(os.path.join(BUILT, "gpt2"), *arguments, PHLOX_SIM_DEVICES="0")
+            self.assertEqual((done.stdout, done.returncode), ("", code))
+            self.assertIn(text, done.stderr)
+
     def test_resnet50(self):
         small = "--steps 6 --batch 4 --size 32 --width 4".split()
         for devices in "0", "1":
