@@ -456,19 +456,19 @@ static const struct {
      "fbgemm_linear_int8_weight fbgemm_linear_int8_weight_fp32_activation "
      "fbgemm_linear_quantize_weight fbgemm_pack_gemm_matrix_fp16 "
      "fbgemm_pack_quantized_matrix feature_alpha_dropout_ feature_dropout feature_dropout_ "
-     "fork frexp frobenius_norm from_file fused_moving_avg_obs_fake_quant geqrf get_device "
+     "fork frexp frobenius_norm from_file fused_moving_avg_obs_fake_quant get_device "
      "get_file_path gradient grid_sampler grid_sampler_2d grid_sampler_3d hash_tensor "
      "histogram histogramdd hsmm hspmm import_ir_module import_ir_module_from_buffer "
      "index_put_ index_reduce indices_copy init_num_threads int_repr is_conj "
      "is_distributed is_inference is_neg is_vulkan_available is_warn_always_enabled istft "
-     "lobpcg logcumsumexp lstsq lu masked matrix_exp matrix_power "
+     "lobpcg logcumsumexp lstsq lu masked "
      "matrix_rank merge_type_from_type_comment miopen_batch_norm miopen_convolution "
      "miopen_convolution_add_relu miopen_convolution_relu miopen_convolution_transpose "
      "miopen_depthwise_convolution miopen_rnn mkldnn_adaptive_avg_pool2d mkldnn_convolution "
      "mkldnn_linear_backward_weights mkldnn_max_pool2d mkldnn_max_pool3d mps nanquantile "
      "native_batch_norm native_dropout native_group_norm native_norm nested "
-     "norm_except_dim nuclear_norm orgqr ormqr parse_ir parse_schema parse_type_comment "
-     "pca_lowrank pinverse polar prepare_multiprocessing_environment "
+     "norm_except_dim nuclear_norm parse_ir parse_schema parse_type_comment "
+     "pca_lowrank polar prepare_multiprocessing_environment "
      "q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale "
      "q_zero_point qr qscheme quantile quantize_per_channel quantize_per_tensor "
      "quantize_per_tensor_dynamic quantized_batch_norm quantized_gru quantized_gru_cell "
@@ -479,13 +479,11 @@ static const struct {
      "set_num_interop_threads set_vital set_warn_always slice_copy smm solve "
      "sparse sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor "
      "sparse_csc_tensor sparse_csr_tensor split_copy spmm "
-     "sspaddmm stft svd svd_lowrank symeig torch_version "
+     "sspaddmm stft svd_lowrank symeig torch_version "
      "unify_type_list "
-     "unsafe_split_with_sizes values_copy vander view_as_complex_copy "
+     "unsafe_split_with_sizes values_copy view_as_complex_copy "
      "view_as_real_copy vitals_enabled vmap wait while_loop xpu"},
-    {"linalg",
-     "cond eig eigh eigvals eigvalsh householder_product lstsq matrix_exp matrix_power "
-     "matrix_rank matrix_sqrth multi_dot pinv polar qr svd svdvals tensorinv tensorsolve vander"},
+    {"linalg", "eig eigvals matrix_sqrth polar"},
     {"fft",
      "fft fft2 fftfreq fftn fftshift hfft hfft2 hfftn ifft ifft2 ifftn ifftshift ihfft "
      "ihfft2 ihfftn irfft irfft2 irfftn rfft rfft2 rfftfreq rfftn"},
@@ -607,16 +605,16 @@ static const struct {
     {"nn.utils.spectral_norm", "SpectralNormLoadStateDictPreHook SpectralNormStateDictHook"},
     {"optim", "swap_in_optimizer_params_and_state"},
     {"return_types",
-     "aminmax_out cummax_out cummin_out frexp frexp_out geqrf geqrf_out histogram "
+     "aminmax_out cummax_out cummin_out frexp frexp_out geqrf_out histogram "
      "histogram_out histogramdd kthvalue_out linalg_cholesky_ex_out "
-     "linalg_eig linalg_eig_out linalg_eigh linalg_eigh_out linalg_inv_ex_out "
+     "linalg_eig linalg_eig_out linalg_eigh_out linalg_inv_ex_out "
      "linalg_ldl_factor_ex_out linalg_ldl_factor_out "
-     "linalg_lstsq linalg_lstsq_out "
+     "linalg_lstsq_out "
      "linalg_lu_factor_ex_out linalg_lu_factor_out linalg_lu_out linalg_polar "
-     "linalg_polar_out linalg_qr linalg_qr_out linalg_slogdet_out "
-     "linalg_solve_ex_out linalg_svd linalg_svd_out lu_unpack_out "
+     "linalg_polar_out linalg_qr_out linalg_slogdet_out "
+     "linalg_solve_ex_out linalg_svd_out lu_unpack_out "
      "max_out median_out min_out mode_out nanmedian_out pytree_register_structseq "
-     "slogdet_out sort_out svd svd_out topk_out triangular_solve_out"},
+     "slogdet_out sort_out svd_out topk_out triangular_solve_out"},
     {"storage", "Storage"},
     {"utils",
      "ThroughputBenchmark backcompat bottleneck cpp_backtrace "

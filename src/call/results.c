@@ -173,13 +173,31 @@ px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, 
   return px_tensor_empty(&call->results[i], ndim, sizes, dtype, call->device);
 }
 
+// Whether matrices lie by columns, as decompositions give them.
+static bool lies_by_columns(const px_tensor *t) {
+  int n = t->ndim;
+  if (n < 2 || t->numel == 0 || t->sizes[n - 2] == 1 || t->sizes[n - 1] == 1) return false;
+  int64_t step = t->sizes[n - 2] * t->sizes[n - 1];
+  if (t->strides[n - 2] != 1 || t->strides[n - 1] != t->sizes[n - 2]) return false;
+  for (int d = n - 3; d >= 0; step *= t->sizes[d--])
+    if (t->sizes[d] != 1 && t->strides[d] != step) return false;
+  return true;
+}
+static px_status lie_like(px_tensor *given, const px_tensor *made) {
+  PX_SCOPED(px_tensor) view = NULL;
+  PX_TRY(px_tensor_as_strided(&view, given, made->ndim, made->sizes, made->strides, given->offset));
+  return px__tensor_take_geometry(given, view);
+}
 static px_status deliver_one(px_call *call, int i) {
   px_tensor *given = call->given[i], *made = call->results[i];
+  bool columns = call->op->kind == PX_OP_COMPOSITE && px__impl(call->op)->out == PX__OUT_SAME &&
+                 lies_by_columns(made) && !px__has_sizes(given, made->ndim, made->sizes);
   // What has no tensor to read, or draws, resizes without a word.
   if (call->op->flags & (PX_OP_IS_FACTORY | PX_OP_RANDOM))
     PX_TRY(px_tensor_resize(given, made->ndim, made->sizes));
   else
     PX_TRY(px__resize_output(given, made->ndim, made->sizes));
+  if (columns) PX_TRY(lie_like(given, made));
   PX_TRY(px__tensor_copy(given, made, false));
   px_release(made);
   call->results[i] = px_retain(given);

@@ -7,6 +7,8 @@
 #include "hidden/linalg.h"
 #include "hidden/view.h"
 #include "ops/run.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factor.h"
 #include "phlox/ops/linalg.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
@@ -52,12 +54,30 @@ static px_status extreme_sum(px_tensor **out, const px_tensor *self, int64_t ove
   if (!keepdim && of > over) of--;
   return most ? px_amax(out, sums, &of, 1, keepdim) : px_amin(out, sums, &of, 1, keepdim);
 }
+// The greatest singular value (order 2), the least one (-2), or the sum of all (0).
+static px_status norm_of_values(px_tensor **out, const px_tensor *self, const int pair[2],
+                                double order, bool keepdim, px_dtype dtype) {
+  int64_t from[2] = {pair[0], pair[1]}, to[2] = {-2, -1}, last = -1, sizes[PX_MAX_DIMS];
+  PX_SCOPED(px_tensor) cast = NULL;
+  PX_SCOPED(px_tensor) matrices = NULL;
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) norm = NULL;
+  PX_TRY(px_to(&cast, self, dtype, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_movedim(&matrices, cast, from, 2, to, 2));
+  PX_TRY(px_linalg_svdvals(&values, matrices, NULL));
+  PX_TRY(order > 0   ? px_amax(&norm, values, &last, 1, false)
+         : order < 0 ? px_amin(&norm, values, &last, 1, false)
+                     : px_sum(&norm, values, &last, 1, false, PX_DTYPE_NONE));
+  if (!keepdim) return *out = PX_MOVE(norm), PX_OK;
+  px__sizes_copy(sizes, self->sizes, self->ndim);
+  sizes[pair[0]] = sizes[pair[1]] = 1;
+  return px_reshape(out, norm, sizes, self->ndim);
+}
 static px_status matrix_norm(px_tensor **out, const px_tensor *self, double order,
                              const int64_t *dim, bool keepdim, px_dtype dtype) {
   int pair[2];
   PX_TRY(two_dims(pair, self, dim));
-  PX_CHECK(fabs(order) != 2, PX_UNIMPLEMENTED,
-           "linalg.matrix_norm: order %g wants singular values, which are not implemented", order);
+  if (fabs(order) == 2) return norm_of_values(out, self, pair, order, keepdim, dtype);
   bool columns = fabs(order) == 1;
   PX_CHECK(columns || isinf(order), PX_RUNTIME, "linalg.matrix_norm: Order %g not supported.",
            order);
@@ -67,8 +87,7 @@ static px_status matrix_norm_named(px_tensor **out, const px_tensor *self, const
                                    const int64_t *dim, bool keepdim, px_dtype dtype) {
   int pair[2];
   PX_TRY(two_dims(pair, self, dim));
-  PX_CHECK(strcmp(order, "nuc"), PX_UNIMPLEMENTED,
-           "linalg.matrix_norm: order 'nuc' wants singular values, which are not implemented");
+  if (!strcmp(order, "nuc")) return norm_of_values(out, self, pair, 0, keepdim, dtype);
   PX_CHECK(!strcmp(order, "fro"), PX_RUNTIME, "linalg.matrix_norm: Order %s not supported.", order);
   return px_linalg_vector_norm(out, self, px_int(2), dim, 2, keepdim, dtype);
 }

@@ -100,6 +100,10 @@ static px_status fail_with(px_status code, const char *name, const char *text, i
   if (element >= 0) snprintf(which, sizeof which, "(Batch element %lld): ", (long long)element);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
+  PX_CHECK(number > 0, code,
+           "%s: %sThe algorithm failed to converge because the input matrix contained non-finite "
+           "values.",
+           name, which);
   PX_FAIL(code, text, name, which, number, number);
 #pragma GCC diagnostic pop
 }

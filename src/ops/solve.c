@@ -261,6 +261,17 @@ PX_RUN(_linalg_solve) {
   PX_TRY(px__linalg_lu(&r[1], &r[2], &r[3], args->A, true));
   return lu_solve_side(&r[0], r[1], r[2], args->B, args->left, false);
 }
+// Columns as vectors, of which PyTorch lays several out as a matrix by columns.
+static px_status vectors_of(px_tensor **out, const px_tensor *columns) {
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_SCOPED(px_tensor) lying = NULL;
+  if (columns->ndim == 2) return px_squeeze_dim(out, columns, (const int64_t[]){-1}, 1);
+  PX_TRY(px_squeeze_dim(&rows, columns, (const int64_t[]){-1}, 1));
+  PX_TRY(turned(&other, rows));
+  PX_TRY(px_contiguous(&lying, other));
+  return turned(out, lying);
+}
 static px_status solve(px_tensor **out, px_tensor **info, const px_tensor *a, const px_tensor *b,
                        bool left, bool check) {
   PX_SCOPED(px_tensor) column = NULL;
@@ -285,7 +296,7 @@ static px_status solve(px_tensor **out, px_tensor **info, const px_tensor *a, co
   if (check)
     PX_TRY(px__check_info(*info, PX_LINALG, "torch.linalg.solve",
                           "%s: %sThe solver failed because the input matrix is singular."));
-  if (vector) return px_squeeze_dim(out, result, (const int64_t[]){-1}, 1);
+  if (vector) return vectors_of(out, result);
   *out = PX_MOVE(result);
   return PX_OK;
 }

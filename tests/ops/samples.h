@@ -232,7 +232,7 @@ static inline int param_named(const px_op *op, const char *name, size_t n) {
 static inline void sample_read(sample *s) {
   int position = 0;
   for (const char *at = skip_blanks(s->text); *at; at = skip_blanks(at)) {
-    size_t n = strspn(at, "abcdefghijklmnopqrstuvwxyz_0123456789");
+    size_t n = strspn(at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
     int param = at[n] == '=' ? param_named(s->op, at, n) : position++;
     if (at[n] == '=') at += n + 1;
     CHECK(param >= 0 && param < s->op->param_count);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.linalg: values, layouts, batches, errors with their texts, gradients, and what is said where LAPACK is missing."""
+import math
 import os
 import subprocess
 import sys
@@ -132,6 +133,102 @@ class Solving(Base):
             self.assertTrue(all(hasattr(result, field) for field in fields))
 
 
+class Factoring(Base):
+    def test_qr_has_orthonormal_columns(self):
+        for device in DEVICES:
+            for shape in ((4, 3), (2, 3, 5), (3, 3), (0, 3), (3, 0)):
+                a = torch.randn(*shape, dtype=torch.float64, device=device)
+                for mode in ("reduced", "complete"):
+                    q, r = L.qr(a, mode)
+                    self.near(q @ r, a)
+                    self.near(q.mT @ q, torch.eye(q.shape[-1], dtype=torch.float64, device=device).expand(*shape[:-2], -1, -1))
+                    self.near(L.qr(a, "r").R, L.qr(a).R)
+                self.assertEqual(r.tril(-1).count_nonzero().item(), 0)
+
+    def test_reflections_multiply(self):
+        a, tau = torch.geqrf(torch.randn(2, 4, 3, dtype=torch.float64))
+        q, c = L.householder_product(a, tau), torch.randn(2, 4, 2, dtype=torch.float64)
+        self.near(torch.ormqr(a, tau, c, transpose=True)[:, :3], q.mT @ c)
+        self.near(torch.ormqr(a, tau, c.mT, left=False)[..., :3], c.mT @ q)
+        self.near(torch.orgqr(a, tau), q)
+
+    def test_eigenvalues_of_symmetric_matrices(self):
+        for device in DEVICES:
+            a = torch.randn(2, 4, 4, dtype=torch.float64, device=device)
+            a = a + a.mT
+            for side in "LU":
+                values, vectors = L.eigh(a.tril() if side == "L" else a.triu(), side)
+                self.near(vectors * values.unsqueeze(-2) @ vectors.mT, a)
+                self.near(L.eigvalsh(a, side), values)
+            self.assertTrue((values.diff() >= 0).all())
+
+    def test_singular_values_and_vectors(self):
+        for device in DEVICES:
+            for shape in ((4, 3), (2, 3, 5), (3, 3), (0, 3), (2, 3, 0)):
+                a = torch.randn(*shape, dtype=torch.float64, device=device)
+                for full in (True, False):
+                    u, s, vh = L.svd(a, full)
+                    k = s.shape[-1]
+                    self.near(u[..., :k] * s.unsqueeze(-2) @ vh[..., :k, :], a)
+                    self.near(u.mT @ u, torch.eye(u.shape[-1], dtype=torch.float64, device=device).expand(*shape[:-2], -1, -1))
+                    self.near(L.svdvals(a), s)
+                u, s, v = torch.svd(a)
+                self.near(u * s.unsqueeze(-2) @ v.mT, a)
+
+    def test_least_squares(self):
+        a, b = torch.randn(2, 5, 3, dtype=torch.float64), torch.randn(2, 5, 2, dtype=torch.float64)
+        for driver in (None, "gels", "gelsy", "gelsd", "gelss"):
+            for x in (a, a.mT):
+                result = L.lstsq(x, b[:, :x.shape[-2]], driver=driver)
+                self.near(result.solution, L.pinv(x) @ b[:, :x.shape[-2]])
+                if driver in ("gels", "gelsd", "gelss") and x is a:
+                    self.near(result.residuals, (a @ result.solution - b).square().sum(-2))
+        flat = torch.ones(3, 2, dtype=torch.float64)
+        self.assertEqual(L.lstsq(flat, torch.ones(3, 1, dtype=torch.float64), driver="gelsd").rank.item(), 1)
+        self.near(L.lstsq(a, b[..., 0]).solution, (L.pinv(a) @ b)[..., 0])
+
+    def test_pseudoinverses_and_ranks(self):
+        low = torch.randn(2, 5, 2, dtype=torch.float64) @ torch.randn(2, 2, 4, dtype=torch.float64)
+        p = L.pinv(low)
+        self.near(low @ p @ low, low)
+        self.near((p @ low).mT, p @ low)
+        self.assertEqual(L.matrix_rank(low).tolist(), [2, 2])
+        values = torch.tensor([3., 1., .01]).diag()
+        self.assertEqual([L.matrix_rank(values, tol=bound).item() for bound in (0., .5, 2., 5.)], [3, 2, 1, 0])
+        self.assertEqual(L.matrix_rank(values, rtol=torch.tensor(.1), hermitian=True).item(), 2)
+        self.near(L.pinv(values, hermitian=True), L.inv(values), 1e-4)
+        self.near(L.pinv(values, .1), torch.tensor([1 / 3, 1., 0.]).diag(), 1e-6)
+        self.assertEqual((L.pinv(torch.zeros(3, 0)).shape, L.matrix_rank(torch.zeros(2, 0, 3)).tolist()), ((0, 3), [0, 0]))
+
+    def test_norms_and_condition_numbers_of_singular_values(self):
+        a = torch.tensor([[3., 0.], [0., -4.]])
+        self.assertEqual([L.matrix_norm(a, order).item() for order in (2, -2, "nuc")], [4, 3, 7])
+        self.assertEqual([L.norm(a, order).item() for order in (2, "nuc")], [4, 7])
+        self.assertEqual(L.matrix_norm(a.expand(5, 2, 2).movedim(0, 1), 2, (0, 2), True).shape, (1, 5, 1))
+        for order in (None, 2, 1, torch.inf, "fro", "nuc"):
+            expected = {"fro": 25 / 12, "nuc": 49 / 12}.get(order, 4 / 3)
+            self.near(L.cond(a, order), torch.tensor(expected), 1e-5)
+        self.assertEqual(L.cond(torch.ones(2, 2), 1).item(), torch.inf)
+
+    def test_powers_products_and_exponentials(self):
+        a = torch.randn(2, 3, 3, dtype=torch.float64)
+        self.near(L.matrix_power(a, 5), a @ a @ a @ a @ a)
+        self.near(L.matrix_power(a, -2) @ a @ a, torch.eye(3, dtype=torch.float64).expand(2, 3, 3), 1e-7)
+        whole = torch.tensor([[1, 1], [0, 1]])
+        self.assertEqual(L.matrix_power(whole, 6).tolist(), [[1, 6], [0, 1]])
+        parts = [torch.randn(*shape, dtype=torch.float64) for shape in ((9,), (9, 2), (2, 8), (8, 3), (3,))]
+        self.near(L.multi_dot(parts), parts[0] @ parts[1] @ parts[2] @ parts[3] @ parts[4])
+        turn = torch.tensor([[0., -1.], [1., 0.]], dtype=torch.float64)
+        angle = 20.
+        self.near(torch.matrix_exp(turn * angle), torch.eye(2, dtype=torch.float64) * math.cos(angle) + turn * math.sin(angle))
+        self.near(L.matrix_exp(a.diagonal(dim1=-2, dim2=-1).diag_embed()), a.diagonal(dim1=-2, dim2=-1).exp().diag_embed())
+        x = torch.randn(2, 3, 6, dtype=torch.float64)
+        self.near(torch.tensordot(x, L.tensorsolve(x, x[..., 0]), 1), x[..., 0])
+        self.near(torch.tensordot(L.tensorinv(x), x[..., 0], 2), L.tensorsolve(x, x[..., 0]))
+        self.assertEqual(L.vander(torch.tensor([2, 3])).tolist(), [[1, 2], [1, 3]])
+        self.assertEqual(torch.vander(torch.tensor([2, 3]), 3).tolist(), [[4, 2, 1], [9, 3, 1]])
+
+
 class Refusals(Base):
     def test_singular_matrices(self):
         zero, batch, b = torch.zeros(2, 2), torch.stack([torch.eye(2), torch.zeros(2, 2)]), torch.ones(2, 1)
@@ -148,6 +245,27 @@ class Refusals(Base):
             self.assertEqual(L.inv_ex(batch).info.tolist(), [0, 1])
             self.assertEqual(L.solve_ex(batch, b).info.tolist(), [0, 1])
             self.assertEqual(L.cholesky_ex(-batch).info.tolist(), [1, 1])
+
+    def test_numbers_that_are_none(self):
+        text = "The algorithm failed to converge because the input matrix contained non-finite values."
+        self.refuses(L.LinAlgError, "linalg.svd: " + text, L.svd, torch.full((2, 2), torch.nan))
+
+    def test_arguments_of_decompositions(self):
+        a = torch.eye(3)
+        self.refuses(RuntimeError, "qr received unrecognized mode 'x' but expected one of 'reduced' (default), 'r', or 'complete'", L.qr, a, "x")
+        self.refuses(RuntimeError, "Expected UPLO argument to be 'L' or 'U', but got x", L.eigh, a, "x")
+        self.refuses(RuntimeError, "torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)", L.lstsq, a, a, driver="x")
+        self.refuses(RuntimeError, "multi_dot(): tensors 0 and 1 with shapes [3, 3] and [2, 3] cannot be multiplied", L.multi_dot, [a, a[:2]])
+        self.refuses(ValueError, "linalg.cond got an invalid norm type: 3", L.cond, a, 3)
+        self.refuses(RuntimeError, "linalg.pinv(Long{[2, 2]}): expected a tensor with 2 or more dimensions of float, double, cfloat or cdouble types",
+                     L.pinv, torch.ones(2, 2, dtype=torch.int64))
+        self.refuses(RuntimeError, "Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got 5 != 6",
+                     L.tensorinv, torch.zeros(2, 3, 5))
+        b = a.clone().requires_grad_()
+        with self.assertRaisesRegex(RuntimeError, "^The derivative of linalg.qr depends on Q, which is not computed when mode='r'"):
+            L.qr(b, "r").R.sum().backward()
+        with self.assertRaisesRegex(RuntimeError, "^The QR decomposition is not differentiable when mode='complete' and nrows > ncols$"):
+            L.qr(b[:, :2], "complete").Q.sum().backward()
 
     def test_shapes_and_dtypes(self):
         wide, whole, half, vector = torch.ones(2, 3), torch.ones(2, 2, dtype=torch.int64), torch.ones(2, 2).half(), torch.ones(3)
@@ -195,6 +313,23 @@ class Gradients(Base):
                          lambda x, y: torch.cholesky_solve(y, L.cholesky(whole(x))), lambda x, y: L.det(x), lambda x, y: L.slogdet(x).logabsdet):
             self.assertTrue(torch.autograd.gradcheck(function, (a, b)))
             self.assertTrue(torch.autograd.gradgradcheck(function, (a, b)))
+
+    def test_gradients_of_decompositions_agree_with_differences(self):
+        tall = torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)
+        square = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)
+        sides = torch.randn(2, 4, 2, dtype=torch.float64, requires_grad=True)
+        both = lambda x: x + x.mT
+        checks = [(lambda x: L.qr(x), tall), (lambda x: L.qr(x.mT), tall), (lambda x: L.qr(x, "complete"), square),
+                  (lambda x: L.eigh(both(x)).eigenvalues, square), (lambda x: L.eigh(both(x)).eigenvectors.square(), square),
+                  (lambda x: L.eigvalsh(both(x)), square), (lambda x: L.svdvals(x), tall), (lambda x: L.svd(x, False).U.square(), tall),
+                  (lambda x: L.svd(x.mT, False).Vh.square(), tall), (lambda x: L.svd(x)[1], tall), (lambda x: L.pinv(x), tall), (lambda x: L.pinv(x.mT), tall),
+                  (lambda x: L.pinv(both(x), hermitian=True), square), (lambda x: L.matrix_norm(x, "nuc"), tall), (lambda x: L.cond(x, -2), tall),
+                  (lambda x: torch.matrix_exp(x), square), (lambda x: L.matrix_power(x, -2), square), (lambda x: L.multi_dot([x[0], x[1].mT, x[0]]), tall)]
+        for function, x in checks:
+            self.assertTrue(torch.autograd.gradcheck(function, (x,)))
+            self.assertTrue(torch.autograd.gradgradcheck(function, (x,)))
+        self.assertTrue(torch.autograd.gradcheck(lambda x, b: L.lstsq(x, b).solution, (tall, sides)))
+        self.assertTrue(torch.autograd.gradgradcheck(lambda x, b: L.lstsq(x, b).solution, (tall, sides)))
 
 
 if __name__ == "__main__":

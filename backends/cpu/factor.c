@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of QR, of eigenvalues and singular values and of least squares, by LAPACK. Results lie by
+// columns, as LAPACK writes them; operands lie anyhow.
+#include "kernel_args/factor.h"
+
+#include "cpu/matrices.h"
+
+#define T float
+#define NAME(x) x##_f32
+#define LIB px__lapack_s
+#include "cpu/matrix_rows.h"
+
+#include "cpu/factor_rows.h"
+#undef T
+#undef NAME
+#undef LIB
+#define T double
+#define NAME(x) x##_f64
+#define LIB px__lapack_d
+#include "cpu/matrix_rows.h"
+
+#include "cpu/factor_rows.h"
+#undef T
+#undef NAME
+#undef LIB
+
+enum { BLOCK = 64 };  // columns that LAPACK works on at a time, for room to work in
+
+static bool is_double(const px_operand *o) { return o->dtype == PX_FLOAT64; }
+static size_t bytes_of(const px_operand *o, double elements) {
+  return (size_t)elements * (is_double(o) ? sizeof(double) : sizeof(float));
+}
+static int most(int a, int b) { return a > b ? a : b; }
+static int least(int a, int b) { return a < b ? a : b; }
+static double cost_of(const px_operand *o) {
+  double m = px__rows_of(o), n = px__columns_of(o);
+  return m * n * (m < n ? m : n);
+}
+#define ONE(name, o) (is_double(o) ? name##_f64 : name##_f32)
+
+PX_KERNEL(geqrf) {
+  px__matrices t = {.l = l, .args = args, .one = ONE(geqrf, args->a)};
+  t.work = px__columns_of(args->a) * BLOCK + 1;
+  t.room = bytes_of(args->a, t.work);
+  return px__matrices_run(&t, px__matrices_count(args->a, 2), cost_of(args->a));
+}
+PX_KERNEL(householder) {
+  px__matrices t = {.l = l, .args = args, .one = ONE(householder, args->out)};
+  t.work = px__columns_of(args->out) * BLOCK + 1;
+  t.room = bytes_of(args->out, (double)t.work + px__columns_of(args->tau));
+  return px__matrices_run(&t, px__matrices_count(args->out, 2), cost_of(args->out));
+}
+PX_KERNEL(ormqr) {
+  const px_operand *a = args->self, *out = args->out;
+  px__matrices t = {.l = l, .args = args, .one = ONE(ormqr, out)};
+  t.work = (most(px__rows_of(out), px__columns_of(out)) + BLOCK + 1) * BLOCK;
+  t.room = bytes_of(out, (double)t.work + (double)px__rows_of(a) * px__columns_of(a) +
+                             px__columns_of(args->input2));
+  return px__matrices_run(&t, px__matrices_count(out, 2), cost_of(a) + 2.0 * cost_of(out));
+}
+PX_KERNEL(eigh) {
+  const px_operand *a = args->self;
+  double n = px__rows_of(a);
+  double work = args->vectors ? 1 + 6 * n + 2 * n * n : 2 * n + 1 + n * BLOCK;
+  px__matrices t = {.l = l, .args = args, .one = ONE(eigh, a)};
+  if (work > INT32_MAX) {
+    px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)bytes_of(a, work), 0, 0);
+    return PX_OK;
+  }
+  t.work = (int)work;
+  t.room = bytes_of(a, work + (args->vectors ? 0 : n * n)) + (size_t)(3 + 5 * n) * sizeof(int);
+  return px__matrices_run(&t, px__matrices_count(args->info, 0), 9 * cost_of(a));
+}
+PX_KERNEL(svd) {
+  const px_operand *a = args->A;
+  int m = px__rows_of(a), n = px__columns_of(a);
+  px__matrices t = {.l = l, .args = args, .one = ONE(svd, a)};
+  if (m && n) t.work = is_double(a) ? svd_work_f64(args) : svd_work_f32(args);
+  t.room = bytes_of(a, (double)t.work + (double)m * n) + (size_t)least(m, n) * 8 * sizeof(int);
+  return px__matrices_run(&t, px__matrices_count(args->info, 0), 20 * cost_of(a));
+}
+PX_KERNEL(lstsq) {
+  const px_operand *a = args->A;
+  int m = px__rows_of(a), n = px__columns_of(a), integers;
+  px__matrices t = {.l = l, .args = args, .one = ONE(lstsq, a)};
+  t.work = is_double(a) ? lstsq_work_f64(args, &integers) : lstsq_work_f32(args, &integers);
+  t.room =
+      bytes_of(a, (double)t.work + (double)m * n + least(m, n)) + (size_t)integers * sizeof(int);
+  return px__matrices_run(&t, px__matrices_count(args->info, 0), 4 * cost_of(a));
+}
