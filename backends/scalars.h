@@ -52,6 +52,15 @@ K_LIBM(abs, fabsf, fabs)
   K_MATH bool k_isfinite_##S(T x) { return fabs##M(x) < K_inf_##S; } \
   K_MATH bool k_signbit_##S(T x) { return signbit(x); } \
   K_MATH T k_copysign_##S(T a, T b) { return copysign##M(a, b); } \
+  K_MATH T k_mantissa_##S(T x) { \
+    int e; \
+    return frexp##M(x, &e); \
+  } \
+  K_MATH T k_exponent_##S(T x) { \
+    int e = 0; \
+    frexp##M(x, &e); \
+    return k_isfinite_##S(x) ? (T)e : 0; \
+  } \
   K_MATH T k_nextafter_##S(T a, T b) { return nextafter##M(a, b); } \
   K_MATH T k_atan2_##S(T y, T x) { return atan2##M(y, x); } \
   K_MATH T k_fmod_##S(K_LAUNCH l, T a, T b) { return fmod##M(a, b); } \

@@ -64,6 +64,8 @@ static const math_row math_rows[] = {
     {"copysign", 2, 0, NO_BLOCKS},
     {"signbit", 1, 0, NO_BLOCKS},
     {"nextafter", 2, 0, NO_BLOCKS},
+    {"mantissa", 1, 0, NO_BLOCKS},
+    {"exponent", 1, 0, NO_BLOCKS},
     {"shl", 2, 0, NO_BLOCKS},
     {"shr", 2, 0, NO_BLOCKS},
     {"gcd", 2, 0, NO_BLOCKS},

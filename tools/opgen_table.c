@@ -147,12 +147,13 @@ static const struct {
 } out_rules[] = {{"cast", "PX__OUT_CAST", ""},
                  {"same", "PX__OUT_SAME", " of the result's dtype"},
                  {"any", "PX__OUT_ANY", " of any dtype"},
-                 {"gives", "PX__OUT_GIVES", ", whose dtype it computes in"}};
+                 {"gives", "PX__OUT_GIVES", ", whose dtype it computes in"},
+                 {"alone", "PX__OUT_ALONE", ""}};
 static int out_rule(const og_op *op) {
   bool casts = og_is(op, "pointwise") || og_is(op, "reduce");
   const char *name = op->out.text ? op->out.text : casts ? "cast" : "same";
-  for (int i = 0; i < 4; i++)
-    if (!strcmp(name, out_rules[i].name)) return i;
+  for (size_t i = 0; i < sizeof out_rules / sizeof *out_rules; i++)
+    if (!strcmp(name, out_rules[i].name)) return (int)i;
   og_die(op->out.place, "unknown rule '%s' of %s for out=", name, op->name);
 }
 const char *og_out_words(const og_op *op) { return out_rules[out_rule(op)].words; }

@@ -382,12 +382,15 @@ PX_KERNEL(index_get) {
   return run(&p, &r);
 }
 
+static moves moving(int dtype, px_put_how how) {
+  return how == PX_PUT_STORE ? putting[px__cpu_item[dtype]] : joining[how][dtype];
+}
 PX_KERNEL(index_put) {
   pick p;
   request r = REQUEST(values);
   setup(&p, &r);
   int dtype = args->self->dtype;
-  p.gather = NULL, p.moves = args->add ? adding[dtype] : putting[px__cpu_item[dtype]];
+  p.gather = NULL, p.moves = moving(dtype, (px_put_how)args->how);
   for (int i = 0; i < p.count; i++)
     if (is_bad(&p, i)) return report(&p, &r);
   return run(&p, &r);

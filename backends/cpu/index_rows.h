@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How picked elements are moved: stored by the size of an element, or added by its dtype. Strides
+// How picked elements are moved: stored by the size of an element, or joined by its dtype. Strides
 // and offsets are in bytes.
 #pragma once
 #include "cpu/half.h"
@@ -63,16 +63,31 @@ typedef struct wide {
   uint64_t half[2];
 } wide;
 PUT(put16, wide, b)
+// How a value and what is there become one, of each dtype. A NaN is the greatest and the least. The
+// half formats are computed in float, and products of 16 bits without a sign, as they overflow.
+#define GREATEST(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
+#define LEAST(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
+#define NUMBERS(suffix, T, U) \
+  PUT(add_##suffix, U, a + b) \
+  PUT(multiply_##suffix, U, 1u * a * b) \
+  PUT(greatest_##suffix, T, GREATEST(a, b)) \
+  PUT(least_##suffix, T, LEAST(a, b))
+NUMBERS(u8, uint8_t, uint8_t)
+NUMBERS(i8, int8_t, uint8_t)
+NUMBERS(i16, int16_t, uint16_t)
+NUMBERS(i32, int32_t, uint32_t)
+NUMBERS(i64, int64_t, uint64_t)
+NUMBERS(f32, float, float)
+NUMBERS(f64, double, double)
+#define HALVES(suffix, load, store) \
+  PUT(add_##suffix, uint16_t, store(load(a) + load(b))) \
+  PUT(multiply_##suffix, uint16_t, store(load(a) * load(b))) \
+  PUT(greatest_##suffix, uint16_t, store(GREATEST(load(a), load(b)))) \
+  PUT(least_##suffix, uint16_t, store(LEAST(load(a), load(b))))
+HALVES(f16, px__half_load, px__half_store)
+HALVES(bf16, px__bfloat_load, px__bfloat_store)
 PUT(add_bool, uint8_t, a | b)
-PUT(add_u8, uint8_t, a + b)
-PUT(add_u16, uint16_t, a + b)
-PUT(add_u32, uint32_t, a + b)
-PUT(add_u64, uint64_t, a + b)
-PUT(add_f32, float, a + b)
-PUT(add_f64, double, a + b)
-// The half formats add in float.
-PUT(add_half, uint16_t, px__half_store(px__half_load(a) + px__half_load(b)))
-PUT(add_bfloat, uint16_t, px__bfloat_store(px__bfloat_load(a) + px__bfloat_load(b)))
+PUT(multiply_bool, uint8_t, a &b)
 
 #define MOVES(name) \
   { name##_line, name##_scatter }
@@ -81,12 +96,19 @@ static const moves putting[17] = {[1] = MOVES(put1),
                                   [4] = MOVES(put4),
                                   [8] = MOVES(put8),
                                   [16] = MOVES(put16)};
-static const moves adding[PX_DTYPE_COMPUTED] = {
-    [PX_BOOL] = MOVES(add_bool),    [PX_UINT8] = MOVES(add_u8),
-    [PX_INT8] = MOVES(add_u8),      [PX_INT16] = MOVES(add_u16),
-    [PX_INT32] = MOVES(add_u32),    [PX_INT64] = MOVES(add_u64),
-    [PX_FLOAT16] = MOVES(add_half), [PX_BFLOAT16] = MOVES(add_bfloat),
-    [PX_FLOAT32] = MOVES(add_f32),  [PX_FLOAT64] = MOVES(add_f64)};
+#define JOINS(name, of_bool) \
+  { \
+    [PX_BOOL] = MOVES(of_bool), [PX_UINT8] = MOVES(name##_u8), [PX_INT8] = MOVES(name##_i8), \
+    [PX_INT16] = MOVES(name##_i16), [PX_INT32] = MOVES(name##_i32), \
+    [PX_INT64] = MOVES(name##_i64), [PX_FLOAT16] = MOVES(name##_f16), \
+    [PX_BFLOAT16] = MOVES(name##_bf16), [PX_FLOAT32] = MOVES(name##_f32), \
+    [PX_FLOAT64] = MOVES(name##_f64) \
+  }
+static const moves joining[][PX_DTYPE_COMPUTED] = {
+    [PX_PUT_ADD] = JOINS(add, add_bool),
+    [PX_PUT_MULTIPLY] = JOINS(multiply, multiply_bool),
+    [PX_PUT_GREATEST] = JOINS(greatest, add_bool),
+    [PX_PUT_LEAST] = JOINS(least, multiply_bool)};
 
 // n elements from places of `from` to neighbours (or others) of `to`.
 typedef void (*gather_fn)(char *to, int64_t ts, const char *from, const int64_t *places, int64_t n);

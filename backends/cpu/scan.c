@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running sums, products and extremes along one dimension, in double or int64; sums go backwards
-// too.
+// Running sums, products, extremes and sums of exponentials along one dimension, in double or
+// int64; sums go backwards too.
 //
 // Lines along the dimension are independent of each other. A line goes through a block at a time,
 // so that any dtypes and strides will do; lines that lie side by side go a row of them at a time.
@@ -158,6 +158,28 @@ PX_KERNEL(cumsum_backward) {
 }
 PX_KERNEL(cumprod) {
   scan s = {.run = plain_line, .out = args->out, .in = args->self, .product = true};
+  return run(&s, args->dim);
+}
+
+// ---- logcumsumexp
+
+// The logarithm of the sum of two exponentials.
+static double log_sum(double a, double b) {
+  double most = a > b || a != a ? a : b, least = a > b || a != a ? b : a;
+  return most == least && isinf(most) ? most : most + log1p(exp(least - most));
+}
+static void log_sum_line(const scan *s, line out, line in, line grad) {
+  double room[BLOCK], sum = -INFINITY;
+  int64_t work = 0;
+  for (int64_t i = 0; i < s->length && !px__worked(&work, BLOCK); i += BLOCK) {
+    int64_t n = s->length - i < BLOCK ? s->length - i : BLOCK;
+    px__cpu_convert(room, 8, PX_FLOAT64, in.at + i * in.stride, in.stride, in.dtype, n);
+    for (int64_t k = 0; k < n; k++) room[k] = sum = log_sum(sum, room[k]);
+    px__cpu_convert(out.at + i * out.stride, out.stride, out.dtype, room, 8, PX_FLOAT64, n);
+  }
+}
+PX_KERNEL(logcumsumexp) {
+  scan s = {.run = log_sum_line, .out = args->out, .in = args->self};
   return run(&s, args->dim);
 }
 

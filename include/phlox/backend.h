@@ -191,6 +191,14 @@ typedef enum px_fault_code {
   PX_FAULT_MAP(XX)
 #undef XX
 } px_fault_code;
+// What the kernel index_put does with an element and the value that is put there.
+typedef enum px_put_how {
+  PX_PUT_STORE,
+  PX_PUT_ADD,
+  PX_PUT_MULTIPLY,
+  PX_PUT_GREATEST,
+  PX_PUT_LEAST
+} px_put_how;
 // A device's fault slot, in memory that the host can read. The first kernel that finds something
 // wrong claims it by changing `launch` from 0 to its launch id. PX_FAULT_BROKEN is no error by
 // itself: a backend that knows which launch broke the device says so, and its errors name it.

@@ -121,6 +121,28 @@ EXT_METHOD(tensor, resize_, "(*sizes: int | Sequence[int]) -> Tensor",
   return Py_NewRef(self);
 }
 
+#define RESIZE_AS \
+  "Changes the sizes in place to those of another tensor; elements keep their order, new ones " \
+  "are " \
+  "undefined.\n\n" \
+  "Args:\n" \
+  "    the_template (Tensor): the tensor that has the sizes\n\n" \
+  "Raises RuntimeError for a tensor that requires a gradient."
+static PyObject *resized_as(px_tensor *self, const px_tensor *like) {
+  if (px_tensor_requires_grad(self))
+    EXT_FAIL(PyExc_RuntimeError, "cannot resize variables that require grad");
+  EXT_TRY(px_tensor_resize(self, px_tensor_ndim(like), px_tensor_sizes(like)));
+  return ext_wrap(px_retain(self));
+}
+EXT_METHOD(tensor, resize_as_, "(the_template: Tensor) -> Tensor", RESIZE_AS) {
+  EXT_ARGS(px_tensor *, the_template);
+  return resized_as(T(self), the_template);
+}
+EXT_FUNCTION(torch, resize_as_, "(input: Tensor, the_template: Tensor) -> Tensor", RESIZE_AS) {
+  EXT_ARGS(px_tensor *, input, the_template);
+  return resized_as(input, the_template);
+}
+
 // An op whose argument is the size of `other`.
 static PyObject *with_size_of(PyObject *self, const ext_call *call, const char *op) {
   EXT_ARGS(px_tensor *, other);

@@ -4,16 +4,16 @@
 #pragma once
 
 static const char tensor_names[] =
-    "align_as align_to angle as_strided_ as_strided_scatter ccol_indices cholesky "
+    "align_as align_to angle as_strided_ ccol_indices cholesky "
     "cholesky_inverse cholesky_solve coalesce col_indices conj_physical conj_physical_ "
-    "crow_indices dense_dim dequantize det eig frexp geqrf has_names histogram index_reduce "
-    "index_reduce_ indices int_repr inverse ipu is_distributed istft logcumsumexp logdet "
-    "lstsq lu lu_solve map2_ matrix_exp matrix_power nanquantile narrow_copy "
-    "new_empty_strided orgqr ormqr pinverse q_per_channel_axis q_per_channel_scales "
-    "q_per_channel_zero_points q_scale q_zero_point qr qscheme quantile refine_names "
-    "reinforce rename rename_ resize resize_as resize_as_ resize_as_sparse_ row_indices "
-    "scatter_reduce scatter_reduce_ set_ slogdet smm solve sparse_dim sparse_mask "
-    "sparse_resize_ sparse_resize_and_clear_ sspaddmm stft storage_type sum_to_size svd "
+    "crow_indices dense_dim dequantize det eig geqrf has_names histogram "
+    "indices int_repr inverse ipu is_distributed istft logdet "
+    "lstsq lu lu_solve map2_ matrix_exp matrix_power "
+    "orgqr ormqr pinverse q_per_channel_axis q_per_channel_scales "
+    "q_per_channel_zero_points q_scale q_zero_point qr qscheme refine_names "
+    "reinforce rename rename_ resize resize_as resize_as_sparse_ row_indices "
+    "set_ slogdet smm solve sparse_dim sparse_mask "
+    "sparse_resize_ sparse_resize_and_clear_ sspaddmm stft storage_type svd "
     "symeig to_dense to_mkldnn to_padded_tensor to_sparse to_sparse_bsc to_sparse_bsr "
-    "to_sparse_coo to_sparse_csc to_sparse_csr triangular_solve unsafe_chunk unsafe_split "
+    "to_sparse_coo to_sparse_csc to_sparse_csr triangular_solve "
     "unsafe_split_with_sizes values xpu";

@@ -19,10 +19,11 @@ typedef enum px__promotion {
 
 // Which dtypes an out= tensor may have, beside the result's own.
 typedef enum px__out_rule {
-  PX__OUT_CAST,  // those to which promotion lets the result be cast
-  PX__OUT_SAME,  // none
-  PX__OUT_ANY,   // all
-  PX__OUT_GIVES  // all: the result has out's, as if the argument dtype said so
+  PX__OUT_CAST,   // those to which promotion lets the result be cast
+  PX__OUT_SAME,   // none
+  PX__OUT_ANY,    // all
+  PX__OUT_GIVES,  // all: the result has out's, as if the argument dtype said so
+  PX__OUT_ALONE   // none where all other arguments are numbers, else as CAST
 } px__out_rule;
 
 // A call in progress. The driver fills in the first fields; the op's run function makes the results
@@ -63,7 +64,8 @@ typedef struct px__op_texts {
   px__refusal of_bool, of_dtype, of_mask;  // may name the dtype's class, by %s
   px__refusal of_device;                   // a mask is elsewhere: its device and self's, by %s
   px__refusal of_autocast;                 // the policy is PX_AUTOCAST_NEVER
-  px__refusal of_out;       // out= has another dtype: its class and the result's, by %1$s and %2$s
+  px__refusal of_out;  // out= has another dtype: its class and the result's, by %1$s and %2$s, and
+                       // their C++ types, by %3$s and %4$s; the result's name by %5$s
   const char *of_expanded;  // the warning where elements of self share memory, in place
   const char *cpu_kernel, *cuda_kernel;  // in '"kernel" not implemented for'; NULL: its own
 } px__op_texts;

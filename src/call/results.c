@@ -125,15 +125,26 @@ static bool asks_dtype(const px_call *call) {
   return false;
 }
 
+// Whether all arguments but the first are numbers.
+static bool is_alone(const px_call *call) {
+  for (int i = 1; i < call->op->param_count; i++)
+    if (call->args[i].kind == PX_ARG_TENSOR && !(call->args[i].v.tensor->flags & PX_TENSOR_WRAPPED))
+      return false;
+  return true;
+}
+
 // Whether a result of a dtype can be given by an out= tensor of another.
-static px_status check_out(const px_call *call, px_dtype made, px_dtype given) {
+static px_status check_out(const px_call *call, int i, px_dtype made, px_dtype given) {
   const px__op_texts *texts = px__impl(call->op)->texts;
   px__out_rule rule = (px__out_rule)px__impl(call->op)->out;
   if (made == given || rule == PX__OUT_ANY) return PX_OK;
+  if (rule == PX__OUT_ALONE && !is_alone(call)) rule = PX__OUT_CAST;
   bool casts = rule == PX__OUT_CAST && !asks_dtype(call);
   if (casts && px_dtype_can_cast(made, given)) return PX_OK;
   if (texts && texts->of_out.code)
-    PX_FAIL_AS(texts->of_out, px_dtype_class(given), px_dtype_class(made));
+    PX_FAIL_AS(texts->of_out, px_dtype_class(given), px_dtype_class(made),
+               px_dtype_about(given)->type_name, px_dtype_about(made)->type_name,
+               call->op->result_names ? call->op->result_names[i] : "result");
   if (casts) return px__check_cast(made, given);
   PX_CHECK(call->op->kind != PX_OP_POINTWISE, PX_RUNTIME, "Found dtype %s but expected %s",
            px_dtype_class(given), px_dtype_class(made));
@@ -161,7 +172,7 @@ px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, 
   px_tensor *given = call->given[i];
   if (given && call->mode == PX_CALL_INPLACE) return inplace_result(call, i, ndim, sizes, dtype);
   if (given) {
-    PX_TRY(check_out(call, dtype, (px_dtype)given->dtype));
+    PX_TRY(check_out(call, i, dtype, (px_dtype)given->dtype));
     if (given->contiguous && given->dtype == dtype && px__has_sizes(given, ndim, sizes) &&
         px_device_equal(px__tensor_device(given), call->device) && !px__may_fault(call) &&
         !shares_storage(call, given)) {
@@ -227,7 +238,7 @@ px_status px__call_deliver(px_call *call) {
     px_tensor *given = call->given[i], *made = call->results[i];
     if (!given || !made || given == made) continue;
     if (call->op->flags & PX_OP_IS_FACTORY) PX_TRY(check_place(call, given));
-    PX_TRY(check_out(call, (px_dtype)made->dtype, (px_dtype)given->dtype));
+    PX_TRY(check_out(call, i, (px_dtype)made->dtype, (px_dtype)given->dtype));
     PX_TRY(deliver_one(call, i));
   }
   return PX_OK;

@@ -125,17 +125,41 @@ PX_RUN(empty) {
   return mark_unset(call->results[0]);
 }
 
-PX_RUN(empty_strided) {
-  px__options o = PX_OPTIONS(args);
-  PX_CHECK(args->size.n == args->stride.n, PX_RUNTIME,
+static px_status strided(px_call *call, px_value size, px_value stride, px__options o) {
+  PX_CHECK(size.n == stride.n, PX_RUNTIME,
            "dimensionality of sizes (%lld) must match dimensionality of strides (%lld)",
-           (long long)args->size.n, (long long)args->stride.n);
-  PX_CHECK(!o.pin_memory, PX_UNIMPLEMENTED, "empty_strided() with pin_memory=True");
+           (long long)size.n, (long long)stride.n);
+  PX_CHECK(!o.pin_memory, PX_UNIMPLEMENTED, "%s() with pin_memory=True", call->op->name);
   PX_TRY(check_options(&o, o.dtype == PX_DTYPE_NONE ? px_dtype_default() : o.dtype));
-  PX_TRY(px_tensor_empty_strided(&call->results[0], args->size.n, args->size.v.ints,
-                                 args->stride.v.ints, o.dtype, o.device));
+  PX_TRY(px_tensor_empty_strided(&call->results[0], size.n, size.v.ints, stride.v.ints, o.dtype,
+                                 o.device));
   PX_TRY(made(call, &o));
   return mark_unset(call->results[0]);
+}
+PX_RUN(empty_strided) { return strided(call, args->size, args->stride, PX_OPTIONS(args)); }
+
+PX_RUN(empty_permuted) {
+  px_value size = args->size, order = args->physical_layout;
+  int64_t strides[PX_MAX_DIMS], step = 1;
+  unsigned seen = 0;
+  int n = (int)order.n;
+  PX_TRY(px__check_ndim(n));
+  for (int i = 0; i < n; i++) {
+    int64_t d = order.v.ints[i];
+    PX_CHECK(d >= 0 && d < n, PX_RUNTIME,
+             "Dimension out of range (expected to be between 0 and %d, but got %lld at index %d).  "
+             "NB: negative dims not currently supported; file an issue if you want it.",
+             n - 1, (long long)d, i);
+    PX_CHECK(!(seen & 1u << d), PX_RUNTIME, "Duplicate dim not allowed");
+    seen |= 1u << d;
+  }
+  for (int i = n - 1; i >= 0; i--) {
+    int64_t d = order.v.ints[i];
+    strides[d] = step;
+    step = px__product(step, size.v.ints[d] > 1 ? size.v.ints[d] : 1);
+  }
+  px_value stride = PX_IS(strides, n);
+  return strided(call, size, stride, PX_OPTIONS(args));
 }
 
 PX_RUN(zeros) {
@@ -335,6 +359,10 @@ PX_RUN(full_like) {
 }
 
 PX_RUN(new_empty) { return sized(call, args->size, like(args->self, PX_OPTIONS(args))); }
+
+PX_RUN(new_empty_strided) {
+  return strided(call, args->size, args->stride, like(args->self, PX_OPTIONS(args)));
+}
 
 PX_RUN(new_zeros) {
   PX_TRY(sized(call, args->size, like(args->self, PX_OPTIONS(args))));

@@ -293,3 +293,11 @@ PX_RUN(affine_grid) {
   all[1 + dims] = dims;
   return px_reshape(&call->results[0], places, all, dims + 2);
 }
+
+PX_RUN(grid_sampler) {
+  static const char *const modes[] = {"bilinear", "nearest", "bicubic"};
+  static const char *const paddings[] = {"zeros", "border", "reflection"};
+  bool corners = args->align_corners;
+  return px_grid_sample(&call->results[0], args->input, args->grid, modes[args->interpolation_mode],
+                        paddings[args->padding_mode], &corners);
+}

@@ -44,7 +44,7 @@ static bool is_empty(const px__picking *p) {
 }
 
 static px_status launch(const px__picking *p, const px_tensor *self, const px_tensor *other,
-                        const int64_t *other_strides, bool put, bool add) {
+                        const int64_t *other_strides, bool put, px_put_how how) {
   static px__named_kernel kernels[2] = {{.name = "index_get"}, {.name = "index_put"}};
   px__named_kernel *kernel = &kernels[put];
   px_device device = px__tensor_device(self);
@@ -66,7 +66,7 @@ static px_status launch(const px__picking *p, const px_tensor *self, const px_te
     uses[2 + i] = whole_of(p->index[i], false);
   }
   for (int i = 0; i < 2 + p->count; i++) o[i].sizes = p->sizes, o[i].ndim = p->ndim;
-  if (add && self->dtype >= PX_DTYPE_COMPUTED)
+  if (how != PX_PUT_STORE && self->dtype >= PX_DTYPE_COMPUTED)
     PX_FAIL(PX_UNIMPLEMENTED, "\"index_put\" not implemented for '%s'",
             px_dtype_class((px_dtype)self->dtype));
   px_value params[6] = {PX_IS(p->dim_sizes, p->count),
@@ -74,13 +74,13 @@ static px_status launch(const px__picking *p, const px_tensor *self, const px_te
                         PX_IS(p->dims, p->count),
                         PX_B(p->wraps),
                         PX_I(p->fault),
-                        PX_B(add)};
+                        PX_I(how)};
   px_launch l = {.op = put ? "index_put_" : "index",
                  .kernel = px__named_kernel_on(kernel, (px_device_type)device.type),
                  .operand_count = 2 + p->count,
                  .operands = o,
                  .params = params,
-                 .param_count = 6,
+                 .param_count = put ? 6 : 5,
                  .compute = PX_DTYPE_NONE};
   PX_CHECK(l.kernel, PX_UNIMPLEMENTED, "%s has no kernel for device type %s (dtype %s)",
            kernel->name, px_device_type_name(device.type), px_dtype_name((px_dtype)self->dtype));
@@ -90,11 +90,11 @@ static px_status launch(const px__picking *p, const px_tensor *self, const px_te
 px_status px__picking_get(const px__picking *p, px_tensor *out, const px_tensor *self) {
   int64_t strides[PX_MAX_DIMS];
   PX_TRY(spread(strides, p, out));
-  return is_empty(p) ? PX_OK : launch(p, self, out, strides, false, false);
+  return is_empty(p) ? PX_OK : launch(p, self, out, strides, false, PX_PUT_STORE);
 }
 
-px_status px__picking_put(const px__picking *p, px_tensor *self, const px_tensor *values,
-                          bool add) {
+px_status px__picking_join(const px__picking *p, px_tensor *self, const px_tensor *values,
+                           px_put_how how) {
   int64_t strides[PX_MAX_DIMS];
   PX_SCOPED(px_tensor) apart = NULL;
   if (values->storage == self->storage) {
@@ -102,7 +102,11 @@ px_status px__picking_put(const px__picking *p, px_tensor *self, const px_tensor
     values = apart;
   }
   PX_TRY(spread(strides, p, values));
-  return is_empty(p) ? PX_OK : launch(p, self, values, strides, true, add);
+  return is_empty(p) ? PX_OK : launch(p, self, values, strides, true, how);
+}
+px_status px__picking_put(const px__picking *p, px_tensor *self, const px_tensor *values,
+                          bool add) {
+  return px__picking_join(p, self, values, add ? PX_PUT_ADD : PX_PUT_STORE);
 }
 
 // ---- index tensors

@@ -32,11 +32,25 @@ px_status px__pick_along(px__picking *p, const px_tensor *self, int dim, const p
 // Places in row-major order; self must be row-major.
 px_status px__pick_flat(px__picking *p, const px_tensor *self, const px_tensor *index)
     __attribute__((warn_unused_result));
-// out = the picked elements of self; self's picked elements = (or +=) values. The other tensor has
-// the loop's sizes, or broadcasts to them.
+// out = the picked elements of self; self's picked elements = (or +=, or joined otherwise with)
+// values. The other tensor has the loop's sizes, or broadcasts to them.
 px_status px__picking_get(const px__picking *p, px_tensor *out, const px_tensor *self)
     __attribute__((warn_unused_result));
 px_status px__picking_put(const px__picking *p, px_tensor *self, const px_tensor *values, bool add)
+    __attribute__((warn_unused_result));
+px_status px__picking_join(const px__picking *p, px_tensor *self, const px_tensor *values,
+                           px_put_how how) __attribute__((warn_unused_result));
+// Puts src along dimension `dim` of the first result, which is self or a copy of it, with an index
+// for each element. `first`, if given, is a 0-dim tensor that is stored at the places before.
+typedef struct px__scattering {
+  px_tensor *self, *index, *src;
+  int64_t dim;
+  px_put_how how;
+  px_tensor *first;
+} px__scattering;
+px_status px__scatter(px_call *call, const px__scattering *s) __attribute__((warn_unused_result));
+// A 0-dim tensor of the dtype and device of another.
+px_status px__value_like(px_tensor **out, const px_tensor *like, px_scalar value)
     __attribute__((warn_unused_result));
 // The first result as a copy of self, or, in place, self.
 px_status px__start_from_self(px_call *call, px_tensor *self) __attribute__((warn_unused_result));

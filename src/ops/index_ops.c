@@ -27,13 +27,6 @@ static px_status put(px__picking *p, px_status made, px_tensor *to, const px_ten
   return made;
 }
 
-static px_status same_dtype(const px_call *call, const px_tensor *self, const px_tensor *other,
-                            const char *name) {
-  PX_CHECK(self->dtype == other->dtype, PX_RUNTIME,
-           "%s(): Expected self.dtype to be equal to %s.dtype", call->op->name, name);
-  return PX_OK;
-}
-
 // ---- x[i, j]
 
 PX_RUN(index) {
@@ -205,7 +198,7 @@ PX_RUN(index_copy) {
   return put_slices(call, &s, s.source, false);
 }
 
-static px_status value_like(px_tensor **out, const px_tensor *like, px_scalar value) {
+px_status px__value_like(px_tensor **out, const px_tensor *like, px_scalar value) {
   return px_full(out, NULL, 0, value, (px_dtype)like->dtype, px__tensor_device(like), false, false);
 }
 
@@ -221,7 +214,7 @@ static px_status fill_places(px_call *call, px_tensor *self, int64_t at, const p
 PX_RUN(index_fill) {
   PX_SCOPED(px_tensor) value = NULL;
   PX_TRY(px__call_same_device(call));
-  PX_TRY(value_like(&value, args->self, args->value));
+  PX_TRY(px__value_like(&value, args->self, args->value));
   return fill_places(call, args->self, args->dim, args->index, value);
 }
 PX_RUN(index_fill_tensor) {
@@ -293,44 +286,58 @@ PX_RUN(gather_backward) {
   return put(&p, px__pick_along(&p, to, dim, index), to, args->grad_output, true);
 }
 
-static px_status scatter(px_call *call, px_tensor *self, int64_t along, const px_tensor *places,
-                         px_tensor *src, bool add) {
+static px_status put_along(px_tensor *to, int dim, const px_tensor *index, const px_tensor *values,
+                           px_put_how how) {
   px__picking p;
+  px_status status = px__pick_along(&p, to, dim, index);
+  if (status == PX_OK) status = px__picking_join(&p, to, values, how);
+  px__picking_drop(&p);
+  return status;
+}
+px_status px__scatter(px_call *call, const px__scattering *s) {
   int dim;
+  px_tensor *src = s->src;
   PX_SCOPED(px_tensor) index = NULL;
-  PX_TRY(long_index(&index, places, "scatter"));
+  PX_TRY(long_index(&index, s->index, "scatter"));
   PX_SCOPED(px_tensor) part = NULL;
   PX_TRY(px__call_same_device(call));
-  PX_TRY(px__wrap_dim(&dim, along, self->ndim));
+  PX_TRY(px__wrap_dim(&dim, s->dim, s->self->ndim));
   bool one = src->ndim == 0 && index->ndim != 0;
-  PX_TRY(check_along(call, self, dim, index, one ? NULL : src, "self"));
-  PX_TRY(same_dtype(call, self, src, "src"));
+  PX_TRY(check_along(call, s->self, dim, index, one ? NULL : src, "self"));
+  PX_CHECK(s->self->dtype == src->dtype, PX_RUNTIME,
+           "scatter(): Expected self.dtype to be equal to src.dtype");
   if (one)
     part = px_retain(src);
   else if (index->numel)
     PX_TRY(px__tensor_view(&part, src, index->ndim, index->sizes, src->strides, src->offset));
-  PX_TRY(px__start_from_self(call, self));
+  PX_TRY(px__start_from_self(call, s->self));
   px_tensor *to = call->results[0];
   if (!index->numel) return PX_OK;
-  return put(&p, px__pick_along(&p, to, dim, index), to, part, add);
+  if (s->first) PX_TRY(put_along(to, dim, index, s->first, PX_PUT_STORE));
+  return put_along(to, dim, index, part, s->how);
 }
 
 PX_RUN(scatter) {
-  px_tensor *src = args->src;
   PX_SCOPED(px_tensor) value = NULL;
-  if (!(src->flags & PX_TENSOR_WRAPPED))
-    return scatter(call, args->self, args->dim, args->index, src, false);
-  PX_TRY(value_for(&value, src, args->self));
-  return scatter(call, args->self, args->dim, args->index, value, false);
+  px__scattering s = {args->self, args->index, args->src, .dim = args->dim};
+  if (s.src->flags & PX_TENSOR_WRAPPED) {
+    PX_TRY(value_for(&value, s.src, s.self));
+    s.src = value;
+  }
+  return px__scatter(call, &s);
 }
 
 PX_RUN(scatter_value) {
   PX_SCOPED(px_tensor) value = NULL;
-  PX_TRY(value_like(&value, args->self, args->value));
-  return scatter(call, args->self, args->dim, args->index, value, false);
+  PX_TRY(px__value_like(&value, args->self, args->value));
+  px__scattering s = {args->self, args->index, value, .dim = args->dim};
+  return px__scatter(call, &s);
 }
 
-PX_RUN(scatter_add) { return scatter(call, args->self, args->dim, args->index, args->src, true); }
+PX_RUN(scatter_add) {
+  px__scattering s = {args->self, args->index, args->src, args->dim, PX_PUT_ADD, NULL};
+  return px__scatter(call, &s);
+}
 
 // ---- tables
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of the losses: checks with PyTorch's texts, and the composites in PyTorch's steps.
 #include <math.h>
+#include <string.h>
 
 #include "hidden/loss.h"
 #include "ops/run.h"
 #include "phlox/ops/layer.h"
+#include "phlox/ops/linalg.h"
+#include "phlox/ops/loss.h"
 #include "phlox/ops/norm.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
@@ -40,6 +43,13 @@ static px_status check_target(const px_tensor *x, const px_tensor *target,
   bool same = x->ndim == 1 ? target->numel == 1 : target->ndim == x->ndim - 1;
   for (int i = 0; same && x->ndim > 1 && i < target->ndim; i++)
     same = target->sizes[i] == x->sizes[i ? i + 1 : 0];
+  if (!same && (x->ndim == 3 || x->ndim > 4) && target->ndim == x->ndim - 1) {
+    int64_t wanted[PX_MAX_DIMS];
+    for (int i = 0; i < target->ndim; i++) wanted[i] = x->sizes[i ? i + 1 : 0];
+    PX_FAIL(PX_RUNTIME, "Expected target size %s, got %s",
+            px__sizes_text(a, sizeof a, target->ndim, wanted),
+            px__sizes_text(b, sizeof b, target->ndim, target->sizes));
+  }
   PX_CHECK(same, PX_RUNTIME, "size mismatch (got input: %s, target: %s)", a, b);
   PX_CHECK(target->dtype == PX_INT64 || target->dtype == PX_UINT8, PX_RUNTIME,
            "expected target dtype to be Long or Byte, but got %s",
@@ -168,11 +178,67 @@ PX_RUN(cross_entropy) {
   bool soft = x->ndim == n.target->ndim;
   for (int i = 0; soft && i < x->ndim; i++) soft = x->sizes[i] == n.target->sizes[i];
   soft = soft && px_dtype_is_float((px_dtype)n.target->dtype);
+  PX_CHECK(!soft || args->ignore_index < 0, PX_RUNTIME,
+           "ignore_index is not supported for floating point target");
   PX_TRY(px_log_softmax(&log_p, x, x->ndim > 1 ? 1 : 0, PX_DTYPE_NONE));
   if (soft) return soft_targets(&call->results[0], log_p, n.target, n.weight, how, smoothing);
   if (smoothing > 0) return smoothed(&call->results[0], log_p, &n, how, smoothing);
   PX_SCOPED(px_tensor) total = NULL;
   return nll_of(&call->results[0], &total, log_p, &n);
+}
+
+// Sizes as Python writes a tuple.
+static const char *tuple_text(char *room, size_t bytes, const int64_t *sizes, int ndim) {
+  px__sizes_text(room, bytes - 2, ndim, sizes);
+  char *last = strrchr(room, ']');
+  memcpy(last, ndim == 1 ? ",)" : ")", ndim == 1 ? 3 : 2);
+  room[0] = '(';
+  return room;
+}
+// linear_bias has the sizes of linear_weight but the last one.
+static px_status check_linear_bias(const px_tensor *bias, const px_tensor *weight) {
+  char have[128], want[128];
+  int ndim = weight->ndim - 1;
+  bool fits = bias->ndim == ndim;
+  for (int d = 0; fits && d < ndim; d++) fits = bias->sizes[d] == weight->sizes[d];
+  PX_CHECK(fits, PX_RUNTIME, "expected linear_bias shape %s, got %s",
+           tuple_text(want, sizeof want, weight->sizes, ndim),
+           tuple_text(have, sizeof have, bias->sizes, bias->ndim));
+  return PX_OK;
+}
+PX_RUN(linear_cross_entropy) {
+  const px_tensor *x = args->input, *weight = args->linear_weight, *bias = args->linear_bias;
+  int64_t sizes[PX_MAX_DIMS], features = weight->sizes[weight->ndim - 1], rest = -1;
+  int64_t rows = 1;
+  int ndim = 0, lead = x->ndim - 1;
+  if (bias) PX_TRY(check_linear_bias(bias, weight));
+  char text[128];
+  PX_CHECK(
+      lead || weight->ndim == 2, PX_RUNTIME,
+      "K-dimensional loss defined by linear_weight shape %s requires batched input, (N, %lld), "
+      "got unbatched input with shape (%lld,)",
+      tuple_text(text, sizeof text, weight->sizes, weight->ndim), (long long)features,
+      (long long)features);
+  PX_TRY(px__check_ndim(lead + weight->ndim - 1));
+  if (lead) sizes[ndim++] = x->sizes[0];
+  for (int d = 0; d < weight->ndim - 1; d++)
+    sizes[ndim++] = weight->sizes[d], rows *= weight->sizes[d];
+  const px_tensor *target = args->target;
+  bool soft = target->ndim == ndim;
+  for (int d = 0; soft && d < ndim; d++) soft = target->sizes[d] == sizes[d];
+  PX_CHECK(!soft || !px__given(args->ignore_index), PX_RUNTIME,
+           "ignore_index cannot be specified when target contains probabilities");
+  PX_SCOPED(px_tensor) matrix = NULL;
+  PX_SCOPED(px_tensor) shift = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) logits = NULL;
+  PX_TRY(px_reshape(&matrix, weight, (const int64_t[]){rows, features}, 2));
+  if (bias) PX_TRY(px_reshape(&shift, bias, &rest, 1));
+  PX_TRY(px_linear(&flat, x, matrix, shift));
+  PX_TRY(px_reshape(&logits, flat, sizes, ndim));
+  return px_cross_entropy(&call->results[0], logits, target, args->weight,
+                          px__given(args->ignore_index) ? args->ignore_index.v.i : -100,
+                          args->reduction, args->label_smoothing);
 }
 
 // ---- element-wise losses

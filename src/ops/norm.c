@@ -83,6 +83,35 @@ PX_RUN(batch_norm) {
   return update_running(var, variance, momentum);
 }
 
+// The statistics have no gradient.
+PX_RUN(batch_norm_with_statistics) {
+  px_tensor *mean = args->running_mean, *var = args->running_var;
+  bool training = args->training;
+  px_dtype dtype = (px_dtype)(args->weight ? args->weight : args->input)->dtype;
+  PX_SCOPED(px_tensor) means = NULL;
+  PX_SCOPED(px_tensor) deviations = NULL;
+  PX_SCOPED(px_tensor) variance = NULL;
+  PX_SCOPED(px_tensor) plain_means = NULL;
+  PX_SCOPED(px_tensor) plain_deviations = NULL;
+  PX_TRY(px_native_batch_norm(&call->results[0], &means, &deviations, &variance, args->input,
+                              args->weight, args->bias, training ? NULL : mean,
+                              training ? NULL : var, training, args->eps));
+  PX_TRY(px_tensor_detach(&plain_means, means));
+  PX_TRY(px_tensor_detach(&plain_deviations, deviations));
+  PX_TRY(px__tensor_to(&call->results[1], plain_means, dtype, PX_DEVICE_NONE));
+  PX_TRY(px__tensor_to(&call->results[2], plain_deviations, dtype, PX_DEVICE_NONE));
+  if (!training || !means->numel) return PX_OK;
+  PX_TRY(update_running(mean, means, args->momentum));
+  return update_running(var, variance, args->momentum);
+}
+
+PX_RUN(batch_norm_without_running) {
+  px_tensor **out = call->results;
+  return px_batch_norm_with_statistics(&out[0], &out[1], &out[2], args->input, args->weight,
+                                       args->bias, NULL, NULL, args->training, args->momentum,
+                                       args->eps);
+}
+
 // ---- cosines
 
 // t with all dimensions of the shape that the two broadcast to, and its size in dimension dim: what
@@ -178,6 +207,56 @@ PX_RUN(group_norm) {
   if (b) return px_add(&call->results[0], scaled, shift, px_int(1));
   call->results[0] = px_retain(scaled);
   return PX_OK;
+}
+
+// Computed in float32 at least. The statistics are ops' too, and so have a gradient.
+PX_RUN(native_group_norm) {
+  const px_tensor *x = args->input;
+  int64_t n = args->N, groups = args->group, each = n ? x->numel / (n * groups) : 0, last = -1;
+  px_dtype dtype = (px_dtype)x->dtype;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) mean = NULL;
+  PX_SCOPED(px_tensor) variance = NULL;
+  PX_SCOPED(px_tensor) shifted = NULL;
+  PX_SCOPED(px_tensor) rstd = NULL;
+  PX_SCOPED(px_tensor) less = NULL;
+  PX_SCOPED(px_tensor) normal = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_SCOPED(px_tensor) moved = NULL;
+  PX_TRY(
+      px_to(&wide, x, dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_reshape(&flat, wide, (const int64_t[]){n, groups, each}, 3));
+  PX_TRY(px_mean(&mean, flat, &last, 1, true, PX_DTYPE_NONE));
+  PX_TRY(px_var(&variance, flat, &last, 1, px_int(0), true));
+  PX_TRY(px_add_scalar(&shifted, variance, px_float(args->eps), px_int(1)));
+  PX_TRY(px_rsqrt(&rstd, shifted));
+  PX_TRY(px_sub(&less, flat, mean, px_int(1)));
+  PX_TRY(px_mul(&normal, less, rstd));
+  PX_TRY(px_reshape(&back, normal, x->sizes, x->ndim));
+  if (args->weight) {
+    PX_SCOPED(px_tensor) scale = NULL;
+    PX_TRY(per_channel(&scale, args->weight, x->ndim));
+    PX_TRY(px_mul(&scaled, back, scale));
+  } else {
+    scaled = px_retain(back);
+  }
+  if (args->bias) {
+    PX_SCOPED(px_tensor) shift = NULL;
+    PX_TRY(per_channel(&shift, args->bias, x->ndim));
+    PX_TRY(px_add(&moved, scaled, shift, px_int(1)));
+  } else {
+    moved = px_retain(scaled);
+  }
+  px_dtype kept = args->weight ? (px_dtype)args->weight->dtype : dtype;
+  PX_SCOPED(px_tensor) flat_mean = NULL;
+  PX_SCOPED(px_tensor) flat_rstd = NULL;
+  PX_TRY(px_to(&call->results[0], moved, dtype, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_squeeze_dim(&flat_mean, mean, &last, 1));
+  PX_TRY(px_squeeze_dim(&flat_rstd, rstd, &last, 1));
+  PX_TRY(px_to(&call->results[1], flat_mean, kept, PX_DEVICE_NONE, false, false));
+  return px_to(&call->results[2], flat_rstd, kept, PX_DEVICE_NONE, false, false);
 }
 
 // ---- dropout

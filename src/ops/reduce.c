@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of differences and integrals along a dimension. They are made of views of
 // neighbours: all elements but the last, and all but the first.
+#include "hidden/reduce.h"
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
@@ -115,4 +116,20 @@ PX_RUN(cumulative_trapezoid) {
 }
 PX_RUN(cumulative_trapezoid_x) {
   return integrate(&call->results[0], args->y, args->x, 1, args->dim, true);
+}
+
+// ---- hashes
+
+PX_RUN(hash_tensor) {
+  px_value dim = args->dim;
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) bits = NULL;
+  PX_SCOPED(px_tensor) hash = NULL;
+  bool real = px_dtype_is_float((px_dtype)args->self->dtype);
+  PX_TRY(px_tensor_detach(&plain, args->self));
+  PX_TRY(px_to(&wide, plain, real ? PX_FLOAT64 : PX_INT64, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_view_dtype(&bits, wide, PX_INT64));
+  PX_TRY(px_xor_of(&hash, bits, dim.v.ints, dim.n, args->keepdim));
+  return px_view_dtype(&call->results[0], hash, PX_UINT64);
 }

@@ -75,10 +75,20 @@ static px_status search(px_tensor **out, const px_tensor *sorted, const px_tenso
   PX_TRY(px_search_lines(&places, boundaries, wanted, right));
   return px__tensor_to(out, places, small ? PX_INT32 : PX_INT64, PX_DEVICE_NONE);
 }
+static px_status check_out(const px_call *call, bool small) {
+  if (call->mode != PX_CALL_OUT || call->given[0]->dtype == (small ? PX_INT32 : PX_INT64))
+    return PX_OK;
+  PX_FAIL(PX_RUNTIME,
+          "torch.searchsorted(): output tensor's dtype is wrong, it can only be Int(int32) or "
+          "Long(int64) depending on whether out_int32 flag is True, but we got output tensor's "
+          "dtype %s and out_int32 flag is %s",
+          px_dtype_class((px_dtype)call->given[0]->dtype), small ? "True" : "False");
+}
 PX_RUN(searchsorted) {
   PX_SCOPED(px_tensor) picked = NULL;
   const px_tensor *sorted = args->sorted_sequence;
   bool right = args->right || (args->side && !strcmp(args->side, "right"));
+  PX_TRY(check_out(call, args->out_int32));
   PX_TRY(px__call_same_device(call));
   if (args->sorter) {
     PX_TRY(px_pick_along(&picked, sorted, args->sorter, -1));
@@ -93,6 +103,7 @@ PX_RUN(searchsorted_number) {
                          args->right, args->side, args->sorter);
 }
 PX_RUN(bucketize) {
+  PX_TRY(check_out(call, args->out_int32));
   PX_TRY(px__call_same_device(call));
   return search(&call->results[0], args->boundaries, args->input, args->right, args->out_int32);
 }

@@ -34,6 +34,16 @@ PX_RUN(mvlgamma) {
   return px_add_scalar(&call->results[0], sum, px_float(log_pi * p * (p - 1) / 4), px_int(1));
 }
 
+// The exponents have no gradient.
+PX_RUN(frexp) {
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) exponent = NULL;
+  PX_TRY(px_frexp_mantissa(&call->results[0], args->self));
+  PX_TRY(px_tensor_detach(&plain, args->self));
+  PX_TRY(px_frexp_exponent(&exponent, plain));
+  return px_to(&call->results[1], exponent, PX_INT32, PX_DEVICE_NONE, false, false);
+}
+
 // ---- powers of float64
 
 static px_status doubled(px_tensor **out, const px_tensor *t) {

@@ -260,18 +260,29 @@ PX_RUN(matrix_T) {
   return px_transpose(&call->results[0], self, -2, -1);
 }
 
+// The dimensions of a list as bits.
+static px_status each_once(uint64_t *seen, px_value dims, int ndim, const char *name) {
+  char text[256];
+  for (int i = 0; i < dims.n; i++) {
+    int d;
+    PX_TRY(px__wrap_dim(&d, dims.v.ints[i], ndim));
+    PX_CHECK(!(*seen >> d & 1), PX_RUNTIME, "movedim: repeated dim in `%s` (%s)", name,
+             px__sizes_text(text, sizeof text, dims.n, dims.v.ints));
+    *seen |= UINT64_C(1) << d;
+  }
+  return PX_OK;
+}
 PX_RUN(movedim) {
   px_tensor *self = args->self;
   px_value from = args->source, to = args->destination;
   int64_t dims[PX_MAX_DIMS];
   uint64_t taken = 0, placed = 0;
+  PX_TRY(each_once(&taken, from, self->ndim, "source"));
+  PX_TRY(each_once(&placed, to, self->ndim, "destination"));
   for (int i = 0; i < from.n; i++) {
     int a, b;
     PX_TRY(px__wrap_dim(&a, from.v.ints[i], self->ndim));
     PX_TRY(px__wrap_dim(&b, to.v.ints[i], self->ndim));
-    PX_CHECK(!(taken >> a & 1) && !(placed >> b & 1), PX_RUNTIME, "movedim: repeated dim in `%s`",
-             taken >> a & 1 ? "source" : "destination");
-    taken |= UINT64_C(1) << a, placed |= UINT64_C(1) << b;
     dims[b] = a;
   }
   for (int d = 0, next = 0; d < self->ndim; d++) {

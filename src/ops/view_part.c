@@ -81,6 +81,11 @@ PX_RUN(slice) {
   return px__part_slice(&call->results[0], self, dim, first, count, step);
 }
 
+PX_RUN(narrow_from) {
+  px_scalar start;
+  PX_TRY(px_tensor_item(&start, args->start));
+  return px_narrow(&call->results[0], args->self, args->dim, px_scalar_int(start), args->length);
+}
 PX_RUN(narrow) {
   px_tensor *self = args->self;
   int dim;

@@ -41,6 +41,7 @@ static bool lacking(const sample *s) {
       "derivative for aten::gelu_backward_twice is not implemented",
       "derivative for aten::heaviside is not implemented",
       "derivative for aten::nextafter is not implemented",
+      "derivative for aten::scatter is not implemented",
       "derivative for aten::_standard_gamma_grad is not implemented",
       "the derivative for 'zeta' is not implemented.",
       "the derivative for 'igamma: input' is not implemented.",
@@ -54,6 +55,7 @@ static bool lacking(const sample *s) {
       "Low precision dtypes not supported",
       "handle types other than float and double",
       "of float, double, cfloat or cdouble types",
+      "quantile() input tensor must be either float or double dtype",
       "no pinned memory allocator",
       "only dense CPU tensors can be pinned",
       "No CUDA GPUs are available"};

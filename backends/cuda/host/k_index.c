@@ -78,16 +78,16 @@ PX_CUDA_KERNEL(index_get) {
                          (unsigned)((p.n + K_BLOCK * K_RUNS - 1) / (K_BLOCK * K_RUNS)), K_BLOCK, 0,
                          params);
 }
-// Floats are added in a fixed order where that was asked for: integers come out the same anyway.
+// Floats are joined in a fixed order where that was asked for: integers come out the same anyway.
 static bool is_ordered(int dtype) {
   return px__cuda_is_float(dtype) && px__cuda_core->setting(PX_SETTING_DETERMINISTIC);
 }
 enum { ORDERED_BLOCKS = 256 };
-static px_status add_ordered(const px_launch *l, k_pick *p) {
+static px_status join_ordered(const px_launch *l, k_pick *p) {
   bool runs = p->ndim > 0;
   for (int i = 0; i < p->count; i++) runs &= p->index_strides[i][0] == 0;
   p->run = runs ? p->sizes[0] : 1;
-  return px__cuda_by_dtype(l, "index", "add_ordered", p->dtype, ORDERED_BLOCKS, K_BLOCK, p);
+  return px__cuda_by_dtype(l, "index", "join_ordered", p->dtype, ORDERED_BLOCKS, K_BLOCK, p);
 }
 PX_CUDA_KERNEL(index_put) {
   k_pick p, wide;
@@ -96,10 +96,15 @@ PX_CUDA_KERNEL(index_put) {
   fill_dims(&p, &args->dim_sizes, &args->dim_strides, &args->dims, args->wraps, args->fault);
   wide = p;
   int64_t item = widen(&wide);
-  if (args->add && is_ordered(p.dtype)) return p.n ? add_ordered(l, &p) : PX_OK;
-  if (!args->add) {
+  p.how = (int32_t)args->how;
+  if (p.how == PX_PUT_STORE) {
     snprintf(function, sizeof function, "put_%d", (int)item);
     return px__cuda_over(l, "index", function, wide.n, &wide);
+  }
+  if (is_ordered(p.dtype)) return p.n ? join_ordered(l, &p) : PX_OK;
+  if (p.how != PX_PUT_ADD) {
+    snprintf(function, sizeof function, "join_%s", px__cuda_suffix(p.dtype));
+    return px__cuda_over(l, "index", function, p.n, &p);
   }
   bool runs = item == 16 && px__cuda_is_float(p.dtype) && has_runs(&wide);
   snprintf(function, sizeof function, runs ? "add_runs_%s" : "add_%s", px__cuda_suffix(p.dtype));

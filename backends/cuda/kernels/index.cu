@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Indexing by tensors, and gather and scatter along a dimension. A bad index is reported, and its
-// element is skipped. Additions to one place are atomic, in no order, unless a fixed one is asked
-// for.
+// element is skipped. What is added to one place, or joined otherwise, is so atomically, in no
+// order, unless a fixed one is asked for.
 #include "device.cuh"
 
 // ---- additions of every dtype
@@ -34,6 +34,50 @@ static __device__ __forceinline__ void add_to(int16_t *to, int16_t x) { add_narr
 static __device__ __forceinline__ void add_to(k_bool *to, k_bool x) {
   unsigned *word = (unsigned *)((uintptr_t)to & ~(uintptr_t)3);
   if (x.byte) atomicOr(word, 1u << ((uintptr_t)to & 3) * 8);
+}
+
+// ---- other ways to make one of what is there and a value; NaN is the greatest and the least
+
+template <typename C>
+static __device__ __forceinline__ C joined(int how, C a, C b) {
+  switch (how) {
+    case K_PUT_ADD:
+      return a + b;
+    case K_PUT_MULTIPLY:
+      return a * b;
+    case K_PUT_GREATEST:
+      return a > b || a != a ? a : b;
+    default:
+      return a < b || a != a ? a : b;
+  }
+}
+template <typename S>
+static __device__ __forceinline__ S joined_as(int how, S a, S b) {
+  typedef typename k_type<S>::number C;
+  S both;
+  k_put(&both, joined(how, (C)k_get(a), (C)k_get(b)));
+  return both;
+}
+// By way of the aligned word around the element.
+template <bool WIDE>
+struct word_around {
+  typedef unsigned type;
+};
+template <>
+struct word_around<true> {
+  typedef unsigned long long type;
+};
+template <typename S>
+static __device__ __forceinline__ void join_at(S *to, S x, int how) {
+  typedef typename word_around<(sizeof(S) > 4)>::type W;
+  W *word = (W *)((uintptr_t)to & ~(uintptr_t)(sizeof(W) - 1)), old = *word, seen, next;
+  size_t at = (uintptr_t)to & (sizeof(W) - 1);
+  do {
+    next = seen = old;
+    S *place = (S *)((char *)&next + at);
+    *place = joined_as(how, *place, x);
+    old = atomicCAS(word, seen, next);
+  } while (old != seen);
 }
 
 // ---- index_get, index_put: a thread an element of the loop, or 16 bytes of neighbours (widen() of
@@ -93,6 +137,12 @@ static __device__ __forceinline__ void add_body(const k_pick &p) {
   for (int64_t i = k_thread(); i < p.n; i += k_threads())
     if (find(p, i, &self, &other)) add_to((S *)p.self + self, ((const S *)p.other)[other]);
 }
+template <typename S>
+static __device__ __forceinline__ void join_body(const k_pick &p) {
+  int64_t self, other;
+  for (int64_t i = k_thread(); i < p.n; i += k_threads())
+    if (find(p, i, &self, &other)) join_at((S *)p.self + self, ((const S *)p.other)[other], p.how);
+}
 K_KERNEL(get, 1, uint8_t, k_pick)
 K_KERNEL(get, 2, int16_t, k_pick)
 K_KERNEL(get, 4, int32_t, k_pick)
@@ -110,17 +160,24 @@ K_KERNEL(add, i16, int16_t, k_pick)
 K_KERNEL(add, i32, int32_t, k_pick)
 K_KERNEL(add, i64, int64_t, k_pick)
 K_FLOATS(add, k_pick)
+K_KERNEL(join, bool, k_bool, k_pick)
+K_KERNEL(join, u8, uint8_t, k_pick)
+K_KERNEL(join, i8, int8_t, k_pick)
+K_KERNEL(join, i16, int16_t, k_pick)
+K_KERNEL(join, i32, int32_t, k_pick)
+K_KERNEL(join, i64, int64_t, k_pick)
+K_FLOATS(join, k_pick)
 
-// Additions in a fixed order. A place belongs to one of the launch's warps. Each warp looks at all
-// runs, 32 at a time, and adds those of its own places one after the other, so a place gets what is
-// added to it in the order of the runs, however many warps there are. A lane has an element in 32
+// In a fixed order. A place belongs to one of the launch's warps. Each warp looks at all
+// runs, 32 at a time, and joins those of its own places one after the other, so a place gets what
+// is put there in the order of the runs, however many warps there are. A lane has an element in 32
 // of a run. The indices are read by all warps, but come from the cache.
 template <typename S>
-static __device__ __forceinline__ void add_run(const k_pick &p, int64_t to, int64_t from) {
+static __device__ __forceinline__ void join_run(const k_pick &p, int64_t to, int64_t from) {
   for (int64_t k = threadIdx.x % 32; k < p.run; k += 32) {
     S *place = (S *)p.self + to + k * p.self_strides[0];
     S x = ((const S *)p.other)[from + k * p.other_strides[0]];
-    k_put(place, k_get(*place) + k_get(x));
+    *place = joined_as(p.how, *place, x);
   }
 }
 static __device__ __forceinline__ bool is_own(int64_t place) {
@@ -128,18 +185,18 @@ static __device__ __forceinline__ bool is_own(int64_t place) {
   return mixed % (uint32_t)(k_threads() / 32) == (uint32_t)(k_thread() / 32);
 }
 template <typename S>
-static __device__ __forceinline__ void add_ordered_body(const k_pick &p) {
+static __device__ __forceinline__ void join_ordered_body(const k_pick &p) {
   int64_t runs = p.n / p.run, self = 0, other = 0;
   for (int64_t first = 0; first < runs; first += 32) {
     int64_t i = first + threadIdx.x % 32;
     bool own = i < runs && find(p, i * p.run, &self, &other) && is_own(self);
     for (unsigned left = __ballot_sync(~0u, own); left; left &= left - 1) {
       int lane = __ffs(left) - 1;
-      add_run<S>(p, __shfl_sync(~0u, self, lane), __shfl_sync(~0u, other, lane));
+      join_run<S>(p, __shfl_sync(~0u, self, lane), __shfl_sync(~0u, other, lane));
     }
   }
 }
-K_FLOATS(add_ordered, k_pick)
+K_FLOATS(join_ordered, k_pick)
 
 // Runs picked by one index, several of them in flight; below 2^31 elements. A block of K_BLOCK
 // threads has K_BLOCK * K_RUNS elements, a thread K_RUNS that are K_BLOCK apart; blocks for all.

@@ -364,3 +364,49 @@ static __device__ __forceinline__ void search_lines_body(const k_search_lines &p
   }
 }
 K_KERNELS_search_lines
+
+// ---- logcumsumexp, in double: a warp a line in one piece, of which each lane has every 32nd
+// element; a thread a line whose elements are apart
+
+static __device__ __forceinline__ double log_sum(double a, double b) {
+  double most = a > b || a != a ? a : b, least = a > b || a != a ? b : a;
+  return most == least && isinf(most) ? most : most + log1p(exp(least - most));
+}
+template <typename S>
+static __device__ __forceinline__ void log_sums_of_row(const k_logcumsumexp &p, int64_t row) {
+  int lane = (int)(threadIdx.x % 32);
+  const S *in = (const S *)p.self + row * p.size;
+  S *out = (S *)p.out + row * p.size;
+  double carry = -INFINITY;
+  for (int64_t first = 0; first < p.size; first += 32) {
+    int64_t i = first + lane;
+    double sum = i < p.size ? (double)k_get(in[i]) : -INFINITY;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      double left = __shfl_up_sync(~0u, sum, step);
+      if (lane >= step) sum = log_sum(left, sum);
+    }
+    sum = log_sum(carry, sum);
+    if (i < p.size) k_put(out + i, sum);
+    carry = __shfl_sync(~0u, sum, 31);
+  }
+}
+template <typename S>
+static __device__ __forceinline__ void log_sums_of_line(const k_logcumsumexp &p, int64_t line) {
+  int64_t from = line / p.inner * p.size * p.inner + line % p.inner;
+  double sum = -INFINITY;
+  for (int64_t i = 0; i < p.size; i++) {
+    sum = log_sum(sum, (double)k_get(((const S *)p.self)[from + i * p.inner]));
+    k_put((S *)p.out + from + i * p.inner, sum);
+  }
+}
+template <typename S>
+static __device__ __forceinline__ void logcumsumexp_body(const k_logcumsumexp &p) {
+  if (p.inner == 1)
+    for (int64_t row = k_thread() / 32; row < p.outer; row += k_threads() / 32)
+      log_sums_of_row<S>(p, row);
+  else
+    for (int64_t line = k_thread(); line < p.outer * p.inner; line += k_threads())
+      log_sums_of_line<S>(p, line);
+}
+K_KERNELS_logcumsumexp

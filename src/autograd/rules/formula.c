@@ -5,6 +5,8 @@
 // They call ops, so their results can be differentiated again.
 #include "autograd/rules/formula.h"
 
+#include <float.h>
+
 #include "grad_functions.h"
 #include "hidden/reduce.h"
 #include "phlox/autograd.h"
@@ -200,6 +202,53 @@ px_status px__grad_logsumexp(px_tensor **out, px_tensor *grad, px_tensor *self, 
   return px_mul(out, spread, weight);
 }
 
+// Of a logarithm of what was to be subtracted from it, and of exponentials that follow: each
+// element's share, exp(self + log of the sum from it on of exp(logs - result)).
+static px_status shares_of_log_sums(px_tensor **out, const px_tensor *logs, const px_tensor *self,
+                                    const px_tensor *result, int64_t dim) {
+  PX_SCOPED(px_tensor) less = NULL;
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) sums = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  PX_SCOPED(px_tensor) both = NULL;
+  PX_TRY(px_sub(&less, logs, result, px_int(1)));
+  PX_TRY(px_flip(&turned, less, &dim, 1));
+  PX_TRY(px_logcumsumexp(&sums, turned, dim));
+  PX_TRY(px_flip(&back, sums, &dim, 1));
+  PX_TRY(px_add(&both, back, self, px_int(1)));
+  return px_exp(out, both);
+}
+// The logarithm of the gradient where it has a sign, the lowest number elsewhere, of which the
+// exponential is 0; infinities would meet, and make NaN of what they are subtracted from.
+static px_status logs_where(px_tensor **out, const px_tensor *logs, const px_tensor *grad,
+                            bool positive) {
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_TRY(positive ? px_le_scalar(&other, grad, px_int(0)) : px_ge_scalar(&other, grad, px_int(0)));
+  px_dtype dtype = px_tensor_dtype(logs);
+  double lowest = dtype == PX_FLOAT64    ? -DBL_MAX
+                  : dtype == PX_FLOAT16  ? -65504
+                  : dtype == PX_BFLOAT16 ? -0x1.fep127
+                                         : -(double)FLT_MAX;
+  return px_masked_fill(out, logs, other, px_float(lowest));
+}
+px_status px__grad_logcumsumexp(px_tensor **out, px_tensor *grad, px_tensor *self,
+                                px_tensor *result, int64_t dim) {
+  PX_SCOPED(px_tensor) size = NULL;
+  PX_SCOPED(px_tensor) logs = NULL;
+  PX_SCOPED(px_tensor) positive = NULL;
+  PX_SCOPED(px_tensor) negative = NULL;
+  PX_SCOPED(px_tensor) more = NULL;
+  PX_SCOPED(px_tensor) less = NULL;
+  if (!px_tensor_ndim(self)) return *out = px_retain(grad), PX_OK;
+  PX_TRY(px_abs(&size, grad));
+  PX_TRY(px_log(&logs, size));
+  PX_TRY(logs_where(&positive, logs, grad, true));
+  PX_TRY(logs_where(&negative, logs, grad, false));
+  PX_TRY(shares_of_log_sums(&more, positive, self, result, dim));
+  PX_TRY(shares_of_log_sums(&less, negative, self, result, dim));
+  return px_sub(out, more, less, px_int(1));
+}
+
 // The derivative of cumprod as ops, for when it is to be differentiated itself: [.., j, i] is the
 // product up to i of all but the j-th, so zeros among the elements do no harm.
 static px_status cumprod_composed(px_tensor **out, const px_tensor *grad, const px_tensor *self,
@@ -241,9 +290,10 @@ px_status px__grad_cumprod(px_tensor **out, px_tensor *grad, px_tensor *self, in
   return px_cumprod_backward(out, grad, self, dim);
 }
 
-// A second derivative that nobody has written: an error rather than a zero.
+// A derivative that nobody has written: an error rather than a zero. Its class is PyTorch's.
 px_status px__grad_unimplemented(px__backward *b) {
-  PX_FAIL(PX_UNIMPLEMENTED, "derivative for aten::%s is not implemented", b->op->name);
+  PX_FAIL(PX_RUNTIME, "derivative for aten::%s is not implemented",
+          b->op->python_name ? b->op->python_name : b->op->name);
 }
 // The same of one parameter of an op.
 px_status px__grad_unknown(px_tensor **out, px_tensor *grad, const char *what) {

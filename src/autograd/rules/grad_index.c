@@ -45,6 +45,132 @@ PX_GRAD(index_put) {
                       false);
 }
 
+// ---- several elements at one place
+
+// What both gradients are made from, of all places: src's elements are at `index`.
+typedef struct reduction {
+  px_tensor *grad, *self, *index, *src, *result;
+  int64_t dim;
+  bool include_self;
+} reduction;
+
+static px_status at_places(px_tensor **out, const reduction *r, const px_tensor *t) {
+  return px_gather(out, t, r->dim, r->index, false);
+}
+// Equal extremes share the gradient evenly.
+static px_status share_evenly(px_tensor **d_self, px_tensor **d_src, const reduction *r) {
+  PX_SCOPED(px_tensor) own = NULL;
+  PX_SCOPED(px_tensor) best = NULL;
+  PX_SCOPED(px_tensor) theirs = NULL;
+  PX_SCOPED(px_tensor) equal = NULL;
+  PX_SCOPED(px_tensor) count = NULL;
+  PX_SCOPED(px_tensor) share = NULL;
+  px_dtype dtype = px_tensor_dtype(r->grad);
+  PX_TRY(px_eq(&equal, r->self, r->result));
+  PX_TRY(px_to(&own, equal, dtype, PX_DEVICE_NONE, false, false));
+  PX_TRY(at_places(&best, r, r->result));
+  px_release(equal), equal = NULL;
+  PX_TRY(px_eq(&equal, r->src, best));
+  PX_TRY(px_to(&theirs, equal, dtype, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_scatter_add(&count, own, r->dim, r->index, theirs));
+  PX_TRY(px_div(&share, r->grad, count));
+  if (d_self) PX_TRY(px_mul(d_self, own, share));
+  if (!d_src) return PX_OK;
+  PX_SCOPED(px_tensor) shares = NULL;
+  PX_TRY(at_places(&shares, r, share));
+  return px_mul(d_src, theirs, shares);
+}
+
+// The product of the others: of an element that is zero alone, made with 1 in its place; of several
+// zeros, 0; of other elements the result by the element.
+static px_status product_of_others(px_tensor **d_src, const reduction *r) {
+  PX_SCOPED(px_tensor) zero = NULL;
+  PX_SCOPED(px_tensor) number = NULL;
+  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) zeros = NULL;
+  PX_SCOPED(px_tensor) beside = NULL;
+  PX_SCOPED(px_tensor) single = NULL;
+  PX_SCOPED(px_tensor) alone = NULL;
+  PX_SCOPED(px_tensor) others = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_SCOPED(px_tensor) masked = NULL;
+  PX_SCOPED(px_tensor) quotient = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_SCOPED(px_tensor) first = NULL;
+  PX_SCOPED(px_tensor) second = NULL;
+  PX_TRY(px_eq_scalar(&zero, r->src, px_int(0)));
+  PX_TRY(px_to(&number, zero, PX_INT64, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_zeros(&none, px_tensor_sizes(r->self), px_tensor_ndim(r->self), PX_INT64,
+                  px_tensor_device(r->self), false, false));
+  PX_TRY(px_scatter_add(&zeros, none, r->dim, r->index, number));
+  PX_TRY(at_places(&beside, r, zeros));
+  PX_TRY(px_eq_scalar(&single, beside, px_int(1)));
+  PX_TRY(px_logical_and(&alone, single, zero));
+  PX_TRY(px_masked_fill(&others, r->src, alone, px_int(1)));
+  PX_TRY(px_scatter_reduce(&product, r->self, r->dim, r->index, others, "prod", r->include_self));
+  PX_TRY(px_mul(&scaled, r->grad, product));
+  PX_TRY(at_places(&first, r, scaled));
+  px_release(scaled), scaled = NULL;
+  PX_TRY(px_mul(&scaled, r->grad, r->result));
+  PX_TRY(at_places(&second, r, scaled));
+  PX_TRY(px_masked_fill(&masked, r->src, zero, px_int(1)));
+  PX_TRY(px_div(&quotient, second, masked));
+  return px_where(d_src, alone, first, quotient);
+}
+static px_status share_product(px_tensor **d_self, px_tensor **d_src, const reduction *r) {
+  PX_SCOPED(px_tensor) zero = NULL;
+  PX_SCOPED(px_tensor) own = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  if (d_src) PX_TRY(product_of_others(d_src, r));
+  if (!d_self) return PX_OK;
+  PX_TRY(px_eq_scalar(&zero, r->self, px_int(0)));
+  PX_TRY(px_masked_fill(&own, r->self, zero, px_int(1)));
+  PX_TRY(px_scatter_reduce(&product, own, r->dim, r->index, r->src, "prod", r->include_self));
+  PX_TRY(px_mul(&scaled, r->grad, product));
+  return px_div(d_self, scaled, own);
+}
+
+// A mean's elements share the gradient evenly, a sum's have all of it.
+static px_status share_sum(px_tensor **d_self, px_tensor **d_src, const reduction *r, bool mean) {
+  PX_SCOPED(px_tensor) share = px_retain(r->grad);
+  if (mean) {
+    PX_SCOPED(px_tensor) none = NULL;
+    PX_SCOPED(px_tensor) one = NULL;
+    PX_SCOPED(px_tensor) count = NULL;
+    px_device device = px_tensor_device(r->grad);
+    PX_TRY(px_full(&none, px_tensor_sizes(r->grad), px_tensor_ndim(r->grad),
+                   px_int(r->include_self), PX_INT64, device, false, false));
+    PX_TRY(px_full(&one, NULL, 0, px_int(1), PX_INT64, device, false, false));
+    PX_TRY(px_scatter_add(&count, none, r->dim, r->index, one));
+    PX_TRY(px_clamp_min_(count, one));
+    px_release(share), share = NULL;
+    PX_TRY(px_div(&share, r->grad, count));
+  }
+  if (d_src) PX_TRY(at_places(d_src, r, share));
+  if (d_self) *d_self = PX_MOVE(share);
+  return PX_OK;
+}
+PX_GRAD(scatter_reduce) {
+  if (!args->grad) return PX_OK;
+  reduction r = {args->grad,   args->self, args->index,       args->src,
+                 args->result, args->dim,  args->include_self};
+  PX_SCOPED(px_tensor) of_self = NULL;
+  px_tensor **d_self = args->d_self ? &of_self : NULL;
+  char kind = args->reduce[0];  // amax or amin, prod, mean or sum
+  if (kind == 'a')
+    PX_TRY(share_evenly(d_self, args->d_src, &r));
+  else if (kind == 'p')
+    PX_TRY(share_product(d_self, args->d_src, &r));
+  else
+    PX_TRY(share_sum(d_self, args->d_src, &r, kind == 'm'));
+  if (!d_self) return PX_OK;
+  if (!args->include_self)
+    return px_scatter_value(args->d_self, of_self, args->dim, args->index, px_int(0));
+  *args->d_self = PX_MOVE(of_self);
+  return PX_OK;
+}
+
 // ---- joining
 
 static int wrapped(int64_t dim, int ndim) { return (int)(dim < 0 ? dim + ndim : dim); }
