@@ -731,6 +731,7 @@ static int ext_init_ops(PyObject *m) {
 EXT_START(EXT_OPS, ext_init_ops);
 EXT_MODULE(nn, "nn", "Layers, losses and containers.");
 EXT_MODULE(return_types, "return_types", "Tuples with named fields, of ops with several results.");
+EXT_MODULE(nn_parameter, "nn.parameter", "Parameters, and what becomes one.");
 EXT_MODULE(nn_functional, "nn.functional", "Functions that layers are made of.");
 EXT_MODULE(linalg, "linalg", "Linear algebra.");
 EXT_MODULE(masked, "masked", "Reductions and the like of the elements that a mask keeps.");

@@ -548,17 +548,13 @@ static const struct {
      "list_gpu_processes memory_stats_as_nested_dict reset_accumulated_host_memory_stats "
      "reset_peak_host_memory_stats use_mem_pool"},
     {"distributions",
-     "AbsTransform AffineTransform Binomial CatTransform Cauchy Chi2 ComposeTransform "
-     "ContinuousBernoulli CorrCholeskyTransform CumulativeDistributionTransform ExpTransform "
-     "Exponential ExponentialFamily FisherSnedecor GeneralizedPareto Geometric Gumbel "
-     "HalfCauchy HalfNormal IndependentTransform InverseGamma Kumaraswamy LKJCholesky Laplace "
-     "LogNormal LogisticNormal LowRankMultivariateNormal LowerCholeskyTransform "
-     "MixtureSameFamily Multinomial MultivariateNormal NegativeBinomial OneHotCategorical "
-     "OneHotCategoricalStraightThrough Pareto PositiveDefiniteTransform PowerTransform "
-     "RelaxedBernoulli RelaxedOneHotCategorical ReshapeTransform SigmoidTransform "
-     "SoftmaxTransform SoftplusTransform StackTransform StickBreakingTransform StudentT "
-     "TanhTransform Transform TransformedDistribution VonMises Weibull Wishart biject_to "
-     "identity_transform transform_to"},
+     "Binomial CatTransform Cauchy Chi2 ContinuousBernoulli CorrCholeskyTransform "
+     "CumulativeDistributionTransform ExponentialFamily FisherSnedecor GeneralizedPareto "
+     "Geometric Gumbel HalfCauchy HalfNormal InverseGamma Kumaraswamy LKJCholesky LogNormal "
+     "LogisticNormal LowRankMultivariateNormal LowerCholeskyTransform MixtureSameFamily "
+     "Multinomial MultivariateNormal NegativeBinomial Pareto PositiveDefiniteTransform "
+     "RelaxedBernoulli RelaxedOneHotCategorical ReshapeTransform StackTransform StudentT "
+     "VonMises Weibull Wishart"},
     {"distributed", "breakpoint"},
     {"distributed.elastic.multiprocessing", "start_processes"},
     {"distributed.elastic.multiprocessing.errors", "ProcessFailure"},

@@ -27,6 +27,7 @@ def copy_tensors() -> None:
 
 
 def rebuild_storage(file: Any, size: int) -> _C.UntypedStorage:
+    """The storage of what a message has."""
     fd = file.detach()
     try:
         return _C._storage_of_fd(fd, size)
@@ -35,6 +36,7 @@ def rebuild_storage(file: Any, size: int) -> _C.UntypedStorage:
 
 
 def reduce_storage(storage: _C.UntypedStorage) -> tuple[Any, ...]:
+    """What a message has of a storage."""
     if storage.is_cuda:
         raise RuntimeError("Cannot pickle CUDA storage; try pickling a CUDA tensor instead")
     fd = _C._storage_fd(storage)
@@ -57,6 +59,7 @@ def finish_tensor(tensor: _C.Tensor, is_parameter: bool, requires_grad: bool,
 def rebuild_tensor(is_parameter: bool, storage: _C.UntypedStorage, dtype: _C.dtype, offset: int,
                    size: tuple[int, ...], stride: tuple[int, ...], requires_grad: bool,
                    attributes: dict[str, Any] | None) -> _C.Tensor:
+    """The tensor of what a message has."""
     tensor = _C._tensor_of_storage(storage, dtype, offset, size, stride)
     return finish_tensor(tensor, is_parameter, requires_grad, attributes)
 
@@ -95,6 +98,7 @@ def reduce_cuda_tensor(tensor: _C.Tensor) -> tuple[Any, ...]:
 
 
 def reduce_tensor(tensor: _C.Tensor) -> tuple[Any, ...]:
+    """What a message has of a tensor."""
     if _copying or tensor.is_meta or (tensor.requires_grad and not tensor.is_leaf):
         return tensor.__reduce_ex__(2)
     if tensor.is_cuda:
@@ -106,10 +110,12 @@ def reduce_tensor(tensor: _C.Tensor) -> tuple[Any, ...]:
 
 
 def rebuild_event(device: _C.device, handle: bytes) -> _C.cuda.Event:
+    """The event of a handle."""
     return _C.cuda.Event.from_ipc_handle(device, handle)
 
 
 def reduce_event(event: _C.cuda.Event) -> tuple[Any, ...]:
+    """What a message has of an event."""
     handle = event.ipc_handle()
     return rebuild_event, (event.device, handle)
 

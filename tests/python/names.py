@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """All public names of the package: modules, functions, classes and their members. Run, it says how many have a docstring, how
 many callables a signature that inspect reads, and which do not."""
-import importlib, inspect, types
+import importlib, inspect, pathlib, sys, types
 import phlox as torch
 
-MODULES = ("torch nn nn.functional nn.init nn.parallel nn.utils optim optim.lr_scheduler optim.swa_utils utils.data utils.dlpack utils.hooks "
-           "cuda cuda.memory cuda.random cuda.comm autograd autograd.function autograd.functional autograd.graph autograd.grad_mode random "
-           "accelerator backends storage ops return_types hub jit compiler utils.checkpoint utils._pytree nn.modules.utils testing "
-           "func nn.utils.stateless nn.utils.prune").split()
+
+def modules():
+    """Paths below torch of all modules that Phlox has: those that are made in C, and the files of the package. What libraries import by
+    PyTorch's name has the names of these. What utils.tensorboard needs may not be installed: test_tensorboard.py looks at it."""
+    made = {name.partition(".")[2] for name in sys.modules if name.startswith("phlox.")}
+    root = pathlib.Path(torch.__path__[0])
+    files = {".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__") for file in root.rglob("*.py")}
+    left_out = {path for path in made | files if path.startswith(("_", "utils.tensorboard")) or "._" in path}
+    return ["torch", "utils._pytree", "nn.modules.utils", *sorted((made | files) - left_out)]
+
+
+MODULES = modules()
 
 
 def is_ours(value):
@@ -47,9 +55,12 @@ def members(seen, where, cls):
         if told(value) and (type(value).__name__ == "method" or not inspect.isclass(value)):
             seen.setdefault(id(value), (f"{where}.{name}", value))
             KEPT.append(value)
+            INHERITED[id(value)] = next((vars(base)[name].__doc__ for base in cls.__mro__[1:]
+                                         if base is not object and getattr(vars(base).get(name), "__doc__", None)), None)
 
 
 KEPT = []  # bound methods that are made when asked for: their ids are those of nothing else
+INHERITED = {}  # by id: the docstring of what a member takes the place of, as help() shows it
 
 
 def has_signature(value):
@@ -61,8 +72,8 @@ def has_signature(value):
 
 
 def docstring(value):
-    """Of a slot, what __slots__ says of it."""
-    return inspect.getdoc(value) if inspect.ismemberdescriptor(value) else value.__doc__
+    """Of a slot, what __slots__ says of it; of what overrides a member without words of its own, that one's."""
+    return (inspect.getdoc(value) if inspect.ismemberdescriptor(value) else value.__doc__) or INHERITED.get(id(value))
 
 
 def report():

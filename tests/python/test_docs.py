@@ -46,7 +46,7 @@ class OpSignatures(unittest.TestCase):
 
 
 # Classes of errors that C makes, which are called as Python's own are.
-UNSIGNED = {"utils.checkpoint.CheckpointError", "AcceleratorError", "OutOfMemoryError"}
+UNSIGNED = {"linalg.LinAlgError", "utils.checkpoint.CheckpointError", "autograd.variable.VariableMeta", "AcceleratorError", "OutOfMemoryError"}
 
 
 class Names(unittest.TestCase):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 OptState = Enum("OptState", {"READY": 0, "UNSCALED": 1, "STEPPED": 2})
+OptState.__doc__ = "What has been done for an optimiser since the last update."
 
 
 def _fresh():

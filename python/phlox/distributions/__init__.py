@@ -6,21 +6,16 @@ few expressions over the library's ops."""
 from phlox import _C
 
 from . import constraints as constraints
-from ._continuous import Beta as Beta
-from ._continuous import Dirichlet as Dirichlet
-from ._continuous import Exponential as Exponential
-from ._continuous import Gamma as Gamma
-from ._continuous import Laplace as Laplace
-from ._continuous import Normal as Normal
-from ._continuous import Uniform as Uniform
-from ._discrete import Bernoulli as Bernoulli
-from ._discrete import Categorical as Categorical
-from ._discrete import OneHotCategorical as OneHotCategorical
-from ._discrete import OneHotCategoricalStraightThrough as OneHotCategoricalStraightThrough
-from ._discrete import Poisson as Poisson
+from ._continuous import (Beta as Beta, Dirichlet as Dirichlet, Exponential as Exponential, Gamma
+    as Gamma, Laplace as Laplace, Normal as Normal, Uniform as Uniform)
+from ._discrete import (Bernoulli as Bernoulli, Categorical as Categorical, OneHotCategorical as
+    OneHotCategorical, OneHotCategoricalStraightThrough as OneHotCategoricalStraightThrough,
+    Poisson as Poisson)
+from .constraint_registry import (biject_to as biject_to, transform_to as transform_to)
 from .distribution import Distribution as Distribution
 from .independent import Independent as Independent
-from .kl import kl_divergence as kl_divergence
-from .kl import register_kl as register_kl
+from .kl import (kl_divergence as kl_divergence, register_kl as register_kl)
+from .transformed_distribution import TransformedDistribution as TransformedDistribution
+from .transforms import *  # noqa: F403
 
 _C._name_missing(__name__)

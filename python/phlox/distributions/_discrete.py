@@ -77,7 +77,7 @@ class OneHotCategorical(Trials):
     """The choice of a Categorical as a vector with a one at its index."""
     arg_constraints, support, has_enumerate_support = _CHOICES, constraints.one_hot, True
     probs = mean = property(lambda self: self._categorical.probs)
-    logits = property(lambda self: self._categorical.logits)
+    logits = property(lambda self: self._categorical.logits, doc="The logarithms of probs.")
     _param = property(lambda self: self._categorical._param)
     mode = property(lambda self: self._marked(self._categorical.mode))
     variance = property(lambda self: self.probs * (1 - self.probs))

@@ -41,7 +41,8 @@ class independent(Constraint):
     """A constraint of which the last dimensions make one value."""
 
     def __init__(self, base_constraint, reinterpreted_batch_ndims):
-        self.base_constraint, self.count = base_constraint, reinterpreted_batch_ndims
+        self.base_constraint = base_constraint
+        self.reinterpreted_batch_ndims = self.count = reinterpreted_batch_ndims
         self.is_discrete = base_constraint.is_discrete
         self.event_dim = base_constraint.event_dim + reinterpreted_batch_ndims
 
@@ -59,7 +60,7 @@ def _kind(name, check, *bounds, is_discrete=False, event_dim=0):
     """A class of constraints with these bounds, of which `check` tells whether a value fits."""
     return type(name, (Constraint,), {
         "check": check, "_bounds": bounds, "is_discrete": is_discrete, "event_dim": event_dim,
-        "__module__": __name__})
+        "__module__": __name__, "__doc__": f"Values that satisfy it: {name.lstrip('_')}."})
 
 
 def _sums_to_one(x):
@@ -77,9 +78,9 @@ integer_interval = _kind(
     "_IntegerInterval",
     lambda c, x: (x % 1 == 0) & (x >= c.lower_bound) & (x <= c.upper_bound),
     "lower_bound", "upper_bound", is_discrete=True)
-nonnegative_integer = _kind("_IntegerGreaterThan",
-                            lambda c, x: (x % 1 == 0) & (x >= c.lower_bound), "lower_bound",
-                            is_discrete=True)(0)
+_whole_from = _kind("_IntegerGreaterThan", lambda c, x: (x % 1 == 0) & (x >= c.lower_bound),
+                    "lower_bound", is_discrete=True)
+nonnegative_integer, positive_integer = _whole_from(0), _whole_from(1)
 real = _kind("_Real", lambda c, x: x == x)()
 real_vector = independent(real, 1)
 greater_than = _kind("_GreaterThan", lambda c, x: x > c.lower_bound, "lower_bound")
@@ -88,6 +89,9 @@ less_than = _kind("_LessThan", lambda c, x: x < c.upper_bound, "upper_bound")
 positive, nonnegative = greater_than(0.), greater_than_eq(0.)
 interval = _kind("_Interval", lambda c, x: (x >= c.lower_bound) & (x <= c.upper_bound),
                  "lower_bound", "upper_bound")
+half_open_interval = _kind("_HalfOpenInterval",
+                           lambda c, x: (x >= c.lower_bound) & (x < c.upper_bound),
+                           "lower_bound", "upper_bound")
 unit_interval = interval(0., 1.)
 simplex = _kind("_Simplex", lambda c, x: (x >= 0).all(-1) & _sums_to_one(x), event_dim=1)()
 one_hot = _kind("_OneHot", lambda c, x: ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1),

@@ -9,8 +9,13 @@ from . import constraints
 from .utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
 
 
-def _lacking(self, *args, **kwargs):
-    raise NotImplementedError
+def _lacking(text):
+    """What a family may have: until then it raises."""
+    def lacking(self, *args, **kwargs):
+        raise NotImplementedError
+
+    lacking.__doc__ = text
+    return lacking
 
 
 class Distribution:
@@ -21,11 +26,19 @@ class Distribution:
     """
     has_rsample = has_enumerate_support = False
     _validate_args = __debug__
-    arg_constraints = support = mean = variance = property(_lacking)
-    expand = rsample = log_prob = cdf = icdf = enumerate_support = entropy = _lacking
-    batch_shape = property(lambda self: self._batch_shape)
-    event_shape = property(lambda self: self._event_shape)
-    stddev = property(lambda self: self.variance.sqrt())
+    arg_constraints = property(_lacking("The constraint of each parameter."))
+    support = property(_lacking("The constraint of values."))
+    mean, variance = property(_lacking("The mean.")), property(_lacking("The variance."))
+    expand = _lacking("The distribution with parameters that are expanded to a batch.")
+    rsample = _lacking("Draws values as `sample` does, with gradients for the parameters.")
+    log_prob = _lacking("The logarithm of the density, or of the probability, of values.")
+    cdf = _lacking("The probability of what is not above the values.")
+    icdf = _lacking("The values for which `cdf` gives these probabilities.")
+    enumerate_support = _lacking("All values there are, in a first dimension.")
+    entropy = _lacking("The entropy, in nats.")
+    batch_shape = property(lambda self: self._batch_shape, doc="Of independent distributions.")
+    event_shape = property(lambda self: self._event_shape, doc="Of one draw.")
+    stddev = property(lambda self: self.variance.sqrt(), doc="The root of the variance.")
 
     @staticmethod
     def set_default_validate_args(value):
@@ -105,6 +118,25 @@ class Distribution:
                 "method must also define a custom .expand() method.")
         return type(self).__new__(type(self)) if _instance is None else _instance
 
+    def _copy(self, _instance):
+        """A new object with what this one has, of its class or of the one that is given."""
+        ours = next(cls for cls in type(self).__mro__ if cls.__module__.startswith(__package__))
+        new = self._get_checked_instance(ours, _instance)
+        vars(new).update(vars(self))
+        return new
+
+    def _expanded(self, batch_shape, **parts):
+        """The attributes that are other ones in a larger batch: parameters, and parts, unless they
+        are given."""
+        changed = {"_batch_shape": batch_shape, **parts}
+        for name, value in vars(self).items():
+            if isinstance(value, Distribution) and name not in parts:
+                changed[name] = value.expand(batch_shape)
+            elif name in self.arg_constraints and isinstance(value, torch.Tensor):
+                event = value.size()[value.dim() - self.arg_constraints[name].event_dim:]
+                changed[name] = value.expand(batch_shape + event)
+        return changed
+
     def __repr__(self):
         there = [(name, vars(self)[name]) for name in self.arg_constraints if name in vars(self)]
         shown = (f"{name}: {value if value.numel() == 1 else value.size()}" for name, value in there)
@@ -114,7 +146,7 @@ class Distribution:
 class Family(Distribution):
     """A distribution of this package: its parameters are attributes with the names of
     `arg_constraints`, and its expressions get values that are checked, and shapes of draws."""
-    _rsample = _log_prob = _cdf = _lacking
+    _rsample = _log_prob = _cdf = _lacking("What the public method of this name gives.")
 
     def _begin(self, validate_args, **parameters):
         """Keeps the parameters, broadcast to one shape."""
@@ -126,7 +158,6 @@ class Family(Distribution):
         return self._rsample(shape)
 
     def rsample(self, sample_shape=torch.Size()):
-        """Draws values as `sample` does, with gradients for the parameters."""
         return self._rsample(self._extended_shape(sample_shape))
 
     def sample(self, sample_shape=torch.Size()):
@@ -135,26 +166,16 @@ class Family(Distribution):
             return self._sample(self._extended_shape(sample_shape))
 
     def log_prob(self, value):
-        """The logarithm of the density, or of the probability, of values."""
         self._validate_sample(value)
         return self._log_prob(value)
 
     def cdf(self, value):
-        """The probability of what is not above the values."""
         self._validate_sample(value)
         return self._cdf(value)
 
     def expand(self, batch_shape, _instance=None):
-        """The distribution with parameters that are expanded to a batch."""
-        ours = next(cls for cls in type(self).__mro__ if cls.__module__.startswith(__package__))
-        new, batch_shape = self._get_checked_instance(ours, _instance), torch.Size(batch_shape)
-        vars(new).update(vars(self), _batch_shape=batch_shape)
-        for name, value in vars(self).items():
-            if isinstance(value, Distribution):
-                vars(new)[name] = value.expand(batch_shape)
-            elif name in self.arg_constraints and isinstance(value, torch.Tensor):
-                event = value.size()[value.dim() - self.arg_constraints[name].event_dim:]
-                vars(new)[name] = value.expand(batch_shape + event)
+        new = self._copy(_instance)
+        vars(new).update(self._expanded(torch.Size(batch_shape)))
         return new
 
 
@@ -164,7 +185,7 @@ class Trials(Family):
     probs = lazy_property(lambda self: logits_to_probs(self.logits, self._binary))
     logits = lazy_property(lambda self: probs_to_logits(self.probs, self._binary))
     _param = property(lambda self: getattr(self, self._given))
-    param_shape = property(lambda self: self._param.size())
+    param_shape = property(lambda self: self._param.size(), doc="Of probs or logits.")
 
     def _choose(self, probs, logits):
         """The one that is given, with its name."""

@@ -53,3 +53,8 @@ def probs_to_logits(probs, is_binary=False):
 def logits_to_probs(logits, is_binary=False):
     """The probabilities of which `probs_to_logits` gives the logits."""
     return logits.sigmoid() if is_binary else softmax(logits, dim=-1)
+
+
+def sum_rightmost(value, dim):
+    """The sum over the last `dim` dimensions."""
+    return value.flatten(-dim).sum(-1) if dim else value

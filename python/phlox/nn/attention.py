@@ -15,8 +15,8 @@ _C._name_missing(__name__)
 _FIRST = _C._settings().index(("sdp", "math"))  # then those of the other ways, and of their order
 
 
-# The ways to compute scaled_dot_product_attention.
 class SDPBackend(enum.IntEnum):
+    """The ways to compute scaled_dot_product_attention."""
     ERROR, MATH, FLASH_ATTENTION, EFFICIENT_ATTENTION, CUDNN_ATTENTION, OVERRIDEABLE = range(-1, 5)
     __str__ = enum.Enum.__str__
 

@@ -9,7 +9,7 @@ from copy import deepcopy
 from functools import wraps
 from itertools import chain
 from math import sqrt
-from types import MappingProxyType
+from types import MappingProxyType as _Frozen
 
 import phlox as torch
 from phlox import _C
@@ -95,7 +95,7 @@ def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHand
     return _add_hook(_after, hook)
 
 
-_NO_HOOKS = MappingProxyType({})  # until the first is registered
+_NO_HOOKS = _Frozen({})  # until the first is registered
 
 
 class Optimizer(_C._Optimizer):

@@ -53,11 +53,13 @@ def divided(weight, dim, u, v, steps, eps, u_first=True):
 
 
 def dim_of_outputs(module, dim):
+    """The dimension of a weight that its outputs are."""
     transposed = nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d
     return int(isinstance(module, transposed)) if dim is None else dim
 
 
 def check_steps(count):
+    """Refuses a number of power iterations that is not positive."""
     if count <= 0:
         raise ValueError(f"Expected n_power_iterations to be positive, but got n_power_iterations={count}")
 

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributions.constraint_registry: transforms from all real numbers to what a constraint
+allows."""
+from . import constraints, transforms
+from .transforms import AffineTransform, ComposeTransform, ExpTransform, SigmoidTransform
+
+
+class ConstraintRegistry:
+    """Finds the transform of a constraint: call it with one; `register` adds a rule."""
+
+    def __init__(self):
+        self._registry = {}
+
+    def register(self, constraint, factory=None):
+        """A decorator for the function that makes the transform of a kind of constraint, or of the
+        kind of one that is given."""
+        if factory is None:
+            return lambda factory: self.register(constraint, factory)
+        kind = constraint if isinstance(constraint, type) else type(constraint)
+        if not issubclass(kind, constraints.Constraint):
+            raise TypeError("Expected constraint to be either a Constraint subclass or instance, "
+                            f"but got {constraint}")
+        self._registry[kind] = factory
+        return factory
+
+    def __call__(self, constraint):
+        factory = self._registry.get(type(constraint))
+        if factory is None:
+            raise NotImplementedError(f"Cannot transform {type(constraint).__name__} constraints")
+        return factory(constraint)
+
+
+biject_to, transform_to = ConstraintRegistry(), ConstraintRegistry()
+
+
+def _from(constraint):
+    return ComposeTransform([ExpTransform(), AffineTransform(constraint.lower_bound, 1)])
+
+
+def _between(constraint):
+    low, high = constraint.lower_bound, constraint.upper_bound
+    if isinstance(low, (int, float)) and isinstance(high, (int, float)) and (low, high) == (0, 1):
+        return SigmoidTransform()
+    return ComposeTransform([SigmoidTransform(), AffineTransform(low, high - low)])
+
+
+for _to in biject_to, transform_to:
+    _to.register(constraints.real, lambda constraint: transforms.identity_transform)
+    _to.register(constraints.independent, lambda constraint, to=_to: transforms.IndependentTransform(
+        to(constraint.base_constraint), constraint.reinterpreted_batch_ndims))
+    _to.register(constraints.greater_than, lambda constraint: ExpTransform()
+                 if constraint is constraints.positive else _from(constraint))
+    _to.register(constraints.greater_than_eq, lambda constraint: ExpTransform()
+                 if constraint is constraints.nonnegative else _from(constraint))
+    _to.register(constraints.less_than, lambda constraint: ComposeTransform(
+        [ExpTransform(), AffineTransform(constraint.upper_bound, -1)]))
+    _to.register(constraints.interval, _between)
+    _to.register(constraints.half_open_interval, _between)
+biject_to.register(constraints.simplex, lambda constraint: transforms.StickBreakingTransform())
+transform_to.register(constraints.simplex, lambda constraint: transforms.SoftmaxTransform())

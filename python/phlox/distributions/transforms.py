@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributions.transforms: functions of values with inverses and the logarithms of their
+Jacobians' determinants, of which distributions are made of others."""
+import math
+
+import phlox as torch
+from phlox.nn.functional import logsigmoid, pad, softplus
+
+from . import constraints
+from .utils import sum_rightmost
+
+__all__ = ["AbsTransform", "AffineTransform", "ComposeTransform", "ExpTransform",
+           "IndependentTransform", "PowerTransform", "SigmoidTransform", "SoftmaxTransform",
+           "SoftplusTransform", "StickBreakingTransform", "TanhTransform", "Transform",
+           "identity_transform"]
+
+
+class Transform:
+    """A function of values: derive from it with `domain`, `codomain`, `bijective`, `_call`,
+    `_inverse` and `log_abs_det_jacobian`. cache_size=1 keeps the last value with its result."""
+    bijective, domain, codomain = False, constraints.dependent, constraints.dependent
+    event_dim = property(lambda self: self.domain.event_dim, doc="Dimensions of one value.")
+
+    def __init__(self, cache_size=0):
+        if cache_size not in (0, 1):
+            raise ValueError("cache_size must be 0 or 1")
+        self._cache_size, self._pair, self._inv = cache_size, (None, None), None
+
+    @property
+    def inv(self):
+        """The inverse: its inverse is this one."""
+        if self._inv is None:
+            self._inv = _Inverse(self)
+        return self._inv
+
+    @property
+    def sign(self):
+        """1 or -1 of a transform of numbers that grows or falls."""
+        raise NotImplementedError
+
+    def with_cache(self, cache_size=1):
+        """The same with another size of the cache."""
+        return self if self._cache_size == cache_size else self._again(cache_size)
+
+    def _again(self, cache_size):
+        new = type(self).__new__(type(self))
+        vars(new).update(vars(self), _cache_size=cache_size, _pair=(None, None), _inv=None)
+        return new
+
+    def _keep(self, x, y):
+        if self._cache_size:
+            self._pair = x, y
+        return x, y
+
+    def __call__(self, x):
+        return self._pair[1] if x is self._pair[0] else self._keep(x, self._call(x))[1]
+
+    def _inv_call(self, y):
+        return self._pair[0] if y is self._pair[1] else self._keep(self._inverse(y), y)[0]
+
+    def _call(self, x):
+        raise NotImplementedError
+
+    _inverse = _call
+
+    def log_abs_det_jacobian(self, x, y):
+        """The logarithm of the Jacobian's determinant, at a value and its result."""
+        raise NotImplementedError
+
+    def forward_shape(self, shape):
+        """The shape of the result for a shape."""
+        return shape
+
+    def inverse_shape(self, shape):
+        """The shape for that of a result."""
+        return shape
+
+    def __eq__(self, other):
+        """Whether it is of the same class, with the same parameters."""
+        mine, others = ({name: value for name, value in vars(one).items() if name[0] != "_"}
+                        for one in (self, other))
+        return type(self) is type(other) and all(
+            bool(torch.as_tensor(value == others[name]).all()) for name, value in mine.items())
+
+    __hash__ = object.__hash__
+    __repr__ = lambda self: f"{type(self).__name__}()"
+
+
+class _Inverse(Transform):
+    def __init__(self, forward):
+        super().__init__(forward._cache_size)
+        self._inv = forward
+
+    domain = property(lambda self: self._inv.codomain)
+    codomain = property(lambda self: self._inv.domain)
+    bijective = property(lambda self: self._inv.bijective)
+    sign = property(lambda self: self._inv.sign)
+    with_cache = lambda self, cache_size=1: self._inv.with_cache(cache_size).inv
+    __eq__ = lambda self, other: isinstance(other, _Inverse) and self._inv == other._inv
+    __hash__ = object.__hash__
+    __repr__ = lambda self: f"_InverseTransform({self._inv!r})"
+    __call__ = lambda self, x: self._inv._inv_call(x)
+    _inv_call = lambda self, y: self._inv(y)
+    log_abs_det_jacobian = lambda self, x, y: -self._inv.log_abs_det_jacobian(y, x)
+    forward_shape = lambda self, shape: self._inv.inverse_shape(shape)
+    inverse_shape = lambda self, shape: self._inv.forward_shape(shape)
+
+
+# ---- of numbers
+
+def _inside(p):
+    """Shares that are neither 0 nor 1."""
+    return p.clamp(torch.finfo(p.dtype).tiny, 1 - torch.finfo(p.dtype).eps)
+
+
+def _of_numbers(name, doc, codomain, call, inverse, slope, **more):
+    """A class of transforms of real numbers without parameters; slope: of x and y, its logarithm."""
+    members = {"domain": constraints.real, "codomain": codomain, "bijective": True, "sign": 1,
+               "_call": staticmethod(call), "_inverse": staticmethod(inverse),
+               "log_abs_det_jacobian": staticmethod(slope), "__doc__": doc, "__module__": __name__}
+    return type(name, (Transform,), {**members, **more})
+
+
+def _no_slope(x, y):
+    raise NotImplementedError
+
+
+ExpTransform = _of_numbers("ExpTransform", "y = exp(x).", constraints.positive, torch.exp, torch.log,
+                           lambda x, y: x)
+AbsTransform = _of_numbers("AbsTransform", "y = |x|, of which the inverse is the positive x.",
+                           constraints.positive, torch.abs, lambda y: y, _no_slope, bijective=False,
+                           sign=property(lambda self: _no_slope(None, None)))
+SigmoidTransform = _of_numbers(
+    "SigmoidTransform", "y = 1 / (1 + exp(-x)), and x = logit(y).", constraints.unit_interval,
+    lambda x: _inside(x.sigmoid()), lambda y: _inside(y).log() - (-_inside(y)).log1p(),
+    lambda x, y: -softplus(-x) - softplus(x))
+SoftplusTransform = _of_numbers(
+    "SoftplusTransform", "y = log(1 + exp(x)).", constraints.positive, softplus,
+    lambda y: (-y).expm1().neg().log() + y, lambda x, y: -softplus(-x))
+TanhTransform = _of_numbers("TanhTransform", "y = tanh(x).", constraints.interval(-1.0, 1.0),
+                            torch.tanh, torch.atanh,
+                            lambda x, y: 2 * (math.log(2) - x - softplus(-2 * x)))
+
+
+class PowerTransform(Transform):
+    """y = x ** exponent, of positive numbers."""
+    domain, codomain, bijective = constraints.positive, constraints.positive, True
+    sign = property(lambda self: self.exponent.sign())
+
+    def __init__(self, exponent, cache_size=0):
+        super().__init__(cache_size)
+        self.exponent = torch.as_tensor(exponent)
+
+    _call = lambda self, x: x.pow(self.exponent)
+    _inverse = lambda self, y: y.pow(1 / self.exponent)
+    log_abs_det_jacobian = lambda self, x, y: (self.exponent * y / x).abs().log()
+    forward_shape = lambda self, shape: torch.broadcast_shapes(shape, self.exponent.shape)
+    inverse_shape = forward_shape
+
+
+class AffineTransform(Transform):
+    """y = loc + scale * x; event_dim: how many dimensions at the end make one value."""
+    bijective = True
+    domain = codomain = property(lambda self: constraints.independent(constraints.real, self._event_dim)
+                                 if self._event_dim else constraints.real)
+    event_dim = property(lambda self: self._event_dim, doc="As given.")
+
+    def __init__(self, loc, scale, event_dim=0, cache_size=0):
+        super().__init__(cache_size)
+        self.loc, self.scale, self._event_dim = loc, scale, event_dim
+
+    @property
+    def sign(self):
+        scale = self.scale
+        return scale.sign() if isinstance(scale, torch.Tensor) else (scale > 0) - (scale < 0)
+
+    _call = lambda self, x: self.loc + self.scale * x
+    _inverse = lambda self, y: (y - self.loc) / self.scale
+
+    def log_abs_det_jacobian(self, x, y):
+        factor = torch.as_tensor(self.scale, dtype=x.dtype, device=x.device).abs().log()
+        return sum_rightmost(factor.expand(torch.broadcast_shapes(x.shape, factor.shape)), self.event_dim)
+
+    def forward_shape(self, shape):
+        return torch.broadcast_shapes(shape, getattr(self.loc, "shape", ()), getattr(self.scale, "shape", ()))
+
+    inverse_shape = forward_shape
+
+
+# ---- of vectors
+
+class SoftmaxTransform(Transform):
+    """Shares by softmax; the inverse is the logarithm."""
+    domain, codomain = constraints.real_vector, constraints.simplex
+
+    _call = lambda self, x: x.softmax(-1)
+    _inverse = lambda self, y: y.log()
+
+
+class StickBreakingTransform(Transform):
+    """One share more than there are numbers: each number breaks a part off what is left of a stick."""
+    domain, codomain, bijective = constraints.real_vector, constraints.simplex, True
+
+    def _shift(self, x):
+        left = torch.arange(x.shape[-1], 0, -1, dtype=x.dtype, device=x.device)
+        return x - left.log()
+
+    def _call(self, x):
+        z = _inside(self._shift(x).sigmoid())
+        return pad(z, [0, 1], value=1) * pad((1 - z).cumprod(-1), [1, 0], value=1)
+
+    def _inverse(self, y):
+        left = torch.clamp(1 - y[..., :-1].cumsum(-1), min=torch.finfo(y.dtype).tiny)
+        x = y[..., :-1].log() - left.log()
+        return x - (self._shift(x) - x)
+
+    def log_abs_det_jacobian(self, x, y):
+        x = self._shift(x)
+        return (logsigmoid(x) - x + y[..., :-1].log()).sum(-1)
+
+    forward_shape = lambda self, shape: shape[:-1] + (shape[-1] + 1,)
+    inverse_shape = lambda self, shape: shape[:-1] + (shape[-1] - 1,)
+
+
+# ---- made of others
+
+class IndependentTransform(Transform):
+    """Another one, of which the last dimensions make one value."""
+    bijective = property(lambda self: self.base_transform.bijective)
+    sign = property(lambda self: self.base_transform.sign)
+    domain = property(lambda self: constraints.independent(self.base_transform.domain, self._count))
+    codomain = property(lambda self: constraints.independent(self.base_transform.codomain, self._count))
+
+    def __init__(self, base_transform, reinterpreted_batch_ndims, cache_size=0):
+        super().__init__(cache_size)
+        self.base_transform = base_transform.with_cache(cache_size)
+        self.reinterpreted_batch_ndims = self._count = reinterpreted_batch_ndims
+
+    _call = lambda self, x: self.base_transform(x)
+    _inverse = lambda self, y: self.base_transform.inv(y)
+
+    log_abs_det_jacobian = lambda self, x, y: sum_rightmost(
+        self.base_transform.log_abs_det_jacobian(x, y), self._count)
+    forward_shape = lambda self, shape: self.base_transform.forward_shape(shape)
+    inverse_shape = lambda self, shape: self.base_transform.inverse_shape(shape)
+    __repr__ = lambda self: f"IndependentTransform({self.base_transform!r}, {self._count})"
+
+
+class ComposeTransform(Transform):
+    """One after the other."""
+    bijective = property(lambda self: all(part.bijective for part in self.parts))
+    sign = property(lambda self: math.prod(part.sign for part in self.parts))
+
+    def __init__(self, parts, cache_size=0):
+        super().__init__(cache_size)
+        self.parts = [part.with_cache(cache_size) for part in parts]
+
+    def _again(self, cache_size):
+        return ComposeTransform(self.parts, cache_size)
+
+    def _end(self, parts, first, last):
+        """The constraint at the first part's side: with the dimensions that one value has in all."""
+        if not parts:
+            return constraints.real
+        most = getattr(parts[-1], last).event_dim
+        for part in reversed(parts):
+            before, after = getattr(part, first).event_dim, getattr(part, last).event_dim
+            most = max(before, most + before - after)
+        end = getattr(parts[0], first)
+        extra = most - end.event_dim
+        return constraints.independent(end, extra) if extra else end
+
+    domain = property(lambda self: self._end(self.parts, "domain", "codomain"))
+    codomain = property(lambda self: self._end(self.parts[::-1], "codomain", "domain"))
+
+    def __call__(self, x):
+        for part in self.parts:
+            x = part(x)
+        return x
+
+    def _inv_call(self, y):
+        for part in reversed(self.parts):
+            y = part.inv(y)
+        return y
+
+    def log_abs_det_jacobian(self, x, y):
+        event = self.domain.event_dim
+        total = sum_rightmost(torch.zeros_like(x), event)
+        for part in self.parts:
+            result = part(x)
+            total = total + sum_rightmost(part.log_abs_det_jacobian(x, result), event - part.domain.event_dim)
+            event, x = event + part.codomain.event_dim - part.domain.event_dim, result
+        return total
+
+    def forward_shape(self, shape):
+        for part in self.parts:
+            shape = part.forward_shape(shape)
+        return shape
+
+    def inverse_shape(self, shape):
+        for part in reversed(self.parts):
+            shape = part.inverse_shape(shape)
+        return shape
+
+
+    def __repr__(self):
+        return "ComposeTransform(\n    " + ",\n    ".join(map(repr, self.parts)) + "\n)"
+
+
+identity_transform = ComposeTransform([])

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributions.transforms: inverses and determinants agree with the functions; beside PyTorch's, where it is installed, values,
+shapes, printed forms and errors."""
+import math
+import unittest
+
+import phlox
+import peer
+from peer import newest as torch
+
+# Expressions of transforms, each with points to put through.
+LINE, MATRIX = [[-1.5, 0.2, 0.7], [0.1, 2.0, -0.3]], [[[0.5, 0.1], [0.3, -0.2]], [[1.0, 2.0], [3.0, 0.5]]]
+POSITIVE = [[0.5, 0.2, 0.7], [0.1, 2.0, 1.3]]
+CASES = {
+    "ExpTransform()": LINE, "SigmoidTransform()": LINE, "SoftplusTransform()": LINE, "TanhTransform()": LINE,
+    "ExpTransform().inv": POSITIVE, "PowerTransform(torch.tensor(1.5))": POSITIVE, "PowerTransform(torch.tensor(-1.0))": POSITIVE,
+    "AffineTransform(1.0, -2.0)": LINE, "AffineTransform(torch.tensor([0.0, 1.0, 2.0]), torch.tensor([1.0, 2.0, -3.0]), event_dim=1)": LINE,
+    "ComposeTransform([AffineTransform(0.5, 2.0), TanhTransform()])": LINE, "ComposeTransform([])": LINE,
+    "ComposeTransform([SigmoidTransform(), AffineTransform(1.0, 2.0), ExpTransform()]).inv": [[5.0, 10.0, 15.0]],
+    "IndependentTransform(ExpTransform(), 1)": LINE, "StickBreakingTransform()": LINE,
+    "ComposeTransform([ExpTransform(), IndependentTransform(ExpTransform(), 1)])": LINE,
+    "ReshapeTransform((3,), (3, 1))": LINE, "CumulativeDistributionTransform(Normal(0.0, 1.0))": LINE,
+    "CatTransform([ExpTransform(), AffineTransform(0.0, 2.0)], -1, [1, 2])": LINE,
+    "StackTransform([ExpTransform(), TanhTransform(), AffineTransform(0.0, 2.0)], -1)": LINE,
+}
+WITHOUT_DETERMINANT = {"SoftmaxTransform()": LINE, "LowerCholeskyTransform()": MATRIX, "AbsTransform()": LINE}
+CONSTRAINTS = """real positive nonnegative unit_interval simplex real_vector greater_than(2.0) less_than(-1.0) interval(-1.0,3.0)
+half_open_interval(0.0,2.0) independent(positive,1) lower_cholesky greater_than_eq(0.5) cat([positive,real]) stack([positive,real])
+boolean""".split()
+
+
+def made(library, text):
+    there = {**vars(library.distributions.transforms), "torch": library, "Normal": library.distributions.Normal}
+    return eval(text, there)
+
+
+def here(cases=CASES):
+    """The cases that this version has."""
+    return {text: points for text, points in cases.items() if hasattr(phlox.distributions, text.partition("(")[0])}
+
+
+def double(library, points):
+    return library.tensor(points, dtype=library.float64)
+
+
+class Sense(unittest.TestCase):
+    def test_an_inverse_leads_back(self):
+        for text, points in here({**CASES, "LowerCholeskyTransform()": MATRIX}).items():
+            t, x = made(phlox, text), double(phlox, points)
+            self.assertTrue(phlox.allclose(t.inv(t(x)), x if "Lower" not in text else x.tril()), text)
+            self.assertIs(t.inv.inv, t)
+            self.assertTrue(t.codomain.check(t(x)).all(), text)
+            self.assertEqual((t.forward_shape(x.shape), t.inverse_shape(t(x).shape)), (t(x).shape, x.shape), text)
+
+    def test_determinants_are_those_of_the_jacobian(self):
+        for text, points in here().items():
+            t = made(phlox, text)
+            for point in double(phlox, points):
+                jacobian = phlox.autograd.functional.jacobian(lambda x: t(x).flatten(), point)
+                if "Stick" in text:
+                    jacobian = jacobian[:-1]
+                slope = t.log_abs_det_jacobian(point, t(point))
+                if "StackTransform" in text or "CatTransform" in text or not t.domain.event_dim:
+                    wanted = jacobian.diagonal().abs().log()
+                else:
+                    wanted = phlox.tensor(math.log(abs(float(product(jacobian)))), dtype=phlox.float64)
+                self.assertEqual(slope.shape, wanted.shape, text)
+                self.assertTrue(phlox.allclose(slope, wanted, atol=1e-6), (text, slope, wanted))
+
+    def test_a_cache_gives_the_same_objects(self):
+        t = phlox.distributions.ExpTransform(cache_size=1)
+        x = phlox.ones(2)
+        y = t(x)
+        self.assertTrue(t(x) is y and t.inv(y) is x)
+        self.assertIsNot(phlox.distributions.ExpTransform()(x), y)
+        self.assertEqual(t.with_cache(0)._cache_size, 0)
+        with self.assertRaisesRegex(ValueError, "cache_size must be 0 or 1"):
+            phlox.distributions.ExpTransform(cache_size=2)
+
+    def test_equal_ones(self):
+        d = phlox.distributions
+        self.assertEqual(d.AffineTransform(0.0, 1.0), d.AffineTransform(0.0, 1.0))
+        self.assertNotEqual(d.AffineTransform(0.0, 1.0), d.AffineTransform(0.0, 2.0))
+        self.assertNotEqual(d.ExpTransform(), d.TanhTransform())
+        self.assertEqual(d.ExpTransform().inv, d.ExpTransform().inv)
+        self.assertEqual(d.ComposeTransform([d.ExpTransform()]), d.ComposeTransform([d.ExpTransform()]))
+
+    def test_a_rule_for_a_constraint_of_a_programs_own(self):
+        d = phlox.distributions
+
+        class Even(d.constraints.Constraint):
+            pass
+
+        d.biject_to.register(Even)(lambda constraint: "mine")
+        self.assertEqual(d.biject_to(Even()), "mine")
+        with self.assertRaisesRegex(TypeError, "Expected constraint to be either a Constraint subclass or instance"):
+            d.biject_to.register(int)(len)
+
+    def test_a_squashed_policy_learns(self):
+        # As soft actor-critic has it: the action is a tanh of a normal number, whose density has gradients.
+        d, loc = phlox.distributions, phlox.zeros(3, requires_grad=True)
+        policy = d.Independent(d.TransformedDistribution(d.Normal(loc, 0.5), [d.TanhTransform(cache_size=1)]), 1)
+        phlox.manual_seed(0)
+        action = policy.rsample((100,))
+        (policy.log_prob(action).mean() + (action - 0.5).pow(2).mean()).backward()
+        self.assertTrue((loc.grad < 0).all())
+        self.assertEqual((policy.batch_shape, policy.event_shape, action.shape), ((), (3,), (100, 3)))
+
+
+def product(matrix):
+    """The determinant, by elimination with the largest pivots."""
+    rows, result = [list(row) for row in matrix.tolist()], 1.0
+    for i in range(len(rows)):
+        best = max(range(i, len(rows)), key=lambda k: abs(rows[k][i]))
+        result *= rows[best][i] * (1 if best == i else -1)
+        rows[i], rows[best] = rows[best], rows[i]
+        for k in range(i + 1, len(rows)):
+            factor = rows[k][i] / rows[i][i]
+            rows[k] = [a - factor * b for a, b in zip(rows[k], rows[i])]
+    return result
+
+
+TEXTS = """ExpTransform()|ExpTransform().inv|ComposeTransform([ExpTransform(),TanhTransform()])|IndependentTransform(ExpTransform(),1)|
+AffineTransform(0,1)|AffineTransform(0.,-1.).sign|ComposeTransform([AffineTransform(0.,-1.),ExpTransform()]).sign|AbsTransform().sign|
+ExpTransform().domain|ExpTransform().codomain|TanhTransform().codomain|StickBreakingTransform().codomain|AbsTransform().bijective|
+AffineTransform(0,1,event_dim=1).domain|ComposeTransform([StickBreakingTransform(),StickBreakingTransform().inv]).domain|
+StickBreakingTransform().forward_shape(torch.Size([2,3]))|ComposeTransform([]).domain|ExpTransform(cache_size=3)""".replace("\n", "").split("|")
+DISTRIBUTIONS = """TransformedDistribution(Normal(0.,1.),ExpTransform())|TransformedDistribution(Normal(0.,1.),3)|
+TransformedDistribution(Normal(0.,1.),[3])|TransformedDistribution(Normal(0.,1.),StickBreakingTransform())|
+TransformedDistribution(Normal(torch.zeros(3),1.),StickBreakingTransform()).event_shape|
+TransformedDistribution(Normal(torch.zeros(2,3),1.),StickBreakingTransform()).expand([5,2]).batch_shape|
+TransformedDistribution(Normal(0.,1.),AffineTransform(torch.zeros(4),1.)).batch_shape|
+TransformedDistribution(Normal(0.,1.),[]).support|TransformedDistribution(Normal(0.,1.),ExpTransform()).support|
+TransformedDistribution(Normal(0.,1.),ExpTransform()).mean|TransformedDistribution(Normal(0.,1.),ExpTransform()).log_prob(torch.tensor(-1.))|
+TransformedDistribution(Normal(0.,1.),ExpTransform()).cdf(torch.tensor(2.))|
+TransformedDistribution(Normal(0.,1.),AffineTransform(1.,-2.)).cdf(torch.tensor(2.))|
+TransformedDistribution(Normal(0.,1.),AffineTransform(1.,-2.)).icdf(torch.tensor(.2))|
+TransformedDistribution(Normal(torch.zeros(3),1.),StickBreakingTransform()).log_prob(torch.tensor([.1,.2,.3,.4]))""".replace("\n", "").split("|")
+
+
+def outcome(library, text):
+    try:
+        return repr(eval(text, {"torch": library, **vars(library.distributions)}))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@unittest.skipIf(torch is None, peer.NOT_NEWEST)
+class Beside(unittest.TestCase):
+    def same(self, ours, theirs, what):
+        self.assertEqual(tuple(ours.shape), tuple(theirs.shape), what)
+        for a, b in zip(ours.reshape(-1).tolist(), theirs.reshape(-1).tolist()):
+            self.assertTrue(a == b or math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9), (what, a, b))
+
+    def test_values_and_determinants(self):
+        for text, points in here({**CASES, **WITHOUT_DETERMINANT}).items():
+            results = []
+            for library in phlox, torch:
+                t, x = made(library, text), double(library, points)
+                results.append((t(x), t.log_abs_det_jacobian(x, t(x)) if text not in WITHOUT_DETERMINANT else x))
+            for ours, theirs in zip(*results):
+                self.same(ours, theirs, text)
+
+    def test_transforms_of_constraints(self):
+        for name in CONSTRAINTS:
+            if not hasattr(phlox.distributions.constraints, name.partition("(")[0]):
+                continue
+            for to in "biject_to", "transform_to":
+                found = []
+                for library in phlox, torch:
+                    constraint = eval(name, vars(library.distributions.constraints))
+                    try:
+                        found.append(getattr(library.distributions, to)(constraint)(double(library, MATRIX)))
+                    except NotImplementedError as error:
+                        found.append(str(error))
+                if isinstance(found[1], str):
+                    self.assertEqual(*found)
+                else:
+                    self.same(*found, (to, name))
+
+    def test_texts(self):
+        for text in TEXTS + DISTRIBUTIONS:
+            self.assertEqual(outcome(phlox, text).replace("phlox.", "torch."), outcome(torch, text), text)
+
+
+if __name__ == "__main__":
+    unittest.main()
