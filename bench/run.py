@@ -68,6 +68,15 @@ optimizer = torch.optim.Adam(net.parameters())
 net(torch.ones(2, 4)).sum().backward()
 optimizer.step()
 """
+# A file of 10,000 small tensors. PyTorch reads safetensors where their package is installed.
+FILE = """
+import atexit, os, shutil, tempfile
+folder = tempfile.mkdtemp()
+atexit.register(shutil.rmtree, folder)
+x = {f"model.layers.{i}.weight": torch.full((4,), 1.0 * i) for i in range(10000)}
+path = os.path.join(folder, "x.%s")
+torch.save(x, path)
+"""
 BIG = "x = torch.rand(16 * 2**20)"
 MB16 = 64 * 2**20 / 1e9  # GB of 16 M floats
 # From Python: name, statement, setup, then any of: goal in seconds, times (goal as a multiple of torch's speed),
@@ -113,6 +122,9 @@ loader = DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True)
     ("attention 2x8x512x64 forward+backward, bf16", "step(x)", ATTENTION + "x = tensors((2, 8, 512, 64), torch.bfloat16)", {"times": 1}),
     ("causal attention 1x12x1024x64 forward", "forward(x, is_causal=True)", ATTENTION + "x = tensors((1, 12, 1024, 64))", {"times": 1}),
     ("causal attention 1x12x1024x64 forward+backward", "step(x, is_causal=True)", ATTENTION + "x = tensors((1, 12, 1024, 64))", {"times": 1}),
+    ("save 10,000 tensors, .pt", "torch.save(x, path)", FILE % "pt", {"times": 1}),
+    ("load 10,000 tensors, .pt", "torch.load(path)", FILE % "pt", {"times": 1}),
+    ("load 10,000 tensors, .safetensors", "torch.load(path)", FILE % "safetensors", {"goal": 0.03}),
     ("matmul 1024", "a @ b", "a, b = torch.rand(1024, 1024), torch.rand(1024, 1024)", {"times": 1}),
     ("softmax, 16 M floats", "torch.softmax(x, 1)", BIG + ".view(16384, 1024)", {"moved": 2 * MB16, "like": "copy"}),
     ("layer_norm, 16 M floats", "torch.nn.functional.layer_norm(x, (1024,))", BIG + ".view(16384, 1024)", {"moved": 2 * MB16, "like": "copy"}),

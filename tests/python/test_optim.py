@@ -84,6 +84,26 @@ class Steps(unittest.TestCase):
         optimizer.zero_grad()
         self.assertIsNone(p.grad)
 
+    def test_zero_grad_goes_to_the_groups_that_the_optimizer_has_now(self):
+        a, b, c = (torch.ones(2, requires_grad=True) for _ in range(3))
+        def graded(*tensors):
+            for t in (a, b, c): t.grad = torch.ones(2)
+            optimizer.zero_grad()
+            self.assertEqual([t.grad is None for t in (a, b, c)], [t in tensors for t in "abc"])
+        optimizer = torch.optim.SGD([a], lr=0.1)
+        graded("a")
+        optimizer.param_groups[0]["params"].append(b)
+        graded("a", "b")
+        optimizer.param_groups = [{**optimizer.param_groups[0], "params": (c,)}]  # a tuple does as well
+        graded("c")
+        vars(optimizer)["param_groups"] = []
+        graded()
+
+        class Wrapped(torch.optim.SGD):
+            param_groups = property(lambda self: [{"params": [b]}], lambda self, value: None)
+        optimizer = Wrapped([a], lr=0.1)
+        graded("b")
+
     def test_what_has_no_gradient_stays(self):
         p = nn.Parameter(torch.ones(1))
         ADAM([p]).step()

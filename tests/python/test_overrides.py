@@ -205,6 +205,17 @@ class Modes(unittest.TestCase):
         torch.ones(2).shape
         self.assertEqual(len(mode.seen), seen)
 
+    def test_a_question_takes_its_argument_by_name_and_is_heard_by_modes(self):
+        x = torch.ones(2)
+        self.assertTrue(torch.is_tensor(obj=x) and torch.is_tensor(nn.Parameter(x)))
+        self.assertFalse(torch.is_tensor(obj=None) or torch.is_tensor(2))
+        with Counting() as mode:
+            torch.is_tensor(x)
+        self.assertEqual(mode.seen, ["is_tensor"])
+        for arguments, named in ((), {}), ((x, x), {}), ((x,), {"obj": x}), ((), {"x": x}):
+            with self.assertRaises(TypeError):
+                torch.is_tensor(*arguments, **named)
+
     def test_modes_nest_and_the_inner_one_answers_first(self):
         class Answering(TorchFunctionMode):
             def __init__(self, answer):
