@@ -20,6 +20,9 @@ image, weight = torch.randn(16, 32, 32, 32), torch.randn(64, 32, 3, 3)
 last = image.to(memory_format=torch.channels_last)
 depth, scene = torch.randn(32, 1, 3, 3), torch.randn(4, 32, 112, 112)
 cube, bits = torch.randn(2, 16, 16, 32, 32), torch.randn(32, 16, 3, 3, 3)
+L, many = torch.linalg, torch.randn(1000, 16, 16)
+square, tall = x[:512, :512], torch.randn(2000, 200)
+whole, several = square @ square.T + 512 * torch.eye(512), many @ many.mT + torch.eye(16)
 words, tokens = torch.randn(10000, 128), torch.randint(0, 10000, (64, 128))
 def back(f, *given):
     given = [t.clone().requires_grad_() for t in given]
@@ -40,9 +43,13 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log
     F.max_pool2d(last, 2); F.conv2d(last, weight, padding=1);
     F.conv3d(cube, bits, padding=1); F.max_pool3d(cube, 2); F.avg_pool3d(cube, 2); F.avg_pool2d(image, 2); F.adaptive_avg_pool2d(image, 1); torch.multinomial(mask + 0.1, 10, True); F.layer_norm(x, (1000,)); x.softmax(1);
     F.mse_loss(x, y); F.embedding(tokens, words);
+    L.cholesky(whole); L.cholesky(several); L.inv(square); L.inv(many); L.solve(square, y[:512]); L.solve(many, many); L.det(many);
+    L.solve_triangular(whole, y[:512], upper=True); L.qr(square); L.qr(tall); L.eigh(whole); L.eigh(several); L.svd(square); L.svd(many); L.svdvals(tall);
+    L.lstsq(tall, y[:1, :1].expand(2000, 1)); L.pinv(tall); L.matrix_exp(square / 64); L.matrix_power(many, 5);
     F.cross_entropy(x, ints[:1000]); F.binary_cross_entropy_with_logits(x, mask.float())"""
 BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(scene, a, padding=1, groups=32); F.conv2d(a, weight, padding=1); F.conv3d(a, bits, padding=1);
     a.gather(1, places); a[rows]; a.max(1)[0]; a.softmax(1) ** 2;
+    L.solve(a[:512, :512], y[:512]); L.cholesky(a[:512, :512] @ a[:512, :512].T + 512 * torch.eye(512)); L.svdvals(a[:256, :256]);
     torch.cat([a, y]); F.gelu(a); F.embedding(tokens, a.view(10000, 128))"""
 GIVEN = {"F.conv2d(image, a.view(64, 32, 3, 3), padding=1)": "weight", "F.conv2d(scene, a, padding=1, groups=32)": "depth",
          "F.conv2d(a, weight, padding=1)": "image", "F.conv3d(a, bits, padding=1)": "cube",

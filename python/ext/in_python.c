@@ -12,6 +12,7 @@ static const struct {
      "allclose asarray broadcast_shapes broadcast_tensors einsum get_device_module is_nonzero "
      "meshgrid numel result_type scalar_tensor"},
     {"", "_files", "from_file frombuffer"},
+    {"", "_matrices", "lu pca_lowrank svd_lowrank"},
     {"", "phlox.amp.grad_scaler", "GradScaler"},
     {"", "serialization", "load save serialization"},
     {"", "random", "get_rng_state initial_seed manual_seed random seed set_rng_state"},
@@ -83,7 +84,7 @@ static const struct {
     {"utils", "dlpack", "dlpack"},
     // ---- types
     {"Tensor", "phlox._tensor",
-     "__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ allclose apply_ map_ "
+     "__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ allclose apply_ lu map_ "
      "new new_empty new_full new_ones new_tensor new_zeros type"},
     {"nn.Module", "phlox.nn._module",
      "_register_load_state_dict_pre_hook _register_state_dict_hook "

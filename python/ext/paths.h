@@ -101,7 +101,6 @@ static const struct {
      "nn.utils: fuse_conv_bn_eval fuse_conv_bn_weights fuse_linear_bn_eval "
      "fuse_linear_bn_weights"},
     {"nn.utils.init", "nn.utils: skip_init"},
-    {"nn.utils.parametrizations", "!: orthogonal"},
     {"nn.utils.memory_format",
      "nn.utils: convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format"},
     // ---- torch.optim
@@ -461,14 +460,14 @@ static const struct {
      "histogram histogramdd hsmm hspmm import_ir_module import_ir_module_from_buffer "
      "index_put_ indices_copy init_num_threads int_repr is_conj "
      "is_distributed is_inference is_neg is_vulkan_available is_warn_always_enabled istft "
-     "lobpcg lstsq lu masked "
+     "lobpcg lstsq masked "
      "matrix_rank merge_type_from_type_comment miopen_batch_norm miopen_convolution "
      "miopen_convolution_add_relu miopen_convolution_relu miopen_convolution_transpose "
      "miopen_depthwise_convolution miopen_rnn mkldnn_adaptive_avg_pool2d mkldnn_convolution "
      "mkldnn_linear_backward_weights mkldnn_max_pool2d mkldnn_max_pool3d mps "
      "native_dropout native_norm nested "
      "norm_except_dim nuclear_norm parse_ir parse_schema parse_type_comment "
-     "pca_lowrank polar prepare_multiprocessing_environment "
+     "polar prepare_multiprocessing_environment "
      "q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale "
      "q_zero_point qr qscheme quantize_per_channel quantize_per_tensor "
      "quantize_per_tensor_dynamic quantized_batch_norm quantized_gru quantized_gru_cell "
@@ -479,7 +478,7 @@ static const struct {
      "set_num_interop_threads set_vital set_warn_always slice_copy smm solve "
      "sparse sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor "
      "sparse_csc_tensor sparse_csr_tensor split_copy spmm "
-     "sspaddmm stft svd_lowrank symeig torch_version "
+     "sspaddmm stft symeig torch_version "
      "unify_type_list "
      "unsafe_split_with_sizes values_copy view_as_complex_copy "
      "view_as_real_copy vitals_enabled vmap wait while_loop xpu"},

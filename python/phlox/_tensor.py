@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 
-from phlox import _C, _functional, _utils
+from phlox import _C, _functional, _matrices, _utils
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
@@ -99,6 +99,10 @@ class Tensor:
         return str(self)
 
     allclose = _functional.allclose
+
+    def lu(self, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
+        """The LU decomposition, as torch.lu gives it."""
+        return _matrices.lu(self, pivot, get_infos)
 
     def apply_(self, callable: Callable[[Any], Number]) -> Tensor:
         """Replaces each element x by callable(x), in place. On the CPU only, and slow."""

@@ -202,6 +202,28 @@ static px_status gradients_of_indexing(job *j) {
   return tell(j, px_tensor_grad(x));
 }
 
+// Decompositions, what is solved by them, and gradients of both.
+static px_status matrices(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) solved = NULL;
+  PX_SCOPED(px_tensor) inverse = NULL;
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  PX_SCOPED(px_tensor) c = NULL;
+  PX_TRY(numbers(&x, j, 2, 2, true));
+  PX_TRY(px_linalg_inv(&inverse, x));
+  PX_TRY(px_linalg_solve(&solved, x, inverse, true));
+  PX_TRY(px_linalg_svdvals(&values, x, NULL));
+  PX_TRY(px_linalg_multi_dot(&product, (px_tensor *[]){x, solved, x}, 3));
+  PX_TRY(px_sum_all(&a, solved, PX_DTYPE_NONE));
+  PX_TRY(px_sum_all(&b, values, PX_DTYPE_NONE));
+  PX_TRY(px_sum_all(&c, product, PX_DTYPE_NONE));
+  PX_TRY(px_backward(3, (px_tensor *[]){a, b, c}, NULL, false, false));
+  return tell(j, px_tensor_grad(x));
+}
+
 static px_status sorting(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) values = NULL;
@@ -723,6 +745,7 @@ static const struct row {
             {"attention", attention, CPU | ONE},
             {"indexing", indexing, CPU | ONE},
             {"gradients_of_indexing", gradients_of_indexing, CPU | ONE},
+            {"matrices", matrices, CPU | ONE},
             {"sorting", sorting, CPU | ONE},
             {"joining", joining, CPU | ONE},
             {"second_derivatives", second_derivatives, CPU | ONE},

@@ -229,6 +229,21 @@ class Factoring(Base):
         self.assertEqual(torch.vander(torch.tensor([2, 3]), 3).tolist(), [[4, 2, 1], [9, 3, 1]])
 
 
+    def test_functions_over_decompositions(self):
+        a = torch.randn(2, 3, 3, dtype=torch.float64)
+        for made in (torch.lu(a), a.lu(), torch.lu(a, get_infos=True)[:2]):
+            self.near(made[0], L.lu_factor(a).LU)
+            self.assertTrue(torch.equal(made[1], L.lu_factor(a).pivots))
+        low = torch.randn(2, 9, 2, dtype=torch.float64) @ torch.randn(2, 2, 5, dtype=torch.float64)
+        for x in (low, low.mT):
+            u, s, v = torch.svd_lowrank(x, q=3)
+            self.near(u * s.unsqueeze(-2) @ v.mT, x)
+            self.near(s, L.svdvals(x)[..., :3])
+        u, s, v = torch.pca_lowrank(low)
+        self.near(u * s.unsqueeze(-2) @ v.mT, low - low.mean(-2, keepdim=True))
+        self.refuses(ValueError, "q(=7) must be non-negative integer and not greater than min(m, n)=5", torch.pca_lowrank, low, 7)
+
+
 class Refusals(Base):
     def test_singular_matrices(self):
         zero, batch, b = torch.zeros(2, 2), torch.stack([torch.eye(2), torch.zeros(2, 2)]), torch.ones(2, 1)

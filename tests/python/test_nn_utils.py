@@ -318,9 +318,31 @@ class Parametrizations(Beside, unittest.TestCase):
         for wrong in {"dim": 5}, {"n_power_iterations": 0}, {"name": "none"}:
             yield outcome(norm, linear(library, 3, 4), **wrong)
 
-    def test_orthogonal_is_refused_by_name(self):
-        with self.assertRaisesRegex(NotImplementedError, "nn.utils.parametrizations.orthogonal is not implemented"):
-            nn.utils.parametrizations.orthogonal(nn.Linear(2, 2))
+    def test_orthogonal_weights_stay_so(self):
+        torch.manual_seed(3)
+        orthogonal = nn.utils.parametrizations.orthogonal
+        for sizes in ((3, 3), (4, 2), (2, 5)):
+            for way in (None, "matrix_exp", "cayley", "householder"):
+                for trivial in (True, False):
+                    layer = orthogonal(nn.Linear(*sizes), orthogonal_map=way, use_trivialization=trivial)
+                    torch.optim.SGD(layer.parameters(), 0.1).zero_grad()
+                    layer(torch.randn(7, sizes[0])).square().sum().backward()
+                    torch.optim.SGD(layer.parameters(), 0.1).step()
+                    weight = layer.weight if sizes[0] <= sizes[1] else layer.weight.mT
+                    self.assertLess((weight.mT @ weight - torch.eye(min(sizes))).abs().max().item(), 1e-5)
+
+    def test_orthogonal_takes_a_weight_and_refuses_others(self):
+        orthogonal, turn = nn.utils.parametrizations.orthogonal, torch.tensor([[0., 1.], [-1., 0.]])
+        layer = orthogonal(nn.Linear(2, 2))
+        layer.weight = turn
+        self.assertLess((layer.weight - turn).abs().max().item(), 1e-6)
+        for error, text, call in ((ValueError, "orthogonal_map has to be one of", lambda: orthogonal(nn.Linear(2, 2), orthogonal_map="x")),
+                                  (ValueError, "Got a tensor of 1 dimensions", lambda: orthogonal(nn.Linear(2, 2), "bias")),
+                                  (ValueError, "has no parameter or buffer with name 'x'", lambda: orthogonal(nn.Linear(2, 2), "x")),
+                                  (NotImplementedError, "It is not possible to assign to the matrix exponential",
+                                   lambda: setattr(orthogonal(nn.Linear(2, 2), use_trivialization=False), "weight", turn))):
+            with self.assertRaisesRegex(error, text):
+                call()
 
 
 class Hooks(Beside, unittest.TestCase):

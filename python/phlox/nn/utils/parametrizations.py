@@ -95,3 +95,89 @@ def spectral_norm(module: nn.Module, name: str = "weight", n_power_iterations: i
         raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
     norm = _SpectralNorm(weight, n_power_iterations, dim_of_outputs(module, dim), eps)
     return register_parametrization(module, name, norm)
+
+
+def near_orthogonal(matrix):
+    """A matrix with orthonormal columns: that of its QR decomposition, signs being those that keep an orthogonal matrix."""
+    reflections, tau = torch.geqrf(matrix)
+    return torch.linalg.householder_product(reflections, tau) * reflections.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
+
+
+def is_orthogonal(matrix):
+    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    return torch.allclose(matrix.mT @ matrix, eye, atol=10 * matrix.shape[-1] * torch.finfo(matrix.dtype).eps)
+
+
+class _Orthogonal(nn.Module):
+    """Orthonormal columns, or rows where there are more columns, from any matrix: the exponential or the Cayley transform of what its lower
+    triangle makes antisymmetric, or a product of reflections; times `base`, with trivialization. M. Lezcano-Casado 2019, Trivializations for
+    gradient-based optimization on manifolds."""
+    def __init__(self, weight: Tensor, orthogonal_map: str, use_trivialization: bool = True) -> None:
+        super().__init__()
+        self.shape, self.orthogonal_map = weight.shape, orthogonal_map
+        if use_trivialization:
+            self.register_buffer("base", None)
+
+    def rotation(self, tall):
+        n, k = tall.shape[-2:]
+        lower = torch.nn.functional.pad(tall.tril(), (0, n - k))
+        skew = lower - lower.mT
+        if self.orthogonal_map == "matrix_exp":
+            return torch.matrix_exp(skew)[..., :k]
+        eye = torch.eye(n, dtype=tall.dtype, device=tall.device)
+        return torch.linalg.solve(eye - skew / 2, eye + skew / 2)[..., :k]
+
+    def reflections(self, tall):
+        below = tall.tril(-1)
+        product = torch.linalg.householder_product(below, 2 / (1 + below.square().sum(-2)))
+        return product * tall.diagonal(dim1=-2, dim2=-1).int().unsqueeze(-2)
+
+    def forward(self, X: Tensor) -> Tensor:
+        wide = X.shape[-2] < X.shape[-1]
+        tall = X.mT if wide else X
+        columns = self.reflections(tall) if self.orthogonal_map == "householder" else self.rotation(tall)
+        if hasattr(self, "base"):
+            columns = self.base @ columns
+        return columns.mT if wide else columns
+
+    @torch.no_grad()
+    def right_inverse(self, Q: Tensor) -> Tensor:
+        if Q.shape != self.shape:
+            raise ValueError(f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of shape {Q.shape}.")
+        wide = Q.shape[-2] < Q.shape[-1]
+        tall = Q.mT if wide else Q
+        if hasattr(self, "base"):
+            return self.start_at(Q, tall)
+        if self.orthogonal_map != "householder":
+            raise NotImplementedError("It is not possible to assign to the matrix exponential or the Cayley parametrizations "
+                                      "when use_trivialization=False.")
+        given, tau = torch.geqrf(tall)
+        diagonal = given.diagonal(dim1=-2, dim2=-1)
+        diagonal.copy_(torch.where(tau == 0, -diagonal.sign(), diagonal.sign()))
+        return given.mT if wide else given
+
+    def start_at(self, Q, tall):
+        """Takes Q, made orthogonal and square, as base; gives what the map makes the identity of."""
+        n, k = tall.shape[-2:]
+        if n == k:
+            self.base = tall.clone() if is_orthogonal(tall) else near_orthogonal(tall)
+        else:
+            self.base = near_orthogonal(torch.cat([tall, torch.randn(*tall.shape[:-1], n - k, dtype=tall.dtype, device=tall.device)], -1))
+        start = torch.zeros_like(Q)
+        start.diagonal(dim1=-2, dim2=-1).fill_(-1)
+        return start
+
+
+def orthogonal(module: nn.Module, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True) -> nn.Module:
+    """Parametrizes a weight so that it has orthonormal columns, or rows where there are more columns. orthogonal_map is "matrix_exp" (of square
+    weights the default), "cayley" or "householder" (of others)."""
+    weight = getattr(module, name, None)
+    if not isinstance(weight, Tensor):
+        raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+    if weight.ndim < 2:
+        raise ValueError(f"Expected a matrix or batch of matrices. Got a tensor of {weight.ndim} dimensions.")
+    if orthogonal_map is None:
+        orthogonal_map = "matrix_exp" if weight.shape[-2] == weight.shape[-1] else "householder"
+    if orthogonal_map not in ("matrix_exp", "cayley", "householder"):
+        raise ValueError(f'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: {orthogonal_map}')
+    return register_parametrization(module, name, _Orthogonal(weight, orthogonal_map, use_trivialization), unsafe=True)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of matrices that are compositions of linalg's: LU with older names, singular values of matrices of low rank."""
+from __future__ import annotations
+
+import phlox as torch
+from phlox import _C
+
+
+def lu(A: _C.Tensor, pivot: bool = True, get_infos: bool = False,
+       out: tuple[_C.Tensor, ...] | None = None) -> tuple[_C.Tensor, ...]:
+    """The LU decomposition as linalg.lu_factor gives it; with get_infos, and without errors, as linalg.lu_factor_ex does.
+
+    >>> torch.lu(torch.eye(2))[1]
+    tensor([1, 2], dtype=torch.int32)
+    """
+    made = torch.linalg.lu_factor_ex(A, pivot=pivot) if get_infos else torch.linalg.lu_factor(A, pivot=pivot)
+    if out is None:
+        return tuple(made)
+    if len(out) != len(made):
+        raise TypeError(f"expected tuple of {len(made)} elements but got {len(out)}")
+    for to, result in zip(out, made):
+        to.resize_as_(result).copy_(result)
+    return tuple(out)
+
+
+def _range_of(A, q, niter):
+    """An orthonormal basis of about A's range: of what it makes of random vectors, and after each iteration of what A A' makes of that."""
+    basis = torch.linalg.qr(A @ torch.randn(A.shape[-1], q, dtype=A.dtype, device=A.device)).Q
+    for _ in range(niter):
+        basis = torch.linalg.qr(A @ torch.linalg.qr(A.mT @ basis).Q).Q
+    return basis
+
+
+def svd_lowrank(A: _C.Tensor, q: int | None = 6, niter: int | None = 2,
+                M: _C.Tensor | None = None) -> tuple[_C.Tensor, _C.Tensor, _C.Tensor]:
+    """The q greatest singular values of A - M, or about so, and their vectors: U, S and V. N. Halko, P. Martinsson and J. Tropp 2011,
+    Finding structure with randomness: probabilistic algorithms for constructing approximate matrix decompositions.
+
+    >>> torch.svd_lowrank(torch.diag(torch.tensor([3., 2., 0.])), q=2)[1]
+    tensor([3.0000, 2.0000])
+    """
+    matrix = A if M is None else A - M
+    wide = matrix.shape[-2] < matrix.shape[-1]
+    tall = matrix.mT if wide else matrix
+    basis = _range_of(tall, 6 if q is None else q, 2 if niter is None else niter)
+    u, s, vh = torch.linalg.svd(basis.mT @ tall, full_matrices=False)
+    u, v = basis @ u, vh.mT
+    return (v, s, u) if wide else (u, s, v)
+
+
+def pca_lowrank(A: _C.Tensor, q: int | None = None, center: bool = True,
+                niter: int = 2) -> tuple[_C.Tensor, _C.Tensor, _C.Tensor]:
+    """The q principal components of the rows of A, or about so: U, S and V, whose columns they are; less the mean row, if center is set.
+
+    >>> torch.pca_lowrank(torch.tensor([[1., 0.], [3., 0.]]), q=1)[1]
+    tensor([1.4142])
+    """
+    m, n = A.shape[-2:]
+    if q is None:
+        q = min(6, m, n)
+    elif not 0 <= q <= min(m, n):
+        raise ValueError(f"q(={q}) must be non-negative integer and not greater than min(m, n)={min(m, n)}")
+    if niter < 0:
+        raise ValueError(f"niter(={niter}) must be non-negative integer")
+    return svd_lowrank(A - A.mean(-2, keepdim=True) if center else A, q, niter)
