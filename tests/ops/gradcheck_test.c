@@ -52,6 +52,7 @@ static bool lacking(const sample *s) {
       "the gradient of a recurrent layer with respect to what it saves",
       "the gradient of attention with respect to its logsumexp",
       "not implemented for",
+      "is not implemented for GPUs",
       "Low precision dtypes not supported",
       "handle types other than float and double",
       "of float, double, cfloat or cdouble types",

@@ -125,6 +125,11 @@ class Solving(Base):
         meta = torch.empty(2, 3, 3, device="meta")
         self.assertEqual((L.solve(meta, meta).shape, L.inv(meta).stride(), L.det(meta).shape), ((2, 3, 3), (9, 1, 3), (2,)))
 
+    def test_autocast_computes_in_float32(self):
+        a = definite(3, 3).bfloat16()
+        with torch.autocast("cpu", torch.bfloat16):
+            self.assertEqual([f(a).dtype for f in (L.inv, L.cholesky, L.svdvals, L.cond, torch.inverse)], [torch.float32] * 5)
+
     def test_results_have_names(self):
         a = definite(2, 2)
         for result, name, fields in ((L.cholesky_ex(a), "linalg_cholesky_ex", ("L", "info")), (L.slogdet(a), "linalg_slogdet", ("sign", "logabsdet")),
@@ -316,6 +321,11 @@ class Gradients(Base):
     def test_singular_matrices_have_gradients_of_their_determinant(self):
         a = torch.tensor([[1., 2.], [2., 4.]], requires_grad=True)
         L.det(a).backward()
+        again, = torch.autograd.grad(L.det(a), a, create_graph=True)
+        self.near(again.detach(), torch.tensor([[4., -2.], [-2., 1.]]), 1e-5)
+        low = torch.randn(3, 3, dtype=torch.float64)
+        low[2] = low[0]
+        self.assertTrue(torch.autograd.gradgradcheck(L.det, (low.requires_grad_(),), atol=1e-3))
         self.near(a.grad, torch.tensor([[4., -2.], [-2., 1.]]), 1e-5)
 
     def test_gradients_agree_with_differences(self):

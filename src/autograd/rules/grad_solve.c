@@ -8,6 +8,7 @@
 #include "autograd/rules/matrices.h"
 #include "grad_functions.h"
 #include "hidden/solve.h"
+#include "phlox/ops/factor.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/solve.h"
 
@@ -276,6 +277,55 @@ static px_status regular(px_tensor **out, const px_tensor *lu) {
   PX_TRY(px_diag_embed(&wide, small, 0, -2, -1));
   return px_add(out, lu, wide, px_float(tiny));
 }
+static px_status has_zero(bool *out, const px_tensor *t) {
+  px_scalar truth;
+  PX_SCOPED(px_tensor) zero = NULL;
+  PX_SCOPED(px_tensor) any = NULL;
+  *out = false;
+  if (px_tensor_device(t).type == PX_META || !px_tensor_numel(t)) return PX_OK;
+  PX_TRY(px_eq_scalar(&zero, t, px_int(0)));
+  PX_TRY(px_any(&any, zero, NULL, 0, false));
+  PX_TRY(px_tensor_item(&truth, any));
+  *out = px_scalar_int(truth) != 0;
+  return PX_OK;
+}
+// grad times the cofactors, by singular values: det U det V U diag(products of the others) V'. That
+// has gradients where there is no inverse.
+static px_status cofactors(px_tensor **out, const px_tensor *grad, const px_tensor *a) {
+  int64_t sizes[PX_MAX_DIMS], n = rows_of(a);
+  PX_SCOPED(px_tensor) u = NULL;
+  PX_SCOPED(px_tensor) s = NULL;
+  PX_SCOPED(px_tensor) vh = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) own = NULL;
+  PX_SCOPED(px_tensor) others = NULL;
+  PX_SCOPED(px_tensor) products = NULL;
+  PX_TRY(px_linalg_svd(&u, &s, &vh, a, true, NULL));
+  memcpy(sizes, px_tensor_sizes(a), (size_t)px_tensor_ndim(a) * sizeof *sizes);
+  PX_TRY(px_unsqueeze(&wide, s, -2));
+  PX_TRY(px_expand(&rows, wide, sizes, px_tensor_ndim(a)));
+  PX_TRY(px_eye(&own, n, NULL, PX_BOOL, px_tensor_device(a), false, false));
+  PX_TRY(px_masked_fill(&others, rows, own, px_int(1)));
+  PX_TRY(px_prod(&products, others, -1, false, PX_DTYPE_NONE));
+  PX_SCOPED(px_tensor) det_u = NULL;
+  PX_SCOPED(px_tensor) det_v = NULL;
+  PX_SCOPED(px_tensor) sign = NULL;
+  PX_SCOPED(px_tensor) scale = NULL;
+  PX_SCOPED(px_tensor) column = NULL;
+  PX_SCOPED(px_tensor) factors = NULL;
+  PX_SCOPED(px_tensor) row = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_TRY(px_linalg_det(&det_u, u));
+  PX_TRY(px_linalg_det(&det_v, vh));
+  PX_TRY(px_mul(&sign, det_u, det_v));
+  PX_TRY(px_mul(&scale, sign, grad));
+  PX_TRY(px_unsqueeze(&column, scale, -1));
+  PX_TRY(px_mul(&factors, products, column));
+  PX_TRY(px_unsqueeze(&row, factors, -2));
+  PX_TRY(px_mul(&scaled, u, row));
+  return px_matmul(out, scaled, vh);
+}
 // det A'^-1 is the matrix of cofactors, which a singular matrix has too: that of one beside it,
 // whose decomposition has no zeros.
 px_status px__grad_det_self(px_tensor **out, px_tensor *grad, px_tensor *result, px_tensor *A,
@@ -284,7 +334,9 @@ px_status px__grad_det_self(px_tensor **out, px_tensor *grad, px_tensor *result,
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_tensor) scale = NULL;
   PX_SCOPED(px_tensor) scaled = NULL;
-  bool again = px_grad_enabled();
+  bool again = px_grad_enabled(), singular = false;
+  if (again) PX_TRY(has_zero(&singular, result));
+  if (singular) return cofactors(out, grad, A);
   if (!again) {
     PX_SCOPED(px_tensor) diagonal = NULL;
     PX_SCOPED(px_tensor) permutation = NULL;
