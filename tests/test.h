@@ -123,7 +123,7 @@ int main(int argc, char **argv) {
   int passed = 0, failed = 0, skipped = 0, names = 0;
   bool list = false, here = false;
 #if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
-  unsigned seconds = 400;  // all is up to ten times as slow
+  unsigned seconds = 900;  // all is up to ten times as slow, on a busy machine too
 #else
   unsigned seconds = 120;
 #endif

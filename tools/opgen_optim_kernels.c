@@ -176,11 +176,12 @@ static void write_cuda_function(FILE *to, const optim *o, const stamp *s) {
   int count = changed(o, names);
   fprintf(to,
           "extern \"C\" __global__ void __launch_bounds__(1024)\n"
-          "    %s_%s(const __grid_constant__ k_update u) {\n",
+          "    %s_%s(const __grid_constant__ k_updates p) {\n",
           o->op, s->suffix);
-  fprintf(to, "  if (k_update_begin(u)) return;\n");
-  write_numbers(to, o, s, "k_update_number(u, ");
-  fprintf(to, "  k_update_each<%s, %d>(u, [&](%s grad, %s *e) {\n", s->storage, count, s->c, s->c);
+  fprintf(to, "  const k_part part = k_part_of(p);\n  if (k_update_begin(part)) return;\n");
+  write_numbers(to, o, s, "k_update_number(p, part, ");
+  fprintf(to, "  k_update_each<%s, %d>(part, [&](%s grad, %s *e) {\n", s->storage, count, s->c,
+          s->c);
   for (int i = 0; i < count; i++) fprintf(to, "    %s %s = e[%d];\n", s->c, names[i], i);
   write_body(to, o, s);
   for (int i = 0; i < count; i++) fprintf(to, "    e[%d] = %s;\n", i, names[i]);
@@ -207,7 +208,8 @@ void optim_write_cuda(FILE *to, const optim *o) {
 }
 
 static void write_cuda_kernel(FILE *to, const optim *o, const char *by) {
-  write_kernel(to, o, by, "PX_CUDA_KERNEL", "k_update", "px__cuda_dense", "args->new_param->dtype");
+  write_kernel(to, o, by, "PX_CUDA_KERNEL", "px__cuda_step", "px__cuda_dense",
+               "args->new_param->dtype");
   fprintf(to, "  return px__cuda_update(&d, &u, \"%s\", args->new_param);\n}\n\n", o->op);
 }
 

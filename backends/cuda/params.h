@@ -123,19 +123,30 @@ typedef struct k_step {
   int32_t relu;
 } k_step;
 
-// Updates of optimisers: the parameter and the states that are tensors, NULL where one is absent.
-// Numbers that are made on the device come as a line (phlox/backend.h), with the scalars that it
-// has new values of.
-enum { K_UPDATED = 4, K_UPDATE_NUMBERS = 16, K_SCALARS = 3, K_LEFT_OUT = 19, K_LINE = 20 };
+// Updates of optimisers, of several parameters in one launch. Of each: the parameter and the states
+// that are tensors, NULL where one is absent. Numbers that are made on the device come as a line
+// (phlox/backend.h), with the scalars that it has new values of. `end`: the block behind its own.
+enum {
+  K_UPDATED = 4,
+  K_UPDATES = 32,
+  K_UPDATE_NUMBERS = 16,
+  K_SCALARS = 3,
+  K_LEFT_OUT = 19,
+  K_LINE = 20
+};
 typedef struct k_update {
   void *at[K_UPDATED];
   const void *grad;
   int64_t n;
-  double numbers[K_UPDATE_NUMBERS];
   const double *line;
   float *scalars[K_SCALARS];
   int32_t vector;
+  uint32_t end;
 } k_update;
+typedef struct k_updates {
+  double numbers[K_UPDATE_NUMBERS];
+  k_update of[K_UPDATES];
+} k_updates;
 // The numbers of steps: scalars of each parameter in turn, the rate if it is a tensor, and whether
 // a gradient was not finite.
 enum { K_NUMBERS_OPTIONS = 14, K_NUMBERS_SCALARS = 9 };

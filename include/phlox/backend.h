@@ -467,6 +467,10 @@ typedef struct px_backend {
   px_status (*graph_make)(int device, void *kept, void **out);
   px_status (*graph_print)(int device, void *kept, const char *path);
   void (*graph_drop)(int device, void *kept);
+  // Queues launches of which none depends on another, as `launch` does each: those of one kernel
+  // may be one launch of the device. If it fails, any of them may have been queued. NULL: they come
+  // to `launch` in turn.
+  px_status (*launch_all)(void *stream, const px_launch *const *launches, int count);
   /* entries above: ABI 1 */
 } px_backend;
 

@@ -112,6 +112,17 @@ typedef enum px_call_mode { PX_CALL_NEW, PX_CALL_INPLACE, PX_CALL_OUT } px_call_
 //   void *sum = NULL;
 //   PX_TRY(px_op_call(px_op_find("add"), PX_CALL_NEW, args, &sum));
 PX_CALL px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results);
+// Calls an op `count` times in turn, as px_op_call does, with the arguments args[i *
+// op->param_count ...] and results[i * op->result_count ...]. Calls on a device that do not depend
+// on each other's results are issued together there, as one launch where it has a kernel for that:
+// then many small tensors take hardly longer than one. After a call that fails no other is made;
+// *done is how many were, whose results the caller has.
+//   px_value args[2 * 3] = {PX_T(a), PX_T(b), PX_S(px_int(1)), PX_T(c), PX_T(d), PX_S(px_int(1))};
+//   void *sums[2];
+//   int done;
+//   PX_TRY(px_op_call_each(px_op_find("add"), PX_CALL_NEW, 2, args, sums, &done));
+PX_CALL px_op_call_each(const px_op *op, px_call_mode mode, int count, const px_value *args,
+                        void **results, int *done);
 
 // Writes a call with its arguments, "add(f32[2,3]@cuda:0, ...)", to `text`, which is cut to `room`
 // bytes; returns `text`.

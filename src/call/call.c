@@ -485,3 +485,57 @@ px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, v
   return px__profile_on() ? call_profiled(op, mode, args, results)
                           : call_op(op, mode, args, results);
 }
+
+// ---- calls in turn
+
+static px_status call_in_turn(const px_op *op, px_call_mode mode, int count, const px_value *args,
+                              void **results, int *done) {
+  for (*done = 0; *done < count; ++*done)
+    PX_TRY(
+        px_op_call(op, mode, args + *done * op->param_count, results + *done * op->result_count));
+  return PX_OK;
+}
+
+// What was collected could not be issued: the calls have not been made.
+static void take_back(const px_op *op, void **results, int *done) {
+  for (int i = 0; i < *done * op->result_count; i++) px_release(results[i]);
+  *done = 0;
+}
+
+static px_status call_together(const px_op *op, px_call_mode mode, int count, const px_value *args,
+                               void **results, int *done) {
+  px__error_guard error;
+  px__together_begin();
+  px_status status = call_in_turn(op, mode, count, args, results, done);
+  if (status != PX_OK) px__error_save(&error);
+  px_status issued = px__together_end();
+  if (issued != PX_OK) take_back(op, results, done);
+  if (status == PX_OK) return issued;
+  px__error_restore(&error);
+  return status;
+}
+
+// Kernels of the tables are sure not to wait for what was collected.
+static bool can_collect(const px_op *op) {
+  bool kernel = op->kind == PX_OP_KERNEL || op->kind == PX_OP_POINTWISE;
+  return kernel && !px__impl(op)->registered;
+}
+
+px_status px_op_call_each(const px_op *op, px_call_mode mode, int count, const px_value *args,
+                          void **results, int *done) {
+  enum { TOGETHER = 48 };
+  PX_GIVEN(done);
+  *done = 0;
+  if (PX_UNLIKELY(!op)) return px__no_op();
+  PX_GIVEN_N(args, count);
+  PX_GIVEN_N(results, count);
+  if (!can_collect(op)) return call_in_turn(op, mode, count, args, results, done);
+  px_status status = PX_OK;
+  while (*done < count && status == PX_OK) {
+    int some = count - *done < TOGETHER ? count - *done : TOGETHER, now;
+    status = call_together(op, mode, some, args + *done * op->param_count,
+                           results + *done * op->result_count, &now);
+    *done += now;
+  }
+  return status;
+}

@@ -173,6 +173,7 @@ void px__cache_free(px_block *block) {
   if (!px__device_alive()) return;  // in a forked child the memory is the parent's
   px__chunk *chunk = (px__chunk *)block;
   px__device *d = px__rt.devices[block->device.index];
+  if (PX_UNLIKELY(px__collecting != NULL)) px__collecting->let_go(&chunk->block);
   if (PX_UNLIKELY(block->foreign || chunk->block.use_count)) {
     px__error_guard guard;
     px__error_save(&guard);

@@ -5,6 +5,7 @@
 px__runtime px__rt;
 px_stream *px__streams[PX__STREAM_LIMIT];
 _Thread_local const char *px__caller;
+_Thread_local const px__collector *px__collecting;
 
 static const struct {
   int code;

@@ -118,8 +118,9 @@ typedef struct px__block {
   uint8_t kind, bin;  // px__block_kind; of host.c
   uint8_t spin;       // guards uses
   uint16_t use_count, use_room;
-  px__use *uses;       // by other streams than the memory's own; of CPU memory: copies
-  px__shadow *shadow;  // recent accesses; of the race checker, under its lock (atomic)
+  px__use *uses;                 // by other streams than the memory's own; of CPU memory: copies
+  px__shadow *shadow;            // recent accesses; of the race checker, under its lock (atomic)
+  uint32_t written_by, read_by;  // by which list of together.c (atomic)
 } px__block;
 _Static_assert(sizeof(px__block) <= 64, "the head of a CPU block takes one cache line");
 static inline px__block *px__block_of(px_block *block) { return (px__block *)block; }
@@ -284,6 +285,11 @@ px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
                          const px_access *accesses, int count) __attribute__((warn_unused_result));
 // `mark`: the work's end will be waited for by itself.
 void px__work_end(px__work *work, bool mark);
+// What px__work_begin does before it takes the lock, and then with it held.
+void px__work_describe(px__work *work, px_stream *stream, const char *op, const px_access *accesses,
+                       int count);
+px_status px__work_number(px__work *work, const px_access *accesses, int count)
+    __attribute__((warn_unused_result));
 
 px_status px__clock_room(px__clock *clock, int count) __attribute__((warn_unused_result));
 void px__clock_join(px__clock *into, const px__clock *from);  // room was made
@@ -454,6 +460,20 @@ typedef struct px__scratch {
 extern _Thread_local px__scratch px__scratch_here;
 void *px__scratch_take(const px_launch *launch, size_t bytes);
 void px__scratch_drop(void);  // no lock held
+
+// ---- together.c
+// What a thread that collects its launches does before other work is issued, and before a block's
+// memory becomes somebody else's (no lock held). NULL: it collects none.
+typedef struct px__collector {
+  px_status (*flush)(void);
+  void (*let_go)(const px__block *block);
+} px__collector;
+extern _Thread_local const px__collector *px__collecting;  // state.c
+// Adds a launch to the list, after it has issued what the launch depends on. *taken false: the
+// launch fits into no list, and those before it are issued.
+px_status px__together_add(bool *taken, px__device *d, px_stream *stream, const px_launch *launch,
+                           const px_access *accesses, int count)
+    __attribute__((warn_unused_result));
 
 // ---- races.c
 px_status px__race_asked(bool *out)  // by the environment

@@ -250,27 +250,36 @@ static px_status declare(px__work *work, const px_access *accesses, int count) {
   return px__races() ? px__race_accesses(work, accesses, count) : PX_OK;
 }
 
-px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
-                         const px_access *accesses, int count) {
-  px__device *d = stream->owner;
+void px__work_describe(px__work *work, px_stream *stream, const char *op, const px_access *accesses,
+                       int count) {
   work->op = op, work->stream = stream, work->caller = px__caller;
   px__work_ask(work, count && accesses[0].write ? accesses[0].block : NULL);
-  px__device_lock(d);
+}
+
+px_status px__work_number(px__work *work, const px_access *accesses, int count) {
+  px_stream *stream = work->stream;
   work->seq = stream->issued + 1;
-  work->id = ++d->launches;
+  work->id = ++stream->owner->launches;
   work->capture = px__capture_of(stream);
   px_status status = declare(work, accesses, count);
   if (PX_UNLIKELY(work->capture != 0) && status == PX_OK)
     status = px__capture_keep(work, accesses, count);
   // The number is used up even if nothing is issued: uses may have it already.
   __atomic_store_n(&stream->issued, work->seq, __ATOMIC_RELEASE);
-  if (status != PX_OK) {
-    px__device_unlock(d);
-    return px_error_pass(status, __FILE__, __LINE__, __func__);
-  }
+  if (status != PX_OK) return px_error_pass(status, __FILE__, __LINE__, __func__);
   px__record_add(work);
   work->profiled = px__profile_on() ? px__profile_work_begin(work) : 0;
   return PX_OK;
+}
+
+px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
+                         const px_access *accesses, int count) {
+  if (PX_UNLIKELY(px__collecting != NULL)) PX_TRY(px__collecting->flush());
+  px__work_describe(work, stream, op, accesses, count);
+  px__device_lock(stream->owner);
+  px_status status = px__work_number(work, accesses, count);
+  if (PX_UNLIKELY(status != PX_OK)) px__device_unlock(stream->owner);
+  return status;
 }
 
 void px__work_end(px__work *work, bool mark) {

@@ -113,17 +113,26 @@ static px_status make_numbers(px_tensor **out, px__lot *lot, px_tensor *rate) {
   return px_op_call(px_op_find(kind->numbers_op), PX_CALL_NEW, args, (void **)out);
 }
 
-static px_status update(const px__lot *lot, const px__stepping *one, px_tensor *numbers, int line) {
-  void *results[1 + PX_OPTIMIZER_STATES];
-  px_value args[2 + PX_OPTIMIZER_STATES + 2] = {PX_T(one->parameter),
-                                                PX_T(px_tensor_grad(one->parameter))};
+enum { MOST_ARGS = 2 + PX_OPTIMIZER_STATES + 2 };
+static void fill_in(px_value *args, const px__lot *lot, int i, px_tensor *numbers) {
+  const px__stepping *one = &lot->members[i];
   int count = lot->kind->state_count;
+  args[0] = PX_T(one->parameter), args[1] = PX_T(px_tensor_grad(one->parameter));
   for (int k = 0; k < count; k++)
     args[2 + k] = one->kept[k] ? PX_T(px__stepping_state(one, k)) : PX_NONE();
-  args[2 + count] = PX_T(numbers), args[3 + count] = PX_I(line);
-  PX_TRY(px_op_call(px_op_find(lot->kind->op_by), PX_CALL_NEW, args, results));
-  for (int i = 0; i <= count; i++) px_release(results[i]);
-  return PX_OK;
+  args[2 + count] = PX_T(numbers), args[3 + count] = PX_I(lot->scalars ? i : 0);
+}
+
+static px_status update(px__lot *lot, px_tensor *numbers) {
+  void *results[PX__LOT * (1 + PX_OPTIMIZER_STATES)];
+  px_value args[PX__LOT * MOST_ARGS];
+  int each = lot->kind->state_count, done = 0;
+  for (int i = 0; i < lot->count; i++) fill_in(args + i * (each + 4), lot, i, numbers);
+  px_status status =
+      px_op_call_each(px_op_find(lot->kind->op_by), PX_CALL_NEW, lot->count, args, results, &done);
+  for (int i = 0; i < done * (1 + each); i++) px_release(results[i]);
+  for (int i = 0; i < done; i++) px__stepping_end(&lot->members[i], true);
+  return status;
 }
 
 static px_status step_lot(px__lot *lot) {
@@ -132,11 +141,7 @@ static px_status step_lot(px__lot *lot) {
   px_device device = px_tensor_device(lot->members[0].parameter);
   if (lot->manner->rate) PX_TRY(px_to(&rate, lot->manner->rate, PX_FLOAT64, device, true, false));
   PX_TRY(make_numbers(&numbers, lot, rate));
-  for (int i = 0; i < lot->count; i++) {
-    PX_TRY(update(lot, &lot->members[i], numbers, lot->scalars ? i : 0));
-    px__stepping_end(&lot->members[i], true);
-  }
-  return PX_OK;
+  return update(lot, numbers);
 }
 
 px_status px__lot_end(px__lot *lot) {

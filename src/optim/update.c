@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kinds of optimiser, and the step of one parameter: one kernel, which changes the parameter
-// and its states together. A step that fails has changed nothing.
+// The kinds of optimiser, and steps: a kernel changes a parameter and its states together, and
+// those of several parameters are launched together. The step of a parameter is made or it is not.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,21 +78,31 @@ static px_status read_scalar(double *out, float **place, const px_tensor *t) {
 
 // ---- a step
 
-// What a step by the host's numbers works on. `args` are those of the op, of which only the values
-// change from one parameter to the next.
-enum { STATES_AT = 2, MOST_ARGS = STATES_AT + PX_OPTIMIZER_STATES + PX__NUMBER_LIMIT };
+// A parameter of a step by the host's numbers.
+typedef struct member {
+  px__stepping stepping;
+  double scalars[PX_OPTIMIZER_STATES];  // what they become
+  float *places[PX_OPTIMIZER_STATES];   // where they lie; NULL: in a tensor of another kind
+} member;
+
+// Steps of several parameters: one call of the op for each, which are made together. A row of
+// `args` is those of a call.
+enum {
+  STATES_AT = 2,
+  MOST_ARGS = STATES_AT + PX_OPTIMIZER_STATES + PX__NUMBER_LIMIT,
+  TOGETHER = 32
+};
 typedef struct step {
   const px_optimizer_kind *kind;
   const px_op *op;
   double options[PX__OPTION_LIMIT];
-  px__stepping one;
-  double scalars[PX_OPTIMIZER_STATES];
-  float *places[PX_OPTIMIZER_STATES];  // where scalars lie; NULL: in a tensor of another kind
-  // What the numbers that stand in the args were made of, and what the scalars became.
-  double of_scalars[PX_OPTIMIZER_STATES], of_first, to_scalars[PX_OPTIMIZER_STATES];
+  int count, tensors;  // of the args, how many are tensors; numbers follow
+  member members[TOGETHER];
+  px_value args[TOGETHER * MOST_ARGS];
+  // The latest numbers, what they were made of, and what the scalars became.
+  double numbers[PX__NUMBER_LIMIT], of_first;
+  double of_scalars[PX_OPTIMIZER_STATES], to_scalars[PX_OPTIMIZER_STATES];
   bool has_numbers;
-  px_value args[MOST_ARGS];
-  int tensors;  // how many of the args are tensors; numbers follow
   bool counts;  // on the host, with scalars
   bool ready;   // what lies on a device has been read: the rate, and whether to leave the step out
   bool left_out;
@@ -101,53 +111,49 @@ typedef struct step {
 static void start(step *s, const px_optimizer_kind *kind, const double *options) {
   s->kind = kind, s->op = px_op_find(kind->op);
   memcpy(s->options, options, (size_t)kind->option_count * sizeof *options);
-  s->tensors = STATES_AT, s->has_numbers = s->counts = s->ready = s->left_out = false;
+  s->tensors = STATES_AT, s->count = 0;
+  s->has_numbers = s->counts = s->ready = s->left_out = false;
   for (int k = 0; k < kind->state_count; k++) {
-    s->scalars[k] = 0;
     s->tensors += !kind->states[k].scalar;
     s->counts |= kind->states[k].scalar;
   }
-  for (int k = 0; k < kind->number_count; k++) s->args[s->tensors + k] = PX_F(0);
 }
 
-static px_status begin_state(step *s, int k, double value) {
-  if (!s->kind->states[k].scalar) return px__stepping_begin(&s->one, k, value);
+static px_status begin_state(step *s, px__stepping *one, int k, double value) {
+  if (!s->kind->states[k].scalar) return px__stepping_begin(one, k, value);
   float number = (float)value;
-  return px_tensor_from_data(&s->one.begun[k], &number, 0, NULL, PX_FLOAT32, px_cpu());
+  return px_tensor_from_data(&one->begun[k], &number, 0, NULL, PX_FLOAT32, px_cpu());
 }
 
 // The states that are kept, as the op's arguments or as scalars.
-static px_status take_states(step *s) {
-  px_value *arg = &s->args[STATES_AT];
-  px__stepping *one = &s->one;
+static px_status take_states(step *s, member *m, px_value *arg) {
+  px__stepping *one = &m->stepping;
   for (int k = 0; k < s->kind->state_count; k++) {
     double value = 0;
+    m->scalars[k] = 0;
     one->kept[k] = s->kind->begin(s->options, k, &value);
-    if (one->kept[k] && !one->state[k]) PX_TRY(begin_state(s, k, value));
+    if (one->kept[k] && !one->state[k]) PX_TRY(begin_state(s, one, k, value));
     px_tensor *t = px__stepping_state(one, k);
     if (!s->kind->states[k].scalar)
       *arg++ = one->kept[k] ? PX_T(t) : PX_NONE();
     else if (one->kept[k])
-      PX_TRY(read_scalar(&s->scalars[k], &s->places[k], t));
+      PX_TRY(read_scalar(&m->scalars[k], &m->places[k], t));
   }
   return PX_OK;
 }
 
-// The op's numbers. Mostly a parameter has made as many steps as the one before, and they stand in
-// the args already.
-static px_status take_numbers(step *s) {
-  double numbers[PX__NUMBER_LIMIT], first = s->one.first;
-  size_t bytes = (size_t)s->kind->state_count * sizeof *s->scalars;
-  if (s->has_numbers && first == s->of_first && !memcmp(s->scalars, s->of_scalars, bytes)) {
-    memcpy(s->scalars, s->to_scalars, bytes);
-    return PX_OK;
+// Makes the numbers of a step, and moves the scalars on. Mostly a parameter has made as many steps
+// as the one before, and they are there already.
+static px_status make_numbers(step *s, double first, double *scalars) {
+  size_t bytes = (size_t)s->kind->state_count * sizeof *scalars;
+  if (!s->has_numbers || first != s->of_first || memcmp(scalars, s->of_scalars, bytes) != 0) {
+    memcpy(s->of_scalars, scalars, bytes);
+    memcpy(s->to_scalars, scalars, bytes);
+    s->has_numbers = false, s->of_first = first;
+    PX_TRY(s->kind->numbers(s->options, s->to_scalars, first, s->numbers));
+    s->has_numbers = true;
   }
-  memcpy(s->of_scalars, s->scalars, bytes);
-  s->has_numbers = false, s->of_first = first;
-  PX_TRY(s->kind->numbers(s->options, s->scalars, first, numbers));
-  memcpy(s->to_scalars, s->scalars, bytes);
-  for (int k = 0; k < s->kind->number_count; k++) s->args[s->tensors + k].v.f = numbers[k];
-  s->has_numbers = true;
+  memcpy(scalars, s->to_scalars, bytes);
   return PX_OK;
 }
 
@@ -166,28 +172,49 @@ static px_status check_capture(const step *s, px_device device) {
           s->kind->name);
 }
 
-static px_status take_step(step *s, px_device device) {
-  void *results[1 + PX_OPTIMIZER_STATES];
+static px_status fill_in(step *s, member *m, px_value *args, px_device device) {
+  px_tensor *parameter = m->stepping.parameter;
   if (s->counts && device.type == PX_CUDA) PX_TRY(check_capture(s, device));
-  PX_TRY(take_states(s));
-  PX_TRY(take_numbers(s));
-  s->args[0] = PX_T(s->one.parameter), s->args[1] = PX_T(px_tensor_grad(s->one.parameter));
-  PX_TRY(px_op_call(s->op, PX_CALL_NEW, s->args, results));
-  for (int i = 0; i < s->tensors - 1; i++) px_release(results[i]);
+  PX_TRY(take_states(s, m, args + STATES_AT));
+  PX_TRY(make_numbers(s, m->stepping.first, m->scalars));
+  args[0] = PX_T(parameter), args[1] = PX_T(px_tensor_grad(parameter));
+  for (int k = 0; k < s->kind->number_count; k++) args[s->tensors + k] = PX_F(s->numbers[k]);
   return PX_OK;
 }
 
 // Nothing fails from here on but the write of a scalar that a program has replaced by a tensor of
 // another kind.
-static px_status write_scalars(step *s) {
+static px_status write_scalars(const step *s, const member *m) {
   for (int k = 0; s->counts && k < s->kind->state_count; k++) {
-    if (!s->one.kept[k] || !s->kind->states[k].scalar) continue;
-    if (s->places[k])
-      *s->places[k] = (float)s->scalars[k];
+    if (!m->stepping.kept[k] || !s->kind->states[k].scalar) continue;
+    if (m->places[k])
+      *m->places[k] = (float)m->scalars[k];
     else
-      PX_TRY(px_init_constant(px__stepping_state(&s->one, k), s->scalars[k]));
+      PX_TRY(px_init_constant(px__stepping_state(&m->stepping, k), m->scalars[k]));
   }
   return PX_OK;
+}
+
+// Those that have made their step are done with it, whatever became of the others.
+static px_status finish(step *s, int done) {
+  px_status status = PX_OK;
+  for (int i = 0; i < s->count; i++) {
+    member *m = &s->members[i];
+    if (i < done && status == PX_OK) status = write_scalars(s, m);
+    px__stepping_end(&m->stepping, i < done);
+  }
+  s->count = 0;
+  return status;
+}
+
+static px_status take_steps(step *s) {
+  void *results[TOGETHER * (1 + PX_OPTIMIZER_STATES)];
+  int done = 0, each = s->tensors - 1;
+  if (!s->count) return PX_OK;
+  px_status status = px_op_call_each(s->op, PX_CALL_NEW, s->count, s->args, results, &done);
+  for (int i = 0; i < done * each; i++) px_release(results[i]);
+  px_status written = finish(s, done);
+  return status != PX_OK ? status : written;
 }
 
 // Waits for what the manner has on a device, for parameters that step by the host's numbers.
@@ -207,12 +234,12 @@ static px_status step_by_host(step *s, const px_step_manner *manner, px_tensor *
                               px_tensor **state, px_device device) {
   PX_TRY(read_manner(s, manner));
   if (s->left_out) return PX_OK;
-  s->one = (px__stepping){.parameter = parameter, .state = state};
-  px_status status = take_step(s, device);
-  bool done = status == PX_OK;
-  if (done) status = write_scalars(s);
-  px__stepping_end(&s->one, done);
-  return status;
+  member *m = &s->members[s->count];
+  m->stepping = (px__stepping){.parameter = parameter, .state = state};
+  px_value *args = s->args + s->count * (s->tensors + s->kind->number_count);
+  px_status status = fill_in(s, m, args, device);
+  if (status != PX_OK) return px__stepping_end(&m->stepping, false), status;
+  return ++s->count < TOGETHER ? PX_OK : take_steps(s);
 }
 
 static px_status step_each(step *s, px__lot *lot, px_tensor *const *parameters, px_tensor **states,
@@ -238,7 +265,9 @@ static px_status step_parameters(const px_optimizer_kind *kind, const double *op
   start(&s, kind, options);
   px__lot_begin(&lot, kind, options, manner);
   px_status status = step_each(&s, &lot, parameters, states, count);
+  if (status == PX_OK) status = take_steps(&s);
   if (status == PX_OK) return px__lot_end(&lot);
+  (void)finish(&s, 0);
   px__lot_drop(&lot);
   return status;
 }

@@ -178,7 +178,9 @@ PX_TEST(memory_that_is_nobodys_is_found_when_there_is_no_other) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
   pid_t child = start_child();
   if (is_child) {
-    px_release(receive());
+    px_storage *storage = receive();
+    await_nod();
+    px_release(storage);
     exit(0);
   }
   int64_t most = 60 << 20;
@@ -187,6 +189,7 @@ PX_TEST(memory_that_is_nobodys_is_found_when_there_is_no_other) {
   send(t);
   px_release(t);
   FAILS(px_tensor_empty(&next, 1, &most, PX_UINT8, px_cuda(0)), PX_OUT_OF_MEMORY, "out of memory");
+  nod();
   end_child(child);
   OK(px_tensor_empty(&next, 1, &most, PX_UINT8, px_cuda(0)));
   px_release(next);

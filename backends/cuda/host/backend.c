@@ -5,6 +5,7 @@
 // use the same addresses. It is kept until the process ends. The driver itself reads
 // CUDA_VISIBLE_DEVICES.
 #include "cuda/host/cudnn.h"
+#include "cuda/host/kernel.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -144,6 +145,15 @@ static px_status launch(void *stream, const px_launch *l) {
   return l->kernel(&own);
 }
 
+static px_status launch_all(void *stream, const px_launch *const *launches, int count) {
+  px__cuda_lot lot;
+  px_status status = PX_OK;
+  px__cuda_lot_begin(&lot);
+  for (int i = 0; i < count && status == PX_OK; i++) status = launch(stream, launches[i]);
+  px_status last = px__cuda_lot_end(&lot);
+  return status != PX_OK ? status : last;
+}
+
 static int64_t library(const char *name) {
   return strcmp(name, "cudnn") == 0 ? px__cudnn_version() : 0;
 }
@@ -187,6 +197,7 @@ static const px_backend table = {
     .event_elapsed = px__cuda_event_elapsed,
     .find = px__cuda_find,
     .launch = launch,
+    .launch_all = launch_all,
     .loads_late = px__cuda_loads_late,
     .peek = peek,
     .library = library,

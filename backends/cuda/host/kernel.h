@@ -75,9 +75,26 @@ void *px__cuda_dense_inout(px__cuda_dense *d, const px_operand *o, int dtype);
 // Copies back what was written. It is called only where all went well.
 px_status px__cuda_dense_close(px__cuda_dense *d);
 
+// The step of a parameter: what is changed, and by which numbers, or which line of them.
+typedef struct px__cuda_step {
+  void *at[K_UPDATED];
+  const void *grad;
+  double numbers[K_UPDATE_NUMBERS];
+  const double *line;
+  float *scalars[K_SCALARS];
+} px__cuda_step;
 // Launches the update NAME of an optimiser on operands that are opened, and closes them.
-px_status px__cuda_update(px__cuda_dense *d, k_update *u, const char *name,
+px_status px__cuda_update(px__cuda_dense *d, const px__cuda_step *step, const char *name,
                           const px_operand *param);
+// Updates that wait for others, to be one launch: those of the calling thread from begin to end.
+typedef struct px__cuda_lot {
+  px_launch launch;  // of one of them
+  const char *name;
+  int dtype, count;
+  k_updates p;
+} px__cuda_lot;
+void px__cuda_lot_begin(px__cuda_lot *lot);
+px_status px__cuda_lot_end(px__cuda_lot *lot);
 // Launches NAME, which makes the numbers of steps, a line of `out` for each.
 px_status px__cuda_numbers(const px_launch *l, k_numbers *p, const char *name,
                            const px_operand *out, const px_operand *rate, const px_operand *found,

@@ -1,18 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 // The updates of optimisers in one pass over memory: what the generated kernels call. Numbers are
-// in the compute type. A thread takes 16 bytes of each tensor at a time, where all are aligned to
-// them.
+// in the compute type. A launch is for several parameters, and each has blocks of its own. A thread
+// takes 16 bytes of each tensor at a time, where all are aligned to them.
 #pragma once
 #include "math.cuh"
+
+// What the calling thread works on: an update, and the thread's place among those of it.
+struct k_part {
+  const k_update &of;
+  int64_t thread, threads;
+};
+static __device__ __forceinline__ k_part k_part_of(const k_updates &p) {
+  int i = 0;
+  while (blockIdx.x >= p.of[i].end) i++;
+  int64_t begin = i ? p.of[i - 1].end : 0;
+  return {p.of[i], (blockIdx.x - begin) * blockDim.x + threadIdx.x,
+          (p.of[i].end - begin) * blockDim.x};
+}
 
 // step(gradient, elements of the tensors that change) for `N` elements at a time, from vector
 // `first` to `last`. A tensor that is absent is not touched; its element has no meaning.
 template <typename S, int M, int N, typename F>
-static __device__ __forceinline__ void k_update_by(const k_update &u, int64_t first, int64_t last,
+static __device__ __forceinline__ void k_update_by(const k_part &part, int64_t first, int64_t last,
                                                    F step) {
+  const k_update &u = part.of;
   typedef typename k_type<S>::number C;
   typedef k_vector<S, N> V;
-  for (int64_t i = first + k_thread(); i < last; i += k_threads()) {
+  for (int64_t i = first + part.thread; i < last; i += part.threads) {
     V g = ((const V *)u.grad)[i], v[M];
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -32,25 +46,27 @@ static __device__ __forceinline__ void k_update_by(const k_update &u, int64_t fi
   }
 }
 template <typename S, int M, typename F>
-static __device__ __forceinline__ void k_update_each(const k_update &u, F step) {
+static __device__ __forceinline__ void k_update_each(const k_part &part, F step) {
   const int N = 16 / sizeof(S);
-  int64_t vectors = u.vector ? u.n / N : 0;
-  k_update_by<S, M, N>(u, 0, vectors, step);
-  k_update_by<S, M, 1>(u, vectors * N, u.n, step);
+  int64_t vectors = part.of.vector ? part.of.n / N : 0;
+  k_update_by<S, M, N>(part, 0, vectors, step);
+  k_update_by<S, M, 1>(part, vectors * N, part.of.n, step);
 }
 
 // Where the numbers lie on the device, the first thread moves the scalars on. True: the step is
 // left out.
-static __device__ __forceinline__ bool k_update_begin(const k_update &u) {
+static __device__ __forceinline__ bool k_update_begin(const k_part &part) {
+  const k_update &u = part.of;
   if (!u.line) return false;
   if (u.line[K_LEFT_OUT] != 0) return true;
-  if (k_thread() == 0)
+  if (part.thread == 0)
     for (int k = 0; k < K_SCALARS; k++)
       if (u.scalars[k]) *u.scalars[k] = (float)u.line[K_UPDATE_NUMBERS + k];
   return false;
 }
-static __device__ __forceinline__ double k_update_number(const k_update &u, int i) {
-  return u.line ? u.line[i] : u.numbers[i];
+static __device__ __forceinline__ double k_update_number(const k_updates &p, const k_part &part,
+                                                          int i) {
+  return part.of.line ? part.of.line[i] : p.numbers[i];
 }
 
 // One thread for each line: make(options, scalars, first, numbers).
