@@ -194,7 +194,7 @@ px_status px__launch(px_device device, px_launch *launch, const px_access *acces
   px_stream *stream = px__stream_now(d);
   if (px__rt.loads_late && !px__capture_of(stream)) PX_TRY(await_code(d, stream, launch));
   bool peered = __atomic_load_n(&px__rt.peered, __ATOMIC_RELAXED);
-  if (PX_UNLIKELY(px__collecting != NULL) && !px__stream_blocks(stream) &&
+  if (PX_UNLIKELY(px__collecting != NULL) && !px__stream_blocks(stream) && !px__profile_on() &&
       !(peered && peers_of(d, accesses, access_count))) {
     bool taken;
     PX_TRY(px__together_add(&taken, d, stream, launch, accesses, access_count));

@@ -93,6 +93,7 @@ static px_status issue(list *t, int count) {
   px__scratch_here.device = t->device;
   if (status == PX_OK) status = hand_over(t, count);
   px__scratch_here.device = NULL;
+  for (int i = 0; i < count; i++) px__profile_work_end(t->launches[i].work.profiled);
   px__device_unlock(t->device);
   if (PX_UNLIKELY(status != PX_OK)) status = px__broken_note(t->device, status);
   if (PX_UNLIKELY(px__scratch_here.blocks != NULL)) px__scratch_drop();
@@ -129,6 +130,7 @@ px_status px__together_add(bool *taken, px__device *d, px_stream *stream, const 
   memcpy(l->accesses, accesses, (size_t)count * sizeof *accesses);
   l->count = count;
   px__work_describe(&l->work, stream, launch->op, accesses, count);
+  l->work.profiled = 0;
   mark(t, accesses, count);
   return PX_OK;
 }
