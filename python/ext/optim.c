@@ -567,9 +567,11 @@ EXT_START(EXT_TYPES, make_base);
 typedef struct hooked_object {
   PyObject_HEAD vectorcallfunc vectorcall;
   PyObject *step, *around, *everywhere, *dict;  // everywhere: the hooks of all optimisers
+  PyObject *alone;                              // what `step` does without arguments, in C; or NULL
 } hooked_object;
 EXT_OWNS(hooked, EXT_OBJECT(hooked_object, step), EXT_OBJECT(hooked_object, around),
-         EXT_OBJECT(hooked_object, everywhere), EXT_OBJECT(hooked_object, dict));
+         EXT_OBJECT(hooked_object, everywhere), EXT_OBJECT(hooked_object, dict),
+         EXT_OBJECT(hooked_object, alone));
 
 // 1, 0, or -1 for an exception.
 static int has_hooks(const hooked_object *self, PyObject *optimizer) {
@@ -594,7 +596,8 @@ static PyObject *hooked_call(PyObject *object, PyObject *const *args, size_t nar
   if (PyObject_SetAttr(args[0], called_name, Py_True) < 0) return NULL;
   int some = has_hooks(self, args[0]);
   if (some < 0) return NULL;
-  if (!some) return PyObject_Vectorcall(self->step, args, nargsf, kwnames);
+  PyObject *step = nargs == 1 && !kwnames && self->alone ? self->alone : self->step;
+  if (!some) return PyObject_Vectorcall(step, args, nargsf, kwnames);
   EXT_OWNED *tuple = ext_tuple_of((ext_rest){args + 1, nargs - 1});
   EXT_OWNED *kwargs = ext_kwargs_of(args, nargs, kwnames);
   if (!tuple || !kwargs) return NULL;
@@ -604,14 +607,16 @@ static PyObject *hooked_get(PyObject *self, PyObject *instance, PyObject *owner)
   return instance ? PyMethod_New(self, instance) : Py_NewRef(self);
 }
 
-EXT_NEW(hooked, "(step: Callable, around: Callable, everywhere: tuple)") {
-  EXT_ARGS(PyObject *, step, around, everywhere);
+EXT_NEW(hooked,
+        "(step: Callable, around: Callable, everywhere: tuple, alone: Callable | None = None)") {
+  EXT_ARGS(PyObject *, step, around, everywhere, alone);
   if (!PyTuple_Check(everywhere)) EXT_FAIL(PyExc_TypeError, "everywhere is a tuple");
   hooked_object *self = ext_new(type);
   if (!self) return NULL;
   self->vectorcall = hooked_call;
   self->step = Py_NewRef(step), self->around = Py_NewRef(around);
   self->everywhere = Py_NewRef(everywhere);
+  self->alone = Py_XNewRef(alone);
   return (PyObject *)self;
 }
 static PyGetSetDef hooked_attributes[] = {

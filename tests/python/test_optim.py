@@ -2,6 +2,7 @@
 """torch.optim: steps against PyTorch's numbers (1.13.1), groups, states, schedules. (test_optim_beside_torch.py compares all with a recent one.)"""
 import copy
 import doctest
+import functools
 import importlib.util
 import inspect
 import math
@@ -103,6 +104,31 @@ class Steps(unittest.TestCase):
             param_groups = property(lambda self: [{"params": [b]}], lambda self, value: None)
         optimizer = Wrapped([a], lr=0.1)
         graded("b")
+
+    def test_a_step_is_the_one_that_the_class_has(self):
+        made = []
+        def told(step):
+            @functools.wraps(step)
+            def stepped(self, *args, **kwargs):
+                made.append(type(self).__name__)
+                return step(self, *args, **kwargs)
+            return stepped
+        class Telling(torch.optim.SGD):
+            step = told(torch.optim.Adamax.step)  # that nobody has made one of yet, perhaps
+        class Doubled(torch.optim.SGD):
+            def step(self, closure=None):
+                loss = super().step(closure)
+                super().step()
+                return loss
+        for kind, moved in (Telling, 1), (Doubled, 2), (torch.optim.SGD, 1):
+            p = nn.Parameter(torch.zeros(1))
+            optimizer = kind([p], lr=1.0)
+            p.grad = torch.ones(1)
+            self.assertIsNone(optimizer.step())
+            self.assertEqual(p.item(), -moved)
+            self.assertEqual(optimizer.step(lambda: 5), 5)
+            self.assertEqual(p.item(), -2 * moved)
+        self.assertEqual(made, ["Telling"] * 2)
 
     def test_what_has_no_gradient_stays(self):
         p = nn.Parameter(torch.ones(1))

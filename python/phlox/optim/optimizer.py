@@ -69,9 +69,13 @@ def _around(step, self, args, kwargs):
     return result
 
 
+_kind_step: Any = None  # that of KindOptimizer, which without a closure does one thing, in C
+
+
 def _hooked(step):
     """A class's step() with its hooks around it; says that one was made."""
-    stepped = wraps(step)(_C._Hooked(step, _around, (_before, _after)))
+    alone = _C._Optimizer._step_groups if step is _kind_step else None
+    stepped = wraps(step)(_C._Hooked(step, _around, (_before, _after), alone))
     stepped.hooked = True
     return stepped
 
@@ -333,3 +337,6 @@ class KindOptimizer(Optimizer):
         loss = None if closure is None else self._loss_of(closure)
         self._step_groups()
         return loss
+
+
+_kind_step = KindOptimizer.step
