@@ -2,6 +2,7 @@
 // Functions of torch that take any number of tensors, or dimensions in several forms, and call ops
 // whose schemas have lists; and forms in place of ops whose results have a dtype of their own.
 #include "ext.h"
+#include "phlox/ops/linalg.h"
 
 // ---- any number of tensors
 
@@ -120,16 +121,16 @@ EXT_FUNCTION(torch, tensordot,
   ext_ints left, right;
   EXT_BIND(a, b, dims, out);
   if (read_dims(&left, &right, dims, a, b) < 0) return NULL;
-  EXT_OWNED *made = ext_op_named(EXT_OP("tensordot"), PX_CALL_NEW, 4,
-                                 (ext_named[]){{"self", PX_T(a)},
-                                               {"other", PX_T(b)},
-                                               {"dims_self", PX_IS(left.items, left.count)},
-                                               {"dims_other", PX_IS(right.items, right.count)}});
-  if (!made || !out) return ext_moved(&made);
+  if (!out)
+    return ext_op_named(EXT_OP("tensordot"), PX_CALL_NEW, 4,
+                        (ext_named[]){{"self", PX_T(a)},
+                                      {"other", PX_T(b)},
+                                      {"dims_self", PX_IS(left.items, left.count)},
+                                      {"dims_other", PX_IS(right.items, right.count)}});
   if (!ext_need_tensor(out, "tensordot", "out")) return NULL;
-  EXT_OWNED *sizes = PyObject_GetAttrString(made, "shape");
-  EXT_OWNED *sized = sizes ? PyObject_CallMethod(out, "resize_", "O", sizes) : NULL;
-  return sized ? PyObject_CallMethod(sized, "copy_", "O", made) : NULL;
+  EXT_TRY(EXT_NOGIL(
+      px_tensordot_out(ext_tensor(out), a, b, left.items, left.count, right.items, right.count)));
+  return Py_NewRef(out);
 }
 
 // ---- running sums in place, which keep the tensor's dtype

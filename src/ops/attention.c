@@ -78,7 +78,7 @@ static px_status share_heads(px_tensor **out, px_tensor *t, int64_t heads, bool 
   PX_CHECK(dim >= 0 && t->sizes[dim] && heads % t->sizes[dim] == 0, PX_RUNTIME,
            "Number of heads in key and value must divide the number of heads in query");
   int64_t at = dim;
-  return px_repeat_interleave(out, t, heads / t->sizes[dim], &at);
+  return px_repeat_interleave(out, t, heads / t->sizes[dim], &at, NULL);
 }
 // The weights that a call of tiled_attention kept, or those that are drawn now.
 static px_status drop(px_tensor **out, const px_tensor *weights, double p, const px_tensor *seed) {

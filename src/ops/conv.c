@@ -100,8 +100,9 @@ px_status px__conv_types(const px_tensor *x, const px_tensor *w, const px_tensor
            "Input type (%s) and weight type (%s) should be the same",
            px_tensor_type_name(x, name_x), px_tensor_type_name(w, name_w));
   PX_CHECK(!bias || bias->dtype == x->dtype, PX_RUNTIME,
-           "Input type (%s) and bias type (%s) should be the same", px_tensor_type_name(x, name_x),
-           px_tensor_type_name(bias ? bias : x, name_w));
+           "Input type (%s) and bias type (%s) should be the same",
+           px_dtype_about((px_dtype)x->dtype)->type_name,
+           px_dtype_about((px_dtype)(bias ? bias : x)->dtype)->type_name);
   return PX_OK;
 }
 static px_status check_conv(const px__conv2d_args *args) {
@@ -427,8 +428,6 @@ static px_status check_window(const char *name, const window *w) {
 // Batches may be empty, images not.
 static px_status check_image(px_value x) {
   char text[128];
-  PX_CHECK(x.n == 3 || x.n == 4, PX_RUNTIME,
-           "non-empty 3D or 4D (batch mode) tensor expected for input");
   for (int i = x.n - 3; i < x.n; i++)
     PX_CHECK(x.v.ints[i] > 0, PX_RUNTIME,
              "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but "
@@ -436,8 +435,8 @@ static px_status check_image(px_value x) {
              px__sizes_text(text, sizeof text, x.n, x.v.ints));
   return PX_OK;
 }
-// How many places the window has along dimension k, where the image has `size` elements.
-static px_status pool_places(int64_t *out, const window *w, int k, int64_t size) {
+// What is looked at before the sizes of the image.
+static px_status check_steps(const window *w, int k) {
   px_value strides = w->stride.n ? w->stride : w->kernel;
   int64_t kernel = px__int_at(w->kernel, k), pad = px__int_at(w->padding, k);
   int64_t step = px__int_at(strides, k), gap = w->dilation.n ? px__int_at(w->dilation, k) : 1;
@@ -452,22 +451,32 @@ static px_status pool_places(int64_t *out, const window *w, int k, int64_t size)
            "pad should be at most half of effective kernel size, but got pad=%lld, "
            "kernel_size=%lld and dilation=%lld",
            LL(pad), LL(kernel), LL(gap));
+  return PX_OK;
+}
+// How many places the window has along dimension k, where the image has `size` elements.
+static px_status pool_places(int64_t *out, const window *w, int k, int64_t size) {
+  px_value strides = w->stride.n ? w->stride : w->kernel;
+  int64_t gap = w->dilation.n ? px__int_at(w->dilation, k) : 1;
   PX_CHECK(size <= INT64_MAX / 4, PX_RUNTIME, "integer out of range");
-  *out = px__window_places(size, kernel, step, pad, gap, w->ceiling);
+  *out = px__window_places(size, px__int_at(w->kernel, k), px__int_at(strides, k),
+                           px__int_at(w->padding, k), gap, w->ceiling);
   return PX_OK;
 }
 // What the window gives of an input whose sizes are x.
 static px_status pool_sizes(const char *name, px_value x, const window *w, int64_t *sizes) {
-  char text[128];
   PX_TRY(check_window(name, w));
+  PX_CHECK(x.n == 3 || x.n == 4, PX_RUNTIME,
+           "non-empty 3D or 4D (batch mode) tensor expected for input");
+  for (int k = 0; k < 2; k++) PX_TRY(check_steps(w, k));
   PX_TRY(check_image(x));
   for (int i = 0; i < x.n; i++) sizes[i] = x.v.ints[i];
-  for (int k = 0; k < 2; k++) {
-    int64_t *out = &sizes[x.n - 2 + k];
-    PX_TRY(pool_places(out, w, k, *out));
-    PX_CHECK(*out >= 1, PX_RUNTIME, "Given input size: %s. Calculated output size is too small",
-             px__sizes_text(text, sizeof text, x.n, x.v.ints));
-  }
+  int64_t *out = &sizes[x.n - 3];
+  const int64_t *in = &x.v.ints[x.n - 3];
+  for (int k = 0; k < 2; k++) PX_TRY(pool_places(&out[k + 1], w, k, in[k + 1]));
+  PX_CHECK(out[1] >= 1 && out[2] >= 1, PX_RUNTIME,
+           "Given input size: (%lldx%lldx%lld). Calculated output size: (%lldx%lldx%lld). Output "
+           "size is too small",
+           LL(in[0]), LL(in[1]), LL(in[2]), LL(out[0]), LL(out[1]), LL(out[2]));
   return PX_OK;
 }
 PX_RUN(max_pool2d_with_indices) {

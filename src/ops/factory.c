@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Factories: dtype, device, page-locked memory and requires_grad of new tensors, and their values.
 #include "ops/run.h"
+#include "phlox/ops/factory.h"
 #include "phlox/ops/pointwise.h"
 #include "run_functions/factory.h"
 #include "run_functions/pointwise.h"
@@ -263,6 +264,23 @@ PX_RUN(linspace) {
     params[i] = PX_S(px_int(px_scalar_int(px_value_scalar(params[i]))));
   return run_filler(call, &kernel, params, 2);
 }
+
+// Ends that are tensors. What they are is read on the host, and has no gradient.
+#define SPACED(name, suffix, read_start, read_end, ...) \
+  PX_RUN(name##suffix) { \
+    px_scalar start, end; \
+    PX_TRY(read_start(&start, args->start)); \
+    PX_TRY(read_end(&end, args->end)); \
+    return px_##name(&call->results[0], start, end, args->steps, ##__VA_ARGS__, args->dtype, \
+                     args->device, args->pin_memory, args->requires_grad); \
+  }
+static px_status number_of(px_scalar *out, px_scalar end) { return *out = end, PX_OK; }
+SPACED(linspace, _of_tensors, px_tensor_item, px_tensor_item)
+SPACED(linspace, _from, px_tensor_item, number_of)
+SPACED(linspace, _to, number_of, px_tensor_item)
+SPACED(logspace, _of_tensors, px_tensor_item, px_tensor_item, args->base)
+SPACED(logspace, _from, px_tensor_item, number_of, args->base)
+SPACED(logspace, _to, number_of, px_tensor_item, args->base)
 
 PX_RUN(eye) {
   static px__named_kernel kernel = {.name = "eye"};

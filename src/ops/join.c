@@ -183,6 +183,9 @@ PX_RUN(repeat_interleave) {
   px__sizes_copy(sizes, flat->sizes, flat->ndim);
   PX_CHECK(!px__mul_size(sizes[dim], repeats, &sizes[dim]), PX_RUNTIME,
            "numel: integer multiplication overflow");
+  PX_CHECK(!px__given(args->output_size) || args->output_size.v.i == sizes[dim], PX_RUNTIME,
+           "repeat_interleave: Invalid output_size, expected %lld but got %lld",
+           (long long)sizes[dim], (long long)args->output_size.v.i);
   PX_SCOPED(px_tensor) copy = NULL;
   PX_TRY(px_clone(&copy, wide, "contiguous_format"));  // never a view, not even of one element
   return px_reshape(&call->results[0], copy, sizes, flat->ndim);
@@ -239,6 +242,8 @@ PX_RUN(repeat_interleave_tensor) {
            "input.size(%d) = %lld",
            (long long)repeats->numel, dim, (long long)n);
   PX_TRY(spread_places(&places, repeats, n));
+  PX_CHECK(!px__given(args->output_size) || args->output_size.v.i == places->numel, PX_RUNTIME,
+           "allocated size does not match required size");
   return px_index_select(&call->results[0], flat, dim, places);
 }
 
