@@ -48,8 +48,8 @@ static void NAME(eigh)(px__matrices *t, int64_t i, void *room) {
   if (x->vectors) a = NAME(matrix)(x->eigenvectors, i);
   int ld = px__at_least_1(n);
   NAME(load)(a, ld, x->self, i, n, n);
-  *info = 0;
-  if (n)
+  *info = NAME(finite)(a, (int64_t)n * n) ? 0 : NAME(NOT_FINITE);
+  if (n && !*info)
     LIB.syevd(x->vectors ? "V" : "N", x->upper ? "U" : "L", &n, a, &ld,
               NAME(line)(x->eigenvalues, i), work, &t->work, more, &places, info, 1, 1);
 }
@@ -88,6 +88,8 @@ static void NAME(svd)(px__matrices *t, int64_t i, void *room) {
     return;
   }
   NAME(load)(a, ld, x->A, i, m, n);
+  *info = NAME(finite)(a, (int64_t)m * n) ? 0 : NAME(NOT_FINITE);
+  if (*info) return;
   LIB.gesdd(NAME(svd_way)(x), &m, &n, a, &ld, NAME(line)(x->S, i), u, &ldu, vt, &ldvt, work,
             &t->work, places, info, 1);
 }
@@ -135,8 +137,9 @@ static void NAME(lstsq)(px__matrices *t, int64_t i, void *room) {
   for (int k = 0; k < n && x->driver[4] == 'y'; k++) places[k] = 0;
   NAME(load)(a, px__at_least_1(m), x->A, i, m, n);
   NAME(load)(b, ldb, x->B, i, m, columns);
-  *info = 0;
-  if (m && n) NAME(drive)(x, a, b, s, work, &t->work, places, &rank, info);
+  bool iterates = x->driver[4] == 'd' || x->driver[4] == 's';
+  *info = iterates && !NAME(finite)(a, (int64_t)m * n) ? NAME(NOT_FINITE) : 0;
+  if (m && n && !*info) NAME(drive)(x, a, b, s, work, &t->work, places, &rank, info);
   ((int64_t *)x->rank->data)[px__matrix_at(x->rank, i, 0)] = rank;
   T *values = NAME(line)(x->singular_values, i);
   for (int k = 0; k < few && x->driver[4] && x->driver[4] != 'y'; k++) values[k] = s[k];

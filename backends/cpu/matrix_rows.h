@@ -35,3 +35,10 @@ static inline const T *NAME(by_columns)(const px_operand *o, int64_t i, T *room,
 static inline int NAME(step)(const px_operand *o) {
   return px__at_least_1((int)o->strides[o->ndim - 1]);
 }
+// Whether all of n elements are finite. What iterates may never end on others.
+static inline bool NAME(finite)(const T *a, int64_t n) {
+  T sum = 0;
+  for (int64_t k = 0; k < n; k++) sum += a[k] - a[k];
+  return sum == 0;
+}
+enum { NAME(NOT_FINITE) = -4 };  // for info, as LAPACK says it of the fourth argument

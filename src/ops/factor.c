@@ -38,22 +38,30 @@ static px_status nothing_like(px_tensor **out, const px_tensor *t, px_dtype dtyp
 
 PX_RUN(_linalg_geqrf) {
   const px_tensor *a = args->self;
-  PX_TRY(px__check_lapack(call, a));
+  PX_TRY(px__check_kernel(call, a, false));
   PX_TRY(px__matrices_result(call, 0, a, rows_of(a), columns_of(a)));
   return px__lines_result(call, 1, a, least(rows_of(a), columns_of(a)), (px_dtype)a->dtype);
 }
 PX_RUN(_linalg_householder) {
-  PX_TRY(px__check_lapack(call, args->input));
-  return px__matrices_result(call, 0, args->input, rows_of(args->input), args->columns);
+  const px_tensor *a = args->input, *tau = args->tau;
+  PX_TRY(px__check_kernel(call, a, false));
+  PX_TRY(px__check_beside(call, a, tau, 1, (px_dtype)a->dtype));
+  int64_t k = columns_of(tau), columns = args->columns;
+  PX_TRY(px__check_fits(call, k <= columns_of(a) && k <= columns && columns <= rows_of(a)));
+  return px__matrices_result(call, 0, a, rows_of(a), columns);
 }
 PX_RUN(_linalg_ormqr) {
-  PX_TRY(px__check_lapack(call, args->self));
-  return px__matrices_result(call, 0, args->input3, rows_of(args->input3),
-                             columns_of(args->input3));
+  const px_tensor *a = args->self, *tau = args->input2, *c = args->input3;
+  PX_TRY(px__check_kernel(call, a, false));
+  PX_TRY(px__check_beside(call, a, tau, 1, (px_dtype)a->dtype));
+  PX_TRY(px__check_beside(call, a, c, 2, (px_dtype)a->dtype));
+  int64_t k = columns_of(tau), m = args->left ? rows_of(c) : columns_of(c);
+  PX_TRY(px__check_fits(call, k <= columns_of(a) && k <= m && m == rows_of(a)));
+  return px__matrices_result(call, 0, c, rows_of(c), columns_of(c));
 }
 PX_RUN(_linalg_eigh) {
   const px_tensor *a = args->self;
-  PX_TRY(px__check_lapack(call, a));
+  PX_TRY(px__check_kernel(call, a, true));
   PX_TRY(px__lines_result(call, 0, a, rows_of(a), (px_dtype)a->dtype));
   PX_TRY(args->vectors ? px__matrices_result(call, 1, a, rows_of(a), rows_of(a))
                        : nothing_like(&call->results[1], a, (px_dtype)a->dtype));
@@ -61,9 +69,9 @@ PX_RUN(_linalg_eigh) {
 }
 PX_RUN(_linalg_svd) {
   const px_tensor *a = args->A;
-  int64_t m = rows_of(a), n = columns_of(a), k = least(m, n);
   px_dtype dtype = (px_dtype)a->dtype;
-  PX_TRY(px__check_lapack(call, a));
+  PX_TRY(px__check_kernel(call, a, false));
+  int64_t m = rows_of(a), n = columns_of(a), k = least(m, n);
   PX_TRY(px__lines_result(call, 1, a, k, dtype));
   PX_TRY(px__lines_result(call, 3, a, -1, PX_INT32));
   if (!args->vectors) {
@@ -73,9 +81,18 @@ PX_RUN(_linalg_svd) {
   PX_TRY(px__matrices_result(call, 0, a, m, args->full_matrices ? m : k));
   return px__matrices_result(call, 2, a, args->full_matrices ? n : k, n);
 }
+static const char *driver_of(const char *given) {
+  static const char *const known[] = {"gels", "gelsy", "gelsd", "gelss"};
+  if (!given) return "gelsy";
+  for (int i = 0; i < 4; i++)
+    if (!strcmp(given, known[i])) return known[i];
+  return NULL;
+}
 PX_RUN(_linalg_lstsq) {
   const px_tensor *a = args->A, *b = args->B;
-  PX_TRY(px__check_lapack(call, a));
+  PX_TRY(px__check_kernel(call, a, false));
+  PX_TRY(px__check_beside(call, a, b, 2, (px_dtype)a->dtype));
+  PX_TRY(px__check_fits(call, rows_of(a) == rows_of(b) && driver_of(args->driver)));
   PX_TRY(px__matrices_result(call, 0, b, most(rows_of(a), columns_of(a)), columns_of(b)));
   PX_TRY(px__lines_result(call, 1, a, -1, PX_INT64));
   PX_TRY(px__lines_result(call, 2, a, least(rows_of(a), columns_of(a)), (px_dtype)a->dtype));
@@ -87,6 +104,7 @@ PX_RUN(_linalg_lstsq) {
 PX_RUN(_linalg_qr) {
   const px_tensor *a = args->A;
   px_tensor **r = call->results;
+  PX_TRY(px__check_matrices(a, "linalg.qr", "A"));
   int64_t m = rows_of(a), n = columns_of(a), k = least(m, n);
   bool complete = !strcmp(args->mode, "complete");
   PX_SCOPED(px_tensor) factor = NULL;
@@ -217,13 +235,6 @@ PX_RUN(svd) {
 
 // ---- least squares
 
-static const char *driver_of(const char *given) {
-  static const char *const known[] = {"gels", "gelsy", "gelsd", "gelss"};
-  if (!given) return "gelsy";
-  for (int i = 0; i < 4; i++)
-    if (!strcmp(given, known[i])) return known[i];
-  return NULL;
-}
 static double epsilon_of(const px_tensor *t) {
   return t->dtype == PX_FLOAT64 ? DBL_EPSILON : FLT_EPSILON;
 }
@@ -381,6 +392,7 @@ static px_status symmetric_pinv(px_tensor **out, const px_tensor *self, const px
 }
 PX_RUN(_linalg_pinv) {
   const px_tensor *self = args->self;
+  PX_TRY(px__check_matrices(self, "linalg.pinv", "A"));
   PX_SCOPED(px_tensor) u = NULL;
   PX_SCOPED(px_tensor) s = NULL;
   PX_SCOPED(px_tensor) vh = NULL;

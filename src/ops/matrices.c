@@ -47,6 +47,24 @@ px_status px__check_lapack(const px_call *call, const px_tensor *t) {
   return px__lapack_ready();
 }
 
+px_status px__check_fits(const px_call *call, bool fits) {
+  PX_CHECK(fits, PX_RUNTIME, "%s: the sizes or dtypes of the arguments do not fit",
+           px__caller ? px__caller : call->op->name);
+  return PX_OK;
+}
+px_status px__check_kernel(const px_call *call, const px_tensor *t, bool square) {
+  PX_TRY(px__check_matrices(t, call->op->name, "A"));
+  if (square) PX_TRY(px__check_square(t, call->op->name));
+  return px__check_lapack(call, t);
+}
+px_status px__check_beside(const px_call *call, const px_tensor *t, const px_tensor *other,
+                           int last, px_dtype dtype) {
+  int ndim = t->ndim - 2;
+  bool fits = other->dtype == dtype && other->ndim == ndim + last;
+  for (int d = 0; fits && d < ndim; d++) fits = other->sizes[d] == t->sizes[d];
+  return px__check_fits(call, fits);
+}
+
 // ---- results
 
 px_status px__matrices_result(px_call *call, int i, const px_tensor *t, int64_t m, int64_t n) {

@@ -18,6 +18,15 @@ px_status px__check_real(const px_tensor *t, const char *name, bool narrow)
 px_status px__check_lapack(const px_call *call, const px_tensor *t)
     __attribute__((warn_unused_result));
 
+// What the composites have seen to, and who calls a kernel's op itself has not: that t has
+// matrices, square ones if it is said; that other has the dtype and, before its last dimensions,
+// the batch of t; that a condition holds.
+px_status px__check_kernel(const px_call *call, const px_tensor *t, bool square)
+    __attribute__((warn_unused_result));
+px_status px__check_beside(const px_call *call, const px_tensor *t, const px_tensor *other,
+                           int last, px_dtype dtype) __attribute__((warn_unused_result));
+px_status px__check_fits(const px_call *call, bool fits) __attribute__((warn_unused_result));
+
 // ---- results of kernels
 
 // Result i: matrices m by n that lie by columns, as many as t has.

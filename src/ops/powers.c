@@ -239,6 +239,7 @@ static px_status exponential(px_tensor **out, px_tensor **powers, const px_tenso
 }
 PX_RUN(_linalg_matrix_exp) {
   px_tensor *powers[STEP + 1] = {NULL};
+  PX_TRY(px__check_square(args->self, "linalg.matrix_exp"));
   if (!args->self->numel) return px_clone(&call->results[0], args->self, NULL);
   px_status status = exponential(&call->results[0], powers, args->self);
   for (int k = 0; k <= STEP; k++) px_release(powers[k]);

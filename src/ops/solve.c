@@ -27,7 +27,7 @@ static px_status turned(px_tensor **out, const px_tensor *t) {
 
 PX_RUN(_linalg_cholesky) {
   const px_tensor *a = args->self;
-  PX_TRY(px__check_lapack(call, a));
+  PX_TRY(px__check_kernel(call, a, true));
   PX_TRY(px__matrices_result(call, 0, a, rows_of(a), rows_of(a)));
   return px__lines_result(call, 1, a, -1, PX_INT32);
 }
@@ -35,44 +35,52 @@ PX_RUN(_linalg_lu) {
   const px_tensor *a = args->A;
   PX_CHECK(args->pivot, PX_RUNTIME,
            "linalg.lu_factor: LU without pivoting is not implemented on the CPU");
-  PX_TRY(px__check_lapack(call, a));
+  PX_TRY(px__check_kernel(call, a, false));
   PX_TRY(px__matrices_result(call, 0, a, rows_of(a), columns_of(a)));
   PX_TRY(px__lines_result(call, 1, a, least(rows_of(a), columns_of(a)), PX_INT32));
   return px__lines_result(call, 2, a, -1, PX_INT32);
 }
-PX_RUN(_linalg_lu_solve) {
-  PX_TRY(px__check_lapack(call, args->LU));
-  return px__matrices_result(call, 0, args->B, rows_of(args->B), columns_of(args->B));
+// That b and pivots go with the decompositions of square matrices, and the result, which is as b.
+static px_status solved_by(px_call *call, const px_tensor *a, const px_tensor *pivots,
+                           const px_tensor *b) {
+  PX_TRY(px__check_kernel(call, a, true));
+  PX_TRY(px__check_beside(call, a, b, 2, (px_dtype)a->dtype));
+  PX_TRY(px__check_beside(call, a, pivots, 1, PX_INT32));
+  PX_TRY(px__check_fits(call, rows_of(b) == rows_of(a) && columns_of(pivots) == rows_of(a)));
+  return px__matrices_result(call, 0, b, rows_of(b), columns_of(b));
 }
+PX_RUN(_linalg_lu_solve) { return solved_by(call, args->LU, args->pivots, args->B); }
 PX_RUN(_linalg_inverse) {
   const px_tensor *a = args->A;
-  PX_TRY(px__check_lapack(call, a));
+  PX_TRY(px__check_kernel(call, a, true));
   PX_TRY(px__matrices_result(call, 0, a, rows_of(a), rows_of(a)));
   return px__lines_result(call, 1, a, -1, PX_INT32);
 }
 PX_RUN(_linalg_triangular) {
-  PX_TRY(px__check_lapack(call, args->self));
-  return px__matrices_result(call, 0, args->B, rows_of(args->B), columns_of(args->B));
+  const px_tensor *a = args->self, *b = args->B;
+  PX_TRY(px__check_kernel(call, a, true));
+  PX_TRY(px__check_beside(call, a, b, 2, (px_dtype)a->dtype));
+  PX_TRY(px__check_fits(call, rows_of(a) == (args->left ? rows_of(b) : columns_of(b))));
+  return px__matrices_result(call, 0, b, rows_of(b), columns_of(b));
 }
 PX_RUN(_linalg_permutation) {
   const px_tensor *lu = args->LU;
   int64_t sizes[PX_MAX_DIMS];
-  PX_TRY(px__check_lapack(call, lu));
+  PX_TRY(px__check_kernel(call, lu, false));
+  PX_TRY(px__check_beside(call, lu, args->pivots, 1, PX_INT32));
+  PX_TRY(px__check_fits(call, columns_of(args->pivots) <= rows_of(lu)));
   px__sizes_copy(sizes, lu->sizes, lu->ndim);
   sizes[lu->ndim - 1] = rows_of(lu);
   return px__call_result(call, 0, lu->ndim, sizes, (px_dtype)lu->dtype);
 }
 PX_RUN(_linalg_ldl) {
   const px_tensor *a = args->self;
-  PX_TRY(px__check_lapack(call, a));
+  PX_TRY(px__check_kernel(call, a, true));
   PX_TRY(px__matrices_result(call, 0, a, rows_of(a), rows_of(a)));
   PX_TRY(px__lines_result(call, 1, a, rows_of(a), PX_INT32));
   return px__lines_result(call, 2, a, -1, PX_INT32);
 }
-PX_RUN(_linalg_ldl_solve) {
-  PX_TRY(px__check_lapack(call, args->LD));
-  return px__matrices_result(call, 0, args->B, rows_of(args->B), columns_of(args->B));
-}
+PX_RUN(_linalg_ldl_solve) { return solved_by(call, args->LD, args->pivots, args->B); }
 
 // ---- positive-definite matrices
 
@@ -258,6 +266,9 @@ static bool is_vector(const px_tensor *a, const px_tensor *b) {
 }
 PX_RUN(_linalg_solve) {
   px_tensor **r = call->results;
+  PX_TRY(px__check_square(args->A, "linalg.solve"));
+  PX_TRY(px__check_matrices(args->B, "linalg.solve", "B"));
+  PX_TRY(check_fits(args->A, args->B, args->left, "linalg.solve"));
   PX_TRY(px__linalg_lu(&r[1], &r[2], &r[3], args->A, true));
   return lu_solve_side(&r[0], r[1], r[2], args->B, args->left, false);
 }
@@ -352,6 +363,7 @@ PX_RUN(_linalg_det) {
   PX_SCOPED(px_tensor) diagonal = NULL;
   PX_SCOPED(px_tensor) product = NULL;
   PX_SCOPED(px_tensor) sign = NULL;
+  PX_TRY(px__check_square(args->A, "linalg.det"));
   PX_TRY(px__linalg_lu(&r[1], &r[2], &info, args->A, true));
   PX_TRY(px_diagonal(&diagonal, r[1], 0, -2, -1));
   PX_TRY(px_prod(&product, diagonal, -1, false, PX_DTYPE_NONE));
@@ -377,6 +389,7 @@ PX_RUN(_linalg_slogdet) {
   PX_SCOPED(px_tensor) sign = NULL;
   PX_SCOPED(px_tensor) sizes = NULL;
   PX_SCOPED(px_tensor) logs = NULL;
+  PX_TRY(px__check_square(args->A, "linalg.slogdet"));
   PX_TRY(px__linalg_lu(&lu, &pivots, &info, args->A, true));
   PX_TRY(px_diagonal(&diagonal, lu, 0, -2, -1));
   PX_TRY(px_sign(&signs, diagonal));

@@ -268,7 +268,13 @@ class Refusals(Base):
 
     def test_numbers_that_are_none(self):
         text = "The algorithm failed to converge because the input matrix contained non-finite values."
-        self.refuses(L.LinAlgError, "linalg.svd: " + text, L.svd, torch.full((2, 2), torch.nan))
+        for number in (torch.nan, torch.inf):
+            self.refuses(L.LinAlgError, "linalg.svd: " + text, L.svd, torch.full((2, 2), number))
+            self.refuses(L.LinAlgError, "linalg.eigh: (Batch element 1): " + text, L.eigh, torch.stack([torch.eye(2), torch.full((2, 2), number)]))
+
+    def test_pivots_of_another_batch_are_refused(self):
+        with self.assertRaisesRegex(RuntimeError, "do not fit"):
+            torch.lu_unpack(torch.ones(3, 2, 2), torch.ones(0, 2, dtype=torch.int32))
 
     def test_arguments_of_decompositions(self):
         a = torch.eye(3)
