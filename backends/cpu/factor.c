@@ -71,9 +71,17 @@ PX_KERNEL(eigh) {
   t.room = bytes_of(a, work + (args->vectors ? 0 : n * n)) + (size_t)(3 + 5 * n) * sizeof(int);
   return px__matrices_run(&t, px__matrices_count(args->info, 0), 9 * cost_of(a));
 }
+// Whether the room that LAPACK works in is more than it can count; then there is no memory for it.
+static bool is_beyond(const px_launch *l, const px_operand *a, int m, int n) {
+  double k = least(m, n), elements = 5 * k * k + BLOCK * ((double)m + n);
+  if (elements > INT32_MAX)
+    px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)bytes_of(a, elements), 0, 0);
+  return elements > INT32_MAX;
+}
 PX_KERNEL(svd) {
   const px_operand *a = args->A;
   int m = px__rows_of(a), n = px__columns_of(a);
+  if (is_beyond(l, a, m, n)) return PX_OK;
   px__matrices t = {.l = l, .args = args, .one = ONE(svd, a)};
   if (m && n) t.work = is_double(a) ? svd_work_f64(args) : svd_work_f32(args);
   t.room = bytes_of(a, (double)t.work + (double)m * n) + (size_t)least(m, n) * 8 * sizeof(int);
@@ -82,6 +90,7 @@ PX_KERNEL(svd) {
 PX_KERNEL(lstsq) {
   const px_operand *a = args->A;
   int m = px__rows_of(a), n = px__columns_of(a), integers;
+  if (is_beyond(l, a, m, n)) return PX_OK;
   px__matrices t = {.l = l, .args = args, .one = ONE(lstsq, a)};
   t.work = is_double(a) ? lstsq_work_f64(args, &integers) : lstsq_work_f32(args, &integers);
   t.room =

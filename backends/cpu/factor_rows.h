@@ -59,6 +59,8 @@ static void NAME(eigh)(px__matrices *t, int64_t i, void *room) {
 static const char *NAME(svd_way)(const px__svd_kernel *x) {
   return !x->vectors ? "N" : x->full_matrices ? "A" : "S";
 }
+// What LAPACK wants to work in it says as an element, which may have been rounded down.
+static int NAME(rounded_up)(T elements) { return (int)((double)elements * (1 + 0x1p-22)) + 1; }
 // How many elements LAPACK wants to work in.
 static int NAME(svd_work)(const px__svd_kernel *x) {
   int m = px__rows_of(x->A), n = px__columns_of(x->A), ask = -1, info = 0, places;
@@ -66,7 +68,7 @@ static int NAME(svd_work)(const px__svd_kernel *x) {
   T room = 1, none;
   LIB.gesdd(NAME(svd_way)(x), &m, &n, &none, &ld, &none, &none, &ld, &none, &ldvt, &room, &ask,
             &places, &info, 1);
-  return (int)room + 1;
+  return NAME(rounded_up)(room);
 }
 static void NAME(identity)(T *a, int n) {
   for (int64_t k = 0; k < (int64_t)n * n; k++) a[k] = k % (n + 1) == 0;
@@ -124,7 +126,7 @@ static int NAME(lstsq_work)(const px__lstsq_kernel *x, int *integers) {
   *integers = x->driver[4] == 'y' ? n : 0;
   if (m && n) NAME(drive)(x, none, none, none, room, &ask, places, &rank, &info);
   if (x->driver[4] == 'd') *integers = places[0] + 11 * few + 3 * few * 32;
-  return (int)room[0] + 1;
+  return NAME(rounded_up)(room[0]);
 }
 static void NAME(lstsq)(px__matrices *t, int64_t i, void *room) {
   const px__lstsq_kernel *x = t->args;
