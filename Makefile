@@ -60,7 +60,7 @@ $(O)/opgen: $(wildcard tools/opgen*.c tools/opgen*.h) include/phlox/dtype.h incl
 	@mkdir -p $(O)
 	$(call say,HOSTCC)$(TOOL) -Iinclude -o $@ $(filter %.c,$^)
 $(GEN): $(O)/opgen $(OPS)
-	@mkdir -p $(O)/gen/phlox/ops $(addprefix $(O)/gen/,hidden run_functions kernel_args)
+	@mkdir -p $(O)/gen/phlox/ops $(addprefix $(O)/gen/,hidden run_functions kernel_args batch_functions)
 	$(call say,OPGEN)$(O)/opgen $(O)/gen $(OPS)
 	@touch $@
 # What opgen writes changes only where its text does: a new op rebuilds what it touches.
@@ -72,6 +72,7 @@ CPUGEN   := kernels_cpu_table kernels_cpu_optim $(addprefix kernels_cpu_,$(shell
 $(GENSRC) $(GENHEAD) $(CPUGEN:%=$(O)/gen/%.c): $(GEN) ;
 $(O)/gen/hidden/%.h: $(GEN) ;
 $(O)/gen/run_functions/%.h: $(GEN) ;
+$(O)/gen/batch_functions/%.h: $(GEN) ;
 $(O)/gen/kernel_args/%.h: $(GEN) ;
 
 # ---- the library

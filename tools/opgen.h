@@ -111,7 +111,7 @@ typedef struct og_op {
   unsigned words;  // bit i: og_words[i]
   og_field turned, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
       kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, cuda,
-      expands, draws, out, expanded, format;
+      expands, draws, out, expanded, format, batch;
   og_field refusals[OG_MAX_REFUSALS];
   int refusal_count;
   og_field checks[OG_MAX_CHECKS];
@@ -284,7 +284,11 @@ og_fold og_fold_parse(const og_op *op);
 const char *og_stem(const char *path);
 
 // ---- opgen_args.c: views, by which C reads arguments by name
-typedef enum og_view { OG_RUN_VIEW, OG_KERNEL_VIEW } og_view;
+// The field `batch`: writes what the driver does for mapped dimensions; the name of the C function
+// that it names, or NULL.
+void og_write_batch(FILE *to, const og_op *op);
+const char *og_batch_function(const og_op *op);
+typedef enum og_view { OG_RUN_VIEW, OG_KERNEL_VIEW, OG_BATCH_VIEW } og_view;
 // Writes the views of a table, and says whether there are any; `to` NULL: says only that. A view
 // belongs to the table of the first entry that names its function.
 bool og_write_views(FILE *to, og_view kind, const char *file);

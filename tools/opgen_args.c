@@ -156,6 +156,14 @@ static const view_kind run_view = {.word = "args",
                                    .function = "run",
                                    .takes = "px_call *call"};
 
+static const view_kind batch_view = {.word = "batch_args",
+                                     .given = "const px_value *args",
+                                     .before = "",
+                                     .list = "args",
+                                     .tensors = true,
+                                     .function = "batch",
+                                     .takes = "px__batching *b"};
+
 // ---- kernels: operands, and the list of tensors
 
 static void write_operand(FILE *to, bool values, const char *name, bool optional, int n) {
@@ -268,14 +276,19 @@ static const char *hand_kernel(const og_op *op) {
   return other && og_has_kernel(other) ? NULL : name;  // `kernel sum` of a fold
 }
 bool og_write_views(FILE *to, og_view kind, const char *file) {
-  bool run = kind == OG_RUN_VIEW, any = false;
+  static const struct {
+    name_of stem;
+    const view_kind *view;
+  } kinds[] = {
+      {run_stem, &run_view}, {hand_kernel, &kernel_view}, {og_batch_function, &batch_view}};
+  bool any = false;
   memset(views, 0, sizeof views);
-  int n = run ? 0 : gather(views, og.kernels, og.kernel_count, extra_name, 0);
-  n = gather(views, og.ops, og.count, run ? run_stem : hand_kernel, n);
+  int n = kind == OG_KERNEL_VIEW ? gather(views, og.kernels, og.kernel_count, extra_name, 0) : 0;
+  n = gather(views, og.ops, og.count, kinds[kind].stem, n);
   for (int i = 0; i < n; i++) {
     if (strcmp(views[i].ops[0]->place.file, file)) continue;
     any = true;
-    if (to) write_view(to, &views[i], run ? &run_view : &kernel_view);
+    if (to) write_view(to, &views[i], kinds[kind].view);
   }
   return any;
 }

@@ -205,6 +205,7 @@ void og_write_impl(FILE *to, const og_op *op) {
   int turned = op->turned.text ? og_param_find(op, op->turned.text) : 0;
   if (turned < 0) og_die(op->turned.place, "%s has no parameter '%s'", op->name, op->turned.text);
   write_fold_places(to, op);
+  og_write_batch(to, op);
   fprintf(to, ".promotion = %s, .mutates = %d, .turned = %d, .masks = 0x%x, .result_dtypes = {",
           promotion_of(op), og_has(op, OG_W_mutates), turned, op->mask_params);
   for (int r = 0; r < OG_OP_RESULTS; r++)

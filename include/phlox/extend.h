@@ -41,6 +41,12 @@ PX_API void px_tensor_set_view_version(px_tensor *self, uint64_t version);
 
 // ---- hooks around a call
 
+// What a thread's recording sets aside while the calls are made that a call of batched tensors
+// (phlox/vmap.h) makes on the tensors beneath them: functions around the call suspend nothing
+// there, and histories that began at a level of mapping from `floor` on (0: none) are not theirs.
+typedef struct px_descent {
+  int suspended, floor;
+} px_descent;
 typedef struct px_op_hooks {
   // Whether calls of this thread are recorded: grad mode, and not inside a function op.
   bool (*recording)(void);
@@ -63,6 +69,8 @@ typedef struct px_op_hooks {
   void (*print_suffix)(const px_tensor *self, char *text, size_t room);
   // Whether a tensor that requires grad has no history: casts of such ones may be kept. NULL: none.
   bool (*is_leaf)(const px_tensor *self);
+  // Sets what is set aside, and returns what was. NULL: none.
+  px_descent (*descend)(px_descent to);
 } px_op_hooks;
 // For `record`, of a tensor that a launch of the call has made: the line of the call, which the
 // launch has found already. Of other tensors it is the line that runs.

@@ -27,3 +27,4 @@
 #include "phlox/register.h"
 #include "phlox/stream.h"
 #include "phlox/tensor.h"
+#include "phlox/vmap.h"

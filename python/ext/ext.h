@@ -15,6 +15,7 @@
 #include "phlox/memory.h"
 #include "phlox/op.h"
 #include "phlox/random.h"
+#include "phlox/vmap.h"
 
 // ---- errors
 // Raises what the calling thread's px_error record holds; always NULL (of any pointer type).

@@ -223,6 +223,11 @@ static int truth(PyObject *self) {
                  "Boolean value of Tensor with more than one value is ambiguous");
   if (n == 0)
     EXT_FAIL_INT(PyExc_RuntimeError, "Boolean value of Tensor with no values is ambiguous");
+  if (px_tensor_is_batched(ext_tensor(self)))
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "vmap: It looks like you're attempting to use a Tensor in some data-dependent "
+                 "control flow. We don't support that yet, please file an issue at "
+                 "https://github.com/pytorch/pytorch/issues .");
   px_complex number;
   EXT_TRY_INT(EXT_NOGIL(px_tensor_item_complex(&number, ext_tensor(self))));
   return number.real != 0 || number.imag != 0;

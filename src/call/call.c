@@ -139,6 +139,11 @@ static px_status record(const px_call *call) {
                            call->original);
 }
 
+// Of batched tensors, memory is looked at where what is beneath is written.
+static inline bool self_is_batched(const px_call *call) {
+  return call->given[0] && px__is_batched(call->given[0]);
+}
+
 // Before a call that writes tensors of the caller.
 static px_status before_write(px_call *call, void **results) {
   const px_op *op = call->op;
@@ -156,7 +161,7 @@ static px_status before_write(px_call *call, void **results) {
     PX_CHECK(results[0], PX_TYPE, "%s(): argument 'out' must be Tensor, not NoneType", op->name);
   }
   px_tensor *self = call->given[0];
-  if (op->kind != PX_OP_VIEW) PX_TRY(px__check_written(call));
+  if (op->kind != PX_OP_VIEW && !self_is_batched(call)) PX_TRY(px__check_written(call));
   if (!self || !px__hooks) return PX_OK;
   bool on = px__hooks->recording();
   if (call->mode == PX_CALL_OUT) {
@@ -298,7 +303,14 @@ static inline bool is_plain_view(const px_call *call) {
          !needs_record(call);
 }
 
+px_status (*px__call_batched)(px_call *call, bool *taken);
+
 static px_status run_call(px_call *call) {
+  if (PX_UNLIKELY(__atomic_load_n(&px__batched_alive, __ATOMIC_RELAXED) != 0)) {
+    bool taken = false;
+    PX_TRY(px__call_batched(call, &taken));
+    if (taken) return !call->composed && needs_record(call) ? record(call) : PX_OK;
+  }
   if (is_plain_view(call)) {
     const px_tensor *first = first_tensor(call);
     call->device = first ? px__tensor_device(first) : px_cpu();

@@ -29,6 +29,10 @@ px_status px__launch_rows(px_call *call) __attribute__((warn_unused_result));
 px_status px__call_empty(px_call *call, int i, int ndim, const int64_t *sizes, px_dtype dtype)
     __attribute__((warn_unused_result));
 
+// Calls of batched tensors, set by batch.c: *taken: the call was made on what is beneath, and what
+// is left is to record it. False of calls that are made on the batched tensors themselves.
+extern px_status (*px__call_batched)(px_call *call, bool *taken);
+
 // Launching.
 px_status px__launch_call(px_call *call) __attribute__((warn_unused_result));
 px_status px__launch_call_as(px_call *call, px_dtype compute) __attribute__((warn_unused_result));

@@ -56,6 +56,7 @@ static inline px_status list(listing *x, const char *op, const px_tensor *t, boo
     x->operands[x->n++] = (px_operand){.dtype = PX_DTYPE_NONE};
     return PX_OK;
   }
+  PX_TRY(px__refuse_batched(t));
   PX_CHECK(t->dtype < PX_DTYPE_COMPUTED || x->dtypes >> t->dtype & 1, PX_UNIMPLEMENTED,
            "\"%s\" not implemented for '%s'", op, px_dtype_class((px_dtype)t->dtype));
   if (PX_UNLIKELY(x->device.type != PX_CPU) && px__tensor_device(t).type == PX_CPU &&

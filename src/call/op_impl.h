@@ -70,6 +70,20 @@ typedef struct px__op_texts {
   const char *cpu_kernel, *cuda_kernel;  // in '"kernel" not implemented for'; NULL: its own
 } px__op_texts;
 
+// What is done for the places of a mapped dimension (batch.c; ops/GRAMMAR.md, `batch`).
+typedef enum px__batch_rule {
+  PX__BATCH_BY_KIND,  // pointwise: align; reduce: its own; view, composite: itself; others: loop
+  PX__BATCH_ITSELF,   // the op is called on the batched tensors
+  PX__BATCH_ALIGN,    // places are aligned as dimensions of operands that are broadcast
+  PX__BATCH_SHIFT,    // the mapped dimension comes before the others
+  PX__BATCH_GROW,     // ... of an op whose result has a dimension more
+  PX__BATCH_MERGE,    // the mapped dimension is made one with the first
+  PX__BATCH_LOOP,     // a call for each place
+  PX__BATCH_REFUSE,   // not possible, as `batch_text` says
+  PX__BATCH_RUN       // `batch_run`
+} px__batch_rule;
+typedef struct px__batching px__batching;  // batch.h
+
 // What a descriptor's `impl` points to.
 typedef struct px__op_impl {
   // kernel: checks the arguments and makes the results (generated from `result` lines); then the
@@ -100,6 +114,10 @@ typedef struct px__op_impl {
   uint32_t masks;  // pointwise: parameters that select (where's condition), not promoted
   int8_t result_dtypes[PX__MAX_RESULTS];  // pointwise and reduce: PX_DTYPE_NONE follows promotion
   const px__registered *registered;       // of a registered op, or NULL
+  uint8_t batch;                          // px__batch_rule
+  uint32_t batch_mask;                // shift, grow, merge: the tensors that may be mapped; 0: all
+  const char *batch_text, *batch_as;  // refuse: why; the op that is called instead, or NULL
+  px_status (*batch_run)(px__batching *b);
 } px__op_impl;
 static inline const px__op_impl *px__impl(const px_op *op) { return (const px__op_impl *)op->impl; }
 

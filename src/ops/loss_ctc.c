@@ -35,6 +35,7 @@ static void ctc_drop(ctc *c) {
 
 static px_status on_host(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) whole = NULL;
+  PX_TRY(px__refuse_batched(t));
   PX_TRY(px__tensor_to(&whole, t, PX_INT64, px_cpu()));
   return px_contiguous(out, whole);
 }

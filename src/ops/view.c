@@ -35,6 +35,8 @@ PX_RUN(_unsafe_view) {
   PX_TRY(wanted_sizes(args->size, sizes));
   PX_TRY(px__view_strides(&possible, self, args->size.n, sizes, strides));
   PX_CHECK(possible, PX_RUNTIME, "_unsafe_view of a tensor that has to be copied");
+  if (px__is_batched(self))
+    return px__tensor_view(&call->results[0], self, args->size.n, sizes, strides, self->offset);
   return px__tensor_new(&call->results[0], self->storage, (px_dtype)self->dtype, args->size.n,
                         sizes, strides, self->offset);
 }

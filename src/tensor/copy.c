@@ -177,6 +177,8 @@ static px_status copy_across(px_tensor *to, const px_tensor *from, bool non_bloc
 }
 
 px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blocking) {
+  PX_TRY(px__refuse_batched(to));
+  PX_TRY(px__refuse_batched(from));
   if (px_device_equal(px__tensor_device(to), px__tensor_device(from)))
     PX_TRY(copy_here(to, from));
   else
@@ -186,6 +188,7 @@ px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blockin
 
 px_status px__tensor_contiguous(px_tensor **out, const px_tensor *self) {
   *out = NULL;
+  PX_TRY(px__refuse_batched(self));
   if (self->contiguous)
     *out = px_retain(self);
   else
@@ -233,6 +236,12 @@ px_status px_tensor_read(const px_tensor *self, void *to, size_t bytes) {
 static px_status read_one(const void **out, void *room, const px_tensor *self) {
   PX_CHECK(self->numel == 1, PX_RUNTIME,
            "a Tensor with %lld elements cannot be converted to Scalar", (long long)self->numel);
+  PX_CHECK(
+      !px__is_batched(self), PX_RUNTIME,
+      "vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over "
+      "calling .item() on a Tensor, please try to rewrite what you're doing with other "
+      "operations. If error is occurring somewhere inside PyTorch internals, please file a bug "
+      "report.");
   const px_block *block = self->storage->block;
   if (PX_LIKELY(block->device.type == PX_CPU && block->data &&
                 !__atomic_load_n(&block->pending, __ATOMIC_ACQUIRE))) {

@@ -24,12 +24,16 @@ unsigned px_tensor_marks(const px_tensor *self) { return self->flags; }
 
 px_site px_tensor_site(const px_tensor *made) { return px__site_of(made->storage->block); }
 
+// Flags that are no marks belong to this layer.
+enum { ALL_MARKS = 2 * PX_MARK_FUNCTION_VIEW - 1 };
+
 void px_tensor_mark(px_tensor *self, unsigned marks, bool on) {
+  marks &= ALL_MARKS;
   self->flags = (uint16_t)(on ? self->flags | marks : self->flags & ~marks);
 }
 
 void px_tensor_set_new_marks(unsigned fresh, unsigned view) {
-  px__thread_marks = (px__marks){(uint16_t)fresh, (uint16_t)view};
+  px__thread_marks = (px__marks){(uint16_t)(fresh & ALL_MARKS), (uint16_t)(view & ALL_MARKS)};
 }
 
 void *px_tensor_slot(const px_tensor *self) {

@@ -241,9 +241,31 @@ static void add_suffixes(printer *p, const px_tensor *self, int indent) {
   }
 }
 
+// A batched tensor is shown with what is beneath, four columns in.
+static px_status batched_text(char **out, const px_tensor *self) {
+  char *inner = NULL;
+  px__text text = {0};
+  PX_TRY(px_tensor_text(&inner, self->beneath, NULL));
+  px__text_add(&text, "BatchedTensor(lvl=%d, bdim=0, value=\n", self->level);
+  for (const char *line = inner; *line;) {
+    int length = (int)strcspn(line, "\n");
+    px__text_add(&text, "    %.*s\n", length, line);
+    line += length + (line[length] == '\n');
+  }
+  px__text_add(&text, ")");
+  px__free(inner);
+  if (!text.failed) {
+    *out = text.at;
+    return PX_OK;
+  }
+  px__free(text.at);
+  PX_FAIL(PX_NOMEM, "out of memory while printing a tensor");
+}
+
 px_status px_tensor_text(char **out, const px_tensor *self, const char *prefix) {
   PX_GIVEN(out);
   PX_GIVEN(self);
+  if (px__is_batched(self)) return batched_text(out, self);
   if (!prefix) prefix = "tensor(";
   *out = NULL;
   printer p = {

@@ -17,6 +17,7 @@ static void tensor_destroy(void *self) {
   if (t->base) px_release(t->base);
   if (t->version) px_release(t->version);
   if (t->autograd) px_release(t->autograd);
+  if (PX_UNLIKELY(t->beneath != NULL)) px__batched_end(t);
   px__object_end(t);
   if (PX_UNLIKELY(t->sizes != t->own)) px__free(t->sizes);
   px__pool_give(PX__POOL_TENSOR, t);
@@ -105,6 +106,9 @@ px_status px__tensor_over(px_tensor **out, px_storage *storage_take, int ndim, c
 // a view of an alias has the alias's version.
 px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, const int64_t *sizes,
                           const int64_t *strides, int64_t offset) {
+  PX_SCOPED(px_tensor) beneath = NULL;
+  if (px__is_batched(self))
+    PX_TRY(px__batched_view(&beneath, self->beneath, self->level, ndim, sizes, strides, offset));
   PX_TRY(tensor_make(out, px_retain(self->storage), (px_dtype)self->dtype, ndim));
   set_geometry(*out, ndim, sizes, strides, offset);
   (*out)->flags = (uint16_t)(px__thread_marks.view | (self->flags & PX_TENSOR_INFERENCE));
@@ -115,6 +119,7 @@ px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, cons
   } else if (self->flags & PX_TENSOR_ALIASED) {
     (*out)->flags |= PX_TENSOR_ALIASED;
   }
+  if (beneath) px__batched_over(*out, beneath, self->level);
   return PX_OK;
 }
 
@@ -308,6 +313,7 @@ void px_tensor_bump_version(px_tensor *self) {
 }
 
 void *px_tensor_data(const px_tensor *self) {
+  if (px__is_batched(self)) return NULL;
   px__block_hand_out(self->storage->block);
   return self->numel ? px__tensor_at(self) : NULL;
 }
@@ -316,6 +322,7 @@ px_status px_tensor_host_data(void **out, const px_tensor *self) {
   PX_GIVEN(out);
   PX_GIVEN(self);
   *out = NULL;
+  PX_TRY(px__refuse_batched(self));
   if (px__tensor_device(self).type != PX_CPU) return PX_OK;
   PX_TRY(px__block_wait(self->storage->block, "data", true));
   *out = px__tensor_at(self);

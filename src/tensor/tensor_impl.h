@@ -49,6 +49,7 @@ enum {
   PX_TENSOR_UNRECORDED = 64,   // a view made while grad mode was off
   PX_TENSOR_MULTI_VIEW = 128,  // a view made by an op that gives several
   PX_TENSOR_FUNCTION_VIEW = 256,
+  PX_TENSOR_BATCHED = 512,  // stands for the places of a mapped dimension: batched.c
 };
 enum { PX__OWN_DIMS = 8 };
 struct px_tensor {
@@ -60,16 +61,42 @@ struct px_tensor {
   uint64_t own_version;  // of a view: the version when it was made
   px_tensor *base;       // of a differentiable view: the tensor at the root, owned
   px_autograd_slot *autograd;
+  px_tensor *beneath;  // of a batched tensor: all places, along its first dimension; owned
   void *user;
   int8_t ndim;
   int8_t dtype;
   uint16_t flags;
   bool contiguous;           // row-major without gaps
+  uint8_t level;             // of a batched tensor: of which mapping, 1 being the outermost
   int64_t *sizes, *strides;  // in `own`, or in memory for tensors of more dimensions
   int64_t own[2 * PX__OWN_DIMS];
 };
 
 static inline px_device px__tensor_device(const px_tensor *t) { return t->storage->block->device; }
+// Batched tensors (batched.c). How many there are, and mappings that are under way, in the process:
+// where there are none, calls need not look for them.
+extern int px__batched_alive;  // atomic
+static inline bool px__is_batched(const px_tensor *t) {
+  return PX_UNLIKELY((t->flags & PX_TENSOR_BATCHED) != 0);
+}
+// Makes a tensor that stands for the places of the first dimension of `beneath`.
+px_status px__batched_new(px_tensor **out, px_tensor *beneath, int level)
+    __attribute__((warn_unused_result));
+// Makes self, whose geometry is that of a place, stand for the places of `beneath`.
+void px__batched_over(px_tensor *self, px_tensor *beneath, int level);
+void px__batched_end(px_tensor *self);
+// Makes the view beneath a view of a batched tensor: of each place, with the geometry given. Set by
+// the layer that calls ops, which record it.
+extern px_status (*px__batched_view)(px_tensor **out, px_tensor *beneath, int level, int ndim,
+                                     const int64_t *sizes, const int64_t *strides, int64_t offset);
+// What lies under all levels of a batched tensor: the elements of all places. Another tensor
+// itself.
+static inline const px_tensor *px__all_places(const px_tensor *t) {
+  while (px__is_batched(t)) t = t->beneath;
+  return t;
+}
+// Fails with PyTorch's text if t is batched: it has no memory of its own to be read or written.
+px_status px__refuse_batched(const px_tensor *t) __attribute__((warn_unused_result));
 // Whether autograd must look at t: it requires grad, or it is a view of a tensor that does by now.
 static inline bool px__needs_grad(const px_tensor *t) {
   return (t->flags & PX_TENSOR_NEEDS_GRAD) || (t->base && (t->base->flags & PX_TENSOR_NEEDS_GRAD));

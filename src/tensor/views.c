@@ -55,6 +55,7 @@ static px_status same_memory(px_tensor **out, const px_tensor *self) {
   PX_TRY(px__tensor_new(out, self->storage, (px_dtype)self->dtype, self->ndim, self->sizes,
                         self->strides, self->offset));
   (*out)->flags |= self->flags & PX_TENSOR_INFERENCE;
+  if (px__is_batched(self)) px__batched_over(*out, self->beneath, self->level);
   return PX_OK;
 }
 
@@ -96,6 +97,16 @@ px_status px_tensor_alias(px_tensor **out, const px_tensor *self) {
   return PX_OK;
 }
 
+// A batched tensor has the geometry of place 0.
+px_status px__batched_new(px_tensor **out, px_tensor *beneath, int level) {
+  PX_TRY(px__tensor_new(out, beneath->storage, (px_dtype)beneath->dtype, beneath->ndim - 1,
+                        beneath->sizes + 1, beneath->strides + 1, beneath->offset));
+  (*out)->version = px_retain(beneath->version);
+  (*out)->flags |= beneath->flags & (PX_TENSOR_INFERENCE | PX_TENSOR_ALIASED);
+  px__batched_over(*out, beneath, level);
+  return PX_OK;
+}
+
 px_status px_tensor_outline(px_tensor **out, const px_tensor *self) {
   PX_GIVEN(out);
   PX_GIVEN(self);
@@ -122,6 +133,7 @@ static void take_geometry(px_tensor *self, const px_tensor *value) {
 px_status px__tensor_take_geometry(px_tensor *self, const px_tensor *view) {
   PX_TRY(px__tensor_room(self, view->ndim));
   take_geometry(self, view);
+  if (px__is_batched(view)) px__batched_over(self, view->beneath, view->level);
   return PX_OK;
 }
 
@@ -131,6 +143,8 @@ px_status px_tensor_set_data(px_tensor *self, const px_tensor *value) {
   PX_GIVEN(self);
   PX_GIVEN(value);
   if (self == value) return PX_OK;
+  PX_CHECK(!px__is_batched(self) && !px__is_batched(value), PX_RUNTIME,
+           "mutating directly with `.data` under vmap transform is not allowed.");
   PX_TRY(px__tensor_room(self, value->ndim));
   if (!self->version) PX_TRY(count_alone(self, px_tensor_version(self)));
   px_storage *old = self->storage;
@@ -146,6 +160,7 @@ px_status px_tensor_resize(px_tensor *self, int ndim, const int64_t *sizes) {
   size_t bytes;
   int64_t strides[PX_MAX_DIMS];
   PX_TRY(px__check_sizes(ndim, sizes));
+  PX_TRY(px__refuse_batched(self));
   if (self->ndim == ndim && !memcmp(self->sizes, sizes, sizeof *sizes * (size_t)ndim)) return PX_OK;
   PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, (px_dtype)self->dtype));
   px__row_major(ndim, sizes, strides);

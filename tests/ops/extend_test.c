@@ -95,7 +95,8 @@ static void print_suffix(const px_tensor *self, char *text, size_t room) {
 }
 
 PX_TEST(hooks_stand_around_every_call) {
-  static const px_op_hooks hooks = {recording, suspend, before_inplace, record, print_suffix, NULL};
+  static const px_op_hooks hooks = {recording, suspend, before_inplace, record, print_suffix,
+                                    NULL,      NULL};
   PX_SCOPED(px_tensor) few = ones(2);
   PX_SCOPED(px_tensor) many = ones(9);
   PX_SCOPED(px_tensor) sum = NULL;

@@ -57,7 +57,7 @@ def _node_of(tree, is_leaf):
     return SUPPORTED_NODES.get(_get_node_type(tree))
 
 
-@dataclass
+@dataclass(repr=False)
 class TreeSpec:
     """The containers of a tree, without the leaves; `type` None is a leaf."""
 
@@ -72,6 +72,13 @@ class TreeSpec:
         self.num_children = len(self.children_specs)
         self.num_nodes = 1 + sum(spec.num_nodes for spec in self.children_specs)
         self.num_leaves = 1 if self.type is None else sum(spec.num_leaves for spec in self.children_specs)
+
+    def __repr__(self, indent: int = 0) -> str:
+        if self.type is None:
+            return "*"
+        parts = (",\n" + " " * (indent + 2)).join(
+            spec.__repr__(indent + 2) for spec in self.children_specs)
+        return f"TreeSpec({self.type.__name__}, {self.context}, [{parts}])"
 
     def is_leaf(self) -> bool:
         """Whether it stands for a leaf."""

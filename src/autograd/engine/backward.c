@@ -2,6 +2,7 @@
 // The two calls that start the engine: px_backward and px_grad.
 #include "engine.h"
 #include "phlox/ops/pointwise.h"
+#include "phlox/vmap.h"
 
 #include <stdio.h>
 
@@ -235,6 +236,10 @@ static px_status run_all(px__task *task, px__roots *roots, int64_t count, px_ten
 px_status px_backward(int64_t count, px_tensor *const *outputs, px_tensor *const *gradients,
                       bool retain_graph, bool create_graph) {
   PX_GIVEN_N(outputs, count);
+  PX_CHECK(!px_vmap_depth(), PX_RUNTIME,
+           "backward() called inside a functorch transform. This is not supported, please use "
+           "functorch.grad or functorch.vjp instead or call backward() outside of functorch "
+           "transforms.");
   px__task task;
   px__roots roots = {0};
   PX_TRY(px__task_init(&task));

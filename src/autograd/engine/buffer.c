@@ -3,6 +3,7 @@
 // on the stream of that node, which first waits for the stream on which the new gradient was made.
 #include "engine.h"
 #include "phlox/ops/pointwise.h"
+#include "phlox/vmap.h"
 
 // Makes the node's stream current on the gradient's device, if that is its device, after ordering
 // it behind what this thread's current stream has been given so far. *before: what to go back to.
@@ -28,7 +29,8 @@ static px_status leave_stream(px_stream *before) {
 }
 
 static px_status add(px_tensor **place, px_tensor *grad) {
-  if (!px_grad_enabled() && px__unseen(*place) && px_tensor_is_contiguous(*place))
+  bool own = px__unseen(*place) && px_tensor_is_contiguous(*place);
+  if (!px_grad_enabled() && own && !px_tensor_is_batched(grad))
     return px_add_(*place, grad, px_int(1));
   px_tensor *sum = NULL;
   PX_TRY(px_add(&sum, *place, grad, px_int(1)));

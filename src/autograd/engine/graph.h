@@ -87,6 +87,7 @@ struct px_node {
   int32_t line;
   int32_t users;  // runs in progress; guarded by lock, as `freed`
   uint8_t lock;
+  uint8_t level;  // of mapping, at which the outermost history behind it began (phlox/vmap.h)
   bool freed;
 };
 
@@ -95,12 +96,19 @@ typedef struct px__grad_state {
   px_node *fn;  // owned; NULL: a leaf
   int32_t nr;
   uint8_t lock;              // guards `accumulator`
+  uint8_t level;             // of a leaf: at which level of mapping it began to require grad
   px_node *accumulator;      // weak
   px_tensor *grad;           // owned; of a leaf
   px__box *box;              // owned; of a non-leaf that retains its gradient
   px__gradient_hooks hooks;  // all that were registered through this tensor
   px__gradient_hooks accumulated;
 } px__grad_state;
+
+// The level of mapping at which t's history began, of several the outermost; 0: outside of all.
+static inline int px__history_level(const px_tensor *t) {
+  const px__grad_state *state = px_tensor_slot(t);
+  return !state ? 0 : state->fn ? state->fn->level : state->level;
+}
 
 // ---- pool.c: zeroed memory of nodes and gradient states, from a list of the thread
 __attribute__((warn_unused_result)) px_status px__pool_get(void **out, size_t bytes);

@@ -6,6 +6,7 @@
 typedef struct px__modes {
   bool no_grad, inference;
   int suspended;  // inside the run of a view or function op
+  int floor;      // histories from this level of mapping on are not recorded; 0: all are
 } px__modes;
 static _Thread_local px__modes modes;
 static bool anomaly, check_nan = true;  // atomic
@@ -67,7 +68,16 @@ bool px__recording(void) { return px_grad_enabled() && modes.suspended == 0; }
 
 void px__suspend(bool on) { modes.suspended += on ? 1 : -1; }
 
+px_descent px__descend(px_descent to) {
+  px_descent before = {modes.suspended, modes.floor};
+  modes.suspended = to.suspended, modes.floor = to.floor;
+  return before;
+}
+
+int px__history_floor(void) { return modes.floor; }
+
 static const px_op_hooks hooks = {px__recording, px__suspend,       px__before_inplace,
-                                  px__record,    px__print_history, px_tensor_is_leaf};
+                                  px__record,    px__print_history, px_tensor_is_leaf,
+                                  px__descend};
 
 __attribute__((constructor)) static void register_hooks(void) { px_op_set_hooks(&hooks); }

@@ -8,9 +8,14 @@
 
 // ---- which parameters want a gradient
 
-static bool any_requires(px_tensor *const *list, int count) {
+// Whether t wants a gradient at the level of mapping that calls are made at.
+static bool requires_here(const px_tensor *t, int floor) {
+  return px_tensor_requires_grad(t) && (!floor || px__history_level(t) < floor);
+}
+
+static bool any_requires(px_tensor *const *list, int count, int floor) {
   for (int i = 0; i < count; i++)
-    if (list[i] && px_tensor_requires_grad(list[i])) return true;
+    if (list[i] && requires_here(list[i], floor)) return true;
   return false;
 }
 
@@ -23,11 +28,13 @@ static uint32_t differentiable(const px_op *op) {
 
 static uint32_t wanting(const px_op *op, const px_value *args) {
   uint32_t needs = 0;
+  int floor = px__history_floor();
   for (uint32_t left = differentiable(op); left; left &= left - 1) {
     int i = __builtin_ctz(left);
-    bool wants = args[i].kind == PX_ARG_TENSOR
-                     ? px_tensor_requires_grad(args[i].v.tensor)
-                     : args[i].kind == PX_ARG_TENSORS && any_requires(args[i].v.tensors, args[i].n);
+    bool wants =
+        args[i].kind == PX_ARG_TENSOR
+            ? requires_here(args[i].v.tensor, floor)
+            : args[i].kind == PX_ARG_TENSORS && any_requires(args[i].v.tensors, args[i].n, floor);
     if (wants) needs |= 1u << i;
   }
   return needs;
@@ -166,6 +173,25 @@ static bool any_float(int count, px_tensor *const *results) {
   return false;
 }
 
+static int least_level(px_tensor *const *list, int count, int least) {
+  for (int i = 0; i < count; i++)
+    if (list[i] && px_tensor_requires_grad(list[i]) && px__history_level(list[i]) < least)
+      least = px__history_level(list[i]);
+  return least;
+}
+
+// Inside of a mapping: the level of the outermost history that the call goes on with.
+static uint8_t level_of(const px_op *op, const px_value *args, uint32_t needs) {
+  int least = UINT8_MAX;
+  for (int i = 0; i < op->param_count; i++) {
+    if (!(needs >> i & 1)) continue;
+    px_tensor *one = args[i].v.tensor;
+    bool single = args[i].kind == PX_ARG_TENSOR;
+    least = least_level(single ? &one : args[i].v.tensors, single ? 1 : args[i].n, least);
+  }
+  return (uint8_t)least;
+}
+
 static void mark_views(const px_op *op, int count, px_tensor *const *results) {
   if (op->kind != PX_OP_VIEW || !(op->flags & PX_OP_RETURNS_LIST)) return;
   for (int k = 0; k < count; k++) px_tensor_mark(results[k], PX_MARK_MULTI_VIEW, true);
@@ -203,6 +229,7 @@ px_status px__record(const px_op *op, px_call_mode mode, const px_value *args, i
   if (!inplace && gives_argument(op, args, result_count, results)) return PX_OK;
   PX_SCOPED(px_node) node = NULL;
   PX_TRY(px__op_node_new(&node, op, mode, args, needs, result_count, results, original));
+  if (px_vmap_depth()) node->level = level_of(op, args, needs);
   if (inplace) return px__rebase(results[0], node);
   return attach(node, result_count, results);
 }

@@ -104,7 +104,13 @@ px_status px_tensor_set_requires_grad(px_tensor *self, bool requires_grad) {
            "var.detach().");
   PX_CHECK(!requires_grad || !px_tensor_is_inference(self) || px_inference_enabled(), PX_RUNTIME,
            "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.");
-  if (leaf) px_tensor_mark(self, PX_MARK_NEEDS_GRAD, requires_grad);
+  if (!leaf) return PX_OK;
+  if (px_vmap_depth()) {
+    px__grad_state *state;
+    PX_TRY(px__grad_state_make(&state, self));
+    state->level = (uint8_t)px_vmap_depth();
+  }
+  px_tensor_mark(self, PX_MARK_NEEDS_GRAD, requires_grad);
   return PX_OK;
 }
 

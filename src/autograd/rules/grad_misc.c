@@ -8,15 +8,26 @@
 #include "phlox/ops/linalg.h"
 #include "phlox/ops/view.h"
 
+static bool is_row_major(px_value sizes, px_value strides) {
+  int64_t step = 1;
+  for (int d = sizes.n - 1; d >= 0; step *= sizes.v.ints[d--])
+    if (sizes.v.ints[d] > 1 && strides.v.ints[d] != step) return false;
+  return true;
+}
+
 // The gradient of as_strided_backward: the same elements of `grad`, laid out as the base was.
 px_status px__grad_as_strided_again(px_tensor **out, px_tensor *grad, px_value base_size,
                                     px_value base_stride, int64_t base_offset, px_value size,
                                     px_value stride, int64_t storage_offset) {
   PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px_tensor_empty_strided(&whole, base_size.n, base_size.v.ints, base_stride.v.ints,
-                                 px_tensor_dtype(grad), px_tensor_device(grad)));
-  PX_TRY(px_copy_(whole, grad, false));
-  int64_t offset = storage_offset - base_offset;
+  if (is_row_major(base_size, base_stride)) {
+    PX_TRY(px_contiguous(&whole, grad));
+  } else {
+    PX_TRY(px_tensor_empty_strided(&whole, base_size.n, base_size.v.ints, base_stride.v.ints,
+                                   px_tensor_dtype(grad), px_tensor_device(grad)));
+    PX_TRY(px_copy_(whole, grad, false));
+  }
+  int64_t offset = storage_offset - base_offset + px_tensor_offset(whole);
   return px_as_strided(out, whole, size.v.ints, size.n, stride.v.ints, stride.n, &offset);
 }
 

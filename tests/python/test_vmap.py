@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.vmap: functions of one example over batches, with gradients on either side, and its errors."""
+import unittest, warnings
+
+import phlox as torch
+from phlox import vmap
+
+F = torch.nn.functional
+
+
+def raises(kind, call, text):
+    try:
+        call()
+    except kind as error:
+        assert text in str(error), str(error)
+    else:
+        raise AssertionError(f"no {kind.__name__}: {text}")
+
+
+def loop(function, *args):
+    return torch.stack([function(*each) for each in zip(*args)])
+
+
+def gradient(function):
+    """Of a function of one tensor that gives a number; for use inside and outside of vmap."""
+    def of(x, *rest):
+        x = x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
+        return torch.autograd.grad(function(x, *rest), x, create_graph=True)[0]
+    return of
+
+
+class Vmap(unittest.TestCase):
+    def test_a_function_of_rows_runs_for_all(self):
+        x, y = torch.rand(5, 3), torch.rand(5, 3)
+        assert torch.equal(vmap(torch.mul)(x, y), x * y)
+        assert torch.allclose(vmap(torch.dot)(x, y), (x * y).sum(1))
+        assert torch.func.vmap is vmap
+
+    def test_dimensions_are_taken_and_put_where_they_are_asked(self):
+        x = torch.rand(2, 3, 4)
+        assert torch.equal(vmap(lambda row: row * 2, in_dims=1, out_dims=2)(x), (x * 2).movedim(1, 2))
+        assert torch.equal(vmap(lambda row: row, in_dims=-1, out_dims=-1)(x), x)
+        a, b = vmap(lambda d, s: (d["a"] + s, d["b"]), in_dims=({"a": 0, "b": None}, None),
+                    out_dims=(0, None))({"a": x, "b": x[0]}, 1)
+        assert torch.equal(a, x + 1) and b is x[0] or torch.equal(b, x[0])
+
+    def test_mappings_nest(self):
+        x, y = torch.arange(3.), torch.arange(4.)
+        table = vmap(vmap(torch.mul, in_dims=(None, 0)), in_dims=(0, None))(x, y)
+        assert torch.equal(table, x[:, None] * y)
+
+    def test_chunks_give_the_same(self):
+        x = torch.rand(7, 3)
+        assert torch.equal(vmap(torch.sin, chunk_size=2)(x), x.sin())
+        same = vmap(lambda row: row * 0 + torch.rand(3), randomness="same", chunk_size=2)(x)
+        assert torch.equal(same, same[:1].expand(7, 3))
+
+    def test_gradients_of_each_example(self):
+        x, w = torch.rand(5, 3), torch.rand(3)
+        loss = lambda w, row: (w * row).sin().sum() ** 2
+        got = vmap(gradient(loss), in_dims=(None, 0))(w, x)
+        assert torch.allclose(got, torch.stack([gradient(loss)(w, row) for row in x]))
+        assert not got.requires_grad
+
+    def test_gradients_through_a_mapping_and_of_gradients(self):
+        x = torch.rand(4, 3, requires_grad=True)
+        f = lambda row: (row * row.sin()).sum()
+        assert torch.allclose(torch.autograd.grad(vmap(f)(x).sum(), x)[0],
+                              torch.autograd.grad(loop(f, x).sum(), x)[0])
+        hessian = vmap(gradient(lambda v, u: (gradient(f)(v) * u).sum()), in_dims=(None, 0))
+        point = torch.rand(3)
+        want = torch.autograd.functional.hessian(f, point)
+        assert torch.allclose(hessian(point, torch.eye(3)), want, atol=1e-6)
+
+    def test_per_sample_gradients_of_a_network(self):
+        net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+                                  torch.nn.Flatten(), torch.nn.LayerNorm(36), torch.nn.Linear(36, 5))
+        params = {name: p.detach() for name, p in net.named_parameters()}
+        x, y = torch.rand(6, 1, 8, 8), torch.tensor([0, 1, 2, 3, 4, 0])
+
+        def gradients(params, sample, target):
+            own = {name: p.detach().requires_grad_() for name, p in params.items()}
+            out = torch.func.functional_call(net, own, (sample.unsqueeze(0),))
+            loss = F.cross_entropy(out, target.unsqueeze(0))
+            return dict(zip(own, torch.autograd.grad(loss, list(own.values()))))
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # every op has a rule
+            got = vmap(gradients, in_dims=(None, 0, 0))(params, x, y)
+        for i in range(6):
+            for name, want in gradients(params, x[i], y[i]).items():
+                assert torch.allclose(got[name][i], want, atol=1e-6), name
+
+    def test_an_ensemble_of_models(self):
+        models = [torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+                  for _ in range(5)]
+        stacked = {name: torch.stack([m.state_dict()[name] for m in models])
+                   for name in models[0].state_dict()}
+        x = torch.rand(7, 3)
+        call = lambda params, x: torch.func.functional_call(models[0], params, (x,))
+        got = vmap(call, in_dims=(0, None))(stacked, x)
+        assert torch.allclose(got, torch.stack([m(x) for m in models]), atol=1e-6)
+
+    def test_indices_and_embeddings_of_each_place(self):
+        x, i = torch.rand(4, 5, 6), torch.tensor([[0, 2], [1, 1], [4, 0], [3, 3]])
+        for f in (lambda t, k: t[k], lambda t, k: t[:, k], lambda t, k: t[k, k],
+                  lambda t, k: t[k, :, None], lambda t, k: F.embedding(k, t)):
+            assert torch.equal(vmap(f)(x, i), loop(f, x, i))
+        put = lambda t, k: t.index_put((k,), torch.ones(6))
+        assert torch.equal(vmap(put)(x, i), loop(put, x, i))
+
+    def test_random_numbers(self):
+        x = torch.zeros(4, 3)
+        draw = lambda row: row + torch.randn(3)
+        raises(RuntimeError, lambda: vmap(draw)(x), "called random operation while in randomness error")
+        apart = vmap(draw, randomness="different")(x)
+        assert not torch.equal(apart[0], apart[1])
+        same = vmap(draw, randomness="same")(x)
+        assert torch.equal(same[0], same[1])
+        kept = vmap(lambda row: F.dropout(row + 1, 0.5), randomness="same")(torch.zeros(3, 50))
+        assert torch.equal(kept[0], kept[2]) and 0 < (kept[0] == 0).sum() < 50
+        raises(RuntimeError, lambda: vmap(draw, randomness="none"),
+               "Only allowed values for randomness are 'error', 'different', or 'same'. Got none")
+
+    def test_in_place(self):
+        x = torch.rand(4, 3)
+        want = x + 1
+        assert torch.equal(vmap(lambda row: row.add_(1))(x), want) and torch.equal(x, want)
+        raises(RuntimeError, lambda: vmap(lambda row: torch.zeros(3).add_(row))(x),
+               "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a "
+               "Tensor `other` in extra_args that has more elements than `self`.")
+
+    def test_what_a_function_may_not_do(self):
+        x = torch.rand(2, 3)
+        for f, text in ((lambda r: r.sum().item(), "vmap over calling .item() on a Tensor"),
+                        (lambda r: r if r.sum() > 0 else -r, "data-dependent control flow"),
+                        (lambda r: r.numpy(), "Cannot access data pointer of Tensor"),
+                        (lambda r: r.tolist(), "Cannot access data pointer of Tensor"),
+                        (lambda r: r.nonzero(), "that can output dynamic shape"),
+                        (lambda r: r[r > 0], "batch"),
+                        (lambda r: r.sum().backward(), "backward() called inside a functorch"),
+                        (lambda r: setattr(r, "data", torch.zeros(3)), "mutating directly with `.data`"),
+                        (lambda r: torch.add(r, 1, out=torch.zeros(3)), "aten::add.out")):
+            raises(RuntimeError, lambda: vmap(f)(x), text)
+
+    def test_errors_of_dimensions(self):
+        x = torch.rand(2, 3)
+        for call, text in (
+                (lambda: vmap(torch.mul, in_dims=(0,))(x, x), "in_dims is not compatible with the "
+                 "structure of `inputs`. in_dims has structure TreeSpec(tuple, None, [*]) but"),
+                (lambda: vmap(torch.sin, in_dims=5)(x), "Got in_dim=5 for some input, but that input is "
+                 "a Tensor of dimensionality 2 so expected in_dim to satisfy -2 <= in_dim < 2."),
+                (lambda: vmap(torch.sin, in_dims="a")(x), "expected `in_dims` to be int or a"),
+                (lambda: vmap(torch.sin, in_dims=(None,))(x), "Expected at least one Tensor to vmap"),
+                (lambda: vmap(lambda x: x)(3), "We cannot vmap over non-Tensor arguments"),
+                (lambda: vmap(torch.mul, in_dims=(0, 0.5))(x, x), "Got in_dim=0.5 for an input but"),
+                (lambda: vmap(torch.sin)(), "got no inputs."),
+                (lambda: vmap(torch.mul)(x, x.t()), "got sizes [2, 3] for the mapped dimension"),
+                (lambda: vmap(lambda x: x, out_dims=(0, 1))(x), "out_dims is not compatible"),
+                (lambda: vmap(lambda x: x, out_dims="a")(x), "`out_dims` must be an int, None or a"),
+                (lambda: vmap(lambda x: x, out_dims=None)(x), "can not return a BatchedTensor when"),
+                (lambda: vmap(lambda x: 3)(x), "must only return Tensors, got type <class 'int'>."),
+                (lambda: vmap(torch.sin, chunk_size=0)(x), "chunk_size should be None or greater than")):
+            raises(ValueError, call, text)
+        raises(IndexError, lambda: vmap(lambda x: x, out_dims=7)(x), "Dimension out of range")
+
+    def test_an_op_without_a_rule_says_so(self):
+        x = torch.rand(2, 9)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            got = vmap(lambda row: torch.histc(row, 4, 0, 1))(x)
+        assert torch.equal(got, loop(lambda row: torch.histc(row, 4, 0, 1), x))
+        assert "have not yet implemented the batching rule for aten::histc" in str(caught[0].message)
+
+    def test_numbers_promote_as_those_of_one_example(self):
+        numbers, row = torch.rand(4, dtype=torch.float64), torch.rand(3)
+        assert vmap(lambda n: n * row)(numbers).dtype == torch.float32
+
+    def test_a_batched_tensor_is_shown_with_what_is_beneath(self):
+        shown = []
+        vmap(lambda row: (shown.append(repr(row)), row)[1])(torch.arange(4.).reshape(2, 2))
+        assert shown == ["BatchedTensor(lvl=1, bdim=0, value=\n    tensor([[0., 1.],\n            "
+                         "[2., 3.]])\n)"]
+
+    def test_on_a_device(self):
+        x = torch.rand(4, 3, device="cuda")
+        got = vmap(lambda row: torch.softmax(row, 0) @ torch.ones(3, device="cuda"))(x)
+        assert torch.allclose(got.cpu(), torch.ones(4))
+
+
+if __name__ == "__main__":
+    unittest.main()
