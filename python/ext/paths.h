@@ -547,13 +547,12 @@ static const struct {
      "list_gpu_processes memory_stats_as_nested_dict reset_accumulated_host_memory_stats "
      "reset_peak_host_memory_stats use_mem_pool"},
     {"distributions",
-     "Binomial CatTransform Cauchy Chi2 ContinuousBernoulli CorrCholeskyTransform "
-     "CumulativeDistributionTransform ExponentialFamily FisherSnedecor GeneralizedPareto "
-     "Geometric Gumbel HalfCauchy HalfNormal InverseGamma Kumaraswamy LKJCholesky LogNormal "
-     "LogisticNormal LowRankMultivariateNormal LowerCholeskyTransform MixtureSameFamily "
-     "Multinomial MultivariateNormal NegativeBinomial Pareto PositiveDefiniteTransform "
-     "RelaxedBernoulli RelaxedOneHotCategorical ReshapeTransform StackTransform StudentT "
-     "VonMises Weibull Wishart"},
+     "HalfCauchy HalfNormal RelaxedBernoulli RelaxedOneHotCategorical "
+     "CatTransform ContinuousBernoulli CorrCholeskyTransform CumulativeDistributionTransform "
+     "ExponentialFamily FisherSnedecor GeneralizedPareto InverseGamma Kumaraswamy "
+     "LKJCholesky LogisticNormal LowRankMultivariateNormal LowerCholeskyTransform "
+     "Multinomial MultivariateNormal Pareto PositiveDefiniteTransform ReshapeTransform "
+     "StackTransform VonMises Weibull Wishart"},
     {"distributed", "breakpoint"},
     {"distributed.elastic.multiprocessing", "start_processes"},
     {"distributed.elastic.multiprocessing.errors", "ProcessFailure"},

@@ -6,15 +6,19 @@ few expressions over the library's ops."""
 from phlox import _C
 
 from . import constraints as constraints
-from ._continuous import (Beta as Beta, Dirichlet as Dirichlet, Exponential as Exponential, Gamma
-    as Gamma, Laplace as Laplace, Normal as Normal, Uniform as Uniform)
-from ._discrete import (Bernoulli as Bernoulli, Categorical as Categorical, OneHotCategorical as
-    OneHotCategorical, OneHotCategoricalStraightThrough as OneHotCategoricalStraightThrough,
-    Poisson as Poisson)
+from ._continuous import (Beta as Beta, Cauchy as Cauchy, Chi2 as Chi2, Dirichlet as Dirichlet,
+    Exponential as Exponential, Gamma as Gamma, Laplace as Laplace, Normal as Normal, StudentT as
+    StudentT, Uniform as Uniform)
+from ._discrete import (Bernoulli as Bernoulli, Binomial as Binomial, Categorical as Categorical,
+    Geometric as Geometric, NegativeBinomial as NegativeBinomial,
+    OneHotCategorical as OneHotCategorical, OneHotCategoricalStraightThrough as
+    OneHotCategoricalStraightThrough, Poisson as Poisson)
+from ._transformed import Gumbel as Gumbel, LogNormal as LogNormal
 from .constraint_registry import (biject_to as biject_to, transform_to as transform_to)
 from .distribution import Distribution as Distribution
 from .independent import Independent as Independent
 from .kl import (kl_divergence as kl_divergence, register_kl as register_kl)
+from .mixture_same_family import MixtureSameFamily as MixtureSameFamily
 from .transformed_distribution import TransformedDistribution as TransformedDistribution
 from .transforms import *  # noqa: F403
 

@@ -3,6 +3,7 @@
 import math
 
 import phlox as torch
+from phlox.nn.functional import one_hot
 
 from . import constraints
 from .distribution import Distribution, Family
@@ -145,6 +146,13 @@ class Dirichlet(Family):
 
     variance = property(lambda self: self.mean * (1 - self.mean) / (self._total + 1))
 
+    @property
+    def mode(self):
+        above = (self.concentration - 1).clamp(min=0)
+        corner = one_hot(above.argmax(-1), above.size(-1)).to(above)
+        flat = (self.concentration < 1).all(-1, keepdim=True)
+        return torch.where(flat, corner, above / above.sum(-1, True))
+
     _rsample = lambda self, shape: torch._sample_dirichlet(self.concentration.expand(shape))
 
     def _log_prob(self, value):
@@ -167,6 +175,7 @@ class Beta(Family):
     _both = property(lambda self: torch.stack([self.concentration1, self.concentration0], -1))
     _shares = property(lambda self: Dirichlet(self._both, validate_args=False))
     mean = property(lambda self: self._shares.mean[..., 0])
+    mode = property(lambda self: self._shares.mode[..., 0])
     variance = property(lambda self: self._shares.variance[..., 0])
 
     def __init__(self, concentration1, concentration0, validate_args=None):
@@ -175,3 +184,68 @@ class Beta(Family):
     _rsample = lambda self, shape: self._shares._rsample(shape + (2,))[..., 0]
     _log_prob = lambda self, value: self._shares._log_prob(torch.stack([value, 1 - value], -1))
     entropy = lambda self: self._shares.entropy()
+
+
+class Chi2(Gamma):
+    """Of the sum of the squares of `df` standard normal numbers."""
+    arg_constraints = {"df": constraints.positive}
+    df = property(lambda self: self.concentration * 2, doc="Degrees of freedom.")
+
+    def __init__(self, df, validate_args=None):
+        Gamma.__init__(self, 0.5 * df, 0.5, validate_args=validate_args)
+
+    def _expanded(self, batch_shape, **parts):
+        return super()._expanded(batch_shape, concentration=self.concentration.expand(batch_shape),
+                                 rate=self.rate.expand(batch_shape), **parts)
+
+
+class Cauchy(Family):
+    """Of the ratio of two normal numbers, around `loc`: without a mean."""
+    arg_constraints, support, has_rsample = _PLACED, constraints.real, True
+    mean = property(lambda self: torch.full_like(self.loc, math.nan))
+    variance = property(lambda self: torch.full_like(self.loc, math.inf))
+    mode = property(lambda self: self.loc)
+
+    def __init__(self, loc, scale, validate_args=None):
+        self._begin(validate_args, loc=loc, scale=scale)
+
+    _rsample = lambda self, shape: self.loc + self.loc.new_empty(shape).cauchy_() * self.scale
+    _cdf = lambda self, value: ((value - self.loc) / self.scale).atan() / math.pi + 0.5
+    icdf = lambda self, value: (math.pi * (value - 0.5)).tan() * self.scale + self.loc
+    entropy = lambda self: math.log(4 * math.pi) + self.scale.log()
+
+    def _log_prob(self, value):
+        return -math.log(math.pi) - self.scale.log() - (((value - self.loc) / self.scale) ** 2).log1p()
+
+
+class StudentT(Family):
+    """Of the mean of few normal numbers in units of its error, with `df` degrees of freedom."""
+    arg_constraints = {"df": constraints.positive, **_PLACED}
+    support, has_rsample = constraints.real, True
+    mean = property(lambda self: self.loc.masked_fill(self.df <= 1, math.nan))
+    mode = property(lambda self: self.loc)
+
+    def __init__(self, df, loc=0.0, scale=1.0, validate_args=None):
+        self._begin(validate_args, df=df, loc=loc, scale=scale)
+
+    @property
+    def variance(self):
+        df = self.df
+        wide = self.scale ** 2 * df / (df - 2).clamp(min=torch.finfo(df.dtype).tiny)
+        return wide.masked_fill(df <= 2, math.inf).masked_fill(df <= 1, math.nan)
+
+    def _rsample(self, shape):
+        x = self.loc.new_empty(shape).normal_()
+        return self.loc + self.scale * x * torch.rsqrt(Chi2(self.df)._rsample(shape) / self.df)
+
+    def _log_prob(self, value):
+        df, y = self.df, (value - self.loc) / self.scale
+        norm = (self.scale.log() + 0.5 * df.log() + math.log(math.pi) / 2 + torch.lgamma(df / 2)
+                - torch.lgamma((df + 1) / 2))
+        return -0.5 * (df + 1) * (y ** 2 / df).log1p() - norm
+
+    def entropy(self):
+        half, df = self.df / 2, self.df
+        beta = torch.lgamma(half) + math.log(math.pi) / 2 - torch.lgamma(half + 0.5)
+        return (self.scale.log() + (df + 1) / 2 * (torch.digamma(half + 0.5) - torch.digamma(half))
+                + df.log() / 2 + beta)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Distributions of counts and choices."""
 import phlox as torch
-from phlox.nn.functional import binary_cross_entropy_with_logits, one_hot
+from phlox.nn.functional import binary_cross_entropy_with_logits, logsigmoid, one_hot
 
 from . import constraints
+from ._continuous import Gamma
 from .distribution import Distribution, Family, Trials
 
 _ODDS = {"probs": constraints.unit_interval, "logits": constraints.real}
@@ -120,3 +121,98 @@ class Poisson(Family):
 
     def _log_prob(self, value):
         return torch.xlogy(value, self.rate) - self.rate - torch.lgamma(value + 1)
+
+
+class Geometric(Trials):
+    """How many trials fail before the first that succeeds, with the probability `probs`."""
+    arg_constraints, support = _ODDS, constraints.nonnegative_integer
+    mean = property(lambda self: 1 / self.probs - 1)
+    mode = property(lambda self: torch.zeros_like(self.probs))
+    variance = property(lambda self: (1 / self.probs - 1) / self.probs)
+
+    def __init__(self, probs=None, logits=None, validate_args=None):
+        self._begin(validate_args, **self._choose(probs, logits))
+        if self._validate_args and probs is not None and not (self.probs > 0).all():
+            raise ValueError("Expected parameter probs (Tensor of shape "
+                             f"{tuple(self.probs.shape)}) of distribution {self!r} to be positive but "
+                             f"found invalid values:\n{self.probs[self.probs <= 0]}")
+
+    def _sample(self, shape):
+        u = self.probs.new_empty(shape).uniform_(torch.finfo(self.probs.dtype).tiny, 1)
+        return (u.log() / (-self.probs).log1p()).floor()
+
+    def _log_prob(self, value):
+        value, probs = torch.broadcast_tensors(value, self.probs)
+        probs = probs.masked_fill((probs == 1) & (value == 0), 0)
+        return value * (-probs).log1p() + self.probs.log()
+
+    def entropy(self):
+        return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none") / self.probs
+
+
+class Binomial(Trials):
+    """How many of `total_count` trials succeed."""
+    arg_constraints = {"total_count": constraints.nonnegative_integer, **_ODDS}
+    has_enumerate_support = True
+    mean = property(lambda self: self.total_count * self.probs)
+    mode = property(lambda self: ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count))
+    variance = property(lambda self: self.mean * (1 - self.probs))
+
+    def __init__(self, total_count=1, probs=None, logits=None, validate_args=None):
+        given = self._choose(probs, logits)
+        parameter, = given.values()
+        self._begin(validate_args, **given, total_count=torch.as_tensor(total_count).to(parameter)
+                    if isinstance(parameter, torch.Tensor) else total_count)
+
+    @constraints.dependent_property(is_discrete=True)
+    def support(self):
+        return constraints.integer_interval(0, self.total_count)
+
+    def _sample(self, shape):
+        return torch.binomial(self.total_count.expand(shape), self.probs.expand(shape))
+
+    def _log_prob(self, value):
+        n, logits = self.total_count, self.logits
+        ways = torch.lgamma(n + 1) - torch.lgamma(value + 1) - torch.lgamma(n - value + 1)
+        return ways + value * logits - n * (logits.clamp(min=0) + (-logits.abs()).exp().log1p())
+
+    def _values(self, expand):
+        count = int(self.total_count.max())
+        if (self.total_count != count).any():
+            raise NotImplementedError("Inhomogeneous total count not supported by `enumerate_support`.")
+        return self._count_up(count + 1, self._param.dtype, expand)
+
+    enumerate_support = lambda self, expand=True: self._values(expand)
+
+    def entropy(self):
+        values = self._values(False)
+        return -(self._log_prob(values).exp() * self._log_prob(values)).sum(0)
+
+
+class NegativeBinomial(Trials):
+    """How many trials succeed before `total_count` fail."""
+    arg_constraints = {"total_count": constraints.greater_than_eq(0),
+                       "probs": constraints.half_open_interval(0., 1.), "logits": constraints.real}
+    support = constraints.nonnegative_integer
+    mean = property(lambda self: self.total_count * self.logits.exp())
+    variance = property(lambda self: self.mean / (-self.logits).sigmoid())
+
+    def __init__(self, total_count, probs=None, logits=None, validate_args=None):
+        given = self._choose(probs, logits)
+        parameter, = given.values()
+        self._begin(validate_args, **given, total_count=torch.as_tensor(total_count).to(parameter)
+                    if isinstance(parameter, torch.Tensor) else total_count)
+
+    @property
+    def mode(self):
+        return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0)
+
+    def _sample(self, shape):
+        gamma = Gamma(self.total_count, (-self.logits).exp(), validate_args=False)
+        return torch.poisson(gamma._rsample(shape))
+
+    def _log_prob(self, value):
+        n = self.total_count
+        ways = torch.lgamma(n + value) - torch.lgamma(1 + value) - torch.lgamma(n)
+        ways = ways.masked_fill(n + value == 0, 0)
+        return n * logsigmoid(-self.logits) + value * logsigmoid(self.logits) + ways
