@@ -104,6 +104,7 @@ def near_orthogonal(matrix):
 
 
 def is_orthogonal(matrix):
+    """Whether the columns are orthonormal."""
     eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     return torch.allclose(matrix.mT @ matrix, eye, atol=10 * matrix.shape[-1] * torch.finfo(matrix.dtype).eps)
 
