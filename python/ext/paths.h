@@ -547,7 +547,6 @@ static const struct {
      "list_gpu_processes memory_stats_as_nested_dict reset_accumulated_host_memory_stats "
      "reset_peak_host_memory_stats use_mem_pool"},
     {"distributions",
-     "HalfCauchy HalfNormal RelaxedBernoulli RelaxedOneHotCategorical "
      "CatTransform ContinuousBernoulli CorrCholeskyTransform CumulativeDistributionTransform "
      "ExponentialFamily FisherSnedecor GeneralizedPareto InverseGamma Kumaraswamy "
      "LKJCholesky LogisticNormal LowRankMultivariateNormal LowerCholeskyTransform "

@@ -31,11 +31,15 @@ CASES = {
     "Binomial": [dict(total_count=5, probs=[0.3, 0.6]), dict(total_count=3, logits=[0.0, 1.0])],
     "NegativeBinomial": [dict(total_count=4, probs=[0.3, 0.6]), dict(total_count=[2.0, 5.0], logits=[0.0, -1.0])],
     "LogNormal": [dict(loc=[0.0, -1.0], scale=[0.2, 0.3])],
+    "HalfNormal": [dict(scale=[1.0, 3.0])],
     "Gumbel": [dict(loc=[0.0, -1.0], scale=[1.0, 0.5])],
 }
 # Without a mean, or with a tail that no grid holds: compared with PyTorch alone.
 WIDE = {
     "Cauchy": [dict(loc=[0.0, 1.0], scale=[1.0, 0.5])],
+    "HalfCauchy": [dict(scale=[1.0, 0.5])],
+    "RelaxedBernoulli": [dict(temperature=[0.5], probs=[0.2, 0.7])],
+    "RelaxedOneHotCategorical": [dict(temperature=[0.7], probs=[[0.2, 0.3, 0.5]])],
 }
 PROPERTIES = "mean variance stddev mode batch_shape event_shape param_shape has_rsample has_enumerate_support support arg_constraints".split()
 

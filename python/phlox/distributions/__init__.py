@@ -13,7 +13,9 @@ from ._discrete import (Bernoulli as Bernoulli, Binomial as Binomial, Categorica
     Geometric as Geometric, NegativeBinomial as NegativeBinomial,
     OneHotCategorical as OneHotCategorical, OneHotCategoricalStraightThrough as
     OneHotCategoricalStraightThrough, Poisson as Poisson)
-from ._transformed import Gumbel as Gumbel, LogNormal as LogNormal
+from ._transformed import (Gumbel as Gumbel, HalfCauchy as HalfCauchy, HalfNormal as HalfNormal,
+    LogNormal as LogNormal, RelaxedBernoulli as RelaxedBernoulli, RelaxedOneHotCategorical as
+    RelaxedOneHotCategorical)
 from .constraint_registry import (biject_to as biject_to, transform_to as transform_to)
 from .distribution import Distribution as Distribution
 from .independent import Independent as Independent
