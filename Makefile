@@ -31,7 +31,9 @@ TOOL      = $(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra
 # Kernels: errno and traps of math functions are not looked at; NaN and infinity are.
 # Where a short loop lies among lines of the instruction cache moved a product of small matrices by a fifth.
 KALIGN   := $(shell $(CC) -Werror -falign-functions=64 -falign-loops=32 -E -x c /dev/null >/dev/null 2>&1 && echo -falign-functions=64 -falign-loops=32)
-KFLAGS   := $(if $(SAN),,-O3 $(KALIGN)) -fno-math-errno -fno-trapping-math
+KFLAGS   := $(if $(SAN),,-O3 $(KALIGN)) -fno-math-errno -fno-trapping-math $(CXRULES)
+# Complex numbers multiply and divide as in PyTorch: without a second look at infinities, and scaled.
+CXRULES  := $(shell $(CC) -Werror -fcx-fortran-rules -E -x c /dev/null >/dev/null 2>&1 && echo -fcx-fortran-rules)
 V3FLAGS  := -march=x86-64-v3
 
 OPS      := $(wildcard ops/*.op layers/*.layer optim/*.optim)

@@ -41,12 +41,28 @@ K_LIBM(ceil, ceilf, ceil)
 K_LIBM(round, rintf, rint)
 K_LIBM(abs, fabsf, fabs)
 
+// What complex numbers have, of real ones.
+#define K_ALONE(S, T) \
+  K_MATH T k_real_##S(T x) { return x; } \
+  K_MATH T k_conj_##S(T x) { return x; } \
+  K_MATH bool k_isreal_##S(T x) { return true; }
+K_ALONE(f32, float)
+K_ALONE(f64, double)
+K_ALONE(bool, bool)
+K_ALONE(u8, uint8_t)
+K_ALONE(i8, int8_t)
+K_ALONE(i16, int16_t)
+K_ALONE(i32, int32_t)
+K_ALONE(i64, int64_t)
+
 // remainder_of and floordiv_of go on from r = fmod(a, b).
 #define K_FLOAT(S, T, M) \
   K_MATH T k_select_##S(bool c, T a, T b) { return c ? a : b; } \
   K_MATH T k_max_##S(T a, T b) { return a > b || a != a ? a : b; } \
   K_MATH T k_min_##S(T a, T b) { return a < b || a != a ? a : b; } \
   K_MATH T k_sign_##S(T x) { return (T)((x > 0) - (x < 0)); } \
+  K_MATH T k_sgn_##S(T x) { return k_sign_##S(x); } \
+  K_MATH T k_angle_##S(T x) { return x < 0 ? (T)3.14159265358979323846 : x != x ? x : 0; } \
   K_MATH bool k_isnan_##S(T x) { return x != x; } \
   K_MATH bool k_isinf_##S(T x) { return fabs##M(x) == K_inf_##S; } \
   K_MATH bool k_isfinite_##S(T x) { return fabs##M(x) < K_inf_##S; } \
@@ -112,7 +128,8 @@ K_MATH int64_t k_pow_int(int64_t a, int64_t b) {
   K_MATH bool k_isfinite_##S(T x) { return true; } \
   K_MATH T k_abs_##S(T x) { return x < (T)1 && x != 0 ? (T)(0 - (uint64_t)x) : x; } \
   K_MATH bool k_signbit_##S(T x) { return x < (T)1 && x != 0; } \
-  K_MATH T k_sign_##S(T x) { return (T)((x > 0) - k_signbit_##S(x)); }
+  K_MATH T k_sign_##S(T x) { return (T)((x > 0) - k_signbit_##S(x)); } \
+  K_MATH T k_sgn_##S(T x) { return k_sign_##S(x); }
 
 #define K_INTEGER(S, T, HIGH) \
   static const bool k_signed_##S = (T)-1 < 1; \

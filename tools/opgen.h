@@ -111,7 +111,7 @@ typedef struct og_op {
   unsigned words;  // bit i: og_words[i]
   og_field turned, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
       kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, cuda,
-      expands, draws, out, expanded, format, batch;
+      expands, draws, out, expanded, format, batch, complex;
   og_field refusals[OG_MAX_REFUSALS];
   int refusal_count;
   og_field checks[OG_MAX_CHECKS];
@@ -122,7 +122,7 @@ typedef struct og_op {
   int sample_count;
   og_field grads[OG_MAX_PARAMS];  // the formula of parameter i
   og_field grad_all;              // `grad * = FN`
-  og_node *grad_nodes[OG_MAX_PARAMS], *body_node;
+  og_node *grad_nodes[OG_MAX_PARAMS], *body_node, *complex_node;
   unsigned grad_mask, save_mask, shape_mask, save_result_mask, mask_params;
   unsigned save_for[OG_MAX_PARAMS];
 } og_op;
@@ -163,7 +163,8 @@ extern og_tables og;
   XX(sum) \
   XX(inplace) XX(out) XX(nomethod) XX(nofunction) XX(numbers) XX(nn) XX(hidden) XX(factory) \
       XX(random) XX(onlyinplace) XX(mutates) XX(boolresult) XX(longresult) \
-      XX(nonempty) XX(cpuscalars) XX(idempotent) XX(apart) XX(rows) XX(tensors) XX(either)
+      XX(nonempty) XX(cpuscalars) XX(idempotent) XX(apart) XX(rows) XX(tensors) XX(either) \
+      XX(realresult) XX(unconjugated)
 // clang-format on
 typedef enum og_word {
 #define XX(w) OG_W_##w,
@@ -392,6 +393,7 @@ void og_write_cuda(const char *folder);
 // CPU; the type of its numbers, and the suffix of their math.
 typedef struct og_stamp {
   const char *suffix, *storage, *c, *math, *name, *dtype, *cell;
+  const char *number;  // of the numbers in expressions: a complex one's parts, or c
   int bytes;
   char kind;  // of px_dtype_info
 } og_stamp;
@@ -399,6 +401,7 @@ const og_stamp *og_stamps(int *count);
 const og_stamp *og_stamp_of(const char *suffix);
 bool og_is_wide(const og_stamp *s);                  // whether numbers are as they lie in memory
 bool og_in_set(const og_op *op, const og_stamp *s);  // whether the op takes it
+bool og_is_complex(const og_op *op);                 // whether its dtypes say `complex`
 unsigned og_dtype_mask(const og_op *op);             // bit: the dtype
 void og_write_conversions(const char *folder);
 

@@ -278,11 +278,17 @@ void og_write_backward(FILE *to, const og_op *op) {
 }
 
 // The run function of a composite op that is a formula.
-void og_write_body(FILE *to, const og_op *op) {
-  if (!op->body_node) return;
+static void write_composed(FILE *to, const og_op *op, const char *what, const og_field *field,
+                           const og_node *node) {
+  if (!node) return;
   context x = {to, op, 0, "  ", "call->args", true};
-  fprintf(to, "// %s\nstatic px_status body_%s(px_call *call) {\n", op->body.text, op->name);
-  value v = write_node(&x, op->body_node);
-  if (v.sort != IS_TENSOR) og_die(op->body.place, "the body of %s is no tensor", op->name);
+  fprintf(to, "// %s\nstatic px_status %s_%s(px_call *call) {\n", field->text, what, op->name);
+  value v = write_node(&x, node);
+  if (v.sort != IS_TENSOR) og_die(field->place, "the %s of %s is no tensor", what, op->name);
   fprintf(to, "  call->results[0] = px_retain((%s).v.tensor);\n  return PX_OK;\n}\n\n", v.c);
+}
+
+void og_write_body(FILE *to, const og_op *op) {
+  write_composed(to, op, "body", &op->body, op->body_node);
+  write_composed(to, op, "complex", &op->complex, op->complex_node);
 }

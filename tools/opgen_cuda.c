@@ -11,6 +11,10 @@ static bool gives_bool(const og_op *op) {
   return og_has(op, OG_W_compare) || og_has(op, OG_W_boolresult);
 }
 static bool is_pointwise(const og_op *op) { return og_is(op, "pointwise") && op->expr.text; }
+// Complex numbers are computed with on the CPU alone.
+static bool is_stamped(const og_op *op, const og_stamp *s) {
+  return s->kind != 'c' && og_in_set(op, s);
+}
 static bool is_fold(const og_op *op) { return og_has_kernel(op) && !is_pointwise(op); }
 
 // ---- pointwise
@@ -103,7 +107,7 @@ static void write_pointwise_row(FILE *to, const og_op *op, int module) {
   fprintf(to, "      .functions = {\n");
   const og_stamp *stamps = og_stamps(&count);
   for (int i = 0; i < count; i++)
-    if (og_in_set(op, &stamps[i]))
+    if (is_stamped(op, &stamps[i]))
       fprintf(to, "          [%s] = \"%s_%s\",\n", stamps[i].dtype, op->name, stamps[i].suffix);
   fprintf(to, "      }};\n  return px__cuda_pointwise_run(l, &op);\n}\n");
   fprintf(to, "PX_CUDA_ROW(%s, \"%s\", run_%s);\n\n", op->name, op->name, op->name);
@@ -129,8 +133,7 @@ static void write_part(FILE *to, const og_op *op, bool wide, const fold_stamp *s
 }
 
 static bool fold_has(const og_op *op, int stamp_at) {
-  const char *set = op->dtypes.text ? op->dtypes.text : "all";
-  return stamp_at == 0 ? strcmp(set, "float") != 0 : strncmp(set, "integ", 5) != 0;
+  return is_stamped(op, og_stamp_of(fold_stamps[stamp_at].suffix));
 }
 
 static void write_fold(FILE *to, const og_op *op) {
@@ -198,7 +201,7 @@ void og_write_cuda(const char *folder) {
       int m = og_shard(op, MODULES);
       fprintf(modules[m], "// %s: %s\n", op->name, op->expr.text);
       for (int k = 0; k < count; k++)
-        if (og_in_set(op, &stamps[k])) write_function(modules[m], op, &stamps[k]);
+        if (is_stamped(op, &stamps[k])) write_function(modules[m], op, &stamps[k]);
       fprintf(modules[m], "\n");
       write_pointwise_row(rows, op, m);
     } else if (is_fold(op)) {

@@ -49,6 +49,11 @@ static const math_row math_rows[] = {
     {"abs", 1, 0, NO_BLOCKS},
     {"sign", 1, 0, NO_BLOCKS},
     {"isnan", 1, 0, NO_BLOCKS},
+    {"real", 1, 0, NO_BLOCKS},
+    {"angle", 1, 0, NO_BLOCKS},
+    {"conj", 1, 0, NO_BLOCKS},
+    {"sgn", 1, 0, NO_BLOCKS},
+    {"isreal", 1, 0, NO_BLOCKS},
     {"isinf", 1, 0, NO_BLOCKS},
     {"isfinite", 1, 0, NO_BLOCKS},
     {"bitnot", 1, 0, NO_BLOCKS},
@@ -257,7 +262,8 @@ static void write_locals(FILE *to, const og_op *op, const stamp *s, const rewrit
       if (used && p->optional) fprintf(to, "  PX__CPU_MAYBE(%s, %s, %d)\n", s->c, p->name, tensor);
       tensor++;
     } else if (used) {
-      fprintf(to, "  const %s %s = k_number_%s(&l->params[%d]);\n", s->c, p->name, s->suffix, i);
+      fprintf(to, "  const %s %s = k_number_%s(&l->params[%d]);\n", s->number, p->name, s->suffix,
+              i);
       if (p->optional)
         fprintf(to, "  const bool has_%s = l->params[%d].kind != PX_ARG_NONE;\n  (void)has_%s;\n",
                 p->name, i, p->name);
@@ -307,7 +313,7 @@ static void write_loop(FILE *to, const og_op *op, const stamp *s, const rewriter
 }
 
 static void write_row(FILE *to, const og_op *op, const stamp *s) {
-  rewriter w = {.op = op, .at = op->expr.place, .suffix = s->suffix, .c = s->c};
+  rewriter w = {.op = op, .at = op->expr.place, .suffix = s->suffix, .c = s->number};
   rewrite(&w, op->expr.text);
   fprintf(to,
           "static void row_%s_%s(char *const *p_, const int64_t *s_, int64_t n_, const px_launch "
@@ -392,7 +398,8 @@ og_fold og_fold_parse(const og_op *op) {
 static void write_fold_part(FILE *to, const og_op *op, const stamp *name, const stamp *s,
                             const char *part, const char *params, const char *text) {
   static const char *const names[] = {"a", "b", "n", NULL};
-  rewriter w = {.op = op, .at = op->fold.place, .suffix = s->suffix, .c = s->c, .names = names};
+  rewriter w = {
+      .op = op, .at = op->fold.place, .suffix = s->suffix, .c = s->number, .names = names};
   const char *expr = rewrite(&w, text);
   fprintf(to, "static inline %s %s_%s_%s(%s) {\n", s->c, part, op->name, name->suffix, params);
   if (!strcmp(part, "finish")) {
@@ -419,21 +426,22 @@ static void write_fold_stamp(FILE *to, const og_op *op, const stamp *s, const st
 
 static void write_fold(FILE *to, const og_op *op) {
   og_fold f = og_fold_parse(op);
-  const char *set = op->dtypes.text ? op->dtypes.text : "all";
-  bool ints = strcmp(set, "float") != 0, floats = strncmp(set, "integ", 5) != 0;
+  static const char *const widths[][2] = {
+      {"i64", "i64"}, {"f32", "f64"}, {"f64", "f64"}, {"c64", "c128"}, {"c128", "c128"}};
+  const char *list = "";
   fprintf(to, "// %s: %s\n", op->name, op->fold.text);
-  const stamp *i64 = og_stamp_of("i64"), *f32 = og_stamp_of("f32"), *f64 = og_stamp_of("f64");
-  if (ints) write_fold_stamp(to, op, i64, i64, &f);
-  if (floats) write_fold_stamp(to, op, f32, f64, &f);
-  if (floats) write_fold_stamp(to, op, f64, f64, &f);
+  for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+    const stamp *s = og_stamp_of(widths[i][0]);
+    bool truth = s->kind == 'c' && (gives_bool(op) || og_has(op, OG_W_longresult));
+    if (truth || !og_in_set(op, s)) continue;  // of complex numbers only the truth is looked at
+    write_fold_stamp(to, op, s, og_stamp_of(widths[i][1]), &f);
+    list = og_format("%s[%s] = &fold_%s_%s, ", list, s->dtype, op->name, s->suffix);
+  }
   fprintf(to,
           "px_status px__cpu_op_%s(const px_launch *l);\n"
           "px_status px__cpu_op_%s(const px_launch *l) {\n  static const px__cpu_fold *const "
-          "folds[] = {%s%s, %s%s, %s%s};\n",
-          op->name, op->name, ints ? "&fold_" : "NULL", ints ? og_format("%s_i64", op->name) : "",
-          floats ? "&fold_" : "NULL", floats ? og_format("%s_f32", op->name) : "",
-          floats ? "&fold_" : "NULL", floats ? og_format("%s_f64", op->name) : "");
-  fprintf(to, "  return px__cpu_fold_run(l, folds);\n}\n\n");
+          "folds[PX_DTYPE_COUNT] = {%s};\n  return px__cpu_fold_run(l, folds);\n}\n\n",
+          op->name, op->name, list);
 }
 
 void og_write_kernel(FILE *to, const og_op *op) {

@@ -134,7 +134,7 @@ void og_write_launch_struct(FILE *to, const og_op *op) {
   int count;
   const og_stamp *stamps = og_stamps(&count);
   for (int k = 0; k < count; k++)
-    if (og_in_set(op, &stamps[k]))
+    if (stamps[k].kind != 'c' && og_in_set(op, &stamps[k]))
       fprintf(to, " \\\n  K_KERNEL(%s, %s, %s, k_%s)", op->name, stamps[k].suffix,
               stamps[k].storage, op->name);
   fprintf(to, "\n\n");
@@ -157,7 +157,7 @@ void og_write_launch(FILE *to, const og_op *op) {
   int count;
   const og_stamp *stamps = og_stamps(&count);
   for (int k = 0; k < count; k++)
-    if (og_in_set(op, &stamps[k]))
+    if (stamps[k].kind != 'c' && og_in_set(op, &stamps[k]))
       fprintf(to, "      [%s] = \"%s_%s\",\n", stamps[k].dtype, op->name, stamps[k].suffix);
   fprintf(to,
           "  };\n  int dtype = args->%s->dtype;\n  px__cuda_dense d = {.launch = l};\n"

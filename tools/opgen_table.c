@@ -95,6 +95,7 @@ static const char *result_dtype(const og_op *op, int r) {
   const char *name = op->result_names[r];
   if (name && !strcmp(name, "indices")) return "PX_INT64";
   if (og_has(op, OG_W_boolresult) || og_has(op, OG_W_compare)) return "PX_BOOL";
+  if (og_has(op, OG_W_realresult)) return "PX__DTYPE_OF_PARTS";
   return og_has(op, OG_W_longresult) ? "PX_INT64" : "PX_DTYPE_NONE";
 }
 
@@ -192,6 +193,7 @@ void og_write_impl(FILE *to, const og_op *op) {
           ".dtypes = 0x%x, .out = %s, ",
           op->name, op->name, run, op->name, kernel ? "\"" : "", kernel ? kernel : "NULL",
           kernel ? "\"" : "", og_dtype_mask(op), out_rules[out_rule(op)].rule);
+  if (op->complex_node) fprintf(to, ".complex = complex_%s, ", op->name);
   if (og_has_texts(op)) fprintf(to, ".texts = &texts_%s, ", op->name);
   og_policy policy = policy_of(op);
   if (og_has_checks(op))
@@ -257,6 +259,7 @@ static void write_flags(FILE *to, const og_op *op) {
   if (og_has(op, OG_W_numbers)) fprintf(to, " | PX_OP_TAKES_NUMBERS");
   if (og_has(op, OG_W_tensors)) fprintf(to, " | PX_OP_TENSORS_ALONE");
   if (og_has(op, OG_W_either)) fprintf(to, " | PX_OP_ONE_NUMBER");
+  if (og_has(op, OG_W_unconjugated)) fprintf(to, " | PX_OP_UNCONJUGATED");
   if (only) fprintf(to, " | PX_OP_ONLY_INPLACE");
   if (hidden) fprintf(to, " | PX_OP_HIDDEN");
   if (policy_of(op).cuda || policy_of(op).cpu) fprintf(to, " | PX_OP_AUTOCASTS");

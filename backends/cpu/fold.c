@@ -13,10 +13,9 @@
 enum { PARTS = 256, LEAST_PART = 65536, CHUNK = 512, PARALLEL = 32768 };
 
 typedef union wide {  // a D
-  double f;
+  double f, complex[2];
   int64_t i;
 } wide;
-enum { WIDE = sizeof(wide) };
 typedef struct plan {
   const px_launch *l;
   const px__cpu_fold *f;
@@ -62,7 +61,8 @@ static void fold_span(const plan *p, wide *sum, const char *base, int64_t begin,
 
 static void store(const plan *p, int64_t result, int64_t stride, wide *sums, int64_t n) {
   p->f->finish(sums, n, p->x.length, p->l);
-  px__cpu_convert(p->out + result, stride, p->out_dtype, sums, WIDE, p->f->wide, n);
+  px__cpu_convert(p->out + result, stride, p->out_dtype, sums, px__cpu_item[p->f->wide], p->f->wide,
+                  n);
 }
 
 static void rows(void *context, int64_t begin, int64_t end) {
@@ -71,7 +71,7 @@ static void rows(void *context, int64_t begin, int64_t end) {
     wide sum;
     p->f->identity(&sum, 1);
     fold_span(p, &sum, p->in + px__axes_place(p->x.kept, 0, p->x.kept_count, r).in, 0, p->x.length);
-    store(p, px__axes_place(p->x.kept, 0, p->x.kept_count, r).out, WIDE, &sum, 1);
+    store(p, px__axes_place(p->x.kept, 0, p->x.kept_count, r).out, 0, &sum, 1);
   }
 }
 
@@ -89,7 +89,7 @@ static void fold_once(const plan *p) {
   fold_span(p, &sum, p->in, 0, p->x.length);
   for (int64_t r = 0; r < p->x.results; r++) {
     wide again = sum;  // to finish is to change it
-    store(p, px__axes_place(p->x.kept, 0, p->x.kept_count, r).out, WIDE, &again, 1);
+    store(p, px__axes_place(p->x.kept, 0, p->x.kept_count, r).out, 0, &again, 1);
   }
 }
 
@@ -117,7 +117,7 @@ static void long_fold(plan *p) {
     p->in = base + px__axes_place(p->x.kept, 0, p->x.kept_count, r).in;
     px__cpu_parallel(count, 1, parts, p);
     for (int64_t i = 1; i < count; i++) p->f->merge(&p->parts[0], &p->parts[i]);
-    store(p, px__axes_place(p->x.kept, 0, p->x.kept_count, r).out, WIDE, &p->parts[0], 1);
+    store(p, px__axes_place(p->x.kept, 0, p->x.kept_count, r).out, 0, &p->parts[0], 1);
   }
 }
 
@@ -174,7 +174,10 @@ static void run(plan *p) {
 
 px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds) {
   int c = l->compute;
-  const px__cpu_fold *f = folds[c == PX_FLOAT64 ? 2 : c >= PX_FLOAT16 ? 1 : 0];
+  bool narrow = c == PX_FLOAT16 || c == PX_BFLOAT16;
+  const px__cpu_fold *f = folds[px_dtype_is_integer((px_dtype)c) || c == PX_BOOL ? PX_INT64
+                                : narrow                                         ? PX_FLOAT32
+                                                                                 : c];
   if (!f)
     return px_error_set(PX_UNIMPLEMENTED, 0, __FILE__, __LINE__, __func__,
                         "\"%s\" not implemented for '%s'", l->op, px_dtype_class((px_dtype)c));

@@ -2,8 +2,8 @@
 // Reductions: what the generated folds are made of, and what runs them.
 //
 // Elements of type T are combined in lanes of T, blocks of them in the wider type D (float in
-// double), in an order that depends on the shapes alone: the result does not change with the number
-// of threads. Inputs of other dtypes are converted in blocks.
+// double, complex numbers likewise), in an order that depends on the shapes alone: the result does
+// not change with the number of threads. Inputs of other dtypes are converted in blocks.
 #pragma once
 #include "cpu/math.h"
 #include "cpu/vector.h"
@@ -23,16 +23,20 @@ typedef struct px__cpu_fold {
   void (*finish)(void *wide, int64_t n, int64_t count, const px_launch *l);
 } px__cpu_fold;
 
-// Operands: the result, with stride 0 in the reduced dimensions; the input. `folds` for int64,
-// float32 and float64 elements, NULL where the op has none.
+// Operands: the result, with stride 0 in the reduced dimensions; the input. `folds` by dtype: for
+// int64, float32, float64 and complex elements, NULL where the op has none.
 px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds);
 
 #define PX__WIDE_i64 PX_INT64
 #define PX__WIDE_f32 PX_FLOAT64
 #define PX__WIDE_f64 PX_FLOAT64
+#define PX__WIDE_c64 PX_COMPLEX128
+#define PX__WIDE_c128 PX_COMPLEX128
 #define PX__NARROW_i64 PX_INT64
 #define PX__NARROW_f32 PX_FLOAT32
 #define PX__NARROW_f64 PX_FLOAT64
+#define PX__NARROW_c64 PX_COMPLEX64
+#define PX__NARROW_c128 PX_COMPLEX128
 
 // From the functions identity_, map_, combine_ (of T) and merge_, finish_ (of D). Where combine_
 // chooses between floats, gcc makes branches of it unless the loop over the lanes stays one.

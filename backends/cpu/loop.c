@@ -21,7 +21,7 @@ typedef struct plan {
   uint32_t convert;  // bit i: operand i has another dtype than the row wants
   int dtypes[PX_MAX_OPERANDS], wanted[PX_MAX_OPERANDS];
   char *data[PX_MAX_OPERANDS];
-  uint64_t numbers[PX_MAX_OPERANDS];  // converted single elements
+  double numbers[PX_MAX_OPERANDS][2];  // converted single elements
   int64_t sizes[PX_MAX_DIMS];
   int64_t strides[PX_MAX_DIMS][PX_MAX_OPERANDS];  // bytes; dimension 0 is the row
 } plan;
@@ -106,8 +106,8 @@ static void load_operands(plan *p, const px_launch *l, const px__cpu_pointwise *
     if (o->dtype == PX_DTYPE_NONE) {
       p->data[i] = (char *)(uintptr_t)nothing;
     } else if (o->dtype != p->wanted[i] && still) {
-      px__cpu_convert(&p->numbers[i], 8, p->wanted[i], o->data, 8, o->dtype, 1);
-      p->data[i] = (char *)&p->numbers[i];
+      px__cpu_convert(p->numbers[i], 8, p->wanted[i], o->data, 8, o->dtype, 1);
+      p->data[i] = (char *)p->numbers[i];
     } else if (o->dtype != p->wanted[i]) {
       p->convert |= 1u << i;
     }
@@ -166,7 +166,7 @@ static void load_dims(plan *p, const px_launch *l) {
 
 // Part of a row whose operands are not all of the wanted dtypes.
 static void run_blocks(const plan *p, char *const *at, int64_t n) {
-  double room[PX_MAX_OPERANDS][BLOCK];
+  double room[PX_MAX_OPERANDS][BLOCK][2];
   char *data[PX_MAX_OPERANDS];
   int64_t strides[PX_MAX_OPERANDS];
   const int64_t *step = p->strides[0];

@@ -209,12 +209,16 @@ static inline double k_lowest_f64(const px_launch *l) { return -DBL_MAX; }
 K_NEAR(f32, float, f)
 K_NEAR(f64, double, )
 
+#include "cpu/complex.h"
+
 // Numbers among the parameters, and finite limits of whole numbers.
 #define K_REAL(S, T, M) \
   static inline T k_number_##S(const px_value *v) { return (T)px_value_float(*v); } \
   static inline T k_rsqrt_##S(T x) { return 1 / sqrt##M(x); }
 K_REAL(f32, float, f)
 K_REAL(f64, double, )
+static inline float k_number_c64(const px_value *v) { return k_number_f32(v); }
+static inline double k_number_c128(const px_value *v) { return k_number_f64(v); }
 
 #define K_NUMBER(S, T, LOW, HIGH) \
   static inline T k_number_##S(const px_value *v) { return (T)px_value_int(*v); } \

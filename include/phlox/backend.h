@@ -155,7 +155,7 @@ typedef struct px_operand {
   int32_t ndim;
   int32_t dtype;
   bool immediate;
-  uint8_t value[8] __attribute__((aligned(8)));
+  uint8_t value[16] __attribute__((aligned(8)));
 } px_operand;
 
 // How many elements it has, repeated ones included. Beside a size of 0 others may be of any size.

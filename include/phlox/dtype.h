@@ -49,6 +49,8 @@ PX_API bool px_dtype_is_float(px_dtype dtype);
 // Whether it is an integer type; bool is none.
 PX_API bool px_dtype_is_integer(px_dtype dtype);
 PX_API bool px_dtype_is_complex(px_dtype dtype);
+// Whether tensors of it can require gradients: floating point and complex numbers.
+PX_API bool px_dtype_is_differentiable(px_dtype dtype);
 // Returns the complex dtype whose parts are of `dtype`, or the dtype of the parts; a complex, or a
 // real, dtype itself. PX_DTYPE_NONE: there is none.
 PX_API px_dtype px_dtype_to_complex(px_dtype dtype);
@@ -63,8 +65,7 @@ PX_API px_dtype px_dtype_promote(px_dtype a, px_dtype b);
 PX_CALL px_dtype_promote_or_fail(px_dtype *out, px_dtype a, px_dtype b);
 // Whether a result of type `from` may be stored as `to` in place: not in a lower category.
 PX_API bool px_dtype_can_cast(px_dtype from, px_dtype to);
-// Fails unless tensors of the type can require gradients: PX_RUNTIME, or PX_UNIMPLEMENTED if it is
-// complex.
+// Fails with PX_RUNTIME unless tensors of the type can require gradients.
 PX_CALL px_dtype_check_grad(px_dtype dtype);
 // The floating-point type of the process's new tensors if none is given; float32 unless set.
 // Setting gives PX_TYPE for a type that is not floating-point.

@@ -61,12 +61,17 @@
      .cls = "UInt64", .c_name = "uint64_t", .type_name = "long unsigned int", .numpy = "u8", \
      .dlpack = 1, .safetensors = "U64", .greatest = 0x1p64 - 2048)
 
-// `number` is the dtype of the parts. Limits are those of the parts.
+// `number` is the dtype of the parts. Limits are those of the parts. Of complex32 numbers are kept
+// and converted; in the others compute the ops whose entries say `complex`.
 #define PX_DTYPE_COMPLEX_MAP(XX) \
+  PX_DTYPE_COMPLEX_KEPT_MAP(XX) \
+  PX_DTYPE_COMPLEX_COMPUTED_MAP(XX)
+#define PX_DTYPE_COMPLEX_KEPT_MAP(XX) \
   XX(COMPLEX32, c32, uint16_t[2], FLOAT16, chalf, .kind = 'c', .size = 4, .name = "complex32", \
      .cls = "ComplexHalf", .c_name = "c10::complex<at::Half>", \
      .type_name = "c10::complex<c10::Half>", .dlpack = 5, .least = -65504, .greatest = 65504, \
-     .resolution = 1e-3, .eps = 0x1p-10, .tiny = 0x1p-14) \
+     .resolution = 1e-3, .eps = 0x1p-10, .tiny = 0x1p-14)
+#define PX_DTYPE_COMPLEX_COMPUTED_MAP(XX) \
   XX(COMPLEX64, c64, float[2], FLOAT32, cfloat, .kind = 'c', .size = 8, .name = "complex64", \
      .cls = "ComplexFloat", .c_name = "c10::complex<float>", .type_name = "c10::complex<float>", \
      .numpy = "c8", .dlpack = 5, .safetensors = "C64", .least = -0x1.fffffep127, \

@@ -14,15 +14,17 @@ extern "C" {
 
 // Facts of a tensor, a set of bits.
 enum {
-  PX_MARK_WRAPPED = 1,         // a number
-  PX_MARK_PARAMETER = 2,       // px_tensor_is_parameter
-  PX_MARK_ALIASED = 4,         // has a version of its own (.data)
-  PX_MARK_NEEDS_GRAD = 8,      // a leaf that requires grad, or a tensor with a history
-  PX_MARK_INFERENCE = 16,      // made in inference mode
-  PX_MARK_VIEW = 32,           // px_tensor_base is what it is a view of
-  PX_MARK_UNRECORDED = 64,     // a view made while grad mode was off
-  PX_MARK_MULTI_VIEW = 128,    // a view made by an op that gives several
-  PX_MARK_FUNCTION_VIEW = 256  // a view made by a program's function
+  PX_MARK_WRAPPED = 1,          // a number
+  PX_MARK_PARAMETER = 2,        // px_tensor_is_parameter
+  PX_MARK_ALIASED = 4,          // has a version of its own (.data)
+  PX_MARK_NEEDS_GRAD = 8,       // a leaf that requires grad, or a tensor with a history
+  PX_MARK_INFERENCE = 16,       // made in inference mode
+  PX_MARK_VIEW = 32,            // px_tensor_base is what it is a view of
+  PX_MARK_UNRECORDED = 64,      // a view made while grad mode was off
+  PX_MARK_MULTI_VIEW = 128,     // a view made by an op that gives several
+  PX_MARK_FUNCTION_VIEW = 256,  // a view made by a program's function
+  PX_MARK_CONJ = 1024,          // its numbers are the conjugates of those in memory
+  PX_MARK_NEG = 2048            // ... the negatives
 };
 PX_API unsigned px_tensor_marks(const px_tensor *self);
 PX_API void px_tensor_mark(px_tensor *self, unsigned marks, bool on);

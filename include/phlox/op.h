@@ -47,7 +47,8 @@ enum {
   PX_OP_REGISTERED = 2048,     // by a program (phlox/register.h)
   PX_OP_AUTOCASTS = 4096,      // has a policy of mixed precision, of some device type
   PX_OP_TENSORS_ALONE = 8192,  // from Python no number stands in the place of a tensor
-  PX_OP_ONE_NUMBER = 16384     // from Python one of the first two may be a number, either of them
+  PX_OP_ONE_NUMBER = 16384,    // from Python one of the first two may be a number, either of them
+  PX_OP_UNCONJUGATED = 32768   // its gradient is of complex numbers as they are, not conjugated
 };
 // What mixed precision (phlox/autocast.h) does with the floating-point tensors that an op is given.
 typedef enum px_autocast_policy {

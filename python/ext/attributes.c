@@ -116,7 +116,7 @@ EXT_GETTER_AND_SETTER(
 EXT_SETTER(tensor_base, data) {
   px_tensor *data = ext_need_tensor(value, "set_data", "data");
   if (!data) return -1;
-  if (px_tensor_requires_grad(T(self)) && !px_dtype_is_float(px_tensor_dtype(data)))
+  if (px_tensor_requires_grad(T(self)) && !px_dtype_is_differentiable(px_tensor_dtype(data)))
     EXT_FAIL_INT(
         PyExc_RuntimeError,
         "data set to a tensor that requires gradients must be floating point or complex dtype");
@@ -143,14 +143,25 @@ EXT_GETTER(tensor_base, mT, "Tensor", "The view with the last two dimensions exc
              px_tensor_ndim(T(self)));
   return transposed(self, -2, -1);
 }
-EXT_ALSO(tensor_base, tensor_base_attr_mT, mH);
-EXT_GETTER(tensor_base, H, "Tensor", "A matrix transposed.") {
+// Complex matrices are conjugated too.
+static PyObject *adjoint(PyObject *self) {
+  return ext_op_named(EXT_OP("adjoint"), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(T(self))}});
+}
+EXT_GETTER(tensor_base, mH, "Tensor",
+           "The view with the last two dimensions exchanged, of complex numbers conjugated.") {
+  if (px_tensor_ndim(T(self)) < 2)
+    EXT_FAIL(PyExc_RuntimeError,
+             "tensor.mH is only supported on matrices or batches of matrices. Got %d-D tensor.",
+             px_tensor_ndim(T(self)));
+  return adjoint(self);
+}
+EXT_GETTER(tensor_base, H, "Tensor", "A matrix transposed, of complex numbers conjugated.") {
   int ndim = px_tensor_ndim(T(self));
   if (ndim == 0) return Py_NewRef(self);
   if (ndim != 2)
     EXT_FAIL(PyExc_RuntimeError,
              "tensor.H is only supported on matrices (2-D tensors). Got %d-D tensor.", ndim);
-  return transposed(self, 0, 1);
+  return adjoint(self);
 }
 // The op of that name: the parts of complex numbers.
 #define PART(name, text) \

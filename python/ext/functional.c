@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ext.h"
+#include "phlox/extend.h"
 #include "phlox/ops/layer.h"
 
 EXT_FUNCTION(torch, is_tensor, "(obj: object) -> bool", "Whether an object is a tensor.") {
@@ -15,6 +16,16 @@ EXT_FUNCTION(torch, is_floating_point, "(input: Tensor) -> bool",
              "Whether the elements are floating point.") {
   EXT_ARGS(px_tensor *, input);
   return PyBool_FromLong(px_dtype_is_float(px_tensor_dtype(input)));
+}
+EXT_BOTH(torch, tensor, is_conj, "(input: Tensor) -> bool",
+         "Whether it is a view of the conjugates of what is in memory.") {
+  EXT_ARGS(px_tensor *, input);
+  return PyBool_FromLong((px_tensor_marks(input) & PX_MARK_CONJ) != 0);
+}
+EXT_BOTH(torch, tensor, is_neg, "(input: Tensor) -> bool",
+         "Whether it is a view of the negatives of what is in memory.") {
+  EXT_ARGS(px_tensor *, input);
+  return PyBool_FromLong((px_tensor_marks(input) & PX_MARK_NEG) != 0);
 }
 EXT_FUNCTION(torch, is_complex, "(input: Tensor) -> bool", "Whether the elements are complex.") {
   EXT_ARGS(px_tensor *, input);
@@ -27,22 +38,6 @@ static PyObject *all_true(PyObject *flags_take) {
   EXT_OWNED *all = flags ? PyObject_CallMethod(flags, "all", NULL) : NULL;
   int truth = all ? PyObject_IsTrue(all) : -1;
   return truth < 0 ? NULL : PyBool_FromLong(truth);
-}
-// The parts of a tensor's numbers, as complex ones of a dtype.
-static PyObject *parts_of(px_tensor *t, px_dtype dtype) {
-  PX_SCOPED(px_tensor)
-  numbers = ext_op_tensor(EXT_OP("to"), PX_CALL_NEW, 2,
-                          (ext_named[]){{"self", PX_T(t)}, {"dtype", PX_DT(dtype)}});
-  if (!numbers) return NULL;
-  return ext_op_named(EXT_OP("view_as_real"), PX_CALL_NEW, 1,
-                      (ext_named[]){{"self", PX_T(numbers)}});
-}
-static PyObject *complex_equal(px_tensor *a, px_tensor *b) {
-  px_dtype dtype;
-  EXT_TRY(px_dtype_promote_or_fail(&dtype, px_tensor_dtype(a), px_tensor_dtype(b)));
-  EXT_OWNED *x = parts_of(a, dtype);
-  EXT_OWNED *y = x ? parts_of(b, dtype) : NULL;
-  return y ? ext_richcompare(x, y, Py_EQ) : NULL;
 }
 EXT_BOTH(torch, tensor, equal, "(input: Tensor, other: Tensor) -> bool",
          "Whether sizes and all elements are equal.\n\n"
@@ -61,8 +56,6 @@ EXT_BOTH(torch, tensor, equal, "(input: Tensor, other: Tensor) -> bool",
              px_device_format(px_tensor_device(b), second),
              px_device_format(px_tensor_device(a), first));
   if (!px_tensor_has_sizes(a, px_tensor_ndim(b), px_tensor_sizes(b))) Py_RETURN_FALSE;
-  if (px_dtype_is_complex(px_tensor_dtype(a)) || px_dtype_is_complex(px_tensor_dtype(b)))
-    return all_true(complex_equal(a, b));
   return all_true(ext_richcompare(input, other, Py_EQ));
 }
 

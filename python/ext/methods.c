@@ -75,20 +75,9 @@ EXT_GIVES(tensor, is_signed, "bool", px_dtype_is_signed(px_tensor_dtype(T(self))
 EXT_GIVES(tensor, is_inference, "bool", px_tensor_is_inference(T(self)),
           "Whether it was made in inference mode.");
 
-// What no tensor of Phlox is, and what does nothing here.
-EXT_GIVES(tensor, is_conj, "bool", Py_NewRef(Py_False), "False: Phlox has no such tensors.");
-EXT_ALSO(tensor, tensor_is_conj, is_neg, is_coalesced);
-EXT_GIVES(tensor, resolve_conj, "Tensor", Py_NewRef(self), "The tensor itself.");
-EXT_ALSO(tensor, tensor_resolve_conj, resolve_neg);
+EXT_GIVES(tensor, is_coalesced, "bool", Py_NewRef(Py_False), "False: Phlox has no such tensors.");
 EXT_GIVES(tensor, is_complex, "bool", px_dtype_is_complex(px_tensor_dtype(T(self))),
           "Whether the elements are complex numbers.");
-EXT_METHOD0(tensor, conj, "Tensor", "The tensor itself; of complex numbers NotImplementedError.") {
-  if (px_dtype_is_complex(px_tensor_dtype(T(self))))
-    EXT_FAIL(PyExc_NotImplementedError, "\"conj\" not implemented for '%s'",
-             px_dtype_class(px_tensor_dtype(T(self))));
-  return Py_NewRef(self);
-}
-
 EXT_METHOD(tensor, is_same_size, "(other: Tensor) -> bool", "Whether the sizes are equal.") {
   px_tensor *other, *t = T(self);
   EXT_BIND(other);

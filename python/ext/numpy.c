@@ -3,6 +3,7 @@
 // NumPy itself is imported by the first call that must make an array. Who shares memory holds the
 // other: a tensor the array it was made of, an array the holder that owns the tensor's storage.
 #include "ext.h"
+#include "phlox/extend.h"
 
 #include <string.h>
 
@@ -223,6 +224,14 @@ static PyObject *to_numpy(px_tensor *t) {
     EXT_FAIL(PyExc_RuntimeError,
              "Can't call numpy() on Tensor that requires grad. Use "
              "tensor.detach().numpy() instead.");
+  unsigned marks = px_tensor_marks(t);
+  if (marks & (PX_MARK_CONJ | PX_MARK_NEG)) {
+    bool conj = marks & PX_MARK_CONJ;
+    EXT_FAIL(PyExc_RuntimeError,
+             "Can't call numpy() on Tensor that has %s bit set. Use tensor.resolve_%s().numpy() "
+             "instead.",
+             conj ? "conjugate" : "negative", conj ? "conj" : "neg");
+  }
   if (!px_dtype_about(px_tensor_dtype(t))->numpy)
     EXT_FAIL(PyExc_TypeError, "Got unsupported ScalarType %s", px_dtype_class(px_tensor_dtype(t)));
   void *data = no_data;

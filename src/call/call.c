@@ -428,6 +428,64 @@ __attribute__((noinline)) static px_status call_cast(const px_op *op, px_call_mo
   return status;
 }
 
+// ---- with conjugates and negatives of memory (lazy.c)
+
+static px_status call_resolved(const px_op *op, px_call_mode mode, const px_value *args,
+                               const px_value *given, void **results) {
+  px_tensor *self = given[0].kind == PX_ARG_TENSOR ? given[0].v.tensor : NULL;
+  for (int k = 0; mode == PX_CALL_OUT && k < op->result_count; k++)
+    PX_CHECK(!px__is_lazy(results[k]), PX_RUNTIME,
+             "%s(): out= may not be a conjugate or a negative of its memory", op->python_name);
+  if (mode != PX_CALL_INPLACE || !px__is_lazy(self)) return px_op_call(op, mode, args, results);
+  void *made[PX__MAX_RESULTS];
+  PX_TRY(px_op_call(op, mode, args, made));
+  px_status status = px__copy_into_lazy(self, made[0], false);
+  px_release(made[0]);
+  if (status == PX_OK) results[0] = px_retain(self);
+  return status;
+}
+
+__attribute__((noinline)) static px_status call_lazily(const px_op *op, px_call_mode mode,
+                                                       const px_value *args, void **results) {
+  extern const px_op px__op_copy;
+  px__resolved r;
+  bool copies = op == &px__op_copy && args[1].kind == PX_ARG_TENSOR;
+  if (copies && px__is_lazy(args[0].v.tensor)) {
+    PX_TRY(px__copy_into_lazy(args[0].v.tensor, args[1].v.tensor, px_value_int(args[2]) != 0));
+    results[0] = px_retain(args[0].v.tensor);
+    return PX_OK;
+  }
+  px_status status = px__resolve_begin(&r, op, args);
+  if (status == PX_OK) status = call_resolved(op, mode, r.args, args, results);
+  px__resolve_end(&r);
+  return status;
+}
+
+// ---- of complex numbers, by other ops
+
+static bool has_complex(const px_op *op, const px_value *args) {
+  for (int i = 0; i < op->param_count; i++)
+    if (args[i].kind == PX_ARG_TENSOR && px_dtype_is_complex((px_dtype)args[i].v.tensor->dtype))
+      return true;
+  return false;
+}
+
+static px_status call_composed(px_call *call, const px_value *args, void **results) {
+  if (call->mode == PX_CALL_INPLACE) return call_into_self(call->op, args, results);
+  if (call->mode == PX_CALL_OUT) PX_TRY(before_write(call, results));
+  const px_tensor *first = first_tensor(call);
+  call->device = first ? px__tensor_device(first) : px_cpu();
+  call->composed = true;
+  px_status status = px__impl(call->op)->complex(call);
+  if (status == PX_OK) status = finish(call);
+  if (status != PX_OK) {
+    drop(call);
+    return px_error_pass(status, __FILE__, __LINE__, call->op->name);
+  }
+  give_results(call, results);
+  return PX_OK;
+}
+
 static px_status call_op(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
   px_call call;
   px_value room[PX__MAX_PARAMS];
@@ -436,6 +494,9 @@ static px_status call_op(const px_op *op, px_call_mode mode, const px_value *arg
     if (mode == PX_CALL_OUT && results[0] && leaves_dtype(op, args))
       return call_like_out(op, args, results);
   }
+  if (PX_UNLIKELY(__atomic_load_n(&px__any_lazy, __ATOMIC_RELAXED)) &&
+      px__is_lazy_call(op, mode, args, results))
+    return call_lazily(op, mode, args, results);
   start(&call, op, mode);
   if (PX_LIKELY(is_exact(op, args))) {
     call.args = (px_value *)args;  // only wrap_numbers writes them, which is not called
@@ -449,6 +510,8 @@ static px_status call_op(const px_op *op, px_call_mode mode, const px_value *arg
       return call_cast(op, mode, args, results);
     PX_TRY(px__impl(op)->check(&call));
   }
+  if (PX_UNLIKELY(px__impl(op)->complex != NULL) && has_complex(op, call.args))
+    return call_composed(&call, args, results);
   if (PX_UNLIKELY(mode != PX_CALL_NEW)) PX_TRY(before_write(&call, results));
   px_status status = run_call(&call);
   if (PX_UNLIKELY(call.original != NULL)) px_release(call.original);

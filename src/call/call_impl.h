@@ -67,10 +67,27 @@ px_status px__check_cast(px_dtype from, px_dtype to) __attribute__((warn_unused_
 // The dtype of result i where promotion gives `promoted`.
 static inline px_dtype px__result_dtype(const px_op *op, int i, px_dtype promoted) {
   px_dtype fixed = (px_dtype)px__impl(op)->result_dtypes[i];
-  return fixed != PX_DTYPE_NONE                           ? fixed
+  return fixed >= 0                                       ? fixed
+         : (int)fixed == PX__DTYPE_OF_PARTS               ? px_dtype_to_real(promoted)
          : px__impl(op)->promotion == PX__PROMOTE_COMPARE ? PX_BOOL
                                                           : promoted;
 }
+
+// Whether a tensor of the call is a conjugate or a negative of its memory, which kernels do not
+// see. Views and composites pass them on.
+bool px__is_lazy_call(const px_op *op, px_call_mode mode, const px_value *args, void **results);
+typedef struct px__resolved {
+  px_value args[PX__MAX_PARAMS];
+  px_tensor **made;  // owned; then copies of the lists
+  int count;
+} px__resolved;
+static inline bool px__is_lazy(const px_tensor *t) { return t && (t->flags & PX_TENSOR_LAZY); }
+// Makes arguments with copies in the place of such tensors. The end comes also after a failure.
+px_status px__resolve_begin(px__resolved *r, const px_op *op, const px_value *args)
+    __attribute__((warn_unused_result));
+void px__resolve_end(px__resolved *r);
+px_status px__copy_into_lazy(px_tensor *self, const px_tensor *from, bool non_blocking)
+    __attribute__((warn_unused_result));
 
 // Sets the device of a pointwise call, by PyTorch's rule for element-wise ops: 0-dim CPU tensors
 // may come with tensors of a device.

@@ -17,6 +17,9 @@ typedef enum px__promotion {
   PX__PROMOTE_SUM       // reduce: integers and bool become int64
 } px__promotion;
 
+// Of result_dtypes: that of the parts of complex numbers, where the others follow promotion.
+enum { PX__DTYPE_OF_PARTS = -2 };
+
 // Which dtypes an out= tensor may have, beside the result's own.
 typedef enum px__out_rule {
   PX__OUT_CAST,   // those to which promotion lets the result be cast
@@ -94,6 +97,8 @@ typedef struct px__op_impl {
   px_status (*run)(px_call *call);
   // Refuses arguments, before anything else; NULL if there is no policy of autocast either.
   px_status (*check)(const px_call *call);
+  // Of complex numbers, which its kernel does not know: composed of other ops; or NULL.
+  px_status (*complex)(px_call *call);
   const char *kernel;  // "softmax"
   px_kernel *found;    // the kernels that were found, by device type; atomic
   uint32_t dtypes;     // bit i: px_dtype i is supported (of `compute` or of the first tensor)

@@ -167,11 +167,13 @@ static px_status spread_argument(const px_call *call, spread *s, int i) {
   if (PX_UNLIKELY(t->dtype >= PX_DTYPE_COMPUTED))
     PX_TRY(px__check_dtype(call->op, (px_dtype)t->dtype, call->device));
   if (t->ndim == 0 && call->device.type != PX_CPU && px__tensor_device(t).type == PX_CPU) {
-    px_scalar value;
-    PX_TRY(px_tensor_item(&value, t));
+    px_scalar value = px_int(0);
+    px_complex parts = {0, 0};
     px_dtype d = (px_dtype)t->dtype;
+    PX_TRY(px_dtype_is_complex(d) ? px_tensor_item_complex(&parts, t) : px_tensor_item(&value, t));
     bool counts = (t->flags & PX_TENSOR_WRAPPED) || d >= PX_DTYPE_COMPUTED;
     px__immediate(o, value, counts ? number_dtype(call->compute) : d, s->ndim, s->sizes);
+    if (PX_UNLIKELY(px_dtype_is_complex(d))) px_complex_store(parts, (px_dtype)o->dtype, o->value);
     s->n++;
     return PX_OK;
   }

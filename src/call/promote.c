@@ -80,11 +80,11 @@ static px_status promoted(px_dtype *to, const px_call *call) {
   return PX_OK;
 }
 
-// The dtype in which an op computes that takes one that is not computed in: it holds its numbers;
-// of a complex one the real part, which is all that numbers write.
+// The dtype in which an op computes that takes one that is not computed in: it holds its numbers.
 static px_dtype carrier_of(px_dtype d) {
   if (PX_LIKELY(d < PX_DTYPE_COMPUTED)) return d;
-  return px_dtype_is_float(d) ? PX_FLOAT32 : px_dtype_is_complex(d) ? PX_FLOAT64 : PX_INT64;
+  if (px_dtype_is_complex(d)) return d == PX_COMPLEX32 ? PX_COMPLEX64 : d;
+  return px_dtype_is_float(d) ? PX_FLOAT32 : PX_INT64;
 }
 
 // Masks select and are not computed with: another dtype than bool is a mistake.
@@ -111,7 +111,10 @@ px_status px__call_promote(px_call *call) {
     PX_TRY(promoted(&d, call));
   if (rule == PX__PROMOTE_FLOAT && category(d) < 2) d = px_dtype_default();
   if (rule == PX__PROMOTE_WHOLE && d == PX_BOOL) d = PX_INT64;
-  if (rule == PX__PROMOTE_SUM && !px_dtype_is_float(d)) d = PX_INT64;
+  if (rule == PX__PROMOTE_SUM && category(d) < 2) d = PX_INT64;
+  bool parts = (int)px__impl(call->op)->result_dtypes[0] == PX__DTYPE_OF_PARTS;
+  PX_CHECK(!parts || call->mode != PX_CALL_INPLACE || !px_dtype_is_complex(d), PX_RUNTIME,
+           "In-place %s is not supported for complex tensors.", call->op->name);
   call->compute = carrier_of(d);
   call->dtype = px__result_dtype(call->op, 0, d);
   return px__check_dtype(call->op, d, call->device);

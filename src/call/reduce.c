@@ -61,6 +61,12 @@ static bool takes_other(const px_call *call, px_dtype dtype) {
 
 static bool is_whole(px_dtype d) { return !px_dtype_is_float(d) && !px_dtype_is_complex(d); }
 
+// Whether all that it looks at is whether elements are zero (any, all, count_nonzero).
+static bool reads_truth(const px_call *call) {
+  int result = px__impl(call->op)->result_dtypes[0];
+  return result == PX_BOOL || result == PX_INT64;
+}
+
 static px_status choose_dtypes(px_call *call, const px_tensor *self) {
   px_value asked = argument(call, px__impl(call->op)->dtype);
   px_dtype d = (px_dtype)self->dtype;
@@ -71,10 +77,15 @@ static px_status choose_dtypes(px_call *call, const px_tensor *self) {
     d = PX_INT64;
   else if (rule == PX__PROMOTE_FLOAT && is_whole(d))
     d = px_dtype_default();
+  if (PX_UNLIKELY(px_dtype_is_complex(d)) && reads_truth(call)) {
+    PX_TRY(px__check_dtype(call->op, d, call->device));
+    d = PX_BOOL;
+  }
   if (asked.kind != PX_ARG_DTYPE && takes_other(call, d)) d = (px_dtype)call->given[0]->dtype;
   call->compute = d;
   call->dtype = d;
-  if (self->dtype >= PX_DTYPE_COMPUTED && self->dtype != d)
+  if (self->dtype >= PX_DTYPE_COMPUTED && self->dtype != d &&
+      !(d == PX_BOOL && px_dtype_is_complex((px_dtype)self->dtype)))
     PX_TRY(px__check_dtype(call->op, (px_dtype)self->dtype, call->device));
   return px__check_dtype(call->op, d, call->device);
 }

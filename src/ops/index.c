@@ -43,8 +43,18 @@ static bool is_empty(const px__picking *p) {
   return false;
 }
 
+// One part of complex numbers: real ones, two apart.
+static void take_part(px_operand *o, int64_t *room, int which) {
+  o->dtype = (int)px_dtype_to_real((px_dtype)o->dtype);
+  for (int d = 0; d < o->ndim; d++) room[d] = 2 * o->strides[d];
+  o->strides = room;
+  if (which) o->data = (char *)o->data + px_dtype_size((px_dtype)o->dtype);
+}
+
+// part: 0 or 1 of complex numbers, -1 for numbers as they are.
 static px_status launch(const px__picking *p, const px_tensor *self, const px_tensor *other,
-                        const int64_t *other_strides, bool put, px_put_how how) {
+                        const int64_t *other_strides, bool put, px_put_how how, int part) {
+  int64_t rooms[2][PX_MAX_DIMS], apart[PX_MAX_DIMS];
   static px__named_kernel kernels[2] = {{.name = "index_get"}, {.name = "index_put"}};
   px__named_kernel *kernel = &kernels[put];
   px_device device = px__tensor_device(self);
@@ -66,11 +76,13 @@ static px_status launch(const px__picking *p, const px_tensor *self, const px_te
     uses[2 + i] = whole_of(p->index[i], false);
   }
   for (int i = 0; i < 2 + p->count; i++) o[i].sizes = p->sizes, o[i].ndim = p->ndim;
-  if (how != PX_PUT_STORE && self->dtype >= PX_DTYPE_COMPUTED)
+  for (int i = 0; i < 2 && part >= 0; i++) take_part(&o[i], rooms[i], part);
+  for (int i = 0; i < p->count; i++) apart[i] = p->dim_strides[i] * (part >= 0 ? 2 : 1);
+  if (how != PX_PUT_STORE && o[0].dtype >= PX_DTYPE_COMPUTED)
     PX_FAIL(PX_UNIMPLEMENTED, "\"index_put\" not implemented for '%s'",
             px_dtype_class((px_dtype)self->dtype));
   px_value params[6] = {PX_IS(p->dim_sizes, p->count),
-                        PX_IS(p->dim_strides, p->count),
+                        PX_IS(apart, p->count),
                         PX_IS(p->dims, p->count),
                         PX_B(p->wraps),
                         PX_I(p->fault),
@@ -90,7 +102,7 @@ static px_status launch(const px__picking *p, const px_tensor *self, const px_te
 px_status px__picking_get(const px__picking *p, px_tensor *out, const px_tensor *self) {
   int64_t strides[PX_MAX_DIMS];
   PX_TRY(spread(strides, p, out));
-  return is_empty(p) ? PX_OK : launch(p, self, out, strides, false, PX_PUT_STORE);
+  return is_empty(p) ? PX_OK : launch(p, self, out, strides, false, PX_PUT_STORE, -1);
 }
 
 px_status px__picking_join(const px__picking *p, px_tensor *self, const px_tensor *values,
@@ -102,7 +114,11 @@ px_status px__picking_join(const px__picking *p, px_tensor *self, const px_tenso
     values = apart;
   }
   PX_TRY(spread(strides, p, values));
-  return is_empty(p) ? PX_OK : launch(p, self, values, strides, true, how);
+  if (is_empty(p)) return PX_OK;
+  if (how != PX_PUT_ADD || !px_dtype_is_complex((px_dtype)self->dtype))
+    return launch(p, self, values, strides, true, how, -1);
+  PX_TRY(launch(p, self, values, strides, true, how, 0));
+  return launch(p, self, values, strides, true, how, 1);
 }
 px_status px__picking_put(const px__picking *p, px_tensor *self, const px_tensor *values,
                           bool add) {

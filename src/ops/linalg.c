@@ -144,7 +144,9 @@ PX_RUN(linalg_norm_named) {
 PX_RUN(linalg_vecdot) {
   PX_SCOPED(px_tensor) products = NULL;
   int64_t dim = args->dim;
-  PX_TRY(px_mul(&products, args->x, args->y));
+  PX_SCOPED(px_tensor) left = NULL;
+  PX_TRY(px_conj(&left, args->x));
+  PX_TRY(px_mul(&products, left, args->y));
   return px_sum(&call->results[0], products, &dim, 1, false, PX_DTYPE_NONE);
 }
 PX_RUN(linalg_diagonal) {

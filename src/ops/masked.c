@@ -158,7 +158,7 @@ PX_RUN(masked_logsumexp) {
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(dims_of(&d, args->dim, self));
   PX_TRY(fill(&x, self, args->mask, extreme(self->dtype, true)));
-  PX_TRY(in_dtype(&wide, x, px_dtype_is_float(dtype) ? dtype : PX_DTYPE_NONE));
+  PX_TRY(in_dtype(&wide, x, px_dtype_is_differentiable(dtype) ? dtype : PX_DTYPE_NONE));
   PX_TRY(px_logsumexp(&made, wide, d.at, d.n, args->keepdim));
   return give(call, made, dtype);
 }
@@ -235,7 +235,7 @@ static px_status mean_of(px_tensor **out, const px_tensor *self, const dims *d, 
 PX_RUN(masked_mean) {
   dims d;
   px_dtype dtype = own(args->self, args->dtype);
-  PX_CHECK(px_dtype_is_float(dtype), PX_VALUE,
+  PX_CHECK(px_dtype_is_differentiable(dtype), PX_VALUE,
            "mean(): Could not infer output dtype. Input dtype must be either a floating point or "
            "complex dtype. Got: torch.%s",
            px_dtype_name(dtype));
@@ -250,6 +250,7 @@ static px_status variance(px_tensor **out, const px_tensor *given, const dims *d
   PX_SCOPED(px_tensor) self = NULL;
   PX_SCOPED(px_tensor) mean = NULL;
   PX_SCOPED(px_tensor) rest = NULL;
+  PX_SCOPED(px_tensor) mirrored = NULL;
   PX_SCOPED(px_tensor) kept = NULL;
   PX_SCOPED(px_tensor) squares = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
@@ -259,7 +260,8 @@ static px_status variance(px_tensor **out, const px_tensor *given, const dims *d
   PX_TRY(in_dtype(&self, given, dtype));
   PX_TRY(mean_of(&mean, self, d, true, PX_DTYPE_NONE, mask));
   PX_TRY(px_sub(&rest, self, mean, px_int(1)));
-  PX_TRY(px_square(&squares, rest));
+  PX_TRY(px_conj(&mirrored, rest));
+  PX_TRY(px_mul(&squares, rest, mirrored));
   PX_TRY(fill(&kept, squares, mask, px_int(0)));
   PX_TRY(px_sum(&sum, kept, d->at, d->n, keepdim, PX_DTYPE_NONE));
   PX_TRY(count_of(&count, self, d, keepdim, mask));
@@ -269,7 +271,7 @@ static px_status variance(px_tensor **out, const px_tensor *given, const dims *d
 }
 static px_dtype real_dtype(const px_tensor *self, px_dtype asked) {
   px_dtype dtype = own(self, asked);
-  return px_dtype_is_float(dtype) ? dtype : px_dtype_default();
+  return px_dtype_is_differentiable(dtype) ? dtype : px_dtype_default();
 }
 static px_scalar correction_of(px_value unbiased, px_value correction) {
   if (px__given(correction)) return px_value_scalar(correction);

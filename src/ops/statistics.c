@@ -284,7 +284,7 @@ static px_status total_of(px_tensor **out, const px_tensor *joint, const px_tens
                           int64_t observations) {
   px_scalar value;
   if (!joint)
-    return px_full(out, NULL, 0, px_int(observations), (px_dtype)like->dtype,
+    return px_full(out, NULL, 0, px_int(observations), px_dtype_to_real((px_dtype)like->dtype),
                    px__tensor_device(like), false, false);
   PX_TRY(px_sum(out, joint, NULL, 0, false, PX_DTYPE_NONE));
   PX_TRY(px_tensor_item(&value, *out));
@@ -315,7 +315,7 @@ static px_status products(px_tensor **out, const px_tensor *rows, const px_tenso
   PX_SCOPED(px_tensor) product = NULL;
   PX_SCOPED(px_tensor) each = NULL;
   PX_TRY(weighed(&parts, rows, joint));
-  PX_TRY(px_t(&turned, parts));
+  PX_TRY(px_adjoint(&turned, parts));
   PX_TRY(px_mm(&product, rows, turned));
   PX_TRY(px_div(&each, product, divisor));
   return px_squeeze(out, each);
@@ -325,8 +325,8 @@ static px_status rows_of(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) rows = NULL;
   px_dtype dtype = (px_dtype)t->dtype;
   PX_TRY(px_atleast_2d(&rows, t));
-  return px_to(out, rows, px_dtype_is_float(dtype) ? dtype : px_dtype_default(), PX_DEVICE_NONE,
-               false, false);
+  return px_to(out, rows, px_dtype_is_differentiable(dtype) ? dtype : px_dtype_default(),
+               PX_DEVICE_NONE, false, false);
 }
 PX_RUN(cov) {
   PX_SCOPED(px_tensor) rows = NULL;
@@ -339,7 +339,8 @@ PX_RUN(cov) {
   PX_TRY(check_weights(args->fweights, "fweights", rows->sizes[1]));
   PX_TRY(check_weights(args->aweights, "aweights", rows->sizes[1]));
   PX_TRY(joint_weights(&joint, args->fweights, args->aweights));
-  if (joint) PX_TRY(px_to(&cast, joint, (px_dtype)rows->dtype, PX_DEVICE_NONE, false, false));
+  px_dtype real = px_dtype_to_real((px_dtype)rows->dtype);
+  if (joint) PX_TRY(px_to(&cast, joint, real, PX_DEVICE_NONE, false, false));
   PX_TRY(total_of(&total, cast, rows, rows->sizes[1]));
   PX_TRY(degrees(&divisor, total, cast, args->aweights, args->correction));
   PX_TRY(centred(&about, rows, cast, total));

@@ -79,6 +79,10 @@ PX_RUN(view_dtype) {
 PX_RUN(view_as_real) {
   const px_tensor *self = args->self;
   geometry g = geometry_of(self);
+  PX_CHECK(!(self->flags & PX_TENSOR_CONJ), PX_RUNTIME,
+           "view_as_real doesn't work on unresolved conjugated tensors.  To resolve the conjugate "
+           "tensor so you can view it as real, use self.resolve_conj(); however, be warned that "
+           "the resulting tensor will NOT alias the original.");
   PX_TRY(px__check_ndim(g.ndim + 1));
   for (int d = 0; d < g.ndim; d++) g.strides[d] *= 2;
   g.sizes[g.ndim] = 2, g.strides[g.ndim] = 1, g.offset *= 2;
@@ -105,19 +109,52 @@ PX_RUN(view_as_complex) {
   }
   PX_CHECK(g.offset % 2 == 0, PX_RUNTIME, "Tensor must have a storage_offset divisible by 2");
   g.offset /= 2, g.ndim--;
-  PX_CHECK(!px__needs_grad(self), PX_UNIMPLEMENTED,
-           "view_as_complex: gradients of complex tensors are not implemented");
   return view_as(&call->results[0], self, &g, pair);
 }
 
-static px_status part(px_call *call, px_tensor *self, int which) {
-  PX_SCOPED(px_tensor) parts = NULL;
-  PX_TRY(px_view_as_real(&parts, self));
-  return px_select(&call->results[0], parts, -1, which);
+// The imaginary parts of a conjugate are the negatives of those in memory.
+static px_status part(px_tensor **out, const px_tensor *self, int which) {
+  geometry g = geometry_of(self);
+  unsigned flags = self->flags & PX_TENSOR_NEG;
+  for (int d = 0; d < g.ndim; d++) g.strides[d] *= 2;
+  g.offset = 2 * g.offset + which;
+  PX_TRY(view_as(out, self, &g, px_dtype_to_real((px_dtype)self->dtype)));
+  if (which && (self->flags & PX_TENSOR_CONJ)) flags ^= PX_TENSOR_NEG;
+  (*out)->flags = (uint16_t)(((*out)->flags & ~PX_TENSOR_LAZY) | flags);
+  return PX_OK;
 }
 PX_RUN(real) {
-  if (px_dtype_is_complex((px_dtype)args->self->dtype)) return part(call, args->self, 0);
+  if (px_dtype_is_complex((px_dtype)args->self->dtype))
+    return part(&call->results[0], args->self, 0);
   call->results[0] = px_retain(args->self);
   return PX_OK;
 }
-PX_RUN(imag) { return part(call, args->self, 1); }
+PX_RUN(imag) { return part(&call->results[0], args->self, 1); }
+
+// ---- conjugates and negatives, which views are by a flag
+
+PX_RUN(conj) {
+  px_tensor *self = args->self;
+  if (px_dtype_is_complex((px_dtype)self->dtype))
+    return px__tensor_lazy_view(&call->results[0], self,
+                                (self->flags & PX_TENSOR_LAZY) ^ PX_TENSOR_CONJ);
+  call->results[0] = px_retain(self);
+  return PX_OK;
+}
+
+PX_RUN(_neg_view) {
+  px_tensor *self = args->self;
+  return px__tensor_lazy_view(&call->results[0], self,
+                              (self->flags & PX_TENSOR_LAZY) ^ PX_TENSOR_NEG);
+}
+
+PX_RUN(_resolve) {
+  const px_tensor *self = args->self;
+  return px__tensor_contiguous(&call->results[0], self);
+}
+
+// The driver has made a copy of what is lazy.
+PX_RUN(resolve_conj) {
+  call->results[0] = px_retain(args->self);
+  return PX_OK;
+}

@@ -123,6 +123,41 @@ static bool same_elements(const px_tensor *a, const px_tensor *b) {
          !memcmp(a->strides, b->strides, sizeof *a->strides * (size_t)a->ndim);
 }
 
+// Negates numbers in memory.
+static px_status negate(px_operand *operand, px_device device, const px_access *access) {
+  static px__named_kernel neg = {.name = "neg"};
+  px_kernel kernel = px__named_kernel_on(&neg, (px_device_type)device.type);
+  PX_CHECK(kernel, PX_UNIMPLEMENTED, "neg is not implemented for device type '%s'",
+           px_device_type_name(device.type));
+  px_operand operands[2] = {*operand, *operand};
+  px_launch launch = {.op = "neg",
+                      .kernel = kernel,
+                      .operand_count = 2,
+                      .operands = operands,
+                      .compute = (px_dtype)operand->dtype};
+  PX_TRY(px__launch(device, &launch, access, 1));
+  return PX_OK;
+}
+
+// Makes memory say what a tensor with these flags means: of a conjugate the imaginary parts are
+// negated, of a negative all, of both the real parts.
+static px_status settle(const px_tensor *t, unsigned flags) {
+  px_dtype part = px_dtype_to_real((px_dtype)t->dtype);
+  bool complex = part != (px_dtype)t->dtype;
+  int64_t strides[PX_MAX_DIMS];
+  px_access access = px__access_of(t, true);
+  px_operand operand;
+  px__operand_of(&operand, t);
+  operand.dtype = (int)part;
+  operand.strides = strides;
+  for (int d = 0; d < t->ndim; d++) strides[d] = t->strides[d] * (complex ? 2 : 1);
+  bool conj = complex && (flags & PX_TENSOR_CONJ), neg = flags & PX_TENSOR_NEG;
+  if (!t->numel) return PX_OK;
+  if (neg) PX_TRY(negate(&operand, px__tensor_device(t), &access));
+  if (complex) operand.data = (char *)operand.data + px_dtype_size(part);
+  return conj != (neg && complex) ? negate(&operand, px__tensor_device(t), &access) : PX_OK;
+}
+
 // A new row-major tensor on self's device with self's elements as `dtype`.
 static px_status packed(px_tensor **out, const px_tensor *self, px_dtype dtype) {
   PX_SCOPED(px_tensor) made = NULL;
@@ -131,6 +166,7 @@ static px_status packed(px_tensor **out, const px_tensor *self, px_dtype dtype) 
     PX_TRY(copy_bytes(made, self, true));
   else if (self->numel)
     PX_TRY(run_copy_kernel(made, self, self->strides));
+  if (PX_UNLIKELY(self->flags & PX_TENSOR_LAZY)) PX_TRY(settle(made, self->flags));
   *out = PX_MOVE(made);
   return PX_OK;
 }
@@ -179,6 +215,11 @@ static px_status copy_across(px_tensor *to, const px_tensor *from, bool non_bloc
 px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blocking) {
   PX_TRY(px__refuse_batched(to));
   PX_TRY(px__refuse_batched(from));
+  PX_SCOPED(px_tensor) settled = NULL;
+  if (PX_UNLIKELY(from->flags & PX_TENSOR_LAZY)) {
+    PX_TRY(packed(&settled, from, (px_dtype)from->dtype));
+    from = settled;
+  }
   if (px_device_equal(px__tensor_device(to), px__tensor_device(from)))
     PX_TRY(copy_here(to, from));
   else
@@ -189,7 +230,7 @@ px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blockin
 px_status px__tensor_contiguous(px_tensor **out, const px_tensor *self) {
   *out = NULL;
   PX_TRY(px__refuse_batched(self));
-  if (self->contiguous)
+  if (self->contiguous && !(self->flags & PX_TENSOR_LAZY))
     *out = px_retain(self);
   else
     PX_TRY(packed(out, self, (px_dtype)self->dtype));
@@ -243,6 +284,13 @@ static px_status read_one(const void **out, void *room, const px_tensor *self) {
       "operations. If error is occurring somewhere inside PyTorch internals, please file a bug "
       "report.");
   const px_block *block = self->storage->block;
+  PX_SCOPED(px_tensor) settled = NULL;
+  if (PX_UNLIKELY(self->flags & PX_TENSOR_LAZY)) {
+    PX_TRY(px__tensor_contiguous(&settled, self));
+    PX_TRY(read_bytes(settled, room, px__item(self)));
+    *out = room;
+    return PX_OK;
+  }
   if (PX_LIKELY(block->device.type == PX_CPU && block->data &&
                 !__atomic_load_n(&block->pending, __ATOMIC_ACQUIRE))) {
     *out = px__tensor_at(self);

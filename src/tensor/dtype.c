@@ -27,6 +27,9 @@ const char *px_dtype_class(px_dtype dtype) { return known(dtype) ? rows[dtype].c
 bool px_dtype_is_float(px_dtype dtype) { return kind_of(dtype) == 'f'; }
 bool px_dtype_is_integer(px_dtype dtype) { return kind_of(dtype) == 'i' || kind_of(dtype) == 'u'; }
 bool px_dtype_is_complex(px_dtype dtype) { return kind_of(dtype) == 'c'; }
+bool px_dtype_is_differentiable(px_dtype dtype) {
+  return px_dtype_is_float(dtype) || px_dtype_is_complex(dtype);
+}
 bool px_dtype_is_signed(px_dtype dtype) { return known(dtype) && rows[dtype].least < 0; }
 
 static const char *name_at(const void *names, int i) {
@@ -107,9 +110,7 @@ bool px_dtype_can_cast(px_dtype from, px_dtype to) {
 }
 
 px_status px_dtype_check_grad(px_dtype dtype) {
-  PX_CHECK(!px_dtype_is_complex(dtype), PX_UNIMPLEMENTED,
-           "gradients of complex tensors are not implemented");
-  PX_CHECK(px_dtype_is_float(dtype), PX_RUNTIME,
+  PX_CHECK(px_dtype_is_differentiable(dtype), PX_RUNTIME,
            "Only Tensors of floating point and complex dtype can require gradients");
   return PX_OK;
 }

@@ -15,7 +15,8 @@ _Static_assert((int)PX_MARK_INFERENCE == PX_TENSOR_INFERENCE && (int)PX_MARK_VIE
                "marks are flags");
 _Static_assert((int)PX_MARK_UNRECORDED == PX_TENSOR_UNRECORDED &&
                    (int)PX_MARK_MULTI_VIEW == PX_TENSOR_MULTI_VIEW &&
-                   (int)PX_MARK_FUNCTION_VIEW == PX_TENSOR_FUNCTION_VIEW,
+                   (int)PX_MARK_FUNCTION_VIEW == PX_TENSOR_FUNCTION_VIEW &&
+                   (int)PX_MARK_CONJ == PX_TENSOR_CONJ && (int)PX_MARK_NEG == PX_TENSOR_NEG,
                "marks are flags");
 
 _Thread_local px__marks px__thread_marks = {0, PX_TENSOR_VIEW};

@@ -111,7 +111,8 @@ px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, cons
     PX_TRY(px__batched_view(&beneath, self->beneath, self->level, ndim, sizes, strides, offset));
   PX_TRY(tensor_make(out, px_retain(self->storage), (px_dtype)self->dtype, ndim));
   set_geometry(*out, ndim, sizes, strides, offset);
-  (*out)->flags = (uint16_t)(px__thread_marks.view | (self->flags & PX_TENSOR_INFERENCE));
+  (*out)->flags =
+      (uint16_t)(px__thread_marks.view | (self->flags & (PX_TENSOR_INFERENCE | PX_TENSOR_LAZY)));
   (*out)->version = self->version ? px_retain(self->version) : NULL;
   if (px__thread_marks.view & PX_TENSOR_VIEW) {
     (*out)->base = px_retain(self->base ? self->base : self);

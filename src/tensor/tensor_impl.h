@@ -50,6 +50,9 @@ enum {
   PX_TENSOR_MULTI_VIEW = 128,  // a view made by an op that gives several
   PX_TENSOR_FUNCTION_VIEW = 256,
   PX_TENSOR_BATCHED = 512,  // stands for the places of a mapped dimension: batched.c
+  PX_TENSOR_CONJ = 1024,    // its numbers are the conjugates of those in memory
+  PX_TENSOR_NEG = 2048,     // ... the negatives
+  PX_TENSOR_LAZY = PX_TENSOR_CONJ | PX_TENSOR_NEG,
 };
 enum { PX__OWN_DIMS = 8 };
 struct px_tensor {
@@ -195,6 +198,13 @@ px_status px__wrap_dims(uint64_t *out, const int64_t *dims, int count, int ndim)
 // *possible is false if only a copy can have them.
 px_status px__view_strides(bool *possible, const px_tensor *self, int ndim, int64_t *sizes,
                            int64_t *strides) __attribute__((warn_unused_result));
+
+// Views self with other PX_TENSOR_LAZY flags. Kernels read memory: such a tensor comes to none.
+// What calls ops need not care, since the driver copies it before (call/lazy.c).
+px_status px__tensor_lazy_view(px_tensor **out, const px_tensor *self, unsigned flags)
+    __attribute__((warn_unused_result));
+// Whether there ever was a tensor with such flags.
+extern bool px__any_lazy;  // atomic
 
 // Copies elements, and converts them, on one device (kernel "copy") or between devices. `from` is
 // broadcast to the sizes of `to`. Does not increase the version, and records nothing.

@@ -113,7 +113,8 @@ static px_status copy_as(px_tensor **out, px_tensor *grad, const px_tensor *leaf
 
 static px_status first(px_tensor **place, px_tensor *leaf, px_tensor *grad) {
   // A gradient that nobody else sees becomes .grad as it is.
-  if (!px_grad_enabled() && px__unseen(grad) && same_layout(grad, leaf))
+  bool lazy = px_tensor_marks(grad) & (PX_MARK_CONJ | PX_MARK_NEG);
+  if (!px_grad_enabled() && !lazy && px__unseen(grad) && same_layout(grad, leaf))
     return px_tensor_detach(place, grad);
   return copy_as(place, grad, leaf);
 }

@@ -11,9 +11,12 @@
 static px_status implicit_one(px_tensor **out, const px_tensor *t) {
   PX_CHECK(px_tensor_numel(t) == 1, PX_RUNTIME,
            "grad can be implicitly created only for scalar outputs");
+  px_dtype dtype = px_tensor_dtype(t);
+  PX_CHECK(px_dtype_is_float(dtype), PX_RUNTIME,
+           "grad can be implicitly created only for real scalar outputs but got torch.%s",
+           px_dtype_name(dtype));
   PX_SCOPED(px_tensor) one = NULL;
-  PX_TRY(px_tensor_empty(&one, px_tensor_ndim(t), px_tensor_sizes(t), px_tensor_dtype(t),
-                         px_tensor_device(t)));
+  PX_TRY(px_tensor_empty(&one, px_tensor_ndim(t), px_tensor_sizes(t), dtype, px_tensor_device(t)));
   PX_TRY(px_fill_(one, px_float(1)));
   *out = PX_MOVE(one);
   return PX_OK;

@@ -123,7 +123,7 @@ static px_status connect(px_node *node, int input_count, px_tensor *const *input
     if (inputs[i]) PX_TRY(px__edge_of(&node->edges[i], inputs[i]));
   px__node_sited(node, NULL);
   for (int i = 0; i < output_count; i++) {
-    if (!outputs[i] || !px_dtype_is_float(px_tensor_dtype(outputs[i]))) continue;
+    if (!outputs[i] || !px_dtype_is_differentiable(px_tensor_dtype(outputs[i]))) continue;
     bool changed = is_input(outputs[i], input_count, inputs);
     if (changed && i == 0)
       PX_TRY(px__rebase(outputs[i], node));

@@ -2,7 +2,9 @@
 // Checks gradients by central differences: first derivatives of a function, and second ones.
 //
 // The Jacobian is compared element by element: J[i][j] is the derivative of element j of the result
-// by element i of an input. Inputs are float64, so that differences of eps 1e-6 mean something.
+// by element i of an input. Inputs are float64, so that differences of eps 1e-6 mean something, or
+// complex128: a complex number counts as two real ones, and so does its gradient, which has the
+// slopes by both.
 #include <math.h>
 
 #include "graph.h"
@@ -17,10 +19,15 @@ typedef struct px__check {
   double eps, atol, rtol;
 } px__check;
 
-// The elements as doubles; the caller frees *out.
+// The numbers of a tensor: its elements, or their parts.
+static int64_t numbers_of(const px_tensor *t) {
+  return px_tensor_numel(t) * (px_dtype_is_complex(px_tensor_dtype(t)) ? 2 : 1);
+}
+
+// They as doubles; the caller frees *out.
 static px_status read_all(double **out, const px_tensor *t) {
-  int64_t n = px_tensor_numel(t);
-  px_dtype dtype = px_tensor_dtype(t);
+  int64_t n = numbers_of(t);
+  px_dtype dtype = px_dtype_to_real(px_tensor_dtype(t));
   size_t item = px_dtype_size(dtype);
   double *values = NULL;
   char *raw = NULL;
@@ -41,12 +48,12 @@ static px_status result_at(double **out, int64_t *n, const px__check *c, int inp
   PX_SCOPED(px_tensor) moved = NULL;
   PX_SCOPED(px_tensor) result = NULL;
   PX_TRY(px_tensor_from_data(&moved, values, px_tensor_ndim(like), px_tensor_sizes(like),
-                             PX_FLOAT64, px_tensor_device(like)));
+                             px_tensor_dtype(like), px_tensor_device(like)));
   PX_TRY(px_tensor_set_requires_grad(moved, true));
   memcpy(c->shifted, c->inputs, (size_t)c->count * sizeof *c->shifted);
   c->shifted[input] = moved;
   PX_TRY(c->fn(&result, c->shifted, c->context));
-  *n = px_tensor_numel(result);
+  *n = numbers_of(result);
   return read_all(out, result);
 }
 
@@ -68,9 +75,10 @@ static px_status numeric_row(double *row, const px__check *c, int input, double 
 
 static px_status one_hot(px_tensor **out, const px_tensor *like, int64_t j) {
   char *raw = NULL;
-  size_t item = px_dtype_size(px_tensor_dtype(like));
-  PX_TRY(px_alloc((void **)&raw, (size_t)px_tensor_numel(like) * item));
-  px_scalar_store(px_float(1), px_tensor_dtype(like), raw + (size_t)j * item);
+  px_dtype number = px_dtype_to_real(px_tensor_dtype(like));
+  size_t item = px_dtype_size(number);
+  PX_TRY(px_alloc((void **)&raw, (size_t)numbers_of(like) * item));
+  px_scalar_store(px_float(1), number, raw + (size_t)j * item);
   px_status status = px_tensor_from_data(out, raw, px_tensor_ndim(like), px_tensor_sizes(like),
                                          px_tensor_dtype(like), px_tensor_device(like));
   px_free(raw);
@@ -106,7 +114,7 @@ static px_status compare(const px__check *c, int input, const double *numeric,
 
 static px_status check_matrix(const px__check *c, int input, px_tensor *result, double *values,
                               double *numeric, double *analytic) {
-  int64_t rows = px_tensor_numel(c->inputs[input]), n = px_tensor_numel(result);
+  int64_t rows = numbers_of(c->inputs[input]), n = numbers_of(result);
   for (int64_t i = 0; i < rows; i++) PX_TRY(numeric_row(numeric + i * n, c, input, values, i));
   for (int64_t j = 0; j < n && px_tensor_requires_grad(result); j++)
     PX_TRY(analytic_column(analytic, rows, n, j, result, c->inputs[input]));
@@ -117,9 +125,9 @@ static px_status check_input(const px__check *c, int input) {
   PX_SCOPED(px_tensor) result = NULL;
   PX_TRY(c->fn(&result, c->inputs, c->context));
   PX_CHECK(result, PX_VALUE, "gradcheck expects the function to give a result");
-  PX_CHECK(px_dtype_is_float(px_tensor_dtype(result)), PX_VALUE,
-           "gradcheck expects a result of floating point dtype");
-  size_t cells = (size_t)px_tensor_numel(c->inputs[input]) * (size_t)px_tensor_numel(result);
+  PX_CHECK(px_dtype_is_differentiable(px_tensor_dtype(result)), PX_VALUE,
+           "gradcheck expects a result of floating point or complex dtype");
+  size_t cells = (size_t)numbers_of(c->inputs[input]) * (size_t)numbers_of(result);
   double *values = NULL, *matrices = NULL;
   PX_TRY(read_all(&values, c->inputs[input]));
   px_status status = px_alloc((void **)&matrices, 2 * cells * sizeof *matrices);
@@ -135,8 +143,9 @@ static px_status check_inputs(const px__check *c) {
   int seen = 0;
   for (int i = 0; i < c->count; i++) {
     if (!checked(c->inputs[i])) continue;
-    PX_CHECK(px_tensor_dtype(c->inputs[i]) == PX_FLOAT64, PX_VALUE,
-             "gradcheck expects all tensor inputs that require grad to be float64");
+    px_dtype number = px_dtype_to_real(px_tensor_dtype(c->inputs[i]));
+    PX_CHECK(number == PX_FLOAT64, PX_VALUE,
+             "gradcheck expects all tensor inputs that require grad to be float64 or complex128");
     PX_TRY(check_input(c, i));
     seen++;
   }
@@ -172,9 +181,9 @@ typedef struct px__second {
 
 static px_status zeros_like(px_tensor **out, const px_tensor *t) {
   double *none = NULL;
-  PX_TRY(px_alloc((void **)&none, (size_t)px_tensor_numel(t) * sizeof *none));
+  PX_TRY(px_alloc((void **)&none, (size_t)numbers_of(t) * sizeof *none));
   px_status status = px_tensor_from_data(out, none, px_tensor_ndim(t), px_tensor_sizes(t),
-                                         PX_FLOAT64, px_tensor_device(t));
+                                         px_tensor_dtype(t), px_tensor_device(t));
   px_free(none);
   return status;
 }
@@ -192,11 +201,13 @@ static px_status gradient_of(px_tensor **out, px_tensor *const *inputs, void *co
 // A gradient of the result with some numbers in it.
 static px_status some_seed(px_tensor **out, const px_tensor *like) {
   double *values = NULL;
-  int64_t n = px_tensor_numel(like);
+  int64_t n = numbers_of(like);
+  bool complex = px_dtype_is_complex(px_tensor_dtype(like));
   PX_TRY(px_alloc((void **)&values, (size_t)n * sizeof *values));
   for (int64_t i = 0; i < n; i++) values[i] = 0.5 + 0.37 * (double)(i % 5) - 0.11 * (double)(i % 3);
-  px_status status = px_tensor_from_data(out, values, px_tensor_ndim(like), px_tensor_sizes(like),
-                                         PX_FLOAT64, px_tensor_device(like));
+  px_status status =
+      px_tensor_from_data(out, values, px_tensor_ndim(like), px_tensor_sizes(like),
+                          complex ? PX_COMPLEX128 : PX_FLOAT64, px_tensor_device(like));
   px_free(values);
   return status == PX_OK ? px_tensor_set_requires_grad(*out, true) : status;
 }

@@ -105,12 +105,6 @@ static px_status keep_original(const px_op *op, px_tensor *self, const px_value 
   return PX_OK;
 }
 
-static px_status check_real(const px_op *op, const px_tensor *t) {
-  PX_CHECK(!t || !px_dtype_is_complex(px_tensor_dtype(t)), PX_UNIMPLEMENTED,
-           "%s: gradients of complex tensors are not implemented", op->name);
-  return PX_OK;
-}
-
 px_status px__before_inplace(const px_op *op, px_call_mode mode, px_tensor *self,
                              const px_value *args, px_tensor **original) {
   PX_CHECK(!px_tensor_is_inference(self) || px_inference_enabled(), PX_RUNTIME,
@@ -126,7 +120,6 @@ px_status px__before_inplace(const px_op *op, px_call_mode mode, px_tensor *self
            "%s(): functions with out=... arguments don't support automatic differentiation, but "
            "one of the arguments requires grad.",
            op->name);
-  PX_TRY(check_real(op, self));
   PX_TRY(px__check_inplace(self));
   return needs ? keep_original(op, self, args, needs, original) : PX_OK;
 }
@@ -165,11 +158,13 @@ static bool gives_argument(const px_op *op, const px_value *args, int count,
   return false;
 }
 
-static bool is_float(const px_tensor *t) { return t && px_dtype_is_float(px_tensor_dtype(t)); }
+static bool has_gradient(const px_tensor *t) {
+  return t && px_dtype_is_differentiable(px_tensor_dtype(t));
+}
 
-static bool any_float(int count, px_tensor *const *results) {
+static bool any_has_gradient(int count, px_tensor *const *results) {
   for (int k = 0; k < count; k++)
-    if (is_float(results[k])) return true;
+    if (has_gradient(results[k])) return true;
   return false;
 }
 
@@ -199,7 +194,7 @@ static void mark_views(const px_op *op, int count, px_tensor *const *results) {
 
 static px_status attach(px_node *node, int count, px_tensor *const *results) {
   for (int k = 0; k < count; k++)
-    if (count == 1 || is_float(results[k])) PX_TRY(px__set_history(results[k], node, k));
+    if (count == 1 || has_gradient(results[k])) PX_TRY(px__set_history(results[k], node, k));
   return PX_OK;
 }
 
@@ -221,8 +216,7 @@ px_status px__record(const px_op *op, px_call_mode mode, const px_value *args, i
     bool had_history = inplace && !(op->grad_mask & 1) && px_tensor_requires_grad(results[0]);
     return had_history ? cut(op, results[0]) : PX_OK;
   }
-  for (int k = 0; k < result_count; k++) PX_TRY(check_real(op, results[k]));
-  if (!any_float(result_count, results)) return PX_OK;
+  if (!any_has_gradient(result_count, results)) return PX_OK;
   // Of a view, that has another geometry now, the base says what its history is.
   bool of_base = op->kind == PX_OP_VIEW && px_tensor_marks(results[0]) & PX_MARK_VIEW;
   if (inplace && of_base) return px__view_refresh(results[0]);

@@ -8,6 +8,7 @@
 // history, and the references would form a cycle.
 #include "autograd/rules/backward.h"
 #include "graph.h"
+#include "phlox/ops/view.h"
 
 typedef struct px__save {
   union {  // owned
@@ -34,6 +35,9 @@ typedef struct px__op_node {
   int32_t save_count;
   uint32_t mask;  // parameters that have edges: those with a formula, and those that should have
   bool packs;     // some of the saves are packed
+  // Some are complex, and formulas are to see their conjugates: a formula that is right for real
+  // numbers then gives PyTorch's gradient, which is the conjugate of the derivative's conjugate.
+  bool conjugates;
 } px__op_node;
 
 static void drop(px_node *node) {
@@ -151,6 +155,8 @@ static px_status save_tensor(px__filling *f, px_tensor **place, px_tensor *t, px
     else
       save.tensor = px_retain(t);
   }
+  if (!save.outline && px_dtype_is_complex(px_tensor_dtype(t)))
+    f->self->conjugates |= !(f->self->op->flags & PX_OP_UNCONJUGATED);
   px__save *kept = &f->self->saves[f->self->save_count++];
   *kept = save;
   *place = save.tensor;
@@ -365,9 +371,15 @@ static px_status open_one(px__op_node *self, px__opened *opened, px_tensor **pla
   *place = t;
   px__edge edge = history_of(self, save);
   bool wanted = px_grad_enabled() && (save->alias || save->is_packed) && edge.node;
-  if (!wanted || !px_dtype_is_float(px_tensor_dtype(t))) return PX_OK;  // indices have no gradient
-  PX_TRY(px__with_history(place, t, edge));
-  opened->room[opened->made++] = *place;
+  bool has_gradient = px_dtype_is_differentiable(px_tensor_dtype(t));  // indices have none
+  if (wanted && has_gradient) {
+    PX_TRY(px__with_history(place, t, edge));
+    opened->room[opened->made++] = *place;
+  }
+  if (!self->conjugates || save->outline || !px_dtype_is_complex(px_tensor_dtype(t))) return PX_OK;
+  px_tensor *conjugate = NULL;
+  PX_TRY(px_conj(&conjugate, *place));
+  opened->room[opened->made++] = *place = conjugate;
   return PX_OK;
 }
 
@@ -380,7 +392,8 @@ static px_status open_saved(px__op_node *self, px__opened *opened, px_tensor **r
 }
 
 static px_status open_and_call(px__op_node *self, const px__run *run) {
-  size_t made = (size_t)self->save_count * 2;  // what is unpacked, and again with its history
+  // What is unpacked, the same with its history, and its conjugate.
+  size_t made = (size_t)self->save_count * 3;
   size_t count = made + (size_t)self->node.result_count;
   const px_op *op = self->op;
   px__opened opened = {.made = 0};
@@ -407,7 +420,7 @@ static px_status open_and_call(px__op_node *self, const px__run *run) {
 static px_status apply(px_node *node, const px__run *run) {
   px__op_node *self = (px__op_node *)node;
   PX_TRY(check_versions(self));
-  if (px_grad_enabled() || self->packs) return open_and_call(self, run);
+  if (px_grad_enabled() || self->packs || self->conjugates) return open_and_call(self, run);
   return call(self, run, self->args, self->results);
 }
 

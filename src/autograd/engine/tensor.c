@@ -93,9 +93,7 @@ bool px_tensor_is_inference(const px_tensor *self) {
 
 px_status px_tensor_set_requires_grad(px_tensor *self, bool requires_grad) {
   PX_GIVEN(self);
-  if (px_dtype_is_complex(px_tensor_dtype(self)) && requires_grad)
-    PX_TRY(px_dtype_check_grad(px_tensor_dtype(self)));
-  PX_CHECK(!requires_grad || px_dtype_is_float(px_tensor_dtype(self)), PX_RUNTIME,
+  PX_CHECK(!requires_grad || px_dtype_is_differentiable(px_tensor_dtype(self)), PX_RUNTIME,
            "only Tensors of floating point dtype can require gradients");
   bool leaf = px_tensor_is_leaf(self);
   PX_CHECK(leaf || requires_grad, PX_RUNTIME,

@@ -78,6 +78,11 @@ px_status px__fit_grad(px_tensor **grad, const px__meta *meta, const char *funct
     if (!sums_to(*grad, meta)) return refuse_shape(*grad, meta, function, index);
     PX_TRY(sum_to(grad, meta));
   }
+  if (px_dtype_is_complex(px_tensor_dtype(*grad)) && !px_dtype_is_complex((px_dtype)meta->dtype)) {
+    px_tensor *real = NULL;  // what a real number takes part with
+    PX_TRY(px_real(&real, *grad));
+    PX_TRY(replace(grad, real));
+  }
   if (px_tensor_dtype(*grad) != meta->dtype)
     PX_TRY(convert(grad, (px_dtype)meta->dtype, px_tensor_device(*grad)));
   px_device have = px_tensor_device(*grad);

@@ -108,6 +108,62 @@ px_status px__grad_prod(px_tensor **out, px_tensor *grad, px_tensor *self, px_va
   return px_mul(out, wide, valid);
 }
 
+// ---- complex numbers
+
+// Turns by a right angle: the product with the imaginary unit.
+static px_status turned(px_tensor **out, const px_tensor *t) {
+  PX_SCOPED(px_tensor) unit = NULL;
+  PX_TRY(px_tensor_from_complex(&unit, (px_complex){0, 1}));
+  return px_mul(out, t, unit);
+}
+
+static px_status zeros_of(px_tensor **out, const px_tensor *t) {
+  return px_zeros_like(out, t, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL);
+}
+
+// A real gradient of the imaginary part.
+px_status px__grad_imaginary(px_tensor **out, px_tensor *grad) { return turned(out, grad); }
+
+// Of |self| e^(i a) the angle changes across the line from 0, the more slowly the longer it is.
+px_status px__grad_angle(px_tensor **out, px_tensor *grad, px_tensor *self) {
+  PX_SCOPED(px_tensor) across = NULL;
+  PX_SCOPED(px_tensor) length = NULL;
+  PX_SCOPED(px_tensor) square = NULL;
+  PX_SCOPED(px_tensor) slope = NULL;
+  PX_SCOPED(px_tensor) zero = NULL;
+  PX_SCOPED(px_tensor) change = NULL;
+  if (!px_dtype_is_complex(px_tensor_dtype(self))) return zeros_of(out, self);
+  PX_TRY(turned(&across, self));
+  PX_TRY(px_abs(&length, self));
+  PX_TRY(px_square(&square, length));
+  PX_TRY(px_div(&slope, across, square));
+  PX_TRY(px_mul(&change, grad, slope));
+  PX_TRY(px_eq_scalar(&zero, self, px_int(0)));
+  return px_masked_fill(out, change, zero, px_int(0));
+}
+
+// Only what goes across the line from 0 turns the number; what goes along it is lost.
+px_status px__grad_sgn(px_tensor **out, px_tensor *grad, px_tensor *self, px_tensor *result) {
+  PX_SCOPED(px_tensor) length = NULL;
+  PX_SCOPED(px_tensor) mirrored = NULL;
+  PX_SCOPED(px_tensor) seen = NULL;
+  PX_SCOPED(px_tensor) along = NULL;
+  PX_SCOPED(px_tensor) lost = NULL;
+  PX_SCOPED(px_tensor) across = NULL;
+  PX_SCOPED(px_tensor) change = NULL;
+  PX_SCOPED(px_tensor) zero = NULL;
+  if (!px_dtype_is_complex(px_tensor_dtype(self))) return zeros_of(out, self);
+  PX_TRY(px_abs(&length, self));
+  PX_TRY(px_conj(&mirrored, result));
+  PX_TRY(px_mul(&seen, grad, mirrored));
+  PX_TRY(px_real(&along, seen));
+  PX_TRY(px_mul(&lost, along, result));
+  PX_TRY(px_sub(&across, grad, lost, px_int(1)));
+  PX_TRY(px_div(&change, across, length));
+  PX_TRY(px_eq_scalar(&zero, self, px_int(0)));
+  return px_masked_fill(out, change, zero, px_int(0));
+}
+
 // The gradient goes to the element that was taken.
 px_status px__grad_pick(px_tensor **out, px_tensor *grad, px_tensor *indices, px_value sizes,
                         int64_t dim, bool keepdim) {

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls with tensors that are the conjugates or the negatives of their memory (conj and _neg_view
+// make them). Kernels read memory as it is, so such arguments are copied first, by an op that is
+// recorded. What is to be written is computed in a copy, and written back.
+#include "call/call_impl.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/view.h"
+
+// Of ops/view.op; px__resolve copies the numbers that a view stands for.
+extern const px_op px__op__resolve;
+px_status px__resolve(px_tensor **out, const px_tensor *self);
+px_status px__neg_view(px_tensor **out, const px_tensor *self);
+
+bool px__is_lazy_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
+  if (op->kind == PX_OP_VIEW || op->kind == PX_OP_COMPOSITE || op == &px__op__resolve) return false;
+  bool any = false;
+  for (int i = 0; i < op->param_count; i++) {
+    if (args[i].kind == PX_ARG_TENSOR) any |= px__is_lazy(args[i].v.tensor);
+    for (int k = 0; args[i].kind == PX_ARG_TENSORS && k < args[i].n; k++)
+      any |= px__is_lazy(args[i].v.tensors[k]);
+  }
+  for (int k = 0; mode == PX_CALL_OUT && k < op->result_count; k++) any |= px__is_lazy(results[k]);
+  return any;
+}
+
+static px_status resolve_one(px__resolved *r, px_tensor *t, px_tensor **place) {
+  *place = t;
+  if (!px__is_lazy(t)) return PX_OK;
+  PX_TRY(px__resolve(&r->made[r->count], t));
+  *place = r->made[r->count++];
+  return PX_OK;
+}
+
+px_status px__resolve_begin(px__resolved *r, const px_op *op, const px_value *args) {
+  size_t count = 0, listed = 0;
+  *r = (px__resolved){.made = NULL};
+  for (int i = 0; i < op->param_count; i++) {
+    count += args[i].kind == PX_ARG_TENSORS ? (size_t)args[i].n : 1;
+    if (args[i].kind == PX_ARG_TENSORS) listed += (size_t)args[i].n;
+  }
+  PX_TRY(px__alloc((void **)&r->made, (count + listed) * sizeof(px_tensor *)));
+  px_tensor **next = r->made + count;
+  for (int i = 0; i < op->param_count; i++) {
+    r->args[i] = args[i];
+    if (args[i].kind == PX_ARG_TENSOR)
+      PX_TRY(resolve_one(r, args[i].v.tensor, &r->args[i].v.tensor));
+    if (args[i].kind != PX_ARG_TENSORS) continue;
+    r->args[i].v.tensors = next;
+    for (int k = 0; k < args[i].n; k++) PX_TRY(resolve_one(r, args[i].v.tensors[k], next++));
+  }
+  return PX_OK;
+}
+
+void px__resolve_end(px__resolved *r) {
+  for (int i = 0; i < r->count; i++) px_release(r->made[i]);
+  px__free(r->made);
+}
+
+static px_status turn(px_tensor **t, px_status (*view)(px_tensor **out, const px_tensor *self)) {
+  px_tensor *made = NULL;
+  PX_TRY(view(&made, *t));
+  px_release(*t);
+  *t = made;
+  return PX_OK;
+}
+
+// Into a conjugate go the conjugates: what is written to its memory is what it will mean.
+px_status px__copy_into_lazy(px_tensor *self, const px_tensor *from, bool non_blocking) {
+  PX_SCOPED(px_tensor) memory = px_retain(self);
+  PX_SCOPED(px_tensor) value = px_retain((px_tensor *)from);
+  if (self->flags & PX_TENSOR_CONJ) {
+    PX_TRY(turn(&memory, px_conj));
+    PX_TRY(turn(&value, px_conj));
+  }
+  if (self->flags & PX_TENSOR_NEG) {
+    PX_TRY(turn(&memory, px__neg_view));
+    PX_TRY(turn(&value, px__neg_view));
+  }
+  return px_copy_(memory, value, non_blocking);
+}

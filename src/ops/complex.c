@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Complex numbers where no kernel knows them: they are put together from their parts, and products
+// of matrices are four products of the parts' matrices.
+#include "hidden/linalg.h"
+#include "ops/run.h"
+#include "phlox/ops/linalg.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/view.h"
+#include "run_functions/linalg.h"
+#include "run_functions/pointwise.h"
+
+// ---- products
+
+typedef px_status (*product)(px_tensor **out, const px_tensor *a, const px_tensor *b);
+
+static px_status parts_of(px_tensor *parts[2], const px_tensor *t) {
+  PX_TRY(px_real(&parts[0], t));
+  return px_imag(&parts[1], t);
+}
+static void drop(px_tensor **list, int n) {
+  for (int i = 0; i < n; i++) px_release(list[i]);
+}
+
+// One part of the product: a c - b d, or a d + b c.
+static px_status one_part(px_tensor *to, px_tensor *const a[2], px_tensor *const b[2], int which,
+                          product of) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(of(&x, a[0], b[which]));
+  PX_TRY(of(&y, a[1], b[!which]));
+  PX_TRY(which ? px_add(&sum, x, y, px_int(1)) : px_sub(&sum, x, y, px_int(1)));
+  return px__tensor_copy(to, sum, false);
+}
+
+static px_status multiply(px_tensor *to, const px_tensor *a, const px_tensor *b, product of) {
+  px_tensor *parts[6] = {NULL};
+  px_status status = parts_of(parts, a);
+  if (status == PX_OK) status = parts_of(parts + 2, b);
+  if (status == PX_OK) status = parts_of(parts + 4, to);
+  for (int which = 0; which < 2 && status == PX_OK; which++)
+    status = one_part(parts[4 + which], parts, parts + 2, which, of);
+  drop(parts, 6);
+  return status;
+}
+
+// alpha times the product, and beta times self, of which nothing is read where beta is 0.
+typedef struct scaled {
+  const px_tensor *self;
+  px_scalar beta, alpha;
+} scaled;
+static px_status add_scaled(px_tensor **out, const px_tensor *made, const scaled *s) {
+  PX_SCOPED(px_tensor) rest = NULL;
+  PX_SCOPED(px_tensor) times = NULL;
+  PX_TRY(px_mul_scalar(&times, made, s->alpha));
+  if (px_scalar_float(s->beta) == 0) return *out = PX_MOVE(times), PX_OK;
+  PX_TRY(px_mul_scalar(&rest, s->self, s->beta));
+  return px_add(out, times, rest, px_int(1));
+}
+
+static px_status run_product(px_call *call, const px_tensor *a, const px_tensor *b, int ndim,
+                             const int64_t *sizes, product of, const scaled *s) {
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(px__check_dtype(call->op, (px_dtype)a->dtype, call->device));
+  PX_TRY(px__call_result(call, 0, ndim, sizes, (px_dtype)a->dtype));
+  PX_TRY(px_tensor_empty(&made, ndim, sizes, (px_dtype)a->dtype, px__tensor_device(a)));
+  PX_TRY(multiply(made, a, b, of));
+  if (s) PX_TRY(add_scaled(&sum, made, s));
+  PX_TRY(px__tensor_copy(call->results[0], s ? sum : made, false));
+  call->skip_launch = true;
+  return PX_OK;
+}
+
+// Comes before the launch, and leaves real numbers to it. What it calls is not recorded.
+static px_status products(px_call *call, const px_tensor *a, const px_tensor *b, int ndim,
+                          const int64_t *sizes, product of, const scaled *s) {
+  if (PX_LIKELY(!px_dtype_is_complex((px_dtype)a->dtype))) return PX_OK;
+  if (px__hooks) px__hooks->suspend(true);
+  px_status status = run_product(call, a, b, ndim, sizes, of, s);
+  if (px__hooks) px__hooks->suspend(false);
+  return status;
+}
+
+PX_RUN(mm) {
+  const px_tensor *a = args->self, *b = args->mat2;
+  return products(call, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[1]}, px_mm, NULL);
+}
+PX_RUN(bmm) {
+  const px_tensor *a = args->self, *b = args->mat2;
+  const int64_t sizes[] = {a->sizes[0], a->sizes[1], b->sizes[2]};
+  return products(call, a, b, 3, sizes, px_bmm, NULL);
+}
+PX_RUN(mv) { return products(call, args->self, args->vec, 1, args->self->sizes, px_mv, NULL); }
+PX_RUN(dot) { return products(call, args->self, args->tensor, 0, NULL, px_dot, NULL); }
+PX_RUN(addmm) {
+  const px_tensor *a = args->mat1, *b = args->mat2;
+  const scaled s = {args->self, args->beta, args->alpha};
+  return products(call, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[1]}, px_mm, &s);
+}
+PX_RUN(baddbmm) {
+  const px_tensor *a = args->batch1, *b = args->batch2;
+  const scaled s = {args->self, args->beta, args->alpha};
+  const int64_t sizes[] = {a->sizes[0], a->sizes[1], b->sizes[2]};
+  return products(call, a, b, 3, sizes, px_bmm, &s);
+}
+static px_status times_turned(px_tensor **out, const px_tensor *a, const px_tensor *b) {
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_TRY(px_t(&turned, b));
+  return px_mm(out, a, turned);
+}
+PX_RUN(_linear) {
+  const px_tensor *a = args->mat1, *b = args->mat2;
+  const scaled s = {args->self, args->beta, args->alpha};
+  return products(call, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[0]}, times_turned, &s);
+}
+
+// ---- from parts
+
+static px_status check_parts(const px_tensor *a, const px_tensor *b, const char *name) {
+  PX_CHECK(px_dtype_to_complex((px_dtype)a->dtype) != PX_DTYPE_NONE &&
+               px_dtype_is_float((px_dtype)a->dtype) && px_dtype_is_float((px_dtype)b->dtype) &&
+               px_dtype_to_complex((px_dtype)b->dtype) != PX_DTYPE_NONE,
+           PX_RUNTIME, "Expected both inputs to be Half, Float or Double tensors but got %s and %s",
+           px_dtype_class((px_dtype)a->dtype), px_dtype_class((px_dtype)b->dtype));
+  PX_CHECK(a->dtype == b->dtype, PX_RUNTIME,
+           "Expected object of scalar type %s but got scalar type %s for second argument",
+           px_dtype_class((px_dtype)a->dtype), px_dtype_class((px_dtype)b->dtype));
+  return PX_OK;
+}
+
+PX_RUN(complex_of) {
+  const px_tensor *a = args->real, *b = args->imag;
+  px_tensor *parts[2] = {NULL};
+  int ndim;
+  int64_t sizes[PX_MAX_DIMS];
+  PX_TRY(check_parts(a, b, "complex"));
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(px__broadcast(&ndim, sizes, a->ndim, a->sizes, b->ndim, b->sizes));
+  PX_TRY(px__call_result(call, 0, ndim, sizes, px_dtype_to_complex((px_dtype)a->dtype)));
+  px_status status = parts_of(parts, call->results[0]);
+  if (status == PX_OK) status = px__tensor_copy(parts[0], a, false);
+  if (status == PX_OK) status = px__tensor_copy(parts[1], b, false);
+  drop(parts, 2);
+  return status;
+}
+
+PX_RUN(polar) {
+  PX_SCOPED(px_tensor) cosine = NULL;
+  PX_SCOPED(px_tensor) sine = NULL;
+  PX_SCOPED(px_tensor) real = NULL;
+  PX_SCOPED(px_tensor) imag = NULL;
+  PX_TRY(check_parts(args->abs, args->angle, "polar"));
+  PX_TRY(px_cos(&cosine, args->angle));
+  PX_TRY(px_sin(&sine, args->angle));
+  PX_TRY(px_mul(&real, args->abs, cosine));
+  PX_TRY(px_mul(&imag, args->abs, sine));
+  return px_complex_of(&call->results[0], real, imag);
+}

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Complex numbers: what is computed, their gradients, and views of conjugates and negatives. On the CPU and on
+simulated devices; the expected values are those of Python's cmath, or of differences."""
+import cmath
+import math
+import unittest
+
+import phlox as torch
+
+VALUES = [0.5 + 0.25j, -1.5 + 0.75j, 0.3 - 1.2j, -0.8 - 0.4j]
+DEVICES = ["cpu"] + ["cuda"] * (torch.cuda.is_available() and "sim" in torch.cuda.get_device_name().lower())
+
+
+def tensor(values=VALUES, dtype=torch.complex128, device="cpu", grad=False):
+    return torch.tensor(values, dtype=dtype, device=device, requires_grad=grad)
+
+
+class Case(unittest.TestCase):
+    def assertNear(self, made, expected, within=1e-12):
+        made = made.flatten().tolist()
+        self.assertEqual(len(made), len(expected))
+        for a, b in zip(made, expected):
+            self.assertLess(abs(a - b), within * max(1, abs(b)), (made, expected))
+
+
+class Values(Case):
+    def test_functions_are_those_of_cmath(self):
+        names = "exp log sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh log10".split()
+        for device in DEVICES:
+            for name in names:
+                expected = [getattr(cmath, name)(v) for v in VALUES]
+                for dtype, within in ((torch.complex128, 1e-12), (torch.complex64, 1e-5)):
+                    made = getattr(torch, name)(tensor(dtype=dtype, device=device))
+                    self.assertEqual(made.dtype, dtype)
+                    self.assertNear(made, expected, within)
+
+    def test_functions_of_small_numbers_keep_their_digits(self):
+        small = [1e-9 + 2e-9j]
+        self.assertNear(torch.expm1(tensor(small)) * 1e9, [1 + 2j], 1e-8)
+        self.assertNear(torch.log1p(tensor(small)) * 1e9, [1 + 2j], 1e-8)
+
+    def test_arithmetic(self):
+        for device in DEVICES:
+            x, y = tensor(device=device), tensor(VALUES[::-1], device=device)
+            pairs = list(zip(VALUES, VALUES[::-1]))
+            self.assertNear(x + y, [a + b for a, b in pairs])
+            self.assertNear(x - 2 * y, [a - 2 * b for a, b in pairs])
+            self.assertNear(x * y, [a * b for a, b in pairs])
+            self.assertNear(x / y, [a / b for a, b in pairs])
+            self.assertNear(x ** y, [a ** b for a, b in pairs])
+            self.assertNear(x ** 2, [a * a for a in VALUES])
+            self.assertNear(1 / x, [1 / a for a in VALUES])
+            self.assertNear(-x * 1j, [-a * 1j for a in VALUES])
+            self.assertNear(torch.addcmul(x, y, y, value=3), [a + 3 * b * b for a, b in pairs])
+            self.assertNear(x.clone().mul_(y), [a * b for a, b in pairs])
+
+    def test_parts_lengths_and_angles(self):
+        x = tensor(dtype=torch.complex64)
+        self.assertEqual([t.dtype for t in (x.abs(), x.angle(), x.real, x.sgn())], [torch.float32] * 3 + [torch.complex64])
+        self.assertNear(x.abs(), [abs(v) for v in VALUES], 1e-6)
+        self.assertNear(x.angle(), [cmath.phase(v) for v in VALUES], 1e-6)
+        self.assertNear(torch.sgn(x), [v / abs(v) for v in VALUES], 1e-6)
+        self.assertEqual(torch.sgn(torch.zeros(1, dtype=torch.complex64)).tolist(), [0])
+        self.assertNear(torch.polar(x.abs(), x.angle()), VALUES, 1e-6)
+        self.assertEqual(torch.complex(torch.tensor([1., 2.]), torch.tensor([3.])).tolist(), [1 + 3j, 2 + 3j])
+        with self.assertRaisesRegex(RuntimeError, "^Expected object of scalar type Float but got scalar type Double"):
+            torch.complex(torch.ones(1), torch.ones(1, dtype=torch.float64))
+
+    def test_real_numbers_promote(self):
+        x = tensor(dtype=torch.complex64)
+        for other, dtype in ((2, torch.complex64), (torch.ones(4, dtype=torch.int64), torch.complex64),
+                             (torch.ones(4, dtype=torch.float64), torch.complex128), (1j, torch.complex64)):
+            self.assertEqual((x * other).dtype, dtype)
+        self.assertEqual((torch.ones(2) * 1j).dtype, torch.complex64)
+        self.assertEqual((torch.ones(2, dtype=torch.float64) + 1j).dtype, torch.complex128)
+
+    def test_comparisons(self):
+        x = tensor()
+        self.assertEqual((x == VALUES[1]).tolist(), [False, True, False, False])
+        self.assertEqual((x != x.conj()).tolist(), [True] * 4)
+        self.assertEqual(torch.isnan(torch.tensor([complex(0, math.nan), 1])).tolist(), [True, False])
+        self.assertTrue(torch.isclose(x, x + 1e-12).all().item())
+        for call, name in ((lambda: x < x, "lt_cpu"), (lambda: x.clamp_min(x), "clamp_min_cpu")):
+            with self.assertRaisesRegex(NotImplementedError, f"^\"{name}\" not implemented for 'ComplexDouble'"):
+                call()
+
+    def test_reductions(self):
+        for device in DEVICES:
+            x = tensor(device=device).view(2, 2)
+            self.assertNear(x.sum(), [sum(VALUES)])
+            self.assertNear(x.sum(0), [VALUES[0] + VALUES[2], VALUES[1] + VALUES[3]])
+            self.assertNear(x.mean(1), [(VALUES[0] + VALUES[1]) / 2, (VALUES[2] + VALUES[3]) / 2])
+            self.assertNear(x.prod(), [math.prod(VALUES)])
+            self.assertEqual((x.any().item(), (x * 1j).all().item()), (True, True))
+            self.assertEqual(torch.tensor([0, 1j], device=device).count_nonzero().item(), 1)
+        self.assertNear(tensor(VALUES * 1000, torch.complex64).sum(), [sum(VALUES) * 1000], 1e-6)
+
+    def test_products_of_matrices(self):
+        for device in DEVICES:
+            a, b = tensor(device=device).view(2, 2), tensor(VALUES[::-1], device=device).view(2, 2)
+            (p, q), (r, s) = VALUES[:2], VALUES[2:]
+            (t, u), (v, w) = VALUES[::-1][:2], VALUES[::-1][2:]
+            product = [p * t + q * v, p * u + q * w, r * t + s * v, r * u + s * w]
+            self.assertNear(a @ b, product)
+            self.assertNear(torch.bmm(a[None], b[None]), product)
+            self.assertNear(torch.addmm(b, a, b, beta=2, alpha=0.5), [2 * x + y / 2 for x, y in zip(VALUES[::-1], product)])
+            self.assertNear(torch.mv(a, b[0]), [p * t + q * u, r * t + s * u])
+            self.assertNear(torch.dot(a[0], b[0]), [p * t + q * u])
+            self.assertNear(torch.vdot(a[0], b[0]), [p.conjugate() * t + q.conjugate() * u])
+            self.assertNear(torch.nn.functional.linear(a, b.T.contiguous(), torch.zeros(2, dtype=a.dtype, device=device)), product)
+            self.assertNear(a.mH, [v.conjugate() for v in (p, r, q, s)])
+
+
+class ByParts(Case):
+    """Ops whose entries compose complex numbers of real ones."""
+
+    def test_values(self):
+        for device in DEVICES:
+            x = tensor(device=device)
+            mean = sum(VALUES) / 4
+            variance = sum(abs(v - mean) ** 2 for v in VALUES) / 3
+            self.assertNear(x.norm(), [math.sqrt(sum(abs(v) ** 2 for v in VALUES))])
+            self.assertNear(torch.stack([x.var(), x.std()]), [variance, math.sqrt(variance)])
+            self.assertNear(x.cumsum(0), [sum(VALUES[:n]) for n in (1, 2, 3, 4)])
+            self.assertNear(x.view(2, 2).tril(), [VALUES[0], 0, *VALUES[2:]])
+            self.assertNear(x[x.real > 0], [VALUES[0], VALUES[2]])
+            self.assertEqual((x * (x.real > 0)).nonzero().tolist(), [[0], [2]])
+            self.assertNear(torch.logsumexp(x, 0), [cmath.log(sum(map(cmath.exp, VALUES)))])
+            self.assertNear(torch.logaddexp(x, x * 2), [cmath.log(cmath.exp(v) + cmath.exp(2 * v)) for v in VALUES])
+            self.assertEqual(torch.nan_to_num(torch.tensor([complex(math.nan, math.inf)], device=device), posinf=1.).tolist(), [1j])
+            self.assertNear(x.clone().index_add_(0, torch.tensor([0, 0], device=device), x[2:]), [VALUES[0] + VALUES[2] + VALUES[3], *VALUES[1:]])
+            self.assertNear(x.float_power(2), [v * v for v in VALUES])
+
+    def test_forms_in_place_and_out(self):
+        x = tensor().view(2, 2)
+        out = torch.empty(0, dtype=x.dtype)
+        self.assertIs(torch.triu(x, out=out), out)
+        self.assertNear(out, [VALUES[0], VALUES[1], 0, VALUES[3]])
+        self.assertNear(x.triu_(), out.flatten().tolist())
+
+
+class Conjugates(Case):
+    def test_conj_is_a_view(self):
+        x = tensor()
+        y = x.conj()
+        self.assertEqual((y.is_conj(), x.is_conj(), y.data_ptr() == x.data_ptr()), (True, False, True))
+        self.assertNear(y, [v.conjugate() for v in VALUES])
+        self.assertEqual(y[1].item(), VALUES[1].conjugate())
+        self.assertFalse(y.conj().is_conj())
+        self.assertTrue(y.view(2, 2).t().is_conj())
+        x[0] = 5j
+        self.assertEqual(y[0].item(), -5j)
+        self.assertEqual(str(torch.tensor([1 + 2j]).conj()), "tensor([1.-2.j])")
+        real = torch.ones(2)
+        self.assertIs(real.conj(), real)
+
+    def test_what_is_written_to_a_conjugate(self):
+        x = tensor()
+        y = x.conj()
+        y[0] = 1 + 1j
+        y[1:].mul_(2j)
+        y[3].fill_(4j)
+        self.assertNear(x, [1 - 1j, VALUES[1] * -2j, VALUES[2] * -2j, -4j])
+
+    def test_imaginary_parts_of_a_conjugate_are_negative_views(self):
+        x = tensor()
+        part = x.conj().imag
+        self.assertEqual((part.is_neg(), part.data_ptr() == x.imag.data_ptr()), (True, True))
+        self.assertNear(part, [-v.imag for v in VALUES])
+        self.assertNear(part + 1, [1 - v.imag for v in VALUES])
+        self.assertFalse(part.resolve_neg().is_neg())
+        part.fill_(7)
+        self.assertEqual(x.imag.tolist(), [-7] * 4)
+
+    def test_copies_settle_them(self):
+        for device in DEVICES:
+            y = tensor(device=device).conj()
+            expected = [v.conjugate() for v in VALUES]
+            for made in (y.resolve_conj(), y.clone(), y.to(torch.complex64), torch.cat([y]), y.cpu(), y.contiguous()):
+                self.assertNear(made, expected, 1e-6)
+            self.assertFalse(y.resolve_conj().is_conj())
+            self.assertIs(y.conj().resolve_conj().is_conj(), False)
+
+    def test_what_reads_memory_refuses_them(self):
+        y = tensor().conj()
+        with self.assertRaisesRegex(RuntimeError, "^view_as_real doesn't work on unresolved conjugated tensors"):
+            torch.view_as_real(y)
+        with self.assertRaisesRegex(RuntimeError, "^Can't call numpy\\(\\) on Tensor that has conjugate bit set"):
+            y.numpy()
+
+
+class Gradients(Case):
+    """The gradient of a real L at z is dL/dx + i dL/dy: the direction of steepest ascent."""
+
+    def check(self, function, *inputs, within=1e-6):
+        weights = [0.7 - 0.2j, -0.4 + 0.9j, 1.1 + 0.3j, 0.2 - 0.6j]
+
+        def loss(*tensors):
+            made = function(*tensors).flatten()
+            if not made.is_complex():
+                return (made * torch.tensor([w.real for w in weights], dtype=made.dtype)[:made.numel()]).sum()
+            return (made * torch.tensor(weights, dtype=made.dtype)[:made.numel()]).real.sum()
+        inputs = [x.detach().clone().requires_grad_() for x in inputs]
+        loss(*inputs).backward()
+        step = 1e-6
+        for x in inputs:
+            grad = x.grad.flatten().tolist()
+            flat = x.detach().view(-1)
+            for i, here in enumerate(grad):
+                slope = 0
+                for direction in (1, 1j)[:1 + x.is_complex()]:
+                    was = flat[i].item()
+                    ends = []
+                    for sign in (1, -1):
+                        flat[i] = was + sign * step * direction
+                        ends.append(loss(*[t.detach() for t in inputs]).item())
+                    flat[i] = was
+                    slope += direction * (ends[0] - ends[1]) / (2 * step)
+                self.assertLess(abs(here - slope), within * max(1, abs(slope)), (i, grad, slope))
+
+    def test_functions(self):
+        for name in ("exp log sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh log2 log10 log1p expm1 "
+                     "exp2 sigmoid reciprocal square neg abs angle sgn conj conj_physical real imag sinc").split():
+            with self.subTest(name):
+                self.check(getattr(torch, name), tensor())
+        self.check(torch.nn.functional.silu, tensor())
+
+    def test_functions_of_two(self):
+        x, y, real = tensor(), tensor(VALUES[::-1]), torch.tensor([0.5, 1.5, 2., 0.7], dtype=torch.float64)
+        for function in (torch.add, torch.sub, torch.mul, torch.div, torch.pow):
+            for a, b in ((x, y), (x, real), (real, y)):
+                with self.subTest(function.__name__):
+                    self.check(function, a, b)
+        self.check(lambda a, b: torch.where(torch.tensor([True, False] * 2), a, b), x, y)
+        self.check(lambda a, b: torch.lerp(a, b, 0.3), x, y)
+        self.check(torch.addcdiv, x, y, x)
+        self.check(torch.complex, real, real * 2)
+        self.check(torch.polar, real, real * 2)
+
+    def test_reductions_and_products(self):
+        x, y = tensor().view(2, 2), tensor(VALUES[::-1]).view(2, 2)
+        self.check(lambda a: a.sum(0), x)
+        self.check(lambda a: a.mean(), x)
+        self.check(lambda a: a.prod(), x)
+        self.check(torch.mm, x, y)
+        self.check(lambda a, b: torch.bmm(a[None], b[None]), x, y)
+        self.check(lambda a, b: torch.addmm(a, a, b, beta=2), x, y)
+        self.check(lambda a, b: torch.mv(a, b[0]), x, y)
+        self.check(lambda a, b: torch.vdot(a[0], b[0]), x, y)
+        self.check(lambda a: (a.mH @ a).diagonal().real, x)
+
+    def test_ops_by_parts(self):
+        x, index = tensor(), torch.tensor([0, 2, 2, 1])
+        for function in (torch.norm, torch.var, torch.std, lambda a: a.cumsum(0), lambda a: a.view(2, 2).tril(),
+                         lambda a: a[torch.tensor([True, False, True, True])], lambda a: a[index], lambda a: a.gather(0, index),
+                         lambda a: a.index_select(0, index), lambda a: torch.logsumexp(a, 0), lambda a: torch.logaddexp(a, a * a),
+                         lambda a: a.index_add(0, index, a * a), lambda a: torch.cov(a.view(2, 2))):
+            self.check(function, x)
+
+    def test_views_of_parts(self):
+        x = tensor()
+        self.check(lambda a: torch.view_as_real(a)[:, 1] * 3, x)
+        self.check(lambda a: torch.view_as_complex(a.view(2, 2)), torch.tensor([1., 2, 3, 4], dtype=torch.float64))
+        self.check(lambda a: a.conj().imag * a.real, x)
+
+    def test_second_gradients(self):
+        x = tensor(grad=True)
+        (first,) = torch.autograd.grad((x * x * x).real.sum(), x, create_graph=True)
+        self.assertNear(first, [(3 * v * v).conjugate() for v in VALUES])
+        (second,) = torch.autograd.grad(first.real.sum(), x)
+        self.assertNear(second, [(6 * v).conjugate() for v in VALUES])
+
+    def test_a_real_input_gets_a_real_gradient(self):
+        real = torch.tensor([1., 2.], requires_grad=True)
+        (real * torch.tensor([1 + 2j, 3 - 1j])).real.sum().backward()
+        self.assertEqual((real.grad.dtype, real.grad.tolist()), (torch.float32, [1, 3]))
+
+    def test_backward_begins_at_a_real_number(self):
+        x = tensor([1j], torch.complex64, grad=True)
+        with self.assertRaisesRegex(RuntimeError, "^grad can be implicitly created only for real scalar outputs but got torch.complex64"):
+            x.sum().backward()
+        x.sum().backward(torch.tensor(2j))
+        self.assertEqual(x.grad.tolist(), [2j])
+
+    def test_in_place_through_a_conjugate(self):
+        x = tensor(grad=True)
+        y = x * 1
+        y.conj().mul_(2j)
+        y.real.sum().backward()
+        self.assertNear(x.grad, [2j] * 4)
+
+
+if __name__ == "__main__":
+    unittest.main()
