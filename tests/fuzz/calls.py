@@ -38,6 +38,8 @@ LEFT_OUT = {
     "utils.data.get_worker_info": "tells about workers, which are processes", "nn.Module.share_memory": "memory of the machine's", "Tensor.share_memory_": "likewise",
     "jit.Future.wait": "waits until another thread gives the value", "jit.wait": "likewise", "futures.Future.wait": "likewise",
     "futures.wait_all": "likewise",
+    "overrides.TorchFunctionMode.__enter__": "every call goes to a mode that says nothing, until it is left",
+    "overrides.BaseTorchFunctionMode.__enter__": "likewise",
 }
 
 

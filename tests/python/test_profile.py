@@ -226,6 +226,8 @@ class Profiles(unittest.TestCase):
             part, op = events["part"], events["aten::ones"]
             self.assertEqual((part["ph"], part["cat"], op["cat"], op["pid"]), ("X", "user_annotation", "cpu_op", os.getpid()))
             self.assertTrue(part["ts"] <= op["ts"] and op["ts"] + op["dur"] <= part["ts"] + part["dur"])
+            for write in prof.export_chrome_trace, prof.export_stacks:
+                self.assertRaises(TypeError, write, 3)  # which open() would take for a file of the process
             with self.assertRaisesRegex(RuntimeError, "Can't create directory"):
                 torch.profiler.tensorboard_trace_handler(os.path.join(folder, name, "below"))(prof)
 

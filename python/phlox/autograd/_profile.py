@@ -236,12 +236,13 @@ class EventList(list):
         end of the path, compressed."""
         trace = {"schemaVersion": 1, "displayTimeUnit": "ms", **self._metadata,
                  "traceEvents": [self._traced(event) for event in self]}
-        with (gzip.open if str(path).endswith(".gz") else open)(path, "wt") as file:
+        path = os.fspath(path)  # a number is no path
+        with (gzip.open if path.endswith(".gz") else open)(path, "wt") as file:
             json.dump(trace, file)
 
     def export_stacks(self, path, metric="self_cpu_time_total"):
         """Writes the lines of the program with a figure for each, as flame graphs are made of."""
-        with open(path, "w") as file:
+        with open(os.fspath(path), "w") as file:
             for event in self.key_averages(group_by_stack_n=1):
                 value = int(getattr(event, metric.replace("cuda", "device")))
                 if event.stack and value > 0:
