@@ -116,6 +116,12 @@ px_status px__call_promote(px_call *call) {
   PX_CHECK(!parts || call->mode != PX_CALL_INPLACE || !px_dtype_is_complex(d), PX_RUNTIME,
            "In-place %s is not supported for complex tensors.", call->op->name);
   call->compute = carrier_of(d);
+  // What writes a real number to any dtype (fill, zero) does so in float64 on devices, whose
+  // kernels know no complex numbers.
+  bool any = px__impl(call->op)->dtypes >> PX_FLOAT8_E4M3FN & 1;
+  if (PX_UNLIKELY(px_dtype_is_complex(d)) && any && rule == PX__PROMOTE_FIRST &&
+      call->device.type == PX_CUDA)
+    call->compute = PX_FLOAT64;
   call->dtype = px__result_dtype(call->op, 0, d);
   return px__check_dtype(call->op, d, call->device);
 }

@@ -138,7 +138,7 @@ px_status px__cuda_reduce(const px_launch *l, k_fold *p, const char *module,
 px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3]) {
   int c = l->compute;
   const char *const *ways = functions[c == PX_FLOAT64 ? 2 : c >= PX_FLOAT16 ? 1 : 0];
-  if (!ways[0]) return px__cuda_missing(l, c);
+  if (!ways[0] || c >= PX_DTYPE_COMPUTED) return px__cuda_missing(l, c);
   k_fold p;
   PX_CUDA_PASS(px__cuda_axes(&p, &l->operands[0], NULL, &l->operands[l->operand_count - 1], true));
   p.vector = p.in_dtype == (c == PX_FLOAT64 ? PX_FLOAT64 : c >= PX_FLOAT16 ? PX_FLOAT32 : PX_INT64);

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether complex numbers are equal on devices, where no kernel compares them: both parts are. It
+// comes before the launch of an element-wise op, which real numbers go on to.
+#include "ops/run.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
+#include "run_functions/pointwise.h"
+
+static bool is_complex(px_value value) {
+  return value.kind == PX_ARG_TENSOR && px_dtype_is_complex((px_dtype)value.v.tensor->dtype);
+}
+// An operand, or a number in its place, as pairs of parts on a device.
+static px_status parts_of(px_tensor **out, px_value value, px_dtype dtype, px_device device) {
+  PX_SCOPED(px_tensor) number = NULL;
+  PX_SCOPED(px_tensor) numbers = NULL;
+  px_device to = PX_DEVICE_NONE;
+  if (value.kind != PX_ARG_TENSOR) PX_TRY(px_tensor_from_scalar(&number, px_value_scalar(value)));
+  const px_tensor *t = number ? number : value.v.tensor;
+  if (t->ndim == 0) to = device;
+  PX_TRY(px__tensor_to(&numbers, t, dtype, to));
+  return px_view_as_real(out, numbers);
+}
+static px_status complex_dtype(px_dtype *out, px_value a, px_value b) {
+  if (a.kind != PX_ARG_TENSOR || b.kind != PX_ARG_TENSOR)
+    return *out = (px_dtype)(a.kind == PX_ARG_TENSOR ? a : b).v.tensor->dtype, PX_OK;
+  return px_dtype_promote_or_fail(out, (px_dtype)a.v.tensor->dtype, (px_dtype)b.v.tensor->dtype);
+}
+static px_status compare_parts(px_call *call, bool equal) {
+  px_value a = call->args[0], b = call->args[1];
+  PX_SCOPED(px_tensor) left = NULL;
+  PX_SCOPED(px_tensor) right = NULL;
+  PX_SCOPED(px_tensor) parts = NULL;
+  px_dtype dtype;
+  int64_t last = -1;
+  bool of_b = a.kind != PX_ARG_TENSOR || (a.v.tensor->ndim == 0 && b.kind == PX_ARG_TENSOR);
+  call->device = px__tensor_device(of_b ? b.v.tensor : a.v.tensor);
+  PX_TRY(complex_dtype(&dtype, a, b));
+  PX_TRY(parts_of(&left, a, dtype, call->device));
+  PX_TRY(parts_of(&right, b, dtype, call->device));
+  call->skip_launch = true;
+  if (equal) {
+    PX_TRY(px_eq(&parts, left, right));
+    return px_all(&call->results[0], parts, &last, 1, false);
+  }
+  PX_TRY(px_ne(&parts, left, right));
+  return px_any(&call->results[0], parts, &last, 1, false);
+}
+static bool on_device(px_value value) {
+  return value.kind == PX_ARG_TENSOR && px__tensor_device(value.v.tensor).type == PX_CUDA;
+}
+static inline bool has_complex(const px_call *call) {
+  const px_value *a = call->args;
+  return call->mode != PX_CALL_INPLACE && (is_complex(a[0]) || is_complex(a[1])) &&
+         (on_device(a[0]) || on_device(a[1]));
+}
+px_status px__run_equality(px_call *call) {
+  return PX_UNLIKELY(has_complex(call)) ? compare_parts(call, true) : PX_OK;
+}
+px_status px__run_difference(px_call *call) {
+  return PX_UNLIKELY(has_complex(call)) ? compare_parts(call, false) : PX_OK;
+}
