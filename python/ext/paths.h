@@ -580,7 +580,8 @@ static const struct {
      "EvalEnv Module ann_to_type check_fn get_enum_value_type get_param_names get_signature "
      "get_type_line is_function_or_method is_tensor is_vararg parse_type_line split_type_line "
      "try_ann_to_type try_real_annotations"},
-    {"nn", "Container factory_kwargs grad intrinsic qat quantizable quantized"},
+    {"nn",
+     "Container LinearCrossEntropyLoss factory_kwargs grad intrinsic qat quantizable quantized"},
     {"nn.attention",
      "activate_flash_attention_impl current_flash_attention_impl list_flash_attention_impls "
      "register_flash_attention_impl restore_flash_attention_impl"},
