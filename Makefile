@@ -190,7 +190,7 @@ $(O)/bench/%: bench/%.c $(O)/libphlox.so
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) -Iinclude -I$(O)/gen -Ibench $(CPPFLAGS) -o $@ $< -L$(O) -lphlox $(LDFLAGS) -lm -Wl,-rpath,'$$ORIGIN/..'
 # Shared objects that programs load: a backend, ops from outside, and the latter's kernels where nvcc is.
-$(O)/examples/libphlox_%.so: examples/backend/%.c
+$(O)/examples/libphlox_%.so: examples/backend/%.c $(wildcard include/phlox/*.h)
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) -Iinclude $(CPPFLAGS) -shared -o $@ $< $(LDFLAGS)
 $(O)/examples/lib%_cuda.so: examples/own_op/%.cu

@@ -15,6 +15,7 @@ from typing import Any, Sequence, Union
 import phlox
 _bool = bool
 _float = float
+_complex = complex
 _int = int
 _type = type
 _dtype = phlox.dtype
@@ -27,13 +28,13 @@ _Item = Union[None, _bool, _int, slice, EllipsisType, phlox.Tensor, list[Any], r
 Index = Union[_Item, tuple[_Item, ...]]
 """
 # Names that are values or members, too: annotations say them with a line in front.
-HIDDEN = re.compile(r"(?<![\w.\"'])(bool|float|int|type|dtype|device|layout|memory_format)\b"
+HIDDEN = re.compile(r"(?<![\w.\"'])(bool|float|complex|int|type|dtype|device|layout|memory_format)\b"
                     r"(?!: (?!\.\.\.))")
 # Where annotations' names come from.
 HOMES = {"typing": "Any Callable Iterable Iterator Literal Mapping NamedTuple Optional Sequence "
                    "Tuple Type TypeVar Union overload",
          "typing_extensions": "Self", "collections": "OrderedDict",
-         "phlox._typing": "Number Device Index _bool _float _int _type _dtype _device _layout "
+         "phlox._typing": "Number Device Index _bool _float _complex _int _type _dtype _device _layout "
                           "_memory_format",
          "phlox": "Tensor Generator Size", "phlox.nn": "Module Parameter",
          "phlox.cuda": "Event Stream",
