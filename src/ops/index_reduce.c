@@ -35,9 +35,10 @@ static px_scalar unit_of(unit u, px_dtype dtype) {
   if (u == ZERO || u == ONE) return px_int(u);
   if (px_dtype_is_float(dtype)) return px_float(u == LOWEST ? -INFINITY : INFINITY);
   if (dtype == PX_BOOL) return px_int(u == HIGHEST);
-  int bits = 8 * (int)px_dtype_size(dtype) - (dtype != PX_UINT8);
+  bool has_sign = px_dtype_is_signed(dtype);
+  int bits = 8 * (int)px_dtype_size(dtype) - has_sign;
   int64_t highest = (int64_t)(UINT64_MAX >> (64 - bits));
-  return px_int(u == HIGHEST ? highest : dtype == PX_UINT8 ? 0 : -highest - 1);
+  return px_int(u == HIGHEST ? highest : has_sign ? -highest - 1 : 0);
 }
 
 // ---- scatter
