@@ -19,9 +19,12 @@ typedef struct px__matrices {
 // is more than one. The program can end the call between two.
 px_status px__matrices_run(px__matrices *t, int64_t count, double cost);
 
-// How many matrices (or, with last 1, vectors; 0: numbers) an operand has.
+// How many matrices (or, with last 1, vectors; 0: numbers) an operand has; of those without
+// elements none, whatever the batch: there may be more of them than can be counted.
 static inline int64_t px__matrices_count(const px_operand *o, int last) {
   int64_t n = 1;
+  for (int d = 0; d < o->ndim; d++)
+    if (!o->sizes[d]) return 0;
   for (int d = 0; d < o->ndim - last; d++) n *= o->sizes[d];
   return n;
 }
