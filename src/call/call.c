@@ -314,6 +314,7 @@ static px_status run_call(px_call *call) {
   if (is_plain_view(call)) {
     const px_tensor *first = first_tensor(call);
     call->device = first ? px__tensor_device(first) : px_cpu();
+    if (first) PX_TRY(px__check_dtype(call->op, (px_dtype)first->dtype, call->device));
     return px__impl(call->op)->run(call);
   }
   if (call->op->kind == PX_OP_POINTWISE) {
@@ -433,7 +434,8 @@ __attribute__((noinline)) static px_status call_cast(const px_op *op, px_call_mo
 static px_status call_resolved(const px_op *op, px_call_mode mode, const px_value *args,
                                const px_value *given, void **results) {
   px_tensor *self = given[0].kind == PX_ARG_TENSOR ? given[0].v.tensor : NULL;
-  for (int k = 0; mode == PX_CALL_OUT && k < op->result_count; k++)
+  bool into = mode == PX_CALL_OUT && (op->flags & PX_OP_HAS_OUT);
+  for (int k = 0; into && k < op->result_count; k++)
     PX_CHECK(!px__is_lazy(results[k]), PX_RUNTIME,
              "%s(): out= may not be a conjugate or a negative of its memory", op->python_name);
   if (mode != PX_CALL_INPLACE || !px__is_lazy(self)) return px_op_call(op, mode, args, results);
@@ -449,7 +451,8 @@ __attribute__((noinline)) static px_status call_lazily(const px_op *op, px_call_
                                                        const px_value *args, void **results) {
   extern const px_op px__op_copy;
   px__resolved r;
-  bool copies = op == &px__op_copy && args[1].kind == PX_ARG_TENSOR;
+  bool copies = op == &px__op_copy && mode == PX_CALL_INPLACE && args[0].kind == PX_ARG_TENSOR &&
+                args[1].kind == PX_ARG_TENSOR;
   if (copies && px__is_lazy(args[0].v.tensor)) {
     PX_TRY(px__copy_into_lazy(args[0].v.tensor, args[1].v.tensor, px_value_int(args[2]) != 0));
     results[0] = px_retain(args[0].v.tensor);

@@ -19,7 +19,9 @@ bool px__is_lazy_call(const px_op *op, px_call_mode mode, const px_value *args, 
     for (int k = 0; args[i].kind == PX_ARG_TENSORS && k < args[i].n; k++)
       any |= px__is_lazy(args[i].v.tensors[k]);
   }
-  for (int k = 0; mode == PX_CALL_OUT && k < op->result_count; k++) any |= px__is_lazy(results[k]);
+  // An op without this form does not say how many the caller gives; it is refused later.
+  bool into = mode == PX_CALL_OUT && (op->flags & PX_OP_HAS_OUT);
+  for (int k = 0; into && k < op->result_count; k++) any |= px__is_lazy(results[k]);
   return any;
 }
 
@@ -64,6 +66,16 @@ static px_status turn(px_tensor **t, px_status (*view)(px_tensor **out, const px
   return PX_OK;
 }
 
+// Numbers are negated in the dtype that they are written in: bool has no negatives, and those of
+// unsigned ones wrap.
+static px_status convert(px_tensor **t, px_dtype dtype) {
+  px_tensor *made = NULL;
+  PX_TRY(px_to(&made, *t, dtype, PX_DEVICE_NONE, false, false));
+  px_release(*t);
+  *t = made;
+  return PX_OK;
+}
+
 // Into a conjugate go the conjugates: what is written to its memory is what it will mean.
 px_status px__copy_into_lazy(px_tensor *self, const px_tensor *from, bool non_blocking) {
   PX_SCOPED(px_tensor) memory = px_retain(self);
@@ -73,6 +85,7 @@ px_status px__copy_into_lazy(px_tensor *self, const px_tensor *from, bool non_bl
     PX_TRY(turn(&value, px_conj));
   }
   if (self->flags & PX_TENSOR_NEG) {
+    if (value->dtype != self->dtype) PX_TRY(convert(&value, (px_dtype)self->dtype));
     PX_TRY(turn(&memory, px__neg_view));
     PX_TRY(turn(&value, px__neg_view));
   }

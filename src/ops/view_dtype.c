@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Views of the same memory in another dtype: bits as they are, and complex numbers as pairs of
 // their parts. Elements of another size make the last dimension longer or shorter.
+#include "batch_functions/view.h"
+#include "call/batch.h"
 #include "ops/run.h"
 #include "phlox/ops/view.h"
 #include "run_functions/view.h"
@@ -123,6 +125,11 @@ static px_status part(px_tensor **out, const px_tensor *self, int which) {
   (*out)->flags = (uint16_t)(((*out)->flags & ~PX_TENSOR_LAZY) | flags);
   return PX_OK;
 }
+// The dimension of pairs is each example's own: numbers have none, though all of them have one.
+PX_BATCH(view_as_complex) {
+  return args->self->ndim ? px__batch_shift(b) : px__batch_itself(b);
+}
+
 PX_RUN(real) {
   if (px_dtype_is_complex((px_dtype)args->self->dtype))
     return part(&call->results[0], args->self, 0);

@@ -111,7 +111,7 @@ px_status px__batched_new(px_tensor **out, px_tensor *beneath, int level) {
   PX_TRY(px__tensor_new(out, beneath->storage, (px_dtype)beneath->dtype, beneath->ndim - 1,
                         beneath->sizes + 1, beneath->strides + 1, beneath->offset));
   (*out)->version = px_retain(beneath->version);
-  (*out)->flags |= beneath->flags & (PX_TENSOR_INFERENCE | PX_TENSOR_ALIASED);
+  (*out)->flags |= beneath->flags & (PX_TENSOR_INFERENCE | PX_TENSOR_ALIASED | PX_TENSOR_LAZY);
   px__batched_over(*out, beneath, level);
   return PX_OK;
 }

@@ -171,6 +171,9 @@ class Conjugates(Case):
         self.assertFalse(part.resolve_neg().is_neg())
         part.fill_(7)
         self.assertEqual(x.imag.tolist(), [-7] * 4)
+        for dtype in (torch.bool, torch.uint8):  # which have no negatives, or others
+            part.copy_(torch.tensor([1, 0, 1, 1], dtype=dtype))
+            self.assertEqual(x.imag.tolist(), [-1, 0, -1, -1])
 
     def test_copies_settle_them(self):
         for device in DEVICES:

@@ -176,6 +176,63 @@ class Vmap(unittest.TestCase):
         numbers, row = torch.rand(4, dtype=torch.float64), torch.rand(3)
         assert vmap(lambda n: n * row)(numbers).dtype == torch.float32
 
+    def test_conjugates_and_negatives_are_views_of_each_example(self):
+        x = torch.complex(torch.rand(4, 3), torch.rand(4, 3))
+        flags = lambda row: (row.is_conj(), row.conj().is_conj(), row.conj().imag.is_neg(), row.conj().imag.resolve_neg().is_neg())
+        seen = []
+        for function in (
+                lambda row: (seen.append(flags(row)), row.conj())[1],
+                lambda row: row.conj() * row[0],
+                lambda row: row.conj().conj() + 1,
+                lambda row: row.conj().imag,
+                lambda row: row.conj().imag.exp(),
+                lambda row: row.conj()[1].imag,
+                lambda row: row.sum().conj(),
+                lambda row: row.conj().resolve_conj(),
+                lambda row: row.conj().imag.resolve_neg(),
+                lambda row: row.conj().reshape(3, 1).sum(1),
+                lambda row: torch.stack([row.conj(), row]),
+                lambda row: row.conj().clone(),
+                lambda row: row.real + row.imag,
+                lambda row: torch.view_as_real(row.resolve_conj()),
+                lambda row: torch.view_as_real(row[0].resolve_conj()),
+                lambda row: torch.view_as_complex(torch.view_as_real(row.clone()) * 2)):
+            expected = loop(function, x)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                for dim in (0, 1):
+                    got = vmap(function, in_dims=dim)(x.movedim(0, dim).contiguous())
+                    assert torch.equal(got, expected), (got, expected)
+                    assert torch.equal(got.resolve_conj().resolve_neg(), expected)
+                assert torch.equal(vmap(vmap(function))(torch.stack([x, x]))[1], expected)
+                assert torch.equal(vmap(function)(x.conj()), loop(function, x.conj().clone()))
+        assert set(seen) == {(False, True, True, False), (True, False, False, False)}, set(seen)
+        assert vmap(lambda row: row.conj())(x).is_conj()
+        raises(RuntimeError, lambda: vmap(lambda row: torch.view_as_real(row.conj()))(x), "unresolved conjugated")
+        raises(RuntimeError, lambda: vmap(torch.view_as_complex)(torch.rand(2)), "must have one or more dimensions")
+
+    def test_what_is_written_to_a_conjugate_of_each_example(self):
+        def writes(row):
+            row = row.clone()
+            row.conj()[0] = 1 + 2j
+            row.conj()[1:].mul_(2j)
+            row.conj().imag[2].add_(3)
+            return row
+
+        x = torch.complex(torch.rand(4, 3), torch.rand(4, 3))
+        assert torch.equal(vmap(writes)(x), loop(writes, x))
+
+    def test_gradients_of_conjugates(self):
+        x = torch.complex(torch.rand(4, 3), torch.rand(4, 3))
+        for function in (lambda row: (row.conj() * row * row).sum().real,
+                         lambda row: (row.conj().imag * row.real).sum()):
+            of = gradient(function)
+            expected = loop(of, x)
+            assert torch.allclose(vmap(of)(x), expected)
+            through = x.clone().requires_grad_()
+            vmap(function)(through).sum().backward()
+            assert torch.allclose(through.grad, expected)
+
     def test_a_batched_tensor_is_shown_with_what_is_beneath(self):
         shown = []
         vmap(lambda row: (shown.append(repr(row)), row)[1])(torch.arange(4.).reshape(2, 2))
