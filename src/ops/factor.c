@@ -243,7 +243,7 @@ static px_status residuals(px_tensor **out, const px_tensor *a, const px_tensor 
                            const px_tensor *rank, const char *driver) {
   int64_t m = rows_of(a), n = columns_of(a), rows = -2;
   bool full = m > n && strcmp(driver, "gelsy") != 0;
-  if (full && strcmp(driver, "gels") != 0 && px__tensor_device(a).type != PX_META) {
+  if (full && strcmp(driver, "gels") != 0 && !px__lacks_values(a)) {
     PX_SCOPED(px_tensor) fits = NULL;
     PX_SCOPED(px_tensor) all = NULL;
     px_scalar truth;

@@ -121,20 +121,26 @@ PX_RUN(masked_select_backward) {
   return put_flat(call->results[0], places, grad, true);
 }
 
-PX_RUN(masked_scatter) {
-  px_tensor *self = args->self, *mask = args->mask, *source = args->source;
+// Source's elements, in order, go to where mask is true; on meta none do.
+static px_status put_masked(px_tensor *to, const px_tensor *mask, const px_tensor *source) {
+  PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) places = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) part = NULL;
-  PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(px__call_same_device(call));
-  PX_TRY(flat_places(&places, mask, self->ndim, self->sizes));
+  if (px__lacks_values(mask)) return px_expand(&wide, mask, to->sizes, to->ndim);
+  PX_TRY(flat_places(&places, mask, to->ndim, to->sizes));
   PX_CHECK(places->numel <= source->numel, PX_RUNTIME,
            "masked_scatter: Number of elements of source < number of ones in mask");
   PX_TRY(px_reshape(&flat, source, (const int64_t[]){-1}, 1));
   PX_TRY(px__part_slice(&part, flat, 0, 0, places->numel, 1));
+  return put_flat(to, places, part, false);
+}
+PX_RUN(masked_scatter) {
+  px_tensor *self = args->self;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px__call_same_device(call));
   PX_TRY(px_clone(&made, self, "contiguous_format"));
-  PX_TRY(put_flat(made, places, part, false));
+  PX_TRY(put_masked(made, args->mask, args->source));
   if (call->mode != PX_CALL_INPLACE) {
     call->results[0] = PX_MOVE(made);
     return PX_OK;
@@ -152,6 +158,7 @@ PX_RUN(masked_scatter_backward) {
   PX_SCOPED(px_tensor) padded = NULL;
   int64_t rest[2] = {0, px__sizes_product(args->sizes.v.ints, (int)args->sizes.n)};
   PX_TRY(px_expand(&wide, args->mask, grad->sizes, grad->ndim));
+  if (px__lacks_values(wide)) return px__zeros_of(&call->results[0], grad, args->sizes);
   PX_TRY(px_masked_select(&taken, grad, wide));
   rest[1] = (int64_t)((uint64_t)rest[1] - (uint64_t)taken->numel);
   PX_TRY(px_constant_pad_nd(&padded, taken, rest, 2, px_int(0)));

@@ -181,7 +181,7 @@ static px_status halvings(int *out, const px_tensor *t) {
   PX_SCOPED(px_tensor) most = NULL;
   px_scalar norm;
   *out = 0;
-  if (px__tensor_device(t).type == PX_META) return PX_OK;
+  if (px__lacks_values(t)) return PX_OK;
   PX_TRY(px_abs(&sizes, t));
   PX_TRY(px_sum(&sums, sizes, &rows, 1, false, PX_DTYPE_NONE));
   PX_TRY(px_amax(&most, sums, NULL, 0, false));

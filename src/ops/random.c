@@ -173,7 +173,7 @@ static px_status standard_normal(px_call *call, int ndim, const int64_t *sizes,
 static px_status check_deviations(const px_tensor *std) {
   PX_SCOPED(px_tensor) least = NULL;
   px_scalar value;
-  if (std->numel == 0) return PX_OK;
+  if (std->numel == 0 || px__lacks_values(std)) return PX_OK;
   PX_TRY(px_min(&least, std));
   PX_TRY(px_tensor_item(&value, least));
   PX_CHECK(px_scalar_float(value) >= 0, PX_RUNTIME, "normal expects all elements of std >= 0.0");

@@ -26,6 +26,10 @@ static inline px_status px__check_ndim(int64_t n) {
            PX_MAX_DIMS);
   return PX_OK;
 }
+// Whether t is on meta, with sizes alone: what is only checked of values is not, then.
+static inline bool px__lacks_values(const px_tensor *t) {
+  return px__tensor_device(t).type == PX_META;
+}
 // Whether an argument was given.
 static inline bool px__given(px_value value) { return value.kind != PX_ARG_NONE; }
 // The k-th number of a list argument, where a list of one stands for any length.

@@ -178,9 +178,9 @@ PX_RUN(msort) {
 
 // ---- counts
 
-// The range that is asked for, or that of the elements, or about their one value.
+// The range that is asked for, or that of the elements, or about their one value; on meta any.
 static px_status range_of(double *low, double *high, const px_tensor *self) {
-  if (*low == *high && self->numel) {
+  if (*low == *high && self->numel && !px__lacks_values(self)) {
     PX_SCOPED(px_tensor) least = NULL;
     PX_SCOPED(px_tensor) most = NULL;
     px_scalar ends[2];
@@ -245,7 +245,7 @@ static px_status check_weights(const px_tensor *weights, const char *name, int64
            "cov(): expected %s to have the same numel as there are observations in the input but "
            "got %lld != %lld",
            name, (long long)weights->numel, (long long)observations);
-  if (!observations) return PX_OK;
+  if (!observations || px__lacks_values(weights)) return PX_OK;
   PX_TRY(px_amin(&least, weights, NULL, 0, false));
   PX_TRY(px_tensor_item(&value, least));
   PX_CHECK(px_scalar_float(value) >= 0, PX_RUNTIME, "cov(): %s cannot be negative", name);
@@ -257,6 +257,15 @@ static px_status joint_weights(px_tensor **out, px_tensor *times, px_tensor *wei
   *out = times || weights ? px_retain(times ? times : weights) : NULL;
   return PX_OK;
 }
+static px_status warn_of_degrees(const px_tensor *left) {
+  px_scalar value;
+  if (px__lacks_values(left)) return PX_OK;
+  PX_TRY(px_tensor_item(&value, left));
+  if (px_scalar_float(value) > 0) return PX_OK;
+  return px_warn(PX_WARN_USER,
+                 "cov(): degrees of freedom is <= 0. Correction should be strictly less than "
+                 "the number of observations.");
+}
 // What the products are divided by: the weights' sum without the correction.
 static px_status degrees(px_tensor **out, const px_tensor *total, const px_tensor *joint,
                          const px_tensor *weights, int64_t correction) {
@@ -264,7 +273,6 @@ static px_status degrees(px_tensor **out, const px_tensor *total, const px_tenso
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) lost = NULL;
   PX_SCOPED(px_tensor) left = NULL;
-  px_scalar value;
   if (!weights || !correction) {
     PX_TRY(px_add_scalar(&left, total, px_int(px__difference(0, correction)), px_int(1)));
   } else {
@@ -273,11 +281,7 @@ static px_status degrees(px_tensor **out, const px_tensor *total, const px_tenso
     PX_TRY(px_div(&lost, sum, total));
     PX_TRY(px_sub(&left, total, lost, px_int(correction)));
   }
-  PX_TRY(px_tensor_item(&value, left));
-  if (px_scalar_float(value) <= 0)
-    PX_TRY(px_warn(PX_WARN_USER,
-                   "cov(): degrees of freedom is <= 0. Correction should be strictly less than "
-                   "the number of observations."));
+  PX_TRY(warn_of_degrees(left));
   return at_least(out, left, 0);
 }
 static px_status total_of(px_tensor **out, const px_tensor *joint, const px_tensor *like,
@@ -287,6 +291,7 @@ static px_status total_of(px_tensor **out, const px_tensor *joint, const px_tens
     return px_full(out, NULL, 0, px_int(observations), px_dtype_to_real((px_dtype)like->dtype),
                    px__tensor_device(like), false, false);
   PX_TRY(px_sum(out, joint, NULL, 0, false, PX_DTYPE_NONE));
+  if (px__lacks_values(joint)) return PX_OK;
   PX_TRY(px_tensor_item(&value, *out));
   PX_CHECK(px_scalar_float(value) != 0, PX_RUNTIME,
            "cov(): weights sum to zero, can't be normalized");
