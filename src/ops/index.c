@@ -78,9 +78,6 @@ static px_status launch(const px__picking *p, const px_tensor *self, const px_te
   for (int i = 0; i < 2 + p->count; i++) o[i].sizes = p->sizes, o[i].ndim = p->ndim;
   for (int i = 0; i < 2 && part >= 0; i++) take_part(&o[i], rooms[i], part);
   for (int i = 0; i < p->count; i++) apart[i] = p->dim_strides[i] * (part >= 0 ? 2 : 1);
-  if (how != PX_PUT_STORE && o[0].dtype >= PX_DTYPE_COMPUTED)
-    PX_FAIL(PX_UNIMPLEMENTED, "\"index_put\" not implemented for '%s'",
-            px_dtype_class((px_dtype)self->dtype));
   px_value params[6] = {PX_IS(p->dim_sizes, p->count),
                         PX_IS(apart, p->count),
                         PX_IS(p->dims, p->count),
@@ -105,6 +102,13 @@ px_status px__picking_get(const px__picking *p, px_tensor *out, const px_tensor 
   return is_empty(p) ? PX_OK : launch(p, self, out, strides, false, PX_PUT_STORE, -1);
 }
 
+// Complex numbers are added by their parts.
+px_status px__picking_takes(px_dtype dtype, px_put_how how) {
+  bool parts = how == PX_PUT_ADD && px_dtype_is_complex(dtype);
+  PX_CHECK(how == PX_PUT_STORE || dtype < PX_DTYPE_COMPUTED || parts, PX_UNIMPLEMENTED,
+           "\"index_put\" not implemented for '%s'", px_dtype_class(dtype));
+  return PX_OK;
+}
 px_status px__picking_join(const px__picking *p, px_tensor *self, const px_tensor *values,
                            px_put_how how) {
   int64_t strides[PX_MAX_DIMS];
@@ -115,6 +119,7 @@ px_status px__picking_join(const px__picking *p, px_tensor *self, const px_tenso
   }
   PX_TRY(spread(strides, p, values));
   if (is_empty(p)) return PX_OK;
+  PX_TRY(px__picking_takes((px_dtype)self->dtype, how));
   if (how != PX_PUT_ADD || !px_dtype_is_complex((px_dtype)self->dtype))
     return launch(p, self, values, strides, true, how, -1);
   PX_TRY(launch(p, self, values, strides, true, how, 0));

@@ -310,6 +310,7 @@ px_status px__scatter(px_call *call, const px__scattering *s) {
     part = px_retain(src);
   else if (index->numel)
     PX_TRY(px__tensor_view(&part, src, index->ndim, index->sizes, src->strides, src->offset));
+  if (index->numel) PX_TRY(px__picking_takes((px_dtype)src->dtype, s->how));  // before any is put
   PX_TRY(px__start_from_self(call, s->self));
   px_tensor *to = call->results[0];
   if (!index->numel) return PX_OK;

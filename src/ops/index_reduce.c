@@ -72,8 +72,9 @@ PX_RUN(scatter_reduce) {
   px_dtype dtype = (px_dtype)self->dtype;
   const way *w = way_of(args->reduce);
   bool mean = !strcmp(args->reduce, "mean");
-  PX_CHECK(!mean || dtype != PX_BOOL, PX_UNIMPLEMENTED,
-           "\"scatter_gather_tensor_cpu_reduce_mean\" not implemented for 'Bool'");
+  PX_CHECK(!mean || (dtype != PX_BOOL && !px_dtype_is_complex(dtype)), PX_UNIMPLEMENTED,
+           "\"scatter_gather_tensor_cpu_reduce_mean\" not implemented for '%s'",
+           px_dtype_class(dtype));
   PX_SCOPED(px_tensor) first = NULL;
   PX_SCOPED(px_tensor) count = NULL;
   if (!args->include_self) PX_TRY(px__value_like(&first, self, unit_of(w->unit, dtype)));

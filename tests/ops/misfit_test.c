@@ -364,6 +364,20 @@ PX_TEST(backward_ops_check_their_sizes) {
 }
 
 // A number in the place of a tensor lies on the host, which kernels of a device do not reach.
+// Once there are conjugates they are looked for in what a call gives, which is one result here.
+PX_TEST(an_op_without_out_does_not_look_for_results) {
+  const px_op *op = px_op_find("nadam_step_by");
+  PX_SCOPED(px_tensor) x = ones(1, (int64_t[]){2}, PX_FLOAT32, px_cpu());
+  PX_SCOPED(px_tensor) z = ones(1, (int64_t[]){2}, PX_COMPLEX64, px_cpu());
+  PX_SCOPED(px_tensor) conjugate = NULL;
+  OK(px_conj(&conjugate, z));
+  px_value args[8] = {PX_T(x), PX_T(x), PX_T(x), PX_T(x), PX_T(x), PX_T(x), PX_T(x), PX_I(0)};
+  void *results[8] = {x, (void *)1, (void *)1, (void *)1, (void *)1};  // px_op_call reads the first
+  FAILS(px_op_call(op, PX_CALL_OUT, args, results), PX_TYPE, "has no form that writes to out=");
+  args[1] = PX_T(conjugate);
+  FAILS(px_op_call(op, PX_CALL_OUT, args, results), PX_TYPE, "has no form that writes to out=");
+}
+
 PX_TEST(numbers_beside_tensors_of_a_device_are_refused) {
   simulate(1);
   px_device there = {PX_CUDA, 0};
