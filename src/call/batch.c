@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls of batched tensors: the rule of the op calls ops on the tensors beneath, one level up.
-// above.
 //
 // A rule's calls come back here where what is beneath is batched too, and are recorded for
 // differentiation there; then the driver records the call at its own level. Most rules are words of
