@@ -280,6 +280,7 @@ static px_status layout_check(const header *h) {
 static px_status read_data(header *h, void *to, int64_t at, int64_t bytes) {
   bool follows = at == h->next;
   h->next = at + bytes;
+  if (!bytes) return PX_OK;
   if (h->file.memory || !follows || bytes > WINDOW / 8)
     return px__reader_read(&h->file, to, at, bytes);
   if (at < h->begin || at + bytes > h->end) {

@@ -73,7 +73,7 @@ px_status px__matrices_result(px_call *call, int i, const px_tensor *t, int64_t 
   px__sizes_copy(sizes, t->sizes, ndim - 2);
   sizes[ndim - 2] = m, sizes[ndim - 1] = n;
   strides[ndim - 2] = 1, strides[ndim - 1] = m > 1 ? m : 1;
-  step = strides[ndim - 1] * (n > 1 ? n : 1);
+  step = px__product(strides[ndim - 1], n > 1 ? n : 1);
   for (int d = ndim - 3; d >= 0; d--) {
     strides[d] = step;
     step = px__product(step, sizes[d] > 1 ? sizes[d] : 1);

@@ -30,7 +30,7 @@ static px_status view_as(px_tensor **out, const px_tensor *self, const geometry 
 
 // Each element becomes `by` of them.
 static void divide_elements(geometry *g, int64_t by) {
-  for (int d = 0; d < g->ndim - 1; d++) g->strides[d] *= by;
+  for (int d = 0; d < g->ndim - 1; d++) g->strides[d] = px__product(g->strides[d], by);
   g->offset *= by;
   g->sizes[g->ndim - 1] *= by;
 }
@@ -86,7 +86,7 @@ PX_RUN(view_as_real) {
            "tensor so you can view it as real, use self.resolve_conj(); however, be warned that "
            "the resulting tensor will NOT alias the original.");
   PX_TRY(px__check_ndim(g.ndim + 1));
-  for (int d = 0; d < g.ndim; d++) g.strides[d] *= 2;
+  for (int d = 0; d < g.ndim; d++) g.strides[d] = px__product(g.strides[d], 2);
   g.sizes[g.ndim] = 2, g.strides[g.ndim] = 1, g.offset *= 2;
   g.ndim++;
   return view_as(&call->results[0], self, &g, px_dtype_to_real((px_dtype)self->dtype));
@@ -118,7 +118,7 @@ PX_RUN(view_as_complex) {
 static px_status part(px_tensor **out, const px_tensor *self, int which) {
   geometry g = geometry_of(self);
   unsigned flags = self->flags & PX_TENSOR_NEG;
-  for (int d = 0; d < g.ndim; d++) g.strides[d] *= 2;
+  for (int d = 0; d < g.ndim; d++) g.strides[d] = px__product(g.strides[d], 2);
   g.offset = 2 * g.offset + which;
   PX_TRY(view_as(out, self, &g, px_dtype_to_real((px_dtype)self->dtype)));
   if (which && (self->flags & PX_TENSOR_CONJ)) flags ^= PX_TENSOR_NEG;

@@ -195,6 +195,7 @@ PX_TEST(tensors_of_all_sizes_come_back) {
     snprintf(name, sizeof name, "%d", i);
     px_tensor *was = px_dict_get(state, name), *is = px_dict_get(back, name);
     CHECK_EQ(px_tensor_numel(is), px_tensor_numel(was));
+    if (px_tensor_numel(was) == 0) continue;
     CHECK(!memcmp(px_tensor_data(is), px_tensor_data(was), (size_t)px_tensor_numel(was)));
   }
 }
