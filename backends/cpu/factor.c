@@ -5,26 +5,8 @@
 
 #include "cpu/matrices.h"
 
-#define T float
-#define NAME(x) x##_f32
-#define LIB px__lapack_s
-#include "cpu/matrix_rows.h"
-
-#include "cpu/factor_rows.h"
-#undef T
-#undef NAME
-#undef LIB
-#define T double
-#define NAME(x) x##_f64
-#define LIB px__lapack_d
-#include "cpu/matrix_rows.h"
-
-#include "cpu/factor_rows.h"
-#undef T
-#undef NAME
-#undef LIB
-
-enum { BLOCK = 64 };  // columns that LAPACK works on at a time, for room to work in
+#define BOTH "cpu/factor_rows.h"
+#include "cpu/both.h"
 
 static bool is_double(const px_operand *o) { return o->dtype == PX_FLOAT64; }
 static size_t bytes_of(const px_operand *o, double elements) {
@@ -40,20 +22,20 @@ static double cost_of(const px_operand *o) {
 
 PX_KERNEL(geqrf) {
   px__matrices t = {.l = l, .args = args, .one = ONE(geqrf, args->a)};
-  t.work = px__columns_of(args->a) * BLOCK + 1;
+  t.work = px__columns_of(args->a) * PX__LAPACK_BLOCK + 1;
   t.room = bytes_of(args->a, t.work);
   return px__matrices_run(&t, px__matrices_count(args->a, 2), cost_of(args->a));
 }
 PX_KERNEL(householder) {
   px__matrices t = {.l = l, .args = args, .one = ONE(householder, args->out)};
-  t.work = px__columns_of(args->out) * BLOCK + 1;
+  t.work = px__columns_of(args->out) * PX__LAPACK_BLOCK + 1;
   t.room = bytes_of(args->out, (double)t.work + px__columns_of(args->tau));
   return px__matrices_run(&t, px__matrices_count(args->out, 2), cost_of(args->out));
 }
 PX_KERNEL(ormqr) {
   const px_operand *a = args->self, *out = args->out;
   px__matrices t = {.l = l, .args = args, .one = ONE(ormqr, out)};
-  t.work = (most(px__rows_of(out), px__columns_of(out)) + BLOCK + 1) * BLOCK;
+  t.work = (most(px__rows_of(out), px__columns_of(out)) + PX__LAPACK_BLOCK + 1) * PX__LAPACK_BLOCK;
   t.room = bytes_of(out, (double)t.work + (double)px__rows_of(a) * px__columns_of(a) +
                              px__columns_of(args->input2));
   return px__matrices_run(&t, px__matrices_count(out, 2), cost_of(a) + 2.0 * cost_of(out));
@@ -61,7 +43,7 @@ PX_KERNEL(ormqr) {
 PX_KERNEL(eigh) {
   const px_operand *a = args->self;
   double n = px__rows_of(a);
-  double work = args->vectors ? 1 + 6 * n + 2 * n * n : 2 * n + 1 + n * BLOCK;
+  double work = args->vectors ? 1 + 6 * n + 2 * n * n : 2 * n + 1 + n * PX__LAPACK_BLOCK;
   px__matrices t = {.l = l, .args = args, .one = ONE(eigh, a)};
   if (work > INT32_MAX) {
     px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)bytes_of(a, work), 0, 0);
@@ -73,7 +55,7 @@ PX_KERNEL(eigh) {
 }
 // Whether the room that LAPACK works in is more than it can count; then there is no memory for it.
 static bool is_beyond(const px_launch *l, const px_operand *a, int m, int n) {
-  double k = least(m, n), elements = 5 * k * k + BLOCK * ((double)m + n);
+  double k = least(m, n), elements = 5 * k * k + PX__LAPACK_BLOCK * ((double)m + n);
   if (elements > INT32_MAX)
     px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)bytes_of(a, elements), 0, 0);
   return elements > INT32_MAX;

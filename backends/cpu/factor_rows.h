@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // QR, eigenvalues, singular values and least squares for one element type: T the element, NAME(x)
-// the names, LIB the library's functions. factor.c includes it twice.
+// the names. factor.c includes it twice.
+
+#include "cpu/matrix_rows.h"
 
 static void NAME(geqrf)(px__matrices *t, int64_t i, void *room) {
   const px__geqrf_kernel *x = t->args;
   int m = px__rows_of(x->a), n = px__columns_of(x->a), ld = NAME(step)(x->a), info;
   T *a = NAME(matrix)(x->a, i);
   NAME(load)(a, ld, x->self, i, m, n);
-  if (m && n) LIB.geqrf(&m, &n, a, &ld, NAME(line)(x->tau, i), room, &t->work, &info);
+  if (m && n) NAME(px__lapack).geqrf(&m, &n, a, &ld, NAME(line)(x->tau, i), room, &t->work, &info);
 }
 
 // The numbers of a line, which may lie apart, one by one.
@@ -24,7 +26,7 @@ static void NAME(householder)(px__matrices *t, int64_t i, void *room) {
   T *q = NAME(matrix)(x->out, i), *work = room, *tau = work + t->work;
   int k = NAME(load_line)(tau, x->tau, i);
   NAME(load)(q, ld, x->input, i, m, given < n ? given : n);
-  if (m && n) LIB.orgqr(&m, &n, &k, q, &ld, tau, work, &t->work, &info);
+  if (m && n) NAME(px__lapack).orgqr(&m, &n, &k, q, &ld, tau, work, &t->work, &info);
 }
 static void NAME(ormqr)(px__matrices *t, int64_t i, void *room) {
   const px__ormqr_kernel *x = t->args;
@@ -36,8 +38,9 @@ static void NAME(ormqr)(px__matrices *t, int64_t i, void *room) {
   NAME(load)(a, lda, x->self, i, rows, px__columns_of(x->self));
   NAME(load)(c, ld, x->input3, i, m, n);
   if (m && n && k)
-    LIB.ormqr(x->left ? "L" : "R", x->transpose ? "T" : "N", &m, &n, &k, a, &lda, tau, c, &ld, work,
-              &t->work, &info, 1, 1);
+    NAME(px__lapack)
+        .ormqr(x->left ? "L" : "R", x->transpose ? "T" : "N", &m, &n, &k, a, &lda, tau, c, &ld,
+               work, &t->work, &info, 1, 1);
 }
 
 static void NAME(eigh)(px__matrices *t, int64_t i, void *room) {
@@ -50,8 +53,9 @@ static void NAME(eigh)(px__matrices *t, int64_t i, void *room) {
   NAME(load)(a, ld, x->self, i, n, n);
   *info = NAME(finite)(a, (int64_t)n * n) ? 0 : NAME(NOT_FINITE);
   if (n && !*info)
-    LIB.syevd(x->vectors ? "V" : "N", x->upper ? "U" : "L", &n, a, &ld,
-              NAME(line)(x->eigenvalues, i), work, &t->work, more, &places, info, 1, 1);
+    NAME(px__lapack)
+        .syevd(x->vectors ? "V" : "N", x->upper ? "U" : "L", &n, a, &ld,
+               NAME(line)(x->eigenvalues, i), work, &t->work, more, &places, info, 1, 1);
 }
 
 // ---- singular values
@@ -66,8 +70,9 @@ static int NAME(svd_work)(const px__svd_kernel *x) {
   int m = px__rows_of(x->A), n = px__columns_of(x->A), ask = -1, info = 0, places;
   int ld = px__at_least_1(m), ldvt = px__at_least_1(n);
   T room = 1, none;
-  LIB.gesdd(NAME(svd_way)(x), &m, &n, &none, &ld, &none, &none, &ld, &none, &ldvt, &room, &ask,
-            &places, &info, 1);
+  NAME(px__lapack)
+      .gesdd(NAME(svd_way)(x), &m, &n, &none, &ld, &none, &none, &ld, &none, &ldvt, &room, &ask,
+             &places, &info, 1);
   return NAME(rounded_up)(room);
 }
 static void NAME(identity)(T *a, int n) {
@@ -92,8 +97,9 @@ static void NAME(svd)(px__matrices *t, int64_t i, void *room) {
   NAME(load)(a, ld, x->A, i, m, n);
   *info = NAME(finite)(a, (int64_t)m * n) ? 0 : NAME(NOT_FINITE);
   if (*info) return;
-  LIB.gesdd(NAME(svd_way)(x), &m, &n, a, &ld, NAME(line)(x->S, i), u, &ldu, vt, &ldvt, work,
-            &t->work, places, info, 1);
+  NAME(px__lapack)
+      .gesdd(NAME(svd_way)(x), &m, &n, a, &ld, NAME(line)(x->S, i), u, &ldu, vt, &ldvt, work,
+             &t->work, places, info, 1);
 }
 
 // ---- least squares
@@ -106,16 +112,18 @@ static void NAME(drive)(const px__lstsq_kernel *x, T *a, T *b, T *s, T *work, co
   T limit = (T)x->rcond;
   switch (x->driver[4]) {  // gels, gelsy, gelsd, gelss
     case 0:
-      LIB.gels("N", &m, &n, &columns, a, &lda, b, &ldb, work, most, info, 1);
+      NAME(px__lapack).gels("N", &m, &n, &columns, a, &lda, b, &ldb, work, most, info, 1);
       break;
     case 'y':
-      LIB.gelsy(&m, &n, &columns, a, &lda, b, &ldb, places, &limit, rank, work, most, info);
+      NAME(px__lapack)
+          .gelsy(&m, &n, &columns, a, &lda, b, &ldb, places, &limit, rank, work, most, info);
       break;
     case 'd':
-      LIB.gelsd(&m, &n, &columns, a, &lda, b, &ldb, s, &limit, rank, work, most, places, info);
+      NAME(px__lapack)
+          .gelsd(&m, &n, &columns, a, &lda, b, &ldb, s, &limit, rank, work, most, places, info);
       break;
     default:
-      LIB.gelss(&m, &n, &columns, a, &lda, b, &ldb, s, &limit, rank, work, most, info);
+      NAME(px__lapack).gelss(&m, &n, &columns, a, &lda, b, &ldb, s, &limit, rank, work, most, info);
   }
 }
 // How many elements and, for gelsd and gelsy, integers it works in.

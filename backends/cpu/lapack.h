@@ -55,5 +55,5 @@ typedef struct px__lapack_double {
   PX_LAPACK_MAP(XX, double)
 } px__lapack_double;
 #undef XX
-extern px__lapack_float px__lapack_s;
-extern px__lapack_double px__lapack_d;
+extern px__lapack_float px__lapack_f32;
+extern px__lapack_double px__lapack_f64;

@@ -5,6 +5,8 @@
 #include "cpu/lapack.h"
 #include "cpu/threads.h"
 
+enum { PX__LAPACK_BLOCK = 64 };  // columns that it works on at a time, for room to work in
+
 // The work of a launch: `one` for each matrix i, in a room of its own for what LAPACK works in.
 typedef struct px__matrices {
   const px_launch *l;

@@ -5,24 +5,8 @@
 
 #include "cpu/matrices.h"
 
-#define T float
-#define NAME(x) x##_f32
-#define LIB px__lapack_s
-#include "cpu/matrix_rows.h"
-#include "cpu/solve_rows.h"
-#undef T
-#undef NAME
-#undef LIB
-#define T double
-#define NAME(x) x##_f64
-#define LIB px__lapack_d
-#include "cpu/matrix_rows.h"
-#include "cpu/solve_rows.h"
-#undef T
-#undef NAME
-#undef LIB
-
-enum { BLOCK = 64 };  // columns that LAPACK works on at a time, for room to work in
+#define BOTH "cpu/solve_rows.h"
+#include "cpu/both.h"
 
 static double cube(int n) { return (double)n * n * n / 3; }
 // Bytes of n numbers of rows, so that elements may follow.
@@ -50,7 +34,8 @@ PX_KERNEL(lu_solve) {
 }
 PX_KERNEL(inverse) {
   int n = px__rows_of(args->inverse);
-  px__matrices t = {.l = l, .args = args, .one = ONE(inverse, args->inverse), .work = n * BLOCK};
+  px__matrices t = {
+      .l = l, .args = args, .one = ONE(inverse, args->inverse), .work = n * PX__LAPACK_BLOCK};
   t.room = bytes_of(args->inverse, t.work) + (size_t)bytes_of_pivots(n);
   return px__matrices_run(&t, px__matrices_count(args->info, 0), 3 * cube(n));
 }
@@ -69,7 +54,8 @@ PX_KERNEL(permutation) {
 }
 PX_KERNEL(ldl) {
   int n = px__rows_of(args->LD);
-  px__matrices t = {.l = l, .args = args, .one = ONE(ldl, args->LD), .work = n * BLOCK + 1};
+  px__matrices t = {
+      .l = l, .args = args, .one = ONE(ldl, args->LD), .work = n * PX__LAPACK_BLOCK + 1};
   t.room = bytes_of(args->LD, t.work);
   return px__matrices_run(&t, px__matrices_count(args->info, 0), cube(n));
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Triangular systems, Cholesky, LU and LDL decompositions for one element type: T the element,
-// NAME(x) the names, LIB the library's functions. solve.c includes it twice.
+// NAME(x) the names. solve.c includes it twice.
+
+#include "cpu/matrix_rows.h"
 
 static void NAME(cholesky)(px__matrices *t, int64_t i, void *room) {
   const px__cholesky_kernel *x = t->args;
@@ -8,7 +10,7 @@ static void NAME(cholesky)(px__matrices *t, int64_t i, void *room) {
   T *a = NAME(matrix)(x->L, i);
   NAME(load)(a, ld, x->self, i, n, n);
   *info = 0;
-  if (n) LIB.potrf(x->upper ? "U" : "L", &n, a, &ld, info, 1);
+  if (n) NAME(px__lapack).potrf(x->upper ? "U" : "L", &n, a, &ld, info, 1);
   for (int c = 0; c < n; c++)
     for (int r = x->upper ? c + 1 : 0; r < (x->upper ? n : c); r++) a[r + (int64_t)c * ld] = 0;
 }
@@ -20,7 +22,7 @@ static void NAME(lu)(px__matrices *t, int64_t i, void *room) {
   T *a = NAME(matrix)(x->LU, i);
   NAME(load)(a, ld, x->A, i, m, n);
   *info = 0;
-  if (m && n) LIB.getrf(&m, &n, a, &ld, NAME(numbers)(x->pivots, i, 1), info);
+  if (m && n) NAME(px__lapack).getrf(&m, &n, a, &ld, NAME(numbers)(x->pivots, i, 1), info);
 }
 
 static void NAME(lu_solve)(px__matrices *t, int64_t i, void *room) {
@@ -36,7 +38,8 @@ static void NAME(lu_solve)(px__matrices *t, int64_t i, void *room) {
   }
   NAME(load)(b, ldb, x->B, i, n, columns);
   if (n && columns)
-    LIB.getrs(x->adjoint ? "T" : "N", &n, &columns, a, &lda, pivots, b, &ldb, &info, 1);
+    NAME(px__lapack)
+        .getrs(x->adjoint ? "T" : "N", &n, &columns, a, &lda, pivots, b, &ldb, &info, 1);
 }
 
 static void NAME(inverse)(px__matrices *t, int64_t i, void *room) {
@@ -47,8 +50,8 @@ static void NAME(inverse)(px__matrices *t, int64_t i, void *room) {
   int *pivots = (int *)(void *)(work + t->work);
   NAME(load)(a, ld, x->A, i, n, n);
   *info = 0;
-  if (n) LIB.getrf(&n, &n, a, &ld, pivots, info);
-  if (n && !*info) LIB.getri(&n, a, &ld, pivots, work, &t->work, info);
+  if (n) NAME(px__lapack).getrf(&n, &n, a, &ld, pivots, info);
+  if (n && !*info) NAME(px__lapack).getri(&n, a, &ld, pivots, work, &t->work, info);
 }
 
 static void NAME(triangular)(px__matrices *t, int64_t i, void *room) {
@@ -58,8 +61,9 @@ static void NAME(triangular)(px__matrices *t, int64_t i, void *room) {
   T *b = NAME(matrix)(x->out, i);
   NAME(load)(b, ldb, x->B, i, m, n);
   if (m && n)
-    LIB.trsm(x->left ? "L" : "R", x->upper ? "U" : "L", "N", x->unitriangular ? "U" : "N", &m, &n,
-             &one, a, &lda, b, &ldb, 1, 1, 1, 1);
+    NAME(px__lapack)
+        .trsm(x->left ? "L" : "R", x->upper ? "U" : "L", "N", x->unitriangular ? "U" : "N", &m, &n,
+              &one, a, &lda, b, &ldb, 1, 1, 1, 1);
 }
 
 // The matrix whose column k has a 1 in the row that exchanges have brought to k.
@@ -86,7 +90,9 @@ static void NAME(ldl)(px__matrices *t, int64_t i, void *room) {
   T *a = NAME(matrix)(x->LD, i);
   NAME(load)(a, ld, x->self, i, n, n);
   *info = 0;
-  if (n) LIB.sytrf("L", &n, a, &ld, NAME(numbers)(x->pivots, i, 1), room, &t->work, info, 1);
+  if (n)
+    NAME(px__lapack)
+        .sytrf("L", &n, a, &ld, NAME(numbers)(x->pivots, i, 1), room, &t->work, info, 1);
   for (int c = 1; c < n; c++)
     for (int r = 0; r < c; r++) a[r + (int64_t)c * ld] = 0;
 }
@@ -112,5 +118,5 @@ static void NAME(ldl_solve)(px__matrices *t, int64_t i, void *room) {
     return;
   }
   NAME(load)(b, ldb, x->B, i, n, columns);
-  if (n && columns) LIB.sytrs("L", &n, &columns, a, &lda, pivots, b, &ldb, &info, 1);
+  if (n && columns) NAME(px__lapack).sytrs("L", &n, &columns, a, &lda, pivots, b, &ldb, &info, 1);
 }

@@ -10,8 +10,8 @@
 
 #include "device/device_impl.h"
 
-px__lapack_float px__lapack_s;
-px__lapack_double px__lapack_d;
+px__lapack_float px__lapack_f32;
+px__lapack_double px__lapack_f64;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool ready;  // atomic; written under lock, after the tables
@@ -25,7 +25,7 @@ static const symbol symbols[] = {
     PX_LAPACK_MAP(XX, float)
 #undef XX
 };
-_Static_assert(sizeof px__lapack_s == sizeof px__lapack_d, "the tables have the same places");
+_Static_assert(sizeof px__lapack_f32 == sizeof px__lapack_f64, "the tables have the same places");
 
 // The functions of one element type, whose letter begins their names.
 static const char *missing(void *table, void *library, char letter) {
@@ -62,8 +62,8 @@ static px_status load(void) {
            "Linear algebra on the CPU needs LAPACK, and no liblapack.so.3 was found. Install it "
            "(Debian: liblapack3, or libopenblas0, which is faster), or let PHLOX_LAPACK name a "
            "library that has its functions.");
-  lacks = missing(&px__lapack_s, library, 's');
-  if (!lacks) lacks = missing(&px__lapack_d, library, 'd');
+  lacks = missing(&px__lapack_f32, library, 's');
+  if (!lacks) lacks = missing(&px__lapack_f64, library, 'd');
   if (!lacks) return PX_OK;
   dlclose(library);
   PX_FAIL(PX_RUNTIME,
