@@ -601,7 +601,6 @@ static bool can_collect(const px_op *op) {
 
 px_status px_op_call_each(const px_op *op, px_call_mode mode, int count, const px_value *args,
                           void **results, int *done) {
-  enum { TOGETHER = 48 };
   PX_GIVEN(done);
   *done = 0;
   if (PX_UNLIKELY(!op)) return px__no_op();
@@ -610,7 +609,7 @@ px_status px_op_call_each(const px_op *op, px_call_mode mode, int count, const p
   if (!can_collect(op)) return call_in_turn(op, mode, count, args, results, done);
   px_status status = PX_OK;
   while (*done < count && status == PX_OK) {
-    int some = count - *done < TOGETHER ? count - *done : TOGETHER, now;
+    int some = count - *done < PX__TOGETHER ? count - *done : PX__TOGETHER, now;
     status = call_together(op, mode, some, args + *done * op->param_count,
                            results + *done * op->result_count, &now);
     *done += now;

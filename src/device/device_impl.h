@@ -121,6 +121,7 @@ px_status px__kernels_ready(px_device_type type) __attribute__((warn_unused_resu
 // faults are raised by the next call that synchronizes.
 px_status px__launch(px_device device, px_launch *launch, const px_access *accesses,
                      int access_count) __attribute__((warn_unused_result));
+enum { PX__TOGETHER = 48 };  // the most that are issued at a time
 // Between the two, launches of the calling thread on devices are collected, and issued together
 // where they do not depend on each other; nobody can tell but by the time that it takes. No call in
 // between may wait for them.

@@ -96,16 +96,12 @@ static px_status issue(px__device *d, px_stream *stream, px_launch *launch,
   px__work work;
   PX_TRY(px__work_begin(&work, stream, launch->op, accesses, count));
   launch->id = work.id;
-  launch->fault = d->slot;
-  launch->device = d->physical;
-  launch->stream = stream->native;
+  px__launch_address(launch, d, stream);
   px__scratch_here.device = d;
   px_status status = px__rt.backend->launch(stream->native, launch);
   px__scratch_here.device = NULL;
   px__work_end(&work, false);
-  if (PX_UNLIKELY(status != PX_OK)) status = px__broken_note(d, status);
-  if (PX_UNLIKELY(px__scratch_here.blocks != NULL)) px__scratch_drop();
-  return status;
+  return px__launch_given(d, status);
 }
 
 // ---- code that is loaded late

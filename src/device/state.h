@@ -461,6 +461,20 @@ extern _Thread_local px__scratch px__scratch_here;
 void *px__scratch_take(const px_launch *launch, size_t bytes);
 void px__scratch_drop(void);  // no lock held
 
+// ---- launches
+static inline void px__launch_address(px_launch *launch, const px__device *d,
+                                      const px_stream *stream) {
+  launch->fault = d->slot;
+  launch->device = d->physical;
+  launch->stream = stream->native;
+}
+// What became of launches that the backend was given. No lock held.
+static inline px_status px__launch_given(px__device *d, px_status status) {
+  if (PX_UNLIKELY(status != PX_OK)) status = px__broken_note(d, status);
+  if (PX_UNLIKELY(px__scratch_here.blocks != NULL)) px__scratch_drop();
+  return status;
+}
+
 // ---- together.c
 // What a thread that collects its launches does before other work is issued, and before a block's
 // memory becomes somebody else's (no lock held). NULL: it collects none.

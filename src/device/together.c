@@ -5,7 +5,7 @@
 // issued after those before it, so that nobody can tell.
 #include "device/state.h"
 
-enum { MOST = 48, ROOM = 64 << 10 };
+enum { ROOM = 64 << 10 };
 
 // A launch of the list: its copy lies in the room.
 typedef struct later {
@@ -23,7 +23,7 @@ typedef struct list {
   px_status status;       // of what was issued and failed first
   px__error_guard error;  // of that, if nobody was told of it
   bool untold;
-  later launches[MOST];
+  later launches[PX__TOGETHER];
   _Alignas(16) char room[ROOM];
 } list;
 static _Thread_local list *here;  // NULL until there is something to collect
@@ -69,7 +69,7 @@ static void mark(const list *t, const px_access *accesses, int count) {
 // ---- issuing
 
 static px_status hand_over(list *t, int count) {
-  const px_launch *launches[MOST];
+  const px_launch *launches[PX__TOGETHER];
   const px_backend *backend = px__rt.backend;
   void *stream = t->stream->native;
   for (int i = 0; i < count; i++) launches[i] = t->launches[i].launch;
@@ -95,9 +95,7 @@ static px_status issue(list *t, int count) {
   px__scratch_here.device = NULL;
   for (int i = 0; i < count; i++) px__profile_work_end(t->launches[i].work.profiled);
   px__device_unlock(t->device);
-  if (PX_UNLIKELY(status != PX_OK)) status = px__broken_note(t->device, status);
-  if (PX_UNLIKELY(px__scratch_here.blocks != NULL)) px__scratch_drop();
-  return status;
+  return px__launch_given(t->device, status);
 }
 
 static px_status flush(void) {
@@ -112,7 +110,9 @@ static px_status flush(void) {
 
 // ---- collecting
 
-static bool fits(const list *t, size_t bytes) { return t->count < MOST && bytes <= ROOM - t->used; }
+static bool fits(const list *t, size_t bytes) {
+  return t->count < PX__TOGETHER && bytes <= ROOM - t->used;
+}
 
 px_status px__together_add(bool *taken, px__device *d, px_stream *stream, const px_launch *launch,
                            const px_access *accesses, int count) {
@@ -125,7 +125,7 @@ px_status px__together_add(bool *taken, px__device *d, px_stream *stream, const 
   later *l = &t->launches[t->count++];
   l->launch = (px_launch *)(void *)(t->room + t->used);
   t->used += px__launch_pack(launch, l->launch, bytes);
-  l->launch->fault = d->slot, l->launch->device = d->physical, l->launch->stream = stream->native;
+  px__launch_address(l->launch, d, stream);
   t->device = d, t->stream = stream;
   memcpy(l->accesses, accesses, (size_t)count * sizeof *accesses);
   l->count = count;

@@ -126,11 +126,11 @@ static void fill_in(px_value *args, const px__lot *lot, int i, px_tensor *number
 static px_status update(px__lot *lot, px_tensor *numbers) {
   void *results[PX__LOT * (1 + PX_OPTIMIZER_STATES)];
   px_value args[PX__LOT * MOST_ARGS];
-  int each = lot->kind->state_count, done = 0;
-  for (int i = 0; i < lot->count; i++) fill_in(args + i * (each + 4), lot, i, numbers);
-  px_status status =
-      px_op_call_each(px_op_find(lot->kind->op_by), PX_CALL_NEW, lot->count, args, results, &done);
-  for (int i = 0; i < done * (1 + each); i++) px_release(results[i]);
+  const px_op *op = px_op_find(lot->kind->op_by);
+  int done = 0;
+  for (int i = 0; i < lot->count; i++) fill_in(args + i * op->param_count, lot, i, numbers);
+  px_status status = px_op_call_each(op, PX_CALL_NEW, lot->count, args, results, &done);
+  for (int i = 0; i < done * op->result_count; i++) px_release(results[i]);
   for (int i = 0; i < done; i++) px__stepping_end(&lot->members[i], true);
   return status;
 }

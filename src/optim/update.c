@@ -209,10 +209,10 @@ static px_status finish(step *s, int done) {
 
 static px_status take_steps(step *s) {
   void *results[TOGETHER * (1 + PX_OPTIMIZER_STATES)];
-  int done = 0, each = s->tensors - 1;
+  int done = 0;
   if (!s->count) return PX_OK;
   px_status status = px_op_call_each(s->op, PX_CALL_NEW, s->count, s->args, results, &done);
-  for (int i = 0; i < done * each; i++) px_release(results[i]);
+  for (int i = 0; i < done * s->op->result_count; i++) px_release(results[i]);
   px_status written = finish(s, done);
   return status != PX_OK ? status : written;
 }
@@ -236,7 +236,7 @@ static px_status step_by_host(step *s, const px_step_manner *manner, px_tensor *
   if (s->left_out) return PX_OK;
   member *m = &s->members[s->count];
   m->stepping = (px__stepping){.parameter = parameter, .state = state};
-  px_value *args = s->args + s->count * (s->tensors + s->kind->number_count);
+  px_value *args = s->args + s->count * s->op->param_count;
   px_status status = fill_in(s, m, args, device);
   if (status != PX_OK) return px__stepping_end(&m->stepping, false), status;
   return ++s->count < TOGETHER ? PX_OK : take_steps(s);
