@@ -39,9 +39,18 @@ enum { K_LOOP = 128 };
 
 // A loop over elements. An operand has many elements, one for all, or is a number.
 enum { K_MANY, K_ONE, K_VALUE };
-// All row-major and aligned; aligned rows, of vectors (sizes[0] counts them); below 2^31 elements;
-// any.
-enum { K_FLAT, K_ROWS, K_NARROW, K_WIDE };
+// All row-major and aligned; several such loops; aligned rows, of vectors (sizes[0] counts them);
+// below 2^31 elements; any.
+enum { K_FLAT, K_LIST, K_ROWS, K_NARROW, K_WIDE };
+// Several loops in one launch, each with blocks of its own: `count` entries of `words`. The first
+// word of an entry has the number of elements (31 bits), whether they are aligned (K_LIST_VECTORS)
+// and the block behind its own (32 bits); the others are where its operands lie.
+enum { K_LIST_WORDS = 135 };
+#define K_LIST_VECTORS (1u << 31)
+typedef struct k_list {
+  int32_t count, words;
+  uint64_t at[K_LIST_WORDS];
+} k_list;
 typedef struct k_loop {
   int64_t n;
   k_where where;
@@ -51,8 +60,13 @@ typedef struct k_loop {
   uint8_t dtype[K_OPERANDS];
   void *data[K_OPERANDS];
   k_number value[K_OPERANDS], numbers[K_NUMBERS];
-  k_divisor by[K_DIMS];
-  int64_t sizes[K_DIMS], strides[K_DIMS][K_OPERANDS];
+  union {
+    struct {
+      k_divisor by[K_DIMS];
+      int64_t sizes[K_DIMS], strides[K_DIMS][K_OPERANDS];
+    };
+    k_list list;  // K_LIST
+  };
 } k_loop;
 
 // A transposing copy, by tiles of 32 or K_WIDE_TILE(item size) elements each way: planes of rows x
@@ -81,6 +95,23 @@ typedef struct k_fold {
   k_number a, b;
   k_axis kept[K_DIMS], gone[K_DIMS];
 } k_fold;
+
+// Whole tensors, each reduced to one element, in one launch; `all` has what they share, and room
+// for what the parts of all give. Of each: the first of its parts there, and the block behind its
+// own.
+enum { K_FOLDS = 48 };
+typedef struct k_fold_of {
+  const void *in;
+  void *out;
+  int64_t length, part;
+  uint32_t parts, first, end;
+  int16_t lanes, vector;
+} k_fold_of;
+typedef struct k_folds {
+  k_fold all;
+  int32_t count;
+  k_fold_of of[K_FOLDS];
+} k_folds;
 
 // Elements picked by index tensors (the kernels index_get and index_put). A thread has K_RUNS where
 // it takes runs.

@@ -124,6 +124,15 @@ PX_CALL px_op_call(const px_op *op, px_call_mode mode, const px_value *args, voi
 //   PX_TRY(px_op_call_each(px_op_find("add"), PX_CALL_NEW, 2, args, sums, &done));
 PX_CALL px_op_call_each(const px_op *op, px_call_mode mode, int count, const px_value *args,
                         void **results, int *done);
+// Between the two, what the calling thread launches on devices is collected, and issued together as
+// px_op_call_each does; what waits, or lets others wait, issues it first. Pairs do not nest: an
+// inner end ends both. The end gives `so_far` if that is an error; else it fails if something could
+// not be issued: what was called in between may not have been computed.
+//   px_together_begin();
+//   for (int i = 0; i < count && status == PX_OK; i++) status = px_mul_(gradients[i], factor);
+//   PX_TRY(px_together_end(status));
+PX_API void px_together_begin(void);
+PX_CALL px_together_end(px_status so_far);
 
 // Writes a call with its arguments, "add(f32[2,3]@cuda:0, ...)", to `text`, which is cut to `room`
 // bytes; returns `text`.

@@ -183,18 +183,29 @@ static PyObject *call_one(const form *f, PyObject *const *items, Py_ssize_t i) {
   return PyObject_Vectorcall(f->op, args, (size_t)(nargs - named), named ? names : NULL);
 }
 
-static PyObject *call_all(const form *f, PyObject *const *items, PyObject *self) {
-  Py_ssize_t count = count_of(f, items);
-  EXT_OWNED *results = count < 0 ? NULL : PyTuple_New(f->in_place ? 0 : count);
-  for (Py_ssize_t i = 0; results && i < count; i++) {
+static int call_each(const form *f, PyObject *const *items, Py_ssize_t count, PyObject *results) {
+  for (Py_ssize_t i = 0; i < count; i++) {
     PyObject *result = call_one(f, items, i);
-    if (!result) return NULL;
+    if (!result) return -1;
     if (f->in_place)
       Py_DECREF(result);
     else
       PyTuple_SET_ITEM(results, i, result);
   }
-  return results && f->in_place ? Py_NewRef(self) : ext_moved(&results);
+  return 0;
+}
+
+// What devices are given to do goes to them together.
+static PyObject *call_all(const form *f, PyObject *const *items, PyObject *self) {
+  Py_ssize_t count = count_of(f, items);
+  EXT_OWNED *results = count < 0 ? NULL : PyTuple_New(f->in_place ? 0 : count);
+  if (!results) return NULL;
+  px_together_begin();
+  int called = call_each(f, items, count, results);
+  px_status issued = px_together_end(called < 0 ? PX_RUNTIME : PX_OK);
+  if (called < 0) return NULL;
+  EXT_TRY(issued);
+  return f->in_place ? Py_NewRef(self) : ext_moved(&results);
 }
 
 static PyObject *foreach (PyObject *self, PyObject *const *args, Py_ssize_t nargs,

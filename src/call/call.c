@@ -595,7 +595,7 @@ static px_status call_together(const px_op *op, px_call_mode mode, int count, co
 
 // Kernels of the tables are sure not to wait for what was collected.
 static bool can_collect(const px_op *op) {
-  bool kernel = op->kind == PX_OP_KERNEL || op->kind == PX_OP_POINTWISE;
+  bool kernel = op->kind == PX_OP_KERNEL || op->kind == PX_OP_POINTWISE || op->kind == PX_OP_REDUCE;
   return kernel && !px__impl(op)->registered;
 }
 
@@ -615,4 +615,15 @@ px_status px_op_call_each(const px_op *op, px_call_mode mode, int count, const p
     *done += now;
   }
   return status;
+}
+
+void px_together_begin(void) { px__together_begin(); }
+
+px_status px_together_end(px_status so_far) {
+  px__error_guard error;
+  if (so_far == PX_OK) return px__together_end();
+  px__error_save(&error);
+  (void)!px__together_end();
+  px__error_restore(&error);
+  return so_far;
 }

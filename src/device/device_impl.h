@@ -122,11 +122,12 @@ px_status px__kernels_ready(px_device_type type) __attribute__((warn_unused_resu
 px_status px__launch(px_device device, px_launch *launch, const px_access *accesses,
                      int access_count) __attribute__((warn_unused_result));
 enum { PX__TOGETHER = 48 };  // the most that are issued at a time
-// Between the two, launches of the calling thread on devices are collected, and issued together
-// where they do not depend on each other; nobody can tell but by the time that it takes. No call in
-// between may wait for them.
+// px_together_begin and px_together_end. Between them, px__together_parts says that what is written
+// to the block never overlaps and is not read.
 void px__together_begin(void);
+px_status px__together_parts(const px_block *block) __attribute__((warn_unused_result));
 px_status px__together_end(void) __attribute__((warn_unused_result));
+bool px__together_on(void);
 // Outermost op being called by this thread; NULL outside a call. Used to name the op in errors; the
 // layer of ops sets it.
 extern _Thread_local const char *px__caller;

@@ -483,6 +483,10 @@ typedef struct px__collector {
   void (*let_go)(const px__block *block);
 } px__collector;
 extern _Thread_local const px__collector *px__collecting;  // state.c
+// Issues what the thread has collected: before it waits, or lets others wait.
+static inline px_status px__collected_issue(void) {
+  return PX_UNLIKELY(px__collecting != NULL) ? px__collecting->flush() : PX_OK;
+}
 // Adds a launch to the list, after it has issued what the launch depends on. *taken false: the
 // launch fits into no list, and those before it are issued.
 px_status px__together_add(bool *taken, px__device *d, px_stream *stream, const px_launch *launch,

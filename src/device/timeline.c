@@ -274,7 +274,7 @@ px_status px__work_number(px__work *work, const px_access *accesses, int count) 
 
 px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
                          const px_access *accesses, int count) {
-  if (PX_UNLIKELY(px__collecting != NULL)) PX_TRY(px__collecting->flush());
+  PX_TRY(px__collected_issue());
   px__work_describe(work, stream, op, accesses, count);
   px__device_lock(stream->owner);
   px_status status = px__work_number(work, accesses, count);

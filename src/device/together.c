@@ -17,7 +17,8 @@ typedef struct later {
 typedef struct list {
   px__device *device;
   px_stream *stream;
-  uint32_t mark;  // in the blocks that the list touches
+  const px_block *parts;  // a block whose parts are written
+  uint32_t mark;          // in the blocks that the list touches
   int count;
   size_t used;            // of the room
   px_status status;       // of what was issued and failed first
@@ -38,7 +39,7 @@ static px_status make(void) {
   PX_TRY(px__realloc((void **)&here, sizeof *here));
   here->stream = NULL, here->count = 0, here->used = 0, here->mark = new_mark(),
   here->status = PX_OK;
-  here->untold = false;
+  here->untold = false, here->parts = NULL;
   return PX_OK;
 }
 
@@ -51,7 +52,7 @@ static px__block *touched(const px_access *access) {
 static bool depends(const list *t, const px_access *accesses, int count) {
   for (int i = 0; i < count; i++) {
     const px__block *b = touched(&accesses[i]);
-    if (!b) continue;
+    if (!b || (accesses[i].write && accesses[i].block == t->parts)) continue;
     if (__atomic_load_n(&b->written_by, __ATOMIC_RELAXED) == t->mark) return true;
     if (accesses[i].write && __atomic_load_n(&b->read_by, __ATOMIC_RELAXED) == t->mark) return true;
   }
@@ -157,6 +158,14 @@ void px__together_begin(void) {
   static const px__collector collector = {flush, let_go};
   px__collecting = &collector;
 }
+
+px_status px__together_parts(const px_block *block) {
+  PX_TRY(make());
+  here->parts = block;
+  return PX_OK;
+}
+
+bool px__together_on(void) { return px__collecting != NULL; }
 
 px_status px__together_end(void) {
   list *t = here;

@@ -50,25 +50,43 @@ static px_status cat_shape(px_value list, int64_t given, int *out_dim, int *out_
   return PX_OK;
 }
 
+// Several copies into parts of a result go to a device together.
+static bool has_parts(const px_call *call, px_value list) {
+  return list.n > 2 && px__tensor_device(call->results[0]).type == PX_CUDA;
+}
+typedef px_status (*put_parts)(px_tensor *result, px_value list, int dim);
+static px_status put(const px_call *call, put_parts parts, px_value list, int dim) {
+  px_tensor *result = call->results[0];
+  if (!has_parts(call, list)) return parts(result, list, dim);
+  px__together_begin();
+  px_status status = px__together_parts(result->storage->block);
+  return px_together_end(status == PX_OK ? parts(result, list, dim) : status);
+}
+
+static px_status put_in_turn(px_tensor *result, px_value list, int dim) {
+  int64_t at = 0;
+  for (int i = 0; i < list.n; i++) {
+    const px_tensor *t = list.v.tensors[i];
+    if (t->numel) {
+      PX_SCOPED(px_tensor) part = NULL;
+      PX_TRY(px__part_slice(&part, result, dim, at, t->sizes[dim], 1));
+      PX_TRY(px__tensor_copy(part, t, false));
+    }
+    at += is_nothing(t) ? 0 : t->sizes[dim];
+  }
+  return PX_OK;
+}
+
 PX_RUN(cat) {
   px_value list = args->tensors;
-  int64_t sizes[PX_MAX_DIMS], at = 0;
+  int64_t sizes[PX_MAX_DIMS];
   int dim = 0, ndim = 0;
   PX_TRY(px__call_same_device(call));
   PX_TRY(cat_shape(list, args->dim, &dim, &ndim, sizes));
   px_dtype dtype;
   PX_TRY(joint_dtype(&dtype, list));
   PX_TRY(px__call_result(call, 0, ndim, sizes, dtype));
-  for (int i = 0; i < list.n; i++) {
-    const px_tensor *t = list.v.tensors[i];
-    if (t->numel) {
-      PX_SCOPED(px_tensor) part = NULL;
-      PX_TRY(px__part_slice(&part, call->results[0], dim, at, t->sizes[dim], 1));
-      PX_TRY(px__tensor_copy(part, t, false));
-    }
-    at += is_nothing(t) ? 0 : t->sizes[dim];
-  }
-  return PX_OK;
+  return put(call, put_in_turn, list, dim);
 }
 
 static px_status check_equal_sizes(px_value list) {
@@ -80,6 +98,15 @@ static px_status check_equal_sizes(px_value list) {
              "stack expects each tensor to be equal size, but got %s at entry 0 and %s at entry %d",
              px__sizes_text(a, sizeof a, first->ndim, first->sizes),
              px__sizes_text(b, sizeof b, t->ndim, t->sizes), i);
+  }
+  return PX_OK;
+}
+
+static px_status put_each(px_tensor *result, px_value list, int dim) {
+  for (int i = 0; i < list.n && list.v.tensors[0]->numel; i++) {
+    PX_SCOPED(px_tensor) part = NULL;
+    PX_TRY(px__part_select(&part, result, dim, i));
+    PX_TRY(px__tensor_copy(part, list.v.tensors[i], false));
   }
   return PX_OK;
 }
@@ -98,12 +125,7 @@ PX_RUN(stack) {
   px_dtype dtype;
   PX_TRY(joint_dtype(&dtype, list));
   PX_TRY(px__call_result(call, 0, first->ndim + 1, sizes, dtype));
-  for (int i = 0; i < list.n && first->numel; i++) {
-    PX_SCOPED(px_tensor) part = NULL;
-    PX_TRY(px__part_select(&part, call->results[0], dim, i));
-    PX_TRY(px__tensor_copy(part, list.v.tensors[i], false));
-  }
-  return PX_OK;
+  return put(call, put_each, list, dim);
 }
 
 // ---- repeating

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "optim/optim_impl.h"
+#include "phlox/op.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/pointwise.h"
@@ -18,10 +19,19 @@ static px_status norm_on(px_tensor **out, const px_tensor *grad, double type, px
 static px_status join(px_tensor **total, px_tensor *const *grads, int64_t count, double type,
                       px_tensor **norms) {
   PX_SCOPED(px_tensor) all = NULL;
-  for (int64_t i = 0; i < count; i++)
-    PX_TRY(norm_on(&norms[i], grads[i], type, px_tensor_device(grads[0])));
+  px_status status = PX_OK;
+  px_together_begin();
+  for (int64_t i = 0; i < count && status == PX_OK; i++)
+    status = norm_on(&norms[i], grads[i], type, px_tensor_device(grads[0]));
+  PX_TRY(px_together_end(status));
   PX_TRY(px_stack(&all, norms, count, 0));
   return px_norm(total, all, px_float(type), NULL, 0, false, PX_DTYPE_NONE);
+}
+
+static px_status scale_one(px_tensor *grad, const px_tensor *factor) {
+  PX_SCOPED(px_tensor) here = NULL;
+  PX_TRY(px_to(&here, factor, PX_DTYPE_NONE, px_tensor_device(grad), false, false));
+  return px_mul_(grad, here);
 }
 
 // Multiplies every gradient by min(1, max_norm / (total + 1e-6)), without waiting for the number.
@@ -36,12 +46,10 @@ static px_status scale(px_tensor *const *grads, int64_t count, const px_tensor *
   PX_SCOPED(px_tensor) one = NULL;
   PX_TRY(px_tensor_from_scalar(&one, px_float(1)));
   PX_TRY(px_clamp_max_(factor, one));
-  for (int64_t i = 0; i < count; i++) {
-    PX_SCOPED(px_tensor) here = NULL;
-    PX_TRY(px_to(&here, factor, PX_DTYPE_NONE, px_tensor_device(grads[i]), false, false));
-    PX_TRY(px_mul_(grads[i], here));
-  }
-  return PX_OK;
+  px_status status = PX_OK;
+  px_together_begin();
+  for (int64_t i = 0; i < count && status == PX_OK; i++) status = scale_one(grads[i], factor);
+  return px_together_end(status);
 }
 
 static px_status check_finite(const px_tensor *total, double type) {
@@ -61,8 +69,10 @@ static px_status clamp_all(px_tensor *const *grads, int64_t count, double limit)
   PX_SCOPED(px_tensor) most = NULL;
   PX_TRY(px_tensor_from_scalar(&least, px_float(-limit)));
   PX_TRY(px_tensor_from_scalar(&most, px_float(limit)));
-  for (int64_t i = 0; i < count; i++) PX_TRY(px_clamp_(grads[i], least, most));
-  return PX_OK;
+  px_status status = PX_OK;
+  px_together_begin();
+  for (int64_t i = 0; i < count && status == PX_OK; i++) status = px_clamp_(grads[i], least, most);
+  return px_together_end(status);
 }
 
 // What is done to gradients, without recording.

@@ -105,11 +105,12 @@ static bool is_plain(const px_tensor *to, const px_tensor *from) {
          px__has_sizes(to, from->ndim, from->sizes);
 }
 
-// Whether bytes are the fastest way.
+// Whether bytes are the fastest way. Of copies that are issued together a device may make one.
 static bool is_short(const px_tensor *to, const px_tensor *from) {
   enum { LONG = 1 << 18 };
-  return is_plain(to, from) &&
-         (px__tensor_device(to).type != PX_CPU || (size_t)to->numel * px__item(to) < LONG);
+  if (!is_plain(to, from)) return false;
+  return px__tensor_device(to).type == PX_CPU ? (size_t)to->numel * px__item(to) < LONG
+                                              : !px__together_on();
 }
 
 static bool overlap(const px_tensor *a, const px_tensor *b) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that are issued together: what the backend gets in one call, that what depends on something
 // comes after it, and what has been done where one fails.
+#include <math.h>
+
 #include "device/state.h"
 #include "devices.h"
 #include "phlox/phlox.h"
@@ -163,6 +165,61 @@ PX_TEST(a_step_of_an_optimizer_is_few_launches) {
   OK(px_optimizer_step(o));
   CHECK(list_count == 2 && lists[0] == 32 && lists[1] == 8);
   for (int i = 0; i < PARAMETERS; i++) CHECK_NEAR(second(numbers[i]), i + 0.5, 1e-6);
+  release_all(0);
+}
+
+PX_TEST(what_is_launched_between_begin_and_end_is_issued_together) {
+  watch();
+  make_numbers(px_cuda(0), 5);
+  px_together_begin();
+  for (int i = 0; i < 4; i++) OK(px_mul_scalar_(numbers[i], px_float(2)));
+  OK(px_device_synchronize(0));  // what waits issues it
+  OK(px_add_(numbers[4], numbers[3], px_int(1)));
+  CHECK_EQ(second(numbers[4]), 13);
+  OK(px_neg_(numbers[0]));
+  OK(px_together_end(PX_OK));
+  CHECK_EQ(second(numbers[0]), -2);
+  CHECK(list_count == 3 && lists[0] == 4 && lists[1] == 1 && lists[2] == 1);
+  px_together_begin();
+  OK(px_neg_(numbers[0]));
+  CHECK_EQ(px_together_end(PX_INDEX), PX_INDEX);
+  CHECK_EQ(second(numbers[0]), 2);
+  release_all(0);
+}
+
+PX_TEST(parts_of_a_result_are_copied_together) {
+  enum { MANY = 20 };
+  PX_SCOPED(px_tensor) joined = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  float values[2 * MANY];
+  watch();
+  make_numbers(px_cuda(0), MANY);
+  OK(px_cat(&joined, numbers, MANY, 0));
+  OK(px_stack(&rows, numbers, MANY, 0));
+  CHECK(list_count == 2 && lists[0] == MANY && lists[1] == MANY);
+  OK(px_tensor_read(joined, values, sizeof values));
+  for (int i = 0; i < 2 * MANY; i++) CHECK_EQ(values[i], i / 2 + i % 2);
+  OK(px_tensor_read(rows, values, sizeof values));
+  for (int i = 0; i < 2 * MANY; i++) CHECK_EQ(values[i], i / 2 + i % 2);
+  release_all(0);
+}
+
+PX_TEST(gradients_are_clipped_in_few_launches) {
+  enum { PARAMETERS = 40 };
+  PX_SCOPED(px_tensor) total = NULL;
+  double sum = 0;
+  watch();
+  make_numbers(px_cuda(0), CALLS);
+  for (int i = 0; i < PARAMETERS; i++) {
+    OK(px_tensor_set_requires_grad(numbers[i], true));
+    OK(px_tensor_set_grad(numbers[i], numbers[PARAMETERS + i]));
+    sum += pow(PARAMETERS + i, 2) + pow(PARAMETERS + i + 1, 2);
+  }
+  OK(px_clip_grad_norm(&total, numbers, PARAMETERS, 1, 2, false));
+  CHECK(list_count == 3 && lists[0] == PARAMETERS && lists[1] == PARAMETERS &&
+        lists[2] == PARAMETERS);
+  for (int i = 0; i < PARAMETERS; i++)
+    CHECK_NEAR(second(numbers[PARAMETERS + i]), (PARAMETERS + i + 1) / sqrt(sum), 1e-6);
   release_all(0);
 }
 

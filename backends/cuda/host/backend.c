@@ -147,11 +147,15 @@ static px_status launch(void *stream, const px_launch *l) {
 
 static px_status launch_all(void *stream, const px_launch *const *launches, int count) {
   px__cuda_lot lot;
+  px__cuda_loops loops;
+  px__cuda_folds folds;
   px_status status = PX_OK;
-  px__cuda_lot_begin(&lot);
+  px__cuda_lot_begin(&lot), px__cuda_loops_begin(&loops), px__cuda_folds_begin(&folds);
   for (int i = 0; i < count && status == PX_OK; i++) status = launch(stream, launches[i]);
-  px_status last = px__cuda_lot_end(&lot);
-  return status != PX_OK ? status : last;
+  const px_status last[] = {px__cuda_lot_end(&lot), px__cuda_loops_end(&loops),
+                            px__cuda_folds_end(&folds)};
+  for (int i = 0; i < 3 && status == PX_OK; i++) status = last[i];
+  return status;
 }
 
 static int64_t library(const char *name) {

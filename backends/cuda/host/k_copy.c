@@ -54,7 +54,9 @@ static px_status transpose(const px_launch *l, const k_loop *p, int down, size_t
                          params);
 }
 
-px_status px__cuda_copy_operand(const px_launch *l, const px_operand *to, const px_operand *from) {
+// A copy that is all of a launch may be taken along by others; others are steps of a launch.
+static px_status copy_operand(const px_launch *l, const px_operand *to, const px_operand *from,
+                              bool alone) {
   static const char *const raw[] = {"raw_1", "raw_2", "raw_4", "raw_8"};
   char convert[32];
   px_operand both[2] = {*to, *from};
@@ -71,15 +73,23 @@ px_status px__cuda_copy_operand(const px_launch *l, const px_operand *to, const 
   bool wide = same && item == 16;
   int down = same && !wide ? plane_of(&p) : -1;
   if (down > 0) return transpose(l, &p, down, item);
-  px__cuda_vectors(&p, 2, wide || (stored && !same) ? 0 : 16 / each);
   p.where = px__cuda_where(l);
   p.has = p.truth = 0;
+  bool taken = false;
+  if (!same) snprintf(convert, sizeof convert, "convert_%s", px__cuda_suffix(to->dtype));
+  const char *function = same ? by_item(raw, item) : convert;
+  if (alone && px__cuda_loops_waiting && !wide && (same || (!stored && !from->immediate)))
+    PX_CUDA_PASS(px__cuda_loops_take(&taken, l, "copy", function, each, 2, 0, &p));
+  if (taken) return PX_OK;
+  px__cuda_vectors(&p, 2, wide || (stored && !same) ? 0 : 16 / each);
   if (wide) return px__cuda_over(l, "stored", "raw_16", p.n, (void *)&p);
-  if (same) return px__cuda_each(l, "copy", by_item(raw, item), each, &p);
+  if (same) return px__cuda_each(l, "copy", function, each, &p);
   if (from->immediate) px__cuda_read(&p.value[1], from, px__cuda_is_float(from->dtype));
   if (stored) return px__cuda_over(l, "stored", "convert_stored", p.n, (void *)&p);
-  snprintf(convert, sizeof convert, "convert_%s", px__cuda_suffix(to->dtype));
-  return px__cuda_each(l, "copy", convert, each, &p);
+  return px__cuda_each(l, "copy", function, each, &p);
+}
+px_status px__cuda_copy_operand(const px_launch *l, const px_operand *to, const px_operand *from) {
+  return copy_operand(l, to, from, false);
 }
 
-PX_CUDA_KERNEL(copy) { return px__cuda_copy_operand(l, args->to, args->from); }
+PX_CUDA_KERNEL(copy) { return copy_operand(l, args->to, args->from, true); }

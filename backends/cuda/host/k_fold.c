@@ -77,12 +77,16 @@ static int32_t lanes_of(const k_fold *p, int64_t item) {
 }
 
 // Cuts the length so that there are blocks enough.
-static px_status cut(const px_launch *l, k_fold *p, int64_t blocks, size_t accumulator) {
+static void part(k_fold *p, int64_t blocks) {
   int64_t most = p->length / LEAST_PART, parts = blocks < BLOCKS ? BLOCKS / blocks : 1;
   if (parts > most) parts = most;
-  if (parts < 2) return PX_OK;
+  if (parts < 2) return;
   p->part = ((p->length + parts - 1) / parts + 1023) / 1024 * 1024;
   p->parts = (p->length + p->part - 1) / p->part;
+}
+static px_status cut(const px_launch *l, k_fold *p, int64_t blocks, size_t accumulator) {
+  part(p, blocks);
+  if (p->parts == 1) return PX_OK;
   return px__cuda_scratch(l, (size_t)(p->results * p->parts) * accumulator, &p->partial);
 }
 
@@ -90,12 +94,15 @@ static unsigned grid_of(int64_t blocks) {
   return blocks > INT32_MAX ? (unsigned)INT32_MAX : (unsigned)blocks;
 }
 
-static px_status by_rows(const px_launch *l, k_fold *p, const char *module, const char *function,
-                         size_t accumulator) {
-  void *params[] = {p};
+static void choose_rows(k_fold *p) {
   int64_t item = (int64_t)px__cuda_dtype_size(p->in_dtype);
   p->dense = is_dense(p, item), p->vector = p->dense && is_aligned(p);
   p->lanes = lanes_of(p, item);
+}
+static px_status by_rows(const px_launch *l, k_fold *p, const char *module, const char *function,
+                         size_t accumulator) {
+  void *params[] = {p};
+  choose_rows(p);
   if (p->lanes == K_BLOCK) PX_CUDA_PASS(cut(l, p, p->results, accumulator));
   int64_t groups = K_BLOCK / p->lanes, total = p->results * p->parts;
   return px__cuda_launch(l, module, function, grid_of((total + groups - 1) / groups), K_BLOCK, 0,
@@ -143,4 +150,67 @@ px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3
   PX_CUDA_PASS(px__cuda_axes(&p, &l->operands[0], NULL, &l->operands[l->operand_count - 1], true));
   p.vector = p.in_dtype == (c == PX_FLOAT64 ? PX_FLOAT64 : c >= PX_FLOAT16 ? PX_FLOAT32 : PX_INT64);
   return px__cuda_reduce(l, &p, "kernels_cuda_fold", ways, 8);
+}
+
+// ---- whole tensors in one launch
+
+_Thread_local px__cuda_folds *px__cuda_folds_waiting;
+
+static px_status launch_folds(px__cuda_folds *f) {
+  k_folds *p = &f->p;
+  void *params[] = {p};
+  char name[64];
+  int count = p->count;
+  p->count = 0;
+  if (!count) return PX_OK;
+  const k_fold_of *last = &p->of[count - 1];
+  size_t parts = last->first + (last->parts > 1 ? last->parts : 0);
+  if (parts) PX_CUDA_PASS(px__cuda_scratch(&f->launch, parts * f->accumulator, &p->all.partial));
+  snprintf(name, sizeof name, "%s_listed", f->name);
+  PX_CUDA_PASS(px__cuda_launch(&f->launch, f->module, name, last->end, K_BLOCK, 0, params));
+  if (!parts) return PX_OK;
+  snprintf(name, sizeof name, "%s_listed_join", f->name);
+  return px__cuda_launch(&f->launch, f->module, name, (unsigned)count, K_BLOCK, 0, params);
+}
+
+void px__cuda_folds_begin(px__cuda_folds *folds) {
+  folds->p.count = 0;
+  px__cuda_folds_waiting = folds;
+}
+px_status px__cuda_folds_end(px__cuda_folds *folds) {
+  px__cuda_folds_waiting = NULL;
+  return launch_folds(folds);
+}
+
+// Whether what is shared is that of those that wait.
+static bool agrees(const px__cuda_folds *f, const px_launch *l, const char *name, const k_fold *p) {
+  const k_fold *all = &f->p.all;
+  return f->p.count < K_FOLDS && f->launch.stream == l->stream && !strcmp(f->name, name) &&
+         all->in_dtype == p->in_dtype && all->out_dtype == p->out_dtype && all->a.i == p->a.i &&
+         all->b.i == p->b.i;
+}
+
+// Parts and threads are those of a launch by itself, so the result is the same.
+px_status px__cuda_folds_take(bool *taken, const px_launch *l, const char *module, const char *name,
+                              size_t accumulator, k_fold *p) {
+  px__cuda_folds *f = px__cuda_folds_waiting;
+  if (p->results != 1) return PX_OK;
+  choose_rows(p);
+  if (!p->dense) return PX_OK;
+  if (p->lanes == K_BLOCK) part(p, 1);
+  if (f->p.count && !agrees(f, l, name, p)) PX_CUDA_PASS(launch_folds(f));
+  if (!f->p.count)
+    f->launch = *l, f->module = module, f->name = name, f->accumulator = accumulator, f->p.all = *p;
+  k_fold_of *of = &f->p.of[f->p.count++], none = {0}, *before = of > f->p.of ? of - 1 : &none;
+  *of = (k_fold_of){.in = p->in,
+                    .out = p->out,
+                    .length = p->length,
+                    .part = p->part,
+                    .parts = (uint32_t)p->parts,
+                    .first = before->first + (before->parts > 1 ? before->parts : 0),
+                    .end = before->end + (uint32_t)p->parts,
+                    .lanes = (int16_t)p->lanes,
+                    .vector = (int16_t)p->vector};
+  *taken = true;
+  return PX_OK;
 }

@@ -266,20 +266,29 @@ px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *o
   if (!function) return px__cuda_missing(l, compute);
   if (px_operand_numel(&result) == 0) return PX_OK;
   PX_CUDA_PASS(px__cuda_fits(&result, 2));
+  int each = 16 / (int)px__cuda_dtype_size(compute);
+  bool replaced = false;
   k_loop p;
   memcpy(o, l->operands, (size_t)op->operands * sizeof *o);
   for (int i = 0; i < op->operands; i++) {
     int want = op->bools >> i & 1u ? PX_BOOL : compute;
     if (absent(&o[i]) || o[i].dtype == want) continue;
     PX_CUDA_PASS(replace(l, &o[i], want, &room[i], i > 0));
+    replaced = true;
   }
   px__cuda_walk(&p, o, op->operands);
-  px__cuda_vectors(&p, op->operands, (int)px__cuda_dtype_size(compute));
   for (int i = 1; i < op->operands; i++)
     if (o[i].immediate) px__cuda_read(&p.value[i], &o[i], px__cuda_is_float(compute));
   load_numbers(&p, l, op);
   p.where = px__cuda_where(l);
-  PX_CUDA_PASS(px__cuda_each(l, op->module, function, 16 / (int)px__cuda_dtype_size(compute), &p));
+  bool taken = false;
+  // What is converted before or after can wait for no other.
+  if (px__cuda_loops_waiting && !replaced)
+    PX_CUDA_PASS(px__cuda_loops_take(&taken, l, op->module, function, each, op->operands,
+                                     op->number_count, &p));
+  if (taken) return PX_OK;
+  px__cuda_vectors(&p, op->operands, 16 / each);
+  PX_CUDA_PASS(px__cuda_each(l, op->module, function, each, &p));
   if (o[0].data == result.data) return PX_OK;
   return px__cuda_copy_operand(l, &result, &o[0]);
 }

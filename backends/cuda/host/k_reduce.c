@@ -49,7 +49,12 @@ PX_CUDA_KERNEL(std) {
 PX_CUDA_KERNEL(norm) {
   static const char *const functions[3][3] = {WAYS(norm_f64), WAYS(norm_f64), WAYS(norm_f64)};
   k_fold p = {.a = {.f = px__number_or(&args->p, 2)}};
-  return reduce(l, &p, functions, args->out, NULL, args->self);
+  bool taken = false;
+  if (px__cuda_folds_waiting && args->self->dtype != PX_FLOAT64) {
+    PX_CUDA_PASS(px__cuda_axes(&p, args->out, NULL, args->self, false));
+    PX_CUDA_PASS(px__cuda_folds_take(&taken, l, "reduce", "norm_f64", sizeof(double), &p));
+  }
+  return taken ? PX_OK : reduce(l, &p, functions, args->out, NULL, args->self);
 }
 PX_CUDA_KERNEL(logsumexp) {
   static const char *const functions[3][3] = {WAYS(logsumexp_f64), WAYS(logsumexp_f32),

@@ -31,6 +31,20 @@ px_status px__cuda_axes(k_fold *p, const px_operand *out, const px_operand *seco
 // accumulators have so many bytes. p->vector says whether columns may be read in vectors.
 px_status px__cuda_reduce(const px_launch *l, k_fold *p, const char *module,
                           const char *const ways[3], size_t accumulator);
+// Whole tensors to be reduced that wait for others, as loops do (px__cuda_loops). Accumulators have
+// `accumulator` bytes; the functions are NAME_listed and NAME_listed_join.
+typedef struct px__cuda_folds {
+  px_launch launch;
+  const char *module, *name;
+  size_t accumulator;
+  k_folds p;
+} px__cuda_folds;
+extern _Thread_local px__cuda_folds *px__cuda_folds_waiting;  // NULL: each goes at once
+void px__cuda_folds_begin(px__cuda_folds *folds);
+px_status px__cuda_folds_end(px__cuda_folds *folds);
+// Takes a reduction along, after px__cuda_axes, if it is of a whole tensor that lies in a row.
+px_status px__cuda_folds_take(bool *taken, const px_launch *l, const char *module, const char *name,
+                              size_t accumulator, k_fold *p);
 
 // ---- loops: operands that are walked together
 
@@ -51,6 +65,23 @@ px_status px__cuda_over(const px_launch *l, const char *module, const char *func
 px_status px__cuda_each(const px_launch *l, const char *module, const char *function, int each,
                         k_loop *p);
 px_status px__cuda_copy_operand(const px_launch *l, const px_operand *to, const px_operand *from);
+// Loops that wait for others of the same function, to be one launch: those of the calling thread
+// from begin to end, which do not depend on each other.
+typedef struct px__cuda_loops {
+  px_launch launch;  // of one of them
+  const char *module;
+  char function[48];
+  int each, operands, numbers;
+  k_loop p;
+} px__cuda_loops;
+extern _Thread_local px__cuda_loops *px__cuda_loops_waiting;  // NULL: each goes at once
+void px__cuda_loops_begin(px__cuda_loops *loops);
+px_status px__cuda_loops_end(px__cuda_loops *loops);
+// Takes a loop along, for px__cuda_each with `each`, after px__cuda_walk, if all lies in a row.
+// `numbers` says how many it has. *taken false: it is to be launched by itself.
+px_status px__cuda_loops_take(bool *taken, const px_launch *l, const char *module,
+                              const char *function, int each, int operands, int numbers,
+                              const k_loop *p);
 static inline k_where px__cuda_where(const px_launch *l) { return (k_where){l->fault, l->id}; }
 
 // ---- dense operands

@@ -3,7 +3,8 @@
 //
 // Where everything is row-major and aligned, or all rows are, a thread takes 16 bytes of each
 // operand at a time, K_FLIGHT of them at once where all is row-major; else elements are placed by
-// their index. Blocks have K_LOOP threads. The result may be the memory of an input with the
+// their index. Blocks have K_LOOP threads. A launch may be for several tensors (K_LIST), whose
+// blocks look up what they work on. The result may be the memory of an input with the
 // same strides: a thread reads all that it needs before it writes.
 #pragma once
 #include "math.cuh"
@@ -20,20 +21,26 @@ struct k_in {
   k_loaded<S, N> v[K_FLIGHT(N)];
   C one;
   bool many;  // elements
+  const S *data;
   int64_t at;
   __device__ __forceinline__ k_in(const k_loop &p) {
     many = p.kind[I] == K_MANY;
+    data = (const S *)p.data[I];
     one = p.kind[I] == K_ONE ? (C)k_get(*(const S *)p.data[I]) : k_number_as<C>(p.value[I]);
   }
+  // Goes to an entry of a list.
+  __device__ __forceinline__ void move(const uint64_t *entry) {
+    if (many) data = (const S *)entry[1 + I];
+  }
   // The vector from element `at` on.
-  __device__ __forceinline__ void fetch(const k_loop &p, int u) {
-    if (many) v[u] = *(const k_loaded<S, N> *)((const S *)p.data[I] + at);
+  __device__ __forceinline__ void fetch(int u) {
+    if (many) v[u] = *(const k_loaded<S, N> *)(data + at);
   }
   // The vector of a row: its elements may lie apart, or be one.
   __device__ __forceinline__ void fetch_row(const k_loop &p) {
     int64_t step = p.strides[0][I];
-    if (step == N || !many) return fetch(p, 0);
-    const S *from = (const S *)p.data[I] + at;
+    if (step == N || !many) return fetch(0);
+    const S *from = data + at;
     S s[N];
     s[0] = *from;
 #pragma unroll
@@ -42,9 +49,7 @@ struct k_in {
     for (int k = 0; k < N; k++) v[0].put(k, s[k]);
   }
   __device__ __forceinline__ C get(int u, int k) const { return many ? k_get(v[u][k]) : one; }
-  __device__ __forceinline__ C get_at(const k_loop &p) const {
-    return many ? k_get(((const S *)p.data[I])[at]) : one;
-  }
+  __device__ __forceinline__ C get_at() const { return many ? k_get(data[at]) : one; }
   __device__ __forceinline__ void step(const k_loop &p, int d, int64_t k) {
     at += k * p.strides[d][I];
   }
@@ -72,33 +77,60 @@ static __device__ __forceinline__ int64_t k_find(const k_loop &p, int64_t i, In 
   return to;
 }
 
-// The result's vector from element `to` on, of what was fetched as number u.
+// The loop that the block belongs to, and its blocks.
+struct k_part_of_list {
+  const uint64_t *entry;
+  int64_t n, block, blocks;
+  bool vectors;
+  __device__ __forceinline__ explicit k_part_of_list(const k_list &list) {
+    int low = 0, high = list.count - 1;
+#pragma unroll 1
+    while (low < high) {
+      int middle = (low + high) / 2;
+      if (list.at[middle * list.words] >> 32 <= blockIdx.x)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    entry = list.at + low * list.words;
+    uint32_t size = (uint32_t)entry[0], begin = low ? (uint32_t)(entry[-list.words] >> 32) : 0;
+    n = size & ~K_LIST_VECTORS, vectors = size & K_LIST_VECTORS;
+    block = blockIdx.x - begin, blocks = (uint32_t)(entry[0] >> 32) - begin;
+  }
+};
+
+// The vector at `to` of the result, of what was fetched as number u.
 template <typename O, int N, typename E, typename... In>
-static __device__ __forceinline__ void k_give(const k_loop &p, int64_t to, int u, const E &e,
-                                              const In &...in) {
+static __device__ __forceinline__ void k_give(O *to, int u, const E &e, const In &...in) {
   k_vector<O, N> x;
 #pragma unroll
   for (int k = 0; k < N; k++) k_put(&x.v[k], e(in.get(u, k)...));
-  *(k_vector<O, N> *)((O *)p.data[0] + to) = x;
+  *(k_vector<O, N> *)to = x;
 }
 // Vectors first, and then single elements: all of them, or the few that make no vector.
 template <typename O, int N, typename E, typename... In>
 static __device__ __forceinline__ void k_each(const k_loop &p, E e, In... in) {
   enum { FLIGHT = K_FLIGHT(N), TILE = K_LOOP * FLIGHT };
-  int64_t vectors = p.mode <= K_ROWS ? p.n / N : 0;
-  if (p.mode == K_FLAT) {
+  int64_t n = p.n, block = blockIdx.x, blocks = gridDim.x, vectors = p.mode <= K_ROWS ? n / N : 0;
+  O *out = (O *)p.data[0];
+  if (p.mode == K_LIST) {
+    k_part_of_list part(p.list);
+    n = part.n, block = part.block, blocks = part.blocks, vectors = part.vectors ? n / N : 0;
+    out = (O *)part.entry[1];
+    (in.move(part.entry), ...);
+  }
+  if (p.mode <= K_LIST) {
 #pragma unroll 1
-    for (int64_t i = (int64_t)blockIdx.x * TILE + threadIdx.x; i < vectors;
-         i += (int64_t)gridDim.x * TILE) {
+    for (int64_t i = block * TILE + threadIdx.x; i < vectors; i += blocks * TILE) {
 #pragma unroll
       for (int u = 0; u < FLIGHT; u++) {
         if (i + u * K_LOOP >= vectors) break;
         ((in.at = (i + u * K_LOOP) * N), ...);
-        (in.fetch(p, u), ...);
+        (in.fetch(u), ...);
       }
 #pragma unroll
       for (int u = 0; u < FLIGHT; u++)
-        if (i + u * K_LOOP < vectors) k_give<O, N>(p, (i + u * K_LOOP) * N, u, e, in...);
+        if (i + u * K_LOOP < vectors) k_give<O, N>(out + (i + u * K_LOOP) * N, u, e, in...);
     }
   } else {
 #pragma unroll 1
@@ -106,12 +138,17 @@ static __device__ __forceinline__ void k_each(const k_loop &p, E e, In... in) {
          i += (int64_t)gridDim.x * K_LOOP) {
       int64_t to = k_find<true>(p, i, in...);
       (in.fetch_row(p), ...);
-      k_give<O, N>(p, to, 0, e, in...);
+      k_give<O, N>(out + to, 0, e, in...);
     }
   }
 #pragma unroll 1
-  for (int64_t i = vectors * N + k_thread(); i < p.n; i += k_threads()) {
-    int64_t to = k_find<false>(p, i, in...);
-    k_put((O *)p.data[0] + to, e(in.get_at(p)...));
+  for (int64_t i = vectors * N + block * blockDim.x + threadIdx.x; i < n;
+       i += blocks * blockDim.x) {
+    int64_t to = i;
+    if (p.mode <= K_LIST)
+      ((in.at = i), ...);
+    else
+      to = k_find<false>(p, i, in...);
+    k_put(out + to, e(in.get_at()...));
   }
 }

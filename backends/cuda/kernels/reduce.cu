@@ -159,13 +159,13 @@ typedef logsumexp<double> logsumexp_f64;
 // Elements [begin, end) of a dense row stored as S, in steps of `lanes` vectors of N.
 template <typename A, typename S, int N>
 static __device__ __forceinline__ void take_dense(A *a, const k_fold &p, const char *row,
-                                                  int64_t begin, int64_t end, int lane) {
+                                                  int64_t begin, int64_t end, int lane, int step) {
   enum { AHEAD = N == 1 ? 8 : 4 };  // vectors that a thread has in flight
   typedef typename A::T T;
   int64_t last = end / N;
-  for (int64_t i = begin / N + lane; i < last; i += AHEAD * p.lanes) {
+  for (int64_t i = begin / N + lane; i < last; i += AHEAD * step) {
     const k_loaded<S, N> *from = (const k_loaded<S, N> *)row + i;
-    int lanes = p.lanes, left = last - i < AHEAD * lanes ? (int)(last - i) : AHEAD * lanes;
+    int lanes = step, left = last - i < AHEAD * lanes ? (int)(last - i) : AHEAD * lanes;
     k_loaded<S, N> v[AHEAD] = {};
     k_opaque(&lanes);
 #pragma unroll
@@ -181,7 +181,7 @@ static __device__ __forceinline__ void take_dense(A *a, const k_fold &p, const c
     }
   }
 #pragma unroll 1
-  for (int64_t i = last * N + lane; i < end; i += p.lanes) {
+  for (int64_t i = last * N + lane; i < end; i += step) {
     T x = (T)k_get(((const S *)row)[i]);
     a->take(p, &x, 1, i);
   }
@@ -196,27 +196,40 @@ static __device__ __forceinline__ void take_any(A *a, const k_fold &p, const cha
     a->take(p, &x, 1, i);
   }
 }
-// Rows that are not aligned are read by elements.
+// How a row that is dense is read: by `lanes` threads; by elements where it is not aligned.
+struct dense_row {
+  const char *at;
+  int64_t begin, end;
+  int lane, lanes;
+  bool vector;
+};
 template <typename A, typename S>
-static __device__ __forceinline__ void take_stored(A *a, const k_fold &p, const char *row,
-                                                   int64_t begin, int64_t end, int lane) {
-  if (p.vector)
-    take_dense<A, S, sizeof(S) < 4 ? 4 : 16 / sizeof(S)>(a, p, row, begin, end, lane);
+static __device__ __forceinline__ void take_stored(A *a, const k_fold &p, const dense_row &r) {
+  if (r.vector)
+    take_dense<A, S, sizeof(S) < 4 ? 4 : 16 / sizeof(S)>(a, p, r.at, r.begin, r.end, r.lane,
+                                                         r.lanes);
   else
-    take_dense<A, S, 1>(a, p, row, begin, end, lane);
+    take_dense<A, S, 1>(a, p, r.at, r.begin, r.end, r.lane, r.lanes);
+}
+// False: its dtype is none of those that are read so.
+template <typename A>
+static __device__ __forceinline__ bool take_native(A *a, const k_fold &p, const dense_row &r) {
+  typedef k_native<typename A::Source> native;
+  if (p.in_dtype == native::a)
+    take_stored<A, typename native::A>(a, p, r);
+  else if (native::b >= 0 && p.in_dtype == native::b)
+    take_stored<A, typename native::B>(a, p, r);
+  else if (native::c >= 0 && p.in_dtype == native::c)
+    take_stored<A, typename native::C>(a, p, r);
+  else
+    return false;
+  return true;
 }
 template <typename A>
 static __device__ __forceinline__ void take_row(A *a, const k_fold &p, const char *row,
                                                 int64_t begin, int64_t end, int lane) {
-  typedef k_native<typename A::Source> native;
-  if (p.dense && p.in_dtype == native::a)
-    take_stored<A, typename native::A>(a, p, row, begin, end, lane);
-  else if (native::b >= 0 && p.dense && p.in_dtype == native::b)
-    take_stored<A, typename native::B>(a, p, row, begin, end, lane);
-  else if (native::c >= 0 && p.dense && p.in_dtype == native::c)
-    take_stored<A, typename native::C>(a, p, row, begin, end, lane);
-  else
-    take_any(a, p, row, begin + lane, end, p.lanes);
+  dense_row r = {row, begin, end, lane, p.lanes, p.vector != 0};
+  if (!p.dense || !take_native(a, p, r)) take_any(a, p, row, begin + lane, end, p.lanes);
 }
 
 // The accumulator of another lane.
@@ -318,16 +331,60 @@ static __device__ __forceinline__ void reduce_join(const k_fold &p) {
   }
 }
 
-#define REDUCE_WAY(type, way) \
+// ---- several tensors in one launch, each to one element, in the order of the launches by rows
+
+static __device__ __forceinline__ const k_fold_of &fold_of_block(const k_folds &p, int64_t *part) {
+  int i = 0;
+  while (blockIdx.x >= p.of[i].end) i++;
+  *part = blockIdx.x - (i ? p.of[i - 1].end : 0);
+  return p.of[i];
+}
+// A block has a part.
+template <typename A>
+static __device__ __forceinline__ void reduce_listed(const k_folds &p) {
+  int64_t part;
+  const k_fold_of &f = fold_of_block(p, &part);
+  k_groups of(f.lanes);
+  int64_t begin = part * f.part, end = begin + f.part < f.length ? begin + f.part : f.length;
+  dense_row row = {(const char *)f.in, begin, end, of.lane, f.lanes, f.vector != 0};
+  A a;
+  a.start(p.all);
+  if (of.group == 0) take_native(&a, p.all, row);
+  join_lanes(&a, p.all, f.lanes);
+  if (threadIdx.x != 0) return;
+  if (f.parts > 1)
+    ((A *)p.all.partial)[f.first + part] = a;
+  else
+    a.give(p.all, (char *)f.out, NULL);
+}
+// A block joins the parts of a tensor, if it has several.
+template <typename A>
+static __device__ __forceinline__ void reduce_listed_join(const k_folds &p) {
+  const k_fold_of &f = p.of[blockIdx.x];
+  int lanes = f.parts > 64 ? K_BLOCK : 32;
+  k_groups of(lanes);
+  A a;
+  a.start(p.all);
+#pragma unroll 1
+  for (int64_t i = of.lane; of.group == 0 && i < f.parts && f.parts > 1; i += lanes)
+    a.merge(p.all, ((const A *)p.all.partial)[f.first + i]);
+  join_lanes(&a, p.all, lanes);
+  if (threadIdx.x == 0 && f.parts > 1) a.give(p.all, (char *)f.out, NULL);
+}
+
+#define REDUCE_WAY(type, way, params) \
   extern "C" __global__ void __launch_bounds__(K_BLOCK, 3) \
-      type##_##way(const __grid_constant__ k_fold p) { \
+      type##_##way(const __grid_constant__ params p) { \
     reduce_##way<type>(p); \
   }
-#define REDUCE(type) REDUCE_WAY(type, rows) REDUCE_WAY(type, columns) REDUCE_WAY(type, join)
+#define REDUCE(type) \
+  REDUCE_WAY(type, rows, k_fold) REDUCE_WAY(type, columns, k_fold) REDUCE_WAY(type, join, k_fold)
 REDUCE(extreme_i64)
 REDUCE(extreme_f32)
 REDUCE(extreme_f64)
 REDUCE(variance_f64)
 REDUCE(norm_f64)
+REDUCE_WAY(norm_f64, listed, k_folds)
+REDUCE_WAY(norm_f64, listed_join, k_folds)
 REDUCE(logsumexp_f32)
 REDUCE(logsumexp_f64)
