@@ -111,7 +111,7 @@ typedef struct og_op {
   unsigned words;  // bit i: og_words[i]
   og_field turned, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
       kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, cuda,
-      expands, draws, out, expanded, format, batch, complex;
+      expands, draws, out, expanded, format, batch, complex, lazy;
   og_field refusals[OG_MAX_REFUSALS];
   int refusal_count;
   og_field checks[OG_MAX_CHECKS];
@@ -298,6 +298,8 @@ void og_write_grad_views(FILE *to);
 const char *og_result_name(const og_op *op, int r);
 const char *og_helper_prototype(const og_op *helper);
 // The C expression of a helper's i-th argument, of a px_value's.
+const char *og_field_type(const og_param *p);  // of a view of what is no op
+const char *og_field_value(const og_param *p, const char *value);
 const char *og_helper_argument(const og_op *helper, int i, const char *value);
 
 // ---- opgen_arith.c: arithmetic on numbers, as text

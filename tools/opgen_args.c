@@ -96,6 +96,13 @@ static const char *field_value(const og_op *op, const og_param *p, const char *v
   return og_format("%s%s", text, how);
 }
 
+// The same of what is no op: a tensor is a tensor.
+static const og_op no_op = {.kind = "function"};
+const char *og_field_type(const og_param *p) { return field_type(&no_op, p); }
+const char *og_field_value(const og_param *p, const char *value) {
+  return field_value(&no_op, p, value);
+}
+
 // What a kernel has beside its operands; what it draws from comes with the launch.
 static bool is_number(const og_param *p) {
   return p->type != OG_TENSOR && p->type != OG_TENSORS && p->type != OG_GENERATOR;

@@ -302,8 +302,9 @@ static void write_methods(FILE *to, const og_layer *l) {
   fprintf(to, "static const px_module_method methods_%s[] = {\n", l->e->name);
   for (int i = 0; i < l->method_count; i++) {
     const og_method *m = &l->methods[i];
-    fprintf(to, "    {\"%s\", %s,\n     params_%s_%s, %d, %s},\n", m->name,
-            og_quote(og_method_signature(l, m)), l->e->name, m->name, m->param_count, m->run);
+    fprintf(to, "    {\"%s\", %s,\n     params_%s_%s, %d, method_%s_%s},\n", m->name,
+            og_quote(og_method_signature(l, m)), l->e->name, m->name, m->param_count, m->name,
+            l->e->name);
   }
   fprintf(to, "};\n");
 }
@@ -318,6 +319,7 @@ static void write_kind_parts(FILE *to, const og_layer *l) {
     fprintf(to, "\"%s\"%s", l->own[i].name, i + 1 < l->own_count ? ", " : "};\n");
   write_ports(to, l, "inputs", l->inputs, l->input_count);
   write_ports(to, l, "results", l->results, l->result_count);
+  og_write_layer_calls(to, l);
   if (l->method_count) write_methods(to, l);
   if (og_layer_text(l, "fixed")) fprintf(to, "static const char *const fixed_%s[] = {", e->name);
   for (int i = 0; i < l->let_count; i++)
@@ -346,8 +348,7 @@ static void write_row(FILE *to, const og_layer *l) {
     fprintf(to, "     .starts = true,\n");
   if (l->lazy) fprintf(to, "     .lazy = &lazy_%s,\n", e->name);
   if (l->pair) fprintf(to, "     .pair = pair_%s,\n", e->name);
-  const char *sized = og_layer_text(l, "sized");
-  if (sized) fprintf(to, "     .sized = %s,\n", sized);
+  if (og_layer_text(l, "sized")) fprintf(to, "     .sized = sized_%s,\n", e->name);
   const char *formula = og_layer_text(l, "forward"), *pair = og_layer_text(l, "pair");
   if (l->pair) formula = og_format("%s else %s", pair, formula);
   if (formula) fprintf(to, "     .formula = %s,\n", og_quote(formula));
@@ -391,18 +392,6 @@ static bool is_first(int i, const char *field) {
   return own != NULL;
 }
 
-// The functions of methods, each once.
-static void write_method_functions(FILE *to) {
-  const char *written = "";
-  for (int i = 0; i < layer_count; i++)
-    for (int k = 0; k < layers[i]->method_count; k++) {
-      const char *run = layers[i]->methods[k].run;
-      if (has_word(written, run)) continue;
-      written = og_format("%s %s", run, written);
-      fprintf(to, "px_status %s(px_tensor **out, px_module *self, const px_value *args);\n", run);
-    }
-}
-
 // The functions that entries name, each once.
 static void write_functions(const char *folder) {
   FILE *to = og_create(folder, "layer_functions.h");
@@ -410,19 +399,8 @@ static void write_functions(const char *folder) {
   for (int i = 0; i < layer_count; i++) {
     if (is_first(i, "init"))
       fprintf(to, "px_status %s(px_module *self);\n", og_layer_text(layers[i], "init"));
-    if (is_first(i, "sized"))
-      fprintf(to,
-              "px_status %s(px_tensor **out, px_module *self, px_tensor *const *inputs, px_value "
-              "sizes);\n",
-              og_layer_text(layers[i], "sized"));
-    bool run = layers[i]->run != NULL;
-    for (int k = 0; run && k < i; k++)
-      run = !layers[k]->run || strcmp(layers[k]->run, layers[i]->run) != 0;
-    if (run)
-      fprintf(to, "px_status %s(px_tensor **out, px_module *self, px_tensor *const *inputs, %s);\n",
-              layers[i]->run, layers[i]->run_arguments ? "int64_t argument" : "int count");
   }
-  write_method_functions(to);
+  og_write_layer_views(to, layers, layer_count);
   og_finish(to);
 }
 

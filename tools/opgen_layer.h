@@ -78,6 +78,10 @@ const char *og_layer_forward_name(const og_layer *l);  // NULL: it cannot be cal
 void og_write_layer_argument(FILE *to, const og_layer *l, int param, const og_node *const *nodes,
                              int count);
 
+// ---- opgen_layer_args.c: arguments by name, of functions that entries name
+void og_write_layer_views(FILE *to, og_layer *const *layers, int count);
+void og_write_layer_calls(FILE *to, const og_layer *l);
+
 // ---- opgen_lazy.c
 og_layer *og_lazy_layer(const og_layer *of);  // NULL: there is none
 void og_write_lazy_init(FILE *to, const og_layer *l);

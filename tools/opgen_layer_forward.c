@@ -243,7 +243,6 @@ static void write_inplace(context *x, const og_node *n) {
 const char *og_layer_forward_name(const og_layer *l) {
   if (l->lazy) return "px__lazy_forward";
   if (l->method_count) return "px__method_forward";
-  if (l->run && !l->run_arguments) return l->run;
   return l->run || l->forward ? og_format("forward_%s", l->e->name) : NULL;
 }
 
@@ -276,20 +275,16 @@ void og_write_layer_forward(FILE *to, const og_layer *l) {
   static og_node inplace = {.kind = OG_NAME, .text = "inplace"};
   context x = {to, l, 0, "  "};
   const char *formula = og_layer_text(l, "forward");
-  if (l->lazy || (!l->forward && !l->run_arguments)) return;
+  if (l->lazy || !l->forward) return;
   if (formula) fprintf(to, "// %s\n", formula);
   fprintf(
       to,
       "static px_status forward_%s(px_tensor **out, px_module *self, px_tensor *const *inputs,\n"
       "    int count) {\n",
       l->e->name);
-  if (l->forward) {
-    write_locals(to, l, l->forward, &inplace);
-    if (og_layer_param(l, "inplace") >= 0) write_inplace(&x, l->forward);
-    write_result(&x, l->forward);
-  } else {
-    fprintf(to, "  return %s(out, self, inputs, %s);\n", l->run, l->run_arguments);
-  }
+  write_locals(to, l, l->forward, &inplace);
+  if (og_layer_param(l, "inplace") >= 0) write_inplace(&x, l->forward);
+  write_result(&x, l->forward);
   fprintf(to, "}\n");
   if (l->pair) write_pair(to, l);
 }

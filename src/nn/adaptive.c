@@ -132,12 +132,14 @@ static px_status log_probabilities(px_tensor **out, px_module *self, px_tensor *
   *out = PX_MOVE(all);
   return PX_OK;
 }
-px_status px__adaptive_log_prob(px_tensor **out, px_module *self, const px_value *args) {
-  return log_probabilities(out, self, args[0].v.tensor);
+px_status px__adaptive_log_prob(px_tensor **out, px_module *self,
+                                const px__adaptive_log_prob_args *args) {
+  return log_probabilities(out, self, args->input);
 }
-px_status px__adaptive_predict(px_tensor **out, px_module *self, const px_value *args) {
+px_status px__adaptive_predict(px_tensor **out, px_module *self,
+                               const px__adaptive_predict_args *args) {
   PX_SCOPED(px_tensor) all = NULL;
-  PX_TRY(log_probabilities(&all, self, args[0].v.tensor));
+  PX_TRY(log_probabilities(&all, self, args->input));
   return px_argmax(out, all, (int64_t[]){-1}, false);
 }
 
@@ -240,12 +242,13 @@ static px_status sum_up(px_tensor **out, batch *b) {
   return px_add(out, flat, b->added, px_int(1));
 }
 
-px_status px__adaptive_forward(px_tensor **out, px_module *self, const px_value *args) {
+px_status px__adaptive_forward(px_tensor **out, px_module *self,
+                               const px__adaptive_forward_args *args) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) target = NULL;
   PX_SCOPED(px_tensor) output = NULL;
   PX_SCOPED(px_tensor) negated = NULL;
-  px_tensor *given = args[0].v.tensor, *wanted = args[1].v.tensor;
+  px_tensor *given = args->input_, *wanted = args->target_;
   bool batched = px_tensor_ndim(wanted) == 1;
   PX_TRY(check_shapes(given, wanted));
   PX_TRY(check_range(self, wanted));

@@ -500,19 +500,15 @@ static px_status call_with_masks(px_tensor **out, px_attention *a, bool batch_fi
   return call_attention(out, a, batch_first);
 }
 
-static px_tensor *tensor_at(px_value value) {
-  return value.kind == PX_ARG_TENSOR ? value.v.tensor : NULL;
-}
-
-px_status px__attention_forward(px_tensor **out, px_module *self, const px_value *args) {
-  enum { KEY_PADDING_MASK = PARTS, NEED_WEIGHTS, ATTN_MASK, AVERAGE, IS_CAUSAL };
+px_status px__attention_forward(px_tensor **out, px_module *self,
+                                const px__attention_forward_args *args) {
   PX_SCOPED(px_tensor) weight = NULL;
   PX_SCOPED(px_tensor) bias = NULL;
   PX_TRY(px__child_tensor(&weight, self, "out_proj", "weight"));
   PX_TRY(px__child_tensor(&bias, self, "out_proj", "bias"));
-  px_attention a = {.query = tensor_at(args[QUERY]),
-                    .key = tensor_at(args[KEY]),
-                    .value = tensor_at(args[VALUE]),
+  px_attention a = {.query = args->query,
+                    .key = args->key,
+                    .value = args->value,
                     .embed_dim = whole(self, "embed_dim"),
                     .num_heads = whole(self, "num_heads"),
                     .in_proj_weight = px__tensor_of(self, "in_proj_weight"),
@@ -524,14 +520,14 @@ px_status px__attention_forward(px_tensor **out, px_module *self, const px_value
                     .out_proj_weight = weight,
                     .out_proj_bias = bias,
                     .training = self->training,
-                    .key_padding_mask = tensor_at(args[KEY_PADDING_MASK]),
-                    .attn_mask = tensor_at(args[ATTN_MASK]),
-                    .need_weights = px_value_int(args[NEED_WEIGHTS]),
-                    .average_attn_weights = px_value_int(args[AVERAGE]),
+                    .key_padding_mask = args->key_padding_mask,
+                    .attn_mask = args->attn_mask,
+                    .need_weights = args->need_weights,
+                    .average_attn_weights = args->average_attn_weights,
                     .use_separate_proj_weight = !whole(self, "_qkv_same_embed_dim"),
                     .q_proj_weight = px__tensor_of(self, "q_proj_weight"),
                     .k_proj_weight = px__tensor_of(self, "k_proj_weight"),
                     .v_proj_weight = px__tensor_of(self, "v_proj_weight"),
-                    .is_causal = px_value_int(args[IS_CAUSAL])};
+                    .is_causal = args->is_causal};
   return call_with_masks(out, &a, whole(self, "batch_first"));
 }

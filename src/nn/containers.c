@@ -21,9 +21,9 @@ static px_status tensor_step(px_module *child, void *value) {
   return PX_OK;
 }
 
-px_status px__sequential_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
-                                 int count) {
-  PX_SCOPED(px_tensor) x = px_retain(inputs[0]);
+px_status px__sequential_forward(px_tensor **out, px_module *self,
+                                 const px__sequential_forward_args *args) {
+  PX_SCOPED(px_tensor) x = px_retain(args->input);
   PX_TRY(px_module_chain(self, tensor_step, &x));
   *out = PX_MOVE(x);
   return PX_OK;

@@ -88,7 +88,7 @@ typedef struct tensor_call {
 
 static px_status tensor_hook(px_module *self, const px_hook_entry *hook, void *with) {
   tensor_call *call = with;
-  px_tensor *replacement = NULL, **at = hook->before ? &call->inputs[0] : &call->results[0];
+  px_tensor *replacement = NULL, **at = hook->before ? call->inputs : call->results;
   PX_TRY(hook->run(&replacement, self, call->inputs, call->count, call->results[0], hook->context));
   if (!replacement) return PX_OK;
   px_release(*at);
@@ -115,9 +115,9 @@ static px_status forward_hooked(px_tensor **results, px_module *self, px_tensor 
   static const px_module_way way = {tensor_hook, tensor_forward};
   tensor_call call = {.count = count, .results = results};
   memcpy(call.inputs, inputs, (size_t)count * sizeof *inputs);
-  px_retain(call.inputs[0]);
+  px_retain(*call.inputs);
   px_status status = px_module_run(self, &way, &call);
-  px_release(call.inputs[0]);
+  px_release(*call.inputs);
   return status;
 }
 

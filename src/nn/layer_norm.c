@@ -35,16 +35,16 @@ static px_status batch_weight(double *out, px_module *self) {
   return PX_OK;
 }
 
-px_status px__batch_norm_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
-                                 int64_t dims) {
+px_status px__batch_norm_forward(px_tensor **out, px_module *self,
+                                 const px__batch_norm_forward_args *args) {
   double weight;
   px_tensor *mean = px__tensor_of(self, "running_mean"), *var = px__tensor_of(self, "running_var");
   bool tracks = px_module_attribute(self, "track_running_stats").v.i;
-  PX_TRY(check_batch(inputs[0], dims));
+  PX_TRY(check_batch(args->input, args->number));
   PX_TRY(batch_weight(&weight, self));
   bool batch = self->training || (!mean && !var);
   if (self->training && !tracks) mean = var = NULL;  // a program has turned it off since
-  return px_batch_norm(out, inputs[0], mean, var, px__tensor_of(self, "weight"),
+  return px_batch_norm(out, args->input, mean, var, px__tensor_of(self, "weight"),
                        px__tensor_of(self, "bias"), batch, weight, px__float_of(self, "eps"));
 }
 
@@ -62,20 +62,20 @@ static px_status check_features(const px_module *self, const px_tensor *x, int d
                  dim);
 }
 
-px_status px__instance_norm_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
-                                    int64_t dims) {
+px_status px__instance_norm_forward(px_tensor **out, px_module *self,
+                                    const px__instance_norm_forward_args *args) {
   px_tensor *mean = px__tensor_of(self, "running_mean"), *var = px__tensor_of(self, "running_var");
-  int ndim = px_tensor_ndim(inputs[0]), alone = 1 + (int)dims;
+  int ndim = px_tensor_ndim(args->input), alone = 1 + (int)args->number;
   bool tracks = px_module_attribute(self, "track_running_stats").v.i;
   PX_CHECK(ndim == alone || ndim == alone + 1, PX_VALUE,
            "expected %dD or %dD input (got %dD input)", alone, alone + 1, ndim);
   PX_SCOPED(px_tensor) batch = NULL;
   PX_SCOPED(px_tensor) result = NULL;
-  PX_TRY(check_features(self, inputs[0], ndim - alone));
+  PX_TRY(check_features(self, args->input, ndim - alone));
   if (ndim == alone)
-    PX_TRY(px_unsqueeze(&batch, inputs[0], 0));
+    PX_TRY(px_unsqueeze(&batch, args->input, 0));
   else
-    batch = px_retain(inputs[0]);
+    batch = px_retain(args->input);
   PX_TRY(px_instance_norm(&result, batch, mean, var, px__tensor_of(self, "weight"),
                           px__tensor_of(self, "bias"), self->training || !tracks,
                           px__float_of(self, "momentum"), px__float_of(self, "eps")));
@@ -85,14 +85,14 @@ px_status px__instance_norm_forward(px_tensor **out, px_module *self, px_tensor 
 }
 
 // The mean over an odd window stands for the sum, divided by the size that was given.
-px_status px__cross_map_lrn2d_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
-                                      int count) {
+px_status px__cross_map_lrn2d_forward(px_tensor **out, px_module *self,
+                                      const px__cross_map_lrn2d_forward_args *args) {
   int64_t size = px_value_int(px_module_attribute(self, "size")), odd = (size - 1) / 2 * 2 + 1;
-  int ndim = px_tensor_ndim(inputs[0]);
+  int ndim = px_tensor_ndim(args->input);
   PX_CHECK(ndim == 4, PX_VALUE, "CrossMapLRN2d: Expected input to be 4D, got %dD instead.", ndim);
   PX_CHECK(size > 0, PX_RUNTIME, "CrossMapLRN2d: size must be positive, but is %lld",
            (long long)size);
   double alpha = px__float_of(self, "alpha") * (double)odd / (double)size;
-  return px_local_response_norm(out, inputs[0], odd, alpha, px__float_of(self, "beta"),
+  return px_local_response_norm(out, args->input, odd, alpha, px__float_of(self, "beta"),
                                 px__float_of(self, "k"));
 }

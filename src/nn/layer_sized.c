@@ -36,8 +36,8 @@ static px_status beyond_of(int64_t *beyond, const px_module *self, const px_tens
   return PX_OK;
 }
 
-px_status px__conv_transpose_sized(px_tensor **out, px_module *self, px_tensor *const *inputs,
-                                   px_value sizes) {
+px_status px__conv_transpose_sized(px_tensor **out, px_module *self,
+                                   const px__conv_transpose_sized_args *args) {
   px_tensor *w = px__tensor_of(self, "weight"), *bias = px__tensor_of(self, "bias");
   px_value stride = px_module_attribute(self, "stride");
   px_value padding = px_module_attribute(self, "padding");
@@ -48,13 +48,13 @@ px_status px__conv_transpose_sized(px_tensor **out, px_module *self, px_tensor *
                               const int64_t *, int64_t, const int64_t *, int64_t, const int64_t *,
                               int64_t, int64_t, const int64_t *, int64_t) = {
       px_conv_transpose1d, px_conv_transpose2d, px_conv_transpose3d};
-  PX_TRY(beyond_of(beyond, self, inputs[0], dims, sizes));
-  return spread[dims - 1](out, inputs[0], w, bias, stride.v.ints, dims, padding.v.ints, dims,
+  PX_TRY(beyond_of(beyond, self, args->input, dims, args->sizes));
+  return spread[dims - 1](out, args->input, w, bias, stride.v.ints, dims, padding.v.ints, dims,
                           beyond, dims, groups, dilation.v.ints, dims);
 }
 
-px_status px__max_unpool_sized(px_tensor **out, px_module *self, px_tensor *const *inputs,
-                               px_value sizes) {
+px_status px__max_unpool_sized(px_tensor **out, px_module *self,
+                               const px__max_unpool_sized_args *args) {
   px_value kernel = px_module_attribute(self, "kernel_size");
   px_value stride = px_module_attribute(self, "stride");
   px_value padding = px_module_attribute(self, "padding");
@@ -62,6 +62,7 @@ px_status px__max_unpool_sized(px_tensor **out, px_module *self, px_tensor *cons
                               int64_t, const int64_t *, int64_t, const int64_t *, int64_t,
                               const int64_t *,
                               int64_t) = {px_max_unpool1d, px_max_unpool2d, px_max_unpool3d};
-  return unpool[kernel.n - 1](out, inputs[0], inputs[1], kernel.v.ints, kernel.n, stride.v.ints,
-                              stride.n, padding.v.ints, padding.n, sizes.v.ints, sizes.n);
+  return unpool[kernel.n - 1](out, args->input, args->indices, kernel.v.ints, kernel.n,
+                              stride.v.ints, stride.n, padding.v.ints, padding.n,
+                              args->sizes.v.ints, args->sizes.n);
 }

@@ -64,7 +64,7 @@ px_status px_module_infer(px_module *self, px_tensor *input) {
 
 px_status px__lazy_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count) {
   const px_module_lazy *lazy = self->kind->lazy;
-  PX_TRY(px_module_infer(self, inputs[0]));
+  PX_TRY(px_module_infer(self, *inputs));
   const px_module_kind *base = px_module_kind_find(lazy->becomes);
   if (!self->user) self->kind = base;  // a binding's object changes its class itself
   return base->forward(out, self, inputs, count);

@@ -122,7 +122,7 @@ static px_status invoke_hook(px_module *self, const px_hook_entry *hook, void *w
   px_tensor **at = hook->before ? &call->replacement : &call->results[0];
   px_release(*at);
   *at = replacement;
-  if (hook->before) call->args[0].value = PX_T(replacement);
+  if (hook->before) call->args->value = PX_T(replacement);
   return PX_OK;
 }
 

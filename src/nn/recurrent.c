@@ -156,19 +156,17 @@ static px_status open_states(call *c, px_tensor *const *states) {
   return PX_OK;
 }
 
-static px_status open_call(call *c, px_tensor *const *inputs) {
-  px_tensor *const *states = inputs + 1;
+static px_status open_call(call *c, px_tensor *input, px_tensor *const *states) {
   int batch_dim = whole(c->self, "batch_first") ? 0 : 1;
-  c->sizes = inputs[1 + c->state_count];
-  PX_TRY(check_ndim(c, inputs[0]));
-  c->batched = c->sizes || px_tensor_ndim(inputs[0]) == 3;
+  PX_TRY(check_ndim(c, input));
+  c->batched = c->sizes || px_tensor_ndim(input) == 3;
   PX_CHECK(c->state_count == 1 || !states[0] == !states[1], PX_TYPE, "%s takes two states, or none",
            c->self->kind->name);
   PX_TRY(check_state_ndims(c, states));
   if (c->batched)
-    c->input = px_retain(inputs[0]);
+    c->input = px_retain(input);
   else
-    PX_TRY(px_unsqueeze(&c->input, inputs[0], batch_dim));
+    PX_TRY(px_unsqueeze(&c->input, input, batch_dim));
   PX_TRY(read_weights(c));
   PX_TRY(check_input(c));
   return open_states(c, states);
@@ -223,12 +221,12 @@ static px_status run_one_state(px_tensor **out, const call *c, const one_state *
                      layers, dropout, train, both, whole(self, "batch_first"));
 }
 
-// `ops` NULL: an LSTM.
-static px_status run(px_tensor **out, px_module *self, px_tensor *const *inputs,
-                     const one_state *ops) {
-  call c = {.self = self, .state_count = ops ? 1 : 2};
+// `ops` NULL: an LSTM, with two states.
+static px_status run(px_tensor **out, px_module *self, px_tensor *input, px_tensor *const *states,
+                     px_tensor *batch_sizes, const one_state *ops) {
+  call c = {.self = self, .state_count = ops ? 1 : 2, .sizes = batch_sizes};
   px_tensor *made[1 + STATES] = {NULL};
-  px_status status = open_call(&c, inputs);
+  px_status status = open_call(&c, input, states);
   if (status == PX_OK) status = ops ? run_one_state(made, &c, ops) : run_lstm(made, &c);
   if (status == PX_OK) status = give(out, &c, made, 1 + c.state_count);
   for (int i = 0; i <= STATES; i++) px_release(made[i]);
@@ -236,51 +234,61 @@ static px_status run(px_tensor **out, px_module *self, px_tensor *const *inputs,
   return status;
 }
 
-px_status px__lstm_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count) {
-  return run(out, self, inputs, NULL);
+px_status px__lstm_forward(px_tensor **out, px_module *self, const px__lstm_forward_args *args) {
+  return run(out, self, args->input, args->hx, args->batch_sizes, NULL);
 }
-px_status px__gru_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count) {
+px_status px__gru_forward(px_tensor **out, px_module *self, const px__gru_forward_args *args) {
   static const one_state gru = {px_gru, px_gru_packed};
-  return run(out, self, inputs, &gru);
+  return run(out, self, args->input, &args->hx, args->batch_sizes, &gru);
 }
-px_status px__rnn_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count) {
+px_status px__rnn_forward(px_tensor **out, px_module *self, const px__rnn_forward_args *args) {
   static const one_state ops[] = {{px_rnn_tanh, px_rnn_tanh_packed},
                                   {px_rnn_relu, px_rnn_relu_packed}};
-  return run(out, self, inputs, &ops[is_relu(self)]);
+  return run(out, self, args->input, &args->hx, args->batch_sizes, &ops[is_relu(self)]);
 }
 
 // ---- cells
 
-static px_status check_cell(const px_module *self, px_tensor *const *inputs, int states) {
+static px_status check_cell(const px_module *self, const px_tensor *input, px_tensor *const *states,
+                            int count) {
   const char *name = self->kind->name;
-  int ndim = px_tensor_ndim(inputs[0]);
+  int ndim = px_tensor_ndim(input);
   PX_CHECK(ndim == 1 || ndim == 2, PX_VALUE, "%s: Expected input to be 1D or 2D, got %dD instead",
            name, ndim);
-  for (int i = 0; i < states; i++) {
+  for (int i = 0; i < count; i++) {
     char which[16] = "hidden";
-    if (!inputs[1 + i]) continue;
-    if (states > 1) snprintf(which, sizeof which, "hx[%d]", i);
-    ndim = px_tensor_ndim(inputs[1 + i]);
+    if (!states[i]) continue;
+    if (count > 1) snprintf(which, sizeof which, "hx[%d]", i);
+    ndim = px_tensor_ndim(states[i]);
     PX_CHECK(ndim == 1 || ndim == 2, PX_VALUE, "%s: Expected %s to be 1D or 2D, got %dD instead",
              name, which, ndim);
   }
   return PX_OK;
 }
 
-// The input and the states of a cell with a batch; states that are not given are zeros.
-static px_status open_cell(px_tensor *opened[1 + STATES], const px_module *self,
-                           px_tensor *const *inputs, int states) {
-  const px_tensor *input = inputs[0];
-  bool batched = px_tensor_ndim(input) == 2;
-  for (int i = 0; i <= states; i++) {
-    int64_t sizes[] = {batched ? px_tensor_size(input, 0) : 1, whole(self, "hidden_size")};
-    if (!inputs[i])
-      PX_TRY(px_zeros(&opened[i], sizes, 2, px_tensor_dtype(input), px_tensor_device(input), false,
-                      false));
-    else if (batched)
-      opened[i] = px_retain(inputs[i]);
+// The input and the states of a cell, with a batch.
+typedef struct cell {
+  px_tensor *input, *states[STATES];
+  bool batched;
+  int count;  // of states
+} cell;
+
+static px_status with_batch(px_tensor **out, px_tensor *given, bool batched) {
+  if (!batched) return px_unsqueeze(out, given, 0);
+  *out = px_retain(given);
+  return PX_OK;
+}
+// States that are not given are zeros.
+static px_status open_cell(cell *c, const px_module *self, px_tensor *input,
+                           px_tensor *const *states) {
+  PX_TRY(with_batch(&c->input, input, c->batched));
+  for (int i = 0; i < c->count; i++) {
+    int64_t sizes[] = {px_tensor_size(c->input, 0), whole(self, "hidden_size")};
+    if (states[i])
+      PX_TRY(with_batch(&c->states[i], states[i], c->batched));
     else
-      PX_TRY(px_unsqueeze(&opened[i], inputs[i], 0));
+      PX_TRY(px_zeros(&c->states[i], sizes, 2, px_tensor_dtype(input), px_tensor_device(input),
+                      false, false));
   }
   return PX_OK;
 }
@@ -290,44 +298,46 @@ typedef px_status (*cell_op)(px_tensor **out, const px_tensor *input, const px_t
                              const px_tensor *b_hh);
 
 // `op` NULL: an LSTM's.
-static px_status step(px_tensor **made, const px_module *self, px_tensor *const *opened,
-                      cell_op op) {
+static px_status step(px_tensor **made, const px_module *self, const cell *c, cell_op op) {
   const px_tensor *w_ih = px__tensor_of(self, "weight_ih"),
                   *w_hh = px__tensor_of(self, "weight_hh");
   const px_tensor *b_ih = px__tensor_of(self, "bias_ih"), *b_hh = px__tensor_of(self, "bias_hh");
-  if (op) return op(&made[0], opened[0], opened[1], w_ih, w_hh, b_ih, b_hh);
-  return px_lstm_cell(&made[0], &made[1], opened[0], opened + 1, 2, w_ih, w_hh, b_ih, b_hh);
+  if (op) return op(&made[0], c->input, c->states[0], w_ih, w_hh, b_ih, b_hh);
+  return px_lstm_cell(&made[0], &made[1], c->input, c->states, c->count, w_ih, w_hh, b_ih, b_hh);
 }
 
-static px_status run_cell(px_tensor **out, px_module *self, px_tensor *const *inputs, cell_op op) {
-  int states = op ? 1 : 2;
+static px_status run_cell(px_tensor **out, px_module *self, px_tensor *input,
+                          px_tensor *const *states, cell_op op) {
+  cell c = {.count = op ? 1 : 2};
   int64_t batch_dim = 0;
-  px_tensor *opened[1 + STATES] = {NULL}, *made[STATES] = {NULL};
-  PX_TRY(check_cell(self, inputs, states));
-  bool batched = px_tensor_ndim(inputs[0]) == 2;
-  px_status status = open_cell(opened, self, inputs, states);
-  if (status == PX_OK) status = step(made, self, opened, op);
-  for (int i = 0; i < states && status == PX_OK; i++)
-    if (batched)
+  px_tensor *made[STATES] = {NULL};
+  PX_TRY(check_cell(self, input, states, c.count));
+  c.batched = px_tensor_ndim(input) == 2;
+  px_status status = open_cell(&c, self, input, states);
+  if (status == PX_OK) status = step(made, self, &c, op);
+  for (int i = 0; i < c.count && status == PX_OK; i++)
+    if (c.batched)
       out[i] = PX_MOVE(made[i]);
     else
       status = px_squeeze_dim(&out[i], made[i], &batch_dim, 1);
-  for (int i = 0; i <= STATES; i++) px_release(opened[i]);
+  px_release(c.input);
+  for (int i = 0; i < STATES; i++) px_release(c.states[i]);
   for (int i = 0; i < STATES; i++) px_release(made[i]);
   return status;
 }
 
-px_status px__lstm_cell_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
-                                int count) {
-  return run_cell(out, self, inputs, NULL);
+px_status px__lstm_cell_forward(px_tensor **out, px_module *self,
+                                const px__lstm_cell_forward_args *args) {
+  return run_cell(out, self, args->input, args->hx, NULL);
 }
-px_status px__gru_cell_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
-                               int count) {
-  return run_cell(out, self, inputs, px_gru_cell);
+px_status px__gru_cell_forward(px_tensor **out, px_module *self,
+                               const px__gru_cell_forward_args *args) {
+  return run_cell(out, self, args->input, &args->hx, px_gru_cell);
 }
-px_status px__rnn_cell_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
-                               int count) {
+px_status px__rnn_cell_forward(px_tensor **out, px_module *self,
+                               const px__rnn_cell_forward_args *args) {
   const char *name = px_module_attribute(self, "nonlinearity").v.text;
   PX_CHECK(is_relu(self) || !strcmp(name, "tanh"), PX_RUNTIME, "Unknown nonlinearity: %s", name);
-  return run_cell(out, self, inputs, is_relu(self) ? px_rnn_relu_cell : px_rnn_tanh_cell);
+  return run_cell(out, self, args->input, &args->hx,
+                  is_relu(self) ? px_rnn_relu_cell : px_rnn_tanh_cell);
 }

@@ -14,9 +14,6 @@
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 
-static px_tensor *tensor_at(px_value value) {
-  return value.kind == PX_ARG_TENSOR ? value.v.tensor : NULL;
-}
 static px_named_value here(px_value value) { return (px_named_value){NULL, value}; }
 
 // Calls a child with one tensor.
@@ -28,30 +25,36 @@ static px_status through(px_tensor **out, px_module *self, const char *child, px
 
 // ---- blocks
 
+typedef struct masks {
+  px_tensor *of_scores, *of_keys;
+  bool causal;
+} masks;
+
 static px_status attend(px_tensor **out, px_module *self, const char *child, px_tensor *x,
-                        px_tensor *memory, const px_value *masks, const char *dropout) {
+                        px_tensor *memory, masks m, const char *dropout) {
   px_tensor *made[2];
   px_module *attention;
   const px_named_value args[] = {here(PX_T(x)),
                                  here(PX_T(memory)),
                                  here(PX_T(memory)),
-                                 {"attn_mask", masks[0]},
-                                 {"key_padding_mask", masks[1]},
+                                 {"attn_mask", PX_T(m.of_scores)},
+                                 {"key_padding_mask", PX_T(m.of_keys)},
                                  {"need_weights", PX_B(false)},
-                                 {"is_causal", masks[2]}};
+                                 {"is_causal", PX_B(m.causal)}};
   PX_TRY(px__child(&attention, self, child));
   PX_TRY(px_module_invoke(made, 2, attention, "forward", args, 7));
   px_status status = through(out, self, dropout, made[0]);
   for (int i = 0; i < 2; i++) px_release(made[i]);
   return status;
 }
-px_status px__self_attention_block(px_tensor **out, px_module *self, const px_value *args) {
-  px_tensor *x = tensor_at(args[0]);
-  return attend(out, self, "self_attn", x, x, args + 1, "dropout1");
+px_status px__self_attention_block(px_tensor **out, px_module *self,
+                                   const px__self_attention_block_args *args) {
+  masks m = {args->attn_mask, args->key_padding_mask, args->is_causal};
+  return attend(out, self, "self_attn", args->x, args->x, m, "dropout1");
 }
-px_status px__memory_block(px_tensor **out, px_module *self, const px_value *args) {
-  return attend(out, self, "multihead_attn", tensor_at(args[0]), tensor_at(args[1]), args + 2,
-                "dropout2");
+px_status px__memory_block(px_tensor **out, px_module *self, const px__memory_block_args *args) {
+  masks m = {args->attn_mask, args->key_padding_mask, args->is_causal};
+  return attend(out, self, "multihead_attn", args->x, args->mem, m, "dropout2");
 }
 
 // The argument of the constructor, or what the embedding language has by this name.
@@ -77,11 +80,13 @@ static px_status feed_forward(px_tensor **out, px_module *self, px_tensor *x, co
   PX_TRY(through(&narrow, self, "linear2", kept));
   return through(out, self, dropout, narrow);
 }
-px_status px__encoder_feed_forward(px_tensor **out, px_module *self, const px_value *args) {
-  return feed_forward(out, self, tensor_at(args[0]), "dropout2");
+px_status px__encoder_feed_forward(px_tensor **out, px_module *self,
+                                   const px__encoder_feed_forward_args *args) {
+  return feed_forward(out, self, args->x, "dropout2");
 }
-px_status px__decoder_feed_forward(px_tensor **out, px_module *self, const px_value *args) {
-  return feed_forward(out, self, tensor_at(args[0]), "dropout3");
+px_status px__decoder_feed_forward(px_tensor **out, px_module *self,
+                                   const px__decoder_feed_forward_args *args) {
+  return feed_forward(out, self, args->x, "dropout3");
 }
 
 // ---- layers
@@ -124,45 +129,50 @@ static px_status run_blocks(px_tensor **out, px_module *self, px_tensor *x, cons
   return PX_OK;
 }
 
-// Both masks of a source as numbers.
-static px_status open_masks(px_tensor *masks[2], const px_value *args, px_tensor *src,
+// Both masks of a source as numbers, which are references of the caller's.
+static px_status open_masks(masks *m, px_tensor *mask, px_tensor *padding, const px_tensor *src,
                             const char *mask_name) {
   px_dtype dtype = px_tensor_dtype(src);
-  px_tensor *mask = tensor_at(args[0]);
-  masks[0] = masks[1] = NULL;
-  PX_TRY(px__canonical_mask(&masks[1], tensor_at(args[1]), "src_key_padding_mask", mask, mask_name,
-                            dtype));
-  px_status status = px__canonical_mask(&masks[0], mask, mask_name, NULL, "", dtype);
-  if (status != PX_OK) px_release(masks[1]);
+  PX_TRY(px__canonical_mask(&m->of_keys, padding, "src_key_padding_mask", mask, mask_name, dtype));
+  px_status status = px__canonical_mask(&m->of_scores, mask, mask_name, NULL, "", dtype);
+  if (status != PX_OK) px_release(m->of_keys);
+  return status;
+}
+static void close_masks(masks *m) {
+  px_release(m->of_scores);
+  px_release(m->of_keys);
+}
+
+px_status px__encoder_layer_forward(px_tensor **out, px_module *self,
+                                    const px__encoder_layer_forward_args *args) {
+  masks m = {0};
+  PX_TRY(open_masks(&m, args->src_mask, args->src_key_padding_mask, args->src, "src_mask"));
+  const block blocks[] = {
+      {"norm1",
+       "_sa_block",
+       {here(PX_T(m.of_scores)), here(PX_T(m.of_keys)), {"is_causal", PX_B(args->is_causal)}},
+       3},
+      {"norm2", "_ff_block", {{0}}, 0}};
+  px_status status = run_blocks(out, self, args->src, blocks, 2);
+  close_masks(&m);
   return status;
 }
 
-px_status px__encoder_layer_forward(px_tensor **out, px_module *self, const px_value *args) {
-  px_tensor *masks[2], *src = tensor_at(args[0]);
-  PX_TRY(open_masks(masks, args + 1, src, "src_mask"));
-  const block blocks[] = {{"norm1",
-                           "_sa_block",
-                           {here(PX_T(masks[0])), here(PX_T(masks[1])), {"is_causal", args[3]}},
-                           3},
-                          {"norm2", "_ff_block", {{0}}, 0}};
-  px_status status = run_blocks(out, self, src, blocks, 2);
-  for (int i = 0; i < 2; i++) px_release(masks[i]);
-  return status;
-}
-
-px_status px__decoder_layer_forward(px_tensor **out, px_module *self, const px_value *args) {
-  enum { TGT, MEMORY, TGT_MASK, MEMORY_MASK, TGT_PADDING, MEMORY_PADDING, TGT_CAUSAL, CAUSAL };
-  const block blocks[] = {{"norm1",
-                           "_sa_block",
-                           {here(args[TGT_MASK]), here(args[TGT_PADDING]), here(args[TGT_CAUSAL])},
-                           3},
-                          {"norm2",
-                           "_mha_block",
-                           {here(args[MEMORY]), here(args[MEMORY_MASK]), here(args[MEMORY_PADDING]),
-                            here(args[CAUSAL])},
-                           4},
-                          {"norm3", "_ff_block", {{0}}, 0}};
-  return run_blocks(out, self, tensor_at(args[TGT]), blocks, 3);
+px_status px__decoder_layer_forward(px_tensor **out, px_module *self,
+                                    const px__decoder_layer_forward_args *args) {
+  const block blocks[] = {
+      {"norm1",
+       "_sa_block",
+       {here(PX_T(args->tgt_mask)), here(PX_T(args->tgt_key_padding_mask)),
+        here(PX_B(args->tgt_is_causal))},
+       3},
+      {"norm2",
+       "_mha_block",
+       {here(PX_T(args->memory)), here(PX_T(args->memory_mask)),
+        here(PX_T(args->memory_key_padding_mask)), here(PX_B(args->memory_is_causal))},
+       4},
+      {"norm3", "_ff_block", {{0}}, 0}};
+  return run_blocks(out, self, args->tgt, blocks, 3);
 }
 
 // ---- stacks
@@ -205,8 +215,9 @@ static px_status length_of(int64_t *out, px_module *self, const px_tensor *x) {
 }
 
 // Calls the layers one after another, with the same arguments behind x, and then the norm.
-static px_status run_stack(px_tensor **out, px_module *self, px_tensor *x, px_named_value *args,
-                           int count) {
+enum { MOST_BEHIND = 7 };
+static px_status run_stack(px_tensor **out, px_module *self, px_tensor *x,
+                           const px_named_value *behind, int count) {
   PX_SCOPED(px_tensor) now = px_retain(x);
   px_module *layers, *norm;
   px_module_entry entry;
@@ -214,8 +225,9 @@ static px_status run_stack(px_tensor **out, px_module *self, px_tensor *x, px_na
   PX_TRY(px__child(&layers, self, "layers"));
   for (int i = 0; px_module_entry_at(layers, PX_ENTRY_MODULE, i, &entry); i++) {
     PX_CHECK(entry.module, PX_TYPE, "layer %d of %s is missing", i, self->kind->name);
-    args[0] = here(PX_T(now));
-    PX_TRY(px_module_invoke(&next, 1, entry.module, "forward", args, count));
+    px_named_value args[1 + MOST_BEHIND] = {here(PX_T(now))};
+    memcpy(args + 1, behind, (size_t)count * sizeof *behind);
+    PX_TRY(px_module_invoke(&next, 1, entry.module, "forward", args, 1 + count));
     px_release(now);
     now = next;
   }
@@ -225,44 +237,40 @@ static px_status run_stack(px_tensor **out, px_module *self, px_tensor *x, px_na
   return px_module_call(out, norm, now);
 }
 
-static px_status encode(px_tensor **out, px_module *self, px_tensor *src, px_tensor *const masks[2],
+static px_status encode(px_tensor **out, px_module *self, px_tensor *src, const masks *m,
                         px_value said) {
   int64_t length;
   bool causal;
   PX_TRY(length_of(&length, self, src));
-  PX_TRY(detect_causal(&causal, masks[0], said, length));
-  px_named_value args[] = {here(PX_NONE()),
-                           {"src_mask", PX_T(masks[0])},
-                           {"is_causal", PX_B(causal)},
-                           {"src_key_padding_mask", PX_T(masks[1])}};
-  return run_stack(out, self, src, args, 4);
+  PX_TRY(detect_causal(&causal, m->of_scores, said, length));
+  const px_named_value behind[] = {{"src_mask", PX_T(m->of_scores)},
+                                   {"is_causal", PX_B(causal)},
+                                   {"src_key_padding_mask", PX_T(m->of_keys)}};
+  return run_stack(out, self, src, behind, 3);
 }
-px_status px__encoder_forward(px_tensor **out, px_module *self, const px_value *args) {
-  px_tensor *masks[2], *src = tensor_at(args[0]);
-  PX_TRY(open_masks(masks, args + 1, src, "mask"));
-  px_status status = encode(out, self, src, masks, args[3]);
-  for (int i = 0; i < 2; i++) px_release(masks[i]);
+px_status px__encoder_forward(px_tensor **out, px_module *self,
+                              const px__encoder_forward_args *args) {
+  masks m = {0};
+  PX_TRY(open_masks(&m, args->mask, args->src_key_padding_mask, args->src, "mask"));
+  px_status status = encode(out, self, args->src, &m, args->is_causal);
+  close_masks(&m);
   return status;
 }
 
-px_status px__decoder_forward(px_tensor **out, px_module *self, const px_value *args) {
-  static const char *const names[] = {NULL,
-                                      NULL,
-                                      "tgt_mask",
-                                      "memory_mask",
-                                      "tgt_key_padding_mask",
-                                      "memory_key_padding_mask",
-                                      "tgt_is_causal",
-                                      "memory_is_causal"};
-  enum { TGT, TGT_MASK = 2, TGT_CAUSAL = 6, COUNT = 8 };
-  px_named_value given[COUNT];
+px_status px__decoder_forward(px_tensor **out, px_module *self,
+                              const px__decoder_forward_args *args) {
   int64_t length;
   bool causal;
-  PX_TRY(length_of(&length, self, tensor_at(args[TGT])));
-  PX_TRY(detect_causal(&causal, tensor_at(args[TGT_MASK]), args[TGT_CAUSAL], length));
-  for (int i = 0; i < COUNT; i++) given[i] = (px_named_value){names[i], args[i]};
-  given[TGT_CAUSAL].value = PX_B(causal);
-  return run_stack(out, self, tensor_at(args[TGT]), given, COUNT);
+  PX_TRY(length_of(&length, self, args->tgt));
+  PX_TRY(detect_causal(&causal, args->tgt_mask, args->tgt_is_causal, length));
+  const px_named_value behind[] = {here(PX_T(args->memory)),
+                                   {"tgt_mask", PX_T(args->tgt_mask)},
+                                   {"memory_mask", PX_T(args->memory_mask)},
+                                   {"tgt_key_padding_mask", PX_T(args->tgt_key_padding_mask)},
+                                   {"memory_key_padding_mask", PX_T(args->memory_key_padding_mask)},
+                                   {"tgt_is_causal", PX_B(causal)},
+                                   {"memory_is_causal", PX_B(args->memory_is_causal)}};
+  return run_stack(out, self, args->tgt, behind, 7);
 }
 
 // ---- the whole
@@ -279,27 +287,26 @@ static px_status check_inputs(const px_module *self, const px_tensor *src, const
   return PX_OK;
 }
 
-px_status px__transformer_forward(px_tensor **out, px_module *self, const px_value *args) {
-  enum { SRC, TGT, SRC_MASK, TGT_MASK, MASK, SRC_PADDING, TGT_PADDING, PADDING };
-  enum { SRC_CAUSAL = PADDING + 1, TGT_CAUSAL, CAUSAL };
+px_status px__transformer_forward(px_tensor **out, px_module *self,
+                                  const px__transformer_forward_args *args) {
   PX_SCOPED(px_tensor) memory = NULL;
   px_module *encoder, *decoder;
-  PX_TRY(check_inputs(self, tensor_at(args[SRC]), tensor_at(args[TGT])));
+  PX_TRY(check_inputs(self, args->src, args->tgt));
   PX_TRY(px__child(&encoder, self, "encoder"));
   PX_TRY(px__child(&decoder, self, "decoder"));
-  const px_named_value in[] = {here(args[SRC]),
-                               {"mask", args[SRC_MASK]},
-                               {"src_key_padding_mask", args[SRC_PADDING]},
-                               {"is_causal", args[SRC_CAUSAL]}};
+  const px_named_value in[] = {here(PX_T(args->src)),
+                               {"mask", PX_T(args->src_mask)},
+                               {"src_key_padding_mask", PX_T(args->src_key_padding_mask)},
+                               {"is_causal", args->src_is_causal}};
   PX_TRY(px_module_invoke(&memory, 1, encoder, "forward", in, 4));
-  const px_named_value back[] = {here(args[TGT]),
+  const px_named_value back[] = {here(PX_T(args->tgt)),
                                  here(PX_T(memory)),
-                                 {"tgt_mask", args[TGT_MASK]},
-                                 {"memory_mask", args[MASK]},
-                                 {"tgt_key_padding_mask", args[TGT_PADDING]},
-                                 {"memory_key_padding_mask", args[PADDING]},
-                                 {"tgt_is_causal", args[TGT_CAUSAL]},
-                                 {"memory_is_causal", args[CAUSAL]}};
+                                 {"tgt_mask", PX_T(args->tgt_mask)},
+                                 {"memory_mask", PX_T(args->memory_mask)},
+                                 {"tgt_key_padding_mask", PX_T(args->tgt_key_padding_mask)},
+                                 {"memory_key_padding_mask", PX_T(args->memory_key_padding_mask)},
+                                 {"tgt_is_causal", args->tgt_is_causal},
+                                 {"memory_is_causal", PX_B(args->memory_is_causal)}};
   return px_module_invoke(out, 1, decoder, "forward", back, 8);
 }
 
