@@ -128,12 +128,14 @@ typedef struct k_pick {
   void *self, *other;
 } k_pick;
 
-// Rows: softmax, layer and batch normalisation, losses. What a field means is said at the kernel.
+// Rows: softmax, layer and batch normalisation, losses. What a launch reads and writes has the
+// names of the ops, NULL where there is none; `result` is the op's, or the gradient of the input,
+// `grad` the gradient of the op's, `partial` scratch memory. What a number means is said at the
+// kernel.
 typedef struct k_rows {
   k_where where;
-  void *out[4];
-  const void *in[8];
-  void *partial;
+  const void *input, *grad, *output, *weight, *bias, *target, *running_mean, *running_var;
+  void *result, *grad_weight, *grad_bias, *mean, *rstd, *variance, *total_weight, *partial;
   int64_t outer, size, inner, chunks;
   double eps;
   int32_t logs, lanes, vector, training, how, dtype;

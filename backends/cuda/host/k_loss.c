@@ -24,11 +24,11 @@ PX_CUDA_KERNEL(nll_loss_forward) {
   int dtype = args->self->dtype;
   px__cuda_dense d = {.launch = l};
   k_rows p = {.where = px__cuda_where(l),
-              .out = {px__cuda_dense_out(&d, args->output, dtype),
-                      px__cuda_dense_out(&d, args->total_weight, dtype)},
-              .in = {px__cuda_dense_in(&d, args->self, dtype),
-                     px__cuda_dense_in(&d, args->target, args->target->dtype),
-                     px__cuda_dense_in(&d, args->weight, dtype)},
+              .result = px__cuda_dense_out(&d, args->output, dtype),
+              .total_weight = px__cuda_dense_out(&d, args->total_weight, dtype),
+              .input = px__cuda_dense_in(&d, args->self, dtype),
+              .target = px__cuda_dense_in(&d, args->target, args->target->dtype),
+              .weight = px__cuda_dense_in(&d, args->weight, dtype),
               .how = how_of(args->reduction),
               .ignore = args->ignore_index,
               .dtype = args->target->dtype};
@@ -37,7 +37,7 @@ PX_CUDA_KERNEL(nll_loss_forward) {
   p.chunks = blocks_of(p.outer * p.inner);
   if (p.chunks == 0) p.chunks = 1;
   if (p.how != K_EACH)
-    PX_CUDA_PASS(px__cuda_scratch(l, (size_t)p.chunks * 2 * sizeof(double), &p.out[2]));
+    PX_CUDA_PASS(px__cuda_scratch(l, (size_t)p.chunks * 2 * sizeof(double), &p.partial));
   PX_CUDA_PASS(px__cuda_by_dtype(l, "loss", "nll", dtype, p.chunks, K_BLOCK, &p));
   if (p.how != K_EACH)
     PX_CUDA_PASS(px__cuda_by_dtype(l, "loss", "nll_join", dtype, 1, K_BLOCK, &p));
@@ -48,18 +48,18 @@ PX_CUDA_KERNEL(nll_loss_backward) {
   int64_t n = px_operand_numel(args->out);
   px__cuda_dense d = {.launch = l};
   k_rows p = {.where = px__cuda_where(l),
-              .out = {px__cuda_dense_out(&d, args->out, dtype)},
-              .in = {px__cuda_dense_in(&d, args->grad_output, dtype),
-                     px__cuda_dense_in(&d, args->target, args->target->dtype),
-                     px__cuda_dense_in(&d, args->weight, dtype),
-                     px__cuda_dense_in(&d, args->total_weight, dtype)},
+              .result = px__cuda_dense_out(&d, args->out, dtype),
+              .grad = px__cuda_dense_in(&d, args->grad_output, dtype),
+              .target = px__cuda_dense_in(&d, args->target, args->target->dtype),
+              .weight = px__cuda_dense_in(&d, args->weight, dtype),
+              .total_weight = px__cuda_dense_in(&d, args->total_weight, dtype),
               .how = how_of(args->reduction),
               .ignore = args->ignore_index,
               .dtype = args->target->dtype};
   PX_CUDA_PASS(d.status);
   classes_of(&p, args->out);
   if (n == 0) return PX_OK;
-  PX_CUDA_PASS(px__cuda_fill(l->stream, p.out[0], 0, (size_t)n * px__cuda_dtype_size(dtype)));
+  PX_CUDA_PASS(px__cuda_fill(l->stream, p.result, 0, (size_t)n * px__cuda_dtype_size(dtype)));
   PX_CUDA_PASS(px__cuda_by_dtype(l, "loss", "nll_backward", dtype, blocks_of(p.outer * p.inner),
                                  K_BLOCK, &p));
   return px__cuda_dense_close(&d);
@@ -73,8 +73,9 @@ static px_status forward(const px_launch *l, int what, const px_operand *out,
   int dtype = out->dtype;
   px__cuda_dense d = {.launch = l};
   k_rows p = {.where = px__cuda_where(l),
-              .out = {px__cuda_dense_out(&d, out, dtype)},
-              .in = {px__cuda_dense_in(&d, self, dtype), px__cuda_dense_in(&d, target, dtype)},
+              .result = px__cuda_dense_out(&d, out, dtype),
+              .input = px__cuda_dense_in(&d, self, dtype),
+              .target = px__cuda_dense_in(&d, target, dtype),
               .size = px_operand_numel(self),
               .logs = what,
               .how = how,
@@ -82,7 +83,7 @@ static px_status forward(const px_launch *l, int what, const px_operand *out,
   PX_CUDA_PASS(d.status);
   p.chunks = blocks_of(p.size);
   if (p.how != K_EACH)
-    PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(p.chunks + 1) * sizeof(double), &p.out[1]));
+    PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(p.chunks + 1) * sizeof(double), &p.partial));
   PX_CUDA_PASS(px__cuda_by_dtype(l, "loss", "element", dtype, p.chunks, K_BLOCK, &p));
   if (p.how != K_EACH)
     PX_CUDA_PASS(px__cuda_by_dtype(l, "loss", "element_join", dtype, 1, K_BLOCK, &p));
@@ -93,9 +94,10 @@ static px_status backward(const px_launch *l, int what, const px_operand *out,
                           int how, double number) {
   int dtype = out->dtype;
   px__cuda_dense d = {.launch = l};
-  k_rows p = {.out = {px__cuda_dense_out(&d, out, dtype)},
-              .in = {px__cuda_dense_in(&d, grad, dtype), px__cuda_dense_in(&d, self, dtype),
-                     px__cuda_dense_in(&d, target, dtype)},
+  k_rows p = {.result = px__cuda_dense_out(&d, out, dtype),
+              .grad = px__cuda_dense_in(&d, grad, dtype),
+              .input = px__cuda_dense_in(&d, self, dtype),
+              .target = px__cuda_dense_in(&d, target, dtype),
               .size = px_operand_numel(out),
               .outer = px_operand_numel(grad),
               .logs = what,

@@ -45,21 +45,22 @@ static px_status by_rows(const px_launch *l, k_rows *p, const char *module, cons
 
 // ---- softmax
 
-// Forward where there is no b.
-static px_status softmax(const px_launch *l, const px_operand *to, const px_operand *a,
-                         const px_operand *b, int64_t dim, bool logs) {
-  const char *name = b ? "softmax_backward" : "softmax";
+// Of self, or backward, of the gradient of the output.
+static px_status softmax(const px_launch *l, const px_operand *to, const px_operand *self,
+                         const px_operand *grad, const px_operand *output, int64_t dim, bool logs) {
+  const char *name = grad ? "softmax_backward" : "softmax";
   int dtype = to->dtype;
   px__cuda_dense d = {.launch = l};
   k_rows p = {.logs = logs};
   px__around(to, dim, &p.outer, &p.size, &p.inner);
   if (p.outer * p.size * p.inner == 0) return PX_OK;
-  p.out[0] = px__cuda_dense_out(&d, to, dtype);
-  p.in[0] = px__cuda_dense_in(&d, a, dtype), p.in[1] = px__cuda_dense_in(&d, b, dtype);
+  p.result = px__cuda_dense_out(&d, to, dtype);
+  p.input = px__cuda_dense_in(&d, self, dtype);
+  p.grad = px__cuda_dense_in(&d, grad, dtype), p.output = px__cuda_dense_in(&d, output, dtype);
   PX_CUDA_PASS(d.status);
-  const void *all[] = {p.out[0], p.in[0], p.in[1]};
+  const void *all[] = {p.result, p.input, p.grad, p.output};
   if (p.inner == 1) {
-    PX_CUDA_PASS(by_rows(l, &p, "softmax", name, dtype, b ? 64 : 128, all, 3));
+    PX_CUDA_PASS(by_rows(l, &p, "softmax", name, dtype, grad ? 64 : 128, all, 4));
   } else {
     char function[48];
     snprintf(function, sizeof function, "%s_lines", name);
@@ -68,41 +69,32 @@ static px_status softmax(const px_launch *l, const px_operand *to, const px_oper
   }
   return px__cuda_dense_close(&d);
 }
-PX_CUDA_KERNEL(softmax) { return softmax(l, args->out, args->self, NULL, args->dim, false); }
-PX_CUDA_KERNEL(log_softmax) { return softmax(l, args->out, args->self, NULL, args->dim, true); }
+PX_CUDA_KERNEL(softmax) { return softmax(l, args->out, args->self, NULL, NULL, args->dim, false); }
+PX_CUDA_KERNEL(log_softmax) {
+  return softmax(l, args->out, args->self, NULL, NULL, args->dim, true);
+}
 PX_CUDA_KERNEL(softmax_backward) {
-  return softmax(l, args->out, args->grad_output, args->output, args->dim, false);
+  return softmax(l, args->out, NULL, args->grad_output, args->output, args->dim, false);
 }
 PX_CUDA_KERNEL(log_softmax_backward) {
-  return softmax(l, args->out, args->grad_output, args->output, args->dim, true);
+  return softmax(l, args->out, NULL, args->grad_output, args->output, args->dim, true);
 }
 
 // ---- layers
 
-// What every gradient of a norm has: that of the input, the weight and the bias comes out, and that
-// of the output, the input and the weight go in, in the order of `out` and `in`.
-static k_rows backward_rows(px__cuda_dense *d, int dtype, const px_operand *const out[3],
-                            const px_operand *const in[3]) {
-  k_rows p = {0};
-  for (int i = 0; i < 3; i++) {
-    p.out[i] = px__cuda_dense_out(d, out[i], dtype);
-    p.in[i] = px__cuda_dense_in(d, in[i], dtype);
-  }
-  return p;
-}
 PX_CUDA_KERNEL(native_layer_norm) {
   int dtype = args->input->dtype, compute = px__compute_of(dtype);
   px__cuda_dense d = {.launch = l};
-  k_rows p = {
-      .out = {px__cuda_dense_out(&d, args->output, dtype),
-              px__cuda_dense_out(&d, args->mean, compute),
-              px__cuda_dense_out(&d, args->rstd, compute)},
-      .in = {px__cuda_dense_in(&d, args->input, dtype), px__cuda_dense_in(&d, args->weight, dtype),
-             px__cuda_dense_in(&d, args->bias, dtype)},
-      .size = px__list_product(&args->normalized_shape),
-      .eps = args->eps};
+  k_rows p = {.result = px__cuda_dense_out(&d, args->output, dtype),
+              .mean = px__cuda_dense_out(&d, args->mean, compute),
+              .rstd = px__cuda_dense_out(&d, args->rstd, compute),
+              .input = px__cuda_dense_in(&d, args->input, dtype),
+              .weight = px__cuda_dense_in(&d, args->weight, dtype),
+              .bias = px__cuda_dense_in(&d, args->bias, dtype),
+              .size = px__list_product(&args->normalized_shape),
+              .eps = args->eps};
   PX_CUDA_PASS(d.status);
-  const void *all[] = {p.out[0], p.in[0], p.in[1], p.in[2]};
+  const void *all[] = {p.result, p.input, p.weight, p.bias};
   p.outer = p.size ? px_operand_numel(args->input) / p.size : 0;
   if (p.outer) PX_CUDA_PASS(by_rows(l, &p, "norm", "layer", dtype, 128, all, 4));
   return px__cuda_dense_close(&d);
@@ -116,12 +108,13 @@ static px_status layer_backward(const px_launch *l, k_rows *p, int dtype, const 
   int64_t bytes = (int64_t)(2 * 16 / px__cuda_dtype_size(dtype) * item);  // K_TWO vectors
   unsigned block = share(p, &way, dtype, bytes, 512, all, 4);
   int64_t rows = block / p->lanes, grid = (p->outer + rows - 1) / rows;
-  bool fits = strcmp(way, "rows") != 0, sums = p->out[1] || p->out[2];
+  bool fits = strcmp(way, "rows") != 0, sums = p->grad_weight || p->grad_bias;
   if (fits && grid > SUM_THREADS / block) grid = SUM_THREADS / block;
   p->chunks = fits ? grid * block / (p->lanes < 32 ? 32 : p->lanes) : p->outer / CHUNK_ROWS + 1;
   if (!fits && p->chunks > MOST_CHUNKS) p->chunks = MOST_CHUNKS;
-  if (sums) PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(p->chunks * 2 * p->size) * item, &p->out[3]));
-  if (fits || p->out[0])
+  if (sums)
+    PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(p->chunks * 2 * p->size) * item, &p->partial));
+  if (fits || p->result)
     PX_CUDA_PASS(launch_way(l, "norm", "layer_backward", way, dtype, grid, block, p));
   if (fits || !sums) return PX_OK;
   return px__cuda_by_dtype(l, "norm", "layer_partial", dtype, (p->size + 31) / 32 * p->chunks,
@@ -130,17 +123,20 @@ static px_status layer_backward(const px_launch *l, k_rows *p, int dtype, const 
 PX_CUDA_KERNEL(layer_norm_backward) {
   int dtype = args->input->dtype, compute = px__compute_of(dtype);
   px__cuda_dense d = {.launch = l};
-  k_rows p = backward_rows(
-      &d, dtype, (const px_operand *[]){args->grad_input, args->grad_weight, args->grad_bias},
-      (const px_operand *[]){args->grad_output, args->input, args->weight});
-  p.in[3] = px__cuda_dense_in(&d, args->mean, compute);
-  p.in[4] = px__cuda_dense_in(&d, args->rstd, compute);
-  p.size = px__list_product(&args->normalized_shape);
+  k_rows p = {.result = px__cuda_dense_out(&d, args->grad_input, dtype),
+              .grad_weight = px__cuda_dense_out(&d, args->grad_weight, dtype),
+              .grad_bias = px__cuda_dense_out(&d, args->grad_bias, dtype),
+              .grad = px__cuda_dense_in(&d, args->grad_output, dtype),
+              .input = px__cuda_dense_in(&d, args->input, dtype),
+              .weight = px__cuda_dense_in(&d, args->weight, dtype),
+              .mean = px__cuda_dense_in(&d, args->mean, compute),
+              .rstd = px__cuda_dense_in(&d, args->rstd, compute),
+              .size = px__list_product(&args->normalized_shape)};
   PX_CUDA_PASS(d.status);
-  const void *all[] = {p.out[0], p.in[0], p.in[1], p.in[2]};
+  const void *all[] = {p.result, p.grad, p.input, p.weight};
   p.outer = p.size ? px_operand_numel(args->input) / p.size : 0;
   if (p.outer) PX_CUDA_PASS(layer_backward(l, &p, dtype, all));
-  if (p.size && (p.out[1] || p.out[2]))
+  if (p.size && (p.grad_weight || p.grad_bias))
     PX_CUDA_PASS(px__cuda_by_dtype(l, "norm", "layer_sums", dtype, (p.size + 31) / 32, 1024, &p));
   return px__cuda_dense_close(&d);
 }
@@ -168,17 +164,17 @@ static px_status batch_each(const px_launch *l, k_rows *p, const char *name, int
 PX_CUDA_KERNEL(native_batch_norm) {
   int dtype = args->input->dtype, compute = px__compute_of(dtype);
   px__cuda_dense d = {.launch = l};
-  k_rows p = {
-      .out = {px__cuda_dense_out(&d, args->output, dtype),
-              px__cuda_dense_out(&d, args->save_mean, compute),
-              px__cuda_dense_out(&d, args->save_invstd, compute),
-              px__cuda_dense_out(&d, args->variance, compute)},  // unbiased
-      .in = {px__cuda_dense_in(&d, args->input, dtype), px__cuda_dense_in(&d, args->weight, dtype),
-             px__cuda_dense_in(&d, args->bias, dtype),
-             px__cuda_dense_in(&d, args->running_mean, compute),
-             px__cuda_dense_in(&d, args->running_var, compute)},
-      .training = args->training,
-      .eps = args->eps};
+  k_rows p = {.result = px__cuda_dense_out(&d, args->output, dtype),
+              .mean = px__cuda_dense_out(&d, args->save_mean, compute),
+              .rstd = px__cuda_dense_out(&d, args->save_invstd, compute),
+              .variance = px__cuda_dense_out(&d, args->variance, compute),  // unbiased
+              .input = px__cuda_dense_in(&d, args->input, dtype),
+              .weight = px__cuda_dense_in(&d, args->weight, dtype),
+              .bias = px__cuda_dense_in(&d, args->bias, dtype),
+              .running_mean = px__cuda_dense_in(&d, args->running_mean, compute),
+              .running_var = px__cuda_dense_in(&d, args->running_var, compute),
+              .training = args->training,
+              .eps = args->eps};
   PX_CUDA_PASS(d.status);
   px__around(args->input, 1, &p.outer, &p.size, &p.inner);
   if (p.outer * p.size * p.inner > 0) {
@@ -190,15 +186,18 @@ PX_CUDA_KERNEL(native_batch_norm) {
 PX_CUDA_KERNEL(batch_norm_backward) {
   int dtype = args->input->dtype, compute = px__compute_of(dtype);
   px__cuda_dense d = {.launch = l};
-  k_rows p = backward_rows(
-      &d, dtype, (const px_operand *[]){args->grad_input, args->grad_weight, args->grad_bias},
-      (const px_operand *[]){args->grad_output, args->input, args->weight});
-  p.in[3] = px__cuda_dense_in(&d, args->running_mean, compute);
-  p.in[4] = px__cuda_dense_in(&d, args->running_var, compute);
-  p.in[5] = px__cuda_dense_in(&d, args->save_mean, compute);
-  p.in[6] = px__cuda_dense_in(&d, args->save_invstd, compute);
-  p.training = args->training;
-  p.eps = args->eps;
+  k_rows p = {.result = px__cuda_dense_out(&d, args->grad_input, dtype),
+              .grad_weight = px__cuda_dense_out(&d, args->grad_weight, dtype),
+              .grad_bias = px__cuda_dense_out(&d, args->grad_bias, dtype),
+              .grad = px__cuda_dense_in(&d, args->grad_output, dtype),
+              .input = px__cuda_dense_in(&d, args->input, dtype),
+              .weight = px__cuda_dense_in(&d, args->weight, dtype),
+              .running_mean = px__cuda_dense_in(&d, args->running_mean, compute),
+              .running_var = px__cuda_dense_in(&d, args->running_var, compute),
+              .mean = px__cuda_dense_in(&d, args->save_mean, compute),
+              .rstd = px__cuda_dense_in(&d, args->save_invstd, compute),
+              .training = args->training,
+              .eps = args->eps};
   PX_CUDA_PASS(d.status);
   px__around(args->input, 1, &p.outer, &p.size, &p.inner);
   if (p.outer * p.size * p.inner > 0 && px__operand_given(args->grad_output)) {
@@ -210,8 +209,8 @@ PX_CUDA_KERNEL(batch_norm_backward) {
 // self = (1 - weight) * self + weight * value
 PX_CUDA_KERNEL(running_average) {
   px__cuda_dense d = {.launch = l};
-  k_rows p = {.out = {px__cuda_dense_inout(&d, args->out, PX_FLOAT64)},
-              .in = {px__cuda_dense_in(&d, args->value, PX_FLOAT64)},
+  k_rows p = {.result = px__cuda_dense_inout(&d, args->out, PX_FLOAT64),
+              .input = px__cuda_dense_in(&d, args->value, PX_FLOAT64),
               .size = px_operand_numel(args->out),
               .number = args->weight};
   PX_CUDA_PASS(d.status);

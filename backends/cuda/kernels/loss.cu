@@ -17,26 +17,26 @@ static __device__ __forceinline__ int64_t class_at(const k_rows &p, const void *
   k_fault(&p.where, K_FAULT_TARGET, t, 0, 0);
   return -1;
 }
-// Out: the loss, the total weight, and a sum and a weight for each block; in: x, target, weight.
+// The loss and the total weight, or a sum and a weight for each block (partial).
 template <typename S>
 static __device__ __forceinline__ void nll_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  const S *x = (const S *)p.in[0], *weight = (const S *)p.in[2];
+  const S *x = (const S *)p.input, *weight = (const S *)p.weight;
   int64_t n = p.outer * p.inner;
   double sum = 0, total = 0;
   for (int64_t i = k_thread(); i < n; i += k_threads()) {
-    int64_t c = class_at(p, p.in[1], i);
+    int64_t c = class_at(p, p.target, i);
     C w = c < 0 ? (C)0 : weight ? k_get(weight[c]) : (C)1;
     C v = c < 0 ? (C)0 : -w * k_get(x[(i / p.inner * p.size + c) * p.inner + i % p.inner]);
-    if (p.how == K_EACH) k_put((S *)p.out[0] + i, v);
+    if (p.how == K_EACH) k_put((S *)p.result + i, v);
     sum += v, total += w;
   }
   if (p.how == K_EACH) {
-    if (k_thread() == 0) k_put((S *)p.out[1], 0.0);
+    if (k_thread() == 0) k_put((S *)p.total_weight, 0.0);
     return;
   }
   sum = k_join(sum, blockDim.x, k_add()), total = k_join(total, blockDim.x, k_add());
-  double *to = (double *)p.out[2] + 2 * blockIdx.x;
+  double *to = (double *)p.partial + 2 * blockIdx.x;
   if (threadIdx.x == 0) to[0] = sum, to[1] = total;
 }
 K_FLOATS(nll, k_rows)
@@ -44,28 +44,28 @@ K_FLOATS(nll, k_rows)
 // One block: joins the sums of `chunks` blocks.
 template <typename S>
 static __device__ __forceinline__ void nll_join_body(const k_rows &p) {
-  const double *from = (const double *)p.out[2];
+  const double *from = (const double *)p.partial;
   double sum = 0, total = 0;
   for (int64_t i = threadIdx.x; i < p.chunks; i += blockDim.x)
     sum += from[2 * i], total += from[2 * i + 1];
   sum = k_join(sum, blockDim.x, k_add()), total = k_join(total, blockDim.x, k_add());
   if (threadIdx.x) return;
-  k_put((S *)p.out[0], p.how == K_SUM ? sum : sum / total);
-  k_put((S *)p.out[1], total);
+  k_put((S *)p.result, p.how == K_SUM ? sum : sum / total);
+  k_put((S *)p.total_weight, total);
 }
 K_FLOATS(nll_join, k_rows)
 
-// Out: gradient of x, cleared before; in: gradient, target, weight, total weight.
+// The gradient of x, which was cleared before.
 template <typename S>
 static __device__ __forceinline__ void nll_backward_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  const S *g = (const S *)p.in[0], *weight = (const S *)p.in[2];
-  C scale = p.how == K_MEAN ? 1 / (C)k_get(*(const S *)p.in[3]) : (C)1;
+  const S *g = (const S *)p.grad, *weight = (const S *)p.weight;
+  C scale = p.how == K_MEAN ? 1 / (C)k_get(*(const S *)p.total_weight) : (C)1;
   for (int64_t i = k_thread(); i < p.outer * p.inner; i += k_threads()) {
-    int64_t c = class_at(p, p.in[1], i);
+    int64_t c = class_at(p, p.target, i);
     if (c < 0) continue;
     C w = weight ? k_get(weight[c]) : (C)1;
-    k_put((S *)p.out[0] + (i / p.inner * p.size + c) * p.inner + i % p.inner,
+    k_put((S *)p.result + (i / p.inner * p.size + c) * p.inner + i % p.inner,
           -w * scale * k_get(g[p.how == K_EACH ? i : 0]));
   }
 }
@@ -115,23 +115,23 @@ static __device__ __forceinline__ void check_chances(const k_rows &p, C a, C b) 
   if (!(a >= 0 && a <= 1)) k_fault(&p.where, K_FAULT_INPUT, 0, 0, 0);
   if (!(b >= 0 && b <= 1)) k_fault(&p.where, K_FAULT_TARGETS, 0, 0, 0);
 }
-// Out: the losses, or (1) a sum for each block; in: a, b; size elements.
+// The losses of `size` elements, or a sum for each block (partial).
 template <typename S>
 static __device__ __forceinline__ void element_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
   double sum = 0;
   for (int64_t i = k_thread(); i < p.size; i += k_threads()) {
-    C a = (C)k_get(((const S *)p.in[0])[i]), b = (C)k_get(((const S *)p.in[1])[i]);
+    C a = (C)k_get(((const S *)p.input)[i]), b = (C)k_get(((const S *)p.target)[i]);
     C v = loss_of(p.logs, a, b, (C)p.number);
     if (p.logs == K_BCE) check_chances(p, a, b);
     if (p.how == K_EACH)
-      k_put((S *)p.out[0] + i, v);
+      k_put((S *)p.result + i, v);
     else
       sum += v;
   }
   if (p.how == K_EACH) return;
   sum = k_join(sum, blockDim.x, k_add());
-  if (threadIdx.x == 0) ((double *)p.out[1])[blockIdx.x] = sum;
+  if (threadIdx.x == 0) ((double *)p.partial)[blockIdx.x] = sum;
 }
 K_FLOATS(element, k_rows)
 
@@ -139,21 +139,21 @@ K_FLOATS(element, k_rows)
 template <typename S>
 static __device__ __forceinline__ void element_join_body(const k_rows &p) {
   double sum = 0;
-  for (int64_t i = threadIdx.x; i < p.chunks; i += blockDim.x) sum += ((double *)p.out[1])[i];
+  for (int64_t i = threadIdx.x; i < p.chunks; i += blockDim.x) sum += ((double *)p.partial)[i];
   sum = k_join(sum, blockDim.x, k_add());
-  if (threadIdx.x == 0) k_put((S *)p.out[0], p.how == K_MEAN ? sum / (double)p.size : sum);
+  if (threadIdx.x == 0) k_put((S *)p.result, p.how == K_MEAN ? sum / (double)p.size : sum);
 }
 K_FLOATS(element_join, k_rows)
 
-// Out: gradient of a; in: gradient (one, or each), a, b.
+// The gradient of a; that of the loss is one number, or one for each element.
 template <typename S>
 static __device__ __forceinline__ void element_backward_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
   C scale = p.how == K_MEAN ? (C)(1 / (double)p.size) : (C)1;
   for (int64_t i = k_thread(); i < p.size; i += k_threads()) {
-    C v = slope_of(p.logs, (C)k_get(((const S *)p.in[1])[i]), (C)k_get(((const S *)p.in[2])[i]),
+    C v = slope_of(p.logs, (C)k_get(((const S *)p.input)[i]), (C)k_get(((const S *)p.target)[i]),
                    (C)p.number);
-    k_put((S *)p.out[0] + i, v * scale * k_get(((const S *)p.in[0])[p.outer == 1 ? 0 : i]));
+    k_put((S *)p.result + i, v * scale * k_get(((const S *)p.grad)[p.outer == 1 ? 0 : i]));
   }
 }
 K_FLOATS(element_backward, k_rows)

@@ -8,7 +8,7 @@
 // that are too long, or not aligned, a block of 1024 threads goes along each by single elements.
 #include "rows.cuh"
 
-// ---- layers. Out: y, mean, rstd; in: x, weight, bias.
+// ---- layers
 
 template <typename S, int BYTES>
 static __device__ __forceinline__ void layer_body(const k_rows &p) {
@@ -16,7 +16,7 @@ static __device__ __forceinline__ void layer_body(const k_rows &p) {
   typedef typename R::C C;
   R r(p);
   C x[R::E], sum = 0, squares = 0;
-  r.load(x, (const S *)p.in[0] + r.begin(p), 0);
+  r.load(x, (const S *)p.input + r.begin(p), 0);
 #pragma unroll
   for (int k = 0; k < R::E; k++) sum += x[k];
   C mean = k_join(sum, p.lanes, k_add()) / (C)p.size;
@@ -26,22 +26,22 @@ static __device__ __forceinline__ void layer_body(const k_rows &p) {
   });
   double variance = (double)k_join(squares, p.lanes, k_add()) / (double)p.size;
   C rstd = (C)(1 / sqrt(variance + p.eps));
-  if (r.lane == 0 && r.n) ((C *)p.out[1])[r.row] = mean, ((C *)p.out[2])[r.row] = rstd;
+  if (r.lane == 0 && r.n) ((C *)p.mean)[r.row] = mean, ((C *)p.rstd)[r.row] = rstd;
 #pragma unroll
   for (int k = 0; k < R::E; k++) x[k] *= rstd;
-  if (p.in[1]) r.combine(x, (const S *)p.in[1], [](C a, C w) { return a * w; });
-  if (p.in[2]) r.combine(x, (const S *)p.in[2], [](C a, C b) { return a + b; });
-  r.store((S *)p.out[0] + r.begin(p), x);
+  if (p.weight) r.combine(x, (const S *)p.weight, [](C a, C w) { return a * w; });
+  if (p.bias) r.combine(x, (const S *)p.bias, [](C a, C b) { return a + b; });
+  r.store((S *)p.result + r.begin(p), x);
 }
 K_ROW_FLOATS(layer, K_LONG, 1024)
 
 template <typename S>
 static __device__ __forceinline__ void layer_rows_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  const S *w = (const S *)p.in[1], *bias = (const S *)p.in[2];
+  const S *w = (const S *)p.weight, *bias = (const S *)p.bias;
   for (int64_t row = blockIdx.x; row < p.outer; row += gridDim.x) {
-    const S *x = (const S *)p.in[0] + row * p.size;
-    S *y = (S *)p.out[0] + row * p.size;
+    const S *x = (const S *)p.input + row * p.size;
+    S *y = (S *)p.result + row * p.size;
     C sum = 0, squares = 0;
 #pragma unroll 8
     for (int64_t i = threadIdx.x; i < p.size; i += blockDim.x) sum += k_get(x[i]);
@@ -53,7 +53,7 @@ static __device__ __forceinline__ void layer_rows_body(const k_rows &p) {
     }
     double variance = (double)k_join(squares, blockDim.x, k_add()) / (double)p.size;
     C rstd = (C)(1 / sqrt(variance + p.eps));
-    if (threadIdx.x == 0) ((C *)p.out[1])[row] = mean, ((C *)p.out[2])[row] = rstd;
+    if (threadIdx.x == 0) ((C *)p.mean)[row] = mean, ((C *)p.rstd)[row] = rstd;
 #pragma unroll 4
     for (int64_t i = threadIdx.x; i < p.size; i += blockDim.x)
       k_put(&y[i], (k_get(x[i]) - mean) * rstd * (w ? k_get(w[i]) : (C)1) +
@@ -62,14 +62,13 @@ static __device__ __forceinline__ void layer_rows_body(const k_rows &p) {
 }
 K_FLOATS(layer_rows, k_rows)
 
-// Out: gradient of x, and [3] sums; in: gradient, x, weight, mean, rstd. The grid goes round over
-// the rows, and a warp, or the warps that share a row, add up what weight and bias get from theirs,
-// so that memory is read once.
+// The gradient of x, and partial sums. The grid goes round over the rows, and a warp, or the warps
+// that share a row, add up what weight and bias get from theirs, so that memory is read once.
 template <typename S, int BYTES>
 static __device__ __forceinline__ void layer_backward_body(const k_rows &p) {
   typedef k_row<S, BYTES> R;
   typedef typename R::C C;
-  const S *g_at = (const S *)p.in[0], *x_at = (const S *)p.in[1];
+  const S *g_at = (const S *)p.grad, *x_at = (const S *)p.input;
   R r(p);
   int rows = blockDim.x / p.lanes, warps = p.lanes < 32 ? 32 : p.lanes;  // threads of a sum
   int64_t block = (int64_t)blockIdx.x * rows, own = r.row, step = (int64_t)gridDim.x * rows;
@@ -81,8 +80,8 @@ static __device__ __forceinline__ void layer_backward_body(const k_rows &p) {
 #pragma unroll 1
   for (int64_t past = 0; block + past < p.outer; past += step) {
     r.go(p, own + past);
-    C mean = r.n ? ((const C *)p.in[3])[r.row] : (C)0;
-    C rstd = r.n ? ((const C *)p.in[4])[r.row] : (C)0;
+    C mean = r.n ? ((const C *)p.mean)[r.row] : (C)0;
+    C rstd = r.n ? ((const C *)p.rstd)[r.row] : (C)0;
     C g[R::E], h[R::E];
     k_pair<C> sums = {0, 0};
     r.read(g, gs, 0), r.read(h, xs, mean);
@@ -94,24 +93,24 @@ static __device__ __forceinline__ void layer_backward_body(const k_rows &p) {
       h[k] = (h[k] - mean) * rstd;
       dw[k] += g[k] * h[k], db[k] += g[k];
     }
-    if (!p.out[0]) continue;
-    if (p.in[2]) r.combine(g, (const S *)p.in[2], [](C a, C w) { return a * w; });
+    if (!p.result) continue;
+    if (p.weight) r.combine(g, (const S *)p.weight, [](C a, C w) { return a * w; });
 #pragma unroll
     for (int k = 0; k < R::E; k++) sums.a += g[k], sums.b += g[k] * h[k];
     sums = k_join(sums, p.lanes, k_add());
     C m1 = sums.a * part, m2 = sums.b * part;
 #pragma unroll
     for (int k = 0; k < R::E; k++) g[k] = rstd * (g[k] - m1 - h[k] * m2);
-    r.store((S *)p.out[0] + r.begin(p), g);
+    r.store((S *)p.result + r.begin(p), g);
   }
-  if (!p.out[3]) return;
+  if (!p.partial) return;
 #pragma unroll 1
   for (int apart = p.lanes; apart < 32; apart *= 2)
 #pragma unroll
     for (int k = 0; k < R::E; k++)
       dw[k] += k_across(dw[k], apart, 32), db[k] += k_across(db[k], apart, 32);
   r.n = threadIdx.x % warps < p.lanes ? (int)p.size : 0;
-  C *to = (C *)p.out[3] + k_thread() / warps * 2 * p.size;
+  C *to = (C *)p.partial + k_thread() / warps * 2 * p.size;
   r.each([&](int k, int i) { to[i] = dw[k], to[p.size + i] = db[k]; });
 }
 K_ROW_FLOATS(layer_backward, K_TWO, 512)
@@ -119,11 +118,11 @@ K_ROW_FLOATS(layer_backward, K_TWO, 512)
 template <typename S>
 static __device__ __forceinline__ void layer_backward_rows_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  const S *w = (const S *)p.in[2];
+  const S *w = (const S *)p.weight;
   for (int64_t row = blockIdx.x; row < p.outer; row += gridDim.x) {
-    const S *g = (const S *)p.in[0] + row * p.size, *x = (const S *)p.in[1] + row * p.size;
-    S *to = (S *)p.out[0] + row * p.size;
-    C mean = ((const C *)p.in[3])[row], rstd = ((const C *)p.in[4])[row], s1 = 0, s2 = 0;
+    const S *g = (const S *)p.grad + row * p.size, *x = (const S *)p.input + row * p.size;
+    S *to = (S *)p.result + row * p.size;
+    C mean = ((const C *)p.mean)[row], rstd = ((const C *)p.rstd)[row], s1 = 0, s2 = 0;
 #pragma unroll 4
     for (int64_t i = threadIdx.x; i < p.size; i += blockDim.x) {
       C gw = k_get(g[i]) * (w ? k_get(w[i]) : (C)1);
@@ -140,7 +139,7 @@ static __device__ __forceinline__ void layer_backward_rows_body(const k_rows &p)
 }
 K_FLOATS(layer_backward_rows, k_rows)
 
-// Sums over a chunk of rows. A block: 32 columns, 8 threads each. Out: [3] chunks x 2 x size of C.
+// Sums over a chunk of rows. A block: 32 columns, 8 threads each. Partial: chunks x 2 x size of C.
 template <typename S>
 static __device__ __forceinline__ void layer_partial_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
@@ -151,21 +150,20 @@ static __device__ __forceinline__ void layer_partial_body(const k_rows &p) {
   int64_t first = p.outer * chunk / p.chunks, last = p.outer * (chunk + 1) / p.chunks;
   C dw = 0, db = 0;
   for (int64_t row = first + y; column < p.size && row < last; row += 8) {
-    C g = k_get(((const S *)p.in[0])[row * p.size + column]);
-    C h = k_get(((const S *)p.in[1])[row * p.size + column]) - ((const C *)p.in[3])[row];
-    dw += g * h * ((const C *)p.in[4])[row], db += g;
+    C g = k_get(((const S *)p.grad)[row * p.size + column]);
+    C h = k_get(((const S *)p.input)[row * p.size + column]) - ((const C *)p.mean)[row];
+    dw += g * h * ((const C *)p.rstd)[row], db += g;
   }
   room[0][y][x] = dw, room[1][y][x] = db;
   __syncthreads();
   if (y || column >= p.size) return;
   for (int k = 1; k < 8; k++) dw += room[0][k][x], db += room[1][k][x];
-  ((C *)p.out[3])[chunk * 2 * p.size + column] = dw;
-  ((C *)p.out[3])[(chunk * 2 + 1) * p.size + column] = db;
+  ((C *)p.partial)[chunk * 2 * p.size + column] = dw;
+  ((C *)p.partial)[(chunk * 2 + 1) * p.size + column] = db;
 }
 K_FLOATS(layer_partial, k_rows)
 
-// Out: [1] of the weight, [2] of the bias; [3] the chunks' sums. A block: 32 columns, 32 threads
-// each.
+// Gradients of weight and bias from the chunks' sums. A block: 32 columns, 32 threads each.
 template <typename S>
 static __device__ __forceinline__ void layer_sums_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
@@ -175,7 +173,7 @@ static __device__ __forceinline__ void layer_sums_body(const k_rows &p) {
   k_pair<C> sums = {0, 0};
 #pragma unroll 4
   for (int64_t c = y; column + x < p.size && c < p.chunks; c += 32) {
-    const C *from = (const C *)p.out[3] + c * 2 * p.size + column + x;
+    const C *from = (const C *)p.partial + c * 2 * p.size + column + x;
     sums = sums + k_pair<C>{from[0], from[p.size]};
   }
   room[y][x] = sums;
@@ -183,8 +181,8 @@ static __device__ __forceinline__ void layer_sums_body(const k_rows &p) {
   sums = k_join(room[x][y], 32, k_add());
   column += y;
   if (x || column >= p.size) return;
-  if (p.out[1]) k_put((S *)p.out[1] + column, sums.a);
-  if (p.out[2]) k_put((S *)p.out[2] + column, sums.b);
+  if (p.grad_weight) k_put((S *)p.grad_weight + column, sums.a);
+  if (p.grad_bias) k_put((S *)p.grad_bias + column, sums.b);
 }
 K_FLOATS(layer_sums, k_rows)
 
@@ -254,11 +252,11 @@ static __device__ __forceinline__ void batch_each(const k_rows &p, O of, F f) {
   }
 }
 
-// Out: y, mean, invstd, variance; in: x, weight, bias, running mean, running variance (of C). The
-// sums are those of x less the channel's first element, and of its squares.
+// Means, invstds and variances are of C. The sums are those of x less the channel's first element,
+// and of its squares.
 template <typename S>
 static __device__ __forceinline__ void batch_sums_body(const k_rows &p) {
-  const S *x = (const S *)p.in[0];
+  const S *x = (const S *)p.input;
   double sum = 0, squares = 0;
   int64_t channel = batch_part(
       p, [&](int64_t c) { return (double)k_get(x[c * p.inner]); },
@@ -280,9 +278,9 @@ static __device__ __forceinline__ void batch_join_body(const k_rows &p) {
     batch_join(p, c, &sum, &squares);
     double variance = (squares - sum * sum / n) / n;
     if (variance < 0) variance = 0;
-    ((C *)p.out[1])[c] = (C)((double)k_get(((const S *)p.in[0])[c * p.inner]) + sum / n);
-    ((C *)p.out[2])[c] = (C)(1 / sqrt(variance + p.eps));
-    ((C *)p.out[3])[c] = (C)(variance * n / (n - 1));
+    ((C *)p.mean)[c] = (C)((double)k_get(((const S *)p.input)[c * p.inner]) + sum / n);
+    ((C *)p.rstd)[c] = (C)(1 / sqrt(variance + p.eps));
+    ((C *)p.variance)[c] = (C)(variance * n / (n - 1));
   }
 }
 K_FLOATS(batch_join, k_rows)
@@ -294,38 +292,37 @@ struct affine {
 template <typename S>
 static __device__ __forceinline__ void batch_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  const S *x = (const S *)p.in[0], *w = (const S *)p.in[1], *b = (const S *)p.in[2];
+  const S *x = (const S *)p.input, *w = (const S *)p.weight, *b = (const S *)p.bias;
   batch_each(
       p,
       [&](int64_t c) {
-        C mean = ((const C *)(p.training ? p.out[1] : p.in[3]))[c];
-        C invstd = p.training ? ((const C *)p.out[2])[c]
-                              : (C)(1 / sqrt((double)((const C *)p.in[4])[c] + p.eps));
+        C mean = ((const C *)(p.training ? p.mean : p.running_mean))[c];
+        C invstd = p.training ? ((const C *)p.rstd)[c]
+                              : (C)(1 / sqrt((double)((const C *)p.running_var)[c] + p.eps));
         C scale = invstd * (w ? k_get(w[c]) : (C)1);
         return affine<C>{scale, (b ? k_get(b[c]) : (C)0) - mean * scale};
       },
       [&](int64_t at, affine<C> a) {
-        k_put((S *)p.out[0] + at, k_get(x[at]) * a.scale + a.shift);
+        k_put((S *)p.result + at, k_get(x[at]) * a.scale + a.shift);
       });
 }
 K_FLOATS(batch, k_rows)
 
-// Out: gradients of x, weight, bias; in: gradient, x, weight, running mean and variance, saved mean
-// and invstd (of C). The sums are those of the gradient, and of it times x less the mean.
+// The sums are those of the gradient, and of it times x less the mean.
 template <typename S>
 static __device__ __forceinline__ auto batch_mean(const k_rows &p, int64_t c) {
   typedef typename k_type<S>::number C;
-  return ((const C *)(p.training ? p.in[5] : p.in[3]))[c];
+  return ((const C *)(p.training ? p.mean : p.running_mean))[c];
 }
 template <typename S>
 static __device__ __forceinline__ auto batch_invstd(const k_rows &p, int64_t c) {
   typedef typename k_type<S>::number C;
-  return p.training ? ((const C *)p.in[6])[c]
-                    : (C)(1 / sqrt((double)((const C *)p.in[4])[c] + p.eps));
+  return p.training ? ((const C *)p.rstd)[c]
+                    : (C)(1 / sqrt((double)((const C *)p.running_var)[c] + p.eps));
 }
 template <typename S>
 static __device__ __forceinline__ void batch_backward_sums_body(const k_rows &p) {
-  const S *g = (const S *)p.in[0], *x = (const S *)p.in[1];
+  const S *g = (const S *)p.grad, *x = (const S *)p.input;
   double s = 0, sx = 0;
   int64_t channel = batch_part(
       p, [&](int64_t c) { return batch_mean<S>(p, c); },
@@ -345,8 +342,8 @@ static __device__ __forceinline__ void batch_backward_join_body(const k_rows &p)
   for (int64_t c = k_thread(); c < p.size; c += k_threads()) {
     double s, sx, invstd = batch_invstd<S>(p, c), *to = batch_room(p, c);
     batch_join(p, c, &s, &sx);
-    if (p.out[1]) k_put((S *)p.out[1] + c, sx * invstd);
-    if (p.out[2]) k_put((S *)p.out[2] + c, s);
+    if (p.grad_weight) k_put((S *)p.grad_weight + c, sx * invstd);
+    if (p.grad_bias) k_put((S *)p.grad_bias + c, s);
     to[0] = s / n, to[1] = sx * invstd * invstd / n;
   }
 }
@@ -359,7 +356,7 @@ struct slope {
 template <typename S>
 static __device__ __forceinline__ void batch_backward_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  const S *g = (const S *)p.in[0], *x = (const S *)p.in[1], *w = (const S *)p.in[2];
+  const S *g = (const S *)p.grad, *x = (const S *)p.input, *w = (const S *)p.weight;
   batch_each(
       p,
       [&](int64_t c) {
@@ -370,14 +367,14 @@ static __device__ __forceinline__ void batch_backward_body(const k_rows &p) {
       [&](int64_t at, slope<C> s) {
         C gi = k_get(g[at]);
         if (p.training) gi -= s.m + (k_get(x[at]) - s.mean) * s.k;
-        k_put((S *)p.out[0] + at, gi * s.scale);
+        k_put((S *)p.result + at, gi * s.scale);
       });
 }
 K_FLOATS(batch_backward, k_rows)
 
-// out[0] = (1 - number) * out[0] + number * in[0], of double.
+// result = (1 - number) * result + number * input, of double.
 extern "C" __global__ void running_average(const __grid_constant__ k_rows p) {
-  double *to = (double *)p.out[0];
+  double *to = (double *)p.result;
   for (int64_t i = k_thread(); i < p.size; i += k_threads())
-    to[i] = (1 - p.number) * to[i] + p.number * ((const double *)p.in[0])[i];
+    to[i] = (1 - p.number) * to[i] + p.number * ((const double *)p.input)[i];
 }

@@ -3,7 +3,7 @@
 //
 // Rows that lie in one piece (inner = 1) stay in registers if they are aligned and not too long,
 // and memory is read once. Others are read twice: rows by a block, lines by a thread each, whose
-// neighbours have the lines beside it. Out: 0; in: x, or the gradient and the result.
+// neighbours have the lines beside it.
 //
 // Rows in registers have `lanes` threads each, in blocks of 64 to 1024 threads (rows.cuh); others
 // blocks of 1024. Lines have blocks of K_BLOCK threads; a warp reads 32 neighbours of `inner`.
@@ -39,7 +39,7 @@ static __device__ __forceinline__ void softmax_body(const k_rows &p) {
   typedef typename R::C C;
   R r(p);
   C x[R::E], top = least_of<C>::get(), sum = 0;
-  r.load(x, (const S *)p.in[0] + r.begin(p), top);
+  r.load(x, (const S *)p.input + r.begin(p), top);
 #pragma unroll
   for (int k = 0; k < R::E; k++) top = k_greater()(x[k], top);
   top = k_join(top, p.lanes, k_greater());
@@ -53,7 +53,7 @@ static __device__ __forceinline__ void softmax_body(const k_rows &p) {
   C scale = p.logs ? (C)1 : 1 / sum, shift = p.logs ? -log_of(sum) : (C)0;
 #pragma unroll
   for (int k = 0; k < R::E; k++) x[k] = x[k] * scale + shift;
-  r.store((S *)p.out[0] + r.begin(p), x);
+  r.store((S *)p.result + r.begin(p), x);
 }
 K_ROW_FLOATS(softmax, K_LONG, 1024)
 
@@ -63,15 +63,15 @@ static __device__ __forceinline__ void softmax_backward_body(const k_rows &p) {
   typedef typename R::C C;
   R r(p);
   C g[R::E], y[R::E], sum = 0;
-  r.load(g, (const S *)p.in[0] + r.begin(p), 0);
-  r.load(y, (const S *)p.in[1] + r.begin(p), 0);
+  r.load(g, (const S *)p.grad + r.begin(p), 0);
+  r.load(y, (const S *)p.output + r.begin(p), 0);
 #pragma unroll
   for (int k = 0; k < R::E; k++) sum += p.logs ? g[k] : g[k] * y[k];
   sum = k_join(sum, p.lanes, k_add());
 #pragma unroll
   for (int k = 0; k < R::E; k++)
     g[k] = p.logs ? g[k] - exp_for<S>(y[k]) * sum : (g[k] - sum) * y[k];
-  r.store((S *)p.out[0] + r.begin(p), g);
+  r.store((S *)p.result + r.begin(p), g);
 }
 K_ROW_FLOATS(softmax_backward, K_MIDDLE, 1024)
 
@@ -103,8 +103,8 @@ struct heap {
 template <typename S>
 static __device__ __forceinline__ void softmax_rows_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  const S *__restrict__ x = (const S *)p.in[0] + blockIdx.x * p.size;
-  S *__restrict__ y = (S *)p.out[0] + blockIdx.x * p.size;
+  const S *__restrict__ x = (const S *)p.input + blockIdx.x * p.size;
+  S *__restrict__ y = (S *)p.result + blockIdx.x * p.size;
   k_strip<S> strip(x, p.size, p.vector);
   heap<S> h = {least_of<C>::get(), 0};
   strip.each([&](auto count, int64_t i) {
@@ -131,9 +131,9 @@ K_FLOATS(softmax_rows, k_rows)
 template <typename S>
 static __device__ __forceinline__ void softmax_backward_rows_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  const S *__restrict__ g = (const S *)p.in[0] + blockIdx.x * p.size;
-  const S *__restrict__ y = (const S *)p.in[1] + blockIdx.x * p.size;
-  S *__restrict__ to = (S *)p.out[0] + blockIdx.x * p.size;
+  const S *__restrict__ g = (const S *)p.grad + blockIdx.x * p.size;
+  const S *__restrict__ y = (const S *)p.output + blockIdx.x * p.size;
+  S *__restrict__ to = (S *)p.result + blockIdx.x * p.size;
   k_strip<S> strip(g, p.size, p.vector);
   C sum = 0;
   strip.each([&](auto count, int64_t i) {
@@ -168,8 +168,8 @@ static __device__ __forceinline__ void softmax_lines_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
   for (int64_t row = k_thread(); row < p.outer * p.inner; row += k_threads()) {
     line l(p, row);
-    const S *x = (const S *)p.in[0] + l.at;
-    S *y = (S *)p.out[0] + l.at;
+    const S *x = (const S *)p.input + l.at;
+    S *y = (S *)p.result + l.at;
     heap<S> h = {least_of<C>::get(), 0};
     for (int64_t i = 0; i < l.n; i += AHEAD) {
       C v[AHEAD];
@@ -193,8 +193,8 @@ static __device__ __forceinline__ void softmax_backward_lines_body(const k_rows 
   typedef typename k_type<S>::number C;
   for (int64_t row = k_thread(); row < p.outer * p.inner; row += k_threads()) {
     line l(p, row);
-    const S *g = (const S *)p.in[0] + l.at, *y = (const S *)p.in[1] + l.at;
-    S *to = (S *)p.out[0] + l.at;
+    const S *g = (const S *)p.grad + l.at, *y = (const S *)p.output + l.at;
+    S *to = (S *)p.result + l.at;
     C sum = 0;
 #pragma unroll 4
     for (int64_t i = 0; i < l.n; i++)
