@@ -228,6 +228,7 @@ docs: $(GEN)
 # ---- checks: of the sources, and of what was built (the cuda backend takes minutes to build: looked at where it is there)
 check: $(O)/libphlox.so $(O)/libphlox_sim.so
 	@tools/layers.sh
+	@tools/numbers.sh
 	@tools/budget.sh
 	@tools/abi.sh
 	@tools/env.sh

@@ -122,7 +122,8 @@ void og_op_field(og_op *op, char *line, og_place at) {
       {"autocast", &op->autocast}, {"shape", &op->shape},       {"errors", &op->errors},
       {"example", &op->example},   {"expands", &op->expands},   {"draws", &op->draws},
       {"cuda", &op->cuda},         {"out", &op->out},           {"expanded", &op->expanded},
-      {"format", &op->format},     {"batch", &op->batch},       {"complex", &op->complex}};
+      {"lazy", &op->lazy},         {"format", &op->format},     {"batch", &op->batch},
+      {"complex", &op->complex}};
   if (!strcmp(name, "grad")) {
     parse_grad(op, text, at);
     return;

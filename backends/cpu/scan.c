@@ -227,7 +227,7 @@ PX_KERNEL(cumprod_backward) {
 // ---- cummax, cummin: the later of equals, and a NaN before all
 
 typedef struct extremes {
-  const px_operand *operands[3];  // values, indices, in
+  const px_operand *values, *indices, *in;
   int dim;
   int64_t length;
   bool least;
@@ -249,11 +249,12 @@ EXTREMES(int64_t, NEVER)
 
 static void extremes_of_lines(void *context, int64_t begin, int64_t end) {
   const extremes *s = context;
-  bool real = px_dtype_is_float((px_dtype)s->operands[2]->dtype);
+  bool real = px_dtype_is_float((px_dtype)s->in->dtype);
   int dtype = real ? PX_FLOAT64 : PX_INT64;
   for (int64_t k = begin; k < end; k++) {
     line lines[3];
-    px__lines_find(lines, 3, s->operands, s->operands[2], s->dim, k);
+    px__lines_find(lines, 3, (const px_operand *[]){s->values, s->indices, s->in}, s->in, s->dim,
+                   k);
     line out = lines[0], at = lines[1], in = lines[2];
     union {
       double f[BLOCK];
@@ -275,17 +276,17 @@ static void extremes_of_lines(void *context, int64_t begin, int64_t end) {
 }
 static px_status running_extremes(extremes *s, int64_t dim) {
   int64_t size, outer, inner;
-  const px_operand *in = s->operands[2];
+  const px_operand *in = s->in;
   px__around(in, dim, &outer, &size, &inner);
   s->dim = (int)(dim < 0 ? dim + in->ndim : dim), s->length = size;
   if (size) px__cpu_parallel(outer * inner, PARALLEL / size + 1, extremes_of_lines, s);
   return PX_OK;
 }
 PX_KERNEL(cummax) {
-  extremes s = {.operands = {args->values, args->indices, args->self}};
+  extremes s = {.values = args->values, .indices = args->indices, .in = args->self};
   return running_extremes(&s, args->dim);
 }
 PX_KERNEL(cummin) {
-  extremes s = {.operands = {args->values, args->indices, args->self}, .least = true};
+  extremes s = {.values = args->values, .indices = args->indices, .in = args->self, .least = true};
   return running_extremes(&s, args->dim);
 }

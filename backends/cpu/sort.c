@@ -21,8 +21,9 @@ typedef struct scratch {
 typedef struct lines {
   px__line values, indices, in;
 } lines;
+enum { VALUES, INDICES, IN, OPERANDS };
 typedef struct job {
-  const px_operand *operands[3];  // values, indices, in
+  const px_operand *operands[OPERANDS];
   // Writes a line of the results; false: no memory, or the call has been ended.
   bool (*line)(const struct job *t, const lines *x, scratch *s);
   int64_t size, take, skip;  // of a line: elements, how many are wanted, the wanted one
@@ -163,9 +164,9 @@ static void run(void *ctx, int64_t begin, int64_t end) {
   scratch s = {{NULL}, NULL};
   bool fine = scratch_new(&s, t);
   for (int64_t i = begin; fine && i < end; i++) {
-    px__line found[3];
-    px__lines_find(found, 3, t->operands, t->operands[2], t->dim, i);
-    lines x = {found[0], found[1], found[2]};
+    px__line found[OPERANDS];
+    px__lines_find(found, OPERANDS, t->operands, t->operands[IN], t->dim, i);
+    lines x = {found[VALUES], found[INDICES], found[IN]};
     fine = t->line(t, &x, &s);
   }
   if (!fine) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
@@ -174,7 +175,7 @@ static void run(void *ctx, int64_t begin, int64_t end) {
 }
 
 static px_status each_line(job *t, const px_launch *l, int64_t dim) {
-  const px_operand *in = t->operands[2];
+  const px_operand *in = t->operands[IN];
   t->dim = (int)(dim < 0 ? dim + in->ndim : dim);
   t->size = in->ndim ? in->sizes[t->dim] : 1;
   int64_t n = px_operand_numel(in);

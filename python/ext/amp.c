@@ -556,29 +556,34 @@ static PyObject *cast_in(PyObject *value, const custom_object *how) {
   return eligible ? ext_convert(value, PX_DEVICE_NONE, how->cast, false, false) : Py_NewRef(value);
 }
 
+typedef struct custom_call_of {
+  PyObject *function, *args, *kwargs;
+} custom_call_of;
+
 // Calls a function in a region of autocast.
 static PyObject *apply_in(const custom_object *how, px_dtype dtype, bool enabled,
-                          PyObject *const *call) {
+                          custom_call_of call) {
   px_autocast before;
   EXT_TRY(px_autocast_enter(&before, how->type, dtype, enabled));
-  PyObject *result = ext_apply(call[0], call[1], call[2]);
+  PyObject *result = ext_apply(call.function, call.args, call.kwargs);
   px_autocast_exit(before);
   return result;
 }
-static PyObject *run_forward(const custom_object *how, PyObject *ctx, PyObject *const *call) {
+static PyObject *run_forward(const custom_object *how, PyObject *ctx, custom_call_of call) {
   px_autocast now = px_autocast_get();
   bool casts = now.enabled[how->type] && how->cast != PX_DTYPE_NONE;
   bool used = now.enabled[how->type] && !casts;
   if (set(ctx, "_dtype", ext_dtype((px_dtype)now.dtype[how->type])) < 0 ||
       set(ctx, "_fwd_used_autocast", PyBool_FromLong(used)) < 0)
     return NULL;
-  if (!casts) return ext_apply(call[0], call[1], call[2]);
-  EXT_OWNED *args = cast_in(call[1], how);
-  EXT_OWNED *kwargs = args ? cast_dict(call[2], how) : NULL;
-  return kwargs ? apply_in(how, PX_DTYPE_NONE, false, (PyObject *[]){call[0], args, kwargs}) : NULL;
+  if (!casts) return ext_apply(call.function, call.args, call.kwargs);
+  EXT_OWNED *args = cast_in(call.args, how);
+  EXT_OWNED *kwargs = args ? cast_dict(call.kwargs, how) : NULL;
+  custom_call_of cast = {call.function, args, kwargs};
+  return kwargs ? apply_in(how, PX_DTYPE_NONE, false, cast) : NULL;
 }
 // It runs as the forward did.
-static PyObject *run_backward(const custom_object *how, PyObject *ctx, PyObject *const *call) {
+static PyObject *run_backward(const custom_object *how, PyObject *ctx, custom_call_of call) {
   EXT_OWNED *given = PyObject_GetAttrString(ctx, "_dtype");
   px_dtype dtype;
   if (!given || ext_to_dtype(given, &dtype) < 0) return NULL;
@@ -588,10 +593,12 @@ static PyObject *run_backward(const custom_object *how, PyObject *ctx, PyObject 
 // _run(function, args, kwargs): what phlox/_modes.py makes of a function that is decorated.
 static PyObject *custom_run(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
   const custom_object *how = (const custom_object *)self;
-  if (nargs != 3 || !PyTuple_Check(args[1]) || !PyTuple_GET_SIZE(args[1]))
+  custom_call_of call;
+  if (!EXT_PLACES(args, nargs, &call.function, &call.args, &call.kwargs) ||
+      !PyTuple_Check(call.args) || !PyTuple_GET_SIZE(call.args))
     EXT_FAIL(PyExc_TypeError, "the function is called with a context");
-  PyObject *ctx = PyTuple_GET_ITEM(args[1], 0);
-  return how->backward ? run_backward(how, ctx, args) : run_forward(how, ctx, args);
+  PyObject *ctx = PyTuple_GET_ITEM(call.args, 0);
+  return how->backward ? run_backward(how, ctx, call) : run_forward(how, ctx, call);
 }
 static PyObject *decorate(PyObject *self, PyObject *function) {
   EXT_OWNED *modes = PyImport_ImportModule("phlox._modes");

@@ -69,9 +69,11 @@ static int enter(autocast_object *self, px_autocast *before) {
 // the function may be called again, or on another thread, before it returns.
 static PyObject *autocast_run(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
   px_autocast before;
-  if (nargs != 3) EXT_FAIL(PyExc_TypeError, "_run() takes a function, a tuple and a dict");
+  PyObject *function, *given, *kwargs;
+  if (!EXT_PLACES(args, nargs, &function, &given, &kwargs))
+    EXT_FAIL(PyExc_TypeError, "_run() takes a function, a tuple and a dict");
   if (enter(A(self), &before) < 0) return NULL;
-  PyObject *result = ext_apply(args[0], args[1], args[2]);
+  PyObject *result = ext_apply(function, given, kwargs);
   px_autocast_exit(before);
   return result;
 }

@@ -243,7 +243,7 @@ bool ext_takes_none(const ext_signature *s, int i) {
 // In an output_size None is the input's own size: of the last dimensions, as many as there are.
 static int sizes_of_input(const ext_signature *s, int i, ext_frame *frame, PyObject *object,
                           px_value *out) {
-  px_value input = frame->args[0];
+  px_value input = frame->args[EXT_SELF];
   bool asked =
       s->functional && PyTuple_Check(object) && !strcmp(s->op->params[i].name, "output_size");
   Py_ssize_t count = asked ? PyTuple_GET_SIZE(object) : 0;
@@ -449,13 +449,13 @@ int ext_bind(const ext_signature *s, ext_frame *frame, PyObject *const *args, Py
     if (!param->has_default) return misfit(frame, MISSING, i, -1, NULL);
     frame->args[i] = PX_NONE();
   }
-  bool alone = s->op->flags & PX_OP_ONE_NUMBER && frame->args[0].kind == PX_ARG_SCALAR &&
-               frame->args[1].kind == PX_ARG_SCALAR;
-  return alone ? misfit(frame, WRONG_TYPE, 0, 0, args[0]) : 1;
+  bool alone = s->op->flags & PX_OP_ONE_NUMBER && frame->args[EXT_SELF].kind == PX_ARG_SCALAR &&
+               frame->args[EXT_OTHER].kind == PX_ARG_SCALAR;
+  return alone ? misfit(frame, WRONG_TYPE, 0, 0, *args) : 1;
 }
 
 bool ext_fits(const ext_signature *s, int param, PyObject *object) {
-  ext_frame frame = {.args[0] = PX_NONE()};
+  ext_frame frame = {.args = {PX_NONE()}};
   int fits = to_value(s, param, &frame, object);
   ext_frame_done(&frame);
   if (fits < 0) PyErr_Clear();

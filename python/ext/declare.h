@@ -44,12 +44,24 @@ typedef struct ext_cuda {
 } ext_cuda;
 // A bool that may be left open: -1 for None.
 typedef signed char ext_maybe;
+// The first two arguments of an op: what a method is of, and what comes behind.
+enum { EXT_SELF, EXT_OTHER };
 // What is left of the positional arguments: *args. Borrowed.
 typedef struct ext_rest {
   PyObject *const *items;
   Py_ssize_t count;
 } ext_rest;
 PyObject *ext_tuple_of(ext_rest rest);
+// The arguments of a call that has as many as there are variables, by their places; false if it has
+// more or fewer: EXT_PLACES(args, nargs, &name, &value).
+#define EXT_PLACES(args, nargs, ...) \
+  ext_places(args, nargs, (PyObject * *const[]){__VA_ARGS__}, \
+             sizeof((PyObject **[]){__VA_ARGS__}) / sizeof(PyObject **))
+static inline bool ext_places(PyObject *const *args, Py_ssize_t nargs, PyObject **const *variables,
+                              size_t count) {
+  for (size_t i = 0; (size_t)nargs == count && i < count; i++) *variables[i] = args[i];
+  return (size_t)nargs == count;
+}
 // The arguments of a call that were given by name, as a dict; kwnames may be NULL.
 PyObject *ext_kwargs_of(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 #define EXT_NO_INT INT64_MIN  // an int that is None
@@ -217,9 +229,9 @@ static inline int ext_bind_args(const ext_call *call, const ext_variables *varia
   bool object = variables->count == 1 && variables->kinds[0] == EXT_KIND_OBJECT;
   bool plain = !call->first && !call->kwnames && !call->kwargs;
   if (__builtin_expect(
-          object && plain && call->nargs == 1 && call->row->one_object && call->args[0] != Py_None,
+          object && plain && call->nargs == 1 && call->row->one_object && *call->args != Py_None,
           1)) {
-    *(PyObject **)places[0] = call->args[0];
+    *(PyObject **)places[0] = *call->args;
     return 0;
   }
   const ext_call copy = *call;  // so that the call itself can stay in registers

@@ -107,9 +107,11 @@ EXT_FUNCTION(
     "alone, the\nindices where it holds, a tensor for each dimension.\n\n"
     ">>> torch.where(torch.tensor([True, False]), 1, 2)\n"
     "tensor([1, 2])\n") {
-  bool alone = call->nargs == 1 && !(call->kwnames && PyTuple_GET_SIZE(call->kwnames));
+  PyObject *condition;
+  bool alone = EXT_PLACES(call->args, call->nargs, &condition);
+  alone &= !(call->kwnames && PyTuple_GET_SIZE(call->kwnames));
   if (!alone) return PyObject_Vectorcall(where_op, call->args, (size_t)call->nargs, call->kwnames);
-  return ext_need_tensor(call->args[0], "where", "condition") ? nonzero_tuple(call->args[0]) : NULL;
+  return ext_need_tensor(condition, "where", "condition") ? nonzero_tuple(condition) : NULL;
 }
 EXT_METHOD(tensor, where, "(condition: Tensor, other: Tensor | Number) -> Tensor",
            "torch.where(condition, self, other).") {

@@ -108,25 +108,20 @@ static px_status call_closure(double *loss, void *context) {
 }
 
 static int read_options(PyObject *group, px_lbfgs_options *o) {
-  static const char *const names[] = {"lr",           "max_iter",       "max_eval",
-                                      "history_size", "tolerance_grad", "tolerance_change"};
-  double values[EXT_LENGTH(names)] = {0};
-  for (int i = 0; i < EXT_LENGTH(names); i++)
-    if (read_number(group, names[i], &values[i]) < 0) return -1;
+  *o = (px_lbfgs_options){0};
+  if (read_number(group, "lr", &o->lr) < 0 || read_count(group, "max_iter", &o->max_iter) < 0 ||
+      read_count(group, "max_eval", &o->max_eval) < 0 ||
+      read_count(group, "history_size", &o->history_size) < 0 ||
+      read_number(group, "tolerance_grad", &o->tolerance_grad) < 0 ||
+      read_number(group, "tolerance_change", &o->tolerance_change) < 0)
+    return -1;
   PyObject *search = PyDict_GetItemString(group, "line_search_fn");
   PyObject *maximize = PyDict_GetItemString(group, "maximize");
   bool named = search && search != Py_None, strong = named && PyUnicode_Check(search);
   if (named && (!strong || PyUnicode_CompareWithASCIIString(search, "strong_wolfe")))
     EXT_FAIL_INT(PyExc_RuntimeError, "only 'strong_wolfe' is supported");
   int up = maximize ? PyObject_IsTrue(maximize) : 0;
-  *o = (px_lbfgs_options){values[0],
-                          (int64_t)values[1],
-                          (int64_t)values[2],
-                          (int64_t)values[3],
-                          values[4],
-                          values[5],
-                          named,
-                          up == 1};
+  o->line_search = named, o->maximize = up == 1;
   return up < 0 ? -1 : 0;
 }
 

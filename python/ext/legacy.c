@@ -36,7 +36,7 @@ static px_tensor *construct(PyObject *const *args, Py_ssize_t nargs, px_dtype dt
     sizes.items[0] = 0;
     return empty_of(&sizes, dtype, device);
   }
-  PyObject *first = args[0];
+  PyObject *first = *args;
   if (nargs == 1 && ext_is_tensor(first)) return alias_of(first, dtype, device);
   if (nargs == 1 && Py_IS_TYPE(first, &ext_SizeType))
     return ext_to_ints(first, &sizes) < 0 ? NULL : empty_of(&sizes, dtype, device);

@@ -55,10 +55,12 @@ static PyObject *mode_exit(PyObject *object, PyObject *unused) {
 // function may be called again, or on another thread, before it returns.
 static PyObject *mode_run(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
   const mode_object *self = (mode_object *)object;
-  if (nargs != 3) EXT_FAIL(PyExc_TypeError, "_run() takes a function, a tuple and a dict");
+  PyObject *function, *given, *kwargs;
+  if (!EXT_PLACES(args, nargs, &function, &given, &kwargs))
+    EXT_FAIL(PyExc_TypeError, "_run() takes a function, a tuple and a dict");
   uint8_t before = state_now();
   state_apply(self);
-  PyObject *result = ext_apply(args[0], args[1], args[2]);
+  PyObject *result = ext_apply(function, given, kwargs);
   state_restore(self->kind, before);
   return result;
 }

@@ -117,7 +117,7 @@ static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject
   if (kind->pair) return call_pair(module, kind, inputs);
   if (given == bound && !ext_is_none(bound[kind->input_count]))
     return call_sized(module, kind, inputs, bound[kind->input_count]);
-  if (px_tensor_numel(inputs[0]) < MANY_ELEMENTS && kind->result_count <= 1)
+  if (px_tensor_numel(*inputs) < MANY_ELEMENTS && kind->result_count <= 1)
     EXT_TRY(kind->forward(results, module, inputs, count));
   else
     EXT_WAIT(kind->forward(results, module, inputs, count));
@@ -254,7 +254,7 @@ static px_status run_c_hook(px_module *self, const px_hook_entry *hook, void *wi
   PyObject *said = replacement ? ext_wrap(replacement) : NULL;
   if (!replacement) return PX_OK;
   if (!said) return ext_foreign();
-  Py_SETREF(*(hook->before ? &call->args[0] : &call->result), said);
+  Py_SETREF(*(hook->before ? call->args : &call->result), said);
   return PX_OK;
 }
 

@@ -710,10 +710,8 @@ static int module_setattr(PyObject *self, PyObject *name, PyObject *value) {
 EXT_METHOD(module, __setattr__, "(name: str, value: Any) -> None",
            "Parameters and modules become the module's own; all else is a plain attribute.") {
   PyObject *name, *value;
-  if (call->nargs == 2 && !call->kwnames)
-    name = call->args[0], value = call->args[1];  // in less time
-  else
-    EXT_BIND(name, value);
+  bool plain = !call->kwnames && EXT_PLACES(call->args, call->nargs, &name, &value);
+  if (!plain) EXT_BIND(name, value);  // takes more time
   if (module_setattr(self, name, value ? value : Py_None) < 0) return NULL;
   Py_RETURN_NONE;
 }

@@ -355,12 +355,14 @@ EXT_CLASS_METHOD(pruning, apply,
                  "Prunes a tensor of a module by a method of this class, made with the arguments; "
                  "if it was pruned before,\nby the container of all its methods.") {
   EXT_OWNED *scores = NULL;
-  if (call->nargs < 2 || !PyUnicode_Check(call->args[1]))
+  PyObject *module, *name;
+  if (!EXT_PLACES(call->args, call->nargs < 2 ? call->nargs : 2, &module, &name) ||
+      !PyUnicode_Check(name))
     EXT_FAIL(PyExc_TypeError, "apply() takes a module and the name of a tensor first");
   EXT_OWNED *method = make_method(self, call, 2, &scores);
   if (method && !is_method(method))
     EXT_FAIL(PyExc_TypeError, "%S is not a BasePruningMethod", method);
-  return method ? prune(method, call->args[0], call->args[1], scores) : NULL;
+  return method ? prune(method, module, name, scores) : NULL;
 }
 
 EXT_METHOD(pruning, prune,

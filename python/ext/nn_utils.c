@@ -197,7 +197,7 @@ EXT_FUNCTION(nn_utils, skip_init, "(module_cls: type, *args: Any, **kwargs: Any)
              "A module whose parameters and buffers have whatever numbers are in their memory.\n\n"
              ">>> torch.nn.utils.skip_init(torch.nn.Linear, 5, 1, dtype=torch.float64).weight"
              ".dtype\ntorch.float64\n") {
-  PyObject *cls = call->nargs ? call->args[0] : NULL;
+  PyObject *cls = call->nargs ? *call->args : NULL;
   if (!cls || !PyType_Check(cls) || !PyType_IsSubtype((PyTypeObject *)cls, &ext_ModuleType))
     EXT_FAIL(PyExc_RuntimeError, "Expected a Module; got %S", cls ? cls : Py_None);
   int takes = takes_device(cls);

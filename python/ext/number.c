@@ -83,6 +83,8 @@ static bool is_large(const px_value *args, int count) {
   return false;
 }
 
+// What comes behind two operands has its defaults.
+enum { THIRD = EXT_OTHER + 1, FOURTH };
 static PyObject *call_values(slot_op slot, px_call_mode mode, px_value *args, int count) {
   const px_op *op = op_of(slot);
   if (!op) return NULL;
@@ -121,23 +123,23 @@ static PyObject *with_array(PyObject *(*call)(slot_op, PyObject *, PyObject *), 
 
 static PyObject *binary(slot_op slot, PyObject *a, PyObject *b) {
   px_value args[PX_MAX_OPERANDS];
-  int left = operand(a, &args[0]), right = left ? operand(b, &args[1]) : 0;
+  int left = operand(a, &args[EXT_SELF]), right = left ? operand(b, &args[EXT_OTHER]) : 0;
   if (left < 0 || right < 0) return NULL;
   if (!left || !right) return with_array(binary, slot, a, b);
   if (__builtin_expect((left | right) & TAKEN || ext_mode_count, 0) &&
       ((left | right) & TAKEN || ext_mode_active()))
     return ask(slot, false, a, b);
-  args[2] = args[3] = PX_NONE();
+  args[THIRD] = args[FOURTH] = PX_NONE();
   return call_values(slot, PX_CALL_NEW, args, 2);
 }
 
 static PyObject *inplace(slot_op slot, PyObject *a, PyObject *b) {
   px_value args[PX_MAX_OPERANDS] = {PX_T(ext_tensor(a))};
-  int right = operand(b, &args[1]);
+  int right = operand(b, &args[EXT_OTHER]);
   if (right < 0) return NULL;
   if (!right) return with_array(inplace, slot, a, b);
   if (right == TAKEN || ext_is_taken(a)) return ask(slot, true, a, b);
-  args[2] = args[3] = PX_NONE();
+  args[THIRD] = args[FOURTH] = PX_NONE();
   return call_values(slot, PX_CALL_INPLACE, args, 2);
 }
 

@@ -59,8 +59,8 @@ static bool is_on_device(const px_value *arg) {
 // Whether a call waits for a device: what comes from there to the CPU, and the number of elements
 // that a mask picks there.
 static bool will_wait(const px_op *op, px_call_mode mode, const px_value *args) {
-  if (!is_on_device(&args[0]))
-    return mode == PX_CALL_INPLACE && op->param_count > 1 && is_on_device(&args[1]);
+  if (!is_on_device(&args[EXT_SELF]))
+    return mode == PX_CALL_INPLACE && op->param_count > 1 && is_on_device(&args[EXT_OTHER]);
   for (int i = 1; i < op->param_count; i++) {
     if (args[i].kind == PX_ARG_DEVICE && args[i].v.device.type == PX_CPU) return true;
     for (int k = 0; args[i].kind == PX_ARG_TENSORS && k < args[i].n; k++) {
@@ -239,11 +239,11 @@ static PyObject *call_callable(PyObject *object, PyObject *const *args, Py_ssize
                                PyObject *kwnames) {
   ext_callable *self = (ext_callable *)object;
   ext_frame frame;
-  if (self->method && (nargs < 1 || !ext_is_tensor(args[0])))
+  if (self->method && (nargs < 1 || !ext_is_tensor(*args)))
     EXT_FAIL(PyExc_TypeError,
              "descriptor '%U' for 'torch._C.TensorBase' objects doesn't apply to "
              "a '%s' object",
-             self->name, nargs ? Py_TYPE(args[0])->tp_name : "NoneType");
+             self->name, nargs ? Py_TYPE(*args)->tp_name : "NoneType");
   for (int i = 0; i < self->count; i++) {
     int fits = ext_bind(&self->signatures[i], &frame, args, nargs, kwnames);
     PyObject *result = fits <= 0          ? NULL
@@ -478,7 +478,7 @@ static ext_callable *callable_of(char space, const char *name) {
 }
 
 static int8_t varargs_of(const px_op *op, bool method) {
-  int first = op->param_count && !strcmp(op->params[0].name, "self") ? 1 : 0, positional = 0;
+  int first = op->param_count && !strcmp(op->params->name, "self") ? 1 : 0, positional = 0;
   for (int i = first; i < op->param_count; i++) positional += !op->params[i].keyword_only;
   bool alone = positional == 1 && first < op->param_count && op->params[first].kind == PX_ARG_INTS;
   if (!alone || (first && !method)) return -1;

@@ -593,15 +593,16 @@ static PyObject *hooked_call(PyObject *object, PyObject *const *args, size_t nar
   const hooked_object *self = (hooked_object *)object;
   Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
   if (!nargs) return PyObject_Vectorcall(self->step, args, nargsf, kwnames);  // it says what lacks
-  if (PyObject_SetAttr(args[0], called_name, Py_True) < 0) return NULL;
-  int some = has_hooks(self, args[0]);
+  PyObject *optimizer = *args;
+  if (PyObject_SetAttr(optimizer, called_name, Py_True) < 0) return NULL;
+  int some = has_hooks(self, optimizer);
   if (some < 0) return NULL;
   PyObject *step = nargs == 1 && !kwnames && self->alone ? self->alone : self->step;
   if (!some) return PyObject_Vectorcall(step, args, nargsf, kwnames);
   EXT_OWNED *tuple = ext_tuple_of((ext_rest){args + 1, nargs - 1});
   EXT_OWNED *kwargs = ext_kwargs_of(args, nargs, kwnames);
   if (!tuple || !kwargs) return NULL;
-  return PyObject_CallFunctionObjArgs(self->around, self->step, args[0], tuple, kwargs, NULL);
+  return PyObject_CallFunctionObjArgs(self->around, self->step, optimizer, tuple, kwargs, NULL);
 }
 static PyObject *hooked_get(PyObject *self, PyObject *instance, PyObject *owner) {
   return instance ? PyMethod_New(self, instance) : Py_NewRef(self);

@@ -140,8 +140,10 @@ static void take_attributes(bool taken) {
 }
 
 static PyObject *set_attribute(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
-  if (nargs != 2) EXT_FAIL(PyExc_TypeError, "__setattr__() takes a name and a value");
-  if (derived_set(self, args[0], args[1]) < 0) return NULL;
+  PyObject *name, *value;
+  if (!EXT_PLACES(args, nargs, &name, &value))
+    EXT_FAIL(PyExc_TypeError, "__setattr__() takes a name and a value");
+  if (derived_set(self, name, value) < 0) return NULL;
   Py_RETURN_NONE;
 }
 static PyMethodDef derived_methods[] = {

@@ -204,7 +204,8 @@ static px_status float32(px__casting *c, const px_op *op) {
   for (int i = 0; i < op->param_count; i++) {
     if (op->params[i].kind != PX_ARG_DTYPE) continue;
     bool given = c->args[i].kind == PX_ARG_DTYPE && c->args[i].v.i != PX_DTYPE_NONE;
-    bool eligible = c->args[0].kind == PX_ARG_TENSOR && is_eligible(c->args[0].v.tensor, c->type);
+    bool eligible =
+        c->args[PX__SELF].kind == PX_ARG_TENSOR && is_eligible(c->args[PX__SELF].v.tensor, c->type);
     if (!given && eligible) c->args[i] = PX_DT(PX_FLOAT32);
     return PX_OK;
   }

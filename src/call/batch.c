@@ -314,10 +314,10 @@ static px_status make_converted(px_tensor **out, const px__batching *b, px_tenso
 
 // What an op writes to, or fills, that is not element by element: all places, with self's sizes.
 static px_status whole_self(beneath *to, const px__batching *b) {
-  px_tensor *self = b->call->args[0].v.tensor;
+  px_tensor *self = b->call->args[PX__SELF].v.tensor;
   if (b->call->op->kind == PX_OP_POINTWISE || px__is_mapped(b, self)) return PX_OK;
   PX_TRY(px__batch_whole(&to->made[to->count], b, self));
-  to->args[0].v.tensor = to->made[to->count++];
+  to->args[PX__SELF].v.tensor = to->made[to->count++];
   return PX_OK;
 }
 
@@ -486,7 +486,7 @@ static px_status shift_beneath(px__batching *b, beneath *to, int ndim) {
   if (turned >= 0) {
     px_memory_format format;
     int64_t strides[PX_MAX_DIMS];
-    const px_tensor *self = px__arg_tensor(b->call, 0);
+    const px_tensor *self = px__arg_tensor(b->call, PX__SELF);
     PX_TRY(px_memory_format_parse(&format, to->args[turned].v.text));
     PX_TRY(px__format_strides(strides, self->ndim, self->sizes, format));
     to->args[turned] = PX_TX("contiguous_format");
@@ -615,7 +615,7 @@ static px_status fold_input(px_tensor **out, px_tensor *all, const folding *f) {
 static px_status fold_result(px__batching *b, const folding *f, px_tensor *made_take, int i) {
   PX_SCOPED(px_tensor) made = made_take;
   int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
-  const px_tensor *self = px__arg_tensor(b->call, 0);
+  const px_tensor *self = px__arg_tensor(b->call, PX__SELF);
   bool number = self->ndim == 0;
   if (!number && !(f->flat && f->keep)) return px__batch_give(b, i, PX_MOVE(made));
   int n = number ? 0 : self->ndim;
@@ -628,8 +628,8 @@ static px_status fold_result(px__batching *b, const folding *f, px_tensor *made_
 static px_status fold_beneath(px__batching *b, folding *f) {
   PX_SCOPED(px_tensor) input = NULL;
   void *results[PX__MAX_RESULTS] = {0};
-  PX_TRY(fold_input(&input, px__arg_tensor(b->call, 0)->beneath, f));
-  f->args[0] = PX_T(input);
+  PX_TRY(fold_input(&input, px__arg_tensor(b->call, PX__SELF)->beneath, f));
+  f->args[PX__SELF] = PX_T(input);
   PX_TRY(px_op_call(f->op, PX_CALL_NEW, f->args, results));
   px_status status = PX_OK;
   for (int i = 0; i < f->op->result_count; i++) {
@@ -644,7 +644,7 @@ static px_status fold_beneath(px__batching *b, folding *f) {
 static px_status batch_fold(px__batching *b) {
   const px_call *call = b->call;
   folding f = {.op = folding_op(call->op)};
-  int ndim = px__arg_tensor(call, 0)->ndim;
+  int ndim = px__arg_tensor(call, PX__SELF)->ndim;
   f.ndim = ndim ? ndim : 1;
   fold_arguments(call, &f);
   int keep = param_named(f.op, "keepdim");
@@ -738,7 +738,7 @@ static px_status draw_same(px__batching *b) {
   memcpy(args, call->args, call->op->param_count * sizeof *args);
   PX_TRY(px_select(&one, self->beneath, 0, 0));
   PX_TRY(px_clone(&copy, one, NULL));
-  args[0] = PX_T(copy);
+  args[PX__SELF] = PX_T(copy);
   PX_TRY(px_op_call(call->op, PX_CALL_INPLACE, args, drawn));
   px_release(drawn[0]);
   const px_op *op = px_op_find("copy");

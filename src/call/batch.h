@@ -22,6 +22,12 @@ struct px__batching {
   } \
   static px_status batch_##name(px__batching *b, const px__##name##_batch_args *args)
 
+// The value of a parameter among the arguments of a call that a rule makes.
+static inline px_value *px__batch_argument(const px_op *op, px_value *args, const char *name) {
+  int i = op->param_count - 1;
+  while (i > 0 && strcmp(op->params[i].name, name) != 0) i--;
+  return &args[i];
+}
 static inline bool px__is_mapped(const px__batching *b, const px_tensor *t) {
   return t && px__is_batched(t) && t->level == b->level;
 }

@@ -153,9 +153,9 @@ static px_status before_write(px_call *call, void **results) {
   PX_CHECK(op->flags & form, PX_TYPE, "%s() has no form that writes to %s", op->name,
            call->mode == PX_CALL_OUT ? "out=" : "self");
   if (call->mode == PX_CALL_INPLACE) {
-    PX_CHECK(op->param_count > 0 && px__arg_tensor(call, 0), PX_TYPE,
+    PX_CHECK(op->param_count > 0 && px__arg_tensor(call, PX__SELF), PX_TYPE,
              "%s_(): argument 'self' must be Tensor", op->name);
-    call->given[0] = px__arg_tensor(call, 0);
+    call->given[0] = px__arg_tensor(call, PX__SELF);
   } else {
     for (int i = 0; i < op->result_count; i++) call->given[i] = results[i];
     PX_CHECK(results[0], PX_TYPE, "%s(): argument 'out' must be Tensor, not NoneType", op->name);
@@ -219,7 +219,7 @@ static px_status call_kernel(px_call *call, const px_tensor *first) {
   PX_TRY(px__call_same_device(call));
   if (first) PX_TRY(px__check_dtype(call->op, (px_dtype)first->dtype, call->device));
   if (px__impl(call->op)->mutates && call->mode != PX_CALL_INPLACE)
-    PX_TRY(px__tensor_copy(call->results[0], px__arg_tensor(call, 0), false));
+    PX_TRY(px__tensor_copy(call->results[0], px__arg_tensor(call, PX__SELF), false));
   if (PX_UNLIKELY(px__impl(call->op)->rows)) return px__launch_rows(call);
   return px__launch_call(call);
 }
@@ -358,13 +358,13 @@ __attribute__((noinline)) static px_status call_into_self(const px_op *op, const
                                                           void **results) {
   px_value own[PX__MAX_PARAMS];
   PX_SCOPED(px_tensor) kept = NULL;
-  PX_CHECK(op->param_count > 0 && args[0].kind == PX_ARG_TENSOR, PX_TYPE,
+  PX_CHECK(op->param_count > 0 && args[PX__SELF].kind == PX_ARG_TENSOR, PX_TYPE,
            "%s_(): argument 'self' must be Tensor", op->name);
-  px_tensor *self = args[0].v.tensor;
+  px_tensor *self = args[PX__SELF].v.tensor;
   memcpy(own, args, op->param_count * sizeof *args);
   if (px__needs_grad(self) && px__hooks && px__hooks->recording()) {
     PX_TRY(px_clone(&kept, self, NULL));
-    own[0] = PX_T(kept);
+    own[PX__SELF] = PX_T(kept);
   }
   void *made = NULL;
   bool casts = px__autocast_here.on;  // not of a form in place
@@ -433,7 +433,7 @@ __attribute__((noinline)) static px_status call_cast(const px_op *op, px_call_mo
 
 static px_status call_resolved(const px_op *op, px_call_mode mode, const px_value *args,
                                const px_value *given, void **results) {
-  px_tensor *self = given[0].kind == PX_ARG_TENSOR ? given[0].v.tensor : NULL;
+  px_tensor *self = given[PX__SELF].kind == PX_ARG_TENSOR ? given[PX__SELF].v.tensor : NULL;
   bool into = mode == PX_CALL_OUT && (op->flags & PX_OP_HAS_OUT);
   for (int k = 0; into && k < op->result_count; k++)
     PX_CHECK(!px__is_lazy(results[k]), PX_RUNTIME,
@@ -447,17 +447,20 @@ static px_status call_resolved(const px_op *op, px_call_mode mode, const px_valu
   return status;
 }
 
+// Whether no number, and nothing, is in the place of a tensor.
+static bool has_tensors(const px_op *op, const px_value *args) {
+  for (int i = 0; i < op->param_count; i++)
+    if (op->params[i].kind == PX_ARG_TENSOR && args[i].kind != PX_ARG_TENSOR) return false;
+  return true;
+}
+
 __attribute__((noinline)) static px_status call_lazily(const px_op *op, px_call_mode mode,
                                                        const px_value *args, void **results) {
-  extern const px_op px__op_copy;
   px__resolved r;
-  bool copies = op == &px__op_copy && mode == PX_CALL_INPLACE && args[0].kind == PX_ARG_TENSOR &&
-                args[1].kind == PX_ARG_TENSOR;
-  if (copies && px__is_lazy(args[0].v.tensor)) {
-    PX_TRY(px__copy_into_lazy(args[0].v.tensor, args[1].v.tensor, px_value_int(args[2]) != 0));
-    results[0] = px_retain(args[0].v.tensor);
-    return PX_OK;
-  }
+  bool done = false;
+  if (px__impl(op)->lazy && mode == PX_CALL_INPLACE && has_tensors(op, args))
+    PX_TRY(px__impl(op)->lazy(args, results, &done));
+  if (done) return PX_OK;
   px_status status = px__resolve_begin(&r, op, args);
   if (status == PX_OK) status = call_resolved(op, mode, r.args, args, results);
   px__resolve_end(&r);

@@ -36,7 +36,7 @@ px_status px__check_value(const px_tensor *value, px_device device) {
 
 // The text of a mask on another device, of ops that have one.
 static px_status check_mask_device(const px_call *call, px__refusal refusal) {
-  const px_tensor *self = px__arg_tensor(call, 0);
+  const px_tensor *self = px__arg_tensor(call, PX__SELF);
   char a[PX_DEVICE_TEXT], b[PX_DEVICE_TEXT];
   for (int i = 1; i < call->op->param_count; i++) {
     const px_tensor *mask = px__arg_tensor(call, i);

@@ -109,7 +109,7 @@ static px_status launch_rows(px_call *turned, rows *r, px_memory_format format) 
 
 px_status px__launch_rows(px_call *call) {
   px_memory_format format = px__call_wants(call);
-  if (PX_LIKELY(format == PX_FORMAT_CONTIGUOUS) || !px__arg_tensor(call, 0)->numel)
+  if (PX_LIKELY(format == PX_FORMAT_CONTIGUOUS) || !px__arg_tensor(call, PX__SELF)->numel)
     return px__launch_call(call);
   px_call turned = *call;
   px_value args[PX__MAX_PARAMS];

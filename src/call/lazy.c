@@ -7,12 +7,12 @@
 #include "phlox/ops/view.h"
 
 // Of ops/view.op; px__resolve copies the numbers that a view stands for.
-extern const px_op px__op__resolve;
 px_status px__resolve(px_tensor **out, const px_tensor *self);
 px_status px__neg_view(px_tensor **out, const px_tensor *self);
 
 bool px__is_lazy_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
-  if (op->kind == PX_OP_VIEW || op->kind == PX_OP_COMPOSITE || op == &px__op__resolve) return false;
+  if (op->kind == PX_OP_VIEW || op->kind == PX_OP_COMPOSITE || px__impl(op)->takes_lazy)
+    return false;
   bool any = false;
   for (int i = 0; i < op->param_count; i++) {
     if (args[i].kind == PX_ARG_TENSOR) any |= px__is_lazy(args[i].v.tensor);

@@ -123,6 +123,10 @@ typedef struct px__op_impl {
   uint32_t batch_mask;                // shift, grow, merge: the tensors that may be mapped; 0: all
   const char *batch_text, *batch_as;  // refuse: why; the op that is called instead, or NULL
   px_status (*batch_run)(px__batching *b);
+  // Of conjugate and negative views: whether the op reads them as they are; and what it does in
+  // place instead of a call with copies, or NULL. `done`: that it did.
+  bool takes_lazy;
+  px_status (*lazy)(const px_value *args, void **results, bool *done);
 } px__op_impl;
 static inline const px__op_impl *px__impl(const px_op *op) { return (const px__op_impl *)op->impl; }
 
@@ -141,6 +145,8 @@ px_status px__refuse_dtype(const px_op *op, px_dtype dtype, px_device device)
 // there, or on the CPU.
 px_status px__check_value(const px_tensor *value, px_device device)
     __attribute__((warn_unused_result));
+// The first parameter: what a form in place changes, a view is of, and a reduction folds.
+enum { PX__SELF = 0 };
 static inline px_tensor *px__arg_tensor(const px_call *call, int i) {
   return call->args[i].kind == PX_ARG_TENSOR ? call->args[i].v.tensor : NULL;
 }

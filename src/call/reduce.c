@@ -150,7 +150,7 @@ __attribute__((noinline)) static px_status launch_truth(px_call *call, const px_
 }
 
 px_status px__call_reduce(px_call *call) {
-  const px_tensor *self = px__arg_tensor(call, 0);
+  const px_tensor *self = px__arg_tensor(call, PX__SELF);
   PX_CHECK(self, PX_TYPE, "%s(): argument 'input' (position 1) must be Tensor", call->op->name);
   shape s;
   call->device = px__tensor_device(self);

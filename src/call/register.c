@@ -118,8 +118,9 @@ static px_status check_kernels(const px_op_definition *d, const px__schema *s, c
            c->kind == PX_OP_POINTWISE ? "pointwise" : "kernel");
   PX_CHECK(!d->run && !d->serve, PX_VALUE, "%s has kernels and a function `%s`", s->name,
            d->run ? "run" : "serve");
-  PX_CHECK(s->param_count && s->params[0].kind == PX_ARG_TENSOR && !s->params[0].optional, PX_VALUE,
-           "the first parameter of %s, which has kernels, must be a Tensor", s->name);
+  PX_CHECK(
+      s->param_count && s->params[PX__SELF].kind == PX_ARG_TENSOR && !s->params[PX__SELF].optional,
+      PX_VALUE, "the first parameter of %s, which has kernels, must be a Tensor", s->name);
   PX_CHECK(tensor_count(s) + s->result_count <= PX_MAX_OPERANDS, PX_VALUE,
            "%s has %d tensors; a kernel can have %d", s->name, tensor_count(s) + s->result_count,
            PX_MAX_OPERANDS);
@@ -150,7 +151,7 @@ static px_status check_parts(const px_op_definition *d, const px__schema *s, con
            "%s: '%s' is for pointwise ops", s->name, c->pointwise_word);
   PX_CHECK(kernels || !c->kernel_word, PX_VALUE, "%s: '%s' is for ops with kernels", s->name,
            c->kernel_word);
-  bool self = s->param_count && s->params[0].kind == PX_ARG_TENSOR;
+  bool self = s->param_count && s->params[PX__SELF].kind == PX_ARG_TENSOR;
   PX_CHECK(self || !(c->flags & PX_OP_IS_METHOD), PX_VALUE,
            "%s cannot be a method: its first parameter is no Tensor", s->name);
   PX_CHECK(c->kind != PX_OP_COMPOSITE || (!d->gradient && !d->saves), PX_VALUE,

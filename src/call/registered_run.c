@@ -151,7 +151,7 @@ static void form_of(px_op_result *out, const px_tensor *t) {
 static px_status make_results(px_call *call) {
   const px_op *op = call->op;
   px_op_result forms[PX__MAX_RESULTS];
-  for (int i = 0; i < op->result_count; i++) form_of(&forms[i], call->args[0].v.tensor);
+  for (int i = 0; i < op->result_count; i++) form_of(&forms[i], call->args[PX__SELF].v.tensor);
   if (px__impl(op)->registered->shape) PX_TRY(px__impl(op)->registered->shape(forms, call->args));
   for (int i = 0; i < op->result_count; i++) {
     PX_CHECK(forms[i].ndim >= 0 && forms[i].ndim <= PX_MAX_DIMS, PX_VALUE,
@@ -165,7 +165,7 @@ px_status px__registered_kernel(px_call *call) {
   bool strided = px__impl(call->op)->registered->strided;
   plain p = {.spread = false};
   PX_TRY(px__call_same_device(call));
-  PX_TRY(px__check_dtype(call->op, (px_dtype)call->args[0].v.tensor->dtype, call->device));
+  PX_TRY(px__check_dtype(call->op, (px_dtype)call->args[PX__SELF].v.tensor->dtype, call->device));
   PX_TRY(make_results(call));
   call->skip_launch = !strided || is_empty(call);
   return strided || is_empty(call) ? PX_OK : run_plain(call, &p);

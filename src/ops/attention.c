@@ -324,23 +324,24 @@ static const char *unfit(common *c, arguments *args) {
 // The same, with what the kernel would be given; a real GPU is asked about that.
 static px_status find_reason(const char **out, tiles *t, common *c, arguments *args) {
   const px_tensor *q = args->query, *k = args->key, *v = args->value;
-  px_operand operands[5];
+  enum { QUERY, KEY, VALUE, MASK, OUTPUT, OPERANDS };
+  px_operand of[OPERANDS];
   int64_t sizes[4], strides[4];
   if ((*out = unfit(c, args))) return PX_OK;
   PX_TRY(spread_all(t, args, c));
   const px_tensor *given[] = {t->query, t->key, t->value, t->mask, t->query};
-  for (int i = 0; i < 5; i++)
-    if (given[i]) px__operand_of(&operands[i], given[i]);
+  for (int i = 0; i < OPERANDS; i++)
+    if (given[i]) px__operand_of(&of[i], given[i]);
   memcpy(sizes, t->query->sizes, 3 * sizeof *sizes);
   sizes[3] = t->value->sizes[3];
   const int64_t *kept = output_strides(strides, t->query, sizes);
   if (!kept) px__row_major(4, sizes, strides);
-  operands[4].data = NULL, operands[4].sizes = sizes, operands[4].strides = kept ? kept : strides;
+  of[OUTPUT].data = NULL, of[OUTPUT].sizes = sizes, of[OUTPUT].strides = kept ? kept : strides;
   bool backward =
       px_grad_enabled() && (px__needs_grad(q) || px__needs_grad(k) || px__needs_grad(v));
   px_attention_call asked = {
-      &operands[0], &operands[1],    &operands[2],    t->mask ? &operands[3] : NULL,
-      &operands[4], args->dropout_p, args->is_causal, backward};
+      &of[QUERY],  &of[KEY],        &of[VALUE],      t->mask ? &of[MASK] : NULL,
+      &of[OUTPUT], args->dropout_p, args->is_causal, backward};
   *out = px__attention_refusal(px__tensor_device(q), &asked);
   return PX_OK;
 }

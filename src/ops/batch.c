@@ -156,6 +156,10 @@ static void leave_reduction(const px_call *call, px_value *args) {
   }
 }
 
+static void put(const px__batching *b, px_value *args, const char *name, px_tensor *t) {
+  *px__batch_argument(b->call->op, args, name) = PX_T(t);
+}
+
 static px_status aligned_pair(px_tensor *pair[2], const px__batching *b, px_tensor *self,
                               px_tensor *target) {
   int ndim = self->ndim > target->ndim ? self->ndim : target->ndim;
@@ -191,7 +195,8 @@ PX_BATCH(loss) {
   void *each = NULL;
   leave_reduction(b->call, given);
   px_status status = aligned_pair(pair, b, args->self, args->target);
-  given[0] = PX_T(pair[0]), given[1] = PX_T(pair[1]);
+  put(b, given, "self", pair[0]);
+  put(b, given, "target", pair[1]);
   if (status == PX_OK) status = px_op_call(b->call->op, PX_CALL_NEW, given, &each);
   if (status == PX_OK) status = reduced(&made, each, args->reduction);
   px_release(each);
@@ -224,7 +229,9 @@ PX_BATCH(loss_backward) {
   px_status status = aligned_pair(pair, b, args->self, args->target);
   if (status == PX_OK)
     status = spread_gradient(&grad, b, args->grad_output, args->self, pair[0], args->reduction);
-  given[0] = PX_T(grad), given[1] = PX_T(pair[0]), given[2] = PX_T(pair[1]);
+  put(b, given, "grad_output", grad);
+  put(b, given, "self", pair[0]);
+  put(b, given, "target", pair[1]);
   if (status == PX_OK) status = px_op_call(b->call->op, PX_CALL_NEW, given, &made);
   px_release(pair[0]);
   px_release(pair[1]);

@@ -16,12 +16,6 @@
 
 // ---- convolutions
 
-static int param_named(const px_op *op, const char *name) {
-  int i = op->param_count - 1;
-  while (i > 0 && strcmp(op->params[i].name, name) != 0) i--;
-  return i;
-}
-
 // (N, C, ...) of each place as (N, places * C, ...) of all; NULL stays NULL.
 static px_status as_channels(px_tensor **out, const px__batching *b, px_tensor *t) {
   PX_SCOPED(px_tensor) whole = NULL;
@@ -45,70 +39,80 @@ static px_status apart(px_tensor **out, const px__batching *b, px_tensor *made, 
   return px_transpose(out, both, 0, dim);
 }
 
-// How the mapped dimension goes into a convolution or a gradient of one: of each tensor, with its
-// rows (dimension 0) or its channels; which dimension of the result, and of the sizes that are an
-// argument, has it then; and whether there are groups for each place.
+// How the mapped dimension goes into a convolution or a gradient of one: images alone, with their
+// rows; or all tensors, as groups for each place: images with their channels, weights and biases
+// with their rows. Which dimension of the result has it then.
 typedef struct convolving {
-  bool channels[3];  // of tensors 0, 1, 2; rows otherwise
-  int used;          // how many of them the rule changes
-  int result, sizes;
   bool groups;
+  int result;
 } convolving;
 
-static px_status convolve(px__batching *b, const convolving *how) {
+static bool is_image(const char *name) {
+  return !strcmp(name, "input") || !strcmp(name, "grad_output");
+}
+
+// The tensors of all places, in the place of those of each; `made` has them for the call.
+static px_status of_all(px_tensor **made, const px__batching *b, const convolving *how,
+                        px_value *args) {
+  const px_op *op = b->call->op;
+  for (int i = 0; i < op->param_count; i++) {
+    bool image = is_image(op->params[i].name);
+    px_tensor *t = px__arg_tensor(b->call, i);
+    if (!t || !(image || how->groups)) continue;
+    PX_TRY((image && how->groups ? as_channels : as_rows)(&made[i], b, t));
+    args[i] = PX_T(made[i]);
+  }
+  return PX_OK;
+}
+
+// `sizes`: the parameter that has the sizes of the result, with as many more in its dimension; or
+// NULL.
+static px_status convolve(px__batching *b, const convolving *how, const char *sizes) {
   const px_op *op = b->call->op;
   px_value args[PX__MAX_PARAMS];
-  px_tensor *given[3] = {NULL, NULL, NULL}, *split = NULL;
-  int64_t sizes[PX_MAX_DIMS];
+  px_tensor *given[PX__MAX_PARAMS] = {NULL}, *split = NULL;
+  int64_t all[PX_MAX_DIMS];
   void *made = NULL;
-  px_status status = PX_OK;
   memcpy(args, b->call->args, op->param_count * sizeof *args);
-  for (int i = 0; i < how->used && status == PX_OK; i++) {
-    px_tensor *t = px__arg_tensor(b->call, i);
-    if (!t) continue;
-    status = how->channels[i] ? as_channels(&given[i], b, t) : as_rows(&given[i], b, t);
-    args[i] = PX_T(given[i]);
+  px_status status = of_all(given, b, how, args);
+  px_value *list = sizes ? px__batch_argument(op, args, sizes) : NULL;
+  if (list) {
+    px__sizes_copy(all, list->v.ints, list->n);
+    all[how->result] *= b->size;
+    list->v.ints = all;
   }
-  if (args[2].kind == PX_ARG_INTS) {
-    px__sizes_copy(sizes, args[2].v.ints, args[2].n);
-    sizes[how->sizes] *= b->size;
-    args[2].v.ints = sizes;
-  }
-  if (how->groups) args[param_named(op, "groups")].v.i *= b->size;
+  if (how->groups) px__batch_argument(op, args, "groups")->v.i *= b->size;
   if (status == PX_OK) status = px_op_call(op, PX_CALL_NEW, args, &made);
   if (status == PX_OK) status = apart(&split, b, made, how->result);
   px_release(made);
-  for (int i = 0; i < 3; i++) px_release(given[i]);
+  for (int i = 0; i < op->param_count; i++) px_release(given[i]);
   PX_TRY(status);
   return px__batch_give(b, 0, split);
 }
 
 // Mapped images alone are more images; with mapped weights each place is a group of channels.
-static const convolving more_images = {{false}, 1, 0, 0, false};
-static const convolving as_groups = {{true, false, false}, 3, 1, 1, true};
+static const convolving more_images = {false, 0}, more_channels = {true, 1}, more_rows = {true, 0};
 
 static px_status conv_forward(px__batching *b, const px_tensor *input, const px_tensor *weight,
                               const px_tensor *bias) {
   if (input->ndim < weight->ndim) return px__batch_itself(b);  // without a batch: it makes one
   if (b->size == 0 || !input->sizes[1]) return px__batch_loop(b, false);
   bool weights = px__is_mapped(b, weight) || px__is_mapped(b, bias);
-  return convolve(b, weights ? &as_groups : &more_images);
+  return convolve(b, weights ? &more_channels : &more_images, NULL);
 }
 PX_BATCH(conv2d) { return conv_forward(b, args->input, args->weight, args->bias); }
 
 PX_BATCH(conv3d_forward) { return conv_forward(b, args->input, args->weight, args->bias); }
 
 static px_status conv_input(px__batching *b, const px_tensor *weight) {
-  static const convolving grouped = {{true, false}, 2, 1, 1, true};
   if (b->size == 0) return px__batch_loop(b, false);
-  return convolve(b, px__is_mapped(b, weight) ? &grouped : &more_images);
+  return convolve(b, px__is_mapped(b, weight) ? &more_channels : &more_images, "input_size");
 }
 PX_BATCH(conv2d_backward_input) { return conv_input(b, args->weight); }
 PX_BATCH(conv3d_backward_input) { return conv_input(b, args->weight); }
 
 static px_status conv_weight(px__batching *b) {
-  static const convolving grouped = {{true, true}, 2, 0, 0, true};
-  return b->size ? convolve(b, &grouped) : px__batch_loop(b, false);
+  return b->size ? convolve(b, &more_rows, "weight_size") : px__batch_loop(b, false);
 }
 PX_BATCH(conv2d_backward_weight) { return conv_weight(b); }
 PX_BATCH(conv3d_backward_weight) { return conv_weight(b); }

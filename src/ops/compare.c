@@ -27,8 +27,7 @@ static px_status complex_dtype(px_dtype *out, px_value a, px_value b) {
     return *out = (px_dtype)(a.kind == PX_ARG_TENSOR ? a : b).v.tensor->dtype, PX_OK;
   return px_dtype_promote_or_fail(out, (px_dtype)a.v.tensor->dtype, (px_dtype)b.v.tensor->dtype);
 }
-static px_status compare_parts(px_call *call, bool equal) {
-  px_value a = call->args[0], b = call->args[1];
+static px_status compare_parts(px_call *call, px_value a, px_value b, bool equal) {
   PX_SCOPED(px_tensor) left = NULL;
   PX_SCOPED(px_tensor) right = NULL;
   PX_SCOPED(px_tensor) parts = NULL;
@@ -50,14 +49,17 @@ static px_status compare_parts(px_call *call, bool equal) {
 static bool on_device(px_value value) {
   return value.kind == PX_ARG_TENSOR && px__tensor_device(value.v.tensor).type == PX_CUDA;
 }
-static inline bool has_complex(const px_call *call) {
-  const px_value *a = call->args;
-  return call->mode != PX_CALL_INPLACE && (is_complex(a[0]) || is_complex(a[1])) &&
-         (on_device(a[0]) || on_device(a[1]));
+static inline bool has_complex(const px_call *call, px_value a, px_value b) {
+  return call->mode != PX_CALL_INPLACE && (is_complex(a) || is_complex(b)) &&
+         (on_device(a) || on_device(b));
 }
-px_status px__run_equality(px_call *call) {
-  return PX_UNLIKELY(has_complex(call)) ? compare_parts(call, true) : PX_OK;
+PX_RUN(equality) {
+  return PX_UNLIKELY(has_complex(call, args->self, args->other))
+             ? compare_parts(call, args->self, args->other, true)
+             : PX_OK;
 }
-px_status px__run_difference(px_call *call) {
-  return PX_UNLIKELY(has_complex(call)) ? compare_parts(call, false) : PX_OK;
+PX_RUN(difference) {
+  return PX_UNLIKELY(has_complex(call, args->self, args->other))
+             ? compare_parts(call, args->self, args->other, false)
+             : PX_OK;
 }

@@ -154,16 +154,16 @@ static px_status unbatched(px_call *call, const px__conv2d_args *args) {
                    padding.v.ints, padding.n, dilation.v.ints, dilation.n, args->groups));
   return px_squeeze_dim(&call->results[0], result, (int64_t[]){0}, 1);
 }
-px_status px__conv_nothing(px_tensor **out, const px_tensor *const *args, int n, int ndim,
+px_status px__conv_nothing(px_tensor **out, const px_tensor *const *tensors, int n, int ndim,
                            const int64_t *sizes) {
   PX_SCOPED(px_tensor) total = NULL;
   PX_SCOPED(px_tensor) none = NULL;
-  PX_TRY(px_zeros(&none, sizes, ndim, (px_dtype)args[0]->dtype, px__tensor_device(args[0]), false,
-                  false));
-  for (int i = 0; i < n && args[i]; i++) {
+  PX_TRY(px_zeros(&none, sizes, ndim, (px_dtype)tensors[0]->dtype, px__tensor_device(tensors[0]),
+                  false, false));
+  for (int i = 0; i < n && tensors[i]; i++) {
     PX_SCOPED(px_tensor) sum = NULL;
     px_tensor *next = NULL;
-    PX_TRY(px_sum(&sum, args[i], NULL, 0, false, PX_DTYPE_NONE));
+    PX_TRY(px_sum(&sum, tensors[i], NULL, 0, false, PX_DTYPE_NONE));
     PX_TRY(px_add(&next, total ? total : none, sum, px_int(1)));
     px_release(total);
     total = next;

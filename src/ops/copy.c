@@ -13,6 +13,15 @@ PX_RUN(copy) {
   return PX_OK;
 }
 
+// Into a conjugate or a negative.
+PX_LAZY(copy) {
+  *done = px__is_lazy(args->self);
+  if (!*done) return PX_OK;
+  PX_TRY(px__copy_into_lazy(args->self, args->src, args->non_blocking));
+  results[0] = px_retain(args->self);
+  return PX_OK;
+}
+
 static px_status format_of(px_memory_format *out, const char *name) {
   *out = PX_FORMAT_PRESERVE;
   return name ? px_memory_format_parse(out, name) : PX_OK;

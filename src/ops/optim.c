@@ -20,20 +20,20 @@ static px_status one(const px_tensor *t, const char *name) {
 }
 
 // Behind the parameter and its gradient come the states, one for each result after the first.
-static px_status change(px_call *call, const px_tensor *param, const px_tensor *grad) {
+static px_status change(px_call *call, px_tensor *self, const px_tensor *grad) {
   enum { STATES = 2 };
   const px_op *op = call->op;
   PX_TRY(px__call_same_device(call));
   PX_CHECK(call->mode == PX_CALL_NEW, PX_RUNTIME, "%s has no out=", op->name);
-  PX_TRY(same(grad, param, "gradient"));
+  PX_TRY(same(grad, self, "gradient"));
   for (int k = 0; k < op->result_count - 1; k++) {
     px_tensor *state = call->args[STATES + k].v.tensor;
     const char *name = op->params[STATES + k].name;
     if (call->args[STATES + k].kind != PX_ARG_TENSOR) continue;
-    PX_TRY(is_scalar(op, STATES + k) ? one(state, name) : same(state, param, name));
+    PX_TRY(is_scalar(op, STATES + k) ? one(state, name) : same(state, self, name));
     call->results[1 + k] = px_retain(state);
   }
-  call->results[0] = px_retain(call->args[0].v.tensor);
+  call->results[0] = px_retain(self);
   for (int i = 0; i < op->result_count; i++)
     if (call->results[i]) px_tensor_bump_version(call->results[i]);
   return PX_OK;

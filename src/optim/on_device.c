@@ -97,30 +97,30 @@ px_status px__lot_add(px__lot *lot, px_tensor *parameter, px_tensor **state) {
 }
 
 static px_status make_numbers(px_tensor **out, px__lot *lot, px_tensor *rate) {
-  enum { BEFORE = 4 };
   const px_optimizer_kind *kind = lot->kind;
   px_tensor *scalars[PX__LOT];
-  px_value args[BEFORE + PX__OPTION_LIMIT + 1];
+  px_value args[PX__OPTIONS + PX__OPTION_LIMIT + 1];
   int count = 0;
   for (int i = 0; i < lot->count; i++)
     for (int k = 0; k < lot->scalars; k++)
       scalars[count++] = px__stepping_state(&lot->members[i], k);
-  args[0] = rate ? PX_T(rate) : PX_NONE();
-  args[1] = lot->manner->found_inf ? PX_T(lot->manner->found_inf) : PX_NONE();
-  args[2] = PX_TS(scalars, count), args[3] = PX_I(lot->scalars);
-  for (int k = 0; k < kind->option_count; k++) args[BEFORE + k] = PX_F(lot->options[k]);
-  args[BEFORE + kind->option_count] = PX_F(lot->members[0].first);
+  args[PX__RATE] = PX_T(rate), args[PX__FOUND_INF] = PX_T(lot->manner->found_inf);
+  args[PX__SCALARS] = PX_TS(scalars, count), args[PX__EACH] = PX_I(lot->scalars);
+  for (int k = 0; k < kind->option_count; k++) args[PX__OPTIONS + k] = PX_F(lot->options[k]);
+  args[PX__OPTIONS + kind->option_count] = PX_F(lot->members[0].first);
   return px_op_call(px_op_find(kind->numbers_op), PX_CALL_NEW, args, (void **)out);
 }
 
-enum { MOST_ARGS = 2 + PX_OPTIMIZER_STATES + 2 };
+enum { MOST_ARGS = PX__STATES + PX_OPTIMIZER_STATES + 2 };
 static void fill_in(px_value *args, const px__lot *lot, int i, px_tensor *numbers) {
   const px__stepping *one = &lot->members[i];
-  int count = lot->kind->state_count;
-  args[0] = PX_T(one->parameter), args[1] = PX_T(px_tensor_grad(one->parameter));
-  for (int k = 0; k < count; k++)
-    args[2 + k] = one->kept[k] ? PX_T(px__stepping_state(one, k)) : PX_NONE();
-  args[2 + count] = PX_T(numbers), args[3 + count] = PX_I(lot->scalars ? i : 0);
+  px_value *behind = args + PX__STATES + lot->kind->state_count;
+  args[PX__PARAMETER] = PX_T(one->parameter);
+  args[PX__GRADIENT] = PX_T(px_tensor_grad(one->parameter));
+  for (int k = 0; k < lot->kind->state_count; k++)
+    args[PX__STATES + k] = one->kept[k] ? PX_T(px__stepping_state(one, k)) : PX_NONE();
+  *behind++ = PX_T(numbers);
+  *behind = PX_I(lot->scalars ? i : 0);
 }
 
 static px_status update(px__lot *lot, px_tensor *numbers) {

@@ -20,6 +20,11 @@ typedef struct px__state_row {
   bool scalar;
 } px__state_row;
 
+// Where the arguments begin of the ops that make a step, and of the one that makes its numbers: so
+// the generator writes their schemas, for all optimisers.
+enum { PX__PARAMETER, PX__GRADIENT, PX__STATES };
+enum { PX__RATE, PX__FOUND_INF, PX__SCALARS, PX__EACH, PX__OPTIONS };
+
 // A row of the table that the generator writes from optim/*.optim.
 struct px_optimizer_kind {
   // The ops make the step of a parameter in one kernel, by numbers that the host has, or by a line

@@ -87,11 +87,7 @@ typedef struct member {
 
 // Steps of several parameters: one call of the op for each, which are made together. A row of
 // `args` is those of a call.
-enum {
-  STATES_AT = 2,
-  MOST_ARGS = STATES_AT + PX_OPTIMIZER_STATES + PX__NUMBER_LIMIT,
-  TOGETHER = 32
-};
+enum { MOST_ARGS = PX__STATES + PX_OPTIMIZER_STATES + PX__NUMBER_LIMIT, TOGETHER = 32 };
 typedef struct step {
   const px_optimizer_kind *kind;
   const px_op *op;
@@ -111,7 +107,7 @@ typedef struct step {
 static void start(step *s, const px_optimizer_kind *kind, const double *options) {
   s->kind = kind, s->op = px_op_find(kind->op);
   memcpy(s->options, options, (size_t)kind->option_count * sizeof *options);
-  s->tensors = STATES_AT, s->count = 0;
+  s->tensors = PX__STATES, s->count = 0;
   s->has_numbers = s->counts = s->ready = s->left_out = false;
   for (int k = 0; k < kind->state_count; k++) {
     s->tensors += !kind->states[k].scalar;
@@ -175,9 +171,9 @@ static px_status check_capture(const step *s, px_device device) {
 static px_status fill_in(step *s, member *m, px_value *args, px_device device) {
   px_tensor *parameter = m->stepping.parameter;
   if (s->counts && device.type == PX_CUDA) PX_TRY(check_capture(s, device));
-  PX_TRY(take_states(s, m, args + STATES_AT));
+  PX_TRY(take_states(s, m, args + PX__STATES));
   PX_TRY(make_numbers(s, m->stepping.first, m->scalars));
-  args[0] = PX_T(parameter), args[1] = PX_T(px_tensor_grad(parameter));
+  args[PX__PARAMETER] = PX_T(parameter), args[PX__GRADIENT] = PX_T(px_tensor_grad(parameter));
   for (int k = 0; k < s->kind->number_count; k++) args[s->tensors + k] = PX_F(s->numbers[k]);
   return PX_OK;
 }

@@ -209,7 +209,7 @@ static px_status run_pass(px_tensor **out, pass *p, px_module *module, px_tensor
                           const px_device *devices, int device_count, px_device output, int dim) {
   int count;
   PX_TRY(px_scatter_parts(p->inputs, &count, input, devices, device_count, dim));
-  if (count == 1) return px_module_call(out, module, p->inputs[0]);
+  if (count == 1) return px_module_call(out, module, *p->inputs);
   PX_TRY(px_replicate(p->replicas, module, devices, count));
   PX_TRY(px_parallel_apply(count, devices, forward_one, p));
   return px_gather_parts(out, p->outputs, count, output, dim);

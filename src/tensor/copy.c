@@ -79,10 +79,11 @@ static px_status run_copy_kernel(const px_tensor *to, const px_tensor *from,
   px_kernel kernel = px__named_kernel_on(&copy, (px_device_type)device.type);
   PX_CHECK(kernel, PX_UNIMPLEMENTED, "copy is not implemented for device type '%s'",
            px_device_type_name(device.type));
-  px_operand operands[2] = {0};
-  px__operand_of(&operands[0], to);
-  px__operand_of(&operands[1], from);
-  operands[1].sizes = to->sizes, operands[1].strides = strides, operands[1].ndim = to->ndim;
+  enum { TO, FROM, OPERANDS };
+  px_operand operands[OPERANDS] = {0}, *spread = &operands[FROM];
+  px__operand_of(&operands[TO], to);
+  px__operand_of(spread, from);
+  spread->sizes = to->sizes, spread->strides = strides, spread->ndim = to->ndim;
   px_access accesses[2] = {px__access_of(to, true), px__access_of(from, false)};
   px_launch launch = {.op = "copy_",
                       .kernel = kernel,
