@@ -67,21 +67,6 @@ static void allow(bool tiled) {
   px_setting_set(PX_SETTING_SDP_EFFICIENT, false);
   px_setting_set(PX_SETTING_SDP_CUDNN, false);
 }
-// Versions of cuDNN before 9.15.1 have no right gradients of any number of keys, and are not asked.
-static bool is_too_old(const problem *p) {
-  px_tensor *inputs[INPUTS];
-  const int64_t sizes[INPUTS][4] = {{p->batch, p->heads, p->length, p->width},
-                                    {p->batch, p->groups, p->places, p->width},
-                                    {p->batch, p->groups, p->places, p->value_width}};
-  allow(true);
-  for (int i = 0; i < INPUTS; i++) {
-    inputs[i] = random_of(sizes[i], PX_BFLOAT16, p->layout);
-    OK(px_tensor_set_requires_grad(inputs[i], true));
-  }
-  const char *why = px_attention_unfit(inputs[0], inputs[1], inputs[2], NULL, 0, p->causal, true);
-  for (int i = 0; i < INPUTS; i++) px_release(inputs[i]);
-  return why && strstr(why, "multiples of 128 keys");
-}
 // Output and gradients. Inputs become leaves of the dtype, in the layout that they have.
 static void compute(px_tensor *out[RESULTS], const problem *p, px_tensor *const inputs[INPUTS],
                     px_tensor *mask, px_tensor *grad, px_dtype dtype) {
@@ -157,8 +142,7 @@ static bool is_right(const problem *p, int number, px_dtype dtype, double tolera
 }
 static void check_all(const problem *p, int count, px_dtype dtype, double tolerance) {
   int wrong = 0;
-  for (int i = 0; i < count; i++)
-    wrong += !is_too_old(&p[i]) && !is_right(&p[i], i, dtype, tolerance);
+  for (int i = 0; i < count; i++) wrong += !is_right(&p[i], i, dtype, tolerance);
   CHECK_EQ(wrong, 0);
 }
 
@@ -206,7 +190,6 @@ PX_TEST(attention_whose_gradients_repeat_exactly) {
   const problem *p = &small[3];
   px_tensor *inputs[4], *first[RESULTS] = {NULL}, *second[RESULTS] = {NULL};
   arrange();
-  if (is_too_old(p)) SKIP("this cuDNN has gradients for multiples of 128 keys alone");
   px_setting_set(PX_SETTING_DETERMINISTIC, true);
   CHECK(is_right(p, 3, PX_BFLOAT16, 1e-2));
   for (int i = 0; i < 4; i++)
@@ -225,7 +208,6 @@ PX_TEST(gradients_lie_as_their_inputs_do) {
   const problem *p = &small[1];
   px_tensor *inputs[4], *got[RESULTS] = {NULL};
   arrange();
-  if (is_too_old(p)) SKIP("this cuDNN has gradients for multiples of 128 keys alone");
   for (int i = 0; i < 4; i++) inputs[i] = random_of((int64_t[]){2, 4, 64, 64}, PX_BFLOAT16, TURNED);
   allow(true), compute(got, p, inputs, NULL, inputs[3], PX_BFLOAT16);
   for (int i = 0; i < RESULTS; i++) {

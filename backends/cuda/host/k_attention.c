@@ -9,6 +9,7 @@
 
 // Vectors of 16 bytes, of elements of two.
 enum { VECTOR = 16, ITEM = 2, STEP = VECTOR / ITEM, WIDEST = 256 };
+// Before 91501 gradients are right of multiples of TILE keys alone.
 enum { RIGHT_AT_ALL = 91002, RIGHT_AT_ANY_LENGTH = 91501, TILE = 128 };
 
 // A call: where things are, and what is to be copied from scratch memory behind it.
@@ -21,6 +22,13 @@ typedef struct attending {
 
 // ---- the problem
 
+// The keys that cuDNN is given: those of a call, and behind them, where its gradients would be
+// wrong else, others that no query sees.
+static int64_t places_for(const px_operand *key, bool backward) {
+  int64_t places = key->sizes[2];
+  if (!backward || px__cudnn_version() >= RIGHT_AT_ANY_LENGTH) return places;
+  return (places + TILE - 1) / TILE * TILE;
+}
 static px__cudnn_attention problem_of(const px_operand *query, const px_operand *key,
                                       const px_operand *value, bool is_causal, bool backward) {
   const px_core *core = px__cuda_core;
@@ -30,7 +38,7 @@ static px__cudnn_attention problem_of(const px_operand *query, const px_operand 
                                .heads = query->sizes[1],
                                .groups = key->sizes[1],
                                .length = query->sizes[2],
-                               .places = key->sizes[2],
+                               .places = places_for(key, backward),
                                .width = query->sizes[3],
                                .value_width = value->sizes[3],
                                .dtype = query->dtype,
@@ -38,10 +46,13 @@ static px__cudnn_attention problem_of(const px_operand *query, const px_operand 
                                .backward = backward,
                                .deterministic = backward && in_order};
 }
-// The batch and the heads over which a mask repeats are of size 1.
-static void set_bias(px__cudnn_attention *p, const px_operand *mask) {
-  if (!px__operand_given(mask)) return;
-  for (int i = 0; i < 4; i++) p->bias[i] = i < 2 && mask->strides[i] == 0 ? 1 : mask->sizes[i];
+// The batch and the heads over which a mask repeats are of size 1. A bias hides keys that were
+// added, unless all of them are behind the last query that is causal.
+static void set_bias(px__cudnn_attention *p, const px_operand *mask, int64_t places) {
+  bool given = mask && px__operand_given(mask);
+  if (!given && (p->places == places || (p->causal && p->length <= places))) return;
+  for (int i = 0; i < 2; i++) p->bias[i] = given && mask->strides[i] ? mask->sizes[i] : 1;
+  p->bias[2] = p->length, p->bias[3] = p->places;
   px__cudnn_row_major(p->strides[PX_CUDNN_BIAS], p->bias);
 }
 // Whether it is read and written where it is: rows without gaps, everything in steps of vectors.
@@ -51,12 +62,16 @@ static bool is_in_place(const px_operand *o) {
     if (o->sizes[i] > 1 && (o->strides[i] <= 0 || o->strides[i] % STEP)) return false;
   return true;
 }
-// Its strides, or those of a copy; those along which nothing moves are always the same.
-static void set_strides(px__cudnn_attention *p, int which, const px_operand *o) {
-  int64_t *strides = p->strides[which];
-  px__cudnn_row_major(strides, o->sizes);
-  for (int i = 0; i < 3 && is_in_place(o); i++)
-    if (o->sizes[i] > 1) strides[i] = o->strides[i];
+// Its strides, or those of a copy; those along which nothing moves are always the same. False: it
+// is a copy, of what has more rows where keys were added.
+static bool set_strides(px__cudnn_attention *p, int which, const px_operand *o) {
+  int64_t sizes[4], *strides = p->strides[which];
+  px__cudnn_attention_sizes(sizes, p, which);
+  px__cudnn_row_major(strides, sizes);
+  if (sizes[2] != o->sizes[2] || !is_in_place(o)) return false;
+  for (int i = 0; i < 3; i++)
+    if (sizes[i] > 1) strides[i] = o->strides[i];
+  return true;
 }
 
 // ---- operands
@@ -71,31 +86,54 @@ static px_status room_for(attending *a, int which, size_t item) {
   px__cudnn_attention_sizes(s, &a->problem, which);
   return px__cuda_scratch(a->launch, (size_t)(s[0] * s[1] * s[2] * s[3]) * item, &a->data[which]);
 }
-static px_status copy_in(attending *a, int which, const px_operand *o) {
+// The number in all of it from a place along an axis.
+static px_status fill_from(attending *a, int which, int axis, int64_t from, float value) {
+  static const int64_t still[4];
+  int64_t sizes[4], *strides = a->problem.strides[which];
+  px__cudnn_attention_sizes(sizes, &a->problem, which);
+  sizes[axis] -= from;
+  px_operand rest = {.data = (char *)a->data[which] + from * strides[axis] * ITEM,
+                     .sizes = sizes,
+                     .strides = strides,
+                     .ndim = 4,
+                     .dtype = a->problem.dtype};
+  px_operand number = {.sizes = sizes, .strides = still, .ndim = 4, .dtype = PX_FLOAT32};
+  number.immediate = true;
+  memcpy(number.value, &value, sizeof value);
+  return px__cuda_copy_operand(a->launch, &rest, &number);
+}
+// Added keys and values are 0: products with them are no NaN.
+static px_status open_in(attending *a, int which, const px_operand *o) {
+  a->data[which] = o->data;
+  if (set_strides(&a->problem, which, o)) return PX_OK;
   PX_CUDA_PASS(room_for(a, which, ITEM));
+  PX_CUDA_PASS(fill_from(a, which, 2, o->sizes[2], 0));
   px_operand plain = plain_of(a, which, o);
   return px__cuda_copy_operand(a->launch, &plain, o);
 }
-static px_status open_in(attending *a, int which, const px_operand *o) {
-  set_strides(&a->problem, which, o);
-  a->data[which] = o->data;
-  return is_in_place(o) ? PX_OK : copy_in(a, which, o);
-}
 static px_status open_out(attending *a, int which, const px_operand *o) {
-  set_strides(&a->problem, which, o);
   a->data[which] = o->data;
-  if (is_in_place(o)) return PX_OK;
+  if (set_strides(&a->problem, which, o)) return PX_OK;
   a->written[which] = o;
   return room_for(a, which, ITEM);
 }
-static px_status open_bias(attending *a, const px_operand *mask) {
-  if (!px__operand_given(mask)) return PX_OK;
-  set_bias(&a->problem, mask);
+// A mask with nothing behind it may be read where it is.
+static px_status open_bias(attending *a, const px_operand *mask, int64_t places) {
+  px__cudnn_attention *p = &a->problem;
+  set_bias(p, mask, places);
+  if (!p->bias[3]) return PX_OK;
   px_operand once = *mask;
-  once.sizes = a->problem.bias;
+  int64_t sizes[4] = {p->bias[0], p->bias[1], p->bias[2], places};
+  once.sizes = sizes;
   a->data[PX_CUDNN_BIAS] = mask->data;
-  if (px__operand_row_major(&once) && (uintptr_t)mask->data % VECTOR == 0) return PX_OK;
-  return copy_in(a, PX_CUDNN_BIAS, &once);
+  bool given = px__operand_given(mask), more = p->places != places;
+  if (given && !more && px__operand_row_major(&once) && (uintptr_t)mask->data % VECTOR == 0)
+    return PX_OK;
+  PX_CUDA_PASS(room_for(a, PX_CUDNN_BIAS, ITEM));
+  if (!given) PX_CUDA_PASS(fill_from(a, PX_CUDNN_BIAS, 3, 0, 0));
+  PX_CUDA_PASS(fill_from(a, PX_CUDNN_BIAS, 3, places, -INFINITY));
+  px_operand plain = plain_of(a, PX_CUDNN_BIAS, &once);
+  return given ? px__cuda_copy_operand(a->launch, &plain, &once) : PX_OK;
 }
 static px_status put_back(const attending *a) {
   for (int i = 0; i < PX_CUDNN_GIVEN; i++) {
@@ -131,8 +169,6 @@ static const char *reason_against(const px_attention_call *c) {
     if (width % STEP || width > WIDEST) return "cuDNN takes heads of multiples of 8, to 256.";
   }
   if (c->dropout_p > 0) return "cuDNN draws random numbers of its own for dropout.";
-  if (c->backward && px__cudnn_version() < RIGHT_AT_ANY_LENGTH && c->key->sizes[2] % TILE)
-    return "this cuDNN takes multiples of 128 keys alone.";
   return NULL;
 }
 const char *px__cuda_attention_refusal(int device, const px_attention_call *c) {
@@ -143,7 +179,7 @@ const char *px__cuda_attention_refusal(int device, const px_attention_call *c) {
   int length = snprintf(why, sizeof why, "cuDNN has no plan for it. ");
   for (int backward = 0; backward <= c->backward; backward++) {
     px__cudnn_attention p = problem_of(c->query, c->key, c->value, c->is_causal, backward);
-    if (c->attn_mask) set_bias(&p, c->attn_mask);
+    set_bias(&p, c->attn_mask, c->key->sizes[2]);
     for (int i = 0; i < 4; i++) set_strides(&p, PX_CUDNN_QUERY + i, given[i]);
     if (backward) {
       set_strides(&p, PX_CUDNN_GRAD, c->output);
@@ -166,7 +202,7 @@ static px_status open_inputs(attending *a, const px_attention_call *c) {
   PX_CUDA_PASS(open_in(a, PX_CUDNN_QUERY, c->query));
   PX_CUDA_PASS(open_in(a, PX_CUDNN_KEY, c->key));
   PX_CUDA_PASS(open_in(a, PX_CUDNN_VALUE, c->value));
-  return open_bias(a, c->attn_mask);
+  return open_bias(a, c->attn_mask, c->key->sizes[2]);
 }
 
 PX_CUDA_KERNEL(tiled_attention) {
