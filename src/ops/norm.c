@@ -83,7 +83,8 @@ PX_RUN(batch_norm) {
   return update_running(var, variance, momentum);
 }
 
-// The statistics have no gradient.
+// The statistics have no gradient. On the CPU they are of the parameters' dtype, on devices as they
+// were computed, as in PyTorch.
 PX_RUN(batch_norm_with_statistics) {
   px_tensor *mean = args->running_mean, *var = args->running_var;
   bool training = args->training;
@@ -96,6 +97,7 @@ PX_RUN(batch_norm_with_statistics) {
   PX_TRY(px_native_batch_norm(&call->results[0], &means, &deviations, &variance, args->input,
                               args->weight, args->bias, training ? NULL : mean,
                               training ? NULL : var, training, args->eps));
+  if (call->device.type != PX_CPU) dtype = (px_dtype)means->dtype;
   PX_TRY(px_tensor_detach(&plain_means, means));
   PX_TRY(px_tensor_detach(&plain_deviations, deviations));
   PX_TRY(px__tensor_to(&call->results[1], plain_means, dtype, PX_DEVICE_NONE));

@@ -545,5 +545,13 @@ class TwoDevicesDoNotMix(unittest.TestCase):
             torch.rand(2, device="cuda:1", generator=torch.Generator(name))
 
 
+class Statistics(unittest.TestCase):
+    def test_those_of_halves_are_floats_on_devices(self):
+        for device, wanted in (("cpu", torch.float16), ("cuda", torch.float32)):
+            x, weight = torch.ones(4, 3, device=device, dtype=torch.float16), torch.ones(3, device=device, dtype=torch.float16)
+            out, mean, invstd = torch.native_batch_norm(x, weight, weight, None, None, True, 0.1, 1e-5)
+            self.assertEqual([out.dtype, mean.dtype, invstd.dtype], [torch.float16, wanted, wanted])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -259,12 +259,13 @@ class Zips(unittest.TestCase):
         self.assertEqual(torch.load(file).tolist(), [256, 1])
 
     def test_a_tensor_is_kept_as_well_behind_another_of_its_kind(self):
+        last = torch.device("cuda", torch.cuda.device_count() - 1)
         def some(scale):
             base = torch.arange(70000.0) * scale
             return [base[66000:66300], base[300:], base.as_strided((2, 3, 2, 2, 5), (1, 300, 40000, 0, 7), 9),
                     torch.tensor(scale), torch.empty(0, 3), torch.ones(2, 3).t(), torch.ones(3, requires_grad=True),
                     torch.arange(5), torch.ones(2, dtype=torch.uint16), torch.ones(2, device="meta"),
-                    torch.ones(2, device="cuda:1"), nn.Parameter(torch.ones(2))]
+                    torch.ones(2, device=last), nn.Parameter(torch.ones(2))]
         def about(t):
             return (type(t), t.dtype, t.device, t.shape, t.stride(), t.storage_offset(), t.requires_grad,
                     t.is_meta or t.tolist())
