@@ -178,6 +178,7 @@ typedef struct k_update {
 } k_update;
 typedef struct k_updates {
   double numbers[K_UPDATE_NUMBERS];
+  int32_t count;
   k_update of[K_UPDATES];
 } k_updates;
 // The numbers of steps: scalars of each parameter in turn, the rate if it is a tensor, and whether

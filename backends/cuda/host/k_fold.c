@@ -6,7 +6,7 @@
 
 // Parts, the blocks that make a device busy, and what each thread of a dense row has to load; the
 // same for all devices, so that a result is.
-enum { LEAST_PART = 4096, BLOCKS = 1056, LEAST_AHEAD = 6 };
+enum { LEAST_PART = 4096, LEAST_COLUMN = 256, BLOCKS = 1056, LEAST_AHEAD = 6 };
 
 static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 
@@ -77,15 +77,17 @@ static int32_t lanes_of(const k_fold *p, int64_t item) {
 }
 
 // Cuts the length so that there are blocks enough.
-static void part(k_fold *p, int64_t blocks) {
-  int64_t most = p->length / LEAST_PART, parts = blocks < BLOCKS ? BLOCKS / blocks : 1;
+static void part(k_fold *p, int64_t blocks, int64_t least) {
+  int64_t most = p->length / least, parts = blocks < BLOCKS ? BLOCKS / blocks : 1;
+  int64_t unit = least / 4;
   if (parts > most) parts = most;
   if (parts < 2) return;
-  p->part = ((p->length + parts - 1) / parts + 1023) / 1024 * 1024;
+  p->part = ((p->length + parts - 1) / parts + unit - 1) / unit * unit;
   p->parts = (p->length + p->part - 1) / p->part;
 }
-static px_status cut(const px_launch *l, k_fold *p, int64_t blocks, size_t accumulator) {
-  part(p, blocks);
+static px_status cut(const px_launch *l, k_fold *p, int64_t blocks, int64_t least,
+                     size_t accumulator) {
+  part(p, blocks, least);
   if (p->parts == 1) return PX_OK;
   return px__cuda_scratch(l, (size_t)(p->results * p->parts) * accumulator, &p->partial);
 }
@@ -103,7 +105,7 @@ static px_status by_rows(const px_launch *l, k_fold *p, const char *module, cons
                          size_t accumulator) {
   void *params[] = {p};
   choose_rows(p);
-  if (p->lanes == K_BLOCK) PX_CUDA_PASS(cut(l, p, p->results, accumulator));
+  if (p->lanes == K_BLOCK) PX_CUDA_PASS(cut(l, p, p->results, LEAST_PART, accumulator));
   int64_t groups = K_BLOCK / p->lanes, total = p->results * p->parts;
   return px__cuda_launch(l, module, function, grid_of((total + groups - 1) / groups), K_BLOCK, 0,
                          params);
@@ -120,10 +122,11 @@ static bool in_vectors(const k_fold *p) {
 static px_status by_columns(const px_launch *l, k_fold *p, const char *module, const char *function,
                             size_t accumulator) {
   void *params[] = {p};
-  int64_t wide = p->vector && in_vectors(p) ? 16 / (int64_t)px__cuda_dtype_size(p->in_dtype) : 1;
+  int64_t item = (int64_t)px__cuda_dtype_size(p->in_dtype);
+  int64_t wide = !p->vector || !in_vectors(p) ? 1 : item == 2 ? 4 : 16 / item;
   int64_t width = p->kept[0].size, pieces = p->results / width * ((width / wide + 31) / 32);
   p->vector = wide > 1;
-  PX_CUDA_PASS(cut(l, p, pieces, accumulator));
+  PX_CUDA_PASS(cut(l, p, pieces, LEAST_COLUMN, accumulator));
   return px__cuda_launch(l, module, function, grid_of(pieces * p->parts), K_BLOCK, 0, params);
 }
 
@@ -148,7 +151,10 @@ px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3
   if (!ways[0] || c >= PX_DTYPE_COMPUTED) return px__cuda_missing(l, c);
   k_fold p;
   PX_CUDA_PASS(px__cuda_axes(&p, &l->operands[0], NULL, &l->operands[l->operand_count - 1], true));
-  p.vector = p.in_dtype == (c == PX_FLOAT64 ? PX_FLOAT64 : c >= PX_FLOAT16 ? PX_FLOAT32 : PX_INT64);
+  int in = p.in_dtype;
+  p.vector = c == PX_FLOAT64   ? in == PX_FLOAT64
+             : c >= PX_FLOAT16 ? in == PX_FLOAT32 || in == PX_FLOAT16 || in == PX_BFLOAT16
+                               : in == PX_INT64;
   return px__cuda_reduce(l, &p, "kernels_cuda_fold", ways, 8);
 }
 
@@ -197,7 +203,7 @@ px_status px__cuda_folds_take(bool *taken, const px_launch *l, const char *modul
   if (p->results != 1) return PX_OK;
   choose_rows(p);
   if (!p->dense) return PX_OK;
-  if (p->lanes == K_BLOCK) part(p, 1);
+  if (p->lanes == K_BLOCK) part(p, 1, LEAST_PART);
   if (f->p.count && !agrees(f, l, name, p)) PX_CUDA_PASS(launch_folds(f));
   if (!f->p.count)
     f->launch = *l, f->module = module, f->name = name, f->accumulator = accumulator, f->p.all = *p;

@@ -6,7 +6,7 @@
 static _Thread_local px__cuda_lot *waiting;  // NULL: each goes at once
 
 static px_status launch_lot(px__cuda_lot *lot) {
-  int count = lot->count;
+  int count = lot->p.count = lot->count;
   lot->count = 0;
   if (!count) return PX_OK;
   return px__cuda_by_dtype(&lot->launch, "kernels_cuda_optim", lot->name, lot->dtype,
@@ -29,10 +29,10 @@ static bool fits(const px__cuda_lot *lot, const px_launch *l, const px__cuda_ste
          !strcmp(lot->name, name) && !memcmp(lot->p.numbers, step->numbers, sizeof step->numbers);
 }
 
-// A thread takes 16 bytes of each tensor, where all are aligned to them; at least one moves the
-// scalars on.
+// A thread takes 16 bytes of each tensor, where all are aligned to them, a few times: what a block
+// looks up is worth some work. At least one moves the scalars on.
 static void add(px__cuda_lot *lot, const px__cuda_step *step, const px_operand *param) {
-  enum { MOST_BLOCKS = 1 << 24 };
+  enum { MOST_BLOCKS = 1 << 24, TURNS = 4 };
   k_update *u = &lot->p.of[lot->count];
   int64_t each = 16 / (int64_t)px__cuda_dtype_size(param->dtype);
   *u = (k_update){.grad = step->grad, .n = px_operand_numel(param), .line = step->line};
@@ -40,7 +40,7 @@ static void add(px__cuda_lot *lot, const px__cuda_step *step, const px_operand *
   memcpy(u->scalars, step->scalars, sizeof u->scalars);
   u->vector = (uintptr_t)u->grad % 16 == 0;
   for (int i = 0; i < K_UPDATED; i++) u->vector &= (uintptr_t)u->at[i] % 16 == 0;
-  int64_t threads = u->vector ? u->n / each + 1 : u->n;
+  int64_t threads = u->vector ? u->n / (each * TURNS) + 1 : u->n;
   int64_t blocks = (threads + K_BLOCK - 1) / K_BLOCK;
   blocks = blocks < 1 ? 1 : blocks > MOST_BLOCKS ? MOST_BLOCKS : blocks;
   u->end = (lot->count++ ? u[-1].end : 0) + (uint32_t)blocks;

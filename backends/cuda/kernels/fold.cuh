@@ -211,9 +211,13 @@ static __device__ __forceinline__ void k_fold_column_any(const k_fold &p, const 
                                                          typename F::D *sums) {
   typedef k_native<typename F::T> native;
   typedef typename native::A A;
-  enum { N = 16 / sizeof(A) };
-  if (p.vector)
+  enum { N = 16 / sizeof(A), HALF = (int)native::b == (int)K_FLOAT16 };
+  if (p.vector && p.in_dtype == native::a)
     k_fold_column<F, A, N>(p, from, begin, end, sums);
+  else if (HALF && p.vector && p.in_dtype == native::b)
+    k_fold_column<F, typename native::B, HALF ? N : 1>(p, from, begin, end, sums);
+  else if (HALF && p.vector && p.in_dtype == native::c)
+    k_fold_column<F, typename native::C, HALF ? N : 1>(p, from, begin, end, sums);
   else if (p.in_dtype == native::a)
     k_fold_column<F, A, 1>(p, from, begin, end, sums);
   else if (native::b >= 0 && p.in_dtype == native::b)

@@ -11,8 +11,15 @@ struct k_part {
   int64_t thread, threads;
 };
 static __device__ __forceinline__ k_part k_part_of(const k_updates &p) {
-  int i = 0;
-  while (blockIdx.x >= p.of[i].end) i++;
+  int i = 0, last = p.count - 1;
+#pragma unroll 1
+  while (i < last) {
+    int middle = (i + last) / 2;
+    if (blockIdx.x >= p.of[middle].end)
+      i = middle + 1;
+    else
+      last = middle;
+  }
   int64_t begin = i ? p.of[i - 1].end : 0;
   return {p.of[i], (blockIdx.x - begin) * blockDim.x + threadIdx.x,
           (p.of[i].end - begin) * blockDim.x};
