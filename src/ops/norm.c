@@ -183,6 +183,19 @@ static px_status check_group_values(const px_tensor *x, int64_t groups) {
            px__sizes_text(text, sizeof text, x->ndim, sizes));
   return PX_OK;
 }
+// What the kernel takes: no mapped examples, and one dtype.
+static bool is_grouped(const px_tensor *x, const px_tensor *w, const px_tensor *b) {
+  const px_tensor *all[] = {x, w, b};
+  for (int i = 0; i < 3; i++)
+    if (all[i] && (px__is_batched(all[i]) || all[i]->dtype != x->dtype)) return false;
+  return x->numel > 0;
+}
+static px_status group_at_once(px_call *call, const px__group_norm_args *args) {
+  PX_SCOPED(px_tensor) mean = NULL;
+  PX_SCOPED(px_tensor) rstd = NULL;
+  return px_grouped_norm(&call->results[0], &mean, &rstd, args->input, args->num_groups,
+                         args->weight, args->bias, args->eps);
+}
 PX_RUN(group_norm) {
   const px_tensor *x = args->input, *w = args->weight;
   const px_tensor *b = args->bias;
@@ -195,6 +208,7 @@ PX_RUN(group_norm) {
   PX_SCOPED(px_tensor) scaled = NULL;
   PX_TRY(check_group_sizes(x, groups));
   PX_TRY(check_group_values(x, groups));
+  if (is_grouped(x, w, b)) return group_at_once(call, args);
   int64_t each = x->sizes[0] ? x->numel / px__product(x->sizes[0], groups) : 0;
   int64_t sizes[3] = {x->sizes[0], groups, each};
   PX_TRY(px_reshape(&flat, x, sizes, 3));

@@ -49,6 +49,7 @@ static bool lacking(const sample *s) {
       "derivative for aten::cumprod_backward is not implemented",
       "the gradient of batch_norm with respect to its statistics",
       "the gradient of native_layer_norm with respect to its mean and rstd",
+      "the gradient of grouped_norm with respect to its mean and rstd",
       "the gradient of a recurrent layer with respect to what it saves",
       "the gradient of attention with respect to its logsumexp",
       "not implemented for",

@@ -32,6 +32,7 @@ PX_TEST(folds_by_rows_columns_and_parts) {
     double tolerance = tolerance_of(dtypes[i]);
     px_dtype none = PX_DTYPE_NONE;
     BOTH(dtypes[i], SHAPE_OF(3001, 70), tolerance, px_sum(&y, x, &first, 1, false, none));
+    BOTH(dtypes[i], SHAPE_OF(3001, 72), tolerance, px_sum(&y, x, &first, 1, false, none));
     BOTH(dtypes[i], SHAPE_OF(3001, 70), tolerance, px_sum(&y, x, &last, 1, true, none));
     BOTH(dtypes[i], SHAPE_OF(3, 5000), tolerance, px_sum(&y, x, &last, 1, false, none));
     BOTH(dtypes[i], SHAPE_OF(300007), tolerance, px_sum_all(&y, x, none));
@@ -311,6 +312,38 @@ PX_TEST(gradients_of_layers_of_every_length) {
           px_release(out), px_release(mean), px_release(rstd);
           px_release(x[side]), px_release(w[side]);
         }
+        compare("of the input", of[0][0], of[1][0], tolerance);
+        compare("of the weight", of[0][1], of[1][1], tolerance);
+        compare("of the bias", of[0][2], of[1][2], tolerance);
+      }
+}
+
+// By warps, blocks and several parts of a channel, by vectors and by elements.
+PX_TEST(groups_of_every_size) {
+  static const int64_t shapes[][4] = {{3, 6, 1, 3},    {2, 8, 64, 2},   {4, 6, 77, 3},
+                                      {2, 4, 2048, 2}, {1, 3, 9001, 1}, {2, 64, 16, 1},
+                                      {1, 2, 32768, 2}};
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16};
+  arrange();
+  for (int i = 0; i < 7; i++)
+    for (int k = 0; k < 4; k++)
+      for (int weighted = 0; weighted < 2; weighted++) {
+        const int64_t *s = shapes[i];
+        double tolerance = tolerance_of(dtypes[k]) * 40;
+        px_tensor *x[2] = {pattern(dtypes[k], S(s[0], s[1], s[2]))},
+                  *w[2] = {pattern(dtypes[k], S(s[1]))};
+        px_tensor *of[2][3] = {{0}}, *out[2] = {0}, *mean = NULL, *rstd = NULL;
+        x[1] = there(x[0]), w[1] = there(w[0]);
+        for (int side = 0; side < 2; side++) {
+          px_tensor *weight = weighted ? w[side] : NULL;
+          OK(HIDDEN(grouped_norm, (&out[side], &mean, &rstd), PX_T(x[side]), PX_I(s[3]),
+                    PX_T(weight), PX_T(weight), PX_F(0.1)));
+          OK(HIDDEN(grouped_norm_backward, (&of[side][0], &of[side][1], &of[side][2]),
+                    PX_T(out[side]), PX_T(x[side]), PX_I(s[3]), PX_T(mean), PX_T(rstd),
+                    PX_T(weight)));
+          px_release(mean), px_release(rstd), px_release(x[side]), px_release(w[side]);
+        }
+        compare("of groups", out[0], out[1], tolerance);
         compare("of the input", of[0][0], of[1][0], tolerance);
         compare("of the weight", of[0][1], of[1][1], tolerance);
         compare("of the bias", of[0][2], of[1][2], tolerance);

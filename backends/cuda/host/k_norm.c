@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of softmax.cu and norm.cu.
+// Host functions of softmax.cu, norm.cu and group.cu.
 #include "cuda/host/kernel.h"
 #include "kernel_args/norm.h"
 
@@ -215,5 +215,74 @@ PX_CUDA_KERNEL(running_average) {
               .number = args->weight};
   PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(px__cuda_over(l, "norm", "running_average", p.size, &p));
+  return px__cuda_dense_close(&d);
+}
+
+// ---- groups
+
+// Blocks that make a device busy, and the least elements of a part; the same for all devices.
+static px_status group_start(const px_launch *l, k_rows *p, const px_operand *x, int64_t groups) {
+  enum { BLOCKS = 1056, LEAST = 4096, LONG = 1024 };
+  int64_t each = 16 / (int64_t)px__cuda_dtype_size(x->dtype), parts;
+  px__around(x, 1, &p->outer, &p->size, &p->inner);
+  int64_t rows = p->outer * p->size;
+  p->chunks = p->size / groups;
+  p->vector = p->inner % each == 0 && (uintptr_t)p->result % 16 == 0 &&
+              (uintptr_t)p->input % 16 == 0 && (uintptr_t)p->grad % 16 == 0;
+  p->lanes = p->inner < LONG ? 32 : K_BLOCK;
+  parts = rows && rows < BLOCKS ? BLOCKS / rows : 1;
+  if (parts > p->inner / LEAST) parts = p->inner / LEAST;
+  p->how = parts > 1 ? (int32_t)parts : 1;
+  size_t pairs = (size_t)(rows * p->how + p->outer * groups);
+  return px__cuda_scratch(l, pairs * 2 * sizeof(double), &p->partial);
+}
+static px_status group_parts(const px_launch *l, const k_rows *p, const char *name, int dtype) {
+  k_rows own = *p;
+  int64_t each = K_BLOCK / p->lanes, parts = p->outer * p->size * p->how;
+  return px__cuda_by_dtype(l, "group", name, dtype, (parts + each - 1) / each, K_BLOCK, &own);
+}
+static px_status group_warps(const px_launch *l, const k_rows *p, const char *name, int dtype,
+                             int64_t warps) {
+  k_rows own = *p;
+  int64_t each = K_BLOCK / 32;
+  return px__cuda_by_dtype(l, "group", name, dtype, (warps + each - 1) / each, K_BLOCK, &own);
+}
+PX_CUDA_KERNEL(grouped_norm) {
+  int dtype = args->input->dtype, compute = px__compute_of(dtype);
+  px__cuda_dense d = {.launch = l};
+  k_rows p = {.result = px__cuda_dense_out(&d, args->output, dtype),
+              .mean = px__cuda_dense_out(&d, args->mean, compute),
+              .rstd = px__cuda_dense_out(&d, args->rstd, compute),
+              .input = px__cuda_dense_in(&d, args->input, dtype),
+              .weight = px__cuda_dense_in(&d, args->weight, dtype),
+              .bias = px__cuda_dense_in(&d, args->bias, dtype),
+              .eps = args->eps};
+  PX_CUDA_PASS(d.status);
+  if (px_operand_numel(args->input) == 0) return px__cuda_dense_close(&d);
+  PX_CUDA_PASS(group_start(l, &p, args->input, args->num_groups));
+  PX_CUDA_PASS(group_parts(l, &p, "group_sums", dtype));
+  PX_CUDA_PASS(group_warps(l, &p, "group_join", dtype, p.outer * args->num_groups));
+  PX_CUDA_PASS(group_parts(l, &p, "group_apply", dtype));
+  return px__cuda_dense_close(&d);
+}
+PX_CUDA_KERNEL(grouped_norm_backward) {
+  int dtype = args->input->dtype, compute = px__compute_of(dtype);
+  px__cuda_dense d = {.launch = l};
+  k_rows p = {.result = px__cuda_dense_out(&d, args->grad_input, dtype),
+              .grad_weight = px__cuda_dense_out(&d, args->grad_weight, dtype),
+              .grad_bias = px__cuda_dense_out(&d, args->grad_bias, dtype),
+              .grad = px__cuda_dense_in(&d, args->grad_output, dtype),
+              .input = px__cuda_dense_in(&d, args->input, dtype),
+              .weight = px__cuda_dense_in(&d, args->weight, dtype),
+              .mean = px__cuda_dense_in(&d, args->mean, compute),
+              .rstd = px__cuda_dense_in(&d, args->rstd, compute)};
+  PX_CUDA_PASS(d.status);
+  if (px_operand_numel(args->input) == 0) return px__cuda_dense_close(&d);
+  PX_CUDA_PASS(group_start(l, &p, args->input, args->num_groups));
+  PX_CUDA_PASS(group_parts(l, &p, "group_backward_sums", dtype));
+  PX_CUDA_PASS(group_warps(l, &p, "group_backward_join", dtype, p.outer * args->num_groups));
+  if (p.grad_weight || p.grad_bias)
+    PX_CUDA_PASS(group_warps(l, &p, "group_channels", dtype, p.size));
+  PX_CUDA_PASS(group_parts(l, &p, "group_backward", dtype));
   return px__cuda_dense_close(&d);
 }

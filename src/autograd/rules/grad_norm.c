@@ -123,6 +123,65 @@ PX_GRAD(layer_norm) {
   return PX_OK;
 }
 
+// The gradients of groups as recorded ops: rows of a group's elements give h, rows of a channel's
+// the sums for weight and bias.
+static px_status grouped_parts(const px__grouped_norm_grad *args, const moments *m,
+                               const int64_t rows[3], const int64_t channels[3]) {
+  const px_tensor *x = args->input;
+  const int64_t last = 2, others[] = {0, 2};
+  PX_SCOPED(px_tensor) g = NULL;
+  PX_SCOPED(px_tensor) h = NULL;
+  PX_SCOPED(px_tensor) gh = NULL;
+  PX_SCOPED(px_tensor) gw = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  PX_TRY(px_reshape(&g, args->grad_output, channels, 3));
+  PX_TRY(px_reshape(&h, m->h, channels, 3));
+  PX_TRY(px_mul(&gh, g, h));
+  if (args->d_weight) PX_TRY(px_sum(args->d_weight, gh, others, 2, false, PX_DTYPE_NONE));
+  if (args->d_bias) PX_TRY(px_sum(args->d_bias, g, others, 2, false, PX_DTYPE_NONE));
+  if (!args->d_input) return PX_OK;
+  if (args->weight) {
+    PX_TRY(px_reshape(&wide, args->weight, (const int64_t[]){1, channels[1], 1}, 3));
+    PX_TRY(px_mul(&gw, g, wide));
+  } else {
+    gw = px_retain(g);
+  }
+  PX_TRY(px_reshape(&flat, gw, rows, 3));
+  PX_TRY(input_gradient(&back, flat, m->h, m->rstd, &last, 1));
+  return px_reshape(args->d_input, back, px_tensor_sizes(x), px_tensor_ndim(x));
+}
+static px_status grouped_again(const px__grouped_norm_grad *args) {
+  const px_tensor *x = args->input;
+  const int64_t *sizes = px_tensor_sizes(x), last = 2;
+  int64_t n = sizes[0], all = px_tensor_numel(x);
+  int64_t groups = args->num_groups;
+  int64_t rows[3] = {n, groups, n ? all / (n * groups) : 0};
+  int64_t channels[3] = {n, sizes[1], n ? all / (n * sizes[1]) : 0};
+  PX_SCOPED(px_tensor) flat = NULL;
+  moments m = {NULL, NULL};
+  PX_TRY(px_reshape(&flat, x, rows, 3));
+  px_status status = moments_of(&m, flat, &last, 1, args->eps);
+  if (status == PX_OK) status = grouped_parts(args, &m, rows, channels);
+  moments_end(&m);
+  return status;
+}
+PX_GRAD(grouped_norm) {
+  PX_CHECK(args->grad_output && !args->grad_mean && !args->grad_rstd, PX_UNIMPLEMENTED,
+           "the gradient of grouped_norm with respect to its mean and rstd");
+  if (px_grad_enabled()) return grouped_again(args);
+  PX_SCOPED(px_tensor) input = NULL;
+  PX_SCOPED(px_tensor) weight = NULL;
+  PX_SCOPED(px_tensor) bias = NULL;
+  PX_TRY(px_grouped_norm_backward(&input, &weight, &bias, args->grad_output, args->input,
+                                  args->num_groups, args->mean, args->rstd, args->weight));
+  give(args->d_input, &input);
+  give(args->d_weight, &weight);
+  give(args->d_bias, &bias);
+  return PX_OK;
+}
+
 static px_status wide_channels(px_tensor **out, const px_tensor *t, int ndim) {
   int64_t sizes[PX_MAX_DIMS];
   for (int i = 0; i < ndim; i++) sizes[i] = i == 1 ? px_tensor_numel(t) : 1;

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Group normalisation: rows of `inner` elements, a channel of an example each (outer x size of
+// them); `chunks` neighbouring rows make a group. A row is cut into `how` parts. `lanes` threads
+// take a part, by 16 bytes of neighbouring elements each where `vector` says so; blocks have
+// K_BLOCK threads, and there are enough for all parts. Two sums of each part go to `partial`, and
+// two numbers of each group behind them; all of it is joined in order.
+#include "fold.cuh"
+
+// The row and the part of a group of threads.
+struct group_part {
+  int64_t row, part;
+  int lane, lanes;
+  bool here;
+  __device__ __forceinline__ explicit group_part(const k_rows &p) {
+    k_groups of(p.lanes);
+    int64_t at = (int64_t)blockIdx.x * of.count + of.group;
+    row = at / p.how, part = at - row * p.how, lane = of.lane, lanes = p.lanes;
+    here = row < p.outer * p.size;
+  }
+  // f(place) for each N elements.
+  template <int N, typename F>
+  __device__ __forceinline__ void each(const k_rows &p, F f) const {
+    int64_t units = p.inner / N, last = units * (part + 1) / p.how;
+#pragma unroll 4
+    for (int64_t i = units * part / p.how + lane; i < last; i += lanes) f(row * p.inner + i * N);
+  }
+};
+static __device__ __forceinline__ k_pair<double> *group_sums_at(const k_rows &p, int64_t row) {
+  return (k_pair<double> *)p.partial + row * p.how;
+}
+static __device__ __forceinline__ k_pair<double> *group_at(const k_rows &p, int64_t group) {
+  return group_sums_at(p, p.outer * p.size) + group;
+}
+
+// ---- forward. The sums are those of x less the group's
+// first element, and of its squares.
+
+template <typename S, int N>
+static __device__ __forceinline__ void group_sums(const k_rows &p) {
+  group_part at(p);
+  const S *x = (const S *)p.input;
+  k_pair<double> sums = {0, 0};
+  if (at.here) {
+    double first = k_get(x[at.row / p.chunks * p.chunks * p.inner]);
+    at.each<N>(p, [&](int64_t i) {
+      k_loaded<S, N> v = *(const k_loaded<S, N> *)(x + i);
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        double d = (double)k_get(v[k]) - first;
+        sums.a += d, sums.b += d * d;
+      }
+    });
+  }
+  sums = k_join(sums, p.lanes, k_add());
+  if (at.here && at.lane == 0) group_sums_at(p, at.row)[at.part] = sums;
+}
+template <typename S>
+static __device__ __forceinline__ void group_sums_body(const k_rows &p) {
+  if (p.vector)
+    group_sums<S, 16 / sizeof(S)>(p);
+  else
+    group_sums<S, 1>(p);
+}
+K_FLOATS(group_sums, k_rows)
+
+// A warp joins the parts of a group.
+template <typename S>
+static __device__ __forceinline__ void group_join_body(const k_rows &p) {
+  typedef typename k_type<S>::number C;
+  int64_t group = k_thread() / 32, lane = threadIdx.x & 31, groups = p.outer * p.size / p.chunks;
+  k_pair<double> sums = {0, 0};
+  for (int64_t i = lane; group < groups && i < p.chunks * p.how; i += 32)
+    sums = sums + group_sums_at(p, group * p.chunks)[i];
+  sums = k_join(sums, 32, k_add());
+  if (group >= groups || lane) return;
+  double n = (double)(p.chunks * p.inner), variance = (sums.b - sums.a * sums.a / n) / n;
+  double first = k_get(((const S *)p.input)[group * p.chunks * p.inner]);
+  ((C *)p.mean)[group] = (C)(first + sums.a / n);
+  ((C *)p.rstd)[group] = (C)(1 / sqrt((variance < 0 ? 0 : variance) + p.eps));
+}
+K_FLOATS(group_join, k_rows)
+
+template <typename S, int N>
+static __device__ __forceinline__ void group_apply(const k_rows &p) {
+  typedef typename k_type<S>::number C;
+  group_part at(p);
+  const S *x = (const S *)p.input, *w = (const S *)p.weight, *b = (const S *)p.bias;
+  if (!at.here) return;
+  int64_t c = at.row % p.size, group = at.row / p.chunks;
+  C scale = ((const C *)p.rstd)[group] * (w ? k_get(w[c]) : (C)1);
+  C shift = (b ? k_get(b[c]) : (C)0) - ((const C *)p.mean)[group] * scale;
+  at.each<N>(p, [&](int64_t i) {
+    k_loaded<S, N> v = *(const k_loaded<S, N> *)(x + i);
+    k_vector<S, N> y;
+#pragma unroll
+    for (int k = 0; k < N; k++) k_put(&y.v[k], k_get(v[k]) * scale + shift);
+    *(k_vector<S, N> *)((S *)p.result + i) = y;
+  });
+}
+template <typename S>
+static __device__ __forceinline__ void group_apply_body(const k_rows &p) {
+  if (p.vector)
+    group_apply<S, 16 / sizeof(S)>(p);
+  else
+    group_apply<S, 1>(p);
+}
+K_FLOATS(group_apply, k_rows)
+
+// ---- backward. The sums are those of the gradient, and of it times x less the mean.
+
+template <typename S, int N>
+static __device__ __forceinline__ void group_backward_sums(const k_rows &p) {
+  typedef typename k_type<S>::number C;
+  group_part at(p);
+  const S *g = (const S *)p.grad, *x = (const S *)p.input;
+  k_pair<double> sums = {0, 0};
+  if (at.here) {
+    double mean = ((const C *)p.mean)[at.row / p.chunks];
+    at.each<N>(p, [&](int64_t i) {
+      k_loaded<S, N> u = *(const k_loaded<S, N> *)(g + i), v = *(const k_loaded<S, N> *)(x + i);
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        double gi = k_get(u[k]);
+        sums.a += gi, sums.b += gi * ((double)k_get(v[k]) - mean);
+      }
+    });
+  }
+  sums = k_join(sums, p.lanes, k_add());
+  if (at.here && at.lane == 0) group_sums_at(p, at.row)[at.part] = sums;
+}
+template <typename S>
+static __device__ __forceinline__ void group_backward_sums_body(const k_rows &p) {
+  if (p.vector)
+    group_backward_sums<S, 16 / sizeof(S)>(p);
+  else
+    group_backward_sums<S, 1>(p);
+}
+K_FLOATS(group_backward_sums, k_rows)
+
+// A warp makes the two numbers of a group: the mean of the gradients, and what x takes from them.
+template <typename S>
+static __device__ __forceinline__ void group_backward_join_body(const k_rows &p) {
+  typedef typename k_type<S>::number C;
+  const S *w = (const S *)p.weight;
+  int64_t group = k_thread() / 32, lane = threadIdx.x & 31, groups = p.outer * p.size / p.chunks;
+  int64_t first = group * p.chunks;
+  k_pair<double> sums = {0, 0};
+  for (int64_t i = lane; group < groups && i < p.chunks * p.how; i += 32) {
+    double scale = w ? (double)k_get(w[(first + i / p.how) % p.size]) : 1;
+    k_pair<double> part = group_sums_at(p, first)[i];
+    sums.a += part.a * scale, sums.b += part.b * scale;
+  }
+  sums = k_join(sums, 32, k_add());
+  if (group >= groups || lane) return;
+  double n = (double)(p.chunks * p.inner), rstd = ((const C *)p.rstd)[group];
+  *group_at(p, group) = {sums.a / n, sums.b * rstd * rstd / n};
+}
+K_FLOATS(group_backward_join, k_rows)
+
+// A warp adds up what the examples give to a channel's weight and bias.
+template <typename S>
+static __device__ __forceinline__ void group_channels_body(const k_rows &p) {
+  typedef typename k_type<S>::number C;
+  int64_t c = k_thread() / 32, lane = threadIdx.x & 31;
+  k_pair<double> sums = {0, 0};
+  for (int64_t i = lane; c < p.size && i < p.outer * p.how; i += 32) {
+    int64_t row = i / p.how * p.size + c;
+    k_pair<double> part = group_sums_at(p, row)[i % p.how];
+    sums.a += part.a, sums.b += part.b * (double)((const C *)p.rstd)[row / p.chunks];
+  }
+  sums = k_join(sums, 32, k_add());
+  if (c >= p.size || lane) return;
+  if (p.grad_weight) k_put((S *)p.grad_weight + c, sums.b);
+  if (p.grad_bias) k_put((S *)p.grad_bias + c, sums.a);
+}
+K_FLOATS(group_channels, k_rows)
+
+template <typename S, int N>
+static __device__ __forceinline__ void group_backward(const k_rows &p) {
+  typedef typename k_type<S>::number C;
+  group_part at(p);
+  const S *g = (const S *)p.grad, *x = (const S *)p.input, *w = (const S *)p.weight;
+  if (!at.here) return;
+  int64_t group = at.row / p.chunks;
+  C mean = ((const C *)p.mean)[group], rstd = ((const C *)p.rstd)[group];
+  C scale = w ? k_get(w[at.row % p.size]) : (C)1;
+  C each = (C)group_at(p, group)->a, by = (C)group_at(p, group)->b;
+  at.each<N>(p, [&](int64_t i) {
+    k_loaded<S, N> u = *(const k_loaded<S, N> *)(g + i), v = *(const k_loaded<S, N> *)(x + i);
+    k_vector<S, N> y;
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      k_put(&y.v[k], rstd * (k_get(u[k]) * scale - each - (k_get(v[k]) - mean) * by));
+    *(k_vector<S, N> *)((S *)p.result + i) = y;
+  });
+}
+template <typename S>
+static __device__ __forceinline__ void group_backward_body(const k_rows &p) {
+  if (p.vector)
+    group_backward<S, 16 / sizeof(S)>(p);
+  else
+    group_backward<S, 1>(p);
+}
+K_FLOATS(group_backward, k_rows)
