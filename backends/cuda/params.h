@@ -135,7 +135,8 @@ typedef struct k_pick {
 typedef struct k_rows {
   k_where where;
   const void *input, *grad, *output, *weight, *bias, *target, *running_mean, *running_var;
-  void *result, *grad_weight, *grad_bias, *mean, *rstd, *variance, *total_weight, *partial;
+  void *result, *grad_weight, *grad_bias, *mean, *rstd, *variance, *total_weight, *partial,
+      *logsumexp;
   int64_t outer, size, inner, chunks;
   double eps;
   int32_t logs, lanes, vector, training, how, dtype;

@@ -3,8 +3,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "call/autocast.h"
 #include "hidden/loss.h"
 #include "ops/run.h"
+#include "phlox/ops/copy.h"
 #include "phlox/ops/layer.h"
 #include "phlox/ops/linalg.h"
 #include "phlox/ops/loss.h"
@@ -168,23 +170,78 @@ static px_status smoothed(px_tensor **out, const px_tensor *log_p, const nll *n,
   return px_sub(out, part, even, px_float(smoothing / (double)classes));
 }
 
+// Targets that are probabilities.
+static bool is_soft(const px_tensor *x, const px_tensor *target) {
+  bool soft = x->ndim == target->ndim && px_dtype_is_float((px_dtype)target->dtype);
+  for (int i = 0; soft && i < x->ndim; i++) soft = x->sizes[i] == target->sizes[i];
+  return soft;
+}
+// Whether autocast would cast.
+static bool casts(const px_tensor *x) {
+  return px__autocast_here.on && px__autocast_here.set.enabled[px__tensor_device(x).type];
+}
+
+// Rows by classes, so many that a matrix of logarithms costs more than calls: of one device, with
+// nothing mapped.
+static bool is_large(const px_tensor *x, const nll *n, double smoothing) {
+  enum { LARGE = 1 << 20 };
+  const px_tensor *t = n->target;
+  return x->ndim == 2 && t->ndim == 1 && x->sizes[0] == t->sizes[0] && x->numel >= LARGE &&
+         !n->weight && smoothing == 0 && t->dtype == PX_INT64 &&
+         px_dtype_is_float((px_dtype)x->dtype) && x->dtype < PX_DTYPE_COMPUTED &&
+         px_device_equal(px__tensor_device(x), px__tensor_device(t)) && !px__is_batched(x) &&
+         !px__is_batched(t);
+}
+// In mixed precision the losses are float32, as if the input had been cast.
+static px_status large_classes(px_tensor **out, const px_tensor *x, const nll *n, reduction how) {
+  PX_SCOPED(px_tensor) losses = NULL;
+  PX_SCOPED(px_tensor) logsumexp = NULL;
+  PX_SCOPED(px_tensor) total = NULL;
+  PX_SCOPED(px_tensor) counted = NULL;
+  PX_SCOPED(px_tensor) count = NULL;
+  PX_TRY(px_class_losses(&losses, &logsumexp, x, n->target, n->ignore));
+  if (how == NONE) {
+    total = px_retain(losses);
+  } else if (how == SUM) {
+    PX_TRY(px_sum_all(&total, losses, PX_DTYPE_NONE));
+  } else {
+    PX_SCOPED(px_tensor) sum = NULL;
+    PX_TRY(px_sum_all(&sum, losses, PX_DTYPE_NONE));
+    PX_TRY(px_ne_scalar(&counted, n->target, px_int(n->ignore)));
+    PX_TRY(px_sum_all(&count, counted, PX_DTYPE_NONE));
+    PX_TRY(px_div(&total, sum, count));
+  }
+  return px_to(out, total, casts(x) ? (px_dtype)losses->dtype : (px_dtype)x->dtype, PX_DEVICE_NONE,
+               false, false);
+}
+
+static px_status composed(px_tensor **out, const px_tensor *x, const nll *n, double smoothing) {
+  reduction how;
+  PX_TRY(reduction_of(&how, n->how));
+  PX_SCOPED(px_tensor) log_p = NULL;
+  PX_TRY(px_log_softmax(&log_p, x, x->ndim > 1 ? 1 : 0, PX_DTYPE_NONE));
+  if (is_soft(x, n->target)) return soft_targets(out, log_p, n->target, n->weight, how, smoothing);
+  if (smoothing > 0) return smoothed(out, log_p, n, how, smoothing);
+  PX_SCOPED(px_tensor) total = NULL;
+  return nll_of(out, &total, log_p, n);
+}
+PX_RUN(composed_cross_entropy) {
+  const nll n = {args->target, args->weight, args->reduction, args->ignore_index};
+  return composed(&call->results[0], args->input, &n, args->label_smoothing);
+}
+
 PX_RUN(cross_entropy) {
   const px_tensor *x = args->input;
-  nll n = {args->target, args->weight, args->reduction, args->ignore_index};
+  const nll n = {args->target, args->weight, args->reduction, args->ignore_index};
   double smoothing = args->label_smoothing;
   reduction how;
   PX_TRY(reduction_of(&how, args->reduction));
-  PX_SCOPED(px_tensor) log_p = NULL;
-  bool soft = x->ndim == n.target->ndim;
-  for (int i = 0; soft && i < x->ndim; i++) soft = x->sizes[i] == n.target->sizes[i];
-  soft = soft && px_dtype_is_float((px_dtype)n.target->dtype);
-  PX_CHECK(!soft || args->ignore_index < 0, PX_RUNTIME,
+  PX_CHECK(!is_soft(x, n.target) || args->ignore_index < 0, PX_RUNTIME,
            "ignore_index is not supported for floating point target");
-  PX_TRY(px_log_softmax(&log_p, x, x->ndim > 1 ? 1 : 0, PX_DTYPE_NONE));
-  if (soft) return soft_targets(&call->results[0], log_p, n.target, n.weight, how, smoothing);
-  if (smoothing > 0) return smoothed(&call->results[0], log_p, &n, how, smoothing);
-  PX_SCOPED(px_tensor) total = NULL;
-  return nll_of(&call->results[0], &total, log_p, &n);
+  if (is_large(x, &n, smoothing)) return large_classes(&call->results[0], x, &n, how);
+  if (!casts(x)) return composed(&call->results[0], x, &n, smoothing);
+  return px_composed_cross_entropy(&call->results[0], x, n.target, n.weight, n.ignore, n.how,
+                                   smoothing);
 }
 
 // Sizes as Python writes a tuple.

@@ -350,6 +350,33 @@ PX_TEST(groups_of_every_size) {
       }
 }
 
+// Rows of every length and alignment, of which some do not count.
+PX_TEST(losses_of_many_classes) {
+  static const int64_t sizes[] = {1, 3, 64, 1000, 1024, 9001, 20000};
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16};
+  enum { ROWS = 37 };
+  arrange();
+  for (int i = 0; i < 7; i++)
+    for (int k = 0; k < 4; k++) {
+      int64_t targets[ROWS];
+      px_tensor *x[2] = {pattern(dtypes[k], S(ROWS, sizes[i]))}, *t[2] = {0};
+      px_tensor *losses[2] = {0}, *sums[2] = {0}, *of[2] = {0};
+      for (int r = 0; r < ROWS; r++) targets[r] = r % 5 == 4 ? -1 : r * 7919 % sizes[i];
+      OK(px_tensor_from_data(&t[0], targets, 1, (int64_t[]){ROWS}, PX_INT64, px_cpu()));
+      x[1] = there(x[0]), t[1] = there(t[0]);
+      for (int side = 0; side < 2; side++) {
+        OK(HIDDEN(class_losses, (&losses[side], &sums[side]), PX_T(x[side]), PX_T(t[side]),
+                  PX_I(-1)));
+        OK(HIDDEN(class_losses_backward, (&of[side]), PX_T(sums[side]), PX_T(x[side]),
+                  PX_T(t[side]), PX_T(sums[side]), PX_I(-1)));
+        px_release(x[side]), px_release(t[side]);
+      }
+      compare("losses", losses[0], losses[1], 1e-5);
+      compare("logarithms of sums", sums[0], sums[1], 1e-5);
+      compare("gradient", of[0], of[1], tolerance_of(dtypes[k]) * 4);
+    }
+}
+
 PX_TEST(reductions_with_places_by_rows_columns_and_parts) {
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16, PX_INT64};
   static const int64_t shapes[][2] = {{3, 70001}, {1, 300008}, {5001, 70}, {200, 9}, {70, 2048}};

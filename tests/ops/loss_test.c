@@ -188,3 +188,56 @@ PX_TEST(long_losses_are_those_of_their_elements) {
     CHECK(element(again, 0) == element(sum, 0));
   }
 }
+
+// Of rows by classes that are many, no matrix of logarithms is made; the loss and the gradient are
+// the same, of any reduction, and a class that is none is refused.
+static void agrees_with_steps(const char *how, int64_t ignored) {
+  enum { ROWS = 1050, CLASSES = 1000 };
+  static int64_t targets[ROWS];
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) line = NULL;
+  PX_SCOPED(px_tensor) wave = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) log_p = NULL;
+  PX_SCOPED(px_tensor) apart = NULL;
+  px_tensor *loss[2] = {NULL, NULL}, *sum[2] = {NULL, NULL}, *grads[2] = {NULL, NULL};
+  for (int i = 0; i < ROWS; i++) targets[i] = i * 31 % CLASSES;
+  OK(px_tensor_from_data(&y, targets, 1, (int64_t[]){ROWS}, PX_INT64, px_cpu()));
+  OK(px_arange(&line, px_int(0), px_int(ROWS * CLASSES), px_int(1), PX_FLOAT64, px_cpu(), false,
+               false));
+  OK(px_sin(&wave, line));
+  OK(px_reshape(&x, wave, (int64_t[]){ROWS, CLASSES}, 2));
+  OK(px_tensor_set_requires_grad(x, true));
+  OK(px_cross_entropy(&loss[0], x, y, NULL, ignored, how, 0));
+  OK(px_log_softmax(&log_p, x, 1, PX_DTYPE_NONE));
+  OK(px_nll_loss(&loss[1], log_p, y, NULL, ignored, how));
+  OK(px_sub(&apart, loss[0], loss[1], px_int(1)));
+  for (int i = 0; i < 2; i++) {
+    OK(px_sum_all(&sum[i], loss[i], PX_DTYPE_NONE));
+    OK(px_grad(&grads[i], 1, &sum[i], NULL, 1, &x, false, false, false));
+  }
+  px_grad_set_enabled(false);
+  PX_SCOPED(px_tensor) difference = NULL;
+  PX_SCOPED(px_tensor) most = NULL;
+  PX_SCOPED(px_tensor) most_loss = NULL;
+  OK(px_sub(&difference, grads[0], grads[1], px_int(1)));
+  OK(px_norm(&most, difference, px_float(INFINITY), NULL, 0, false, PX_DTYPE_NONE));
+  OK(px_norm(&most_loss, apart, px_float(INFINITY), NULL, 0, false, PX_DTYPE_NONE));
+  px_grad_set_enabled(true);
+  px_scalar number;
+  OK(px_tensor_item(&number, most));
+  CHECK_NEAR(px_scalar_float(number), 0, 1e-12);
+  OK(px_tensor_item(&number, most_loss));
+  CHECK_NEAR(px_scalar_float(number), 0, 1e-9);
+  for (int i = 0; i < 2; i++) px_release(loss[i]), px_release(sum[i]), px_release(grads[i]);
+  targets[7] = CLASSES;
+  PX_SCOPED(px_tensor) bad = NULL;
+  OK(px_tensor_from_data(&bad, targets, 1, (int64_t[]){ROWS}, PX_INT64, px_cpu()));
+  FAILS(px_cross_entropy(&loss[0], x, bad, NULL, ignored, how, 0), PX_INDEX,
+        "Target 1000 is out of bounds.");
+}
+PX_TEST(cross_entropy_of_many_classes_makes_no_matrix_of_logarithms) {
+  agrees_with_steps("mean", 31);
+  agrees_with_steps("sum", -100);
+  agrees_with_steps("none", 62);
+}

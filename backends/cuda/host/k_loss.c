@@ -65,6 +65,46 @@ PX_CUDA_KERNEL(nll_loss_backward) {
   return px__cuda_dense_close(&d);
 }
 
+// ---- rows of classes (softmax.cu)
+
+// A block a row, of as many threads as have some of its elements each. Rows of both tensors lie
+// alike, to be walked in vectors.
+static px_status class_rows(const px_launch *l, k_rows *p, const char *name,
+                            const px_operand *input) {
+  p->outer = input->sizes[0], p->size = input->sizes[1];
+  if (p->outer * p->size == 0) return PX_OK;
+  p->vector = ((uintptr_t)p->input - (uintptr_t)p->result) % 16 == 0 || !p->grad;
+  unsigned block = p->size >= 8192 ? 1024 : p->size >= 1024 ? 256 : 64;
+  return px__cuda_by_dtype(l, "softmax", name, input->dtype, p->outer, block, p);
+}
+PX_CUDA_KERNEL(class_losses) {
+  int dtype = args->input->dtype, compute = px__compute_of(dtype);
+  px__cuda_dense d = {.launch = l};
+  k_rows p = {.where = px__cuda_where(l),
+              .result = px__cuda_dense_out(&d, args->losses, compute),
+              .logsumexp = px__cuda_dense_out(&d, args->logsumexp, compute),
+              .input = px__cuda_dense_in(&d, args->input, dtype),
+              .target = px__cuda_dense_in(&d, args->target, PX_INT64),
+              .ignore = args->ignore_index};
+  PX_CUDA_PASS(d.status);
+  PX_CUDA_PASS(class_rows(l, &p, "class_losses", args->input));
+  return px__cuda_dense_close(&d);
+}
+PX_CUDA_KERNEL(class_losses_backward) {
+  int dtype = args->input->dtype, compute = px__compute_of(dtype);
+  px__cuda_dense d = {.launch = l};
+  k_rows p = {.where = px__cuda_where(l),
+              .result = px__cuda_dense_out(&d, args->out, dtype),
+              .grad = px__cuda_dense_in(&d, args->grad_losses, compute),
+              .input = px__cuda_dense_in(&d, args->input, dtype),
+              .target = px__cuda_dense_in(&d, args->target, PX_INT64),
+              .logsumexp = px__cuda_dense_in(&d, args->logsumexp, compute),
+              .ignore = args->ignore_index};
+  PX_CUDA_PASS(d.status);
+  PX_CUDA_PASS(class_rows(l, &p, "class_losses_backward", args->input));
+  return px__cuda_dense_close(&d);
+}
+
 // ---- element-wise losses
 
 // `number` is the loss's own, if it has one.

@@ -207,3 +207,57 @@ static __device__ __forceinline__ void softmax_backward_lines_body(const k_rows 
   }
 }
 K_FLOATS(softmax_backward_lines, k_rows)
+
+// ---- losses of rows of classes: a block a row, which is read once and, backward, written once. C
+// is the type of the losses, their gradients and the logarithms of the rows' sums.
+
+// The class of a row, or -1 if it does not count; a class that is none is reported.
+static __device__ __forceinline__ int64_t class_of_row(const k_rows &p) {
+  int64_t t = ((const int64_t *)p.target)[blockIdx.x];
+  if (t == p.ignore) return -1;
+  if (t >= 0 && t < p.size) return t;
+  if (threadIdx.x == 0) k_fault(&p.where, K_FAULT_TARGET, t, 0, 0);
+  return -1;
+}
+template <typename S>
+static __device__ __forceinline__ void class_losses_body(const k_rows &p) {
+  typedef typename k_type<S>::number C;
+  const S *__restrict__ x = (const S *)p.input + blockIdx.x * p.size;
+  k_strip<S> strip(x, p.size, p.vector);
+  heap<S> h = {least_of<C>::get(), 0};
+  strip.each([&](auto count, int64_t i) {
+    auto v = k_several<count.value>(x, i);
+    C c[count.value];
+#pragma unroll
+    for (int k = 0; k < count.value; k++) c[k] = k_get(v.v[k]);
+    h.template add<count.value>(c);
+  });
+  h.join(blockDim.x);
+  int64_t t = class_of_row(p);
+  if (threadIdx.x != 0) return;
+  C whole = h.top + log_of(h.sum);
+  ((C *)p.logsumexp)[blockIdx.x] = whole;
+  ((C *)p.result)[blockIdx.x] = t < 0 ? (C)0 : whole - k_get(x[t]);
+}
+K_FLOATS(class_losses, k_rows)
+
+template <typename S>
+static __device__ __forceinline__ void class_losses_backward_body(const k_rows &p) {
+  typedef typename k_type<S>::number C;
+  const S *__restrict__ x = (const S *)p.input + blockIdx.x * p.size;
+  S *__restrict__ to = (S *)p.result + blockIdx.x * p.size;
+  int64_t t = class_of_row(p);
+  C whole = ((const C *)p.logsumexp)[blockIdx.x];
+  C g = t < 0 ? (C)0 : ((const C *)p.grad)[blockIdx.x];
+  k_strip<S> strip(x, p.size, p.vector);
+  strip.each([&](auto count, int64_t i) {
+    auto v = k_several<count.value>(x, i);
+#pragma unroll
+    for (int k = 0; k < count.value; k++) {
+      C share = t < 0 ? (C)0 : exp_for<S>(k_get(v.v[k]) - whole) * g;
+      k_put(&v.v[k], i + k == t ? share - g : share);
+    }
+    *(decltype(v) *)(to + i) = v;
+  });
+}
+K_FLOATS(class_losses_backward, k_rows)

@@ -4,8 +4,14 @@
 
 #include "autograd/rules/backward.h"
 #include "grad_functions.h"
+#include "hidden/loss.h"
+#include "phlox/autograd.h"
 #include "phlox/ops/conv.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/norm.h"
 #include "phlox/ops/pointwise.h"
+#include "phlox/ops/view.h"
 
 // Their product, divided by the elements where they are averaged.
 px_status px__grad_per_element(px_tensor **out, px_tensor *grad, px_tensor *grad_output,
@@ -42,4 +48,38 @@ px_status px__grad_bce_target(px_tensor **out, px_tensor *grad, px_tensor *input
 // Pools again; `sizes` are those of the pooled tensor.
 px_status px__grad_adaptive(px_tensor **out, px_tensor *grad, px_value sizes) {
   return px_adaptive_avg_pool2d(out, grad, sizes.v.ints + sizes.n - 2, 2);
+}
+
+// ---- class_losses
+
+// The gradient as recorded ops: what each row counts times its probabilities, less that at the
+// target.
+static px_status classes_again(px_tensor **out, const px__class_losses_grad *args) {
+  PX_SCOPED(px_tensor) ignored = NULL;
+  PX_SCOPED(px_tensor) counts = NULL;
+  PX_SCOPED(px_tensor) place = NULL;
+  PX_SCOPED(px_tensor) column = NULL;
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) shares = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_SCOPED(px_tensor) less = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(px_eq_scalar(&ignored, args->target, px_int(args->ignore_index)));
+  PX_TRY(px_masked_fill(&counts, args->grad_losses, ignored, px_float(0)));
+  PX_TRY(px_masked_fill(&place, args->target, ignored, px_int(0)));
+  PX_TRY(px_unsqueeze(&column, counts, 1));
+  PX_TRY(px_unsqueeze(&places, place, 1));
+  PX_TRY(px_softmax(&shares, args->input, 1, px_tensor_dtype(counts)));
+  PX_TRY(px_mul(&product, shares, column));
+  PX_TRY(px_neg(&less, column));
+  PX_TRY(px_scatter_add(&sum, product, 1, places, less));
+  return px_to(out, sum, px_tensor_dtype(args->input), PX_DEVICE_NONE, false, false);
+}
+PX_GRAD(class_losses) {
+  PX_CHECK(args->grad_losses && !args->grad_logsumexp, PX_UNIMPLEMENTED,
+           "the gradient of class_losses with respect to its logsumexp");
+  if (!args->d_input) return PX_OK;
+  if (px_grad_enabled()) return classes_again(args->d_input, args);
+  return px_class_losses_backward(args->d_input, args->grad_losses, args->input, args->target,
+                                  args->logsumexp, args->ignore_index);
 }

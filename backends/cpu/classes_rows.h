@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Losses of rows of classes for one element type (T, NAME as in vec_impl.h); classes.c includes it
+// twice.
+
+// A NaN that `top` passes over is found again by the sum.
+static void NAME(class_loss)(const class_task *t, int64_t i) {
+  const T *x = (const T *)t->x + i * t->size;
+  int64_t c = class_of_row(t, i);
+  T top = x[0];
+  double sum = 0;
+  for (px__steps s = {.n = t->size}; px__step(&s);) {
+    T here = NAME(vec_max)(x + s.begin, s.end - s.begin);
+    top = here > top ? here : top;
+  }
+  for (px__steps s = {.n = t->size}; px__step(&s);)
+    sum += NAME(vec_exp_sum)(NULL, x + s.begin, top, s.end - s.begin, PX__STEP);
+  T whole = (T)((double)top + log(sum));
+  ((T *)t->logsumexp)[i] = whole;
+  ((T *)t->losses)[i] = c < 0 ? 0 : whole - x[c];
+}
+static void NAME(class_backward)(const class_task *t, int64_t i) {
+  const T *x = (const T *)t->x + i * t->size;
+  T *to = (T *)t->to + i * t->size, whole = ((const T *)t->logsumexp)[i];
+  int64_t c = class_of_row(t, i);
+  T g = c < 0 ? 0 : ((const T *)t->grad)[i];
+  for (px__steps s = {.n = t->size}; px__step(&s);) {
+    NAME(vec_exp_sum)(to + s.begin, x + s.begin, whole, s.end - s.begin, PX__STEP);
+    for (int64_t j = s.begin; j < s.end; j++) to[j] = c < 0 ? 0 : to[j] * g;
+  }
+  if (c >= 0) to[c] -= g;
+}
