@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Storages: the memory of tensors. Tensor.untyped_storage() counts in bytes, the older storage() in
 // elements of a dtype; both are made anew at each call, and equal where the memory is the same.
-#include "ext.h"
+#include "unpickle.h"
 
 typedef struct storage_object {
   PyObject_HEAD px_storage *storage;
@@ -257,8 +257,11 @@ EXT_CLASS_METHOD(
 }
 
 // ---- for other processes
+bool ext_is_storage(PyObject *object) {
+  return Py_IS_TYPE(object, &untyped_type) || Py_IS_TYPE(object, &typed_type);
+}
 static int need_storage(PyObject *object) {
-  if (Py_IS_TYPE(object, &untyped_type) || Py_IS_TYPE(object, &typed_type)) return 0;
+  if (ext_is_storage(object)) return 0;
   EXT_FAIL_INT(PyExc_TypeError, "expected a storage, not %.200s", Py_TYPE(object)->tp_name);
 }
 EXT_FUNCTION(torch, _storage_elements, "(storage: UntypedStorage) -> Tensor",
@@ -379,6 +382,16 @@ EXT_METHOD0(torch, _ipc_collect, "int",
 }
 
 // ---- tensors over storages
+static PyObject *tensor_over(PyObject *storage, px_dtype dtype, int64_t offset,
+                             const ext_ints *size, const ext_ints *stride) {
+  px_tensor *made = NULL;
+  if (size->count != stride->count)
+    EXT_FAIL(PyExc_RuntimeError, "a tensor of %d sizes has as many strides, not %d", size->count,
+             stride->count);
+  EXT_TRY(px_tensor_from_storage(&made, storage_of(storage), dtype, size->count, size->items,
+                                 stride->items, offset));
+  return ext_wrap(made);
+}
 EXT_FUNCTION(torch, _tensor_of_storage,
              "(storage: UntypedStorage | TypedStorage, dtype: dtype, offset: int, "
              "size: Sequence[int], stride: Sequence[int]) -> Tensor",
@@ -388,18 +401,19 @@ EXT_FUNCTION(torch, _tensor_of_storage,
   int64_t offset;
   ext_ints size, stride;
   EXT_BIND(storage, dtype, offset, size, stride);
-  px_tensor *made = NULL;
-  if (need_storage(storage) < 0) return NULL;
-  if (size.count != stride.count)
-    EXT_FAIL(PyExc_RuntimeError, "a tensor of %d sizes has as many strides, not %d", size.count,
-             stride.count);
-  EXT_TRY(px_tensor_from_storage(&made, storage_of(storage), dtype, size.count, size.items,
-                                 stride.items, offset));
-  return ext_wrap(made);
+  return need_storage(storage) < 0 ? NULL : tensor_over(storage, dtype, offset, &size, &stride);
+}
+PyObject *ext_storage_tensor(PyObject *storage, int64_t offset, const ext_ints *size,
+                             const ext_ints *stride) {
+  px_dtype dtype = dtype_of(storage) == PX_DTYPE_NONE ? PX_UINT8 : dtype_of(storage);
+  return tensor_over(storage, dtype, offset, size, stride);
+}
+PyObject *ext_storage_as(PyObject *storage, px_dtype dtype) {
+  return storage_wrap(px_retain(storage_of(storage)), dtype);
 }
 EXT_FUNCTION(torch, is_storage, "(obj: object) -> bool", "Whether an object is a storage.") {
   EXT_ARGS(PyObject *, obj);
-  return PyBool_FromLong(Py_IS_TYPE(obj, &untyped_type) || Py_IS_TYPE(obj, &typed_type));
+  return PyBool_FromLong(ext_is_storage(obj));
 }
 
 EXT_MODULE(storage, "storage", "The classes of the memory under tensors.");

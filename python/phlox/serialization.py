@@ -16,7 +16,7 @@ from collections import OrderedDict
 from contextlib import contextmanager
 from types import FunctionType
 
-from phlox import _C, _archive, _unpickle, _utils
+from phlox import _C, _archive, _utils
 
 _C._name_missing(__name__)
 TYPE_CHECKING = False  # type checkers know the name
@@ -32,24 +32,37 @@ _HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_
 _MAGIC, _PROTOCOL = 0x1950a86a20f9469cfc6c, 1001  # how files of pickles alone begin
 
 
-# ---- what weights_only allows
+# ---- what weights_only allows, beside the list of unpickle_globals.c
+
+_safe = []  # objects, and pairs of an object and its name
+
+
+def _name_of(item):
+    if isinstance(item, tuple):
+        return item[1]
+    if not hasattr(item, "__qualname__"):
+        raise TypeError("a safe global is a class or a function, or a pair of one and its name, "
+                        f"not {item!r}")
+    module = item.__module__
+    return item.__qualname__ if module == "builtins" else f"{module}.{item.__qualname__}"
+
 
 def add_safe_globals(safe_globals: list[Any]) -> None:
     """Lets torch.load(weights_only=True) use these classes and functions, or pairs of one and the
     name that files have for it."""
     for item in safe_globals:
-        _unpickle.name_of(item)
-    _unpickle.safe[:0] = [item for item in safe_globals if item not in _unpickle.safe]
+        _name_of(item)
+    _safe[:0] = [item for item in safe_globals if item not in _safe]
 
 
 def get_safe_globals() -> list[Any]:
     """What add_safe_globals was given."""
-    return list(_unpickle.safe)
+    return list(_safe)
 
 
 def clear_safe_globals() -> None:
     """Takes back what add_safe_globals was given."""
-    _unpickle.safe.clear()
+    _safe.clear()
 
 
 @contextmanager
@@ -60,7 +73,7 @@ def safe_globals(safe_globals: list[Any]) -> Iterator[None]:
     try:
         yield
     finally:
-        _unpickle.safe[:] = before
+        _safe[:] = before
 
 
 def _get_layout(name):
@@ -390,16 +403,6 @@ def _cleaned(storage, dtype, order):
     return storage
 
 
-def _saved(saved):
-    """The parts of what stands for a storage in a pickle, with its size in bytes."""
-    _, kind, key, location, count = saved[:5]
-    if not isinstance(kind, _utils.StorageType):  # a class, in files of other origins
-        raise pickle.UnpicklingError(f"a storage of the type {kind}, which Phlox lacks")
-    if not isinstance(count, int) or count < 0 or not isinstance(location, str):
-        raise pickle.UnpicklingError(f"a storage of {count!r} elements on {location!r}")
-    return kind.dtype, str(key), location, count * (kind.dtype.itemsize if kind.dtype else 1)
-
-
 # ---- reading
 
 class _Source:
@@ -413,9 +416,10 @@ class _Source:
     def unpickled(self, data, at=0):
         """The value of the pickle at a place of `data`, bytes or a map; and where it ends."""
         if self.weights_only:
-            reader = _unpickle.Unpickler(data, at, self.persistent_load)
-            return _explained(reader.load), reader.at
-        source, load = self, self.persistent_load
+            safe = {_name_of(item): item[0] if isinstance(item, tuple) else item
+                    for item in reversed(_safe)}
+            return _C._unpickle(data, at, self.storages, self.storage, safe)
+        source = self
 
         class Unpickler(self.module.Unpickler):
             def find_class(self, module, name):
@@ -423,20 +427,11 @@ class _Source:
                 return _utils.find(module, name) if ours else super().find_class(module, name)
 
             def persistent_load(self, saved):
-                return load(saved)
+                return _C._storage_of_id(saved, source.storages, source.storage)
 
         stream = io.BytesIO(data[at:]) if at else io.BytesIO(data)
         value = Unpickler(stream, **source.arguments).load()
         return value, at + stream.tell()
-
-    def persistent_load(self, saved):
-        dtype, key, location, size = _saved(saved)
-        if key not in self.storages:
-            self.storages[key] = self.storage(dtype, key, location, size), dtype
-        storage, known = self.storages[key]
-        if known != dtype:
-            raise pickle.UnpicklingError(f"storage {key} is of two dtypes, {known} and {dtype}")
-        return _utils.typed(storage, dtype)
 
 
 class _Zip(_Source):
@@ -476,15 +471,16 @@ class _Legacy(_Source):
             raise RuntimeError("Invalid magic number; corrupt file?")
         version, at = self.unpickled(data, at)
         if version != _PROTOCOL:
-            raise RuntimeError(f"Invalid protocol version: {version}")
+            raise RuntimeError("Invalid protocol version: "
+                               + str(version if isinstance(version, int) else type(version)))
         about, at = self.unpickled(data, at)
         little = about.get("little_endian", True) if isinstance(about, dict) else True
         value, at = self.unpickled(data, at)
         keys, at = self.unpickled(data, at)
-        if not isinstance(keys, list):
+        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             raise RuntimeError("the file has no list of its storages; corrupt file?")
         for key in keys:
-            at = self.fill(data, at, str(key), "little" if little else "big")
+            at = self.fill(data, at, key, "little" if little else "big")
         self.file.seek(begin + at)
         return value
 
@@ -506,12 +502,6 @@ class _Legacy(_Source):
         self.raw[key] = _C.zeros(size, dtype=_C.uint8, device="cpu").untyped_storage()
         return _restored(self.raw[key], location, self.map_location)
 
-    def persistent_load(self, saved):
-        if len(saved) > 5 and saved[5] is not None:
-            raise pickle.UnpicklingError("a storage that is part of another, as PyTorch wrote it "
-                                         "before 0.4")
-        return super().persistent_load(saved)
-
     def fill(self, data, at, key, order):
         if key not in self.storages:
             raise RuntimeError(f"the file has a storage {key} that nothing refers to")
@@ -532,24 +522,6 @@ class _Legacy(_Source):
         if storage != raw:
             _bytes(storage).copy_(_bytes(raw))
         return end
-
-
-def _explained(load):
-    """What load() gives; its errors say what can be done about them."""
-    trust = ("Re-running `torch.load` with `weights_only` set to `False` will likely succeed, but "
-             "it can result in arbitrary code execution. Do it only if you got the file from a "
-             "trusted source.")
-    try:
-        return load()
-    except _unpickle.Blocked as error:
-        text = f"{trust}\n\n{error}"
-    except _unpickle.Unsafe as error:
-        text = ("This file can still be loaded, to do so you have two options, do those steps only "
-                f"if you trust the source of the checkpoint.\n\t(1) {trust}\n\t(2) Alternatively, "
-                "to load with `weights_only=True`:\n\tWeightsUnpickler error: " + str(error))
-    except pickle.UnpicklingError as error:
-        text = f"{trust}\nWeightsUnpickler error: {error}"
-    raise pickle.UnpicklingError("Weights only load failed. " + text) from None
 
 
 def _is_safetensors(begin):

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import weakref
 import zipfile
 from collections import Counter, OrderedDict, defaultdict, deque
 
@@ -548,6 +549,190 @@ class Lies(unittest.TestCase):
                         torch.load(io.BytesIO(changed))
                     except (EOFError, RuntimeError, UnpicklingError, ValueError):
                         pass
+
+
+class Greedy(list):
+    """Empties what it is given, and all that it can reach."""
+    def extend(self, items):
+        for holder in gc.get_referrers(items):
+            if type(holder) is list:
+                holder.clear()
+        items.clear()
+        super().extend([1])
+
+
+class Failing:
+    def __init__(self, error):
+        self.error = error
+
+    def __setstate__(self, state):
+        raise {"value": ValueError, "stop": KeyboardInterrupt, "pickle": UnpicklingError}[state["error"]]("of its own")
+
+
+class Nosy:
+    """A key that empties its dict while it is hashed."""
+    def __setstate__(self, state):
+        self.inside = state["inside"]
+
+    def __hash__(self):
+        self.inside.clear()
+        return 1
+
+
+def graph(steps=100):
+    """Lists whose text has 2**steps parts, as memo 0."""
+    return b"]q\0" + b"](h\0h\0eq\0" * steps
+
+
+DEEP = b"Nq\0" + b"\x85q\0" * 120000  # a tuple that is hashed by a call for each step
+ENDLESS = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage() + b"K\0\x8a\x06\0\0\0\0\0\1\x85K\0\x85\x89NtRq\0"  # 2**40 zeros in 16 bytes
+LISTED = (b"torch._utils\n_rebuild_tensor", b"torch._utils\n_rebuild_tensor_v2", b"torch._utils\n_rebuild_tensor_v3", b"torch._utils\n_rebuild_parameter",
+          b"torch._utils\n_rebuild_parameter_with_state", b"torch._utils\n_rebuild_meta_tensor_no_storage", b"torch._tensor\n_rebuild_from_type_v2",
+          b"torch.nn.parameter\nParameter", b"torch\nSize", b"torch\ndevice", b"torch.serialization\n_get_layout", b"collections\nOrderedDict",
+          b"collections\nCounter", b"__builtin__\nset", b"__builtin__\ncomplex", b"__builtin__\nbytearray", b"_codecs\nencode")
+OPCODES = b"cR\x81bQaesu(t\x85\x86\x87)]}\x8fN\x88\x89KMJ\x8aGUXhjqr\x80."
+
+
+class Hostile(unittest.TestCase):
+    """What a machine in C could get wrong."""
+    refuses = Lies.refuses
+
+    def load(self, ops, *records):
+        return torch.load(raw(b"\x80\x02" + ops + b".", *records))
+
+    def survives(self, ops, *records):
+        try:
+            self.load(ops, *records)
+        except (EOFError, RuntimeError, UnpicklingError, NotImplementedError):
+            pass
+
+    def test_memo_indices(self):
+        self.assertEqual(self.load(b"K\1r\xff\xff\xff\xffj\xff\xff\xff\xff"), 1)
+        self.refuses("remembers nothing under 4294967294", b"K\1r\xff\xff\xff\xffj\xfe\xff\xff\xff")
+        self.refuses("remembers nothing under 255", b"K\1q\0h\xff")
+        index = b"\0\2\0\0"  # 512: at first beyond what the puts are worth, then within
+        self.assertEqual(self.load(b"(K\1r" + index + b"j" + index + b"Nq\0" * 600 + b"j" + index + b"K\2r" + index + b"j" + index + b"t")[-3:], (1, 2, 2))
+        many = b"".join(b"M" + i.to_bytes(2, "little") + b"r" + (i << 16).to_bytes(4, "little") for i in range(5000))
+        self.assertEqual(self.load(many + b"j" + (4321 << 16).to_bytes(4, "little")), 4321)
+
+    def test_truncated_operands(self):
+        operands = {b"K": 1, b"M": 2, b"J": 4, b"G": 8, b"h": 1, b"j": 4, b"q": 1, b"r": 4, b"\x80": 1, b"U": 1, b"X": 4, b"\x8a": 1}
+        for opcode, size in operands.items():
+            for cut in range(size):
+                with self.assertRaises(EOFError):
+                    torch.load(raw(b"\x80\x02N" + opcode + bytes(cut)))
+        for cut in (b"U\2a", b"X\2\0\0\0a", b"X\xff\xff\xff\xffa", b"\x8a\2a"):
+            with self.assertRaises(EOFError):
+                torch.load(raw(b"\x80\x02" + cut))
+        self.refuses("a name has no end", b"c" + b"a" * 1000 + b"\nb\n")
+
+    def test_every_opcode_behind_every_other(self):
+        for start in (b"", b"(", b"N", b"]", b"}", b"(N", b"})", b"ccollections\nOrderedDict\n"):
+            for first in range(256):
+                self.survives(start + bytes((first,)))
+            for first in OPCODES:
+                for second in OPCODES:
+                    self.survives(start + bytes((first, second)) + b"\0\0\0\0\n\n")
+
+    def test_marks_bound_the_stack(self):
+        for ops in (b"K\1(R", b"K\1(\x85", b"K\1K\2(\x87", b"](K\1a", b"}K\1(K\2s", b"K\1(q\0", b"K\1(", b"](e", b"}(u", b"N(NQ", b"N(Nb"):
+            self.survives(ops)
+        self.refuses("from an empty stack", b"K\1K\1(\x86")
+        self.refuses("from an empty stack", b"}K\1(K\1s")
+        self.refuses("odd number of items for SETITEMS", b"}(K\1u")
+        self.assertEqual(self.load(b"](]((K\1tte"), [[], ((1,),)])
+
+    def test_containers_that_hold_themselves_are_collected(self):
+        for own in (b"]q\1h\1a", b"}q\1K\1h\1s", b"ccollections\nOrderedDict\n)Rq\1K\1h\1s", b"]q\1h\1\x85a"):
+            gc.collect()
+            tracked = own + b"c%s\nOwn\n)\x81q\2}" % __name__.encode() + text("a") + b"h\1sb"
+            with torch.serialization.safe_globals([Own]):
+                made = self.load(tracked + b"h\1h\2\x86")
+                last = weakref.ref(made[1])
+                made[0].append(made[1]) if isinstance(made[0], list) else made[0].update(a=made[1])
+                del made
+                gc.collect()
+                self.assertIsNone(last())
+                self.refuses("Unsupported operand 0", tracked + b"\0")
+                gc.collect()
+                self.assertEqual([item for item in gc.get_objects() if type(item) is Own], [])
+
+    def test_deep_values_end(self):
+        depth = 1_000_000
+        for ops in (b"N" + b"\x85q\0" * depth, b"]" * depth + b"a" * (depth - 1)):
+            self.load(ops)
+        self.refuses("Unsupported operand 0", b"N" + b"\x85q\0" * depth + b"\0")
+        self.load(b"}K\1" * 200000 + b"N" + b"s" * 200000)
+        part = b"ctorch.nn.parameter\nParameter\nq\0" + tensor() + b"q\1Nq\3"
+        chain = b"h\0h\1\x85R}" + text("a") + b"h\3sbq\3"  # parameters that are each other's attributes
+        self.load(part + chain * 100000, RECORD)
+
+    def test_what_functions_are_given(self):
+        """Texts that have no end, hashes that take the stack, tensors of 2**40 numbers, as each of the arguments."""
+        for name in LISTED:
+            for given, records in ((graph(), ()), (DEEP, ()), (ENDLESS, (RECORD,))):
+                for count in (1, 2, 3, 4, 6):
+                    self.survives(given + b"c" + name + b"\n(" + b"h\0" * count + b"tR", *records)
+                self.survives(given + b"c" + name + b"\nh\0R", *records)
+                self.survives(given + b"c" + name + b"\nh\0\x81", *records)
+                self.survives(given + b"c" + name + b"\n]h\0a\x85R", *records)
+                self.survives(given + b"c" + name + b"\n]]h\0aK\1aa\x85R", *records)
+                self.survives(given + b"ccollections\nOrderedDict\n)Rh\0b", *records)
+        for given, records in ((graph(), ()), (DEEP, ()), (ENDLESS, (RECORD,))):
+            for ops in (b"h\0)R", b"h\0)\x81", b"h\0}b", b"h\0Q", b"}h\0K\1s", b"ccollections\nOrderedDict\n)R]]h\0aK\1aab",
+                        b"ctorch._tensor\n_rebuild_from_type_v2\n(" + b"ctorch._utils\n_rebuild_tensor_v2\n" + b"ctorch\nTensor\n(" + storage() +
+                        b"K\0)K\1\x85\x89Nt" + b"]]h\0aK\1aatR"):
+                self.survives(given + ops, RECORD)
+            for place in range(5):
+                parts = [text("storage"), b"ctorch\nFloatStorage\n", text("0"), text("cpu"), b"K\4"]
+                parts[place] = b"h\0"
+                self.survives(given + b"(" + b"".join(parts) + b"tQ", RECORD)
+
+    def test_values_are_not_copied_without_end(self):
+        data = text("a" * 50000) + b"q\0" + text("latin1") + b"q\1c_codecs\nencode\nq\2"
+        self.refuses("more values than its length is worth", data + b"h\2h\0h\1\x86R" * 1000)
+        self.refuses("more values than its length is worth", b"](" + b"K\1" * 50000 + b"eq\0c__builtin__\nset\nq\1" + b"h\1h\0\x85R" * 1000)
+        self.refuses("bytearray is called with a size", b"c__builtin__\nbytearray\n\x88\x85R")
+
+    def test_persistent_ids_of_wrong_kinds(self):
+        for saved, pattern in ((b"N", "saved_id must be a tuple, got NoneType"), (b"]", "saved_id must be a tuple, got list"), (b")", "Only persistent_load of storage"),
+                               (b"K\1\x85", "Only persistent_load of storage is allowed, but got <class 'int'>"),
+                               (text("storage") + b"\x85", "the id of a storage has 5 parts, not 1")):
+            self.refuses(pattern, saved + b"Q")
+        self.refuses("a storage has a text as key, not list", b"(" + text("storage") + b"ctorch\nFloatStorage\n]" + text("cpu") + b"K\4tQ", RECORD)
+        self.refuses("a storage of 4 elements on 1", b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text("0") + b"K\1K\4tQ", RECORD)
+        self.refuses("a storage of .* elements", tensor(storage(count=b"\x8a\x09" + b"\0" * 8 + b"\x01")), RECORD)
+        self.refuses("a storage of .* elements", tensor(storage(count=b"\x8a\x08" + b"\xff" * 7 + b"\x7f")), RECORD)
+        self.refuses("part of another", b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text("0") + text("cpu") + b"K\4)tQ", RECORD)
+
+    def test_errors_of_safe_classes(self):
+        with torch.serialization.safe_globals([Failing]):
+            self.assertRaisesRegex(UnpicklingError, "__setstate__ does not take the arguments of the pickle: of its own", through, Failing("value"))
+            self.assertRaisesRegex(UnpicklingError, "Weights only load failed(?s:.)*of its own", through, Failing("pickle"))
+            self.assertRaisesRegex(KeyboardInterrupt, "of its own", through, Failing("stop"))
+
+    def test_safe_classes_that_change_what_they_are_given(self):
+        module = __name__.encode()
+        with torch.serialization.safe_globals([Greedy, Nosy]):
+            greedy = b"c%s\nGreedy\n)\x81" % module
+            self.assertEqual(self.load(greedy + b"(K\2]K\3e"), [1])
+            self.assertEqual(self.load(b"(" + greedy + b"]atK\7\x86"), (([1],), 7))
+            nosy = b"}q\0(K\1K\2K\3K\4c%s\nNosy\n)\x81}" % module + text("inside") + b"h\0sbK\5K\6K\7u"
+            self.assertEqual(list(self.load(nosy).values()), [5, 7])
+
+    def test_blocked_modules_stay_blocked(self):
+        with torch.serialization.safe_globals([(os.system, "posix.system"), (os.getcwd, "os.getcwd")]):
+            self.refuses("unsupported GLOBAL posix.system whose module posix is blocked", b"cposix\nsystem\n)R")
+            self.refuses("unsupported GLOBAL os.getcwd whose module os is blocked", b"cos\ngetcwd\n)R")
+
+    def test_names_and_texts_of_python_2(self):
+        self.assertEqual(self.load(b"U\2\xc3\xa9"), "\u00e9")
+        self.refuses("a text is not UTF-8", b"U\1\xe9")
+        self.refuses("a text is not UTF-8", b"X\1\0\0\0\xe9")
+        self.assertEqual(self.load(text("") + b"X\3\0\0\0\xed\xa0\x80"), "\ud800")
+        self.refuses("GLOBAL copyreg._reconstructor was not", b"ccopy_reg\n_reconstructor\n")
+        with self.assertWarnsRegex(UserWarning, "Detected pickle protocol 3 in the checkpoint"):
+            self.assertEqual(torch.load(raw(b"\x80\x03K\1.")), 1)
 
 
 HERE = os.path.dirname(os.path.abspath(__file__))
