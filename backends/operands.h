@@ -19,6 +19,18 @@ static inline bool px__operand_row_major(const px_operand *o) {
   }
   return true;
 }
+// Whether a batch of images or volumes lies channels_last, without gaps.
+static inline bool px__operand_last(const px_operand *o) {
+  int64_t step = 1;
+  if (o->ndim != 4 && o->ndim != 5) return false;
+  for (int k = 0; k < o->ndim; k++) {
+    int i = k == 0 ? 1 : k == o->ndim - 1 ? 0 : o->ndim - k;
+    if (o->sizes[i] == 0) return true;
+    if (o->sizes[i] != 1 && o->strides[i] != step) return false;
+    step *= o->sizes[i];
+  }
+  return true;
+}
 static inline bool px__operand_given(const px_operand *o) { return o->dtype != PX_DTYPE_NONE; }
 // double for float64, float for all others.
 static inline int px__compute_of(int dtype) {

@@ -127,8 +127,9 @@ static void write_operands(FILE *to, const optim *o, const char *type, const cha
 
 // A kernel of the update: numbers come by value, or `by` a line of them that lies on the device.
 static void write_kernel(FILE *to, const optim *o, const char *by, const char *opening,
-                         const char *type, const char *opener, const char *dtype) {
-  fprintf(to, "%s(%s%s) {\n  %s d = {.launch = l};\n", opening, o->op, by, opener);
+                         const char *type, const char *opener, const char *dtype,
+                         const char *order) {
+  fprintf(to, "%s(%s%s) {\n  %s d = {.launch = l%s};\n", opening, o->op, by, opener, order);
   write_operands(to, o, type, opener, dtype, *by != 0);
 }
 
@@ -146,7 +147,7 @@ static void write_options(FILE *to, const optim *o, const char *type) {
 
 static void write_cpu_kernel(FILE *to, const optim *o, const char *by) {
   write_kernel(to, o, by, "PX_KERNEL", "px__update", "px__dense",
-               "px__compute_of(args->new_param->dtype)");
+               "px__compute_of(args->new_param->dtype)", "");
   fprintf(to,
           "  static const px__update_rows rows[] = {%s_f32, %s_f64};\n"
           "  return px__cpu_update(&d, &u, rows, args->new_param);\n}\n\n",
@@ -209,7 +210,8 @@ void optim_write_cuda(FILE *to, const optim *o) {
 
 static void write_cuda_kernel(FILE *to, const optim *o, const char *by) {
   write_kernel(to, o, by, "PX_CUDA_KERNEL", "px__cuda_step", "px__cuda_dense",
-               "args->new_param->dtype");
+               "args->new_param->dtype",
+               ", .last = px__cuda_wants_last(args->new_param, NULL, 0)");
   fprintf(to, "  return px__cuda_update(&d, &u, \"%s\", args->new_param);\n}\n\n", o->op);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolution on a device, forward and both gradients, against the CPU: by cuDNN where it is, and
 // by the backend's own kernels where it is switched off. On a real device where there is one, else
-// on a simulated one.
+// on a simulated one. Channels_last tensors, too, of which cuDNN has plans of its own.
 #include "kernels_help.h"
 
 typedef struct problem {
@@ -27,13 +27,24 @@ static void arrange(bool library) {
   px_setting_set(PX_SETTING_CUDNN_TF32, false);
 }
 
+// Which of image, weight and gradient lie channels_last.
+enum { IMAGE_LAST = 1, WEIGHT_LAST = 2, GRAD_LAST = 8 };
+static px_tensor *laid(px_tensor *take, int which, int last) {
+  px_tensor *made = NULL;
+  if (!(last >> which & 1)) return take;
+  OK(px_clone(&made, take, "channels_last"));
+  px_release(take);
+  return made;
+}
+
 // Result, and gradients of image, weight and bias, for a pattern of gradients, on the CPU.
 enum { RESULTS = 4 };
-static void compute(px_tensor *out[RESULTS], const problem *p, px_dtype dtype, px_device device) {
+static void compute_last(px_tensor *out[RESULTS], const problem *p, px_dtype dtype,
+                         px_device device, int last) {
   px_tensor *leaves[3], *y = NULL;
   const int64_t *sizes[3] = {p->x, p->w, p->w};
   for (int i = 0; i < 3; i++) {
-    px_tensor *here = pattern(dtype, i < 2 ? 4 : 1, sizes[i]);
+    px_tensor *here = laid(pattern(dtype, i < 2 ? 4 : 1, sizes[i]), i, last);
     leaves[i] = NULL;
     OK(px_to(&leaves[i], here, PX_DTYPE_NONE, device, false, true));
     OK(px_tensor_set_requires_grad(leaves[i], true));
@@ -41,14 +52,19 @@ static void compute(px_tensor *out[RESULTS], const problem *p, px_dtype dtype, p
   }
   OK(px_conv2d(&y, leaves[0], leaves[1], leaves[2], p->stride, 2, p->padding, p->padding_count,
                p->dilation, 2, p->groups));
-  px_tensor *grad = pattern(dtype, 4, px_tensor_sizes(y)), *there = NULL;
+  px_tensor *grad = laid(pattern(dtype, 4, px_tensor_sizes(y)), 3, last), *there = NULL;
   OK(px_to(&there, grad, PX_DTYPE_NONE, device, false, true));
   OK(px_backward(1, &y, &there, false, false));
   px_tensor *results[RESULTS] = {y, px_tensor_grad(leaves[0]), px_tensor_grad(leaves[1]),
                                  px_tensor_grad(leaves[2])};
+  bool formed = last & (IMAGE_LAST | WEIGHT_LAST);
+  CHECK(px_tensor_has_format(y, formed ? PX_FORMAT_CHANNELS_LAST : PX_FORMAT_CONTIGUOUS));
+  for (int i = 0; i < 2; i++)
+    CHECK(px_tensor_has_format(results[1 + i], last >> i & 1 ? PX_FORMAT_CHANNELS_LAST
+                                                             : PX_FORMAT_CONTIGUOUS));
   for (int i = 0; i < RESULTS; i++) {
     PX_SCOPED(px_tensor) plain = NULL;
-    OK(px_tensor_detach(&plain, results[i]));
+    OK(px_contiguous(&plain, results[i]));
     OK(px_to(&out[i], plain, PX_FLOAT64, px_cpu(), false, true));
   }
   px_release(y), px_release(grad), px_release(there);
@@ -67,24 +83,35 @@ static double difference(const px_tensor *want, const px_tensor *got) {
   return apart / (most > 1 ? most : 1);
 }
 
-static void check_all(px_dtype dtype, double tolerance) {
+static void compute(px_tensor *out[RESULTS], const problem *p, px_dtype dtype, px_device device) {
+  compute_last(out, p, dtype, device, 0);
+}
+
+static void check_last(px_dtype dtype, double tolerance, int last) {
   static const char *const names[] = {"result", "image", "weight", "bias"};
   int failures = 0;
   for (int i = 0; i < PROBLEMS; i++) {
     px_tensor *want[RESULTS] = {0}, *got[RESULTS] = {0};
     compute(want, &problems[i], dtype, px_cpu());
-    compute(got, &problems[i], dtype, px_cuda(0));
+    compute_last(got, &problems[i], dtype, px_cuda(0), last);
     for (int k = 0; k < RESULTS; k++) {
       double apart = difference(want[k], got[k]);
       if (!(apart <= tolerance)) {
-        fprintf(stderr, "%s of problem %d in %s: off by %g\n", names[k], i, px_dtype_name(dtype),
-                apart);
+        fprintf(stderr, "%s of problem %d in %s, %d: off by %g\n", names[k], i,
+                px_dtype_name(dtype), last, apart);
         failures++;
       }
       px_release(want[k]), px_release(got[k]);
     }
   }
   CHECK_EQ(failures, 0);
+}
+
+static void check_all(px_dtype dtype, double tolerance) { check_last(dtype, tolerance, 0); }
+static void check_orders(px_dtype dtype, double tolerance) {
+  static const int orders[] = {IMAGE_LAST | WEIGHT_LAST | GRAD_LAST, IMAGE_LAST, WEIGHT_LAST,
+                               IMAGE_LAST | WEIGHT_LAST};
+  for (int i = 0; i < 4; i++) check_last(dtype, tolerance, orders[i]);
 }
 
 // Gradients of weights are sums of up to 43264 products, which libraries add in any order.
@@ -97,6 +124,11 @@ PX_TEST(convolutions_in_tf32) {
   px_setting_set(PX_SETTING_CUDNN_TF32, true);
   check_all(PX_FLOAT32, 2e-3);
 }
+PX_TEST(channels_last_in_float32) { arrange(true), check_orders(PX_FLOAT32, 1e-4); }
+PX_TEST(channels_last_in_float64) { arrange(true), check_orders(PX_FLOAT64, 1e-12); }
+PX_TEST(channels_last_in_float16) { arrange(true), check_orders(PX_FLOAT16, 4e-3); }
+PX_TEST(channels_last_in_bfloat16) { arrange(true), check_orders(PX_BFLOAT16, 3e-2); }
+PX_TEST(channels_last_without_a_library) { arrange(false), check_orders(PX_FLOAT32, 1e-5); }
 PX_TEST(plans_chosen_by_trial) {
   arrange(true);
   px_setting_set(PX_SETTING_CUDNN_BENCHMARK, true);

@@ -43,12 +43,12 @@ void px__cudnn_unlock(int device);
 typedef enum px__cudnn_kind { PX_CUDNN_FORWARD, PX_CUDNN_IMAGE, PX_CUDNN_WEIGHT } px__cudnn_kind;
 
 // A problem: all that a plan depends on. Compared as bytes, so it has no holes. All three tensors
-// are row-major, in the order image, weight, result.
+// are row-major, or channels_last, in the order image, weight, result.
 typedef struct px__cudnn_problem {
   int64_t sizes[3][4], alignments[3];  // alignments in bytes
   int64_t before[2], behind[2], stride[2], dilation[2];
   int32_t kind, dtype;
-  bool tf32, deterministic, benchmark, unused[5];
+  bool last, tf32, deterministic, benchmark, unused[4];
 } px__cudnn_problem;
 
 // Types of elements, pointwise operations and reductions, as cuDNN numbers them.
@@ -94,6 +94,7 @@ typedef struct px__cudnn_graph {
 bool px__cudnn_has_dtype(int dtype);
 int32_t px__cudnn_type(int dtype);
 void px__cudnn_row_major(int64_t strides[4], const int64_t sizes[4]);
+void px__cudnn_channels_last(int64_t strides[4], const int64_t sizes[4]);
 // Tensors: one of the caller's, by the number under which plans get its address; a float that they
 // get at its address on the host; and what only operations of the graph see.
 const px__cudnn_tensor *px__cudnn_given(px__cudnn_graph *g, int64_t id, int32_t type,

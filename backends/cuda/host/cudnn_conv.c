@@ -29,7 +29,7 @@ static int plans_of(px__cudnn_plan *out, int room, void *handle, const px__cudnn
   const px__cudnn_tensor *tensors[3];
   for (int i = 0; i < 3; i++) {
     int64_t strides[4];
-    px__cudnn_row_major(strides, q->sizes[i]);
+    (q->last ? px__cudnn_channels_last : px__cudnn_row_major)(strides, q->sizes[i]);
     tensors[i] = px__cudnn_given(&g, ids[i], px__cudnn_type(q->dtype), q->sizes[i], strides,
                                  q->alignments[i]);
   }

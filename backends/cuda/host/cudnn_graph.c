@@ -138,6 +138,10 @@ void px__cudnn_row_major(int64_t strides[4], const int64_t sizes[4]) {
   strides[3] = 1;
   for (int i = 3; i > 0; i--) strides[i - 1] = strides[i] * sizes[i];
 }
+void px__cudnn_channels_last(int64_t strides[4], const int64_t sizes[4]) {
+  strides[1] = 1, strides[3] = sizes[1];
+  strides[2] = strides[3] * sizes[3], strides[0] = strides[2] * sizes[2];
+}
 const px__cudnn_tensor *px__cudnn_between(px__cudnn_graph *g, int32_t type,
                                           const int64_t sizes[4]) {
   px__cudnn_tensor t = {.type = type};

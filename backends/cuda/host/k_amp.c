@@ -4,7 +4,7 @@
 #include "kernel_args/amp.h"
 
 PX_CUDA_KERNEL(_amp_unscale) {
-  px__cuda_dense d = {.launch = l};
+  px__cuda_dense d = {.launch = l, .last = px__cuda_wants_last(args->scaled, NULL, 0)};
   k_amp p = {.grad = px__cuda_dense_inout(&d, args->scaled, args->scaled->dtype),
              .found = px__cuda_dense_inout(&d, args->found, PX_FLOAT32),
              .by = px__cuda_dense_in(&d, args->inv_scale, PX_FLOAT32),

@@ -2,11 +2,18 @@
 // Operands as dense arrays for the hand-written kernels, and what their host functions share.
 #include "cuda/host/kernel.h"
 
-// The operand as it is in scratch memory: row-major, with room for its strides.
-static px_operand plain_of(const px_operand *o, void *at, int dtype, int64_t *strides) {
+static bool has_last(const px__cuda_dense *d, const px_operand *o) {
+  return d->last && (o->ndim == 4 || o->ndim == 5);
+}
+// The operand as it is in scratch memory, with room for its strides.
+static px_operand plain_of(const px__cuda_dense *d, const px_operand *o, void *at, int dtype,
+                           int64_t *strides) {
   px_operand plain = *o;
+  bool last = has_last(d, o);
   int64_t n = 1;
-  for (int i = o->ndim - 1; i >= 0; i--) strides[i] = n, n *= o->sizes[i];
+  if (last) strides[1] = 1, n = o->sizes[1];
+  for (int i = o->ndim - 1; i >= 0; i--)
+    if (!last || i != 1) strides[i] = n, n *= o->sizes[i];
   plain.data = at, plain.dtype = dtype, plain.strides = strides, plain.immediate = false;
   return plain;
 }
@@ -14,12 +21,13 @@ static px_operand plain_of(const px_operand *o, void *at, int dtype, int64_t *st
 // A number from the host has no memory: it is filled in by a copy whose source is the value.
 static void *open_one(px__cuda_dense *d, const px_operand *o, int dtype, bool read, bool write) {
   if (d->status != PX_OK || !o || !px__operand_given(o)) return NULL;
-  if (!o->immediate && o->dtype == dtype && px__operand_row_major(o)) return o->data;
+  bool lies = has_last(d, o) ? px__operand_last(o) : px__operand_row_major(o);
+  if (!o->immediate && o->dtype == dtype && lies) return o->data;
   void *at = NULL;
   int64_t n = px_operand_numel(o), strides[PX_MAX_DIMS];
   d->status = px__cuda_scratch(d->launch, (size_t)(n ? n : 1) * px__cuda_dtype_size(dtype), &at);
   if (d->status != PX_OK) return NULL;
-  px_operand plain = plain_of(o, at, dtype, strides);
+  px_operand plain = plain_of(d, o, at, dtype, strides);
   if (read && n) d->status = px__cuda_copy_operand(d->launch, &plain, o);
   if (write && n) {
     d->written[d->count].operand = o, d->written[d->count].at = at;
@@ -37,11 +45,21 @@ void *px__cuda_dense_inout(px__cuda_dense *d, const px_operand *o, int dtype) {
   return open_one(d, o, dtype, true, true);
 }
 
+static bool is_only_last(const px_operand *o) {
+  return px__operand_given(o) && px__operand_last(o) && !px__operand_row_major(o);
+}
+bool px__cuda_wants_last(const px_operand *out, const px_operand *const *others, int count) {
+  bool last = is_only_last(out);
+  if (px__operand_row_major(out) && !px__operand_last(out)) return false;
+  for (int i = 0; i < count && !last; i++) last = is_only_last(others[i]);
+  return last;
+}
+
 px_status px__cuda_dense_close(px__cuda_dense *d) {
   for (int i = 0; i < d->count; i++) {
     int64_t strides[PX_MAX_DIMS];
     const px_operand *o = d->written[i].operand;
-    px_operand plain = plain_of(o, d->written[i].at, d->written[i].dtype, strides);
+    px_operand plain = plain_of(d, o, d->written[i].at, d->written[i].dtype, strides);
     PX_CUDA_PASS(px__cuda_copy_operand(d->launch, o, &plain));
   }
   return PX_OK;

@@ -139,15 +139,24 @@ PX_CUDA_KERNEL(adaptive_avg_pool2d_backward) {
 enum { IMAGE, WEIGHT, RESULT, TENSORS };  // in cuDNN's order
 typedef struct conv {
   px__cudnn_problem problem;
-  k_window direct;      // the same for the kernels of window.cu
-  void *data[TENSORS];  // dense
+  const px_operand *operands[TENSORS], *bias;
+  k_window direct;  // the same for the kernels of window.cu
 } conv;
 
-// Fills in sizes and geometry; kind, dtype and data are there.
-static void describe(conv *c, const px_operand *const tensors[TENSORS], const px_value *stride,
-                     const px_value *padding, const px_value *dilation, int64_t groups) {
+// What each kind writes, and the kernel that does it without a library: it reads `in` and `weight`,
+// or, where those are read, the images in the place of the bias.
+static const struct {
+  int out, in;
+  const char *direct;
+} kinds[] = {[PX_CUDNN_FORWARD] = {RESULT, IMAGE, "conv"},
+             [PX_CUDNN_IMAGE] = {IMAGE, RESULT, "conv_input"},
+             [PX_CUDNN_WEIGHT] = {WEIGHT, RESULT, "conv_weight"}};
+
+// Fills in sizes and geometry; kind, dtype and operands are there.
+static void describe(conv *c, const px_value *stride, const px_value *padding,
+                     const px_value *dilation, int64_t groups) {
   px__cudnn_problem *p = &c->problem;
-  for (int i = 0; i < TENSORS; i++) memcpy(p->sizes[i], tensors[i]->sizes, sizeof p->sizes[i]);
+  for (int i = 0; i < TENSORS; i++) memcpy(p->sizes[i], c->operands[i]->sizes, sizeof p->sizes[i]);
   for (int k = 0; k < 2; k++) {
     p->stride[k] = px__list_at(stride, k), p->dilation[k] = px__list_at(dilation, k);
     p->before[k] = px__list_at(padding, k);
@@ -170,76 +179,72 @@ static void describe(conv *c, const px_operand *const tensors[TENSORS], const px
 }
 
 // A bias is added to what cuDNN made in a pass of its own.
-static px_status add_bias(const px_launch *l, const conv *c, void *bias) {
+static px_status add_bias(const px_launch *l, const conv *c, void *result, void *bias) {
   k_window t = c->direct;
-  t.out = c->data[RESULT], t.bias = bias;
+  int dtype = c->problem.dtype, each = c->problem.last ? 16 / (int)px__cuda_dtype_size(dtype) : 4;
+  t.out = result, t.bias = bias;
   t.planes = t.n * t.oc;
   int64_t n = t.planes * t.oh * t.ow;
-  return px__cuda_by_dtype(l, "window", "bias", c->problem.dtype, blocks_of((n + 3) / 4), K_BLOCK,
-                           &t);
+  return px__cuda_by_dtype(l, "window", c->problem.last ? "bias_last" : "bias", dtype,
+                           blocks_of((n + each - 1) / each), K_BLOCK, &t);
+}
+
+static px_status directly(const px_launch *l, conv *c, void *const data[TENSORS], void *bias) {
+  int kind = c->problem.kind, dtype = c->problem.dtype;
+  int64_t n = px_operand_numel(c->operands[kinds[kind].out]);
+  c->direct.out = data[kinds[kind].out], c->direct.in = data[kinds[kind].in];
+  c->direct.weight = data[WEIGHT];
+  c->direct.bias = kind == PX_CUDNN_WEIGHT ? data[IMAGE] : bias;
+  return px__cuda_by_dtype(l, "window", kinds[kind].direct, dtype,
+                           kind == PX_CUDNN_WEIGHT ? n : blocks_of(n), K_BLOCK, &c->direct);
+}
+
+// In one order of dimensions. Without a library only row-major images are convolved.
+static px_status convolve_in(const px_launch *l, conv *c, bool last, bool *done) {
+  void *data[TENSORS], *bias;
+  int dtype = c->problem.dtype, out = kinds[c->problem.kind].out;
+  px__cuda_dense d = {.launch = l, .last = last};
+  for (int i = 0; i < TENSORS; i++)
+    data[i] = i == out ? px__cuda_dense_out(&d, c->operands[i], dtype)
+                       : px__cuda_dense_in(&d, c->operands[i], dtype);
+  bias = px__cuda_dense_in(&d, c->bias, dtype);
+  PX_CUDA_PASS(d.status);
+  c->problem.last = last;
+  PX_CUDA_PASS(px__cudnn_convolve(l, &c->problem, data, done));
+  if (!*done && last) return PX_OK;
+  if (!*done) PX_CUDA_PASS(directly(l, c, data, bias));
+  if (*done && bias) PX_CUDA_PASS(add_bias(l, c, data[RESULT], bias));
+  *done = true;
+  return px__cuda_dense_close(&d);
+}
+// Of float64, cuDNN's plans for channels_last are slow, where there are any.
+static px_status convolve(const px_launch *l, conv *c) {
+  bool done = false, wide = c->problem.dtype == PX_FLOAT64;
+  const px_operand *out = c->operands[kinds[c->problem.kind].out];
+  if (!wide && px__cudnn_ready() && px__cuda_wants_last(out, c->operands, TENSORS))
+    PX_CUDA_PASS(convolve_in(l, c, true, &done));
+  return done ? PX_OK : convolve_in(l, c, false, &done);
 }
 
 PX_CUDA_KERNEL(conv2d) {
-  int dtype = args->out->dtype;
-  bool done;
-  px__cuda_dense d = {.launch = l};
-  conv c = {.problem = {.kind = PX_CUDNN_FORWARD, .dtype = dtype},
-            .data = {[IMAGE] = px__cuda_dense_in(&d, args->input, dtype),
-                     [WEIGHT] = px__cuda_dense_in(&d, args->weight, dtype),
-                     [RESULT] = px__cuda_dense_out(&d, args->out, dtype)}};
-  void *bias = px__cuda_dense_in(&d, args->bias, dtype);
-  PX_CUDA_PASS(d.status);
-  describe(
-      &c,
-      (const px_operand *[]){[IMAGE] = args->input, [WEIGHT] = args->weight, [RESULT] = args->out},
-      &args->stride, &args->padding, &args->dilation, args->groups);
-  PX_CUDA_PASS(px__cudnn_convolve(l, &c.problem, c.data, &done));
-  c.direct.out = c.data[RESULT], c.direct.in = c.data[IMAGE], c.direct.weight = c.data[WEIGHT];
-  c.direct.bias = bias;
-  if (!done)
-    PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "conv", dtype,
-                                   blocks_of(px_operand_numel(args->out)), K_BLOCK, &c.direct));
-  else if (bias)
-    PX_CUDA_PASS(add_bias(l, &c, bias));
-  return px__cuda_dense_close(&d);
+  conv c = {
+      .problem = {.kind = PX_CUDNN_FORWARD, .dtype = args->out->dtype},
+      .operands = {[IMAGE] = args->input, [WEIGHT] = args->weight, [RESULT] = args->out},
+      .bias = args->bias};
+  describe(&c, &args->stride, &args->padding, &args->dilation, args->groups);
+  return convolve(l, &c);
 }
 PX_CUDA_KERNEL(conv2d_backward_input) {
-  int dtype = args->out->dtype;
-  bool done;
-  px__cuda_dense d = {.launch = l};
-  conv c = {.problem = {.kind = PX_CUDNN_IMAGE, .dtype = dtype},
-            .data = {[IMAGE] = px__cuda_dense_out(&d, args->out, dtype),
-                     [WEIGHT] = px__cuda_dense_in(&d, args->weight, dtype),
-                     [RESULT] = px__cuda_dense_in(&d, args->grad_output, dtype)}};
-  PX_CUDA_PASS(d.status);
-  describe(&c,
-           (const px_operand *[]){
-               [IMAGE] = args->out, [WEIGHT] = args->weight, [RESULT] = args->grad_output},
-           &args->stride, &args->padding, &args->dilation, args->groups);
-  PX_CUDA_PASS(px__cudnn_convolve(l, &c.problem, c.data, &done));
-  c.direct.out = c.data[IMAGE], c.direct.in = c.data[RESULT], c.direct.weight = c.data[WEIGHT];
-  if (!done)
-    PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "conv_input", dtype,
-                                   blocks_of(px_operand_numel(args->out)), K_BLOCK, &c.direct));
-  return px__cuda_dense_close(&d);
+  conv c = {
+      .problem = {.kind = PX_CUDNN_IMAGE, .dtype = args->out->dtype},
+      .operands = {[IMAGE] = args->out, [WEIGHT] = args->weight, [RESULT] = args->grad_output}};
+  describe(&c, &args->stride, &args->padding, &args->dilation, args->groups);
+  return convolve(l, &c);
 }
 PX_CUDA_KERNEL(conv2d_backward_weight) {
-  int dtype = args->out->dtype;
-  bool done;
-  px__cuda_dense d = {.launch = l};
-  conv c = {.problem = {.kind = PX_CUDNN_WEIGHT, .dtype = dtype},
-            .data = {[IMAGE] = px__cuda_dense_in(&d, args->input, dtype),
-                     [WEIGHT] = px__cuda_dense_out(&d, args->out, dtype),
-                     [RESULT] = px__cuda_dense_in(&d, args->grad_output, dtype)}};
-  PX_CUDA_PASS(d.status);
-  describe(&c,
-           (const px_operand *[]){
-               [IMAGE] = args->input, [WEIGHT] = args->out, [RESULT] = args->grad_output},
-           &args->stride, &args->padding, &args->dilation, args->groups);
-  PX_CUDA_PASS(px__cudnn_convolve(l, &c.problem, c.data, &done));
-  c.direct.out = c.data[WEIGHT], c.direct.in = c.data[RESULT], c.direct.bias = c.data[IMAGE];
-  if (!done)
-    PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "conv_weight", dtype, px_operand_numel(args->out),
-                                   K_BLOCK, &c.direct));
-  return px__cuda_dense_close(&d);
+  conv c = {
+      .problem = {.kind = PX_CUDNN_WEIGHT, .dtype = args->out->dtype},
+      .operands = {[IMAGE] = args->input, [WEIGHT] = args->out, [RESULT] = args->grad_output}};
+  describe(&c, &args->stride, &args->padding, &args->dilation, args->groups);
+  return convolve(l, &c);
 }

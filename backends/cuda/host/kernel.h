@@ -2,9 +2,10 @@
 // What the host functions of the device kernels share: element-wise loops and folds from the op
 // tables, and operands as dense arrays.
 //
-// Device kernels that are written by hand work on row-major operands of one dtype. px__cuda_dense
-// sees to that: an operand that is not so is copied, and converted, into scratch memory, and
-// px__cuda_dense_close copies it back. All of it is queued on the launch's stream; nothing waits.
+// Device kernels that are written by hand work on operands of one dtype that are row-major, or
+// channels_last. px__cuda_dense sees to that: an operand that is not so is copied, and converted,
+// into scratch memory, and px__cuda_dense_close copies it back. All of it is queued on the launch's
+// stream; nothing waits.
 #pragma once
 #include "cuda/host/cuda.h"
 #include "operands.h"
@@ -90,6 +91,7 @@ static inline k_where px__cuda_where(const px_launch *l) { return (k_where){l->f
 enum { PX__CUDA_RESULTS = 6 };  // no kernel has more
 typedef struct px__cuda_dense {
   const px_launch *launch;
+  bool last;         // of operands of 4 and 5 dimensions channels_last is wanted, not row-major
   px_status status;  // of what failed first: to be looked at before the kernel is launched
   int count;
   struct {
@@ -103,6 +105,9 @@ typedef struct px__cuda_dense {
 void *px__cuda_dense_in(px__cuda_dense *d, const px_operand *o, int dtype);
 void *px__cuda_dense_out(px__cuda_dense *d, const px_operand *o, int dtype);
 void *px__cuda_dense_inout(px__cuda_dense *d, const px_operand *o, int dtype);
+// Whether operands should be channels_last: where `out` is and is not row-major too; where it may
+// be both, or neither, as one of the others.
+bool px__cuda_wants_last(const px_operand *out, const px_operand *const *others, int count);
 // Copies back what was written. It is called only where all went well.
 px_status px__cuda_dense_close(px__cuda_dense *d);
 
