@@ -210,8 +210,7 @@ void optim_write_cuda(FILE *to, const optim *o) {
 
 static void write_cuda_kernel(FILE *to, const optim *o, const char *by) {
   write_kernel(to, o, by, "PX_CUDA_KERNEL", "px__cuda_step", "px__cuda_dense",
-               "args->new_param->dtype",
-               ", .last = px__cuda_wants_last(args->new_param, NULL, 0)");
+               "args->new_param->dtype", ", .last = px__cuda_wants_last(args->new_param, NULL, 0)");
   fprintf(to, "  return px__cuda_update(&d, &u, \"%s\", args->new_param);\n}\n\n", o->op);
 }
 

@@ -2,8 +2,8 @@
 // Results in channels_last, of ops whose entries say so: where one of the tensors that `format`
 // names lies so, or the memory format that it names is so.
 //
-// Kernels get results that lie so, and operands as they lie; the backend copies what its kernel does
-// not take. A kernel that treats all places of a channel alike (`rows`) is given channels_last
+// Kernels get results that lie so, and operands as they lie; the backend copies what its kernel
+// does not take. A kernel that treats all places of a channel alike (`rows`) is given channels_last
 // operands as matrices of places and channels instead. What other kinds of ops make is copied.
 #include "call/call_impl.h"
 #include "phlox/ops/copy.h"

@@ -60,8 +60,8 @@ static void compute_last(px_tensor *out[RESULTS], const problem *p, px_dtype dty
   bool formed = last & (IMAGE_LAST | WEIGHT_LAST);
   CHECK(px_tensor_has_format(y, formed ? PX_FORMAT_CHANNELS_LAST : PX_FORMAT_CONTIGUOUS));
   for (int i = 0; i < 2; i++)
-    CHECK(px_tensor_has_format(results[1 + i], last >> i & 1 ? PX_FORMAT_CHANNELS_LAST
-                                                             : PX_FORMAT_CONTIGUOUS));
+    CHECK(px_tensor_has_format(results[1 + i],
+                               last >> i & 1 ? PX_FORMAT_CHANNELS_LAST : PX_FORMAT_CONTIGUOUS));
   for (int i = 0; i < RESULTS; i++) {
     PX_SCOPED(px_tensor) plain = NULL;
     OK(px_contiguous(&plain, results[i]));

@@ -6,6 +6,8 @@
 // Chunks of rows that are added up: CHUNK_ROWS or more in each; or those of SUM_THREADS threads
 // that go round. The same on all devices, so that a result is.
 enum { CHUNK_ROWS = 64, MOST_CHUNKS = 256, SUM_THREADS = 1056 * 64 };
+// Blocks that make sums of channels that lie side by side, and rows a thread where all are walked.
+enum { LAST_BLOCKS = 1056, LAST_ROWS = 16 };
 
 // ---- rows that lie in one piece
 
@@ -161,6 +163,55 @@ static px_status batch_each(const px_launch *l, k_rows *p, const char *name, int
   int64_t threads = p->outer * p->size * (p->inner == 1 ? 1 : 32);
   return px__cuda_by_dtype(l, "norm", name, dtype, px__cuda_grid(l, threads, K_BLOCK), K_BLOCK, p);
 }
+
+// Whether rows of channels are whole vectors, and aligned: then `lanes` vectors belong to a block.
+static bool lies_last(k_rows *p, int dtype) {
+  int64_t each = 16 / (int64_t)px__cuda_dtype_size(dtype), vectors = p->size / each;
+  uintptr_t all = (uintptr_t)p->result | (uintptr_t)p->input | (uintptr_t)p->grad;
+  p->lanes = 1;
+  while (p->lanes < 32 && p->lanes < vectors) p->lanes *= 2;
+  return p->inner == 1 && p->size % each == 0 && p->outer > 1 && all % 16 == 0;
+}
+// Groups of `lanes` vectors, and parts of rows: as many as asked for, or more if there is room for
+// more blocks, but of whole rows of a block.
+static int64_t groups_of(const k_rows *p, int dtype) {
+  int64_t vectors = p->size / (16 / (int64_t)px__cuda_dtype_size(dtype));
+  return (vectors + p->lanes - 1) / p->lanes;
+}
+static void divide(k_rows *p, int64_t groups, int64_t chunks) {
+  int64_t least = LAST_BLOCKS / groups, most = p->outer / (K_BLOCK / p->lanes);
+  if (chunks < least) chunks = least;
+  if (chunks > most) chunks = most;
+  p->chunks = chunks < 1 ? 1 : chunks;
+}
+static px_status last_sums(const px_launch *l, k_rows *p, const char *sums, const char *columns,
+                           int dtype) {
+  int64_t groups = groups_of(p, dtype);
+  divide(p, groups, 0);
+  size_t bytes = (size_t)(p->size * 2 * p->chunks) * sizeof(double);
+  PX_CUDA_PASS(px__cuda_scratch(l, bytes, &p->partial));
+  PX_CUDA_PASS(px__cuda_by_dtype(l, "norm", sums, dtype, p->chunks * groups, K_BLOCK, p));
+  return px__cuda_by_dtype(l, "norm", columns, dtype, (p->size + 31) / 32, 1024, p);
+}
+static px_status last_each(const px_launch *l, k_rows *p, const char *name, int dtype) {
+  int64_t groups = groups_of(p, dtype);
+  divide(p, groups, p->outer / (K_BLOCK / p->lanes * LAST_ROWS));
+  return px__cuda_by_dtype(l, "norm", name, dtype, p->chunks * groups, K_BLOCK, p);
+}
+static px_status normalise(const px_launch *l, k_rows *p, int dtype) {
+  bool last = lies_last(p, dtype);
+  if (p->training && last) PX_CUDA_PASS(last_sums(l, p, "last_sums", "last_columns", dtype));
+  if (p->training && !last) PX_CUDA_PASS(batch_sums(l, p, "batch_sums", "batch_join", dtype));
+  return last ? last_each(l, p, "last", dtype) : batch_each(l, p, "batch", dtype);
+}
+static px_status normalise_back(const px_launch *l, k_rows *p, int dtype) {
+  if (!lies_last(p, dtype)) {
+    PX_CUDA_PASS(batch_sums(l, p, "batch_backward_sums", "batch_backward_join", dtype));
+    return batch_each(l, p, "batch_backward", dtype);
+  }
+  PX_CUDA_PASS(last_sums(l, p, "last_backward_sums", "last_backward_columns", dtype));
+  return last_each(l, p, "last_backward", dtype);
+}
 PX_CUDA_KERNEL(native_batch_norm) {
   int dtype = args->input->dtype, compute = px__compute_of(dtype);
   px__cuda_dense d = {.launch = l};
@@ -177,10 +228,7 @@ PX_CUDA_KERNEL(native_batch_norm) {
               .eps = args->eps};
   PX_CUDA_PASS(d.status);
   px__around(args->input, 1, &p.outer, &p.size, &p.inner);
-  if (p.outer * p.size * p.inner > 0) {
-    if (p.training) PX_CUDA_PASS(batch_sums(l, &p, "batch_sums", "batch_join", dtype));
-    PX_CUDA_PASS(batch_each(l, &p, "batch", dtype));
-  }
+  if (p.outer * p.size * p.inner > 0) PX_CUDA_PASS(normalise(l, &p, dtype));
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(batch_norm_backward) {
@@ -200,18 +248,18 @@ PX_CUDA_KERNEL(batch_norm_backward) {
               .eps = args->eps};
   PX_CUDA_PASS(d.status);
   px__around(args->input, 1, &p.outer, &p.size, &p.inner);
-  if (p.outer * p.size * p.inner > 0 && px__operand_given(args->grad_output)) {
-    PX_CUDA_PASS(batch_sums(l, &p, "batch_backward_sums", "batch_backward_join", dtype));
-    PX_CUDA_PASS(batch_each(l, &p, "batch_backward", dtype));
-  }
+  if (p.outer * p.size * p.inner > 0 && px__operand_given(args->grad_output))
+    PX_CUDA_PASS(normalise_back(l, &p, dtype));
   return px__cuda_dense_close(&d);
 }
 // self = (1 - weight) * self + weight * value
 PX_CUDA_KERNEL(running_average) {
   px__cuda_dense d = {.launch = l};
-  k_rows p = {.result = px__cuda_dense_inout(&d, args->out, PX_FLOAT64),
-              .input = px__cuda_dense_in(&d, args->value, PX_FLOAT64),
+  k_rows p = {.result = px__cuda_dense_inout(&d, args->out, args->out->dtype),
+              .input = px__cuda_dense_in(&d, args->value, args->value->dtype),
               .size = px_operand_numel(args->out),
+              .dtype = args->out->dtype,
+              .how = args->value->dtype,
               .number = args->weight};
   PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(px__cuda_over(l, "norm", "running_average", p.size, &p));

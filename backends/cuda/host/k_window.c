@@ -15,12 +15,14 @@ static void windows(k_window *t, const px_value *kernel_size, const px_value *st
 static void dilate(k_window *t, const px_value *dilation) {
   t->dh = px__list_at(dilation, 0), t->dw = px__list_at(dilation, 1);
 }
-static void planes(k_window *t, const px_operand *big, const px_operand *small) {
+// Planes of one channel; or, where channels lie side by side, images of `c` channels.
+static void planes(k_window *t, const px_operand *big, const px_operand *small, bool last) {
   int d = big->ndim;
   t->h = big->sizes[d - 2], t->w = big->sizes[d - 1];
   t->oh = small->sizes[d - 2], t->ow = small->sizes[d - 1];
   t->planes = 1;
-  for (int i = 0; i < d - 2; i++) t->planes *= big->sizes[i];
+  for (int i = 0; i < d - 2 - last; i++) t->planes *= big->sizes[i];
+  t->c = last ? big->sizes[1] : 1;
 }
 
 // Prepares a walk over planes of h by w.
@@ -33,21 +35,31 @@ static px_status divide(const px_launch *l, k_window *t, int64_t h, int64_t w) {
   px__cuda_divisor(&t->by_sh, t->sh), px__cuda_divisor(&t->by_sw, t->sw);
   return PX_OK;
 }
+// Launches NAME, or NAME_last, for as many elements as the result has.
+static px_status pool(const px_launch *l, k_window *t, const char *name, const px_operand *out,
+                      bool last) {
+  char function[48];
+  int64_t n = px_operand_numel(out), each = 16 / (int64_t)px__cuda_dtype_size(out->dtype);
+  if (n == 0) return PX_OK;
+  if (last) PX_CUDA_PASS(divide(l, t, out->sizes[2], out->sizes[3]));
+  if (last && t->c % each == 0) n /= each;
+  snprintf(function, sizeof function, "%s%s", name, last ? "_last" : "");
+  return px__cuda_by_dtype(l, "window", function, out->dtype, blocks_of(n), K_BLOCK, t);
+}
 
 PX_CUDA_KERNEL(max_pool2d_with_indices) {
   int dtype = args->output->dtype;
-  int64_t n = px_operand_numel(args->output);
-  px__cuda_dense d = {.launch = l};
+  bool last = px__cuda_wants_last(args->output, &args->self, 1);
+  px__cuda_dense d = {.launch = l, .last = last};
   k_window t = {.out = px__cuda_dense_out(&d, args->output, dtype),
                 .indices = px__cuda_dense_out(&d, args->indices, PX_INT64),
                 .in = px__cuda_dense_in(&d, args->self, dtype)};
   PX_CUDA_PASS(d.status);
   windows(&t, &args->kernel_size, &args->stride, &args->padding);
   dilate(&t, &args->dilation);
-  planes(&t, args->self, args->output);
-  if (n == 0) return PX_OK;
-  PX_CUDA_PASS(divide(l, &t, t.oh, t.ow));
-  PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "max_pool", dtype, blocks_of(n), K_BLOCK, &t));
+  planes(&t, args->self, args->output, last);
+  if (!last) PX_CUDA_PASS(divide(l, &t, t.oh, t.ow));
+  PX_CUDA_PASS(pool(l, &t, "max_pool", args->output, last));
   return px__cuda_dense_close(&d);
 }
 // Gradients to places that may be any.
@@ -61,7 +73,7 @@ static px_status scatter(const px_launch *l, const px_operand *out, const px_ope
                 .in = px__cuda_dense_in(&d, grad, dtype),
                 .indices = px__cuda_dense_in(&d, indices, PX_INT64)};
   PX_CUDA_PASS(d.status);
-  planes(&t, out, grad);
+  planes(&t, out, grad, false);
   if (n == 0) return PX_OK;
   PX_CUDA_PASS(px__cuda_fill(l->stream, t.out, 0, (size_t)n * px__cuda_dtype_size(dtype)));
   bool ordered = px__cuda_core->setting(PX_SETTING_DETERMINISTIC);  // a thread a plane
@@ -72,8 +84,9 @@ static px_status scatter(const px_launch *l, const px_operand *out, const px_ope
 }
 PX_CUDA_KERNEL(max_pool2d_backward) {
   int dtype = args->out->dtype;
-  int64_t n = px_operand_numel(args->out);
-  px__cuda_dense d = {.launch = l};
+  const px_operand *given[] = {args->grad_output, args->indices};
+  bool last = px__cuda_wants_last(args->out, given, 2);
+  px__cuda_dense d = {.launch = l, .last = last};
   if (args->kernel_size.n == 0) return scatter(l, args->out, args->grad_output, args->indices);
   k_window t = {.out = px__cuda_dense_out(&d, args->out, dtype),
                 .in = px__cuda_dense_in(&d, args->grad_output, dtype),
@@ -81,10 +94,9 @@ PX_CUDA_KERNEL(max_pool2d_backward) {
   PX_CUDA_PASS(d.status);
   windows(&t, &args->kernel_size, &args->stride, &args->padding);
   dilate(&t, &args->dilation);
-  planes(&t, args->out, args->grad_output);
-  if (n == 0) return PX_OK;
-  PX_CUDA_PASS(divide(l, &t, t.h, t.w));
-  PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "max_pool_gather", dtype, blocks_of(n), K_BLOCK, &t));
+  planes(&t, args->out, args->grad_output, last);
+  if (!last) PX_CUDA_PASS(divide(l, &t, t.h, t.w));
+  PX_CUDA_PASS(pool(l, &t, "max_pool_gather", args->out, last));
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(max_pool2d_pick) {
@@ -95,7 +107,7 @@ PX_CUDA_KERNEL(max_pool2d_pick) {
                 .in = px__cuda_dense_in(&d, args->self, dtype),
                 .indices = px__cuda_dense_in(&d, args->indices, PX_INT64)};
   PX_CUDA_PASS(d.status);
-  planes(&t, args->self, args->out);
+  planes(&t, args->self, args->out, false);
   PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "max_pool_pick", dtype,
                                  blocks_of(px_operand_numel(args->out)), K_BLOCK, &t));
   return px__cuda_dense_close(&d);
@@ -105,12 +117,12 @@ PX_CUDA_KERNEL(max_pool2d_pick) {
 static px_status mean(const px_launch *l, k_window *t, const px_operand *out, const px_operand *in,
                       bool backward) {
   int dtype = out->dtype;
-  px__cuda_dense d = {.launch = l};
+  bool last = px__cuda_wants_last(out, &in, 1);
+  px__cuda_dense d = {.launch = l, .last = last};
   t->out = px__cuda_dense_out(&d, out, dtype), t->in = px__cuda_dense_in(&d, in, dtype);
   PX_CUDA_PASS(d.status);
-  planes(t, backward ? out : in, backward ? in : out);
-  PX_CUDA_PASS(px__cuda_by_dtype(l, "window", backward ? "mean_pool_backward" : "mean_pool", dtype,
-                                 blocks_of(px_operand_numel(out)), K_BLOCK, t));
+  planes(t, backward ? out : in, backward ? in : out, last);
+  PX_CUDA_PASS(pool(l, t, backward ? "mean_pool_backward" : "mean_pool", out, last));
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(avg_pool2d) {
@@ -126,11 +138,11 @@ PX_CUDA_KERNEL(avg_pool2d_backward) {
   return mean(l, &t, args->out, args->grad_output, true);
 }
 PX_CUDA_KERNEL(adaptive_avg_pool2d) {
-  k_window t = {.adaptive = true};
+  k_window t = {.sh = 1, .sw = 1, .adaptive = true};
   return mean(l, &t, args->out, args->self, false);
 }
 PX_CUDA_KERNEL(adaptive_avg_pool2d_backward) {
-  k_window t = {.adaptive = true};
+  k_window t = {.sh = 1, .sw = 1, .adaptive = true};
   return mean(l, &t, args->out, args->grad_output, true);
 }
 
@@ -227,10 +239,9 @@ static px_status convolve(const px_launch *l, conv *c) {
 }
 
 PX_CUDA_KERNEL(conv2d) {
-  conv c = {
-      .problem = {.kind = PX_CUDNN_FORWARD, .dtype = args->out->dtype},
-      .operands = {[IMAGE] = args->input, [WEIGHT] = args->weight, [RESULT] = args->out},
-      .bias = args->bias};
+  conv c = {.problem = {.kind = PX_CUDNN_FORWARD, .dtype = args->out->dtype},
+            .operands = {[IMAGE] = args->input, [WEIGHT] = args->weight, [RESULT] = args->out},
+            .bias = args->bias};
   describe(&c, &args->stride, &args->padding, &args->dilation, args->groups);
   return convolve(l, &c);
 }

@@ -268,19 +268,24 @@ static __device__ __forceinline__ void batch_sums_body(const k_rows &p) {
 }
 K_FLOATS(batch_sums, k_rows)
 
+template <typename S, typename C>
+static __device__ __forceinline__ void batch_statistics(const k_rows &p, int64_t c, C first,
+                                                        double sum, double squares) {
+  double n = (double)p.outer * (double)p.inner;
+  double variance = (squares - sum * sum / n) / n;
+  if (variance < 0) variance = 0;
+  ((C *)p.mean)[c] = (C)((double)first + sum / n);
+  ((C *)p.rstd)[c] = (C)(1 / sqrt(variance + p.eps));
+  ((C *)p.variance)[c] = (C)(variance * n / (n - 1));
+}
 template <typename S>
 static __device__ __forceinline__ void batch_join_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  double n = (double)p.outer * (double)p.inner;
 #pragma unroll 1
   for (int64_t c = k_thread(); c < p.size; c += k_threads()) {
     double sum, squares;
     batch_join(p, c, &sum, &squares);
-    double variance = (squares - sum * sum / n) / n;
-    if (variance < 0) variance = 0;
-    ((C *)p.mean)[c] = (C)((double)k_get(((const S *)p.input)[c * p.inner]) + sum / n);
-    ((C *)p.rstd)[c] = (C)(1 / sqrt(variance + p.eps));
-    ((C *)p.variance)[c] = (C)(variance * n / (n - 1));
+    batch_statistics<S, C>(p, c, k_get(((const S *)p.input)[c * p.inner]), sum, squares);
   }
 }
 K_FLOATS(batch_join, k_rows)
@@ -290,18 +295,21 @@ struct affine {
   C scale, shift;
 };
 template <typename S>
+static __device__ __forceinline__ auto batch_affine(const k_rows &p, int64_t c) {
+  typedef typename k_type<S>::number C;
+  const S *w = (const S *)p.weight, *b = (const S *)p.bias;
+  C mean = ((const C *)(p.training ? p.mean : p.running_mean))[c];
+  C invstd = p.training ? ((const C *)p.rstd)[c]
+                        : (C)(1 / sqrt((double)((const C *)p.running_var)[c] + p.eps));
+  C scale = invstd * (w ? k_get(w[c]) : (C)1);
+  return affine<C>{scale, (b ? k_get(b[c]) : (C)0) - mean * scale};
+}
+template <typename S>
 static __device__ __forceinline__ void batch_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  const S *x = (const S *)p.input, *w = (const S *)p.weight, *b = (const S *)p.bias;
+  const S *x = (const S *)p.input;
   batch_each(
-      p,
-      [&](int64_t c) {
-        C mean = ((const C *)(p.training ? p.mean : p.running_mean))[c];
-        C invstd = p.training ? ((const C *)p.rstd)[c]
-                              : (C)(1 / sqrt((double)((const C *)p.running_var)[c] + p.eps));
-        C scale = invstd * (w ? k_get(w[c]) : (C)1);
-        return affine<C>{scale, (b ? k_get(b[c]) : (C)0) - mean * scale};
-      },
+      p, [&](int64_t c) { return batch_affine<S>(p, c); },
       [&](int64_t at, affine<C> a) {
         k_put((S *)p.result + at, k_get(x[at]) * a.scale + a.shift);
       });
@@ -336,15 +344,20 @@ K_FLOATS(batch_backward_sums, k_rows)
 
 // The sums become the mean of the gradient, and what x takes from it.
 template <typename S>
+static __device__ __forceinline__ void batch_gradients(const k_rows &p, int64_t c, double s,
+                                                       double sx, double *to) {
+  double n = (double)p.outer * (double)p.inner, invstd = batch_invstd<S>(p, c);
+  if (p.grad_weight) k_put((S *)p.grad_weight + c, sx * invstd);
+  if (p.grad_bias) k_put((S *)p.grad_bias + c, s);
+  to[0] = s / n, to[1] = sx * invstd * invstd / n;
+}
+template <typename S>
 static __device__ __forceinline__ void batch_backward_join_body(const k_rows &p) {
-  double n = (double)p.outer * (double)p.inner;
 #pragma unroll 1
   for (int64_t c = k_thread(); c < p.size; c += k_threads()) {
-    double s, sx, invstd = batch_invstd<S>(p, c), *to = batch_room(p, c);
+    double s, sx;
     batch_join(p, c, &s, &sx);
-    if (p.grad_weight) k_put((S *)p.grad_weight + c, sx * invstd);
-    if (p.grad_bias) k_put((S *)p.grad_bias + c, s);
-    to[0] = s / n, to[1] = sx * invstd * invstd / n;
+    batch_gradients<S>(p, c, s, sx, batch_room(p, c));
   }
 }
 K_FLOATS(batch_backward_join, k_rows)
@@ -354,15 +367,21 @@ struct slope {
   C mean, scale, m, k;
 };
 template <typename S>
+static __device__ __forceinline__ auto batch_slope(const k_rows &p, int64_t c, double m, double k) {
+  typedef typename k_type<S>::number C;
+  const S *w = (const S *)p.weight;
+  C scale = batch_invstd<S>(p, c) * (w ? k_get(w[c]) : (C)1);
+  return slope<C>{batch_mean<S>(p, c), scale, (C)m, (C)k};
+}
+template <typename S>
 static __device__ __forceinline__ void batch_backward_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  const S *g = (const S *)p.grad, *x = (const S *)p.input, *w = (const S *)p.weight;
+  const S *g = (const S *)p.grad, *x = (const S *)p.input;
   batch_each(
       p,
       [&](int64_t c) {
         const double *sums = batch_room(p, c);
-        C scale = batch_invstd<S>(p, c) * (w ? k_get(w[c]) : (C)1);
-        return slope<C>{batch_mean<S>(p, c), scale, (C)sums[0], (C)sums[1]};
+        return batch_slope<S>(p, c, sums[0], sums[1]);
       },
       [&](int64_t at, slope<C> s) {
         C gi = k_get(g[at]);
@@ -372,9 +391,207 @@ static __device__ __forceinline__ void batch_backward_body(const k_rows &p) {
 }
 K_FLOATS(batch_backward, k_rows)
 
-// result = (1 - number) * result + number * input, of double.
+// ---- batches of rows of neighbouring channels, whole vectors of 16 bytes of them
+//
+// A block of K_BLOCK threads has `lanes` vectors of channels, a power of two up to 32, and goes
+// over rows, K_BLOCK / lanes of them at a time: the blocks of a part are neighbours, and parts go
+// round. What follows from a channel is made once. Sums are kept as numbers of the compute type by
+// each thread, and joined as double, which the kernels NAME_columns do for 32 channels a block of
+// 1024 threads. All elements are walked backward after the sums, since the last rows are in the
+// cache.
+
+// Where channel c has sum i of a part.
+static __device__ __forceinline__ double *last_room(const k_rows &p, int64_t part, int i,
+                                                    int64_t c) {
+  return (double *)p.partial + (part * 2 + i) * p.size + c;
+}
+template <typename S>
+struct k_last {
+  typedef typename k_type<S>::number C;
+  enum { N = 16 / sizeof(S) };
+  int64_t channel, part, row, step;  // the first channel, and the rows of the thread
+  bool here;                         // whether the thread has channels
+  __device__ __forceinline__ k_last(const k_rows &p) {
+    int lanes = p.lanes, per = K_BLOCK / lanes;
+    int64_t groups = (p.size / N + lanes - 1) / lanes;
+    part = blockIdx.x / groups;
+    channel = (blockIdx.x % groups * lanes + threadIdx.x % lanes) * N;
+    row = part * per + threadIdx.x / lanes, step = p.chunks * per;
+    here = channel < p.size;
+  }
+  // f(loaded vectors of the input, or of gradient and input, place) for each row. Four vectors are
+  // loaded at a time.
+  template <int TENSORS, typename F>
+  __device__ __forceinline__ void each(const k_rows &p, bool backward, F f) const {
+    const int AHEAD = 4 / TENSORS;
+    const void *const from[] = {TENSORS == 2 ? p.grad : p.input, p.input};
+    int64_t last = p.outer - 1;
+    if (!here) return;
+#pragma unroll 1
+    for (int64_t r = row; r < p.outer; r += AHEAD * step) {
+      k_loaded<S, N> v[AHEAD][TENSORS];
+#pragma unroll
+      for (int a = 0; a < AHEAD; a++) {
+        int64_t at = r + a * step < p.outer ? r + a * step : r;
+        at = (backward ? last - at : at) * p.size + channel;
+#pragma unroll
+        for (int i = 0; i < TENSORS; i++)
+          v[a][i] = *(const k_loaded<S, N> *)((const S *)from[i] + at);
+      }
+#pragma unroll
+      for (int a = 0; a < AHEAD; a++) {
+        int64_t at = r + a * step;
+        if (at < p.outer) f(v[a], (backward ? last - at : at) * p.size + channel);
+      }
+    }
+  }
+  // Joins two sums of each channel over the rows of the block, and keeps them as the part's.
+  __device__ __forceinline__ void store(const k_rows &p, C *a, C *b) const {
+    __shared__ C room[2][K_BLOCK / 32][32 * N];
+    int lanes = p.lanes, lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      if (!here) a[k] = b[k] = 0;
+      for (int s = lanes; s < 32; s *= 2)
+        a[k] += k_across(a[k], s, 32), b[k] += k_across(b[k], s, 32);
+      if (lane < lanes) room[0][warp][lane * N + k] = a[k], room[1][warp][lane * N + k] = b[k];
+    }
+    __syncthreads();
+    int64_t first = channel - threadIdx.x % lanes * N;
+    for (int i = threadIdx.x; i < 2 * lanes * N; i += K_BLOCK) {
+      int which = i / (lanes * N), c = i % (lanes * N);
+      double sum = 0;
+      for (int w = 0; w < K_BLOCK / 32; w++) sum += room[which][w][c];
+      if (first + c < p.size) *last_room(p, part, which, first + c) = sum;
+    }
+  }
+};
+// f(channel, two sums) for each channel, by one thread.
+template <typename F>
+static __device__ __forceinline__ void last_columns(const k_rows &p, F f) {
+  __shared__ k_pair<double> room[32][33];
+  int x = threadIdx.x & 31, y = threadIdx.x >> 5;
+  int64_t column = (int64_t)blockIdx.x * 32;
+  k_pair<double> sums = {0, 0};
+#pragma unroll 4
+  for (int64_t part = y; column + x < p.size && part < p.chunks; part += 32)
+    sums = sums +
+           k_pair<double>{*last_room(p, part, 0, column + x), *last_room(p, part, 1, column + x)};
+  room[y][x] = sums;
+  __syncthreads();
+  sums = k_join(room[x][y], 32, k_add());
+  if (x == 0 && column + y < p.size) f(column + y, sums.a, sums.b);
+}
+
+template <typename S>
+static __device__ __forceinline__ void last_sums_body(const k_rows &p) {
+  typedef typename k_last<S>::C C;
+  enum { N = k_last<S>::N };
+  k_last<S> t(p);
+  C about[N], a[N], b[N];
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    about[k] = t.here ? (C)k_get(((const S *)p.input)[t.channel + k]) : (C)0, a[k] = b[k] = 0;
+  t.template each<1>(p, false, [&](const k_loaded<S, N> *v, int64_t) {
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      C d = k_get(v[0][k]) - about[k];
+      a[k] += d, b[k] += d * d;
+    }
+  });
+  t.store(p, a, b);
+}
+K_FLOATS(last_sums, k_rows)
+template <typename S>
+static __device__ __forceinline__ void last_columns_body(const k_rows &p) {
+  typedef typename k_type<S>::number C;
+  last_columns(p, [&](int64_t c, double sum, double squares) {
+    batch_statistics<S, C>(p, c, k_get(((const S *)p.input)[c]), sum, squares);
+  });
+}
+K_FLOATS(last_columns, k_rows)
+template <typename S>
+static __device__ __forceinline__ void last_body(const k_rows &p) {
+  typedef typename k_last<S>::C C;
+  enum { N = k_last<S>::N };
+  k_last<S> t(p);
+  affine<C> by[N];
+#pragma unroll
+  for (int k = 0; k < N; k++) by[k] = t.here ? batch_affine<S>(p, t.channel + k) : affine<C>{0, 0};
+  t.template each<1>(p, true, [&](const k_loaded<S, N> *v, int64_t at) {
+    k_vector<S, N> y;
+#pragma unroll
+    for (int k = 0; k < N; k++) k_put(&y.v[k], k_get(v[0][k]) * by[k].scale + by[k].shift);
+    *(k_vector<S, N> *)((S *)p.result + at) = y;
+  });
+}
+K_FLOATS(last, k_rows)
+
+template <typename S>
+static __device__ __forceinline__ void last_backward_sums_body(const k_rows &p) {
+  typedef typename k_last<S>::C C;
+  enum { N = k_last<S>::N };
+  k_last<S> t(p);
+  C mean[N], a[N], b[N];
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    mean[k] = t.here ? batch_mean<S>(p, t.channel + k) : (C)0, a[k] = b[k] = 0;
+  t.template each<2>(p, false, [&](const k_loaded<S, N> *v, int64_t) {
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      C g = k_get(v[0][k]);
+      a[k] += g, b[k] += g * (k_get(v[1][k]) - mean[k]);
+    }
+  });
+  t.store(p, a, b);
+}
+K_FLOATS(last_backward_sums, k_rows)
+// What is left of the sums replaces those of part 0, which only this block reads.
+template <typename S>
+static __device__ __forceinline__ void last_backward_columns_body(const k_rows &p) {
+  last_columns(p, [&](int64_t c, double s, double sx) {
+    double to[2];
+    batch_gradients<S>(p, c, s, sx, to);
+    *last_room(p, 0, 0, c) = to[0], *last_room(p, 0, 1, c) = to[1];
+  });
+}
+K_FLOATS(last_backward_columns, k_rows)
+// The gradient of x is scale * g + by * x + shift.
+template <typename C>
+struct back {
+  C scale, by, shift;
+};
+template <typename S>
+static __device__ __forceinline__ auto batch_line(const k_rows &p, int64_t c) {
+  typedef typename k_type<S>::number C;
+  slope<C> s = batch_slope<S>(p, c, *last_room(p, 0, 0, c), *last_room(p, 0, 1, c));
+  if (!p.training) return back<C>{s.scale, 0, 0};
+  return back<C>{s.scale, -s.k * s.scale, (s.mean * s.k - s.m) * s.scale};
+}
+template <typename S>
+static __device__ __forceinline__ void last_backward_body(const k_rows &p) {
+  typedef typename k_last<S>::C C;
+  enum { N = k_last<S>::N };
+  k_last<S> t(p);
+  back<C> of[N];
+#pragma unroll
+  for (int k = 0; k < N; k++) of[k] = t.here ? batch_line<S>(p, t.channel + k) : back<C>{0, 0, 0};
+  t.template each<2>(p, true, [&](const k_loaded<S, N> *v, int64_t at) {
+    k_vector<S, N> y;
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      k_put(&y.v[k], k_get(v[0][k]) * of[k].scale + (k_get(v[1][k]) * of[k].by + of[k].shift));
+    *(k_vector<S, N> *)((S *)p.result + at) = y;
+  });
+}
+K_FLOATS(last_backward, k_rows)
+
+// result = (1 - number) * result + number * input, in double; `dtype` is result's, `how` input's.
 extern "C" __global__ void running_average(const __grid_constant__ k_rows p) {
-  double *to = (double *)p.result;
-  for (int64_t i = k_thread(); i < p.size; i += k_threads())
-    to[i] = (1 - p.number) * to[i] + p.number * ((const double *)p.input)[i];
+  int to_item = k_item(p.dtype), from_item = k_item(p.how);
+  for (int64_t i = k_thread(); i < p.size; i += k_threads()) {
+    char *to = (char *)p.result + i * to_item;
+    double now = k_load<double>((const char *)p.input + i * from_item, p.how);
+    k_store(to, p.dtype, (1 - p.number) * k_load<double>(to, p.dtype) + p.number * now);
+  }
 }

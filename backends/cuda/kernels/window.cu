@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling, and convolution without a library: a thread an element of the result. Planes are
-// row-major.
+// Pooling, and convolution without a library: a thread an element of the result, or, of pools of
+// channels_last images (NAME_last), 16 bytes of neighbouring channels. Other planes are row-major.
 //
 // Blocks of K_BLOCK threads, enough for all elements. Neighbouring threads have neighbours of a
 // row: what they write is dense, and their windows overlap in the cache. conv_weight has a block an
@@ -78,9 +78,8 @@ static __device__ __forceinline__ void max_pool_by(const k_window &t, F max) {
   for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads()) {
     spot at = spot_of(t, i, t.oh, t.ow);
     int best;
-    k_put((S *)t.out + i,
-          max((const S *)t.in + at.plane * t.h * t.w, at.y * (int)t.sh - (int)t.ph,
-              at.x * (int)t.sw - (int)t.pw, &best));
+    k_put((S *)t.out + i, max((const S *)t.in + at.plane * t.h * t.w, at.y * (int)t.sh - (int)t.ph,
+                              at.x * (int)t.sw - (int)t.pw, &best));
     t.indices[i] = best;
   }
 }
@@ -89,11 +88,11 @@ template <typename S>
 static __device__ __forceinline__ void max_pool_body(const k_window &t) {
   bool plain = t.kh == t.kw && t.dh == 1 && t.dw == 1;
   if (plain && t.kh == 2)
-    max_pool_by<S>(
-        t, [&](const S *in, int y, int x, int *b) { return max_of<S, 2>(t, in, y, x, b); });
+    max_pool_by<S>(t,
+                   [&](const S *in, int y, int x, int *b) { return max_of<S, 2>(t, in, y, x, b); });
   else if (plain && t.kh == 3)
-    max_pool_by<S>(
-        t, [&](const S *in, int y, int x, int *b) { return max_of<S, 3>(t, in, y, x, b); });
+    max_pool_by<S>(t,
+                   [&](const S *in, int y, int x, int *b) { return max_of<S, 3>(t, in, y, x, b); });
   else
     max_pool_by<S>(
         t, [&](const S *in, int y, int x, int *b) { return max_of_any<S>(t, in, y, x, b); });
@@ -246,6 +245,193 @@ static __device__ __forceinline__ void mean_pool_backward_body(const k_window &t
   }
 }
 K_FLOATS(mean_pool_backward, k_window)
+
+// ---- pooling where channels lie side by side: `planes` images of c channels. A thread has 16
+// bytes of neighbouring channels of a position, or one channel where these are no whole vectors.
+
+template <typename S, int N>
+struct k_channels {
+  typedef typename k_type<S>::number C;
+  // f(position, first channel) for each position of h by w and each vector of channels.
+  template <typename F>
+  static __device__ __forceinline__ void each(const k_window &t, int64_t h, int64_t w, F f) {
+    int64_t vectors = t.c / N;
+#pragma unroll 1
+    for (int64_t i = k_thread(); i < t.planes * h * w * vectors; i += k_threads()) {
+      int64_t place = k_quotient(i, vectors);
+      f(spot_of(t, place, h, w), place * t.c + (i - place * vectors) * N,
+        (i - place * vectors) * N);
+    }
+  }
+  static __device__ __forceinline__ k_loaded<S, N> load(const void *from, int64_t at) {
+    return *(const k_loaded<S, N> *)((const S *)from + at);
+  }
+  static __device__ __forceinline__ void store(void *to, int64_t at, const C *x) {
+    k_vector<S, N> v;
+#pragma unroll
+    for (int k = 0; k < N; k++) k_put(&v.v[k], x[k]);
+    *(k_vector<S, N> *)((S *)to + at) = v;
+  }
+};
+// Whether vectors of 16 bytes are whole, and aligned.
+template <typename S>
+static __device__ __forceinline__ bool is_even(const k_window &t) {
+  uintptr_t all = (uintptr_t)t.out | (uintptr_t)t.in | (uintptr_t)t.indices;
+  return t.c % (16 / sizeof(S)) == 0 && all % 16 == 0;
+}
+#define K_BY_CHANNELS(name) \
+  template <typename S> \
+  static __device__ __forceinline__ void name##_body(const k_window &t) { \
+    if (is_even<S>(t)) \
+      name##_of<S, 16 / sizeof(S)>(t); \
+    else \
+      name##_of<S, 1>(t); \
+  } \
+  K_FLOATS(name, k_window)
+
+// A row of K neighbours, all loaded before any is looked at. Places beyond the image are those of
+// its edge again, which changes no maximum.
+template <typename S, int N, int K>
+static __device__ __forceinline__ void max_along(const k_window &t, int64_t image, int y, int x0,
+                                                 typename k_type<S>::number *top, int *best) {
+  k_loaded<S, N> v[K];
+  int x[K], w = (int)t.w;
+#pragma unroll
+  for (int b = 0; b < K; b++) {
+    x[b] = x0 + b < 0 ? 0 : x0 + b < w ? x0 + b : w - 1;
+    v[b] = k_channels<S, N>::load(t.in, image + (int64_t)(y * w + x[b]) * t.c);
+  }
+#pragma unroll
+  for (int b = 0; b < K; b++)
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      auto one = k_get(v[b][k]);
+      if (one > top[k] || one != one) top[k] = one, best[k] = y * w + x[b];
+    }
+}
+template <typename S, int N, int K>
+static __device__ __forceinline__ void max_pool_last_by(const k_window &t) {
+  typedef k_channels<S, N> channels;
+  typedef typename channels::C C;
+  int h = (int)t.h, w = (int)t.w, dh = (int)t.dh, dw = (int)t.dw;
+  channels::each(t, t.oh, t.ow, [&](spot at, int64_t to, int64_t channel) {
+    int y0 = at.y * (int)t.sh - (int)t.ph, x0 = at.x * (int)t.sw - (int)t.pw;
+    int y1 = y0 + ((int)t.kh - 1) * dh, x1 = x0 + ((int)t.kw - 1) * dw, best[N];
+    int64_t image = at.plane * t.h * t.w * t.c + channel;
+    C top[N];
+    y0 = inside(y0, dh);
+#pragma unroll
+    for (int k = 0; k < N; k++) top[k] = least(C()), best[k] = y0 * w + inside(x0, dw);
+#pragma unroll(K > 1 ? K : 1)
+    for (int y = y0; y <= y1 && y < h; y += dh)
+      if (K > 1)
+        max_along<S, N, K>(t, image, y, x0, top, best);
+      else
+        for (int x = inside(x0, dw); x <= x1 && x < w; x += dw)
+          max_along<S, N, 1>(t, image, y, x, top, best);
+    channels::store(t.out, to, top);
+#pragma unroll
+    for (int k = 0; k < N; k += 2) {
+      if (N > 1)
+        *(k_vector<int64_t, 2> *)(t.indices + to + k) = {{best[k], best[k + 1 < N ? k + 1 : 0]}};
+      else
+        t.indices[to] = best[0];
+    }
+  });
+}
+template <typename S, int N>
+static __device__ __forceinline__ void max_pool_last_of(const k_window &t) {
+  bool plain = t.kh == t.kw && t.dh == 1 && t.dw == 1;
+  if (plain && t.kh == 2)
+    max_pool_last_by<S, N, 2>(t);
+  else if (plain && t.kh == 3)
+    max_pool_last_by<S, N, 3>(t);
+  else
+    max_pool_last_by<S, N, 1>(t);
+}
+K_BY_CHANNELS(max_pool_last)
+
+template <typename S, int N>
+static __device__ __forceinline__ void max_pool_gather_last_of(const k_window &t) {
+  typedef k_channels<S, N> channels;
+  typedef typename channels::C C;
+  int span_y = (int)((t.kh - 1) * t.dh), span_x = (int)((t.kw - 1) * t.dw), ow = (int)t.ow;
+  channels::each(t, t.h, t.w, [&](spot at, int64_t to, int64_t channel) {
+    reach down = windows_at(at.y + (int)t.ph, (int)t.sh, t.by_sh, span_y, (int)t.oh);
+    reach across = windows_at(at.x + (int)t.pw, (int)t.sw, t.by_sw, span_x, ow);
+    int64_t image = at.plane * t.oh * t.ow * t.c + channel;
+    int self = at.y * (int)t.w + at.x;
+    C sum[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) sum[k] = 0;
+    for (int oy = down.from; oy <= down.to; oy++)
+#pragma unroll 2
+      for (int ox = across.from; ox <= across.to; ox++) {
+        int64_t from = image + (int64_t)(oy * ow + ox) * t.c;
+        k_loaded<S, N> g = channels::load(t.in, from);
+        k_vector<int64_t, N % 2 ? 1 : 2> places[(N + 1) / 2];
+#pragma unroll
+        for (int k = 0; k < (N + 1) / 2; k++)
+          places[k] = ((const k_vector<int64_t, N % 2 ? 1 : 2> *)(t.indices + from))[k];
+#pragma unroll
+        for (int k = 0; k < N; k++)
+          if (places[k / 2].v[N > 1 ? k % 2 : 0] == self) sum[k] += k_get(g[k]);
+      }
+    channels::store(t.out, to, sum);
+  });
+}
+K_BY_CHANNELS(max_pool_gather_last)
+
+template <typename S, int N>
+static __device__ __forceinline__ void mean_pool_last_of(const k_window &t) {
+  typedef k_channels<S, N> channels;
+  typedef typename channels::C C;
+  channels::each(t, t.oh, t.ow, [&](spot at, int64_t to, int64_t channel) {
+    span y = span_of(t, at.y, true), x = span_of(t, at.x, false);
+    int64_t image = at.plane * t.h * t.w * t.c + channel;
+    C sum[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) sum[k] = 0;
+    for (int64_t a = y.from; a < y.to; a++)
+#pragma unroll 4
+      for (int64_t b = x.from; b < x.to; b++) {
+        k_loaded<S, N> v = channels::load(t.in, image + (a * t.w + b) * t.c);
+#pragma unroll
+        for (int k = 0; k < N; k++) sum[k] += k_get(v[k]);
+      }
+    C by = (C)divisor_of(t, y, x);
+#pragma unroll
+    for (int k = 0; k < N; k++) sum[k] /= by;
+    channels::store(t.out, to, sum);
+  });
+}
+K_BY_CHANNELS(mean_pool_last)
+
+template <typename S, int N>
+static __device__ __forceinline__ void mean_pool_backward_last_of(const k_window &t) {
+  typedef k_channels<S, N> channels;
+  typedef typename channels::C C;
+  channels::each(t, t.h, t.w, [&](spot at, int64_t to, int64_t channel) {
+    span ys = reach_of(t, at.y, true), xs = reach_of(t, at.x, false);
+    int64_t image = at.plane * t.oh * t.ow * t.c + channel;
+    C sum[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) sum[k] = 0;
+#pragma unroll 1
+    for (int64_t oy = ys.from; oy < ys.to; oy++)
+#pragma unroll 1
+      for (int64_t ox = xs.from; ox < xs.to; ox++) {
+        span a = span_of(t, oy, true), b = span_of(t, ox, false);
+        if (at.y < a.from || at.y >= a.to || at.x < b.from || at.x >= b.to) continue;
+        k_loaded<S, N> g = channels::load(t.in, image + (oy * t.ow + ox) * t.c);
+        C by = (C)divisor_of(t, a, b);
+#pragma unroll
+        for (int k = 0; k < N; k++) sum[k] += k_get(g[k]) / by;
+      }
+    channels::store(t.out, to, sum);
+  });
+}
+K_BY_CHANNELS(mean_pool_backward_last)
 
 // ---- convolution: n images of c channels and oc channels of the result, in groups
 
