@@ -94,3 +94,8 @@ static inline int64_t px__list_product(const px_value *v) {
   for (int i = 0; i < v->n; i++) n *= v->v.ints[i];
   return n;
 }
+
+// By what a Fourier transform of n elements is multiplied: 0, nothing; 1, 1 / sqrt(n); 2, 1 / n.
+static inline double px__fft_scale(int normalization, double n) {
+  return normalization == 0 ? 1 : normalization == 1 ? 1 / __builtin_sqrt(n) : 1 / n;
+}

@@ -25,6 +25,7 @@ static op_space spaces[] = {
     {'n', "nn", "torch.nn.functional", "nn_functional", "", NULL},
     {'l', "linalg", "torch.linalg", "linalg", "linalg_", NULL},
     {'s', "special", "torch.special", "special", "special_", NULL},
+    {'t', "fft", "torch.fft", "fft", "fft_", NULL},
     {'k', "masked", "torch.masked", "masked", "", NULL},
     {'o', NULL, "torch", NULL, "", NULL},
 };
@@ -713,7 +714,7 @@ static int ext_init_ops(PyObject *m) {
   PyObject *functional = nn ? ext_submodule(nn, "functional") : NULL;
   PyObject *parameter = nn ? ext_submodule(nn, "parameter") : NULL;
   if (!functional || fill(PyModule_GetDict(functional), space_of('n')) < 0) return -1;
-  for (const char *letter = "lsk"; *letter; letter++) {
+  for (const char *letter = "lstk"; *letter; letter++) {
     PyObject *module = ext_submodule(m, space_at(*letter)->word);
     if (!module || fill(PyModule_GetDict(module), space_of(*letter)) < 0) return -1;
   }
@@ -733,6 +734,7 @@ EXT_MODULE(nn, "nn", "Layers, losses and containers.");
 EXT_MODULE(return_types, "return_types", "Tuples with named fields, of ops with several results.");
 EXT_MODULE(nn_parameter, "nn.parameter", "Parameters, and what becomes one.");
 EXT_MODULE(nn_functional, "nn.functional", "Functions that layers are made of.");
+EXT_MODULE(fft, "fft", "Discrete Fourier transforms.");
 EXT_MODULE(linalg, "linalg", "Linear algebra.");
 EXT_MODULE(masked, "masked", "Reductions and the like of the elements that a mask keeps.");
 EXT_MODULE(signal, "signal", "Processing of signals.");

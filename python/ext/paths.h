@@ -156,7 +156,6 @@ static const struct {
      "load load_inline remove_extension_h_precompiler_headers verify_ninja_availability"},
     {"utils.mobile_optimizer", "!: optimize_for_mobile generate_mobile_module_lints"},
     {"utils.flop_counter", "utils._flops: FlopCounterMode; !: register_flop_formula"},
-    {"fft", ""},
     // ---- compilers, exporters and tracers, which can be imported
     {"compiler",
      "same: allow_in_graph assume_constant_result disable; no: is_compiling is_dynamo_compiling "
@@ -483,9 +482,6 @@ static const struct {
      "unsafe_split_with_sizes values_copy view_as_complex_copy "
      "view_as_real_copy vitals_enabled vmap wait while_loop xpu"},
     {"linalg", "eig eigvals matrix_sqrth polar"},
-    {"fft",
-     "fft fft2 fftfreq fftn fftshift hfft hfft2 hfftn ifft ifft2 ifftn ifftshift ihfft "
-     "ihfft2 ihfftn irfft irfft2 irfftn rfft rfft2 rfftfreq rfftn"},
     {"_dynamo", "get_recursion_limit reset_code_caches set_recursion_limit"},
     {"_dynamo.config", "default_debug_dir_root"},
     {"_dynamo.eval_frame",

@@ -58,6 +58,8 @@ static const row floats[] = {
   {"bmm", "f(2000,10,10) f(2000,10,10)", 1},
   {"linalg_cholesky_ex", "d(4000,8,8)", 1},
   {"linalg_inv_ex", "d(4000,8,8)", 1},
+  {"fft_fft", "f(400,350)", 1},
+  {"fft_irfft2", "f(200,700)", 2},
   {"linalg_solve", "d(4000,8,8) f(8,2)", 2},
   {"linalg_qr", "f(4000,8,4)", 2},
   {"linalg_eigh", "d(2000,6,6)", 1},

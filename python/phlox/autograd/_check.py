@@ -18,7 +18,8 @@ class GradcheckError(RuntimeError):
 def _outputs(result):
     """Those of a function's results that can be derived."""
     results = result if isinstance(result, (tuple, list)) else (result,)
-    return [x for x in results if isinstance(x, _C.Tensor) and x.is_floating_point()]
+    return [x for x in results if isinstance(x, _C.Tensor)
+            and (x.is_floating_point() or x.is_complex())]
 
 
 def _refuse(**options):
@@ -99,7 +100,9 @@ def gradgradcheck(func: Callable[..., Any], inputs: _C.Tensor | Sequence[Any],
     _refuse(check_fwd_over_rev=check_fwd_over_rev)
     inputs = (inputs,) if isinstance(inputs, _C.Tensor) else tuple(inputs)
     if grad_outputs is None:
-        grad_outputs = [torch.randn_like(x) for x in _outputs(func(*inputs))]
+        grad_outputs = [torch.randn_like(x) if x.is_floating_point() else
+                        torch.complex(torch.randn_like(x.real), torch.randn_like(x.real))
+                        for x in _outputs(func(*inputs))]
         if gen_non_contig_grad_outputs:
             grad_outputs = [torch.stack((x, x), -1)[..., 0] for x in grad_outputs]
     flow = (grad_outputs,) if isinstance(grad_outputs, _C.Tensor) else tuple(grad_outputs)

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of Fourier transforms between real numbers and the first halves of lines: each is the
+// other one, but for the places between the first and, of an even number, the middle one, which
+// stand for two. They call ops, so their results can be differentiated again.
+#include "grad_functions.h"
+#include "hidden/fft.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/view.h"
+
+// Half a line of n numbers, with the places that stand for two multiplied by a number.
+static px_status weighted(px_tensor **out, const px_tensor *half, int64_t dim, int64_t n,
+                          double by) {
+  PX_SCOPED(px_tensor) weights = NULL;
+  PX_SCOPED(px_tensor) twice = NULL;
+  PX_SCOPED(px_tensor) spread = NULL;
+  int64_t sizes[PX_MAX_DIMS], ndim = px_tensor_ndim(half), count = n / 2 + 1;
+  for (int64_t d = 0; d < ndim; d++) sizes[d] = d == dim ? count : 1;
+  px_dtype dtype = px_dtype_to_real(px_tensor_dtype(half));
+  PX_TRY(px_ones(&weights, &count, 1, dtype, px_tensor_device(half), false, false));
+  PX_TRY(px_narrow(&twice, weights, 0, 1, (n + 1) / 2 - 1));
+  PX_TRY(px_fill_(twice, px_float(by)));
+  PX_TRY(px_view(&spread, weights, sizes, ndim));
+  return px_mul(out, half, spread);
+}
+
+px_status px__grad_fft_whole(px_tensor **out, px_tensor *grad, int64_t dim, int64_t normalization,
+                             bool onesided, px_value sizes) {
+  PX_SCOPED(px_tensor) made = NULL;
+  if (!onesided) {
+    PX_TRY(px__fft_c2c(&made, grad, &dim, 1, normalization, -1));
+    return px_real(out, made);
+  }
+  PX_TRY(weighted(&made, grad, dim, sizes.v.ints[dim], 0.5));
+  return px__fft_c2r(out, made, dim, normalization, sizes.v.ints[dim]);
+}
+
+px_status px__grad_fft_half(px_tensor **out, px_tensor *grad, int64_t dim, int64_t normalization) {
+  PX_SCOPED(px_tensor) half = NULL;
+  PX_TRY(px__fft_r2c(&half, grad, dim, normalization, true));
+  return weighted(out, half, dim, px_tensor_sizes(grad)[dim], 2);
+}

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.fft: values beside NumPy's, lengths, strides, dtypes, errors with their texts, gradients, and what is said where FFTW is missing."""
+import itertools
+import os
+import subprocess
+import sys
+import unittest
+
+import numpy as np
+
+import phlox as torch
+
+F = torch.fft
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+LINES = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
+
+
+def numbers(*shape, complex=False, seed=0):
+    made = np.random.default_rng(seed)
+    x = made.standard_normal(shape)
+    return x + 1j * made.standard_normal(shape) if complex else x
+
+
+def tensor(array, device="cpu", grad=False):
+    return torch.from_numpy(np.ascontiguousarray(array)).to(device).requires_grad_(grad)
+
+
+class Case(unittest.TestCase):
+    def assertClose(self, made, wanted, within=1e-10):
+        made = made.detach().cpu().resolve_conj().numpy()
+        self.assertEqual(made.shape, wanted.shape)
+        self.assertTrue(np.allclose(made, wanted, rtol=within, atol=within * max(1, np.abs(wanted).max(initial=0))))
+
+    def refuses(self, error, text, call, *args, **options):
+        with self.assertRaises(error) as caught:
+            call(*args, **options)
+        self.assertEqual(str(caught.exception).split("\n")[0], text)
+
+
+class Values(Case):
+    def test_lines_of_any_length(self):
+        for device in DEVICES:
+            for n in (1, 2, 3, 4, 5, 8, 12, 13, 31, 64, 97, 100, 1009, 2310):
+                for complex, norm, name in itertools.product((False, True), (None, "forward", "ortho"), LINES):
+                    if complex and name in ("rfft", "ihfft") or n == 1 and name in ("irfft", "hfft"):
+                        continue
+                    x = numbers(3, n, complex=complex)
+                    with self.subTest(name, n=n, norm=norm, complex=complex):
+                        self.assertClose(getattr(F, name)(tensor(x, device), norm=norm), getattr(np.fft, name)(x, norm=norm))
+
+    def test_lines_are_cut_and_filled_with_zeros(self):
+        x, z = numbers(2, 7), numbers(2, 7, complex=True)
+        for name, n in itertools.product(LINES, (1, 4, 7, 10)):
+            for a in (x,) if name in ("rfft", "ihfft") else (x, z):
+                self.assertClose(getattr(F, name)(tensor(a), n), getattr(np.fft, name)(a, n))
+
+    def test_large_batches_are_cut_into_pieces_that_do_not_show(self):
+        for shape, dim in (((300, 400), 0), ((300, 401), 1), ((3, 150, 7, 61), 1), ((2, 3, 40000), -1), ((70000, 2), 1), ((5, 6, 7, 8, 9, 10), 2)):
+            z = numbers(*shape, complex=True)
+            self.assertClose(F.fft(tensor(z), dim=dim), np.fft.fft(z, axis=dim))
+            self.assertClose(F.rfft(tensor(z.real), dim=dim, norm="ortho"), np.fft.rfft(z.real, axis=dim, norm="ortho"))
+            self.assertClose(F.fft(tensor(z.real), dim=dim), np.fft.fft(z.real, axis=dim))
+            self.assertClose(F.irfft(tensor(z), dim=dim), np.fft.irfft(z, axis=dim))
+
+    def test_threads_do_not_change_a_digit(self):
+        x = tensor(numbers(64, 3000))
+        threads = torch.get_num_threads()
+        one = []
+        for count in (1, 2, 5):
+            torch.set_num_threads(count)
+            one.append(F.fft(x, dim=0))
+        torch.set_num_threads(threads)
+        self.assertTrue(torch.equal(one[0], one[1]) and torch.equal(one[0], one[2]))
+
+    def test_several_dimensions(self):
+        for device in DEVICES:
+            for shape, dims in (((3, 4), None), ((4, 3, 5), None), ((4, 3, 5), (0, 2)), ((4, 3, 5), (-1, 0)), ((2, 3, 4, 5), (1,)), ((150, 2, 130), None)):
+                for name in ("fftn", "ifftn", "rfftn", "irfftn"):
+                    for complex in (False, True) if name != "rfftn" else (False,):
+                        x = numbers(*shape, complex=complex)
+                        for norm in (None, "ortho"):
+                            self.assertClose(getattr(F, name)(tensor(x, device), dim=dims, norm=norm), getattr(np.fft, name)(x, axes=dims, norm=norm))
+        x = numbers(4, 3, 5)
+        for name in ("fft2", "ifft2", "rfft2", "irfft2"):
+            self.assertClose(getattr(F, name)(tensor(x), (2, 6)), getattr(np.fft, name)(x, (2, 6)))
+        self.assertClose(F.fftn(tensor(x), (3, 6)), np.fft.fftn(x, (3, 6), axes=(1, 2)))
+        self.assertClose(F.fftn(tensor(x), (-1, 6)), np.fft.fftn(x, (3, 6), axes=(1, 2)))
+        self.assertClose(F.irfftn(tensor(x), (2, -1)), np.fft.irfftn(x, (2, 8), axes=(1, 2)))
+        self.assertClose(F.fftn(tensor(x), dim=()), x + 0j)
+        self.assertClose(F.fftn(torch.tensor(3., dtype=torch.float64)), np.array(3. + 0j))
+
+    def test_hermitian_ones_of_several_dimensions(self):
+        z, x = numbers(4, 3, 5, complex=True), numbers(4, 3, 5)
+        wanted = np.fft.hfft(np.fft.fftn(z, axes=(0, 1)), 8, axis=2)
+        self.assertClose(F.hfftn(tensor(z)), wanted)
+        self.assertClose(F.hfft2(tensor(z), norm="ortho"), np.fft.hfft(np.fft.fft(z, axis=1, norm="ortho"), axis=2, norm="ortho"))
+        self.assertClose(F.ihfftn(tensor(x)), np.fft.ifftn(np.fft.ihfft(x, axis=2), axes=(0, 1)))
+        self.assertClose(F.ihfft2(tensor(x)), np.fft.ifft(np.fft.ihfft(x, axis=2), axis=1))
+        self.assertClose(F.hfftn(F.ihfftn(tensor(x)), x.shape), x)
+
+    def test_strides(self):
+        z = numbers(4, 6, 10, complex=True)
+        t = tensor(z)
+        for view, array in ((t.permute(2, 0, 1), z.transpose(2, 0, 1)), (t[:, ::2, 1::3], z[:, ::2, 1::3]), (t[1:].mT, z[1:].swapaxes(1, 2)),
+                            (t.conj(), z.conj()), (t.real[..., ::3], z.real[..., ::3]), (t.imag.mT, z.imag.swapaxes(1, 2)),
+                            (t[:1].expand(3, 6, 10), np.broadcast_to(z[:1], (3, 6, 10))), (t[..., :1].expand(4, 6, 5), np.broadcast_to(z[..., :1], (4, 6, 5)))):
+            for dim in range(3):
+                self.assertClose(F.fft(view, dim=dim), np.fft.fft(array, axis=dim))
+                self.assertClose(F.irfft(view, 5, dim=dim), np.fft.irfft(array, 5, axis=dim))
+            self.assertClose(F.ifftn(view), np.fft.ifftn(array))
+        self.assertClose(t, z)
+
+    def test_dtypes(self):
+        x = torch.tensor([1, 2, 3])
+        self.assertEqual([F.fft(t).dtype for t in (x, x.bool(), x.float(), x.double(), x.to(torch.complex64))],
+                         [torch.complex64, torch.complex64, torch.complex64, torch.complex128, torch.complex64])
+        self.assertEqual([F.irfft(t).dtype for t in (x, x.double(), x.to(torch.complex128))], [torch.float32, torch.float64, torch.float64])
+        a = numbers(5, 700).astype(np.float32)
+        self.assertClose(F.fft(torch.from_numpy(a)), np.fft.fft(a), 1e-4)
+        self.assertClose(F.irfft(F.rfft(torch.from_numpy(a))), a, 1e-5)
+        self.assertTrue(F.ihfft(x.double()).is_conj())
+
+    def test_frequencies_and_shifts(self):
+        for n in (1, 4, 5):
+            self.assertClose(F.fftfreq(n, 0.5, dtype=torch.float64), np.fft.fftfreq(n, 0.5))
+            self.assertClose(F.rfftfreq(n, 2, dtype=torch.float64), np.fft.rfftfreq(n, 2))
+        x = numbers(4, 5, 3)
+        for dim in (None, 0, (1, -1)):
+            self.assertClose(F.fftshift(tensor(x), dim), np.fft.fftshift(x, dim))
+            self.assertClose(F.ifftshift(tensor(x), dim), np.fft.ifftshift(x, dim))
+        self.assertEqual(F.fftfreq(0).shape, (0,))
+        out = torch.empty(4, dtype=torch.float64)
+        F.fftfreq(4, out=out)
+        self.assertEqual(out.tolist(), [0, 0.25, -0.5, -0.25])
+        self.assertTrue(F.fftfreq(3, requires_grad=True).requires_grad)
+
+    def test_out_is_written(self):
+        x = numbers(3, 4)
+        for name, kind in (("fft", torch.complex128), ("rfft", torch.complex128), ("irfftn", torch.float64), ("hfft", torch.float64), ("ihfft2", torch.complex128)):
+            out = torch.empty(0, dtype=kind)
+            self.assertIs(getattr(F, name)(tensor(x), out=out), out)
+            self.assertTrue(torch.equal(out, getattr(F, name)(tensor(x))))
+
+    def test_nothing_in_batches(self):
+        for name, shape in (("fft", (0, 5)), ("rfft", (0, 3)), ("irfft", (0, 8)), ("ifft2", (0, 5))):
+            self.assertEqual(getattr(F, name)(torch.ones(0, 5) if name != "ifft2" else torch.ones(0, 2, 5)).shape[-1:], shape[1:])
+        self.assertClose(F.fft(torch.ones(2, 0, dtype=torch.float64), n=3), np.zeros((2, 3), complex))
+
+    def test_meta_has_shapes_and_dtypes(self):
+        x = torch.ones(3, 6, device="meta")
+        self.assertEqual((F.rfft2(x).shape, F.rfft2(x).dtype, F.irfft(x).shape), ((3, 4), torch.complex64, (3, 10)))
+
+    def test_maps_over_batches(self):
+        x, z = tensor(numbers(3, 4, 6)), tensor(numbers(3, 4, 6, complex=True))
+        for name in ("fft", "rfft", "irfft", "fft2", "rfft2", "hfft2"):
+            a = x if name.startswith("rf") else z
+            self.assertTrue(torch.allclose(torch.vmap(getattr(F, name))(a), torch.stack([getattr(F, name)(one) for one in a])))
+
+
+class Errors(Case):
+    def test_texts(self):
+        x, z = torch.ones(4, 6), torch.ones(4, 6, dtype=torch.complex64)
+        for text, *call in (
+                ("Invalid number of data points (0) specified", F.fft, x, 0),
+                ("Invalid number of data points (-1) specified", F.irfft, z, -1),
+                ("Invalid number of data points (0) specified", F.irfft, torch.ones(4, 1)),
+                ("Invalid number of data points (0) specified", F.fft, torch.ones(6, 0)),
+                ("Invalid number of data points (-2) specified", F.fftn, x, (-2, 2)),
+                ('Invalid normalization mode: "abc"', F.fft, x, None, -1, "abc"),
+                ("When given, dim and shape arguments must have the same length", F.fftn, x, (2,), (0, 1)),
+                ("Got shape with 3 values but input tensor only has 2 dimensions.", F.fftn, x, (2, 2, 2)),
+                ("FFT dims must be unique", F.fftn, x, None, (0, 0)),
+                ("rfftn must transform at least one axis", F.rfftn, x, None, ()),
+                ("hfftn must transform at least one axis", F.hfftn, x, None, ()),
+                ("irfftn must transform at least one axis", F.irfft2, x, None, ()),
+                ("ihfftn must transform at least one axis", F.ihfftn, x, None, ()),
+                ("fftfreq requires a floating point or complex dtype", lambda: F.fftfreq(3, dtype=torch.int64)),
+                ("rfftfreq requires a floating point or complex dtype", lambda: F.rfftfreq(3, dtype=torch.int32)),
+                ("Trying to create tensor with negative dimension -1: [-1]", F.fftfreq, -1),
+                ("`shifts` required", F.fftshift, torch.tensor(1.)),
+                ("fft expects a complex output tensor, but got Float", lambda: F.fft(x, out=torch.empty(0))),
+                ("fftn expects a complex output tensor, but got Float", lambda: F.fftn(x, out=torch.empty(0))),
+                ("irfft expects a floating point output tensor, but got ComplexFloat", lambda: F.irfft(z, out=torch.empty(0, dtype=torch.complex64)))):
+            self.refuses(RuntimeError, text, *call)
+        self.refuses(IndexError, "Dimension out of range (expected to be in range of [-2, 1], but got 3)", F.fft, x, None, 3)
+        self.refuses(IndexError, "Dimension specified as -1 but tensor has no dimensions", F.fft, torch.tensor(1.))
+        self.refuses(NotImplementedError, "Unsupported dtype Half", F.fft, x.half())
+        self.refuses(NotImplementedError, "Unsupported dtype BFloat16", F.rfft2, x.bfloat16())
+        self.refuses(TypeError, "rfft expects a real input tensor, but got ComplexFloat", F.rfft, z)
+        self.refuses(TypeError, "rfftn expects a real-valued input tensor, but got ComplexFloat", F.rfftn, z)
+
+    def test_what_to_install_is_said_where_the_library_is_missing(self):
+        def run(library):
+            code = "import phlox as torch\ntry: torch.fft.fft(torch.ones(2))\nexcept RuntimeError as e: print(e)"
+            return subprocess.run([sys.executable, "-c", code], env={**os.environ, "PHLOX_FFTW": library}, capture_output=True, text=True).stdout
+        self.assertRegex(run("nowhere.so"), "^Fourier transforms on the CPU need FFTW, and PHLOX_FFTW names 'nowhere.so', which cannot be opened: .")
+        self.assertRegex(run("libm.so.6"), "^Fourier transforms on the CPU need FFTW, and the library libm.so.6 lacks its function fftwf_plan_guru64_dft\n")
+        self.assertEqual(run("libfftw3.so.3"), "")
+
+
+class Gradients(Case):
+    def test_of_any_order(self):
+        for device in DEVICES:
+            for name in LINES + ("fft2", "rfft2", "irfft2", "hfft2", "ihfft2", "ifftn", "irfftn"):
+                for complex in (False,) if name in ("rfft", "ihfft", "rfft2", "ihfft2") else (False, True):
+                    for shape in ((3, 4), (2, 5)):
+                        with self.subTest(name, complex=complex, shape=shape):
+                            x = tensor(numbers(*shape, complex=complex), device, grad=True)
+                            self.assertTrue(torch.autograd.gradcheck(lambda a: getattr(F, name)(a, norm="ortho"), x))
+                            self.assertTrue(torch.autograd.gradgradcheck(getattr(F, name), x))
+
+    def test_of_what_was_cut_or_filled(self):
+        x = tensor(numbers(2, 5), grad=True)
+        for name, n in itertools.product(LINES, (4, 7)):
+            self.assertTrue(torch.autograd.gradcheck(lambda a: getattr(F, name)(a, n), x))
+
+    def test_nodes_have_their_names(self):
+        x = torch.ones(3, 4, requires_grad=True)
+        for name, node in (("fft", "FftR2CBackward0"), ("fftn", "FftC2CBackward0"), ("irfft", "FftC2RBackward0"), ("ihfft", "ConjBackward0")):
+            self.assertEqual(getattr(F, name)(x).grad_fn.name(), node)
+
+
+if __name__ == "__main__":
+    unittest.main()
