@@ -458,7 +458,7 @@ static const struct {
      "get_file_path gradient grid_sampler "
      "histogram histogramdd hsmm hspmm import_ir_module import_ir_module_from_buffer "
      "index_put_ indices_copy init_num_threads int_repr "
-     "is_distributed is_inference is_vulkan_available is_warn_always_enabled istft "
+     "is_distributed is_inference is_vulkan_available is_warn_always_enabled "
      "lobpcg lstsq masked "
      "matrix_rank merge_type_from_type_comment miopen_batch_norm miopen_convolution "
      "miopen_convolution_add_relu miopen_convolution_relu miopen_convolution_transpose "
@@ -477,7 +477,7 @@ static const struct {
      "set_num_interop_threads set_vital set_warn_always slice_copy smm solve "
      "sparse sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor "
      "sparse_csc_tensor sparse_csr_tensor split_copy spmm "
-     "sspaddmm stft symeig torch_version "
+     "sspaddmm symeig torch_version "
      "unify_type_list "
      "unsafe_split_with_sizes values_copy view_as_complex_copy "
      "view_as_real_copy vitals_enabled vmap wait while_loop xpu"},

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import unittest
+import warnings
 
 import numpy as np
 
@@ -218,6 +219,77 @@ class Gradients(Case):
         x = torch.ones(3, 4, requires_grad=True)
         for name, node in (("fft", "FftR2CBackward0"), ("fftn", "FftC2CBackward0"), ("irfft", "FftC2RBackward0"), ("ihfft", "ConjBackward0")):
             self.assertEqual(getattr(F, name)(x).grad_fn.name(), node)
+
+
+class ShortTimes(Case):
+    def setUp(self):
+        ignored = warnings.catch_warnings()
+        ignored.__enter__()
+        self.addCleanup(ignored.__exit__, None, None, None)
+        warnings.simplefilter("ignore")
+
+    def test_each_window_is_transformed(self):
+        for device in DEVICES:
+            for n, hop, win, centered, half in ((8, 2, 8, True, True), (8, 3, 5, False, False), (7, 4, 7, True, True)):
+                x, window = numbers(2, 40), np.hanning(win)
+                left = (n - win) // 2
+                whole = np.pad(window, (left, n - win - left))
+                signal = np.pad(x, ((0, 0), (n // 2, n // 2)), "reflect") if centered else x
+                cuts = np.stack([signal[:, i:i + n] * whole for i in range(0, signal.shape[1] - n + 1, hop)], 2)
+                wanted = (np.fft.rfft if half else np.fft.fft)(cuts, axis=1)
+                made = torch.stft(tensor(x, device), n, hop, win, tensor(window, device), centered, onesided=half, return_complex=True)
+                self.assertClose(made, wanted)
+                pairs = torch.stft(tensor(x[0], device), n, hop, win, tensor(window, device), centered, onesided=half, normalized=True, return_complex=False)
+                self.assertClose(torch.view_as_complex(pairs), wanted[0] / np.sqrt(n))
+
+    def test_istft_gives_the_signal_back(self):
+        x, window = tensor(numbers(3, 64)), torch.hann_window(16, dtype=torch.float64)
+        for options in ({}, {"normalized": True}, {"onesided": False}, {"hop_length": 5}, {"center": False, "window": torch.ones(16, dtype=torch.float64)},
+                        {"win_length": 12, "window": torch.hann_window(12, dtype=torch.float64), "hop_length": 3}):
+            made = torch.stft(x, 16, return_complex=True, **{"window": window, **options})
+            back = torch.istft(made, 16, **{"window": window, **options})
+            self.assertClose(back, x.numpy()[:, :back.shape[1]])
+        made = x.stft(16, window=window, return_complex=True)
+        self.assertClose(made.istft(16, window=window, length=50), x.numpy()[:, :50])
+        self.assertClose(made[0].istft(16, window=window, length=80)[72:], np.zeros(8))
+        z = tensor(numbers(2, 40, complex=True))
+        self.assertClose(torch.istft(torch.stft(z, 8), 8, return_complex=True), z.numpy())
+
+    def test_windows_may_be_aligned(self):
+        x, window = tensor(numbers(30)), torch.hann_window(4, dtype=torch.float64)
+        aligned = torch.stft(x, 8, 2, 4, window, center=False, align_to_window=True, return_complex=True)
+        self.assertEqual(aligned.shape, (5, 14))
+        self.assertTrue(torch.allclose(aligned[:, 1:-1], torch.stft(x, 8, 2, 4, window, center=False, return_complex=True)))
+
+    def test_gradients(self):
+        x, window = tensor(numbers(14), grad=True), tensor(numbers(6) + 3, grad=True)
+        self.assertTrue(torch.autograd.gradcheck(lambda a, w: torch.stft(a, 6, 2, window=w, return_complex=True), (x, window)))
+        y = tensor(numbers(4, 5, complex=True), grad=True)
+        self.assertTrue(torch.autograd.gradcheck(lambda a, w: torch.istft(a, 6, 2, window=w), (y, window)))
+
+    def test_texts(self):
+        x, w = torch.ones(2, 40), torch.hann_window(8)
+        call = "stft(torch.FloatTensor[2, %d], n_fft=%d, hop_length=%d, win_length=%d, window=%s, normalized=0, onesided=None, return_complex=1, align_to_window=None) : "
+        for text, options in ((call % (40, 80, 20, 80, "None") + "expected 0 < n_fft < 40, but got n_fft=80", {"n_fft": 80, "center": False}),
+                              (call % (48, 8, -1, 8, "None") + "expected hop_length > 0, but got hop_length=-1", {"hop_length": -1}),
+                              (call % (48, 8, 2, 9, "None") + "expected 0 < win_length <= n_fft, but got win_length=9", {"win_length": 9}),
+                              (call % (48, 8, 2, 4, "torch.FloatTensor{[8]}") + "expected a 1D window tensor of size equal to win_length=4, but got window with size [8]",
+                               {"win_length": 4, "window": w}),
+                              ("stft align_to_window should only be set when center = false", {"align_to_window": True}),
+                              ("stft requires the return_complex parameter be given for real inputs, and will further require that return_complex=True in a future "
+                               "PyTorch release.", {"return_complex": None})):
+            self.refuses(RuntimeError, text, torch.stft, x, **{"n_fft": 8, "return_complex": True, **options})
+        y = torch.stft(x, 8, window=w, return_complex=True)
+        call = "istft(CPUComplexFloatType[2, 5, 21], n_fft=8, hop_length=%d, win_length=8, window=%s, center=%d, normalized=0, onesided=None, length=None, return_complex=0) "
+        self.refuses(RuntimeError, call % (9, "None", 1) + ": expected 0 < hop_length <= win_length", torch.istft, y, 8, 9)
+        self.refuses(RuntimeError, call % (2, "torch.FloatTensor{[8]}", 0) + "window overlap add min: 1", torch.istft, y, 8, window=w, center=False)
+        self.refuses(TypeError, "istft requires a complex-valued input tensor matching the output from stft with return_complex=True.", torch.istft, x, 8)
+
+    def test_warnings(self):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.stft(torch.ones(40), 8, return_complex=False)
+        self.assertRegex(" ".join(str(w.message) for w in caught), "A window was not provided.*return_complex=False is deprecated")
 
 
 if __name__ == "__main__":
