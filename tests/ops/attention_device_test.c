@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of half formats by a device's kernel, forward and backward, beside its composition of
-// other ops in float32. On a real device where there is one (TEST_DEVICE), also at the sizes of
+// Attention by a device's kernels, forward and backward, beside its composition of other ops in
+// float32. On a real device where there is one (TEST_DEVICE), also at the sizes of
 // models; else on a simulated one.
 #include "device_help.h"
 #include "phlox/attention.h"
@@ -15,6 +15,7 @@ typedef struct problem {
   bool causal;
   layout layout;
   masking mask;
+  double chance;  // of dropout
 } problem;
 
 enum { INPUTS = 3, RESULTS = 4 };
@@ -67,9 +68,10 @@ static void allow(bool tiled) {
   px_setting_set(PX_SETTING_SDP_EFFICIENT, false);
   px_setting_set(PX_SETTING_SDP_CUDNN, false);
 }
-// Output and gradients. Inputs become leaves of the dtype, in the layout that they have.
+// Output and gradients. Inputs become leaves of the dtype, in the layout that they have. Gradients
+// that are recorded are those of the composition, which drops the same weights.
 static void compute(px_tensor *out[RESULTS], const problem *p, px_tensor *const inputs[INPUTS],
-                    px_tensor *mask, px_tensor *grad, px_dtype dtype) {
+                    px_tensor *mask, px_tensor *grad, px_dtype dtype, bool recorded) {
   px_tensor *leaves[INPUTS] = {NULL}, *weight = NULL;
   for (int i = 0; i < INPUTS; i++) {
     OK(px_to(&leaves[i], inputs[i], dtype, PX_DEVICE_NONE, false, true));
@@ -77,13 +79,14 @@ static void compute(px_tensor *out[RESULTS], const problem *p, px_tensor *const 
   }
   OK(px_to(&weight, grad, dtype, PX_DEVICE_NONE, false, false));
   px_status status = px_scaled_dot_product_attention(&out[0], leaves[0], leaves[1], leaves[2], mask,
-                                                     0, p->causal, NULL, true);
+                                                     p->chance, p->causal, NULL, true);
   if (status) {
-    const char *why = px_attention_unfit(leaves[0], leaves[1], leaves[2], mask, 0, p->causal, true);
+    const char *why =
+        px_attention_unfit(leaves[0], leaves[1], leaves[2], mask, p->chance, p->causal, true);
     fprintf(stderr, "%s: %s\n", px_error_last()->message, why ? why : "");
     exit(1);
   }
-  OK(px_backward(1, &out[0], &weight, false, false));
+  OK(px_backward(1, &out[0], &weight, false, recorded));
   for (int i = 0; i < INPUTS; i++) {
     out[1 + i] = px_retain(px_tensor_grad(leaves[i]));
     px_release(leaves[i]);
@@ -120,6 +123,24 @@ static bool is_near(const char *what, int number, const px_tensor *want, const p
   fprintf(stderr, "%s of problem %d: off by %g, %g at worst\n", what, number, mean, worst);
   return false;
 }
+static double product_of(const px_tensor *a, const px_tensor *b) {
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_SCOPED(px_tensor) each = NULL;
+  px_tensor *sum = NULL;
+  OK(px_tensor_detach(&plain, a));
+  OK(px_to(&other, b, PX_FLOAT64, PX_DEVICE_NONE, false, false));
+  OK(px_mul(&each, plain, other));
+  OK(px_sum(&sum, each, NULL, 0, false, PX_FLOAT64));
+  return number_of(sum);
+}
+// The output drops the weights that the gradient of value drops: it is linear in value.
+static bool is_linear(px_tensor *const results[RESULTS], px_tensor *const inputs[4]) {
+  double forward = product_of(results[0], inputs[3]), back = product_of(results[3], inputs[2]);
+  if (fabs(forward - back) <= 1e-4 * (1 + fabs(back))) return true;
+  fprintf(stderr, "output and gradient of value drop other weights: %g, %g\n", forward, back);
+  return false;
+}
 static bool is_right(const problem *p, int number, px_dtype dtype, double tolerance) {
   const int64_t sizes[4][4] = {{p->batch, p->heads, p->length, p->width},
                                {p->batch, p->groups, p->places, p->width},
@@ -130,8 +151,13 @@ static bool is_right(const problem *p, int number, px_dtype dtype, double tolera
   px_manual_seed((uint64_t)number);
   for (int i = 0; i < 4; i++) inputs[i] = random_of(sizes[i], dtype, p->layout);
   px_tensor *mask = mask_of(p);
-  allow(true), compute(got, p, inputs, mask, inputs[3], dtype);
-  allow(false), compute(want, p, inputs, mask, inputs[3], PX_FLOAT32);
+  bool drops = p->chance > 0;
+  px_manual_seed((uint64_t)number);
+  allow(true), compute(got, p, inputs, mask, inputs[3], dtype, false);
+  px_setting_set(PX_SETTING_MATMUL_TF32, false);
+  px_manual_seed((uint64_t)number);
+  allow(drops), compute(want, p, inputs, mask, inputs[3], PX_FLOAT32, drops);
+  if (drops) right &= is_linear(want, inputs);
   for (int i = 0; i < RESULTS; i++) {
     right &= is_near(names[i], number, want[i], got[i], tolerance);
     px_release(want[i]), px_release(got[i]);
@@ -147,43 +173,61 @@ static void check_all(const problem *p, int count, px_dtype dtype, double tolera
 }
 
 static const problem small[] = {
-    {2, 4, 4, 64, 64, 64, 64, true, PLAIN, NONE},
-    {2, 4, 4, 64, 64, 64, 64, false, TURNED, NONE},
-    {2, 6, 2, 37, 53, 32, 32, false, PLAIN, NONE},
-    {1, 4, 1, 130, 130, 64, 64, true, TURNED, NONE},
-    {2, 2, 2, 50, 70, 64, 64, true, PLAIN, NONE},
-    {2, 2, 2, 70, 50, 64, 64, true, PLAIN, NONE},
-    {1, 2, 2, 1, 40, 64, 64, false, PLAIN, NONE},
-    {2, 3, 3, 17, 19, 16, 16, false, ODD, NONE},
-    {2, 2, 2, 33, 40, 64, 64, false, PLAIN, PAIRS},
-    {3, 2, 2, 20, 129, 64, 64, false, PLAIN, KEYS},
-    {2, 4, 2, 33, 41, 64, 64, false, TURNED, NUMBERS},
-    {1, 2, 2, 65, 65, 128, 128, true, PLAIN, NONE},
-    {1, 2, 2, 40, 40, 256, 256, true, PLAIN, NONE},
-    {1, 2, 2, 40, 48, 80, 80, false, PLAIN, NONE},
-    {1, 2, 2, 40, 48, 64, 32, false, PLAIN, NONE},
+    {2, 4, 4, 64, 64, 64, 64, true, PLAIN, NONE, 0},
+    {2, 4, 4, 64, 64, 64, 64, false, TURNED, NONE, 0},
+    {2, 6, 2, 37, 53, 32, 32, false, PLAIN, NONE, 0},
+    {1, 4, 1, 130, 130, 64, 64, true, TURNED, NONE, 0},
+    {2, 2, 2, 50, 70, 64, 64, true, PLAIN, NONE, 0},
+    {2, 2, 2, 70, 50, 64, 64, true, PLAIN, NONE, 0},
+    {1, 2, 2, 1, 40, 64, 64, false, PLAIN, NONE, 0},
+    {2, 3, 3, 17, 19, 16, 16, false, ODD, NONE, 0},
+    {2, 2, 2, 33, 40, 64, 64, false, PLAIN, PAIRS, 0},
+    {3, 2, 2, 20, 129, 64, 64, false, PLAIN, KEYS, 0},
+    {2, 4, 2, 33, 41, 64, 64, false, TURNED, NUMBERS, 0},
+    {1, 2, 2, 65, 65, 128, 128, true, PLAIN, NONE, 0},
+    {1, 2, 2, 40, 48, 80, 80, false, PLAIN, NONE, 0},
+    {1, 2, 2, 40, 48, 64, 32, false, PLAIN, NONE, 0},
+    {1, 4, 2, 157, 131, 30, 17, true, ODD, NONE, 0},
+    {2, 2, 2, 90, 77, 100, 128, false, TURNED, PAIRS, 0},
+    {2, 3, 3, 70, 99, 64, 64, false, PLAIN, NONE, 0.3},
+    {1, 4, 2, 99, 130, 32, 128, true, TURNED, NONE, 0.1},
+    {1, 2, 2, 40, 41, 20, 20, false, ODD, NUMBERS, 0.5},
+    {1, 2, 2, 40, 40, 256, 256, true, PLAIN, NONE, 0},
 };
+enum { ALL = sizeof small / sizeof *small, OF_ALL_DTYPES = ALL - 1 };
 static const problem large[] = {
-    {16, 12, 12, 1024, 1024, 64, 64, true, PLAIN, NONE},
-    {16, 12, 12, 1024, 1024, 64, 64, true, TURNED, NONE},
-    {128, 12, 12, 197, 197, 64, 64, false, PLAIN, NONE},
-    {128, 12, 12, 197, 197, 64, 64, false, TURNED, NONE},
-    {4, 16, 16, 4096, 4096, 128, 128, true, PLAIN, NONE},
-    {4, 16, 4, 1024, 1024, 128, 128, true, TURNED, NONE},
-    {8, 12, 12, 512, 512, 64, 64, false, TURNED, KEYS},
+    {16, 12, 12, 1024, 1024, 64, 64, true, PLAIN, NONE, 0},
+    {16, 12, 12, 1024, 1024, 64, 64, true, TURNED, NONE, 0},
+    {128, 12, 12, 197, 197, 64, 64, false, PLAIN, NONE, 0},
+    {128, 12, 12, 197, 197, 64, 64, false, TURNED, NONE, 0},
+    {4, 16, 16, 4096, 4096, 128, 128, true, PLAIN, NONE, 0},
+    {4, 16, 4, 1024, 1024, 128, 128, true, TURNED, NONE, 0},
+    {8, 12, 12, 512, 512, 64, 64, false, TURNED, KEYS, 0},
 };
 
 PX_TEST(attention_in_bfloat16) {
   arrange();
-  check_all(small, sizeof small / sizeof *small, PX_BFLOAT16, 1e-2);
+  check_all(small, ALL, PX_BFLOAT16, 1e-2);
 }
 PX_TEST(attention_in_float16) {
   arrange();
-  check_all(small, sizeof small / sizeof *small, PX_FLOAT16, 2e-3);
+  check_all(small, ALL, PX_FLOAT16, 2e-3);
+}
+PX_TEST(attention_in_float32) {
+  arrange();
+  check_all(small, OF_ALL_DTYPES, PX_FLOAT32, 5e-6);
+}
+PX_TEST(attention_in_tf32_where_products_may_be) {
+  arrange();
+  for (int i = 0; i < OF_ALL_DTYPES; i++) {
+    px_setting_set(PX_SETTING_MATMUL_TF32, true);
+    CHECK(is_right(&small[i], i, PX_FLOAT32, 2e-3));
+  }
 }
 PX_TEST(attention_at_the_sizes_of_models) {
   arrange();
   if (!getenv("TEST_DEVICE")) SKIP("needs a real device");
+  check_all(large, 2, PX_FLOAT32, 5e-6);
   check_all(large, sizeof large / sizeof *large, PX_BFLOAT16, 1e-2);
 }
 PX_TEST(attention_whose_gradients_repeat_exactly) {
@@ -195,8 +239,8 @@ PX_TEST(attention_whose_gradients_repeat_exactly) {
   for (int i = 0; i < 4; i++)
     inputs[i] = random_of((int64_t[]){1, i % 3 ? 1 : 4, 130, 64}, PX_BFLOAT16, PLAIN);
   allow(true);
-  compute(first, p, inputs, NULL, inputs[3], PX_BFLOAT16);
-  compute(second, p, inputs, NULL, inputs[3], PX_BFLOAT16);
+  compute(first, p, inputs, NULL, inputs[3], PX_BFLOAT16, false);
+  compute(second, p, inputs, NULL, inputs[3], PX_BFLOAT16, false);
   for (int i = 0; i < RESULTS; i++) {
     CHECK(agrees(names[i], first[i], second[i], 0));
     px_release(first[i]), px_release(second[i]);
@@ -209,7 +253,7 @@ PX_TEST(gradients_lie_as_their_inputs_do) {
   px_tensor *inputs[4], *got[RESULTS] = {NULL};
   arrange();
   for (int i = 0; i < 4; i++) inputs[i] = random_of((int64_t[]){2, 4, 64, 64}, PX_BFLOAT16, TURNED);
-  allow(true), compute(got, p, inputs, NULL, inputs[3], PX_BFLOAT16);
+  allow(true), compute(got, p, inputs, NULL, inputs[3], PX_BFLOAT16, false);
   for (int i = 0; i < RESULTS; i++) {
     for (int d = 0; d < 4; d++)
       CHECK_EQ(px_tensor_strides(got[i])[d], px_tensor_strides(inputs[0])[d]);

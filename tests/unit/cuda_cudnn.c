@@ -260,7 +260,7 @@ PX_TEST(attention_without_a_plan_is_an_error_that_says_why) {
     library.finish_fails = true;
     FAILS(attend(PX_BFLOAT16, by_heads, true), PX_UNIMPLEMENTED, "cuDNN does not take it");
   }
-  FAILS(attend(PX_FLOAT32, by_heads, true), PX_UNIMPLEMENTED, "float16 and bfloat16 alone");
+  FAILS(attend(PX_FLOAT32, by_heads, true), PX_UNIMPLEMENTED, "too little shared memory");
 }
 
 PX_TEST(attention_is_refused_by_what_is_known_before_cudnn_is_asked) {
@@ -277,7 +277,8 @@ PX_TEST(attention_is_refused_by_what_is_known_before_cudnn_is_asked) {
     CHECK(strstr(b->attention_refusal(0, &c), i < 2 ? "multiples of 8, to 256" : "elements"));
   }
   t.dtype = PX_FLOAT64;
-  CHECK(strstr(b->attention_refusal(0, &c), "float16 and bfloat16 alone"));
+  CHECK(strstr(b->attention_refusal(0, &c), "float16, bfloat16 and float32"));
+  t.dtype = PX_FLOAT16;
   px_setting_set(PX_SETTING_CUDNN_ENABLED, false);
   CHECK(strstr(b->attention_refusal(0, &c), "turned off"));
 }

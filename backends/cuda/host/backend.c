@@ -34,6 +34,8 @@ static px_status measure(px__cuda_device *d) {
   PX_CUDA_PASS(attribute(&d->multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, d->handle));
   PX_CUDA_PASS(
       attribute(&d->threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, d->handle));
+  PX_CUDA_PASS(
+      attribute(&d->shared, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, d->handle));
   PX_CUDA_PASS(attribute(&d->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, d->handle));
   return attribute(&d->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, d->handle);
 }

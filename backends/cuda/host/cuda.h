@@ -30,6 +30,7 @@ typedef struct px__cuda_device {
   CUcontext context;             // the primary one
   px_fault_slot *fault;          // page-locked: one address for the host and all devices
   int multiprocessors, threads;  // threads: that one multiprocessor may hold
+  int shared;                    // bytes of shared memory that a block may have
   int major, minor;
 } px__cuda_device;
 extern px__cuda_device px__cuda_devices[PX__CUDA_DEVICES];

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host functions of attention: which operands cuDNN takes where they are, which as copies, and what
-// it takes not at all.
+// is left to the backend's own kernels (k_attention_tiles.c).
+#include "cuda/host/attention.h"
 #include "cuda/host/cudnn.h"
-#include "cuda/host/kernel.h"
-#include "kernel_args/attention.h"
 
 #include <math.h>
 
@@ -174,7 +173,10 @@ static const char *reason_against(const px_attention_call *c) {
 const char *px__cuda_attention_refusal(int device, const px_attention_call *c) {
   static _Thread_local char why[256];  // of a thread, so kept short
   const char *against = reason_against(c);
-  if (against) return against;
+  if (against) {
+    const char *own = px__cuda_tiles_refusal(device, c);
+    return own && c->query->dtype != PX_FLOAT32 && c->query->dtype != PX_FLOAT64 ? against : own;
+  }
   const px_operand *given[] = {c->query, c->key, c->value, c->output};
   int length = snprintf(why, sizeof why, "cuDNN has no plan for it. ");
   for (int backward = 0; backward <= c->backward; backward++) {
@@ -192,12 +194,13 @@ const char *px__cuda_attention_refusal(int device, const px_attention_call *c) {
 
 // ---- kernels
 
-// What both passes read. A launch may come from who has not asked.
+// What both passes read.
 static px_status open_inputs(attending *a, const px_attention_call *c) {
   bool is_bias = !px__operand_given(c->attn_mask) || c->attn_mask->dtype == c->query->dtype;
-  const char *why = is_bias ? reason_against(c) : "attn_mask must be of query's dtype.";
   const px_launch *l = a->launch;
-  if (why) PX_CUDA_FAIL(PX_UNIMPLEMENTED, "%s on cuda:%d: %s", l->op, l->device, why);
+  if (!is_bias)
+    PX_CUDA_FAIL(PX_UNIMPLEMENTED, "%s on cuda:%d: attn_mask must be of query's dtype.", l->op,
+                 l->device);
   a->problem = problem_of(c->query, c->key, c->value, c->is_causal, c->backward);
   PX_CUDA_PASS(open_in(a, PX_CUDNN_QUERY, c->query));
   PX_CUDA_PASS(open_in(a, PX_CUDNN_KEY, c->key));
@@ -211,6 +214,7 @@ PX_CUDA_KERNEL(tiled_attention) {
   const px_attention_call c = {args->query,  args->key,       args->value,     args->attn_mask,
                                args->output, args->dropout_p, args->is_causal, false};
   if (px_operand_numel(args->output) == 0) return PX_OK;
+  if (reason_against(&c)) return px__cuda_tiles_forward(l, args);
   PX_CUDA_PASS(open_inputs(&a, &c));
   PX_CUDA_PASS(open_out(&a, PX_CUDNN_OUTPUT, args->output));
   a.data[PX_CUDNN_LOGSUMEXP] = px__cuda_dense_out(&d, args->logsumexp, PX_FLOAT32);
@@ -224,6 +228,7 @@ PX_CUDA_KERNEL(tiled_attention_backward) {
   const px_attention_call c = {args->query,  args->key,       args->value,     args->attn_mask,
                                args->output, args->dropout_p, args->is_causal, true};
   if (px_operand_numel(args->output) == 0 && px_operand_numel(args->key) == 0) return PX_OK;
+  if (reason_against(&c)) return px__cuda_tiles_backward(l, args);
   PX_CUDA_PASS(open_inputs(&a, &c));
   PX_CUDA_PASS(open_in(&a, PX_CUDNN_OUTPUT, args->output));
   PX_CUDA_PASS(open_in(&a, PX_CUDNN_GRAD, args->grad_output));

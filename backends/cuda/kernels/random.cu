@@ -4,39 +4,9 @@
 // generator's, so that the numbers are PyTorch's. Blocks have K_BLOCK threads; at each step the
 // grid writes a piece of the result as long as itself, in order.
 #include "math.cuh"
+#include "philox.cuh"
 
-struct words {
-  uint32_t v[4];
-};
-// Both words of a product, the low one first: one instruction, where the product of uint64_t is
-// three.
-static __device__ __forceinline__ uint2 wide_product(uint32_t x, uint32_t y) {
-  uint2 z;
-  asm("{ .reg .u64 z; mul.wide.u32 z, %2, %3; mov.b64 {%0, %1}, z; }"
-      : "=r"(z.x), "=r"(z.y)
-      : "r"(x), "r"(y));
-  return z;
-}
-// The block of four words that draw number `offset / 4` of a subsequence gives.
-static __device__ __forceinline__ words philox(uint64_t seed, uint64_t subsequence,
-                                               uint64_t offset) {
-  uint64_t block = offset / 4;
-  uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32);
-  uint32_t c2 = (uint32_t)subsequence, c3 = (uint32_t)(subsequence >> 32);
-  uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-#pragma unroll
-  for (int round = 0; round < 10; round++) {
-    uint2 a = wide_product(0xd2511f53u, c0), b = wide_product(0xcd9e8d57u, c2);
-    c0 = b.y ^ c1 ^ k0, c1 = b.x;
-    c2 = a.y ^ c3 ^ k1, c3 = a.x;
-    k0 += 0x9e3779b9u, k1 += 0xbb67ae85u;
-  }
-  return {{c0, c1, c2, c3}};
-}
-// In (0, 1]: one word for a float, two for a double.
-static __device__ __forceinline__ float uniform_float(uint32_t x) {
-  return __fmaf_rn((float)x, 2.3283064365386963e-10f, 1.1641532182693481e-10f);
-}
+// In (0, 1], of two words.
 static __device__ __forceinline__ double uniform_double(uint32_t x, uint32_t y) {
   uint64_t z = (uint64_t)x ^ ((uint64_t)y << 21);
   return fma((double)z, 1.1102230246251565e-16, 5.5511151231257827e-17);
