@@ -12,9 +12,10 @@ import struct
 import zipfile
 import zlib
 
+from phlox import _C
+
 ALIGNMENT = 64
 _PIECE = 1 << 20  # bytes that are read or written at a time: signals are seen in between
-_BLANKS = struct.Struct("<HH")
 _LOCAL_HEADER = 30  # bytes of a record's header before its name
 _ADVICE = (" This is an internal miniz error. If you are seeing this error, there is a high "
            "likelihood that your checkpoint file is corrupted. This can happen if the checkpoint "
@@ -106,51 +107,29 @@ class Reader:
         return mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_COPY)
 
 
-class _Zip(zipfile.ZipFile):
-    """What an error or a signal has ended stays as it is: its file may be closed already."""
-
-    def __del__(self):
-        pass
-
-
 class Writer:
-    """Writes records one after the other to what has `write`; zipfile writes the list of them."""
+    """Writes records one after the other to what has `write`, and then the list of them."""
 
     def __init__(self, sink, folder):
-        self.sink, self.folder, self.at = sink, folder, 0
-        self.zip = _Zip(self, "w")
+        self.sink, self.folder, self.at, self.entries = sink, folder, 0, []
 
-    # what zipfile calls
     def write(self, data):
         self.sink.write(data)
         self.at += len(data)
-        return len(data)
-
-    def tell(self):
-        return self.at
-
-    def flush(self):
-        pass
 
     def record(self, name, data):
         data = memoryview(data)
-        info = zipfile.ZipInfo(f"{self.folder}/{name}")
-        info.header_offset = self.at
-        info.file_size = info.compress_size = data.nbytes
-        large = info.file_size > zipfile.ZIP64_LIMIT // 2
-        before = _LOCAL_HEADER + len(info.filename.encode()) + 4 + (20 if large else 0)
-        blanks = -(self.at + before) % ALIGNMENT
-        info.extra = _BLANKS.pack(0x4246, blanks) + b"Z" * blanks
         pieces = [data[at:at + _PIECE] for at in range(0, len(data), _PIECE)]
-        info.CRC = 0
+        check = 0
         for piece in pieces:
-            info.CRC = zlib.crc32(piece, info.CRC)
-        self.write(info.FileHeader(large))
-        for piece in pieces:
+            check = zlib.crc32(piece, check)
+        header, entry = _C._zip_record(f"{self.folder}/{name}", self.at, data.nbytes, check,
+                                       ALIGNMENT)
+        for piece in (header, *pieces):
             self.write(piece)
-        info.extra = b""  # of the local header alone
-        self.zip.filelist.append(info)
+        self.entries.append(entry)
 
     def close(self):
-        self.zip.start_dir = self.at
-        self.zip.close()
+        begin, entries = self.at, b"".join(self.entries)
+        self.write(entries)
+        self.write(_C._zip_end(len(self.entries), begin, len(entries)))

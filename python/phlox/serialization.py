@@ -156,44 +156,16 @@ def _reduced_tensor(tensor):
     return _rebuild_from_type_v2, (func, kind, args, state)
 
 
-def _integer(value):
-    if 0 <= value < 256:
-        return pickle.BININT1 + bytes((value,))
-    if -1 << 31 <= value < 1 << 31:
-        return pickle.BININT + value.to_bytes(4, "little", signed=True)
-    data = pickle.encode_long(value)
-    return pickle.LONG1 + bytes((len(data),)) + data
-
-
-_TUPLES = pickle.EMPTY_TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3
-
-
-def _integers(values):
-    items = b"".join(map(_integer, values))
-    return items + _TUPLES[len(values)] if len(values) < 4 else pickle.MARK + items + pickle.TUPLE
-
-
-def _tensor_opcodes(tensor, storages, known):
+def _tensor_opcodes(tensor, storages, memo, protocol):
     """What _reduced_tensor leads to, at once, for a plain tensor, of which files have thousands; None
-    for others, and while the pickle has not everything that is named. `known` is what refers to it.
-    """
+    for others, and while the pickle has not everything that is named."""
     if tensor.is_meta or storages.more or tensor.__dict__:
         return None
     storage = tensor.storage()
     if storage.dtype not in _utils.TYPE_OF_DTYPE:
         return None
-    word, kind, key, location, size = storages.refer(storage)
-    names = [known(item) for item in (_utils._rebuild_tensor_v2, word, kind, location, OrderedDict)]
-    if None in names:
-        return None
-    func, word, kind, location, ordered = names
-    key = key.encode()
-    return b"".join((
-        func, pickle.MARK, pickle.MARK, word, kind, pickle.BINUNICODE, len(key).to_bytes(4, "little"),
-        key, location, _integer(size), pickle.TUPLE, pickle.BINPERSID,
-        _integer(tensor.storage_offset()), _integers(tensor.shape), _integers(tensor.stride()),
-        pickle.NEWTRUE if tensor.requires_grad else pickle.NEWFALSE,
-        ordered, pickle.EMPTY_TUPLE, pickle.REDUCE, pickle.TUPLE, pickle.REDUCE))
+    return _C._tensor_opcodes(tensor, storages.refer(storage), memo, protocol,
+                              _utils._rebuild_tensor_v2, OrderedDict)
 
 
 _PLAIN = {type(None), bool, int, float, str, tuple, list, dict}  # nothing of torch, nor a storage
@@ -208,24 +180,19 @@ def _pickler_of(module, storages):
     class Pickler(base):
         if in_python:  # the same as below, with fewer calls
             def save(self, obj, save_persistent_id=True):
-                opcodes, kind = self.known(obj), type(obj)
-                if opcodes is None and kind is _C.Tensor and self.proto >= 2:
-                    opcodes = _tensor_opcodes(obj, storages, self.known)
+                known, kind = self.memo.get(id(obj)), type(obj)
+                if known is None and kind is _C.Tensor and self.proto >= 2 and not self.fast:
+                    opcodes = _tensor_opcodes(obj, storages, self.memo, self.proto)
                     if opcodes is not None:
                         self.write(opcodes)
-                        self.memoize(obj)
                         return
                 self.framer.commit_frame()
-                if opcodes is not None:
-                    self.write(opcodes)
+                if known is not None:
+                    self.write(self.get(known[0]))
                 elif kind in _PLAIN:
                     self.dispatch[kind](self, obj)
                 else:
                     super().save(obj, save_persistent_id)
-
-            def known(self, obj):
-                entry = self.memo.get(id(obj))
-                return None if entry is None else self.get(entry[0])
 
         def persistent_id(self, obj):
             return storages.refer(obj) if _C.is_storage(obj) else None

@@ -189,6 +189,24 @@ class Zips(unittest.TestCase):
             self.assertEqual((begin % 64, record.compress_type), (0, zipfile.ZIP_STORED), record.filename)
         self.assertEqual(archive.read("archive/byteorder"), sys.byteorder.encode())
 
+    def test_large_files_have_fields_of_64_bits(self):
+        with tempfile.TemporaryFile() as file:  # most of it is never written
+            at, entries, places = 0, b"", []
+            for name, size in (("a/0", 5 << 30), ("a/\u00e9", 3), ("a/2", 3 << 30), ("a/3", 3)):
+                header, entry = torch._C._zip_record(name, at, size, zipfile.crc32(b"abc"), 64)
+                file.seek(at)
+                file.write(header + b"abc")
+                places.append((name, size, at))
+                at, entries = at + len(header) + size, entries + entry
+                self.assertEqual((at - size) % 64, 0)
+            file.seek(at)
+            file.write(entries + torch._C._zip_end(4, at, len(entries)))
+            archive = zipfile.ZipFile(file)
+            self.assertEqual([(r.filename, r.file_size, r.header_offset) for r in archive.infolist()], places)
+            self.assertEqual((archive.read("a/\u00e9"), archive.read("a/3")), (b"abc", b"abc"))
+        entries = b"".join(torch._C._zip_record(f"a/{i}", 0, 0, 0, 64)[1] for i in range(70000))
+        self.assertEqual(len(zipfile.ZipFile(io.BytesIO(entries + torch._C._zip_end(70000, 0, len(entries)))).namelist()), 70000)
+
     def test_files_need_no_more_than_the_methods_that_pytorch_asks_for(self):
         class File:
             def __init__(self, file):
