@@ -625,6 +625,10 @@ void px_together_begin(void) { px__together_begin(); }
 px_status px_together_end(px_status so_far) {
   px__error_guard error;
   if (so_far == PX_OK) return px__together_end();
+  if ((unsigned)so_far >= PX_STATUS_COUNT) {
+    (void)!px__together_end();
+    PX_FAIL(PX_VALUE, "px_together_end: %d is no status", (int)so_far);
+  }
   px__error_save(&error);
   (void)!px__together_end();
   px__error_restore(&error);

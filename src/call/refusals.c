@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's texts for dtypes that an op does not take; they come from the op's entry.
+// PyTorch's texts for dtypes that an op does not take; they come from the op's entry. And that of
+// ops that GPUs lack.
 #include "call/call_impl.h"
 
 px_status px__refuse_dtype(const px_op *op, px_dtype dtype, px_device device) {
@@ -13,4 +14,12 @@ px_status px__refuse_dtype(const px_op *op, px_dtype dtype, px_device device) {
   PX_CHECK(!name, PX_UNIMPLEMENTED, "\"%s\" not implemented for '%s'", name, class);
   PX_FAIL(PX_UNIMPLEMENTED, "\"%s_%s\" not implemented for '%s'", op->name,
           px_device_type_name(device.type), class);
+}
+
+px_status px__refuse_gpu(const px_op *op, px_device device) {
+  if (device.type == PX_META) return PX_OK;
+  PX_CHECK(px__runs_host_kernels((px_device_type)device.type), PX_UNIMPLEMENTED,
+           "%s is not implemented for GPUs; the CPU has it, and simulated devices",
+           px__caller ? px__caller : op->name);
+  return PX_OK;
 }

@@ -92,6 +92,7 @@ static px_status read_transform(transform *t, const px_call *call, const char *n
   t->forward = t->name[0] != 'i';
   char kind = t->name[t->forward ? 0 : 1];
   t->from = kind == 'f' ? FROM_ANY : (kind == 'r') == t->forward ? FROM_REAL : FROM_HALF;
+  PX_TRY(px__refuse_gpu(call->op, call->device));
   return read_norm(t, norm);
 }
 // That an out= tensor has the kind of numbers that come.

@@ -40,11 +40,8 @@ px_status px__check_lapack(const px_call *call, const px_tensor *t) {
   for (int d = t->ndim - 2; d < t->ndim; d++)
     PX_CHECK(t->sizes[d] <= INT32_MAX / 128, PX_RUNTIME, "%s: a matrix of size %lld is too large",
              call->op->name, (long long)t->sizes[d]);
-  if (device.type == PX_META) return PX_OK;
-  PX_CHECK(px__runs_host_kernels((px_device_type)device.type), PX_UNIMPLEMENTED,
-           "%s is not implemented for GPUs; the CPU has it, and simulated devices",
-           px__caller ? px__caller : call->op->name);
-  return px__lapack_ready();
+  PX_TRY(px__refuse_gpu(call->op, device));
+  return device.type == PX_META ? PX_OK : px__lapack_ready();
 }
 
 px_status px__check_fits(const px_call *call, bool fits) {

@@ -144,6 +144,8 @@ static px_status negate(px_operand *operand, px_device device, const px_access *
 // Makes memory say what a tensor with these flags means: of a conjugate the imaginary parts are
 // negated, of a negative all, of both the real parts.
 static px_status settle(const px_tensor *t, unsigned flags) {
+  // Strides of a tensor without elements may have no doubles.
+  if (!t->numel) return PX_OK;
   px_dtype part = px_dtype_to_real((px_dtype)t->dtype);
   bool complex = part != (px_dtype)t->dtype;
   int64_t strides[PX_MAX_DIMS];
@@ -154,7 +156,6 @@ static px_status settle(const px_tensor *t, unsigned flags) {
   operand.strides = strides;
   for (int d = 0; d < t->ndim; d++) strides[d] = t->strides[d] * (complex ? 2 : 1);
   bool conj = complex && (flags & PX_TENSOR_CONJ), neg = flags & PX_TENSOR_NEG;
-  if (!t->numel) return PX_OK;
   if (neg) PX_TRY(negate(&operand, px__tensor_device(t), &access));
   if (complex) operand.data = (char *)operand.data + px_dtype_size(part);
   return conj != (neg && complex) ? negate(&operand, px__tensor_device(t), &access) : PX_OK;

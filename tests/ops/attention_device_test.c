@@ -89,6 +89,8 @@ static void compute(px_tensor *out[RESULTS], const problem *p, px_tensor *const 
   OK(px_backward(1, &out[0], &weight, false, recorded));
   for (int i = 0; i < INPUTS; i++) {
     out[1 + i] = px_retain(px_tensor_grad(leaves[i]));
+    // A recorded gradient leads back to its leaf, which holds it.
+    OK(px_tensor_set_grad(leaves[i], NULL));
     px_release(leaves[i]);
   }
   px_release(weight);

@@ -706,7 +706,7 @@ class OnDevices(unittest.TestCase):
 
 class Missing(unittest.TestCase):
     def test_what_is_missing_is_named(self):
-        for module, space, name in ((torch, "torch", "stft"), (nn, "torch.nn", "LinearCrossEntropyLoss"), (torch.optim, "torch.optim", "swap_in_optimizer_params_and_state"),
+        for module, space, name in ((torch, "torch", "q_scale"), (nn, "torch.nn", "LinearCrossEntropyLoss"), (torch.optim, "torch.optim", "swap_in_optimizer_params_and_state"),
                                     (torch.utils, "torch.utils", "ThroughputBenchmark"), (torch.cuda, "torch.cuda", "MemPool")):
             with self.assertRaisesRegex(AttributeError, f"^module '{space}' has no attribute '{name}': {space}.{name} is not implemented in Phlox$"):
                 getattr(module, name)

@@ -174,18 +174,18 @@ class Calls(unittest.TestCase):
 
     def test_what_is_missing_is_absent_and_its_error_says_so(self):
         x = torch.ones(8)
-        for owner, name, text in ((torch, "stft", "module 'torch' has no attribute 'stft': torch.stft is not implemented in Phlox"),
+        for owner, name, text in ((torch, "q_scale", "module 'torch' has no attribute 'q_scale': torch.q_scale is not implemented in Phlox"),
                                   (torch.nn.functional, "scaled_addmm", "module 'torch.nn.functional' has no attribute 'scaled_addmm': "
                                                                         "torch.nn.functional.scaled_addmm is not implemented in Phlox"),
-                                  (x, "stft", "'Tensor' object has no attribute 'stft': torch.Tensor.stft is not implemented in Phlox"),
-                                  (torch.Tensor, "stft", "type object 'Tensor' has no attribute 'stft': torch.Tensor.stft is not implemented in Phlox"),
+                                  (x, "q_scale", "'Tensor' object has no attribute 'q_scale': torch.Tensor.q_scale is not implemented in Phlox"),
+                                  (torch.Tensor, "q_scale", "type object 'Tensor' has no attribute 'q_scale': torch.Tensor.q_scale is not implemented in Phlox"),
                                   (torch, "no_such_name", "module 'torch' has no attribute 'no_such_name'"),
                                   (x, "no_such_name", "'Tensor' object has no attribute 'no_such_name'")):
             with self.assertRaisesRegex(AttributeError, f"^{text}$"):
                 getattr(owner, name)
             self.assertFalse(hasattr(owner, name))
-        x.stft = 3  # nothing is in the way of a program's own
-        self.assertEqual(x.stft, 3)
+        x.q_scale = 3  # nothing is in the way of a program's own
+        self.assertEqual(x.q_scale, 3)
 
 
 class Refusals(unittest.TestCase):
