@@ -23,6 +23,8 @@ cube, bits = torch.randn(2, 16, 16, 32, 32), torch.randn(32, 16, 3, 3, 3)
 L, many = torch.linalg, torch.randn(1000, 16, 16)
 square, tall = x[:512, :512], torch.randn(2000, 200)
 whole, several = square @ square.T + 512 * torch.eye(512), many @ many.mT + torch.eye(16)
+func, N = torch.func, torch.nn
+net, small = N.Sequential(N.Linear(1000, 256), N.Tanh(), N.Linear(256, 10)), N.Sequential(N.Linear(16, 32), N.Tanh(), N.Linear(32, 4))
 words, tokens = torch.randn(10000, 128), torch.randint(0, 10000, (64, 128))
 def back(f, *given):
     given = [t.clone().requires_grad_() for t in given]
@@ -51,6 +53,9 @@ BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(
     a.gather(1, places); a[rows]; a.max(1)[0]; a.softmax(1) ** 2;
     L.solve(a[:512, :512], y[:512]); L.cholesky(a[:512, :512] @ a[:512, :512].T + 512 * torch.eye(512)); L.svdvals(a[:256, :256]);
     torch.cat([a, y]); F.gelu(a); F.embedding(tokens, a.view(10000, 128))"""
+# Of functions (torch.func): a product with tangents, and Jacobians and Hessians of some inputs.
+TRANSFORMS = """func.jvp(lambda a: (a @ y).tanh(), (x,), (y,)); func.jvp(net, (x,), (y,)); func.hessian(lambda a: net(a).square().sum())(flat[:1000]);
+    func.jacfwd(net)(flat[:1000]); func.jacrev(net)(flat[:1000]); func.vmap(func.jacrev(small))(x[:, :16]); func.linearize(net, x)[1](y)"""
 GIVEN = {"F.conv2d(image, a.view(64, 32, 3, 3), padding=1)": "weight", "F.conv2d(scene, a, padding=1, groups=32)": "depth",
          "F.conv2d(a, weight, padding=1)": "image", "F.conv3d(a, bits, padding=1)": "cube",
          "F.embedding(tokens, a.view(10000, 128))": "words"}
@@ -59,7 +64,7 @@ GIVEN = {"F.conv2d(image, a.view(64, 32, 3, 3), padding=1)": "weight", "F.conv2d
 def rows():
     """Name of a row -> the expression that makes its step."""
     split = lambda text: [" ".join(part.split()) for part in text.split(";")]
-    table = {name: "lambda: " + name for name in split(EXPRESSIONS)}
+    table = {name: "lambda: " + name for name in split(EXPRESSIONS + ";" + TRANSFORMS)}
     table.update({"backward of " + name: "back(lambda a: %s, %s)" % (name, GIVEN.get(name, "x")) for name in split(BACKWARD)})
     return table
 

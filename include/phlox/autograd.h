@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reverse-mode differentiation: the graph that ops record, and the engine that runs it.
+// Differentiation: the graph that ops record, and the engine that runs it, in reverse mode. Forward
+// mode (px_jvp) goes through the same graph.
 //
 // A node is the backward of one op: it has what the formulas need, and edges to the nodes of its
 // inputs. Once recorded, it does not change. The engine runs a graph of one device on the calling
@@ -109,6 +110,13 @@ PX_CALL px_backward(int64_t count, px_tensor *const *outputs, px_tensor *const *
 PX_CALL px_grad(px_tensor **results, int64_t count, px_tensor *const *outputs,
                 px_tensor *const *gradients, int64_t input_count, px_tensor *const *inputs,
                 bool retain_graph, bool create_graph, bool allow_unused);
+// Gives the tangents of `outputs`: how they change where `inputs` change by `tangents`, which have
+// their sizes and dtypes. results[i] is a new reference, or NULL for an output that depends on no
+// input. The graph is kept; with create_graph the tangents have a history, too. PX_RUNTIME if a
+// tangent has other sizes or a gradient has none of its own, PX_UNIMPLEMENTED if it has another
+// dtype.
+PX_CALL px_jvp(px_tensor **results, int64_t count, px_tensor *const *outputs, int64_t input_count,
+               px_tensor *const *inputs, px_tensor *const *tangents, bool create_graph);
 
 // The name, "AddBackward0"; the edges: the node of the i-th input, borrowed, perhaps NULL, and
 // which of its results the input is; the number in the order of recording.

@@ -489,6 +489,25 @@ EXT_FUNCTION(
   return tuple_of(m, results, ins, materialize_grads, create_graph);
 }
 
+EXT_FUNCTION(torch, _jvp,
+             "(outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Tensor], "
+             "create_graph: bool) -> tuple[Tensor | None, ...]",
+             "The tangents of outputs, where inputs change by theirs; None for an output that "
+             "depends on none.") {
+  PyObject *outputs, *inputs, *tangents;
+  bool create_graph;
+  EXT_BIND(outputs, inputs, tangents, create_graph);
+  px_tensor *outs[MAX_TENSORS], *ins[MAX_TENSORS], *changes[MAX_TENSORS];
+  px_tensor *results[MAX_TENSORS] = {NULL};
+  EXT_OWNED *keep_outs = NULL, *keep_ins = NULL, *keep_changes = NULL;
+  int n = ext_to_tensors(outputs, outs, MAX_TENSORS, "jvp", &keep_outs);
+  int m =
+      n < 0 ? -1 : read_outputs(inputs, tangents, ins, changes, &keep_ins, &keep_changes, "jvp");
+  if (m < 0) return NULL;
+  EXT_WAIT(px_jvp(results, n, outs, m, ins, changes, create_graph));
+  return tuple_of(n, results, NULL, false, false);
+}
+
 // ---- gradcheck(fn, inputs)
 typedef struct check_context {
   PyObject *fn, *inputs;

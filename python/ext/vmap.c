@@ -24,6 +24,10 @@ EXT_FUNCTION0(torch, _vmap_end, "None", "Ends the innermost mapping.") {
   Py_RETURN_NONE;
 }
 
+EXT_FUNCTION0(torch, _vmap_depth, "int", "How many mappings are under way.") {
+  return PyLong_FromLong(px_vmap_depth());
+}
+
 EXT_FUNCTION(torch, _vmap_add, "(tensor: Tensor, dim: int) -> Tensor",
              "A tensor that hides a dimension in the innermost mapping.") {
   px_tensor *tensor, *made = NULL;

@@ -289,9 +289,11 @@ static int widest(const px_call *call) {
 }
 
 // Whether a mapped number (of no dimensions) has another dtype than some operand: beneath it has a
-// dimension, and would count for more in promotion.
+// dimension, and would count for more in promotion. A number that is changed in place keeps its
+// dtype.
 static bool promotes_otherwise(const px__batching *b) {
   const px_call *call = b->call;
+  if (call->mode == PX_CALL_INPLACE && call->given[0]->ndim == 0) return false;
   int dtype = -1;
   bool number = false, differ = false;
   for (int i = 0; i < call->op->param_count; i++) {
@@ -307,9 +309,7 @@ static bool promotes_otherwise(const px__batching *b) {
 static px_status make_converted(px_tensor **out, const px__batching *b, px_tensor *t,
                                 int64_t dtype) {
   *out = NULL;
-  if (px__is_mapped(b, t)) return px_to(out, t, (px_dtype)dtype, PX_DEVICE_NONE, false, false);
-  *out = px_retain(t);
-  return PX_OK;
+  return t ? px_to(out, t, (px_dtype)dtype, PX_DEVICE_NONE, false, false) : PX_OK;
 }
 
 // What an op writes to, or fills, that is not element by element: all places, with self's sizes.
@@ -331,7 +331,7 @@ static px_status align_beneath(px__batching *b, beneath *to) {
   return ascend(a, status);
 }
 
-// The operands' own level converts them first.
+// The operands' own level converts them first, all: then they do not differ again.
 static px_status align_converted(px__batching *b, beneath *to) {
   px_call *call = b->call;
   PX_TRY(px__call_agree(call));

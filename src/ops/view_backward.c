@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of views: the part's gradient among zeros. Parts that overlap (windows, strided views)
 // add up.
+#include "batch_functions/view.h"
+#include "call/batch.h"
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
@@ -145,4 +147,29 @@ PX_RUN(as_strided_backward) {
   PX_TRY(
       px_tensor_as_strided(&whole, memory, base.n, base.v.ints, base_stride.v.ints, base_offset));
   return px_clone(&call->results[0], whole, "contiguous_format");
+}
+
+// The places lie one behind the other, each as far from the next as what a place spans.
+PX_BATCH(as_strided_backward) {
+  const px_op *op = b->call->op;
+  px_tensor *grad = args->grad_output;
+  int64_t length = 0, rooms[4][PX_MAX_DIMS + 1];
+  PX_TRY(span(&length, args->base_size.n, args->base_size.v.ints, args->base_stride,
+              args->base_offset));
+  PX_TRY(span(&length, grad->ndim, grad->sizes, args->stride, args->storage_offset));
+  static const char *const names[] = {"base_size", "size", "base_stride", "stride"};
+  px_value given[PX__MAX_PARAMS];
+  void *result[1] = {NULL};
+  memcpy(given, b->call->args, op->param_count * sizeof *given);
+  for (int k = 0; k < 4; k++) {
+    px_value *list = px__batch_argument(op, given, names[k]);
+    PX_CHECK(list->n < PX_MAX_DIMS, PX_RUNTIME, "only tensors with up to %d dims are supported",
+             PX_MAX_DIMS);
+    rooms[k][0] = k < 2 ? b->size : length;
+    px__sizes_copy(rooms[k] + 1, list->v.ints, list->n);
+    *list = PX_IS(rooms[k], list->n + 1);
+  }
+  *px__batch_argument(op, given, "grad_output") = PX_T(grad->beneath);
+  PX_TRY(px_op_call(op, PX_CALL_NEW, given, result));
+  return px__batch_give(b, 0, result[0]);
 }

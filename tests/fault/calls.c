@@ -275,6 +275,22 @@ static px_status second_derivatives(job *j) {
   return tell(j, first);
 }
 
+static px_status tangents(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) cube = NULL;
+  PX_SCOPED(px_tensor) change = NULL;
+  PX_TRY(numbers(&x, j, 2, 2, true));
+  PX_TRY(px_pow_scalar(&cube, x, px_int(3)));
+  px_tensor *outputs[] = {x, cube}, *changes[2] = {NULL};
+  PX_TRY(px_ones_like(&change, x, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
+  PX_TRY(px_jvp(changes, 2, outputs, 1, &x, &change, true));
+  px_status status = tell(j, changes[0]);
+  if (status == PX_OK) status = tell(j, changes[1]);
+  px_release(changes[0]);
+  px_release(changes[1]);
+  return status;
+}
+
 static px_status doubled(px_tensor **out, px_tensor *grad, void *context) {
   return px_mul_scalar(out, grad, px_int(2));
 }
@@ -749,6 +765,7 @@ static const struct row {
             {"sorting", sorting, CPU | ONE},
             {"joining", joining, CPU | ONE},
             {"second_derivatives", second_derivatives, CPU | ONE},
+            {"tangents", tangents, CPU | ONE},
             {"hooks", hooks, CPU | ONE},
             {"own_functions", own_functions, CPU | ONE},
             {"hooks_for_saved_tensors", hooks_for_saved_tensors, CPU | ONE},

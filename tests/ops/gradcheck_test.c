@@ -142,6 +142,108 @@ static int check_all(checker check, const char *what) {
   return failed;
 }
 
+// ---- tangents
+
+static double product(px_tensor *const *a, px_tensor *const *b, int count) {
+  double sum = 0;
+  for (int i = 0; i < count; i++) {
+    PX_SCOPED(px_tensor) both = NULL;
+    PX_SCOPED(px_tensor) all = NULL;
+    PX_SCOPED(px_tensor) real = NULL;
+    PX_SCOPED(px_tensor) conj = NULL;
+    px_scalar number;
+    if (!a[i] || !b[i]) continue;
+    OK(px_conj(&conj, a[i]));
+    OK(px_mul(&both, conj, b[i]));
+    OK(px_sum(&all, both, NULL, 0, false, PX_DTYPE_NONE));
+    OK(px_real(&real, all));
+    OK(px_tensor_item(&number, real));
+    sum += px_scalar_float(number);
+  }
+  return sum;
+}
+
+// Numbers for what flows: some, all different.
+static px_tensor *some_like(px_tensor *t, double first) {
+  PX_SCOPED(px_tensor) zeros = NULL;
+  PX_SCOPED(px_tensor) count = NULL;
+  PX_SCOPED(px_tensor) steps = NULL;
+  px_tensor *out = NULL;
+  OK(px_zeros_like(&zeros, t, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, "contiguous_format"));
+  OK(px_ones_like(&count, zeros, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
+  OK(px_reshape(&steps, count, (int64_t[]){-1}, 1));
+  PX_SCOPED(px_tensor) sums = NULL;
+  PX_SCOPED(px_tensor) sines = NULL;
+  PX_SCOPED(px_tensor) moved = NULL;
+  OK(px_cumsum(&sums, steps, 0, PX_DTYPE_NONE));
+  OK(px_add_scalar(&moved, sums, px_float(first), px_int(1)));
+  OK(px_sin(&sines, moved));
+  OK(px_reshape(&out, sines, px_tensor_sizes(t), px_tensor_ndim(t)));
+  return out;
+}
+
+enum { FLOWS = SAMPLE_TENSORS + SAMPLE_RESULTS };
+typedef struct flows {
+  int inputs, outputs;
+  px_tensor *in[FLOWS], *out[FLOWS], *tangents[FLOWS], *weights[FLOWS];
+} flows;
+
+// The tangents are the transpose of the gradients: with any tangents and weights, the products of
+// weights with what tangents give, and of tangents with what weights give, are equal.
+static px_status transposed(const flows *f, bool *same) {
+  px_tensor *changes[FLOWS] = {0}, *grads[FLOWS] = {0};
+  PX_TRY(px_jvp(changes, f->outputs, f->out, f->inputs, f->in, f->tangents, false));
+  px_status status =
+      px_grad(grads, f->outputs, f->out, f->weights, f->inputs, f->in, true, false, true);
+  if (status == PX_OK) {
+    double forth = product(f->weights, changes, f->outputs);
+    double back = product(f->tangents, grads, f->inputs);
+    *same = fabs(forth - back) <= 1e-9 * (1 + fabs(back)) || (isnan(forth) && isnan(back));
+  }
+  for (int i = 0; i < FLOWS; i++) px_release(changes[i]), px_release(grads[i]);
+  return status;
+}
+
+static bool check_tangents(sample *s, px_tensor *const *results, int count, int *checked) {
+  flows f = {0};
+  bool same = true;
+  for (int k = 0; k < s->tensor_count; k++)
+    if (s->tensors[k] && px_tensor_requires_grad(s->tensors[k])) f.in[f.inputs++] = s->tensors[k];
+  for (int k = 0; k < count; k++)
+    if (results[k] && px_tensor_requires_grad(results[k])) f.out[f.outputs++] = results[k];
+  for (int i = 0; i < f.inputs; i++) f.tangents[i] = some_like(f.in[i], 0.3);
+  for (int i = 0; i < f.outputs; i++) f.weights[i] = some_like(f.out[i], 0.7);
+  px_status status = f.outputs ? transposed(&f, &same) : PX_OK;
+  bool fine = status == PX_OK ? same : lacking(s) || report(s, "the tangent", 0);
+  if (!same) fprintf(stderr, "%s(%s): tangents are not the transpose\n", s->op_name, s->text);
+  *checked += status == PX_OK && f.outputs;
+  for (int i = 0; i < FLOWS; i++) px_release(f.tangents[i]), px_release(f.weights[i]);
+  return fine;
+}
+
+static bool check_forward(sample *s, int *checked) {
+  px_tensor *results[SAMPLE_RESULTS] = {0};
+  int count = 0;
+  if (sample_call(s, s->tensors, results, &count) != PX_OK)
+    return lacking(s) || report(s, "the call", 0);
+  bool fine = check_tangents(s, results, count, checked);
+  for (int k = 0; k < count; k++) px_release(results[k]);
+  return fine;
+}
+
+PX_TEST(tangents_of_all_ops) {
+  int failed = 0, checked = 0;
+  for (int i = 0; i < SAMPLE_ROWS; i++) {
+    sample s;
+    if (!chosen(i)) continue;
+    sample_open(&s, i, PX_FLOAT64, px_cpu());
+    if (s.op->grad_mask && ask_for_gradients(&s)) failed += !check_forward(&s, &checked);
+    sample_close(&s);
+  }
+  fprintf(stderr, "tangents: %d calls checked, %d samples failed\n", checked, failed);
+  CHECK_EQ(failed, 0);
+}
+
 PX_TEST(gradients_of_all_ops) { CHECK_EQ(check_all(px_gradcheck, "gradient"), 0); }
 
 PX_TEST(second_derivatives_of_all_ops) {

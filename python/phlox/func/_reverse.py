@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 import phlox
+from phlox import _C
 from phlox.utils import _pytree as pytree
 
 
@@ -17,31 +18,41 @@ def _input(x):
 
 def _shown(tree, inputs):
     """A tree without history, but of tensors that depend on a leaf that is none of the inputs."""
-    own = {id(leaf) for leaf in [None, *inputs]}
+    own = {id(leaf) for leaf in inputs}
 
     def shown(x):
         nodes = [getattr(x, "grad_fn", None)]  # the list grows
         for node in filter(None, nodes):
-            if id(getattr(node, "variable", None)) not in own:
+            leaf = getattr(node, "variable", None)
+            if leaf is not None and leaf.requires_grad and id(leaf) not in own:
                 return x
             nodes += {n for n, _ in node.next_functions}.difference(nodes)
+        if isinstance(x, phlox.Tensor) and _C._vmap_level(x) == _C._vmap_depth() > 0:
+            x = _C._vmap_add(shown(_C._vmap_remove(x, 0)), 0)  # what is beneath has a history, too
         return x.data if nodes[0] or any(x is leaf for leaf in inputs) else x
 
     return pytree.tree_map(shown, tree)
 
 
-def _run(who, func, args, argnums, has_aux, kwargs={}):
-    """Runs func with inputs of its own: these, how they are put together, the result, and aux."""
-    given, numbers = list(args), (argnums,) if isinstance(argnums, int) else argnums
+def _chosen(args, argnums):
+    """The arguments of these numbers, or of all for None, as a tuple; and their numbers."""
+    numbers = (range(len(args)) if argnums is None else
+               (argnums,) if isinstance(argnums, int) else argnums)
     if not isinstance(numbers, (tuple, range)):
         raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
-    if not numbers or len(set(numbers)) < len(numbers):
+    if argnums is not None and len(set(numbers)) < max(len(numbers), 1):
         raise RuntimeError(f"argnums elements must be unique, got {numbers}" if numbers
                            else "argnums must be non-empty")
     for n in numbers:
         if not -len(args) <= n < len(args):
             raise RuntimeError(f"Got argnum={n}, but only {len(args)} positional inputs")
-    leaves, spec = pytree.tree_flatten(tuple(args[n] for n in numbers))
+    return tuple(args[n] for n in numbers), numbers
+
+
+def _run(who, func, args, argnums, has_aux, kwargs={}):
+    """Runs func with inputs of its own: these, how they are put together, the result, and aux."""
+    chosen, numbers = _chosen(args, argnums)
+    given, (leaves, spec) = list(args), pytree.tree_flatten(chosen)
     inputs = [_input(x) for x in leaves]
     for n, part in zip(numbers, spec.unflatten(inputs)):
         given[n] = part
@@ -49,6 +60,17 @@ def _run(who, func, args, argnums, has_aux, kwargs={}):
     if has_aux and not (isinstance(result, tuple) and len(result) == 2):
         raise RuntimeError(f"{who}: output of function f should be a tuple: (output, aux) if has_aux is True")
     return inputs, spec, *(result if has_aux else (result, None))
+
+
+def _outputs(who, result):
+    """The tensors of a result, and how they are put together."""
+    outs, shape = pytree.tree_flatten(result)
+    if not outs or outs == [None]:
+        raise RuntimeError(f"{who}: Expected f to be a function that has non-empty output (got output = {outs})")
+    for out in outs:
+        if not isinstance(out, phlox.Tensor):
+            raise RuntimeError(f"{who}: expected f(*primals) to return only tensors, got unsupported type {type(out)}")
+    return outs, shape
 
 
 def _gradients(outs, inputs, weights):
@@ -94,20 +116,17 @@ def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0,
     return of
 
 
-def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """What func gives for primals, and a function of weights for that, which gives their product
-    with func's Jacobian; with has_aux, func gives a pair, whose second part is handed on.
-
-    >>> torch.func.vjp(torch.square, torch.tensor(3.))[1](torch.tensor(1.))
-    (tensor(6.),)
-    """
+def _pull(func, primals, argnums, has_aux):
+    """vjp by some of the arguments: the result, the function, aux, and the inputs; one that argnums
+    numbers alone has a gradient alone."""
+    who = "vjp(f, *primals)"
     with phlox.enable_grad():
-        inputs, spec, result, aux = _run("vjp(f, *primals)", func, primals, range(len(primals)), has_aux)
-    outs, shape = pytree.tree_flatten(result)
+        inputs, spec, result, aux = _run(who, func, primals, argnums, has_aux)
+    outs, shape = _outputs(who, result)
     for out in outs:
-        if not isinstance(out, phlox.Tensor):
-            raise RuntimeError("vjp(f, *primals): expected f(*primals) to return only tensors, got "
-                               f"unsupported type {type(out)}")
+        if not (out.is_floating_point() or out.is_complex()):
+            raise RuntimeError("vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got "
+                               f"Tensor with dtype {out.dtype}")
 
     @phlox.enable_grad()
     def of(cotangents):
@@ -115,6 +134,18 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         if other != shape:
             raise RuntimeError("Expected pytree structure of cotangents to be the same as pytree structure of "
                                f"outputs to the function. cotangents: {other}, primal output: {shape}")
-        return _shown(spec.unflatten(_gradients(outs, inputs, weights)), inputs)
+        grads = spec.unflatten(_gradients(outs, inputs, weights))
+        return _shown(grads[0] if isinstance(argnums, int) else grads, inputs)
     result, aux = _shown((result, aux), inputs)
+    return result, of, aux, inputs
+
+
+def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """What func gives for primals, and a function of weights for that, which gives their product
+    with func's Jacobian; with has_aux, func gives a pair, whose second part is handed on.
+
+    >>> torch.func.vjp(torch.square, torch.tensor(3.))[1](torch.tensor(1.))
+    (tensor(6.),)
+    """
+    result, of, aux, _ = _pull(func, primals, None, has_aux)
     return (result, of, aux) if has_aux else (result, of)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two calls that start the engine: px_backward and px_grad.
 #include "engine.h"
+#include "phlox/ops/factory.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/vmap.h"
 
@@ -44,15 +45,36 @@ static px_status check_shape(const px_tensor *t, const px_tensor *grad, int64_t 
           (long long)i, have, (long long)i, want);
 }
 
+static bool batched_at(const px_tensor *t, int level) {
+  while (px_tensor_batch_level(t) > level) t = px_tensor_beneath(t);
+  return px_tensor_batch_level(t) == level;
+}
+
+// A gradient of each place where t has places: formulas change gradients in place, and what is not
+// batched cannot become so.
+static px_status as_batched(px_tensor **out, px_tensor *t, px_tensor *given) {
+  PX_SCOPED(px_tensor) zeros = NULL;
+  bool all = true;
+  for (const px_tensor *b = t; px_tensor_is_batched(b); b = px_tensor_beneath(b))
+    all &= batched_at(given, px_tensor_batch_level(b));
+  *out = all ? px_retain(given) : NULL;
+  if (all) return PX_OK;
+  PX_TRY(px_zeros_like(&zeros, t, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
+  return px_add(out, zeros, given, px_int(1));
+}
+
 static px_status first_grad(px_tensor **out, px_tensor *t, px_tensor *given, int64_t i) {
   PX_CHECK(t, PX_TYPE, "element %lld of tensors is missing", (long long)i);
   if (!px_tensor_requires_grad(t))
     PX_FAIL(PX_RUNTIME, "element %lld of tensors does not require grad and does not have a grad_fn",
             (long long)i);
-  if (!given) return implicit_one(out, t);
-  PX_TRY(check_shape(t, given, i));
-  *out = px_retain(given);
-  return PX_OK;
+  if (given) {
+    PX_TRY(check_shape(t, given, i));
+    return as_batched(out, t, given);
+  }
+  PX_SCOPED(px_tensor) one = NULL;
+  PX_TRY(implicit_one(&one, t));
+  return as_batched(out, t, one);
 }
 
 // ---- a task: roots, inputs, run

@@ -135,6 +135,9 @@ __attribute__((warn_unused_result)) px_status px__node_enter(px_node *node);
 void px__node_leave(px_node *node, bool release);
 
 // ---- tensor.c
+enum { PX__SIZE_TEXT = 512 };
+// The sizes as text, "[2, 3]", for messages.
+const char *px__size_text(const px_tensor *t, char text[PX__SIZE_TEXT]);
 static inline px__grad_state *px__grad_state_of(const px_tensor *t) { return px_tensor_slot(t); }
 __attribute__((warn_unused_result)) px_status px__grad_state_make(px__grad_state **out,
                                                                   px_tensor *t);

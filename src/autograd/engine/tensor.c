@@ -175,12 +175,14 @@ px_tensor *px_tensor_grad(const px_tensor *self) {
   return !state ? NULL : state->box ? state->box->grad : state->grad;
 }
 
-static void sizes_text(const px_tensor *t, char *text, size_t room) {
+const char *px__size_text(const px_tensor *t, char text[PX__SIZE_TEXT]) {
+  size_t room = PX__SIZE_TEXT;
   size_t used = (size_t)snprintf(text, room, "[");
   for (int d = 0; d < px_tensor_ndim(t) && used < room; d++)
     used += (size_t)snprintf(text + used, room - used, "%s%lld", d ? ", " : "",
                              (long long)px_tensor_sizes(t)[d]);
   if (used < room) snprintf(text + used, room - used, "]");
+  return text;
 }
 
 static px_status check_grad_device(px_device have, px_device want) {
@@ -205,14 +207,12 @@ static px_status check_grad(const px_tensor *self, const px_tensor *grad) {
            "ensure that the gradient and the tensor have the same dtype",
            px_dtype_about(have)->type_name, px_dtype_about(want)->type_name);
   PX_TRY(check_grad_device(px_tensor_device(grad), px_tensor_device(self)));
-  char of_grad[512], of_self[512];
+  char of_grad[PX__SIZE_TEXT], of_self[PX__SIZE_TEXT];
   if (px_tensor_has_sizes(grad, px_tensor_ndim(self), px_tensor_sizes(self))) return PX_OK;
-  sizes_text(grad, of_grad, sizeof of_grad);
-  sizes_text(self, of_self, sizeof of_self);
   PX_FAIL(PX_RUNTIME,
           "attempting to assign a gradient of size '%s' to a tensor of size '%s'. Please ensure "
           "that the gradient and the tensor are the same size",
-          of_grad, of_self);
+          px__size_text(grad, of_grad), px__size_text(self, of_self));
 }
 
 px_status px_tensor_set_grad(px_tensor *self, px_tensor *grad) {

@@ -5,8 +5,10 @@
 // view of the changed base.
 #include "graph.h"
 #include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/view.h"
+#include "phlox/vmap.h"
 
 bool px__view_stale(const px_tensor *t) {
   // A view that was made while nothing was recorded stays without a history.
@@ -89,12 +91,25 @@ px_status px__copy_slices_new(px_node **out, px_tensor *base, px_tensor *view, p
   return PX_OK;
 }
 
+// Memory for the base's geometry in each place of a batched gradient.
+static px_status spread_places(px_tensor **out, const px__geometry *base, px_tensor *grad) {
+  PX_SCOPED(px_tensor) memory = NULL;
+  int64_t length = 1, offset = 0;
+  for (int d = 0; d < base->ndim; d++) length += (base->sizes[d] - 1) * base->strides[d];
+  if (px_tensor_numel(grad) == 0) length = 0;
+  PX_TRY(px_new_empty(&memory, grad, &length, 1, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  return px_as_strided(out, memory, base->sizes, base->ndim, base->strides, base->ndim, &offset);
+}
+
 // A gradient of the base's size with the base's strides: the view's geometry fits into it.
 static px_status spread(px_tensor **out, const px__copy_slices *self, px_tensor *grad) {
   const px__meta *meta = &self->node.results[0];
   PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px_tensor_empty_strided(&whole, self->base.ndim, self->base.sizes, self->base.strides,
-                                 px_tensor_dtype(grad), meta->device));
+  if (px_tensor_is_batched(grad))
+    PX_TRY(spread_places(&whole, &self->base, grad));
+  else
+    PX_TRY(px_tensor_empty_strided(&whole, self->base.ndim, self->base.sizes, self->base.strides,
+                                   px_tensor_dtype(grad), meta->device));
   PX_TRY(px_copy_(whole, grad, false));
   *out = PX_MOVE(whole);
   return PX_OK;

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.func.stack_module_state: several models as one that is mapped over."""
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import phlox
+
+
+def _stacked(name, tensors):
+    if len({t.requires_grad for t in tensors}) > 1:
+        raise RuntimeError(f"Expected {name} from each model to have the same .requires_grad")
+    return phlox.stack(tensors).detach().requires_grad_(tensors[0].requires_grad)
+
+
+def stack_module_state(models: Sequence[phlox.nn.Module]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The parameters and the buffers of models of one class, each stacked over the models: leaves
+    of their own, for torch.func.functional_call within torch.vmap.
+
+    >>> params, buffers = torch.func.stack_module_state([torch.nn.Linear(2, 3) for _ in range(4)])
+    >>> params["weight"].shape
+    torch.Size([4, 3, 2])
+    """
+    if len(models) == 0:
+        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
+    if len({m.training for m in models}) > 1:
+        raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
+    if any(type(m) is not type(models[0]) for m in models):
+        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+
+    def stacked(each):
+        return {name: _stacked(name, [tensors[name] for tensors in each]) for name in each[0]}
+    return (stacked([dict(m.named_parameters()) for m in models]),
+            stacked([dict(m.named_buffers()) for m in models]))

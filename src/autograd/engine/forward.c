@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forward-mode differentiation: how outputs change with their inputs.
+//
+// The gradients of the inputs are linear in what flows into the outputs. So what these gradients
+// give back, where tangents of the inputs flow into them, are the tangents of the outputs: each
+// formula of a gradient is one of a tangent too, and no op has a second one. What flows into the
+// outputs has no influence then. It is a one, repeated: some formulas part at 0.
+#include "graph.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/view.h"
+
+// Rows of room for each output, then rows for each input.
+typedef struct px__pushing {
+  int64_t count, live, input_count, used;
+  px_tensor **flow, **out, **tangents;   // of the outputs that have a history; `out` is borrowed
+  px_tensor **grads, **from, **weights;  // the last two of the gradients that there are, borrowed
+} px__pushing;
+enum { OF_OUTPUTS = 3, OF_INPUTS = 3 };
+
+static px_status check_tangent(const px_tensor *input, const px_tensor *tangent, int64_t i) {
+  PX_CHECK(input && tangent, PX_TYPE, "element %lld of %s is missing", (long long)i,
+           input ? "tangents" : "inputs");
+  char own[PX__SIZE_TEXT], given[PX__SIZE_TEXT];
+  PX_CHECK(
+      px_tensor_has_sizes(tangent, px_tensor_ndim(input), px_tensor_sizes(input)), PX_RUNTIME,
+      "Trying to set a forward gradient that has a different size than that of the original "
+      "Tensor, this is not supported. Tensor is of size %s while the given forward gradient is of "
+      "size %s.",
+      px__size_text(input, own), px__size_text(tangent, given));
+  px_dtype want = px_tensor_dtype(input), have = px_tensor_dtype(tangent);
+  PX_CHECK(have == want, PX_UNIMPLEMENTED,
+           "a tangent of dtype %s for a tensor of dtype %s is not implemented", px_dtype_name(have),
+           px_dtype_name(want));
+  return PX_OK;
+}
+
+static px_status flow_into(px_tensor **out, const px_tensor *output) {
+  PX_SCOPED(px_tensor) one = NULL;
+  PX_TRY(px_ones(&one, NULL, 0, px_tensor_dtype(output), px_tensor_device(output), false, false));
+  PX_TRY(px_expand(out, one, px_tensor_sizes(output), px_tensor_ndim(output)));
+  return px_tensor_set_requires_grad(*out, true);
+}
+
+// The gradients of the inputs, as functions of what flows.
+static px_status pull(px__pushing *p, px_tensor *const *outputs, px_tensor *const *inputs) {
+  for (int64_t i = 0; i < p->count; i++) {
+    if (!px_tensor_requires_grad(outputs[i])) continue;
+    p->out[p->live] = outputs[i];
+    PX_TRY(flow_into(&p->flow[p->live++], outputs[i]));
+  }
+  if (!p->live) return PX_OK;
+  return px_grad(p->grads, p->live, p->out, p->flow, p->input_count, inputs, true, true, true);
+}
+
+static px_status push(px__pushing *p, px_tensor *const *tangents, bool create_graph) {
+  for (int64_t i = 0; i < p->input_count; i++) {
+    if (!p->grads[i] || !px_tensor_requires_grad(p->grads[i])) continue;
+    p->from[p->used] = p->grads[i];
+    p->weights[p->used++] = tangents[i];
+  }
+  if (!p->used) return PX_OK;
+  return px_grad(p->tangents, p->used, p->from, p->weights, p->live, p->flow, create_graph,
+                 create_graph, true);
+}
+
+// What flowed is no variable of the program's, although a tangent's history may come to it.
+static px_status hand_out(px__pushing *p, px_tensor **results, px_tensor *const *outputs) {
+  for (int64_t k = 0; k < p->live; k++) PX_TRY(px_tensor_set_requires_grad(p->flow[k], false));
+  for (int64_t i = 0, k = 0; i < p->count; i++) {
+    results[i] = NULL;
+    if (k == p->live || outputs[i] != p->out[k]) continue;
+    results[i] = p->tangents[k];
+    p->tangents[k++] = NULL;
+  }
+  return PX_OK;
+}
+
+static void release_each(px_tensor **list, int64_t count) {
+  for (int64_t i = 0; i < count; i++) px_release(list[i]);
+}
+
+px_status px_jvp(px_tensor **results, int64_t count, px_tensor *const *outputs, int64_t input_count,
+                 px_tensor *const *inputs, px_tensor *const *tangents, bool create_graph) {
+  PX_GIVEN_N(results, count);
+  PX_GIVEN_N(outputs, count);
+  PX_GIVEN_N(inputs, input_count);
+  PX_GIVEN_N(tangents, input_count);
+  for (int64_t i = 0; i < count; i++)
+    PX_CHECK(outputs[i], PX_TYPE, "element %lld of outputs is missing", (long long)i);
+  for (int64_t i = 0; i < input_count; i++) PX_TRY(check_tangent(inputs[i], tangents[i], i));
+  px_tensor **room = NULL;
+  size_t places = OF_OUTPUTS * (size_t)count + OF_INPUTS * (size_t)input_count;
+  PX_TRY(px_alloc((void **)&room, places * sizeof *room));
+  px_tensor **of_inputs = room + OF_OUTPUTS * count;
+  px__pushing p = {.count = count,
+                   .input_count = input_count,
+                   .flow = room,
+                   .out = room + count,
+                   .tangents = room + 2 * count,
+                   .grads = of_inputs,
+                   .from = of_inputs + input_count,
+                   .weights = of_inputs + 2 * input_count};
+  px_status status = pull(&p, outputs, inputs);
+  if (status == PX_OK) status = push(&p, tangents, create_graph);
+  if (status == PX_OK) status = hand_out(&p, results, outputs);
+  release_each(p.flow, count);
+  release_each(p.tangents, count);
+  release_each(p.grads, input_count);
+  px_free(room);
+  return status;
+}
