@@ -22,10 +22,13 @@ CASES = {
     "ReshapeTransform((3,), (3, 1))": LINE, "CumulativeDistributionTransform(Normal(0.0, 1.0))": LINE,
     "CatTransform([ExpTransform(), AffineTransform(0.0, 2.0)], -1, [1, 2])": LINE,
     "StackTransform([ExpTransform(), TanhTransform(), AffineTransform(0.0, 2.0)], -1)": LINE,
+    "CatTransform([ExpTransform(), TanhTransform(), AffineTransform(0.0, 2.0)], -1, cache_size=1)": LINE,
+    "CorrCholeskyTransform()": LINE,
 }
-WITHOUT_DETERMINANT = {"SoftmaxTransform()": LINE, "LowerCholeskyTransform()": MATRIX, "AbsTransform()": LINE}
+WITHOUT_DETERMINANT = {"SoftmaxTransform()": LINE, "LowerCholeskyTransform()": MATRIX, "AbsTransform()": LINE, "PositiveDefiniteTransform()": MATRIX,
+                       "PositiveDefiniteTransform().inv": [[[2.0, 0.5], [0.5, 1.0]]]}
 CONSTRAINTS = """real positive nonnegative unit_interval simplex real_vector greater_than(2.0) less_than(-1.0) interval(-1.0,3.0)
-half_open_interval(0.0,2.0) independent(positive,1) lower_cholesky greater_than_eq(0.5) cat([positive,real]) stack([positive,real])
+half_open_interval(0.0,2.0) corr_cholesky positive_definite positive_semidefinite cat([positive,real],-1) independent(positive,1) lower_cholesky greater_than_eq(0.5) cat([positive,real]) stack([positive,real])
 boolean""".split()
 
 
@@ -34,18 +37,13 @@ def made(library, text):
     return eval(text, there)
 
 
-def here(cases=CASES):
-    """The cases that this version has."""
-    return {text: points for text, points in cases.items() if hasattr(phlox.distributions, text.partition("(")[0])}
-
-
 def double(library, points):
     return library.tensor(points, dtype=library.float64)
 
 
 class Sense(unittest.TestCase):
     def test_an_inverse_leads_back(self):
-        for text, points in here({**CASES, "LowerCholeskyTransform()": MATRIX}).items():
+        for text, points in {**CASES, "LowerCholeskyTransform()": MATRIX}.items():
             t, x = made(phlox, text), double(phlox, points)
             self.assertTrue(phlox.allclose(t.inv(t(x)), x if "Lower" not in text else x.tril()), text)
             self.assertIs(t.inv.inv, t)
@@ -53,12 +51,14 @@ class Sense(unittest.TestCase):
             self.assertEqual((t.forward_shape(x.shape), t.inverse_shape(t(x).shape)), (t(x).shape, x.shape), text)
 
     def test_determinants_are_those_of_the_jacobian(self):
-        for text, points in here().items():
+        for text, points in CASES.items():
             t = made(phlox, text)
             for point in double(phlox, points):
                 jacobian = phlox.autograd.functional.jacobian(lambda x: t(x).flatten(), point)
                 if "Stick" in text:
                     jacobian = jacobian[:-1]
+                if "Corr" in text:  # what is below the diagonal is free
+                    jacobian = jacobian.view(3, 3, 3)[[1, 2, 2], [0, 0, 1]]
                 slope = t.log_abs_det_jacobian(point, t(point))
                 if "StackTransform" in text or "CatTransform" in text or not t.domain.event_dim:
                     wanted = jacobian.diagonal().abs().log()
@@ -124,7 +124,21 @@ TEXTS = """ExpTransform()|ExpTransform().inv|ComposeTransform([ExpTransform(),Ta
 AffineTransform(0,1)|AffineTransform(0.,-1.).sign|ComposeTransform([AffineTransform(0.,-1.),ExpTransform()]).sign|AbsTransform().sign|
 ExpTransform().domain|ExpTransform().codomain|TanhTransform().codomain|StickBreakingTransform().codomain|AbsTransform().bijective|
 AffineTransform(0,1,event_dim=1).domain|ComposeTransform([StickBreakingTransform(),StickBreakingTransform().inv]).domain|
-StickBreakingTransform().forward_shape(torch.Size([2,3]))|ComposeTransform([]).domain|ExpTransform(cache_size=3)""".replace("\n", "").split("|")
+StickBreakingTransform().forward_shape(torch.Size([2,3]))|ComposeTransform([]).domain|ExpTransform(cache_size=3)|
+ReshapeTransform((2,3),(5,))|ReshapeTransform((2,3),(3,2)).forward_shape((3,))|ReshapeTransform((2,3),(3,2)).forward_shape((7,3,2))|
+ReshapeTransform((2,3),(6,)).inverse_shape(torch.Size([4,6]))|ReshapeTransform((2,3),(6,)).inverse_shape(torch.Size([5]))|
+ReshapeTransform((2,3),(6,)).domain|ReshapeTransform((2,3),(6,)).codomain|CorrCholeskyTransform().forward_shape((4,))|
+CorrCholeskyTransform().forward_shape(())|CorrCholeskyTransform().inverse_shape((4,3))|CorrCholeskyTransform().inverse_shape((4,))|
+CorrCholeskyTransform().forward_shape((2,6))|CorrCholeskyTransform().inverse_shape((2,4,4))|CatTransform([3])|StackTransform([3])|
+CatTransform([ExpTransform()],0,[1,2])|CatTransform([ExpTransform()],3)(torch.ones(2))|CatTransform([ExpTransform()],0,[1])(torch.ones(2))|
+CatTransform([ExpTransform()],0,[1]).inv(torch.ones(2))|CatTransform([ExpTransform(),StickBreakingTransform()],0).event_dim|
+CatTransform([ExpTransform(),AbsTransform()],0).bijective|CatTransform([ExpTransform()],0,[3]).length|
+StackTransform([ExpTransform()],1)(torch.ones(2))|StackTransform([ExpTransform()],0)(torch.ones(2))|
+StackTransform([ExpTransform()],0).log_abs_det_jacobian(torch.ones(2),torch.ones(1))|CatTransform([ExpTransform()],0).domain|
+StackTransform([ExpTransform(),TanhTransform()],0).codomain|StackTransform([ExpTransform(),TanhTransform()],0).codomain.event_dim|
+CumulativeDistributionTransform(Exponential(1.)).domain|CumulativeDistributionTransform(Exponential(1.)).sign|
+LowerCholeskyTransform()==LowerCholeskyTransform()|PositiveDefiniteTransform()==LowerCholeskyTransform()|LowerCholeskyTransform().domain|
+PositiveDefiniteTransform().codomain|CorrCholeskyTransform().codomain""".replace("\n", "").split("|")
 DISTRIBUTIONS = """TransformedDistribution(Normal(0.,1.),ExpTransform())|TransformedDistribution(Normal(0.,1.),3)|
 TransformedDistribution(Normal(0.,1.),[3])|TransformedDistribution(Normal(0.,1.),StickBreakingTransform())|
 TransformedDistribution(Normal(torch.zeros(3),1.),StickBreakingTransform()).event_shape|
@@ -153,7 +167,7 @@ class Beside(unittest.TestCase):
             self.assertTrue(a == b or math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9), (what, a, b))
 
     def test_values_and_determinants(self):
-        for text, points in here({**CASES, **WITHOUT_DETERMINANT}).items():
+        for text, points in {**CASES, **WITHOUT_DETERMINANT}.items():
             results = []
             for library in phlox, torch:
                 t, x = made(library, text), double(library, points)
@@ -163,20 +177,45 @@ class Beside(unittest.TestCase):
 
     def test_transforms_of_constraints(self):
         for name in CONSTRAINTS:
-            if not hasattr(phlox.distributions.constraints, name.partition("(")[0]):
-                continue
             for to in "biject_to", "transform_to":
                 found = []
                 for library in phlox, torch:
                     constraint = eval(name, vars(library.distributions.constraints))
                     try:
-                        found.append(getattr(library.distributions, to)(constraint)(double(library, MATRIX)))
+                        found.append(getattr(library.distributions, to)(constraint)(double(library, LINE if name == "corr_cholesky" else MATRIX)))
                     except NotImplementedError as error:
                         found.append(str(error))
                 if isinstance(found[1], str):
                     self.assertEqual(*found)
                 else:
                     self.same(*found, (to, name))
+
+    def test_what_constraints_allow(self):
+        matrices = [[[2.0, 0.0], [0.5, 1.0]], [[2.0, 0.5], [0.5, 1.0]], [[1.0, 2.0], [2.0, 1.0]], [[1.0, 0.0], [0.6, 0.8]],
+                    [[0.0, 0.0], [0.0, 0.0]], [[-1.0, 0.0], [0.0, 1.0]]]
+        for name in """lower_triangular lower_cholesky corr_cholesky square symmetric positive_semidefinite positive_definite
+                multinomial(3) cat([positive,real],-1) cat([simplex,real_vector],0,[2,4]) stack([positive,real],-1) stack([real]*6)
+                MixtureSameFamilyConstraint(positive) MixtureSameFamilyConstraint(simplex) simplex boolean""".split():
+            found = []
+            for library in phlox, torch:
+                constraint = eval(name, vars(library.distributions.constraints))
+                found.append((constraint.check(double(library, matrices)).tolist(), repr(constraint), constraint.event_dim, constraint.is_discrete))
+            self.assertEqual(*found, name)
+        wide = phlox.distributions.constraints
+        for kind in wide.square, wide.symmetric, wide.positive_definite, wide.positive_semidefinite:
+            self.assertEqual(kind.check(phlox.ones(4, 2, 3)).tolist(), [False] * 4)
+
+    def test_triangles_as_vectors(self):
+        for text in """vec_to_tril_matrix(torch.arange(6.))|vec_to_tril_matrix(torch.arange(6.).view(2,3),-1)|vec_to_tril_matrix(torch.arange(5.))|
+vec_to_tril_matrix(torch.arange(8.),1)|tril_matrix_to_vec(torch.arange(9.).view(3,3))|tril_matrix_to_vec(torch.arange(18.).view(2,3,3),-1)|
+tril_matrix_to_vec(torch.arange(9.).view(3,3),1)|tril_matrix_to_vec(torch.ones(3,3),3)|euler_constant""".replace("\n", "").split("|"):
+            found = []
+            for library in phlox, torch:
+                try:
+                    found.append(repr(eval(text, {**vars(library.distributions.utils), "torch": library})))
+                except ValueError as error:
+                    found.append(str(error))
+            self.assertEqual(*found, text)
 
     def test_texts(self):
         for text in TEXTS + DISTRIBUTIONS:

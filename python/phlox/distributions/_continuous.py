@@ -3,15 +3,16 @@
 import math
 
 import phlox as torch
-from phlox.nn.functional import one_hot
+from phlox.nn.functional import binary_cross_entropy_with_logits, one_hot
 
 from . import constraints
-from .distribution import Distribution, Family
+from .distribution import Distribution, ExponentialFamily, Family, Trials
+from .utils import broadcast_all, clamp_probs, lazy_property, logits_to_probs
 
 _PLACED = {"loc": constraints.real, "scale": constraints.positive}
 
 
-class Normal(Family):
+class Normal(Family, ExponentialFamily):
     """Normal, with mean `loc` and standard deviation `scale`."""
     arg_constraints, support, has_rsample = _PLACED, constraints.real, True
     mean = mode = property(lambda self: self.loc)
@@ -29,8 +30,7 @@ class Normal(Family):
         return (-((value - self.loc) / self.scale) ** 2 / 2 - self.scale.log()
                 - math.log(2 * math.pi) / 2)
 
-    def _cdf(self, value):
-        return (1 + ((value - self.loc) / (self.scale * math.sqrt(2))).erf()) / 2
+    _cdf = lambda self, value: (1 + ((value - self.loc) / (self.scale * math.sqrt(2))).erf()) / 2
 
 
 class Uniform(Family):
@@ -45,9 +45,7 @@ class Uniform(Family):
     def __init__(self, low, high, validate_args=None):
         self._begin(validate_args, low=low, high=high)
 
-    @constraints.dependent_property
-    def support(self):
-        return constraints.interval(self.low, self.high)
+    support = constraints.dependent_property(lambda self: constraints.interval(self.low, self.high))
 
     def _rsample(self, shape):
         return self.low + self.low.new_empty(shape).uniform_() * (self.high - self.low)
@@ -61,7 +59,7 @@ class Uniform(Family):
     entropy = lambda self: (self.high - self.low).log()
 
 
-class Exponential(Family):
+class Exponential(Family, ExponentialFamily):
     """Of the wait for an event of the rate `rate`."""
     arg_constraints = {"rate": constraints.positive}
     support, has_rsample = constraints.nonnegative, True
@@ -105,7 +103,7 @@ class Laplace(Family):
     entropy = lambda self: 1 + (2 * self.scale).log()
 
 
-class Gamma(Family):
+class Gamma(Family, ExponentialFamily):
     """Of the sum of `concentration` waits for an event of the rate `rate`."""
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
     support, has_rsample = constraints.nonnegative, True
@@ -116,8 +114,7 @@ class Gamma(Family):
     def __init__(self, concentration, rate, validate_args=None):
         self._begin(validate_args, concentration=concentration, rate=rate)
 
-    def _rsample(self, shape):
-        return torch._standard_gamma(self.concentration.expand(shape)) / self.rate
+    _rsample = lambda self, shape: torch._standard_gamma(self.concentration.expand(shape)) / self.rate
 
     def _log_prob(self, value):
         a = self.concentration
@@ -131,7 +128,7 @@ class Gamma(Family):
         return a - self.rate.log() + torch.lgamma(a) + (1 - a) * torch.digamma(a)
 
 
-class Dirichlet(Family):
+class Dirichlet(Family, ExponentialFamily):
     """Of shares that sum to one over the last dimension."""
     arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}
     support, has_rsample = constraints.simplex, True
@@ -167,7 +164,7 @@ class Dirichlet(Family):
                 - ((a - 1) * torch.digamma(a)).sum(-1))
 
 
-class Beta(Family):
+class Beta(Family, ExponentialFamily):
     """Of a share: of `concentration1` against `concentration0`."""
     arg_constraints = {"concentration1": constraints.positive,
                        "concentration0": constraints.positive}
@@ -249,3 +246,185 @@ class StudentT(Family):
         beta = torch.lgamma(half) + math.log(math.pi) / 2 - torch.lgamma(half + 0.5)
         return (self.scale.log() + (df + 1) / 2 * (torch.digamma(half + 0.5) - torch.digamma(half))
                 + df.log() / 2 + beta)
+
+
+class FisherSnedecor(Family):
+    """Of the ratio of two Chi2 numbers, each in units of its degrees of freedom."""
+    arg_constraints = {"df1": constraints.positive, "df2": constraints.positive}
+    support, has_rsample = constraints.positive, True
+    mean = property(lambda self: (self.df2 / (self.df2 - 2)).masked_fill(self.df2 <= 2, math.nan))
+
+    def __init__(self, df1, df2, validate_args=None):
+        self._begin(validate_args, df1=df1, df2=df2)
+
+    @property
+    def mode(self):
+        mode = (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2)
+        return mode.masked_fill(self.df1 <= 2, math.nan)
+
+    @property
+    def variance(self):
+        a, b = self.df1, self.df2
+        return (2 * b ** 2 * (a + b - 2) / (a * (b - 2) ** 2 * (b - 4))).masked_fill(b <= 4, math.nan)
+
+    def _rsample(self, shape):
+        over, under = (Gamma(df / 2, df, validate_args=False)._rsample(shape) for df in (self.df1, self.df2))
+        tiny = torch.finfo(under.dtype).tiny
+        return (over / under.clamp(min=tiny)).clamp(min=tiny)
+
+    def _log_prob(self, value):
+        a, b, ratio = self.df1 / 2, self.df2 / 2, self.df1 / self.df2
+        return (torch.lgamma(a + b) - torch.lgamma(a) - torch.lgamma(b) + a * ratio.log()
+                + (a - 1) * value.log() - (a + b) * (ratio * value).log1p())
+
+
+class GeneralizedPareto(Family):
+    """Of how far values are beyond a high bound `loc`; the larger `concentration`, the heavier the
+    tail, which ends if it is below 0."""
+    arg_constraints = {**_PLACED, "concentration": constraints.real}
+    has_rsample, mode = True, property(lambda self: self.loc)
+    _flat = property(lambda self: self.concentration.isclose(torch.zeros_like(self.concentration)))
+    _bent = property(lambda self: self.concentration.masked_fill(self._flat, 1))
+
+    def __init__(self, loc, scale, concentration, validate_args=None):
+        self._begin(validate_args, loc=loc, scale=scale, concentration=concentration)
+
+    @constraints.dependent_property
+    def support(self):
+        end = self.loc - self.scale / self.concentration
+        return constraints.interval(self.loc, torch.where(self.concentration < 0, end, math.inf))
+
+    @property
+    def mean(self):
+        c = self.concentration
+        return torch.where(c < 1, self.loc + self.scale / (1 - c.masked_fill(c >= 1, 0.5)), math.nan)
+
+    @property
+    def variance(self):
+        valid = self.concentration < 0.5
+        c = torch.where(valid, self.concentration, 0.25)
+        return torch.where(valid, self.scale ** 2 / ((1 - c) ** 2 * (1 - 2 * c)), math.nan)
+
+    def _rsample(self, shape):
+        return self.icdf(torch.rand(shape, dtype=self.loc.dtype, device=self.loc.device))
+
+    def _log_prob(self, value):
+        z, c = (value - self.loc) / self.scale, self._bent
+        y = 1 / c + torch.ones_like(z)
+        return -self.scale.log() - torch.where(self._flat, z, torch.where(y == 0, y, y * (c * z).log1p()))
+
+    def log_survival_function(self, value):
+        """The logarithm of the probability of what is above the values."""
+        self._validate_sample(value)
+        z, c = (value - self.loc) / self.scale, self._bent
+        return torch.where(self._flat, -z, -(c * z).log1p() / c)
+
+
+    def log_cdf(self, value):
+        """The logarithm of the probability of what is not above the values."""
+        return (-self.log_survival_function(value).exp()).log1p()
+
+    cdf = lambda self, value: self.log_cdf(value).exp()
+    entropy = lambda self: self.scale.log() + self.concentration + 1
+
+    def icdf(self, value):
+        logs, c = (-value).log1p(), self._bent
+        return self.loc + self.scale * torch.where(self._flat, -logs, (-c * logs).expm1() / c)
+
+
+class VonMises(Family):
+    """Of angles around `loc`: a normal distribution on the circle."""
+    arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}
+    support = constraints.real
+    mean = mode = property(lambda self: self.loc)
+
+    def __init__(self, loc, concentration, validate_args=None):
+        self._begin(validate_args, loc=loc, concentration=concentration)
+
+    @property
+    def variance(self):
+        return 1 - torch.special.i1e(self.concentration) / torch.special.i0e(self.concentration)
+
+    def _log_prob(self, value):
+        norm = math.log(2 * math.pi) + torch.special.i0e(self.concentration).log()
+        return self.concentration * ((value - self.loc).cos() - 1) - norm
+
+    def _sample(self, shape):
+        """By rejection of wrapped Cauchy's (Best and Fisher 1979)."""
+        loc, k = self.loc.double(), self.concentration.double()
+        tau = 1 + (1 + 4 * k ** 2).sqrt()
+        rho = (tau - (2 * tau).sqrt()) / (2 * k)
+        r = torch.where(k < 1e-5, 1 / k + k, (1 + rho ** 2) / (2 * rho))
+        x, done = loc.new_empty(shape), torch.zeros(shape, dtype=torch.bool, device=loc.device)
+        while not done.all():
+            u1, u2, u3 = torch.rand((3,) + shape, dtype=loc.dtype, device=loc.device)
+            z = (math.pi * u1).cos()
+            f = (1 + r * z) / (r + z)
+            c = k * (r - f)
+            taken = (c * (2 - c) - u2 > 0) | ((c / u2).log() + 1 - c >= 0)
+            x, done = torch.where(taken, (u3 - 0.5).sign() * f.acos(), x), done | taken
+        return ((x + math.pi + loc) % (2 * math.pi) - math.pi).to(self.loc)
+
+
+class ContinuousBernoulli(Trials, ExponentialFamily):
+    """Of shares x with a density in proportion to probs ** x * (1 - probs) ** (1 - x)
+    (Loaiza-Ganem and Cunningham 2019). Where `probs` is within `lims`, series are taken."""
+    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
+    support, has_rsample, _mean_carrier_measure = constraints.unit_interval, True, 0
+    probs = lazy_property(lambda self: clamp_probs(logits_to_probs(self.logits, True)))
+    _far = property(lambda self: (self.probs <= self._lims[0]) | (self.probs > self._lims[1]))
+    _cut = property(lambda self: self.probs.masked_fill(~self._far, self._lims[0]))
+    _natural_params = property(lambda self: (self.logits,))
+
+    def __init__(self, probs=None, logits=None, lims=(0.499, 0.501), validate_args=None):
+        self._lims, given = lims, self._choose(probs, logits)
+        if probs is not None:
+            probs, = broadcast_all(probs)
+            if validate_args is not None and not constraints.unit_interval.check(probs).all():
+                raise ValueError("The parameter probs has invalid values")
+            given["probs"] = clamp_probs(probs)
+        self._begin(validate_args, **given)
+
+    def _cont_bern_log_norm(self):
+        p, x = self._cut, (self.probs - 0.5) ** 2
+        odds = ((-p).log1p() - p.log()).abs().log()
+        norm = odds - torch.where(p <= 0.5, -2 * p.clamp(max=0.5), 2 * p.clamp(min=0.5) - 2).log1p()
+        return torch.where(self._far, norm, math.log(2) + (4 / 3 + 104 / 45 * x) * x)
+
+    def _log_normalizer(self, x):
+        far = (x <= self._lims[0] - 0.5) | (x > self._lims[1] - 0.5)
+        cut = x.masked_fill(~far, self._lims[0] - 0.5)
+        return torch.where(far, cut.expm1().abs().log() - cut.abs().log(), x / 2 + x ** 2 / 24 - x ** 4 / 2880)
+
+    @property
+    def mean(self):
+        p, x = self._cut, self.probs - 0.5
+        mean = p / (2 * p - 1) + 1 / ((-p).log1p() - p.log())
+        return torch.where(self._far, mean, 0.5 + (1 / 3 + 16 / 45 * x ** 2) * x)
+
+    @property
+    def variance(self):
+        p, x = self._cut, (self.probs - 0.5) ** 2
+        wide = p * (p - 1) / (1 - 2 * p) ** 2 + ((-p).log1p() - p.log()) ** -2
+        return torch.where(self._far, wide, 1 / 12 - (1 / 15 - 128 / 945 * x) * x)
+
+    def _rsample(self, shape):
+        return self.icdf(torch.rand(shape, dtype=self.probs.dtype, device=self.probs.device))
+
+    def _log_prob(self, value):
+        logits, value = torch.broadcast_tensors(self.logits, value)
+        return self._cont_bern_log_norm() - binary_cross_entropy_with_logits(logits, value, reduction="none")
+
+    def _cdf(self, value):
+        p = self._cut
+        share = (p ** value * (1 - p) ** (1 - value) + p - 1) / (2 * p - 1)
+        return torch.where(self._far & (value > 0) & (value < 1), share, value.clamp(0, 1))
+
+    def icdf(self, value):
+        p = self._cut
+        place = ((value * (2 * p - 1) - p).log1p() - (-p).log1p()) / (p.log() - (-p).log1p())
+        return torch.where(self._far, place, value)
+
+    def entropy(self):
+        none = (-self.probs).log1p()
+        return self.mean * (none - self.probs.log()) - self._cont_bern_log_norm() - none

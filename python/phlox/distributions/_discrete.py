@@ -5,13 +5,13 @@ from phlox.nn.functional import binary_cross_entropy_with_logits, logsigmoid, on
 
 from . import constraints
 from ._continuous import Gamma
-from .distribution import Distribution, Family, Trials
+from .distribution import Distribution, ExponentialFamily, Family, Trials
 
 _ODDS = {"probs": constraints.unit_interval, "logits": constraints.real}
 _CHOICES = {"probs": constraints.simplex, "logits": constraints.real_vector}
 
 
-class Bernoulli(Trials):
+class Bernoulli(Trials, ExponentialFamily):
     """1 with the probability `probs`, of which `logits` are the logarithms of the odds; else 0."""
     arg_constraints, support, has_enumerate_support = _ODDS, constraints.boolean, True
     mean = property(lambda self: self.probs)
@@ -24,18 +24,15 @@ class Bernoulli(Trials):
     def mode(self):
         return (self.probs >= 0.5).to(self.probs).masked_fill(self.probs == 0.5, torch.nan)
 
-    def _sample(self, shape):
-        return torch.bernoulli(self.probs.expand(shape))
+    _sample = lambda self, shape: torch.bernoulli(self.probs.expand(shape))
 
     def _log_prob(self, value):
         logits, value = torch.broadcast_tensors(self.logits, value)
         return -binary_cross_entropy_with_logits(logits, value, reduction="none")
 
-    def entropy(self):
-        return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
+    entropy = lambda self: binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
-    def enumerate_support(self, expand=True):
-        return self._count_up(2, self._param.dtype, expand)
+    enumerate_support = lambda self, expand=True: self._count_up(2, self._param.dtype, expand)
 
 
 class Categorical(Trials):
@@ -70,8 +67,7 @@ class Categorical(Trials):
     def entropy(self):
         return -(self.logits.clamp(min=torch.finfo(self.logits.dtype).min) * self.probs).sum(-1)
 
-    def enumerate_support(self, expand=True):
-        return self._count_up(self._num_events, torch.int64, expand)
+    enumerate_support = lambda self, expand=True: self._count_up(self._num_events, torch.int64, expand)
 
 
 class OneHotCategorical(Trials):
@@ -88,8 +84,7 @@ class OneHotCategorical(Trials):
         size = self._param.size()
         Distribution.__init__(self, size[:-1], size[-1:], validate_args=validate_args)
 
-    def _marked(self, index):
-        return one_hot(index, self._categorical._num_events).to(self._param)
+    _marked = lambda self, index: one_hot(index, self._categorical._num_events).to(self._param)
 
     _sample = lambda self, shape: self._marked(self._categorical._sample(shape[:-1]))
     _log_prob = lambda self, value: self._categorical._log_prob(value.argmax(-1))
@@ -107,7 +102,7 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
     _rsample = lambda self, shape: self._sample(shape) + (self.probs - self.probs.detach())
 
 
-class Poisson(Family):
+class Poisson(Family, ExponentialFamily):
     """How many events there are where `rate` of them are expected."""
     arg_constraints, support = {"rate": constraints.nonnegative}, constraints.nonnegative_integer
     mean = variance = property(lambda self: self.rate)
@@ -116,11 +111,9 @@ class Poisson(Family):
     def __init__(self, rate, validate_args=None):
         self._begin(validate_args, rate=rate)
 
-    def _sample(self, shape):
-        return torch.poisson(self.rate.expand(shape))
+    _sample = lambda self, shape: torch.poisson(self.rate.expand(shape))
 
-    def _log_prob(self, value):
-        return torch.xlogy(value, self.rate) - self.rate - torch.lgamma(value + 1)
+    _log_prob = lambda self, value: torch.xlogy(value, self.rate) - self.rate - torch.lgamma(value + 1)
 
 
 class Geometric(Trials):
@@ -203,9 +196,7 @@ class NegativeBinomial(Trials):
         self._begin(validate_args, **given, total_count=torch.as_tensor(total_count).to(parameter)
                     if isinstance(parameter, torch.Tensor) else total_count)
 
-    @property
-    def mode(self):
-        return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0)
+    mode = property(lambda self: ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0))
 
     def _sample(self, shape):
         gamma = Gamma(self.total_count, (-self.logits).exp(), validate_args=False)

@@ -2,7 +2,8 @@
 """torch.distributions.constraint_registry: transforms from all real numbers to what a constraint
 allows."""
 from . import constraints, transforms
-from .transforms import AffineTransform, ComposeTransform, ExpTransform, SigmoidTransform
+from .transforms import (AffineTransform, CatTransform, ComposeTransform, CorrCholeskyTransform,
+    ExpTransform, LowerCholeskyTransform, PositiveDefiniteTransform, SigmoidTransform, StackTransform)
 
 
 class ConstraintRegistry:
@@ -54,7 +55,15 @@ for _to in biject_to, transform_to:
                  if constraint is constraints.nonnegative else _from(constraint))
     _to.register(constraints.less_than, lambda constraint: ComposeTransform(
         [ExpTransform(), AffineTransform(constraint.upper_bound, -1)]))
+    _to.register(constraints.corr_cholesky, lambda constraint: CorrCholeskyTransform())
+    _to.register(constraints.cat, lambda constraint, to=_to: CatTransform(
+        map(to, constraint.cseq), constraint.dim, constraint.lengths))
+    _to.register(constraints.stack, lambda constraint, to=_to: StackTransform(
+        map(to, constraint.cseq), constraint.dim))
     _to.register(constraints.interval, _between)
     _to.register(constraints.half_open_interval, _between)
 biject_to.register(constraints.simplex, lambda constraint: transforms.StickBreakingTransform())
 transform_to.register(constraints.simplex, lambda constraint: transforms.SoftmaxTransform())
+transform_to.register(constraints.lower_cholesky, lambda constraint: LowerCholeskyTransform())
+for _kind in constraints.positive_definite, constraints.positive_semidefinite:
+    transform_to.register(_kind, lambda constraint: PositiveDefiniteTransform())

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.distributions.constraints: what parameters and values of distributions satisfy."""
+import phlox as torch
 
 
 class Constraint:
@@ -52,19 +53,96 @@ class independent(Constraint):
             raise ValueError(f"Expected value.dim() >= {self.event_dim} but got {value.dim()}")
         return valid.flatten(-self.count).all(-1) if self.count else valid
 
-    def __repr__(self):
-        return f"IndependentConstraint({self.base_constraint}, {self.count})"
+    __repr__ = lambda self: f"IndependentConstraint({self.base_constraint}, {self.count})"
 
 
-def _kind(name, check, *bounds, is_discrete=False, event_dim=0):
+class MixtureSameFamilyConstraint(Constraint):
+    """What all components of a mixture allow, of which the constraint is given."""
+
+    def __init__(self, base_constraint):
+        if not isinstance(base_constraint, Constraint):
+            raise AssertionError("base_constraint must be a Constraint, got "
+                                 f"{type(base_constraint).__name__}")
+        self.base_constraint = base_constraint
+        self.is_discrete, self.event_dim = base_constraint.is_discrete, base_constraint.event_dim
+
+    def check(self, value):
+        valid = self.base_constraint.check(value.unsqueeze(-1 - self.event_dim))
+        return valid.flatten(value.dim() - self.event_dim).all(-1)
+
+    __repr__ = lambda self: f"MixtureSameFamilyConstraint({self.base_constraint!r})"
+
+
+class cat(Constraint):
+    """Constraints of the pieces of a dimension, of the lengths that are given, or of one each."""
+    is_discrete = property(lambda self: any(part.is_discrete for part in self.cseq))
+    event_dim = property(lambda self: max(part.event_dim for part in self.cseq))
+    __repr__ = lambda self: f"{type(self).__name__.capitalize()}()"
+
+    def __init__(self, cseq, dim=0, lengths=None):
+        self.cseq, self.dim = list(cseq), dim
+        self.lengths = [1] * len(self.cseq) if lengths is None else list(lengths)
+        if not all(isinstance(part, Constraint) for part in self.cseq):
+            raise AssertionError("All elements of cseq must be Constraint instances")
+        if len(self.lengths) != len(self.cseq):
+            raise AssertionError(f"lengths ({len(self.lengths)}) must match cseq ({len(self.cseq)})")
+
+    def _checks(self, value, pieces):
+        if not -value.dim() <= self.dim < value.dim():
+            raise AssertionError(f"dim {self.dim} out of range for value with {value.dim()} dimensions")
+        return [part.check(piece) for part, piece in zip(self.cseq, pieces())]
+
+    def check(self, value):
+        pieces = lambda: value.narrow(self.dim, 0, sum(self.lengths)).split(self.lengths, self.dim)
+        return torch.cat(self._checks(value, pieces), self.dim)
+
+
+class stack(cat):
+    """Constraints of the slices along a dimension, one each."""
+    __init__ = lambda self, cseq, dim=0: cat.__init__(self, cseq, dim)
+    event_dim = property(lambda self: cat.event_dim.fget(self) + (self.dim + cat.event_dim.fget(self) < 0))
+
+    def check(self, value):
+        return torch.stack(self._checks(value, lambda: value.unbind(self.dim)), self.dim)
+
+
+def _kind(name, check, *bounds, **more):
     """A class of constraints with these bounds, of which `check` tells whether a value fits."""
     return type(name, (Constraint,), {
-        "check": check, "_bounds": bounds, "is_discrete": is_discrete, "event_dim": event_dim,
-        "__module__": __name__, "__doc__": f"Values that satisfy it: {name.lstrip('_')}."})
+        "check": check, "_bounds": bounds, "__module__": __name__,
+        "__doc__": f"Values that satisfy it: {name.lstrip('_')}.", **more})
 
 
 def _sums_to_one(x):
     return (x.sum(-1) - 1).abs() < 1e-6
+
+
+def _lower(c, x):
+    return (x.tril() == x).flatten(-2).all(-1)
+
+
+def _cholesky(c, x):
+    return _lower(c, x) & (x.diagonal(dim1=-2, dim2=-1) > 0).all(-1)
+
+
+def _unit_rows(c, x):
+    near = torch.finfo(x.dtype).eps * x.size(-1) * 10
+    return _cholesky(c, x) & ((x.detach().norm(dim=-1) - 1).abs() <= near).all(-1)
+
+
+def _same_sides(c, x):
+    return torch.full(x.shape[:-2], x.shape[-2] == x.shape[-1], device=x.device)
+
+
+def _symmetric(also):
+    """The check of square matrices that equal their transposes, and of which `also` is true."""
+    def check(c, x):
+        fits = _same_sides(c, x)
+        if fits.all():
+            fits = torch.isclose(x, x.mT, atol=1e-6).all(-2).all(-1)
+        return also(x) if fits.all() else fits
+
+    return check
 
 
 def is_dependent(constraint):
@@ -96,3 +174,15 @@ unit_interval = interval(0., 1.)
 simplex = _kind("_Simplex", lambda c, x: (x >= 0).all(-1) & _sums_to_one(x), event_dim=1)()
 one_hot = _kind("_OneHot", lambda c, x: ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1),
                 is_discrete=True, event_dim=1)()
+multinomial = _kind("_Multinomial", lambda c, x: (x >= 0).all(-1) & (x.sum(-1) <= c.upper_bound),
+                    "upper_bound", is_discrete=True, event_dim=1,
+                    __repr__=lambda c: "Multinomial()")
+lower_triangular = _kind("_LowerTriangular", _lower, event_dim=2)()
+lower_cholesky = _kind("_LowerCholesky", _cholesky, event_dim=2)()
+corr_cholesky = _kind("_CorrCholesky", _unit_rows, event_dim=2)()
+square = _kind("_Square", _same_sides, event_dim=2)()
+symmetric = _kind("_Symmetric", _symmetric(lambda x: _same_sides(None, x)), event_dim=2)()
+positive_semidefinite = _kind("_PositiveSemidefinite", _symmetric(
+    lambda x: torch.linalg.eigvalsh(x).ge(0).all(-1)), event_dim=2)()
+positive_definite = _kind("_PositiveDefinite", _symmetric(
+    lambda x: torch.linalg.cholesky_ex(x).info.eq(0)), event_dim=2)()

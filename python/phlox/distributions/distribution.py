@@ -104,6 +104,12 @@ class Distribution:
         with torch.no_grad():
             return self.rsample(sample_shape)
 
+    def sample_n(self, n):
+        """`sample((n,))`, by an older name."""
+        warnings.warn("`sample_n(n)` will be deprecated. Use `sample((n,))` instead.", FutureWarning,
+                      stacklevel=2)
+        return self.sample(torch.Size((n,)))
+
     def perplexity(self):
         """The exponential of the entropy."""
         return self.entropy().exp()
@@ -143,6 +149,26 @@ class Distribution:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+class ExponentialFamily(Distribution):
+    """Distributions whose density is exp(parameters . statistics - normalizer) by a measure; the
+    entropy and divergences follow from the normalizer's gradients."""
+    _natural_params = property(_lacking("The parameters, a tuple."))
+    _log_normalizer = _lacking("The normalizer's logarithm for the parameters.")
+    _mean_carrier_measure = property(_lacking("The mean of the measure's logarithm."))
+
+    def _normalized(self):
+        """The parameters, the normalizer's logarithm and its gradients, with their own ones."""
+        parts = [part.detach().requires_grad_() for part in self._natural_params]
+        normalizer = self._log_normalizer(*parts)
+        return parts, normalizer, torch.autograd.grad(normalizer.sum(), parts, create_graph=True)
+
+    def entropy(self):
+        parts, result, means = self._normalized()
+        for part, mean in zip(parts, means):
+            result = result - (part * mean).reshape(self._batch_shape + (-1,)).sum(-1)
+        return result - self._mean_carrier_measure
+
+
 class Family(Distribution):
     """A distribution of this package: its parameters are attributes with the names of
     `arg_constraints`, and its expressions get values that are checked, and shapes of draws."""
@@ -154,11 +180,9 @@ class Family(Distribution):
         vars(self).update(zip(parameters, tensors))
         Distribution.__init__(self, tensors[0].size(), validate_args=validate_args)
 
-    def _sample(self, shape):
-        return self._rsample(shape)
+    _sample = lambda self, shape: self._rsample(shape)
 
-    def rsample(self, sample_shape=torch.Size()):
-        return self._rsample(self._extended_shape(sample_shape))
+    rsample = lambda self, sample_shape=torch.Size(): self._rsample(self._extended_shape(sample_shape))
 
     def sample(self, sample_shape=torch.Size()):
         """Draws values of shape `sample_shape`, the batch's and the event's, without gradients."""

@@ -11,7 +11,8 @@ class Independent(Distribution):
     event, whose parts are independent."""
     arg_constraints = {}
     has_rsample = property(lambda self: self.base_dist.has_rsample)
-    has_enumerate_support = False
+    has_enumerate_support = property(
+        lambda self: not self.reinterpreted_batch_ndims and self.base_dist.has_enumerate_support)
     mean = property(lambda self: self.base_dist.mean)
     mode = property(lambda self: self.base_dist.mode)
     variance = property(lambda self: self.base_dist.variance)
@@ -29,7 +30,8 @@ class Independent(Distribution):
     @constraints.dependent_property
     def support(self):
         inner = self.base_dist.support
-        return constraints.independent(inner, self.reinterpreted_batch_ndims)
+        count = self.reinterpreted_batch_ndims
+        return constraints.independent(inner, count) if count else inner
 
     def _sum(self, values):
         count = self.reinterpreted_batch_ndims
@@ -43,11 +45,14 @@ class Independent(Distribution):
                              validate_args=self._validate_args)
         return new
 
-    def sample(self, sample_shape=torch.Size()):
-        return self.base_dist.sample(sample_shape)
+    sample = lambda self, sample_shape=torch.Size(): self.base_dist.sample(sample_shape)
 
-    def rsample(self, sample_shape=torch.Size()):
-        return self.base_dist.rsample(sample_shape)
+    rsample = lambda self, sample_shape=torch.Size(): self.base_dist.rsample(sample_shape)
+
+    def enumerate_support(self, expand=True):
+        if self.reinterpreted_batch_ndims:
+            raise NotImplementedError("Enumeration over cartesian product is not implemented")
+        return self.base_dist.enumerate_support(expand)
 
     log_prob = lambda self, value: self._sum(self.base_dist.log_prob(value))
     entropy = lambda self: self._sum(self.base_dist.entropy())

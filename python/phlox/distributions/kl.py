@@ -1,12 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.distributions.kl: divergences of distributions from each other, by their types."""
+import math
+import warnings
+
+import phlox as torch
 from phlox import digamma, lgamma
 from phlox.nn.functional import softplus
 
-from ._continuous import Beta, Dirichlet, Exponential, Gamma, Laplace, Normal
-from ._discrete import Bernoulli, Categorical, OneHotCategorical, Poisson
-from .distribution import Distribution
+from . import _continuous, _transformed
+from ._continuous import (Beta, Cauchy, ContinuousBernoulli, Dirichlet, Exponential, Gamma, Laplace,
+    Normal, Uniform)
+from ._discrete import (Bernoulli, Binomial, Categorical, Geometric, OneHotCategorical, Poisson)
+from ._transformed import Gumbel, HalfNormal, Pareto
+from ._vectors import LowRankMultivariateNormal, MultivariateNormal
+from .distribution import Distribution, ExponentialFamily
 from .independent import Independent
+from .transformed_distribution import TransformedDistribution
+from .utils import euler_constant
 
 _rules = {}
 
@@ -29,18 +39,143 @@ def kl_divergence(p, q):
 
     NotImplementedError where there is none.
     """
-    for a in type(p).__mro__:
-        for b in type(q).__mro__:
-            if (a, b) in _rules:
-                return _rules[a, b](p, q)
-    raise NotImplementedError(f"No KL(p || q) is implemented for p type {type(p).__name__} and q "
-                              f"type {type(q).__name__}")
+    ps, qs = type(p).__mro__, type(q).__mro__
+    left = next(((a, b) for a in ps for b in qs if (a, b) in _rules), None)
+    right = next(((a, b) for b in qs for a in ps if (a, b) in _rules), None)
+    names = type(p).__name__, type(q).__name__
+    if left is None:
+        raise NotImplementedError(f"No KL(p || q) is implemented for p type {names[0]} and q type {names[1]}")
+    if _rules[left] is not _rules[right]:
+        warnings.warn(f"Ambiguous kl_divergence({', '.join(names)}). Please register_kl("
+                      f"{left[0].__name__}, {right[1].__name__})", RuntimeWarning, stacklevel=2)
+    return _rules[left](p, q)
 
+
+# ---- of one kind from another: the mean of log p is minus the entropy, that of log q an expression
+
+def _x_log_x(x):
+    return torch.xlogy(x, x)
+
+
+def _mean_log(p, flip=False):
+    """The mean of log x, or of log(1 - x)."""
+    if isinstance(p, Uniform):
+        low, high = (1 - p.high, 1 - p.low) if flip else (p.low, p.high)
+        return (_x_log_x(high) - _x_log_x(low)) / (high - low) - 1
+    if isinstance(p, Beta):
+        return digamma(p.concentration1) - digamma(p.concentration1 + p.concentration0)
+    if isinstance(p, Pareto):
+        return p.scale.log() + 1 / p.alpha
+    return (digamma(p.concentration) if isinstance(p, Gamma) else -euler_constant) - p.rate.log()
+
+
+def _mean_fall(p, loc, scale):
+    """The mean of exp((loc - x) / scale)."""
+    if isinstance(p, Uniform):
+        return scale / (p.high - p.low) * (((loc - p.low) / scale).exp() - ((loc - p.high) / scale).exp())
+    if isinstance(p, Gumbel):
+        return ((loc - p.loc) / scale + lgamma(1 + p.scale / scale)).exp()
+    if isinstance(p, Normal):
+        return ((loc - p.loc) / scale + (p.scale / scale) ** 2 / 2).exp()
+    power = p.concentration if isinstance(p, Gamma) else 1
+    return (loc / scale).exp() * (1 + 1 / (p.rate * scale)) ** -power
+
+
+def _mean_far(p, loc):
+    """The mean of |x - loc|."""
+    far = p.loc - loc
+    if isinstance(p, Laplace):
+        return far.abs() + p.scale * (-far.abs() / p.scale).exp()
+    return (math.sqrt(2 / math.pi) * p.scale * (-(far / p.scale) ** 2 / 2).exp()
+            + far * (math.sqrt(0.5) * far / p.scale).erf())
+
+
+# Of q: the kinds of p from which the divergence is known, and the mean of log q by p.
+_CROSSED = {
+    Beta: ("Uniform", lambda p, q: (q.concentration1 - 1) * _mean_log(p) + (q.concentration0 - 1)
+           * _mean_log(p, True) + lgamma(q.concentration1 + q.concentration0) - lgamma(q.concentration1)
+           - lgamma(q.concentration0)),
+    ContinuousBernoulli: ("Beta ContinuousBernoulli Uniform", lambda p, q: p.mean * q.logits
+                          + (-q.probs).log1p() + q._cont_bern_log_norm()),
+    Exponential: ("Beta ContinuousBernoulli Gamma Pareto Uniform", lambda p, q: q.rate.log() - q.rate * p.mean),
+    Gamma: ("Beta Exponential Pareto Uniform", lambda p, q: q.concentration * q.rate.log()
+            - lgamma(q.concentration) + (q.concentration - 1) * _mean_log(p) - q.rate * p.mean),
+    Gumbel: ("Exponential Gamma Gumbel Normal Uniform", lambda p, q: (q.loc - p.mean) / q.scale
+             - q.scale.log() - _mean_fall(p, q.loc, q.scale)),
+    Laplace: ("Laplace Normal", lambda p, q: -(2 * q.scale).log() - _mean_far(p, q.loc) / q.scale),
+    Normal: ("Beta ContinuousBernoulli Exponential Gamma Gumbel Laplace Pareto Uniform", lambda p, q:
+             -q.scale.log() - math.log(2 * math.pi) / 2
+             - (p.variance + (p.mean - q.loc) ** 2) / (2 * q.scale ** 2)),
+    Pareto: ("Pareto Uniform", lambda p, q: q.alpha.log() + q.alpha * q.scale.log()
+             - (q.alpha + 1) * _mean_log(p)),
+    Uniform: ("Beta ContinuousBernoulli Uniform", lambda p, q: -(q.high - q.low).log()),
+}
+# Of q: the kinds of p that always reach beyond it.
+_BEYOND = {
+    Beta: "Exponential Gamma Gumbel Laplace Normal Pareto",
+    ContinuousBernoulli: "Exponential Gamma Gumbel Laplace Normal Pareto",
+    Exponential: "Gumbel Laplace Normal", Gamma: "Gumbel Laplace Normal",
+    Pareto: "Beta ContinuousBernoulli Exponential Gamma Gumbel Laplace Normal",
+    Uniform: "Exponential Gamma Gumbel Laplace Normal Pareto",
+}
+
+
+def _ends(d):
+    """Between which bounds there are values."""
+    support = d.support
+    return getattr(support, "lower_bound", -math.inf), getattr(support, "upper_bound", math.inf)
+
+
+def _crossed(mean):
+    def rule(p, q):
+        (low, high), (least, most) = _ends(p), _ends(q)
+        result = -p.entropy() - mean(p, q)
+        beyond = torch.as_tensor(low < least) | torch.as_tensor(high > most)
+        return result.masked_fill(beyond.to(result.device), math.inf)
+
+    return rule
+
+
+def _infinite(p, q):
+    return torch.full_like(p.mean, math.inf)
+
+
+for _table in _CROSSED, _BEYOND:
+    for _q, _row in _table.items():
+        _names, _rule = (_row, _infinite) if _table is _BEYOND else (_row[0], _crossed(_row[1]))
+        for _name in _names.split():
+            register_kl(getattr(_continuous, _name, None) or getattr(_transformed, _name), _q)(_rule)
+for _q in Bernoulli, Binomial:
+    register_kl(Poisson, _q)(_infinite)
+register_kl(Bernoulli, Poisson)(lambda p, q: q.rate - p.probs * q.rate.log() - p.entropy())
+
+
+# ---- of one kind
 
 @register_kl(Bernoulli, Bernoulli)
 def _(p, q):
-    return (p.probs * (softplus(-q.logits) - softplus(-p.logits))
-            + (1 - p.probs) * (softplus(q.logits) - softplus(p.logits)))
+    yes = p.probs * (softplus(-q.logits) - softplus(-p.logits))
+    no = (1 - p.probs) * (softplus(q.logits) - softplus(p.logits))
+    return (yes.masked_fill(q.probs == 0, math.inf).masked_fill(p.probs == 0, 0)
+            + no.masked_fill(q.probs == 1, math.inf).masked_fill(p.probs == 1, 0))
+
+
+@register_kl(Binomial, Binomial)
+def _(p, q):
+    if (p.total_count < q.total_count).any():
+        raise NotImplementedError("KL between Binomials where q.total_count > p.total_count is not implemented")
+    each = p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p()
+    return (p.total_count * each).masked_fill(p.total_count > q.total_count, math.inf)
+
+
+@register_kl(Geometric, Geometric)
+def _(p, q):
+    return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits
+
+
+@register_kl(Cauchy, Cauchy)
+def _(p, q):
+    return ((p.scale + q.scale) ** 2 + (p.loc - q.loc) ** 2).log() - (4 * p.scale * q.scale).log()
 
 
 @register_kl(Categorical, Categorical)
@@ -67,12 +202,6 @@ def _(p, q):
     return ratio - ratio.log() - 1
 
 
-@register_kl(Laplace, Laplace)
-def _(p, q):
-    ratio, far = p.scale / q.scale, (p.loc - q.loc).abs()
-    return far / q.scale + ratio * (-far / p.scale).exp() - ratio.log() - 1
-
-
 @register_kl(Gamma, Gamma)
 def _(p, q):
     a, b = p.concentration, q.concentration
@@ -97,3 +226,42 @@ def _(p, q):
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise NotImplementedError
     return p._sum(kl_divergence(p.base_dist, q.base_dist))
+
+
+register_kl(HalfNormal, HalfNormal)(lambda p, q: kl_divergence(p.base_dist, q.base_dist))
+
+
+@register_kl(TransformedDistribution, TransformedDistribution)
+def _(p, q):
+    if p.transforms != q.transforms or p.event_shape != q.event_shape:
+        raise NotImplementedError
+    return kl_divergence(p.base_dist, q.base_dist)
+
+
+@register_kl(ExponentialFamily, ExponentialFamily)
+def _(p, q):
+    if type(p) is not type(q):
+        raise NotImplementedError("The cross KL-divergence between different exponential families cannot"
+                                  + " " * 29 + "be computed using Bregman divergences")
+    parts, normalizer, means = p._normalized()
+    result = q._log_normalizer(*q._natural_params) - normalizer
+    for mine, other, mean in zip(parts, q._natural_params, means):
+        result = result - ((other - mine) * mean).reshape(result.shape + (-1,)).sum(-1)
+    return result
+
+
+def _normal_vectors(p, q):
+    if p.event_shape != q.event_shape:
+        low = [isinstance(d, LowRankMultivariateNormal) for d in (p, q)]
+        kinds = "Low Rank " if all(low) else "(Low Rank) " if any(low) else ""
+        raise ValueError(f"KL-divergence between two {kinds}Multivariate Normals with" + " " * 26
+                         + "different event shapes cannot be computed")
+    batch = torch.broadcast_shapes(p.batch_shape, q.batch_shape)
+    columns = p._root.expand(batch + p._root.shape[-2:]).movedim(-1, 0)
+    trace = q._distance(columns).sum(0)
+    return (q._log_det - p._log_det + trace + q._distance(q.loc - p.loc) - p.event_shape[0]) / 2
+
+
+for _p in MultivariateNormal, LowRankMultivariateNormal:
+    for _q in MultivariateNormal, LowRankMultivariateNormal:
+        register_kl(_p, _q)(_normal_vectors)

@@ -32,7 +32,7 @@ class MixtureSameFamily(Distribution):
         if any(1 != a != b != 1 for a, b in zip(reversed(mixed), reversed(shape[:-1]))):
             raise ValueError(f"`mixture_distribution.batch_shape` ({mixed}) is not compatible with "
                              f"`component_distribution.batch_shape`({shape[:-1]})")
-        if mixture._num_events != shape[-1]:
+        if mixture.logits.shape[-1] != shape[-1]:
             raise ValueError(f"`mixture_distribution component` ({mixture._num_events}) does not equal"
                              f" `component_distribution.batch_shape[-1]` ({shape[-1]})")
         self._mixture, self._component = mixture, component
@@ -46,7 +46,7 @@ class MixtureSameFamily(Distribution):
 
     @constraints.dependent_property
     def support(self):
-        return self._component.support
+        return constraints.MixtureSameFamilyConstraint(self._component.support)
 
     def _mixed(self, values):
         """The mean of figures of the components, by their shares."""
@@ -80,5 +80,4 @@ class MixtureSameFamily(Distribution):
         self._validate_sample(value)
         return (self._component.cdf(value.unsqueeze(self._place)) * self._mixture.probs).sum(-1)
 
-    def __repr__(self):
-        return f"MixtureSameFamily(\n  {self._mixture!r},\n  {self._component!r})"
+    __repr__ = lambda self: f"MixtureSameFamily(\n  {self._mixture!r},\n  {self._component!r})"

@@ -72,8 +72,7 @@ class TransformedDistribution(Distribution):
         with torch.no_grad():
             return self._forward(self.base_dist.sample(sample_shape))
 
-    def rsample(self, sample_shape=torch.Size()):
-        return self._forward(self.base_dist.rsample(sample_shape))
+    rsample = lambda self, sample_shape=torch.Size(): self._forward(self.base_dist.rsample(sample_shape))
 
     def log_prob(self, value):
         self._validate_sample(value)

@@ -7,12 +7,14 @@ import phlox as torch
 from phlox.nn.functional import logsigmoid, pad, softplus
 
 from . import constraints
-from .utils import sum_rightmost
+from .utils import sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
 
-__all__ = ["AbsTransform", "AffineTransform", "ComposeTransform", "ExpTransform",
-           "IndependentTransform", "PowerTransform", "SigmoidTransform", "SoftmaxTransform",
-           "SoftplusTransform", "StickBreakingTransform", "TanhTransform", "Transform",
-           "identity_transform"]
+__all__ = ["AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform",
+           "CorrCholeskyTransform", "CumulativeDistributionTransform", "ExpTransform",
+           "IndependentTransform", "LowerCholeskyTransform", "PositiveDefiniteTransform",
+           "PowerTransform", "ReshapeTransform", "SigmoidTransform", "SoftmaxTransform",
+           "SoftplusTransform", "StackTransform", "StickBreakingTransform", "TanhTransform",
+           "Transform", "identity_transform"]
 
 
 class Transform:
@@ -52,8 +54,7 @@ class Transform:
             self._pair = x, y
         return x, y
 
-    def __call__(self, x):
-        return self._pair[1] if x is self._pair[0] else self._keep(x, self._call(x))[1]
+    __call__ = lambda self, x: self._pair[1] if x is self._pair[0] else self._keep(x, self._call(x))[1]
 
     def _inv_call(self, y):
         return self._pair[0] if y is self._pair[1] else self._keep(self._inverse(y), y)[0]
@@ -222,7 +223,183 @@ class StickBreakingTransform(Transform):
     inverse_shape = lambda self, shape: shape[:-1] + (shape[-1] - 1,)
 
 
+# ---- of matrices
+
+class LowerCholeskyTransform(Transform):
+    """Matrices to lower triangles with a positive diagonal: of it the exponential is taken."""
+    domain, codomain = constraints.independent(constraints.real, 2), constraints.lower_cholesky
+
+    _call = lambda self, x: x.tril(-1) + x.diagonal(dim1=-2, dim2=-1).exp().diag_embed()
+
+    _inverse = lambda self, y: y.tril(-1) + y.diagonal(dim1=-2, dim2=-1).log().diag_embed()
+
+
+class PositiveDefiniteTransform(Transform):
+    """Matrices to positive definite ones, of which LowerCholeskyTransform gives the factor."""
+    domain, codomain = LowerCholeskyTransform.domain, constraints.positive_definite
+
+    def _call(self, x):
+        factor = LowerCholeskyTransform()(x)
+        return factor @ factor.mT
+
+    _inverse = lambda self, y: LowerCholeskyTransform().inv(torch.linalg.cholesky(y))
+
+
+class CorrCholeskyTransform(Transform):
+    """Vectors to the Cholesky factors of correlations: each row is a stick that is broken by the
+    hyperbolic tangents, and has the length one."""
+    domain, codomain, bijective = constraints.real_vector, constraints.corr_cholesky, True
+
+    def _call(self, x):
+        bound = 1 - torch.finfo(x.dtype).eps
+        r = vec_to_tril_matrix(x.tanh().clamp(-bound, bound), -1)
+        left = (1 - r ** 2).sqrt().cumprod(-1)
+        return (r + torch.eye(r.shape[-1]).to(r)) * pad(left[..., :-1], [1, 0], value=1)
+
+    def _inverse(self, y):
+        left = pad((1 - (y * y).cumsum(-1))[..., :-1], [1, 0], value=1)
+        t = tril_matrix_to_vec(y, -1) / tril_matrix_to_vec(left, -1).sqrt()
+        return (t.log1p() - (-t).log1p()) / 2
+
+    def log_abs_det_jacobian(self, x, y, intermediates=None):
+        left = tril_matrix_to_vec(1 - (y * y).cumsum(-1), -2)
+        return left.log().sum(-1) / 2 - 2 * (x + softplus(-2 * x) - math.log(2)).sum(-1)
+
+    def forward_shape(self, shape):
+        if len(shape) < 1:
+            raise ValueError("Too few dimensions on input")
+        n = round((0.25 + 2 * shape[-1]) ** 0.5 + 0.5)
+        if n * (n - 1) // 2 != shape[-1]:
+            raise ValueError("Input is not a flattened lower-diagonal number")
+        return shape[:-1] + (n, n)
+
+    def inverse_shape(self, shape):
+        if len(shape) < 2:
+            raise ValueError("Too few dimensions on input")
+        if shape[-2] != shape[-1]:
+            raise ValueError("Input is not square")
+        return shape[:-2] + (shape[-1] * (shape[-1] - 1) // 2,)
+
+
+class ReshapeTransform(Transform):
+    """The same elements in another shape."""
+    bijective = True
+    domain = property(lambda self: constraints.independent(constraints.real, len(self.in_shape)))
+    codomain = property(lambda self: constraints.independent(constraints.real, len(self.out_shape)))
+
+    def __init__(self, in_shape, out_shape, cache_size=0):
+        self.in_shape, self.out_shape = torch.Size(in_shape), torch.Size(out_shape)
+        if self.in_shape.numel() != self.out_shape.numel():
+            raise ValueError("in_shape, out_shape have different numbers of elements")
+        super().__init__(cache_size)
+
+    @staticmethod
+    def _changed(shape, before, after):
+        cut = len(shape) - len(before)
+        if cut < 0:
+            raise ValueError("Too few dimensions on input")
+        if torch.Size(shape[cut:]) != before:
+            raise ValueError(f"Shape mismatch: expected {shape[cut:]} but got {before}")
+        return shape[:cut] + after
+
+    forward_shape = lambda self, shape: self._changed(shape, self.in_shape, self.out_shape)
+    inverse_shape = lambda self, shape: self._changed(shape, self.out_shape, self.in_shape)
+    _call = lambda self, x: x.reshape(x.shape[:x.dim() - len(self.in_shape)] + self.out_shape)
+    _inverse = lambda self, y: y.reshape(y.shape[:y.dim() - len(self.out_shape)] + self.in_shape)
+    log_abs_det_jacobian = lambda self, x, y: x.new_zeros(x.shape[:x.dim() - len(self.in_shape)])
+
+
 # ---- made of others
+
+class CumulativeDistributionTransform(Transform):
+    """A distribution's probability of what is not above a value; its draws become uniform."""
+    bijective, codomain, sign = True, constraints.unit_interval, 1
+    domain = property(lambda self: self.distribution.support)
+
+    def __init__(self, distribution, cache_size=0):
+        super().__init__(cache_size)
+        self.distribution = distribution
+
+    _call = lambda self, x: self.distribution.cdf(x)
+    _inverse = lambda self, y: self.distribution.icdf(y)
+    log_abs_det_jacobian = lambda self, x, y: self.distribution.log_prob(x)
+
+
+class CatTransform(Transform):
+    """One for each piece of a dimension, of the lengths that are given, or of one each."""
+    bijective = property(lambda self: all(part.bijective for part in self.transforms))
+    event_dim = property(lambda self: max(part.event_dim for part in self.transforms))
+    length = property(lambda self: sum(self.lengths), doc="That of the dimension.")
+    domain = property(lambda self: self._ends("domain"))
+    codomain = property(lambda self: self._ends("codomain"))
+
+    def __init__(self, tseq, dim=0, lengths=None, cache_size=0):
+        super().__init__(cache_size)
+        self.transforms, self.dim = list(tseq), dim
+        if not all(isinstance(part, Transform) for part in self.transforms):
+            raise AssertionError("All elements of tseq must be Transform instances")
+        if cache_size:
+            self.transforms = [part.with_cache(cache_size) for part in self.transforms]
+        count = len(self.transforms)
+        self.lengths = [1] * count if lengths is None else list(lengths)
+        if len(self.lengths) != count:
+            raise AssertionError(f"lengths ({len(self.lengths)}) must match transforms ({count})")
+
+    def _ends(self, which):
+        return constraints.cat([getattr(part, which) for part in self.transforms], self.dim, self.lengths)
+
+    _again = lambda self, cache_size: CatTransform(self.transforms, self.dim, self.lengths, cache_size)
+
+    _size = lambda self: (self.length, f"length {self.length}")
+
+    _cut = lambda self, value: value.split(self.lengths, self.dim)
+
+    def _pieces(self, value, name, what):
+        if not -value.dim() <= self.dim < value.dim():
+            raise AssertionError(f"dim {self.dim} out of range for {what} with {value.dim()} dimensions")
+        wanted, shown = self._size()
+        if value.size(self.dim) != wanted:
+            raise AssertionError(f"{name}.size({self.dim}) = {value.size(self.dim)} must equal {shown}")
+        return self._cut(value)
+
+    _join = lambda self, values: torch.cat(values, self.dim)
+
+    def _call(self, x):
+        return self._join([f(a) for f, a in zip(self.transforms, self._pieces(x, "x", "tensor"))])
+
+    def _inverse(self, y):
+        return self._join([f.inv(a) for f, a in zip(self.transforms, self._pieces(y, "y", "tensor"))])
+
+    def _slopes(self, x, y):
+        pieces = zip(self.transforms, self._pieces(x, "x", "x"), self._pieces(y, "y", "y"))
+        return [(part, part.log_abs_det_jacobian(a, b)) for part, a, b in pieces]
+
+    def log_abs_det_jacobian(self, x, y):
+        event = self.event_dim
+        slopes = [sum_rightmost(slope, event - part.event_dim) for part, slope in self._slopes(x, y)]
+        dim = self.dim - x.dim() * (self.dim >= 0) + event
+        return torch.cat(slopes, dim) if dim < 0 else sum(slopes)
+
+
+class StackTransform(CatTransform):
+    """One for each slice along a dimension."""
+    __init__ = lambda self, tseq, dim=0, cache_size=0: CatTransform.__init__(
+        self, tseq, dim, cache_size=cache_size)
+    event_dim = Transform.event_dim
+
+    def _ends(self, which):
+        return constraints.stack([getattr(part, which) for part in self.transforms], self.dim)
+
+    _again = lambda self, cache_size: StackTransform(self.transforms, self.dim, cache_size)
+
+    _size = lambda self: (len(self.transforms), f"len(transforms) {len(self.transforms)}")
+
+    _cut = lambda self, value: value.unbind(self.dim)
+
+    _join = lambda self, values: torch.stack(values, self.dim)
+
+    log_abs_det_jacobian = lambda self, x, y: self._join([slope for _, slope in self._slopes(x, y)])
+
 
 class IndependentTransform(Transform):
     """Another one, of which the last dimensions make one value."""
@@ -255,8 +432,7 @@ class ComposeTransform(Transform):
         super().__init__(cache_size)
         self.parts = [part.with_cache(cache_size) for part in parts]
 
-    def _again(self, cache_size):
-        return ComposeTransform(self.parts, cache_size)
+    _again = lambda self, cache_size: ComposeTransform(self.parts, cache_size)
 
     def _end(self, parts, first, last):
         """The constraint at the first part's side: with the dimensions that one value has in all."""
@@ -303,8 +479,7 @@ class ComposeTransform(Transform):
         return shape
 
 
-    def __repr__(self):
-        return "ComposeTransform(\n    " + ",\n    ".join(map(repr, self.parts)) + "\n)"
+    __repr__ = lambda self: "ComposeTransform(\n    " + ",\n    ".join(map(repr, self.parts)) + "\n)"
 
 
 identity_transform = ComposeTransform([])

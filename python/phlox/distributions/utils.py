@@ -5,6 +5,8 @@ from numbers import Number
 import phlox as torch
 from phlox.nn.functional import softmax
 
+euler_constant = 0.5772156649015329
+
 
 class lazy_property:
     """A value that is computed when it is first asked for, with gradients, and kept."""
@@ -58,3 +60,28 @@ def logits_to_probs(logits, is_binary=False):
 def sum_rightmost(value, dim):
     """The sum over the last `dim` dimensions."""
     return value.flatten(-dim).sum(-1) if dim else value
+
+
+def _lower(n, diag, like):
+    """Which entries of a square matrix are not above a diagonal."""
+    return torch.ones(n, n, dtype=torch.bool, device=like.device).tril(diag)
+
+
+def tril_matrix_to_vec(mat, diag=0):
+    """The entries of matrices that are not above a diagonal, row by row, as vectors."""
+    n = mat.shape[-1]
+    if not -n <= diag < n:
+        raise ValueError(f"diag ({diag}) provided is outside [{-n}, {n - 1}].")
+    return mat[..., _lower(n, diag, mat)]
+
+
+def vec_to_tril_matrix(vec, diag=0):
+    """The matrices of which `tril_matrix_to_vec` gives the vectors; the other entries are 0."""
+    count, b = vec.shape[-1], 1 + 2 * diag
+    n = ((b ** 2 + 8 * count + 4 * abs(diag) * (diag + 1)) ** 0.5 - b) / 2
+    if round(n) - n > torch.finfo(vec.dtype).eps:
+        raise ValueError(f"The size of last dimension is {count} which cannot be expressed as "
+                         "the lower triangular part of a square D x D matrix.")
+    mat = vec.new_zeros((*vec.shape[:-1], round(n), round(n)))
+    mat[..., _lower(round(n), diag, vec)] = vec
+    return mat
