@@ -25,6 +25,9 @@ extern "C" {
 // PX_CALL declares a public function that can fail: `PX_CALL px_tensor_view(...)`.
 #define PX_CALL PX_API __attribute__((warn_unused_result)) px_status
 #define PX_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+// What is called where something went wrong. Compilers put the code that leads there aside, so that
+// what mostly runs lies close together.
+#define PX_COLD __attribute__((cold))
 
 // Status codes: name, what it means, the Python exception that it becomes.
 #define PX_STATUS_MAP(XX) \
@@ -86,17 +89,20 @@ PX_API void px_error_clear(void);
 // Moves the thread's record to *out and clears it; makes a record the calling thread's, perhaps on
 // another thread, and returns its code.
 PX_API void px_error_take(px_error *out);
-PX_API px_status px_error_give(const px_error *error);
+PX_API PX_COLD px_status px_error_give(const px_error *error);
 // Records an error and returns `code`. Use PX_FAIL. `detail` as in px_error.
-PX_API px_status px_error_set(px_status code, int detail, const char *file, int line,
-                              const char *function, const char *format, ...) PX_PRINTF(6, 7);
+PX_API PX_COLD px_status px_error_set(px_status code, int detail, const char *file, int line,
+                                      const char *function, const char *format, ...)
+    PX_PRINTF(6, 7);
 // Records an exception of another language; `release(object)` is called when the record is cleared.
 // Returns PX_FOREIGN.
-PX_API px_status px_error_set_foreign(void *object, void (*release)(void *), const char *message);
+PX_API PX_COLD px_status px_error_set_foreign(void *object, void (*release)(void *),
+                                              const char *message);
 // Adds a place to the trace; returns `code`. Use PX_TRY.
-PX_API px_status px_error_pass(px_status code, const char *file, int line, const char *function);
+PX_API PX_COLD px_status px_error_pass(px_status code, const char *file, int line,
+                                       const char *function);
 // Appends text to the current message. Use PX_NOTE.
-PX_API void px_error_note(const char *format, ...) PX_PRINTF(1, 2);
+PX_API PX_COLD void px_error_note(const char *format, ...) PX_PRINTF(1, 2);
 
 // A call that returns `code`. Clang's analyzer cannot see into the library and is told this way;
 // otherwise it follows paths on which a call that failed returns PX_OK.

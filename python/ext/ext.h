@@ -19,7 +19,11 @@
 
 // ---- errors
 // Raises what the calling thread's px_error record holds; always NULL (of any pointer type).
-void *ext_raise(void);
+PX_COLD void *ext_raise(void);
+// What raises is cold (PX_COLD), which CPython's headers do not say.
+__typeof__(PyErr_Format) PyErr_Format __attribute__((cold));
+__typeof__(PyErr_SetString) PyErr_SetString __attribute__((cold));
+__typeof__(PyErr_NoMemory) PyErr_NoMemory __attribute__((cold));
 // Turns the pending Python exception into the core's record (in callbacks from the core).
 px_status ext_foreign(void);
 // Takes the pending exception as one normalized object, or sets one (both versions of CPython).

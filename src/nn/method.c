@@ -164,7 +164,7 @@ px_status px__child(px_module **out, const px_module *self, const char *name) {
 }
 
 px_status px__child_tensor(px_tensor **out, px_module *self, const char *child, const char *name) {
-  px_module *of;
+  px_module *of = NULL;
   px_module_entry entry;
   PX_TRY(px__child(&of, self, child));
   if (!px_module_entry_find(of, name, &entry) && of->invoke)
