@@ -24,8 +24,8 @@ static px_status check_kernel(const px_call *call, const px_tensor *t, bool comp
            px_dtype_class(dtype));
   if (dtype != PX_FLOAT32 && dtype != PX_FLOAT64 && dtype != PX_COMPLEX64 && dtype != PX_COMPLEX128)
     return px__refuse_dtype(call->op, dtype, call->device);
-  if (!px__runs_host_kernels((px_device_type)call->device.type)) return PX_OK;
-  return px__fftw_ready();
+  PX_TRY(px__refuse_gpu(call->op, call->device));
+  return call->device.type == PX_META ? PX_OK : px__fftw_ready();
 }
 static px_status result_along(px_call *call, const px_tensor *t, int64_t dim, int64_t n,
                               px_dtype dtype) {

@@ -25,6 +25,7 @@ static inline px_tensor *there_take(px_tensor *take) {
 
 // What one rounding or two in another order may do to a result. 0 for integers.
 static inline double tolerance_of(px_dtype dtype) {
+  dtype = px_dtype_to_real(dtype);
   return dtype == PX_FLOAT64    ? 1e-10
          : dtype == PX_FLOAT32  ? 2e-5
          : dtype == PX_FLOAT16  ? 8e-3
@@ -46,6 +47,8 @@ static inline bool agrees(const char *what, const px_tensor *want, const px_tens
     return false;
   }
   size_t bytes = px_dtype_size(dtype) * (size_t)n;
+  px_dtype part = px_dtype_to_real(dtype);  // complex numbers are compared as two
+  n = (int64_t)(bytes / px_dtype_size(part));
   char *a = malloc(bytes + 1), *b = malloc(bytes + 1);
   bool good = true;
   OK(px_tensor_read(want, a, bytes));
@@ -55,8 +58,7 @@ static inline bool agrees(const char *what, const px_tensor *want, const px_tens
     good = false;
   }
   for (int64_t i = 0; good && i < n; i++) {
-    double x = number_at(a, dtype, i), y = number_at(b, dtype, i),
-           scale = fabs(x) > 1 ? fabs(x) : 1;
+    double x = number_at(a, part, i), y = number_at(b, part, i), scale = fabs(x) > 1 ? fabs(x) : 1;
     good = x == y || (isnan(x) && isnan(y)) || fabs(x - y) <= tolerance * scale;
     if (!good)
       fprintf(stderr, "%s (%s): element %lld is %.9g, not %.9g\n", what, px_dtype_name(dtype),

@@ -161,6 +161,13 @@ print(torch.ones(1, device='cuda').tolist())
 
 @wants_gpu
 class Errors(unittest.TestCase):
+    def test_what_gpus_lack_is_refused_by_name(self):
+        x = torch.ones(4, 4, device="cuda")
+        for name, call in (("fft_fft", lambda: torch.fft.fft(x)), ("fft_irfft2", lambda: torch.fft.irfft2(x)), ("stft", lambda: torch.stft(x, 4, return_complex=True)),
+                           ("istft", lambda: torch.istft(x, 4)), ("linalg_eigh", lambda: torch.linalg.eigh(x))):
+            with self.assertRaisesRegex(NotImplementedError, f"^{name} is not implemented for GPUs; the CPU has it, and simulated devices$"):
+                call()
+
     @wants_torch
     def test_texts_are_those_of_pytorch(self):
         for call in (lambda lib: lib.ones(1, device="cuda:77"), lambda lib: lib.cuda.set_device(77),
