@@ -82,10 +82,8 @@ static void transfer(copy *c, bool out) {
   }
 }
 
-static void *open_one(px__dense *d, const px_operand *o, int dtype, bool read, bool write) {
-  if (d->failed || !o || !px__operand_given(o)) return NULL;
-  static max_align_t nothing;  // memset and memcpy want an address for no bytes, too
-  if (o->dtype == dtype && px__operand_row_major(o)) return o->data ? o->data : &nothing;
+static __attribute__((noinline)) void *open_copy(px__dense *d, const px_operand *o, int dtype,
+                                                 bool read, bool write) {
   size_t bytes = (size_t)px_operand_numel(o) * px_dtype_size((px_dtype)dtype);
   copy *c = malloc(sizeof *c + bytes);
   d->failed = !c;
@@ -97,6 +95,12 @@ static void *open_one(px__dense *d, const px_operand *o, int dtype, bool read, b
   d->copies = c;
   if (read) transfer(c, false);
   return c->at;
+}
+static inline void *open_one(px__dense *d, const px_operand *o, int dtype, bool read, bool write) {
+  static max_align_t nothing;  // memset and memcpy want an address for no bytes, too
+  if (d->failed || !o || !px__operand_given(o)) return NULL;
+  if (o->dtype != dtype || !px__operand_row_major(o)) return open_copy(d, o, dtype, read, write);
+  return o->data ? o->data : &nothing;
 }
 void *px__dense_in(px__dense *d, const px_operand *o, int dtype) {
   return open_one(d, o, dtype, true, false);

@@ -78,6 +78,18 @@ static const keys *keys_of(const char *name) {
   return rows[i].kind ? &rows[i] : fill_keys(&rows[i], kind);
 }
 
+// The same by a name that is mostly the one of the call before.
+static const keys *keys_by(PyObject *name) {
+  static PyObject *latest;
+  static const keys *row;
+  if (name == latest) return row;
+  const char *text = PyUnicode_AsUTF8(name);
+  const keys *found = text ? keys_of(text) : NULL;
+  if (!found) return NULL;
+  Py_XSETREF(latest, Py_NewRef(name));
+  return row = found;
+}
+
 // ---- options
 
 static int number_of(PyObject *value, double *out) {
@@ -537,8 +549,7 @@ EXT_ALSO(optimizer, optimizer__accelerator_graph_capture_health_check,
 
 EXT_METHOD0(optimizer, _step_groups, "None", "One step of the parameters of all groups.") {
   EXT_OWNED *name = PyObject_GetAttr(self, kind_name);
-  const char *text = name ? PyUnicode_AsUTF8(name) : NULL;
-  const keys *kind = text ? keys_of(text) : NULL;
+  const keys *kind = name ? keys_by(name) : NULL;
   EXT_OWNED *groups = kind ? groups_of(self) : NULL;
   EXT_OWNED *state = groups ? PyObject_GetAttr(self, state_name) : NULL;
   if (!state || (kind->counts && check_capture(self, groups) < 0)) return NULL;

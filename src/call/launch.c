@@ -49,25 +49,39 @@ static px_status list_value(listing *x, const px_tensor *t) {
   return PX_OK;
 }
 
-// An operand of a kernel that is not element-wise.
-static inline px_status list(listing *x, const char *op, const px_tensor *t, bool write) {
+// Not inline, so that a call on the CPU, where it is rare, saves no registers for it.
+static __attribute__((noinline)) void note(listing *x, const px_tensor *t, bool write) {
+  px__note_access(x->accesses, &x->uses, x->device, t, write);
+}
+static inline void list_tensor(listing *x, const px_tensor *t, bool write) {
+  px__operand_of(&x->operands[x->n++], t);
+  if (PX_UNLIKELY(!px__is_quiet(x->device, t))) note(x, t, write);
+}
+
+// An operand at which to look first.
+static __attribute__((noinline)) px_status list_other(listing *x, const char *op,
+                                                      const px_tensor *t, bool write) {
   PX_CHECK(x->n < PX_MAX_OPERANDS, PX_BUG, "%s has too many operands", op);
-  if (!t) {
-    x->operands[x->n++] = (px_operand){.dtype = PX_DTYPE_NONE};
-    return PX_OK;
-  }
   PX_TRY(px__refuse_batched(t));
   PX_CHECK(t->dtype < PX_DTYPE_COMPUTED || x->dtypes >> t->dtype & 1, PX_UNIMPLEMENTED,
            "\"%s\" not implemented for '%s'", op, px_dtype_class((px_dtype)t->dtype));
-  if (PX_UNLIKELY(x->device.type != PX_CPU) && px__tensor_device(t).type == PX_CPU &&
-      t->ndim == 0) {
+  if (x->device.type != PX_CPU && px__tensor_device(t).type == PX_CPU && t->ndim == 0) {
     PX_CHECK(!write, PX_RUNTIME, "%s: a kernel of a device does not write to a number of the host",
              op);
     return list_value(x, t);
   }
-  px__operand_of(&x->operands[x->n++], t);
-  px__note_access(x->accesses, &x->uses, x->device, t, write);
-  return PX_OK;
+  return list_tensor(x, t, write), PX_OK;
+}
+
+// An operand of a kernel that is not element-wise.
+static inline px_status list(listing *x, const char *op, const px_tensor *t, bool write) {
+  bool room = x->n < PX_MAX_OPERANDS;
+  if (!t && PX_LIKELY(room))
+    return x->operands[x->n++] = (px_operand){.dtype = PX_DTYPE_NONE}, PX_OK;
+  bool plain = room && t->dtype < PX_DTYPE_COMPUTED && !px__is_batched(t) &&
+               (x->device.type == PX_CPU || t->ndim > 0);
+  if (PX_UNLIKELY(!plain)) return list_other(x, op, t, write);
+  return list_tensor(x, t, write), PX_OK;
 }
 
 // Transposes the latest operand, a matrix.
@@ -113,9 +127,10 @@ static px_status list_call(listing *x, const px_call *call) {
   for (int i = 0; i < op->result_count; i++) PX_TRY(list(x, op->name, call->results[i], true));
   for (int i = 0; i < op->param_count; i++) {
     const px_value *a = &call->args[i];
-    if (op->params[i].kind == PX_ARG_TENSOR)
+    if (op->params[i].kind == PX_ARG_TENSOR) {
       PX_TRY(list(x, op->name, a->kind == PX_ARG_TENSOR ? a->v.tensor : NULL, false));
-    if (PX_UNLIKELY(turned != 0 && turned == i)) turn(x);
+      if (PX_UNLIKELY(turned != 0 && turned == i)) turn(x);
+    }
     for (int k = 0; a->kind == PX_ARG_TENSORS && k < a->n; k++)
       PX_TRY(list(x, op->name, a->v.tensors[k], false));
   }

@@ -19,8 +19,9 @@ static px_status one(const px_tensor *t, const char *name) {
   return PX_OK;
 }
 
-// Behind the parameter and its gradient come the states, one for each result after the first.
-static px_status change(px_call *call, px_tensor *self, const px_tensor *grad) {
+// Behind the parameter and its gradient come the states, one for each result after the first;
+// scalars among them only where the numbers lie on the device, too.
+static px_status change(px_call *call, px_tensor *self, const px_tensor *grad, bool scalars) {
   enum { STATES = 2 };
   const px_op *op = call->op;
   PX_TRY(px__call_same_device(call));
@@ -30,7 +31,7 @@ static px_status change(px_call *call, px_tensor *self, const px_tensor *grad) {
     px_tensor *state = call->args[STATES + k].v.tensor;
     const char *name = op->params[STATES + k].name;
     if (call->args[STATES + k].kind != PX_ARG_TENSOR) continue;
-    PX_TRY(is_scalar(op, STATES + k) ? one(state, name) : same(state, self, name));
+    PX_TRY(scalars && is_scalar(op, STATES + k) ? one(state, name) : same(state, self, name));
     call->results[1 + k] = px_retain(state);
   }
   call->results[0] = px_retain(self);
@@ -38,7 +39,7 @@ static px_status change(px_call *call, px_tensor *self, const px_tensor *grad) {
     if (call->results[i]) px_tensor_bump_version(call->results[i]);
   return PX_OK;
 }
-PX_RUN(optimizer_step) { return change(call, args->param, args->grad); }
+PX_RUN(optimizer_step) { return change(call, args->param, args->grad, false); }
 
 // The last arguments are the numbers, and which of their lines is meant.
 PX_RUN(optimizer_step_by) {
@@ -49,7 +50,7 @@ PX_RUN(optimizer_step_by) {
            "the numbers of a step are lines of %d", PX_NUMBERS_LINE);
   PX_CHECK(line >= 0 && line < numbers->sizes[0], PX_INDEX, "there is no line %lld of numbers",
            (long long)line);
-  return change(call, args->param, args->grad);
+  return change(call, args->param, args->grad, true);
 }
 
 PX_RUN(optimizer_numbers) {

@@ -11,7 +11,8 @@ px_status px__stepping_begin(px__stepping *s, int k, double value) {
 
 void px__stepping_end(px__stepping *s, bool done) {
   for (int k = 0; k < PX_OPTIMIZER_STATES; k++) {
-    if (done && s->begun[k])
+    if (!s->begun[k]) continue;  // as mostly
+    if (done)
       s->state[k] = s->begun[k];
     else
       px_release(s->begun[k]);

@@ -95,8 +95,9 @@ typedef struct step {
   int count, tensors;  // of the args, how many are tensors; numbers follow
   member members[TOGETHER];
   px_value args[TOGETHER * MOST_ARGS];
-  // The latest numbers, what they were made of, and what the scalars became.
-  double numbers[PX__NUMBER_LIMIT], of_first;
+  // The latest numbers, as arguments; what they were made of, and what the scalars became.
+  px_value numbers[PX__NUMBER_LIMIT];
+  double of_first;
   double of_scalars[PX_OPTIMIZER_STATES], to_scalars[PX_OPTIMIZER_STATES];
   bool has_numbers;
   bool counts;  // on the host, with scalars
@@ -145,8 +146,10 @@ static px_status make_numbers(step *s, double first, double *scalars) {
   if (!s->has_numbers || first != s->of_first || memcmp(scalars, s->of_scalars, bytes) != 0) {
     memcpy(s->of_scalars, scalars, bytes);
     memcpy(s->to_scalars, scalars, bytes);
+    double numbers[PX__NUMBER_LIMIT];
     s->has_numbers = false, s->of_first = first;
-    PX_TRY(s->kind->numbers(s->options, s->to_scalars, first, s->numbers));
+    PX_TRY(s->kind->numbers(s->options, s->to_scalars, first, numbers));
+    for (int k = 0; k < s->kind->number_count; k++) s->numbers[k] = PX_F(numbers[k]);
     s->has_numbers = true;
   }
   memcpy(scalars, s->to_scalars, bytes);
@@ -174,7 +177,7 @@ static px_status fill_in(step *s, member *m, px_value *args, px_device device) {
   PX_TRY(take_states(s, m, args + PX__STATES));
   PX_TRY(make_numbers(s, m->stepping.first, m->scalars));
   args[PX__PARAMETER] = PX_T(parameter), args[PX__GRADIENT] = PX_T(px_tensor_grad(parameter));
-  for (int k = 0; k < s->kind->number_count; k++) args[s->tensors + k] = PX_F(s->numbers[k]);
+  memcpy(args + s->tensors, s->numbers, (size_t)s->kind->number_count * sizeof *args);
   return PX_OK;
 }
 

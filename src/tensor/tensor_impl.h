@@ -248,13 +248,15 @@ static inline px_access px__access_of(const px_tensor *t, bool write) {
     px__tensor_gaps(access.gaps, t);
   return access;
 }
-// Adds t's access to those of a launch. On the CPU this is needed only while a copy to or from the
+// Whether t's access need not be noted: on the CPU that is needed only while a copy to or from the
 // block is running.
+static inline bool px__is_quiet(px_device device, const px_tensor *t) {
+  return device.type == PX_CPU && !__atomic_load_n(&t->storage->block->pending, __ATOMIC_ACQUIRE);
+}
+// Adds t's access to those of a launch.
 static inline void px__note_access(px_access *accesses, int *count, px_device device,
                                    const px_tensor *t, bool write) {
-  bool quiet =
-      device.type == PX_CPU && !__atomic_load_n(&t->storage->block->pending, __ATOMIC_ACQUIRE);
-  if (!quiet && t->numel) accesses[(*count)++] = px__access_of(t, write);
+  if (!px__is_quiet(device, t) && t->numel) accesses[(*count)++] = px__access_of(t, write);
 }
 
 // Writes what the layer above adds when a tensor is printed: ", requires_grad=True", ",
