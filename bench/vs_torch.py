@@ -165,6 +165,10 @@ ROWS = [
     ("MLP 784-1024-1024-10 step, batch 128", "train(net, optimizer, x, y)", MLP, {"goal": 250e-6, "check": "after(5)"}),
     ("MNIST CNN step, batch 64", "train(net, optimizer, x, y)", CNN, {"goal": 600e-6, "check": "after(5)"}),
     ("TransformerEncoder 6x512 step, 32x256", "step()", ENCODER, {"check": "[step() for _ in range(3)][-1]"}),
+    ("TransformerEncoder 6x512 under autocast to bfloat16, step, 32x256", "low()", ENCODER +
+     "def low():\n    with torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=not reference): return step()", {"check": ""}),
+    ("TransformerEncoder 6x512 inference, 32x256", "infer()", ENCODER + "net.eval()\n@torch.no_grad()\ndef infer(): return net(x, mask, is_causal=True)",
+     {"check": ""}),
 ]
 
 
