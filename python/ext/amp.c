@@ -10,10 +10,6 @@
 
 // ---- attributes
 
-static int set(PyObject *self, const char *name, PyObject *take) {
-  EXT_OWNED *value = take;
-  return value ? PyObject_SetAttrString(self, name, value) : -1;
-}
 static int truth(PyObject *self, const char *name) {
   EXT_OWNED *value = PyObject_GetAttrString(self, name);
   return value ? PyObject_IsTrue(value) : -1;
@@ -42,8 +38,7 @@ static PyObject *number(double value, px_dtype dtype, px_device device) {
   return ext_wrap(made);
 }
 static PyObject *stage(const char *name) {
-  EXT_OWNED *module = PyImport_ImportModule("phlox.amp.grad_scaler");
-  EXT_OWNED *stages = module ? PyObject_GetAttrString(module, "OptState") : NULL;
+  EXT_OWNED *stages = ext_from("phlox.amp.grad_scaler", "OptState");
   return stages ? PyObject_GetAttrString(stages, name) : NULL;
 }
 
@@ -78,18 +73,18 @@ EXT_INIT(scaler,
       return -1;
     enabled = false;
   }
-  if (set(self, "_device", PyUnicode_FromString(device)) < 0 ||
-      set(self, "_enabled", PyBool_FromLong(enabled)) < 0)
+  if (ext_keep(self, "_device", PyUnicode_FromString(device)) < 0 ||
+      ext_keep(self, "_enabled", PyBool_FromLong(enabled)) < 0)
     return -1;
   if (!enabled) return 0;
   bool failed = check_factors(growth_factor, backoff_factor) < 0 ||
-                set(self, "_init_scale", PyFloat_FromDouble(init_scale)) < 0 ||
-                set(self, "_scale", Py_NewRef(Py_None)) < 0 ||
-                set(self, "_growth_factor", PyFloat_FromDouble(growth_factor)) < 0 ||
-                set(self, "_backoff_factor", PyFloat_FromDouble(backoff_factor)) < 0 ||
-                set(self, "_growth_interval", PyLong_FromLongLong(growth_interval)) < 0 ||
-                set(self, "_init_growth_tracker", PyLong_FromLong(0)) < 0 ||
-                set(self, "_growth_tracker", Py_NewRef(Py_None)) < 0;
+                ext_keep(self, "_init_scale", PyFloat_FromDouble(init_scale)) < 0 ||
+                ext_keep(self, "_scale", Py_NewRef(Py_None)) < 0 ||
+                ext_keep(self, "_growth_factor", PyFloat_FromDouble(growth_factor)) < 0 ||
+                ext_keep(self, "_backoff_factor", PyFloat_FromDouble(backoff_factor)) < 0 ||
+                ext_keep(self, "_growth_interval", PyLong_FromLongLong(growth_interval)) < 0 ||
+                ext_keep(self, "_init_growth_tracker", PyLong_FromLong(0)) < 0 ||
+                ext_keep(self, "_growth_tracker", Py_NewRef(Py_None)) < 0;
   EXT_OWNED *begun = failed ? NULL : PyObject_CallMethod(self, "_begin", NULL);
   return begun ? 0 : -1;
 }
@@ -103,10 +98,9 @@ EXT_METHOD(scaler, _lazy_init_scale_growth_tracker, "(dev: Device) -> None",
   EXT_OWNED *count = PyObject_GetAttrString(self, "_init_growth_tracker");
   double first = scale ? PyFloat_AsDouble(scale) : 0;
   double steps = count && !PyErr_Occurred() ? PyFloat_AsDouble(count) : 0;
-  if (PyErr_Occurred() || set(self, "_scale", number(first, PX_FLOAT32, dev)) < 0 ||
-      set(self, "_growth_tracker", number(steps, PX_INT32, dev)) < 0)
-    return NULL;
-  Py_RETURN_NONE;
+  return ext_none_unless(PyErr_Occurred() ||
+                         ext_keep(self, "_scale", number(first, PX_FLOAT32, dev)) < 0 ||
+                         ext_keep(self, "_growth_tracker", number(steps, PX_INT32, dev)) < 0);
 }
 
 // The scale, or its tracker, which must have been made. A new reference.
@@ -258,10 +252,9 @@ EXT_METHOD(scaler, unscale_, "(optimizer: Any) -> None",
       none ? PyObject_CallMethod(self, "_unscale_grads_", "OOOO", optimizer, by, none, Py_False)
            : NULL;
   EXT_OWNED *now = found ? stage("UNSCALED") : NULL;
-  if (!now || PyMapping_SetItemString(state, "found_inf_per_device", found) < 0 ||
-      PyMapping_SetItemString(state, "stage", now) < 0)
-    return NULL;
-  Py_RETURN_NONE;
+  return ext_none_unless(!now ||
+                         PyMapping_SetItemString(state, "found_inf_per_device", found) < 0 ||
+                         PyMapping_SetItemString(state, "stage", now) < 0);
 }
 
 EXT_METHOD(scaler, _check_inf_per_device, "(optimizer: Any) -> dict[Device, Tensor]",
@@ -384,7 +377,7 @@ EXT_METHOD0(scaler, is_enabled, "bool", "Whether it does anything.") {
              "Args:\n" \
              "    new (" type "): " text "\n") { \
     EXT_ARGS(PyObject *, new); \
-    return set(self, "_" #name, Py_NewRef(new)) < 0 ? NULL : Py_NewRef(Py_None); \
+    return ext_keep(self, "_" #name, Py_NewRef(new)) < 0 ? NULL : Py_NewRef(Py_None); \
   } \
   struct ext_row
 SETTING(growth_factor, "float", "What raises the scale.");
@@ -573,8 +566,8 @@ static PyObject *run_forward(const custom_object *how, PyObject *ctx, custom_cal
   px_autocast now = px_autocast_get();
   bool casts = now.enabled[how->type] && how->cast != PX_DTYPE_NONE;
   bool used = now.enabled[how->type] && !casts;
-  if (set(ctx, "_dtype", ext_dtype((px_dtype)now.dtype[how->type])) < 0 ||
-      set(ctx, "_fwd_used_autocast", PyBool_FromLong(used)) < 0)
+  if (ext_keep(ctx, "_dtype", ext_dtype((px_dtype)now.dtype[how->type])) < 0 ||
+      ext_keep(ctx, "_fwd_used_autocast", PyBool_FromLong(used)) < 0)
     return NULL;
   if (!casts) return ext_apply(call.function, call.args, call.kwargs);
   EXT_OWNED *args = cast_in(call.args, how);
@@ -601,8 +594,7 @@ static PyObject *custom_run(PyObject *self, PyObject *const *args, Py_ssize_t na
   return how->backward ? run_backward(how, ctx, call) : run_forward(how, ctx, call);
 }
 static PyObject *decorate(PyObject *self, PyObject *function) {
-  EXT_OWNED *modes = PyImport_ImportModule("phlox._modes");
-  return modes ? PyObject_CallMethod(modes, "under", "OO", self, function) : NULL;
+  return ext_call_from("phlox._modes", "under", "(OO)", self, function);
 }
 static PyObject *custom_call(PyObject *self, PyObject *args, PyObject *kwargs) {
   PyObject *function;

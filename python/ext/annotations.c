@@ -42,8 +42,7 @@ static PyObject *mark_call(PyObject *self, PyObject *args, PyObject *kwargs) {
   if (!PyArg_ParseTuple(args, "O", &func)) return NULL;
   if (!PyCallable_Check(func))
     EXT_FAIL(PyExc_TypeError, "expected a function, not %s", ext_type_name(func));
-  EXT_OWNED *contextlib = PyImport_ImportModule("contextlib");
-  EXT_OWNED *way = contextlib ? PyObject_GetAttrString(contextlib, "ContextDecorator") : NULL;
+  EXT_OWNED *way = ext_from("contextlib", "ContextDecorator");
   EXT_OWNED *decorate = way ? PyObject_GetAttrString(way, "__call__") : NULL;
   return decorate ? PyObject_CallFunctionObjArgs(decorate, self, func, NULL) : NULL;
 }

@@ -40,6 +40,19 @@ static PyObject *dict_of(PyObject *function, PyObject *mapping) {
            ext_type_name(mapping));
 }
 
+PyObject *ext_call_from(const char *module, const char *name, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  EXT_OWNED *args = Py_VaBuildValue(format, list);
+  va_end(list);
+  EXT_OWNED *function = args ? ext_from(module, name) : NULL;
+  return function ? PyObject_CallObject(function, args) : NULL;
+}
+int ext_keep(PyObject *object, const char *name, PyObject *value_take) {
+  EXT_OWNED *value = value_take;
+  return value ? PyObject_SetAttrString(object, name, value) : -1;
+}
+
 PyObject *ext_apply(PyObject *function, PyObject *args, PyObject *kwargs) {
   EXT_OWNED *list = args ? PySequence_Tuple(args) : PyTuple_New(0);
   if (!list || ext_is_none(kwargs)) return list ? PyObject_Call(function, list, NULL) : NULL;

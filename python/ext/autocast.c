@@ -80,8 +80,7 @@ static PyObject *autocast_run(PyObject *self, PyObject *const *args, Py_ssize_t 
 static PyObject *autocast_call(PyObject *self, PyObject *args, PyObject *kwargs) {
   PyObject *function;
   if (!PyArg_ParseTuple(args, "O", &function)) return NULL;
-  EXT_OWNED *modes = PyImport_ImportModule("phlox._modes");
-  return modes ? PyObject_CallMethod(modes, "under", "OO", self, function) : NULL;
+  return ext_call_from("phlox._modes", "under", "(OO)", self, function);
 }
 
 static PyMethodDef autocast_methods[] = {

@@ -219,8 +219,7 @@ static PyObject *run(PyObject *object, plan p) {
 }
 
 static PyObject *dedented(PyObject *text) {
-  EXT_OWNED *textwrap = PyImport_ImportModule("textwrap");
-  EXT_OWNED *plain = textwrap ? PyObject_CallMethod(textwrap, "dedent", "O", text) : NULL;
+  EXT_OWNED *plain = ext_call_from("textwrap", "dedent", "(O)", text);
   return plain ? PyObject_CallMethod(plain, "strip", NULL) : NULL;
 }
 

@@ -73,10 +73,7 @@ static void add_stat(const px_memory_stat *stat, void *context) {
   if (value) PyMapping_SetItemString((PyObject *)context, stat->key, value);
   Py_XDECREF(value);
 }
-static PyObject *ordered_dict(void) {
-  EXT_OWNED *module = PyImport_ImportModule("collections");
-  return module ? PyObject_CallMethod(module, "OrderedDict", NULL) : NULL;
-}
+static PyObject *ordered_dict(void) { return ext_call_from("collections", "OrderedDict", "()"); }
 EXT_FUNCTION(cuda, memory_stats, "(device: Device | None = None) -> OrderedDict[str, int]",
              "All figures of a device, with PyTorch's keys, as \"allocated_bytes.all.peak\".") {
   int index;

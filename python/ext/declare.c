@@ -73,10 +73,11 @@ static int make_module(PyObject *root, const ext_row *row) {
   return modules ? PyDict_SetItemString(owners, row->owner, modules) : -1;
 }
 
-PyObject *ext_from_module(const char *name) {
-  EXT_OWNED *module = PyImport_ImportModule("phlox._C");
-  return module ? PyObject_GetAttrString(module, name) : NULL;
+PyObject *ext_from(const char *module, const char *name) {
+  EXT_OWNED *from = PyImport_ImportModule(module);
+  return from ? PyObject_GetAttrString(from, name) : NULL;
 }
+PyObject *ext_from_module(const char *name) { return ext_from("phlox._C", name); }
 
 // ---- types
 int ext_traverse(PyObject *self, const ext_owned *owned, visitproc visit, void *arg) {

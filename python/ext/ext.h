@@ -67,6 +67,8 @@ enum { EXT_LOOK = 1 << 16 };
 static inline PyObject *ext_none(px_status status) {
   return status == PX_OK ? Py_NewRef(Py_None) : ext_raise();
 }
+// None, or NULL where what raises has failed.
+static inline PyObject *ext_none_unless(bool failed) { return failed ? NULL : Py_NewRef(Py_None); }
 #define EXT_FAIL(exception, ...) return (void *)PyErr_Format(exception, __VA_ARGS__)
 #define EXT_FAIL_INT(exception, ...) return PyErr_Format(exception, __VA_ARGS__), -1
 #define EXT_LENGTH(array) ((int)(sizeof(array) / sizeof((array)[0])))
@@ -262,6 +264,11 @@ PyObject *ext_submodule(PyObject *parent, const char *name);
 int ext_add(PyObject *module, const char *name, PyObject *object_take);
 int ext_add_type(PyObject *module, const char *name, PyTypeObject *type);
 PyObject *ext_from_module(const char *name);  // what phlox._C has by this name
+// What a module has by a name, and a call of it: ext_call_from("copy", "copy", "(O)", object).
+PyObject *ext_from(const char *module, const char *name);
+PyObject *ext_call_from(const char *module, const char *name, const char *format, ...);
+// Sets an attribute to what was just made; -1 if that is NULL.
+int ext_keep(PyObject *object, const char *name, PyObject *value_take);
 // Lets messages name a heap type without its module, as PyTorch's do for classes of Python.
 void ext_short_name(PyTypeObject *heap_type);
 

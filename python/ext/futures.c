@@ -86,8 +86,7 @@ EXT_METHOD0(future, value, "Any", "The value of a future that is done; RuntimeEr
 EXT_METHOD0(future, wait, "Any", "Waits for the value, and gives it.") {
   future_object *future = future_of(self);
   if (!future->value && !future->event) {
-    EXT_OWNED *threading = PyImport_ImportModule("threading");
-    EXT_OWNED *event = threading ? PyObject_CallMethod(threading, "Event", NULL) : NULL;
+    EXT_OWNED *event = ext_call_from("threading", "Event", "()");
     if (!event) return NULL;
     if (!future->event) future->event = Py_NewRef(event);
   }
@@ -112,8 +111,7 @@ static int need_callback(PyObject *callback) {
 EXT_METHOD(future, add_done_callback, "(callback: Callable[[Future], Any]) -> None",
            "Calls callback(self) when it is done: at once where it is.") {
   EXT_ARGS(PyObject *, callback);
-  if (need_callback(callback) < 0 || follow(self, callback) < 0) return NULL;
-  Py_RETURN_NONE;
+  return ext_none_unless(need_callback(callback) < 0 || follow(self, callback) < 0);
 }
 
 // A callback with what it works on, (child, more).

@@ -87,8 +87,7 @@ EXT_METHOD0(handle, __reduce__, "tuple", "The parts that a pickle or a copy of i
     EXT_OWNED *dict = Py_NewRef(PyWeakref_GetObject(PyTuple_GET_ITEM(handle->target, i)));
     if (dict != Py_None && PyList_Append(dicts, dict) < 0) return NULL;
   }
-  EXT_OWNED *module = PyImport_ImportModule("phlox._C");
-  EXT_OWNED *maker = module ? PyObject_GetAttrString(module, "_rebuild_handle") : NULL;
+  EXT_OWNED *maker = ext_from_module("_rebuild_handle");
   return maker && dicts ? Py_BuildValue("O(LO)", maker, (long long)handle->id, dicts) : NULL;
 }
 EXT_FUNCTION(torch, _rebuild_handle, "(id: int, dicts: list) -> RemovableHandle",

@@ -122,8 +122,7 @@ static PyObject *of_table(PyObject *module, const char *path, const char *name) 
     return real ? PyImport_Import(real) : NULL;
   }
   if (!names || !ext_has_word(names, name)) return NULL;
-  EXT_OWNED *maker = PyImport_ImportModule("phlox._paths");
-  return maker ? PyObject_CallMethod(maker, "lend", "Oss", module, path, name) : NULL;
+  return ext_call_from("phlox._paths", "lend", "(Oss)", module, path, name);
 }
 
 static PyObject *absent(PyObject *module, PyObject *name) {
@@ -158,8 +157,7 @@ EXT_FUNCTION(torch, _name_missing, "(name: str) -> None",
   EXT_ARGS(PyObject *, name);
   PyObject *module = PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
   if (!module) return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_KeyError, "%R", name);
-  if (give_getattr(module) < 0) return NULL;
-  Py_RETURN_NONE;
+  return ext_none_unless(give_getattr(module) < 0);
 }
 
 static int give_all_getattr(PyObject *root) {

@@ -67,8 +67,7 @@ static PyObject *mode_run(PyObject *object, PyObject *const *args, Py_ssize_t na
 
 // As a decorator.
 static PyObject *under(PyObject *mode, PyObject *function) {
-  EXT_OWNED *module = PyImport_ImportModule("phlox._modes");
-  return module ? PyObject_CallMethod(module, "under", "OO", mode, function) : NULL;
+  return ext_call_from("phlox._modes", "under", "(OO)", mode, function);
 }
 static PyObject *mode_call(PyObject *object, PyObject *args, PyObject *kwargs) {
   const mode_object *self = (mode_object *)object;

@@ -128,9 +128,8 @@ EXT_METHOD(sequential, insert, "(index: int, module: Module) -> None",
   EXT_OWNED *values = PyDict_Values(children_of(self));
   if (!ext_is_module(module))
     EXT_FAIL(PyExc_TypeError, "%s is not a Module subclass", ext_type_name(module));
-  if (!values || PyList_Insert(values, (Py_ssize_t)index, module) < 0 || renumber(self, values) < 0)
-    return NULL;
-  Py_RETURN_NONE;
+  return ext_none_unless(!values || PyList_Insert(values, (Py_ssize_t)index, module) < 0 ||
+                         renumber(self, values) < 0);
 }
 
 static PyObject *pop(PyObject *self, PyObject *key) {

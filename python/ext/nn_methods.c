@@ -76,8 +76,7 @@ EXT_METHOD(module, add_module, "(name: str, module: Module | None) -> None",
   const char *name;
   PyObject *module;
   EXT_BIND(name, module);
-  if (ext_module_put_child(self, name, module) < 0) return NULL;
-  Py_RETURN_NONE;
+  return ext_none_unless(ext_module_put_child(self, name, module) < 0);
 }
 EXT_ALSO(module, module_add_module, register_module);
 
@@ -274,8 +273,7 @@ EXT_METHOD(module, set_submodule, "(target: str, module: Module, strict: bool = 
   PyErr_Clear();
   if (before && !ext_is_module(before))
     EXT_FAIL(PyExc_AttributeError, "`%U` is not an nn.Module", name);
-  if (PyObject_SetAttr(parent, name, module) < 0) return NULL;
-  Py_RETURN_NONE;
+  return ext_none_unless(PyObject_SetAttr(parent, name, module) < 0);
 }
 
 // Classes with children() or apply() of their own are asked.

@@ -154,10 +154,8 @@ static int find_callable(const px_module_kind *kind, PyObject *const *given, px_
 // It is an attribute as it was given; of a word, the function of that name.
 static int keep_callable(PyObject *self, const px_module_kind *kind, int at, PyObject *given) {
   px_value word = px_module_attribute(ext_module(self), kind->callable);
-  EXT_OWNED *functions = PyImport_ImportModule("phlox.nn.functional");
-  EXT_OWNED *value = !functions                 ? NULL
-                     : word.kind == PX_ARG_TEXT ? PyObject_GetAttrString(functions, word.v.text)
-                                                : Py_NewRef(given);
+  EXT_OWNED *value =
+      word.kind == PX_ARG_TEXT ? ext_from("phlox.nn.functional", word.v.text) : Py_NewRef(given);
   return value ? PyObject_SetAttrString(self, kind->callable, value) : -1;
 }
 
@@ -213,8 +211,7 @@ static int init_children(PyObject *self, PyObject *args, PyObject *kwargs);
 // A function of phlox/nn/_lazy.py makes its tensors uninitialised ones.
 static int init_lazy(PyObject *self, const px_module_kind *kind, PyObject *args, PyObject *kwargs) {
   if (init_layer(self, kind, args, kwargs) < 0) return -1;
-  EXT_OWNED *python = PyImport_ImportModule("phlox.nn._lazy");
-  EXT_OWNED *none = python ? PyObject_CallMethod(python, "begin", "O", self) : NULL;
+  EXT_OWNED *none = ext_call_from("phlox.nn._lazy", "begin", "(O)", self);
   return none ? 0 : -1;
 }
 
@@ -712,14 +709,12 @@ EXT_METHOD(module, __setattr__, "(name: str, value: Any) -> None",
   PyObject *name, *value;
   bool plain = !call->kwnames && EXT_PLACES(call->args, call->nargs, &name, &value);
   if (!plain) EXT_BIND(name, value);  // takes more time
-  if (module_setattr(self, name, value ? value : Py_None) < 0) return NULL;
-  Py_RETURN_NONE;
+  return ext_none_unless(module_setattr(self, name, value ? value : Py_None) < 0);
 }
 EXT_METHOD(module, __delattr__, "(name: str) -> None",
            "Forgets an attribute, a parameter, a buffer or a child.") {
   EXT_ARGS(PyObject *, name);
-  if (module_setattr(self, name, NULL) < 0) return NULL;
-  Py_RETURN_NONE;
+  return ext_none_unless(module_setattr(self, name, NULL) < 0);
 }
 
 // Through setattr, so that CPython's slots know them. They are methods and no slots: CPython lets

@@ -23,10 +23,6 @@ static PyObject *part_of(PyObject *module, PyObject *name, const char *suffix) {
   EXT_OWNED *full = joined(name, suffix);
   return full ? PyObject_GetAttr(module, full) : NULL;
 }
-static int keep(PyObject *self, const char *name, PyObject *value_take) {
-  EXT_OWNED *value = value_take;
-  return value ? PyObject_SetAttrString(self, name, value) : -1;
-}
 static PyObject *tensor_name(PyObject *method) {
   PyObject *name = PyObject_GetAttrString(method, "_tensor_name");
   if (!name || PyUnicode_Check(name)) return name;
@@ -100,8 +96,7 @@ static int recompute(PyObject *method, PyObject *module) {
 static PyObject *pruning_call(PyObject *self, PyObject *args, PyObject *kwargs) {
   PyObject *module, *inputs = NULL;
   if (!PyArg_UnpackTuple(args, "__call__", 1, 2, &module, &inputs)) return NULL;
-  if (recompute(self, module) < 0) return NULL;
-  Py_RETURN_NONE;
+  return ext_none_unless(recompute(self, module) < 0);
 }
 
 // The hooks of a module for a tensor, by their keys.
@@ -207,7 +202,7 @@ static int add_method(PyObject *self, PyObject *method);
 EXT_INIT(container, "(*args: BasePruningMethod)") {
   ext_rest args;
   EXT_BIND_OR(-1, args);
-  if (keep(self, "_pruning_methods", PyTuple_New(0)) < 0) return -1;
+  if (ext_keep(self, "_pruning_methods", PyTuple_New(0)) < 0) return -1;
   for (Py_ssize_t i = 0; i < args.count; i++) {
     EXT_OWNED *name = i ? NULL : PyObject_GetAttrString(args.items[0], "_tensor_name");
     if (!i && (!name || PyObject_SetAttrString(self, "_tensor_name", name) < 0)) return -1;
@@ -269,8 +264,7 @@ static int add_method(PyObject *self, PyObject *method) {
 EXT_METHOD(container, add_pruning_method, "(method: BasePruningMethod | None) -> None",
            "Adds one at the end.") {
   EXT_ARGS(PyObject *, method);
-  if (add_method(self, method ? method : Py_None) < 0) return NULL;
-  Py_RETURN_NONE;
+  return ext_none_unless(add_method(self, method ? method : Py_None) < 0);
 }
 
 EXT_METHOD(container, compute_mask, "(t: Tensor, default_mask: Tensor) -> Tensor",
@@ -393,8 +387,7 @@ EXT_METHOD(pruning, remove, "(module: Module) -> None",
     if (!full || PyObject_DelAttr(module, full) < 0) return NULL;
   }
   if (PyObject_SetAttrString(original, "data", data) < 0) return NULL;
-  if (PyObject_SetAttr(module, name, original) < 0) return NULL;
-  Py_RETURN_NONE;
+  return ext_none_unless(PyObject_SetAttr(module, name, original) < 0);
 }
 
 // ---- the methods of the library
@@ -437,10 +430,10 @@ static PyObject *mask_of(PyObject *self, PyObject *t, PyObject *default_mask, px
 
 static int keep_amount(PyObject *self, PyObject *amount) {
   px_prune how;
-  return read_amount(amount, &how) < 0 ? -1 : keep(self, "amount", Py_NewRef(amount));
+  return read_amount(amount, &how) < 0 ? -1 : ext_keep(self, "amount", Py_NewRef(amount));
 }
 static int keep_dim(PyObject *self, int64_t dim) {
-  return keep(self, "dim", PyLong_FromLongLong(dim));
+  return ext_keep(self, "dim", PyLong_FromLongLong(dim));
 }
 
 #define METHOD(word, Name, text) \
@@ -494,7 +487,7 @@ EXT_INIT(ln_structured, "(amount: Any, n: Any, dim: int = -1)") {
   int64_t dim;
   EXT_BIND_OR(-1, amount, n, dim);
   if (keep_amount(self, amount) < 0 || keep_dim(self, dim) < 0) return -1;
-  return keep(self, "n", Py_NewRef(n ? n : Py_None));
+  return ext_keep(self, "n", Py_NewRef(n ? n : Py_None));
 }
 METHOD(ln_structured, LnStructured, "Prunes the channels along dim whose n-norm is least.") {
   MASK(.channels = true, .p = 2);
@@ -503,7 +496,7 @@ METHOD(ln_structured, LnStructured, "Prunes the channels along dim whose n-norm 
 EXT_INIT(custom_from_mask, "(mask: Tensor)") {
   PyObject *mask;
   EXT_BIND_OR(-1, mask);
-  return keep(self, "mask", Py_NewRef(mask ? mask : Py_None));
+  return ext_keep(self, "mask", Py_NewRef(mask ? mask : Py_None));
 }
 METHOD(custom_from_mask, CustomFromMask, "Prunes what a mask has 0 for.") {
   EXT_ARGS(PyObject *, t, default_mask);
@@ -557,9 +550,7 @@ EXT_FUNCTION(torch, _rebuild_pruning, "(name: str) -> Any",
 EXT_METHOD0(pruning, __reduce__, "tuple", "The parts that a pickle or a copy of it is made of.") {
   const char *dot = strrchr(Py_TYPE(self)->tp_name, '.');
   bool ours = !(Py_TYPE(self)->tp_flags & Py_TPFLAGS_HEAPTYPE) && dot;
-  EXT_OWNED *module = PyImport_ImportModule(ours ? "phlox._C" : "copyreg");
-  EXT_OWNED *maker =
-      module ? PyObject_GetAttrString(module, ours ? "_rebuild_pruning" : "__newobj__") : NULL;
+  EXT_OWNED *maker = ours ? ext_from_module("_rebuild_pruning") : ext_from("copyreg", "__newobj__");
   EXT_OWNED *argument = ours ? PyUnicode_FromString(dot + 1) : Py_NewRef((PyObject *)Py_TYPE(self));
   EXT_OWNED *state = PyObject_GenericGetDict(self, NULL);
   return maker && argument && state ? Py_BuildValue("O(O)O", maker, argument, state) : NULL;
@@ -704,8 +695,7 @@ EXT_FUNCTION(nn_prune, global_unstructured,
              "Only \"unstructured\" PRUNING_TYPE supported for the `pruning_method`. Found method "
              "%S of type %S",
              cls, kind);
-  if (prune_all(pairs, method, ext_is_none(given) ? NULL : given) < 0) return NULL;
-  Py_RETURN_NONE;
+  return ext_none_unless(prune_all(pairs, method, ext_is_none(given) ? NULL : given) < 0);
 }
 
 EXT_FUNCTION(nn_prune, remove, "(module: Module, name: str) -> Module",

@@ -3,8 +3,7 @@
 #include "nn.h"
 
 static PyObject *dict_of(const px_dict *state) {
-  EXT_OWNED *collections = PyImport_ImportModule("collections");
-  PyObject *dict = collections ? PyObject_CallMethod(collections, "OrderedDict", NULL) : NULL;
+  PyObject *dict = ext_call_from("collections", "OrderedDict", "()");
   for (int64_t i = 0; dict && i < px_dict_size(state); i++) {
     EXT_OWNED *name = PyUnicode_FromString(px_dict_name(state, i));
     EXT_OWNED *value = ext_wrap_borrowed(px_dict_value(state, i));
@@ -278,8 +277,7 @@ static PyObject *maker_of(PyObject *self, PyObject **argument) {
   if (dot) name = dot + 1;
   bool ours = Py_TYPE(self) == ext_module_type(name);
   *argument = ours ? PyUnicode_FromString(name) : Py_NewRef(Py_TYPE(self));
-  EXT_OWNED *module = PyImport_ImportModule(ours ? "phlox._C" : "copyreg");
-  return module ? PyObject_GetAttrString(module, ours ? "_rebuild_module" : "__newobj__") : NULL;
+  return ours ? ext_from_module("_rebuild_module") : ext_from("copyreg", "__newobj__");
 }
 
 // What stands in place of the live dicts, which are the module's own.

@@ -174,8 +174,7 @@ typedef struct stateless_call {
 
 static int check_call(const stateless_call *c) {
   PyObject *path, *tensor;
-  EXT_OWNED *nn = PyImport_ImportModule("phlox.nn");
-  EXT_OWNED *parallel = nn ? PyObject_GetAttrString(nn, "DataParallel") : NULL;
+  EXT_OWNED *parallel = ext_from("phlox.nn", "DataParallel");
   int several = parallel ? PyObject_IsInstance(c->module, parallel) : -1;
   if (several < 0) return -1;
   if (several)

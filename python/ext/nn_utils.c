@@ -146,8 +146,7 @@ static PyObject *fused_copy(PyObject *layer, PyObject *bn, bool transposed) {
   if (tensor_of(&bias, layer, "bias") < 0) return NULL;
   if (!weight) EXT_FAIL(PyExc_TypeError, "a layer to fuse has a weight");
   EXT_OWNED *made = fuse(weight, bias, &norm, transposed);
-  EXT_OWNED *module = made ? PyImport_ImportModule("copy") : NULL;
-  EXT_OWNED *copy = module ? PyObject_CallMethod(module, "deepcopy", "O", layer) : NULL;
+  EXT_OWNED *copy = made ? ext_call_from("copy", "deepcopy", "(O)", layer) : NULL;
   if (!copy || PyObject_SetAttrString(copy, "weight", PyTuple_GET_ITEM(made, 0)) < 0) return NULL;
   if (PyObject_SetAttrString(copy, "bias", PyTuple_GET_ITEM(made, 1)) < 0) return NULL;
   return ext_moved(&copy);
@@ -186,8 +185,7 @@ EXT_FUNCTION(nn_utils, fuse_linear_bn_eval, "(linear: Any, bn: Any) -> Any",
 
 // Whether a class can be told a device.
 static int takes_device(PyObject *cls) {
-  EXT_OWNED *module = PyImport_ImportModule("inspect");
-  EXT_OWNED *signature = module ? PyObject_CallMethod(module, "signature", "O", cls) : NULL;
+  EXT_OWNED *signature = ext_call_from("inspect", "signature", "(O)", cls);
   EXT_OWNED *known = signature ? PyObject_GetAttrString(signature, "parameters") : NULL;
   EXT_OWNED *device = PyUnicode_FromString("device");
   return known && device ? PySequence_Contains(known, device) : -1;

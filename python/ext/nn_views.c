@@ -82,8 +82,7 @@ EXT_FUNCTION(torch, _module_put,
   } else if (found && known.sort == PX_ENTRY_MODULE) {
     if (PyDict_DelItemString(children, name) < 0) return NULL;
   }
-  if (ext_module_keep(module) < 0) return NULL;
-  Py_RETURN_NONE;
+  return ext_none_unless(ext_module_keep(module) < 0);
 }
 
 EXT_FUNCTION(torch, _module_drop, "(module: Module, sort: int, name: object) -> None", NULL) {
@@ -99,8 +98,7 @@ EXT_FUNCTION(torch, _module_drop, "(module: Module, sort: int, name: object) -> 
   EXT_TRY(px_module_remove(ext_module(module), text));
   object_of(module)->lacks = true;
   if (sort == PX_ENTRY_MODULE && PyDict_DelItem(object_of(module)->children, name) < 0) return NULL;
-  if (ext_module_keep(module) < 0) return NULL;
-  Py_RETURN_NONE;
+  return ext_none_unless(ext_module_keep(module) < 0);
 }
 
 // ---- the object's own dict, and what of the core stands beside it in __dict__

@@ -242,8 +242,7 @@ static PyObject *to_numpy(px_tensor *t) {
   holder->data = data;
   px_tensor_data(t);  // the address has left the library
   EXT_OWNED *owner = (PyObject *)holder;
-  EXT_OWNED *numpy = PyImport_ImportModule("numpy");
-  return numpy ? PyObject_CallMethod(numpy, "asarray", "O", owner) : NULL;
+  return ext_call_from("numpy", "asarray", "(O)", owner);
 }
 
 EXT_METHOD(tensor, numpy, "(*, force: bool = False) -> numpy.ndarray",

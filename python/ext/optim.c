@@ -416,10 +416,8 @@ static int recorded_step(const keys *kind, const double *options, PyObject *grou
     EXT_FAIL_INT(PyExc_NotImplementedError,
                  "%s.step() with differentiable=True cannot be captured in a graph",
                  px_optimizer_kind_name(kind->kind));
-  EXT_OWNED *module = PyImport_ImportModule("phlox.optim._differentiable");
-  EXT_OWNED *done = module ? PyObject_CallMethod(module, "step", "sOO",
-                                                 px_optimizer_kind_name(kind->kind), group, state)
-                           : NULL;
+  EXT_OWNED *done = ext_call_from("phlox.optim._differentiable", "step", "(sOO)",
+                                  px_optimizer_kind_name(kind->kind), group, state);
   return done ? 0 : -1;
 }
 

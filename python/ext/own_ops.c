@@ -59,8 +59,7 @@ EXT_FUNCTION(ops, load_library, "(path: object) -> None",
   if (!PyUnicode_FSConverter(path, &bytes)) return NULL;
   EXT_WAIT(px_op_load_library(PyBytes_AS_STRING(bytes)));
   EXT_OWNED *loaded = PyObject_GetAttrString(self, "loaded_libraries");
-  if (!loaded || PySet_Add(loaded, path) < 0 || ext_ops_update() < 0) return NULL;
-  Py_RETURN_NONE;
+  return ext_none_unless(!loaded || PySet_Add(loaded, path) < 0 || ext_ops_update() < 0);
 }
 
 static int ext_init_own_ops(PyObject *m) {

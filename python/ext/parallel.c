@@ -163,8 +163,8 @@ typedef struct application {
 // Raises the pending exception again with a word about where it was met.
 static void rewrap(const char *where) {
   EXT_OWNED *exception = ext_exception_take();
-  EXT_OWNED *module = exception ? PyImport_ImportModule("phlox._errors") : NULL;
-  PyObject *none = module ? PyObject_CallMethod(module, "rewrap", "Os", exception, where) : NULL;
+  PyObject *none =
+      exception ? ext_call_from("phlox._errors", "rewrap", "(Os)", exception, where) : NULL;
   Py_XDECREF(none);
 }
 

@@ -34,8 +34,7 @@ static int instruction_of(PyFrameObject *frame) {
 }
 
 static PyObject *find_package(void) {
-  EXT_OWNED *module = PyImport_ImportModule("phlox");
-  EXT_OWNED *path = module ? PyObject_GetAttrString(module, "__path__") : NULL;
+  EXT_OWNED *path = ext_from("phlox", "__path__");
   EXT_OWNED *first = path ? PySequence_GetItem(path, 0) : NULL;
   return first ? PyUnicode_FromFormat("%U/", first) : NULL;
 }

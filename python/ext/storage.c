@@ -249,10 +249,8 @@ EXT_CLASS_METHOD(
   bool shared;
   int64_t nbytes;
   EXT_BIND(filename, shared, nbytes);
-  EXT_OWNED *files = PyImport_ImportModule("phlox._files");
-  EXT_OWNED *made = files ? PyObject_CallMethod(files, "mapped", "OOL", filename,
-                                                shared ? Py_True : Py_False, (long long)nbytes)
-                          : NULL;
+  EXT_OWNED *made = ext_call_from("phlox._files", "mapped", "(OOL)", filename,
+                                  shared ? Py_True : Py_False, (long long)nbytes);
   return made ? storage_wrap(px_retain(px_tensor_storage(ext_tensor(made))), PX_DTYPE_NONE) : NULL;
 }
 

@@ -143,8 +143,7 @@ static PyObject *set_attribute(PyObject *self, PyObject *const *args, Py_ssize_t
   PyObject *name, *value;
   if (!EXT_PLACES(args, nargs, &name, &value))
     EXT_FAIL(PyExc_TypeError, "__setattr__() takes a name and a value");
-  if (derived_set(self, name, value) < 0) return NULL;
-  Py_RETURN_NONE;
+  return ext_none_unless(derived_set(self, name, value) < 0);
 }
 static PyMethodDef derived_methods[] = {
     {"__getattribute__", derived_get, METH_O, NULL},
@@ -171,8 +170,7 @@ EXT_CLASS_METHOD(tensor, __init_subclass__, "(*args: object) -> None", NULL) {
   EXT_OWNED *init = above ? PyObject_GetAttrString(above, "__init_subclass__") : NULL;
   EXT_OWNED *done =
       init ? PyObject_Vectorcall(init, call->args, (size_t)call->nargs, call->kwnames) : NULL;
-  if (!done || give_attributes((PyTypeObject *)self) < 0) return NULL;
-  Py_RETURN_NONE;
+  return ext_none_unless(!done || give_attributes((PyTypeObject *)self) < 0);
 }
 
 // ---- modes, and none

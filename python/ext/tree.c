@@ -156,15 +156,11 @@ static PyObject *tuple_object(const px_tree *tree, building *b, bool size) {
   return PyObject_CallOneArg((PyObject *)&ext_SizeType, tuple);
 }
 
-static PyObject *ordered_new(void) {
-  EXT_OWNED *collections = PyImport_ImportModule("collections");
-  return collections ? PyObject_CallMethod(collections, "OrderedDict", NULL) : NULL;
-}
+static PyObject *ordered_new(void) { return ext_call_from("collections", "OrderedDict", "()"); }
 
 // A dict that says, for a tensor of a dtype that Phlox lacks, why it is not there.
 static PyObject *partly_read(PyObject *dict, PyObject *foreign) {
-  EXT_OWNED *files = PyImport_ImportModule("phlox._files");
-  return files ? PyObject_CallMethod(files, "PartlyRead", "OO", dict, foreign) : NULL;
+  return ext_call_from("phlox._files", "PartlyRead", "(OO)", dict, foreign);
 }
 
 static PyObject *dict_object(const px_tree *tree, building *b, bool ordered) {

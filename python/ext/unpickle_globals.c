@@ -192,12 +192,8 @@ enum { REBUILD_TENSOR, ORDERED_DICT };  // the first two
 
 static PyObject *storage_types, *storage_type;  // by their names, and the class of them
 static PyObject *newer_names, *newer_modules;   // Python 3's for those of Python 2
-static PyObject *attribute_of(const char *module, const char *name) {
-  EXT_OWNED *found = PyImport_ImportModule(module);
-  return found ? PyObject_GetAttrString(found, name) : NULL;
-}
 static int learn(PyObject **kept, const char *module, const char *name) {
-  if (!*kept) *kept = attribute_of(module, name);
+  if (!*kept) *kept = ext_from(module, name);
   return *kept ? 0 : -1;
 }
 int ext_pickle_learn(void) {
@@ -389,7 +385,7 @@ PyObject *ext_pickle_new(ext_pickle *p, PyObject *cls, PyObject *args) {
 // As pickle does where a class has no __setstate__.
 static PyObject *with_state(ext_pickle *p, PyObject *made, PyObject *state) {
   if (check_state(p, state) < 0) return NULL;
-  EXT_OWNED *set = attribute_of("phlox._utils", "with_state");
+  EXT_OWNED *set = ext_from("phlox._utils", "with_state");
   return set ? PyObject_CallFunctionObjArgs(set, made, state, NULL) : NULL;
 }
 int ext_pickle_build(ext_pickle *p, PyObject *made, PyObject *state) {
