@@ -108,6 +108,27 @@ PX_TEST(single_rows_and_columns_are_right) {
     check_product(PX_FLOAT32, &square, &column, &row, NULL, 0);
   }
 }
+// Of a layer that has one sample, and of a batch of such; with lengths that are no vectors' too.
+PX_TEST(one_row_or_column_by_a_matrix_is_right) {
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16};
+  static const int64_t sizes[][2] = {{24, 40}, {16, 8}, {50, 72}, {17, 36}, {8, 240}, {5, 640}};
+  for (int i = 0; i < 4; i++)
+    for (int j = 0; j < 6; j++) {
+      int64_t rows = sizes[j][0], n = sizes[j][1];
+      window matrix = {2, {rows, n}, {n, 1}}, turned = {2, {n, rows}, {1, n}};
+      window row = matrix_of(0, 1, n), column = matrix_of(0, n, 1), bias = {1, {rows}, {3}};
+      window across = {2, {1, rows}, {1, 2}}, down = {2, {rows, 1}, {2, 1}};
+      check_product(dtypes[i], &across, &row, &turned, NULL, 0);
+      check_product(dtypes[i], &across, &row, &turned, &bias, 0.5);
+      check_product(dtypes[i], &down, &matrix, &column, NULL, 0);
+      check_product(dtypes[i], &down, &matrix, &column, &down, 2);
+    }
+  window a = {3, {3, 1, 16}, {16, 16, 1}}, b = {3, {3, 16, 20}, {320, 1, 16}};
+  window c = {3, {3, 1, 20}, {60, 1, 3}}, odd = {3, {3, 16, 20}, {321, 1, 16}};
+  check_product(PX_FLOAT32, &c, &a, &b, NULL, 0);
+  check_product(PX_FLOAT32, &c, &a, &b, &c, -1);
+  check_product(PX_FLOAT32, &c, &a, &odd, NULL, 0);
+}
 PX_TEST(what_is_added_is_broadcast) {
   const window added[] = {{1, {5}, {1}},       {1, {1}, {1}},       {2, {7, 1}, {1, 1}},
                           {2, {1, 5}, {9, 2}}, {2, {7, 5}, {1, 7}}, {0, {0}, {0}}};

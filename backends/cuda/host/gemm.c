@@ -202,6 +202,7 @@ px_status px__cuda_multiply(const px_launch *l, px__cuda_product p) {
   px__cuda_layout a, b, c;
   pthread_once(&once, load);
   if (px__cuda_arithmetic_of(p.dtype).type < 0) return refuse(l, p.dtype);
+  if (px__cuda_is_dots(&p) && count_of(&p.c) < INT32_MAX) return px__cuda_dots(l, &p);
   if (!loaded)
     PX_CUDA_FAIL(PX_RUNTIME,
                  "%s on cuda:%d needs cuBLAS (libcublas.so.13), which was not found; "

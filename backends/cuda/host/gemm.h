@@ -19,6 +19,11 @@ typedef struct px__cuda_product {
 } px__cuda_product;
 px_status px__cuda_multiply(const px_launch *l, px__cuda_product product);
 
+// k_dots.c: whether a product is that of one row or one column with a matrix that lies for it,
+// which a kernel of our own reads once; and that product.
+bool px__cuda_is_dots(const px__cuda_product *p);
+px_status px__cuda_dots(const px_launch *l, const px__cuda_product *p);
+
 // ---- shared by gemm.c and gemm_lt.c
 
 // A matrix as cuBLAS takes it. `rows`: the rows are what lies together, so that to cuBLAS it is the
