@@ -190,6 +190,13 @@ class Checkpoint(unittest.TestCase):
         self.assertEqual(runs, ["begins", "ends", "begins"])
         checkpoint(run, x, use_reentrant=False, early_stop=False).backward()
         self.assertEqual(runs[3:], ["begins", "ends"] * 2)
+        with torch.utils.checkpoint.set_checkpoint_early_stop(False):
+            y = checkpoint(run, x, use_reentrant=False)
+        with torch.utils.checkpoint.set_checkpoint_early_stop(True):
+            z = checkpoint(run, x, use_reentrant=False, early_stop=False)
+        del runs[:]
+        y.backward(), z.backward()
+        self.assertEqual(runs, ["begins", "ends", "begins"])
 
     def test_another_second_run_is_an_error(self):
         def by_turns(*functions):

@@ -391,6 +391,14 @@ class Trees(unittest.TestCase):
         self.assertTrue(pytree.tree_all(bool, [1, (2,)]) and not pytree.tree_any(bool, [0, {"x": 0}]))
         with self.assertRaisesRegex(ValueError, "Node type mismatch"):
             pytree.tree_map(max, [1, 2], (1, 2))
+        self.assertEqual((list(pytree.tree_iter({"b": [1, ()], "a": None})), list(pytree.tree_iter(3))), ([1, None], [3]))
+        self.assertEqual([pytree.tree_is_leaf(x) for x in (1, None, [], {})], [True, True, False, False])
+        self.assertTrue(pytree.tree_all_only(int, bool, [1, 0.0]) and not pytree.tree_all_only(float, bool, [1, 0.0]))
+        self.assertTrue(pytree.tree_any_only(int, bool, [1, 0.0]) and not pytree.tree_any_only(float, bool, [1, 0.0]))
+        seen, tree = [], [1, (2.5, 3)]
+        self.assertIs(pytree.tree_map_only_(int, seen.append, tree), tree)
+        self.assertIs(pytree.tree_map_(lambda x, y: seen.append(x + y), tree, [10, (20, 30)]), tree)
+        self.assertEqual(seen, [1, 3, 11, 22.5, 33])
 
     def test_classes_of_programs(self):
         class Box:

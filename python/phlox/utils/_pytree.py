@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 from phlox import _C
 
@@ -182,6 +182,41 @@ def tree_all(pred: IsLeaf, tree: Any, is_leaf: IsLeaf | None = None) -> bool:
 def tree_any(pred: IsLeaf, tree: Any, is_leaf: IsLeaf | None = None) -> bool:
     """Whether something is true of a leaf."""
     return any(map(pred, tree_leaves(tree, is_leaf)))
+
+
+def tree_all_only(kinds: Any, /, pred: IsLeaf, tree: Any, is_leaf: IsLeaf | None = None) -> bool:
+    """Whether something is true of all leaves of these types."""
+    return all(map(pred, filter(_chosen(kinds), tree_leaves(tree, is_leaf))))
+
+
+def tree_any_only(kinds: Any, /, pred: IsLeaf, tree: Any, is_leaf: IsLeaf | None = None) -> bool:
+    """Whether something is true of a leaf of these types."""
+    return any(map(pred, filter(_chosen(kinds), tree_leaves(tree, is_leaf))))
+
+
+def tree_map_(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: IsLeaf | None = None) -> Any:
+    """The tree itself, after a function was called as tree_map calls it."""
+    tree_map(func, tree, *rests, is_leaf=is_leaf)
+    return tree
+
+
+def tree_map_only_(kinds: Any, /, func: Callable[[Any], Any], tree: Any, is_leaf: IsLeaf | None = None) -> Any:
+    """tree_map_ for leaves of these types."""
+    return tree_map_(map_only(kinds)(func), tree, is_leaf=is_leaf)
+
+
+def tree_iter(tree: Any, is_leaf: IsLeaf | None = None) -> Iterator[Any]:
+    """The leaves, one after the other."""
+    node = _node_of(tree, is_leaf)
+    for part in node.flatten_fn(tree)[0] if node else ():
+        yield from tree_iter(part, is_leaf)
+    if node is None:
+        yield tree
+
+
+def tree_is_leaf(tree: Any, is_leaf: IsLeaf | None = None) -> bool:
+    """Whether it is a leaf itself."""
+    return _node_of(tree, is_leaf) is None
 
 
 _register_pytree_node = register_pytree_node

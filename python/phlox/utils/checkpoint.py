@@ -14,7 +14,7 @@ from phlox.autograd.graph import saved_tensors_hooks
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
 _C._name_missing(__name__)
@@ -151,6 +151,20 @@ class _Frame:
                     if (again := _form(self.values[i])) != form))
 
 
+_early_stop = None  # what set_checkpoint_early_stop says instead of the calls
+
+
+@contextmanager
+def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
+    """A scope in which checkpoints without reentrance have this early_stop, whatever they say."""
+    global _early_stop
+    before, _early_stop = _early_stop, enable
+    try:
+        yield
+    finally:
+        _early_stop = before
+
+
 def _plain(function, args, kwargs, preserve, context_fn, check, early_stop):
     """The form without reentrance: what is saved within the call is known by its number."""
     values = [*args, *kwargs.values()]
@@ -165,7 +179,7 @@ def _plain(function, args, kwargs, preserve, context_fn, check, early_stop):
         with same(), second:
             function(*args, **kwargs)
 
-    frame = _Frame(again, check, early_stop)
+    frame = _Frame(again, check, early_stop if _early_stop is None else _early_stop)
     with saved_tensors_hooks(frame.pack, frame.unpack), first:
         return function(*args, **kwargs)
 
