@@ -313,6 +313,7 @@ typedef struct px_copy {
   bool pinned;  // the host side is page-locked
 } px_copy;
 
+enum { PX_FFT_PLANS = 4096 };
 enum {
   PX_PROBE_TWICE = -1,  // CUDA_VISIBLE_DEVICES names a device twice
   PX_PROBE_ERROR = -2,  // a variable that the backend reads has a value that is not allowed
@@ -471,6 +472,10 @@ typedef struct px_backend {
   // may be one launch of the device. If it fails, any of them may have been queued. NULL: they come
   // to `launch` in turn.
   px_status (*launch_all)(void *stream, const px_launch *const *launches, int count);
+  // The plans of Fourier transforms that a device keeps, to use them again: at most PX_FFT_PLANS,
+  // until it is told another number, when it lets go of those that were used longest ago. A
+  // negative `most` tells nothing. Returns how many there are. NULL: it keeps none.
+  int64_t (*fft_plans)(int device, int64_t most);
   /* entries above: ABI 1 */
 } px_backend;
 

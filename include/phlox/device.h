@@ -114,6 +114,13 @@ typedef enum px_figure {
 } px_figure;
 // PX_UNIMPLEMENTED where the backend does not know it: simulated devices, and GPUs without NVML.
 PX_CALL px_device_figure(int64_t *out, int index, px_figure figure);
+// Plans of Fourier transforms, which a GPU keeps to use them again (cuFFT's): how many there are,
+// and may be, 4096 unless set; those used longest ago go first. Simulated devices remember the
+// number and keep no plans of their own: there FFTW's serve, which the CPU keeps. A limit less than
+// 0 is PX_RUNTIME.
+PX_CALL px_device_fft_plans(int64_t *count, int64_t *most, int index);
+PX_CALL px_device_set_fft_plans(int index, int64_t most);
+PX_CALL px_device_clear_fft_plans(int index);
 // Whether device `from` can address the memory of device `to`; false for (a, a). PX_ASSERTION for a
 // bad index.
 PX_CALL px_device_can_access_peer(bool *out, int from, int to);

@@ -104,6 +104,25 @@ EXT_FUNCTION(cuda, mem_get_info, "(device: Device | None = None) -> tuple[int, i
   EXT_TRY(px_device_memory(&free_bytes, &total, device.index));
   return Py_BuildValue("(nn)", (Py_ssize_t)free_bytes, (Py_ssize_t)total);
 }
+EXT_FUNCTION(cuda, _fft_plans, "(device: Device | None) -> tuple[int, int]",
+             "How many plans of Fourier transforms a device keeps, and how many it may.") {
+  int64_t count, most;
+  EXT_ARGS(ext_cuda, device);
+  EXT_TRY(px_device_fft_plans(&count, &most, device.index));
+  return Py_BuildValue("(LL)", (long long)count, (long long)most);
+}
+EXT_FUNCTION(cuda, _keep_fft_plans, "(device: Device | None, most: int) -> None",
+             "Lets a device keep so many plans of Fourier transforms, and no more.") {
+  ext_cuda device;
+  int64_t most;
+  EXT_BIND(device, most);
+  return ext_none(EXT_NOGIL(px_device_set_fft_plans(device.index, most)));
+}
+EXT_FUNCTION(cuda, _clear_fft_plans, "(device: Device | None) -> None",
+             "Lets go of the plans of Fourier transforms that a device keeps.") {
+  EXT_ARGS(ext_cuda, device);
+  return ext_none(EXT_NOGIL(px_device_clear_fft_plans(device.index)));
+}
 // utilization, temperature, ...: what nvidia-smi shows.
 #define XX(figure, python, text) \
   EXT_FUNCTION(cuda, python, "(device: Device | None = None) -> int", text) { \

@@ -553,8 +553,8 @@ static const struct {
      "set_warn_on_accumulate_grad_stream_mismatch"},
     {"backends", "ContextProp PropModule disable_global_flags flags_frozen"},
     {"backends.cuda",
-     "allow_fp16_bf16_reduction_math_sdp blas_workspace_size cuBLASModule cuFFTPlanCache "
-     "cuFFTPlanCacheAttrContextProp cuFFTPlanCacheManager cublas_workspace_size "
+     "allow_fp16_bf16_reduction_math_sdp blas_workspace_size cuBLASModule "
+     "cuFFTPlanCacheAttrContextProp cublas_workspace_size "
      "cublaslt_workspace_size fp16_bf16_reduction_math_sdp_allowed is_ck_sdpa_available "
      "is_flash_attention_available preferred_blas_library preferred_linalg_library "
      "preferred_rocm_fa_library sdp_kernel"},

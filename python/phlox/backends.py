@@ -9,6 +9,7 @@ from collections import namedtuple
 from types import ModuleType
 
 from phlox import _C
+from phlox._utils import _get_device_index
 
 __path__ = []
 _SETTINGS = _C._settings()
@@ -100,6 +101,48 @@ def _cudnn_version():
     return _C._library_version("cudnn") or None
 
 
+class cuFFTPlanCache:
+    """The plans of Fourier transforms that a device keeps, to use them again."""
+
+    def __init__(self, device_index):
+        self.device_index = device_index
+
+    @property
+    def size(self):
+        """How many there are. Simulated devices have none."""
+        return _C.cuda._fft_plans(self.device_index)[0]
+
+    @size.setter
+    def size(self, value):
+        raise RuntimeError(".size is a read-only property showing the number of plans currently in "
+                           "the cache. To change the cache capacity, set cufft_plan_cache.max_size.")
+
+    max_size = property(lambda self: _C.cuda._fft_plans(self.device_index)[1],
+                        lambda self, value: _C.cuda._keep_fft_plans(self.device_index, value),
+                        doc="How many there may be: those that were used longest ago go first.")
+
+    def clear(self):
+        """Lets go of all."""
+        _C.cuda._clear_fft_plans(self.device_index)
+
+
+class cuFFTPlanCacheManager:
+    """Those of a device by its index; by itself those of the current device."""
+
+    def __getitem__(self, device):
+        index, count = _get_device_index(device), _C.cuda.device_count()
+        if not 0 <= index < count:
+            raise RuntimeError(f"cufft_plan_cache: expected 0 <= device index < {count}, but got "
+                               f"device with index {index}")
+        return cuFFTPlanCache(index)
+
+    def __getattr__(self, name):
+        return getattr(self[_C.cuda.current_device()], name)
+
+    def __setattr__(self, name, value):
+        setattr(self[_C.cuda.current_device()], name, value)
+
+
 class _Backends(ModuleType):
     """torch.backends itself."""
 
@@ -114,6 +157,8 @@ cuda = _module("cuda", is_built=_is_there, SDPAParams=SDPAParams, **_sdp_functio
                **_sdp_functions("mem_efficient", "can_use_efficient_attention"),
                **_sdp_functions("cudnn", "can_use_cudnn_attention"))
 cuda.matmul = _module("cuda.matmul")
+cuda.cuFFTPlanCache, cuda.cuFFTPlanCacheManager = cuFFTPlanCache, cuFFTPlanCacheManager
+cuda.cufft_plan_cache = cuFFTPlanCacheManager()
 cudnn = _module("cudnn", is_available=_has_cudnn, version=_cudnn_version)
 mkldnn = _module("mkldnn", is_available=_is_not_there, is_built=_is_not_there)
 mps = _module("mps", is_available=_is_not_there, is_built=_is_not_there)

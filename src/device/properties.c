@@ -49,6 +49,49 @@ px_status px_device_figure(int64_t *out, int index, px_figure figure) {
   return PX_OK;
 }
 
+// ---- plans of Fourier transforms
+
+// What the backend has after it was told `most`; device locked.
+static int64_t tell_plans(const px__device *d, int64_t most) {
+  const px_backend *b = px__rt.backend;
+  return PX__BACKEND_HAS(b, fft_plans) ? b->fft_plans(d->physical, most) : 0;
+}
+px_status px_device_fft_plans(int64_t *count, int64_t *most, int index) {
+  px__device *d;
+  PX_GIVEN(count);
+  PX_GIVEN(most);
+  PX_TRY(px_device_init());
+  PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
+  px__device_lock(d);
+  *count = tell_plans(d, -1), *most = d->fft_plans;
+  px__device_unlock(d);
+  return PX_OK;
+}
+px_status px_device_set_fft_plans(int index, int64_t most) {
+  px__device *d;
+  PX_TRY(px_device_init());
+  PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
+  PX_CHECK(most >= 0, PX_RUNTIME, "cuFFT plan cache size must be non-negative, but got %lld",
+           (long long)most);
+  px__device_lock(d);
+  d->fft_plans = most;
+  tell_plans(d, most);
+  px__device_unlock(d);
+  return PX_OK;
+}
+px_status px_device_clear_fft_plans(int index) {
+  px__device *d;
+  PX_TRY(px_device_init());
+  PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
+  px__device_lock(d);
+  tell_plans(d, 0);
+  tell_plans(d, d->fft_plans);
+  px__device_unlock(d);
+  return PX_OK;
+}
+
+// ---- peers
+
 static px_status pair(px__device **a, px__device **b, int from, int to) {
   PX_TRY(px_device_init());
   PX_CHECK(is_device(from), PX_ASSERTION, "Invalid device id");

@@ -194,6 +194,7 @@ static px_status make_devices(int count, const int physical[PX__DEVICES]) {
     pthread_mutex_init(&(*d)->lock, NULL);
     (*d)->index = i;
     (*d)->physical = physical[i];
+    (*d)->fft_plans = PX_FFT_PLANS;
   }
   return PX_OK;
 }

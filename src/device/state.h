@@ -192,6 +192,7 @@ struct px__device {
   px__mark *marks;                   // unused ones
   px_stream *messages;  // on which events for other processes are recorded; NULL: none yet (ipc.c)
   px__cache cache;
+  int64_t fft_plans;                                     // of `lock`: how many the backend may keep
   bool peer_asked[PX__DEVICES], peer_open[PX__DEVICES];  // atomic: by the user; in the backend
 };
 typedef struct px__runtime {

@@ -24,8 +24,8 @@ static px_status check_kernel(const px_call *call, const px_tensor *t, bool comp
            px_dtype_class(dtype));
   if (dtype != PX_FLOAT32 && dtype != PX_FLOAT64 && dtype != PX_COMPLEX64 && dtype != PX_COMPLEX128)
     return px__refuse_dtype(call->op, dtype, call->device);
-  PX_TRY(px__refuse_gpu(call->op, call->device));
-  return call->device.type == PX_META ? PX_OK : px__fftw_ready();
+  px_device_type type = (px_device_type)call->device.type;
+  return type != PX_META && px__runs_host_kernels(type) ? px__fftw_ready() : PX_OK;
 }
 static px_status result_along(px_call *call, const px_tensor *t, int64_t dim, int64_t n,
                               px_dtype dtype) {
@@ -92,7 +92,6 @@ static px_status read_transform(transform *t, const px_call *call, const char *n
   t->forward = t->name[0] != 'i';
   char kind = t->name[t->forward ? 0 : 1];
   t->from = kind == 'f' ? FROM_ANY : (kind == 'r') == t->forward ? FROM_REAL : FROM_HALF;
-  PX_TRY(px__refuse_gpu(call->op, call->device));
   return read_norm(t, norm);
 }
 // That an out= tensor has the kind of numbers that come.

@@ -191,7 +191,6 @@ PX_RUN(stft) {
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) cuts = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(px__refuse_gpu(call->op, call->device));
   PX_CHECK(!args->center || !px__given(args->align_to_window), PX_RUNTIME,
            "stft align_to_window should only be set when center = false");
   PX_TRY(args->center ? surrounded(&signal, self, args->n_fft / 2, args->pad_mode)
@@ -326,7 +325,6 @@ PX_RUN(istft) {
   PX_SCOPED(px_tensor) cuts = NULL;
   PX_SCOPED(px_tensor) window = NULL;
   PX_SCOPED(px_tensor) signal = NULL;
-  PX_TRY(px__refuse_gpu(call->op, call->device));
   PX_TRY(warn_of_no_window(args->window,
                            ".Please provide the same window used by stft to make the inversion "
                            "lossless."));

@@ -12,7 +12,9 @@ import numpy as np
 import phlox as torch
 
 F = torch.fft
-DEVICES = ["cpu"] + ["cuda"] * (torch.cuda.is_available() and torch.cuda._backend_name() == "sim")  # GPUs refuse them
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+ON_GPU = torch.cuda.is_available() and torch.cuda._backend_name() == "cuda"
+WITH_COMPLEX = DEVICES[:1] if ON_GPU else DEVICES  # complex numbers are computed with there
 LINES = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 
 
@@ -51,17 +53,18 @@ class Values(Case):
 
     def test_lines_are_cut_and_filled_with_zeros(self):
         x, z = numbers(2, 7), numbers(2, 7, complex=True)
-        for name, n in itertools.product(LINES, (1, 4, 7, 10)):
+        for device, name, n in itertools.product(DEVICES, LINES, (1, 4, 7, 10)):
             for a in (x,) if name in ("rfft", "ihfft") else (x, z):
-                self.assertClose(getattr(F, name)(tensor(a), n), getattr(np.fft, name)(a, n))
+                self.assertClose(getattr(F, name)(tensor(a, device), n), getattr(np.fft, name)(a, n))
 
     def test_large_batches_are_cut_into_pieces_that_do_not_show(self):
-        for shape, dim in (((300, 400), 0), ((300, 401), 1), ((3, 150, 7, 61), 1), ((2, 3, 40000), -1), ((70000, 2), 1), ((5, 6, 7, 8, 9, 10), 2)):
+        shapes = (((300, 400), 0), ((300, 401), 1), ((3, 150, 7, 61), 1), ((2, 3, 40000), -1), ((70000, 2), 1), ((5, 6, 7, 8, 9, 10), 2))
+        for device, (shape, dim) in itertools.product(DEVICES, shapes):
             z = numbers(*shape, complex=True)
-            self.assertClose(F.fft(tensor(z), dim=dim), np.fft.fft(z, axis=dim))
-            self.assertClose(F.rfft(tensor(z.real), dim=dim, norm="ortho"), np.fft.rfft(z.real, axis=dim, norm="ortho"))
-            self.assertClose(F.fft(tensor(z.real), dim=dim), np.fft.fft(z.real, axis=dim))
-            self.assertClose(F.irfft(tensor(z), dim=dim), np.fft.irfft(z, axis=dim))
+            self.assertClose(F.fft(tensor(z, device), dim=dim), np.fft.fft(z, axis=dim))
+            self.assertClose(F.rfft(tensor(z.real, device), dim=dim, norm="ortho"), np.fft.rfft(z.real, axis=dim, norm="ortho"))
+            self.assertClose(F.fft(tensor(z.real, device), dim=dim), np.fft.fft(z.real, axis=dim))
+            self.assertClose(F.irfft(tensor(z, device), dim=dim), np.fft.irfft(z, axis=dim))
 
     def test_threads_do_not_change_a_digit(self):
         x = tensor(numbers(64, 3000))
@@ -101,15 +104,30 @@ class Values(Case):
 
     def test_strides(self):
         z = numbers(4, 6, 10, complex=True)
-        t = tensor(z)
-        for view, array in ((t.permute(2, 0, 1), z.transpose(2, 0, 1)), (t[:, ::2, 1::3], z[:, ::2, 1::3]), (t[1:].mT, z[1:].swapaxes(1, 2)),
-                            (t.conj(), z.conj()), (t.real[..., ::3], z.real[..., ::3]), (t.imag.mT, z.imag.swapaxes(1, 2)),
-                            (t[:1].expand(3, 6, 10), np.broadcast_to(z[:1], (3, 6, 10))), (t[..., :1].expand(4, 6, 5), np.broadcast_to(z[..., :1], (4, 6, 5)))):
-            for dim in range(3):
-                self.assertClose(F.fft(view, dim=dim), np.fft.fft(array, axis=dim))
-                self.assertClose(F.irfft(view, 5, dim=dim), np.fft.irfft(array, 5, axis=dim))
-            self.assertClose(F.ifftn(view), np.fft.ifftn(array))
-        self.assertClose(t, z)
+        for device in DEVICES:
+            t = tensor(z, device)
+            for view, array in ((t.permute(2, 0, 1), z.transpose(2, 0, 1)), (t[:, ::2, 1::3], z[:, ::2, 1::3]), (t[1:].mT, z[1:].swapaxes(1, 2)),
+                                (t.conj(), z.conj()), (t.real[..., ::3], z.real[..., ::3]), (t.imag.mT, z.imag.swapaxes(1, 2)),
+                                (t[:1].expand(3, 6, 10), np.broadcast_to(z[:1], (3, 6, 10))), (t[..., :1].expand(4, 6, 5), np.broadcast_to(z[..., :1], (4, 6, 5)))):
+                for dim in range(3):
+                    self.assertClose(F.fft(view, dim=dim), np.fft.fft(array, axis=dim))
+                    self.assertClose(F.irfft(view, 5, dim=dim), np.fft.irfft(array, 5, axis=dim))
+                    self.assertClose(F.fftn(view, dim=(2, dim) if dim < 2 else (1, 2)), np.fft.fftn(array, axes=(2, dim) if dim < 2 else (1, 2)))
+                self.assertClose(F.ifftn(view), np.fft.ifftn(array))
+            self.assertClose(t, z)
+
+    def test_more_dimensions_than_a_plan_has(self):
+        z = numbers(2, 3, 4, 3, 2, complex=True)
+        for device in DEVICES:
+            self.assertClose(F.fftn(tensor(z, device), norm="ortho"), np.fft.fftn(z, norm="ortho"))
+            self.assertClose(F.ifftn(tensor(z, device), dim=(0, 1, 3, 4)), np.fft.ifftn(z, axes=(0, 1, 3, 4)))
+            self.assertClose(F.irfftn(tensor(z, device), dim=(0, 4, 2, 1)), np.fft.irfftn(z, axes=(0, 4, 2, 1)))
+
+    def test_numbers_that_begin_anywhere(self):
+        x = np.concatenate([[0.], numbers(30)])
+        for device, kind in itertools.product(DEVICES, (torch.float32, torch.float64)):
+            rows = tensor(x, device).to(kind)[1:].view(5, 6)
+            self.assertClose(F.rfft(rows), np.fft.rfft(x[1:].reshape(5, 6)), 1e-5)
 
     def test_dtypes(self):
         x = torch.tensor([1, 2, 3])
@@ -199,9 +217,56 @@ class Errors(Case):
         self.assertEqual(run("libfftw3.so.3"), "")
 
 
+@unittest.skipUnless(torch.cuda.is_available(), "there is no device")
+class Plans(Case):
+    def setUp(self):
+        self.cache = torch.backends.cuda.cufft_plan_cache
+        self.addCleanup(setattr, self.cache, "max_size", 4096)
+        self.cache.clear()
+
+    def test_are_kept_by_what_they_do(self):
+        self.assertEqual((self.cache.size, self.cache.max_size), (0, 4096))
+        x = tensor(numbers(3, 8), "cuda")
+        for _ in range(3):
+            for made in (x, x[:2], x[:, :6]):
+                F.rfft(made)
+        self.assertEqual(self.cache.size, 3 * ON_GPU)
+        self.cache.clear()
+        self.assertEqual((self.cache.size, self.cache.max_size), (0, 4096))
+
+    def test_no_more_are_kept_than_allowed(self):
+        x = numbers(2, 40)
+        for most in (2, 1, 0):
+            self.cache.max_size = most
+            self.assertEqual(self.cache.max_size, most)
+            for n in (8, 9, 30, 8, 40, 9):
+                self.assertClose(F.rfft(tensor(x, "cuda"), n), np.fft.rfft(x, n))
+            self.assertEqual(self.cache.size, most * ON_GPU)
+
+    def test_each_device_has_its_own(self):
+        count = torch.cuda.device_count()
+        last = self.cache[count - 1]
+        self.addCleanup(setattr, last, "max_size", 4096)
+        last.max_size = 5
+        self.assertEqual(self.cache[f"cuda:{count - 1}"].max_size, 5)
+        if count > 1:
+            self.assertEqual(self.cache[0].max_size, 4096)
+            with torch.cuda.device(count - 1):
+                self.assertEqual(self.cache.max_size, 5)
+
+    def test_texts(self):
+        count = torch.cuda.device_count()
+        self.refuses(RuntimeError, "cuFFT plan cache size must be non-negative, but got -1", setattr, self.cache, "max_size", -1)
+        self.refuses(RuntimeError, ".size is a read-only property showing the number of plans currently in the cache. To change the cache capacity, set "
+                     "cufft_plan_cache.max_size.", setattr, self.cache, "size", 1)
+        for index in (-1, count):
+            self.refuses(RuntimeError, f"cufft_plan_cache: expected 0 <= device index < {count}, but got device with index {index}", self.cache.__getitem__, index)
+        self.assertEqual(self.cache.max_size, 4096)
+
+
 class Gradients(Case):
     def test_of_any_order(self):
-        for device in DEVICES:
+        for device in WITH_COMPLEX:
             for name in LINES + ("fft2", "rfft2", "irfft2", "hfft2", "ihfft2", "ifftn", "irfftn"):
                 for complex in (False,) if name in ("rfft", "ihfft", "rfft2", "ihfft2") else (False, True):
                     for shape in ((3, 4), (2, 5)):
@@ -209,6 +274,20 @@ class Gradients(Case):
                             x = tensor(numbers(*shape, complex=complex), device, grad=True)
                             self.assertTrue(torch.autograd.gradcheck(lambda a: getattr(F, name)(a, norm="ortho"), x))
                             self.assertTrue(torch.autograd.gradgradcheck(getattr(F, name), x))
+
+    def test_are_those_of_real_and_imaginary_parts(self):
+        def parts(name):
+            def transform(*x):
+                made = getattr(F, name)(torch.view_as_complex(x[0]) if x[0].ndim > 2 else x[0])
+                return torch.view_as_real(made.resolve_conj()) if made.is_complex() else made
+            return transform
+
+        for device, name in itertools.product(DEVICES, LINES + ("fft2", "rfft2", "irfft2", "ifftn")):
+            for shape in ((3, 4),) if name.startswith(("rf", "ih")) else ((2, 5), (3, 4, 2)):
+                with self.subTest(name, device=device, shape=shape):
+                    x = tensor(numbers(*shape), device, grad=True)
+                    self.assertTrue(torch.autograd.gradcheck(parts(name), x))
+                    self.assertTrue(torch.autograd.gradgradcheck(parts(name), x))
 
     def test_of_what_was_cut_or_filled(self):
         x = tensor(numbers(2, 5), grad=True)
@@ -243,12 +322,15 @@ class ShortTimes(Case):
                 self.assertClose(torch.view_as_complex(pairs), wanted[0] / np.sqrt(n))
 
     def test_istft_gives_the_signal_back(self):
-        x, window = tensor(numbers(3, 64)), torch.hann_window(16, dtype=torch.float64)
-        for options in ({}, {"normalized": True}, {"onesided": False}, {"hop_length": 5}, {"center": False, "window": torch.ones(16, dtype=torch.float64)},
-                        {"win_length": 12, "window": torch.hann_window(12, dtype=torch.float64), "hop_length": 3}):
-            made = torch.stft(x, 16, return_complex=True, **{"window": window, **options})
-            back = torch.istft(made, 16, **{"window": window, **options})
-            self.assertClose(back, x.numpy()[:, :back.shape[1]])
+        for device in DEVICES:
+            x, window = tensor(numbers(3, 64), device), torch.hann_window(16, dtype=torch.float64, device=device)
+            short = torch.hann_window(12, dtype=torch.float64, device=device)
+            for options in ({}, {"normalized": True}, {"onesided": False}, {"hop_length": 5}, {"center": False, "window": torch.ones_like(window)},
+                            {"win_length": 12, "window": short, "hop_length": 3}):
+                made = torch.stft(x, 16, return_complex=True, **{"window": window, **options})
+                back = torch.istft(made, 16, **{"window": window, **options})
+                self.assertClose(back, x.cpu().numpy()[:, :back.shape[1]])
+        x, window = x.cpu(), window.cpu()
         made = x.stft(16, window=window, return_complex=True)
         self.assertClose(made.istft(16, window=window, length=50), x.numpy()[:, :50])
         self.assertClose(made[0].istft(16, window=window, length=80)[72:], np.zeros(8))

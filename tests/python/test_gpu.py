@@ -163,8 +163,7 @@ print(torch.ones(1, device='cuda').tolist())
 class Errors(unittest.TestCase):
     def test_what_gpus_lack_is_refused_by_name(self):
         x = torch.ones(4, 4, device="cuda")
-        for name, call in (("fft_fft", lambda: torch.fft.fft(x)), ("fft_irfft2", lambda: torch.fft.irfft2(x)), ("stft", lambda: torch.stft(x, 4, return_complex=True)),
-                           ("istft", lambda: torch.istft(x, 4)), ("linalg_eigh", lambda: torch.linalg.eigh(x))):
+        for name, call in (("linalg_eigh", lambda: torch.linalg.eigh(x)), ("linalg_svd", lambda: torch.linalg.svd(x))):
             with self.assertRaisesRegex(NotImplementedError, f"^{name} is not implemented for GPUs; the CPU has it, and simulated devices$"):
                 call()
 

@@ -11,13 +11,12 @@ static px_core core = {.size = sizeof core, .abi = PX_BACKEND_ABI, .error = px_e
 static bool is_optional(const char *name) {
   return !strncmp(name, "weight_", 7) || !strcmp(name, "attention_dropout");
 }
-// What the CPU alone has, by LAPACK and FFTW: it is refused on GPUs before a kernel is looked for.
-// A kernel that the backend is given leaves this list.
+// What the CPU alone has, by LAPACK: it is refused on GPUs before a kernel is looked for. A kernel
+// that the backend is given leaves this list.
 static bool is_of_cpu(const char *name) {
-  static const char *const names[] = {
-      "cholesky",    "eigh",    "fft_c2c",     "fft_c2r",   "fft_r2c",   "geqrf",
-      "householder", "inverse", "ldl",         "ldl_solve", "lstsq",     "lu",
-      "lu_solve",    "ormqr",   "permutation", "svd",       "triangular"};
+  static const char *const names[] = {"cholesky", "eigh",        "geqrf", "householder", "inverse",
+                                      "ldl",      "ldl_solve",   "lstsq", "lu",          "lu_solve",
+                                      "ormqr",    "permutation", "svd",   "triangular"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (!strcmp(name, names[i])) return true;
   return false;

@@ -5,6 +5,7 @@
 // use the same addresses. It is kept until the process ends. The driver itself reads
 // CUDA_VISIBLE_DEVICES.
 #include "cuda/host/cudnn.h"
+#include "cuda/host/cufft.h"
 #include "cuda/host/kernel.h"
 
 #include <pthread.h>
@@ -222,6 +223,7 @@ static const px_backend table = {
     .graph_drop = px__cuda_graph_drop,
     .recurrent_plan = px__cudnn_recurrent_plan,
     .attention_refusal = px__cuda_attention_refusal,
+    .fft_plans = px__cufft_plans,
 };
 
 PX_API const px_backend *px_backend_entry(const px_core *core);

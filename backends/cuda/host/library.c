@@ -25,7 +25,9 @@ static void *open_in(const char *folder, const char *below, const char *name) {
 
 // Where pip puts NVIDIA's libraries, if it has put this one beside them.
 static void *open_beside(const char *name) {
-  static const char *const below[] = {"nvidia/cu13/lib", "nvidia/cudnn/lib", "nvidia/cublas/lib"};
+  static const char *const below[] = {"nvidia/cu13/lib", "nvidia/cudnn/lib", "nvidia/cublas/lib",
+                                      "nvidia/cufft/lib"};
+  const int count = sizeof below / sizeof *below;
   char folder[3072];
   Dl_info self;
   const char *slash = dladdr((void *)&px__cu, &self) ? strrchr(self.dli_fname, '/') : NULL;
@@ -33,7 +35,7 @@ static void *open_beside(const char *name) {
   if (!length || length > 3000) return NULL;
   void *library = NULL;
   snprintf(folder, sizeof folder, "%.*s/../", length, self.dli_fname);
-  for (int i = 0; i < 3 && !library; i++) library = open_in(folder, below[i], name);
+  for (int i = 0; i < count && !library; i++) library = open_in(folder, below[i], name);
   return library;
 }
 
