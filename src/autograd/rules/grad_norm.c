@@ -157,8 +157,8 @@ static px_status grouped_again(const px__grouped_norm_grad *args) {
   const int64_t *sizes = px_tensor_sizes(x), last = 2;
   int64_t n = sizes[0], all = px_tensor_numel(x);
   int64_t groups = args->num_groups;
-  int64_t rows[3] = {n, groups, n ? all / (n * groups) : 0};
-  int64_t channels[3] = {n, sizes[1], n ? all / (n * sizes[1]) : 0};
+  int64_t rows[3] = {n, groups, all ? all / (n * groups) : 0};
+  int64_t channels[3] = {n, sizes[1], all ? all / (n * sizes[1]) : 0};
   PX_SCOPED(px_tensor) flat = NULL;
   moments m = {NULL, NULL};
   PX_TRY(px_reshape(&flat, x, rows, 3));
