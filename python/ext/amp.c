@@ -34,8 +34,7 @@ static px_tensor *moved(const px_tensor *number, px_device device) {
 }
 static PyObject *number(double value, px_dtype dtype, px_device device) {
   px_tensor *made;
-  EXT_TRY(px_scalar_tensor(&made, px_float(value), dtype, device, false, false));
-  return ext_wrap(made);
+  return ext_result(px_scalar_tensor(&made, px_float(value), dtype, device, false, false), &made);
 }
 static PyObject *stage(const char *name) {
   EXT_OWNED *stages = ext_from("phlox.amp.grad_scaler", "OptState");
@@ -226,8 +225,7 @@ static PyObject *inverse(PyObject *scale) {
   px_tensor *made;
   EXT_TRY(px_to(&wide, ext_tensor(scale), PX_FLOAT64, PX_DEVICE_NONE, false, false));
   EXT_TRY(px_reciprocal(&inverse, wide));
-  EXT_TRY(px_to(&made, inverse, PX_FLOAT32, PX_DEVICE_NONE, false, false));
-  return ext_wrap(made);
+  return ext_result(px_to(&made, inverse, PX_FLOAT32, PX_DEVICE_NONE, false, false), &made);
 }
 
 EXT_METHOD(scaler, unscale_, "(optimizer: Any) -> None",

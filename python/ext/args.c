@@ -115,8 +115,7 @@ int ext_to_scalar(PyObject *object, px_scalar *out) {
   if (PyBool_Check(object)) return *out = px_bool(object == Py_True), 0;
   if (PyLong_Check(object)) return ext_to_int(object, &value) < 0 ? -1 : (*out = px_int(value), 0);
   if (ext_is_tensor(object)) {
-    EXT_TRY_INT(ext_item(out, ext_tensor(object)));
-    return 0;
+    return ext_zero(ext_item(out, ext_tensor(object)));
   }
   if (is_numpy_scalar(object)) return scalar_of_item(object, out);
   EXT_FAIL_INT(PyExc_TypeError, "must be Number, not %s", ext_type_name(object));

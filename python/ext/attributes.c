@@ -67,8 +67,7 @@ EXT_SETTER(tensor_base, grad) {
     if (value == self) EXT_FAIL_INT(PyExc_RuntimeError, "can't assign Variable as its own grad");
     grad = T(value);
   }
-  EXT_TRY_INT(px_tensor_set_grad(T(self), grad));
-  return 0;
+  return ext_zero(px_tensor_set_grad(T(self), grad));
 }
 EXT_GETTER_AND_SETTER(
     tensor_base, grad, "Tensor | None",
@@ -96,8 +95,7 @@ EXT_GETTER_AND_SETTER(tensor_base, requires_grad, "bool",
 EXT_SETTER(tensor_base, requires_grad) {
   if (!value || !PyBool_Check(value))
     EXT_FAIL_INT(PyExc_RuntimeError, "requires_grad must be a bool");
-  EXT_TRY_INT(px_tensor_set_requires_grad(T(self), value == Py_True));
-  return 0;
+  return ext_zero(px_tensor_set_requires_grad(T(self), value == Py_True));
 }
 EXT_GET(tensor_base, is_leaf, "bool", px_tensor_is_leaf(T(self)),
         "Whether no recorded operation made it.");
@@ -110,8 +108,7 @@ EXT_GETTER_AND_SETTER(
     tensor_base, data, "Tensor",
     "The same memory without history; assigning replaces memory, dtype and sizes.") {
   px_tensor *alias = NULL;
-  EXT_TRY(px_tensor_alias(&alias, T(self)));
-  return ext_wrap(alias);
+  return ext_result(px_tensor_alias(&alias, T(self)), &alias);
 }
 EXT_SETTER(tensor_base, data) {
   px_tensor *data = ext_need_tensor(value, "set_data", "data");
@@ -120,8 +117,7 @@ EXT_SETTER(tensor_base, data) {
     EXT_FAIL_INT(
         PyExc_RuntimeError,
         "data set to a tensor that requires gradients must be floating point or complex dtype");
-  EXT_TRY_INT(px_tensor_set_data(T(self), data));
-  return 0;
+  return ext_zero(px_tensor_set_data(T(self), data));
 }
 
 // ---- transposes

@@ -40,8 +40,7 @@ static int autocast_set(autocast_object *self, px_device_type type, px_dtype dty
   self->dtype = dtype == PX_DTYPE_NONE ? (px_dtype)now.dtype[type] : dtype;
   self->cache = cache < 0 ? now.cache : cache;
   self->enabled = enabled;
-  EXT_TRY_INT(px_autocast_check(type, self->dtype, &self->enabled));
-  return 0;
+  return ext_zero(px_autocast_check(type, self->dtype, &self->enabled));
 }
 
 EXT_INIT(autocast,

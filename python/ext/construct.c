@@ -111,8 +111,7 @@ static int check_fits(px_scalar scalar, px_dtype dtype) {
 static int item_of_array(PyObject *array, px_scalar *out) {
   PX_SCOPED(px_tensor) shared = ext_tensor_from_array(array);
   if (!shared) return -1;
-  EXT_TRY_INT(px_tensor_item(out, shared));
-  return 0;
+  return ext_zero(px_tensor_item(out, shared));
 }
 
 // A complex number, or a tensor of one.

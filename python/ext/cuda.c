@@ -152,8 +152,7 @@ EXT_FUNCTION(cuda, _sleep, "(cycles: int) -> None",
   px_stream *stream;
   if (cycles < 0) EXT_FAIL(PyExc_ValueError, "cycles must not be negative, but got %lld", cycles);
   EXT_TRY(px_stream_current(&stream, px_cuda(-1)));
-  EXT_WAIT(px_stream_host_call(stream, nap, (void *)(intptr_t)cycles));
-  Py_RETURN_NONE;
+  return ext_none(EXT_NOGIL(px_stream_host_call(stream, nap, (void *)(intptr_t)cycles)));
 }
 EXT_FUNCTION(cuda, _sync_debug_mode, "(mode: int | None) -> int",
              "What calls that wait for a device do; set before where a mode is given.") {
@@ -167,8 +166,7 @@ EXT_METHOD0(cuda, ipc_collect, "None",
             "Frees memory that this process kept for others, and that they have let go of. That "
             "also happens now\nand then when tensors are sent, and before memory runs out.") {
   int64_t left;
-  EXT_WAIT(px_storage_ipc_collect(&left));
-  Py_RETURN_NONE;
+  return ext_none(EXT_NOGIL(px_storage_ipc_collect(&left)));
 }
 EXT_GIVES(cuda, get_arch_list, "list[str]", PyList_New(0),
           "Empty: kernels are compiled for the device when they are loaded.");

@@ -47,8 +47,7 @@ int ext_to_device(PyObject *object, px_device *out) {
   if (PyUnicode_Check(object)) {
     const char *text = PyUnicode_AsUTF8(object);
     if (!text) return -1;
-    EXT_TRY_INT(px_device_parse(out, text));
-    return 0;
+    return ext_zero(px_device_parse(out, text));
   }
   if (PyLong_Check(object) && !PyBool_Check(object)) {
     int64_t index;

@@ -67,6 +67,8 @@ enum { EXT_LOOK = 1 << 16 };
 static inline PyObject *ext_none(px_status status) {
   return status == PX_OK ? Py_NewRef(Py_None) : ext_raise();
 }
+// 0, or -1 with the error: of what gives no object.
+static inline int ext_zero(px_status status) { return status == PX_OK ? 0 : (ext_raise(), -1); }
 // None, or NULL where what raises has failed.
 static inline PyObject *ext_none_unless(bool failed) { return failed ? NULL : Py_NewRef(Py_None); }
 #define EXT_FAIL(exception, ...) return (void *)PyErr_Format(exception, __VA_ARGS__)
@@ -145,6 +147,10 @@ PyObject *ext_as_class(PyObject *object, PyTypeObject *cls, bool spent);
 PyObject *ext_tensor_text(PyObject *self, const char *prefix);  // "tensor(" is the usual one
 // The Python object of a tensor: the one it has, or a new one. NULL gives None.
 PyObject *ext_wrap(px_tensor *tensor_take);
+// The tensor that a call has made, or its error: ext_result(px_batch(&made, x, 0), &made).
+static inline PyObject *ext_result(px_status status, px_tensor **made) {
+  return status == PX_OK ? ext_wrap(*made) : ext_raise();
+}
 // A complex number as a tensor that promotes like one.
 PyObject *ext_complex(PyObject *number);
 PyObject *ext_wrap_as(PyTypeObject *type, px_tensor *tensor_take);

@@ -257,8 +257,7 @@ static int record(ctx_object *self, PyObject *inputs, PyObject *outputs) {
   }
   px_function function = {self->name, run_backward, ext_release, drop_saved};
   Py_INCREF(self);
-  EXT_TRY_INT(px_function_record(&function, self, (int)n, ins, self->output_count, outs));
-  return 0;
+  return ext_zero(px_function_record(&function, self, (int)n, ins, self->output_count, outs));
 }
 
 static PyObject *call_forward(ctx_object *self, PyObject *cls, PyObject *args) {

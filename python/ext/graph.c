@@ -292,8 +292,8 @@ static PyObject *tensor_of_edge(PyObject *edge) {
   if (!PyObject_TypeCheck(node, &node_type))
     EXT_FAIL(PyExc_TypeError, "the node of a GradientEdge must be a Node, not %s",
              ext_type_name(node));
-  EXT_TRY(px_node_result(&result, node_of(node), nr < 0 || nr > INT32_MAX ? -1 : (int)nr));
-  return ext_wrap(result);
+  return ext_result(px_node_result(&result, node_of(node), nr < 0 || nr > INT32_MAX ? -1 : (int)nr),
+                    &result);
 }
 // Tensors as a program gave them, with tensors in the place of edges.
 static PyObject *without_edges(PyObject *given) {

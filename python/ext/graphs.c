@@ -270,8 +270,7 @@ EXT_GET(graph_scope, capture_stream, "Stream", Py_NewRef(((capture_object *)self
 static int prepare(void) {
   EXT_TRY_INT(EXT_NOGIL(px_device_synchronize(-1)));
   PyGC_Collect();
-  EXT_TRY_INT(EXT_NOGIL(px_memory_empty_cache()));
-  return 0;
+  return ext_zero(EXT_NOGIL(px_memory_empty_cache()));
 }
 // What was raised before goes on being raised.
 static int leave(PyObject *stream) {

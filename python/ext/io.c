@@ -66,8 +66,7 @@ EXT_METHOD(file, write, "(data: bytes) -> int", "Writes any bytes; gives their n
   return PyLong_FromSsize_t(length);
 }
 EXT_METHOD0(file, commit, "None", "Completes the file.") {
-  EXT_WAIT(px_file_commit(((file_object *)self)->file));
-  Py_RETURN_NONE;
+  return ext_none(EXT_NOGIL(px_file_commit(((file_object *)self)->file)));
 }
 
 // Where tensors go: what `device_of(tensor, home)`, a function of Python's, says of each; or,

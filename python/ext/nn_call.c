@@ -77,8 +77,8 @@ static PyObject *call_sized(px_module *module, const px_module_kind *kind, px_te
   ext_ints sizes;
   px_tensor *result;
   if (ext_to_ints(size, &sizes) < 0) return NULL;
-  EXT_WAIT(kind->sized(&result, module, inputs, PX_IS(sizes.items, sizes.count)));
-  return ext_wrap(result);
+  return ext_result(
+      EXT_NOGIL(kind->sized(&result, module, inputs, PX_IS(sizes.items, sizes.count))), &result);
 }
 
 // A packed sequence (torch.nn.utils.rnn) is a tuple, which a layer takes that has batch_sizes among

@@ -232,8 +232,7 @@ EXT_FUNCTION(torch, _become, "(module: Module, kind: type) -> None",
   if (PyObject_SetAttrString(module, "__class__", kind) < 0) return NULL;
   ext_module_class *class = ext_module_class_of(Py_TYPE(module));
   if (!class) return NULL;
-  EXT_TRY(px_module_adopt_kind(ext_module(module), &class->kind));
-  Py_RETURN_NONE;
+  return ext_none(px_module_adopt_kind(ext_module(module), &class->kind));
 }
 
 // That of the library's types.
@@ -881,8 +880,7 @@ EXT_START(EXT_TYPES, make_layers);
 EXT_METHOD0(module, _reset_parameters, "None",
             "Gives the layer's tensors the values again that they start with.") {
   if (ext_module_ready(self, "parameters") < 0) return NULL;
-  EXT_TRY(px_module_reset(ext_module(self)));
-  Py_RETURN_NONE;
+  return ext_none(px_module_reset(ext_module(self)));
 }
 
 // What of forward a subclass may replace.

@@ -136,8 +136,8 @@ static PyObject *scores_for(PyObject *tensor, PyObject *scores, PyObject *what) 
 static PyObject *ones_like(PyObject *tensor) {
   px_tensor *from = ext_need_tensor(tensor, "ones_like", "input"), *made = NULL;
   if (!from) return NULL;
-  EXT_TRY(px_ones_like(&made, from, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
-  return ext_wrap(made);
+  return ext_result(px_ones_like(&made, from, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL),
+                    &made);
 }
 
 // ---- masks of a tensor that was pruned before
@@ -152,8 +152,7 @@ static PyObject *seen_by(PyObject *method, px_tensor *t, px_tensor *mask) {
   if (!word) return NULL;
   if (!strcmp(word, "global")) return Py_NewRef(Py_Ellipsis);
   if (!strcmp(word, "unstructured")) {
-    EXT_TRY(px_eq_scalar(&part, mask, px_int(1)));
-    return ext_wrap(part);
+    return ext_result(px_eq_scalar(&part, mask, px_int(1)), &part);
   }
   if (strcmp(word, "structured")) EXT_FAIL(PyExc_ValueError, "Unrecognized PRUNING_TYPE %s", word);
   EXT_OWNED *dim_ = PyObject_GetAttrString(method, "dim");
@@ -281,8 +280,7 @@ EXT_METHOD(container, compute_mask, "(t: Tensor, default_mask: Tensor) -> Tensor
 static int check_fits(PyObject *mask, PyObject *tensor) {
   PX_SCOPED(px_tensor) wide = NULL;
   px_tensor *t = ext_tensor(tensor);
-  EXT_TRY_INT(px_mul(&wide, ext_tensor(mask), t));
-  return 0;
+  return ext_zero(px_mul(&wide, ext_tensor(mask), t));
 }
 
 static int put_beside(PyObject *module, PyObject *name, PyObject *tensor) {
@@ -424,8 +422,7 @@ static PyObject *mask_of(PyObject *self, PyObject *t, PyObject *default_mask, px
       EXT_FAIL(PyExc_NotImplementedError, "the norm %R is not implemented in Phlox", n);
     if (!word && ext_to_double(n, &how.p) < 0) return NULL;
   }
-  EXT_WAIT(px_prune_mask(&made, scores, mask, &how));
-  return ext_wrap(made);
+  return ext_result(EXT_NOGIL(px_prune_mask(&made, scores, mask, &how)), &made);
 }
 
 static int keep_amount(PyObject *self, PyObject *amount) {

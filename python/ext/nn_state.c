@@ -74,8 +74,7 @@ static int no_tensor(PyObject *self, px_dict *state, const px_dict *own, const c
                  "%R",
                  ext_type_name(self), name, (PyObject *)Py_TYPE(value));
   EXT_TRY_INT(px_tensor_empty(&place, 1, &zero, PX_DTYPE_NONE, px_cpu()));
-  EXT_TRY_INT(px_dict_set(state, name, place));
-  return 0;
+  return ext_zero(px_dict_set(state, name, place));
 }
 
 static int dict_from(PyObject *self, px_dict *state, const px_dict *own, PyObject *mapping) {

@@ -27,8 +27,7 @@ PyObject *ext_vector_of(PyObject *parameters) {
     if (!row || add(rows, row) < 0) Py_CLEAR(rows);
   }
   if (ext_take_tensors(&flat, rows, "parameters_to_vector", "parameters") < 0) return NULL;
-  EXT_WAIT(px_cat(&vector, flat.items, flat.count, 0));
-  return ext_wrap(vector);
+  return ext_result(EXT_NOGIL(px_cat(&vector, flat.items, flat.count, 0)), &vector);
 }
 
 EXT_FUNCTION(nn_utils, parameters_to_vector, "(parameters: Iterable[Tensor]) -> Tensor",

@@ -210,8 +210,7 @@ PyObject *ext_richcompare(PyObject *a, PyObject *b, int op) {
 static int item_of(PyObject *self, px_scalar *out) {
   if (px_tensor_numel(ext_tensor(self)) != 1)
     EXT_FAIL_INT(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
-  EXT_TRY_INT(ext_item(out, ext_tensor(self)));
-  return 0;
+  return ext_zero(ext_item(out, ext_tensor(self)));
 }
 
 static int truth(PyObject *self) {

@@ -329,9 +329,8 @@ static int call_named(const px_op *op, px_call_mode mode, int count, const ext_n
       EXT_FAIL_INT(PyExc_NotImplementedError, "%s: there is no argument %s", op->name,
                    named[k].name);
   }
-  EXT_TRY_INT(will_wait(op, mode, args) ? call_long(op, mode, args, results)
-                                        : call_op(op, mode, args, results));
-  return 0;
+  return ext_zero(will_wait(op, mode, args) ? call_long(op, mode, args, results)
+                                            : call_op(op, mode, args, results));
 }
 
 PyObject *ext_op_named(const px_op *op, px_call_mode mode, int count, const ext_named *named) {

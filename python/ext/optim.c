@@ -392,8 +392,7 @@ static int step_params(const keys *kind, const double *options, const px_step_ma
   if (!failed) failed = give_states(&w, state);
   work_end(&w);
   if (failed) return status == PX_OK ? -1 : (px_error_clear(), -1);
-  EXT_TRY_INT(status);
-  return 0;
+  return ext_zero(status);
 }
 
 static int is_capturing(bool *out) {
@@ -504,8 +503,7 @@ static PyObject *list_of(PyObject *object_take) {
 static int clear_grad(PyObject *parameter, bool set_to_none) {
   px_tensor *tensor = ext_tensor(parameter);
   EXT_OWNED *kept = Py_NewRef(parameter);  // what ends with a gradient may change the list
-  EXT_TRY_INT(px_clear_grads(&tensor, 1, set_to_none));
-  return 0;
+  return ext_zero(px_clear_grads(&tensor, 1, set_to_none));
 }
 
 static int clear_group(PyObject *group, bool set_to_none) {

@@ -89,8 +89,7 @@ EXT_FUNCTION(torch, _reduce_add, "(tensors: Sequence[Tensor], device: Device | N
   EXT_BIND(tensors, device);
   int count = ext_to_tensors(tensors, items, LIMIT, "reduce_add", &keep);
   if (count < 0) return NULL;
-  EXT_WAIT(px_reduce_add(&sum, items, count, device));
-  return ext_wrap(sum);
+  return ext_result(EXT_NOGIL(px_reduce_add(&sum, items, count, device)), &sum);
 }
 
 // The target of a gather: a device, an index, or -1 for the CPU.
@@ -99,8 +98,7 @@ static int to_target(PyObject *object, px_device *out) {
   if (PyLong_Check(object) && ext_to_int(object, &index) == 0 && index == -1)
     return *out = px_cpu(), 0;
   if (ext_to_device(object, out) < 0) return -1;
-  EXT_TRY_INT(px_device_resolve(out, *out));
-  return 0;
+  return ext_zero(px_device_resolve(out, *out));
 }
 
 EXT_FUNCTION(torch, _gather_tensors,
@@ -114,8 +112,7 @@ EXT_FUNCTION(torch, _gather_tensors,
   if (to_target(target, &to) < 0) return NULL;
   int count = ext_to_tensors(tensors, parts, LIMIT, "gather", &keep);
   if (count < 0) return NULL;
-  EXT_WAIT(px_gather_parts(&result, parts, count, to, (int)dim));
-  return ext_wrap(result);
+  return ext_result(EXT_NOGIL(px_gather_parts(&result, parts, count, to, (int)dim)), &result);
 }
 
 // ---- replicas

@@ -39,8 +39,7 @@ static PyObject *state_of(px_generator *generator) {
   px_tensor *made = NULL;
   int64_t size = (int64_t)px_generator_state_size(generator);
   px_generator_get_state(generator, state);
-  EXT_TRY(px_tensor_from_data(&made, state, 1, &size, PX_UINT8, px_cpu()));
-  return ext_wrap(made);
+  return ext_result(px_tensor_from_data(&made, state, 1, &size, PX_UINT8, px_cpu()), &made);
 }
 
 static int set_state(px_generator *generator, PyObject *state) {
@@ -51,8 +50,7 @@ static int set_state(px_generator *generator, PyObject *state) {
   size_t size = (size_t)px_tensor_numel(ext_tensor(state));
   if (size > sizeof bytes) EXT_FAIL_INT(PyExc_RuntimeError, "RNG state is wrong size");
   EXT_TRY_INT(px_tensor_read(ext_tensor(state), bytes, size));
-  EXT_TRY_INT(px_generator_set_state(generator, bytes, size));
-  return 0;
+  return ext_zero(px_generator_set_state(generator, bytes, size));
 }
 
 static int fresh_seed(uint64_t *seed) {

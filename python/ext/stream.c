@@ -138,8 +138,7 @@ EXT_SHARED_TYPE(
 static int stream_from(px_stream **out, PyObject *number, int device) {
   void *native = PyLong_AsVoidPtr(number);
   if (!native && PyErr_Occurred()) return -1;
-  EXT_TRY_INT(px_stream_from_native(out, px_cuda(device), native));
-  return 0;
+  return ext_zero(px_stream_from_native(out, px_cuda(device), native));
 }
 EXT_NEW(external, "(stream_ptr: int, device: Device | None = None)") {
   PyObject *stream_ptr;

@@ -103,8 +103,7 @@ PyObject *ext_wrap(px_tensor *tensor) {
 PyObject *ext_complex(PyObject *number) {
   px_tensor *made = NULL;
   Py_complex value = PyComplex_AsCComplex(number);
-  EXT_TRY(px_tensor_from_complex(&made, (px_complex){value.real, value.imag}));
-  return ext_wrap(made);
+  return ext_result(px_tensor_from_complex(&made, (px_complex){value.real, value.imag}), &made);
 }
 
 PyObject *ext_wrap_borrowed(const px_tensor *tensor) {

@@ -33,8 +33,7 @@ EXT_FUNCTION(torch, _vmap_add, "(tensor: Tensor, dim: int) -> Tensor",
   px_tensor *tensor, *made = NULL;
   int64_t dim;
   EXT_BIND(tensor, dim);
-  EXT_TRY(px_batch(&made, tensor, dim));
-  return ext_wrap(made);
+  return ext_result(px_batch(&made, tensor, dim), &made);
 }
 
 EXT_FUNCTION(torch, _vmap_remove, "(tensor: Tensor, dim: int) -> Tensor",
@@ -42,8 +41,7 @@ EXT_FUNCTION(torch, _vmap_remove, "(tensor: Tensor, dim: int) -> Tensor",
   px_tensor *tensor, *made = NULL;
   int64_t dim;
   EXT_BIND(tensor, dim);
-  EXT_TRY(px_unbatch(&made, tensor, dim));
-  return ext_wrap(made);
+  return ext_result(px_unbatch(&made, tensor, dim), &made);
 }
 
 EXT_FUNCTION(torch, _vmap_level, "(tensor: Tensor) -> int",
