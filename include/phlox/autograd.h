@@ -29,6 +29,7 @@ typedef struct px_modes {
   bool grad, inference;
   px_device device;
   px_autocast autocast;
+  int forward;  // how many levels of forward mode are under way; 0: its tensors count as constants
 } px_modes;
 PX_API px_modes px_modes_get(void);
 PX_API void px_modes_set(px_modes modes);
@@ -42,6 +43,8 @@ PX_API bool px_tensor_requires_grad(const px_tensor *self);
 // history.
 PX_CALL px_tensor_set_requires_grad(px_tensor *self, bool requires_grad);
 PX_API bool px_tensor_is_leaf(const px_tensor *self);
+// Whether calls with self are recorded now, in either mode.
+PX_API bool px_tensor_is_recorded(const px_tensor *self);
 PX_API bool px_tensor_is_inference(const px_tensor *self);
 // The accumulated gradient, borrowed, or NULL. Setting it, NULL for none, gives PX_RUNTIME if
 // device, dtype or size differ from self's.
@@ -117,6 +120,30 @@ PX_CALL px_grad(px_tensor **results, int64_t count, px_tensor *const *outputs,
 // dtype.
 PX_CALL px_jvp(px_tensor **results, int64_t count, px_tensor *const *outputs, int64_t input_count,
                px_tensor *const *inputs, px_tensor *const *tangents, bool create_graph);
+
+// Forward mode by dual tensors: a number together with its change. Between px_duals_begin and
+// px_duals_end, px_dual_make makes one, calls with dual tensors give dual tensors, also while grad
+// mode is off, and px_dual_tangents tells their changes. Reverse mode does not see them, but for
+// what it sees of the tensors that they were made of. Levels nest. A level belongs to the thread.
+typedef struct px_duals px_duals;
+PX_CALL px_duals_begin(px_duals **out);
+PX_API void px_duals_end(px_duals *level_take);  // tensors stay, and are constants
+// Makes a tensor over self's memory that changes by `tangent`, of which the same holds as in
+// px_jvp.
+PX_CALL px_dual_make(px_tensor **out, px_duals *level, px_tensor *self, px_tensor *tangent);
+// Gives the tangents of tensors, as px_jvp does; NULL for one that does not depend on the level's
+// dual tensors. They can be derived, where they depend on what can.
+PX_CALL px_dual_tangents(px_tensor **results, px_duals *level, int64_t count,
+                         px_tensor *const *tensors);
+// Gives a tensor over self's memory that has no change, and self's history of reverse mode. Within
+// two levels or more it is self, which may change by the outer ones.
+PX_CALL px_dual_primal(px_tensor **out, px_tensor *self);
+// Gives a tensor over self's memory that changes as self does, without history of reverse mode.
+PX_CALL px_dual_change(px_tensor **out, px_tensor *self);
+// Gives a variable of reverse mode over self's memory that changes as self does; of its node,
+// "DualVariable", the first edge leads to the leaf.
+PX_CALL px_dual_variable(px_tensor **out, px_tensor *self);
+PX_API bool px_tensor_is_dual(const px_tensor *self);
 
 // The name, "AddBackward0"; the edges: the node of the i-th input, borrowed, perhaps NULL, and
 // which of its results the input is; the number in the order of recording.

@@ -89,6 +89,10 @@ static void task_end(task *t) { list_end(&t->in), list_end(&t->out); }
 // An input of its own: a view where the result is to be derived by the program's.
 static px_tensor *fresh(px_tensor *given, bool create) {
   px_tensor *own = NULL;
+  if (create && !px_tensor_requires_grad(given) && px_tensor_is_dual(given)) {
+    EXT_TRY(px_dual_variable(&own, given));
+    return own;
+  }
   if (create && px_tensor_requires_grad(given))
     return ext_op_tensor(EXT_OP("alias"), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(given)}});
   EXT_TRY(px_tensor_detach(&own, given));
@@ -384,19 +388,42 @@ static PyObject *gradients_of(PyObject *self, PyObject *inputs) {
 }
 static PyMethodDef gradients_def = {"gradients", gradients_of, METH_VARARGS, NULL};
 
-static int check_strategy(const char *strategy, const char *name, bool vectorize, bool strict) {
+// Whether it is to be by forward mode, or -1.
+static int check_strategy(const char *strategy, bool vectorize, bool strict, bool create) {
   if (strcmp(strategy, "forward-mode") && strcmp(strategy, "reverse-mode"))
     EXT_FAIL_INT(PyExc_AssertionError,
                  "Expected strategy to be either \"forward-mode\" or \"reverse-mode\". Hint: If "
                  "your function has more outputs than inputs, \"forward-mode\" tends to be more "
                  "performant. Otherwise, prefer to use \"reverse-mode\".");
-  if (!strcmp(strategy, "forward-mode"))
-    EXT_FAIL_INT(PyExc_NotImplementedError, "%s by forward-mode is not implemented in Phlox", name);
+  bool forward = strcmp(strategy, "forward-mode") == 0;
+  static const char together[] =
+      "torch.autograd.functional.jacobian: `%s=True` and `strategy=\"forward-mode\"` are not "
+      "supported together (yet). Please either set `%s=False` or `strategy=\"reverse-mode\"`.";
+  if (forward && create)
+    EXT_FAIL_INT(PyExc_NotImplementedError, together, "create_graph", "create_graph");
+  if (forward && strict) EXT_FAIL_INT(PyExc_RuntimeError, together, "strict", "strict");
+  if (forward && !vectorize)
+    EXT_FAIL_INT(PyExc_NotImplementedError,
+                 "Computing Jacobian using forward-AD or forward-over-reverse Hessian isonly "
+                 "implemented for `vectorize=True`.");
   if (vectorize && strict)
     EXT_FAIL_INT(PyExc_RuntimeError,
                  "torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not "
                  "supported together. Please either set `strict=False` or `vectorize=False`.");
-  return 0;
+  return forward;
+}
+
+// torch.func.jacfwd by all inputs, or by the one.
+static PyObject *forward_jacobian(PyObject *func, PyObject *inputs) {
+  LIST given = {NULL};
+  if (read_list(&given, inputs, "inputs", "jacobian") < 0) return NULL;
+  EXT_OWNED *module = PyImport_ImportModule("phlox.func");
+  EXT_OWNED *places = given.many ? PyTuple_New(given.count) : PyLong_FromLong(0);
+  if (!module || !places) return NULL;
+  for (int i = 0; given.many && i < given.count; i++)
+    PyTuple_SET_ITEM(places, i, PyLong_FromLong(i));
+  EXT_OWNED *made = PyObject_CallMethod(module, "jacfwd", "OO", func, places);
+  return made ? PyObject_CallObject(made, given.tuple) : NULL;
 }
 
 EXT_MODULE(autograd_functional, "autograd.functional",
@@ -431,7 +458,8 @@ EXT_FUNCTION(
     "Args:\n"
     "    create_graph (bool): whether they can be derived\n"
     "    strict (bool): RuntimeError where one does not depend on the inputs\n"
-    "    vectorize (bool): without effect\n\n"
+    "    vectorize (bool): without effect in reverse mode; forward mode demands it\n"
+    "    strategy (str): 'reverse-mode', or 'forward-mode', as torch.func.jacfwd\n\n"
     ">>> torch.autograd.functional.jacobian(torch.square, torch.tensor([1.0, 2.0]))\n"
     "tensor([[2., 0.],\n"
     "        [0., 4.]])\n") {
@@ -439,7 +467,8 @@ EXT_FUNCTION(
   bool create_graph, strict, vectorize;
   const char *strategy;
   EXT_BIND(func, inputs, create_graph, strict, vectorize, strategy);
-  if (check_strategy(strategy, "jacobian", vectorize, strict) < 0) return NULL;
+  int forward = check_strategy(strategy, vectorize, strict, create_graph);
+  if (forward) return forward < 0 ? NULL : forward_jacobian(func, inputs);
   return run(run_jacobian, (task){"jacobian", func, create_graph, strict, {NULL}, {NULL}}, inputs,
              NULL);
 }
@@ -457,15 +486,17 @@ EXT_FUNCTION(autograd_functional, hessian,
   bool create_graph, strict, vectorize;
   const char *outer_jacobian_strategy;
   EXT_BIND(func, inputs, create_graph, strict, vectorize, outer_jacobian_strategy);
-  if (check_strategy(outer_jacobian_strategy, "hessian", vectorize, strict) < 0) return NULL;
+  int forward = check_strategy(outer_jacobian_strategy, vectorize, strict, create_graph);
+  if (forward < 0) return NULL;
   LIST given = {NULL};
   if (read_list(&given, inputs, "inputs", "hessian") < 0) return NULL;
   EXT_OWNED *bound = PyTuple_Pack(2, func, strict ? Py_True : Py_False);
   EXT_OWNED *first = bound ? PyCFunction_New(&gradients_def, bound) : NULL;
   if (!first) return NULL;
   EXT_OWNED *whole =
-      run(run_jacobian, (task){"jacobian", first, create_graph, strict, {NULL}, {NULL}},
-          given.tuple, NULL);
+      forward ? forward_jacobian(first, given.tuple)
+              : run(run_jacobian, (task){"jacobian", first, create_graph, strict, {NULL}, {NULL}},
+                    given.tuple, NULL);
   if (!whole || given.many) return ext_moved(&whole);
   return Py_NewRef(PyTuple_GET_ITEM(PyTuple_GET_ITEM(whole, 0), 0));
 }

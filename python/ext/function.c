@@ -242,9 +242,9 @@ static int record(ctx_object *self, PyObject *inputs, PyObject *outputs) {
   for (Py_ssize_t i = 0; i < n; i++) {
     PyObject *item = PyTuple_GET_ITEM(inputs, i);
     ins[i] = ext_is_tensor(item) ? ext_tensor(item) : NULL;
-    wanted |= ins[i] && px_tensor_requires_grad(ins[i]);
+    wanted |= ins[i] && px_tensor_is_recorded(ins[i]);
   }
-  if (!wanted || !px_grad_enabled()) return 0;
+  if (!wanted) return 0;
   self->all_outputs = (int)m;
   for (Py_ssize_t i = 0; i < m; i++) {
     PyObject *item = PyTuple_GET_ITEM(outputs, i);
@@ -279,7 +279,8 @@ static PyObject *needs_of(PyObject *args) {
   PyObject *needs = PyTuple_New(n);
   for (Py_ssize_t i = 0; needs && i < n; i++) {
     PyObject *item = PyTuple_GET_ITEM(args, i);
-    bool need = ext_is_tensor(item) && px_tensor_requires_grad(ext_tensor(item));
+    const px_tensor *t = ext_is_tensor(item) ? ext_tensor(item) : NULL;
+    bool need = t && (px_tensor_requires_grad(t) || px_tensor_is_dual(t));
     PyTuple_SET_ITEM(needs, i, PyBool_FromLong(need));
   }
   return needs;
@@ -297,13 +298,14 @@ static PyObject *apply(PyObject *cls, PyObject *args) {
   const char *dot = strrchr(((PyTypeObject *)cls)->tp_name, '.');
   snprintf(self->name, sizeof self->name, "%sBackward",
            dot ? dot + 1 : ((PyTypeObject *)cls)->tp_name);
-  bool grad = px_grad_enabled();
-  px_grad_set_enabled(false);
+  px_modes before = px_modes_get(), within = before;
+  within.grad = false, within.forward = 0;
+  px_modes_set(within);
   EXT_OWNED *result = call_forward(self, cls, args);
   EXT_OWNED *list = result && PyTuple_Check(result) ? PySequence_List(result) : NULL;
   EXT_OWNED *outputs = list ? PyList_AsTuple(list) : result ? PyTuple_Pack(1, result) : NULL;
   int failed = !outputs || check_dirty(self, outputs) < 0 || separate(self, args, outputs) < 0;
-  px_grad_set_enabled(grad);
+  px_modes_set(before);
   if (failed || record(self, args, outputs) < 0 || save_tensors(self, outputs) < 0) return NULL;
   return PyTuple_Check(result) ? ext_moved(&outputs) : Py_NewRef(PyTuple_GET_ITEM(outputs, 0));
 }
@@ -358,6 +360,9 @@ EXT_START(EXT_VALUES, add_setup_context);
 EXT_MODULE(autograd_function, "autograd.function", "Operations with gradients of their own.");
 static PyObject *run_once(PyObject *function, PyObject *args, PyObject *kwargs) {
   bool grad = px_grad_enabled();
+  if (px_modes_get().forward)
+    EXT_FAIL(PyExc_NotImplementedError,
+             "forward mode through a backward that is once_differentiable is not implemented");
   px_grad_set_enabled(false);
   PyObject *result = PyObject_Call(function, args, kwargs);
   px_grad_set_enabled(grad);

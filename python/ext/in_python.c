@@ -39,6 +39,7 @@ static const struct {
     {"cpu.amp", "grad_scaler", "GradScaler grad_scaler"},
     {"cuda.amp", "grad_scaler", "GradScaler grad_scaler"},
     {"autograd", "_check", "gradcheck gradgradcheck"},
+    {"autograd", "forward_ad", "forward_ad"},
     {"autograd", "variable", "Variable variable"},
     {"autograd.graph", "phlox.autograd._saved", "save_on_cpu saved_tensors_hooks"},
     {"autograd.graph", "phlox.autograd._edges",

@@ -244,11 +244,11 @@ EXT_METHOD(op_def, _backward, "(ctx: Any, *grads: Any) -> Any",
 static bool is_recorded(const def_object *self, const px_value *args) {
   bool needs = false;
   for (int i = 0; i < self->op->param_count && !needs; i++) {
-    if (args[i].kind == PX_ARG_TENSOR) needs = px_tensor_requires_grad(args[i].v.tensor);
+    if (args[i].kind == PX_ARG_TENSOR) needs = px_tensor_is_recorded(args[i].v.tensor);
     for (int k = 0; args[i].kind == PX_ARG_TENSORS && k < args[i].n && !needs; k++)
-      needs = px_tensor_requires_grad(args[i].v.tensors[k]);
+      needs = px_tensor_is_recorded(args[i].v.tensors[k]);
   }
-  return needs && (self->backward || self->changes) && px_grad_enabled();
+  return needs && (self->backward || self->changes);
 }
 
 static PyObject *answer(const def_object *self, const px_value *values) {
@@ -257,9 +257,11 @@ static PyObject *answer(const def_object *self, const px_value *values) {
   if (objects_of(self->op, values, &args, &options) < 0) return NULL;
   if (!is_recorded(self, values)) return run(self, args, options);
   if (self->op->result_count) return record(self, args, options);
-  px_grad_set_enabled(false);
+  px_modes before = px_modes_get(), within = before;
+  within.grad = false, within.forward = 0;
+  px_modes_set(within);
   PyObject *result = run(self, args, options);
-  px_grad_set_enabled(true);
+  px_modes_set(before);
   return result;
 }
 

@@ -540,7 +540,7 @@ static const struct {
     {"_tensor_str", "get_printoptions get_summarized_data printoptions tensor_totype"},
     {"autograd",
      "DeviceType NestedIOFunction ProfilerActivity ProfilerConfig ProfilerEvent ProfilerState "
-     "SavedTensor forward_ad handle_torch_function has_torch_function "
+     "SavedTensor handle_torch_function has_torch_function "
      "is_tensor_like kineto_available profiler_legacy profiler_util"},
     {"autograd.function",
      "BackwardCFunction FunctionMeta InplaceFunction NestedIOFunction traceable with_metaclass"},

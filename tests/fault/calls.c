@@ -291,6 +291,34 @@ static px_status tangents(job *j) {
   return status;
 }
 
+static px_status within_level(px_duals *level, px_tensor *x, job *j) {
+  PX_SCOPED(px_tensor) dual = NULL;
+  PX_SCOPED(px_tensor) own = NULL;
+  PX_SCOPED(px_tensor) cube = NULL;
+  PX_SCOPED(px_tensor) grad = NULL;
+  PX_SCOPED(px_tensor) change = NULL;
+  PX_SCOPED(px_tensor) primal = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(px_dual_make(&dual, level, x, x));
+  PX_TRY(px_dual_variable(&own, dual));
+  PX_TRY(px_pow_scalar(&cube, own, px_int(3)));
+  PX_TRY(px_sum_all(&sum, cube, PX_DTYPE_NONE));
+  PX_TRY(px_grad(&grad, 1, &sum, NULL, 1, &own, false, true, false));
+  PX_TRY(px_dual_tangents(&change, level, 1, &grad));
+  PX_TRY(px_dual_primal(&primal, grad));
+  PX_TRY(tell(j, primal));
+  return tell(j, change);
+}
+static px_status dual_tensors(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  px_duals *level = NULL;
+  PX_TRY(numbers(&x, j, 2, 2, true));
+  PX_TRY(px_duals_begin(&level));
+  px_status status = within_level(level, x, j);
+  px_duals_end(level);
+  return status;
+}
+
 static px_status doubled(px_tensor **out, px_tensor *grad, void *context) {
   return px_mul_scalar(out, grad, px_int(2));
 }
@@ -766,6 +794,7 @@ static const struct row {
             {"joining", joining, CPU | ONE},
             {"second_derivatives", second_derivatives, CPU | ONE},
             {"tangents", tangents, CPU | ONE},
+            {"dual_tensors", dual_tensors, CPU | ONE},
             {"hooks", hooks, CPU | ONE},
             {"own_functions", own_functions, CPU | ONE},
             {"hooks_for_saved_tensors", hooks_for_saved_tensors, CPU | ONE},

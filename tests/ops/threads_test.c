@@ -75,7 +75,7 @@ PX_TEST(modes_are_taken_over_as_they_are) {
   px_inference_set_enabled(true);
   px_modes modes = px_modes_get();
   CHECK(modes.grad && modes.inference && modes.device.type < 0);
-  px_modes_set((px_modes){false, false, px_cuda(0), px_autocast_get()});
+  px_modes_set((px_modes){false, false, px_cuda(0), px_autocast_get(), 0});
   CHECK(!px_grad_enabled() && px_device_equal(px_device_default(), px_cuda(0)));
   px_modes_set(modes);
   CHECK(!px_grad_enabled());

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import phlox as torch
 from phlox import _C, autograd
+from phlox.autograd import forward_ad
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
@@ -41,6 +42,28 @@ def _check_repeats(func, inputs, tolerance):
                 f"numerical gradient. The tolerance for nondeterminism was {tolerance}.")
 
 
+def _check_forward(func, inputs, eps, atol, rtol):
+    """Compares how outputs change with each number of the inputs, by dual tensors and by differences."""
+    for i, x in enumerate(inputs):
+        count = x.numel() if isinstance(x, _C.Tensor) and x.requires_grad else 0
+        for k, step in [(k, step) for k in range(count) for step in (1, 1j)[:1 + x.is_complex()]]:
+            change = torch.zeros(count, dtype=x.dtype, device=x.device)
+            change[k] = step
+            change = change.view_as(x)
+
+            def outputs(value):
+                return _outputs(func(*inputs[:i], value, *inputs[i + 1:]))
+            with forward_ad.dual_level():
+                tangents = [forward_ad.unpack_dual(y).tangent for y in outputs(forward_ad.make_dual(x, change))]
+            more, less = (outputs((x + s * change).detach().requires_grad_()) for s in (eps, -eps))
+            for j, (tangent, a, b) in enumerate(zip(tangents, more, less)):
+                slope = ((a - b) / (2 * eps)).detach()
+                tangent = torch.zeros_like(slope) if tangent is None else tangent.detach()
+                if not torch.allclose(tangent, slope, rtol, atol):
+                    raise GradcheckError(f"Jacobian computed with forward mode mismatch for output {j} with respect to "
+                                         f"input {i},\nnumerical:{slope}\nanalytical:{tangent}\n")
+
+
 def gradcheck(func: Callable[..., Any], inputs: _C.Tensor | Sequence[Any], *, eps: float = 1e-06,
               atol: float = 1e-05, rtol: float = 0.001, raise_exception: bool = True,
               nondet_tol: float = 0.0, check_undefined_grad: bool = True,
@@ -60,28 +83,31 @@ def gradcheck(func: Callable[..., Any], inputs: _C.Tensor | Sequence[Any], *, ep
         nondet_tol (float): what two backward passes may differ by
         check_undefined_grad, check_grad_dtypes, fast_mode, masked: without effect: each output is
             derived alone, gradients have their inputs' dtypes, and all elements are moved
-        check_batched_grad, check_batched_forward_grad, check_forward_ad: refused if true
+        check_forward_ad, check_backward_ad (bool): which modes are compared
+        check_batched_grad, check_batched_forward_grad: refused if true
 
     >>> x = torch.ones(3, dtype=torch.float64, requires_grad=True)
     >>> torch.autograd.gradcheck(torch.sin, x)
     True
     """
-    _refuse(check_batched_grad=check_batched_grad, check_forward_ad=check_forward_ad,
-            check_batched_forward_grad=check_batched_forward_grad)
-    if not check_backward_ad:
+    _refuse(check_batched_grad=check_batched_grad, check_batched_forward_grad=check_batched_forward_grad)
+    if not (check_backward_ad or check_forward_ad):
         raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be "
                              "True")
     inputs = (inputs,) if isinstance(inputs, _C.Tensor) else tuple(inputs)
     which = 0
     try:
-        for which in range(max(1, len(_outputs(func(*inputs))))):
+        if check_forward_ad:
+            _check_forward(func, inputs, eps, atol, rtol)
+        for which in range(max(1, len(_outputs(func(*inputs)))) if check_backward_ad else 0):
             autograd._gradcheck(lambda *given: tuple(_outputs(func(*given))[which:]), inputs, eps,
                                 atol, rtol)
-        _check_repeats(func, inputs, nondet_tol)
+        if check_backward_ad:
+            _check_repeats(func, inputs, nondet_tol)
     except Exception as error:
         if not raise_exception:
             return False
-        if not str(error).startswith("Jacobian mismatch"):
+        if isinstance(error, GradcheckError) or not str(error).startswith("Jacobian mismatch"):
             raise
         raise GradcheckError(str(error).replace("output 0", f"output {which}", 1)) from None
     return True
@@ -97,7 +123,6 @@ def gradgradcheck(func: Callable[..., Any], inputs: _C.Tensor | Sequence[Any],
                   fast_mode: bool = False, masked: bool = False) -> bool:
     """The same for second derivatives: gradcheck of the gradients, by the inputs and by
     grad_outputs, which are random numbers if they are not given."""
-    _refuse(check_fwd_over_rev=check_fwd_over_rev)
     inputs = (inputs,) if isinstance(inputs, _C.Tensor) else tuple(inputs)
     if grad_outputs is None:
         grad_outputs = [torch.randn_like(x) if x.is_floating_point() else
@@ -118,4 +143,5 @@ def gradgradcheck(func: Callable[..., Any], inputs: _C.Tensor | Sequence[Any],
 
     return gradcheck(gradients, inputs + flow, eps=eps, atol=atol, rtol=rtol,
                      raise_exception=raise_exception, nondet_tol=nondet_tol,
-                     check_batched_grad=check_batched_grad, check_backward_ad=check_rev_over_rev)
+                     check_batched_grad=check_batched_grad, check_backward_ad=check_rev_over_rev,
+                     check_forward_ad=check_fwd_over_rev)

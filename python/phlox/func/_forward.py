@@ -11,13 +11,9 @@ from phlox.func._vmap import vmap
 from phlox.utils import _pytree as pytree
 
 
-def _tangents(outs, inputs, tangents, strict=False):
-    """Of the outputs: zeros for those that depend on no input, which strict refuses."""
-    found = _C._jvp(outs, inputs, tangents, True)
-    if strict and None in found:
-        raise RuntimeError("jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. "
-                           "This is not allowed with strict=True.")
-    return [phlox.zeros_like(out) if t is None else t for out, t in zip(outs, found)]
+def _filled(tangents, outs):
+    """Zeros for those of outputs that depend on no input."""
+    return [phlox.zeros_like(out) if t is None else t for out, t in zip(outs, tangents)]
 
 
 def _check_dual(primals, tangents):
@@ -27,7 +23,6 @@ def _check_dual(primals, tangents):
                 raise ValueError(f"Expected {name} to be floating point or complex, but got: {x.dtype}")
 
 
-@phlox.enable_grad()
 def _push(func, primals, tangents, argnums, strict, has_aux):
     """jvp by some of the arguments: the result, its tangents, and aux."""
     who = "jvp(f, primals, tangents)"
@@ -46,10 +41,20 @@ def _push(func, primals, tangents, argnums, strict, has_aux):
             if not isinstance(x, phlox.Tensor):
                 raise RuntimeError(f"{who}: Expected {name} to only contain Tensors, got {type(x)}")
     _check_dual(own, given)
-    inputs, _, result, aux = _run(who, func, primals, argnums, has_aux)
-    outs, shape = _outputs(who, result)
-    changes = shape.unflatten(_tangents(outs, inputs, given, strict))
-    return _shown((result, changes, aux), inputs)
+    level, tangents = _C._duals_begin(), iter(given)
+    try:
+        _, _, result, aux = _run(who, func, primals, argnums, has_aux,
+                                 own=lambda x: _C._dual_make(level, x, next(tangents)))
+        outs, shape = _outputs(who, result)
+        changes = _C._dual_tangents(level, outs)
+        if strict and None in changes:
+            raise RuntimeError("jvp(f, primals, tangents, strict=True): The output of f is independent of the "
+                               "inputs. This is not allowed with strict=True.")
+        changes = _filled(changes, outs)
+        result, aux = pytree.tree_map_only(phlox.Tensor, _C._dual_primal, (result, aux))
+    finally:
+        _C._duals_end(level)
+    return result, shape.unflatten(changes), aux
 
 
 def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False,
@@ -88,7 +93,8 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
                                        f"match the {what} {getattr(x, what)} of the corresponding primal.")
         places = [i for i, out in enumerate(outs) if isinstance(out, phlox.Tensor)]
         changes = list(outs)
-        for i, t in zip(places, _tangents([outs[i] for i in places], inputs, given)):
+        found = [outs[i] for i in places]
+        for i, t in zip(places, _filled(_C._jvp(found, inputs, given, True), found)):
             changes[i] = t
         return _shown(shape.unflatten(changes), inputs)
     return _shown(result, inputs), of

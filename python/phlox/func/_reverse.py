@@ -13,12 +13,18 @@ def _input(x):
     """x as an input of its own, whose history outside stays."""
     if not isinstance(x, phlox.Tensor):
         raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")
-    return x.view_as(x) if x.requires_grad else x.data.requires_grad_()
+    if x.requires_grad:
+        return x.view_as(x)
+    return _C._dual_variable(x) if _C._is_dual(x) else x.data.requires_grad_()
 
 
 def _shown(tree, inputs):
     """A tree without history, but of tensors that depend on a leaf that is none of the inputs."""
-    own = {id(leaf) for leaf in inputs}
+    leaves = list(inputs)
+    for node in [x.grad_fn for x in inputs]:
+        if node and node.name().endswith("DualVariable"):  # which has a leaf of its own
+            leaves.append(node.next_functions[0][0].variable)
+    own = {id(leaf) for leaf in leaves}
 
     def shown(x):
         nodes = [getattr(x, "grad_fn", None)]  # the list grows
@@ -29,7 +35,7 @@ def _shown(tree, inputs):
             nodes += {n for n, _ in node.next_functions}.difference(nodes)
         if isinstance(x, phlox.Tensor) and _C._vmap_level(x) == _C._vmap_depth() > 0:
             x = _C._vmap_add(shown(_C._vmap_remove(x, 0)), 0)  # what is beneath has a history, too
-        return x.data if nodes[0] or any(x is leaf for leaf in inputs) else x
+        return _C._dual_change(x) if nodes[0] or any(x is leaf for leaf in inputs) else x
 
     return pytree.tree_map(shown, tree)
 
@@ -49,11 +55,11 @@ def _chosen(args, argnums):
     return tuple(args[n] for n in numbers), numbers
 
 
-def _run(who, func, args, argnums, has_aux, kwargs={}):
-    """Runs func with inputs of its own: these, how they are put together, the result, and aux."""
+def _run(who, func, args, argnums, has_aux, kwargs={}, own=_input):
+    """Runs func with inputs of its own, which `own` makes: these, how they are put together, the result, and aux."""
     chosen, numbers = _chosen(args, argnums)
     given, (leaves, spec) = list(args), pytree.tree_flatten(chosen)
-    inputs = [_input(x) for x in leaves]
+    inputs = [own(x) for x in leaves]
     for n, part in zip(numbers, spec.unflatten(inputs)):
         given[n] = part
     result = func(*given, **kwargs)

@@ -63,9 +63,10 @@ static px_status as_batched(px_tensor **out, px_tensor *t, px_tensor *given) {
   return px_add(out, zeros, given, px_int(1));
 }
 
-static px_status first_grad(px_tensor **out, px_tensor *t, px_tensor *given, int64_t i) {
+static px_status first_grad(px_tensor **out, bool forward, px_tensor *t, px_tensor *given,
+                            int64_t i) {
   PX_CHECK(t, PX_TYPE, "element %lld of tensors is missing", (long long)i);
-  if (!px_tensor_requires_grad(t))
+  if (!(forward ? px__has_history(t) : px_tensor_requires_grad(t)))
     PX_FAIL(PX_RUNTIME, "element %lld of tensors does not require grad and does not have a grad_fn",
             (long long)i);
   if (given) {
@@ -94,14 +95,14 @@ static void roots_end(px__roots *roots) {
   px_free(roots->grads);
 }
 
-static px_status roots_fill(px__roots *roots, int64_t count, px_tensor *const *outputs,
-                            px_tensor *const *gradients) {
+static px_status roots_fill(px__roots *roots, bool forward, int64_t count,
+                            px_tensor *const *outputs, px_tensor *const *gradients) {
   PX_CHECK(count >= 0, PX_VALUE, "there cannot be %lld tensors", (long long)count);
   PX_TRY(px_alloc((void **)&roots->edges, (size_t)count * sizeof *roots->edges));
   PX_TRY(px_alloc((void **)&roots->grads, (size_t)count * sizeof *roots->grads));
   roots->count = count;
   for (int64_t i = 0; i < count; i++) {
-    PX_TRY(first_grad(&roots->grads[i], outputs[i], gradients ? gradients[i] : NULL, i));
+    PX_TRY(first_grad(&roots->grads[i], forward, outputs[i], gradients ? gradients[i] : NULL, i));
     PX_TRY(px__edge_of(&roots->edges[i], outputs[i]));
     const px__meta *meta = &roots->edges[i].node->results[roots->edges[i].nr];
     PX_TRY(px__fit_grad(&roots->grads[i], meta, NULL, (int)i));
@@ -114,8 +115,8 @@ static px_status add_captures(px__task *task, int64_t count, px_tensor *const *i
                               px__edge *edges) {
   PX_TRY(px_alloc((void **)&task->captures, (size_t)count * sizeof *task->captures));
   for (int64_t i = 0; i < count; i++) {
-    PX_CHECK(px_tensor_requires_grad(inputs[i]), PX_RUNTIME,
-             "One of the differentiated Tensors does not require grad");
+    bool known = task->forward ? px__has_history(inputs[i]) : px_tensor_requires_grad(inputs[i]);
+    PX_CHECK(known, PX_RUNTIME, "One of the differentiated Tensors does not require grad");
     PX_TRY(px__edge_of(&edges[i], inputs[i]));
     px__capture *capture = &task->captures[i];
     PX_TRY(px__task_add(task, edges[i].node, &capture->entry));
@@ -252,7 +253,7 @@ static px_status run_task(px__task *task, px__roots *roots) {
 static px_status run_all(px__task *task, px__roots *roots, int64_t count, px_tensor *const *outputs,
                          px_tensor *const *gradients) {
   bool before = px__grad_swap(task->create);
-  px_status status = roots_fill(roots, count, outputs, gradients);
+  px_status status = roots_fill(roots, task->forward, count, outputs, gradients);
   px__grad_swap(before);
   PX_TRY(status);
   return run_task(task, roots);
@@ -296,6 +297,14 @@ static px_status hand_out(px__task *task, px_tensor **results, bool allow_unused
 px_status px_grad(px_tensor **results, int64_t count, px_tensor *const *outputs,
                   px_tensor *const *gradients, int64_t input_count, px_tensor *const *inputs,
                   bool retain_graph, bool create_graph, bool allow_unused) {
+  // Within a node that is run for forward mode, it is a part of that.
+  return px__grad_by(px__run_forward(), results, count, outputs, gradients, input_count, inputs,
+                     retain_graph, create_graph, allow_unused);
+}
+
+px_status px__grad_by(bool forward, px_tensor **results, int64_t count, px_tensor *const *outputs,
+                      px_tensor *const *gradients, int64_t input_count, px_tensor *const *inputs,
+                      bool retain_graph, bool create_graph, bool allow_unused) {
   PX_GIVEN_N(results, input_count);
   PX_GIVEN_N(outputs, count);
   PX_GIVEN_N(inputs, input_count);
@@ -310,6 +319,7 @@ px_status px_grad(px_tensor **results, int64_t count, px_tensor *const *outputs,
   task.keep = retain_graph;
   task.create = create_graph;
   task.limited = true;
+  task.forward = forward;
   task.depth = px__run_depth();
   px_status status = add_captures(&task, input_count, inputs, edges);
   if (status == PX_OK) status = run_all(&task, &roots, count, outputs, gradients);

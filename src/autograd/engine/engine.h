@@ -56,9 +56,10 @@ struct px__task {
   uint32_t table_room;
   uint32_t number;
   bool keep, create, limited;
-  int device;   // of the nodes that were reached, the first that is not the CPU; -1: none
-  bool shared;  // another device was reached too: nodes run on workers
-  bool failed;  // set under lock, read atomically
+  bool forward;  // which mode's nodes it sees
+  int device;    // of the nodes that were reached, the first that is not the CPU; -1: none
+  bool shared;   // another device was reached too: nodes run on workers
+  bool failed;   // set under lock, read atomically
   int depth;
   int64_t outstanding;  // items queued or running; atomic
   px_error *error;

@@ -17,7 +17,7 @@ typedef struct px__pushing {
 } px__pushing;
 enum { OF_OUTPUTS = 3, OF_INPUTS = 3 };
 
-static px_status check_tangent(const px_tensor *input, const px_tensor *tangent, int64_t i) {
+px_status px__check_tangent(const px_tensor *input, const px_tensor *tangent, int64_t i) {
   PX_CHECK(input && tangent, PX_TYPE, "element %lld of %s is missing", (long long)i,
            input ? "tangents" : "inputs");
   char own[PX__SIZE_TEXT], given[PX__SIZE_TEXT];
@@ -44,23 +44,24 @@ static px_status flow_into(px_tensor **out, const px_tensor *output) {
 // The gradients of the inputs, as functions of what flows.
 static px_status pull(px__pushing *p, px_tensor *const *outputs, px_tensor *const *inputs) {
   for (int64_t i = 0; i < p->count; i++) {
-    if (!px_tensor_requires_grad(outputs[i])) continue;
+    if (!px__has_history(outputs[i])) continue;
     p->out[p->live] = outputs[i];
     PX_TRY(flow_into(&p->flow[p->live++], outputs[i]));
   }
   if (!p->live) return PX_OK;
-  return px_grad(p->grads, p->live, p->out, p->flow, p->input_count, inputs, true, true, true);
+  return px__grad_by(true, p->grads, p->live, p->out, p->flow, p->input_count, inputs, true, true,
+                     true);
 }
 
 static px_status push(px__pushing *p, px_tensor *const *tangents, bool create_graph) {
   for (int64_t i = 0; i < p->input_count; i++) {
-    if (!p->grads[i] || !px_tensor_requires_grad(p->grads[i])) continue;
+    if (!p->grads[i] || !px__has_history(p->grads[i])) continue;
     p->from[p->used] = p->grads[i];
     p->weights[p->used++] = tangents[i];
   }
   if (!p->used) return PX_OK;
-  return px_grad(p->tangents, p->used, p->from, p->weights, p->live, p->flow, create_graph,
-                 create_graph, true);
+  return px__grad_by(true, p->tangents, p->used, p->from, p->weights, p->live, p->flow,
+                     create_graph, create_graph, true);
 }
 
 // What flowed is no variable of the program's, although a tangent's history may come to it.
@@ -87,7 +88,7 @@ px_status px_jvp(px_tensor **results, int64_t count, px_tensor *const *outputs, 
   PX_GIVEN_N(tangents, input_count);
   for (int64_t i = 0; i < count; i++)
     PX_CHECK(outputs[i], PX_TYPE, "element %lld of outputs is missing", (long long)i);
-  for (int64_t i = 0; i < input_count; i++) PX_TRY(check_tangent(inputs[i], tangents[i], i));
+  for (int64_t i = 0; i < input_count; i++) PX_TRY(px__check_tangent(inputs[i], tangents[i], i));
   px_tensor **room = NULL;
   size_t places = OF_OUTPUTS * (size_t)count + OF_INPUTS * (size_t)input_count;
   PX_TRY(px_alloc((void **)&room, places * sizeof *room));

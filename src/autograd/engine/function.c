@@ -48,6 +48,19 @@ static px_status keep_name(const char **out, const char *name) {
   return status;
 }
 
+// A backward that is not recorded would pass for one that no change goes through.
+static px_status check_forward(const px_node *node, const px__run *run) {
+  bool flows = false;
+  for (int i = 0; i < node->result_count; i++)
+    flows |= run->grads[i] && px__has_history(run->grads[i]);
+  for (int i = 0; i < node->edge_count && flows; i++)
+    PX_CHECK(!run->out[i] || px__has_history(run->out[i]), PX_UNIMPLEMENTED,
+             "forward mode through %s is not implemented, since its backward computes what is not "
+             "recorded",
+             node->name);
+  return PX_OK;
+}
+
 static px_status apply(px_node *node, const px__run *run) {
   px__custom *self = (px__custom *)node;
   px_node *before = px__running;
@@ -56,7 +69,7 @@ static px_status apply(px_node *node, const px__run *run) {
                                              node->result_count, self->context);
   px__running = before;
   if (status != PX_OK) return px_error_pass(status, __FILE__, __LINE__, node->name);
-  return PX_OK;
+  return px__run_forward() ? check_forward(node, run) : PX_OK;
 }
 
 static void drop(px_node *node) {
@@ -158,8 +171,7 @@ px_status px_function_record(const px_function *function, void *context, int inp
                              px_tensor *const *outputs) {
   PX_GIVEN(function);
   bool wanted = false;
-  for (int i = 0; inputs && i < input_count; i++)
-    wanted |= inputs[i] && px_tensor_requires_grad(inputs[i]);
+  for (int i = 0; inputs && i < input_count; i++) wanted |= inputs[i] && px__is_wanted(inputs[i]);
   PX_SCOPED(px_node) node = NULL;
   px_status status = PX_OK;
   bool record = wanted && px__recording();
@@ -199,7 +211,7 @@ static px_status keep(px_saved *saved, px_tensor *t, bool is_output) {
            "Inference tensors cannot be saved for backward. To work around you can make a clone "
            "to get a normal tensor and use it in autograd.");
   saved->version = px_tensor_version(t);
-  saved->alias = is_output || !(px_tensor_is_leaf(t) && (marks & PX_MARK_NEEDS_GRAD));
+  saved->alias = is_output || !(px__is_origin(t) && (marks & PX_MARK_NEEDS_GRAD));
   if (is_output) saved->origin = t;
   bool itself = !saved->alias || (marks & (PX_MARK_ALIASED | PX_MARK_WRAPPED));
   if (!is_output && (!itself || px__packs(t))) PX_TRY(px__edge_of(&saved->history, t));

@@ -89,6 +89,10 @@ struct px_node {
   uint8_t lock;
   uint8_t level;  // of mapping, at which the outermost history behind it began (phlox/vmap.h)
   bool freed;
+  // For forward mode (dual.c). `dual`: a variable of a level is behind it. `forward_only`: nothing
+  // else is, or it was recorded while grad mode was off; reverse mode does not see it.
+  // `reverse_only`: forward mode does not see what is behind it.
+  bool dual, forward_only, reverse_only;
 };
 
 typedef struct px__grad_state {
@@ -97,6 +101,7 @@ typedef struct px__grad_state {
   int32_t nr;
   uint8_t lock;              // guards `accumulator`
   uint8_t level;             // of a leaf: at which level of mapping it began to require grad
+  bool hidden;               // of a leaf: it is a variable of forward mode
   px_node *accumulator;      // weak
   px_tensor *grad;           // owned; of a leaf
   px__box *box;              // owned; of a non-leaf that retains its gradient
@@ -108,6 +113,12 @@ typedef struct px__grad_state {
 static inline int px__history_level(const px_tensor *t) {
   const px__grad_state *state = px_tensor_slot(t);
   return !state ? 0 : state->fn ? state->fn->level : state->level;
+}
+
+// What reverse mode does not see has a history for forward mode.
+static inline bool px__is_forward_only(const px_tensor *t) {
+  const px__grad_state *state = px_tensor_slot(t);
+  return state && (state->fn ? state->fn->forward_only : state->hidden);
 }
 
 // ---- pool.c: zeroed memory of nodes and gradient states, from a list of the thread
@@ -134,7 +145,30 @@ void px__node_sited(px_node *node, const px_tensor *launched);
 __attribute__((warn_unused_result)) px_status px__node_enter(px_node *node);
 void px__node_leave(px_node *node, bool release);
 
+// ---- forward.c
+__attribute__((warn_unused_result)) px_status px__check_tangent(const px_tensor *input,
+                                                                const px_tensor *tangent,
+                                                                int64_t i);
+
+// ---- forward mode (dual.c; the functions are in modes.c, tensor.c and node.c)
+// Whether it is under way on this thread; whether the change of t is known to it.
+bool px__forward(void);
+bool px__is_dual(const px_tensor *t);
+// Notes in a node, whose edges are filled in, which modes see it.
+void px__dual_note(px_node *node);
+// Whether a pass of one of the modes goes from a node to the i-th of its inputs.
+static inline bool px__sees(const px_node *node, int i, bool forward) {
+  const px_node *next = node->edges[i].node;
+  return next && (forward ? !node->reverse_only : !next->forward_only);
+}
+
 // ---- tensor.c
+// Whether t is a variable or has a history, of reverse mode or of forward mode.
+bool px__has_history(const px_tensor *t);
+static inline bool px__is_origin(const px_tensor *t) {  // a leaf of either mode
+  const px__grad_state *state = px_tensor_slot(t);
+  return !(state && state->fn) && px_tensor_is_leaf(t);
+}
 enum { PX__SIZE_TEXT = 512 };
 // The sizes as text, "[2, 3]", for messages.
 const char *px__size_text(const px_tensor *t, char text[PX__SIZE_TEXT]);
@@ -198,6 +232,8 @@ __attribute__((warn_unused_result)) px_status px__check_version(const px_tensor 
                                                                 const char *node_name, int nr);
 
 // ---- record.c
+// Whether calls with t are recorded now, by its own history.
+bool px__is_wanted(const px_tensor *t);
 // Makes t, which the op of a node changed in place, the node's result. If t is a view, its base
 // gets a node too.
 __attribute__((warn_unused_result)) px_status px__rebase(px_tensor *t, px_node *node);
@@ -224,7 +260,18 @@ __attribute__((warn_unused_result)) px_status px__accumulator(px_node **out, px_
 bool px__accumulator_dies(px_node *node);
 px_tensor *px__accumulator_leaf(const px_node *node);
 
+// ---- backward.c
+// px_grad, in reverse mode or in forward mode.
+__attribute__((warn_unused_result)) px_status px__grad_by(
+    bool forward, px_tensor **results, int64_t count, px_tensor *const *outputs,
+    px_tensor *const *gradients, int64_t input_count, px_tensor *const *inputs, bool retain_graph,
+    bool create_graph, bool allow_unused);
+
 // ---- modes.c
+void px__forward_count(int change);  // of levels of forward mode
+// Whether the thread runs a node for forward mode; set by who runs it, which gets what was before.
+bool px__run_forward(void);
+bool px__run_forward_swap(bool forward);
 bool px__recording(void);
 bool px__check_nan(void);
 // Sets the grad mode; returns the one before.

@@ -5,8 +5,10 @@
 
 typedef struct px__modes {
   bool no_grad, inference;
-  int suspended;  // inside the run of a view or function op
-  int floor;      // histories from this level of mapping on are not recorded; 0: all are
+  bool passing;     // runs a node for forward mode
+  uint8_t forward;  // levels of duals that are under way (dual.c)
+  int suspended;    // inside the run of a view or function op
+  int floor;        // histories from this level of mapping on are not recorded; 0: all are
 } px__modes;
 static _Thread_local px__modes modes;
 static bool anomaly, check_nan = true;  // atomic
@@ -14,7 +16,7 @@ static bool anomaly, check_nan = true;  // atomic
 // Views that are made while nothing is recorded remember that: they may not be changed in place
 // later, where that would be recorded.
 static void mark(void) {
-  bool off = modes.no_grad || modes.inference;
+  bool off = (modes.no_grad || modes.inference) && !modes.forward;
   px_tensor_set_new_marks(modes.inference ? PX_MARK_INFERENCE : 0,
                           PX_MARK_VIEW | (off ? PX_MARK_UNRECORDED : 0));
 }
@@ -41,12 +43,14 @@ void px_inference_set_enabled(bool enabled) {
 }
 
 px_modes px_modes_get(void) {
-  return (px_modes){!modes.no_grad, modes.inference, px_device_preferred(), px_autocast_get()};
+  return (px_modes){!modes.no_grad, modes.inference, px_device_preferred(), px_autocast_get(),
+                    modes.forward};
 }
 
 void px_modes_set(px_modes taken) {
   modes.no_grad = !taken.grad;
   modes.inference = taken.inference;
+  modes.forward = (uint8_t)taken.forward;
   mark();
   px_autocast_set(taken.autocast);
   // A thread preferred it, so there is such a device type.
@@ -64,7 +68,21 @@ void px_anomaly_set(bool enabled, bool check) {
   __atomic_store_n(&anomaly, enabled, __ATOMIC_RELAXED);
 }
 
-bool px__recording(void) { return px_grad_enabled() && modes.suspended == 0; }
+bool px__forward(void) { return modes.forward != 0; }
+
+bool px__run_forward(void) { return modes.passing; }
+bool px__run_forward_swap(bool forward) {
+  bool before = modes.passing;
+  modes.passing = forward;
+  return before;
+}
+
+void px__forward_count(int change) {
+  if (modes.forward || change > 0) modes.forward = (uint8_t)(modes.forward + change);
+  mark();
+}
+
+bool px__recording(void) { return (px_grad_enabled() || modes.forward) && modes.suspended == 0; }
 
 void px__suspend(bool on) { modes.suspended += on ? 1 : -1; }
 

@@ -117,6 +117,17 @@ void px__node_sited(px_node *node, const px_tensor *launched) {
   node->file = site.file, node->line = site.line;
 }
 
+void px__dual_note(px_node *node) {
+  bool reverse = px_grad_enabled(), others = false;
+  for (int i = 0; i < node->edge_count; i++) {
+    const px_node *next = node->edges[i].node;
+    if (!next) continue;
+    node->dual |= next->dual && !node->reverse_only;
+    others |= !next->forward_only;
+  }
+  if (node->dual && !(reverse && others)) node->forward_only = true;
+}
+
 px_status px__node_enter(px_node *node) {
   px__spin_lock(&node->lock);
   bool freed = node->freed;

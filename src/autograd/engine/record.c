@@ -10,7 +10,15 @@
 
 // Whether t wants a gradient at the level of mapping that calls are made at.
 static bool requires_here(const px_tensor *t, int floor) {
-  return px_tensor_requires_grad(t) && (!floor || px__history_level(t) < floor);
+  return px__is_wanted(t) && (!floor || px__history_level(t) < floor);
+}
+
+bool px_tensor_is_recorded(const px_tensor *self) { return px__is_wanted(self); }
+
+bool px__is_wanted(const px_tensor *t) {
+  if (!px__has_history(t)) return false;
+  bool forward = px__forward() && px__is_dual(t);
+  return forward || (px_grad_enabled() && px_tensor_requires_grad(t));
 }
 
 static bool any_requires(px_tensor *const *list, int count, int floor) {
@@ -80,10 +88,10 @@ px_status px__check_inplace(px_tensor *t) {
   unsigned marks = px_tensor_marks(t);
   px_tensor *base = marks & PX_MARK_VIEW ? px_tensor_base(t) : NULL;
   if (base) PX_TRY(px__check_view(t, false));
-  if (!px_tensor_requires_grad(t)) return PX_OK;
-  PX_CHECK(!base || !px_tensor_is_leaf(base), PX_RUNTIME,
+  if (!px__has_history(t)) return PX_OK;
+  PX_CHECK(!base || !px__is_origin(base), PX_RUNTIME,
            "a view of a leaf Variable that requires grad is being used in an in-place operation.");
-  PX_CHECK(!px_tensor_is_leaf(t), PX_RUNTIME,
+  PX_CHECK(!px__is_origin(t), PX_RUNTIME,
            "a leaf Variable that requires grad is being used in an in-place operation.");
   return PX_OK;
 }
@@ -115,7 +123,7 @@ px_status px__before_inplace(const px_op *op, px_call_mode mode, px_tensor *self
   uint32_t needs = wanting(op, args);
   const px_tensor *base = px_tensor_base(self);
   bool reaches = base && (px_tensor_marks(base) & PX_MARK_NEEDS_GRAD);
-  if (!needs && !reaches && !px_tensor_requires_grad(self)) return PX_OK;
+  if (!needs && !(reaches && px_grad_enabled()) && !px__is_wanted(self)) return PX_OK;
   PX_CHECK(mode != PX_CALL_OUT, PX_RUNTIME,
            "%s(): functions with out=... arguments don't support automatic differentiation, but "
            "one of the arguments requires grad.",
@@ -170,7 +178,7 @@ static bool any_has_gradient(int count, px_tensor *const *results) {
 
 static int least_level(px_tensor *const *list, int count, int least) {
   for (int i = 0; i < count; i++)
-    if (list[i] && px_tensor_requires_grad(list[i]) && px__history_level(list[i]) < least)
+    if (list[i] && px__is_wanted(list[i]) && px__history_level(list[i]) < least)
       least = px__history_level(list[i]);
   return least;
 }
@@ -208,12 +216,14 @@ static void catch_up(px_tensor *self) {
 
 px_status px__record(const px_op *op, px_call_mode mode, const px_value *args, int result_count,
                      px_tensor *const *results, px_tensor *original) {
-  if (mode == PX_CALL_NEW) mark_views(op, result_count, results);
-  bool inplace = mode == PX_CALL_INPLACE;
-  if (inplace) catch_up(results[0]);
   uint32_t needs = wanting(op, args);
+  bool inplace = mode == PX_CALL_INPLACE;
+  // While grad mode is off, forward mode sees what is its own.
+  if (!px_grad_enabled() && !needs && !(inplace && px__is_wanted(results[0]))) return PX_OK;
+  if (mode == PX_CALL_NEW) mark_views(op, result_count, results);
+  if (inplace) catch_up(results[0]);
   if (!needs) {
-    bool had_history = inplace && !(op->grad_mask & 1) && px_tensor_requires_grad(results[0]);
+    bool had_history = inplace && !(op->grad_mask & 1) && px__is_wanted(results[0]);
     return had_history ? cut(op, results[0]) : PX_OK;
   }
   if (!any_has_gradient(result_count, results)) return PX_OK;

@@ -97,7 +97,8 @@ static bool want(px__task *task, px__frame *f) {
   bool any = !task->limited && f->node->edge_count == 0;
   for (int i = 0; i < f->node->edge_count; i++) {
     px_node *next = f->node->edges[i].node;
-    f->run.wanted[i] = next && (!task->limited || task->entries[px__task_find(task, next)].needed);
+    f->run.wanted[i] = px__sees(f->node, i, task->forward) &&
+                       (!task->limited || task->entries[px__task_find(task, next)].needed);
     any |= f->run.wanted[i];
   }
   return any;
@@ -126,7 +127,8 @@ static px_status apply(px__task *task, px__frame *f) {
   int64_t part = px_profile_enter(PX_PROFILE_NODE, node->name);
   px_status status = node->kind->apply(node, &f->run);
   px_profile_leave(part);
-  px__node_leave(node, !task->keep && status == PX_OK);
+  bool kept = task->keep || (node->dual && px__forward());
+  px__node_leave(node, !kept && status == PX_OK);
   PX_TRY(status);
   if (node->hooks) PX_TRY(px__hooks_run_node(node, true, &grads));
   if (node->edge_count == 0) return note_ends(task, node->device);
@@ -267,12 +269,14 @@ void px__run_item(px__item item) {
   px_modes before = px_modes_get(), during = item.task->modes;
   during.grad = item.task->create;
   px_modes_set(during);
+  bool passing = px__run_forward_swap(item.task->forward);
   bool failed = __atomic_load_n(&item.task->failed, __ATOMIC_RELAXED);
   bool on_devices = item.task->device >= 0;
   px__told told;
   if (on_devices) tell(&told, item.task, &item.task->entries[item.entry]);
   if (!failed && run(item) != PX_OK) px__task_fail(item.task);
   if (on_devices) untell(&told, item.task);
+  (void)px__run_forward_swap(passing);
   px_modes_set(before);
   depth = depth_before;
   current = task_before;

@@ -117,7 +117,7 @@ typedef struct px__filling {
 static bool keeps_itself(const px_tensor *t) {
   unsigned marks = px_tensor_marks(t);
   return (marks & (PX_MARK_WRAPPED | PX_MARK_ALIASED)) ||
-         ((marks & PX_MARK_NEEDS_GRAD) && px_tensor_is_leaf(t));
+         ((marks & PX_MARK_NEEDS_GRAD) && px__is_origin(t));
 }
 
 // Lets hooks keep what they like in the place of a tensor, which *place then lacks.
@@ -370,7 +370,8 @@ static px_status open_one(px__op_node *self, px__opened *opened, px_tensor **pla
   }
   *place = t;
   px__edge edge = history_of(self, save);
-  bool wanted = px_grad_enabled() && (save->alias || save->is_packed) && edge.node;
+  bool seen = px_grad_enabled() || (px__forward() && edge.node && edge.node->dual);
+  bool wanted = seen && (save->alias || save->is_packed) && edge.node;
   bool has_gradient = px_dtype_is_differentiable(px_tensor_dtype(t));  // indices have none
   if (wanted && has_gradient) {
     PX_TRY(px__with_history(place, t, edge));
@@ -420,7 +421,8 @@ static px_status open_and_call(px__op_node *self, const px__run *run) {
 static px_status apply(px_node *node, const px__run *run) {
   px__op_node *self = (px__op_node *)node;
   PX_TRY(check_versions(self));
-  if (px_grad_enabled() || self->packs || self->conjugates) return open_and_call(self, run);
+  if (px_grad_enabled() || self->packs || self->conjugates || (px__forward() && node->dual))
+    return open_and_call(self, run);
   return call(self, run, self->args, self->results);
 }
 

@@ -125,7 +125,7 @@ static px_status step(px__task *task, px__trail *trail) {
     return PX_OK;
   }
   px_node *next = node->edges[i].node;
-  if (!next) return PX_OK;
+  if (!px__sees(node, i, task->forward)) return PX_OK;
   uint32_t before = task->count, entry;
   PX_TRY(px__task_add(task, next, &entry));
   task->entries[entry].dependencies++;

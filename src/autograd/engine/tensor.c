@@ -30,7 +30,7 @@ px_status px__grad_state_make(px__grad_state **out, px_tensor *t) {
   return PX_OK;
 }
 
-px_status px__set_history(px_tensor *t, px_node *node, int nr) {
+static px_status give_history(px_tensor *t, px_node *node, int nr) {
   px__grad_state *state;
   PX_TRY(px__grad_state_make(&state, t));
   px_node *before = state->fn;
@@ -40,6 +40,17 @@ px_status px__set_history(px_tensor *t, px_node *node, int nr) {
   px_status status = state->box ? px__hooks_move_retained(t, before) : PX_OK;
   px_release(before);
   return status;
+}
+
+bool px__is_dual(const px_tensor *t) {
+  if (px__view_stale(t)) t = px_tensor_base(t);
+  const px__grad_state *state = px__grad_state_of(t);
+  return state && state->fn && state->fn->dual;
+}
+
+px_status px__set_history(px_tensor *t, px_node *node, int nr) {
+  if (px__forward()) px__dual_note(node);
+  return give_history(t, node, nr);
 }
 
 px_status px__edge_of(px__edge *out, px_tensor *t) {
@@ -55,7 +66,7 @@ px_status px__edge_of(px__edge *out, px_tensor *t) {
 px_status px__with_history(px_tensor **out, const px_tensor *t, px__edge edge) {
   PX_SCOPED(px_tensor) alias = NULL;
   PX_TRY(px_tensor_detach(&alias, t));
-  if (edge.node) PX_TRY(px__set_history(alias, edge.node, edge.nr));
+  if (edge.node) PX_TRY(give_history(alias, edge.node, edge.nr));
   *out = PX_MOVE(alias);
   return PX_OK;
 }
@@ -70,7 +81,7 @@ px_status px_node_result(px_tensor **out, px_node *node, int nr) {
   if (!made) {
     PX_TRY(px_tensor_empty_strided(&made, form->ndim, form->sizes, none, (px_dtype)form->dtype,
                                    form->device));
-    PX_TRY(px__set_history(made, node, nr));
+    PX_TRY(give_history(made, node, nr));
   }
   *out = PX_MOVE(made);
   return PX_OK;
@@ -78,17 +89,37 @@ px_status px_node_result(px_tensor **out, px_node *node, int nr) {
 
 // ---- requires_grad
 
+bool px__has_history(const px_tensor *t) {
+  return (px_tensor_marks(t) & PX_MARK_NEEDS_GRAD) || px__view_stale(t);
+}
+
+// The tensor that has the history: of a view that is out of date, its base.
+static const px_tensor *historian(const px_tensor *t) {
+  return px__view_stale(t) ? px_tensor_base(t) : t;
+}
+
 bool px_tensor_requires_grad(const px_tensor *self) {
-  return (px_tensor_marks(self) & PX_MARK_NEEDS_GRAD) || px__view_stale(self);
+  const px_tensor *t = historian(self);
+  return (px_tensor_marks(t) & PX_MARK_NEEDS_GRAD) && !px__is_forward_only(t);
 }
 
 bool px_tensor_is_leaf(const px_tensor *self) {
-  const px__grad_state *state = px__grad_state_of(self);
-  return !(state && state->fn) && !px__view_stale(self);
+  const px_tensor *t = historian(self);
+  const px__grad_state *state = px__grad_state_of(t);
+  return t == self ? !(state && state->fn) || state->fn->forward_only : px__is_forward_only(t);
 }
 
 bool px_tensor_is_inference(const px_tensor *self) {
   return (px_tensor_marks(self) & PX_MARK_INFERENCE) != 0;
+}
+
+// A dual tensor that becomes a variable of reverse mode, too, has its node and keeps its gradient.
+static px_status require_beside(px_tensor *self, bool requires_grad) {
+  if (!requires_grad) return PX_OK;
+  px_node *node;
+  PX_TRY(px_tensor_grad_fn(&node, self));
+  node->forward_only = false;
+  return px_tensor_retain_grad(self);
 }
 
 px_status px_tensor_set_requires_grad(px_tensor *self, bool requires_grad) {
@@ -103,6 +134,7 @@ px_status px_tensor_set_requires_grad(px_tensor *self, bool requires_grad) {
   PX_CHECK(!requires_grad || !px_tensor_is_inference(self) || px_inference_enabled(), PX_RUNTIME,
            "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.");
   if (!leaf) return PX_OK;
+  if (px__is_forward_only(self)) return require_beside(self, requires_grad);
   if (px_vmap_depth()) {
     px__grad_state *state;
     PX_TRY(px__grad_state_make(&state, self));

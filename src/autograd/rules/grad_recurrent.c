@@ -351,13 +351,13 @@ static px_status net_gradients(whole *args, net_views *v, px_tensor *const resul
   px_tensor **inputs;
   PX_TRY(px_alloc((void **)&inputs, (size_t)v->count * sizeof *inputs));
   for (int64_t i = 0; i < v->count; i++)
-    if (v->to[i] && px_tensor_requires_grad(v->own[i])) inputs[wanted++] = v->own[i];
+    if (v->to[i] && px_tensor_is_recorded(v->own[i])) inputs[wanted++] = v->own[i];
   px_status status =
       px_grad(v->got, from_count, from, of, wanted, inputs, create_graph, create_graph, true);
   px_free(inputs);
   PX_TRY(status);
   for (int64_t i = 0, k = 0; i < v->count; i++)
-    if (v->to[i] && px_tensor_requires_grad(v->own[i])) *v->to[i] = v->got[k++];
+    if (v->to[i] && px_tensor_is_recorded(v->own[i])) *v->to[i] = v->got[k++];
   return PX_OK;
 }
 

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.autograd.forward_ad: what dual tensors and calls with them change by; forward mode in autograd.functional and gradcheck."""
+import unittest
+
+import phlox
+from peer import NOT_NEWEST, newest
+
+torch = phlox
+
+
+def cases(torch):
+    """Name -> a pair of tensors, or a dual tensor, that is made within a level."""
+    fw = torch.autograd.forward_ad
+    x, v = (torch.tensor(values, dtype=torch.float64) for values in ([1., 2., 3.], [.5, -1., 2.]))
+    dual = lambda: fw.make_dual(x.clone(), v.clone())
+    leaf = lambda: x.clone().requires_grad_()
+
+    def unrecorded():
+        with torch.no_grad():
+            y = dual() ** 2
+            y[1:].add_(y[:2].clone())
+            return y.mul_(2)
+
+    def changed():
+        d = dual()
+        d[1:].mul_(3)
+        view = d[0]
+        d.add_(d.clone().detach() * d.clone())
+        return torch.cat([d, view[None]])
+
+    def filled():
+        y = torch.zeros(3, dtype=torch.float64)
+        y[0] = dual()[1]
+        y[1:].copy_(dual()[:2] * 2)
+        return y
+
+    def over_reverse():
+        w = leaf()
+        d = fw.make_dual(w, v)
+        return torch.autograd.grad((d ** 3).sum(), w)[0]
+
+    def under_reverse(by):
+        w, t = leaf(), v.clone().requires_grad_()
+        change = fw.unpack_dual((fw.make_dual(w, t) ** 3).sum()).tangent
+        return change.detach(), torch.autograd.grad(change, by(w, t))[0]
+
+    def parts():
+        w = leaf()
+        primal, tangent = fw.unpack_dual(fw.make_dual(w, v) ** 2)
+        assert fw.unpack_dual(primal).tangent is None and fw.unpack_dual(tangent).tangent is None
+        return torch.autograd.grad(primal.sum(), w)[0], tangent.detach()
+
+    def beside():
+        w = leaf()
+        with torch.no_grad():
+            w.add_(1)
+            return fw.make_dual(w, v) * w
+
+    def required():
+        d = dual().requires_grad_()
+        y = (d ** 2).sum()
+        y.backward()
+        return d.grad.detach(), fw.unpack_dual(y).tangent.detach()
+
+    return {
+        "a product": lambda: dual() * x * dual(),
+        "while nothing is recorded": unrecorded,
+        "changes in place, and of views": changed,
+        "what was constant": filled,
+        "what is overwritten": lambda: dual().zero_(),
+        "a constant": lambda: dual() * dual().detach(),
+        "forward over reverse": over_reverse,
+        "reverse over forward, by the tensor": lambda: under_reverse(lambda w, t: w),
+        "reverse over forward, by the tangent": lambda: under_reverse(lambda w, t: t),
+        "parts": parts,
+        "leaves, while nothing is recorded": beside,
+        "a variable of both modes": required,
+        "complex numbers": lambda: torch.view_as_real(fw.make_dual(torch.complex(x, v), torch.complex(v, x)) ** 2),
+        "choices": lambda: torch.where(dual() > 1, dual() * 2, 0.),
+        "gradients of functions": lambda: torch.func.grad(lambda x: (x ** 3).sum())(dual()),
+        "mappings": lambda: torch.vmap(lambda x: x * x)(dual()),
+    }
+
+
+class DualTensors(unittest.TestCase):
+    def raises(self, kind, text, call):
+        with self.assertRaises(kind) as caught:
+            call()
+        self.assertIn(text, str(caught.exception))
+
+    def made(self, torch, case):
+        with torch.autograd.forward_ad.dual_level():
+            got = case()
+            pair = torch.autograd.forward_ad.unpack_dual(got) if isinstance(got, torch.Tensor) else got
+            return [part.detach().tolist() for part in pair]
+
+    @unittest.skipIf(newest is None, NOT_NEWEST)
+    def test_changes_are_those_of_pytorch(self):
+        theirs = cases(newest)
+        for name, ours in cases(phlox).items():
+            with self.subTest(name):
+                for a, b in zip(self.made(phlox, ours), self.made(newest, theirs[name])):
+                    assert torch.allclose(torch.tensor(a), torch.tensor(b)), (a, b)
+
+    def test_every_case_has_a_change(self):
+        for name, ours in cases(phlox).items():
+            with self.subTest(name): assert len(self.made(phlox, ours)) == 2
+
+    def test_a_dual_tensor_shares_memory_and_requires_no_grad(self):
+        fw, x = torch.autograd.forward_ad, torch.ones(2)
+        with fw.dual_level():
+            d = fw.make_dual(x, torch.tensor([1., 2.]))
+            y = (d * 3).sum()
+            assert not d.requires_grad and d.is_leaf and not y.requires_grad and y.is_leaf
+            d.mul_(2)
+            assert torch.equal(x, torch.full((2,), 2.)) and fw.unpack_dual(x).tangent is None
+            assert fw.unpack_dual(d).tangent.tolist() == [2., 4.] and fw.unpack_dual(y).tangent == 9
+            self.raises(RuntimeError, "does not require grad", y.backward)
+
+    def test_after_its_level_a_tensor_is_constant(self):
+        fw = torch.autograd.forward_ad
+        with fw.dual_level():
+            d = fw.make_dual(torch.ones(2), torch.ones(2)) * 2
+        assert fw.unpack_dual(d).tangent is None and not (d * 2).requires_grad
+        with fw.dual_level():
+            assert not fw.unpack_dual(d.add_(1) * torch.ones(2)).tangent.any()
+
+    def test_a_level_may_decorate_a_function(self):
+        fw = torch.autograd.forward_ad
+
+        @fw.dual_level()
+        def change(): return fw.unpack_dual(fw.make_dual(torch.tensor(3.), torch.tensor(1.)) ** 2).tangent
+        assert change() == 6 and change() == 6
+
+    def test_functions_of_programs_go_by_their_backward(self):
+        fw, F = torch.autograd.forward_ad, torch.autograd.Function
+
+        class Square(F):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x * x
+
+            @staticmethod
+            def backward(ctx, grad): return 2 * ctx.saved_tensors[0] * grad
+
+        class Once(Square):
+            backward = staticmethod(torch.autograd.function.once_differentiable(Square.backward))
+
+        class Apart(Square):
+            @staticmethod
+            def backward(ctx, grad): return torch.tensor((6 * grad).tolist())
+        with fw.dual_level():
+            d = fw.make_dual(torch.tensor(3.), torch.tensor(1.))
+            assert fw.unpack_dual(Square.apply(d)).tangent == 6
+            self.raises(NotImplementedError, "forward mode through a backward that is once_differentiable", lambda: fw.unpack_dual(Once.apply(d)))
+            self.raises(NotImplementedError, "since its backward computes what is not recorded", lambda: fw.unpack_dual(Apart.apply(d)))
+        assert torch.func.jvp(Square.apply, (torch.tensor(3.),), (torch.tensor(1.),))[1] == 6
+
+    def test_functions_see_what_is_not_recorded(self):
+        def f(x):
+            with torch.no_grad(): c = x ** 2
+            return x - c
+        x = torch.tensor([1., 2.])
+        assert torch.equal(torch.func.jacfwd(f)(x), (1 - 2 * x).diag())
+        assert torch.equal(torch.func.jacrev(f)(x), torch.eye(2))
+
+    def test_on_devices(self):
+        fw = torch.autograd.forward_ad
+        for device in ["cuda"] if torch.cuda.is_available() else []:
+            with fw.dual_level():
+                d = fw.make_dual(torch.ones(2, device=device), torch.tensor([1., 2.], device=device))
+                assert fw.unpack_dual((d ** 3).cpu()).tangent.tolist() == [3., 6.]
+
+    def test_errors_are_those_of_pytorch(self):
+        fw, x = torch.autograd.forward_ad, torch.ones(2)
+        self.raises(RuntimeError, "Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first.",
+                    lambda: fw.make_dual(x, x))
+        self.raises(RuntimeError, "Dual level must be a positive number.", fw.exit_dual_level)
+        assert fw.unpack_dual(x) == (x, None) and fw.enter_dual_level() == 0
+        try:
+            self.raises(RuntimeError, "Nested forward mode AD is not supported at the moment", fw.enter_dual_level)
+            self.raises(RuntimeError, "Trying to exit a forward AD level that was not the last one that was created.", lambda: fw.exit_dual_level(level=3))
+            self.raises(RuntimeError, "Making a dual Tensor based on a Tensor that already has a forward gradient at the same level 0 is not supported.",
+                        lambda: fw.make_dual(fw.make_dual(x, x), x))
+            self.raises(RuntimeError, "Tensor is of size [2] while the given forward gradient is of size [3].", lambda: fw.make_dual(x, torch.ones(3)))
+            self.raises(ValueError, "Expected primal to be floating point or complex, but got: torch.int64", lambda: fw.make_dual(x.long(), x))
+            self.raises(ValueError, "Expected tangent to be floating point or complex, but got: torch.int64", lambda: fw.make_dual(x, x.long()))
+            self.raises(NotImplementedError, "a tangent of dtype float64 for a tensor of dtype float32 is not implemented", lambda: fw.make_dual(x, x.double()))
+            self.raises(RuntimeError, "Invalid level given to _make_dual", lambda: fw.make_dual(x, x, level=3))
+        finally:
+            fw.exit_dual_level()
+
+    def test_jacobians_go_forward(self):
+        jacobian, hessian = torch.autograd.functional.jacobian, torch.autograd.functional.hessian
+        x, forward = torch.tensor([1., 2.]), {"vectorize": True, "strategy": "forward-mode"}
+        both = lambda x, y: (x * y, x.sum())
+        for inputs, f in (x, torch.square), ((x, x + 1), both):
+            ours, theirs = (torch.utils._pytree.tree_leaves(jacobian(f, inputs, **how)) for how in (forward, {}))
+            assert len(ours) == len(theirs) and all(map(torch.equal, ours, theirs))
+        assert torch.equal(hessian(torch.prod, x, vectorize=True, outer_jacobian_strategy="forward-mode"), torch.tensor([[0., 1.], [1., 0.]]))
+        self.raises(NotImplementedError, "only implemented for `vectorize=True`.", lambda: jacobian(torch.square, x, strategy="forward-mode"))
+        self.raises(RuntimeError, '`strict=True` and `strategy="forward-mode"` are not supported together (yet).', lambda: jacobian(torch.square, x, strict=True, **forward))
+        self.raises(NotImplementedError, '`create_graph=True` and `strategy="forward-mode"` are not supported together', lambda: jacobian(torch.square, x, create_graph=True, **forward))
+
+    def test_gradcheck_compares_forward_mode(self):
+        class Wrong(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x): return x * 2
+
+            @staticmethod
+            def backward(ctx, grad): return grad * 3
+        x = torch.tensor([1., 2.], dtype=torch.float64, requires_grad=True)
+        check = torch.autograd.gradcheck
+        assert check(lambda x: (x ** 3, x.sum()), x, check_forward_ad=True) and check(torch.sin, x, check_forward_ad=True, check_backward_ad=False)
+        assert check(lambda z: z * z.conj() * z, torch.complex(x, x).detach().requires_grad_(), check_forward_ad=True)
+        assert torch.autograd.gradgradcheck(lambda x: x ** 3, x, check_fwd_over_rev=True)
+        self.raises(RuntimeError, "Jacobian computed with forward mode mismatch for output 0 with respect to input 0,\nnumerical:",
+                    lambda: check(Wrong.apply, x, check_forward_ad=True, check_backward_ad=False))
+        self.raises(AssertionError, "Expected at least one of check_forward_ad or check_backward_ad to be True", lambda: check(torch.sin, x, check_backward_ad=False))
+
+
+if __name__ == "__main__":
+    unittest.main()
