@@ -239,6 +239,18 @@ class Vmap(unittest.TestCase):
         assert shown == ["BatchedTensor(lvl=1, bdim=0, value=\n    tensor([[0., 1.],\n            "
                          "[2., 3.]])\n)"]
 
+    def test_additions_by_index_are_one_call(self):
+        rows, index = torch.arange(12.).reshape(3, 4), torch.tensor([2, 0])
+        cases = {
+            "index_add": lambda x: x.index_add(0, index, x[:2] * 2), "index_copy": lambda x: x.index_copy(0, index, x[1:3]),
+            "index_fill": lambda x: x.index_fill(0, index, torch.tensor(7.)), "take": lambda x: torch.arange(20.).take(x.long()),
+            "scatter_reduce": lambda x: x.scatter_reduce(0, index, x[:2], "amax"), "bucketize": lambda x: torch.bucketize(x, torch.tensor([2., 7.])),
+            "logcumsumexp": lambda x: x.logcumsumexp(0)}
+        for name, f in cases.items():
+            with self.subTest(name), warnings.catch_warnings():
+                warnings.simplefilter("error")  # of places that are called one by one
+                assert torch.equal(torch.vmap(f)(rows), torch.stack([f(row) for row in rows]))
+
     def test_on_a_device(self):
         x = torch.rand(4, 3, device="cuda")
         got = vmap(lambda row: torch.softmax(row, 0) @ torch.ones(3, device="cuda"))(x)
