@@ -29,7 +29,7 @@ typedef struct px_modes {
   bool grad, inference;
   px_device device;
   px_autocast autocast;
-  int forward;  // how many levels of forward mode are under way; 0: its tensors count as constants
+  int16_t forward;  // levels of forward mode that are under way; 0: its tensors count as constants
 } px_modes;
 PX_API px_modes px_modes_get(void);
 PX_API void px_modes_set(px_modes modes);

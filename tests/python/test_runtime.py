@@ -86,6 +86,8 @@ class Settings(unittest.TestCase):
         "cuda._sanitizer.enable_cuda_sanitizer": ("import phlox.cuda._sanitizer as s; s.enable_cuda_sanitizer()", "raced()"),
         "overrides.TorchFunctionMode": ("torch.overrides.BaseTorchFunctionMode().__enter__()", "torch._C._modes()"),
         "set_grad_enabled": ("torch.set_grad_enabled(False)", "not torch.is_grad_enabled()"),
+        "forward_ad.enter_dual_level": ("f = torch.autograd.forward_ad; f.enter_dual_level(); dual = f.make_dual(torch.ones(1), torch.ones(1))",
+                                        "'dual' in globals() and f.unpack_dual(dual * 2).tangent is not None"),
         "inference_mode": ("mode = torch.inference_mode(); mode.__enter__()", "torch.is_inference_mode_enabled()"),
         "set_autocast_enabled": ("torch.set_autocast_enabled('cuda', True)", "torch.is_autocast_enabled('cuda')"),
         "set_default_device": ("torch.set_default_device('cuda:1')", "torch.ones(1).get_device() == 1"),

@@ -121,6 +121,8 @@ static const px__kind primal_kind = {apply_primal, NULL, NULL};
 px_status px_dual_make(px_tensor **out, px_duals *level, px_tensor *self, px_tensor *tangent) {
   PX_GIVEN(out);
   PX_GIVEN(level);
+  PX_GIVEN(self);
+  PX_GIVEN(tangent);
   *out = NULL;
   PX_TRY(px__check_tangent(self, tangent, 0));
   px_tensor *variable = NULL;
