@@ -32,6 +32,7 @@ LENT = ("from_dlpack from_numpy frombuffer as_tensor asarray tensor nn.Parameter
 # What is not called, and why.
 LEFT_OUT = {
     "set_num_threads": "starts as many threads as it is told", "set_num_interop_threads": "likewise",
+    "multiprocessing.spawn": "starts as many processes as it is told", "multiprocessing.start_processes": "likewise",
     "cuda.caching_allocator_delete": "takes an address", "cuda.ExternalStream": "likewise", "cuda.get_stream_from_external": "likewise", "cuda.streams.ExternalStream": "likewise",
     "cuda.memory.caching_allocator_delete": "likewise",
     "cuda.CUDAPluggableAllocator": "runs code of a file", "cuda.memory.CUDAPluggableAllocator": "likewise", "ops.load_library": "likewise",
