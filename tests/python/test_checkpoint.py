@@ -79,6 +79,13 @@ class SavedTensors(unittest.TestCase):
                 y = x.exp()
             with self.assertRaisesRegex(kind, text):
                 y.sum().backward()
+        for change in (lambda a: a.mul_(a[:]), lambda a: a[:].mul_(a.detach()), lambda a: a.mul_(a.detach())):
+            x = torch.tensor([2.0, 3.0], requires_grad=True)
+            with saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
+                y = x * 1
+                change(y)
+            with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):  # PyTorch's hooks come before the change
+                y.sum().backward()
         with saved_tensors_hooks(lambda t: 1 // 0, lambda t: t), self.assertRaises(ZeroDivisionError):
             x.exp()
 

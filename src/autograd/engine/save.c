@@ -135,15 +135,16 @@ static px_status pack(px__op_node *self, px__save *save, px_tensor **place) {
 }
 
 static px_status save_tensor(px__filling *f, px_tensor **place, px_tensor *t, px__save save) {
-  if (save.outline) {  // a view in place has changed the geometry
+  bool was_changed = false;  // by the call, which is over: hooks would keep the wrong numbers
+  if (save.outline) {        // a view in place has changed the geometry
     bool changed = f->original && t == f->changed && save.result < 0;
     PX_TRY(px_tensor_outline(&save.tensor, changed ? f->original : t));
   } else {
     PX_CHECK(!px_tensor_is_inference(t), PX_RUNTIME,
              "Inference tensors cannot be saved for backward. To work around you can make a clone "
              "to get a normal tensor and use it in autograd.");
-    bool was_changed = f->mode == PX_CALL_INPLACE && save.result < 0 &&
-                       px_tensor_storage(t) == px_tensor_storage(f->changed);
+    was_changed = f->mode == PX_CALL_INPLACE && save.result < 0 &&
+                  px_tensor_storage(t) == px_tensor_storage(f->changed);
     if (was_changed && t == f->changed && f->original) {
       t = f->original;
       was_changed = false;
@@ -160,7 +161,8 @@ static px_status save_tensor(px__filling *f, px_tensor **place, px_tensor *t, px
   px__save *kept = &f->self->saves[f->self->save_count++];
   *kept = save;
   *place = save.tensor;
-  return save.outline || !px__packs(save.tensor) ? PX_OK : pack(f->self, kept, place);
+  bool packs = !save.outline && !was_changed && px__packs(save.tensor);
+  return packs ? pack(f->self, kept, place) : PX_OK;
 }
 
 static px_status fill_list(px__filling *f, int i, px_value *arg, int edge) {
