@@ -201,6 +201,19 @@ typedef struct px_saved_hooks {
 // The context stays the caller's on failure.
 PX_CALL px_saved_hooks_push(const px_saved_hooks *hooks, void *context);
 PX_API void px_saved_hooks_pop(void);  // nothing where the thread has none
+// From here on the calling thread refuses to push hooks, with PX_RUNTIME and this text, which is
+// copied; NULL: no more. If hooks are pushed already, it is refused in the same way.
+PX_CALL px_saved_hooks_disable(const char *message);
+PX_API const char *px_saved_hooks_disabled(void);  // the text, or NULL
+
+// From here on, what calls of this thread save for backward may be changed in place: it is copied
+// before a call of this thread writes its memory. PX_RUNTIME if that is so already, or if hooks for
+// saved tensors are disabled. The end gives all of it up: a later backward that needs it fails with
+// PX_ASSERTION. Both nest with hooks for saved tensors.
+PX_CALL px_saved_mutable_begin(void);
+PX_API void px_saved_mutable_end(void);  // nothing without a begin
+// Gives the tensors that are saved so and not changed, or the copies of the others.
+PX_CALL px_saved_mutable_list(px_list **out, bool copies);
 
 // Compares the gradients of fn, which gives one tensor, with central differences; inputs should be
 // float64. PX_RUNTIME "Jacobian mismatch ..." if they differ.

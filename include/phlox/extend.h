@@ -77,6 +77,15 @@ typedef struct px_op_hooks {
 // For `record`, of a tensor that a launch of the call has made: the line of the call, which the
 // launch has found already. Of other tensors it is the line that runs.
 PX_API px_site px_tensor_site(const px_tensor *made);
+// Has `seen` called before each call of this thread that writes memory of the caller's, with each
+// tensor that it writes; NULL: no more. If it fails, nothing is written. `watch` must stay valid.
+typedef struct px_write_watch {
+  px_status (*seen)(px_tensor *written, void *context);
+  void *context;
+} px_write_watch;
+PX_CALL px_op_watch_writes(const px_write_watch *watch);
+// For what writes memory by other means than ops: has it seen by this thread's watch.
+PX_CALL px_op_before_write(px_tensor *written);
 // Sets the hooks of the process, once, before other threads call ops. `hooks` must stay valid.
 PX_API void px_op_set_hooks(const px_op_hooks *hooks);
 

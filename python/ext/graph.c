@@ -275,6 +275,34 @@ EXT_FUNCTION0(torch, _pop_saved_hooks, "None", "Takes the hooks away that were p
   px_saved_hooks_pop();
   Py_RETURN_NONE;
 }
+EXT_FUNCTION(
+    torch, _disable_saved_hooks, "(message: str | None) -> str | None",
+    "Lets hooks be refused with a text, or with None no more; gives what was said before.") {
+  EXT_ARGS(PyObject *, message);
+  if (message && !PyUnicode_Check(message))
+    EXT_FAIL(PyExc_TypeError, "error_message must be str, not %s", ext_type_name(message));
+  const char *text = message ? PyUnicode_AsUTF8(message) : NULL;
+  if (!text && message) return NULL;
+  const char *before = px_saved_hooks_disabled();
+  EXT_OWNED *was = before ? PyUnicode_FromString(before) : Py_NewRef(Py_None);
+  if (!was) return NULL;
+  EXT_TRY(px_saved_hooks_disable(text));
+  return ext_moved(&was);
+}
+EXT_FUNCTION(torch, _mutable_saved, "(on: bool) -> None",
+             "Begins or ends what allow_mutation_on_saved_tensors says.") {
+  EXT_ARGS(PyObject *, on);
+  if (on == Py_True) return ext_none(px_saved_mutable_begin());
+  px_saved_mutable_end();
+  Py_RETURN_NONE;
+}
+EXT_FUNCTION(torch, _mutable_saved_list, "(copies: bool) -> tuple[Tensor, ...]",
+             "The tensors that are saved so, or the copies of those that changed.") {
+  EXT_ARGS(PyObject *, copies);
+  px_list *list = NULL;
+  EXT_TRY(px_saved_mutable_list(&list, copies == Py_True));
+  return ext_wrap_list(list);
+}
 
 // ---- edges: a node and the number of one of its results, in the place of that
 // (phlox.autograd._edges)

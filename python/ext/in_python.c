@@ -41,7 +41,9 @@ static const struct {
     {"autograd", "_check", "gradcheck gradgradcheck"},
     {"autograd", "forward_ad", "forward_ad"},
     {"autograd", "variable", "Variable variable"},
-    {"autograd.graph", "phlox.autograd._saved", "save_on_cpu saved_tensors_hooks"},
+    {"autograd.graph", "phlox.autograd._saved",
+     "allow_mutation_on_saved_tensors disable_saved_tensors_hooks save_on_cpu "
+     "saved_tensors_hooks"},
     {"autograd.graph", "phlox.autograd._edges",
      "GradientEdge get_gradient_edge register_multi_grad_hook"},
     {"autograd.profiler", "phlox.autograd._profile", "profile"},

@@ -4,6 +4,7 @@
 // forms on meta, and its gradient, for which it records a node as a Function does. The object stays
 // as long as the process, as the op does. What reads signatures is Python (phlox/_schemas.py).
 #include "nn.h"
+#include "phlox/extend.h"
 #include "phlox/register.h"
 
 #include <string.h>
@@ -136,10 +137,13 @@ static PyObject *run(const def_object *self, PyObject *args, PyObject *options) 
   bool any = PyList_GET_SIZE(given) > 0;
   int type = any ? px_tensor_device(ext_tensor(PyList_GET_ITEM(given, 0))).type : PX_CPU;
   EXT_OWNED *kernel = Py_XNewRef(kernel_for(self, px_device_type_name(type)));
+  EXT_OWNED *changed = self->changes ? tensors_of(self->op, args, options, self->changes) : NULL;
+  if (self->changes && !changed) return NULL;
+  for (Py_ssize_t i = 0; changed && i < PyList_GET_SIZE(changed); i++)
+    EXT_TRY(px_op_before_write(ext_tensor(PyList_GET_ITEM(changed, i))));
   EXT_OWNED *result = kernel ? PyObject_Call(kernel, args, options) : NULL;
   if (!result || !self->changes) return ext_moved(&result);
-  EXT_OWNED *changed = tensors_of(self->op, args, options, self->changes);
-  if (!changed || check_apart(self->op, result, given) < 0) return NULL;
+  if (check_apart(self->op, result, given) < 0) return NULL;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(changed); i++)
     px_tensor_bump_version(ext_tensor(PyList_GET_ITEM(changed, i)));
   return ext_moved(&result);

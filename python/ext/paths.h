@@ -548,8 +548,8 @@ static const struct {
      "get_analytical_jacobian get_numerical_jacobian "
      "get_numerical_jacobian_wrt_specific_input"},
     {"autograd.graph",
-     "allow_mutation_on_saved_tensors disable_saved_tensors_hooks node_creation_hook "
-     "queue_callback region_activation_memory_budget set_override_stale_capture_stream "
+     "node_creation_hook queue_callback region_activation_memory_budget "
+     "set_override_stale_capture_stream "
      "set_warn_on_accumulate_grad_stream_mismatch"},
     {"backends", "ContextProp PropModule disable_global_flags flags_frozen"},
     {"backends.cuda",

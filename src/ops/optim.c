@@ -35,6 +35,7 @@ static px_status change(px_call *call, px_tensor *self, const px_tensor *grad, b
     call->results[1 + k] = px_retain(state);
   }
   call->results[0] = px_retain(self);
+  for (int i = 0; i < op->result_count; i++) PX_TRY(px_op_before_write(call->results[i]));
   for (int i = 0; i < op->result_count; i++)
     if (call->results[i]) px_tensor_bump_version(call->results[i]);
   return PX_OK;

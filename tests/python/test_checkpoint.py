@@ -4,7 +4,7 @@ import gc, unittest, warnings, weakref
 
 import phlox as torch
 from phlox import nn
-from phlox.autograd.graph import save_on_cpu, saved_tensors_hooks
+from phlox.autograd.graph import allow_mutation_on_saved_tensors, disable_saved_tensors_hooks, save_on_cpu, saved_tensors_hooks
 from phlox.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential
 
 
@@ -109,6 +109,67 @@ class SavedTensors(unittest.TestCase):
         del z
         gc.collect()
         self.assertIsNone(made[1]())
+
+    def test_hooks_are_refused_where_they_are_disabled(self):
+        def enter():
+            with save_on_cpu():
+                pass
+
+        with disable_saved_tensors_hooks("not here"):
+            with disable_saved_tensors_hooks("nor here"), self.assertRaisesRegex(RuntimeError, "^nor here$"):
+                enter()
+            with self.assertRaisesRegex(RuntimeError, "^not here$"):
+                enter()
+            with self.assertRaisesRegex(RuntimeError, "^not here$"), allow_mutation_on_saved_tensors():
+                pass
+        enter()
+        with saved_tensors_hooks(lambda t: t, lambda t: t), self.assertRaisesRegex(RuntimeError, "^are used$"):
+            disable_saved_tensors_hooks("are used").__enter__()
+        enter()
+        with self.assertRaises(TypeError):
+            disable_saved_tensors_hooks(3).__enter__()
+
+    def test_what_is_saved_may_change_where_that_is_allowed(self):
+        def view(b): b[1:2].zero_()
+        def detached(b): torch.add(torch.ones(3, device=b.device), 1, out=b.detach())
+        def several(b): torch._foreach_mul_([b, b.clone()], 2.)
+        for device in ("cpu", "cuda"):
+            for change in (torch.Tensor.sin_, view, detached, several):
+                a = torch.tensor([1., 2., 3.], device=device, requires_grad=True)
+                with allow_mutation_on_saved_tensors() as ctx:
+                    b = a.clone()
+                    y = (b ** 2).sum()
+                    change(b)
+                    change(b)
+                    self.assertEqual((len(ctx.cloned), len(ctx.cloned) and ctx.cloned[0].tolist()), (1, [1., 2., 3.]))
+                    y.backward()
+                    self.assertEqual(len(ctx.cloned), 0)
+                self.assertEqual(a.grad.tolist(), [2., 4., 6.])
+
+    def test_a_step_of_an_optimiser_may_come_before_backward(self):
+        p, q = torch.nn.Parameter(torch.tensor([1., 2.])), torch.tensor([3., 4.], requires_grad=True)
+        with allow_mutation_on_saved_tensors():
+            first, second = (p * q).sum(), (p * q * p).sum()
+            first.backward()
+            torch.optim.Adam([p], lr=0.5).step()
+            q.grad = None
+            second.backward()
+        self.assertEqual((q.grad.tolist(), p.grad.tolist()), ([1., 4.], [9., 20.]))
+
+    def test_where_saved_tensors_may_change_backward_is_there_too(self):
+        a = torch.tensor([2.], requires_grad=True)
+        with allow_mutation_on_saved_tensors() as ctx:
+            with self.assertRaisesRegex(RuntimeError, "contexts cannot be nested"), allow_mutation_on_saved_tensors():
+                pass
+            b = a.clone()
+            y = b ** 3
+            b.zero_()
+            first, = torch.autograd.grad(y, a, create_graph=True)
+            self.assertEqual((first.item(), torch.autograd.grad(first, a)[0].item()), (12., 12.))
+            z = a.clone() ** 2
+        self.assertEqual((len(ctx.cloned), len(ctx.original)), (0, 0))
+        with self.assertRaisesRegex(AssertionError, "Trying to backward outside"):
+            z.backward()
 
     def test_saved_on_the_cpu(self):
         for pin in (False, True):

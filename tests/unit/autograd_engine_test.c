@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "autograd_helpers.h"
+#include "phlox/extend.h"
 
 // Processor time, so that other programs on the machine do not matter.
 static double now(void) {
@@ -198,6 +199,22 @@ PX_TEST(what_is_unpacked_must_have_the_form_of_what_was_packed) {
   OK(px_saved_unpack(&again, saved, NULL));
   CHECK_NEAR(at(again, 1), 2, 0);
   FAILS(px_saved_hooks_push(&(px_saved_hooks){0}, NULL), PX_VALUE, "need pack, unpack");
+}
+
+static px_status refuse_write(px_tensor *written, void *context) {
+  PX_CHECK(written != context, PX_RUNTIME, "not this one");
+  return PX_OK;
+}
+
+PX_TEST(a_watch_sees_what_is_written_before_it_is) {
+  PX_SCOPED(px_tensor) x = VECTOR(1, 2), *y = VECTOR(1, 3);
+  const px_write_watch watch = {refuse_write, x};
+  OK(px_op_watch_writes(&watch));
+  FAILS(px_exp_(x), PX_RUNTIME, "not this one");
+  OK(px_exp_(y));
+  OK(px_op_watch_writes(NULL));
+  CHECK_NEAR(at(x, 0), 1, 0);
+  OK(px_exp_(x));
 }
 
 // ---- depth and width

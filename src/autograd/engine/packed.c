@@ -12,6 +12,12 @@ struct px__packers {
 };
 static _Thread_local struct px__packers *top;  // owned
 
+// Why hooks of a thread cannot be pushed, a text that it owns: a key, as in src/call/hooks.c.
+static pthread_key_t disabled_key;
+static bool have_key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static void make_key(void) { have_key = pthread_key_create(&disabled_key, px_free) == 0; }
+
 struct px__packed {
   px_object head;
   struct px__packers *packers;  // owned
@@ -43,6 +49,7 @@ px_status px_saved_hooks_push(const px_saved_hooks *hooks, void *context) {
   PX_GIVEN(hooks);
   PX_CHECK(hooks->pack && hooks->unpack && hooks->release_packed, PX_VALUE,
            "hooks for saved tensors need pack, unpack and release_packed");
+  PX_CHECK(!px_saved_hooks_disabled(), PX_RUNTIME, "%s", px_saved_hooks_disabled());
   struct px__packers *packers = NULL;
   PX_TRY(px_alloc((void **)&packers, sizeof *packers));
   px_object_init(packers, &packers_class);
@@ -58,6 +65,23 @@ void px_saved_hooks_pop(void) {
   if (!popped) return;
   top = px_retain(popped->below);
   px_release(popped);
+}
+
+px_status px_saved_hooks_disable(const char *message) {
+  char *text = NULL, *before = (char *)px_saved_hooks_disabled();
+  if (message) {
+    PX_CHECK(!top, PX_RUNTIME, "%s", message);
+    PX_TRY(px_alloc((void **)&text, strlen(message) + 1));
+    memcpy(text, message, strlen(message));
+  }
+  if (have_key && pthread_setspecific(disabled_key, text) == 0) return px_free(before), PX_OK;
+  px_free(text);
+  PX_FAIL(PX_NOMEM, "there is no room for a thread's text");
+}
+
+const char *px_saved_hooks_disabled(void) {
+  pthread_once(&once, make_key);
+  return have_key ? pthread_getspecific(disabled_key) : NULL;
 }
 
 bool px__packs(const px_tensor *t) { return top && !(px_tensor_marks(t) & PX_MARK_WRAPPED); }
