@@ -57,27 +57,26 @@ EXT_FUNCTION(torch, _dual_tangents,
   return PyErr_Occurred() ? Py_XDECREF(list), NULL : list;
 }
 
+static PyObject *seen_by(px_status (*mode)(px_tensor **, px_tensor *), px_tensor *tensor) {
+  px_tensor *made = NULL;
+  EXT_TRY(mode(&made, tensor));
+  return ext_wrap(made);
+}
 EXT_FUNCTION(torch, _dual_primal, "(tensor: Tensor) -> Tensor", "The tensor without its change.") {
   EXT_ARGS(px_tensor *, tensor);
-  px_tensor *made = NULL;
-  EXT_TRY(px_dual_primal(&made, tensor));
-  return ext_wrap(made);
+  return seen_by(px_dual_primal, tensor);
 }
 
 EXT_FUNCTION(torch, _dual_change, "(tensor: Tensor) -> Tensor",
              "The tensor with its change, but without history.") {
   EXT_ARGS(px_tensor *, tensor);
-  px_tensor *made = NULL;
-  EXT_TRY(px_dual_change(&made, tensor));
-  return ext_wrap(made);
+  return seen_by(px_dual_change, tensor);
 }
 
 EXT_FUNCTION(torch, _dual_variable, "(tensor: Tensor) -> Tensor",
              "A variable of reverse mode that changes as the tensor does.") {
   EXT_ARGS(px_tensor *, tensor);
-  px_tensor *made = NULL;
-  EXT_TRY(px_dual_variable(&made, tensor));
-  return ext_wrap(made);
+  return seen_by(px_dual_variable, tensor);
 }
 
 EXT_FUNCTION(torch, _is_dual, "(tensor: Tensor) -> bool",

@@ -15,7 +15,7 @@ void px_op_set_hooks(const px_op_hooks *hooks) {
 // (src/base/error.c). Threads ask for it once any thread has had one.
 static pthread_key_t watch_key;
 static bool have_key;
-static bool watched;  // atomic
+bool px__watched;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void make_key(void) { have_key = pthread_key_create(&watch_key, NULL) == 0; }
 
@@ -23,12 +23,12 @@ px_status px_op_watch_writes(const px_write_watch *watch) {
   pthread_once(&once, make_key);
   PX_CHECK(have_key && pthread_setspecific(watch_key, watch) == 0, PX_NOMEM,
            "there is no room for a thread's watch of writes");
-  __atomic_store_n(&watched, true, __ATOMIC_RELEASE);
+  __atomic_store_n(&px__watched, true, __ATOMIC_RELEASE);
   return PX_OK;
 }
 
 px_status px_op_before_write(px_tensor *written) {
-  if (PX_LIKELY(!__atomic_load_n(&watched, __ATOMIC_ACQUIRE)) || !written) return PX_OK;
+  if (PX_LIKELY(!__atomic_load_n(&px__watched, __ATOMIC_ACQUIRE)) || !written) return PX_OK;
   const px_write_watch *watch = pthread_getspecific(watch_key);
   return watch ? watch->seen(written, watch->context) : PX_OK;
 }

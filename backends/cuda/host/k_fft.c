@@ -78,22 +78,21 @@ static px_status call(const pass *p, const char *name, k_fft *params, int64_t th
   snprintf(function, sizeof function, "fft_%s_%s", name, p->shape.wide ? "f64" : "f32");
   return px__cuda_over(p->launch, "fft", function, threads, params);
 }
+static k_fft lines_of(const pass *p, const px_operand *o, const px__cufft_side *side) {
+  return (k_fft){.at = o->data,
+                 .lines = p->shape.batch,
+                 .apart = side->apart,
+                 .n = p->shape.sizes[0],
+                 .step = side->step};
+}
 // Real numbers where a half stands for a whole line: what cuFFT makes of other parts there is not
 // said.
 static px_status real_ends(const pass *p, const px_operand *in) {
-  k_fft ends = {.at = in->data,
-                .lines = p->shape.batch,
-                .apart = p->shape.in.apart,
-                .n = p->shape.sizes[0],
-                .step = p->shape.in.step};
+  k_fft ends = lines_of(p, in, &p->shape.in);
   return call(p, "ends", &ends, ends.lines);
 }
 static px_status finish(const pass *p, const px_operand *out) {
-  k_fft mirror = {.at = out->data,
-                  .lines = p->shape.batch,
-                  .apart = p->shape.out.apart,
-                  .n = p->shape.sizes[0],
-                  .step = p->shape.out.step};
+  k_fft mirror = lines_of(p, out, &p->shape.out);
   int parts = p->shape.way == PX__CUFFT_C2R ? 1 : 2;
   k_fft scale = {.at = out->data, .n = px_operand_numel(out) * parts, .by = p->scale};
   if (p->mirrored) PX_CUDA_PASS(call(p, "mirror", &mirror, mirror.lines * ((mirror.n - 1) / 2)));
