@@ -295,3 +295,20 @@ EXT_FUNCTION(
   EXT_BIND(data, dtype, device);
   return as_tensor_of(data, dtype, device);
 }
+
+EXT_FUNCTION(torch, scalar_tensor,
+             "(s: Number, *, dtype: dtype | None = None, device: Device | None = None, "
+             "requires_grad: bool = False, pin_memory: bool = False, layout: layout | None = None) "
+             "-> Tensor",
+             "A tensor without dimensions that holds a number, of the default dtype.\n\n"
+             ">>> torch.scalar_tensor(3)\n"
+             "tensor(3.)\n") {
+  PyObject *s;
+  px_dtype dtype;
+  px_device device;
+  bool requires_grad, pin_memory;
+  ext_layout layout;
+  EXT_BIND(s, dtype, device, requires_grad, pin_memory, layout);
+  if (dtype == PX_DTYPE_NONE) dtype = px_dtype_default();
+  return finish(ext_tensor_from(s, dtype, device), requires_grad, pin_memory);
+}

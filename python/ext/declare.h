@@ -253,6 +253,14 @@ static inline int ext_bind_args(const ext_call *call, const ext_variables *varia
 // Calls of torch's functions go to the modes that are entered (override.c): whether they take this
 // one, and then what they make of it.
 bool ext_modes_take(PyObject *self, const ext_call *call, PyObject **result);
+// The same for the classes of its arguments, of a function that makes its results not by calls of
+// ops alone, which ask for themselves.
+bool ext_classes_take(const ext_call *call, PyObject **result);
+#define EXT_CLASSES_TAKE() \
+  do { \
+    PyObject *ext_taken_; \
+    if (ext_classes_take(call, &ext_taken_)) return ext_taken_; \
+  } while (0)
 
 // ---- methods of types and functions of modules (the owner decides which)
 #define EXT_METHOD(owner, name, signature, doc) \

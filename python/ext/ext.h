@@ -117,6 +117,7 @@ int ext_to_cuda_index(PyObject *object, int *out);
 // What torch.cuda.device takes; -1 where it names a device without an index.
 int ext_to_scope_index(PyObject *object, int *out);
 bool ext_is_number(PyObject *object);  // bool, int, float or a NumPy scalar
+bool ext_is_storage(PyObject *object);
 static inline bool ext_is_none(PyObject *object) { return !object || object == Py_None; }
 // The name of an object's type for messages.
 const char *ext_type_name(PyObject *object);

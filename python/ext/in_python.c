@@ -8,9 +8,6 @@
 static const struct {
   const char *owner, *file, *names;
 } in_python[] = {
-    {"", "_functional",
-     "allclose asarray broadcast_shapes broadcast_tensors einsum get_device_module is_nonzero "
-     "meshgrid numel result_type scalar_tensor"},
     {"", "_files", "from_file frombuffer"},
     {"", "_matrices", "lu pca_lowrank svd_lowrank"},
     {"", "phlox.amp.grad_scaler", "GradScaler"},
@@ -92,7 +89,7 @@ static const struct {
     {"utils", "dlpack", "dlpack"},
     // ---- types
     {"Tensor", "phlox._tensor",
-     "__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ allclose apply_ lu map_ "
+     "__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ apply_ lu map_ "
      "new new_empty new_full new_ones new_tensor new_zeros type"},
     {"nn.Module", "phlox.nn._module",
      "_register_load_state_dict_pre_hook _register_state_dict_hook "

@@ -181,6 +181,14 @@ bool ext_modes_take(PyObject *self, const ext_call *call, PyObject **result) {
   return true;
 }
 
+bool ext_classes_take(const ext_call *call, PyObject **result) {
+  Py_ssize_t named = call->kwnames ? PyTuple_GET_SIZE(call->kwnames) : 0;
+  if (call->first || !ext_any_overrides(call->args, call->nargs + named)) return false;
+  EXT_OWNED *known = ext_from_module(call->row->name);
+  *result = known ? ext_ask(known, call->args, call->nargs, call->kwnames) : NULL;
+  return true;
+}
+
 EXT_FUNCTION(torch, _ask,
              "(function: Callable, relevant: tuple, args: tuple, kwargs: dict) -> object",
              "What those among the relevant arguments that take over calls make of one.") {

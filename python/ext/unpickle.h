@@ -47,7 +47,6 @@ bool ext_pickle_is_dict(const ext_pickle *p, PyObject *object);
 PyObject *ext_pickle_storage(PyObject *saved, PyObject *storages, PyObject *make);
 
 // ---- storages (storage.c)
-bool ext_is_storage(PyObject *object);
 PyObject *ext_storage_as(PyObject *storage, px_dtype dtype);  // the same memory
 // A tensor over a storage, of the storage's dtype (bytes where it has none).
 PyObject *ext_storage_tensor(PyObject *storage, int64_t offset, const ext_ints *size,

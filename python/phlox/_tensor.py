@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 
-from phlox import _C, _functional, _matrices, _utils
+from phlox import _C, _matrices, _utils
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
@@ -97,8 +97,6 @@ class Tensor:
         if spec:
             raise TypeError(f"unsupported format string passed to {type(self).__name__}.__format__")
         return str(self)
-
-    allclose = _functional.allclose
 
     def lu(self, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
         """The LU decomposition, as torch.lu gives it."""
