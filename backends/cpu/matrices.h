@@ -14,12 +14,30 @@ typedef struct px__matrices {
   void (*one)(struct px__matrices *t, int64_t i, void *room);
   size_t room;  // bytes
   int work;     // elements that LAPACK asks for to work in
+  int reals;    // and real numbers, where elements are complex
   bool failed;  // a piece got no memory
 } px__matrices;
 
 // Runs it over `count` matrices of about `cost` multiplications each, on several threads if there
 // is more than one. The program can end the call between two.
 px_status px__matrices_run(px__matrices *t, int64_t count, double cost);
+
+// Which of the element types of lapack_types.h, in their order, an operand has.
+static inline int px__lapack_type(const px_operand *o) {
+  bool wide = o->dtype == PX_FLOAT64 || o->dtype == PX_COMPLEX128;
+  bool complex = o->dtype == PX_COMPLEX64 || o->dtype == PX_COMPLEX128;
+  return wide + 2 * complex;
+}
+static inline bool px__is_complex_matrix(const px_operand *o) { return px__lapack_type(o) >= 2; }
+static inline size_t px__matrix_bytes(const px_operand *o, double elements) {
+  return (size_t)elements << (int[]){2, 3, 3, 4}[px__lapack_type(o)];
+}
+// The function `name` of an operand's element type.
+#define PX__LAPACK_ONE(name, o) \
+  (px__lapack_type(o) == 0   ? name##_f32 \
+   : px__lapack_type(o) == 1 ? name##_f64 \
+   : px__lapack_type(o) == 2 ? name##_c64 \
+                             : name##_c128)
 
 // How many matrices (or, with last 1, vectors; 0: numbers) an operand has; of those without
 // elements none, whatever the batch: there may be more of them than can be counted.

@@ -5,64 +5,63 @@
 
 #include "cpu/matrices.h"
 
-#define BOTH "cpu/solve_rows.h"
-#include "cpu/both.h"
+#define EACH "cpu/solve_rows.h"
+#include "cpu/lapack_types.h"
 
 static double cube(int n) { return (double)n * n * n / 3; }
 // Bytes of n numbers of rows, so that elements may follow.
-static int bytes_of_pivots(int n) { return (n * (int)sizeof(int) + 15) & ~15; }
-static bool is_double(const px_operand *o) { return o->dtype == PX_FLOAT64; }
-static size_t bytes_of(const px_operand *o, double elements) {
-  return (size_t)elements * (is_double(o) ? sizeof(double) : sizeof(float));
-}
-#define ONE(name, o) (is_double(o) ? name##_f64 : name##_f32)
+static int pivot_bytes(int n) { return (n * (int)sizeof(int) + 15) & ~15; }
 
 PX_KERNEL(cholesky) {
-  px__matrices t = {.l = l, .args = args, .one = ONE(cholesky, args->L)};
+  px__matrices t = {.l = l, .args = args, .one = PX__LAPACK_ONE(cholesky, args->L)};
   return px__matrices_run(&t, px__matrices_count(args->info, 0), cube(px__rows_of(args->L)));
 }
 PX_KERNEL(lu) {
-  px__matrices t = {.l = l, .args = args, .one = ONE(lu, args->LU)};
+  px__matrices t = {.l = l, .args = args, .one = PX__LAPACK_ONE(lu, args->LU)};
   return px__matrices_run(&t, px__matrices_count(args->info, 0), cube(px__rows_of(args->LU)));
 }
 PX_KERNEL(lu_solve) {
-  int n = px__rows_of(args->out), pivots = bytes_of_pivots(n);
-  px__matrices t = {.l = l, .args = args, .one = ONE(lu_solve, args->out), .work = pivots};
-  t.room = (size_t)pivots + bytes_of(args->out, (double)n * n);
+  int n = px__rows_of(args->out), pivots = pivot_bytes(n);
+  px__matrices t = {
+      .l = l, .args = args, .one = PX__LAPACK_ONE(lu_solve, args->out), .work = pivots};
+  t.room = (size_t)pivots + px__matrix_bytes(args->out, (double)n * n);
   return px__matrices_run(&t, px__matrices_count(args->out, 2),
                           (double)n * n * px__columns_of(args->out));
 }
 PX_KERNEL(inverse) {
   int n = px__rows_of(args->inverse);
-  px__matrices t = {
-      .l = l, .args = args, .one = ONE(inverse, args->inverse), .work = n * PX__LAPACK_BLOCK};
-  t.room = bytes_of(args->inverse, t.work) + (size_t)bytes_of_pivots(n);
+  px__matrices t = {.l = l,
+                    .args = args,
+                    .one = PX__LAPACK_ONE(inverse, args->inverse),
+                    .work = n * PX__LAPACK_BLOCK};
+  t.room = px__matrix_bytes(args->inverse, t.work) + (size_t)pivot_bytes(n);
   return px__matrices_run(&t, px__matrices_count(args->info, 0), 3 * cube(n));
 }
 PX_KERNEL(triangular) {
   int n = px__rows_of(args->self);
-  px__matrices t = {.l = l, .args = args, .one = ONE(triangular, args->out)};
-  t.room = bytes_of(args->out, (double)n * n);
+  px__matrices t = {.l = l, .args = args, .one = PX__LAPACK_ONE(triangular, args->out)};
+  t.room = px__matrix_bytes(args->out, (double)n * n);
   double elements = (double)px__rows_of(args->out) * px__columns_of(args->out);
   return px__matrices_run(&t, px__matrices_count(args->out, 2), elements * n / 2);
 }
 PX_KERNEL(permutation) {
   int n = px__rows_of(args->out), count = px__columns_of(args->pivots);
-  px__matrices t = {.l = l, .args = args, .one = ONE(permutation, args->out)};
+  px__matrices t = {.l = l, .args = args, .one = PX__LAPACK_ONE(permutation, args->out)};
   t.room = ((size_t)n + (size_t)count) * sizeof(int);
   return px__matrices_run(&t, px__matrices_count(args->out, 2), (double)n * n);
 }
 PX_KERNEL(ldl) {
   int n = px__rows_of(args->LD);
   px__matrices t = {
-      .l = l, .args = args, .one = ONE(ldl, args->LD), .work = n * PX__LAPACK_BLOCK + 1};
-  t.room = bytes_of(args->LD, t.work);
+      .l = l, .args = args, .one = PX__LAPACK_ONE(ldl, args->LD), .work = n * PX__LAPACK_BLOCK + 1};
+  t.room = px__matrix_bytes(args->LD, t.work);
   return px__matrices_run(&t, px__matrices_count(args->info, 0), cube(n));
 }
 PX_KERNEL(ldl_solve) {
-  int n = px__rows_of(args->out), pivots = bytes_of_pivots(n);
-  px__matrices t = {.l = l, .args = args, .one = ONE(ldl_solve, args->out), .work = pivots};
-  t.room = (size_t)pivots + bytes_of(args->out, (double)n * n);
+  int n = px__rows_of(args->out), pivots = pivot_bytes(n);
+  px__matrices t = {
+      .l = l, .args = args, .one = PX__LAPACK_ONE(ldl_solve, args->out), .work = pivots};
+  t.room = (size_t)pivots + px__matrix_bytes(args->out, (double)n * n);
   return px__matrices_run(&t, px__matrices_count(args->out, 2),
                           (double)n * n * px__columns_of(args->out));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Triangular systems, Cholesky, LU and LDL decompositions for one element type: T the element,
-// NAME(x) the names. solve.c includes it twice.
+// NAME(x) the names (lapack_types.h).
 
 #include "cpu/matrix_rows.h"
 
@@ -39,7 +39,7 @@ static void NAME(lu_solve)(px__matrices *t, int64_t i, void *room) {
   NAME(load)(b, ldb, x->B, i, n, columns);
   if (n && columns)
     NAME(px__lapack)
-        .getrs(x->adjoint ? "T" : "N", &n, &columns, a, &lda, pivots, b, &ldb, &info, 1);
+        .getrs(x->adjoint ? "C" : "N", &n, &columns, a, &lda, pivots, b, &ldb, &info, 1);
 }
 
 static void NAME(inverse)(px__matrices *t, int64_t i, void *room) {
@@ -90,9 +90,11 @@ static void NAME(ldl)(px__matrices *t, int64_t i, void *room) {
   T *a = NAME(matrix)(x->LD, i);
   NAME(load)(a, ld, x->self, i, n, n);
   *info = 0;
-  if (n)
-    NAME(px__lapack)
-        .sytrf("L", &n, a, &ld, NAME(numbers)(x->pivots, i, 1), room, &t->work, info, 1);
+  int *pivots = NAME(numbers)(x->pivots, i, 1);
+  if (n && x->hermitian)
+    NAME(px__lapack).hetrf("L", &n, a, &ld, pivots, room, &t->work, info, 1);
+  else if (n)
+    NAME(px__lapack).sytrf("L", &n, a, &ld, pivots, room, &t->work, info, 1);
   for (int c = 1; c < n; c++)
     for (int r = 0; r < c; r++) a[r + (int64_t)c * ld] = 0;
 }
@@ -118,5 +120,9 @@ static void NAME(ldl_solve)(px__matrices *t, int64_t i, void *room) {
     return;
   }
   NAME(load)(b, ldb, x->B, i, n, columns);
-  if (n && columns) NAME(px__lapack).sytrs("L", &n, &columns, a, &lda, pivots, b, &ldb, &info, 1);
+  if (!n || !columns) return;
+  if (x->hermitian)
+    NAME(px__lapack).hetrs("L", &n, &columns, a, &lda, pivots, b, &ldb, &info, 1);
+  else
+    NAME(px__lapack).sytrs("L", &n, &columns, a, &lda, pivots, b, &ldb, &info, 1);
 }

@@ -515,7 +515,7 @@ static const struct {
      "unify_type_list "
      "unsafe_split_with_sizes values_copy view_as_complex_copy "
      "view_as_real_copy vitals_enabled vmap wait while_loop xpu"},
-    {"linalg", "eig eigvals matrix_sqrth polar"},
+    {"linalg", "matrix_sqrth polar"},
     {"_dynamo", "get_recursion_limit reset_code_caches set_recursion_limit"},
     {"_dynamo.config", "default_debug_dir_root"},
     {"_dynamo.eval_frame",

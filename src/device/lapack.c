@@ -12,30 +12,46 @@
 
 px__lapack_float px__lapack_f32;
 px__lapack_double px__lapack_f64;
+px__lapack_float_complex px__lapack_c64;
+px__lapack_double_complex px__lapack_c128;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool ready;  // atomic; written under lock, after the tables
 
 typedef struct symbol {
-  const char *name;  // without the letter of the element type
-  size_t at;         // in both tables
+  const char *real, *complex;  // without the letter of the element type
+  size_t at;                   // in all tables
 } symbol;
 static const symbol symbols[] = {
-#define XX(name, parameters) {#name "_", offsetof(px__lapack_float, name)},
-    PX_LAPACK_MAP(XX, float)
+#define XX(member, real, complex, parameters) \
+  {#real "_", #complex "_", offsetof(px__lapack_float, member)},
+    PX_LAPACK_MAP(XX, float, float, PX_LAPACK_WITH, PX_LAPACK_WITHOUT)
 #undef XX
 };
-_Static_assert(sizeof px__lapack_f32 == sizeof px__lapack_f64, "the tables have the same places");
 
-// The functions of one element type, whose letter begins their names.
-static const char *missing(void *table, void *library, char letter) {
+typedef struct table {
+  void *functions;
+  char letter;  // that begins the names of the element type's functions
+  bool complex;
+} table;
+static const table tables[] = {{&px__lapack_f32, 's', false},
+                               {&px__lapack_f64, 'd', false},
+                               {&px__lapack_c64, 'c', true},
+                               {&px__lapack_c128, 'z', true}};
+_Static_assert(sizeof px__lapack_f32 == sizeof px__lapack_c128, "the tables have the same places");
+
+// Fills the tables; gives the name of a function that the library lacks, or NULL.
+static const char *missing(void *library) {
   static char name[32];  // under lock
-  for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-    snprintf(name, sizeof name, "%c%s", letter, symbols[i].name);
-    void *found = dlsym(library, name);
-    if (!found) return name;
-    memcpy((char *)table + symbols[i].at, &found, sizeof found);
-  }
+  for (size_t k = 0; k < sizeof tables / sizeof *tables; k++)
+    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
+      const symbol *s = &symbols[i];
+      snprintf(name, sizeof name, "%c%s", tables[k].letter,
+               tables[k].complex ? s->complex : s->real);
+      void *found = dlsym(library, name);
+      if (!found) return name;
+      memcpy((char *)tables[k].functions + s->at, &found, sizeof found);
+    }
   return NULL;
 }
 
@@ -62,8 +78,7 @@ static px_status load(void) {
            "Linear algebra on the CPU needs LAPACK, and no liblapack.so.3 was found. Install it "
            "(Debian: liblapack3, or libopenblas0, which is faster), or let PHLOX_LAPACK name a "
            "library that has its functions.");
-  lacks = missing(&px__lapack_f32, library, 's');
-  if (!lacks) lacks = missing(&px__lapack_f64, library, 'd');
+  lacks = missing(library);
   if (!lacks) return PX_OK;
   dlclose(library);
   PX_FAIL(PX_RUNTIME,

@@ -29,6 +29,12 @@ static px_status turned(px_tensor **out, const px_tensor *t) {
 static bool is_recorded(const px_tensor *t) {
   return px__hooks && px__hooks->recording() && px__needs_grad(t);
 }
+static px_status adjoint(px_tensor **out, const px_tensor *t) {
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_TRY(turned(&other, t));
+  return px_conj(out, other);
+}
+static px_dtype real_of(const px_tensor *t) { return px_dtype_to_real((px_dtype)t->dtype); }
 static px_status nothing_like(px_tensor **out, const px_tensor *t, px_dtype dtype) {
   int64_t none = 0;
   return px_tensor_empty(out, 1, &none, dtype, px__tensor_device(t));
@@ -62,9 +68,18 @@ PX_RUN(_linalg_ormqr) {
 PX_RUN(_linalg_eigh) {
   const px_tensor *a = args->self;
   PX_TRY(px__check_kernel(call, a, true));
-  PX_TRY(px__lines_result(call, 0, a, rows_of(a), (px_dtype)a->dtype));
+  PX_TRY(px__lines_result(call, 0, a, rows_of(a), real_of(a)));
   PX_TRY(args->vectors ? px__matrices_result(call, 1, a, rows_of(a), rows_of(a))
                        : nothing_like(&call->results[1], a, (px_dtype)a->dtype));
+  return px__lines_result(call, 2, a, -1, PX_INT32);
+}
+PX_RUN(_linalg_eig) {
+  const px_tensor *a = args->self;
+  px_dtype dtype = px_dtype_to_complex((px_dtype)a->dtype);
+  PX_TRY(px__check_kernel(call, a, true));
+  PX_TRY(px__lines_result(call, 0, a, rows_of(a), dtype));
+  PX_TRY(args->vectors ? px__matrices_result_of(call, 1, a, rows_of(a), rows_of(a), dtype)
+                       : nothing_like(&call->results[1], a, dtype));
   return px__lines_result(call, 2, a, -1, PX_INT32);
 }
 PX_RUN(_linalg_svd) {
@@ -72,7 +87,7 @@ PX_RUN(_linalg_svd) {
   px_dtype dtype = (px_dtype)a->dtype;
   PX_TRY(px__check_kernel(call, a, false));
   int64_t m = rows_of(a), n = columns_of(a), k = least(m, n);
-  PX_TRY(px__lines_result(call, 1, a, k, dtype));
+  PX_TRY(px__lines_result(call, 1, a, k, real_of(a)));
   PX_TRY(px__lines_result(call, 3, a, -1, PX_INT32));
   if (!args->vectors) {
     PX_TRY(nothing_like(&call->results[0], a, dtype));
@@ -95,7 +110,7 @@ PX_RUN(_linalg_lstsq) {
   PX_TRY(px__check_fits(call, rows_of(a) == rows_of(b) && driver_of(args->driver)));
   PX_TRY(px__matrices_result(call, 0, b, most(rows_of(a), columns_of(a)), columns_of(b)));
   PX_TRY(px__lines_result(call, 1, a, -1, PX_INT64));
-  PX_TRY(px__lines_result(call, 2, a, least(rows_of(a), columns_of(a)), (px_dtype)a->dtype));
+  PX_TRY(px__lines_result(call, 2, a, least(rows_of(a), columns_of(a)), real_of(a)));
   return px__lines_result(call, 3, a, -1, PX_INT32);
 }
 
@@ -125,7 +140,7 @@ PX_RUN(_linalg_qr) {
 PX_RUN(linalg_qr) {
   const char *mode = args->mode;
   PX_TRY(px__check_matrices(args->A, "linalg.qr", "A"));
-  PX_TRY(px__check_real(args->A, "linalg.qr", true));
+  PX_TRY(px__check_numbers(args->A, "linalg.qr", true));
   PX_CHECK(!strcmp(mode, "reduced") || !strcmp(mode, "r") || !strcmp(mode, "complete"), PX_RUNTIME,
            "qr received unrecognized mode '%s' but expected one of 'reduced' (default), 'r', or "
            "'complete'",
@@ -177,13 +192,44 @@ PX_RUN(linalg_eigvalsh) {
   return eigh(&call->results[0], &vectors, args->self, args->UPLO, is_recorded(args->self));
 }
 
+static px_status check_finite(const px_tensor *t) {
+  px_scalar truth;
+  PX_SCOPED(px_tensor) finite = NULL;
+  PX_SCOPED(px_tensor) all = NULL;
+  if (px__lacks_values(t)) return PX_OK;
+  PX_TRY(px_isfinite(&finite, t));
+  PX_TRY(px_all(&all, finite, NULL, 0, false));
+  PX_TRY(px_tensor_item(&truth, all));
+  PX_CHECK(px_scalar_int(truth), PX_RUNTIME,
+           "torch.linalg.eig: input tensor should not contain infs or NaNs.");
+  return PX_OK;
+}
+static px_status eig(px_tensor **values, px_tensor **vectors, const px_tensor *self, bool wanted,
+                     const char *name) {
+  PX_SCOPED(px_tensor) info = NULL;
+  PX_TRY(px__check_square(self, name));
+  PX_TRY(px__check_numbers(self, name, false));
+  PX_TRY(check_finite(self));
+  PX_TRY(px__linalg_eig(values, vectors, &info, self, wanted));
+  return px__check_info(info, PX_LINALG, "linalg.eig",
+                        "%s: %sThe algorithm failed to converge because the input matrix is "
+                        "ill-conditioned or has too many repeated eigenvalues (error code: %d).");
+}
+PX_RUN(linalg_eig) {
+  return eig(&call->results[0], &call->results[1], args->self, true, "linalg.eig");
+}
+PX_RUN(linalg_eigvals) {
+  PX_SCOPED(px_tensor) vectors = NULL;
+  return eig(&call->results[0], &vectors, args->self, is_recorded(args->self), "linalg.eigvals");
+}
+
 // ---- singular values
 
 static px_status singular(px_tensor **u, px_tensor **s, px_tensor **vh, const px_tensor *a,
                           bool full, bool vectors) {
   PX_SCOPED(px_tensor) info = NULL;
   PX_TRY(px__check_matrices(a, "linalg.svd", "A"));
-  PX_TRY(px__check_real(a, "linalg.svd", true));
+  PX_TRY(px__check_numbers(a, "linalg.svd", true));
   PX_TRY(px__linalg_svd(u, s, vh, &info, a, full, vectors));
   return px__check_info(info, PX_LINALG, "linalg.svd",
                         "%s: %sThe algorithm failed to converge because the input matrix is "
@@ -225,7 +271,7 @@ PX_RUN(svd) {
   PX_TRY(px__check_matrices(self, "linalg.svd", "A"));
   if (args->compute_uv) {
     PX_TRY(singular(&r[0], &r[1], &vh, self, !args->some, true));
-    return turned(&r[2], vh);
+    return adjoint(&r[2], vh);
   }
   PX_TRY(singular_values(&r[1], self));
   PX_TRY(zero_square(&r[0], self, rows_of(self)));
@@ -236,7 +282,7 @@ PX_RUN(svd) {
 // ---- least squares
 
 static double epsilon_of(const px_tensor *t) {
-  return t->dtype == PX_FLOAT64 ? DBL_EPSILON : FLT_EPSILON;
+  return real_of(t) == PX_FLOAT64 ? DBL_EPSILON : FLT_EPSILON;
 }
 // The sums of squares that are left, where the matrices are of full rank and have more rows.
 static px_status residuals(px_tensor **out, const px_tensor *a, const px_tensor *raw,
@@ -252,13 +298,15 @@ static px_status residuals(px_tensor **out, const px_tensor *a, const px_tensor 
     PX_TRY(px_tensor_item(&truth, all));
     full = px_scalar_int(truth) != 0;
   }
-  if (!full) return nothing_like(out, a, (px_dtype)a->dtype);
+  if (!full) return nothing_like(out, a, real_of(a));
   PX_SCOPED(px_tensor) rest = NULL;
   PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) sizes = NULL;
   PX_SCOPED(px_tensor) squares = NULL;
   PX_TRY(px_tensor_detach(&plain, raw));
   PX_TRY(px_narrow(&rest, plain, -2, n, m - n));
-  PX_TRY(px_mul(&squares, rest, rest));
+  PX_TRY(px_abs(&sizes, rest));
+  PX_TRY(px_mul(&squares, sizes, sizes));
   return px_sum(out, squares, &rows, 1, false, PX_DTYPE_NONE);
 }
 PX_RUN(linalg_lstsq) {
@@ -277,7 +325,7 @@ PX_RUN(linalg_lstsq) {
   PX_CHECK(lacks == 0 || lacks == 1, PX_RUNTIME,
            "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() and "
            "(input.dim() - other.dim()) <= 1");
-  PX_CHECK(self->dtype == PX_FLOAT32 || self->dtype == PX_FLOAT64, PX_RUNTIME,
+  PX_CHECK(px__is_lapacks(self), PX_RUNTIME,
            "This function doesn't handle types other than float and double");
   if (lacks) PX_TRY(px_unsqueeze(&column, given, -1));
   const px_tensor *sides = lacks ? column : given;
@@ -303,7 +351,7 @@ PX_RUN(linalg_lstsq) {
   if (has_values)
     r[3] = PX_MOVE(values);
   else
-    PX_TRY(nothing_like(&r[3], a, (px_dtype)a->dtype));
+    PX_TRY(nothing_like(&r[3], a, real_of(a)));
   if (lacks) return px_squeeze_dim(&r[0], part, (const int64_t[]){-1}, 1);
   r[0] = PX_MOVE(part);
   return PX_OK;
@@ -314,6 +362,12 @@ PX_RUN(linalg_lstsq) {
 // Numbers become tensors; where there is no rtol, it follows from the size, unless atol is given.
 static px_status number(px_tensor **out, double value) {
   return px_tensor_from_scalar(out, px_float(value));
+}
+static px_status check_bound(const px_tensor *bound, const char *op, const char *name) {
+  PX_CHECK(!bound || !px_dtype_is_complex((px_dtype)bound->dtype), PX_RUNTIME,
+           "%s: %s tensor of complex type is not supported. Got %s", op, name,
+           px_dtype_class((px_dtype)bound->dtype));
+  return PX_OK;
 }
 static px_status bounds(px_tensor **atol_out, px_tensor **rtol_out, const px_tensor *t,
                         const px_tensor *atol, const px_tensor *rtol) {
@@ -387,7 +441,7 @@ static px_status symmetric_pinv(px_tensor **out, const px_tensor *self, const px
   PX_TRY(eigh(&values, &vectors, self, "L", true));
   PX_TRY(px_abs(&sizes, values));
   PX_TRY(counts(&counted, sizes, atol, rtol));
-  PX_TRY(turned(&rows, vectors));
+  PX_TRY(adjoint(&rows, vectors));
   return joined(out, vectors, values, counted, rows);
 }
 PX_RUN(_linalg_pinv) {
@@ -408,8 +462,8 @@ PX_RUN(_linalg_pinv) {
   if (args->hermitian) return symmetric_pinv(&call->results[0], self, args->atol, args->rtol);
   PX_TRY(singular(&u, &s, &vh, self, false, true));
   PX_TRY(counts(&counted, s, args->atol, args->rtol));
-  PX_TRY(turned(&columns, vh));
-  PX_TRY(turned(&rows, u));
+  PX_TRY(adjoint(&columns, vh));
+  PX_TRY(adjoint(&rows, u));
   return joined(&call->results[0], columns, s, counted, rows);
 }
 static px_status check_constant(const px_tensor *t, const char *name) {
@@ -421,7 +475,7 @@ static px_status check_constant(const px_tensor *t, const char *name) {
 }
 static px_status check_pinv(const px_tensor *t) {
   char sizes[128];
-  bool fits = t->ndim >= 2 && (t->dtype == PX_FLOAT32 || t->dtype == PX_FLOAT64);
+  bool fits = t->ndim >= 2 && px__is_lapacks(t);
   PX_CHECK(fits, PX_RUNTIME,
            "linalg.pinv(%s{%s}): expected a tensor with 2 or more dimensions of float, double, "
            "cfloat or cdouble types",
@@ -432,6 +486,8 @@ PX_RUN(linalg_pinv) {
   PX_SCOPED(px_tensor) atol = NULL;
   PX_SCOPED(px_tensor) rtol = NULL;
   PX_TRY(check_pinv(args->self));
+  PX_TRY(check_bound(args->atol, "torch.linalg.pinv", "atol"));
+  PX_TRY(check_bound(args->rtol, "torch.linalg.pinv", "rtol"));
   PX_TRY(check_constant(args->atol, "atol"));
   PX_TRY(check_constant(args->rtol, "rtol"));
   PX_TRY(bounds(&atol, &rtol, args->self, args->atol, args->rtol));
@@ -448,6 +504,7 @@ PX_RUN(linalg_pinv_rcond) {
   return px_linalg_pinv_float(&call->results[0], args->self, NULL, &args->rcond, args->hermitian);
 }
 PX_RUN(linalg_pinv_rcond_tensor) {
+  PX_TRY(check_bound(args->rcond, "torch.linalg.pinv", "rcond"));
   return px_linalg_pinv(&call->results[0], args->self, NULL, args->rcond, args->hermitian);
 }
 
@@ -455,7 +512,7 @@ PX_RUN(linalg_pinv_rcond_tensor) {
 
 static px_status check_rank(const px_tensor *t) {
   PX_TRY(px__check_matrices(t, "torch.linalg.matrix_rank", "input"));
-  PX_CHECK(t->dtype == PX_FLOAT32 || t->dtype == PX_FLOAT64, PX_RUNTIME,
+  PX_CHECK(px__is_lapacks(t), PX_RUNTIME,
            "This function doesn't handle types other than float and double");
   return PX_OK;
 }
@@ -478,6 +535,8 @@ PX_RUN(linalg_matrix_rank) {
   PX_SCOPED(px_tensor) atol = NULL;
   PX_SCOPED(px_tensor) rtol = NULL;
   PX_TRY(check_rank(args->input));
+  PX_TRY(check_bound(args->atol, "torch.linalg.matrix_rank", "atol"));
+  PX_TRY(check_bound(args->rtol, "torch.linalg.matrix_rank", "rtol"));
   PX_TRY(bounds(&atol, &rtol, args->input, args->atol, args->rtol));
   return rank_of(&call->results[0], args->input, atol, rtol, args->hermitian);
 }
@@ -494,6 +553,7 @@ PX_RUN(linalg_matrix_rank_tol) {
                                      args->hermitian);
 }
 PX_RUN(linalg_matrix_rank_tol_tensor) {
+  PX_TRY(check_bound(args->tol, "torch.linalg.matrix_rank", "tol"));
   PX_SCOPED(px_tensor) none = NULL;
   PX_TRY(number(&none, 0));
   return px_linalg_matrix_rank(&call->results[0], args->input, args->tol, none, args->hermitian);
@@ -501,6 +561,9 @@ PX_RUN(linalg_matrix_rank_tol_tensor) {
 
 // ---- condition numbers
 
+static px_status norms_of_nothing(px_tensor **out, const px_tensor *t) {
+  return px_zeros(out, t->sizes, t->ndim - 2, real_of(t), px__tensor_device(t), false, false);
+}
 static px_status ratio_of_values(px_tensor **out, const px_tensor *self, bool least_first) {
   int64_t last = -1;
   PX_SCOPED(px_tensor) values = NULL;
@@ -540,8 +603,7 @@ PX_RUN(linalg_cond) {
   PX_CHECK(known, PX_VALUE, "linalg.cond got an invalid norm type: %g", order);
   snprintf(name, sizeof name, "linalg.cond(ord=%g)", order);
   if (fabs(order) != 2) PX_TRY(px__check_square(self, name));
-  if (!self->numel)
-    return px__zeros_like_sized(&call->results[0], self, self->ndim - 2, self->sizes);
+  if (!self->numel) return norms_of_nothing(&call->results[0], self);
   if (fabs(order) == 2) return ratio_of_values(&call->results[0], self, order < 0);
   PX_TRY(inverse_or_infinity(&inverse, self));
   PX_TRY(px_linalg_matrix_norm(&norm, self, px_float(order), dims, 2, false, PX_DTYPE_NONE));
@@ -573,8 +635,7 @@ PX_RUN(linalg_cond_named) {
   bool nuc = !strcmp(args->p, "nuc");
   PX_CHECK(nuc || !strcmp(args->p, "fro"), PX_VALUE, "linalg.cond got an invalid norm type: %s",
            args->p);
-  if (!self->numel)
-    return px__zeros_like_sized(&call->results[0], self, self->ndim - 2, self->sizes);
+  if (!self->numel) return norms_of_nothing(&call->results[0], self);
   if (nuc) return nuclear(&call->results[0], self);
   PX_TRY(inverse_or_infinity(&inverse, self));
   PX_TRY(px_linalg_matrix_norm_named(&norm, self, "fro", dims, 2, false, PX_DTYPE_NONE));

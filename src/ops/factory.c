@@ -287,7 +287,10 @@ PX_RUN(eye) {
   px__options o = PX_OPTIONS(args);
   int64_t sizes[2] = {args->n, px__given(args->m) ? args->m.v.i : args->n};
   PX_TRY(make(call, &o, 2, sizes));
-  return run_filler(call, &kernel, NULL, 0);
+  if (call->results[0]->dtype < PX_DTYPE_COMPUTED) return run_filler(call, &kernel, NULL, 0);
+  PX_SCOPED(px_tensor) ones = NULL;
+  PX_TRY(px_eye(&ones, sizes[0], &sizes[1], PX_UINT8, call->device, false, false));
+  return px__tensor_copy(call->results[0], ones, false);
 }
 
 // ---- places of triangles

@@ -22,21 +22,23 @@ px_status px__check_square(const px_tensor *t, const char *name) {
            (long long)m, (long long)n);
   return PX_OK;
 }
-px_status px__check_real(const px_tensor *t, const char *name, bool narrow) {
+bool px__is_lapacks(const px_tensor *t) {
+  px_dtype real = px_dtype_to_real((px_dtype)t->dtype);
+  return real == PX_FLOAT32 || real == PX_FLOAT64;
+}
+px_status px__check_numbers(const px_tensor *t, const char *name, bool narrow) {
   px_dtype dtype = (px_dtype)t->dtype;
-  PX_CHECK(!px_dtype_is_complex(dtype), PX_UNIMPLEMENTED,
-           "%s: complex matrices are not implemented", name);
-  PX_CHECK(px_dtype_is_float(dtype), PX_UNIMPLEMENTED,
+  PX_CHECK(px_dtype_is_differentiable(dtype), PX_UNIMPLEMENTED,
            "%s: Expected a floating point or complex tensor as input. Got %s", name,
            px_dtype_class(dtype));
-  PX_CHECK(narrow || dtype == PX_FLOAT32 || dtype == PX_FLOAT64, PX_UNIMPLEMENTED,
+  PX_CHECK(narrow || px__is_lapacks(t), PX_UNIMPLEMENTED,
            "%s: Low precision dtypes not supported. Got %s", name, px_dtype_class(dtype));
   return PX_OK;
 }
 px_status px__check_lapack(const px_call *call, const px_tensor *t) {
   px_dtype dtype = (px_dtype)t->dtype;
   px_device device = px__tensor_device(t);
-  if (dtype != PX_FLOAT32 && dtype != PX_FLOAT64) return px__refuse_dtype(call->op, dtype, device);
+  if (!px__is_lapacks(t)) return px__refuse_dtype(call->op, dtype, device);
   for (int d = t->ndim - 2; d < t->ndim; d++)
     PX_CHECK(t->sizes[d] <= INT32_MAX / 128, PX_RUNTIME, "%s: a matrix of size %lld is too large",
              call->op->name, (long long)t->sizes[d]);
@@ -65,6 +67,10 @@ px_status px__check_beside(const px_call *call, const px_tensor *t, const px_ten
 // ---- results
 
 px_status px__matrices_result(px_call *call, int i, const px_tensor *t, int64_t m, int64_t n) {
+  return px__matrices_result_of(call, i, t, m, n, (px_dtype)t->dtype);
+}
+px_status px__matrices_result_of(px_call *call, int i, const px_tensor *t, int64_t m, int64_t n,
+                                 px_dtype dtype) {
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS], step;
   int ndim = t->ndim;
   px__sizes_copy(sizes, t->sizes, ndim - 2);
@@ -75,7 +81,7 @@ px_status px__matrices_result(px_call *call, int i, const px_tensor *t, int64_t 
     strides[d] = step;
     step = px__product(step, sizes[d] > 1 ? sizes[d] : 1);
   }
-  return px_tensor_empty_strided(&call->results[i], ndim, sizes, strides, (px_dtype)t->dtype,
+  return px_tensor_empty_strided(&call->results[i], ndim, sizes, strides, dtype,
                                  px__tensor_device(t));
 }
 px_status px__lines_result(px_call *call, int i, const px_tensor *t, int64_t n, px_dtype dtype) {

@@ -10,8 +10,10 @@ px_status px__check_matrices(const px_tensor *t, const char *name, const char *w
     __attribute__((warn_unused_result));
 px_status px__check_square(const px_tensor *t, const char *name)
     __attribute__((warn_unused_result));
-// Floating-point; with `narrow` those of two bytes too.
-px_status px__check_real(const px_tensor *t, const char *name, bool narrow)
+// Whether the dtype is one that LAPACK has: real or complex, of four or eight bytes a part.
+bool px__is_lapacks(const px_tensor *t);
+// Floating-point or complex; with `narrow` those of two bytes too.
+px_status px__check_numbers(const px_tensor *t, const char *name, bool narrow)
     __attribute__((warn_unused_result));
 // Fails, for a kernel of LAPACK's, where the dtype is none that it has, a size none that it can
 // count, or the library is missing.
@@ -29,9 +31,11 @@ px_status px__check_fits(const px_call *call, bool fits) __attribute__((warn_unu
 
 // ---- results of kernels
 
-// Result i: matrices m by n that lie by columns, as many as t has.
+// Result i: matrices m by n that lie by columns, as many as t has, of its dtype or another.
 px_status px__matrices_result(px_call *call, int i, const px_tensor *t, int64_t m, int64_t n)
     __attribute__((warn_unused_result));
+px_status px__matrices_result_of(px_call *call, int i, const px_tensor *t, int64_t m, int64_t n,
+                                 px_dtype dtype) __attribute__((warn_unused_result));
 // Result i: for each of t's matrices a line of n elements, or with n -1 one.
 px_status px__lines_result(px_call *call, int i, const px_tensor *t, int64_t n, px_dtype dtype)
     __attribute__((warn_unused_result));

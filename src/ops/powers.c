@@ -247,7 +247,7 @@ PX_RUN(_linalg_matrix_exp) {
 }
 PX_RUN(linalg_matrix_exp) {
   PX_TRY(px__check_square(args->self, "linalg.matrix_exp"));
-  PX_TRY(px__check_real(args->self, "linalg.matrix_exp", true));
+  PX_TRY(px__check_numbers(args->self, "linalg.matrix_exp", true));
   return px__linalg_matrix_exp(&call->results[0], args->self);
 }
 

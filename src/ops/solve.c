@@ -13,6 +13,7 @@
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/solve.h"
+#include "phlox/ops/special.h"
 #include "phlox/ops/view.h"
 #include "run_functions/solve.h"
 
@@ -93,7 +94,7 @@ static px_status check_cholesky(const px_tensor *info) {
 static px_status cholesky(px_tensor **L, px_tensor **info, const px_tensor *self, bool upper,
                           bool check) {
   PX_TRY(px__check_square(self, "linalg.cholesky"));
-  PX_TRY(px__check_real(self, "linalg.cholesky", true));
+  PX_TRY(px__check_numbers(self, "linalg.cholesky", true));
   PX_TRY(px__linalg_cholesky(L, info, self, upper));
   return check ? check_cholesky(*info) : PX_OK;
 }
@@ -106,12 +107,17 @@ PX_RUN(linalg_cholesky) {
   return cholesky(&call->results[0], &info, args->self, args->upper, true);
 }
 
+static px_status adjoint(px_tensor **out, const px_tensor *t) {
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_TRY(turned(&other, t));
+  return px_conj(out, other);
+}
 // Both triangular systems that the decomposition makes of one: L y = b, then L' x = y.
 static px_status solve_twice(px_tensor **out, const px_tensor *b, const px_tensor *triangle,
                              bool upper) {
   PX_SCOPED(px_tensor) other = NULL;
   PX_SCOPED(px_tensor) half = NULL;
-  PX_TRY(turned(&other, triangle));
+  PX_TRY(adjoint(&other, triangle));
   PX_TRY(px_linalg_solve_triangular(&half, upper ? other : triangle, b, false, true, false));
   return px_linalg_solve_triangular(out, upper ? triangle : other, half, true, true, false);
 }
@@ -125,7 +131,7 @@ PX_RUN(cholesky_inverse) {
   const px_tensor *self = args->self;
   PX_SCOPED(px_tensor) identity = NULL;
   PX_TRY(px__check_square(self, "cholesky_inverse"));
-  if (self->dtype != PX_FLOAT32 && self->dtype != PX_FLOAT64)
+  if (!px__is_lapacks(self))
     PX_FAIL(PX_UNIMPLEMENTED, "\"cholesky_inverse_out_cpu\" not implemented for '%s'",
             px_dtype_class((px_dtype)self->dtype));
   PX_TRY(identity_like(&identity, self));
@@ -215,14 +221,16 @@ static px_status lu_solve(px_tensor **out, const px_tensor *lu, const px_tensor 
   PX_TRY(px__expand_batch(&wide_pivots, pivots, 1, wide_b));
   return px__linalg_lu_solve(out, wide_lu, wide_pivots, wide_b, adjoint);
 }
-// The same for X A = B too, which is A' X' = B'.
+// The same for X A = B too, whose transpose is A.T X.T = B.T, and A.T the adjoint of conj A.
 static px_status lu_solve_side(px_tensor **out, const px_tensor *lu, const px_tensor *pivots,
                                const px_tensor *b, bool left, bool adjoint) {
   if (left) return lu_solve(out, lu, pivots, b, adjoint);
   PX_SCOPED(px_tensor) given = NULL;
   PX_SCOPED(px_tensor) found = NULL;
+  PX_SCOPED(px_tensor) conjugate = NULL;
   PX_TRY(turned(&given, b));
-  PX_TRY(lu_solve(&found, lu, pivots, given, !adjoint));
+  PX_TRY(px_conj(&conjugate, lu));
+  PX_TRY(lu_solve(&found, conjugate, pivots, given, !adjoint));
   return turned(out, found);
 }
 PX_RUN(linalg_lu_solve) {
@@ -289,7 +297,7 @@ static px_status solve(px_tensor **out, px_tensor **info, const px_tensor *a, co
   PX_SCOPED(px_tensor) result = NULL;
   PX_SCOPED(px_tensor) lu = NULL;
   PX_SCOPED(px_tensor) pivots = NULL;
-  PX_TRY(px__check_real(a, "linalg.solve", false));
+  PX_TRY(px__check_numbers(a, "linalg.solve", false));
   PX_CHECK(a->dtype == b->dtype, PX_RUNTIME,
            "linalg.solve: Expected A and B to have the same dtype, but found A of type %s and B of "
            "type %s instead",
@@ -322,7 +330,7 @@ PX_RUN(linalg_solve) {
 
 static px_status inverse(px_tensor **out, px_tensor **info, const px_tensor *a, bool check) {
   PX_TRY(px__check_square(a, "linalg.inv"));
-  PX_TRY(px__check_real(a, "linalg.inv", false));
+  PX_TRY(px__check_numbers(a, "linalg.inv", false));
   PX_TRY(px__linalg_inverse(out, info, a));
   if (!check) return PX_OK;
   return px__check_info(*info, PX_LINALG, "linalg.inv",
@@ -374,7 +382,7 @@ PX_RUN(linalg_det) {
   PX_SCOPED(px_tensor) lu = NULL;
   PX_SCOPED(px_tensor) pivots = NULL;
   PX_TRY(px__check_square(args->A, "linalg.det"));
-  PX_TRY(px__check_real(args->A, "linalg.det", true));
+  PX_TRY(px__check_numbers(args->A, "linalg.det", true));
   return px__linalg_det(&call->results[0], &lu, &pivots, args->A);
 }
 PX_RUN(_linalg_slogdet) {
@@ -392,7 +400,7 @@ PX_RUN(_linalg_slogdet) {
   PX_TRY(px__check_square(args->A, "linalg.slogdet"));
   PX_TRY(px__linalg_lu(&lu, &pivots, &info, args->A, true));
   PX_TRY(px_diagonal(&diagonal, lu, 0, -2, -1));
-  PX_TRY(px_sign(&signs, diagonal));
+  PX_TRY(px_sgn(&signs, diagonal));
   PX_TRY(px_prod(&product, signs, -1, false, PX_DTYPE_NONE));
   PX_TRY(parity(&sign, pivots, (px_dtype)args->A->dtype));
   PX_TRY(px_mul(&r[0], product, sign));
@@ -402,7 +410,7 @@ PX_RUN(_linalg_slogdet) {
 }
 static px_status slogdet(px_tensor **results, const px_tensor *a, const char *name) {
   PX_TRY(px__check_square(a, name));
-  PX_TRY(px__check_real(a, name, false));
+  PX_TRY(px__check_numbers(a, name, false));
   return px__linalg_slogdet(&results[0], &results[1], a);
 }
 PX_RUN(linalg_slogdet) { return slogdet(call->results, args->A, "linalg.slogdet"); }
@@ -414,6 +422,10 @@ PX_RUN(logdet) {
   PX_SCOPED(px_tensor) logs = both[1];
   PX_SCOPED(px_tensor) negative = NULL;
   PX_SCOPED(px_tensor) none = NULL;
+  if (px_dtype_is_complex((px_dtype)sign->dtype)) {
+    PX_TRY(px_log(&none, sign));
+    return px_add(&call->results[0], none, logs, px_int(1));
+  }
   PX_TRY(px_eq_scalar(&negative, sign, px_int(-1)));
   PX_TRY(px_tensor_from_scalar(&none, px_float(NAN)));
   return px_where(&call->results[0], negative, none, logs);
@@ -424,18 +436,19 @@ PX_RUN(logdet) {
 static const char not_factored[] =
     "%s: %sD[%d,%d] is zero and using it on ldl_solve would result in a division by zero. If you "
     "still want to perform the factorization, consider calling linalg.ldl_factor_ex";
-static px_status ldl(px_tensor **results, px_tensor **info, const px_tensor *self, bool check) {
+static px_status ldl(px_tensor **results, px_tensor **info, const px_tensor *self, bool hermitian,
+                     bool check) {
   PX_TRY(px__check_square(self, "torch.linalg.ldl_factor_ex"));
-  PX_TRY(px__check_real(self, "torch.linalg.ldl_factor_ex", true));
-  PX_TRY(px__linalg_ldl(&results[0], &results[1], info, self));
+  PX_TRY(px__check_numbers(self, "torch.linalg.ldl_factor_ex", true));
+  PX_TRY(px__linalg_ldl(&results[0], &results[1], info, self, hermitian));
   return check ? px__check_info(*info, PX_LINALG, "torch.linalg.ldl_factor", not_factored) : PX_OK;
 }
 PX_RUN(linalg_ldl_factor_ex) {
-  return ldl(call->results, &call->results[2], args->self, args->check_errors);
+  return ldl(call->results, &call->results[2], args->self, args->hermitian, args->check_errors);
 }
 PX_RUN(linalg_ldl_factor) {
   PX_SCOPED(px_tensor) info = NULL;
-  return ldl(call->results, &info, args->self, true);
+  return ldl(call->results, &info, args->self, args->hermitian, true);
 }
 PX_RUN(linalg_ldl_solve) {
   const px_tensor *pivots = args->pivots;
@@ -449,5 +462,5 @@ PX_RUN(linalg_ldl_solve) {
   PX_TRY(px__match_batches(&ld, &b, args->LD, args->B));
   PX_TRY(px__tensor_to(&narrow, pivots, PX_INT32, px__tensor_device(pivots)));
   PX_TRY(px__expand_batch(&wide, narrow, 1, b));
-  return px__linalg_ldl_solve(&call->results[0], ld, wide, b);
+  return px__linalg_ldl_solve(&call->results[0], ld, wide, b, args->hermitian);
 }

@@ -63,6 +63,7 @@ static const row floats[] = {
   {"linalg_solve", "d(4000,8,8) f(8,2)", 2},
   {"linalg_qr", "f(4000,8,4)", 2},
   {"linalg_eigh", "d(2000,6,6)", 1},
+  {"linalg_eig", "d(2000,6,6)", 1},
   {"linalg_svdvals", "f(2000,6,6)", 1},
   {"conv2d", "f(4,8,40,40) f(8,8,3,3)", 1},
   {"max_pool2d", "f(1,1,400,350) 2", 1},

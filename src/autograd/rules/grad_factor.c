@@ -22,6 +22,12 @@ static px_status identity(px_tensor **out, int64_t rows, int64_t columns, const 
 static px_status product_or_none(px_tensor **out, const px_tensor *x, const px_tensor *y) {
   return x && y ? times_turned(out, x, y) : PX_OK;
 }
+// A diagonal of real numbers, as one factor of a product with matrices like v.
+static px_status diagonal_like(px_tensor **out, const px_tensor *numbers, const px_tensor *v) {
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(px_to(&wide, numbers, px_tensor_dtype(v), PX_DEVICE_NONE, false, false));
+  return px_diag_embed(out, wide, 0, -2, -1);
+}
 static px_status difference(px_tensor **out, const px_tensor *x, const px_tensor *y) {
   if (x) return plus(out, x, y, -1);
   return y ? px_neg(out, y) : PX_OK;
@@ -34,16 +40,27 @@ static px_status sum(px_tensor **out, const px_tensor *x, const px_tensor *y) {
 
 // ---- QR
 
-// Of a square R: (grad_Q + Q S) R'^-1, where S has the lower triangle of R grad_R' - grad_Q' Q in
-// both its own.
+// Twice the Hermitian matrix that has the lower triangle of x; what the diagonal has of imaginary
+// parts goes.
+static px_status twice_hermitian(px_tensor **out, const px_tensor *x) {
+  PX_SCOPED(px_tensor) below = NULL;
+  PX_SCOPED(px_tensor) strictly = NULL;
+  PX_SCOPED(px_tensor) both = NULL;
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_TRY(px_tril(&below, x, 0));
+  PX_TRY(px_tril(&strictly, x, -1));
+  PX_TRY(px_add(&both, below, strictly, px_int(1)));
+  PX_TRY(turned(&other, both));
+  return px_add(out, both, other, px_int(1));
+}
+// Of a square R: (grad_Q + Q S) R'^-1, where S is Hermitian and has the lower triangle of
+// R grad_R' - grad_Q' Q.
 static px_status square_qr(px_tensor **out, const px_tensor *q, const px_tensor *r,
                            const px_tensor *d_q, const px_tensor *d_r) {
   PX_SCOPED(px_tensor) by_r = NULL;
   PX_SCOPED(px_tensor) by_q = NULL;
   PX_SCOPED(px_tensor) both = NULL;
-  PX_SCOPED(px_tensor) below = NULL;
-  PX_SCOPED(px_tensor) strictly = NULL;
-  PX_SCOPED(px_tensor) above = NULL;
+  PX_SCOPED(px_tensor) twice = NULL;
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_tensor) along = NULL;
   PX_SCOPED(px_tensor) left = NULL;
@@ -51,10 +68,8 @@ static px_status square_qr(px_tensor **out, const px_tensor *q, const px_tensor 
   PX_TRY(product_or_none(&by_r, d_r ? r : NULL, d_r));
   if (d_q) PX_TRY(turned_times(&by_q, d_q, q));
   PX_TRY(difference(&both, by_r, by_q));
-  PX_TRY(px_tril(&below, both, 0));
-  PX_TRY(px_tril(&strictly, both, -1));
-  PX_TRY(turned(&above, strictly));
-  PX_TRY(px_add(&whole, below, above, px_int(1)));
+  PX_TRY(twice_hermitian(&twice, both));
+  PX_TRY(px_mul_scalar(&whole, twice, px_float(0.5)));
   PX_TRY(px_matmul(&along, q, whole));
   PX_TRY(plus(&left, along, d_q, 1));
   PX_TRY(turned(&other, r));
@@ -136,7 +151,8 @@ static px_status reflect(px_tensor **out, const px_tensor *x, const px_tensor *v
   PX_TRY(px_matmul(&part, scaled, row));
   return px_sub(out, x, part, px_int(1));
 }
-// The gradients of v and tau in one reflection of x, whose result has `grad`.
+// The gradients of v and tau in one reflection of x, whose result has `grad`: that of v is
+// -(conj(tau) grad x' v + tau x grad' v), and that of tau -(v' grad) (x' v).
 static px_status reflect_back(px_tensor **d_v, px_tensor **d_tau, const px_tensor *x,
                               const px_tensor *v, const px_tensor *tau, const px_tensor *grad) {
   int64_t last = -1;
@@ -145,18 +161,21 @@ static px_status reflect_back(px_tensor **d_v, px_tensor **d_tau, const px_tenso
   PX_SCOPED(px_tensor) one = NULL;
   PX_SCOPED(px_tensor) other = NULL;
   PX_SCOPED(px_tensor) both = NULL;
+  PX_SCOPED(px_tensor) conjugate = NULL;
+  PX_SCOPED(px_tensor) scaled_one = NULL;
   PX_SCOPED(px_tensor) scaled = NULL;
   PX_SCOPED(px_tensor) product = NULL;
   PX_SCOPED(px_tensor) number = NULL;
-  PX_SCOPED(px_tensor) line = NULL;
   PX_TRY(turned_times(&xv, x, v));
   PX_TRY(turned_times(&gv, grad, v));
   PX_TRY(px_matmul(&one, grad, xv));
   PX_TRY(px_matmul(&other, x, gv));
-  PX_TRY(px_add(&both, one, other, px_int(1)));
-  PX_TRY(px_mul(&scaled, both, tau));
-  PX_TRY(px_neg(d_v, scaled));
-  PX_TRY(turned_times(&product, xv, gv));
+  PX_TRY(px_conj(&conjugate, tau));
+  PX_TRY(px_mul(&scaled_one, one, conjugate));
+  PX_TRY(px_mul(&scaled, other, tau));
+  PX_TRY(px_add(&both, scaled_one, scaled, px_int(1)));
+  PX_TRY(px_neg(d_v, both));
+  PX_TRY(turned_times(&product, gv, xv));
   PX_TRY(px_neg(&number, product));
   return px_squeeze_dim(d_tau, number, &last, 1);
 }
@@ -185,9 +204,11 @@ static px_status go_back(px_tensor **d_start, steps *s, const px_tensor *grad) {
     px_tensor *before = NULL;
     PX_SCOPED(px_tensor) v = NULL;
     PX_SCOPED(px_tensor) tau = NULL;
+    PX_SCOPED(px_tensor) conjugate = NULL;
     PX_TRY(vector_of(&v, &tau, &s->r, at));
     PX_TRY(reflect_back(&s->d_v[at], &s->d_tau[at], s->x[k], v, tau, g));
-    PX_TRY(reflect(&before, g, v, tau));
+    PX_TRY(px_conj(&conjugate, tau));
+    PX_TRY(reflect(&before, g, v, conjugate));
     px_release(g);
     g = before;
   }
@@ -233,17 +254,25 @@ PX_GRAD(householder) {
   return reflections_back(args->d_input, args->d_tau, NULL, args->input, args->tau, start,
                           args->grad, false);
 }
-// Q C goes from the last reflection to the first, Q' C the other way; C Q is (Q' C')'.
+// Q C goes from the last reflection to the first; Q' C the other way, and with the conjugates of
+// tau; C Q is (Q' C')'.
 PX_GRAD(ormqr) {
   const px_tensor *other = args->input3, *grad = args->grad;
+  bool ascending = args->transpose == args->left;
+  PX_SCOPED(px_tensor) tau = NULL;
+  PX_SCOPED(px_tensor) d_tau = NULL;
   PX_SCOPED(px_tensor) start = NULL;
   PX_SCOPED(px_tensor) g = NULL;
   PX_SCOPED(px_tensor) d_start = NULL;
   if (!args->left) PX_TRY(turned(&start, other));
   if (!args->left) PX_TRY(turned(&g, grad));
   if (args->left) start = px_retain(other), g = px_retain(grad);
-  PX_TRY(reflections_back(args->d_self, args->d_input2, args->d_input3 ? &d_start : NULL,
-                          args->self, args->input2, start, g, args->transpose == args->left));
+  if (ascending) PX_TRY(px_conj(&tau, args->input2));
+  if (!ascending) tau = px_retain(args->input2);
+  PX_TRY(reflections_back(args->d_self, args->d_input2 ? &d_tau : NULL,
+                          args->d_input3 ? &d_start : NULL, args->self, tau, start, g, ascending));
+  if (d_tau && ascending) PX_TRY(px_conj(args->d_input2, d_tau));
+  if (d_tau && !ascending) *args->d_input2 = PX_MOVE(d_tau);
   if (!args->d_input3) return PX_OK;
   if (!args->left) return turned(args->d_input3, d_start);
   *args->d_input3 = PX_MOVE(d_start);
@@ -266,20 +295,98 @@ static px_status gaps(px_tensor **out, const px_tensor *values, double diagonal)
   PX_TRY(px_eye(&ones, n, NULL, PX_BOOL, px_tensor_device(values), false, false));
   return px_masked_fill(out, differences, ones, px_float(diagonal));
 }
-// V (diag(grad_L) + V' grad_V / gaps) V'.
+// A vector is one of many, where it is complex, which differ by a factor of length 1. What would
+// turn them all is the imaginary part of x's diagonal, so it must be 0, but for rounding.
+static px_status check_turns(const px_tensor *x, const char *text) {
+  px_scalar greatest;
+  PX_SCOPED(px_tensor) diagonal = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_SCOPED(px_tensor) sizes = NULL;
+  PX_SCOPED(px_tensor) most = NULL;
+  if (px_tensor_device(x).type == PX_META || !px_tensor_numel(x)) return PX_OK;
+  PX_TRY(px_diagonal(&diagonal, x, 0, -2, -1));
+  PX_TRY(px_imag(&part, diagonal));
+  PX_TRY(px_abs(&sizes, part));
+  PX_TRY(px_amax(&most, sizes, NULL, 0, false));
+  PX_TRY(px_tensor_item(&greatest, most));
+  PX_CHECK(px_scalar_float(greatest) <= 1e-2, PX_RUNTIME, "%s", text);
+  return PX_OK;
+}
+#define EIGENVECTORS \
+  "The eigenvectors in the complex case are specified up to multiplication by e^{i phi}. The " \
+  "specified loss function depends on this quantity, so it is ill-defined."
+static const char eigh_phase[] = "linalg_eigh_backward: " EIGENVECTORS;
+static const char eig_phase[] = "linalg_eig_backward: " EIGENVECTORS;
+static const char svd_phase[] =
+    "svd_backward: The singular vectors in the complex case are specified up to multiplication by "
+    "e^{i phi}. The specified loss function depends on this phase term, making it ill-defined.";
+
+// V'^-1 (diag(grad_L) + (V' grad_V - V' V diag(real part of V' grad_V)) / conj(gaps)) V'.
+static px_status eig_inner(px_tensor **out, const px_tensor *v, const px_tensor *d_v,
+                           const px_tensor *values) {
+  PX_SCOPED(px_tensor) turns = NULL;
+  PX_SCOPED(px_tensor) diagonal = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_SCOPED(px_tensor) row = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_SCOPED(px_tensor) along = NULL;
+  PX_SCOPED(px_tensor) across = NULL;
+  PX_SCOPED(px_tensor) apart = NULL;
+  PX_SCOPED(px_tensor) mirrored = NULL;
+  PX_TRY(turned_times(&turns, v, d_v));
+  PX_TRY(check_turns(turns, eig_phase));
+  PX_TRY(px_diagonal(&diagonal, turns, 0, -2, -1));
+  PX_TRY(px_real(&part, diagonal));
+  PX_TRY(px_unsqueeze(&row, part, -2));
+  PX_TRY(px_mul(&scaled, v, row));
+  PX_TRY(turned_times(&along, v, scaled));
+  PX_TRY(px_sub(&across, turns, along, px_int(1)));
+  PX_TRY(gaps(&apart, values, INFINITY));
+  PX_TRY(px_conj(&mirrored, apart));
+  return px_div(out, across, mirrored);
+}
+PX_GRAD(eig) {
+  const px_tensor *v = args->eigenvectors;
+  PX_SCOPED(px_tensor) across = NULL;
+  PX_SCOPED(px_tensor) diagonal = NULL;
+  PX_SCOPED(px_tensor) inner = NULL;
+  PX_SCOPED(px_tensor) right = NULL;
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_SCOPED(px_tensor) info = NULL;
+  if (!args->d_self || (!args->grad_eigenvalues && !args->grad_eigenvectors)) return PX_OK;
+  if (args->grad_eigenvectors)
+    PX_TRY(eig_inner(&across, v, args->grad_eigenvectors, args->eigenvalues));
+  if (args->grad_eigenvalues) PX_TRY(px_diag_embed(&diagonal, args->grad_eigenvalues, 0, -2, -1));
+  PX_TRY(sum(&inner, across, diagonal));
+  PX_TRY(times_turned(&right, inner, v));
+  PX_TRY(turned(&other, v));
+  return px_linalg_solve_ex(args->d_self, &info, other, right, true, false);
+}
+// (x - x') / gaps: x is what turns vectors, of which only what keeps them orthonormal counts.
+static px_status skewed(px_tensor **out, const px_tensor *x, const px_tensor *apart) {
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_SCOPED(px_tensor) skew = NULL;
+  PX_TRY(turned(&other, x));
+  PX_TRY(px_sub(&skew, x, other, px_int(1)));
+  return px_div(out, skew, apart);
+}
+// V (diag(grad_L) + (V' grad_V - grad_V' V) / gaps / 2) V'.
 PX_GRAD(eigh) {
   const px_tensor *v = args->eigenvectors;
   PX_SCOPED(px_tensor) inner = NULL;
   if (!args->d_self || (!args->grad_eigenvalues && !args->grad_eigenvectors)) return PX_OK;
-  if (args->grad_eigenvalues) PX_TRY(px_diag_embed(&inner, args->grad_eigenvalues, 0, -2, -1));
+  if (args->grad_eigenvalues) PX_TRY(diagonal_like(&inner, args->grad_eigenvalues, v));
   if (args->grad_eigenvectors) {
     PX_SCOPED(px_tensor) apart = NULL;
     PX_SCOPED(px_tensor) turns = NULL;
+    PX_SCOPED(px_tensor) twice = NULL;
     PX_SCOPED(px_tensor) scaled = NULL;
     PX_SCOPED(px_tensor) whole = NULL;
     PX_TRY(gaps(&apart, args->eigenvalues, INFINITY));
     PX_TRY(turned_times(&turns, v, args->grad_eigenvectors));
-    PX_TRY(px_div(&scaled, turns, apart));
+    if (px_dtype_is_complex(px_tensor_dtype(v))) PX_TRY(check_turns(turns, eigh_phase));
+    PX_TRY(skewed(&twice, turns, apart));
+    PX_TRY(px_mul_scalar(&scaled, twice, px_float(0.5)));
     PX_TRY(sum(&whole, scaled, inner));
     px_release(inner);
     inner = PX_MOVE(whole);
@@ -289,14 +396,6 @@ PX_GRAD(eigh) {
   return times_turned(args->d_self, left, v);
 }
 
-// What turns of the vectors contribute: (x' grad - grad' x) / gaps of the squares.
-static px_status skewed(px_tensor **out, const px_tensor *product, const px_tensor *apart) {
-  PX_SCOPED(px_tensor) other = NULL;
-  PX_SCOPED(px_tensor) skew = NULL;
-  PX_TRY(turned(&other, product));
-  PX_TRY(px_sub(&skew, product, other, px_int(1)));
-  return px_div(out, skew, apart);
-}
 typedef struct svd {
   px_tensor *u, *s, *vh, *d_u, *d_s, *d_vh;  // the first columns; gradients may be NULL
   px_tensor *row, *column;                   // s, to scale columns and rows
@@ -304,6 +403,23 @@ typedef struct svd {
 static void svd_end(svd *x) {
   px_tensor *all[] = {x->u, x->s, x->vh, x->d_u, x->d_s, x->d_vh, x->row, x->column};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) px_release(all[i]);
+}
+// Vectors of a pair may turn together, which changes nothing; what turns one of them alone is a
+// change of U's, i times the imaginary part of its diagonal over S.
+static px_status with_phases(px_tensor **out, const px_tensor *inner, const svd *x,
+                             const px_tensor *u_turns) {
+  PX_SCOPED(px_tensor) diagonal = NULL;
+  PX_SCOPED(px_tensor) mirrored = NULL;
+  PX_SCOPED(px_tensor) twice = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  if (!px_dtype_is_complex(px_tensor_dtype(u_turns))) return plus(out, inner, NULL, 1);
+  PX_TRY(px_diagonal(&diagonal, u_turns, 0, -2, -1));
+  PX_TRY(px_conj(&mirrored, diagonal));
+  PX_TRY(px_sub(&twice, diagonal, mirrored, px_int(1)));
+  PX_TRY(px_div(&scaled, twice, x->s));
+  PX_TRY(px_diag_embed(&wide, scaled, 0, -2, -1));
+  return px_add(out, inner, wide, px_float(0.5));
 }
 // Between U and Vh: the turns of U times S, S times those of V, and grad_S on the diagonal.
 static px_status svd_inner(px_tensor **out, const svd *x, const px_tensor *u_turns,
@@ -315,11 +431,13 @@ static px_status svd_inner(px_tensor **out, const svd *x, const px_tensor *u_tur
   PX_SCOPED(px_tensor) both = NULL;
   PX_SCOPED(px_tensor) diagonal = NULL;
   PX_TRY(px_mul(&squares, x->s, x->s));
-  PX_TRY(gaps(&apart, squares, 1));
+  PX_TRY(gaps(&apart, squares, INFINITY));
   if (u_turns) {
     PX_SCOPED(px_tensor) turns = NULL;
+    PX_SCOPED(px_tensor) scaled = NULL;
     PX_TRY(skewed(&turns, u_turns, apart));
-    PX_TRY(px_mul(&one, turns, x->row));
+    PX_TRY(px_mul(&scaled, turns, x->row));
+    PX_TRY(with_phases(&one, scaled, x, u_turns));
   }
   if (v_turns) {
     PX_SCOPED(px_tensor) turns = NULL;
@@ -327,7 +445,7 @@ static px_status svd_inner(px_tensor **out, const svd *x, const px_tensor *u_tur
     PX_TRY(px_mul(&other, turns, x->column));
   }
   PX_TRY(sum(&both, one, other));
-  if (x->d_s) PX_TRY(px_diag_embed(&diagonal, x->d_s, 0, -2, -1));
+  if (x->d_s) PX_TRY(diagonal_like(&diagonal, x->d_s, x->u));
   return sum(out, both, diagonal);
 }
 // What leaves the space of U, or of V: (grad_U - U U' grad_U) / S Vh, U (grad_Vh - ...) / S.
@@ -368,12 +486,21 @@ static px_status svd_outer(px_tensor **out, const svd *x, const px_tensor *u_tur
   *out = PX_MOVE(whole);
   return PX_OK;
 }
+// Whether the loss stays as it is where the vectors of a pair turn together.
+static px_status check_phases(const px_tensor *u_turns, const px_tensor *v_turns) {
+  PX_SCOPED(px_tensor) both = NULL;
+  const px_tensor *some = u_turns ? u_turns : v_turns;
+  if (!some || !px_dtype_is_complex(px_tensor_dtype(some))) return PX_OK;
+  PX_TRY(sum(&both, u_turns, v_turns));
+  return check_turns(both, svd_phase);
+}
 static px_status svd_back(px_tensor **out, const svd *x) {
   PX_SCOPED(px_tensor) u_turns = NULL;
   PX_SCOPED(px_tensor) v_turns = NULL;
   PX_SCOPED(px_tensor) inner = NULL;
   if (x->d_u) PX_TRY(turned_times(&u_turns, x->u, x->d_u));
   if (x->d_vh) PX_TRY(times_turned(&v_turns, x->vh, x->d_vh));
+  PX_TRY(check_phases(u_turns, v_turns));
   PX_TRY(svd_inner(&inner, x, u_turns, v_turns));
   return svd_outer(out, x, u_turns, v_turns, inner);
 }

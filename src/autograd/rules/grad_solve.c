@@ -44,7 +44,7 @@ static px_status triangles(px_tensor **out, const px_tensor *x, const px_tensor 
   return px_add(out, below, above, px_int(1));
 }
 
-// Half of L'^-1 S L^-1, where S has the lower triangle of L' grad in both its own.
+// Half of L'^-1 S L^-1, where S has the lower triangle of L' grad, and its adjoint above.
 px_status px__grad_cholesky_self(px_tensor **out, px_tensor *grad, px_tensor *L, bool upper) {
   PX_SCOPED(px_tensor) lower = NULL;
   PX_SCOPED(px_tensor) g = NULL;
@@ -266,7 +266,7 @@ static px_status scaled_identity(px_tensor **out, const px_tensor *numbers, int6
 }
 // A decomposition whose zeros on the diagonal are made as small as rounding is.
 static px_status regular(px_tensor **out, const px_tensor *lu) {
-  double tiny = px_tensor_dtype(lu) == PX_FLOAT64 ? 0x1p-52 : 0x1p-23;
+  double tiny = px_dtype_to_real(px_tensor_dtype(lu)) == PX_FLOAT64 ? 0x1p-52 : 0x1p-23;
   PX_SCOPED(px_tensor) diagonal = NULL;
   PX_SCOPED(px_tensor) zero = NULL;
   PX_SCOPED(px_tensor) small = NULL;
@@ -289,7 +289,8 @@ static px_status has_zero(bool *out, const px_tensor *t) {
   *out = px_scalar_int(truth) != 0;
   return PX_OK;
 }
-// grad times the cofactors, by singular values: det U det V U diag(products of the others) V'. That
+// grad times the conjugates of the cofactors, by singular values: those of det U det V', times
+// U diag(products of the others) V'. That
 // has gradients where there is no inverse.
 static px_status cofactors(px_tensor **out, const px_tensor *grad, const px_tensor *a) {
   int64_t sizes[PX_MAX_DIMS], n = rows_of(a);
@@ -310,6 +311,7 @@ static px_status cofactors(px_tensor **out, const px_tensor *grad, const px_tens
   PX_TRY(px_prod(&products, others, -1, false, PX_DTYPE_NONE));
   PX_SCOPED(px_tensor) det_u = NULL;
   PX_SCOPED(px_tensor) det_v = NULL;
+  PX_SCOPED(px_tensor) dets = NULL;
   PX_SCOPED(px_tensor) sign = NULL;
   PX_SCOPED(px_tensor) scale = NULL;
   PX_SCOPED(px_tensor) column = NULL;
@@ -318,7 +320,8 @@ static px_status cofactors(px_tensor **out, const px_tensor *grad, const px_tens
   PX_SCOPED(px_tensor) scaled = NULL;
   PX_TRY(px_linalg_det(&det_u, u));
   PX_TRY(px_linalg_det(&det_v, vh));
-  PX_TRY(px_mul(&sign, det_u, det_v));
+  PX_TRY(px_mul(&dets, det_u, det_v));
+  PX_TRY(px_conj(&sign, dets));
   PX_TRY(px_mul(&scale, sign, grad));
   PX_TRY(px_unsqueeze(&column, scale, -1));
   PX_TRY(px_mul(&factors, products, column));
@@ -332,6 +335,7 @@ px_status px__grad_det_self(px_tensor **out, px_tensor *grad, px_tensor *result,
                             px_tensor *LU, px_tensor *pivots) {
   PX_SCOPED(px_tensor) beside = NULL;
   PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) conjugate = NULL;
   PX_SCOPED(px_tensor) scale = NULL;
   PX_SCOPED(px_tensor) scaled = NULL;
   bool again = px_grad_enabled(), singular = false;
@@ -349,14 +353,39 @@ px_status px__grad_det_self(px_tensor **out, px_tensor *grad, px_tensor *result,
     PX_TRY(px_linalg_det(&sign, permutation));
     PX_TRY(px_mul(&whole, product, sign));
   }
-  PX_TRY(px_mul(&scale, grad, again ? result : whole));
+  PX_TRY(px_conj(&conjugate, again ? result : whole));
+  PX_TRY(px_mul(&scale, grad, conjugate));
   PX_TRY(scaled_identity(&scaled, scale, rows_of(A)));
   return solve_turned(out, A, beside, pivots, scaled, true);
 }
 
+// What the angle of the sign contributes: i times the imaginary part of grad conj(sign).
+static px_status sign_gradient(px_tensor **out, const px_tensor *grad, const px_tensor *sign) {
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_SCOPED(px_tensor) mirrored = NULL;
+  PX_SCOPED(px_tensor) twice = NULL;
+  PX_TRY(px_conj(&other, sign));
+  PX_TRY(px_mul(&product, grad, other));
+  PX_TRY(px_conj(&mirrored, product));
+  PX_TRY(px_sub(&twice, product, mirrored, px_int(1)));
+  return px_mul_scalar(out, twice, px_float(0.5));
+}
 PX_GRAD(slogdet) {
+  bool turns = args->grad_sign && px_dtype_is_complex(px_tensor_dtype(args->A));
+  PX_SCOPED(px_tensor) logs = NULL;
+  PX_SCOPED(px_tensor) angle = NULL;
+  PX_SCOPED(px_tensor) numbers = NULL;
   PX_SCOPED(px_tensor) diagonal = NULL;
-  if (!args->grad_logabsdet || !args->d_A) return PX_OK;
-  PX_TRY(scaled_identity(&diagonal, args->grad_logabsdet, rows_of(args->A)));
+  if ((!args->grad_logabsdet && !turns) || !args->d_A) return PX_OK;
+  if (turns) PX_TRY(sign_gradient(&angle, args->grad_sign, args->sign));
+  if (args->grad_logabsdet)
+    PX_TRY(
+        px_to(&logs, args->grad_logabsdet, px_tensor_dtype(args->A), PX_DEVICE_NONE, false, false));
+  if (logs)
+    PX_TRY(plus(&numbers, logs, angle, 1));
+  else
+    numbers = PX_MOVE(angle);
+  PX_TRY(scaled_identity(&diagonal, numbers, rows_of(args->A)));
   return solve_turned(args->d_A, args->A, NULL, NULL, diagonal, true);
 }

@@ -10,8 +10,12 @@
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 
+// Adjoints: transposes, of complex matrices the conjugates'. In comments they are written A'.
 __attribute__((unused)) static px_status turned(px_tensor **out, const px_tensor *t) {
-  return px_transpose(out, t, -2, -1);
+  PX_SCOPED(px_tensor) other = NULL;
+  if (!px_dtype_is_complex(px_tensor_dtype(t))) return px_transpose(out, t, -2, -1);
+  PX_TRY(px_transpose(&other, t, -2, -1));
+  return px_conj(out, other);
 }
 // a' b, and a b'.
 __attribute__((unused)) static px_status turned_times(px_tensor **out, const px_tensor *a,
