@@ -74,7 +74,9 @@ static const struct {
     {"nn.utils", "rnn", "rnn"},
     {"nn", "attention", "attention"},
     {"nn", "_lazy", "UninitializedBuffer UninitializedParameter"},
-    {"nn", "_losses", "FractionalMaxPool2d FractionalMaxPool3d TripletMarginWithDistanceLoss"},
+    {"nn", "_losses",
+     "FractionalMaxPool2d FractionalMaxPool3d LinearCrossEntropyLoss "
+     "TripletMarginWithDistanceLoss"},
     {"nn", "parallel", "parallel DataParallel"},
     {"nn", "parameters", "Buffer ParameterDict ParameterList"},
     {"utils", "_pytree", "_pytree"},

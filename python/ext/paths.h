@@ -605,14 +605,14 @@ static const struct {
      "get_type_line is_function_or_method is_tensor is_vararg parse_type_line split_type_line "
      "try_ann_to_type try_real_annotations"},
     {"nn",
-     "Container LinearCrossEntropyLoss factory_kwargs grad intrinsic qat quantizable quantized"},
+     "Container LinearCrossEntropyOptions factory_kwargs grad intrinsic qat quantizable quantized"},
     {"nn.attention",
      "activate_flash_attention_impl current_flash_attention_impl list_flash_attention_impls "
      "register_flash_attention_impl restore_flash_attention_impl"},
     {"nn.attention.flex_attention", "AuxOutput AuxRequest FlexKernelOptions"},
     {"nn.functional",
-     "ScalingType SwizzleType Tensor assert_int_or_pair grouped_mm linear_cross_entropy "
-     "scaled_addmm scaled_addmm_ scaled_grouped_mm scaled_mm"},
+     "ScalingType SwizzleType Tensor assert_int_or_pair grouped_mm scaled_addmm scaled_addmm_ "
+     "scaled_grouped_mm scaled_mm"},
     {"nn.init", "Tensor"},
     {"nn.parallel", "DistributedDataParallelCPU"},
     {"nn.parameter", "UninitializedTensorMixin"},
@@ -621,7 +621,6 @@ static const struct {
      "rearrange replace_all_batch_norm_modules_ stack_module_state vjp vmap"},
     {"nn.utils", "convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format"},
     {"nn.utils.spectral_norm", "SpectralNormLoadStateDictPreHook SpectralNormStateDictHook"},
-    {"optim", "swap_in_optimizer_params_and_state"},
     {"return_types",
      "aminmax_out cummax_out cummin_out frexp frexp_out geqrf_out histogram "
      "histogram_out histogramdd kthvalue_out linalg_cholesky_ex_out "

@@ -704,9 +704,36 @@ class OnDevices(unittest.TestCase):
                 self.assertTrue(torch.allclose(cpu, there, atol=1e-6), (call.__code__.co_firstlineno, cpu, there))
 
 
+class LinearCrossEntropy(unittest.TestCase):
+    def test_it_is_the_cross_entropy_of_its_linear(self):
+        for device in ("cpu", "cuda"):
+            loss = nn.LinearCrossEntropyLoss(5, 10, out_features=(4, 3), bias=True, label_smoothing=0.1, device=device)
+            x = (torch.arange(10.0, device=device).reshape(2, 5) / 7).requires_grad_()
+            target = (torch.arange(24, device=device) % 10).reshape(2, 4, 3)
+            made = loss(x, target)
+            scores = loss.linear(x).reshape(2, 10, 4, 3)
+            grads = torch.autograd.grad(made, [x, *loss.parameters()])
+            wanted = nn.functional.cross_entropy(scores, target, label_smoothing=0.1)
+            for got, want in zip((made, *grads), (wanted, *torch.autograd.grad(wanted, [x, *loss.parameters()]))):
+                self.assertTrue(torch.allclose(got, want, atol=1e-6))
+
+    def test_its_weight_is_a_buffer_and_its_form_pytorchs(self):
+        loss = nn.LinearCrossEntropyLoss(2, 3, weight=torch.tensor([1.0, 2, 3]), reduction="sum", ignore_index=1)
+        self.assertEqual(list(loss.state_dict()), ["weight", "linear.weight"])
+        self.assertEqual(repr(loss), "LinearCrossEntropyLoss(\n  in_features=2, num_classes=3, out_features=(), bias=False, reduction=sum, ignore_index=1, "
+                         "label_smoothing=0.0, options=None\n  (linear): Linear(in_features=2, out_features=3, bias=False)\n)")
+
+    def test_what_does_not_fit_is_refused(self):
+        for error, text, options in ((RuntimeError, r"expected weight shape to be \(10,\), got \(3,\)", {"weight": torch.ones(3)}),
+                                     (RuntimeError, r"expected label_smoothing to be in range \[0, 1\], got 2", {"label_smoothing": 2}),
+                                     (NotImplementedError, "torch.nn.LinearCrossEntropyLoss: options= is not implemented in Phlox", {"options": 1})):
+            with self.assertRaisesRegex(error, f"^{text}$"):
+                nn.LinearCrossEntropyLoss(5, 10, **options)
+
+
 class Missing(unittest.TestCase):
     def test_what_is_missing_is_named(self):
-        for module, space, name in ((torch, "torch", "q_scale"), (nn, "torch.nn", "LinearCrossEntropyLoss"), (torch.optim, "torch.optim", "swap_in_optimizer_params_and_state"),
+        for module, space, name in ((torch, "torch", "q_scale"), (nn, "torch.nn", "LinearCrossEntropyOptions"),
                                     (torch.utils, "torch.utils", "ThroughputBenchmark"), (torch.cuda, "torch.cuda", "MemPool")):
             with self.assertRaisesRegex(AttributeError, f"^module '{space}' has no attribute '{name}': {space}.{name} is not implemented in Phlox$"):
                 getattr(module, name)

@@ -299,6 +299,52 @@ def reference():
     return [(name, getattr(_formulas, name), options) for name, options in module.SAMPLES]
 
 
+class SwappedIn(unittest.TestCase):
+    def setUp(self):
+        self.own, self.others = ([torch.tensor([v], requires_grad=True) for v in values] for values in ((1.0, 2.0), (3.0, 4.0)))
+        self.optimizer = optim.SGD([{"params": [self.own[0]]}, {"params": [self.own[1]], "lr": 0.5}], lr=0.1, momentum=0.9)
+
+    def step(self, parameters):
+        (parameters[0] ** 2 + parameters[1]).sum().backward()
+        self.optimizer.step()
+
+    def swap(self, state, count=2):
+        return optim.swap_in_optimizer_params_and_state(self.optimizer, {str(i): p for i, p in enumerate(self.others[:count])}, state)
+
+    def test_a_step_is_one_of_the_others_and_the_own_come_back(self):
+        self.step(self.own)
+        state, groups = self.optimizer.state, [group["params"] for group in self.optimizer.param_groups]
+        given = self.optimizer.state_dict()
+        with self.swap(given):
+            self.step(self.others)
+            self.optimizer.param_groups[0]["lr"] = 7
+        self.assertEqual([round(p.item(), 5) for p in (*self.own, *self.others)], [0.8, 1.5, 2.22, 3.05])
+        self.assertIs(self.optimizer.state, state)
+        self.assertTrue(all(group["params"] is own for group, own in zip(self.optimizer.param_groups, groups)))
+        self.assertEqual(self.optimizer.param_groups[0]["lr"], 0.1)
+        self.assertEqual(round(given["state"][0]["momentum_buffer"].item(), 5), 7.8)
+
+    def test_what_does_not_fit_is_refused_and_changes_nothing(self):
+        name = "swap_in_optimizer_params_and_state requires"
+        with self.assertRaisesRegex(RuntimeError, f"^{name} initialized optimizer state.$"), self.swap(self.optimizer.state_dict()):
+            pass
+        self.step(self.own)
+        good = self.optimizer.state_dict()
+        for text, bad in ((f"{name} a DCP-style optimizer state_dict.", 3),
+                          (f"{name} swapin_optim_state\\['state'\\] to be a dict mapping packed parameter ids to per-param state dicts, got list.", {**good, "state": []}),
+                          (f"{name} optimizer.state_dict\\(\\)-style state keyed by packed parameter ids.", {**good, "state": {self.own[0]: {}}}),
+                          (f"{name} per-parameter optimizer state entries to be dictionaries.", {**good, "state": {0: 1}}),
+                          ("swapin_optim_state has a different number of parameter groups than the live optimizer.", {**good, "param_groups": []}),
+                          ("swapin_optim_state param group 0 has a different number of params than the live optimizer param group.",
+                           {**good, "param_groups": [{"params": [0, 1]}, {}]}),
+                          (f"{name} swapin_optim_state\\['state'\\] to be keyed only by packed parameter ids from .*got extra keys \\[9\\].", {**good, "state": {9: {}}})):
+            with self.assertRaisesRegex(RuntimeError, f"^{text}$"), self.swap(bad):
+                pass
+        with self.assertRaisesRegex(RuntimeError, "explicit parameter state to match optimizer.param_groups ordering"), self.swap(good, 1):
+            pass
+        self.assertIs(self.optimizer.param_groups[0]["params"][0], self.own[0])
+
+
 class Kinds(unittest.TestCase):
     """What every kind promises, on the samples of its entry."""
     START, SLOPE = (1.0, -2.0, 3.0, 0.5), (0.1, -0.2, 0.3, -0.7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import phlox as torch
 from phlox import Tensor, nn
@@ -65,6 +66,50 @@ class TripletMarginWithDistanceLoss(nn.Module):
         """The loss of three batches."""
         return F.triplet_margin_with_distance_loss(anchor, positive, negative, distance_function=self.distance_function,
                                                    margin=self.margin, swap=self.swap, reduction=self.reduction)
+
+
+class LinearCrossEntropyLoss(nn.Module):
+    """The cross entropy of scores, which are a learned matrix times the input, at the target classes.
+
+    Args:
+        in_features (int), num_classes (int): the size of the vectors, and how many classes there are
+        out_features (tuple): the sizes of what each vector has classes for
+        bias (bool): whether the scores have a learned bias
+        weight (Tensor), reduction (str), ignore_index (int), label_smoothing (float): as of cross_entropy
+        options: None: pieces, as PyTorch's LinearCrossEntropyOptions describe them, are not implemented
+
+    >>> torch.nn.LinearCrossEntropyLoss(5, 10, out_features=(4, 3))(torch.ones(2, 5), torch.zeros(2, 4, 3, dtype=torch.int64)).shape
+    torch.Size([])
+    """
+
+    def __init__(self, in_features: int, num_classes: int, *, out_features: tuple[int, ...] = (), bias: bool = False,
+                 device: Any = None, dtype: Any = None, reduction: str = "mean", weight: Tensor | None = None,
+                 ignore_index: int | None = None, label_smoothing: float = 0.0, options: None = None) -> None:
+        if weight is not None and weight.shape != (num_classes,):
+            raise RuntimeError(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")
+        if not 0 <= label_smoothing <= 1:
+            raise RuntimeError(f"expected label_smoothing to be in range [0, 1], got {label_smoothing}")
+        if options is not None:
+            raise NotImplementedError("torch.nn.LinearCrossEntropyLoss: options= is not implemented in Phlox")
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.reduction, self.num_classes, self.out_features = reduction, num_classes, out_features
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+        self.linear = nn.Linear(in_features, math.prod(out_features, start=num_classes), bias=bias, device=device, dtype=dtype)
+        self.options = options
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss of a batch."""
+        sizes, linear = (self.num_classes, *self.out_features), self.linear
+        return F.linear_cross_entropy(input, linear.weight.reshape(*sizes, linear.in_features), target,
+                                      linear_bias=None if linear.bias is None else linear.bias.reshape(sizes), weight=self.weight,
+                                      reduction=self.reduction, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        names = "num_classes", "out_features", "bias", "reduction", "ignore_index", "label_smoothing", "options"
+        values = {**vars(self), "bias": self.linear.bias is not None}
+        return f"in_features={self.linear.in_features}, " + ", ".join(f"{name}={values[name]}" for name in names)
 
 
 def _from_pretrained(cls, embeddings, freeze, **how):

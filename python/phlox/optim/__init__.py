@@ -9,6 +9,7 @@ from phlox import _C
 from . import lr_scheduler as lr_scheduler
 from . import swa_utils as swa_utils
 from ._kinds import *
+from ._stateless import swap_in_optimizer_params_and_state as swap_in_optimizer_params_and_state
 from .optimizer import Optimizer as Optimizer
 
 _C._name_missing(__name__)
