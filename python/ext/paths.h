@@ -659,12 +659,9 @@ static const struct {
     {"utils.hooks", "BackwardHook unserializable_hook warn_if_has_hooks"},
     {"utils.mobile_optimizer", "LintCode"},
     {"serialization",
-     "LoadEndianness SourceChangeWarning StorageType check_module_version_greater_or_equal "
-     "default_restore_location get_crc32_options get_default_load_endianness "
-     "get_default_mmap_options get_unsafe_globals_in_checkpoint location_tag mkdtemp "
-     "normalize_storage_type register_package set_crc32_options set_default_load_endianness "
-     "set_default_mmap_options skip_data storage_to_tensor_type validate_cuda_device "
-     "validate_hpu_device"},
+     "SourceChangeWarning StorageType check_module_version_greater_or_equal "
+     "get_unsafe_globals_in_checkpoint mkdtemp normalize_storage_type storage_to_tensor_type "
+     "validate_cuda_device validate_hpu_device"},
     {"backends.nnpack", "flags set_flags"},
     {"backends.mkl", "verbose"},
     {"backends.cusparselt", "get_max_alg_id version"},

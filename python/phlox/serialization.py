@@ -12,8 +12,11 @@ import mmap as _mmap
 import os
 import pickle
 import sys
+import warnings
 from collections import OrderedDict
 from contextlib import contextmanager
+from enum import Enum
+from threading import local
 from types import FunctionType
 
 from phlox import _C, _archive, _utils
@@ -76,6 +79,85 @@ def safe_globals(safe_globals: list[Any]) -> Iterator[None]:
         _safe[:] = before
 
 
+# ---- what a program sets
+
+class LoadEndianness(Enum):
+    """Orders of bytes."""
+    NATIVE, LITTLE, BIG = 1, 2, 3
+
+
+class _Settings(local):
+    """Of a thread: whether the bytes of storages are left out."""
+    skips = False
+
+
+_settings = _Settings()
+_mmap_flags, _endianness, _computes_crc32 = _mmap.MAP_PRIVATE, None, True
+
+
+class skip_data:
+    """A scope in which torch.save leaves the place of storages' bytes empty, and torch.load does not
+    read them."""
+
+    def __init__(self, materialize_fake_tensors: bool = False) -> None:
+        if materialize_fake_tensors:
+            raise NotImplementedError("torch.serialization.skip_data: materialize_fake_tensors=True is not implemented in Phlox")
+
+    def __enter__(self):
+        self.before, _settings.skips = _settings.skips, True
+
+    def __exit__(self, *error):
+        _settings.skips = self.before
+
+
+class set_default_mmap_options:
+    """Whether torch.load(mmap=True) makes a private map, mmap.MAP_PRIVATE, or one whose changes go to
+    the file, mmap.MAP_SHARED; from the call on, or within it as a context manager."""
+
+    def __init__(self, flags: int) -> None:
+        global _mmap_flags
+        if flags not in (_mmap.MAP_PRIVATE, _mmap.MAP_SHARED):
+            raise ValueError("Invalid argument in function set_default_mmap_options, expected mmap.MAP_PRIVATE or "
+                             f"mmap.MAP_SHARED, but got {flags}")
+        self.before, _mmap_flags = _mmap_flags, flags
+
+    def __enter__(self):
+        """It is set already."""
+
+    def __exit__(self, *error):
+        global _mmap_flags
+        _mmap_flags = self.before
+
+
+def get_default_mmap_options() -> int:
+    """What set_default_mmap_options has set."""
+    return _mmap_flags
+
+
+def set_default_load_endianness(endianness: LoadEndianness | None) -> None:
+    """The order of bytes of files that do not say theirs; None: little."""
+    global _endianness
+    if not isinstance(endianness, (LoadEndianness, type(None))):
+        raise TypeError("Invalid argument type in function set_default_load_endianness")
+    _endianness = endianness
+
+
+def get_default_load_endianness() -> LoadEndianness | None:
+    """What set_default_load_endianness has set."""
+    return _endianness
+
+
+def set_crc32_options(compute_crc32: bool) -> None:
+    """Whether torch.save writes checksums, as it does at first."""
+    global _computes_crc32
+    _computes_crc32 = compute_crc32
+
+
+def get_crc32_options() -> bool:
+    """What set_crc32_options has set."""
+    return _computes_crc32
+
+
 def _get_layout(name):
     found = {str(layout): layout for layout in (_C.strided,)}.get(name)
     if found is None:
@@ -99,7 +181,7 @@ class _Storages:
                                "as different types")
         if self.more and dtype is None:  # the older form has no storages of bytes
             dtype = _C.uint8
-        location = str(storage.device)
+        location = location_tag(untyped) if _packages else str(storage.device)
         return ("storage", _utils.TYPE_OF_DTYPE[dtype], key,
                 self.locations.setdefault(location, location), storage.size(), *self.more)
 
@@ -139,6 +221,8 @@ def _reduced_tensor(tensor):
         if kind is _C._Parameter:
             return (_utils._rebuild_parameter_with_state, (*args, state)) if state else (func, args)
     elif tensor.is_meta:
+        if _settings.skips:
+            warnings.warn("Serializing tensors on the meta device under skip_data context manager is a no-op")
         args = tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.requires_grad
         func = _utils._rebuild_meta_tensor_no_storage
         if kind is _C.Tensor and not state:
@@ -230,15 +314,20 @@ def _write_zip(sink, folder, obj, module, protocol):
     for name, record in (("data.pkl", data), (".format_version", b"1"),
                          (".storage_alignment", str(_archive.ALIGNMENT).encode()),
                          ("byteorder", sys.byteorder.encode())):
-        archive.record(name, record)
+        archive.record(name, record, _computes_crc32)
     for storage, key in storages.keys.items():
-        archive.record(f"data/{key}", storage.cpu())
-    archive.record("version", b"3\n")
+        if _settings.skips:
+            archive.record(f"data/{key}", _C.zeros(storage.nbytes(), dtype=_C.uint8, device="cpu").untyped_storage(), False)
+        else:
+            archive.record(f"data/{key}", storage.cpu(), _computes_crc32)
+    archive.record("version", b"3\n", _computes_crc32)
     archive.close()
     return archive.sink
 
 
 def _write_legacy(sink, folder, obj, module, protocol):
+    if _settings.skips:
+        raise RuntimeError("Cannot use skip_data=True with _use_new_zipfile_serialization=False")
     storages = _Storages(None)  # of which storage it is a part, as there were once
     data = _pickled(obj, module, protocol, storages)
     about = {"protocol_version": _PROTOCOL, "little_endian": sys.byteorder == "little",
@@ -320,24 +409,60 @@ def _there(location):
     return device
 
 
-def _moved(storage, location):
+def _own_tag(storage):
+    return str(storage.device)
+
+
+def _own_move(storage, location):
     device = _there(location)
     if device.type == "meta":
         return _C.empty(storage.nbytes(), dtype=_C.uint8, device=device).untyped_storage()
     return storage if device.type == "cpu" else storage.cuda(device.index)
 
 
+_packages = []  # what a program has registered
+_OWN = [(10, lambda storage: "cpu" if storage.device.type == "cpu" else None,
+         lambda storage, location: storage if location == "cpu" else None), (20, _own_tag, _own_move)]
+
+
+def register_package(priority: int, tagger: Callable[[Any], str | None],
+                     deserializer: Callable[[Any, str], Any]) -> None:
+    """Says where storages are: tagger(storage) gives a location for files, and deserializer(storage,
+    location) a storage there; each may give None, and the next is asked.
+
+    Args:
+        priority (int): less is asked earlier; the CPU has 10, devices have 20
+    """
+    _packages.append((priority, tagger, deserializer))
+    _packages.sort(key=lambda package: package[0])
+
+
+def _in_order():
+    return sorted((*_packages, *_OWN), key=lambda package: package[0]) if _packages else _OWN
+
+
+def location_tag(storage: Any) -> str:
+    """The location of a storage, as files have it."""
+    return next(filter(None, (tagger(storage) for _, tagger, _ in _in_order())))
+
+
+def default_restore_location(storage: Any, location: str) -> Any:
+    """A storage at the location that a file, or map_location, tells."""
+    made = (deserializer(storage, location) for _, _, deserializer in _in_order())
+    return next(x for x in made if x is not None)
+
+
 def _restored(storage, location, map_location):
     """A storage where map_location, or the file, wants it."""
     if isinstance(map_location, (str, _C.device)):
-        return _moved(storage, str(map_location))
+        return default_restore_location(storage, str(map_location))
     if isinstance(map_location, dict):
-        return _moved(storage, map_location.get(location, location))
+        return default_restore_location(storage, map_location.get(location, location))
     if map_location is not None:
         mapped = map_location(storage, location)
         if mapped is not None:
             return mapped.untyped()
-    return _moved(storage, location)
+    return default_restore_location(storage, location)
 
 
 def _device_of(map_location, tensor, saved):
@@ -404,10 +529,11 @@ class _Source:
 class _Zip(_Source):
     def read(self, mmap):
         self.archive = _archive.Reader(self.file)
-        self.map = self.archive.map() if mmap else None
+        self.map = self.archive.map(_mmap_flags == _mmap.MAP_SHARED) if mmap else None
         records = self.archive.records
-        self.order = (self.archive.read("byteorder").decode("ascii", "replace")
-                      if "byteorder" in records else "little")
+        unsaid = {None: "little", LoadEndianness.NATIVE: sys.byteorder}
+        self.order = (self.archive.read("byteorder").decode("ascii", "replace") if "byteorder" in records
+                      else unsaid.get(_endianness) or _endianness.name.lower())
         if self.order not in ("little", "big"):
             raise ValueError("Unknown endianness type: " + self.order)
         if "constants.pkl" in records:
@@ -421,7 +547,8 @@ class _Zip(_Source):
             made = _C._over_buffer(self.map, _C.uint8, size, begin).untyped_storage()
         else:
             made = _C.empty(size, dtype=_C.uint8, device="cpu").untyped_storage()
-            self.archive.fill(name, begin, made)
+            if not _settings.skips:
+                self.archive.fill(name, begin, made)
         return _restored(_cleaned(made, dtype, self.order), location, self.map_location)
 
 

@@ -7,6 +7,7 @@ import argparse
 import copy
 import gc
 import io
+import mmap
 import pickle
 import subprocess
 import sys
@@ -332,6 +333,78 @@ class Zips(unittest.TestCase):
 @torch.no_grad()
 def quiet(x):
     return torch.is_grad_enabled()
+
+
+class Settings(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = os.path.join(self.folder.name, "x.pt")
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def test_data_may_be_left_out_and_filled_in_later(self):
+        with torch.serialization.skip_data():
+            torch.save({"x": torch.arange(4.0)}, self.path)
+        self.assertEqual(torch.load(self.path)["x"].tolist(), [0, 0, 0, 0])
+        torch.load(self.path, mmap=True)["x"].fill_(3)  # a private map
+        self.assertEqual(torch.load(self.path)["x"].tolist(), [0, 0, 0, 0])
+        with torch.serialization.set_default_mmap_options(mmap.MAP_SHARED):
+            torch.load(self.path, mmap=True)["x"].fill_(3)
+        self.assertEqual(torch.load(self.path)["x"].tolist(), [3, 3, 3, 3])
+        with torch.serialization.skip_data():
+            self.assertEqual(torch.load(self.path)["x"].shape, (4,))
+            with self.assertRaisesRegex(RuntimeError, "^Cannot use skip_data=True with _use_new_zipfile_serialization=False$"):
+                torch.save(torch.ones(1), io.BytesIO(), _use_new_zipfile_serialization=False)
+            with self.assertWarnsRegex(UserWarning, "^Serializing tensors on the meta device under skip_data"):
+                torch.save(torch.ones(1, device="meta"), io.BytesIO())
+
+    def test_checksums_may_be_left_out(self):
+        torch.serialization.set_crc32_options(False)
+        self.addCleanup(torch.serialization.set_crc32_options, True)
+        torch.save(torch.ones(2), self.path)
+        self.assertEqual({record.CRC for record in zipfile.ZipFile(self.path).infolist()}, {0})
+        self.assertEqual((torch.load(self.path).tolist(), torch.serialization.get_crc32_options()), ([1, 1], False))
+
+    def test_what_is_set_is_told_and_what_cannot_be_is_refused(self):
+        serialization = torch.serialization
+        self.assertEqual((serialization.get_default_mmap_options(), serialization.get_default_load_endianness()), (mmap.MAP_PRIVATE, None))
+        with self.assertRaisesRegex(ValueError, "expected mmap.MAP_PRIVATE or mmap.MAP_SHARED, but got 9$"):
+            serialization.set_default_mmap_options(9)
+        with self.assertRaisesRegex(TypeError, "^Invalid argument type in function set_default_load_endianness$"):
+            serialization.set_default_load_endianness(3)
+
+    def test_a_file_without_an_order_of_bytes_has_the_one_that_is_set(self):
+        torch.save(torch.tensor([1], dtype=torch.int16), self.path)
+        bare = io.BytesIO()
+        with zipfile.ZipFile(self.path) as archive, zipfile.ZipFile(bare, "w") as copied:
+            for record in archive.infolist():
+                if not record.filename.endswith("byteorder"):
+                    copied.writestr(record.filename, archive.read(record))
+        self.addCleanup(torch.serialization.set_default_load_endianness, None)
+        for order, value in ((None, 1), ("LITTLE", 1), ("BIG", 256), ("NATIVE", 1 if sys.byteorder == "little" else 256)):
+            torch.serialization.set_default_load_endianness(order and torch.serialization.LoadEndianness[order])
+            bare.seek(0)
+            self.assertEqual(torch.load(bare).item(), value)
+
+    def test_packages_tell_locations_and_restore_them(self):
+        serialization, seen = torch.serialization, []
+
+        def restore(storage, location):
+            seen.append((storage.nbytes(), location))
+            return storage if location == "mine" else None
+
+        self.addCleanup(serialization._packages.clear)
+        serialization.register_package(5, lambda storage: "mine" if storage.nbytes() == 12 else None, restore)
+        torch.save({"a": torch.ones(3), "b": torch.ones(2)}, self.path)
+        self.assertEqual({name: x.tolist() for name, x in torch.load(self.path).items()}, {"a": [1, 1, 1], "b": [1, 1]})
+        self.assertEqual(seen, [(12, "mine"), (8, "cpu")])
+        self.assertEqual(torch.load(self.path, map_location={"mine": "cuda:1", "cpu": "cpu"})["a"].device, torch.device("cuda:1"))
+        with self.assertRaisesRegex(RuntimeError, r"tagged with other\)$"):
+            torch.load(self.path, map_location="other")
+        storage = torch.ones(3, device="cuda:1").untyped_storage()
+        self.assertEqual((serialization.location_tag(torch.ones(2).untyped_storage()), serialization.location_tag(storage)), ("cpu", "mine"))
+        self.assertIs(serialization.default_restore_location(storage, "mine"), storage)
 
 
 class Failures(unittest.TestCase):
