@@ -55,7 +55,11 @@ CUDA     ?= 1
 NVCC     := $(if $(SAN),,$(if $(filter 0,$(CUDA)),,$(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))))
 CUDALIB  := $(if $(NVCC),$(O)/libphlox_cuda.so)
 
-all: $(O)/libphlox.so $(O)/libphlox_sim.so cuda python
+# The engine over Gloo is built where libgloo-dev and a C++ compiler are found; GLOO=0 leaves it out.
+GLOO     ?= $(if $(wildcard /usr/include/gloo/context.h),$(shell command -v $(CXX)))
+GLOOLIB  := $(if $(filter-out 0,$(GLOO)),$(O)/libphlox_gloo.so)
+
+all: $(O)/libphlox.so $(O)/libphlox_sim.so cuda gloo python
 
 # ---- the generator and what it writes
 $(O)/opgen: $(wildcard tools/opgen*.c tools/opgen*.h) include/phlox/dtype.h include/phlox/dtypes.h
@@ -106,6 +110,13 @@ $(O)/libphlox.so: $(COREOBJ) $(CPUOBJ)
 $(O)/libphlox_sim.so: $(SIM:%.c=$(O)/%.o)
 	$(call say,LD)$(LINK) -shared -o $@ $^
 
+# ---- the engine of collectives over Gloo: the one file in C++
+$(O)/libphlox_gloo.so: backends/gloo/gloo.cc include/phlox/engine.h
+	@mkdir -p $(@D)
+	$(call say,CXX)$(CXX) -std=c++17 $(OPT) -Wall -Wextra -Wshadow -Wno-unused-parameter $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread $(SANFLAGS) -Iinclude $(CPPFLAGS) -shared -o $@ $< $(LDFLAGS) -lgloo
+gloo: $(GLOOLIB)
+	$(if $(GLOOLIB),,@echo 'libgloo-dev or a C++ compiler is not here (or GLOO=0): the gloo engine is not built')
+
 # ---- the cuda backend: host code, and one fatbin for each .cu file, which the library holds
 # One expression of the tables serves all dtypes: that an unsigned number is compared with 0 says nothing.
 NVFLAGS  ?= --compress-mode=size -O3 -diag-suppress 186,514
@@ -152,8 +163,8 @@ $(O)/ext/%.o: python/ext/%.c $(O)/ext/abi | $(GENHEAD)
 $(O)/_C.so: $(EXT:python/ext/%.c=$(O)/ext/%.o) $(O)/libphlox.so
 	$(call say,LD)$(LINK) -shared -o $@ $(filter %.o,$^) -L$(O) -lphlox -Wl,-rpath,'$$ORIGIN'
 # The module finds its libraries beside itself: in the tree that is python/phlox.
-$(O)/python: $(GEN) $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB) tools/stubs.py tools/members.pyi $(wildcard python/phlox/_*.py)
-	$(call say,COPY)cp $(O)/_C.so $(O)/libphlox_sim.so $(CUDALIB) python/phlox/
+$(O)/python: $(GEN) $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) tools/stubs.py tools/members.pyi $(wildcard python/phlox/_*.py)
+	$(call say,COPY)cp $(O)/_C.so $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) python/phlox/
 	@cp $(O)/libphlox.so python/phlox/libphlox.so.0
 	@cp $(addprefix $(O)/gen/,_kinds.py _formulas.py _schedules.py) python/phlox/optim/
 	$(call say,STUBS)PYTHONPATH=python $(PYTHON) tools/stubs.py $(O)/gen/_layers.pyi
@@ -272,12 +283,12 @@ sanitized-acceptance: all
 # ---- installing
 INSTALL  ?= install
 SETPLACE  = sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|; s|@INCLUDE@|$(shell realpath -m --relative-to=$(LIBDIR) $(PREFIX)/include)|'
-install: $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB)
+install: $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB)
 	@install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(LIBDIR)/cmake/phlox $(DESTDIR)$(PREFIX)/include/phlox/ops
 	$(INSTALL) -m 755 $(O)/libphlox.so $(DESTDIR)$(LIBDIR)/libphlox.so.$(VERSION)
 	ln -sf libphlox.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libphlox.so.0
 	ln -sf libphlox.so.0 $(DESTDIR)$(LIBDIR)/libphlox.so
-	$(INSTALL) -m 755 $(O)/libphlox_sim.so $(CUDALIB) $(DESTDIR)$(LIBDIR)/
+	$(INSTALL) -m 755 $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) $(DESTDIR)$(LIBDIR)/
 	install -m 644 include/phlox/*.h include/phlox/*.def $(O)/gen/phlox/*.h $(DESTDIR)$(PREFIX)/include/phlox/
 	install -m 644 $(OPHEAD) $(DESTDIR)$(PREFIX)/include/phlox/ops/
 	@$(SETPLACE) phlox.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/phlox.pc
@@ -292,5 +303,5 @@ clean:
 show: $(O)/opgen
 	@$(O)/opgen --show $(OP) $(OPS)
 
-.PHONY: all compile_commands.json cuda python tests test clean show check lint lint-files fuzz bench bench-cuda bench-ops parity demo docs examples install install-strip asan ubsan tsan sanitized-acceptance
+.PHONY: all compile_commands.json cuda gloo python tests test clean show check lint lint-files fuzz bench bench-cuda bench-ops parity demo docs examples install install-strip asan ubsan tsan sanitized-acceptance
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

@@ -6,7 +6,7 @@ status=0
 
 # allow FOLDER PATTERN: every quoted include of the folder's files must match the pattern.
 allow() {
-  for file in $(find "$1" -name '*.[ch]' 2>/dev/null); do
+  for file in $(find "$1" -name '*.[ch]' -o -name '*.cc' 2>/dev/null); do
     bad=$(sed -n 's/^ *#include "\([^"]*\)".*/\1/p' "$file" | grep -Ev "^($2)") || continue
     for include in $bad; do
       echo "$file: includes \"$include\", which its layer may not see"
@@ -26,9 +26,11 @@ allow src/optim    'phlox/|optim/'
 allow src/data     'phlox/|data/'
 allow src/parallel 'phlox/|parallel/'
 allow src/io       'phlox/|io/'
+allow src/comm     'phlox/|comm/'
 allow python/ext   'phlox/|[a-z_0-9]+.h$'
 allow backends/sim 'phlox/backend.h|sim|[a-z_]+.h$'
 allow backends/cuda 'phlox/(backend|dtypes|float8).h|cuda/|kernel_args/|[a-z_0-9]+.(h|cuh)$'
+allow backends/gloo 'phlox/engine.h'
 allow backends/cpu 'phlox/(backend|float8).h|cpu/|kernel_args/|[a-z_0-9]+.(h|inc)$'
 allow examples     'phlox/phlox.h'
 for file in backends/*.h backends/*/*.[ch]; do

@@ -50,6 +50,9 @@ extern "C" {
   XX(STOP, "end of iteration", "StopIteration") \
   XX(RECURSION, "too deep a nest", "RecursionError") \
   XX(LINALG, "no such decomposition of the matrix", "LinAlgError") \
+  XX(DIST_BACKEND, "error of a communicator", "DistBackendError") \
+  XX(DIST_NETWORK, "error of the network", "DistNetworkError") \
+  XX(DIST_STORE, "error of a store", "DistStoreError") \
   XX(FOREIGN, "error of the embedding language", "") \
   XX(BUG, "internal error; please report it", "SystemError")
 typedef enum px_status {

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine over Gloo (libgloo-dev): each collective becomes Gloo's, no exception gets out.
+//
+// Gloo ends the process where a message does not fit the memory that waits for it. So the core's
+// tags tell calls apart, by their sizes too, and those of sends and receives get the size here.
+#include "phlox/engine.h"
+
+#include <gloo/allgather.h>
+#include <gloo/allreduce.h>
+#include <gloo/alltoallv.h>
+#include <gloo/barrier.h>
+#include <gloo/broadcast.h>
+#include <gloo/gather.h>
+#include <gloo/reduce.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/scatter.h>
+#include <gloo/transport/tcp/device.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <stdexcept>
+
+namespace {
+
+using std::chrono::milliseconds;
+using Device = std::shared_ptr<gloo::transport::Device>;
+
+class Store : public gloo::rendezvous::Store {
+ public:
+  explicit Store(const px_engine_job &job) : job_(job) {}
+  void set(const std::string &key, const std::vector<char> &data) override {
+    char why[512] = "";
+    if (job_.set(job_.store, key.c_str(), data.data(), data.size(), why, sizeof why))
+      throw std::runtime_error(why);
+  }
+  std::vector<char> get(const std::string &key) override {
+    char why[512] = "";
+    void *value = nullptr;
+    size_t size = 0;
+    if (job_.get(job_.store, key.c_str(), &value, &size, why, sizeof why))
+      throw std::runtime_error(why);
+    std::vector<char> data(static_cast<char *>(value), static_cast<char *>(value) + size);
+    job_.release(value);
+    return data;
+  }
+  void wait(const std::vector<std::string> &keys) override {
+    for (const auto &key : keys) get(key);
+  }
+
+ private:
+  const px_engine_job &job_;
+};
+
+struct Joined {
+  std::shared_ptr<gloo::rendezvous::Context> context;
+  Device device;
+};
+
+// Calls `body`, and gives what it throws as a text.
+template <typename Body>
+int guarded(char *why, size_t room, Body body) {
+  try {
+    body();
+    return 0;
+  } catch (const std::exception &e) {
+    snprintf(why, room, "%s", e.what());
+  } catch (...) {
+    snprintf(why, room, "an error of Gloo without a text");
+  }
+  return 1;
+}
+
+Device device_of(const char *hostname, const char *interface) {
+  gloo::transport::tcp::attr attr;
+  if (hostname) attr.hostname = hostname;
+  if (interface) attr.iface = interface;
+  return gloo::transport::tcp::CreateDevice(attr);
+}
+
+// The host's name, unless it leads to no address of this host.
+Device usual_device() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  try {
+    return device_of(name, nullptr);
+  } catch (const std::exception &) {
+    return device_of("127.0.0.1", nullptr);
+  }
+}
+
+int join(void **out, const px_engine_job *job, char *why, size_t room) {
+  return guarded(why, room, [&] {
+    auto joined = std::make_unique<Joined>();
+    Store store(*job);
+    joined->device = job->interface ? device_of(nullptr, job->interface) : usual_device();
+    joined->context = std::make_shared<gloo::rendezvous::Context>(job->rank, job->size);
+    joined->context->setTimeout(milliseconds(job->timeout_ms));
+    joined->context->connectFullMesh(store, joined->device);
+    *out = joined.release();
+  });
+}
+
+void leave(void *self) { delete static_cast<Joined *>(self); }
+
+void abort_all(void *self) {
+  char why[64];
+  guarded(why, sizeof why, [&] { static_cast<Joined *>(self)->context->closeConnections(); });
+}
+
+// ---- collectives: an element is so many bytes; the functions that reduce know what they are
+
+struct Call {
+  const px_engine_call &c;
+  std::shared_ptr<gloo::Context> context;
+  size_t bytes() const { return c.item * static_cast<size_t>(c.count); }
+  uint8_t *in() const { return static_cast<uint8_t *>(const_cast<void *>(c.in)); }
+  uint8_t *out() const { return static_cast<uint8_t *>(c.out); }
+};
+
+template <typename Options>
+void common(Options &options, const Call &call) {
+  options.setTag(call.c.tag);
+  options.setTimeout(milliseconds(call.c.timeout_ms));
+}
+
+void broadcast(const Call &call) {
+  gloo::BroadcastOptions options(call.context);
+  common(options, call);
+  options.setRoot(call.c.peer);
+  options.setOutput(call.out(), call.bytes());
+  gloo::broadcast(options);
+}
+
+template <typename T>
+void all_reduce_of(const Call &call, void *at, size_t count) {
+  gloo::AllreduceOptions options(call.context);
+  common(options, call);
+  options.setReduceFunction(call.c.reduce);
+  options.setOutput(static_cast<T *>(at), count);
+  gloo::allreduce(options);
+}
+
+template <typename T>
+void reduce_of(const Call &call, void *at, size_t count) {
+  std::vector<T> scratch(call.context->rank == call.c.peer ? 0 : count);
+  gloo::ReduceOptions options(call.context);
+  common(options, call);
+  options.setRoot(call.c.peer);
+  options.setReduceFunction(call.c.reduce);
+  options.setInput(static_cast<T *>(at), count);
+  options.setOutput(scratch.empty() ? static_cast<T *>(at) : scratch.data(), count);
+  gloo::reduce(options);
+}
+
+// By the size of an element.
+using Reduction = void (*)(const Call &call, void *at, size_t count);
+void by_size(const Call &call, void *at, size_t count, const Reduction (&sizes)[4]) {
+  const int which = call.c.item == 1 ? 0 : call.c.item == 2 ? 1 : call.c.item == 4 ? 2 : 3;
+  sizes[which](call, at, count);
+}
+
+void all_reduce_at(const Call &call, void *at, size_t count) {
+  static const Reduction sizes[] = {all_reduce_of<uint8_t>, all_reduce_of<uint16_t>,
+                                    all_reduce_of<uint32_t>, all_reduce_of<uint64_t>};
+  by_size(call, at, count, sizes);
+}
+
+void all_reduce(const Call &call) {
+  all_reduce_at(call, call.c.out, static_cast<size_t>(call.c.count));
+}
+
+void reduce(const Call &call) {
+  static const Reduction sizes[] = {reduce_of<uint8_t>, reduce_of<uint16_t>, reduce_of<uint32_t>,
+                                    reduce_of<uint64_t>};
+  by_size(call, call.c.out, static_cast<size_t>(call.c.count), sizes);
+}
+
+void all_gather(const Call &call) {
+  gloo::AllgatherOptions options(call.context);
+  common(options, call);
+  options.setInput(call.in(), call.bytes());
+  options.setOutput(call.out(), call.bytes() * static_cast<size_t>(call.context->size));
+  gloo::allgather(options);
+}
+
+// Gloo has none for memory that is not registered: all is reduced, and the own part kept.
+void reduce_scatter(const Call &call) {
+  const auto ranks = static_cast<size_t>(call.context->size);
+  std::vector<uint8_t> all(call.in(), call.in() + call.bytes() * ranks);
+  all_reduce_at(call, all.data(), static_cast<size_t>(call.c.count) * ranks);
+  memcpy(call.c.out, all.data() + call.bytes() * static_cast<size_t>(call.context->rank),
+         call.bytes());
+}
+
+void all_to_all(const Call &call) {
+  const auto parts = [&](const int64_t *counts) {
+    std::vector<int64_t> bytes(counts, counts + call.context->size);
+    for (auto &part : bytes) part *= static_cast<int64_t>(call.c.item);
+    return bytes;
+  };
+  gloo::AlltoallvOptions options(call.context);
+  common(options, call);
+  options.setInput(call.in(), parts(call.c.in_counts));
+  options.setOutput(call.out(), parts(call.c.out_counts));
+  gloo::alltoallv(options);
+}
+
+void gather(const Call &call) {
+  gloo::GatherOptions options(call.context);
+  common(options, call);
+  options.setRoot(call.c.peer);
+  options.setInput(call.in(), call.bytes());
+  if (call.context->rank == call.c.peer)
+    options.setOutput(call.out(), call.bytes() * static_cast<size_t>(call.context->size));
+  gloo::gather(options);
+}
+
+void scatter(const Call &call) {
+  gloo::ScatterOptions options(call.context);
+  common(options, call);
+  options.setRoot(call.c.peer);
+  if (call.context->rank == call.c.peer) {
+    std::vector<uint8_t *> parts;
+    for (int r = 0; r < call.context->size; r++)
+      parts.push_back(call.in() + call.bytes() * static_cast<size_t>(r));
+    options.setInputs(parts, call.bytes());
+  }
+  options.setOutput(call.out(), call.bytes());
+  gloo::scatter(options);
+}
+
+void barrier(const Call &call) {
+  gloo::BarrierOptions options(call.context);
+  common(options, call);
+  gloo::barrier(options);
+}
+
+// ---- sends and receives
+
+struct Pending {
+  std::shared_ptr<gloo::Context> context;
+  std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
+  bool sends;
+};
+
+// Gloo's own collectives have the highest byte: slots of pairs leave it 0.
+uint64_t slot_of(const px_engine_call &c) {
+  const uint64_t bytes = c.item * static_cast<uint64_t>(c.count);
+  return ((bytes * 0x9e3779b97f4a7c15u >> 40) << 32) | c.tag;
+}
+
+Pending begin(Joined *self, const px_engine_call &c) {
+  const bool sends = c.op == PX_SEND;
+  Pending p{self->context, nullptr, sends};
+  p.buffer = p.context->createUnboundBuffer(sends ? const_cast<void *>(c.in) : c.out,
+                                            c.item * static_cast<size_t>(c.count));
+  if (sends) {
+    p.buffer->send(c.peer, slot_of(c));
+  } else if (c.peer >= 0) {
+    p.buffer->recv(c.peer, slot_of(c));
+  } else {
+    std::vector<int> others;
+    for (int r = 0; r < p.context->size; r++)
+      if (r != p.context->rank) others.push_back(r);
+    p.buffer->recv(others, slot_of(c));
+  }
+  return p;
+}
+
+void end(Pending &p, int *peer, int64_t timeout_ms) {
+  if (p.sends)
+    p.buffer->waitSend(peer, milliseconds(timeout_ms));
+  else
+    p.buffer->waitRecv(peer, milliseconds(timeout_ms));
+}
+
+int start(void **pending, void *self, const px_engine_call *call, char *why, size_t room) {
+  return guarded(why, room,
+                 [&] { *pending = new Pending(begin(static_cast<Joined *>(self), *call)); });
+}
+
+int finish(void *pending, int *peer, int64_t timeout_ms, char *why, size_t room) {
+  std::unique_ptr<Pending> p(static_cast<Pending *>(pending));
+  if (timeout_ms < 0) return 0;
+  return guarded(why, room, [&] { end(*p, peer, timeout_ms); });
+}
+
+// ---- the table
+
+using Collective = void (*)(const Call &call);
+const Collective collectives[] = {broadcast,  all_reduce, reduce,  all_gather, reduce_scatter,
+                                  all_to_all, gather,     scatter, barrier};
+
+int run(void *self, const px_engine_call *call, char *why, size_t room) {
+  auto *joined = static_cast<Joined *>(self);
+  return guarded(why, room, [&] {
+    if (call->op == PX_SEND || call->op == PX_RECV) {
+      int peer;
+      Pending p = begin(joined, *call);
+      end(p, &peer, call->timeout_ms);
+    } else if (call->count > 0 || call->op == PX_BARRIER || call->op == PX_ALL_TO_ALL) {
+      collectives[call->op](Call{*call, joined->context});
+    }
+  });
+}
+
+const px_engine table = {
+    PX_ENGINE_ABI, sizeof(px_engine), "gloo", join, leave, abort_all, run, start, finish};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const px_engine *px_engine_entry(uint32_t abi) {
+  return abi == PX_ENGINE_ABI ? &table : nullptr;
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes that work together: stores, by which they find each other, and communicators, whose
+// collectives move and reduce tensors between them.
+//
+// A communicator stands on an engine (phlox/engine.h), a shared object that is found at run time;
+// "gloo" is the one that is there. Its ranks call the same collectives in the same order. Every
+// call ends: with its result, or with an error that names the rank, the operation and its number,
+// within the deadline.
+//
+// Example: tests/ops/comm_test.c.
+#pragma once
+#include "phlox/engine.h"
+#include "phlox/tensor.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- stores: keys and values that processes share
+
+typedef struct px_store px_store;
+
+// Makes a store in memory, which the threads of this process share; or in a file, which the
+// processes of one host, or of a shared file system, do.
+PX_CALL px_store_memory(px_store **out);
+PX_CALL px_store_file(px_store **out, const char *path);
+typedef struct px_store_tcp_options {
+  const char *host;    // of the server
+  int port;            // 0, of the server: any that is free
+  bool serve;          // this process has the server, too, as long as the store lives
+  int workers;         // processes that connect; 0: not known
+  bool wait;           // the one that serves waits until that many are there
+  int64_t timeout_ms;  // of connecting, and of later calls; 0: 300 s
+  const char *secret;  // NULL: PHLOX_STORE_SECRET. Who does not know it is refused
+} px_store_tcp_options;
+// Connects to the server of a job. PX_DIST_NETWORK if it cannot be reached within the time, if the
+// port is in use, or if the secret is not its own.
+PX_CALL px_store_tcp(px_store **out, const px_store_tcp_options *options);
+// Makes a store that puts a prefix, and a slash, before each key of another one.
+PX_CALL px_store_prefix(px_store **out, const char *prefix, px_store *store);
+
+PX_API int px_store_port(const px_store *self);  // 0 for other kinds than TCP
+PX_API int64_t px_store_timeout(const px_store *self);
+PX_API void px_store_set_timeout(px_store *self, int64_t milliseconds);
+// Keys are texts, values bytes; a key with its value has 64 MiB at most. px_store_get waits for the
+// key; *value is to be freed with px_free. PX_DIST_STORE "wait timeout after 300000ms, keys: /x".
+PX_CALL px_store_set(px_store *self, const char *key, const void *value, size_t size);
+PX_CALL px_store_get(void **value, size_t *size, px_store *self, const char *key);
+// Adds to a number, which is 0 if there is none, and is kept as decimal text.
+PX_CALL px_store_add(int64_t *out, px_store *self, const char *key, int64_t amount);
+// Sets the value if it is the expected one, or if there is none and none is expected. Gives what is
+// there then, or what was expected if there is nothing.
+PX_CALL px_store_compare_set(void **value, size_t *size, px_store *self, const char *key,
+                             const void *expected, size_t expected_size, const void *desired,
+                             size_t desired_size);
+// Waits for keys, for at most timeout_ms (0: the store's). PX_DIST_STORE as above.
+PX_CALL px_store_wait(px_store *self, const char *const *keys, int count, int64_t timeout_ms);
+PX_CALL px_store_check(bool *out, px_store *self, const char *const *keys, int count);
+PX_CALL px_store_delete(bool *out, px_store *self, const char *key);
+PX_CALL px_store_num_keys(int64_t *out, px_store *self);
+
+// ---- communicators
+
+typedef struct px_comm px_comm;
+typedef struct px_work px_work;
+
+// Whether an engine can be loaded.
+PX_API bool px_engine_available(const char *name);
+
+typedef struct px_comm_options {
+  const char *engine;
+  px_store *store;  // shared by the ranks, and by no other communicator
+  int rank, size;
+  int64_t timeout_ms;  // of joining, and of each call; 0: 30 min
+} px_comm_options;
+// Joins a communicator; returns when all ranks have. PX_UNIMPLEMENTED if there is no such engine,
+// PX_DIST_BACKEND if the others do not come.
+PX_CALL px_comm_new(px_comm **out, const px_comm_options *options);
+// Joins a communicator of some of the ranks, in this order; all of them call it, with a name that
+// no other call of theirs has. *out is NULL for a rank that is not among them.
+PX_CALL px_comm_split(px_comm **out, px_comm *self, const char *name, const int *ranks, int count,
+                      int64_t timeout_ms);
+PX_API int px_comm_rank(const px_comm *self);
+PX_API int px_comm_size(const px_comm *self);
+PX_API int64_t px_comm_timeout(const px_comm *self);
+// Ends the connections: what is under way fails, here and at the other ranks, and so does what is
+// called later.
+PX_API void px_comm_abort(px_comm *self);
+
+#define PX_REDUCE_MAP(XX) XX(SUM) XX(AVG) XX(PRODUCT) XX(MIN) XX(MAX) XX(BAND) XX(BOR) XX(BXOR)
+typedef enum px_reduce_op {
+#define XX(name) PX_REDUCE_##name,
+  PX_REDUCE_MAP(XX)
+#undef XX
+      PX_REDUCE_COUNT
+} px_reduce_op;
+
+// A collective. Tensors are contiguous, of one dtype and one device. Where a collective takes a
+// tensor for each rank, one tensor with all of them in turn may stand for the list. broadcast,
+// all_reduce and reduce change the tensor outputs[0] in place; at other ranks than the root, what
+// reduce leaves there is what was there. all_to_all gives parts of the sizes of the lists' tensors,
+// or, of single tensors, of so many elements as the counts say (NULL: equal parts).
+typedef struct px_collective {
+  px_collective_op op;
+  px_reduce_op reduce;
+  px_tensor *const *inputs, *const *outputs;
+  int input_count, output_count;
+  int peer;  // the root; of send and recv, the other rank, or -1 for any
+  int tag;   // of send and recv
+  const int64_t *input_counts, *output_counts;
+  int64_t timeout_ms;  // 0: the communicator's
+} px_collective;
+// Begins a collective; *work, which may be asked for or not (NULL), is done when it ends. Tensors
+// may not be changed before. Collectives of CPU tensors run in order on a thread of the
+// communicator. Those of simulated devices are work of a stream of the communicator, which waits
+// for the current one. A tensor that does not fit is refused before anything is sent: PX_VALUE,
+// PX_TYPE.
+PX_CALL px_comm_run(px_work **work, px_comm *self, const px_collective *collective);
+// Waits for all ranks, or says which did not come: PX_RUNTIME "[Rank 0]: Rank 1 failed to pass
+// monitoredBarrier in 1000 ms". Rank 0 tells of the first, or, with `all`, of all that are missing.
+PX_CALL px_comm_monitored_barrier(px_comm *self, int64_t timeout_ms, bool all);
+
+// Waits for the end, for at most timeout_ms (0: until the deadline of the call): PX_RUNTIME if that
+// is over. Of devices: makes the current stream wait. Fails as the collective has.
+PX_CALL px_work_wait(px_work *self, int64_t timeout_ms);
+PX_API bool px_work_is_completed(const px_work *self);
+// What went wrong, or NULL: borrowed.
+PX_API const px_error *px_work_error(px_work *self);
+// The rank that a recv came from, after waiting; -1 of others.
+PX_API int px_work_source(const px_work *self);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an engine of collectives is: a shared object libphlox_NAME.so that moves bytes between the
+// processes of a communicator, over a library such as Gloo. It includes this header alone, and
+// exports px_engine_entry.
+//
+// The core checks arguments, numbers the calls, keeps deadlines and names errors. An engine gets
+// addresses in host memory, and a function that reduces. Its functions return 0, or fail with 1 and
+// a text in `why`, and let no exception out.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// The collectives: name, what programs call it.
+#define PX_COLLECTIVE_MAP(XX) \
+  XX(BROADCAST, "broadcast") \
+  XX(ALL_REDUCE, "all_reduce") \
+  XX(REDUCE, "reduce") \
+  XX(ALL_GATHER, "all_gather") \
+  XX(REDUCE_SCATTER, "reduce_scatter") \
+  XX(ALL_TO_ALL, "all_to_all") \
+  XX(GATHER, "gather") \
+  XX(SCATTER, "scatter") \
+  XX(BARRIER, "barrier") \
+  XX(SEND, "send") \
+  XX(RECV, "recv")
+typedef enum px_collective_op {
+#define XX(name, text) PX_##name,
+  PX_COLLECTIVE_MAP(XX)
+#undef XX
+      PX_COLLECTIVE_COUNT
+} px_collective_op;
+
+#define PX_ENGINE_ABI 1
+#define PX_ENGINE_ENTRY "px_engine_entry"
+
+// How a rank finds the others. `set` and `get` are those of a store that all ranks share; `get`
+// waits, and gives memory that `release` releases.
+typedef struct px_engine_job {
+  int rank, size;
+  int64_t timeout_ms;
+  const char *interface;  // of the network, or NULL
+  void *store;
+  int (*set)(void *store, const char *key, const void *value, size_t size, char *why, size_t room);
+  int (*get)(void *store, const char *key, void **value, size_t *size, char *why, size_t room);
+  void (*release)(void *value);
+} px_engine_job;
+
+// One collective. `count` is of elements of `item` bytes: of the smaller of `in` and `out`, which
+// is what one rank contributes or gets. The larger one has them for each rank in turn.
+typedef struct px_engine_call {
+  px_collective_op op;
+  int peer;      // the root; of send and recv, the other rank, or -1 for any
+  uint32_t tag;  // equal on all ranks if their calls are; calls of other tags do not meet
+  const void *in;
+  void *out;
+  size_t item;
+  int64_t count;
+  const int64_t *in_counts, *out_counts;  // of all_to_all: elements to and from each rank
+  void (*reduce)(void *out, const void *a, const void *b, size_t n);  // out may be a
+  int64_t timeout_ms;
+} px_engine_call;
+
+typedef struct px_engine {
+  uint32_t abi;  // PX_ENGINE_ABI
+  size_t size;   // sizeof(px_engine); it grows at the tail alone
+  const char *name;
+  // Joins a communicator; waits for the other ranks.
+  int (*open)(void **out, const px_engine_job *job, char *why, size_t room);
+  // No call is under way.
+  void (*close)(void *self);
+  // Ends all connections, so that calls which are under way fail, here and at the other ranks.
+  void (*abort)(void *self);
+  // Runs a collective to its end. Several threads may call it at once.
+  int (*run)(void *self, const px_engine_call *call, char *why, size_t room);
+  // Starts a send or recv; `finish` waits for it, gives the other rank, and ends `pending`; with a
+  // negative time it does not wait.
+  int (*start)(void **pending, void *self, const px_engine_call *call, char *why, size_t room);
+  int (*finish)(void *pending, int *peer, int64_t timeout_ms, char *why, size_t room);
+} px_engine;
+
+// Exported by the library under PX_ENGINE_ENTRY; NULL if it cannot serve this abi.
+typedef const px_engine *(*px_engine_entry_fn)(uint32_t abi);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// What programs ask of stores of any kind, the waiting, and the store in memory and the prefix.
+#include "comm/store_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { SLICE_MS = 200 };  // a wait looks for signals so often
+
+int64_t px__now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static px__bytes text(const char *at) { return (px__bytes){at, strlen(at)}; }
+
+static px_status ask(px_store *self, px__ask_kind kind, int64_t number, int count,
+                     const px__bytes *items, px__answer *answer) {
+  size_t total = 0;
+  for (int i = 0; i < count; i++)
+    PX_CHECK(!__builtin_add_overflow(total, items[i].size, &total) && total < PX__STORE_FRAME / 2,
+             PX_DIST_STORE, "a key with its value may have %d bytes", PX__STORE_FRAME / 2);
+  return self->ask(self, &(px__ask){kind, number, count, items}, answer);
+}
+
+int px_store_port(const px_store *self) { return self->port; }
+int64_t px_store_timeout(const px_store *self) { return self->timeout_ms; }
+void px_store_set_timeout(px_store *self, int64_t milliseconds) { self->timeout_ms = milliseconds; }
+
+px_status px_store_set(px_store *self, const char *key, const void *value, size_t size) {
+  PX_GIVEN(self);
+  PX_GIVEN(key);
+  PX_GIVEN_N(value, (int64_t)size);
+  px__answer answer;
+  return ask(self, PX__ASK_SET, 0, 2, (px__bytes[]){text(key), {value, size}}, &answer);
+}
+
+px_status px_store_add(int64_t *out, px_store *self, const char *key, int64_t amount) {
+  PX_GIVEN(out);
+  PX_GIVEN(self);
+  PX_GIVEN(key);
+  px__answer answer;
+  PX_TRY(ask(self, PX__ASK_ADD, amount, 1, (px__bytes[]){text(key)}, &answer));
+  *out = answer.number;
+  return PX_OK;
+}
+
+px_status px_store_compare_set(void **value, size_t *size, px_store *self, const char *key,
+                               const void *expected, size_t expected_size, const void *desired,
+                               size_t desired_size) {
+  PX_GIVEN(value);
+  PX_GIVEN(size);
+  PX_GIVEN(self);
+  PX_GIVEN(key);
+  px__answer answer;
+  const px__bytes items[] = {text(key), {expected, expected_size}, {desired, desired_size}};
+  PX_TRY(ask(self, PX__ASK_SWAP, 0, 3, items, &answer));
+  *value = answer.value;
+  *size = answer.size;
+  return PX_OK;
+}
+
+px_status px_store_delete(bool *out, px_store *self, const char *key) {
+  PX_GIVEN(out);
+  PX_GIVEN(self);
+  PX_GIVEN(key);
+  px__answer answer;
+  PX_TRY(ask(self, PX__ASK_DELETE, 0, 1, (px__bytes[]){text(key)}, &answer));
+  *out = answer.number != 0;
+  return PX_OK;
+}
+
+px_status px_store_num_keys(int64_t *out, px_store *self) {
+  PX_GIVEN(out);
+  PX_GIVEN(self);
+  px__answer answer;
+  PX_TRY(ask(self, PX__ASK_COUNT, 0, 0, NULL, &answer));
+  *out = answer.number;
+  return PX_OK;
+}
+
+// ---- waiting
+
+static px_status await(bool *out, px_store *self, const char *const *keys, int count,
+                       int64_t slice) {
+  px__bytes *items;
+  px__answer answer;
+  PX_CHECK(count >= 0 && count < PX__STORE_KEYS, PX_DIST_STORE, "a store waits for at most %d keys",
+           PX__STORE_KEYS - 1);
+  PX_TRY(px_alloc((void **)&items, ((size_t)count + 1) * sizeof *items));
+  for (int i = 0; i < count; i++) items[i] = text(keys[i]);
+  px_status status = ask(self, PX__ASK_AWAIT, slice, count, items, &answer);
+  px_free(items);
+  *out = status == PX_OK && answer.number;
+  return status;
+}
+
+static px_status timed_out(const char *const *keys, int count, int64_t timeout_ms) {
+  char list[512] = "";
+  size_t at = 0;
+  for (int i = 0; i < count && at < sizeof list; i++)
+    at += (size_t)snprintf(list + at, sizeof list - at, "%s/%s", i ? ", " : "", keys[i]);
+  PX_FAIL(PX_DIST_STORE, "wait timeout after %lldms, keys: %s", (long long)timeout_ms, list);
+}
+
+px_status px_store_wait(px_store *self, const char *const *keys, int count, int64_t timeout_ms) {
+  PX_GIVEN(self);
+  PX_GIVEN_N(keys, count);
+  if (timeout_ms <= 0) timeout_ms = self->timeout_ms;
+  int64_t end = px__now_ms() + timeout_ms, left;
+  bool there = false;
+  do {
+    left = end - px__now_ms();
+    PX_TRY(await(&there, self, keys, count, left < 0 ? 0 : left < SLICE_MS ? left : SLICE_MS));
+    if (there) return PX_OK;
+    PX_TRY(px_interrupt_poll());
+  } while (left > 0);
+  return timed_out(keys, count, timeout_ms);
+}
+
+px_status px_store_check(bool *out, px_store *self, const char *const *keys, int count) {
+  PX_GIVEN(out);
+  PX_GIVEN(self);
+  PX_GIVEN_N(keys, count);
+  return await(out, self, keys, count, 0);
+}
+
+px_status px_store_get(void **value, size_t *size, px_store *self, const char *key) {
+  PX_GIVEN(value);
+  PX_GIVEN(size);
+  PX_GIVEN(self);
+  PX_GIVEN(key);
+  px__answer answer = {0};
+  // Another process may delete the key between the two questions.
+  for (;;) {
+    PX_TRY(ask(self, PX__ASK_GET, 0, 1, (px__bytes[]){text(key)}, &answer));
+    if (answer.number) break;
+    PX_TRY(px_store_wait(self, &key, 1, 0));
+  }
+  *value = answer.value;
+  *size = answer.size;
+  return PX_OK;
+}
+
+// ---- in memory
+
+typedef struct memory_store {
+  px_store store;
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  px__table table;  // by `lock`
+} memory_store;
+
+static void wait_for_change(memory_store *self, int64_t milliseconds) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += milliseconds / 1000;
+  until.tv_nsec += milliseconds % 1000 * 1000000;
+  if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+  pthread_cond_timedwait(&self->changed, &self->lock, &until);
+}
+
+static px_status memory_ask(px_store *store, const px__ask *ask, px__answer *answer) {
+  memory_store *self = (memory_store *)store;
+  pthread_mutex_lock(&self->lock);
+  px_status status = px__table_ask(&self->table, ask, answer);
+  if (ask->kind == PX__ASK_AWAIT && status == PX_OK && !answer->number && ask->number > 0) {
+    wait_for_change(self, ask->number);
+    status = px__table_ask(&self->table, ask, answer);
+  }
+  pthread_cond_broadcast(&self->changed);
+  pthread_mutex_unlock(&self->lock);
+  return status;
+}
+
+static void memory_destroy(void *object) {
+  memory_store *self = object;
+  px__table_clear(&self->table);
+  pthread_cond_destroy(&self->changed);
+  pthread_mutex_destroy(&self->lock);
+  px_object_end(self);
+  px_free(self);
+}
+
+px_status px_store_memory(px_store **out) {
+  static const px_class cls = {"store", memory_destroy};
+  PX_GIVEN(out);
+  memory_store *self;
+  PX_TRY(px_alloc((void **)&self, sizeof *self));
+  px_object_init(self, &cls);
+  pthread_mutex_init(&self->lock, NULL);
+  pthread_cond_init(&self->changed, NULL);
+  self->store.ask = memory_ask;
+  self->store.timeout_ms = 300000;
+  *out = &self->store;
+  return PX_OK;
+}
+
+// ---- with a prefix
+
+typedef struct prefix_store {
+  px_store store;
+  px_store *beneath;
+  size_t length;
+  char prefix[];  // with its slash
+} prefix_store;
+
+static bool is_key(const px__ask *ask, int i) { return ask->kind == PX__ASK_AWAIT || i == 0; }
+
+static size_t prefixed_size(const prefix_store *self, const px__ask *ask) {
+  size_t size = ((size_t)ask->count + 1) * sizeof(px__bytes);
+  for (int i = 0; i < ask->count; i++)
+    if (is_key(ask, i)) size += self->length + ask->items[i].size;
+  return size;
+}
+
+static px_status prefix_ask(px_store *store, const px__ask *ask, px__answer *answer) {
+  prefix_store *self = (prefix_store *)store;
+  px__bytes *items;
+  PX_TRY(px_alloc((void **)&items, prefixed_size(self, ask)));
+  char *at = (char *)(items + ask->count + 1);
+  for (int i = 0; i < ask->count; i++) {
+    items[i] = ask->items[i];
+    if (!is_key(ask, i)) continue;
+    memcpy(at, self->prefix, self->length);
+    if (items[i].size) memcpy(at + self->length, items[i].at, items[i].size);
+    items[i] = (px__bytes){at, self->length + items[i].size};
+    at += items[i].size;
+  }
+  px__ask inner = {ask->kind, ask->number, ask->count, items};
+  px_status status = self->beneath->ask(self->beneath, &inner, answer);
+  px_free(items);
+  return status;
+}
+
+static void prefix_destroy(void *object) {
+  prefix_store *self = object;
+  px_release(self->beneath);
+  px_object_end(self);
+  px_free(self);
+}
+
+px_status px_store_prefix(px_store **out, const char *prefix, px_store *store) {
+  static const px_class cls = {"store", prefix_destroy};
+  PX_GIVEN(out);
+  PX_GIVEN(prefix);
+  PX_GIVEN(store);
+  prefix_store *self;
+  size_t length = strlen(prefix);
+  PX_TRY(px_alloc((void **)&self, sizeof *self + length + 2));
+  px_object_init(self, &cls);
+  memcpy(self->prefix, prefix, length);
+  self->prefix[length] = '/';
+  self->length = length + 1;
+  self->beneath = px_retain(store);
+  self->store.ask = prefix_ask;
+  self->store.timeout_ms = store->timeout_ms;
+  self->store.port = store->port;
+  *out = &self->store;
+  return PX_OK;
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// A store over TCP: one connection to the server, on which one question at a time is asked. A wait
+// is asked in slices (store.c), so that other threads get their turn.
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "comm/store_impl.h"
+
+enum { ANSWER_MS = 60000 };  // a server that says nothing for so long is lost
+
+typedef struct tcp_store {
+  px_store store;
+  pthread_mutex_t lock;
+  int socket;  // by `lock`; -1: lost
+  px__server *server;
+} tcp_store;
+
+static px_status lost(tcp_store *self, const char *why) {
+  if (self->socket >= 0) close(self->socket);
+  self->socket = -1;
+  PX_FAIL(PX_DIST_NETWORK, "the connection to the store's server is lost: %s", why);
+}
+
+static bool ready(int socket, short events, int64_t end) {
+  for (;;) {
+    int64_t left = end - px__now_ms();
+    struct pollfd at = {socket, events, 0};
+    int n = poll(&at, 1, left > 0 ? (int)left : 0);
+    if (n > 0) return true;
+    if (n == 0 && left <= 0) return errno = ETIMEDOUT, false;
+    if (n < 0 && errno != EINTR) return false;
+  }
+}
+
+static bool send_all(int socket, const void *at, size_t size, int64_t end) {
+  for (size_t done = 0; done < size;) {
+    ssize_t n = send(socket, (const char *)at + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n > 0) done += (size_t)n;
+    if (n >= 0 || errno == EINTR) continue;
+    if (errno != EAGAIN || !ready(socket, POLLOUT, end)) return false;
+  }
+  return true;
+}
+
+static bool receive_all(int socket, void *at, size_t size, int64_t end) {
+  for (size_t done = 0; done < size;) {
+    ssize_t n = recv(socket, (char *)at + done, size - done, MSG_DONTWAIT);
+    if (n == 0) return errno = ECONNRESET, false;
+    if (n > 0) done += (size_t)n;
+    if (n > 0 || errno == EINTR) continue;
+    if (errno != EAGAIN || !ready(socket, POLLIN, end)) return false;
+  }
+  return true;
+}
+
+static px_status receive_answer(tcp_store *self, px__answer *answer, int64_t end) {
+  uint8_t head[13];
+  uint32_t length;
+  if (!receive_all(self->socket, head, sizeof head, end)) return lost(self, strerror(errno));
+  memcpy(&length, head, 4);
+  memcpy(&answer->number, head + 5, 8);
+  if (length < 9 || length >= PX__STORE_FRAME) return lost(self, "it is no store's");
+  answer->size = length - 9;
+  px_status status = px_alloc(&answer->value, answer->size + 1);
+  if (status != PX_OK) return (void)lost(self, "no memory"), status;
+  if (!receive_all(self->socket, answer->value, answer->size, end)) {
+    px_free(answer->value);
+    return lost(self, strerror(errno));
+  }
+  bool fine = head[4];
+  if (!fine || answer->size == 0) px_free(answer->value), answer->value = NULL;
+  PX_CHECK(fine, PX_DIST_STORE, "the store's server could not answer");
+  return PX_OK;
+}
+
+static px_status asked(tcp_store *self, const px__ask *ask, px__answer *answer, const void *frame,
+                       size_t size) {
+  int64_t end = px__now_ms() + ANSWER_MS;
+  PX_CHECK(self->socket >= 0, PX_DIST_NETWORK, "the connection to the store's server is lost");
+  if (!send_all(self->socket, frame, size, end)) return lost(self, strerror(errno));
+  PX_TRY(receive_answer(self, answer, end));
+  // An empty value is one, too.
+  bool gives = ask->kind == PX__ASK_SWAP || (ask->kind == PX__ASK_GET && answer->number);
+  return gives && !answer->value ? px_alloc(&answer->value, 1) : PX_OK;
+}
+
+static px_status tcp_ask(px_store *store, const px__ask *ask, px__answer *answer) {
+  tcp_store *self = (tcp_store *)store;
+  void *frame;
+  size_t size;
+  *answer = (px__answer){0};
+  PX_TRY(px__ask_pack(&frame, &size, ask));
+  pthread_mutex_lock(&self->lock);
+  px_status status = asked(self, ask, answer, frame, size);
+  pthread_mutex_unlock(&self->lock);
+  px_free(frame);
+  return status;
+}
+
+// ---- connecting
+
+static int connect_one(const struct addrinfo *at, int64_t end) {
+  int one = 1, why = 0;
+  socklen_t size = sizeof why;
+  int s = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (s < 0) return -1;
+  bool fine = !connect(s, at->ai_addr, at->ai_addrlen);
+  if (!fine && errno == EINPROGRESS && ready(s, POLLOUT, end))
+    fine = !getsockopt(s, SOL_SOCKET, SO_ERROR, &why, &size) && !why;
+  if (!fine) return close(s), -1;
+  setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  return s;
+}
+
+static int connect_any(const char *host, int port, int64_t end) {
+  char service[16];
+  struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+  int s = -1;
+  snprintf(service, sizeof service, "%d", port);
+  if (getaddrinfo(host, service, &hints, &found)) return -1;
+  for (struct addrinfo *at = found; at && s < 0; at = at->ai_next) s = connect_one(at, end);
+  freeaddrinfo(found);
+  return s;
+}
+
+// Shows that this process knows the secret. The server closes the connection if it does not.
+static px_status introduce(tcp_store *self, const char *secret, int64_t end) {
+  uint8_t hello[PX__HELLO_BYTES], answer[PX__REPLY_BYTES] = PX__STORE_MAGIC, fine;
+  if (!receive_all(self->socket, hello, sizeof hello, end)) return lost(self, strerror(errno));
+  if (memcmp(hello, PX__STORE_MAGIC, 8)) return lost(self, "it is no store's");
+  PX_CHECK(!hello[8] || secret, PX_DIST_NETWORK,
+           "the store's server wants a secret, and PHLOX_STORE_SECRET is not set");
+  PX_CHECK(hello[8] || !secret, PX_DIST_NETWORK,
+           "PHLOX_STORE_SECRET is set, but the store's server has no secret");
+  if (secret) px__secret_answer(answer + 8, secret, hello + 9, PX__NONCE_BYTES);
+  if (!send_all(self->socket, answer, sizeof answer, end)) return lost(self, strerror(errno));
+  if (!receive_all(self->socket, &fine, 1, end))
+    return lost(self, secret ? "it has another secret" : strerror(errno));
+  return PX_OK;
+}
+
+static px_status join(tcp_store *self, const char *host, const char *secret) {
+  int64_t end = px__now_ms() + self->store.timeout_ms;
+  while ((self->socket = connect_any(host, self->store.port, end)) < 0) {
+    PX_TRY(px_interrupt_poll());
+    PX_CHECK(px__now_ms() < end, PX_DIST_NETWORK,
+             "The client socket has timed out after %lldms while trying to connect to (%s, %d).",
+             (long long)self->store.timeout_ms, host, self->store.port);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+  }
+  return introduce(self, secret, end);
+}
+
+// As PyTorch's: each process adds to "init/"; the one that serves waits until all have.
+static px_status count_workers(px_store *self, const px_store_tcp_options *options) {
+  int64_t here, end = px__now_ms() + self->timeout_ms;
+  if (options->workers <= 0) return PX_OK;
+  PX_TRY(px_store_add(&here, self, "init/", 1));
+  while (options->serve && options->wait && here < options->workers) {
+    PX_TRY(px_interrupt_poll());
+    PX_CHECK(px__now_ms() < end, PX_DIST_STORE,
+             "Timed out after %lld seconds waiting for clients. %lld/%d clients joined.",
+             (long long)(self->timeout_ms + 999) / 1000, (long long)here, options->workers);
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    PX_TRY(px_store_add(&here, self, "init/", 0));
+  }
+  return PX_OK;
+}
+
+static void tcp_destroy(void *object) {
+  tcp_store *self = object;
+  if (self->socket >= 0) close(self->socket);
+  px__server_stop(self->server);
+  pthread_mutex_destroy(&self->lock);
+  px_object_end(self);
+  px_free(self);
+}
+
+px_status px_store_tcp(px_store **out, const px_store_tcp_options *options) {
+  static const px_class cls = {"store", tcp_destroy};
+  PX_GIVEN(out);
+  PX_GIVEN(options);
+  PX_GIVEN(options->host);
+  PX_CHECK(options->port >= 0 && options->port < 65536, PX_VALUE, "port %d is not in [0, 65536)",
+           options->port);
+  tcp_store *self;
+  const char *secret = options->secret;
+  if (!secret) PX_TRY(px_env_read("PHLOX_STORE_SECRET", &secret));
+  PX_TRY(px_alloc((void **)&self, sizeof *self));
+  PX_SCOPED(px_store) owned = &self->store;
+  px_object_init(self, &cls);
+  pthread_mutex_init(&self->lock, NULL);
+  self->socket = -1;
+  self->store.ask = tcp_ask;
+  self->store.port = options->port;
+  self->store.timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : 300000;
+  if (options->serve) PX_TRY(px__server_start(&self->server, &self->store.port, secret));
+  PX_TRY(join(self, options->host, secret));
+  PX_TRY(count_workers(owned, options));
+  *out = PX_MOVE(owned);
+  return PX_OK;
+}

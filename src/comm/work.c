@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+// One collective on its way: what it needs, how its tensors become one piece of memory and back,
+// and waiting for it.
+#include "comm/comm_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "phlox/ops/copy.h"
+#include "phlox/ops/view.h"
+
+// What a collective does with its tensors, in a rank's shares: of each side 1 for one share, or
+// MANY for one of each rank. `only_root`: that side is the root's alone.
+enum { MANY = 2, FREE = 3 };
+static const struct {
+  int8_t in, out;
+  bool in_place, reduces, rooted, root_in, root_out;
+} shapes[PX_COLLECTIVE_COUNT] = {
+    [PX_BROADCAST] = {.out = 1, .in_place = true, .rooted = true},
+    [PX_ALL_REDUCE] = {.out = 1, .in_place = true, .reduces = true},
+    [PX_REDUCE] = {.out = 1, .in_place = true, .reduces = true, .rooted = true},
+    [PX_ALL_GATHER] = {.in = 1, .out = MANY},
+    [PX_REDUCE_SCATTER] = {.in = MANY, .out = 1, .reduces = true},
+    [PX_ALL_TO_ALL] = {.in = FREE, .out = FREE},
+    [PX_GATHER] = {.in = 1, .out = MANY, .rooted = true, .root_out = true},
+    [PX_SCATTER] = {.in = MANY, .out = 1, .rooted = true, .root_in = true},
+    [PX_BARRIER] = {0},
+    [PX_SEND] = {.in = 1},
+    [PX_RECV] = {.out = 1},
+};
+static const char *const names[] = {
+#define XX(name, text) text,
+    PX_COLLECTIVE_MAP(XX)
+#undef XX
+};
+static const char *const reductions[] = {
+#define XX(name) #name,
+    PX_REDUCE_MAP(XX)
+#undef XX
+};
+
+// ---- checks
+
+static px_status check_one(const px_tensor *tensor, const px_tensor *first) {
+  PX_CHECK(tensor, PX_TYPE, "a tensor of a collective is missing");
+  PX_CHECK(px_tensor_is_contiguous(tensor), PX_VALUE, "Tensors must be contiguous");
+  PX_CHECK(px_tensor_dtype(tensor) == px_tensor_dtype(first), PX_VALUE,
+           "Tensors must have identical type");
+  PX_CHECK(px_device_equal(px_tensor_device(tensor), px_tensor_device(first)), PX_VALUE,
+           "Tensors must be on one device");
+  return PX_OK;
+}
+
+static int64_t numel(px_tensor *const *tensors, int count) {
+  int64_t sum = 0;
+  for (int i = 0; i < count; i++) sum += px_tensor_numel(tensors[i]);
+  return sum;
+}
+
+// One side has `share` elements, or as many for each rank.
+static px_status check_side(const char *what, const px_comm *comm, px_collective_op op, int8_t kind,
+                            px_tensor *const *tensors, int count, int64_t share) {
+  int64_t wanted = kind == 0 ? 0 : kind == MANY ? share * comm->size : share;
+  PX_CHECK(count == 1 || (kind == MANY && count == comm->size) || (kind == 0 && count == 0),
+           PX_VALUE, "%s: %d %s tensors were given to a group of %d ranks", names[op], count, what,
+           comm->size);
+  PX_CHECK(numel(tensors, count) == wanted, PX_VALUE,
+           "%s: the %s tensors have %lld elements, where a group of %d ranks wants %lld", names[op],
+           what, (long long)numel(tensors, count), comm->size, (long long)wanted);
+  for (int i = 1; i < count; i++)
+    PX_CHECK(px_tensor_numel(tensors[i]) == share, PX_VALUE,
+             "%s: the %s tensors must have the same size", names[op], what);
+  return PX_OK;
+}
+
+static px_status check_counts(const px_comm *comm, const int64_t *counts, px_tensor *const *tensors,
+                              int count) {
+  int64_t sum = 0;
+  for (int r = 0; counts && r < comm->size; r++) {
+    PX_CHECK(counts[r] >= 0, PX_VALUE, "all_to_all: a split size is negative");
+    sum += counts[r];
+  }
+  PX_CHECK(count == comm->size || count == 1, PX_VALUE,
+           "all_to_all: %d tensors were given to a group of %d ranks", count, comm->size);
+  PX_CHECK(!counts || sum == numel(tensors, count), PX_VALUE,
+           "Split sizes doesn't match total dim 0 size");
+  PX_CHECK(counts || count > 1 || numel(tensors, 1) % comm->size == 0, PX_VALUE,
+           "Tensor's dim 0 does not divide equally across group size");
+  return PX_OK;
+}
+
+static px_status check_sides(const px_comm *comm, const px_collective *c, bool has_in, bool has_out,
+                             int64_t *share) {
+  int8_t in = has_in ? shapes[c->op].in : 0, out = has_out ? shapes[c->op].out : 0;
+  if (in == FREE) {
+    PX_TRY(check_counts(comm, c->input_counts, c->inputs, c->input_count));
+    return check_counts(comm, c->output_counts, c->outputs, c->output_count);
+  }
+  int64_t all_in = numel(c->inputs, c->input_count), all_out = numel(c->outputs, c->output_count);
+  *share = in == 1 ? all_in : out == 1 ? all_out : 0;
+  PX_TRY(check_side("input", comm, c->op, in, c->inputs, c->input_count, *share));
+  return check_side("output", comm, c->op, out, c->outputs, c->output_count, *share);
+}
+
+static px_status check_peer(const px_comm *comm, const px_collective *c) {
+  bool pairs = c->op == PX_SEND || c->op == PX_RECV;
+  bool any = c->op == PX_RECV && c->peer == -1;
+  if (!pairs && !shapes[c->op].rooted) return PX_OK;
+  PX_CHECK(any || (c->peer >= 0 && c->peer < comm->size), PX_VALUE,
+           "%s: rank %d is not in a group of %d", names[c->op], c->peer, comm->size);
+  PX_CHECK(!pairs || c->peer != comm->rank, PX_VALUE,
+           "Invalid %s rank: %s rank should not be the "
+           "same as the rank of the current process.",
+           c->op == PX_SEND ? "destination" : "source",
+           c->op == PX_SEND ? "destination" : "source");
+  return PX_OK;
+}
+
+// ---- making
+
+static uint32_t tag_of(const px_work *self, const px_collective *c) {
+  uint64_t h = 0xcbf29ce484222325u;
+  uint64_t what[] = {self->number,          (uint64_t)c->op,
+                     (uint64_t)c->peer,     shapes[c->op].reduces ? (uint64_t)c->reduce : 0,
+                     (uint64_t)self->dtype, (uint64_t)self->call.count};
+  for (size_t i = 0; i < sizeof what / sizeof *what; i++)
+    for (int byte = 0; byte < 8; byte++) h = (h ^ (what[i] >> 8 * byte & 255)) * 0x100000001b3u;
+  return (uint32_t)(h ^ h >> 32);
+}
+
+static px_status keep_tensors(px_work *self, const px_collective *c) {
+  int n = c->input_count + c->output_count;
+  PX_TRY(px_alloc((void **)&self->tensors, (size_t)(n + 1) * sizeof *self->tensors));
+  for (int i = 0; i < n; i++) {
+    px_tensor *tensor = i < c->input_count ? c->inputs[i] : c->outputs[i - c->input_count];
+    PX_TRY(check_one(tensor, i ? self->tensors[0] : tensor));
+    self->tensors[i] = px_retain(tensor);
+    *(i < c->input_count ? &self->input_count : &self->output_count) += 1;
+  }
+  self->dtype = n ? px_tensor_dtype(self->tensors[0]) : PX_UINT8;
+  self->device = n ? px_tensor_device(self->tensors[0]) : (px_device){PX_CPU, -1};
+  return PX_OK;
+}
+
+// The tensors of a side in one piece of host memory: the only tensor itself, or new memory.
+static px_status one_piece(px_tensor **out, bool *copies, const px_work *self,
+                           px_tensor *const *tensors, int count) {
+  int64_t total = numel(tensors, count);
+  if (count == 0) return PX_OK;
+  *copies = count > 1 || self->device.type != PX_CPU;
+  if (!*copies) return *out = px_retain(tensors[0]), PX_OK;
+  if (self->device.type == PX_CUDA) return px_tensor_empty_pinned(out, 1, &total, self->dtype);
+  return px_tensor_empty(out, 1, &total, self->dtype, self->device);
+}
+
+static px_status lay_out(px_work *self, const px_collective *c) {
+  px_tensor *const *outputs = self->tensors + self->input_count;
+  PX_TRY(one_piece(&self->out, &self->spreads_out, self, outputs, self->output_count));
+  if (shapes[c->op].in_place) {
+    self->in = px_retain(self->out);
+    self->gathers_in = self->spreads_out;
+  } else {
+    PX_TRY(one_piece(&self->in, &self->gathers_in, self, self->tensors, self->input_count));
+  }
+  self->call.in = self->in ? px_tensor_data(self->in) : NULL;
+  self->call.out = self->out ? px_tensor_data(self->out) : NULL;
+  return PX_OK;
+}
+
+static px_status count_parts(px_work *self, const px_comm *comm, const px_collective *c) {
+  if (c->op != PX_ALL_TO_ALL) return PX_OK;
+  PX_TRY(px_alloc((void **)&self->counts, 2 * (size_t)comm->size * sizeof *self->counts));
+  for (int side = 0; side < 2; side++) {
+    const int64_t *given = side ? c->output_counts : c->input_counts;
+    px_tensor *const *tensors = side ? c->outputs : c->inputs;
+    int n = side ? c->output_count : c->input_count;
+    for (int r = 0; r < comm->size; r++)
+      self->counts[side * comm->size + r] = given   ? given[r]
+                                            : n > 1 ? px_tensor_numel(tensors[r])
+                                                    : numel(tensors, n) / comm->size;
+  }
+  self->call.in_counts = self->counts;
+  self->call.out_counts = self->counts + comm->size;
+  return PX_OK;
+}
+
+static px_status choose_reduction(px_work *self, const px_comm *comm, const px_collective *c) {
+  int per;
+  if (!shapes[c->op].reduces) return PX_OK;
+  PX_CHECK((unsigned)c->reduce < PX_REDUCE_COUNT, PX_VALUE, "no such reduction: %d", c->reduce);
+  self->call.reduce = px__reduce_find(c->reduce, self->dtype, &per);
+  PX_CHECK(self->call.reduce, PX_VALUE, "Cannot use ReduceOp.%s with %s", reductions[c->reduce],
+           px_dtype_name(self->dtype));
+  self->call.item /= (size_t)per;
+  self->call.count *= per;
+  self->reduce = c->reduce;
+  if (c->reduce == PX_REDUCE_AVG && (c->op != PX_REDUCE || c->peer == comm->rank))
+    self->divide = comm->size;
+  return PX_OK;
+}
+
+static px_status prepare(px_work *self, px_comm *comm, const px_collective *c) {
+  bool root = !shapes[c->op].rooted || c->peer == comm->rank;
+  int64_t timeout = c->timeout_ms > 0 ? c->timeout_ms : comm->timeout_ms;
+  PX_TRY(keep_tensors(self, c));
+  PX_TRY(check_peer(comm, c));
+  PX_TRY(check_sides(comm, c, root || !shapes[c->op].root_in, root || !shapes[c->op].root_out,
+                     &self->call.count));
+  self->call.op = c->op;
+  self->call.peer = c->peer;
+  self->call.item = px_dtype_size(self->dtype);
+  self->call.timeout_ms = timeout;
+  self->deadline = px__now_ms() + timeout;
+  PX_TRY(choose_reduction(self, comm, c));
+  PX_TRY(count_parts(self, comm, c));
+  return lay_out(self, c);
+}
+
+static void work_destroy(void *object) {
+  px_work *self = object;
+  char why[PX__WHY];
+  if (self->pending) self->comm->engine->finish(self->pending, &self->source, -1, why, sizeof why);
+  for (int i = 0; i < self->input_count + self->output_count; i++) px_release(self->tensors[i]);
+  px_free(self->tensors);
+  px_release(self->in);
+  px_release(self->out);
+  px_release(self->event);
+  px_free(self->counts);
+  px_free(self->error);
+  if (self->call.op == PX_SEND || self->call.op == PX_RECV) px_release(self->comm);
+  pthread_cond_destroy(&self->changed);
+  pthread_mutex_destroy(&self->lock);
+  px_object_end(self);
+  px_free(self);
+}
+
+px_status px__work_new(px_work **out, px_comm *comm, const px_collective *c) {
+  static const px_class cls = {"work", work_destroy};
+  px_work *self;
+  PX_CHECK((unsigned)c->op < PX_COLLECTIVE_COUNT, PX_VALUE, "no such collective: %d", c->op);
+  PX_TRY(px_alloc((void **)&self, sizeof *self));
+  PX_SCOPED(px_work) owned = self;
+  px_object_init(self, &cls);
+  pthread_mutex_init(&self->lock, NULL);
+  pthread_cond_init(&self->changed, NULL);
+  self->source = -1;
+  bool pairs = c->op == PX_SEND || c->op == PX_RECV;
+  self->comm = pairs ? px_retain(comm) : comm;
+  PX_TRY(prepare(self, comm, c));
+  pthread_mutex_lock(&comm->lock);
+  self->number = pairs ? comm->number : ++comm->number;
+  pthread_mutex_unlock(&comm->lock);
+  self->call.tag = pairs ? (uint32_t)c->tag : tag_of(self, c);
+  *out = PX_MOVE(owned);
+  return PX_OK;
+}
+
+// ---- tensors and the one piece
+
+static px_status move(px_tensor *const *tensors, int count, px_tensor *piece, bool out) {
+  int64_t at = 0;
+  for (int i = 0; i < count; i++) {
+    PX_SCOPED(px_tensor) part = NULL;
+    PX_SCOPED(px_tensor) view = NULL;
+    PX_SCOPED(px_tensor) plain = NULL;
+    PX_TRY(px_narrow(&part, piece, 0, at, px_tensor_numel(tensors[i])));
+    PX_TRY(px_view(&view, part, px_tensor_sizes(tensors[i]), px_tensor_ndim(tensors[i])));
+    PX_TRY(px_tensor_detach(&plain, tensors[i]));
+    PX_TRY(out ? px_copy_(plain, view, true) : px_copy_(view, plain, true));
+    at += px_tensor_numel(tensors[i]);
+  }
+  return PX_OK;
+}
+
+px_status px__work_gather(px_work *self) {
+  bool in_place = shapes[self->call.op].in_place;
+  if (!self->gathers_in) return PX_OK;
+  return move(self->tensors + (in_place ? self->input_count : 0),
+              in_place ? self->output_count : self->input_count, self->in, false);
+}
+
+px_status px__work_spread(px_work *self) {
+  if (!self->spreads_out) return PX_OK;
+  return move(self->tensors + self->input_count, self->output_count, self->out, true);
+}
+
+// ---- running
+
+static void describe(char *text, size_t room, const px_work *self) {
+  bool reduces = shapes[self->call.op].reduces;
+  snprintf(text, room, "%s number %llu of %lld elements %s%s%s", names[self->call.op],
+           (unsigned long long)self->number, (long long)self->call.count,
+           px_dtype_name(self->dtype), reduces ? ", " : "",
+           reduces ? reductions[self->reduce] : "");
+}
+
+// Tells the others, by the store, which call has failed here, and names the first of them that has
+// told of another one.
+static void compare_calls(const px_work *self, px_comm *comm) {
+  char key[64], mine[160], theirs[160];
+  describe(mine, sizeof mine, self);
+  snprintf(key, sizeof key, "failed/%d", comm->rank);
+  if (px_store_set(comm->store, key, mine, strlen(mine)) != PX_OK) return;
+  for (int r = 0; r < comm->size; r++) {
+    bool there = false;
+    void *value;
+    size_t size;
+    snprintf(key, sizeof key, "failed/%d", r);
+    const char *keys[] = {key};
+    if (r == comm->rank || px_store_check(&there, comm->store, keys, 1) != PX_OK || !there)
+      continue;
+    if (px_store_get(&value, &size, comm->store, key) != PX_OK) return;
+    snprintf(theirs, sizeof theirs, "%.*s", (int)size, (char *)value);
+    px_free(value);
+    if (!strcmp(mine, theirs)) continue;
+    size_t end = strlen(comm->broken);
+    snprintf(comm->broken + end, sizeof comm->broken - end,
+             ". Rank %d called %s, and rank %d called %s", comm->rank, mine, r, theirs);
+    return;
+  }
+}
+
+void px__work_fail(px_work *self, px_comm *comm) {
+  if (px_alloc((void **)&self->error, sizeof *self->error) != PX_OK) return;
+  px_error_take(self->error);
+}
+
+static px_status failed(px_work *self, px_comm *comm, const char *why) {
+  char what[160], text[PX__WHY];
+  describe(what, sizeof what, self);
+  snprintf(text, sizeof text, "[Rank %d] %s (timeout %lld ms) failed: %.600s", comm->rank, what,
+           (long long)self->call.timeout_ms, why);
+  pthread_mutex_lock(&comm->lock);
+  bool first = !comm->broken[0];
+  if (first) snprintf(comm->broken, sizeof comm->broken, "%s", text);
+  pthread_mutex_unlock(&comm->lock);
+  if (first) compare_calls(self, comm), px_error_clear();
+  PX_FAIL(PX_DIST_BACKEND, "%s", first ? comm->broken : text);
+}
+
+static px_status run(px_work *self, px_comm *comm) {
+  char why[PX__WHY] = "";
+  int64_t left = self->deadline - px__now_ms();
+  if (comm->broken[0]) return failed(self, comm, comm->broken);
+  self->call.timeout_ms = left > 1 ? left : 1;
+  if (px_fault_pass("collective")) return failed(self, comm, "a fault was asked for");
+  if (comm->engine->run(comm->joined, &self->call, why, sizeof why)) return failed(self, comm, why);
+  if (self->divide) px__reduce_divide(self->dtype, self->call.out, self->call.count, self->divide);
+  return PX_OK;
+}
+
+void px__work_run(px_work *self, px_comm *comm) {
+  if (run(self, comm) != PX_OK) px__work_fail(self, comm);
+}
+
+void px__work_done(px_work *self) {
+  pthread_mutex_lock(&self->lock);
+  self->done = true;
+  pthread_cond_broadcast(&self->changed);
+  pthread_mutex_unlock(&self->lock);
+}
+
+// ---- waiting
+
+static px_status await(px_work *self, int64_t timeout_ms) {
+  int64_t end = px__now_ms() + timeout_ms;
+  px_status status = PX_OK;
+  pthread_mutex_lock(&self->lock);
+  while (!self->done && status == PX_OK) {
+    px_interrupt_wait(&self->changed, &self->lock);
+    pthread_mutex_unlock(&self->lock);
+    status = px_interrupt_poll();
+    pthread_mutex_lock(&self->lock);
+    if (!self->done && status == PX_OK && timeout_ms > 0 && px__now_ms() >= end)
+      status = px_error_set(PX_DIST_BACKEND, 0, __FILE__, __LINE__, __func__,
+                            "Operation timed out! (%s, after %lld ms)", names[self->call.op],
+                            (long long)timeout_ms);
+  }
+  pthread_mutex_unlock(&self->lock);
+  return status;
+}
+
+// A send or recv of host memory ends in the thread that waits for it.
+static px_status finish(px_work *self, int64_t timeout_ms) {
+  char why[PX__WHY] = "";
+  int64_t left = timeout_ms > 0 ? timeout_ms : self->deadline - px__now_ms();
+  void *pending = self->pending;
+  self->pending = NULL;
+  if (!pending) return PX_OK;
+  int bad =
+      self->comm->engine->finish(pending, &self->source, left > 1 ? left : 1, why, sizeof why);
+  px_status status = bad ? failed(self, self->comm, why) : px__work_spread(self);
+  if (status != PX_OK) px__work_fail(self, self->comm);
+  px__work_done(self);
+  return self->error ? px_error_give(self->error) : PX_OK;
+}
+
+px_status px_work_wait(px_work *self, int64_t timeout_ms) {
+  PX_GIVEN(self);
+  px_stream *current;
+  if (self->event) {
+    if (timeout_ms > 0) PX_TRY(await(self, timeout_ms));
+    if (px_work_error(self)) return px_error_give(self->error);
+    PX_TRY(px_stream_current(&current, self->device));
+    return px_stream_wait_event(current, self->event);
+  }
+  if (self->pending) return finish(self, timeout_ms);
+  PX_TRY(await(self, timeout_ms));
+  return self->error ? px_error_give(self->error) : PX_OK;
+}
+
+bool px_work_is_completed(const px_work *self) {
+  px_work *work = (px_work *)self;
+  bool over = true;
+  pthread_mutex_lock(&work->lock);
+  bool done = work->done;
+  pthread_mutex_unlock(&work->lock);
+  if (done && self->event && px_event_query(&over, self->event) != PX_OK) px_error_clear();
+  return done && over;
+}
+
+const px_error *px_work_error(px_work *self) {
+  pthread_mutex_lock(&self->lock);
+  const px_error *error = self->done ? self->error : NULL;
+  pthread_mutex_unlock(&self->lock);
+  return error;
+}
+
+int px_work_source(const px_work *self) { return self->source; }

@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stores and communicators: processes that find each other, each collective on the CPU and on a
+// simulated device, and what goes wrong.
+#include "phlox/comm.h"
+#include "phlox/device.h"
+#include "phlox/ops/copy.h"
+#include "phlox/phlox.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
+#include "test.h"
+
+// ---- stores
+
+static void check_store(px_store *store) {
+  void *value;
+  size_t size;
+  int64_t sum;
+  bool yes;
+  OK(px_store_set(store, "a", "one", 3));
+  OK(px_store_get(&value, &size, store, "a"));
+  CHECK(size == 3 && !memcmp(value, "one", 3));
+  px_free(value);
+  OK(px_store_add(&sum, store, "n", 5));
+  OK(px_store_add(&sum, store, "n", -2));
+  CHECK_EQ(sum, 3);
+  OK(px_store_get(&value, &size, store, "n"));
+  CHECK(size == 1 && !memcmp(value, "3", 1));
+  px_free(value);
+  OK(px_store_compare_set(&value, &size, store, "a", "two", 3, "three", 5));
+  CHECK(size == 3 && !memcmp(value, "one", 3));
+  px_free(value);
+  OK(px_store_compare_set(&value, &size, store, "a", "one", 3, "three", 5));
+  CHECK(size == 5 && !memcmp(value, "three", 5));
+  px_free(value);
+  const char *both[] = {"a", "n"}, *none[] = {"a", "missing"};
+  OK(px_store_check(&yes, store, both, 2));
+  CHECK(yes);
+  OK(px_store_check(&yes, store, none, 2));
+  CHECK(!yes);
+  OK(px_store_wait(store, both, 2, 1000));
+  FAILS(px_store_wait(store, none, 2, 20), PX_DIST_STORE,
+        "wait timeout after 20ms, keys: /a, /missing");
+  OK(px_store_delete(&yes, store, "a"));
+  CHECK(yes);
+  OK(px_store_delete(&yes, store, "a"));
+  CHECK(!yes);
+  OK(px_store_set(store, "empty", NULL, 0));
+  OK(px_store_get(&value, &size, store, "empty"));
+  CHECK(value && size == 0);
+  px_free(value);
+  OK(px_store_num_keys(&sum, store));
+  CHECK_EQ(sum, 2);
+}
+
+static const px_store_tcp_options here = {.host = "127.0.0.1", .serve = true, .timeout_ms = 20000};
+
+PX_TEST(stores_of_all_kinds_answer_alike) {
+  PX_SCOPED(px_store) memory = NULL;
+  OK(px_store_memory(&memory));
+  check_store(memory);
+  char path[] = "/tmp/phlox-store-XXXXXX";
+  CHECK(mkstemp(path) >= 0);
+  PX_SCOPED(px_store) file = NULL;
+  OK(px_store_file(&file, path));
+  check_store(file);
+  PX_SCOPED(px_store) again = NULL;
+  OK(px_store_file(&again, path));
+  int64_t keys;
+  OK(px_store_num_keys(&keys, again));
+  CHECK_EQ(keys, 2);
+  unlink(path);
+  PX_SCOPED(px_store) tcp = NULL;
+  OK(px_store_tcp(&tcp, &here));
+  CHECK(px_store_port(tcp) > 0);
+  check_store(tcp);
+}
+
+PX_TEST(a_store_has_a_time_limit_of_its_own) {
+  PX_SCOPED(px_store) store = NULL;
+  void *value;
+  size_t size;
+  OK(px_store_memory(&store));
+  px_store_set_timeout(store, 15);
+  CHECK_EQ(px_store_timeout(store), 15);
+  FAILS(px_store_get(&value, &size, store, "x"), PX_DIST_STORE,
+        "wait timeout after 15ms, keys: /x");
+}
+
+PX_TEST(prefixes_keep_keys_apart) {
+  PX_SCOPED(px_store) store = NULL;
+  PX_SCOPED(px_store) a = NULL;
+  PX_SCOPED(px_store) b = NULL;
+  OK(px_store_memory(&store));
+  OK(px_store_prefix(&a, "a", store));
+  OK(px_store_prefix(&b, "b", store));
+  int64_t sum;
+  OK(px_store_add(&sum, a, "n", 1));
+  OK(px_store_add(&sum, b, "n", 7));
+  CHECK_EQ(sum, 7);
+  bool there;
+  OK(px_store_check(&there, store, (const char *[]){"a/n"}, 1));
+  CHECK(there);
+}
+
+PX_TEST(what_another_process_sets_ends_a_wait) {
+  PX_SCOPED(px_store) server = NULL;
+  OK(px_store_tcp(&server, &here));
+  px_store_tcp_options join = {.host = "127.0.0.1", .port = px_store_port(server)};
+  pid_t child = fork();
+  if (child == 0) {
+    px_store *store;
+    usleep(30000);
+    OK(px_store_tcp(&store, &join));
+    OK(px_store_set(store, "late", "yes", 3));
+    _exit(0);
+  }
+  void *value;
+  size_t size;
+  OK(px_store_get(&value, &size, server, "late"));
+  CHECK(size == 3 && !memcmp(value, "yes", 3));
+  px_free(value);
+  int status;
+  waitpid(child, &status, 0);
+  CHECK_EQ(status, 0);
+}
+
+PX_TEST(only_who_knows_the_secret_gets_in) {
+  px_store_tcp_options options = here;
+  options.secret = "of this job";
+  PX_SCOPED(px_store) server = NULL;
+  PX_SCOPED(px_store) client = NULL;
+  OK(px_store_tcp(&server, &options));
+  options.serve = false;
+  options.port = px_store_port(server);
+  OK(px_store_tcp(&client, &options));
+  check_store(client);
+  options.secret = "of another one";
+  FAILS(px_store_tcp(&client, &options), PX_DIST_NETWORK, "it has another secret");
+  options.secret = NULL;
+  FAILS(px_store_tcp(&client, &options), PX_DIST_NETWORK, "wants a secret");
+}
+
+// Sends bytes by chance, some of them behind a greeting that is right, and hangs up.
+static void disturb(int port, unsigned seed) {
+  uint8_t bytes[256], hello[25];
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  int s = socket(AF_INET, SOCK_STREAM, 0);
+  CHECK(!connect(s, (struct sockaddr *)&at, sizeof at));
+  srand(seed);
+  for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)rand();
+  if (seed % 2) memset(bytes, 0, 60), memcpy(bytes, "PXSTORE1", 8);
+  if (seed % 4 == 1) bytes[40] = 20, bytes[44] = (uint8_t)(seed / 4 % 9), bytes[53] = 1;
+  if (seed % 8 == 3) bytes[40] = 255, bytes[42] = 255;
+  size_t size = (size_t)rand() % sizeof bytes;
+  if (send(s, bytes, size, MSG_NOSIGNAL) > 0 && seed % 16 == 0)
+    CHECK(recv(s, hello, sizeof hello, 0) >= 0);
+  close(s);
+}
+
+PX_TEST(strangers_are_refused_and_nothing_is_lost) {
+  PX_SCOPED(px_store) store = NULL;
+  OK(px_store_tcp(&store, &here));
+  OK(px_store_set(store, "kept", "yes", 3));
+  for (unsigned seed = 0; seed < 2000; seed++) disturb(px_store_port(store), seed);
+  void *value;
+  size_t size;
+  OK(px_store_get(&value, &size, store, "kept"));
+  CHECK(size == 3 && !memcmp(value, "yes", 3));
+  px_free(value);
+}
+
+PX_TEST(a_port_in_use_is_named) {
+  PX_SCOPED(px_store) store = NULL;
+  PX_SCOPED(px_store) other = NULL;
+  OK(px_store_tcp(&store, &here));
+  px_store_tcp_options options = here;
+  options.port = px_store_port(store);
+  FAILS(px_store_tcp(&other, &options), PX_DIST_NETWORK, "has failed to listen");
+}
+
+PX_TEST(an_engine_that_is_missing_is_named) {
+  PX_SCOPED(px_store) store = NULL;
+  px_comm *comm;
+  OK(px_store_memory(&store));
+  px_comm_options options = {.engine = "none", .store = store, .size = 1};
+  FAILS(px_comm_new(&comm, &options), PX_UNIMPLEMENTED, "'none' is not there");
+  CHECK(!px_engine_available("none"));
+}
+
+// ---- communicators
+
+enum { RANKS = 3 };
+typedef void (*rank_body)(px_comm *comm, px_device device);
+
+static void be_rank(const char *path, int rank, int size, const char *engine, px_device device,
+                    rank_body body) {
+  PX_SCOPED(px_store) store = NULL;
+  PX_SCOPED(px_comm) comm = NULL;
+  OK(px_store_file(&store, path));
+  px_comm_options options = {engine, store, rank, size, 60000};
+  OK(px_comm_new(&comm, &options));
+  body(comm, device);
+}
+
+// Runs the body in processes of its own, on the CPU and on a simulated device each.
+static void run_ranks(int size, bool simulated, rank_body body) {
+  char path[] = "/tmp/phlox-comm-XXXXXX";
+  pid_t children[8];
+  if (!px_engine_available("gloo")) SKIP("the gloo engine is not built");
+  CHECK(mkstemp(path) >= 0);
+  for (int r = 0; r < size; r++) {
+    children[r] = fork();
+    if (children[r]) continue;
+    if (simulated) setenv("PHLOX_BACKENDS", "sim", 1), setenv("PHLOX_SIM_DEVICES", "1", 1);
+    px_device device = simulated ? (px_device){PX_CUDA, 0} : (px_device){PX_CPU, -1};
+    be_rank(path, r, size, simulated ? "nccl" : "gloo", device, body);
+    _exit(0);
+  }
+  int failed = 0, status;
+  for (int r = 0; r < size; r++) {
+    waitpid(children[r], &status, 0);
+    failed += status != 0;
+  }
+  unlink(path);
+  CHECK_EQ(failed, 0);
+}
+
+static px_tensor *tensor_of(px_device device, int n, const float *values) {
+  px_tensor *host, *out;
+  int64_t size = n;
+  OK(px_tensor_empty(&host, 1, &size, PX_FLOAT32, (px_device){PX_CPU, -1}));
+  if (values) memcpy(px_tensor_data(host), values, (size_t)n * sizeof *values);
+  OK(px_to(&out, host, PX_DTYPE_NONE, device, false, true));
+  px_release(host);
+  return out;
+}
+
+static void check_values(px_tensor *tensor, const float *values) {
+  PX_SCOPED(px_tensor) host = NULL;
+  OK(px_to(&host, tensor, PX_DTYPE_NONE, (px_device){PX_CPU, -1}, false, true));
+  for (int64_t i = 0; i < px_tensor_numel(host); i++)
+    CHECK_NEAR(((float *)px_tensor_data(host))[i], values[i], 0);
+  px_release(tensor);
+}
+
+static void run(px_comm *comm, px_collective collective) {
+  PX_SCOPED(px_work) work = NULL;
+  OK(px_comm_run(&work, comm, &collective));
+  OK(px_work_wait(work, 0));
+}
+
+static void each_collective(px_comm *comm, px_device device) {
+  float r = (float)px_comm_rank(comm);
+  px_tensor *x = tensor_of(device, 2, (float[]){r + 1, 10 * r});
+  run(comm, (px_collective){PX_ALL_REDUCE, .outputs = &x, .output_count = 1});
+  check_values(x, (float[]){6, 30});
+  x = tensor_of(device, 1, (float[]){r + 1});
+  run(comm, (px_collective){PX_ALL_REDUCE, PX_REDUCE_AVG, .outputs = &x, .output_count = 1});
+  check_values(x, (float[]){2});
+  x = tensor_of(device, 1, (float[]){r});
+  run(comm, (px_collective){PX_BROADCAST, .outputs = &x, .output_count = 1, .peer = 2});
+  check_values(x, (float[]){2});
+  x = tensor_of(device, 1, (float[]){r + 1});
+  run(comm,
+      (px_collective){PX_REDUCE, PX_REDUCE_PRODUCT, .outputs = &x, .output_count = 1, .peer = 1});
+  check_values(x, (float[]){r == 1 ? 6 : r + 1});
+}
+
+#define ONE(name, tensor) .name##s = &(tensor), .name##_count = 1
+#define EACH(name, list) .name##s = (list), .name##_count = RANKS
+
+static void each_exchange(px_comm *comm, px_device device) {
+  float r = (float)px_comm_rank(comm);
+  PX_SCOPED(px_tensor) one = tensor_of(device, 1, &r);
+  PX_SCOPED(px_tensor) three = tensor_of(device, 3, (float[]){r, r + 10, r + 20});
+  px_tensor *out = tensor_of(device, 3, NULL), *parts[RANKS];
+  run(comm, (px_collective){PX_ALL_GATHER, ONE(input, one), ONE(output, out)});
+  check_values(out, (float[]){0, 1, 2});
+  for (int i = 0; i < RANKS; i++) parts[i] = tensor_of(device, 1, NULL);
+  run(comm, (px_collective){PX_ALL_GATHER, ONE(input, one), EACH(output, parts)});
+  for (int i = 0; i < RANKS; i++) check_values(parts[i], (float[]){(float)i});
+  out = tensor_of(device, 1, NULL);
+  run(comm, (px_collective){PX_REDUCE_SCATTER, ONE(input, three), ONE(output, out)});
+  check_values(out, (float[]){3 + 30 * r});
+  out = tensor_of(device, 3, NULL);
+  run(comm, (px_collective){PX_ALL_TO_ALL, ONE(input, three), ONE(output, out)});
+  check_values(out, (float[]){10 * r, 10 * r + 1, 10 * r + 2});
+  out = tensor_of(device, 1, NULL);
+  bool root = r == 1;
+  run(comm, (px_collective){PX_SCATTER, .inputs = &three, .input_count = root, ONE(output, out),
+                            .peer = 1});
+  check_values(out, (float[]){10 * r + 1});
+  out = tensor_of(device, 3, NULL);
+  run(comm, (px_collective){PX_GATHER, ONE(input, one), .outputs = &out, .output_count = root,
+                            .peer = 1});
+  if (root)
+    check_values(out, (float[]){0, 1, 2});
+  else
+    px_release(out);
+  run(comm, (px_collective){.op = PX_BARRIER});
+}
+
+// Parts of other sizes: rank r sends i + 1 elements to rank i.
+static void uneven_exchange(px_comm *comm, px_device device) {
+  int rank = px_comm_rank(comm);
+  float r = (float)rank, values[9];
+  PX_SCOPED(px_tensor) in = tensor_of(device, 6, (float[]){r, r, r, r, r, r});
+  px_tensor *out = tensor_of(device, 3 * (rank + 1), NULL);
+  int64_t same[] = {rank + 1, rank + 1, rank + 1};
+  run(comm, (px_collective){PX_ALL_TO_ALL, ONE(input, in), ONE(output, out),
+                            .input_counts = (int64_t[]){1, 2, 3}, .output_counts = same});
+  for (int i = 0; i < 3 * (rank + 1); i++) values[i] = (float)(i / (rank + 1));
+  check_values(out, values);
+}
+
+// In a ring: each sends to the next, and all have begun to send before any receives.
+static void ring(px_comm *comm, px_device device) {
+  int rank = px_comm_rank(comm), next = (rank + 1) % RANKS, before = (rank + 2) % RANKS;
+  PX_SCOPED(px_tensor) mine = tensor_of(device, 1, (float[]){(float)rank});
+  px_tensor *theirs = tensor_of(device, 1, NULL);
+  PX_SCOPED(px_work) sent = NULL;
+  OK(px_comm_run(&sent, comm, &(px_collective){PX_SEND, ONE(input, mine), .peer = next, .tag = 4}));
+  run(comm, (px_collective){PX_RECV, ONE(output, theirs), .peer = before, .tag = 4});
+  OK(px_work_wait(sent, 0));
+  check_values(theirs, (float[]){(float)before});
+}
+
+static void from_anyone(px_comm *comm, px_device device) {
+  int rank = px_comm_rank(comm);
+  PX_SCOPED(px_tensor) mine = tensor_of(device, 1, (float[]){(float)rank});
+  if (rank) {
+    run(comm, (px_collective){PX_SEND, ONE(input, mine)});
+    return;
+  }
+  for (int i = 1; i < RANKS; i++) {
+    px_tensor *theirs = tensor_of(device, 1, NULL);
+    PX_SCOPED(px_work) work = NULL;
+    OK(px_comm_run(&work, comm, &(px_collective){PX_RECV, ONE(output, theirs), .peer = -1}));
+    OK(px_work_wait(work, 0));
+    check_values(theirs, (float[]){(float)px_work_source(work)});
+  }
+}
+
+static void subgroup(px_comm *comm, px_device device) {
+  px_comm *some;
+  OK(px_comm_split(&some, comm, "some", (int[]){2, 0}, 2, 0));
+  CHECK((some == NULL) == (px_comm_rank(comm) == 1));
+  if (!some) return;
+  CHECK_EQ(px_comm_size(some), 2);
+  CHECK_EQ(px_comm_timeout(some), px_comm_timeout(comm));
+  CHECK_EQ(px_comm_rank(some), px_comm_rank(comm) == 0);
+  px_tensor *x = tensor_of(device, 1, (float[]){(float)px_comm_rank(comm) + 1});
+  run(some, (px_collective){PX_ALL_REDUCE, ONE(output, x)});
+  check_values(x, (float[]){4});
+  px_release(some);
+}
+
+PX_TEST(collectives_reduce_on_the_cpu) { run_ranks(RANKS, false, each_collective); }
+PX_TEST(collectives_reduce_on_a_simulated_device) { run_ranks(RANKS, true, each_collective); }
+PX_TEST(collectives_exchange_on_the_cpu) { run_ranks(RANKS, false, each_exchange); }
+PX_TEST(collectives_exchange_on_a_simulated_device) { run_ranks(RANKS, true, each_exchange); }
+PX_TEST(parts_may_differ_in_size) { run_ranks(RANKS, false, uneven_exchange); }
+PX_TEST(parts_may_differ_in_size_on_a_simulated_device) { run_ranks(RANKS, true, uneven_exchange); }
+PX_TEST(a_ring_of_sends_does_not_block) { run_ranks(RANKS, false, ring); }
+PX_TEST(a_ring_of_sends_does_not_block_on_a_simulated_device) { run_ranks(RANKS, true, ring); }
+PX_TEST(a_receive_from_anyone_tells_whom) { run_ranks(RANKS, false, from_anyone); }
+PX_TEST(some_ranks_make_a_group) { run_ranks(RANKS, false, subgroup); }
+PX_TEST(some_ranks_make_a_group_on_a_simulated_device) { run_ranks(RANKS, true, subgroup); }
+
+// ---- each dtype and reduction
+
+static void one_reduction(px_comm *comm, px_dtype dtype, px_reduce_op op, double wanted) {
+  int64_t size = 5;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) narrow = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  OK(px_tensor_empty(&wide, 1, &size, PX_FLOAT64, (px_device){PX_CPU, -1}));
+  for (int i = 0; i < size; i++) ((double *)px_tensor_data(wide))[i] = px_comm_rank(comm) ? 3 : 6;
+  OK(px_to(&x, wide, dtype, PX_DEVICE_NONE, false, true));
+  run(comm, (px_collective){PX_ALL_REDUCE, op, ONE(output, x)});
+  OK(px_to(&back, x, PX_FLOAT64, PX_DEVICE_NONE, false, true));
+  for (int i = 0; i < size; i++) CHECK_NEAR(((double *)px_tensor_data(back))[i], wanted, 0);
+}
+
+static void each_dtype(px_comm *comm, px_device device) {
+  const px_dtype real[] = {PX_UINT8,   PX_INT8,     PX_INT16,   PX_INT32,  PX_INT64,
+                           PX_FLOAT16, PX_BFLOAT16, PX_FLOAT32, PX_FLOAT64};
+  for (int i = 0; i < 9; i++) {
+    one_reduction(comm, real[i], PX_REDUCE_SUM, 9);
+    one_reduction(comm, real[i], PX_REDUCE_PRODUCT, 18);
+    one_reduction(comm, real[i], PX_REDUCE_MIN, 3);
+    one_reduction(comm, real[i], PX_REDUCE_MAX, 6);
+    if (i >= 5) one_reduction(comm, real[i], PX_REDUCE_AVG, 4.5);
+    if (i >= 5) continue;
+    one_reduction(comm, real[i], PX_REDUCE_BAND, 2);
+    one_reduction(comm, real[i], PX_REDUCE_BOR, 7);
+    one_reduction(comm, real[i], PX_REDUCE_BXOR, 5);
+  }
+  one_reduction(comm, PX_BOOL, PX_REDUCE_SUM, 1);
+  one_reduction(comm, PX_BOOL, PX_REDUCE_BXOR, 0);
+  one_reduction(comm, PX_COMPLEX64, PX_REDUCE_SUM, 9);
+}
+PX_TEST(each_dtype_reduces_by_each_operation) { run_ranks(2, false, each_dtype); }
+
+// ---- what goes wrong
+
+static void bad_arguments(px_comm *comm, px_device device) {
+  px_tensor *x = tensor_of(device, 3, NULL), *y = tensor_of(device, 2, NULL);
+  px_collective gather = {PX_ALL_GATHER, ONE(input, x), ONE(output, y)};
+  FAILS(px_comm_run(NULL, comm, &gather), PX_VALUE, "wants 6");
+  px_collective far = {PX_BROADCAST, ONE(output, x), .peer = 2};
+  FAILS(px_comm_run(NULL, comm, &far), PX_VALUE, "rank 2 is not in a group of 2");
+  px_collective own = {PX_SEND, ONE(input, x), .peer = px_comm_rank(comm)};
+  FAILS(px_comm_run(NULL, comm, &own), PX_VALUE, "Invalid destination rank");
+  px_collective bits = {PX_ALL_REDUCE, PX_REDUCE_BAND, ONE(output, x)};
+  FAILS(px_comm_run(NULL, comm, &bits), PX_VALUE, "Cannot use ReduceOp.BAND with float32");
+  px_collective odd = {PX_ALL_TO_ALL, ONE(input, x), ONE(output, x)};
+  FAILS(px_comm_run(NULL, comm, &odd), PX_VALUE, "does not divide equally across group size");
+  // Nothing was numbered or sent: the ranks still agree.
+  run(comm, (px_collective){.op = PX_BARRIER});
+  px_release(x);
+  px_release(y);
+}
+PX_TEST(a_call_that_does_not_fit_is_refused_and_loses_nothing) {
+  run_ranks(2, false, bad_arguments);
+}
+
+// The store outlives the first error here: the one that fails second names both calls.
+static void different_calls(px_comm *comm, px_device device) {
+  PX_SCOPED(px_work) work = NULL;
+  int rank = px_comm_rank(comm);
+  px_tensor *x = tensor_of(device, 2 + rank, NULL);
+  px_collective c = {PX_ALL_REDUCE, ONE(output, x), .timeout_ms = 300 + 300 * rank};
+  OK(px_comm_run(&work, comm, &c));
+  FAILS(px_work_wait(work, 0), PX_DIST_BACKEND,
+        rank ? "[Rank 1] all_reduce number 1 of 3 elements float32"
+             : "[Rank 0] all_reduce number 1 of 2 elements float32");
+  CHECK(px_work_is_completed(work) && px_work_error(work));
+  FAILS(px_comm_run(NULL, comm, &c), PX_DIST_BACKEND, "the group is not usable any more");
+  px_release(x);
+}
+PX_TEST(ranks_that_call_for_different_sizes_end_with_an_error) {
+  run_ranks(2, false, different_calls);
+}
+
+static void a_rank_ends(px_comm *comm, px_device device) {
+  if (px_comm_rank(comm)) _exit(0);
+  PX_SCOPED(px_work) work = NULL;
+  px_tensor *x = tensor_of(device, 4, NULL);
+  OK(px_comm_run(&work, comm, &(px_collective){PX_ALL_REDUCE, ONE(output, x)}));
+  FAILS(px_work_wait(work, 0), PX_DIST_BACKEND, "[Rank 0] all_reduce number 1");
+  px_release(x);
+}
+PX_TEST(a_rank_that_ends_is_noticed) { run_ranks(2, false, a_rank_ends); }
+
+static void aborted(px_comm *comm, px_device device) {
+  px_tensor *x = tensor_of(device, 4, NULL);
+  PX_SCOPED(px_work) work = NULL;
+  if (!px_comm_rank(comm)) {
+    OK(px_comm_run(&work, comm, &(px_collective){PX_ALL_REDUCE, ONE(output, x)}));
+    // The time is over, or the other rank has aborted.
+    CHECK(px_work_wait(work, 50) == PX_DIST_BACKEND);
+  }
+  px_comm_abort(comm);
+  if (work) FAILS(px_work_wait(work, 0), PX_DIST_BACKEND, "all_reduce");
+  FAILS(px_comm_run(NULL, comm, &(px_collective){.op = PX_BARRIER}), PX_DIST_BACKEND, "not usable");
+  px_release(x);
+}
+PX_TEST(an_abort_ends_what_is_under_way) { run_ranks(2, false, aborted); }
+
+static void a_late_rank(px_comm *comm, px_device device) {
+  OK(px_comm_monitored_barrier(comm, 60000, false));
+  if (px_comm_rank(comm) == 0)
+    FAILS(px_comm_monitored_barrier(comm, 200, true), PX_RUNTIME,
+          "[Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 200 ms");
+}
+PX_TEST(a_monitored_barrier_names_who_is_missing) { run_ranks(RANKS, false, a_late_rank); }
+
+static void a_fault(px_comm *comm, px_device device) {
+  PX_SCOPED(px_work) work = NULL;
+  OK(px_fault_arm("collective", 1, false));
+  OK(px_comm_run(&work, comm, &(px_collective){.op = PX_BARRIER}));
+  FAILS(px_work_wait(work, 0), PX_DIST_BACKEND, "barrier number 1");
+}
+PX_TEST(a_fault_of_a_collective_is_its_error) { run_ranks(2, false, a_fault); }
+
+// Every allocation of a collective's beginning fails in turn; then it works, and nothing is left.
+static void no_memory(px_comm *comm, px_device device) {
+  px_tensor *x = tensor_of(device, 4, (float[]){1, 1, 1, 1});
+  px_tensor *all = tensor_of(device, 12, NULL);
+  px_collective c = {PX_ALL_GATHER, ONE(input, x), ONE(output, all)};
+  int64_t before = px_live_objects("work");
+  for (int n = 1; n < 40; n++) {
+    OK(px_fault_arm("alloc", n, false));
+    px_status status = px_comm_run(NULL, comm, &c);
+    px_fault_disarm_all();
+    if (status == PX_OK) break;
+    CHECK_EQ(px_live_objects("work"), before);
+    px_error_clear();
+  }
+  run(comm, (px_collective){.op = PX_BARRIER});
+  px_release(all);
+  px_release(x);
+}
+PX_TEST(a_collective_without_memory_is_refused) { run_ranks(RANKS, false, no_memory); }
