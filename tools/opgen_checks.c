@@ -85,6 +85,7 @@ static og_value naming(const og_node *n, void *context) {
   if (p->type == OG_TENSOR) v.type = OG_FLOAT;
   if (p->type == OG_SCALAR) v.type = OG_FLOAT;
   if (p->type == OG_TEXT) v.c = og_format("%s.v.text", a);
+  if (p->type == OG_DTYPE) v.c = og_format("px__dtype_of(%s)", a);
   if (p->type == OG_INTS) v.c = og_format("%s.v.ints", a), v.n = og_format("%s.n", a);
   if (!v.c) og_die(n->place, "'%s' has no value in a line of %s", n->text, op->name);
   return v;

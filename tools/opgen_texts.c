@@ -39,13 +39,14 @@ static void write_kernel_names(FILE *to, const char *names) {
 }
 
 static void write_refusal(FILE *to, const og_op *op, const og_field *f) {
-  static const char *const kinds[] = {"bool", "dtype", "mask", "device", "out", "autocast"};
+  static const char *const kinds[] = {"bool", "dtype", "mask",    "device",
+                                      "out",  "sizes", "autocast"};
   const char *end = og_word_end(f->text), *rest = og_skip(end);
   if (!strncmp(f->text, "name ", 5)) {
     write_kernel_names(to, rest);
     return;
   }
-  for (int i = 0; i < 6; i++)
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
     if (!strncmp(f->text, kinds[i], (size_t)(end - f->text)) && *rest == ':') {
       fprintf(to, ".of_%s = %s, ", kinds[i], refusal(op, f, og_skip(rest + 1)));
       return;

@@ -91,7 +91,7 @@ static const struct {
     {"utils", "dlpack", "dlpack"},
     // ---- types
     {"Tensor", "phlox._tensor",
-     "__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ apply_ lu map_ "
+     "__copy__ __deepcopy__ __format__ __rdiv__ __reduce_ex__ __setstate__ apply_ lu map_ "
      "new new_empty new_full new_ones new_tensor new_zeros type"},
     {"nn.Module", "phlox.nn._module",
      "_register_load_state_dict_pre_hook _register_state_dict_hook "

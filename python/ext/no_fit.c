@@ -11,6 +11,18 @@ static const char *param_name(const ext_signature *s, int i) {
   return !s->method && !strcmp(name, "self") ? "input" : name;
 }
 
+// Of a list of tensors, the first that is none.
+static void fail_item(PyObject *list, int argument) {
+  bool sequence = PyTuple_Check(list) || PyList_Check(list);
+  for (Py_ssize_t i = 0; sequence && i < PySequence_Fast_GET_SIZE(list); i++) {
+    PyObject *item = PySequence_Fast_GET_ITEM(list, i);
+    if (ext_is_tensor(item)) continue;
+    PyErr_Format(PyExc_TypeError, "expected Tensor as element %zd in argument %d, but got %s", i,
+                 argument, ext_type_name(item));
+    return;
+  }
+}
+
 static PyObject *fail_one(const ext_callable *self, const ext_frame *frame) {
   const ext_signature *s = &self->signatures[0];
   const char *name = PyUnicode_AsUTF8(self->name);
@@ -34,6 +46,8 @@ static PyObject *fail_one(const ext_callable *self, const ext_frame *frame) {
   const char *wanted =
       !strcmp(param->name, "memory_format") ? "torch.memory_format" : px_arg_name(param->kind);
   const char *got = ext_type_name(frame->object);
+  if (param->kind == PX_ARG_TENSORS) fail_item(frame->object, frame->index);
+  if (PyErr_Occurred()) return NULL;
   if (frame->position < 0)
     EXT_FAIL(PyExc_TypeError, "%s(): argument '%s' must be %s, not %s", name,
              param_name(s, frame->index), wanted, got);
@@ -100,7 +114,8 @@ static const char *const of_factories =
     "pin_memory = False, bool requires_grad = False";
 static bool is_common(const px_op *op, const px_param *param) {
   return op->flags & PX_OP_IS_FACTORY &&
-         (param->kind == PX_ARG_DTYPE || param->kind == PX_ARG_DEVICE);
+         (param->kind == PX_ARG_DTYPE || param->kind == PX_ARG_DEVICE ||
+          strcmp(param->name, "pin_memory") == 0 || strcmp(param->name, "requires_grad") == 0);
 }
 
 // "(Tensor input, Tensor other, *, Tensor out = None)"; gives how many pieces that has, as PyTorch

@@ -200,6 +200,19 @@ static PyObject *invert(PyObject *a) {
   return unary(NOT, a);
 }
 
+// ---- with self on the right, by name. Their operands are in the order of the op's own.
+#define SWAPPED(name, slot, what) \
+  EXT_METHOD(tensor_base, name, "(other: Tensor | Number) -> Tensor", what) { \
+    EXT_ARGS(PyObject *, other); \
+    return binary(slot, self, other); \
+  } \
+  struct ext_row
+SWAPPED(__radd__, ADD, "other + self.");
+SWAPPED(__rmul__, MUL, "other * self.");
+SWAPPED(__rand__, AND, "other & self.");
+SWAPPED(__ror__, OR, "other | self.");
+SWAPPED(__rxor__, XOR, "other ^ self.");
+
 PyObject *ext_richcompare(PyObject *a, PyObject *b, int op) {
   static const slot_op slots[] = {
       [Py_LT] = LT, [Py_LE] = LE, [Py_EQ] = EQ, [Py_NE] = NE, [Py_GT] = GT, [Py_GE] = GE};

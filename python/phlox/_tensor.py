@@ -114,6 +114,10 @@ class Tensor:
                             f"{type(tensor).__name__}")
         return _mapped(self, callable, tensor)
 
+    def __rdiv__(self, other: Tensor | Number) -> Tensor:
+        """other / self, by Python 2's name."""
+        return self.reciprocal() * other
+
     def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
         """The name of the tensor's type; or the tensor converted to `dtype`, which may be such a
         name.

@@ -345,14 +345,9 @@ static void start(px_call *call, const px_op *op, px_call_mode mode) {
 // ---- in place, of ops that have no such form
 
 // The result takes self's place: it must be as large, and of a dtype that self can hold.
-static px_status put_result(px_tensor *self, const px_tensor *made) {
-  char have[128], want[128];
+static px_status put_result(const px_op *op, px_tensor *self, const px_tensor *made) {
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a call that worked has made a result
-  bool same = px__has_sizes(self, made->ndim, made->sizes);
-  PX_CHECK(same, PX_RUNTIME, "output with shape %s doesn't match the broadcast shape %s",
-           px__sizes_text(have, sizeof have, self->ndim, self->sizes),
-           px__sizes_text(want, sizeof want, made->ndim, made->sizes));
-  PX_TRY(px__check_cast((px_dtype)made->dtype, (px_dtype)self->dtype));
+  PX_TRY(px__check_fits_self(op, self, made->ndim, made->sizes, (px_dtype)made->dtype));
   return px_copy_(self, made, false);
 }
 
@@ -376,7 +371,7 @@ __attribute__((noinline)) static px_status call_into_self(const px_op *op, const
   px_status status = px_op_call(op, PX_CALL_NEW, own, &made);
   px__autocast_here.on = casts;
   PX_TRY(status);
-  status = put_result(self, made);
+  status = put_result(op, self, made);
   px_release(made);
   if (status == PX_OK) results[0] = px_retain(self);
   return status;

@@ -113,6 +113,10 @@ static inline bool px__may_fault(const px_call *call) {
 // in part with one that is read. (Of some ops: overlaps at all.)
 px_status px__check_written(const px_call *call) __attribute__((warn_unused_result));
 // Resizes an out= tensor, with PyTorch's warning if it had elements.
+// That a result of these sizes and this dtype can take self's place.
+px_status px__check_fits_self(const px_op *op, const px_tensor *self, int ndim,
+                              const int64_t *sizes, px_dtype dtype)
+    __attribute__((warn_unused_result));
 px_status px__resize_output(px_tensor *out, int ndim, const int64_t *sizes)
     __attribute__((warn_unused_result));
 // After the launch: copies results to what the caller gave and the kernel did not write itself.

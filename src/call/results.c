@@ -133,6 +133,11 @@ static bool is_alone(const px_call *call) {
   return true;
 }
 
+static const char *self_class(const px_call *call) {
+  bool has = call->op->param_count && call->args[PX__SELF].kind == PX_ARG_TENSOR;
+  return has ? px_dtype_class((px_dtype)call->args[PX__SELF].v.tensor->dtype) : "";
+}
+
 // Whether a result of a dtype can be given by an out= tensor of another.
 static px_status check_out(const px_call *call, int i, px_dtype made, px_dtype given) {
   const px__op_texts *texts = px__impl(call->op)->texts;
@@ -144,7 +149,7 @@ static px_status check_out(const px_call *call, int i, px_dtype made, px_dtype g
   if (texts && texts->of_out.code)
     PX_FAIL_AS(texts->of_out, px_dtype_class(given), px_dtype_class(made),
                px_dtype_about(given)->type_name, px_dtype_about(made)->type_name,
-               call->op->result_names ? call->op->result_names[i] : "result");
+               call->op->result_names ? call->op->result_names[i] : "result", self_class(call));
   if (casts) return px__check_cast(made, given);
   PX_CHECK(call->op->kind != PX_OP_POINTWISE, PX_RUNTIME, "Found dtype %s but expected %s",
            px_dtype_class(given), px_dtype_class(made));
@@ -152,15 +157,31 @@ static px_status check_out(const px_call *call, int i, px_dtype made, px_dtype g
           px_dtype_about(made)->type_name, px_dtype_about(given)->type_name);
 }
 
+// What PyTorch says of ops whose texts tell of the result's dtype, in place as of out=.
+static px_status check_cast(const px_op *op, px_dtype made, const px_tensor *self) {
+  const px__op_texts *texts = px__impl(op)->texts;
+  const char *have = px_dtype_class((px_dtype)self->dtype), *want = px_dtype_class(made);
+  if (texts && texts->of_out.code && px__impl(op)->out == PX__OUT_CAST &&
+      !px_dtype_can_cast(made, (px_dtype)self->dtype))
+    PX_FAIL_AS(texts->of_out, have, want, "", "", "result", have);
+  return px__check_cast(made, (px_dtype)self->dtype);
+}
+
+px_status px__check_fits_self(const px_op *op, const px_tensor *self, int ndim,
+                              const int64_t *sizes, px_dtype dtype) {
+  const px__op_texts *texts = px__impl(op)->texts;
+  char have[256], want[256];
+  if (PX_LIKELY(px__has_sizes(self, ndim, sizes))) return check_cast(op, dtype, self);
+  (void)px__sizes_text(have, sizeof have, self->ndim, self->sizes);
+  (void)px__sizes_text(want, sizeof want, ndim, sizes);
+  if (texts && texts->of_sizes.code) PX_FAIL_AS(texts->of_sizes, have, want, self->ndim);
+  PX_FAIL(PX_RUNTIME, "output with shape %s doesn't match the broadcast shape %s", have, want);
+}
+
 static px_status inplace_result(px_call *call, int i, int ndim, const int64_t *sizes,
                                 px_dtype dtype) {
   px_tensor *self = call->given[i];
-  char have[256], want[256];
-  PX_CHECK(px__has_sizes(self, ndim, sizes), PX_RUNTIME,
-           "output with shape %s doesn't match the broadcast shape %s",
-           px__sizes_text(have, sizeof have, self->ndim, self->sizes),
-           px__sizes_text(want, sizeof want, ndim, sizes));
-  PX_TRY(px__check_cast(dtype, (px_dtype)self->dtype));
+  PX_TRY(px__check_fits_self(call->op, self, ndim, sizes, dtype));
   if (px__may_fault(call))
     return px_tensor_empty(&call->results[i], ndim, sizes, dtype, call->device);
   call->results[i] = px_retain(self);

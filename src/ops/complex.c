@@ -121,7 +121,8 @@ static px_status check_parts(const px_tensor *a, const px_tensor *b, const char 
   PX_CHECK(px_dtype_to_complex((px_dtype)a->dtype) != PX_DTYPE_NONE &&
                px_dtype_is_float((px_dtype)a->dtype) && px_dtype_is_float((px_dtype)b->dtype) &&
                px_dtype_to_complex((px_dtype)b->dtype) != PX_DTYPE_NONE,
-           PX_RUNTIME, "Expected both inputs to be Half, Float or Double tensors but got %s and %s",
+           PX_UNIMPLEMENTED,
+           "Expected both inputs to be Half, Float or Double tensors but got %s and %s",
            px_dtype_class((px_dtype)a->dtype), px_dtype_class((px_dtype)b->dtype));
   PX_CHECK(a->dtype == b->dtype, PX_RUNTIME,
            "Expected object of scalar type %s but got scalar type %s for second argument",

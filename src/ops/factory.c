@@ -234,6 +234,19 @@ static px_status check_computed(px_dtype dtype, const char *name) {
   return PX_OK;
 }
 
+// Of an out= tensor that has other elements, and will have so many.
+static px_status tell_length(const px_call *call, int64_t n) {
+  const px_tensor *given = call->mode == PX_CALL_OUT ? call->given[0] : NULL;
+  char have[256];
+  if (!given || given->numel == n || given->numel == 0) return PX_OK;
+  return px_warn(PX_WARN_USER,
+                 "The number of elements in the out tensor of shape %s is %lld which does not "
+                 "match the computed number of elements %lld. Note that this may occur as a result "
+                 "of rounding error. The out tensor will be resized to a tensor of shape (%lld,).",
+                 px__sizes_text(have, sizeof have, given->ndim, given->sizes),
+                 (long long)given->numel, (long long)n, (long long)n);
+}
+
 PX_RUN(arange) {
   static px__named_kernel kernel = {.name = "arange"};
   px__options o = PX_OPTIONS(args);
@@ -247,6 +260,7 @@ PX_RUN(arange) {
         start.kind == 'f' || end.kind == 'f' || step.kind == 'f' ? px_dtype_default() : PX_INT64;
   start = cut(start, o.dtype), end = cut(end, o.dtype), step = cut(step, o.dtype);
   PX_TRY(arange_length(&n, start, end, step));
+  PX_TRY(tell_length(call, n));
   PX_TRY(make(call, &o, 1, &n));
   px_value params[2] = {PX_S(start), PX_S(step)};
   return run_filler(call, &kernel, params, 2);

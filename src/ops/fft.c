@@ -27,12 +27,44 @@ static px_status check_kernel(const px_call *call, const px_tensor *t, bool comp
   px_device_type type = (px_device_type)call->device.type;
   return type != PX_META && px__runs_host_kernels(type) ? px__fftw_ready() : PX_OK;
 }
+
+// Dimensions from the outermost to the innermost.
+typedef struct order {
+  int dims[PX_MAX_DIMS], count;
+} order;
+static bool holds(const order *o, int dim) {
+  for (int i = 0; i < o->count; i++)
+    if (o->dims[i] == dim) return true;
+  return false;
+}
+// Puts a dimension behind those of longer steps, but not before the first ones.
+static void put(order *o, int first, const px_tensor *t, int dim) {
+  int at = o->count++;
+  for (; at > first && t->strides[dim] > t->strides[o->dims[at - 1]]; at--)
+    o->dims[at] = o->dims[at - 1];
+  o->dims[at] = dim;
+}
+// As PyTorch has it: what is transformed is innermost, and inside of that what `inside` names; the
+// others, and those that are transformed, keep the order that they have in t.
+static px_status result_in_order(px_call *call, const px_tensor *t, const int64_t *sizes,
+                                 px_value dims, px_value inside, px_dtype dtype) {
+  order within = {.count = 0}, all = {.count = 0};
+  int64_t strides[PX_MAX_DIMS], step = 1;
+  for (int i = 0; i < dims.n; i++) put(&within, 0, t, (int)dims.v.ints[i]);
+  for (int i = 0; i < inside.n; i++) within.dims[within.count++] = (int)inside.v.ints[i];
+  for (int d = 0; d < t->ndim; d++)
+    if (!holds(&within, d)) put(&all, 0, t, d);
+  for (int i = 0; i < within.count; i++) all.dims[all.count++] = within.dims[i];
+  for (int i = all.count; i-- > 0; step *= sizes[all.dims[i]] ? sizes[all.dims[i]] : 1)
+    strides[all.dims[i]] = step;
+  return px_tensor_empty_strided(&call->results[0], t->ndim, sizes, strides, dtype, call->device);
+}
 static px_status result_along(px_call *call, const px_tensor *t, int64_t dim, int64_t n,
                               px_dtype dtype) {
   int64_t sizes[PX_MAX_DIMS];
   px__sizes_copy(sizes, t->sizes, t->ndim);
   sizes[dim] = n;
-  PX_TRY(px__call_result(call, 0, t->ndim, sizes, dtype));
+  PX_TRY(result_in_order(call, t, sizes, PX_IS(&dim, 1), PX_IS(NULL, 0), dtype));
   call->skip_launch = call->results[0]->numel == 0;
   return PX_OK;
 }
@@ -46,7 +78,7 @@ PX_RUN(_fft_c2c) {
   const px_tensor *t = args->self;
   PX_TRY(check_kernel(call, t, true));
   for (int i = 0; i < args->dim.n; i++) PX_TRY(check_dim(t, args->dim.v.ints[i]));
-  PX_TRY(px__call_result(call, 0, t->ndim, t->sizes, (px_dtype)t->dtype));
+  PX_TRY(result_in_order(call, t, t->sizes, args->dim, args->dim_inside, (px_dtype)t->dtype));
   call->skip_launch = t->numel == 0;
   return PX_OK;
 }
@@ -147,7 +179,7 @@ static px_status check_points(int64_t n) {
 static px_status to_complex(px_tensor **out, const px_tensor *t, const transform *f, int64_t dim) {
   PX_SCOPED(px_tensor) made = NULL;
   if (px_dtype_is_complex((px_dtype)t->dtype))
-    return px__fft_c2c(out, t, &dim, 1, f->normalization, f->forward ? 1 : -1);
+    return px__fft_c2c(out, t, &dim, 1, f->normalization, f->forward ? 1 : -1, NULL, 0);
   PX_TRY(px__fft_r2c(&made, t, dim, f->normalization, f->from == FROM_REAL));
   if (!f->forward) return px_conj(out, made);
   *out = PX_MOVE(made);
@@ -158,6 +190,16 @@ static px_status to_real(px_tensor **out, const px_tensor *t, const transform *f
   PX_SCOPED(px_tensor) turned = NULL;
   PX_TRY(f->forward ? px_conj(&turned, t) : (turned = px_retain((px_tensor *)t), PX_OK));
   return px__fft_c2r(out, turned, dim, f->normalization, n);
+}
+
+// An out= tensor of another size lies as the conjugates do that it is to hold.
+static px_status lie_like(const px_call *call, const px_tensor *made) {
+  px_tensor *given = call->mode == PX_CALL_OUT ? call->given[0] : NULL;
+  PX_SCOPED(px_tensor) view = NULL;
+  if (!given || !px__is_lazy(made) || px__has_sizes(given, made->ndim, made->sizes)) return PX_OK;
+  PX_TRY(px__resize_output(given, made->ndim, made->sizes));
+  PX_TRY(px_tensor_as_strided(&view, given, made->ndim, made->sizes, made->strides, given->offset));
+  return px__tensor_take_geometry(given, view);
 }
 
 PX_RUN(fft_line) {
@@ -182,8 +224,9 @@ PX_RUN(fft_line) {
   PX_TRY(check_given(call, &f));
   int64_t read = f.from != FROM_HALF ? n : px__given(args->n) ? n / 2 + 1 : have;
   PX_TRY(resized(&sized, t, &dim, &read, 1));
-  return f.from == FROM_HALF ? to_real(&call->results[0], sized, &f, dim, n)
-                             : to_complex(&call->results[0], sized, &f, dim);
+  if (f.from == FROM_HALF) return to_real(&call->results[0], sized, &f, dim, n);
+  PX_TRY(to_complex(&call->results[0], sized, &f, dim));
+  return f.forward ? PX_OK : lie_like(call, call->results[0]);
 }
 
 // ---- several dimensions
@@ -200,6 +243,8 @@ static px_status read_dims(region *r, const px_tensor *t, px_value dims, px_valu
   r->count = given;
   for (int i = 0; i < given; i++) {
     int d = t->ndim - given + i;
+    PX_CHECK(!px__given(dims) || t->ndim, PX_INDEX,
+             "Dimension specified as %lld but tensor has no dimensions", (long long)dims.v.ints[i]);
     if (px__given(dims)) PX_TRY(px__wrap_dim(&d, dims.v.ints[i], t->ndim));
     PX_CHECK(!(seen >> d & 1), PX_RUNTIME, "FFT dims must be unique");
     seen |= UINT64_C(1) << d;
@@ -228,7 +273,10 @@ static px_status check_any(const region *r, const char *name) {
 }
 static px_status along(px_tensor **out, const px_tensor *t, const region *r, int count,
                        const transform *f) {
-  return px__fft_c2c(out, t, r->dims, count, f->normalization, f->forward ? 1 : -1);
+  // Of real numbers the dimension that was halved stays innermost.
+  bool inside = f->from == FROM_REAL && f->forward;
+  return px__fft_c2c(out, t, r->dims, count, f->normalization, f->forward ? 1 : -1, r->dims + count,
+                     inside);
 }
 
 static px_status whole_dims(px_tensor **out, const px_tensor *t, const region *r,
@@ -276,7 +324,7 @@ static px_status over_dims(px_call *call, const px_tensor *self, px_value sizes,
   PX_SCOPED(px_tensor) t = NULL;
   PX_TRY(read_transform(&f, call, norm));
   f.name = f.from == FROM_ANY
-               ? (f.forward ? "fftn" : "ifftn")
+               ? "fftn"
                : many[2 * (f.from == FROM_HALF) + (f.forward == (f.from == FROM_HALF))];
   PX_TRY(check_real_dims(self, &f));
   PX_TRY(read_region(&r, self, dims, sizes));

@@ -150,8 +150,13 @@ PX_RUN(index_select_backward) {
 }
 
 static px_status check_source(const px_call *call, const px_tensor *self, int dim,
-                              const px_tensor *index, const px_tensor *source) {
+                              const px_tensor *index, const px_tensor *source, bool add) {
   int64_t n = source->ndim ? source->sizes[dim] : 1;
+  bool one = source->ndim > 0 || index->numel == 1;
+  PX_CHECK(one || add, PX_INDEX,
+           "index_copy_(): When source is scalar, index should have one element (got %lld)",
+           (long long)index->numel);
+  PX_CHECK(one, PX_INDEX, "Dimension specified as %d but tensor has no dimensions", dim);
   PX_CHECK(index->numel == n, PX_RUNTIME,
            "%s(): Number of indices (%lld) should be equal to source.size(dim): (%lld)",
            call->op->name, (long long)index->numel, (long long)n);
@@ -172,7 +177,7 @@ static px_status put_slices(px_call *call, const slices *s, const px_tensor *val
   int dim;
   PX_TRY(px__call_same_device(call));
   PX_TRY(px__wrap_dim(&dim, s->dim, s->self->ndim));
-  PX_TRY(check_source(call, s->self, dim, s->index, s->source));
+  PX_TRY(check_source(call, s->self, dim, s->index, s->source, add));
   PX_TRY(px__start_from_self(call, s->self));
   px_tensor *to = call->results[0];
   return put(&p, px__pick_dim(&p, to, dim, s->index), to, values, add);
@@ -236,10 +241,12 @@ static px_status check_along(const px_call *call, const px_tensor *self, int dim
   if (index->numel == 0) return PX_OK;
   PX_CHECK(n == have, PX_RUNTIME,
            "Index tensor must have the same number of dimensions as %s tensor", name);
+  PX_CHECK(!src || have == (src->ndim ? src->ndim : 1), PX_RUNTIME,
+           "Index tensor must have the same number of dimensions as src tensor");
   for (int d = 0; d < index->ndim; d++) {
     int64_t most = self->ndim ? self->sizes[d] : 1;
     bool fits = (d == dim || index->sizes[d] <= most) &&
-                (!src || (d < src->ndim ? index->sizes[d] <= src->sizes[d] : index->sizes[d] <= 1));
+                (!src || index->sizes[d] <= (src->ndim ? src->sizes[d] : 1));
     if (fits) continue;
     px__sizes_text(a, sizeof a, index->ndim, index->sizes);
     px__sizes_text(b, sizeof b, self->ndim, self->sizes);

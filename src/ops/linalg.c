@@ -226,7 +226,14 @@ static px_status matmul(px_tensor **out, const px_tensor *a, const px_tensor *b)
   }
   return batched(out, a, b);
 }
-PX_RUN(matmul) { return matmul(&call->results[0], args->self, args->other); }
+PX_RUN(matmul) {
+  const px_tensor *a = args->self, *out = call->mode == PX_CALL_OUT ? call->given[0] : NULL;
+  bool dot = a->ndim == 1 && args->other->ndim == 1;
+  PX_CHECK(!dot || !out || out->dtype == a->dtype, PX_RUNTIME,
+           "result dtype %s does not match input dtype %s", px_dtype_class((px_dtype)out->dtype),
+           px_dtype_class((px_dtype)a->dtype));
+  return matmul(&call->results[0], a, args->other);
+}
 
 // ---- linear
 

@@ -11,10 +11,16 @@
 
 static bool is_number(px_scalar s, double value) { return px_scalar_float(s) == value; }
 
-// beta * self + alpha * product. What is multiplied by 0 is not read, NaN neither.
+static px_scalar as_whole(px_scalar x) { return x.kind == 'f' ? px_int((int64_t)x.v.f) : x; }
+
+// beta * self + alpha * product; of whole numbers these are whole, too. What is multiplied by 0 is
+// not read, NaN neither.
 static px_status sum_of(px_tensor **out, const px_tensor *self, const px_tensor *product,
                         px_scalar beta, px_scalar alpha) {
   PX_SCOPED(px_tensor) scaled = NULL;
+  px_dtype dtype = (px_dtype)self->dtype;
+  if (!px_dtype_is_float(dtype) && !px_dtype_is_complex(dtype) && self->dtype == product->dtype)
+    beta = as_whole(beta), alpha = as_whole(alpha);
   if (is_number(beta, 0)) return px_mul_scalar(out, product, alpha);
   if (is_number(beta, 1)) return px_add(out, self, product, alpha);
   PX_TRY(px_mul_scalar(&scaled, self, beta));
@@ -188,10 +194,13 @@ PX_RUN(cross) {
   const px_tensor *self = args->self;
   if (px__given(args->dim))
     return px_linalg_cross(&call->results[0], self, args->other, args->dim.v.i);
-  PX_TRY(px_warn(PX_WARN_USER,
-                 "Using torch.cross without specifying the dim arg is deprecated.\nPlease either "
-                 "pass the dim explicitly or simply use torch.linalg.cross.\nThe default value of "
-                 "dim will change to agree with that of linalg.cross in a future release."));
+  static bool told;  // by whichever thread comes first
+  if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
+    PX_TRY(
+        px_warn(PX_WARN_USER,
+                "Using torch.cross without specifying the dim arg is deprecated.\nPlease either "
+                "pass the dim explicitly or simply use torch.linalg.cross.\nThe default value of "
+                "dim will change to agree with that of linalg.cross in a future release."));
   for (int d = 0; d < self->ndim; d++)
     if (self->sizes[d] == 3) return px_linalg_cross(&call->results[0], self, args->other, d);
   PX_FAIL(PX_RUNTIME, "no dimension of size 3 in input");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops over masks, triangles and diagonals. Only the device knows how many elements a mask selects,
 // so these ops wait for it.
+#include "call/checks.h"
 #include "hidden/index.h"
 #include "ops/index_impl.h"
 #include "phlox/ops/copy.h"
@@ -92,7 +93,7 @@ PX_RUN(masked_select) {
   // A number is on the host.
   PX_CHECK(px__device_reaches(a, b) && px__device_reaches(b, a), PX_RUNTIME,
            "expected self and mask to be on the same device");
-  PX_TRY(px__broadcast(&ndim, sizes, self->ndim, self->sizes, mask->ndim, mask->sizes));
+  PX_TRY(px__broadcast(&ndim, sizes, mask->ndim, mask->sizes, self->ndim, self->sizes));
   PX_TRY(px_expand(&wide, self, sizes, ndim));
   if (px__named_kernel_on(&selected, (px_device_type)a.type))
     return select_masked(&call->results[0], wide, mask);
@@ -135,11 +136,31 @@ static px_status put_masked(px_tensor *to, const px_tensor *mask, const px_tenso
   PX_TRY(px__part_slice(&part, flat, 0, 0, places->numel, 1));
   return put_flat(to, places, part, false);
 }
+// Self becomes as large as the mask; in place it cannot.
+static px_status as_large(px_tensor **out, const px_call *call, const px_tensor *self,
+                          const px_tensor *mask) {
+  int ndim;
+  int64_t sizes[PX_MAX_DIMS];
+  char have[256], want[256];
+  if (call->mode == PX_CALL_INPLACE) {
+    PX_CHECK(mask->ndim <= self->ndim, PX_RUNTIME,
+             "expand(%sBoolType{%s}, size=%s): the number of sizes provided (%d) must be greater "
+             "or equal to the number of dimensions in the tensor (%d)",
+             px__tensor_device(mask).type == PX_CUDA ? "CUDA" : "CPU",
+             px__sizes_text(have, sizeof have, mask->ndim, mask->sizes),
+             px__sizes_text(want, sizeof want, self->ndim, self->sizes), self->ndim, mask->ndim);
+    return px_clone(out, self, "contiguous_format");
+  }
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(px__broadcast(&ndim, sizes, mask->ndim, mask->sizes, self->ndim, self->sizes));
+  PX_TRY(px_expand(&wide, self, sizes, ndim));
+  return px_clone(out, wide, "contiguous_format");
+}
 PX_RUN(masked_scatter) {
   px_tensor *self = args->self;
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(px__call_same_device(call));
-  PX_TRY(px_clone(&made, self, "contiguous_format"));
+  PX_TRY(as_large(&made, call, self, args->mask));
   PX_TRY(put_masked(made, args->mask, args->source));
   if (call->mode != PX_CALL_INPLACE) {
     call->results[0] = PX_MOVE(made);
@@ -175,12 +196,25 @@ static px_status fill_masked(px_call *call, px_tensor *self, const px_tensor *ma
   return PX_OK;
 }
 
+// A number with an imaginary part is none of self's.
+static px_status check_real(const px_tensor *self, const px_tensor *value) {
+  px_complex number = {0};
+  if (px_dtype_is_complex((px_dtype)self->dtype) || !px_dtype_is_complex((px_dtype)value->dtype) ||
+      px__lacks_values(value))
+    return PX_OK;
+  PX_TRY(px_tensor_item_complex(&number, value));
+  PX_CHECK(number.imag == 0, PX_RUNTIME, "value cannot be converted to type %s without overflow",
+           px__ctype_of(PX_T((px_tensor *)self)));
+  return PX_OK;
+}
+
 PX_RUN(masked_fill_tensor) {
   px_tensor *self = args->self, *mask = args->mask;
   const px_tensor *value = args->value;
   PX_SCOPED(px_tensor) here = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(px__check_value(value, px__tensor_device(self)));
+  PX_TRY(check_real(self, value));
   if (call->mode == PX_CALL_INPLACE && !self->contiguous)
     return fill_masked(call, self, mask, value);
   PX_TRY(px__tensor_to(&here, value, (px_dtype)self->dtype, px__tensor_device(self)));
@@ -222,6 +256,11 @@ PX_RUN(diag_embed) {
 PX_RUN(diag) {
   px_tensor *self = args->self;
   PX_SCOPED(px_tensor) part = NULL;
+  // PyTorch says it of dtypes that cannot be cast; of those that can it says what it says of all.
+  const px_tensor *out = call->mode == PX_CALL_OUT ? call->given[0] : NULL;
+  PX_CHECK(!out || px_dtype_can_cast((px_dtype)self->dtype, (px_dtype)out->dtype), PX_RUNTIME,
+           "diag: result type %s can't be cast to the desired out= type %s",
+           px_dtype_class((px_dtype)self->dtype), px_dtype_class((px_dtype)out->dtype));
   if (self->ndim == 1) return px_diag_embed(&call->results[0], self, args->diagonal, 0, 1);
   PX_TRY(px_diagonal(&part, self, args->diagonal, 0, 1));
   return px_clone(&call->results[0], part, NULL);

@@ -166,6 +166,7 @@ PX_RUN(bernoulli_tensor) {
 static px_status standard_normal(px_call *call, int ndim, const int64_t *sizes,
                                  const px_tensor *like, double std, px_generator *generator) {
   const px_tensor *out = call->mode == PX_CALL_OUT ? call->given[0] : like;
+  if (call->mode == PX_CALL_OUT) PX_TRY(px__resize_output(call->given[0], ndim, sizes));
   PX_TRY(px_tensor_empty(&call->results[0], ndim, sizes, (px_dtype)out->dtype,
                          px__tensor_device(like)));
   return px_normal_(call->results[0], 0, std, generator);

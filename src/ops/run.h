@@ -37,6 +37,8 @@ static inline px_status px__check_ndim(int64_t n) {
            PX_MAX_DIMS);
   return PX_OK;
 }
+// NaN without dimensions, as an element of t's: what nothing has for a median (sort.c).
+px_status px__nan_of(px_tensor **out, const px_tensor *t) __attribute__((warn_unused_result));
 // Whether t is on meta, with sizes alone: what is only checked of values is not, then.
 static inline bool px__lacks_values(const px_tensor *t) {
   return px__tensor_device(t).type == PX_META;

@@ -5,6 +5,7 @@
 
 #include "hidden/sort.h"
 #include "ops/run.h"
+#include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/pointwise.h"
@@ -41,14 +42,18 @@ PX_RUN(median_dim) {
   if (!px_dtype_is_float((px_dtype)t->dtype) || !t->numel) return PX_OK;
   return nan_first(call, t, dim, args->keepdim);
 }
+px_status px__nan_of(px_tensor **out, const px_tensor *t) {
+  PX_SCOPED(px_tensor) nan = NULL;
+  PX_TRY(px_full(&nan, NULL, 0, px_float(NAN), PX_FLOAT64, px__tensor_device(t), false, false));
+  return px_to(out, nan, (px_dtype)t->dtype, PX_DEVICE_NONE, false, false);
+}
+
 PX_RUN(median) {
   const px_tensor *t = args->self;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) where = NULL;
   int64_t n = t->numel;
-  if (n == 0)
-    return px_full(&call->results[0], NULL, 0, px_float(NAN), (px_dtype)t->dtype,
-                   px__tensor_device(t), false, false);
+  if (n == 0) return px__nan_of(&call->results[0], t);
   PX_TRY(px_reshape(&flat, t, &n, 1));
   return px_median_dim(&call->results[0], &where, flat, 0, false);
 }

@@ -120,9 +120,7 @@ PX_RUN(nanmedian) {
   const px_tensor *self = args->self;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) places = NULL;
-  if (self->numel == 0)
-    return px_full(&call->results[0], NULL, 0, px_float(NAN), (px_dtype)self->dtype,
-                   px__tensor_device(self), false, false);
+  if (self->numel == 0) return px__nan_of(&call->results[0], self);
   PX_TRY(px_reshape(&flat, self, &self->numel, 1));
   return px_nanmedian_dim(&call->results[0], &places, flat, 0, false);
 }

@@ -155,7 +155,8 @@ PX_RUN(_neg_view) {
 
 PX_RUN(_resolve) {
   const px_tensor *self = args->self;
-  return px__tensor_contiguous(&call->results[0], self);
+  PX_TRY(px__empty_as(&call->results[0], self, (px_dtype)self->dtype, px__tensor_device(self)));
+  return px__tensor_copy(call->results[0], self, false);
 }
 
 // The driver has made a copy of what is lazy.

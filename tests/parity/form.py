@@ -10,6 +10,9 @@ import lzma
 import warnings
 
 
+NUMBERS_ON_CPU = {"tensor_split"}  # ops of which all tensors but the first have to be on the CPU
+
+
 def lookup(torch, path):
     """The function of a path, as nn.functional.relu or Tensor.add_; None where there is none."""
     found = torch
@@ -89,8 +92,10 @@ class Call:
 
     def __init__(self, torch, sample, device):
         self.torch, self.sample, self.device = torch, sample, device
-        self.args = decode(torch, sample["args"], device)
-        self.kwargs = {k: decode(torch, v, device) for k, v in sample["kwargs"].items()}
+        first, *others = sample["args"] or [None]
+        place = "cpu" if sample["op"] in NUMBERS_ON_CPU else device
+        self.args = [decode(torch, first, device), *decode(torch, others, place)][:len(sample["args"])]
+        self.kwargs = {k: decode(torch, v, place) for k, v in sample["kwargs"].items()}
         if self.kwargs.get("device") == "cpu":
             self.kwargs["device"] = device
         self.inputs = tensors(torch, [self.args, self.kwargs])

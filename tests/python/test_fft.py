@@ -40,6 +40,22 @@ class Case(unittest.TestCase):
         self.assertEqual(str(caught.exception).split("\n")[0], text)
 
 
+class Strides(Case):
+    def test_transformed_dimensions_are_innermost(self):
+        for device in DEVICES:
+            x = torch.zeros(3, 10, 7, device=device)
+            with self.subTest(device):
+                self.assertEqual(F.fft(x, dim=1).stride(), (70, 1, 10))
+                self.assertEqual(F.fft2(x, dim=(0, 2)).stride(), (7, 21, 1))
+                self.assertEqual(F.rfftn(x, dim=(2, 1)).stride(), (42, 1, 6))
+                self.assertEqual(F.irfft(x, dim=0).stride(), (1, 28, 4))
+                self.assertEqual(F.fft(x.transpose(0, 2), dim=0).stride(), (1, 7, 70))
+
+    def test_copies_of_conjugates_keep_the_order(self):
+        for device in DEVICES:
+            self.assertEqual(F.ifft(torch.zeros(3, 10, 7, device=device), dim=1).resolve_conj().stride(), (70, 1, 10))
+
+
 class Values(Case):
     def test_lines_of_any_length(self):
         for device in DEVICES:

@@ -123,6 +123,18 @@ class Samples(unittest.TestCase):
         self.assertEqual([op for op, row in self.ops.items() if row["missing"]], [])
 
 
+class Swapped(unittest.TestCase):
+    def test_operators_from_the_right_add_up_from_self(self):
+        a, b = phlox.ones(10, 1), phlox.ones(3, 2)
+        with self.assertRaisesRegex(RuntimeError, r"tensor a \(10\) must match the size of tensor b \(3\)"):
+            phlox.Tensor.__radd__(a, b)
+        self.assertEqual((phlox.tensor([4.]).__rdiv__(2)).tolist(), [0.5])
+        kind = type("Kind", (phlox.Tensor,), {})
+        for made in (2 + a.as_subclass(kind), 2 * a.as_subclass(kind), a + a.as_subclass(kind)):
+            self.assertIs(type(made), kind)
+            self.assertEqual(made.shape, (10, 1))
+
+
 class Judgement(unittest.TestCase):
     """What is wrong is seen."""
 

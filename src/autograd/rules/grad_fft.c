@@ -40,7 +40,7 @@ px_status px__grad_fft_whole(px_tensor **out, px_tensor *grad, int64_t dim, int6
                              bool onesided, px_value sizes) {
   PX_SCOPED(px_tensor) made = NULL;
   if (!onesided) {
-    PX_TRY(px__fft_c2c(&made, grad, &dim, 1, normalization, -1));
+    PX_TRY(px__fft_c2c(&made, grad, &dim, 1, normalization, -1, NULL, 0));
     return px_real(out, made);
   }
   PX_TRY(weighted(&made, grad, dim, sizes.v.ints[dim], 0.5));
