@@ -330,6 +330,15 @@ static void write_kind_parts(FILE *to, const og_layer *l) {
   fprintf(to, "\n");
 }
 
+// The arguments whose types Python checks itself, in the order of the checks, and its text.
+static void write_typed(FILE *to, const og_layer *l) {
+  const char *typed = og_layer_text(l, "typed"), *colon = typed ? strstr(typed, " : ") : NULL;
+  if (!typed) return;
+  if (!colon) og_die(og_entry_field(l->e, "typed")->place, "typed of %s lacks a text", l->e->name);
+  fprintf(to, "     .typed = %s, .typed_text = %s,\n", og_quote(og_trimmed(typed, colon)),
+          colon + 3);
+}
+
 static void write_row(FILE *to, const og_layer *l) {
   const og_entry *e = l->e;
   const char *repr = og_layer_text(l, "repr"), *forward = og_layer_forward_name(l);
@@ -362,6 +371,7 @@ static void write_row(FILE *to, const og_layer *l) {
     og_die(og_entry_field(e, "callable")->place, "layer %s has no argument '%s'", e->name,
            function);
   if (function) fprintf(to, "     .callable = \"%s\",\n", function);
+  write_typed(to, l);
   if (og_layer_text(l, "fixed")) fprintf(to, "     .fixed = fixed_%s,\n", e->name);
   if (l->each_count)
     fprintf(to, "     .tensor_name = tensor_name_%s,\n", e->name);

@@ -95,6 +95,9 @@ typedef struct px_module_kind {
   int method_count;
   const char *named;     // what a tuple of the results is called in Python, or NULL
   const char *callable;  // the argument that may be a function in another language, or NULL
+  // The arguments that another language takes only of their own types, or NULL, and the text for
+  // others: %1$s is the argument, %2$s its type, %3$s that which was given.
+  const char *typed, *typed_text;
   // For kinds of another language.
   void (*release)(void *context);
 } px_module_kind;

@@ -120,6 +120,33 @@ static int argument_value(const px_module_kind *kind, int i, PyObject *given, px
   return 0;
 }
 
+// Whether an argument that is checked by its type has it. A bool counts as an int, but not where a
+// dimension may be left out.
+static bool is_typed(const px_param *param, PyObject *given) {
+  if (!given || (given == Py_None && param->optional)) return true;
+  if (param->kind == PX_ARG_BOOL) return PyBool_Check(given);
+  if (param->kind == PX_ARG_FLOAT) return PyFloat_Check(given) || PyLong_Check(given);
+  return PyLong_Check(given) && !(param->optional && PyBool_Check(given));
+}
+static int check_typed(const px_module_kind *kind, PyObject *const *given) {
+  const char *const names[] = {
+      [PX_ARG_BOOL] = "bool", [PX_ARG_INT] = "int", [PX_ARG_FLOAT] = "float"};
+  for (const char *word = kind->typed; word && *word; word += strspn(word, " ")) {
+    size_t n = strcspn(word, " ");
+    int i = 0;
+    while (strlen(kind->params[i].name) != n || strncmp(kind->params[i].name, word, n)) i++;
+    const px_param *param = &kind->params[i];
+    if (!is_typed(param, given[i])) {
+      char text[256];
+      snprintf(text, sizeof text, kind->typed_text, param->name, names[param->kind],
+               ext_type_name(given[i]));
+      EXT_FAIL_INT(PyExc_TypeError, "%s", text);
+    }
+    word += n;
+  }
+  return 0;
+}
+
 // A class's own reset_parameters is called when a layer has been made.
 static int reset_own(PyObject *self) {
   static PyObject *name;
@@ -166,7 +193,7 @@ static int init_layer(PyObject *self, const px_module_kind *kind, PyObject *args
   px_value values[LIMIT];
   ext_ints rooms[LIMIT];
   for (int i = 0; i < LIMIT; i++) values[i] = PX_NONE();
-  if (bind(kind, args, kwargs, given) < 0) return -1;
+  if (bind(kind, args, kwargs, given) < 0 || check_typed(kind, given) < 0) return -1;
   int function = find_callable(kind, given, values);
   for (int i = 0; i < kind->param_count; i++)
     if ((i != function || values[i].category != 'n') &&

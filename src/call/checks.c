@@ -30,3 +30,25 @@ const char *px__exact_text(char text[32], double x) {
   }
   return text;
 }
+const char *px__python_text(char text[40], double x) {
+  px__exact_text(text, x);
+  bool whole = text[strspn(text, "-0123456789")] == '\0';
+  size_t used = strlen(text);
+  if (whole) snprintf(text + used, 40 - used, ".0");
+  return text;
+}
+const char *px__braced_text(char text[136], px__sizes sizes) {
+  int used = snprintf(text, 136, "{");
+  for (int64_t i = 0; i < sizes.n && used < 100; i++)
+    used += snprintf(text + used, (size_t)(136 - used), "%s%lld",
+                     i == 1 ? ", "
+                     : i    ? ","
+                            : "",
+                     (long long)sizes.at[i]);
+  snprintf(text + used, (size_t)(136 - used), "}");
+  return text;
+}
+const char *px__highest_text(char text[32], px_dtype dtype) {
+  snprintf(text, 32, "%g", px_dtype_about(dtype)->greatest);
+  return text;
+}

@@ -92,6 +92,13 @@ static inline bool px__classes(px_value input, px_value target) {
 #define PX__EXACT_TEXT(a) px__exact_text((char[32]){0}, px_value_float(a))
 const char *px__numbers_text(char text[128], px__sizes sizes);
 const char *px__exact_text(char text[32], double x);
+// A float as Python prints it; the sizes in braces; the greatest number of a tensor's dtype.
+#define PX__PYTHON_TEXT(a) px__python_text((char[40]){0}, px_value_float(a))
+#define PX__BRACED_TEXT(a) px__braced_text((char[136]){0}, px__sizes_of(a))
+#define PX__HIGHEST_TEXT(a) px__highest_text((char[32]){0}, px__dtype_of(a))
+const char *px__python_text(char text[40], double x);
+const char *px__braced_text(char text[136], px__sizes sizes);
+const char *px__highest_text(char text[32], px_dtype dtype);
 
 // Whether a number can be written to elements of a tensor, and the C type of these.
 static inline bool px__fits(px_value number, px_value self) {

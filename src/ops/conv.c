@@ -5,6 +5,7 @@
 
 #include "hidden/conv.h"
 #include "phlox/ops/conv.h"
+#include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/pointwise.h"
@@ -16,6 +17,17 @@
 
 #define LL(x) ((long long)(x))
 
+// The text of a dilation tells those of all dimensions, of which an image has two at least.
+static px_status refuse_dilation(px_value v, int dims) {
+  char text[256];
+  int64_t all[3] = {1, 1, 1};
+  int count = dims < 2 ? 2 : dims;
+  for (int k = 0; k < dims; k++) all[count - dims + k] = px__int_at(v, k);
+  for (int k = 0; k < v.n; k++)
+    PX_CHECK(v.v.ints[k] >= 0, PX_RUNTIME, "dilation should be greater than zero");
+  PX_FAIL(PX_RUNTIME, "dilation should be greater than zero, but got %s",
+          px__sizes_text(text, sizeof text, count, all));
+}
 px_status px__conv_list(px_value v, const char *name, int64_t least, int dims, bool both) {
   char text[256];
   PX_CHECK(v.n == 1 || v.n == dims || (both && v.n == 2 * dims), PX_RUNTIME,
@@ -23,6 +35,7 @@ px_status px__conv_list(px_value v, const char *name, int64_t least, int dims, b
            "convolution dimensions, but got %s=%s",
            name, dims, name, px__sizes_text(text, sizeof text, v.n, v.v.ints));
   for (int i = 0; i < v.n; i++) {
+    if (v.v.ints[i] < least && !strcmp(name, "dilation")) return refuse_dilation(v, dims);
     PX_CHECK(v.v.ints[i] >= least, PX_RUNTIME, "%s %s is not supported",
              least ? "non-positive" : "negative", name);
     PX_CHECK(v.v.ints[i] <= INT32_MAX, PX_RUNTIME, "integer out of range");
@@ -179,6 +192,12 @@ PX_RUN(conv2d) {
   int64_t sizes[4];
   PX_TRY(check_kernel(x->sizes, w->sizes));
   PX_TRY(px__conv_sizes(2, x->sizes, w->sizes, PX_CONV_STEPS(args), sizes));
+  if (px__is_whole(x)) {
+    PX_SCOPED(px_tensor) made = NULL;
+    call->composed = true;
+    PX_TRY(px__conv_integers(&made, x, w, PX_CONV_STEPS(args), args->groups, sizes));
+    return px__conv_biased(&call->results[0], made, args->bias, 2);
+  }
   if (!x->sizes[1]) {
     sizes[1] = 0;  // as PyTorch has it
     call->composed = true;
@@ -218,8 +237,15 @@ static px_status check_conv_grad(const px_call *call, const px_tensor *grad, px_
 }
 static px_value sizes_of(const px_tensor *t) { return PX_IS(t->sizes, t->ndim); }
 PX_RUN(conv2d_backward_input) {
-  return check_conv_grad(call, args->grad_output, args->input_size, sizes_of(args->weight),
-                         PX_CONV_STEPS(args), args->groups);
+  const px_tensor *grad = args->grad_output;
+  px_value sizes = args->input_size;
+  PX_TRY(check_conv_grad(call, grad, sizes, sizes_of(args->weight), PX_CONV_STEPS(args),
+                         args->groups));
+  if (grad->dtype != PX_INT64)
+    return px__call_result(call, 0, sizes.n, sizes.v.ints, (px_dtype)grad->dtype);
+  call->composed = true;
+  return px__conv_integers_back(&call->results[0], grad, args->weight, PX_CONV_STEPS(args),
+                                args->groups, sizes.v.ints);
 }
 PX_RUN(conv2d_backward_weight) {
   return check_conv_grad(call, args->grad_output, sizes_of(args->input), args->weight_size,
@@ -352,6 +378,21 @@ static px_status transposed_sizes(const px__conv_transpose2d_args *args, const p
            LL(x->sizes[2]), LL(x->sizes[3]), LL(sizes[2]), LL(sizes[3]));
   return PX_OK;
 }
+int px__beyond_steps(px__beyond *out, int64_t *sizes, int dims, px_value beyond,
+                     px__conv_steps by) {
+  bool any = false;
+  *out = (px__beyond){{0}, {0}};
+  for (int k = 0; k < dims; k++) {
+    int64_t stride = px__int_at(by.stride, k), pad = px__int_at(by.padding, k);
+    int64_t more = px__int_at(beyond, k), less = more < stride ? 0 : more < pad ? more : pad;
+    int64_t behind = (more - less) / stride * stride;
+    sizes[2 + k] -= behind;
+    out->padding[k] = pad, out->padding[dims + k] = pad - less;
+    out->zeros[2 * (dims - 1 - k) + 1] = behind;
+    any |= less > 0;
+  }
+  return any ? 2 * dims : dims;
+}
 px_status px__conv_biased(px_tensor **out, px_tensor *made, const px_tensor *bias, int dims) {
   PX_SCOPED(px_tensor) shift = NULL;
   if (!bias) return *out = px_retain(made), PX_OK;
@@ -362,8 +403,10 @@ px_status px__conv_biased(px_tensor **out, px_tensor *made, const px_tensor *bia
 static px_status spread_images(px_tensor **out, const px__conv_transpose2d_args *args,
                                const px_tensor *x) {
   const px_tensor *w = args->weight, *bias = args->bias;
-  px_value stride = args->stride, padding = args->padding, dilation = args->dilation;
+  px_value stride = args->stride, dilation = args->dilation;
   PX_SCOPED(px_tensor) spread = NULL;
+  PX_SCOPED(px_tensor) whole = NULL;
+  px__beyond beyond;
   int64_t sizes[4];
   char text[128];
   PX_TRY(check_transposed(args, x));
@@ -373,10 +416,12 @@ static px_status spread_images(px_tensor **out, const px__conv_transpose2d_args 
            px__size_text(text, sizeof text, x));
   if (!sizes[0] || !sizes[1])
     return px__conv_nothing(out, (const px_tensor *[]){x, w, bias}, 3, 4, sizes);
-  PX_TRY(px_conv2d_backward_input(&spread, x, w, sizes, 4, stride.v.ints, stride.n, padding.v.ints,
-                                  padding.n, dilation.v.ints, dilation.n, args->groups,
+  int paddings = px__beyond_steps(&beyond, sizes, 2, args->output_padding, PX_CONV_STEPS(args));
+  PX_TRY(px_conv2d_backward_input(&spread, x, w, sizes, 4, stride.v.ints, stride.n, beyond.padding,
+                                  paddings, dilation.v.ints, dilation.n, args->groups,
                                   px_memory_format_name(px_tensor_suggest_format(x))));
-  return px__conv_biased(out, spread, bias, 2);
+  PX_TRY(px_constant_pad_nd(&whole, spread, beyond.zeros, 4, px_int(0)));
+  return px__conv_biased(out, whole, bias, 2);
 }
 PX_RUN(conv_transpose2d) {
   px_tensor *x = args->input;
@@ -440,10 +485,10 @@ static px_status check_steps(const window *w, int k) {
   px_value strides = w->stride.n ? w->stride : w->kernel;
   int64_t kernel = px__int_at(w->kernel, k), pad = px__int_at(w->padding, k);
   int64_t step = px__int_at(strides, k), gap = w->dilation.n ? px__int_at(w->dilation, k) : 1;
+  PX_CHECK(step != 0, PX_RUNTIME, "stride should not be zero");
   PX_CHECK(kernel > 0, PX_RUNTIME,
            "kernel size should be greater than zero, but got kH: %lld kW: %lld",
            LL(px__int_at(w->kernel, 0)), LL(px__int_at(w->kernel, 1)));
-  PX_CHECK(step != 0, PX_RUNTIME, "stride should not be zero");
   PX_CHECK(step > 0, PX_RUNTIME, "stride should be greater than zero, but got dH: %lld dW: %lld",
            LL(px__int_at(strides, 0)), LL(px__int_at(strides, 1)));
   PX_CHECK(pad >= 0, PX_RUNTIME, "pad must be non-negative, but got pad: %lld", LL(pad));
@@ -479,11 +524,43 @@ static px_status pool_sizes(const char *name, px_value x, const window *w, int64
            LL(in[0]), LL(in[1]), LL(in[2]), LL(out[0]), LL(out[1]), LL(out[2]));
   return PX_OK;
 }
+// The windows of both dimensions.
+static void steps_of(px__window_steps *s, const window *w, const px_tensor *x,
+                     const int64_t *sizes) {
+  px_value strides = w->stride.n ? w->stride : w->kernel;
+  for (int k = 0; k < 2; k++)
+    s[k] = (px__window_steps){.size = x->sizes[x->ndim - 2 + k],
+                              .places = sizes[x->ndim - 2 + k],
+                              .kernel = px__int_at(w->kernel, k),
+                              .stride = px__int_at(strides, k),
+                              .pad = px__int_at(w->padding, k),
+                              .dilation = w->dilation.n ? px__int_at(w->dilation, k) : 1};
+}
+// Channels lie as those of x, as the kernel's do.
+static px_status like_format(px_tensor **out, const px_tensor *made, const px_tensor *x) {
+  return px_clone(out, made, px_memory_format_name(px_tensor_suggest_format(x)));
+}
+static px_status integer_maxima(px_call *call, px_tensor *x, const window *w,
+                                const int64_t *sizes) {
+  px__window_steps steps[2];
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_SCOPED(px_tensor) where = NULL;
+  call->composed = true;
+  if (!x->numel) {
+    PX_TRY(px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype));
+    return px__call_result(call, 1, x->ndim, sizes, PX_INT64);
+  }
+  steps_of(steps, w, x, sizes);
+  PX_TRY(px__integer_maxima(&made, &where, x, 2, steps));
+  PX_TRY(like_format(&call->results[0], made, x));
+  return like_format(&call->results[1], where, x);
+}
 PX_RUN(max_pool2d_with_indices) {
-  const px_tensor *x = args->self;
+  px_tensor *x = args->self;
   int64_t sizes[PX_MAX_DIMS];
   window w = {args->kernel_size, args->stride, args->padding, args->dilation, args->ceil_mode};
   PX_TRY(pool_sizes(call->op->name, sizes_of(x), &w, sizes));
+  if (px__is_whole(x)) return integer_maxima(call, x, &w, sizes);
   PX_TRY(px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype));
   return px__call_result(call, 1, x->ndim, sizes, PX_INT64);
 }
@@ -496,10 +573,19 @@ PX_RUN(max_pool2d) {
                                     dilation.v.ints, dilation.n, args->ceil_mode);
 }
 PX_RUN(avg_pool2d) {
-  const px_tensor *x = args->self;
+  px_tensor *x = args->self;
   int64_t sizes[PX_MAX_DIMS];
   window w = {args->kernel_size, args->stride, args->padding, PX_IS(NULL, 0), args->ceil_mode};
   PX_TRY(pool_sizes(call->op->name, sizes_of(x), &w, sizes));
+  if (x->dtype == PX_INT64) {
+    px__window_steps steps[2];
+    int64_t divisor = px__given(args->divisor_override) ? px_value_int(args->divisor_override) : 0;
+    steps_of(steps, &w, x, sizes);
+    call->composed = true;
+    PX_SCOPED(px_tensor) made = NULL;
+    PX_TRY(px__integer_means(&made, x, 2, steps, args->count_include_pad, divisor));
+    return like_format(&call->results[0], made, x);
+  }
   return px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype);
 }
 // Fails unless grad has these sizes.
@@ -524,10 +610,28 @@ PX_RUN(avg_pool2d_backward) {
 static row_pair stride_beside(px_value stride, px_value kernel) {
   return beside(stride.n ? stride : kernel, 1);
 }
+// PyTorch's texts for a window that does not fit a signal.
+static px_status check_signal_window(const px__max_pool1d_args *args) {
+  int64_t kernel = args->kernel_size.v.ints[0], pad = args->padding.v.ints[0], span;
+  int64_t gap = args->dilation.v.ints[0], size = args->self->sizes[args->self->ndim - 1];
+  PX_CHECK(pad <= kernel / 2, PX_RUNTIME,
+           "max_pool1d() padding should be at most half of kernel size, but got padding=%lld and "
+           "kernel_size=%lld",
+           LL(pad), LL(kernel));
+  PX_CHECK(!__builtin_mul_overflow(kernel - 1, gap, &span), PX_RUNTIME,
+           "effective kernel size overflows, but got kernel_size=%lld and dilation=%lld",
+           LL(kernel), LL(gap));
+  int64_t places =
+      px__window_places(size, kernel, stride_beside(args->stride, args->kernel_size).of[1], pad,
+                        gap, args->ceil_mode);
+  PX_CHECK(places > 0, PX_RUNTIME, "max_pool1d() Invalid computed output size: %lld", LL(places));
+  return PX_OK;
+}
 PX_RUN(max_pool1d) {
   PX_SCOPED(px_tensor) image = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
   PX_TRY(check_lone(call));
+  PX_TRY(check_signal_window(args));
   PX_TRY(as_image(&image, args->self));
   PX_TRY(px_max_pool2d(&wide, image, beside(args->kernel_size, 1).of, 2,
                        stride_beside(args->stride, args->kernel_size).of, 2,

@@ -164,7 +164,7 @@ static px_status bags_of_rows(px_tensor **out, const px_tensor *input) {
   PX_TRY(px_expand(&wide, column, input->sizes, 2));
   return px_reshape(out, wide, (int64_t[]){-1}, 1);
 }
-static px_status bags_read(bags *b, const px__embedding_bag_args *args) {
+static px_status bags_read(bags *b, const px__bags_args *args) {
   const px_tensor *input = args->input, *offsets = args->offsets;
   px_dtype dtype = (px_dtype)args->weight->dtype;
   PX_SCOPED(px_tensor) ones = NULL;
@@ -259,7 +259,7 @@ static px_status greatest(px_tensor **out, const bags *b, const px_tensor *rows)
   return px_masked_fill(out, top, empty, px_int(0));
 }
 
-PX_RUN(embedding_bag) {
+PX_RUN(bags) {
   px_tensor *weight = args->weight;
   PX_SCOPED(px_tensor) rows = NULL;
   int64_t padding = px__given(args->padding_idx) ? px_value_int(args->padding_idx) : 0;
@@ -278,4 +278,21 @@ PX_RUN(embedding_bag) {
                  : sum_bags(&call->results[0], &b, &rows, args->mode, args->per_sample_weights);
   bags_drop(&b);
   return status;
+}
+
+PX_RUN(embedding_bag) {
+  const px_tensor *input = args->input, *weight = args->weight;
+  double norm = px__given(args->max_norm) ? px_value_float(args->max_norm) : 0;
+  int64_t padding = px__given(args->padding_idx) ? px_value_int(args->padding_idx) : 0;
+  if (weight->dtype == PX_INT64 && px_dtype_is_float((px_dtype)input->dtype)) {
+    PX_TRY(px_warn(PX_WARN_USER,
+                   "Argument order of nn.functional.embedding_bag was changed. Usage "
+                   "`embedding_bag(weight, input, ...)` is deprecated, and should now be "
+                   "`embedding_bag(input, weight, ...)`."));
+    input = weight, weight = args->input;
+  }
+  return px_bags(&call->results[0], input, weight, args->offsets,
+                 px__given(args->max_norm) ? &norm : NULL, args->norm_type,
+                 args->scale_grad_by_freq, args->mode, args->sparse, args->per_sample_weights,
+                 args->include_last_offset, px__given(args->padding_idx) ? &padding : NULL);
 }

@@ -394,8 +394,6 @@ PX_RUN(binary_cross_entropy) {
   const px_tensor *weight = args->weight;
   reduction how;
   PX_TRY(reduction_of(&how, args->reduction));
-  PX_CHECK(!px__needs_grad(target), PX_UNIMPLEMENTED,
-           "the derivative of binary_cross_entropy for 'target' is not implemented");
   if (!weight)
     return px_binary_cross_entropy_forward(&call->results[0], x, target, args->reduction);
   PX_SCOPED(px_tensor) each = NULL;
@@ -531,14 +529,17 @@ PX_RUN(poisson_nll_loss) {
   PX_TRY(px_add(&full, each, count, px_int(1)));
   return reduce(&call->results[0], full, how);
 }
-// A variance for each element, or for each of the last dimension: then it may lack that.
+// A variance for each element, or one along a dimension; if that is the last, it may be lacking.
 static px_status variance_of(px_tensor **out, px_tensor *var, const px_tensor *x) {
   int lead = x->ndim - 1;
-  bool leads = lead >= 0 && var->ndim >= lead;
-  for (int d = 0; d < lead && leads; d++) leads = var->sizes[d] == x->sizes[d];
-  if (leads && var->ndim == lead) return px_unsqueeze(out, var, -1);
-  bool fits = lead < 0 || (leads && (var->sizes[lead] == x->sizes[lead] || var->sizes[lead] == 1));
-  PX_CHECK(var->ndim == x->ndim && fits, PX_VALUE, "var is of incorrect size");
+  if (lead >= 0 && px__has_sizes(var, lead, x->sizes)) return px_unsqueeze(out, var, -1);
+  int others = 0;
+  bool ones = var->ndim == x->ndim;
+  for (int d = 0; d < x->ndim && ones; d++) {
+    others += var->sizes[d] != x->sizes[d];
+    ones = var->sizes[d] == x->sizes[d] || var->sizes[d] == 1;
+  }
+  PX_CHECK(ones && others <= 1, PX_VALUE, "var is of incorrect size");
   *out = px_retain(var);
   return PX_OK;
 }

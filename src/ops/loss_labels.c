@@ -21,12 +21,13 @@ static px_status check_classes(const px_tensor *target, int64_t least, int64_t c
     PX_CHECK(at[i] >= least && at[i] < classes, PX_RUNTIME, "%s", text);
   return PX_OK;
 }
-// A lone example becomes a batch of one; its loss has no dimensions.
+// A lone example becomes a batch of one, and a lone class a row; its loss has no dimensions.
 static px_status as_batch(px_tensor **out, px_tensor *t, int ndim) {
-  if (t->ndim < ndim) return px_unsqueeze(out, t, 0);
+  if (t->ndim < ndim) return px_reshape(out, t, (const int64_t[]){1, -1}, ndim);
   *out = px_retain(t);
   return PX_OK;
 }
+static int64_t classes_of(const px_tensor *x) { return x->ndim ? x->sizes[x->ndim - 1] : 1; }
 // Sums over classes become means, and then are reduced.
 static px_status finish(px_tensor **out, const px_tensor *sums, int64_t classes, bool alone,
                         const char *reduction) {
@@ -38,7 +39,7 @@ static px_status finish(px_tensor **out, const px_tensor *sums, int64_t classes,
 
 PX_RUN(multi_margin_loss) {
   const int64_t last = -1;
-  int64_t classes = args->input->sizes[args->input->ndim - 1];
+  int64_t classes = classes_of(args->input);
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) target = NULL;
@@ -124,7 +125,7 @@ static px_status sum_pairs(px_tensor **out, const px_tensor *x, const labels *l)
   return px_sum(out, pairs, both, 2, false, PX_DTYPE_NONE);
 }
 PX_RUN(multilabel_margin_loss) {
-  int64_t classes = args->input->sizes[args->input->ndim - 1];
+  int64_t classes = classes_of(args->input);
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) target = NULL;
   PX_SCOPED(px_tensor) sums = NULL;

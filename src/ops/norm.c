@@ -31,7 +31,15 @@ static px_status per_channel(px_tensor **out, const px_tensor *t, int ndim) {
   for (int i = 0; i < ndim; i++) sizes[i] = i == 1 ? t->numel : 1;
   return px_reshape(out, t, sizes, ndim);
 }
-// Scales and shifts a batch of nothing, which has no statistics.
+// Scales and shifts a batch of nothing, which has no statistics, as PyTorch does: by what is there
+// for the first channel.
+static px_status first_of(px_tensor **out, const px_tensor *t) {
+  char text[128];
+  PX_CHECK(t->numel, PX_INDEX,
+           "select(): index 0 out of range for tensor of size %s at dimension 0",
+           px__size_text(text, sizeof text, t));
+  return px_select(out, t, 0, 0);
+}
 static px_status scale_nothing(px_call *call, const px__batch_norm_args *args) {
   const px_tensor *x = args->input;
   PX_SCOPED(px_tensor) weight = NULL;
@@ -40,12 +48,12 @@ static px_status scale_nothing(px_call *call, const px__batch_norm_args *args) {
   PX_TRY(px_clone(&y, x, NULL));
   if (args->weight) {
     PX_SCOPED(px_tensor) from = PX_MOVE(y);
-    PX_TRY(per_channel(&weight, args->weight, x->ndim));
+    PX_TRY(first_of(&weight, args->weight));
     PX_TRY(px_mul(&y, from, weight));
   }
   if (args->bias) {
     PX_SCOPED(px_tensor) from = PX_MOVE(y);
-    PX_TRY(per_channel(&bias, args->bias, x->ndim));
+    PX_TRY(first_of(&bias, args->bias));
     PX_TRY(px_add(&y, from, bias, px_int(1)));
   }
   return px__tensor_to(&call->results[0], y, (px_dtype)x->dtype, PX_DEVICE_NONE);
@@ -70,7 +78,7 @@ PX_RUN(batch_norm) {
             "Expected more than 1 value per channel when training, got input size torch.Size(%s)",
             px__size_text(text, sizeof text, x));
   }
-  if (x->ndim >= 2 && !x->numel) return scale_nothing(call, args);
+  if (!x->numel) return scale_nothing(call, args);
   PX_SCOPED(px_tensor) save_mean = NULL;
   PX_SCOPED(px_tensor) invstd = NULL;
   PX_SCOPED(px_tensor) variance = NULL;

@@ -199,7 +199,7 @@ PX_RUN(bilinear) {
   PX_TRY(px_unsqueeze(&right, column, -2));
   PX_TRY(px_matmul(&products, left, args->weight));
   PX_TRY(px_mul(&terms, products, right));
-  PX_TRY(px_sum(&sums, terms, &last, 1, false, PX_DTYPE_NONE));
+  PX_TRY(px_sum(&sums, terms, &last, 1, false, (px_dtype)terms->dtype));
   PX_TRY(px_squeeze_dim(&made, sums, &last, 1));
   if (args->bias) return px_add(&call->results[0], made, args->bias, px_int(1));
   call->results[0] = PX_MOVE(made);

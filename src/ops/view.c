@@ -7,6 +7,8 @@
 #include "phlox/ops/view.h"
 #include "run_functions/view.h"
 
+#include <stdio.h>
+
 // ---- sizes
 
 static px_status wanted_sizes(px_value size, int64_t *sizes) {
@@ -177,6 +179,16 @@ static px_status expand_size(const px_tensor *self, px_value size, int d, int64_
   return PX_OK;
 }
 
+// How PyTorch's expand calls the type of a tensor: dtypes that had no class in its first versions
+// otherwise.
+static const char *type_name(const px_tensor *t, char text[48]) {
+  const px_dtype dtype = (px_dtype)t->dtype;
+  bool newer = dtype == PX_BOOL || dtype == PX_BFLOAT16 || px_dtype_is_complex(dtype) ||
+               dtype >= PX_DTYPE_COMPUTED;
+  if (!newer) return px_tensor_type_name(t, text);
+  snprintf(text, 48, "%s%sType", px_tensor_is_cuda(t) ? "CUDA" : "CPU", px_dtype_class(dtype));
+  return text;
+}
 PX_RUN(expand) {
   const px_tensor *self = args->self;
   px_value size = args->size;
@@ -186,8 +198,7 @@ PX_RUN(expand) {
   PX_CHECK(size.n >= self->ndim, PX_RUNTIME,
            "expand(%s{%s}, size=%s): the number of sizes provided (%d) must be greater or equal to "
            "the number of dimensions in the tensor (%d)",
-           px_tensor_type_name(self, type),
-           px__sizes_text(text, sizeof text, self->ndim, self->sizes),
+           type_name(self, type), px__sizes_text(text, sizeof text, self->ndim, self->sizes),
            px__sizes_text(wanted, sizeof wanted, size.n, size.v.ints), size.n, self->ndim);
   int64_t numel = 1;
   bool over = false;

@@ -287,18 +287,23 @@ PX_RUN(conv_transpose3d) {
   const px_tensor *w = args->weight, *bias = args->bias;
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) spread = NULL;
+  PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_tensor) made = NULL;
+  px__beyond beyond;
   int64_t sizes[5];
   PX_TRY(batch_of(&x, args->input, w));
   PX_TRY(check_transposed(args, x));
   PX_TRY(transposed_sizes(args, x, sizes));
-  if (!sizes[0] || !sizes[1] || !x->numel)
+  if (!sizes[0] || !sizes[1] || !x->numel) {
     PX_TRY(px__conv_nothing(&made, (const px_tensor *[]){x, w, bias}, 3, 5, sizes));
-  else
-    PX_TRY(px_conv3d_backward_input(&spread, x, w, sizes, 5, LIST(args->stride),
-                                    LIST(args->padding), LIST(args->dilation), args->groups,
-                                    px_memory_format_name(px_tensor_suggest_format(x))));
-  if (spread) PX_TRY(px__conv_biased(&made, spread, bias, DIMS));
+    return like_input(&call->results[0], made, args->input);
+  }
+  int paddings = px__beyond_steps(&beyond, sizes, DIMS, args->output_padding, PX_CONV_STEPS(args));
+  PX_TRY(px_conv3d_backward_input(&spread, x, w, sizes, 5, LIST(args->stride), beyond.padding,
+                                  paddings, LIST(args->dilation), args->groups,
+                                  px_memory_format_name(px_tensor_suggest_format(x))));
+  PX_TRY(px_constant_pad_nd(&whole, spread, beyond.zeros, 2 * DIMS, px_int(0)));
+  PX_TRY(px__conv_biased(&made, whole, bias, DIMS));
   return like_input(&call->results[0], made, args->input);
 }
 

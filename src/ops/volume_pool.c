@@ -85,10 +85,10 @@ static px_status check_window(const window *w) {
   }
   return PX_OK;
 }
-// Batches may be empty, volumes not.
-static px_status check_volume(const char *name, int ndim, const int64_t *sizes, int dims) {
+// The first dimensions may be empty, volumes not.
+static px_status check_volume(const char *name, int ndim, const int64_t *sizes, int first) {
   char text[128];
-  for (int d = ndim - dims - 1; d < ndim; d++)
+  for (int d = first; d < ndim; d++)
     PX_CHECK(sizes[d] > 0, PX_RUNTIME,
              "%s(): Expected input to have non-zero size for non-batch dimensions, but input has "
              "sizes %s with dimension %d being empty",
@@ -99,7 +99,7 @@ static px_status pool_sizes(int64_t *size, const char *name, const window *w, in
                             const int64_t *sizes) {
   const int64_t *s = sizes + ndim - DIMS;
   PX_TRY(check_window(w));
-  PX_TRY(check_volume(name, ndim, sizes, DIMS));
+  PX_TRY(check_volume(name, ndim, sizes, ndim - DIMS - 1));
   for (int k = 0; k < DIMS; k++) {
     PX_CHECK(s[k] <= INT64_MAX / 4, PX_RUNTIME, "integer out of range");
     size[k] = places(w, k, s[k]);
@@ -213,6 +213,21 @@ PX_RUN(max_pool1d_with_indices) {
 
 // ---- means
 
+// Means of whole numbers have no fractions, so they are not means of means.
+static px_status integer_means(px_call *call, const px__avg_pool3d_args *args, const window *w,
+                               const int64_t *size) {
+  px_tensor *x = args->self;
+  px_value strides = w->stride.n ? w->stride : w->kernel;
+  int64_t divisor = px__given(args->divisor_override) ? px_value_int(args->divisor_override) : 0;
+  px__window_steps steps[DIMS];
+  for (int k = 0; k < DIMS; k++)
+    steps[k] = (px__window_steps){.size = x->sizes[x->ndim - DIMS + k],
+                                  .places = size[k],
+                                  .kernel = px__int_at(w->kernel, k),
+                                  .stride = px__int_at(strides, k),
+                                  .pad = px__int_at(w->padding, k)};
+  return px__integer_means(&call->results[0], x, DIMS, steps, args->count_include_pad, divisor);
+}
 PX_RUN(avg_pool3d) {
   const px_tensor *x = args->self;
   px_value strides = args->stride.n ? args->stride : args->kernel_size;
@@ -222,6 +237,7 @@ PX_RUN(avg_pool3d) {
       one = 1,
       divisor = px__given(args->divisor_override) ? px_value_int(args->divisor_override) : 0;
   PX_TRY(pool_sizes(size, "avg_pool3d", &w, x->ndim, x->sizes));
+  if (x->dtype == PX_INT64) return integer_means(call, args, &w, size);
   numbers kernel = numbers_of(args->kernel_size, 1), stride = numbers_of(strides, 1);
   numbers padding = numbers_of(args->padding, 0);
   PX_SCOPED(px_tensor) planes = NULL;
@@ -276,8 +292,14 @@ PX_RUN(avg_pool3d_backward) {
 PX_RUN(adaptive_avg_pool3d) {
   const px_tensor *x = args->self;
   int64_t size[DIMS];
-  PX_TRY(check_volume("adaptive_avg_pool3d", x->ndim, x->sizes, DIMS));
+  PX_TRY(check_volume("adaptive_avg_pool3d", x->ndim, x->sizes, 1));
   for (int k = 0; k < DIMS; k++) size[k] = px__int_at(args->output_size, k);
+  if (!x->numel) {
+    int64_t sizes[5];
+    px__sizes_copy(sizes, x->sizes, x->ndim);
+    memcpy(sizes + x->ndim - DIMS, size, sizeof size);
+    return px__zeros_like_sized(&call->results[0], x, x->ndim, sizes);
+  }
   PX_SCOPED(px_tensor) planes = NULL;
   PX_SCOPED(px_tensor) means = NULL;
   PX_SCOPED(px_tensor) depths = NULL;
@@ -313,76 +335,36 @@ PX_RUN(adaptive_avg_pool3d_backward) {
 
 // A table [to, most] of the places in the windows of a dimension; the last place of a short one
 // comes again.
-static px_status adaptive_places(px_tensor **out, int64_t from, int64_t to, px_device device) {
+static px_status adaptive_places(px_tensor **out, const void *context, int k, const px_tensor *x) {
+  const px__window_steps *s = (const px__window_steps *)context + k;
+  int64_t from = s->size, to = s->places;
   int64_t most = from / to + (from % to ? 2 : 0);
   PX_SCOPED(px_tensor) table = NULL;
   PX_TRY(px_tensor_empty(&table, 2, (int64_t[]){to, most}, PX_INT64, px_cpu()));
   int64_t *at = px__tensor_at(table);
   for (int64_t i = 0; i < to; i++) {
     int64_t first = i * from / to, last = ((i + 1) * from + to - 1) / to - 1;
-    for (int64_t k = 0; k < most; k++) *at++ = first + k < last ? first + k : last;
+    for (int64_t n = 0; n < most; n++) *at++ = first + n < last ? first + n : last;
   }
-  return px__tensor_to(out, table, PX_INT64, device);
+  return px__tensor_to(out, table, PX_INT64, px__tensor_device(x));
 }
 
-// What stands at the places of the windows of a dimension: its maximum, and its place in the volume
-// of the input, of which `where` has that of each element (NULL: each is at its own).
-typedef struct top {
-  px_tensor *values, *where;
-} top;
-static void top_drop(top *t) { px_release(t->values), px_release(t->where); }
-
-// [.., to, most, ..] from the elements at the places, in dimension dim.
-static px_status windows_of(px_tensor **out, const px_tensor *x, int dim, px_tensor *table) {
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) picked = NULL;
-  PX_TRY(px_flatten(&flat, table, 0, 1));
-  PX_TRY(px_index_select(&picked, x, dim, flat));
-  return px_unflatten(out, picked, dim, table->sizes, 2);
-}
-static px_status top_of_dim(top *t, int dim, int64_t to) {
-  PX_SCOPED(px_tensor) table = NULL;
-  PX_SCOPED(px_tensor) windows = NULL;
-  PX_SCOPED(px_tensor) where = NULL;
-  PX_SCOPED(px_tensor) best = NULL;
-  PX_SCOPED(px_tensor) at = NULL;
-  PX_SCOPED(px_tensor) one = NULL;
-  PX_SCOPED(px_tensor) picked = NULL;
-  px_device device = px__tensor_device(t->values);
-  PX_TRY(adaptive_places(&table, t->values->sizes[dim], to, device));
-  PX_TRY(windows_of(&windows, t->values, dim, table));
-  PX_TRY(windows_of(&where, t->where, dim, table));
-  PX_TRY(px_max_dim(&best, &at, windows, dim + 1, false));
-  PX_TRY(px_unsqueeze(&one, at, dim + 1));
-  PX_TRY(px_gather(&picked, where, dim + 1, one, false));
-  top next = {.values = PX_MOVE(best)};
-  px_status status = px_squeeze_dim(&next.where, picked, (int64_t[]){dim + 1}, 1);
-  top_drop(t);
-  *t = next;
-  return status;
-}
-// The places of the elements of a volume in it: 0, 1, ..., as large as the input.
-static px_status own_places(px_tensor **out, const px_tensor *x, int dims) {
-  PX_SCOPED(px_tensor) range = NULL;
-  PX_SCOPED(px_tensor) shaped = NULL;
-  PX_SCOPED(px_tensor) all = NULL;
-  int64_t count = px__sizes_product(x->sizes + x->ndim - dims, dims);
-  PX_TRY(px_arange(&range, px_int(count), px_no_scalar(), px_int(1), PX_INT64, px__tensor_device(x),
-                   false, false));
-  PX_TRY(px_view(&shaped, range, x->sizes + x->ndim - dims, dims));
-  return px_expand(out, shaped, x->sizes, x->ndim);
-}
 static px_status adaptive_tops(px_call *call, px_tensor *x, px_value output_size, int dims,
                                const char *name) {
   int64_t sizes[PX_MAX_DIMS];
   char text[128];
   bool none = false;
-  PX_TRY(check_volume(name, x->ndim, x->sizes, dims));
+  PX_TRY(check_volume(name, x->ndim, x->sizes, 1));
   PX_CHECK(px_dtype_is_float((px_dtype)x->dtype), PX_UNIMPLEMENTED,
            "\"%s\" not implemented for '%s'", dims == 3 ? "adaptive_max_pool3d_cpu" : name,
            px_dtype_class((px_dtype)x->dtype));
   memcpy(sizes, x->sizes, (size_t)x->ndim * sizeof *sizes);
-  for (int k = 0; k < dims; k++) sizes[x->ndim - dims + k] = px__int_at(output_size, k);
+  px__window_steps steps[DIMS];
+  for (int k = 0; k < dims; k++) {
+    int64_t *size = &sizes[x->ndim - dims + k];
+    steps[k] = (px__window_steps){.size = *size, .places = px__int_at(output_size, k)};
+    *size = steps[k].places;
+  }
   for (int k = x->ndim - dims; k < x->ndim; k++) {
     PX_CHECK(sizes[k] >= 0, PX_RUNTIME, "Trying to create tensor with negative dimension %lld: %s",
              LL(sizes[k]), px__sizes_text(text, sizeof text, x->ndim, sizes));
@@ -392,14 +374,7 @@ static px_status adaptive_tops(px_call *call, px_tensor *x, px_value output_size
     PX_TRY(px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype));
     return px__call_result(call, 1, x->ndim, sizes, PX_INT64);
   }
-  top t = {.values = px_retain(x)};
-  px_status status = own_places(&t.where, x, dims);
-  for (int d = x->ndim - 1; status == PX_OK && d >= x->ndim - dims; d--)
-    status = top_of_dim(&t, d, sizes[d]);
-  if (status == PX_OK) status = px_contiguous((px_tensor **)&call->results[0], t.values);
-  if (status == PX_OK) status = px_contiguous((px_tensor **)&call->results[1], t.where);
-  top_drop(&t);
-  return status;
+  return px__tops_of(&call->results[0], &call->results[1], x, dims, adaptive_places, steps);
 }
 PX_RUN(adaptive_max_pool2d_with_indices) {
   return adaptive_tops(call, args->self, args->output_size, 2, "adaptive_max_pool2d");
@@ -500,6 +475,11 @@ PX_RUN(max_unpool) {
              PX_RUNTIME, "%s: kernel_size, stride and padding have one number, or %d",
              call->op->name, dims);
   }
+  for (int k = 0; dims == DIMS && args->stride.n && k < DIMS; k++)
+    PX_CHECK(px__int_at(args->stride, k) > 0, PX_RUNTIME,
+             "strides should be greater than zero, but got stride: [%lld, %lld, %lld]",
+             LL(px__int_at(args->stride, 0)), LL(px__int_at(args->stride, 1)),
+             LL(px__int_at(args->stride, 2)));
   PX_TRY(unpooled(size, args, dims));
   for (int k = 0; k < dims; k++)
     PX_CHECK(!px__mul_size(count, size[k], &count), PX_RUNTIME,

@@ -532,15 +532,69 @@ class Values(Edges):
             wanted = (x.float() - 0.3 * x.float().sign()).clamp(min=0).to(dtype)
             self.assertEqual(F.softshrink(x, 0.3)[::2].tolist(), wanted[::2].tolist())
 
+    @each_device
+    def test_losses_of_what_has_no_dimensions_and_of_one_variance_along_a_dimension(self):
+        x, none = torch.tensor(0.25), torch.tensor(0)
+        self.assertEqual(F.multi_margin_loss(x, none).tolist(), 0)
+        self.assertEqual(F.multilabel_margin_loss(x, none).tolist(), 0)
+        rows, var = torch.tensor([[1.0, 2], [3, 4]]), torch.tensor([[1.0, 4]])
+        want = F.gaussian_nll_loss(rows, torch.zeros(2, 2), var.expand(2, 2).clone())
+        self.assertEqual(F.gaussian_nll_loss(rows, torch.zeros(2, 2), var).tolist(), want.tolist())
+        with self.assertRaisesRegex(ValueError, "^var is of incorrect size$"):
+            F.gaussian_nll_loss(rows, rows, torch.ones(1, 1))
+
+    @each_device
+    def test_binary_cross_entropy_has_gradients_of_targets_and_second_ones(self):
+        x, t = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in ([0.25, 0.5], [1.0, 0.25]))
+        of_x, of_t = torch.autograd.grad(F.binary_cross_entropy(x, t, reduction="sum"), (x, t), create_graph=True)
+        self.assertEqual(of_x.tolist(), [-4, 1])
+        self.assertEqual(of_t.tolist(), (torch.log(1 - x) - torch.log(x)).tolist())
+        again = torch.autograd.grad(of_x.sum(), (x, t))
+        for have, want in zip(again, ([16.0, 4.0], [-16 / 3, -4.0])):
+            self.assertTrue(torch.allclose(have, torch.tensor(want, dtype=torch.float64)))
+
+    def test_a_bag_of_embeddings_takes_its_weight_first_with_a_warning(self):
+        weight, rows = torch.tensor([[1.0], [2], [4]]), torch.tensor([[0, 2], [1, 1]])
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            self.assertEqual(F.embedding_bag(weight, rows, mode="sum").tolist(), [[5], [4]])
+        self.assertRegex(str(said[0].message), "^Argument order of nn.functional.embedding_bag was changed")
+
+    @each_device
+    def test_a_mask_of_more_dimensions_widens_what_is_scattered(self):
+        made = torch.zeros(2).masked_scatter(torch.tensor([[True, False], [True, True]]), torch.tensor([1.0, 2, 3]))
+        self.assertEqual(made.tolist(), [[1, 0], [2, 3]])
+        with self.assertRaisesRegex(RuntimeError, r"^expand\(C(PU|UDA)BoolType\{\[2, 2\]\}, size=\[2\]\)"):
+            torch.zeros(2).masked_scatter_(torch.ones(2, 2, dtype=torch.bool), torch.ones(4))
+
+    def test_layers_are_made_of_arguments_of_their_own_types(self):
+        for text, call in (
+                ("input_size should be of type int, got: float", lambda: nn.GRU(3.0, 5)),
+                ("hidden_size should be of type int, got: str", lambda: nn.LSTM(3, "5")),
+                ("bias should be of type bool, got: int", lambda: nn.RNN(3.0, 5, bias=1)),
+                ("dim must be an int or None, got <class 'bool'>", lambda: nn.Softmax(True)),
+                ("dim must be an int or None, got <class 'float'>", lambda: nn.LogSoftmax(dim=1.0)),
+                ("delta must be a float or int, got: <class 'complex'>", lambda: nn.HuberLoss(delta=1j))):
+            with self.assertRaisesRegex(TypeError, "^" + re.escape(text) + "$"):
+                call()
+        self.assertEqual(nn.GRU(True, 5).input_size, 1)
+
+    @each_device
+    def test_a_batch_of_nothing_is_scaled_by_what_is_there_for_the_first_channel(self):
+        x = torch.zeros(0, 3)
+        self.assertEqual(F.batch_norm(x, torch.zeros(3), torch.ones(3), torch.ones(3), torch.ones(3)).shape, (0, 3))
+        with self.assertRaisesRegex(IndexError, r"^select\(\): index 0 out of range for tensor of size \[0\] at dimension 0$"):
+            F.instance_norm(torch.zeros(0, 3, 2), weight=torch.ones(3))
+
     def test_arguments_that_have_no_meaning_are_refused(self):
         one, rows = torch.ones(2), torch.ones(2, 3)
         for error, text, call in (
-                (RuntimeError, "lambda must be greater or equal to 0, but found to be -1.", lambda: F.softshrink(one, -1)),
-                (RuntimeError, "lambda must be greater or equal to 0, but found to be -1.", lambda: nn.Softshrink(-1)(one)),
+                (RuntimeError, "lambda must be in range [0, 3.40282e+38] for input dtype Float, but found -1", lambda: F.softshrink(one, -1)),
+                (RuntimeError, "lambda must be in range [0, 3.40282e+38] for input dtype Float, but found -1", lambda: nn.Softshrink(-1)(one)),
                 (ValueError, "min_val cannot be greater than max_val", lambda: F.hardtanh(one, 1, -1)),
                 (RuntimeError, "approximate argument must be either none or tanh.", lambda: F.gelu(one, approximate="bad")),
                 (RuntimeError, "approximate argument must be either none or tanh.", lambda: nn.GELU("bad")(one)),
-                (ValueError, "margin must be greater than 0, got -1", lambda: F.triplet_margin_loss(rows, rows, rows, margin=-1)),
+                (ValueError, "margin must be greater than 0, got -1.0", lambda: F.triplet_margin_loss(rows, rows, rows, margin=-1.0)),
                 (ValueError, "TripletMarginLoss: expected margin to be greater than 0, got -1", lambda: nn.TripletMarginLoss(-1)),
                 (RuntimeError, "rtol must be greater than or equal to zero, but got -1", lambda: torch.isclose(one, one, rtol=-1)),
                 (RuntimeError, "atol must be greater than or equal to zero, but got -2", lambda: torch.allclose(one, one, atol=-2)),

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolution and pooling of whole numbers, on the CPU and on a simulated device: what those of float64 give, where these are exact."""
+import functools
+import os
+import unittest
+
+os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
+
+import phlox as torch
+
+F = torch.nn.functional
+WHOLE = torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64
+
+
+def each_device(test):
+    """Runs a test on the CPU, then on a device: what it makes is there."""
+    @functools.wraps(test)
+    def run(self):
+        for device in "cpu", "cuda":
+            with self.subTest(device), torch.device(device):
+                test(self)
+    return run
+
+
+def numbers(*size, start=0, dtype=torch.int64):
+    """Small ones of both signs in no order, with equal ones among them."""
+    count = torch.Size(size).numel()
+    return torch.tensor([(start + i * 7) % 11 - 5 for i in range(count)], dtype=torch.int64).reshape(size).to(dtype)
+
+
+class WholeNumbers(unittest.TestCase):
+    def same(self, have, want, dtype=torch.int64):
+        self.assertEqual(have.dtype, dtype)
+        self.assertEqual(have.tolist(), want.to(dtype).tolist())
+
+    @each_device
+    def test_convolution(self):
+        forms = {}, {"stride": 2, "padding": 1}, {"dilation": 2, "padding": 2}, {"groups": 2}, {"padding": "same"}
+        for dims, convolve in enumerate((F.conv1d, F.conv2d, F.conv3d), 1):
+            for form in forms:
+                x, b = numbers(2, 4, *[6, 5, 7][:dims]), numbers(4)
+                w = numbers(4, 4 // form.get("groups", 1), *[3, 2, 3][:dims], start=3)
+                with self.subTest(dims=dims, **form):
+                    self.same(convolve(x, w, b, **form), convolve(x.double(), w.double(), b.double(), **form))
+        for dtype in WHOLE[1:]:
+            x, w = numbers(1, 2, 5, dtype=dtype), numbers(3, 2, 3, dtype=dtype)
+            self.same(F.conv1d(x, w), F.conv1d(x.double(), w.double()), dtype)
+
+    @each_device
+    def test_transposed_convolution(self):
+        forms = {}, {"stride": 2, "padding": 1, "output_padding": 1}, {"dilation": 2, "groups": 2}, {"dilation": 3, "output_padding": 2, "padding": 1}
+        for dims, spread in enumerate((F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d), 1):
+            for form in forms:
+                x, w, b = numbers(2, 4, *[4, 3, 2][:dims]), numbers(4, 3, *[3, 2, 3][:dims], start=3), numbers(3 * form.get("groups", 1))
+                with self.subTest(dims=dims, **form):
+                    self.same(spread(x, w, b, **form), spread(x.double(), w.double(), b.double(), **form))
+
+    @each_device
+    def test_output_padding_beyond_the_stride_is_what_the_padding_cut_and_then_the_bias(self):
+        x, w, b = torch.ones(1, 1, 2), torch.ones(1, 1, 2), torch.tensor([10.0])
+        self.assertEqual(F.conv_transpose1d(x, w, b, dilation=3, output_padding=2).flatten().tolist(), [11, 11, 10, 11, 11, 10, 10])
+        self.assertEqual(F.conv_transpose1d(x, w, b, dilation=3, padding=1, output_padding=2).flatten().tolist(), [11, 10, 11, 11, 10])
+        x.requires_grad_()
+        F.conv_transpose1d(x, w, b, dilation=3, padding=1, output_padding=2).sum().backward()
+        self.assertEqual(x.grad.flatten().tolist(), [1, 2])
+
+    @each_device
+    def test_maxima_and_where_they_are(self):
+        forms = {"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, {"kernel_size": 2, "dilation": 2, "stride": 1, "padding": 1}
+        for dims, pool in (1, F.max_pool1d), (2, F.max_pool2d), (3, F.max_pool3d):
+            for dtype in WHOLE:
+                for form in forms:
+                    x = numbers(2, 2, *[6, 5, 7][:dims], dtype=dtype)
+                    with self.subTest(dims=dims, dtype=dtype, **form):
+                        (have, at), (want, where) = (pool(t, return_indices=True, **form) for t in (x, x.double()))
+                        self.same(have, want, dtype)
+                        self.same(at, where)
+        near = torch.tensor([[[2**62, 2**62 + 1, 2**62 - 1]]])  # float64 does not tell them apart
+        self.assertEqual(F.max_pool1d(near, 3, return_indices=True)[0].item(), 2**62 + 1)
+        least = torch.full((1, 1, 2), -128, dtype=torch.int8)
+        self.assertEqual([t.tolist() for t in F.max_pool1d(least, 2, padding=1, return_indices=True)], [[[[-128, -128]]], [[[0, 1]]]])
+
+    @each_device
+    def test_means_lose_their_fractions(self):
+        forms = {"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, {"kernel_size": 3, "padding": 1, "count_include_pad": False}
+        for dims, pool in (1, F.avg_pool1d), (2, F.avg_pool2d), (3, F.avg_pool3d):
+            for form in forms + ({"kernel_size": 2, "divisor_override": 3},) * (dims > 1):
+                x = numbers(2, 2, *[6, 5, 7][:dims])
+                with self.subTest(dims=dims, **form):
+                    means = pool(x.double(), **form)
+                    self.same(pool(x, **form), (means + means.sign() * 1e-9).trunc())
+
+    def test_dtypes_that_are_not_taken(self):
+        for dtype in torch.bool, torch.uint16:
+            x = torch.ones(1, 1, 4, 4).to(dtype)
+            for call in lambda: F.max_pool2d(x, 2), lambda: F.avg_pool2d(x, 2), lambda: F.conv2d(x, x):
+                with self.assertRaisesRegex(NotImplementedError, "not implemented for '(Bool|UInt16)'$"):
+                    call()
+
+
+if __name__ == "__main__":
+    unittest.main()
