@@ -101,6 +101,12 @@ static px_status coordinate(px_tensor **out, const px_tensor *places, int64_t *u
            "unravel_index: the shape has too many elements");
   return px_remainder_scalar(out, whole, px_int(size));
 }
+// The coordinates of a place lie beside each other.
+static px_status beside(px_list **out, px_tensor *const *items, int n) {
+  PX_SCOPED(px_tensor) all = NULL;
+  PX_TRY(px_stack(&all, items, n, -1));
+  return px_unbind(out, all, -1);
+}
 PX_RUN(unravel_index) {
   const px_tensor *places = args->indices;
   px_tensor *items[PX_MAX_DIMS];
@@ -117,7 +123,8 @@ PX_RUN(unravel_index) {
     status = coordinate(&items[made - 1], wide, &unit, args->shape.v.ints[made - 1]);
     if (status == PX_OK) made--;
   }
-  if (status == PX_OK) status = px_list_new(&call->list, items, n);
+  if (status == PX_OK)
+    status = n ? beside(&call->list, items, n) : px_list_new(&call->list, items, n);
   for (int i = made; i < n; i++) px_release(items[i]);
   return status;
 }

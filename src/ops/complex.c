@@ -2,6 +2,7 @@
 // Complex numbers where no kernel knows them: they are put together from their parts, and products
 // of matrices are four products of the parts' matrices.
 #include "hidden/linalg.h"
+#include "hidden/pointwise.h"
 #include "ops/run.h"
 #include "phlox/ops/linalg.h"
 #include "phlox/ops/pointwise.h"
@@ -144,6 +145,13 @@ PX_RUN(complex_of) {
   if (status == PX_OK) status = px__tensor_copy(parts[1], b, false);
   drop(parts, 2);
   return status;
+}
+
+PX_RUN(conj_physical) {
+  px_tensor *self = args->self;
+  if (px_dtype_is_complex((px_dtype)self->dtype)) return px__conj_physical(&call->results[0], self);
+  call->results[0] = px_retain(self);
+  return PX_OK;
 }
 
 PX_RUN(polar) {

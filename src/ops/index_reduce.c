@@ -164,12 +164,23 @@ static px_status check_values(const px_tensor *lengths, int64_t n) {
   return PX_OK;
 }
 // Where pieces end: [*, pieces].
+// PyTorch's text of no offsets: that of a result with -1 pieces.
+static px_status check_offsets(const px_tensor *offsets, const px_tensor *data, int axis) {
+  int64_t sizes[PX_MAX_DIMS];
+  char text[256];
+  px__sizes_copy(sizes, data->sizes, data->ndim);
+  sizes[axis] = offsets->sizes[axis] - 1;
+  PX_CHECK(offsets->sizes[axis] > 0, PX_RUNTIME,
+           "Trying to create tensor with negative dimension -1: %s",
+           px__sizes_text(text, sizeof text, data->ndim, sizes));
+  return PX_OK;
+}
 static px_status ends_of(px_tensor **out, const px_tensor *lengths, const px_tensor *offsets,
-                         int axis) {
+                         const px_tensor *data, int axis) {
   if (!offsets) return px_cumsum(out, lengths, axis, PX_INT64);
   PX_SCOPED(px_tensor) ends = NULL;
   int64_t n = offsets->sizes[axis];
-  PX_CHECK(n > 0, PX_RUNTIME, "segment_reduce(): offsets must have at least one element");
+  PX_TRY(check_offsets(offsets, data, axis));
   PX_TRY(px_narrow(&ends, offsets, axis, 1, n - 1));
   return px_contiguous(out, ends);
 }
@@ -223,7 +234,7 @@ PX_RUN(segment_reduce) {
   PX_SCOPED(px_tensor) divided = NULL;
   PX_SCOPED(px_tensor) known = NULL;
   int64_t sizes[PX_MAX_DIMS];
-  PX_TRY(ends_of(&ends, args->lengths, args->offsets, axis));
+  PX_TRY(ends_of(&ends, args->lengths, args->offsets, args->data, axis));
   PX_TRY(pieces_of(&piece, data, ends, axis));
   memcpy(sizes, data->sizes, sizeof *sizes * (size_t)data->ndim);
   sizes[axis] = ends->sizes[axis] + 1;  // the last is for what is in no piece

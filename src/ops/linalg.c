@@ -14,6 +14,7 @@
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/linalg.h"
+#include "run_functions/reduce.h"
 
 PX_RUN(trace) {
   const px_tensor *self = args->self;
@@ -36,6 +37,21 @@ PX_RUN(linalg_vector_norm) {
   return px_norm(&call->results[0], args->self, args->ord, args->dim.v.ints, args->dim.n,
                  args->keepdim, args->dtype);
 }
+// Of all dimensions where none is named.
+PX_RUN(norm_named) {
+  int64_t all[PX_MAX_DIMS] = {0};
+  const px_tensor *self = args->self;
+  bool given = px__given(args->dim);
+  const int64_t *dims = given ? args->dim.v.ints : all;
+  int count = given ? args->dim.n : self->ndim;
+  for (int d = 0; d < self->ndim; d++) all[d] = d;
+  if (!strcmp(args->p, "fro"))
+    return px_norm(&call->results[0], self, px_int(2), dims, count, args->keepdim, args->dtype);
+  PX_CHECK(!strcmp(args->p, "nuc"), PX_RUNTIME, "Invalid p: %s", args->p);
+  return px_linalg_matrix_norm_named(&call->results[0], self, "nuc", dims, count, args->keepdim,
+                                     args->dtype);
+}
+
 // ---- norms of matrices
 
 static px_status two_dims(int *pair, const px_tensor *self, const int64_t *dim) {

@@ -52,7 +52,16 @@ px_status px__nonzero(px_tensor **out, const px_tensor *self) {
   return PX_OK;
 }
 
-PX_RUN(nonzero) { return px__nonzero(&call->results[0], args->self); }
+// The indices of each dimension lie beside each other, as in PyTorch.
+PX_RUN(nonzero) {
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_TRY(px__nonzero(&rows, args->self));
+  if (rows->numel < 2) return call->results[0] = PX_MOVE(rows), PX_OK;
+  PX_TRY(px_tensor_empty_strided(&call->results[0], 2, rows->sizes,
+                                 (const int64_t[]){1, rows->sizes[0]}, PX_INT64,
+                                 px__tensor_device(rows)));
+  return px__tensor_copy(call->results[0], rows, false);
+}
 
 // The places in row-major order, of the shape that a and mask broadcast to, where mask is true.
 static px_status flat_places(px_tensor **out, const px_tensor *mask, int ndim,

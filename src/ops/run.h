@@ -37,7 +37,12 @@ static inline px_status px__check_ndim(int64_t n) {
            PX_MAX_DIMS);
   return PX_OK;
 }
-// NaN without dimensions, as an element of t's: what nothing has for a median (sort.c).
+// Resizes what out= gives for a dimension that is reduced, as PyTorch does: it speaks of sizes that
+// have the dimension (sort.c).
+px_status px__resize_reduced(const px_call *call, const px_tensor *self, int64_t dim, bool keepdim)
+    __attribute__((warn_unused_result));
+// NaN without dimensions, or what it is as a whole number of t's dtype: what nothing has for a
+// median (sort.c).
 px_status px__nan_of(px_tensor **out, const px_tensor *t) __attribute__((warn_unused_result));
 // Whether t is on meta, with sizes alone: what is only checked of values is not, then.
 static inline bool px__lacks_values(const px_tensor *t) {

@@ -5,7 +5,6 @@
 
 #include "hidden/sort.h"
 #include "ops/run.h"
-#include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/pointwise.h"
@@ -42,10 +41,38 @@ PX_RUN(median_dim) {
   if (!px_dtype_is_float((px_dtype)t->dtype) || !t->numel) return PX_OK;
   return nan_first(call, t, dim, args->keepdim);
 }
+px_status px__resize_reduced(const px_call *call, const px_tensor *self, int64_t dim,
+                             bool keepdim) {
+  int64_t kept[PX_MAX_DIMS], gone[PX_MAX_DIMS];
+  int at, n = self->ndim;
+  if (call->mode != PX_CALL_OUT || n == 0 || keepdim) return PX_OK;
+  PX_TRY(px__wrap_dim(&at, dim, n));
+  px__sizes_copy(kept, self->sizes, n);
+  kept[at] = 1;
+  for (int d = 0; d + 1 < n; d++) gone[d] = self->sizes[d + (d >= at)];
+  for (int i = 0; i < call->op->result_count; i++) {
+    px_tensor *given = call->given[i];
+    if (!given || given->ndim == n - 1) continue;
+    PX_TRY(px__resize_output(given, n, kept));
+    PX_TRY(px_tensor_resize(given, n - 1, gone));
+  }
+  return PX_OK;
+}
+PX_RUN(kthvalue_out) {
+  const px_tensor *self = args->self, *indices = call->given[1];
+  if (call->mode != PX_CALL_OUT) return PX_OK;
+  PX_CHECK(!call->given[0] || call->given[0]->dtype == self->dtype, PX_RUNTIME,
+           "output values must be of same type as input");
+  PX_CHECK(!indices || indices->dtype == PX_INT64, PX_RUNTIME,
+           "output indices must be of scalar type Long");
+  return px__resize_reduced(call, self, args->dim, args->keepdim);
+}
+
 px_status px__nan_of(px_tensor **out, const px_tensor *t) {
-  PX_SCOPED(px_tensor) nan = NULL;
-  PX_TRY(px_full(&nan, NULL, 0, px_float(NAN), PX_FLOAT64, px__tensor_device(t), false, false));
-  return px_to(out, nan, (px_dtype)t->dtype, PX_DEVICE_NONE, false, false);
+  px_dtype dtype = (px_dtype)t->dtype;
+  int64_t whole = dtype == PX_INT64 ? INT64_MIN : dtype == PX_INT32 ? INT32_MIN : 0;
+  px_scalar nan = px_dtype_is_float(dtype) ? px_float(NAN) : px_int(whole);
+  return px_full(out, NULL, 0, nan, dtype, px__tensor_device(t), false, false);
 }
 
 PX_RUN(median) {

@@ -156,6 +156,18 @@ static px_status longest_run(px_tensor **out, const px_tensor *sorted, int64_t d
   PX_TRY(px_sub(&lengths, along, starts, px_int(1)));
   return px_argmax(out, lengths, &dim, true);
 }
+// Before anything of out= changes.
+static px_status check_mode(const px_call *call, const px_tensor *self) {
+  static const char *const names[] = {"values", "indices"};
+  for (int i = 0; i < 2 && call->mode == PX_CALL_OUT; i++) {
+    px_dtype wanted = i ? PX_INT64 : (px_dtype)self->dtype;
+    const px_tensor *given = call->given[i];
+    PX_CHECK(!given || given->dtype == wanted, PX_RUNTIME,
+             "expected scalar type '%s' but got '%s' for %s output", px_dtype_class(wanted),
+             px_dtype_class((px_dtype)given->dtype), names[i]);
+  }
+  return PX_OK;
+}
 PX_RUN(mode) {
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) sorted = NULL;
@@ -165,6 +177,8 @@ PX_RUN(mode) {
   PX_TRY(px_tensor_detach(&plain, args->self));
   PX_TRY(px_sort(&sorted, &order, plain, args->dim, false, true));
   if (plain->ndim == 0) return pick(call, args->self, order, args->dim, true);
+  PX_TRY(check_mode(call, plain));
+  PX_TRY(px__resize_reduced(call, plain, args->dim, args->keepdim));
   PX_TRY(longest_run(&most, sorted, args->dim));
   PX_TRY(px_gather(&places, order, args->dim, most, false));
   return pick(call, args->self, places, args->dim, args->keepdim);
@@ -343,6 +357,11 @@ PX_RUN(cov) {
   PX_TRY(check_weights(args->aweights, "aweights", rows->sizes[1]));
   PX_TRY(joint_weights(&joint, args->fweights, args->aweights));
   px_dtype real = px_dtype_to_real((px_dtype)rows->dtype);
+  if (args->aweights && !px_dtype_is_complex((px_dtype)rows->dtype)) {
+    PX_SCOPED(px_tensor) narrow = PX_MOVE(rows);
+    PX_TRY(px_dtype_promote_or_fail(&real, real, (px_dtype)args->aweights->dtype));
+    PX_TRY(px_to(&rows, narrow, real, PX_DEVICE_NONE, false, false));
+  }
   if (joint) PX_TRY(px_to(&cast, joint, real, PX_DEVICE_NONE, false, false));
   PX_TRY(total_of(&total, cast, rows, rows->sizes[1]));
   PX_TRY(degrees(&divisor, total, cast, args->aweights, args->correction));

@@ -121,8 +121,36 @@ static px_status distinct(px_call *call, px_tensor *elements, bool wants_counts)
   return px_clone(&call->results[2], part_counts, NULL);
 }
 
+// Unsigned numbers that are not computed in are sorted as int64, in which the largest ones have the
+// order of what is below zero, and go to its other end.
+static bool is_unsigned(const px_tensor *t) {
+  return t->dtype == PX_UINT16 || t->dtype == PX_UINT32 || t->dtype == PX_UINT64;
+}
+static px_status shifted(px_tensor **out, const px_tensor *t, bool large) {
+  if (large) return px_bitwise_xor_scalar(out, t, px_int(INT64_MIN));
+  *out = px_retain((px_tensor *)t);
+  return PX_OK;
+}
+static px_status unique_unsigned(px_call *call, const px_tensor *t, const int64_t *dim,
+                                 bool inverse, bool counts) {
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) signed_ = NULL;
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  bool large = t->dtype == PX_UINT64;
+  PX_TRY(px_to(&wide, t, PX_INT64, PX_DEVICE_NONE, false, false));
+  PX_TRY(shifted(&signed_, wide, large));
+  px_tensor **where = &call->results[1], **how_often = &call->results[2];
+  PX_TRY(dim ? px_unique_dim(&values, where, how_often, signed_, *dim, true, inverse, counts)
+             : px_unique(&values, where, how_often, signed_, true, inverse, counts));
+  PX_TRY(shifted(&back, values, large));
+  return px_to(&call->results[0], back, (px_dtype)t->dtype, PX_DEVICE_NONE, false, false);
+}
+
 PX_RUN(unique) {
   const px_tensor *t = args->self;
+  if (is_unsigned(t))
+    return unique_unsigned(call, t, NULL, args->return_inverse, args->return_counts);
   PX_SCOPED(px_tensor) elements = NULL;
   GROUPS g = {.inverse_ndim = t->ndim,
               .inverse_sizes = t->sizes,
@@ -206,6 +234,8 @@ static px_status along(px_call *call, const px_tensor *t, int64_t wanted, bool s
 }
 
 PX_RUN(unique_dim) {
+  if (is_unsigned(args->self))
+    return unique_unsigned(call, args->self, &args->dim, args->return_inverse, args->return_counts);
   return along(call, args->self, args->dim, true, args->return_inverse, args->return_counts);
 }
 

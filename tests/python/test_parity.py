@@ -135,6 +135,27 @@ class Swapped(unittest.TestCase):
             self.assertEqual(made.shape, (10, 1))
 
 
+class Places(unittest.TestCase):
+    def test_indices_lie_as_pytorchs_do(self):
+        for device in ["cpu"] + ["cuda"] * phlox.cuda.is_available():
+            x = phlox.ones(2, 3, device=device)
+            self.assertEqual(x.nonzero().stride(), (1, 6))
+            self.assertEqual([t.stride() for t in x.nonzero(as_tuple=True)], [(1,), (1,)])
+            self.assertEqual([t.stride() for t in phlox.unravel_index(phlox.arange(4, device=device), (2, 2))], [(2,), (2,)])
+
+    def test_unsigned_numbers_are_sorted_as_such(self):
+        x = phlox.tensor([2**64 - 1, 0, 2**63, 7, 2**63], dtype=phlox.uint64)
+        values, inverse, counts = phlox.unique(x, return_inverse=True, return_counts=True)
+        self.assertEqual((values.tolist(), inverse.tolist(), counts.tolist()), ([0, 7, 2**63, 2**64 - 1], [3, 0, 2, 1, 2], [1, 1, 2, 1]))
+        pairs = phlox.tensor([[65535, 1], [0, 2], [65535, 1]], dtype=phlox.uint16)
+        self.assertEqual(phlox.unique(pairs, dim=0).tolist(), [[0, 2], [65535, 1]])
+
+    def test_products_with_zeros_have_second_gradients(self):
+        for x, call in ((phlox.tensor([2., 0., 0., 3.]), lambda x: x.prod()), (phlox.tensor([[2., 0.], [0., 0.], [1., 4.]]), lambda x: x.prod(1)),
+                        (phlox.tensor([[2., 0.], [0., 0.], [1., 4.]]), lambda x: x.prod(0, keepdim=True))):
+            self.assertTrue(phlox.autograd.gradgradcheck(call, x.double().requires_grad_()))
+
+
 class Judgement(unittest.TestCase):
     """What is wrong is seen."""
 

@@ -82,6 +82,41 @@ px_status px__grad_extreme(px_tensor **out, px_tensor *grad, px_tensor *self, px
   return px_mul(out, wide, mask);
 }
 
+// The products of the others as ops, for when they are to be differentiated themselves: row j has
+// the line with 1 in the place of element j.
+static px_status others_composed(px_tensor **out, const px_tensor *self, int64_t dim, bool all) {
+  PX_SCOPED(px_tensor) line = NULL;
+  PX_SCOPED(px_tensor) spread = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) own = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_SCOPED(px_tensor) ones = NULL;
+  const int64_t flat = -1;
+  int64_t sizes[PX_MAX_DIMS + 1];
+  PX_TRY(all ? px_reshape(&line, self, &flat, 1) : px_transpose(&line, self, dim, -1));
+  int n = px_tensor_ndim(line);
+  int64_t count = px_tensor_sizes(line)[n - 1], two[2] = {count, count};
+  PX_CHECK(n < PX_MAX_DIMS, PX_RUNTIME, "prod: no second gradient of %d dimensions", n);
+  for (int d = 0; d < n; d++) sizes[d] = px_tensor_sizes(line)[d];
+  sizes[n] = count;
+  PX_TRY(px_unsqueeze(&spread, line, -2));
+  PX_TRY(px_expand(&wide, spread, sizes, n + 1));
+  PX_TRY(px_ones(&ones, two, 2, PX_BOOL, px_tensor_device(self), false, false));
+  PX_TRY(px_triu(&own, ones, 0));
+  PX_TRY(px_tril_(own, 0));
+  PX_TRY(px_masked_fill(&rows, wide, own, px_int(1)));
+  PX_TRY(px_prod(&made, rows, -1, false, PX_DTYPE_NONE));
+  return all ? px_reshape(out, made, px_tensor_sizes(self), px_tensor_ndim(self))
+             : px_transpose(out, made, dim, -1);
+}
+static px_status any_zero(bool *out, const px_tensor *zero) {
+  PX_SCOPED(px_tensor) any = NULL;
+  px_scalar found;
+  PX_TRY(px_any(&any, zero, NULL, 0, false));
+  PX_TRY(px_tensor_item(&found, any));
+  return *out = px_scalar_int(found) != 0, PX_OK;
+}
 // The product of the others, also where elements are zero.
 px_status px__grad_prod(px_tensor **out, px_tensor *grad, px_tensor *self, px_value dim,
                         bool keepdim) {
@@ -95,7 +130,14 @@ px_status px__grad_prod(px_tensor **out, px_tensor *grad, px_tensor *self, px_va
   PX_SCOPED(px_tensor) valid = NULL;
   bool all = dim.kind == PX_ARG_NONE;
   px_value dims = all ? PX_NONE() : PX_IS(&dim.v.i, 1);
+  bool composed = false;
   PX_TRY(px_eq_scalar(&zero, self, px_int(0)));
+  if (px_grad_enabled() && px_tensor_ndim(self)) PX_TRY(any_zero(&composed, zero));
+  if (composed) {
+    PX_TRY(others_composed(&others, self, all ? 0 : dim.v.i, all));
+    PX_TRY(spread_like(&wide, grad, self, dims, keepdim));
+    return px_mul(out, wide, others);
+  }
   PX_TRY(px_masked_fill(&safe, self, zero, px_int(1)));
   PX_TRY(all ? px_prod_all(&product, safe, PX_DTYPE_NONE)
              : px_prod(&product, safe, dim.v.i, true, PX_DTYPE_NONE));
