@@ -17,8 +17,8 @@ px_status px__refuse_dtype(const px_op *op, px_dtype dtype, px_device device) {
 }
 
 px_status px__refuse_gpu(const px_op *op, px_device device) {
-  if (device.type == PX_META) return PX_OK;
-  PX_CHECK(px__runs_host_kernels((px_device_type)device.type), PX_UNIMPLEMENTED,
+  bool has = device.type == PX_META || px__op_kernel(op, (px_device_type)device.type);
+  PX_CHECK(has, PX_UNIMPLEMENTED,
            "%s is not implemented for GPUs; the CPU has it, and simulated devices",
            px__caller ? px__caller : op->name);
   return PX_OK;

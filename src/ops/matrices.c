@@ -43,7 +43,8 @@ px_status px__check_lapack(const px_call *call, const px_tensor *t) {
     PX_CHECK(t->sizes[d] <= INT32_MAX / 128, PX_RUNTIME, "%s: a matrix of size %lld is too large",
              call->op->name, (long long)t->sizes[d]);
   PX_TRY(px__refuse_gpu(call->op, device));
-  return device.type == PX_META ? PX_OK : px__lapack_ready();
+  bool host = device.type != PX_META && px__runs_host_kernels((px_device_type)device.type);
+  return host ? px__lapack_ready() : PX_OK;
 }
 
 px_status px__check_fits(const px_call *call, bool fits) {

@@ -9,7 +9,7 @@ import unittest
 import phlox as torch
 
 L = torch.linalg
-DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() and torch.cuda._backend_name() == "sim" else [])
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 
 
 def definite(*sizes, device="cpu"):
@@ -41,6 +41,30 @@ class Solving(Base):
             self.near(upper.mT @ upper, a)
             self.assertEqual(lower.triu(1).count_nonzero().item(), 0)
             self.assertEqual(lower.stride(), (9, 1, 3))
+
+    def test_factors_by_exchanges_of_rows(self):
+        for device in DEVICES:
+            a = torch.randn(2, 4, 4, dtype=torch.float64, device=device)
+            for matrices in (a, a[:, :, :3], a[:, 1:], a.mT, a[0]):
+                p, lower, upper = L.lu(matrices)
+                self.near(p @ lower @ upper, matrices)
+            factors, pivots = L.lu_factor(a)
+            b = torch.randn(2, 4, 3, dtype=torch.float64, device=device)
+            self.near(a @ L.lu_solve(factors, pivots, b), b)
+            self.near(a.mT @ L.lu_solve(factors, pivots, b, adjoint=True), b)
+            self.near(L.lu_solve(factors, pivots, b.mT, left=False) @ a, b.mT)
+            self.near(a.float() @ L.solve(a.float(), b.float()), b.float(), 1e-3)
+
+    def test_triangles_are_solved_from_both_sides(self):
+        for device in DEVICES:
+            a = torch.randn(2, 3, 3, dtype=torch.float64, device=device) + 3 * torch.eye(3, dtype=torch.float64, device=device)
+            b = torch.randn(2, 3, 3, dtype=torch.float64, device=device)
+            ones = torch.eye(3, dtype=torch.float64, device=device)
+            for upper, unit in ((False, False), (False, True), (True, False), (True, True)):
+                triangle = a.triu(1 if unit else 0) if upper else a.tril(-1 if unit else 0)
+                triangle = triangle + ones if unit else triangle
+                self.near(triangle @ L.solve_triangular(a, b, upper=upper, unitriangular=unit), b)
+                self.near(L.solve_triangular(a.mT, b, upper=not upper, left=False, unitriangular=unit) @ triangle.mT, b)
 
     def test_cholesky_solves_and_inverts(self):
         a, b = definite(2, 3, 3), torch.randn(3, 2, dtype=torch.float64)
@@ -151,10 +175,11 @@ class Factoring(Base):
                 self.assertEqual(r.tril(-1).count_nonzero().item(), 0)
 
     def test_reflections_multiply(self):
-        a, tau = torch.geqrf(torch.randn(2, 4, 3, dtype=torch.float64))
-        q, c = L.householder_product(a, tau), torch.randn(2, 4, 2, dtype=torch.float64)
-        self.near(torch.ormqr(a, tau, c, transpose=True)[:, :3], q.mT @ c)
-        self.near(torch.ormqr(a, tau, c.mT, left=False)[..., :3], c.mT @ q)
+        for device in DEVICES:
+            a, tau = torch.geqrf(torch.randn(2, 4, 3, dtype=torch.float64, device=device))
+            q, c = L.householder_product(a, tau), torch.randn(2, 4, 2, dtype=torch.float64, device=device)
+            self.near(torch.ormqr(a, tau, c, transpose=True)[:, :3], q.mT @ c)
+            self.near(torch.ormqr(a, tau, c.mT, left=False)[..., :3], c.mT @ q)
         self.near(torch.orgqr(a, tau), q)
 
     def test_eigenvalues_of_symmetric_matrices(self):

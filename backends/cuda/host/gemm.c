@@ -198,6 +198,36 @@ static px_status refuse(const px_launch *l, int dtype) {
   return px__cuda_missing(l, dtype);
 }
 
+static px_status check_there(const px_launch *l) {
+  pthread_once(&once, load);
+  if (!loaded)
+    PX_CUDA_FAIL(PX_RUNTIME,
+                 "%s on cuda:%d needs cuBLAS (libcublas.so.13), which was not found; "
+                 "PHLOX_CUDA_PATH may name its folder",
+                 l->op, l->device);
+  return PX_OK;
+}
+
+px_status px__cuda_solve_triangle(const px_launch *l, const px__cuda_triangle *t) {
+  const float one = 1;
+  const double wide_one = 1;
+  bool wide = t->dtype == PX_FLOAT64;
+  void *handle;
+  PX_CUDA_PASS(check_there(l));
+  pthread_mutex_lock(&devices[l->device].lock);
+  px_status result = handle_of(&handle, l->device);
+  if (result == PX_OK) {
+    int status = blas.cublasSetStream_v2(handle, l->stream);
+    if (status == SUCCESS)
+      status = (wide ? blas.cublasDtrsm_v2 : blas.cublasStrsm_v2)(
+          handle, t->right, t->upper, NO_TRANSPOSE, t->unit, t->m, t->n,
+          wide ? (const void *)&wide_one : (const void *)&one, t->a, t->lda, t->b, t->ldb);
+    if (status != SUCCESS) result = failed(status, wide ? "cublasDtrsm" : "cublasStrsm");
+  }
+  pthread_mutex_unlock(&devices[l->device].lock);
+  return result;
+}
+
 px_status px__cuda_multiply(const px_launch *l, px__cuda_product p) {
   px__cuda_layout a, b, c;
   pthread_once(&once, load);

@@ -24,6 +24,15 @@ px_status px__cuda_multiply(const px_launch *l, px__cuda_product product);
 bool px__cuda_is_dots(const px__cuda_product *p);
 px_status px__cuda_dots(const px_launch *l, const px__cuda_product *p);
 
+// b becomes x in a x = b, or with `right` in x a = b, where a is a triangle; both lie by columns.
+typedef struct px__cuda_triangle {
+  int dtype, m, n, lda, ldb;  // m, n: of b
+  bool right, upper, unit;    // unit: the diagonal of a counts as ones
+  const void *a;
+  void *b;
+} px__cuda_triangle;
+px_status px__cuda_solve_triangle(const px_launch *l, const px__cuda_triangle *t);
+
 // ---- shared by gemm.c and gemm_lt.c
 
 // A matrix as cuBLAS takes it. `rows`: the rows are what lies together, so that to cuBLAS it is the

@@ -26,7 +26,7 @@ static void *open_in(const char *folder, const char *below, const char *name) {
 // Where pip puts NVIDIA's libraries, if it has put this one beside them.
 static void *open_beside(const char *name) {
   static const char *const below[] = {"nvidia/cu13/lib", "nvidia/cudnn/lib", "nvidia/cublas/lib",
-                                      "nvidia/cufft/lib"};
+                                      "nvidia/cufft/lib", "nvidia/cusolver/lib"};
   const int count = sizeof below / sizeof *below;
   char folder[3072];
   Dl_info self;

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads cuSOLVER, and runs it on each matrix of a batch.
+#include "cuda/host/cusolver.h"
+
+#include <pthread.h>
+
+static struct {
+#define XX(name, parameters) int(*name) parameters;
+#define YY(name, parameters)
+#include "cuda/cusolver.sym"
+#undef XX
+#undef YY
+} base;
+static px__cusolver_api narrow, wide;
+
+static const px__cuda_symbol base_symbols[] = {
+#define XX(name, parameters) {#name, offsetof(__typeof__(base), name)},
+#define YY(name, parameters)
+#include "cuda/cusolver.sym"
+#undef XX
+#undef YY
+};
+static const px__cuda_symbol narrow_symbols[] = {
+#define XX(name, parameters)
+#define YY(name, parameters) {"cusolverDnS" #name, offsetof(px__cusolver_api, name)},
+#include "cuda/cusolver.sym"
+#undef YY
+};
+static const px__cuda_symbol wide_symbols[] = {
+#define YY(name, parameters) {"cusolverDnD" #name, offsetof(px__cusolver_api, name)},
+#include "cuda/cusolver.sym"
+#undef XX
+#undef YY
+};
+#define COUNT_OF(list) (sizeof(list) / sizeof *(list))
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool loaded;
+static struct {
+  pthread_mutex_t lock;
+  void *handle;
+} devices[PX__CUDA_DEVICES];
+
+static void load(void) {
+  static const char *const names[] = {"libcusolver.so.12", "libcusolver.so.11"};
+  for (int i = 0; i < PX__CUDA_DEVICES; i++) pthread_mutex_init(&devices[i].lock, NULL);
+  void *library = px__cuda_library(names, 2);
+  loaded = px__cuda_symbols(&base, library, base_symbols, COUNT_OF(base_symbols)) &&
+           px__cuda_symbols(&narrow, library, narrow_symbols, COUNT_OF(narrow_symbols)) &&
+           px__cuda_symbols(&wide, library, wide_symbols, COUNT_OF(wide_symbols));
+}
+
+// PyTorch's text.
+static px_status failed(int status, const char *call) {
+  static const char *const names[] = {[1] = "NOT_INITIALIZED", [2] = "ALLOC_FAILED",
+                                      [3] = "INVALID_VALUE",   [4] = "ARCH_MISMATCH",
+                                      [5] = "MAPPING_ERROR",   [6] = "EXECUTION_FAILED",
+                                      [7] = "INTERNAL_ERROR",  [8] = "MATRIX_TYPE_NOT_SUPPORTED",
+                                      [9] = "NOT_SUPPORTED",   [10] = "ZERO_PIVOT",
+                                      [11] = "INVALID_LICENSE"};
+  const char *name = status > 0 && status < (int)COUNT_OF(names) ? names[status] : "UNKNOWN";
+  return px__cuda_core->error(PX_RUNTIME, status, __FILE__, __LINE__, __func__,
+                              "cusolver error: CUSOLVER_STATUS_%s, when calling `%s`", name, call);
+}
+
+// Lock held.
+static px_status run(px__cusolver_task *t, int dtype, int64_t count) {
+  void *info;
+  void **handle = &devices[t->l->device].handle;
+  int status = *handle ? 0 : base.cusolverDnCreate(handle);
+  if (status) return *handle = NULL, failed(status, "cusolverDnCreate(handle)");
+  t->handle = *handle;
+  status = base.cusolverDnSetStream(t->handle, t->l->stream);
+  if (!status && t->ask) status = t->ask(t, &t->room);
+  if (status) return failed(status, t->name);
+  size_t bytes = (size_t)t->room * px__cuda_dtype_size(dtype);
+  PX_CUDA_PASS(px__cuda_scratch(t->l, sizeof(int), &info));
+  if (bytes) PX_CUDA_PASS(px__cuda_scratch(t->l, bytes, &t->work));
+  t->info = info;
+  for (int64_t i = 0; i < count && !status; i++) status = t->one(t, i);
+  return status ? failed(status, t->name) : PX_OK;
+}
+
+px_status px__cusolver_run(px__cusolver_task *t, int dtype, int64_t count) {
+  if (!count) return PX_OK;
+  pthread_once(&once, load);
+  if (!loaded)
+    PX_CUDA_FAIL(PX_RUNTIME,
+                 "%s on cuda:%d needs cuSOLVER (libcusolver.so.12), which was not found; "
+                 "PHLOX_CUDA_PATH may name its folder",
+                 t->l->op, t->l->device);
+  t->api = dtype == PX_FLOAT64 ? &wide : &narrow;
+  pthread_mutex_lock(&devices[t->l->device].lock);
+  px_status status = run(t, dtype, count);
+  pthread_mutex_unlock(&devices[t->l->device].lock);
+  return status;
+}

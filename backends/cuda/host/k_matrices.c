@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decompositions and systems of matrices by cuSOLVER and cuBLAS. Results lie by columns, as the
+// libraries write them; operands lie anyhow, and are copied to them, or to scratch memory, for a
+// whole batch at a time.
+#include "cuda/host/cusolver.h"
+#include "cuda/host/gemm.h"
+#include "cuda/host/kernel.h"
+#include "cuda/matrices_params.h"
+#include "kernel_args/factor.h"
+#include "kernel_args/solve.h"
+
+typedef px__cusolver_task task;
+
+// ---- batches
+
+static int rows_of(const px_operand *o) { return (int)o->sizes[o->ndim - 2]; }
+static int columns_of(const px_operand *o) { return (int)o->sizes[o->ndim - 1]; }
+static int least(int a, int b) { return a < b ? a : b; }
+// How many matrices (last 2), lines (1) or numbers (0); none if they have no elements.
+static int64_t count_of(const px_operand *o, int last) {
+  int64_t n = 1;
+  if (!px_operand_numel(o)) return 0;
+  for (int d = 0; d < o->ndim - last; d++) n *= o->sizes[d];
+  return n;
+}
+static void *at(const px_operand *o, int64_t i, int last) {
+  int64_t place = 0;
+  for (int d = o->ndim - last - 1; d >= 0; d--) {
+    place += i % o->sizes[d] * o->strides[d];
+    i /= o->sizes[d];
+  }
+  return (char *)o->data + place * (int64_t)px__cuda_dtype_size(o->dtype);
+}
+static int step_of(const px_operand *o) {
+  int rows = rows_of(o) > 1 ? rows_of(o) : 1;
+  return columns_of(o) > 1 ? (int)o->strides[o->ndim - 1] : rows;
+}
+
+// Sizes and strides of an operand that is made here.
+typedef struct shape {
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
+} shape;
+// The operand with its last two dimensions exchanged.
+static px_operand turned(const px_operand *o, shape *s) {
+  px_operand made = *o;
+  int a = o->ndim - 2, b = o->ndim - 1;
+  memcpy(s->sizes, o->sizes, (size_t)o->ndim * sizeof *s->sizes);
+  memcpy(s->strides, o->strides, (size_t)o->ndim * sizeof *s->strides);
+  s->sizes[a] = o->sizes[b], s->sizes[b] = o->sizes[a];
+  s->strides[a] = o->strides[b], s->strides[b] = o->strides[a];
+  made.sizes = s->sizes, made.strides = s->strides;
+  return made;
+}
+// The first rows and columns of its matrices.
+static px_operand corner(const px_operand *o, shape *s, int rows, int columns) {
+  px_operand made = *o;
+  memcpy(s->sizes, o->sizes, (size_t)o->ndim * sizeof *s->sizes);
+  s->sizes[o->ndim - 2] = rows, s->sizes[o->ndim - 1] = columns;
+  made.sizes = s->sizes;
+  return made;
+}
+// Room in scratch memory for a batch like `like`, of matrices by columns or, with last 1, of lines.
+static px_status make_room(const px_launch *l, px_operand *made, shape *s, const px_operand *like,
+                           int last) {
+  int64_t step = 1;
+  *made = *like;
+  for (int k = 0; k < like->ndim; k++) {
+    int d = like->ndim - 1 - k;
+    if (last == 2 && k < 2) d = like->ndim - 2 + k;
+    s->sizes[d] = like->sizes[d];
+    s->strides[d] = step;
+    step *= like->sizes[d] > 1 ? like->sizes[d] : 1;
+  }
+  made->sizes = s->sizes, made->strides = s->strides;
+  return px__cuda_scratch(l, (size_t)step * px__cuda_dtype_size(like->dtype), &made->data);
+}
+static px_status copied(const px_launch *l, px_operand *made, shape *s, const px_operand *from,
+                        int last) {
+  PX_CUDA_PASS(make_room(l, made, s, from, last));
+  return px__cuda_copy_operand(l, made, from);
+}
+// The operand, to be read by columns: as it is, where it lies so.
+static px_status by_columns(const px_launch *l, px_operand *made, shape *s,
+                            const px_operand *from) {
+  int64_t down = from->strides[from->ndim - 2], across = from->strides[from->ndim - 1];
+  *made = *from;
+  bool lies =
+      (down == 1 || rows_of(from) == 1) && (across >= rows_of(from) || columns_of(from) == 1);
+  return lies && across <= INT32_MAX ? PX_OK : copied(l, made, s, from, 2);
+}
+
+// All elements become one number.
+static px_status fill(const px_launch *l, const px_operand *to, double value) {
+  static const int64_t none[PX_MAX_DIMS];
+  bool real = px__cuda_is_float(to->dtype);
+  px_operand number = *to;
+  number.immediate = true, number.strides = none, number.data = number.value;
+  if (to->dtype == PX_FLOAT64)
+    memcpy(number.value, &value, sizeof value);
+  else if (real)
+    memcpy(number.value, &(float){(float)value}, sizeof(float));
+  else
+    memcpy(number.value, &(int32_t){(int32_t)value}, sizeof(int32_t));
+  return px__cuda_copy_operand(l, to, &number);
+}
+// Zeros, with ones on the diagonal.
+static px_status identity(const px_launch *l, const px_operand *to) {
+  shape s;
+  px_operand diagonal = *to;
+  int last = to->ndim - 2;
+  PX_CUDA_PASS(fill(l, to, 0));
+  memcpy(s.sizes, to->sizes, (size_t)to->ndim * sizeof *s.sizes);
+  memcpy(s.strides, to->strides, (size_t)to->ndim * sizeof *s.strides);
+  s.sizes[last] = least(rows_of(to), columns_of(to));
+  s.strides[last] += s.strides[last + 1];
+  diagonal.sizes = s.sizes, diagonal.strides = s.strides, diagonal.ndim = to->ndim - 1;
+  return fill(l, &diagonal, 1);
+}
+
+// ---- positive-definite matrices
+
+static int ask_cholesky(task *t, int *room) {
+  const px__cholesky_kernel *x = t->args;
+  return t->api->potrf_bufferSize(t->handle, x->upper, rows_of(x->L), x->L->data, step_of(x->L),
+                                  room);
+}
+static int one_cholesky(task *t, int64_t i) {
+  const px__cholesky_kernel *x = t->args;
+  return t->api->potrf(t->handle, x->upper, rows_of(x->L), at(x->L, i, 2), step_of(x->L), t->work,
+                       t->room, at(x->info, i, 0));
+}
+PX_CUDA_KERNEL(cholesky) {
+  // The library leaves the other triangle as it is: zeros.
+  px_operand operands[2] = {*args->L, *args->self};
+  px_value params[2] = {PX_NONE(), PX_I(0)};
+  px_launch triangle = *l;
+  triangle.operands = operands, triangle.operand_count = 2;
+  triangle.params = params, triangle.param_count = 2;
+  PX_CUDA_PASS(px__cuda_find(args->upper ? "triu" : "tril")(&triangle));
+  PX_CUDA_PASS(fill(l, args->info, 0));
+  task t = {.l = l, .args = args, .ask = ask_cholesky, .one = one_cholesky, .name = "potrf"};
+  return px__cusolver_run(&t, args->L->dtype, count_of(args->L, 2));
+}
+
+// ---- LU
+
+static int ask_lu(task *t, int *room) {
+  const px_operand *a = &t->in[0];
+  return t->api->getrf_bufferSize(t->handle, rows_of(a), columns_of(a), a->data, step_of(a), room);
+}
+static int one_lu(task *t, int64_t i) {
+  const px__lu_kernel *x = t->args;
+  return t->api->getrf(t->handle, rows_of(x->LU), columns_of(x->LU), at(x->LU, i, 2),
+                       step_of(x->LU), t->work, at(x->pivots, i, 1), at(x->info, i, 0));
+}
+PX_CUDA_KERNEL(lu) {
+  PX_CUDA_PASS(px__cuda_copy_operand(l, args->LU, args->A));
+  PX_CUDA_PASS(fill(l, args->info, 0));
+  task t = {.l = l, .args = args, .ask = ask_lu, .one = one_lu, .name = "getrf"};
+  t.in[0] = *args->LU;
+  return px__cusolver_run(&t, args->LU->dtype, count_of(args->LU, 2));
+}
+
+// The factors in in[0], rows of scratch memory for pivots in in[1].
+static int one_inverse(task *t, int64_t i) {
+  const px__inverse_kernel *x = t->args;
+  int n = rows_of(x->inverse), *pivots = t->in[1].data;
+  void *a = at(&t->in[0], i, 2);
+  int status =
+      t->api->getrf(t->handle, n, n, a, step_of(&t->in[0]), t->work, pivots, at(x->info, i, 0));
+  if (status) return status;
+  return t->api->getrs(t->handle, 0, n, n, a, step_of(&t->in[0]), pivots, at(x->inverse, i, 2),
+                       step_of(x->inverse), t->info);
+}
+PX_CUDA_KERNEL(inverse) {
+  shape s;
+  task t = {.l = l, .args = args, .ask = ask_lu, .one = one_inverse, .name = "getrf"};
+  PX_CUDA_PASS(fill(l, args->info, 0));
+  int64_t count = count_of(args->inverse, 2);
+  if (!count) return PX_OK;
+  PX_CUDA_PASS(copied(l, &t.in[0], &s, args->A, 2));
+  PX_CUDA_PASS(px__cuda_scratch(l, (size_t)rows_of(args->A) * sizeof(int), &t.in[1].data));
+  PX_CUDA_PASS(identity(l, args->inverse));
+  return px__cusolver_run(&t, args->inverse->dtype, count);
+}
+
+static k_exchanges exchanges_of(const px_launch *l, px__cuda_dense *d, const px_operand *pivots,
+                                int n) {
+  return (k_exchanges){.where = px__cuda_where(l),
+                       .lines = count_of(pivots, 1),
+                       .count = columns_of(pivots),
+                       .n = n,
+                       .fault = PX_FAULT_PIVOT,
+                       .from = px__cuda_dense_in(d, pivots, PX_INT32)};
+}
+// The factors in in[0], the exchanges, which were checked, in in[1], row-major.
+static int one_lu_solve(task *t, int64_t i) {
+  const px__lu_solve_kernel *x = t->args;
+  int n = rows_of(x->out);
+  return t->api->getrs(t->handle, x->adjoint, n, columns_of(x->out), at(&t->in[0], i, 2),
+                       step_of(&t->in[0]), (const int *)t->in[1].data + i * n, at(x->out, i, 2),
+                       step_of(x->out), t->info);
+}
+PX_CUDA_KERNEL(lu_solve) {
+  shape s;
+  px__cuda_dense d = {.launch = l};
+  task t = {.l = l, .args = args, .one = one_lu_solve, .name = "getrs"};
+  int64_t count = count_of(args->out, 2);
+  if (!count) return PX_OK;
+  k_exchanges p = exchanges_of(l, &d, args->pivots, rows_of(args->out));
+  PX_CUDA_PASS(d.status);
+  PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(p.lines * p.count) * sizeof(int), &t.in[1].data));
+  p.to = t.in[1].data;
+  PX_CUDA_PASS(px__cuda_over(l, "matrices", "exchanges", p.lines * p.count, &p));
+  PX_CUDA_PASS(by_columns(l, &t.in[0], &s, args->LU));
+  PX_CUDA_PASS(px__cuda_copy_operand(l, args->out, args->B));
+  return px__cusolver_run(&t, args->out->dtype, count);
+}
+
+PX_CUDA_KERNEL(permutation) {
+  px__cuda_dense d = {.launch = l};
+  const px_operand *out = args->out;
+  int n = rows_of(out);
+  void *rows;
+  if (!px_operand_numel(out)) return PX_OK;
+  if (!columns_of(args->pivots)) return identity(l, out);
+  k_exchanges p = exchanges_of(l, &d, args->pivots, n);
+  p.out = px__cuda_dense_out(&d, out, out->dtype);
+  PX_CUDA_PASS(d.status);
+  PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(p.lines * n) * sizeof(int), &rows));
+  p.to = rows;
+  size_t bytes = (size_t)px_operand_numel(out) * px__cuda_dtype_size(out->dtype);
+  PX_CUDA_PASS(px__cuda_fill(l->stream, p.out, 0, bytes));
+  const char *function = out->dtype == PX_FLOAT64 ? "permutation_f64" : "permutation_f32";
+  PX_CUDA_PASS(px__cuda_over(l, "matrices", function, p.lines, &p));
+  return px__cuda_dense_close(&d);
+}
+
+// ---- QR
+
+static int ask_geqrf(task *t, int *room) {
+  const px_operand *a = ((const px__geqrf_kernel *)t->args)->a;
+  return t->api->geqrf_bufferSize(t->handle, rows_of(a), columns_of(a), a->data, step_of(a), room);
+}
+static int one_geqrf(task *t, int64_t i) {
+  const px__geqrf_kernel *x = t->args;
+  return t->api->geqrf(t->handle, rows_of(x->a), columns_of(x->a), at(x->a, i, 2), step_of(x->a),
+                       at(x->tau, i, 1), t->work, t->room, t->info);
+}
+PX_CUDA_KERNEL(geqrf) {
+  task t = {.l = l, .args = args, .ask = ask_geqrf, .one = one_geqrf, .name = "geqrf"};
+  PX_CUDA_PASS(px__cuda_copy_operand(l, args->a, args->self));
+  return px__cusolver_run(&t, args->a->dtype, count_of(args->a, 2));
+}
+
+// tau in in[0].
+static int ask_householder(task *t, int *room) {
+  const px_operand *q = ((const px__householder_kernel *)t->args)->out;
+  return t->api->orgqr_bufferSize(t->handle, rows_of(q), columns_of(q), columns_of(&t->in[0]),
+                                  q->data, step_of(q), t->in[0].data, room);
+}
+static int one_householder(task *t, int64_t i) {
+  const px_operand *q = ((const px__householder_kernel *)t->args)->out;
+  return t->api->orgqr(t->handle, rows_of(q), columns_of(q), columns_of(&t->in[0]), at(q, i, 2),
+                       step_of(q), at(&t->in[0], i, 1), t->work, t->room, t->info);
+}
+PX_CUDA_KERNEL(householder) {
+  shape tau, to_shape, from_shape;
+  const px_operand *q = args->out;
+  task t = {.l = l, .args = args, .ask = ask_householder, .one = one_householder, .name = "orgqr"};
+  if (!columns_of(args->tau)) return identity(l, q);
+  int columns = least(columns_of(args->input), columns_of(q));
+  px_operand to = corner(q, &to_shape, rows_of(q), columns);
+  px_operand from = corner(args->input, &from_shape, rows_of(q), columns);
+  PX_CUDA_PASS(copied(l, &t.in[0], &tau, args->tau, 1));
+  if (columns < columns_of(q)) PX_CUDA_PASS(fill(l, q, 0));
+  PX_CUDA_PASS(px__cuda_copy_operand(l, &to, &from));
+  return px__cusolver_run(&t, q->dtype, count_of(q, 2));
+}
+
+// The reflections in in[0], tau in in[1].
+static int ask_ormqr(task *t, int *room) {
+  const px__ormqr_kernel *x = t->args;
+  return t->api->ormqr_bufferSize(
+      t->handle, !x->left, x->transpose, rows_of(x->out), columns_of(x->out), columns_of(&t->in[1]),
+      t->in[0].data, step_of(&t->in[0]), t->in[1].data, x->out->data, step_of(x->out), room);
+}
+static int one_ormqr(task *t, int64_t i) {
+  const px__ormqr_kernel *x = t->args;
+  return t->api->ormqr(t->handle, !x->left, x->transpose, rows_of(x->out), columns_of(x->out),
+                       columns_of(&t->in[1]), at(&t->in[0], i, 2), step_of(&t->in[0]),
+                       at(&t->in[1], i, 1), at(x->out, i, 2), step_of(x->out), t->work, t->room,
+                       t->info);
+}
+PX_CUDA_KERNEL(ormqr) {
+  shape a, tau;
+  task t = {.l = l, .args = args, .ask = ask_ormqr, .one = one_ormqr, .name = "ormqr"};
+  PX_CUDA_PASS(px__cuda_copy_operand(l, args->out, args->input3));
+  if (!columns_of(args->input2)) return PX_OK;
+  PX_CUDA_PASS(by_columns(l, &t.in[0], &a, args->self));
+  PX_CUDA_PASS(copied(l, &t.in[1], &tau, args->input2, 1));
+  return px__cusolver_run(&t, args->out->dtype, count_of(args->out, 2));
+}
+
+// ---- triangular systems
+
+PX_CUDA_KERNEL(triangular) {
+  shape s;
+  px_operand a;
+  const px_operand *b = args->out;
+  int64_t count = count_of(b, 2);
+  PX_CUDA_PASS(px__cuda_copy_operand(l, b, args->B));
+  if (!count) return PX_OK;
+  PX_CUDA_PASS(by_columns(l, &a, &s, args->self));
+  px__cuda_triangle t = {.dtype = b->dtype,
+                         .right = !args->left,
+                         .upper = args->upper,
+                         .unit = args->unitriangular,
+                         .m = rows_of(b),
+                         .n = columns_of(b),
+                         .lda = step_of(&a),
+                         .ldb = step_of(b)};
+  for (int64_t i = 0; i < count; i++) {
+    t.a = at(&a, i, 2), t.b = at(b, i, 2);
+    PX_CUDA_PASS(px__cuda_solve_triangle(l, &t));
+  }
+  return PX_OK;
+}
+
+// ---- eigenvalues, in[0] being what becomes vectors
+
+static int ask_eigh(task *t, int *room) {
+  const px__eigh_kernel *x = t->args;
+  return t->api->syevd_bufferSize(t->handle, x->vectors, x->upper, rows_of(&t->in[0]),
+                                  t->in[0].data, step_of(&t->in[0]), x->eigenvalues->data, room);
+}
+static int one_eigh(task *t, int64_t i) {
+  const px__eigh_kernel *x = t->args;
+  return t->api->syevd(t->handle, x->vectors, x->upper, rows_of(&t->in[0]), at(&t->in[0], i, 2),
+                       step_of(&t->in[0]), at(x->eigenvalues, i, 1), t->work, t->room,
+                       at(x->info, i, 0));
+}
+PX_CUDA_KERNEL(eigh) {
+  shape s;
+  task t = {.l = l, .args = args, .ask = ask_eigh, .one = one_eigh, .name = "syevd"};
+  PX_CUDA_PASS(fill(l, args->info, 0));
+  int64_t count = count_of(args->self, 2);
+  if (!count) return PX_OK;
+  if (args->vectors) {
+    t.in[0] = *args->eigenvectors;
+    PX_CUDA_PASS(px__cuda_copy_operand(l, &t.in[0], args->self));
+  } else {
+    PX_CUDA_PASS(copied(l, &t.in[0], &s, args->self, 2));
+  }
+  return px__cusolver_run(&t, args->self->dtype, count);
+}
+
+// ---- singular values, of matrices that are not wider than high: of others turned round
+
+// The matrices in in[0]; u and vt in the places of `u` and `vt`, where vectors are wanted.
+typedef struct singular {
+  const px__svd_kernel *x;
+  px_operand u, vt;
+} singular;
+static int ask_svd(task *t, int *room) {
+  return t->api->gesvd_bufferSize(t->handle, rows_of(&t->in[0]), columns_of(&t->in[0]), room);
+}
+static int one_svd(task *t, int64_t i) {
+  const singular *s = t->args;
+  const px_operand *a = &t->in[0];
+  bool vectors = s->x->vectors;
+  signed char way = !vectors ? 'N' : s->x->full_matrices ? 'A' : 'S';
+  return t->api->gesvd(t->handle, way, way, rows_of(a), columns_of(a), at(a, i, 2), step_of(a),
+                       at(s->x->S, i, 1), vectors ? at(&s->u, i, 2) : NULL,
+                       vectors ? step_of(&s->u) : rows_of(a), vectors ? at(&s->vt, i, 2) : NULL,
+                       vectors ? step_of(&s->vt) : columns_of(a), t->work, t->room, NULL,
+                       at(s->x->info, i, 0));
+}
+static px_status wide_svd(task *t, singular *s, int64_t count) {
+  const px__svd_kernel *x = s->x;
+  shape across, room, u_shape, vt_shape, u_room, vt_room;
+  px_operand a = turned(x->A, &across), u, vt;
+  PX_CUDA_PASS(copied(t->l, &t->in[0], &room, &a, 2));
+  if (x->vectors) {
+    u = turned(x->Vh, &u_shape), vt = turned(x->U, &vt_shape);
+    PX_CUDA_PASS(make_room(t->l, &s->u, &u_room, &u, 2));
+    PX_CUDA_PASS(make_room(t->l, &s->vt, &vt_room, &vt, 2));
+  }
+  PX_CUDA_PASS(px__cusolver_run(t, x->A->dtype, count));
+  if (!x->vectors) return PX_OK;
+  PX_CUDA_PASS(px__cuda_copy_operand(t->l, &u, &s->u));
+  return px__cuda_copy_operand(t->l, &vt, &s->vt);
+}
+PX_CUDA_KERNEL(svd) {
+  shape room;
+  singular s = {.x = args};
+  task t = {.l = l, .args = &s, .ask = ask_svd, .one = one_svd, .name = "gesvd"};
+  int64_t count = count_of(args->A, 2);
+  PX_CUDA_PASS(fill(l, args->info, 0));
+  if (!count && args->vectors) {
+    PX_CUDA_PASS(identity(l, args->U));
+    return identity(l, args->Vh);
+  }
+  if (!count) return PX_OK;
+  if (rows_of(args->A) < columns_of(args->A)) return wide_svd(&t, &s, count);
+  s.u = *args->U, s.vt = *args->Vh;
+  PX_CUDA_PASS(copied(l, &t.in[0], &room, args->A, 2));
+  return px__cusolver_run(&t, args->A->dtype, count);
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exchanges of rows, as decompositions give them. Threads go round with the grid's stride: over
+// numbers, or over matrices.
+#include "cuda/matrices_params.h"
+#include "device.cuh"
+
+static __device__ __forceinline__ int32_t checked(const k_exchanges &p, int64_t i) {
+  int32_t row = p.from[i];
+  if (row >= 1 && row <= p.n) return row;
+  k_fault(&p.where, p.fault, 0, 0, 0);
+  return 1;
+}
+
+// The numbers again, with those that are none reported and 1 in their place.
+extern "C" __global__ void exchanges(const __grid_constant__ k_exchanges p) {
+  for (int64_t i = k_thread(); i < p.lines * p.count; i += k_threads()) p.to[i] = checked(p, i);
+}
+
+// The matrix, of zeros before, whose column k gets a 1 in the row that is brought to k. A thread a
+// matrix; `to` has n places for each.
+template <typename T>
+static __device__ __forceinline__ void permute(const k_exchanges &p) {
+  for (int64_t i = k_thread(); i < p.lines; i += k_threads()) {
+    int32_t *rows = p.to + i * p.n;
+    T *out = (T *)p.out + i * p.n * p.n;
+    for (int32_t k = 0; k < p.n; k++) rows[k] = k;
+    for (int32_t k = 0; k < p.count; k++) {
+      int32_t with = checked(p, i * p.count + k) - 1, other = rows[with];
+      rows[with] = rows[k], rows[k] = other;
+    }
+    for (int32_t k = 0; k < p.n; k++) out[(int64_t)rows[k] * p.n + k] = 1;
+  }
+}
+extern "C" __global__ void permutation_f32(const __grid_constant__ k_exchanges p) {
+  permute<float>(p);
+}
+extern "C" __global__ void permutation_f64(const __grid_constant__ k_exchanges p) {
+  permute<double>(p);
+}
