@@ -7,6 +7,8 @@
 enum { K_ATTENTION_BLOCK = 128, K_PASSING = 32 };
 #define K_FORWARD_ROWS(width) ((width) > 64 ? 64 : 128)
 enum { K_BACKWARD_ROWS = 64 };
+// Up to as many queries of a head have a block each, of so many threads.
+enum { K_FEW = 15, K_FEW_BLOCK = 256 };
 
 // Attention: rows of heads, whose elements are next to each other (strides of batch, head and row,
 // in elements), and what else a pass reads and writes; `at` is NULL where there is none. The key
@@ -24,7 +26,7 @@ typedef struct k_attention {
   const uint64_t *state;  // of a graph: see k_random
   uint64_t drawn_seed, drawn_offset;
   int32_t batch, heads, groups, length, places, width, value_width;
-  int32_t causal, dtype;
+  int32_t causal, dtype, mask_dtype;  // of the mask: bool, or of what is added
   float scale, chance, factor;  // of dropout: the chance, and what is kept is multiplied with
 } k_attention;
 // Which weights dropout keeps: rows of n.

@@ -340,11 +340,14 @@ typedef struct px_recurrent_room {
 } px_recurrent_room;
 
 // Operands of the kernel tiled_attention, of four dimensions; attn_mask may be NULL. Only the
-// strides of output count.
+// strides of output count. A backend that takes them answers `adds_mask` if the mask is to be in
+// query's dtype, with no infinity in it, whatever was asked about. Else it is bool, or in query's
+// dtype.
 typedef struct px_attention_call {
   const px_operand *query, *key, *value, *attn_mask, *output;
   double dropout_p;
   bool is_causal, backward;
+  bool adds_mask;  // of the answer
 } px_attention_call;
 
 // What a backend gives to the core. `device` is an index; streams and events are the backend's
@@ -458,9 +461,8 @@ typedef struct px_backend {
   void (*graph_release)(int device, void *graph);
   // Why the kernels tiled_attention and, if `backward`, tiled_attention_backward do not take the
   // operands, as a sentence that stays until the thread's next question; NULL: they do. The
-  // mask that they get then is of query's dtype, to be added, whatever is asked about. The function
-  // NULL: they take none.
-  const char *(*attention_refusal)(int device, const px_attention_call *call);
+  // function NULL: they take none.
+  const char *(*attention_refusal)(int device, px_attention_call *call);
   // Graphs that stay as they were captured; NULL in a backend without. capture_keep ends a capture
   // as capture_end does; graph_make makes of what it gives what graph_launch takes, any number of
   // times; graph_print writes it to a file in the language of Graphviz; graph_drop lets go of it.

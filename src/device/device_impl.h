@@ -114,7 +114,7 @@ bool px__recurrent_plan(px_device device, const px_recurrent_net *net, px_recurr
                         int64_t *places);
 // px_backend.attention_refusal, of a device that has been opened; NULL of devices that run kernels
 // of the CPU.
-const char *px__attention_refusal(px_device device, const px_attention_call *call);
+const char *px__attention_refusal(px_device device, px_attention_call *call);
 // Fails if the environment has a bad value that concerns kernels of the type. Checked at first use.
 px_status px__kernels_ready(px_device_type type) __attribute__((warn_unused_result));
 // Issues a launch on the current stream of the device (index resolved), and fills in its id, fault,

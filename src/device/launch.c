@@ -34,7 +34,7 @@ bool px__recurrent_plan(px_device device, const px_recurrent_net *net, px_recurr
   return px__rt.backend->recurrent_plan(px__rt.devices[device.index]->physical, net, room, places);
 }
 
-const char *px__attention_refusal(px_device device, const px_attention_call *call) {
+const char *px__attention_refusal(px_device device, px_attention_call *call) {
   if (px__runs_host_kernels((px_device_type)device.type)) return NULL;
   if (!PX__BACKEND_HAS(px__rt.backend, attention_refusal)) return "GPUs have no kernel for it.";
   return px__rt.backend->attention_refusal(px__rt.devices[device.index]->physical, call);

@@ -241,6 +241,7 @@ static px_status spread_mask(px_tensor **out, px_tensor *mask, arguments *args, 
 // What the kernel is given, of four dimensions each. Mask may be NULL.
 typedef struct tiles {
   px_tensor *query, *key, *value, *mask;
+  bool adds_mask;  // see px_attention_call
 } tiles;
 static void drop_tiles(tiles *t) {
   px_release(t->query), px_release(t->key), px_release(t->value), px_release(t->mask);
@@ -257,7 +258,7 @@ static px_status spread_all(tiles *t, arguments *args, const common *c) {
   return args->attn_mask ? spread_mask(&t->mask, args->attn_mask, args, c) : PX_OK;
 }
 
-// As what kernels of devices, which are a library's, add to scores: it hides by the least number,
+// As what a library's kernels add to scores: it hides by the least number,
 // not by infinity, of which differences are NaN. A query that sees nothing (`blind`) sees
 // everything in it.
 static px_status as_bias(px_tensor **bias, px_tensor **blind, const px_tensor *mask,
@@ -279,19 +280,28 @@ static px_status as_bias(px_tensor **bias, px_tensor **blind, const px_tensor *m
   *blind = PX_MOVE(all);
   return PX_OK;
 }
+// As kernels take it.
+static px_status make_mask(tiles *t, px_tensor **blind, arguments *args, const common *c) {
+  PX_SCOPED(px_tensor) given = NULL;
+  px_tensor *mask = args->attn_mask;
+  px_dtype dtype = (px_dtype)t->query->dtype;
+  if (t->adds_mask)
+    PX_TRY(as_bias(&given, blind, mask, dtype));
+  else if (mask->dtype != PX_BOOL && mask->dtype != dtype)
+    PX_TRY(px_to(&given, mask, dtype, PX_DEVICE_NONE, false, false));
+  else
+    return PX_OK;
+  px_release(t->mask), t->mask = NULL;
+  return spread_mask(&t->mask, given, args, c);
+}
 static px_status in_tiles(px_tensor **out, tiles *t, arguments *args, const common *c,
                           double scale) {
-  PX_SCOPED(px_tensor) bias = NULL;
   PX_SCOPED(px_tensor) blind = NULL;
   PX_SCOPED(px_tensor) output = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;
   PX_SCOPED(px_tensor) logsumexp = NULL;
   PX_SCOPED(px_tensor) seed = NULL;
-  if (t->mask && px__tensor_device(t->query).type == PX_CUDA) {
-    PX_TRY(as_bias(&bias, &blind, args->attn_mask, (px_dtype)t->query->dtype));
-    px_release(t->mask), t->mask = NULL;
-    PX_TRY(spread_mask(&t->mask, bias, args, c));
-  }
+  if (t->mask) PX_TRY(make_mask(t, &blind, args, c));
   PX_TRY(px_tiled_attention(&output, &logsumexp, &seed, t->query, t->key, t->value, t->mask,
                             args->dropout_p, args->is_causal, scale));
   int64_t sizes[PX_MAX_DIMS];
@@ -341,8 +351,10 @@ static px_status find_reason(const char **out, tiles *t, common *c, arguments *a
       px_grad_enabled() && (px__needs_grad(q) || px__needs_grad(k) || px__needs_grad(v));
   px_attention_call asked = {
       &of[QUERY],  &of[KEY],        &of[VALUE],      t->mask ? &of[MASK] : NULL,
-      &of[OUTPUT], args->dropout_p, args->is_causal, backward};
+      &of[OUTPUT], args->dropout_p, args->is_causal, backward,
+      false};
   *out = px__attention_refusal(px__tensor_device(q), &asked);
+  t->adds_mask = asked.adds_mask;
   return PX_OK;
 }
 const char *px_attention_unfit(const px_tensor *query, const px_tensor *key, const px_tensor *value,
@@ -372,13 +384,6 @@ static bool is_on(const px_tensor *query) {
   if (px__tensor_device(query).type != PX_CUDA) return flash;
   return flash || px_setting_get(PX_SETTING_SDP_EFFICIENT) || px_setting_get(PX_SETTING_SDP_CUDNN);
 }
-// Of few queries the matrix of scores is small, while a library makes a plan for each number of
-// keys, which takes as long as thousands of such calls. Where keys are kept and grow, that is each.
-static bool is_short(const px_tensor *query) {
-  enum { FEW = 16 };
-  px_device_type type = (px_device_type)px__tensor_device(query).type;
-  return query->sizes[query->ndim - 2] < FEW && !px__runs_host_kernels(type);
-}
 enum { MATH_FIRST = 2 };  // of PX_SETTING_SDP_ORDER
 static px_status choose(bool *tiled, tiles *t, common *c, arguments *args) {
   bool math = px_setting_get(PX_SETTING_SDP_MATH), on = is_on(args->query);
@@ -387,8 +392,7 @@ static px_status choose(bool *tiled, tiles *t, common *c, arguments *args) {
            "No viable backend for scaled_dot_product_attention was found. This is likely due to "
            "turning off both the math kernel and the fused kernels.");
   *tiled = false;
-  bool math_first = px_setting_get(PX_SETTING_SDP_ORDER) == MATH_FIRST || is_short(args->query);
-  if (!on || (math && math_first)) return PX_OK;
+  if (!on || (math && px_setting_get(PX_SETTING_SDP_ORDER) == MATH_FIRST)) return PX_OK;
   PX_TRY(find_reason(&reason, t, c, args));
   *tiled = !reason;
   if (*tiled || math) return PX_OK;

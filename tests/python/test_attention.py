@@ -200,7 +200,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 class Ways(unittest.TestCase):
     def setUp(self):
-        self.qkv = [torch.ones(1, 1, 16, 2) for _ in range(3)]  # of fewer queries GPUs compute the scores
+        self.qkv = [torch.ones(1, 1, 16, 2) for _ in range(3)]
 
     def switches(self):
         return [cuda.math_sdp_enabled(), cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.cudnn_sdp_enabled()]

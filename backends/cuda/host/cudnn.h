@@ -227,7 +227,7 @@ px_status px__cudnn_attend(const px_launch *l, const px__cudnn_attention *p,
 // ---- k_attention.c
 
 // px_backend.attention_refusal.
-const char *px__cuda_attention_refusal(int device, const px_attention_call *c);
+const char *px__cuda_attention_refusal(int device, px_attention_call *c);
 
 // ---- cudnn_recurrent.c
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host functions of attention: which operands cuDNN takes where they are, which as copies, and what
 // is left to the backend's own kernels (k_attention_tiles.c).
+#include "cuda/attention_params.h"
 #include "cuda/host/attention.h"
 #include "cuda/host/cudnn.h"
 
@@ -167,12 +168,16 @@ static const char *reason_against(const px_attention_call *c) {
     if (n < 1 || n > INT32_MAX) return "cuDNN takes 1 to 2147483647 elements.";
     if (width % STEP || width > WIDEST) return "cuDNN takes heads of multiples of 8, to 256.";
   }
+  // Where keys are kept and grow by one. A plan takes as long as thousands of such calls.
+  if (c->query->sizes[2] <= K_FEW)
+    return "cuDNN would make a plan for each number of keys of so few queries.";
   if (c->dropout_p > 0) return "cuDNN draws random numbers of its own for dropout.";
   return NULL;
 }
-const char *px__cuda_attention_refusal(int device, const px_attention_call *c) {
+const char *px__cuda_attention_refusal(int device, px_attention_call *c) {
   static _Thread_local char why[256];  // of a thread, so kept short
   const char *against = reason_against(c);
+  c->adds_mask = !against;
   if (against) {
     const char *own = px__cuda_tiles_refusal(device, c);
     return own && c->query->dtype != PX_FLOAT32 && c->query->dtype != PX_FLOAT64 ? against : own;
@@ -211,8 +216,9 @@ static px_status open_inputs(attending *a, const px_attention_call *c) {
 PX_CUDA_KERNEL(tiled_attention) {
   attending a = {.launch = l};
   px__cuda_dense d = {.launch = l};
-  const px_attention_call c = {args->query,  args->key,       args->value,     args->attn_mask,
-                               args->output, args->dropout_p, args->is_causal, false};
+  const px_attention_call c = {args->query,     args->key,    args->value,
+                               args->attn_mask, args->output, args->dropout_p,
+                               args->is_causal, false,        false};
   if (px_operand_numel(args->output) == 0) return PX_OK;
   if (reason_against(&c)) return px__cuda_tiles_forward(l, args);
   PX_CUDA_PASS(open_inputs(&a, &c));
@@ -225,8 +231,9 @@ PX_CUDA_KERNEL(tiled_attention) {
 PX_CUDA_KERNEL(tiled_attention_backward) {
   attending a = {.launch = l};
   px__cuda_dense d = {.launch = l};
-  const px_attention_call c = {args->query,  args->key,       args->value,     args->attn_mask,
-                               args->output, args->dropout_p, args->is_causal, true};
+  const px_attention_call c = {args->query,     args->key,    args->value,
+                               args->attn_mask, args->output, args->dropout_p,
+                               args->is_causal, true,         false};
   if (px_operand_numel(args->output) == 0 && px_operand_numel(args->key) == 0) return PX_OK;
   if (reason_against(&c)) return px__cuda_tiles_backward(l, args);
   PX_CUDA_PASS(open_inputs(&a, &c));

@@ -117,16 +117,17 @@ static k_attention numbers_of(const px_attention_call *c, double scale) {
                    .chance = (float)chance,
                    .factor = chance < 1 ? (float)(1 / (1 - chance)) : 0};
   if (!px__operand_given(c->attn_mask)) return p;
-  p.mask = c->attn_mask->data;
+  p.mask = c->attn_mask->data, p.mask_dtype = c->attn_mask->dtype;
   memcpy(p.mask_strides, c->attn_mask->strides, sizeof p.mask_strides);
   return p;
 }
 // What both passes read.
 static px_status open_inputs(attending *a, const px_attention_call *c, double scale) {
   const px_launch *l = a->launch;
-  bool is_bias = !px__operand_given(c->attn_mask) || c->attn_mask->dtype == c->query->dtype;
+  const px_operand *mask = c->attn_mask;
+  bool fits = !px__operand_given(mask) || mask->dtype == PX_BOOL || mask->dtype == c->query->dtype;
   const char *why =
-      is_bias ? px__cuda_tiles_refusal(l->device, c) : "attn_mask must be of query's dtype.";
+      fits ? px__cuda_tiles_refusal(l->device, c) : "attn_mask must be bool, or of query's dtype.";
   if (why) PX_CUDA_FAIL(PX_UNIMPLEMENTED, "%s on cuda:%d: %s", l->op, l->device, why);
   a->p = numbers_of(c, scale);
   PX_CUDA_PASS(open_in(a, &a->p.query, c->query));
@@ -136,6 +137,15 @@ static px_status open_inputs(attending *a, const px_attention_call *c, double sc
 
 // ---- kernels
 
+// Dropout is the tiles'.
+static bool is_few(const k_attention *p) { return p->length <= K_FEW && !(p->chance > 0); }
+static px_status launch_few(attending *a, const px_attention_call *c) {
+  char name[16];
+  snprintf(name, sizeof name, "few_%d", width_of(c->query, c->value));
+  int64_t blocks = (int64_t)a->p.batch * a->p.heads * a->p.length;
+  return px__cuda_by_dtype(a->launch, "attention_few", name, a->p.dtype, blocks, K_FEW_BLOCK,
+                           &a->p);
+}
 static px_status launch(attending *a, const px_attention_call *c, const char *name,
                         int64_t blocks) {
   char function[64];
@@ -150,8 +160,9 @@ static px_status launch(attending *a, const px_attention_call *c, const char *na
 px_status px__cuda_tiles_forward(const px_launch *l, const px__tiled_attention_kernel *args) {
   attending a = {.launch = l};
   px__cuda_dense d = {.launch = l};
-  const px_attention_call c = {args->query,  args->key,       args->value,     args->attn_mask,
-                               args->output, args->dropout_p, args->is_causal, false};
+  const px_attention_call c = {args->query,     args->key,    args->value,
+                               args->attn_mask, args->output, args->dropout_p,
+                               args->is_causal, false,        false};
   PX_CUDA_PASS(open_inputs(&a, &c, args->scale));
   PX_CUDA_PASS(open_out(&a, &a.p.output, args->output));
   a.p.logsumexp = px__cuda_dense_out(&d, args->logsumexp, PX_FLOAT32);
@@ -159,7 +170,10 @@ px_status px__cuda_tiles_forward(const px_launch *l, const px__tiled_attention_k
   if (a.p.chance > 0) a.p.seed = px__cuda_dense_out(&d, args->seed, PX_INT64);
   PX_CUDA_PASS(d.status);
   int each = K_FORWARD_ROWS(width_of(args->query, args->value));
-  PX_CUDA_PASS(launch(&a, &c, "forward", blocks_of(args->query, a.p.heads, each)));
+  if (is_few(&a.p))
+    PX_CUDA_PASS(launch_few(&a, &c));
+  else
+    PX_CUDA_PASS(launch(&a, &c, "forward", blocks_of(args->query, a.p.heads, each)));
   PX_CUDA_PASS(px__cuda_dense_close(&d));
   return put_back(&a);
 }
@@ -168,8 +182,9 @@ px_status px__cuda_tiles_backward(const px_launch *l,
                                   const px__tiled_attention_backward_kernel *args) {
   attending a = {.launch = l};
   px__cuda_dense d = {.launch = l};
-  const px_attention_call c = {args->query,  args->key,       args->value,     args->attn_mask,
-                               args->output, args->dropout_p, args->is_causal, true};
+  const px_attention_call c = {args->query,     args->key,    args->value,
+                               args->attn_mask, args->output, args->dropout_p,
+                               args->is_causal, true,         false};
   int64_t rows = px_operand_numel(args->logsumexp);
   void *sums = NULL;
   PX_CUDA_PASS(open_inputs(&a, &c, args->scale));

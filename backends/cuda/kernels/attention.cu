@@ -6,14 +6,9 @@
 // queries in `forward` and `backward_query`, of keys in `backward_keys`. The others pass by in
 // tiles of K_PASSING rows, of which one is fetched while another is computed with. Blocks are
 // numbered from the longest causal tile of the first head on. Heads of up to 32, 64 and 128
-// elements have kernels of their own, NAME_WIDTH_PARTS. Scores are logarithms to base 2.
+// elements have kernels of their own, NAME_WIDTH_PARTS.
 #include "attention.cuh"
 #include "philox.cuh"
-
-static const float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
-
-static __device__ __forceinline__ float power(float x) { return exp2f(x); }
-static __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
 
 // What a block works on: the rows of `own` heads from `first` on, in tiles of `rows`.
 struct work {
@@ -73,15 +68,10 @@ static __device__ __forceinline__ void see(float (&s)[M][EIGHTS][4], const k_att
   each<M>([&](int m, int n, int e, int, int) { s[m][n][e] *= scale; });
   if (p.mask) {
     int64_t from = batch * p.mask_strides[0] + head * p.mask_strides[1];
-    int item = p.dtype == K_FLOAT32 ? 4 : 2;
     each<M>([&](int m, int n, int e, int row, int column) {
       int query = at.query(row, column), key = at.key(row, column);
       if (query >= p.length || key >= p.places) return;
-      int64_t i = from + query * p.mask_strides[2] + key * p.mask_strides[3];
-      const char *element = (const char *)p.mask + i * item;
-      float x = item == 4 ? *(const float *)element
-                          : k_half_of(*(const unsigned short *)element, p.dtype);
-      s[m][n][e] += x * log2_e;
+      s[m][n][e] += k_masked(p, from + query * p.mask_strides[2] + key * p.mask_strides[3]);
     });
   }
   if (!at.is_edge(p, 16 * M)) return;

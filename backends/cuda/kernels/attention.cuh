@@ -16,6 +16,11 @@
 
 enum { EIGHTS = K_PASSING / 8, WARPS = K_ATTENTION_BLOCK / 32 };
 
+// Scores are logarithms to base 2.
+static const float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
+static __device__ __forceinline__ float power(float x) { return exp2f(x); }
+static __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
+
 static __device__ __forceinline__ int k_turned(int x) { return x >> 1 | (x & 1) << 2; }
 // Of a thread in its warp: the first of its rows, the other is 8 on; and the first of its columns
 // of eight, the other is 4 on. Element e of four has row + e / 2 * 8 and column + e % 2 * 4.
@@ -169,6 +174,12 @@ static __device__ __forceinline__ head k_head(const k_attention &p, const k_head
 static __device__ __forceinline__ float k_half_of(uint32_t bits, int dtype) {
   if (dtype == K_BFLOAT16) return __uint_as_float(bits << 16);
   return __half2float(__ushort_as_half((unsigned short)bits));
+}
+// What element i of the mask adds to a score: -inf where it hides.
+static __device__ __forceinline__ float k_masked(const k_attention &p, int64_t i) {
+  if (p.mask_dtype == K_BOOL) return ((const uint8_t *)p.mask)[i] ? 0 : -infinity();
+  if (p.mask_dtype == K_FLOAT32) return ((const float *)p.mask)[i] * log2_e;
+  return k_half_of(((const uint16_t *)p.mask)[i], p.mask_dtype) * log2_e;
 }
 static __device__ __forceinline__ uint32_t k_bits_of(float x, int dtype) {
   if (dtype == K_BFLOAT16) return __bfloat16_as_ushort(__float2bfloat16_rn(x));
