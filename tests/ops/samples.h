@@ -324,3 +324,8 @@ static inline bool sample_is_for_another(const sample *s) {
   return px_error_last()->code == PX_UNIMPLEMENTED && strstr(s->op_name, "attention") &&
          s->op->kind == PX_OP_KERNEL;
 }
+// Whether results are known up to their signs: vectors that decompositions give.
+static inline bool sample_has_free_signs(const sample *s) {
+  return !strcmp(s->op_name, "linalg_eigh") || !strcmp(s->op_name, "_linalg_eigh") ||
+         !strcmp(s->op_name, "linalg_svd") || !strcmp(s->op_name, "_linalg_svd");
+}
