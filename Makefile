@@ -240,6 +240,7 @@ docs: $(GEN)
 check: $(O)/libphlox.so $(O)/libphlox_sim.so
 	@tools/layers.sh
 	@tools/numbers.sh
+	@tools/kernels.sh
 	@tools/budget.sh
 	@tools/abi.sh
 	@tools/env.sh

@@ -68,7 +68,7 @@ static void write_function(FILE *to, const og_op *op, const og_stamp *s) {
   og_expr e = og_rewrite(op, op->expr.text, op->expr.place, s->math, s->c, NULL, false);
   fprintf(to,
           "extern \"C\" __global__ void __launch_bounds__(K_LOOP)\n    %s_%s(const "
-          "__grid_constant__ k_loop p) {\n",
+          "__grid_constant__ k_loop p) {\n  k_wait();\n",
           op->name, s->suffix);
   if (strstr(e.text, "(l, ")) fprintf(to, "  const k_where *l = &p.where;\n");
   write_locals(to, op, s, &e);

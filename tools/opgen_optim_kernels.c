@@ -177,7 +177,7 @@ static void write_cuda_function(FILE *to, const optim *o, const stamp *s) {
   int count = changed(o, names);
   fprintf(to,
           "extern \"C\" __global__ void __launch_bounds__(1024)\n"
-          "    %s_%s(const __grid_constant__ k_updates p) {\n",
+          "    %s_%s(const __grid_constant__ k_updates p) {\n  k_wait();\n",
           o->op, s->suffix);
   fprintf(to, "  const k_part part = k_part_of(p);\n  if (k_update_begin(part)) return;\n");
   write_numbers(to, o, s, "k_update_number(p, part, ");
@@ -192,7 +192,7 @@ static void write_cuda_function(FILE *to, const optim *o, const stamp *s) {
 // The numbers are made in double precision, as the host makes them.
 static void write_cuda_numbers(FILE *to, const optim *o) {
   fprintf(to,
-          "extern \"C\" __global__ void %s(const __grid_constant__ k_numbers p) {\n"
+          "extern \"C\" __global__ void %s(const __grid_constant__ k_numbers p) {\n  k_wait();\n"
           "  k_numbers_each(p, [](const double *o, double *s, double first, double *n) {\n",
           o->numbers_op);
   optim_write_numbers(to, o, false);

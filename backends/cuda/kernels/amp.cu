@@ -20,6 +20,7 @@ static __device__ __forceinline__ void unscale_body(const k_amp &p) {
 K_FLOATS(unscale, k_amp)
 
 extern "C" __global__ void update_scale(const __grid_constant__ k_amp_scale p) {
+  k_wait();
   if (k_thread()) return;
   if (*p.found != 0) {
     *p.scale = (float)((double)*p.scale * p.backoff);

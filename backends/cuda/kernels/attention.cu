@@ -254,6 +254,7 @@ static __device__ __forceinline__ void forward_body(const k_attention &p, float 
 // Of each row: the sum of its gradient times the result. A warp a row.
 extern "C" __global__ void __launch_bounds__(K_BLOCK)
     row_sums(const __grid_constant__ k_attention p) {
+  k_wait();
   int64_t rows = (int64_t)p.batch * p.heads * p.length, row = k_thread() / 32;
   int item = p.dtype == K_FLOAT32 ? 4 : 2;
   if (row >= rows) return;
@@ -427,14 +428,17 @@ extern __shared__ float4 room[];
 #define KERNELS(D, PARTS, FORWARD, BACKWARD) \
   extern "C" __global__ void __launch_bounds__(K_ATTENTION_BLOCK, FORWARD) \
       forward_##D##_##PARTS(const __grid_constant__ k_attention p) { \
+    k_wait(); \
     forward_body<D, PARTS, K_FORWARD_ROWS(D) / 16 / WARPS>(p, (float *)room); \
   } \
   extern "C" __global__ void __launch_bounds__(K_ATTENTION_BLOCK, BACKWARD) \
       backward_query_##D##_##PARTS(const __grid_constant__ k_attention p) { \
+    k_wait(); \
     backward_query_body<D, PARTS, K_BACKWARD_ROWS / 16 / WARPS>(p, (float *)room); \
   } \
   extern "C" __global__ void __launch_bounds__(K_ATTENTION_BLOCK, BACKWARD) \
       backward_keys_##D##_##PARTS(const __grid_constant__ k_attention p) { \
+    k_wait(); \
     backward_keys_body<D, PARTS>(p, (float *)room); \
   }
 #define WIDTHS(PARTS) KERNELS(32, PARTS, 3, 3) KERNELS(64, PARTS, 2, 3) KERNELS(128, PARTS, 2, 1)

@@ -121,6 +121,7 @@ static __device__ __forceinline__ void few_body(const k_attention &p) {
 #define FEW(D, suffix, S) \
   extern "C" __global__ void __launch_bounds__(K_FEW_BLOCK) \
       few_##D##_##suffix(const __grid_constant__ k_attention p) { \
+    k_wait(); \
     few_body<S, D>(p); \
   }
 #define WIDTHS(suffix, S) FEW(32, suffix, S) FEW(64, suffix, S) FEW(128, suffix, S)

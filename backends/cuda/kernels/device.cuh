@@ -166,10 +166,20 @@ struct alignas(sizeof(S) * N) k_loaded<S, N, true> {
   }
 };
 
+// The first thing that each kernel does. Where devices can (from 9.0 on), a launch begins while the
+// one before it in its stream ends (programmatic dependent launch); what that writes is there only
+// from here on.
+static __device__ __forceinline__ void k_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Defines the kernel NAME_f16 and so on from the function NAME_body<S>(const P &p).
 #define K_KERNEL(name, suffix, S, P) \
   extern "C" __global__ void __launch_bounds__(1024) \
       name##_##suffix(const __grid_constant__ P p) { \
+    k_wait(); \
     name##_body<S>(p); \
   }
 #define K_FLOATS(name, P) \

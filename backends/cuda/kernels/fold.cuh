@@ -281,6 +281,7 @@ static __device__ void k_fold_join(const k_fold &p) {
 #define K_FOLD_WAY(name, suffix, way, blocks) \
   extern "C" __global__ void __launch_bounds__(K_BLOCK, blocks) \
       name##_##suffix##_##way(const __grid_constant__ k_fold p) { \
+    k_wait(); \
     k_fold_##way<fold_##name##_##suffix>(p); \
   }
 #define K_FOLD(name, suffix) \

@@ -177,6 +177,7 @@ static __device__ __forceinline__ void scan_tiles_body(const k_lines &p) {
 #define KERNEL(name, suffix, S) \
   extern "C" __global__ void __launch_bounds__(K_BLOCK, 3) \
       name##_##suffix(const __grid_constant__ k_lines p) { \
+    k_wait(); \
     name##_body<S>(p); \
   }
 #define EVERY_DTYPE(name) \

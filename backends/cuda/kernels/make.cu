@@ -4,6 +4,7 @@
 #include "loop.cuh"
 
 extern "C" __global__ void arange(const __grid_constant__ k_make p) {
+  k_wait();
   int item = k_item(p.dtype);
   for (int64_t i = k_thread(); i < p.n; i += k_threads()) {
     if (p.whole)
@@ -15,6 +16,7 @@ extern "C" __global__ void arange(const __grid_constant__ k_make p) {
 
 // The second half counts from the end, so that it is exact there.
 extern "C" __global__ void linspace(const __grid_constant__ k_make p) {
+  k_wait();
   int item = k_item(p.dtype);
   for (int64_t i = k_thread(); i < p.n; i += k_threads()) {
     bool low = p.n == 1 || i < p.n / 2;
@@ -30,6 +32,7 @@ extern "C" __global__ void linspace(const __grid_constant__ k_make p) {
 }
 
 extern "C" __global__ void eye(const __grid_constant__ k_make p) {
+  k_wait();
   int item = k_item(p.dtype);
   for (int64_t i = k_thread(); i < p.n; i += k_threads())
     k_store((char *)p.out + i * item, p.dtype, (int64_t)(i / p.columns == i % p.columns));

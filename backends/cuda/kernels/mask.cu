@@ -143,6 +143,7 @@ static __device__ __forceinline__ void distinct_body(const k_mask &p) {
 #define KERNEL(name, suffix, S) \
   extern "C" __global__ void __launch_bounds__(K_BLOCK, 4) \
       name##_##suffix(const __grid_constant__ k_mask p) { \
+    k_wait(); \
     name##_body<S>(p); \
   }
 #define EVERY_SIZE(name) \
@@ -157,6 +158,7 @@ EVERY_SIZE(distinct)
 // How many elements there are from each place to the next.
 extern "C" __global__ void __launch_bounds__(K_BLOCK)
     distinct_counts(const __grid_constant__ k_mask p) {
+  k_wait();
   int64_t last = *p.number - 1;
   for (int64_t k = k_thread(); k <= last; k += k_threads())
     ((int64_t *)p.out)[k] = (k < last ? p.places[k + 1] : p.n) - p.places[k];

@@ -13,6 +13,7 @@ static __device__ __forceinline__ int32_t checked(const k_exchanges &p, int64_t 
 
 // The numbers again, with those that are none reported and 1 in their place.
 extern "C" __global__ void exchanges(const __grid_constant__ k_exchanges p) {
+  k_wait();
   for (int64_t i = k_thread(); i < p.lines * p.count; i += k_threads()) p.to[i] = checked(p, i);
 }
 
@@ -32,8 +33,10 @@ static __device__ __forceinline__ void permute(const k_exchanges &p) {
   }
 }
 extern "C" __global__ void permutation_f32(const __grid_constant__ k_exchanges p) {
+  k_wait();
   permute<float>(p);
 }
 extern "C" __global__ void permutation_f64(const __grid_constant__ k_exchanges p) {
+  k_wait();
   permute<double>(p);
 }

@@ -588,6 +588,7 @@ K_FLOATS(last_backward, k_rows)
 
 // result = (1 - number) * result + number * input, in double; `dtype` is result's, `how` input's.
 extern "C" __global__ void running_average(const __grid_constant__ k_rows p) {
+  k_wait();
   int to_item = k_item(p.dtype), from_item = k_item(p.how);
   for (int64_t i = k_thread(); i < p.size; i += k_threads()) {
     char *to = (char *)p.result + i * to_item;

@@ -144,6 +144,7 @@ K_FLOATS(exponential, k_random)
 
 // `b` where a draw is below `a`, else 0; float64 draws doubles, all others floats.
 extern "C" __global__ void __launch_bounds__(K_BLOCK) chance(const __grid_constant__ k_random p) {
+  k_wait();
   int item = k_item(p.dtype);
   if (p.dtype == K_FLOAT64)
     each<2>(p, [&](const words &w, int lane, int64_t i) {
@@ -194,6 +195,7 @@ static __device__ __forceinline__ void put_whole(const k_random &p, int item, in
     k_store((char *)p.out + i * item, p.dtype, value);
 }
 extern "C" __global__ void __launch_bounds__(K_BLOCK) whole(const __grid_constant__ k_random p) {
+  k_wait();
   int item = k_item(p.dtype);
   if (p.wide)
     each<2>(p, [&](const words &w, int lane, int64_t i) {
@@ -261,6 +263,7 @@ static __device__ __forceinline__ void drawn(const k_random &p, bool rates) {
 #define DRAWN(NAME, RATES) \
   extern "C" __global__ void __launch_bounds__(K_BLOCK) \
       drawn_##NAME(const __grid_constant__ k_random p) { \
+    k_wait(); \
     drawn<k_draw_##NAME>(p, RATES); \
   }
 DRAWN(geometric, false)
@@ -276,6 +279,7 @@ DRAWN(binomial, false)
 
 extern "C" __global__ void __launch_bounds__(K_BLOCK)
     order_keys(const __grid_constant__ k_random p) {
+  k_wait();
   uint64_t mask = p.bits >= 64 ? ~0ull : (1ull << p.bits) - 1;
   each<2>(p, [&](const words &w, int lane, int64_t i) {
     uint64_t x = (uint64_t)w.v[2 * lane] << 32 | w.v[2 * lane + 1];
@@ -288,6 +292,7 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
 // the places are stored.
 extern "C" __global__ void __launch_bounds__(K_BLOCK)
     order_runs(const __grid_constant__ k_random p) {
+  k_wait();
   const uint64_t *key = (const uint64_t *)p.keys;
   int64_t *place = (int64_t *)p.scratch;
   const origin at = origin_of(p);
@@ -318,6 +323,7 @@ static __device__ __forceinline__ double number(const k_random &p, int64_t i) {
 }
 extern "C" __global__ void __launch_bounds__(K_BLOCK)
     multinomial(const __grid_constant__ k_random p) {
+  k_wait();
   int64_t n = (int64_t)p.range;
   for (int64_t row = k_thread(); row < p.rows; row += k_threads()) {
     const double *chance = (const double *)p.in + row * n;

@@ -375,6 +375,7 @@ static __device__ __forceinline__ void reduce_listed_join(const k_folds &p) {
 #define REDUCE_WAY(type, way, params) \
   extern "C" __global__ void __launch_bounds__(K_BLOCK, 3) \
       type##_##way(const __grid_constant__ params p) { \
+    k_wait(); \
     reduce_##way<type>(p); \
   }
 #define REDUCE(type) \

@@ -134,10 +134,12 @@ static __device__ __forceinline__ k_vector<S, COUNT> k_several(const S *row, int
 #define K_ROW_KERNEL(name, suffix, S, bytes, threads) \
   extern "C" __global__ void __launch_bounds__(K_BLOCK) \
       name##_short_##suffix(const __grid_constant__ k_rows p) { \
+    k_wait(); \
     name##_body<S, K_SHORT>(p); \
   } \
   extern "C" __global__ void __launch_bounds__(threads) \
       name##_long_##suffix(const __grid_constant__ k_rows p) { \
+    k_wait(); \
     name##_body<S, bytes>(p); \
   }
 #define K_ROW_FLOATS(name, bytes, threads) \

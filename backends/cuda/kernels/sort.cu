@@ -401,6 +401,7 @@ static __device__ __forceinline__ void sort_pass_body(const k_sort &p) {
 #define KERNEL(name, suffix, threads, blocks, ...) \
   extern "C" __global__ void __launch_bounds__(threads, blocks) \
       name##_##suffix(const __grid_constant__ k_sort p) { \
+    k_wait(); \
     name##_body<__VA_ARGS__>(p); \
   }
 KERNEL(sort_short, 4, K_BLOCK, 4, uint32_t)

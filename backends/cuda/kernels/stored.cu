@@ -114,6 +114,7 @@ struct k_source {
   }
 };
 extern "C" __global__ void __launch_bounds__(K_BLOCK) raw_16(const __grid_constant__ k_loop p) {
+  k_wait();
   k_source source;
   for (int64_t i = k_thread(); i < p.n; i += k_threads()) {
     int64_t to = k_find<false>(p, i, source);
@@ -122,6 +123,7 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK) raw_16(const __grid_consta
 }
 extern "C" __global__ void __launch_bounds__(K_BLOCK)
     convert_stored(const __grid_constant__ k_loop p) {
+  k_wait();
   int to_item = k_item(p.dtype[0]), from_item = k_item(p.dtype[1]);
   k_source source;
   for (int64_t i = k_thread(); i < p.n; i += k_threads()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between strided arrays of three dimensions; the element's size is all that matters of its
 // type. Blocks of 256 threads go round over the elements, the last dimension innermost.
-#include "cuda/params.h"
+#include "device.cuh"
 
 template <typename T>
 static __device__ __forceinline__ void strided_copy(const k_strided &c) {
@@ -17,6 +17,7 @@ static __device__ __forceinline__ void strided_copy(const k_strided &c) {
 
 #define STRIDED(bytes, type) \
   extern "C" __global__ void px_strided_##bytes(const __grid_constant__ k_strided copy) { \
+    k_wait(); \
     strided_copy<type>(copy); \
   }
 STRIDED(1, uint8_t)
