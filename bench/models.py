@@ -10,7 +10,7 @@ import argparse, gc, json, os, sys, time
 import run
 
 sys.path.insert(0, os.path.join(run.ROOT, "examples"))
-LOSSES = 4
+SHOWN = 4  # losses of each library
 ROWS = {}  # name: (function, more)
 
 
@@ -319,7 +319,7 @@ def measure(o, function, more):
     losses = []
     if not more.get("graph"):
         step, _ = start(True)
-        losses = [float(step()) for _ in range(LOSSES)]
+        losses = [float(step()) for _ in range(o.losses)]
         del step
         gc.collect()
     if o.device == "cuda":
@@ -366,15 +366,19 @@ def show(name, both, rate):
     ratio = f"{seconds[1] / seconds[0]:.2f}" if all(seconds) else ""
     floor = run.text(ours["work"] / rate[kind], "s") if ours.get("work") and kind in rate else "-"
     peaks = "/".join(f"{f['peak'] / 2**20:,.0f}" if f.get("peak") else "-" for f in (ours, theirs))
-    print(f"{name:48}{run.text(seconds[0], 's'):>9}{run.text(seconds[1], 's'):>9}{ratio:>6}{run.text(goal, 's'):>9}{floor:>9}{peaks:>16}"
-          f"  {' '.join(f'{x:.4g}' for x in ours.get('losses', []))}{' | ' if theirs else ''}{' '.join(f'{x:.4g}' for x in theirs.get('losses', []))}")
+    losses = [f.get("losses", []) for f in (ours, theirs)]
+    first = " | ".join(" ".join(f"{x:.4g}" for x in few[:SHOWN]) for few in losses if few)
+    print(f"{name:48}{run.text(seconds[0], 's'):>9}{run.text(seconds[1], 's'):>9}{ratio:>6}{run.text(goal, 's'):>9}{floor:>9}{peaks:>16}  {first}")
+    if all(len(few) > SHOWN for few in losses):
+        apart = max(abs(a - b) / max(abs(a), abs(b)) for a, b in zip(*losses))
+        print(f"    {len(losses[0])} steps: losses are apart by at most {apart:.1e} of them; the last are {losses[0][-1]:.6g} | {losses[1][-1]:.6g}")
     for library, f in both.items():
         if "error" in f: print(f"    {library}: {f['error']}")
 
 
 def main(o):
     python, have = run.choose()
-    command = [python, os.path.abspath(__file__), "--device", o.device, "--seconds", str(o.seconds), "--threads", str(o.threads)] + ["--tiny"] * o.tiny
+    command = [python, os.path.abspath(__file__), "--device", o.device, "--seconds", str(o.seconds), "--threads", str(o.threads), "--losses", str(o.losses)] + ["--tiny"] * o.tiny
     found, rate = {}, {}
     for library in have:
         for line in run.output(*command, "--worker", library, *o.names).splitlines():
@@ -393,6 +397,7 @@ if __name__ == "__main__":
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--threads", type=int, default=0, help="of the CPU")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long a row is measured")
+    parser.add_argument("--losses", type=int, default=SHOWN, help="steps whose losses are compared")
     parser.add_argument("--tiny", action="store_true", help="small models, once: to see that all rows run")
     parser.add_argument("--out", default=os.path.join(run.ROOT, "build", "models.json"))
     parser.add_argument("--worker", help=argparse.SUPPRESS)
