@@ -77,6 +77,13 @@ def product(name, dtype, **more):
     return (f"matmul 8192, {name}", "a @ b", setup, {"check": "", **more})
 
 
+def decomposition(name, statement, n, check=""):
+    """Of one large matrix, and of many small ones."""
+    setup = "n, m = ({}, {}) if N > 2**20 else (16, 2); x = some(m, n, n).squeeze(0); b = some(m, n, 8).squeeze(0); a = x @ x.mT + torch.eye(n, device=device, dtype=kind)"
+    return [(f"linalg.{name} of {size}", statement, setup.format(side, count), {"check": check})
+            for size, side, count in ((f"{n}x{n}", n, 1), ("1024 of 32x32", 32, 1024))]
+
+
 def recurrent(name, dtype):
     setup = f"""size, times, batch = (650, 35, 20) if N > 2**20 else (8, 3, 2)
 net = torch.nn.{name}(size, size, 2).to(device=device, dtype=exact(torch.empty(0, dtype=torch.{dtype})).dtype)
@@ -149,6 +156,17 @@ ROWS = [
     ("AdamW step", "optimizer.step()",
      "w = some(N).requires_grad_(); w.grad = some(N); optimizer = torch.optim.AdamW([w], lr=0.01)",
      {"moved": 7 * GB, "check": "[optimizer.step(), w.detach()][1]"}),
+    ("lgamma", "torch.lgamma(x)", "x = some(N).abs() + 0.1", {"moved": 2 * GB, "check": ""}),
+    ("digamma", "torch.digamma(x)", "x = some(N).abs() + 0.1", {"moved": 2 * GB, "check": ""}),
+    ("erfinv", "torch.erfinv(x)", BIG, {"moved": 2 * GB, "check": ""}),
+    ("special.i0e", "torch.special.i0e(x)", BIG, {"moved": 2 * GB, "check": ""}),
+    ("fft.rfft of rows of 1024", "torch.fft.rfft(x)", ROWS_OF, {"moved": 2 * GB, "check": "torch.view_as_real(torch.fft.rfft(x))"}),
+    ("fft.rfft2 of 1024x1024", "torch.fft.rfft2(x)", "n = min(1024, int(N**0.5)); x = some(N // n**2, n, n)",
+     {"moved": 4 * GB, "check": "torch.view_as_real(torch.fft.rfft2(x))"}),
+    ("fft.irfft of what gives rows of 1024", "torch.fft.irfft(y)", ROWS_OF + "; y = torch.fft.rfft(x)", {"moved": 2 * GB, "check": ""}),
+    *decomposition("cholesky", "torch.linalg.cholesky(a)", 4096), *decomposition("solve", "torch.linalg.solve(a, b)", 4096),
+    *decomposition("inv", "torch.linalg.inv(a)", 2048), *decomposition("eigh", "torch.linalg.eigh(a)", 1024, "torch.linalg.eigvalsh(a)"),
+    *decomposition("svd", "torch.linalg.svd(a)", 512, "torch.linalg.svdvals(a)"), *decomposition("qr", "torch.linalg.qr(a)", 2048, "torch.linalg.qr(a)[1].abs()"),
     recurrent("LSTM", "float32"), recurrent("GRU", "float32"), recurrent("LSTM", "bfloat16"),
     ("Linear under autocast to bfloat16, forward and backward", "step()",
      "n = 4096 if N > 2**20 else 64; net = torch.nn.Linear(n, n).to(device=device, dtype=kind); x = some(n, n)\n"
