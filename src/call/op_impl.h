@@ -144,8 +144,10 @@ px_status px__call_same_device(px_call *call) __attribute__((warn_unused_result)
 // Fails with PyTorch's text for a dtype that the op does not take.
 px_status px__refuse_dtype(const px_op *op, px_dtype dtype, px_device device)
     __attribute__((warn_unused_result));
-// Fails where an op that libraries of the CPU compute is called on a GPU that has no kernel of it.
-px_status px__refuse_gpu(const px_op *op, px_device device) __attribute__((warn_unused_result));
+// Fails where an op that libraries of the CPU compute is called on a GPU that has no kernel of it,
+// or none of complex numbers.
+px_status px__refuse_gpu(const px_op *op, px_dtype dtype, px_device device)
+    __attribute__((warn_unused_result));
 // Fails unless the value of a 0-dim tensor may be written to elements on a device: it must be
 // there, or on the CPU.
 px_status px__check_value(const px_tensor *value, px_device device)

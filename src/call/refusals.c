@@ -16,10 +16,15 @@ px_status px__refuse_dtype(const px_op *op, px_dtype dtype, px_device device) {
           px_device_type_name(device.type), class);
 }
 
-px_status px__refuse_gpu(const px_op *op, px_device device) {
-  bool has = device.type == PX_META || px__op_kernel(op, (px_device_type)device.type);
-  PX_CHECK(has, PX_UNIMPLEMENTED,
-           "%s is not implemented for GPUs; the CPU has it, and simulated devices",
-           px__caller ? px__caller : op->name);
+px_status px__refuse_gpu(const px_op *op, px_dtype dtype, px_device device) {
+  px_device_type type = (px_device_type)device.type;
+  if (type == PX_META || px__runs_host_kernels(type)) return PX_OK;
+  const char *name = px__caller ? px__caller : op->name;
+  PX_CHECK(px__op_kernel(op, type), PX_UNIMPLEMENTED,
+           "%s is not implemented for GPUs; the CPU has it, and simulated devices", name);
+  PX_CHECK(!px_dtype_is_complex(dtype), PX_UNIMPLEMENTED,
+           "%s of complex numbers is not implemented for GPUs; the CPU has it, and simulated "
+           "devices",
+           name);
   return PX_OK;
 }

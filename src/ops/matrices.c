@@ -42,7 +42,7 @@ px_status px__check_lapack(const px_call *call, const px_tensor *t) {
   for (int d = t->ndim - 2; d < t->ndim; d++)
     PX_CHECK(t->sizes[d] <= INT32_MAX / 128, PX_RUNTIME, "%s: a matrix of size %lld is too large",
              call->op->name, (long long)t->sizes[d]);
-  PX_TRY(px__refuse_gpu(call->op, device));
+  PX_TRY(px__refuse_gpu(call->op, dtype, device));
   bool host = device.type != PX_META && px__runs_host_kernels((px_device_type)device.type);
   return host ? px__lapack_ready() : PX_OK;
 }

@@ -163,7 +163,8 @@ print(torch.ones(1, device='cuda').tolist())
 class Errors(unittest.TestCase):
     def test_what_gpus_lack_is_refused_by_name(self):
         x = phlox.ones(4, 4, device="cuda")
-        for name, call in (("linalg_lstsq", lambda: phlox.linalg.lstsq(x, x)), ("linalg_ldl_factor", lambda: phlox.linalg.ldl_factor(x))):
+        for name, call in (("linalg_lstsq", lambda: phlox.linalg.lstsq(x, x)), ("linalg_ldl_factor", lambda: phlox.linalg.ldl_factor(x)),
+                           ("linalg_eig", lambda: phlox.linalg.eig(x)), ("linalg_inv of complex numbers", lambda: phlox.linalg.inv(x.to(phlox.complex64)))):
             with self.assertRaisesRegex(NotImplementedError, f"^{name} is not implemented for GPUs; the CPU has it, and simulated devices$"):
                 call()
 

@@ -14,7 +14,7 @@ static bool is_optional(const char *name) {
 // What the CPU alone has, by LAPACK: it is refused on GPUs before a kernel is looked for. A kernel
 // that the backend is given leaves this list.
 static bool is_of_cpu(const char *name) {
-  static const char *const names[] = {"ldl", "ldl_solve", "lstsq"};
+  static const char *const names[] = {"eig", "ldl", "ldl_solve", "lstsq"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (!strcmp(name, names[i])) return true;
   return false;
