@@ -27,7 +27,7 @@ typedef struct k_attention {
   uint64_t drawn_seed, drawn_offset;
   int32_t batch, heads, groups, length, places, width, value_width;
   int32_t causal, dtype, mask_dtype;  // of the mask: bool, or of what is added
-  float scale, chance, factor;  // of dropout: the chance, and what is kept is multiplied with
+  float scale, chance, factor;        // of dropout: the chance, and what is kept is multiplied with
 } k_attention;
 // Which weights dropout keeps: rows of n.
 typedef struct k_kept {
