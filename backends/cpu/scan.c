@@ -15,9 +15,10 @@ enum { BLOCK = 512, PARALLEL = 16384 };
 typedef px__line line;
 typedef struct scan {
   const px_operand *out, *in, *grad;  // grad: of cumprod's gradient alone
-  int dim, dtype;                     // double or int64
+  int dim, dtype;                     // double, int64 or complex128
   int64_t length;
   void (*run)(const struct scan *s, line out, line in, line grad);
+  k_complex_c128 (*join)(k_complex_c128 a, k_complex_c128 b);  // of complex numbers
   bool product, backwards;
 } scan;
 
@@ -31,6 +32,9 @@ static void each_line(void *context, int64_t begin, int64_t end) {
   }
 }
 
+static bool is_complex(const px_operand *o) {
+  return o->dtype == PX_COMPLEX64 || o->dtype == PX_COMPLEX128;
+}
 static void plain_line(const scan *s, line out, line in, line grad);
 static void side_by_side(void *context, int64_t begin, int64_t end);
 
@@ -39,7 +43,9 @@ static px_status run(scan *s, int64_t dim) {
   int64_t lines = 1;
   s->dim = (int)(dim < 0 ? dim + out->ndim : dim);
   s->length = out->ndim ? out->sizes[s->dim] : 1;
-  s->dtype = px_dtype_is_float((px_dtype)out->dtype) ? PX_FLOAT64 : PX_INT64;
+  s->dtype = is_complex(out)                           ? PX_COMPLEX128
+             : px_dtype_is_float((px_dtype)out->dtype) ? PX_FLOAT64
+                                                       : PX_INT64;
   for (int d = 0; d < out->ndim; d++)
     if (d != s->dim) lines *= out->sizes[d];
   if (s->length == 0) return PX_OK;
@@ -148,6 +154,20 @@ static void side_by_side(void *context, int64_t begin, int64_t end) {
   }
 }
 
+// ---- complex numbers
+
+static k_complex_c128 times(k_complex_c128 a, k_complex_c128 b) { return a * b; }
+static void complex_line(const scan *s, line out, line in, line grad) {
+  k_complex_c128 room[BLOCK], carry = 0;
+  int64_t work = 0;
+  for (int64_t i = 0; i < s->length && !px__worked(&work, BLOCK); i += BLOCK) {
+    int64_t n = s->length - i < BLOCK ? s->length - i : BLOCK;
+    px__cpu_convert(room, 16, PX_COMPLEX128, in.at + i * in.stride, in.stride, in.dtype, n);
+    for (int64_t k = 0; k < n; k++) room[k] = carry = i + k ? s->join(carry, room[k]) : room[k];
+    px__cpu_convert(out.at + i * out.stride, out.stride, out.dtype, room, 16, PX_COMPLEX128, n);
+  }
+}
+
 PX_KERNEL(cumsum) {
   scan s = {.run = plain_line, .out = args->out, .in = args->self};
   return run(&s, args->dim);
@@ -158,6 +178,7 @@ PX_KERNEL(cumsum_backward) {
 }
 PX_KERNEL(cumprod) {
   scan s = {.run = plain_line, .out = args->out, .in = args->self, .product = true};
+  if (is_complex(args->out)) s.run = complex_line, s.join = times;
   return run(&s, args->dim);
 }
 
@@ -167,6 +188,13 @@ PX_KERNEL(cumprod) {
 static double log_sum(double a, double b) {
   double most = a > b || a != a ? a : b, least = a > b || a != a ? b : a;
   return most == least && isinf(most) ? most : most + log1p(exp(least - most));
+}
+// The one of the greater real part comes out of the logarithm.
+static k_complex_c128 log_sum_complex(k_complex_c128 a, k_complex_c128 b) {
+  k_complex_c128 most = creal(a) > creal(b) ? a : b, least = creal(a) > creal(b) ? b : a;
+  if (k_isnan_c128(a) || k_isnan_c128(b)) return k_of_parts_c128(NAN, NAN);
+  if (isinf(creal(most)) && creal(most) == creal(least)) return creal(most) < 0 ? most : a + b;
+  return most + k_log1p_c128(k_exp_c128(least - most));
 }
 static void log_sum_line(const scan *s, line out, line in, line grad) {
   double room[BLOCK], sum = -INFINITY;
@@ -180,6 +208,7 @@ static void log_sum_line(const scan *s, line out, line in, line grad) {
 }
 PX_KERNEL(logcumsumexp) {
   scan s = {.run = log_sum_line, .out = args->out, .in = args->self};
+  if (is_complex(args->out)) s.run = complex_line, s.join = log_sum_complex;
   return run(&s, args->dim);
 }
 

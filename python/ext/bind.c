@@ -78,6 +78,7 @@ static int to_tensor(const ext_signature *s, int i, ext_frame *frame, PyObject *
   px_scalar scalar;
   const char *name = s->op->params[i].name;
   bool value = !strcmp(name, "value") || !strcmp(name, "fill_value");
+  value |= !strcmp(name, "start") || !strcmp(name, "end");
   if (PyComplex_Check(object) && (value || ext_takes_number(s->op, i)))
     return to_complex(frame, object, out);
   if (!ext_takes_number(s->op, i) || !ext_is_number(object)) return 0;

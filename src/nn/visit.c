@@ -179,7 +179,7 @@ typedef struct destination {
 } destination;
 
 static px_status moved(px_tensor **out, px_tensor *tensor, const destination *to) {
-  px_dtype dtype = px_dtype_is_float(px_tensor_dtype(tensor)) ? to->dtype : PX_DTYPE_NONE;
+  px_dtype dtype = px_dtype_is_differentiable(px_tensor_dtype(tensor)) ? to->dtype : PX_DTYPE_NONE;
   bool stays = to->device.type < 0 || to->device.type == PX_META;
   PX_CHECK(stays || px_tensor_device(tensor).type != PX_META, PX_UNIMPLEMENTED,
            "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead "
@@ -215,10 +215,15 @@ px_status px_module_to(px_module *self, px_dtype dtype, px_device device, bool n
 px_status px_module_to_format(px_module *self, px_dtype dtype, px_device device, bool non_blocking,
                               px_memory_format format) {
   PX_GIVEN(self);
-  PX_CHECK(dtype == PX_DTYPE_NONE || px_dtype_is_float(dtype), PX_TYPE,
+  PX_CHECK(dtype == PX_DTYPE_NONE || px_dtype_is_differentiable(dtype), PX_TYPE,
            "nn.Module.to only accepts floating point or complex dtypes, but got desired "
            "dtype=torch.%s",
            px_dtype_name(dtype));
+  if (px_dtype_is_complex(dtype))
+    PX_TRY(px_warn(PX_WARN_USER,
+                   "Complex modules are a new feature under active development whose design may "
+                   "change, and some modules might not work as expected when using complex tensors "
+                   "as parameters or buffers."));
   destination to = {dtype, device, non_blocking, format};
   bool recording = px_grad_enabled();
   px_grad_set_enabled(false);

@@ -4,10 +4,13 @@
 #include "hidden/linalg.h"
 #include "hidden/pointwise.h"
 #include "ops/run.h"
+#include "phlox/ops/copy.h"
 #include "phlox/ops/linalg.h"
 #include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/linalg.h"
+#include "run_functions/norm.h"
 #include "run_functions/pointwise.h"
 
 // ---- products
@@ -114,6 +117,42 @@ PX_RUN(_linear) {
   const px_tensor *a = args->mat1, *b = args->mat2;
   const scaled s = {args->self, args->beta, args->alpha};
   return products(call, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[0]}, times_turned, &s);
+}
+
+// ---- softmax
+
+// Numbers whose exponentials do not overflow: those of a line less the greatest real part.
+static px_status lowered(px_tensor **out, const px_tensor *t, int64_t dim) {
+  PX_SCOPED(px_tensor) real = NULL;
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) most = NULL;
+  PX_TRY(px_real(&real, t));
+  PX_TRY(px_tensor_detach(&plain, real));
+  PX_TRY(px_amax(&most, plain, &dim, 1, true));
+  return px_sub(out, t, most, px_int(1));
+}
+PX_RUN(_softmax_of_complex) {
+  px_dtype dtype = args->dtype == PX_DTYPE_NONE ? (px_dtype)args->self->dtype : args->dtype;
+  bool half = dtype == PX_COMPLEX32;
+  int64_t dim = args->dim;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) low = NULL;
+  PX_SCOPED(px_tensor) each = NULL;
+  PX_SCOPED(px_tensor) total = NULL;
+  PX_SCOPED(px_tensor) logs = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px_to(&wide, args->self, half ? PX_COMPLEX64 : dtype, PX_DEVICE_NONE, false, false));
+  if (!wide->numel) return px_clone(&call->results[0], wide, NULL);
+  PX_TRY(lowered(&low, wide, dim));
+  PX_TRY(px_exp(&each, low));
+  PX_TRY(px_sum(&total, each, &dim, 1, true, PX_DTYPE_NONE));
+  if (args->log) {
+    PX_TRY(px_log(&logs, total));
+    PX_TRY(px_sub(&made, low, logs, px_int(1)));
+  } else {
+    PX_TRY(px_div(&made, each, total));
+  }
+  return px_to(&call->results[0], made, dtype, PX_DEVICE_NONE, false, false);
 }
 
 // ---- from parts

@@ -3,6 +3,7 @@
 #include "ops/run.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/pointwise.h"
+#include "phlox/ops/view.h"
 #include "run_functions/factory.h"
 #include "run_functions/pointwise.h"
 
@@ -266,11 +267,32 @@ PX_RUN(arange) {
   return run_filler(call, &kernel, params, 2);
 }
 
+// Both parts go from that of one end to that of the other.
+static px_status complex_line(px_call *call, px_complex start, px_complex end, int64_t n,
+                              px__options o) {
+  PX_TRY(make(call, &o, 1, &n));
+  px_dtype dtype = px_dtype_to_real(o.dtype);
+  for (int which = 0; which < 2; which++) {
+    PX_SCOPED(px_tensor) part = NULL;
+    PX_SCOPED(px_tensor) line = NULL;
+    PX_SCOPED(px_tensor) plain = NULL;
+    PX_TRY(px_tensor_detach(&plain, call->results[0]));
+    PX_TRY(which ? px_imag(&part, plain) : px_real(&part, plain));
+    PX_TRY(px_linspace(&line, px_float(which ? start.imag : start.real),
+                       px_float(which ? end.imag : end.real), n, dtype, call->device, false,
+                       false));
+    PX_TRY(px__tensor_copy(part, line, false));
+  }
+  return PX_OK;
+}
+static px_complex whole_real(px_scalar s) { return (px_complex){px_scalar_float(s), 0}; }
 PX_RUN(linspace) {
   static px__named_kernel kernel = {.name = "linspace"};
   px__options o = PX_OPTIONS(args);
-  PX_TRY(check_computed(o.dtype, "linspace_cpu"));
   int64_t n = args->steps;
+  if (px_dtype_is_complex(o.dtype))
+    return complex_line(call, whole_real(args->start), whole_real(args->end), n, o);
+  PX_TRY(check_computed(o.dtype, "linspace_cpu"));
   PX_TRY(make(call, &o, 1, &n));
   px_value params[2] = {PX_S(args->start), PX_S(args->end)};
   // Whole numbers go from a whole number to a whole number.
@@ -279,22 +301,68 @@ PX_RUN(linspace) {
   return run_filler(call, &kernel, params, 2);
 }
 
+// Where an end is complex, so is the result.
+static px_status read_complex_end(px_complex *out, const px_tensor *t) {
+  if (px_dtype_is_complex((px_dtype)t->dtype)) return px_tensor_item_complex(out, t);
+  px_scalar real;
+  PX_TRY(px_tensor_item(&real, t));
+  return *out = whole_real(real), PX_OK;
+}
+static px_status read_complex_number(px_complex *out, px_scalar s) {
+  return *out = whole_real(s), PX_OK;
+}
+static bool is_complex_end(const px_tensor *t) { return px_dtype_is_complex((px_dtype)t->dtype); }
+static bool is_complex_number(px_scalar s) { return false; }
+static px_status check_complex(px__options *o, const char *name) {
+  px_dtype usual = px_dtype_to_complex(px_dtype_default());
+  if (o->dtype == PX_DTYPE_NONE) o->dtype = usual;
+  PX_CHECK(px_dtype_is_complex(o->dtype), PX_RUNTIME,
+           "torch.%s(): inferred dtype %s can't be safely cast to passed dtype %s", name,
+           px_dtype_about(usual)->c_name, px_dtype_class(o->dtype));
+  return PX_OK;
+}
+static px_status complex_linspace(px_call *call, px_complex start, px_complex end, int64_t n,
+                                  double base, px__options o) {
+  PX_TRY(check_complex(&o, "linspace"));
+  return complex_line(call, start, end, n, o);
+}
+static px_status complex_logspace(px_call *call, px_complex start, px_complex end, int64_t n,
+                                  double base, px__options o) {
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_TRY(check_complex(&o, "logspace"));
+  px__options plain = o;
+  plain.dtype = PX_COMPLEX128, plain.requires_grad = false;
+  PX_TRY(complex_line(call, start, end, n, plain));
+  PX_SCOPED(px_tensor) exponents = PX_MOVE(call->results[0]);
+  PX_TRY(px_pow_of_number(&values, px_float(base), exponents));
+  PX_TRY(make(call, &o, 1, &n));
+  PX_SCOPED(px_tensor) to = NULL;
+  PX_TRY(px_tensor_detach(&to, call->results[0]));
+  return px__tensor_copy(to, values, false);
+}
+
 // Ends that are tensors. What they are is read on the host, and has no gradient.
-#define SPACED(name, suffix, read_start, read_end, ...) \
+#define SPACED(name, suffix, first, read_start, second, read_end, base_, ...) \
   PX_RUN(name##suffix) { \
     px_scalar start, end; \
+    if (is_complex_##first(args->start) || is_complex_##second(args->end)) { \
+      px_complex from, to; \
+      PX_TRY(read_complex_##first(&from, args->start)); \
+      PX_TRY(read_complex_##second(&to, args->end)); \
+      return complex_##name(call, from, to, args->steps, base_, PX_OPTIONS(args)); \
+    } \
     PX_TRY(read_start(&start, args->start)); \
     PX_TRY(read_end(&end, args->end)); \
     return px_##name(&call->results[0], start, end, args->steps, ##__VA_ARGS__, args->dtype, \
                      args->device, args->pin_memory, args->requires_grad); \
   }
 static px_status number_of(px_scalar *out, px_scalar end) { return *out = end, PX_OK; }
-SPACED(linspace, _of_tensors, px_tensor_item, px_tensor_item)
-SPACED(linspace, _from, px_tensor_item, number_of)
-SPACED(linspace, _to, number_of, px_tensor_item)
-SPACED(logspace, _of_tensors, px_tensor_item, px_tensor_item, args->base)
-SPACED(logspace, _from, px_tensor_item, number_of, args->base)
-SPACED(logspace, _to, number_of, px_tensor_item, args->base)
+SPACED(linspace, _of_tensors, end, px_tensor_item, end, px_tensor_item, 0)
+SPACED(linspace, _from, end, px_tensor_item, number, number_of, 0)
+SPACED(linspace, _to, number, number_of, end, px_tensor_item, 0)
+SPACED(logspace, _of_tensors, end, px_tensor_item, end, px_tensor_item, args->base, args->base)
+SPACED(logspace, _from, end, px_tensor_item, number, number_of, args->base, args->base)
+SPACED(logspace, _to, number, number_of, end, px_tensor_item, args->base, args->base)
 
 PX_RUN(eye) {
   static px__named_kernel kernel = {.name = "eye"};

@@ -304,7 +304,7 @@ PX_RUN(linalg_tensorsolve) {
 static px_status powers_of(px_tensor **out, const px_tensor *x, int64_t n) {
   int64_t sizes[PX_MAX_DIMS];
   int ndim = x->ndim + 1;
-  px_dtype dtype = px_dtype_is_float((px_dtype)x->dtype) ? (px_dtype)x->dtype : PX_INT64;
+  px_dtype own = (px_dtype)x->dtype, dtype = px_dtype_is_differentiable(own) ? own : PX_INT64;
   PX_SCOPED(px_tensor) ones = NULL;
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) wide = NULL;

@@ -368,6 +368,16 @@ PX_RUN(cov) {
   PX_TRY(centred(&about, rows, cast, total));
   return products(&call->results[0], about, cast, divisor);
 }
+// Both parts, from -1 to 1.
+static px_status within_ones(px_tensor **out, const px_tensor *t) {
+  PX_SCOPED(px_tensor) pairs = NULL;
+  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px_view_as_real(&pairs, t));
+  PX_TRY(at_least(&least, pairs, -1));
+  PX_TRY(at_most(&made, least, 1));
+  return px_view_as_complex(out, made);
+}
 PX_RUN(corrcoef) {
   PX_SCOPED(px_tensor) c = NULL;
   PX_SCOPED(px_tensor) variances = NULL;
@@ -383,6 +393,7 @@ PX_RUN(corrcoef) {
   PX_TRY(px_unsqueeze(&column, spread, 1));
   PX_TRY(px_div(&half, c, column));
   PX_TRY(px_div(&whole, half, spread));
+  if (px_dtype_is_complex((px_dtype)whole->dtype)) return within_ones(&call->results[0], whole);
   PX_TRY(at_least(&least, whole, -1));
   return at_most(&call->results[0], least, 1);
 }

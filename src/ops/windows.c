@@ -91,8 +91,8 @@ PX_RUN(logspace) {
   PX_SCOPED(px_tensor) values = NULL;
   int64_t n = args->steps;
   px_dtype dtype = o.dtype == PX_DTYPE_NONE ? px_dtype_default() : o.dtype;
-  PX_CHECK(dtype < PX_DTYPE_COMPUTED, PX_UNIMPLEMENTED, "\"logspace_cpu\" not implemented for '%s'",
-           px_dtype_class(dtype));
+  PX_CHECK(dtype < PX_DTYPE_COMPUTED || px_dtype_is_complex(dtype), PX_UNIMPLEMENTED,
+           "\"logspace_cpu\" not implemented for '%s'", px_dtype_class(dtype));
   PX_TRY(px_empty(&call->results[0], &n, 1, dtype, o.device, o.pin_memory, o.requires_grad, NULL));
   PX_TRY(px_linspace(&powers, args->start, args->end, n, PX_FLOAT64,
                      px__tensor_device(call->results[0]), false, false));

@@ -139,6 +139,83 @@ class ByParts(Case):
         self.assertNear(x.triu_(), out.flatten().tolist())
 
 
+class Further(Case):
+    """What is put together of other ops, drawn, or made between complex ends."""
+
+    def test_softmax_and_running_products_and_sums_of_exponentials(self):
+        for device in DEVICES:
+            x = tensor(device=device)
+            exps = [cmath.exp(v) for v in VALUES]
+            self.assertNear(torch.softmax(x, 0), [e / sum(exps) for e in exps])
+            self.assertNear(torch.log_softmax(x, 0).exp(), [e / sum(exps) for e in exps])
+            self.assertNear(x.logcumsumexp(0).exp(), [sum(exps[:i + 1]) for i in range(4)])
+            self.assertNear(x.cumprod(0), [math.prod(VALUES[:i + 1]) for i in range(4)])
+            self.assertNear(torch.ones(2, dtype=torch.int64, device=device).cumprod(0, dtype=torch.complex64), [1, 1])
+            wide = x.reshape(2, 2).expand(9, 2, 2).contiguous().movedim(0, -1)
+            self.assertTrue(torch.equal(wide.cumprod(1)[..., 8], x.reshape(2, 2).cumprod(1)))
+        self.assertEqual(torch.softmax(torch.zeros(0, 2, dtype=torch.complex64), 0).shape, (0, 2))
+
+    def test_convolutions_are_linear_in_both_parts(self):
+        torch.manual_seed(1)
+        draw = lambda *sizes: torch.randn(*sizes, dtype=torch.complex128)
+        F = torch.nn.functional
+        for function, sizes in ((F.conv1d, (6,)), (F.conv2d, (6, 5)), (F.conv3d, (4, 5, 3)),
+                                (F.conv_transpose1d, (6,)), (F.conv_transpose2d, (6, 5)), (F.conv_transpose3d, (4, 3, 2))):
+            for device in DEVICES:
+                x, w, b = draw(2, 4, *sizes).to(device), draw(4, 2, *[2] * len(sizes)).to(device), draw(4).to(device)
+                made = function(x, w, b, stride=2, padding=1, groups=2)
+                parts = [[function(p, q, None, 2, 1, groups=2) for q in (w.real, w.imag)] for p in (x.real, x.imag)]
+                shift = b.reshape(-1, *[1] * len(sizes))
+                self.assertTrue(torch.allclose(made.real, parts[0][0] - parts[1][1] + shift.real))
+                self.assertTrue(torch.allclose(made.imag, parts[0][1] + parts[1][0] + shift.imag))
+        x, w = draw(1, 2, 4, 3).requires_grad_(), draw(2, 2, 2, 2).requires_grad_()
+        self.assertTrue(torch.autograd.gradcheck(F.conv2d, (x, w)))
+        self.assertTrue(torch.autograd.gradcheck(F.conv_transpose2d, (x, w)))
+        with self.assertRaisesRegex(RuntimeError, "should be the same"):
+            F.conv2d(x, w.real)
+
+    def test_lines_between_complex_ends(self):
+        for device in DEVICES:
+            self.assertNear(torch.linspace(1j, 2, 3, dtype=torch.complex128, device=device), [1j, 1 + .5j, 2])
+            self.assertNear(torch.linspace(0, 1, 2, dtype=torch.complex64, device=device), [0, 1])
+            self.assertNear(torch.logspace(0, 1j, 2, dtype=torch.complex128, device=device), [1, 10 ** 1j])
+        self.assertEqual(torch.linspace(torch.tensor(1j), 2, 3).dtype, torch.complex64)
+        with self.assertRaises(RuntimeError) as caught:
+            torch.linspace(1j, 2, 3, dtype=torch.float32)
+        self.assertEqual(str(caught.exception), "torch.linspace(): inferred dtype c10::complex<float> can't be safely cast to passed dtype Float")
+
+    def test_draws_are_those_of_twice_as_many_real_numbers(self):
+        for device in DEVICES:
+            for dtype, part in ((torch.complex64, torch.float32), (torch.complex128, torch.float64), (torch.complex32, torch.float16)):
+                torch.manual_seed(4)
+                drawn = torch.view_as_real(torch.randn(3, dtype=dtype, device=device))
+                torch.manual_seed(4)
+                expected = torch.empty(3, 2, dtype=part, device=device).normal_(0, 1 / math.sqrt(2))
+                self.assertTrue(torch.equal(drawn, expected))
+                torch.manual_seed(4)
+                drawn = torch.view_as_real(torch.zeros(3, dtype=dtype, device=device).uniform_(-1, 2))
+                torch.manual_seed(4)
+                self.assertTrue(torch.equal(drawn, torch.empty(3, 2, dtype=part, device=device).uniform_(-1, 2)))
+
+    def test_variances_with_means_and_correlations(self):
+        x = tensor()
+        spread, mean = torch.var_mean(x)
+        self.assertNear(mean, [sum(VALUES) / 4])
+        self.assertEqual(spread.dtype, torch.float64)
+        both = torch.corrcoef(torch.stack([x, 2j * x]))
+        self.assertNear(both.abs(), [1, 1, 1, 1])
+        self.assertNear(torch.nn.functional.softsign(x), [v / (1 + abs(v)) for v in VALUES])
+        self.assertNear(torch.linalg.vander(x[:1], N=3), [1, VALUES[0], VALUES[0] ** 2])
+
+    def test_modules_become_complex_with_a_warning(self):
+        layer = torch.nn.Linear(2, 2)
+        with self.assertWarnsRegex(UserWarning, "Complex modules are a new feature"):
+            layer.to(torch.complex64)
+        self.assertEqual(layer(torch.ones(2, dtype=torch.complex64)).dtype, torch.complex64)
+        with self.assertRaises(TypeError):
+            layer.to(torch.int32)
+
+
 class Conjugates(Case):
     def test_conj_is_a_view(self):
         x = tensor()
@@ -265,6 +342,12 @@ class Gradients(Case):
         self.check(lambda a: torch.view_as_real(a)[:, 1] * 3, x)
         self.check(lambda a: torch.view_as_complex(a.view(2, 2)), torch.tensor([1., 2, 3, 4], dtype=torch.float64))
         self.check(lambda a: a.conj().imag * a.real, x)
+
+    def test_softmax_and_running_ops(self):
+        x = tensor(grad=True)
+        for function in (torch.softmax, torch.log_softmax, torch.logcumsumexp, torch.cumprod):
+            self.assertTrue(torch.autograd.gradcheck(function, (x, 0)))
+            self.assertTrue(torch.autograd.gradgradcheck(function, (x, 0)))
 
     def test_second_gradients(self):
         x = tensor(grad=True)

@@ -49,6 +49,7 @@ static px_status apart(const px_launch *l, k_lines *p, const char *suffix) {
 }
 static px_status scan(const px_launch *l, const px_operand *out, const px_operand *in, int64_t dim,
                       bool product, bool backwards) {
+  if (out->dtype >= PX_DTYPE_COMPUTED) return px__cuda_missing(l, out->dtype);
   int dtype = px__cuda_is_float(out->dtype) ? out->dtype : PX_INT64;
   px__cuda_dense d = {.launch = l};
   k_lines p = {.out = px__cuda_dense_out(&d, out, dtype),

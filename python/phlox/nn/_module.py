@@ -478,11 +478,11 @@ def apply_own(module: Any, fn_and_recurse: tuple) -> Any:
 def move(module: Any, to: tuple) -> Any:
     """Moves by _apply to a dtype, a device and a memory format, each of which may be None."""
     dtype, device, non_blocking, form = to
-    if dtype is not None and not dtype.is_floating_point:
+    if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
         raise TypeError("nn.Module.to only accepts floating point or complex dtypes, but got desired "
                         f"dtype={dtype}")
     return module._apply(lambda t: t.to(device if device is not None else t.device,
-                                        dtype if dtype is not None and t.is_floating_point() else t.dtype,
+                                        dtype if dtype is not None and (t.is_floating_point() or t.is_complex()) else t.dtype,
                                         non_blocking, memory_format=form if t.dim() in (4, 5) else None))
 
 

@@ -338,6 +338,10 @@ px_status px__grad_logcumsumexp(px_tensor **out, px_tensor *grad, px_tensor *sel
   PX_SCOPED(px_tensor) more = NULL;
   PX_SCOPED(px_tensor) less = NULL;
   if (!px_tensor_ndim(self)) return *out = px_retain(grad), PX_OK;
+  if (px_dtype_is_complex(px_tensor_dtype(self))) {
+    PX_TRY(px_log(&logs, grad));
+    return shares_of_log_sums(out, logs, self, result, dim);
+  }
   PX_TRY(px_abs(&size, grad));
   PX_TRY(px_log(&logs, size));
   PX_TRY(logs_where(&positive, logs, grad, true));
@@ -384,7 +388,8 @@ px_status px__grad_cumprod(px_tensor **out, px_tensor *grad, px_tensor *self, in
     *out = px_retain(grad);
     return PX_OK;
   }
-  if (px_grad_enabled()) return cumprod_composed(out, grad, self, dim);
+  if (px_grad_enabled() || px_dtype_is_complex(px_tensor_dtype(self)))
+    return cumprod_composed(out, grad, self, dim);
   return px_cumprod_backward(out, grad, self, dim);
 }
 
