@@ -63,6 +63,7 @@ typedef struct og_param {
   bool worded;           // str|int[2]: a word may stand for the numbers
   int size;              // of int[2]: 2; 0 for any number of them
   bool passing;          // of a layer: what the constructor alone reads, no attribute
+  bool owned;            // of a layer: sizes that may be the input's own
   const char *fallback;  // text of the default, or NULL
 } og_param;
 

@@ -135,8 +135,8 @@ static const struct {
 } sorts[] = {
     {"layer",
      "like base cname inputs results children argument* lazy check* fixed* set* let* each param* "
-     "buffer* child* init method* named passing callable typed forward pair run sized repr shape "
-     "sample* example note doc!"},
+     "buffer* child* init method* named passing callable typed owned forward pair run sized repr "
+     "shape sample* example note doc!"},
     {"optimizer",
      "extends argument* pair* check* state* scalar* number* next* let* set* sample* paper! note "
      "doc!"},

@@ -173,14 +173,15 @@ static bool has_word(const char *words, const char *word) {
   return false;
 }
 
-// Where tensors go, modules, the names of tensors, what the entry says, and PyTorch's older words
-// for `reduction`.
+// Where tensors go, modules, the names of tensors, what the entry says of `passing` and `owned`,
+// and PyTorch's older words for `reduction`.
 static void mark_passing(og_layer *l) {
   for (int i = 0; i < l->e->param_count; i++) {
     og_param *p = &((og_entry *)l->e)->params[i];
     p->passing = p->type == OG_DEVICE || p->type == OG_DTYPE || p->type == OG_MODULE ||
                  og_layer_own(l, p->name) >= 0 || has_word(og_layer_text(l, "passing"), p->name) ||
                  has_word("size_average reduce", p->name);
+    p->owned = has_word(og_layer_text(l, "owned"), p->name);
   }
 }
 
@@ -280,6 +281,9 @@ void og_write_layer_argument(FILE *to, const og_layer *l, int param, const og_no
   const char *name = l->e->params[param].name;
   if (og_mentioned(nodes, count, name))
     fprintf(to, "  px_value %s = px__argument(self, %d, \"%s\");\n", name, param, name);
+  if (l->e->params[param].owned)
+    fprintf(to, "  int64_t %s_room[PX_MAX_DIMS];\n  %s = px__own_sizes(%s_room, %s, inputs[0]);\n",
+            name, name, name, name);
 }
 
 // ---- writing

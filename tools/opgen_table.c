@@ -73,6 +73,7 @@ void og_write_param_array(FILE *to, const og_owner *of, const og_param *params, 
               og_quote(p->fallback));
     if (p->worded) fprintf(to, ", .worded = true");
     if (p->passing) fprintf(to, ", .passing = true");
+    if (p->owned) fprintf(to, ", .owned = true");
     fprintf(to, "},\n");
   }
   fprintf(to, "};\n");

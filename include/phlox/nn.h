@@ -102,6 +102,8 @@ typedef struct px_module_kind {
   void (*release)(void *context);
 } px_module_kind;
 
+// In the `output_size` of adaptive pooling layers: the input's own size. Python's None.
+#define PX_OWN_SIZE INT64_MIN
 // "None" for an optional argument; PX_NONE() would mean its default.
 static inline px_value PX_GIVEN_NONE(void) {
   px_value none = PX_NONE();

@@ -19,6 +19,7 @@ typedef struct px_param {
   bool has_default;
   bool worded;                // of integers: a word may stand in their place
   bool passing;               // of a layer: no attribute, as where a tensor has the name
+  bool owned;                 // of a layer: numbers of the list may be PX_OWN_SIZE
   px_value fallback;          // the default
   const char *fallback_text;  // as in the schema
 } px_param;

@@ -105,6 +105,17 @@ static int bind(const px_module_kind *kind, PyObject *args, PyObject *kwargs, Py
   return 0;
 }
 
+// Sizes with the core's word for None.
+static PyObject *own_sizes(PyObject *given) {
+  EXT_OWNED *list = PySequence_List(given);
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
+    if (PyList_GET_ITEM(list, i) != Py_None) continue;
+    PyObject *own = PyLong_FromLongLong(PX_OWN_SIZE);
+    if (!own || PyList_SetItem(list, i, own) < 0) return NULL;
+  }
+  return Py_XNewRef(list);
+}
+
 // An argument of a constructor as a value. None is none of what is optional, and false of a truth.
 static int argument_value(const px_module_kind *kind, int i, PyObject *given, px_value *out,
                           ext_ints *room) {
@@ -112,6 +123,10 @@ static int argument_value(const px_module_kind *kind, int i, PyObject *given, px
   bool word = given && PyUnicode_Check(given) && param->kind == PX_ARG_INTS && !param->worded;
   if (given == Py_None && param->optional) return *out = PX_GIVEN_NONE(), 0;
   if (given == Py_None && param->kind == PX_ARG_BOOL) return *out = PX_B(false), 0;
+  EXT_OWNED *sizes = NULL;
+  if (param->owned && given && (PyTuple_Check(given) || PyList_Check(given)) &&
+      !(given = sizes = own_sizes(given)))
+    return -1;
   int fits = word || given == Py_None ? 0 : ext_to_value(given, param->kind, out, room);
   if (fits < 0) return -1;
   if (!fits)

@@ -21,8 +21,10 @@ PyObject *ext_from_value(px_value value) {
       Py_RETURN_NONE;
   }
   PyObject *tuple = PyTuple_New(value.n);
-  for (int i = 0; tuple && i < value.n; i++)
-    PyTuple_SET_ITEM(tuple, i, PyLong_FromLongLong(value.v.ints[i]));
+  for (int i = 0; tuple && i < value.n; i++) {
+    bool own = value.v.ints[i] == PX_OWN_SIZE;
+    PyTuple_SET_ITEM(tuple, i, own ? Py_NewRef(Py_None) : PyLong_FromLongLong(value.v.ints[i]));
+  }
   return tuple;
 }
 

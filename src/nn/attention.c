@@ -404,8 +404,8 @@ static px_status run(px_tensor **output, px_tensor **weights, call *c) {
   PX_SCOPED(px_tensor) heads = NULL;
   PX_SCOPED(px_tensor) own = NULL;
   PX_TRY(open_call(c));
-  PX_TRY(c->a->use_separate_proj_weight ? project_apart(c) : project_packed(c));
   PX_TRY(check_mask(c));
+  PX_TRY(c->a->use_separate_proj_weight ? project_apart(c) : project_packed(c));
   if (c->mask && px_tensor_ndim(c->mask) == 2) PX_TRY(add_dim(&c->mask, 0));
   PX_TRY(append_biases(c));
   PX_TRY(split_heads(c));

@@ -23,6 +23,9 @@ static inline px_tensor *px__own(const px_module *self, int i, const char *name)
   return px__tensor_of(self, name);
 }
 
+// The sizes, with those of the last dimensions of x in the place of PX_OWN_SIZE.
+px_value px__own_sizes(int64_t room[PX_MAX_DIMS], px_value sizes, const px_tensor *x);
+
 // Whether there is to be a tensor: it was decided when the layer was made.
 static inline bool px__wanted(const px_module *self, const char *name, bool condition) {
   return self->stage >= PX__FILLS ? px__tensor_of(self, name) != NULL : condition;

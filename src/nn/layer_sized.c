@@ -1,11 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers whose result may have one of several sizes, which comes with the input.
+// Layers that look at the sizes of their input: whose result may have one of several sizes, or the
+// input's own.
 #include "layer_functions.h"
+#include "nn/layer_code.h"
 #include "nn/nn_impl.h"
 #include "phlox/ops/conv.h"
+#include "phlox/ops/index.h"
 #include "phlox/ops/volume.h"
 
 enum { DIMS = 3, ROOM = 96 };
+
+px_value px__own_sizes(int64_t room[PX_MAX_DIMS], px_value sizes, const px_tensor *x) {
+  int ndim = px_tensor_ndim(x);
+  for (int i = 0; i < sizes.n; i++) {
+    int dim = ndim - sizes.n + i;
+    room[i] = sizes.v.ints[i];
+    if (room[i] == PX_OWN_SIZE && dim >= 0) room[i] = px_tensor_size(x, dim);
+  }
+  sizes.v.ints = room;
+  return sizes;
+}
 
 // What is added at the end of the result, so that it has the sizes.
 static px_status beyond_of(int64_t *beyond, const px_module *self, const px_tensor *x, int dims,
@@ -65,4 +79,15 @@ px_status px__max_unpool_sized(px_tensor **out, px_module *self,
   return unpool[kernel.n - 1](out, args->input, args->indices, kernel.v.ints, kernel.n,
                               stride.v.ints, stride.n, padding.v.ints, padding.n,
                               args->sizes.v.ints, args->sizes.n);
+}
+
+// ---- padding that goes around, which has text of its own for other dimensions
+
+px_status px__circular_pad_forward(px_tensor **out, px_module *self,
+                                   const px__circular_pad_forward_args *args) {
+  int ndim = px_tensor_ndim(args->input), alone = 1 + (int)args->number;
+  px_value padding = px_module_attribute(self, "padding");
+  PX_CHECK(ndim == alone || ndim == alone + 1, PX_VALUE,
+           "expected %dD or %dD input (got %dD input)", alone, alone + 1, ndim);
+  return px_pad(out, args->input, padding.v.ints, padding.n, "circular", px_no_scalar());
 }

@@ -19,9 +19,11 @@ static void float_text(double value, char *text, size_t room) {
 const char *px__comma_text(char *text, size_t room, int count, const int64_t *numbers) {
   size_t used = 0;
   *text = 0;
-  for (int i = 0; i < count && used < room; i++)
-    used +=
-        (size_t)snprintf(text + used, room - used, "%s%lld", i ? ", " : "", (long long)numbers[i]);
+  for (int i = 0; i < count && used < room; i++) {
+    bool own = numbers[i] == PX_OWN_SIZE;
+    used += (size_t)snprintf(text + used, room - used, own ? "%sNone" : "%s%lld", i ? ", " : "",
+                             (long long)numbers[i]);
+  }
   return text;
 }
 

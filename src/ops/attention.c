@@ -73,8 +73,9 @@ static px_status weigh(px_tensor **out, const px_tensor *scores, const px_tensor
 }
 // Each head of key and value serves several heads of the query.
 static px_status share_heads(px_tensor **out, px_tensor *t, int64_t heads, bool shared) {
-  if (!shared) return *out = px_retain(t), PX_OK;
   int dim = t->ndim - 3;
+  bool none = dim >= 0 && !heads && !t->sizes[dim];
+  if (!shared || none) return *out = px_retain(t), PX_OK;
   PX_CHECK(dim >= 0 && t->sizes[dim] && heads % t->sizes[dim] == 0, PX_RUNTIME,
            "Number of heads in key and value must divide the number of heads in query");
   int64_t at = dim;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Resizing signals, images and volumes, one dimension after the other. Each place of the result is
 // a weighted sum of a few places of the input, its taps, which are taken by indexing. Places are
-// computed in float, of float64 in double, as in PyTorch. Sums of uint8 are rounded.
+// computed in float, of float64 in double, as in PyTorch. Sums of uint8 are rounded, those of each
+// dimension.
 #include <math.h>
 #include <stdio.h>
 
@@ -250,23 +251,31 @@ static px_status check_spans(const px_tensor *x, const span *s) {
   return PX_OK;
 }
 
-// Bytes are summed as floats; other whole numbers are refused where there are weights.
+// Bytes and, but for antialias, short floats are summed as floats; other whole numbers are refused
+// where there are weights.
 static px_status as_floats(px_tensor **out, px_tensor *x, const struct mode *m, bool antialias) {
   const char *host = antialias ? "compute_index_ranges_weights" : m->cpu;
   bool on_device = px__tensor_device(x).type == PX_CUDA;
   px_dtype dtype = (px_dtype)x->dtype;
-  if (m->taps > 1 && dtype == PX_UINT8) return px__tensor_to(out, x, PX_FLOAT32, PX_DEVICE_NONE);
+  bool narrow = px_dtype_is_float(dtype) && px_dtype_size(dtype) < 4 && !antialias;
+  if (m->taps > 1 && (dtype == PX_UINT8 || narrow))
+    return px_to(out, x, PX_FLOAT32, PX_DEVICE_NONE, false, false);
   PX_CHECK(m->taps == 1 || px_dtype_is_float(dtype), PX_UNIMPLEMENTED,
            "\"%s\" not implemented for '%s'", on_device ? m->cuda : host, px_dtype_class(dtype));
   *out = px_retain(x);
   return PX_OK;
 }
-static px_status as_bytes(px_tensor **out, const px_tensor *x) {
+// The CPU of PyTorch keeps what a pass over a dimension gives as bytes, halves rounded up.
+static px_status round_bytes(px_tensor **x) {
+  PX_SCOPED(px_tensor) above = NULL;
   PX_SCOPED(px_tensor) whole = NULL;
-  PX_SCOPED(px_tensor) bounded = NULL;
-  PX_TRY(px_round(&whole, x));
+  px_tensor *bounded;
+  PX_TRY(px_add_scalar(&above, *x, px_float(0.5), px_int(1)));
+  PX_TRY(px_floor(&whole, above));
   PX_TRY(px_hardtanh(&bounded, whole, px_int(0), px_int(255)));
-  return px__tensor_to(out, bounded, PX_UINT8, PX_DEVICE_NONE);
+  px_release(*x);
+  *x = bounded;
+  return PX_OK;
 }
 
 // Means of the parts that come to lie in a place.
@@ -310,9 +319,10 @@ PX_RUN(resize_images) {
   if (area) return means_of(&call->results[0], input, spans);
   PX_TRY(px__sampled(&sampled, input));
   PX_TRY(as_floats(&x, sampled, m, reach > 0));
-  for (int k = dims - 1; k >= 0; k--)
+  bool bytes = sampled->dtype == PX_UINT8;
+  for (int k = dims - 1; k >= 0; k--) {
     PX_TRY(reach ? resize_wide(&x, reach, 2 + k, &spans[k]) : resize_dim(&x, m, 2 + k, &spans[k]));
-  if (x->dtype != sampled->dtype) return as_bytes(&call->results[0], x);
-  call->results[0] = PX_MOVE(x);
-  return PX_OK;
+    if (bytes && x->dtype != PX_UINT8) PX_TRY(round_bytes(&x));
+  }
+  return px_to(&call->results[0], x, (px_dtype)sampled->dtype, PX_DEVICE_NONE, false, false);
 }

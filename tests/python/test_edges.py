@@ -398,7 +398,7 @@ class Values(Edges):
     def test_bytes_are_resized_as_numbers_that_are_rounded(self):
         ramp = torch.arange(0, 250, 50, dtype=torch.uint8).view(1, 1, 1, 5)
         wide = F.interpolate(ramp.expand(1, 1, 5, 5), scale_factor=2, mode="bilinear")
-        self.assertEqual(wide[0, 0, 0].tolist(), [0, 12, 38, 62, 88, 112, 138, 162, 188, 200])
+        self.assertEqual(wide[0, 0, 0].tolist(), [0, 13, 38, 63, 88, 113, 138, 163, 188, 200])
         sharp = torch.tensor([[0, 0, 255, 255, 255]], dtype=torch.uint8).expand(5, 5)[None, None]
         out = F.interpolate(sharp, scale_factor=2, mode="bicubic")
         self.assertEqual((out.dtype, out.min().item(), out.max().item()), (torch.uint8, 0, 255))
@@ -566,6 +566,40 @@ class Values(Edges):
         self.assertEqual(made.tolist(), [[1, 0], [2, 3]])
         with self.assertRaisesRegex(RuntimeError, r"^expand\(C(PU|UDA)BoolType\{\[2, 2\]\}, size=\[2\]\)"):
             torch.zeros(2).masked_scatter_(torch.ones(2, 2, dtype=torch.bool), torch.ones(4))
+
+    @each_device
+    def test_adaptive_pooling_keeps_the_sizes_that_are_none(self):
+        x = torch.arange(40.0).reshape(1, 2, 4, 5)
+        for layer, function in (nn.AdaptiveAvgPool2d, F.adaptive_avg_pool2d), (nn.AdaptiveMaxPool2d, F.adaptive_max_pool2d):
+            pool = layer((3, None))
+            self.assertEqual((repr(pool), pool.output_size), (layer.__name__ + "(output_size=(3, None))", (3, None)))
+            self.assertEqual(pool(x).tolist(), function(x, (3, 5)).tolist())
+        self.assertEqual(nn.AdaptiveMaxPool3d((None, 2, None), return_indices=True)(x)[1].shape, (1, 2, 2, 5))
+        self.assertEqual(nn.AdaptiveAvgPool3d([None, None, 2])(x).shape, (1, 2, 4, 2))
+        for make in lambda: nn.AdaptiveAvgPool1d((None,)), lambda: nn.MaxPool2d((2, None)):
+            self.refuses(TypeError, "'NoneType' object cannot be interpreted as an integer", make)
+
+    def test_circular_padding_is_of_signals_images_or_volumes(self):
+        for layer, text in ((nn.CircularPad1d, "expected 2D or 3D input (got 1D input)"), (nn.CircularPad2d, "expected 3D or 4D input (got 1D input)"),
+                            (nn.CircularPad3d, "expected 4D or 5D input (got 1D input)")):
+            self.refuses(ValueError, text, layer(1), torch.ones(3))
+
+    @each_device
+    def test_bytes_are_rounded_for_each_dimension_that_is_resized(self):
+        x = torch.tensor([[[[0, 10, 201], [7, 255, 3], [90, 1, 4]]]], dtype=torch.uint8)
+        self.assertEqual(F.interpolate(x, size=(2, 5), mode="bilinear").tolist(), [[[[2, 30, 71, 120, 152], [69, 67, 65, 28, 4]]]])
+        self.assertEqual(F.interpolate(x, size=(5, 2), mode="bicubic", align_corners=True).tolist(), [[[[0, 201], [0, 102], [7, 3], [49, 0], [90, 4]]]])
+
+    @each_device
+    def test_short_floats_are_resized_with_one_rounding(self):
+        x = torch.linspace(-7, 9, 30).sin().reshape(1, 1, 5, 6).bfloat16()
+        for mode in "bilinear", "bicubic":
+            self.assertEqual(F.interpolate(x, size=(7, 4), mode=mode).tolist(), F.interpolate(x.float(), size=(7, 4), mode=mode).bfloat16().tolist())
+
+    @each_device
+    def test_attention_of_no_heads_is_nothing(self):
+        q, k = torch.ones(0, 3, 8), torch.ones(0, 6, 8)
+        self.assertEqual(F.scaled_dot_product_attention(q, k, k, enable_gqa=True).shape, (0, 3, 8))
 
     def test_layers_are_made_of_arguments_of_their_own_types(self):
         for text, call in (
