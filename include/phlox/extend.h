@@ -86,6 +86,23 @@ typedef struct px_write_watch {
 PX_CALL px_op_watch_writes(const px_write_watch *watch);
 // For what writes memory by other means than ops: has it seen by this thread's watch.
 PX_CALL px_op_before_write(px_tensor *written);
+// What a thread does around its calls of ops that compute, or view: not composites, which call
+// others, and not what an op calls within. While it is asked, the thread's own calls are its own
+// affair.
+typedef struct px_call_keeper {
+  // Before a call that makes new results: *recalled: it gives them, new references, instead of the
+  // op, which does not run; the call is recorded like any. NULL: it gives none.
+  px_status (*recall)(const px_op *op, const px_value *args, px_tensor **results, bool *recalled,
+                      void *context);
+  // After a call, with its results (borrowed). `whole`: they are new, and could be recalled. If it
+  // fails, so does the call. NULL: it is not told.
+  px_status (*made)(const px_op *op, px_call_mode mode, const px_value *args, int count,
+                    px_tensor *const *results, bool whole, void *context);
+  void *context;
+} px_call_keeper;
+// Sets the calling thread's keeper, which must stay valid; NULL: none. *before, if it is not NULL,
+// gets the one that it had.
+PX_CALL px_op_keep_calls(const px_call_keeper *keeper, const px_call_keeper **before);
 // Sets the hooks of the process, once, before other threads call ops. `hooks` must stay valid.
 PX_API void px_op_set_hooks(const px_op_hooks *hooks);
 

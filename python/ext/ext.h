@@ -260,6 +260,10 @@ PyObject *ext_op_object(char space, const char *name);
 // The callable of a registered op ("toys::squareplus", or "toys::squareplus_" in place), borrowed;
 // NULL, perhaps without an exception, if there is none.
 PyObject *ext_op_registered(const char *name);
+// The arguments of a call as Python's: a tuple, and a dict of those that are given by name.
+int ext_objects_of(const px_op *op, const px_value *args, PyObject **tuple, PyObject **options);
+// torch.ops.aten.NAME; NULL, perhaps without an exception, if there is no such op.
+PyObject *ext_aten_packet(PyObject *name);
 // Makes methods and functions of ops that were registered since the last time and ask for it.
 int ext_ops_update(void);
 

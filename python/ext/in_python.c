@@ -13,7 +13,6 @@ static const struct {
     {"", "phlox.amp.grad_scaler", "GradScaler"},
     {"", "serialization", "load save serialization"},
     {"", "random", "get_rng_state initial_seed manual_seed random seed set_rng_state"},
-    {"", "_settings", "set_printoptions"},
     {"", "hub", "hub"},
     {"", "_jit", "compile"},
     {"", "_limits", "finfo iinfo"},

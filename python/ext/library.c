@@ -51,7 +51,7 @@ static PyObject *object_of(px_value value) {
 }
 
 // The positional arguments, and those by name.
-static int objects_of(const px_op *op, const px_value *args, PyObject **tuple, PyObject **options) {
+int ext_objects_of(const px_op *op, const px_value *args, PyObject **tuple, PyObject **options) {
   int positional = 0;
   while (positional < op->param_count && !op->params[positional].keyword_only) positional++;
   *tuple = PyTuple_New(positional);
@@ -258,7 +258,7 @@ static bool is_recorded(const def_object *self, const px_value *args) {
 static PyObject *answer(const def_object *self, const px_value *values) {
   EXT_OWNED *args = NULL;
   EXT_OWNED *options = NULL;
-  if (objects_of(self->op, values, &args, &options) < 0) return NULL;
+  if (ext_objects_of(self->op, values, &args, &options) < 0) return NULL;
   if (!is_recorded(self, values)) return run(self, args, options);
   if (self->op->result_count) return record(self, args, options);
   px_modes before = px_modes_get(), within = before;

@@ -18,6 +18,9 @@ static PyObject *space_getattro(PyObject *self, PyObject *name) {
   PyObject *known = PyObject_GenericGetAttr(self, name);
   if (known || !PyErr_ExceptionMatches(PyExc_AttributeError)) return known;
   PyErr_Clear();
+  bool aten = PyUnicode_CompareWithASCIIString(name_of(self), "aten") == 0;
+  known = aten ? ext_aten_packet(name) : NULL;
+  if (known || PyErr_Occurred()) return known;
   EXT_OWNED *full = PyUnicode_FromFormat("%U::%U", name_of(self), name);
   const char *text = full ? PyUnicode_AsUTF8(full) : NULL;
   known = text ? ext_op_registered(text) : NULL;

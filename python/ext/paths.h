@@ -283,6 +283,7 @@ static const struct {
      "register_autocast "
      "register_torch_dispatch register_vmap triton_op wrap_triton"},
     {"_library", ""},
+    {"_ops", "torch: OpOverload=_OpOverload OpOverloadPacket=_OpOverloadPacket"},
     {"_library.custom_ops", "torch: CustomOpDef=_CustomOpDef; library: custom_op"},
     {"_custom_ops",
      "library: impl_abstract=register_fake; !: custom_op impl impl_backward "
@@ -657,6 +658,9 @@ static const struct {
      "make_image make_video mesh pr_curve pr_curve_raw tensor_proto video"},
     {"utils.dlpack", "DLDeviceType ReadOnlyTensorWrapper"},
     {"utils.hooks", "BackwardHook unserializable_hook warn_if_has_hooks"},
+    {"utils.checkpoint",
+     "DefaultDeviceType GraphExecGroup check_backward_validity detach_variable get_device_states "
+     "set_checkpoint_debug_enabled set_device_states"},
     {"utils.mobile_optimizer", "LintCode"},
     {"serialization",
      "SourceChangeWarning StorageType check_module_version_greater_or_equal "

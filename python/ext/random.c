@@ -3,6 +3,9 @@
 // thread counts live here too: they are settings of the process.
 #include "ext.h"
 
+#include <limits.h>
+#include <string.h>
+
 typedef struct generator_object {
   PyObject_HEAD px_generator *generator;
 } generator_object;
@@ -134,18 +137,51 @@ static int make_default_generator(PyObject *torch) {
 EXT_START(EXT_VALUES, make_default_generator);
 
 // ---- settings of the process
-EXT_FUNCTION(
-    torch, _print_options,
-    "(precision: int | None, threshold: int | None, edgeitems: int | None, linewidth: int | "
-    "None, sci_mode: int) -> None",
-    "Sets the options that are given; sci_mode, -1 for as the values are, is set always.") {
-  EXT_ARGS(int64_t, precision, threshold, edgeitems, linewidth, sci_mode);
+static void base_options(px_print_options *options, const char *profile) {
+  static const struct {
+    const char *name;
+    int precision, threshold, edgeitems, linewidth;
+  } profiles[] = {
+      {"default", 4, 1000, 3, 80}, {"short", 2, 1000, 2, 80}, {"full", 4, INT_MAX, 3, 80}};
+  for (int i = 0; i < EXT_LENGTH(profiles); i++) {
+    if (strcmp(profiles[i].name, profile)) continue;
+    options->precision = profiles[i].precision, options->threshold = profiles[i].threshold;
+    options->edgeitems = profiles[i].edgeitems, options->linewidth = profiles[i].linewidth;
+  }
+}
+// Sets a number that is given; what is too large is as much as can be: threshold=inf.
+static int option(int *to, PyObject *given) {
+  double value;
+  if (ext_is_none(given)) return 0;
+  if (ext_to_double(given, &value) < 0) return -1;
+  *to = value < INT_MAX ? (int)value : INT_MAX;
+  return 0;
+}
+EXT_FUNCTION(torch, set_printoptions,
+             "(precision: int | None = None, threshold: float | None = None, edgeitems: int | None "
+             "= None, linewidth: int | None = None, profile: str | None = None, sci_mode: bool | "
+             "None = None) -> None",
+             "Sets how tensors print.\n\n"
+             "Args:\n"
+             "    precision (int): digits behind the point (4)\n"
+             "    threshold (float): of more elements than that only the edges are shown (1000)\n"
+             "    edgeitems (int): how many of them at each edge (3)\n"
+             "    linewidth (int): columns of a line (80)\n"
+             "    profile (str): \"default\", \"short\" or \"full\", before the others\n"
+             "    sci_mode (bool or None): with exponents, without, or as the values are\n\n"
+             ">>> torch.set_printoptions(precision=2); torch.tensor([0.123456])\n"
+             "tensor([0.12])\n"
+             ">>> torch.set_printoptions(profile=\"default\")\n") {
+  PyObject *precision, *threshold, *edgeitems, *linewidth;
+  const char *profile;
+  ext_maybe sci_mode;
+  EXT_BIND(precision, threshold, edgeitems, linewidth, profile, sci_mode);
   px_print_options options = px_print_options_get();
-  if (precision != EXT_NO_INT) options.precision = (int)precision;
-  if (threshold != EXT_NO_INT) options.threshold = (int)threshold;
-  if (edgeitems != EXT_NO_INT) options.edgeitems = (int)edgeitems;
-  if (linewidth != EXT_NO_INT) options.linewidth = (int)linewidth;
-  options.sci_mode = (int)sci_mode;
+  if (profile) base_options(&options, profile);
+  if (option(&options.precision, precision) < 0 || option(&options.threshold, threshold) < 0 ||
+      option(&options.edgeitems, edgeitems) < 0 || option(&options.linewidth, linewidth) < 0)
+    return NULL;
+  options.sci_mode = sci_mode;
   px_print_options_set(options);
   Py_RETURN_NONE;
 }

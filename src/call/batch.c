@@ -45,7 +45,7 @@ px_status px_vmap_begin(int *level, int64_t size, px_randomness randomness) {
   *made = (mapping){here.innermost, here.depth + 1, size, randomness};
   here.innermost = made;
   here.depth = *level = made->level;
-  __atomic_add_fetch(&px__batched_alive, 1, __ATOMIC_RELAXED);
+  __atomic_add_fetch(&px__calls_differ, 1, __ATOMIC_RELAXED);
   return PX_OK;
 }
 
@@ -55,7 +55,7 @@ void px_vmap_end(void) {
   here.innermost = ended->outer;
   here.depth = ended->level - 1;
   px__free(ended);
-  __atomic_sub_fetch(&px__batched_alive, 1, __ATOMIC_RELAXED);
+  __atomic_sub_fetch(&px__calls_differ, 1, __ATOMIC_RELAXED);
 }
 
 bool px_tensor_is_batched(const px_tensor *self) { return px__is_batched(self); }

@@ -309,12 +309,7 @@ static inline bool is_plain_view(const px_call *call) {
 
 px_status (*px__call_batched)(px_call *call, bool *taken);
 
-static px_status run_call(px_call *call) {
-  if (PX_UNLIKELY(__atomic_load_n(&px__batched_alive, __ATOMIC_RELAXED) != 0)) {
-    bool taken = false;
-    PX_TRY(px__call_batched(call, &taken));
-    if (taken) return !call->composed && needs_record(call) ? record(call) : PX_OK;
-  }
+static px_status run_plain(px_call *call) {
   if (is_plain_view(call)) {
     const px_tensor *first = first_tensor(call);
     call->device = first ? px__tensor_device(first) : px_cpu();
@@ -332,6 +327,40 @@ static px_status run_call(px_call *call) {
     return call_unusual(call);
   }
   return finish(call);
+}
+
+// ---- calls that batched tensors, or the thread's keeper, change
+
+static px_status tell_made(const px_call_keeper *keeper, const px_call *call) {
+  int count = call->list ? (int)px_list_size(call->list) : call->op->result_count;
+  px_tensor *const *results = call->list ? px_list_items(call->list) : call->results;
+  bool whole = !call->list && !call->composed && call->mode == PX_CALL_NEW;
+  return keeper->made(call->op, call->mode, call->args, count, results, whole, keeper->context);
+}
+static px_status run_kept(px_call *call, const px_call_keeper *keeper) {
+  bool recalled = false;
+  if (keeper->recall && call->mode == PX_CALL_NEW)
+    PX_TRY(keeper->recall(call->op, call->args, call->results, &recalled, keeper->context));
+  PX_TRY(recalled ? finish(call) : run_plain(call));
+  return keeper->made ? tell_made(keeper, call) : PX_OK;
+}
+
+__attribute__((noinline)) static px_status run_differently(px_call *call) {
+  bool taken = false;
+  PX_TRY(px__call_batched(call, &taken));
+  if (taken) return !call->composed && needs_record(call) ? record(call) : PX_OK;
+  const px_call_keeper *keeper = call->op->kind == PX_OP_COMPOSITE ? NULL : px__keeper();
+  if (!keeper) return run_plain(call);
+  px__keeper_put(NULL);
+  px_status status = run_kept(call, keeper);
+  px__keeper_put(keeper);
+  return status;
+}
+
+static inline px_status run_call(px_call *call) {
+  if (PX_UNLIKELY(__atomic_load_n(&px__calls_differ, __ATOMIC_RELAXED) != 0))
+    return run_differently(call);
+  return run_plain(call);
 }
 
 static void start(px_call *call, const px_op *op, px_call_mode mode) {

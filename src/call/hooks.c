@@ -13,15 +13,18 @@ void px_op_set_hooks(const px_op_hooks *hooks) {
 
 // The watch of each thread: a key, not thread-local memory, of which there is little
 // (src/base/error.c). Threads ask for it once any thread has had one.
-static pthread_key_t watch_key;
-static bool have_key;
+static pthread_key_t watch_key, keeper_key;
+static bool have_keys;
 bool px__watched;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static void make_key(void) { have_key = pthread_key_create(&watch_key, NULL) == 0; }
+static void make_keys(void) {
+  have_keys =
+      pthread_key_create(&watch_key, NULL) == 0 && pthread_key_create(&keeper_key, NULL) == 0;
+}
 
 px_status px_op_watch_writes(const px_write_watch *watch) {
-  pthread_once(&once, make_key);
-  PX_CHECK(have_key && pthread_setspecific(watch_key, watch) == 0, PX_NOMEM,
+  pthread_once(&once, make_keys);
+  PX_CHECK(have_keys && pthread_setspecific(watch_key, watch) == 0, PX_NOMEM,
            "there is no room for a thread's watch of writes");
   __atomic_store_n(&px__watched, true, __ATOMIC_RELEASE);
   return PX_OK;
@@ -31,4 +34,23 @@ px_status px_op_before_write(px_tensor *written) {
   if (PX_LIKELY(!__atomic_load_n(&px__watched, __ATOMIC_ACQUIRE)) || !written) return PX_OK;
   const px_write_watch *watch = pthread_getspecific(watch_key);
   return watch ? watch->seen(written, watch->context) : PX_OK;
+}
+
+// ---- what keeps results of calls
+
+const px_call_keeper *px__keeper(void) {
+  pthread_once(&once, make_keys);
+  return have_keys ? pthread_getspecific(keeper_key) : NULL;
+}
+void px__keeper_put(const px_call_keeper *keeper) {
+  (void)!pthread_setspecific(keeper_key, keeper);  // there is room: the thread has had one
+}
+
+px_status px_op_keep_calls(const px_call_keeper *keeper, const px_call_keeper **before) {
+  const px_call_keeper *had = px__keeper();
+  PX_CHECK(have_keys && pthread_setspecific(keeper_key, keeper) == 0, PX_NOMEM,
+           "there is no room for a thread's keeper of calls");
+  __atomic_add_fetch(&px__calls_differ, (keeper != NULL) - (had != NULL), __ATOMIC_RELAXED);
+  if (before) *before = had;
+  return PX_OK;
 }

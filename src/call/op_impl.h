@@ -172,6 +172,9 @@ px_status px__call_draws(px_call *call, px_generator *generator, int64_t n, int6
 // The hooks of the layer above (phlox/extend.h), or NULL until it sets them.
 extern const px_op_hooks *px__hooks;
 extern bool px__watched;  // atomic: a thread has had a watch of writes
+// The calling thread's keeper of calls and another in its place.
+const px_call_keeper *px__keeper(void);
+void px__keeper_put(const px_call_keeper *keeper);
 
 // Fails for the op that this thread looked for last and did not find.
 px_status px__no_op(void) __attribute__((warn_unused_result));

@@ -7,7 +7,7 @@
 // what is beneath (src/call/batch.c), and what asks for elements is refused here.
 #include "tensor/tensor_impl.h"
 
-int px__batched_alive;
+int px__calls_differ;
 px_status (*px__batched_view)(px_tensor **out, px_tensor *beneath, int level, int ndim,
                               const int64_t *sizes, const int64_t *strides, int64_t offset);
 
@@ -19,13 +19,13 @@ void px__batched_over(px_tensor *self, px_tensor *beneath, int level) {
   if (before)
     px_release(before);
   else
-    __atomic_add_fetch(&px__batched_alive, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&px__calls_differ, 1, __ATOMIC_RELAXED);
 }
 
 void px__batched_end(px_tensor *self) {
   px_tensor *beneath = self->beneath;
   self->beneath = NULL;  // the memory may become another tensor's
-  __atomic_sub_fetch(&px__batched_alive, 1, __ATOMIC_RELAXED);
+  __atomic_sub_fetch(&px__calls_differ, 1, __ATOMIC_RELAXED);
   px_release(beneath);
 }
 

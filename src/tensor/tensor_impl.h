@@ -76,9 +76,9 @@ struct px_tensor {
 };
 
 static inline px_device px__tensor_device(const px_tensor *t) { return t->storage->block->device; }
-// Batched tensors (batched.c). How many there are, and mappings that are under way, in the process:
-// where there are none, calls need not look for them.
-extern int px__batched_alive;  // atomic
+// How many batched tensors (batched.c), mappings that are under way, and threads with a keeper of
+// calls there are in the process: where there are none, calls need not look for them.
+extern int px__calls_differ;  // atomic
 static inline bool px__is_batched(const px_tensor *t) {
   return PX_UNLIKELY((t->flags & PX_TENSOR_BATCHED) != 0);
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hooks for tensors that are saved for backward, torch.utils.checkpoint in both forms, and random states that are kept."""
-import gc, unittest, warnings, weakref
+import functools, gc, unittest, warnings, weakref
 
 import phlox as torch
 from phlox import nn
@@ -326,6 +326,112 @@ class Random(unittest.TestCase):
         self.assertTrue(torch.equal(before, torch.rand(2)))
         with self.assertRaisesRegex(RuntimeError, "^torch has no module of `xpu`"), torch.random.fork_rng(device_type="xpu"):
             pass
+
+
+Policy = torch.utils.checkpoint.CheckpointPolicy
+aten = torch.ops.aten
+
+
+class Selective(unittest.TestCase):
+    """Results of some ops are kept."""
+
+    @staticmethod
+    def function(x, y):
+        return torch.sigmoid(torch.matmul(torch.matmul(x, y), y)) * y
+
+    def gradients(self, device, function, policy=None, **options):
+        x = (torch.arange(9.0, device=device).reshape(3, 3) / 9).requires_grad_()
+        y = ((torch.arange(9.0, device=device) - 4).reshape(3, 3) / 9).requires_grad_()
+        if policy is None:
+            out = function(x, y)
+        else:
+            make = functools.partial(torch.utils.checkpoint.create_selective_checkpoint_contexts, policy, **options)
+            out = torch.utils.checkpoint.checkpoint(function, x, y, use_reentrant=False, context_fn=make)
+        out.sum().backward()
+        return [x.grad.tolist(), y.grad.tolist()]
+
+    def test_gradients_are_those_without_it(self):
+        for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
+            wanted = self.gradients(device, self.function)
+            for policy in ([aten.mm.default], [aten.mm.default, aten.sigmoid.default], lambda *args, **kwargs: True, lambda *args, **kwargs: False,
+                           lambda context, op, *args, **kwargs: Policy.PREFER_SAVE if op == aten.mul.Tensor else Policy.MUST_RECOMPUTE):
+                self.assertEqual(self.gradients(device, self.function, policy), wanted)
+
+    def test_what_is_kept_is_not_computed_again(self):
+        for policy, places in (([aten.mm.default], 1), ([aten.sigmoid.default], 2)):
+            products = []
+
+            def function(x, y):
+                products.append(torch.mm(x, y))
+                return torch.sigmoid(products[-1]) * y
+
+            self.gradients("cpu", function, policy)
+            self.assertEqual((len(products), len({product.data_ptr() for product in products})), (2, places))
+
+    def test_a_policy_sees_pytorchs_ops_their_arguments_and_results(self):
+        seen, layer = [], nn.Linear(3, 3)
+
+        def policy(context, op, *args, **kwargs):
+            seen.append((str(op), context.is_recompute, torch.is_tensor(args[0]), context.op_output.shape))
+            return Policy.MUST_SAVE
+
+        self.gradients("cpu", lambda x, y: torch.softmax(nn.functional.gelu(layer(x)) + y @ y, -1), policy)
+        names = "aten.addmm.default aten.gelu.default aten.mm.default aten.add.Tensor aten._softmax.default".split()
+        self.assertEqual(seen, [(name, False, True, (3, 3)) for name in names])
+
+    def test_what_is_kept_may_not_change(self):
+        def function(x, y):
+            z = torch.mm(x, y)
+            w = z * 1
+            z.add_(1)
+            return torch.sigmoid(w) * z
+
+        with self.assertRaisesRegex(RuntimeError, "^Tensor cached during selective activation checkpoint has been mutated$"):
+            self.gradients("cpu", function, [aten.mm.default])
+        self.gradients("cpu", function, [aten.mm.default], allow_cache_entry_mutation=True)
+
+    def test_another_run_is_refused(self):
+        runs = []
+
+        def function(x, y):
+            runs.append(0)
+            return self.function(x if len(runs) == 1 else torch.sin(x), y)
+
+        with self.assertRaisesRegex(RuntimeError, "^aten.sin.default encountered during backward but not found in storage. This can happen"):
+            self.gradients("cpu", function, [aten.mm.default])
+        x = torch.ones(2, 2, requires_grad=True)
+        make = functools.partial(torch.utils.checkpoint.create_selective_checkpoint_contexts, [aten.mm.default])
+        out = torch.utils.checkpoint.checkpoint(lambda x: torch.exp(x @ x), x, use_reentrant=False, context_fn=make).sum()
+        out.backward(retain_graph=True)
+        with self.assertRaisesRegex(RuntimeError, "^Trying to backward an extra time. You are only allowed"):
+            out.backward()
+        self.assertTrue(torch.equal(x + 1, torch.full((2, 2), 2.0)))  # the scope has ended in spite of it
+
+    def test_an_error_of_a_policy_is_raised(self):
+        def policy(context, op, *args, **kwargs):
+            raise KeyError(str(op))
+
+        with self.assertRaisesRegex(KeyError, "aten.mm.default"):
+            self.gradients("cpu", self.function, policy)
+        self.assertEqual(self.gradients("cpu", self.function, [aten.mm.default]), self.gradients("cpu", self.function))
+
+    def test_what_is_no_policy_is_refused(self):
+        make = torch.utils.checkpoint.create_selective_checkpoint_contexts
+        with self.assertRaisesRegex(TypeError, "^policy_fn_or_list must be either a function or a list of ops.$"):
+            make(7)
+        with self.assertRaisesRegex(ValueError, "Expected op in `op_list` to be an OpOverload but got: aten.mm of type .* change it to `torch.ops.aten.mm.default`"):
+            make([aten.mm])
+        with self.assertRaisesRegex(ValueError, "Expected op in `op_list` to be an OpOverload but got: 3 of type <class 'int'>. $"):
+            make([3])
+
+    def test_ops_of_aten_are_names_and_functions(self):
+        x = torch.ones(2, 2)
+        self.assertEqual((repr(aten.mm.default), str(aten.mm), repr(aten.mm), aten.add.Tensor.name(), aten.mm.default.name()),
+                         ("<OpOverload(op='aten.mm', overload='default')>", "aten.mm", "<OpOverloadPacket(op='aten.mm')>", "aten::add.Tensor", "aten::mm"))
+        self.assertEqual((aten.mm(x, x).tolist(), aten.add.Tensor(x, x, alpha=2).tolist(), aten.relu.default(-x).tolist()),
+                         ([[2, 2], [2, 2]], [[3, 3], [3, 3]], [[0, 0], [0, 0]]))
+        self.assertIs(aten.add_.Tensor(x, 1), x)
+        self.assertFalse(hasattr(aten, "frobnicate") or hasattr(aten.mm, "frobnicate"))
 
 
 if __name__ == "__main__":

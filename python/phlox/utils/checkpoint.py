@@ -4,13 +4,16 @@ backward needs it."""
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from contextlib import contextmanager, nullcontext
+from enum import Enum
 from functools import partial
 from threading import RLock
 
 import phlox as torch
 from phlox import _C
 from phlox.autograd.graph import saved_tensors_hooks
+from phlox.utils._pytree import tree_map
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
@@ -163,6 +166,105 @@ def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
         yield
     finally:
         _early_stop = before
+
+
+# ---- what is kept of a function's ops
+
+CheckpointPolicy = Enum("CheckpointPolicy", "MUST_SAVE PREFER_SAVE MUST_RECOMPUTE PREFER_RECOMPUTE MUST_CPU_OFFLOAD "
+                        "PREFER_CPU_OFFLOAD", module="torch.utils.checkpoint", start=0)
+SAC_IGNORED_OPS = {torch.ops.aten.detach.default}  # of which no policy is asked
+
+
+class SelectiveCheckpointContext:
+    """What a policy is told besides an op and its arguments: its results."""
+
+    def __init__(self, *, is_recompute: bool, op_output: Any = None) -> None:
+        self.is_recompute, self.op_output = is_recompute, op_output
+
+
+class _Numbered:
+    """Calls of an op by their number, in a scope that is entered again and again."""
+
+    def __init__(self, kept):
+        self.kept, self.scope = kept, _C._Keeping(self)
+
+    def __enter__(self):
+        self.counts = Counter()
+        self.scope.__enter__()
+
+    def __exit__(self, *error):
+        self.scope.__exit__(*error)
+
+    def number(self, op):
+        self.counts[op] += 1
+        return op, self.counts[op] - 1
+
+
+class _Keeper(_Numbered):
+    def __init__(self, kept, policy):
+        self.policy = policy
+        super().__init__(kept)
+
+    def made(self, op, args, kwargs, result, whole):
+        if op in SAC_IGNORED_OPS:
+            return
+        said = self.policy(SelectiveCheckpointContext(is_recompute=False, op_output=result), op, *args, **kwargs)
+        saves = said is True or said in (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
+        self.kept[self.number(op)] = tree_map(lambda x: (x.detach(), x._version), result) if saves and whole else None
+
+
+class _Recaller(_Numbered):
+    def __init__(self, kept, allow_mutation):
+        self.allow_mutation = allow_mutation
+        super().__init__(kept)
+
+    def recall(self, op):
+        if op in SAC_IGNORED_OPS:
+            return None
+        key = self.number(op)
+        if key not in self.kept:
+            which = f" invocation index {key[1]}" if (op, 0) in self.kept else ""
+            raise RuntimeError(f"{op}{which} encountered during backward but not found in storage. This can happen if the operations "
+                               "in the checkpointed region are nondeterministic or depend on global state that changed between "
+                               "forward and backward.")
+        kept = self.kept[key]
+        if kept == ():
+            raise RuntimeError("Trying to backward an extra time. You are only allowed to backward once on any region computed "
+                               "under selective activation checkpoint.")
+        if kept is None:
+            return None
+        self.kept[key] = ()
+        pairs = [kept] if torch.is_tensor(kept[0]) else kept
+        if not self.allow_mutation and any(x._version != version for x, version in pairs):
+            raise RuntimeError("Tensor cached during selective activation checkpoint has been mutated")
+        return tuple(x.detach() for x, _ in pairs)
+
+
+def create_selective_checkpoint_contexts(policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False) -> tuple[Any, Any]:
+    """Contexts, for checkpoint's context_fn, that keep results of some ops, which are not computed again.
+
+    Args:
+        policy_fn_or_list (Callable or list): policy(context, op, *args, **kwargs) gives a
+            CheckpointPolicy, or whether to keep the results; or a list of ops to keep those of
+        allow_cache_entry_mutation (bool): what is kept may be changed in place
+
+    >>> keep = lambda: torch.utils.checkpoint.create_selective_checkpoint_contexts([torch.ops.aten.mm.default])
+    >>> x = torch.ones(2, 2, requires_grad=True)
+    >>> torch.utils.checkpoint.checkpoint(lambda x: (x @ x).exp(), x, use_reentrant=False, context_fn=keep).sum().backward()
+    """
+    policy = policy_fn_or_list
+    if isinstance(policy, list):
+        for op in policy:
+            if not isinstance(op, _C._OpOverload):
+                more = ("Please update the OpOverloadPacket to a specific OpOverload.For example, if you have `torch.ops.aten.mm`, "
+                        "change it to `torch.ops.aten.mm.default`.") if isinstance(op, _C._OpOverloadPacket) else ""
+                raise ValueError(f"Expected op in `op_list` to be an OpOverload but got: {op} of type {type(op)}. {more}")
+        ops = frozenset(policy)
+        policy = lambda context, op, *args, **kwargs: op in ops
+    elif not callable(policy):
+        raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
+    kept = {}
+    return _Keeper(kept, policy), _Recaller(kept, allow_cache_entry_mutation)
 
 
 def _plain(function, args, kwargs, preserve, context_fn, check, early_stop):
