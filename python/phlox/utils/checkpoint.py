@@ -170,8 +170,11 @@ def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
 
 # ---- what is kept of a function's ops
 
-CheckpointPolicy = Enum("CheckpointPolicy", "MUST_SAVE PREFER_SAVE MUST_RECOMPUTE PREFER_RECOMPUTE MUST_CPU_OFFLOAD "
-                        "PREFER_CPU_OFFLOAD", module="torch.utils.checkpoint", start=0)
+class CheckpointPolicy(Enum):
+    """What a policy says of the results of an op: that they are kept, or computed again, as those to be put off to the CPU are, too."""
+    MUST_SAVE, PREFER_SAVE, MUST_RECOMPUTE, PREFER_RECOMPUTE, MUST_CPU_OFFLOAD, PREFER_CPU_OFFLOAD = range(6)
+
+
 SAC_IGNORED_OPS = {torch.ops.aten.detach.default}  # of which no policy is asked
 
 
