@@ -33,7 +33,22 @@ PX_RUN(outer) {
   return px_mul(&call->results[0], column, b);
 }
 
+// Of no elements there is no greatest one, nor a sum of negative powers.
+static px_status check_identity(const px__linalg_vector_norm_args *args) {
+  const px_tensor *x = args->self;
+  double order = px_scalar_float(args->ord);
+  for (int k = 0; k < args->dim.n && (order < 0 || order == INFINITY); k++) {
+    int dim;
+    PX_TRY(px__wrap_dim(&dim, args->dim.v.ints[k], x->ndim));
+    PX_CHECK(!x->ndim || x->sizes[dim] != 0, PX_RUNTIME,
+             "linalg.vector_norm cannot compute the %g norm on the dimension %lldbecause this "
+             "dimension is empty and the operation does not have an identity",
+             order, (long long)args->dim.v.ints[k]);
+  }
+  return PX_OK;
+}
 PX_RUN(linalg_vector_norm) {
+  PX_TRY(check_identity(args));
   return px_norm(&call->results[0], args->self, args->ord, args->dim.v.ints, args->dim.n,
                  args->keepdim, args->dtype);
 }

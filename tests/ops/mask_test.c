@@ -20,11 +20,13 @@ static px_tensor *sparse(px_dtype dtype, int ndim, const int64_t *sizes) {
 // The rows of places and the elements of `view`, three-dimensional, beside a loop over a copy.
 static void check_selected(const px_tensor *view) {
   PX_SCOPED(px_tensor) copy = NULL;
+  PX_SCOPED(px_tensor) places = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) mask = NULL;
   PX_SCOPED(px_tensor) picked = NULL;
   OK(px_clone(&copy, view, "contiguous_format"));
-  OK(px_nonzero(&rows, view));
+  OK(px_nonzero(&places, view));
+  OK(px_contiguous(&rows, places));
   OK(px_to(&mask, view, PX_BOOL, PX_DEVICE_NONE, false, false));
   OK(px_masked_select(&picked, view, mask));
   const int64_t *sizes = px_tensor_sizes(view), *at = px_tensor_data(rows);

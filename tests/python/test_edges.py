@@ -601,6 +601,15 @@ class Values(Edges):
         q, k = torch.ones(0, 3, 8), torch.ones(0, 6, 8)
         self.assertEqual(F.scaled_dot_product_attention(q, k, k, enable_gqa=True).shape, (0, 3, 8))
 
+    @each_device
+    def test_nothing_has_no_greatest_element_along_a_dimension(self):
+        x = torch.zeros(0, 2)
+        for norm in torch.linalg.vector_norm, torch.masked.norm:
+            self.refuses(RuntimeError, "linalg.vector_norm cannot compute the inf norm on the dimension 0because this dimension is empty and the "
+                         "operation does not have an identity", norm, x, float("inf"), dim=0)
+            self.assertEqual(norm(x, 2, dim=0).tolist(), [0, 0])
+            self.assertEqual(norm(x, float("inf"), dim=1).shape, (0,))
+
     def test_layers_are_made_of_arguments_of_their_own_types(self):
         for text, call in (
                 ("input_size should be of type int, got: float", lambda: nn.GRU(3.0, 5)),
