@@ -78,9 +78,12 @@ static unsigned last_numbers(const px_op *op) {
 // Those with tensors alone come first.
 static int forms_of(const ext_callable *self, form *forms) {
   int count = 0;
-  for (int i = 0; i < self->count; i++) forms[count++] = (form){&self->signatures[i], 0};
+  for (int i = 0; i < self->count; i++)
+    if (!ext_is_of_complex(self->signatures[i].op))
+      forms[count++] = (form){&self->signatures[i], 0};
   for (int i = 0; i < self->count; i++) {
     const ext_signature *s = &self->signatures[i];
+    if (ext_is_of_complex(s->op)) continue;
     unsigned last = last_numbers(s->op);
     if (s->op->flags & PX_OP_ONE_NUMBER && !s->method) forms[count++] = (form){s, 1};
     if (last) forms[count++] = (form){s, last};
@@ -202,6 +205,12 @@ PyObject *ext_no_fit(const ext_callable *self, const ext_frame *frame, PyObject 
                      Py_ssize_t nargs, PyObject *kwnames) {
   form forms[3 * EXT_OP_OVERLOADS];
   int count = forms_of(self, forms);
+  if (count == 1 && self->count > 1) {  // the latest that was tried is not told of
+    ext_frame first;
+    int fits = ext_bind(&self->signatures[0], &first, args, nargs, kwnames);
+    ext_frame_done(&first);
+    return fits < 0 ? NULL : fail_one(self, &first);
+  }
   if (count == 1) return fail_one(self, frame);
   Py_ssize_t named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   const arguments a = {args, nargs + named, named, kwnames};

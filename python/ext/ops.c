@@ -236,6 +236,11 @@ static PyObject *call_older(PyObject *object, PyObject *const *args, Py_ssize_t 
                                    : PyObject_VectorcallDict(object, args, (size_t)nargs, kwargs);
 }
 
+static bool has_complex(PyObject *const *args, Py_ssize_t count) {
+  for (Py_ssize_t i = 0; i < count; i++)
+    if (PyComplex_Check(args[i])) return true;
+  return false;
+}
 static PyObject *call_callable(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
                                PyObject *kwnames) {
   ext_callable *self = (ext_callable *)object;
@@ -245,7 +250,9 @@ static PyObject *call_callable(PyObject *object, PyObject *const *args, Py_ssize
              "descriptor '%U' for 'torch._C.TensorBase' objects doesn't apply to "
              "a '%s' object",
              self->name, nargs ? Py_TYPE(*args)->tp_name : "NoneType");
+  Py_ssize_t all = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   for (int i = 0; i < self->count; i++) {
+    if (i && ext_is_of_complex(self->signatures[i].op) && !has_complex(args, all)) continue;
     int fits = ext_bind(&self->signatures[i], &frame, args, nargs, kwnames);
     PyObject *result = fits <= 0          ? NULL
                        : is_taken(&frame) ? ext_ask(object, args, nargs, kwnames)
@@ -253,7 +260,6 @@ static PyObject *call_callable(PyObject *object, PyObject *const *args, Py_ssize
     ext_frame_done(&frame);
     if (fits) return result;
   }
-  Py_ssize_t all = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   if (ext_any_overrides(args, all)) return ext_ask(object, args, nargs, kwnames);
   PyObject *result = call_older(object, args, nargs, kwnames);
   if (result || PyErr_Occurred()) return result;
@@ -488,6 +494,7 @@ static int8_t varargs_of(const px_op *op, bool method) {
 // Whether `a` takes a tensor where `b`, alike up to there, takes a number: the call means `a`, and
 // only what `a` does not take is read as a number.
 static bool goes_before(const px_op *a, const px_op *b) {
+  if (ext_is_of_complex(a) || ext_is_of_complex(b)) return !ext_is_of_complex(a);
   for (int i = 0; i < a->param_count && i < b->param_count; i++) {
     if (a->params[i].kind == b->params[i].kind) continue;
     bool number = b->params[i].kind == PX_ARG_SCALAR || b->params[i].kind == PX_ARG_FLOAT ||

@@ -54,6 +54,10 @@ typedef struct ext_frame {
   int tensors_used;
 } ext_frame;
 
+// Whether an op is the form of another, NAME_of_complex of NAME, that has tensors in the place of
+// its Scalars: it is asked last, and only where a complex number is among the arguments.
+bool ext_is_of_complex(const px_op *op);
+
 // 1 bound, 0 does not fit (frame->misfit), -1 exception.
 int ext_bind(const ext_signature *signature, ext_frame *frame, PyObject *const *args,
              Py_ssize_t nargs, PyObject *kwnames);

@@ -119,6 +119,33 @@ PX_RUN(_linear) {
   return products(call, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[0]}, times_turned, &s);
 }
 
+// ---- with complex numbers as factors, which go to what they scale
+
+px_status px__check_complex_scalar(const px_tensor *self) {
+  PX_CHECK(px_dtype_is_complex((px_dtype)self->dtype), PX_RUNTIME,
+           "value cannot be converted to type %s without overflow",
+           px_dtype_about((px_dtype)self->dtype)->c_name);
+  return PX_OK;
+}
+static px_status times_number(px_tensor **out, px_tensor *t, const px_tensor *number) {
+  if (number) return px_mul(out, t, number);
+  return *out = px_retain(t), PX_OK;
+}
+#define OF_COMPLEX(name, first, second) \
+  PX_RUN(name##_of_complex) { \
+    PX_SCOPED(px_tensor) self = NULL; \
+    PX_SCOPED(px_tensor) factor = NULL; \
+    PX_TRY(px__check_complex_scalar(args->self)); \
+    PX_TRY(times_number(&self, args->self, args->beta)); \
+    PX_TRY(times_number(&factor, args->first, args->alpha)); \
+    return px_##name(&call->results[0], self, factor, args->second, px_int(1), px_int(1)); \
+  }
+OF_COMPLEX(addmm, mat1, mat2)
+OF_COMPLEX(baddbmm, batch1, batch2)
+OF_COMPLEX(addmv, mat, vec)
+OF_COMPLEX(addr, vec1, vec2)
+OF_COMPLEX(addbmm, batch1, batch2)
+
 // ---- softmax
 
 // Numbers whose exponentials do not overflow: those of a line less the greatest real part.

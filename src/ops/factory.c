@@ -461,6 +461,11 @@ PX_RUN(full_like) {
   return fill(call->results[0], args->fill_value);
 }
 
+PX_RUN(full_like_of_complex) {
+  PX_TRY(same_looks(call, args->self, PX_OPTIONS(args), args->memory_format));
+  return spread(call->results[0], args->fill_value);
+}
+
 PX_RUN(new_empty) { return sized(call, args->size, like(args->self, PX_OPTIONS(args))); }
 
 PX_RUN(new_empty_strided) {

@@ -13,6 +13,19 @@
 
 // ---- a value
 
+PX_RUN(constant_pad_nd_of_complex) {
+  const px_tensor *self = args->self;
+  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) around = NULL;
+  PX_SCOPED(px_tensor) padded = NULL;
+  px_value pad = args->pad;
+  PX_TRY(px__check_complex_scalar(self));
+  PX_TRY(px_zeros_like(&none, self, PX_BOOL, PX_DEVICE_NONE, false, false, NULL));
+  PX_TRY(px_constant_pad_nd(&around, none, pad.v.ints, pad.n, px_int(1)));
+  PX_TRY(px_constant_pad_nd(&padded, self, pad.v.ints, pad.n, px_int(0)));
+  return px_masked_fill_tensor(&call->results[0], padded, around, args->value);
+}
+
 typedef struct frame {
   int64_t sizes[PX_MAX_DIMS], first[PX_MAX_DIMS], from[PX_MAX_DIMS], count[PX_MAX_DIMS];
 } frame;

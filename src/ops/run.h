@@ -83,6 +83,8 @@ px_status px__tensor_to(px_tensor **out, const px_tensor *t, px_dtype dtype, px_
 // Zeros of the sizes given, like t in dtype and device.
 px_status px__zeros_like_sized(px_tensor **out, const px_tensor *t, int ndim, const int64_t *sizes)
     __attribute__((warn_unused_result));
+// Fails, of an op that was given a complex number, where its tensors cannot hold one.
+px_status px__check_complex_scalar(const px_tensor *self) __attribute__((warn_unused_result));
 static inline px_status px__zeros_of(px_tensor **out, const px_tensor *t, px_value sizes) {
   return px__zeros_like_sized(out, t, sizes.n, sizes.v.ints);
 }

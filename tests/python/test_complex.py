@@ -207,6 +207,32 @@ class Further(Case):
         self.assertNear(torch.nn.functional.softsign(x), [v / (1 + abs(v)) for v in VALUES])
         self.assertNear(torch.linalg.vander(x[:1], N=3), [1, VALUES[0], VALUES[0] ** 2])
 
+    def test_complex_numbers_in_the_place_of_scalars(self):
+        torch.manual_seed(6)
+        draw = lambda *sizes: torch.randn(*sizes, dtype=torch.complex128)
+        a, b, c = draw(3, 4), draw(4, 2), draw(3, 2)
+        for device in DEVICES:
+            x, y, z = (t.to(device) for t in (a, b, c))
+            expected = (2j * c + (1 - 1j) * (a @ b)).flatten().tolist()
+            self.assertNear(torch.addmm(z, x, y, beta=2j, alpha=1 - 1j).cpu(), expected)
+            self.assertNear(z.clone().addmm_(x, y, beta=2j, alpha=1 - 1j).cpu(), expected)
+            self.assertNear(torch.addmm(z, x, y, alpha=1j, out=torch.empty_like(z)).cpu(), (c + 1j * (a @ b)).flatten().tolist())
+            self.assertNear(torch.baddbmm(z[None], x[None], y[None], beta=1j).cpu(), (1j * c + a @ b).flatten().tolist())
+            self.assertNear(torch.addbmm(z, x[None], y[None], alpha=1j).cpu(), (c + 1j * (a @ b)).flatten().tolist())
+            self.assertNear(torch.addmv(z[:, 0], x, y[:, 0], beta=1j).cpu(), (1j * c[:, 0] + a @ b[:, 0]).tolist())
+            self.assertNear(torch.addr(z, x[:, 0], y[:2, 0], alpha=1j).cpu(), (c + 1j * torch.outer(a[:, 0], b[:2, 0])).flatten().tolist())
+            self.assertNear(torch.constant_pad_nd(x[0, :1], (1, 1), 2j).cpu(), [2j, a[0, 0].item(), 2j])
+            self.assertEqual(torch.full_like(z, 1 + 2j).tolist(), [[1 + 2j] * 2] * 3)
+            self.assertEqual(torch.full((2,), 1j, out=torch.empty(2, dtype=torch.complex64, device=device)).tolist(), [1j, 1j])
+        for refused, text in ((lambda: torch.addmm(c.real, a.real, b.real, beta=1j), "value cannot be converted to type double without overflow"),
+                              (lambda: torch.full_like(c.real, 1j), "value cannot be converted to type double without overflow")):
+            with self.assertRaises(RuntimeError) as caught:
+                refused()
+            self.assertEqual(str(caught.exception), text)
+        for call in (lambda: torch.addmm(c, a, b, beta="x"), lambda: torch.addmm(c, a, 3, beta=1j)):
+            with self.assertRaisesRegex(TypeError, r"^addmm\(\): argument '(beta|mat2)'"):
+                call()
+
     def test_modules_become_complex_with_a_warning(self):
         layer = torch.nn.Linear(2, 2)
         with self.assertWarnsRegex(UserWarning, "Complex modules are a new feature"):
@@ -348,6 +374,11 @@ class Gradients(Case):
         for function in (torch.softmax, torch.log_softmax, torch.logcumsumexp, torch.cumprod):
             self.assertTrue(torch.autograd.gradcheck(function, (x, 0)))
             self.assertTrue(torch.autograd.gradgradcheck(function, (x, 0)))
+
+    def test_with_complex_numbers_as_factors(self):
+        x, y, z = (torch.randn(2, 2, dtype=torch.complex128, requires_grad=True) for _ in range(3))
+        self.assertTrue(torch.autograd.gradcheck(lambda a, b, c: torch.addmm(a, b, c, beta=2j, alpha=1 - 1j), (x, y, z)))
+        self.assertTrue(torch.autograd.gradcheck(lambda a: torch.constant_pad_nd(a, (1, 0), 1j), (x,)))
 
     def test_second_gradients(self):
         x = tensor(grad=True)

@@ -142,6 +142,7 @@ class Gradients(Base):
     def test_of_systems(self):
         b = some(3, 2, seed=8)
         self.check(L.inv, 3, 3)
+        self.check(lambda a: L.matrix_exp(a / 4), 3, 3)
         self.check(lambda a: L.solve(a, b), 3, 3)
         self.check(lambda a: L.solve(a, b.mT, left=False), 3, 3)
         self.check(lambda a: L.solve_triangular(a, b, upper=False), 3, 3)
