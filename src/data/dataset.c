@@ -197,7 +197,6 @@ px_status px_dataset_subset(px_dataset **out, px_dataset *dataset, const int64_t
   PX_GIVEN_N(indices, count);
   *out = NULL;
   subset *context;
-  PX_CHECK(count >= 0, PX_VALUE, "a subset cannot have %lld items", (long long)count);
   PX_TRY(px_alloc((void **)&context, sizeof *context + (size_t)count * sizeof *indices));
   context->whole = px_retain(dataset);
   context->count = count;

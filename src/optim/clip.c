@@ -111,15 +111,10 @@ static px_status clip(const clipping *c, px_tensor *const *grads, int64_t count)
   return status;
 }
 
-static px_status check_all(px_tensor *const *tensors, int64_t count) {
-  PX_CHECK(count >= 0, PX_VALUE, "there cannot be %lld parameters", (long long)count);
-  return px__parameters_given(tensors, count);
-}
-
 static px_status clip_grads(const clipping *c, px_tensor *const *parameters, int64_t count) {
   px_tensor **grads;
   int64_t n = 0;
-  PX_TRY(check_all(parameters, count));
+  PX_TRY(px__parameters_given(parameters, count));
   PX_TRY(px_alloc((void **)&grads, (size_t)(count ? count : 1) * sizeof *grads));
   for (int64_t i = 0; i < count; i++)
     if (px_tensor_grad(parameters[i])) grads[n++] = px_tensor_grad(parameters[i]);
@@ -143,7 +138,7 @@ px_status px_total_norm(px_tensor **out, px_tensor *const *tensors, int64_t coun
   PX_GIVEN(out);
   PX_GIVEN_N(tensors, count);
   PX_SCOPED(px_tensor) norm = NULL;
-  PX_TRY(check_all(tensors, count));
+  PX_TRY(px__parameters_given(tensors, count));
   clipping c = {.total = &norm, .type = norm_type, .finite = error_if_nonfinite};
   PX_TRY(clip(&c, tensors, count));
   *out = PX_MOVE(norm);

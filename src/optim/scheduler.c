@@ -159,7 +159,6 @@ px_status px_scheduler_new(px_scheduler **out, const px_scheduler_kind *kind,
   PX_GIVEN_N(milestones, count);
   PX_SCOPED(px_scheduler) self = NULL;
   *out = NULL;
-  PX_CHECK(count >= 0, PX_VALUE, "a number of milestones is not negative, but got %d", count);
   PX_TRY(scheduler_make(&self, optimizer, last_epoch));
   self->kind = kind;
   PX_TRY(take_options(self, options, milestones, count));

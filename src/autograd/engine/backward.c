@@ -97,7 +97,6 @@ static void roots_end(px__roots *roots) {
 
 static px_status roots_fill(px__roots *roots, bool forward, int64_t count,
                             px_tensor *const *outputs, px_tensor *const *gradients) {
-  PX_CHECK(count >= 0, PX_VALUE, "there cannot be %lld tensors", (long long)count);
   PX_TRY(px_alloc((void **)&roots->edges, (size_t)count * sizeof *roots->edges));
   PX_TRY(px_alloc((void **)&roots->grads, (size_t)count * sizeof *roots->grads));
   roots->count = count;
@@ -311,7 +310,6 @@ px_status px__grad_by(bool forward, px_tensor **results, int64_t count, px_tenso
   px__task task;
   px__roots roots = {0};
   px__edge *edges = NULL;
-  PX_CHECK(input_count >= 0, PX_VALUE, "there cannot be %lld inputs", (long long)input_count);
   for (int64_t i = 0; i < input_count; i++)
     PX_CHECK(inputs[i], PX_TYPE, "element %lld of inputs is missing", (long long)i);
   PX_TRY(px_alloc((void **)&edges, (size_t)input_count * sizeof *edges));

@@ -86,8 +86,6 @@ px_status px_jvp(px_tensor **results, int64_t count, px_tensor *const *outputs, 
   PX_GIVEN_N(outputs, count);
   PX_GIVEN_N(inputs, input_count);
   PX_GIVEN_N(tangents, input_count);
-  PX_CHECK(count >= 0 && input_count >= 0, PX_VALUE, "there cannot be %lld tensors",
-           (long long)(count < 0 ? count : input_count));
   for (int64_t i = 0; i < count; i++)
     PX_CHECK(outputs[i], PX_TYPE, "element %lld of outputs is missing", (long long)i);
   for (int64_t i = 0; i < input_count; i++) PX_TRY(px__check_tangent(inputs[i], tangents[i], i));
