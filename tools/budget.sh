@@ -7,7 +7,7 @@ set -u
 status=0
 complain() { echo "$1"; status=1; }
 
-sources=$(git ls-files 'src/*.[ch]' 'include/*.h' 'backends/*.[ch]' 'backends/*.cu' 'python/ext/*.[ch]' 'tools/*.[ch]' 'tests/*.[ch]' 'examples/*.c' 'bench/*.c')
+sources=$(git ls-files 'src/*.[ch]' 'include/*.h' 'backends/*.[ch]' 'backends/*.cu' 'backends/*.cc' 'python/ext/*.[ch]' 'tools/*.[ch]' 'tests/*.[ch]' 'examples/*.c' 'bench/*.c')
 # Tables of data are exempt.
 exempt='tests/unit/print_golden.h python/ext/missing.h'
 for file in $sources; do
@@ -32,7 +32,7 @@ done
 
 count() { cat /dev/null $(git ls-files "$@") | grep -cvE '^\s*(//.*|#.*)?$'; }
 python=$(count 'python/*.py' 'tools/*.py')
-other=$(count 'src/*.[ch]' 'include/*.h' 'backends/*.[ch]' 'backends/*.cu' 'backends/*.cuh' 'python/ext/*.[ch]' 'tools/*.[ch]' \
+other=$(count 'src/*.[ch]' 'include/*.h' 'backends/*.[ch]' 'backends/*.cu' 'backends/*.cuh' 'backends/*.cc' 'python/ext/*.[ch]' 'tools/*.[ch]' \
   'include/*.def' 'backends/*.sym' 'ops/*.op' 'layers/*.layer' 'optim/*.optim' Makefile 'tools/*.sh' 'script/*')
 [ $((python * 10)) -le $((python + other)) ] || complain "Python is $python of $((python + other)) lines: more than one in ten"
 exit $status

@@ -7,6 +7,8 @@
 #include <string.h>
 
 PyObject *ext_AcceleratorError, *ext_OutOfMemoryError, *ext_LinAlgError;
+// Of torch.distributed: "DistError" and what derives from it, by the name of a status.
+static PyObject *dist_errors;
 
 const char *ext_type_name(PyObject *object) {
   const char *name = Py_TYPE(object)->tp_name, *dot = strrchr(name, '.');
@@ -39,6 +41,8 @@ static PyObject *exception_class(px_status code) {
   if (code == PX_OUT_OF_MEMORY) return ext_OutOfMemoryError;
   if (code == PX_ACCELERATOR) return ext_AcceleratorError;
   if (code == PX_LINALG) return ext_LinAlgError;
+  PyObject *dist = name ? PyDict_GetItemString(dist_errors, name) : NULL;
+  if (dist) return dist;
   PyObject *found = name && *name ? PyDict_GetItemString(PyEval_GetBuiltins(), name) : NULL;
   return found ? found : PyExc_RuntimeError;
 }
@@ -122,7 +126,25 @@ static int watch_signals(void *unused) {
   return 0;
 }
 
+static int make_dist_errors(PyObject *torch) {
+  static const char *const names[][2] = {{"torch.distributed.DistError", ""},
+                                         {"torch.distributed.DistBackendError", "DistError"},
+                                         {"torch.distributed.DistNetworkError", "DistError"},
+                                         {"torch.distributed.DistStoreError", "DistError"}};
+  dist_errors = PyDict_New();
+  for (int i = 0; dist_errors && i < EXT_LENGTH(names); i++) {
+    PyObject *base = PyDict_GetItemString(dist_errors, names[i][1]);
+    EXT_OWNED *made = PyErr_NewExceptionWithDoc(
+        names[i][0], "Raised where processes that work together cannot go on.",
+        base ? base : PyExc_RuntimeError, NULL);
+    if (!made || PyDict_SetItemString(dist_errors, strrchr(names[i][0], '.') + 1, made) < 0)
+      return -1;
+  }
+  return dist_errors ? PyModule_AddObjectRef(torch, "_dist_errors", dist_errors) : -1;
+}
+
 static int make_errors(PyObject *torch) {
+  if (make_dist_errors(torch) < 0) return -1;
   ext_AcceleratorError = PyErr_NewExceptionWithDoc(
       "torch.AcceleratorError", "Raised while executing on a device.", PyExc_RuntimeError, NULL);
   ext_OutOfMemoryError = PyErr_NewExceptionWithDoc(

@@ -21,6 +21,7 @@ static const struct {
      "FloatTensor HalfTensor IntTensor LongTensor ShortTensor"},
     {"", "optim", "optim"},
     {"", "profiler", "profiler"},
+    {"", "distributed", "distributed"},
     {"", "distributions", "distributions"},
     {"", "overrides", "overrides"},
     {"", "multiprocessing", "multiprocessing"},

@@ -350,24 +350,14 @@ static const struct {
      "quantize_dynamic quantize_dynamic_jit quantize_jit quantize_qat swap_module"},
     // ---- several processes
     {"distributed",
-     "no: is_available is_initialized is_nccl_available is_gloo_available is_mpi_available "
-     "is_ucc_available is_xccl_available is_torchelastic_launched is_backend_available; !: "
-     "AllToAllOptions AllreduceCoalescedOptions AllreduceOptions Backend BackendConfig "
-     "BarrierOptions BroadcastOptions BuiltinCommHookType DebugLevel DeviceMesh "
-     "DistBackendError DistError DistNetworkError DistStoreError FileStore GatherOptions "
-     "GradBucket GroupMember GroupName HashStore P2POp PrefixStore ProcessGroup "
-     "ProcessGroupGloo ProcessGroupNCCL ProcessGroupNCCL2 ProcessGroupNCCLLazy QueueEmptyError "
-     "ReduceOp ReduceOptions ReduceScatterOptions Reducer ScatterOptions Store TCPStore Work "
-     "all_gather all_gather_coalesced all_gather_into_tensor all_gather_object "
-     "all_gather_single all_reduce all_reduce_coalesced all_to_all all_to_all_single barrier "
-     "batch_isend_irecv broadcast broadcast_object_list destroy_process_group gather "
-     "gather_into_tensor gather_object gather_single get_backend get_backend_config "
-     "get_backend_impl get_debug_level get_default_backend_for_device get_global_rank "
-     "get_group_rank get_node_local_rank get_pg_count get_process_group_ranks get_rank "
-     "get_world_size group init_device_mesh init_process_group irecv isend monitored_barrier "
-     "new_group new_subgroups new_subgroups_by_enumeration record_comm recv recv_object_list "
-     "reduce reduce_op reduce_scatter reduce_scatter_single reduce_scatter_tensor "
-     "register_rendezvous_handler rendezvous scatter scatter_object_list send send_object_list "
+     "!: AllToAllOptions AllreduceCoalescedOptions AllreduceOptions BackendConfig BarrierOptions "
+     "BroadcastOptions BuiltinCommHookType DebugLevel DeviceMesh GatherOptions GradBucket "
+     "GroupName ProcessGroupGloo ProcessGroupNCCL ProcessGroupNCCL2 ProcessGroupNCCLLazy "
+     "ReduceOptions ReduceScatterOptions Reducer ScatterOptions all_gather_coalesced "
+     "all_gather_single all_reduce_coalesced gather_into_tensor gather_single "
+     "get_backend_config get_backend_impl get_debug_level get_default_backend_for_device "
+     "init_device_mesh new_subgroups new_subgroups_by_enumeration record_comm recv_object_list "
+     "reduce_scatter_single register_rendezvous_handler rendezvous send_object_list "
      "set_debug_level set_debug_level_from_env set_timeout shrink_group split_group "
      "supports_complex"},
     {"distributed.distributed_c10d", "distributed: *"},

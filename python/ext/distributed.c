@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+// What torch.distributed (phlox/distributed) has of the core: stores, communicators, and the works
+// that their collectives are.
+#include "ext.h"
+
+#include <string.h>
+
+#include "phlox/comm.h"
+
+// A time as a number of milliseconds: a timedelta; 0 for None.
+static int to_milliseconds(PyObject *object, int64_t *out) {
+  *out = 0;
+  if (!object || object == Py_None) return 0;
+  EXT_OWNED *seconds = PyObject_CallMethod(object, "total_seconds", NULL);
+  double value = seconds ? PyFloat_AsDouble(seconds) : -1;
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    EXT_FAIL_INT(PyExc_TypeError, "timeout must be a datetime.timedelta, not %s",
+                 ext_type_name(object));
+  }
+  *out = value * 1000 > 1 ? (int64_t)(value * 1000) : 1;
+  return 0;
+}
+
+static PyObject *delta(int64_t milliseconds) {
+  return ext_call_from("datetime", "timedelta", "(iii)", 0, (int)(milliseconds / 1000),
+                       (int)(milliseconds % 1000 * 1000));
+}
+
+// ---- stores
+
+typedef struct store_object {
+  PyObject_HEAD px_store *store;
+} store_object;
+#define S(self) (((store_object *)(self))->store)
+EXT_OWNS(store, EXT_CORE(store_object, store));
+static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+  EXT_FAIL(PyExc_TypeError,
+           "torch.distributed.Store: no constructor defined; TCPStore, FileStore, "
+           "HashStore and PrefixStore have one");
+}
+EXT_TYPE(store, "torch.distributed.Store", "_Store", store_object, EXT_OPEN,
+         "Keys and values that the processes of a job share.", EXT_LIFE(store),
+         .tp_new = store_new);
+
+static PyObject *made(PyTypeObject *type, px_store *store_take) {
+  return ext_over(type, store_take);
+}
+
+EXT_NEW(tcp_store,
+        "(host_name: str, port: int, world_size: int | None = None, is_master: bool = False, "
+        "timeout: timedelta | None = None, wait_for_workers: bool = True, multi_tenant: bool = "
+        "False, master_listen_fd: int | None = None, use_libuv: bool = True)") {
+  const char *host_name;
+  int64_t port, world_size, master_listen_fd, milliseconds;
+  bool is_master, wait_for_workers, multi_tenant, use_libuv;
+  PyObject *timeout;
+  px_store *store;
+  EXT_BIND(host_name, port, world_size, is_master, timeout, wait_for_workers, multi_tenant,
+           master_listen_fd, use_libuv);
+  if (master_listen_fd != EXT_NO_INT)
+    EXT_FAIL(PyExc_NotImplementedError, "TCPStore(master_listen_fd=) is not implemented in Phlox");
+  if (to_milliseconds(timeout, &milliseconds) < 0) return NULL;
+  px_store_tcp_options options = {.host = host_name,
+                                  .port = port > 65535 || port < 0 ? -1 : (int)port,
+                                  .serve = is_master,
+                                  .workers = world_size == EXT_NO_INT ? 0 : ext_narrow(world_size),
+                                  .wait = wait_for_workers,
+                                  .timeout_ms = milliseconds};
+  EXT_WAIT(px_store_tcp(&store, &options));
+  return made(type, store);
+}
+EXT_TYPE(tcp_store, "torch.distributed.TCPStore", "_TCPStore", store_object, EXT_OPEN,
+         "A store over TCP: one process is its server. Where PHLOX_STORE_SECRET is set, a process "
+         "must know it.",
+         EXT_LIFE(store), .tp_base = &store_type, .tp_new = tcp_store_new);
+EXT_GET(tcp_store, port, "int", px_store_port(S(self)), "The port of the server.");
+
+EXT_NEW(file_store, "(file_name: str, world_size: int = -1)") {
+  const char *file_name;
+  int64_t world_size;
+  px_store *store;
+  EXT_BIND(file_name, world_size);
+  EXT_WAIT(px_store_file(&store, file_name));
+  return made(type, store);
+}
+EXT_TYPE(file_store, "torch.distributed.FileStore", "_FileStore", store_object, EXT_OPEN,
+         "A store in a file, which all processes can open.", EXT_LIFE(store),
+         .tp_base = &store_type, .tp_new = file_store_new);
+
+EXT_NEW(hash_store, "()") {
+  px_store *store;
+  EXT_TRY(px_store_memory(&store));
+  return made(type, store);
+}
+EXT_TYPE(hash_store, "torch.distributed.HashStore", "_HashStore", store_object, EXT_OPEN,
+         "A store in memory, for the threads of a process.", EXT_LIFE(store),
+         .tp_base = &store_type, .tp_new = hash_store_new);
+
+static px_store *store_of(PyObject *object) {
+  if (object && PyObject_TypeCheck(object, &store_type)) return S(object);
+  EXT_FAIL(PyExc_TypeError, "store must be a torch.distributed.Store, not %s",
+           object ? ext_type_name(object) : "None");
+}
+
+EXT_NEW(prefix_store, "(prefix: str, store: Store)") {
+  const char *prefix;
+  PyObject *store;
+  px_store *beneath, *out;
+  EXT_BIND(prefix, store);
+  if (!(beneath = store_of(store))) return NULL;
+  EXT_TRY(px_store_prefix(&out, prefix, beneath));
+  return made(type, out);
+}
+EXT_TYPE(prefix_store, "torch.distributed.PrefixStore", "_PrefixStore", store_object, EXT_OPEN,
+         "A store that puts a prefix before each key of another one.", EXT_LIFE(store),
+         .tp_base = &store_type, .tp_new = prefix_store_new);
+
+// The bytes of a value, which may be text; borrowed.
+static const char *bytes_of(PyObject *value, Py_ssize_t *size) {
+  char *at = NULL;
+  if (value && PyUnicode_Check(value)) return PyUnicode_AsUTF8AndSize(value, size);
+  if (!value || PyBytes_AsStringAndSize(value, &at, size) < 0)
+    EXT_FAIL(PyExc_TypeError, "a store's value must be str or bytes");
+  return at;
+}
+
+static PyObject *as_bytes(void *value_take, size_t size) {
+  PyObject *bytes = PyBytes_FromStringAndSize(value_take, (Py_ssize_t)size);
+  px_free(value_take);
+  return bytes;
+}
+
+EXT_METHOD(store, set, "(key: str, value: str | bytes) -> None", "Sets a key's value.") {
+  const char *key;
+  PyObject *value;
+  Py_ssize_t size;
+  EXT_BIND(key, value);
+  const char *at = bytes_of(value, &size);
+  if (!at) return NULL;
+  EXT_WAIT(px_store_set(S(self), key, at, (size_t)size));
+  Py_RETURN_NONE;
+}
+EXT_METHOD(store, get, "(key: str) -> bytes", "The value of a key, which it waits for.") {
+  const char *key;
+  void *value;
+  size_t size;
+  EXT_BIND(key);
+  EXT_WAIT(px_store_get(&value, &size, S(self), key));
+  return as_bytes(value, size);
+}
+EXT_METHOD(store, add, "(key: str, amount: int) -> int", "Adds to a number, which begins at 0.") {
+  const char *key;
+  int64_t amount, sum;
+  EXT_BIND(key, amount);
+  EXT_WAIT(px_store_add(&sum, S(self), key, amount));
+  return PyLong_FromLongLong(sum);
+}
+EXT_METHOD(store, compare_set, "(key: str, expected_value: str, desired_value: str) -> bytes",
+           "Sets a value if it is the expected one; gives what is there then.") {
+  const char *key;
+  PyObject *expected_value, *desired_value;
+  Py_ssize_t expected_size, desired_size;
+  void *value;
+  size_t size;
+  EXT_BIND(key, expected_value, desired_value);
+  const char *expected = bytes_of(expected_value, &expected_size);
+  const char *desired = expected ? bytes_of(desired_value, &desired_size) : NULL;
+  if (!desired) return NULL;
+  EXT_WAIT(px_store_compare_set(&value, &size, S(self), key, expected, (size_t)expected_size,
+                                desired, (size_t)desired_size));
+  return as_bytes(value, size);
+}
+EXT_METHOD(store, delete_key, "(key: str) -> bool", "Removes a key; whether it was there.") {
+  const char *key;
+  bool there;
+  EXT_BIND(key);
+  EXT_WAIT(px_store_delete(&there, S(self), key));
+  return PyBool_FromLong(there);
+}
+EXT_METHOD0(store, num_keys, "int", "How many keys there are.") {
+  int64_t count;
+  EXT_WAIT(px_store_num_keys(&count, S(self)));
+  return PyLong_FromLongLong(count);
+}
+
+// The texts of a list, borrowed from it, as an array to be freed.
+static const char **texts_of(PyObject *list, Py_ssize_t *count) {
+  *count = PySequence_Fast_GET_SIZE(list);
+  const char **texts = PyMem_Malloc(((size_t)*count + 1) * sizeof *texts);
+  for (Py_ssize_t i = 0; texts && i < *count; i++)
+    if (!(texts[i] = PyUnicode_AsUTF8(PySequence_Fast_GET_ITEM(list, i)))) {
+      PyMem_Free(texts);
+      return NULL;
+    }
+  if (!texts) PyErr_NoMemory();
+  return texts;
+}
+EXT_METHOD(store, wait, "(keys: Sequence[str], timeout: timedelta | None = None) -> None",
+           "Waits for keys; DistStoreError if they do not come in time.") {
+  PyObject *keys, *timeout;
+  int64_t milliseconds;
+  Py_ssize_t count;
+  EXT_BIND(keys, timeout);
+  EXT_OWNED *list = ext_items(keys, "keys must be a sequence of str");
+  if (!list || to_milliseconds(timeout, &milliseconds) < 0) return NULL;
+  const char **texts = texts_of(list, &count);
+  if (!texts) return NULL;
+  px_status status = EXT_NOGIL(px_store_wait(S(self), texts, (int)count, milliseconds));
+  PyMem_Free(texts);
+  return ext_none(status);
+}
+EXT_METHOD(store, check, "(keys: Sequence[str]) -> bool", "Whether all keys are there.") {
+  PyObject *keys;
+  Py_ssize_t count;
+  bool there = false;
+  EXT_BIND(keys);
+  EXT_OWNED *list = ext_items(keys, "keys must be a sequence of str");
+  const char **texts = list ? texts_of(list, &count) : NULL;
+  if (!texts) return NULL;
+  px_status status = EXT_NOGIL(px_store_check(&there, S(self), texts, (int)count));
+  PyMem_Free(texts);
+  EXT_TRY(status);
+  return PyBool_FromLong(there);
+}
+EXT_METHOD(store, set_timeout, "(timeout: timedelta) -> None", "Sets how long calls wait.") {
+  PyObject *timeout;
+  int64_t milliseconds;
+  EXT_BIND(timeout);
+  if (to_milliseconds(timeout, &milliseconds) < 0) return NULL;
+  px_store_set_timeout(S(self), milliseconds);
+  Py_RETURN_NONE;
+}
+EXT_GET(store, timeout, "timedelta", delta(px_store_timeout(S(self))), "How long calls wait.");
+
+// ---- works
+
+typedef struct work_object {
+  PyObject_HEAD px_work *work;
+} work_object;
+#define W(self) (((work_object *)(self))->work)
+EXT_OWNS(work, EXT_CORE(work_object, work));
+EXT_TYPE(work, "torch.distributed.Work", "_Work", work_object, EXT_FINAL,
+         "A collective that has begun.", EXT_LIFE(work));
+EXT_METHOD(work, wait, "(timeout: timedelta | None = None) -> bool",
+           "Waits for the end; of devices, makes the current stream wait.") {
+  PyObject *timeout;
+  int64_t milliseconds;
+  EXT_BIND(timeout);
+  if (to_milliseconds(timeout, &milliseconds) < 0) return NULL;
+  EXT_WAIT(px_work_wait(W(self), milliseconds));
+  Py_RETURN_TRUE;
+}
+EXT_GIVES(work, is_completed, "bool", (bool)px_work_is_completed(W(self)), "Whether it has ended.");
+EXT_GIVES(work, is_success, "bool",
+          (bool)(px_work_is_completed(W(self)) && !px_work_error(W(self))),
+          "Whether it has ended without an error.");
+EXT_METHOD0(work, exception, "Exception | None", "What went wrong, or None.") {
+  const px_error *error = px_work_error(W(self));
+  if (!error) Py_RETURN_NONE;
+  (void)px_error_give(error);
+  ext_raise();
+  return ext_exception_take();
+}
+EXT_GIVES(work, source_rank, "int", px_work_source(W(self)),
+          "The rank of the group that a receive came from.");
+
+// ---- communicators
+
+typedef struct comm_object {
+  PyObject_HEAD px_comm *comm;
+} comm_object;
+#define C(self) (((comm_object *)(self))->comm)
+EXT_OWNS(comm, EXT_CORE(comm_object, comm));
+EXT_NEW(comm, "(engine: str, store: Store, rank: int, size: int, timeout: timedelta | None)") {
+  const char *engine;
+  PyObject *store, *timeout;
+  int64_t rank, size, milliseconds;
+  px_store *shared;
+  px_comm *comm;
+  EXT_BIND(engine, store, rank, size, timeout);
+  if (!(shared = store_of(store)) || to_milliseconds(timeout, &milliseconds) < 0) return NULL;
+  px_comm_options options = {engine, shared, ext_narrow(rank), ext_narrow(size), milliseconds};
+  EXT_WAIT(px_comm_new(&comm, &options));
+  return ext_over(type, comm);
+}
+EXT_TYPE(comm, "torch._C._Comm", "_Comm", comm_object, EXT_FINAL,
+         "Some ranks, which call collectives together.", EXT_LIFE(comm), .tp_new = comm_new);
+EXT_GET(comm, rank, "int", px_comm_rank(C(self)), "The rank in it.");
+EXT_GET(comm, size, "int", px_comm_size(C(self)), "How many ranks there are.");
+EXT_METHOD0(comm, abort, "None", "Ends what is under way.") {
+  px_comm_abort(C(self));
+  Py_RETURN_NONE;
+}
+EXT_METHOD(comm, monitored_barrier, "(timeout: timedelta | None, wait_all: bool) -> None",
+           "Waits for all ranks, or says which did not come.") {
+  PyObject *timeout;
+  bool wait_all;
+  int64_t milliseconds;
+  EXT_BIND(timeout, wait_all);
+  if (to_milliseconds(timeout, &milliseconds) < 0) return NULL;
+  EXT_WAIT(px_comm_monitored_barrier(C(self), milliseconds, wait_all));
+  Py_RETURN_NONE;
+}
+
+static int op_named(const char *name) {
+  static const char *const names[] = {
+#define XX(name, text) text,
+      PX_COLLECTIVE_MAP(XX)
+#undef XX
+  };
+  for (int i = 0; i < PX_COLLECTIVE_COUNT; i++)
+    if (!strcmp(name, names[i])) return i;
+  EXT_FAIL_INT(PyExc_ValueError, "no such collective: %s", name);
+}
+
+// Counts of elements for each rank; *out is NULL for None, else to be freed.
+static int to_counts(PyObject *object, int size, int64_t **out) {
+  *out = NULL;
+  if (!object || object == Py_None) return 0;
+  EXT_OWNED *items = ext_items(object, "split sizes must be a sequence of int");
+  if (!items) return -1;
+  if (PySequence_Fast_GET_SIZE(items) != size)
+    EXT_FAIL_INT(PyExc_RuntimeError, "Number of tensor splits not equal to group size");
+  if (!(*out = PyMem_Calloc((size_t)size, sizeof **out))) return PyErr_NoMemory(), -1;
+  for (int i = 0; i < size; i++)
+    if (ext_to_int(PySequence_Fast_GET_ITEM(items, i), &(*out)[i]) < 0) {
+      PyMem_Free(*out);
+      return -1;
+    }
+  return 0;
+}
+
+static PyObject *begin(px_comm *comm, const px_collective *collective) {
+  px_work *work;
+  EXT_WAIT(px_comm_run(&work, comm, collective));
+  return ext_over(&work_type, work);
+}
+
+EXT_METHOD(comm, run,
+           "(op: str, inputs: Sequence[Tensor] = (), outputs: Sequence[Tensor] = (), reduce: int "
+           "= 0, peer: int = 0, tag: int = 0, input_counts: Sequence[int] | None = None, "
+           "output_counts: Sequence[int] | None = None) -> Work",
+           "Begins a collective.") {
+  const char *op;
+  PyObject *inputs, *outputs, *input_counts, *output_counts, *work = NULL;
+  int64_t reduce, peer, tag, *to = NULL, *from = NULL;
+  EXT_BIND(op, inputs, outputs, reduce, peer, tag, input_counts, output_counts);
+  EXT_TENSORS in = {0};
+  EXT_TENSORS out = {0};
+  px_comm *comm = C(self);
+  int which = op_named(op);
+  if (which < 0 ||
+      ext_take_tensors(&in, ext_items(inputs, "tensors are a list"), op, "input") < 0 ||
+      ext_take_tensors(&out, ext_items(outputs, "tensors are a list"), op, "output") < 0)
+    return NULL;
+  if (to_counts(input_counts, px_comm_size(comm), &to) == 0 &&
+      to_counts(output_counts, px_comm_size(comm), &from) == 0) {
+    px_collective collective = {.op = (px_collective_op)which,
+                                .reduce = (px_reduce_op)reduce,
+                                .inputs = in.items,
+                                .outputs = out.items,
+                                .input_count = (int)in.count,
+                                .output_count = (int)out.count,
+                                .peer = ext_narrow(peer < 0 ? -1 : peer),
+                                .tag = (int)tag,
+                                .input_counts = to,
+                                .output_counts = from};
+    work = begin(comm, &collective);
+  }
+  PyMem_Free(to);
+  PyMem_Free(from);
+  return work;
+}
+
+EXT_FUNCTION(torch, _engine_available, "(name: str) -> bool", "Whether an engine can be loaded.") {
+  const char *name;
+  EXT_BIND(name);
+  return PyBool_FromLong(px_engine_available(name));
+}
+
+// ---- bytes of pickles, as tensors on the CPU
+
+EXT_FUNCTION(torch, _bytes_tensor, "(data: bytes) -> Tensor", "A tensor of uint8, of a copy.") {
+  PyObject *data;
+  px_tensor *tensor;
+  EXT_BIND(data);
+  if (!data || !PyBytes_Check(data)) EXT_FAIL(PyExc_TypeError, "data must be bytes");
+  int64_t size = PyBytes_GET_SIZE(data);
+  EXT_TRY(px_tensor_empty(&tensor, 1, &size, PX_UINT8, (px_device){PX_CPU, -1}));
+  memcpy(px_tensor_data(tensor), PyBytes_AS_STRING(data), (size_t)size);
+  return ext_wrap(tensor);
+}
+EXT_FUNCTION(torch, _tensor_bytes, "(tensor: Tensor, size: int) -> bytes",
+             "The first bytes of a contiguous tensor of uint8 on the CPU.") {
+  px_tensor *tensor;
+  int64_t size;
+  EXT_BIND(tensor, size);
+  if (!tensor || px_tensor_dtype(tensor) != PX_UINT8 || !px_tensor_is_contiguous(tensor) ||
+      px_tensor_device(tensor).type != PX_CPU || size < 0 || size > px_tensor_numel(tensor))
+    EXT_FAIL(PyExc_ValueError, "no %lld bytes of a tensor", (long long)size);
+  return PyBytes_FromStringAndSize(px_tensor_data(tensor), (Py_ssize_t)size);
+}

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that work together: each test starts its ranks, on the CPU over gloo and on simulated devices over nccl."""
+import os
+import pickle
+import socket
+import sys
+import tempfile
+import unittest
+from datetime import timedelta
+
+import phlox as torch
+import phlox.distributed as dist
+import phlox.multiprocessing as mp
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LIMIT = timedelta(seconds=60)
+
+
+def begin(rank, size, path, backend, body):
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(backend, init_method=f"file://{path}", rank=rank, world_size=size, timeout=LIMIT)
+    try:
+        body(rank, size, torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu"))
+    finally:
+        dist.destroy_process_group()
+
+
+def ranks(body, size=2, backend="gloo"):
+    with tempfile.NamedTemporaryFile() as file:
+        mp.spawn(begin, (size, file.name, backend, body), nprocs=size)
+
+
+def collectives(r, n, device):
+    def t(*values):
+        return torch.tensor(values, dtype=torch.float32, device=device)
+
+    x = t(r + 1)
+    dist.all_reduce(x, dist.ReduceOp.PRODUCT)
+    assert x.tolist() == [6]
+    x = t(r + 1)
+    dist.all_reduce(x, op=dist.ReduceOp.AVG)
+    assert x.tolist() == [2]
+    x = t(r)
+    dist.broadcast(x, 2)
+    assert x.tolist() == [2]
+    x = t(r)
+    dist.reduce(x, group_dst=0)
+    assert x.tolist() == [3 if r == 0 else r]
+    out = [t(0, 0) for _ in range(n)]
+    dist.all_gather(out, t(r, -r))
+    assert [o.tolist() for o in out] == [[k, -k] for k in range(n)]
+    whole = t(*[0] * n)
+    dist.all_gather_into_tensor(whole, t(r))
+    assert whole.tolist() == [0, 1, 2]
+    part = t(0)
+    dist.reduce_scatter_tensor(part, t(r, r + 10, r + 20))
+    assert part.tolist() == [3 + 30 * r]
+    dist.reduce_scatter(part, [t(k) for k in range(n)], dist.ReduceOp.MAX)
+    assert part.tolist() == [r]
+    out = [t(0) for _ in range(n)]
+    dist.all_to_all(out, [t(10 * r + k) for k in range(n)])
+    assert [o.item() for o in out] == [10 * k + r for k in range(n)]
+    dist.scatter(part, [t(k + 5) for k in range(n)] if r == 1 else None, src=1)
+    assert part.item() == r + 5
+    dist.gather(part, out if r == 1 else None, dst=1)
+    assert r != 1 or [o.item() for o in out] == [5, 6, 7]
+    work = dist.all_reduce(part, async_op=True)
+    assert work.wait() and part.item() == 18 and work.exception() is None
+    dist.barrier()
+
+
+def uneven(r, n, device):
+    x = torch.full((3, 2), float(r), device=device)
+    out = torch.empty(2 * (r + 1), 2, device=device)
+    dist.all_to_all_single(out, x, [r + 1] * 2, [1, 2])
+    assert out[:, 0].tolist() == [0] * (r + 1) + [1] * (r + 1)
+
+
+def pairs(r, n, device):
+    x, y = torch.tensor([float(r)], device=device), torch.zeros(1, device=device)
+    ring = [dist.P2POp(dist.isend, x, (r + 1) % n), dist.P2POp(dist.irecv, y, (r - 1) % n)]
+    for work in dist.batch_isend_irecv(ring):
+        work.wait()
+    assert y.item() == (r - 1) % n
+    if r == 0 and device.type == "cpu":
+        assert dist.recv(y) == int(y.item())
+        assert dist.recv(y) == int(y.item())
+    elif device.type == "cpu":
+        dist.send(x, 0)
+
+
+def objects(r, n, device):
+    every = [None] * n
+    dist.all_gather_object(every, {"rank": r, "text": "x" * r})
+    assert [one["rank"] for one in every] == [0, 1, 2] and every[2]["text"] == "xx"
+    some = [{"a": r}, r]
+    dist.broadcast_object_list(some, src=1)
+    assert some == [{"a": 1}, 1]
+    mine = [None]
+    dist.scatter_object_list(mine, ["a", "b", "c"] if r == 2 else None, src=2)
+    assert mine == ["abc"[r]]
+    every = [None] * n if r == 1 else None
+    dist.gather_object(r, every, dst=1)
+    assert r != 1 or every == [0, 1, 2]
+
+
+def groups(r, n, device):
+    first, last = dist.new_group([0, 1]), dist.new_group([2])
+    if r < 2:
+        x = torch.tensor([r + 1.0], device=device)
+        dist.all_reduce(x, group=first)
+        assert x.item() == 3 and dist.get_world_size(first) == 2 and dist.get_rank(first) == r
+        assert dist.get_process_group_ranks(first) == [0, 1] and last == dist.GroupMember.NON_GROUP_MEMBER
+        assert dist.get_rank(last) == -1
+    else:
+        assert dist.get_rank(last) == 0 and dist.get_group_rank(last, 2) == 0 and dist.get_global_rank(last, 0) == 2
+
+
+def streams(r, n, device):
+    """What a stream has been given before the collective is done before it; what waits for it, after it."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        x = torch.ones(1 << 16, device=device) * (r + 1)
+        work = dist.all_reduce(x, async_op=True)
+    work.wait()
+    assert x.sum().item() == 3 * (1 << 16)
+
+
+def refused(r, n, device):
+    def says(error, text, call, *args, **options):
+        try:
+            call(*args, **options)
+        except error as e:
+            assert text in str(e), e
+        else:
+            raise AssertionError(text)
+
+    x = torch.ones(2, 3)
+    says(ValueError, "twice", dist.init_process_group, "gloo", store=dist.HashStore(), rank=0, world_size=1)
+    says(ValueError, "Tensors must be contiguous", dist.all_reduce, x.t())
+    says(TypeError, "Expected parameter `tensor` of type torch.Tensor", dist.all_reduce, [x])
+    says(ValueError, "group of 2", dist.all_gather, [x], x)
+    says(ValueError, "Tensors must have identical type", dist.all_gather, [x, x.double()], x)
+    says(ValueError, "Global rank 7 is not part of group", dist.broadcast, x, 7)
+    says(ValueError, "Invalid destination rank", dist.send, x, r)
+    says(NotImplementedError, "PREMUL_SUM", dist.all_reduce, x, dist.ReduceOp.PREMUL_SUM)
+    says(ValueError, "Invalid ``op``", dist.P2POp, print, x, 0)
+    says(ValueError, "should be different ones", dist.new_group, [0, 0])
+    says(NotImplementedError, "'mpi'", dist.new_group, backend="mpi")
+    dist.barrier()
+
+
+def leaves_one_alone(r, n, device):
+    if r == 1:
+        os._exit(0)
+    try:
+        dist.all_reduce(torch.ones(3))
+    except dist.DistBackendError as e:
+        assert "[Rank 0] all_reduce number 1 of 3 elements float32, SUM" in str(e), e
+    else:
+        raise AssertionError("no error")
+
+
+class Stores(unittest.TestCase):
+    def test_a_store_over_tcp_serves_others(self):
+        server = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=LIMIT)
+        other = dist.TCPStore("127.0.0.1", server.port, timeout=LIMIT)
+        other.set("a", "one")
+        self.assertEqual(server.get("a"), b"one")
+        self.assertEqual((server.add("n", 2), other.add("n", 3), other.get("n")), (2, 5, b"5"))
+        self.assertEqual(other.compare_set("a", "one", "two"), b"two")
+        self.assertEqual((other.check(["a", "n"]), other.check(["a", "b"])), (True, False))
+        self.assertEqual((other.delete_key("a"), other.delete_key("a"), other.num_keys()), (True, False, 1))
+        with self.assertRaisesRegex(dist.DistStoreError, "wait timeout after 10ms, keys: /b"):
+            other.wait(["b"], timedelta(milliseconds=10))
+        self.assertTrue(issubclass(dist.DistStoreError, RuntimeError))
+
+    def test_prefixes_go_before_keys(self):
+        store = dist.HashStore()
+        dist.PrefixStore("p", store).set("k", b"\0v")
+        self.assertEqual(store.get("p/k"), b"\0v")
+        self.assertEqual(store.timeout, timedelta(minutes=5))
+        with self.assertRaises(TypeError):
+            dist.PrefixStore("p", 3)
+        with self.assertRaises(TypeError):
+            store.set("k", 3)
+
+    def test_a_server_that_is_not_there_is_named(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+            with self.assertRaisesRegex(dist.DistNetworkError, f"timed out after 20ms while trying to connect to .127.0.0.1, {port}"):
+                dist.TCPStore("127.0.0.1", port, timeout=timedelta(milliseconds=20))
+
+
+class Words(unittest.TestCase):
+    def test_nothing_goes_before_the_group_is_there(self):
+        self.assertFalse(dist.is_initialized())
+        with self.assertRaisesRegex(ValueError, "Default process group has not been initialized"):
+            dist.all_reduce(torch.ones(1))
+        with self.assertRaisesRegex(ValueError, "environment variable RANK expected, but not set"):
+            dist.init_process_group("gloo")
+        with self.assertRaisesRegex(NotImplementedError, "'ucc'"):
+            dist.init_process_group("ucc")
+
+    def test_reductions_have_their_names(self):
+        self.assertEqual((str(dist.ReduceOp.SUM), repr(dist.ReduceOp.AVG)), ("RedOpType.SUM", "<RedOpType.AVG: 1>"))
+        self.assertIs(pickle.loads(pickle.dumps(dist.ReduceOp.MAX)), dist.ReduceOp.MAX)
+
+    def test_what_is_missing_says_so(self):
+        with self.assertRaisesRegex(NotImplementedError, "split_group is not implemented in Phlox"):
+            dist.split_group()
+
+
+@unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
+class Ranks(unittest.TestCase):
+    def both(self, body, size):
+        ranks(body, size)
+        if torch.cuda.device_count() >= size and dist.is_nccl_available():
+            ranks(body, size, "nccl")
+
+    def test_collectives(self):
+        self.both(collectives, 3)
+
+    def test_parts_of_other_sizes(self):
+        self.both(uneven, 2)
+
+    def test_sends_and_receives(self):
+        self.both(pairs, 3)
+
+    def test_objects(self):
+        self.both(objects, 3)
+
+    def test_groups(self):
+        self.both(groups, 3)
+
+    def test_streams_order_collectives(self):
+        if torch.cuda.device_count() >= 2 and dist.is_nccl_available():
+            ranks(streams, 2, "nccl")
+
+    def test_what_does_not_fit_is_refused_and_loses_nothing(self):
+        ranks(refused)
+
+    def test_a_rank_that_ends_is_an_error_of_the_others(self):
+        ranks(leaves_one_alone)
+
+
+if __name__ == "__main__":
+    unittest.main()
