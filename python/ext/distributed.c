@@ -34,10 +34,10 @@ typedef struct store_object {
 } store_object;
 #define S(self) (((store_object *)(self))->store)
 EXT_OWNS(store, EXT_CORE(store_object, store));
-static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+EXT_NEW(store, "()") {
   EXT_FAIL(PyExc_TypeError,
-           "torch.distributed.Store: no constructor defined; TCPStore, FileStore, "
-           "HashStore and PrefixStore have one");
+           "torch.distributed.Store: no constructor defined; TCPStore, FileStore, HashStore and "
+           "PrefixStore have one");
 }
 EXT_TYPE(store, "torch.distributed.Store", "_Store", store_object, EXT_OPEN,
          "Keys and values that the processes of a job share.", EXT_LIFE(store),
@@ -49,7 +49,7 @@ static PyObject *made(PyTypeObject *type, px_store *store_take) {
 
 EXT_NEW(tcp_store,
         "(host_name: str, port: int, world_size: int | None = None, is_master: bool = False, "
-        "timeout: timedelta | None = None, wait_for_workers: bool = True, multi_tenant: bool = "
+        "timeout: Any | None = None, wait_for_workers: bool = True, multi_tenant: bool = "
         "False, master_listen_fd: int | None = None, use_libuv: bool = True)") {
   const char *host_name;
   int64_t port, world_size, master_listen_fd, milliseconds;
@@ -103,7 +103,7 @@ static px_store *store_of(PyObject *object) {
            object ? ext_type_name(object) : "None");
 }
 
-EXT_NEW(prefix_store, "(prefix: str, store: Store)") {
+EXT_NEW(prefix_store, "(prefix: str, store: _Store)") {
   const char *prefix;
   PyObject *store;
   px_store *beneath, *out;
@@ -196,7 +196,7 @@ static const char **texts_of(PyObject *list, Py_ssize_t *count) {
   if (!texts) PyErr_NoMemory();
   return texts;
 }
-EXT_METHOD(store, wait, "(keys: Sequence[str], timeout: timedelta | None = None) -> None",
+EXT_METHOD(store, wait, "(keys: Sequence[str], timeout: Any | None = None) -> None",
            "Waits for keys; DistStoreError if they do not come in time.") {
   PyObject *keys, *timeout;
   int64_t milliseconds;
@@ -223,7 +223,7 @@ EXT_METHOD(store, check, "(keys: Sequence[str]) -> bool", "Whether all keys are 
   EXT_TRY(status);
   return PyBool_FromLong(there);
 }
-EXT_METHOD(store, set_timeout, "(timeout: timedelta) -> None", "Sets how long calls wait.") {
+EXT_METHOD(store, set_timeout, "(timeout: Any) -> None", "Sets how long calls wait.") {
   PyObject *timeout;
   int64_t milliseconds;
   EXT_BIND(timeout);
@@ -231,7 +231,7 @@ EXT_METHOD(store, set_timeout, "(timeout: timedelta) -> None", "Sets how long ca
   px_store_set_timeout(S(self), milliseconds);
   Py_RETURN_NONE;
 }
-EXT_GET(store, timeout, "timedelta", delta(px_store_timeout(S(self))), "How long calls wait.");
+EXT_GET(store, timeout, "Any", delta(px_store_timeout(S(self))), "How long calls wait.");
 
 // ---- works
 
@@ -240,9 +240,10 @@ typedef struct work_object {
 } work_object;
 #define W(self) (((work_object *)(self))->work)
 EXT_OWNS(work, EXT_CORE(work_object, work));
+EXT_NEW(work, "()") { EXT_FAIL(PyExc_TypeError, "torch.distributed.Work: collectives make it"); }
 EXT_TYPE(work, "torch.distributed.Work", "_Work", work_object, EXT_FINAL,
-         "A collective that has begun.", EXT_LIFE(work));
-EXT_METHOD(work, wait, "(timeout: timedelta | None = None) -> bool",
+         "A collective that has begun.", EXT_LIFE(work), .tp_new = work_new);
+EXT_METHOD(work, wait, "(timeout: Any | None = None) -> bool",
            "Waits for the end; of devices, makes the current stream wait.") {
   PyObject *timeout;
   int64_t milliseconds;
@@ -272,7 +273,7 @@ typedef struct comm_object {
 } comm_object;
 #define C(self) (((comm_object *)(self))->comm)
 EXT_OWNS(comm, EXT_CORE(comm_object, comm));
-EXT_NEW(comm, "(engine: str, store: Store, rank: int, size: int, timeout: timedelta | None)") {
+EXT_NEW(comm, "(engine: str, store: _Store, rank: int, size: int, timeout: Any | None)") {
   const char *engine;
   PyObject *store, *timeout;
   int64_t rank, size, milliseconds;
@@ -292,7 +293,7 @@ EXT_METHOD0(comm, abort, "None", "Ends what is under way.") {
   px_comm_abort(C(self));
   Py_RETURN_NONE;
 }
-EXT_METHOD(comm, monitored_barrier, "(timeout: timedelta | None, wait_all: bool) -> None",
+EXT_METHOD(comm, monitored_barrier, "(timeout: Any | None, wait_all: bool) -> None",
            "Waits for all ranks, or says which did not come.") {
   PyObject *timeout;
   bool wait_all;
@@ -340,7 +341,7 @@ static PyObject *begin(px_comm *comm, const px_collective *collective) {
 EXT_METHOD(comm, run,
            "(op: str, inputs: Sequence[Tensor] = (), outputs: Sequence[Tensor] = (), reduce: int "
            "= 0, peer: int = 0, tag: int = 0, input_counts: Sequence[int] | None = None, "
-           "output_counts: Sequence[int] | None = None) -> Work",
+           "output_counts: Sequence[int] | None = None) -> _Work",
            "Begins a collective.") {
   const char *op;
   PyObject *inputs, *outputs, *input_counts, *output_counts, *work = NULL;

@@ -350,12 +350,14 @@ static const struct {
      "quantize_dynamic quantize_dynamic_jit quantize_jit quantize_qat swap_module"},
     // ---- several processes
     {"distributed",
-     "!: AllToAllOptions AllreduceCoalescedOptions AllreduceOptions BackendConfig BarrierOptions "
+     "no: is_mpi_available is_ucc_available is_xccl_available is_torchelastic_launched; !: "
+     "AllToAllOptions AllreduceCoalescedOptions AllreduceOptions BackendConfig BarrierOptions "
      "BroadcastOptions BuiltinCommHookType DebugLevel DeviceMesh GatherOptions GradBucket "
      "GroupName ProcessGroupGloo ProcessGroupNCCL ProcessGroupNCCL2 ProcessGroupNCCLLazy "
      "ReduceOptions ReduceScatterOptions Reducer ScatterOptions all_gather_coalesced "
      "all_gather_single all_reduce_coalesced gather_into_tensor gather_single "
      "get_backend_config get_backend_impl get_debug_level get_default_backend_for_device "
+     "get_pg_count "
      "init_device_mesh new_subgroups new_subgroups_by_enumeration record_comm recv_object_list "
      "reduce_scatter_single register_rendezvous_handler rendezvous send_object_list "
      "set_debug_level set_debug_level_from_env set_timeout shrink_group split_group "

@@ -46,7 +46,8 @@ class OpSignatures(unittest.TestCase):
 
 
 # Classes of errors that C makes, which are called as Python's own are.
-UNSIGNED = {"linalg.LinAlgError", "utils.checkpoint.CheckpointError", "autograd.variable.VariableMeta", "AcceleratorError", "OutOfMemoryError"}
+UNSIGNED = {"linalg.LinAlgError", "utils.checkpoint.CheckpointError", "autograd.variable.VariableMeta", "AcceleratorError", "OutOfMemoryError",
+            *(f"distributed.{name}Error" for name in ("Dist", "DistBackend", "DistNetwork", "DistStore", "QueueEmpty"))}
 
 
 class Names(unittest.TestCase):

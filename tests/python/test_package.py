@@ -91,7 +91,7 @@ class Paths(unittest.TestCase):
 
     def test_modules_are_attributes_without_an_import(self):
         code = ("import torch, sys; print('phlox.fx' in sys.modules, torch.nn.modules.conv.Conv2d is torch.nn.Conv2d, torch.fx.__name__, "
-                "torch.distributed.is_available(), torch.utils.checkpoint.checkpoint.__name__)")
+                "torch.distributed.is_initialized(), torch.utils.checkpoint.checkpoint.__name__)")
         self.assertEqual(run("-c", code)[1], "False True torch.fx False checkpoint")
 
     def test_a_function_is_called_though_a_module_has_its_name(self):
@@ -210,7 +210,7 @@ class OtherNames(unittest.TestCase):
 
 class Refusals(unittest.TestCase):
     def test_what_is_called_says_what_is_missing(self):
-        for path, name in (("fx", "symbolic_trace"), ("onnx", "export"), ("ao.quantization", "QuantStub"), ("distributed", "init_process_group"),
+        for path, name in (("fx", "symbolic_trace"), ("onnx", "export"), ("ao.quantization", "QuantStub"), ("distributed", "split_group"),
                            ("nn.parallel", "DistributedDataParallel"), ("jit", "load"), ("export", "export")):
             with self.assertRaisesRegex(NotImplementedError, f"^torch.{path}.{name} is not implemented in Phlox$"):
                 getattr(module_of(path), name)(nn.Linear(1, 1), "nccl")
@@ -230,7 +230,7 @@ class Refusals(unittest.TestCase):
                 pass
 
     def test_questions_are_answered(self):
-        for path, names in {"distributed": "is_available is_initialized is_nccl_available", "jit": "is_scripting is_tracing",
+        for path, names in {"distributed": "is_initialized is_mpi_available is_ucc_available", "jit": "is_scripting is_tracing",
                             "compiler": "is_compiling", "onnx": "is_in_onnx_export"}.items():
             for name in names.split():
                 self.assertIs(getattr(module_of(path), name)(), False)

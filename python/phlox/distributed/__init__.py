@@ -15,9 +15,9 @@ from phlox._C import _Store as Store, _TCPStore as TCPStore, _Work as Work
 
 torch = sys.modules[__name__.partition(".")[0]]
 globals().update(_C._dist_errors)
-QueueEmptyError = type("QueueEmptyError", (_C._dist_errors["DistStoreError"],), {"__module__": "torch.distributed"})
+QueueEmptyError = type("QueueEmptyError", (_C._dist_errors["DistStoreError"],), {"__module__": "torch.distributed", "__doc__": "Not raised by Phlox."})
 ReduceOp = IntEnum("RedOpType", "SUM AVG PRODUCT MIN MAX BAND BOR BXOR PREMUL_SUM", start=0, module=__name__)
-ReduceOp.__str__, RedOpType = Enum.__str__, ReduceOp
+ReduceOp.__str__, ReduceOp.__doc__, RedOpType = Enum.__str__, "What becomes of the ranks' numbers.", ReduceOp
 reduce_op = ReduceOp
 default_pg_timeout = timedelta(minutes=30)
 _groups, _numbers = {}, {}  # groups by name; how often new_group was called with the same ranks
@@ -46,15 +46,19 @@ class ProcessGroup:
         self.group_name = self.group_desc = name
 
     def rank(self):
+        """This process's rank in the group."""
         return self._comm.rank
 
     def size(self):
+        """How many ranks the group has."""
         return self._comm.size
 
     def name(self):
+        """The name of the backend."""
         return str(self._backend)
 
     def abort(self):
+        """Ends what is under way, here and at the other ranks."""
         self._comm.abort()
 
 
@@ -64,6 +68,7 @@ class GroupMember:
 
 
 class group:
+    """Holds the group of all ranks."""
     WORLD = None
 
 
@@ -81,22 +86,13 @@ def is_nccl_available():
 
 
 def is_backend_available(backend):
+    """Whether the backend of a name is there."""
     return backend.lower() in ("gloo", "nccl") and _C._engine_available(backend.lower())
 
 
-def is_mpi_available():
-    return False
-
-
-is_ucc_available = is_xccl_available = is_mpi_available
-
-
 def is_initialized():
+    """Whether this process has joined the group of all."""
     return group.WORLD is not None
-
-
-def is_torchelastic_launched():
-    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def _asked(name, url):
@@ -171,16 +167,19 @@ def get_rank(group=None):
 
 
 def get_world_size(group=None):
+    """How many ranks a group has; -1 if this process is not in it."""
     return _group(group).size() if _is_member(group) else -1
 
 
 def get_backend(group=None):
+    """The name of a group's backend."""
     if not _is_member(group):
         raise ValueError("Invalid process group specified")
     return _group(group)._backend
 
 
 def get_process_group_ranks(group):
+    """The ranks of all that are in a group."""
     return list(_group(group)._ranks)
 
 
@@ -193,6 +192,7 @@ def get_group_rank(group, global_rank):
 
 
 def get_global_rank(group, group_rank):
+    """The rank of all of one in a group."""
     ranks = _group(group)._ranks
     if not 0 <= group_rank < len(ranks):
         raise ValueError(f"Group rank {group_rank} is not part of group {group}")
@@ -200,14 +200,11 @@ def get_global_rank(group, group_rank):
 
 
 def get_node_local_rank(fallback_rank=None):
+    """The rank among the processes of this host, as the environment tells it."""
     if "LOCAL_RANK" in os.environ or fallback_rank is not None:
         return int(os.environ.get("LOCAL_RANK", fallback_rank))
     raise RuntimeError("LOCAL_RANK is not in the environment. Consider passing fallback_rank to allow `get_node_local_rank` to work, "
                        "assuming you are not running in a multi-device context and want the code to run locally instead.")
-
-
-def get_pg_count():
-    return len(_groups)
 
 
 def new_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local_synchronization=False,
@@ -342,6 +339,7 @@ def irecv(tensor, src=None, group=None, tag=0, group_src=None):
 
 
 def send(tensor, dst=None, group=None, tag=0, group_dst=None):
+    """Sends a tensor to a rank."""
     work = isend(tensor, dst, group, tag, group_dst)
     work and work.wait()
 
