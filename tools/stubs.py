@@ -162,7 +162,7 @@ def class_text(name, cls):
     if base == "tuple" and name not in BASES:
         fields = "".join(f"    {field}: Tensor\n" for field in cls.__match_args__)
         return f"class {name}(NamedTuple):\n{fields}"
-    base = plain(BASES.get(name, "_Store" if base == "Store" else base))
+    base = plain(BASES.get(name, "" if base == "Store" else base))
     body = (quoted(cls.__doc__, "    ") if cls.__doc__ else "") + members(cls, name)
     body += in_python(cls)
     return f"class {name}{f'({base})' if base else ''}:\n{body or '    ...' + chr(10)}"

@@ -103,7 +103,7 @@ static px_store *store_of(PyObject *object) {
            object ? ext_type_name(object) : "None");
 }
 
-EXT_NEW(prefix_store, "(prefix: str, store: _Store)") {
+EXT_NEW(prefix_store, "(prefix: str, store: Any)") {
   const char *prefix;
   PyObject *store;
   px_store *beneath, *out;
@@ -273,7 +273,7 @@ typedef struct comm_object {
 } comm_object;
 #define C(self) (((comm_object *)(self))->comm)
 EXT_OWNS(comm, EXT_CORE(comm_object, comm));
-EXT_NEW(comm, "(engine: str, store: _Store, rank: int, size: int, timeout: Any | None)") {
+EXT_NEW(comm, "(engine: str, store: Any, rank: int, size: int, timeout: Any | None)") {
   const char *engine;
   PyObject *store, *timeout;
   int64_t rank, size, milliseconds;
@@ -341,7 +341,7 @@ static PyObject *begin(px_comm *comm, const px_collective *collective) {
 EXT_METHOD(comm, run,
            "(op: str, inputs: Sequence[Tensor] = (), outputs: Sequence[Tensor] = (), reduce: int "
            "= 0, peer: int = 0, tag: int = 0, input_counts: Sequence[int] | None = None, "
-           "output_counts: Sequence[int] | None = None) -> _Work",
+           "output_counts: Sequence[int] | None = None) -> Any",
            "Begins a collective.") {
   const char *op;
   PyObject *inputs, *outputs, *input_counts, *output_counts, *work = NULL;
