@@ -203,6 +203,8 @@ static void be_rank(const char *path, int rank, int size, const char *engine, px
   px_comm_options options = {engine, store, rank, size, 60000};
   OK(px_comm_new(&comm, &options));
   body(comm, device);
+  // No rank closes its connections while another one still needs them.
+  OK(px_comm_monitored_barrier(comm, 60000, true));
 }
 
 // Runs the body in processes of its own, on the CPU and on a simulated device each.
@@ -448,18 +450,20 @@ PX_TEST(ranks_that_call_for_different_sizes_end_with_an_error) {
 }
 
 static void a_rank_ends(px_comm *comm, px_device device) {
+  OK(px_comm_monitored_barrier(comm, 60000, true));  // all have joined
   if (px_comm_rank(comm)) _exit(0);
   PX_SCOPED(px_work) work = NULL;
   px_tensor *x = tensor_of(device, 4, NULL);
   OK(px_comm_run(&work, comm, &(px_collective){PX_ALL_REDUCE, ONE(output, x)}));
   FAILS(px_work_wait(work, 0), PX_DIST_BACKEND, "[Rank 0] all_reduce number 1");
-  px_release(x);
+  _exit(0);
 }
 PX_TEST(a_rank_that_ends_is_noticed) { run_ranks(2, false, a_rank_ends); }
 
 static void aborted(px_comm *comm, px_device device) {
   px_tensor *x = tensor_of(device, 4, NULL);
   PX_SCOPED(px_work) work = NULL;
+  OK(px_comm_monitored_barrier(comm, 60000, true));  // all have joined
   if (!px_comm_rank(comm)) {
     OK(px_comm_run(&work, comm, &(px_collective){PX_ALL_REDUCE, ONE(output, x)}));
     // The time is over, or the other rank has aborted.
@@ -477,6 +481,7 @@ static void a_late_rank(px_comm *comm, px_device device) {
   if (px_comm_rank(comm) == 0)
     FAILS(px_comm_monitored_barrier(comm, 200, true), PX_RUNTIME,
           "[Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 200 ms");
+  _exit(0);
 }
 PX_TEST(a_monitored_barrier_names_who_is_missing) { run_ranks(RANKS, false, a_late_rank); }
 
