@@ -16,6 +16,8 @@
 #include <gloo/rendezvous/store.h>
 #include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
+#include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -58,9 +60,35 @@ struct Joined {
   Device device;
 };
 
+// Gloo writes to connections that may have ended, which would end a process that does not ignore
+// SIGPIPE. The thread, and those that it starts, do not get one here; one that came is forgotten.
+class NoSigpipe {
+ public:
+  NoSigpipe() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoSigpipe() {
+    const struct timespec now = {0, 0};
+    if (!was_pending_) sigtimedwait(&pipe_, nullptr, &now);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoSigpipe(const NoSigpipe &) = delete;
+  NoSigpipe &operator=(const NoSigpipe &) = delete;
+
+ private:
+  sigset_t pipe_, before_;
+  bool was_pending_;
+};
+
 // Calls `body`, and gives what it throws as a text.
 template <typename Body>
 int guarded(char *why, size_t room, Body body) {
+  const NoSigpipe quiet;
   try {
     body();
     return 0;
@@ -102,7 +130,10 @@ int join(void **out, const px_engine_job *job, char *why, size_t room) {
   });
 }
 
-void leave(void *self) { delete static_cast<Joined *>(self); }
+void leave(void *self) {
+  const NoSigpipe quiet;
+  delete static_cast<Joined *>(self);
+}
 
 void abort_all(void *self) {
   char why[64];
@@ -283,7 +314,7 @@ int start(void **pending, void *self, const px_engine_call *call, char *why, siz
 
 int finish(void *pending, int *peer, int64_t timeout_ms, char *why, size_t room) {
   std::unique_ptr<Pending> p(static_cast<Pending *>(pending));
-  if (timeout_ms < 0) return 0;
+  if (timeout_ms < 0) return 0;  // the connections stay
   return guarded(why, room, [&] { end(*p, peer, timeout_ms); });
 }
 
