@@ -10,12 +10,14 @@
 static const char *python_type(const og_param *p) {
   const char *type = og_types[p->type].python;
   if (p->worded) type = og_format("Union[str, %s]", type);
+  if (p->owned) type = "Union[int, Sequence[Optional[int]]]";
   return p->optional ? og_format("Optional[%s]", type) : type;
 }
 
 // As a reader wants it: "str, int or tuple of ints".
 static const char *said_type(const og_param *p) {
-  const char *type = p->type == OG_INTS     ? "int or tuple of ints"
+  const char *type = p->owned               ? "int or tuple of ints and None"
+                     : p->type == OG_INTS   ? "int or tuple of ints"
                      : p->type == OG_DEVICE ? "device"
                                             : og_types[p->type].python;
   return og_format("%s%s%s", p->worded ? "str, " : "", type, p->optional ? " or None" : "");
