@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python3 replay.py FILE [--device cpu sim] [--op NAME] [--page PAGE] [--keep SMALL]: replays samples that sample.py made, with Phlox alone, and prints how much is right.
+"""python3 replay.py FILE [--device cpu sim] [--op NAME] [--dtype NAME] [--page PAGE] [--keep SMALL]: replays samples that sample.py made, with Phlox alone, and prints how much is right.
 An outcome is right if errors have the class and the text, and results the structure, dtypes, shapes, strides and values, NaN and infinity in the same
 places. Each device is another process, which says what it does, so that a crash or a hang is one more outcome that is wrong."""
 import argparse
@@ -146,11 +146,11 @@ def plain(error):
     return [error[0], error[1].split("\nIt was reported by")[0].replace("cuda:0", "cpu").replace("_cuda", "_cpu").replace("CUDA", "CPU").strip()]
 
 
-def work(path, device, first, op):
+def work(path, device, first, op, dtype):
     """The process of a device: a line before and behind each sample."""
     import phlox as torch
     for i, sample in enumerate(form.read(path)):
-        if i < first or op and op not in sample["op"]:
+        if i < first or op and op not in sample["op"] or dtype and dtype not in sample["dtype"]:
             continue
         print(json.dumps([i]), flush=True)
         wrong = {}
@@ -167,11 +167,12 @@ def work(path, device, first, op):
     print("[null]", flush=True)
 
 
-def replay(path, device, op=None):
+def replay(path, device, op=None, dtype=None):
     """Of each sample's number what is wrong, by form."""
     results, first = {}, 0
     while first is not None:
-        child = subprocess.Popen([sys.executable, os.path.abspath(__file__), path, "--work", str(first), "--device", device] + ["--op", op] * bool(op),
+        child = subprocess.Popen([sys.executable, os.path.abspath(__file__), path, "--work", str(first), "--device", device]
+                                 + ["--op", op] * bool(op) + ["--dtype", dtype] * bool(dtype),
                                  stdout=subprocess.PIPE, text=True, env={**os.environ, **PLACES[device]})
         first, at = None, -1
         for line in child.stdout:
@@ -222,8 +223,8 @@ def line(sample, name):
     return f"{call}  # {name}" if name != "forward" else call
 
 
-def tally(samples, results):
-    """Of each op: counts of outcomes by form and whether numbers are real or complex, and the shortest failure of each form."""
+def tally(samples, results, told=("real",)):
+    """Of each op: counts of outcomes by form and whether numbers are real or complex, and the shortest failure of each form, of the kinds that are told."""
     ops = {}
     for i, sample in enumerate(samples):
         if not any(i in r for r in results.values()):
@@ -238,7 +239,7 @@ def tally(samples, results):
             row["total"][form_of] += kind == "real"
             row["right"][form_of] += kind == "real" and not said
             row["missing"] |= "missing" in said.values()
-            if said and kind == "real" and not row["missing"]:
+            if said and kind in told and not row["missing"]:
                 where = "" if len(said) == len(results) else f"on {next(iter(said))} alone: "
                 first = line(sample, name), where + next(iter(said.values())), i
                 row["first"][form_of] = min(row["first"].get(form_of, first), first, key=lambda f: len(f[0]))
@@ -311,15 +312,17 @@ def main():
     parser.add_argument("file")
     parser.add_argument("--device", nargs="+", choices=PLACES, default=["cpu", "sim"], help="sim is a simulated device, cuda a GPU")
     parser.add_argument("--op", help="ops whose name has this in it")
+    parser.add_argument("--dtype", help="samples of dtypes whose name has this in it; where it is complex, failures are those of complex numbers")
     parser.add_argument("--page", help="the page to write")
     parser.add_argument("--keep", metavar="SMALL", help="writes the set that the tests replay, of samples made with --most 1")
     parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.work is not None:
-        return work(args.file, "cpu" if args.device == ["cpu"] else "cuda", args.work, args.op)
+        return work(args.file, "cpu" if args.device == ["cpu"] else "cuda", args.work, args.op, args.dtype)
     if args.keep:
         return keep(args.file, args.keep)
-    ops = tally(form.read(args.file), {device: replay(args.file, device, args.op) for device in args.device})
+    ops = tally(form.read(args.file), {device: replay(args.file, device, args.op, args.dtype) for device in args.device},
+                ["complex"] if "complex" in (args.dtype or "") else ["real"])
     for op, row in sorted(ops.items()):
         print(f"{op}: {state(row)}, {row['right']['real']} of {row['total']['real']}; complex {row['right']['complex']} of {row['total']['complex']}")
         for name, (text, said, number) in row["first"].items() if state(row) != "missing" else ():
