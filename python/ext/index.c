@@ -353,6 +353,70 @@ EXT_BOTH(torch, tensor, index_put,
   EXT_OWNED *copy = PyObject_CallMethod(input, "clone", NULL);
   return put_values("index_put", copy, indices, values, accumulate);
 }
+// ---- where a mask says that an index means something
+
+// The indices, those that reach out of `self` at its ends: what they name does not count.
+static PyObject *within(px_tensor *self, PyObject *indices) {
+  EXT_OWNED *given = ext_items(indices, "argument 'indices' must be tuple of Tensors");
+  Py_ssize_t count = given ? PySequence_Fast_GET_SIZE(given) : 0;
+  EXT_OWNED *made = given ? PyTuple_New(count) : NULL;
+  if (made && count > px_tensor_ndim(self))
+    EXT_FAIL(PyExc_IndexError, "too many indices for tensor of dimension %d", px_tensor_ndim(self));
+  for (Py_ssize_t i = 0; made && i < count; i++) {
+    PyObject *item = PySequence_Fast_GET_ITEM(given, i);
+    int64_t size = px_tensor_sizes(self)[i];
+    px_tensor *index = item == Py_None ? NULL : ext_need_tensor(item, "index", "indices");
+    if (!index && item != Py_None) return NULL;
+    PyObject *kept = index ? ext_op_named(EXT_OP("clamp"), PX_CALL_NEW, 3,
+                                          (ext_named[]){{"self", PX_T(index)},
+                                                        {"min", PX_S(px_int(-size))},
+                                                        {"max", PX_S(px_int(size - 1))}})
+                           : Py_NewRef(Py_None);
+    if (!kept) return NULL;
+    PyTuple_SET_ITEM(made, i, kept);
+  }
+  return ext_moved(&made);
+}
+static PyObject *filled_outside(px_tensor *t, px_tensor *mask, px_scalar fill) {
+  PX_SCOPED(px_tensor)
+  outside =
+      ext_op_tensor(EXT_OP("logical_not"), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(mask)}});
+  if (!outside) return NULL;
+  return ext_op_named(
+      EXT_OP("masked_fill"), PX_CALL_NEW, 3,
+      (ext_named[]){{"self", PX_T(t)}, {"mask", PX_T(outside)}, {"value", PX_S(fill)}});
+}
+EXT_FUNCTION(torch, _unsafe_masked_index,
+             "(input: Tensor, mask: Tensor, indices: Sequence[Tensor | None], fill: Number) -> "
+             "Tensor",
+             "input[indices] where `mask` is true, else `fill`; indices may be out of range "
+             "there.") {
+  px_tensor *input, *mask;
+  PyObject *indices;
+  px_scalar fill;
+  EXT_BIND(input, mask, indices, fill);
+  EXT_OWNED *index = within(input, indices);
+  EXT_OWNED *from = index ? ext_wrap_borrowed(input) : NULL;
+  EXT_OWNED *picked = from ? ext_getitem(from, index) : NULL;
+  return picked ? filled_outside(ext_tensor(picked), mask, fill) : NULL;
+}
+EXT_FUNCTION(torch, _unsafe_masked_index_put_accumulate,
+             "(input: Tensor, mask: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> "
+             "Tensor",
+             "A copy of `input` with `values` added at the places that the indices name, where "
+             "`mask` is\ntrue; indices may be out of range elsewhere.") {
+  px_tensor *input, *mask, *values;
+  PyObject *indices;
+  EXT_BIND(input, mask, indices, values);
+  EXT_OWNED *from = ext_wrap_borrowed(input);
+  EXT_OWNED *copy = from ? PyObject_CallMethod(from, "clone", NULL) : NULL;
+  if (!copy || px_tensor_numel(input) == 0) return ext_moved(&copy);
+  EXT_OWNED *index = within(input, indices);
+  EXT_OWNED *added = index ? filled_outside(values, mask, px_int(0)) : NULL;
+  if (!added) return NULL;
+  return put_values("_unsafe_masked_index_put_accumulate", copy, index, ext_tensor(added), true);
+}
+
 EXT_METHOD(tensor, index_put_,
            "(indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor",
            "self[indices] = values, in place; or self[indices] += values, where an element that is "

@@ -4,7 +4,7 @@
 #pragma once
 
 static const char tensor_names[] =
-    "align_as align_to angle as_strided_ ccol_indices cholesky "
+    "align_as align_to angle ccol_indices cholesky "
     "cholesky_inverse cholesky_solve coalesce col_indices conj_physical conj_physical_ "
     "crow_indices dense_dim dequantize det eig geqrf has_names histogram "
     "indices int_repr inverse ipu is_distributed logdet "

@@ -465,7 +465,7 @@ static const struct {
      "ScriptObjectProperty SerializationStorageContext ShortStorage StaticModule Storage "
      "StreamObjType StringType SymFloatNode SymIntNode SymIntType Tag TensorType "
      "ThroughputBenchmark TracingState TupleType Type UnionType Use Value "
-     "affine_grid_generator align_tensors alpha_dropout_ as_strided_ "
+     "affine_grid_generator align_tensors alpha_dropout_ "
      "batch_norm_backward_elemt "
      "batch_norm_backward_reduce batch_norm_elemt batch_norm_gather_stats "
      "batch_norm_gather_stats_with_counts batch_norm_stats batch_norm_update_stats "
@@ -508,7 +508,6 @@ static const struct {
      "unify_type_list "
      "unsafe_split_with_sizes values_copy view_as_complex_copy "
      "view_as_real_copy vitals_enabled vmap wait while_loop xpu"},
-    {"linalg", "matrix_sqrth polar"},
     {"_dynamo", "get_recursion_limit reset_code_caches set_recursion_limit"},
     {"_dynamo.config", "default_debug_dir_root"},
     {"_dynamo.eval_frame",

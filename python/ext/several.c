@@ -69,6 +69,60 @@ EXT_FUNCTION(torch, cartesian_prod, "(*tensors: Tensor) -> Tensor",
   return of_list(EXT_OP("cartesian_prod"), tensors, "cartesian_prod");
 }
 
+// ---- lists of copies
+
+// Writes each of the tensors to the one in its place.
+static PyObject *write_list(PyObject *made, PyObject *out, const char *function) {
+  EXT_TENSORS from = {0}, to = {0};
+  if (ext_take_tensors(&from, Py_NewRef(made), function, "self") < 0 ||
+      ext_take_tensors(&to, ext_items(out, "argument 'out' must be tuple of Tensors"), function,
+                       "out") < 0)
+    return NULL;
+  if (from.count != to.count)
+    EXT_FAIL(PyExc_RuntimeError, "%s_out() expected an out= argument of size %lld, got size %lld",
+             function, (long long)from.count, (long long)to.count);
+  for (int64_t i = 0; i < from.count; i++) {
+    void *results[] = {to.items[i]};
+    const px_value self = PX_T(from.items[i]);
+    EXT_TRY(EXT_NOGIL(px_op_call(EXT_OP("alias_copy"), PX_CALL_OUT, &self, results)));
+    px_release(results[0]);
+  }
+  Py_RETURN_NONE;
+}
+EXT_FUNCTION(torch, unbind_copy,
+             "(input: Tensor, dim: int = 0, *, out: Sequence[Tensor] | None = None) -> "
+             "tuple[Tensor, ...] | None",
+             "Copies of what unbind gives, or None, where they are written to `out`.\n\n"
+             ">>> torch.unbind_copy(torch.tensor([1, 2]))\n"
+             "(tensor(1), tensor(2))\n") {
+  px_tensor *input;
+  int64_t dim;
+  PyObject *out;
+  EXT_BIND(input, dim, out);
+  EXT_OWNED *made = ext_op_named(EXT_OP("unbind_copy"), PX_CALL_NEW, 2,
+                                 (ext_named[]){{"self", PX_T(input)}, {"dim", PX_I(dim)}});
+  return made && out ? write_list(made, out, "unbind_copy") : ext_moved(&made);
+}
+EXT_FUNCTION(torch, split_with_sizes_copy,
+             "(input: Tensor, split_sizes: Sequence[int], dim: int = 0, *, out: Sequence[Tensor] | "
+             "None = None) -> tuple[Tensor, ...] | None",
+             "Copies of what split_with_sizes gives, or None, where they are written to "
+             "`out`.\n\n"
+             ">>> torch.split_with_sizes_copy(torch.tensor([1, 2, 3]), [1, 2])\n"
+             "(tensor([1]), tensor([2, 3]))\n") {
+  px_tensor *input;
+  ext_ints split_sizes;
+  int64_t dim;
+  PyObject *out;
+  EXT_BIND(input, split_sizes, dim, out);
+  EXT_OWNED *made =
+      ext_op_named(EXT_OP("split_with_sizes_copy"), PX_CALL_NEW, 3,
+                   (ext_named[]){{"self", PX_T(input)},
+                                 {"split_sizes", PX_IS(split_sizes.items, split_sizes.count)},
+                                 {"dim", PX_I(dim)}});
+  return made && out ? write_list(made, out, "split_with_sizes_copy") : ext_moved(&made);
+}
+
 // ---- tensordot
 
 // The last dimensions of one tensor, and the first of another.

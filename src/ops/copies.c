@@ -36,6 +36,58 @@ PX_RUN(split_with_sizes_copy) {
   return copy_parts(call, views);
 }
 
+// ---- chunks of several
+
+static px_status check_chunks(const px_value list, int64_t dim) {
+  PX_CHECK(list.n > 0, PX_RUNTIME, "_chunk_cat expects a non-empty input tensor list");
+  const px_tensor *first = list.v.tensors[0];
+  bool alike = true, fits = true;
+  for (int i = 0; i < list.n; i++) {
+    const px_tensor *t = list.v.tensors[i];
+    PX_CHECK(t->numel > 0, PX_RUNTIME, "_chunk_cat expects non-empty tensor");
+    PX_CHECK(t->dtype == first->dtype, PX_RUNTIME,
+             "_chunk_cat expects all input tensors with the same dtype");
+    alike &= t->ndim == first->ndim, fits &= dim < t->ndim;
+  }
+  PX_CHECK(alike || dim >= 0, PX_RUNTIME,
+           "_chunk_cat expects non-negative dim when input tensors have different ndims");
+  PX_CHECK(fits, PX_RUNTIME, "_chunk_cat expects dim < ndim for all input tensors");
+  return PX_OK;
+}
+// As [sizes before dim, chunks, all the rest], with zeros where the last chunks end.
+static px_status chunked(px_tensor **out, const px_tensor *t, int dim, int64_t chunks) {
+  int64_t pad[2 * PX_MAX_DIMS] = {0}, sizes[PX_MAX_DIMS + 2], have = t->sizes[dim];
+  int64_t each = have / chunks + (have % chunks != 0);
+  PX_SCOPED(px_tensor) padded = NULL;
+  pad[2 * (t->ndim - 1 - dim) + 1] = px__difference(px__product(each, chunks), have);
+  PX_TRY(px_constant_pad_nd(&padded, t, pad, 2 * (t->ndim - dim), px_int(0)));
+  px__sizes_copy(sizes, t->sizes, dim);
+  sizes[dim] = chunks, sizes[dim + 1] = -1;
+  return px_reshape(out, padded, sizes, dim + 2);
+}
+PX_RUN(_chunk_cat) {
+  const px_value list = args->tensors;
+  px_tensor **items = NULL;
+  int dim, made = 0;
+  PX_TRY(check_chunks(list, args->dim));
+  const px_tensor *first = list.v.tensors[0];
+  PX_TRY(px__wrap_dim(&dim, args->dim, first->ndim));
+  for (int i = 1; i < list.n; i++)
+    for (int d = 0; d < dim; d++)
+      PX_CHECK(list.v.tensors[i]->sizes[d] == first->sizes[d], PX_RUNTIME,
+               "_chunk_cat expects same sizes of 0,...,dim-1 dimensions for all tensors");
+  PX_TRY(px__alloc((void **)&items, (size_t)list.n * sizeof *items));
+  px_status status = PX_OK;
+  while (made < list.n && status == PX_OK) {
+    status = chunked(&items[made], list.v.tensors[made], dim, args->num_chunks);
+    if (status == PX_OK) made++;
+  }
+  if (status == PX_OK) status = px_cat(&call->results[0], items, list.n, dim + 1);
+  for (int i = 0; i < made; i++) px_release(items[i]);
+  px__free(items);
+  return status;
+}
+
 // Views, which here are no more.
 PX_RUN(unsafe_chunk) { return px_chunk(&call->list, args->self, args->chunks, args->dim); }
 PX_RUN(unsafe_split) { return px_split(&call->list, args->self, args->split_size, args->dim); }

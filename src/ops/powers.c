@@ -6,6 +6,7 @@
 #include "hidden/powers.h"
 #include "ops/matrices.h"
 #include "phlox/ops/copy.h"
+#include "phlox/ops/factor.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/linalg.h"
@@ -61,6 +62,41 @@ PX_RUN(linalg_matrix_power) {
   if (n > 0) return power(&call->results[0], self, (uint64_t)n);
   PX_TRY(px_linalg_inv(&inverse, self));
   return power(&call->results[0], inverse, 0 - (uint64_t)n);
+}
+
+// ---- roots
+
+// The columns of x times s, times the conjugate transpose of y.
+static px_status scaled_product(px_tensor **out, const px_tensor *x, const px_tensor *s,
+                                const px_tensor *y) {
+  PX_SCOPED(px_tensor) row = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_TRY(px_unsqueeze(&row, s, -2));
+  PX_TRY(px_mul(&scaled, x, row));
+  PX_TRY(px_adjoint(&turned, y));
+  return px_matmul(out, scaled, turned);
+}
+PX_RUN(linalg_matrix_sqrth) {
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) vectors = NULL;
+  PX_SCOPED(px_tensor) above = NULL;
+  PX_SCOPED(px_tensor) roots = NULL;
+  PX_TRY(px__check_square(args->self, "linalg.matrix_sqrth"));
+  PX_TRY(px_linalg_eigh(&values, &vectors, args->self, "L"));
+  PX_TRY(px_relu(&above, values));
+  PX_TRY(px_sqrt(&roots, above));
+  return scaled_product(&call->results[0], vectors, roots, vectors);
+}
+PX_RUN(linalg_polar) {
+  PX_SCOPED(px_tensor) u = NULL;
+  PX_SCOPED(px_tensor) s = NULL;
+  PX_SCOPED(px_tensor) vh = NULL;
+  PX_SCOPED(px_tensor) v = NULL;
+  PX_TRY(px_linalg_svd(&u, &s, &vh, args->A, false, NULL));
+  PX_TRY(px_adjoint(&v, vh));
+  PX_TRY(px_matmul(&call->results[0], u, vh));
+  return scaled_product(&call->results[1], v, s, v);
 }
 
 // ---- products of several

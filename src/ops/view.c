@@ -316,6 +316,13 @@ PX_RUN(as_strided) {
                         self->offset);
 }
 
+PX_RUN(as_strided_again) {
+  bool given = px__given(args->storage_offset);
+  return px_tensor_as_strided(&call->results[0], args->self, args->size.n, args->size.v.ints,
+                              args->stride.v.ints,
+                              given ? args->storage_offset.v.i : args->self->offset);
+}
+
 PX_RUN(_as_strided) {
   return px_tensor_as_strided(&call->results[0], args->self, args->size.n, args->size.v.ints,
                               args->stride.v.ints, args->storage_offset);

@@ -150,6 +150,23 @@ class Places(unittest.TestCase):
         pairs = phlox.tensor([[65535, 1], [0, 2], [65535, 1]], dtype=phlox.uint16)
         self.assertEqual(phlox.unique(pairs, dim=0).tolist(), [[0, 2], [65535, 1]])
 
+    def test_lists_are_written_where_out_says(self):
+        x = phlox.arange(6).reshape(3, 2)
+        out = [phlox.zeros(2, dtype=phlox.int64) for _ in range(3)]
+        self.assertIsNone(phlox.unbind_copy(x, out=out))
+        self.assertEqual([t.tolist() for t in out], x.tolist())
+        with self.assertRaisesRegex(RuntimeError, r"^unbind_copy_out\(\) expected an out= argument of size 3, got size 2$"):
+            phlox.unbind_copy(x, out=out[:2])
+        self.assertIsNone(phlox.split_with_sizes_copy(x, [1, 2], out=(a := phlox.zeros(0, dtype=phlox.int64), b := phlox.zeros(0, dtype=phlox.int64))))
+        self.assertEqual((a.tolist(), b.tolist()), (x[:1].tolist(), x[1:].tolist()))
+
+    def test_as_strided_in_place_changes_where_self_lies(self):
+        x = phlox.arange(6.)
+        self.assertIs(x.as_strided_((2, 2), (1, 2), 1), x)
+        self.assertEqual((x.tolist(), x.stride()), ([[1, 3], [2, 4]], (1, 2)))
+        with self.assertRaisesRegex(RuntimeError, "mismatch in length of strides and shape"):
+            x.as_strided_((2, 2), (1,))
+
     def test_products_with_zeros_have_second_gradients(self):
         for x, call in ((phlox.tensor([2., 0., 0., 3.]), lambda x: x.prod()), (phlox.tensor([[2., 0.], [0., 0.], [1., 4.]]), lambda x: x.prod(1)),
                         (phlox.tensor([[2., 0.], [0., 0.], [1., 4.]]), lambda x: x.prod(0, keepdim=True))):
