@@ -491,15 +491,23 @@ static int8_t varargs_of(const px_op *op, bool method) {
   return (int8_t)first;
 }
 
+// Whether `b` takes a tensor behind place i where `a` takes a number.
+static bool crossed(const px_op *a, const px_op *b, int i) {
+  for (i++; i < a->param_count && i < b->param_count; i++)
+    if (b->params[i].kind == PX_ARG_TENSOR && a->params[i].kind == PX_ARG_SCALAR) return true;
+  return false;
+}
 // Whether `a` takes a tensor where `b`, alike up to there, takes a number: the call means `a`, and
-// only what `a` does not take is read as a number.
+// only what `a` does not take is read as a number. Of two that are crossed, the one that begins
+// with the number comes first.
 static bool goes_before(const px_op *a, const px_op *b) {
   if (ext_is_of_complex(a) || ext_is_of_complex(b)) return !ext_is_of_complex(a);
   for (int i = 0; i < a->param_count && i < b->param_count; i++) {
     if (a->params[i].kind == b->params[i].kind) continue;
     bool number = b->params[i].kind == PX_ARG_SCALAR || b->params[i].kind == PX_ARG_FLOAT ||
                   (b->params[i].kind == PX_ARG_INT && !ext_takes_number(a, i));
-    return a->params[i].kind == PX_ARG_TENSOR && number;
+    if (a->params[i].kind == PX_ARG_SCALAR) return crossed(b, a, i);
+    return a->params[i].kind == PX_ARG_TENSOR && number && !crossed(a, b, i);
   }
   return false;
 }
