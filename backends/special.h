@@ -432,9 +432,17 @@ K_CALLED double k_legendre_f64(double x, double n) { return k_recurrence(3, x, n
     return (float)k_##name##_f64((double)x, (double)y); \
   }
 K_NARROW1(digamma)
+#ifdef K_LGAMMA_F32  // a backend's own
+K_MATH float k_lgamma_f32(float x) { return K_LGAMMA_F32(x); }
+#else
 K_NARROW1(lgamma)
+#endif
 K_NARROW1(erfcx)
+#ifdef K_ERFINV_F32
+K_MATH float k_erfinv_f32(float x) { return K_ERFINV_F32(x); }
+#else
 K_NARROW1(erfinv)
+#endif
 K_NARROW1(ndtri)
 K_NARROW1(ndtr)
 K_NARROW1(log_ndtr)

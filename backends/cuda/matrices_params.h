@@ -13,3 +13,9 @@ typedef struct k_exchanges {
   int32_t *to;
   void *out;
 } k_exchanges;
+// Where each of `count` matrices begins, which lie `step` bytes apart.
+typedef struct k_places {
+  char *from;
+  void **to;
+  int64_t step, count;
+} k_places;

@@ -131,6 +131,37 @@ class Solving(Base):
         b = torch.randn(2, 4, 3, dtype=torch.float64)
         self.near(a @ L.ldl_solve(*L.ldl_factor(a), b), b, 1e-7)
 
+    def test_many_small_matrices_at_a_time(self):
+        for device in DEVICES:
+            for dtype, sizes in ((torch.float32, (70, 5, 5)), (torch.float64, (3, 7, 16, 16)), (torch.float64, (4, 1, 1)), (torch.float64, (5, 33, 33))):
+                a = definite(*sizes).to(device, dtype)
+                b = torch.randn(*sizes[:-1], 3, dtype=dtype).to(device)
+                one = torch.eye(sizes[-1], dtype=dtype, device=device).expand(sizes)
+                near = lambda x, y: torch.testing.assert_close(x, y, atol=1e-3 if dtype == torch.float32 else 1e-9, rtol=1e-4)
+                for upper in (False, True):
+                    c = torch.linalg.cholesky(a, upper=upper)
+                    near(c.mT @ c if upper else c @ c.mT, a)
+                near(a @ torch.linalg.inv(a), one)
+                for left in (False, True):
+                    x = torch.linalg.solve(a, b if left else b.mT, left=left)
+                    near(a @ x if left else x @ a, b if left else b.mT)
+                lu, pivots = torch.linalg.lu_factor(a + 1)
+                for adjoint in (False, True):
+                    near((a + 1).mT @ torch.linalg.lu_solve(lu, pivots, b, adjoint=True) if adjoint else (a + 1) @ torch.linalg.lu_solve(lu, pivots, b), b)
+                apart = torch.stack([lu, lu], -3)[..., 0, :, :]  # a batch with gaps
+                near(torch.linalg.lu_solve(apart, pivots, b), torch.linalg.lu_solve(lu, pivots, b))
+                values, vectors = torch.linalg.eigh(a)
+                near(vectors @ torch.diag_embed(values) @ vectors.mT, a)
+                self.assertTrue((values.diff() >= 0).all())
+                near(torch.linalg.eigvalsh(a), values)
+        # Each has its own outcome.
+        a = torch.eye(3).repeat(6, 1, 1)
+        a[2, 1, 1], a[4] = -1, 0
+        for device in DEVICES:
+            self.assertEqual(torch.linalg.cholesky_ex(a.to(device)).info.tolist(), [0, 0, 2, 0, 1, 0])
+            self.assertEqual(torch.linalg.inv_ex(a.to(device)).info.tolist(), [0, 0, 0, 0, 1, 0])
+            self.assertEqual(torch.linalg.lu_factor_ex(a.to(device)).info.tolist(), [0, 0, 0, 0, 1, 0])
+
     def test_operands_may_lie_anyhow(self):
         a, b = definite(4, 4), torch.randn(4, 6, dtype=torch.float64)
         wide = torch.zeros(8, 8, dtype=torch.float64)

@@ -38,7 +38,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool loaded;
 static struct {
   pthread_mutex_t lock;
-  void *handle;
+  void *handle, *jacobi;
 } devices[PX__CUDA_DEVICES];
 
 static void load(void) {
@@ -69,7 +69,11 @@ static px_status run(px__cusolver_task *t, int dtype, int64_t count) {
   void **handle = &devices[t->l->device].handle;
   int status = *handle ? 0 : base.cusolverDnCreate(handle);
   if (status) return *handle = NULL, failed(status, "cusolverDnCreate(handle)");
-  t->handle = *handle;
+  t->handle = *handle, t->count = (int)count;
+  void **jacobi = &devices[t->l->device].jacobi;
+  status = *jacobi ? 0 : base.cusolverDnCreateSyevjInfo(jacobi);
+  if (status) return *jacobi = NULL, failed(status, "cusolverDnCreateSyevjInfo");
+  t->jacobi = *jacobi;
   status = base.cusolverDnSetStream(t->handle, t->l->stream);
   if (!status && t->ask) status = t->ask(t, &t->room);
   if (status) return failed(status, t->name);
@@ -77,7 +81,8 @@ static px_status run(px__cusolver_task *t, int dtype, int64_t count) {
   PX_CUDA_PASS(px__cuda_scratch(t->l, sizeof(int), &info));
   if (bytes) PX_CUDA_PASS(px__cuda_scratch(t->l, bytes, &t->work));
   t->info = info;
-  for (int64_t i = 0; i < count && !status; i++) status = t->one(t, i);
+  if (t->all) status = t->all(t);
+  for (int64_t i = 0; !t->all && i < count && !status; i++) status = t->one(t, i);
   return status ? failed(status, t->name) : PX_OK;
 }
 

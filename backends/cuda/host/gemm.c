@@ -208,24 +208,53 @@ static px_status check_there(const px_launch *l) {
   return PX_OK;
 }
 
-px_status px__cuda_solve_triangle(const px_launch *l, const px__cuda_triangle *t) {
-  const float one = 1;
-  const double wide_one = 1;
-  bool wide = t->dtype == PX_FLOAT64;
+// Runs `work` with a handle whose stream is the launch's; it returns cuBLAS's status, and says of
+// what function.
+static px_status with_handle(const px_launch *l, const void *with,
+                             int (*work)(void *handle, const void *with, const char **name)) {
   void *handle;
+  const char *name = "cublasSetStream";
   PX_CUDA_PASS(check_there(l));
   pthread_mutex_lock(&devices[l->device].lock);
   px_status result = handle_of(&handle, l->device);
   if (result == PX_OK) {
     int status = blas.cublasSetStream_v2(handle, l->stream);
-    if (status == SUCCESS)
-      status = (wide ? blas.cublasDtrsm_v2 : blas.cublasStrsm_v2)(
-          handle, t->right, t->upper, NO_TRANSPOSE, t->unit, t->m, t->n,
-          wide ? (const void *)&wide_one : (const void *)&one, t->a, t->lda, t->b, t->ldb);
-    if (status != SUCCESS) result = failed(status, wide ? "cublasDtrsm" : "cublasStrsm");
+    if (status == SUCCESS) status = work(handle, with, &name);
+    if (status != SUCCESS) result = failed(status, name);
   }
   pthread_mutex_unlock(&devices[l->device].lock);
   return result;
+}
+
+static int solve_triangle(void *handle, const void *with, const char **name) {
+  const float one = 1;
+  const double wide_one = 1;
+  const px__cuda_triangle *t = with;
+  bool wide = t->dtype == PX_FLOAT64;
+  *name = wide ? "cublasDtrsm" : "cublasStrsm";
+  return (wide ? blas.cublasDtrsm_v2 : blas.cublasStrsm_v2)(
+      handle, t->right, t->upper, NO_TRANSPOSE, t->unit, t->m, t->n,
+      wide ? (const void *)&wide_one : (const void *)&one, t->a, t->lda, t->b, t->ldb);
+}
+px_status px__cuda_solve_triangle(const px_launch *l, const px__cuda_triangle *t) {
+  return with_handle(l, t, solve_triangle);
+}
+
+static int solve_systems(void *handle, const void *with, const char **name) {
+  const px__cuda_systems *s = with;
+  bool wide = s->dtype == PX_FLOAT64;
+  int status = SUCCESS, wrong = 0;
+  *name = wide ? "cublasDgetrfBatched" : "cublasSgetrfBatched";
+  if (s->factor)
+    status = (wide ? blas.cublasDgetrfBatched : blas.cublasSgetrfBatched)(
+        handle, s->n, s->a, s->lda, s->pivots, s->info, s->count);
+  if (status != SUCCESS || !s->solve) return status;
+  *name = wide ? "cublasDgetrsBatched" : "cublasSgetrsBatched";
+  return (wide ? blas.cublasDgetrsBatched : blas.cublasSgetrsBatched)(
+      handle, s->turned, s->n, s->columns, s->a, s->lda, s->pivots, s->b, s->ldb, &wrong, s->count);
+}
+px_status px__cuda_solve_systems(const px_launch *l, const px__cuda_systems *s) {
+  return with_handle(l, s, solve_systems);
 }
 
 px_status px__cuda_multiply(const px_launch *l, px__cuda_product p) {

@@ -33,6 +33,17 @@ typedef struct px__cuda_triangle {
 } px__cuda_triangle;
 px_status px__cuda_solve_triangle(const px_launch *l, const px__cuda_triangle *t);
 
+// Systems of equations, of many small matrices by columns at a time: `factor` makes of each `a` its
+// LU decomposition, `solve` of each `b` what a decomposed `a`, or `turned` its transpose, is to be
+// multiplied with for it.
+typedef struct px__cuda_systems {
+  int dtype, n, columns, lda, ldb, count;
+  bool factor, solve, turned;
+  void **a, **b;  // where matrices begin; in device memory, as the others
+  int *pivots, *info;
+} px__cuda_systems;
+px_status px__cuda_solve_systems(const px_launch *l, const px__cuda_systems *s);
+
 // ---- shared by gemm.c and gemm_lt.c
 
 // A matrix as cuBLAS takes it. `rows`: the rows are what lies together, so that to cuBLAS it is the

@@ -117,6 +117,33 @@ static px_status identity(const px_launch *l, const px_operand *to) {
   return fill(l, &diagonal, 1);
 }
 
+// ---- many small matrices at a time
+
+// Of few, or large ones, each keeps the device busy.
+static bool are_many(const px_operand *o, int64_t count) {
+  enum { MANY = 4, LARGEST = 128 };
+  return count >= MANY && count <= INT32_MAX && rows_of(o) == columns_of(o) &&
+         rows_of(o) <= LARGEST;
+}
+// Whether the matrices of a batch are equally far apart.
+static bool is_even(const px_operand *o) {
+  int64_t next = -1;
+  for (int d = o->ndim - 3; d >= 0; d--) {
+    if (o->sizes[d] == 1) continue;
+    if (next >= 0 && o->strides[d] != next) return false;
+    next = o->strides[d] * o->sizes[d];
+  }
+  return true;
+}
+// Where each begins, in device memory.
+static px_status find_places(const px_launch *l, void ***out, const px_operand *o, int64_t count) {
+  void *room;
+  PX_CUDA_PASS(px__cuda_scratch(l, (size_t)count * sizeof(void *), &room));
+  k_places p = {o->data, room, count > 1 ? (char *)at(o, 1, 2) - (char *)o->data : 0, count};
+  *out = room;
+  return px__cuda_over(l, "matrices", "places", count, &p);
+}
+
 // ---- positive-definite matrices
 
 static int ask_cholesky(task *t, int *room) {
@@ -129,6 +156,11 @@ static int one_cholesky(task *t, int64_t i) {
   return t->api->potrf(t->handle, x->upper, rows_of(x->L), at(x->L, i, 2), step_of(x->L), t->work,
                        t->room, at(x->info, i, 0));
 }
+static int all_cholesky(task *t) {
+  const px__cholesky_kernel *x = t->args;
+  return t->api->potrfBatched(t->handle, x->upper, rows_of(x->L), t->places, step_of(x->L),
+                              x->info->data, t->count);
+}
 PX_CUDA_KERNEL(cholesky) {
   // The library leaves the other triangle as it is: zeros.
   px_operand operands[2] = {*args->L, *args->self};
@@ -138,8 +170,13 @@ PX_CUDA_KERNEL(cholesky) {
   triangle.params = params, triangle.param_count = 2;
   PX_CUDA_PASS(px__cuda_find(args->upper ? "triu" : "tril")(&triangle));
   PX_CUDA_PASS(fill(l, args->info, 0));
+  int64_t count = count_of(args->L, 2);
   task t = {.l = l, .args = args, .ask = ask_cholesky, .one = one_cholesky, .name = "potrf"};
-  return px__cusolver_run(&t, args->L->dtype, count_of(args->L, 2));
+  if (are_many(args->L, count)) {
+    t.ask = NULL, t.all = all_cholesky, t.name = "potrfBatched";
+    PX_CUDA_PASS(find_places(l, &t.places, args->L, count));
+  }
+  return px__cusolver_run(&t, args->L->dtype, count);
 }
 
 // ---- LU
@@ -153,12 +190,31 @@ static int one_lu(task *t, int64_t i) {
   return t->api->getrf(t->handle, rows_of(x->LU), columns_of(x->LU), at(x->LU, i, 2),
                        step_of(x->LU), t->work, at(x->pivots, i, 1), at(x->info, i, 0));
 }
+static px__cuda_systems systems_of(const px_operand *a, int64_t count) {
+  return (px__cuda_systems){
+      .dtype = a->dtype, .n = rows_of(a), .lda = step_of(a), .count = (int)count};
+}
+// What is solved for becomes the result.
+static px_status solve_all(const px_launch *l, px__cuda_systems *s, const px_operand *a,
+                           const px_operand *b) {
+  s->solve = true, s->columns = columns_of(b), s->ldb = step_of(b);
+  PX_CUDA_PASS(find_places(l, &s->a, a, s->count));
+  PX_CUDA_PASS(find_places(l, &s->b, b, s->count));
+  return px__cuda_solve_systems(l, s);
+}
 PX_CUDA_KERNEL(lu) {
+  int64_t count = count_of(args->LU, 2);
   PX_CUDA_PASS(px__cuda_copy_operand(l, args->LU, args->A));
   PX_CUDA_PASS(fill(l, args->info, 0));
+  if (are_many(args->LU, count)) {
+    px__cuda_systems s = systems_of(args->LU, count);
+    s.factor = true, s.pivots = args->pivots->data, s.info = args->info->data;
+    PX_CUDA_PASS(find_places(l, &s.a, args->LU, count));
+    return px__cuda_solve_systems(l, &s);
+  }
   task t = {.l = l, .args = args, .ask = ask_lu, .one = one_lu, .name = "getrf"};
   t.in[0] = *args->LU;
-  return px__cusolver_run(&t, args->LU->dtype, count_of(args->LU, 2));
+  return px__cusolver_run(&t, args->LU->dtype, count);
 }
 
 // The factors in in[0], rows of scratch memory for pivots in in[1].
@@ -179,8 +235,15 @@ PX_CUDA_KERNEL(inverse) {
   int64_t count = count_of(args->inverse, 2);
   if (!count) return PX_OK;
   PX_CUDA_PASS(copied(l, &t.in[0], &s, args->A, 2));
-  PX_CUDA_PASS(px__cuda_scratch(l, (size_t)rows_of(args->A) * sizeof(int), &t.in[1].data));
+  bool many = are_many(args->A, count);
+  int64_t rows = (many ? count : 1) * rows_of(args->A);
+  PX_CUDA_PASS(px__cuda_scratch(l, (size_t)rows * sizeof(int), &t.in[1].data));
   PX_CUDA_PASS(identity(l, args->inverse));
+  if (many) {
+    px__cuda_systems all = systems_of(&t.in[0], count);
+    all.factor = true, all.pivots = t.in[1].data, all.info = args->info->data;
+    return solve_all(l, &all, &t.in[0], args->inverse);
+  }
   return px__cusolver_run(&t, args->inverse->dtype, count);
 }
 
@@ -214,6 +277,11 @@ PX_CUDA_KERNEL(lu_solve) {
   PX_CUDA_PASS(px__cuda_over(l, "matrices", "exchanges", p.lines * p.count, &p));
   PX_CUDA_PASS(by_columns(l, &t.in[0], &s, args->LU));
   PX_CUDA_PASS(px__cuda_copy_operand(l, args->out, args->B));
+  if (are_many(&t.in[0], count) && is_even(&t.in[0])) {
+    px__cuda_systems all = systems_of(&t.in[0], count);
+    all.turned = args->adjoint, all.pivots = t.in[1].data;
+    return solve_all(l, &all, &t.in[0], args->out);
+  }
   return px__cusolver_run(&t, args->out->dtype, count);
 }
 
@@ -340,6 +408,20 @@ static int one_eigh(task *t, int64_t i) {
                        step_of(&t->in[0]), at(x->eigenvalues, i, 1), t->work, t->room,
                        at(x->info, i, 0));
 }
+// Jacobi's method, for all at once; of larger matrices it takes longer than one after the other.
+enum { JACOBI = 32 };
+static int ask_eighs(task *t, int *room) {
+  const px__eigh_kernel *x = t->args;
+  return t->api->syevjBatched_bufferSize(t->handle, x->vectors, x->upper, rows_of(&t->in[0]),
+                                         t->in[0].data, step_of(&t->in[0]), x->eigenvalues->data,
+                                         room, t->jacobi, t->count);
+}
+static int all_eigh(task *t) {
+  const px__eigh_kernel *x = t->args;
+  return t->api->syevjBatched(t->handle, x->vectors, x->upper, rows_of(&t->in[0]), t->in[0].data,
+                              step_of(&t->in[0]), x->eigenvalues->data, t->work, t->room,
+                              x->info->data, t->jacobi, t->count);
+}
 PX_CUDA_KERNEL(eigh) {
   shape s;
   task t = {.l = l, .args = args, .ask = ask_eigh, .one = one_eigh, .name = "syevd"};
@@ -352,6 +434,8 @@ PX_CUDA_KERNEL(eigh) {
   } else {
     PX_CUDA_PASS(copied(l, &t.in[0], &s, args->self, 2));
   }
+  if (are_many(&t.in[0], count) && rows_of(&t.in[0]) <= JACOBI)
+    t.ask = ask_eighs, t.all = all_eigh, t.name = "syevjBatched";
   return px__cusolver_run(&t, args->self->dtype, count);
 }
 

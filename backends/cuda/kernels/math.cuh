@@ -22,6 +22,8 @@
 // Is called: in the place of each call, in every form of every kernel, it takes nvcc minutes.
 #define K_CALLED static inline __device__ __noinline__
 #define K_LGAMMA(x) lgamma(x)
+#define K_LGAMMA_F32(x) lgammaf(x)  // CUDA's own in float: errors of some units in the last place,
+#define K_ERFINV_F32(x) erfinvf(x)  // in a fraction of the time
 #define K_BESSEL(name) name
 #define K_LAUNCH const k_where *
 #define K_ZERO_DIVISION(l) k_fault(l, K_FAULT_ZERO_DIVISION, 0, 0, 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchanges of rows, as decompositions give them. Threads go round with the grid's stride: over
-// numbers, or over matrices.
+// Exchanges of rows, as decompositions give them; where matrices begin. Threads go round with the
+// grid's stride: over numbers, or over matrices.
 #include "cuda/matrices_params.h"
 #include "device.cuh"
 
@@ -39,4 +39,9 @@ extern "C" __global__ void permutation_f32(const __grid_constant__ k_exchanges p
 extern "C" __global__ void permutation_f64(const __grid_constant__ k_exchanges p) {
   k_wait();
   permute<double>(p);
+}
+
+extern "C" __global__ void places(const __grid_constant__ k_places p) {
+  k_wait();
+  for (int64_t i = k_thread(); i < p.count; i += k_threads()) p.to[i] = p.from + i * p.step;
 }
