@@ -54,6 +54,8 @@ px_status px_store_compare_set(void **value, size_t *size, px_store *self, const
   PX_GIVEN(size);
   PX_GIVEN(self);
   PX_GIVEN(key);
+  PX_GIVEN_N(expected, (int64_t)expected_size);
+  PX_GIVEN_N(desired, (int64_t)desired_size);
   px__answer answer;
   const px__bytes items[] = {text(key), {expected, expected_size}, {desired, desired_size}};
   PX_TRY(ask(self, PX__ASK_SWAP, 0, 3, items, &answer));
@@ -89,6 +91,7 @@ static px_status await(bool *out, px_store *self, const char *const *keys, int c
   px__answer answer;
   PX_CHECK(count >= 0 && count < PX__STORE_KEYS, PX_DIST_STORE, "a store waits for at most %d keys",
            PX__STORE_KEYS - 1);
+  for (int i = 0; i < count; i++) PX_CHECK(keys[i], PX_TYPE, "keys[%d] is NULL", i);
   PX_TRY(px_alloc((void **)&items, ((size_t)count + 1) * sizeof *items));
   for (int i = 0; i < count; i++) items[i] = text(keys[i]);
   px_status status = ask(self, PX__ASK_AWAIT, slice, count, items, &answer);
