@@ -97,6 +97,10 @@ static int to_scalar(const px_param *param, ext_frame *frame, PyObject *object, 
   px_scalar scalar;
   if (!ext_is_number(object) && !(ext_is_tensor(object) && px_tensor_ndim(ext_tensor(object)) == 0))
     return 0;
+  // A complex end is taken as a tensor, by another form.
+  if (ext_is_tensor(object) && px_dtype_is_complex(px_tensor_dtype(ext_tensor(object))) &&
+      (!strcmp(param->name, "start") || !strcmp(param->name, "end")))
+    return 0;
   if (ext_to_scalar(object, &scalar) < 0) return -1;
   if (ext_is_tensor(object) &&
       (!strcmp(param->name, "value") || !strcmp(param->name, "fill_value"))) {

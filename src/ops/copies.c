@@ -122,11 +122,16 @@ PX_RUN(nonzero_static) {
                            PX_INT64, px__tensor_device(args->self));
   PX_TRY(px_nonzero(&found, args->self));
   int64_t have = found->sizes[0], lack = args->size - have;
-  if (lack <= 0) return px_narrow(&call->results[0], found, 0, 0, args->size);
   PX_SCOPED(px_tensor) rest = NULL;
+  if (lack <= 0) {
+    PX_TRY(px_narrow(&rest, found, 0, 0, args->size));
+    return px_contiguous(&call->results[0], rest);
+  }
   const int64_t sizes[] = {lack, found->sizes[1]};
   PX_TRY(px_full(&rest, sizes, 2, px_int(args->fill_value), PX_INT64, px_tensor_device(found),
                  false, false));
-  px_tensor *const both[] = {found, rest};
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_TRY(px_contiguous(&rows, found));
+  px_tensor *const both[] = {rows, rest};
   return px_cat(&call->results[0], both, 2, 0);
 }

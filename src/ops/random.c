@@ -189,10 +189,16 @@ PX_RUN(bernoulli_tensor) {
 static px_status standard_normal(px_call *call, int ndim, const int64_t *sizes,
                                  const px_tensor *like, double std, px_generator *generator) {
   const px_tensor *out = call->mode == PX_CALL_OUT ? call->given[0] : like;
-  if (call->mode == PX_CALL_OUT) PX_TRY(px__resize_output(call->given[0], ndim, sizes));
   PX_TRY(px_tensor_empty(&call->results[0], ndim, sizes, (px_dtype)out->dtype,
                          px__tensor_device(like)));
   return px_normal_(call->results[0], 0, std, generator);
+}
+// The last step: `out` is resized when nothing can be refused any more.
+static px_status move(px_call *call, const px_tensor *mean) {
+  px_tensor *made = call->results[0];
+  PX_TRY(px_add_(made, mean, px_int(1)));
+  if (call->mode != PX_CALL_OUT) return PX_OK;
+  return px__resize_output(call->given[0], made->ndim, made->sizes);
 }
 static px_status check_deviations(const px_tensor *std) {
   PX_SCOPED(px_tensor) least = NULL;
@@ -211,12 +217,12 @@ PX_RUN(normal_of) {
   PX_TRY(px__broadcast(&ndim, sizes, mean->ndim, mean->sizes, std->ndim, std->sizes));
   PX_TRY(standard_normal(call, ndim, sizes, mean, 1, args->generator));
   PX_TRY(px_mul_(call->results[0], std));
-  return px_add_(call->results[0], mean, px_int(1));
+  return move(call, mean);
 }
 PX_RUN(normal_around) {
   const px_tensor *mean = args->mean;
   PX_TRY(standard_normal(call, mean->ndim, mean->sizes, mean, args->std, args->generator));
-  return px_add_(call->results[0], mean, px_int(1));
+  return move(call, mean);
 }
 PX_RUN(normal_wide) {
   const px_tensor *std = args->std;
@@ -225,7 +231,7 @@ PX_RUN(normal_wide) {
   PX_SCOPED(px_tensor) mean = NULL;
   PX_TRY(px_tensor_from_scalar(&mean, px_float(args->mean)));
   PX_TRY(px_mul_(call->results[0], std));
-  return px_add_(call->results[0], mean, px_int(1));
+  return move(call, mean);
 }
 PX_RUN(normal_sized) {
   PX_TRY(made(call, args->size.n, args->size.v.ints, PX_OPTIONS(args)));

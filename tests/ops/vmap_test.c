@@ -292,9 +292,9 @@ static px_status be_silent(px_warning category, const char *text) { return PX_OK
 // numbers that are drawn without a word of that in the table; a write to what is not mapped;
 // strides and bits of the memory as a whole, if the mapped dimension lies within.
 static bool is_apart(const sample *s, int where) {
-  static const char *const never[] = {"empty_like",        "new_empty",
-                                      "new_empty_strided", "repeat_interleave_tensor",
-                                      "gumbel_softmax",    "embedding_renorm_"};
+  static const char *const never[] = {
+      "empty_like",     "new_empty",         "new_empty_strided", "repeat_interleave_tensor",
+      "gumbel_softmax", "embedding_renorm_", "as_strided_again"};
   static const char *const within[] = {"as_strided", "_as_strided", "as_strided_copy",
                                        "as_strided_scatter", "view_dtype"};
   if (s->op->flags & PX_OP_RANDOM) return true;

@@ -98,7 +98,7 @@ class Matrix(unittest.TestCase):
     def test_every_dtype(self):
         lacking, wrong, unknown, compared = [], [], set(), 0
         for op, name, sample in samples.samples():
-            if op in OTHERS: continue
+            if op in OTHERS or op.startswith("_") and not hasattr(phlox, op): continue
             for dtype in DTYPES:
                 wanted = outcome(torch, name, sample, dtype)
                 if not isinstance(wanted, list): continue

@@ -387,6 +387,7 @@ class Settings(unittest.TestCase):
             bare.seek(0)
             self.assertEqual(torch.load(bare).item(), value)
 
+    @unittest.skipUnless(torch.cuda.device_count() > 1, "two devices are wanted")
     def test_packages_tell_locations_and_restore_them(self):
         serialization, seen = torch.serialization, []
 

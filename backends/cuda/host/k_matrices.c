@@ -161,22 +161,28 @@ static int all_cholesky(task *t) {
   return t->api->potrfBatched(t->handle, x->upper, rows_of(x->L), t->places, step_of(x->L),
                               x->info->data, t->count);
 }
-PX_CUDA_KERNEL(cholesky) {
-  // The library leaves the other triangle as it is: zeros.
-  px_operand operands[2] = {*args->L, *args->self};
+static px_status keep_triangle(const px_launch *l, const px_operand *to, const px_operand *from,
+                               bool upper) {
+  px_operand operands[2] = {*to, *from};
   px_value params[2] = {PX_NONE(), PX_I(0)};
   px_launch triangle = *l;
   triangle.operands = operands, triangle.operand_count = 2;
   triangle.params = params, triangle.param_count = 2;
-  PX_CUDA_PASS(px__cuda_find(args->upper ? "triu" : "tril")(&triangle));
-  PX_CUDA_PASS(fill(l, args->info, 0));
+  return px__cuda_find(upper ? "triu" : "tril")(&triangle);
+}
+// The library leaves the other triangle of one matrix as it is: zeros. That of many it works in.
+PX_CUDA_KERNEL(cholesky) {
   int64_t count = count_of(args->L, 2);
+  bool many = are_many(args->L, count), upper = args->upper;
   task t = {.l = l, .args = args, .ask = ask_cholesky, .one = one_cholesky, .name = "potrf"};
-  if (are_many(args->L, count)) {
+  PX_CUDA_PASS(fill(l, args->info, 0));
+  PX_CUDA_PASS(keep_triangle(l, args->L, args->self, upper));
+  if (many) {
     t.ask = NULL, t.all = all_cholesky, t.name = "potrfBatched";
     PX_CUDA_PASS(find_places(l, &t.places, args->L, count));
   }
-  return px__cusolver_run(&t, args->L->dtype, count);
+  PX_CUDA_PASS(px__cusolver_run(&t, args->L->dtype, count));
+  return many ? keep_triangle(l, args->L, args->L, upper) : PX_OK;
 }
 
 // ---- LU

@@ -15,6 +15,7 @@
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
+#include "phlox/vmap.h"
 
 // The dimensions of a reduction as bits; all of them where none are given. A number has none, and
 // takes -1 and 0.
@@ -110,9 +111,11 @@ static px_status others_composed(px_tensor **out, const px_tensor *self, int64_t
   return all ? px_reshape(out, made, px_tensor_sizes(self), px_tensor_ndim(self))
              : px_transpose(out, made, dim, -1);
 }
+// In a mapping nobody can tell, and one answer serves all places: there may be.
 static px_status any_zero(bool *out, const px_tensor *zero) {
   PX_SCOPED(px_tensor) any = NULL;
   px_scalar found;
+  if (px_tensor_is_batched(zero)) return *out = true, PX_OK;
   PX_TRY(px_any(&any, zero, NULL, 0, false));
   PX_TRY(px_tensor_item(&found, any));
   return *out = px_scalar_int(found) != 0, PX_OK;
