@@ -7,7 +7,7 @@
 
 #include "comm/comm_impl.h"
 
-enum { ENGINES = 8 };
+enum { ENGINES = 8, REASON = 256 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -16,7 +16,12 @@ static struct {
 } loaded[ENGINES];  // by `lock`; what is not there is looked for again
 static int loaded_count;
 
-static void *open_library(const char *name, const char **why) {
+// The linker's text is gone with the next question to it.
+static void keep_reason(char why[REASON]) {
+  const char *text = dlerror();
+  snprintf(why, REASON, "%s", text ? text : "");
+}
+static void *open_library(const char *name, char why[REASON]) {
   const char *folder = NULL;
   char path[4096];
   Dl_info self;
@@ -29,25 +34,25 @@ static void *open_library(const char *name, const char **why) {
     int length = (int)(slash - self.dli_fname);
     snprintf(path, sizeof path, "%.*s/libphlox_%s.so", length, self.dli_fname, name);
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    *why = handle ? NULL : dlerror();
+    if (!handle) keep_reason(why);
   }
   if (handle) return handle;
   snprintf(path, sizeof path, "libphlox_%s.so", name);
   handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!handle && !*why) *why = dlerror();
+  if (!handle && !*why) keep_reason(why);
   return handle;
 }
 
 static px_status load(const px_engine **out, const char *name) {
-  const char *why = NULL;
+  char why[REASON] = "";
   px_engine_entry_fn entry = NULL;
   for (int i = 0; i < loaded_count; i++)
     if (!strcmp(loaded[i].name, name)) return *out = loaded[i].engine, PX_OK;
-  void *handle = open_library(name, &why);
+  void *handle = open_library(name, why);
   PX_CHECK(handle, PX_UNIMPLEMENTED,
            "the engine of collectives '%s' is not there (%s). Gloo's is built where libgloo-dev "
            "and g++ are installed",
-           name, why ? why : "no such library");
+           name, *why ? why : "no such library");
   *(void **)&entry = dlsym(handle, PX_ENGINE_ENTRY);
   *out = entry ? entry(PX_ENGINE_ABI) : NULL;
   PX_CHECK(*out && (*out)->abi == PX_ENGINE_ABI, PX_UNIMPLEMENTED,

@@ -55,7 +55,8 @@ static px_status result_in_order(px_call *call, const px_tensor *t, const int64_
   for (int d = 0; d < t->ndim; d++)
     if (!holds(&within, d)) put(&all, 0, t, d);
   for (int i = 0; i < within.count; i++) all.dims[all.count++] = within.dims[i];
-  for (int i = all.count; i-- > 0; step *= sizes[all.dims[i]] ? sizes[all.dims[i]] : 1)
+  for (int i = all.count; i-- > 0;
+       step = px__product(step, sizes[all.dims[i]] ? sizes[all.dims[i]] : 1))
     strides[all.dims[i]] = step;
   return px_tensor_empty_strided(&call->results[0], t->ndim, sizes, strides, dtype, call->device);
 }
