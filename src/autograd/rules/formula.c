@@ -92,20 +92,17 @@ static px_status others_composed(px_tensor **out, const px_tensor *self, int64_t
   PX_SCOPED(px_tensor) own = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  PX_SCOPED(px_tensor) ones = NULL;
   const int64_t flat = -1;
   int64_t sizes[PX_MAX_DIMS + 1];
   PX_TRY(all ? px_reshape(&line, self, &flat, 1) : px_transpose(&line, self, dim, -1));
   int n = px_tensor_ndim(line);
-  int64_t count = px_tensor_sizes(line)[n - 1], two[2] = {count, count};
+  int64_t count = px_tensor_sizes(line)[n - 1];
   PX_CHECK(n < PX_MAX_DIMS, PX_RUNTIME, "prod: no second gradient of %d dimensions", n);
   for (int d = 0; d < n; d++) sizes[d] = px_tensor_sizes(line)[d];
   sizes[n] = count;
   PX_TRY(px_unsqueeze(&spread, line, -2));
   PX_TRY(px_expand(&wide, spread, sizes, n + 1));
-  PX_TRY(px_ones(&ones, two, 2, PX_BOOL, px_tensor_device(self), false, false));
-  PX_TRY(px_triu(&own, ones, 0));
-  PX_TRY(px_tril_(own, 0));
+  PX_TRY(px_eye(&own, count, NULL, PX_BOOL, px_tensor_device(self), false, false));
   PX_TRY(px_masked_fill(&rows, wide, own, px_int(1)));
   PX_TRY(px_prod(&made, rows, -1, false, PX_DTYPE_NONE));
   return all ? px_reshape(out, made, px_tensor_sizes(self), px_tensor_ndim(self))
