@@ -369,12 +369,102 @@ static const struct {
     {"distributed.fsdp",
      "!: FullyShardedDataParallel MixedPrecision CPUOffload BackwardPrefetch ShardingStrategy "
      "StateDictType FullStateDictConfig ShardedStateDictConfig LocalStateDictConfig "
-     "FullOptimStateDictConfig fully_shard MixedPrecisionPolicy CPUOffloadPolicy OffloadPolicy "
-     "FSDPModule register_fsdp_forward_method"},
+     "FullOptimStateDictConfig ShardedOptimStateDictConfig LocalOptimStateDictConfig "
+     "StateDictConfig OptimStateDictConfig StateDictSettings OptimStateKeyType fully_shard "
+     "MixedPrecisionPolicy CPUOffloadPolicy OffloadPolicy FSDPModule "
+     "register_fsdp_forward_method"},
+    {"distributed.fsdp.fully_sharded_data_parallel",
+     "distributed.fsdp: FullyShardedDataParallel OptimStateKeyType MixedPrecision CPUOffload "
+     "BackwardPrefetch ShardingStrategy StateDictType FullStateDictConfig ShardedStateDictConfig "
+     "LocalStateDictConfig FullOptimStateDictConfig ShardedOptimStateDictConfig "
+     "LocalOptimStateDictConfig StateDictConfig OptimStateDictConfig StateDictSettings"},
+    {"distributed.fsdp.api",
+     "distributed.fsdp: MixedPrecision CPUOffload BackwardPrefetch ShardingStrategy "
+     "StateDictType FullStateDictConfig ShardedStateDictConfig LocalStateDictConfig "
+     "FullOptimStateDictConfig ShardedOptimStateDictConfig LocalOptimStateDictConfig "
+     "StateDictConfig OptimStateDictConfig StateDictSettings"},
+    {"distributed.fsdp.wrap",
+     "!: CustomPolicy ModuleWrapPolicy always_wrap_policy enable_wrap lambda_auto_wrap_policy "
+     "size_based_auto_wrap_policy transformer_auto_wrap_policy wrap"},
+    {"distributed.fsdp.sharded_grad_scaler", "!: ShardedGradScaler"},
+    {"distributed._functional_collectives",
+     "!: AsyncCollectiveTensor all_gather_tensor all_gather_tensor_autograd all_reduce "
+     "all_reduce_coalesced all_to_all_single all_to_all_single_autograd broadcast permute_tensor "
+     "reduce_scatter_tensor reduce_scatter_tensor_autograd wait_tensor"},
+    {"distributed._composable", ""},
+    {"distributed._composable.fsdp",
+     "distributed.fsdp: fully_shard FSDPModule MixedPrecisionPolicy CPUOffloadPolicy "
+     "OffloadPolicy register_fsdp_forward_method"},
+    {"distributed.tensor._utils",
+     "!: compute_global_tensor_shape compute_local_shape_and_global_offset compute_local_stride "
+     "compute_local_tensor_info normalize_to_torch_size try_find_mesh_from_args"},
+    {"distributed.tensor.placement_types",
+     "distributed._placements: Partial Placement Replicate Shard _StridedShard"},
+    {"distributed.tensor.parallel",
+     "!: ColwiseParallel ParallelStyle PrepareModuleInput PrepareModuleInputOutput "
+     "PrepareModuleOutput RowwiseParallel SequenceParallel loss_parallel parallelize_module"},
+    {"distributed.tensor.experimental",
+     "!: context_parallel implicit_replication local_map register_sharding"},
+    {"distributed.tensor.device_mesh", "distributed: DeviceMesh init_device_mesh"},
+    {"distributed._tensor",
+     "distributed.tensor: DTensor Shard Replicate Partial Placement distribute_tensor "
+     "distribute_module; distributed: DeviceMesh init_device_mesh"},
+    {"distributed._tensor.experimental",
+     "distributed.tensor.experimental: context_parallel implicit_replication local_map "
+     "register_sharding"},
+    {"distributed.constants", "distributed: default_pg_timeout default_pg_nccl_timeout"},
+    {"distributed.nn", "distributed.nn.functional: *"},
+    {"distributed.nn.functional",
+     "!: all_gather all_reduce all_to_all all_to_all_single broadcast gather reduce "
+     "reduce_scatter scatter"},
+    {"distributed.utils", "!: _sync_module_states"},
+    {"distributed.pipelining",
+     "!: Pipe PipelineStage Schedule1F1B ScheduleDualPipeV ScheduleGPipe ScheduleInterleaved1F1B "
+     "ScheduleInterleavedZeroBubble ScheduleLoopedBFS ScheduleZBVZeroBubble SplitPoint "
+     "build_stage pipe_split pipeline"},
+    {"distributed.algorithms._checkpoint", ""},
+    {"distributed.algorithms._checkpoint.checkpoint_wrapper",
+     "!: CheckpointImpl CheckpointWrapper OffloadWrapper apply_activation_checkpointing "
+     "checkpoint_wrapper offload_wrapper"},
+    {"distributed.algorithms.model_averaging", ""},
+    {"distributed.algorithms.model_averaging.averagers", "!: ModelAverager PeriodicModelAverager"},
+    {"distributed.checkpoint",
+     "!: async_save save save_state_dict load load_state_dict FileSystemReader FileSystemWriter "
+     "DefaultLoadPlanner DefaultSavePlanner LoadPlan LoadPlanner ReadItem SavePlan SavePlanner "
+     "WriteItem BytesStorageMetadata ChunkStorageMetadata Metadata TensorStorageMetadata "
+     "StorageReader StorageWriter; distributed.checkpoint.optimizer: "
+     "load_sharded_optimizer_state_dict"},
+    {"distributed.checkpoint.state_dict",
+     "!: StateDictOptions get_model_state_dict get_optimizer_state_dict get_state_dict "
+     "set_model_state_dict set_optimizer_state_dict set_state_dict"},
+    {"distributed.checkpoint.state_dict_loader",
+     "distributed.checkpoint: load load_state_dict; !: _load_state_dict"},
+    {"distributed.checkpoint.state_dict_saver",
+     "distributed.checkpoint: async_save save save_state_dict"},
+    {"distributed.checkpoint.optimizer", "!: load_sharded_optimizer_state_dict"},
+    {"distributed.checkpoint.format_utils",
+     "!: BroadcastingTorchSaveReader DynamicMetaLoadPlanner _EmptyStateDictLoadPlanner "
+     "dcp_to_torch_save torch_save_to_dcp"},
+    {"distributed.checkpoint.default_planner",
+     "distributed.checkpoint: DefaultLoadPlanner DefaultSavePlanner; !: "
+     "create_default_global_load_plan create_default_global_save_plan "
+     "create_default_local_load_plan create_default_local_save_plan"},
+    {"distributed.checkpoint.planner",
+     "distributed.checkpoint: LoadPlan LoadPlanner ReadItem SavePlan SavePlanner WriteItem; !: "
+     "LoadItemType WriteItemType"},
+    {"distributed.checkpoint.metadata",
+     "distributed.checkpoint: BytesStorageMetadata ChunkStorageMetadata Metadata "
+     "TensorStorageMetadata; !: MetadataIndex StorageMeta TensorProperties"},
+    {"distributed.checkpoint.filesystem",
+     "distributed.checkpoint: FileSystemReader FileSystemWriter"},
+    {"distributed.checkpoint.hf_storage", "!: HuggingFaceStorageReader HuggingFaceStorageWriter"},
+    {"distributed.checkpoint.storage",
+     "distributed.checkpoint: StorageReader StorageWriter; !: WriteResult"},
     {"distributed.rpc", "no: is_available; !: init_rpc shutdown rpc_sync rpc_async remote RRef"},
     {"distributed.device_mesh", "distributed: DeviceMesh init_device_mesh"},
     {"distributed.tensor",
-     "!: DTensor Shard Replicate Partial Placement distribute_tensor distribute_module"},
+     "distributed._placements: Shard Replicate Partial Placement; !: DTensor distribute_tensor "
+     "distribute_module"},
     {"distributed.elastic", ""},
     {"distributed.elastic.multiprocessing", ""},
     {"distributed.elastic.multiprocessing.errors", "!: record ChildFailedError"},
@@ -569,6 +659,9 @@ static const struct {
      "list_gpu_processes memory_stats_as_nested_dict reset_accumulated_host_memory_stats "
      "reset_peak_host_memory_stats use_mem_pool"},
     {"distributed", "breakpoint"},
+    {"distributed.checkpoint.filesystem", "FileSystem FileSystemBase SerializationFormat"},
+    {"distributed.checkpoint.planner", "BytesIOWriteData TensorWriteData"},
+    {"distributed.checkpoint.state_dict_saver", "AsyncCheckpointerType AsyncSaveResponse"},
     {"distributed.elastic.multiprocessing", "start_processes"},
     {"distributed.elastic.multiprocessing.errors", "ProcessFailure"},
     {"distributed.fsdp",

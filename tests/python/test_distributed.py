@@ -209,6 +209,21 @@ class Words(unittest.TestCase):
         self.assertEqual((str(dist.ReduceOp.SUM), repr(dist.ReduceOp.AVG)), ("RedOpType.SUM", "<RedOpType.AVG: 1>"))
         self.assertIs(pickle.loads(pickle.dumps(dist.ReduceOp.MAX)), dist.ReduceOp.MAX)
 
+    def test_placements_say_how_a_tensor_lies(self):
+        from phlox.distributed.tensor import Partial, Placement, Replicate, Shard
+        from phlox.distributed.tensor.placement_types import _StridedShard
+        shown = {"Shard(dim=1) S(1)": Shard(1), "Replicate() R": Replicate(), "Partial(sum) P(sum)": Partial(), "Partial(max) P(max)": Partial("max"),
+                 "_StridedShard(dim=0, sf=2) _S(0, 2)": _StridedShard(0, split_factor=2)}
+        for text, placement in shown.items():
+            self.assertEqual(f"{placement!r} {placement}", text)
+            self.assertIsInstance(placement, Placement)
+        self.assertTrue(Shard(1).is_shard() and Shard(1).is_shard(1) and Partial().is_partial("sum") and Replicate().is_replicate())
+        self.assertFalse(Shard(1).is_shard(0) or Shard(1).is_replicate() or Partial().is_partial("max") or _StridedShard(0, 2).is_shard())
+        self.assertEqual({Shard(1): "a"}[Shard(1)], "a")
+        self.assertNotEqual(Shard(0), _StridedShard(0, 2))
+        with self.assertRaises(AttributeError):
+            Shard(1).dim = 2
+
     def test_what_is_missing_says_so(self):
         with self.assertRaisesRegex(NotImplementedError, "split_group is not implemented in Phlox"):
             dist.split_group()

@@ -40,6 +40,19 @@ IMPORTED = {
     "onnx": "export is_in_onnx_export", "onnx.symbolic_helper": "parse_args", "ao.quantization": "QuantStub DeQuantStub prepare convert",
     "quantization": "QuantStub fuse_modules", "export": "export Dim", "package": "PackageImporter",
     "distributed": "is_available is_initialized init_process_group get_rank all_reduce ReduceOp", "distributed.fsdp": "FullyShardedDataParallel",
+    # What transformers, accelerate and lightning import where torch.distributed is available.
+    "distributed.constants": "default_pg_timeout", "distributed._functional_collectives": "wait_tensor all_to_all_single_autograd",
+    "distributed.fsdp.fully_sharded_data_parallel": "FullyShardedDataParallel MixedPrecision StateDictType CPUOffload OptimStateKeyType",
+    "distributed.fsdp.api": "ShardedStateDictConfig StateDictType", "distributed.fsdp.wrap": "ModuleWrapPolicy enable_wrap transformer_auto_wrap_policy",
+    "distributed.fsdp.sharded_grad_scaler": "ShardedGradScaler", "distributed._composable.fsdp": "fully_shard FSDPModule",
+    "distributed.device_mesh": "DeviceMesh init_device_mesh", "distributed.tensor": "DTensor Shard Replicate Partial distribute_tensor",
+    "distributed.tensor.placement_types": "Shard _StridedShard", "distributed.tensor._utils": "compute_local_shape_and_global_offset",
+    "distributed.tensor.parallel": "loss_parallel parallelize_module", "distributed._tensor": "DTensor", "distributed._tensor.experimental": "implicit_replication",
+    "distributed.checkpoint": "save load FileSystemReader FileSystemWriter", "distributed.checkpoint.hf_storage": "HuggingFaceStorageReader",
+    "distributed.checkpoint.state_dict": "StateDictOptions get_model_state_dict set_optimizer_state_dict", "distributed.checkpoint.state_dict_loader": "_load_state_dict",
+    "distributed.checkpoint.default_planner": "DefaultLoadPlanner", "distributed.checkpoint.optimizer": "load_sharded_optimizer_state_dict",
+    "distributed.algorithms._checkpoint.checkpoint_wrapper": "CheckpointWrapper", "distributed.algorithms.model_averaging.averagers": "ModelAverager",
+    "distributed.nn.functional": "all_gather", "distributed.utils": "_sync_module_states",
     "distributed.algorithms.join": "Join", "distributed.distributed_c10d": "ProcessGroup", "profiler": "profile ProfilerActivity record_function",
     "autograd.profiler": "record_function profile", "cuda.nvtx": "range_push range_pop",
     "utils.collect_env": "get_pretty_env_info main", "utils.data.distributed": "DistributedSampler", "utils._pytree": "tree_map tree_flatten TreeSpec register_pytree_node SUPPORTED_NODES",
@@ -211,7 +224,8 @@ class OtherNames(unittest.TestCase):
 class Refusals(unittest.TestCase):
     def test_what_is_called_says_what_is_missing(self):
         for path, name in (("fx", "symbolic_trace"), ("onnx", "export"), ("ao.quantization", "QuantStub"), ("distributed", "split_group"),
-                           ("nn.parallel", "DistributedDataParallel"), ("jit", "load"), ("export", "export")):
+                           ("nn.parallel", "DistributedDataParallel"), ("jit", "load"), ("export", "export"),
+                           ("distributed.fsdp", "fully_shard"), ("distributed.tensor", "distribute_tensor"), ("distributed.checkpoint", "save")):
             with self.assertRaisesRegex(NotImplementedError, f"^torch.{path}.{name} is not implemented in Phlox$"):
                 getattr(module_of(path), name)(nn.Linear(1, 1), "nccl")
 

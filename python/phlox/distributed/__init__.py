@@ -18,8 +18,8 @@ globals().update(_C._dist_errors)
 QueueEmptyError = type("QueueEmptyError", (_C._dist_errors["DistStoreError"],), {"__module__": "torch.distributed", "__doc__": "Not raised by Phlox."})
 ReduceOp = IntEnum("RedOpType", "SUM AVG PRODUCT MIN MAX BAND BOR BXOR PREMUL_SUM", start=0, module=__name__)
 ReduceOp.__str__, ReduceOp.__doc__, RedOpType = Enum.__str__, "What becomes of the ranks' numbers.", ReduceOp
-reduce_op = ReduceOp
-default_pg_timeout = timedelta(minutes=30)
+reduce_op = ReduceOp.RedOpType = ReduceOp
+default_pg_timeout, default_pg_nccl_timeout = timedelta(minutes=30), timedelta(minutes=10)
 _groups, _numbers = {}, {}  # groups by name; how often new_group was called with the same ranks
 
 
