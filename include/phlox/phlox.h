@@ -15,6 +15,7 @@
 #include "phlox/extend.h"
 #include "phlox/graph.h"
 #include "phlox/io.h"
+#include "phlox/launch.h"
 #include "phlox/memory.h"
 #include "phlox/names.h"
 #include "phlox/layers.h"

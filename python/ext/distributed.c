@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "phlox/comm.h"
+#include "phlox/launch.h"
 
 // A time as a number of milliseconds: a timedelta; 0 for None.
 static int to_milliseconds(PyObject *object, int64_t *out) {
@@ -378,6 +379,39 @@ EXT_FUNCTION(torch, _engine_available, "(name: str) -> bool", "Whether an engine
   const char *name;
   EXT_BIND(name);
   return PyBool_FromLong(px_engine_available(name));
+}
+
+// ---- torchrun
+
+EXT_FUNCTION(torch, _job_run,
+             "(arguments: Sequence[str], interpreter: Sequence[str], environment: Sequence[str], "
+             "local_rank_argument: bool) -> None",
+             "Runs a job as torchrun does.") {
+  PyObject *arguments, *interpreter, *environment;
+  bool local_rank_argument;
+  Py_ssize_t count[3] = {0};
+  const char **texts[3] = {NULL};
+  px_status status = PX_OK;
+  EXT_BIND(arguments, interpreter, environment, local_rank_argument);
+  PyObject *lists[3] = {arguments, interpreter, environment};
+  for (int i = 0; i < 3; i++) {
+    lists[i] = lists[i] ? PySequence_Fast(lists[i], "lists of str are expected") : NULL;
+    texts[i] = lists[i] ? texts_of(lists[i], &count[i]) : NULL;
+    if (texts[i]) texts[i][count[i]] = NULL;
+  }
+  if (texts[0] && texts[1] && texts[2]) {
+    px_job_options options = {texts[0],      (int)count[0], texts[1],
+                              (int)count[1], texts[2],      local_rank_argument};
+    status = EXT_NOGIL(px_job_run(&options));
+  }
+  for (int i = 0; i < 3; i++) {
+    PyMem_Free(texts[i]);
+    Py_XDECREF(lists[i]);
+  }
+  return PyErr_Occurred() ? NULL : ext_none(status);
+}
+EXT_FUNCTION(torch, _job_usage, "() -> str", "What torchrun takes.") {
+  return PyUnicode_FromString(px_job_usage());
 }
 
 // ---- bytes of pickles, as tensors on the CPU

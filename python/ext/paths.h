@@ -350,7 +350,7 @@ static const struct {
      "quantize_dynamic quantize_dynamic_jit quantize_jit quantize_qat swap_module"},
     // ---- several processes
     {"distributed",
-     "no: is_mpi_available is_ucc_available is_xccl_available is_torchelastic_launched; !: "
+     "no: is_mpi_available is_ucc_available is_xccl_available; !: "
      "AllToAllOptions AllreduceCoalescedOptions AllreduceOptions BackendConfig BarrierOptions "
      "BroadcastOptions BuiltinCommHookType DebugLevel DeviceMesh GatherOptions GradBucket "
      "GroupName ProcessGroupGloo ProcessGroupNCCL ProcessGroupNCCL2 ProcessGroupNCCLLazy "
@@ -467,7 +467,6 @@ static const struct {
      "distribute_module"},
     {"distributed.elastic", ""},
     {"distributed.elastic.multiprocessing", ""},
-    {"distributed.elastic.multiprocessing.errors", "!: record ChildFailedError"},
     // ---- torch.cuda and torch.profiler
     {"cuda.streams", "cuda: Event Stream ExternalStream"},
     {"cuda.sparse",

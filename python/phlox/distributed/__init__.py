@@ -117,8 +117,10 @@ def _meet(url, rank, size, timeout):
         host, port = parts.hostname, parts.port
     elif parts.scheme != "env":
         raise RuntimeError(f"No rendezvous handler for {parts.scheme}://")
-    serves = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    return TCPStore(host, port, size, serves, timeout, False), rank, size
+    agent = parts.scheme == "env" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = TCPStore(host, port, size, rank == 0 and not agent, timeout, False)
+    # torchrun's store outlives a start of the ranks: what an earlier one left is not for this one.
+    return PrefixStore(f"/worker/attempt_{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store) if agent else store, rank, size
 
 
 def init_process_group(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, store=None,
@@ -444,6 +446,11 @@ def scatter_object_list(scatter_object_output_list, scatter_object_input_list=No
     broadcast_object_list(every, src, group, None, group_src)
     if _is_member(group):
         scatter_object_output_list[0] = every[0][get_rank(group)]
+
+
+def is_torchelastic_launched():
+    """Whether torchrun has started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 _C._name_missing(__name__)

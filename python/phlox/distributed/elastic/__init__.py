@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What torchrun's ranks have of torch.distributed.elastic."""

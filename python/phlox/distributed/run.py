@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torchrun: starts the ranks of a job, in which `import torch` gives Phlox, watches over them, and
+says who failed. python3 -m phlox.distributed.run [OPTION...] PROGRAM [ARGUMENT...]"""
+import os
+import sys
+
+from phlox import _C
+
+from .elastic.multiprocessing.errors import ChildFailedError
+
+
+def main(args=None, local_rank_argument=False):
+    """Runs a job; ChildFailedError, with a report, if ranks have failed for good."""
+    args = list(sys.argv[1:] if args is None else args)
+    if args[:1] in (["-h"], ["--help"]):
+        print(_C._job_usage(), end="")
+        return
+    python = [os.environ.get("PYTHON_EXEC", sys.executable), "-u", "-m", "phlox"]
+    environment = [f"{name}={value}" for name, value in os.environ.items()]
+    try:
+        _C._job_run(args, python, environment, local_rank_argument)
+    except RuntimeError as error:
+        if type(error) is RuntimeError:
+            raise ChildFailedError(str(error)) from None
+        raise
+
+
+def command(local_rank_argument=False):
+    """The command of a shell: what went wrong is shown, and is the exit code."""
+    try:
+        main(None, local_rank_argument)
+    except (ValueError, NotImplementedError) as error:
+        print(f"torchrun: error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except ChildFailedError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    command()

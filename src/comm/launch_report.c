@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is said of ranks that have failed: which, how they ended, and the traceback that they left
+// in the error file (JSON, as torch.distributed.elastic's `record` writes it).
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "comm/launch_impl.h"
+
+enum { FILE_MOST = 64 << 10, OTHER_MOST = 300, ROOT_MOST = 2200, REPORT = PX_ERROR_MESSAGE };
+
+static const struct {
+  const char *name;
+  int number;
+} names[] = {
+#define XX(name) \
+  { #name, name }
+    XX(SIGTERM), XX(SIGINT),  XX(SIGHUP),  XX(SIGQUIT), XX(SIGUSR1), XX(SIGUSR2), XX(SIGABRT),
+    XX(SIGALRM), XX(SIGKILL), XX(SIGSEGV), XX(SIGBUS),  XX(SIGFPE),  XX(SIGILL),  XX(SIGPIPE),
+    XX(SIGTRAP), XX(SIGXCPU), XX(SIGXFSZ), XX(SIGSYS)
+#undef XX
+};
+enum { NAMES = sizeof names / sizeof *names, HANDLED = 6 };
+
+const char *px__signal_name(int signal) {
+  for (int i = 0; i < NAMES; i++)
+    if (names[i].number == signal) return names[i].name;
+  return "another signal";
+}
+
+int px__signal_number(const char *name, size_t length) {
+  for (int i = 0; i < HANDLED; i++)
+    if (strlen(names[i].name) == length && !strncmp(names[i].name, name, length))
+      return names[i].number;
+  return 0;
+}
+
+static size_t put_letter(char *to, unsigned code) {
+  if (code < 0x80) return to[0] = (char)code, 1;
+  if (code < 0x800) return to[0] = (char)(0xc0 | code >> 6), to[1] = (char)(0x80 | (code & 63)), 2;
+  to[0] = (char)(0xe0 | code >> 12);
+  to[1] = (char)(0x80 | (code >> 6 & 63));
+  to[2] = (char)(0x80 | (code & 63));
+  return 3;
+}
+
+// Turns a JSON string, behind its quote, into text in place; false if it has no end.
+static bool unquote(char *text) {
+  static const char from[] = "nrtbf", to[] = "\n\r\t\b\f";
+  size_t out = 0;
+  for (const char *in = text; *in; in++) {
+    if (*in == '"') return text[out] = 0, true;
+    if (*in != '\\') {
+      text[out++] = *in;
+      continue;
+    }
+    char hex[5] = "";
+    const char *known = *++in ? strchr(from, *in) : NULL;
+    if (!*in) return false;
+    if (*in == 'u') {
+      snprintf(hex, sizeof hex, "%.4s", in + 1);
+      if (strlen(hex) < 4) return false;
+      out += put_letter(text + out, (unsigned)strtoul(hex, NULL, 16));
+      in += 4;
+    } else {
+      text[out++] = known ? to[known - from] : *in;
+    }
+  }
+  return false;
+}
+
+// The string of a key; NULL if there is none.
+static char *string_of(char *json, const char *key) {
+  for (char *at = json; (at = strstr(at, key));) {
+    at += strlen(key);
+    char *value = at + strspn(at, ": ");
+    if (value > at && *value == '"') return unquote(value + 1) ? value + 1 : NULL;
+  }
+  return NULL;
+}
+
+static char *read_file(const char *path) {
+  char *text;
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return NULL;
+  if (px_alloc((void **)&text, FILE_MOST) != PX_OK) return px_error_clear(), close(file), NULL;
+  ssize_t got = read(file, text, FILE_MOST - 1);
+  close(file);
+  if (got > 0) return text;
+  px_free(text);
+  return NULL;
+}
+
+// Adds lines, indented; of a long text the end, where a traceback says what went wrong.
+static size_t add_lines(char *to, size_t at, size_t room, const char *text, size_t most) {
+  size_t length = strlen(text);
+  const char *start = length > most ? strchr(text + length - most, '\n') : NULL;
+  if (length > most) text = start ? start : text + length - most;
+  for (; *text && at + 4 < room; text++) {
+    if (*text == '\n' && !text[1]) break;
+    to[at++] = *text;
+    if (*text == '\n') to[at++] = ' ', to[at++] = ' ';
+  }
+  to[at] = 0;
+  return at;
+}
+
+static size_t describe(char *to, size_t at, size_t room, const px__launch_rank *r, int number,
+                       size_t most) {
+  char host[PX__HOST] = "", when[32] = "", how[128];
+  time_t seconds = (time_t)(r->ended / 1000000000);
+  struct tm parts;
+  bool killed = WIFSIGNALED(r->status);
+  int signal = killed ? WTERMSIG(r->status) : 0;
+  gethostname(host, sizeof host - 1);
+  strftime(when, sizeof when, "%Y-%m-%d_%H:%M:%S", localtime_r(&seconds, &parts));
+  char *json = read_file(r->error_file), *said = json ? string_of(json, "\"py_callstack\"") : NULL;
+  if (json && !said) said = string_of(json, "\"message\"");
+  snprintf(how, sizeof how, "Signal %d (%s) received by PID %d", signal, px__signal_name(signal),
+           (int)r->pid);
+  if (!said)
+    said = killed ? how
+                  : "none: torch.distributed.elastic.multiprocessing.errors.record "
+                    "writes one";
+  int length =
+      snprintf(to + at, room - at,
+               "[%d]:\n  time      : %s\n  host      : %s\n  rank      : %d (local_rank: %d)\n"
+               "  exitcode  : %d (pid: %d)%s%s%s\n  error_file: %s\n  traceback : ",
+               number, when, host, r->rank, r->local, killed ? -signal : WEXITSTATUS(r->status),
+               (int)r->pid, killed ? " (" : "", killed ? px__signal_name(signal) : "",
+               killed ? ")" : "", json ? r->error_file : "<N/A>");
+  at = length > 0 && at + (size_t)length < room ? at + (size_t)length : room - 1;
+  at = add_lines(to, at, room - 2, said, most);
+  px_free(json);
+  return at;
+}
+
+px_status px__launch_report(const px__launch_rank *ranks, int count, const char *program) {
+  static const char thick[] = "============================================================";
+  static const char thin[] = "------------------------------------------------------------";
+  char text[REPORT] = "";
+  int first = -1, number = 0, root = 0;
+  for (int i = 0; i < count; i++)
+    if (ranks[i].failed && (first < 0 || ranks[i].ended < ranks[first].ended)) first = i;
+  PX_CHECK(first >= 0, PX_BUG, "no rank has failed");
+  size_t at = (size_t)snprintf(text, sizeof text, "\n%s\n%.200s FAILED\n%s\nFailures:\n", thick,
+                               program, thin);
+  for (int i = 0; i < count; i++) {
+    if (!ranks[i].failed) continue;
+    if (i == first)
+      root = number++;
+    else if (at + ROOT_MOST + 2 * OTHER_MOST + 600 < sizeof text) {
+      at = describe(text, at, sizeof text, &ranks[i], number++, OTHER_MOST);
+      text[at++] = '\n';
+    } else
+      number++;
+  }
+  at +=
+      (size_t)snprintf(text + at, sizeof text - at, "%s%s\nRoot Cause (first observed failure):\n",
+                       number == 1 ? "  <NO_OTHER_FAILURES>\n" : "", thin);
+  at = describe(text, at, sizeof text - 64, &ranks[first], root, ROOT_MOST);
+  snprintf(text + at, sizeof text - at, "\n%s", thick);
+  PX_FAIL(PX_RUNTIME, "%s", text);
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs from C: ranks that a program starts, which need no Python.
+#include "phlox/launch.h"
+#include "phlox/phlox.h"
+
+#include "test.h"
+
+static px_status job(const char *program, const char *option) {
+  const char *const arguments[] = {
+      "--nproc-per-node=2", "--no-python", option, "sh", "-c", program};
+  const char *const environment[] = {"PATH=/usr/bin:/bin", "RANK=9", "KEPT=yes", NULL};
+  const px_job_options options = {.arguments = arguments, .count = 6, .environment = environment};
+  return px_job_run(&options);
+}
+
+PX_TEST(ranks_get_their_numbers_and_the_environment) {
+  OK(job("test $RANK = $LOCAL_RANK && test $WORLD_SIZE = 2 && test $KEPT = yes", "--standalone"));
+}
+
+PX_TEST(a_job_fails_with_the_report_on_its_rank) {
+  FAILS(job("test $RANK = 0 || exit 7; sleep 600", "--standalone"), PX_RUNTIME,
+        "rank      : 1 (local_rank: 1)");
+  FAILS(job("test $RANK = 1 || exit 7; sleep 600", "--standalone"), PX_RUNTIME, "exitcode  : 7");
+}
+
+PX_TEST(a_job_starts_again) { OK(job("test $TORCHELASTIC_RESTART_COUNT = 2", "--max-restarts=2")); }
+
+PX_TEST(wrong_arguments_start_nothing) {
+  FAILS(job("true", "--tee=9"), PX_VALUE, "--tee: '9'");
+  FAILS(job("true", "--numa-binding"), PX_UNIMPLEMENTED, "--numa-binding is not implemented");
+  FAILS(px_job_run(NULL), PX_TYPE, "`options` is NULL");
+  const px_job_options none = {0};
+  FAILS(px_job_run(&none), PX_VALUE, "training_script");
+  CHECK(strstr(px_job_usage(), "--max-restarts"));
+}

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torchrun: each test runs it as a command, with a program whose ranks say what they have."""
+import ast
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import phlox
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(phlox.__file__)))
+NAMES = ("RANK LOCAL_RANK GROUP_RANK ROLE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE "
+         "ROLE_WORLD_SIZE MASTER_ADDR ROLE_NAME TORCHELASTIC_RESTART_COUNT TORCHELASTIC_RUN_ID")
+# What ranks write at once comes in one piece.
+SAYS = f"""
+import os, sys
+sys.stdout.write(f"{{({{k: os.environ[k] for k in '''{NAMES}'''.split()}}, sys.argv[1:])}}\\n")
+"""
+SUMS = """
+import sys, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+x = torch.ones(1) + dist.get_rank()
+dist.all_reduce(x)
+sys.stdout.write(f"{(dist.get_rank(), x.item(), dist.is_torchelastic_launched())}\\n")
+dist.monitored_barrier(wait_all_ranks=True)
+dist.destroy_process_group()
+"""
+
+
+def command(args, program, folder, runner="phlox.distributed.run"):
+    path = os.path.join(folder, "program.py")
+    with open(path, "w") as file:
+        file.write(program)
+    return [sys.executable, "-m", *runner.split(), *args, path]
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Launch(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.environment = {**os.environ, "PYTHONPATH": HERE, "TMPDIR": self.folder}
+
+    def run_job(self, args, program, *more, code=0, **how):
+        done = subprocess.run([*command(args.split(), program, self.folder, **how), *more], capture_output=True,
+                              text=True, env=self.environment, timeout=300)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def said(self, *args, **how):
+        return sorted(map(ast.literal_eval, self.run_job(*args, **how).stdout.splitlines()), key=str)
+
+    def test_ranks_know_who_they_are(self):
+        (first, args), (second, _) = self.said("--standalone --nproc_per_node=2 --role part --rdzv-id=job", SAYS, "-x", "${local_rank}")
+        self.assertEqual(args, ["-x", "0"])
+        self.assertEqual((first["RANK"], second["RANK"], second["LOCAL_RANK"], second["ROLE_RANK"]), ("0", "1", "1", "1"))
+        self.assertEqual([second[n] for n in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE")], ["2", "2", "1", "2"])
+        self.assertEqual((first["ROLE_NAME"], first["TORCHELASTIC_RESTART_COUNT"], first["TORCHELASTIC_RUN_ID"]), ("part", "0", "job"))
+        self.assertEqual(os.listdir(self.folder), ["program.py"])
+
+    def test_the_environment_has_defaults_of_options(self):
+        self.environment["PET_NPROC_PER_NODE"] = "2"
+        self.assertEqual(len(self.said("", SAYS)), 2)
+
+    @unittest.skipUnless(phlox.distributed.is_available(), "no gloo")
+    def test_ranks_meet_by_the_environment(self):
+        for runner in ("phlox.distributed.run", "phlox -m torch.distributed.run"):
+            self.assertEqual(self.said("--nproc-per-node 2", SUMS, runner=runner), [(0, 3.0, True), (1, 3.0, True)])
+
+    @unittest.skipUnless(phlox.distributed.is_available(), "no gloo")
+    def test_two_nodes_meet(self):
+        for how in ("--rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:{0}", "--master-port={0} --node-rank={1}"):
+            port, agents = free_port(), []
+            for node in range(2):
+                args = f"--nnodes=2 --rdzv-conf=join_timeout=60 --nproc-per-node={node + 1} {how.format(port, node)}".split()
+                agents.append(subprocess.Popen(command(args, SUMS, self.folder), stdout=subprocess.PIPE, env=self.environment, text=True))
+            lines = [line for agent in agents for line in agent.communicate(timeout=300)[0].splitlines()]
+            self.assertEqual(sorted(map(ast.literal_eval, lines)), [(r, 6.0, True) for r in range(3)])
+            self.assertEqual([agent.returncode for agent in agents], [0, 0])
+
+    def test_when_one_node_fails_the_other_one_ends(self):
+        port, agents = free_port(), []
+        program = "import os, sys, time\nif os.environ['GROUP_RANK'] == '1': sys.exit(5)\ntime.sleep(600)"
+        for node in range(2):
+            args = f"--nnodes=2 --rdzv-conf=join_timeout=60 --node-rank={node} --master-port={port}".split()
+            agents.append(subprocess.Popen(command(args, program, self.folder), stderr=subprocess.PIPE, env=self.environment, text=True))
+        said = [agent.communicate(timeout=300)[1] for agent in agents]
+        self.assertEqual([agent.returncode for agent in agents], [1, 1])
+        self.assertIn("ranks of node 1 failed; those of node 0 were ended", said[0])
+        self.assertIn("exitcode  : 5", said[1])
+
+    def test_a_failure_is_shown_with_its_rank_and_traceback_and_ends_all(self):
+        program = ("import os, time\nfrom torch.distributed.elastic.multiprocessing.errors import record\n@record\ndef main():\n"
+                   "    if os.environ['RANK'] == '1': raise KeyError('lost \"it\" \\u00e9')\n    time.sleep(600)\nmain()")
+        said = self.run_job("--nproc-per-node 3", program, code=1).stderr
+        report = said[said.index("====="):]
+        for part in ("program.py FAILED", "rank      : 1 (local_rank: 1)", "exitcode  : 1", "in main", "KeyError: 'lost \"it\" \u00e9'", "<NO_OTHER_FAILURES>"):
+            self.assertIn(part, report)
+
+    def test_a_signal_is_named(self):
+        said = self.run_job("", "import os; os.kill(os.getpid(), 9)", code=1).stderr
+        self.assertIn("exitcode  : -9", said)
+        self.assertIn("Signal 9 (SIGKILL) received by PID", said)
+
+    def test_all_ranks_are_started_again(self):
+        program = ("import os, sys, time\nn = os.environ['TORCHELASTIC_RESTART_COUNT']\nif n < '2':\n"
+                   "    if os.environ['RANK'] == '0': sys.exit(3)\n    time.sleep(600)\nsys.stdout.write(f'({os.environ[\"RANK\"]}, {n!r})\\n')")
+        self.assertEqual(self.said("--nproc-per-node=2 --max-restarts=2", program), [(0, "2"), (1, "2")])
+        self.run_job("--nproc-per-node=2 --max-restarts=1", program, code=1)
+
+    def test_an_interrupt_ends_all_and_what_they_started(self):
+        program = ("import os, subprocess, sys, time\nchild = subprocess.Popen(['sleep', '600'])\n"
+                   "sys.stdout.write(f'{os.getpid()} {child.pid}\\n')\ntime.sleep(600)")
+        args = "--nproc-per-node=2 --shutdown-timeout=5".split()
+        agent = subprocess.Popen(command(args, program, self.folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment, text=True)
+        pids = [int(pid) for _ in range(2) for pid in agent.stdout.readline().split()]
+        agent.send_signal(signal.SIGINT)
+        said = agent.communicate(timeout=300)[1]
+        self.assertEqual(agent.returncode, 1)
+        self.assertIn("ended by signal 2 (SIGINT)", said)
+        for pid in pids:
+            state = ""
+            if os.path.exists(f"/proc/{pid}/stat"):
+                with open(f"/proc/{pid}/stat") as file:
+                    state = file.read().split()[2]
+            self.assertIn(state, ("", "Z"))
+
+    def test_streams_go_to_logs_and_the_terminal(self):
+        program = "import os, sys\nprint('out', os.environ['RANK'])\nprint('err', file=sys.stderr)"
+        logs = os.path.join(self.folder, "logs")
+        done = self.run_job(f"--nproc-per-node=2 --log-dir={logs} --tee=0:1,1:3 --redirects=0:2", program)
+        self.assertEqual(sorted(done.stdout.splitlines()), ["[default0]:out 0", "[default1]:out 1"])
+        self.assertEqual(done.stderr.splitlines(), ["[default1]:err"])
+        job, = os.listdir(logs)
+        for rank in range(2):
+            for name, text in (("stdout", f"out {rank}\n"), ("stderr", "err\n")):
+                with open(os.path.join(logs, job, "attempt_0", str(rank), name + ".log")) as file:
+                    self.assertEqual(file.read(), text)
+        done = self.run_job("--nproc-per-node=2 --local-ranks-filter=1", program)
+        self.assertEqual(done.stdout, "out 1\n")
+
+    def test_launch_passes_the_local_rank_and_programs_need_no_python(self):
+        self.assertIn(["--local-rank=1", "a"], [args for _, args in self.said("--nproc-per-node=2", SAYS, "a", runner="phlox.distributed.launch")])
+        done = subprocess.run([sys.executable, "-m", "phlox.distributed.run", "--no-python", "sh", "-c", "echo $RANK"], capture_output=True,
+                              env=self.environment, text=True, timeout=300)
+        self.assertEqual(done.stdout, "0\n")
+
+    def test_what_is_missing_or_wrong_is_named(self):
+        for args, text in (("--nope", "unrecognized arguments: --nope"), ("--nnodes=1:2", "MIN:MAX"), ("--nproc-per-node=x", "Unsupported nproc_per_node value: x"),
+                           ("--run-path", "option --run-path is not implemented in Phlox"), ("--start-method=fork", "--start-method fork is not implemented"),
+                           ("--rdzv-backend=etcd", "--rdzv-backend etcd is not implemented"), ("--tee=4", "--tee: '4'"), ("--max-restarts=-1", "invalid value: '-1'"),
+                           ("--no-python -m", "Don't use both"), ("--signals-to-handle=SIGKILL", "SIGKILL")):
+            self.assertIn(text, self.run_job(args, SAYS, code=2).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
