@@ -17,7 +17,7 @@
 //
 // Example: examples/graph.c.
 #pragma once
-#include "phlox/stream.h"
+#include "phlox/memory.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -32,15 +32,9 @@ typedef enum px_capture_mode {
   PX_CAPTURE_RELAXED
 } px_capture_mode;
 
-// The name of a pool of memory: of a graph's own, or of one that px_graph_pool_new has named. All
-// zeros is none.
-typedef struct px_graph_pool {
-  uint64_t own, shared;
-} px_graph_pool;
-
 // Makes a graph of nothing.
 PX_CALL px_graph_new(px_graph **out);
-// Names a pool for graphs to share.
+// Names a pool for graphs to share. That of a px_memory_pool serves too.
 PX_API px_graph_pool px_graph_pool_new(void);
 // Begins to capture the calling thread's current stream of the current device, which may not be a
 // default stream. Memory comes from `pool`, or if that is none from a pool of the graph's own.

@@ -43,11 +43,44 @@ PX_CALL px_memory_set_fraction(double fraction, int device);
 // does not name return to their defaults. Warns of keys that have no effect. PX_VALUE, with
 // PyTorch's text, for a bad text; nothing is changed then.
 PX_CALL px_memory_configure(const char *text);
+// Gives that fraction: 1 where no limit is set.
+PX_CALL px_memory_fraction(double *out, int device);
+PX_CALL px_memory_host_reset_peak(void);
+PX_CALL px_memory_host_reset_accumulated(void);
+
+// The name of a pool of memory: of a graph's own, of one that px_graph_pool_new has named, or of a
+// px_memory_pool. All zeros is none.
+typedef struct px_graph_pool {
+  uint64_t own, shared;
+} px_graph_pool;
+// A pool of memory: segments that nothing else is given while the pool lives. A thread's requests
+// go to it between px_memory_pool_begin and px_memory_pool_end. A capture's go to its graph's pool
+// all the same. When the pool is destroyed, what no tensor holds of it goes back to the device; the
+// rest does so when it is free and the cache is emptied.
+//
+//   PX_TRY(px_memory_pool_new(&pool, -1));
+//   PX_TRY(px_memory_pool_begin(pool, -1));
+//   PX_TRY(px_empty(&t, 1, sizes, PX_FLOAT32, px_cuda(0)));
+//   PX_TRY(px_memory_pool_end(pool, -1));
+typedef struct px_memory_pool px_memory_pool;
+// Makes a pool on a device; negative: the current one.
+PX_CALL px_memory_pool_new(px_memory_pool **out, int device);
+PX_API px_graph_pool px_memory_pool_name(const px_memory_pool *pool);
+// Gives how often the pool is held: by itself, by threads that have begun it, and by graphs.
+PX_CALL px_memory_pool_uses(int *out, const px_memory_pool *pool);
+// Sends the calling thread's requests for a device to the pool, until the end that belongs to it;
+// negative: the current device. Pools nest: the one that was begun last serves. It stays alive
+// meanwhile. A thread that has begun a pool must end it. PX_RUNTIME from px_memory_pool_end if the
+// pool is not the one that the thread has begun last.
+PX_CALL px_memory_pool_begin(px_memory_pool *pool, int device);
+PX_CALL px_memory_pool_end(px_memory_pool *pool, int device);
+
 // A block of a segment, for px_memory_snapshot, which calls each(block, context) for all blocks of
 // a device.
 typedef struct px_memory_block {
   int64_t segment_address, segment_size, address, size, requested;
   int64_t stream;
+  px_graph_pool pool;  // of the segment; none: it serves all
   bool small_pool;
   const char *state;  // "active_allocated" "active_pending_free" "inactive"
 } px_memory_block;

@@ -60,6 +60,18 @@ EXT_FUNCTION(cuda, set_per_process_memory_fraction,
     EXT_FAIL(PyExc_TypeError, "Invalid type for fraction argument, must be `float`");
   return ext_none(px_memory_set_fraction(PyFloat_AS_DOUBLE(fraction), device.index));
 }
+EXT_FUNCTION(cuda, get_per_process_memory_fraction, "(device: Device | None = None) -> float",
+             "The limit that set_per_process_memory_fraction has set; 1.0 by default.") {
+  ext_cuda device;
+  double fraction;
+  EXT_BIND(device);
+  EXT_TRY(px_memory_fraction(&fraction, device.index));
+  return PyFloat_FromDouble(fraction);
+}
+EXT_DOES(cuda, reset_peak_host_memory_stats, px_memory_host_reset_peak(),
+         "Lets the peaks of pinned memory begin again from what is used now.");
+EXT_DOES(cuda, reset_accumulated_host_memory_stats, px_memory_host_reset_accumulated(),
+         "Sets the sums of pinned memory, of what was allocated and freed, to 0.");
 EXT_FUNCTION(cuda, _set_allocator_settings, "(env: str) -> None",
              "The settings of PYTORCH_CUDA_ALLOC_CONF from here on.") {
   EXT_ARGS(const char *, env);
@@ -92,10 +104,11 @@ EXT_METHOD0(cuda, host_memory_stats, "OrderedDict[str, int]", "The same of pinne
 
 static void add_block(const px_memory_block *b, void *context) {
   PyObject *block = Py_BuildValue(
-      "{s:L,s:L,s:L,s:O,s:L,s:L,s:L,s:s}", "segment_address", (long long)b->segment_address,
-      "segment_size", (long long)b->segment_size, "stream", (long long)b->stream, "small",
-      b->small_pool ? Py_True : Py_False, "address", (long long)b->address, "size",
-      (long long)b->size, "requested_size", (long long)b->requested, "state", b->state);
+      "{s:L,s:L,s:N,s:L,s:O,s:L,s:L,s:L,s:s}", "segment_address", (long long)b->segment_address,
+      "segment_size", (long long)b->segment_size, "pool", ext_graph_pool(b->pool), "stream",
+      (long long)b->stream, "small", b->small_pool ? Py_True : Py_False, "address",
+      (long long)b->address, "size", (long long)b->size, "requested_size", (long long)b->requested,
+      "state", b->state);
   if (block) PyList_Append(context, block);
   Py_XDECREF(block);
 }
@@ -106,6 +119,65 @@ EXT_FUNCTION(cuda, _memory_blocks, "(device: int) -> list[dict]",
   if (!list) return NULL;
   EXT_TRY(px_memory_snapshot(ext_narrow(device), add_block, list));
   return PyErr_Occurred() ? NULL : ext_moved(&list);
+}
+
+// ---- pools
+typedef struct pool_object {
+  PyObject_HEAD px_memory_pool *pool;
+} pool_object;
+static px_memory_pool *pool_of(PyObject *self) { return ((pool_object *)self)->pool; }
+
+EXT_OWNS(mem_pool, EXT_CORE(pool_object, pool));
+EXT_NEW(mem_pool, "(allocator: None = None, use_on_oom: bool = False, no_split: bool = False)") {
+  px_memory_pool *made;
+  PyObject *allocator;
+  bool use_on_oom, no_split;
+  EXT_BIND(allocator, use_on_oom, no_split);
+  if (!ext_is_none(allocator) || use_on_oom || no_split)
+    EXT_FAIL(PyExc_NotImplementedError, "torch.cuda.MemPool(%s=) is not implemented in Phlox",
+             use_on_oom ? "use_on_oom"
+             : no_split ? "no_split"
+                        : "allocator");
+  EXT_TRY(px_memory_pool_new(&made, -1));
+  return ext_over(type, made);
+}
+EXT_TYPE(
+    mem_pool, "torch.cuda.MemPool", "cuda.MemPool", pool_object, EXT_OPEN,
+    "A pool of memory of the current device: what is allocated within\n"
+    "`with torch.cuda.use_mem_pool(pool)` comes from segments that nothing else is given while "
+    "the pool lives.\n"
+    "Graphs can share it: `torch.cuda.graph(g, pool=pool.id)`.\n\n"
+    "Args:\n"
+    "    allocator (None): pools of other allocators are not implemented\n"
+    "    use_on_oom (bool): True is not implemented\n"
+    "    no_split (bool): True is not implemented\n",
+    EXT_LIFE(mem_pool), .tp_new = mem_pool_new);
+EXT_GET(mem_pool, id, "tuple[int, int]", ext_graph_pool(px_memory_pool_name(pool_of(self))),
+        "Its name, as graphs take it.");
+EXT_GETTER(mem_pool, allocator, "None", "None: memory comes as it does without a pool.") {
+  Py_RETURN_NONE;
+}
+EXT_METHOD0(mem_pool, use_count, "int",
+            "How often it is held: by itself, where it is in use, and by graphs.") {
+  int uses;
+  EXT_TRY(px_memory_pool_uses(&uses, pool_of(self)));
+  return PyLong_FromLong(uses);
+}
+EXT_METHOD(mem_pool, snapshot, "(include_traces: bool = True) -> list[dict[str, Any]]",
+           "The pool's segments, as memory_snapshot gives them; there are no traces in them.") {
+  bool include_traces;
+  EXT_BIND(include_traces);
+  return ext_call_from("phlox.cuda.memory", "memory_snapshot", "(N)",
+                       ext_graph_pool(px_memory_pool_name(pool_of(self))));
+}
+EXT_METHOD(mem_pool, _begin, "(device: int) -> None", "Begins use_mem_pool.") {
+  EXT_ARGS(int64_t, device);
+  return ext_none(px_memory_pool_begin(pool_of(self), ext_narrow(device)));
+}
+EXT_METHOD(mem_pool, _end, "(device: int) -> None", "Ends it.") {
+  EXT_ARGS(int64_t, device);
+  EXT_WAIT(px_memory_pool_end(pool_of(self), ext_narrow(device)));
+  Py_RETURN_NONE;
 }
 
 // ---- the race checker

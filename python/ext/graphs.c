@@ -12,7 +12,7 @@ typedef struct graph_object {
 } graph_object;
 static px_graph *graph_of(PyObject *self) { return ((graph_object *)self)->graph; }
 
-static PyObject *handle(px_graph_pool pool) {
+PyObject *ext_graph_pool(px_graph_pool pool) {
   return Py_BuildValue("(KK)", (unsigned long long)pool.own, (unsigned long long)pool.shared);
 }
 static int to_pool(PyObject *object, px_graph_pool *out) {
@@ -47,7 +47,7 @@ EXT_FUNCTION0(cuda, is_current_stream_capturing, "bool",
 }
 EXT_FUNCTION0(cuda, graph_pool_handle, "tuple[int, int]",
               "Names a pool of memory that graphs may share.") {
-  return handle(px_graph_pool_new());
+  return ext_graph_pool(px_graph_pool_new());
 }
 
 EXT_OWNS(device_graph, EXT_CORE(graph_object, graph));
@@ -125,7 +125,7 @@ EXT_METHOD0(device_graph, pool, "tuple[int, int]",
             "The pool of the graph's memory, for other graphs.") {
   px_graph_pool pool;
   EXT_TRY(px_graph_pool_of(&pool, graph_of(self)));
-  return handle(pool);
+  return ext_graph_pool(pool);
 }
 EXT_METHOD(device_graph, register_generator_state, "(generator: Generator) -> None",
            "Checks that a graph can draw from `generator`, which must be one of a device. There is "

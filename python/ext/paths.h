@@ -642,21 +642,16 @@ static const struct {
     {"cuda",
      "BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage "
      "ComplexFloatStorage CudaError DeferredCudaCallError DoubleStorage "
-     "FloatStorage HalfStorage IntStorage LongStorage MemPool ShortStorage "
-     "caching_allocator_alloc caching_allocator_delete check_error classproperty "
+     "FloatStorage HalfStorage IntStorage LongStorage ShortStorage "
+     "check_error classproperty "
      "cudaStatus cudart current_blas_handle current_solver_handle gds "
      "get_gencode_flags "
-     "is_tf32_supported jiterator list_gpu_processes "
-     "memory_stats_as_nested_dict "
-     "tunable"},
+     "is_tf32_supported jiterator list_gpu_processes tunable"},
     {"cpu", "Event Stream StreamContext current_stream get_capabilities set_device stream"},
     {"cuda.amp", "amp_definitely_not_available common"},
     {"cuda.memory",
-     "CUDAPluggableAllocator MemPool caching_allocator_alloc caching_allocator_delete "
-     "caching_allocator_disabled caching_allocator_enable change_current_allocator "
-     "get_per_process_memory_fraction host_memory_stats_as_nested_dict is_initialized "
-     "list_gpu_processes memory_stats_as_nested_dict reset_accumulated_host_memory_stats "
-     "reset_peak_host_memory_stats use_mem_pool"},
+     "CUDAPluggableAllocator caching_allocator_disabled caching_allocator_enable "
+     "change_current_allocator is_initialized list_gpu_processes"},
     {"distributed", "breakpoint"},
     {"distributed.checkpoint.filesystem", "FileSystem FileSystemBase SerializationFormat"},
     {"distributed.checkpoint.planner", "BytesIOWriteData TensorWriteData"},

@@ -269,6 +269,7 @@ static px_status parse(parsing *p, const char *text) {
 void px__settings_limit(px__device *d, double fraction) {
   size_t limit = (size_t)(fraction * (double)d->properties.total_memory);
   d->cache.limit = fraction < 1 ? (limit ? limit : 1) : 0;
+  d->cache.fraction = fraction;
 }
 
 void px__settings_apply(px__device *d) {

@@ -6,8 +6,6 @@
 // whatever streams they are.
 #include "device/capture.h"
 
-static uint64_t pools;  // atomic: names given out
-
 static px_stream *current_of(const px_graph *g) { return px__stream_now(g->device); }
 
 static px_status can_capture(void) {
@@ -122,10 +120,6 @@ px_status px_graph_new(px_graph **out) {
   px__object_init(graph, &graph_class);
   *out = graph;
   return PX_OK;
-}
-
-px_graph_pool px_graph_pool_new(void) {
-  return (px_graph_pool){.shared = __atomic_add_fetch(&pools, 1, __ATOMIC_RELAXED)};
 }
 
 px_status px_graph_reset(px_graph *graph) {

@@ -49,6 +49,10 @@ static inline void px__stat_move(px__stat *stat, int64_t by) {
 static inline int64_t px__stat_freed(const px__stat *stat) {
   return stat->allocated - stat->current + stat->base;
 }
+static inline void px__stat_reset_peak(px__stat *stat) { stat->peak = stat->current; }
+static inline void px__stat_reset_accumulated(px__stat *stat) {
+  stat->allocated = 0, stat->base = stat->current;
+}
 
 // ---- reports
 // `chunk` was allocated; `remainder`, if not NULL, was split off it and is free. `was_part`: its

@@ -28,6 +28,18 @@ px_status px_memory_set_fraction(double fraction, int device) {
   return PX_OK;
 }
 
+px_status px_memory_fraction(double *out, int device) {
+  PX_GIVEN(out);
+  px__device *d;
+  *out = 0;
+  PX_TRY(px_device_init());
+  PX_TRY(px__device_get(&d, device < 0 ? px_device_peek() : device));
+  px__device_lock(d);
+  *out = d->cache.limit ? d->cache.fraction : 1;
+  px__device_unlock(d);
+  return PX_OK;
+}
+
 // ---- snapshot
 static const char *const states[] = {[PX__TAKEN] = "active_allocated",
                                      [PX__PENDING] = "active_pending_free",
@@ -41,6 +53,7 @@ static px_memory_block describe(const px__segment *segment, const px__chunk *chu
       .size = (int64_t)chunk->node.size,
       .requested = chunk->state == PX__FREE ? 0 : (int64_t)chunk->block.pub.bytes,
       .stream = chunk->stream->id,
+      .pool = segment->room ? segment->room->name : (px_graph_pool){0},
       .small_pool = segment->small,
       .state = states[chunk->state]};
 }

@@ -212,6 +212,23 @@ static void tell_stat(visitor each, void *context, const char *name, const px__s
   tell(each, context, name, "peak", stat->peak);
 }
 
+static px_status reset(void (*one)(px__stat *), bool numbers) {
+  px__stat *all[] = {&stats.active_requests, &stats.active_bytes, &stats.allocated_bytes,
+                     &stats.allocations};
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < PX_COUNT_OF(all); i++) one(all[i]);
+  if (numbers) {
+    stats.num_host_alloc = stats.num_host_free = 0;
+    memset(&stats.alloc_time, 0, sizeof stats.alloc_time);
+    memset(&stats.free_time, 0, sizeof stats.free_time);
+  }
+  pthread_mutex_unlock(&lock);
+  return PX_OK;
+}
+
+px_status px_memory_host_reset_peak(void) { return reset(px__stat_reset_peak, false); }
+px_status px_memory_host_reset_accumulated(void) { return reset(px__stat_reset_accumulated, true); }
+
 #define TELL_TIME(which) \
   do { \
     int64_t count = s.which.count; \

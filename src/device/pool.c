@@ -246,8 +246,16 @@ static px_block *allocate(const px__request *r, px__chunk *chunk) {
   return block;
 }
 
+// Where the request's memory comes from, if not from what serves all: a capture's room, or one
+// that the thread has begun.
+static px__room *room_of(const px__request *r) {
+  if (PX_UNLIKELY(r->stream->room != NULL)) return r->stream->room;
+  const px__route *route = px__route_now(&r->device->cache);
+  return PX_UNLIKELY(route != NULL) ? route->room : NULL;
+}
+
 static px__chunk *find(const px__request *r, bool small) {
-  px__room *room = r->stream->room;
+  px__room *room = room_of(r);
   if (PX_UNLIKELY(room != NULL)) {
     insert_unsorted(&room->shelf, small);
     return best_fit_for(&room->shelf, r->stream, small, r->size);
@@ -269,6 +277,8 @@ px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes) {
   px__fast_bin *bin = &stream->fast[bytes <= SMALL];
   if (!__atomic_load_n(&bin->chunk, __ATOMIC_RELAXED) || px__races()) return NULL;
   if (PX_UNLIKELY(px__capture_of(stream) != 0)) return NULL;
+  if (PX_UNLIKELY(__atomic_load_n(&stream->owner->cache.routes, __ATOMIC_RELAXED) != NULL))
+    return NULL;
   px__spin_acquire(&bin->spin);
   px__chunk *chunk = bin->chunk;
   bool fits = chunk && bytes <= chunk->node.size && chunk->node.size - bytes < GRAIN;
@@ -357,11 +367,8 @@ px_status px__pool_extend(px_block **out, const px__request *r) {
     chunk_drop(d, chunk);
     return status;
   }
-  *segment = (px__segment){.first = chunk,
-                           .data = data,
-                           .size = size,
-                           .room = r->stream->room,
-                           .small = r->size <= SMALL};
+  *segment = (px__segment){
+      .first = chunk, .data = data, .size = size, .room = room_of(r), .small = r->size <= SMALL};
   if (segment->room) segment->room->segments++;
   segment_insert(d, segment);
   chunk->segment = segment;
@@ -388,12 +395,14 @@ static void segment_release(px__device *d, px__segment *segment) {
   px__free(segment);
 }
 
-// What a graph's memory holds between its replays is not known: it is never idle.
-static bool is_idle(const px__segment *segment) {
-  if (segment->room && segment->room->users) return false;
+static bool is_free(const px__segment *segment) {
   for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next)
     if (chunk->state != PX__FREE) return false;
   return true;
+}
+// What a graph's memory holds between its replays is not known: it is never idle.
+static bool is_idle(const px__segment *segment) {
+  return !(segment->room && segment->room->users) && is_free(segment);
 }
 
 // A device waits for all its streams before it takes memory back, which a capture forbids.
@@ -428,4 +437,13 @@ void px__pool_release(px__device *d) {
     next = segment->next;
     if (is_idle(segment)) segment_release(d, segment);
   }
+}
+
+void px__pool_end_room(px__device *d, px__room *room) {
+  bool last = room->users == 1 && !captures(d);
+  for (px__segment *segment = last ? d->cache.segments : NULL, *next; segment; segment = next) {
+    next = segment->next;
+    if (segment->room == room && is_free(segment)) segment_release(d, segment);
+  }
+  px__room_close(d, room);
 }

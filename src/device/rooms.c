@@ -1,7 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rooms: the pools of graphs. Their segments serve captures alone, and stay while a graph that was
-// captured with them lives. All with the device's lock held.
+// Rooms: the pools of graphs, and of the program's own. Their segments serve captures, or the
+// threads of routes, alone, and stay while a graph that was captured with them, or the pool, lives.
+// All with the device's lock held.
 #include "device/state.h"
+
+static uint64_t names;  // atomic: given out
+
+px_graph_pool px_graph_pool_new(void) {
+  return (px_graph_pool){.shared = __atomic_add_fetch(&names, 1, __ATOMIC_RELAXED)};
+}
+
+px__route *px__route_now(const px__cache *cache) {
+  px__route *route = cache->routes;
+  while (route && !pthread_equal(route->thread, pthread_self())) route = route->next;
+  return route;
+}
 
 static bool is_named(const px__room *room, px_graph_pool name) {
   return room->name.own == name.own && room->name.shared == name.shared;

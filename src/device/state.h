@@ -56,6 +56,7 @@ typedef struct px__fast_bin {
 } px__fast_bin;
 
 typedef struct px__room px__room;
+typedef struct px__route px__route;
 typedef struct px__device px__device;
 struct px_stream {
   px_object head;  // one reference is the device's, for as long as the process lives
@@ -145,14 +146,21 @@ struct px__segment {
   px__room *room;  // whose memory it is, or NULL
   bool small;
 };
-// A pool of graphs: segments that serve captures alone (rooms.c).
+// A pool of graphs, or of the program's own: segments that serve them alone (rooms.c).
 struct px__room {
   px__room *next;
   px_graph_pool name;
-  int users;     // captures and graphs
+  int users;     // captures, graphs, px_memory_pools and their routes
   int segments;  // it goes when it has neither
   px__shelf shelf;
   px__block whole;  // for the race checker: a replay writes it
+};
+// That a thread's requests go to a room (memory_pool.c).
+struct px__route {
+  px__route *next;
+  pthread_t thread;
+  px__room *room;
+  px_memory_pool *pool;  // held
 };
 // configure.c
 enum { PX__ROUND_STEPS = 16 };  // powers of two from 1 MiB on
@@ -167,10 +175,12 @@ typedef struct px__settings {
 typedef struct px__cache {
   px__segment *segments;
   px__room *rooms;
+  px__route *routes;   // atomic: of threads whose requests go to a room, the latest first
   px__chunk *pending;  // freed, but used by other streams
   px__chunk *spare;    // records of chunks that are none any more
   size_t reserved;     // bytes of all segments
   size_t limit;        // ... that there may be; 0: as many as the device has
+  double fraction;     // ... of the device's memory that the limit is
   px__settings settings;
   px__ledger ledger;
 } px__cache;
@@ -423,8 +433,12 @@ void px__pool_release(px__device *d);  // idle segments, of which every chunk is
 // ... the oldest, while more is reserved than the settings' threshold allows.
 void px__pool_collect(px__device *d);
 size_t px__pool_round(const px__device *d, size_t bytes);
+// A room that nothing but the caller uses gives what is idle of it back, and is let go of.
+void px__pool_end_room(px__device *d, px__room *room);
 // ---- rooms.c: with the lock held. open finds or makes the pool of that name, for one user more;
-// close ends a use; left is called when a room has a segment less.
+// close ends a use; left is called when a room has a segment less; now gives the route that the
+// calling thread has begun last, or NULL.
+px__route *px__route_now(const px__cache *cache);
 px_status px__room_open(px__room **out, px__device *d, px_graph_pool name)
     __attribute__((warn_unused_result));
 void px__room_close(px__device *d, px__room *room);

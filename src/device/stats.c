@@ -129,9 +129,6 @@ int64_t px_memory_allocated_peak(int device) {
 int64_t px_memory_reserved(int device) { return current_stats(device).reserved_bytes[0].current; }
 int64_t px_memory_reserved_peak(int device) { return current_stats(device).reserved_bytes[0].peak; }
 
-static void reset_peak(px__stat *stat) { stat->peak = stat->current; }
-static void reset_accumulated(px__stat *stat) { stat->allocated = 0, stat->base = stat->current; }
-
 static px_status reset(int device, void (*one)(px__stat *), bool numbers) {
   px__device *d;
   PX_TRY(device_of(&d, device));
@@ -148,5 +145,7 @@ static px_status reset(int device, void (*one)(px__stat *), bool numbers) {
   return PX_OK;
 }
 
-px_status px_memory_reset_peak(int device) { return reset(device, reset_peak, false); }
-px_status px_memory_reset_accumulated(int device) { return reset(device, reset_accumulated, true); }
+px_status px_memory_reset_peak(int device) { return reset(device, px__stat_reset_peak, false); }
+px_status px_memory_reset_accumulated(int device) {
+  return reset(device, px__stat_reset_accumulated, true);
+}

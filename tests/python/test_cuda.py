@@ -76,6 +76,79 @@ class Cuda(unittest.TestCase):
             self.assertEqual(cuda.memory_cached(), cuda.memory_reserved())
         self.assertTrue(issubclass(caught[0].category, FutureWarning))
 
+    def test_figures_as_dicts_of_dicts(self):
+        stats, nested = cuda.memory_stats(), cuda.memory_stats_as_nested_dict()
+        self.assertEqual(set(nested["allocated_bytes"]["all"]), {"current", "peak", "allocated", "freed"})
+        self.assertEqual(nested["segment"]["small_pool"]["peak"], stats["segment.small_pool.peak"])
+        self.assertEqual(nested["num_ooms"], stats["num_ooms"])
+        self.assertIn("current", cuda.memory.host_memory_stats_as_nested_dict()["active_bytes"])
+
+    def test_the_fraction_is_told(self):
+        self.assertEqual(cuda.get_per_process_memory_fraction(), 1.0)
+        cuda.set_per_process_memory_fraction(0.5, 1)
+        self.assertEqual((cuda.get_per_process_memory_fraction(1), cuda.get_per_process_memory_fraction(0)), (0.5, 1.0))
+        cuda.set_per_process_memory_fraction(1.0, 1)
+
+    def test_figures_of_pinned_memory_begin_again(self):
+        torch.ones(1 << 20).pin_memory()
+        cuda.reset_peak_host_memory_stats()
+        stats = cuda.host_memory_stats()
+        self.assertEqual(stats["active_bytes.peak"], stats["active_bytes.current"])
+        cuda.reset_accumulated_host_memory_stats()
+        stats = cuda.host_memory_stats()
+        self.assertEqual((stats["active_requests.allocated"], stats["num_host_alloc"]), (0, 0))
+
+    def test_memory_for_other_libraries(self):
+        before = cuda.memory_allocated()
+        at = cuda.caching_allocator_alloc(1000)
+        self.assertEqual(cuda.memory_allocated() - before, 1024)
+        other = cuda.caching_allocator_alloc(512, "cuda:1", cuda.Stream("cuda:1").cuda_stream)
+        cuda.caching_allocator_delete(at)
+        self.assertEqual(cuda.memory_allocated(), before)
+        with self.assertRaisesRegex(RuntimeError, f"^invalid device pointer: {at:#x}$"):
+            cuda.caching_allocator_delete(at)
+        cuda.caching_allocator_delete(other)
+        with self.assertRaisesRegex(TypeError, "Invalid type for stream argument"):
+            cuda.caching_allocator_alloc(8, stream="0")
+
+    def test_a_pool_of_its_own(self):
+        pool, outside = cuda.MemPool(), torch.empty(1 << 20, device="cuda")
+        self.assertEqual((pool.use_count(), pool.allocator, pool.snapshot()), (1, None, []))
+        with cuda.use_mem_pool(pool):
+            self.assertEqual(pool.use_count(), 2)
+            x = torch.empty(1 << 20, device="cuda")
+            at = x.data_ptr()
+            del x
+            x = torch.ones(1 << 20, device="cuda")
+            self.assertEqual(x.data_ptr(), at)
+        y = torch.empty(1 << 20, device="cuda")
+        segments = {s["segment_pool_id"]: s for s in cuda.memory_snapshot() if any(b["address"] == at for b in s["blocks"])}
+        self.assertEqual((list(segments), pool.snapshot()), ([pool.id], list(segments.values())))
+        self.assertNotEqual(y.data_ptr(), at)
+        self.assertNotEqual(pool.id, cuda.MemPool().id)
+        held = cuda.memory_reserved()
+        del x, pool
+        self.assertLess(cuda.memory_reserved(), held)
+        del outside, y
+
+    def test_pools_are_left_when_an_error_passes(self):
+        pool = cuda.MemPool()
+        with self.assertRaises(ZeroDivisionError), cuda.use_mem_pool(pool, 1):
+            1 / 0
+        self.assertEqual(pool.use_count(), 1)
+        for name in ("use_on_oom", "no_split"):
+            with self.assertRaisesRegex(NotImplementedError, f"^torch.cuda.MemPool\\({name}=\\) is not implemented in Phlox$"):
+                cuda.MemPool(**{name: True})
+
+    def test_a_graph_shares_a_pool(self):
+        pool, g, x = cuda.MemPool(), cuda.CUDAGraph(), torch.ones(8, device="cuda")
+        with cuda.graph(g, pool=pool.id):
+            y = x * 3
+        self.assertEqual(pool.use_count(), 2)
+        g.replay()
+        self.assertEqual(y.tolist(), [3.0] * 8)
+        self.assertTrue(any(b["address"] == y.data_ptr() for s in pool.snapshot() for b in s["blocks"]))
+
     def test_out_of_memory(self):
         with self.assertRaisesRegex(cuda.OutOfMemoryError, "CUDA out of memory. Tried to allocate"):
             torch.empty(1 << 50, dtype=torch.uint8, device="cuda")

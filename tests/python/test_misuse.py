@@ -129,6 +129,7 @@ def objects():
     new("px_event", "px_event_new", 1)
     new("px_stream", "px_stream_new", Device(1, 0), 0)
     new("px_saved", "px_saved_new", made["px_tensor"], False)
+    new("px_memory_pool", "px_memory_pool_new", 0)
     new("px_store", "px_store_memory")
     lib.px_store_set_timeout(made["px_store"], c.c_int64(20))
     lib.px_store_set(made["px_store"], b"weight", b"1", c.c_size_t(1))

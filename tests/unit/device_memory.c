@@ -486,3 +486,105 @@ PX_TEST(scratch_memory_takes_what_idle_segments_hold) {
   px__scratch_drop();
   px__block_free(held);
 }
+
+// ---- pools of the program's own
+static bool is_of(px_memory_pool *pool, const void *data) {
+  px__device *d;
+  OK(px__device_get(&d, 0));
+  px__block *block = px__pool_block_at(d, data);
+  px_graph_pool name = px_memory_pool_name(pool);
+  px__room *room = ((px__chunk *)block)->segment->room;
+  return room && room->name.own == name.own && room->name.shared == name.shared;
+}
+
+PX_TEST(a_pool_serves_the_thread_that_has_begun_it) {
+  simulate_plainly(1);
+  PX_SCOPED(px_memory_pool) pool = NULL;
+  OK(px_memory_pool_new(&pool, -1));
+  px_block *before = block_on(px_cuda(0), 1 << 20);
+  OK(px_memory_pool_begin(pool, -1));
+  px_block *inside = block_on(px_cuda(0), 1 << 20);
+  CHECK(is_of(pool, inside->data));
+  void *at = inside->data;
+  px__block_free(inside);
+  inside = block_on(px_cuda(0), 1 << 20);
+  CHECK(inside->data == at);
+  OK(px_memory_pool_end(pool, -1));
+  px__block_free(before);
+  px_block *after = block_on(px_cuda(0), 1 << 20);
+  CHECK(after->data != at);
+  px__block_free(after);
+  px__block_free(inside);
+}
+
+static void *allocate_in_thread(void *unused) {
+  px_block *block = block_on(px_cuda(0), 4096);
+  void *at = block->data;
+  px__block_free(block);
+  return at;
+}
+
+PX_TEST(a_pool_does_not_serve_other_threads) {
+  simulate_plainly(1);
+  PX_SCOPED(px_memory_pool) pool = NULL;
+  OK(px_memory_pool_new(&pool, 0));
+  OK(px_memory_pool_begin(pool, 0));
+  px_block *inside = block_on(px_cuda(0), 4096);
+  void *at = inside->data, *other;
+  px__block_free(inside);
+  pthread_t thread;
+  CHECK_EQ(pthread_create(&thread, NULL, allocate_in_thread, NULL), 0);
+  pthread_join(thread, &other);
+  CHECK(other != at);
+  OK(px_memory_pool_end(pool, 0));
+}
+
+PX_TEST(pools_nest_and_end_in_order) {
+  simulate_plainly(1);
+  PX_SCOPED(px_memory_pool) outer = NULL;
+  PX_SCOPED(px_memory_pool) inner = NULL;
+  int uses;
+  OK(px_memory_pool_new(&outer, 0));
+  OK(px_memory_pool_new(&inner, 0));
+  FAILS(px_memory_pool_end(outer, 0), PX_RUNTIME, "did not begin this pool of memory last");
+  OK(px_memory_pool_begin(outer, 0));
+  OK(px_memory_pool_begin(inner, 0));
+  px_block *block = block_on(px_cuda(0), 100);
+  CHECK(is_of(inner, block->data));
+  px__block_free(block);
+  FAILS(px_memory_pool_end(outer, 0), PX_RUNTIME, "did not begin this pool of memory last");
+  OK(px_memory_pool_uses(&uses, inner));
+  CHECK_EQ(uses, 2);
+  OK(px_memory_pool_end(inner, 0));
+  block = block_on(px_cuda(0), 100);
+  CHECK(is_of(outer, block->data));
+  px__block_free(block);
+  OK(px_memory_pool_end(outer, 0));
+}
+
+PX_TEST(a_pool_that_ends_gives_back_what_is_free) {
+  simulate_plainly(1);
+  px_memory_pool *pool;
+  OK(px_memory_pool_new(&pool, 0));
+  OK(px_memory_pool_begin(pool, 0));
+  px_block *held = block_on(px_cuda(0), 30 << 20);
+  px__block_free(block_on(px_cuda(0), 40 << 20));
+  OK(px_memory_pool_end(pool, 0));
+  OK(px_memory_empty_cache());
+  CHECK_EQ(px_memory_reserved(0), 70 << 20);
+  px_release(pool);
+  CHECK_EQ(px_memory_reserved(0), 30 << 20);
+  px__block_free(held);
+  OK(px_memory_empty_cache());
+  CHECK_EQ(px_memory_reserved(0), 0);
+}
+
+PX_TEST(the_fraction_that_was_set_is_told) {
+  simulate_plainly(1);
+  double fraction;
+  OK(px_memory_fraction(&fraction, -1));
+  CHECK(fraction == 1);
+  OK(px_memory_set_fraction(0.25, 0));
+  OK(px_memory_fraction(&fraction, 0));
+  CHECK(fraction == 0.25);
+}

@@ -2,14 +2,17 @@
 """torch.cuda.memory: the figures of memory, told as a table and as a snapshot."""
 from __future__ import annotations
 
+import contextlib
 import warnings
 
-from phlox import _C, cuda
+from phlox import _C, cuda, empty, uint8
 from phlox.cuda import (  # noqa: F401
-    _memory_blocks, _set_allocator_settings, empty_cache, get_allocator_backend, host_memory_stats,
+    MemPool, _memory_blocks, _set_allocator_settings, empty_cache, get_allocator_backend,
+    get_per_process_memory_fraction, host_memory_stats,
     max_memory_allocated, max_memory_reserved, mem_get_info, memory_allocated, memory_reserved,
     memory_stats,
-    reset_accumulated_memory_stats, reset_peak_memory_stats, set_per_process_memory_fraction)
+    reset_accumulated_host_memory_stats, reset_accumulated_memory_stats,
+    reset_peak_host_memory_stats, reset_peak_memory_stats, set_per_process_memory_fraction)
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
@@ -75,21 +78,99 @@ def memory_summary(device: Device | None = None, abbreviated: bool = False) -> s
     return "\n".join([*lines, rule("="), ""])
 
 
+# ---- statistics as dicts of dicts
+def _nested(stats):
+    nested = {}
+    for key, value in stats.items():
+        *outer, last = key.split(".")
+        place = nested
+        for name in outer:
+            place = place.setdefault(name, {})
+        place[last] = value
+    return nested
+
+
+def memory_stats_as_nested_dict(device: Device | None = None) -> dict[str, Any]:
+    """What memory_stats gives, as dicts within dicts: stats["allocated_bytes"]["all"]["peak"]."""
+    return _nested(memory_stats(device))
+
+
+def host_memory_stats_as_nested_dict() -> dict[str, Any]:
+    """What host_memory_stats gives, as dicts within dicts."""
+    return _nested(host_memory_stats())
+
+
+# ---- memory for other libraries, and pools
+_held = {}  # by address
+
+
+def caching_allocator_alloc(size: int, device: Device | None = None, stream: Any = None) -> int:
+    """The address of memory of a device that no tensor has; caching_allocator_delete frees it.
+
+    Args:
+        size (int): bytes
+        device (torch.device, str, int or None): the current one by default
+        stream (Stream, int or None): that work on it is ordered by; the current one by default
+    """
+    index = cuda._index_of(device)
+    if stream is not None and not isinstance(stream, (int, cuda.Stream)):
+        raise TypeError("Invalid type for stream argument, must be `torch.cuda.Stream` or `int` "
+                        "representing a pointer to an existing stream")
+    if isinstance(stream, int):
+        stream = cuda.ExternalStream(stream, index)
+    with cuda.device(index), cuda.stream(stream):
+        memory = empty(size, dtype=uint8, device="cuda")
+    if size:
+        _held[memory.data_ptr()] = memory
+    return memory.data_ptr()
+
+
+def caching_allocator_delete(mem_ptr: int) -> None:
+    """Frees what caching_allocator_alloc gave. RuntimeError for any other address."""
+    if mem_ptr and _held.pop(mem_ptr, None) is None:
+        raise RuntimeError(f"invalid device pointer: {mem_ptr:#x}")
+
+
+@contextlib.contextmanager
+def use_mem_pool(pool: MemPool, device: Device | None = None):
+    """What the calling thread allocates within the with statement comes from a pool.
+
+    >>> pool = torch.cuda.MemPool()
+    >>> with torch.cuda.use_mem_pool(pool):
+    ...     x = torch.ones(4, device='cuda')
+    >>> [segment["segment_pool_id"] == pool.id for segment in pool.snapshot()]
+    [True]
+
+    Args:
+        pool (MemPool): the pool
+        device (torch.device, str, int or None): of which memory is allocated; the current one by
+            default
+    """
+    index = cuda._index_of(device)
+    pool._begin(index)
+    try:
+        yield
+    finally:
+        pool._end(index)
+
+
 # ---- the snapshot
-def memory_snapshot() -> list[dict[str, Any]]:
+def memory_snapshot(mempool_id: tuple[int, int] | None = None) -> list[dict[str, Any]]:
     """The segments that the allocator holds, of all devices: dicts with their blocks, as PyTorch
-    has them."""
+    has them. With `mempool_id`, those of one pool."""
     segments = []
     for device in range(cuda.device_count()) if cuda.is_initialized() else ():
         segment = None
         for block in _memory_blocks(device):
             address, size = block.pop("segment_address"), block.pop("segment_size")
             stream = block.pop("stream")
-            small = block.pop("small")
+            small, pool = block.pop("small"), block.pop("pool")
+            if mempool_id is not None and pool != tuple(mempool_id):
+                continue
             if segment is None or segment["address"] != address:
                 segment = {"device": device, "address": address, "total_size": size,
                            "stream": stream,
-                           "segment_type": "small" if small else "large", "segment_pool_id": (0, 0),
+                           "segment_type": "small" if small else "large", "segment_pool_id": pool,
                            "allocated_size": 0, "active_size": 0, "requested_size": 0,
                            "is_expandable": False,
                            "frames": [], "blocks": []}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pools of memory of the program's own: rooms that threads send their requests to. The routes of a
+// device say which threads do.
+#include "device/state.h"
+
+struct px_memory_pool {
+  px_object head;
+  px__device *device;
+  px__room *room;
+  px_graph_pool name;
+};
+
+static void pool_destroy(void *self) {
+  px_memory_pool *pool = self;
+  if (px__device_alive()) {  // in a forked child the memory is the parent's
+    px__device_lock(pool->device);
+    px__pool_end_room(pool->device, pool->room);
+    px__device_unlock(pool->device);
+  }
+  px__object_end(pool);
+  px__free(pool);
+}
+static const px_class pool_class = {"memory pool", pool_destroy};
+
+static px_status device_of(px__device **out, int device) {
+  PX_TRY(px_device_init());
+  return px__device_get(out, device < 0 ? px_device_peek() : device);
+}
+
+px_status px_memory_pool_new(px_memory_pool **out, int device) {
+  PX_GIVEN(out);
+  px__device *d;
+  px_memory_pool *pool;
+  *out = NULL;
+  PX_TRY(device_of(&d, device));
+  PX_TRY(PX_NEW(&pool));
+  pool->device = d;
+  pool->name = px_graph_pool_new();
+  px__device_lock(d);
+  px_status status = px__room_open(&pool->room, d, pool->name);
+  px__device_unlock(d);
+  if (status != PX_OK) {
+    px__free(pool);
+    return px_error_pass(status, __FILE__, __LINE__, __func__);
+  }
+  px__object_init(pool, &pool_class);
+  *out = pool;
+  return PX_OK;
+}
+
+px_graph_pool px_memory_pool_name(const px_memory_pool *pool) { return pool->name; }
+
+px_status px_memory_pool_uses(int *out, const px_memory_pool *pool) {
+  PX_GIVEN(out);
+  PX_GIVEN(pool);
+  px__device_lock(pool->device);
+  *out = pool->room->users;
+  px__device_unlock(pool->device);
+  return PX_OK;
+}
+
+px_status px_memory_pool_begin(px_memory_pool *pool, int device) {
+  PX_GIVEN(pool);
+  px__device *d;
+  px__route *route;
+  PX_TRY(device_of(&d, device));
+  PX_TRY(PX_NEW(&route));
+  px__device_lock(d);
+  px_status status = px__room_open(&route->room, d, pool->name);
+  if (status == PX_OK) {
+    route->thread = pthread_self();
+    route->pool = px_retain(pool);
+    route->next = d->cache.routes;
+    __atomic_store_n(&d->cache.routes, route, __ATOMIC_RELAXED);
+  }
+  px__device_unlock(d);
+  if (status == PX_OK) return PX_OK;
+  px__free(route);
+  return px_error_pass(status, __FILE__, __LINE__, __func__);
+}
+
+// The place of the route that the calling thread has begun last; of NULL if there is none.
+static px__route **latest(px__cache *cache) {
+  px__route *mine = px__route_now(cache), **place = &cache->routes;
+  while (*place != mine) place = &(*place)->next;
+  return place;
+}
+
+px_status px_memory_pool_end(px_memory_pool *pool, int device) {
+  PX_GIVEN(pool);
+  px__device *d;
+  PX_TRY(device_of(&d, device));
+  px__device_lock(d);
+  px__route **place = latest(&d->cache), *route = *place;
+  bool own = route && route->pool == pool;
+  if (own) {
+    __atomic_store_n(place, route->next, __ATOMIC_RELAXED);
+    px__room_close(d, route->room);
+  }
+  px__device_unlock(d);
+  PX_CHECK(own, PX_RUNTIME, "the thread did not begin this pool of memory last");
+  px__free(route);
+  px_release(pool);  // which may be its end, and takes the lock
+  return PX_OK;
+}
