@@ -16,7 +16,7 @@ from phlox.cuda import (  # noqa: F401
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from phlox._typing import Device
@@ -132,7 +132,7 @@ def caching_allocator_delete(mem_ptr: int) -> None:
 
 
 @contextlib.contextmanager
-def use_mem_pool(pool: MemPool, device: Device | None = None):
+def use_mem_pool(pool: MemPool, device: Device | None = None) -> Iterator[None]:
     """What the calling thread allocates within the with statement comes from a pool.
 
     >>> pool = torch.cuda.MemPool()
