@@ -127,7 +127,7 @@ CUDAARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm
 # The toolkit's headers: those of nvcc, or, where the backend is only looked at (lint), those in the usual place.
 TOOLKIT  := $(patsubst %/cuda.h,%,$(firstword $(wildcard $(if $(NVCC),$(dir $(NVCC))../include/cuda.h) /usr/local/cuda/include/cuda.h)))
 # The opgen of this tree may not write them.
-CUDAGEN  := $(if $(wildcard tools/opgen_cuda.c),$(addprefix kernels_cuda_,0 1 2 3 4 5 6 7 fold optim))
+CUDAGEN  := $(if $(wildcard tools/opgen_cuda.c),$(addprefix kernels_cuda_,0 1 2 3 4 5 6 7 complex fold optim))
 CUDAROWS := $(if $(CUDAGEN),$(addprefix $(O)/gen/,kernels_cuda_rows.o kernels_cuda_optim_rows.o))
 CUDAHOST := $(patsubst %.c,$(O)/%.o,$(wildcard backends/cuda/host/*.c)) $(CUDAROWS)
 FATBINS  := $(patsubst backends/cuda/kernels/%.cu,$(O)/cuda/%.fatbin,$(wildcard backends/cuda/kernels/*.cu)) $(CUDAGEN:%=$(O)/cuda/%.fatbin)

@@ -66,6 +66,8 @@ def step():
 """
 BIG, ROWS_OF = "x = some(N)", "x = some(N // 1024, 1024)"
 SHORT = "a, b = some(N, dtype=torch.bfloat16), some(N, dtype=torch.bfloat16)"
+COMPLEX = "a, b = (torch.complex(some(N // 2), some(N // 2)) for _ in range(2))"
+PARTS = "torch.view_as_real({})"
 CHANNELS = "x = some(N // 2**20 or 1, 64, int(min(N, 2**20)**0.5) // 8, int(min(N, 2**20)**0.5) // 8)"
 GRADS = "; x.requires_grad_(); g = torch.ones_like(x); y = "
 GB = 2**30  # bytes of N floats
@@ -160,6 +162,12 @@ ROWS = [
     ("digamma", "torch.digamma(x)", "x = some(N).abs() + 0.1", {"moved": 2 * GB, "check": ""}),
     ("erfinv", "torch.erfinv(x)", BIG, {"moved": 2 * GB, "check": ""}),
     ("special.i0e", "torch.special.i0e(x)", BIG, {"moved": 2 * GB, "check": ""}),
+    ("mul of complex64", "a * b", COMPLEX, {"moved": 3 * GB, "check": PARTS.format("a * b")}),
+    ("exp of complex64", "torch.exp(a)", COMPLEX, {"moved": 2 * GB, "check": PARTS.format("torch.exp(a)")}),
+    ("abs of complex64", "a.abs()", COMPLEX, {"moved": 3 * GB // 2, "check": ""}),
+    ("sum of complex64", "a.sum()", COMPLEX, {"moved": GB, "check": PARTS.format("a.sum()")}),
+    ("matmul 4096, complex64", "a @ b", COMPLEX + "; n = 4096 if N > 2**20 else 32; a, b = a[:n * n].view(n, n), b[:n * n].view(n, n)",
+     {"check": PARTS.format("a @ b")}),
     ("fft.rfft of rows of 1024", "torch.fft.rfft(x)", ROWS_OF, {"moved": 2 * GB, "check": "torch.view_as_real(torch.fft.rfft(x))"}),
     ("fft.rfft2 of 1024x1024", "torch.fft.rfft2(x)", "n = min(1024, int(N**0.5)); x = some(N // n**2, n, n)",
      {"moved": 4 * GB, "check": "torch.view_as_real(torch.fft.rfft2(x))"}),

@@ -11,10 +11,7 @@ static bool gives_bool(const og_op *op) {
   return og_has(op, OG_W_compare) || og_has(op, OG_W_boolresult);
 }
 static bool is_pointwise(const og_op *op) { return og_is(op, "pointwise") && op->expr.text; }
-// Complex numbers are computed with on the CPU alone.
-static bool is_stamped(const og_op *op, const og_stamp *s) {
-  return s->kind != 'c' && og_in_set(op, s);
-}
+static bool is_complex(const og_stamp *s) { return s->kind == 'c'; }
 static bool is_fold(const og_op *op) { return og_has_kernel(op) && !is_pointwise(op); }
 
 // ---- pointwise
@@ -32,8 +29,8 @@ static void write_locals(FILE *to, const og_op *op, const og_stamp *s, const og_
     const og_param *p = &op->params[i];
     if (!(e->used >> i & 1u)) continue;
     if (p->type != OG_TENSOR)
-      fprintf(to, "  const %s %s = k_number_as<%s>(p.numbers[%d]);\n  (void)%s;\n", s->c, p->name,
-              s->c, number_at(op, i), p->name);
+      fprintf(to, "  const %s %s = k_number_as<%s>(p.numbers[%d]);\n  (void)%s;\n", s->number,
+              p->name, s->number, number_at(op, i), p->name);
     if (p->optional)
       fprintf(to, "  const bool has_%s = p.has >> %d & 1u;\n  (void)has_%s;\n", p->name, i,
               p->name);
@@ -54,8 +51,9 @@ static void write_each(FILE *to, const og_op *op, const og_stamp *s, const og_ex
       bool mask = op->mask_params >> i & 1u;
       arguments = og_format("%s%s%s %s", arguments, *arguments ? ", " : "", mask ? "bool" : s->c,
                             op->params[i].name);
-      inputs = og_format("%s, k_in<%s, %d, %d>(p)", inputs, mask ? "k_bool" : s->storage, tensor,
-                         16 / s->bytes);
+      inputs = og_format("%s, %s<%s, %d, %d>(p)", inputs,
+                         is_complex(s) && !mask ? "k_complex_in" : "k_in",
+                         mask ? "k_bool" : s->storage, tensor, 16 / s->bytes);
     }
     tensor++;
   }
@@ -65,7 +63,7 @@ static void write_each(FILE *to, const og_op *op, const og_stamp *s, const og_ex
 }
 
 static void write_function(FILE *to, const og_op *op, const og_stamp *s) {
-  og_expr e = og_rewrite(op, op->expr.text, op->expr.place, s->math, s->c, NULL, false);
+  og_expr e = og_rewrite(op, op->expr.text, op->expr.place, s->math, s->number, NULL, false);
   fprintf(to,
           "extern \"C\" __global__ void __launch_bounds__(K_LOOP)\n    %s_%s(const "
           "__grid_constant__ k_loop p) {\n  k_wait();\n",
@@ -73,7 +71,7 @@ static void write_function(FILE *to, const og_op *op, const og_stamp *s) {
   if (strstr(e.text, "(l, ")) fprintf(to, "  const k_where *l = &p.where;\n");
   write_locals(to, op, s, &e);
   if (e.asks) {
-    og_expr yes = og_rewrite(op, op->expr.text, op->expr.place, s->math, s->c, NULL, true);
+    og_expr yes = og_rewrite(op, op->expr.text, op->expr.place, s->math, s->number, NULL, true);
     fprintf(to, "  if (p.truth) {\n  ");
     write_each(to, op, s, &yes);
     fprintf(to, "    return;\n  }\n");
@@ -107,7 +105,7 @@ static void write_pointwise_row(FILE *to, const og_op *op, int module) {
   fprintf(to, "      .functions = {\n");
   const og_stamp *stamps = og_stamps(&count);
   for (int i = 0; i < count; i++)
-    if (is_stamped(op, &stamps[i]))
+    if (og_in_set(op, &stamps[i]))
       fprintf(to, "          [%s] = \"%s_%s\",\n", stamps[i].dtype, op->name, stamps[i].suffix);
   fprintf(to, "      }};\n  return px__cuda_pointwise_run(l, &op);\n}\n");
   fprintf(to, "PX_CUDA_ROW(%s, \"%s\", run_%s);\n\n", op->name, op->name, op->name);
@@ -120,28 +118,35 @@ typedef struct fold_stamp {
 } fold_stamp;
 static const fold_stamp fold_stamps[] = {{"i64", "int64_t", "i64", "int64_t"},
                                          {"f32", "float", "f64", "double"},
-                                         {"f64", "double", "f64", "double"}};
+                                         {"f64", "double", "f64", "double"},
+                                         {"c64", "k_complex_c64", "c128", "k_complex_c128"},
+                                         {"c128", "k_complex_c128", "c128", "k_complex_c128"}};
+enum { FOLDS = sizeof fold_stamps / sizeof *fold_stamps };
 
 static void write_part(FILE *to, const og_op *op, bool wide, const fold_stamp *s, const char *name,
                        const char *arguments, const char *text) {
   static const char *const names[] = {"a", "b", "n", NULL};
-  const char *c = wide ? s->wide_c : s->c;
-  og_expr e = og_rewrite(op, text, op->fold.place, wide ? s->wide : s->suffix, c, names, false);
+  const char *c = wide ? s->wide_c : s->c, *suffix = wide ? s->wide : s->suffix;
+  const char *number = og_stamp_of(suffix)->number;
+  og_expr e = og_rewrite(op, text, op->fold.place, suffix, number, names, false);
   if (e.used) og_die(op->fold.place, "fold of %s mentions a parameter", op->name);
   fprintf(to, "  static __device__ __forceinline__ %s %s(%s) { return (%s)(%s); }\n", c, name,
           arguments, c, e.text);
 }
 
+// Of complex numbers only the truth is looked at where the result is one, or a count.
 static bool fold_has(const og_op *op, int stamp_at) {
-  return is_stamped(op, og_stamp_of(fold_stamps[stamp_at].suffix));
+  const og_stamp *s = og_stamp_of(fold_stamps[stamp_at].suffix);
+  bool truth = is_complex(s) && (gives_bool(op) || og_has(op, OG_W_longresult));
+  return !truth && og_in_set(op, s);
 }
 
-static void write_fold(FILE *to, const og_op *op) {
+static void write_fold(FILE *to, const og_op *op, bool complex) {
   og_fold f = og_fold_parse(op);
   fprintf(to, "// %s: %s\n", op->name, op->fold.text);
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < FOLDS; i++) {
     const fold_stamp *s = &fold_stamps[i];
-    if (!fold_has(op, i)) continue;
+    if (!fold_has(op, i) || is_complex(og_stamp_of(s->suffix)) != complex) continue;
     fprintf(to, "struct fold_%s_%s {\n  typedef %s T;\n  typedef %s D;\n", op->name, s->suffix,
             s->c, s->wide_c);
     write_part(to, op, true, s, "identity", "", f.identity);
@@ -158,9 +163,9 @@ static void write_fold_row(FILE *to, const og_op *op) {
   static const char *const ways[] = {"rows", "columns", "join"};
   fprintf(to,
           "static px_status run_%s(const px_launch *l) {\n"
-          "  static const char *const functions[3][3] = {\n",
-          op->name);
-  for (int i = 0; i < 3; i++) {
+          "  static const char *const functions[%d][3] = {\n",
+          op->name, FOLDS);
+  for (int i = 0; i < FOLDS; i++) {
     fprintf(to, "      {");
     for (int k = 0; k < 3; k++)
       fprintf(to, "%s%s", k ? ", " : "",
@@ -187,6 +192,7 @@ void og_write_cuda(const char *folder) {
   FILE *modules[MODULES], *rows = create(folder, "kernels_cuda_rows.c", "cuda/host/kernel.h");
   FILE *structs = create(folder, "cuda_args.h", "cuda/params.h");
   FILE *folds = create(folder, "kernels_cuda_fold.cu", "cuda/kernels/fold.cuh");
+  FILE *complex = create(folder, "kernels_cuda_complex.cu", "cuda/kernels/complex.cuh");
   for (int m = 0; m < MODULES; m++)
     modules[m] = create(folder, og_format("kernels_cuda_%d.cu", m), "cuda/kernels/loop.cuh");
   int count;
@@ -201,16 +207,19 @@ void og_write_cuda(const char *folder) {
       int m = og_shard(op, MODULES);
       fprintf(modules[m], "// %s: %s\n", op->name, op->expr.text);
       for (int k = 0; k < count; k++)
-        if (is_stamped(op, &stamps[k])) write_function(modules[m], op, &stamps[k]);
+        if (og_in_set(op, &stamps[k]))
+          write_function(is_complex(&stamps[k]) ? complex : modules[m], op, &stamps[k]);
       fprintf(modules[m], "\n");
       write_pointwise_row(rows, op, m);
     } else if (is_fold(op)) {
-      write_fold(folds, op);
+      write_fold(folds, op, false);
+      write_fold(complex, op, true);
       write_fold_row(rows, op);
     }
   }
   for (int m = 0; m < MODULES; m++) og_finish(modules[m]);
   og_finish(structs);
   og_finish(folds);
+  og_finish(complex);
   og_finish(rows);
 }

@@ -35,6 +35,13 @@ static void *open_one(px__cuda_dense *d, const px_operand *o, int dtype, bool re
   }
   return at;
 }
+px_status px__cuda_as(const px_launch *l, px_operand *o, int dtype, int64_t *strides) {
+  px__cuda_dense d = {.launch = l};
+  void *at = px__cuda_dense_in(&d, o, dtype);
+  PX_CUDA_PASS(d.status);
+  *o = plain_of(&d, o, at, dtype, strides);
+  return PX_OK;
+}
 void *px__cuda_dense_in(px__cuda_dense *d, const px_operand *o, int dtype) {
   return open_one(d, o, dtype, true, false);
 }

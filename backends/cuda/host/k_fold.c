@@ -145,17 +145,32 @@ px_status px__cuda_reduce(const px_launch *l, k_fold *p, const char *module,
                          0, params);
 }
 
+// The row of the functions for a dtype of computation.
+static int row_of(int compute) {
+  if (compute == PX_COMPLEX64 || compute == PX_COMPLEX128) return compute == PX_COMPLEX64 ? 3 : 4;
+  return compute == PX_FLOAT64 ? 2 : compute >= PX_FLOAT16 ? 1 : 0;
+}
+// Whether rows are dense elements that the functions read as they are.
+static bool is_native(int compute, int in) {
+  if (compute == PX_FLOAT16 || compute == PX_BFLOAT16 || compute == PX_FLOAT32)
+    return in == PX_FLOAT32 || in == PX_FLOAT16 || in == PX_BFLOAT16;
+  return in == (compute < PX_FLOAT16 ? PX_INT64 : compute);
+}
+
 px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3]) {
   int c = l->compute;
-  const char *const *ways = functions[c == PX_FLOAT64 ? 2 : c >= PX_FLOAT16 ? 1 : 0];
-  if (!ways[0] || c >= PX_DTYPE_COMPUTED) return px__cuda_missing(l, c);
+  const char *const *ways = functions[row_of(c)];
+  bool complex = c == PX_COMPLEX64 || c == PX_COMPLEX128;
+  if (!ways[0] || (c >= PX_DTYPE_COMPUTED && !complex)) return px__cuda_missing(l, c);
+  px_operand in = l->operands[l->operand_count - 1];
+  int64_t strides[PX_MAX_DIMS];
+  if (!complex && in.dtype >= PX_DTYPE_COMPUTED)  // the truth of complex numbers
+    PX_CUDA_PASS(px__cuda_as(l, &in, c, strides));
   k_fold p;
-  PX_CUDA_PASS(px__cuda_axes(&p, &l->operands[0], NULL, &l->operands[l->operand_count - 1], true));
-  int in = p.in_dtype;
-  p.vector = c == PX_FLOAT64   ? in == PX_FLOAT64
-             : c >= PX_FLOAT16 ? in == PX_FLOAT32 || in == PX_FLOAT16 || in == PX_BFLOAT16
-                               : in == PX_INT64;
-  return px__cuda_reduce(l, &p, "kernels_cuda_fold", ways, 8);
+  PX_CUDA_PASS(px__cuda_axes(&p, &l->operands[0], NULL, &in, true));
+  p.vector = is_native(c, p.in_dtype);
+  return px__cuda_reduce(l, &p, complex ? "kernels_cuda_complex" : "kernels_cuda_fold", ways,
+                         complex ? 16 : 8);
 }
 
 // ---- whole tensors in one launch

@@ -91,6 +91,24 @@ void px__cuda_read(k_number *out, const px_operand *o, bool real) {
     out->i = whole;
 }
 
+// Of complex numbers the imaginary part is where another operand's memory is: a value has none.
+static void read_complex(k_loop *p, const px_operand *o, int i) {
+  double parts[2] = {0, 0};
+  if (o->dtype == PX_COMPLEX128) {
+    memcpy(parts, o->value, sizeof parts);
+  } else if (o->dtype == PX_COMPLEX64) {
+    float narrow[2];
+    memcpy(narrow, o->value, sizeof narrow);
+    parts[0] = narrow[0], parts[1] = narrow[1];
+  } else {
+    k_number real;
+    px__cuda_read(&real, o, true);
+    parts[0] = real.f;
+  }
+  p->value[i].f = parts[0];
+  memcpy(&p->data[i], &parts[1], sizeof p->data[i]);
+}
+
 static void load_operand(k_loop *p, const px_operand *o, int i) {
   p->kind[i] = K_VALUE, p->data[i] = NULL, p->value[i].i = 0;
   p->dtype[i] = o->dtype == PX_DTYPE_NONE ? 0 : (uint8_t)o->dtype;
@@ -217,7 +235,7 @@ px_status px__cuda_each(const px_launch *l, const char *module, const char *func
 // ---- launches of the tables' ops
 
 static void load_numbers(k_loop *p, const px_launch *l, const px__cuda_pointwise *op) {
-  bool real = px__cuda_is_float(l->compute);
+  bool real = l->compute >= PX_FLOAT16;  // numbers beside complex ones are real
   p->has = 0, p->truth = 0;
   for (int i = 0; i < l->param_count; i++)
     if (l->params[i].kind != PX_ARG_NONE) p->has |= 1u << i;
@@ -267,7 +285,8 @@ px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *o
   if (px_operand_numel(&result) == 0) return PX_OK;
   PX_CUDA_PASS(px__cuda_fits(&result, 2));
   int each = 16 / (int)px__cuda_dtype_size(compute);
-  bool replaced = false;
+  bool replaced = false, complex = compute >= PX_DTYPE_COMPUTED;
+  const char *module = complex ? "kernels_cuda_complex" : op->module;
   k_loop p;
   memcpy(o, l->operands, (size_t)op->operands * sizeof *o);
   for (int i = 0; i < op->operands; i++) {
@@ -277,18 +296,23 @@ px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *o
     replaced = true;
   }
   px__cuda_walk(&p, o, op->operands);
-  for (int i = 1; i < op->operands; i++)
-    if (o[i].immediate) px__cuda_read(&p.value[i], &o[i], px__cuda_is_float(compute));
+  for (int i = 1; i < op->operands; i++) {
+    if (!o[i].immediate) continue;
+    if (complex)
+      read_complex(&p, &o[i], i);
+    else
+      px__cuda_read(&p.value[i], &o[i], px__cuda_is_float(compute));
+  }
   load_numbers(&p, l, op);
   p.where = px__cuda_where(l);
   bool taken = false;
   // What is converted before or after can wait for no other.
-  if (px__cuda_loops_waiting && !replaced)
-    PX_CUDA_PASS(px__cuda_loops_take(&taken, l, op->module, function, each, op->operands,
-                                     op->number_count, &p));
+  if (px__cuda_loops_waiting && !replaced && !complex)
+    PX_CUDA_PASS(
+        px__cuda_loops_take(&taken, l, module, function, each, op->operands, op->number_count, &p));
   if (taken) return PX_OK;
   px__cuda_vectors(&p, op->operands, 16 / each);
-  PX_CUDA_PASS(px__cuda_each(l, op->module, function, each, &p));
+  PX_CUDA_PASS(px__cuda_each(l, module, function, each, &p));
   if (o[0].data == result.data) return PX_OK;
   return px__cuda_copy_operand(l, &result, &o[0]);
 }

@@ -22,7 +22,8 @@ typedef struct px__cuda_pointwise {
   const char *test_text;  // of is(), or NULL
 } px__cuda_pointwise;
 px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *op);
-// functions[i][k]: of int64, float32 and float64 elements; by rows, by columns, joining.
+// functions[i][k]: of int64, float32, float64, complex64 and complex128 elements; by rows, by
+// columns, joining.
 px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3]);
 // Fills in the axes of a reduction of `in` to one result or two (`second` may be NULL). Sorted: any
 // order of elements.
@@ -66,6 +67,9 @@ px_status px__cuda_over(const px_launch *l, const char *module, const char *func
 px_status px__cuda_each(const px_launch *l, const char *module, const char *function, int each,
                         k_loop *p);
 px_status px__cuda_copy_operand(const px_launch *l, const px_operand *to, const px_operand *from);
+// Makes of an operand a row-major one of another dtype, in scratch memory. `strides` has room for
+// its strides.
+px_status px__cuda_as(const px_launch *l, px_operand *o, int dtype, int64_t *strides);
 // Loops that wait for others of the same function, to be one launch: those of the calling thread
 // from begin to end, which do not depend on each other.
 typedef struct px__cuda_loops {
