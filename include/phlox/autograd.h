@@ -158,6 +158,11 @@ PX_CALL px_node_result(px_tensor **out, px_node *node, int nr);
 // ended. 0, false outside.
 PX_API uint64_t px_backward_number(void);
 PX_API bool px_backward_reaches(const px_node *node);
+// Within a hook: has fn(context) called when the outermost backward call that the thread is inside
+// of has run well, by the thread that made it and on its current streams, before it returns; in the
+// order of these calls. It takes over `context`, also on failure, and releases it.
+PX_CALL px_backward_at_end(px_status (*fn)(void *context), void *context,
+                           void (*release)(void *context));
 // The leaf of an AccumulateGrad node, borrowed; NULL for other nodes.
 PX_API px_tensor *px_node_variable(const px_node *node);
 

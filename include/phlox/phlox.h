@@ -8,6 +8,7 @@
 #include "phlox/comm.h"
 #include "phlox/data.h"
 #include "phlox/device.h"
+#include "phlox/distributed.h"
 #include "phlox/dlpack.h"
 #include "phlox/dtype.h"
 #include "phlox/engine.h"

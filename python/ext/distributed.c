@@ -288,6 +288,11 @@ EXT_NEW(comm, "(engine: str, store: Any, rank: int, size: int, timeout: Any | No
 }
 EXT_TYPE(comm, "torch._C._Comm", "_Comm", comm_object, EXT_FINAL,
          "Some ranks, which call collectives together.", EXT_LIFE(comm), .tp_new = comm_new);
+px_comm *ext_comm(PyObject *object) {
+  if (object && PyObject_TypeCheck(object, &comm_type)) return C(object);
+  EXT_FAIL(PyExc_TypeError, "a communicator is wanted, not %s",
+           object ? ext_type_name(object) : "None");
+}
 EXT_GET(comm, rank, "int", px_comm_rank(C(self)), "The rank in it.");
 EXT_GET(comm, size, "int", px_comm_size(C(self)), "How many ranks there are.");
 EXT_METHOD0(comm, abort, "None", "Ends what is under way.") {

@@ -284,6 +284,9 @@ int ext_keep(PyObject *object, const char *name, PyObject *value_take);
 // Lets messages name a heap type without its module, as PyTorch's do for classes of Python.
 void ext_short_name(PyTypeObject *heap_type);
 
+// The communicator of torch._C._Comm, borrowed, or TypeError (distributed.c).
+struct px_comm *ext_comm(PyObject *object);
+
 // ---- methods of Tensor that others call
 // The tensor in pinned memory; new reference.
 px_tensor *ext_pin(px_tensor *tensor);

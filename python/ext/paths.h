@@ -85,7 +85,6 @@ static const struct {
     {"_nn", "torch: _parse_to"},
     {"multiprocessing.pool", "multiprocessing: Pool"},
     {"multiprocessing.queue", "multiprocessing: Queue SimpleQueue"},
-    {"nn.parallel", "!: DistributedDataParallel"},
     {"nn.parallel.data_parallel", "nn.parallel: DataParallel data_parallel"},
     {"nn.parallel.distributed", "nn.parallel: DistributedDataParallel"},
     {"nn.parallel.parallel_apply", "nn.parallel: get_a_var parallel_apply"},

@@ -224,7 +224,7 @@ class OtherNames(unittest.TestCase):
 class Refusals(unittest.TestCase):
     def test_what_is_called_says_what_is_missing(self):
         for path, name in (("fx", "symbolic_trace"), ("onnx", "export"), ("ao.quantization", "QuantStub"), ("distributed", "split_group"),
-                           ("nn.parallel", "DistributedDataParallel"), ("jit", "load"), ("export", "export"),
+                           ("jit", "load"), ("export", "export"),
                            ("distributed.fsdp", "fully_shard"), ("distributed.tensor", "distribute_tensor"), ("distributed.checkpoint", "save")):
             with self.assertRaisesRegex(NotImplementedError, f"^torch.{path}.{name} is not implemented in Phlox$"):
                 getattr(module_of(path), name)(nn.Linear(1, 1), "nccl")

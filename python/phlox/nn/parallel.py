@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn.parallel: DataParallel and its pieces. Structures of arguments are taken apart and put
-together here; tensors are cut and joined, modules copied and threads run by the core."""
+"""torch.nn.parallel: DataParallel and its pieces, DistributedDataParallel. Structures of arguments
+are taken apart and put together here; tensors are cut and joined, modules copied, threads run and
+gradients reduced by the core."""
 from __future__ import annotations
 
+import contextlib
+import functools
 import warnings
 
 import phlox as torch
@@ -206,6 +209,109 @@ def data_parallel(module: Module, inputs: Any, device_ids: Sequence[Any] | None 
     if output_device is None and once.device_ids:
         once.output_device = once.device_ids[0]
     return once._run(inputs if isinstance(inputs, tuple) else (inputs,), module_kwargs or {})
+
+
+class DistributedDataParallel(Module):
+    """A module whose gradients are averaged over the processes of a group, in each backward pass.
+
+    module: the same in all processes; rank 0's parameters and buffers are copied to the others.
+    device_ids: one device, which inputs are moved to, or None. bucket_cap_mb: how many MiB of
+    gradients are sent together. find_unused_parameters: do not wait for the gradients of parameters
+    that the outputs do not depend on. gradient_as_bucket_view: .grad is a view of what is sent.
+    static_graph: every step uses the same parameters.
+
+    RuntimeError if the processes' modules differ, or if gradients of the step before are missing.
+    """
+
+    def __init__(self, module: Module, device_ids: Sequence[Any] | None = None,
+                 output_device: Any = None, dim: int = 0, broadcast_buffers: bool | None = None,
+                 init_sync: bool = True, process_group: Any = None, bucket_cap_mb: float | None = None,
+                 find_unused_parameters: bool = False, check_reduction: bool = False,
+                 gradient_as_bucket_view: bool = False, static_graph: bool = False,
+                 delay_all_reduce_named_params: Any = None, param_to_hook_all_reduce: Any = None,
+                 mixed_precision: Any = None, device_mesh: Any = None,
+                 skip_all_reduce_unused_params: bool = False, bucket_cap_mb_list: Any = None,
+                 batched_grad_copy: bool = False, forward_sync_buffers: bool | None = None,
+                 lazy_bucket_allocation: bool = False) -> None:
+        given = locals()
+        super().__init__()
+        for name in ("delay_all_reduce_named_params", "param_to_hook_all_reduce", "mixed_precision", "device_mesh",
+                     "skip_all_reduce_unused_params", "bucket_cap_mb_list", "batched_grad_copy", "lazy_bucket_allocation"):
+            if given[name]:
+                raise NotImplementedError(f"DistributedDataParallel({name}=) is not implemented in Phlox")
+        self.process_group = torch.distributed._group(process_group)
+        self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        self._module_parameters = [p for n, p in module.named_parameters() if n not in self.parameters_to_ignore]
+        parameters = [p for p in self._module_parameters if p.requires_grad]
+        if not parameters:
+            raise RuntimeError("DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient.")
+        if device_ids is not None and len(device_ids) > 1:
+            raise ValueError("device_ids can only be None or contain a single element.")
+        devices = {p.device for p in self._module_parameters}
+        kinds = {device.type for device in devices}
+        if len(kinds) != 1:
+            raise ValueError("DistributedDataParallel's input module must be on the same type of devices, but input module "
+                             f"parameters locate in {kinds}.")
+        self.device_type, self.is_multi_device_module, self.device = *kinds, len(devices) > 1, parameters[0].device
+        single = bool(device_ids) and "cpu" not in kinds and len(devices) == 1
+        if not single and (device_ids or output_device):
+            raise ValueError("DistributedDataParallel device_ids and output_device arguments only work with single-device/"
+                             f"multiple-device GPU modules or CPU modules, but got device_ids {device_ids}, output_device "
+                             f"{output_device}, and module parameters {devices}.")
+        self.device_ids = _C._device_indices(device_ids) if single else None
+        self.output_device = _C._device_indices([device_ids[0] if output_device is None else output_device])[0] if single else None
+        self.module, self.dim, self.static_graph, self.find_unused_parameters = module, dim, static_graph, find_unused_parameters
+        self.gradient_as_bucket_view, self.require_backward_grad_sync, self.require_forward_param_sync = gradient_as_bucket_view, True, True
+        at_first = forward_sync_buffers is not None or broadcast_buffers is not False
+        self.broadcast_buffers = self.forward_sync_buffers = (
+            forward_sync_buffers if forward_sync_buffers is not None else broadcast_buffers is not False)
+        if init_sync:
+            _C._check_alike(self.process_group._comm, parameters)
+            _C._copy_from_first(self.process_group._comm, self._module_parameters + (self._buffers_to_sync() if at_first else []))
+        self.reducer = _C._Reducer(self.process_group._comm, parameters, int((bucket_cap_mb or 0) * (1 << 20)),
+                                   gradient_as_bucket_view, find_unused_parameters, static_graph)
+
+    def _buffers_to_sync(self):
+        return [b for n, b in self.module.named_buffers() if n not in self.parameters_to_ignore]
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Runs the module; the backward pass of what it gives reduces the gradients."""
+        reduces = torch.is_grad_enabled() and self.require_backward_grad_sync
+        if torch.is_grad_enabled():
+            self.reducer.begin()
+        buffers = self._buffers_to_sync() if self.forward_sync_buffers and self.require_forward_param_sync else []
+        if buffers:
+            _C._copy_from_first(self.process_group._comm, buffers)
+        if self.device_ids:
+            inputs, kwargs = torch.utils._pytree.tree_map(
+                lambda x: x.to(self.device) if isinstance(x, torch.Tensor) else x, (inputs, kwargs))
+        output = self.module(*inputs, **kwargs)
+        self.require_forward_param_sync = reduces
+        if reduces:
+            self.reducer.expect(output if self.find_unused_parameters else None)
+        return output
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        """Within it, gradients add up in this process alone; the first pass outside reduces them."""
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    def register_comm_hook(self, state: Any, hook: Any) -> None:
+        """Has `hook(state, bucket)` reduce the buckets; it gives a future of the bucket's mean."""
+        if not callable(hook):
+            raise TypeError("Communication hook must be callable.")
+        self.reducer.set_hook(functools.partial(hook, state))
+
+    def join(self, *args: Any, **kwargs: Any) -> Any:
+        """Not implemented: all processes have equally many inputs."""
+        raise NotImplementedError("DistributedDataParallel.join is not implemented in Phlox: all ranks must have equally many batches")
+
+    def __getstate__(self) -> Any:
+        raise NotImplementedError("DistributedDataParallel is not pickled by Phlox: pickle its .module")
 
 
 _C._name_missing(__name__)

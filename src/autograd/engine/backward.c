@@ -164,7 +164,10 @@ static px_status join_streams(const px__task *task) {
 }
 
 static px_status outcome(px__task *task) {
-  if (!task->failed) return join_streams(task);
+  if (!task->failed) {
+    PX_TRY(join_streams(task));
+    return px__task_run_last_calls(task);
+  }
   PX_CHECK(task->error, PX_NOMEM, "out of memory in backward");
   return px_error_give(task->error);
 }

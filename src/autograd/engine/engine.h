@@ -46,7 +46,17 @@ typedef struct px__capture {
   px_stream *stream;  // where it is ready; owned
 } px__capture;
 
+// What is called when a task has run well.
+typedef struct px__last_call {
+  struct px__last_call *next;
+  px_status (*fn)(void *context);
+  void *context;
+  void (*release)(void *context);
+} px__last_call;
+
 struct px__task {
+  px__task *outer;            // which this one is inside of, or NULL
+  px__last_call *last_calls;  // of a task that is inside of none; by task.c's lock
   pthread_mutex_t lock;
   px__queue *home;  // `own`, or that of the worker that made the call
   px__queue own;
@@ -88,6 +98,9 @@ void px__queue_wake(px__queue *queue);
 // ---- task.c
 __attribute__((warn_unused_result)) px_status px__task_init(px__task *task);
 void px__task_end(px__task *task);
+// Says whose node the thread runs from now on, and gives whose it was, or NULL.
+px__task *px__task_enter(px__task *task);
+__attribute__((warn_unused_result)) px_status px__task_run_last_calls(px__task *task);
 // The entry of a node, made if it is new; -1 there if it is not known to `find`.
 __attribute__((warn_unused_result)) px_status px__task_add(px__task *task, px_node *node,
                                                            uint32_t *entry);

@@ -252,20 +252,13 @@ static void untell(const px__told *before, const px__task *task) {
   if (task->site.file) (void)px_site_lend(before->lent);
 }
 
-static _Thread_local const px__task *current;  // whose node the thread runs
-uint64_t px_backward_number(void) { return current ? (uint64_t)current->number + 1 : 0; }
-bool px_backward_reaches(const px_node *node) {
-  return current && node && px__task_comes_to(current, node);
-}
-
 static _Thread_local int depth;
 int px__run_depth(void) { return depth; }
 
 void px__run_item(px__item item) {
   int depth_before = depth;
-  const px__task *task_before = current;
   depth = item.depth + 1;
-  current = item.task;
+  px__task *task_before = px__task_enter(item.task);
   px_modes before = px_modes_get(), during = item.task->modes;
   during.grad = item.task->create;
   px_modes_set(during);
@@ -279,6 +272,6 @@ void px__run_item(px__item item) {
   (void)px__run_forward_swap(passing);
   px_modes_set(before);
   depth = depth_before;
-  current = task_before;
+  (void)px__task_enter(task_before);
   finish(item.task);
 }

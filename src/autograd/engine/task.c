@@ -1,19 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entries of a backward call: the nodes that it can reach. A node remembers the last task that
+// The entries of a backward call: the nodes that it can reach; and the calls that its hooks ask for
+// at its end. A node remembers the last task that
 // reached it and its entry there; this hint saves most lookups. If another task has overwritten it,
 // the table has the entry.
 #include "engine.h"
 
 static uint32_t last_number;  // atomic
 
+static _Thread_local px__task *current;  // whose node the thread runs
+px__task *px__task_enter(px__task *task) {
+  px__task *before = current;
+  current = task;
+  return before;
+}
+uint64_t px_backward_number(void) { return current ? (uint64_t)current->number + 1 : 0; }
+bool px_backward_reaches(const px_node *node) {
+  return current && node && px__task_comes_to(current, node);
+}
+
 px_status px__task_init(px__task *task) {
   memset(task, 0, sizeof *task);
   pthread_mutex_init(&task->lock, NULL);
   task->device = -1;
+  task->outer = current;
   task->modes = px_modes_get();
   task->number = __atomic_add_fetch(&last_number, 1, __ATOMIC_RELAXED);
   return PX_OK;
 }
+
+// ---- what is called at the end
+
+static pthread_mutex_t last_lock = PTHREAD_MUTEX_INITIALIZER;  // of all lists of last calls
+
+px_status px_backward_at_end(px_status (*fn)(void *context), void *context,
+                             void (*release)(void *context)) {
+  px__task *task = current;
+  px__last_call *call = NULL;
+  while (task && task->outer) task = task->outer;
+  px_status status = task ? px_alloc((void **)&call, sizeof *call)
+                          : px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__,
+                                         "Final callbacks can only be installed during backward "
+                                         "pass.");
+  if (status != PX_OK) {
+    if (release) release(context);
+    return status;
+  }
+  *call = (px__last_call){NULL, fn, context, release};
+  pthread_mutex_lock(&last_lock);
+  px__last_call **place = &task->last_calls;
+  while (*place) place = &(*place)->next;
+  *place = call;
+  pthread_mutex_unlock(&last_lock);
+  return PX_OK;
+}
+
+static px__last_call *take_last_call(px__task *task) {
+  pthread_mutex_lock(&last_lock);
+  px__last_call *call = task->last_calls;
+  if (call) task->last_calls = call->next;
+  pthread_mutex_unlock(&last_lock);
+  return call;
+}
+
+static void last_call_end(px__last_call *call) {
+  if (call->release) call->release(call->context);
+  px_free(call);
+}
+
+px_status px__task_run_last_calls(px__task *task) {
+  px_status status = PX_OK;
+  for (px__last_call *call; status == PX_OK && (call = take_last_call(task));) {
+    status = call->fn(call->context);
+    last_call_end(call);
+  }
+  return status;
+}
+
+static void drop_last_calls(px__task *task) {
+  for (px__last_call *call; (call = take_last_call(task));) last_call_end(call);
+}
+
+// ---- the end
 
 static void entry_end(px__task_entry *entry) {
   px_release(entry->one);
@@ -22,6 +89,7 @@ static void entry_end(px__task_entry *entry) {
 }
 
 void px__task_end(px__task *task) {
+  drop_last_calls(task);
   for (uint32_t i = 0; i < task->count; i++) entry_end(&task->entries[i]);
   for (int i = 0; i < task->capture_count; i++) {
     px_release(task->captures[i].grad);

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data parallelism over processes: each has the whole module, and its part of a batch; the
+// gradients are averaged while backward still runs.
+//
+// A reducer puts the gradients of parameters into buckets, one piece of memory each. When backward
+// has filled a bucket, the collective that sums it over the ranks begins, in the order of the
+// buckets; backward waits at its end for all of them. Each step is px_reducer_begin, the forward
+// pass, px_reducer_expect, backward.
+#pragma once
+#include "phlox/autograd.h"
+#include "phlox/comm.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Copies tensors of rank `root` to those of the others, in place: many at once.
+PX_CALL px_comm_copy_from(px_comm *self, int root, px_tensor *const *tensors, int count);
+// Checks that all ranks have parameters of the same number, sizes, strides and dtypes: PX_RUNTIME
+// "DDP expects same model across all ranks, but Rank 0 has 2 params, while rank 1 has inconsistent
+// 3 params.", or "[1]: params[0] in this process with sizes [2, 2] appears not to match sizes of
+// the same param in process 0.".
+PX_CALL px_comm_check_alike(px_comm *self, px_tensor *const *parameters, int count);
+
+typedef struct px_reducer px_reducer;
+typedef struct px_reducer_options {
+  px_comm *comm;
+  px_tensor *const *parameters;  // in the same order at all ranks; each requires grad
+  int count;
+  int64_t first_bytes, bucket_bytes;  // of a bucket; 0: 1 MiB of the first, 25 MiB of the others
+  bool bucket_view;                   // .grad is the place in the bucket
+  bool find_unused;   // parameters that the outputs do not depend on are not waited for
+  bool static_graph;  // each step uses the same parameters, and equally often
+} px_reducer_options;
+// Makes the reducer of a module's parameters, which it keeps.
+PX_CALL px_reducer_new(px_reducer **out, const px_reducer_options *options);
+// Before a forward pass whose backward is to reduce. After the first step, lays the buckets out
+// anew, by the order in which rank 0's gradients came. PX_RUNTIME "Expected to have finished
+// reduction in the prior iteration before starting a new one. ..." where gradients are missing.
+PX_CALL px_reducer_begin(px_reducer *self);
+// After the forward pass: the next gradients are to be reduced. The outputs tell which parameters
+// are used; they are not needed (0) unless find_unused is set.
+PX_CALL px_reducer_expect(px_reducer *self, px_tensor *const *outputs, int count);
+// Has the buckets sent as another dtype, of fewer bytes; PX_DTYPE_NONE: as they are.
+PX_CALL px_reducer_compress(px_reducer *self, px_dtype dtype);
+
+// A bucket that is full: its memory, and what lies in it, borrowed.
+typedef struct px_bucket {
+  int index;
+  bool last;
+  px_tensor *buffer;                                // of one dimension
+  px_tensor *const *gradients, *const *parameters;  // gradients are views of the buffer
+  int count;
+} px_bucket;
+// A program's own way of reducing a bucket, which is to average, too. begin is called when the
+// bucket is full, end at the end of backward: it gives what becomes of the bucket, a new reference
+// of the buffer's size, or NULL if the buffer itself has it. What begin gave in *pending goes to
+// end or to drop.
+typedef struct px_bucket_hook {
+  px_status (*begin)(void **pending, const px_bucket *bucket, void *context);
+  px_status (*end)(px_tensor **out, void *pending_take, void *context);
+  void (*drop)(void *pending_take);
+  void (*release)(void *context);
+} px_bucket_hook;
+// PX_RUNTIME "register_comm_hook or register_builtin_comm_hook can only be called once." The
+// context stays the caller's on failure.
+PX_CALL px_reducer_set_hook(px_reducer *self, const px_bucket_hook *hook, void *context);
+PX_API int px_reducer_bucket_count(const px_reducer *self);
+
+#ifdef __cplusplus
+}
+#endif

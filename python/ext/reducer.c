@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// What nn.parallel.DistributedDataParallel (phlox/nn/parallel.py) has of the core: the reducer,
+// the buckets that communication hooks get, and the tensors in what a forward pass gave.
+#include "phlox/distributed.h"
+#include "ext.h"
+
+// ---- buckets
+
+typedef struct grad_bucket_object {
+  PyObject_HEAD int64_t index;
+  bool last;
+  PyObject *buffer, *gradients, *parameters;
+} grad_bucket_object;
+#define B(self) ((grad_bucket_object *)(self))
+EXT_OWNS(grad_bucket, EXT_OBJECT(grad_bucket_object, buffer),
+         EXT_OBJECT(grad_bucket_object, gradients), EXT_OBJECT(grad_bucket_object, parameters));
+EXT_NEW(grad_bucket, "()") {
+  EXT_FAIL(PyExc_TypeError, "torch._C._distributed_c10d.GradBucket: No constructor defined!");
+}
+EXT_TYPE(grad_bucket, "torch.distributed.GradBucket", "_GradBucket", grad_bucket_object, EXT_FINAL,
+         "Gradients in one piece of memory, as communication hooks get them.",
+         EXT_LIFE(grad_bucket), .tp_new = grad_bucket_new);
+EXT_GIVES(grad_bucket, index, "int", B(self)->index, "The place of the bucket among all.");
+EXT_GIVES(grad_bucket, is_last, "bool", B(self)->last, "Whether it is reduced last.");
+EXT_METHOD0(grad_bucket, buffer, "Tensor", "The gradients, in one dimension.") {
+  return Py_NewRef(B(self)->buffer);
+}
+EXT_METHOD0(grad_bucket, gradients, "list[Tensor]", "The gradients, which are views of it.") {
+  return Py_NewRef(B(self)->gradients);
+}
+EXT_METHOD0(grad_bucket, parameters, "list[Tensor]", "The parameters that they are of.") {
+  return Py_NewRef(B(self)->parameters);
+}
+EXT_METHOD(grad_bucket, set_buffer, "(buffer: Tensor) -> None",
+           "Puts another tensor in the buffer's place.") {
+  EXT_ARGS(PyObject *, buffer);
+  if (!ext_need_tensor(buffer, "set_buffer", "buffer")) return NULL;
+  Py_XSETREF(B(self)->buffer, Py_NewRef(buffer));
+  Py_RETURN_NONE;
+}
+
+static PyObject *list_of(px_tensor *const *tensors, int count) {
+  EXT_OWNED *list = PyList_New(count);
+  for (int i = 0; list && i < count; i++) {
+    PyObject *tensor = ext_wrap_borrowed(tensors[i]);
+    if (!tensor) return NULL;
+    PyList_SET_ITEM(list, i, tensor);
+  }
+  return ext_moved(&list);
+}
+
+static PyObject *bucket_object(const px_bucket *bucket) {
+  EXT_OWNED *self = ext_new(&grad_bucket_type);
+  if (!self) return NULL;
+  B(self)->index = bucket->index;
+  B(self)->last = bucket->last;
+  B(self)->buffer = ext_wrap_borrowed(bucket->buffer);
+  B(self)->gradients = list_of(bucket->gradients, bucket->count);
+  B(self)->parameters = list_of(bucket->parameters, bucket->count);
+  return B(self)->buffer && B(self)->gradients && B(self)->parameters ? ext_moved(&self) : NULL;
+}
+
+// ---- communication hooks: callables that get a bucket and give what has wait()
+
+static px_status hook_begin(void **pending, const px_bucket *bucket, void *context) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *told = bucket_object(bucket);
+  PyObject *future = told ? PyObject_CallOneArg(context, told) : NULL;
+  Py_XDECREF(told);
+  px_status status = future ? PX_OK : ext_foreign();
+  *pending = future;
+  PyGILState_Release(gil);
+  return status;
+}
+
+// What was waited for is a tensor, or a list of one.
+static int take_result(PyObject *result, px_tensor **out) {
+  if (result && PyList_Check(result) && PyList_GET_SIZE(result) == 1)
+    result = PyList_GET_ITEM(result, 0);
+  px_tensor *tensor = result ? ext_need_tensor(result, "a communication hook", "result") : NULL;
+  if (!tensor) return -1;
+  return *out = px_retain(tensor), 0;
+}
+
+static px_status hook_end(px_tensor **out, void *pending_take, void *context) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *result = PyObject_CallMethod(pending_take, "wait", NULL);
+  px_status status = take_result(result, out) == 0 ? PX_OK : ext_foreign();
+  Py_XDECREF(result);
+  Py_DECREF((PyObject *)pending_take);
+  PyGILState_Release(gil);
+  return status;
+}
+
+// ---- the reducer
+
+typedef struct reducer_object {
+  PyObject_HEAD px_reducer *reducer;
+} reducer_object;
+#define R(self) (((reducer_object *)(self))->reducer)
+EXT_OWNS(reducer, EXT_CORE(reducer_object, reducer));
+EXT_NEW(reducer,
+        "(comm: Any, parameters: Sequence[Tensor], bucket_bytes: int, bucket_view: bool, "
+        "find_unused: bool, static_graph: bool)") {
+  PyObject *comm, *parameters;
+  int64_t bucket_bytes;
+  bool bucket_view, find_unused, static_graph;
+  EXT_TENSORS items = {0};
+  EXT_BIND(comm, parameters, bucket_bytes, bucket_view, find_unused, static_graph);
+  px_reducer_options options = {.comm = ext_comm(comm),
+                                .first_bytes = bucket_bytes,
+                                .bucket_bytes = bucket_bytes,
+                                .bucket_view = bucket_view,
+                                .find_unused = find_unused,
+                                .static_graph = static_graph};
+  if (!options.comm || ext_take_tensors(&items, ext_items(parameters, "parameters are a list"),
+                                        "Reducer", "parameters") < 0)
+    return NULL;
+  options.parameters = items.items;
+  options.count = (int)items.count;
+  px_reducer *made;
+  EXT_WAIT(px_reducer_new(&made, &options));
+  return ext_over(type, made);
+}
+EXT_TYPE(reducer, "torch._C._Reducer", "_Reducer", reducer_object, EXT_FINAL,
+         "Averages the gradients of parameters over ranks.", EXT_LIFE(reducer),
+         .tp_new = reducer_new);
+EXT_METHOD0(reducer, begin, "None", "Before a forward pass.") {
+  EXT_WAIT(px_reducer_begin(R(self)));
+  Py_RETURN_NONE;
+}
+EXT_METHOD0(reducer, bucket_count, "int", "How many buckets there are.") {
+  return PyLong_FromLong(px_reducer_bucket_count(R(self)));
+}
+EXT_METHOD(reducer, set_hook, "(hook: Callable) -> None", "Has a hook reduce the buckets.") {
+  static const px_bucket_hook hook_of = {hook_begin, hook_end, ext_release, ext_release};
+  EXT_ARGS(PyObject *, hook);
+  EXT_TRY(px_reducer_set_hook(R(self), &hook_of, hook));
+  Py_INCREF(hook);
+  Py_RETURN_NONE;
+}
+EXT_METHOD(reducer, compress, "(dtype: dtype | None) -> None", "Has buckets sent as a dtype.") {
+  px_dtype dtype;
+  EXT_BIND(dtype);
+  EXT_TRY(px_reducer_compress(R(self), dtype));
+  Py_RETURN_NONE;
+}
+
+// ---- the tensors in what a forward pass gave
+
+static int collect(PyObject *list, PyObject *object);
+
+static int collect_items(PyObject *list, PyObject *items_take) {
+  EXT_OWNED *items = items_take;
+  for (Py_ssize_t i = 0; items && i < PySequence_Fast_GET_SIZE(items); i++)
+    if (collect(list, PySequence_Fast_GET_ITEM(items, i)) < 0) return -1;
+  return items ? 0 : -1;
+}
+
+static int collect_fields(PyObject *list, PyObject *object) {
+  EXT_OWNED *fields = PyObject_GetAttrString(object, "__dataclass_fields__");
+  EXT_OWNED *names = fields ? PySequence_List(fields) : NULL;
+  if (!names) return PyErr_Clear(), 0;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names); i++) {
+    EXT_OWNED *value = PyObject_GetAttr(object, PyList_GET_ITEM(names, i));
+    if (!value || collect(list, value) < 0) return -1;
+  }
+  return 0;
+}
+
+static int collect_within(PyObject *list, PyObject *object) {
+  if (ext_is_tensor(object)) return PyList_Append(list, object);
+  if (PyList_Check(object) || PyTuple_Check(object))
+    return collect_items(list, PySequence_List(object));
+  if (PyDict_Check(object)) return collect_items(list, PyDict_Values(object));
+  return PyType_Check(object) ? 0 : collect_fields(list, object);
+}
+
+static int collect(PyObject *list, PyObject *object) {
+  if (Py_EnterRecursiveCall(" while looking for tensors in the result of a forward pass"))
+    return -1;
+  int bad = collect_within(list, object);
+  Py_LeaveRecursiveCall();
+  return bad;
+}
+
+EXT_METHOD(reducer, expect, "(output: Any) -> None", "After a forward pass, with what it gave.") {
+  EXT_ARGS(PyObject *, output);
+  EXT_TENSORS items = {0};
+  EXT_OWNED *list = PyList_New(0);
+  if (!list || collect(list, output ? output : Py_None) < 0 ||
+      ext_take_tensors(&items, Py_NewRef(list), "expect", "output") < 0)
+    return NULL;
+  EXT_WAIT(px_reducer_expect(R(self), items.items, (int)items.count));
+  Py_RETURN_NONE;
+}
+
+// ---- ranks that have the same
+
+typedef px_status (*with_all)(px_comm *comm, px_tensor *const *tensors, int count);
+static px_status copy_from_first(px_comm *comm, px_tensor *const *tensors, int count) {
+  return px_comm_copy_from(comm, 0, tensors, count);
+}
+
+static PyObject *of_tensors(PyObject *object, PyObject *tensors, with_all call) {
+  EXT_TENSORS items = {0};
+  px_comm *comm = ext_comm(object);
+  if (!comm || ext_take_tensors(&items, ext_items(tensors, "tensors are a list"), "of a module",
+                                "tensors") < 0)
+    return NULL;
+  EXT_WAIT(call(comm, items.items, (int)items.count));
+  Py_RETURN_NONE;
+}
+EXT_FUNCTION(torch, _copy_from_first, "(comm: Any, tensors: Sequence[Tensor]) -> None",
+             "Copies rank 0's tensors to the others.") {
+  EXT_ARGS(PyObject *, comm, tensors);
+  return of_tensors(comm, tensors, copy_from_first);
+}
+EXT_FUNCTION(torch, _check_alike, "(comm: Any, parameters: Sequence[Tensor]) -> None",
+             "RuntimeError unless all ranks have such parameters.") {
+  EXT_ARGS(PyObject *, comm, parameters);
+  return of_tensors(comm, parameters, px_comm_check_alike);
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reducer, for the files of this folder.
+#pragma once
+#include <pthread.h>
+
+#include "parallel/parallel_impl.h"
+#include "phlox/distributed.h"
+#include "phlox/memory.h"
+#include "phlox/stream.h"
+
+#define PX__MUST __attribute__((warn_unused_result))
+
+// A parameter, and where its gradient goes.
+typedef struct px__variable {
+  px_reducer *reducer;  // for its hook
+  px_tensor *tensor;    // owned
+  px_node *node;        // the one that accumulates its gradient; owned
+  int64_t hook;
+  int bucket;
+  px_tensor *view;  // of the bucket's memory; owned
+  bool ready;       // its place in the bucket is filled
+  bool unused;      // the outputs do not depend on it
+  bool came;        // it is in `arrival`
+  bool used;        // a gradient has come here
+  int uses, left;   // of a static graph: how often its gradient comes, and is still to come
+} px__variable;
+
+typedef struct px__bucket {
+  px_tensor *flat;  // owned
+  int *members;     // parameters; in the reducer's `order`
+  int count, pending;
+  int64_t bytes;
+  px_tensor *sent;     // of another dtype, if it is compressed; owned
+  px_work *work;       // under way
+  void *pending_hook;  // what the program's hook gave
+  bool begun;
+  px_stream *stream;  // that filled it last
+} px__bucket;
+
+struct px_reducer {
+  px_object head;
+  pthread_mutex_t lock;  // of all that follows, against threads of one backward pass
+  px_comm *comm;
+  px__variable *variables;
+  int count;
+  px__bucket *buckets;
+  int bucket_count;
+  int *order;  // parameters as they lie in the buckets
+  int64_t first_bytes, bucket_bytes;
+  bool view, find_unused, static_graph;
+  bool expects;   // the next gradients are reduced
+  bool underway;  // some have come, and the end has not
+  bool rebuilt, marked_unused, warned_unused;
+  bool learned;  // the first step of a static graph is over
+  int next;      // the bucket that begins next
+  int *arrival;  // parameters in the order of their gradients
+  int arrived;
+  px_dtype compress;
+  px_bucket_hook hook;
+  void *hook_context;
+  bool has_hook;
+  px_tensor *used;  // how many ranks used each parameter; owned
+  px_work *used_work;
+};
+
+// ---- alike.c
+PX__MUST px_status px__run_all_reduce(px_work **work, px_comm *comm, px_tensor *tensor);
+PX__MUST px_status px__numbers_put(px_tensor **out, const int64_t *numbers, int64_t count,
+                                   px_device device);
+PX__MUST px_status px__numbers_get(int64_t *numbers, const px_tensor *tensor);
+// Copies rank `root`'s numbers to all.
+PX__MUST px_status px__numbers_from(px_comm *comm, int root, int64_t *numbers, int64_t count,
+                                    px_device device);
+
+// ---- buckets.c
+// Lays the parameters out in buckets, in self->order.
+PX__MUST px_status px__buckets_lay_out(px_reducer *self);
+void px__buckets_drop(px_reducer *self);
+
+// ---- unused.c
+// Marks the parameters that no output depends on.
+PX__MUST px_status px__find_unused(px_reducer *self, px_tensor *const *outputs, int count);

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reducer of gradients: two processes, each with its part of a batch; and calls at the end of a
+// backward pass.
+#include "phlox/phlox.h"
+
+#include <sys/wait.h>
+
+#include "test.h"
+
+typedef void (*rank_body)(px_comm *comm);
+
+static void be_rank(const char *path, int rank, rank_body body) {
+  PX_SCOPED(px_store) store = NULL;
+  PX_SCOPED(px_comm) comm = NULL;
+  OK(px_store_file(&store, path));
+  px_comm_options options = {"gloo", store, rank, 2, 60000};
+  OK(px_comm_new(&comm, &options));
+  body(comm);
+  OK(px_comm_monitored_barrier(comm, 60000, true));
+}
+
+static void run_ranks(rank_body body) {
+  char path[] = "/tmp/phlox-reducer-XXXXXX";
+  pid_t children[2];
+  int status;
+  if (!px_engine_available("gloo")) SKIP("the gloo engine is not built");
+  CHECK(mkstemp(path) >= 0);
+  for (int r = 0; r < 2; r++) {
+    children[r] = fork();
+    if (!children[r]) be_rank(path, r, body), _exit(0);
+  }
+  for (int r = 0; r < 2; r++) {
+    waitpid(children[r], &status, 0);
+    CHECK_EQ(status, 0);
+  }
+  unlink(path);
+}
+
+// A parameter of four elements, all of them `value`.
+static px_tensor *parameter(double value) {
+  px_tensor *out;
+  int64_t size = 4;
+  OK(px_full(&out, &size, 1, px_float(value), PX_FLOAT32, px_cpu(), false, false));
+  OK(px_tensor_set_requires_grad(out, true));
+  return out;
+}
+
+// Backward of the sum of factor * a * b.
+static void step(px_reducer *reducer, px_tensor *a, px_tensor *b, double factor) {
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_SCOPED(px_tensor) loss = NULL;
+  OK(px_tensor_set_grad(a, NULL));
+  OK(px_tensor_set_grad(b, NULL));
+  OK(px_reducer_begin(reducer));
+  OK(px_mul(&product, a, b));
+  OK(px_mul_scalar(&scaled, product, px_float(factor)));
+  OK(px_sum(&loss, scaled, NULL, 0, false, PX_DTYPE_NONE));
+  OK(px_reducer_expect(reducer, &loss, 1));
+  OK(px_backward(1, &loss, NULL, false, false));
+}
+
+static void check_grad(const px_tensor *tensor, float value) {
+  const float *at = px_tensor_data(px_tensor_grad(tensor));
+  for (int i = 0; i < 4; i++) CHECK_NEAR(at[i], value, 0);
+}
+
+// Sums a bucket as halves of what it is, at once.
+static px_status halve(void **pending, const px_bucket *bucket, void *context) {
+  PX_SCOPED(px_work) work = NULL;
+  px_tensor *buffer = bucket->buffer;
+  px_collective all = {.op = PX_ALL_REDUCE, .outputs = &buffer, .output_count = 1};
+  PX_TRY(px_comm_run(&work, context, &all));
+  PX_TRY(px_work_wait(work, 0));
+  PX_TRY(px_mul_scalar_(buffer, px_float(0.25)));
+  *pending = NULL;
+  return PX_OK;
+}
+static px_status halved(px_tensor **out, void *pending, void *context) {
+  *out = NULL;
+  return PX_OK;
+}
+static void nothing(void *pending) {}
+
+static void averages(px_comm *comm) {
+  static const px_bucket_hook hook = {halve, halved, nothing, NULL};
+  int rank = px_comm_rank(comm);
+  px_tensor *parameters[] = {parameter(rank + 2), parameter(rank + 5)};
+  OK(px_comm_check_alike(comm, parameters, 2));
+  OK(px_comm_copy_from(comm, 0, parameters, 2));  // 2 and 5
+  for (int way = 0; way < 4; way++) {
+    px_reducer *reducer;
+    px_reducer_options options = {.comm = comm,
+                                  .parameters = parameters,
+                                  .count = 2,
+                                  .bucket_view = way == 1,
+                                  .first_bytes = 1,
+                                  .bucket_bytes = 1};
+    OK(px_reducer_new(&reducer, &options));
+    CHECK_EQ(px_reducer_bucket_count(reducer), 2);
+    if (way == 2) OK(px_reducer_compress(reducer, PX_BFLOAT16));
+    if (way == 3) OK(px_reducer_set_hook(reducer, &hook, comm));
+    if (way > 1)
+      FAILS(px_reducer_compress(reducer, PX_FLOAT16), PX_RUNTIME, "can only be called once");
+    for (int i = 0; i < 3; i++) step(reducer, parameters[0], parameters[1], rank ? 3 : 1);
+    check_grad(parameters[0], way == 3 ? 5 : 10);
+    check_grad(parameters[1], way == 3 ? 2 : 4);
+    px_release(reducer);
+  }
+  px_release(parameters[0]);
+  px_release(parameters[1]);
+}
+PX_TEST(gradients_are_averaged_over_processes) { run_ranks(averages); }
+
+static void differ(px_comm *comm) {
+  px_tensor *parameters[] = {parameter(1), parameter(1)};
+  FAILS(px_comm_check_alike(comm, parameters, 1 + px_comm_rank(comm)), PX_RUNTIME,
+        "DDP expects same model across all ranks, but Rank");
+  px_release(parameters[0]);
+  px_release(parameters[1]);
+}
+PX_TEST(modules_that_differ_are_refused_at_all_ranks) { run_ranks(differ); }
+
+// ---- calls at the end
+
+static char order[8];
+static px_status note(void *context) {
+  strcat(order, context);
+  return PX_OK;
+}
+static void released(void *context) { strcat(order, "."); }
+static px_status ask(px_tensor *tensor, void *context) {
+  PX_TRY(px_backward_at_end(note, "a", released));
+  return px_backward_at_end(note, "b", released);
+}
+
+PX_TEST(what_a_hook_asks_for_is_called_when_backward_ends) {
+  PX_SCOPED(px_tensor) x = parameter(1);
+  PX_SCOPED(px_tensor) loss = NULL;
+  int64_t id;
+  OK(px_tensor_add_accumulated_hook(&id, x, ask, NULL, NULL));
+  OK(px_sum(&loss, x, NULL, 0, false, PX_DTYPE_NONE));
+  OK(px_backward(1, &loss, NULL, false, false));
+  CHECK(!strcmp(order, "a.b."));
+  FAILS(px_backward_at_end(note, "c", released), PX_RUNTIME, "only be installed during backward");
+  CHECK(!strcmp(order, "a.b.."));
+}

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DistributedDataParallel: each test starts its ranks, on the CPU over gloo and on simulated devices over nccl."""
+import os
+import tempfile
+import unittest
+from datetime import timedelta
+
+import phlox as torch
+import phlox.distributed as dist
+import phlox.multiprocessing as mp
+from phlox import nn
+from phlox.nn.parallel import DistributedDataParallel as DDP
+
+LIMIT = timedelta(seconds=60)
+
+
+def begin(rank, size, path, backend, body, args):
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(backend, init_method=f"file://{path}", rank=rank, world_size=size, timeout=LIMIT)
+    try:
+        body(rank, size, torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu"), *args)
+        dist.GroupMember.WORLD._comm.monitored_barrier(LIMIT, True)
+    finally:
+        dist.destroy_process_group()
+
+
+def ranks(body, *args, size=2, backend="gloo"):
+    with tempfile.NamedTemporaryFile() as file:
+        mp.spawn(begin, (size, file.name, backend, body, args), nprocs=size)
+
+
+def model():
+    torch.manual_seed(11)
+    return nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 12), nn.Tanh(), nn.Linear(12, 3)).double()
+
+
+def batches():
+    torch.manual_seed(12)
+    return torch.randn(6, 8, 6).double(), torch.randint(0, 3, (6, 8))
+
+
+def train(m, part=slice(None), device="cpu", set_to_none=True):
+    opt = torch.optim.SGD(m.parameters(), 0.2, momentum=0.9)
+    losses = []
+    for x, y in zip(*batches()):
+        opt.zero_grad(set_to_none)
+        loss = nn.functional.cross_entropy(m(x[part].to(device)), y[part].to(device))
+        loss.backward()
+        opt.step()
+        losses.append(loss.detach())
+    return torch.stack(losses).cpu()
+
+
+def trains_like_one(r, n, device, how, path):
+    m = DDP(model().to(device), **how)
+    losses = train(m, slice(r, None, n), device, how.get("gradient_as_bucket_view") is None)
+    dist.all_reduce(mean := losses.to(device))
+    one = model()
+    assert torch.allclose(mean.cpu() / n, train(one), atol=1e-12)
+    for p, w in zip(m.module.parameters(), one.parameters()):
+        assert torch.allclose(p.detach().cpu(), w.detach(), atol=1e-12)
+    small = how.get("bucket_cap_mb") is not None
+    assert m.reducer.bucket_count() == (6 if small else 1)
+    torch.save([p.detach().cpu() for p in m.module.parameters()] + [losses], f"{path}/{r}")
+
+
+def no_sync_then_sync(r, n, device):
+    m, one = DDP(model().to(device)), model()
+    x, y = (b[0] for b in batches())
+    mine = slice(r * 4, r * 4 + 4)
+    with m.no_sync():
+        nn.functional.cross_entropy(m(x[mine][:2].to(device)), y[mine][:2].to(device)).backward()
+    alone = next(m.parameters()).grad.clone()
+    nn.functional.cross_entropy(m(x[mine][2:].to(device)), y[mine][2:].to(device)).backward()
+    nn.functional.cross_entropy(one(x), y).backward()
+    assert not torch.allclose(alone.cpu(), next(one.parameters()).grad)
+    for p, w in zip(m.parameters(), one.parameters()):
+        assert torch.allclose(p.grad.cpu() / 2, w.grad, atol=1e-12)
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(4, 2), nn.Linear(4, 2), nn.Linear(4, 2)
+
+    def forward(self, x, branch):
+        return {"out": [getattr(self, branch)(x)]}
+
+
+def unused(r, n, device):
+    m = DDP(Branches().to(device), find_unused_parameters=True)
+    x = torch.ones(2, 4, device=device)
+    m(x, "a")["out"][0].sum().backward()
+    assert m.module.b.weight.grad is None and torch.equal(m.module.a.weight.grad, torch.full((2, 4), 2.0, device=device))
+    m.zero_grad()
+    m(x, "ab"[r])["out"][0].sum().backward()
+    assert torch.equal(m.module.a.weight.grad, torch.ones(2, 4, device=device))
+    assert torch.equal(m.module.b.weight.grad, torch.ones(2, 4, device=device)) and m.module.c.weight.grad is None
+    m = DDP(Branches().to(device), static_graph=True)
+    for _ in range(3):
+        m.zero_grad()
+        m(x, "b")["out"][0].sum().backward()
+        assert torch.equal(m.module.b.weight.grad, torch.full((2, 4), 2.0, device=device)) and m.module.a.weight.grad is None
+    m = DDP(Branches().to(device))
+    m(x, "a")["out"][0].sum().backward()
+    try:
+        m(x, "a")
+    except RuntimeError as e:
+        assert "Expected to have finished reduction in the prior iteration before starting a new one." in str(e)
+        assert f"did not receive grad for rank {r}: 2 3 4 5" in str(e), e
+    else:
+        raise AssertionError("gradients are missing, and nothing was said")
+
+
+def copies_and_refusals(r, n, device):
+    torch.manual_seed(r)
+    m = DDP(nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3)).to(device).to(memory_format=torch.channels_last))
+    out = [torch.empty(3, 2, 3, 3, device=device) for _ in range(n)]
+    dist.all_gather(out, m.module[0].weight.detach().contiguous())
+    assert torch.equal(out[0], out[1])
+    for _ in range(2):
+        m(torch.randn(4, 2, 5, 5, device=device)).square().sum().backward()
+    dist.all_gather(out, m.module[0].weight.grad.contiguous())
+    assert torch.equal(out[0], out[1])
+    with torch.no_grad():
+        m.module[1].running_mean.fill_(r)
+        m(torch.randn(4, 2, 5, 5, device=device))
+    m.eval()
+    with torch.no_grad():
+        m(torch.randn(4, 2, 5, 5, device=device))
+    assert list(m.state_dict())[0] == "module.0.weight" and str(m).startswith("DistributedDataParallel(\n  (module): Seq")
+
+    def refuses(text, make):
+        try:
+            make()
+        except Exception as e:
+            assert text in str(e), e
+        else:
+            raise AssertionError(f"no error: {text}")
+    refuses("is not needed when a module doesn't have any parameter", lambda: DDP(nn.ReLU()))
+    refuses("device_ids can only be None or contain a single element.", lambda: DDP(model(), device_ids=[0, 1]))
+    refuses(f"while rank {1 - r} has inconsistent {[4, 2][r]} params.",
+            lambda: DDP(nn.Sequential(*[nn.Linear(2, 2, device=device) for _ in range(r + 1)])))
+    refuses("params[0] in this process with sizes [2, 3] appears not to match sizes of the same param in process 0." if r else
+            "[0]: params[0] in process 1 appears not to match sizes", lambda: DDP(nn.Linear(2 + r, 2, device=device)))
+    refuses("appears not to match dtype", lambda: DDP(nn.Linear(2, 2, device=device, dtype=[torch.float32, torch.float64][r])))
+
+
+class Halves:
+    """What a hook gives: anything with wait()."""
+
+    def __init__(self, tensor):
+        self.tensor, self.work = tensor, dist.all_reduce(tensor, async_op=True)
+
+    def wait(self):
+        self.work.wait()
+        return [self.tensor / 4]
+
+
+def hooks(r, n, device):
+    seen = []
+
+    def hook(state, bucket):
+        seen.append((state, bucket.index(), bucket.is_last(), len(bucket.parameters())))
+        assert bucket.gradients()[0].numel() <= bucket.buffer().numel()
+        return Halves(bucket.buffer())
+    m = DDP(nn.Linear(3, 1, device=device))
+    m.register_comm_hook("s", hook)
+    m(torch.full((1, 3), 1.0 + r, device=device)).sum().backward()
+    assert m.module.weight.grad.tolist() == [[0.75] * 3] and seen == [("s", 0, True, 2)]
+    try:
+        m.register_comm_hook(None, hook)
+    except RuntimeError as e:
+        assert "can only be called once" in str(e)
+    else:
+        raise AssertionError("a second hook was taken")
+
+
+def dies(r, n, device):
+    class Dies(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            if r == 1:
+                os._exit(7)
+            return grad
+
+    class Layers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.b(Dies.apply(self.a(x)))
+    m = DDP(Layers().to(device), bucket_cap_mb=1e-5)
+    try:
+        for _ in range(2):  # what fails on a stream is told by the next call
+            m(torch.ones(2, 4, device=device)).sum().backward()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+    except RuntimeError as e:
+        assert type(e).__name__ == "DistBackendError" and "[Rank 0] " in str(e) and " number " in str(e), e
+        os._exit(9)
+    raise AssertionError("the death of a rank was not told")
+
+
+BACKENDS = [("gloo", 2), ("gloo", 4), ("nccl", 2), ("nccl", 4)]
+HOWS = [{}, {"bucket_cap_mb": 1e-6}, {"gradient_as_bucket_view": True}, {"static_graph": True, "bucket_cap_mb": 1e-6}]
+
+
+@unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
+class DDPTest(unittest.TestCase):
+    def backends(self, *sizes):
+        devices = torch.cuda.device_count() if dist.is_nccl_available() else 0
+        return [(backend, size) for backend, size in BACKENDS if size in sizes and (backend == "gloo" or devices >= size)]
+
+    def test_training_is_that_of_one_process_and_the_same_bits_again(self):
+        for i, (backend, size) in enumerate(self.backends(2, 4)):
+            with tempfile.TemporaryDirectory() as a, tempfile.TemporaryDirectory() as b:
+                for path in (a, b):
+                    ranks(trains_like_one, HOWS[i], path, size=size, backend=backend)
+                for r in range(size):
+                    one, two = torch.load(f"{a}/{r}"), torch.load(f"{b}/{r}")
+                    self.assertTrue(all(torch.equal(x, y) for x, y in zip(one, two)))
+
+    def test_what_is_off_for_a_pass_adds_up_until_the_next(self):
+        for backend, _ in self.backends(2):
+            ranks(no_sync_then_sync, backend=backend)
+
+    def test_unused_parameters_are_found_or_told_of(self):
+        for backend, _ in self.backends(2):
+            ranks(unused, backend=backend)
+
+    def test_ranks_begin_alike_or_are_refused(self):
+        for backend, _ in self.backends(2):
+            ranks(copies_and_refusals, backend=backend)
+
+    def test_hooks_reduce_in_their_own_way(self):
+        for backend, _ in self.backends(2):
+            ranks(hooks, backend=backend)
+
+    def test_the_death_of_a_rank_within_backward_is_told_to_the_others(self):
+        for backend, _ in self.backends(2):
+            with tempfile.NamedTemporaryFile() as file:
+                both = mp.spawn(begin, (2, file.name, backend, dies, ()), nprocs=2, join=False).processes
+                for process in both:
+                    process.join(60)
+                self.assertEqual([process.exitcode for process in both], [9, 7])
+
+
+if __name__ == "__main__":
+    unittest.main()
