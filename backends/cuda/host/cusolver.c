@@ -38,7 +38,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool loaded;
 static struct {
   pthread_mutex_t lock;
-  void *handle, *jacobi;
+  void *handle, *jacobi, *svd_jacobi;
 } devices[PX__CUDA_DEVICES];
 
 static void load(void) {
@@ -63,18 +63,22 @@ static px_status failed(int status, const char *call) {
                               "cusolver error: CUSOLVER_STATUS_%s, when calling `%s`", name, call);
 }
 
+// How Jacobi's methods are to work, made once.
+static px_status ready(void **made, int (*create)(void **), const char *name) {
+  int status = *made ? 0 : create(made);
+  return status ? *made = NULL, failed(status, name) : PX_OK;
+}
+
 // Lock held.
 static px_status run(px__cusolver_task *t, int dtype, int64_t count) {
   void *info;
   void **handle = &devices[t->l->device].handle;
-  int status = *handle ? 0 : base.cusolverDnCreate(handle);
-  if (status) return *handle = NULL, failed(status, "cusolverDnCreate(handle)");
-  t->handle = *handle, t->count = (int)count;
-  void **jacobi = &devices[t->l->device].jacobi;
-  status = *jacobi ? 0 : base.cusolverDnCreateSyevjInfo(jacobi);
-  if (status) return *jacobi = NULL, failed(status, "cusolverDnCreateSyevjInfo");
-  t->jacobi = *jacobi;
-  status = base.cusolverDnSetStream(t->handle, t->l->stream);
+  void **jacobi = &devices[t->l->device].jacobi, **svd = &devices[t->l->device].svd_jacobi;
+  PX_CUDA_PASS(ready(handle, base.cusolverDnCreate, "cusolverDnCreate(handle)"));
+  PX_CUDA_PASS(ready(jacobi, base.cusolverDnCreateSyevjInfo, "cusolverDnCreateSyevjInfo"));
+  PX_CUDA_PASS(ready(svd, base.cusolverDnCreateGesvdjInfo, "cusolverDnCreateGesvdjInfo"));
+  t->handle = *handle, t->jacobi = *jacobi, t->svd_jacobi = *svd, t->count = (int)count;
+  int status = base.cusolverDnSetStream(t->handle, t->l->stream);
   if (!status && t->ask) status = t->ask(t, &t->room);
   if (status) return failed(status, t->name);
   size_t bytes = (size_t)t->room * px__cuda_dtype_size(dtype);

@@ -26,7 +26,7 @@ typedef struct px__cusolver_task {
   void **places;     // where the matrices begin, for `all`
   // Set for ask, one and all.
   const px__cusolver_api *api;
-  void *handle, *work, *jacobi;
+  void *handle, *work, *jacobi, *svd_jacobi;
   int room, count;
   int *info;  // where nobody looks
 } px__cusolver_task;

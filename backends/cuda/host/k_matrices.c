@@ -445,46 +445,56 @@ PX_CUDA_KERNEL(eigh) {
   return px__cusolver_run(&t, args->self->dtype, count);
 }
 
-// ---- singular values, of matrices that are not wider than high: of others turned round
+// ---- singular values by Jacobi's method, of matrices that are not wider than high: of others
+// turned round
 
-// The matrices in in[0]; u and vt in the places of `u` and `vt`, where vectors are wanted.
+// The matrices in in[0]; u and v by columns, which the library wants where no vectors are, too.
 typedef struct singular {
   const px__svd_kernel *x;
-  px_operand u, vt;
+  px_operand u, v;
+  shape u_shape, v_shape;
 } singular;
 static int ask_svd(task *t, int *room) {
-  return t->api->gesvd_bufferSize(t->handle, rows_of(&t->in[0]), columns_of(&t->in[0]), room);
+  const singular *s = t->args;
+  const px_operand *a = &t->in[0];
+  return t->api->gesvdj_bufferSize(t->handle, s->x->vectors, !s->x->full_matrices, rows_of(a),
+                                   columns_of(a), a->data, step_of(a), s->x->S->data, s->u.data,
+                                   step_of(&s->u), s->v.data, step_of(&s->v), room, t->svd_jacobi);
 }
 static int one_svd(task *t, int64_t i) {
   const singular *s = t->args;
   const px_operand *a = &t->in[0];
-  bool vectors = s->x->vectors;
-  signed char way = !vectors ? 'N' : s->x->full_matrices ? 'A' : 'S';
-  return t->api->gesvd(t->handle, way, way, rows_of(a), columns_of(a), at(a, i, 2), step_of(a),
-                       at(s->x->S, i, 1), vectors ? at(&s->u, i, 2) : NULL,
-                       vectors ? step_of(&s->u) : rows_of(a), vectors ? at(&s->vt, i, 2) : NULL,
-                       vectors ? step_of(&s->vt) : columns_of(a), t->work, t->room, NULL,
-                       at(s->x->info, i, 0));
+  return t->api->gesvdj(t->handle, s->x->vectors, !s->x->full_matrices, rows_of(a), columns_of(a),
+                        at(a, i, 2), step_of(a), at(s->x->S, i, 1), at(&s->u, i, 2), step_of(&s->u),
+                        at(&s->v, i, 2), step_of(&s->v), t->work, t->room, at(s->x->info, i, 0),
+                        t->svd_jacobi);
 }
-static px_status wide_svd(task *t, singular *s, int64_t count) {
-  const px__svd_kernel *x = s->x;
-  shape across, room, u_shape, vt_shape, u_room, vt_room;
-  px_operand a = turned(x->A, &across), u, vt;
-  PX_CUDA_PASS(copied(t->l, &t->in[0], &room, &a, 2));
-  if (x->vectors) {
-    u = turned(x->Vh, &u_shape), vt = turned(x->U, &vt_shape);
-    PX_CUDA_PASS(make_room(t->l, &s->u, &u_room, &u, 2));
-    PX_CUDA_PASS(make_room(t->l, &s->vt, &vt_room, &vt, 2));
-  }
-  PX_CUDA_PASS(px__cusolver_run(t, x->A->dtype, count));
-  if (!x->vectors) return PX_OK;
-  PX_CUDA_PASS(px__cuda_copy_operand(t->l, &u, &s->u));
-  return px__cuda_copy_operand(t->l, &vt, &s->vt);
+static int ask_svds(task *t, int *room) {
+  const singular *s = t->args;
+  const px_operand *a = &t->in[0];
+  return t->api->gesvdjBatched_bufferSize(
+      t->handle, s->x->vectors, rows_of(a), columns_of(a), a->data, step_of(a), s->x->S->data,
+      s->u.data, step_of(&s->u), s->v.data, step_of(&s->v), room, t->svd_jacobi, t->count);
+}
+static int all_svd(task *t) {
+  const singular *s = t->args;
+  const px_operand *a = &t->in[0];
+  return t->api->gesvdjBatched(t->handle, s->x->vectors, rows_of(a), columns_of(a), a->data,
+                               step_of(a), s->x->S->data, s->u.data, step_of(&s->u), s->v.data,
+                               step_of(&s->v), t->work, t->room, s->x->info->data, t->svd_jacobi,
+                               t->count);
+}
+// Room for a batch like `like`, of matrices of other sizes.
+static px_status room_of(const px_launch *l, px_operand *made, shape *s, const px_operand *like,
+                         int rows, int columns) {
+  shape own;
+  px_operand of = corner(like, &own, rows, columns);
+  return make_room(l, made, s, &of, 2);
 }
 PX_CUDA_KERNEL(svd) {
-  shape room;
+  shape room, across, vh_shape;
   singular s = {.x = args};
-  task t = {.l = l, .args = &s, .ask = ask_svd, .one = one_svd, .name = "gesvd"};
+  task t = {.l = l, .args = &s, .ask = ask_svd, .one = one_svd, .name = "gesvdj"};
   int64_t count = count_of(args->A, 2);
   PX_CUDA_PASS(fill(l, args->info, 0));
   if (!count && args->vectors) {
@@ -492,8 +502,17 @@ PX_CUDA_KERNEL(svd) {
     return identity(l, args->Vh);
   }
   if (!count) return PX_OK;
-  if (rows_of(args->A) < columns_of(args->A)) return wide_svd(&t, &s, count);
-  s.u = *args->U, s.vt = *args->Vh;
-  PX_CUDA_PASS(copied(l, &t.in[0], &room, args->A, 2));
-  return px__cusolver_run(&t, args->A->dtype, count);
+  bool wide = rows_of(args->A) < columns_of(args->A);
+  px_operand a = wide ? turned(args->A, &across) : *args->A;
+  int m = rows_of(&a), n = columns_of(&a);
+  PX_CUDA_PASS(copied(l, &t.in[0], &room, &a, 2));
+  PX_CUDA_PASS(room_of(l, &s.u, &s.u_shape, &a, m, args->full_matrices ? m : n));
+  PX_CUDA_PASS(room_of(l, &s.v, &s.v_shape, &a, n, n));
+  if (are_many(&t.in[0], count) && n <= JACOBI)
+    t.ask = ask_svds, t.all = all_svd, t.name = "gesvdjBatched";
+  PX_CUDA_PASS(px__cusolver_run(&t, args->A->dtype, count));
+  if (!args->vectors) return PX_OK;
+  px_operand vh = turned(args->Vh, &vh_shape);
+  PX_CUDA_PASS(px__cuda_copy_operand(l, args->U, wide ? &s.v : &s.u));
+  return px__cuda_copy_operand(l, &vh, wide ? &s.u : &s.v);
 }
