@@ -9,6 +9,7 @@
 #pragma once
 #include "phlox/autograd.h"
 #include "phlox/comm.h"
+#include "phlox/nn.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -65,6 +66,19 @@ typedef struct px_bucket_hook {
 // context stays the caller's on failure.
 PX_CALL px_reducer_set_hook(px_reducer *self, const px_bucket_hook *hook, void *context);
 PX_API int px_reducer_bucket_count(const px_reducer *self);
+
+// Normalises each channel, dimension 1, over the batches of all ranks; running statistics, which
+// may be NULL, follow those of the whole. Backward sums over the ranks, too: all of them call it.
+// The gradients of weight and bias are of this rank's batch. PX_VALUE unless input is
+// floating-point and has 2 dimensions or more.
+PX_CALL px_sync_batch_norm(px_tensor **out, px_comm *comm, px_tensor *input,
+                           px_tensor *running_mean, px_tensor *running_var, px_tensor *weight,
+                           px_tensor *bias, double momentum, double eps);
+// Says which communicator each SyncBatchNorm that is training works with: a new reference in *out,
+// or NULL for this process alone, which is so while nothing was said. Of the process; before layers
+// are called.
+typedef px_status (*px_sync_norm_choice)(px_comm **out, px_module *layer);
+PX_API void px_sync_norm_choose(px_sync_norm_choice choice);
 
 #ifdef __cplusplus
 }

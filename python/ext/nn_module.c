@@ -184,8 +184,8 @@ static int wrap_children(PyObject *self) {
   return 0;
 }
 
-// An argument that may be a function: which it is, or -1. For the core a function, or a module, is
-// none.
+// An argument that may be a function, or another object of the program's: which it is, or -1. For
+// the core it is none then.
 static int find_callable(const px_module_kind *kind, PyObject *const *given, px_value *values) {
   int at = 0;
   if (!kind->callable) return -1;
@@ -196,8 +196,8 @@ static int find_callable(const px_module_kind *kind, PyObject *const *given, px_
 // It is an attribute as it was given; of a word, the function of that name.
 static int keep_callable(PyObject *self, const px_module_kind *kind, int at, PyObject *given) {
   px_value word = px_module_attribute(ext_module(self), kind->callable);
-  EXT_OWNED *value =
-      word.kind == PX_ARG_TEXT ? ext_from("phlox.nn.functional", word.v.text) : Py_NewRef(given);
+  EXT_OWNED *value = word.kind == PX_ARG_TEXT ? ext_from("phlox.nn.functional", word.v.text)
+                                              : Py_NewRef(given ? given : Py_None);
   return value ? PyObject_SetAttrString(self, kind->callable, value) : -1;
 }
 

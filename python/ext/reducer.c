@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What nn.parallel.DistributedDataParallel (phlox/nn/parallel.py) has of the core: the reducer,
-// the buckets that communication hooks get, and the tensors in what a forward pass gave.
+// the buckets that communication hooks get, and the tensors in what a forward pass gave; and the
+// communicator of a SyncBatchNorm.
 #include "phlox/distributed.h"
 #include "ext.h"
 
@@ -221,3 +222,38 @@ EXT_FUNCTION(torch, _check_alike, "(comm: Any, parameters: Sequence[Tensor]) -> 
   EXT_ARGS(PyObject *, comm, parameters);
   return of_tensors(comm, parameters, px_comm_check_alike);
 }
+
+// ---- the group of a SyncBatchNorm: its own, or that of all processes
+
+static PyObject *group_of(PyObject *layer) {
+  EXT_OWNED *own = layer ? PyObject_GetAttrString(layer, "process_group") : Py_NewRef(Py_None);
+  if (!own || own != Py_None) return ext_moved(&own);
+  EXT_OWNED *name = PyUnicode_FromString("phlox.distributed");
+  EXT_OWNED *module = name ? PyImport_GetModule(name) : NULL;
+  EXT_OWNED *groups = module ? PyObject_GetAttrString(module, "group") : NULL;
+  if (groups) return PyObject_GetAttrString(groups, "WORLD");
+  return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+static int comm_of(PyObject *layer, px_comm **out) {
+  EXT_OWNED *group = group_of(layer);
+  if (!group || group == Py_None) return group ? 0 : -1;
+  EXT_OWNED *object = PyObject_GetAttrString(group, "_comm");
+  px_comm *comm = object ? ext_comm(object) : NULL;
+  *out = px_retain(comm);
+  return comm ? 0 : -1;
+}
+
+static px_status choose(px_comm **out, px_module *layer) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  *out = NULL;
+  px_status status = comm_of(px_module_user(layer), out) == 0 ? PX_OK : ext_foreign();
+  PyGILState_Release(gil);
+  return status;
+}
+
+static int choose_comm(PyObject *torch) {
+  px_sync_norm_choose(choose);
+  return 0;
+}
+EXT_START(EXT_VALUES, choose_comm);

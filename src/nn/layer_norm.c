@@ -3,6 +3,7 @@
 // look at the number of dimensions, which no formula says.
 #include "layer_functions.h"
 #include "nn/nn_impl.h"
+#include "phlox/distributed.h"
 #include "phlox/ops/layer.h"
 #include "phlox/ops/norm.h"
 #include "phlox/ops/pointwise.h"
@@ -38,12 +39,17 @@ static px_status batch_weight(double *out, px_module *self) {
 px_status px__batch_norm_forward(px_tensor **out, px_module *self,
                                  const px__batch_norm_forward_args *args) {
   double weight;
+  PX_SCOPED(px_comm) comm = NULL;
   px_tensor *mean = px__tensor_of(self, "running_mean"), *var = px__tensor_of(self, "running_var");
   bool tracks = px_module_attribute(self, "track_running_stats").v.i;
   PX_TRY(check_batch(args->input, args->number));
   PX_TRY(batch_weight(&weight, self));
   bool batch = self->training || (!mean && !var);
   if (self->training && !tracks) mean = var = NULL;  // a program has turned it off since
+  if (self->training && !args->number) PX_TRY(px__sync_norm_comm(&comm, self));
+  if (comm)
+    return px_sync_batch_norm(out, comm, args->input, mean, var, px__tensor_of(self, "weight"),
+                              px__tensor_of(self, "bias"), weight, px__float_of(self, "eps"));
   return px_batch_norm(out, args->input, mean, var, px__tensor_of(self, "weight"),
                        px__tensor_of(self, "bias"), batch, weight, px__float_of(self, "eps"));
 }

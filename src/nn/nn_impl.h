@@ -58,6 +58,11 @@ void px__nn_leave(void);
 // no kind fails with these names.
 void px__kind_missed(const char *name, const char *nearest);
 
+struct px_comm;
+// The communicator of a SyncBatchNorm, a new reference; NULL where it works alone.
+__attribute__((warn_unused_result)) px_status px__sync_norm_comm(struct px_comm **out,
+                                                                 px_module *layer);
+
 // Shorthands for forward functions: an attribute as a number, or the entry's tensor (NULL if none).
 double px__float_of(const px_module *self, const char *name);
 px_tensor *px__tensor_of(const px_module *self, const char *name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reducer of gradients: two processes, each with its part of a batch; and calls at the end of a
-// backward pass.
+// The reducer of gradients, and batch norm: two processes, each with its part of a batch; and calls
+// at the end of a backward pass.
 #include "phlox/phlox.h"
 
 #include <sys/wait.h>
@@ -120,6 +120,21 @@ static void differ(px_comm *comm) {
   px_release(parameters[1]);
 }
 PX_TEST(modules_that_differ_are_refused_at_all_ranks) { run_ranks(differ); }
+
+// Rank 0 has 1 and rank 1 has 3: over both the mean is 2 and the variance 1.
+static void normalises(px_comm *comm) {
+  int64_t sizes[] = {1, 1};
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) out = NULL;
+  PX_SCOPED(px_tensor) vector = parameter(1);
+  OK(px_full(&x, sizes, 2, px_float(1 + 2 * px_comm_rank(comm)), PX_FLOAT64, px_cpu(), false,
+             false));
+  OK(px_sync_batch_norm(&out, comm, x, NULL, NULL, NULL, NULL, 0.1, 0));
+  CHECK_NEAR(*(double *)px_tensor_data(out), px_comm_rank(comm) ? 1 : -1, 1e-12);
+  FAILS(px_sync_batch_norm(&x, comm, vector, NULL, NULL, NULL, NULL, 0.1, 0), PX_VALUE,
+        "expected at least 2D input (got 1D input)");
+}
+PX_TEST(batches_of_all_ranks_are_normalised_as_one) { run_ranks(normalises); }
 
 // ---- calls at the end
 

@@ -147,6 +147,42 @@ def copies_and_refusals(r, n, device):
     refuses("appears not to match dtype", lambda: DDP(nn.Linear(2, 2, device=device, dtype=[torch.float32, torch.float64][r])))
 
 
+def norms_over_all(r, n, device):
+    torch.manual_seed(5)
+    whole, factor = torch.randn(7, 3, 4).double(), torch.randn(7, 3, 4).double()
+    one, both = nn.BatchNorm1d(3).double(), nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm1d(3).double(), dist.group.WORLD).to(device)
+    assert type(both) is nn.SyncBatchNorm and both.process_group is dist.group.WORLD and nn.SyncBatchNorm(3).process_group is None
+    part = slice(0, 2) if r == 0 else slice(2, 7)  # of unequal sizes
+    for momentum in (0.1, None):
+        one.momentum = both.momentum = momentum
+        x, y = whole.clone().requires_grad_(), whole[part].to(device).requires_grad_()
+        a, b = one(x), both(y)
+        (a * factor).sum().backward()
+        (b * factor[part].to(device)).sum().backward()
+        assert torch.allclose(b.cpu(), a[part], atol=1e-12) and torch.allclose(y.grad.cpu(), x.grad[part], atol=1e-12)
+        for p, w in zip(both.parameters(), one.parameters()):
+            dist.all_reduce(p.grad)
+            assert torch.allclose(p.grad.cpu(), w.grad, atol=1e-12)
+            p.grad = w.grad = None
+        for p, w in zip(both.buffers(), one.buffers()):
+            assert torch.allclose(p.cpu(), w, atol=1e-12)
+    empty = torch.zeros(0 if r else 4, 3, device=device).double().requires_grad_()
+    both(empty).sum().backward()
+    assert empty.grad.shape == empty.shape
+    half = nn.SyncBatchNorm(3, affine=False).to(device)
+    out = half(whole[part].to(device).to(torch.float16))
+    wanted = nn.functional.batch_norm(whole.float(), None, None, training=True)[part]
+    assert out.dtype == torch.float16 and torch.allclose(out.float().cpu(), wanted, atol=1e-2)
+    m = DDP(nn.SyncBatchNorm(3).to(device), broadcast_buffers=False)
+    m(whole[part].to(device).float()).square().sum().backward()
+    try:
+        both.train()(torch.zeros(3, device=device))
+    except ValueError as e:
+        assert "expected at least 2D input (got 1D input)" in str(e)
+    else:
+        raise AssertionError("a vector was normalised")
+
+
 class Halves:
     """What a hook gives: anything with wait()."""
 
@@ -238,6 +274,10 @@ class DDPTest(unittest.TestCase):
     def test_ranks_begin_alike_or_are_refused(self):
         for backend, _ in self.backends(2):
             ranks(copies_and_refusals, backend=backend)
+
+    def test_batches_of_all_ranks_are_normalised_as_one(self):
+        for backend, _ in self.backends(2):
+            ranks(norms_over_all, backend=backend)
 
     def test_hooks_reduce_in_their_own_way(self):
         for backend, _ in self.backends(2):
