@@ -6,6 +6,8 @@
 // has filled a bucket, the collective that sums it over the ranks begins, in the order of the
 // buckets; backward waits at its end for all of them. Each step is px_reducer_begin, the forward
 // pass, px_reducer_expect, backward.
+//
+// Example: examples/ddp.c.
 #pragma once
 #include "phlox/autograd.h"
 #include "phlox/comm.h"

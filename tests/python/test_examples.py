@@ -45,6 +45,20 @@ gradient tensor([1.3839e-87, 5.0000e-01, 7.3106e-01, 1.0000e+00], dtype=torch.fl
 the gradient agrees with differences
 """)
 
+    @unittest.skipUnless(phlox._C._engine_available("gloo"), "the gloo engine is not built")
+    def test_several_processes_train_as_one(self):
+        for name, command in ("ddp.c", [os.path.join(BUILT, "ddp")]), ("ddp.py", [sys.executable, "-m", "phlox", "examples/ddp.py"]):
+            for devices in "0", "4":
+                found = []
+                for size in "1", "2", "4":
+                    done = run(*command, size, PHLOX_SIM_DEVICES=devices)
+                    self.assertEqual((done.stderr, done.returncode), ("", 0))
+                    found.append([float(line.split()[-1]) for line in done.stdout.splitlines()])
+                with self.subTest(name, devices=devices):
+                    self.assertLess(found[0][-1], found[0][0] / 2)
+                    for losses in found[1:]:
+                        self.assertTrue(all(abs(a - b) < 1e-2 for a, b in zip(losses, found[0], strict=True)), found)
+
     def test_an_op_from_outside(self):
         self.says("own_op", """\
 value tensor([0.5000, 1.0000, 2.0000], grad_fn=<SquareplusBackward0>)
