@@ -257,6 +257,18 @@ px_status px__cuda_solve_systems(const px_launch *l, const px__cuda_systems *s) 
   return with_handle(l, s, solve_systems);
 }
 
+static int reflect(void *handle, const void *with, const char **name) {
+  const px__cuda_reflections *r = with;
+  bool wide = r->dtype == PX_FLOAT64;
+  int wrong = 0;  // on the host: an argument's number
+  *name = wide ? "cublasDgeqrfBatched" : "cublasSgeqrfBatched";
+  return (wide ? blas.cublasDgeqrfBatched : blas.cublasSgeqrfBatched)(
+      handle, r->m, r->n, r->a, r->lda, r->tau, &wrong, r->count);
+}
+px_status px__cuda_reflect(const px_launch *l, const px__cuda_reflections *r) {
+  return with_handle(l, r, reflect);
+}
+
 px_status px__cuda_multiply(const px_launch *l, px__cuda_product p) {
   px__cuda_layout a, b, c;
   pthread_once(&once, load);

@@ -44,6 +44,13 @@ typedef struct px__cuda_systems {
 } px__cuda_systems;
 px_status px__cuda_solve_systems(const px_launch *l, const px__cuda_systems *s);
 
+// Each of many small matrices by columns becomes its QR decomposition, as reflections.
+typedef struct px__cuda_reflections {
+  int dtype, m, n, lda, count;
+  void **a, **tau;  // where matrices and lines begin, in device memory
+} px__cuda_reflections;
+px_status px__cuda_reflect(const px_launch *l, const px__cuda_reflections *r);
+
 // ---- shared by gemm.c and gemm_lt.c
 
 // A matrix as cuBLAS takes it. `rows`: the rows are what lies together, so that to cuBLAS it is the

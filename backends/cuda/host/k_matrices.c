@@ -135,11 +135,12 @@ static bool is_even(const px_operand *o) {
   }
   return true;
 }
-// Where each begins, in device memory.
-static px_status find_places(const px_launch *l, void ***out, const px_operand *o, int64_t count) {
+// Where each begins, of matrices (last 2) or lines (1), in device memory.
+static px_status find_places(const px_launch *l, void ***out, const px_operand *o, int64_t count,
+                             int last) {
   void *room;
   PX_CUDA_PASS(px__cuda_scratch(l, (size_t)count * sizeof(void *), &room));
-  k_places p = {o->data, room, count > 1 ? (char *)at(o, 1, 2) - (char *)o->data : 0, count};
+  k_places p = {o->data, room, count > 1 ? (char *)at(o, 1, last) - (char *)o->data : 0, count};
   *out = room;
   return px__cuda_over(l, "matrices", "places", count, &p);
 }
@@ -179,7 +180,7 @@ PX_CUDA_KERNEL(cholesky) {
   PX_CUDA_PASS(keep_triangle(l, args->L, args->self, upper));
   if (many) {
     t.ask = NULL, t.all = all_cholesky, t.name = "potrfBatched";
-    PX_CUDA_PASS(find_places(l, &t.places, args->L, count));
+    PX_CUDA_PASS(find_places(l, &t.places, args->L, count, 2));
   }
   PX_CUDA_PASS(px__cusolver_run(&t, args->L->dtype, count));
   return many ? keep_triangle(l, args->L, args->L, upper) : PX_OK;
@@ -204,8 +205,8 @@ static px__cuda_systems systems_of(const px_operand *a, int64_t count) {
 static px_status solve_all(const px_launch *l, px__cuda_systems *s, const px_operand *a,
                            const px_operand *b) {
   s->solve = true, s->columns = columns_of(b), s->ldb = step_of(b);
-  PX_CUDA_PASS(find_places(l, &s->a, a, s->count));
-  PX_CUDA_PASS(find_places(l, &s->b, b, s->count));
+  PX_CUDA_PASS(find_places(l, &s->a, a, s->count, 2));
+  PX_CUDA_PASS(find_places(l, &s->b, b, s->count, 2));
   return px__cuda_solve_systems(l, s);
 }
 PX_CUDA_KERNEL(lu) {
@@ -215,7 +216,7 @@ PX_CUDA_KERNEL(lu) {
   if (are_many(args->LU, count)) {
     px__cuda_systems s = systems_of(args->LU, count);
     s.factor = true, s.pivots = args->pivots->data, s.info = args->info->data;
-    PX_CUDA_PASS(find_places(l, &s.a, args->LU, count));
+    PX_CUDA_PASS(find_places(l, &s.a, args->LU, count, 2));
     return px__cuda_solve_systems(l, &s);
   }
   task t = {.l = l, .args = args, .ask = ask_lu, .one = one_lu, .name = "getrf"};
@@ -323,8 +324,17 @@ static int one_geqrf(task *t, int64_t i) {
 }
 PX_CUDA_KERNEL(geqrf) {
   task t = {.l = l, .args = args, .ask = ask_geqrf, .one = one_geqrf, .name = "geqrf"};
+  int64_t count = count_of(args->a, 2);
   PX_CUDA_PASS(px__cuda_copy_operand(l, args->a, args->self));
-  return px__cusolver_run(&t, args->a->dtype, count_of(args->a, 2));
+  if (!are_many(args->a, count)) return px__cusolver_run(&t, args->a->dtype, count);
+  px__cuda_reflections r = {.dtype = args->a->dtype,
+                            .m = rows_of(args->a),
+                            .n = columns_of(args->a),
+                            .lda = step_of(args->a),
+                            .count = (int)count};
+  PX_CUDA_PASS(find_places(l, &r.a, args->a, count, 2));
+  PX_CUDA_PASS(find_places(l, &r.tau, args->tau, count, 1));
+  return px__cuda_reflect(l, &r);
 }
 
 // tau in in[0].
