@@ -72,7 +72,7 @@ PX_API int px_reducer_bucket_count(const px_reducer *self);
 // Normalises each channel, dimension 1, over the batches of all ranks; running statistics, which
 // may be NULL, follow those of the whole. Backward sums over the ranks, too: all of them call it.
 // The gradients of weight and bias are of this rank's batch. PX_VALUE unless input is
-// floating-point and has 2 dimensions or more.
+// floating-point and has 2 dimensions or more; PX_RUNTIME if the others are not of its channels.
 PX_CALL px_sync_batch_norm(px_tensor **out, px_comm *comm, px_tensor *input,
                            px_tensor *running_mean, px_tensor *running_var, px_tensor *weight,
                            px_tensor *bias, double momentum, double eps);

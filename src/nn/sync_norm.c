@@ -234,6 +234,17 @@ static px_status normalise(px_tensor **out, sync_norm *self, px_comm *comm, px_t
   return follow(running[1], var, momentum, unbiased);
 }
 
+static px_status check_channels(const px_tensor *input, px_tensor *const *given) {
+  static const char *const names[] = {"running_mean", "running_var", "weight", "bias"};
+  int64_t channels = px_tensor_size(input, 1);
+  PX_CHECK(channels > 0, PX_VALUE, "SyncBatchNorm number of input channels should be non-zero");
+  for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
+    PX_CHECK(!given[i] || px_tensor_numel(given[i]) == channels, PX_RUNTIME,
+             "%s should contain %lld elements not %lld", names[i], (long long)channels,
+             (long long)px_tensor_numel(given[i]));
+  return PX_OK;
+}
+
 px_status px_sync_batch_norm(px_tensor **out, px_comm *comm, px_tensor *input,
                              px_tensor *running_mean, px_tensor *running_var, px_tensor *weight,
                              px_tensor *bias, double momentum, double eps) {
@@ -244,11 +255,10 @@ px_status px_sync_batch_norm(px_tensor **out, px_comm *comm, px_tensor *input,
   PX_GIVEN(input);
   PX_CHECK(px_tensor_ndim(input) >= 2, PX_VALUE, "expected at least 2D input (got %dD input)",
            px_tensor_ndim(input));
-  PX_CHECK(px_tensor_size(input, 1) > 0, PX_VALUE,
-           "SyncBatchNorm number of input channels should be non-zero");
   PX_CHECK(px_dtype_is_float(px_tensor_dtype(input)), PX_VALUE,
            "SyncBatchNorm takes floating-point tensors, not %s",
            px_dtype_name(px_tensor_dtype(input)));
+  PX_TRY(check_channels(input, (px_tensor *[]){running_mean, running_var, weight, bias}));
   sync_norm *self;
   px_tensor *inputs[] = {input, weight, bias}, *running[] = {running_mean, running_var};
   PX_TRY(px_alloc((void **)&self, sizeof *self));

@@ -62,7 +62,8 @@ for name in ("px_tensor_storage", "px_module_kind_find", "px_optimizer_kind_find
 nothing = c.CFUNCTYPE(c.c_int, *[c.c_void_p] * 6)(lambda *arguments: 0)
 
 # Pointers that may be NULL, by the name of the parameter, or of the function and the parameter.
-OPTIONAL = {"px_comm_run.work", "px_op_keep_calls.keeper", "px_op_keep_calls.before", "px_saved_hooks_disable.message", "px_op_before_write.written", "release", "generator", "metadata", "gradients", "node_name",
+OPTIONAL = {"px_comm_run.work", "px_sync_batch_norm.running_mean", "px_sync_batch_norm.running_var", "px_sync_batch_norm.weight", "px_sync_batch_norm.bias",
+            "px_op_keep_calls.keeper", "px_op_keep_calls.before", "px_saved_hooks_disable.message", "px_op_before_write.written", "release", "generator", "metadata", "gradients", "node_name",
             "prefix", "total", "px_loader_new.options", "px_module_new.args", "px_dlpack_export.stream", "px_stream_set_current.stream",
             "px_memory_configure.text", "px_module_register_parameter.parameter", "px_module_register_buffer.buffer",
             "px_module_register_module.child", "px_init_kaiming_uniform.nonlinearity", "px_init_kaiming_normal.nonlinearity",
