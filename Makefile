@@ -88,6 +88,9 @@ $(O)/gen/kernel_args/%.h: $(GEN) ;
 $(O)/%.o: %.c | $(GENHEAD)
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(INCLUDES) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+# The loader's static block is full once the library is loaded: the first access of a thread by a descriptor then loses the vector registers of its caller,
+# before glibc 2.40 (BZ 31372).
+$(O)/backends/cuda/%.o: TLSFLAG :=
 $(O)/src/base/memory.o: CPPFLAGS += -DPX__VERSION='"$(VERSION)"'
 $(O)/src/base/memory.o: Makefile
 $(O)/gen/%.o: $(O)/gen/%.c
