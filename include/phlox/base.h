@@ -132,12 +132,18 @@ PX_API PX_COLD void px_error_note(const char *format, ...) PX_PRINTF(1, 2);
   } while (0)
 // PX_GIVEN(pointer): fails with PX_TYPE if a needed argument is NULL. PX_GIVEN_N(array, count): the
 // same, but an empty array may be NULL; and with PX_VALUE if the count is negative.
+// PX_GIVEN_EACH(array, count): the same of the elements of such an array.
 #define PX_GIVEN(pointer) PX_CHECK(pointer, PX_TYPE, "%s(): `" #pointer "` is NULL", __func__)
 #define PX_GIVEN_N(array, count) \
   do { \
     PX_CHECK((count) >= 1 || (count) == 0, PX_VALUE, "%s(): there cannot be %lld `" #array "`", \
              __func__, (long long)(count)); \
     PX_CHECK((array) || (count) == 0, PX_TYPE, "%s(): `" #array "` is NULL", __func__); \
+  } while (0)
+#define PX_GIVEN_EACH(array, count) \
+  do { \
+    for (int64_t each_ = 0; each_ < (count); each_++) \
+      PX_CHECK((array)[each_], PX_TYPE, #array "[%lld] is NULL", (long long)each_); \
   } while (0)
 #define PX_NOTE(...) px_error_note(__VA_ARGS__)
 

@@ -91,7 +91,7 @@ static px_status await(bool *out, px_store *self, const char *const *keys, int c
   px__answer answer;
   PX_CHECK(count >= 0 && count < PX__STORE_KEYS, PX_DIST_STORE, "a store waits for at most %d keys",
            PX__STORE_KEYS - 1);
-  for (int i = 0; i < count; i++) PX_CHECK(keys[i], PX_TYPE, "keys[%d] is NULL", i);
+  PX_GIVEN_EACH(keys, count);
   PX_TRY(px_alloc((void **)&items, ((size_t)count + 1) * sizeof *items));
   for (int i = 0; i < count; i++) items[i] = text(keys[i]);
   px_status status = ask(self, PX__ASK_AWAIT, slice, count, items, &answer);

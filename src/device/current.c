@@ -15,6 +15,10 @@ px_status px_device_current(int *index) {
 }
 
 int px_device_peek(void) { return current_device; }
+px_status px__device_asked(px__device **out, int index) {
+  PX_TRY(px_device_init());
+  return px__device_get(out, index < 0 ? current_device : index);
+}
 
 px_status px_device_set(int index) {
   if (index < 0) return PX_OK;

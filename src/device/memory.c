@@ -20,8 +20,7 @@ px_status px_memory_set_fraction(double fraction, int device) {
   PX_CHECK(fraction >= 0 && fraction <= 1, PX_VALUE,
            "Invalid fraction value: %g. Allowed range: 0~1", fraction);
   px__device *d;
-  PX_TRY(px_device_init());
-  PX_TRY(px__device_get(&d, device < 0 ? px_device_peek() : device));
+  PX_TRY(px__device_asked(&d, device));
   px__device_lock(d);
   px__settings_limit(d, fraction);
   px__device_unlock(d);
@@ -32,8 +31,7 @@ px_status px_memory_fraction(double *out, int device) {
   PX_GIVEN(out);
   px__device *d;
   *out = 0;
-  PX_TRY(px_device_init());
-  PX_TRY(px__device_get(&d, device < 0 ? px_device_peek() : device));
+  PX_TRY(px__device_asked(&d, device));
   px__device_lock(d);
   *out = d->cache.limit ? d->cache.fraction : 1;
   px__device_unlock(d);

@@ -22,17 +22,12 @@ static void pool_destroy(void *self) {
 }
 static const px_class pool_class = {"memory pool", pool_destroy};
 
-static px_status device_of(px__device **out, int device) {
-  PX_TRY(px_device_init());
-  return px__device_get(out, device < 0 ? px_device_peek() : device);
-}
-
 px_status px_memory_pool_new(px_memory_pool **out, int device) {
   PX_GIVEN(out);
   px__device *d;
   px_memory_pool *pool;
   *out = NULL;
-  PX_TRY(device_of(&d, device));
+  PX_TRY(px__device_asked(&d, device));
   PX_TRY(PX_NEW(&pool));
   pool->device = d;
   pool->name = px_graph_pool_new();
@@ -63,7 +58,7 @@ px_status px_memory_pool_begin(px_memory_pool *pool, int device) {
   PX_GIVEN(pool);
   px__device *d;
   px__route *route;
-  PX_TRY(device_of(&d, device));
+  PX_TRY(px__device_asked(&d, device));
   PX_TRY(PX_NEW(&route));
   px__device_lock(d);
   px_status status = px__room_open(&route->room, d, pool->name);
@@ -89,7 +84,7 @@ static px__route **latest(px__cache *cache) {
 px_status px_memory_pool_end(px_memory_pool *pool, int device) {
   PX_GIVEN(pool);
   px__device *d;
-  PX_TRY(device_of(&d, device));
+  PX_TRY(px__device_asked(&d, device));
   px__device_lock(d);
   px__route **place = latest(&d->cache), *route = *place;
   bool own = route && route->pool == pool;

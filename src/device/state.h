@@ -232,6 +232,8 @@ static inline px_status px__device_get(px__device **out, int index) {
     return *out = px__rt.devices[index], PX_OK;
   return px__device_open(out, index);
 }
+// current.c. The same of what a program asks for: negative is the current one.
+px_status px__device_asked(px__device **out, int index) __attribute__((warn_unused_result));
 // Whether device calls may be made: initialised, and not in a forked child.
 static inline bool px__device_alive(void) {
   return __atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE) && !px__rt.forked;

@@ -135,7 +135,7 @@ px_status px_comm_check_alike(px_comm *self, px_tensor *const *parameters, int c
   PX_GIVEN(self);
   PX_GIVEN_N(parameters, count);
   PX_CHECK(count > 0, PX_VALUE, "no parameters to compare");
-  for (int i = 0; i < count; i++) PX_CHECK(parameters[i], PX_TYPE, "parameters[%d] is NULL", i);
+  PX_GIVEN_EACH(parameters, count);
   int64_t *mine, numbers = (int64_t)count * KINDS;
   px_device device = px_tensor_device(parameters[0]);
   PX_TRY(check_counts(self, count, device));
@@ -205,7 +205,7 @@ static px_status copy_all(px_comm *comm, int root, px_tensor **left, px_tensor *
 px_status px_comm_copy_from(px_comm *self, int root, px_tensor *const *tensors, int count) {
   PX_GIVEN(self);
   PX_GIVEN_N(tensors, count);
-  for (int i = 0; i < count; i++) PX_CHECK(tensors[i], PX_TYPE, "tensors[%d] is NULL", i);
+  PX_GIVEN_EACH(tensors, count);
   px_tensor **room;
   PX_TRY(px_alloc((void **)&room, 3 * (size_t)(count + 1) * sizeof *room));
   for (int i = 0; i < count; i++) room[i] = tensors[i];

@@ -360,7 +360,7 @@ static px_status expect(px_reducer *self, px_tensor *const *outputs, int count) 
 px_status px_reducer_expect(px_reducer *self, px_tensor *const *outputs, int count) {
   PX_GIVEN(self);
   PX_GIVEN_N(outputs, count);
-  for (int i = 0; i < count; i++) PX_CHECK(outputs[i], PX_TYPE, "outputs[%d] is NULL", i);
+  PX_GIVEN_EACH(outputs, count);
   pthread_mutex_lock(&self->lock);
   px_status status = expect(self, outputs, count);
   pthread_mutex_unlock(&self->lock);
