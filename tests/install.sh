@@ -78,6 +78,16 @@ zipfile.ZipFile(os.path.join(place, wheel.build_wheel(place))).extractall(place 
 END
 said=$(cd "$place" && PYTHONPATH=site PHLOX_SIM_DEVICES=1 "${PYTHON:-python3}" -m phlox -c "import torch; print(torch.__file__, torch.ones(2, device='cuda').sum())")
 echo "$said" | grep -q "site/phlox/.* tensor(2., device='cuda:0')" || { echo "the wheel said: $said"; exit 1; }
+# torchrun, as the command that pip makes of the wheel's entry.
+cat >"$place/command.py" <<'END'
+import sys
+from importlib.metadata import entry_points
+command, = (e for e in entry_points(group="console_scripts") if e.value.startswith("phlox."))
+sys.argv = [command.name, *sys.argv[1:]]
+sys.exit(command.load()())
+END
+said=$(cd "$place" && PYTHONPATH=site "${PYTHON:-python3}" command.py --nproc-per-node=2 --no-python sh -c 'echo rank $RANK of $WORLD_SIZE')
+echo "$said" | grep -q "rank 1 of 2" || { echo "torchrun said: $said"; exit 1; }
 # In a tree that was built, another Python gets an extension of its own.
 cd "$tree"
 stamp=${O:-build}/ext/abi

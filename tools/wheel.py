@@ -27,6 +27,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     files[info + "METADATA"] = (f"Metadata-Version: 2.1\nName: phlox\nVersion: {version}\nLicense: Apache-2.0\n"
                                 "Summary: Tensors and neural networks with CUDA semantics, in C\nRequires-Python: >=3.10\n").encode()
     files[info + "WHEEL"] = f"Wheel-Version: 1.0\nGenerator: phlox\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
+    files[info + "entry_points.txt"] = b"[console_scripts]\ntorchrun = phlox.distributed.run:command\n"
     record = "".join(_row(*item) for item in files.items()) + info + "RECORD,,\n"
     with zipfile.ZipFile(os.path.join(wheel_directory, name), "w", zipfile.ZIP_DEFLATED) as wheel:
         for path, data in files.items(): wheel.writestr(path, data)

@@ -20,7 +20,8 @@ typedef struct px_job_options {
   bool local_rank_argument;        // ranks get --local-rank=N before the program's arguments, too
 } px_job_options;
 
-// Runs a job until all ranks of all nodes have ended well. PX_VALUE if the arguments are wrong,
+// Runs a job until all ranks of all nodes have ended well. Ranks do not outlive the process that
+// calls it: if it is killed, they are ended. PX_VALUE if the arguments are wrong,
 // PX_UNIMPLEMENTED with the name of what is missing. PX_RUNTIME, with a report of the ranks that
 // failed, their exit codes and tracebacks, if they did more often than --max-restarts allows, or
 // with the name of a signal that ended the job; no process of the job is left then. While it runs,

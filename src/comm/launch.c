@@ -28,6 +28,7 @@ typedef struct agent {
   bool serves;
   px__launch_place place;
   px__launch_rank *ranks;
+  px__keeper keeper;
   char folder[PATH_MAX], round_folder[PATH_MAX];
   bool own_folder;
 } agent;
@@ -211,7 +212,7 @@ static px_status supervise(agent *a, verdict *out, int *node) {
 static px_status run_round(agent *a, verdict *out, int *node) {
   PX_TRY(take_places(a));
   PX_TRY(make_folders(a));
-  px_status status = px__ranks_start(a->ranks, &a->plan, &a->place, a->round_folder);
+  px_status status = px__ranks_start(a->ranks, &a->plan, &a->place, a->round_folder, &a->keeper);
   return status == PX_OK ? supervise(a, out, node) : status;
 }
 
@@ -279,9 +280,11 @@ static px_status run_agent(agent *a) {
   PX_TRY(px_alloc((void **)&a->ranks, (size_t)a->plan.local * sizeof *a->ranks));
   for (int i = 0; i < a->plan.local; i++)
     for (int k = 0; k < 2; k++) a->ranks[i].outputs[k].pipe = a->ranks[i].outputs[k].file = -1;
+  PX_TRY(px__keeper_start(&a->keeper, a->plan.local, a->plan.shutdown_ms));
   px_status status = run_job(a);
   px_error why;
   if (status != PX_OK) px_error_take(&why);
+  px__keeper_end(&a->keeper);
   if (status != PX_DIST_NETWORK) leave(a);
   if (a->own_folder && *a->folder) (void)rmdir(a->folder);
   return status == PX_OK ? PX_OK : px_error_give(&why);

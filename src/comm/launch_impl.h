@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launcher's files: options (launch_options.c), ranks as processes (launch_ranks.c), what is
-// said of those that failed (launch_report.c), and the job of several agents (launch.c).
+// The launcher's files: options (launch_options.c), ranks as processes (launch_ranks.c) that
+// do not outlive the agent (launch_keeper.c), what is said of those that failed (launch_report.c),
+// and the job of several agents (launch.c).
 #pragma once
 #include "phlox/comm.h"
 #include "phlox/launch.h"
@@ -74,6 +75,26 @@ typedef struct px__launch_place {
   const char *host;
 } px__launch_place;
 
+// What ends the ranks when the agent cannot (launch_keeper.c).
+typedef struct px__keeper {
+  int socket;
+  pid_t pid;
+} px__keeper;
+typedef struct px__launch_program {
+  char *const *arguments, *const *environment;
+  int outputs[2];  // in the place of stdout and stderr; -1: the agent's
+} px__launch_program;
+// Starts the keeper of so many ranks, which have so long from SIGTERM to SIGKILL.
+__attribute__((warn_unused_result)) px_status px__keeper_start(px__keeper *out, int count,
+                                                               int patience_ms);
+// Starts a rank, as the leader of a session, and tells the keeper.
+__attribute__((warn_unused_result)) px_status px__keeper_spawn(pid_t *out, const px__keeper *self,
+                                                               int local,
+                                                               const px__launch_program *program);
+// A rank is over: its number may become another process's.
+void px__keeper_forget(const px__keeper *self, int local);
+void px__keeper_end(px__keeper *self);
+
 enum { PX__LINE = 4096 };
 typedef struct px__launch_output {  // a stream that is shown and kept
   int pipe, file;                   // -1: none
@@ -82,6 +103,7 @@ typedef struct px__launch_output {  // a stream that is shown and kept
   char line[PX__LINE];  // what has come of it
 } px__launch_output;
 typedef struct px__launch_rank {
+  const px__keeper *keeper;
   pid_t pid;
   bool runs, failed;
   bool live;   // to be stopped
@@ -97,7 +119,8 @@ typedef struct px__launch_rank {
 __attribute__((warn_unused_result)) px_status px__ranks_start(px__launch_rank *ranks,
                                                               const px__launch_plan *plan,
                                                               const px__launch_place *first,
-                                                              const char *folder);
+                                                              const char *folder,
+                                                              const px__keeper *keeper);
 // Passes on what the ranks wrote, for at most so long.
 void px__ranks_pump(px__launch_rank *ranks, int count, int milliseconds);
 // Notes which have ended: how many run on, and how many have failed.

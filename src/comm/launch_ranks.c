@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -176,9 +175,10 @@ static px_status make_folder(const char *path) {
   return no_file("cannot make", path);
 }
 
-// Where a stream of a rank goes: nowhere, to a file, or through a pipe (*end) to both.
+// Where a stream of a rank goes, if not where the agent's does: nowhere, to a file, or through a
+// pipe to both. *to is the file, which stays open here, or the end of the pipe, which does not.
 static px_status open_output(px__launch_rank *r, const px__launch_plan *plan, const char *folder,
-                             int which, posix_spawn_file_actions_t *actions, int *end) {
+                             int which, int *to) {
   static const char *const names[] = {"stdout", "stderr"};
   char path[PATH_MAX];
   px__launch_output *out = &r->outputs[which];
@@ -193,61 +193,41 @@ static px_status open_output(px__launch_rank *r, const px__launch_plan *plan, co
   }
   int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666), pipes[2];
   if (file < 0) return no_file("cannot write", path);
-  out->file = file;
-  if (!tee) return (void)posix_spawn_file_actions_adddup2(actions, file, which + 1), PX_OK;
+  *to = out->file = file;
+  if (!tee) return PX_OK;
   if (pipe2(pipes, O_CLOEXEC)) return no_file("no pipe for", path);
   (void)fcntl(pipes[0], F_SETFL, O_NONBLOCK);
   out->pipe = pipes[0];
-  *end = pipes[1];
-  posix_spawn_file_actions_adddup2(actions, pipes[1], which + 1);
-  return PX_OK;
-}
-
-static px_status spawn(px__launch_rank *r, const texts *arguments, const texts *variables,
-                       const posix_spawn_file_actions_t *actions) {
-  posix_spawnattr_t how;
-  sigset_t usual, none;
-  posix_spawnattr_init(&how);
-  sigemptyset(&usual);
-  sigemptyset(&none);
-  // Python ignores these; programs do not expect that.
-  sigaddset(&usual, SIGPIPE);
-  sigaddset(&usual, SIGXFSZ);
-  posix_spawnattr_setsigdefault(&how, &usual);
-  posix_spawnattr_setsigmask(&how, &none);
-  posix_spawnattr_setflags(&how,
-                           POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-  errno = posix_spawnp(&r->pid, arguments->at[0], actions, &how, arguments->at, variables->at);
-  posix_spawnattr_destroy(&how);
-  if (errno) return no_file("cannot start", arguments->at[0]);
-  r->runs = true;
+  *to = pipes[1];
   return PX_OK;
 }
 
 static px_status start(px__launch_rank *r, const px__launch_plan *plan,
                        const px__launch_place *place, const char *folder) {
-  posix_spawn_file_actions_t actions;
   texts command = {0}, environment = {0};
-  int ends[2] = {-1, -1};
-  posix_spawn_file_actions_init(&actions);
+  int outputs[2] = {-1, -1};
   px_status status = PX_OK;
   for (int which = 0; which < 2 && status == PX_OK; which++)
-    status = open_output(r, plan, folder, which, &actions, &ends[which]);
+    status = open_output(r, plan, folder, which, &outputs[which]);
   if (status == PX_OK) status = arguments(&command, plan, r->local);
   if (status == PX_OK) status = variables(&environment, plan, place, r);
-  if (status == PX_OK) status = spawn(r, &command, &environment, &actions);
+  if (status == PX_OK)
+    status = px__keeper_spawn(
+        &r->pid, r->keeper, r->local,
+        &(px__launch_program){command.at, environment.at, {outputs[0], outputs[1]}});
+  r->runs = status == PX_OK;
   for (int i = 0; i < 2; i++)
-    if (ends[i] >= 0) close(ends[i]);
+    if (outputs[i] >= 0 && outputs[i] != r->outputs[i].file) close(outputs[i]);
   texts_free(&command);
   texts_free(&environment);
-  posix_spawn_file_actions_destroy(&actions);
   return status;
 }
 
 px_status px__ranks_start(px__launch_rank *ranks, const px__launch_plan *plan,
-                          const px__launch_place *first, const char *folder) {
+                          const px__launch_place *first, const char *folder,
+                          const px__keeper *keeper) {
   for (int i = 0; i < plan->local; i++) {
-    ranks[i] = (px__launch_rank){.rank = first->rank + i, .local = i};
+    ranks[i] = (px__launch_rank){.rank = first->rank + i, .local = i, .keeper = keeper};
     for (int k = 0; k < 2; k++) ranks[i].outputs[k].pipe = ranks[i].outputs[k].file = -1;
   }
   for (int i = 0; i < plan->local; i++) {
@@ -326,6 +306,7 @@ static void note_end(px__launch_rank *r) {
   r->runs = false;
   r->failed = !WIFEXITED(r->status) || WEXITSTATUS(r->status) != 0;
   r->ended = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+  if (!r->failed) px__keeper_forget(r->keeper, r->local);
 }
 
 void px__ranks_reap(px__launch_rank *ranks, int count, int *running, int *failed) {
@@ -370,6 +351,8 @@ void px__ranks_stop(px__launch_rank *ranks, int count, int signal, int milliseco
   }
   send_signal(ranks, count, SIGKILL);
   while (still(ranks, count)) usleep(STEP * 1000);
+  for (int i = 0; i < count; i++)
+    if (ranks[i].live) px__keeper_forget(ranks[i].keeper, ranks[i].local);
   px__ranks_pump(ranks, count, 0);
 }
 

@@ -25,6 +25,12 @@ PX_TEST(a_job_fails_with_the_report_on_its_rank) {
 
 PX_TEST(a_job_starts_again) { OK(job("test $TORCHELASTIC_RESTART_COUNT = 2", "--max-restarts=2")); }
 
+PX_TEST(a_program_that_is_not_there_is_named) {
+  const char *const arguments[] = {"--no-python", "--standalone", "/missing/program"};
+  const px_job_options options = {.arguments = arguments, .count = 3};
+  FAILS(px_job_run(&options), PX_IO, "cannot start /missing/program: No such file or directory");
+}
+
 PX_TEST(wrong_arguments_start_nothing) {
   FAILS(job("true", "--tee=9"), PX_VALUE, "--tee: '9'");
   FAILS(job("true", "--numa-binding"), PX_UNIMPLEMENTED, "--numa-binding is not implemented");

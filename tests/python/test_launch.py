@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import phlox
@@ -35,6 +36,14 @@ def command(args, program, folder, runner="phlox.distributed.run"):
     with open(path, "w") as file:
         file.write(program)
     return [sys.executable, "-m", *runner.split(), *args, path]
+
+
+def runs(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().split()[2] != "Z"
+    except OSError:
+        return False
 
 
 def free_port():
@@ -127,12 +136,24 @@ class Launch(unittest.TestCase):
         said = agent.communicate(timeout=300)[1]
         self.assertEqual(agent.returncode, 1)
         self.assertIn("ended by signal 2 (SIGINT)", said)
-        for pid in pids:
-            state = ""
-            if os.path.exists(f"/proc/{pid}/stat"):
-                with open(f"/proc/{pid}/stat") as file:
-                    state = file.read().split()[2]
-            self.assertIn(state, ("", "Z"))
+        self.assertFalse(any(map(runs, pids)))
+
+    def test_a_killed_agent_takes_its_ranks_and_what_they_started_along(self):
+        program = ("import os, signal, subprocess, sys, time\nif os.environ['RANK'] == '1': signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+                   "child = subprocess.Popen(['sleep', '600'])\nsys.stdout.write(f'{os.getpid()} {child.pid}\\n')\n"
+                   "if os.environ['RANK'] == '2': os.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(600)")
+        args = "--nproc-per-node=3 --shutdown-timeout=1".split()
+        agent = subprocess.Popen(command(args, program, self.folder), stdout=subprocess.PIPE, env=self.environment, text=True)
+        pids = [int(pid) for _ in range(3) for pid in agent.stdout.readline().split()]
+        agent.kill()
+        agent.wait()
+        # Who has the other end of the pipe is over when it ends: ranks, what they started, and what watched over them.
+        self.assertEqual(agent.stdout.read(), "")
+        agent.stdout.close()
+        for _ in range(600):
+            if not any(map(runs, pids)): break
+            time.sleep(0.1)
+        self.assertFalse(any(map(runs, pids)))
 
     def test_streams_go_to_logs_and_the_terminal(self):
         program = "import os, sys\nprint('out', os.environ['RANK'])\nprint('err', file=sys.stderr)"

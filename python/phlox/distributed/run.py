@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """torchrun: starts the ranks of a job, in which `import torch` gives Phlox, watches over them, and
-says who failed. python3 -m phlox.distributed.run [OPTION...] PROGRAM [ARGUMENT...]"""
+says who failed. torchrun [OPTION...] PROGRAM [ARGUMENT...], or python3 -m phlox.distributed.run for the command."""
 import os
 import sys
 
