@@ -75,6 +75,20 @@ PX_CALL px_memory_pool_uses(int *out, const px_memory_pool *pool);
 PX_CALL px_memory_pool_begin(px_memory_pool *pool, int device);
 PX_CALL px_memory_pool_end(px_memory_pool *pool, int device);
 
+// A line of a program, in a function of that name ("" if that is not known). The strings stay
+// valid.
+typedef struct px_frame {
+  const char *file, *function;
+  int line;
+} px_frame;
+// Where something happened: the op that the program called (NULL: none), and the lines that led
+// there, the innermost first. Lives as long as the process.
+typedef struct px_traceback {
+  const char *op;
+  const px_frame *frames;
+  int count;
+} px_traceback;
+
 // A block of a segment, for px_memory_snapshot, which calls each(block, context) for all blocks of
 // a device.
 typedef struct px_memory_block {
@@ -83,9 +97,67 @@ typedef struct px_memory_block {
   px_graph_pool pool;  // of the segment; none: it serves all
   bool small_pool;
   const char *state;  // "active_allocated" "active_pending_free" "inactive"
+  // Where block and segment were allocated; NULL: no history was recorded then.
+  const px_traceback *stack, *segment_stack;
 } px_memory_block;
 PX_CALL px_memory_snapshot(int device, void (*each)(const px_memory_block *block, void *context),
                            void *context);
+
+// ---- the history of device memory
+// What happened, by the name that PyTorch's snapshots have for it. free_requested: the program let
+// go of a block; free_completed: no stream uses it any more.
+#define PX_MEMORY_ACTION_MAP(XX) \
+  XX(ALLOC, alloc) \
+  XX(FREE_REQUESTED, free_requested) \
+  XX(FREE_COMPLETED, free_completed) \
+  XX(SEGMENT_ALLOC, segment_alloc) \
+  XX(SEGMENT_FREE, segment_free) \
+  XX(OOM, oom) \
+  XX(SNAPSHOT, snapshot)
+typedef enum px_memory_action {
+#define XX(name, text) PX_MEMORY_##name,
+  PX_MEMORY_ACTION_MAP(XX)
+#undef XX
+      PX_MEMORY_ACTIONS
+} px_memory_action;
+PX_API const char *px_memory_action_name(px_memory_action action);
+
+// For what stacks are kept: nothing; the blocks that live; also events that allocate; all events.
+typedef enum px_history_stacks {
+  PX_HISTORY_NO_STACKS,
+  PX_HISTORY_LIVE,
+  PX_HISTORY_ALLOCATIONS,
+  PX_HISTORY_ALL
+} px_history_stacks;
+typedef struct px_memory_history {
+  int64_t max_entries;  // events kept for each device, the latest; 0: none
+  px_history_stacks stacks;
+  unsigned skipped;  // 1u << action of those that are no events
+  bool clear;        // events of before go, as they do if max_entries changes
+  bool lines_only;   // stacks without the op
+} px_memory_history;
+// Records from here on what happens to the memory of all devices; NULL: no more, and what was
+// recorded goes. Blocks keep their stacks. Initialises. PX_VALUE if max_entries is negative.
+//
+//   PX_TRY(px_memory_record(&(px_memory_history){.max_entries = 10000, .stacks = PX_HISTORY_ALL}));
+//   PX_TRY(step());
+//   PX_TRY(px_memory_events(0, print_event, NULL));
+PX_CALL px_memory_record(const px_memory_history *history);
+PX_API bool px_memory_recording(void);
+
+// An event. `address` and `size`, in bytes that were asked for, are the block's or the segment's;
+// of PX_MEMORY_OOM size is the request's and `free_bytes` what the device had left; of
+// PX_MEMORY_SNAPSHOT size is the sum of what was in use.
+typedef struct px_memory_event {
+  px_memory_action action;
+  int64_t address, size, stream, free_bytes;
+  px_graph_pool pool;
+  int64_t time;  // microseconds since 1970
+  const px_traceback *stack;
+} px_memory_event;
+// Calls each(event, context) for the events of a device, from the oldest on.
+PX_CALL px_memory_events(int device, void (*each)(const px_memory_event *event, void *context),
+                         void *context);
 
 // The race checker (docs/races.md). Level 0 is off, 1 is on. With `raise`, the call that races
 // fails with PX_RUNTIME. A report is kept for px_race_report in any case.
@@ -100,15 +172,21 @@ PX_API void px_race_clear(void);
 typedef struct px_site {
   const char *file;  // NULL: not known
   int line;
+  unsigned lines;  // the library's number for all that led there, which a history wants; 0: none
 } px_site;
 // Sets the source line of this thread's next launches: `px_site_set(__FILE__, __LINE__)`. NULL
 // clears it.
 PX_API void px_site_set(const char *file, int line);
 // Sets a function of an embedding language that tells the source line when a launch needs one.
 PX_API void px_site_set_source(void (*source)(const char **file, int *line));
+// Sets a function of an embedding language that gives the lines that run on the calling thread, the
+// innermost first, and how many: at most `room`, 0 if it knows none.
+PX_API void px_site_set_frames(int (*source)(px_frame *frames, int room));
 // Gives the calling thread's source line: what was set, or else what the source tells, or else what
 // was lent. *file is NULL if none is known.
 PX_API void px_site_get(const char **file, int *line);
+// The same as a value to be lent, with all lines while a history of memory wants them.
+PX_API px_site px_site_here(void);
 // Lends the thread the line on whose behalf it works, where it has none of its own. Returns what
 // was lent before, to be given back.
 PX_API px_site px_site_lend(px_site site);

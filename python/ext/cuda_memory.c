@@ -3,6 +3,8 @@
 // the older names, are phlox/cuda/memory.py.
 #include "ext.h"
 
+#include <string.h>
+
 EXT_MODULE(sanitizer, "cuda._sanitizer", "The race checker under PyTorch's name.");
 
 // The device of an argument without initialising anything.
@@ -102,23 +104,109 @@ EXT_METHOD0(cuda, host_memory_stats, "OrderedDict[str, int]", "The same of pinne
   return PyErr_Occurred() ? NULL : ext_moved(&stats);
 }
 
+// ---- the snapshot, and the history of what happened
+// Lists of frames are made once for a stack: `known` has them by its address.
+typedef struct listing {
+  PyObject *list, *known;
+} listing;
+
+static void add_frame(PyObject *list, const char *file, int line, const char *function) {
+  EXT_OWNED *frame =
+      Py_BuildValue("{s:s,s:i,s:s}", "filename", file, "line", line, "name", function);
+  if (frame) PyList_Append(list, frame);
+}
+// The op is a frame too, as a function of the library's is in PyTorch's lists.
+static PyObject *list_frames(const px_traceback *stack) {
+  PyObject *list = PyList_New(0);
+  if (list && stack && stack->op) add_frame(list, "libphlox", 0, stack->op);
+  for (int i = 0; list && stack && i < stack->count; i++)
+    add_frame(list, stack->frames[i].file, stack->frames[i].line, stack->frames[i].function);
+  return list;
+}
+static PyObject *frames_of(const px_traceback *stack, PyObject *known) {
+  EXT_OWNED *key = PyLong_FromVoidPtr((void *)stack);
+  PyObject *list = key ? PyDict_GetItemWithError(known, key) : NULL;
+  if (list || PyErr_Occurred()) return Py_XNewRef(list);
+  list = list_frames(stack);
+  if (list && PyDict_SetItem(known, key, list) < 0) Py_CLEAR(list);
+  return list;
+}
+
 static void add_block(const px_memory_block *b, void *context) {
-  PyObject *block = Py_BuildValue(
-      "{s:L,s:L,s:N,s:L,s:O,s:L,s:L,s:L,s:s}", "segment_address", (long long)b->segment_address,
-      "segment_size", (long long)b->segment_size, "pool", ext_graph_pool(b->pool), "stream",
+  const listing *to = context;
+  if (PyErr_Occurred()) return;
+  EXT_OWNED *block = Py_BuildValue(
+      "{s:L,s:L,s:N,s:N,s:L,s:O,s:L,s:L,s:L,s:s,s:N}", "segment_address",
+      (long long)b->segment_address, "segment_size", (long long)b->segment_size, "pool",
+      ext_graph_pool(b->pool), "segment_frames", frames_of(b->segment_stack, to->known), "stream",
       (long long)b->stream, "small", b->small_pool ? Py_True : Py_False, "address",
       (long long)b->address, "size", (long long)b->size, "requested_size", (long long)b->requested,
-      "state", b->state);
-  if (block) PyList_Append(context, block);
-  Py_XDECREF(block);
+      "state", b->state, "frames", frames_of(b->stack, to->known));
+  if (block) PyList_Append(to->list, block);
 }
-EXT_FUNCTION(cuda, _memory_blocks, "(device: int) -> list[dict]",
-             "The blocks of a device, by segment and address.") {
-  EXT_ARGS(int64_t, device);
+EXT_FUNCTION(cuda, _memory_blocks, "(device: int, known: dict) -> list[dict]",
+             "The blocks of a device, by segment and address; lists of frames go to `known`.") {
+  int64_t device;
+  PyObject *known;
+  EXT_BIND(device, known);
   EXT_OWNED *list = PyList_New(0);
   if (!list) return NULL;
-  EXT_TRY(px_memory_snapshot(ext_narrow(device), add_block, list));
+  EXT_TRY(px_memory_snapshot(ext_narrow(device), add_block, &(listing){list, known}));
   return PyErr_Occurred() ? NULL : ext_moved(&list);
+}
+
+static void add_event(const px_memory_event *e, void *context) {
+  const listing *to = context;
+  if (PyErr_Occurred()) return;
+  EXT_OWNED *event = Py_BuildValue(
+      "{s:s,s:L,s:L,s:N,s:L,s:N}", "action", px_memory_action_name(e->action), "size",
+      (long long)e->size, "stream", (long long)e->stream, "pool_id", ext_graph_pool(e->pool),
+      "time_us", (long long)e->time, "frames", frames_of(e->stack, to->known));
+  bool oom = e->action == PX_MEMORY_OOM;
+  EXT_OWNED *number = event ? PyLong_FromLongLong(oom ? e->free_bytes : e->address) : NULL;
+  if (number && PyDict_SetItemString(event, oom ? "device_free" : "addr", number) == 0)
+    PyList_Append(to->list, event);
+}
+EXT_FUNCTION(cuda, _memory_events, "(device: int, known: dict) -> list[dict]",
+             "The recorded history of a device; lists of frames go to `known`.") {
+  int64_t device;
+  PyObject *known;
+  EXT_BIND(device, known);
+  EXT_OWNED *list = PyList_New(0);
+  if (!list) return NULL;
+  EXT_TRY(px_memory_events(ext_narrow(device), add_event, &(listing){list, known}));
+  return PyErr_Occurred() ? NULL : ext_moved(&list);
+}
+
+static const char *const contexts[] = {"", "state", "alloc", "all"};
+static int skip(PyObject *actions, unsigned *out) {
+  EXT_OWNED *list = PySequence_Fast(actions, "skip_actions must be a list of str");
+  for (Py_ssize_t i = 0; list && i < PySequence_Fast_GET_SIZE(list); i++) {
+    const char *name = PyUnicode_AsUTF8(PySequence_Fast_GET_ITEM(list, i));
+    int action = 0;
+    if (!name) return -1;
+    while (action < PX_MEMORY_ACTIONS && strcmp(name, px_memory_action_name(action))) action++;
+    if (action == PX_MEMORY_ACTIONS)
+      EXT_FAIL_INT(PyExc_ValueError, "Unknown action to skip: '%s'", name);
+    *out |= 1u << action;
+  }
+  return list ? 0 : -1;
+}
+EXT_FUNCTION(cuda, _record_memory,
+             "(max_entries: int | None, context: str, ops: bool, skip_actions: Any, clear: bool) "
+             "-> None",
+             "Records the history of memory; nothing any more where max_entries is None.") {
+  px_memory_history history = {0};
+  int64_t max_entries;
+  const char *context;
+  PyObject *skip_actions;
+  bool ops, clear;
+  EXT_BIND(max_entries, context, ops, skip_actions, clear);
+  if (skip(skip_actions, &history.skipped) < 0) return NULL;
+  while (strcmp(contexts[history.stacks], context)) history.stacks++;
+  ext_sites_asked = true;  // so that the first call that releases the GIL lends its lines too
+  history.max_entries = max_entries, history.clear = clear, history.lines_only = !ops;
+  return ext_none(px_memory_record(max_entries == EXT_NO_INT ? NULL : &history));
 }
 
 // ---- pools

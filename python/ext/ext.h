@@ -53,7 +53,7 @@ enum { EXT_LOOK = 1 << 16 };
 #define EXT_NOGIL(call) \
   __extension__({ \
     bool ext_told_ = ext_sites_asked; \
-    px_site ext_site_ = {NULL, 0}; \
+    px_site ext_site_ = {0}; \
     if (__builtin_expect(ext_told_, 0)) ext_site_ = ext_site_lend(); \
     PyThreadState *ext_state_ = PyEval_SaveThread(); \
     px_status ext_status_ = (call); \

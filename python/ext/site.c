@@ -8,8 +8,8 @@
 
 bool ext_sites_asked;  // guarded by the GIL; also written once without it
 
-// Names of source files that were handed to the core, by themselves: they live as long as the
-// process. Equal names are one, since code that is made anew brings a name of its own.
+// Names of source files and functions that were handed to the core, by themselves: they live as
+// long as the process. Equal names are one, since code that is made anew brings a name of its own.
 static PyObject *site_names;
 // "FOLDER/" of the package, found when it is first needed.
 static PyObject *package;
@@ -21,6 +21,7 @@ typedef struct known_site {
   int instruction;
   bool inside;  // the package
   px_site site;
+  const char *function;
 } known_site;
 enum { KNOWN_SITES = 512 };
 static known_site known_sites[KNOWN_SITES];
@@ -46,12 +47,18 @@ static bool is_inside(PyObject *file) {
   return inside;
 }
 
+static const char *lasting(PyObject *name) {
+  PyObject *kept = PyDict_SetDefault(site_names, name, name);
+  return kept ? PyUnicode_AsUTF8(kept) : NULL;
+}
+
 static void learn(known_site *known, PyFrameObject *frame, PyCodeObject *code, int at) {
   PyCodeObject *old = known->code;
-  PyObject *name = PyDict_SetDefault(site_names, code->co_filename, code->co_filename);
-  px_site site = {name ? PyUnicode_AsUTF8(name) : NULL, PyFrame_GetLineNumber(frame)};
+  px_site site = {.file = lasting(code->co_filename), .line = PyFrame_GetLineNumber(frame)};
+  const char *function = lasting(code->co_name);
   PyErr_Clear();
-  *known = (known_site){(PyCodeObject *)Py_NewRef(code), at, is_inside(code->co_filename), site};
+  *known = (known_site){(PyCodeObject *)Py_NewRef(code), at, is_inside(code->co_filename), site,
+                        function};
   Py_XDECREF(old);
 }
 
@@ -83,12 +90,12 @@ static inline px_site find_site(void) {
   PyFrameObject *frame = PyEval_GetFrame();
   const known_site *known = frame ? look_up(frame) : NULL;
   if (known && __builtin_expect(known->inside, 0)) known = find_outside(frame);
-  return known ? known->site : (px_site){NULL, 0};
+  return known ? known->site : (px_site){0};
 }
 
 // The first question, in a call that has released the GIL: the rest of the call is told as well.
 static px_site find_first(void) {
-  if (ext_sites_asked || !PyGILState_GetThisThreadState()) return (px_site){NULL, 0};
+  if (ext_sites_asked || !PyGILState_GetThisThreadState()) return (px_site){0};
   PyGILState_STATE gil = PyGILState_Ensure();
   ext_sites_asked = true;
   px_site found = find_site();
@@ -104,16 +111,34 @@ static void tell(const char **file, int *line) {
   *file = found.file, *line = found.line;
 }
 
-px_site ext_site_lend(void) {
-  px_site now;
-  px_site_get(&now.file, &now.line);
-  return px_site_lend(now);
+px_site ext_site_lend(void) { return px_site_lend(px_site_here()); }
+
+// All lines that run, for the history of memory. A block may be freed while an exception is raised.
+static int tell_frames(px_frame *frames, int room) {
+  PyObject *type, *value, *traceback;
+  int count = 0;
+  if (!PyGILState_Check()) return 0;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyFrameObject *frame = PyEval_GetFrame();
+  Py_XINCREF(frame);
+  while (frame && count < room) {
+    const known_site *known = look_up(frame);
+    const char *file = known->site.file, *function = known->function;
+    frames[count++] = (px_frame){file ? file : "", function ? function : "", known->site.line};
+    PyFrameObject *back = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = back;
+  }
+  Py_XDECREF(frame);
+  PyErr_Restore(type, value, traceback);
+  return count;
 }
 
 static int make_sites(PyObject *torch) {
   site_names = PyDict_New();
   if (!site_names) return -1;
   px_site_set_source(tell);
+  px_site_set_frames(tell_frames);
   return 0;
 }
 EXT_START(EXT_ERRORS, make_sites);

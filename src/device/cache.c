@@ -63,6 +63,18 @@ static px_status serve(px_block **out, const px__request *r) {
   return px__pool_extend(out, r);
 }
 
+static void note_oom(const px__request *r) {
+  size_t free_bytes = 0, total;
+  if (!px__history_on()) return;
+  if (px__rt.backend->memory_info(r->device->physical, &free_bytes, &total) != PX_OK)
+    px_error_clear();
+  px__history_note(r->device, &(px_memory_event){.action = PX_MEMORY_OOM,
+                                                 .size = (int64_t)r->size,
+                                                 .free_bytes = (int64_t)free_bytes,
+                                                 .stream = r->stream->id,
+                                                 .stack = r->stack});
+}
+
 // After the device refused. Lock held.
 static px_status serve_again(px_block **out, const px__request *r) {
   px__device *d = r->device;
@@ -75,6 +87,7 @@ static px_status serve_again(px_block **out, const px__request *r) {
   if (status != PX_OUT_OF_MEMORY) return status;
   if ((*out = px__pool_allocate(r))) return PX_OK;
   d->cache.ledger.num_ooms++;
+  note_oom(r);
   return status;
 }
 
@@ -116,6 +129,7 @@ static inline px_status new_block(px_block **out, size_t bytes, px__device *d, p
   if (bytes > GREATEST) return px__out_of_memory(d, GREATEST);
   px__request r = {.device = d, .stream = stream, .bytes = bytes};
   if ((*out = px__pool_allocate_fast(r.stream, bytes))) return PX_OK;
+  if (px__history_wants(PX_HISTORY_LIVE)) r.stack = px__stack_here();
   px__device_lock(d);
   r.size = px__pool_round(d, bytes);
   px_status status = px__rt.uncached ? PX_OK : serve(out, &r);
@@ -142,6 +156,7 @@ px_status px__cache_new_locked(px_block **out, size_t bytes, px__device *d) {
   PX_CHECK(bytes <= GREATEST, PX_OUT_OF_MEMORY, "no device has %zu bytes", bytes);
   px__request r = {.device = d, .stream = px__stream_now(d), .bytes = bytes};
   if ((*out = px__pool_allocate_fast(r.stream, bytes))) return PX_OK;
+  if (px__history_wants(PX_HISTORY_LIVE)) r.stack = px__stack_at_launch();
   r.size = px__pool_round(d, bytes);
   if (px__rt.uncached) return new_raw(out, &r);
   px_status status = serve(out, &r);
@@ -186,7 +201,8 @@ void px__cache_free(px_block *block) {
     return;
   }
   if (PX_LIKELY(px__pool_free_fast(chunk))) return;
+  const px_traceback *stack = px__history_wants(PX_HISTORY_ALL) ? px__stack_here() : NULL;
   px__device_lock(d);
-  px__pool_free(d, chunk);
+  px__pool_free(d, chunk, stack);
   px__device_unlock(d);
 }

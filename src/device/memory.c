@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The allocator's public functions: emptying the cache, a limit, a snapshot of all chunks.
+// The allocator's public functions: emptying the cache, a limit, a snapshot of all chunks, the
+// history.
 #include "device/state.h"
 
 px_status px_memory_empty_cache(void) {
@@ -51,8 +52,10 @@ static px_memory_block describe(const px__segment *segment, const px__chunk *chu
       .size = (int64_t)chunk->node.size,
       .requested = chunk->state == PX__FREE ? 0 : (int64_t)chunk->block.pub.bytes,
       .stream = chunk->stream->id,
-      .pool = segment->room ? segment->room->name : (px_graph_pool){0},
+      .pool = px__room_name(segment->room),
       .small_pool = segment->small,
+      .stack = chunk->state == PX__FREE ? NULL : chunk->stack,
+      .segment_stack = segment->stack,
       .state = states[chunk->state]};
 }
 
@@ -72,6 +75,12 @@ static void list_chunks(px__device *d, listing *l) {
       if (l->count < l->room) l->rows[l->count] = describe(segment, chunk);
 }
 
+static void note_snapshot(px__device *d) {
+  if (px__history_on())
+    px__history_note(d, &(px_memory_event){.action = PX_MEMORY_SNAPSHOT,
+                                           .size = d->cache.ledger.active_bytes[0].current});
+}
+
 px_status px_memory_snapshot(int device, void (*each)(const px_memory_block *block, void *context),
                              void *context) {
   PX_GIVEN(each);
@@ -81,6 +90,7 @@ px_status px_memory_snapshot(int device, void (*each)(const px_memory_block *blo
   for (;;) {
     px__device_lock(d);
     list_chunks(d, &l);
+    if (l.count <= l.room) note_snapshot(d);
     px__device_unlock(d);
     if (l.count <= l.room) break;
     l.room = l.count + l.count / 8;
@@ -89,5 +99,47 @@ px_status px_memory_snapshot(int device, void (*each)(const px_memory_block *blo
   }
   for (int64_t i = 0; i < l.count; i++) each(&l.rows[i], context);
   px__free(l.rows);
+  return PX_OK;
+}
+
+// ---- the history
+px_status px_memory_record(const px_memory_history *history) {
+  PX_CHECK(!history || history->max_entries >= 0, PX_VALUE,
+           "max_entries must not be negative, but it is %lld", (long long)history->max_entries);
+  PX_TRY(px_device_init());
+  px__history_choose(NULL);
+  for (int i = 0; i < px__rt.count; i++) {
+    px__device *d = px__rt.devices[i];
+    px__device_lock(d);
+    px__pool_flush(d);
+    px__history_begin(d, history);
+    px__device_unlock(d);
+  }
+  px__history_choose(history);
+  return PX_OK;
+}
+
+bool px_memory_recording(void) { return px__history_on(); }
+
+// A copy of the events: `each` may allocate.
+static px_status copy_events(px_memory_event **out, int64_t *count, px__device *d) {
+  const px__events *events = &d->cache.events;
+  px__device_lock(d);
+  px_status status = px__alloc((void **)out, ((size_t)events->count + 1) * sizeof **out);
+  *count = status == PX_OK ? events->count : 0;
+  for (int64_t i = 0; i < *count; i++) (*out)[i] = events->at[(events->oldest + i) % events->count];
+  px__device_unlock(d);
+  return status;
+}
+
+px_status px_memory_events(int device, void (*each)(const px_memory_event *event, void *context),
+                           void *context) {
+  px_memory_event *events;
+  int64_t count;
+  PX_GIVEN(each);
+  if (!px__device_alive() || device < 0 || device >= px__rt.count) return PX_OK;
+  PX_TRY(copy_events(&events, &count, px__rt.devices[device]));
+  for (int64_t i = 0; i < count; i++) each(&events[i], context);
+  px__free(events);
   return PX_OK;
 }

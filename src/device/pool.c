@@ -120,8 +120,9 @@ static void coalesce(px__device *d, px__chunk *chunk, px__chunk *beside) {
 }
 
 // All uses of the chunk come before work `ready` of its stream.
-static void make_free(px__device *d, px__chunk *chunk) {
+static void make_free(px__device *d, px__chunk *chunk, const px_traceback *stack) {
   px__ledger_retire(&d->cache.ledger, chunk);
+  px__history_chunk(d, PX_MEMORY_FREE_COMPLETED, chunk, stack);
   px__block_drop_uses(&chunk->block);
   if (can_coalesce(chunk, chunk->prev)) coalesce(d, chunk, chunk->prev);
   if (can_coalesce(chunk, chunk->next)) coalesce(d, chunk, chunk->next);
@@ -144,7 +145,8 @@ static void flush(px__device *d, px_stream *stream, bool small) {
   if (unposted.count) px__ledger_post(&d->cache.ledger, &unposted, small);
   if (!chunk) return;
   px__ledger_free(&d->cache.ledger, chunk);
-  make_free(d, chunk);
+  px__history_chunk(d, PX_MEMORY_FREE_REQUESTED, chunk, chunk->stack);
+  make_free(d, chunk, chunk->stack);
 }
 
 void px__pool_flush(px__device *d) {
@@ -233,6 +235,7 @@ static px_block *begin_block(px__chunk *chunk, size_t bytes) {
   chunk->block = (px__block){
       .pub = {.data = (void *)chunk->node.address, .bytes = bytes, .device = chunk->stream->device},
       .kind = PX__CACHED};
+  chunk->stack = NULL;
   if (px__races() && chunk->ready) px__race_inherit(&chunk->block, chunk->stream, chunk->ready);
   return &chunk->block.pub;
 }
@@ -242,7 +245,9 @@ static px_block *allocate(const px__request *r, px__chunk *chunk) {
   bool was_part = px__chunk_is_part(chunk);
   px__chunk *remainder = should_split(chunk, r->size) ? split(r->device, chunk, r->size) : NULL;
   px_block *block = begin_block(chunk, r->bytes);
+  chunk->stack = r->stack;
   px__ledger_allocate(&r->device->cache.ledger, chunk, remainder, was_part);
+  px__history_chunk(r->device, PX_MEMORY_ALLOC, chunk, r->stack);
   return block;
 }
 
@@ -275,7 +280,8 @@ px_block *px__pool_allocate(const px__request *r) {
 
 px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes) {
   px__fast_bin *bin = &stream->fast[bytes <= SMALL];
-  if (!__atomic_load_n(&bin->chunk, __ATOMIC_RELAXED) || px__races()) return NULL;
+  if (!__atomic_load_n(&bin->chunk, __ATOMIC_RELAXED) || px__races() || px__history_on())
+    return NULL;
   if (PX_UNLIKELY(px__capture_of(stream) != 0)) return NULL;
   if (PX_UNLIKELY(__atomic_load_n(&stream->owner->cache.routes, __ATOMIC_RELAXED) != NULL))
     return NULL;
@@ -293,7 +299,8 @@ px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes) {
 // ---- freeing
 bool px__pool_free_fast(px__chunk *chunk) {
   px__fast_bin *bin = &chunk->stream->fast[chunk->segment->small];
-  if (chunk->block.use_count || PX_UNLIKELY(chunk->segment->room != NULL)) return false;
+  if (chunk->block.use_count || PX_UNLIKELY(chunk->segment->room != NULL) || px__history_on())
+    return false;
   px__block_drop_uses(&chunk->block);
   px__spin_acquire(&bin->spin);
   bool empty = !bin->chunk;
@@ -305,14 +312,15 @@ bool px__pool_free_fast(px__chunk *chunk) {
   return empty;
 }
 
-void px__pool_free(px__device *d, px__chunk *chunk) {
+void px__pool_free(px__device *d, px__chunk *chunk, const px_traceback *stack) {
   px_stream *stream = chunk->stream;
   flush(d, stream, chunk->segment->small);
   if (px__pool_free_fast(chunk)) return;
   px__ledger_free(&d->cache.ledger, chunk);
+  px__history_chunk(d, PX_MEMORY_FREE_REQUESTED, chunk, stack);
   if (px__block_settled(&chunk->block, stream)) {
     chunk->ready = stream->issued;
-    make_free(d, chunk);
+    make_free(d, chunk, stack);
     return;
   }
   chunk->state = PX__PENDING;
@@ -330,7 +338,7 @@ void px__pool_sweep(px__device *d) {
     }
     *place = chunk->queue;
     chunk->ready = chunk->stream->issued;
-    make_free(d, chunk);
+    make_free(d, chunk, chunk->stack);
   }
 }
 
@@ -367,10 +375,15 @@ px_status px__pool_extend(px_block **out, const px__request *r) {
     chunk_drop(d, chunk);
     return status;
   }
-  *segment = (px__segment){
-      .first = chunk, .data = data, .size = size, .room = room_of(r), .small = r->size <= SMALL};
+  *segment = (px__segment){.first = chunk,
+                           .data = data,
+                           .size = size,
+                           .room = room_of(r),
+                           .stack = r->stack,
+                           .small = r->size <= SMALL};
   if (segment->room) segment->room->segments++;
   segment_insert(d, segment);
+  px__history_segment(d, PX_MEMORY_SEGMENT_ALLOC, segment, r->stream->id);
   chunk->segment = segment;
   chunk->stream = r->stream;
   chunk->node.address = (uintptr_t)data, chunk->node.size = size;
@@ -380,6 +393,7 @@ px_status px__pool_extend(px_block **out, const px__request *r) {
 
 static void segment_release(px__device *d, px__segment *segment) {
   px__cache *cache = &d->cache;
+  px__history_segment(d, PX_MEMORY_SEGMENT_FREE, segment, segment->first->stream->id);
   for (px__chunk *chunk = segment->first, *next; chunk; chunk = next) {
     next = chunk->next;
     unlist_free(chunk);

@@ -11,12 +11,17 @@ static _Thread_local struct here {
   px_site latest;  // of the thread's latest work, which wrote `written` first
   const px_block *written;
 } here;
-static void (*source)(const char **file, int *line);  // atomic
+static void (*source)(const char **file, int *line);     // atomic
+static int (*frame_source)(px_frame *frames, int room);  // atomic
 
-void px_site_set(const char *file, int line) { here.set = (px_site){file, line}; }
+void px_site_set(const char *file, int line) { here.set = (px_site){.file = file, .line = line}; }
 
 void px_site_set_source(void (*ask)(const char **file, int *line)) {
   __atomic_store_n(&source, ask, __ATOMIC_RELEASE);
+}
+
+void px_site_set_frames(int (*ask)(px_frame *frames, int room)) {
+  __atomic_store_n(&frame_source, ask, __ATOMIC_RELEASE);
 }
 
 px_site px_site_lend(px_site site) {
@@ -44,12 +49,27 @@ void px_site_get(const char **file, int *line) {
   *file = now.file, *line = now.line;
 }
 
+void px__site_find(px_site *out) { find(out, &here); }
+
 // By itself, so that the place of `here`, which is not found for nothing, is found once.
 __attribute__((noinline)) static void ask_of(px__work *work, const px_block *written,
                                              struct here *h) {
   find(&work->site, h);
   work->backward = h->backward;
   h->latest = work->site, h->written = written;
+}
+
+int px__site_frames(px_frame *frames, int room, bool latest, px_site *other) {
+  const struct here *h = &here;
+  int (*ask)(px_frame *, int) = __atomic_load_n(&frame_source, __ATOMIC_ACQUIRE);
+  int count = 0, told = 0;
+  *other = latest ? h->latest : (px_site){0};
+  if (h->backward.node)
+    frames[count++] = (px_frame){h->backward.forward.file ? h->backward.forward.file : "",
+                                 h->backward.node, h->backward.forward.line};
+  if (!latest && !h->set.file && ask) told = ask(frames + count, room - count);
+  if (!latest && !told) find(other, h);
+  return count + told;
 }
 
 void px__work_ask(px__work *work, const px_block *written) { ask_of(work, written, &here); }

@@ -133,8 +133,9 @@ struct px__chunk {
   struct px__chunk *prev, *next;  // neighbours in the segment
   struct px__chunk *queue;        // in the list of pending frees
   px__segment *segment;
-  px_stream *stream;  // whose memory this is: uses on it need no mark
-  uint64_t ready;     // while free: all uses come before work `ready` of the stream
+  px_stream *stream;          // whose memory this is: uses on it need no mark
+  uint64_t ready;             // while free: all uses come before work `ready` of the stream
+  const px_traceback *stack;  // where it was allocated, if there is a history
   enum { PX__TAKEN, PX__PENDING, PX__FREE } state;
 };
 static inline bool px__chunk_is_part(const px__chunk *chunk) { return chunk->prev || chunk->next; }
@@ -143,7 +144,8 @@ struct px__segment {
   px__chunk *first;
   void *data;
   size_t size;
-  px__room *room;  // whose memory it is, or NULL
+  px__room *room;             // whose memory it is, or NULL
+  const px_traceback *stack;  // where it was allocated, if there is a history
   bool small;
 };
 // A pool of graphs, or of the program's own: segments that serve them alone (rooms.c).
@@ -155,6 +157,9 @@ struct px__room {
   px__shelf shelf;
   px__block whole;  // for the race checker: a replay writes it
 };
+static inline px_graph_pool px__room_name(const px__room *room) {
+  return room ? room->name : (px_graph_pool){0};
+}
 // That a thread's requests go to a room (memory_pool.c).
 struct px__route {
   px__route *next;
@@ -172,6 +177,12 @@ typedef struct px__settings {
   double fraction;            // of the device that may be reserved; negative: not said
   size_t divisions[PX__ROUND_STEPS];  // of the powers of two, to which sizes round; 0: none
 } px__settings;
+// The latest events of a device (history.c).
+typedef struct px__events {
+  px_memory_event *at;
+  int64_t count, room, most;
+  int64_t oldest;  // where the next one goes, once there are as many as there may be
+} px__events;
 typedef struct px__cache {
   px__segment *segments;
   px__room *rooms;
@@ -183,6 +194,7 @@ typedef struct px__cache {
   double fraction;     // ... of the device's memory that the limit is
   px__settings settings;
   px__ledger ledger;
+  px__events events;
 } px__cache;
 
 enum { PX__LAUNCH_KINDS = 1 << 12 };
@@ -286,6 +298,12 @@ px_status px__stream_set_now(px_stream *stream);
 enum { PX__SITE_TEXT = 1024 };
 // Fills in where work of the calling thread comes from, which writes a block first. Without a lock.
 void px__work_ask(px__work *work, const px_block *written);
+// The node of a backward pass whose work the thread does, and the lines that run on the thread, as
+// the language tells them: how many, of at most `room`. `other` is where its work comes from, if
+// the language tells none. latest: only that of the thread's latest work.
+int px__site_frames(px_frame *frames, int room, bool latest, px_site *other);
+// Where the thread's work comes from now.
+void px__site_find(px_site *out);
 // " at FILE:LINE in NODE of FILE:LINE", as much of it as is known.
 const char *px__site_text(const px__work *work, char text[PX__SITE_TEXT]);
 
@@ -418,13 +436,14 @@ px__node *px__tree_after(px__node *root, px__node *of);  // the next in order
 typedef struct px__request {
   px__device *device;
   px_stream *stream;
-  size_t bytes, size;  // as asked for, and rounded
+  size_t bytes, size;         // as asked for, and rounded
+  const px_traceback *stack;  // where, if there is a history
 } px__request;
 // From what is free, NULL if nothing fits; from a new segment. Lock held.
 px_block *px__pool_allocate(const px__request *request);
 px_status px__pool_extend(px_block **out, const px__request *request)
     __attribute__((warn_unused_result));
-void px__pool_free(px__device *d, px__chunk *chunk);
+void px__pool_free(px__device *d, px__chunk *chunk, const px_traceback *stack);
 // By a fast bin, without the lock. Either may decline.
 px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes);
 bool px__pool_free_fast(px__chunk *chunk);
@@ -449,6 +468,42 @@ void px__room_left(px__device *d, px__room *room);
 size_t px__rooms_allocated(const px__device *d);
 px__block *px__pool_block_at(const px__device *d, const void *data);
 size_t px__pool_segment_size(const px__device *d, size_t size);
+// ---- stack.c: the op and the lines that run on the thread; NULL without memory for it. No lock is
+// held. at_launch: with the device's lock, of a launch that is being issued.
+const px_traceback *px__stack_here(void);
+const px_traceback *px__stack_at_launch(void);
+// ---- history.c: what happened to memory, if that is recorded. Without a lock, the stack for what
+// is wanted now; with the device's lock held, the events.
+extern int px__history;  // atomic
+static inline bool px__history_on(void) {
+  return PX_UNLIKELY(__atomic_load_n(&px__history, __ATOMIC_RELAXED) != 0);
+}
+bool px__history_wants(px_history_stacks stacks);
+bool px__history_names_ops(void);
+// What is recorded from now on; NULL: nothing. Before it, devices begin anew with their lock held.
+void px__history_choose(const px_memory_history *history);
+void px__history_begin(px__device *d, const px_memory_history *history);
+void px__history_note(px__device *d, const px_memory_event *event);
+static inline void px__history_chunk(px__device *d, px_memory_action action, const px__chunk *chunk,
+                                     const px_traceback *stack) {
+  if (px__history_on())
+    px__history_note(d, &(px_memory_event){.action = action,
+                                           .address = (int64_t)chunk->node.address,
+                                           .size = (int64_t)chunk->block.pub.bytes,
+                                           .stream = chunk->stream->id,
+                                           .pool = px__room_name(chunk->segment->room),
+                                           .stack = stack});
+}
+static inline void px__history_segment(px__device *d, px_memory_action action,
+                                       const px__segment *segment, int64_t stream) {
+  if (px__history_on())
+    px__history_note(d, &(px_memory_event){.action = action,
+                                           .address = (int64_t)(uintptr_t)segment->data,
+                                           .size = (int64_t)segment->size,
+                                           .stream = stream,
+                                           .pool = px__room_name(segment->room),
+                                           .stack = segment->stack});
+}
 // ---- configure.c
 // Reads the environment, unless the program has chosen. PX_VALUE with PyTorch's texts.
 px_status px__settings_start(void) __attribute__((warn_unused_result));

@@ -63,7 +63,7 @@ static px_status prepare(replica_thread *threads, int count, const px_device *de
                                   .autocast = px_autocast_get(),
                                   .work = work,
                                   .context = context};
-    px_site_get(&threads[i].site.file, &threads[i].site.line);
+    threads[i].site = px_site_here();
     PX_TRY(px_alloc((void **)&threads[i].error, sizeof(px_error)));
     if (devices[i].type == PX_CUDA) PX_TRY(px_stream_current(&threads[i].stream, devices[i]));
   }

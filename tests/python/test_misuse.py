@@ -65,7 +65,7 @@ nothing = c.CFUNCTYPE(c.c_int, *[c.c_void_p] * 6)(lambda *arguments: 0)
 OPTIONAL = {"px_comm_run.work", "px_sync_batch_norm.running_mean", "px_sync_batch_norm.running_var", "px_sync_batch_norm.weight", "px_sync_batch_norm.bias",
             "px_op_keep_calls.keeper", "px_op_keep_calls.before", "px_saved_hooks_disable.message", "px_op_before_write.written", "release", "generator", "metadata", "gradients", "node_name",
             "prefix", "total", "px_loader_new.options", "px_module_new.args", "px_dlpack_export.stream", "px_stream_set_current.stream",
-            "px_memory_configure.text", "px_module_register_parameter.parameter", "px_module_register_buffer.buffer",
+            "px_memory_configure.text", "px_memory_record.history", "px_module_register_parameter.parameter", "px_module_register_buffer.buffer",
             "px_module_register_module.child", "px_init_kaiming_uniform.nonlinearity", "px_init_kaiming_normal.nonlinearity",
             "px_tensor_wrap.strides", "px_tensor_set_grad.grad", "px_parallel_apply.devices", "px_function_record.inputs", "px_function_record.outputs",
             "px_optimizer_set_state.value", "px_optimizer_set_rate.rate",
@@ -76,7 +76,7 @@ WORDED = {"px_dataset_new.kind", "px_op_call.op", "px_op_call_each.op", "px_tens
 # Not called: they end what the others need, have other arguments than the sweep can make, or are the program's side of a callback.
 SKIPPED = {"px_duals_end", "px_release", "px_release_at", "px_move_at", "px_retain", "px_free", "px_object_end", "px_object_init", "px_error_set",
            "px_error_note", "px_error_give", "px_error_pass", "px_error_take", "px_error_set_foreign", "px_warn", "px_op_set_hooks",
-           "px_thread_start", "px_name_nearest", "px_realloc", "px_site_set", "px_site_set_source", "px_site_lend", "px_site_set_backward", "px_warning_set_sink", "px_vmap_begin",
+           "px_thread_start", "px_name_nearest", "px_realloc", "px_site_set", "px_site_set_source", "px_site_set_frames", "px_site_here", "px_site_lend", "px_site_set_backward", "px_warning_set_sink", "px_vmap_begin",
            "px_print_options_get", "px_print_options_set", "px_module_set_attribute", "px_tensor_set_kept_release", "px_tensor_set_user", "px_tensor_set_kept",
            "px_module_set_user", "px_tensor_set_slot_take", "px_node_name", "px_node_edge_count", "px_node_edge", "px_node_sequence",
            "px_node_variable", "px_op_describe"}

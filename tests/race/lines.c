@@ -316,7 +316,7 @@ PX_TEST(a_fault_in_a_function_of_the_program_names_it) {
 
 PX_TEST(a_line_that_was_lent_is_given_back) {
   px_site own;
-  px_site before = px_site_lend((px_site){"lent.c", 4});
+  px_site before = px_site_lend((px_site){.file = "lent.c", .line = 4});
   CHECK(!before.file);
   px_site_get(&own.file, &own.line);
   CHECK_TEXT(own.file, "lent.c");
@@ -332,7 +332,7 @@ PX_TEST(a_line_that_was_lent_is_given_back) {
 
 PX_TEST(the_node_that_runs_is_set_and_given_back) {
   with_devices(false);
-  px_backward_site node = {"MyBackward", {"forward.c", 2}};
+  px_backward_site node = {"MyBackward", {.file = "forward.c", .line = 2}};
   px_backward_site before = px_site_set_backward(node);
   CHECK(!before.node);
   PX_SCOPED(px_tensor) x = ones(home);

@@ -387,6 +387,125 @@ PX_TEST(the_snapshot_lists_every_block) {
   px__block_free(a), px__block_free(b);
 }
 
+// ---- the history
+static px_memory_event seen[64];
+static int seen_count;
+static void see(const px_memory_event *event, void *context) {
+  if (seen_count < PX_COUNT_OF(seen)) seen[seen_count++] = *event;
+}
+static void record(int64_t max_entries, px_history_stacks stacks) {
+  px_memory_history history = {.max_entries = max_entries, .stacks = stacks, .clear = true};
+  OK(px_memory_record(&history));
+}
+static int events_now(void) {
+  seen_count = 0;
+  OK(px_memory_events(0, see, NULL));
+  return seen_count;
+}
+static void check_actions(const char *wanted) {
+  char text[512] = "";
+  for (int i = 0, count = events_now(); i < count; i++)
+    strcat(strcat(text, i ? " " : ""), px_memory_action_name(seen[i].action));
+  CHECK_TEXT(text, wanted);
+}
+
+PX_TEST(the_history_has_what_happened) {
+  simulate_plainly(1);
+  px_block *before = block_on(px_cuda(0), 4096);
+  CHECK(!px_memory_recording());
+  record(100, PX_HISTORY_ALL);
+  CHECK(px_memory_recording());
+  px_site_set("history.c", 7);
+  px_block *block = block_on(px_cuda(0), 3 << 20);
+  px__block_free(block), px__block_free(before);
+  OK(px_memory_empty_cache());
+  check_actions(
+      "segment_alloc alloc free_requested free_completed free_requested free_completed "
+      "segment_free segment_free");
+  CHECK_EQ(seen[1].size, 3 << 20);
+  CHECK_EQ(seen[1].address, seen[2].address);
+  CHECK_TEXT(seen[1].stack->frames[0].file, "history.c");
+  CHECK_EQ(seen[1].stack->frames[0].line, 7);
+  CHECK(seen[0].stack == seen[1].stack && seen[1].time > 0);
+  OK(px_memory_record(NULL));
+  CHECK_EQ(events_now(), 0);
+}
+
+PX_TEST(the_history_keeps_the_latest_events) {
+  simulate_plainly(1);
+  record(4, PX_HISTORY_NO_STACKS);
+  for (size_t i = 1; i <= 3; i++) px__block_free(block_on(px_cuda(0), i * 100));
+  check_actions("free_completed alloc free_requested free_completed");
+  CHECK(seen[0].size == 200 && seen[3].size == 300 && !seen[3].stack);
+  record(0, PX_HISTORY_LIVE);
+  px__block_free(block_on(px_cuda(0), 100));
+  CHECK_EQ(events_now(), 0);
+  FAILS(px_memory_record(&(px_memory_history){.max_entries = -1}), PX_VALUE,
+        "max_entries must not be negative, but it is -1");
+}
+
+PX_TEST(a_block_that_another_stream_uses_is_requested_before_it_is_completed) {
+  simulate_plainly(1);
+  px_stream *side = new_stream(0);
+  px_block *block = block_on(px_cuda(0), 3 << 20);
+  px_memory_history history = {.max_entries = 9, .skipped = 1u << PX_MEMORY_ALLOC};
+  OK(px_memory_record(&history));
+  OK(px_stream_set_current(side));
+  OK(fill(block, 1, 50));
+  px__block_free(block);
+  check_actions("free_requested");
+  OK(px_stream_synchronize(side));
+  px_block *other = block_on(px_cuda(0), 512);
+  check_actions("free_requested free_completed segment_alloc");
+  px__block_free(other);
+  px_release(side);
+}
+
+PX_TEST(a_request_that_fails_is_in_the_history) {
+  simulate_plainly(1);
+  record(9, PX_HISTORY_ALLOCATIONS);
+  px_block *block;
+  CHECK(px__block_new(&block, (size_t)1 << 50, px_cuda(0)) == PX_OUT_OF_MEMORY);
+  check_actions("oom");
+  CHECK(seen[0].size == (int64_t)1 << 50 && seen[0].free_bytes > 0 && seen[0].stack);
+}
+
+static void keep_stack(const px_memory_block *block, void *context) {
+  if (block->requested == 4096) *(const px_traceback **)context = block->stack;
+}
+
+PX_TEST(a_live_block_keeps_where_it_was_allocated) {
+  simulate_plainly(1);
+  record(0, PX_HISTORY_LIVE);
+  px__caller = "convolve";
+  px_block *block = block_on(px_cuda(0), 4096);
+  px__caller = NULL;
+  OK(px_memory_record(NULL));
+  const px_traceback *stack = NULL;
+  OK(px_memory_snapshot(0, keep_stack, &stack));
+  CHECK_TEXT(stack->op, "convolve");
+  px__block_free(block);
+  block = block_on(px_cuda(0), 4096);  // the same memory, of which no history was recorded
+  OK(px_memory_snapshot(0, keep_stack, &stack));
+  CHECK(!stack);
+  px__block_free(block);
+}
+
+PX_TEST(without_memory_for_it_the_history_is_short_and_the_program_is_well) {
+  simulate_plainly(1);
+  px_block *block = block_on(px_cuda(0), 512);
+  for (int n = 1; n < 6; n++) {
+    record(1000, PX_HISTORY_ALL);
+    px_site_set("fault.c", n);
+    px_block *more = block_on(px_cuda(0), 3 << 20);
+    OK(px_fault_arm("alloc", n, false));
+    px__block_free(more);
+    px_fault_disarm_all();
+  }
+  px__block_free(block);
+  CHECK_EQ(stat_of("allocated_bytes.all.current"), 0);
+}
+
 // ---- page-locked memory
 PX_TEST(pinned_memory_is_exact_and_reused) {
   simulate_plainly(1);

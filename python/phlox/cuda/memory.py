@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import pickle
+import sys
 import warnings
 
 from phlox import _C, cuda, empty, uint8
 from phlox.cuda import (  # noqa: F401
-    MemPool, _memory_blocks, _set_allocator_settings, empty_cache, get_allocator_backend,
+    MemPool, _memory_blocks, _memory_events, _record_memory, _set_allocator_settings,
+    empty_cache, get_allocator_backend,
     get_per_process_memory_fraction, host_memory_stats,
     max_memory_allocated, max_memory_reserved, mem_get_info, memory_allocated, memory_reserved,
     memory_stats,
@@ -154,18 +158,23 @@ def use_mem_pool(pool: MemPool, device: Device | None = None) -> Iterator[None]:
         pool._end(index)
 
 
-# ---- the snapshot
+# ---- the snapshot, and the history of what happened
 def memory_snapshot(mempool_id: tuple[int, int] | None = None) -> list[dict[str, Any]]:
     """The segments that the allocator holds, of all devices: dicts with their blocks, as PyTorch
-    has them. With `mempool_id`, those of one pool."""
+    has them. With `mempool_id`, those of one pool. Their frames, the innermost first, are known of
+    what was allocated while a history was recorded."""
+    return _segments(mempool_id, {})
+
+
+def _segments(pool_id, known):
     segments = []
     for device in range(cuda.device_count()) if cuda.is_initialized() else ():
         segment = None
-        for block in _memory_blocks(device):
+        for block in _memory_blocks(device, known):
             address, size = block.pop("segment_address"), block.pop("segment_size")
-            stream = block.pop("stream")
+            stream, frames = block.pop("stream"), block.pop("segment_frames")
             small, pool = block.pop("small"), block.pop("pool")
-            if mempool_id is not None and pool != tuple(mempool_id):
+            if pool_id is not None and pool != tuple(pool_id):
                 continue
             if segment is None or segment["address"] != address:
                 segment = {"device": device, "address": address, "total_size": size,
@@ -173,15 +182,90 @@ def memory_snapshot(mempool_id: tuple[int, int] | None = None) -> list[dict[str,
                            "segment_type": "small" if small else "large", "segment_pool_id": pool,
                            "allocated_size": 0, "active_size": 0, "requested_size": 0,
                            "is_expandable": False,
-                           "frames": [], "blocks": []}
+                           "frames": frames, "blocks": []}
                 segments.append(segment)
-            segment["blocks"].append({**block, "frames": []})
+            segment["blocks"].append(block)
             if block["state"] == "active_allocated":
                 segment["allocated_size"] += block["size"]
                 segment["requested_size"] += block["requested_size"]
             if block["state"] != "inactive":
                 segment["active_size"] += block["size"]
     return segments
+
+
+def _option(value, allowed, text):
+    if value not in allowed:
+        raise RuntimeError(text)
+
+
+def _record_memory_history(enabled: str | bool | None = "all", *args: Any, **kwargs: Any) -> None:
+    """Records what happens to the memory of devices, and where it was asked for.
+
+    >>> torch.cuda.memory._record_memory_history(max_entries=10000)
+    >>> x = torch.ones(1000, device='cuda')
+    >>> torch.cuda.memory._dump_snapshot("memory.pickle")
+    >>> torch.cuda.memory._record_memory_history(enabled=None)
+
+    Args:
+        enabled (str or None): "all" records events; "state" what lives; None ends the record
+        context (str or None): of what stacks are kept: "state" of what lives, "alloc" of
+            allocations too, "all" of frees too
+        stacks (str): "python" lines; "all": the op that allocates, too
+        max_entries (int): of a device's events, the latest
+        clear_history (bool): forgets events of before
+        skip_actions (list of str): "alloc", "oom", ... are no events
+    """
+    return (_record_legacy if isinstance(enabled, bool) else _record)(enabled, *args, **kwargs)
+
+
+def _refuse(**options):
+    for name, given in options.items():
+        if given:
+            raise NotImplementedError(f"_record_memory_history: {name} is not implemented in Phlox")
+
+
+def _record(enabled="all", context="all", stacks="all", max_entries=sys.maxsize, device=None,
+            clear_history=False, compile_context=False, global_record_annotations=False,
+            skip_actions=None, record_pinned_host_memory=False, record_cuda=True):
+    _option(enabled, (None, "state", "all"), "expected state to be 'state', 'all', or None")
+    _option(context, (None, "state", "alloc", "all"),
+            "expected context to be 'state', 'alloc', 'all', or None")
+    _option(stacks, ("python", "all"), "expected stacks to be 'python', or 'all'")
+    _refuse(compile_context=compile_context, global_record_annotations=global_record_annotations,
+            record_pinned_host_memory=record_pinned_host_memory,
+            **{"record_cuda=False": not record_cuda})
+    entries = max(1, max_entries) if enabled == "all" else 1
+    _record_memory(enabled and entries, context or "", stacks == "all", skip_actions or (),
+                   clear_history)
+
+
+# The form with a bool, which PyTorch keeps for older programs.
+def _record_legacy(enabled, record_context=True, trace_alloc_max_entries=1,
+                   trace_alloc_record_context=False, device=None, record_context_cpp=False,
+                   clear_history=False, **others):
+    context = "alloc" if trace_alloc_record_context else "state" if record_context else None
+    _record("all" if enabled else None, context, "all" if record_context_cpp else "python",
+            trace_alloc_max_entries, device, clear_history, **others)
+
+
+_record_memory_history.__signature__ = inspect.signature(_record)
+
+
+def _snapshot(device: Device | None = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
+    """What memory_snapshot gives, as "segments", and "device_traces": the recorded history of each
+    device, a list of dicts."""
+    known = {}
+    devices = range(cuda.device_count()) if cuda.is_initialized() else ()
+    return {"device_traces": [_memory_events(device, known) for device in devices],
+            "segments": _segments(None, known)}
+
+
+def _dump_snapshot(filename: str = "dump_snapshot.pickle",
+                   augment_with_fx_traces: bool = False) -> None:
+    """Writes what _snapshot gives to a file, for PyTorch's viewer of memory."""
+    snapshot = _snapshot()
+    with open(filename, "wb") as file:
+        pickle.dump(snapshot, file)
 
 
 # ---- older names

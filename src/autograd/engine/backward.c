@@ -225,7 +225,7 @@ static bool next(px__task *task, px__item *out) {
 static px_status work(px__task *task, px__roots *roots) {
   thread_state before;
   PX_TRY(state_save(&before, task));
-  if (task->shared) px_site_get(&task->site.file, &task->site.line);
+  if (task->shared) task->site = px_site_here();
   PX_TRY(note_peers(task));
   px__task_lock(task);
   px_status status = push_roots(task, roots);

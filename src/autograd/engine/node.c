@@ -108,7 +108,7 @@ static bool uses_device(const px_node *node) {
 }
 
 void px__node_sited(px_node *node, const px_tensor *launched) {
-  px_site site = {NULL, 0};
+  px_site site = {0};
   if (!uses_device(node)) return;
   if (launched)
     site = px_tensor_site(launched);

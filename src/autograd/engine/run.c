@@ -242,7 +242,7 @@ typedef struct px__told {
 // An accumulator has no call of its own: it adds for the node that the gradient came from.
 static void tell(px__told *before, const px__task *task, const px__task_entry *entry) {
   const px_node *called = entry->node->file || !entry->from ? entry->node : entry->from;
-  px_backward_site now = {entry->node->name, {called->file, called->line}};
+  px_backward_site now = {entry->node->name, {.file = called->file, .line = called->line}};
   before->backward = px_site_set_backward(now);
   if (task->site.file) before->lent = px_site_lend(task->site);
 }

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The history of device memory: events, frames, snapshots in files."""
+import os
+os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
+
+import inspect
+import pickle
+import tempfile
+import threading
+import unittest
+
+import phlox as torch
+
+memory = torch.cuda.memory
+MiB = 1 << 20
+SNAPSHOT = {"segments", "device_traces"}
+EVENT = {"action", "addr", "size", "stream", "pool_id", "time_us", "frames"}
+
+
+def give(n):
+    return torch.empty(n, dtype=torch.uint8, device="cuda")
+
+
+def events(action=None):
+    return [e for e in memory._snapshot()["device_traces"][0] if action in (None, e["action"])]
+
+
+def frames_at(address):
+    return next(b["frames"] for s in memory.memory_snapshot() for b in s["blocks"] if b["address"] == address)
+
+
+@unittest.skipIf(torch.cuda.device_count() < 1, "a device is wanted")
+class History(unittest.TestCase):
+    def setUp(self):
+        torch.cuda.empty_cache()
+        memory._record_memory_history(max_entries=1000, clear_history=True)
+
+    def tearDown(self):
+        memory._record_memory_history(enabled=None)
+
+    def test_events_and_blocks_have_the_lines_that_led_to_them(self):
+        line = inspect.currentframe().f_lineno + 1
+        x = give(3 * MiB)
+        frames = frames_at(x.data_ptr())
+        self.assertEqual([f["name"] for f in frames[:3]], ["empty", "give", self._testMethodName])
+        self.assertEqual((frames[2]["filename"], frames[2]["line"]), (__file__, line))
+        (event,) = events("alloc")
+        self.assertEqual((set(event), event["frames"], event["addr"]), (EVENT, frames, x.data_ptr()))
+        self.assertEqual((event["size"], event["stream"], event["pool_id"]), (3 * MiB, 0, (0, 0)))
+
+    def test_a_free_has_the_line_that_let_go(self):
+        x = give(3 * MiB)
+        line = inspect.currentframe().f_lineno + 1
+        del x
+        requested, completed = events("free_requested"), events("free_completed")
+        self.assertEqual([len(requested), len(completed)], [1, 1])
+        self.assertEqual((requested[0]["frames"][0]["line"], requested[0]["frames"][0]["name"]), (line, self._testMethodName))
+
+    def test_calls_that_release_the_interpreter_have_all_lines(self):
+        x = torch.ones(4, 4, device="cuda")
+        y = x @ x
+        frames = frames_at(y.data_ptr())
+        self.assertEqual([f["name"] for f in frames[:2]], ["matmul", self._testMethodName])
+        self.assertGreater(len(frames), 3)
+
+    def test_memory_of_a_backward_pass_names_the_node_at_its_forward_line(self):
+        x = torch.ones(1000, device="cuda", requires_grad=True)
+        line = inspect.currentframe().f_lineno + 1
+        y = x.exp()
+        y.sum().backward()
+        frames = frames_at(x.grad.data_ptr())
+        self.assertEqual((frames[0]["name"], frames[0]["filename"], frames[0]["line"]), ("ExpBackward0", __file__, line))
+        self.assertEqual((frames[1]["name"], frames[1]["line"]), (self._testMethodName, line + 1))
+
+    def test_an_exception_under_way_survives_the_free(self):
+        def fails():
+            held = give(3 * MiB)
+            raise KeyError(held.numel())
+        with self.assertRaisesRegex(KeyError, str(3 * MiB)):
+            fails()
+        self.assertEqual(len(events("free_requested")), 1)
+
+    def test_threads_have_lines_of_their_own(self):
+        made = []
+        thread = threading.Thread(target=lambda: made.append(give(512)))
+        thread.start()
+        thread.join()
+        names = [f["name"] for f in frames_at(made[0].data_ptr())]
+        self.assertIn("<lambda>", names)
+        self.assertNotIn(self._testMethodName, names)
+
+    def test_a_request_that_fails_says_what_was_free(self):
+        with self.assertRaises(torch.OutOfMemoryError):
+            give(1 << 50)
+        (event,) = events("oom")
+        self.assertEqual(set(event), EVENT - {"addr"} | {"device_free"})
+        self.assertEqual((event["size"], event["frames"][1]["name"]), (1 << 50, "give"))
+
+    def test_what_context_says_has_frames(self):
+        for context, block, alloc, free in ((None, 0, 0, 0), ("state", 1, 0, 0), ("alloc", 1, 1, 0), ("all", 1, 1, 1)):
+            memory._record_memory_history(context=context, stacks="python", clear_history=True)
+            x, y = give(512), give(1024)
+            self.assertEqual(bool(frames_at(x.data_ptr())), bool(block), context)
+            del y
+            self.assertEqual([bool(events(a)[-1]["frames"]) for a in ("alloc", "free_requested")], [bool(alloc), bool(free)], context)
+            if block:
+                self.assertEqual(frames_at(x.data_ptr())[0]["name"], "give")
+
+    def test_the_latest_events_are_kept_and_some_are_skipped(self):
+        memory._record_memory_history(max_entries=3, skip_actions=["free_requested", "snapshot"])
+        for n in range(1, 5):
+            give(n * 512)
+        self.assertEqual([(e["action"], e["size"]) for e in events()], [("free_completed", 1536), ("alloc", 2048), ("free_completed", 2048)])
+        memory._record_memory_history(enabled="state")
+        x = give(512)
+        self.assertLessEqual(len(events()), 1)
+        self.assertTrue(frames_at(x.data_ptr()))
+
+    def test_a_file_has_the_snapshot(self):
+        x = give(3 * MiB)
+        with tempfile.TemporaryDirectory() as folder:
+            memory._dump_snapshot(folder + "/memory.pickle")
+            with open(folder + "/memory.pickle", "rb") as file:
+                read = pickle.load(file)
+        self.assertEqual((set(read), len(read["device_traces"])), (SNAPSHOT, torch.cuda.device_count()))
+        block = next(b for s in read["segments"] for b in s["blocks"] if b["address"] == x.data_ptr())
+        self.assertIs(block["frames"], next(e for e in read["device_traces"][0] if e["action"] == "alloc")["frames"])
+
+    def test_the_end_forgets_events(self):
+        x = give(512)
+        memory._record_memory_history(enabled=None)
+        self.assertEqual(events(), [])
+        self.assertTrue(frames_at(x.data_ptr()))
+        y = give(3 * MiB)
+        self.assertEqual((events(), frames_at(y.data_ptr())), ([], []))
+
+    def test_the_older_form_takes_a_bool(self):
+        memory._record_memory_history(True, trace_alloc_max_entries=50, trace_alloc_record_context=True)
+        x = give(512)
+        self.assertEqual([f["name"] for f in events("alloc")[-1]["frames"][:1]], ["give"])
+        memory._record_memory_history(False)
+        self.assertEqual(events(), [])
+
+    def test_bad_options_are_refused_and_change_nothing(self):
+        give(512)
+        count = len(events())
+        for options, error, text in (
+                ({"enabled": "some"}, RuntimeError, "expected state to be 'state', 'all', or None"),
+                ({"context": "some"}, RuntimeError, "expected context to be 'state', 'alloc', 'all', or None"),
+                ({"stacks": "some"}, RuntimeError, "expected stacks to be 'python', or 'all'"),
+                ({"skip_actions": ["some"]}, ValueError, "Unknown action to skip: 'some'"),
+                ({"record_pinned_host_memory": True}, NotImplementedError, "record_pinned_host_memory is not implemented in Phlox")):
+            with self.assertRaisesRegex(error, text):
+                memory._record_memory_history(**options)
+        self.assertEqual(len(events()), count + 1)  # the snapshot of before
+
+
+if __name__ == "__main__":
+    unittest.main()
