@@ -150,6 +150,12 @@ PX_API size_t px_storage_bytes(const px_storage *storage);
 PX_API px_device px_storage_device(const px_storage *storage);
 PX_API bool px_storage_is_pinned(const px_storage *storage);
 PX_API void *px_storage_data(const px_storage *storage);
+// Gives the storage memory of that many bytes, with its contents as far as they fit; all tensors
+// over it see it there. A tensor that then reaches past the end keeps its sizes, and cannot be used
+// (PX_RUNTIME) until the storage is long enough again: with 0 bytes its memory is free meanwhile.
+// PX_RUNTIME for memory of somebody else, or that other processes have too.
+PX_CALL px_storage_resize(px_storage *storage, size_t bytes);
+PX_API bool px_storage_resizable(const px_storage *storage);
 // Gives a page-locked copy, or the storage itself if it is pinned.
 PX_CALL px_storage_pin(px_storage **out, px_storage *storage);
 // Moves the memory of a CPU storage, with its contents, into shared memory, which other processes

@@ -187,6 +187,38 @@ EXT_METHOD(untyped, pin_memory, "(device: Device | None = None) -> UntypedStorag
   return storage_wrap(pinned, dtype_of(self));
 }
 
+static PyObject *resize(PyObject *self, PyObject *size) {
+  if (!PyLong_Check(size))
+    EXT_FAIL(PyExc_RuntimeError, "resize_ expects an int, but got %s", Py_TYPE(size)->tp_name);
+  long long count = PyLong_AsLongLong(size), item = 1;
+  if (count == -1 && PyErr_Occurred()) return NULL;
+  if (dtype_of(self) != PX_DTYPE_NONE) item = (long long)px_dtype_size(dtype_of(self));
+  if (count < 0 || __builtin_mul_overflow(count, item, &count))
+    EXT_FAIL(PyExc_RuntimeError, "resize_: a storage cannot have the size %S", size);
+  EXT_WAIT(px_storage_resize(storage_of(self), (size_t)count));
+  Py_RETURN_NONE;
+}
+EXT_METHOD(untyped, resize_, "(size: int) -> UntypedStorage",
+           "Gives the storage memory of that many bytes, with its contents as far as they fit. "
+           "Tensors over it\nkeep their sizes; those that reach past its end cannot be used until "
+           "it is long enough again.\n\n"
+           ">>> x = torch.ones(4)\n"
+           ">>> x.untyped_storage().resize_(0).nbytes()\n"
+           "0\n"
+           ">>> x.untyped_storage().resize_(16).nbytes()\n"
+           "16\n\n"
+           "Raises RuntimeError for memory of somebody else.") {
+  EXT_ARGS(PyObject *, size);
+  EXT_OWNED *done = resize(self, size);
+  return done ? Py_NewRef(self) : NULL;
+}
+EXT_METHOD(typed, resize_, "(size: int) -> None", "The same, in elements.") {
+  EXT_ARGS(PyObject *, size);
+  return resize(self, size);
+}
+STORAGE_GIVES(resizable, "bool", px_storage_resizable(storage_of(self)),
+              "Whether resize_ can be called: the memory is nobody else's.");
+
 // The strategy that torch.multiprocessing has set; of all threads.
 static bool shares_by_name;
 static px_status share(px_storage *storage) {

@@ -48,6 +48,8 @@ static px_status check_one(const px_tensor *tensor, const px_tensor *first) {
            "Tensors must have identical type");
   PX_CHECK(px_device_equal(px_tensor_device(tensor), px_tensor_device(first)), PX_VALUE,
            "Tensors must be on one device");
+  PX_CHECK(!px_tensor_numel(tensor) || px_tensor_data(tensor), PX_RUNTIME,
+           "a tensor of a collective has no memory: its storage was resized");
   return PX_OK;
 }
 

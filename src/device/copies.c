@@ -149,10 +149,12 @@ px_status px__copy_blocks(px_block *to, size_t to_offset, px_block *from, size_t
                           size_t bytes, bool non_blocking) {
   transfer t = {to, from, to_offset, from_offset, bytes};
   if (bytes == 0) return PX_OK;
+  if (to->device.type == PX_META || from->device.type == PX_META) return px__meta_copy(to);
+  PX_TRY(px__block_reach(to, to_offset + bytes));
+  PX_TRY(px__block_reach(from, from_offset + bytes));
   PX_CHECK(to_offset + bytes <= to->bytes && from_offset + bytes <= from->bytes, PX_BUG,
            "a copy of %zu bytes reaches past its block", bytes);
   PX_CHECK(!px__fault(PX__FAULT_COPY), PX_ACCELERATOR, "a copy could not be made (injected)");
-  if (to->device.type == PX_META || from->device.type == PX_META) return px__meta_copy(to);
   bool to_host = to->device.type == PX_CPU, from_host = from->device.type == PX_CPU;
   if (to_host && from_host) return copy_host(&t);
   if (px__rt.forked) return px__error_cuda(3);

@@ -18,7 +18,7 @@ typedef struct px_block {
   size_t bytes;          // asked for
   px_device device;      // index always given for cuda, -1 for cpu
   bool pinned, foreign;  // page-locked; address was handed out or memory is somebody else's
-  bool odd;              // CPU: not at a multiple of 8
+  bool odd;              // CPU: not at a multiple of 8; or cut (px__block_cut)
   bool pending;          // CPU: a copy into it may be running (atomic); px__block_wait clears.
                          // True for good if `odd`, so that launches look at it
 } px_block;              // the device layer's own fields follow (px__block, state.h)
@@ -32,6 +32,15 @@ px_status px__block_wrap(px_block **out, void *data, size_t bytes, px_device dev
                          void (*release)(void *), void *context)
     __attribute__((warn_unused_result));
 void px__block_free(px_block *block);
+// A new block is shorter than what tensors over its storage say: launches and reads look at it
+// from now on, and fail if they reach past its end. uncut: such a block has gone.
+void px__block_cut(px_block *block);
+void px__block_uncut(void);
+extern int px__cuts;  // atomic: how many there are
+px_status px__block_past_end(const px_block *block, size_t end) __attribute__((warn_unused_result));
+static inline px_status px__block_reach(const px_block *block, size_t end) {
+  return PX_LIKELY(end <= block->bytes || !block->odd) ? PX_OK : px__block_past_end(block, end);
+}
 // Gives back wrapped blocks that were freed while they were in use, if they are not any more. No
 // lock may be held.
 void px__wrapped_sweep(void);

@@ -179,11 +179,19 @@ static px_status issue_among(px__device *d, px_stream *stream, px_launch *launch
   return status;
 }
 
+static px_status reach_all(const px_access *accesses, int count) {
+  for (int i = 0; i < count; i++)
+    if (accesses[i].block) PX_TRY(px__block_reach(accesses[i].block, accesses[i].end));
+  return PX_OK;
+}
+
 px_status px__launch(px_device device, px_launch *launch, const px_access *accesses,
                      int access_count) {
   if (device.type == PX_CPU) return launch_host(launch, accesses, access_count);
   if (device.type == PX_META) return launch->kernel(launch);
   if (px__rt.forked) return px__error_cuda(3);
+  if (PX_UNLIKELY(__atomic_load_n(&px__cuts, __ATOMIC_RELAXED) != 0))
+    PX_TRY(reach_all(accesses, access_count));
   px__device *d;
   PX_TRY(px__device_get(&d, device.index));
   if (px__faults()) PX_TRY(pass_fault_points(launch));

@@ -15,7 +15,9 @@ px_status px__block_await(px_block *block, bool write, px_stream *by) {
 
 px_status px__block_host_access(const char *op, const px_access *access) {
   px_block *block = access->block;
-  if (PX_LIKELY(!__atomic_load_n(&block->pending, __ATOMIC_ACQUIRE)) || px__rt.forked) return PX_OK;
+  if (PX_LIKELY(!__atomic_load_n(&block->pending, __ATOMIC_ACQUIRE))) return PX_OK;
+  PX_TRY(px__block_reach(block, access->end));
+  if (px__rt.forked) return PX_OK;
   if (px__races()) PX_TRY(px__race_host(op, access));
   return px__block_await(block, access->write, NULL);
 }

@@ -123,7 +123,8 @@ static px_status check_offsets(const px_tensor *offsets, int64_t length) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_TRY(px__tensor_to(&whole, offsets, PX_INT64, PX_DEVICE_NONE));
   PX_TRY(px_contiguous(&flat, whole));
-  const int64_t *at = px__tensor_at(flat);
+  const int64_t *at;
+  PX_TRY(px__tensor_read(&at, flat));
   PX_CHECK(at[0] == 0, PX_RUNTIME,
            "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from "
            "position 0. However, got %lld",

@@ -275,7 +275,8 @@ static px_status read_times(layer *x, const px_tensor *sizes, int64_t rows, int6
   PX_CHECK(sizes->ndim == 1 && sizes->dtype == PX_INT64 && sizes->contiguous &&
                px__tensor_device(sizes).type == PX_CPU,
            PX_RUNTIME, "batch_sizes must be a 1-D CPU tensor of int64");
-  x->walk.counts = px__tensor_at(sizes), x->walk.times = sizes->numel;
+  PX_TRY(px__tensor_read(&x->walk.counts, sizes));
+  x->walk.times = sizes->numel;
   return check_counts(x->walk.counts, x->walk.times, rows, batch);
 }
 

@@ -94,7 +94,8 @@ PX_RUN(pack_padded_sequence) {
            "Expected `len(lengths)` to be equal to batch_size, but got %lld (batch_size=%lld)",
            (long long)given->numel, (long long)batch);
   PX_TRY(px__refuse_batched(given));
-  const int64_t *length = px__tensor_at(given);
+  const int64_t *length;
+  PX_TRY(px__tensor_read(&length, given));
   PX_TRY(check_lengths(length, batch, times));
   int64_t *size, *place, all = 0, last = batch;
   for (int64_t k = 0; k < batch; k++) all += length[k];
@@ -146,7 +147,8 @@ PX_RUN(pad_packed_sequence) {
   PX_TRY(px__refuse_batched(sizes));
   PX_CHECK(data->ndim >= 1 && data->ndim < PX_MAX_DIMS, PX_RUNTIME,
            "data of a packed sequence has %d dimensions", data->ndim);
-  const int64_t *size = px__tensor_at(sizes);
+  const int64_t *size;
+  PX_TRY(px__tensor_read(&size, sizes));
   int64_t times = sizes->numel, total = args->total_length > 0 ? args->total_length : times;
   PX_TRY(check_batch_sizes(size, times, data->sizes[0]));
   PX_CHECK(total >= times, PX_RUNTIME,

@@ -63,7 +63,9 @@ static bool read_counts(px_recurrent_net *net, const px_tensor *sizes, int64_t r
   if (sizes->ndim != 1 || sizes->dtype != PX_INT64 || !sizes->contiguous ||
       px__tensor_device(sizes).type != PX_CPU)
     return false;
-  const int64_t *counts = net->counts = px__tensor_at(sizes);
+  const int64_t *counts;
+  if (px__tensor_read(&counts, sizes) != PX_OK) return px_error_clear(), false;  // told elsewhere
+  net->counts = counts;
   int64_t sum = 0, before = net->batch;
   net->times = sizes->numel;
   for (int64_t t = 0; t < net->times; before = counts[t++]) {

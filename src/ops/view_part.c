@@ -293,7 +293,8 @@ PX_RUN(tensor_split_tensor) {
            px_device_type_name(px__tensor_device(where).type));
   PX_TRY(px__refuse_batched(where));
   PX_TRY(px_contiguous(&line, where));
-  const int64_t *places = px__tensor_at(line);
+  const int64_t *places;
+  PX_TRY(px__tensor_read(&places, line));
   if (!where->ndim) return px_tensor_split(&call->list, args->self, places[0], args->dim);
   return px_tensor_split_at(&call->list, args->self, places, line->numel, args->dim);
 }

@@ -453,7 +453,8 @@ static px_status check_places(const px_tensor *indices, int64_t count, const int
   if (px__tensor_device(indices).type != PX_CPU) return PX_OK;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_TRY(px_contiguous(&flat, px__all_places(indices)));
-  const int64_t *at = px__tensor_at(flat);
+  const int64_t *at;
+  PX_TRY(px__tensor_read(&at, flat));
   for (int k = 0; k < dims; k++)
     snprintf(text + strlen(text), sizeof text - strlen(text), k ? "x%lld" : "%lld", LL(size[k]));
   for (int64_t i = 0; i < flat->numel; i++)

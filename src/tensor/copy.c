@@ -6,49 +6,6 @@
 // converts and packs them before, the target's device unpacks them after.
 #include "tensor/tensor_impl.h"
 
-int64_t px__tensor_reach(const px_tensor *t) {
-  int64_t last = 0;
-  if (t->numel == 0) return 0;
-  for (int d = 0; d < t->ndim; d++) last += (t->sizes[d] - 1) * t->strides[d];
-  return last + 1;
-}
-
-// The dimensions that move, by stride.
-static int sorted_dims(const px_tensor *t, int *order) {
-  int n = 0;
-  for (int d = 0; d < t->ndim; d++) {
-    if (t->sizes[d] <= 1 || t->strides[d] == 0) continue;
-    int at = n++;
-    for (; at > 0 && t->strides[order[at - 1]] > t->strides[d]; at--) order[at] = order[at - 1];
-    order[at] = d;
-  }
-  return n;
-}
-static uint64_t common_divisor(uint64_t a, uint64_t b) {
-  while (b) {
-    uint64_t rest = a % b;
-    a = b, b = rest;
-  }
-  return a;
-}
-
-// What the dimensions of the smaller strides span comes again at distances that divide all larger
-// strides: a gap for each place where the strides are parted. Of more than there is room for, the
-// innermost ones and the outermost are kept.
-void px__tensor_gaps(px__gap *gaps, const px_tensor *t) {
-  int order[PX_MAX_DIMS], n = sorted_dims(t, order), count = 0;
-  uint64_t pitches[PX_MAX_DIMS + 1] = {0}, width = 1, item = px__item(t);
-  for (int k = n; k-- > 0;)
-    pitches[k] = common_divisor((uint64_t)t->strides[order[k]], k + 1 < n ? pitches[k + 1] : 0);
-  for (int k = 0; k < n; k++) {
-    if (pitches[k] > width && pitches[k] <= UINT32_MAX / item) {
-      gaps[count] = (px__gap){(uint32_t)(pitches[k] * item), (uint32_t)(width * item)};
-      if (count < PX__GAPS - 1) count++;
-    }
-    width += (uint64_t)(t->sizes[order[k]] - 1) * (uint64_t)t->strides[order[k]];
-  }
-}
-
 // Strides of `from` when read with the sizes of `to`.
 static px_status spread_strides(int64_t *strides, const px_tensor *to, const px_tensor *from) {
   int64_t sizes[PX_MAX_DIMS];
@@ -300,6 +257,7 @@ static px_status read_one(const void **out, void *room, const px_tensor *self) {
     return PX_OK;
   }
   PX_TRY(check_values(self));
+  PX_TRY(px__block_reach(block, px__access_of(self, false).end));
   PX_CHECK(block->data, PX_RUNTIME, "the tensor has no memory to read");
   PX_TRY(read_bytes(self, room, px__item(self)));
   *out = room;

@@ -68,6 +68,8 @@ static px_status export_new(px_dl_managed **out, px_tensor *tensor) {
 static px_status hand_out(px_stream **current, px_tensor *tensor) {
   *current = NULL;
   PX_CHECK(px__tensor_device(tensor).type != PX_META, PX_RUNTIME, "Cannot pack tensors on meta");
+  if (tensor->numel)
+    PX_TRY(px__block_reach(tensor->storage->block, px__access_of(tensor, true).end));
   px__block_hand_out(tensor->storage->block);
   if (!px_tensor_is_cuda(tensor)) return px__block_wait(tensor->storage->block, "dlpack", true);
   return px_stream_current(current, px__tensor_device(tensor));

@@ -19,6 +19,7 @@ static void let_go(px_storage *storage, px_block *block) {
 static void storage_destroy(void *self) {
   px_storage *storage = self;
   let_go(storage, storage->block);
+  if (PX_UNLIKELY(storage->whole != 0)) px__block_uncut();
   for (px__former *f = storage->former, *next; f; f = next) {
     next = f->next;
     px__block_free(f->block);
@@ -39,6 +40,7 @@ static px_status storage_make(px_storage **out) {
   (*out)->shared = NULL;
   (*out)->passed = NULL;
   (*out)->former = NULL;
+  (*out)->whole = 0;
   return PX_OK;
 }
 
@@ -89,22 +91,41 @@ px_status px__storage_replace(px_storage *storage, px_block *block) {
   return PX_OK;
 }
 
+static px_status block_like(px_block **out, const px_block *like, size_t bytes) {
+  return like->pinned ? px__block_new_pinned(out, bytes) : px__block_new(out, bytes, like->device);
+}
+
 // All tensors over the storage see the new memory, as they share one resize in PyTorch.
-px_status px__storage_grow(px_storage *storage, size_t bytes) {
-  px_block *old = storage->block, *grown = NULL;
-  if (bytes <= old->bytes) return PX_OK;
-  PX_CHECK(!storage->fixed, PX_RUNTIME, "Trying to resize storage that is not resizable");
-  if (old->pinned)
-    PX_TRY(px__block_new_pinned(&grown, bytes));
-  else
-    PX_TRY(px__block_new(&grown, bytes, old->device));
-  px_status status = old->bytes ? px__copy_blocks(grown, 0, old, 0, old->bytes, false) : PX_OK;
+static px_status resize(px_storage *storage, size_t bytes) {
+  px_block *old = storage->block, *made = NULL;
+  size_t kept = bytes < old->bytes ? bytes : old->bytes;
+  size_t whole = storage->whole > old->bytes ? storage->whole : old->bytes;
+  bool was_cut = storage->whole != 0, cut = bytes < whole;
+  PX_TRY(block_like(&made, old, bytes));
+  px_status status = px__copy_blocks(made, 0, old, 0, kept, false);
   if (status != PX_OK) {
-    px__block_free(grown);
+    px__block_free(made);
     return px_error_pass(status, __FILE__, __LINE__, __func__);
   }
-  return px__storage_replace(storage, grown);
+  if (cut) px__block_cut(made);
+  status = px__storage_replace(storage, made);
+  if (status != PX_OK ? cut : was_cut) px__block_uncut();
+  if (status == PX_OK) storage->whole = cut ? whole : 0;
+  return status;
 }
+
+px_status px__storage_grow(px_storage *storage, size_t bytes) {
+  if (bytes <= storage->block->bytes) return PX_OK;
+  PX_CHECK(!storage->fixed, PX_RUNTIME, "Trying to resize storage that is not resizable");
+  return resize(storage, bytes);
+}
+
+px_status px_storage_resize(px_storage *storage, size_t bytes) {
+  PX_GIVEN(storage);
+  PX_CHECK(!storage->fixed, PX_RUNTIME, "Trying to resize storage that is not resizable");
+  return bytes == storage->block->bytes ? PX_OK : resize(storage, bytes);
+}
+bool px_storage_resizable(const px_storage *storage) { return !storage->fixed; }
 
 size_t px_storage_bytes(const px_storage *storage) { return storage->block->bytes; }
 px_device px_storage_device(const px_storage *storage) { return storage->block->device; }

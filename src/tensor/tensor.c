@@ -313,10 +313,16 @@ void px_tensor_bump_version(px_tensor *self) {
   __atomic_store_n(version, __atomic_load_n(version, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
 }
 
+// False where the storage has been cut.
+static bool fits(const px_tensor *self) {
+  const px_block *block = self->storage->block;
+  return !block->odd || px__access_of(self, false).end <= block->bytes;
+}
+
 void *px_tensor_data(const px_tensor *self) {
   if (px__is_batched(self)) return NULL;
   px__block_hand_out(self->storage->block);
-  return self->numel ? px__tensor_at(self) : NULL;
+  return self->numel && fits(self) ? px__tensor_at(self) : NULL;
 }
 
 px_status px_tensor_host_data(void **out, const px_tensor *self) {
@@ -326,7 +332,15 @@ px_status px_tensor_host_data(void **out, const px_tensor *self) {
   PX_TRY(px__refuse_batched(self));
   if (px__tensor_device(self).type != PX_CPU) return PX_OK;
   PX_TRY(px__block_wait(self->storage->block, "data", true));
+  if (self->numel) PX_TRY(px__block_reach(self->storage->block, px__access_of(self, true).end));
   *out = px__tensor_at(self);
+  return PX_OK;
+}
+
+px_status px__tensor_read(const int64_t **out, const px_tensor *t) {
+  px_access access = px__access_of(t, false);
+  if (t->numel) PX_TRY(px__block_host_access("read", &access));
+  *out = px__tensor_at(t);
   return PX_OK;
 }
 

@@ -16,6 +16,7 @@ struct px_storage {
   px__shared *shared;  // the block's memory file, if it has one
   px__passed *passed;  // of a device: that other processes have it too
   px__former *former;  // blocks that it had, and whose addresses are still known to somebody
+  size_t whole;        // bytes that tensors over it may reach to, where it has been cut below; 0
 };
 
 // Shared memory in files with names (named.c): how often which processes hold one, a page behind
@@ -258,6 +259,11 @@ static inline void px__note_access(px_access *accesses, int *count, px_device de
                                    const px_tensor *t, bool write) {
   if (!px__is_quiet(device, t) && t->numel) accesses[(*count)++] = px__access_of(t, write);
 }
+
+// The elements of a CPU tensor of int64 that lie in a row, for the host to read: copies into them
+// are waited for.
+px_status px__tensor_read(const int64_t **out, const px_tensor *t)
+    __attribute__((warn_unused_result));
 
 // Writes what the layer above adds when a tensor is printed: ", requires_grad=True", ",
 // grad_fn=<Name>" or "".

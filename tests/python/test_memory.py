@@ -155,5 +155,108 @@ class History(unittest.TestCase):
         self.assertEqual(len(events()), count + 1)  # the snapshot of before
 
 
+class Storages(unittest.TestCase):
+    device = "cpu"
+    CUT = r"^a tensor reaches to byte 16 of a storage that resize_ has left with {}: the storage must be resized before the tensor is used again"
+
+    def four(self, left=0):
+        x = torch.arange(4.0, device=self.device)
+        x.untyped_storage().resize_(left)
+        return x
+
+    def test_contents_stay_as_far_as_they_fit(self):
+        x = self.four(8)
+        self.assertEqual((x.untyped_storage().nbytes(), x[:2].tolist()), (8, [0, 1]))
+        storage = x.untyped_storage()
+        self.assertIs(storage.resize_(32), storage)
+        self.assertEqual((storage.nbytes(), x.shape, x[:2].tolist()), (32, (4,), [0, 1]))
+        self.assertEqual(x.fill_(3).tolist(), [3] * 4)
+
+    def test_what_reaches_past_the_end_is_refused(self):
+        other = torch.ones(4, device=self.device)
+        for left in (0, 8):
+            for use in (lambda x: x + 1, lambda x: x[3].item(), torch.clone, lambda x: x.fill_(1), torch.sum, lambda x: x.tolist(), other.copy_,
+                        lambda x: x.copy_(other), lambda x: x.to(torch.float64), lambda x: x.cpu() + x, lambda x: x @ x, lambda x: x[2:] * 2,
+                        lambda x: torch.cat([other, x]), lambda x: torch.utils.dlpack.to_dlpack(x), lambda x: torch.add(other, 1, out=x)):
+                with self.assertRaisesRegex(RuntimeError, self.CUT.format(left)):
+                    use(self.four(left))
+        self.assertEqual(other.tolist(), [1] * 4)
+
+    def test_what_asks_for_no_elements_works(self):
+        x = self.four()
+        self.assertEqual((x.shape, x.view(2, 2).shape, x.detach().shape, x.data_ptr(), torch.zeros_like(x).tolist()), ((4,), (2, 2), (4,), 0, [0] * 4))
+        self.assertEqual(x.resize_(5).untyped_storage().nbytes(), 20)
+        x.fill_(2)
+
+    def test_other_tensors_are_as_fast_as_before_and_cut_ones_heal(self):
+        x, y = self.four(), torch.ones(4, device=self.device)
+        view = x[1:3]
+        self.assertEqual((y + y).tolist(), [2] * 4)
+        x.untyped_storage().resize_(16)
+        x.copy_(y)
+        self.assertEqual(view.tolist(), [1, 1])
+
+    def test_gradients_flow_through_storages_that_come_and_go(self):
+        w = torch.ones(4, device=self.device, requires_grad=True)
+        y = (w * 2).sum()
+        w.untyped_storage().resize_(0)
+        w.untyped_storage().resize_(16)
+        with torch.no_grad():
+            w.copy_(torch.ones(4, device=self.device))
+        y.backward()
+        self.assertEqual(w.grad.tolist(), [2] * 4)
+
+    def test_bad_sizes_are_refused(self):
+        x = torch.ones(4, device=self.device)
+        for size, text in ((1.5, "resize_ expects an int, but got float"), ("a", "resize_ expects an int, but got str"),
+                           (-1, "resize_: a storage cannot have the size -1")):
+            with self.assertRaisesRegex(RuntimeError, text):
+                x.untyped_storage().resize_(size)
+        with self.assertRaises((MemoryError, torch.OutOfMemoryError)):
+            x.untyped_storage().resize_(1 << 62)
+        self.assertEqual((x.untyped_storage().nbytes(), x.tolist()), (16, [1] * 4))
+
+    def test_typed_storages_count_elements(self):
+        x = torch.arange(4.0, device=self.device)
+        self.assertIsNone(x.storage().resize_(2))
+        self.assertEqual((x.storage().size(), x.untyped_storage().nbytes(), x.untyped_storage().resizable()), (2, 8, True))
+
+    def test_shared_memory_cannot_be_resized(self):
+        if self.device == "cpu":
+            x = torch.ones(4).share_memory_()
+            self.assertFalse(x.untyped_storage().resizable())
+            with self.assertRaisesRegex(RuntimeError, "^Trying to resize storage that is not resizable"):
+                x.untyped_storage().resize_(0)
+
+
+@unittest.skipIf(torch.cuda.device_count() < 1, "a device is wanted")
+class DeviceStorages(Storages):
+    device = "cuda"
+
+    def test_memory_comes_back_at_once(self):
+        x = give(8 * MiB)
+        before = torch.cuda.memory_allocated()
+        x.untyped_storage().resize_(0)
+        self.assertEqual(torch.cuda.memory_allocated(), before - 8 * MiB)
+
+    def test_work_under_way_keeps_the_memory_it_was_given(self):
+        x, y = torch.ones(1000, device="cuda"), torch.zeros(1000, device="cuda")
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(20_000_000)
+            y.copy_(x)
+        x.untyped_storage().resize_(0)
+        torch.full((1000,), 7.0, device="cuda")
+        side.synchronize()
+        self.assertEqual(y.sum().item(), 1000)
+
+    def test_host_memory_that_a_copy_is_writing_is_waited_for_by_ops_that_look_at_it(self):
+        sizes, pinned = torch.tensor([1, 3], device="cuda"), torch.zeros(2, dtype=torch.int64).pin_memory()
+        torch.cuda._sleep(30_000_000)
+        pinned.copy_(sizes, non_blocking=True)
+        self.assertEqual([t.numel() for t in torch.tensor_split(torch.arange(5), pinned)], [1, 2, 2])
+
+
 if __name__ == "__main__":
     unittest.main()
