@@ -587,12 +587,23 @@ __attribute__((noinline)) static px_status call_profiled(const px_op *op, px_cal
   return status;
 }
 
+// Where the histories of memory name ops, those are told too that do not tell it themselves.
+__attribute__((noinline)) static px_status call_watched(const px_op *op, px_call_mode mode,
+                                                        const px_value *args, void **results) {
+  const char *above = px__caller;
+  if (!above && px__call_watched(PX__WATCH_CALLERS)) px__caller = op->python_name;
+  px_status status =
+      px__profile_on() ? call_profiled(op, mode, args, results) : call_op(op, mode, args, results);
+  px__caller = above;
+  return status;
+}
+
 px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
   PX_GIVEN(results);
   PX_GIVEN(args);
   if (PX_UNLIKELY(!op)) return px__no_op();  // px_op_find did not find it
-  return px__profile_on() ? call_profiled(op, mode, args, results)
-                          : call_op(op, mode, args, results);
+  return px__call_watched(~0) ? call_watched(op, mode, args, results)
+                              : call_op(op, mode, args, results);
 }
 
 // ---- calls in turn

@@ -146,9 +146,17 @@ extern _Thread_local const char *px__caller;
 // profile.c: whether events are noted. Begins an event with the sizes of its arguments as a text;
 // px_profile_leave ends it. Memory that was taken (or, negative, given back) counts for the event
 // that this thread is in.
-extern int px__profiling;
-static inline bool px__profile_on(void) {
-  return PX_UNLIKELY(__atomic_load_n(&px__profiling, __ATOMIC_RELAXED) != 0);
+enum { PX__WATCH_PROFILE = 1, PX__WATCH_CALLERS = 2 };
+extern int px__watching;  // atomic: for which of these calls of ops are watched
+static inline bool px__call_watched(int what) {
+  return PX_UNLIKELY((__atomic_load_n(&px__watching, __ATOMIC_RELAXED) & what) != 0);
+}
+static inline bool px__profile_on(void) { return px__call_watched(PX__WATCH_PROFILE); }
+static inline void px__watch(int what, bool on) {
+  if (on)
+    __atomic_fetch_or(&px__watching, what, __ATOMIC_RELAXED);
+  else
+    __atomic_fetch_and(&px__watching, ~what, __ATOMIC_RELAXED);
 }
 int64_t px__profile_enter(px_profile_kind kind, const char *name, const char *shapes);
 bool px__profile_wants_shapes(void);

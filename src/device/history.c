@@ -34,6 +34,7 @@ void px__history_choose(const px_memory_history *history) {
   __atomic_store_n(&skipped, h->skipped, __ATOMIC_RELAXED);
   __atomic_store_n(&lines_only, h->lines_only, __ATOMIC_RELAXED);
   __atomic_store_n(&px__history, history != NULL, __ATOMIC_RELAXED);
+  px__watch(PX__WATCH_CALLERS, h->stacks != PX_HISTORY_NO_STACKS && !h->lines_only);
 }
 
 // ---- events, with the device's lock held

@@ -2,7 +2,7 @@
 // The profiler: a list of events that ops, nodes and parts of programs append to, and pairs of
 // backend events around the work of devices.
 //
-// While nothing is noted, a call pays for one look at px__profiling. All state is under one lock,
+// While nothing is noted, a call pays for one look at px__watching. All state is under one lock,
 // which is a leaf: nothing else is taken with it, but for the first use of a device, which makes
 // the event that its times are counted from. What is noted after the profile ended belongs to no
 // profile: handles carry the number of theirs.
@@ -33,7 +33,7 @@ struct px_profile {
   bool lost;  // there was no memory for an event
 };
 
-int px__profiling;
+int px__watching;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static px_profile *now;                       // under the lock
 static uint64_t made;                         // under the lock: the number of the latest profile
@@ -229,7 +229,7 @@ px_status px_profile_start(const px_profile_options *options) {
   if (free_place) {
     p->number = ++made;
     now = p;
-    __atomic_store_n(&px__profiling, 1, __ATOMIC_RELAXED);
+    px__watch(PX__WATCH_PROFILE, true);
   }
   pthread_mutex_unlock(&lock);
   if (!free_place) px_profile_free(p);
@@ -252,7 +252,7 @@ px_status px_profile_stop(px_profile **out) {
   pthread_mutex_lock(&lock);
   px_profile *p = now;
   now = NULL;
-  __atomic_store_n(&px__profiling, 0, __ATOMIC_RELAXED);
+  px__watch(PX__WATCH_PROFILE, false);
   pthread_mutex_unlock(&lock);
   PX_CHECK(p, PX_RUNTIME, "Can't disable Kineto profiler when it's not running");
   px_status status = end(p, nanoseconds());

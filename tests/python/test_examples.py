@@ -29,6 +29,13 @@ class Examples(unittest.TestCase):
             self.assertEqual((done.stderr, done.returncode), ("", 0))
             self.assertEqual(done.stdout, wanted)
 
+    def test_a_history_of_memory(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = run(sys.executable, "-m", "phlox", "examples/memory.py", f"{folder}/memory.pickle", PHLOX_SIM_DEVICES="1")
+            self.assertEqual((done.stderr, done.stdout), ("", "46.2 MiB at most\n"))
+            done = run(sys.executable, "-m", "phlox.memory", f"{folder}/memory.pickle")
+            self.assertEqual((done.stderr, done.stdout), ("", f"{folder}/memory.svg\n"))
+
     def test_a_graph(self):
         self.says("graph", "".join(f"mean of squares: {n}\n" for n in (1, 4, 9)), PHLOX_SIM_DEVICES="1")
 

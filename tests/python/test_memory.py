@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The history of device memory: events, frames, snapshots in files."""
+"""The history of device memory: events, frames, snapshots in files and their picture. Storages that give their memory back."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
+import contextlib
 import inspect
+import io
 import pickle
 import tempfile
 import threading
 import unittest
+from xml.etree import ElementTree
 
 import phlox as torch
+import phlox.memory as picture
 
 memory = torch.cuda.memory
 MiB = 1 << 20
@@ -69,8 +73,15 @@ class History(unittest.TestCase):
         y = x.exp()
         y.sum().backward()
         frames = frames_at(x.grad.data_ptr())
-        self.assertEqual((frames[0]["name"], frames[0]["filename"], frames[0]["line"]), ("ExpBackward0", __file__, line))
-        self.assertEqual((frames[1]["name"], frames[1]["line"]), (self._testMethodName, line + 1))
+        op, node, called = frames[:3]
+        self.assertEqual((op["filename"], node["name"], node["filename"], node["line"]), ("libphlox", "ExpBackward0", __file__, line))
+        self.assertEqual((called["name"], called["line"]), (self._testMethodName, line + 1))
+
+    def test_every_kind_of_op_is_named(self):
+        x = torch.ones(64, 64, device="cuda")
+        for name, op in ("add", lambda: x + x), ("sum", lambda: x.sum(0)), ("cat", lambda: torch.cat([x, x])), ("clone", lambda: x.clone()):
+            made = op()
+            self.assertEqual([f["name"] for f in frames_at(made.data_ptr())[:2]], [name, "<lambda>"])
 
     def test_an_exception_under_way_survives_the_free(self):
         def fails():
@@ -153,6 +164,55 @@ class History(unittest.TestCase):
             with self.assertRaisesRegex(error, text):
                 memory._record_memory_history(**options)
         self.assertEqual(len(events()), count + 1)  # the snapshot of before
+
+
+class Picture(unittest.TestCase):
+    def write(self, folder, content):
+        with open(folder + "/m.pickle", "wb") as file:
+            file.write(content)
+        return folder + "/m.pickle"
+
+    def run_on(self, content, *more):
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            picture.main([self.write(folder, content), *more])
+            with open(folder + "/m.svg") as file:
+                return file.read()
+
+    @unittest.skipIf(torch.cuda.device_count() < 1, "a device is wanted")
+    def test_it_shows_what_lived_by_op_and_line(self):
+        before = give(5 * MiB)
+        memory._record_memory_history(clear_history=True)
+        kept, line = give(3 * MiB), inspect.currentframe().f_lineno
+        x = torch.ones(MiB, device="cuda")
+        del before, x
+        drawn = self.run_on(pickle.dumps(memory._snapshot()))
+        memory._record_memory_history(enabled=None)
+        texts = [e.text for e in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
+        self.assertIn("5 MiB  before the record", texts)
+        self.assertTrue(any(t.startswith("3 MiB  empty  test_memory.py:") for t in texts), texts)
+        self.assertTrue(any(t == f"4 MiB  ones  test_memory.py:{line + 1}" for t in texts), texts)
+        self.assertRegex(texts[0], r"^cuda:0: \d+ MiB live at most, at event ")
+        self.assertEqual(kept.numel(), 3 * MiB)
+
+    def test_what_it_shows_adds_up(self):
+        frames = lambda n: [{"filename": "libphlox", "line": 0, "name": "add"}, {"filename": "/a/b.py", "line": n, "name": "f<"}]
+        event = lambda action, addr, size, time, n=1: {"action": action, "addr": addr, "size": size, "stream": 0, "time_us": time, "frames": frames(n)}
+        events = [event("segment_alloc", 0, 4096, 0), event("alloc", 0, 1024, 5), event("alloc", 1024, 512, 7, 2), event("free_requested", 0, 1024, 9)]
+        block = {"address": 1024, "size": 512, "requested_size": 512, "state": "active_allocated", "frames": frames(2)}
+        segments = [{"device": 1, "total_size": 4096, "blocks": [block]}]
+        drawn = picture.draw({"segments": segments, "device_traces": [[], events]}, 1)
+        for text in "cuda:1: 1.5 KiB live at most, at event 2, 0.007 ms", "1 KiB  add  b.py:1", "512 bytes  others (1)", "4 KiB  reserved":
+            self.assertIn(text, drawn)
+        self.assertNotIn("cuda:0", drawn)
+
+    def test_what_is_no_snapshot_is_refused(self):
+        for content, text in ((b"", "Ran out of input"), (pickle.dumps([]), "it has no segments and device_traces"),
+                              (pickle.dumps(os.getcwd), "a snapshot has no posix.getcwd"),
+                              (pickle.dumps({"segments": [], "device_traces": [[]]}), "the snapshot has no events")):
+            with self.assertRaises(SystemExit) as failed, contextlib.redirect_stderr(io.StringIO()) as said:
+                self.run_on(content)
+            self.assertEqual(failed.exception.code, 1)
+            self.assertIn(text, said.getvalue())
 
 
 class Storages(unittest.TestCase):
