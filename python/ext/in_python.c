@@ -12,6 +12,7 @@ static const struct {
     {"", "_matrices", "lu pca_lowrank svd_lowrank"},
     {"", "phlox.amp.grad_scaler", "GradScaler"},
     {"", "serialization", "load save serialization"},
+    {"", "_samples", "gradient histogram histogramdd"},
     {"", "random", "get_rng_state initial_seed manual_seed random seed set_rng_state"},
     {"", "hub", "hub"},
     {"", "_jit", "compile"},
@@ -94,6 +95,7 @@ static const struct {
     {"Tensor", "phlox._tensor",
      "__copy__ __deepcopy__ __format__ __rdiv__ __reduce_ex__ __setstate__ apply_ lu map_ "
      "new new_empty new_full new_ones new_tensor new_zeros type"},
+    {"Tensor", "phlox._samples", "histogram"},
     {"nn.Module", "phlox.nn._module",
      "_register_load_state_dict_pre_hook _register_state_dict_hook "
      "register_backward_hook register_full_backward_hook register_full_backward_pre_hook "

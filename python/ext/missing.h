@@ -6,7 +6,7 @@
 static const char tensor_names[] =
     "align_as align_to angle ccol_indices cholesky "
     "cholesky_inverse cholesky_solve coalesce col_indices conj_physical conj_physical_ "
-    "crow_indices dense_dim dequantize det eig geqrf has_names histogram "
+    "crow_indices dense_dim dequantize det eig geqrf has_names "
     "indices int_repr inverse ipu is_distributed logdet "
     "lstsq lu lu_solve map2_ matrix_exp matrix_power "
     "orgqr ormqr pinverse q_per_channel_axis q_per_channel_scales "

@@ -570,8 +570,8 @@ static const struct {
      "fbgemm_linear_quantize_weight fbgemm_pack_gemm_matrix_fp16 "
      "fbgemm_pack_quantized_matrix feature_alpha_dropout_ feature_dropout feature_dropout_ "
      "fork frobenius_norm from_file fused_moving_avg_obs_fake_quant get_device "
-     "get_file_path gradient grid_sampler "
-     "histogram histogramdd hsmm hspmm import_ir_module import_ir_module_from_buffer "
+     "get_file_path grid_sampler "
+     "hsmm hspmm import_ir_module import_ir_module_from_buffer "
      "index_put_ indices_copy init_num_threads int_repr "
      "is_distributed is_inference is_vulkan_available is_warn_always_enabled "
      "lobpcg lstsq masked "
@@ -700,7 +700,7 @@ static const struct {
     {"nn.utils", "convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format"},
     {"nn.utils.spectral_norm", "SpectralNormLoadStateDictPreHook SpectralNormStateDictHook"},
     {"return_types",
-     "aminmax_out cummax_out cummin_out frexp frexp_out geqrf_out histogram "
+     "aminmax_out cummax_out cummin_out frexp frexp_out geqrf_out "
      "histogram_out histogramdd kthvalue_out linalg_cholesky_ex_out "
      "linalg_eig linalg_eig_out linalg_eigh_out linalg_inv_ex_out "
      "linalg_ldl_factor_ex_out linalg_ldl_factor_out "

@@ -295,3 +295,67 @@ PX_RUN(linear) {
   PX_TRY(linear_2d(&product, flat, weight, bias));
   return px_view(&call->results[0], product, sizes, x->ndim);
 }
+
+// ---- float8
+
+// Whether both scales are one number, or one for each row and for each column.
+static bool scales_fit(const px_tensor *a, const px_tensor *b, const px_tensor *by_a,
+                       const px_tensor *by_b) {
+  bool rows = by_a->ndim == 2 && by_a->sizes[0] == a->sizes[0] && by_a->sizes[1] == 1 &&
+              by_b->ndim == 2 && by_b->sizes[0] == 1 && by_b->sizes[1] == b->sizes[1];
+  return (by_a->numel == 1 && by_b->numel == 1) ||
+         (rows && px_tensor_is_contiguous(by_a) && px_tensor_is_contiguous(by_b));
+}
+static bool is_float8(const px_tensor *t) {
+  return px_dtype_is_float((px_dtype)t->dtype) && t->dtype >= PX_DTYPE_COMPUTED;
+}
+static px_status check_scaled(const px_tensor *a, const px_tensor *b, const px_tensor *by_a,
+                              const px_tensor *by_b) {
+  bool float8 = is_float8(a) && is_float8(b);
+  bool scales = by_a->dtype == PX_FLOAT32 && by_b->dtype == PX_FLOAT32;
+  char at[4][128];
+  PX_CHECK(float8 && scales && scales_fit(a, b, by_a, by_b), PX_VALUE,
+           "Invalid scaling configuration.\n"
+           "- For TensorWise scaling, a and b should be float8, scales should be float and "
+           "singletons.\n"
+           "- For RowWise scaling, a and b should be float8, scales should be float, scale_a "
+           "should be (%lld, 1) and scale_b should be (1, %lld), and both should be contiguous.\n"
+           "Got mat_a.dtype()=%s, scale_a.dtype()=%s, scale_a.size()=%s, scale_a.stride()=%s, "
+           "mat_b.dtype()=%s, scale_b.dtype()=%s, scale_b.size()=%s and scale_b.stride()=%s",
+           (long long)a->sizes[0], (long long)b->sizes[1], px_dtype_class((px_dtype)a->dtype),
+           px_dtype_class((px_dtype)by_a->dtype), px__size_text(at[0], sizeof at[0], by_a),
+           px__sizes_text(at[1], sizeof at[1], by_a->ndim, by_a->strides),
+           px_dtype_class((px_dtype)b->dtype), px_dtype_class((px_dtype)by_b->dtype),
+           px__size_text(at[2], sizeof at[2], by_b),
+           px__sizes_text(at[3], sizeof at[3], by_b->ndim, by_b->strides));
+  return PX_OK;
+}
+// The product by a scale, which may be one number of any shape.
+static px_status scaled_by(px_tensor **out, const px_tensor *product, const px_tensor *scale) {
+  PX_SCOPED(px_tensor) number = NULL;
+  if (scale->numel > 1) return px_mul(out, product, scale);
+  PX_TRY(px_reshape(&number, scale, NULL, 0));
+  return px_mul(out, product, number);
+}
+PX_RUN(_scaled_mm) {
+  const px_tensor *self = args->self, *bias = args->bias;
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_SCOPED(px_tensor) once = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_SCOPED(px_tensor) row = NULL;
+  PX_SCOPED(px_tensor) moved = NULL;
+  PX_TRY(check_scaled(self, args->mat2, args->scale_a, args->scale_b));
+  const px_tensor *like = call->mode == PX_CALL_OUT && call->given[0] ? call->given[0] : self;
+  px_dtype dtype = args->out_dtype == PX_DTYPE_NONE ? (px_dtype)like->dtype : args->out_dtype;
+  PX_TRY(px__tensor_to(&a, self, PX_FLOAT32, PX_DEVICE_NONE));
+  PX_TRY(px__tensor_to(&b, args->mat2, PX_FLOAT32, PX_DEVICE_NONE));
+  PX_TRY(px_mm(&product, a, b));
+  PX_TRY(scaled_by(&once, product, args->scale_a));
+  PX_TRY(scaled_by(&scaled, once, args->scale_b));
+  if (!bias) return px__tensor_to(&call->results[0], scaled, dtype, PX_DEVICE_NONE);
+  PX_TRY(px_reshape(&row, bias, &bias->numel, 1));
+  PX_TRY(px_add(&moved, scaled, row, px_int(1)));
+  return px__tensor_to(&call->results[0], moved, dtype, PX_DEVICE_NONE);
+}

@@ -188,65 +188,6 @@ PX_RUN(msort) {
   return px_sort(&call->results[0], &places, args->self, 0, false, true);
 }
 
-// ---- counts
-
-// The range that is asked for, or that of the elements, or about their one value; on meta any.
-static px_status range_of(double *low, double *high, const px_tensor *self) {
-  if (*low == *high && self->numel && !px__lacks_values(self)) {
-    PX_SCOPED(px_tensor) least = NULL;
-    PX_SCOPED(px_tensor) most = NULL;
-    px_scalar ends[2];
-    PX_TRY(px_aminmax(&least, &most, self, NULL, false));
-    PX_TRY(px_tensor_item(&ends[0], least));
-    PX_TRY(px_tensor_item(&ends[1], most));
-    *low = px_scalar_float(ends[0]), *high = px_scalar_float(ends[1]);
-  }
-  if (*low == *high) --*low, ++*high;
-  PX_CHECK(isfinite(*low) && isfinite(*high), PX_RUNTIME,
-           "torch.histc: range of [%g, %g] is not finite", *low, *high);
-  return PX_OK;
-}
-// 1 for elements within the ends, 0 for others, in their dtype.
-static px_status within(px_tensor **out, const px_tensor *t, double low, double high) {
-  PX_SCOPED(px_tensor) above = NULL;
-  PX_SCOPED(px_tensor) below = NULL;
-  PX_SCOPED(px_tensor) both = NULL;
-  PX_TRY(px_ge_scalar(&above, t, px_float(low)));
-  PX_TRY(px_le_scalar(&below, t, px_float(high)));
-  PX_TRY(px_logical_and(&both, above, below));
-  return px__tensor_to(out, both, (px_dtype)t->dtype, PX_DEVICE_NONE);
-}
-// The bin of each element: the last edge that it reaches, and the last bin at the upper end.
-static px_status bins_of(px_tensor **out, const px_tensor *t, const px_tensor *edges) {
-  PX_SCOPED(px_tensor) reached = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
-  PX_SCOPED(px_tensor) least = NULL;
-  PX_TRY(px_searchsorted(&reached, edges, t, false, true, NULL, NULL));
-  PX_TRY(px_add_scalar(&places, reached, px_int(-1), px_int(1)));
-  PX_TRY(at_least(&least, places, 0));
-  return at_most(out, least, edges->numel - 2);
-}
-PX_RUN(histc) {
-  const px_tensor *self = args->self;
-  double low = px_scalar_float(args->min), high = px_scalar_float(args->max);
-  PX_SCOPED(px_tensor) flat = NULL;
-  PX_SCOPED(px_tensor) edges = NULL;
-  PX_SCOPED(px_tensor) bins = NULL;
-  PX_SCOPED(px_tensor) counted = NULL;
-  PX_SCOPED(px_tensor) none = NULL;
-  px_dtype dtype = (px_dtype)self->dtype;
-  px_device device = px__tensor_device(self);
-  PX_CHECK(args->bins < INT64_MAX, PX_RUNTIME, "torch.histc: too many bins");
-  PX_TRY(px_reshape(&flat, self, &self->numel, 1));
-  PX_TRY(range_of(&low, &high, flat));
-  PX_TRY(px_linspace(&edges, px_float(low), px_float(high), args->bins + 1, dtype, device, false,
-                     false));
-  PX_TRY(bins_of(&bins, flat, edges));
-  PX_TRY(within(&counted, flat, low, high));
-  PX_TRY(px_zeros(&none, &args->bins, 1, dtype, device, false, false));
-  return px_index_add(&call->results[0], none, 0, bins, counted, px_int(1));
-}
-
 // ---- covariance
 
 static px_status check_weights(const px_tensor *weights, const char *name, int64_t observations) {

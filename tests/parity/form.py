@@ -16,7 +16,7 @@ NUMBERS_ON_CPU = {"tensor_split"}  # ops of which all tensors but the first have
 def lookup(torch, path):
     """The function of a path, as nn.functional.relu or Tensor.add_; None where there is none."""
     found = torch
-    for name in path.split("."):
+    for name in path.removeprefix("torch.").split("."):
         found = getattr(found, name, None)
     return found
 

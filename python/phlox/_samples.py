@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of samples, whose arguments are lists of numbers or of tensors: gradients by differences, histograms."""
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any, Sequence
+
+import phlox as torch
+from phlox import _C
+
+Number = bool | int | float | complex
+
+
+def gradient(input: _C.Tensor, *, spacing: Number | Sequence[Number] | Sequence[_C.Tensor] | None = None, dim: int | Sequence[int] | None = None,
+             edge_order: int = 1) -> tuple[_C.Tensor, ...]:
+    """Estimates the gradient of a function along dimensions from its values at places that are `spacing` apart (a number, or one for each
+    dimension), or that have the coordinates that it lists (a tensor for each dimension).
+
+    >>> torch.gradient(torch.tensor([1., 4., 9.]), spacing=(torch.tensor([0., 1., 3.]),))
+    (tensor([3.0000, 2.8333, 2.5000]),)
+    """
+    listed = isinstance(spacing, (list, tuple))
+    if listed and any(isinstance(s, _C.Tensor) for s in spacing):
+        return _C.gradient(input, spacing=spacing, dim=dim, edge_order=edge_order)
+    if listed and dim is None and len(spacing) != input.dim():
+        raise RuntimeError("torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to 'self.dim() = "
+                           f"{input.dim()}', since dim argument was not given, but got a list of length {len(spacing)}")
+    dims = 1 if isinstance(dim, int) else input.dim() if dim is None else len(dim)
+    if listed and len(spacing) != dims:
+        raise RuntimeError("torch.gradient expected spacing to be unspecified, a scalar or it's spacing and dim arguments to have the same "
+                           f"length, but got a spacing argument of length {len(spacing)} and a dim argument of length {dims}.")
+    made = _C.gradient(input, dim=dim, edge_order=edge_order)
+    if spacing is None:
+        return made
+    return tuple(g / step for g, step in zip(made, spacing if listed else [spacing] * dims))
+
+
+def _ends(range):
+    return None if range is None else _C.tensor(tuple(range), dtype=_C.float64)
+
+
+def histogram(input: _C.Tensor, bins: int | _C.Tensor = 100, *, range: Sequence[float] | None = None, weight: _C.Tensor | None = None,
+              density: bool = False, **out: Any) -> tuple[_C.Tensor, _C.Tensor]:
+    """Counts elements in bins, or adds up their weights: `bins` bins of equal width, over the range that is given or that of the elements, or
+    bins between the edges that it lists. With density, so that the integral is 1. Gives hist and bin_edges.
+
+    >>> torch.histogram(torch.tensor([1., 2., 1.]), 2, range=(0., 3.)).hist
+    tensor([2., 1.])
+    """
+    between = {} if range is None else {"range": _ends(range)}
+    return _C.histogram(input, bins, weight=weight, density=density, **between, **out)
+
+
+class _Histogram(namedtuple("histogramdd", "hist bin_edges")):
+    def __repr__(self):
+        return f"torch.return_types.histogramdd(\nhist={self.hist!r},\nbin_edges={self.bin_edges!r})"
+
+
+def histogramdd(input: _C.Tensor, bins: int | Sequence[int] | Sequence[_C.Tensor], range: Sequence[float] | None = None,
+                weight: _C.Tensor | None = None, density: bool = False) -> tuple[_C.Tensor, tuple[_C.Tensor, ...]]:
+    """Counts points, the lines of the last dimension, in bins along each coordinate, as histogram does elements. Gives hist and bin_edges, which has
+    a line of edges for each coordinate.
+
+    >>> torch.histogramdd(torch.tensor([[0., 1.], [1., 0.], [2., 2.]]), bins=[2, 2]).hist
+    tensor([[0., 1.],
+            [1., 1.]])
+    """
+    if isinstance(bins, int):
+        bins = [bins] * input.shape[-1]
+    edges = bins if any(isinstance(b, _C.Tensor) for b in bins) else _C._histogramdd_bin_edges(input, bins, range=_ends(range))
+    return _Histogram(_C._histogramdd_from_bin_tensors(input, edges, weight=weight, density=density), tuple(edges))
+
+
+class Tensor:
+    def histogram(self, bins: int | _C.Tensor = 100, **options: Any) -> tuple[_C.Tensor, _C.Tensor]:
+        """torch.histogram of this tensor."""
+        return torch.histogram(self, bins, **options)
