@@ -80,6 +80,7 @@ PX_CALL px_memory_pool_end(px_memory_pool *pool, int device);
 typedef struct px_frame {
   const char *file, *function;
   int line;
+  bool inside;  // of the embedding language's own library, and not of the program
 } px_frame;
 // Where something happened: the op that the program called (NULL: none), and the lines that led
 // there, the innermost first. Lives as long as the process.

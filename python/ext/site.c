@@ -124,7 +124,8 @@ static int tell_frames(px_frame *frames, int room) {
   while (frame && count < room) {
     const known_site *known = look_up(frame);
     const char *file = known->site.file, *function = known->function;
-    frames[count++] = (px_frame){file ? file : "", function ? function : "", known->site.line};
+    frames[count++] =
+        (px_frame){file ? file : "", function ? function : "", known->site.line, known->inside};
     PyFrameObject *back = PyFrame_GetBack(frame);
     Py_DECREF(frame);
     frame = back;

@@ -520,6 +520,12 @@ static px_status call_composed(px_call *call, const px_value *args, void **resul
   return PX_OK;
 }
 
+// Pointwise ops and folds do not tell which op the program called, which the error then lacks.
+__attribute__((noinline, cold)) static void name_op(const px_op *op) {
+  bool tells = op->kind != PX_OP_POINTWISE && op->kind != PX_OP_REDUCE;
+  if (!tells && !px__caller) PX_NOTE(" The op was %s.", op->python_name);
+}
+
 static px_status call_op(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
   px_call call;
   px_value room[PX__MAX_PARAMS];
@@ -551,6 +557,7 @@ static px_status call_op(const px_op *op, px_call_mode mode, const px_value *arg
   if (PX_UNLIKELY(call.original != NULL)) px_release(call.original);
   if (PX_UNLIKELY(status != PX_OK)) {
     drop(&call);
+    if (status == PX_OUT_OF_MEMORY) name_op(op);
     return px_error_pass(status, __FILE__, __LINE__, op->name);
   }
   give_results(&call, results);

@@ -5,26 +5,15 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static const char *size_text(char text[32], uint64_t bytes) {
-  static const char *const units[] = {"KiB", "MiB", "GiB"};
-  if (bytes <= 1024) {
-    snprintf(text, 32, "%llu bytes", (unsigned long long)bytes);
-    return text;
-  }
-  int unit = bytes <= 1 << 20 ? 0 : bytes <= 1 << 30 ? 1 : 2;
-  snprintf(text, 32, "%.2f %s", (double)bytes / (double)(1ull << (10 * (unit + 1))), units[unit]);
-  return text;
-}
-
 // The processes that hold memory of the device.
 static void list_processes(px__device *d, char *text, size_t room) {
   px_process rows[4];
-  char held[32];
+  char held[PX__SIZE_TEXT];
   size_t used = 0;
   int count = px__rt.backend->processes(d->physical, rows, PX_COUNT_OF(rows));
   *text = 0;
   for (int i = 0; i < count && used < room; i++) {
-    size_text(held, rows[i].bytes);
+    px__bytes_text(held, rows[i].bytes);
     bool own = rows[i].id == (int64_t)getpid();
     int more =
         own ? snprintf(text + used, room - used,
@@ -53,15 +42,18 @@ static figures figures_of(px__device *d, size_t bytes) {
 
 px_status px__out_of_memory(px__device *d, size_t bytes) {
   size_t free_bytes = 0, total = d->properties.total_memory;
-  char wanted[32], has[32], unused[32], allowed[32], live[32], idle[32];
-  char processes[320], limit[64] = "", private[96] = "", pools[32];
+  typedef char size[PX__SIZE_TEXT];
+  size wanted, has, unused, allowed, live, idle, pools;
+  char processes[320], limit[64] = "", private[96] = "", more[2600];
   figures f = figures_of(d, bytes);
   if (px__rt.backend->memory_info(d->physical, &free_bytes, &total) != PX_OK) px_error_clear();
   list_processes(d, processes, sizeof processes);
-  if (f.limit) snprintf(limit, sizeof limit, "%s allowed; ", size_text(allowed, f.limit));
+  if (f.limit) snprintf(limit, sizeof limit, "%s allowed; ", px__bytes_text(allowed, f.limit));
   if (f.graphs)
     snprintf(private, sizeof private, "with %s allocated in private pools (e.g., CUDA Graphs), ",
-             size_text(pools, f.graphs));
+             px__bytes_text(pools, f.graphs));
+  px__shortage shortage = {.wanted = f.wanted, .unused = free_bytes, .limit = f.limit};
+  px__shortage_text(more, sizeof more, d, &shortage);
   PX_FAIL(
       PX_OUT_OF_MEMORY,
       "CUDA out of memory. Tried to allocate %s. GPU %d has a total capacity of %s of which %s "
@@ -70,8 +62,8 @@ px_status px__out_of_memory(px__device *d, size_t bytes) {
       "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See "
       "documentation for Memory Management  "
       "(https://docs.pytorch.org/docs/stable/notes/"
-      "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)",
-      size_text(wanted, f.wanted), d->index, size_text(has, total), size_text(unused, free_bytes),
-      processes, limit, size_text(live, f.allocated), private,
-      size_text(idle, f.reserved - f.allocated));
+      "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)%s",
+      px__bytes_text(wanted, f.wanted), d->index, px__bytes_text(has, total),
+      px__bytes_text(unused, free_bytes), processes, limit, px__bytes_text(live, f.allocated),
+      private, px__bytes_text(idle, f.reserved - f.allocated), more);
 }

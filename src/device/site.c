@@ -65,8 +65,9 @@ int px__site_frames(px_frame *frames, int room, bool latest, px_site *other) {
   int count = 0, told = 0;
   *other = latest ? h->latest : (px_site){0};
   if (h->backward.node)
-    frames[count++] = (px_frame){h->backward.forward.file ? h->backward.forward.file : "",
-                                 h->backward.node, h->backward.forward.line};
+    frames[count++] = (px_frame){.file = h->backward.forward.file ? h->backward.forward.file : "",
+                                 .function = h->backward.node,
+                                 .line = h->backward.forward.line};
   if (!latest && !h->set.file && ask) told = ask(frames + count, room - count);
   if (!latest && !told) find(other, h);
   return count + told;

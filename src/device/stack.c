@@ -75,7 +75,9 @@ static px_status keep(unsigned *out, const px_traceback *stack) {
 static int add_lines(px_frame *frames, int count, const px_site *site) {
   const px_traceback *lent = kept && site->lines ? kept[site->lines] : NULL;
   if (!site->file) return count;
-  if (!lent) return frames[count] = (px_frame){site->file, "", site->line}, count + 1;
+  if (!lent)
+    return frames[count] = (px_frame){.file = site->file, .function = "", .line = site->line},
+           count + 1;
   for (int i = 0; i < lent->count && count < FRAMES; i++) frames[count++] = lent->frames[i];
   return count;
 }

@@ -510,6 +510,13 @@ px_status px__settings_start(void) __attribute__((warn_unused_result));
 px_status px__settings_warn(void) __attribute__((warn_unused_result));  // no lock held
 void px__settings_apply(px__device *d);                                 // no lock held
 void px__settings_limit(px__device *d, double fraction);                // lock held
+// ---- shortage.c: what the error says after PyTorch's text
+enum { PX__SIZE_TEXT = 32 };
+const char *px__bytes_text(char text[PX__SIZE_TEXT], uint64_t bytes);  // "2.00 MiB"
+typedef struct px__shortage {
+  size_t wanted, unused, limit;  // unused: of the device
+} px__shortage;
+void px__shortage_text(char *text, size_t room, px__device *d, const px__shortage *shortage);
 // ---- out_of_memory.c: fails with PyTorch's text for a request of `bytes`; no lock is needed
 px_status px__out_of_memory(px__device *d, size_t bytes) __attribute__((warn_unused_result));
 // ---- cache.c

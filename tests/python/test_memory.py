@@ -107,6 +107,22 @@ class History(unittest.TestCase):
         self.assertEqual(set(event), EVENT - {"addr"} | {"device_free"})
         self.assertEqual((event["size"], event["frames"][1]["name"]), (1 << 50, "give"))
 
+    def test_out_of_memory_names_the_op_and_the_line_that_asked_and_owners(self):
+        held = give(5 * MiB)
+        torch.cuda.set_per_process_memory_fraction(0.01)
+        try:
+            line = inspect.currentframe().f_lineno + 2
+            with self.assertRaises(torch.OutOfMemoryError) as failed:
+                torch.cat([held] * 20)
+            self.assertIn(f"\nAsked for by cat at {__file__}:{line}.", str(failed.exception))
+            self.assertRegex(str(failed.exception), rf"\n  5.00 MiB in 1 block: empty at {__file__}:\d+\n")
+            memory._record_memory_history(enabled=None)
+            wide = held[::1024].clone()[:, None]
+            with self.assertRaisesRegex(torch.OutOfMemoryError, "The op was add[.]"):
+                wide + wide.T
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+
     def test_what_context_says_has_frames(self):
         for context, block, alloc, free in ((None, 0, 0, 0), ("state", 1, 0, 0), ("alloc", 1, 1, 0), ("all", 1, 1, 1)):
             memory._record_memory_history(context=context, stacks="python", clear_history=True)

@@ -474,6 +474,46 @@ static void keep_stack(const px_memory_block *block, void *context) {
   if (block->requested == 4096) *(const px_traceback **)context = block->stack;
 }
 
+PX_TEST(out_of_memory_says_who_asked_and_who_has_what) {
+  setenv("PHLOX_SIM_MEMORY", "64M", 1);
+  simulate_plainly(1);
+  px_block *blocks[6], *block;
+  px__block_free(block_on(px_cuda(0), 512));
+  px_block *before = block_on(px_cuda(0), 512);
+  record(0, PX_HISTORY_LIVE);
+  px__caller = "linear";
+  for (int i = 0; i < 6; i++) {
+    px_site_set("net.c", i < 4 ? 7 : 8);
+    blocks[i] = block_on(px_cuda(0), 9 << 20);
+  }
+  FAILS(px__block_new(&block, 12 << 20, px_cuda(0)), PX_OUT_OF_MEMORY,
+        "conf)\n"
+        "Asked for by linear at net.c:8.\n"
+        "The largest of the free pieces, 8.00 MiB in all, has 2.00 MiB.\n"
+        "What lives, by op and line:\n"
+        "  36.00 MiB in 4 blocks: linear at net.c:7\n"
+        "  18.00 MiB in 2 blocks: linear at net.c:8\n"
+        "  512 bytes from before the history\n"
+        "What would have helped: ");
+  px__caller = NULL;
+  px_site_set(NULL, 0);
+  for (int i = 0; i < 6; i++) px__block_free(blocks[i]);
+  px__block_free(before);
+}
+
+PX_TEST(out_of_memory_says_what_would_have_helped) {
+  setenv("PHLOX_SIM_MEMORY", "64M", 1);
+  simulate_plainly(1);
+  px_block *held = block_on(px_cuda(0), 40 << 20), *block;
+  FAILS(px__block_new(&block, 30 << 20, px_cuda(0)), PX_OUT_OF_MEMORY,
+        "What would have helped: 6.00 MiB less in use at this time");
+  OK(px_memory_set_fraction(0.75, 0));
+  FAILS(px__block_new(&block, 20 << 20, px_cuda(0)), PX_OUT_OF_MEMORY,
+        "What would have helped: a higher limit (set_per_process_memory_fraction), since the "
+        "device has 24.00 MiB unused.");
+  px__block_free(held);
+}
+
 PX_TEST(a_live_block_keeps_where_it_was_allocated) {
   simulate_plainly(1);
   record(0, PX_HISTORY_LIVE);
