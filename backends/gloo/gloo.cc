@@ -7,6 +7,7 @@
 
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
+#include <gloo/alltoall.h>
 #include <gloo/alltoallv.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
@@ -15,13 +16,17 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/scatter.h>
+#include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <stdexcept>
 
 namespace {
@@ -55,8 +60,115 @@ class Store : public gloo::rendezvous::Store {
   const px_engine_job &job_;
 };
 
+// Gloo's closing of connections wakes nobody here who waits for them. So the memory that
+// collectives send and receive knows who waits, and an end of the group wakes them.
+class Waiting {
+ public:
+  void add(gloo::transport::UnboundBuffer *buffer) {
+    const std::lock_guard<std::mutex> hold(lock_);
+    if (over_) throw std::runtime_error("the group is over");
+    buffers_.insert(buffer);
+  }
+  void remove(gloo::transport::UnboundBuffer *buffer) {
+    const std::lock_guard<std::mutex> hold(lock_);
+    buffers_.erase(buffer);
+  }
+  void end() {
+    const std::lock_guard<std::mutex> hold(lock_);
+    over_ = true;
+    for (auto *buffer : buffers_) {
+      buffer->abortWaitRecv();
+      buffer->abortWaitSend();
+    }
+  }
+
+ private:
+  std::mutex lock_;
+  std::set<gloo::transport::UnboundBuffer *> buffers_;
+  bool over_ = false;
+};
+
+class Memory : public gloo::transport::UnboundBuffer {
+  using Base = gloo::transport::UnboundBuffer;
+
+ public:
+  Memory(std::unique_ptr<Base> inner, std::shared_ptr<Waiting> waiting)
+      : Base(inner->ptr, inner->size), inner_(std::move(inner)), waiting_(std::move(waiting)) {
+    waiting_->add(inner_.get());
+  }
+  ~Memory() override { waiting_->remove(inner_.get()); }
+  Memory(const Memory &) = delete;
+  Memory &operator=(const Memory &) = delete;
+  // Those who wait do not ask whether the wait was broken off.
+  bool waitRecv(int *rank, milliseconds timeout) override {
+    return came(inner_->waitRecv(rank, timeout));
+  }
+  bool waitSend(int *rank, milliseconds timeout) override {
+    return came(inner_->waitSend(rank, timeout));
+  }
+  void abortWaitRecv() override { inner_->abortWaitRecv(); }
+  void abortWaitSend() override { inner_->abortWaitSend(); }
+  void send(int rank, uint64_t slot, size_t offset, size_t bytes) override {
+    inner_->send(rank, slot, offset, bytes);
+  }
+  void recv(int rank, uint64_t slot, size_t offset, size_t bytes) override {
+    inner_->recv(rank, slot, offset, bytes);
+  }
+  void recv(std::vector<int> ranks, uint64_t slot, size_t offset, size_t bytes) override {
+    inner_->recv(std::move(ranks), slot, offset, bytes);
+  }
+
+ private:
+  static bool came(bool yes) {
+    if (!yes) throw std::runtime_error("the group has ended");
+    return yes;
+  }
+  std::unique_ptr<Base> inner_;
+  std::shared_ptr<Waiting> waiting_;
+};
+
+// The pairs of another context, with such memory.
+class Transport : public gloo::transport::Context {
+  using Base = gloo::transport::Context;
+  using Pair = std::unique_ptr<gloo::transport::Pair>;
+
+ public:
+  explicit Transport(std::shared_ptr<Base> inner)
+      : Base(inner->rank, inner->size), inner_(std::move(inner)) {
+    setTimeout(inner_->getTimeout());
+  }
+  Pair &getPair(int to) override { return inner_->getPair(to); }
+  Pair &createPair(int to) override { return inner_->createPair(to); }
+  std::unique_ptr<gloo::transport::UnboundBuffer> createUnboundBuffer(void *ptr,
+                                                                      size_t bytes) override {
+    return std::make_unique<Memory>(inner_->createUnboundBuffer(ptr, bytes), waiting_);
+  }
+  void end() { waiting_->end(); }
+
+ private:
+  std::shared_ptr<Base> inner_;
+  std::shared_ptr<Waiting> waiting_ = std::make_shared<Waiting>();
+};
+
+class Connections : public gloo::rendezvous::Context {
+ public:
+  using gloo::rendezvous::Context::Context;
+  void connect(gloo::rendezvous::Store &store, Device &device) {
+    connectFullMesh(store, device);
+    transport_ = std::make_shared<Transport>(transportContext_);
+    transportContext_ = transport_;
+  }
+  void end() {
+    transport_->end();
+    closeConnections();
+  }
+
+ private:
+  std::shared_ptr<Transport> transport_;
+};
+
 struct Joined {
-  std::shared_ptr<gloo::rendezvous::Context> context;
+  std::shared_ptr<Connections> context;
   Device device;
 };
 
@@ -123,9 +235,9 @@ int join(void **out, const px_engine_job *job, char *why, size_t room) {
     auto joined = std::make_unique<Joined>();
     Store store(*job);
     joined->device = job->interface ? device_of(nullptr, job->interface) : usual_device();
-    joined->context = std::make_shared<gloo::rendezvous::Context>(job->rank, job->size);
+    joined->context = std::make_shared<Connections>(job->rank, job->size);
     joined->context->setTimeout(milliseconds(job->timeout_ms));
-    joined->context->connectFullMesh(store, joined->device);
+    joined->context->connect(store, joined->device);
     *out = joined.release();
   });
 }
@@ -137,7 +249,7 @@ void leave(void *self) {
 
 void abort_all(void *self) {
   char why[64];
-  guarded(why, sizeof why, [&] { static_cast<Joined *>(self)->context->closeConnections(); });
+  guarded(why, sizeof why, [&] { static_cast<Joined *>(self)->context->end(); });
 }
 
 // ---- collectives: an element is so many bytes; the functions that reduce know what they are
@@ -225,16 +337,33 @@ void reduce_scatter(const Call &call) {
          call.bytes());
 }
 
+// The sizes are each rank's own, and so not in the tag: ranks tell each other.
+void check_parts(const Call &call, const std::vector<int64_t> &in,
+                 const std::vector<int64_t> &out) {
+  std::vector<int64_t> theirs(out.size());
+  gloo::AlltoallOptions options(call.context);
+  common(options, call);
+  options.setInput(const_cast<int64_t *>(in.data()), in.size());
+  options.setOutput(theirs.data(), theirs.size());
+  gloo::alltoall(options);
+  for (size_t r = 0; r < out.size(); r++)
+    if (theirs[r] != out[r])
+      throw std::runtime_error("rank " + std::to_string(r) + " sends " + std::to_string(theirs[r]) +
+                               " bytes, where " + std::to_string(out[r]) + " are awaited");
+}
+
 void all_to_all(const Call &call) {
   const auto parts = [&](const int64_t *counts) {
     std::vector<int64_t> bytes(counts, counts + call.context->size);
     for (auto &part : bytes) part *= static_cast<int64_t>(call.c.item);
     return bytes;
   };
+  const auto in = parts(call.c.in_counts), out = parts(call.c.out_counts);
+  check_parts(call, in, out);
   gloo::AlltoallvOptions options(call.context);
   common(options, call);
-  options.setInput(call.in(), parts(call.c.in_counts));
-  options.setOutput(call.out(), parts(call.c.out_counts));
+  options.setInput(call.in(), in);
+  options.setOutput(call.out(), out);
   gloo::alltoallv(options);
 }
 

@@ -5,7 +5,9 @@
 // A communicator stands on an engine (phlox/engine.h), a shared object that is found at run time;
 // "gloo" is the one that is there. Its ranks call the same collectives in the same order. Every
 // call ends: with its result, or with an error that names the rank, the operation and its number,
-// within the deadline.
+// within the deadline. All ranks are told at once when one ends, hangs for longer than
+// PHLOX_HEARTBEAT_TIMEOUT, leaves while others go on, or calls for something else: what is under
+// way then fails, and says so.
 //
 // Example: tests/ops/comm_test.c.
 #pragma once

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 // ---- what an engine asks of the store
 
@@ -18,12 +19,30 @@ static int answer(px_status status, char *why, size_t room) {
 
 static int job_set(void *store, const char *key, const void *value, size_t size, char *why,
                    size_t room) {
-  return answer(px_store_set(store, key, value, size), why, room);
+  px_comm *self = store;
+  return answer(px_store_set(self->store, key, value, size), why, room);
+}
+
+// The value of a key, unless the group ends before all have joined.
+static px_status await_key(void **value, size_t *size, px_comm *self, const char *key) {
+  enum { SLICE_MS = 200 };
+  int64_t end = px__now_ms() + self->timeout_ms;
+  px_status status;
+  while ((status = px_store_wait(self->store, &key, 1, SLICE_MS)) == PX_DIST_STORE) {
+    pthread_mutex_lock(&self->lock);
+    bool broken = self->broken[0];
+    pthread_mutex_unlock(&self->lock);
+    PX_CHECK(!broken, PX_DIST_BACKEND, "%s", self->broken);
+    if (px__now_ms() >= end) break;
+  }
+  PX_TRY(status);
+  px_error_clear();
+  return px_store_get(value, size, self->store, key);
 }
 
 static int job_get(void *store, const char *key, void **value, size_t *size, char *why,
                    size_t room) {
-  return answer(px_store_get(value, size, store, key), why, room);
+  return answer(await_key(value, size, store, key), why, room);
 }
 
 // ---- the thread
@@ -40,10 +59,10 @@ static void *work_off(void *argument) {
     if (!self->first) self->last = NULL;
     pthread_mutex_unlock(&self->lock);
     if (px__work_gather(work) != PX_OK)
-      px__work_fail(work, self);
+      px__work_fail(work);
     else
       px__work_run(work, self);
-    if (!work->error && px__work_spread(work) != PX_OK) px__work_fail(work, self);
+    if (!work->error && px__work_spread(work) != PX_OK) px__work_fail(work);
     px__work_done(work);
     px_release(work);
     pthread_mutex_lock(&self->lock);
@@ -75,7 +94,7 @@ static px_status begin_pair(px_comm *self, px_work *work) {
   PX_TRY(px__work_gather(work));
   if (!self->engine->start(&work->pending, self->joined, &work->call, why, sizeof why))
     return PX_OK;
-  PX_FAIL(PX_DIST_BACKEND, "[Rank %d] %s", self->rank, why);
+  return px__work_refuse(work, self, why);
 }
 
 // ---- simulated devices
@@ -150,10 +169,6 @@ px_status px_comm_run(px_work **out, px_comm *self, const px_collective *collect
   PX_GIVEN(collective);
   PX_GIVEN_N(collective->inputs, collective->input_count);
   PX_GIVEN_N(collective->outputs, collective->output_count);
-  pthread_mutex_lock(&self->lock);
-  bool broken = self->broken[0];
-  pthread_mutex_unlock(&self->lock);
-  PX_CHECK(!broken, PX_DIST_BACKEND, "the group is not usable any more: %s", self->broken);
   PX_SCOPED(px_work) work = NULL;
   bool pairs = collective->op == PX_SEND || collective->op == PX_RECV;
   PX_TRY(px__work_new(&work, self, collective));
@@ -174,18 +189,22 @@ int64_t px_comm_timeout(const px_comm *self) { return self->timeout_ms; }
 void px_comm_abort(px_comm *self) {
   pthread_mutex_lock(&self->lock);
   if (!self->broken[0]) snprintf(self->broken, sizeof self->broken, "it was aborted");
+  self->aborted = true;
   pthread_mutex_unlock(&self->lock);
+  if (self->watch) px__watch_failed(self->watch, 0, "the group was aborted");
   self->engine->abort(self->joined);
 }
 
 static void comm_destroy(void *object) {
   px_comm *self = object;
+  if (self->owner != getpid()) return;  // its threads, and what they hold, are the parent's
   pthread_mutex_lock(&self->lock);
   self->ends = true;
   pthread_cond_signal(&self->changed);
   pthread_mutex_unlock(&self->lock);
   if (self->has_thread) pthread_join(self->thread, NULL);
   reap(self, true);
+  px__watch_end(self->watch);
   px_release(self->streams[0]);
   px_release(self->streams[1]);
   if (self->joined) self->engine->close(self->joined);
@@ -201,18 +220,24 @@ static px_status join(px_comm *self) {
   char why[PX__WHY] = "";
   const char *interface = NULL;
   PX_TRY(px_env_read("GLOO_SOCKET_IFNAME", &interface));
+  PX_TRY(px__watch_start(&self->watch, self));
   px_engine_job job = {.rank = self->rank,
                        .size = self->size,
                        .timeout_ms = self->timeout_ms,
                        .interface = interface,
-                       .store = self->store,
+                       .store = self,
                        .set = job_set,
                        .get = job_get,
                        .release = px_free};
   int64_t before = px_store_timeout(self->store);
   px_store_set_timeout(self->store, self->timeout_ms);
-  int bad = self->engine->open(&self->joined, &job, why, sizeof why);
+  void *joined = NULL;
+  int bad = self->engine->open(&joined, &job, why, sizeof why);
   px_store_set_timeout(self->store, before);
+  pthread_mutex_lock(&self->lock);
+  self->joined = joined;
+  if (self->broken[0]) bad = 1, snprintf(why, sizeof why, "%s", self->broken);
+  pthread_mutex_unlock(&self->lock);
   PX_CHECK(!bad, PX_DIST_BACKEND, "[Rank %d] cannot join a group of %d ranks: %s", self->rank,
            self->size, why);
   return PX_OK;
@@ -241,6 +266,7 @@ px_status px_comm_new(px_comm **out, const px_comm_options *options) {
   pthread_mutex_init(&self->lock, NULL);
   pthread_cond_init(&self->changed, NULL);
   self->engine = engine;
+  self->owner = getpid();
   self->rank = options->rank;
   self->size = options->size;
   self->timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : 1800000;

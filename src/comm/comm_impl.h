@@ -3,6 +3,7 @@
 #pragma once
 #include "comm/store_impl.h"
 #include "phlox/event.h"
+#include "phlox/memory.h"
 #include "phlox/stream.h"
 
 enum { PX__WHY = 1024 };  // room for an engine's text
@@ -17,6 +18,37 @@ void px__reduce_divide(px_dtype dtype, void *at, int64_t n, int by);
 __attribute__((warn_unused_result)) px_status px__engine_find(const px_engine **out,
                                                               const char *name);
 
+// What a rank called, as the others must have.
+typedef struct px__call {
+  px_collective_op op;
+  px_reduce_op reduce;
+  px_dtype dtype;
+  int peer;
+  int64_t count;  // of elements
+  uint64_t number;
+  bool reduces, rooted;
+  uint32_t tag;  // of all of these
+  px_site site;
+} px__call;
+enum { PX__CALL = 400 };
+extern const char *const px__collective_names[PX_COLLECTIVE_COUNT];
+extern const char *const px__reduction_names[PX_REDUCE_COUNT];
+static inline bool px__pairs_up(px_collective_op op) { return op == PX_SEND || op == PX_RECV; }
+// "all_reduce number 3 of 4 elements float32, SUM", and, if asked for, " (train.py:7)".
+void px__call_describe(char *text, size_t room, const px__call *call, bool with_line);
+
+// Who watches over a communicator (watch.c); NULL where it has one rank.
+typedef struct px__watch px__watch;
+__attribute__((warn_unused_result)) px_status px__watch_start(px__watch **out, px_comm *comm);
+void px__watch_end(px__watch *self);
+// A collective was numbered, and was done. In the order of numbers.
+void px__watch_begun(px__watch *self, const px__call *call);
+void px__watch_done(px__watch *self, uint64_t number);
+// Something has failed here (number 0: a send or recv): the other ranks are told.
+void px__watch_failed(px__watch *self, uint64_t number, const char *why);
+// The same; and waits a moment for why the group has failed, which takes the place of the text.
+void px__watch_explain(px__watch *self, uint64_t number, char why[PX__WHY]);
+
 struct px_work {
   px_object head;
   px_work *next;  // in the communicator's queue; by its lock
@@ -24,6 +56,7 @@ struct px_work {
   pthread_cond_t changed;
   bool done;            // by `lock`
   px_error *error;      // of a collective that failed; set before `done`
+  px_error *room;       // for it
   px_comm *comm;        // borrowed, as the queue and the streams end first; owned by who sends
   px_tensor **tensors;  // inputs, then outputs
   int input_count, output_count;
@@ -32,10 +65,8 @@ struct px_work {
   px_engine_call call;
   int64_t *counts;
   int64_t deadline;
-  uint64_t number;
-  int divide;  // by the number of ranks; 0: not
-  px_dtype dtype;
-  px_reduce_op reduce;
+  px__call called;
+  int divide;     // by the number of ranks; 0: not
   void *pending;  // of a send or recv
   int source;
   px_event *event;  // of a device
@@ -52,12 +83,16 @@ struct px_comm {
   int64_t timeout_ms;
   pthread_t thread;
   bool has_thread;
+  px__watch *watch;
+  pid_t owner;           // a child of a fork has neither threads nor connections
   pthread_mutex_t lock;  // of what follows
   pthread_cond_t changed;
   px_work *first, *last;
   bool ends;
   uint64_t number, barriers;
   char broken[PX__WHY];   // why it is not usable any more
+  bool refused;           // it names a call that has failed here
+  bool aborted;           // the engine was told
   px_stream *streams[2];  // of the device that was used first: of receives, and of all else
   px_work *on_device;  // works of it that may be under way; of the threads that begin collectives
 };
@@ -71,5 +106,9 @@ __attribute__((warn_unused_result)) px_status px__work_spread(px_work *self);
 // Runs the engine, and keeps its error. It calls nothing of devices.
 void px__work_run(px_work *self, px_comm *comm);
 void px__work_done(px_work *self);
+// Fails with the engine's text, or why the group is over, behind the name of the call; the group
+// is not usable any more.
+__attribute__((warn_unused_result)) px_status px__work_refuse(px_work *self, px_comm *comm,
+                                                              const char *why);
 // Keeps the calling thread's error as the work's.
-void px__work_fail(px_work *self, px_comm *comm);
+void px__work_fail(px_work *self);

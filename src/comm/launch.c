@@ -2,13 +2,11 @@
 // The job. Each node has an agent, which is the process that calls px_job_run; one of them has the
 // store that all agents and ranks meet by. A round is one start of all ranks. It ends well when
 // each agent's ranks have; when one fails, the first agent to say so decides for all ("verdict").
-#include <netdb.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,19 +33,6 @@ typedef struct agent {
 
 // ---- the store
 
-static bool is_here(const char *host) {
-  struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
-  bool here = false;
-  if (getaddrinfo(host, NULL, &hints, &list) != 0) return false;
-  for (struct addrinfo *at = list; at && !here; at = at->ai_next) {
-    int s = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
-    here = s >= 0 && bind(s, at->ai_addr, at->ai_addrlen) == 0;
-    if (s >= 0) close(s);
-  }
-  freeaddrinfo(list);
-  return here;
-}
-
 static px_status interrupted(void) {
   PX_CHECK(!caught, PX_RUNTIME, "torchrun: the job was ended by signal %d (%s)", (int)caught,
            px__signal_name(caught));
@@ -58,7 +43,7 @@ static px_status interrupted(void) {
 // finds the port taken tries again, by turns to serve and to connect, until the time is over: who
 // has the port may not be an agent, or not yet listen.
 static px_status open_store(px_store **out, agent *a, px_store_tcp_options *options) {
-  bool any = a->plan.node < 0 && is_here(options->host);
+  bool any = a->plan.node < 0 && px__host_is_here(options->host);
   px_status status = PX_DIST_NETWORK;
   for (int64_t end = px__now_ms() + a->plan.join_ms; status == PX_DIST_NETWORK;) {
     a->serves = options->serve = any ? !a->serves : a->plan.node == 0;

@@ -55,6 +55,18 @@ void px__table_clear(px__table *table);
 const px__bytes *px__table_find(const px__table *table, px__bytes key);
 
 int64_t px__now_ms(void);  // of a clock that nobody sets
+
+// ---- sockets (net.c)
+
+// Sends or receives all, until a time of px__now_ms; on failure errno says why.
+bool px__send_all(int socket, const void *at, size_t size, int64_t end);
+bool px__receive_all(int socket, void *at, size_t size, int64_t end);
+// A connection, or -1.
+int px__connect(const char *host, int port, int64_t end);
+// A socket that listens, with IPv6 where there is any, at *port; 0: at one that is free. Or -1.
+int px__listen(int *port);
+bool px__host_is_here(const char *host);
+
 // What both sides of a connection agree on.
 #define PX__STORE_MAGIC "PXSTORE1"
 enum { PX__NONCE_BYTES = 16, PX__HELLO_BYTES = 8 + 1 + PX__NONCE_BYTES, PX__REPLY_BYTES = 8 + 32 };

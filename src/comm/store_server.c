@@ -231,31 +231,8 @@ static void release_server(px__server *s) {
   px_free(s);
 }
 
-// Dual-stack where there is IPv6.
-static int listen_at(int *port) {
-  int one = 1, none = 0, at = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)*port)};
-  struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)*port)};
-  socklen_t size = sizeof six;
-  bool old = at < 0;
-  if (old) at = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (at < 0) return -1;
-  setsockopt(at, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  if (!old) setsockopt(at, IPPROTO_IPV6, IPV6_V6ONLY, &none, sizeof none);
-  int bound = old ? bind(at, (struct sockaddr *)&four, sizeof four)
-                  : bind(at, (struct sockaddr *)&six, sizeof six);
-  if (bound || listen(at, 1024) || getsockname(at, (struct sockaddr *)&six, &size)) {
-    int why = errno;
-    close(at);
-    errno = why;
-    return -1;
-  }
-  *port = ntohs(six.sin6_port);  // at the same place in both
-  return at;
-}
-
 static px_status prepare(px__server *s, int *port, const char *secret) {
-  s->socket = listen_at(port);
+  s->socket = px__listen(port);
   PX_CHECK(s->socket >= 0, PX_DIST_NETWORK,
            "The server socket has failed to listen on any local network address. port: %d, "
            "message: %s",

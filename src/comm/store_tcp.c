@@ -2,10 +2,6 @@
 // A store over TCP: one connection to the server, on which one question at a time is asked. A wait
 // is asked in slices (store.c), so that other threads get their turn.
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -29,49 +25,17 @@ static px_status lost(tcp_store *self, const char *why) {
   PX_FAIL(PX_DIST_NETWORK, "the connection to the store's server is lost: %s", why);
 }
 
-static bool ready(int socket, short events, int64_t end) {
-  for (;;) {
-    int64_t left = end - px__now_ms();
-    struct pollfd at = {socket, events, 0};
-    int n = poll(&at, 1, left > 0 ? (int)left : 0);
-    if (n > 0) return true;
-    if (n == 0 && left <= 0) return errno = ETIMEDOUT, false;
-    if (n < 0 && errno != EINTR) return false;
-  }
-}
-
-static bool send_all(int socket, const void *at, size_t size, int64_t end) {
-  for (size_t done = 0; done < size;) {
-    ssize_t n = send(socket, (const char *)at + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n > 0) done += (size_t)n;
-    if (n >= 0 || errno == EINTR) continue;
-    if (errno != EAGAIN || !ready(socket, POLLOUT, end)) return false;
-  }
-  return true;
-}
-
-static bool receive_all(int socket, void *at, size_t size, int64_t end) {
-  for (size_t done = 0; done < size;) {
-    ssize_t n = recv(socket, (char *)at + done, size - done, MSG_DONTWAIT);
-    if (n == 0) return errno = ECONNRESET, false;
-    if (n > 0) done += (size_t)n;
-    if (n > 0 || errno == EINTR) continue;
-    if (errno != EAGAIN || !ready(socket, POLLIN, end)) return false;
-  }
-  return true;
-}
-
 static px_status receive_answer(tcp_store *self, px__answer *answer, int64_t end) {
   uint8_t head[13];
   uint32_t length;
-  if (!receive_all(self->socket, head, sizeof head, end)) return lost(self, strerror(errno));
+  if (!px__receive_all(self->socket, head, sizeof head, end)) return lost(self, strerror(errno));
   memcpy(&length, head, 4);
   memcpy(&answer->number, head + 5, 8);
   if (length < 9 || length >= PX__STORE_FRAME) return lost(self, "it is no store's");
   answer->size = length - 9;
   px_status status = px_alloc(&answer->value, answer->size + 1);
   if (status != PX_OK) return (void)lost(self, "no memory"), status;
-  if (!receive_all(self->socket, answer->value, answer->size, end)) {
+  if (!px__receive_all(self->socket, answer->value, answer->size, end)) {
     px_free(answer->value);
     return lost(self, strerror(errno));
   }
@@ -85,7 +49,7 @@ static px_status asked(tcp_store *self, const px__ask *ask, px__answer *answer, 
                        size_t size) {
   int64_t end = px__now_ms() + ANSWER_MS;
   PX_CHECK(self->socket >= 0, PX_DIST_NETWORK, "the connection to the store's server is lost");
-  if (!send_all(self->socket, frame, size, end)) return lost(self, strerror(errno));
+  if (!px__send_all(self->socket, frame, size, end)) return lost(self, strerror(errno));
   PX_TRY(receive_answer(self, answer, end));
   // An empty value is one, too.
   bool gives = ask->kind == PX__ASK_SWAP || (ask->kind == PX__ASK_GET && answer->number);
@@ -107,49 +71,25 @@ static px_status tcp_ask(px_store *store, const px__ask *ask, px__answer *answer
 
 // ---- connecting
 
-static int connect_one(const struct addrinfo *at, int64_t end) {
-  int one = 1, why = 0;
-  socklen_t size = sizeof why;
-  int s = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (s < 0) return -1;
-  bool fine = !connect(s, at->ai_addr, at->ai_addrlen);
-  if (!fine && errno == EINPROGRESS && ready(s, POLLOUT, end))
-    fine = !getsockopt(s, SOL_SOCKET, SO_ERROR, &why, &size) && !why;
-  if (!fine) return close(s), -1;
-  setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  return s;
-}
-
-static int connect_any(const char *host, int port, int64_t end) {
-  char service[16];
-  struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-  int s = -1;
-  snprintf(service, sizeof service, "%d", port);
-  if (getaddrinfo(host, service, &hints, &found)) return -1;
-  for (struct addrinfo *at = found; at && s < 0; at = at->ai_next) s = connect_one(at, end);
-  freeaddrinfo(found);
-  return s;
-}
-
 // Shows that this process knows the secret. The server closes the connection if it does not.
 static px_status introduce(tcp_store *self, const char *secret, int64_t end) {
   uint8_t hello[PX__HELLO_BYTES], answer[PX__REPLY_BYTES] = PX__STORE_MAGIC, fine;
-  if (!receive_all(self->socket, hello, sizeof hello, end)) return lost(self, strerror(errno));
+  if (!px__receive_all(self->socket, hello, sizeof hello, end)) return lost(self, strerror(errno));
   if (memcmp(hello, PX__STORE_MAGIC, 8)) return lost(self, "it is no store's");
   PX_CHECK(!hello[8] || secret, PX_DIST_NETWORK,
            "the store's server wants a secret, and PHLOX_STORE_SECRET is not set");
   PX_CHECK(hello[8] || !secret, PX_DIST_NETWORK,
            "PHLOX_STORE_SECRET is set, but the store's server has no secret");
   if (secret) px__secret_answer(answer + 8, secret, hello + 9, PX__NONCE_BYTES);
-  if (!send_all(self->socket, answer, sizeof answer, end)) return lost(self, strerror(errno));
-  if (!receive_all(self->socket, &fine, 1, end))
+  if (!px__send_all(self->socket, answer, sizeof answer, end)) return lost(self, strerror(errno));
+  if (!px__receive_all(self->socket, &fine, 1, end))
     return lost(self, secret ? "it has another secret" : strerror(errno));
   return PX_OK;
 }
 
 static px_status join(tcp_store *self, const char *host, const char *secret) {
   int64_t end = px__now_ms() + self->store.timeout_ms;
-  while ((self->socket = connect_any(host, self->store.port, end)) < 0) {
+  while ((self->socket = px__connect(host, self->store.port, end)) < 0) {
     PX_TRY(px_interrupt_poll());
     PX_CHECK(px__now_ms() < end, PX_DIST_NETWORK,
              "The client socket has timed out after %lldms while trying to connect to (%s, %d).",

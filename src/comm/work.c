@@ -28,17 +28,6 @@ static const struct {
     [PX_SEND] = {.in = 1},
     [PX_RECV] = {.out = 1},
 };
-static const char *const names[] = {
-#define XX(name, text) text,
-    PX_COLLECTIVE_MAP(XX)
-#undef XX
-};
-static const char *const reductions[] = {
-#define XX(name) #name,
-    PX_REDUCE_MAP(XX)
-#undef XX
-};
-
 // ---- checks
 
 static px_status check_one(const px_tensor *tensor, const px_tensor *first) {
@@ -64,14 +53,15 @@ static px_status check_side(const char *what, const px_comm *comm, px_collective
                             px_tensor *const *tensors, int count, int64_t share) {
   int64_t wanted = kind == 0 ? 0 : kind == MANY ? share * comm->size : share;
   PX_CHECK(count == 1 || (kind == MANY && count == comm->size) || (kind == 0 && count == 0),
-           PX_VALUE, "%s: %d %s tensors were given to a group of %d ranks", names[op], count, what,
-           comm->size);
+           PX_VALUE, "%s: %d %s tensors were given to a group of %d ranks",
+           px__collective_names[op], count, what, comm->size);
   PX_CHECK(numel(tensors, count) == wanted, PX_VALUE,
-           "%s: the %s tensors have %lld elements, where a group of %d ranks wants %lld", names[op],
-           what, (long long)numel(tensors, count), comm->size, (long long)wanted);
+           "%s: the %s tensors have %lld elements, where a group of %d ranks wants %lld",
+           px__collective_names[op], what, (long long)numel(tensors, count), comm->size,
+           (long long)wanted);
   for (int i = 1; i < count; i++)
     PX_CHECK(px_tensor_numel(tensors[i]) == share, PX_VALUE,
-             "%s: the %s tensors must have the same size", names[op], what);
+             "%s: the %s tensors must have the same size", px__collective_names[op], what);
   return PX_OK;
 }
 
@@ -105,11 +95,11 @@ static px_status check_sides(const px_comm *comm, const px_collective *c, bool h
 }
 
 static px_status check_peer(const px_comm *comm, const px_collective *c) {
-  bool pairs = c->op == PX_SEND || c->op == PX_RECV;
+  bool pairs = px__pairs_up(c->op);
   bool any = c->op == PX_RECV && c->peer == -1;
   if (!pairs && !shapes[c->op].rooted) return PX_OK;
   PX_CHECK(any || (c->peer >= 0 && c->peer < comm->size), PX_VALUE,
-           "%s: rank %d is not in a group of %d", names[c->op], c->peer, comm->size);
+           "%s: rank %d is not in a group of %d", px__collective_names[c->op], c->peer, comm->size);
   PX_CHECK(!pairs || c->peer != comm->rank, PX_VALUE,
            "Invalid %s rank: %s rank should not be the "
            "same as the rank of the current process.",
@@ -122,9 +112,12 @@ static px_status check_peer(const px_comm *comm, const px_collective *c) {
 
 static uint32_t tag_of(const px_work *self, const px_collective *c) {
   uint64_t h = 0xcbf29ce484222325u;
-  uint64_t what[] = {self->number,          (uint64_t)c->op,
-                     (uint64_t)c->peer,     shapes[c->op].reduces ? (uint64_t)c->reduce : 0,
-                     (uint64_t)self->dtype, (uint64_t)self->call.count};
+  uint64_t what[] = {self->called.number,
+                     (uint64_t)c->op,
+                     (uint64_t)c->peer,
+                     shapes[c->op].reduces ? (uint64_t)c->reduce : 0,
+                     (uint64_t)self->called.dtype,
+                     (uint64_t)self->call.count};
   for (size_t i = 0; i < sizeof what / sizeof *what; i++)
     for (int byte = 0; byte < 8; byte++) h = (h ^ (what[i] >> 8 * byte & 255)) * 0x100000001b3u;
   return (uint32_t)(h ^ h >> 32);
@@ -139,7 +132,7 @@ static px_status keep_tensors(px_work *self, const px_collective *c) {
     self->tensors[i] = px_retain(tensor);
     *(i < c->input_count ? &self->input_count : &self->output_count) += 1;
   }
-  self->dtype = n ? px_tensor_dtype(self->tensors[0]) : PX_UINT8;
+  self->called.dtype = n ? px_tensor_dtype(self->tensors[0]) : PX_UINT8;
   self->device = n ? px_tensor_device(self->tensors[0]) : (px_device){PX_CPU, -1};
   return PX_OK;
 }
@@ -151,8 +144,9 @@ static px_status one_piece(px_tensor **out, bool *copies, const px_work *self,
   if (count == 0) return PX_OK;
   *copies = count > 1 || self->device.type != PX_CPU;
   if (!*copies) return *out = px_retain(tensors[0]), PX_OK;
-  if (self->device.type == PX_CUDA) return px_tensor_empty_pinned(out, 1, &total, self->dtype);
-  return px_tensor_empty(out, 1, &total, self->dtype, self->device);
+  if (self->device.type == PX_CUDA)
+    return px_tensor_empty_pinned(out, 1, &total, self->called.dtype);
+  return px_tensor_empty(out, 1, &total, self->called.dtype, self->device);
 }
 
 static px_status lay_out(px_work *self, const px_collective *c) {
@@ -190,12 +184,12 @@ static px_status choose_reduction(px_work *self, const px_comm *comm, const px_c
   int per;
   if (!shapes[c->op].reduces) return PX_OK;
   PX_CHECK((unsigned)c->reduce < PX_REDUCE_COUNT, PX_VALUE, "no such reduction: %d", c->reduce);
-  self->call.reduce = px__reduce_find(c->reduce, self->dtype, &per);
-  PX_CHECK(self->call.reduce, PX_VALUE, "Cannot use ReduceOp.%s with %s", reductions[c->reduce],
-           px_dtype_name(self->dtype));
+  self->call.reduce = px__reduce_find(c->reduce, self->called.dtype, &per);
+  PX_CHECK(self->call.reduce, PX_VALUE, "Cannot use ReduceOp.%s with %s",
+           px__reduction_names[c->reduce], px_dtype_name(self->called.dtype));
   self->call.item /= (size_t)per;
   self->call.count *= per;
-  self->reduce = c->reduce;
+  self->called.reduce = c->reduce;
   if (c->reduce == PX_REDUCE_AVG && (c->op != PX_REDUCE || c->peer == comm->rank))
     self->divide = comm->size;
   return PX_OK;
@@ -208,9 +202,8 @@ static px_status prepare(px_work *self, px_comm *comm, const px_collective *c) {
   PX_TRY(check_peer(comm, c));
   PX_TRY(check_sides(comm, c, root || !shapes[c->op].root_in, root || !shapes[c->op].root_out,
                      &self->call.count));
-  self->call.op = c->op;
   self->call.peer = c->peer;
-  self->call.item = px_dtype_size(self->dtype);
+  self->call.item = px_dtype_size(self->called.dtype);
   self->call.timeout_ms = timeout;
   self->deadline = px__now_ms() + timeout;
   PX_TRY(choose_reduction(self, comm, c));
@@ -228,12 +221,42 @@ static void work_destroy(void *object) {
   px_release(self->out);
   px_release(self->event);
   px_free(self->counts);
-  px_free(self->error);
-  if (self->call.op == PX_SEND || self->call.op == PX_RECV) px_release(self->comm);
+  px_free(self->room);
+  if (px__pairs_up(self->call.op)) px_release(self->comm);
   pthread_cond_destroy(&self->changed);
   pthread_mutex_destroy(&self->lock);
   px_object_end(self);
   px_free(self);
+}
+
+// A send or recv has the number of the collective before it.
+static void number(px_work *self, px_comm *comm, const px_collective *c) {
+  bool pairs = px__pairs_up(c->op);
+  px__call *called = &self->called;
+  called->op = c->op;
+  called->peer = c->peer;
+  called->count = self->call.count;
+  called->reduces = shapes[c->op].reduces;
+  called->rooted = shapes[c->op].rooted;
+  px_site_get(&called->site.file, &called->site.line);
+  pthread_mutex_lock(&comm->lock);
+  called->number = pairs ? comm->number : ++comm->number;
+  called->tag = tag_of(self, c);
+  if (!pairs) px__watch_begun(comm->watch, called);
+  pthread_mutex_unlock(&comm->lock);
+  self->call.tag = pairs ? (uint32_t)c->tag : called->tag;
+}
+
+static px_status check_whole(px_comm *comm, px_collective_op op) {
+  char why[PX__WHY];
+  pthread_mutex_lock(&comm->lock);
+  uint64_t next = comm->number + 1;
+  snprintf(why, sizeof why, "%s", comm->broken);
+  pthread_mutex_unlock(&comm->lock);
+  PX_CHECK(!why[0], PX_DIST_BACKEND,
+           "[Rank %d] %s, which would have number %llu: the group is not usable any more: %s",
+           comm->rank, px__collective_names[op], (unsigned long long)next, why);
+  return PX_OK;
 }
 
 px_status px__work_new(px_work **out, px_comm *comm, const px_collective *c) {
@@ -246,13 +269,12 @@ px_status px__work_new(px_work **out, px_comm *comm, const px_collective *c) {
   pthread_mutex_init(&self->lock, NULL);
   pthread_cond_init(&self->changed, NULL);
   self->source = -1;
-  bool pairs = c->op == PX_SEND || c->op == PX_RECV;
-  self->comm = pairs ? px_retain(comm) : comm;
+  self->call.op = c->op;  // by which the communicator is released
+  self->comm = px__pairs_up(c->op) ? px_retain(comm) : comm;
+  PX_TRY(px_alloc((void **)&self->room, sizeof *self->room));
+  PX_TRY(check_whole(comm, c->op));
   PX_TRY(prepare(self, comm, c));
-  pthread_mutex_lock(&comm->lock);
-  self->number = pairs ? comm->number : ++comm->number;
-  pthread_mutex_unlock(&comm->lock);
-  self->call.tag = pairs ? (uint32_t)c->tag : tag_of(self, c);
+  number(self, comm, c);
   *out = PX_MOVE(owned);
   return PX_OK;
 }
@@ -288,71 +310,46 @@ px_status px__work_spread(px_work *self) {
 
 // ---- running
 
-static void describe(char *text, size_t room, const px_work *self) {
-  bool reduces = shapes[self->call.op].reduces;
-  snprintf(text, room, "%s number %llu of %lld elements %s%s%s", names[self->call.op],
-           (unsigned long long)self->number, (long long)self->call.count,
-           px_dtype_name(self->dtype), reduces ? ", " : "",
-           reduces ? reductions[self->reduce] : "");
+void px__work_fail(px_work *self) {
+  px_error_take(self->room);
+  self->error = self->room;
 }
 
-// Tells the others, by the store, which call has failed here, and names the first of them that has
-// told of another one.
-static void compare_calls(const px_work *self, px_comm *comm) {
-  char key[64], mine[160], theirs[160];
-  describe(mine, sizeof mine, self);
-  snprintf(key, sizeof key, "failed/%d", comm->rank);
-  if (px_store_set(comm->store, key, mine, strlen(mine)) != PX_OK) return;
-  for (int r = 0; r < comm->size; r++) {
-    bool there = false;
-    void *value;
-    size_t size;
-    snprintf(key, sizeof key, "failed/%d", r);
-    const char *keys[] = {key};
-    if (r == comm->rank || px_store_check(&there, comm->store, keys, 1) != PX_OK || !there)
-      continue;
-    if (px_store_get(&value, &size, comm->store, key) != PX_OK) return;
-    snprintf(theirs, sizeof theirs, "%.*s", (int)size, (char *)value);
-    px_free(value);
-    if (!strcmp(mine, theirs)) continue;
-    size_t end = strlen(comm->broken);
-    snprintf(comm->broken + end, sizeof comm->broken - end,
-             ". Rank %d called %s, and rank %d called %s", comm->rank, mine, r, theirs);
-    return;
-  }
-}
-
-void px__work_fail(px_work *self, px_comm *comm) {
-  if (px_alloc((void **)&self->error, sizeof *self->error) != PX_OK) return;
-  px_error_take(self->error);
-}
-
-static px_status failed(px_work *self, px_comm *comm, const char *why) {
-  char what[160], text[PX__WHY];
-  describe(what, sizeof what, self);
-  snprintf(text, sizeof text, "[Rank %d] %s (timeout %lld ms) failed: %.600s", comm->rank, what,
-           (long long)self->call.timeout_ms, why);
+px_status px__work_refuse(px_work *self, px_comm *comm, const char *why) {
+  char what[PX__CALL], text[PX__CALL + 2 * PX__WHY], reason[PX__WHY];
+  bool pairs = px__pairs_up(self->call.op);
+  px__call_describe(what, sizeof what, &self->called, false);
+  // The other ranks know which collective a number means, but not which send or recv.
+  snprintf(reason, sizeof reason, "%s%s%.600s", pairs ? what : "", pairs ? ": " : "", why);
+  px__watch_explain(comm->watch, pairs ? 0 : self->called.number, reason);
+  snprintf(text, sizeof text, "[Rank %d] %s (timeout %lld ms) failed: %s", comm->rank, what,
+           (long long)self->call.timeout_ms, reason);
   pthread_mutex_lock(&comm->lock);
-  bool first = !comm->broken[0];
-  if (first) snprintf(comm->broken, sizeof comm->broken, "%s", text);
+  if (!comm->refused) snprintf(comm->broken, sizeof comm->broken, "%.1000s", text);
+  comm->refused = true;
   pthread_mutex_unlock(&comm->lock);
-  if (first) compare_calls(self, comm), px_error_clear();
-  PX_FAIL(PX_DIST_BACKEND, "%s", first ? comm->broken : text);
+  PX_FAIL(PX_DIST_BACKEND, "%s", text);
 }
 
 static px_status run(px_work *self, px_comm *comm) {
   char why[PX__WHY] = "";
   int64_t left = self->deadline - px__now_ms();
-  if (comm->broken[0]) return failed(self, comm, comm->broken);
+  pthread_mutex_lock(&comm->lock);
+  snprintf(why, sizeof why, "%s", comm->broken);
+  pthread_mutex_unlock(&comm->lock);
+  if (why[0]) return px__work_refuse(self, comm, why);
   self->call.timeout_ms = left > 1 ? left : 1;
-  if (px_fault_pass("collective")) return failed(self, comm, "a fault was asked for");
-  if (comm->engine->run(comm->joined, &self->call, why, sizeof why)) return failed(self, comm, why);
-  if (self->divide) px__reduce_divide(self->dtype, self->call.out, self->call.count, self->divide);
+  if (px_fault_pass("collective")) return px__work_refuse(self, comm, "a fault was asked for");
+  if (comm->engine->run(comm->joined, &self->call, why, sizeof why))
+    return px__work_refuse(self, comm, why);
+  if (!px__pairs_up(self->call.op)) px__watch_done(comm->watch, self->called.number);
+  if (self->divide)
+    px__reduce_divide(self->called.dtype, self->call.out, self->call.count, self->divide);
   return PX_OK;
 }
 
 void px__work_run(px_work *self, px_comm *comm) {
-  if (run(self, comm) != PX_OK) px__work_fail(self, comm);
+  if (run(self, comm) != PX_OK) px__work_fail(self);
 }
 
 void px__work_done(px_work *self) {
@@ -375,8 +372,8 @@ static px_status await(px_work *self, int64_t timeout_ms) {
     pthread_mutex_lock(&self->lock);
     if (!self->done && status == PX_OK && timeout_ms > 0 && px__now_ms() >= end)
       status = px_error_set(PX_DIST_BACKEND, 0, __FILE__, __LINE__, __func__,
-                            "Operation timed out! (%s, after %lld ms)", names[self->call.op],
-                            (long long)timeout_ms);
+                            "Operation timed out! (%s, after %lld ms)",
+                            px__collective_names[self->call.op], (long long)timeout_ms);
   }
   pthread_mutex_unlock(&self->lock);
   return status;
@@ -391,8 +388,8 @@ static px_status finish(px_work *self, int64_t timeout_ms) {
   if (!pending) return PX_OK;
   int bad =
       self->comm->engine->finish(pending, &self->source, left > 1 ? left : 1, why, sizeof why);
-  px_status status = bad ? failed(self, self->comm, why) : px__work_spread(self);
-  if (status != PX_OK) px__work_fail(self, self->comm);
+  px_status status = bad ? px__work_refuse(self, self->comm, why) : px__work_spread(self);
+  if (status != PX_OK) px__work_fail(self);
   px__work_done(self);
   return self->error ? px_error_give(self->error) : PX_OK;
 }

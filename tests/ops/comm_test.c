@@ -418,6 +418,7 @@ static void bad_arguments(px_comm *comm, px_device device) {
   FAILS(px_comm_run(NULL, comm, &far), PX_VALUE, "rank 2 is not in a group of 2");
   px_collective own = {PX_SEND, ONE(input, x), .peer = px_comm_rank(comm)};
   FAILS(px_comm_run(NULL, comm, &own), PX_VALUE, "Invalid destination rank");
+  CHECK_EQ(px_live_objects("work"), 0);
   px_collective bits = {PX_ALL_REDUCE, PX_REDUCE_BAND, ONE(output, x)};
   FAILS(px_comm_run(NULL, comm, &bits), PX_VALUE, "Cannot use ReduceOp.BAND with float32");
   px_collective odd = {PX_ALL_TO_ALL, ONE(input, x), ONE(output, x)};

@@ -1,0 +1,573 @@
+// SPDX-License-Identifier: Apache-2.0
+// Watching over a communicator: a thread for each, beside the collectives. It notices ranks whose
+// process ends (their connection does), that hang (they say nothing for PHLOX_HEARTBEAT_TIMEOUT),
+// that leave too early, or whose calls are others than the hub's, by a hash of all calls so far.
+// The hub gathers what is known for a moment, says once why the group is over, and every rank
+// aborts what is under way. A rank that has lost the hub says so by itself.
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "comm/watch_impl.h"
+
+enum {
+  STRANGERS = 16,
+  HELLO_MS = 10000,
+  ASK_MS = 5000,
+  QUIET_MS = 1000,
+  PART_MS = 1000,
+  SLICE_MS = 100,
+  NEVER = 1 << 30
+};
+
+// What may end a group, the best reasons first, and how long others are waited for.
+typedef enum fact { DEAD, DIFFER, LEFT, FAILED, FACTS } fact;
+static const int patience[FACTS] = {600, 300, 300, 500};
+
+// By `lock` but for `thread`, `comm`, `hub`, and what the thread alone has.
+struct px__watch {
+  px__watch *next;  // by `all`
+  px_comm *comm;    // borrowed: it ends the watch first
+  bool hub;
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t said;
+  int wake;
+  bool ends, over;  // over: the thread is
+  uint64_t begun, done;
+  px__call ring[PX__RING];
+  uint32_t hashes[PX__RING];  // of all calls up to the one of the same place
+  bool failed;                // here: to be told
+  uint64_t failed_number;
+  char failed_why[PX__WHY], verdict[PX__WHY];
+  // the thread's
+  int listener;  // -1 when all have come
+  uint8_t token[PX__TOKEN];
+  px__line *lines;
+  int count, limit_ms, tick_ms;
+  int64_t next_tick, decide_at;  // decide_at 0: nothing is known
+  uint64_t checked, theirs_to;
+  uint32_t theirs[PX__RING];  // of other ranks: the hub's hashes
+  bool told, differs, decided;
+  struct {
+    bool is;
+    uint64_t number;
+    int rank;
+    char text[PX__WHY];
+  } facts[FACTS];
+};
+
+// Watches of this process, for its exit and for forks. Before a watch's own lock.
+static pthread_mutex_t all = PTHREAD_MUTEX_INITIALIZER;
+static px__watch *watches;  // by `all`
+
+// ---- what is known
+
+static void know(px__watch *self, fact kind, int rank, uint64_t number, const char *text) {
+  bool earlier = number < self->facts[kind].number ||
+                 (number == self->facts[kind].number && rank < self->facts[kind].rank);
+  bool better = !self->facts[kind].is || (kind == DIFFER && earlier);
+  int64_t at = px__now_ms() + patience[kind];
+  if (!better) return;
+  self->facts[kind].is = true;
+  self->facts[kind].number = number;
+  self->facts[kind].rank = rank;
+  snprintf(self->facts[kind].text, PX__WHY, "%s", text);
+  if (self->facts[DEAD].is && self->facts[FAILED].is) at = px__now_ms();
+  if (!self->decide_at || at < self->decide_at) self->decide_at = at;
+}
+
+static void know_at_once(px__watch *self, fact kind, int rank, const char *text) {
+  know(self, kind, rank, 0, text);
+  self->decide_at = px__now_ms();
+}
+
+// The ranks that have not begun a call: "rank 2 has", "ranks 1, 2 have".
+static int who_is_behind(const px__watch *self, uint64_t number, char *text, size_t room) {
+  int n = 0;
+  size_t at = 0;
+  bool own = self->begun < number;
+  if (own) at = (size_t)snprintf(text, room, "0"), n = 1;
+  for (int r = 1; r < self->comm->size; r++)
+    for (int i = 0; i < self->count; i++)
+      if (self->lines[i].rank == r && self->lines[i].begun < number && at < room)
+        at += (size_t)snprintf(text + at, room - at, "%s%d", n++ ? ", " : "", r);
+  return n;
+}
+
+static void sum_up(const px__watch *self, char text[PX__WHY]) {
+  char ranks[128] = "";
+  fact kind = DEAD;
+  while (kind < FAILED && !self->facts[kind].is) kind++;
+  uint64_t number = self->facts[kind].number;
+  int behind =
+      kind == FAILED && self->hub && number ? who_is_behind(self, number, ranks, sizeof ranks) : 0;
+  if (behind)
+    snprintf(text, PX__WHY, "rank%s %s ha%s not called number %llu. Rank %d: %.600s",
+             behind > 1 ? "s" : "", ranks, behind > 1 ? "ve" : "s", (unsigned long long)number,
+             self->facts[kind].rank, self->facts[kind].text);
+  else if (kind == FAILED)
+    snprintf(text, PX__WHY, "rank %d: %.800s", self->facts[kind].rank, self->facts[kind].text);
+  else
+    snprintf(text, PX__WHY, "%.1000s", self->facts[kind].text);
+}
+
+// Ends the group here. The lock is not held.
+static void settle(px__watch *self, const char *text) {
+  px_comm *comm = self->comm;
+  pthread_mutex_lock(&comm->lock);
+  bool first = !comm->aborted;
+  if (!comm->broken[0]) snprintf(comm->broken, sizeof comm->broken, "%s", text);
+  comm->aborted = comm->joined != NULL;
+  void *joined = first ? comm->joined : NULL;
+  pthread_mutex_unlock(&comm->lock);
+  pthread_mutex_lock(&self->lock);
+  if (!self->verdict[0]) snprintf(self->verdict, sizeof self->verdict, "%s", text);
+  pthread_cond_broadcast(&self->said);
+  pthread_mutex_unlock(&self->lock);
+  if (joined) comm->engine->abort(joined);
+}
+
+// ---- whether calls are the same
+
+static uint32_t mix(uint32_t before, uint32_t tag) {
+  uint64_t h = 0xcbf29ce484222325u ^ before;
+  h = (h ^ tag) * 0x100000001b3u;
+  h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
+  return (uint32_t)(h ^ h >> 32);
+}
+
+static bool remembered(const px__watch *self, uint64_t number) {
+  return number && number <= self->begun && number + PX__RING > self->begun;
+}
+
+static void compare(px__watch *self, px__line *hub) {
+  char text[PX__CALL];
+  if (self->theirs_to > PX__RING && self->checked < self->theirs_to - PX__RING)
+    self->checked = self->theirs_to - PX__RING;
+  while (!self->differs && self->checked < self->theirs_to && self->checked < self->begun) {
+    uint64_t number = ++self->checked;
+    size_t at = number % PX__RING;
+    if (!remembered(self, number) || self->hashes[at] == self->theirs[at]) continue;
+    px__call_describe(text, sizeof text, &self->ring[at], true);
+    self->differs = px__line_say(hub, PX__DIFFERS, number, text, strlen(text));
+  }
+}
+
+static void take_hashes(px__watch *self, uint64_t first, const char *at, size_t size) {
+  for (size_t i = 0; i < size / 4; i++) {
+    memcpy(&self->theirs[(first + i) % PX__RING], at + 4 * i, 4);
+    self->theirs_to = first + i;
+  }
+}
+
+static void hear_difference(px__watch *self, const px__line *line, uint64_t number,
+                            const char *theirs, size_t size) {
+  char text[PX__WHY], mine[PX__CALL] = "another one";
+  if (remembered(self, number))
+    px__call_describe(mine, sizeof mine, &self->ring[number % PX__RING], true);
+  snprintf(text, sizeof text, "rank %d called %.*s, and rank 0 called %s", line->rank,
+           (int)(size < PX__CALL ? size : PX__CALL), theirs, mine);
+  know(self, DIFFER, line->rank, number, text);
+}
+
+// ---- talking
+
+static void say_hashes(px__watch *self, px__line *line) {
+  uint32_t hashes[PX__HASHES];
+  uint64_t first = line->told + 1;
+  if (self->begun >= first + PX__RING) first = self->begun - PX__HASHES + 1;
+  size_t n = 0;
+  for (; n < PX__HASHES && first + n <= self->begun; n++)
+    hashes[n] = self->hashes[(first + n) % PX__RING];
+  if (px__line_say(line, PX__BEAT, first, hashes, 4 * n) && n) line->told = first + n - 1;
+}
+
+static void speak(px__watch *self) {
+  self->next_tick = px__now_ms() + self->tick_ms;
+  for (int i = 0; i < self->count; i++) {
+    px__line *line = &self->lines[i];
+    px__line_flush(line);
+    if (line->socket < 0 || line->rank < 0 || line->out_size) continue;
+    if (self->hub)
+      say_hashes(self, line);
+    else
+      (void)px__line_say(line, PX__BEAT, self->begun, NULL, 0);
+  }
+}
+
+static bool welcome(px__watch *self, px__line *line) {
+  int rank, there = 0;
+  if (line->in_size < PX__HELLO) return true;
+  memcpy(&rank, line->in + PX__TOKEN, 4);
+  bool fine = !memcmp(line->in, self->token, PX__TOKEN) && rank > 0 && rank < self->comm->size;
+  for (int i = 0; i < self->count; i++) {
+    fine = fine && self->lines[i].rank != rank;
+    there += self->lines[i].rank > 0;
+  }
+  if (!fine) return false;
+  line->rank = rank;
+  line->in_size -= PX__HELLO;
+  memmove(line->in, line->in + PX__HELLO, line->in_size);
+  if (there + 2 < self->comm->size) return true;
+  close(self->listener);
+  self->listener = -1;
+  return true;
+}
+
+// False: the line speaks another language. *over: a verdict came.
+static bool hear(px__watch *self, px__line *line, char over[PX__WHY]) {
+  px__head head = {0};
+  const char *at = NULL;
+  bool fine = true;
+  while (px__line_take(line, &head, &at, &fine)) {
+    if (head.word == PX__BEAT && self->hub) line->begun = head.number;
+    if (head.word == PX__BEAT && !self->hub) take_hashes(self, head.number, at, head.size);
+    if (head.word == PX__BYE) line->left = true, line->done = head.number;
+    if (head.word == PX__DIFFERS && self->hub)
+      hear_difference(self, line, head.number, at, head.size);
+    if (head.word == PX__FAILED && self->hub) {
+      char why[PX__WHY];
+      snprintf(why, sizeof why, "%.*s", (int)head.size, at);
+      if (head.number > line->begun) line->begun = head.number;
+      know(self, FAILED, line->rank, head.number, why);
+    }
+    if (head.word == PX__VERDICT && !self->hub) snprintf(over, PX__WHY, "%.*s", (int)head.size, at);
+  }
+  return fine;
+}
+
+static void lose(px__watch *self, px__line *line) {
+  char text[PX__WHY];
+  px__line_close(line);
+  if (line->rank < 0 || line->left || line->lost) return;
+  line->lost = true;
+  snprintf(text, sizeof text, "the connection of rank %d has ended, as it does with its process",
+           line->rank);
+  know(self, DEAD, line->rank, 0, text);
+}
+
+static void attend(px__watch *self, px__line *line, short seen, char over[PX__WHY]) {
+  char text[PX__WHY];
+  bool open = true;
+  if (seen & (POLLIN | POLLHUP | POLLERR)) {
+    open = px__line_read(line);
+    line->silent = 0;
+  }
+  if (line->rank < 0 && (!welcome(self, line) || px__now_ms() > line->late)) open = false;
+  if (line->rank >= 0 && (!hear(self, line, over) || line->left)) open = false;
+  if (!open) {
+    lose(self, line);
+  } else if (line->rank >= 0 && !line->left && !line->lost && line->silent > self->limit_ms) {
+    snprintf(text, sizeof text,
+             "rank %d has given no sign of life for %d ms: it is stopped, or cannot be reached",
+             line->rank, self->limit_ms);
+    line->lost = true;
+    know_at_once(self, DEAD, line->rank, text);
+  }
+}
+
+static void admit(px__watch *self) {
+  int i = 0;
+  while (self->lines[i].socket >= 0 || self->lines[i].rank >= 0) i++;
+  int socket = accept4(self->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (socket >= 0)
+    self->lines[i] = (px__line){.socket = socket, .rank = -1, .late = px__now_ms() + HELLO_MS};
+}
+
+static bool has_room(const px__watch *self) {
+  for (int i = 0; i < self->count; i++)
+    if (self->lines[i].socket < 0 && self->lines[i].rank < 0) return true;
+  return false;
+}
+
+// ---- the thread
+
+// Whether somebody has begun what a rank that left will not.
+static void look_for_leavers(px__watch *self) {
+  char text[PX__WHY];
+  uint64_t most = self->begun;
+  for (int i = 0; i < self->count; i++)
+    if (!self->lines[i].left && self->lines[i].begun > most) most = self->lines[i].begun;
+  for (int i = 0; i < self->count; i++) {
+    const px__line *line = &self->lines[i];
+    if (line->rank < 0 || !line->left || most <= line->done) continue;
+    snprintf(text, sizeof text, "rank %d has left the group after its call number %llu", line->rank,
+             (unsigned long long)line->done);
+    know(self, LEFT, line->rank, line->done, text);
+  }
+}
+
+// What failed here is a fact of the hub's, which is told; a rank without a hub keeps it.
+static void report_failure(px__watch *self) {
+  px__line *hub = self->hub ? NULL : &self->lines[0];
+  if (!self->failed || self->told) return;
+  if (hub && hub->socket >= 0)
+    self->told = px__line_say(hub, PX__FAILED, self->failed_number, self->failed_why,
+                              strlen(self->failed_why));
+  else
+    self->told = true;
+  if (!hub || hub->socket < 0)
+    know(self, FAILED, self->comm->rank, self->failed_number, self->failed_why);
+}
+
+// Under the lock; fills `over` when the group is over.
+static void consider(px__watch *self, char over[PX__WHY]) {
+  if (px__now_ms() >= self->next_tick) speak(self);
+  if (!self->hub) compare(self, &self->lines[0]);
+  look_for_leavers(self);
+  report_failure(self);
+  if (*over) self->decided = true;
+  if (self->decided || !self->decide_at || px__now_ms() < self->decide_at) return;
+  self->decided = true;
+  sum_up(self, over);
+  for (int i = 0; self->hub && i < self->count; i++)
+    if (self->lines[i].rank > 0)
+      (void)px__line_say(&self->lines[i], PX__VERDICT, 0, over, strlen(over));
+}
+
+// Waits for something to happen, for a tick at most; says how long.
+static int wait_for_news(px__watch *self, struct pollfd *polled) {
+  int64_t before = px__now_ms(), until = self->next_tick;
+  if (self->decide_at && !self->decided && self->decide_at < until) until = self->decide_at;
+  polled[0] = (struct pollfd){self->wake, POLLIN, 0};
+  polled[1] = (struct pollfd){has_room(self) ? self->listener : -1, POLLIN, 0};
+  for (int i = 0; i < self->count; i++) {
+    const px__line *line = &self->lines[i];
+    polled[2 + i] =
+        (struct pollfd){line->socket, (short)(POLLIN | (line->out_size ? POLLOUT : 0)), 0};
+  }
+  int wait = until > before ? (int)(until - before) : 0;
+  if (poll(polled, (nfds_t)self->count + 2, wait) < 0)
+    for (int i = 0; i < self->count + 2; i++) polled[i].revents = 0;
+  uint64_t times;
+  if (polled[0].revents) (void)!read(self->wake, &times, sizeof times);
+  int64_t took = px__now_ms() - before;
+  // While this process is stopped itself, the others are not silent.
+  return took > 2 * self->tick_ms ? 2 * self->tick_ms : (int)took;
+}
+
+// A connection that is closed with something unread may lose the last that was said on it. So each
+// side says goodbye, and closes when the other one has closed, which it does at once if it can.
+static void part(px__watch *self, struct pollfd *polled) {
+  int64_t end = px__now_ms() + PART_MS, left;
+  for (int i = 0; i < self->count; i++)
+    if (self->lines[i].socket >= 0) (void)shutdown(self->lines[i].socket, SHUT_WR);
+  while ((left = end - px__now_ms()) > 0) {
+    int open = 0;
+    for (int i = 0; i < self->count; i++) {
+      px__line *line = &self->lines[i];
+      line->in_size = 0;
+      if (line->socket >= 0 && (line->rank < 0 || line->lost || !px__line_read(line)))
+        px__line_close(line);
+      polled[open] = (struct pollfd){line->socket, POLLIN, 0};
+      open += line->socket >= 0;
+    }
+    if (!open || (poll(polled, (nfds_t)open, (int)left) < 0 && errno != EINTR)) return;
+  }
+}
+
+static void *watch_over(void *argument) {
+  px__watch *self = argument;
+  struct pollfd *polled = (struct pollfd *)(self->lines + self->count);
+  for (bool ends = false; !ends;) {
+    char over[PX__WHY] = "";
+    int took = wait_for_news(self, polled);
+    pthread_mutex_lock(&self->lock);
+    ends = self->ends;
+    for (int i = 0; i < self->count && !ends; i++) {
+      if (self->lines[i].socket < 0) continue;
+      self->lines[i].silent += took;
+      attend(self, &self->lines[i], polled[2 + i].revents, over);
+    }
+    if (polled[1].revents && !ends) admit(self);
+    if (!ends) consider(self, over);
+    pthread_mutex_unlock(&self->lock);
+    if (*over) settle(self, over);
+  }
+  part(self, polled);
+  return NULL;
+}
+
+// ---- from outside
+
+static void rouse(px__watch *self) {
+  const uint64_t one = 1;
+  (void)!write(self->wake, &one, sizeof one);
+}
+
+void px__watch_begun(px__watch *self, const px__call *call) {
+  if (!self) return;
+  size_t at = call->number % PX__RING;
+  pthread_mutex_lock(&self->lock);
+  self->ring[at] = *call;
+  self->hashes[at] = mix(self->hashes[(call->number - 1) % PX__RING], call->tag);
+  self->begun = call->number;
+  pthread_mutex_unlock(&self->lock);
+}
+
+void px__watch_done(px__watch *self, uint64_t number) {
+  if (!self) return;
+  pthread_mutex_lock(&self->lock);
+  if (number > self->done) self->done = number;
+  pthread_mutex_unlock(&self->lock);
+}
+
+void px__watch_failed(px__watch *self, uint64_t number, const char *why) {
+  pthread_mutex_lock(&self->lock);
+  if (!self->failed) {
+    self->failed = true;
+    self->failed_number = number;
+    snprintf(self->failed_why, sizeof self->failed_why, "%.800s", why);
+  }
+  pthread_mutex_unlock(&self->lock);
+  rouse(self);
+}
+
+// Whether the hub would not answer now.
+static bool is_deaf(const px__watch *self) {
+  return !self->hub && self->lines[0].silent > QUIET_MS;
+}
+
+static void wait_a_slice(px__watch *self) {
+  struct timespec until;
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_nsec += SLICE_MS * 1000000;
+  if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+  (void)pthread_cond_timedwait(&self->said, &self->lock, &until);
+}
+
+void px__watch_explain(px__watch *self, uint64_t number, char why[PX__WHY]) {
+  if (!self) return;
+  int64_t end = px__now_ms() + ASK_MS;
+  px__watch_failed(self, number, why);
+  pthread_mutex_lock(&self->lock);
+  while (!self->verdict[0] && px__now_ms() < end && !is_deaf(self)) wait_a_slice(self);
+  // Who comes later does not wait again.
+  if (!self->verdict[0])
+    snprintf(self->verdict, sizeof self->verdict, "%.900s%s", why,
+             self->hub ? "" : "; and rank 0, which knows of the others, does not answer");
+  snprintf(why, PX__WHY, "%s", self->verdict);
+  pthread_mutex_unlock(&self->lock);
+}
+
+// ---- beginning and end
+
+static void say_goodbye(px__watch *self) {
+  for (int i = 0; i < self->count; i++)
+    if (self->lines[i].rank >= 0) (void)px__line_say(&self->lines[i], PX__BYE, self->done, NULL, 0);
+}
+
+// A process that exits has left, though nobody ended its communicators.
+static void leave_all(void) {
+  pthread_mutex_lock(&all);
+  for (px__watch *at = watches; at; at = at->next) {
+    pthread_mutex_lock(&at->lock);
+    say_goodbye(at);
+    at->ends = at->over = true;
+    pthread_mutex_unlock(&at->lock);
+    rouse(at);
+  }
+  for (px__watch *at = watches; at; at = at->next) pthread_join(at->thread, NULL);
+  pthread_mutex_unlock(&all);
+}
+
+static void before_fork(void) { pthread_mutex_lock(&all); }
+static void after_fork(void) { pthread_mutex_unlock(&all); }
+// A child that outlives its parent must not keep its connections.
+static void in_child(void) {
+  for (px__watch *at = watches; at; at = at->next) {
+    for (int i = 0; i < at->count; i++) px__line_close(&at->lines[i]);
+    if (at->listener >= 0) close(at->listener);
+    at->listener = -1;
+  }
+  watches = NULL;
+  pthread_mutex_unlock(&all);
+}
+
+static void prepare_once(void) {
+  (void)atexit(leave_all);
+  (void)pthread_atfork(before_fork, after_fork, in_child);
+}
+
+static void release(px__watch *self) {
+  for (int i = 0; i < self->count; i++) px__line_close(&self->lines[i]);
+  if (self->listener >= 0) close(self->listener);
+  if (self->wake >= 0) close(self->wake);
+  pthread_cond_destroy(&self->said);
+  pthread_mutex_destroy(&self->lock);
+  px_free(self->lines);
+  px_free(self);
+}
+
+static px_status make(px__watch *self) {
+  int64_t limit;
+  px_comm *comm = self->comm;
+  int count = self->hub ? comm->size - 1 + STRANGERS : 1;
+  PX_TRY(px_env_read("PHLOX_HEARTBEAT_TIMEOUT", &limit));
+  self->limit_ms = limit ? (int)limit : NEVER;
+  self->tick_ms = self->limit_ms < 4 * PX__TICK_MS ? self->limit_ms / 4 + 1 : PX__TICK_MS;
+  // The descriptors that are polled lie behind the lines.
+  PX_TRY(px_alloc(
+      (void **)&self->lines,
+      (size_t)count * (sizeof *self->lines + sizeof(struct pollfd)) + 2 * sizeof(struct pollfd)));
+  self->count = count;
+  for (int i = 0; i < count; i++) self->lines[i].socket = self->lines[i].rank = -1;
+  self->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  PX_CHECK(self->wake >= 0, PX_DIST_NETWORK, "eventfd: %s", strerror(errno));
+  if (self->hub) {
+    PX_TRY(px__hub_listen(&self->listener, self->token, comm->store));
+  } else {
+    PX_TRY(px__hub_connect(&self->lines[0].socket, comm->rank, comm->store,
+                           px__now_ms() + comm->timeout_ms));
+    self->lines[0].rank = 0;
+  }
+  return px_thread_start(&self->thread, watch_over, self);
+}
+
+px_status px__watch_start(px__watch **out, px_comm *comm) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_condattr_t how;
+  px__watch *self;
+  *out = NULL;
+  if (comm->size == 1) return PX_OK;
+  pthread_once(&once, prepare_once);
+  PX_TRY(px_alloc((void **)&self, sizeof *self));
+  self->comm = comm;
+  self->hub = comm->rank == 0;
+  self->listener = self->wake = -1;
+  pthread_mutex_init(&self->lock, NULL);
+  pthread_condattr_init(&how);
+  pthread_condattr_setclock(&how, CLOCK_MONOTONIC);
+  pthread_cond_init(&self->said, &how);
+  pthread_condattr_destroy(&how);
+  px_status status = make(self);
+  if (status != PX_OK) return release(self), status;
+  pthread_mutex_lock(&all);
+  self->next = watches;
+  watches = self;
+  pthread_mutex_unlock(&all);
+  *out = self;
+  return PX_OK;
+}
+
+void px__watch_end(px__watch *self) {
+  if (!self) return;
+  pthread_mutex_lock(&all);
+  px__watch **at = &watches;
+  while (*at && *at != self) at = &(*at)->next;
+  if (*at) *at = self->next;
+  pthread_mutex_unlock(&all);
+  pthread_mutex_lock(&self->lock);
+  if (!self->ends) say_goodbye(self);
+  self->ends = true;
+  pthread_mutex_unlock(&self->lock);
+  rouse(self);
+  if (!self->over) pthread_join(self->thread, NULL);
+  release(self);
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The watch of a communicator: which ranks live, and whether they call the same collectives. Rank 0
+// is the hub: each other rank has one connection to it, on which both sides speak every TICK.
+#pragma once
+#include "comm/comm_impl.h"
+
+enum {
+  PX__TICK_MS = 250,
+  PX__RING = 256,    // calls that are remembered
+  PX__HASHES = 128,  // of calls, in one frame
+  PX__LINE_IN = 2048,
+  PX__LINE_OUT = 4096
+};
+
+// What is said, each with a head, and what follows it.
+typedef enum px__word {
+  PX__BEAT,     // number: calls begun. The hub's: of the first of the hashes that follow
+  PX__DIFFERS,  // a rank's call `number` is not the hub's: the text says what it is
+  PX__FAILED,   // `number` (0 for a send or recv) has failed: why
+  PX__BYE,      // leaves in order; number: calls that are done
+  PX__VERDICT,  // of the hub: why the group is over
+  PX__WORDS
+} px__word;
+typedef struct px__head {
+  uint32_t word, size;  // of what follows
+  uint64_t number;
+} px__head;
+
+// One connection. `out` and `socket`: by the watch's lock; the rest is the thread's.
+typedef struct px__line {
+  int socket;    // -1: over
+  int rank;      // of the other side; -1 until it has shown that it belongs here
+  int silent;    // milliseconds since it last spoke, of those in which this process ran
+  bool left;     // has said goodbye
+  bool lost;     // has ended without
+  int64_t late;  // until when a newcomer may say who it is
+  uint64_t begun, done, told;
+  size_t in_size, out_size;
+  uint8_t in[PX__LINE_IN], out[PX__LINE_OUT];
+} px__line;
+
+// Puts a frame in the queue; false where there is no room. Sends what can be sent.
+bool px__line_say(px__line *line, px__word word, uint64_t number, const void *at, size_t size);
+void px__line_flush(px__line *line);
+// Reads what has come; false if the other side has ended.
+bool px__line_read(px__line *line);
+// Takes the next whole frame out of what was read. False: there is none; *fine is false if what is
+// there is no frame. What follows the head is at *at until the next call.
+bool px__line_take(px__line *line, px__head *head, const char **at, bool *fine);
+void px__line_close(px__line *line);
+
+// Where the hub listens, and the word that tells ranks from strangers; kept in the store.
+enum { PX__TOKEN = 16, PX__HELLO = PX__TOKEN + 4, PX__ADDRESS = 128 };
+__attribute__((warn_unused_result)) px_status px__hub_listen(int *socket, uint8_t token[PX__TOKEN],
+                                                             px_store *store);
+__attribute__((warn_unused_result)) px_status px__hub_connect(int *socket, int rank,
+                                                              px_store *store, int64_t end);

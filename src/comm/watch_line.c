@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// The connections of a watch: how they are made, and the frames on them. Nothing here waits, but
+// for the making of one.
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "comm/watch_impl.h"
+
+// ---- frames
+
+void px__line_flush(px__line *line) {
+  while (line->socket >= 0 && line->out_size) {
+    ssize_t sent = send(line->socket, line->out, line->out_size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return;  // who reads notices an end
+    line->out_size -= (size_t)sent;
+    memmove(line->out, line->out + sent, line->out_size);
+  }
+}
+
+bool px__line_say(px__line *line, px__word word, uint64_t number, const void *at, size_t size) {
+  const px__head head = {word, (uint32_t)size, number};
+  if (line->socket < 0 || line->out_size + sizeof head + size > PX__LINE_OUT) return false;
+  memcpy(line->out + line->out_size, &head, sizeof head);
+  if (size) memcpy(line->out + line->out_size + sizeof head, at, size);
+  line->out_size += sizeof head + size;
+  px__line_flush(line);
+  return true;
+}
+
+bool px__line_read(px__line *line) {
+  while (line->in_size < PX__LINE_IN) {
+    ssize_t got =
+        recv(line->socket, line->in + line->in_size, PX__LINE_IN - line->in_size, MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno == EAGAIN;
+    if (got == 0) return false;
+    line->in_size += (size_t)got;
+  }
+  return true;
+}
+
+bool px__line_take(px__line *line, px__head *head, const char **at, bool *fine) {
+  size_t drop = (size_t)(*at ? *at - (const char *)line->in + head->size : 0);
+  line->in_size -= drop;
+  memmove(line->in, line->in + drop, line->in_size);
+  *at = NULL;
+  if (line->in_size < sizeof *head) return false;
+  memcpy(head, line->in, sizeof *head);
+  *fine = head->word < PX__WORDS && head->size <= PX__LINE_IN - sizeof *head;
+  if (!*fine || line->in_size < sizeof *head + head->size) return false;
+  *at = (const char *)line->in + sizeof *head;
+  return true;
+}
+
+void px__line_close(px__line *line) {
+  if (line->socket >= 0) close(line->socket);
+  line->socket = -1;
+  line->in_size = line->out_size = 0;
+}
+
+// ---- where the hub is
+
+static bool of_interface(char *out, size_t room, const char *name) {
+  struct ifaddrs *list;
+  bool found = false;
+  if (getifaddrs(&list)) return false;
+  for (struct ifaddrs *at = list; at && !found; at = at->ifa_next) {
+    if (!at->ifa_addr || strcmp(at->ifa_name, name) != 0) continue;
+    int family = at->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    socklen_t size = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    found = !getnameinfo(at->ifa_addr, size, out, (socklen_t)room, NULL, 0, NI_NUMERICHOST);
+  }
+  freeifaddrs(list);
+  return found;
+}
+
+// As the engine chooses: the interface that is asked for, or the host's name, unless it leads to no
+// address of this host.
+static px_status own_host(char *out, size_t room) {
+  const char *interface = NULL;
+  PX_TRY(px_env_read("GLOO_SOCKET_IFNAME", &interface));
+  if (interface) {
+    PX_CHECK(of_interface(out, room, interface), PX_DIST_NETWORK,
+             "GLOO_SOCKET_IFNAME: there is no interface '%s' with an address", interface);
+    return PX_OK;
+  }
+  if (gethostname(out, room - 1) || !px__host_is_here(out)) snprintf(out, room, "127.0.0.1");
+  return PX_OK;
+}
+
+px_status px__hub_listen(int *out, uint8_t token[PX__TOKEN], px_store *store) {
+  char host[PX__ADDRESS] = "", where[PX__TOKEN + PX__ADDRESS + 16];
+  int port = 0;
+  PX_TRY(own_host(host, sizeof host));
+  PX_CHECK(getrandom(token, PX__TOKEN, 0) == PX__TOKEN, PX_DIST_NETWORK, "no random number");
+  int socket = px__listen(&port);
+  PX_CHECK(socket >= 0, PX_DIST_NETWORK, "rank 0 cannot listen for the others: %s",
+           strerror(errno));
+  memcpy(where, token, PX__TOKEN);
+  int length = snprintf(where + PX__TOKEN, sizeof where - PX__TOKEN, "%d %s", port, host);
+  px_status status = px_store_set(store, "watch", where, (size_t)(PX__TOKEN + length));
+  if (status == PX_OK) return *out = socket, PX_OK;
+  close(socket);
+  return status;
+}
+
+px_status px__hub_connect(int *out, int rank, px_store *store, int64_t end) {
+  char where[PX__TOKEN + PX__ADDRESS + 16] = "";
+  uint8_t hello[PX__HELLO];
+  void *value;
+  size_t size;
+  char *host;
+  PX_TRY(px_store_get(&value, &size, store, "watch"));
+  bool fits = size > PX__TOKEN && size < sizeof where;
+  memcpy(where, value, fits ? size : 0);
+  px_free(value);
+  PX_CHECK(fits, PX_DIST_STORE, "the store does not say where rank 0 is");
+  int port = (int)strtol(where + PX__TOKEN, &host, 10), one = 1;
+  int socket = px__connect(host + 1, port, end);
+  memcpy(hello, where, PX__TOKEN);
+  memcpy(hello + PX__TOKEN, &rank, 4);
+  if (socket >= 0 && px__send_all(socket, hello, sizeof hello, end)) {
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    return *out = socket, PX_OK;
+  }
+  int why = errno;
+  if (socket >= 0) close(socket);
+  PX_FAIL(PX_DIST_NETWORK, "[Rank %d] cannot reach rank 0 at %s, port %d: %s", rank, host + 1, port,
+          strerror(why));
+}
