@@ -6,9 +6,6 @@
 #include "phlox/ops/copy.h"
 #include "phlox/phlox.h"
 
-#include <arpa/inet.h>
-#include <sys/socket.h>
-
 #include "test.h"
 
 // ---- stores
@@ -140,36 +137,6 @@ PX_TEST(only_who_knows_the_secret_gets_in) {
   FAILS(px_store_tcp(&client, &options), PX_DIST_NETWORK, "it has another secret");
   options.secret = NULL;
   FAILS(px_store_tcp(&client, &options), PX_DIST_NETWORK, "wants a secret");
-}
-
-// Sends bytes by chance, some of them behind a greeting that is right, and hangs up.
-static void disturb(int port, unsigned seed) {
-  uint8_t bytes[256], hello[25];
-  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  int s = socket(AF_INET, SOCK_STREAM, 0);
-  CHECK(!connect(s, (struct sockaddr *)&at, sizeof at));
-  srand(seed);
-  for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)rand();
-  if (seed % 2) memset(bytes, 0, 60), memcpy(bytes, "PXSTORE1", 8);
-  if (seed % 4 == 1) bytes[40] = 20, bytes[44] = (uint8_t)(seed / 4 % 9), bytes[53] = 1;
-  if (seed % 8 == 3) bytes[40] = 255, bytes[42] = 255;
-  size_t size = (size_t)rand() % sizeof bytes;
-  if (send(s, bytes, size, MSG_NOSIGNAL) > 0 && seed % 16 == 0)
-    CHECK(recv(s, hello, sizeof hello, 0) >= 0);
-  close(s);
-}
-
-PX_TEST(strangers_are_refused_and_nothing_is_lost) {
-  PX_SCOPED(px_store) store = NULL;
-  OK(px_store_tcp(&store, &here));
-  OK(px_store_set(store, "kept", "yes", 3));
-  for (unsigned seed = 0; seed < 2000; seed++) disturb(px_store_port(store), seed);
-  void *value;
-  size_t size;
-  OK(px_store_get(&value, &size, store, "kept"));
-  CHECK(size == 3 && !memcmp(value, "yes", 3));
-  px_free(value);
 }
 
 PX_TEST(a_port_in_use_is_named) {

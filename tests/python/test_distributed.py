@@ -2,6 +2,7 @@
 """Processes that work together: each test starts its ranks, on the CPU over gloo and on simulated devices over nccl."""
 import os
 import pickle
+import re
 import socket
 import tempfile
 import unittest
@@ -230,6 +231,26 @@ class Words(unittest.TestCase):
 
 
 @unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
+def calls_for_something_else(r, n, device):
+    dist.monitored_barrier()  # all have joined
+    x = torch.ones(3)
+    dist.all_reduce(x)
+    try:
+        if r == 2:
+            dist.all_gather([torch.empty(3) for _ in range(n)], x)
+        dist.all_reduce(x, dist.ReduceOp.MAX)
+    except dist.DistBackendError as e:
+        here = r"\(.*test_distributed.py:\d+\)"
+        told = rf"rank 2 called all_gather number 2 of 3 elements float32 {here}, and rank 0 called all_reduce number 2 of 3 elements float32, MAX {here}"
+        assert re.search(rf"^\[Rank {r}\] .* number 2 .*{told}", str(e)), e
+        try:
+            dist.barrier()
+        except dist.DistBackendError as again:
+            assert f"[Rank {r}] barrier, which would have number 3: the group is not usable any more" in str(again), again
+            os._exit(0)
+    raise AssertionError("no error")
+
+
 class Ranks(unittest.TestCase):
     def both(self, body, size):
         ranks(body, size)
@@ -257,6 +278,9 @@ class Ranks(unittest.TestCase):
 
     def test_what_does_not_fit_is_refused_and_loses_nothing(self):
         ranks(refused)
+
+    def test_the_first_call_that_differs_is_named_with_both_lines(self):
+        ranks(calls_for_something_else, 3)
 
     def test_a_rank_that_ends_is_an_error_of_the_others(self):
         ranks(leaves_one_alone)

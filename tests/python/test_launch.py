@@ -29,6 +29,63 @@ sys.stdout.write(f"{(dist.get_rank(), x.item(), dist.is_torchelastic_launched())
 dist.monitored_barrier(wait_all_ranks=True)
 dist.destroy_process_group()
 """
+# Trains with a checkpoint after each step; in the first round something happens to rank 1.
+TRAINS = """
+import json, os, signal, sys, time, torch, torch.distributed as dist
+path, fault = sys.argv[1:]
+dist.init_process_group("gloo")
+rank, first = dist.get_rank(), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+torch.manual_seed(0)
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+losses = []
+if os.path.exists(path):
+    state = torch.load(path)
+    model.load_state_dict(state["model"]), optimizer.load_state_dict(state["optimizer"])
+    losses = state["losses"]
+for step in range(len(losses), 6):
+    torch.manual_seed(100 * step + rank)
+    loss = (model(torch.randn(8, 3)) - torch.randn(8, 1)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    if first and rank == 1 and step == 3:
+        if fault == "raise": raise ValueError("a bad batch")
+        if fault: os.kill(os.getpid(), getattr(signal, fault))
+    for p in model.parameters():
+        dist.all_reduce(p.grad, dist.ReduceOp.AVG)
+    optimizer.step()
+    dist.all_reduce(loss.detach_())
+    losses.append(loss.item())
+    if rank == 0:
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "losses": losses}, path + ".new")
+        os.replace(path + ".new", path)
+    dist.barrier()
+if rank == 0: sys.stdout.write(json.dumps(losses) + "\\n")
+dist.destroy_process_group()
+"""
+# Two hosts: network namespaces with a cable between them; a node's agent runs in each.
+HOSTS = """
+set -e
+ip link set lo up
+rm -f "$TMPDIR/there"
+unshare -n sh -c 'echo here; exec sleep 600' >"$TMPDIR/there" &
+there=$!
+trap 'kill $there' EXIT
+until [ -s "$TMPDIR/there" ]; do sleep 0.05; done
+ip link add near type veth peer name far netns $there
+ip addr add 10.77.0.1/24 dev near
+ip link set near up
+nsenter -t $there -n sh -c 'ip link set lo up; ip addr add 10.77.0.2/24 dev far; ip link set far up'
+[ "$1" ] || exit 0
+job="$1 --nnodes=2 --nproc-per-node=2 --master-addr=10.77.0.1 --master-port=29500 --rdzv-conf=join_timeout=60"
+GLOO_SOCKET_IFNAME=far nsenter -t $there -n $job --node-rank=1 "$2" &
+GLOO_SOCKET_IFNAME=near $job --node-rank=0 "$2"
+wait $!
+"""
+
+
+def hosts(*args, **how):
+    return subprocess.run(["unshare", "-Urn", "sh", "-c", HOSTS, "sh", *args], capture_output=True, text=True, timeout=300, **how)
 
 
 def command(args, program, folder, runner="phlox.distributed.run"):
@@ -125,6 +182,26 @@ class Launch(unittest.TestCase):
                    "    if os.environ['RANK'] == '0': sys.exit(3)\n    time.sleep(600)\nsys.stdout.write(f'({os.environ[\"RANK\"]}, {n!r})\\n')")
         self.assertEqual(self.said("--nproc-per-node=2 --max-restarts=2", program), [(0, "2"), (1, "2")])
         self.run_job("--nproc-per-node=2 --max-restarts=1", program, code=1)
+
+    @unittest.skipUnless(phlox.distributed.is_available(), "no gloo")
+    def test_what_starts_again_from_a_checkpoint_ends_with_the_same_losses(self):
+        self.environment["PHLOX_HEARTBEAT_TIMEOUT"] = "3000"
+        losses = {fault: self.run_job("--nproc-per-node=3 --max-restarts=1 --shutdown-timeout=5", TRAINS, os.path.join(self.folder, "at" + fault), fault).stdout
+                  for fault in ("", "raise", "SIGKILL", "SIGSTOP")}
+        self.assertEqual(len(ast.literal_eval(losses[""])), 6)
+        self.assertEqual(set(losses.values()), {losses[""]})
+
+    @unittest.skipUnless(phlox.distributed.is_available(), "no gloo")
+    def test_two_hosts_meet(self):
+        try:
+            if hosts("", env=self.environment).returncode:
+                self.skipTest("network namespaces are not permitted, or ip is not here")
+        except FileNotFoundError:
+            self.skipTest("unshare is not here")
+        *job, path = command([], SUMS, self.folder)
+        done = hosts(" ".join(job), path, env=self.environment)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(sorted(map(ast.literal_eval, done.stdout.splitlines())), [(r, 10.0, True) for r in range(4)])
 
     def test_an_interrupt_ends_all_and_what_they_started(self):
         program = ("import os, subprocess, sys, time\nchild = subprocess.Popen(['sleep', '600'])\n"

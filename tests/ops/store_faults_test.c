@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stores among strangers and deaths: what who does not belong to a job sends to its TCP store, and
+// writers of a file store that are killed. LONG=1 in the environment: 100000 inputs of strangers
+// instead of 3000, of the seed SEED (0).
+#include "phlox/comm.h"
+#include "phlox/phlox.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "test.h"
+
+enum { SHORT = 3000, ALL = 100000, GREETING = 25, ANSWER = 40 };
+
+static int inputs(void) { return getenv("LONG") ? ALL : SHORT; }
+
+// Numbers by chance, the same for a seed.
+static uint64_t draw(uint64_t *state) {
+  uint64_t z = *state += 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return z ^ z >> 31;
+}
+
+static uint64_t seed_of(int input) {
+  const char *seed = getenv("SEED");
+  return (seed ? (uint64_t)strtoull(seed, NULL, 10) : 0) << 32 | (uint64_t)input;
+}
+
+static int reach(int port) {
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  // An end without goodbye keeps no port busy.
+  struct linger none = {.l_onoff = 1};
+  int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  CHECK(s >= 0 && !connect(s, (struct sockaddr *)&at, sizeof at));
+  setsockopt(s, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+  return s;
+}
+
+static void put(uint8_t *at, uint32_t number) { memcpy(at, &number, 4); }
+
+// Bytes of some kind: by chance; behind a greeting as of one who needs no secret; and a question
+// that is nearly right behind that, of which bits are turned.
+static size_t make_input(uint8_t bytes[512], uint64_t *state) {
+  size_t size = draw(state) % 512;
+  for (int i = 0; i < 512; i++) bytes[i] = (uint8_t)draw(state);
+  int kind = (int)(draw(state) % 4);
+  if (kind == 0) return size;
+  memset(bytes, 0, ANSWER);
+  memcpy(bytes, "PXSTORE1", 8);
+  if (kind == 1) return size;
+  uint32_t length = (uint32_t)(13 + 4 + draw(state) % 32);
+  put(bytes + ANSWER, length);
+  bytes[ANSWER + 4] = (uint8_t)(draw(state) % 8);
+  put(bytes + ANSWER + 13, (uint32_t)(draw(state) % 3));
+  put(bytes + ANSWER + 17, length - 17);
+  for (uint64_t flips = kind == 2 ? 0 : 1 + draw(state) % 8; flips; flips--)
+    bytes[ANSWER + draw(state) % 24] ^= (uint8_t)(1u << draw(state) % 8);
+  return draw(state) % 2 ? ANSWER + 4 + length : size;
+}
+
+static void disturb(int port, int input) {
+  uint8_t bytes[512], answer[64];
+  uint64_t state = seed_of(input);
+  size_t size = make_input(bytes, &state), first = size ? draw(&state) % size : 0;
+  int s = reach(port);
+  if (send(s, bytes, first, MSG_NOSIGNAL) >= 0)
+    (void)!send(s, bytes + first, size - first, MSG_NOSIGNAL);
+  if (input % 16 == 0) (void)!recv(s, answer, GREETING, 0);
+  close(s);
+}
+
+static void check_kept(px_store *store) {
+  void *value;
+  size_t size;
+  OK(px_store_get(&value, &size, store, "kept"));
+  CHECK(size == 3 && !memcmp(value, "yes", 3));
+  px_free(value);
+}
+
+static px_store_tcp_options server_of(const char *secret) {
+  return (px_store_tcp_options){
+      .host = "127.0.0.1", .serve = true, .timeout_ms = 60000, .secret = secret};
+}
+
+static long memory_in_use(void) {
+  long pages = 0, resident = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+  CHECK(file && fscanf(file, "%ld %ld", &pages, &resident) == 2);
+  fclose(file);
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+PX_TEST(who_does_not_know_the_secret_changes_nothing) {
+  PX_SCOPED(px_store) store = NULL;
+  px_store_tcp_options options = server_of("of this job");
+  int64_t keys;
+  OK(px_store_tcp(&store, &options));
+  OK(px_store_set(store, "kept", "yes", 3));
+  for (int i = 0; i < inputs() / 2; i++) disturb(px_store_port(store), i);
+  check_kept(store);
+  OK(px_store_num_keys(&keys, store));
+  CHECK_EQ(keys, 1);
+}
+
+PX_TEST(a_store_without_a_secret_outlives_what_strangers_send) {
+  PX_SCOPED(px_store) store = NULL;
+  px_store_tcp_options options = server_of(NULL);
+  OK(px_store_tcp(&store, &options));
+  OK(px_store_set(store, "kept", "yes", 3));
+  for (int i = inputs() / 2; i < inputs(); i++) {
+    disturb(px_store_port(store), i);
+    if (i % 1000 == 0) check_kept(store);
+  }
+  check_kept(store);
+}
+
+// The length that a frame claims is not believed: memory grows with what comes.
+PX_TEST(strangers_get_little_memory) {
+  enum { MANY = 300, MEGABYTES = 128 };  // of 19 GiB
+  PX_SCOPED(px_store) store = NULL;
+  px_store_tcp_options options = server_of(NULL);
+  uint8_t bytes[ANSWER + 64] = "PXSTORE1";
+  int sockets[MANY];
+  OK(px_store_tcp(&store, &options));
+  OK(px_store_set(store, "kept", "yes", 3));
+  put(bytes + ANSWER, (64u << 20) - 1);
+  long before = memory_in_use();
+  for (int i = 0; i < MANY; i++) {
+    sockets[i] = reach(px_store_port(store));
+    CHECK(send(sockets[i], bytes, sizeof bytes, MSG_NOSIGNAL) == (ssize_t)sizeof bytes);
+  }
+  for (int i = 0; i < 10; i++) check_kept(store);
+  CHECK(memory_in_use() - before < (long)MEGABYTES << 20);
+  for (int i = 0; i < MANY; i++) close(sockets[i]);
+  check_kept(store);
+}
+
+// ---- files
+
+static void write_on(const char *path, int to) {
+  PX_SCOPED(px_store) store = NULL;
+  OK(px_store_file(&store, path));
+  for (int64_t n = 1;; n++) {
+    char value[300];
+    int64_t sum;
+    memset(value, 'a' + (int)(n % 26), sizeof value);
+    OK(px_store_set(store, "text", value, 1 + (size_t)n % sizeof value));
+    OK(px_store_add(&sum, store, "count", 1));
+    // What is told here is in the file, whatever becomes of the writer.
+    CHECK(write(to, &sum, sizeof sum) == (ssize_t)sizeof sum);
+  }
+}
+
+PX_TEST(a_file_keeps_what_writers_had_done_before_they_were_killed) {
+  char path[] = "/tmp/phlox-store-XXXXXX";
+  PX_SCOPED(px_store) store = NULL;
+  int64_t sum, told, last = 0;
+  CHECK(mkstemp(path) >= 0);
+  for (int round = 0; round < 20; round++) {
+    int ends[2];
+    CHECK(!pipe(ends));
+    pid_t writer = fork();
+    if (writer == 0) write_on(path, ends[1]);
+    close(ends[1]);
+    for (int i = 0; i < 1 + 7 * round; i++) CHECK(read(ends[0], &last, sizeof last) > 0);
+    kill(writer, SIGKILL);
+    waitpid(writer, NULL, 0);
+    while (read(ends[0], &told, sizeof told) > 0) last = told;
+    close(ends[0]);
+    if (!store) OK(px_store_file(&store, path));
+    OK(px_store_add(&sum, store, "count", 0));
+    CHECK(sum == last || sum == last + 1);
+    void *value;
+    size_t size;
+    OK(px_store_get(&value, &size, store, "text"));
+    for (size_t i = 1; i < size; i++) CHECK(((char *)value)[i] == ((char *)value)[0]);
+    px_free(value);
+  }
+  unlink(path);
+}
+
+// As a writer leaves it that is killed within a record.
+PX_TEST(a_file_that_ends_within_a_record_is_written_on_from_the_one_before) {
+  char path[] = "/tmp/phlox-store-XXXXXX";
+  int file = mkstemp(path);
+  PX_SCOPED(px_store) whole = NULL;
+  struct stat one, two;
+  CHECK(file >= 0);
+  OK(px_store_file(&whole, path));
+  OK(px_store_set(whole, "kept", "yes", 3));
+  CHECK(!fstat(file, &one));
+  OK(px_store_set(whole, "half", "written", 7));
+  CHECK(!fstat(file, &two));
+  uint8_t bytes[256];
+  CHECK(two.st_size < (off_t)sizeof bytes && pread(file, bytes, sizeof bytes, 0) == two.st_size);
+  for (off_t size = one.st_size; size < two.st_size; size++) {
+    PX_SCOPED(px_store) store = NULL;
+    PX_SCOPED(px_store) again = NULL;
+    bool there;
+    CHECK(!ftruncate(file, 0) && pwrite(file, bytes, (size_t)size, 0) == size);
+    OK(px_store_file(&store, path));
+    check_kept(store);
+    OK(px_store_check(&there, store, (const char *[]){"half"}, 1));
+    CHECK(!there);
+    OK(px_store_set(store, "next", "one", 3));
+    OK(px_store_file(&again, path));
+    check_kept(again);
+    OK(px_store_check(&there, again, (const char *[]){"next"}, 1));
+    CHECK(there);
+  }
+  unlink(path);
+}
