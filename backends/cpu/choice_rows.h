@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // multinomial for one element type (T, NAME as in vec_impl.h); random_order.c includes it twice.
 
-static px_fault_code NAME(fault_of)(const T *p, int64_t n) {
+// PyTorch's words for the first weight that cannot be, where places are drawn again.
+static px_fault_code NAME(fault_at)(const T *p) {
+  while (*p >= 0 && *p - *p == 0) p++;
+  return *p >= 0 ? PX_FAULT_ENDLESS_WEIGHT : PX_FAULT_NEGATIVE_WEIGHT;
+}
+static px_fault_code NAME(fault_of)(const T *p, int64_t n, bool replaced) {
   int wrong = 0, any = 0;
   for (px__steps t = {.n = n}; px__step(&t);)
     for (int64_t i = t.begin; i < t.end; i++) {
       wrong |= (p[i] - p[i] != 0) | (p[i] < 0);  // not finite, or below 0
       any |= p[i] > 0;
     }
+  if (wrong && replaced) return NAME(fault_at)(p);
   return wrong ? PX_FAULT_WEIGHTS : any ? PX_FAULT_NONE : PX_FAULT_NO_WEIGHT;
 }
 // Running sums of rows, which do not wait for each other.
@@ -66,7 +72,7 @@ static void NAME(choose)(source *s, const T *p, int64_t n, int64_t rows, bool ag
     int64_t many = rows - r0 < ROWS ? rows - r0 : ROWS;
     if (again) NAME(running_sums)(p + r0 * n, n, many, room);
     for (int64_t r = r0; r < r0 + many; r++) {
-      px_fault_code wrong = NAME(fault_of)(p + r * n, n);
+      px_fault_code wrong = NAME(fault_of)(p + r * n, n, again);
       if (wrong)
         px_kernel_fault(s->l, wrong, 0, 0, 0);
       else if (again)

@@ -184,7 +184,11 @@ static inline int64_t px_operand_numel(const px_operand *operand) {
      "pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive.Did you properly " \
      "pass the result of lu_factor?") \
   XX(INJECTED, ACCELERATOR, "a kernel failed (injected)") \
-  XX(BROKEN, ACCELERATOR, "the launch broke the device")
+  XX(BROKEN, ACCELERATOR, "the launch broke the device") \
+  XX(NEGATIVE_WEIGHT, RUNTIME, \
+     "invalid multinomial distribution (encountering probability entry < 0)") \
+  XX(ENDLESS_WEIGHT, RUNTIME, \
+     "invalid multinomial distribution (encountering probability entry = infinity or NaN)")
 typedef enum px_fault_code {
   PX_FAULT_NONE,
 #define XX(name, status, text) PX_FAULT_##name,

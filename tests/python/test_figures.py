@@ -87,6 +87,16 @@ class Histograms(unittest.TestCase):
             torch.histogram(x.half(), 2)
 
 
+class Draws(unittest.TestCase):
+    def test_a_weight_that_cannot_be_is_named_where_places_are_drawn_again(self):
+        for weights, text in (([1, -1, 1], "entry < 0"), ([1, float("inf"), 1], "entry = infinity or NaN"), ([1, 1, float("nan")], "entry < 0")):
+            for device in DEVICES:
+                with self.assertRaisesRegex(RuntimeError, text):
+                    torch.multinomial(torch.tensor(weights, device=device).float(), 2, True).cpu()
+                with self.assertRaisesRegex(RuntimeError, "probability tensor contains either"):
+                    torch.multinomial(torch.tensor(weights, device=device).float(), 2, False).cpu()
+
+
 class Scaled(unittest.TestCase):
     def setUp(self):
         self.a = (torch.arange(48.0).reshape(6, 8) % 7 - 3).to(torch.float8_e4m3fn)
