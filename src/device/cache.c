@@ -4,8 +4,10 @@
 //
 // First this stream's free chunks, then other streams' that are done with or ordered before it,
 // then the device. If that has no memory left: layers above free what they can do without, pending
-// frees are waited for and the pool is searched again, idle segments are released, the device is
-// asked again, and the pool is searched once more.
+// frees are waited for, and what uses free chunks of other streams; free neighbours of all streams
+// become one, and the pool is searched again; idle segments are released, the device is asked
+// again, also for as little as will do, and the pool is searched once more, also for chunks of the
+// other kind.
 #include "device/state.h"
 
 #define GREATEST ((size_t)PTRDIFF_MAX / 2)  // bytes of a block
@@ -42,16 +44,31 @@ static bool next_pending(px__device *d, px__use *out) {
   return false;
 }
 
-px_status px__cache_drain(px__device *d) {
+// Free chunks that others than their stream may not have yet: the work that they wait for.
+static bool next_busy(px__device *d, px__use *out) {
+  for (int i = 0; i < d->stream_count; i++) {
+    px_stream *s = d->streams[i];
+    bool idle = px__capture_of(s) || px__completed(s) >= s->issued;
+    const px__shelf *shelf = &s->shelf;
+    if (idle || !(shelf->free[0] || shelf->free[1] || shelf->unsorted[0] || shelf->unsorted[1]))
+      continue;
+    *out = (px__use){s, s->issued, false};
+    return true;
+  }
+  return false;
+}
+
+static px_status wait_for(px__device *d, bool (*next)(px__device *d, px__use *out)) {
   px__use use;
   for (;;) {
     px__device_lock(d);
-    bool waits = next_pending(d, &use);
+    bool waits = next(d, &use);
     px__device_unlock(d);
     if (!waits) return PX_OK;
     PX_TRY(px__stream_reach(use.stream, use.seq));
   }
 }
+px_status px__cache_drain(px__device *d) { return wait_for(d, next_pending); }
 
 // ---- allocating
 // From the pool, or from the device. Lock held.
@@ -60,6 +77,7 @@ static px_status serve(px_block **out, const px__request *r) {
   if (d->cache.pending) px__pool_sweep(d);
   if ((*out = px__pool_allocate(r))) return PX_OK;
   if (d->cache.settings.threshold > 0) px__pool_collect(d);
+  if (PX_UNLIKELY(d->cache.settings.moves)) px__pool_move(d, r->size);
   return px__pool_extend(out, r);
 }
 
@@ -80,12 +98,17 @@ static px_status serve_again(px_block **out, const px__request *r) {
   px__device *d = r->device;
   px__pool_flush(d);
   px__pool_sweep(d);
+  px__pool_merge(d);
   if ((*out = px__pool_allocate(r))) return PX_OK;
   d->cache.ledger.num_alloc_retries++;
   px__pool_release(d);
   px_status status = px__pool_extend(out, r);
   if (status != PX_OUT_OF_MEMORY) return status;
-  if ((*out = px__pool_allocate(r))) return PX_OK;
+  if ((*out = px__pool_allocate(r)) || (*out = px__pool_allocate_other(r))) return PX_OK;
+  px__request tight = *r;
+  tight.tight = true;
+  status = px__pool_extend(out, &tight);
+  if (status != PX_OUT_OF_MEMORY) return status;
   d->cache.ledger.num_ooms++;
   note_oom(r);
   return status;
@@ -94,6 +117,7 @@ static px_status serve_again(px_block **out, const px__request *r) {
 static px_status under_pressure(px_block **out, const px__request *r) {
   reclaim_all();
   PX_TRY(px__cache_drain(r->device));
+  PX_TRY(wait_for(r->device, next_busy));
   px__device_lock(r->device);
   px_status status = serve_again(out, r);
   px__device_unlock(r->device);

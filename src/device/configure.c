@@ -115,6 +115,8 @@ static px_status per_process_memory_fraction(parsing *p) {
   return PX_OK;
 }
 
+static px_status expandable_segments(parsing *p) { return read_truth(p, &p->s.moves); }
+
 static bool is_power(size_t n) { return n && !(n & (n - 1)); }
 
 // "[256:1,512:2,>:4]": 1 up to 256 MiB, 2 up to 512, 4 above.
@@ -164,20 +166,7 @@ static px_status roundup_power2_divisions(parsing *p) {
     p->unheeded |= 1u << (bit); \
     return PX_OK; \
   }
-enum {
-  BACKEND,
-  EXPANDABLE,
-  LOCK,
-  REGISTER,
-  THREADS,
-  BACKGROUND,
-  RESERVE,
-  ROUND,
-  CACHED,
-  CAPTURE,
-  THROW
-};
-TRUTH(expandable_segments, EXPANDABLE)
+enum { BACKEND, LOCK, REGISTER, THREADS, BACKGROUND, RESERVE, ROUND, CACHED, CAPTURE, THROW };
 TRUTH(release_lock_on_cudamalloc, LOCK)
 TRUTH(pinned_use_cuda_host_register, REGISTER)
 TRUTH(pinned_use_background_threads, BACKGROUND)
@@ -210,7 +199,6 @@ static px_status pinned_num_register_threads(parsing *p) {
 #define IDLE(name) name " has no effect"
 static const char *const unheeded_texts[] = {
     "backend:cudaMallocAsync is not supported: the native allocator serves",
-    "expandable_segments not supported on this platform",
     IDLE("release_lock_on_cudamalloc"),
     IDLE("pinned_use_cuda_host_register"),
     IDLE("pinned_num_register_threads"),

@@ -34,10 +34,12 @@ size_t px__pool_round(const px__device *d, size_t bytes) {
   return (bytes + GRAIN - 1) & ~(size_t)(GRAIN - 1);
 }
 
+static size_t whole_grains(size_t size) {
+  return (size + SEGMENT_GRAIN - 1) & ~(size_t)(SEGMENT_GRAIN - 1);
+}
 size_t px__pool_segment_size(const px__device *d, size_t size) {
   if (size <= SMALL) return SMALL_SEGMENT;
-  if (size < LARGE) return d->cache.settings.large_segment;
-  return (size + SEGMENT_GRAIN - 1) & ~(size_t)(SEGMENT_GRAIN - 1);
+  return size < LARGE ? d->cache.settings.large_segment : whole_grains(size);
 }
 
 static px__chunk *chunk_of(px__node *node) {
@@ -130,6 +132,24 @@ static void make_free(px__device *d, px__chunk *chunk, const px_traceback *stack
   list_free(chunk);
 }
 
+// Neighbours of different streams, which were free at different times.
+static bool is_done(const px__chunk *chunk) {
+  return chunk && chunk->state == PX__FREE && px__completed(chunk->stream) >= chunk->ready;
+}
+static void merge_from(px__device *d, px__chunk *chunk) {
+  if (!is_done(chunk) || !is_done(chunk->next)) return;
+  unlist_free(chunk);
+  px__ledger_unidle(&d->cache.ledger, chunk);
+  while (is_done(chunk->next)) coalesce(d, chunk, chunk->next);
+  chunk->ready = 0;
+  px__ledger_idle(&d->cache.ledger, chunk);
+  list_free(chunk);
+}
+void px__pool_merge(px__device *d) {
+  for (px__segment *segment = d->cache.segments; segment; segment = segment->next)
+    for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next) merge_from(d, chunk);
+}
+
 // ---- fast bins: one chunk for each pool of a stream, the one that it freed last
 // A request of its size takes the chunk as it is, without the device's lock, so that a loop of
 // small ops neither splits nor coalesces. Any other request to the pool flushes the bin first.
@@ -209,7 +229,7 @@ static void move_to(px__chunk *chunk, px_stream *stream) {
 // ---- allocating
 static bool should_split(const px__chunk *chunk, size_t size) {
   size_t left = chunk->node.size - size;
-  if (chunk->segment->small) return left >= GRAIN;
+  if (chunk->segment->small || size <= SMALL) return left >= GRAIN;
   return left > GREATEST_LEFT && size < chunk->stream->owner->cache.settings.max_split;
 }
 
@@ -270,12 +290,16 @@ static px__chunk *find(const px__request *r, bool small) {
   return chunk ? chunk : best_fit_of_others(r->device, r->stream, small, r->size);
 }
 
-px_block *px__pool_allocate(const px__request *r) {
-  px__chunk *chunk = find(r, r->size <= SMALL);
+static px_block *allocate_from(const px__request *r, bool small) {
+  px__chunk *chunk = find(r, small);
   if (!chunk) return NULL;
   unlist_free(chunk);
   move_to(chunk, r->stream);
   return allocate(r, chunk);
+}
+px_block *px__pool_allocate(const px__request *r) { return allocate_from(r, r->size <= SMALL); }
+px_block *px__pool_allocate_other(const px__request *r) {
+  return allocate_from(r, r->size > SMALL);
 }
 
 px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes) {
@@ -367,7 +391,7 @@ px_status px__pool_extend(px_block **out, const px__request *r) {
   px__chunk *chunk;
   PX_TRY(chunk_new(&chunk, d));
   px_status status = PX_NEW(&segment);
-  size_t size = px__pool_segment_size(d, r->size);
+  size_t size = r->tight ? whole_grains(r->size) : px__pool_segment_size(d, r->size);
   void *data = NULL;
   if (status == PX_OK) status = raw_alloc(d, size, &data);
   if (status != PX_OK) {
@@ -426,12 +450,11 @@ static bool captures(const px__device *d) {
   return false;
 }
 
-void px__pool_collect(px__device *d) {
+// Releases idle segments, the oldest first, until no more than `allowed` is reserved.
+static void release_down_to(px__device *d, size_t allowed) {
+  px__cache *cache = &d->cache;
   if (captures(d)) return;
   px__pool_flush(d);
-  px__cache *cache = &d->cache;
-  size_t most = cache->limit ? cache->limit : d->properties.total_memory;
-  size_t allowed = (size_t)(cache->settings.threshold * (double)most);
   px__segment *oldest = cache->segments;
   while (oldest && oldest->next) oldest = oldest->next;
   for (px__segment *segment = oldest, *before; segment; segment = before) {
@@ -439,6 +462,15 @@ void px__pool_collect(px__device *d) {
     if (cache->reserved <= allowed) return;
     if (is_idle(segment)) segment_release(d, segment);
   }
+}
+void px__pool_collect(px__device *d) {
+  size_t most = d->cache.limit ? d->cache.limit : d->properties.total_memory;
+  release_down_to(d, (size_t)(d->cache.settings.threshold * (double)most));
+}
+void px__pool_move(px__device *d, size_t size) {
+  if (size <= SMALL) return;
+  size_t wanted = px__pool_segment_size(d, size), reserved = d->cache.reserved;
+  release_down_to(d, reserved > wanted ? reserved - wanted : 0);
 }
 
 // The backend's release waits for work that uses the memory, so the streams of the chunks do not

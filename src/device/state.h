@@ -173,6 +173,7 @@ typedef struct px__settings {
   size_t max_split;           // larger chunks are not split; SIZE_MAX: all are
   size_t non_split_rounding;  // how much larger such a chunk may be than the request
   size_t large_segment;       // of requests that get none of their own
+  bool moves;                 // idle segments go back before a new one is taken
   double threshold;           // share of the memory from which idle segments go back; 0: none
   double fraction;            // of the device that may be reserved; negative: not said
   size_t divisions[PX__ROUND_STEPS];  // of the powers of two, to which sizes round; 0: none
@@ -437,10 +438,13 @@ typedef struct px__request {
   px__device *device;
   px_stream *stream;
   size_t bytes, size;         // as asked for, and rounded
+  bool tight;                 // a new segment has no more than that
   const px_traceback *stack;  // where, if there is a history
 } px__request;
 // From what is free, NULL if nothing fits; from a new segment. Lock held.
 px_block *px__pool_allocate(const px__request *request);
+// ... from what is for requests of the other kind, small or large.
+px_block *px__pool_allocate_other(const px__request *request);
 px_status px__pool_extend(px_block **out, const px__request *request)
     __attribute__((warn_unused_result));
 void px__pool_free(px__device *d, px__chunk *chunk, const px_traceback *stack);
@@ -453,6 +457,10 @@ void px__pool_sweep(px__device *d);    // frees whose other uses are settled bec
 void px__pool_release(px__device *d);  // idle segments, of which every chunk is free, go back
 // ... the oldest, while more is reserved than the settings' threshold allows.
 void px__pool_collect(px__device *d);
+// ... as many as a new segment for such a request has bytes, if it is a large one.
+void px__pool_move(px__device *d, size_t size);
+// Free neighbours become one, whichever streams they are of, if all that used them is done.
+void px__pool_merge(px__device *d);
 size_t px__pool_round(const px__device *d, size_t bytes);
 // A room that nothing but the caller uses gives what is idle of it back, and is let go of.
 void px__pool_end_room(px__device *d, px__room *room);

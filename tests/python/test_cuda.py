@@ -502,8 +502,8 @@ class Waits(unittest.TestCase):
             self.assertEqual(cuda.memory_stats()["max_split_size"], 64 << 20)
             with self.assertRaisesRegex(ValueError, "Unrecognized key 'foo' in CUDA allocator config."):
                 settings("foo:1")
-            with self.assertWarnsRegex(UserWarning, "expandable_segments not supported on this platform"):
-                settings("expandable_segments:True")
+            with self.assertWarnsRegex(UserWarning, "release_lock_on_cudamalloc has no effect"):
+                settings("release_lock_on_cudamalloc:True")
         finally:
             settings("")
 

@@ -60,7 +60,9 @@ PX_TEST(settings_without_effect_are_said) {
   OK(px_memory_configure("expandable_segments:False,pinned_use_background_threads:False"));
   CHECK(!warned[0]);
   OK(px_memory_configure("expandable_segments:True"));
-  CHECK(strstr(warned, "expandable_segments not supported on this platform"));
+  CHECK(!warned[0]);
+  OK(px_memory_configure("throw_on_cudamalloc_oom:True"));
+  CHECK(strstr(warned, "throw_on_cudamalloc_oom has no effect"));
   OK(px_memory_configure("backend:native , pinned_max_cached_size_mb : 8"));
   CHECK(strstr(warned, "pinned_max_cached_size_mb has no effect"));
 }

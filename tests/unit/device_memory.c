@@ -154,6 +154,64 @@ PX_TEST(unused_segments_are_given_back_before_giving_up) {
   CHECK_EQ(px_memory_reserved(0), 60 << 20);
 }
 
+static void simulate_small(const char *memory) {
+  setenv("PHLOX_SIM_MEMORY", memory, 1);
+  simulate_plainly(1);
+}
+static px_block *block_of(px_stream *stream, size_t bytes) {
+  OK(px_stream_set_current(stream));
+  return block_on(px_cuda(0), bytes);
+}
+
+PX_TEST(free_neighbours_of_several_streams_serve_together_before_giving_up) {
+  simulate_small("22M");
+  px_stream *first = default_stream(0), *second = new_stream(0);
+  px_block *a = block_of(first, 9 << 20), *b = block_of(second, 9 << 20);
+  px_block *c = block_of(first, 3 << 19);
+  OK(fill(a, 1, 20));
+  OK(px_stream_set_current(second));
+  OK(fill(b, 1, 20));
+  px__block_free(a), px__block_free(b);
+  px_block *both = block_of(first, 17 << 20);
+  CHECK_EQ(px_memory_reserved(0), 20 << 20);
+  px__block_free(both), px__block_free(c);
+  px_release(second);
+}
+
+PX_TEST(pieces_for_large_requests_serve_small_ones_before_giving_up) {
+  simulate_small("22M");
+  px_block *blocks[] = {block_on(px_cuda(0), 9 << 20), block_on(px_cuda(0), 1 << 20),
+                        block_on(px_cuda(0), 1 << 20), block_on(px_cuda(0), 512)};
+  CHECK_EQ(px_memory_allocated(0), (11 << 20) + 512);
+  px_block *large = block_on(px_cuda(0), 10 << 20);  // what is left serves large ones still
+  px__block_free(large);
+  for (int i = 0; i < PX_COUNT_OF(blocks); i++) px__block_free(blocks[i]);
+  CHECK_EQ(stat_of("num_ooms"), 0);
+}
+
+PX_TEST(a_segment_is_as_small_as_will_do_before_giving_up) {
+  simulate_small("30M");
+  px_block *a = block_on(px_cuda(0), 9 << 20), *b = block_on(px_cuda(0), 9 << 20);
+  px_block *c = block_on(px_cuda(0), 5 << 20);
+  CHECK_EQ(px_memory_reserved(0), 26 << 20);
+  px__block_free(a), px__block_free(b), px__block_free(c);
+}
+
+PX_TEST(idle_segments_make_way_for_a_large_one_where_segments_expand) {
+  simulate_plainly(1);
+  for (int expands = 0; expands < 2; expands++) {
+    OK(px_memory_configure(expands ? "expandable_segments:True" : ""));
+    OK(px_memory_empty_cache());
+    px_block *blocks[4];
+    for (int i = 0; i < 4; i++) blocks[i] = block_on(px_cuda(0), 30 << 20);
+    for (int i = 0; i < 4; i++) px__block_free(blocks[i]);
+    px_block *large = block_on(px_cuda(0), 50 << 20), *small = block_on(px_cuda(0), 512);
+    CHECK_EQ(px_memory_reserved(0), (expands ? 112 : 172) << 20);
+    px__block_free(large), px__block_free(small);
+  }
+  OK(px_memory_configure(""));
+}
+
 static px_block *hostage;
 static void let_go(void) {
   px__block_free(hostage);
