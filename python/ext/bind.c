@@ -243,12 +243,12 @@ static int to_generator(PyObject *object, px_value *out) {
   return 1;
 }
 
-// None may also stand in the place of an empty list, as the pools of nn.functional have it.
+// None may also stand in the place of an empty list, as a dim that is left out.
 bool ext_takes_none(const ext_signature *s, int i) {
   const px_param *param = &s->op->params[i];
   bool empty = param->kind == PX_ARG_INTS && param->has_default && !param->fallback.n;
   return param->optional || param->kind == PX_ARG_DTYPE || param->kind == PX_ARG_DEVICE ||
-         param->kind == PX_ARG_GENERATOR || (s->functional && empty);
+         param->kind == PX_ARG_GENERATOR || empty;
 }
 
 // In an output_size None is the input's own size: of the last dimensions, as many as there are.

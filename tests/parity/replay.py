@@ -337,7 +337,7 @@ them; Phlox replays them on the CPU and on simulated devices (`DEVICES="cpu sim 
 the text, and a result the structure, dtype, shape, strides (gradients: without strides) and values, within the tolerance that `tests/parity/replay.py`
 says for its dtype. Derivatives that PyTorch lacks are not compared. Draws are compared in their mean, memory that nobody wrote in its form, faults of kernels that a device tells of later without their class. On devices statistics of halves may be float32, as PyTorch's are there, `tensor_split` has its places from the CPU, and a buffer of a sample that cannot be resized says nothing. An op is *right* if all outcomes are, on each device, *partly*
 or *wrong* if some or none are, and *missing* if there is no such name. Numbers that are complex are counted apart.
-`PYTHONPATH=python python3 tests/parity/replay.py build/parity.gz --op NAME` prints all failures of an op.
+`PYTHONPATH=python python3 tests/parity/replay.py build/parity.gz --op NAME` prints all failures of an op. [array-api.md](array-api.md) has the tests of the array API standard.
 
 {head}.
 

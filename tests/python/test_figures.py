@@ -87,6 +87,23 @@ class Histograms(unittest.TestCase):
             torch.histogram(x.half(), 2)
 
 
+class Absent(unittest.TestCase):
+    def test_none_stands_for_a_dim_that_is_left_out(self):
+        x = torch.tensor(X)
+        self.assertEqual(torch.amax(x, None).item(), 8)
+        self.assertTrue(torch.equal(torch.roll(x, 1, None), torch.roll(x, 1)))
+        with self.assertRaisesRegex(TypeError, "argument 'dims' .* must be tuple of ints, not NoneType"):
+            torch.flip(x, None)
+
+    def test_from_dlpack_copies_where_it_is_asked_to(self):
+        x = torch.tensor(X)
+        self.assertEqual(torch.from_dlpack(x, copy=False).data_ptr(), x.data_ptr())
+        self.assertNotEqual(torch.from_dlpack(x, copy=True).data_ptr(), x.data_ptr())
+        self.assertEqual(torch.from_dlpack(x, device="meta").device.type, "meta")
+        with self.assertRaisesRegex(ValueError, "without copying"):
+            torch.from_dlpack(x, device="meta", copy=False)
+
+
 class Draws(unittest.TestCase):
     def test_a_weight_that_cannot_be_is_named_where_places_are_drawn_again(self):
         for weights, text in (([1, -1, 1], "entry < 0"), ([1, float("inf"), 1], "entry = infinity or NaN"), ([1, 1, float("nan")], "entry < 0")):
