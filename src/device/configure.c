@@ -15,11 +15,13 @@ enum { TOKENS = 256, TOKEN = 40, LEAST_MB = 20, REGISTER_THREADS = 128 };
 static const px__settings defaults = {.max_split = SIZE_MAX,
                                       .non_split_rounding = (size_t)LEAST_MB << 20,
                                       .large_segment = (size_t)LEAST_MB << 20,
+                                      .pinned_most = SIZE_MAX,
                                       .fraction = -1};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static px__settings latest;
-static bool chosen;        // by the program or by the environment
+static bool chosen;  // by the program or by the environment
+size_t px__pinned_most = SIZE_MAX;
 static unsigned unheeded;  // keys of the latest text that have no effect, to be warned of
 
 typedef struct parsing {
@@ -115,6 +117,13 @@ static px_status per_process_memory_fraction(parsing *p) {
   return PX_OK;
 }
 
+static px_status pinned_max_cached_size_mb(parsing *p) {
+  size_t number;
+  PX_TRY(read_whole(p, &number));
+  p->s.pinned_most = number < SIZE_MAX >> 20 ? number << 20 : SIZE_MAX;
+  return PX_OK;
+}
+
 static px_status expandable_segments(parsing *p) { return read_truth(p, &p->s.moves); }
 
 static bool is_power(size_t n) { return n && !(n & (n - 1)); }
@@ -166,13 +175,12 @@ static px_status roundup_power2_divisions(parsing *p) {
     p->unheeded |= 1u << (bit); \
     return PX_OK; \
   }
-enum { BACKEND, LOCK, REGISTER, THREADS, BACKGROUND, RESERVE, ROUND, CACHED, CAPTURE, THROW };
+enum { BACKEND, LOCK, REGISTER, THREADS, BACKGROUND, RESERVE, ROUND, CAPTURE, THROW };
 TRUTH(release_lock_on_cudamalloc, LOCK)
 TRUTH(pinned_use_cuda_host_register, REGISTER)
 TRUTH(pinned_use_background_threads, BACKGROUND)
 WHOLE(pinned_reserve_segment_size_mb, RESERVE)
 WHOLE(pinned_max_round_threshold_mb, ROUND)
-WHOLE(pinned_max_cached_size_mb, CACHED)
 TRUTH(graph_capture_record_stream_reuse, CAPTURE)
 TRUTH(throw_on_cudamalloc_oom, THROW)
 
@@ -196,18 +204,17 @@ static px_status pinned_num_register_threads(parsing *p) {
 }
 
 // What is said of an unheeded bit, in the order of the bits.
-#define IDLE(name) name " has no effect"
+#define IDLE(name, why) name " has no effect: " why
 static const char *const unheeded_texts[] = {
     "backend:cudaMallocAsync is not supported: the native allocator serves",
-    IDLE("release_lock_on_cudamalloc"),
-    IDLE("pinned_use_cuda_host_register"),
-    IDLE("pinned_num_register_threads"),
-    IDLE("pinned_use_background_threads"),
-    IDLE("pinned_reserve_segment_size_mb"),
-    IDLE("pinned_max_round_threshold_mb"),
-    IDLE("pinned_max_cached_size_mb"),
-    IDLE("graph_capture_record_stream_reuse"),
-    IDLE("throw_on_cudamalloc_oom")};
+    IDLE("release_lock_on_cudamalloc", "each device has a lock of its own"),
+    IDLE("pinned_use_cuda_host_register", "page-locked memory is allocated as such"),
+    IDLE("pinned_num_register_threads", "page-locked memory is allocated, and not registered"),
+    IDLE("pinned_use_background_threads", "events are asked when memory is wanted"),
+    IDLE("pinned_reserve_segment_size_mb", "page-locked memory is allocated block by block"),
+    IDLE("pinned_max_round_threshold_mb", "sizes are not rounded to powers of two"),
+    IDLE("graph_capture_record_stream_reuse", "it is always so, where waits order the uses"),
+    IDLE("throw_on_cudamalloc_oom", "all that can be tried is tried before an error")};
 
 #define KEY(name) \
   { #name, name }
@@ -278,6 +285,7 @@ static px_status take(const char *text) {
     pthread_mutex_lock(&lock);
     latest = p->s;
     unheeded = p->unheeded;
+    __atomic_store_n(&px__pinned_most, p->s.pinned_most, __ATOMIC_RELAXED);
     chosen = true;
     pthread_mutex_unlock(&lock);
   }

@@ -83,6 +83,15 @@ static bool is_done(pin *p) {
   return px__block_settled(&p->block, NULL);
 }
 
+// Keeps a block that nobody uses, or gives it back.
+static void rest(pin *p) {
+  px__block_drop_uses(&p->block);
+  if (p->node.size > __atomic_load_n(&px__pinned_most, __ATOMIC_RELAXED))
+    release(p);
+  else
+    px__tree_insert(&idle, &p->node);
+}
+
 static void sweep(void) {
   for (pin **place = &pending; *place;) {
     pin *p = *place;
@@ -91,8 +100,7 @@ static void sweep(void) {
       continue;
     }
     *place = p->next;
-    px__block_drop_uses(&p->block);
-    px__tree_insert(&idle, &p->node);
+    rest(p);
   }
 }
 
@@ -178,8 +186,7 @@ void px__pinned_free(px_block *block) {
   px__stat_move(&stats.active_requests, -1);
   px__stat_move(&stats.active_bytes, -(int64_t)p->node.size);
   if (px__block_settled(&p->block, NULL)) {
-    px__block_drop_uses(&p->block);
-    px__tree_insert(&idle, &p->node);
+    rest(p);
   } else {
     p->next = pending;
     pending = p;

@@ -173,6 +173,7 @@ typedef struct px__settings {
   size_t max_split;           // larger chunks are not split; SIZE_MAX: all are
   size_t non_split_rounding;  // how much larger such a chunk may be than the request
   size_t large_segment;       // of requests that get none of their own
+  size_t pinned_most;         // page-locked blocks that are larger are not kept when they are free
   bool moves;                 // idle segments go back before a new one is taken
   double threshold;           // share of the memory from which idle segments go back; 0: none
   double fraction;            // of the device that may be reserved; negative: not said
@@ -427,6 +428,7 @@ px_status px__meta_copy(const px_block *to) __attribute__((warn_unused_result));
 px_status px__host_new(px_block **out, size_t bytes) __attribute__((warn_unused_result));
 void px__host_free(px_block *block);
 // ---- pinned.c
+extern size_t px__pinned_most;  // of the settings (configure.c); atomic
 void px__pinned_free(px_block *block);
 // ---- tree.c
 void px__tree_insert(px__node **root, px__node *node);

@@ -63,8 +63,32 @@ PX_TEST(settings_without_effect_are_said) {
   CHECK(!warned[0]);
   OK(px_memory_configure("throw_on_cudamalloc_oom:True"));
   CHECK(strstr(warned, "throw_on_cudamalloc_oom has no effect"));
-  OK(px_memory_configure("backend:native , pinned_max_cached_size_mb : 8"));
-  CHECK(strstr(warned, "pinned_max_cached_size_mb has no effect"));
+  OK(px_memory_configure("backend:native , pinned_reserve_segment_size_mb : 8"));
+  CHECK(strstr(warned, "pinned_reserve_segment_size_mb has no effect: page-locked memory is "));
+}
+
+static int64_t freed;
+static void find_frees(const px_memory_stat *stat, void *context) {
+  if (!strcmp(stat->key, "num_host_free")) freed = stat->value;
+}
+static int64_t frees_now(void) {
+  OK(px_memory_host_stats(find_frees, NULL));
+  return freed;
+}
+
+PX_TEST(large_pinned_blocks_are_not_kept_where_the_settings_say_so) {
+  simulate_plainly(1);
+  int64_t before = frees_now();
+  px__block_free(pinned_block(9 << 20));
+  CHECK_EQ(frees_now(), before);
+  OK(px_memory_empty_host_cache());
+  before = frees_now();
+  OK(px_memory_configure("pinned_max_cached_size_mb:8"));
+  px__block_free(pinned_block(8 << 20));
+  CHECK_EQ(frees_now(), before);
+  px__block_free(pinned_block(9 << 20));
+  CHECK_EQ(frees_now(), before + 1);
+  OK(px_memory_configure(""));
 }
 
 static int64_t rounded(size_t bytes) {
