@@ -65,6 +65,10 @@ typedef struct px_graph_pool {
 typedef struct px_memory_pool px_memory_pool;
 // Makes a pool on a device; negative: the current one.
 PX_CALL px_memory_pool_new(px_memory_pool **out, int device);
+// use_on_oom: what is free in the pool serves a request from outside of it rather than that this
+// fails; not once a graph was captured with the pool. no_split: a block has a segment by itself.
+// Neither is so of a new pool.
+PX_CALL px_memory_pool_set(px_memory_pool *pool, bool use_on_oom, bool no_split);
 PX_API px_graph_pool px_memory_pool_name(const px_memory_pool *pool);
 // Gives how often the pool is held: by itself, by threads that have begun it, and by graphs.
 PX_CALL px_memory_pool_uses(int *out, const px_memory_pool *pool);

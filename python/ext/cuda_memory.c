@@ -221,12 +221,11 @@ EXT_NEW(mem_pool, "(allocator: None = None, use_on_oom: bool = False, no_split: 
   PyObject *allocator;
   bool use_on_oom, no_split;
   EXT_BIND(allocator, use_on_oom, no_split);
-  if (!ext_is_none(allocator) || use_on_oom || no_split)
-    EXT_FAIL(PyExc_NotImplementedError, "torch.cuda.MemPool(%s=) is not implemented in Phlox",
-             use_on_oom ? "use_on_oom"
-             : no_split ? "no_split"
-                        : "allocator");
+  if (!ext_is_none(allocator))
+    EXT_FAIL(PyExc_NotImplementedError,
+             "torch.cuda.MemPool(allocator=) is not implemented in Phlox");
   EXT_TRY(px_memory_pool_new(&made, -1));
+  EXT_TRY(px_memory_pool_set(made, use_on_oom, no_split));
   return ext_over(type, made);
 }
 EXT_TYPE(
@@ -237,8 +236,10 @@ EXT_TYPE(
     "Graphs can share it: `torch.cuda.graph(g, pool=pool.id)`.\n\n"
     "Args:\n"
     "    allocator (None): pools of other allocators are not implemented\n"
-    "    use_on_oom (bool): True is not implemented\n"
-    "    no_split (bool): True is not implemented\n",
+    "    use_on_oom (bool): what is free in the pool serves requests from outside of it before "
+    "they "
+    "fail\n"
+    "    no_split (bool): a block has a segment by itself\n",
     EXT_LIFE(mem_pool), .tp_new = mem_pool_new);
 EXT_GET(mem_pool, id, "tuple[int, int]", ext_graph_pool(px_memory_pool_name(pool_of(self))),
         "Its name, as graphs take it.");

@@ -109,6 +109,7 @@ static px_status serve_again(px_block **out, const px__request *r) {
   tight.tight = true;
   status = px__pool_extend(out, &tight);
   if (status != PX_OUT_OF_MEMORY) return status;
+  if ((*out = px__pool_allocate_lent(r))) return PX_OK;
   d->cache.ledger.num_ooms++;
   note_oom(r);
   return status;

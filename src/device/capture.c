@@ -17,7 +17,10 @@ static px_status lease(px_graph *g, px__device *d, px__room **out) {
   px_status status =
       px__realloc((void **)&g->leases, (size_t)(g->lease_count + 1) * sizeof *g->leases);
   if (status == PX_OK) status = px__room_open(out, d, g->pool);
-  if (status == PX_OK) g->leases[g->lease_count++] = (px__lease){d, *out};
+  if (status == PX_OK) {
+    (*out)->captured = true;
+    g->leases[g->lease_count++] = (px__lease){d, *out};
+  }
   px__captures_unlock();
   return status;
 }

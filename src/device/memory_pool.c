@@ -43,6 +43,15 @@ px_status px_memory_pool_new(px_memory_pool **out, int device) {
   return PX_OK;
 }
 
+px_status px_memory_pool_set(px_memory_pool *pool, bool use_on_oom, bool no_split) {
+  PX_GIVEN(pool);
+  px__device_lock(pool->device);
+  pool->room->lends = use_on_oom;
+  pool->room->keeps_whole = no_split;
+  px__device_unlock(pool->device);
+  return PX_OK;
+}
+
 px_graph_pool px_memory_pool_name(const px_memory_pool *pool) { return pool->name; }
 
 px_status px_memory_pool_uses(int *out, const px_memory_pool *pool) {

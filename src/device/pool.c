@@ -229,6 +229,8 @@ static void move_to(px__chunk *chunk, px_stream *stream) {
 // ---- allocating
 static bool should_split(const px__chunk *chunk, size_t size) {
   size_t left = chunk->node.size - size;
+  const px__room *room = chunk->segment->room;
+  if (PX_UNLIKELY(room != NULL) && room->keeps_whole) return false;
   if (chunk->segment->small || size <= SMALL) return left >= GRAIN;
   return left > GREATEST_LEFT && size < chunk->stream->owner->cache.settings.max_split;
 }
@@ -279,27 +281,35 @@ static px__room *room_of(const px__request *r) {
   return PX_UNLIKELY(route != NULL) ? route->room : NULL;
 }
 
+static px__chunk *find_in_room(px__room *room, const px__request *r, bool small) {
+  insert_unsorted(&room->shelf, small);
+  return best_fit_for(&room->shelf, r->stream, small, r->size);
+}
+
 static px__chunk *find(const px__request *r, bool small) {
   px__room *room = room_of(r);
-  if (PX_UNLIKELY(room != NULL)) {
-    insert_unsorted(&room->shelf, small);
-    return best_fit_for(&room->shelf, r->stream, small, r->size);
-  }
+  if (PX_UNLIKELY(room != NULL)) return find_in_room(room, r, small);
   flush(r->device, r->stream, small);
   px__chunk *chunk = best_fit(&r->stream->shelf, small, r->size);
   return chunk ? chunk : best_fit_of_others(r->device, r->stream, small, r->size);
 }
 
-static px_block *allocate_from(const px__request *r, bool small) {
-  px__chunk *chunk = find(r, small);
+static px_block *take(const px__request *r, px__chunk *chunk) {
   if (!chunk) return NULL;
   unlist_free(chunk);
   move_to(chunk, r->stream);
   return allocate(r, chunk);
 }
-px_block *px__pool_allocate(const px__request *r) { return allocate_from(r, r->size <= SMALL); }
+px_block *px__pool_allocate(const px__request *r) { return take(r, find(r, r->size <= SMALL)); }
 px_block *px__pool_allocate_other(const px__request *r) {
-  return allocate_from(r, r->size > SMALL);
+  return take(r, find(r, r->size > SMALL));
+}
+px_block *px__pool_allocate_lent(const px__request *r) {
+  px__chunk *chunk = NULL;
+  px__room *room = room_of(r) ? NULL : r->device->cache.rooms;
+  for (; room && !chunk; room = room->next)
+    if (room->lends && !room->captured) chunk = find_in_room(room, r, r->size <= SMALL);
+  return take(r, chunk);
 }
 
 px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes) {

@@ -152,8 +152,10 @@ struct px__segment {
 struct px__room {
   px__room *next;
   px_graph_pool name;
-  int users;     // captures, graphs, px_memory_pools and their routes
-  int segments;  // it goes when it has neither
+  int users;                // captures, graphs, px_memory_pools and their routes
+  int segments;             // it goes when it has neither
+  bool captured;            // a capture has used it: what is free is not known between replays
+  bool lends, keeps_whole;  // options of px_memory_pool_set
   px__shelf shelf;
   px__block whole;  // for the race checker: a replay writes it
 };
@@ -447,6 +449,8 @@ typedef struct px__request {
 px_block *px__pool_allocate(const px__request *request);
 // ... from what is for requests of the other kind, small or large.
 px_block *px__pool_allocate_other(const px__request *request);
+// ... from a pool of the program's own that lends, if the request is not for a pool itself.
+px_block *px__pool_allocate_lent(const px__request *request);
 px_status px__pool_extend(px_block **out, const px__request *request)
     __attribute__((warn_unused_result));
 void px__pool_free(px__device *d, px__chunk *chunk, const px_traceback *stack);

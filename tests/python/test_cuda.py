@@ -136,9 +136,38 @@ class Cuda(unittest.TestCase):
         with self.assertRaises(ZeroDivisionError), cuda.use_mem_pool(pool, 0):
             1 / 0
         self.assertEqual(pool.use_count(), 1)
-        for name in ("use_on_oom", "no_split"):
-            with self.assertRaisesRegex(NotImplementedError, f"^torch.cuda.MemPool\\({name}=\\) is not implemented in Phlox$"):
-                cuda.MemPool(**{name: True})
+        with self.assertRaisesRegex(NotImplementedError, r"^torch.cuda.MemPool\(allocator=\) is not implemented in Phlox$"):
+            cuda.MemPool(object())
+
+    def test_a_pool_that_does_not_split_gives_each_block_a_segment(self):
+        for no_split, segments in (False, 1), (True, 2):
+            pool = cuda.MemPool(no_split=no_split)
+            with cuda.use_mem_pool(pool):
+                x, y = torch.ones(8, device="cuda"), torch.ones(8, device="cuda")
+            self.assertEqual(len(pool.snapshot()), segments)
+            del x, y
+
+    def test_a_pool_lends_what_is_free_before_out_of_memory_is_said(self):
+        for lends in False, True:
+            cuda.empty_cache()
+            pool = cuda.MemPool(use_on_oom=lends)
+            with cuda.use_mem_pool(pool):
+                x = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+            at = x.data_ptr()
+            del x
+            cuda.set_per_process_memory_fraction((cuda.memory_reserved() + (8 << 20)) / cuda.get_device_properties(0).total_memory)
+            try:
+                if lends:
+                    y = torch.ones(60 << 20, dtype=torch.uint8, device="cuda")
+                    self.assertEqual((y.data_ptr(), y[-1].item()), (at, 1))
+                    with self.assertRaises(cuda.OutOfMemoryError), cuda.use_mem_pool(cuda.MemPool()):
+                        torch.ones(60 << 20, dtype=torch.uint8, device="cuda")
+                    del y
+                else:
+                    with self.assertRaises(cuda.OutOfMemoryError):
+                        torch.ones(60 << 20, dtype=torch.uint8, device="cuda")
+            finally:
+                cuda.set_per_process_memory_fraction(1.0)
 
     def test_a_graph_shares_a_pool(self):
         pool, g, x = cuda.MemPool(), cuda.CUDAGraph(), torch.ones(8, device="cuda")
