@@ -59,6 +59,10 @@ PX_CALL px_stream_hand_over(px_stream *stream, void *native);
 PX_CALL px_stream_take_over(px_stream *stream, void *native);
 // Calls fn(argument) on a host thread when the stream reaches it. fn must not call Phlox.
 PX_CALL px_stream_host_call(px_stream *stream, void (*fn)(void *argument), void *argument);
+// Says that work of a device has failed: the next call that waits for the device fails with a copy
+// of this error, as it does when a kernel reports a fault. The first that nobody was told of stays;
+// NULL forgets it. A host call may call this.
+PX_API void px_device_fail(px_device device, const px_error *why);
 
 #ifdef __cplusplus
 }

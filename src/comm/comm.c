@@ -103,7 +103,16 @@ static px_status begin_pair(px_comm *self, px_work *work) {
 static void run_on_stream(void *argument) {
   px_work *work = argument;
   px__work_run(work, work->comm);
+  if (work->error) px_device_fail(work->device, work->error);
   px__work_done(work);
+}
+
+// Waits for a work; what another one has left to be told is left.
+static void wait_quietly(const px_work *work) {
+  px_error why;
+  if (px_event_synchronize(work->event) == PX_OK) return;
+  px_error_take(&why);
+  if (why.code == PX_DIST_BACKEND) px_device_fail(work->device, &why);
 }
 
 // Forgets works of devices that are over. `all` waits for them.
@@ -111,7 +120,7 @@ static void reap(px_comm *self, bool all) {
   px_work **at = &self->on_device;
   while (*at) {
     px_work *work = *at;
-    if (all && px_event_synchronize(work->event) != PX_OK) px_error_clear();
+    if (all) wait_quietly(work);
     if (!all && !px_work_is_completed(work)) {
       at = &work->next;
       continue;

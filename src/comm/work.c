@@ -253,6 +253,8 @@ static px_status check_whole(px_comm *comm, px_collective_op op) {
   uint64_t next = comm->number + 1;
   snprintf(why, sizeof why, "%s", comm->broken);
   pthread_mutex_unlock(&comm->lock);
+  for (int i = 0; i < 2 && why[0]; i++)
+    if (comm->streams[i]) px_device_fail(px_stream_device(comm->streams[i]), NULL);  // told here
   PX_CHECK(!why[0], PX_DIST_BACKEND,
            "[Rank %d] %s, which would have number %llu: the group is not usable any more: %s",
            comm->rank, px__collective_names[op], (unsigned long long)next, why);
@@ -399,7 +401,10 @@ px_status px_work_wait(px_work *self, int64_t timeout_ms) {
   px_stream *current;
   if (self->event) {
     if (timeout_ms > 0) PX_TRY(await(self, timeout_ms));
-    if (px_work_error(self)) return px_error_give(self->error);
+    if (px_work_error(self)) {
+      px_device_fail(self->device, NULL);  // told here
+      return px_error_give(self->error);
+    }
     PX_TRY(px_stream_current(&current, self->device));
     return px_stream_wait_event(current, self->event);
   }

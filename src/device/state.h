@@ -208,6 +208,7 @@ struct px__device {
   bool open;            // atomic; all below is set before
   px_device_properties properties;
   px_fault_slot *slot;
+  px_error *failed;  // atomic: of a host call of a stream, and told to nobody yet
   px_stream *streams[PX__DEVICE_STREAMS];  // [0]: the default stream
   int stream_count;                        // atomic
   int last[PX__PRIORITIES];                // the latest that was handed out

@@ -428,6 +428,25 @@ static void a_rank_ends(px_comm *comm, px_device device) {
 }
 PX_TEST(a_rank_that_ends_is_noticed) { run_ranks(2, false, a_rank_ends); }
 
+// What nobody has waited for is told by the next call that waits for the device, once.
+static void a_rank_ends_beside_a_device(px_comm *comm, px_device device) {
+  px_tensor *x = tensor_of(device, 4, NULL);
+  OK(px_comm_monitored_barrier(comm, 60000, true));  // all have joined
+  if (px_comm_rank(comm)) _exit(0);
+  px_collective sum = {PX_ALL_REDUCE, ONE(output, x)};
+  OK(px_comm_run(NULL, comm, &sum));
+  FAILS(px_device_synchronize(0), PX_DIST_BACKEND,
+        "[Rank 0] all_reduce number 1 of 4 elements float32, SUM (timeout 60000 ms) failed: the "
+        "connection of rank 1 has ended");
+  OK(px_device_synchronize(0));
+  FAILS(px_comm_run(NULL, comm, &sum), PX_DIST_BACKEND, "the group is not usable any more");
+  OK(px_device_synchronize(0));
+  _exit(0);
+}
+PX_TEST(a_rank_that_ends_is_noticed_on_a_simulated_device) {
+  run_ranks(2, true, a_rank_ends_beside_a_device);
+}
+
 static void aborted(px_comm *comm, px_device device) {
   px_tensor *x = tensor_of(device, 4, NULL);
   PX_SCOPED(px_work) work = NULL;

@@ -153,13 +153,15 @@ def refused(r, n, device):
 
 
 def leaves_one_alone(r, n, device):
-    dist.monitored_barrier()  # all have joined
+    dist.group.WORLD._comm.monitored_barrier(LIMIT, True)  # all have joined
     if r == 1:
         os._exit(0)
     try:
-        dist.all_reduce(torch.ones(3))
+        dist.all_reduce(torch.ones(3, device=device))
+        if device.type == "cuda":
+            torch.cuda.synchronize()  # what fails on a stream is told by what waits for the device
     except dist.DistBackendError as e:
-        assert "[Rank 0] all_reduce number 1 of 3 elements float32, SUM" in str(e), e
+        assert "[Rank 0] all_reduce number 1 of 3 elements float32, SUM" in str(e) and "the connection of rank 1 has ended" in str(e), e
         os._exit(0)
     raise AssertionError("no error")
 
@@ -283,7 +285,7 @@ class Ranks(unittest.TestCase):
         ranks(calls_for_something_else, 3)
 
     def test_a_rank_that_ends_is_an_error_of_the_others(self):
-        ranks(leaves_one_alone)
+        self.both(leaves_one_alone, 2)
 
 
 if __name__ == "__main__":
