@@ -69,19 +69,6 @@ static int64_t read_slot(const px__device *d, uint64_t *id) {
   return *id ? __atomic_load_n(&slot->code, __ATOMIC_ACQUIRE) : PX_FAULT_NONE;
 }
 
-void px_device_fail(px_device device, const px_error *why) {
-  px_error *kept = NULL;
-  px__device *d;
-  if (device.type != PX_CUDA || px__device_get(&d, device.index) != PX_OK) return px_error_clear();
-  if (why && px__alloc((void **)&kept, sizeof *kept) != PX_OK) return px_error_clear();
-  if (why) *kept = *why;
-  // The first is told.
-  px_error *before = why ? NULL : __atomic_load_n(&d->failed, __ATOMIC_ACQUIRE);
-  bool done = __atomic_compare_exchange_n(&d->failed, &before, kept, false, __ATOMIC_ACQ_REL,
-                                          __ATOMIC_ACQUIRE);
-  px__free(why ? (done ? NULL : kept) : (done ? before : NULL));
-}
-
 static px_status raise_failed(px__device *d) {
   px_error *failed = __atomic_exchange_n(&d->failed, NULL, __ATOMIC_ACQ_REL);
   if (!failed) return PX_OK;

@@ -100,6 +100,19 @@ px_status px_stream_host_call(px_stream *stream, void (*fn)(void *argument), voi
   return status;
 }
 
+void px_device_fail(px_device device, const px_error *why) {
+  px_error *kept = NULL;
+  px__device *d;
+  if (device.type != PX_CUDA || px__device_get(&d, device.index) != PX_OK) return px_error_clear();
+  if (why && px__alloc((void **)&kept, sizeof *kept) != PX_OK) return px_error_clear();
+  if (why) *kept = *why;
+  // The first is told.
+  px_error *before = why ? NULL : __atomic_load_n(&d->failed, __ATOMIC_ACQUIRE);
+  bool done = __atomic_compare_exchange_n(&d->failed, &before, kept, false, __ATOMIC_ACQ_REL,
+                                          __ATOMIC_ACQUIRE);
+  px__free(why ? (done ? NULL : kept) : (done ? before : NULL));
+}
+
 // Joins the clocks of the device's streams; leaves some out if there is no memory.
 static void join_clocks(px__device *d, int count, px__clock *clock) {
   px__device_lock(d);

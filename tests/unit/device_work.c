@@ -212,6 +212,27 @@ PX_TEST(host_calls_run_in_the_streams_order) {
   px__block_free(block);
 }
 
+static void fail_twice(void *argument) {
+  for (int i = 1; i < 3; i++) {
+    px_error why;
+    (void)px_error_set(PX_VALUE, 0, __FILE__, __LINE__, __func__, "reason %d", i);
+    px_error_take(&why);
+    px_device_fail(px_cuda(0), &why);
+  }
+}
+
+PX_TEST(a_host_call_that_fails_is_the_error_of_the_next_call_that_waits) {
+  simulate_plainly(1);
+  OK(px_stream_host_call(default_stream(0), fail_twice, NULL));
+  FAILS(px_stream_synchronize(default_stream(0)), PX_VALUE, "reason 1");
+  OK(px_device_synchronize(0));
+  OK(px_stream_host_call(default_stream(0), fail_twice, NULL));
+  FAILS(px_device_synchronize(0), PX_VALUE, "reason 1");
+  fail_twice(NULL);
+  px_device_fail(px_cuda(0), NULL);
+  OK(px_device_synchronize(0));
+}
+
 // ---- races: the document's example, a filled tensor read on a side stream
 static px_status race_example(px_block *block, bool wait) {
   px_stream *side = new_stream(0);
