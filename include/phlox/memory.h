@@ -36,6 +36,10 @@ PX_CALL px_memory_reset_accumulated(int device);
 // to the system.
 PX_CALL px_memory_empty_cache(void);
 PX_CALL px_memory_empty_host_cache(void);
+// Without caching, requests for device memory go to the backend, and frees back to it, and neither
+// is counted; what the cache holds stays there. So it is from the start where
+// PYTORCH_NO_CUDA_MEMORY_CACHING is set.
+PX_API void px_memory_set_caching(bool on);
 // Limits what Phlox reserves of a device to `fraction` (0 to 1) of its memory. PX_VALUE if out of
 // range.
 PX_CALL px_memory_set_fraction(double fraction, int device);

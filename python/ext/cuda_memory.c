@@ -79,6 +79,12 @@ EXT_FUNCTION(cuda, _set_allocator_settings, "(env: str) -> None",
   EXT_ARGS(const char *, env);
   return ext_none(px_memory_configure(env));
 }
+EXT_FUNCTION(cuda, _caching_allocator_enable, "(value: bool) -> None",
+             "Whether memory of devices is cached.") {
+  EXT_ARGS(bool, value);
+  px_memory_set_caching(value);
+  Py_RETURN_NONE;
+}
 EXT_GIVES(cuda, get_allocator_backend, "str", (const char *)"native", "\"native\".");
 
 // ---- statistics

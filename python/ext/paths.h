@@ -649,8 +649,7 @@ static const struct {
     {"cpu", "Event Stream StreamContext current_stream get_capabilities set_device stream"},
     {"cuda.amp", "amp_definitely_not_available common"},
     {"cuda.memory",
-     "CUDAPluggableAllocator caching_allocator_disabled caching_allocator_enable "
-     "change_current_allocator is_initialized list_gpu_processes"},
+     "CUDAPluggableAllocator change_current_allocator is_initialized list_gpu_processes"},
     {"distributed", "breakpoint"},
     {"distributed.checkpoint.filesystem", "FileSystem FileSystemBase SerializationFormat"},
     {"distributed.checkpoint.planner", "BytesIOWriteData TensorWriteData"},

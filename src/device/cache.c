@@ -125,7 +125,8 @@ static px_status under_pressure(px_block **out, const px__request *r) {
   return status;
 }
 
-// With PYTORCH_NO_CUDA_MEMORY_CACHING: straight from the device, and not counted.
+// With PYTORCH_NO_CUDA_MEMORY_CACHING, or without caching: straight from the device, and not
+// counted.
 static px_status new_raw(px_block **out, const px__request *r) {
   px__chunk *chunk;
   void *data = NULL;
@@ -157,9 +158,10 @@ static inline px_status new_block(px_block **out, size_t bytes, px__device *d, p
   if (px__history_wants(PX_HISTORY_LIVE)) r.stack = px__stack_here();
   px__device_lock(d);
   r.size = px__pool_round(d, bytes);
-  px_status status = px__rt.uncached ? PX_OK : serve(out, &r);
+  bool uncached = px__unbinned_for(PX__UNCACHED);
+  px_status status = uncached ? PX_OK : serve(out, &r);
   px__device_unlock(d);
-  if (PX_UNLIKELY(px__rt.uncached))
+  if (PX_UNLIKELY(uncached))
     status = new_raw(out, &r);
   else if (PX_UNLIKELY(status == PX_OUT_OF_MEMORY))
     status = under_pressure(out, &r);
@@ -183,7 +185,7 @@ px_status px__cache_new_locked(px_block **out, size_t bytes, px__device *d) {
   if ((*out = px__pool_allocate_fast(r.stream, bytes))) return PX_OK;
   if (px__history_wants(PX_HISTORY_LIVE)) r.stack = px__stack_at_launch();
   r.size = px__pool_round(d, bytes);
-  if (px__rt.uncached) return new_raw(out, &r);
+  if (px__unbinned_for(PX__UNCACHED)) return new_raw(out, &r);
   px_status status = serve(out, &r);
   return PX_LIKELY(status != PX_OUT_OF_MEMORY) ? status : serve_again(out, &r);
 }

@@ -17,6 +17,15 @@ px_status px_memory_empty_cache(void) {
   return PX_OK;
 }
 
+void px_memory_set_caching(bool on) {
+  px__unbin(PX__UNCACHED, !on);
+  for (int i = 0; px__device_alive() && i < px__rt.count; i++) {
+    px__device_lock(px__rt.devices[i]);
+    px__pool_flush(px__rt.devices[i]);
+    px__device_unlock(px__rt.devices[i]);
+  }
+}
+
 px_status px_memory_set_fraction(double fraction, int device) {
   PX_CHECK(fraction >= 0 && fraction <= 1, PX_VALUE,
            "Invalid fraction value: %g. Allowed range: 0~1", fraction);

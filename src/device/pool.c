@@ -314,7 +314,7 @@ px_block *px__pool_allocate_lent(const px__request *r) {
 
 px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes) {
   px__fast_bin *bin = &stream->fast[bytes <= SMALL];
-  if (!__atomic_load_n(&bin->chunk, __ATOMIC_RELAXED) || px__races() || px__history_on())
+  if (!__atomic_load_n(&bin->chunk, __ATOMIC_RELAXED) || px__races() || px__unbinned_for(~0))
     return NULL;
   if (PX_UNLIKELY(px__capture_of(stream) != 0)) return NULL;
   if (PX_UNLIKELY(__atomic_load_n(&stream->owner->cache.routes, __ATOMIC_RELAXED) != NULL))
@@ -333,7 +333,7 @@ px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes) {
 // ---- freeing
 bool px__pool_free_fast(px__chunk *chunk) {
   px__fast_bin *bin = &chunk->stream->fast[chunk->segment->small];
-  if (chunk->block.use_count || PX_UNLIKELY(chunk->segment->room != NULL) || px__history_on())
+  if (chunk->block.use_count || PX_UNLIKELY(chunk->segment->room != NULL) || px__unbinned_for(~0))
     return false;
   px__block_drop_uses(&chunk->block);
   px__spin_acquire(&bin->spin);

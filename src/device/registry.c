@@ -202,9 +202,10 @@ static px_status make_devices(int count, const int physical[PX__DEVICES]) {
 // Reads the variables that concern devices, also those whose values are used later: a bad value is
 // an error of the first call that needs a device.
 static px_status read_environment(void) {
-  bool unused;
+  bool unused, uncached;
   PX_TRY(px__env_CUDA_LAUNCH_BLOCKING(&px__rt.blocking));
-  PX_TRY(px__env_PYTORCH_NO_CUDA_MEMORY_CACHING(&px__rt.uncached));
+  PX_TRY(px__env_PYTORCH_NO_CUDA_MEMORY_CACHING(&uncached));
+  if (uncached) px__unbin(PX__UNCACHED, true);
   PX_TRY(px__env_TORCH_ALLOW_TF32_CUBLAS_OVERRIDE(&unused));
   PX_TRY(px__race_asked(&unused));
   return px__settings_start();

@@ -227,7 +227,7 @@ typedef struct px__runtime {
   int count;
   bool ready, forked;  // atomic
   bool peered;         // atomic: the program has enabled peer access somewhere
-  bool blocking, uncached, loads_late;
+  bool blocking, loads_late;
   int least, greatest;  // priorities
   px__device *devices[PX__DEVICES];
 } px__runtime;
@@ -489,10 +489,18 @@ const px_traceback *px__stack_here(void);
 const px_traceback *px__stack_at_launch(void);
 // ---- history.c: what happened to memory, if that is recorded. Without a lock, the stack for what
 // is wanted now; with the device's lock held, the events.
-extern int px__history;  // atomic
-static inline bool px__history_on(void) {
-  return PX_UNLIKELY(__atomic_load_n(&px__history, __ATOMIC_RELAXED) != 0);
+enum { PX__RECORDED = 1, PX__UNCACHED = 2 };
+extern int px__unbinned;  // atomic: why chunks do not go by fast bins
+static inline bool px__unbinned_for(int why) {
+  return PX_UNLIKELY((__atomic_load_n(&px__unbinned, __ATOMIC_RELAXED) & why) != 0);
 }
+static inline void px__unbin(int why, bool on) {
+  if (on)
+    __atomic_fetch_or(&px__unbinned, why, __ATOMIC_RELAXED);
+  else
+    __atomic_fetch_and(&px__unbinned, ~why, __ATOMIC_RELAXED);
+}
+static inline bool px__history_on(void) { return px__unbinned_for(PX__RECORDED); }
 bool px__history_wants(px_history_stacks stacks);
 bool px__history_names_ops(void);
 // What is recorded from now on; NULL: nothing. Before it, devices begin anew with their lock held.

@@ -98,6 +98,24 @@ class Cuda(unittest.TestCase):
         stats = cuda.host_memory_stats()
         self.assertEqual((stats["active_requests.allocated"], stats["num_host_alloc"]), (0, 0))
 
+    def test_nothing_is_cached_while_the_cache_is_off(self):
+        warm = torch.ones(1000, device="cuda")
+        del warm
+        before = cuda.memory_stats()
+        with cuda.memory.caching_allocator_disabled():
+            x = torch.ones(1000, device="cuda")
+            y = x + 1
+            del x
+        after = cuda.memory_stats()
+        for key in "allocation.all.allocated", "reserved_bytes.all.current":
+            self.assertEqual(after[key], before[key])
+        self.assertEqual(y.sum().item(), 2000)
+        del y
+        z = torch.ones(1000, device="cuda")
+        self.assertEqual(cuda.memory_allocated() - after["allocated_bytes.all.current"], 4096)
+        cuda.memory.caching_allocator_enable()
+        self.assertEqual(z.sum().item(), 1000)
+
     def test_memory_for_other_libraries(self):
         before = cuda.memory_allocated()
         at = cuda.caching_allocator_alloc(1000)

@@ -123,6 +123,13 @@ class History(unittest.TestCase):
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0)
 
+    def test_the_frames_of_an_address(self):
+        x = give(3 * MiB)
+        self.assertEqual(memory._allocation_traceback(x.data_ptr()), frames_at(x.data_ptr()))
+        self.assertIsNone(memory._allocation_traceback(x.data_ptr() + 1))
+        memory._record_memory_history(enabled=None)
+        self.assertIsNone(memory._allocation_traceback(give(512).data_ptr()))
+
     def test_what_context_says_has_frames(self):
         for context, block, alloc, free in ((None, 0, 0, 0), ("state", 1, 0, 0), ("alloc", 1, 1, 0), ("all", 1, 1, 1)):
             memory._record_memory_history(context=context, stacks="python", clear_history=True)

@@ -10,7 +10,7 @@ import warnings
 
 from phlox import _C, cuda, empty, uint8
 from phlox.cuda import (  # noqa: F401
-    MemPool, _memory_blocks, _memory_events, _record_memory, _set_allocator_settings,
+    MemPool, _caching_allocator_enable, _memory_blocks, _memory_events, _record_memory, _set_allocator_settings,
     empty_cache, get_allocator_backend,
     get_per_process_memory_fraction, host_memory_stats,
     max_memory_allocated, max_memory_reserved, mem_get_info, memory_allocated, memory_reserved,
@@ -135,6 +135,23 @@ def caching_allocator_delete(mem_ptr: int) -> None:
         raise RuntimeError(f"invalid device pointer: {mem_ptr:#x}")
 
 
+def caching_allocator_enable(value: bool = True) -> None:
+    """Whether memory of devices is cached. Without, requests go to the device, and are not counted.
+    Before the first use of a device nothing changes."""
+    if cuda.is_initialized():
+        _caching_allocator_enable(value)
+
+
+@contextlib.contextmanager
+def caching_allocator_disabled() -> Iterator[None]:
+    """Nothing is cached within the with statement, and all is again after it."""
+    caching_allocator_enable(False)
+    try:
+        yield
+    finally:
+        caching_allocator_enable(True)
+
+
 @contextlib.contextmanager
 def use_mem_pool(pool: MemPool, device: Device | None = None) -> Iterator[None]:
     """What the calling thread allocates within the with statement comes from a pool.
@@ -159,10 +176,12 @@ def use_mem_pool(pool: MemPool, device: Device | None = None) -> Iterator[None]:
 
 
 # ---- the snapshot, and the history of what happened
-def memory_snapshot(mempool_id: tuple[int, int] | None = None) -> list[dict[str, Any]]:
+def memory_snapshot(mempool_id: tuple[int, int] | None = None,
+                    include_traces: bool = True) -> list[dict[str, Any]]:
     """The segments that the allocator holds, of all devices: dicts with their blocks, as PyTorch
     has them. With `mempool_id`, those of one pool. Their frames, the innermost first, are known of
-    what was allocated while a history was recorded."""
+    what was allocated while a history was recorded. Events are _snapshot's, and not looked at here,
+    whatever `include_traces` says."""
     return _segments(mempool_id, {})
 
 
@@ -258,6 +277,14 @@ def _snapshot(device: Device | None = None, augment_with_fx_traces: bool = False
     devices = range(cuda.device_count()) if cuda.is_initialized() else ()
     return {"device_traces": [_memory_events(device, known) for device in devices],
             "segments": _segments(None, known)}
+
+
+def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
+    """The frames of the live block at an address; None where there is none, or no history was
+    recorded."""
+    return next((block["frames"] or None for segment in memory_snapshot()
+                 for block in segment["blocks"]
+                 if block["address"] == data_ptr and block["state"] == "active_allocated"), None)
 
 
 def _dump_snapshot(filename: str = "dump_snapshot.pickle",
