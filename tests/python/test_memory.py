@@ -109,7 +109,8 @@ class History(unittest.TestCase):
 
     def test_out_of_memory_names_the_op_and_the_line_that_asked_and_owners(self):
         held = give(5 * MiB)
-        torch.cuda.set_per_process_memory_fraction(0.01)
+        total = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 20 * MiB) / total)
         try:
             line = inspect.currentframe().f_lineno + 2
             with self.assertRaises(torch.OutOfMemoryError) as failed:
