@@ -260,3 +260,44 @@ PX_TEST(memory_that_is_not_given_is_an_error) {
   px_setting_set((px_setting)-1, 7);
   CHECK_EQ(px_setting_get((px_setting)99), 0);
 }
+
+// ---- storages that give their memory back
+PX_TEST(a_storage_gives_its_memory_back_and_gets_new_memory) {
+  const float numbers[] = {1, 2, 3, 4};
+  PX_SCOPED(px_tensor) t = NULL;
+  OK(px_tensor_from_data(&t, numbers, SIZES(4), PX_FLOAT32, px_cpu()));
+  px_storage *storage = px_tensor_storage(t);
+  CHECK(px_storage_resizable(storage));
+  OK(px_storage_resize(storage, 8));
+  CHECK_EQ(px_storage_bytes(storage), 8);
+  void *at;
+  FAILS(px_tensor_host_data(&at, t), PX_RUNTIME,
+        "a tensor reaches to byte 16 of a storage that resize_ has left with 8");
+  CHECK(!px_tensor_data(t));
+  OK(px_storage_resize(storage, 0));
+  OK(px_storage_resize(storage, 16));
+  OK(px_tensor_host_data(&at, t));
+  memcpy(at, numbers, sizeof numbers);
+  px_scalar first;
+  PX_SCOPED(px_tensor) head = NULL;
+  OK(px_tensor_as_strided(&head, t, 0, NULL, NULL, 2));
+  OK(px_tensor_item(&first, head));
+  CHECK(first.kind == 'f' && first.v.f == 3);
+}
+
+PX_TEST(a_resize_that_fails_changes_nothing) {
+  const float numbers[] = {1, 2, 3, 4};
+  PX_SCOPED(px_tensor) t = NULL;
+  OK(px_tensor_from_data(&t, numbers, SIZES(4), PX_FLOAT32, px_cpu()));
+  OK(px_fault_arm("alloc", 1, false));
+  CHECK(px_storage_resize(px_tensor_storage(t), 64) == PX_NOMEM);
+  px_fault_disarm_all();
+  CHECK_EQ(px_storage_bytes(px_tensor_storage(t)), 16);
+  PX_SCOPED(px_tensor) theirs = NULL;
+  float memory[4] = {0};
+  OK(px_tensor_wrap(&theirs, memory, sizeof memory, SIZES(4), NULL, PX_FLOAT32, px_cpu(), NULL,
+                    NULL));
+  CHECK(!px_storage_resizable(px_tensor_storage(theirs)));
+  FAILS(px_storage_resize(px_tensor_storage(theirs), 0), PX_RUNTIME,
+        "Trying to resize storage that is not resizable");
+}
