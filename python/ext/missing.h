@@ -14,6 +14,6 @@ static const char tensor_names[] =
     "reinforce rename rename_ resize resize_as resize_as_sparse_ row_indices "
     "set_ slogdet smm solve sparse_dim sparse_mask "
     "sparse_resize_ sparse_resize_and_clear_ sspaddmm storage_type svd "
-    "symeig to_dense to_mkldnn to_padded_tensor to_sparse to_sparse_bsc to_sparse_bsr "
-    "to_sparse_coo to_sparse_csc to_sparse_csr triangular_solve "
+    "symeig to_mkldnn to_padded_tensor to_sparse_bsc to_sparse_bsr "
+    "to_sparse_csc triangular_solve "
     "unsafe_split_with_sizes values xpu";

@@ -590,8 +590,8 @@ static const struct {
      "resize_as_sparse_ row_indices_copy saddmm "
      "select_copy set_anomaly_enabled set_flush_denormal "
      "set_num_interop_threads set_vital set_warn_always slice_copy smm solve "
-     "sparse sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor "
-     "sparse_csc_tensor sparse_csr_tensor split_copy spmm "
+     "sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor "
+     "sparse_csc_tensor split_copy "
      "sspaddmm symeig torch_version "
      "unify_type_list "
      "unsafe_split_with_sizes values_copy view_as_complex_copy "
@@ -698,6 +698,12 @@ static const struct {
      "rearrange replace_all_batch_norm_modules_ stack_module_state vjp vmap"},
     {"nn.utils", "convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format"},
     {"nn.utils.spectral_norm", "SpectralNormLoadStateDictPreHook SpectralNormStateDictHook"},
+    {"sparse",
+     "BFloat16Tensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor "
+     "LongTensor ShortTensor SparseSemiStructuredTensor SparseSemiStructuredTensorCUSPARSELT "
+     "SparseSemiStructuredTensorCUTLASS as_sparse_gradcheck check_sparse_tensor_invariants "
+     "log_softmax sampled_addmm semi_structured softmax spdiags spsolve "
+     "to_sparse_semi_structured"},
     {"return_types",
      "aminmax_out cummax_out cummin_out frexp frexp_out geqrf_out "
      "histogram_out histogramdd kthvalue_out linalg_cholesky_ex_out "

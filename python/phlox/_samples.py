@@ -22,13 +22,11 @@ def gradient(input: _C.Tensor, *, spacing: Number | Sequence[Number] | Sequence[
     listed = isinstance(spacing, (list, tuple))
     if listed and any(isinstance(s, _C.Tensor) for s in spacing):
         return _C.gradient(input, spacing=spacing, dim=dim, edge_order=edge_order)
-    if listed and dim is None and len(spacing) != input.dim():
-        raise RuntimeError("torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to 'self.dim() = "
-                           f"{input.dim()}', since dim argument was not given, but got a list of length {len(spacing)}")
     dims = 1 if isinstance(dim, int) else input.dim() if dim is None else len(dim)
     if listed and len(spacing) != dims:
-        raise RuntimeError("torch.gradient expected spacing to be unspecified, a scalar or it's spacing and dim arguments to have the same "
-                           f"length, but got a spacing argument of length {len(spacing)} and a dim argument of length {dims}.")
+        all_of_them = f", or a list of length equal to 'self.dim() = {dims}', since dim argument was not given, but got a list of length {len(spacing)}"
+        some = f" or it's spacing and dim arguments to have the same length, but got a spacing argument of length {len(spacing)} and a dim argument of length {dims}."
+        raise RuntimeError("torch.gradient expected spacing to be unspecified, a scalar" + (all_of_them if dim is None else some))
     made = _C.gradient(input, dim=dim, edge_order=edge_order)
     if spacing is None:
         return made
@@ -67,7 +65,8 @@ def histogramdd(input: _C.Tensor, bins: int | Sequence[int] | Sequence[_C.Tensor
     """
     if isinstance(bins, int):
         bins = [bins] * input.shape[-1]
-    edges = bins if any(isinstance(b, _C.Tensor) for b in bins) else _C._histogramdd_bin_edges(input, bins, range=_ends(range))
+    listed = isinstance(bins, (list, tuple)) and any(isinstance(b, _C.Tensor) for b in bins)
+    edges = bins if listed else _C._histogramdd_bin_edges(input, bins, range=_ends(range))
     return _Histogram(_C._histogramdd_from_bin_tensors(input, edges, weight=weight, density=density), tuple(edges))
 
 

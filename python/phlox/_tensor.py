@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 
-from phlox import _C, _matrices, _utils
+from phlox import _C, _matrices, _utils, sparse
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
@@ -101,6 +101,23 @@ class Tensor:
     def lu(self, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
         """The LU decomposition, as torch.lu gives it."""
         return _matrices.lu(self, pivot, get_infos)
+
+    def to_sparse(self, sparse_dim: int | None = None, *, layout: _C.layout | None = None) -> Any:
+        """The sparse tensor, COO or as `layout` says, of the elements that are not 0; with
+        `sparse_dim`, of the lines behind that many dimensions."""
+        return sparse._of_dense(self, sparse_dim, layout)
+
+    def to_sparse_coo(self) -> Any:
+        """The sparse tensor of the elements that are not 0."""
+        return sparse._of_dense(self, None, None)
+
+    def to_sparse_csr(self) -> Any:
+        """The sparse matrix by rows of the elements that are not 0."""
+        return sparse._of_dense(self, None, _C.sparse_csr)
+
+    def to_dense(self, dtype: _C.dtype | None = None) -> Tensor:
+        """The tensor itself, which is dense."""
+        return self if dtype is None else self.to(dtype)
 
     def apply_(self, callable: Callable[[Any], Number]) -> Tensor:
         """Replaces each element x by callable(x), in place. On the CPU only, and slow."""
