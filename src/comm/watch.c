@@ -335,6 +335,7 @@ static void consider(px__watch *self, char over[PX__WHY]) {
 static int wait_for_news(px__watch *self, struct pollfd *polled) {
   int64_t before = px__now_ms(), until = self->next_tick;
   if (self->decide_at && !self->decided && self->decide_at < until) until = self->decide_at;
+  pthread_mutex_lock(&self->lock);
   polled[0] = (struct pollfd){self->wake, POLLIN, 0};
   polled[1] = (struct pollfd){has_room(self) ? self->listener : -1, POLLIN, 0};
   for (int i = 0; i < self->count; i++) {
@@ -342,6 +343,7 @@ static int wait_for_news(px__watch *self, struct pollfd *polled) {
     polled[2 + i] =
         (struct pollfd){line->socket, (short)(POLLIN | (line->out_size ? POLLOUT : 0)), 0};
   }
+  pthread_mutex_unlock(&self->lock);
   int wait = until > before ? (int)(until - before) : 0;
   if (poll(polled, (nfds_t)self->count + 2, wait) < 0)
     for (int i = 0; i < self->count + 2; i++) polled[i].revents = 0;
