@@ -35,10 +35,20 @@ PX_RUN(addmv) {
   PX_TRY(px_mv(&product, args->mat, args->vec));
   return sum_of(&call->results[0], args->self, product, args->beta, args->alpha);
 }
+// Of bools: whether self or the product holds, of those whose number is not 0.
+static px_status either(px_tensor **out, const px_tensor *self, const px_tensor *product,
+                        px_scalar beta, px_scalar alpha) {
+  px_scalar by_self = px_int(!is_number(beta, 0)), by_product = px_int(!is_number(alpha, 0));
+  PX_SCOPED(px_tensor) count = NULL;
+  PX_TRY(sum_of(&count, self, product, by_self, by_product));
+  return px__tensor_to(out, count, PX_BOOL, PX_DEVICE_NONE);
+}
 PX_RUN(addr) {
   PX_SCOPED(px_tensor) product = NULL;
   PX_TRY(check_broadcast(args->self, args->vec1->numel, args->vec2->numel));
   PX_TRY(px_outer(&product, args->vec1, args->vec2));
+  if (args->self->dtype == PX_BOOL && product->dtype == PX_BOOL)
+    return either(&call->results[0], args->self, product, args->beta, args->alpha);
   return sum_of(&call->results[0], args->self, product, args->beta, args->alpha);
 }
 

@@ -114,6 +114,15 @@ class Draws(unittest.TestCase):
                     torch.multinomial(torch.tensor(weights, device=device).float(), 2, False).cpu()
 
 
+class Bools(unittest.TestCase):
+    def test_addr_of_bools_is_a_bool(self):
+        for device in DEVICES:
+            one, two = torch.tensor([True, False], device=device), torch.tensor([[False, False], [True, True]], device=device)
+            self.assertEqual(torch.addr(two, one, one).tolist(), [[True, False], [True, True]])
+            self.assertEqual(torch.addr(two, one, one, beta=0).tolist(), [[True, False], [False, False]])
+            self.assertEqual(torch.addr(two, one, one, beta=-1, alpha=1).dtype, torch.bool)
+
+
 class Scaled(unittest.TestCase):
     def setUp(self):
         self.a = (torch.arange(48.0).reshape(6, 8) % 7 - 3).to(torch.float8_e4m3fn)
