@@ -5,6 +5,7 @@ import copy
 import gc
 import hashlib
 import pickle
+import re
 import unittest
 import warnings
 import weakref
@@ -491,12 +492,17 @@ class Draws(unittest.TestCase):
                 self.assertEqual(self.digest(torch.multinomial(weights, n, replacement).flatten()), want)
 
     def test_a_bad_row_of_weights_is_found_among_others(self):
-        for row, value, text in ((5, 0.0, "sum of probabilities <= 0"), (2, -1.0, "either"), (6, float("nan"), "either"),
-                                 (0, float("inf"), "either")):
-            weights = torch.ones(7, 20)
-            weights[row] = value
-            with self.assertRaisesRegex(RuntimeError, text):
-                torch.multinomial(weights, 3, True)
+        none, below = "(sum of probabilities <= 0)", "(encountering probability entry < 0)"
+        infinite, either = "(encountering probability entry = infinity or NaN)", "either `inf`, `nan` or element < 0"
+        for value, again, once in ((0.0, none, none), (-1.0, below, either), (float("nan"), below, either),
+                                   (float("inf"), infinite, either)):
+            for row in (0, 3, 6):
+                weights = torch.ones(7, 20)
+                weights[row] = value
+                for replacement, text in ((True, again), (False, once)):
+                    with self.subTest(row=row, value=value, replacement=replacement):
+                        with self.assertRaisesRegex(RuntimeError, re.escape(text)):
+                            torch.multinomial(weights, 3, replacement)
 
     def test_blocks_and_single_draws_are_one_stream(self):
         torch.manual_seed(5)
