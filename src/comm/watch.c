@@ -431,9 +431,11 @@ void px__watch_failed(px__watch *self, uint64_t number, const char *why) {
   rouse(self);
 }
 
-// Whether the hub would not answer now.
+// Whether the hub would not answer now, and its silence says nothing of it soon. Another rank may
+// have noticed that a moment before, and ended its connections: what failed here is not the cause.
 static bool is_deaf(const px__watch *self) {
-  return !self->hub && self->lines[0].silent > QUIET_MS;
+  int silent = self->lines[0].silent;
+  return !self->hub && silent > QUIET_MS && silent + ASK_MS < self->limit_ms;
 }
 
 static void wait_a_slice(px__watch *self) {
