@@ -269,6 +269,7 @@ static void write_flags(FILE *to, const og_op *op) {
   if (og_has(op, OG_W_either)) fprintf(to, " | PX_OP_ONE_NUMBER");
   if (og_has(op, OG_W_unconjugated)) fprintf(to, " | PX_OP_UNCONJUGATED");
   if (only) fprintf(to, " | PX_OP_ONLY_INPLACE");
+  if (strstr(op->name, "_of_complex")) fprintf(to, " | PX_OP_OF_COMPLEX");
   if (hidden) fprintf(to, " | PX_OP_HIDDEN");
   if (policy_of(op).cuda || policy_of(op).cpu) fprintf(to, " | PX_OP_AUTOCASTS");
 }

@@ -49,7 +49,8 @@ enum {
   PX_OP_AUTOCASTS = 4096,      // has a policy of mixed precision, of some device type
   PX_OP_TENSORS_ALONE = 8192,  // from Python no number stands in the place of a tensor
   PX_OP_ONE_NUMBER = 16384,    // from Python one of the first two may be a number, either of them
-  PX_OP_UNCONJUGATED = 32768   // its gradient is of complex numbers as they are, not conjugated
+  PX_OP_UNCONJUGATED = 32768,  // its gradient is of complex numbers as they are, not conjugated
+  PX_OP_OF_COMPLEX = 65536     // NAME_of_complex, the form of NAME with tensors for its Scalars
 };
 // What mixed precision (phlox/autocast.h) does with the floating-point tensors that an op is given.
 typedef enum px_autocast_policy {
@@ -66,7 +67,7 @@ typedef struct px_op {
   const char *const *result_names;  // result_count names ("values", "indices") or NULL
   const px_param *params;
   uint8_t kind, param_count, result_count;
-  uint16_t flags;
+  uint32_t flags;
   uint32_t grad_mask;         // parameters (bit i) that have a gradient formula
   uint32_t save_mask;         // parameters whose tensors the formulas mention
   uint32_t shape_mask;        // parameters of which the formulas read sizes or dtype

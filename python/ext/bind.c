@@ -39,12 +39,8 @@ static bool is_integer(PyObject *object) {
   return !PyFloat_Check(object) && PyIndex_Check(object);
 }
 
-bool ext_is_of_complex(const px_op *op) {
-  const char *end = strstr(op->name, "_of_complex");
-  return end && !strcmp(end, "_of_complex");
-}
 bool ext_takes_number(const px_op *op, int param) {
-  if (op->params[param].optional && ext_is_of_complex(op))
+  if (op->params[param].optional && op->flags & PX_OP_OF_COMPLEX)
     return op->params[param].kind == PX_ARG_TENSOR;
   bool pointwise = op->kind == PX_OP_POINTWISE,
        marked = op->flags & (PX_OP_TAKES_NUMBERS | PX_OP_ONE_NUMBER);

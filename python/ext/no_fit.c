@@ -79,11 +79,11 @@ static unsigned last_numbers(const px_op *op) {
 static int forms_of(const ext_callable *self, form *forms) {
   int count = 0;
   for (int i = 0; i < self->count; i++)
-    if (!ext_is_of_complex(self->signatures[i].op))
+    if (!(self->signatures[i].op->flags & PX_OP_OF_COMPLEX))
       forms[count++] = (form){&self->signatures[i], 0};
   for (int i = 0; i < self->count; i++) {
     const ext_signature *s = &self->signatures[i];
-    if (ext_is_of_complex(s->op)) continue;
+    if (s->op->flags & PX_OP_OF_COMPLEX) continue;
     unsigned last = last_numbers(s->op);
     if (s->op->flags & PX_OP_ONE_NUMBER && !s->method) forms[count++] = (form){s, 1};
     if (last) forms[count++] = (form){s, last};

@@ -114,10 +114,8 @@ static const ext_signature *shown(const ext_callable *self) {
   int fewest = EXT_OP_PARAMS + 1;
   const ext_signature *found = NULL;
   for (int i = 0; i < self->count; i++) {
-    const px_op *op = self->signatures[i].op;
-    int needed = 0;
-    for (int k = 0; k < op->param_count; k++) needed += !op->params[k].has_default;
-    if (needed < fewest) fewest = needed, found = &self->signatures[i];
+    const ext_signature *s = &self->signatures[i];
+    if (s->needed < fewest) fewest = s->needed, found = s;
   }
   return found;
 }

@@ -241,6 +241,15 @@ static bool has_complex(PyObject *const *args, Py_ssize_t count) {
     if (PyComplex_Check(args[i])) return true;
   return false;
 }
+
+// Whether a signature need not be bound: the form of complex numbers, which is asked last, without
+// one among the arguments, or too few arguments. One is always bound, for the text of the error.
+static bool is_out(const ext_callable *self, int i, PyObject *const *args, Py_ssize_t all) {
+  const ext_signature *s = &self->signatures[i];
+  if (s->op->flags & PX_OP_OF_COMPLEX) return i && !has_complex(args, all);
+  return all < s->needed && i + 1 < self->count && !(s[1].op->flags & PX_OP_OF_COMPLEX);
+}
+
 static PyObject *call_callable(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
                                PyObject *kwnames) {
   ext_callable *self = (ext_callable *)object;
@@ -252,7 +261,7 @@ static PyObject *call_callable(PyObject *object, PyObject *const *args, Py_ssize
              self->name, nargs ? Py_TYPE(*args)->tp_name : "NoneType");
   Py_ssize_t all = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   for (int i = 0; i < self->count; i++) {
-    if (i && ext_is_of_complex(self->signatures[i].op) && !has_complex(args, all)) continue;
+    if (is_out(self, i, args, all)) continue;
     int fits = ext_bind(&self->signatures[i], &frame, args, nargs, kwnames);
     PyObject *result = fits <= 0          ? NULL
                        : is_taken(&frame) ? ext_ask(object, args, nargs, kwnames)
@@ -501,7 +510,7 @@ static bool crossed(const px_op *a, const px_op *b, int i) {
 // only what `a` does not take is read as a number. Of two that are crossed, the one that begins
 // with the number comes first.
 static bool goes_before(const px_op *a, const px_op *b) {
-  if (ext_is_of_complex(a) || ext_is_of_complex(b)) return !ext_is_of_complex(a);
+  if ((a->flags | b->flags) & PX_OP_OF_COMPLEX) return !(a->flags & PX_OP_OF_COMPLEX);
   for (int i = 0; i < a->param_count && i < b->param_count; i++) {
     if (a->params[i].kind == b->params[i].kind) continue;
     bool number = b->params[i].kind == PX_ARG_SCALAR || b->params[i].kind == PX_ARG_FLOAT ||
@@ -545,6 +554,7 @@ static int add_signature(char space, const char *name, const px_op *op, px_call_
   s->indexed = space == 'n' ? indexed_op(op) : NULL;
   for (int i = 0; i < op->param_count; i++) {
     s->positional = (uint8_t)(s->positional + !op->params[i].keyword_only);
+    s->needed = (uint8_t)(s->needed + !op->params[i].has_default);
     names[i] = PyUnicode_InternFromString(op->params[i].name);
     if (!names[i]) return -1;
   }

@@ -10,6 +10,7 @@ typedef struct ext_signature {
   const px_op *op;
   px_call_mode mode;
   uint8_t positional;  // parameters that may be given by position, self included
+  uint8_t needed;      // parameters without a default, self included
   int8_t varargs;      // index of the int[] parameter that takes the rest, or -1
   bool method;
   bool functional;       // of nn.functional: takes inplace=True
@@ -53,10 +54,6 @@ typedef struct ext_frame {
   px_tensor *tensors[48];
   int tensors_used;
 } ext_frame;
-
-// Whether an op is the form of another, NAME_of_complex of NAME, that has tensors in the place of
-// its Scalars: it is asked last, and only where a complex number is among the arguments.
-bool ext_is_of_complex(const px_op *op);
 
 // 1 bound, 0 does not fit (frame->misfit), -1 exception.
 int ext_bind(const ext_signature *signature, ext_frame *frame, PyObject *const *args,

@@ -267,7 +267,7 @@ static void fill_op(px__registered *r, const chosen *c) {
   r->op.result_count = (uint8_t)s->result_count;
   r->op.result_names = unnamed ? NULL : s->result_names;
   r->op.kind = (uint8_t)c->kind;
-  r->op.flags = (uint16_t)(c->flags | PX_OP_REGISTERED);
+  r->op.flags = c->flags | PX_OP_REGISTERED;
   r->op.impl = &r->impl;
 }
 
