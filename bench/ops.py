@@ -39,7 +39,8 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log
     x.topk(10, 1); flat.topk(100); flat.median(); ints.unique(); mask.nonzero(); x[mask]; x.masked_fill(mask, 0.0); flat[ints];
     x.gather(1, places); x.index_select(0, rows); flat.clone().index_put_((ints,), flat); torch.zeros(1000, 1000).scatter_add_(1, places, x);
     x.t().contiguous(); torch.cat([x, y], 1); x.flip(1); x.roll(5, 1); x.tril(); torch.arange(1000000); torch.rand(1000, 1000);
-    torch.randn(1000, 1000); torch.randperm(100000); x @ y; wide @ wide; F.conv2d(image, weight, padding=1); F.conv2d(image, depth, padding=1, groups=32);
+    torch.randn(1000, 1000); torch.randperm(100000); x @ y; wide @ wide; places @ places; places.int() @ places.int();
+    places.to(torch.int8) @ places.to(torch.int8); F.conv2d(image, weight, padding=1); F.conv2d(image, depth, padding=1, groups=32);
     F.conv2d(scene, depth, padding=1, groups=32); F.max_pool2d(image, 2);
     F.relu(image); F.relu(last); image + image; last + last; F.batch_norm(image, None, None, training=True); F.batch_norm(last, None, None, training=True);
     F.max_pool2d(last, 2); F.conv2d(last, weight, padding=1);

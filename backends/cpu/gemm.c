@@ -4,8 +4,8 @@
 //
 // The result does not depend on the number of threads: a split cuts rows and columns of C, never
 // the sums, and the way is chosen before the split.
+#include "cpu/convert.h"
 #include "cpu/gemm_tiles.h"
-#include "cpu/half.h"
 #include "cpu/threads.h"
 
 #include <stdlib.h>
@@ -15,22 +15,12 @@ enum { DIRECT_ELEMENTS = 48 * 1024, PANEL_BYTES = 32 * 1024 };
 // Columns of B that are taken one by one if rows of A lie apart, and rows of A for which packing
 // rows of B that lie apart does not pay.
 enum { MOST_COLUMNS = 8, FEW_ROWS = 16 };
+// Elements that a thread converts at least.
+enum { CONVERTED = 32 * 1024 };
 // Multiplications from which threads are worth their start.
 static const double thread_work = 64.0 * 64 * 64;
 
 static double work_of(const px__gemm *g) { return (double)g->m * (double)g->n * (double)g->k; }
-
-// k = 0: C = beta * S.
-static void scale_only(const px__gemm *g, bool wide) {
-  for (int64_t i = 0; i < g->m; i++)
-    for (int64_t j = 0; j < g->n; j++) {
-      int64_t c = i * g->cr + j * g->cc, s = i * g->sr + j * g->sc;
-      if (wide)
-        ((double *)g->c)[c] = g->s && g->beta != 0 ? ((const double *)g->s)[s] * g->beta : 0;
-      else
-        ((float *)g->c)[c] = g->s && g->beta != 0 ? ((const float *)g->s)[s] * (float)g->beta : 0;
-    }
-}
 
 // The transposed problem, for a C whose columns are contiguous.
 static px__gemm flipped(const px__gemm *g) {
@@ -77,7 +67,7 @@ static void direct(const px__gemm *g, const px__tiles *tiles) {
 static bool serial(const px__gemm *g, const px__tiles *tiles, way how) {
   switch (how) {
     case SCALE:
-      return scale_only(g, tiles->item == sizeof(double)), true;
+      return tiles->scale(g), true;
     case VECTOR:
       return tiles->vector(g), true;
     case FEW:
@@ -180,92 +170,88 @@ bool px__gemm_f64(const px__gemm *g, bool parallel) {
   return product(g, px__tiles_f64(), parallel);
 }
 
-// ---- integers: rows of C as sums of rows of B
-#define INTEGER_PRODUCT(name, type, sum) \
-  static void name(const px__gemm *g) { \
-    const type *a = g->a, *b = g->b, *s = g->s; \
-    type *c = g->c; \
-    sum alpha = (sum)(int64_t)g->alpha, beta = (sum)(int64_t)g->beta; \
-    for (int64_t i = 0, work = 0; i < g->m; i++) \
-      for (int64_t j = 0; j < g->n && !px__worked(&work, g->k); j++) { \
-        sum t = 0; \
-        for (int64_t p = 0; p < g->k; p++) \
-          t += (sum)a[i * g->ar + p * g->ac] * (sum)b[p * g->br + j * g->bc]; \
-        t *= alpha; \
-        if (s && beta) t += beta * (sum)s[i * g->sr + j * g->sc]; \
-        c[i * g->cr + j * g->cc] = (type)t; \
-      } \
-  }
-INTEGER_PRODUCT(product_u8, uint8_t, uint64_t)
-INTEGER_PRODUCT(product_i8, int8_t, uint64_t)
-INTEGER_PRODUCT(product_i16, int16_t, uint64_t)
-INTEGER_PRODUCT(product_i32, int32_t, uint64_t)
-INTEGER_PRODUCT(product_i64, int64_t, uint64_t)
+// ---- dtypes that are computed in a wider one: through scratch
 
-// ---- half formats: operands widened into scratch
-static float widen(int dtype, uint16_t bits) {
-  return dtype == PX_FLOAT16 ? px__half_load(bits) : px__bfloat_load(bits);
+typedef struct matrix {
+  void *at;
+  int64_t row, column;  // strides in elements
+  int dtype;
+} matrix;
+typedef struct conversion {
+  matrix to, from;
+  int64_t rows, columns;
+} conversion;
+
+static void convert_rows(void *ctx, int64_t begin, int64_t end) {
+  const conversion *c = ctx;
+  const matrix *to = &c->to, *from = &c->from;
+  int64_t a = px__cpu_item[to->dtype], b = px__cpu_item[from->dtype];
+  for (int64_t i = begin, work = 0; i < end && !px__worked(&work, c->columns); i++)
+    px__cpu_convert((char *)to->at + i * to->row * a, to->column * a, to->dtype,
+                    (const char *)from->at + i * from->row * b, from->column * b, from->dtype,
+                    c->columns);
 }
-static void widen_matrix(int dtype, float *to, const uint16_t *from, int64_t m, int64_t n,
-                         int64_t r, int64_t c) {
-  for (int64_t i = 0, work = 0; i < m && !px__worked(&work, n); i++)
-    for (int64_t j = 0; j < n; j++) to[i * n + j] = widen(dtype, from[i * r + j * c]);
+// Goes along what lies together in `to`.
+static void convert(const matrix *to, const matrix *from, int64_t m, int64_t n, bool parallel) {
+  conversion c = {*to, *from, m, n};
+  if (to->column != 1) {
+    c = (conversion){{to->at, to->column, to->row, to->dtype},
+                     {from->at, from->column, from->row, from->dtype},
+                     n,
+                     m};
+  }
+  if (parallel)
+    px__cpu_parallel(c.rows, CONVERTED / (c.columns + 1) + 1, convert_rows, &c);
+  else
+    convert_rows(&c, 0, c.rows);
 }
-static bool product_half(const px__gemm *g, int dtype, bool parallel) {
-  size_t na = (size_t)(g->m * g->k), nb = (size_t)(g->k * g->n), nc = (size_t)(g->m * g->n);
-  float *a = malloc((na + nb + nc) * sizeof(float) + 1);
-  if (!a) return false;
-  float *b = a + na, *c = b + nb;
+
+// Where a matrix of m x n has its place in scratch: what lies together there does so here.
+static matrix place_of(const matrix *from, int64_t m, int64_t n, int wide, char *room) {
+  bool turned = from->row == 1 && from->column != 1;
+  return (matrix){room, turned ? 1 : n, turned ? m : 1, wide};
+}
+
+static bool product_wide(const px__gemm *g, int dtype, int wide, bool parallel) {
+  int64_t size = px__cpu_item[wide], na = g->m * g->k, nb = g->k * g->n, nc = g->m * g->n;
+  char *room = malloc((size_t)((na + nb + nc) * size) + 1);
+  if (!room) return false;
+  matrix a = {(void *)g->a, g->ar, g->ac, dtype}, b = {(void *)g->b, g->br, g->bc, dtype};
+  matrix c = {g->c, g->cr, g->cc, dtype}, s = {(void *)g->s, g->sr, g->sc, dtype};
+  matrix wa = place_of(&a, g->m, g->k, wide, room);
+  matrix wb = place_of(&b, g->k, g->n, wide, room + na * size);
+  matrix wc = place_of(&c, g->m, g->n, wide, room + (na + nb) * size);
+  convert(&wa, &a, g->m, g->k, parallel);
+  convert(&wb, &b, g->k, g->n, parallel);
   bool add = g->s && g->beta != 0;
-  widen_matrix(dtype, a, g->a, g->m, g->k, g->ar, g->ac);
-  widen_matrix(dtype, b, g->b, g->k, g->n, g->br, g->bc);
-  if (add) widen_matrix(dtype, c, g->s, g->m, g->n, g->sr, g->sc);
-  px__gemm f = {.m = g->m,
-                .n = g->n,
-                .k = g->k,
-                .a = a,
-                .ar = g->k,
-                .ac = 1,
-                .b = b,
-                .br = g->n,
-                .bc = 1,
-                .c = c,
-                .cr = g->n,
-                .cc = 1,
-                .s = add ? c : NULL,
-                .sr = g->n,
-                .sc = 1,
-                .alpha = g->alpha,
-                .beta = add ? g->beta : 0};
-  bool done = px__gemm_f32(&f, parallel);
-  uint16_t *to = g->c;
-  for (int64_t i = 0, work = 0; done && i < g->m && !px__worked(&work, g->n); i++)
-    for (int64_t j = 0; j < g->n; j++)
-      to[i * g->cr + j * g->cc] =
-          dtype == PX_FLOAT16 ? px__half_store(c[i * g->n + j]) : px__bfloat_store(c[i * g->n + j]);
-  free(a);
+  if (add) convert(&wc, &s, g->m, g->n, parallel);
+  px__gemm w = *g;
+  w.a = wa.at, w.ar = wa.row, w.ac = wa.column;
+  w.b = wb.at, w.br = wb.row, w.bc = wb.column;
+  w.c = wc.at, w.cr = w.sr = wc.row, w.cc = w.sc = wc.column;
+  w.s = add ? wc.at : NULL;
+  bool done = px__gemm_any(&w, wide, parallel);
+  if (done) convert(&c, &wc, g->m, g->n, parallel);
+  free(room);
   return done;
 }
 
 bool px__gemm_any(const px__gemm *g, int dtype, bool parallel) {
   switch (dtype) {
     case PX_FLOAT32:
-      return px__gemm_f32(g, parallel);
+      return product(g, px__tiles_f32(), parallel);
     case PX_FLOAT64:
-      return px__gemm_f64(g, parallel);
+      return product(g, px__tiles_f64(), parallel);
     case PX_FLOAT16:
     case PX_BFLOAT16:
-      return product_half(g, dtype, parallel);
-    case PX_UINT8:
-    case PX_BOOL:
-      return product_u8(g), true;
-    case PX_INT8:
-      return product_i8(g), true;
+      return product_wide(g, dtype, PX_FLOAT32, parallel);
     case PX_INT16:
-      return product_i16(g), true;
+      return product(g, px__tiles_i16(), parallel);
     case PX_INT32:
-      return product_i32(g), true;
-    default:
-      return product_i64(g), true;
+      return product(g, px__tiles_i32(), parallel);
+    case PX_INT64:
+      return product(g, px__tiles_i64(), parallel);
+    default:  // of a byte: what wraps around in 16 bits does so in 8
+      return product_wide(g, dtype, PX_INT16, parallel);
   }
 }

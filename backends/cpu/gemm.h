@@ -37,6 +37,6 @@ void px__gemm_pack(const px__gemm *g, bool wide, void *to);
 // caller that is itself parallel passes false.
 bool px__gemm_f32(const px__gemm *g, bool parallel);
 bool px__gemm_f64(const px__gemm *g, bool parallel);
-// The same for operands of any dtype (half formats through float; integers in their own
-// arithmetic).
+// The same for operands of any dtype: half formats through float, integers of a byte through those
+// of 16 bits. Sums of integers wrap around.
 bool px__gemm_any(const px__gemm *g, int dtype, bool parallel);

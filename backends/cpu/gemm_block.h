@@ -3,10 +3,19 @@
 // for each.
 //
 // T is the element, V its vector, L the lanes of V, NAME(x) the name of x, TARGET what a function
-// needs to use V. A tile of C is TILE_M rows by two vectors, held in registers. Small products read
-// A and B where they lie (`direct`); large ones pack panels of B (KC x 2L) and of A (KC x TILE_M)
-// so that a tile reads memory in order. Every element of C is a chain of FMAs over k in blocks of
-// KC, wherever in a tile it lies.
+// needs to use V, NUMBER(x) a double as T. A tile of C is TILE_M rows by two vectors, held in
+// registers. Small products read A and B where they lie (`direct`); large ones pack panels of B (KC
+// x 2L) and of A (KC x TILE_M) so that a tile reads memory in order. Every element of C is a chain
+// of FMAs over k in blocks of KC, wherever in a tile it lies.
+
+// k = 0: C = beta * S.
+static TARGET void NAME(scale)(const px__gemm *g) {
+  const T *s = g->beta != 0 ? g->s : NULL, beta = NUMBER(g->beta);
+  T *c = g->c;
+  for (int64_t i = 0; i < g->m; i++)
+    for (int64_t j = 0; j < g->n; j++)
+      c[i * g->cr + j * g->cc] = s ? (T)(s[i * g->sr + j * g->sc] * beta) : 0;
+}
 
 // acc = A(rows x k) * B(k x 2L); `rows` is a constant at each call. Rows of A are `ar` apart and
 // its columns `ac`; rows of B are `br` apart and contiguous.
@@ -40,12 +49,12 @@ typedef struct NAME(target) {
 static inline TARGET NAME(target)
     NAME(target_of)(const px__gemm *g, int64_t i, int64_t j, bool first) {
   NAME(target)
-  t = {(T *)g->c + i * g->cr + j * g->cc, NULL, g->cr, g->cc, g->cr, g->cc, (T)g->alpha, 1};
+  t = {(T *)g->c + i * g->cr + j * g->cc, NULL, g->cr, g->cc, g->cr, g->cc, NUMBER(g->alpha), 1};
   if (!first) {
     t.s = t.c;
   } else if (g->s && g->beta != 0) {
     t.s = (const T *)g->s + i * g->sr + j * g->sc;
-    t.sr = g->sr, t.sc = g->sc, t.beta = (T)g->beta;
+    t.sr = g->sr, t.sc = g->sc, t.beta = NUMBER(g->beta);
   }
   return t;
 }
@@ -256,7 +265,8 @@ static TARGET void NAME(direct)(const px__gemm *g, T *room) {
   }
 }
 
-// ---- few rows of A, rows of B by a table
+#ifndef WHOLE
+// ---- few rows of A, rows of B by a table: integers have none
 
 // A tile of `rows` by `vectors`, constants at each call, read where B lies. Past the last column it
 // reads B's slack.
@@ -314,6 +324,8 @@ static TARGET void NAME(few)(const px__gemm *g) {
   }
 }
 
+#endif
+
 // ---- vectors
 
 // sums[i] = a[i] times x, for a constant number of rows: each in two chains.
@@ -340,7 +352,7 @@ static inline __attribute__((always_inline)) TARGET void NAME(dots)(const int ro
 }
 // Matrix times vectors (the columns of B) where rows of A and the vectors are contiguous.
 static TARGET void NAME(rows_times_vector)(const px__gemm *g) {
-  T *c = g->c, alpha = (T)g->alpha, beta = (T)g->beta, sums[DOTS];
+  T *c = g->c, alpha = NUMBER(g->alpha), beta = NUMBER(g->beta), sums[DOTS];
   const T *s = g->beta != 0 ? g->s : NULL, *from[DOTS];
   int64_t work = 0;
   for (int64_t i = 0; i < g->m && !px__worked(&work, DOTS * g->k); i += DOTS) {
@@ -432,4 +444,5 @@ static TARGET bool NAME(blocked)(const px__gemm *g) {
 #undef FMA
 #undef INTERLEAVE_LOW
 #undef INTERLEAVE_HIGH
+#undef NUMBER
 #undef NAME

@@ -17,6 +17,7 @@
 #define FMA vf_fma
 #define INTERLEAVE_LOW vf_interleave_low
 #define INTERLEAVE_HIGH vf_interleave_high
+#define NUMBER(x) ((T)(x))
 #define NAME(x) x##_f32
 #include "cpu/gemm_block.h"
 #define T double
@@ -28,6 +29,7 @@
 #define FMA vd_fma
 #define INTERLEAVE_LOW vd_interleave_low
 #define INTERLEAVE_HIGH vd_interleave_high
+#define NUMBER(x) ((T)(x))
 #define NAME(x) x##_f64
 #include "cpu/gemm_block.h"
 #undef TARGET
@@ -66,6 +68,7 @@ INLINE wd wd_interleave_high(wd a, wd b) { return PX_SHUFFLE(a, b, 4, 12, 5, 13,
 #define FMA wf_fma
 #define INTERLEAVE_LOW wf_interleave_low
 #define INTERLEAVE_HIGH wf_interleave_high
+#define NUMBER(x) ((T)(x))
 #define NAME(x) x##_f32_512
 #include "cpu/gemm_block.h"
 #define T double
@@ -77,21 +80,16 @@ INLINE wd wd_interleave_high(wd a, wd b) { return PX_SHUFFLE(a, b, 4, 12, 5, 13,
 #define FMA wd_fma
 #define INTERLEAVE_LOW wd_interleave_low
 #define INTERLEAVE_HIGH wd_interleave_high
+#define NUMBER(x) ((T)(x))
 #define NAME(x) x##_f64_512
 #include "cpu/gemm_block.h"
 #endif
 
-#define TILES(name, type, lanes) \
-  static void direct_in_##name(const px__gemm *g, void *room) { direct_##name(g, (type *)room); } \
-  static void pack_to_##name(const px__gemm *g, void *to) { pack_all_##name(g, (type *)to); } \
-  static const px__tiles with_##name = {2 * lanes,     sizeof(type),     rows_times_vector_##name, \
-                                        few_##name,    direct_in_##name, blocked_##name, \
-                                        pack_to_##name};
-TILES(f32, float, VF)
-TILES(f64, double, VD)
+PX__TILES(f32, float, VF, few_f32)
+PX__TILES(f64, double, VD, few_f64)
 #if defined(__AVX2__)
-TILES(f32_512, float, WF)
-TILES(f64_512, double, WD)
+PX__TILES(f32_512, float, WF, few_f32_512)
+PX__TILES(f64_512, double, WD, few_f64_512)
 const px__tiles *px__tiles_f32(void) {
   return __builtin_cpu_supports("avx512f") ? &with_f32_512 : &with_f32;
 }

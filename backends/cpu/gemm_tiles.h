@@ -7,13 +7,26 @@
 enum { TILE_M = 6, MOST_VECTORS = 8, DOTS = 4 };
 
 typedef struct px__tiles {
-  int64_t columns;  // of a tile
-  size_t item;      // bytes of an element
+  int64_t columns;                   // of a tile
+  size_t item;                       // bytes of an element
+  void (*scale)(const px__gemm *g);  // k = 0
   void (*vector)(const px__gemm *g);
-  void (*few)(const px__gemm *g);
+  void (*few)(const px__gemm *g);                 // NULL: no tables of B's rows
   void (*direct)(const px__gemm *g, void *room);  // room: k * columns elements
   bool (*blocked)(const px__gemm *g);             // false: no memory
   void (*pack)(const px__gemm *g, void *to);
 } px__tiles;
 const px__tiles *px__tiles_f32(void);
 const px__tiles *px__tiles_f64(void);
+// Integers: sums that do not fit wrap around.
+const px__tiles *px__tiles_i16(void);
+const px__tiles *px__tiles_i32(void);
+const px__tiles *px__tiles_i64(void);
+
+// The row of the functions that gemm_block.h has stamped out by this name.
+#define PX__TILES(name, type, lanes, few) \
+  static void direct_in_##name(const px__gemm *g, void *room) { direct_##name(g, (type *)room); } \
+  static void pack_to_##name(const px__gemm *g, void *to) { pack_all_##name(g, (type *)to); } \
+  static const px__tiles with_##name = { \
+      2 * (lanes), sizeof(type),     scale_##name,   rows_times_vector_##name, \
+      few,         direct_in_##name, blocked_##name, pack_to_##name};

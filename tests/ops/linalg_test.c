@@ -221,6 +221,8 @@ PX_TEST(products_do_not_depend_on_the_number_of_threads) {
     for (int turned = 0; turned < 2; turned++) {
       same_with_any_threads(PX_FLOAT32, sizes[i][0], sizes[i][1], sizes[i][2], turned);
       same_with_any_threads(PX_FLOAT64, sizes[i][0], sizes[i][1], sizes[i][2], turned);
+      same_with_any_threads(PX_BFLOAT16, sizes[i][0], sizes[i][1], sizes[i][2], turned);
+      same_with_any_threads(PX_FLOAT16, sizes[i][0], sizes[i][1], sizes[i][2], turned);
     }
 }
 PX_TEST(the_number_of_threads_is_positive) {

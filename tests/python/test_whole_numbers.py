@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution and pooling of whole numbers, on the CPU and on a simulated device: what those of float64 give, where these are exact."""
+"""Products of whole numbers, which wrap around; their convolution and pooling, on the CPU and on a simulated device: what those of float64 give, where these are exact."""
 import functools
 import os
 import unittest
@@ -32,6 +32,31 @@ class WholeNumbers(unittest.TestCase):
     def same(self, have, want, dtype=torch.int64):
         self.assertEqual(have.dtype, dtype)
         self.assertEqual(have.tolist(), want.to(dtype).tolist())
+
+    @each_device
+    def test_products_wrap_around(self):
+        for dtype in WHOLE:
+            for m, k, n in (1, 5, 3), (7, 1, 70), (13, 300, 17), (130, 20, 1), (1, 40, 200), (80, 70, 131), (3, 0, 2):
+                a, b, s = (torch.randint(-2**62, 2**62, size).to(dtype) for size in ((m, k), (k, n), (n,)))
+                want = (a.long().unsqueeze(2) * b.long()).sum(1)
+                for left in a, a.t().contiguous().t():
+                    for right in b, b.t().contiguous().t(), b.repeat_interleave(2, 1)[:, ::2]:
+                        with self.subTest(dtype=dtype, m=m, k=k, n=n):
+                            self.same(left @ right, want, dtype)
+                            self.same(torch.addmm(s, left, right, beta=3, alpha=-2), s.long() * 3 - want * 2, dtype)
+                self.same((right.t() @ left.t()).t(), want, dtype)
+                self.same(torch.stack([a, a]).bmm(torch.stack([b, b + 1])), torch.stack([want, want + a.long().sum(1, keepdim=True)]), dtype)
+
+    def test_products_are_the_same_with_any_number_of_threads(self):
+        before = torch.get_num_threads()
+        self.addCleanup(torch.set_num_threads, before)
+        for dtype in WHOLE:
+            a, b = torch.randint(-2**62, 2**62, (150, 330)).to(dtype), torch.randint(-2**62, 2**62, (330, 290)).to(dtype)
+            torch.set_num_threads(1)
+            alone = (a @ b).tolist()
+            for threads in 2, 7:
+                torch.set_num_threads(threads)
+                self.assertEqual((a @ b).tolist(), alone)
 
     @each_device
     def test_convolution(self):
