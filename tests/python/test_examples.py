@@ -32,7 +32,9 @@ class Examples(unittest.TestCase):
     def test_a_history_of_memory(self):
         with tempfile.TemporaryDirectory() as folder:
             done = run(sys.executable, "-m", "phlox", "examples/memory.py", f"{folder}/memory.pickle", PHLOX_SIM_DEVICES="1")
-            self.assertEqual((done.stderr, done.stdout), ("", "46.2 MiB at most\n"))
+            most = r"46\.2" if phlox.cuda._backend_name() == "sim" else r"\d+\.\d"  # a GPU's kernels have other scratch memory
+            self.assertEqual(done.stderr, "")
+            self.assertRegex(done.stdout, rf"^{most} MiB at most\n$")
             done = run(sys.executable, "-m", "phlox.memory", f"{folder}/memory.pickle")
             self.assertEqual((done.stderr, done.stdout), ("", f"{folder}/memory.svg\n"))
 

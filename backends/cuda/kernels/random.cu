@@ -321,6 +321,17 @@ static __device__ __forceinline__ double number(const k_random &p, int64_t i) {
   words w = philox(at.seed, (uint64_t)i, at.offset);
   return uniform_double(w.v[0], w.v[1]) * (1 - 1.1102230246251565e-16);
 }
+// PyTorch's words for the first weight that cannot be, where places are drawn again; or that none
+// is above 0.
+static __device__ __noinline__ int weight_fault(const double *chance, int64_t n, bool again) {
+  const double endless = __longlong_as_double(0x7ff0000000000000ll);
+  for (int64_t i = 0; i < n; i++) {
+    if (chance[i] >= 0 && chance[i] < endless) continue;
+    if (!again) return K_FAULT_WEIGHTS;
+    return chance[i] >= 0 ? K_FAULT_ENDLESS_WEIGHT : K_FAULT_NEGATIVE_WEIGHT;
+  }
+  return K_FAULT_NO_WEIGHT;
+}
 extern "C" __global__ void __launch_bounds__(K_BLOCK)
     multinomial(const __grid_constant__ k_random p) {
   k_wait();
@@ -335,7 +346,7 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
       room[i] = total += chance[i];
     }
     if (!good || !(total > 0)) {
-      k_fault(&p.where, K_FAULT_PROBABILITY, 0, 0, 0);
+      k_fault(&p.where, weight_fault(chance, n, p.again), 0, 0, 0);
       continue;
     }
     for (int64_t i = 0; !p.again && i < n; i++)

@@ -107,22 +107,30 @@ def _undisturbed():
 
 def _end(workers, pipes, results, patience):
     """Ends the workers, and empties the lists of them and of their pipes."""
-    for _, tasks in pipes[:len(workers)]:
+    # All is let go while signals wait: an interrupt in a finalizer is lost, and with it what that was
+    # to close.
+    for _, tasks in pipes:
         os.set_blocking(tasks.fileno(), False)  # it may not read, or have half a task
         with contextlib.suppress(OSError):
             tasks.send(None)
     results.cancel_join_thread()
     until = time.monotonic() + patience
-    for worker in workers:
-        if worker.pid is None:
-            continue  # it could not be started
-        wait([worker.sentinel], max(until - time.monotonic(), 0))
+    while pipes:
+        worker = workers[0]
+        started = worker.pid is not None
+        if started:
+            wait([worker.sentinel], max(until - time.monotonic(), 0))
         with _undisturbed():  # as in _receive
-            if worker.is_alive():
-                worker.kill()
-            worker.join()
-    workers.clear()
-    pipes.clear()
+            if started:
+                if worker.is_alive():
+                    worker.kill()
+                worker.join()
+            for end in pipes[0]:
+                end.close()
+            del worker, workers[0], pipes[0]
+    with _undisturbed():
+        for end in results._reader, results._writer:
+            end.close()
 
 
 def _abandon(owner, *what):
