@@ -282,7 +282,7 @@ PX_RUN(linear) {
   PX_SCOPED(px_tensor) turned = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) product = NULL;
-  if (x->ndim < 2 || weight->ndim != 2 || !bias) {
+  if (weight->ndim != 2 || !bias) {
     PX_TRY(px_t(&turned, weight));
     PX_TRY(matmul(bias ? &product : &call->results[0], x, turned));
     return bias ? px_add(&call->results[0], product, bias, px_int(1)) : PX_OK;

@@ -173,6 +173,21 @@ class Places(unittest.TestCase):
             self.assertTrue(phlox.autograd.gradgradcheck(call, x.double().requires_grad_()))
 
 
+class Linear(unittest.TestCase):
+    def test_a_vector_is_a_row_of_one_product(self):
+        F = phlox.nn.functional
+        for device in ["cpu"] + ["cuda"] * phlox.cuda.is_available():
+            x, w, b = (t.to(device).requires_grad_() for t in (phlox.tensor([1., 2., 3.]), phlox.arange(12.).reshape(4, 3), phlox.arange(4.)))
+            y = F.linear(x, w, b)
+            self.assertEqual((y.tolist(), y.stride()), ([8, 27, 46, 65], (1,)))
+            self.assertEqual([g.tolist() for g in phlox.autograd.grad(y.sum(), (x, w, b))], [[18, 22, 26], [[1, 2, 3]] * 4, [1] * 4])
+            with self.assertRaisesRegex(RuntimeError, r"^addmm: mat1 and mat2 shapes cannot be multiplied \(1x2 and 3x4\)"):
+                F.linear(x[:2], w, b)
+            for first, second in (x[0], w), (x, w[0, 0]):
+                with self.assertRaisesRegex(RuntimeError, rf"^both arguments to linear need to be at least 1D, but they are {first.dim()}D and {second.dim()}D"):
+                    F.linear(first, second, b)
+
+
 class Judgement(unittest.TestCase):
     """What is wrong is seen."""
 
