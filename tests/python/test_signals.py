@@ -134,11 +134,11 @@ seen = []
 signal.signal(signal.SIGALRM, lambda *_: seen.append(torch.randn(3).numel() + torch.ones(2, device="cuda").sum().item()))
 x = torch.ones(700, 700, device="cuda")
 signal.setitimer(signal.ITIMER_REAL, 0.05)
-for _ in range(10): y = x @ x
-torch.cuda.synchronize()
+while len(seen) < 1:
+    for _ in range(10): y = x @ x
+    torch.cuda.synchronize()
 signal.setitimer(signal.ITIMER_REAL, 0.05)
-z = torch.randn(3_000_000).sort().values
-signal.setitimer(signal.ITIMER_REAL, 0)
+while len(seen) < 2: z = torch.randn(3_000_000).sort().values
 print(seen, y[0, 0].item(), bool((z[1:] >= z[:-1]).all()))
 """, PHLOX_SIM_DELAY="20000"), "[5.0, 5.0] 700.0 True\n")
 
