@@ -3,14 +3,16 @@
 
 Prints for each row the time of a step with both libraries, their ratio, the goal on an H100 or H200, the floor (the operations of its products at the rate
 that PyTorch's, or else Phlox's, largest product reaches here), peak memory and the losses of the first steps. Weights and batches are drawn on the host from
-the same seed, so that the losses are those of the same training. A row is a function that gives the step; `o` tells the device and whether all is `tiny`.
+the same seed, so that the losses are those of the same training; with `--losses 200` batches of pictures and of text are new ones, 32 in turn.
+A row is a function that gives the step; `o` tells the device and whether all is `tiny`.
 """
-import argparse, gc, json, os, sys, time
+import argparse, gc, itertools, json, os, sys, time
 
 import run
 
 sys.path.insert(0, os.path.join(run.ROOT, "examples"))
 SHOWN = 4  # losses of each library
+BATCHES = 32  # that come in turn while losses are compared
 ROWS = {}  # name: (function, more)
 
 
@@ -38,18 +40,29 @@ def train(o, net, loss_of, optimizer=None, autocast=None):
     return step
 
 
+def batches(o, make):
+    """Batches in turn while losses are compared; where time is measured, one again and again."""
+    return itertools.cycle([make() for _ in range(min(o.losses, BATCHES) if o.looking else 1)])
+
+
 def sgd(o, net, **options):
     return o.torch.optim.SGD(net.parameters(), lr=0.01, **options)
 
 
 def classes(o, net, shape, count, dtype=None, layout=None):
-    """A step of a net that tells classes of random pictures."""
+    """A step of a net that tells classes of pictures: noise, and a colour for each class."""
     torch = o.torch
     layout = layout or torch.contiguous_format
     net = net.to(o.device, dtype, memory_format=layout)
-    x, y = torch.randn(shape).to(o.device, dtype, memory_format=layout), torch.randint(count, shape[:1]).to(o.device)
-    step = train(o, net, lambda net: torch.nn.functional.cross_entropy(net(x).float(), y), sgd(o, net, momentum=0.9))
-    return step, 3 * operations(o, net, x)
+    colours = torch.randn(count, shape[1], 1, 1)
+    def make():
+        y = torch.randint(count, shape[:1])
+        return (torch.randn(shape) + colours[y]).to(o.device, dtype, memory_format=layout), y.to(o.device)
+    drawn = batches(o, make)
+    def loss(net):
+        x, y = next(drawn)
+        return torch.nn.functional.cross_entropy(net(x).float(), y)
+    return train(o, net, loss, sgd(o, net, momentum=0.9)), 3 * operations(o, net, next(drawn)[0])
 
 
 def captured(o, step, warm=3):
@@ -107,11 +120,15 @@ def gpt2(o, batch, dtype=None, autocast=None):
     torch = o.torch
     net = (GPT2(64, 16, 16, 2, 1) if o.tiny else GPT2()).to(o.device, dtype)
     batch, length = (2, 16) if o.tiny else (batch, 1024)
-    text = torch.randint(net.words.num_embeddings, (batch, length + 1)).to(o.device)
-    x, y = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+    most = net.words.num_embeddings
+    def make():  # words at equal distances, which a net can learn to continue
+        first, apart = torch.randint(most, (batch, 1)), torch.randint(1, 9, (batch, 1))
+        text = ((first + apart * torch.arange(length + 1)) % min(most, 512)).to(o.device)
+        return text[:, :-1].contiguous(), text[:, 1:].contiguous()
+    drawn = batches(o, make)
     size, layers = net.places.embedding_dim, len(net.blocks)
     work = 6 * batch * length * (sum(p.numel() for p in net.parameters()) - net.places.weight.numel() + layers * length * size)
-    return train(o, net, lambda net: net(x, y), autocast=autocast), work
+    return train(o, net, lambda net: net(*next(drawn)), autocast=autocast), work
 
 
 @row("GPT-2 124M, bfloat16 by autocast, 32x1024", 32768 / 450e3, rate="bfloat16")
@@ -371,7 +388,8 @@ def show(name, both, rate):
     print(f"{name:48}{run.text(seconds[0], 's'):>9}{run.text(seconds[1], 's'):>9}{ratio:>6}{run.text(goal, 's'):>9}{floor:>9}{peaks:>16}  {first}")
     if all(len(few) > SHOWN for few in losses):
         apart = max(abs(a - b) / max(abs(a), abs(b)) for a, b in zip(*losses))
-        print(f"    {len(losses[0])} steps: losses are apart by at most {apart:.1e} of them; the last are {losses[0][-1]:.6g} | {losses[1][-1]:.6g}")
+        last = " | ".join(f"{sum(few[-20:]) / len(few[-20:]):.6g}" for few in losses)
+        print(f"    {len(losses[0])} steps: losses are apart by at most {apart:.1e} of them; the means of the last 20 are {last}")
     for library, f in both.items():
         if "error" in f: print(f"    {library}: {f['error']}")
 
