@@ -238,6 +238,10 @@ int join(void **out, const px_engine_job *job, char *why, size_t room) {
     joined->context = std::make_shared<Connections>(job->rank, job->size);
     joined->context->setTimeout(milliseconds(job->timeout_ms));
     joined->context->connect(store, joined->device);
+    // A rank that leaves at once must not be gone before the others have noticed its connection.
+    gloo::BarrierOptions together(joined->context);
+    together.setTimeout(milliseconds(job->timeout_ms));
+    gloo::barrier(together);
     *out = joined.release();
   });
 }

@@ -88,7 +88,8 @@ PX_API int64_t px_comm_timeout(const px_comm *self);
 // called later.
 PX_API void px_comm_abort(px_comm *self);
 
-#define PX_REDUCE_MAP(XX) XX(SUM) XX(AVG) XX(PRODUCT) XX(MIN) XX(MAX) XX(BAND) XX(BOR) XX(BXOR)
+#define PX_REDUCE_MAP(XX) \
+  XX(SUM) XX(AVG) XX(PRODUCT) XX(MIN) XX(MAX) XX(BAND) XX(BOR) XX(BXOR) XX(PREMUL_SUM)
 typedef enum px_reduce_op {
 #define XX(name) PX_REDUCE_##name,
   PX_REDUCE_MAP(XX)
@@ -98,9 +99,11 @@ typedef enum px_reduce_op {
 
 // A collective. Tensors are contiguous, of one dtype and one device. Where a collective takes a
 // tensor for each rank, one tensor with all of them in turn may stand for the list. broadcast,
-// all_reduce and reduce change the tensor outputs[0] in place; at other ranks than the root, what
-// reduce leaves there is what was there. all_to_all gives parts of the sizes of the lists' tensors,
-// or, of single tensors, of so many elements as the counts say (NULL: equal parts).
+// all_reduce and reduce change the outputs in place, one tensor or several, which then go as one
+// piece; at other ranks than the root, what reduce leaves there is what was there. PREMUL_SUM sums
+// what the ranks have, each times its `factor`: of floating-point numbers alone. all_to_all gives
+// parts of the sizes of the lists' tensors, or, of single tensors, of so many elements as the
+// counts say (NULL: equal parts).
 typedef struct px_collective {
   px_collective_op op;
   px_reduce_op reduce;
@@ -110,6 +113,7 @@ typedef struct px_collective {
   int tag;   // of send and recv
   const int64_t *input_counts, *output_counts;
   int64_t timeout_ms;  // 0: the communicator's
+  double factor;       // of PX_REDUCE_PREMUL_SUM
 } px_collective;
 // Begins a collective; *work, which may be asked for or not (NULL), is done when it ends. Tensors
 // may not be changed before. Collectives of CPU tensors run in order on a thread of the

@@ -18,6 +18,7 @@
 #include "phlox/io.h"
 #include "phlox/launch.h"
 #include "phlox/memory.h"
+#include "phlox/mesh.h"
 #include "phlox/names.h"
 #include "phlox/layers.h"
 #include "phlox/nn.h"

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torch.distributed (phlox/distributed) has of the core: stores, communicators, and the works
-// that their collectives are.
-#include "ext.h"
-
+// What torch.distributed (phlox/distributed) has of the core beside groups (group.c) and their
+// collectives (collectives.c): stores, torchrun, and bytes of objects.
 #include <string.h>
 
-#include "phlox/comm.h"
+#include "group.h"
 #include "phlox/launch.h"
 
-// A time as a number of milliseconds: a timedelta; 0 for None.
-static int to_milliseconds(PyObject *object, int64_t *out) {
+int ext_to_milliseconds(PyObject *object, int64_t *out) {
   *out = 0;
   if (!object || object == Py_None) return 0;
   EXT_OWNED *seconds = PyObject_CallMethod(object, "total_seconds", NULL);
@@ -23,7 +20,7 @@ static int to_milliseconds(PyObject *object, int64_t *out) {
   return 0;
 }
 
-static PyObject *delta(int64_t milliseconds) {
+PyObject *ext_delta(int64_t milliseconds) {
   return ext_call_from("datetime", "timedelta", "(iii)", 0, (int)(milliseconds / 1000),
                        (int)(milliseconds % 1000 * 1000));
 }
@@ -61,7 +58,7 @@ EXT_NEW(tcp_store,
            master_listen_fd, use_libuv);
   if (master_listen_fd != EXT_NO_INT)
     EXT_FAIL(PyExc_NotImplementedError, "TCPStore(master_listen_fd=) is not implemented in Phlox");
-  if (to_milliseconds(timeout, &milliseconds) < 0) return NULL;
+  if (ext_to_milliseconds(timeout, &milliseconds) < 0) return NULL;
   px_store_tcp_options options = {.host = host_name,
                                   .port = port > 65535 || port < 0 ? -1 : (int)port,
                                   .serve = is_master,
@@ -98,7 +95,7 @@ EXT_TYPE(hash_store, "torch.distributed.HashStore", "_HashStore", store_object, 
          "A store in memory, for the threads of a process.", EXT_LIFE(store),
          .tp_base = &store_type, .tp_new = hash_store_new);
 
-static px_store *store_of(PyObject *object) {
+px_store *ext_store(PyObject *object) {
   if (object && PyObject_TypeCheck(object, &store_type)) return S(object);
   EXT_FAIL(PyExc_TypeError, "store must be a torch.distributed.Store, not %s",
            object ? ext_type_name(object) : "None");
@@ -109,7 +106,7 @@ EXT_NEW(prefix_store, "(prefix: str, store: Any)") {
   PyObject *store;
   px_store *beneath, *out;
   EXT_BIND(prefix, store);
-  if (!(beneath = store_of(store))) return NULL;
+  if (!(beneath = ext_store(store))) return NULL;
   EXT_TRY(px_store_prefix(&out, prefix, beneath));
   return made(type, out);
 }
@@ -204,7 +201,7 @@ EXT_METHOD(store, wait, "(keys: Sequence[str], timeout: Any | None = None) -> No
   Py_ssize_t count;
   EXT_BIND(keys, timeout);
   EXT_OWNED *list = ext_items(keys, "keys must be a sequence of str");
-  if (!list || to_milliseconds(timeout, &milliseconds) < 0) return NULL;
+  if (!list || ext_to_milliseconds(timeout, &milliseconds) < 0) return NULL;
   const char **texts = texts_of(list, &count);
   if (!texts) return NULL;
   px_status status = EXT_NOGIL(px_store_wait(S(self), texts, (int)count, milliseconds));
@@ -228,157 +225,11 @@ EXT_METHOD(store, set_timeout, "(timeout: Any) -> None", "Sets how long calls wa
   PyObject *timeout;
   int64_t milliseconds;
   EXT_BIND(timeout);
-  if (to_milliseconds(timeout, &milliseconds) < 0) return NULL;
+  if (ext_to_milliseconds(timeout, &milliseconds) < 0) return NULL;
   px_store_set_timeout(S(self), milliseconds);
   Py_RETURN_NONE;
 }
-EXT_GET(store, timeout, "Any", delta(px_store_timeout(S(self))), "How long calls wait.");
-
-// ---- works
-
-typedef struct work_object {
-  PyObject_HEAD px_work *work;
-} work_object;
-#define W(self) (((work_object *)(self))->work)
-EXT_OWNS(work, EXT_CORE(work_object, work));
-EXT_NEW(work, "()") { EXT_FAIL(PyExc_TypeError, "torch.distributed.Work: collectives make it"); }
-EXT_TYPE(work, "torch.distributed.Work", "_Work", work_object, EXT_FINAL,
-         "A collective that has begun.", EXT_LIFE(work), .tp_new = work_new);
-EXT_METHOD(work, wait, "(timeout: Any | None = None) -> bool",
-           "Waits for the end; of devices, makes the current stream wait.") {
-  PyObject *timeout;
-  int64_t milliseconds;
-  EXT_BIND(timeout);
-  if (to_milliseconds(timeout, &milliseconds) < 0) return NULL;
-  EXT_WAIT(px_work_wait(W(self), milliseconds));
-  Py_RETURN_TRUE;
-}
-EXT_GIVES(work, is_completed, "bool", (bool)px_work_is_completed(W(self)), "Whether it has ended.");
-EXT_GIVES(work, is_success, "bool",
-          (bool)(px_work_is_completed(W(self)) && !px_work_error(W(self))),
-          "Whether it has ended without an error.");
-EXT_METHOD0(work, exception, "Exception | None", "What went wrong, or None.") {
-  const px_error *error = px_work_error(W(self));
-  if (!error) Py_RETURN_NONE;
-  (void)px_error_give(error);
-  ext_raise();
-  return ext_exception_take();
-}
-EXT_GIVES(work, source_rank, "int", px_work_source(W(self)),
-          "The rank of the group that a receive came from.");
-
-// ---- communicators
-
-typedef struct comm_object {
-  PyObject_HEAD px_comm *comm;
-} comm_object;
-#define C(self) (((comm_object *)(self))->comm)
-EXT_OWNS(comm, EXT_CORE(comm_object, comm));
-EXT_NEW(comm, "(engine: str, store: Any, rank: int, size: int, timeout: Any | None)") {
-  const char *engine;
-  PyObject *store, *timeout;
-  int64_t rank, size, milliseconds;
-  px_store *shared;
-  px_comm *comm;
-  EXT_BIND(engine, store, rank, size, timeout);
-  if (!(shared = store_of(store)) || to_milliseconds(timeout, &milliseconds) < 0) return NULL;
-  px_comm_options options = {engine, shared, ext_narrow(rank), ext_narrow(size), milliseconds};
-  EXT_WAIT(px_comm_new(&comm, &options));
-  return ext_over(type, comm);
-}
-EXT_TYPE(comm, "torch._C._Comm", "_Comm", comm_object, EXT_FINAL,
-         "Some ranks, which call collectives together.", EXT_LIFE(comm), .tp_new = comm_new);
-px_comm *ext_comm(PyObject *object) {
-  if (object && PyObject_TypeCheck(object, &comm_type)) return C(object);
-  EXT_FAIL(PyExc_TypeError, "a communicator is wanted, not %s",
-           object ? ext_type_name(object) : "None");
-}
-EXT_GET(comm, rank, "int", px_comm_rank(C(self)), "The rank in it.");
-EXT_GET(comm, size, "int", px_comm_size(C(self)), "How many ranks there are.");
-EXT_METHOD0(comm, abort, "None", "Ends what is under way.") {
-  px_comm_abort(C(self));
-  Py_RETURN_NONE;
-}
-EXT_METHOD(comm, monitored_barrier, "(timeout: Any | None, wait_all: bool) -> None",
-           "Waits for all ranks, or says which did not come.") {
-  PyObject *timeout;
-  bool wait_all;
-  int64_t milliseconds;
-  EXT_BIND(timeout, wait_all);
-  if (to_milliseconds(timeout, &milliseconds) < 0) return NULL;
-  EXT_WAIT(px_comm_monitored_barrier(C(self), milliseconds, wait_all));
-  Py_RETURN_NONE;
-}
-
-static int op_named(const char *name) {
-  static const char *const names[] = {
-#define XX(name, text) text,
-      PX_COLLECTIVE_MAP(XX)
-#undef XX
-  };
-  for (int i = 0; i < PX_COLLECTIVE_COUNT; i++)
-    if (!strcmp(name, names[i])) return i;
-  EXT_FAIL_INT(PyExc_ValueError, "no such collective: %s", name);
-}
-
-// Counts of elements for each rank; *out is NULL for None, else to be freed.
-static int to_counts(PyObject *object, int size, int64_t **out) {
-  *out = NULL;
-  if (!object || object == Py_None) return 0;
-  EXT_OWNED *items = ext_items(object, "split sizes must be a sequence of int");
-  if (!items) return -1;
-  if (PySequence_Fast_GET_SIZE(items) != size)
-    EXT_FAIL_INT(PyExc_RuntimeError, "Number of tensor splits not equal to group size");
-  if (!(*out = PyMem_Calloc((size_t)size, sizeof **out))) return PyErr_NoMemory(), -1;
-  for (int i = 0; i < size; i++)
-    if (ext_to_int(PySequence_Fast_GET_ITEM(items, i), &(*out)[i]) < 0) {
-      PyMem_Free(*out);
-      return -1;
-    }
-  return 0;
-}
-
-static PyObject *begin(px_comm *comm, const px_collective *collective) {
-  px_work *work;
-  EXT_WAIT(px_comm_run(&work, comm, collective));
-  return ext_over(&work_type, work);
-}
-
-EXT_METHOD(comm, run,
-           "(op: str, inputs: Sequence[Tensor] = (), outputs: Sequence[Tensor] = (), reduce: int "
-           "= 0, peer: int = 0, tag: int = 0, input_counts: Sequence[int] | None = None, "
-           "output_counts: Sequence[int] | None = None) -> Any",
-           "Begins a collective.") {
-  const char *op;
-  PyObject *inputs, *outputs, *input_counts, *output_counts, *work = NULL;
-  int64_t reduce, peer, tag, *to = NULL, *from = NULL;
-  EXT_BIND(op, inputs, outputs, reduce, peer, tag, input_counts, output_counts);
-  EXT_TENSORS in = {0};
-  EXT_TENSORS out = {0};
-  px_comm *comm = C(self);
-  int which = op_named(op);
-  if (which < 0 ||
-      ext_take_tensors(&in, ext_items(inputs, "tensors are a list"), op, "input") < 0 ||
-      ext_take_tensors(&out, ext_items(outputs, "tensors are a list"), op, "output") < 0)
-    return NULL;
-  if (to_counts(input_counts, px_comm_size(comm), &to) == 0 &&
-      to_counts(output_counts, px_comm_size(comm), &from) == 0) {
-    px_collective collective = {.op = (px_collective_op)which,
-                                .reduce = (px_reduce_op)reduce,
-                                .inputs = in.items,
-                                .outputs = out.items,
-                                .input_count = (int)in.count,
-                                .output_count = (int)out.count,
-                                .peer = ext_narrow(peer < 0 ? -1 : peer),
-                                .tag = (int)tag,
-                                .input_counts = to,
-                                .output_counts = from};
-    work = begin(comm, &collective);
-  }
-  PyMem_Free(to);
-  PyMem_Free(from);
-  return work;
-}
+EXT_GET(store, timeout, "Any", ext_delta(px_store_timeout(S(self))), "How long calls wait.");
 
 EXT_FUNCTION(torch, _engine_available, "(name: str) -> bool", "Whether an engine can be loaded.") {
   const char *name;

@@ -349,18 +349,15 @@ static const struct {
      "quantize_dynamic quantize_dynamic_jit quantize_jit quantize_qat swap_module"},
     // ---- several processes
     {"distributed",
-     "no: is_mpi_available is_ucc_available is_xccl_available; !: "
-     "AllToAllOptions AllreduceCoalescedOptions AllreduceOptions BackendConfig BarrierOptions "
-     "BroadcastOptions BuiltinCommHookType DebugLevel DeviceMesh GatherOptions GradBucket "
-     "GroupName ProcessGroupGloo ProcessGroupNCCL ProcessGroupNCCL2 ProcessGroupNCCLLazy "
-     "ReduceOptions ReduceScatterOptions Reducer ScatterOptions all_gather_coalesced "
-     "all_gather_single all_reduce_coalesced gather_into_tensor gather_single "
-     "get_backend_config get_backend_impl get_debug_level get_default_backend_for_device "
-     "get_pg_count "
-     "init_device_mesh new_subgroups new_subgroups_by_enumeration record_comm recv_object_list "
-     "reduce_scatter_single register_rendezvous_handler rendezvous send_object_list "
-     "set_debug_level set_debug_level_from_env set_timeout shrink_group split_group "
-     "supports_complex"},
+     "no: is_mpi_available is_ucc_available is_xccl_available; !: AllToAllOptions "
+     "AllreduceCoalescedOptions AllreduceOptions BackendConfig BarrierOptions BroadcastOptions "
+     "BuiltinCommHookType DebugLevel GatherOptions GradBucket GroupName ProcessGroupGloo "
+     "ProcessGroupNCCL ProcessGroupNCCL2 ProcessGroupNCCLLazy ReduceOptions "
+     "ReduceScatterOptions Reducer ScatterOptions all_gather_coalesced all_gather_single "
+     "gather_into_tensor gather_single get_backend_config get_backend_impl get_debug_level "
+     "get_default_backend_for_device record_comm recv_object_list reduce_scatter_single "
+     "register_rendezvous_handler rendezvous send_object_list set_debug_level "
+     "set_debug_level_from_env set_timeout shrink_group supports_complex"},
     {"distributed.distributed_c10d", "distributed: *"},
     {"distributed.algorithms", ""},
     {"distributed.algorithms.join", "!: Join Joinable JoinHook"},
@@ -460,7 +457,6 @@ static const struct {
     {"distributed.checkpoint.storage",
      "distributed.checkpoint: StorageReader StorageWriter; !: WriteResult"},
     {"distributed.rpc", "no: is_available; !: init_rpc shutdown rpc_sync rpc_async remote RRef"},
-    {"distributed.device_mesh", "distributed: DeviceMesh init_device_mesh"},
     {"distributed.tensor",
      "distributed._placements: Shard Replicate Partial Placement; !: DTensor distribute_tensor "
      "distribute_module"},

@@ -225,21 +225,12 @@ EXT_FUNCTION(torch, _check_alike, "(comm: Any, parameters: Sequence[Tensor]) -> 
 
 // ---- the group of a SyncBatchNorm: its own, or that of all processes
 
-static PyObject *group_of(PyObject *layer) {
-  EXT_OWNED *own = layer ? PyObject_GetAttrString(layer, "process_group") : Py_NewRef(Py_None);
-  if (!own || own != Py_None) return ext_moved(&own);
-  EXT_OWNED *name = PyUnicode_FromString("phlox.distributed");
-  EXT_OWNED *module = name ? PyImport_GetModule(name) : NULL;
-  EXT_OWNED *groups = module ? PyObject_GetAttrString(module, "group") : NULL;
-  if (groups) return PyObject_GetAttrString(groups, "WORLD");
-  return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-}
-
 static int comm_of(PyObject *layer, px_comm **out) {
-  EXT_OWNED *group = group_of(layer);
-  if (!group || group == Py_None) return group ? 0 : -1;
-  EXT_OWNED *object = PyObject_GetAttrString(group, "_comm");
-  px_comm *comm = object ? ext_comm(object) : NULL;
+  EXT_OWNED *own = layer ? PyObject_GetAttrString(layer, "process_group") : Py_NewRef(Py_None);
+  EXT_OWNED *world = own ? ext_call_from("phlox.distributed", "_world", "()") : NULL;
+  PyObject *group = own && own != Py_None ? own : world;
+  if (!group || group == Py_None) return world ? 0 : -1;
+  px_comm *comm = ext_comm(group);
   *out = px_retain(comm);
   return comm ? 0 : -1;
 }

@@ -13,6 +13,8 @@ typedef void (*px__reduce)(void *out, const void *a, const void *b, size_t n);
 px__reduce px__reduce_find(px_reduce_op op, px_dtype dtype, int *per);
 // Divides numbers by `by`: what is left to do of a mean.
 void px__reduce_divide(px_dtype dtype, void *at, int64_t n, int by);
+// Multiplies them, before a sum of what is scaled.
+void px__reduce_scale(px_dtype dtype, void *at, int64_t n, double factor);
 
 // The engine, loaded once; PX_UNIMPLEMENTED, with why, if it is not there.
 __attribute__((warn_unused_result)) px_status px__engine_find(const px_engine **out,
@@ -67,6 +69,7 @@ struct px_work {
   int64_t deadline;
   px__call called;
   int divide;     // by the number of ranks; 0: not
+  double factor;  // of PX_REDUCE_PREMUL_SUM
   void *pending;  // of a send or recv
   int source;
   px_event *event;  // of a device
@@ -89,7 +92,7 @@ struct px_comm {
   pthread_cond_t changed;
   px_work *first, *last;
   bool ends;
-  uint64_t number, barriers;
+  uint64_t number, barriers, meshes;
   char broken[PX__WHY];   // why it is not usable any more
   bool refused;           // it names a call that has failed here
   bool aborted;           // the engine was told

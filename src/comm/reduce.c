@@ -90,11 +90,9 @@ FOR_WHOLE(INT32, int32_t, int64_t)
 FOR_WHOLE(INT64, int64_t, int64_t)
 
 #define NUMBERS(dtype) \
-  [PX_##dtype] = {[PX_REDUCE_SUM] = SUM_##dtype, \
-                  [PX_REDUCE_AVG] = SUM_##dtype, \
-                  [PX_REDUCE_PRODUCT] = PRODUCT_##dtype, \
-                  [PX_REDUCE_MIN] = MIN_##dtype, \
-                  [PX_REDUCE_MAX] = MAX_##dtype}
+  [PX_##dtype] = {[PX_REDUCE_SUM] = SUM_##dtype,         [PX_REDUCE_AVG] = SUM_##dtype, \
+                  [PX_REDUCE_PRODUCT] = PRODUCT_##dtype, [PX_REDUCE_MIN] = MIN_##dtype, \
+                  [PX_REDUCE_MAX] = MAX_##dtype,         [PX_REDUCE_PREMUL_SUM] = SUM_##dtype}
 #define WHOLE(dtype) \
   [PX_##dtype] = {[PX_REDUCE_SUM] = SUM_##dtype,   [PX_REDUCE_PRODUCT] = PRODUCT_##dtype, \
                   [PX_REDUCE_MIN] = MIN_##dtype,   [PX_REDUCE_MAX] = MAX_##dtype, \
@@ -129,17 +127,22 @@ px__reduce px__reduce_find(px_reduce_op op, px_dtype dtype, int *per) {
   return known ? functions[dtype][op] : NULL;
 }
 
-#define DIVIDE(type, load, store) \
-  for (int64_t i = 0; i < n; i++) ((type *)at)[i] = store(load(((type *)at)[i]) / (type##_wide)by)
-typedef float uint16_t_wide, float_wide;
-typedef double double_wide;
-void px__reduce_divide(px_dtype dtype, void *at, int64_t n, int by) {
-  if (dtype == PX_FLOAT16)
-    DIVIDE(uint16_t, from_f16, to_f16);
-  else if (dtype == PX_BFLOAT16)
-    DIVIDE(uint16_t, from_bf16, to_bf16);
-  else if (dtype == PX_FLOAT32 || dtype == PX_COMPLEX64)
-    DIVIDE(float, SAME, SAME);
-  else
-    DIVIDE(double, SAME, SAME);
-}
+// Changes each number x of a floating-point dtype.
+#define EACH(type, wide, load, store, change) \
+  for (int64_t i = 0; i < n; i++) { \
+    wide x = load(((type *)at)[i]); \
+    ((type *)at)[i] = store(change(wide)); \
+  }
+#define EACH_OF(dtype, change) \
+  if (dtype == PX_FLOAT16) \
+    EACH(uint16_t, float, from_f16, to_f16, change) \
+  else if (dtype == PX_BFLOAT16) \
+    EACH(uint16_t, float, from_bf16, to_bf16, change) \
+  else if (dtype == PX_FLOAT32 || dtype == PX_COMPLEX64) \
+    EACH(float, float, SAME, SAME, change) \
+  else \
+    EACH(double, double, SAME, SAME, change)
+#define DIVIDED(wide) x / (wide)by
+#define SCALED(wide) x *(wide)factor
+void px__reduce_divide(px_dtype dtype, void *at, int64_t n, int by) { EACH_OF(dtype, DIVIDED) }
+void px__reduce_scale(px_dtype dtype, void *at, int64_t n, double factor) { EACH_OF(dtype, SCALED) }

@@ -52,14 +52,16 @@ static int64_t numel(px_tensor *const *tensors, int count) {
 static px_status check_side(const char *what, const px_comm *comm, px_collective_op op, int8_t kind,
                             px_tensor *const *tensors, int count, int64_t share) {
   int64_t wanted = kind == 0 ? 0 : kind == MANY ? share * comm->size : share;
-  PX_CHECK(count == 1 || (kind == MANY && count == comm->size) || (kind == 0 && count == 0),
-           PX_VALUE, "%s: %d %s tensors were given to a group of %d ranks",
-           px__collective_names[op], count, what, comm->size);
+  bool several = kind && shapes[op].in_place && count > 1;
+  PX_CHECK(
+      count == 1 || several || (kind == MANY && count == comm->size) || (kind == 0 && count == 0),
+      PX_VALUE, "%s: %d %s tensors were given to a group of %d ranks", px__collective_names[op],
+      count, what, comm->size);
   PX_CHECK(numel(tensors, count) == wanted, PX_VALUE,
            "%s: the %s tensors have %lld elements, where a group of %d ranks wants %lld",
            px__collective_names[op], what, (long long)numel(tensors, count), comm->size,
            (long long)wanted);
-  for (int i = 1; i < count; i++)
+  for (int i = 1; i < count && !several; i++)
     PX_CHECK(px_tensor_numel(tensors[i]) == share, PX_VALUE,
              "%s: the %s tensors must have the same size", px__collective_names[op], what);
   return PX_OK;
@@ -137,12 +139,17 @@ static px_status keep_tensors(px_work *self, const px_collective *c) {
   return PX_OK;
 }
 
-// The tensors of a side in one piece of host memory: the only tensor itself, or new memory.
+static bool scales(const px_work *self) {
+  return shapes[self->call.op].reduces && self->called.reduce == PX_REDUCE_PREMUL_SUM;
+}
+
+// The tensors of a side in one piece of host memory: the only tensor itself, unless its numbers are
+// changed on their way, or new memory.
 static px_status one_piece(px_tensor **out, bool *copies, const px_work *self,
                            px_tensor *const *tensors, int count) {
   int64_t total = numel(tensors, count);
   if (count == 0) return PX_OK;
-  *copies = count > 1 || self->device.type != PX_CPU;
+  *copies = count > 1 || self->device.type != PX_CPU || scales(self);
   if (!*copies) return *out = px_retain(tensors[0]), PX_OK;
   if (self->device.type == PX_CUDA)
     return px_tensor_empty_pinned(out, 1, &total, self->called.dtype);
@@ -190,6 +197,7 @@ static px_status choose_reduction(px_work *self, const px_comm *comm, const px_c
   self->call.item /= (size_t)per;
   self->call.count *= per;
   self->called.reduce = c->reduce;
+  self->factor = c->factor;
   if (c->reduce == PX_REDUCE_AVG && (c->op != PX_REDUCE || c->peer == comm->rank))
     self->divide = comm->size;
   return PX_OK;
@@ -306,7 +314,8 @@ px_status px__work_gather(px_work *self) {
 }
 
 px_status px__work_spread(px_work *self) {
-  if (!self->spreads_out) return PX_OK;
+  bool lost = self->call.op == PX_REDUCE && self->call.peer != self->comm->rank;
+  if (!self->spreads_out || lost) return PX_OK;
   return move(self->tensors + self->input_count, self->output_count, self->out, true);
 }
 
@@ -342,6 +351,9 @@ static px_status run(px_work *self, px_comm *comm) {
   if (why[0]) return px__work_refuse(self, comm, why);
   self->call.timeout_ms = left > 1 ? left : 1;
   if (px_fault_pass("collective")) return px__work_refuse(self, comm, "a fault was asked for");
+  if (scales(self))
+    px__reduce_scale(self->called.dtype, px_tensor_data(self->in), px_tensor_numel(self->in),
+                     self->factor);
   if (comm->engine->run(comm->joined, &self->call, why, sizeof why))
     return px__work_refuse(self, comm, why);
   if (!px__pairs_up(self->call.op)) px__watch_done(comm->watch, self->called.number);

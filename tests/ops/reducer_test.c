@@ -3,38 +3,7 @@
 // at the end of a backward pass.
 #include "phlox/phlox.h"
 
-#include <sys/wait.h>
-
-#include "test.h"
-
-typedef void (*rank_body)(px_comm *comm);
-
-static void be_rank(const char *path, int rank, rank_body body) {
-  PX_SCOPED(px_store) store = NULL;
-  PX_SCOPED(px_comm) comm = NULL;
-  OK(px_store_file(&store, path));
-  px_comm_options options = {"gloo", store, rank, 2, 60000};
-  OK(px_comm_new(&comm, &options));
-  body(comm);
-  OK(px_comm_monitored_barrier(comm, 60000, true));
-}
-
-static void run_ranks(rank_body body) {
-  char path[] = "/tmp/phlox-reducer-XXXXXX";
-  pid_t children[2];
-  int status;
-  if (!px_engine_available("gloo")) SKIP("the gloo engine is not built");
-  CHECK(mkstemp(path) >= 0);
-  for (int r = 0; r < 2; r++) {
-    children[r] = fork();
-    if (!children[r]) be_rank(path, r, body), _exit(0);
-  }
-  for (int r = 0; r < 2; r++) {
-    waitpid(children[r], &status, 0);
-    CHECK_EQ(status, 0);
-  }
-  unlink(path);
-}
+#include "ranks.h"
 
 // A parameter of four elements, all of them `value`.
 static px_tensor *parameter(double value) {
@@ -82,7 +51,7 @@ static px_status halved(px_tensor **out, void *pending, void *context) {
 }
 static void nothing(void *pending) {}
 
-static void averages(px_comm *comm) {
+static void averages(px_comm *comm, px_device device) {
   static const px_bucket_hook hook = {halve, halved, nothing, NULL};
   int rank = px_comm_rank(comm);
   px_tensor *parameters[] = {parameter(rank + 2), parameter(rank + 5)};
@@ -110,19 +79,19 @@ static void averages(px_comm *comm) {
   px_release(parameters[0]);
   px_release(parameters[1]);
 }
-PX_TEST(gradients_are_averaged_over_processes) { run_ranks(averages); }
+PX_TEST(gradients_are_averaged_over_processes) { run_ranks(2, false, averages); }
 
-static void differ(px_comm *comm) {
+static void differ(px_comm *comm, px_device device) {
   px_tensor *parameters[] = {parameter(1), parameter(1)};
   FAILS(px_comm_check_alike(comm, parameters, 1 + px_comm_rank(comm)), PX_RUNTIME,
         "DDP expects same model across all ranks, but Rank");
   px_release(parameters[0]);
   px_release(parameters[1]);
 }
-PX_TEST(modules_that_differ_are_refused_at_all_ranks) { run_ranks(differ); }
+PX_TEST(modules_that_differ_are_refused_at_all_ranks) { run_ranks(2, false, differ); }
 
 // Rank 0 has 1 and rank 1 has 3: over both the mean is 2 and the variance 1.
-static void normalises(px_comm *comm) {
+static void normalises(px_comm *comm, px_device device) {
   int64_t sizes[] = {1, 1};
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) out = NULL;
@@ -134,7 +103,7 @@ static void normalises(px_comm *comm) {
   FAILS(px_sync_batch_norm(&x, comm, vector, NULL, NULL, NULL, NULL, 0.1, 0), PX_VALUE,
         "expected at least 2D input (got 1D input)");
 }
-PX_TEST(batches_of_all_ranks_are_normalised_as_one) { run_ranks(normalises); }
+PX_TEST(batches_of_all_ranks_are_normalised_as_one) { run_ranks(2, false, normalises); }
 
 // ---- calls at the end
 

@@ -20,7 +20,7 @@ def begin(rank, size, path, backend, body, args):
     dist.init_process_group(backend, init_method=f"file://{path}", rank=rank, world_size=size, timeout=LIMIT)
     try:
         body(rank, size, torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu"), *args)
-        dist.GroupMember.WORLD._comm.monitored_barrier(LIMIT, True)
+        dist.GroupMember.WORLD._monitored_barrier(LIMIT, True)
     finally:
         dist.destroy_process_group()
 

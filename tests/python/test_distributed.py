@@ -22,7 +22,7 @@ def begin(rank, size, path, backend, body):
     try:
         body(rank, size, torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu"))
         # No rank closes its connections while another one still needs them.
-        dist.GroupMember.WORLD._comm.monitored_barrier(LIMIT, True)
+        dist.GroupMember.WORLD._monitored_barrier(LIMIT, True)
     finally:
         dist.destroy_process_group()
 
@@ -118,6 +118,91 @@ def groups(r, n, device):
         assert dist.get_rank(last) == 0 and dist.get_group_rank(last, 2) == 0 and dist.get_global_rank(last, 0) == 2
 
 
+def together(r, n, device):
+    def t(*values):
+        return torch.tensor(values, dtype=torch.float32, device=device)
+
+    some = [t(r, 1), t(10 * r)]
+    dist.all_reduce_coalesced(some)
+    assert [x.tolist() for x in some] == [[3, 3], [30]]
+    with dist._coalescing_manager():
+        for x in some:
+            assert dist.all_reduce(x, async_op=True) is None
+    assert [x.tolist() for x in some] == [[9, 9], [90]]
+    parts = t(*range(n)), t(*[1] * n)
+    out = t(0), t(0)
+    with dist._coalescing_manager(async_ops=True) as manager:
+        for o, x in zip(out, parts):
+            dist.reduce_scatter_tensor(o, x)
+    assert len(manager.works) == 2
+    manager.wait()
+    assert out[0].item() == 3 * r and out[1].item() == 3
+    x = t(r + 1, 2)
+    dist.all_reduce(x, dist._make_nccl_premul_sum(0.5))
+    assert x.tolist() == [3, 3]
+    x = t(r + 1)
+    dist.reduce(x, 0, op=dist._make_nccl_premul_sum(torch.tensor(2.0)))
+    assert x.item() == (12 if r == 0 else r + 1)
+    o, x = t(0), t(1, 2, 3)
+    dist.reduce_scatter_tensor(o, x, dist._make_nccl_premul_sum(3))
+    assert o.item() == 9 * (r + 1) and x.tolist() == [1, 2, 3]
+
+
+def subgroups(r, n, device):
+    mine, both = dist.new_subgroups(2)
+    assert dist.get_process_group_ranks(mine) == ([0, 1] if r < 2 else [2, 3]) and len(both) == 2
+    assert (both[1] is mine) == (r > 1) and (both[0] is mine) == (r < 2)
+    x = torch.ones(1, device=device) * r
+    dist.all_reduce(x, group=mine)
+    assert x.item() == (1 if r < 2 else 5)
+    mine, _ = dist.new_subgroups_by_enumeration([[0, 2], [1, 3]], group_desc="odd and even")
+    assert dist.get_process_group_ranks(mine) == [r % 2, r % 2 + 2] and mine.group_desc == "odd and even"
+    inner = dist.split_group(mine, [[1]])
+    assert (inner is None) == (r < 2) and (inner is None or dist.get_process_group_ranks(inner) == [r])
+    count = dist.get_pg_count()
+    dist.destroy_process_group(mine)
+    assert dist.get_pg_count() == count - 1
+
+
+def meshes(r, n, device):
+    from phlox.distributed.device_mesh import DeviceMesh, init_device_mesh
+    mesh = init_device_mesh(device.type, (2, 2), mesh_dim_names=("dp", "tp"))
+    assert repr(mesh) == f"DeviceMesh((dp=2, tp=2), '{device.type}', stride=(2, 1))" and mesh.shape == (2, 2) and mesh.ndim == 2
+    assert mesh.mesh.tolist() == [[0, 1], [2, 3]] and mesh.get_coordinate() == (r // 2, r % 2) and mesh.size() == 4 and mesh.size(1) == 2
+    dp, tp = mesh["dp"], mesh["tp"]
+    assert dp.mesh.tolist() == [r % 2, r % 2 + 2] and mesh["dp", "tp"] is mesh and dp == mesh["dp"] != tp and hash(dp) == hash(mesh["dp"])
+    assert dp.get_group() is mesh.get_group("dp") and tp.get_local_rank() == mesh.get_local_rank("tp") == r % 2
+    x = torch.ones(1, device=device) * r
+    dist.all_reduce(x, group=tp.get_group())
+    assert x.item() == (1 if r < 2 else 5)
+    flat = mesh._flatten()
+    assert flat is mesh._flatten() and flat.mesh_dim_names == ("dp_tp",) and flat.get_group() is dist.group.WORLD and mesh["dp_tp"] == flat
+    over = DeviceMesh.from_group([mesh.get_group(0), mesh.get_group(1)], device.type, mesh.mesh, mesh_dim_names=("a", "b"))
+    assert over.get_group("b") is mesh.get_group("tp") and DeviceMesh.from_group(dp.get_group(), device.type).mesh.tolist() == dp.mesh.tolist()
+    some = DeviceMesh(device.type, torch.tensor([0, 3]))
+    assert some.get_coordinate() == {0: (0,), 3: (1,)}.get(r) and some.mesh.tolist() == [0, 3]
+    deep = init_device_mesh(device.type, (2, 1, 2), mesh_dim_names=("dp", "cp", "tp"))
+    assert deep["dp", "cp"]._flatten().mesh.tolist() == dp.mesh.tolist() and DeviceMesh._concatenate([dp, tp]) == mesh
+
+    def says(error, text, call, *args, **options):
+        try:
+            call(*args, **options)
+        except error as e:
+            assert text in str(e), e
+        else:
+            raise AssertionError(text)
+    says(KeyError, "Invalid mesh_dim_names ('x',) specified. Valid mesh_dim_names are ['dp', 'tp', 'dp_tp'].", lambda: mesh["x"])
+    says(KeyError, "Mesh dim indices should be in ascending order.", lambda: mesh["tp", "dp"])
+    says(KeyError, "Mesh dimension 'x' does not exist.", mesh.get_group, "x")
+    says(RuntimeError, "Optional kwarg `mesh_dim` needs to be specified when device_mesh.ndim > 1.", mesh.get_group)
+    says(RuntimeError, "Found repeated mesh_dim_name in mesh_dim_names ('a', 'a')", init_device_mesh, "cpu", (2, 2), mesh_dim_names=("a", "a"))
+    says(RuntimeError, "Found len(mesh_dim_names): 1 and len(mesh_shape):2.", init_device_mesh, "cpu", (2, 2), mesh_dim_names=("a",))
+    says(RuntimeError, "Device type with index is not supported but got cpu:0.", init_device_mesh, "cpu:0", (2, 2))
+    says(RuntimeError, "Mesh should not be bigger than default world size 4, but found 8 ranks!", init_device_mesh, "cpu", (2, 4))
+    says(ValueError, "dp already exists for submesh of the", tp._flatten, "dp")
+    says(ValueError, "Must pass mesh if passing multiple ProcessGroups", DeviceMesh.from_group, [dp.get_group()], "cpu")
+
+
 def streams(r, n, device):
     """What a stream has been given before the collective is done before it; what waits for it, after it."""
     side = torch.cuda.Stream()
@@ -145,7 +230,12 @@ def refused(r, n, device):
     says(ValueError, "Tensors must have identical type", dist.all_gather, [x, x.double()], x)
     says(ValueError, "Global rank 7 is not part of group", dist.broadcast, x, 7)
     says(ValueError, "Invalid destination rank", dist.send, x, r)
-    says(NotImplementedError, "PREMUL_SUM", dist.all_reduce, x, dist.ReduceOp.PREMUL_SUM)
+    says(ValueError, "PREMUL_SUM needs a factor", dist.all_reduce, x, dist.ReduceOp.PREMUL_SUM)
+    says(ValueError, "Cannot use ReduceOp.PREMUL_SUM with int64", dist.all_reduce, torch.ones(2, dtype=torch.int64), dist._make_nccl_premul_sum(2))
+    says(ValueError, "Can't specify both group_rank and global_rank", dist.broadcast, x, 0, group_src=1)
+    says(ValueError, "must be divisible by 'group_size=", dist.new_subgroups, 3) if n == 4 else says(ValueError, "must not exceed", dist.new_subgroups, 3)
+    says(ValueError, "has appeared in both subgroup", dist.new_subgroups_by_enumeration, [[0], [0, 1]])
+    says(ValueError, "ProcessGroup has non-empty op list", lambda: dist._coalescing_manager().__enter__() and dist._coalescing_manager().__enter__())
     says(ValueError, "Invalid ``op``", dist.P2POp, print, x, 0)
     says(ValueError, "should be different ones", dist.new_group, [0, 0])
     says(NotImplementedError, "'mpi'", dist.new_group, backend="mpi")
@@ -153,7 +243,7 @@ def refused(r, n, device):
 
 
 def leaves_one_alone(r, n, device):
-    dist.group.WORLD._comm.monitored_barrier(LIMIT, True)  # all have joined
+    dist.group.WORLD._monitored_barrier(LIMIT, True)  # all have joined
     if r == 1:
         os._exit(0)
     try:
@@ -228,8 +318,8 @@ class Words(unittest.TestCase):
             Shard(1).dim = 2
 
     def test_what_is_missing_says_so(self):
-        with self.assertRaisesRegex(NotImplementedError, "split_group is not implemented in Phlox"):
-            dist.split_group()
+        with self.assertRaisesRegex(NotImplementedError, "shrink_group is not implemented in Phlox"):
+            dist.shrink_group()
 
 
 def calls_for_something_else(r, n, device):
@@ -273,6 +363,15 @@ class Ranks(unittest.TestCase):
 
     def test_groups(self):
         self.both(groups, 3)
+
+    def test_several_at_once(self):
+        self.both(together, 3)
+
+    def test_subgroups(self):
+        self.both(subgroups, 4)
+
+    def test_meshes(self):
+        self.both(meshes, 4)
 
     def test_streams_order_collectives(self):
         if torch.cuda.device_count() >= 2 and dist.is_nccl_available():

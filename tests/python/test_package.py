@@ -223,7 +223,7 @@ class OtherNames(unittest.TestCase):
 
 class Refusals(unittest.TestCase):
     def test_what_is_called_says_what_is_missing(self):
-        for path, name in (("fx", "symbolic_trace"), ("onnx", "export"), ("ao.quantization", "QuantStub"), ("distributed", "split_group"),
+        for path, name in (("fx", "symbolic_trace"), ("onnx", "export"), ("ao.quantization", "QuantStub"), ("distributed", "shrink_group"),
                            ("jit", "load"), ("export", "export"),
                            ("distributed.fsdp", "fully_shard"), ("distributed.tensor", "distribute_tensor"), ("distributed.checkpoint", "save")):
             with self.assertRaisesRegex(NotImplementedError, f"^torch.{path}.{name} is not implemented in Phlox$"):

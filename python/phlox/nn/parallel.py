@@ -266,9 +266,9 @@ class DistributedDataParallel(Module):
         self.broadcast_buffers = self.forward_sync_buffers = (
             forward_sync_buffers if forward_sync_buffers is not None else broadcast_buffers is not False)
         if init_sync:
-            _C._check_alike(self.process_group._comm, parameters)
-            _C._copy_from_first(self.process_group._comm, self._module_parameters + (self._buffers_to_sync() if at_first else []))
-        self.reducer = _C._Reducer(self.process_group._comm, parameters, int((bucket_cap_mb or 0) * (1 << 20)),
+            _C._check_alike(self.process_group, parameters)
+            _C._copy_from_first(self.process_group, self._module_parameters + (self._buffers_to_sync() if at_first else []))
+        self.reducer = _C._Reducer(self.process_group, parameters, int((bucket_cap_mb or 0) * (1 << 20)),
                                    gradient_as_bucket_view, find_unused_parameters, static_graph)
 
     def _buffers_to_sync(self):
@@ -281,7 +281,7 @@ class DistributedDataParallel(Module):
             self.reducer.begin()
         buffers = self._buffers_to_sync() if self.forward_sync_buffers and self.require_forward_param_sync else []
         if buffers:
-            _C._copy_from_first(self.process_group._comm, buffers)
+            _C._copy_from_first(self.process_group, buffers)
         if self.device_ids:
             inputs, kwargs = torch.utils._pytree.tree_map(
                 lambda x: x.to(self.device) if isinstance(x, torch.Tensor) else x, (inputs, kwargs))

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of torch.distributed works on its arguments alone: how processes meet, groups of some of
+them, and objects, which travel as bytes."""
+import os
+import pickle
+import sys
+from datetime import timedelta
+from enum import Enum, IntEnum
+from urllib.parse import parse_qs, urlparse
+
+from phlox import _C
+
+torch, dist = sys.modules["phlox"], sys.modules["phlox.distributed"]
+globals().update(_C._dist_errors)
+QueueEmptyError = type("QueueEmptyError", (_C._dist_errors["DistStoreError"],), {"__module__": "torch.distributed", "__doc__": "Not raised by Phlox."})
+ReduceOp = IntEnum("RedOpType", "SUM AVG PRODUCT MIN MAX BAND BOR BXOR PREMUL_SUM", start=0, module="phlox.distributed", qualname="ReduceOp")
+ReduceOp.__str__, ReduceOp.__doc__, RedOpType = Enum.__str__, "What becomes of the ranks' numbers.", ReduceOp
+reduce_op = ReduceOp.RedOpType = ReduceOp
+default_pg_timeout, default_pg_nccl_timeout = timedelta(minutes=30), timedelta(minutes=10)
+FileStore, HashStore, PrefixStore, Store, TCPStore, Work = (getattr(_C, f"_{name}") for name in "FileStore HashStore PrefixStore Store TCPStore Work".split())
+
+
+class Backend(str):
+    """The name of what moves the bytes, in small letters."""
+    UNDEFINED, GLOO, NCCL, MPI, UCC, XCCL = "undefined", "gloo", "nccl", "mpi", "ucc", "xccl"
+    backend_list = [UNDEFINED, GLOO, NCCL]
+
+    def __new__(cls, name):
+        if not isinstance(name, str):
+            raise ValueError(f"Backend constructor parameter must be string-ish: {name=}")
+        devices = dict(part.split(":") for part in name.split(",")) if ":" in name else {}
+        name = (devices.get("cuda") or devices.get("cpu") or name).lower()
+        if name not in ("gloo", "nccl"):
+            raise NotImplementedError(f"Phlox does not have the backend '{name}' of torch.distributed: it has gloo and nccl")
+        return super().__new__(cls, name)
+
+
+class _World(type):
+    WORLD = property(lambda cls: dist._world(), lambda cls, group: dist._set_world(group), doc="The group of all ranks.")
+
+
+class group(metaclass=_World):
+    """Holds the group of all ranks."""
+
+
+class GroupMember(metaclass=_World):
+    """What stands for a group to a rank that is not in it."""
+    NON_GROUP_MEMBER = -100
+
+
+def is_available():
+    """Whether processes can work together: whether there is an engine for them."""
+    return _C._engine_available("gloo")
+
+
+is_gloo_available = is_available
+
+
+def is_nccl_available():
+    """Whether there are devices that the backend nccl serves: simulated ones."""
+    return _C._engine_available("nccl")
+
+
+def is_backend_available(backend):
+    """Whether the backend of a name is there."""
+    return backend.lower() in ("gloo", "nccl") and _C._engine_available(backend.lower())
+
+
+def _variable(name):
+    return os.environ.get(name, "")
+
+
+def _asked(name, url):
+    if name not in os.environ:
+        raise ValueError(f"Error initializing torch.distributed using {url} rendezvous: environment variable {name} expected, but not set")
+    return os.environ[name]
+
+
+def _meet(url, rank, size, timeout):
+    """The store that a URL means, and the rank and number of ranks that it or the environment says."""
+    parts = urlparse(url)
+    query = {name: int(values[0]) for name, values in parse_qs(parts.query).items() if name in ("rank", "world_size")}
+    rank, size = query.get("rank", rank), query.get("world_size", size)
+    if parts.scheme == "env":
+        rank, size = (int(_asked(n, "env://")) if v == -1 else v for n, v in (("RANK", rank), ("WORLD_SIZE", size)))
+        host, port = _asked("MASTER_ADDR", "env://"), int(_asked("MASTER_PORT", "env://"))
+    elif rank == -1 or size == -1:
+        raise ValueError(f"Error initializing torch.distributed using {parts.scheme}:// rendezvous: rank and world_size are expected")
+    if parts.scheme == "file":
+        return FileStore(parts.path, size), rank, size
+    if parts.scheme == "tcp":
+        host, port = parts.hostname, parts.port
+    elif parts.scheme != "env":
+        raise RuntimeError(f"No rendezvous handler for {parts.scheme}://")
+    agent = parts.scheme == "env" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = TCPStore(host, port, size, rank == 0 and not agent, timeout, False)
+    # torchrun's store outlives a start of the ranks: what an earlier one left is not for this one.
+    return PrefixStore(f"/worker/attempt_{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store) if agent else store, rank, size
+
+
+def init_process_group(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, store=None,
+                       group_name="", pg_options=None, device_id=None, **others):
+    """Joins the group of all processes of a job. Without a store, by init_method: env://, which is
+    the default, tcp://host:port or file:///path."""
+    if dist.is_initialized():
+        raise ValueError("trying to initialize the default process group twice!")
+    if pg_options is not None or others:
+        raise NotImplementedError(f"init_process_group({'pg_options' if not others else next(iter(others))}=) is not implemented in Phlox")
+    if store is not None and init_method is not None:
+        raise AssertionError("Cannot specify both init_method and store.")
+    if store is not None and (world_size <= 0 or rank < 0):
+        raise AssertionError("world_size must be positive if using store" if world_size <= 0 else "rank must be non-negative if using store")
+    backend, timeout = Backend(backend or ("nccl" if is_nccl_available() else "gloo")), timeout or default_pg_timeout
+    if store is None:
+        store, rank, world_size = _meet(init_method or "env://", rank, world_size, timeout)
+    made = dist.ProcessGroup(backend, PrefixStore("default_pg", store), rank, range(world_size), timeout, "0", "default_pg")
+    made.bound_device_id = device_id
+    dist._set_world(made)
+
+
+def new_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local_synchronization=False,
+              group_desc=None, device_id=None, sort_ranks=True):
+    """A group of some ranks. All processes call it, in the same order."""
+    world = dist._group(None)
+    ranks = (sorted if sort_ranks else list)(ranks) if ranks is not None else list(range(world.size()))
+    if pg_options is not None:
+        raise NotImplementedError("new_group(pg_options=) is not implemented in Phlox")
+    if len(set(ranks)) < len(ranks) or not set(ranks) <= set(range(world.size())) or not ranks:
+        raise ValueError(f"the new group's ranks {ranks} should be different ones of the world's {world.size()}")
+    key, numbers = tuple(ranks) if use_local_synchronization else (), world._numbers
+    numbers[key] = numbers.get(key, 0) + 1
+    if world.rank() not in ranks:
+        return GroupMember.NON_GROUP_MEMBER
+    name = f"{'_'.join(map(str, key))}#{numbers[key]}"
+    return dist.ProcessGroup(Backend(backend or world._backend), PrefixStore(name, world._store), ranks.index(world.rank()), ranks,
+                             timeout or default_pg_timeout, name, group_desc)
+
+
+def new_subgroups_by_enumeration(ranks_per_subgroup_list, timeout=None, backend=None, pg_options=None, group_desc=None):
+    """Groups of ranks that have none in common: this process's, and all. All processes call it."""
+    if not ranks_per_subgroup_list:
+        raise ValueError("The arg 'ranks_per_subgroup_list' cannot be empty")
+    seen = {}
+    for ranks in ranks_per_subgroup_list:
+        for rank in ranks:
+            if seen.setdefault(rank, ranks) is not ranks:
+                raise ValueError(f"Rank {rank} has appeared in both subgroup {seen[rank]} and {ranks}")
+    groups = [new_group(ranks, timeout, backend, pg_options, group_desc=group_desc) for ranks in ranks_per_subgroup_list]
+    return next((one for one in groups if one != GroupMember.NON_GROUP_MEMBER), None), groups
+
+
+def new_subgroups(group_size=None, group=None, timeout=None, backend=None, pg_options=None, group_desc=None):
+    """Groups of so many ranks in turn, or of the devices of a host. All processes call it."""
+    size, world = group_size or torch.cuda.device_count(), dist.get_world_size()
+    if size <= 0:
+        raise ValueError(f"The arg 'group_size' ({size}) must be positive")
+    if world < size or world % size:
+        raise ValueError(f"The arg 'group_size' ({size}) must not exceed the world size ({world})" if world < size else
+                         f"The world size ({world}) must be divisible by '{group_size=}'")
+    return new_subgroups_by_enumeration([range(i, i + size) for i in range(0, world, size)], timeout, backend, pg_options, group_desc)
+
+
+def split_group(parent_pg=None, split_ranks=None, timeout=None, pg_options=None, group_desc=None, backend=None):
+    """The group of those ranks of a group that this process is listed with, or None. All ranks of
+    the group call it."""
+    parent = dist._group(parent_pg)
+    if not split_ranks:
+        raise ValueError("split_ranks cannot be None or empty")
+    if pg_options is not None:
+        raise NotImplementedError("split_group(pg_options=) is not implemented in Phlox")
+    mine = next((sorted(ranks) for ranks in split_ranks if parent.rank() in ranks), None)
+    numbers = parent._numbers
+    numbers["split"] = numbers.get("split", 0) + 1
+    if mine is None:
+        return None
+    name = f"{parent.group_name}/split#{numbers['split']}/{mine[0]}"
+    return dist.ProcessGroup(Backend(backend or parent._backend), PrefixStore(name, parent._store), mine.index(parent.rank()),
+                             [dist.get_global_rank(parent, rank) for rank in mine], timeout or parent._timeout, name, group_desc)
+
+
+def get_node_local_rank(fallback_rank=None):
+    """The rank among the processes of this host, as the environment tells it."""
+    if "LOCAL_RANK" in os.environ or fallback_rank is not None:
+        return int(os.environ.get("LOCAL_RANK", fallback_rank))
+    raise RuntimeError("LOCAL_RANK is not in the environment. Consider passing fallback_rank to allow `get_node_local_rank` to work, "
+                       "assuming you are not running in a multi-device context and want the code to run locally instead.")
+
+
+class P2POp:
+    """A send or receive of batch_isend_irecv."""
+
+    def __init__(self, op, tensor, peer=None, group=None, tag=0, group_peer=None):
+        if op not in (dist.isend, dist.irecv):
+            raise ValueError("Invalid ``op``. Expected ``op`` to be of type ``torch.distributed.isend`` or ``torch.distributed.irecv``.")
+        self.op, self.tensor, self.peer, self.group, self.tag, self.group_peer = op, tensor, peer, group, tag, group_peer
+
+
+def batch_isend_irecv(p2p_op_list):
+    """Begins several sends and receives."""
+    if not p2p_op_list or not all(isinstance(op, P2POp) for op in p2p_op_list):
+        raise ValueError("Invalid ``p2p_op_list``. Each op is expected to to be of type ``torch.distributed.P2POp``.")
+    return [op.op(op.tensor, op.peer, op.group, op.tag, op.group_peer) for op in p2p_op_list]
+
+
+# ---- objects
+
+def _packed(object):
+    data = pickle.dumps(object)
+    return _C._bytes_tensor(data), torch.tensor([len(data)])
+
+
+def _unpacked(tensor, size):
+    return pickle.loads(_C._tensor_bytes(tensor, int(size)))
+
+
+def _root(group, rank, group_rank):
+    """The root in a group, of which either rank is given."""
+    return group_rank if group_rank is not None else dist.get_group_rank(group, rank or 0)
+
+
+def all_gather_object(object_list, obj, group=None):
+    """Gathers objects that can be pickled. Unpickling runs code: ranks trust each other."""
+    if dist.get_rank(group) < 0:
+        return
+    data, size = _packed(obj)
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size(group))]
+    dist._exchange(group, "all_gather", size, sizes)
+    longest = max(map(int, sizes))
+    every = [torch.empty(longest, dtype=torch.uint8) for _ in sizes]
+    dist._exchange(group, "all_gather", torch.cat([data, torch.zeros(longest - len(data), dtype=torch.uint8)]), every)
+    object_list[:len(every)] = map(_unpacked, every, sizes)
+
+
+def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=None):
+    """Gathers objects in the root's list."""
+    every = [None] * max(0, dist.get_world_size(group))
+    all_gather_object(every, obj, group)
+    if every and dist.get_rank(group) == _root(group, dst, group_dst):
+        object_gather_list[:] = every
+
+
+def broadcast_object_list(object_list, src=None, group=None, device=None, group_src=None):
+    """Gives all ranks the root's objects."""
+    if dist.get_rank(group) < 0:
+        return
+    root = _root(group, src, group_src)
+    data, size = _packed(list(object_list))
+    dist._exchange(group, "broadcast", None, [size], root)
+    data = data if dist.get_rank(group) == root else torch.empty(int(size), dtype=torch.uint8)
+    dist._exchange(group, "broadcast", None, [data], root)
+    if dist.get_rank(group) != root:
+        object_list[:] = _unpacked(data, size)
+
+
+def scatter_object_list(scatter_object_output_list, scatter_object_input_list=None, src=None, group=None, group_src=None):
+    """Gives each rank one of the root's objects."""
+    every = [scatter_object_input_list]
+    broadcast_object_list(every, src, group, None, group_src)
+    if dist.get_rank(group) >= 0:
+        scatter_object_output_list[0] = every[0][dist.get_rank(group)]
+
+
+def is_torchelastic_launched():
+    """Whether torchrun has started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
