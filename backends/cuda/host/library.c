@@ -39,8 +39,9 @@ static void *open_beside(const char *name) {
   return library;
 }
 
-// In PHLOX_CUDA_PATH; one that the process has; where the system looks; in the toolkit that the
-// environment names; where NVIDIA's installer puts it; where pip does.
+// In PHLOX_CUDA_PATH; one that the process has; where pip puts it, as that is what a program's
+// environment asks for; where the system looks; in the toolkit that the environment names; where
+// NVIDIA's installer puts it.
 static void *open_library(const char *name) {
   const px_core *core = px__cuda_core;
   const char *ours, *home, *path;
@@ -48,11 +49,12 @@ static void *open_library(const char *name) {
   if (px_env_CUDA_HOME(core, &home) != PX_OK) home = NULL;
   if (px_env_CUDA_PATH(core, &path) != PX_OK) path = NULL;
   void *library = open_in(ours, "", name);
+  if (!library) library = dlopen(name, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+  if (!library) library = open_beside(name);
   if (!library) library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
   if (!library) library = open_in(home, "/lib64", name);
   if (!library) library = open_in(path, "/lib64", name);
-  if (!library) library = open_in("/usr/local/cuda", "/lib64", name);
-  return library ? library : open_beside(name);
+  return library ? library : open_in("/usr/local/cuda", "/lib64", name);
 }
 
 void *px__cuda_library(const char *const *names, int count) {
