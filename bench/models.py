@@ -123,9 +123,8 @@ def gpt2(o, batch, dtype=None, autocast=None):
     net = (GPT2(64, 16, 16, 2, 1) if o.tiny else GPT2()).to(o.device, dtype)
     batch, length = (2, 16) if o.tiny else (batch, 1024)
     most = net.words.num_embeddings
-    def make():  # words at equal distances, which a net can learn to continue
-        first, apart = torch.randint(most, (batch, 1)), torch.randint(1, 9, (batch, 1))
-        text = ((first + apart * torch.arange(length + 1)) % min(most, 512)).to(o.device)
+    def make():  # each word tells the next one, and a net learns that step by step
+        text = ((torch.randint(most, (batch, 1)) + 7 * torch.arange(length + 1)) % min(most, 512)).to(o.device)
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
     drawn = batches(o, make)
     size, layers = net.places.embedding_dim, len(net.blocks)
@@ -389,9 +388,9 @@ def show(name, both, rate):
     first = " | ".join(" ".join(f"{x:.4g}" for x in few[:SHOWN]) for few in losses if few)
     print(f"{name:48}{run.text(seconds[0], 's'):>9}{run.text(seconds[1], 's'):>9}{ratio:>6}{run.text(goal, 's'):>9}{floor:>9}{peaks:>16}  {first}")
     if all(len(few) > SHOWN for few in losses):
-        apart = max(abs(a - b) / max(abs(a), abs(b)) for a, b in zip(*losses))
+        apart = [abs(a - b) for a, b in zip(*losses)]
         last = " | ".join(f"{sum(few[-20:]) / len(few[-20:]):.6g}" for few in losses)
-        print(f"    {len(losses[0])} steps: losses are apart by at most {apart:.1e} of them; the means of the last 20 are {last}")
+        print(f"    {len(losses[0])} steps: losses are apart by {sum(apart) / len(apart):.1e} on average, {max(apart):.1e} at most; the means of the last 20 are {last}")
     for library, f in both.items():
         if "error" in f: print(f"    {library}: {f['error']}")
 
