@@ -124,6 +124,7 @@ ROWS = [
     ("gelu", "F.gelu(x)", BIG, {"moved": 2 * GB, "check": ""}),
     ("exp", "torch.exp(x)", BIG, {"moved": 2 * GB, "check": ""}),
     ("sum", "x.sum()", "x = some(N) + 0.5", {"moved": GB, "check": ""}),
+    ("sum of the channels of images", "x.sum((0, 2, 3))", "x = some(max(N // 2**20, 1), 64, 128, 128) + 0.5", {"moved": GB, "check": ""}),
     ("softmax of rows of 1024", "torch.softmax(x, 1)", ROWS_OF, {"moved": 2 * GB, "check": ""}),
     ("layer_norm of rows of 1024", "F.layer_norm(x, (1024,))", ROWS_OF, {"moved": 2 * GB, "check": ""}),
     ("layer_norm backward, rows of 1024", "torch.autograd.grad(y, [x, w, b], g, retain_graph=True)",

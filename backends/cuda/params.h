@@ -91,6 +91,7 @@ typedef struct k_fold {
   const void *in;
   void *out, *out2, *partial;
   int64_t results, length, parts, part;
+  int64_t inner;  // where parts are pieces of gone[0] alone: its size; 0 otherwise
   int32_t in_dtype, out_dtype, kept_count, gone_count, lanes, dense, vector;
   k_number a, b;
   k_axis kept[K_DIMS], gone[K_DIMS];

@@ -24,7 +24,7 @@ static void compare(const char *what, px_tensor *want, px_tensor *got, double to
 #define SHAPE_OF(...) S(__VA_ARGS__)
 
 PX_TEST(folds_by_rows_columns_and_parts) {
-  static const int64_t first = 0, last = 1, ends[] = {0, 2};
+  static const int64_t first = 0, last = 1, ends[] = {0, 2}, places[] = {0, 2, 3};
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16,
                                     PX_INT64,   PX_INT32,   PX_UINT8,   PX_BOOL};
   arrange();
@@ -37,6 +37,11 @@ PX_TEST(folds_by_rows_columns_and_parts) {
     BOTH(dtypes[i], SHAPE_OF(3, 5000), tolerance, px_sum(&y, x, &last, 1, false, none));
     BOTH(dtypes[i], SHAPE_OF(300007), tolerance, px_sum_all(&y, x, none));
     BOTH(dtypes[i], SHAPE_OF(40, 50, 60), tolerance, px_sum(&y, x, ends, 2, false, none));
+    // Channels of images: of long, short, odd and several-part planes.
+    BOTH(dtypes[i], SHAPE_OF(5, 7, 36, 40), tolerance, px_sum(&y, x, places, 3, false, none));
+    BOTH(dtypes[i], SHAPE_OF(70, 3, 23, 29), tolerance, px_sum(&y, x, places, 3, true, none));
+    BOTH(dtypes[i], SHAPE_OF(3, 2, 16, 32), tolerance, px_sum(&y, x, places, 3, false, none));
+    BOTH(dtypes[i], SHAPE_OF(2, 9, 120, 130), tolerance, px_sum(&y, x, places, 3, false, none));
     BOTH(dtypes[i], SHAPE_OF(40, 50, 60), tolerance, px_amax(&y, x, &last, 1, false));
     BOTH(dtypes[i], SHAPE_OF(100, 3), tolerance, px_amin(&y, x, &last, 1, false));
   }

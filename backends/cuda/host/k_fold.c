@@ -6,7 +6,7 @@
 
 // Parts, the blocks that make a device busy, and what each thread of a dense row has to load; the
 // same for all devices, so that a result is.
-enum { LEAST_PART = 4096, LEAST_COLUMN = 256, BLOCKS = 1056, LEAST_AHEAD = 6 };
+enum { LEAST_PART = 4096, LEAST_COLUMN = 256, BLOCKS = 1056, LEAST_AHEAD = 6, LEAST_INNER = 512 };
 
 static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 
@@ -52,38 +52,47 @@ px_status px__cuda_axes(k_fold *p, const px_operand *out, const px_operand *seco
   }
   join_axes(p->kept, &p->kept_count);
   join_axes(p->gone, &p->gone_count);
-  p->part = p->length;
+  p->part = p->length, p->inner = 0;
   return PX_OK;
 }
 
 // Rows whose elements are neighbours, and those that can be read 16 bytes at a time.
 static bool is_dense(const k_fold *p, int64_t item) {
-  return p->gone_count == 1 && (p->gone[0].in == item || p->length == 1);
+  return (p->gone_count == 1 || p->inner) && (p->gone[0].in == item || p->length == 1);
 }
 static bool is_aligned(const k_fold *p) {
   for (int i = 0; i < p->kept_count; i++)
     if (p->kept[i].in % 16) return false;
+  for (int i = 1; i < p->gone_count; i++)
+    if (p->gone[i].in % 16) return false;
   return (uintptr_t)p->in % 16 == 0;
 }
+// Over dimensions that do not lie in a row, as the examples and places of an image's channel:
+// whether the innermost is long enough to be read as one for each place of the others.
+static int64_t inner_of(const k_fold *p) {
+  bool row = p->gone_count > 1 && p->gone[0].in == (int64_t)px__cuda_dtype_size(p->in_dtype);
+  return row && p->gone[0].size >= LEAST_INNER ? p->gone[0].size : 0;
+}
+static int64_t row_of_part(const k_fold *p) { return p->inner ? p->inner : p->length; }
 
 // The threads of a row, each with some vectors, or elements, in flight: of short rows, a warp has
 // several.
 static int32_t lanes_of(const k_fold *p, int64_t item) {
-  int64_t units = p->vector ? p->length * item / 16 : p->length, least = p->dense ? LEAST_AHEAD : 2;
+  int64_t length = row_of_part(p), units = p->vector ? length * item / 16 : length;
+  int64_t least = p->dense ? LEAST_AHEAD : 2;
   int32_t lanes = 32;
-  if (p->length > 2048) return K_BLOCK;
+  if (length > 2048) return K_BLOCK;
   while (lanes > 1 && units < least * lanes) lanes /= 2;
   return lanes;
 }
 
 // Cuts the length so that there are blocks enough.
 static void part(k_fold *p, int64_t blocks, int64_t least) {
-  int64_t most = p->length / least, parts = blocks < BLOCKS ? BLOCKS / blocks : 1;
-  int64_t unit = least / 4;
+  int64_t length = row_of_part(p), rows = p->length / length, unit = least / 4;
+  int64_t most = length / least, parts = blocks * rows < BLOCKS ? BLOCKS / (blocks * rows) : 1;
   if (parts > most) parts = most;
-  if (parts < 2) return;
-  p->part = ((p->length + parts - 1) / parts + unit - 1) / unit * unit;
-  p->parts = (p->length + p->part - 1) / p->part;
+  p->part = parts < 2 ? length : ((length + parts - 1) / parts + unit - 1) / unit * unit;
+  p->parts = (length + p->part - 1) / p->part * rows;
 }
 static px_status cut(const px_launch *l, k_fold *p, int64_t blocks, int64_t least,
                      size_t accumulator) {
@@ -105,7 +114,7 @@ static px_status by_rows(const px_launch *l, k_fold *p, const char *module, cons
                          size_t accumulator) {
   void *params[] = {p};
   choose_rows(p);
-  if (p->lanes == K_BLOCK) PX_CUDA_PASS(cut(l, p, p->results, LEAST_PART, accumulator));
+  if (p->lanes == K_BLOCK || p->inner) PX_CUDA_PASS(cut(l, p, p->results, LEAST_PART, accumulator));
   int64_t groups = K_BLOCK / p->lanes, total = p->results * p->parts;
   return px__cuda_launch(l, module, function, grid_of((total + groups - 1) / groups), K_BLOCK, 0,
                          params);
@@ -125,7 +134,7 @@ static px_status by_columns(const px_launch *l, k_fold *p, const char *module, c
   int64_t item = (int64_t)px__cuda_dtype_size(p->in_dtype);
   int64_t wide = !p->vector || !in_vectors(p) ? 1 : item == 2 ? 4 : 16 / item;
   int64_t width = p->kept[0].size, pieces = p->results / width * ((width / wide + 31) / 32);
-  p->vector = wide > 1;
+  p->vector = wide > 1, p->inner = 0;
   PX_CUDA_PASS(cut(l, p, pieces, LEAST_COLUMN, accumulator));
   return px__cuda_launch(l, module, function, grid_of(pieces * p->parts), K_BLOCK, 0, params);
 }
@@ -169,6 +178,7 @@ px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3
   k_fold p;
   PX_CUDA_PASS(px__cuda_axes(&p, &l->operands[0], NULL, &in, true));
   p.vector = is_native(c, p.in_dtype);
+  if (p.vector) p.inner = inner_of(&p);
   return px__cuda_reduce(l, &p, complex ? "kernels_cuda_complex" : "kernels_cuda_fold", ways,
                          complex ? 16 : 8);
 }

@@ -5,8 +5,9 @@
 // Which thread takes which element depends on shapes and alignment alone, and so does the order of
 // joining: a result is the same every time. By rows, `lanes` threads make a result; by columns,
 // neighbouring threads make neighbouring results. So in both ways a warp reads side by side, in
-// vectors of 16 bytes where strides allow it. A part is a piece of a long fold; its sum goes to
-// `partial`, and the parts are joined by a second kernel. Blocks have K_BLOCK threads.
+// vectors of 16 bytes where strides allow it. A part is a piece of a long fold, or of one of its
+// rows (`inner`); its sum goes to `partial`, and the parts are joined by a second kernel. Blocks
+// have K_BLOCK threads.
 #pragma once
 #include "math.cuh"
 
@@ -157,6 +158,22 @@ static __device__ __forceinline__ void k_fold_give(const k_fold &p, int64_t resu
     k_store((char *)p.out + out, p.out_dtype, F::finish(sum, p.length));
 }
 
+// Where a part begins and ends in its row. Where the row is gone[0] alone, there is one for each
+// place of the other dimensions, and `in` is moved to the part's.
+struct k_part {
+  int64_t begin, end;
+  __device__ __forceinline__ k_part(const k_fold &p, int64_t part, int64_t *in) {
+    int64_t size = p.inner ? p.inner : p.length;
+    if (p.inner) {
+      int64_t pieces = (size + p.part - 1) / p.part, row = part / pieces;
+      *in += k_place_in(p.gone + 1, p.gone_count - 1, row);
+      part -= row * pieces;
+    }
+    begin = part * p.part, end = begin + p.part;
+    if (end > size) end = size;
+  }
+};
+
 // Group g of the grid makes part g % parts of a result.
 template <typename F>
 static __device__ void k_fold_rows(const k_fold &p) {
@@ -165,12 +182,12 @@ static __device__ void k_fold_rows(const k_fold &p) {
   for (int64_t g0 = (int64_t)blockIdx.x * of.count; g0 < total;
        g0 += (int64_t)gridDim.x * of.count) {
     int64_t g = g0 + of.group, result = p.parts > 1 ? g / p.parts : g, part = g - result * p.parts;
-    int64_t in = 0, out = 0, out2 = 0, begin = part * p.part, end = begin + p.part;
+    int64_t in = 0, out = 0, out2 = 0;
     typename F::D sum = F::identity();
-    if (end > p.length) end = p.length;
     if (g < total) {
       k_place(p.kept, p.kept_count, result, &in, &out, &out2);
-      sum = k_fold_row<F>(p, (const char *)p.in + in, begin, end, of.lane);
+      k_part of_row(p, part, &in);
+      sum = k_fold_row<F>(p, (const char *)p.in + in, of_row.begin, of_row.end, of.lane);
     }
     sum = k_join(sum, p.lanes, k_merge<F>());
     if (of.lane == 0 && g < total) k_fold_give<F>(p, result, part, out, sum);
