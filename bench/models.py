@@ -304,8 +304,8 @@ def parallel(o, batch):
     return train(o, net, lambda net: net(x).square().mean(), sgd(o, net)), None
 
 
-row("DataParallel over 2, MLP-4096, b256", 0.9e-3, devices=2)(lambda o: parallel(o, 256))
-row("DataParallel over 2, MLP-4096, b8192", 9.9e-3, devices=2)(lambda o: parallel(o, 8192))
+row("DataParallel over 2, MLP-4096, tf32, b256", 0.9e-3, devices=2, tf32=True)(lambda o: parallel(o, 256))
+row("DataParallel over 2, MLP-4096, tf32, b8192", 9.9e-3, devices=2, tf32=True)(lambda o: parallel(o, 8192))
 
 
 # ---- measuring

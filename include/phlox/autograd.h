@@ -183,6 +183,9 @@ typedef struct px_function {
 // and releases it when the node ends.
 PX_CALL px_function_record(const px_function *function, void *context, int input_count,
                            px_tensor *const *inputs, int output_count, px_tensor *const *outputs);
+// Has the backward of a node come before all others that are ready, as those of leaves do: of one
+// whose work goes on a stream of its own, beside that of other nodes. Before any backward call.
+PX_API void px_node_set_soon(px_node *node);
 // A tensor that is saved for a program's function. An output is saved without its history, so that
 // references form no cycle.
 typedef struct px_saved px_saved;

@@ -17,9 +17,16 @@ typedef struct plan {
   int64_t count;
   struct {
     px_device device;
+    px_stream *stream;  // that was current there; owned, NULL on the CPU
     int64_t size;
   } parts[];
 } plan;
+
+static void plan_end(void *context) {
+  plan *self = context;
+  for (int i = 0; self && i < self->count; i++) px_release(self->parts[i].stream);
+  px_free(self);
+}
 
 static px_status plan_new(plan **out, px_tensor *const *parts, int count, px_device home, int dim) {
   PX_TRY(px_alloc((void **)out, sizeof **out + (size_t)count * sizeof((*out)->parts[0])));
@@ -27,7 +34,10 @@ static px_status plan_new(plan **out, px_tensor *const *parts, int count, px_dev
   (*out)->home = home;
   (*out)->count = count;
   for (int i = 0; i < count; i++) {
+    px_stream *stream = NULL;
     (*out)->parts[i].device = px_tensor_device(parts[i]);
+    if (px_tensor_is_cuda(parts[i])) PX_TRY(px_stream_current(&stream, px_tensor_device(parts[i])));
+    (*out)->parts[i].stream = px_retain(stream);
     (*out)->parts[i].size = px_tensor_ndim(parts[i]) ? px_tensor_size(parts[i], dim) : 1;
   }
   return PX_OK;
@@ -37,6 +47,21 @@ static px_status plan_new(plan **out, px_tensor *const *parts, int count, px_dev
 // next there has no stream to order it.
 static px_status moved(px_tensor **out, px_tensor *tensor, px_device device) {
   return px_to(out, tensor, PX_DTYPE_NONE, device, device.type == PX_CUDA, false);
+}
+
+// The same, by a stream of the tensor's device, unless it is NULL: the current one goes on beside
+// it.
+static px_status moved_by(px_tensor **out, px_tensor *tensor, px_device device, px_stream *stream) {
+  px_stream *current = NULL;
+  if (stream) PX_TRY(px_stream_current(&current, px_stream_device(stream)));
+  if (current == stream) return moved(out, tensor, device);
+  PX_TRY(px_stream_wait_stream(stream, current));
+  px_retain(current);
+  px_status status = px_stream_set_current(stream);
+  if (status == PX_OK) status = moved(out, tensor, device);
+  px_status back = px_stream_set_current(current);
+  px_release(current);
+  return status == PX_OK ? back : status;
 }
 
 void px__drop_all(px_tensor **tensors, int count) {
@@ -51,7 +76,9 @@ static px_status recorded(px_tensor **results, int count, px_tensor *const *inpu
   if (status == PX_OK)
     status =
         plan_new(&remembered, first ? inputs : results, first ? input_count : count, home, dim);
-  if (status == PX_OK)
+  if (status != PX_OK)
+    plan_end(remembered);
+  else
     status = px_function_record(function, remembered, input_count, inputs, count, results);
   if (status != PX_OK) px__drop_all(results, count);
   return status;
@@ -65,14 +92,15 @@ px_status px__check_devices(const char *what, int least, int count) {
 
 // ---- sums across devices
 
+// `of`: whose parts they are; NULL if they are none.
 static px_status add_parts(px_tensor **out, px_tensor *const *tensors, int count,
-                           px_device destination) {
+                           px_device destination, const plan *of) {
   PX_SCOPED(px_tensor) sum = NULL;
   for (int i = 0; i < count; i++) {
     PX_SCOPED(px_tensor) here = NULL;
     PX_SCOPED(px_tensor) next = NULL;
     if (!tensors[i]) continue;
-    PX_TRY(moved(&here, tensors[i], destination));
+    PX_TRY(moved_by(&here, tensors[i], destination, of ? of->parts[i].stream : NULL));
     if (sum)
       PX_TRY(px_add(&next, sum, here, px_int(1)));
     else
@@ -99,7 +127,7 @@ px_status px_reduce_add(px_tensor **out, px_tensor *const *tensors, int count,
              (long long)px_tensor_numel(tensors[i]), (long long)px_tensor_numel(tensors[0]));
   }
   if (destination.type < 0) destination = px_tensor_device(tensors[0]);
-  return add_parts(out, tensors, count, destination);
+  return add_parts(out, tensors, count, destination, NULL);
 }
 
 // ---- broadcast
@@ -107,7 +135,8 @@ px_status px_reduce_add(px_tensor **out, px_tensor *const *tensors, int count,
 static px_status broadcast_backward(px_tensor **grad_inputs, int input_count,
                                     px_tensor *const *grad_outputs, int output_count,
                                     void *context) {
-  return add_parts(&grad_inputs[0], grad_outputs, output_count, ((plan *)context)->home);
+  const plan *p = context;
+  return add_parts(&grad_inputs[0], grad_outputs, output_count, p->home, p);
 }
 
 static px_status copies(px_tensor **results, px_tensor *tensor, const px_device *devices, int n) {
@@ -130,14 +159,19 @@ px_status px_broadcast(px_tensor **results, px_tensor *tensor, const px_device *
   PX_GIVEN(tensor);
   PX_GIVEN_N(devices, device_count);
   PX_TRY(px__check_devices("broadcast", 0, device_count));
-  static const px_function function = {"BroadcastBackward", broadcast_backward, px_free, NULL};
+  static const px_function function = {"BroadcastBackward", broadcast_backward, plan_end, NULL};
   memset(results, 0, (size_t)device_count * sizeof *results);
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
   px_status status = copies(results, tensor, devices, device_count);
   px_grad_set_enabled(was);
-  return recorded(results, device_count, &tensor, 1, px_tensor_device(tensor), 0, &function,
-                  status);
+  PX_TRY(
+      recorded(results, device_count, &tensor, 1, px_tensor_device(tensor), 0, &function, status));
+  px_node *node = NULL;
+  if (device_count) status = px_tensor_grad_fn(&node, results[0]);
+  if (node) px_node_set_soon(node);  // gradients are on their way while backward goes on
+  if (status != PX_OK) px__drop_all(results, device_count);
+  return status;
 }
 
 // ---- gather
@@ -191,7 +225,7 @@ px_status px_gather_parts(px_tensor **out, px_tensor *const *tensors, int count,
                           px_device destination, int dim) {
   PX_GIVEN(out);
   PX_GIVEN_N(tensors, count);
-  static const px_function function = {"GatherBackward", gather_backward, px_free, NULL};
+  static const px_function function = {"GatherBackward", gather_backward, plan_end, NULL};
   *out = NULL;
   PX_CHECK(count > 0, PX_RUNTIME, "gather expects at least one tensor");
   for (int i = 0; i < count; i++) PX_CHECK(tensors[i], PX_TYPE, "input %d of gather is missing", i);
@@ -243,7 +277,7 @@ px_status px_scatter_sizes(px_tensor **results, px_tensor *tensor, const px_devi
   PX_GIVEN_N(devices, device_count);
   PX_GIVEN_N(sizes, device_count);
   PX_TRY(px__check_devices("scatter", 1, device_count));
-  static const px_function function = {"ScatterBackward", scatter_backward, px_free, NULL};
+  static const px_function function = {"ScatterBackward", scatter_backward, plan_end, NULL};
   memset(results, 0, (size_t)device_count * sizeof *results);
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);

@@ -99,6 +99,56 @@ px_status px_parallel_apply(int count, const px_device *devices, px_parallel_wor
   return status;
 }
 
+// ---- streams beside the current ones
+
+// Parameters are copied on streams of their own, and so in backward their gradients come together
+// beside the work of the layers: the engine runs a node on the stream of its forward call.
+static pthread_mutex_t besides_lock = PTHREAD_MUTEX_INITIALIZER;
+static px_stream
+    *besides[PX__REPLICAS];  // by device; for as long as the process lives; by the lock
+
+static px_status beside(px_stream **out, px_device device) {
+  px_status status = PX_OK;
+  *out = NULL;
+  if (device.type != PX_CUDA || device.index >= PX__REPLICAS) return PX_OK;
+  pthread_mutex_lock(&besides_lock);
+  if (!besides[device.index]) status = px_stream_new(&besides[device.index], device, 0);
+  *out = besides[device.index];
+  pthread_mutex_unlock(&besides_lock);
+  return status;
+}
+
+// Of each device: its current stream, an own reference, where another one has taken its place.
+typedef struct aside {
+  px_stream *own[PX__REPLICAS], *beside[PX__REPLICAS];
+} aside;
+
+static px_status step_aside(aside *self, const px_device *devices, int count) {
+  for (int i = 0; i < count; i++) {
+    px_stream *current, *other;
+    PX_TRY(beside(&other, devices[i]));
+    if (!other) continue;
+    PX_TRY(px_stream_current(&current, devices[i]));
+    if (current == other) continue;  // a device that is named twice
+    PX_TRY(px_stream_wait_stream(other, current));
+    self->own[i] = px_retain(current);
+    self->beside[i] = other;
+    PX_TRY(px_stream_set_current(other));
+  }
+  return PX_OK;
+}
+// In any case. The streams that go on wait for what has been begun.
+static px_status step_back(aside *self, int count, px_status status) {
+  for (int i = 0; i < count; i++) {
+    if (!self->own[i]) continue;
+    px_status back = px_stream_set_current(self->own[i]);
+    if (back == PX_OK) back = px_stream_wait_stream(self->own[i], self->beside[i]);
+    px_release(self->own[i]);
+    if (status == PX_OK) status = back;
+  }
+  return status;
+}
+
 // ---- replicas
 
 // Every tensor of a module, and its copies: copies[i * device_count + d] is tensors[i] on device d.
@@ -164,7 +214,10 @@ px_status px_replicate(px_module **replicas, px_module *module, const px_device 
   PX_TRY(px__check_devices("replicate", 0, device_count));
   memset(replicas, 0, (size_t)device_count * sizeof *replicas);
   copy_all all = {.devices = devices, .device_count = device_count};
-  px_status status = replicate_all(replicas, module, &all);
+  aside streams = {0};
+  px_status status = step_aside(&streams, devices, device_count);
+  if (status == PX_OK) status = replicate_all(replicas, module, &all);
+  status = step_back(&streams, device_count, status);
   px__drop_all(all.copies, all.count * device_count);
   px_free(all.copies);
   px_free(all.tensors);

@@ -228,6 +228,9 @@ class Pieces(unittest.TestCase):
         self.assertEqual([p.tolist() for p in comm.scatter(torch.arange(5), [0, 1], [1, 4])], [[0], [1, 2, 3, 4]])
         self.assertEqual(comm.gather([torch.ones(1, device=d) for d in (cuda0, cuda1)], destination=1).device, cuda1)
         self.assertEqual(comm.broadcast(torch.ones(1), []), [])
+        each = comm.broadcast_coalesced([torch.ones(2, device=cuda0), torch.zeros(1, device=cuda0)], [0, 1])
+        self.assertEqual([[t.device for t in copies] for copies in each], [[cuda0] * 2, [cuda1] * 2])
+        self.assertEqual([t.tolist() for t in comm.reduce_add_coalesced(each, 1)], [[2, 2], [0]])
         out = [torch.zeros(2, device=d) for d in (cuda0, cuda1)]
         comm.broadcast(torch.ones(2), out=out)
         self.assertEqual(out[1].tolist(), [1, 1])

@@ -48,6 +48,33 @@ PX_TEST(a_function_of_the_user) {
   CHECK_EQ(t.released, 1);
 }
 
+static int64_t turn;
+static px_status note_turn(px_tensor **in, int in_count, px_tensor *const *out, int out_count,
+                           void *context) {
+  *(int64_t *)context = ++turn;
+  in[0] = px_retain(out[0]);
+  return PX_OK;
+}
+
+PX_TEST(a_node_that_is_to_run_soon_comes_before_later_ones_that_are_ready) {
+  static const px_function noting = {"NotingBackward", note_turn, NULL, NULL};
+  int64_t turns[2] = {0};
+  PX_SCOPED(px_tensor) x = LEAF(3), *y[2] = {NULL}, *sum = NULL;
+  for (int i = 0; i < 2; i++) {
+    OK(px_tensor_detach(&y[i], x));
+    OK(px_function_record(&noting, &turns[i], 1, &x, 1, &y[i]));
+  }
+  OK(px_add(&sum, y[0], y[1], px_int(1)));
+  OK(px_backward(1, &sum, NULL, true, false));
+  CHECK(turns[1] < turns[0]);  // the later one
+  px_node *first = NULL;
+  OK(px_tensor_grad_fn(&first, y[0]));
+  px_node_set_soon(first);
+  OK(px_backward(1, &sum, NULL, false, false));
+  CHECK(turns[0] < turns[1]);
+  for (int i = 0; i < 2; i++) px_release(y[i]);
+}
+
 PX_TEST(a_function_that_is_not_recorded_is_released) {
   twice t = {0};
   PX_SCOPED(px_tensor) x = VECTOR(3), *y = apply_twice(&doubling, &t, x);

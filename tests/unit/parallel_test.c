@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data parallelism over simulated devices: how batches are cut, that gradients are those of one
 // device, and that an error in a replica comes to the caller.
+#include "autograd/engine/graph.h"
 #include "devices.h"
 
 static px_device devices[8];
@@ -253,6 +254,29 @@ PX_TEST(replicas_have_copies_that_lead_back) {
     CHECK(px_module_entry_find(child.module, "weight", &weight));
     CHECK(px_device_equal(px_tensor_device(weight.tensor), devices[i]));
     CHECK(!px_tensor_is_leaf(weight.tensor) && px_tensor_requires_grad(weight.tensor));
+    px_release(replicas[i]);
+  }
+}
+
+PX_TEST(gradients_of_replicas_come_together_beside_the_layers_and_soon) {
+  with_devices(2);
+  PX_SCOPED(px_module) net = net_on(devices[0]);
+  px_module *replicas[2];
+  px_module_entry child, weight;
+  px_stream *current[2];
+  px_node *node = NULL;
+  for (int i = 0; i < 2; i++) OK(px_stream_current(&current[i], devices[i]));
+  OK(px_replicate(replicas, net, devices, 2));
+  CHECK(px_module_entry_find(replicas[1], "0", &child));
+  CHECK(px_module_entry_find(child.module, "weight", &weight));
+  OK(px_tensor_grad_fn(&node, weight.tensor));
+  CHECK_TEXT(px_node_name(node), "BroadcastBackward");
+  CHECK(node->stream && node->stream != current[0]);
+  CHECK(px_node_sequence(node) == UINT64_MAX);
+  for (int i = 0; i < 2; i++) {  // the calls that follow are on the program's streams again
+    px_stream *now = NULL;
+    OK(px_stream_current(&now, devices[i]));
+    CHECK(now == current[i]);
     px_release(replicas[i]);
   }
 }

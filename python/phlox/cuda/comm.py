@@ -71,6 +71,32 @@ def reduce_add(inputs: Sequence[_C.Tensor], destination: Device | None = None) -
     return _C._reduce_add(inputs, destination)
 
 
+def broadcast_coalesced(tensors: Iterable[_C.Tensor], devices: Iterable[Device],
+                        buffer_size: int = 10485760) -> list[list[_C.Tensor]]:
+    """Copies of several tensors on several devices: a list for each device.
+
+    Args:
+        tensors (sequence of Tensors)
+        devices (sequence of devices): where to
+        buffer_size (int): at most how many bytes wait to be sent together; here none wait
+    """
+    devices = list(devices)
+    copies = [broadcast(tensor, devices) for tensor in tensors]
+    return [[copy[i] for copy in copies] for i in range(len(devices))]
+
+
+def reduce_add_coalesced(inputs: Iterable[Iterable[_C.Tensor]], destination: Device | None = None,
+                         buffer_size: int = 10485760) -> tuple[_C.Tensor, ...]:
+    """The sums of the first tensors of several devices, of the second ones, and so on.
+
+    Args:
+        inputs (sequence of sequences of Tensors): those of each device
+        destination (device): where the sums are; the current device by default
+        buffer_size (int): at most how many bytes wait to be sent together; here none wait
+    """
+    return tuple(reduce_add(column, destination) for column in zip(*inputs))
+
+
 def scatter(tensor: _C.Tensor, devices: Iterable[Device], chunk_sizes: Sequence[int] | None = None,
             dim: int = 0) -> tuple[_C.Tensor, ...]:
     """The parts of a tensor, each on a device.
