@@ -61,8 +61,10 @@ CUDALIB  := $(if $(NVCC),$(O)/libphlox_cuda.so)
 # The engine over Gloo is built where libgloo-dev and a C++ compiler are found; GLOO=0 leaves it out.
 GLOO     ?= $(if $(wildcard /usr/include/gloo/context.h),$(shell command -v $(CXX)))
 GLOOLIB  := $(if $(filter-out 0,$(GLOO)),$(O)/libphlox_gloo.so)
+# That over NCCL needs nothing to be built: it finds the library at run time.
+NCCLLIB  := $(O)/libphlox_nccl.so
 
-all: $(O)/libphlox.so $(O)/libphlox_sim.so cuda gloo python
+all: $(O)/libphlox.so $(O)/libphlox_sim.so $(NCCLLIB) cuda gloo python
 
 # ---- the generator and what it writes
 $(O)/opgen: $(wildcard tools/opgen*.c tools/opgen*.h) include/phlox/dtype.h include/phlox/dtypes.h
@@ -123,6 +125,10 @@ $(O)/libphlox_gloo.so: backends/gloo/gloo.cc include/phlox/engine.h
 gloo: $(GLOOLIB)
 	$(if $(GLOOLIB),,@echo 'libgloo-dev or a C++ compiler is not here (or GLOO=0): the gloo engine is not built')
 
+$(O)/backends/nccl/%.o: TLSFLAG :=
+$(NCCLLIB): $(O)/backends/nccl/nccl.o
+	$(call say,LD)$(LINK) -shared -Wl,--no-undefined -o $@ $^ -ldl
+
 # ---- the cuda backend: host code, and one fatbin for each .cu file, which the library holds
 # One expression of the tables serves all dtypes: that an unsigned number is compared with 0 says nothing.
 NVFLAGS  ?= --compress-mode=size -O3 -diag-suppress 186,514
@@ -169,8 +175,8 @@ $(O)/ext/%.o: python/ext/%.c $(O)/ext/abi | $(GENHEAD)
 $(O)/_C.so: $(EXT:python/ext/%.c=$(O)/ext/%.o) $(O)/libphlox.so
 	$(call say,LD)$(LINK) -shared -o $@ $(filter %.o,$^) -L$(O) -lphlox -Wl,-rpath,'$$ORIGIN'
 # The module finds its libraries beside itself: in the tree that is python/phlox.
-$(O)/python: $(GEN) $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) tools/stubs.py tools/members.pyi $(wildcard python/phlox/_*.py)
-	$(call say,COPY)cp $(O)/_C.so $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) python/phlox/
+$(O)/python: $(GEN) $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) $(NCCLLIB) tools/stubs.py tools/members.pyi $(wildcard python/phlox/_*.py)
+	$(call say,COPY)cp $(O)/_C.so $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) $(NCCLLIB) python/phlox/
 	@cp $(O)/libphlox.so python/phlox/libphlox.so.0
 	@cp $(addprefix $(O)/gen/,_kinds.py _formulas.py _schedules.py) python/phlox/optim/
 	$(call say,STUBS)PYTHONPATH=python $(PYTHON) tools/stubs.py $(O)/gen/_layers.pyi
@@ -180,6 +186,11 @@ $(O)/python: $(GEN) $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB) 
 TESTS    := $(wildcard tests/unit/*.c tests/cts/*.c tests/ops/*.c tests/fault/*.c tests/race/*.c tests/fuzz/*.c)
 TESTHEAD := $(wildcard tests/*.h tests/*/*.h tests/fuzz/corpus/*.inc)
 TESTBIN  := $(TESTS:tests/%.c=$(O)/tests/%)
+# A stand-in for NCCL.
+$(O)/tests/nccl/libnccl.so.2: tests/nccl/stub.c tests/nccl/stub.h
+	@mkdir -p $(@D)
+	$(call say,CC)$(COMPILE) -Itests $(CPPFLAGS) -shared -o $@ $< $(LDFLAGS)
+$(O)/tests/ops/nccl_test: $(O)/tests/nccl/libnccl.so.2
 # Unit tests may look inside the library: they link its objects. The others see the public headers alone.
 $(O)/tests/unit/%: tests/unit/%.c $(TESTHEAD) $(GENHEAD) $(COREOBJ) $(CPUOBJ)
 	@mkdir -p $(@D)
@@ -261,7 +272,7 @@ asan ubsan tsan:
 	$(MAKE) SAN=$(patsubst asan,address,$(patsubst ubsan,undefined,$(patsubst tsan,thread,$@))) all tests
 
 # ---- static analysis. A file is looked at again when its object is newer: when it, or a header of it, has changed.
-TIDIED   := $(CORE) $(CPU) $(SIM) $(if $(PYHAS),$(EXT)) $(if $(TOOLKIT),$(wildcard backends/cuda/host/*.c))
+TIDIED   := $(CORE) $(CPU) $(SIM) backends/nccl/nccl.c $(if $(PYHAS),$(EXT)) $(if $(TOOLKIT),$(wildcard backends/cuda/host/*.c))
 LINTINC   = $(INCLUDES) -Ipython/ext $(addprefix -isystem ,$(PYINC) $(TOOLKIT))
 define tidied
 $(O)/lint/$(1)/%.ok: $(1)/%.c $(O)/$(2)/%.o .clang-tidy
@@ -269,7 +280,7 @@ $(O)/lint/$(1)/%.ok: $(1)/%.c $(O)/$(2)/%.o .clang-tidy
 	@clang-tidy --quiet $$< -- $$(LINTINC) -std=c11 -D_GNU_SOURCE >$$@.log 2>&1 || { cat $$@.log; exit 1; }
 	@mv $$@.log $$@
 endef
-$(foreach folder,$(sort $(patsubst %/,%,$(dir $(CORE) $(SIM) $(wildcard backends/cuda/host/*.c)))),$(eval $(call tidied,$(folder),$(folder))))
+$(foreach folder,$(sort $(patsubst %/,%,$(dir $(CORE) $(SIM) backends/nccl/nccl.c $(wildcard backends/cuda/host/*.c)))),$(eval $(call tidied,$(folder),$(folder))))
 $(eval $(call tidied,backends/cpu,base))
 $(eval $(call tidied,python/ext,ext))
 lint-files: $(TIDIED:%.c=$(O)/lint/%.ok)
@@ -290,12 +301,12 @@ sanitized-acceptance: all
 # ---- installing
 INSTALL  ?= install
 SETPLACE  = sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|; s|@INCLUDE@|$(shell realpath -m --relative-to=$(LIBDIR) $(PREFIX)/include)|'
-install: $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB)
+install: $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) $(NCCLLIB)
 	@install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(LIBDIR)/cmake/phlox $(DESTDIR)$(PREFIX)/include/phlox/ops
 	$(INSTALL) -m 755 $(O)/libphlox.so $(DESTDIR)$(LIBDIR)/libphlox.so.$(VERSION)
 	ln -sf libphlox.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libphlox.so.0
 	ln -sf libphlox.so.0 $(DESTDIR)$(LIBDIR)/libphlox.so
-	$(INSTALL) -m 755 $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) $(DESTDIR)$(LIBDIR)/
+	$(INSTALL) -m 755 $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) $(NCCLLIB) $(DESTDIR)$(LIBDIR)/
 	install -m 644 include/phlox/*.h include/phlox/*.def $(O)/gen/phlox/*.h $(DESTDIR)$(PREFIX)/include/phlox/
 	install -m 644 $(OPHEAD) $(DESTDIR)$(PREFIX)/include/phlox/ops/
 	@$(SETPLACE) phlox.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/phlox.pc

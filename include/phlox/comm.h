@@ -3,9 +3,9 @@
 // collectives move and reduce tensors between them.
 //
 // A communicator stands on an engine (phlox/engine.h), a shared object that is found at run time;
-// "gloo" is the one that is there. Its ranks call the same collectives in the same order. Every
-// call ends: with its result, or with an error that names the rank, the operation and its number,
-// within the deadline. All ranks are told at once when one ends, hangs for longer than
+// "gloo" in host memory, or "nccl" on GPUs. Its ranks call the same collectives in the same order.
+// Every call ends: with its result, or with an error that names the rank, the operation and its
+// number, within the deadline. All ranks are told at once when one ends, hangs for longer than
 // PHLOX_HEARTBEAT_TIMEOUT, leaves while others go on, or calls for something else: what is under
 // way then fails, and says so.
 //
@@ -84,26 +84,20 @@ PX_CALL px_comm_split(px_comm **out, px_comm *self, const char *name, const int 
 PX_API int px_comm_rank(const px_comm *self);
 PX_API int px_comm_size(const px_comm *self);
 PX_API int64_t px_comm_timeout(const px_comm *self);
+// Whether its collectives are work that an engine queues on a stream: those of NCCL on GPUs. It
+// takes tensors of one device, and joins at its first call, which tells which.
+PX_API bool px_comm_queues(const px_comm *self);
 // Ends the connections: what is under way fails, here and at the other ranks, and so does what is
 // called later.
 PX_API void px_comm_abort(px_comm *self);
 
-#define PX_REDUCE_MAP(XX) \
-  XX(SUM) XX(AVG) XX(PRODUCT) XX(MIN) XX(MAX) XX(BAND) XX(BOR) XX(BXOR) XX(PREMUL_SUM)
-typedef enum px_reduce_op {
-#define XX(name) PX_REDUCE_##name,
-  PX_REDUCE_MAP(XX)
-#undef XX
-      PX_REDUCE_COUNT
-} px_reduce_op;
-
 // A collective. Tensors are contiguous, of one dtype and one device. Where a collective takes a
 // tensor for each rank, one tensor with all of them in turn may stand for the list. broadcast,
 // all_reduce and reduce change the outputs in place, one tensor or several, which then go as one
-// piece; at other ranks than the root, what reduce leaves there is what was there. PREMUL_SUM sums
-// what the ranks have, each times its `factor`: of floating-point numbers alone. all_to_all gives
-// parts of the sizes of the lists' tensors, or, of single tensors, of so many elements as the
-// counts say (NULL: equal parts).
+// piece, or, where the engine queues, together; at other ranks than the root, what reduce leaves
+// there is what was there. PREMUL_SUM sums what the ranks have, each times its `factor`: of
+// floating-point numbers alone. all_to_all gives parts of the sizes of the lists' tensors, or, of
+// single tensors, of so many elements as the counts say (NULL: equal parts).
 typedef struct px_collective {
   px_collective_op op;
   px_reduce_op reduce;
@@ -117,16 +111,25 @@ typedef struct px_collective {
 } px_collective;
 // Begins a collective; *work, which may be asked for or not (NULL), is done when it ends. Tensors
 // may not be changed before. Collectives of CPU tensors run in order on a thread of the
-// communicator. Those of simulated devices are work of a stream of the communicator, which waits
-// for the current one. A tensor that does not fit is refused before anything is sent: PX_VALUE,
-// PX_TYPE.
+// communicator. Those of devices are work of a stream of the communicator, which waits for the
+// current one. A tensor that does not fit, or that the engine does not take, is refused before
+// anything is sent: PX_VALUE, PX_TYPE, PX_RUNTIME.
+//
+// Where the engine queues, a call waits for nothing but the first one's joining; the collective may
+// be captured as part of a graph, of which it is then a part that no deadline ends; and
+// a communicator's calls run one after another, sends and receives among them.
 PX_CALL px_comm_run(px_work **work, px_comm *self, const px_collective *collective);
+// Begins several sends and receives, which do not wait for each other, as in a ring. If it fails,
+// there are no works.
+PX_CALL px_comm_run_all(px_work **works, px_comm *self, const px_collective *collectives,
+                        int count);
 // Waits for all ranks, or says which did not come: PX_RUNTIME "[Rank 0]: Rank 1 failed to pass
 // monitoredBarrier in 1000 ms". Rank 0 tells of the first, or, with `all`, of all that are missing.
 PX_CALL px_comm_monitored_barrier(px_comm *self, int64_t timeout_ms, bool all);
 
 // Waits for the end, for at most timeout_ms (0: until the deadline of the call): PX_RUNTIME if that
-// is over. Of devices: makes the current stream wait. Fails as the collective has.
+// is over. Of devices: makes the current stream wait, and, of a barrier, the host, too. Fails as
+// the collective has.
 PX_CALL px_work_wait(px_work *self, int64_t timeout_ms);
 PX_API bool px_work_is_completed(const px_work *self);
 // What went wrong, or NULL: borrowed.

@@ -2,10 +2,10 @@
 // Data parallelism over processes: each has the whole module, and its part of a batch; the
 // gradients are averaged while backward still runs.
 //
-// A reducer puts the gradients of parameters into buckets, one piece of memory each. When backward
-// has filled a bucket, the collective that sums it over the ranks begins, in the order of the
-// buckets; backward waits at its end for all of them. Each step is px_reducer_begin, the forward
-// pass, px_reducer_expect, backward.
+// A reducer puts the gradients of parameters into buckets, one piece of memory each, beside which
+// large ones may lie apart. When backward has filled a bucket, the collective that averages it over
+// the ranks begins, in the order of the buckets; backward waits at its end for all of them. Each
+// step is px_reducer_begin, the forward pass, px_reducer_expect, backward.
 //
 // Example: examples/ddp.c.
 #pragma once
@@ -33,6 +33,10 @@ typedef struct px_reducer_options {
   bool bucket_view;                   // .grad is the place in the bucket
   bool find_unused;   // parameters that the outputs do not depend on are not waited for
   bool static_graph;  // each step uses the same parameters, and equally often
+  // Gradients of so many bytes are averaged where they lie, and not in the bucket's memory, unless
+  // they are views of it, compressed or a hook's. 0: of 1 MiB, where the communicator's engine
+  // queues, and none elsewhere; negative: none.
+  int64_t apart_bytes;
 } px_reducer_options;
 // Makes the reducer of a module's parameters, which it keeps.
 PX_CALL px_reducer_new(px_reducer **out, const px_reducer_options *options);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an engine of collectives is: a shared object libphlox_NAME.so that moves bytes between the
-// processes of a communicator, over a library such as Gloo. It includes this header alone, and
-// exports px_engine_entry.
+// processes of a communicator, over a library such as Gloo or NCCL. It includes this header alone,
+// and exports px_engine_entry.
 //
 // The core checks arguments, numbers the calls, keeps deadlines and names errors. An engine gets
-// addresses in host memory, and a function that reduces. Its functions return 0, or fail with 1 and
-// a text in `why`, and let no exception out.
+// addresses in host memory, and a function that reduces; or, one that queues its work on streams,
+// addresses in the memory of a device. Its functions return 0, or fail with 1 and a text in `why`,
+// and let no exception out.
 #pragma once
-#include <stddef.h>
-#include <stdint.h>
+#include "phlox/dtype.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,6 +34,15 @@ typedef enum px_collective_op {
       PX_COLLECTIVE_COUNT
 } px_collective_op;
 
+#define PX_REDUCE_MAP(XX) \
+  XX(SUM) XX(AVG) XX(PRODUCT) XX(MIN) XX(MAX) XX(BAND) XX(BOR) XX(BXOR) XX(PREMUL_SUM)
+typedef enum px_reduce_op {
+#define XX(name) PX_REDUCE_##name,
+  PX_REDUCE_MAP(XX)
+#undef XX
+      PX_REDUCE_COUNT
+} px_reduce_op;
+
 #define PX_ENGINE_ABI 1
 #define PX_ENGINE_ENTRY "px_engine_entry"
 
@@ -47,6 +56,9 @@ typedef struct px_engine_job {
   int (*set)(void *store, const char *key, const void *value, size_t size, char *why, size_t room);
   int (*get)(void *store, const char *key, void **value, size_t *size, char *why, size_t room);
   void (*release)(void *value);
+  // Whether the communicator is over already, and why: who waits long asks. It, and `store`, may be
+  // used until `close`.
+  int (*over)(void *store, char *why, size_t room);
 } px_engine_job;
 
 // One collective. `count` is of elements of `item` bytes: of the smaller of `in` and `out`, which
@@ -62,7 +74,14 @@ typedef struct px_engine_call {
   const int64_t *in_counts, *out_counts;  // of all_to_all: elements to and from each rank
   void (*reduce)(void *out, const void *a, const void *b, size_t n);  // out may be a
   int64_t timeout_ms;
+  px_dtype dtype;          // of the elements, which are numbers: parts of complex ones
+  px_reduce_op reduction;  // never PREMUL_SUM: the core scales
 } px_engine_call;
+
+// PHLOX_CUDA_PATH, CUDA_HOME and CUDA_PATH; NULL where they are not set.
+typedef struct px_engine_places {
+  const char *ours, *home, *path;
+} px_engine_places;
 
 typedef struct px_engine {
   uint32_t abi;  // PX_ENGINE_ABI
@@ -80,6 +99,21 @@ typedef struct px_engine {
   // negative time it does not wait.
   int (*start)(void **pending, void *self, const px_engine_call *call, char *why, size_t room);
   int (*finish)(void *pending, int *peer, int64_t timeout_ms, char *why, size_t room);
+  // Finds the library that the engine stands on; called before all others, perhaps again after it
+  // failed. NULL: there is none to find.
+  int (*load)(const px_engine_places *places, char *why, size_t room);
+  // ---- of an engine whose work runs on streams, where `queue` is not NULL: it has no `run`,
+  // `start` and `finish`. It gets addresses in the memory of the calling thread's current device,
+  // by the driver, at `open` and ever after. Queues calls, which begin together, and returns when
+  // the stream has them. Where it waits for that, it asks `over` of the job; the longest time of
+  // the calls holds.
+  int (*queue)(void *self, const px_engine_call *calls, int count, void *stream, char *why,
+               size_t room);
+  // Whether something that was queued has failed; asked of another thread, some times a second.
+  int (*check)(void *self, char *why, size_t room);
+  // Whether it takes a call: 0, or, with a text, 1 for a reduction, 2 for a dtype, 3 for a call
+  // that it does not have.
+  int (*refuse)(const px_engine_call *call, char *why, size_t room);
 } px_engine;
 
 // Exported by the library under PX_ENGINE_ENTRY; NULL if it cannot serve this abi.

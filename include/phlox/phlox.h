@@ -28,6 +28,7 @@
 #include "phlox/optimizers.h"
 #include "phlox/parallel.h"
 #include "phlox/profile.h"
+#include "phlox/queue.h"
 #include "phlox/random.h"
 #include "phlox/register.h"
 #include "phlox/stream.h"

@@ -158,14 +158,13 @@ static bool all_on_device(const ext_tensors *tensors) {
   return true;
 }
 
-// Begins a collective; `own`: whatever the backend.
 static PyObject *begin_in(PyObject *group, px_collective *c, const ext_tensors *in,
-                          const ext_tensors *out, bool own) {
+                          const ext_tensors *out) {
   px_work *work;
   EXT_OWNED *backend = PyObject_Str(G(group)->backend);
   const char *name = backend ? PyUnicode_AsUTF8(backend) : NULL;
   if (!name) return NULL;
-  if (!own && !strcmp(name, "nccl") && !(all_on_device(in) && all_on_device(out)))
+  if (!strcmp(name, "nccl") && !(all_on_device(in) && all_on_device(out)))
     EXT_FAIL(PyExc_RuntimeError, "No backend type associated with device type cpu");
   c->inputs = in->items, c->input_count = (int)in->count;
   c->outputs = out->items, c->output_count = (int)out->count;
@@ -183,18 +182,18 @@ static PyObject *begin(const char *name, PyObject *given, px_collective *c, cons
                        const ext_tensors *out, bool async) {
   PyObject *group = ext_own_group(given);
   if (!group) return PyErr_Occurred() ? NULL : warn_not_in(name);
-  EXT_OWNED *work = begin_in(group, c, in, out, false);
+  EXT_OWNED *work = begin_in(group, c, in, out);
   PyObject *together = gathering ? PyDict_GetItemWithError(gathering, group) : NULL;
   if (!work || (!together && PyErr_Occurred())) return NULL;
   if (together) return ext_none_unless(PyList_Append(together_of(together)->works, work) < 0);
   return async ? ext_moved(&work) : waited_for(ext_moved(&work));
 }
 
-// What objects are exchanged by (_groups.py): on the CPU, and waited for.
+// What objects are exchanged by (_groups.py): it is waited for.
 EXT_FUNCTION(dist, _exchange,
              "(group: Any, op: str, input: Tensor | None, outputs: Sequence[Tensor], root: int = "
              "0) -> None",
-             "A collective of CPU tensors, whatever the backend.") {
+             "A collective that is waited for.") {
   PyObject *group, *input, *outputs;
   const char *op;
   int64_t root;
@@ -207,7 +206,7 @@ EXT_FUNCTION(dist, _exchange,
   if (!own || (input && input != Py_None && take_one(&in, "input", input) < 0) ||
       take_list(&out, "outputs", outputs) < 0)
     return NULL;
-  return waited_for(begin_in(own, &c, &in, &out, true));
+  return waited_for(begin_in(own, &c, &in, &out));
 }
 
 // ---- one tensor of each rank
@@ -521,6 +520,64 @@ EXT_FUNCTION(dist, recv,
   long rank = PyLong_AsLong(from);
   if (rank >= 0) return Py_NewRef(PyTuple_GET_ITEM(G(own)->ranks, rank));
   return PyLong_FromLongLong(src == EXT_NO_INT ? group_src : src);
+}
+
+static int take_pair(px_collective *c, PyObject *group, PyObject *given, px_tensor **tensor) {
+  PyObject *object, *peer, *group_peer;
+  int send, tag;
+  int64_t ranks[2] = {EXT_NO_INT, EXT_NO_INT};
+  if (!PyArg_ParseTuple(given, "pOOOi", &send, &object, &peer, &group_peer, &tag)) return -1;
+  if (!ext_is_tensor(object)) return refuse_argument("tensor", "torch.Tensor", object);
+  if ((peer != Py_None && ext_to_int(peer, &ranks[0]) < 0) ||
+      (group_peer != Py_None && ext_to_int(group_peer, &ranks[1]) < 0))
+    return -1;
+  *tensor = ext_tensor(object);
+  *c = (px_collective){.op = send ? PX_SEND : PX_RECV,
+                       .inputs = tensor,
+                       .outputs = tensor,
+                       .input_count = send,
+                       .output_count = !send,
+                       .tag = tag};
+  return take_root(c, group, ranks[0], ranks[1], send ? 0 : -1);
+}
+
+static PyObject *works_of(px_work **works_take, int count) {
+  PyObject *list = PyList_New(count);
+  for (int i = 0; i < count; i++) {
+    PyObject *work = list ? ext_work(works_take[i]) : NULL;
+    if (!list) px_release(works_take[i]);
+    if (work)
+      PyList_SET_ITEM(list, i, work);
+    else
+      Py_CLEAR(list);
+  }
+  return list;
+}
+
+// Begins sends and receives together: each a tuple of whether it is a send, the tensor, the peer as
+// a rank of all or of the group, and the tag.
+EXT_FUNCTION(dist, _pairs, "(group: Any, pairs: Sequence[Any]) -> list[Any]",
+             "Begins several sends and receives together.") {
+  PyObject *group, *pairs, *result = NULL;
+  EXT_BIND(group, pairs);
+  EXT_OWNED *items = ext_items(pairs, "pairs are a list");
+  PyObject *own = ext_own_group(group);
+  if (!items || !own) return PyErr_Occurred() ? NULL : warn_not_in("batch_isend_irecv");
+  int count = (int)PySequence_Fast_GET_SIZE(items), bad = 0;
+  px_tensor **tensors = PyMem_Calloc((size_t)count + 1, sizeof *tensors);
+  px_collective *list = PyMem_Calloc((size_t)count + 1, sizeof *list);
+  px_work **works = PyMem_Calloc((size_t)count + 1, sizeof *works);
+  if (!tensors || !list || !works) bad = (PyErr_NoMemory(), -1);
+  for (int i = 0; i < count && bad == 0; i++)
+    bad = take_pair(&list[i], group, PySequence_Fast_GET_ITEM(items, i), &tensors[i]);
+  if (bad == 0) {
+    px_status status = EXT_NOGIL(px_comm_run_all(works, G(own)->comm, list, count));
+    result = status == PX_OK ? works_of(works, count) : (ext_raise(), NULL);
+  }
+  PyMem_Free(tensors);
+  PyMem_Free(list);
+  PyMem_Free(works);
+  return result;
 }
 
 // ---- barriers

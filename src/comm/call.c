@@ -35,3 +35,11 @@ void px__call_describe(char *text, size_t room, const px__call *call, bool with_
            call->reduces ? ", " : "", call->reduces ? px__reduction_names[call->reduce] : "", whom,
            line);
 }
+
+void px__call_explain(char text[PX__FAILURE], const px__call *call, int rank, int64_t timeout_ms,
+                      const char *why) {
+  char what[PX__CALL];
+  px__call_describe(what, sizeof what, call, false);
+  snprintf(text, PX__FAILURE, "[Rank %d] %s (timeout %lld ms) failed: %s", rank, what,
+           (long long)timeout_ms, why);
+}

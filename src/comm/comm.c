@@ -1,49 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators: joining, the thread that runs collectives of host memory in order, and the streams
-// that run those of simulated devices.
+// Communicators: joining, and the thread that runs collectives of host memory in order.
 #include "comm/comm_impl.h"
 #include "phlox/autograd.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-// ---- what an engine asks of the store
-
-static int answer(px_status status, char *why, size_t room) {
-  if (status == PX_OK) return 0;
-  snprintf(why, room, "%s", px_error_last()->message);
-  px_error_clear();
-  return 1;
-}
-
-static int job_set(void *store, const char *key, const void *value, size_t size, char *why,
-                   size_t room) {
-  px_comm *self = store;
-  return answer(px_store_set(self->store, key, value, size), why, room);
-}
-
-// The value of a key, unless the group ends before all have joined.
-static px_status await_key(void **value, size_t *size, px_comm *self, const char *key) {
-  enum { SLICE_MS = 200 };
-  int64_t end = px__now_ms() + self->timeout_ms;
-  px_status status;
-  while ((status = px_store_wait(self->store, &key, 1, SLICE_MS)) == PX_DIST_STORE) {
-    pthread_mutex_lock(&self->lock);
-    bool broken = self->broken[0];
-    pthread_mutex_unlock(&self->lock);
-    PX_CHECK(!broken, PX_DIST_BACKEND, "%s", self->broken);
-    if (px__now_ms() >= end) break;
-  }
-  PX_TRY(status);
-  px_error_clear();
-  return px_store_get(value, size, self->store, key);
-}
-
-static int job_get(void *store, const char *key, void **value, size_t *size, char *why,
-                   size_t room) {
-  return answer(await_key(value, size, store, key), why, room);
-}
 
 // ---- the thread
 
@@ -97,94 +59,44 @@ static px_status begin_pair(px_comm *self, px_work *work) {
   return px__work_refuse(work, self, why);
 }
 
-// ---- simulated devices
-
-// On the stream's thread: it calls nothing of devices. What it used is released later (reap).
-static void run_on_stream(void *argument) {
-  px_work *work = argument;
-  px__work_run(work, work->comm);
-  if (work->error) px_device_fail(work->device, work->error);
-  px__work_done(work);
-}
-
-// Waits for a work; what another one has left to be told is left.
-static void wait_quietly(const px_work *work) {
-  px_error why;
-  if (px_event_synchronize(work->event) == PX_OK) return;
-  px_error_take(&why);
-  if (why.code == PX_DIST_BACKEND) px_device_fail(work->device, &why);
-}
-
-// Forgets works of devices that are over. `all` waits for them.
-static void reap(px_comm *self, bool all) {
-  px_work **at = &self->on_device;
-  while (*at) {
-    px_work *work = *at;
-    if (all) wait_quietly(work);
-    if (!all && !px_work_is_completed(work)) {
-      at = &work->next;
-      continue;
-    }
-    *at = work->next;
-    px_release(work);
-  }
-}
-
-static px_status stream_for(px_stream **out, px_comm *self, const px_work *work) {
-  px_stream **stream = &self->streams[work->call.op != PX_RECV];
-  PX_CHECK(!strcmp(px_device_backend(), "sim"), PX_UNIMPLEMENTED,
-           "Phlox does not have collectives of tensors on GPUs yet, but on simulated devices and "
-           "the CPU");
-  if (!*stream) PX_TRY(px_stream_new(stream, work->device, 0));
-  PX_CHECK(px_stream_device(*stream).index == work->device.index, PX_VALUE,
-           "a group's tensors are on one device of a rank: cuda:%d, not cuda:%d",
-           px_stream_device(*stream).index, work->device.index);
-  *out = *stream;
+static px_status check_given(const px_collective *collective) {
+  PX_GIVEN_N(collective->inputs, collective->input_count);
+  PX_GIVEN_N(collective->outputs, collective->output_count);
   return PX_OK;
 }
 
-static px_status on_stream(px_work *work, px_stream *stream) {
-  PX_TRY(px__work_gather(work));
-  PX_TRY(px_event_new(&work->event, 0));
-  PX_TRY(px_stream_host_call(stream, run_on_stream, work));
-  px_status status = px__work_spread(work);
-  px_status recorded = px_event_record(work->event, stream);
-  return status != PX_OK ? status : recorded;
+static px_status begin_one(px_work **out, px_comm *self, const px_collective *collective) {
+  PX_SCOPED(px_work) work = NULL;
+  PX_TRY(px__work_new(&work, self, collective));
+  if (work->device.type == PX_CUDA)
+    PX_TRY(px__begin_on_device(self, work));
+  else
+    PX_TRY(px__pairs_up(collective->op) ? begin_pair(self, work) : begin_on_host(self, work));
+  *out = PX_MOVE(work);
+  return PX_OK;
 }
 
-static px_status begin_on_device(px_comm *self, px_work *work) {
-  px_stream *stream = NULL, *current;
-  PX_TRY(stream_for(&stream, self, work));
-  PX_TRY(px_stream_current(&current, work->device));
-  PX_SCOPED(px_stream) before = px_retain(current);
-  PX_TRY(px_stream_wait_stream(stream, before));
-  PX_TRY(px_stream_set_current(stream));
-  bool was = px_grad_enabled();
-  px_grad_set_enabled(false);
-  px_status status = on_stream(work, stream);
-  px_grad_set_enabled(was);
-  px_status back = px_stream_set_current(before);
-  // From its start on, the stream has the work, whatever failed after.
-  if (work->event) {
-    reap(self, false);
-    work->next = self->on_device;
-    self->on_device = px_retain(work);
-  }
-  return status != PX_OK ? status : back;
+px_status px_comm_run_all(px_work **works, px_comm *self, const px_collective *collectives,
+                          int count) {
+  PX_GIVEN_N(works, count);
+  PX_GIVEN(self);
+  PX_GIVEN_N(collectives, count);
+  px_status status = PX_OK;
+  if (count) memset(works, 0, (size_t)count * sizeof *works);
+  for (int i = 0; i < count && status == PX_OK; i++) status = check_given(&collectives[i]);
+  if (status == PX_OK && self->queues)
+    status = px__begin_on_stream(works, self, collectives, count);
+  else
+    for (int i = 0; i < count && status == PX_OK; i++)
+      status = begin_one(&works[i], self, &collectives[i]);
+  for (int i = 0; i < count && status != PX_OK; i++) px_release(works[i]), works[i] = NULL;
+  return status;
 }
 
 px_status px_comm_run(px_work **out, px_comm *self, const px_collective *collective) {
-  PX_GIVEN(self);
-  PX_GIVEN(collective);
-  PX_GIVEN_N(collective->inputs, collective->input_count);
-  PX_GIVEN_N(collective->outputs, collective->output_count);
   PX_SCOPED(px_work) work = NULL;
-  bool pairs = collective->op == PX_SEND || collective->op == PX_RECV;
-  PX_TRY(px__work_new(&work, self, collective));
-  if (work->device.type == PX_CUDA)
-    PX_TRY(begin_on_device(self, work));
-  else
-    PX_TRY(pairs ? begin_pair(self, work) : begin_on_host(self, work));
+  PX_GIVEN(collective);
+  PX_TRY(px_comm_run_all(&work, self, collective, 1));
   if (out) *out = PX_MOVE(work);
   return PX_OK;
 }
@@ -194,6 +106,7 @@ px_status px_comm_run(px_work **out, px_comm *self, const px_collective *collect
 int px_comm_rank(const px_comm *self) { return self->rank; }
 int px_comm_size(const px_comm *self) { return self->size; }
 int64_t px_comm_timeout(const px_comm *self) { return self->timeout_ms; }
+bool px_comm_queues(const px_comm *self) { return self->queues; }
 
 void px_comm_abort(px_comm *self) {
   pthread_mutex_lock(&self->lock);
@@ -201,7 +114,8 @@ void px_comm_abort(px_comm *self) {
   self->aborted = true;
   pthread_mutex_unlock(&self->lock);
   if (self->watch) px__watch_failed(self->watch, 0, "the group was aborted");
-  self->engine->abort(self->joined);
+  px__works_give_up(self, "it was aborted");
+  if (self->joined) self->engine->abort(self->joined);
 }
 
 static void comm_destroy(void *object) {
@@ -212,7 +126,7 @@ static void comm_destroy(void *object) {
   pthread_cond_signal(&self->changed);
   pthread_mutex_unlock(&self->lock);
   if (self->has_thread) pthread_join(self->thread, NULL);
-  reap(self, true);
+  px__works_reap(self, true);
   px__watch_end(self->watch);
   px_release(self->streams[0]);
   px_release(self->streams[1]);
@@ -221,32 +135,18 @@ static void comm_destroy(void *object) {
   px_free(self->engine_name);
   pthread_cond_destroy(&self->changed);
   pthread_mutex_destroy(&self->lock);
+  pthread_mutex_destroy(&self->queueing);
+  pthread_mutex_destroy(&self->works);
   px_object_end(self);
   px_free(self);
 }
 
 static px_status join(px_comm *self) {
   char why[PX__WHY] = "";
-  const char *interface = NULL;
-  PX_TRY(px_env_read("GLOO_SOCKET_IFNAME", &interface));
+  PX_TRY(px_env_read("GLOO_SOCKET_IFNAME", &self->interface));
   PX_TRY(px__watch_start(&self->watch, self));
-  px_engine_job job = {.rank = self->rank,
-                       .size = self->size,
-                       .timeout_ms = self->timeout_ms,
-                       .interface = interface,
-                       .store = self,
-                       .set = job_set,
-                       .get = job_get,
-                       .release = px_free};
-  int64_t before = px_store_timeout(self->store);
-  px_store_set_timeout(self->store, self->timeout_ms);
-  void *joined = NULL;
-  int bad = self->engine->open(&joined, &job, why, sizeof why);
-  px_store_set_timeout(self->store, before);
-  pthread_mutex_lock(&self->lock);
-  self->joined = joined;
-  if (self->broken[0]) bad = 1, snprintf(why, sizeof why, "%s", self->broken);
-  pthread_mutex_unlock(&self->lock);
+  // An engine that queues joins when it knows the device: at the first call.
+  bool bad = !self->queues && px__comm_open(self, self->timeout_ms, why);
   PX_CHECK(!bad, PX_DIST_BACKEND, "[Rank %d] cannot join a group of %d ranks: %s", self->rank,
            self->size, why);
   return PX_OK;
@@ -273,8 +173,11 @@ px_status px_comm_new(px_comm **out, const px_comm_options *options) {
   PX_SCOPED(px_comm) owned = self;
   px_object_init(self, &cls);
   pthread_mutex_init(&self->lock, NULL);
+  pthread_mutex_init(&self->queueing, NULL);
+  pthread_mutex_init(&self->works, NULL);
   pthread_cond_init(&self->changed, NULL);
   self->engine = engine;
+  self->queues = PX__ENGINE_HAS(engine, queue);
   self->owner = getpid();
   self->rank = options->rank;
   self->size = options->size;

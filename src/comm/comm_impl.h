@@ -16,6 +16,10 @@ void px__reduce_divide(px_dtype dtype, void *at, int64_t n, int by);
 // Multiplies them, before a sum of what is scaled.
 void px__reduce_scale(px_dtype dtype, void *at, int64_t n, double factor);
 
+// Whether an engine has a function; of a table that may be shorter than this one.
+#define PX__ENGINE_HAS(engine, function) \
+  ((engine)->size >= offsetof(px_engine, function) + sizeof((engine)->function) && \
+   (engine)->function)
 // The engine, loaded once; PX_UNIMPLEMENTED, with why, if it is not there.
 __attribute__((warn_unused_result)) px_status px__engine_find(const px_engine **out,
                                                               const char *name);
@@ -38,6 +42,10 @@ extern const char *const px__reduction_names[PX_REDUCE_COUNT];
 static inline bool px__pairs_up(px_collective_op op) { return op == PX_SEND || op == PX_RECV; }
 // "all_reduce number 3 of 4 elements float32, SUM", and, if asked for, " (train.py:7)".
 void px__call_describe(char *text, size_t room, const px__call *call, bool with_line);
+// The text of the error of one that has failed.
+enum { PX__FAILURE = PX__CALL + 2 * PX__WHY };
+void px__call_explain(char text[PX__FAILURE], const px__call *call, int rank, int64_t timeout_ms,
+                      const char *why);
 
 // Who watches over a communicator (watch.c); NULL where it has one rank.
 typedef struct px__watch px__watch;
@@ -53,7 +61,7 @@ void px__watch_explain(px__watch *self, uint64_t number, char why[PX__WHY]);
 
 struct px_work {
   px_object head;
-  px_work *next;  // in the communicator's queue; by its lock
+  px_work *next;  // in the communicator's queue, by `lock`; or among its works, by `works`
   pthread_mutex_t lock;
   pthread_cond_t changed;
   bool done;            // by `lock`
@@ -74,12 +82,16 @@ struct px_work {
   int source;
   px_event *event;  // of a device
   px_device device;
+  bool queued;    // on a stream, by the engine
+  bool captured;  // as part of a graph: it is not watched
 };
 
 struct px_comm {
   px_object head;
   const px_engine *engine;
-  void *joined;  // the engine's
+  bool queues;   // the engine queues its work on a stream
+  void *joined;  // the engine's; by `lock`
+  const char *interface;
   px_store *store;
   char *engine_name;
   int rank, size;
@@ -93,12 +105,38 @@ struct px_comm {
   px_work *first, *last;
   bool ends;
   uint64_t number, barriers, meshes;
-  char broken[PX__WHY];   // why it is not usable any more
-  bool refused;           // it names a call that has failed here
-  bool aborted;           // the engine was told
-  px_stream *streams[2];  // of the device that was used first: of receives, and of all else
-  px_work *on_device;  // works of it that may be under way; of the threads that begin collectives
+  char broken[PX__WHY];      // why it is not usable any more
+  bool refused;              // it names a call that has failed here
+  bool aborted;              // the engine was told
+  pthread_mutex_t queueing;  // held while works get numbers and are queued, in this order
+  px_stream *streams[2];     // of the device that was used first: of receives, and of all else;
+                             // where the engine queues, the second is that of all
+  pthread_mutex_t works;     // of what follows; nothing is waited for while it is held
+  px_work *on_device, *on_device_last;  // works that may be under way, in their order
+  uint64_t works_done;  // the last collective that is over, of an engine that queues
+  bool captured;        // some are part of graphs
 };
+
+// Joins: calls the engine's `open`. 0, or 1 and why not.
+int px__comm_open(px_comm *self, int64_t timeout_ms, char why[PX__WHY]);
+
+// ---- device.c: works of devices
+__attribute__((warn_unused_result)) px_status px__begin_on_device(px_comm *self, px_work *work);
+// Makes and queues works together, for an engine that queues.
+__attribute__((warn_unused_result)) px_status px__begin_on_stream(px_work **works, px_comm *self,
+                                                                  const px_collective *collectives,
+                                                                  int count);
+
+// ---- works.c: those of them that may be under way
+void px__works_keep(px_comm *self, px_work *work);
+// Forgets works that are over; `all` waits for them.
+void px__works_reap(px_comm *self, bool all);
+// For the watch, whatever other threads wait for. Tells the last collective that is known to be
+// over; looks which are, and whether one is late or has failed: its number, and why; gives all that
+// are not over their error, which the device's next wait has, too.
+uint64_t px__works_done(px_comm *self);
+bool px__works_look(px_comm *self, uint64_t *number, char why[PX__WHY]);
+void px__works_give_up(px_comm *self, const char *why);
 
 // Makes the work of a collective: checks it, and prepares its memory. Nothing is sent.
 __attribute__((warn_unused_result)) px_status px__work_new(px_work **out, px_comm *comm,

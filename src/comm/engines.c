@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finding and loading engines: libphlox_NAME.so in the folder of PHLOX_BACKEND_PATH, beside this
-// library, or where the system looks. NCCL's communicators are Gloo's on simulated devices.
+// library, or where the system looks. NCCL's communicators are Gloo's on simulated devices, and may
+// stand on a library that is found in turn.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,6 +44,18 @@ static void *open_library(const char *name, char why[REASON]) {
   return handle;
 }
 
+// The library that the engine stands on.
+static px_status load_beneath(const px_engine *engine) {
+  px_engine_places places;
+  char why[PX__WHY] = "";
+  if (!PX__ENGINE_HAS(engine, load)) return PX_OK;
+  PX_TRY(px_env_read("PHLOX_CUDA_PATH", &places.ours));
+  PX_TRY(px_env_read("CUDA_HOME", &places.home));
+  PX_TRY(px_env_read("CUDA_PATH", &places.path));
+  PX_CHECK(!engine->load(&places, why, sizeof why), PX_UNIMPLEMENTED, "%s", why);
+  return PX_OK;
+}
+
 static px_status load(const px_engine **out, const char *name) {
   char why[REASON] = "";
   px_engine_entry_fn entry = NULL;
@@ -57,6 +70,7 @@ static px_status load(const px_engine **out, const char *name) {
   *out = entry ? entry(PX_ENGINE_ABI) : NULL;
   PX_CHECK(*out && (*out)->abi == PX_ENGINE_ABI, PX_UNIMPLEMENTED,
            "libphlox_%s.so is no engine of collectives of this version", name);
+  PX_TRY(load_beneath(*out));
   if (loaded_count < ENGINES) {
     snprintf(loaded[loaded_count].name, sizeof loaded[0].name, "%s", name);
     loaded[loaded_count++].engine = *out;
@@ -69,10 +83,10 @@ px_status px__engine_find(const px_engine **out, const char *name) {
   PX_CHECK(length > 0 && length < sizeof loaded[0].name && !strpbrk(name, "/."), PX_VALUE,
            "'%.64s' is no name of an engine of collectives", name);
   if (!strcmp(name, "nccl")) {
-    PX_CHECK(!strcmp(px_device_backend(), "sim"), PX_UNIMPLEMENTED,
-             "Phlox does not have the backend nccl on GPUs yet: it serves simulated devices "
-             "(PHLOX_SIM_DEVICES)");
-    name = "gloo";
+    const char *backend = px_device_backend();
+    PX_CHECK(!strcmp(backend, "sim") || !strcmp(backend, "cuda"), PX_RUNTIME,
+             "ProcessGroupNCCL is only supported with GPUs, no GPUs found!");
+    if (!strcmp(backend, "sim")) name = "gloo";
   }
   pthread_mutex_lock(&lock);
   px_status status = load(out, name);

@@ -51,6 +51,7 @@ struct px__watch {
   px__line *lines;
   int count, limit_ms, tick_ms;
   int64_t next_tick, decide_at;  // decide_at 0: nothing is known
+  int64_t next_look, late_since;
   uint64_t checked, theirs_to;
   uint32_t theirs[PX__RING];  // of other ranks: the hub's hashes
   bool told, differs, decided;
@@ -87,6 +88,13 @@ static void know_at_once(px__watch *self, fact kind, int rank, const char *text)
   self->decide_at = px__now_ms();
 }
 
+// The calls that a rank has begun; 0 of one that has not come.
+static uint64_t begun_by(const px__watch *self, int rank) {
+  for (int i = 0; i < self->count; i++)
+    if (self->lines[i].rank == rank) return self->lines[i].begun;
+  return 0;
+}
+
 // The ranks that have not begun a call: "rank 2 has", "ranks 1, 2 have".
 static int who_is_behind(const px__watch *self, uint64_t number, char *text, size_t room) {
   int n = 0;
@@ -94,9 +102,8 @@ static int who_is_behind(const px__watch *self, uint64_t number, char *text, siz
   bool own = self->begun < number;
   if (own) at = (size_t)snprintf(text, room, "0"), n = 1;
   for (int r = 1; r < self->comm->size; r++)
-    for (int i = 0; i < self->count; i++)
-      if (self->lines[i].rank == r && self->lines[i].begun < number && at < room)
-        at += (size_t)snprintf(text + at, room - at, "%s%d", n++ ? ", " : "", r);
+    if (begun_by(self, r) < number && at < room)
+      at += (size_t)snprintf(text + at, room - at, "%s%d", n++ ? ", " : "", r);
   return n;
 }
 
@@ -130,6 +137,7 @@ static void settle(px__watch *self, const char *text) {
   if (!self->verdict[0]) snprintf(self->verdict, sizeof self->verdict, "%s", text);
   pthread_cond_broadcast(&self->said);
   pthread_mutex_unlock(&self->lock);
+  px__works_give_up(comm, text);
   if (joined) comm->engine->abort(joined);
 }
 
@@ -159,7 +167,9 @@ static void compare(px__watch *self, px__line *hub) {
   }
 }
 
+// A hub that begins many calls at once leaves some out: of those nothing is known.
 static void take_hashes(px__watch *self, uint64_t first, const char *at, size_t size) {
+  if (size && first > self->theirs_to + 1 && self->checked < first - 1) self->checked = first - 1;
   for (size_t i = 0; i < size / 4; i++) {
     memcpy(&self->theirs[(first + i) % PX__RING], at + 4 * i, 4);
     self->theirs_to = first + i;
@@ -374,12 +384,28 @@ static void part(px__watch *self, struct pollfd *polled) {
   }
 }
 
+// Works that a stream has run without telling anybody; what is late is told to the others.
+static void look_at_works(px__watch *self, char over[PX__WHY]) {
+  char why[PX__WHY];
+  uint64_t number;
+  int64_t now = px__now_ms();
+  if (!self->comm->queues || self->decided || now < self->next_look) return;
+  self->next_look = now + self->tick_ms;
+  bool bad = px__works_look(self->comm, &number, why);
+  px__watch_done(self, px__works_done(self->comm));
+  if (!bad) return;
+  if (!self->late_since) self->late_since = now, px__watch_failed(self, number, why);
+  // The hub does not answer.
+  if (now - self->late_since >= ASK_MS) snprintf(over, PX__WHY, "%s", why);
+}
+
 static void *watch_over(void *argument) {
   px__watch *self = argument;
   struct pollfd *polled = (struct pollfd *)(self->lines + self->count);
   for (bool ends = false; !ends;) {
     char over[PX__WHY] = "";
     int took = wait_for_news(self, polled);
+    look_at_works(self, over);
     pthread_mutex_lock(&self->lock);
     ends = self->ends;
     for (int i = 0; i < self->count && !ends; i++) {
@@ -467,10 +493,20 @@ static void say_goodbye(px__watch *self) {
     if (self->lines[i].rank >= 0) (void)px__line_say(&self->lines[i], PX__BYE, self->done, NULL, 0);
 }
 
+// What has ended since the watch looked is done, too.
+static void look_last(px__watch *self) {
+  char why[PX__WHY];
+  uint64_t number;
+  if (!self->comm->queues) return;
+  (void)px__works_look(self->comm, &number, why);
+  px__watch_done(self, px__works_done(self->comm));
+}
+
 // A process that exits has left, though nobody ended its communicators.
 static void leave_all(void) {
   pthread_mutex_lock(&all);
   for (px__watch *at = watches; at; at = at->next) {
+    look_last(at);
     pthread_mutex_lock(&at->lock);
     say_goodbye(at);
     at->ends = at->over = true;
@@ -567,6 +603,7 @@ void px__watch_end(px__watch *self) {
   while (*at && *at != self) at = &(*at)->next;
   if (*at) *at = self->next;
   pthread_mutex_unlock(&all);
+  look_last(self);
   pthread_mutex_lock(&self->lock);
   if (!self->ends) say_goodbye(self);
   self->ends = true;

@@ -6,8 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "phlox/graph.h"
 #include "phlox/ops/copy.h"
+#include "phlox/ops/pointwise.h"
 #include "phlox/ops/view.h"
+#include "phlox/queue.h"
 
 // What a collective does with its tensors, in a rank's shares: of each side 1 for one share, or
 // MANY for one of each rank. `only_root`: that side is the root's alone.
@@ -37,8 +40,11 @@ static px_status check_one(const px_tensor *tensor, const px_tensor *first) {
            "Tensors must have identical type");
   PX_CHECK(px_device_equal(px_tensor_device(tensor), px_tensor_device(first)), PX_VALUE,
            "Tensors must be on one device");
-  PX_CHECK(!px_tensor_numel(tensor) || px_tensor_data(tensor), PX_RUNTIME,
-           "a tensor of a collective has no memory: its storage was resized");
+  // Its address is not asked for: memory that is known outside is used again later.
+  size_t end = (size_t)(px_tensor_offset(tensor) + px_tensor_numel(tensor)) *
+               px_dtype_size(px_tensor_dtype(tensor));
+  PX_CHECK(!px_tensor_numel(tensor) || px_storage_bytes(px_tensor_storage(tensor)) >= end,
+           PX_RUNTIME, "a tensor of a collective has no memory: its storage was resized");
   return PX_OK;
 }
 
@@ -143,21 +149,26 @@ static bool scales(const px_work *self) {
   return shapes[self->call.op].reduces && self->called.reduce == PX_REDUCE_PREMUL_SUM;
 }
 
-// The tensors of a side in one piece of host memory: the only tensor itself, unless its numbers are
-// changed on their way, or new memory.
+// The tensors of a side in one piece of host memory, or, where the engine queues, of the device's:
+// the only tensor itself, unless its numbers are changed on their way, or new memory.
 static px_status one_piece(px_tensor **out, bool *copies, const px_work *self,
                            px_tensor *const *tensors, int count) {
   int64_t total = numel(tensors, count);
   if (count == 0) return PX_OK;
-  *copies = count > 1 || self->device.type != PX_CPU || scales(self);
+  bool stays = self->device.type == PX_CPU || self->queued;
+  *copies = count > 1 || !stays || scales(self);
   if (!*copies) return *out = px_retain(tensors[0]), PX_OK;
-  if (self->device.type == PX_CUDA)
+  if (self->device.type == PX_CUDA && !self->queued)
     return px_tensor_empty_pinned(out, 1, &total, self->called.dtype);
   return px_tensor_empty(out, 1, &total, self->called.dtype, self->device);
 }
 
 static px_status lay_out(px_work *self, const px_collective *c) {
   px_tensor *const *outputs = self->tensors + self->input_count;
+  int64_t one = 1;
+  if (self->queued && c->op == PX_BARRIER)
+    return px_tensor_empty(&self->out, 1, &one, PX_UINT8, self->device);
+  if (self->queued && shapes[c->op].in_place && !scales(self)) return PX_OK;  // each where it lies
   PX_TRY(one_piece(&self->out, &self->spreads_out, self, outputs, self->output_count));
   if (shapes[c->op].in_place) {
     self->in = px_retain(self->out);
@@ -165,6 +176,7 @@ static px_status lay_out(px_work *self, const px_collective *c) {
   } else {
     PX_TRY(one_piece(&self->in, &self->gathers_in, self, self->tensors, self->input_count));
   }
+  if (self->queued) return PX_OK;
   self->call.in = self->in ? px_tensor_data(self->in) : NULL;
   self->call.out = self->out ? px_tensor_data(self->out) : NULL;
   return PX_OK;
@@ -198,8 +210,38 @@ static px_status choose_reduction(px_work *self, const px_comm *comm, const px_c
   self->call.count *= per;
   self->called.reduce = c->reduce;
   self->factor = c->factor;
-  if (c->reduce == PX_REDUCE_AVG && (c->op != PX_REDUCE || c->peer == comm->rank))
+  self->call.reduction = scales(self) ? PX_REDUCE_SUM : c->reduce;
+  if (c->reduce == PX_REDUCE_AVG && !self->queued && (c->op != PX_REDUCE || c->peer == comm->rank))
     self->divide = comm->size;
+  return PX_OK;
+}
+
+// Whether the engine takes the call.
+static px_status check_engine(const px_work *self, const px_comm *comm) {
+  static const px_status statuses[] = {PX_VALUE, PX_TYPE, PX_RUNTIME};
+  char why[PX__WHY] = "";
+  if (!PX__ENGINE_HAS(comm->engine, refuse)) return PX_OK;
+  int bad = comm->engine->refuse(&self->call, why, sizeof why);
+  if (!bad) return PX_OK;
+  PX_FAIL(statuses[bad - 1], "%s%s", why, bad == 2 ? px_dtype_class(self->called.dtype) : "");
+}
+
+// The device, of which a call without tensors has the group's, or the current one.
+static px_status choose_device(px_work *self, const px_comm *comm) {
+  px_stream *current;
+  self->queued = comm->queues;
+  if (comm->queues && !self->input_count && !self->output_count)
+    self->device = comm->streams[1] ? px_stream_device(comm->streams[1]) : px_cuda(-1);
+  if (comm->queues) {
+    PX_CHECK(self->device.type == PX_CUDA, PX_RUNTIME,
+             "No backend type associated with device type cpu");
+    return px_device_resolve(&self->device, self->device);
+  }
+  if (self->device.type != PX_CUDA) return PX_OK;
+  PX_TRY(px_stream_current(&current, self->device));
+  PX_CHECK(
+      !px_stream_capturing(current), PX_UNIMPLEMENTED,
+      "a collective that runs on the host cannot be part of a graph: those of NCCL on GPUs can");
   return PX_OK;
 }
 
@@ -207,14 +249,17 @@ static px_status prepare(px_work *self, px_comm *comm, const px_collective *c) {
   bool root = !shapes[c->op].rooted || c->peer == comm->rank;
   int64_t timeout = c->timeout_ms > 0 ? c->timeout_ms : comm->timeout_ms;
   PX_TRY(keep_tensors(self, c));
+  PX_TRY(choose_device(self, comm));
   PX_TRY(check_peer(comm, c));
   PX_TRY(check_sides(comm, c, root || !shapes[c->op].root_in, root || !shapes[c->op].root_out,
                      &self->call.count));
   self->call.peer = c->peer;
   self->call.item = px_dtype_size(self->called.dtype);
+  self->call.dtype = px_dtype_to_real(self->called.dtype);
   self->call.timeout_ms = timeout;
   self->deadline = px__now_ms() + timeout;
   PX_TRY(choose_reduction(self, comm, c));
+  PX_TRY(check_engine(self, comm));
   PX_TRY(count_parts(self, comm, c));
   return lay_out(self, c);
 }
@@ -306,11 +351,17 @@ static px_status move(px_tensor *const *tensors, int count, px_tensor *piece, bo
   return PX_OK;
 }
 
-px_status px__work_gather(px_work *self) {
+static px_status gather(px_work *self) {
   bool in_place = shapes[self->call.op].in_place;
   if (!self->gathers_in) return PX_OK;
   return move(self->tensors + (in_place ? self->input_count : 0),
               in_place ? self->output_count : self->input_count, self->in, false);
+}
+
+px_status px__work_gather(px_work *self) {
+  PX_TRY(gather(self));
+  // What runs on the host scales there.
+  return self->queued && scales(self) ? px_mul_scalar_(self->in, px_float(self->factor)) : PX_OK;
 }
 
 px_status px__work_spread(px_work *self) {
@@ -327,14 +378,13 @@ void px__work_fail(px_work *self) {
 }
 
 px_status px__work_refuse(px_work *self, px_comm *comm, const char *why) {
-  char what[PX__CALL], text[PX__CALL + 2 * PX__WHY], reason[PX__WHY];
+  char what[PX__CALL], text[PX__FAILURE], reason[PX__WHY];
   bool pairs = px__pairs_up(self->call.op);
   px__call_describe(what, sizeof what, &self->called, false);
   // The other ranks know which collective a number means, but not which send or recv.
   snprintf(reason, sizeof reason, "%s%s%.600s", pairs ? what : "", pairs ? ": " : "", why);
   px__watch_explain(comm->watch, pairs ? 0 : self->called.number, reason);
-  snprintf(text, sizeof text, "[Rank %d] %s (timeout %lld ms) failed: %s", comm->rank, what,
-           (long long)self->call.timeout_ms, reason);
+  px__call_explain(text, &self->called, comm->rank, self->call.timeout_ms, reason);
   pthread_mutex_lock(&comm->lock);
   if (!comm->refused) snprintf(comm->broken, sizeof comm->broken, "%.1000s", text);
   comm->refused = true;
@@ -408,11 +458,34 @@ static px_status finish(px_work *self, int64_t timeout_ms) {
   return self->error ? px_error_give(self->error) : PX_OK;
 }
 
+// What is queued ends on its stream, or has an error.
+static px_status await_event(px_work *self, int64_t timeout_ms) {
+  int64_t end = px__now_ms() + timeout_ms;
+  while (!px_event_reached(self->event) && !px_work_error(self)) {
+    PX_TRY(px_interrupt_poll());
+    PX_CHECK(px__now_ms() < end, PX_DIST_BACKEND, "Operation timed out! (%s, after %lld ms)",
+             px__collective_names[self->call.op], (long long)timeout_ms);
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+  }
+  return PX_OK;
+}
+
+// After a barrier the host, too, has waited.
+static px_status await_barrier(px_work *self) {
+  px_status status = PX_OK;
+  if (!self->queued || self->captured || self->call.op != PX_BARRIER) return PX_OK;
+  status = px_event_synchronize(self->event);
+  if (status != PX_OK && px_work_error(self)) return px_error_clear(), PX_OK;
+  return status;
+}
+
 px_status px_work_wait(px_work *self, int64_t timeout_ms) {
   PX_GIVEN(self);
   px_stream *current;
   if (self->event) {
-    if (timeout_ms > 0) PX_TRY(await(self, timeout_ms));
+    if (timeout_ms > 0 && !self->captured)
+      PX_TRY(self->queued ? await_event(self, timeout_ms) : await(self, timeout_ms));
+    PX_TRY(await_barrier(self));
     if (px_work_error(self)) {
       px_device_fail(self->device, NULL);  // told here
       return px_error_give(self->error);

@@ -6,6 +6,7 @@
 // latest record is reached only the backend knows; what this process's own record tells of its
 // streams' clocks, a mark of their own tells.
 #include "device/state.h"
+#include "phlox/queue.h"
 
 struct px_event {
   px_object head;
@@ -149,6 +150,14 @@ px_status px_event_query(bool *out, px_event *event) {
     px__stream_synced(event->stream, event->seq, &event->clock);
   pthread_mutex_unlock(&event->lock);
   return status;
+}
+
+bool px_event_reached(const px_event *event) {
+  bool reached = false;
+  if (!event->native || px__rt.forked) return !event->native;
+  if (px__rt.backend->event_query(event->native, &reached) == PX_OK) return reached;
+  px_error_clear();
+  return false;
 }
 
 // A copy of the latest record, for a wait without the lock.

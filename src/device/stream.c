@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public functions of streams: making one, asking whether it is done, and waiting for it, by
 // the host or by another stream.
+#include "device/queue.h"
 #include "device/state.h"
 
 px_status px_stream_new(px_stream **out, px_device device, int priority) {
@@ -98,6 +99,17 @@ px_status px_stream_host_call(px_stream *stream, void (*fn)(void *argument), voi
   px_status status = px__rt.backend->host_call(stream->native, fn, argument);
   px__work_end(&work, false);
   return status;
+}
+
+px_status px__stream_queue(px_stream *stream, const char *name, const px_access *accesses,
+                           int count, px_status (*queue)(void *native, void *context),
+                           void *context) {
+  px__work work;
+  PX_TRY(check_alive());
+  PX_TRY(px__work_begin(&work, stream, name, accesses, count));
+  px_status status = queue(stream->native, context);
+  px__work_end(&work, true);
+  return px__broken_note(stream->owner, status);
 }
 
 void px_device_fail(px_device device, const px_error *why) {

@@ -62,11 +62,19 @@ static px_status view_for(px_tensor **out, px_tensor *flat, const px_tensor *lik
                        px_tensor_strides(like), px_tensor_ndim(like), &at);
 }
 
+static bool lies_apart(const px_reducer *self, const px_tensor *tensor) {
+  return !self->view && !self->has_hook && self->compress == PX_DTYPE_NONE &&
+         px_tensor_is_contiguous(tensor) && bytes_of(tensor) >= self->apart_bytes;
+}
+
 static px_status give_memory(px_reducer *self, int index) {
   px__bucket *bucket = &self->buckets[index];
   int64_t total = 0, at = 0;
-  for (int i = 0; i < bucket->count; i++)
-    total += px_tensor_numel(self->variables[bucket->members[i]].tensor);
+  for (int i = 0; i < bucket->count; i++) {
+    px__variable *v = &self->variables[bucket->members[i]];
+    v->apart = lies_apart(self, v->tensor);
+    if (!v->apart) total += px_tensor_numel(v->tensor);
+  }
   const px_tensor *first = self->variables[bucket->members[0]].tensor;
   PX_TRY(
       px_tensor_empty(&bucket->flat, 1, &total, px_tensor_dtype(first), px_tensor_device(first)));
@@ -75,6 +83,7 @@ static px_status give_memory(px_reducer *self, int index) {
     v->bucket = index;
     px_release(v->view);
     v->view = NULL;
+    if (v->apart) continue;
     PX_TRY(view_for(&v->view, bucket->flat, v->tensor, at));
     at += px_tensor_numel(v->tensor);
   }

@@ -10,6 +10,7 @@
 
 #include "parallel/reducer_impl.h"
 #include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/view.h"
 
@@ -36,10 +37,25 @@ static px_status begin_compressed(px_reducer *self, px__bucket *bucket) {
   return px__run_all_reduce(&bucket->work, self->comm, bucket->sent);
 }
 
+static px_status begin_mean(px_reducer *self, px__bucket *bucket) {
+  px_tensor **tensors;
+  PX_TRY(px_alloc((void **)&tensors, (size_t)(bucket->count + 1) * sizeof *tensors));
+  px_collective all = {.op = PX_ALL_REDUCE, .reduce = PX_REDUCE_AVG, .outputs = tensors};
+  if (px_tensor_numel(bucket->flat)) tensors[all.output_count++] = bucket->flat;
+  for (int i = 0; i < bucket->count; i++) {
+    const px__variable *v = &self->variables[bucket->members[i]];
+    if (v->apart) tensors[all.output_count++] = v->view;
+  }
+  px_status status = all.output_count ? px_comm_run(&bucket->work, self->comm, &all) : PX_OK;
+  px_free(tensors);
+  return status;
+}
+
 static px_status begin(px_reducer *self, px__bucket *bucket) {
   bucket->begun = true;
   if (self->has_hook) return begin_hook(self, bucket);
   if (self->compress != PX_DTYPE_NONE) return begin_compressed(self, bucket);
+  if (self->averages) return begin_mean(self, bucket);
   return px__run_all_reduce(&bucket->work, self->comm, bucket->flat);
 }
 
@@ -55,7 +71,7 @@ static px_status end(px_reducer *self, px__bucket *bucket) {
              (long long)px_tensor_numel(result), (long long)px_tensor_numel(bucket->flat));
     return px_copy_(bucket->flat, result, false);
   }
-  PX_TRY(px_work_wait(bucket->work, 0));
+  if (bucket->work) PX_TRY(px_work_wait(bucket->work, 0));
   return bucket->sent ? px_copy_(bucket->flat, bucket->sent, false) : PX_OK;
 }
 
@@ -72,6 +88,11 @@ static px_status take_used(px_reducer *self) {
   return status;
 }
 
+static bool same_place(const px_tensor *a, const px_tensor *b) {
+  return px_tensor_storage(a) == px_tensor_storage(b) &&
+         px_tensor_offset(a) == px_tensor_offset(b) && px_tensor_numel(a) > 0;
+}
+
 // A gradient that came to no rank stays what it was: none, or what was accumulated before.
 static px_status give_gradient(px_reducer *self, px__variable *v) {
   px_tensor *grad = px_tensor_grad(v->tensor);
@@ -81,7 +102,9 @@ static px_status give_gradient(px_reducer *self, px__variable *v) {
   if (grad) {
     PX_SCOPED(px_tensor) plain = NULL;
     PX_TRY(px_tensor_detach(&plain, grad));
-    return px_copy_(plain, v->view, false);
+    if (!same_place(plain, v->view)) return px_copy_(plain, v->view, false);
+    px_tensor_bump_version(plain);
+    return PX_OK;
   }
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(px_clone(&made, v->view, "preserve_format"));
@@ -91,7 +114,13 @@ static px_status give_gradient(px_reducer *self, px__variable *v) {
 static px_status finish_all(px_reducer *self) {
   for (int b = 0; b < self->bucket_count; b++) PX_TRY(end(self, &self->buckets[b]));
   PX_TRY(take_used(self));
-  for (int i = 0; i < self->count; i++) PX_TRY(give_gradient(self, &self->variables[i]));
+  for (int i = 0; i < self->count; i++) {
+    px__variable *v = &self->variables[i];
+    PX_TRY(give_gradient(self, v));
+    if (!v->apart) continue;
+    px_release(v->view);
+    v->view = NULL;
+  }
   return PX_OK;
 }
 
@@ -113,18 +142,27 @@ static px_status call_at_end(px_reducer *self, px_status (*fn)(void *context)) {
 
 // ---- a gradient that has come
 
-static bool same_place(const px_tensor *a, const px_tensor *b) {
-  return px_tensor_data(a) == px_tensor_data(b) && px_tensor_numel(a) > 0;
+// What is averaged apart: the gradient's own memory, if it lies there as the parameter does.
+static px_status take_apart(px__variable *v, px_tensor *grad) {
+  PX_SCOPED(px_tensor) plain = NULL;
+  px_release(v->view);
+  v->view = NULL;
+  if (!grad)
+    return px_zeros(&v->view, px_tensor_sizes(v->tensor), px_tensor_ndim(v->tensor),
+                    px_tensor_dtype(v->tensor), px_tensor_device(v->tensor), false, false);
+  PX_TRY(px_tensor_detach(&plain, grad));
+  return px_contiguous(&v->view, plain);
 }
 
-// Fills the parameter's place in the bucket: with its share of the mean, where no hook averages.
+// Fills the parameter's place in the bucket: with its share of the mean, where the sum is to be it.
 static px_status fill(px_reducer *self, px__variable *v) {
   px_tensor *grad = px_tensor_grad(v->tensor);
+  if (v->apart) return take_apart(v, grad);
   if (!grad) return px_zero_(v->view);
   PX_SCOPED(px_tensor) plain = NULL;
   PX_TRY(px_tensor_detach(&plain, grad));
   if (!same_place(plain, v->view)) PX_TRY(px_copy_(v->view, plain, false));
-  if (self->has_hook || self->compress != PX_DTYPE_NONE) return PX_OK;
+  if (self->has_hook || self->averages || self->compress != PX_DTYPE_NONE) return PX_OK;
   return px_mul_scalar_(v->view, px_float(1.0 / px_comm_size(self->comm)));
 }
 
@@ -427,6 +465,11 @@ static px_status fill_in(px_reducer *self, const px_reducer_options *o) {
   return px__buckets_lay_out(self);
 }
 
+static void choose_apart(px_reducer *self, int64_t bytes) {
+  self->averages = px_comm_queues(self->comm) || bytes > 0;
+  self->apart_bytes = bytes > 0 ? bytes : bytes < 0 || !self->averages ? INT64_MAX : 1 << 20;
+}
+
 px_status px_reducer_new(px_reducer **out, const px_reducer_options *options) {
   static const px_class cls = {"reducer", reducer_destroy};
   PX_GIVEN(out);
@@ -448,6 +491,7 @@ px_status px_reducer_new(px_reducer **out, const px_reducer_options *options) {
   self->find_unused = options->find_unused;
   self->static_graph = options->static_graph;
   self->compress = PX_DTYPE_NONE;
+  choose_apart(self, options->apart_bytes);
   PX_TRY(fill_in(self, options));
   *out = PX_MOVE(owned);
   return PX_OK;
@@ -466,7 +510,7 @@ px_status px_reducer_compress(px_reducer *self, px_dtype dtype) {
   PX_GIVEN(self);
   PX_TRY(check_no_hook(self));
   self->compress = dtype;
-  return PX_OK;
+  return px__buckets_lay_out(self);
 }
 
 px_status px_reducer_set_hook(px_reducer *self, const px_bucket_hook *hook, void *context) {
@@ -475,9 +519,11 @@ px_status px_reducer_set_hook(px_reducer *self, const px_bucket_hook *hook, void
   PX_CHECK(hook->begin && hook->end && hook->drop, PX_TYPE, "a hook needs its functions");
   PX_TRY(check_no_hook(self));
   self->hook = *hook;
-  self->hook_context = context;
   self->has_hook = true;
-  return PX_OK;
+  px_status status = px__buckets_lay_out(self);
+  self->has_hook = status == PX_OK;  // the context stays the caller's
+  if (status == PX_OK) self->hook_context = context;
+  return status;
 }
 
 int px_reducer_bucket_count(const px_reducer *self) { return self->bucket_count; }

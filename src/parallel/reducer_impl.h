@@ -17,7 +17,8 @@ typedef struct px__variable {
   px_node *node;        // the one that accumulates its gradient; owned
   int64_t hook;
   int bucket;
-  px_tensor *view;  // of the bucket's memory; owned
+  bool apart;       // it is averaged where it lies
+  px_tensor *view;  // of the bucket's memory, or, apart, of the gradient's in a step; owned
   bool ready;       // its place in the bucket is filled
   bool unused;      // the outputs do not depend on it
   bool came;        // it is in `arrival`
@@ -26,7 +27,7 @@ typedef struct px__variable {
 } px__variable;
 
 typedef struct px__bucket {
-  px_tensor *flat;  // owned
+  px_tensor *flat;  // owned; of those that do not lie apart
   int *members;     // parameters; in the reducer's `order`
   int count, pending;
   int64_t bytes;
@@ -47,6 +48,8 @@ struct px_reducer {
   int bucket_count;
   int *order;  // parameters as they lie in the buckets
   int64_t first_bytes, bucket_bytes;
+  int64_t apart_bytes;  // INT64_MAX: none lie apart
+  bool averages;        // the collective divides, not what is sent
   bool view, find_unused, static_graph;
   bool expects;   // the next gradients are reduced
   bool underway;  // some have come, and the end has not

@@ -57,19 +57,22 @@ static void averages(px_comm *comm, px_device device) {
   px_tensor *parameters[] = {parameter(rank + 2), parameter(rank + 5)};
   OK(px_comm_check_alike(comm, parameters, 2));
   OK(px_comm_copy_from(comm, 0, parameters, 2));  // 2 and 5
-  for (int way = 0; way < 4; way++) {
+  for (int way = 0; way < 6; way++) {             // at first without, then with what may lie apart
     px_reducer *reducer;
     px_reducer_options options = {.comm = comm,
                                   .parameters = parameters,
                                   .count = 2,
                                   .bucket_view = way == 1,
+                                  .apart_bytes = way < 2    ? -1
+                                                 : way == 5 ? 17
+                                                            : 1,
                                   .first_bytes = 1,
                                   .bucket_bytes = 1};
     OK(px_reducer_new(&reducer, &options));
     CHECK_EQ(px_reducer_bucket_count(reducer), 2);
     if (way == 2) OK(px_reducer_compress(reducer, PX_BFLOAT16));
     if (way == 3) OK(px_reducer_set_hook(reducer, &hook, comm));
-    if (way > 1)
+    if (way == 2 || way == 3)
       FAILS(px_reducer_compress(reducer, PX_FLOAT16), PX_RUNTIME, "can only be called once");
     for (int i = 0; i < 3; i++) step(reducer, parameters[0], parameters[1], rank ? 3 : 1);
     check_grad(parameters[0], way == 3 ? 5 : 10);

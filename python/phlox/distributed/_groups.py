@@ -57,7 +57,7 @@ is_gloo_available = is_available
 
 
 def is_nccl_available():
-    """Whether there are devices that the backend nccl serves: simulated ones."""
+    """Whether there are devices that the backend nccl serves, and, of GPUs, NCCL."""
     return _C._engine_available("nccl")
 
 
@@ -199,18 +199,20 @@ def batch_isend_irecv(p2p_op_list):
     """Begins several sends and receives."""
     if not p2p_op_list or not all(isinstance(op, P2POp) for op in p2p_op_list):
         raise ValueError("Invalid ``p2p_op_list``. Each op is expected to to be of type ``torch.distributed.P2POp``.")
-    return [op.op(op.tensor, op.peer, op.group, op.tag, op.group_peer) for op in p2p_op_list]
+    if any(op.group is not p2p_op_list[0].group for op in p2p_op_list):
+        raise ValueError("All ops need to use the same group.")
+    return dist._pairs(p2p_op_list[0].group, [(op.op is dist.isend, op.tensor, op.peer, op.group_peer, op.tag) for op in p2p_op_list])
 
 
 # ---- objects
 
-def _packed(object):
-    data = pickle.dumps(object)
-    return _C._bytes_tensor(data), torch.tensor([len(data)])
+def _packed(object, group):
+    data, home = pickle.dumps(object), "cuda" if dist.get_backend(group) == "nccl" else "cpu"
+    return _C._bytes_tensor(data).to(home), torch.tensor([len(data)]).to(home)
 
 
 def _unpacked(tensor, size):
-    return pickle.loads(_C._tensor_bytes(tensor, int(size)))
+    return pickle.loads(_C._tensor_bytes(tensor.cpu(), int(size)))
 
 
 def _root(group, rank, group_rank):
@@ -222,12 +224,12 @@ def all_gather_object(object_list, obj, group=None):
     """Gathers objects that can be pickled. Unpickling runs code: ranks trust each other."""
     if dist.get_rank(group) < 0:
         return
-    data, size = _packed(obj)
-    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size(group))]
+    data, size = _packed(obj, group)
+    sizes = [torch.zeros_like(size) for _ in range(dist.get_world_size(group))]
     dist._exchange(group, "all_gather", size, sizes)
     longest = max(map(int, sizes))
-    every = [torch.empty(longest, dtype=torch.uint8) for _ in sizes]
-    dist._exchange(group, "all_gather", torch.cat([data, torch.zeros(longest - len(data), dtype=torch.uint8)]), every)
+    every = [data.new_empty(longest) for _ in sizes]
+    dist._exchange(group, "all_gather", torch.cat([data, data.new_zeros(longest - len(data))]), every)
     object_list[:len(every)] = map(_unpacked, every, sizes)
 
 
@@ -244,9 +246,9 @@ def broadcast_object_list(object_list, src=None, group=None, device=None, group_
     if dist.get_rank(group) < 0:
         return
     root = _root(group, src, group_src)
-    data, size = _packed(list(object_list))
+    data, size = _packed(list(object_list), group)
     dist._exchange(group, "broadcast", None, [size], root)
-    data = data if dist.get_rank(group) == root else torch.empty(int(size), dtype=torch.uint8)
+    data = data if dist.get_rank(group) == root else data.new_empty(int(size))
     dist._exchange(group, "broadcast", None, [data], root)
     if dist.get_rank(group) != root:
         object_list[:] = _unpacked(data, size)

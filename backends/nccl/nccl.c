@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine over NCCL, for NVIDIA's GPUs: a collective is queued on a stream.
+//
+// Communicators are non-blocking: a call of NCCL only begins something, and is asked about until it
+// is done. So no thread stays inside NCCL, whose calls `lock` guards, and another thread can end
+// what is under way at any time: then `comm` is NULL.
+#include "phlox/engine.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+// ---- NCCL, as its header says
+
+typedef struct nccl_comm nccl_comm;
+typedef struct nccl_id {
+  char bytes[128];
+} nccl_id;
+// Of version 2.18: a newer library takes what follows in its own as not given.
+typedef struct nccl_config {
+  size_t size;
+  unsigned magic, version;
+  int blocking, cluster, least_blocks, most_blocks;
+  const char *net;
+  int split_share;
+} nccl_config;
+enum { IN_PROGRESS = 7, MAGIC = (int)0xcafebeef, CONFIG_VERSION = 21800, UNDEFINED = INT_MIN };
+enum { BYTE = 0, NO_TYPE = -1 };
+
+static struct {
+#define XX(result, name, parameters) result(*name) parameters;
+#include "nccl/nccl.sym"
+#undef XX
+} api;
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+static void *library;  // by `loading`
+
+// ---- finding it
+
+static const char soname[] = "libnccl.so.2";
+
+static void *open_in(const char *folder, const char *below) {
+  char path[4096];
+  if (!folder || !*folder) return NULL;
+  int needed = snprintf(path, sizeof path, "%s%s/%s", folder, below, soname);
+  return needed < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+}
+
+// Where pip puts NVIDIA's libraries, if it has put this one beside them.
+static void *open_beside(void) {
+  char folder[3072];
+  Dl_info self;
+  const char *slash = dladdr((void *)&api, &self) ? strrchr(self.dli_fname, '/') : NULL;
+  int length = slash ? (int)(slash - self.dli_fname) : 0;
+  if (!length || length > 3000) return NULL;
+  snprintf(folder, sizeof folder, "%.*s/..", length, self.dli_fname);
+  return open_in(folder, "/nvidia/nccl/lib");
+}
+
+static void *open_library(const px_engine_places *places) {
+  void *found = open_in(places->ours, "");
+  if (!found) found = open_beside();
+  if (!found) found = dlopen(soname, RTLD_NOW | RTLD_LOCAL);
+  if (!found) found = open_in(places->home, "/lib64");
+  if (!found) found = open_in(places->path, "/lib64");
+  return found ? found : open_in("/usr/local/cuda", "/lib64");
+}
+
+static const char *missing_symbol(void *from) {
+  static const struct {
+    const char *name;
+    void **at;
+  } symbols[] = {
+#define XX(result, name, parameters) {#name, (void **)&api.name},
+#include "nccl/nccl.sym"
+#undef XX
+  };
+  for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
+    if (!(*symbols[i].at = dlsym(from, symbols[i].name))) return symbols[i].name;
+  return NULL;
+}
+
+static int load_locked(const px_engine_places *places, char *why, size_t room) {
+  void *found = open_library(places);
+  if (!found)
+    return snprintf(why, room,
+                    "NCCL is not found: %s is looked for in PHLOX_CUDA_PATH, in nvidia/nccl/lib "
+                    "beside this package, where the system looks, and in the toolkit",
+                    soname),
+           1;
+  const char *missing = missing_symbol(found);
+  if (missing)
+    return snprintf(why, room, "%s is too old for Phlox: it lacks %s", soname, missing), 1;
+  library = found;
+  return 0;
+}
+
+static int load(const px_engine_places *places, char *why, size_t room) {
+  pthread_mutex_lock(&loading);
+  int bad = library ? 0 : load_locked(places, why, room);
+  pthread_mutex_unlock(&loading);
+  return bad;
+}
+
+// ---- a communicator, and how far it is
+
+typedef struct joined {
+  pthread_mutex_t lock;
+  nccl_comm *comm;  // by `lock`; NULL when all was ended
+  int size, rank;
+  void *store;
+  int (*over)(void *store, char *why, size_t room);
+} joined;
+
+static int64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+static int say(char *why, size_t room, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static int say(char *why, size_t room, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(why, room, format, arguments);
+  va_end(arguments);
+  return 1;
+}
+
+static bool is_bad(int status) { return status != 0 && status != IN_PROGRESS; }
+
+// Lock held.
+static int tell(const joined *self, int status, char *why, size_t room) {
+  const char *more = self->comm ? api.ncclGetLastError(self->comm) : NULL;
+  return say(why, room, "NCCL: %s%s%s", api.ncclGetErrorString(status), more && *more ? ": " : "",
+             more ? more : "");
+}
+
+static int is_gone(char *why, size_t room) { return say(why, room, "the group has ended"); }
+
+enum { NOT_YET = -1 };
+static int ask(joined *self, char *why, size_t room) {
+  int state = 0, answer = 0;
+  pthread_mutex_lock(&self->lock);
+  int status = self->comm ? api.ncclCommGetAsyncError(self->comm, &state) : 0;
+  if (!self->comm)
+    answer = is_gone(why, room);
+  else if (status || is_bad(state))
+    answer = tell(self, status ? status : state, why, room);
+  else if (state == IN_PROGRESS)
+    answer = NOT_YET;
+  pthread_mutex_unlock(&self->lock);
+  return answer;
+}
+
+static int await(joined *self, int64_t timeout_ms, char *why, size_t room) {
+  enum { SPIN_NS = 500000, NAP_NS = 200000 };
+  int64_t begin = now_ns(), passed;
+  int answer;
+  while ((answer = ask(self, why, room)) == NOT_YET) {
+    passed = now_ns() - begin;
+    if (self->over && self->over(self->store, why, room)) return 1;
+    if (passed / 1000000 >= timeout_ms)
+      return say(why, room, "the other ranks have not come within %lld ms", (long long)timeout_ms);
+    if (passed < SPIN_NS)
+      sched_yield();
+    else
+      nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+  }
+  return answer;
+}
+
+// ---- joining and leaving
+
+static int share_id(nccl_id *id, const px_engine_job *job, char *why, size_t room) {
+  static const char key[] = "nccl";
+  void *value = NULL;
+  size_t size = 0;
+  if (job->rank == 0) {
+    int status = api.ncclGetUniqueId(id);
+    if (status) return say(why, room, "NCCL: %s", api.ncclGetErrorString(status));
+    return job->set(job->store, key, id, sizeof *id, why, room);
+  }
+  if (job->get(job->store, key, &value, &size, why, room)) return 1;
+  bool fits = size == sizeof *id;
+  if (fits) memcpy(id, value, sizeof *id);
+  job->release(value);
+  return fits ? 0 : say(why, room, "rank 0 gave something else than an id of NCCL");
+}
+
+static void end_all(void *joined_self) {
+  joined *self = joined_self;
+  pthread_mutex_lock(&self->lock);
+  nccl_comm *comm = self->comm;
+  self->comm = NULL;
+  pthread_mutex_unlock(&self->lock);
+  if (comm) (void)api.ncclCommAbort(comm);
+}
+
+static int begin_joining(joined *self, const px_engine_job *job, char *why, size_t room) {
+  nccl_id id;
+  nccl_config config = {sizeof config, (unsigned)MAGIC, CONFIG_VERSION, 0,        UNDEFINED,
+                        UNDEFINED,     UNDEFINED,       NULL,           UNDEFINED};
+  if (share_id(&id, job, why, room)) return 1;
+  pthread_mutex_lock(&self->lock);
+  int status = api.ncclCommInitRankConfig(&self->comm, self->size, id, self->rank, &config);
+  int bad = is_bad(status) ? tell(self, status, why, room) : 0;
+  pthread_mutex_unlock(&self->lock);
+  return bad;
+}
+
+static void drop(joined *self) {
+  end_all(self);
+  pthread_mutex_destroy(&self->lock);
+  free(self);
+}
+
+static int join(void **out, const px_engine_job *job, char *why, size_t room) {
+  joined *self = calloc(1, sizeof *self);
+  if (!self) return say(why, room, "there is no memory left");
+  pthread_mutex_init(&self->lock, NULL);
+  self->size = job->size, self->rank = job->rank;
+  self->store = job->store, self->over = job->over;
+  if (begin_joining(self, job, why, room) || await(self, job->timeout_ms, why, room))
+    return drop(self), 1;
+  *out = self;
+  return 0;
+}
+
+// Lets go of the communicator in order, if the others do so soon.
+static void leave(void *joined_self) {
+  enum { PATIENCE_MS = 5000 };
+  joined *self = joined_self;
+  char why[256];
+  self->over = NULL;
+  bool fine = self->comm && !is_bad(api.ncclCommFinalize(self->comm)) &&
+              !await(self, PATIENCE_MS, why, sizeof why);
+  if (fine) {
+    (void)api.ncclCommDestroy(self->comm);
+    self->comm = NULL;
+  }
+  drop(self);
+}
+
+static int check(void *self, char *why, size_t room) {
+  char gone[64];
+  joined *j = self;
+  pthread_mutex_lock(&j->lock);
+  bool there = j->comm != NULL;
+  pthread_mutex_unlock(&j->lock);
+  return there ? ask(j, why, room) == 1 : (is_gone(gone, sizeof gone), 0);
+}
+
+// ---- calls
+
+static const int8_t types[PX_DTYPE_COUNT] = {
+    [PX_BOOL] = 1,    [PX_UINT8] = 1,   [PX_INT8] = 0,         [PX_INT16] = NO_TYPE,
+    [PX_INT32] = 2,   [PX_INT64] = 4,   [PX_FLOAT16] = 6,      [PX_BFLOAT16] = 9,
+    [PX_FLOAT32] = 7, [PX_FLOAT64] = 8, [PX_UINT16] = NO_TYPE, [PX_UINT32] = 3,
+    [PX_UINT64] = 5,
+};
+enum { ADD = 0, MULTIPLY = 1, GREATEST = 2, LEAST = 3, AVERAGE = 4, NO_OP = -1 };
+static const int8_t reductions[PX_REDUCE_COUNT] = {
+    [PX_REDUCE_SUM] = ADD,   [PX_REDUCE_AVG] = AVERAGE,  [PX_REDUCE_PRODUCT] = MULTIPLY,
+    [PX_REDUCE_MIN] = LEAST, [PX_REDUCE_MAX] = GREATEST, [PX_REDUCE_BAND] = NO_OP,
+    [PX_REDUCE_BOR] = NO_OP, [PX_REDUCE_BXOR] = NO_OP,   [PX_REDUCE_PREMUL_SUM] = ADD,
+};
+#define XX(name) #name,
+static const char *const reduction_names[] = {PX_REDUCE_MAP(XX)};
+#undef XX
+
+static bool reduces(px_collective_op op) {
+  return op == PX_ALL_REDUCE || op == PX_REDUCE || op == PX_REDUCE_SCATTER;
+}
+
+static int type_of(px_dtype dtype) {
+  bool known =
+      dtype >= 0 && (dtype < PX_DTYPE_COMPUTED || dtype == PX_UINT32 || dtype == PX_UINT64);
+  return known ? types[dtype] : NO_TYPE;
+}
+
+// A sum of truths is whether one of them holds.
+static int reduction_of(const px_engine_call *call) {
+  bool truths = call->dtype == PX_BOOL && call->reduction == PX_REDUCE_SUM;
+  return truths ? GREATEST : reductions[call->reduction];
+}
+
+static int refuse(const px_engine_call *call, char *why, size_t room) {
+  if (call->op == PX_RECV && call->peer < 0)
+    return 2 + say(why, room, "Backend nccl does not support recvAnysource");
+  if (!reduces(call->op)) return 0;
+  if (reductions[call->reduction] == NO_OP)
+    return say(why, room, "Cannot use ReduceOp.%s with NCCL", reduction_names[call->reduction]);
+  if (call->dtype == PX_BOOL && call->reduction == PX_REDUCE_AVG)
+    return say(why, room, "Cannot use ReduceOp.AVG with Boolean inputs");
+  if (type_of(call->dtype) != NO_TYPE) return 0;
+  return 1 + say(why, room, "Input tensor data type is not supported for NCCL process group: ");
+}
+
+// One call on its way to NCCL; what only moves is so many bytes.
+typedef struct order {
+  const px_engine_call *c;
+  nccl_comm *comm;
+  void *stream;
+  int size, rank;
+} order;
+
+static size_t bytes_of(const order *o) { return o->c->item * (size_t)o->c->count; }
+
+static int all_reduce(const order *o) {
+  return api.ncclAllReduce(o->c->in, o->c->out, (size_t)o->c->count, type_of(o->c->dtype),
+                           reduction_of(o->c), o->comm, o->stream);
+}
+
+static int reduce(const order *o) {
+  return api.ncclReduce(o->c->in, o->c->out, (size_t)o->c->count, type_of(o->c->dtype),
+                        reduction_of(o->c), o->c->peer, o->comm, o->stream);
+}
+
+static int reduce_scatter(const order *o) {
+  return api.ncclReduceScatter(o->c->in, o->c->out, (size_t)o->c->count, type_of(o->c->dtype),
+                               reduction_of(o->c), o->comm, o->stream);
+}
+
+static int broadcast(const order *o) {
+  return api.ncclBroadcast(o->c->in, o->c->out, bytes_of(o), BYTE, o->c->peer, o->comm, o->stream);
+}
+
+static int all_gather(const order *o) {
+  return api.ncclAllGather(o->c->in, o->c->out, bytes_of(o), BYTE, o->comm, o->stream);
+}
+
+static int send_part(const order *o, int peer, size_t at, size_t bytes) {
+  const char *from = o->c->in;
+  return bytes ? api.ncclSend(from + at, bytes, BYTE, peer, o->comm, o->stream) : 0;
+}
+
+static int receive_part(const order *o, int peer, size_t at, size_t bytes) {
+  char *to = o->c->out;
+  return bytes ? api.ncclRecv(to + at, bytes, BYTE, peer, o->comm, o->stream) : 0;
+}
+
+static int send_all(const order *o) { return send_part(o, o->c->peer, 0, bytes_of(o)); }
+static int receive_all(const order *o) { return receive_part(o, o->c->peer, 0, bytes_of(o)); }
+
+static int all_to_all(const order *o) {
+  size_t in = 0, out = 0;
+  int status = 0;
+  for (int r = 0; r < o->size && !is_bad(status); r++) {
+    size_t to = (size_t)o->c->in_counts[r] * o->c->item;
+    size_t from = (size_t)o->c->out_counts[r] * o->c->item;
+    status = send_part(o, r, in, to);
+    if (!is_bad(status)) status = receive_part(o, r, out, from);
+    in += to, out += from;
+  }
+  return status;
+}
+
+static int gather(const order *o) {
+  size_t part = bytes_of(o);
+  int status = send_all(o);
+  for (int r = 0; r < o->size && o->c->peer == o->rank && !is_bad(status); r++)
+    status = receive_part(o, r, (size_t)r * part, part);
+  return status;
+}
+
+static int scatter(const order *o) {
+  size_t part = bytes_of(o);
+  int status = receive_all(o);
+  for (int r = 0; r < o->size && o->c->peer == o->rank && !is_bad(status); r++)
+    status = send_part(o, r, (size_t)r * part, part);
+  return status;
+}
+
+// A barrier is a sum of one element.
+static int (*const givers[PX_COLLECTIVE_COUNT])(const order *o) = {
+    [PX_BROADCAST] = broadcast,
+    [PX_ALL_REDUCE] = all_reduce,
+    [PX_REDUCE] = reduce,
+    [PX_ALL_GATHER] = all_gather,
+    [PX_REDUCE_SCATTER] = reduce_scatter,
+    [PX_ALL_TO_ALL] = all_to_all,
+    [PX_GATHER] = gather,
+    [PX_SCATTER] = scatter,
+    [PX_BARRIER] = all_reduce,
+    [PX_SEND] = send_all,
+    [PX_RECV] = receive_all,
+};
+
+// Lock held. A group that was begun is ended, too, where a call of it fails.
+static int give_all(const joined *self, const px_engine_call *calls, int count, void *stream) {
+  int status = api.ncclGroupStart();
+  if (is_bad(status)) return status;
+  for (int i = 0; i < count && !is_bad(status); i++) {
+    order o = {&calls[i], self->comm, stream, self->size, self->rank};
+    status = givers[calls[i].op](&o);
+  }
+  int ended = api.ncclGroupEnd();
+  return is_bad(status) ? status : ended;
+}
+
+static int queue(void *joined_self, const px_engine_call *calls, int count, void *stream, char *why,
+                 size_t room) {
+  joined *self = joined_self;
+  int64_t timeout_ms = 0;
+  for (int i = 0; i < count; i++)
+    if (calls[i].timeout_ms > timeout_ms) timeout_ms = calls[i].timeout_ms;
+  pthread_mutex_lock(&self->lock);
+  int status = self->comm ? give_all(self, calls, count, stream) : 0;
+  int bad = !self->comm ? is_gone(why, room) : is_bad(status) ? tell(self, status, why, room) : 0;
+  pthread_mutex_unlock(&self->lock);
+  return bad ? bad : await(self, timeout_ms, why, room);
+}
+
+// ---- the table
+
+static const px_engine table = {
+    .abi = PX_ENGINE_ABI,
+    .size = sizeof(px_engine),
+    .name = "nccl",
+    .load = load,
+    .open = join,
+    .close = leave,
+    .abort = end_all,
+    .queue = queue,
+    .check = check,
+    .refuse = refuse,
+};
+
+__attribute__((visibility("default"))) const px_engine *px_engine_entry(uint32_t abi);
+const px_engine *px_engine_entry(uint32_t abi) { return abi == PX_ENGINE_ABI ? &table : NULL; }

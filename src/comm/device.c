@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Works of devices. An engine that queues gives its work to the communicator's stream; any other
+// runs on the host when the stream gets there, on simulated devices, with copies around it.
+#include "comm/comm_impl.h"
+#include "phlox/autograd.h"
+#include "phlox/graph.h"
+#include "phlox/queue.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// ---- the stream
+
+static px_status stream_for(px_stream **out, px_comm *self, const px_work *work) {
+  int least, greatest;
+  px_stream **stream = &self->streams[self->queues || work->call.op != PX_RECV];
+  PX_CHECK(self->queues || !strcmp(px_device_backend(), "sim"), PX_UNIMPLEMENTED,
+           "Phlox does not have collectives of tensors on GPUs over %s, but over nccl",
+           self->engine_name);
+  PX_TRY(px_stream_priority_range(&least, &greatest));
+  // What others wait for goes first.
+  if (!*stream) PX_TRY(px_stream_new(stream, work->device, self->queues ? greatest : 0));
+  PX_CHECK(px_stream_device(*stream).index == work->device.index, PX_VALUE,
+           "a group's tensors are on one device of a rank: cuda:%d, not cuda:%d",
+           px_stream_device(*stream).index, work->device.index);
+  *out = *stream;
+  return PX_OK;
+}
+
+// Has `body` called with the stream current, which first waits for the one that was.
+static px_status with_stream(px_stream *stream, px_status (*body)(px_stream *stream, void *context),
+                             void *context) {
+  px_stream *current;
+  PX_TRY(px_stream_current(&current, px_stream_device(stream)));
+  PX_SCOPED(px_stream) before = px_retain(current);
+  PX_TRY(px_stream_wait_stream(stream, before));
+  PX_TRY(px_stream_set_current(stream));
+  bool was = px_grad_enabled();
+  px_grad_set_enabled(false);
+  px_status status = body(stream, context);
+  px_grad_set_enabled(was);
+  px_status back = px_stream_set_current(before);
+  return status != PX_OK ? status : back;
+}
+
+// ---- simulated devices
+
+// On the stream's thread: it calls nothing of devices. What it used is released later (reap).
+static void run_on_stream(void *argument) {
+  px_work *work = argument;
+  px__work_run(work, work->comm);
+  if (work->error) px_device_fail(work->device, work->error);
+  px__work_done(work);
+}
+
+static px_status on_stream(px_stream *stream, void *context) {
+  px_work *work = context;
+  PX_TRY(px__work_gather(work));
+  PX_TRY(px_event_new(&work->event, 0));
+  PX_TRY(px_stream_host_call(stream, run_on_stream, work));
+  px_status status = px__work_spread(work);
+  px_status recorded = px_event_record(work->event, stream);
+  return status != PX_OK ? status : recorded;
+}
+
+px_status px__begin_on_device(px_comm *self, px_work *work) {
+  px_stream *stream = NULL;
+  PX_TRY(stream_for(&stream, self, work));
+  px_status status = with_stream(stream, on_stream, work);
+  // From its start on, the stream has the work, whatever failed after.
+  if (work->event) {
+    px__works_reap(self, false);
+    px__works_keep(self, work);
+  }
+  return status;
+}
+
+// ---- engines that queue
+
+// What goes to the engine in one go. Of each call, where its tensors are in the list: those that
+// are read come first.
+typedef struct order {
+  px_comm *comm;
+  px_work **works;
+  int work_count, count, reads, tensor_count;
+  px_engine_call *calls;
+  struct {
+    int in, out;  // -1: none
+  } * places;
+  px_tensor **tensors;
+  char why[PX__WHY];
+} order;
+
+// A call of each tensor that is changed in place, or one with its pieces.
+static int calls_of(const px_work *work) {
+  return work->in || work->out || !work->output_count ? 1 : work->output_count;
+}
+
+static void add_reads(order *o) {
+  for (int w = 0; w < o->work_count; w++) {
+    const px_work *work = o->works[w];
+    for (int i = calls_of(work); i > 0; i--) {
+      o->places[o->count].in = work->in ? o->reads : -1;
+      if (work->in) o->tensors[o->reads++] = work->in;
+      o->calls[o->count] = work->call;
+      int64_t left = work->deadline - px__now_ms();
+      o->calls[o->count++].timeout_ms = left > 1 ? left : 1;
+    }
+  }
+}
+
+static void add_writes(order *o) {
+  int call = 0;
+  o->tensor_count = o->reads;
+  for (int w = 0; w < o->work_count; w++) {
+    const px_work *work = o->works[w];
+    int calls = calls_of(work);
+    for (int i = 0; i < calls; i++, call++) {
+      px_tensor *out = work->out || work->in ? work->out
+                       : work->output_count  ? work->tensors[work->input_count + i]
+                                             : NULL;
+      o->places[call].out = out ? o->tensor_count : -1;
+      if (out) o->tensors[o->tensor_count++] = out;
+      if (calls == 1 && work->call.op != PX_BARRIER) continue;
+      o->calls[call].count = px_tensor_numel(out) * (int64_t)px_dtype_size(px_tensor_dtype(out)) /
+                             (int64_t)o->calls[call].item;
+    }
+  }
+}
+
+static px_status queue(void *native, void *const *addresses, void *context) {
+  order *o = context;
+  px_comm *comm = o->comm;
+  for (int i = 0; i < o->count; i++) {
+    px_engine_call *call = &o->calls[i];
+    call->out = o->places[i].out >= 0 ? addresses[o->places[i].out] : NULL;
+    call->in = o->places[i].in >= 0 ? addresses[o->places[i].in] : call->out;
+  }
+  int bad = comm->engine->queue(comm->joined, o->calls, o->count, native, o->why, sizeof o->why);
+  PX_CHECK(!bad, PX_DIST_BACKEND, "%s", o->why);
+  return PX_OK;
+}
+
+static px_status queue_all(order *o, px_stream *stream) {
+  int calls = 0;
+  for (int w = 0; w < o->work_count; w++) calls += calls_of(o->works[w]);
+  size_t each = sizeof *o->calls + sizeof *o->places + 2 * sizeof *o->tensors;
+  PX_TRY(px_alloc((void **)&o->calls, (size_t)calls * each));
+  o->tensors = (px_tensor **)(o->calls + calls);
+  o->places = (void *)(o->tensors + 2 * calls);
+  add_reads(o);
+  add_writes(o);
+  px_status status = px_stream_queue(stream, px__collective_names[o->works[0]->call.op], o->tensors,
+                                     o->tensor_count, o->reads, queue, o);
+  px_free(o->calls);
+  return status;
+}
+
+static px_status refuse(const order *o) {
+  px_error_clear();
+  return px__work_refuse(o->works[0], o->comm, o->why);
+}
+
+// What was queued uses memory on its own.
+static void let_go(px_work *work) {
+  for (int i = 0; i < work->input_count + work->output_count; i++) px_release(work->tensors[i]);
+  work->input_count = work->output_count = 0;
+  px_release(work->in), work->in = NULL;
+  px_release(work->out), work->out = NULL;
+}
+
+static px_status finish(order *o, px_stream *stream) {
+  px_status status = PX_OK;
+  PX_SCOPED(px_event) event = NULL;
+  for (int w = 0; w < o->work_count && status == PX_OK; w++) status = px__work_spread(o->works[w]);
+  PX_TRY(px_event_new(&event, 0));
+  PX_TRY(px_event_record(event, stream));
+  for (int w = 0; w < o->work_count; w++) {
+    px_work *work = o->works[w];
+    work->event = px_retain(event);
+    let_go(work);
+    px__work_done(work);
+    px__works_keep(o->comm, work);
+  }
+  return status;
+}
+
+static px_status queue_on(px_stream *stream, void *context) {
+  order *o = context;
+  bool captured = px_stream_capturing(stream);
+  for (int w = 0; w < o->work_count; w++) {
+    o->works[w]->captured = captured;
+    PX_TRY(px__work_gather(o->works[w]));
+  }
+  PX_TRY(queue_all(o, stream));
+  return finish(o, stream);
+}
+
+// Has the backend make the device the thread's current one, as other libraries want it: it does so
+// to record an event.
+static px_status enter(px_stream *stream) {
+  PX_SCOPED(px_event) event = NULL;
+  PX_TRY(px_event_new(&event, 0));
+  return px_event_record(event, stream);
+}
+
+// Joins when the first call tells which device it is.
+static px_status ready(order *o, px_stream *stream) {
+  px_comm *comm = o->comm;
+  const px_work *work = o->works[0];
+  int64_t left = work->deadline - px__now_ms();
+  PX_TRY(enter(stream));
+  pthread_mutex_lock(&comm->lock);
+  snprintf(o->why, sizeof o->why, "%s", comm->broken);
+  pthread_mutex_unlock(&comm->lock);
+  if (!o->why[0] && px_fault_pass("collective"))
+    snprintf(o->why, sizeof o->why, "a fault was asked for");
+  if (o->why[0]) return refuse(o);
+  if (!comm->joined && px__comm_open(comm, left > 1 ? left : 1, o->why)) return refuse(o);
+  return PX_OK;
+}
+
+static px_status begin_together(order *o, const px_collective *collectives) {
+  px_stream *stream;
+  for (int i = 0; i < o->work_count; i++)
+    PX_TRY(px__work_new(&o->works[i], o->comm, &collectives[i]));
+  PX_TRY(stream_for(&stream, o->comm, o->works[0]));
+  for (int i = 1; i < o->work_count; i++)
+    PX_CHECK(px_device_equal(o->works[i]->device, o->works[0]->device), PX_VALUE,
+             "Tensors must be on one device");
+  PX_TRY(ready(o, stream));
+  px__works_reap(o->comm, false);
+  px_status status = with_stream(stream, queue_on, o);
+  return status != PX_OK && o->why[0] ? refuse(o) : status;
+}
+
+px_status px__begin_on_stream(px_work **works, px_comm *self, const px_collective *collectives,
+                              int count) {
+  order *o;
+  if (!count) return PX_OK;
+  PX_TRY(px_alloc((void **)&o, sizeof *o));
+  o->comm = self, o->works = works, o->work_count = count;
+  pthread_mutex_lock(&self->queueing);
+  px_status status = begin_together(o, collectives);
+  pthread_mutex_unlock(&self->queueing);
+  px_free(o);
+  return status;
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Joining: what an engine asks of the store meanwhile, and whether the group is over before it
+// began.
+#include "comm/comm_impl.h"
+
+#include <stdio.h>
+
+static int answer(px_status status, char *why, size_t room) {
+  if (status == PX_OK) return 0;
+  snprintf(why, room, "%s", px_error_last()->message);
+  px_error_clear();
+  return 1;
+}
+
+static int job_set(void *store, const char *key, const void *value, size_t size, char *why,
+                   size_t room) {
+  px_comm *self = store;
+  return answer(px_store_set(self->store, key, value, size), why, room);
+}
+
+// The value of a key, unless the group ends before all have joined.
+static px_status await_key(void **value, size_t *size, px_comm *self, const char *key) {
+  enum { SLICE_MS = 200 };
+  int64_t end = px__now_ms() + self->timeout_ms;
+  px_status status;
+  while ((status = px_store_wait(self->store, &key, 1, SLICE_MS)) == PX_DIST_STORE) {
+    pthread_mutex_lock(&self->lock);
+    bool broken = self->broken[0];
+    pthread_mutex_unlock(&self->lock);
+    PX_CHECK(!broken, PX_DIST_BACKEND, "%s", self->broken);
+    if (px__now_ms() >= end) break;
+  }
+  PX_TRY(status);
+  px_error_clear();
+  return px_store_get(value, size, self->store, key);
+}
+
+static int job_get(void *store, const char *key, void **value, size_t *size, char *why,
+                   size_t room) {
+  return answer(await_key(value, size, store, key), why, room);
+}
+
+static int job_over(void *store, char *why, size_t room) {
+  px_comm *self = store;
+  pthread_mutex_lock(&self->lock);
+  bool over = self->broken[0];
+  if (over) snprintf(why, room, "%s", self->broken);
+  pthread_mutex_unlock(&self->lock);
+  return over;
+}
+
+int px__comm_open(px_comm *self, int64_t timeout_ms, char why[PX__WHY]) {
+  px_engine_job job = {.rank = self->rank,
+                       .size = self->size,
+                       .timeout_ms = timeout_ms,
+                       .interface = self->interface,
+                       .store = self,
+                       .set = job_set,
+                       .get = job_get,
+                       .release = px_free,
+                       .over = job_over};
+  int64_t before = px_store_timeout(self->store);
+  px_store_set_timeout(self->store, self->timeout_ms);
+  void *joined = NULL;
+  int bad = self->engine->open(&joined, &job, why, PX__WHY);
+  px_store_set_timeout(self->store, before);
+  pthread_mutex_lock(&self->lock);
+  self->joined = joined;
+  if (self->broken[0]) bad = 1, snprintf(why, PX__WHY, "%s", self->broken);
+  pthread_mutex_unlock(&self->lock);
+  return bad;
+}

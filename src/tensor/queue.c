@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work of other libraries on tensors of a device: what it accesses is told, and its addresses stay
+// within the library, so that their blocks count as used by this work alone.
+#include "phlox/queue.h"
+#include "device/queue.h"
+#include "tensor/tensor_impl.h"
+
+typedef struct call {
+  px_status (*queue)(void *native, void *const *addresses, void *context);
+  void **addresses, *context;
+} call;
+
+static px_status queue_call(void *native, void *context) {
+  const call *c = context;
+  return c->queue(native, c->addresses, c->context);
+}
+
+static px_status note(px_access *accesses, void **addresses, px_tensor *const *tensors, int count,
+                      int reads, px_device device) {
+  for (int i = 0; i < count; i++) {
+    const px_tensor *t = tensors[i];
+    PX_CHECK(px_device_equal(px_tensor_device(t), device), PX_VALUE,
+             "work of a stream is given tensors of its device");
+    accesses[i] = px__access_of(t, i >= reads);
+    char *data = t->storage->block ? t->storage->block->data : NULL;
+    addresses[i] = data ? data + accesses[i].begin : NULL;
+  }
+  return PX_OK;
+}
+
+px_status px_stream_queue(px_stream *stream, const char *name, px_tensor *const *tensors, int count,
+                          int reads,
+                          px_status (*queue)(void *native, void *const *addresses, void *context),
+                          void *context) {
+  PX_GIVEN(stream);
+  PX_GIVEN(queue);
+  PX_GIVEN_N(tensors, count);
+  px_access *accesses;
+  size_t each = sizeof *accesses + sizeof(void *);
+  PX_TRY(px__alloc((void **)&accesses, (size_t)(count + 1) * each));
+  call c = {queue, (void **)(accesses + count), context};
+  px_status status = note(accesses, c.addresses, tensors, count, reads, px_stream_device(stream));
+  if (status == PX_OK) status = px__stream_queue(stream, name, accesses, count, queue_call, &c);
+  px__free(accesses);
+  return status;
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stand-in for NCCL, built as libnccl.so.2: see stub.h.
+#include "nccl/stub.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { INVALID_USAGE = 5, IN_PROGRESS = 7 };
+#define SHOWN __attribute__((visibility("default")))
+
+SHOWN extern nccl_stub_state nccl_stub;
+nccl_stub_state nccl_stub;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int left;   // by `lock`: of the delay
+static int depth;  // of groups
+
+typedef struct id {
+  char bytes[128];
+} id;
+typedef struct config {
+  size_t size;
+  unsigned magic, version;
+  int blocking;
+} config;
+
+static int keep(const char *name, nccl_stub_call call) {
+  pthread_mutex_lock(&lock);
+  call.name = name;
+  if (nccl_stub.count < NCCL_STUB_CALLS) nccl_stub.calls[nccl_stub.count++] = call;
+  left = nccl_stub.delay;
+  int bad = nccl_stub.bad_call && !strcmp(name, nccl_stub.bad_call);
+  pthread_mutex_unlock(&lock);
+  return bad ? INVALID_USAGE : depth ? 0 : IN_PROGRESS;
+}
+#define KEEP(...) keep(__func__, (nccl_stub_call){NULL, __VA_ARGS__})
+
+SHOWN int ncclGetUniqueId(id *out);
+int ncclGetUniqueId(id *out) {
+  memset(out, 7, sizeof *out);
+  return 0;
+}
+
+SHOWN int ncclCommInitRankConfig(void **out, int size, id all, int rank, const config *how);
+int ncclCommInitRankConfig(void **out, int size, id all, int rank, const config *how) {
+  nccl_stub.joined_size = size, nccl_stub.joined_rank = rank;
+  nccl_stub.blocking = how->blocking;
+  *out = &nccl_stub;
+  return all.bytes[127] == 7 ? KEEP(.peer = rank) : INVALID_USAGE;
+}
+
+SHOWN int ncclCommGetAsyncError(void *comm, int *state);
+int ncclCommGetAsyncError(void *comm, int *state) {
+  pthread_mutex_lock(&lock);
+  *state = nccl_stub.bad_state ? nccl_stub.bad_state : left ? IN_PROGRESS : 0;
+  if (left > 0) left--;
+  pthread_mutex_unlock(&lock);
+  return 0;
+}
+
+SHOWN int ncclCommFinalize(void *comm);
+int ncclCommFinalize(void *comm) {
+  nccl_stub.finalized++;
+  return IN_PROGRESS;
+}
+SHOWN int ncclCommDestroy(void *comm);
+int ncclCommDestroy(void *comm) {
+  nccl_stub.destroyed++;
+  return 0;
+}
+SHOWN int ncclCommAbort(void *comm);
+int ncclCommAbort(void *comm) {
+  __atomic_add_fetch(&nccl_stub.aborted, 1, __ATOMIC_RELEASE);
+  if (nccl_stub.on_abort) nccl_stub.on_abort();
+  return 0;
+}
+
+SHOWN const char *ncclGetErrorString(int status);
+const char *ncclGetErrorString(int status) {
+  return status == INVALID_USAGE ? "invalid usage" : "remote process exited";
+}
+SHOWN const char *ncclGetLastError(void *comm);
+const char *ncclGetLastError(void *comm) { return "by the stand-in"; }
+
+SHOWN int ncclGroupStart(void);
+int ncclGroupStart(void) {
+  depth++;
+  return KEEP(.in = NULL) == INVALID_USAGE ? INVALID_USAGE : 0;
+}
+SHOWN int ncclGroupEnd(void);
+int ncclGroupEnd(void) {
+  depth--;
+  return KEEP(.in = NULL);
+}
+
+SHOWN int ncclAllReduce(const void *in, void *out, size_t count, int type, int op, void *comm,
+                        void *stream);
+int ncclAllReduce(const void *in, void *out, size_t count, int type, int op, void *comm,
+                  void *stream) {
+  return KEEP(in, out, count, type, op, -1, stream);
+}
+SHOWN int ncclReduce(const void *in, void *out, size_t count, int type, int op, int root,
+                     void *comm, void *stream);
+int ncclReduce(const void *in, void *out, size_t count, int type, int op, int root, void *comm,
+               void *stream) {
+  return KEEP(in, out, count, type, op, root, stream);
+}
+SHOWN int ncclReduceScatter(const void *in, void *out, size_t count, int type, int op, void *comm,
+                            void *stream);
+int ncclReduceScatter(const void *in, void *out, size_t count, int type, int op, void *comm,
+                      void *stream) {
+  return KEEP(in, out, count, type, op, -1, stream);
+}
+SHOWN int ncclBroadcast(const void *in, void *out, size_t count, int type, int root, void *comm,
+                        void *stream);
+int ncclBroadcast(const void *in, void *out, size_t count, int type, int root, void *comm,
+                  void *stream) {
+  return KEEP(in, out, count, type, -1, root, stream);
+}
+SHOWN int ncclAllGather(const void *in, void *out, size_t count, int type, void *comm,
+                        void *stream);
+int ncclAllGather(const void *in, void *out, size_t count, int type, void *comm, void *stream) {
+  return KEEP(in, out, count, type, -1, -1, stream);
+}
+SHOWN int ncclSend(const void *in, size_t count, int type, int peer, void *comm, void *stream);
+int ncclSend(const void *in, size_t count, int type, int peer, void *comm, void *stream) {
+  return KEEP(in, NULL, count, type, -1, peer, stream);
+}
+SHOWN int ncclRecv(void *out, size_t count, int type, int peer, void *comm, void *stream);
+int ncclRecv(void *out, size_t count, int type, int peer, void *comm, void *stream) {
+  return KEEP(NULL, out, count, type, -1, peer, stream);
+}

@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine over NCCL, and communicators whose engine queues: on a simulated device, with a
+// stand-in for NCCL, which keeps what it is called for and moves nothing (tests/nccl).
+#include <dlfcn.h>
+#include <limits.h>
+#include <semaphore.h>
+
+#include "nccl/stub.h"
+#include "phlox/comm.h"
+#include "phlox/graph.h"
+#include "phlox/phlox.h"
+
+#include "test.h"
+
+// ---- a communicator over the stand-in: rank 0 of several, whose others never come
+
+static nccl_stub_state *stub;
+static char folder[] = "/tmp/phlox-nccl-XXXXXX";
+
+static void path_beside(char path[PATH_MAX], const char *name) {
+  ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
+  CHECK(length > 0);
+  path[length] = 0;
+  *strrchr(path, '/') = 0;
+  strcat(path, name);
+}
+
+// The engine by a name of its own, since "nccl" is Gloo's on simulated devices.
+static void prepare(void) {
+  char path[PATH_MAX], link[PATH_MAX];
+  CHECK(mkdtemp(folder));
+  path_beside(path, "/../../libphlox_nccl.so");
+  snprintf(link, sizeof link, "%s/libphlox_queues.so", folder);
+  CHECK(symlink(path, link) == 0);
+  setenv("PHLOX_BACKEND_PATH", folder, 1);
+  setenv("PHLOX_BACKENDS", "sim", 1);
+  setenv("PHLOX_SIM_DEVICES", "2", 1);
+  path_beside(path, "/../../libphlox_sim.so");
+  snprintf(link, sizeof link, "%s/libphlox_sim.so", folder);
+  CHECK(symlink(path, link) == 0);
+  path_beside(path, "/../nccl");
+  setenv("PHLOX_CUDA_PATH", path, 1);
+  strcat(path, "/libnccl.so.2");
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  CHECK(library);
+  stub = dlsym(library, "nccl_stub");
+  CHECK(stub);
+}
+
+static void clean(void) {
+  char command[PATH_MAX];
+  snprintf(command, sizeof command, "rm -r %s", folder);
+  CHECK(system(command) == 0);
+}
+
+static px_comm *comm_of(int size, int64_t timeout_ms) {
+  PX_SCOPED(px_store) store = NULL;
+  px_comm *comm;
+  if (!stub) prepare();
+  OK(px_store_memory(&store));
+  px_comm_options options = {"queues", store, 0, size, timeout_ms};
+  OK(px_comm_new(&comm, &options));
+  CHECK(px_comm_queues(comm));
+  return comm;
+}
+
+static px_tensor *tensor_of(px_dtype dtype, int64_t n) {
+  px_tensor *out;
+  OK(px_tensor_empty(&out, 1, &n, dtype, px_cuda(0)));
+  return out;
+}
+
+static void run(px_comm *comm, px_collective collective) {
+  PX_SCOPED(px_work) work = NULL;
+  stub->count = 0;
+  OK(px_comm_run(&work, comm, &collective));
+  OK(px_work_wait(work, 0));
+}
+
+// What NCCL was called for last, within its group.
+static void check_call(int i, const char *name, size_t count, int type, int op, int peer) {
+  CHECK(i + 1 < stub->count);
+  CHECK_TEXT(stub->calls[i + 1].name, name);
+  CHECK_EQ(stub->calls[i + 1].count, count);
+  CHECK_EQ(stub->calls[i + 1].type, type);
+  if (op >= 0) CHECK_EQ(stub->calls[i + 1].op, op);
+  if (peer >= 0) CHECK_EQ(stub->calls[i + 1].peer, peer);
+}
+
+#define ONE(name, tensor) .name##s = &(tensor), .name##_count = 1
+enum { BYTES = 0, FLOAT32 = 7, SUM = 0, GREATEST = 2, AVERAGE = 4 };
+
+PX_TEST(a_communicator_joins_at_its_first_call) {
+  px_comm *comm = comm_of(2, 60000);
+  PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 6);
+  stub->delay = 3;
+  CHECK_EQ(stub->joined_size, 0);
+  run(comm, (px_collective){PX_ALL_REDUCE, ONE(output, x)});
+  CHECK_EQ(stub->joined_size, 2);
+  CHECK_EQ(stub->blocking, 0);
+  CHECK_TEXT(stub->calls[0].name, "ncclCommInitRankConfig");
+  CHECK_EQ(stub->count, 4);
+  check_call(1, "ncclAllReduce", 6, FLOAT32, SUM, -1);
+  CHECK(stub->calls[2].in == px_tensor_data(x) && stub->calls[2].out == px_tensor_data(x));
+  run(comm, (px_collective){PX_ALL_REDUCE, PX_REDUCE_AVG, ONE(output, x)});
+  CHECK_EQ(stub->count, 3);
+  check_call(0, "ncclAllReduce", 6, FLOAT32, AVERAGE, -1);
+  px_release(comm);
+  CHECK_EQ(stub->finalized, 1);
+  CHECK_EQ(stub->destroyed, 1);
+  CHECK_EQ(stub->aborted, 0);
+  clean();
+}
+
+PX_TEST(each_collective_is_a_call_of_nccl) {
+  px_comm *comm = comm_of(2, 60000);
+  PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
+  PX_SCOPED(px_tensor) both = tensor_of(PX_FLOAT32, 6);
+  px_tensor *two[2] = {tensor_of(PX_FLOAT32, 3), tensor_of(PX_FLOAT32, 3)};
+  run(comm, (px_collective){PX_BROADCAST, ONE(output, x), .peer = 1});
+  check_call(stub->count - 3, "ncclBroadcast", 12, BYTES, -1, 1);
+  run(comm, (px_collective){PX_REDUCE, PX_REDUCE_MAX, ONE(output, x), .peer = 1});
+  check_call(0, "ncclReduce", 3, FLOAT32, GREATEST, 1);
+  run(comm, (px_collective){PX_ALL_GATHER, ONE(input, x), ONE(output, both)});
+  check_call(0, "ncclAllGather", 12, BYTES, -1, -1);
+  CHECK(stub->calls[1].out == px_tensor_data(both));
+  run(comm, (px_collective){PX_ALL_GATHER, ONE(input, x), .outputs = two, .output_count = 2});
+  check_call(0, "ncclAllGather", 12, BYTES, -1, -1);
+  CHECK(stub->calls[1].out != px_tensor_data(two[0]));
+  run(comm, (px_collective){PX_REDUCE_SCATTER, ONE(input, both), ONE(output, x)});
+  check_call(0, "ncclReduceScatter", 3, FLOAT32, SUM, -1);
+  run(comm, (px_collective){.op = PX_BARRIER});
+  check_call(0, "ncclAllReduce", 1, 1, SUM, -1);
+  run(comm, (px_collective){PX_SEND, ONE(input, x), .peer = 1});
+  check_call(0, "ncclSend", 12, BYTES, -1, 1);
+  run(comm, (px_collective){PX_RECV, ONE(output, x), .peer = 1});
+  check_call(0, "ncclRecv", 12, BYTES, -1, 1);
+  px_release(two[0]);
+  px_release(two[1]);
+  px_release(comm);
+  clean();
+}
+
+PX_TEST(exchanges_are_sends_and_receives_of_one_group) {
+  px_comm *comm = comm_of(2, 60000);
+  PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
+  PX_SCOPED(px_tensor) both = tensor_of(PX_FLOAT32, 6);
+  PX_SCOPED(px_tensor) from = tensor_of(PX_FLOAT32, 4);
+  run(comm, (px_collective){.op = PX_BARRIER});
+  run(comm, (px_collective){PX_GATHER, ONE(input, x), ONE(output, both)});
+  CHECK_EQ(stub->count, 5);
+  check_call(0, "ncclSend", 12, BYTES, -1, 0);
+  check_call(1, "ncclRecv", 12, BYTES, -1, 0);
+  check_call(2, "ncclRecv", 12, BYTES, -1, 1);
+  CHECK(stub->calls[3].out == (char *)px_tensor_data(both) + 12);
+  run(comm, (px_collective){PX_GATHER, ONE(input, x), .peer = 1});
+  CHECK_EQ(stub->count, 3);
+  run(comm, (px_collective){PX_SCATTER, ONE(input, both), ONE(output, x)});
+  CHECK_EQ(stub->count, 5);
+  check_call(0, "ncclRecv", 12, BYTES, -1, 0);
+  check_call(2, "ncclSend", 12, BYTES, -1, 1);
+  run(comm, (px_collective){PX_ALL_TO_ALL, ONE(input, both), ONE(output, from),
+                            .input_counts = (int64_t[]){5, 1}, .output_counts = (int64_t[]){4, 0}});
+  CHECK_EQ(stub->count, 5);
+  check_call(0, "ncclSend", 20, BYTES, -1, 0);
+  check_call(1, "ncclRecv", 16, BYTES, -1, 0);
+  check_call(2, "ncclSend", 4, BYTES, -1, 1);
+  px_release(comm);
+  clean();
+}
+
+PX_TEST(several_tensors_are_reduced_where_they_lie_in_one_group) {
+  px_comm *comm = comm_of(2, 60000);
+  px_tensor *two[2] = {tensor_of(PX_FLOAT32, 3), tensor_of(PX_FLOAT32, 5)};
+  run(comm, (px_collective){.op = PX_BARRIER});
+  run(comm, (px_collective){PX_ALL_REDUCE, .outputs = two, .output_count = 2});
+  CHECK_EQ(stub->count, 4);
+  check_call(0, "ncclAllReduce", 3, FLOAT32, SUM, -1);
+  check_call(1, "ncclAllReduce", 5, FLOAT32, SUM, -1);
+  CHECK(stub->calls[2].out == px_tensor_data(two[1]));
+  px_release(two[0]);
+  px_release(two[1]);
+  px_release(comm);
+  clean();
+}
+
+PX_TEST(sends_and_receives_of_a_batch_are_one_group) {
+  px_comm *comm = comm_of(3, 60000);
+  px_work *works[2];
+  PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
+  PX_SCOPED(px_tensor) y = tensor_of(PX_FLOAT32, 4);
+  px_collective pairs[] = {{PX_RECV, ONE(output, y), .peer = 2},
+                           {PX_SEND, ONE(input, x), .peer = 1}};
+  run(comm, (px_collective){.op = PX_BARRIER});
+  stub->count = 0;
+  OK(px_comm_run_all(works, comm, pairs, 2));
+  CHECK_EQ(stub->count, 4);
+  check_call(0, "ncclRecv", 16, BYTES, -1, 2);
+  check_call(1, "ncclSend", 12, BYTES, -1, 1);
+  CHECK(stub->calls[1].out == px_tensor_data(y) && stub->calls[2].in == px_tensor_data(x));
+  for (int i = 0; i < 2; i++) {
+    OK(px_work_wait(works[i], 1000));
+    CHECK(px_work_is_completed(works[i]) && !px_work_error(works[i]));
+    px_release(works[i]);
+  }
+  px_release(comm);
+  clean();
+}
+
+PX_TEST(what_nccl_does_not_take_is_refused_and_loses_nothing) {
+  px_comm *comm = comm_of(2, 60000);
+  PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
+  PX_SCOPED(px_tensor) shorts = tensor_of(PX_INT16, 3);
+  PX_SCOPED(px_tensor) truths = tensor_of(PX_BOOL, 3);
+  PX_SCOPED(px_tensor) host = NULL;
+  OK(px_to(&host, x, PX_DTYPE_NONE, px_cpu(), false, true));
+  FAILS(px_comm_run(NULL, comm, &(px_collective){PX_ALL_REDUCE, ONE(output, host)}), PX_RUNTIME,
+        "No backend type associated with device type cpu");
+  FAILS(px_comm_run(NULL, comm, &(px_collective){PX_ALL_REDUCE, ONE(output, shorts)}), PX_TYPE,
+        "Input tensor data type is not supported for NCCL process group: Short");
+  px_tensor *ints = tensor_of(PX_INT32, 2);
+  FAILS(px_comm_run(NULL, comm, &(px_collective){PX_ALL_REDUCE, PX_REDUCE_BOR, ONE(output, ints)}),
+        PX_VALUE, "Cannot use ReduceOp.BOR with NCCL");
+  FAILS(px_comm_run(NULL, comm, &(px_collective){PX_RECV, ONE(output, x), .peer = -1}), PX_RUNTIME,
+        "Backend nccl does not support recvAnysource");
+  CHECK_EQ(stub->joined_size, 0);
+  run(comm, (px_collective){PX_ALL_REDUCE, ONE(output, truths)});
+  check_call(1, "ncclAllReduce", 3, 1, GREATEST, -1);
+  run(comm, (px_collective){PX_BROADCAST, ONE(output, shorts)});
+  check_call(0, "ncclBroadcast", 6, BYTES, -1, 0);
+  px_release(ints);
+  px_release(comm);
+  clean();
+}
+
+// ---- what goes wrong
+
+static sem_t gate;
+static void wait_at_gate(void *unused) {
+  while (sem_wait(&gate)) {
+  }
+}
+static void open_gate(void) { sem_post(&gate); }
+
+// From here on the stream stands still until NCCL is told to end what is under way.
+static void stop_stream(void) {
+  px_stream *current;
+  sem_init(&gate, 0, 0);
+  stub->on_abort = open_gate;
+  OK(px_stream_current(&current, px_cuda(0)));
+  OK(px_stream_host_call(current, wait_at_gate, NULL));
+}
+
+static px_work *begin_stopped(px_comm *comm, px_tensor *x, int64_t timeout_ms) {
+  px_work *work;
+  run(comm, (px_collective){.op = PX_BARRIER});
+  stop_stream();
+  OK(px_comm_run(&work, comm,
+                 &(px_collective){PX_ALL_REDUCE, ONE(output, x), .timeout_ms = timeout_ms}));
+  OK(px_work_wait(work, 0));
+  CHECK(!px_work_is_completed(work));
+  return work;
+}
+
+PX_TEST(a_collective_that_is_late_ends_on_its_stream_and_is_told_of) {
+  px_comm *comm = comm_of(2, 60000);
+  PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
+  PX_SCOPED(px_work) work = begin_stopped(comm, x, 300);
+  FAILS(px_device_synchronize(0), PX_DIST_BACKEND,
+        "[Rank 0] all_reduce number 2 of 3 elements float32, SUM (timeout 300 ms) failed: rank 1 "
+        "has not called number 2. Rank 0: it has not ended within 300 ms");
+  CHECK_EQ(stub->aborted, 1);
+  CHECK(px_work_is_completed(work) && px_work_error(work));
+  FAILS(px_work_wait(work, 0), PX_DIST_BACKEND, "it has not ended within 300 ms");
+  FAILS(px_comm_run(NULL, comm, &(px_collective){.op = PX_BARRIER}), PX_DIST_BACKEND,
+        "the group is not usable any more: [Rank 0] all_reduce number 2");
+  OK(px_device_synchronize(0));
+  px_release(comm);
+  CHECK_EQ(stub->aborted, 1);
+  CHECK_EQ(stub->destroyed, 0);
+  clean();
+}
+
+PX_TEST(what_nccl_tells_later_is_the_error_of_what_is_under_way) {
+  px_comm *comm = comm_of(2, 60000);
+  PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
+  PX_SCOPED(px_work) work = begin_stopped(comm, x, 0);
+  __atomic_store_n(&stub->bad_state, 6, __ATOMIC_RELEASE);
+  FAILS(px_device_synchronize(0), PX_DIST_BACKEND,
+        "Rank 0: NCCL: remote process exited: by the stand-in");
+  px_release(comm);
+  clean();
+}
+
+PX_TEST(a_call_that_nccl_refuses_is_an_error_of_the_call) {
+  px_comm *comm = comm_of(1, 60000);
+  PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
+  stub->bad_call = "ncclAllReduce";
+  FAILS(px_comm_run(NULL, comm, &(px_collective){PX_ALL_REDUCE, ONE(output, x)}), PX_DIST_BACKEND,
+        "[Rank 0] all_reduce number 1 of 3 elements float32, SUM (timeout 60000 ms) failed: NCCL: "
+        "invalid usage: by the stand-in");
+  CHECK_TEXT(stub->calls[stub->count - 1].name, "ncclGroupEnd");
+  px_release(comm);
+  clean();
+}
+
+PX_TEST(ranks_that_do_not_come_are_waited_for_until_the_deadline) {
+  px_comm *comm = comm_of(1, 200);
+  PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
+  stub->delay = -1;
+  FAILS(px_comm_run(NULL, comm, &(px_collective){PX_ALL_REDUCE, ONE(output, x)}), PX_DIST_BACKEND,
+        "failed: the other ranks have not come within");
+  CHECK_EQ(stub->aborted, 1);
+  px_release(comm);
+  CHECK_EQ(stub->aborted, 1);
+  clean();
+}
+
+PX_TEST(a_fault_and_an_abort_end_a_group) {
+  px_comm *comm = comm_of(1, 60000);
+  PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
+  px_collective sum = {PX_ALL_REDUCE, ONE(output, x)};
+  OK(px_fault_arm("collective", 1, false));
+  FAILS(px_comm_run(NULL, comm, &sum), PX_DIST_BACKEND, "a fault was asked for");
+  px_release(comm);
+  comm = comm_of(1, 60000);
+  PX_SCOPED(px_work) work = begin_stopped(comm, x, 0);
+  px_comm_abort(comm);
+  FAILS(px_device_synchronize(0), PX_DIST_BACKEND, "all_reduce number 2 of 3 elements");
+  CHECK_EQ(stub->aborted, 1);
+  FAILS(px_comm_run(NULL, comm, &sum), PX_DIST_BACKEND, "not usable");
+  px_release(comm);
+  clean();
+}
+
+// Every allocation of a call's beginning fails in turn; then it works, and nothing is left.
+PX_TEST(a_call_without_memory_is_refused) {
+  px_comm *comm = comm_of(2, 60000);
+  PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
+  px_collective sum = {PX_ALL_REDUCE, ONE(output, x)};
+  run(comm, sum);
+  OK(px_device_synchronize(0));
+  px_status status = PX_NOMEM;
+  for (int n = 1; n < 60 && status != PX_OK; n++) {
+    OK(px_fault_arm("alloc", n, false));
+    status = px_comm_run(NULL, comm, &sum);
+    px_fault_disarm_all();
+    px_error_clear();
+  }
+  CHECK_EQ(status, PX_OK);
+  px_release(comm);
+  CHECK_EQ(px_live_objects("work"), 0);
+  clean();
+}
+
+PX_TEST(memory_of_a_call_is_let_go_of_when_its_stream_has_it) {
+  px_comm *comm = comm_of(2, 60000);
+  px_work *work;
+  px_tensor *x = tensor_of(PX_FLOAT32, 3);
+  OK(px_comm_run(&work, comm, &(px_collective){PX_ALL_REDUCE, ONE(output, x)}));
+  int64_t before = px_live_objects("tensor");
+  px_release(x);
+  CHECK_EQ(px_live_objects("tensor"), before - 1);
+  px_release(work);
+  px_release(comm);
+  clean();
+}
+
+PX_TEST(a_collective_can_be_part_of_a_graph) {
+  px_comm *comm = comm_of(2, 60000);
+  PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
+  PX_SCOPED(px_graph) graph = NULL;
+  PX_SCOPED(px_stream) side = NULL;
+  run(comm, (px_collective){.op = PX_BARRIER});
+  OK(px_device_synchronize(0));
+  OK(px_stream_new(&side, px_cuda(0), 0));
+  OK(px_stream_set_current(side));
+  OK(px_graph_new(&graph));
+  OK(px_graph_begin(graph, (px_graph_pool){0}, PX_CAPTURE_GLOBAL));
+  run(comm, (px_collective){PX_ALL_REDUCE, ONE(output, x)});
+  OK(px_graph_end(graph));
+  OK(px_graph_replay(graph));
+  OK(px_device_synchronize(0));
+  px_comm_abort(comm);
+  FAILS(px_device_synchronize(0), PX_DIST_BACKEND, "are part of a graph has ended: it was aborted");
+  px_release(comm);
+  clean();
+}
+
+PX_TEST(a_library_that_is_too_old_is_named) {
+  char path[PATH_MAX];
+  px_comm *comm;
+  PX_SCOPED(px_store) store = NULL;
+  prepare();
+  snprintf(path, sizeof path, "%s/libnccl.so.2", folder);
+  char sim[PATH_MAX];
+  path_beside(sim, "/../../libphlox_sim.so");
+  CHECK(symlink(sim, path) == 0);
+  setenv("PHLOX_CUDA_PATH", folder, 1);
+  OK(px_store_memory(&store));
+  px_comm_options options = {"queues", store, 0, 1, 1000};
+  FAILS(px_comm_new(&comm, &options), PX_UNIMPLEMENTED,
+        "libnccl.so.2 is too old for Phlox: it lacks ncclGetUniqueId");
+  clean();
+}
+
+// ---- two processes
+
+static px_comm *one_of_two(int rank, const char *file) {
+  PX_SCOPED(px_store) store = NULL;
+  px_comm *comm;
+  OK(px_store_file(&store, file));
+  px_comm_options options = {"queues", store, rank, 2, 60000};
+  OK(px_comm_new(&comm, &options));
+  return comm;
+}
+
+// Ranks that are far ahead of what they tell each other still call the same.
+PX_TEST(thousands_of_calls_at_once_are_no_difference) {
+  char file[] = "/tmp/phlox-comm-XXXXXX";
+  int status;
+  CHECK(mkstemp(file) >= 0);
+  prepare();
+  pid_t other = fork();
+  px_comm *comm = one_of_two(other == 0, file);
+  PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
+  px_collective sum = {PX_ALL_REDUCE, ONE(output, x)};
+  for (int round = 0; round < 4; round++) {
+    for (int i = 0; i < 1500; i++) OK(px_comm_run(NULL, comm, &sum));
+    OK(px_device_synchronize(0));
+    usleep(300000);  // the hub tells of some
+    OK(px_comm_monitored_barrier(comm, 60000, true));
+  }
+  OK(px_comm_run(NULL, comm, &sum));
+  if (other == 0) _exit(0);
+  waitpid(other, &status, 0);
+  CHECK_EQ(status, 0);
+  px_release(comm);
+  unlink(file);
+  clean();
+}
+
+PX_TEST(a_rank_that_ends_is_the_error_of_what_is_under_way) {
+  char file[] = "/tmp/phlox-comm-XXXXXX";
+  CHECK(mkstemp(file) >= 0);
+  prepare();
+  pid_t other = fork();
+  px_comm *comm = one_of_two(other == 0, file);
+  OK(px_comm_monitored_barrier(comm, 60000, true));
+  if (other == 0) _exit(0);
+  PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
+  stop_stream();
+  OK(px_comm_run(NULL, comm, &(px_collective){PX_ALL_REDUCE, ONE(output, x)}));
+  FAILS(px_device_synchronize(0), PX_DIST_BACKEND,
+        "failed: the connection of rank 1 has ended, as it does with its process");
+  CHECK_EQ(stub->aborted, 1);
+  px_release(comm);
+  waitpid(other, NULL, 0);
+  unlink(file);
+  clean();
+}
