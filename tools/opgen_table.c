@@ -182,6 +182,13 @@ static void write_fold_places(FILE *to, const og_op *op) {
   }
 }
 
+// How many parameters there are up to the last that may be a tensor.
+static int tensor_params(const og_op *op) {
+  int n = op->param_count;
+  while (n && op->params[n - 1].type != OG_TENSOR && op->params[n - 1].type != OG_TENSORS) n--;
+  return n;
+}
+
 void og_write_impl(FILE *to, const og_op *op) {
   const char *run = op->body_node    ? og_format("body_%s", op->name)
                     : op->made_count ? og_format("make_%s", op->name)
@@ -204,7 +211,8 @@ void og_write_impl(FILE *to, const og_op *op) {
   fprintf(to, ".nonempty = %d, .any_scalars = %d, .idempotent = %d, .apart = %d, .faults = %d, ",
           og_is_nonempty(op), og_has(op, OG_W_cpuscalars), og_has(op, OG_W_idempotent),
           og_has(op, OG_W_apart), og_faults(op));
-  fprintf(to, ".rows = %d, .format = 0x%x, ", og_has(op, OG_W_rows), format_mask(op));
+  fprintf(to, ".tensors = %d, .rows = %d, .format = 0x%x, ", tensor_params(op),
+          og_has(op, OG_W_rows), format_mask(op));
   int turned = op->turned.text ? og_param_find(op, op->turned.text) : 0;
   if (turned < 0) og_die(op->turned.place, "%s has no parameter '%s'", op->name, op->turned.text);
   write_fold_places(to, op);

@@ -6,6 +6,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#if __has_include(<sys/single_threaded.h>)
+#include <sys/single_threaded.h>
+#endif
 
 #define PX_LIKELY(x) __builtin_expect(!!(x), 1)
 #define PX_UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -26,6 +29,16 @@ static inline bool px__mul_size(int64_t a, int64_t b, int64_t *out) {
 }
 static inline bool px__add_size(int64_t a, int64_t b, int64_t *out) {
   return __builtin_add_overflow(a, b, out);
+}
+
+// Whether the process has no other thread, as the C library knows: then what is atomic need not be
+// locked.
+static inline bool px__alone(void) {
+#if __has_include(<sys/single_threaded.h>)
+  return __libc_single_threaded;
+#else
+  return false;
+#endif
 }
 
 // Starts the count of a new object at 1. Destroy functions call px__object_end before they free the

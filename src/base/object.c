@@ -4,6 +4,9 @@
 // Each thread counts the objects that it makes and destroys in counters of its own, without locked
 // instructions; only the sum over all threads means something. A later thread takes over the
 // counters of a thread that ended. They are never freed.
+//
+// Counts of references are atomic, but as long as the process has one thread they are not locked: a
+// locked instruction costs as much as ten others, and a view of a tensor counts four times.
 #include "base/base_impl.h"
 
 enum { CLASS_LIMIT = 256 };
@@ -90,9 +93,18 @@ void px__object_end(void *object) { count(((px_object *)object)->cls, -1); }
 void px_object_init(void *object, const px_class *cls) { px__object_init(object, cls); }
 void px_object_end(void *object) { px__object_end(object); }
 
+// Adds to the references of an object, and gives how many there are then. A thread that is started
+// later sees what was written before.
+static inline int32_t add_refs(px_object *head, int by) {
+  if (!px__alone()) return __atomic_add_fetch(&head->refs, by, __ATOMIC_ACQ_REL);
+  int32_t refs = __atomic_load_n(&head->refs, __ATOMIC_RELAXED) + by;
+  __atomic_store_n(&head->refs, refs, __ATOMIC_RELAXED);
+  return refs;
+}
+
 void *px_retain(const void *object) {
   px_object *head = (px_object *)object;
-  if (head) __atomic_add_fetch(&head->refs, 1, __ATOMIC_RELAXED);
+  if (head) (void)add_refs(head, 1);
   return head;
 }
 
@@ -100,9 +112,7 @@ void px_release(void *object) {
   px_object *head = object;
   // A count of one is ours alone, and nobody else can add to it: no atomic subtraction is needed.
   if (!head) return;
-  if (__atomic_load_n(&head->refs, __ATOMIC_ACQUIRE) != 1 &&
-      __atomic_sub_fetch(&head->refs, 1, __ATOMIC_ACQ_REL) != 0)
-    return;
+  if (__atomic_load_n(&head->refs, __ATOMIC_ACQUIRE) != 1 && add_refs(head, -1) != 0) return;
   head->cls->destroy(head);
 }
 

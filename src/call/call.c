@@ -121,7 +121,7 @@ static bool list_needs_grad(px_value a) {
 
 static bool needs_record(const px_call *call) {
   bool needs = false;
-  for (int i = 0; i < call->op->param_count && !needs; i++) {
+  for (int i = 0; i < px__impl(call->op)->tensors && !needs; i++) {
     const px_value *a = &call->args[i];
     if (a->kind == PX_ARG_TENSOR)
       needs = px__needs_grad(a->v.tensor);
@@ -209,7 +209,7 @@ static px_status wrap_numbers(px_call *call, numbers *w) {
 }
 
 static inline const px_tensor *first_tensor(const px_call *call) {
-  const px_value *a = call->args, *end = a + call->op->param_count;
+  const px_value *a = call->args, *end = a + px__impl(call->op)->tensors;
   for (; a < end; a++) {
     if (a->kind == PX_ARG_TENSOR && !(a->v.tensor->flags & PX_TENSOR_WRAPPED)) return a->v.tensor;
     if (a->kind == PX_ARG_TENSORS && a->n && a->v.tensors[0]) return a->v.tensors[0];

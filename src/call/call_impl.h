@@ -60,8 +60,13 @@ px_status px__no_kernel(const px_op *op, px_dtype dtype, px_device_type type)
 
 // Sets the dtypes of a pointwise call: tensor arguments and numbers are promoted by PyTorch's rule.
 px_status px__call_promote(px_call *call) __attribute__((warn_unused_result));
-px_status px__check_dtype(const px_op *op, px_dtype dtype, px_device device)
-    __attribute__((warn_unused_result));
+__attribute__((warn_unused_result)) static inline px_status px__check_dtype(const px_op *op,
+                                                                            px_dtype dtype,
+                                                                            px_device device) {
+  uint32_t dtypes = px__impl(op)->dtypes;
+  if (PX_LIKELY(!dtypes || dtypes >> dtype & 1)) return PX_OK;
+  return px__refuse_dtype(op, dtype, device);
+}
 px_status px__check_cast(px_dtype from, px_dtype to) __attribute__((warn_unused_result));
 
 // The dtype of result i where promotion gives `promoted`.

@@ -114,6 +114,7 @@ typedef struct px__op_impl {
   bool idempotent;     // in place: elements of self may share memory
   bool apart;          // nothing that is read may share memory with what is written
   bool faults;         // pointwise: of whole numbers, the kernel may refuse an element
+  uint8_t tensors;     // parameters up to the last that may be a tensor, or a list of them
   const px__op_texts *texts;
   bool rows;        // kernel: takes channels_last operands as matrices of places and channels
   uint16_t format;  // bit i: results are channels_last where parameter i is, or says so

@@ -126,12 +126,6 @@ px_status px__call_promote(px_call *call) {
   return px__check_dtype(call->op, d, call->device);
 }
 
-px_status px__check_dtype(const px_op *op, px_dtype dtype, px_device device) {
-  uint32_t dtypes = px__impl(op)->dtypes;
-  if (PX_LIKELY(!dtypes || dtypes >> dtype & 1)) return PX_OK;
-  return px__refuse_dtype(op, dtype, device);
-}
-
 px_status px__check_cast(px_dtype from, px_dtype to) {
   PX_CHECK(px_dtype_can_cast(from, to), PX_RUNTIME,
            "result type %s can't be cast to the desired output type %s", px_dtype_class(from),

@@ -283,6 +283,10 @@ static void fill_impl(px__registered *r, const px_op_definition *d, const chosen
   r->impl.run = c->kind == PX_OP_POINTWISE ? (c->strided ? NULL : px__registered_pointwise)
                 : c->kind == PX_OP_KERNEL  ? px__registered_kernel
                                            : px__registered_function;
+  for (int i = 0; i < r->op.param_count; i++) {
+    int kind = r->op.params[i].kind;
+    if (kind == PX_ARG_TENSOR || kind == PX_ARG_TENSORS) r->impl.tensors = (uint8_t)(i + 1);
+  }
   for (int i = 0; i < PX__MAX_RESULTS; i++) r->impl.result_dtypes[i] = PX_DTYPE_NONE;
 }
 

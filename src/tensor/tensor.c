@@ -44,7 +44,8 @@ static px_status find_memory(px_tensor **out, int ndim) {
 }
 
 // Everything but the geometry. Takes the storage, also on failure.
-static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype dtype, int ndim) {
+static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype dtype, int ndim,
+                             uint16_t flags) {
   px_tensor *t = NULL;
   px_status status = find_memory(&t, ndim);
   if (PX_UNLIKELY(status != PX_OK)) px_release(storage_take), *out = NULL;
@@ -58,7 +59,7 @@ static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype
   t->autograd = NULL;
   t->user = NULL;
   t->dtype = (int8_t)dtype;
-  t->flags = px__thread_marks.fresh;
+  t->flags = flags;
   *out = t;
   return PX_OK;
 }
@@ -90,38 +91,50 @@ static void set_geometry(px_tensor *t, int ndim, const int64_t *sizes, const int
 
 px_status px__tensor_new(px_tensor **out, px_storage *storage, px_dtype dtype, int ndim,
                          const int64_t *sizes, const int64_t *strides, int64_t offset) {
-  PX_TRY(tensor_make(out, px_retain(storage), dtype, ndim));
+  PX_TRY(tensor_make(out, px_retain(storage), dtype, ndim, px__thread_marks.fresh));
   set_geometry(*out, ndim, sizes, strides, offset);
   return PX_OK;
 }
 
 px_status px__tensor_over(px_tensor **out, px_storage *storage_take, int ndim, const int64_t *sizes,
                           const int64_t *strides, px_dtype dtype) {
-  PX_TRY(tensor_make(out, storage_take, dtype, ndim));
+  PX_TRY(tensor_make(out, storage_take, dtype, ndim, px__thread_marks.fresh));
   set_geometry(*out, ndim, sizes, strides, 0);
   return PX_OK;
 }
 
 // A view remembers the tensor at the root, so that a write through it reaches the root's history;
 // a view of an alias has the alias's version.
+static inline px_status view_plain(px_tensor **out, const px_tensor *self, int ndim,
+                                   const int64_t *sizes, const int64_t *strides, int64_t offset) {
+  unsigned marks = px__thread_marks.view, kept = PX_TENSOR_INFERENCE | PX_TENSOR_LAZY;
+  if (!(marks & PX_TENSOR_VIEW)) kept |= PX_TENSOR_ALIASED;
+  PX_TRY(tensor_make(out, px_retain(self->storage), (px_dtype)self->dtype, ndim,
+                     (uint16_t)(marks | (self->flags & kept))));
+  px_tensor *view = *out;
+  set_geometry(view, ndim, sizes, strides, offset);
+  if (self->version) view->version = px_retain(self->version);
+  if (marks & PX_TENSOR_VIEW) {
+    view->base = px_retain(self->base ? self->base : self);
+    view->own_version = px_tensor_version(view);
+  }
+  return PX_OK;
+}
+
+static px_status view_batched(px_tensor **out, const px_tensor *self, int ndim,
+                              const int64_t *sizes, const int64_t *strides, int64_t offset) {
+  PX_SCOPED(px_tensor) beneath = NULL;
+  PX_TRY(px__batched_view(&beneath, self->beneath, self->level, ndim, sizes, strides, offset));
+  PX_TRY(view_plain(out, self, ndim, sizes, strides, offset));
+  px__batched_over(*out, beneath, self->level);
+  return PX_OK;
+}
+
 px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, const int64_t *sizes,
                           const int64_t *strides, int64_t offset) {
-  PX_SCOPED(px_tensor) beneath = NULL;
-  if (px__is_batched(self))
-    PX_TRY(px__batched_view(&beneath, self->beneath, self->level, ndim, sizes, strides, offset));
-  PX_TRY(tensor_make(out, px_retain(self->storage), (px_dtype)self->dtype, ndim));
-  set_geometry(*out, ndim, sizes, strides, offset);
-  (*out)->flags =
-      (uint16_t)(px__thread_marks.view | (self->flags & (PX_TENSOR_INFERENCE | PX_TENSOR_LAZY)));
-  (*out)->version = self->version ? px_retain(self->version) : NULL;
-  if (px__thread_marks.view & PX_TENSOR_VIEW) {
-    (*out)->base = px_retain(self->base ? self->base : self);
-    (*out)->own_version = px_tensor_version(*out);
-  } else if (self->flags & PX_TENSOR_ALIASED) {
-    (*out)->flags |= PX_TENSOR_ALIASED;
-  }
-  if (beneath) px__batched_over(*out, beneath, self->level);
-  return PX_OK;
+  if (PX_UNLIKELY(px__is_batched(self)))
+    return view_batched(out, self, ndim, sizes, strides, offset);
+  return view_plain(out, self, ndim, sizes, strides, offset);
 }
 
 static px_status settle_dtype(px_dtype *dtype) {
@@ -223,7 +236,7 @@ px_status px_tensor_wrap(px_tensor **out, void *data, size_t bytes, int ndim, co
            px_dtype_name(dtype), item, data);
   // The tensor comes first and the wrapping last, so that a failure never calls `release`.
   PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(tensor_make(&made, NULL, dtype, ndim));
+  PX_TRY(tensor_make(&made, NULL, dtype, ndim, px__thread_marks.fresh));
   PX_TRY(px__storage_wrap(&made->storage, data, bytes, device, release, context));
   set_geometry(made, ndim, sizes, strides, 0);
   *out = PX_MOVE(made);

@@ -105,6 +105,36 @@ PX_TEST(an_object_ends_with_its_last_reference) {
   CHECK_EQ(px_live_objects("thing"), 0);
 }
 
+// One thread counts without locks. From the first other one on, all of them count together.
+enum { COUNTERS = 4, TIMES = 100000 };
+static pthread_barrier_t all_started;
+static void *retain_and_release(void *object) {
+  pthread_barrier_wait(&all_started);
+  for (int i = 0; i < TIMES; i++) px_retain(object), px_retain(object), px_release(object);
+  return NULL;
+}
+
+PX_TEST(references_are_counted_by_one_thread_and_by_several) {
+  pthread_t threads[COUNTERS];
+  int ended = 0;
+  thing *one;
+  OK(px_alloc((void **)&one, sizeof *one));
+  one->ended = &ended;
+  px_object_init(one, &thing_class);
+  pthread_barrier_init(&all_started, NULL, COUNTERS);
+  for (int turn = 1; turn <= 2; turn++) {
+    px_release(px_retain(one));
+    for (int i = 0; i < COUNTERS; i++) OK(px_thread_start(&threads[i], retain_and_release, one));
+    for (int i = 0; i < COUNTERS; i++) pthread_join(threads[i], NULL);
+    CHECK_EQ(px_refs(one), 1 + turn * COUNTERS * TIMES);
+  }
+  for (int i = 0; i < 2 * COUNTERS * TIMES; i++) px_release(one);
+  CHECK(!ended && px_refs(one) == 1);
+  px_release(one);
+  CHECK_EQ(ended, 1);
+  pthread_barrier_destroy(&all_started);
+}
+
 // ---- names
 static const char *fruit(const void *names, int i) { return ((const char *const *)names)[i]; }
 PX_TEST(the_nearest_name_differs_in_the_fewest_letters) {

@@ -6,15 +6,23 @@
 
 // ---- where an item goes, how a task ends
 
+// Items that were queued; those of a task that is not shared are its caller's, who counts alone.
+static void add_outstanding(px__task *task, int by) {
+  if (task->shared)
+    __atomic_add_fetch(&task->outstanding, by, __ATOMIC_RELAXED);
+  else
+    __atomic_store_n(&task->outstanding, task->outstanding + by, __ATOMIC_RELAXED);
+}
+
 px_status px__task_push(px__task *task, uint32_t entry) {
   px_node *node = task->entries[entry].node;
   px__queue *queue = task->home;
   bool elsewhere = task->shared && node->device.type == PX_CUDA;
   if (elsewhere) PX_TRY(px__worker_of(&queue, node->device.index));
   px__item item = {task, entry, task->depth, node->sequence};
-  __atomic_add_fetch(&task->outstanding, 1, __ATOMIC_RELAXED);
+  add_outstanding(task, 1);
   px_status status = px__queue_push(queue, item);
-  if (status != PX_OK) __atomic_sub_fetch(&task->outstanding, 1, __ATOMIC_RELAXED);
+  if (status != PX_OK) add_outstanding(task, -1);
   return status;
 }
 
@@ -32,9 +40,8 @@ void px__task_fail(px__task *task) {
 static void finish(px__task *task) {
   // The caller may end the task as soon as it sees zero.
   px__queue *home = task->home;
-  bool shared = task->shared;
-  if (!shared) {
-    __atomic_sub_fetch(&task->outstanding, 1, __ATOMIC_RELEASE);
+  if (!task->shared) {
+    add_outstanding(task, -1);
     return;
   }
   pthread_mutex_lock(&home->lock);
