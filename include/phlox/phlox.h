@@ -31,6 +31,7 @@
 #include "phlox/queue.h"
 #include "phlox/random.h"
 #include "phlox/register.h"
+#include "phlox/shard.h"
 #include "phlox/stream.h"
 #include "phlox/tensor.h"
 #include "phlox/vmap.h"

@@ -41,14 +41,6 @@ static PyObject *stage(const char *name) {
   return stages ? PyObject_GetAttrString(stages, name) : NULL;
 }
 
-// A list or tuple of the model's type, perhaps with named fields.
-static PyObject *alike(PyObject *model, PyObject *items) {
-  PyObject *type = (PyObject *)Py_TYPE(model);
-  if (!PyObject_HasAttrString(model, "_fields")) return PyObject_CallOneArg(type, items);
-  EXT_OWNED *fields = PySequence_Tuple(items);
-  return fields ? PyObject_CallObject(type, fields) : NULL;
-}
-
 // ---- making one
 
 static int check_factors(double growth, double backoff) {
@@ -148,7 +140,7 @@ EXT_METHOD(scaler, scale, "(outputs: Any) -> Any",
   EXT_OWNED *method = PyObject_GetAttrString(self, "scale");
   EXT_OWNED *scaled = PyObject_CallFunction((PyObject *)&PyMap_Type, "OO", method, outputs);
   bool list = PyList_Check(outputs) || PyTuple_Check(outputs);
-  return scaled && list ? alike(outputs, scaled) : ext_moved(&scaled);
+  return scaled && list ? ext_alike(outputs, scaled) : ext_moved(&scaled);
 }
 
 // The gradients of an optimiser's parameters, as a list.
@@ -517,34 +509,16 @@ typedef struct custom_object {
   bool backward;
 } custom_object;
 
-static PyObject *cast_in(PyObject *value, const custom_object *how);
-static PyObject *cast_items(PyObject *sequence, const custom_object *how) {
-  EXT_OWNED *list = PySequence_List(sequence);
-  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
-    PyObject *cast = cast_in(PyList_GET_ITEM(list, i), how);
-    if (!cast) return NULL;
-    PyList_SetItem(list, i, cast);
-  }
-  return list ? alike(sequence, list) : NULL;
-}
-static PyObject *cast_dict(PyObject *dict, const custom_object *how) {
-  EXT_OWNED *copy = PyDict_New();
-  PyObject *key, *value;
-  for (Py_ssize_t at = 0; copy && PyDict_Next(dict, &at, &key, &value);) {
-    EXT_OWNED *cast = cast_in(value, how);
-    if (!cast || PyDict_SetItem(copy, key, cast) < 0) return NULL;
-  }
-  return ext_moved(&copy);
-}
-// What is given, with the tensors that autocast may cast in the dtype.
-static PyObject *cast_in(PyObject *value, const custom_object *how) {
-  if (PyList_Check(value) || PyTuple_Check(value)) return cast_items(value, how);
-  if (PyDict_Check(value)) return cast_dict(value, how);
-  if (!ext_is_tensor(value)) return Py_NewRef(value);
+// A tensor in the dtype, if autocast may cast it.
+static PyObject *cast_one(PyObject *value, void *context) {
+  const custom_object *how = context;
   const px_tensor *t = ext_tensor(value);
   bool eligible = px_dtype_is_float(px_tensor_dtype(t)) && px_tensor_dtype(t) != PX_FLOAT64 &&
                   px_tensor_device(t).type == (int)how->type;
   return eligible ? ext_convert(value, PX_DEVICE_NONE, how->cast, false, false) : Py_NewRef(value);
+}
+static PyObject *cast_in(PyObject *value, const custom_object *how) {
+  return ext_map_tensors(value, cast_one, (void *)how);
 }
 
 typedef struct custom_call_of {
@@ -569,7 +543,7 @@ static PyObject *run_forward(const custom_object *how, PyObject *ctx, custom_cal
     return NULL;
   if (!casts) return ext_apply(call.function, call.args, call.kwargs);
   EXT_OWNED *args = cast_in(call.args, how);
-  EXT_OWNED *kwargs = args ? cast_dict(call.kwargs, how) : NULL;
+  EXT_OWNED *kwargs = args ? (call.kwargs ? cast_in(call.kwargs, how) : PyDict_New()) : NULL;
   custom_call_of cast = {call.function, args, kwargs};
   return kwargs ? apply_in(how, PX_DTYPE_NONE, false, cast) : NULL;
 }

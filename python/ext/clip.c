@@ -36,6 +36,12 @@ static PyObject *clip_norm(PyObject *parameters, PyObject *max_norm_, PyObject *
   if (take(&g, parameters, "clip_grad_norm_", "parameters") < 0) return NULL;
   if (warn_if_empty(parameters, &g) < 0 || number(max_norm_, &max_norm) < 0) return NULL;
   if (norm_type_ && number(norm_type_, &norm_type) < 0) return NULL;
+  if (ext_sharded_norm(&total, &g, true, norm_type, error_if_nonfinite) < 0) return NULL;
+  EXT_OWNED *norm = total ? ext_wrap(total) : NULL;
+  if (norm) {
+    EXT_WAIT(px_clip_grads_with_norm(g.items, g.count, max_norm, total));
+    return ext_moved(&norm);
+  }
   EXT_WAIT(px_clip_grad_norm(&total, g.items, g.count, max_norm, norm_type, error_if_nonfinite));
   return ext_wrap(total);
 }
@@ -86,6 +92,8 @@ EXT_FUNCTION(nn_utils, get_total_norm,
   EXT_BIND(tensors, norm_type_, error_if_nonfinite, foreach);
   if (take(&g, tensors, "get_total_norm", "tensors") < 0) return NULL;
   if (norm_type_ && number(norm_type_, &norm_type) < 0) return NULL;
+  if (ext_sharded_norm(&total, &g, false, norm_type, error_if_nonfinite) < 0) return NULL;
+  if (total) return ext_wrap(total);
   EXT_WAIT(px_total_norm(&total, g.items, g.count, norm_type, error_if_nonfinite));
   return ext_wrap(total);
 }

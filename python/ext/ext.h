@@ -178,6 +178,26 @@ int ext_take_tensors(ext_tensors *out, PyObject *sequence_take, const char *func
                      const char *argument);
 void ext_tensors_end(ext_tensors *tensors);
 
+// ---- sharded tensors (dtensor.c)
+extern PyTypeObject *ext_ShardedParameterType;  // of parameters; NULL: there are none
+bool ext_is_sharded(PyObject *object);
+// The object of a tensor that belongs to `like`: of its class, if that is sharded and of its sizes.
+PyObject *ext_wrap_beside(PyObject *like, px_tensor *tensor);
+// Makes the parameter of a leaf over `data`, whose class may have one of its own; NULL: none has.
+extern PyObject *(*ext_parameter_like)(PyObject *data, px_tensor *leaf_take);
+// The norm over all ranks, of tensors or of their gradients; *out is NULL if none is sharded.
+int ext_sharded_norm(px_tensor **out, const ext_tensors *g, bool gradients, double norm_type,
+                     bool error_if_nonfinite);
+
+// ---- tensors within lists, tuples and dicts (within.c)
+// The value with fn(tensor, context), a new reference, in the place of each tensor.
+typedef PyObject *ext_mapping(PyObject *tensor, void *context);
+PyObject *ext_map_tensors(PyObject *value, ext_mapping *fn, void *context);
+// All of them, of dataclasses too: a new list.
+PyObject *ext_tensors_within(PyObject *values);
+// A list of items as an object of a sequence's type, which may have named fields.
+PyObject *ext_alike(PyObject *model, PyObject *items);
+
 // function(*args, **kwargs), for arguments that a program gave: NULL and, of kwargs, None are none.
 PyObject *ext_apply(PyObject *function, PyObject *args, PyObject *kwargs);
 

@@ -219,3 +219,6 @@ extern PyObject *ext_hooks_of_all;
 // A dict of hooks, which is made when it is first asked for and a plain attribute from then on;
 // NULL, perhaps without an exception, where the name is none.
 PyObject *ext_module_hook_dict(PyObject *self, PyObject *name);
+
+// Puts the parts of a module's sharded parameters into a state dict (dtensor.c).
+px_status ext_sharded_state(PyObject *dict, px_module *module, const char *prefix);

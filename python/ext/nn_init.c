@@ -2,6 +2,8 @@
 // torch.nn.init: initialisation in place; each function gives its tensor back.
 #include "nn.h"
 
+#include "phlox/shard.h"
+
 EXT_MODULE(init, "nn.init", "Functions that fill a tensor with starting values, and give it back.");
 
 // The tensor of a function's first argument.
@@ -15,11 +17,15 @@ static int fan_out_of(const char *mode, bool *fan_out) {
   return 0;
 }
 
-// Fills `tensor` by a function of the core's, which gets what follows, and gives it back.
+// Fills `tensor` by a function of the core's, which gets what follows, and gives it back. Of a part
+// the whole is filled.
 #define FILL(function, ...) \
   px_tensor *t = tensor_of(tensor); \
+  PX_SCOPED(px_tensor) whole = NULL; \
   if (!t) return NULL; \
-  EXT_TRY(function(t, __VA_ARGS__)); \
+  EXT_TRY(px_shard_stand_in(&whole, t)); \
+  EXT_TRY(function(whole, __VA_ARGS__)); \
+  EXT_TRY(px_shard_take_rows(t, whole)); \
   return Py_NewRef(tensor)
 
 // Numbers that two arguments describe.

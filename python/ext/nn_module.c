@@ -3,6 +3,8 @@
 // of kinds.
 #include "nn.h"
 
+#include "phlox/shard.h"
+
 // ---- what C calls
 
 // Of a kind whose forward takes more than tensors, those that may be absent go by name.
@@ -922,7 +924,7 @@ EXT_START(EXT_TYPES, make_layers);
 EXT_METHOD0(module, _reset_parameters, "None",
             "Gives the layer's tensors the values again that they start with.") {
   if (ext_module_ready(self, "parameters") < 0) return NULL;
-  return ext_none(px_module_reset(ext_module(self)));
+  return ext_none(px_shards_reset(ext_module(self)));
 }
 
 // What of forward a subclass may replace.

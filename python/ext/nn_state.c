@@ -49,6 +49,7 @@ EXT_METHOD(module, state_dict,
   EXT_TRY(px_module_state_dict(&state, ext_module(self), bare));
   EXT_OWNED *dict = dict_of(state);
   if (!dict) return NULL;
+  EXT_TRY(ext_sharded_state(dict, ext_module(self), bare));
   if (keep_vars)
     EXT_TRY(px_module_each(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, bare, true, true,
                            put_itself, dict));

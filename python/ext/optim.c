@@ -343,7 +343,7 @@ static int give_state(PyObject *all, PyObject *parameter, PyObject *key, px_tens
   PyObject *state = PyDict_GetItemWithError(all, parameter);
   EXT_OWNED *first = state || PyErr_Occurred() ? NULL : PyDict_New();
   if (first && PyDict_SetItem(all, parameter, first) < 0) return -1;
-  EXT_OWNED *object = ext_wrap_borrowed(fresh);
+  EXT_OWNED *object = ext_wrap_beside(parameter, fresh);
   if (!object || !(state || first)) return -1;
   return PyDict_SetItem(state ? state : first, key, object);
 }

@@ -366,9 +366,9 @@ static const struct {
      "!: FullyShardedDataParallel MixedPrecision CPUOffload BackwardPrefetch ShardingStrategy "
      "StateDictType FullStateDictConfig ShardedStateDictConfig LocalStateDictConfig "
      "FullOptimStateDictConfig ShardedOptimStateDictConfig LocalOptimStateDictConfig "
-     "StateDictConfig OptimStateDictConfig StateDictSettings OptimStateKeyType fully_shard "
-     "MixedPrecisionPolicy CPUOffloadPolicy OffloadPolicy FSDPModule "
-     "register_fsdp_forward_method"},
+     "StateDictConfig OptimStateDictConfig StateDictSettings OptimStateKeyType; "
+     "distributed._fsdp: fully_shard MixedPrecisionPolicy CPUOffloadPolicy OffloadPolicy "
+     "FSDPModule UnshardHandle register_fsdp_forward_method"},
     {"distributed.fsdp.fully_sharded_data_parallel",
      "distributed.fsdp: FullyShardedDataParallel OptimStateKeyType MixedPrecision CPUOffload "
      "BackwardPrefetch ShardingStrategy StateDictType FullStateDictConfig ShardedStateDictConfig "
@@ -458,8 +458,8 @@ static const struct {
      "distributed.checkpoint: StorageReader StorageWriter; !: WriteResult"},
     {"distributed.rpc", "no: is_available; !: init_rpc shutdown rpc_sync rpc_async remote RRef"},
     {"distributed.tensor",
-     "distributed._placements: Shard Replicate Partial Placement; !: DTensor distribute_tensor "
-     "distribute_module"},
+     "distributed._placements: Shard Replicate Partial Placement; distributed._dtensor: DTensor "
+     "distribute_tensor; !: distribute_module"},
     {"distributed.elastic", ""},
     {"distributed.elastic.multiprocessing", ""},
     // ---- torch.cuda and torch.profiler

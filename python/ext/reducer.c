@@ -147,51 +147,11 @@ EXT_METHOD(reducer, compress, "(dtype: dtype | None) -> None", "Has buckets sent
   Py_RETURN_NONE;
 }
 
-// ---- the tensors in what a forward pass gave
-
-static int collect(PyObject *list, PyObject *object);
-
-static int collect_items(PyObject *list, PyObject *items_take) {
-  EXT_OWNED *items = items_take;
-  for (Py_ssize_t i = 0; items && i < PySequence_Fast_GET_SIZE(items); i++)
-    if (collect(list, PySequence_Fast_GET_ITEM(items, i)) < 0) return -1;
-  return items ? 0 : -1;
-}
-
-static int collect_fields(PyObject *list, PyObject *object) {
-  EXT_OWNED *fields = PyObject_GetAttrString(object, "__dataclass_fields__");
-  EXT_OWNED *names = fields ? PySequence_List(fields) : NULL;
-  if (!names) return PyErr_Clear(), 0;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names); i++) {
-    EXT_OWNED *value = PyObject_GetAttr(object, PyList_GET_ITEM(names, i));
-    if (!value || collect(list, value) < 0) return -1;
-  }
-  return 0;
-}
-
-static int collect_within(PyObject *list, PyObject *object) {
-  if (ext_is_tensor(object)) return PyList_Append(list, object);
-  if (PyList_Check(object) || PyTuple_Check(object))
-    return collect_items(list, PySequence_List(object));
-  if (PyDict_Check(object)) return collect_items(list, PyDict_Values(object));
-  return PyType_Check(object) ? 0 : collect_fields(list, object);
-}
-
-static int collect(PyObject *list, PyObject *object) {
-  if (Py_EnterRecursiveCall(" while looking for tensors in the result of a forward pass"))
-    return -1;
-  int bad = collect_within(list, object);
-  Py_LeaveRecursiveCall();
-  return bad;
-}
-
 EXT_METHOD(reducer, expect, "(output: Any) -> None", "After a forward pass, with what it gave.") {
   EXT_ARGS(PyObject *, output);
   EXT_TENSORS items = {0};
-  EXT_OWNED *list = PyList_New(0);
-  if (!list || collect(list, output ? output : Py_None) < 0 ||
-      ext_take_tensors(&items, Py_NewRef(list), "expect", "output") < 0)
-    return NULL;
+  EXT_OWNED *list = ext_tensors_within(output);
+  if (!list || ext_take_tensors(&items, Py_NewRef(list), "expect", "output") < 0) return NULL;
   EXT_WAIT(px_reducer_expect(R(self), items.items, (int)items.count));
   Py_RETURN_NONE;
 }

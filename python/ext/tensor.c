@@ -207,12 +207,16 @@ EXT_SHARED_TYPE(tensor_base, ext_TensorBaseType, "torch._C.TensorBase", "_Tensor
                 .tp_weaklistoffset = offsetof(ext_tensor_object, weak));
 
 // ---- Parameter: a leaf tensor that a module registers
+PyObject *(*ext_parameter_like)(PyObject *data, px_tensor *leaf_take);
 static PyObject *parameter_of(PyTypeObject *type, px_tensor *data, bool requires_grad) {
   if (requires_grad) EXT_TRY(px_dtype_check_grad(px_tensor_dtype(data)));
   PX_SCOPED(px_tensor) leaf = NULL;
   EXT_TRY(px_tensor_detach(&leaf, data));
   EXT_TRY(px_tensor_set_requires_grad(leaf, requires_grad));
   px_tensor_set_parameter(leaf, true);
+  PyObject *of = px_tensor_user(data);
+  if (type == ext_ParameterType && of && ext_parameter_like)
+    return ext_parameter_like(of, PX_MOVE(leaf));
   return ext_wrap_as(type, PX_MOVE(leaf));
 }
 

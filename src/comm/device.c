@@ -63,10 +63,17 @@ static px_status on_stream(px_stream *stream, void *context) {
   return status != PX_OK ? status : recorded;
 }
 
+// Copies to and from the tensors have been issued: their memory may be given to what comes after.
+static void let_go_of_tensors(px_work *work) {
+  for (int i = 0; i < work->input_count + work->output_count; i++) px_release(work->tensors[i]);
+  work->input_count = work->output_count = 0;
+}
+
 px_status px__begin_on_device(px_comm *self, px_work *work) {
   px_stream *stream = NULL;
   PX_TRY(stream_for(&stream, self, work));
   px_status status = with_stream(stream, on_stream, work);
+  let_go_of_tensors(work);
   // From its start on, the stream has the work, whatever failed after.
   if (work->event) {
     px__works_reap(self, false);
@@ -163,8 +170,7 @@ static px_status refuse(const order *o) {
 
 // What was queued uses memory on its own.
 static void let_go(px_work *work) {
-  for (int i = 0; i < work->input_count + work->output_count; i++) px_release(work->tensors[i]);
-  work->input_count = work->output_count = 0;
+  let_go_of_tensors(work);
   px_release(work->in), work->in = NULL;
   px_release(work->out), work->out = NULL;
 }

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// What torch.distributed.fsdp (phlox/distributed/_fsdp.py) has of the core: groups of sharded
+// parameters, and FSDPModule, which such a module's class has beside its own.
+#include "phlox/shard.h"
+
+#include "nn.h"
+
+// ---- groups
+
+typedef struct shards_object {
+  PyObject_HEAD px_shards *shards;
+} shards_object;
+#define H(self) (((shards_object *)(self))->shards)
+EXT_OWNS(shards, EXT_CORE(shards_object, shards));
+EXT_NEW(shards,
+        "(comm: Any, module: Any, device: Device, ignored: Sequence[Tensor], keep: bool | None, "
+        "param_dtype: dtype | None, reduce_dtype: dtype | None)") {
+  PyObject *comm, *module, *ignored;
+  px_device device;
+  ext_maybe keep;
+  px_dtype param_dtype, reduce_dtype;
+  EXT_TENSORS items = {0};
+  EXT_BIND(comm, module, device, ignored, keep, param_dtype, reduce_dtype);
+  px_shard_options options = {.comm = ext_comm(comm),
+                              .device = device,
+                              .keep = keep > 0,
+                              .keep_outermost = keep < 0,
+                              .param_dtype = param_dtype,
+                              .reduce_dtype = reduce_dtype};
+  if (!options.comm || ext_take_tensors(&items, ext_items(ignored, "parameters are a list"),
+                                        "fully_shard", "ignored_params") < 0)
+    return NULL;
+  options.ignored = items.items;
+  options.ignored_count = (int)items.count;
+  px_shards *made;
+  EXT_WAIT(px_shards_new(&made, ext_module(module), &options));
+  return ext_over(type, made);
+}
+EXT_TYPE(shards, "torch._C._Shards", "_Shards", shards_object, EXT_FINAL,
+         "Parameters of a module that are sharded over ranks.", EXT_LIFE(shards),
+         .tp_new = shards_new);
+
+// A parameter's name, its part as an object of the class, and the sizes of the whole.
+static PyObject *triple(const px_shard *shard) {
+  EXT_OWNED *part = px_tensor_user(shard->local)
+                        ? ext_wrap_borrowed(shard->local)
+                        : ext_wrap_as(ext_ShardedParameterType, px_retain(shard->local));
+  EXT_OWNED *shape = ext_size(shard->ndim, shard->sizes);
+  return part && shape ? Py_BuildValue("(sOO)", shard->name, part, shape) : NULL;
+}
+EXT_METHOD0(shards, parameters, "list[tuple[str, Tensor, Any]]",
+            "Name, part and whole size of each parameter.") {
+  EXT_OWNED *list = PyList_New(0);
+  px_shard shard;
+  for (int i = 0; list && px_shards_at(H(self), i, &shard); i++) {
+    EXT_OWNED *item = triple(&shard);
+    if (!item || PyList_Append(list, item) < 0) return NULL;
+  }
+  return ext_moved(&list);
+}
+
+// ---- what a module has of it
+
+typedef struct fsdp_module_object {
+  PyObject_HEAD
+} fsdp_module_object;
+EXT_TYPE(fsdp_module, "torch.distributed.fsdp.FSDPModule", "_FSDPModule", fsdp_module_object,
+         EXT_OPEN, "What fully_shard adds to a module's class.");
+
+// The group of a module; NULL with ValueError for other objects.
+static px_shards *group_of(PyObject *module) {
+  bool is = PyObject_TypeCheck(module, &fsdp_module_type);
+  EXT_OWNED *group = is ? PyObject_GetAttrString(module, "_fsdp") : NULL;
+  if (group && PyObject_TypeCheck(group, &shards_type)) return H(group);  // the module has it
+  if (!PyErr_Occurred())
+    PyErr_Format(PyExc_ValueError, "Expects FSDPModule but got %R: %S", (PyObject *)Py_TYPE(module),
+                 module);
+  return NULL;
+}
+
+// Calls set(group, with) for the module and, with `recurse`, all below.
+typedef void setting(px_shards *group, bool with);
+static PyObject *set_all(PyObject *self, bool recurse, setting *set, bool with) {
+  EXT_OWNED *found = recurse ? PyObject_CallMethod(self, "modules", NULL) : PyTuple_Pack(1, self);
+  EXT_OWNED *modules = found ? PySequence_List(found) : NULL;
+  for (Py_ssize_t i = 0; modules && i < PyList_GET_SIZE(modules); i++) {
+    PyObject *module = PyList_GET_ITEM(modules, i);
+    bool is = PyObject_TypeCheck(module, &fsdp_module_type);
+    px_shards *group = is ? group_of(module) : NULL;
+    if (is && !group) return NULL;
+    if (group) set(group, with);
+  }
+  return modules ? Py_NewRef(Py_None) : NULL;
+}
+static void part_after_forward(px_shards *group, bool with) { px_shards_keep(group, false, !with); }
+static void part_after_backward(px_shards *group, bool with) { px_shards_keep(group, true, !with); }
+EXT_METHOD(fsdp_module, set_requires_gradient_sync,
+           "(requires_gradient_sync: bool, *, recurse: bool = True) -> None",
+           "Whether backward reduces gradients; without it they add up, whole, in this process.") {
+  bool requires_gradient_sync, recurse;
+  EXT_BIND(requires_gradient_sync, recurse);
+  return set_all(self, recurse, px_shards_reduce, requires_gradient_sync);
+}
+EXT_METHOD(fsdp_module, set_reshard_after_forward,
+           "(reshard_after_forward: bool, recurse: bool = True) -> None",
+           "Whether the whole parameters are let go of after forward.") {
+  PyObject *reshard_after_forward;
+  bool recurse;
+  EXT_BIND(reshard_after_forward, recurse);
+  if (!PyBool_Check(reshard_after_forward))
+    EXT_FAIL(PyExc_ValueError, "reshard_after_forward should be a bool, got %R",
+             (PyObject *)Py_TYPE(reshard_after_forward));
+  return set_all(self, recurse, part_after_forward, reshard_after_forward == Py_True);
+}
+EXT_METHOD(fsdp_module, set_reshard_after_backward,
+           "(reshard_after_backward: bool, *, recurse: bool = True) -> None",
+           "Whether the whole parameters are let go of after backward.") {
+  bool reshard_after_backward, recurse;
+  EXT_BIND(reshard_after_backward, recurse);
+  return set_all(self, recurse, part_after_backward, reshard_after_backward);
+}
+EXT_METHOD(fsdp_module, set_is_last_backward, "(is_last_backward: bool) -> None",
+           "Whether the next backward is the last one before the gradients are used.") {
+  EXT_ARGS(bool, is_last_backward);
+  return set_all(self, false, px_shards_last_backward, is_last_backward);
+}
+
+static PyObject *prefetch(PyObject *self, bool backward, PyObject *modules) {
+  EXT_OWNED *list = ext_items(modules, "modules are a list");
+  px_shards *own = list ? group_of(self) : NULL;
+  Py_ssize_t count = list ? PySequence_Fast_GET_SIZE(list) : 0;
+  px_shards **groups = own ? PyMem_Calloc((size_t)count + 1, sizeof *groups) : NULL;
+  if (!groups) return NULL;
+  Py_ssize_t i = 0;
+  while (i < count && (groups[i] = group_of(PySequence_Fast_GET_ITEM(list, i)))) i++;
+  PyObject *done =
+      i < count ? NULL : ext_none(px_shards_prefetch(own, backward, groups, (int)count));
+  PyMem_Free(groups);
+  return done;
+}
+EXT_METHOD(fsdp_module, set_modules_to_forward_prefetch, "(modules: Sequence[Any]) -> None",
+           "The modules whose parameters are gathered while this one's forward runs.") {
+  EXT_ARGS(PyObject *, modules);
+  return prefetch(self, false, modules);
+}
+EXT_METHOD(fsdp_module, set_modules_to_backward_prefetch, "(modules: Sequence[Any]) -> None",
+           "The modules whose parameters are gathered while this one's backward runs.") {
+  EXT_ARGS(PyObject *, modules);
+  return prefetch(self, true, modules);
+}
+
+static PyObject *divide(PyObject *self, double factor) {
+  px_shards *group = group_of(self);
+  if (group) px_shards_divide(group, factor);
+  return group ? Py_NewRef(Py_None) : NULL;
+}
+EXT_METHOD(fsdp_module, set_gradient_divide_factor, "(factor: float) -> None",
+           "What the sum of gradients is divided by, in the place of the number of ranks.") {
+  EXT_ARGS(double, factor);
+  return divide(self, factor);
+}
+EXT_METHOD(fsdp_module, set_reduce_scatter_divide_factor, "(factor: float) -> None",
+           "The older name of set_gradient_divide_factor.") {
+  EXT_ARGS(double, factor);
+  return divide(self, factor);
+}
+
+typedef struct handle_object {
+  PyObject_HEAD PyObject *group;
+} handle_object;
+EXT_OWNS(unshard_handle, EXT_OBJECT(handle_object, group));
+EXT_TYPE(unshard_handle, "torch.distributed.fsdp.UnshardHandle", "_UnshardHandle", handle_object,
+         EXT_FINAL, "What unshard(async_op=True) gives.", EXT_LIFE(unshard_handle));
+EXT_METHOD0(unshard_handle, wait, "None", "Has the parameters whole from here on.") {
+  EXT_WAIT(px_shards_unshard(H(((handle_object *)self)->group), false));
+  Py_RETURN_NONE;
+}
+EXT_METHOD(fsdp_module, unshard, "(async_op: bool = False) -> Any",
+           "Gathers the parameters; with async_op it only begins to, and gives what waits.") {
+  bool async_op;
+  EXT_BIND(async_op);
+  px_shards *group = group_of(self);
+  if (!group) return NULL;
+  EXT_WAIT(px_shards_unshard(group, async_op));
+  EXT_OWNED *handle = async_op ? ext_new(&unshard_handle_type) : Py_NewRef(Py_None);
+  if (handle && async_op) ((handle_object *)handle)->group = PyObject_GetAttrString(self, "_fsdp");
+  return ext_moved(&handle);
+}
+EXT_METHOD0(fsdp_module, reshard, "None", "Lets go of the whole parameters.") {
+  px_shards *group = group_of(self);
+  if (!group) return NULL;
+  EXT_WAIT(px_shards_reshard(group));
+  Py_RETURN_NONE;
+}
+EXT_METHOD(fsdp_module, __deepcopy__, "(memo: dict) -> Any", "Refuses, as PyTorch does.") {
+  EXT_FAIL(PyExc_AssertionError,
+           "FSDP does not support deepcopy. Please use state dict for serialization.");
+}
+
+// ---- around forward: hooks of the module
+
+static PyObject *cast_one(PyObject *tensor, void *dtype) {
+  bool fits = px_dtype_is_float(px_tensor_dtype(ext_tensor(tensor)));
+  return fits ? ext_convert(tensor, PX_DEVICE_NONE, *(px_dtype *)dtype, false, false)
+              : Py_NewRef(tensor);
+}
+
+// The values with their floating-point tensors in the dtype that the module's policy has by a name.
+static PyObject *cast(PyObject *module, const char *name, PyObject *values) {
+  px_dtype dtype;
+  EXT_OWNED *policy = PyObject_GetAttrString(module, "_fsdp_policy");
+  EXT_OWNED *wanted = policy ? PyObject_GetAttrString(policy, name) : NULL;
+  if (!wanted || wanted == Py_None) return wanted ? Py_NewRef(values) : NULL;
+  return ext_to_dtype(wanted, &dtype) < 0 ? NULL : ext_map_tensors(values, cast_one, &dtype);
+}
+
+static int casts_inputs(PyObject *module) {
+  EXT_OWNED *policy = PyObject_GetAttrString(module, "_fsdp_policy");
+  EXT_OWNED *says = policy ? PyObject_GetAttrString(policy, "cast_forward_inputs") : NULL;
+  return says ? PyObject_IsTrue(says) : -1;
+}
+
+typedef px_status around(px_shards *self, px_tensor *const *tensors, int count);
+static int pass(PyObject *module, PyObject *values, around *call) {
+  EXT_TENSORS items = {0};
+  px_shards *group = group_of(module);
+  EXT_OWNED *list = group ? ext_tensors_within(values) : NULL;
+  if (!list || ext_take_tensors(&items, Py_NewRef(list), "forward", "input") < 0) return -1;
+  px_status status = EXT_NOGIL(call(group, items.items, (int)items.count));
+  return ext_zero(status);
+}
+
+EXT_FUNCTION(torch, _fsdp_before, "(module: Any, args: tuple, kwargs: dict) -> tuple",
+             "Gathers a module's parameters; the arguments of its forward.") {
+  EXT_ARGS(PyObject *, module, args, kwargs);
+  EXT_OWNED *given = PyTuple_Pack(2, args, kwargs);
+  int casts = given ? casts_inputs(module) : -1;
+  if (casts < 0) return NULL;
+  EXT_OWNED *values = casts ? cast(module, "param_dtype", given) : Py_NewRef(given);
+  return values && pass(module, values, px_shards_before_forward) == 0 ? ext_moved(&values) : NULL;
+}
+EXT_FUNCTION(torch, _fsdp_after, "(module: Any, args: tuple, result: object) -> object",
+             "Lets go of a module's parameters; its result, which is None after an error.") {
+  EXT_ARGS(PyObject *, module, args, result);
+  px_shards *group = result == Py_None ? group_of(module) : NULL;
+  if (group) px_shards_forward_failed(group);
+  if (group || PyErr_Occurred()) return group ? Py_NewRef(Py_None) : NULL;
+  EXT_OWNED *value = cast(module, "output_dtype", result);
+  return value && pass(module, value, px_shards_after_forward) == 0 ? ext_moved(&value) : NULL;
+}

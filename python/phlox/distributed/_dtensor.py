@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors of which each rank has some rows, or all. What a DTensor does is in C (python/ext/dtensor.c)."""
+import sys
+
+from phlox import _C
+from phlox.distributed._placements import Replicate, Shard
+
+torch = sys.modules[__name__.partition(".")[0]]
+
+
+def _spec(mesh, placements, shape=None):
+    """What a DTensor knows of itself: mesh, placements, sizes of the whole, and the group that has parts."""
+    dist = torch.distributed
+    mesh = mesh if mesh is not None else dist.init_device_mesh("cuda" if dist.get_backend() == "nccl" else "cpu", (dist.get_world_size(),))
+    placements = tuple(placements or [Replicate()] * mesh.ndim)
+    if mesh.ndim != 1 or placements not in ((Shard(0),), (Replicate(),)):
+        raise NotImplementedError(f"a DTensor with placements {placements} on a mesh of {mesh.ndim} dimensions is not implemented in Phlox: "
+                                  "it has Shard(0) and Replicate() on meshes of one")
+    return mesh, placements, torch.Size(shape or ()), mesh.get_group() if placements[0].is_shard() else None
+
+
+def _rows(whole, spec):
+    """This rank's rows of a whole tensor, or all of it."""
+    return whole.narrow(0, *_C._shard_rows(spec[2][0], spec[0].get_local_rank(), spec[0].size())) if spec[3] is not None else whole
+
+
+class DTensor(_C._Sharded, torch.Tensor):
+    """A tensor of which each rank of a mesh has some rows (Shard(0)), or all (Replicate()). Its memory is
+    the rank's part, and its sizes are those of the whole."""
+    __module__ = "torch.distributed.tensor"
+
+    @staticmethod
+    def from_local(local_tensor, device_mesh=None, placements=None, *, run_check=False, shape=None, stride=None):
+        """The whole of the ranks' tensors, which have equally many rows unless `shape` is given."""
+        if run_check or stride is not None:
+            raise NotImplementedError("DTensor.from_local(run_check=, stride=) is not implemented in Phlox")
+        spec = _spec(device_mesh, placements, shape)
+        if shape is None:
+            spec = _spec(spec[0], spec[1], (local_tensor.size(0) * (1 if spec[3] is None else spec[0].size()), *local_tensor.shape[1:]))
+        return _C._sharded_over(local_tensor, spec)
+
+    def redistribute(self, device_mesh=None, placements=None, *, async_op=False):
+        """The same tensor with other placements."""
+        spec = _spec(device_mesh or self.device_mesh, placements, self.shape)
+        if spec[0] != self.device_mesh:
+            raise NotImplementedError("redistribute to another mesh is not implemented in Phlox")
+        return self if spec[1] == self.placements else _C._sharded_over(_rows(self.full_tensor(), spec), spec)
+
+
+_C._sharded_classes(DTensor, type("DTensor", (DTensor, torch.nn.Parameter), {"__module__": DTensor.__module__, "__doc__": DTensor.__doc__}))
+
+
+def distribute_tensor(tensor, device_mesh=None, placements=None, *, src_data_rank=0):
+    """This rank's part of a tensor that rank src_data_rank has (None: that all have), as a DTensor."""
+    if isinstance(tensor, DTensor):
+        return tensor.redistribute(device_mesh, placements)
+    spec, whole = _spec(device_mesh, placements, tensor.shape), tensor.detach()
+    if not tensor.is_meta:
+        whole = whole.to(spec[0].device_type, copy=src_data_rank is not None).contiguous()
+        if src_data_rank is not None:
+            torch.distributed.broadcast(whole, group=spec[0].get_group(), group_src=src_data_rank)
+    made = _C._sharded_over(_rows(whole, spec).clone(), spec)
+    return torch.nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else made.requires_grad_(tensor.requires_grad)

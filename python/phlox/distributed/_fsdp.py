@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fully_shard. What moves, and when, is the core's (phlox/shard.h); FSDPModule's methods are in C (python/ext/shards.c)."""
+import functools
+import sys
+from dataclasses import dataclass
+
+from phlox import _C
+from phlox._C import _UnshardHandle as UnshardHandle
+from phlox.distributed._dtensor import Shard, _spec
+
+torch = sys.modules[__name__.partition(".")[0]]
+
+
+@dataclass(frozen=True)
+class MixedPrecisionPolicy:
+    """In which dtypes a module computes: None leaves each as it is."""
+    param_dtype: "torch.dtype | None" = None
+    reduce_dtype: "torch.dtype | None" = None
+    output_dtype: "torch.dtype | None" = None
+    cast_forward_inputs: bool = True
+
+
+@dataclass
+class OffloadPolicy:
+    """Nothing is kept elsewhere."""
+
+
+@dataclass
+class CPUOffloadPolicy(OffloadPolicy):
+    """Parts are kept on the CPU: not implemented."""
+    pin_memory: bool = True
+
+
+class FSDPModule(_C._FSDPModule):
+    """What fully_shard adds to a module's class."""
+
+    def __new__(cls, *args, **kwargs):
+        return cls.__mro__[3](*args, **kwargs)
+
+    def _apply(self, fn, recurse=True):
+        self.reshard()
+        return super()._apply(fn, recurse)
+
+
+def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placement_fn=None, mp_policy=MixedPrecisionPolicy(),
+                offload_policy=OffloadPolicy(), ignored_params=None):
+    """Shards the parameters of a module, as one group, along their first dimension over the ranks of a
+    mesh of one dimension (None: all ranks), and gives the module, which is then an FSDPModule, too.
+
+    Modules within are sharded first. The parameters are DTensors; optimisers are made afterwards.
+    reshard_after_forward: let go of the whole parameters between forward and backward; None: unless
+    the module is the outermost one."""
+    for refused, what in ((isinstance(module, (list, tuple)), "a list of modules"), (shard_placement_fn is not None, "shard_placement_fn="),
+                          (isinstance(offload_policy, CPUOffloadPolicy), "CPUOffloadPolicy"), (type(reshard_after_forward) is int, "reshard_after_forward= as an int")):
+        if refused:
+            raise NotImplementedError(f"fully_shard with {what} is not implemented in Phlox")
+    if isinstance(module, (torch.nn.ModuleList, torch.nn.ModuleDict)):
+        raise ValueError(f"fully_shard does not support containers that do not implement forward: {module}")
+    if isinstance(module, FSDPModule):
+        raise AssertionError(f"Each distinct composable distributed API can only be applied to a module once: {type(module)}")
+    spec, cls = _spec(mesh, (Shard(0),)), type(module)
+    device = torch.device("cuda", torch.cuda.current_device()) if spec[0].device_type == "cuda" else torch.device(spec[0].device_type)
+    shards = _C._Shards(spec[3], module, device, list(ignored_params or ()), None if reshard_after_forward is None else not reshard_after_forward,
+                        mp_policy.param_dtype, mp_policy.reduce_dtype)
+    for _, part, shape in shards.parameters():
+        part._spec = (*spec[:2], shape, spec[3])
+    module.__class__ = type(f"FSDP{cls.__name__}", (FSDPModule, cls), {"__module__": cls.__module__})
+    module._fsdp, module._fsdp_policy = shards, mp_policy
+    module.register_forward_pre_hook(_C._fsdp_before, prepend=True, with_kwargs=True)
+    module.register_forward_hook(_C._fsdp_after, always_call=True)
+    return module
+
+
+def register_fsdp_forward_method(module, method_name):
+    """Has a method gather the parameters around it, as forward does; nothing for other modules."""
+    if not hasattr(module, method_name):
+        raise ValueError(f"{type(module)} does not have a method {method_name}")
+    method = getattr(module, method_name)
+
+    @functools.wraps(method)
+    def called(*args, **kwargs):
+        args, kwargs = _C._fsdp_before(module, args, kwargs)
+        result = None
+        try:
+            result = method(*args, **kwargs)
+        finally:
+            result = _C._fsdp_after(module, args, result)
+        return result
+    if isinstance(module, FSDPModule):
+        setattr(module, method_name, called)

@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups of sharded parameters: how they are made, and what is said of them.
+#include <string.h>
+
+#include "parallel/shard_impl.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/view.h"
+
+void px_shard_rows(int64_t *first, int64_t *count, int64_t rows, int rank, int size) {
+  int64_t each = (rows + size - 1) / size;
+  int64_t begin = rank * each < rows ? rank * each : rows;
+  *first = begin;
+  *count = rows - begin < each ? rows - begin : each;
+}
+
+// ---- what the groups of a communicator share
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static px__shard_context *all;  // a context takes itself out when its last group ends
+
+static void context_destroy(void *object) {
+  px__shard_context *self = object;
+  px_release(self->gather);
+  px_release(self->reduce);
+  px_release(self->comm);
+  px_free(self->groups);
+  px_free(self->order);
+  pthread_mutex_destroy(&self->lock);
+  px_object_end(self);
+  px_free(self);
+}
+
+static px_status context_new(px__shard_context **out, px_comm *comm) {
+  static const px_class cls = {"shard context", context_destroy};
+  px__shard_context *self;
+  pthread_mutexattr_t again;
+  PX_TRY(px_alloc((void **)&self, sizeof *self));
+  px_object_init(self, &cls);
+  pthread_mutexattr_init(&again);
+  pthread_mutexattr_settype(&again, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(&self->lock, &again);
+  pthread_mutexattr_destroy(&again);
+  self->comm = px_retain(comm);
+  self->device = PX_DEVICE_NONE;
+  self->last = true;
+  self->next = all;
+  *out = all = self;
+  return PX_OK;
+}
+
+static px_status context_add(px__shard_context *self, px_shards *group) {
+  if (self->group_count == self->room) {
+    int room = self->room ? 2 * self->room : 8;
+    PX_TRY(px_realloc((void **)&self->groups, (size_t)room * sizeof *self->groups));
+    PX_TRY(px_realloc((void **)&self->order, (size_t)room * sizeof *self->order));
+    self->room = room;
+  }
+  self->groups[self->group_count++] = group;
+  return PX_OK;
+}
+
+static void drop(px_shards **list, int *count, const px_shards *group) {
+  int kept = 0;
+  for (int i = 0; i < *count; i++)
+    if (list[i] != group) list[kept++] = list[i];
+  *count = kept;
+}
+
+// A context that no group is in any more can be found by nobody.
+static void context_remove(px__shard_context *self, const px_shards *group) {
+  pthread_mutex_lock(&all_lock);
+  pthread_mutex_lock(&self->lock);
+  drop(self->groups, &self->group_count, group);
+  drop(self->order, &self->order_count, group);
+  for (int i = 0; i < self->group_count; i++)
+    for (int way = 0; way < 2; way++)
+      drop(self->groups[i]->ahead[way], &self->groups[i]->ahead_count[way], group);
+  if (self->root == group) self->root = NULL;
+  if (self->reducing == group) self->reducing = NULL;
+  bool over = !self->group_count;
+  pthread_mutex_unlock(&self->lock);
+  px__shard_context **at = &all;
+  while (over && *at && *at != self) at = &(*at)->next;
+  if (over && *at) *at = self->next;
+  pthread_mutex_unlock(&all_lock);
+}
+
+static px_status join_context(px_shards *self, px_comm *comm) {
+  pthread_mutex_lock(&all_lock);
+  px__shard_context *found = all;
+  px_status status = PX_OK;
+  while (found && found->comm != comm) found = found->next;
+  if (found)
+    px_retain(found);
+  else
+    status = context_new(&found, comm);
+  if (status == PX_OK) {
+    self->context = found;
+    pthread_mutex_lock(&found->lock);
+    status = context_add(found, self);
+    pthread_mutex_unlock(&found->lock);
+  }
+  pthread_mutex_unlock(&all_lock);
+  return status;
+}
+
+// What is known of a tensor that is a rank's rows: the communicator, owned, and the whole's sizes.
+typedef struct found {
+  px_comm *comm;
+  int ndim;
+  int64_t sizes[PX_MAX_DIMS];
+} found;
+
+static void find_in(found *out, px__shard_context *context, const px_tensor *tensor) {
+  pthread_mutex_lock(&context->lock);
+  for (int g = 0; g < context->group_count; g++)
+    for (int i = 0; i < context->groups[g]->count; i++) {
+      const px__shard *v = &context->groups[g]->items[i];
+      if (v->local != tensor || out->comm) continue;
+      out->comm = px_retain(context->comm);
+      out->ndim = v->ndim;
+      memcpy(out->sizes, v->sizes, sizeof out->sizes);
+    }
+  pthread_mutex_unlock(&context->lock);
+}
+
+static bool find(found *out, const px_tensor *tensor) {
+  out->comm = NULL;
+  pthread_mutex_lock(&all_lock);
+  for (px__shard_context *c = all; c && !out->comm; c = c->next) find_in(out, c, tensor);
+  pthread_mutex_unlock(&all_lock);
+  return out->comm;
+}
+
+static bool is_sharded(const px_tensor *tensor) {
+  found of;
+  bool is = find(&of, tensor);
+  if (is) px_release(of.comm);
+  return is;
+}
+
+// ---- making
+
+static void shard_end(px__shard *v, const px_module *own) {
+  if (v->hook) px_tensor_remove_hook(v->whole, v->hook);
+  px_release(v->whole);
+  px_release(v->local);
+  px_release(v->summed);
+  px_free(v->name);
+  for (int i = 0; i < v->place_count; i++) {
+    if (v->places[i].owner != own) px_release(v->places[i].owner);
+    px_free(v->places[i].name);
+  }
+  px_free(v->places);
+}
+
+static void shards_destroy(void *object) {
+  px_shards *self = object;
+  if (self->context) context_remove(self->context, self);
+  for (int i = 0; i < self->count; i++) shard_end(&self->items[i], self->module);
+  px_free(self->items);
+  px_release(self->gathering);
+  px_release(self->reduction);
+  px_release(self->flat);
+  px_release(self->mine);
+  for (int way = 0; way < 2; way++) px_free(self->ahead[way]);
+  px_release(self->context);
+  px_object_end(self);
+  px_free(self);
+}
+
+static px_status copy_text(char **out, const char *text) {
+  size_t size = strlen(text) + 1;
+  PX_TRY(px_alloc((void **)out, size));
+  memcpy(*out, text, size);
+  return PX_OK;
+}
+
+// What is found before anything changes: parameters, each with the places where it is.
+typedef struct search {
+  px_shards *self;
+  const px_shard_options *options;
+} search;
+
+static bool is_ignored(const px_shard_options *o, const px_tensor *tensor) {
+  for (int i = 0; i < o->ignored_count; i++)
+    if (o->ignored[i] == tensor) return true;
+  return false;
+}
+
+static px_status check_parameter(const char *name, const px_tensor *tensor) {
+  PX_CHECK(px_tensor_ndim(tensor) > 0, PX_VALUE,
+           "fully_shard doesn't support scalar parameters. Change %s to a 1D tensor with numel "
+           "equal to 1.",
+           name);
+  PX_CHECK(px_tensor_is_contiguous(tensor), PX_UNIMPLEMENTED,
+           "FSDP does not support non-contiguous parameters yet: %s", name);
+  return PX_OK;
+}
+
+static px_status add_place(px__shard *v, px_module *owner, const char *name, const px_module *own) {
+  const char *dot = strrchr(name, '.');
+  PX_TRY(px_realloc((void **)&v->places, (size_t)(v->place_count + 1) * sizeof *v->places));
+  px__place *place = &v->places[v->place_count];
+  PX_TRY(copy_text(&place->name, dot ? dot + 1 : name));
+  place->owner = owner == own ? owner : px_retain(owner);
+  v->place_count++;
+  return PX_OK;
+}
+
+static px_status add_item(px_shards *self, const char *name, px_tensor *tensor) {
+  PX_TRY(check_parameter(name, tensor));
+  PX_TRY(px_realloc((void **)&self->items, (size_t)(self->count + 1) * sizeof *self->items));
+  px__shard *v = &self->items[self->count];
+  memset(v, 0, sizeof *v);
+  self->count++;
+  v->shards = self;
+  v->local = px_retain(tensor);
+  v->ndim = px_tensor_ndim(tensor);
+  for (int d = 0; d < v->ndim; d++) v->sizes[d] = px_tensor_size(tensor, d);
+  int size = px_comm_size(self->context->comm);
+  int64_t rows = v->sizes[0], row = rows ? px_tensor_numel(tensor) / rows : 0;
+  v->share = (rows + size - 1) / size * row;
+  return copy_text(&v->name, name);
+}
+
+static px_status find_one(const char *name, const px_module_entry *entry, px_module *owner,
+                          void *context) {
+  search *s = context;
+  px_shards *self = s->self;
+  int i = 0;
+  if (!entry->tensor || is_ignored(s->options, entry->tensor)) return PX_OK;
+  while (i < self->count && self->items[i].local != entry->tensor) i++;
+  if (i == self->count) {
+    if (is_sharded(entry->tensor)) return PX_OK;
+    PX_TRY(add_item(self, name, entry->tensor));
+  }
+  return add_place(&self->items[i], owner, name, self->module);
+}
+
+// ---- cutting
+
+static px_status cut(px_tensor **out, const px__shard *v, px_device device) {
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  px_comm *comm = v->shards->context->comm;
+  int64_t first, count;
+  px_shard_rows(&first, &count, v->sizes[0], px_comm_rank(comm), px_comm_size(comm));
+  PX_TRY(px_tensor_detach(&plain, v->local));
+  PX_TRY(px_narrow(&rows, plain, 0, first, count));
+  PX_TRY(px_to(out, rows, PX_DTYPE_NONE, device, false, true));
+  px_tensor_set_parameter(*out, true);
+  if (!px_tensor_requires_grad(v->local)) return PX_OK;
+  return px_tensor_set_requires_grad(*out, true);
+}
+
+// All parts are made before the first is registered.
+static px_status cut_all(px_shards *self, px_device device, px_tensor **parts) {
+  for (int i = 0; i < self->count; i++) PX_TRY(cut(&parts[i], &self->items[i], device));
+  for (int i = 0; i < self->count; i++) {
+    px_release(self->items[i].local);
+    self->items[i].local = px_retain(parts[i]);
+  }
+  for (int i = 0; i < self->count; i++) PX_TRY(px__shard_show(&self->items[i], parts[i]));
+  return PX_OK;
+}
+
+static px_status move_buffer(const char *name, const px_module_entry *entry, px_module *owner,
+                             void *device) {
+  PX_SCOPED(px_tensor) moved = NULL;
+  if (!entry->tensor || px_tensor_device(entry->tensor).type == PX_META) return PX_OK;
+  PX_TRY(px_to(&moved, entry->tensor, PX_DTYPE_NONE, *(px_device *)device, false, false));
+  return px_tensor_set_data(entry->tensor, moved);
+}
+
+// Buffers are moved first: to move them once more changes nothing.
+static px_status cut_module(px_shards *self, px_device device) {
+  px_tensor **parts;
+  if (self->count && px_tensor_device(self->items[0].local).type == PX_META)
+    device = PX_DEVICE_NONE;
+  else if (!px_device_equal(device, PX_DEVICE_NONE))
+    PX_TRY(px_module_each(self->module, PX_ENTRY_BUFFER, "", true, false, move_buffer, &device));
+  PX_TRY(px_alloc((void **)&parts, (size_t)(self->count + 1) * sizeof *parts));
+  bool was = px_grad_enabled();
+  px_grad_set_enabled(false);
+  px_status status = cut_all(self, device, parts);
+  px_grad_set_enabled(was);
+  px__drop_all(parts, self->count);
+  px_free(parts);
+  return status;
+}
+
+// All but the cutting.
+static px_status find_all(px_shards **out, px_module *module, const px_shard_options *options) {
+  static const px_class cls = {"shards", shards_destroy};
+  PX_GIVEN(out);
+  PX_GIVEN(module);
+  PX_GIVEN(options);
+  PX_GIVEN(options->comm);
+  PX_GIVEN_N(options->ignored, options->ignored_count);
+  px_shards *self;
+  PX_TRY(px_alloc((void **)&self, sizeof *self));
+  PX_SCOPED(px_shards) owned = self;
+  px_object_init(self, &cls);
+  self->module = module;
+  self->keep = options->keep;
+  self->keep_outermost = options->keep_outermost;
+  self->reduces = true;
+  self->on_gradient = px__shards_on_gradient;
+  self->param_dtype = options->param_dtype;
+  self->reduce_dtype = options->reduce_dtype;
+  search s = {self, options};
+  PX_TRY(join_context(self, options->comm));
+  PX_TRY(px_module_each(module, PX_ENTRY_PARAMETER, "", true, true, find_one, &s));
+  *out = PX_MOVE(owned);
+  return PX_OK;
+}
+
+px_status px_shards_new(px_shards **out, px_module *module, const px_shard_options *options) {
+  PX_SCOPED(px_shards) self = NULL;
+  PX_TRY(find_all(&self, module, options));
+  PX_TRY(cut_module(self, options->device));
+  *out = PX_MOVE(self);
+  return PX_OK;
+}
+
+px_status px_fully_shard(px_shards **out, px_module *module, const px_shard_options *options) {
+  PX_SCOPED(px_shards) self = NULL;
+  int64_t before, after = 0;
+  PX_TRY(find_all(&self, module, options));
+  PX_TRY(px_module_add_hook(&before, module, true, px__shards_before_hook, self, NULL));
+  px_status status =
+      px_module_add_hook(&after, module, false, px__shards_after_hook, self, px_release);
+  if (status == PX_OK) px_retain(self);  // the hook's
+  if (status == PX_OK) status = cut_module(self, options->device);
+  if (status != PX_OK) {
+    px_module_remove_hook(module, before);
+    if (after) px_module_remove_hook(module, after);
+  }
+  PX_TRY(status);
+  *out = PX_MOVE(self);
+  return PX_OK;
+}
+
+// ---- what is said of a group
+
+bool px_shards_at(const px_shards *self, int i, px_shard *out) {
+  if (i < 0 || i >= self->count) return false;
+  const px__shard *v = &self->items[i];
+  *out = (px_shard){v->name, v->local, v->whole, v->sizes, v->ndim};
+  return true;
+}
+
+static void lock(const px_shards *self) { pthread_mutex_lock(&self->context->lock); }
+static void unlock(const px_shards *self) { pthread_mutex_unlock(&self->context->lock); }
+
+bool px_shards_is_whole(const px_shards *self) { return self->state == PX__WHOLE; }
+
+void px_shards_keep(px_shards *self, bool after_backward, bool keep) {
+  lock(self);
+  *(after_backward ? &self->keep_after_backward : &self->keep) = keep;
+  self->keep_outermost &= after_backward;
+  unlock(self);
+}
+
+void px_shards_reduce(px_shards *self, bool reduces) {
+  lock(self);
+  self->reduces = reduces;
+  unlock(self);
+}
+
+void px_shards_last_backward(px_shards *self, bool last) {
+  lock(self);
+  self->context->last = last;
+  unlock(self);
+}
+
+void px_shards_divide(px_shards *self, double factor) {
+  lock(self);
+  self->divide = factor;
+  unlock(self);
+}
+
+px_status px_shards_prefetch(px_shards *self, bool backward, px_shards *const *others, int count) {
+  PX_GIVEN(self);
+  PX_GIVEN_N(others, count);
+  px_shards **list;
+  for (int i = 0; i < count; i++)
+    PX_CHECK(others[i] && others[i]->context == self->context, PX_VALUE,
+             "the groups that are gathered ahead are of the same communicator");
+  PX_TRY(px_alloc((void **)&list, (size_t)(count + 1) * sizeof *list));
+  if (count) memcpy(list, others, (size_t)count * sizeof *list);
+  lock(self);
+  px_free(self->ahead[backward]);
+  self->ahead[backward] = list;
+  self->ahead_count[backward] = count;
+  unlock(self);
+  return PX_OK;
+}
+
+// ---- values to begin with
+
+px_status px_shard_stand_in(px_tensor **out, px_tensor *part) {
+  PX_GIVEN(out);
+  PX_GIVEN(part);
+  found of;
+  if (!find(&of, part)) return *out = px_retain(part), PX_OK;
+  px_release(of.comm);
+  return px_tensor_empty(out, of.ndim, of.sizes, px_tensor_dtype(part), px_tensor_device(part));
+}
+
+px_status px_shard_take_rows(px_tensor *part, const px_tensor *whole) {
+  PX_GIVEN(part);
+  PX_GIVEN(whole);
+  found of;
+  if (whole == part || !find(&of, part)) return PX_OK;
+  PX_SCOPED(px_comm) comm = of.comm;
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) from = NULL;
+  PX_SCOPED(px_tensor) to = NULL;
+  int64_t first, count;
+  px_shard_rows(&first, &count, of.sizes[0], px_comm_rank(comm), px_comm_size(comm));
+  PX_TRY(px_tensor_detach(&plain, whole));
+  PX_TRY(px_narrow(&from, plain, 0, first, count));
+  PX_TRY(px_tensor_detach(&to, part));
+  return count ? px_copy_(to, from, false) : PX_OK;
+}
+
+static px_status put_tensor(px_module *layer, const px_module_entry *entry, px_tensor *tensor) {
+  px_module_entry changed = *entry;
+  changed.tensor = tensor;
+  return px_module_put(layer, &changed);
+}
+
+// For each parameter in turn: the whole in the place of the part, and then the other way round.
+static px_status stand_in_all(px_module *layer, px_tensor **parts, px_tensor **wholes, int count) {
+  px_module_entry entry;
+  for (int i = 0; i < count; i++) {
+    if (!px_module_entry_at(layer, PX_ENTRY_PARAMETER, i, &entry) || !entry.tensor) continue;
+    PX_TRY(px_shard_stand_in(&wholes[i], entry.tensor));
+    if (wholes[i] == entry.tensor) continue;
+    parts[i] = px_retain(entry.tensor);
+    px_tensor_set_parameter(wholes[i], true);
+    PX_TRY(put_tensor(layer, &entry, wholes[i]));
+  }
+  return PX_OK;
+}
+
+static px_status stand_back_all(px_module *layer, px_tensor *const *parts, px_tensor *const *wholes,
+                                int count, bool take) {
+  px_module_entry entry;
+  for (int i = 0; i < count; i++) {
+    if (!parts[i] || !px_module_entry_at(layer, PX_ENTRY_PARAMETER, i, &entry)) continue;
+    PX_TRY(put_tensor(layer, &entry, parts[i]));
+    if (take) PX_TRY(px_shard_take_rows(parts[i], wholes[i]));
+  }
+  return PX_OK;
+}
+
+px_status px_shards_reset(px_module *layer) {
+  PX_GIVEN(layer);
+  px_tensor **parts;
+  px_module_entry entry;
+  int count = 0;
+  while (px_module_entry_at(layer, PX_ENTRY_PARAMETER, count, &entry)) count++;
+  PX_TRY(px_alloc((void **)&parts, 2 * (size_t)(count + 1) * sizeof *parts));
+  px_tensor **wholes = parts + count;
+  px_status status = stand_in_all(layer, parts, wholes, count);
+  if (status == PX_OK) status = px_module_reset(layer);
+  px_status back = stand_back_all(layer, parts, wholes, count, status == PX_OK);
+  px__drop_all(parts, 2 * count);
+  px_free(parts);
+  return status == PX_OK ? back : status;
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sharded parameters, for the files of this folder.
+#pragma once
+#include <pthread.h>
+
+#include "parallel/reducer_impl.h"
+#include "phlox/shard.h"
+
+// Where a parameter is registered. The px_shards' own module is borrowed, for that owns the hooks
+// which own the px_shards; modules below it are owned.
+typedef struct px__place {
+  px_module *owner;
+  char *name;
+} px__place;
+
+typedef struct px__shard {
+  px_shards *shards;
+  char *name;
+  px_tensor *local;   // owned
+  px_tensor *whole;   // a leaf, over memory that comes and goes; owned
+  px_tensor *summed;  // what passes without reduction gave, in the dtype of the reduction; owned
+  int ndim;
+  int64_t sizes[PX_MAX_DIMS];
+  int64_t share;  // elements of a rank's rows; the last ranks may have fewer
+  int64_t at;     // in a rank's part of what is gathered, in bytes
+  int64_t place;  // in a rank's part of what is reduced, in elements
+  px__place *places;
+  int place_count;
+  int64_t hook;
+  uint64_t version;  // of `local` when it was gathered
+  bool ready;        // its gradient has come
+  bool reduced;      // it is in the reduction that is under way
+} px__shard;
+
+typedef enum px__shard_state { PX__SHARDED, PX__GATHERING, PX__WHOLE } px__shard_state;
+
+// What the groups of a communicator have in common. All fields, and those of its groups, belong to
+// the lock, which a thread may take again: what it lets go of may end hooks.
+typedef struct px__shard_context {
+  px_object head;
+  struct px__shard_context *next;  // of all; of the lock of shard.c
+  pthread_mutex_t lock;
+  px_comm *comm;  // owned
+  px_device device;
+  px_stream *gather, *reduce;   // of `device`, or NULL; owned
+  px_shards **groups, **order;  // borrowed; `order` is that of their forward passes
+  int group_count, order_count, room;
+  px_shards *root;      // whose forward is under way, from outside
+  px_shards *reducing;  // whose reduction is under way
+  bool ends;            // the end of backward will be told
+  bool last;            // it is the last one before the gradients are used
+} px__shard_context;
+
+struct px_shards {
+  px_object head;
+  px__shard_context *context;                                // owned
+  px_module *module;                                         // borrowed
+  px_status (*on_gradient)(px_tensor *tensor, void *shard);  // px__shards_on_gradient
+  px__shard *items;
+  int count;
+  bool keep, keep_outermost, keep_after_backward, reduces, backward, inside;
+  double divide;
+  px_dtype param_dtype, reduce_dtype;
+  px__shard_state state;
+  px_tensor *flat;  // what is gathered, all ranks' parts in turn; owned
+  px_work *gathering, *reduction;
+  px_tensor *mine;       // what this rank gets of the reduction; owned
+  int64_t part;          // bytes of a rank's part
+  px_shards **ahead[2];  // groups to gather in forward and in backward; borrowed
+  int ahead_count[2];
+  int inputs;    // whose gradients are still to come
+  bool entered;  // one has come
+};
+
+// ---- shard_move.c
+// Registers a tensor where the parameter is.
+PX__MUST px_status px__shard_show(px__shard *v, px_tensor *tensor);
+// Begins to gather the group.
+PX__MUST px_status px__shards_gather(px_shards *self);
+// Waits for that, and has the module see the whole parameters.
+PX__MUST px_status px__shards_take(px_shards *self);
+// Has the module see the parts, and lets go of the memory of the whole.
+PX__MUST px_status px__shards_part(px_shards *self);
+// Forgets a reduction that is under way, and the gradients that have come for one.
+PX__MUST px_status px__shards_forget(px_shards *self);
+// Begins to reduce what gradients there are; adds the parts of an earlier reduction to the
+// gradients of the parts.
+PX__MUST px_status px__shards_reduce(px_shards *self);
+PX__MUST px_status px__shards_reduced(px_shards *self);
+
+// ---- shard_pass.c
+// Called when a whole parameter's gradient has been accumulated.
+PX__MUST px_status px__shards_on_gradient(px_tensor *tensor, void *shard);
+PX__MUST px_status px__shards_before_hook(px_tensor **replacement, px_module *module,
+                                          px_tensor *const *inputs, int count, px_tensor *result,
+                                          void *shards);
+PX__MUST px_status px__shards_after_hook(px_tensor **replacement, px_module *module,
+                                         px_tensor *const *inputs, int count, px_tensor *result,
+                                         void *shards);

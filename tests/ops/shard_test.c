@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules whose parameters are sharded over two or three processes train as one process does.
+#include "phlox/phlox.h"
+
+#include <math.h>
+
+#include "ranks.h"
+
+// 5 and 1 rows do not divide by 2 or 3.
+static px_module *make_model(px_device device) {
+  px_module *layers[3], *out;
+  px_manual_seed(3);
+  OK(px_linear_new(&layers[0], 2, 5));
+  OK(px_tanh_new(&layers[1]));
+  OK(px_linear_new(&layers[2], 5, 1));
+  OK(px_sequential_new(&out, layers, 3));
+  for (int i = 0; i < 3; i++) px_release(layers[i]);
+  OK(px_module_to(out, PX_FLOAT64, device, false));
+  return out;
+}
+
+static px_shard_options options_of(px_comm *comm) {
+  return (px_shard_options){.comm = comm,
+                            .device = PX_DEVICE_NONE,
+                            .param_dtype = PX_DTYPE_NONE,
+                            .reduce_dtype = PX_DTYPE_NONE};
+}
+
+static px_optimizer *make_optimizer(px_module *model) {
+  PX_SCOPED(px_list) list = NULL;
+  px_optimizer *out;
+  OK(px_module_parameters(&list, model));
+  OK(px_adam_new(&out, px_list_items(list), (int)px_list_size(list), .lr = 0.1));
+  return out;
+}
+
+// The loss of `count` points from the first on: each rank has its own in turn.
+static double step(px_module *model, px_optimizer *optimizer, px_tensor *points, int64_t first,
+                   int64_t count) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) guess = NULL;
+  PX_SCOPED(px_tensor) loss = NULL;
+  px_scalar value;
+  OK(px_narrow(&x, points, 0, first, count));
+  OK(px_prod(&y, x, 1, true, PX_DTYPE_NONE));
+  OK(px_optimizer_zero_grad(optimizer, true));
+  OK(px_module_call(&guess, model, x));
+  OK(px_mse_loss(&loss, guess, y, "mean", NULL));
+  OK(px_backward(1, &loss, NULL, false, false));
+  OK(px_optimizer_step(optimizer));
+  OK(px_tensor_item(&value, loss));
+  return px_scalar_float(value);
+}
+
+static double mean_of(px_comm *comm, double value) {
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_work) work = NULL;
+  OK(px_tensor_from_data(&sum, &value, 0, NULL, PX_FLOAT64, px_cpu()));
+  px_collective all = {
+      .op = PX_ALL_REDUCE, .reduce = PX_REDUCE_AVG, .outputs = &sum, .output_count = 1};
+  OK(px_comm_run(&work, comm, &all));
+  OK(px_work_wait(work, 0));
+  return *(double *)px_tensor_data(sum);
+}
+
+static void check_parts(px_comm *comm, const px_shards *shards, int wanted) {
+  px_shard part;
+  int64_t first, rows;
+  int count = 0;
+  for (; px_shards_at(shards, count, &part); count++) {
+    px_shard_rows(&first, &rows, part.sizes[0], px_comm_rank(comm), px_comm_size(comm));
+    CHECK_EQ(px_tensor_size(part.local, 0), rows);
+    CHECK(!part.whole || px_storage_bytes(px_tensor_storage(part.whole)) == 0);
+    CHECK(!px_tensor_grad(part.local) ||
+          px_tensor_numel(px_tensor_grad(part.local)) == px_tensor_numel(part.local));
+  }
+  CHECK_EQ(count, wanted);
+}
+
+static void trains(px_comm *comm, px_device device) {
+  int64_t sizes[] = {12, 2}, each = 12 / px_comm_size(comm);
+  PX_SCOPED(px_tensor) points = NULL;
+  PX_SCOPED(px_module) one = make_model(device);
+  PX_SCOPED(px_module) model = make_model(device);
+  PX_SCOPED(px_shards) inner = NULL;
+  PX_SCOPED(px_shards) outer = NULL;
+  px_module_entry first;
+  CHECK(px_module_entry_at(model, PX_ENTRY_MODULE, 0, &first));
+  px_shard_options options = options_of(comm);
+  OK(px_fully_shard(&inner, first.module, &options));
+  OK(px_fully_shard(&outer, model, &options));
+  check_parts(comm, inner, 2);
+  check_parts(comm, outer, 2);
+  PX_SCOPED(px_optimizer) whole = make_optimizer(one);
+  PX_SCOPED(px_optimizer) parts = make_optimizer(model);
+  OK(px_randn(&points, sizes, 2, NULL, PX_FLOAT64, device, false, false));
+  for (int i = 0; i < 4; i++) {
+    double mine = step(model, parts, points, px_comm_rank(comm) * each, each);
+    CHECK_NEAR(mean_of(comm, mine), step(one, whole, points, 0, 12), 1e-12);
+    check_parts(comm, inner, 2);
+  }
+  px_shard part;
+  CHECK(px_shards_at(inner, 0, &part));
+  PX_SCOPED(px_tensor) gathered = NULL;
+  OK(px_shard_whole(&gathered, comm, part.local, part.ndim, part.sizes));
+  PX_SCOPED(px_list) list = NULL;
+  OK(px_module_parameters(&list, one));
+  double a[10], b[10];
+  OK(px_tensor_read(gathered, a, sizeof a));
+  OK(px_tensor_read(px_list_get(list, 0), b, sizeof b));
+  for (int i = 0; i < 10; i++) CHECK_NEAR(a[i], b[i], 1e-12);
+}
+PX_TEST(two_ranks_train_as_one_process) { run_ranks(2, false, trains); }
+PX_TEST(three_ranks_of_which_some_have_no_rows_train_as_one_process) {
+  run_ranks(3, false, trains);
+}
+PX_TEST(simulated_devices_train_as_one_process) { run_ranks(2, true, trains); }
+
+static void norms(px_comm *comm, px_device device) {
+  double data[] = {3, 0, 0, 4};
+  int64_t size = 2;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_SCOPED(px_tensor) own = NULL;
+  PX_SCOPED(px_tensor) norm = NULL;
+  PX_SCOPED(px_tensor) greatest = NULL;
+  OK(px_tensor_from_data(&part, data + 2 * px_comm_rank(comm), 1, &size, PX_FLOAT64, px_cpu()));
+  OK(px_full(&own, &size, 1, px_float(-12 / sqrt(2)), PX_FLOAT64, px_cpu(), false, false));
+  OK(px_shard_norm(&norm, comm, &part, 1, &own, 1, 2));
+  CHECK_NEAR(*(double *)px_tensor_data(norm), 13, 1e-12);
+  OK(px_shard_norm(&greatest, comm, &part, 1, NULL, 0, INFINITY));
+  CHECK_NEAR(*(double *)px_tensor_data(greatest), 4, 0);
+  FAILS(px_shard_norm(&norm, comm, &part, 1, NULL, 0, 0), PX_UNIMPLEMENTED, "of sharded tensors");
+}
+PX_TEST(the_norm_is_that_of_the_whole) { run_ranks(2, false, norms); }
+
+static void refuses(px_comm *comm, px_device device) {
+  PX_SCOPED(px_module) model = make_model(device);
+  PX_SCOPED(px_tensor) scalar = NULL;
+  PX_SCOPED(px_shards) shards = NULL;
+  px_shard_options options = options_of(comm);
+  OK(px_full(&scalar, NULL, 0, px_float(1), PX_FLOAT64, px_cpu(), false, false));
+  OK(px_module_register_parameter(model, "scale", scalar));
+  FAILS(px_fully_shard(&shards, model, &options), PX_VALUE,
+        "fully_shard doesn't support scalar parameters. Change scale to a 1D tensor");
+  CHECK(!px_module_has_hooks(model));
+  options.ignored = &scalar;
+  options.ignored_count = 1;
+  options.param_dtype = PX_BFLOAT16;
+  OK(px_fully_shard(&shards, model, &options));
+  OK(px_shards_unshard(shards, true));
+  CHECK(!px_shards_is_whole(shards));
+  OK(px_shards_unshard(shards, false));
+  px_shard part;
+  CHECK(px_shards_is_whole(shards) && px_shards_at(shards, 0, &part));
+  CHECK_EQ((int)px_tensor_dtype(part.whole), PX_BFLOAT16);
+  CHECK_EQ(px_tensor_dtype(part.local), PX_FLOAT64);
+  OK(px_shards_reshard(shards));
+  OK(px_shards_reshard(shards));
+}
+PX_TEST(what_cannot_be_sharded_is_refused_before_anything_changes) { run_ranks(2, false, refuses); }
+
+// ---- whatever fails, the module can be used again, and nothing stays behind
+
+static px_status one_step(px_module *model, px_tensor *x) {
+  PX_SCOPED(px_tensor) out = NULL;
+  PX_SCOPED(px_tensor) loss = NULL;
+  PX_TRY(px_module_zero_grad(model));
+  PX_TRY(px_module_call(&out, model, x));
+  PX_TRY(px_sum(&loss, out, NULL, 0, false, PX_DTYPE_NONE));
+  return px_backward(1, &loss, NULL, false, false);
+}
+
+static void survives(px_comm *comm, px_device device) {
+  int64_t sizes[] = {2, 2}, n = 1;
+  px_shard_options options = options_of(comm);
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_module) model = make_model(device);
+  PX_SCOPED(px_shards) shards = NULL;
+  OK(px_ones(&x, sizes, 2, PX_FLOAT64, px_cpu(), false, false));
+  for (px_status status = PX_NOMEM; status != PX_OK; n++) {
+    OK(px_fault_arm("alloc", n, false));
+    status = px_fully_shard(&shards, model, &options);
+    px_fault_disarm_all();
+    CHECK(status == PX_OK || status == PX_NOMEM);
+    CHECK_EQ(px_module_has_hooks(model), status == PX_OK);
+  }
+  CHECK(n > 10);
+  n = 1;
+  for (px_status status = PX_NOMEM; status != PX_OK; n++) {
+    OK(px_fault_arm("alloc", n, false));
+    status = one_step(model, x);
+    px_fault_disarm_all();
+    CHECK(status == PX_OK || status == PX_NOMEM);
+    OK(one_step(model, x));
+    check_parts(comm, shards, 4);
+    px_shard part;
+    CHECK(px_shards_at(shards, 3, &part));
+    CHECK_NEAR(*(double *)px_tensor_data(px_tensor_grad(part.local)), 2, 0);
+  }
+  CHECK(n > 30);
+}
+PX_TEST(a_step_that_fails_leaves_the_next_one_as_it_was) { run_ranks(1, false, survives); }

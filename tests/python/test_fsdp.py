@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fully_shard: each test starts its ranks, on the CPU over gloo and on simulated devices over nccl."""
+import os
+import tempfile
+import unittest
+from datetime import timedelta
+
+import phlox as torch
+import phlox.distributed as dist
+import phlox.multiprocessing as mp
+from phlox import nn
+from phlox.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+from phlox.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from phlox.utils.checkpoint import checkpoint
+
+LIMIT = timedelta(seconds=60)
+
+
+def begin(rank, size, path, backend, body, args):
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(backend, init_method=f"file://{path}", rank=rank, world_size=size, timeout=LIMIT)
+    try:
+        body(rank, size, torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu"), *args)
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+
+
+def ranks(body, *args, size=2, backend="gloo"):
+    with tempfile.NamedTemporaryFile() as file:
+        mp.spawn(begin, (size, file.name, backend, body, args), nprocs=size)
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.a, self.b = nn.Linear(width, 2 * width + 1), nn.Linear(2 * width + 1, width)
+
+    def forward(self, x, scale=1.0):
+        return {"out": x + self.b(torch.tanh(self.a(x))) * scale}
+
+
+class Net(nn.Module):
+    """Rows that do not divide, a tied weight, blocks that recompute, and inputs without gradients."""
+
+    def __init__(self, recompute=False):
+        super().__init__()
+        self.embed, self.blocks, self.norm = nn.Embedding(7, 5), nn.ModuleList(Block(5) for _ in range(3)), nn.LayerNorm(5)
+        self.head = nn.Linear(5, 7, bias=False)
+        self.head.weight, self.recompute = self.embed.weight, recompute
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for block in self.blocks:
+            x = (checkpoint(block, x, use_reentrant=False) if self.recompute else block(x, scale=0.5))["out"]
+        return self.head(self.norm(x))
+
+
+def net(**how):
+    torch.manual_seed(11)
+    return Net(**how).double()
+
+
+def batches():
+    torch.manual_seed(12)
+    return torch.randint(0, 7, (5, 8, 3)), torch.randint(0, 7, (5, 8, 3))
+
+
+def train(m, part=slice(None), device="cpu", parts=1):
+    opt = torch.optim.AdamW(m.parameters(), 0.02)
+    losses = []
+    for x, y in zip(*batches()):
+        opt.zero_grad()
+        for i in range(parts):
+            if isinstance(m, FSDPModule):
+                m.set_requires_gradient_sync(i == parts - 1)
+            loss = nn.functional.cross_entropy(m(x[part][i::parts].to(device)).transpose(1, 2), y[part][i::parts].to(device)) / parts
+            loss.backward()
+            losses.append(loss.detach())
+        norm = nn.utils.clip_grad_norm_(m.parameters(), 0.5)
+        losses.append(norm.detach())
+        opt.step()
+    return torch.stack([t.cpu() for t in losses]), opt
+
+
+def sharded(m, how):
+    for block in m.blocks:
+        fully_shard(block, reshard_after_forward=how != "keep")
+    fully_shard(m)
+    if how == "prefetch":
+        m.set_modules_to_forward_prefetch([m.blocks[0]])
+        m.blocks[0].set_modules_to_forward_prefetch([m.blocks[1], m.blocks[2]])
+        m.blocks[2].set_modules_to_backward_prefetch([m.blocks[1], m.blocks[0]])
+    return m
+
+
+def trains_like_one(r, n, device, how, path):
+    m, one, parts = sharded(net(recompute=how == "recompute"), how), net(recompute=how == "recompute"), 2 if how == "parts" else 1
+    losses, opt = train(m, slice(r, None, n), device, parts)
+    dist.all_reduce(mean := losses.to(device))
+    wanted, other = train(one, parts=parts)
+    assert torch.allclose(mean.cpu() / n, wanted, atol=1e-12) if parts == 1 else torch.allclose(mean.cpu().sum() / n, wanted.sum(), atol=1e-12)
+    assert [name for name, _ in m.named_parameters()] == [name for name, _ in one.named_parameters()]
+    for p, w in zip(m.parameters(), one.parameters()):
+        assert isinstance(p, DTensor) and isinstance(p, nn.Parameter) and p.shape == w.shape and p.placements == (Shard(0),)
+        for mine, whole in ((p, w), (p.grad, w.grad), (opt.state[p]["exp_avg_sq"], other.state[w]["exp_avg_sq"])):
+            assert isinstance(mine, DTensor) and torch.allclose(mine.full_tensor().cpu(), whole, atol=1e-12)
+            assert mine.to_local().size(0) == max(0, min(-(-len(whole) // n), len(whole) - r * -(-len(whole) // n)))
+    torch.save([p.to_local().detach().cpu() for p in m.parameters()] + [losses], f"{path}/{r}")
+
+
+def memory(r, n, device):
+    layers, width = 8, 512
+    m = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(layers)))
+    for layer in m:
+        fully_shard(layer)
+    fully_shard(m)
+    opt, x, one = torch.optim.Adam(m.parameters()), torch.randn(1, width, device=device), width * width * 4
+    for _ in range(3):
+        torch.cuda.reset_peak_memory_stats()
+        m(x).square().mean().backward()
+        opt.step()
+        opt.zero_grad()
+    # A parameter, its gradient and two states; the group that computes, its gradient, one piece for
+    # each of what is gathered and what is reduced, and the parts that go in and come out.
+    assert torch.cuda.max_memory_allocated() <= 4 * layers * one / n + 4.75 * one, torch.cuda.max_memory_allocated() / one
+
+
+def mixed(r, n, device):
+    seen = []
+
+    class Watch(nn.Linear):
+        def forward(self, x):
+            seen.append((x.dtype, self.weight.dtype, type(self.weight)))
+            return super().forward(x)
+
+        def twice(self, x):
+            return self(x) * 2
+    m = fully_shard(Watch(4, 3, device=device), mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32, torch.float64))
+    register_fsdp_forward_method(m, "twice")
+    out = m.twice(torch.full((2, 4), 1.0 + r, device=device, requires_grad=True))
+    assert out.dtype == torch.float64 and seen == [(torch.bfloat16, torch.bfloat16, nn.Parameter)]
+    out.sum().backward()
+    assert m.weight.dtype == m.weight.grad.dtype == torch.float32
+    assert torch.equal(m.weight.grad.full_tensor().cpu(), torch.full((3, 4), 6.0))  # the mean of 4 and 8
+    handle = m.unshard(async_op=True)
+    handle.wait()
+    assert m.weight.dtype == torch.bfloat16 and not isinstance(m.weight, DTensor) and m.weight.shape == (3, 4)
+    m.reshard()
+    m.set_gradient_divide_factor(1.0)
+    m.zero_grad()
+    m(torch.ones(1, 4, device=device)).sum().backward()
+    assert torch.equal(m.bias.grad.full_tensor().cpu(), torch.full((3,), float(n)))
+
+
+def tensors(r, n, device):
+    torch.manual_seed(5)
+    whole = torch.randn(5, 3)
+    mesh = dist.init_device_mesh(device.type, (n,))
+    d = distribute_tensor(whole + r, mesh, [Shard(0)])  # rank 0's
+    assert d.shape == (5, 3) and d.numel() == 15 and len(d) == 5 and d.stride() == (3, 1) and torch.equal(d.full_tensor().cpu(), whole)
+    e = (d * 2 + d.abs()).clamp(max=1)
+    assert isinstance(e, DTensor) and e.placements == (Shard(0),)
+    assert torch.equal(e.full_tensor().cpu(), (whole * 2 + whole.abs()).clamp(max=1))
+    assert torch.allclose(d.norm().full_tensor().cpu(), whole.norm()) and d.sum().placements == (Replicate(),)
+    w = nn.Parameter(d)
+    w.square().sum().to_local().backward()
+    assert torch.allclose(w.grad.full_tensor().cpu(), 2 * whole)
+    assert torch.equal(d.redistribute(placements=[Replicate()]).to_local().cpu(), whole) and repr(d).endswith("placements=(Shard(dim=0),))")
+    layer, alone = fully_shard(nn.Linear(3, 5, device=device)), torch.empty(5, 3, device=device)
+    for weight in (layer.weight, alone):
+        torch.manual_seed(6)
+        nn.init.xavier_uniform_(weight)
+    assert torch.equal(layer.weight.full_tensor(), alone)
+
+    def refuses(error, text, make):
+        try:
+            make()
+        except error as e:
+            assert text in str(e), e
+        else:
+            raise AssertionError(f"no error: {text}")
+    refuses(RuntimeError, "got mixed torch.Tensor and DTensor", lambda: d + whole.to(device))
+    refuses(NotImplementedError, "placements (Shard(dim=1),)", lambda: distribute_tensor(whole, mesh, [Shard(1)]))
+    refuses(NotImplementedError, "is not pickled by Phlox", lambda: d.__reduce_ex__(2))
+    refuses(NotImplementedError, "CPUOffloadPolicy", lambda: fully_shard(nn.Linear(2, 2), offload_policy=CPUOffloadPolicy()))
+    refuses(ValueError, "fully_shard does not support containers that do not implement forward: ModuleList", lambda: fully_shard(nn.ModuleList()))
+
+
+def from_meta(r, n, device):
+    with torch.device("meta"):
+        m = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
+    fully_shard(m)
+    try:
+        m(torch.ones(1, 3, device=device))
+    except RuntimeError as e:
+        assert "FSDP parameters should be materialized from meta device before training" in str(e)
+    m.to_empty(device=device)
+    torch.manual_seed(4)
+    for layer in m:
+        layer.reset_parameters()
+    state = m.state_dict()
+    assert list(state) == ["0.weight", "0.bias", "1.weight", "1.bias"] and all(isinstance(v, DTensor) for v in state.values())
+    torch.manual_seed(4)
+    one = nn.Sequential(nn.Linear(3, 5, device=device), nn.Linear(5, 2, device=device))
+    wanted = one.state_dict()
+    assert all(torch.equal(v.full_tensor(), wanted[k]) for k, v in state.items())
+    other = fully_shard(nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2)))
+    other.load_state_dict({k: v.clone() for k, v in state.items()}, assign=r < n)
+    x = torch.ones(2, 3, device=device)
+    assert torch.equal(other(x), one(x)) and torch.equal(m(x), one(x)) and not any(p.device.type == "meta" for p in m.parameters())
+
+
+def dies(r, n, device, where):
+    class Dies(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return os._exit(7) if r == 1 and where == "forward" else x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return os._exit(7) if r == 1 else grad
+
+    class Layers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.b(Dies.apply(self.a(x)))
+    m = Layers()
+    fully_shard(m.a), fully_shard(m.b)
+    fully_shard(m)
+    try:
+        for _ in range(2):  # what fails on a stream is told by the next call
+            m(torch.ones(2, 4, device=device)).sum().backward()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+    except RuntimeError as e:
+        assert type(e).__name__ == "DistBackendError" and "[Rank 0] " in str(e) and " number " in str(e), e
+        os._exit(9)
+    raise AssertionError("the death of a rank was not told")
+
+
+BACKENDS = [("gloo", 2), ("gloo", 4), ("nccl", 2), ("nccl", 4)]
+HOWS = {("gloo", 2): ["parts", "keep"], ("gloo", 4): ["recompute"], ("nccl", 2): ["recompute"], ("nccl", 4): ["prefetch"]}
+
+
+@unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
+class FullyShardTest(unittest.TestCase):
+    def backends(self, *sizes):
+        devices = torch.cuda.device_count() if dist.is_nccl_available() else 0
+        return [(backend, size) for backend, size in BACKENDS if size in sizes and (backend == "gloo" or devices >= size)]
+
+    def test_training_is_that_of_one_process_and_the_same_bits_again(self):
+        for backend, size in self.backends(2, 4):
+            for how in HOWS[backend, size]:
+                with self.subTest(backend=backend, size=size, how=how), tempfile.TemporaryDirectory() as a, tempfile.TemporaryDirectory() as b:
+                    for path in (a, b):
+                        ranks(trains_like_one, how, path, size=size, backend=backend)
+                    for r in range(size):
+                        one, two = torch.load(f"{a}/{r}"), torch.load(f"{b}/{r}")
+                        self.assertTrue(all(torch.equal(x, y) for x, y in zip(one, two)))
+
+    def test_memory_is_that_of_the_parts_and_a_few_groups(self):
+        for backend, size in self.backends(4):
+            if backend == "nccl":
+                ranks(memory, size=size, backend=backend)
+
+    def test_dtypes_are_those_of_the_policy(self):
+        for backend, _ in self.backends(2):
+            ranks(mixed, backend=backend)
+
+    def test_sharded_tensors_compute_as_whole_ones(self):
+        for backend, _ in self.backends(2):
+            ranks(tensors, backend=backend)
+
+    def test_what_was_made_on_meta_starts_as_in_one_process(self):
+        for backend, _ in self.backends(2):
+            ranks(from_meta, backend=backend)
+
+    def test_the_death_of_a_rank_is_told_to_the_others(self):
+        for (backend, _), where in zip(self.backends(2), ("forward", "backward")):
+            with tempfile.NamedTemporaryFile() as file:
+                both = mp.spawn(begin, (2, file.name, backend, dies, (where,)), nprocs=2, join=False).processes
+                for process in both:
+                    process.join(60)
+                self.assertEqual([process.exitcode for process in both], [9, 7])
+
+
+if __name__ == "__main__":
+    unittest.main()
