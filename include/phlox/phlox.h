@@ -5,6 +5,7 @@
 #include "phlox/autocast.h"
 #include "phlox/autograd.h"
 #include "phlox/base.h"
+#include "phlox/checkpoint.h"
 #include "phlox/comm.h"
 #include "phlox/data.h"
 #include "phlox/device.h"

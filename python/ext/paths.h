@@ -425,14 +425,15 @@ static const struct {
     {"distributed.algorithms.model_averaging", ""},
     {"distributed.algorithms.model_averaging.averagers", "!: ModelAverager PeriodicModelAverager"},
     {"distributed.checkpoint",
-     "!: async_save save save_state_dict load load_state_dict FileSystemReader FileSystemWriter "
-     "DefaultLoadPlanner DefaultSavePlanner LoadPlan LoadPlanner ReadItem SavePlan SavePlanner "
-     "WriteItem BytesStorageMetadata ChunkStorageMetadata Metadata TensorStorageMetadata "
-     "StorageReader StorageWriter; distributed.checkpoint.optimizer: "
+     "distributed._checkpoint: async_save save load FileSystemReader FileSystemWriter; !: "
+     "save_state_dict load_state_dict DefaultLoadPlanner DefaultSavePlanner LoadPlan LoadPlanner "
+     "ReadItem SavePlan SavePlanner WriteItem BytesStorageMetadata ChunkStorageMetadata Metadata "
+     "TensorStorageMetadata StorageReader StorageWriter; distributed.checkpoint.optimizer: "
      "load_sharded_optimizer_state_dict"},
     {"distributed.checkpoint.state_dict",
-     "!: StateDictOptions get_model_state_dict get_optimizer_state_dict get_state_dict "
-     "set_model_state_dict set_optimizer_state_dict set_state_dict"},
+     "distributed._checkpoint: StateDictOptions _init_optim_state get_model_state_dict "
+     "get_optimizer_state_dict get_state_dict set_model_state_dict set_optimizer_state_dict "
+     "set_state_dict"},
     {"distributed.checkpoint.state_dict_loader",
      "distributed.checkpoint: load load_state_dict; !: _load_state_dict"},
     {"distributed.checkpoint.state_dict_saver",

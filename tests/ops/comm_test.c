@@ -461,3 +461,12 @@ static void no_memory(px_comm *comm, px_device device) {
   px_release(x);
 }
 PX_TEST(a_collective_without_memory_is_refused) { run_ranks(RANKS, false, no_memory); }
+
+// Ranks tell each other of their calls a few times a second.
+static void many_calls(px_comm *comm, px_device device) {
+  px_tensor *x = tensor_of(device, 1, (float[]){1});
+  for (int i = 0; i < 3000; i++)
+    run(comm, (px_collective){PX_BROADCAST, .outputs = &x, .output_count = 1});
+  px_release(x);
+}
+PX_TEST(more_calls_than_are_told_of_are_no_difference) { run_ranks(2, false, many_calls); }

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributed.checkpoint: what some ranks save, others load, and a process alone."""
+import os
+import tempfile
+import unittest
+from datetime import timedelta
+
+import phlox as torch
+import phlox.distributed as dist
+import phlox.distributed.checkpoint as dcp
+import phlox.multiprocessing as mp
+from phlox import nn
+from phlox.distributed.checkpoint.state_dict import (StateDictOptions, get_model_state_dict, get_optimizer_state_dict, get_state_dict,
+                                                     set_model_state_dict, set_optimizer_state_dict, set_state_dict)
+from phlox.distributed.fsdp import fully_shard
+from phlox.distributed.tensor import DTensor
+
+LIMIT = timedelta(seconds=60)
+
+
+def begin(rank, size, meet, backend, body, args):
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(backend, init_method=f"file://{meet}", rank=rank, world_size=size, timeout=LIMIT)
+    try:
+        body(rank, size, torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu"), *args)
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+
+
+def ranks(body, *args, size=2, backend="gloo"):
+    with tempfile.NamedTemporaryFile() as file:
+        mp.spawn(begin, (size, file.name, backend, body, args), nprocs=size)
+
+
+def make(shard=True):
+    torch.manual_seed(3)
+    m = nn.Sequential(nn.Linear(4, 7), nn.BatchNorm1d(7, momentum=None), nn.Linear(7, 3)).double().eval()
+    if shard:
+        fully_shard(m[2])
+        fully_shard(m)
+    return m, torch.optim.AdamW(m.parameters(), 0.05)
+
+
+def steps(m, opt, first, last, part=slice(None), device="cpu"):
+    for i in range(first, last):
+        torch.manual_seed(i)
+        x, y = torch.randn(8, 4).double(), torch.randn(8, 3).double()
+        opt.zero_grad()
+        nn.functional.mse_loss(m(x[part].to(device)), y[part].to(device)).backward()
+        opt.step()
+
+
+def wanted(last):
+    m, opt = make(False)
+    steps(m, opt, 0, last)
+    return m.state_dict(), opt
+
+
+def same(m, opt, last):
+    state, one = wanted(last)
+    mine = m.state_dict()
+    assert list(mine) == list(state)
+    for key, value in mine.items():
+        value = value.full_tensor() if isinstance(value, DTensor) else value
+        assert torch.allclose(value.cpu(), state[key], atol=1e-12), key
+    for p, w in zip(m.parameters(), one.param_groups[0]["params"]):
+        moment = opt.state[p]["exp_avg_sq"]
+        moment = moment.full_tensor() if isinstance(moment, DTensor) else moment
+        assert torch.allclose(moment.cpu(), one.state[w]["exp_avg_sq"], atol=1e-12) and float(opt.state[p]["step"]) == last
+
+
+def saves(r, n, device, path, last):
+    m, opt = make()
+    steps(m, opt, 0, last, slice(r, None, n), device)
+    model, optim = get_state_dict(m, opt)
+    dcp.save({"model": model, "optim": optim, "epoch": last, "note": ["a", None, 1.5]}, checkpoint_id=path)
+
+
+def read(m, opt, path):
+    model, optim = get_state_dict(m, opt)
+    state = {"model": model, "optim": optim, "epoch": None, "note": None}
+    dcp.load(state, storage_reader=dcp.FileSystemReader(path))
+    set_state_dict(m, opt, model_state_dict=state["model"], optim_state_dict=state["optim"])
+    assert state["note"] == ["a", None, 1.5]
+    return state["epoch"]
+
+
+def goes_on(r, n, device, path):
+    m, opt = make()
+    steps(m, opt, 7, 8, slice(r, None, n), device)  # what is overwritten
+    assert read(m, opt, path) == 2
+    steps(m, opt, 2, 4, slice(r, None, n), device)
+    same(m, opt, 4)
+
+
+def full(r, n, device, path):
+    m, opt = make()
+    steps(m, opt, 0, 2, slice(r, None, n), device)
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    model, optim = get_model_state_dict(m, options=options), get_optimizer_state_dict(m, opt, options=options)
+    if r:
+        assert model == {} and optim == {}
+    else:
+        torch.save(model, path + "/whole.pt")
+        assert torch.equal(torch.load(path + "/whole.pt")["0.weight"], model["0.weight"]) and model["0.weight"].shape == (7, 4)
+        assert list(optim["state"]) == ["0.weight", "0.bias", "1.weight", "1.bias", "2.weight", "2.bias"] and optim["param_groups"][0]["lr"] == 0.05
+    with torch.device("meta"):
+        other = make(False)[0]
+    fully_shard(other)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(other, model, options=options)
+    opt = torch.optim.AdamW(other.parameters(), 1.0)
+    set_optimizer_state_dict(other, opt, optim, options=options)
+    steps(other, opt, 2, 3, slice(r, None, n), device)
+    same(other, opt, 3)
+
+
+def dies(r, n, device, path):
+    state = {"w": torch.full((3,), 2.0), "mine": torch.ones(1) if r else torch.zeros(1)}
+    dist.barrier()
+    if r == 1:
+        os._exit(7)
+    try:
+        dcp.save(state, checkpoint_id=path)
+    except RuntimeError as e:
+        assert type(e).__name__ == "DistBackendError" and "[Rank 0] " in str(e), e
+        os._exit(9)
+    raise AssertionError("the death of a rank was not told")
+
+
+@unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
+class CheckpointTest(unittest.TestCase):
+    def backend(self, size):
+        return "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= size else "gloo"
+
+    def test_any_number_of_ranks_goes_on(self):
+        with tempfile.TemporaryDirectory() as path:
+            ranks(saves, path, 1)
+            ranks(saves, path, 2, backend=self.backend(2))  # in the place of the first
+            self.assertEqual(sum(name.endswith(".safetensors") for name in os.listdir(path)), 2)
+            ranks(goes_on, path, size=4)
+            m, opt = make(False)
+            self.assertEqual(read(m, opt, path), 2)
+            steps(m, opt, 2, 4)
+            same(m, opt, 4)
+            self.assertEqual(dcp.FileSystemReader(path).read_metadata()["model.0.weight"], (torch.float64, torch.Size([7, 4])))
+
+    def test_whole_state_dicts_are_rank_0s(self):
+        with tempfile.TemporaryDirectory() as path:
+            ranks(full, path)
+            if self.backend(2) == "nccl":
+                ranks(full, path, backend="nccl")
+
+    def test_what_is_cut_off_or_damaged_is_told(self):
+        with tempfile.TemporaryDirectory() as path:
+            with self.assertRaisesRegex(FileNotFoundError, "no checkpoint was completed there"):
+                dcp.load({"w": torch.zeros(3)}, checkpoint_id=path)
+            dcp.save({"w": torch.arange(3.0)}, checkpoint_id=path)
+            with tempfile.NamedTemporaryFile() as file:
+                both = mp.spawn(begin, (2, file.name, "gloo", dies, (path,)), nprocs=2, join=False).processes
+                for process in both:
+                    process.join(60)
+                self.assertEqual([process.exitcode for process in both], [9, 7])
+            state = {"w": torch.zeros(3)}
+            dcp.load(state, checkpoint_id=path)
+            self.assertEqual(state["w"].tolist(), [0, 1, 2])
+            with self.assertRaisesRegex(RuntimeError, "Missing key in checkpoint state_dict: v."):
+                dcp.load({"v": torch.zeros(3)}, checkpoint_id=path)
+            with self.assertRaisesRegex(ValueError, r"Size mismatch between saved torch.Size\(\[3\]\) and current: torch.Size\(\[2\]\) for w"):
+                dcp.load({"w": torch.zeros(2)}, checkpoint_id=path)
+            with self.assertRaisesRegex(NotImplementedError, "async_save is not implemented in Phlox"):
+                dcp.async_save({}, checkpoint_id=path)
+            for name in os.listdir(path):
+                if name.endswith(".safetensors"):
+                    os.truncate(os.path.join(path, name), 20)
+            with self.assertRaisesRegex(RuntimeError, "is damaged: its file .* has 20 bytes, where"):
+                dcp.load(state, checkpoint_id=path)
+
+
+if __name__ == "__main__":
+    unittest.main()
