@@ -24,6 +24,13 @@ PX_CALL px_comm_copy_from(px_comm *self, int root, px_tensor *const *tensors, in
 // the same param in process 0.".
 PX_CALL px_comm_check_alike(px_comm *self, px_tensor *const *parameters, int count);
 
+// Splits tensors among `size` ranks, so that each rank's have about as many elements: the largest
+// ones first, each to the rank that has the fewest so far. owners[i] is the rank of tensors[i];
+// `loads`, of `size` numbers, are what ranks had before, and have then.
+PX_CALL px_partition(int *owners, int64_t *loads, int size, px_tensor *const *tensors, int count);
+// Gives all ranks the tensors of their owners, in place: those of each rank together.
+PX_CALL px_comm_share(px_comm *self, px_tensor *const *tensors, const int *owners, int count);
+
 typedef struct px_reducer px_reducer;
 typedef struct px_reducer_options {
   px_comm *comm;

@@ -361,7 +361,8 @@ static const struct {
     {"distributed.distributed_c10d", "distributed: *"},
     {"distributed.algorithms", ""},
     {"distributed.algorithms.join", "!: Join Joinable JoinHook"},
-    {"distributed.optim", "!: ZeroRedundancyOptimizer DistributedOptimizer PostLocalSGDOptimizer"},
+    {"distributed.optim",
+     "distributed._zero: ZeroRedundancyOptimizer; !: DistributedOptimizer PostLocalSGDOptimizer"},
     {"distributed.fsdp",
      "!: FullyShardedDataParallel MixedPrecision CPUOffload BackwardPrefetch ShardingStrategy "
      "StateDictType FullStateDictConfig ShardedStateDictConfig LocalStateDictConfig "

@@ -183,6 +183,63 @@ EXT_FUNCTION(torch, _check_alike, "(comm: Any, parameters: Sequence[Tensor]) -> 
   return of_tensors(comm, parameters, px_comm_check_alike);
 }
 
+// ---- tensors that belong to one rank each
+
+static PyObject *owners_list(const int *owners, Py_ssize_t count) {
+  EXT_OWNED *list = PyList_New(count);
+  for (Py_ssize_t i = 0; list && i < count; i++)
+    PyList_SET_ITEM(list, i, PyLong_FromLong(owners[i]));
+  return ext_moved(&list);
+}
+EXT_FUNCTION(torch, _partition,
+             "(groups: Sequence[Sequence[Tensor]], size: int) -> list[list[int]]",
+             "The rank of each tensor of each group: the largest first, to the rank that has the "
+             "fewest elements.") {
+  PyObject *groups;
+  int64_t size;
+  EXT_BIND(groups, size);
+  EXT_OWNED *list = ext_items(groups, "groups are a list");
+  EXT_OWNED *result = PyList_New(0);
+  int64_t *loads = list && result ? PyMem_Calloc((size_t)size + 1, sizeof *loads) : NULL;
+  bool good = loads;
+  for (Py_ssize_t g = 0; good && g < PySequence_Fast_GET_SIZE(list); g++) {
+    EXT_TENSORS items = {0};
+    PyObject *group = ext_items(PySequence_Fast_GET_ITEM(list, g), "a group is a list");
+    int *owners = NULL;
+    good = ext_take_tensors(&items, group, "partition", "tensors") == 0 &&
+           (owners = PyMem_Calloc((size_t)items.count + 1, sizeof *owners));
+    if (good && px_partition(owners, loads, (int)size, items.items, (int)items.count) != PX_OK)
+      ext_raise(), good = false;
+    EXT_OWNED *one = good ? owners_list(owners, items.count) : NULL;
+    good = one && PyList_Append(result, one) == 0;
+    PyMem_Free(owners);
+  }
+  PyMem_Free(loads);
+  return good ? ext_moved(&result) : NULL;
+}
+
+EXT_FUNCTION(torch, _share_owned,
+             "(comm: Any, tensors: Sequence[Tensor], owners: Sequence[int]) -> None",
+             "Gives all ranks the tensors of their owners.") {
+  PyObject *comm, *tensors, *owners;
+  EXT_TENSORS items = {0};
+  EXT_BIND(comm, tensors, owners);
+  px_comm *of = ext_comm(comm);
+  EXT_OWNED *ranks = of ? ext_items(owners, "owners are a list") : NULL;
+  if (!ranks ||
+      ext_take_tensors(&items, ext_items(tensors, "tensors are a list"), "share", "tensors") < 0)
+    return NULL;
+  if (PySequence_Fast_GET_SIZE(ranks) != items.count)
+    EXT_FAIL(PyExc_ValueError, "each tensor has an owner");
+  int *list = PyMem_Calloc((size_t)items.count + 1, sizeof *list);
+  if (!list) return PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < items.count; i++)
+    list[i] = (int)PyLong_AsLong(PySequence_Fast_GET_ITEM(ranks, i));
+  px_status status = EXT_NOGIL(px_comm_share(of, items.items, list, (int)items.count));
+  PyMem_Free(list);
+  return PyErr_Occurred() ? NULL : ext_none(status);
+}
+
 // ---- the group of a SyncBatchNorm: its own, or that of all processes
 
 static int comm_of(PyObject *layer, px_comm **out) {

@@ -216,3 +216,58 @@ px_status px_comm_copy_from(px_comm *self, int root, px_tensor *const *tensors, 
   px_free(room);
   return status;
 }
+
+// ---- tensors that belong to one rank each
+
+static int lightest(const int64_t *loads, int size) {
+  int rank = 0;
+  for (int r = 1; r < size; r++)
+    if (loads[r] < loads[rank]) rank = r;
+  return rank;
+}
+
+// The largest tensor without an owner, the first of several.
+static int largest_left(const int *owners, px_tensor *const *tensors, int count) {
+  int found = -1;
+  for (int i = 0; i < count; i++)
+    if (owners[i] < 0 &&
+        (found < 0 || px_tensor_numel(tensors[i]) > px_tensor_numel(tensors[found])))
+      found = i;
+  return found;
+}
+
+px_status px_partition(int *owners, int64_t *loads, int size, px_tensor *const *tensors,
+                       int count) {
+  PX_GIVEN_N(owners, count);
+  PX_GIVEN_N(loads, size);
+  PX_GIVEN_N(tensors, count);
+  PX_GIVEN_EACH(tensors, count);
+  PX_CHECK(size > 0, PX_VALUE, "tensors are split among at least one rank");
+  for (int i = 0; i < count; i++) owners[i] = -1;
+  for (int k = 0; k < count; k++) {
+    int i = largest_left(owners, tensors, count);
+    owners[i] = lightest(loads, size);
+    loads[owners[i]] += px_tensor_numel(tensors[i]);
+  }
+  return PX_OK;
+}
+
+px_status px_comm_share(px_comm *self, px_tensor *const *tensors, const int *owners, int count) {
+  PX_GIVEN(self);
+  PX_GIVEN_N(tensors, count);
+  PX_GIVEN_N(owners, count);
+  px_tensor **own;
+  for (int i = 0; i < count; i++)
+    PX_CHECK(owners[i] >= 0 && owners[i] < px_comm_size(self), PX_VALUE,
+             "rank %d is not in a group of %d", owners[i], px_comm_size(self));
+  PX_TRY(px_alloc((void **)&own, (size_t)(count + 1) * sizeof *own));
+  px_status status = PX_OK;
+  for (int r = 0; r < px_comm_size(self) && status == PX_OK; r++) {
+    int n = 0;
+    for (int i = 0; i < count; i++)
+      if (owners[i] == r) own[n++] = tensors[i];
+    if (n) status = px_comm_copy_from(self, r, own, n);
+  }
+  px_free(own);
+  return status;
+}

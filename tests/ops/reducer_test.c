@@ -108,6 +108,32 @@ static void normalises(px_comm *comm, px_device device) {
 }
 PX_TEST(batches_of_all_ranks_are_normalised_as_one) { run_ranks(2, false, normalises); }
 
+// ---- tensors that belong to one rank each
+
+static px_tensor *of_size(int64_t size, double value) {
+  px_tensor *out;
+  OK(px_full(&out, &size, 1, px_float(value), PX_FLOAT32, px_cpu(), false, false));
+  return out;
+}
+
+static void shares(px_comm *comm, px_device device) {
+  px_tensor *list[4];
+  int owners[4];
+  int64_t loads[2] = {0};
+  static const int64_t sizes[] = {2, 5, 4, 1};
+  for (int i = 0; i < 4; i++) list[i] = of_size(sizes[i], px_comm_rank(comm) + 1);
+  OK(px_partition(owners, loads, 2, list, 4));  // 5 and 1; 4 and 2
+  CHECK(owners[0] == 1 && owners[1] == 0 && owners[2] == 1 && owners[3] == 0);
+  CHECK(loads[0] == 6 && loads[1] == 6);
+  OK(px_comm_share(comm, list, owners, 4));
+  for (int i = 0; i < 4; i++)
+    CHECK_NEAR(((float *)px_tensor_data(list[i]))[sizes[i] - 1], owners[i] + 1, 0);
+  owners[3] = 2;
+  FAILS(px_comm_share(comm, list, owners, 4), PX_VALUE, "rank 2 is not in a group of 2");
+  for (int i = 0; i < 4; i++) px_release(list[i]);
+}
+PX_TEST(each_rank_gives_what_it_owns) { run_ranks(2, false, shares); }
+
 // ---- calls at the end
 
 static char order[8];

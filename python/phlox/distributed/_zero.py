@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ZeroRedundancyOptimizer: each rank has the state of some parameters, and steps on those."""
+import sys
+
+from phlox import _C
+from phlox.utils._pytree import tree_map_only
+
+torch = sys.modules[__name__.partition(".")[0]]
+
+
+class ZeroRedundancyOptimizer(torch.optim.Optimizer):
+    """Steps on a part of the parameters in each rank, by an optimiser of optimizer_class, and gives all ranks the result.
+
+    params: the same in all ranks. process_group: None is all ranks. parameters_as_bucket_view: the
+    parameters of a rank become views of one piece of memory, which is sent as it is. Gradients must
+    be the same in all ranks, as after DistributedDataParallel's backward."""
+
+    def __init__(self, params, optimizer_class, process_group=None, parameters_as_bucket_view=False, overlap_with_ddp=False, **defaults):
+        if overlap_with_ddp:
+            raise NotImplementedError("ZeroRedundancyOptimizer(overlap_with_ddp=) is not implemented in Phlox")
+        self.process_group = process_group or torch.distributed.group.WORLD
+        self.rank, self.world_size = self.process_group.rank(), self.process_group.size()
+        self.parameters_as_bucket_view, self._optim_defaults, self._class, self._all_state_dicts = parameters_as_bucket_view, defaults, optimizer_class, []
+        self._buckets = self.optim = None
+        super().__init__(params, defaults)
+        self._make()
+
+    def _make(self):
+        """Splits the parameters anew; each keeps the rank that it has, since later groups come last."""
+        groups = [group["params"] for group in self.param_groups]
+        self._owners = _C._partition(groups, self.world_size)
+        mine = [{**group, "params": [p for p, owner in zip(group["params"], owners) if owner == self.rank]}
+                for group, owners in zip(self.param_groups, self._owners)]
+        if self.optim is None:
+            self.optim = self._class(mine, **self._optim_defaults)
+        else:
+            self.optim.add_param_group(mine[-1])
+        for group, own in zip(self.param_groups, self.optim.param_groups):  # the options of the class
+            group.update((key, value) for key, value in own.items() if key != "params")
+        self._flat = [(p, owner) for group, owners in zip(groups, self._owners) for p, owner in zip(group, owners)]
+        self._buckets = self._bucket() if self.parameters_as_bucket_view else None
+
+    def _bucket(self):
+        buckets = []
+        for owner in range(self.world_size):
+            for dtype in {p.dtype: None for p, rank in self._flat if rank == owner}:
+                own = [p for p, rank in self._flat if rank == owner and p.dtype == dtype]
+                whole = torch.cat([p.detach().reshape(-1) for p in own])
+                for p, part in zip(own, whole.split([p.numel() for p in own])):
+                    p.data = part.view_as(p)
+                buckets.append((whole, owner))
+        return buckets
+
+    def add_param_group(self, param_group):
+        """Adds a group, whose parameters are split among the ranks."""
+        super().add_param_group(param_group)
+        if self.optim is not None:
+            self._make()
+
+    def step(self, closure=None, **kwargs):
+        """Steps on this rank's parameters; all ranks have all of them afterwards."""
+        for group, own in zip(self.param_groups, self.optim.param_groups):
+            own.update((key, value) for key, value in group.items() if key != "params")
+        loss = self.optim.step(closure=closure, **kwargs) if closure is not None else self.optim.step(**kwargs)
+        tensors, owners = zip(*(self._buckets or [(p.detach(), owner) for p, owner in self._flat]))
+        _C._share_owned(self.process_group, tensors, owners)
+        return loss
+
+    def consolidate_state_dict(self, to=0):
+        """Gathers the states of all ranks in rank `to`; all ranks call it before its state_dict()."""
+        state = tree_map_only(torch.Tensor, lambda t: t.cpu(), self.optim.state_dict())
+        self._all_state_dicts = [None] * self.world_size if self.rank == to else []
+        torch.distributed.gather_object(state, self._all_state_dicts if self.rank == to else None, group=self.process_group, group_dst=to)
+
+    def state_dict(self):
+        """The state of all ranks, as consolidate_state_dict has gathered it here."""
+        if not self._all_state_dicts:
+            raise RuntimeError("Optimizer state has not been consolidated on this rank. Please call `consolidate_state_dict(to=...)` on all ranks "
+                               "beforehand if you meant to save the global state.")
+        whole, at = super().state_dict(), 0
+        whole["state"], counts = {}, [0] * self.world_size
+        for _, owner in self._flat:
+            theirs = self._all_state_dicts[owner]["state"]
+            if counts[owner] in theirs:
+                whole["state"][at] = theirs[counts[owner]]
+            at, counts[owner] = at + 1, counts[owner] + 1
+        return whole
+
+    def load_state_dict(self, state_dict):
+        """Takes this rank's part of what state_dict() gave, also with another number of ranks."""
+        mine, places = {}, [i for i, (_, owner) in enumerate(self._flat) if owner == self.rank]
+        for i, place in enumerate(places):
+            if place in state_dict["state"]:
+                mine[i] = state_dict["state"][place]
+        groups = [{**theirs, "params": own["params"]} for theirs, own in zip(state_dict["param_groups"], self.optim.state_dict()["param_groups"])]
+        self.optim.load_state_dict({"state": mine, "param_groups": groups})
+        for group, theirs in zip(self.param_groups, state_dict["param_groups"]):
+            group.update((key, value) for key, value in theirs.items() if key != "params")
