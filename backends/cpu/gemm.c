@@ -40,7 +40,8 @@ static px__gemm flipped(const px__gemm *g) {
                     .sr = g->sc,
                     .sc = g->sr,
                     .alpha = g->alpha,
-                    .beta = g->beta};
+                    .beta = g->beta,
+                    .c_float = g->c_float};
 }
 
 // How a product is done. It is chosen once for the whole, so that its pieces all add up alike.
@@ -51,8 +52,8 @@ static way choose(const px__gemm *g, const px__tiles *tiles) {
   if (g->packed) return BLOCKED;
   bool lines = g->ac == 1 && g->br == 1 && !g->b_rows;
   if (lines && g->n <= (g->a_rows ? MOST_COLUMNS : 1)) return VECTOR;
-  if (g->b_rows && g->m <= FEW_ROWS) return FEW;
-  if (g->a_rows) return BLOCKED;
+  if (g->b_rows && g->m <= FEW_ROWS && tiles->few) return FEW;
+  if (g->a_rows || !tiles->direct) return BLOCKED;
   bool small = g->m * g->k + g->k * g->n <= DIRECT_ELEMENTS &&
                (size_t)(g->k * tiles->columns) * tiles->item <= PANEL_BYTES;
   return small ? DIRECT : BLOCKED;
@@ -99,16 +100,17 @@ static int64_t cut(int64_t size, int64_t unit, int64_t parts, int64_t i) {
 
 static void run_piece(grid *s, int64_t i, int64_t j) {
   px__gemm g = *s->g;
-  int64_t item = (int64_t)s->tiles->item, width = s->tiles->columns;
-  int64_t row = cut(g.m, TILE_M, s->down, i), col = cut(g.n, width, s->across, j);
-  g.m = cut(g.m, TILE_M, s->down, i + 1) - row;
+  int64_t item = (int64_t)s->tiles->item, height = s->tiles->rows, width = s->tiles->columns;
+  int64_t row = cut(g.m, height, s->down, i), col = cut(g.n, width, s->across, j);
+  int64_t result = g.c_float ? (int64_t)sizeof(float) : item;
+  g.m = cut(g.m, height, s->down, i + 1) - row;
   g.n = cut(g.n, width, s->across, j + 1) - col;
   g.a = (const char *)g.a + row * g.ar * item;
   g.b = (const char *)g.b + col * g.bc * item;
   if (g.packed) g.packed = (const char *)g.packed + col * g.k * item;
-  g.c = (char *)g.c + (row * g.cr + col * g.cc) * item;
+  g.c = (char *)g.c + (row * g.cr + col * g.cc) * result;
   if (g.a_rows) g.a_rows += row;
-  if (g.s) g.s = (const char *)g.s + (row * g.sr + col * g.sc) * item;
+  if (g.s) g.s = (const char *)g.s + (row * g.sr + col * g.sc) * result;
   if (!serial(&g, s->tiles, s->how)) __atomic_store_n(&s->failed, true, __ATOMIC_RELAXED);
 }
 
@@ -120,11 +122,11 @@ static void run_pieces(void *ctx, int64_t begin, int64_t end) {
 // A piece packs its rows of A and its columns of B anew: of the grids whose greatest piece is
 // smallest, that with the shortest sides is taken.
 static void lay_grid(grid *s, int64_t pieces) {
-  int64_t width = s->tiles->columns, best = INT64_MAX, border = 0;
-  int64_t m = whole_units(s->g->m, TILE_M), n = whole_units(s->g->n, width);
+  int64_t height = s->tiles->rows, width = s->tiles->columns, best = INT64_MAX, border = 0;
+  int64_t m = whole_units(s->g->m, height), n = whole_units(s->g->n, width);
   for (int64_t down = 1; down <= pieces && down <= m; down++) {
     int64_t across = pieces / down < n ? pieces / down : n;
-    int64_t rows = whole_units(m, down) * TILE_M, columns = whole_units(n, across) * width;
+    int64_t rows = whole_units(m, down) * height, columns = whole_units(n, across) * width;
     int64_t size = rows * columns;
     if (size > best || (size == best && rows + columns >= border)) continue;
     best = size, border = rows + columns;
@@ -133,12 +135,14 @@ static void lay_grid(grid *s, int64_t pieces) {
 }
 
 // Whether the transposed problem is the better one: a C whose columns are contiguous, a vector from
-// the left, and a C so narrow that much of a tile's width would be empty.
+// the left, a B that need not be packed as an A, and a C so narrow that much of a tile's width
+// would be empty.
 static bool should_flip(const px__gemm *g, const px__tiles *tiles) {
   if (g->a_rows || g->b_rows || g->packed) return false;
   if (g->cc != 1 && g->cr == 1) return true;
   if (g->m == 1) return g->br == 1 && g->ac == 1;
   if (g->n == 1) return g->ac != 1;
+  if (g->m <= tiles->thin && g->m < g->n && g->br == 1 && g->ac == 1) return true;
   int64_t width = tiles->columns;
   int64_t here = g->m * whole_units(g->n, width), there = g->n * whole_units(g->m, width);
   return g->n < width && 4 * there < 3 * here;
@@ -169,6 +173,10 @@ bool px__gemm_f32(const px__gemm *g, bool parallel) {
 bool px__gemm_f64(const px__gemm *g, bool parallel) {
   return product(g, px__tiles_f64(), parallel);
 }
+bool px__gemm_bf16(const px__gemm *g, bool parallel) {
+  return product(g, px__tiles_bf16(), parallel);
+}
+bool px__gemm_has_bf16(void) { return px__tiles_bf16() != NULL; }
 
 // ---- dtypes that are computed in a wider one: through scratch
 
@@ -242,8 +250,10 @@ bool px__gemm_any(const px__gemm *g, int dtype, bool parallel) {
       return product(g, px__tiles_f32(), parallel);
     case PX_FLOAT64:
       return product(g, px__tiles_f64(), parallel);
-    case PX_FLOAT16:
     case PX_BFLOAT16:
+      if (px__gemm_has_bf16()) return px__gemm_bf16(g, parallel);
+      return product_wide(g, dtype, PX_FLOAT32, parallel);
+    case PX_FLOAT16:
       return product_wide(g, dtype, PX_FLOAT32, parallel);
     case PX_INT16:
       return product(g, px__tiles_i16(), parallel);

@@ -25,6 +25,7 @@ typedef struct px__gemm {
   const void *s;
   int64_t sr, sc;
   double alpha, beta;
+  bool c_float;        // of bfloat16 by px__gemm_bf16: C and S are float
   const void *packed;  // B as px__gemm_pack has written it, instead of b; or NULL
 } px__gemm;
 
@@ -37,6 +38,9 @@ void px__gemm_pack(const px__gemm *g, bool wide, void *to);
 // caller that is itself parallel passes false.
 bool px__gemm_f32(const px__gemm *g, bool parallel);
 bool px__gemm_f64(const px__gemm *g, bool parallel);
+// Of bfloat16, where the processor multiplies it: px__gemm_has_bf16.
+bool px__gemm_bf16(const px__gemm *g, bool parallel);
+bool px__gemm_has_bf16(void);
 // The same for operands of any dtype: half formats through float, integers of a byte through those
 // of 16 bits. Sums of integers wrap around.
 bool px__gemm_any(const px__gemm *g, int dtype, bool parallel);

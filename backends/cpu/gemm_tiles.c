@@ -91,10 +91,10 @@ PX__TILES(f64, double, VD, few_f64)
 PX__TILES(f32_512, float, WF, few_f32_512)
 PX__TILES(f64_512, double, WD, few_f64_512)
 const px__tiles *px__tiles_f32(void) {
-  return __builtin_cpu_supports("avx512f") ? &with_f32_512 : &with_f32;
+  return px_cpu_level_used() >= PX_CPU_AVX512 ? &with_f32_512 : &with_f32;
 }
 const px__tiles *px__tiles_f64(void) {
-  return __builtin_cpu_supports("avx512f") ? &with_f64_512 : &with_f64;
+  return px_cpu_level_used() >= PX_CPU_AVX512 ? &with_f64_512 : &with_f64;
 }
 #else
 const px__tiles *px__tiles_f32(void) { return &with_f32; }

@@ -7,17 +7,20 @@
 enum { TILE_M = 6, MOST_VECTORS = 8, DOTS = 4 };
 
 typedef struct px__tiles {
-  int64_t columns;                   // of a tile
+  int64_t rows, columns;             // of a tile
   size_t item;                       // bytes of an element
   void (*scale)(const px__gemm *g);  // k = 0
   void (*vector)(const px__gemm *g);
-  void (*few)(const px__gemm *g);                 // NULL: no tables of B's rows
-  void (*direct)(const px__gemm *g, void *room);  // room: k * columns elements
+  void (*few)(const px__gemm *g);                 // NULL: none for few rows of A
+  void (*direct)(const px__gemm *g, void *room);  // room: k * columns; NULL: none
   bool (*blocked)(const px__gemm *g);             // false: no memory
   void (*pack)(const px__gemm *g, void *to);
+  int64_t thin;  // rows of an A that is better the B, if both lie along k
 } px__tiles;
 const px__tiles *px__tiles_f32(void);
 const px__tiles *px__tiles_f64(void);
+// NULL: the processor does not multiply them itself.
+const px__tiles *px__tiles_bf16(void);
 // Integers: sums that do not fit wrap around.
 const px__tiles *px__tiles_i16(void);
 const px__tiles *px__tiles_i32(void);
@@ -28,5 +31,5 @@ const px__tiles *px__tiles_i64(void);
   static void direct_in_##name(const px__gemm *g, void *room) { direct_##name(g, (type *)room); } \
   static void pack_to_##name(const px__gemm *g, void *to) { pack_all_##name(g, (type *)to); } \
   static const px__tiles with_##name = { \
-      2 * (lanes), sizeof(type),     scale_##name,   rows_times_vector_##name, \
-      few,         direct_in_##name, blocked_##name, pack_to_##name};
+      TILE_M, 2 * (lanes),      sizeof(type),   scale_##name,   rows_times_vector_##name, \
+      few,    direct_in_##name, blocked_##name, pack_to_##name, 0};

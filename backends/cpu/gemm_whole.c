@@ -43,9 +43,7 @@ PX__TILES(i64, int64_t, PX_SIMD_BYTES / 8, NULL)
 PX__TILES(i16_512, int16_t, 64 / 2, NULL)
 PX__TILES(i32_512, int32_t, 64 / 4, NULL)
 PX__TILES(i64_512, int64_t, 64 / 8, NULL)
-static bool wide(void) {
-  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
-}
+static bool wide(void) { return px_cpu_level_used() >= PX_CPU_AVX512; }
 const px__tiles *px__tiles_i16(void) { return wide() ? &with_i16_512 : &with_i16; }
 const px__tiles *px__tiles_i32(void) { return wide() ? &with_i32_512 : &with_i32; }
 const px__tiles *px__tiles_i64(void) { return wide() ? &with_i64_512 : &with_i64; }

@@ -36,10 +36,7 @@ typedef struct step {
 #undef T
 #undef NAME
 #undef TARGET
-static bool has_512(void) {
-  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl");
-}
+static bool has_512(void) { return px_cpu_level_used() >= PX_CPU_AVX512; }
 #define NARROW(name) (has_512() ? name##_f32_512 : name##_f32)
 #else
 #define NARROW(name) name##_f32

@@ -233,6 +233,17 @@ PX_API void px_interrupt_wait(void *condition, void *mutex);
 PX_API int px_num_threads(void);
 PX_CALL px_set_num_threads(int64_t count);
 
+// What CPU kernels use of the processor, from less to more: what it has, and PHLOX_CPU allows. Each
+// includes those before it. Results of one level do not depend on the machine.
+typedef enum px_cpu_level {
+  PX_CPU_BASE,
+  PX_CPU_AVX2,
+  PX_CPU_AVX512,
+  PX_CPU_AVX512_BF16,  // sums of products of bfloat16
+  PX_CPU_AMX           // products of tiles of bfloat16
+} px_cpu_level;
+PX_API px_cpu_level px_cpu_level_used(void);
+
 // Environment variables: phlox/env.def is the table, and says what the types are and what a row
 // holds.
 typedef bool px_env_flag;

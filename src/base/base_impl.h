@@ -96,6 +96,8 @@ px_status px__env_read_row(int row, void *out) __attribute__((warn_unused_result
 px_status px__env_check(void);
 // Fails if PHLOX_THREADS has a bad value, and the program has set no count itself.
 px_status px__threads_check(void);
+// Fails if PHLOX_CPU has a bad value.
+px_status px__processor_check(void);
 
 // Fault points: px__fault(PX__FAULT_ALLOC) is true if the calling operation must fail. One
 // predicted branch while nothing is armed.

@@ -18,21 +18,11 @@ static uint32_t hash_of(const char *name) {
   return hash;
 }
 
-static bool has_v3(void) {
-#if defined(__x86_64__)
-  return px__cpu_table_v3 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("bmi2");
-#else
-  return false;
-#endif
-}
+static bool has_v3(void) { return px__cpu_table_v3 && px_cpu_level_used() >= PX_CPU_AVX2; }
 
 const char *px_cpu_capability(void) {
   if (!has_v3()) return "DEFAULT";
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return "AVX512";
-#endif
-  return "AVX2";
+  return px_cpu_level_used() >= PX_CPU_AVX512 ? "AVX512" : "AVX2";
 }
 
 static void prepare(void) {

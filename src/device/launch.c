@@ -6,6 +6,7 @@
 px_status px__kernels_ready(px_device_type type) {
   if (type == PX_CUDA) return px_device_init();
   PX_TRY(px__threads_check());
+  PX_TRY(px__processor_check());
   return px__env_check();
 }
 

@@ -197,6 +197,15 @@ PX_TEST(a_wrong_number_of_threads_fails_the_first_op) {
   CHECK_EQ(px_num_threads(), 3);
 }
 
+PX_TEST(a_wrong_level_of_the_processor_fails_the_first_op) {
+  PX_SCOPED(px_tensor) t = NULL;
+  setenv("PHLOX_CPU", "amx2", 1);
+  const int64_t sizes[] = {2};
+  FAILS(px_ones(&t, sizes, 1, PX_FLOAT32, px_cpu(), false, false), PX_VALUE,
+        "PHLOX_CPU must be base or avx2 or avx512 or avx512_bf16 or amx, but is 'amx2'");
+  CHECK(t == NULL);
+}
+
 PX_TEST(a_wrong_fault_fails_the_first_allocation) {
   static const char *const wrong[] = {"launch", "launch:0", "launch:2x", "lunch:1", "alloc:1,:"};
   void *memory;
