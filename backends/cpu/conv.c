@@ -15,6 +15,7 @@
 #include "cpu/conv.h"
 #include "cpu/dense.h"
 #include "cpu/gemm.h"
+#include "cpu/half.h"
 #include "cpu/threads.h"
 #include "kernel_args/conv.h"
 
@@ -24,12 +25,21 @@
 // Columns that a unit should have at least, and elements of its planes at most; and results for
 // nobody, for each position, that cost no more than another plane for each place.
 enum { COLUMNS = 128, PIECE_ELEMENTS = 128 * 1024, WASTE = 64 };
+// Channels of a group, in and out, from which it is computed in bfloat16.
+enum { TILED = 16 };
 // Of the weight's gradient: parts at most, elements of their sums, and channels of a cut at least.
 enum { MAX_PARTS = 8, PART_ELEMENTS = 128 * 1024, CUT_CHANNELS = 8 };
+// Weights that a thread turns or adds at least.
+enum { GRAIN = 16 * 1024 };
 
 typedef struct unit {
   int64_t first, images, group, y0, y1, part, c0, c1;
+  bool opens;  // a part of the weight's gradient
 } unit;
+
+// Channels whose weights are turned at once.
+enum { TURNED = 16 };
+static int64_t turned_blocks(const conv *t) { return (t->cg + TURNED - 1) / TURNED; }
 
 // ---- planes of one dimension
 
@@ -53,16 +63,46 @@ static int64_t first_from(int64_t start, int64_t step, int64_t bound, int64_t mo
 }
 
 #define T float
+#define SUM float
+#define FROM_SUM(x) (x)
 #define GEMM px__gemm_f32
 #define NAME(x) x##_f32
 #include "cpu/conv_rows.h"
 #undef T
+#undef SUM
 #undef GEMM
 #undef NAME
 #define T double
+#define SUM double
 #define GEMM px__gemm_f64
 #define NAME(x) x##_f64
 #include "cpu/conv_rows.h"
+#undef T
+#undef SUM
+#undef FROM_SUM
+#undef GEMM
+#undef NAME
+#define T uint16_t
+#define SUM float
+#define FROM_SUM(x) px__bfloat_store(x)
+#define GEMM px__gemm_bf16
+#define NAME(x) x##_bf16
+#include "cpu/conv_rows.h"
+
+typedef struct conv_type {
+  size_t item, sum;  // bytes of an element, and of a sum for the weight
+  bool (*results)(const conv *t, const unit *u, void *room);
+  bool (*to_weight)(const conv *t, const unit *u, void *room);
+  void (*add_parts)(void *conv, int64_t begin, int64_t end);
+  void (*turn_weights)(void *conv, int64_t begin, int64_t end);
+} conv_type;
+static const conv_type *type_of(const conv *t) {
+  static const conv_type
+      in_float = {4, 4, results_f32, to_weight_f32, add_parts_f32, turn_weights_f32},
+      in_double = {8, 8, results_f64, to_weight_f64, add_parts_f64, turn_weights_f64},
+      in_half = {2, 4, results_bf16, to_weight_bf16, add_parts_bf16, turn_weights_bf16};
+  return t->dtype == PX_FLOAT32 ? &in_float : t->dtype == PX_FLOAT64 ? &in_double : &in_half;
+}
 
 // ---- the plan
 
@@ -193,7 +233,7 @@ static unit unit_of(const conv *t, int64_t block, int64_t group, int64_t band) {
 // Room for the planes, and for results or gradients, of any phase. What is read past the planes is
 // cleared: numbers of no meaning may be subnormal, which are slow.
 static void *room_new(const conv *t) {
-  size_t item = t->wide ? sizeof(double) : sizeof(float);
+  size_t item = type_of(t)->item;
   int64_t most = 0;
   for (int64_t i = 0; i < t->phases; i++) {
     int64_t lines = t->what == 'w' ? t->og : t[i].results, all = t[i].strips + lines * t[i].ld;
@@ -217,7 +257,7 @@ static void results_run(void *ctx, int64_t begin, int64_t end) {
       const conv *p = &t[phase];
       unit u = unit_of(p, i / bands / t->groups, i / bands % t->groups, i % bands);
       if (px__worked(&work, p->ld * p->terms)) break;
-      if (u.y0 < u.y1) done = t->wide ? results_f64(p, &u, room) : results_f32(p, &u, room);
+      if (u.y0 < u.y1) done = type_of(t)->results(p, &u, room);
     }
   if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
   free(room);
@@ -234,8 +274,9 @@ static void weight_run(void *ctx, int64_t begin, int64_t end) {
     for (int64_t b = blocks * part / t->parts; done && b < to; b++)
       for (int64_t band = 0; done && band < bands && !px__worked(&work, t->ld * t->terms); band++) {
         unit u = unit_of(t, b, rest % t->groups, band);
-        u.part = part, u.c0 = t->cg * cut / t->cuts, u.c1 = t->cg * (cut + 1) / t->cuts;
-        done = t->wide ? to_weight_f64(t, &u, room) : to_weight_f32(t, &u, room);
+        u.part = part, u.opens = b == blocks * part / t->parts && band == 0;
+        u.c0 = t->cg * cut / t->cuts, u.c1 = t->cg * (cut + 1) / t->cuts;
+        done = type_of(t)->to_weight(t, &u, room);
       }
   }
   if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
@@ -260,16 +301,24 @@ static void report(const conv *t, const px_launch *l) {
 
 // ---- the kernels
 
+// The dtype to compute in: bfloat16 stays what it is where the processor multiplies it, and groups
+// have enough channels for its tiles.
+static int compute_of(const px_operand *out, const px_operand *weight, int64_t groups) {
+  bool fits = groups == 1 || (weight->sizes[1] >= TILED && weight->sizes[0] >= TILED * groups);
+  if (out->dtype == PX_BFLOAT16 && fits && px__gemm_has_bf16()) return PX_BFLOAT16;
+  return px__compute_of(out->dtype);
+}
 static void forward(conv *t) {
   t->y = axis_forward(t->h, t->oh, t->kh, t->sh, t->ph, t->dh);
   t->x = axis_forward(t->w, t->ow, t->kw, t->sw, t->pw, t->dw);
   t->channels = t->cg, t->results = t->og, t->source = t->in, t->factors = t->weight;
+  t->row = t->k, t->term = 1;
 }
 PX_KERNEL(conv2d) {
   px__dense d = {.launch = l};
-  int compute = px__compute_of(args->out->dtype);
+  int compute = compute_of(args->out, args->weight, args->groups);
   conv t = {.what = 'f',
-            .wide = compute == PX_FLOAT64,
+            .dtype = compute,
             .out = px__dense_out(&d, args->out, compute),
             .in = px__dense_in(&d, args->input, compute),
             .weight = px__dense_in(&d, args->weight, compute),
@@ -292,13 +341,21 @@ PX_KERNEL(conv2d) {
   return PX_OK;
 }
 
-// The positions that are y0 and x0 beyond a multiple of the stride. False: no memory.
+// The positions that are y0 and x0 beyond a multiple of the stride. Weights of one place are used
+// as they lie. False: no memory.
 static bool phase_of(conv *t, const conv *like) {
-  int64_t numbers = t->c * t->og * t->y.count * t->x.count;
-  void *factors = malloc((size_t)numbers * (t->wide ? sizeof(double) : sizeof(float)) + 1);
-  t->channels = t->og, t->results = t->cg, t->source = t->grad, t->factors = factors;
-  if (factors) (t->wide ? turn_weights_f64 : turn_weights_f32)(t, factors);
-  return factors && plan(t, like);
+  t->channels = t->og, t->results = t->cg, t->source = t->grad;
+  if (t->kh * t->kw == 1) {
+    t->factors = t->weight, t->row = 1, t->term = t->cg;
+    return plan(t, like);
+  }
+  int64_t places = t->y.count * t->x.count, row = t->og * places;
+  t->factors = t->own = malloc((size_t)(t->c * row) * type_of(t)->item + 1);
+  t->row = row, t->term = 1;
+  if (t->own)
+    px__cpu_parallel(turned_blocks(t) * t->groups, GRAIN / (TURNED * row) + 1,
+                     type_of(t)->turn_weights, t);
+  return t->own && plan(t, like);
 }
 // Plans the phases that see anything; gives their number.
 static int64_t plan_back(const conv *t, conv *phases, bool *failed) {
@@ -321,22 +378,22 @@ static void backward(conv *t) {
   int64_t count = phases ? plan_back(t, phases, &t->failed) : 0;
   if (count < all) {
     size_t numbers = (size_t)(t->n * t->c * t->h * t->w);
-    px__cpu_clear(t->out, numbers * (t->wide ? sizeof(double) : sizeof(float)));
+    px__cpu_clear(t->out, numbers * type_of(t)->item);
   }
   if (count && !t->failed) {
     convolve(phases, count);
     t->failed = phases->failed;
   }
-  for (int64_t i = 0; i < count; i++) free((void *)phases[i].factors), free(phases[i].table);
+  for (int64_t i = 0; i < count; i++) free(phases[i].own), free(phases[i].table);
   t->failed |= !phases;
   free(phases);
 }
 PX_KERNEL(conv2d_backward_input) {
   px__dense d = {.launch = l};
-  int compute = px__compute_of(args->out->dtype);
+  int compute = compute_of(args->out, args->weight, args->groups);
   int64_t n = px_operand_numel(args->out), seen = px_operand_numel(args->grad_output);
   conv t = {.what = 'i',
-            .wide = compute == PX_FLOAT64,
+            .dtype = compute,
             .out = px__dense_out(&d, args->out, compute),
             .grad = px__dense_in(&d, args->grad_output, compute),
             .weight = px__dense_in(&d, args->weight, compute)};
@@ -370,38 +427,41 @@ static void weight_parts(conv *t, bool small) {
   t->phases = 1, t->inner = units == 1;
   share(t, units, small ? px__conv_small_weight : weight_run);
 }
-// The gradient of the weight, n numbers, which are cleared.
-static void backward_weight(const px_launch *l, conv *t, int64_t n, size_t item) {
+// The gradient of the weight, n numbers. A single part is summed up where it belongs, if it does
+// not go on from unit to unit in bfloat16.
+static void backward_weight(const px_launch *l, conv *t, int64_t n) {
   forward(t);
   bool small = px__conv_small(t);
   if (!small) t->failed = !plan(t, NULL);
   choose_parts(t, small ? t->n : blocks_of(t));
-  t->sums = px__scratch_new(l, (size_t)(t->parts * n) * item);
+  bool once = !small && blocks_of(t) * bands_of(t) == 1;
+  bool there = t->parts == 1 && (once || type_of(t)->sum == type_of(t)->item);
+  void *room = there ? NULL : px__scratch_new(l, (size_t)(t->parts * n) * type_of(t)->sum);
+  t->sums = there ? t->out : room;
   if (t->sums && !t->failed) {
-    px__cpu_clear(t->sums, (size_t)(t->parts * n) * item);
     weight_parts(t, small);
-    (t->wide ? add_parts_f64 : add_parts_f32)(t);
+    if (room) px__cpu_parallel(n, GRAIN, type_of(t)->add_parts, t);
   }
-  free(t->sums);
+  free(room);
   free(t->table);
   px__conv_small_end(t);
   report(t, l);
 }
 PX_KERNEL(conv2d_backward_weight) {
   px__dense d = {.launch = l};
-  int compute = px__compute_of(args->out->dtype);
-  size_t item = px_dtype_size((px_dtype)compute);
+  int compute = compute_of(args->out, args->out, args->groups);
   int64_t n = px_operand_numel(args->out);
   conv t = {.what = 'w',
-            .wide = compute == PX_FLOAT64,
+            .dtype = compute,
             .out = px__dense_out(&d, args->out, compute),
             .grad = px__dense_in(&d, args->grad_output, compute),
             .in = px__dense_in(&d, args->input, compute)};
-  if (!d.failed) px__cpu_clear(t.out, (size_t)n * item);
-  if (!d.failed && n && px_operand_numel(args->grad_output)) {
+  bool seen = px_operand_numel(args->grad_output) > 0;
+  if (!d.failed && !seen) px__cpu_clear(t.out, (size_t)n * px_dtype_size((px_dtype)compute));
+  if (!d.failed && n && seen) {
     conv_start(&t, args->input, args->out, args->grad_output, &args->stride, &args->padding,
                &args->dilation, args->groups);
-    backward_weight(l, &t, n, item);
+    backward_weight(l, &t, n);
   }
   px__dense_close(&d);
   return PX_OK;

@@ -19,14 +19,16 @@ typedef struct conv {
   const void *in, *weight, *bias, *grad;
   int64_t n, c, h, w, oc, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, groups;
   int64_t cg, og, k, p;  // channels of a group, in and out; numbers an output sees; positions
-  bool wide, inner, failed;
+  int dtype;             // that it is computed in: float, double, or bfloat16, whose sums are float
+  bool inner, failed;
   char what;               // 'f' forward, 'i' gradient of input, 'w' of weight
   int64_t parts, cuts;     // of the batch and of the channels, for the gradient of the weight
   struct conv_taps *taps;  // of the small way
   // A pass: results on a grid from sources on a grid, of so many channels a group.
   conv_axis y, x;
-  const void *source, *factors;  // factors: for each group results x terms
-  int64_t channels, results, terms;
+  void *own;                                    // factors that are freed with the pass
+  const void *source, *factors;                 // factors: for each group results x terms
+  int64_t channels, results, terms, row, term;  // row, term: strides of the factors
   int64_t y0, x0, phases, bands;      // the grid's first place among the results; see convolve()
   int64_t images, rows, pitch;        // of a unit: images, rows of the grid, and their distance
   int64_t plane, strips, ld, *table;  // elements of a plane and of all; of a result; terms' places

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution for one element type (T, NAME as in vec_impl.h, GEMM the product); conv.c includes it
-// twice.
+// Convolution for one element type (T, NAME as in vec_impl.h, GEMM the product, SUM the type of
+// sums, FROM_SUM one as T); conv.c includes it for each.
 
 // Rows are often so short that a call of memcpy would take longer than the copy; what is left of a
 // row is covered by pieces that overlap.
@@ -76,7 +76,8 @@ static void NAME(scatter)(const conv *t, const unit *u, const T *result, T *to, 
 }
 
 // Forward and the gradient of the input: results = factors times sources.
-static bool NAME(results)(const conv *t, const unit *u, T *room) {
+static bool NAME(results)(const conv *t, const unit *u, void *scratch) {
+  T *room = scratch;
   bool back = t->what == 'i';
   int64_t ry = back ? t->sh : 1, rx = back ? t->sw : 1;
   int64_t height = back ? t->h : t->oh, width = back ? t->w : t->ow, rows = u->y1 - u->y0;
@@ -89,8 +90,8 @@ static bool NAME(results)(const conv *t, const unit *u, T *room) {
                 .n = u->images * rows * t->pitch - (t->pitch - t->x.grid),
                 .k = t->terms,
                 .a = (const T *)t->factors + u->group * t->results * t->terms,
-                .ar = t->terms,
-                .ac = 1,
+                .ar = t->row,
+                .ac = t->term,
                 .b = NAME(sources)(t, u, room),
                 .b_rows = t->table,
                 .br = t->plain ? t->plane : 0,
@@ -118,59 +119,69 @@ static const T *NAME(gather)(const conv *t, const unit *u, T *room, int64_t *ld)
       memcpy(room + o * t->ld + i * part, from + (i * t->oc + o) * t->p, (size_t)part * sizeof(T));
   return room;
 }
-// Adds a unit's share to the transposed weight gradient (K x og) of its part: the rows of its
-// channels.
-static bool NAME(to_weight)(const conv *t, const unit *u, T *room) {
-  int64_t ld;
+// Adds a unit's share to the gradient of its part: the columns of its channels. The first unit's
+// is written.
+static bool NAME(to_weight)(const conv *t, const unit *u, void *scratch) {
+  T *room = scratch;
+  int64_t ld, places = t->kh * t->kw;
   const T *grad = NAME(gather)(t, u, room + t->strips, &ld);
-  int64_t places = t->kh * t->kw;
-  T *sum = (T *)t->sums + ((u->part * t->groups + u->group) * t->k + u->c0 * places) * t->og;
-  px__gemm g = {.m = (u->c1 - u->c0) * places,
-                .n = t->og,
+  bool summed = sizeof(SUM) != sizeof(T) && t->sums != t->out;
+  int64_t at = (u->part * t->groups + u->group) * t->og * t->k + u->c0 * places;
+  void *sum = (char *)t->sums + at * (int64_t)(summed ? sizeof(SUM) : sizeof(T));
+  px__gemm g = {.m = t->og,
+                .n = (u->c1 - u->c0) * places,
                 .k = u->images * (u->y1 - u->y0) * t->ow,
-                .a = NAME(sources)(t, u, room),
-                .a_rows = t->table,
-                .ar = t->plain ? t->plane : 0,
+                .a = grad,
+                .ar = ld,
                 .ac = 1,
-                .b = grad,
+                .b = NAME(sources)(t, u, room),
+                .b_columns = t->table,
                 .br = 1,
-                .bc = ld,
+                .bc = t->plain ? t->plane : 0,
                 .c = sum,
-                .cr = t->og,
+                .cr = t->k,
                 .cc = 1,
                 .s = sum,
-                .sr = t->og,
+                .sr = t->k,
                 .sc = 1,
                 .alpha = 1,
-                .beta = 1};
+                .beta = u->opens ? 0 : 1,
+                .c_float = summed};
   return GEMM(&g, t->inner);
 }
-static void NAME(add_parts)(const conv *t) {
-  enum { LINE = 64 / sizeof(T) };
-  int64_t each = t->groups * t->k * t->og;
-  for (int64_t g = 0; g < t->groups; g++)
-    for (int64_t o = 0; o < t->og; o += LINE)
-      for (int64_t k = 0; k < t->k; k++) {
-        const T *from = (const T *)t->sums + (g * t->k + k) * t->og;
-        for (int64_t i = o; i < t->og && i < o + LINE; i++) {
-          T total = 0;
-          for (int64_t p = 0; p < t->parts; p++) total += from[p * each + i];
-          ((T *)t->out)[(g * t->og + i) * t->k + k] = total;
-        }
-      }
+// Elements [begin, end) of the gradient: the parts' sums, in order.
+static void NAME(add_parts)(void *ctx, int64_t begin, int64_t end) {
+  const conv *t = ctx;
+  const SUM *sums = t->sums;
+  int64_t each = t->oc * t->k;
+  T *out = t->out;
+  for (int64_t i = begin; i < end; i++) {
+    SUM total = sums[i];
+    for (int64_t p = 1; p < t->parts; p++) total += sums[p * each + i];
+    out[i] = FROM_SUM(total);
+  }
 }
 
 // The weights as the gradient of the input needs them: for each group and channel of the image a
-// row of (output channel, place), with the places of this pass alone.
-static void NAME(turn_weights)(const conv *t, void *room) {
-  const T *from = t->weight;
-  T *to = room;
-  for (int64_t g = 0; g < t->groups; g++, from += t->og * t->k)
-    for (int64_t c = 0; c < t->cg; c++)
-      for (int64_t o = 0; o < t->og; o++)
+// row of (output channel, place), with the places of this pass alone. Some channels are written at
+// a time, since theirs lie together in the weights; [begin, end) are such blocks of all groups.
+static void NAME(turn_weights)(void *ctx, int64_t begin, int64_t end) {
+  const conv *t = ctx;
+  int64_t blocks = turned_blocks(t), places = t->kh * t->kw, each = t->y.count * t->x.count;
+  for (int64_t b = begin; b < end; b++) {
+    int64_t g = b / blocks, c0 = b % blocks * TURNED, c1 = c0 + TURNED;
+    if (c1 > t->cg) c1 = t->cg;
+    for (int64_t o = 0; o < t->og; o++)
+      for (int64_t c = c0; c < c1; c++) {
+        const T *from = (const T *)t->weight + (g * t->og + o) * t->k + c * places;
+        T *to = (T *)t->factors + ((g * t->cg + c) * t->og + o) * each;
+        if (each == places) {
+          NAME(copy)(from, places, to);
+          continue;
+        }
         for (int64_t i = 0; i < t->y.count; i++)
-          for (int64_t j = 0; j < t->x.count; j++) {
-            int64_t ky = t->y.first + i * t->y.every, kx = t->x.first + j * t->x.every;
-            *to++ = from[o * t->k + (c * t->kh + ky) * t->kw + kx];
-          }
+          for (int64_t j = 0; j < t->x.count; j++)
+            *to++ = from[(t->y.first + i * t->y.every) * t->kw + t->x.first + j * t->x.every];
+      }
+  }
 }

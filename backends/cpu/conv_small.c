@@ -106,8 +106,8 @@ bool px__conv_small(conv *t) {
   int64_t lists = t->what == 'w' ? places : positions;
   int64_t each = t->what == 'w' ? t->p : places * (t->what == 'i' ? t->og : t->cg);
   if (t->what == 'w' && t->og < LANES / 4) return false;
-  if (t->wide || t->n < LANES / 2 || positions > MOST_POSITIONS || t->p > MOST_POSITIONS ||
-      lists * each > MOST_TAPS || t->h * t->w > 4 * MOST_POSITIONS)
+  if (t->dtype != PX_FLOAT32 || t->n < LANES / 2 || positions > MOST_POSITIONS ||
+      t->p > MOST_POSITIONS || lists * each > MOST_TAPS || t->h * t->w > 4 * MOST_POSITIONS)
     return false;
   char *room = malloc(sizeof(conv_taps) + (size_t)(lists + 1) * sizeof(int64_t) +
                       (size_t)(lists * each) * sizeof(tap));
@@ -240,8 +240,8 @@ static void weight_tile(const conv *t, int64_t place, int64_t channel, int rows,
     float line[LANES];
     vf_store(line, acc[i][0]);
     vf_store(line + VF, acc[i][1]);
-    memcpy(sums + ((channel + i) * t->kh * t->kw + place) * t->og + out, line,
-           (size_t)cols * sizeof *line);
+    float *to = sums + out * t->k + (channel + i) * t->kh * t->kw + place;
+    for (int64_t j = 0; j < cols; j++) to[j * t->k] = line[j];
   }
 }
 void px__conv_small_weight(void *ctx, int64_t begin, int64_t end) {

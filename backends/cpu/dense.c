@@ -3,6 +3,7 @@
 #include "cpu/dense.h"
 
 #include "cpu/cells.h"
+#include "cpu/convert.h"
 #include "cpu/threads.h"
 
 #include <stddef.h>
@@ -31,7 +32,12 @@ static void store(int dtype, char *p, double x) {
 static void copy_line(int64_t n, int to_dtype, char *to, int64_t to_step, int from_dtype,
                       const char *from, int64_t from_step) {
   size_t t = px_dtype_size((px_dtype)to_dtype), f = px_dtype_size((px_dtype)from_dtype);
-  if (to_dtype != from_dtype && (to_dtype == PX_INT64 || from_dtype == PX_INT64)) {
+  bool computed = to_dtype < PX_DTYPE_COMPUTED && from_dtype < PX_DTYPE_COMPUTED;
+  bool whole = to_dtype == PX_INT64 || from_dtype == PX_INT64;
+  if (to_dtype != from_dtype && computed && !whole) {
+    px__cpu_convert(to, to_step * (int64_t)t, to_dtype, from, from_step * (int64_t)f, from_dtype,
+                    n);
+  } else if (to_dtype != from_dtype && whole) {
     for (int64_t i = 0; i < n; i++)
       px_scalar_store(px_scalar_load((px_dtype)from_dtype, from + i * from_step * (int64_t)f),
                       (px_dtype)to_dtype, to + i * to_step * (int64_t)t);
@@ -58,19 +64,39 @@ typedef struct px__dense_copy {
   _Alignas(max_align_t) char at[];
 } copy;
 
+// Elements that a thread copies at least.
+enum { COPIED = 32 * 1024 };
+typedef struct line {
+  char *to;
+  const char *from;
+  int to_dtype, from_dtype;
+} line;
+static void copy_part(void *ctx, int64_t begin, int64_t end) {
+  const line *x = ctx;
+  int64_t t = (int64_t)px_dtype_size((px_dtype)x->to_dtype);
+  int64_t f = (int64_t)px_dtype_size((px_dtype)x->from_dtype);
+  copy_line(end - begin, x->to_dtype, x->to + begin * t, 1, x->from_dtype, x->from + begin * f, 1);
+}
+
 // Copies between the operand and its row-major scratch.
 static void transfer(copy *c, bool out) {
   const px_operand *o = c->operand;
   int64_t n = px_operand_numel(o), index[PX_MAX_DIMS] = {0};
   if (n == 0) return;
+  if (px__operand_row_major(o)) {
+    line all = {out ? o->data : c->at, out ? c->at : o->data, out ? o->dtype : c->dtype,
+                out ? c->dtype : o->dtype};
+    px__cpu_parallel(n, COPIED, copy_part, &all);
+    return;
+  }
   int last = o->ndim - 1;
-  int64_t line = o->ndim ? o->sizes[last] : 1, step = o->ndim ? o->strides[last] : 1;
+  int64_t length = o->ndim ? o->sizes[last] : 1, step = o->ndim ? o->strides[last] : 1;
   size_t item = px_dtype_size((px_dtype)o->dtype), width = px_dtype_size((px_dtype)c->dtype);
   int64_t work = 0;
-  for (int64_t done = 0; done < n && !px__worked(&work, line); done += line) {
+  for (int64_t done = 0; done < n && !px__worked(&work, length); done += length) {
     int64_t offset = 0;
     for (int i = 0; i < last; i++) offset += index[i] * o->strides[i];
-    for (px__steps s = {.n = line}; px__step(&s);) {
+    for (px__steps s = {.n = length}; px__step(&s);) {
       char *there = (char *)o->data + (offset + s.begin * step) * (int64_t)item;
       char *here = c->at + (size_t)(done + s.begin) * width;
       if (out)

@@ -12,7 +12,7 @@
 
 // Elements of A and B up to which a product is direct, and of a panel of B on the stack.
 enum { DIRECT_ELEMENTS = 48 * 1024, PANEL_BYTES = 32 * 1024 };
-// Columns of B that are taken one by one if rows of A lie apart, and rows of A for which packing
+// Columns of B that are taken one by one if rows of A lie anywhere, and rows of A for which packing
 // rows of B that lie apart does not pay.
 enum { MOST_COLUMNS = 8, FEW_ROWS = 16 };
 // Elements that a thread converts at least.
@@ -27,6 +27,7 @@ static px__gemm flipped(const px__gemm *g) {
   return (px__gemm){.m = g->n,
                     .n = g->m,
                     .k = g->k,
+                    .a_rows = g->b_columns,
                     .a = g->b,
                     .ar = g->bc,
                     .ac = g->br,
@@ -50,10 +51,10 @@ typedef enum way { SCALE, VECTOR, FEW, BLOCKED, DIRECT } way;
 static way choose(const px__gemm *g, const px__tiles *tiles) {
   if (g->k == 0) return SCALE;
   if (g->packed) return BLOCKED;
-  bool lines = g->ac == 1 && g->br == 1 && !g->b_rows;
+  bool lines = g->ac == 1 && g->br == 1 && !g->b_rows && !g->b_columns;
   if (lines && g->n <= (g->a_rows ? MOST_COLUMNS : 1)) return VECTOR;
   if (g->b_rows && g->m <= FEW_ROWS && tiles->few) return FEW;
-  if (g->a_rows || !tiles->direct) return BLOCKED;
+  if (g->a_rows || g->b_columns || !tiles->direct) return BLOCKED;
   bool small = g->m * g->k + g->k * g->n <= DIRECT_ELEMENTS &&
                (size_t)(g->k * tiles->columns) * tiles->item <= PANEL_BYTES;
   return small ? DIRECT : BLOCKED;
@@ -110,6 +111,7 @@ static void run_piece(grid *s, int64_t i, int64_t j) {
   if (g.packed) g.packed = (const char *)g.packed + col * g.k * item;
   g.c = (char *)g.c + (row * g.cr + col * g.cc) * result;
   if (g.a_rows) g.a_rows += row;
+  if (g.b_columns) g.b_columns += col;
   if (g.s) g.s = (const char *)g.s + (row * g.sr + col * g.sc) * result;
   if (!serial(&g, s->tiles, s->how)) __atomic_store_n(&s->failed, true, __ATOMIC_RELAXED);
 }
@@ -138,6 +140,7 @@ static void lay_grid(grid *s, int64_t pieces) {
 // the left, a B that need not be packed as an A, and a C so narrow that much of a tile's width
 // would be empty.
 static bool should_flip(const px__gemm *g, const px__tiles *tiles) {
+  if (g->b_columns) return g->m <= MOST_COLUMNS;
   if (g->a_rows || g->b_rows || g->packed) return false;
   if (g->cc != 1 && g->cr == 1) return true;
   if (g->m == 1) return g->br == 1 && g->ac == 1;

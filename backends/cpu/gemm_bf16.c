@@ -23,7 +23,7 @@
 enum { HALF = 16, SIDE = 32, STEP = 32, KC = 16 * STEP };
 enum { PANEL = SIDE * STEP, STRIP = 2 * HALF * KC };   // numbers of a block of k
 enum { PACKED_BYTES = 768 * 1024, MOST_PANELS = 32 };  // of B, at a time
-enum { NARROW = 2 * SIDE };                            // columns up to which A is not packed
+enum { NARROW = 8 * SIDE };                            // columns up to which A is not packed
 enum { GROUP = 8 };                                    // rows of C in registers
 typedef uint16_t half32 __attribute__((vector_size(64)));
 typedef uint32_t word16 __attribute__((vector_size(64)));
@@ -192,8 +192,10 @@ static TARGET void pack_b_columns(const px__gemm *g, int64_t j, int64_t cols, ui
     for (int64_t side = 0; side < 2; side++) {
       word16 x[HALF] = {0};
       int64_t count = least(cols - side * HALF, HALF);
-      const uint16_t *from = (const uint16_t *)g->b + (j + side * HALF) * g->bc + p;
-      for (int64_t i = 0; i < count; i++) x[i] = (word16)load_first(from + i * g->bc, g->k - p);
+      for (int64_t i = 0; i < count; i++) {
+        const uint16_t *from = row_of(g->b, g->b_columns, g->bc, j + side * HALF + i);
+        x[i] = (word16)load_first(from + p, g->k - p);
+      }
       if (count > 0) transpose(x);
       for (int q = 0; q < HALF; q++) memcpy(to + q * 2 * SIDE + side * STEP, &x[q], sizeof x[q]);
     }
@@ -207,7 +209,7 @@ static void pack_b_any(const px__gemm *g, int64_t j, int64_t cols, uint16_t *to)
 }
 static void pack_b(const px__gemm *g, int64_t j, uint16_t *to) {
   int64_t cols = least(g->n - j, SIDE);
-  if (g->bc == 1)
+  if (g->bc == 1 && !g->b_columns)
     pack_b_rows(g, j, cols, to);
   else if (g->br == 1 && !g->b_rows)
     pack_b_columns(g, j, cols, to);

@@ -159,17 +159,24 @@ static inline __attribute__((always_inline)) TARGET void NAME(transpose)(V x[L])
   }
 }
 
+// Where a row or column begins, by its table or by the stride.
+static inline TARGET int64_t NAME(row_at)(const int64_t *rows, int64_t stride, int64_t i) {
+  return rows ? rows[i] : i * stride;
+}
 // L columns of B that are contiguous each, into half a panel.
-static TARGET void NAME(pack_columns)(const T *b, int64_t bc, int64_t k, T *to) {
+static TARGET void NAME(pack_columns)(const T *b, const int64_t *columns, int64_t bc, int64_t k,
+                                      T *to) {
+  const T *from[L];
   int64_t p = 0;
+  for (int j = 0; j < L; j++) from[j] = b + NAME(row_at)(columns, bc, j);
   for (; p + L <= k; p += L) {
     V x[L];
-    for (int j = 0; j < L; j++) x[j] = LOAD(b + p + j * bc);
+    for (int j = 0; j < L; j++) x[j] = LOAD(from[j] + p);
     NAME(transpose)(x);
     for (int j = 0; j < L; j++) STORE(to + (p + j) * 2 * L, x[j]);
   }
   for (; p < k; p++)
-    for (int j = 0; j < L; j++) to[p * 2 * L + j] = b[p + j * bc];
+    for (int j = 0; j < L; j++) to[p * 2 * L + j] = from[j][p];
 }
 // TILE_M rows of A that are contiguous each. Vectors stored past a column's end are overwritten by
 // the next column; past the panel's end there must be room for one.
@@ -192,15 +199,12 @@ static TARGET void NAME(pack_rows)(const T *const *a, int64_t k, T *to) {
     for (int i = 0; i < TILE_M; i++) to[p * TILE_M + i] = a[i][p];
 }
 
-// Where a row begins, by its table or by the stride.
-static inline TARGET int64_t NAME(row_at)(const int64_t *rows, int64_t stride, int64_t i) {
-  return rows ? rows[i] : i * stride;
-}
 // Copies rows [p, p + k) and `cols` columns from j of B into a panel of width 2L, zeros beyond.
 static TARGET void NAME(pack_b)(const px__gemm *g, int64_t p0, int64_t k, int64_t j0, int cols,
                                 T *to) {
   const T *b = (const T *)g->b + p0 * g->br + j0 * g->bc;
   const int64_t *rows = g->b_rows ? g->b_rows + p0 : NULL;
+  const int64_t *columns = g->b_columns ? g->b_columns + j0 : NULL;
   int64_t br = g->br, bc = g->bc;
   if (bc == 1 && cols == 2 * L) {
     for (int64_t p = 0; p < k; p++, to += 2 * L)
@@ -209,14 +213,15 @@ static TARGET void NAME(pack_b)(const px__gemm *g, int64_t p0, int64_t k, int64_
   }
   if (cols < 2 * L) memset(to, 0, (size_t)k * 2 * L * sizeof(T));
   if (br == 1 && cols >= L && !rows) {
-    NAME(pack_columns)(b, bc, k, to);
-    if (cols == 2 * L) NAME(pack_columns)(b + L * bc, bc, k, to + L);
+    NAME(pack_columns)(b, columns, bc, k, to);
+    if (cols == 2 * L) NAME(pack_columns)(b + L * bc, columns ? columns + L : NULL, bc, k, to + L);
     for (int64_t p = 0; cols < 2 * L && p < k; p++)
-      for (int j = L; j < cols; j++) to[p * 2 * L + j] = b[p + j * bc];
+      for (int j = L; j < cols; j++) to[p * 2 * L + j] = b[p + NAME(row_at)(columns, bc, j)];
     return;
   }
   for (int64_t p = 0; p < k; p++, to += 2 * L)
-    for (int j = 0; j < cols; j++) to[j] = b[NAME(row_at)(rows, br, p) + j * bc];
+    for (int j = 0; j < cols; j++)
+      to[j] = b[NAME(row_at)(rows, br, p) + NAME(row_at)(columns, bc, j)];
 }
 // Copies `rows` rows from i0 and k columns from p0 of A into a panel of TILE_M, column by column,
 // zeros beyond rows.

@@ -15,8 +15,9 @@ typedef struct sums {
   double *x, *w, *dy;   // image, weight, and the gradient of the results
 } sums;
 static double number(const px_tensor *t, int64_t i) {
-  return px_tensor_dtype(t) == PX_FLOAT64 ? ((const double *)px_tensor_data((px_tensor *)t))[i]
-                                          : ((const float *)px_tensor_data((px_tensor *)t))[i];
+  px_dtype dtype = px_tensor_dtype(t);
+  const char *at = px_tensor_data((px_tensor *)t);
+  return px_scalar_float(px_scalar_load(dtype, at + (size_t)i * px_dtype_size(dtype)));
 }
 // One output position of one output channel.
 static void add_position(sums *s, int64_t n, int64_t o, int64_t oy, int64_t ox) {
@@ -56,8 +57,9 @@ static double *numbers(const px_tensor *t) {
 }
 static void check_near(const px_tensor *t, const double *wanted, const char *what) {
   double tolerance = px_tensor_dtype(t) == PX_FLOAT64 ? 1e-11 : 1e-3;
+  double rounding = px_tensor_dtype(t) == PX_BFLOAT16 ? 0x1p-8 : tolerance / 100;
   for (int64_t i = 0; i < px_tensor_numel(t); i++) {
-    double x = number(t, i), most = tolerance * (1 + fabs(wanted[i]) / 100);
+    double x = number(t, i), most = tolerance + rounding * fabs(wanted[i]);
     if (fabs(x - wanted[i]) <= most || x == wanted[i] || (x != x && wanted[i] != wanted[i]))
       continue;
     fprintf(stderr, "%s: element %lld is %.9g, not %.9g\n", what, (long long)i, x, wanted[i]);
@@ -100,6 +102,7 @@ static void check_with(geometry g, px_dtype dtype, double first) {
 static void check_conv(geometry g) {
   check_with(g, PX_FLOAT32, 0);
   check_with(g, PX_FLOAT64, 0);
+  check_with(g, PX_BFLOAT16, 0);
 }
 
 // ---- shapes: batch, channels, height, width, channels out, kernel, stride, padding, dilation
@@ -156,18 +159,18 @@ PX_TEST(an_infinite_pixel_reaches_only_what_sees_it) {
   check_with((geometry){1, 3, 20, 20, 40, {3, 3}, {1, 1}, {0, 0}, {1, 1}, 1}, PX_FLOAT32, INFINITY);
 }
 
-static void same_with_any_threads(geometry g) {
+static void same_with_any_threads(px_dtype dtype, geometry g) {
   px_tensor *alone[4] = {NULL};
   OK(px_set_num_threads(1));
-  convolve(&g, PX_FLOAT32, 1 / 3.0, 0, alone);
-  for (int threads = 2; threads < 5; threads++) {
+  convolve(&g, dtype, 1 / 3.0, 0, alone);
+  for (int k = 0; k < 3; k++) {
     px_tensor *together[4] = {NULL};
-    OK(px_set_num_threads(threads));
-    convolve(&g, PX_FLOAT32, 1 / 3.0, 0, together);
+    OK(px_set_num_threads(SIZES(2, 7, 16)[k]));
+    convolve(&g, dtype, 1 / 3.0, 0, together);
     for (int i = 0; i < 3; i++) {
       px_tensor *a = i == 2 ? alone[2] : px_tensor_grad(alone[i]);
       px_tensor *b = i == 2 ? together[2] : px_tensor_grad(together[i]);
-      size_t bytes = (size_t)px_tensor_numel(a) * sizeof(float);
+      size_t bytes = (size_t)px_tensor_numel(a) * px_dtype_size(dtype);
       CHECK(!memcmp(px_tensor_data(a), px_tensor_data(b), bytes));
     }
     for (int i = 0; i < 4; i++) px_release(together[i]);
@@ -175,10 +178,30 @@ static void same_with_any_threads(geometry g) {
   for (int i = 0; i < 4; i++) px_release(alone[i]);
 }
 PX_TEST(convolutions_do_not_depend_on_the_number_of_threads) {
-  same_with_any_threads((geometry){1, 32, 24, 24, 48, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
-  same_with_any_threads((geometry){5, 16, 30, 30, 24, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1});
-  same_with_any_threads((geometry){3, 24, 30, 30, 24, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 24});
+  same_with_any_threads(PX_FLOAT32,
+                        (geometry){1, 32, 24, 24, 48, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+  same_with_any_threads(PX_FLOAT32,
+                        (geometry){5, 16, 30, 30, 24, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1});
+  same_with_any_threads(PX_FLOAT32,
+                        (geometry){3, 24, 30, 30, 24, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 24});
+  same_with_any_threads(PX_BFLOAT16,
+                        (geometry){5, 16, 30, 30, 24, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1});
+  same_with_any_threads(PX_BFLOAT16,
+                        (geometry){2, 160, 4, 4, 96, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
 }
+
+static void check_level(px_cpu_level level, const char *name) {
+  setenv("PHLOX_CPU", name, 1);
+  if (px_cpu_level_used() != level) SKIP("the processor does not have it");
+  check_conv((geometry){3, 20, 9, 11, 33, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+  check_conv((geometry){2, 40, 13, 13, 48, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 2});
+  check_conv((geometry){1, 48, 7, 7, 70, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+}
+PX_TEST(convolutions_of_any_processor) { check_level(PX_CPU_BASE, "base"); }
+PX_TEST(convolutions_of_avx2) { check_level(PX_CPU_AVX2, "avx2"); }
+PX_TEST(convolutions_of_avx512) { check_level(PX_CPU_AVX512, "avx512"); }
+PX_TEST(convolutions_of_avx512_bf16) { check_level(PX_CPU_AVX512_BF16, "avx512_bf16"); }
+PX_TEST(convolutions_of_amx) { check_level(PX_CPU_AMX, "amx"); }
 
 PX_TEST(gradients_reach_input_weight_and_bias) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(1, 1, 2, 2), VALUES(1, 2, 3, 4));
