@@ -113,6 +113,7 @@ struct px_comm {
                              // where the engine queues, the second is that of all
   pthread_mutex_t works;     // of what follows; nothing is waited for while it is held
   px_work *on_device, *on_device_last;  // works that may be under way, in their order
+  int work_count;
   uint64_t works_done;  // the last collective that is over, of an engine that queues
   bool captured;        // some are part of graphs
 };
@@ -131,6 +132,10 @@ __attribute__((warn_unused_result)) px_status px__begin_on_stream(px_work **work
 void px__works_keep(px_comm *self, px_work *work);
 // Forgets works that are over; `all` waits for them.
 void px__works_reap(px_comm *self, bool all);
+// The same, and waits until no more than PX__WORKS are left, or the group is over: each takes some
+// milliseconds to end when all are ended.
+enum { PX__WORKS = 128 };
+__attribute__((warn_unused_result)) px_status px__works_await_room(px_comm *self);
 // For the watch, whatever other threads wait for. Tells the last collective that is known to be
 // over; looks which are, and whether one is late or has failed: its number, and why; gives all that
 // are not over their error, which the device's next wait has, too.

@@ -228,6 +228,7 @@ static px_status ready(order *o, px_stream *stream) {
 
 static px_status begin_together(order *o, const px_collective *collectives) {
   px_stream *stream;
+  PX_TRY(px__works_await_room(o->comm));
   for (int i = 0; i < o->work_count; i++)
     PX_TRY(px__work_new(&o->works[i], o->comm, &collectives[i]));
   PX_TRY(stream_for(&stream, o->comm, o->works[0]));
@@ -235,7 +236,6 @@ static px_status begin_together(order *o, const px_collective *collectives) {
     PX_CHECK(px_device_equal(o->works[i]->device, o->works[0]->device), PX_VALUE,
              "Tensors must be on one device");
   PX_TRY(ready(o, stream));
-  px__works_reap(o->comm, false);
   px_status status = with_stream(stream, queue_on, o);
   return status != PX_OK && o->why[0] ? refuse(o) : status;
 }

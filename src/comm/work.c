@@ -229,7 +229,6 @@ static px_status check_engine(const px_work *self, const px_comm *comm) {
 // The device, of which a call without tensors has the group's, or the current one.
 static px_status choose_device(px_work *self, const px_comm *comm) {
   px_stream *current;
-  self->queued = comm->queues;
   if (comm->queues && !self->input_count && !self->output_count)
     self->device = comm->streams[1] ? px_stream_device(comm->streams[1]) : px_cuda(-1);
   if (comm->queues) {
@@ -275,7 +274,7 @@ static void work_destroy(void *object) {
   px_release(self->event);
   px_free(self->counts);
   px_free(self->room);
-  if (px__pairs_up(self->call.op)) px_release(self->comm);
+  if (px__pairs_up(self->call.op) && !self->queued) px_release(self->comm);
   pthread_cond_destroy(&self->changed);
   pthread_mutex_destroy(&self->lock);
   px_object_end(self);
@@ -325,7 +324,8 @@ px_status px__work_new(px_work **out, px_comm *comm, const px_collective *c) {
   pthread_cond_init(&self->changed, NULL);
   self->source = -1;
   self->call.op = c->op;  // by which the communicator is released
-  self->comm = px__pairs_up(c->op) ? px_retain(comm) : comm;
+  self->queued = comm->queues;
+  self->comm = px__pairs_up(c->op) && !self->queued ? px_retain(comm) : comm;
   PX_TRY(px_alloc((void **)&self->room, sizeof *self->room));
   PX_TRY(check_whole(comm, c->op));
   PX_TRY(prepare(self, comm, c));

@@ -5,6 +5,7 @@
 #include "phlox/queue.h"
 
 #include <stdio.h>
+#include <time.h>
 
 // ---- works that are under way
 
@@ -23,7 +24,7 @@ void px__works_keep(px_comm *self, px_work *work) {
     self->on_device_last->next = px_retain(work);
   else
     self->on_device = px_retain(work);
-  if (!work->captured) self->on_device_last = work;
+  if (!work->captured) self->on_device_last = work, self->work_count++;
   pthread_mutex_unlock(&self->works);
 }
 
@@ -57,6 +58,7 @@ static px_work *take_over(px_comm *self) {
     note_done(self, work);
     *at = work->next;
     work->next = over, over = work;
+    self->work_count--;
   }
   if (!*at) self->on_device_last = last;
   pthread_mutex_unlock(&self->works);
@@ -75,7 +77,7 @@ static px_work *first_of(px_comm *self) {
 static void drop(px_comm *self, px_work *work) {
   bool first = false;
   pthread_mutex_lock(&self->works);
-  if ((first = self->on_device == work)) self->on_device = work->next;
+  if ((first = self->on_device == work)) self->on_device = work->next, self->work_count--;
   if (!self->on_device) self->on_device_last = NULL;
   pthread_mutex_unlock(&self->works);
   if (first) px_release(work);
@@ -91,6 +93,25 @@ void px__works_reap(px_comm *self, bool all) {
     if (!left) return;
     wait_quietly(left);
     if (!is_over(left)) drop(self, left);
+  }
+}
+
+static bool is_broken(px_comm *self) {
+  pthread_mutex_lock(&self->lock);
+  bool broken = self->broken[0];
+  pthread_mutex_unlock(&self->lock);
+  return broken;
+}
+
+px_status px__works_await_room(px_comm *self) {
+  for (;;) {
+    px__works_reap(self, false);
+    pthread_mutex_lock(&self->works);
+    bool room = self->work_count < PX__WORKS;
+    pthread_mutex_unlock(&self->works);
+    if (room || is_broken(self)) return PX_OK;
+    PX_TRY(px_interrupt_poll());
+    nanosleep(&(struct timespec){0, 50000}, NULL);
   }
 }
 

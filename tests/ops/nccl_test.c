@@ -204,6 +204,7 @@ PX_TEST(sends_and_receives_of_a_batch_are_one_group) {
     px_release(works[i]);
   }
   px_release(comm);
+  CHECK_EQ(px_live_objects("comm"), 0);
   clean();
 }
 
@@ -278,6 +279,20 @@ PX_TEST(a_collective_that_is_late_ends_on_its_stream_and_is_told_of) {
   px_release(comm);
   CHECK_EQ(stub->aborted, 1);
   CHECK_EQ(stub->destroyed, 0);
+  clean();
+}
+
+// What is ended takes its time for each that is queued: so a call waits where there are too many.
+PX_TEST(no_more_than_some_collectives_are_queued_at_a_time) {
+  enum { MOST = 128 };
+  px_comm *comm = comm_of(2, 60000);
+  PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
+  PX_SCOPED(px_work) work = begin_stopped(comm, x, 1000);
+  px_collective sum = {PX_ALL_REDUCE, ONE(output, x)};
+  for (int i = 1; i < MOST; i++) OK(px_comm_run(NULL, comm, &sum));
+  FAILS(px_comm_run(NULL, comm, &sum), PX_DIST_BACKEND, "the group is not usable any more");
+  CHECK(px_work_error(work));
+  px_release(comm);
   clean();
 }
 
