@@ -6,6 +6,7 @@
 // what is under way at any time: then `comm` is NULL.
 #include "phlox/engine.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 // ---- NCCL, as its header says
 
@@ -195,13 +197,58 @@ static int share_id(nccl_id *id, const px_engine_job *job, char *why, size_t roo
   return fits ? 0 : say(why, room, "rank 0 gave something else than an id of NCCL");
 }
 
+// The threads of this process.
+typedef struct threads {
+  int count;
+  long ids[1024];
+} threads;
+
+static void list_threads(threads *out) {
+  const int most = sizeof out->ids / sizeof *out->ids;
+  DIR *folder = opendir("/proc/self/task");
+  const struct dirent *entry;
+  out->count = 0;
+  while (folder && out->count < most && (entry = readdir(folder))) {
+    long id = strtol(entry->d_name, NULL, 10);
+    if (id > 0) out->ids[out->count++] = id;
+  }
+  if (folder) closedir(folder);
+}
+
+static bool has_thread(const threads *list, long id) {
+  for (int i = 0; i < list->count; i++)
+    if (list->ids[i] == id) return true;
+  return false;
+}
+
+static bool lives(long id) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/task/%ld", id);
+  return access(path, F_OK) == 0;
+}
+
+// A non-blocking communicator is taken down by a thread of NCCL's, for whose end it has no
+// question. A process that exits meanwhile may never end: so those that the call has started are
+// waited for.
+static void take_down(int (*end)(nccl_comm *comm), nccl_comm *comm) {
+  enum { PATIENCE = 5000, NAP_NS = 1000000 };
+  threads before, after;
+  list_threads(&before);
+  (void)end(comm);
+  list_threads(&after);
+  int naps = 0;
+  for (int i = 0; i < after.count; i++)
+    while (!has_thread(&before, after.ids[i]) && lives(after.ids[i]) && naps++ < PATIENCE)
+      nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+}
+
 static void end_all(void *joined_self) {
   joined *self = joined_self;
   pthread_mutex_lock(&self->lock);
   nccl_comm *comm = self->comm;
   self->comm = NULL;
   pthread_mutex_unlock(&self->lock);
-  if (comm) (void)api.ncclCommAbort(comm);
+  if (comm) take_down(api.ncclCommAbort, comm);
 }
 
 static int begin_joining(joined *self, const px_engine_job *job, char *why, size_t room) {
@@ -243,7 +290,7 @@ static void leave(void *joined_self) {
   bool fine = self->comm && !is_bad(api.ncclCommFinalize(self->comm)) &&
               !await(self, PATIENCE_MS, why, sizeof why);
   if (fine) {
-    (void)api.ncclCommDestroy(self->comm);
+    take_down(api.ncclCommDestroy, self->comm);
     self->comm = NULL;
   }
   drop(self);

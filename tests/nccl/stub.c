@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 enum { INVALID_USAGE = 5, IN_PROGRESS = 7 };
 #define SHOWN __attribute__((visibility("default")))
@@ -62,10 +63,16 @@ int ncclCommFinalize(void *comm) {
   nccl_stub.finalized++;
   return IN_PROGRESS;
 }
+static void *take_down(void *unused) {
+  nanosleep(&(struct timespec){0, 300000000}, NULL);
+  __atomic_store_n(&nccl_stub.taken_down, 1, __ATOMIC_RELEASE);
+  return NULL;
+}
 SHOWN int ncclCommDestroy(void *comm);
 int ncclCommDestroy(void *comm) {
+  pthread_t thread;
   nccl_stub.destroyed++;
-  return 0;
+  return pthread_create(&thread, NULL, take_down, NULL) || pthread_detach(thread);
 }
 SHOWN int ncclCommAbort(void *comm);
 int ncclCommAbort(void *comm) {

@@ -23,4 +23,5 @@ typedef struct nccl_stub_state {
   const char *bad_call;  // the call that fails
   int bad_state;         // what ncclCommGetAsyncError tells, if not 0
   void (*on_abort)(void);
+  int taken_down;  // by a thread that ncclCommDestroy has started
 } nccl_stub_state;

@@ -108,6 +108,7 @@ PX_TEST(a_communicator_joins_at_its_first_call) {
   px_release(comm);
   CHECK_EQ(stub->finalized, 1);
   CHECK_EQ(stub->destroyed, 1);
+  CHECK_EQ(stub->taken_down, 1);
   CHECK_EQ(stub->aborted, 0);
   clean();
 }
