@@ -25,6 +25,12 @@ def all_reduce(o, mib):
     return lambda: o.dist.all_reduce(x), x.numel() * 4 * 2 * (o.size - 1) / o.size / 1e9
 
 
+@row("all_reduce of 1 KiB")
+def all_reduce_small(o):
+    x = o.torch.zeros(256, device=o.device)
+    return lambda: o.dist.all_reduce(x), None
+
+
 for _mib, _goal in (1, None), (64, None), (512, 311):
     row(f"all_reduce of {_mib} MiB", _goal, "GB/s")(lambda o, mib=_mib: all_reduce(o, mib))
 
@@ -34,13 +40,14 @@ def parallel(o, net, loss_of, autocast=None, optimizer=None):
     return models.train(o, net, loss_of, optimizer and optimizer(net), autocast)
 
 
-def mlp(o, batch):
-    torch, width = o.torch, 16 if o.tiny else 4096
+def mlp(o, batch, width=4096):
+    torch, width = o.torch, 16 if o.tiny else width
     net = torch.nn.Sequential(*[part for _ in range(4) for part in (torch.nn.Linear(width, width), torch.nn.ReLU())]).to(o.device)
     x = torch.randn(8 if o.tiny else batch // o.size, width).to(o.device)
     return parallel(o, net, lambda net: net(x).square().mean(), optimizer=lambda net: models.sgd(o, net)), None
 
 
+row("DDP, MLP-1024, b64 a rank")(lambda o: mlp(o, 64 * o.size, 1024))
 row("DDP, MLP-4096, tf32, b256", 0.75e-3)(lambda o: mlp(o, 256))
 row("DDP, MLP-4096, tf32, b8192", 9.8e-3)(lambda o: mlp(o, 8192))
 

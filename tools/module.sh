@@ -12,3 +12,4 @@ rm -f "$place"/phlox/*.so*
 for name in _kinds _formulas _schedules; do cp "$build/gen/$name.py" "$place/phlox/optim/"; done
 cp "$build/_C.so" "$build/libphlox_sim.so" "$place/phlox/"
 cp "$build/libphlox.so" "$place/phlox/libphlox.so.0"
+[ ! -f "$build/libphlox_gloo.so" ] || cp "$build/libphlox_gloo.so" "$place/phlox/"

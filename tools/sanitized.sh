@@ -12,7 +12,7 @@ place="$build/module"
 # The thread sanitizer gives up by default when the child of a program with threads starts threads, which workers of data loaders do.
 export TSAN_OPTIONS="die_after_fork=0 ${TSAN_OPTIONS:-}"
 passed=0 failed=0
-for name in $(cat tests/acceptance.txt); do
+for name in $(tools/acceptance.sh "$place/phlox"); do
   # Python itself keeps memory to the end of the process: leaks are looked for by the C tests.
   if PYTHONPATH="$place" PHLOX_SIM_DEVICES=4 LD_PRELOAD="$runtime" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
     "$python" -m phlox "../shared/acceptance/$name.py" >"$build/$name.log" 2>&1; then

@@ -308,7 +308,47 @@ void by_size(const Call &call, void *at, size_t count, const Reduction (&sizes)[
   sizes[which](call, at, count);
 }
 
+// What is small goes to all others at once, and each rank adds it up, in the order of ranks, so
+// that all have the same bits. Gloo's ring takes four messages where this takes one, and its
+// threads wait for each other at each of them.
+constexpr size_t AT_ONCE = 1 << 18;  // bytes that a rank sends and gets
+
+bool goes_at_once(const Call &call, size_t count) {
+  const auto others = static_cast<size_t>(call.context->size) - 1;
+  return others > 0 && others * count * call.c.item <= AT_ONCE;
+}
+
+void exchange(const Call &call, void *at, size_t bytes, uint8_t *parts) {
+  const auto slot = gloo::Slot::build(gloo::kAllreduceSlotPrefix, call.c.tag);
+  const milliseconds timeout(call.c.timeout_ms);
+  const int rank = call.context->rank, ranks = call.context->size;
+  auto in = call.context->createUnboundBuffer(parts, bytes * static_cast<size_t>(ranks));
+  auto out = call.context->createUnboundBuffer(at, bytes);
+  for (int step = 1; step < ranks; step++) {
+    const int from = (rank + step) % ranks;
+    in->recv(from, slot, bytes * static_cast<size_t>(from), bytes);
+  }
+  for (int step = 1; step < ranks; step++) out->send((rank + ranks - step) % ranks, slot, 0, bytes);
+  for (int step = 1; step < ranks; step++) in->waitRecv(timeout);
+  for (int step = 1; step < ranks; step++) out->waitSend(timeout);
+}
+
+void all_reduce_at_once(const Call &call, void *at, size_t count) {
+  const size_t bytes = count * call.c.item;
+  const auto ranks = static_cast<size_t>(call.context->size);
+  const auto rank = static_cast<size_t>(call.context->rank);
+  const std::unique_ptr<uint8_t[]> parts(new uint8_t[bytes * ranks]);
+  exchange(call, at, bytes, parts.get());
+  memcpy(parts.get() + rank * bytes, at, bytes);
+  call.c.reduce(at, parts.get(), parts.get() + bytes, count);
+  for (size_t r = 2; r < ranks; r++) call.c.reduce(at, at, parts.get() + r * bytes, count);
+}
+
 void all_reduce_at(const Call &call, void *at, size_t count) {
+  if (goes_at_once(call, count)) {
+    all_reduce_at_once(call, at, count);
+    return;
+  }
   static const Reduction sizes[] = {all_reduce_of<uint8_t>, all_reduce_of<uint16_t>,
                                     all_reduce_of<uint32_t>, all_reduce_of<uint64_t>};
   by_size(call, at, count, sizes);

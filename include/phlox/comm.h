@@ -12,6 +12,7 @@
 // Example: tests/ops/comm_test.c.
 #pragma once
 #include "phlox/engine.h"
+#include "phlox/event.h"
 #include "phlox/tensor.h"
 #ifdef __cplusplus
 extern "C" {
@@ -134,6 +135,12 @@ PX_CALL px_work_wait(px_work *self, int64_t timeout_ms);
 PX_API bool px_work_is_completed(const px_work *self);
 // What went wrong, or NULL: borrowed.
 PX_API const px_error *px_work_error(px_work *self);
+// Calls `fn` when it has ended, with or without an error: at once if it has, else on the thread
+// that ends it. That is a thread of the communicator, on which one may begin collectives and wait
+// for them; of sends and receives of host memory, the one that waits. fn may release the work.
+PX_CALL px_work_at_end(px_work *self, void (*fn)(void *context), void *context);
+// The event behind it, of a device: borrowed; NULL of host memory.
+PX_API px_event *px_work_event(px_work *self);
 // The rank that a recv came from, after waiting; -1 of others.
 PX_API int px_work_source(const px_work *self);
 

@@ -54,6 +54,13 @@ PX_CALL px_reducer_begin(px_reducer *self);
 // After the forward pass: the next gradients are to be reduced. The outputs tell which parameters
 // are used; they are not needed (0) unless find_unused is set.
 PX_CALL px_reducer_expect(px_reducer *self, px_tensor *const *outputs, int count);
+// By how many ranks the sums of the next steps are divided; 0: all of the communicator. Not where a
+// program's hook reduces, which divides itself. PX_VALUE for what is negative.
+PX_CALL px_reducer_divide_by(px_reducer *self, int ranks);
+// What a rank does that has no batch left, in the place of a step: it takes part in the collectives
+// of the others' backward, and adds nothing. Gradients stay as they are. PX_UNIMPLEMENTED in the
+// first step of a static graph, which is learned from.
+PX_CALL px_reducer_shadow(px_reducer *self);
 // Has the buckets sent as another dtype, of fewer bytes; PX_DTYPE_NONE: as they are.
 PX_CALL px_reducer_compress(px_reducer *self, px_dtype dtype);
 

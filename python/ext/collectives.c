@@ -168,8 +168,19 @@ static PyObject *begin_in(PyObject *group, px_collective *c, const ext_tensors *
     EXT_FAIL(PyExc_RuntimeError, "No backend type associated with device type cpu");
   c->inputs = in->items, c->input_count = (int)in->count;
   c->outputs = out->items, c->output_count = (int)out->count;
+  EXT_OWNED *outputs = c->op == PX_SEND || c->op == PX_RECV ? Py_NewRef(Py_None)
+                       : out->owner                         ? PySequence_List(out->owner)
+                                                            : PyList_New(0);
+  if (!outputs) return NULL;
   EXT_WAIT(px_comm_run(&work, G(group)->comm, c));
-  return ext_work(work);
+  return ext_work(work, outputs == Py_None ? NULL : outputs);
+}
+
+PyObject *ext_begin_sum(PyObject *group, PyObject *tensor) {
+  EXT_TENSORS in = {0};
+  EXT_TENSORS out = {0};
+  px_collective c = {.op = PX_ALL_REDUCE};
+  return take_one(&out, "tensor", tensor) < 0 ? NULL : begin_in(group, &c, &in, &out);
 }
 
 static PyObject *waited_for(PyObject *work_take) {
@@ -189,6 +200,11 @@ static PyObject *begin(const char *name, PyObject *given, px_collective *c, cons
   return async ? ext_moved(&work) : waited_for(ext_moved(&work));
 }
 
+static const char *const names[] = {
+#define XX(name, text) text,
+    PX_COLLECTIVE_MAP(XX)
+#undef XX
+};
 // What objects are exchanged by (_groups.py): it is waited for.
 EXT_FUNCTION(dist, _exchange,
              "(group: Any, op: str, input: Tensor | None, outputs: Sequence[Tensor], root: int = "
@@ -201,8 +217,8 @@ EXT_FUNCTION(dist, _exchange,
   EXT_TENSORS in = {0};
   EXT_TENSORS out = {0};
   PyObject *own = ext_own_group(group);
-  px_collective c = {.op = !strcmp(op, "broadcast") ? PX_BROADCAST : PX_ALL_GATHER,
-                     .peer = (int)root};
+  px_collective c = {.peer = (int)root};
+  while (c.op < PX_COLLECTIVE_COUNT && strcmp(op, names[c.op])) c.op++;
   if (!own || (input && input != Py_None && take_one(&in, "input", input) < 0) ||
       take_list(&out, "outputs", outputs) < 0)
     return NULL;
@@ -289,6 +305,45 @@ EXT_FUNCTION(dist, all_gather,
   if (take_list(&out, "tensor_list", tensor_list) < 0 || take_one(&in, "tensor", tensor) < 0)
     return NULL;
   return begin("all_gather", group, &c, &in, &out, async_op);
+}
+
+// Of each tensor a gathering of its own; they end in their order, so the last work stands for all.
+static PyObject *gather_each(PyObject *lists, PyObject *tensors, PyObject *group, bool async) {
+  PyObject *last = NULL;
+  Py_ssize_t count = PyList_GET_SIZE(tensors), ranks = PyList_GET_SIZE(lists);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    EXT_TENSORS in = {0};
+    EXT_TENSORS out = {0};
+    EXT_OWNED *column = PyList_New(0);
+    for (Py_ssize_t r = 0; column && r < ranks; r++) {
+      EXT_OWNED *one = PySequence_GetItem(PyList_GET_ITEM(lists, r), i);
+      if (!one || PyList_Append(column, one) < 0) return Py_XDECREF(last), NULL;
+    }
+    px_collective c = {.op = PX_ALL_GATHER};
+    Py_XSETREF(last, NULL);
+    if (!column || take_list(&out, "output_tensor_lists", column) < 0 ||
+        take_one(&in, "input_tensor_list", PyList_GET_ITEM(tensors, i)) < 0 ||
+        !(last = begin("all_gather_coalesced", group, &c, &in, &out, true)))
+      return NULL;
+  }
+  if (async || !last || last == Py_None) return last ? last : Py_NewRef(Py_None);
+  return waited_for(last);
+}
+
+EXT_FUNCTION(dist, all_gather_coalesced,
+             "(output_tensor_lists: Sequence[Any], input_tensor_list: Sequence[Tensor], group: Any "
+             "| None = None, async_op: bool = False) -> Any",
+             "Gathers lists of tensors of all ranks in a list of lists.") {
+  PyObject *output_tensor_lists, *input_tensor_list, *group;
+  bool async_op;
+  EXT_BIND(output_tensor_lists, input_tensor_list, group, async_op);
+  EXT_TENSORS in = {0};
+  if (take_list(&in, "input_tensor_list", input_tensor_list) < 0) return NULL;
+  if (!output_tensor_lists || !PyList_Check(output_tensor_lists))
+    EXT_FAIL(PyExc_RuntimeError, "Invalid function argument: output_tensor_lists should be a list");
+  EXT_OWNED *lists = PySequence_List(output_tensor_lists);
+  EXT_OWNED *tensors = PySequence_List(input_tensor_list);
+  return lists && tensors ? gather_each(lists, tensors, group, async_op) : NULL;
 }
 
 // From one tensor to another one.
@@ -544,7 +599,7 @@ static int take_pair(px_collective *c, PyObject *group, PyObject *given, px_tens
 static PyObject *works_of(px_work **works_take, int count) {
   PyObject *list = PyList_New(count);
   for (int i = 0; i < count; i++) {
-    PyObject *work = list ? ext_work(works_take[i]) : NULL;
+    PyObject *work = list ? ext_work(works_take[i], NULL) : NULL;
     if (!list) px_release(works_take[i]);
     if (work)
       PyList_SET_ITEM(list, i, work);

@@ -304,8 +304,17 @@ int ext_keep(PyObject *object, const char *name, PyObject *value_take);
 // Lets messages name a heap type without its module, as PyTorch's do for classes of Python.
 void ext_short_name(PyTypeObject *heap_type);
 
-// The communicator of torch._C._Comm, borrowed, or TypeError (distributed.c).
+// The communicator of a process group, borrowed, or TypeError (group.c).
 struct px_comm *ext_comm(PyObject *object);
+// Drops a reference of the core's without the GIL: its end waits for threads that may want it.
+void ext_release_waiting(void *core_take);
+
+// ---- futures (futures.c)
+PyObject *ext_future_new(void);
+// Gives the value, or, where it has failed, the exception.
+int ext_future_complete(PyObject *future, PyObject *value, bool failed);
+// Who waits for the future has its current stream wait for an event.
+void ext_future_behind(PyObject *future, px_event *event_take, px_device device);
 
 // ---- methods of Tensor that others call
 // The tensor in pinned memory; new reference.

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch.futures: a value that is to come, set once by one thread and waited for by others. All
-// fields are guarded by the GIL.
+// fields are guarded by the GIL. The value of work of a device is there at once, with an event
+// that streams wait for: those of who waits, and one on which what follows it runs.
 #include "ext.h"
+#include "phlox/stream.h"
 
 typedef struct future_object {
   PyObject_HEAD PyObject *value;  // the result, or the exception; NULL until it is done
   bool failed;
   PyObject *callbacks;  // a list; NULL where there are none
   PyObject *event;      // what threads wait for; NULL until one does
+  px_event *behind;     // the work of a device that the value is of, or NULL
+  px_device device;
 } future_object;
 static future_object *future_of(PyObject *self) { return (future_object *)self; }
 EXT_OWNS(future, EXT_OBJECT(future_object, value), EXT_OBJECT(future_object, callbacks),
-         EXT_OBJECT(future_object, event));
+         EXT_OBJECT(future_object, event), EXT_CORE(future_object, behind));
 EXT_MODULE(futures, "futures", "Values that are to come.");
 
 EXT_NEW(future, "(*, devices: Sequence[Device] | None = None)") {
@@ -70,6 +74,16 @@ EXT_METHOD(future, set_exception, "(result: Exception) -> None",
   return complete(self, result, true) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
+PyObject *ext_future_new(void) { return ext_new(&future_type); }
+int ext_future_complete(PyObject *future, PyObject *value, bool failed) {
+  return complete(future, value, failed);
+}
+void ext_future_behind(PyObject *future, px_event *event_take, px_device device) {
+  px_release(future_of(future)->behind);
+  future_of(future)->behind = event_take;
+  future_of(future)->device = device;
+}
+
 // ---- what it gives
 
 static PyObject *outcome(const future_object *self) {
@@ -92,7 +106,13 @@ EXT_METHOD0(future, wait, "Any", "Waits for the value, and gives it.") {
   }
   EXT_OWNED *event = Py_XNewRef(future->event);
   EXT_OWNED *waited = future->value ? Py_NewRef(Py_None) : PyObject_CallMethod(event, "wait", NULL);
-  return waited ? outcome(future) : NULL;
+  if (!waited) return NULL;
+  if (future->behind) {
+    px_stream *current;
+    EXT_TRY(px_stream_current(&current, future->device));
+    EXT_TRY(px_stream_wait_event(current, future->behind));
+  }
+  return outcome(future);
 }
 
 // ---- what follows it
@@ -121,9 +141,31 @@ static int follow_with(PyObject *object, PyMethodDef *def, PyObject *child, PyOb
   return callback ? follow(object, callback) : -1;
 }
 
+// Calls back on a stream of its own, behind the parent's work; the child's is what it is given.
+static PyObject *call_on_stream(PyObject *child, PyObject *callback, PyObject *parent) {
+  PX_SCOPED(px_stream) stream = NULL;
+  PX_SCOPED(px_stream) before = NULL;
+  PX_SCOPED(px_event) event = NULL;
+  px_stream *current;
+  px_device device = future_of(parent)->device;
+  EXT_TRY(px_stream_current(&current, device));
+  before = px_retain(current);
+  EXT_TRY(px_stream_new(&stream, device, 0));
+  EXT_TRY(px_event_new(&event, 0));
+  EXT_TRY(px_stream_wait_event(stream, future_of(parent)->behind));
+  EXT_TRY(px_stream_set_current(stream));
+  EXT_OWNED *result = PyObject_CallOneArg(callback, parent);
+  EXT_TRY(px_stream_set_current(before));
+  if (!result) return NULL;
+  EXT_TRY(px_event_record(event, stream));
+  ext_future_behind(child, PX_MOVE(event), device);
+  return ext_moved(&result);
+}
+
 static PyObject *run_then(PyObject *pair, PyObject *parent) {
-  PyObject *child = PyTuple_GET_ITEM(pair, 0);
-  EXT_OWNED *result = PyObject_CallOneArg(PyTuple_GET_ITEM(pair, 1), parent);
+  PyObject *child = PyTuple_GET_ITEM(pair, 0), *callback = PyTuple_GET_ITEM(pair, 1);
+  EXT_OWNED *result = future_of(parent)->behind ? call_on_stream(child, callback, parent)
+                                                : PyObject_CallOneArg(callback, parent);
   EXT_OWNED *raised = result ? NULL : ext_exception_take();
   EXT_OWNED *text =
       raised ? PyUnicode_FromFormat("Got the following error when running the callback: %s: %S",

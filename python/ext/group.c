@@ -11,10 +11,16 @@ EXT_MODULE(dist, "distributed",
 static PyObject *world, *made;
 enum { NO_MEMBER = -100 };
 
-EXT_OWNS(group, EXT_CORE(group_object, comm), EXT_OBJECT(group_object, backend),
-         EXT_OBJECT(group_object, store), EXT_OBJECT(group_object, ranks),
-         EXT_OBJECT(group_object, name), EXT_OBJECT(group_object, description),
-         EXT_OBJECT(group_object, device), EXT_OBJECT(group_object, numbers));
+void ext_release_waiting(void *core_take) {
+  Py_BEGIN_ALLOW_THREADS;
+  px_release(core_take);
+  Py_END_ALLOW_THREADS;
+}
+static void leave(PyObject *self) { ext_release_waiting(G(self)->comm); }
+EXT_OWNS(group, EXT_ENDS(leave), EXT_OBJECT(group_object, backend), EXT_OBJECT(group_object, store),
+         EXT_OBJECT(group_object, ranks), EXT_OBJECT(group_object, name),
+         EXT_OBJECT(group_object, description), EXT_OBJECT(group_object, device),
+         EXT_OBJECT(group_object, numbers));
 
 static PyObject *keep(PyObject *group_take) {
   EXT_OWNED *group = group_take;
@@ -229,4 +235,29 @@ EXT_FUNCTION(dist, get_global_rank, "(group: Any, group_rank: int) -> int",
 }
 EXT_FUNCTION0(dist, get_pg_count, "int", "How many groups this process is in.") {
   return PyLong_FromSsize_t(made ? PySet_GET_SIZE(made) : 0);
+}
+
+// ---- what programs ask before they begin
+
+EXT_FUNCTION(dist, get_default_backend_for_device, "(device: Device | str) -> str",
+             "The backend for tensors of a device: gloo for cpu, nccl for cuda.") {
+  px_device device;
+  EXT_BIND(device);
+  if (device.type == PX_CPU) return PyUnicode_FromString("gloo");
+  if (device.type == PX_CUDA) return PyUnicode_FromString("nccl");
+  EXT_FAIL(PyExc_ValueError, "Default backend not registered for device : %s",
+           device.type == PX_META ? "meta" : "None");
+}
+EXT_FUNCTION(dist, supports_complex, "(reduceOp: Any) -> bool",
+             "Whether a reduction takes complex numbers.") {
+  EXT_ARGS(PyObject *, reduceOp);
+  int64_t op;
+  if (!reduceOp || ext_to_int(reduceOp, &op) < 0) return NULL;
+  return PyBool_FromLong(op == PX_REDUCE_SUM || op == PX_REDUCE_AVG);
+}
+EXT_FUNCTION(dist, get_backend_config, "(group: Any | None = None) -> str",
+             "A group's backend for each type of device.") {
+  EXT_ARGS(PyObject *, group);
+  PyObject *own = need_own(group);
+  return own ? PyUnicode_FromFormat("cpu:%U,cuda:%U", G(own)->backend, G(own)->backend) : NULL;
 }

@@ -9,8 +9,11 @@ int ext_to_milliseconds(PyObject *object, int64_t *out);
 PyObject *ext_delta(int64_t milliseconds);
 // The store of a torch.distributed.Store, borrowed, or TypeError.
 px_store *ext_store(PyObject *object);
-// A collective that has begun, as torch.distributed.Work.
-PyObject *ext_work(px_work *work_take);
+// A collective that has begun, as torch.distributed.Work, and the list of tensors that it writes;
+// NULL for a send or receive.
+PyObject *ext_work(px_work *work_take, PyObject *outputs);
+// Begins to sum a tensor over a group, in place: the work.
+PyObject *ext_begin_sum(PyObject *group, PyObject *tensor);
 
 typedef struct group_object {
   PyObject_HEAD px_comm *comm;

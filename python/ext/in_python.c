@@ -46,12 +46,15 @@ static const struct {
      "GradientEdge get_gradient_edge register_multi_grad_hook"},
     {"autograd.profiler", "phlox.autograd._profile", "profile"},
     {"distributed", "_groups",
-     "Backend DistBackendError DistError DistNetworkError DistStoreError FileStore GroupMember "
+     "Backend BuiltinCommHookType DistBackendError DistError DistNetworkError DistStoreError "
+     "FileStore GroupMember "
      "HashStore P2POp PrefixStore QueueEmptyError RedOpType ReduceOp Store TCPStore Work "
      "all_gather_object batch_isend_irecv broadcast_object_list default_pg_nccl_timeout "
      "default_pg_timeout gather_object get_node_local_rank group init_process_group is_available "
      "is_backend_available is_gloo_available is_nccl_available is_torchelastic_launched new_group "
-     "new_subgroups new_subgroups_by_enumeration reduce_op scatter_object_list split_group"},
+     "new_subgroups new_subgroups_by_enumeration recv_object_list reduce_op scatter_object_list "
+     "send_object_list split_group"},
+    {"distributed.algorithms", "join", "join"},
     {"cuda", "_types",
      "BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor "
      "IntTensor LongTensor ShortTensor"},

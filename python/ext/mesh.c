@@ -15,7 +15,8 @@ typedef struct mesh_object {
   PyObject *flattened;             // of a root: meshes by name
 } mesh_object;
 #define M(object) ((mesh_object *)(object))
-EXT_OWNS(mesh, EXT_CORE(mesh_object, mesh), EXT_OBJECT(mesh_object, device_type),
+static void leave(PyObject *self) { ext_release_waiting(M(self)->mesh); }
+EXT_OWNS(mesh, EXT_ENDS(leave), EXT_OBJECT(mesh_object, device_type),
          EXT_OBJECT(mesh_object, groups), EXT_OBJECT(mesh_object, root),
          EXT_OBJECT(mesh_object, flattened));
 static PyTypeObject mesh_type;

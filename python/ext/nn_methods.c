@@ -348,7 +348,8 @@ static px_status zero_one(const char *name, const px_module_entry *entry, px_mod
                           void *context) {
   px_tensor *grad = px_tensor_grad(entry->tensor);
   if (!grad) return PX_OK;
-  PX_TRY(px_tensor_detach_inplace(grad));
+  // One without a history may be a view, as DistributedDataParallel's may.
+  if (px_tensor_requires_grad(grad)) PX_TRY(px_tensor_detach_inplace(grad));
   EXT_OWNED *object = ext_wrap_borrowed(grad);
   EXT_OWNED *done = object ? PyObject_CallMethod(object, "zero_", NULL) : NULL;
   return done ? PX_OK : ext_foreign();

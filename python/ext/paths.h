@@ -350,17 +350,24 @@ static const struct {
     // ---- several processes
     {"distributed",
      "no: is_mpi_available is_ucc_available is_xccl_available; !: AllToAllOptions "
-     "AllreduceCoalescedOptions AllreduceOptions BackendConfig BarrierOptions BroadcastOptions "
-     "BuiltinCommHookType DebugLevel GatherOptions GradBucket GroupName ProcessGroupGloo "
-     "ProcessGroupNCCL ProcessGroupNCCL2 ProcessGroupNCCLLazy ReduceOptions "
-     "ReduceScatterOptions Reducer ScatterOptions all_gather_coalesced all_gather_single "
-     "gather_into_tensor gather_single get_backend_config get_backend_impl get_debug_level "
-     "get_default_backend_for_device record_comm recv_object_list reduce_scatter_single "
-     "register_rendezvous_handler rendezvous send_object_list set_debug_level "
-     "set_debug_level_from_env set_timeout shrink_group supports_complex"},
+     "AllreduceCoalescedOptions AllreduceOptions BackendConfig BarrierOptions "
+     "BroadcastOptions DebugLevel GatherOptions GroupName "
+     "ProcessGroupGloo ProcessGroupNCCL ProcessGroupNCCL2 ProcessGroupNCCLLazy ReduceOptions "
+     "ReduceScatterOptions Reducer ScatterOptions all_gather_single gather_into_tensor "
+     "gather_single get_backend_impl get_debug_level record_comm reduce_scatter_single "
+     "register_rendezvous_handler rendezvous set_debug_level set_debug_level_from_env "
+     "set_timeout shrink_group"},
     {"distributed.distributed_c10d", "distributed: *"},
     {"distributed.algorithms", ""},
-    {"distributed.algorithms.join", "!: Join Joinable JoinHook"},
+    {"distributed.algorithms.ddp_comm_hooks", "!: DDPCommHookType register_ddp_comm_hook"},
+    {"distributed.algorithms.ddp_comm_hooks.powerSGD_hook",
+     "!: PowerSGDState batched_powerSGD_hook powerSGD_hook"},
+    {"distributed.algorithms.ddp_comm_hooks.post_localSGD_hook",
+     "!: PostLocalSGDState post_localSGD_hook"},
+    {"distributed.algorithms.ddp_comm_hooks.quantization_hooks",
+     "!: quantization_perchannel_hook quantization_pertensor_hook"},
+    {"distributed.algorithms.ddp_comm_hooks.ddp_zero_hook",
+     "!: hook_with_zero_step hook_with_zero_step_interleaved"},
     {"distributed.optim",
      "distributed._zero: ZeroRedundancyOptimizer; !: DistributedOptimizer PostLocalSGDOptimizer"},
     {"distributed.fsdp",

@@ -18,8 +18,8 @@ EXT_OWNS(grad_bucket, EXT_OBJECT(grad_bucket_object, buffer),
 EXT_NEW(grad_bucket, "()") {
   EXT_FAIL(PyExc_TypeError, "torch._C._distributed_c10d.GradBucket: No constructor defined!");
 }
-EXT_TYPE(grad_bucket, "torch.distributed.GradBucket", "_GradBucket", grad_bucket_object, EXT_FINAL,
-         "Gradients in one piece of memory, as communication hooks get them.",
+EXT_TYPE(grad_bucket, "torch.distributed.GradBucket", "distributed.GradBucket", grad_bucket_object,
+         EXT_FINAL, "Gradients in one piece of memory, as communication hooks get them.",
          EXT_LIFE(grad_bucket), .tp_new = grad_bucket_new);
 EXT_GIVES(grad_bucket, index, "int", B(self)->index, "The place of the bucket among all.");
 EXT_GIVES(grad_bucket, is_last, "bool", B(self)->last, "Whether it is reduced last.");
@@ -99,7 +99,8 @@ typedef struct reducer_object {
   PyObject_HEAD px_reducer *reducer;
 } reducer_object;
 #define R(self) (((reducer_object *)(self))->reducer)
-EXT_OWNS(reducer, EXT_CORE(reducer_object, reducer));
+static void leave(PyObject *self) { ext_release_waiting(R(self)); }
+EXT_OWNS(reducer, EXT_ENDS(leave));
 EXT_NEW(reducer,
         "(comm: Any, parameters: Sequence[Tensor], bucket_bytes: int, bucket_view: bool, "
         "find_unused: bool, static_graph: bool)") {
@@ -133,6 +134,15 @@ EXT_METHOD0(reducer, begin, "None", "Before a forward pass.") {
 EXT_METHOD0(reducer, bucket_count, "int", "How many buckets there are.") {
   return PyLong_FromLong(px_reducer_bucket_count(R(self)));
 }
+EXT_METHOD(reducer, divide_by, "(ranks: int) -> None", "By how many ranks sums are divided.") {
+  EXT_ARGS(int64_t, ranks);
+  EXT_TRY(px_reducer_divide_by(R(self), ext_narrow(ranks)));
+  Py_RETURN_NONE;
+}
+EXT_METHOD0(reducer, shadow, "None", "In the place of a step, where there is no batch left.") {
+  EXT_WAIT(px_reducer_shadow(R(self)));
+  Py_RETURN_NONE;
+}
 EXT_METHOD(reducer, set_hook, "(hook: Callable) -> None", "Has a hook reduce the buckets.") {
   static const px_bucket_hook hook_of = {hook_begin, hook_end, ext_release, ext_release};
   EXT_ARGS(PyObject *, hook);
@@ -158,29 +168,29 @@ EXT_METHOD(reducer, expect, "(output: Any) -> None", "After a forward pass, with
 
 // ---- ranks that have the same
 
-typedef px_status (*with_all)(px_comm *comm, px_tensor *const *tensors, int count);
-static px_status copy_from_first(px_comm *comm, px_tensor *const *tensors, int count) {
-  return px_comm_copy_from(comm, 0, tensors, count);
-}
-
-static PyObject *of_tensors(PyObject *object, PyObject *tensors, with_all call) {
+EXT_FUNCTION(torch, _copy_from, "(comm: Any, tensors: Sequence[Tensor], root: int = 0) -> None",
+             "Copies a rank's tensors to the others.") {
+  PyObject *comm, *tensors;
+  int64_t root;
+  EXT_BIND(comm, tensors, root);
   EXT_TENSORS items = {0};
-  px_comm *comm = ext_comm(object);
-  if (!comm || ext_take_tensors(&items, ext_items(tensors, "tensors are a list"), "of a module",
-                                "tensors") < 0)
+  px_comm *among = ext_comm(comm);
+  if (!among || ext_take_tensors(&items, ext_items(tensors, "tensors are a list"), "of a module",
+                                 "tensors") < 0)
     return NULL;
-  EXT_WAIT(call(comm, items.items, (int)items.count));
+  EXT_WAIT(px_comm_copy_from(among, ext_narrow(root), items.items, (int)items.count));
   Py_RETURN_NONE;
-}
-EXT_FUNCTION(torch, _copy_from_first, "(comm: Any, tensors: Sequence[Tensor]) -> None",
-             "Copies rank 0's tensors to the others.") {
-  EXT_ARGS(PyObject *, comm, tensors);
-  return of_tensors(comm, tensors, copy_from_first);
 }
 EXT_FUNCTION(torch, _check_alike, "(comm: Any, parameters: Sequence[Tensor]) -> None",
              "RuntimeError unless all ranks have such parameters.") {
   EXT_ARGS(PyObject *, comm, parameters);
-  return of_tensors(comm, parameters, px_comm_check_alike);
+  EXT_TENSORS items = {0};
+  px_comm *among = ext_comm(comm);
+  if (!among || ext_take_tensors(&items, ext_items(parameters, "parameters are a list"),
+                                 "of a module", "parameters") < 0)
+    return NULL;
+  EXT_WAIT(px_comm_check_alike(among, items.items, (int)items.count));
+  Py_RETURN_NONE;
 }
 
 // ---- tensors that belong to one rank each

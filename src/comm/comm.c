@@ -15,19 +15,8 @@ static void *work_off(void *argument) {
   pthread_mutex_lock(&self->lock);
   for (;;) {
     while (!self->first && !self->ends) pthread_cond_wait(&self->changed, &self->lock);
-    px_work *work = self->first;
-    if (!work) break;
-    self->first = work->next;
-    if (!self->first) self->last = NULL;
-    pthread_mutex_unlock(&self->lock);
-    if (px__work_gather(work) != PX_OK)
-      px__work_fail(work);
-    else
-      px__work_run(work, self);
-    if (!work->error && px__work_spread(work) != PX_OK) px__work_fail(work);
-    px__work_done(work);
-    px_release(work);
-    pthread_mutex_lock(&self->lock);
+    if (!self->first) break;
+    px__work_off_first(self);
   }
   pthread_mutex_unlock(&self->lock);
   return NULL;
@@ -39,6 +28,8 @@ static px_status begin_on_host(px_comm *self, px_work *work) {
   if (!self->has_thread) status = px_thread_start(&self->thread, work_off, self);
   if (status == PX_OK) {
     self->has_thread = true;
+    work->on_thread = true;
+    work->thread = self->thread;
     px_retain(work);
     if (self->last)
       self->last->next = work;
@@ -118,13 +109,8 @@ void px_comm_abort(px_comm *self) {
   if (self->joined) self->engine->abort(self->joined);
 }
 
-static void comm_destroy(void *object) {
+static void *leave(void *object) {
   px_comm *self = object;
-  if (self->owner != getpid()) return;  // its threads, and what they hold, are the parent's
-  pthread_mutex_lock(&self->lock);
-  self->ends = true;
-  pthread_cond_signal(&self->changed);
-  pthread_mutex_unlock(&self->lock);
   if (self->has_thread) pthread_join(self->thread, NULL);
   px__works_reap(self, true);
   px__watch_end(self->watch);
@@ -139,6 +125,26 @@ static void comm_destroy(void *object) {
   pthread_mutex_destroy(&self->works);
   px_object_end(self);
   px_free(self);
+  return NULL;
+}
+
+static void comm_destroy(void *object) {
+  px_comm *self = object;
+  pthread_t other;
+  if (self->owner != getpid()) return;  // its threads, and what they hold, are the parent's
+  pthread_mutex_lock(&self->lock);
+  self->ends = true;
+  pthread_cond_signal(&self->changed);
+  pthread_mutex_unlock(&self->lock);
+  if (!self->has_thread || !pthread_equal(self->thread, pthread_self())) {
+    leave(self);
+    return;
+  }
+  // What is called at the end of a work had the last reference: its thread cannot wait for itself.
+  if (px_thread_start(&other, leave, self) == PX_OK)
+    pthread_detach(other);
+  else
+    px_error_clear();
 }
 
 static px_status join(px_comm *self) {

@@ -59,14 +59,24 @@ void px__watch_failed(px__watch *self, uint64_t number, const char *why);
 // The same; and waits a moment for why the group has failed, which takes the place of the text.
 void px__watch_explain(px__watch *self, uint64_t number, char why[PX__WHY]);
 
+// What is called when a work has ended.
+typedef struct px__after {
+  void (*fn)(void *context);
+  void *context;
+  struct px__after *next;
+} px__after;
+
 struct px_work {
   px_object head;
   px_work *next;  // in the communicator's queue, by `lock`; or among its works, by `works`
   pthread_mutex_t lock;
   pthread_cond_t changed;
   bool done;            // by `lock`
+  px__after *after;     // by `lock`; the last that was added first
   px_error *error;      // of a collective that failed; set before `done`
   px_error *room;       // for it
+  bool on_thread;       // to be run by `thread`
+  pthread_t thread;     // the communicator's
   px_comm *comm;        // borrowed, as the queue and the streams end first; owned by who sends
   px_tensor **tensors;  // inputs, then outputs
   int input_count, output_count;
@@ -149,6 +159,8 @@ __attribute__((warn_unused_result)) px_status px__work_new(px_work **out, px_com
 // Copies tensors to `in`, and `out` to tensors. On a device: on the current stream.
 __attribute__((warn_unused_result)) px_status px__work_gather(px_work *self);
 __attribute__((warn_unused_result)) px_status px__work_spread(px_work *self);
+// Runs the first work of the queue; called and left with the communicator's lock, which it drops.
+void px__work_off_first(px_comm *comm);
 // Runs the engine, and keeps its error. It calls nothing of devices.
 void px__work_run(px_work *self, px_comm *comm);
 void px__work_done(px_work *self);

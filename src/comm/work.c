@@ -419,8 +419,49 @@ void px__work_run(px_work *self, px_comm *comm) {
 void px__work_done(px_work *self) {
   pthread_mutex_lock(&self->lock);
   self->done = true;
+  px__after *after = self->after, *first = NULL;
+  self->after = NULL;
   pthread_cond_broadcast(&self->changed);
   pthread_mutex_unlock(&self->lock);
+  while (after) {  // in the order in which they were added
+    px__after *next = after->next;
+    after->next = first;
+    first = after;
+    after = next;
+  }
+  while (first) {
+    px__after *next = first->next;
+    first->fn(first->context);
+    px_free(first);
+    first = next;
+  }
+}
+
+// ---- the thread of a communicator
+
+void px__work_off_first(px_comm *comm) {
+  px_work *work = comm->first;
+  comm->first = work->next;
+  if (!comm->first) comm->last = NULL;
+  pthread_mutex_unlock(&comm->lock);
+  if (px__work_gather(work) != PX_OK)
+    px__work_fail(work);
+  else
+    px__work_run(work, comm);
+  if (!work->error && px__work_spread(work) != PX_OK) px__work_fail(work);
+  px__work_done(work);
+  px_release(work);
+  pthread_mutex_lock(&comm->lock);
+}
+
+// What follows a work may wait for another one: on the thread that would run it, and while it
+// lives.
+static void work_off_until(const px_work *until) {
+  px_comm *comm = until->comm;
+  if (!until->on_thread || !pthread_equal(until->thread, pthread_self())) return;
+  pthread_mutex_lock(&comm->lock);
+  while (comm->first && !px_work_is_completed(until)) px__work_off_first(comm);
+  pthread_mutex_unlock(&comm->lock);
 }
 
 // ---- waiting
@@ -442,6 +483,24 @@ static px_status await(px_work *self, int64_t timeout_ms) {
   pthread_mutex_unlock(&self->lock);
   return status;
 }
+
+px_status px_work_at_end(px_work *self, void (*fn)(void *context), void *context) {
+  PX_GIVEN(self);
+  PX_GIVEN(fn);
+  px__after *after;
+  PX_TRY(px_alloc((void **)&after, sizeof *after));
+  *after = (px__after){fn, context, NULL};
+  pthread_mutex_lock(&self->lock);
+  bool done = self->done;
+  if (!done) after->next = self->after, self->after = after;
+  pthread_mutex_unlock(&self->lock);
+  if (!done) return PX_OK;
+  px_free(after);
+  fn(context);
+  return PX_OK;
+}
+
+px_event *px_work_event(px_work *self) { return self->event; }
 
 // A send or recv of host memory ends in the thread that waits for it.
 static px_status finish(px_work *self, int64_t timeout_ms) {
@@ -494,6 +553,7 @@ px_status px_work_wait(px_work *self, int64_t timeout_ms) {
     return px_stream_wait_event(current, self->event);
   }
   if (self->pending) return finish(self, timeout_ms);
+  work_off_until(self);
   PX_TRY(await(self, timeout_ms));
   return self->error ? px_error_give(self->error) : PX_OK;
 }

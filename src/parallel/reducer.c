@@ -33,7 +33,7 @@ static px_status begin_hook(px_reducer *self, px__bucket *bucket) {
 
 static px_status begin_compressed(px_reducer *self, px__bucket *bucket) {
   PX_TRY(px_to(&bucket->sent, bucket->flat, self->compress, PX_DEVICE_NONE, false, false));
-  PX_TRY(px_div_scalar_(bucket->sent, px_int(px_comm_size(self->comm))));
+  PX_TRY(px_div_scalar_(bucket->sent, px_int(self->divisor)));
   return px__run_all_reduce(&bucket->work, self->comm, bucket->sent);
 }
 
@@ -111,16 +111,21 @@ static px_status give_gradient(px_reducer *self, px__variable *v) {
   return px_tensor_set_grad(v->tensor, made);
 }
 
-static px_status finish_all(px_reducer *self) {
-  for (int b = 0; b < self->bucket_count; b++) PX_TRY(end(self, &self->buckets[b]));
-  PX_TRY(take_used(self));
+// Lets go of the memory of gradients that were averaged where they lay.
+static void drop_apart(px_reducer *self) {
   for (int i = 0; i < self->count; i++) {
     px__variable *v = &self->variables[i];
-    PX_TRY(give_gradient(self, v));
     if (!v->apart) continue;
     px_release(v->view);
     v->view = NULL;
   }
+}
+
+static px_status finish_all(px_reducer *self) {
+  for (int b = 0; b < self->bucket_count; b++) PX_TRY(end(self, &self->buckets[b]));
+  PX_TRY(take_used(self));
+  for (int i = 0; i < self->count; i++) PX_TRY(give_gradient(self, &self->variables[i]));
+  drop_apart(self);
   return PX_OK;
 }
 
@@ -154,16 +159,26 @@ static px_status take_apart(px__variable *v, px_tensor *grad) {
   return px_contiguous(&v->view, plain);
 }
 
+// What is summed becomes its share of the mean. A collective that averages divides by all ranks.
+static px_status take_share(px_reducer *self, px__variable *v) {
+  int ranks = px_comm_size(self->comm);
+  if (self->has_hook || self->compress != PX_DTYPE_NONE) return PX_OK;
+  if (self->averages && self->divisor == ranks) return PX_OK;
+  return px_mul_scalar_(v->view, px_float((self->averages ? ranks : 1.0) / self->divisor));
+}
+
 // Fills the parameter's place in the bucket: with its share of the mean, where the sum is to be it.
 static px_status fill(px_reducer *self, px__variable *v) {
   px_tensor *grad = px_tensor_grad(v->tensor);
-  if (v->apart) return take_apart(v, grad);
+  if (v->apart) {
+    PX_TRY(take_apart(v, grad));
+    return take_share(self, v);
+  }
   if (!grad) return px_zero_(v->view);
   PX_SCOPED(px_tensor) plain = NULL;
   PX_TRY(px_tensor_detach(&plain, grad));
   if (!same_place(plain, v->view)) PX_TRY(px_copy_(v->view, plain, false));
-  if (self->has_hook || self->averages || self->compress != PX_DTYPE_NONE) return PX_OK;
-  return px_mul_scalar_(v->view, px_float(1.0 / px_comm_size(self->comm)));
+  return take_share(self, v);
 }
 
 // Where backward runs on several streams, each that fills a bucket waits for the one before.
@@ -377,7 +392,7 @@ static void clear_bucket(px_reducer *self, px__bucket *bucket) {
   bucket->pending = bucket->count;
 }
 
-static px_status expect(px_reducer *self, px_tensor *const *outputs, int count) {
+static void prepare(px_reducer *self) {
   for (int i = 0; i < self->bucket_count; i++) clear_bucket(self, &self->buckets[i]);
   for (int i = 0; i < self->count; i++) {
     px__variable *v = &self->variables[i];
@@ -390,6 +405,10 @@ static px_status expect(px_reducer *self, px_tensor *const *outputs, int count) 
   self->used_work = NULL;
   self->next = 0;
   self->marked_unused = false;
+}
+
+static px_status expect(px_reducer *self, px_tensor *const *outputs, int count) {
+  prepare(self);
   if (self->find_unused && !self->static_graph) PX_TRY(px__find_unused(self, outputs, count));
   self->expects = true;
   return PX_OK;
@@ -403,6 +422,73 @@ px_status px_reducer_expect(px_reducer *self, px_tensor *const *outputs, int cou
   px_status status = expect(self, outputs, count);
   pthread_mutex_unlock(&self->lock);
   return status;
+}
+
+// ---- a step of the others
+
+// The buckets are sent in their order, as those of a backward pass, but empty.
+static px_status send_nothing(px_reducer *self) {
+  for (int i = 0; i < self->bucket_count; i++) {
+    px__bucket *bucket = &self->buckets[i];
+    PX_TRY(follow_stream(bucket));
+    PX_TRY(px_zero_(bucket->flat));
+    for (int k = 0; k < bucket->count; k++) {
+      px__variable *v = &self->variables[bucket->members[k]];
+      if (v->apart) PX_TRY(take_apart(v, NULL));
+    }
+    PX_TRY(begin(self, bucket));
+  }
+  if (self->find_unused && !self->static_graph) PX_TRY(send_used(self));
+  for (int i = 0; i < self->bucket_count; i++) PX_TRY(end(self, &self->buckets[i]));
+  return self->used_work ? px_work_wait(self->used_work, 0) : PX_OK;
+}
+
+// Gradients that are views of buckets are put aside meanwhile.
+static px_status put_aside(px_reducer *self, px_tensor **kept, bool back) {
+  for (int i = 0; self->view && i < self->bucket_count; i++) {
+    px_tensor *flat = self->buckets[i].flat;
+    PX_TRY(back ? px_copy_(flat, kept[i], false) : px_clone(&kept[i], flat, "preserve_format"));
+  }
+  return PX_OK;
+}
+
+static px_status shadow(px_reducer *self) {
+  PX_CHECK(!self->static_graph || self->learned, PX_UNIMPLEMENTED,
+           "Phlox does not have uneven inputs where a rank has no batch in the first step of a "
+           "static graph");
+  px_tensor **kept;
+  PX_TRY(step_begins(self));
+  prepare(self);
+  PX_TRY(px_alloc((void **)&kept, (size_t)self->bucket_count * sizeof *kept));
+  px_status status = put_aside(self, kept, false);
+  if (status == PX_OK) status = send_nothing(self);
+  if (status == PX_OK) status = put_aside(self, kept, true);
+  drop_apart(self);
+  px__drop_all(kept, self->bucket_count);
+  px_free(kept);
+  // Where the others lay buckets out anew after this step, so does this rank.
+  for (int i = 0; i < self->count; i++) note_arrival(self, &self->variables[i]);
+  return status;
+}
+
+px_status px_reducer_shadow(px_reducer *self) {
+  PX_GIVEN(self);
+  bool was = px_grad_enabled();
+  pthread_mutex_lock(&self->lock);
+  px_grad_set_enabled(false);
+  px_status status = shadow(self);
+  px_grad_set_enabled(was);
+  pthread_mutex_unlock(&self->lock);
+  return status;
+}
+
+px_status px_reducer_divide_by(px_reducer *self, int ranks) {
+  PX_GIVEN(self);
+  PX_CHECK(ranks >= 0, PX_VALUE, "sums are divided by %d ranks", ranks);
+  pthread_mutex_lock(&self->lock);
+  self->divisor = ranks ? ranks : px_comm_size(self->comm);
+  pthread_mutex_unlock(&self->lock);
+  return PX_OK;
 }
 
 // ---- making
@@ -485,6 +571,7 @@ px_status px_reducer_new(px_reducer **out, const px_reducer_options *options) {
   px_object_init(self, &cls);
   pthread_mutex_init(&self->lock, NULL);
   self->comm = px_retain(options->comm);
+  self->divisor = px_comm_size(options->comm);
   self->first_bytes = options->first_bytes ? options->first_bytes : 1 << 20;
   self->bucket_bytes = options->bucket_bytes ? options->bucket_bytes : 25 << 20;
   self->view = options->bucket_view;

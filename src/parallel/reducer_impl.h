@@ -58,6 +58,7 @@ struct px_reducer {
   int next;      // the bucket that begins next
   int *arrival;  // parameters in the order of their gradients
   int arrived;
+  int divisor;  // of the sums
   px_dtype compress;
   px_bucket_hook hook;
   void *hook_context;

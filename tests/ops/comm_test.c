@@ -277,6 +277,36 @@ static void from_anyone(px_comm *comm, px_device device) {
   }
 }
 
+static void count_up(void *context) { ++*(int *)context; }
+
+static void followed(px_comm *comm, px_device device) {
+  int ended = 0, after = 0;
+  px_tensor *x = tensor_of(device, 1, (float[]){1});
+  PX_SCOPED(px_work) work = NULL;
+  OK(px_comm_run(&work, comm, &(px_collective){PX_ALL_REDUCE, ONE(output, x)}));
+  OK(px_work_at_end(work, count_up, &ended));
+  OK(px_work_wait(work, 0));
+  OK(px_work_at_end(work, count_up, &after));
+  run(comm, (px_collective){.op = PX_BARRIER});  // what followed the first is over
+  CHECK(ended == 1 && after == 1 && !px_work_event(work));
+  check_values(x, (float[]){RANKS});
+}
+
+static void several(px_comm *comm, px_device device) {
+  float r = (float)px_comm_rank(comm);
+  px_tensor *two[] = {tensor_of(device, 2, (float[]){r, 1}),
+                      tensor_of(device, 1, (float[]){10 * r})};
+  px_collective all = {PX_ALL_REDUCE, .outputs = two, .output_count = 2};
+  run(comm, all);
+  all.op = PX_REDUCE;
+  all.reduce = PX_REDUCE_PREMUL_SUM;
+  all.factor = 0.5;
+  run(comm, all);
+  bool root = r == 0;
+  check_values(two[0], root ? (float[]){4.5, 4.5} : (float[]){3, 3});
+  check_values(two[1], root ? (float[]){45} : (float[]){30});
+}
+
 static void subgroup(px_comm *comm, px_device device) {
   px_comm *some;
   OK(px_comm_split(&some, comm, "some", (int[]){2, 0}, 2, 0));
@@ -291,6 +321,9 @@ static void subgroup(px_comm *comm, px_device device) {
   px_release(some);
 }
 
+PX_TEST(what_follows_a_collective_is_called_once) { run_ranks(RANKS, false, followed); }
+PX_TEST(several_tensors_are_one_piece_on_the_cpu) { run_ranks(RANKS, false, several); }
+PX_TEST(several_tensors_are_one_piece_on_a_device) { run_ranks(RANKS, true, several); }
 PX_TEST(collectives_reduce_on_the_cpu) { run_ranks(RANKS, false, each_collective); }
 PX_TEST(collectives_reduce_on_a_simulated_device) { run_ranks(RANKS, true, each_collective); }
 PX_TEST(collectives_exchange_on_the_cpu) { run_ranks(RANKS, false, each_exchange); }

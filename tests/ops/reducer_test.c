@@ -84,6 +84,37 @@ static void averages(px_comm *comm, px_device device) {
 }
 PX_TEST(gradients_are_averaged_over_processes) { run_ranks(2, false, averages); }
 
+// Rank 0 has three steps, rank 1 one, and takes part in the others.
+static void shadows(px_comm *comm, px_device device) {
+  bool has = px_comm_rank(comm) == 0;
+  px_tensor *parameters[] = {parameter(2), parameter(5)};
+  for (int way = 0; way < 3; way++) {
+    PX_SCOPED(px_reducer) reducer = NULL;
+    px_reducer_options options = {.comm = comm,
+                                  .parameters = parameters,
+                                  .count = 2,
+                                  .bucket_view = way == 1,
+                                  .apart_bytes = way == 2 ? 1 : -1,
+                                  .first_bytes = 1,
+                                  .bucket_bytes = 1};
+    OK(px_reducer_new(&reducer, &options));
+    step(reducer, parameters[0], parameters[1], 1);
+    for (int i = 1; i <= 2; i++) {
+      OK(px_reducer_divide_by(reducer, 2 - i / 2));
+      if (has)
+        step(reducer, parameters[0], parameters[1], 4);
+      else
+        OK(px_reducer_shadow(reducer));
+      check_grad(parameters[0], has ? 10 * (float)i : 5);
+      check_grad(parameters[1], has ? 4 * (float)i : 2);
+    }
+    FAILS(px_reducer_divide_by(reducer, -1), PX_VALUE, "sums are divided by -1 ranks");
+  }
+  px_release(parameters[0]);
+  px_release(parameters[1]);
+}
+PX_TEST(a_rank_without_a_batch_takes_part_and_adds_nothing) { run_ranks(2, false, shadows); }
+
 static void differ(px_comm *comm, px_device device) {
   px_tensor *parameters[] = {parameter(1), parameter(1)};
   FAILS(px_comm_check_alike(comm, parameters, 1 + px_comm_rank(comm)), PX_RUNTIME,

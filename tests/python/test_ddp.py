@@ -213,6 +213,175 @@ def hooks(r, n, device):
         raise AssertionError("a second hook was taken")
 
 
+def default_hooks(r, n, device):
+    from phlox.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default_hooks as hooks
+    x = torch.tensor([[1.0, 2.0, 4.0], [0.5, 1.5, -3.0]], device=device) * (1 + r)
+
+    def gradient(hook, state=None, **how):
+        torch.manual_seed(3)
+        m = DDP(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)).to(device), **how)
+        if hook:
+            m.register_comm_hook(state, hook)
+        for _ in range(2):
+            m.zero_grad()
+            m(x).square().sum().backward()
+        return m.module[0].weight.grad
+    plain = gradient(None)
+    assert torch.equal(gradient(hooks.allreduce_hook), plain) and torch.equal(gradient(hooks.allreduce_hook, dist.group.WORLD, bucket_cap_mb=1e-6), plain)
+    for hook, close in ((hooks.fp16_compress_hook, 2e-3), (hooks.bf16_compress_hook, 2e-2)):
+        assert torch.allclose(gradient(hook), plain, rtol=close, atol=close) and gradient(hook).dtype == torch.float32
+        wrapper = hooks.fp16_compress_wrapper if hook is hooks.fp16_compress_hook else hooks.bf16_compress_wrapper
+        assert torch.equal(gradient(wrapper(hooks.allreduce_hook)), gradient(hook))
+    m = DDP(nn.Linear(3, 1, device=device))
+    m._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
+    m(x).sum().backward()
+    assert torch.allclose(m.module.weight.grad, torch.tensor([[2.25, 5.25, 1.5]], device=device))
+    own = gradient(debugging_hooks.noop_hook)
+    dist.all_reduce(own)
+    assert torch.allclose(own / n, plain)
+    try:
+        hooks.fp16_compress_wrapper(3)
+    except TypeError as e:
+        assert "Communication hook must be callable." in str(e)
+    else:
+        raise AssertionError("no error")
+
+
+def bad_hook(r, n, device):
+    def hook(state, bucket):
+        return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda f: f.value()[0][:1])
+    m = DDP(nn.Linear(3, 1, device=device))
+    m.register_comm_hook(None, hook)
+    try:
+        m(torch.ones(1, 3, device=device)).sum().backward()
+    except RuntimeError as e:
+        assert "a communication hook gave 1 elements for a bucket of 4" in str(e), e
+    else:
+        raise AssertionError("no error")
+
+
+def uneven_batches(rank):
+    """Rank r has 1 + 2 r batches."""
+    torch.manual_seed(20 + rank)
+    return torch.randn(1 + 2 * rank, 4, 6).double()
+
+
+def joins(r, n, device, how, divide):
+    """As one process that adds up, for each step, the gradients of the ranks that still have a batch."""
+    m, one = DDP(model().to(device), **how), model()
+    opt, alone = (torch.optim.SGD(x.parameters(), 0.1) for x in (m, one))
+    for _ in range(2):  # two epochs
+        with m.join(divide_by_initial_world_size=divide):
+            for x in uneven_batches(r).to(device):
+                opt.zero_grad()
+                m(x).square().mean().backward()
+                opt.step()
+        parts = [uneven_batches(k) for k in range(n)]
+        for step in range(2 * n - 1):
+            some = [part[step] for part in parts if step < len(part)]
+            alone.zero_grad()
+            (sum(one(x).square().mean() for x in some) / (n if divide else len(some))).backward()
+            alone.step()
+        for p, w in zip(m.module.parameters(), one.parameters()):
+            assert torch.allclose(p.detach().cpu(), w.detach(), atol=1e-12)
+
+
+class Counts(nn.Module):
+    """Has a buffer, and a parameter that a rank's even steps do not use."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(2, 1), nn.Linear(2, 1)
+        self.register_buffer("steps", torch.zeros(1))
+
+    def forward(self, x, both):
+        with torch.no_grad():
+            self.steps += 1
+        return self.a(x) + self.b(x) if both else self.a(x)
+
+
+def joins_with_more(r, n, device):
+    m = DDP(Counts().to(device), find_unused_parameters=True)
+    x = torch.ones(1, 2, device=device)
+    with m.join():
+        for step in range(5 * r):  # rank 0 has none at all
+            m.zero_grad()
+            m(x, step % 2 == 0).sum().backward()
+            assert m.module.a.weight.grad.tolist() == [[0.5, 0.5]] and (m.module.b.weight.grad is None) == (step % 2 == 1)
+    assert m.module.steps.item() == 5 * (n - 1)  # that of the last
+    with m.join():
+        for step in range(4 * (2 - r)):
+            with m.no_sync():
+                m(x, True).sum().backward()
+            m(x, True).sum().backward()
+    with m.join(enable=False):
+        m(x, True).sum().backward()
+
+    def hook(state, bucket):
+        return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda f: f.value()[0] / state)
+    m = DDP(nn.Linear(2, 1, bias=False, device=device), gradient_as_bucket_view=True)
+    m.register_comm_hook(4, hook)
+    with m.join():
+        for _ in range(1 + r):
+            m.zero_grad(False)
+            m(x).sum().backward()
+    assert m.module.weight.grad.tolist() == [[0.25 * (2 - r)] * 2]
+    m = DDP(nn.Linear(2, 1, device=device))
+    try:
+        with m.join(throw_on_early_termination=True):
+            for _ in range(1 + r):
+                m(x).sum().backward()
+    except RuntimeError as e:
+        assert str(e) == (f"Rank {r} exhausted all inputs." if r == 0 else "Detected at least one rank that exhausted inputs. Throwing across all ranks."), e
+    else:
+        raise AssertionError("no error")
+    m = DDP(nn.Linear(2, 1, device=device), static_graph=True)
+    try:
+        m.reducer.shadow()
+    except NotImplementedError as e:
+        assert "first step of a static graph" in str(e)
+    else:
+        raise AssertionError("no error")
+
+
+def joins_by_hooks_of_its_own(r, n, device):
+    from phlox.distributed.algorithms.join import Join, Joinable, JoinHook
+
+    class Counter(Joinable):
+        def __init__(self):
+            super().__init__()
+            self.sums, self.ended = [], None
+
+        def step(self):
+            Join.notify_join_context(self)
+            dist.all_reduce(t := torch.ones(1, device=device))
+            self.sums.append(t.item())
+
+        def join_hook(self, **kwargs):
+            counter = self
+
+            class Hook(JoinHook):
+                def main_hook(self):
+                    dist.all_reduce(torch.zeros(1, device=device))
+
+                def post_hook(self, is_last_joiner):
+                    counter.ended = is_last_joiner, kwargs
+            return Hook()
+
+        join_device, join_process_group = property(lambda self: device), property(lambda self: dist.group.WORLD)
+    counter = Counter()
+    with Join([counter], word=5):
+        for _ in range(2 + r):
+            counter.step()
+    assert counter.sums == [2, 2, 1][:2 + r] and counter.ended == (r == 1, {"word": 5}), (counter.sums, counter.ended)
+    try:
+        Join([])
+    except ValueError as e:
+        assert "requires at least one joinable" in str(e)
+    else:
+        raise AssertionError("no error")
+
+
 def dies(r, n, device):
     class Dies(torch.autograd.Function):
         @staticmethod
@@ -282,6 +451,15 @@ class DDPTest(unittest.TestCase):
     def test_hooks_reduce_in_their_own_way(self):
         for backend, _ in self.backends(2):
             ranks(hooks, backend=backend)
+            ranks(default_hooks, backend=backend)
+            ranks(bad_hook, backend=backend)
+
+    def test_ranks_without_batches_take_part_in_what_is_left(self):
+        for backend, size in self.backends(2, 4):
+            ranks(joins, {"bucket_cap_mb": 1e-6} if size == 2 else {}, size == 2, size=size, backend=backend)
+        for backend, _ in self.backends(2):
+            ranks(joins_with_more, backend=backend)
+            ranks(joins_by_hooks_of_its_own, backend=backend)
 
     def test_the_death_of_a_rank_within_backward_is_told_to_the_others(self):
         for backend, _ in self.backends(2):

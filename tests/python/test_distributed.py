@@ -106,6 +106,17 @@ def objects(r, n, device):
     assert r != 1 or every == [0, 1, 2]
 
 
+def objects_of_pairs(r, n, device):
+    if r == 0:
+        dist.send_object_list(["a", {"b": 3}], dst=1)
+    elif r == 1:
+        got = [None, None]
+        assert dist.recv_object_list(got, src=0) == 0 and got == ["a", {"b": 3}]
+    lists = [[torch.zeros(2, device=device), torch.zeros(1, device=device)] for _ in range(n)]
+    dist.all_gather_coalesced(lists, [torch.full((2,), float(r), device=device), torch.full((1,), -float(r), device=device)])
+    assert [[t.tolist() for t in one] for one in lists] == [[[k, k], [-k]] for k in range(n)]
+
+
 def groups(r, n, device):
     first, last = dist.new_group([0, 1]), dist.new_group([2])
     if r < 2:
@@ -149,6 +160,7 @@ def together(r, n, device):
 
 
 def subgroups(r, n, device):
+    assert list(torch.utils.data.DistributedSampler(range(10), shuffle=False)) == [r, r + 4, (r + 8) % 10]
     mine, both = dist.new_subgroups(2)
     assert dist.get_process_group_ranks(mine) == ([0, 1] if r < 2 else [2, 3]) and len(both) == 2
     assert (both[1] is mine) == (r > 1) and (both[0] is mine) == (r < 2)
@@ -201,6 +213,30 @@ def meshes(r, n, device):
     says(RuntimeError, "Mesh should not be bigger than default world size 4, but found 8 ranks!", init_device_mesh, "cpu", (2, 4))
     says(ValueError, "dp already exists for submesh of the", tp._flatten, "dp")
     says(ValueError, "Must pass mesh if passing multiple ProcessGroups", DeviceMesh.from_group, [dp.get_group()], "cpu")
+
+
+def futures(r, n, device):
+    x, order = torch.full((1 << 12,), r + 1.0, device=device), []
+    work = dist.all_reduce(x, async_op=True)
+    future = work.get_future()
+    assert future is work.get_future()
+    double = future.then(lambda f: order.append("then") or 2 * f.value()[0])
+    chained = double.then(lambda f: f.value().sum())
+    assert chained.wait().item() == 6 * (1 << 12) and order == ["then"] and future.done() and future.wait()[0].data_ptr() == x.data_ptr()
+    work.synchronize()
+    assert work.result()[0].data_ptr() == x.data_ptr() and work.wait() and work.is_completed() is not None
+    # What follows may itself begin a collective and wait for it, on the thread that ends the first.
+    again = dist.all_reduce(x, async_op=True).get_future().then(lambda f: dist.all_reduce(f.value()[0]) or f.value()[0].max())
+    assert again.wait().item() == 12
+    out = [torch.zeros(1, device=device) for _ in range(n)]
+    assert [o.item() for o in dist.all_gather(out, torch.ones(1, device=device) * r, async_op=True).get_future().wait()] == list(range(n))
+    fails = dist.all_reduce(x, async_op=True).get_future().then(lambda f: 1 // 0)
+    try:
+        fails.wait()
+    except RuntimeError as e:
+        assert "Got the following error when running the callback: ZeroDivisionError" in str(e), e
+    else:
+        raise AssertionError("no error")
 
 
 def streams(r, n, device):
@@ -317,6 +353,12 @@ class Words(unittest.TestCase):
         with self.assertRaises(AttributeError):
             Shard(1).dim = 2
 
+    def test_a_device_has_a_backend(self):
+        self.assertEqual([dist.get_default_backend_for_device(d) for d in ("cpu", torch.device("cpu"), "cuda:1")], ["gloo", "gloo", "nccl"])
+        with self.assertRaisesRegex(ValueError, "Default backend not registered for device : meta"):
+            dist.get_default_backend_for_device("meta")
+        self.assertTrue(dist.supports_complex(dist.ReduceOp.SUM) and not dist.supports_complex(dist.ReduceOp.MAX))
+
     def test_what_is_missing_says_so(self):
         with self.assertRaisesRegex(NotImplementedError, "shrink_group is not implemented in Phlox"):
             dist.shrink_group()
@@ -361,11 +403,17 @@ class Ranks(unittest.TestCase):
     def test_objects(self):
         self.both(objects, 3)
 
+    def test_objects_from_rank_to_rank(self):
+        self.both(objects_of_pairs, 3)
+
     def test_groups(self):
         self.both(groups, 3)
 
     def test_several_at_once(self):
         self.both(together, 3)
+
+    def test_futures(self):
+        self.both(futures, 2)
 
     def test_subgroups(self):
         self.both(subgroups, 4)

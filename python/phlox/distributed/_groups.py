@@ -16,6 +16,8 @@ QueueEmptyError = type("QueueEmptyError", (_C._dist_errors["DistStoreError"],), 
 ReduceOp = IntEnum("RedOpType", "SUM AVG PRODUCT MIN MAX BAND BOR BXOR PREMUL_SUM", start=0, module="phlox.distributed", qualname="ReduceOp")
 ReduceOp.__str__, ReduceOp.__doc__, RedOpType = Enum.__str__, "What becomes of the ranks' numbers.", ReduceOp
 reduce_op = ReduceOp.RedOpType = ReduceOp
+BuiltinCommHookType = IntEnum("BuiltinCommHookType", "ALLREDUCE FP16_COMPRESS", start=0, module="phlox.distributed")
+BuiltinCommHookType.__doc__ = "How the core reduces the buckets of DistributedDataParallel."
 default_pg_timeout, default_pg_nccl_timeout = timedelta(minutes=30), timedelta(minutes=10)
 FileStore, HashStore, PrefixStore, Store, TCPStore, Work = (getattr(_C, f"_{name}") for name in "FileStore HashStore PrefixStore Store TCPStore Work".split())
 
@@ -260,6 +262,22 @@ def scatter_object_list(scatter_object_output_list, scatter_object_input_list=No
     broadcast_object_list(every, src, group, None, group_src)
     if dist.get_rank(group) >= 0:
         scatter_object_output_list[0] = every[0][dist.get_rank(group)]
+
+
+def send_object_list(object_list, dst=None, group=None, device=None, group_dst=None, use_batch=False):
+    """Sends objects that can be pickled to a rank."""
+    for tensor in reversed(_packed(list(object_list), group)):
+        dist._exchange(group, "send", tensor, [], _root(group, dst, group_dst))
+
+
+def recv_object_list(object_list, src=None, group=None, device=None, group_src=None, use_batch=False):
+    """Receives what a rank has sent so, and gives its rank."""
+    (data, size), root = _packed(None, group), _root(group, src, group_src)
+    dist._exchange(group, "recv", None, [size], root)
+    data = data.new_empty(int(size))
+    dist._exchange(group, "recv", None, [data], root)
+    object_list[:] = _unpacked(data, size)
+    return dist.get_global_rank(group, root)
 
 
 def is_torchelastic_launched():

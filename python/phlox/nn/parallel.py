@@ -10,6 +10,7 @@ import warnings
 
 import phlox as torch
 from phlox import _C
+from phlox.distributed.algorithms.join import Join, Joinable, JoinHook
 from phlox.nn import Module
 
 TYPE_CHECKING = False  # type checkers know the name
@@ -211,7 +212,27 @@ def data_parallel(module: Module, inputs: Any, device_ids: Sequence[Any] | None 
     return once._run(inputs if isinstance(inputs, tuple) else (inputs,), module_kwargs or {})
 
 
-class DistributedDataParallel(Module):
+class _DDPJoinHook(JoinHook):
+    """Takes part in the collectives of the other ranks' steps."""
+
+    def __init__(self, ddp, divide_by_initial_world_size):
+        self.ddp, ddp._divide_by_initial_world_size = ddp, divide_by_initial_world_size
+
+    def main_hook(self):
+        """A step of the others."""
+        self.ddp.reducer.begin()
+        self.ddp._sync_buffers(False)
+        self.ddp.require_forward_param_sync = self.ddp._is_anywhere(False)
+        if self.ddp.require_forward_param_sync:
+            self.ddp.reducer.shadow()
+
+    def post_hook(self, is_last_joiner):
+        """The model is that of a rank that joined last."""
+        self.ddp.reducer.divide_by(0)
+        _C._copy_from(self.ddp.process_group, self.ddp._states(self.ddp.forward_sync_buffers), self.ddp._common_rank(is_last_joiner))
+
+
+class DistributedDataParallel(Module, Joinable):
     """A module whose gradients are averaged over the processes of a group, in each backward pass.
 
     module: the same in all processes; rank 0's parameters and buffers are copied to the others.
@@ -235,6 +256,7 @@ class DistributedDataParallel(Module):
                  lazy_bucket_allocation: bool = False) -> None:
         given = locals()
         super().__init__()
+        Joinable.__init__(self)
         for name in ("delay_all_reduce_named_params", "param_to_hook_all_reduce", "mixed_precision", "device_mesh",
                      "skip_all_reduce_unused_params", "bucket_cap_mb_list", "batched_grad_copy", "lazy_bucket_allocation"):
             if given[name]:
@@ -267,21 +289,44 @@ class DistributedDataParallel(Module):
             forward_sync_buffers if forward_sync_buffers is not None else broadcast_buffers is not False)
         if init_sync:
             _C._check_alike(self.process_group, parameters)
-            _C._copy_from_first(self.process_group, self._module_parameters + (self._buffers_to_sync() if at_first else []))
+            _C._copy_from(self.process_group, self._states(at_first))
         self.reducer = _C._Reducer(self.process_group, parameters, int((bucket_cap_mb or 0) * (1 << 20)),
                                    gradient_as_bucket_view, find_unused_parameters, static_graph)
 
     def _buffers_to_sync(self):
         return [b for n, b in self.module.named_buffers() if n not in self.parameters_to_ignore]
 
+    def _states(self, buffers):
+        return self._module_parameters + (self._buffers_to_sync() if buffers else [])
+
+    def _sync_buffers(self, has_inputs):
+        """Copies the buffers of rank 0, or, in a join context, of one that has inputs."""
+        buffers = self._buffers_to_sync() if self.forward_sync_buffers and self.require_forward_param_sync else []
+        if buffers:
+            joins = self._join_config.enable or not has_inputs
+            _C._copy_from(self.process_group, buffers, self._common_rank(has_inputs) if joins else 0)
+
+    def _common_rank(self, candidate):
+        torch.distributed.all_reduce(rank := torch.tensor([self.process_group.rank() if candidate else -1], device=self.device),
+                                     torch.distributed.ReduceOp.MAX, self.process_group)
+        return int(rank)
+
+    def _is_anywhere(self, true):
+        torch.distributed.all_reduce(count := torch.tensor([float(true)], device=self.device), group=self.process_group)
+        return bool(count)
+
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Runs the module; the backward pass of what it gives reduces the gradients."""
         reduces = torch.is_grad_enabled() and self.require_backward_grad_sync
+        work = Join.notify_join_context(self)
+        if work and not self._divide_by_initial_world_size:
+            work.wait()
+            self.reducer.divide_by(int(work.result()[0]))
         if torch.is_grad_enabled():
             self.reducer.begin()
-        buffers = self._buffers_to_sync() if self.forward_sync_buffers and self.require_forward_param_sync else []
-        if buffers:
-            _C._copy_from_first(self.process_group, buffers)
+        self._sync_buffers(True)
+        if self._join_config.enable:
+            self._is_anywhere(self.require_backward_grad_sync)
         if self.device_ids:
             inputs, kwargs = torch.utils._pytree.tree_map(
                 lambda x: x.to(self.device) if isinstance(x, torch.Tensor) else x, (inputs, kwargs))
@@ -306,9 +351,31 @@ class DistributedDataParallel(Module):
             raise TypeError("Communication hook must be callable.")
         self.reducer.set_hook(functools.partial(hook, state))
 
-    def join(self, *args: Any, **kwargs: Any) -> Any:
-        """Not implemented: all processes have equally many inputs."""
-        raise NotImplementedError("DistributedDataParallel.join is not implemented in Phlox: all ranks must have equally many batches")
+    def _register_builtin_comm_hook(self, comm_hook_type: Any) -> None:
+        """Has the core reduce the buckets as they are, or sent as float16."""
+        half = comm_hook_type == torch.distributed.BuiltinCommHookType.FP16_COMPRESS
+        self.reducer.compress(torch.float16 if half else None)
+
+    def join(self, divide_by_initial_world_size: bool = True, enable: bool = True,
+             throw_on_early_termination: bool = False) -> Any:
+        """A context in which the processes may have different numbers of batches. Sums of gradients
+        are divided by the number of all processes, or, if not by_initial_world_size, of those that
+        still have one; in the end all have the model of one that was among the last."""
+        return Join([self], enable, throw_on_early_termination, divide_by_initial_world_size=divide_by_initial_world_size)
+
+    def join_hook(self, **kwargs: Any) -> Any:
+        """The hook of a join context."""
+        return _DDPJoinHook(self, kwargs.get("divide_by_initial_world_size", True))
+
+    @property
+    def join_device(self) -> Any:
+        """The parameters' device."""
+        return self.device
+
+    @property
+    def join_process_group(self) -> Any:
+        """The group of processes."""
+        return self.process_group
 
     def __getstate__(self) -> Any:
         raise NotImplementedError("DistributedDataParallel is not pickled by Phlox: pickle its .module")

@@ -170,8 +170,8 @@ class DistributedSampler(Sampler):
     from the same seed. The parts are of one length: indices from the beginning come twice, or,
     with `drop_last`, the last ones not at all.
 
-    num_replicas, rank: how many processes there are, and which this is; needed, since there is no
-    torch.distributed to ask. seed: of the first pass; set_epoch makes another order.
+    num_replicas, rank: how many processes there are, and which this is; without, those of
+    torch.distributed's group of all. seed: of the first pass; set_epoch makes another order.
 
         >>> [list(DistributedSampler("abcde", 2, rank, shuffle=False)) for rank in (0, 1)]
         [[0, 2, 4], [1, 3, 0]]
@@ -180,7 +180,10 @@ class DistributedSampler(Sampler):
     def __init__(self, dataset: Sized, num_replicas: int | None = None, rank: int | None = None,
                  shuffle: bool = True, seed: int = 0, drop_last: bool = False) -> None:
         if num_replicas is None or rank is None:
-            raise RuntimeError("Requires distributed package to be available")
+            if not torch.distributed.is_available():
+                raise RuntimeError("Requires distributed package to be available")
+            num_replicas = torch.distributed.get_world_size() if num_replicas is None else num_replicas
+            rank = torch.distributed.get_rank() if rank is None else rank
         if not 0 <= rank < num_replicas:
             raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, "
                              f"{num_replicas - 1}]")
