@@ -132,7 +132,7 @@ PX_API PX_COLD void px_error_note(const char *format, ...) PX_PRINTF(1, 2);
   } while (0)
 // PX_GIVEN(pointer): fails with PX_TYPE if a needed argument is NULL. PX_GIVEN_N(array, count): the
 // same, but an empty array may be NULL; and with PX_VALUE if the count is negative.
-// PX_GIVEN_EACH(array, count): the same of the elements of such an array.
+// PX_GIVEN_EACH(array, count): the same, and of its elements.
 #define PX_GIVEN(pointer) PX_CHECK(pointer, PX_TYPE, "%s(): `" #pointer "` is NULL", __func__)
 #define PX_GIVEN_N(array, count) \
   do { \
@@ -142,6 +142,7 @@ PX_API PX_COLD void px_error_note(const char *format, ...) PX_PRINTF(1, 2);
   } while (0)
 #define PX_GIVEN_EACH(array, count) \
   do { \
+    PX_GIVEN_N(array, count); \
     for (int64_t each_ = 0; each_ < (count); each_++) \
       PX_CHECK((array)[each_], PX_TYPE, #array "[%lld] is NULL", (long long)each_); \
   } while (0)

@@ -30,6 +30,7 @@ typedef struct px_mesh_options {
 // ranks!", or for names that are not different; PX_VALUE for ranks that are not.
 PX_CALL px_mesh_new(px_mesh **out, const px_mesh_options *options);
 
+// A dimension that there is not has the size 0, no name and no communicator.
 PX_API int px_mesh_ndim(const px_mesh *self);
 PX_API int64_t px_mesh_size(const px_mesh *self, int dim);      // -1: of all
 PX_API const char *px_mesh_name(const px_mesh *self, int dim);  // borrowed; NULL: it has none

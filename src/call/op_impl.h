@@ -71,7 +71,7 @@ typedef struct px__op_texts {
                        // their C++ types, by %3$s and %4$s; the result's name by %5$s,
                        // self's class by %6$s
   px__refusal of_sizes;     // in place, self has other sizes: its own and the result's, by %1$s
-                            // and %2$s, and how many it has, by %3$d
+                            // and %2$s, and how many it has, by %3$s
   const char *of_expanded;  // the warning where elements of self share memory, in place
   const char *cpu_kernel, *cuda_kernel;  // in '"kernel" not implemented for'; NULL: its own
 } px__op_texts;

@@ -4,6 +4,8 @@
 // A kernel writes an out= tensor itself if that has the right form and shares no memory with an
 // argument. Otherwise it writes a new tensor, which is copied to the out= tensor after the launch;
 // so does one that may refuse an element, for self of an in-place call too.
+#include <stdio.h>
+
 #include "call/call_impl.h"
 
 static bool is_expanded(const px_tensor *t) {
@@ -138,6 +140,21 @@ static const char *self_class(const px_call *call) {
   return has ? px_dtype_class((px_dtype)call->args[PX__SELF].v.tensor->dtype) : "";
 }
 
+// Fails with the text of a refusal, in which %1$s is the first value, and so on. It is no format:
+// those may leave out no number.
+static px_status refuse_as(px__refusal refusal, const char *const *values) {
+  char text[PX_ERROR_MESSAGE] = "";
+  size_t used = 0;
+  for (const char *c = refusal.text; *c && used < sizeof text;) {
+    bool is_place = c[0] == '%' && c[1] >= '1' && c[1] <= '9' && !strncmp(c + 2, "$s", 2);
+    const char *piece = is_place ? values[c[1] - '1'] : c;
+    size_t length = is_place ? strlen(piece) : 1;
+    used += (size_t)snprintf(text + used, sizeof text - used, "%.*s", (int)length, piece);
+    c += is_place ? 4 : 1;
+  }
+  PX_FAIL(refusal.code, "%s", text);
+}
+
 // Whether a result of a dtype can be given by an out= tensor of another.
 static px_status check_out(const px_call *call, int i, px_dtype made, px_dtype given) {
   const px__op_texts *texts = px__impl(call->op)->texts;
@@ -146,10 +163,13 @@ static px_status check_out(const px_call *call, int i, px_dtype made, px_dtype g
   if (rule == PX__OUT_ALONE && !is_alone(call)) rule = PX__OUT_CAST;
   bool casts = rule == PX__OUT_CAST && !asks_dtype(call);
   if (casts && px_dtype_can_cast(made, given)) return PX_OK;
-  if (texts && texts->of_out.code)
-    PX_FAIL_AS(texts->of_out, px_dtype_class(given), px_dtype_class(made),
-               px_dtype_about(given)->type_name, px_dtype_about(made)->type_name,
-               call->op->result_names ? call->op->result_names[i] : "result", self_class(call));
+  if (texts && texts->of_out.code) {
+    const char *name = call->op->result_names ? call->op->result_names[i] : "result";
+    return refuse_as(texts->of_out,
+                     (const char *[]){px_dtype_class(given), px_dtype_class(made),
+                                      px_dtype_about(given)->type_name,
+                                      px_dtype_about(made)->type_name, name, self_class(call)});
+  }
   if (casts) return px__check_cast(made, given);
   PX_CHECK(call->op->kind != PX_OP_POINTWISE, PX_RUNTIME, "Found dtype %s but expected %s",
            px_dtype_class(given), px_dtype_class(made));
@@ -163,7 +183,7 @@ static px_status check_cast(const px_op *op, px_dtype made, const px_tensor *sel
   const char *have = px_dtype_class((px_dtype)self->dtype), *want = px_dtype_class(made);
   if (texts && texts->of_out.code && px__impl(op)->out == PX__OUT_CAST &&
       !px_dtype_can_cast(made, (px_dtype)self->dtype))
-    PX_FAIL_AS(texts->of_out, have, want, "", "", "result", have);
+    return refuse_as(texts->of_out, (const char *[]){have, want, "", "", "result", have});
   return px__check_cast(made, (px_dtype)self->dtype);
 }
 
@@ -174,7 +194,11 @@ px_status px__check_fits_self(const px_op *op, const px_tensor *self, int ndim,
   if (PX_LIKELY(px__has_sizes(self, ndim, sizes))) return check_cast(op, dtype, self);
   (void)px__sizes_text(have, sizeof have, self->ndim, self->sizes);
   (void)px__sizes_text(want, sizeof want, ndim, sizes);
-  if (texts && texts->of_sizes.code) PX_FAIL_AS(texts->of_sizes, have, want, self->ndim);
+  if (texts && texts->of_sizes.code) {
+    char dims[16];
+    snprintf(dims, sizeof dims, "%d", self->ndim);
+    return refuse_as(texts->of_sizes, (const char *[]){have, want, dims});
+  }
   PX_FAIL(PX_RUNTIME, "output with shape %s doesn't match the broadcast shape %s", have, want);
 }
 

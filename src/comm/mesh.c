@@ -76,20 +76,27 @@ static void add_part(mesh_axis *axis, int64_t size, int64_t stride) {
   }
 }
 
+// A dimension that there is not is one of nothing.
+static const mesh_axis *axis_of(const px_mesh *self, int dim) {
+  static const mesh_axis none = {.coordinate = -1};
+  return dim >= 0 && dim < self->ndim ? &self->axes[dim] : &none;
+}
+
 int px_mesh_ndim(const px_mesh *self) { return self->ndim; }
 int64_t px_mesh_size(const px_mesh *self, int dim) {
   int64_t size = 1;
-  if (dim >= 0) return self->axes[dim].size;
+  if (dim != -1) return axis_of(self, dim)->size;
   for (int d = 0; d < self->ndim; d++) size *= self->axes[d].size;
   return size;
 }
-const char *px_mesh_name(const px_mesh *self, int dim) { return self->axes[dim].name; }
+const char *px_mesh_name(const px_mesh *self, int dim) { return axis_of(self, dim)->name; }
 int64_t px_mesh_coordinate(const px_mesh *self, int dim) {
-  return self->table->mine < 0 ? -1 : self->axes[dim].coordinate;
+  return self->table->mine < 0 ? -1 : axis_of(self, dim)->coordinate;
 }
-px_comm *px_mesh_comm(const px_mesh *self, int dim) { return self->axes[dim].comm; }
+px_comm *px_mesh_comm(const px_mesh *self, int dim) { return axis_of(self, dim)->comm; }
 int64_t px_mesh_stride(const px_mesh *self, int dim, int part) {
-  return part < self->axes[dim].parts ? self->axes[dim].strides[part] : 0;
+  const mesh_axis *axis = axis_of(self, dim);
+  return part >= 0 && part < axis->parts ? axis->strides[part] : 0;
 }
 
 void px_mesh_ranks(const px_mesh *self, int *ranks) {
@@ -98,7 +105,7 @@ void px_mesh_ranks(const px_mesh *self, int *ranks) {
 }
 
 void px_mesh_line(const px_mesh *self, int dim, int *ranks) {
-  const mesh_axis *axis = &self->axes[dim];
+  const mesh_axis *axis = axis_of(self, dim);
   int64_t base = self->table->mine;
   base = base < 0 ? 0 : base - offset_of(axis, axis->coordinate);
   for (int64_t i = 0; i < axis->size; i++) ranks[i] = self->table->ranks[base + offset_of(axis, i)];

@@ -133,9 +133,8 @@ static px_status check_counts(px_comm *comm, int count, px_device device) {
 
 px_status px_comm_check_alike(px_comm *self, px_tensor *const *parameters, int count) {
   PX_GIVEN(self);
-  PX_GIVEN_N(parameters, count);
-  PX_CHECK(count > 0, PX_VALUE, "no parameters to compare");
   PX_GIVEN_EACH(parameters, count);
+  PX_CHECK(count > 0, PX_VALUE, "no parameters to compare");
   int64_t *mine, numbers = (int64_t)count * KINDS;
   px_device device = px_tensor_device(parameters[0]);
   PX_TRY(check_counts(self, count, device));
@@ -204,7 +203,6 @@ static px_status copy_all(px_comm *comm, int root, px_tensor **left, px_tensor *
 
 px_status px_comm_copy_from(px_comm *self, int root, px_tensor *const *tensors, int count) {
   PX_GIVEN(self);
-  PX_GIVEN_N(tensors, count);
   PX_GIVEN_EACH(tensors, count);
   px_tensor **room;
   PX_TRY(px_alloc((void **)&room, 3 * (size_t)(count + 1) * sizeof *room));

@@ -416,7 +416,6 @@ static px_status expect(px_reducer *self, px_tensor *const *outputs, int count) 
 
 px_status px_reducer_expect(px_reducer *self, px_tensor *const *outputs, int count) {
   PX_GIVEN(self);
-  PX_GIVEN_N(outputs, count);
   PX_GIVEN_EACH(outputs, count);
   pthread_mutex_lock(&self->lock);
   px_status status = expect(self, outputs, count);

@@ -33,8 +33,9 @@ px_status px_stream_queue(px_stream *stream, const char *name, px_tensor *const 
                           px_status (*queue)(void *native, void *const *addresses, void *context),
                           void *context) {
   PX_GIVEN(stream);
+  PX_GIVEN(name);
   PX_GIVEN(queue);
-  PX_GIVEN_N(tensors, count);
+  PX_GIVEN_EACH(tensors, count);
   px_access *accesses;
   size_t each = sizeof *accesses + sizeof(void *);
   PX_TRY(px__alloc((void **)&accesses, (size_t)(count + 1) * each));

@@ -43,6 +43,11 @@ class Collective(c.Structure):
                 ("peer", c.c_int), ("tag", c.c_int), ("input_counts", c.c_void_p), ("output_counts", c.c_void_p), ("timeout_ms", c.c_int64)]
 
 
+class Mesh(c.Structure):  # px_mesh_options
+    _fields_ = [("comm", c.c_void_p), ("ranks", c.c_void_p), ("sizes", c.c_void_p), ("names", c.c_void_p), ("ndim", c.c_int), ("lines", c.c_void_p),
+                ("apart", c.c_bool)]
+
+
 class Frame(c.Structure):
     _fields_ = [("file", c.c_char_p), ("line", c.c_int), ("function", c.c_char_p)]
 
@@ -150,10 +155,12 @@ def join(made):
     tensors = (c.c_void_p * 1)(made["px_tensor"])
     broadcast = Collective(op=0, outputs=c.addressof(tensors), output_count=1)
     assert lib.px_comm_run(c.byref(work), comm, c.byref(broadcast)) == OK, lib.px_error_last().contents.message
-    made["px_comm"], made["px_work"] = comm, work
+    mesh, one = c.c_void_p(), (c.c_int64 * 1)(1)
+    assert lib.px_mesh_new(c.byref(mesh), c.byref(Mesh(comm=comm.value, sizes=c.addressof(one), ndim=1))) == OK, lib.px_error_last().contents.message
+    made["px_comm"], made["px_work"], made["px_mesh"] = comm, work, mesh
 
 
-JOINED = ("px_comm", "px_work")
+JOINED = ("px_comm", "px_work", "px_mesh")
 INTEGERS = {"int64_t": c.c_int64, "int": c.c_int, "size_t": c.c_size_t, "unsigned": c.c_uint, "uint64_t": c.c_uint64, "uint16_t": c.c_uint16}
 DEVICES = [Device(*pair) for pair in ((-1, -1), (1, 0), (1, 99), (7, 0), (1, -7), (-5, 3))]
 TEXTS = {"kind": b"SGD", "point": b"alloc", "option": b"lr", "path": b"/nowhere/file"}

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What of torch.distributed works on its arguments alone: how processes meet, groups of some of
 them, and objects, which travel as bytes."""
+from __future__ import annotations
+
 import os
 import pickle
 import sys
@@ -9,6 +11,11 @@ from enum import Enum, IntEnum
 from urllib.parse import parse_qs, urlparse
 
 from phlox import _C
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 torch, dist = sys.modules["phlox"], sys.modules["phlox.distributed"]
 globals().update(_C._dist_errors)
@@ -50,7 +57,7 @@ class GroupMember(metaclass=_World):
     NON_GROUP_MEMBER = -100
 
 
-def is_available():
+def is_available() -> bool:
     """Whether processes can work together: whether there is an engine for them."""
     return _C._engine_available("gloo")
 
@@ -58,12 +65,12 @@ def is_available():
 is_gloo_available = is_available
 
 
-def is_nccl_available():
+def is_nccl_available() -> bool:
     """Whether there are devices that the backend nccl serves, and, of GPUs, NCCL."""
     return _C._engine_available("nccl")
 
 
-def is_backend_available(backend):
+def is_backend_available(backend: str) -> bool:
     """Whether the backend of a name is there."""
     return backend.lower() in ("gloo", "nccl") and _C._engine_available(backend.lower())
 
@@ -100,8 +107,8 @@ def _meet(url, rank, size, timeout):
     return PrefixStore(f"/worker/attempt_{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store) if agent else store, rank, size
 
 
-def init_process_group(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, store=None,
-                       group_name="", pg_options=None, device_id=None, **others):
+def init_process_group(backend: str | None = None, init_method: str | None = None, timeout: timedelta | None = None, world_size: int = -1, rank: int = -1,
+                       store: Store | None = None, group_name: str = "", pg_options: Any = None, device_id: Any = None, **others: Any) -> None:
     """Joins the group of all processes of a job. Without a store, by init_method: env://, which is
     the default, tcp://host:port or file:///path."""
     if dist.is_initialized():
@@ -120,8 +127,8 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
     dist._set_world(made)
 
 
-def new_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local_synchronization=False,
-              group_desc=None, device_id=None, sort_ranks=True):
+def new_group(ranks: Sequence[int] | None = None, timeout: timedelta | None = None, backend: str | None = None, pg_options: Any = None,
+              use_local_synchronization: bool = False, group_desc: str | None = None, device_id: Any = None, sort_ranks: bool = True) -> Any:
     """A group of some ranks. All processes call it, in the same order."""
     world = dist._group(None)
     ranks = (sorted if sort_ranks else list)(ranks) if ranks is not None else list(range(world.size()))
@@ -138,7 +145,8 @@ def new_group(ranks=None, timeout=None, backend=None, pg_options=None, use_local
                              timeout or default_pg_timeout, name, group_desc)
 
 
-def new_subgroups_by_enumeration(ranks_per_subgroup_list, timeout=None, backend=None, pg_options=None, group_desc=None):
+def new_subgroups_by_enumeration(ranks_per_subgroup_list: Sequence[Sequence[int]], timeout: timedelta | None = None, backend: str | None = None,
+                                 pg_options: Any = None, group_desc: str | None = None) -> tuple[Any, list[Any]]:
     """Groups of ranks that have none in common: this process's, and all. All processes call it."""
     if not ranks_per_subgroup_list:
         raise ValueError("The arg 'ranks_per_subgroup_list' cannot be empty")
@@ -151,7 +159,8 @@ def new_subgroups_by_enumeration(ranks_per_subgroup_list, timeout=None, backend=
     return next((one for one in groups if one != GroupMember.NON_GROUP_MEMBER), None), groups
 
 
-def new_subgroups(group_size=None, group=None, timeout=None, backend=None, pg_options=None, group_desc=None):
+def new_subgroups(group_size: int | None = None, group: Any = None, timeout: timedelta | None = None, backend: str | None = None, pg_options: Any = None,
+                  group_desc: str | None = None) -> tuple[Any, list[Any]]:
     """Groups of so many ranks in turn, or of the devices of a host. All processes call it."""
     size, world = group_size or torch.cuda.device_count(), dist.get_world_size()
     if size <= 0:
@@ -162,7 +171,8 @@ def new_subgroups(group_size=None, group=None, timeout=None, backend=None, pg_op
     return new_subgroups_by_enumeration([range(i, i + size) for i in range(0, world, size)], timeout, backend, pg_options, group_desc)
 
 
-def split_group(parent_pg=None, split_ranks=None, timeout=None, pg_options=None, group_desc=None, backend=None):
+def split_group(parent_pg: Any = None, split_ranks: Sequence[Sequence[int]] | None = None, timeout: timedelta | None = None, pg_options: Any = None,
+                group_desc: str | None = None, backend: str | None = None) -> Any:
     """The group of those ranks of a group that this process is listed with, or None. All ranks of
     the group call it."""
     parent = dist._group(parent_pg)
@@ -180,7 +190,7 @@ def split_group(parent_pg=None, split_ranks=None, timeout=None, pg_options=None,
                              [dist.get_global_rank(parent, rank) for rank in mine], timeout or parent._timeout, name, group_desc)
 
 
-def get_node_local_rank(fallback_rank=None):
+def get_node_local_rank(fallback_rank: int | None = None) -> int:
     """The rank among the processes of this host, as the environment tells it."""
     if "LOCAL_RANK" in os.environ or fallback_rank is not None:
         return int(os.environ.get("LOCAL_RANK", fallback_rank))
@@ -197,7 +207,7 @@ class P2POp:
         self.op, self.tensor, self.peer, self.group, self.tag, self.group_peer = op, tensor, peer, group, tag, group_peer
 
 
-def batch_isend_irecv(p2p_op_list):
+def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
     """Begins several sends and receives."""
     if not p2p_op_list or not all(isinstance(op, P2POp) for op in p2p_op_list):
         raise ValueError("Invalid ``p2p_op_list``. Each op is expected to to be of type ``torch.distributed.P2POp``.")
@@ -222,7 +232,7 @@ def _root(group, rank, group_rank):
     return group_rank if group_rank is not None else dist.get_group_rank(group, rank or 0)
 
 
-def all_gather_object(object_list, obj, group=None):
+def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
     """Gathers objects that can be pickled. Unpickling runs code: ranks trust each other."""
     if dist.get_rank(group) < 0:
         return
@@ -235,7 +245,7 @@ def all_gather_object(object_list, obj, group=None):
     object_list[:len(every)] = map(_unpacked, every, sizes)
 
 
-def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=None):
+def gather_object(obj: Any, object_gather_list: list[Any] | None = None, dst: int | None = None, group: Any = None, group_dst: int | None = None) -> None:
     """Gathers objects in the root's list."""
     every = [None] * max(0, dist.get_world_size(group))
     all_gather_object(every, obj, group)
@@ -243,7 +253,7 @@ def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=
         object_gather_list[:] = every
 
 
-def broadcast_object_list(object_list, src=None, group=None, device=None, group_src=None):
+def broadcast_object_list(object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None, group_src: int | None = None) -> None:
     """Gives all ranks the root's objects."""
     if dist.get_rank(group) < 0:
         return
@@ -256,7 +266,8 @@ def broadcast_object_list(object_list, src=None, group=None, device=None, group_
         object_list[:] = _unpacked(data, size)
 
 
-def scatter_object_list(scatter_object_output_list, scatter_object_input_list=None, src=None, group=None, group_src=None):
+def scatter_object_list(scatter_object_output_list: list[Any], scatter_object_input_list: list[Any] | None = None, src: int | None = None, group: Any = None,
+                        group_src: int | None = None) -> None:
     """Gives each rank one of the root's objects."""
     every = [scatter_object_input_list]
     broadcast_object_list(every, src, group, None, group_src)
@@ -264,13 +275,15 @@ def scatter_object_list(scatter_object_output_list, scatter_object_input_list=No
         scatter_object_output_list[0] = every[0][dist.get_rank(group)]
 
 
-def send_object_list(object_list, dst=None, group=None, device=None, group_dst=None, use_batch=False):
+def send_object_list(object_list: Sequence[Any], dst: int | None = None, group: Any = None, device: Any = None, group_dst: int | None = None,
+                     use_batch: bool = False) -> None:
     """Sends objects that can be pickled to a rank."""
     for tensor in reversed(_packed(list(object_list), group)):
         dist._exchange(group, "send", tensor, [], _root(group, dst, group_dst))
 
 
-def recv_object_list(object_list, src=None, group=None, device=None, group_src=None, use_batch=False):
+def recv_object_list(object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None, group_src: int | None = None,
+                     use_batch: bool = False) -> int:
     """Receives what a rank has sent so, and gives its rank."""
     (data, size), root = _packed(None, group), _root(group, src, group_src)
     dist._exchange(group, "recv", None, [size], root)
@@ -280,6 +293,6 @@ def recv_object_list(object_list, src=None, group=None, device=None, group_src=N
     return dist.get_global_rank(group, root)
 
 
-def is_torchelastic_launched():
+def is_torchelastic_launched() -> bool:
     """Whether torchrun has started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
