@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the allocator wastes: patterns of requests as programs make them, on a simulated device. waste = (peak reserved - peak live) / peak reserved.
-python3 bench/replay.py [NAME...]; the settings are those of PYTORCH_CUDA_ALLOC_CONF."""
+python3 bench/replay.py [--smallest] [NAME...]; the settings are those of PYTORCH_CUDA_ALLOC_CONF. With --smallest also the smallest device, in parts of
+the peak, on which the pattern runs through."""
 import os
 import random
 import sys
@@ -47,6 +48,32 @@ def recompute(rng):
     return training(rng, [rng.randrange(256, 8192) for _ in range(40)], True)
 
 
+def sharded(rng):
+    """Layers whose parameters are gathered on a stream of their own while the one before is computed, and freed behind it."""
+    side, here = torch.cuda.Stream(), torch.cuda.current_stream()
+    states = [take(12 * WIDTH * WIDTH * 10 // 8) for _ in range(LAYERS)]
+    for _ in range(20):
+        row, saved = BATCH * rng.randrange(1024, 3072) * WIDTH * 2, []
+        for backward in False, True:
+            for _ in range(LAYERS):
+                with torch.cuda.stream(side):
+                    gathered = take(12 * WIDTH * WIDTH * 2)
+                    gathered[:1].fill_(1)
+                here.wait_stream(side)
+                gathered[:1].add_(1)
+                if backward:
+                    saved.pop()
+                    gradient, passed = take(12 * WIDTH * WIDTH * 2), take(row * 4)
+                    side.wait_stream(here)
+                    with torch.cuda.stream(side):
+                        gradient[:1].add_(1)
+                    del gradient, passed
+                else:
+                    saved.append([take(row * k) for k in (1, 3, 1)])
+                del gathered
+    return states
+
+
 def serving(rng):
     """Sequences of a server, whose caches of keys and values grow by doubling."""
     weights, running = [take(400 * MiB) for _ in range(8)], []
@@ -89,16 +116,74 @@ def power_law(rng):
     return live
 
 
-torch.cuda.init()
-for trace in (fixed, variable, recompute, serving, comb, power_law):
-    if len(sys.argv) > 1 and trace.__name__ not in sys.argv[1:]:
-        continue
+def pinned(rng):
+    """Batches of varying sizes on their way to the device, of which a few are under way at a time."""
+    held = []
+    for _ in range(2000):
+        held.append(torch.empty(int(2 ** rng.uniform(12, 26)), dtype=torch.uint8, pin_memory=True))
+        if len(held) > 8:
+            held.pop(0)
+    return held
+
+
+def peaks():
+    return [torch.cuda.memory_stats()[f"{name}_bytes.all.peak"] for name in ("allocated", "requested", "reserved")]
+
+
+def pinned_peaks():
+    stats = torch.cuda.host_memory_stats()
+    return stats["active_bytes.peak"], stats["active_bytes.peak"], stats["allocated_bytes.peak"]
+
+
+def fresh(limit=1.0):
+    torch.cuda.synchronize()
     torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(limit)
     torch.cuda.reset_peak_memory_stats()
-    taken = torch.cuda.memory_stats()["num_device_alloc"]
-    kept = trace(random.Random(0))
-    live, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    taken = torch.cuda.memory_stats()["num_device_alloc"] - taken
-    del kept
-    print(f"{trace.__name__:10}  live {live / 2**30:6.2f} GiB, reserved {reserved / 2**30:6.2f} GiB, waste {1 - live / reserved:6.1%}, "
-          f"{taken} segments taken")
+
+
+def completes(trace, limit):
+    fresh(limit / torch.cuda.get_device_properties(0).total_memory)
+    try:
+        trace(random.Random(0))
+        return True
+    except torch.OutOfMemoryError:
+        return False
+
+
+def smallest(trace, live):
+    """The least part of `live` that will do, to half of a hundredth."""
+    low, high = 0.99, 2.5
+    while high - low > 0.005:
+        middle = (low + high) / 2
+        low, high = (low, middle) if completes(trace, middle * live) else (middle, high)
+    return high
+
+
+def main(names):
+    wastes, search = [], "--smallest" in names
+    names = [name for name in names if name != "--smallest"]
+    torch.cuda.init()
+    for trace in fixed, variable, recompute, sharded, serving, comb, power_law, pinned:
+        if names and trace.__name__ not in names:
+            continue
+        fresh()
+        taken = torch.cuda.memory_stats()["num_device_alloc"]
+        kept = trace(random.Random(0))
+        live, wanted, reserved = (pinned_peaks if trace is pinned else peaks)()
+        taken = torch.cuda.memory_stats()["num_device_alloc"] - taken
+        del kept
+        line = f"{trace.__name__:10} live {live / 2**30:6.2f} GiB, reserved {reserved / 2**30:6.2f} GiB, waste {1 - live / reserved:6.1%}"
+        if trace is not pinned:
+            line += f" (of what was asked for {1 - wanted / reserved:.1%}), {taken} times memory taken"
+            wastes.append(reserved / live)
+            if search:
+                line += f", smallest device {smallest(trace, live):.3f}"
+        print(line, flush=True)
+    mean = 1
+    for waste in wastes:
+        mean *= waste ** (1 / len(wastes))
+    print(f"reserved over live, geometric mean: {mean:.4f}")
+
+
+main(sys.argv[1:])

@@ -2,8 +2,9 @@
 // Memory of the simulated devices: address ranges, raw allocations, page-locked host memory.
 //
 // A device has twice as many addresses as bytes of memory, so an allocation fails only when the
-// memory is used up; behind them are as many for memory of other processes (foreign.c). Addresses
-// are chosen first fit between the live allocations. Released memory is returned to the system, or,
+// memory is used up; behind them are four times as many for pages (pages.c), and then twice as many
+// for memory of other processes (foreign.c). Addresses are chosen first fit between the live
+// allocations. Released memory is returned to the system, or,
 // for tests, filled with a pattern.
 #include "sim/sim.h"
 
@@ -27,7 +28,8 @@ static void *reserve(size_t span, int file, size_t bytes, int access) {
 
 px_status px__sim_map(int device) {
   px__sim_device *d = &px__sim.device[device];
-  size_t bytes = 2 * px__sim.memory, span = 2 * bytes;
+  size_t own = 2 * px__sim.memory, paged = PX__SIM_PAGED * px__sim.memory + PX__SIM_PAGE;
+  size_t bytes = own + paged, span = bytes + own;
   int file = memfd_create("phlox-sim", MFD_CLOEXEC);
   void *user = MAP_FAILED, *work = MAP_FAILED;
   if (file >= 0 && !ftruncate(file, (off_t)bytes)) {
@@ -44,6 +46,7 @@ px_status px__sim_map(int device) {
   px__sim_lock();
   d->file = file;
   d->base = (uintptr_t)user;
+  d->paged = d->base + own;
   d->foreign = d->base + bytes;
   d->delta = (intptr_t)((uintptr_t)work - (uintptr_t)user);
   d->span = span;
@@ -78,6 +81,13 @@ static void punch(const px__sim_device *d, uintptr_t at, size_t bytes) {
   if (first < last) madvise((void *)(first + (uintptr_t)d->delta), last - first, MADV_REMOVE);
 }
 
+void px__sim_blank(const px__sim_device *d, uintptr_t at, size_t bytes, bool taken) {
+  if (px__sim.poison)
+    poison(d, at, bytes);
+  else if (!taken)
+    punch(d, at, bytes);
+}
+
 // First fit. Large blocks start on a page.
 int px__sim_gap(const px__sim_device *d, uintptr_t low, uintptr_t high, size_t bytes,
                 uintptr_t *at) {
@@ -101,7 +111,7 @@ px_status px__sim_alloc(int device, size_t bytes, void **out) {
   uintptr_t at = 0;
   px__sim_lock();
   bool fits = rounded <= px__sim.memory - d->used;
-  int row = fits ? px__sim_gap(d, d->base, d->foreign, rounded, &at) : -1;
+  int row = fits ? px__sim_gap(d, d->base, d->paged, rounded, &at) : -1;
   bool listed = row >= 0 && px__sim_range_insert(&d->live, row, at, rounded);
   if (listed) d->used += rounded;
   px__sim_unlock();
@@ -109,7 +119,7 @@ px_status px__sim_alloc(int device, size_t bytes, void **out) {
     PX__SIM_FAIL(PX_OUT_OF_MEMORY, 2, "CUDA error: out of memory (%zu bytes on device %d)", bytes,
                  device);
   if (!listed) PX__SIM_FAIL(PX_NOMEM, 0, "no host memory to list an allocation");
-  if (px__sim.poison) poison(d, at, rounded);
+  px__sim_blank(d, at, rounded, true);
   *out = (void *)at;
   return PX_OK;
 }
@@ -130,10 +140,7 @@ void px__sim_release(int device, void *memory) {
   px__sim_range gone = px__sim_take_live(device, (uintptr_t)memory);
   // The pages go while the lock is held: nobody may be given the range before.
   d->used -= gone.bytes;
-  if (px__sim.poison)
-    poison(d, gone.at, gone.bytes);
-  else
-    punch(d, gone.at, gone.bytes);
+  px__sim_blank(d, gone.at, gone.bytes, false);
   px__sim_unlock();
 }
 

@@ -52,6 +52,35 @@ size_t px__sim_range_remove(px__sim_ranges *ranges, uintptr_t at) {
   return bytes;
 }
 
+bool px__sim_range_join(px__sim_ranges *ranges, uintptr_t at, size_t bytes) {
+  int i = px__sim_range_after(ranges, at);
+  px__sim_range *before = i ? &ranges->rows[i - 1] : NULL;
+  px__sim_range *behind = i < ranges->count ? &ranges->rows[i] : NULL;
+  bool meets = behind && behind->at == at + bytes;
+  if (before && before->at + before->bytes == at) {
+    size_t more = meets ? px__sim_range_remove(ranges, at + bytes) : 0;
+    before->bytes += bytes + more;
+    return true;
+  }
+  if (!meets) return px__sim_range_insert(ranges, i, at, bytes);
+  behind->at = at, behind->bytes += bytes;
+  return true;
+}
+
+bool px__sim_range_cut(px__sim_ranges *ranges, uintptr_t at, size_t bytes) {
+  int i = px__sim_range_after(ranges, at);
+  px__sim_range row = ranges->rows[i];
+  size_t left = at - row.at, right = row.bytes - left - bytes;
+  if (left && right && !px__sim_range_insert(ranges, i + 1, at + bytes, right)) return false;
+  if (left)
+    ranges->rows[i].bytes = left;
+  else if (right)
+    ranges->rows[i] = (px__sim_range){at + bytes, right};
+  else
+    px__sim_range_remove(ranges, at);
+  return true;
+}
+
 int px__sim_owner(uintptr_t at) {
   for (int i = 0; i < px__sim.devices; i++)
     if (px__sim.device[i].open && at - px__sim.device[i].base < px__sim.device[i].span) return i;

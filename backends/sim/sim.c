@@ -205,6 +205,11 @@ static const px_backend table = {
     .graph_make = px__sim_graph_make,
     .graph_print = px__sim_graph_print,
     .graph_drop = px__sim_graph_release,
+    .page_size = px__sim_page_size,
+    .range_new = px__sim_range_new,
+    .pages_map = px__sim_pages_map,
+    .pages_unmap = px__sim_pages_unmap,
+    .shares_pages = true,
 };
 
 PX_API const px_backend *px_backend_entry(const px_core *core);

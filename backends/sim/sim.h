@@ -15,6 +15,8 @@
 #include <pthread.h>
 
 #define PX__SIM_DEVICES 64
+#define PX__SIM_PAGED 4  // addresses for pages: as many times the bytes of a device's memory
+#define PX__SIM_PAGE ((size_t)2 << 20)  // as GPUs have them
 // Flags of event_new: the event keeps the time; other processes have it too (backend.h has the
 // bits).
 #define PX__SIM_TIMING 1u
@@ -65,10 +67,11 @@ typedef struct px__sim_device {
   bool open;
   int file;                 // its memory, from `base` to `foreign`
   uintptr_t base;           // first user address; `span` bytes of addresses
+  uintptr_t paged;          // from here on, addresses that pages are put behind (pages.c)
   uintptr_t foreign;        // from here on, addresses for memory of other processes
   size_t span, used;        // used: bytes of live allocations, at most px__sim.memory
   intptr_t delta;           // from a user address to the kernels' one
-  px__sim_ranges live;      // allocations
+  px__sim_ranges live;      // allocations, and runs of pages
   uint64_t peers, enabled;  // bit d: memory of device d can be / is made accessible from here
   px_kernel *loaded;        // kernels that were launched here, if code is loaded late
   int loaded_count;
@@ -221,8 +224,13 @@ bool px__sim_range_insert(px__sim_ranges *ranges, int i, uintptr_t at, size_t by
 size_t px__sim_range_remove(px__sim_ranges *ranges, uintptr_t at);
 bool px__sim_reach(int from, uintptr_t at, size_t bytes, intptr_t *delta);
 int px__sim_owner(uintptr_t at);
+// join adds a range, and makes it one with those that it touches; cut takes [at, at + bytes) out of
+// the range that it is part of. False without host memory: nothing has changed then.
+bool px__sim_range_join(px__sim_ranges *ranges, uintptr_t at, size_t bytes);
+bool px__sim_range_cut(px__sim_ranges *ranges, uintptr_t at, size_t bytes);
 
-// memory.c. `map` makes a device's address ranges. `gap` finds where in [low, high) `bytes` are
+// memory.c. `map` makes a device's address ranges. `blank` does to memory what the device does when
+// it is taken, or given back. `gap` finds where in [low, high) `bytes` are
 // free, and the row of `live` for them, -1 if there is no place. `take_live` waits for work on the
 // range that starts there, and takes it out; its bytes are 0 if there is none. Both with the lock
 // held.
@@ -230,6 +238,7 @@ px_status px__sim_map(int device);
 int px__sim_gap(const px__sim_device *d, uintptr_t low, uintptr_t high, size_t bytes,
                 uintptr_t *at);
 px__sim_range px__sim_take_live(int device, uintptr_t at);
+void px__sim_blank(const px__sim_device *d, uintptr_t at, size_t bytes, bool taken);
 px_status px__sim_alloc(int device, size_t bytes, void **out);
 void px__sim_release(int device, void *memory);
 px_status px__sim_host_alloc(size_t bytes, void **out);
@@ -303,6 +312,12 @@ size_t px__sim_file_bytes(int file);
 px_status px__sim_memory_share(int device, void *memory, px_ipc_handle *out, size_t *offset);
 px_status px__sim_memory_open(int device, const px_ipc_handle *handle, void **out, size_t *bytes);
 void px__sim_memory_close(int device, void *memory);
+
+// pages.c
+size_t px__sim_page_size(int device);
+px_status px__sim_range_new(int device, size_t bytes, void **out);
+px_status px__sim_pages_map(int device, void *at, size_t bytes);
+void px__sim_pages_unmap(int device, void *at, size_t bytes);
 
 // post.c. `make` makes what an event has in common with other processes; the rest is with the lock
 // held, but for `await`. `record` numbers a record that is being issued; `await` blocks the thread

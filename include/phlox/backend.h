@@ -482,6 +482,18 @@ typedef struct px_backend {
   // until it is told another number, when it lets go of those that were used longest ago. A
   // negative `most` tells nothing. Returns how many there are. NULL: it keeps none.
   int64_t (*fft_plans)(int device, int64_t most);
+  // Addresses that pages of device memory are put behind; NULL in a backend without. page_size
+  // gives the bytes of a page, 0 where a device has none. range_new gives `bytes` of addresses, in
+  // whole pages, that lead nowhere and stay reserved; called once a device. pages_map puts new
+  // pages behind all of [at, at + bytes), which has none, for the device and those that reach it as
+  // peers; if there are not enough, it fails with PX_OUT_OF_MEMORY and puts none. pages_unmap gives
+  // pages back, which may have been mapped by several calls: the core sees to it that no work uses
+  // them, on any device. shares_pages: memory_share takes memory of pages, too.
+  size_t (*page_size)(int device);
+  px_status (*range_new)(int device, size_t bytes, void **out);
+  px_status (*pages_map)(int device, void *at, size_t bytes);
+  void (*pages_unmap)(int device, void *at, size_t bytes);
+  bool shares_pages;
   /* entries above: ABI 1 */
 } px_backend;
 

@@ -108,6 +108,7 @@ typedef struct px_memory_block {
   const char *state;  // "active_allocated" "active_pending_free" "inactive"
   // Where block and segment were allocated; NULL: no history was recorded then.
   const px_traceback *stack, *segment_stack;
+  bool expandable;  // the segment is a run of pages, which may be given back one by one
 } px_memory_block;
 PX_CALL px_memory_snapshot(int device, void (*each)(const px_memory_block *block, void *context),
                            void *context);
@@ -122,7 +123,9 @@ PX_CALL px_memory_snapshot(int device, void (*each)(const px_memory_block *block
   XX(SEGMENT_ALLOC, segment_alloc) \
   XX(SEGMENT_FREE, segment_free) \
   XX(OOM, oom) \
-  XX(SNAPSHOT, snapshot)
+  XX(SNAPSHOT, snapshot) \
+  XX(SEGMENT_MAP, segment_map) \
+  XX(SEGMENT_UNMAP, segment_unmap)
 typedef enum px_memory_action {
 #define XX(name, text) PX_MEMORY_##name,
   PX_MEMORY_ACTION_MAP(XX)

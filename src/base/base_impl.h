@@ -111,7 +111,8 @@ px_status px__processor_check(void);
   XX(STREAM, "stream") \
   XX(EVENT, "event") \
   XX(FILE, "file") \
-  XX(THREAD, "thread") XX(COLLECTIVE, "collective") XX(INTERRUPT, "interrupt") XX(GRAPH, "graph")
+  XX(THREAD, "thread") \
+  XX(COLLECTIVE, "collective") XX(INTERRUPT, "interrupt") XX(GRAPH, "graph") XX(MAP, "map")
 typedef enum px__fault_point {
 #define XX(name, text) PX__FAULT_##name,
   PX_FAULT_POINTS(XX)

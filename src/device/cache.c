@@ -5,9 +5,9 @@
 // First this stream's free chunks, then other streams' that are done with or ordered before it,
 // then the device. If that has no memory left: layers above free what they can do without, pending
 // frees are waited for, and what uses free chunks of other streams; free neighbours of all streams
-// become one, and the pool is searched again; idle segments are released, the device is asked
-// again, also for as little as will do, and the pool is searched once more, also for chunks of the
-// other kind.
+// become one, and the pool is searched again; free pages are put where the request needs them; idle
+// segments are released, the device is asked again, also for as little as will do, and the pool is
+// searched once more, also for chunks of the other kind.
 #include "device/state.h"
 
 #define GREATEST ((size_t)PTRDIFF_MAX / 2)  // bytes of a block
@@ -39,36 +39,44 @@ static bool next_pending(px__device *d, px__use *out) {
   for (px__chunk *chunk = d->cache.pending; chunk; chunk = chunk->queue)
     for (int i = 0; i < chunk->block.use_count; i++) {
       *out = chunk->block.uses[i];
-      if (px__completed(out->stream) < out->seq && !px__capture_of(out->stream)) return true;
+      if (px__done(out->stream) < out->seq && !px__capture_of(out->stream)) return true;
     }
   return false;
 }
 
-// Free chunks that others than their stream may not have yet: the work that they wait for.
-static bool next_busy(px__device *d, px__use *out) {
-  for (int i = 0; i < d->stream_count; i++) {
-    px_stream *s = d->streams[i];
-    bool idle = px__capture_of(s) || px__completed(s) >= s->issued;
-    const px__shelf *shelf = &s->shelf;
-    if (idle || !(shelf->free[0] || shelf->free[1] || shelf->unsorted[0] || shelf->unsorted[1]))
-      continue;
-    *out = (px__use){s, s->issued, false};
-    return true;
-  }
-  return false;
+// Free chunks that others than their stream may not have yet, nor the device: the work of the
+// stream that they wait for. Lock held.
+static bool keeps_busy(px__device *d, px_stream *s, px__use *out) {
+  px__pool_flush(d);
+  const px__shelf *shelf = &s->shelf;
+  bool idle = px__capture_of(s) || px__done(s) >= s->issued;
+  bool has = shelf->free[0] || shelf->free[1] || shelf->unsorted[0] || shelf->unsorted[1];
+  *out = (px__use){s, s->issued, false};
+  return !idle && (has || d->cache.rooms);  // a room has what all streams have freed there
 }
 
-static px_status wait_for(px__device *d, bool (*next)(px__device *d, px__use *out)) {
+static px_status drain(px__device *d) {
   px__use use;
   for (;;) {
     px__device_lock(d);
-    bool waits = next(d, &use);
+    bool waits = next_pending(d, &use);
     px__device_unlock(d);
     if (!waits) return PX_OK;
     PX_TRY(px__stream_reach(use.stream, use.seq));
   }
 }
-px_status px__cache_drain(px__device *d) { return wait_for(d, next_pending); }
+
+px_status px__cache_rest(px__device *d) {
+  px__use use;
+  PX_TRY(drain(d));
+  for (int i = 0; i < __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE); i++) {
+    px__device_lock(d);
+    bool waits = keeps_busy(d, d->streams[i], &use);
+    px__device_unlock(d);
+    if (waits) PX_TRY(px__stream_reach(use.stream, use.seq));
+  }
+  return PX_OK;
+}
 
 // ---- allocating
 // From the pool, or from the device. Lock held.
@@ -76,9 +84,8 @@ static px_status serve(px_block **out, const px__request *r) {
   px__device *d = r->device;
   if (d->cache.pending) px__pool_sweep(d);
   if ((*out = px__pool_allocate(r))) return PX_OK;
-  if (d->cache.settings.threshold > 0) px__pool_collect(d);
-  if (PX_UNLIKELY(d->cache.settings.moves)) px__pool_move(d, r->size);
-  return px__pool_extend(out, r);
+  px__reserve_make_way(out, r);
+  return *out ? PX_OK : px__segment_extend(out, r);
 }
 
 static void note_oom(const px__request *r) {
@@ -101,13 +108,17 @@ static px_status serve_again(px_block **out, const px__request *r) {
   px__pool_merge(d);
   if ((*out = px__pool_allocate(r))) return PX_OK;
   d->cache.ledger.num_alloc_retries++;
-  px__pool_release(d);
-  px_status status = px__pool_extend(out, r);
-  if (status != PX_OUT_OF_MEMORY) return status;
-  if ((*out = px__pool_allocate(r)) || (*out = px__pool_allocate_other(r))) return PX_OK;
   px__request tight = *r;
   tight.tight = true;
-  status = px__pool_extend(out, &tight);
+  px_status status = px__runs_grow(out, r);
+  if (*out || (status != PX_OK && status != PX_OUT_OF_MEMORY)) return status;
+  px__reserve_release(d, true);
+  status = px__segment_extend(out, r);
+  if (status != PX_OUT_OF_MEMORY) return status;
+  if ((*out = px__pool_allocate(r)) || (*out = px__pool_allocate_other(r))) return PX_OK;
+  status = px__runs_grow(out, r);
+  if (!*out && (status == PX_OK || status == PX_OUT_OF_MEMORY))
+    status = px__segment_extend(out, &tight);
   if (status != PX_OUT_OF_MEMORY) return status;
   if ((*out = px__pool_allocate_lent(r))) return PX_OK;
   d->cache.ledger.num_ooms++;
@@ -117,8 +128,7 @@ static px_status serve_again(px_block **out, const px__request *r) {
 
 static px_status under_pressure(px_block **out, const px__request *r) {
   reclaim_all();
-  PX_TRY(px__cache_drain(r->device));
-  PX_TRY(wait_for(r->device, next_busy));
+  PX_TRY(px__cache_rest(r->device));
   px__device_lock(r->device);
   px_status status = serve_again(out, r);
   px__device_unlock(r->device);

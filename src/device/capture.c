@@ -82,7 +82,7 @@ static px_status keep_touch(px_graph *g, const px_access *a) {
 // The graph has the address from now on, as if it had left the library.
 static void hand_out(px_block *block) {
   const px__block *b = px__block_of(block);
-  bool outside = b->kind == PX__CACHED && !((const px__chunk *)b)->segment->room;
+  bool outside = b->kind == PX__CACHED && !((const px__chunk *)b)->in_room;
   if (outside || b->kind == PX__RAW) block->foreign = true;
 }
 

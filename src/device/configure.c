@@ -22,6 +22,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static px__settings latest;
 static bool chosen;  // by the program or by the environment
 size_t px__pinned_most = SIZE_MAX;
+bool px__in_order;
 static unsigned unheeded;  // keys of the latest text that have no effect, to be warned of
 
 typedef struct parsing {
@@ -124,7 +125,14 @@ static px_status pinned_max_cached_size_mb(parsing *p) {
   return PX_OK;
 }
 
-static px_status expandable_segments(parsing *p) { return read_truth(p, &p->s.moves); }
+static px_status expandable_segments(parsing *p) {
+  bool wanted;
+  PX_TRY(read_truth(p, &wanted));
+  p->s.expands = wanted ? PX__SOON : PX__NEVER;
+  return PX_OK;
+}
+
+static px_status deterministic(parsing *p) { return read_truth(p, &p->s.in_order); }
 
 static bool is_power(size_t n) { return n && !(n & (n - 1)); }
 
@@ -229,6 +237,7 @@ static const struct {
             KEY(per_process_memory_fraction),
             KEY(roundup_power2_divisions),
             KEY(expandable_segments),
+            KEY(deterministic),
             KEY(release_lock_on_cudamalloc),
             KEY(pinned_use_cuda_host_register),
             KEY(pinned_num_register_threads),
@@ -286,6 +295,7 @@ static px_status take(const char *text) {
     latest = p->s;
     unheeded = p->unheeded;
     __atomic_store_n(&px__pinned_most, p->s.pinned_most, __ATOMIC_RELAXED);
+    __atomic_store_n(&px__in_order, p->s.in_order, __ATOMIC_RELAXED);
     chosen = true;
     pthread_mutex_unlock(&lock);
   }

@@ -27,10 +27,24 @@ static px_status can_share(const px__device *d) {
   return PX_OK;
 }
 
+// A live block stays where it is, so that its pages may be others', too, where the backend can.
+static px_status check_pages(px__device *d, const px__block *block) {
+  if (block->kind != PX__CACHED) return PX_OK;
+  px__device_lock(d);
+  bool paged = ((const px__chunk *)block)->segment->paged;
+  px__device_unlock(d);
+  PX_CHECK(!paged || px__rt.backend->shares_pages, PX_UNIMPLEMENTED,
+           "the backend %s cannot share memory of expandable segments with other processes: set "
+           "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False",
+           px__rt.backend->name);
+  return PX_OK;
+}
+
 px_status px__block_share(px_ipc_handle *out, size_t *offset, px_block *block) {
   px__device *d;
   PX_TRY(px__device_get(&d, block->device.index));
   PX_TRY(can_share(d));
+  PX_TRY(check_pages(d, px__block_of(block)));
   return px__rt.backend->memory_share(d->physical, block->data, out, offset);
 }
 

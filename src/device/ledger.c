@@ -13,7 +13,7 @@ static void move_split(px__ledger *l, bool small, int64_t chunks, int64_t bytes)
 }
 
 static void move_allocated(px__ledger *l, const px__chunk *chunk, int sign) {
-  bool small = chunk->segment->small;
+  bool small = chunk->small;
   if (chunk->node.size >= chunk->stream->owner->cache.settings.max_split)
     px__stat_move(l->oversize_allocations, sign);
   move_pooled(l->allocation, small, sign);
@@ -22,13 +22,13 @@ static void move_allocated(px__ledger *l, const px__chunk *chunk, int sign) {
 }
 
 static void move_active(px__ledger *l, const px__chunk *chunk, int sign) {
-  move_pooled(l->active, chunk->segment->small, sign);
-  move_pooled(l->active_bytes, chunk->segment->small, (int64_t)chunk->node.size * sign);
+  move_pooled(l->active, chunk->small, sign);
+  move_pooled(l->active_bytes, chunk->small, (int64_t)chunk->node.size * sign);
 }
 
 void px__ledger_allocate(px__ledger *l, const px__chunk *chunk, const px__chunk *remainder,
                          bool was_part) {
-  bool small = chunk->segment->small;
+  bool small = chunk->small;
   int64_t size = (int64_t)chunk->node.size;
   if (remainder && was_part)
     move_split(l, small, 0, -size);
@@ -44,11 +44,10 @@ void px__ledger_free(px__ledger *l, const px__chunk *chunk) { move_allocated(l, 
 void px__ledger_retire(px__ledger *l, const px__chunk *chunk) { move_active(l, chunk, -1); }
 
 void px__ledger_idle(px__ledger *l, const px__chunk *chunk) {
-  if (px__chunk_is_part(chunk)) move_split(l, chunk->segment->small, 1, (int64_t)chunk->node.size);
+  if (px__chunk_is_part(chunk)) move_split(l, chunk->small, 1, (int64_t)chunk->node.size);
 }
 void px__ledger_unidle(px__ledger *l, const px__chunk *chunk) {
-  if (px__chunk_is_part(chunk))
-    move_split(l, chunk->segment->small, -1, -(int64_t)chunk->node.size);
+  if (px__chunk_is_part(chunk)) move_split(l, chunk->small, -1, -(int64_t)chunk->node.size);
 }
 
 void px__ledger_segment(px__ledger *l, const px__segment *segment, size_t max_split, int sign) {
@@ -59,6 +58,16 @@ void px__ledger_segment(px__ledger *l, const px__segment *segment, size_t max_sp
   else
     l->num_device_free++;
   if (segment->size >= max_split) px__stat_move(l->oversize_segments, sign);
+}
+
+void px__ledger_cut(px__ledger *l, const px__segment *segment, size_t bytes, bool two) {
+  if (two) move_pooled(l->segment, segment->small, 1);
+  move_pooled(l->reserved_bytes, segment->small, -(int64_t)bytes);
+  l->num_device_free++;
+}
+
+void px__ledger_join(px__ledger *l, const px__segment *segment) {
+  move_pooled(l->segment, segment->small, -1);
 }
 
 // Each of these requests followed a free of the same chunk, so only the requested bytes can have

@@ -69,6 +69,10 @@ void px__ledger_idle(px__ledger *ledger, const px__chunk *chunk);
 void px__ledger_unidle(px__ledger *ledger, const px__chunk *chunk);
 // The segment was allocated from the device (1), or released (-1).
 void px__ledger_segment(px__ledger *ledger, const px__segment *segment, size_t max_split, int sign);
+// Bytes of the segment went back; two: from between its chunks, so that it is two now.
+void px__ledger_cut(px__ledger *ledger, const px__segment *segment, size_t bytes, bool two);
+// The segment became part of the one below it.
+void px__ledger_join(px__ledger *ledger, const px__segment *segment);
 
 // What a fast bin served since its counts were last posted. Counted without the device's lock.
 typedef struct px__unposted {

@@ -9,9 +9,13 @@ px_status px_memory_empty_cache(void) {
   for (int i = 0; i < px__rt.count; i++) {
     px__device *d = px__rt.devices[i];
     if (!__atomic_load_n(&d->open, __ATOMIC_ACQUIRE)) continue;
-    PX_TRY(px__cache_drain(d));
+    px_status status = px__cache_rest(d);
+    if (status == PX_ACCELERATOR)
+      px_error_clear();  // the device is broken, as its next call says: nothing of it goes back
+    else
+      PX_TRY(status);
     px__device_lock(d);
-    px__pool_release(d);
+    px__reserve_release(d, false);
     px__device_unlock(d);
   }
   return PX_OK;
@@ -63,6 +67,7 @@ static px_memory_block describe(const px__segment *segment, const px__chunk *chu
       .stream = chunk->stream->id,
       .pool = px__room_name(segment->room),
       .small_pool = segment->small,
+      .expandable = segment->paged,
       .stack = chunk->state == PX__FREE ? NULL : chunk->stack,
       .segment_stack = segment->stack,
       .state = states[chunk->state]};

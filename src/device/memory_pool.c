@@ -13,8 +13,14 @@ struct px_memory_pool {
 static void pool_destroy(void *self) {
   px_memory_pool *pool = self;
   if (px__device_alive()) {  // in a forked child the memory is the parent's
+    px__error_guard guard;
+    px__error_save(&guard);
+    px_interrupt_hold(true);
+    if (px__cache_rest(pool->device) != PX_OK) px_error_clear();  // less goes back then
+    px_interrupt_hold(false);
+    px__error_restore(&guard);
     px__device_lock(pool->device);
-    px__pool_end_room(pool->device, pool->room);
+    px__reserve_end_room(pool->device, pool->room);
     px__device_unlock(pool->device);
   }
   px__object_end(pool);

@@ -31,7 +31,7 @@ typedef struct figures {
 
 static figures figures_of(px__device *d, size_t bytes) {
   px__device_lock(d);
-  figures f = {.wanted = px__pool_segment_size(d, bytes),
+  figures f = {.wanted = px__segment_size(d, bytes),
                .reserved = d->cache.reserved,
                .limit = d->cache.limit,
                .allocated = (uint64_t)d->cache.ledger.allocated_bytes[0].current,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segments of device memory and the chunks that they are split into: PyTorch's sizes and rules.
+// The chunks that segments of device memory are split into: PyTorch's sizes and rules.
 //
 // A chunk belongs to a stream, which may reuse it at once. A free chunk is in its stream's free
 // list, a tree by size and then address, and records the work of that stream after which nothing
@@ -8,12 +8,9 @@
 #include "device/state.h"
 
 enum {
-  GRAIN = 512,              // sizes are multiples of this
-  SMALL = 1 << 20,          // requests up to this go to the small pool
-  SMALL_SEGMENT = 2 << 20,  //
-  LARGE = 10 << 20,  // from here on a segment each; below, segments of settings.large_segment
-  STEPS_FROM = 20,   // settings' divisions begin at this power of two
-  SEGMENT_GRAIN = 2 << 20,  //
+  GRAIN = PX__GRAIN,
+  SMALL = PX__SMALL,
+  STEPS_FROM = 20,          // settings' divisions begin at this power of two
   GREATEST_LEFT = 1 << 20,  // a large chunk is split only if more than this is left
   OTHERS_TRIES = 16,        // chunks of another stream that are looked at
 };
@@ -34,14 +31,6 @@ size_t px__pool_round(const px__device *d, size_t bytes) {
   return (bytes + GRAIN - 1) & ~(size_t)(GRAIN - 1);
 }
 
-static size_t whole_grains(size_t size) {
-  return (size + SEGMENT_GRAIN - 1) & ~(size_t)(SEGMENT_GRAIN - 1);
-}
-size_t px__pool_segment_size(const px__device *d, size_t size) {
-  if (size <= SMALL) return SMALL_SEGMENT;
-  return size < LARGE ? d->cache.settings.large_segment : whole_grains(size);
-}
-
 static px__chunk *chunk_of(px__node *node) {
   return node ? (px__chunk *)((char *)node - offsetof(px__chunk, node)) : NULL;
 }
@@ -59,16 +48,16 @@ static void insert_unsorted(px__shelf *shelf, bool small) {
   if (chunk) px__tree_insert(&shelf->free[small], &chunk->node);
 }
 
-static void list_free(px__chunk *chunk) {
-  bool small = chunk->segment->small;
+void px__chunk_list(px__chunk *chunk) {
+  bool small = chunk->small;
   px__shelf *shelf = shelf_of(chunk);
   if (PX_UNLIKELY(shelf->unsorted[small] != NULL)) insert_unsorted(shelf, small);
   shelf->unsorted[small] = chunk;
   chunk->state = PX__FREE;
 }
 
-static void unlist_free(px__chunk *chunk) {
-  bool small = chunk->segment->small;
+void px__chunk_unlist(px__chunk *chunk) {
+  bool small = chunk->small;
   px__shelf *shelf = shelf_of(chunk);
   if (shelf->unsorted[small] == chunk)
     shelf->unsorted[small] = NULL;
@@ -77,7 +66,7 @@ static void unlist_free(px__chunk *chunk) {
   chunk->state = PX__TAKEN;
 }
 
-static px_status chunk_new(px__chunk **out, px__device *d) {
+px_status px__chunk_new(px__chunk **out, px__device *d) {
   px__chunk *chunk = d->cache.spare;
   if (chunk) {
     d->cache.spare = chunk->queue;
@@ -90,7 +79,7 @@ static px_status chunk_new(px__chunk **out, px__device *d) {
   return PX_NEW(out);
 }
 
-static void chunk_drop(px__device *d, px__chunk *chunk) {
+void px__chunk_drop(px__device *d, px__chunk *chunk) {
   chunk->queue = d->cache.spare;
   d->cache.spare = chunk;
 }
@@ -105,7 +94,7 @@ static bool can_coalesce(const px__chunk *chunk, const px__chunk *beside) {
 // stream's next work, but not always before work `ready` of the chunk, which may have been in the
 // fast bin since: so `ready` moves on.
 static void coalesce(px__device *d, px__chunk *chunk, px__chunk *beside) {
-  unlist_free(beside);
+  px__chunk_unlist(beside);
   px__ledger_unidle(&d->cache.ledger, beside);
   if (beside == chunk->prev) {
     chunk->node.address = beside->node.address;
@@ -114,11 +103,12 @@ static void coalesce(px__device *d, px__chunk *chunk, px__chunk *beside) {
   } else {
     chunk->next = beside->next;
     if (chunk->next) chunk->next->prev = chunk;
+    if (chunk->segment->last == beside) chunk->segment->last = chunk;
   }
   chunk->node.size += beside->node.size;
   chunk->ready = chunk->stream->issued;
   if (chunk->segment->first == beside) chunk->segment->first = chunk;
-  chunk_drop(d, beside);
+  px__chunk_drop(d, beside);
 }
 
 // All uses of the chunk come before work `ready` of its stream.
@@ -129,21 +119,30 @@ static void make_free(px__device *d, px__chunk *chunk, const px_traceback *stack
   if (can_coalesce(chunk, chunk->prev)) coalesce(d, chunk, chunk->prev);
   if (can_coalesce(chunk, chunk->next)) coalesce(d, chunk, chunk->next);
   px__ledger_idle(&d->cache.ledger, chunk);
-  list_free(chunk);
+  px__chunk_list(chunk);
+}
+
+void px__chunk_coalesce(px__device *d, px__chunk *chunk) {
+  px__chunk_unlist(chunk);
+  px__ledger_unidle(&d->cache.ledger, chunk);
+  if (can_coalesce(chunk, chunk->prev)) coalesce(d, chunk, chunk->prev);
+  if (can_coalesce(chunk, chunk->next)) coalesce(d, chunk, chunk->next);
+  px__ledger_idle(&d->cache.ledger, chunk);
+  px__chunk_list(chunk);
 }
 
 // Neighbours of different streams, which were free at different times.
-static bool is_done(const px__chunk *chunk) {
-  return chunk && chunk->state == PX__FREE && px__completed(chunk->stream) >= chunk->ready;
+bool px__chunk_is_done(const px__chunk *chunk) {
+  return chunk && chunk->state == PX__FREE && px__done(chunk->stream) >= chunk->ready;
 }
 static void merge_from(px__device *d, px__chunk *chunk) {
-  if (!is_done(chunk) || !is_done(chunk->next)) return;
-  unlist_free(chunk);
+  if (!px__chunk_is_done(chunk) || !px__chunk_is_done(chunk->next)) return;
+  px__chunk_unlist(chunk);
   px__ledger_unidle(&d->cache.ledger, chunk);
-  while (is_done(chunk->next)) coalesce(d, chunk, chunk->next);
+  while (px__chunk_is_done(chunk->next)) coalesce(d, chunk, chunk->next);
   chunk->ready = 0;
   px__ledger_idle(&d->cache.ledger, chunk);
-  list_free(chunk);
+  px__chunk_list(chunk);
 }
 void px__pool_merge(px__device *d) {
   for (px__segment *segment = d->cache.segments; segment; segment = segment->next)
@@ -231,16 +230,18 @@ static bool should_split(const px__chunk *chunk, size_t size) {
   size_t left = chunk->node.size - size;
   const px__room *room = chunk->segment->room;
   if (PX_UNLIKELY(room != NULL) && room->keeps_whole) return false;
-  if (chunk->segment->small || size <= SMALL) return left >= GRAIN;
+  bool tight = chunk->segment->paged && chunk->stream->owner->cache.tight;
+  if (chunk->small || size <= SMALL || tight) return left >= GRAIN;
   return left > GREATEST_LEFT && size < chunk->stream->owner->cache.settings.max_split;
 }
 
 // Splits off what lies above `size`. Without memory for the remainder's record the chunk stays
 // whole.
-static px__chunk *split(px__device *d, px__chunk *chunk, size_t size) {
+px__chunk *px__chunk_split(px__device *d, px__chunk *chunk, size_t size) {
   px__chunk *remainder;
-  if (chunk_new(&remainder, d) != PX_OK) return px_error_clear(), NULL;
+  if (px__chunk_new(&remainder, d) != PX_OK) return px_error_clear(), NULL;
   remainder->segment = chunk->segment;
+  remainder->small = chunk->small, remainder->in_room = chunk->in_room;
   remainder->stream = chunk->stream;
   remainder->ready = chunk->ready;
   remainder->node.address = chunk->node.address + size;
@@ -249,7 +250,8 @@ static px__chunk *split(px__device *d, px__chunk *chunk, size_t size) {
   remainder->prev = chunk, remainder->next = chunk->next;
   if (chunk->next) chunk->next->prev = remainder;
   chunk->next = remainder;
-  list_free(remainder);
+  if (!remainder->next) chunk->segment->last = remainder;
+  px__chunk_list(remainder);
   return remainder;
 }
 
@@ -263,9 +265,10 @@ static px_block *begin_block(px__chunk *chunk, size_t bytes) {
 }
 
 // Splits a chunk that has left the free list to size, and makes a block of it.
-static px_block *allocate(const px__request *r, px__chunk *chunk) {
+px_block *px__pool_take(const px__request *r, px__chunk *chunk) {
   bool was_part = px__chunk_is_part(chunk);
-  px__chunk *remainder = should_split(chunk, r->size) ? split(r->device, chunk, r->size) : NULL;
+  px__chunk *remainder =
+      should_split(chunk, r->size) ? px__chunk_split(r->device, chunk, r->size) : NULL;
   px_block *block = begin_block(chunk, r->bytes);
   chunk->stack = r->stack;
   px__ledger_allocate(&r->device->cache.ledger, chunk, remainder, was_part);
@@ -275,7 +278,7 @@ static px_block *allocate(const px__request *r, px__chunk *chunk) {
 
 // Where the request's memory comes from, if not from what serves all: a capture's room, or one
 // that the thread has begun.
-static px__room *room_of(const px__request *r) {
+px__room *px__pool_room(const px__request *r) {
   if (PX_UNLIKELY(r->stream->room != NULL)) return r->stream->room;
   const px__route *route = px__route_now(&r->device->cache);
   return PX_UNLIKELY(route != NULL) ? route->room : NULL;
@@ -287,18 +290,21 @@ static px__chunk *find_in_room(px__room *room, const px__request *r, bool small)
 }
 
 static px__chunk *find(const px__request *r, bool small) {
-  px__room *room = room_of(r);
+  px__room *room = px__pool_room(r);
   if (PX_UNLIKELY(room != NULL)) return find_in_room(room, r, small);
   flush(r->device, r->stream, small);
-  px__chunk *chunk = best_fit(&r->stream->shelf, small, r->size);
-  return chunk ? chunk : best_fit_of_others(r->device, r->stream, small, r->size);
+  px__chunk *own = best_fit(&r->stream->shelf, small, r->size);
+  if (own && !(r->device->cache.tight && own->node.size > r->size)) return own;
+  px__chunk *other = best_fit_of_others(r->device, r->stream, small, r->size);
+  own = best_fit(&r->stream->shelf, small, r->size);  // the search may have joined it to others
+  return !own || (other && other->node.size < own->node.size) ? other : own;
 }
 
 static px_block *take(const px__request *r, px__chunk *chunk) {
   if (!chunk) return NULL;
-  unlist_free(chunk);
+  px__chunk_unlist(chunk);
   move_to(chunk, r->stream);
-  return allocate(r, chunk);
+  return px__pool_take(r, chunk);
 }
 px_block *px__pool_allocate(const px__request *r) { return take(r, find(r, r->size <= SMALL)); }
 px_block *px__pool_allocate_other(const px__request *r) {
@@ -306,7 +312,7 @@ px_block *px__pool_allocate_other(const px__request *r) {
 }
 px_block *px__pool_allocate_lent(const px__request *r) {
   px__chunk *chunk = NULL;
-  px__room *room = room_of(r) ? NULL : r->device->cache.rooms;
+  px__room *room = px__pool_room(r) ? NULL : r->device->cache.rooms;
   for (; room && !chunk; room = room->next)
     if (room->lends && !room->captured) chunk = find_in_room(room, r, r->size <= SMALL);
   return take(r, chunk);
@@ -332,9 +338,8 @@ px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes) {
 
 // ---- freeing
 bool px__pool_free_fast(px__chunk *chunk) {
-  px__fast_bin *bin = &chunk->stream->fast[chunk->segment->small];
-  if (chunk->block.use_count || PX_UNLIKELY(chunk->segment->room != NULL) || px__unbinned_for(~0))
-    return false;
+  px__fast_bin *bin = &chunk->stream->fast[chunk->small];
+  if (chunk->block.use_count || PX_UNLIKELY(chunk->in_room) || px__unbinned_for(~0)) return false;
   px__block_drop_uses(&chunk->block);
   px__spin_acquire(&bin->spin);
   bool empty = !bin->chunk;
@@ -348,7 +353,7 @@ bool px__pool_free_fast(px__chunk *chunk) {
 
 void px__pool_free(px__device *d, px__chunk *chunk, const px_traceback *stack) {
   px_stream *stream = chunk->stream;
-  flush(d, stream, chunk->segment->small);
+  flush(d, stream, chunk->small);
   if (px__pool_free_fast(chunk)) return;
   px__ledger_free(&d->cache.ledger, chunk);
   px__history_chunk(d, PX_MEMORY_FREE_REQUESTED, chunk, stack);
@@ -374,132 +379,4 @@ void px__pool_sweep(px__device *d) {
     chunk->ready = chunk->stream->issued;
     make_free(d, chunk, chunk->stack);
   }
-}
-
-// ---- segments
-static px_status raw_alloc(px__device *d, size_t size, void **out) {
-  px__cache *cache = &d->cache;
-  *out = NULL;
-  bool refused =
-      px__fault(PX__FAULT_DEVICE_ALLOC) || (cache->limit && cache->reserved + size > cache->limit);
-  PX_CHECK(!refused, PX_OUT_OF_MEMORY, "the device has no %zu bytes left", size);
-  return px__rt.backend->alloc(d->physical, size, out);
-}
-
-static void segment_insert(px__device *d, px__segment *segment) {
-  px__cache *cache = &d->cache;
-  segment->next = cache->segments;
-  if (segment->next) segment->next->prev = segment;
-  cache->segments = segment;
-  cache->reserved += segment->size;
-  px__ledger_segment(&cache->ledger, segment, cache->settings.max_split, 1);
-}
-
-px_status px__pool_extend(px_block **out, const px__request *r) {
-  px__device *d = r->device;
-  px__segment *segment;
-  px__chunk *chunk;
-  PX_TRY(chunk_new(&chunk, d));
-  px_status status = PX_NEW(&segment);
-  size_t size = r->tight ? whole_grains(r->size) : px__pool_segment_size(d, r->size);
-  void *data = NULL;
-  if (status == PX_OK) status = raw_alloc(d, size, &data);
-  if (status != PX_OK) {
-    if (segment) px__free(segment);
-    chunk_drop(d, chunk);
-    return status;
-  }
-  *segment = (px__segment){.first = chunk,
-                           .data = data,
-                           .size = size,
-                           .room = room_of(r),
-                           .stack = r->stack,
-                           .small = r->size <= SMALL};
-  if (segment->room) segment->room->segments++;
-  segment_insert(d, segment);
-  px__history_segment(d, PX_MEMORY_SEGMENT_ALLOC, segment, r->stream->id);
-  chunk->segment = segment;
-  chunk->stream = r->stream;
-  chunk->node.address = (uintptr_t)data, chunk->node.size = size;
-  *out = allocate(r, chunk);
-  return PX_OK;
-}
-
-static void segment_release(px__device *d, px__segment *segment) {
-  px__cache *cache = &d->cache;
-  px__history_segment(d, PX_MEMORY_SEGMENT_FREE, segment, segment->first->stream->id);
-  for (px__chunk *chunk = segment->first, *next; chunk; chunk = next) {
-    next = chunk->next;
-    unlist_free(chunk);
-    px__ledger_unidle(&cache->ledger, chunk);
-    chunk_drop(d, chunk);
-  }
-  *(segment->prev ? &segment->prev->next : &cache->segments) = segment->next;
-  if (segment->next) segment->next->prev = segment->prev;
-  px__rt.backend->release(d->physical, segment->data);
-  cache->reserved -= segment->size;
-  px__ledger_segment(&cache->ledger, segment, cache->settings.max_split, -1);
-  if (segment->room) px__room_left(d, segment->room);
-  px__free(segment);
-}
-
-static bool is_free(const px__segment *segment) {
-  for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next)
-    if (chunk->state != PX__FREE) return false;
-  return true;
-}
-// What a graph's memory holds between its replays is not known: it is never idle.
-static bool is_idle(const px__segment *segment) {
-  return !(segment->room && segment->room->users) && is_free(segment);
-}
-
-// A device waits for all its streams before it takes memory back, which a capture forbids.
-static bool captures(const px__device *d) {
-  for (int i = 0; i < d->stream_count; i++)
-    if (px__capture_of(d->streams[i])) return true;
-  return false;
-}
-
-// Releases idle segments, the oldest first, until no more than `allowed` is reserved.
-static void release_down_to(px__device *d, size_t allowed) {
-  px__cache *cache = &d->cache;
-  if (captures(d)) return;
-  px__pool_flush(d);
-  px__segment *oldest = cache->segments;
-  while (oldest && oldest->next) oldest = oldest->next;
-  for (px__segment *segment = oldest, *before; segment; segment = before) {
-    before = segment->prev;
-    if (cache->reserved <= allowed) return;
-    if (is_idle(segment)) segment_release(d, segment);
-  }
-}
-void px__pool_collect(px__device *d) {
-  size_t most = d->cache.limit ? d->cache.limit : d->properties.total_memory;
-  release_down_to(d, (size_t)(d->cache.settings.threshold * (double)most));
-}
-void px__pool_move(px__device *d, size_t size) {
-  if (size <= SMALL) return;
-  size_t wanted = px__pool_segment_size(d, size), reserved = d->cache.reserved;
-  release_down_to(d, reserved > wanted ? reserved - wanted : 0);
-}
-
-// The backend's release waits for work that uses the memory, so the streams of the chunks do not
-// matter.
-void px__pool_release(px__device *d) {
-  if (captures(d)) return;
-  px__pool_flush(d);
-  d->cache.ledger.num_sync_all_streams++;
-  for (px__segment *segment = d->cache.segments, *next; segment; segment = next) {
-    next = segment->next;
-    if (is_idle(segment)) segment_release(d, segment);
-  }
-}
-
-void px__pool_end_room(px__device *d, px__room *room) {
-  bool last = room->users == 1 && !captures(d);
-  for (px__segment *segment = last ? d->cache.segments : NULL, *next; segment; segment = next) {
-    next = segment->next;
-    if (segment->room == room && is_free(segment)) segment_release(d, segment);
-  }
-  px__room_close(d, room);
 }

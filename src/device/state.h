@@ -69,6 +69,7 @@ struct px_stream {
   uint64_t issued;     // written under the lock, read without (atomic)
   uint64_t completed;  // known to be done (atomic)
   uint64_t synced;     // the host has waited for it (atomic)
+  uint64_t reached;    // ... or the allocator has (atomic)
   px__clock clock;
   px__mark *first, *last;
   int marks;
@@ -132,21 +133,24 @@ struct px__chunk {
   px__node node;                  // size and address; in a tree while free
   struct px__chunk *prev, *next;  // neighbours in the segment
   struct px__chunk *queue;        // in the list of pending frees
-  px__segment *segment;
-  px_stream *stream;          // whose memory this is: uses on it need no mark
-  uint64_t ready;             // while free: all uses come before work `ready` of the stream
-  const px_traceback *stack;  // where it was allocated, if there is a history
+  px__segment *segment;           // which a run that grows may change, with the lock held
+  bool small, in_room;            // what the segment is for
+  px_stream *stream;              // whose memory this is: uses on it need no mark
+  uint64_t ready;                 // while free: all uses come before work `ready` of the stream
+  const px_traceback *stack;      // where it was allocated, if there is a history
   enum { PX__TAKEN, PX__PENDING, PX__FREE } state;
 };
 static inline bool px__chunk_is_part(const px__chunk *chunk) { return chunk->prev || chunk->next; }
 struct px__segment {
   px__segment *prev, *next;
-  px__chunk *first;
+  px__segment *below, *above;  // of pages: by address
+  px__chunk *first, *last;
   void *data;
   size_t size;
   px__room *room;             // whose memory it is, or NULL
   const px_traceback *stack;  // where it was allocated, if there is a history
   bool small;
+  bool paged;  // a run of pages (pages.c), and not an allocation of the backend
 };
 // A pool of graphs, or of the program's own: segments that serve them alone (rooms.c).
 struct px__room {
@@ -176,9 +180,10 @@ typedef struct px__settings {
   size_t non_split_rounding;  // how much larger such a chunk may be than the request
   size_t large_segment;       // of requests that get none of their own
   size_t pinned_most;         // page-locked blocks that are larger are not kept when they are free
-  bool moves;                 // idle segments go back before a new one is taken
-  double threshold;           // share of the memory from which idle segments go back; 0: none
-  double fraction;            // of the device that may be reserved; negative: not said
+  enum { PX__UNSAID, PX__NEVER, PX__SOON } expands;  // expandable_segments
+  bool in_order;     // addresses follow from the program's order alone
+  double threshold;  // share of the memory from which idle segments go back; 0: none
+  double fraction;   // of the device that may be reserved; negative: not said
   size_t divisions[PX__ROUND_STEPS];  // of the powers of two, to which sizes round; 0: none
 } px__settings;
 // The latest events of a device (history.c).
@@ -190,12 +195,17 @@ typedef struct px__events {
 typedef struct px__cache {
   px__segment *segments;
   px__room *rooms;
-  px__route *routes;   // atomic: of threads whose requests go to a room, the latest first
-  px__chunk *pending;  // freed, but used by other streams
-  px__chunk *spare;    // records of chunks that are none any more
-  size_t reserved;     // bytes of all segments
-  size_t limit;        // ... that there may be; 0: as many as the device has
-  double fraction;     // ... of the device's memory that the limit is
+  px__route *routes;           // atomic: of threads whose requests go to a room, the latest first
+  px__chunk *pending;          // freed, but used by other streams
+  px__chunk *spare;            // records of chunks that are none any more
+  size_t reserved;             // bytes of all segments
+  size_t most;                 // the most that was in use when memory was taken, or page moved
+  bool tight;                  // more would have been reserved than is worth it (reserve.c)
+  uintptr_t range, range_end;  // addresses for pages; 0: none yet
+  bool range_asked;
+  px__segment *lowest;  // of pages
+  size_t limit;         // ... that there may be; 0: as many as the device has
+  double fraction;      // ... of the device's memory that the limit is
   px__settings settings;
   px__ledger ledger;
   px__events events;
@@ -327,6 +337,7 @@ void px__work_describe(px__work *work, px_stream *stream, const char *op, const 
 px_status px__work_number(px__work *work, const px_access *accesses, int count)
     __attribute__((warn_unused_result));
 
+extern bool px__in_order;  // atomic; of the settings (configure.c)
 px_status px__clock_room(px__clock *clock, int count) __attribute__((warn_unused_result));
 void px__clock_join(px__clock *into, const px__clock *from);  // room was made
 px_status px__clock_copy(px__clock *to, const px__clock *from) __attribute__((warn_unused_result));
@@ -342,16 +353,25 @@ static inline uint64_t px__completed(const px_stream *s) {
 static inline uint64_t px__synced(const px_stream *s) {
   return __atomic_load_n(&s->synced, __ATOMIC_ACQUIRE);
 }
+// How far the stream is, as the allocator may know it: what has been waited for does not depend on
+// time.
+static inline uint64_t px__done(const px_stream *s) {
+  if (PX_UNLIKELY(__atomic_load_n(&px__in_order, __ATOMIC_RELAXED)))
+    return __atomic_load_n(&s->reached, __ATOMIC_ACQUIRE);
+  return px__completed(s);
+}
 // Whether work `seq` of `before` is done, or comes before what is issued to `after` from now on
 // (after's lock held).
 static inline bool px__ordered(const px_stream *before, uint64_t seq, const px_stream *after) {
-  return before == after || px__completed(before) >= seq ||
+  return before == after || px__done(before) >= seq ||
          px__clock_at(&after->clock, before->index) >= seq;
 }
 // Lock held. mark: records an event after all work issued so far. poll: looks which are reached.
 px_status px__stream_mark(px_stream *s) __attribute__((warn_unused_result));
 void px__stream_poll(px_stream *s);
 void px__stream_ask(px_stream *s);  // also without marks, if the stream is idle
+// Work `seq` is known to be done, since somebody has waited for it.
+void px__stream_finished(px_stream *s, uint64_t seq);
 // No lock held: the host waits until work `seq` is done. Nobody asked for that: it orders nothing.
 px_status px__stream_reach(px_stream *s, uint64_t seq) __attribute__((warn_unused_result));
 // No lock held: later work of `after` waits for all issued to `before`.
@@ -438,7 +458,7 @@ void px__tree_insert(px__node **root, px__node *node);
 void px__tree_remove(px__node **root, px__node *node);
 px__node *px__tree_least(px__node *root, size_t size);   // the first of at least `size`
 px__node *px__tree_after(px__node *root, px__node *of);  // the next in order
-// ---- pool.c: segments and chunks
+// ---- pool.c: chunks
 typedef struct px__request {
   px__device *device;
   px_stream *stream;
@@ -452,25 +472,85 @@ px_block *px__pool_allocate(const px__request *request);
 px_block *px__pool_allocate_other(const px__request *request);
 // ... from a pool of the program's own that lends, if the request is not for a pool itself.
 px_block *px__pool_allocate_lent(const px__request *request);
-px_status px__pool_extend(px_block **out, const px__request *request)
-    __attribute__((warn_unused_result));
 void px__pool_free(px__device *d, px__chunk *chunk, const px_traceback *stack);
 // By a fast bin, without the lock. Either may decline.
 px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes);
 bool px__pool_free_fast(px__chunk *chunk);
 // The rest is with the lock held. Chunks in fast bins become free ones: before statistics are read.
 void px__pool_flush(px__device *d);
-void px__pool_sweep(px__device *d);    // frees whose other uses are settled become free chunks
-void px__pool_release(px__device *d);  // idle segments, of which every chunk is free, go back
-// ... the oldest, while more is reserved than the settings' threshold allows.
-void px__pool_collect(px__device *d);
-// ... as many as a new segment for such a request has bytes, if it is a large one.
-void px__pool_move(px__device *d, size_t size);
+void px__pool_sweep(px__device *d);  // frees whose other uses are settled become free chunks
 // Free neighbours become one, whichever streams they are of, if all that used them is done.
 void px__pool_merge(px__device *d);
 size_t px__pool_round(const px__device *d, size_t bytes);
+// For segments.c. Records of chunks; a chunk's place in the free list; what splits a chunk in two,
+// of which the upper one is free and listed (NULL without memory for it); a block in a chunk of a
+// segment that was taken for the request; the room that this is from, or NULL.
+px_status px__chunk_new(px__chunk **out, px__device *d) __attribute__((warn_unused_result));
+void px__chunk_drop(px__device *d, px__chunk *chunk);
+void px__chunk_list(px__chunk *chunk);
+void px__chunk_unlist(px__chunk *chunk);
+px__chunk *px__chunk_split(px__device *d, px__chunk *chunk, size_t size);
+bool px__chunk_is_done(const px__chunk *chunk);  // free, and nothing uses it any more; may be NULL
+px_block *px__pool_take(const px__request *request, px__chunk *chunk);
+px__room *px__pool_room(const px__request *request);
+// Sizes are multiples of a grain; the largest small request; segments are multiples of a page.
+enum { PX__GRAIN = 512, PX__SMALL = 1 << 20, PX__PAGE = 2 << 20 };
+
+// ... and makes a free chunk one with its free neighbours, whose uses come before its stream's
+// work.
+void px__chunk_coalesce(px__device *d, px__chunk *chunk);
+
+// ---- segments.c: with the lock held
+// Takes memory for a request from the device, as much as the settings want or (tight) as little as
+// will do.
+px_status px__segment_extend(px_block **out, const px__request *request)
+    __attribute__((warn_unused_result));
+size_t px__segment_size(const px__device *d, size_t size);
+// A segment of a chunk that is in no list, at an address or (NULL) anywhere; a segment that is free
+// goes back; it leaves the list of all; whether it is free, and may go now; the one that was made
+// first; whether a stream of the device is captured, when nothing goes back.
+px_status px__segment_new(px__segment **out, const px__request *request, void *at, size_t bytes)
+    __attribute__((warn_unused_result));
+void px__segment_release(px__device *d, px__segment *segment);
+void px__segment_forget(px__device *d, px__segment *segment);
+bool px__segment_is_free(const px__segment *segment);
+bool px__segment_can_go(const px__segment *segment);
+px__segment *px__segment_oldest(const px__device *d);
+bool px__device_captures(const px__device *d);
+static inline size_t px__whole_pages(size_t bytes) {
+  return (bytes + PX__PAGE - 1) & ~(size_t)(PX__PAGE - 1);
+}
+
+// ---- runs.c: with the lock held
+// Serves a request with as few new pages as will do, for which others go back; *out NULL: there is
+// no place for it.
+px_status px__runs_grow(px_block **out, const px__request *request)
+    __attribute__((warn_unused_result));
+// Gives back at most `wanted` bytes of pages that are free and out of use, of the oldest segments
+// first, and none of two chunks (may be NULL). Returns how many.
+size_t px__runs_give(px__device *d, size_t wanted, px__chunk *const kept[2]);
+
+// ---- reserve.c: with the lock held
+// What is left to try before a request takes memory from the device; *out NULL: nothing fits.
+void px__reserve_make_way(px_block **out, const px__request *request);
+// Idle segments, of which every chunk is free, go back; also free pages of the others, if the
+// device is short of memory, or more was reserved than is worth it.
+void px__reserve_release(px__device *d, bool pages);
 // A room that nothing but the caller uses gives what is idle of it back, and is let go of.
-void px__pool_end_room(px__device *d, px__room *room);
+void px__reserve_end_room(px__device *d, px__room *room);
+
+// ---- pages.c: with the lock held
+// Whether segments are to be runs of pages.
+bool px__pages_wanted(px__device *d);
+// Finds addresses for a segment of that size, unless it has them, and puts pages behind them. give:
+// the pages go. join: the segment and the one above, which it meets, are one run.
+px_status px__pages_take(px__device *d, px__segment *segment) __attribute__((warn_unused_result));
+void px__pages_give(px__device *d, px__segment *segment);
+void px__pages_join(px__device *d, px__segment *segment);
+// The pages of [at, at + bytes) go, which are at the segment's beginning, at its end, or between
+// them: then `rest` becomes the segment of what lies behind.
+void px__pages_cut(px__device *d, px__segment *segment, uintptr_t at, size_t bytes,
+                   px__segment *rest);
 // ---- rooms.c: with the lock held. open finds or makes the pool of that name, for one user more;
 // close ends a use; left is called when a room has a segment less; now gives the route that the
 // calling thread has begun last, or NULL.
@@ -482,7 +562,6 @@ void px__room_left(px__device *d, px__room *room);
 // Bytes that are allocated in all of them; the block that lies at an address, or NULL.
 size_t px__rooms_allocated(const px__device *d);
 px__block *px__pool_block_at(const px__device *d, const void *data);
-size_t px__pool_segment_size(const px__device *d, size_t size);
 // ---- stack.c: the op and the lines that run on the thread; NULL without memory for it. No lock is
 // held. at_launch: with the device's lock, of a launch that is being issued.
 const px_traceback *px__stack_here(void);
@@ -552,7 +631,8 @@ px_status px__cache_new_lasting(px_block **out, size_t bytes, px__device *d)
 px_status px__cache_new_locked(px_block **out, size_t bytes, px__device *d)
     __attribute__((warn_unused_result));
 void px__cache_free(px_block *block);
-px_status px__cache_drain(px__device *d) __attribute__((warn_unused_result));
+// Waits, without a lock, for work that uses memory which is freed, or free: what was issued so far.
+px_status px__cache_rest(px__device *d) __attribute__((warn_unused_result));
 // ---- scratch.c: memory that backends allocate while a launch is issued, with its device's lock
 // held
 typedef struct px__scratch {

@@ -3,7 +3,8 @@
 //
 // Work of a stream is numbered from 1. `completed` is how far the device is known to be: it follows
 // marks, which are backend events recorded where somebody may ask later. `synced` is how far the
-// host has waited. Only `synced` orders host work, since `completed` depends on timing.
+// host has waited. Only `synced` orders host work, since `completed` depends on timing. `reached`
+// is how far the allocator has waited, too, which settings may have it keep to.
 #include "device/state.h"
 
 px_status px__clock_room(px__clock *clock, int count) {
@@ -34,13 +35,18 @@ static void raise_to(uint64_t *place, uint64_t seq) {
     ;
 }
 
-void px__stream_synced(px_stream *s, uint64_t seq, const px__clock *clock) {
+void px__stream_finished(px_stream *s, uint64_t seq) {
   raise_to(&s->completed, seq);
+  raise_to(&s->reached, seq);
+}
+
+void px__stream_synced(px_stream *s, uint64_t seq, const px__clock *clock) {
+  px__stream_finished(s, seq);
   raise_to(&s->synced, seq);
   for (int i = 0; clock && i < clock->count; i++) {
     px_stream *other = clock->at[i] ? px__streams[i] : NULL;
     if (!other) continue;
-    raise_to(&other->completed, clock->at[i]);
+    px__stream_finished(other, clock->at[i]);
     raise_to(&other->synced, clock->at[i]);
   }
 }
@@ -130,7 +136,7 @@ static void mark_release(px_stream *s, px__mark *mark) {
 
 // ---- waits
 px_status px__stream_reach(px_stream *s, uint64_t seq) {
-  if (px__completed(s) >= seq) return PX_OK;
+  if (px__completed(s) >= seq) return raise_to(&s->reached, seq), PX_OK;
   px__mark *mark = NULL;
   px__device_lock(s->owner);
   px_status status = mark_at(&mark, s, seq);
@@ -139,6 +145,7 @@ px_status px__stream_reach(px_stream *s, uint64_t seq) {
     status = px__broken_note(s->owner, px__rt.backend->event_synchronize(mark->event));
   px__device_lock(s->owner);
   if (status == PX_OK) raise_to(&s->completed, mark ? mark->seq : seq);
+  if (status == PX_OK) raise_to(&s->reached, seq);
   if (mark) mark_release(s, mark);
   px__stream_poll(s);
   px__device_unlock(s->owner);

@@ -118,7 +118,7 @@ class History(unittest.TestCase):
             self.assertIn(f"\nAsked for by cat at {__file__}:{line}.", str(failed.exception))
             self.assertRegex(str(failed.exception), rf"\n  5.00 MiB in 1 block: empty at {__file__}:\d+\n")
             memory._record_memory_history(enabled=None)
-            wide = held[::1024].clone()[:, None]
+            wide = held[::512].clone()[:, None]
             with self.assertRaisesRegex(torch.OutOfMemoryError, "The op was add[.]"):
                 wide + wide.T
         finally:

@@ -128,8 +128,9 @@ static px_status enable_peer(int from, int to) {
   PX_CUDA_PASS(open_device(from));
   PX_CUDA_PASS(px__cuda_use(from));
   CUresult result = px__cu.cuCtxEnablePeerAccess(px__cuda_devices[to].context, 0);
-  if (result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return PX_OK;
-  return px__cuda_error((int)result, __FILE__, __LINE__, __func__);
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
+    return px__cuda_error((int)result, __FILE__, __LINE__, __func__);
+  return px__cuda_pages_reach(from, to);
 }
 
 // ---- the table
@@ -224,6 +225,10 @@ static const px_backend table = {
     .recurrent_plan = px__cudnn_recurrent_plan,
     .attention_refusal = px__cuda_attention_refusal,
     .fft_plans = px__cufft_plans,
+    .page_size = px__cuda_page_size,
+    .range_new = px__cuda_range_new,
+    .pages_map = px__cuda_pages_map,
+    .pages_unmap = px__cuda_pages_unmap,
 };
 
 PX_API const px_backend *px_backend_entry(const px_core *core);

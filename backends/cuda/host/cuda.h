@@ -157,6 +157,12 @@ px_status px__cuda_memory_open(int device, const px_ipc_handle *handle, void **o
 void px__cuda_memory_close(int device, void *memory);
 px_status px__cuda_event_share(void *event, px_ipc_handle *out);
 px_status px__cuda_event_open(int device, const px_ipc_handle *handle, void **out);
+// pages.c. `reach`: device `from` has access to the pages of `to`, those of later too.
+size_t px__cuda_page_size(int device);
+px_status px__cuda_range_new(int device, size_t bytes, void **out);
+px_status px__cuda_pages_map(int device, void *at, size_t bytes);
+void px__cuda_pages_unmap(int device, void *at, size_t bytes);
+px_status px__cuda_pages_reach(int from, int to);
 // graph.c
 px_status px__cuda_capture_begin(void *stream);
 px_status px__cuda_capture_end(void *stream, void **out);

@@ -192,7 +192,7 @@ def _segments(pool_id, known):
         for block in _memory_blocks(device, known):
             address, size = block.pop("segment_address"), block.pop("segment_size")
             stream, frames = block.pop("stream"), block.pop("segment_frames")
-            small, pool = block.pop("small"), block.pop("pool")
+            small, pool, expandable = block.pop("small"), block.pop("pool"), block.pop("expandable")
             if pool_id is not None and pool != tuple(pool_id):
                 continue
             if segment is None or segment["address"] != address:
@@ -200,7 +200,7 @@ def _segments(pool_id, known):
                            "stream": stream,
                            "segment_type": "small" if small else "large", "segment_pool_id": pool,
                            "allocated_size": 0, "active_size": 0, "requested_size": 0,
-                           "is_expandable": False,
+                           "is_expandable": expandable,
                            "frames": frames, "blocks": []}
                 segments.append(segment)
             segment["blocks"].append(block)

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pages of the simulated devices, and the addresses that they are put behind.
+//
+// The memory file has a place for each address, so mapping pages is counting them: what lies at an
+// address is gone when its pages are, and may not be used until there are others. A GPU faults
+// where pages go that work still uses; here the device breaks in the same way, so that a core that
+// does not wait, or waits for the wrong work, is found out.
+#include "sim/sim.h"
+
+size_t px__sim_page_size(int device) { return PX__SIM_PAGE; }
+
+px_status px__sim_range_new(int device, size_t bytes, void **out) {
+  px__sim_device *d = &px__sim.device[device];
+  *out = NULL;
+  PX__SIM_TRY(px__sim_check(device));
+  uintptr_t first = (d->paged + PX__SIM_PAGE - 1) & ~(uintptr_t)(PX__SIM_PAGE - 1);
+  if (first + bytes > d->foreign || bytes % PX__SIM_PAGE)
+    PX__SIM_FAIL(PX_OUT_OF_MEMORY, 2, "CUDA error: out of memory (%zu bytes of addresses)", bytes);
+  *out = (void *)first;
+  return PX_OK;
+}
+
+px_status px__sim_pages_map(int device, void *at, size_t bytes) {
+  px__sim_device *d = &px__sim.device[device];
+  uintptr_t low = (uintptr_t)at;
+  PX__SIM_TRY(px__sim_check(device));
+  px__sim_lock();
+  int row = px__sim_range_after(&d->live, low);
+  bool empty = row == d->live.count || d->live.rows[row].at >= low + bytes;
+  bool inside = low >= d->paged && low + bytes <= d->foreign && low % PX__SIM_PAGE == 0;
+  bool right = empty && inside && bytes && bytes % PX__SIM_PAGE == 0;
+  bool fits = right && bytes <= px__sim.memory - d->used;
+  bool listed = fits && px__sim_range_join(&d->live, low, bytes);
+  if (listed) d->used += bytes;
+  if (listed) px__sim_blank(d, low, bytes, true);
+  px__sim_unlock();
+  if (!right) return px__sim_fail(PX__SIM_INVALID);
+  if (!fits)
+    PX__SIM_FAIL(PX_OUT_OF_MEMORY, 2, "CUDA error: out of memory (%zu bytes on device %d)", bytes,
+                 device);
+  if (!listed) PX__SIM_FAIL(PX_NOMEM, 0, "no host memory to list an allocation");
+  return PX_OK;
+}
+
+// Without host memory to list two runs for one, the pages stay where they are.
+void px__sim_pages_unmap(int device, void *at, size_t bytes) {
+  px__sim_device *d = &px__sim.device[device];
+  uintptr_t low = (uintptr_t)at;
+  px__sim_lock();
+  px__sim_waiter work = {.device = -1, .low = low, .high = low + bytes, .ticket = px__sim.ticket};
+  intptr_t delta;
+  bool there = px__sim_reach(device, low, bytes, &delta);
+  if (!there || !px__sim_satisfied(&work))
+    px__sim_break(device, PX__SIM_ILLEGAL, "pages were unmapped %s",
+                  there ? "that work uses" : "where there are none");
+  if (there && px__sim_range_cut(&d->live, low, bytes)) {
+    d->used -= bytes;
+    px__sim_blank(d, low, bytes, false);
+  }
+  px__sim_unlock();
+}

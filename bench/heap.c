@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory that is nearly used up, and what a block of it costs.
+//
+// heap near [TRACES [REQUESTS]]: random sizes from 256 bytes to 6 MiB on a device of which 80 % is
+// live at most, on 1, 2, 3 and 8 streams, of which others use one block in five: how many requests
+// fail. PHLOX_SIM_MEMORY is the device (64M by default); settings are PYTORCH_CUDA_ALLOC_CONF's.
+// heap time: what a tensor takes whose memory is taken and given back, of one size and of many, and
+// by two threads on two streams.
+#include <phlox/phlox.h>
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "bench.h"
+
+enum { STREAMS = 8, LIVE = 4096, SAMPLES = 200000, SIZES = 64 };
+#define FULL 0.8
+
+static void must(px_status status) {
+  if (status == PX_OK) return;
+  fprintf(stderr, "%s\n", px_error_last()->message);
+  exit(1);
+}
+
+static px_status take(px_tensor **out, int64_t bytes) {
+  return px_tensor_empty(out, 1, &bytes, PX_UINT8, px_cuda(0));
+}
+
+// ---- nearly full
+typedef struct trace {
+  unsigned seed;
+  int streams;
+  px_stream *stream[STREAMS];
+  px_tensor *live[LIVE];
+  int64_t size[LIVE];
+  int count;
+  int64_t held, capacity, failed;
+} trace;
+
+static double uniform(trace *t) { return rand_r(&t->seed) / ((double)RAND_MAX + 1); }
+static int below(trace *t, int n) { return (int)(uniform(t) * n); }
+
+static void drop(trace *t, int i) {
+  px_release(t->live[i]);
+  t->held -= t->size[i];
+  t->count--;
+  t->live[i] = t->live[t->count], t->size[i] = t->size[t->count];
+}
+
+// Work that uses the block, on a stream that waits for the one before.
+static void use(trace *t, px_tensor *block) {
+  px_tensor *part;
+  must(px_narrow(&part, block, 0, 0, 1));
+  must(px_zero_(part));
+  if (uniform(t) < 0.2) {
+    px_stream *other = t->stream[below(t, t->streams)], *first;
+    must(px_stream_current(&first, px_cuda(0)));
+    must(px_stream_wait_stream(other, first));
+    must(px_stream_set_current(other));
+    must(px_zero_(part));
+  }
+  px_release(part);
+}
+
+static void request(trace *t) {
+  int64_t size = (int64_t)exp2(8 + 14.58 * uniform(t));
+  while (t->count && ((double)(t->held + size) > FULL * (double)t->capacity || t->count == LIVE))
+    drop(t, below(t, t->count));
+  must(px_stream_set_current(t->stream[below(t, t->streams)]));
+  px_tensor *block;
+  if (take(&block, size) != PX_OK) {
+    if (px_error_last()->code != PX_OUT_OF_MEMORY) must(px_error_last()->code);
+    px_error_clear();
+    t->failed++;
+    return;
+  }
+  use(t, block);
+  t->live[t->count] = block, t->size[t->count++] = size;
+  t->held += size;
+}
+
+static void nearly_full(int streams, int traces, int requests) {
+  static trace t;
+  px_device_properties properties;
+  int64_t failed = 0, hurt = 0;
+  must(px_device_get_properties(&properties, 0));
+  t = (trace){.streams = streams, .capacity = (int64_t)properties.total_memory};
+  must(px_stream_default(&t.stream[0], px_cuda(0)));
+  for (int i = 1; i < streams; i++) must(px_stream_new(&t.stream[i], px_cuda(0), 0));
+  for (int seed = 0; seed < traces; seed++) {
+    t.seed = (unsigned)seed + 1, t.failed = 0;
+    for (int i = 0; i < requests; i++) request(&t);
+    while (t.count) drop(&t, 0);
+    failed += t.failed, hurt += t.failed > 0;
+  }
+  must(px_stream_set_current(t.stream[0]));
+  for (int i = 1; i < streams; i++) px_release(t.stream[i]);
+  must(px_memory_empty_cache());
+  printf("%d streams: %lld of %lld requests fail, in %lld of %d traces\n", streams,
+         (long long)failed, (long long)traces * requests, (long long)hurt, traces);
+  fflush(stdout);
+}
+
+// ---- time
+static int compare(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+// Of single calls, less what the clock takes.
+static void print_times(const char *name, const int64_t *sizes) {
+  static double took[SAMPLES];
+  double clock = 1e9;
+  for (int i = 0; i < SAMPLES; i++) {
+    double start = bench_seconds(), none = bench_seconds() - start;
+    if (none < clock) clock = none;
+    start = bench_seconds();
+    px_tensor *block;
+    must(take(&block, sizes[i % SIZES]));
+    px_release(block);
+    took[i] = bench_seconds() - start;
+  }
+  qsort(took, SAMPLES, sizeof *took, compare);
+  printf("%s: median %.0f ns, 99.9 %% %.0f ns\n", name, 1e9 * (took[SAMPLES / 2] - clock),
+         1e9 * (took[SAMPLES - SAMPLES / 1000] - clock));
+}
+
+static void *spin(void *stream) {
+  must(px_stream_set_current(stream));
+  double start = bench_seconds();
+  for (int i = 0; i < 20 * SAMPLES; i++) {
+    px_tensor *block;
+    must(take(&block, 4096));
+    px_release(block);
+  }
+  static _Thread_local double seconds;
+  seconds = bench_seconds() - start;
+  double *out = malloc(sizeof *out);
+  if (out) *out = seconds;
+  return out;
+}
+
+// Blocks a second of so many threads.
+static double rate(int threads) {
+  pthread_t thread[2];
+  px_stream *stream[2];
+  double sum = 0;
+  for (int i = 0; i < threads; i++) must(px_stream_new(&stream[i], px_cuda(0), 0));
+  for (int i = 0; i < threads; i++)
+    if (pthread_create(&thread[i], NULL, spin, stream[i])) exit(1);
+  for (int i = 0; i < threads; i++) {
+    void *seconds = NULL;
+    pthread_join(thread[i], &seconds);
+    if (seconds) sum += 20 * SAMPLES / *(double *)seconds;
+    free(seconds);
+    px_release(stream[i]);
+  }
+  return sum;
+}
+
+static void times(void) {
+  int64_t same[SIZES], many[SIZES];
+  for (int i = 0; i < SIZES; i++) same[i] = 4096, many[i] = 512 * (1 + i * 7 % 61);
+  print_times("a tensor of 4096 bytes, taken and given back", same);
+  print_times("... of 61 sizes by turns", many);
+  double one = rate(1), two = rate(2);
+  printf("two threads on two streams: %.2f times one\n", two / one);
+}
+
+int main(int argc, char **argv) {
+  static const int streams[] = {1, 2, 3, 8};
+  bool is_near = argc > 1 && !strcmp(argv[1], "near");
+  int traces = argc > 2 ? atoi(argv[2]) : 20, requests = argc > 3 ? atoi(argv[3]) : 2200;
+  setenv("PHLOX_SIM_DEVICES", "1", 0);
+  setenv("PHLOX_SIM_MEMORY", is_near ? "64M" : "4G", 0);
+  if (!is_near && (argc < 2 || strcmp(argv[1], "time"))) {
+    fprintf(stderr, "usage: heap near [TRACES [REQUESTS]] | heap time\n");
+    return 2;
+  }
+  for (size_t i = 0; is_near && i < sizeof streams / sizeof *streams; i++)
+    nearly_full(streams[i], traces, requests);
+  if (!is_near) times();
+  return 0;
+}

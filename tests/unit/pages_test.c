@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+// Segments that are runs of pages: when pages move, and which; what the allocator's lists and
+// counters say of them; addresses that follow from the program's order alone. The simulator breaks
+// a device whose pages go while work uses them.
+#include <sys/wait.h>
+
+#include "device_test.h"
+
+#define MIB ((size_t)1 << 20)
+enum { STREAMS = 3 };
+
+static px__device *device(int index) {
+  px__device *d;
+  OK(px__device_get(&d, index));
+  return d;
+}
+
+// ---- what must hold of the lists and counters of a device
+typedef struct sums {
+  int64_t reserved, segments, taken, taken_bytes, split, split_bytes;
+} sums;
+
+static void add_chunks(const px__segment *s, sums *sum) {
+  uintptr_t at = (uintptr_t)s->data;
+  const px__chunk *before = NULL;
+  for (const px__chunk *c = s->first; c; before = c, c = c->next) {
+    CHECK(c->segment == s && c->prev == before && c->node.address == at);
+    CHECK(c->node.size && c->node.size % PX__GRAIN == 0);
+    at += c->node.size;
+    bool taken = c->state == PX__TAKEN, is_part = c->prev || c->next;
+    sum->taken += taken, sum->taken_bytes += taken ? (int64_t)c->node.size : 0;
+    if (c->state != PX__FREE || !is_part) continue;
+    sum->split++, sum->split_bytes += (int64_t)c->node.size;
+  }
+  CHECK(before && before == s->last);
+  CHECK_EQ(at, (uintptr_t)s->data + s->size);
+}
+
+static int in_order(const px__cache *cache) {
+  uintptr_t end = cache->range;
+  int count = 0;
+  for (const px__segment *s = cache->lowest, *below = NULL; s; below = s, s = s->above, count++) {
+    CHECK(s->paged && s->below == below && (uintptr_t)s->data >= end);
+    end = (uintptr_t)s->data + s->size;
+    CHECK(s->size % PX__PAGE == 0 && (uintptr_t)s->data % PX__PAGE == 0);
+  }
+  CHECK(end <= cache->range_end);
+  return count;
+}
+
+static void inspect(int index) {
+  px__device *d = device(index);
+  px__ledger *l = &d->cache.ledger;
+  sums sum = {0};
+  int paged = 0;
+  px__device_lock(d);
+  px__pool_flush(d);
+  for (const px__segment *s = d->cache.segments; s; s = s->next) {
+    sum.reserved += (int64_t)s->size, sum.segments++, paged += s->paged;
+    add_chunks(s, &sum);
+  }
+  CHECK_EQ(paged, in_order(&d->cache));
+  CHECK_EQ(sum.reserved, d->cache.reserved);
+  CHECK_EQ(sum.reserved, l->reserved_bytes[0].current);
+  CHECK_EQ(sum.segments, l->segment[0].current);
+  CHECK_EQ(sum.taken, l->allocation[0].current);
+  CHECK_EQ(sum.taken_bytes, l->allocated_bytes[0].current);
+  CHECK_EQ(sum.split, l->inactive_split[0].current);
+  CHECK_EQ(sum.split_bytes, l->inactive_split_bytes[0].current);
+  px__device_unlock(d);
+}
+
+static void small_device(const char *memory, const char *settings) {
+  setenv("PHLOX_SIM_MEMORY", memory, 1);
+  simulate_plainly(1);
+  OK(px_memory_configure(settings));
+}
+
+// Blocks of `size` each, of which every other one is free.
+static void comb(px_block **blocks, int count, size_t size) {
+  for (int i = 0; i < count; i++) blocks[i] = block_on(px_cuda(0), size);
+  for (int i = 0; i < count; i += 2) px__block_free(blocks[i]);
+}
+static void drop_comb(px_block **blocks, int count) {
+  for (int i = 1; i < count; i += 2) px__block_free(blocks[i]);
+}
+
+// ---- when pages move
+PX_TEST(free_pages_serve_a_large_request_past_the_allowance) {
+  small_device("1G", "expandable_segments:True");
+  px_block *blocks[8];
+  comb(blocks, 8, 30 * MIB);
+  px_block *large = block_on(px_cuda(0), 110 * MIB);
+  CHECK_EQ(px_memory_reserved(0), 240 * MIB);
+  CHECK_EQ(stat_of("num_device_free"), 4);
+  OK(fill(large, 3, 0));
+  CHECK_EQ(first_of(large), 3);
+  inspect(0);
+  px__block_free(large), drop_comb(blocks, 8);
+}
+
+PX_TEST(within_the_allowance_segments_grow_as_pytorchs) {
+  small_device("4G", "");
+  px_block *blocks[8];
+  comb(blocks, 8, 30 * MIB);
+  px_block *large = block_on(px_cuda(0), 110 * MIB);
+  CHECK_EQ(px_memory_reserved(0), 350 * MIB);
+  px_block *larger = block_on(px_cuda(0), 114 * MIB);  // 230 MiB live, of 464 that there would be
+  CHECK_EQ(px_memory_reserved(0), 464 * MIB);
+  px_block *last = block_on(px_cuda(0), 800 * MIB);  // 1144 live, and the allowance is 256
+  CHECK_EQ(px_memory_reserved(0), 1264 * MIB);
+  px__block_free(last);
+  last = block_on(px_cuda(0), 1000 * MIB);  // 1344 live, of 2264: all that is free moves
+  CHECK_EQ(px_memory_reserved(0), 1344 * MIB);
+  inspect(0);
+  px__block_free(large), px__block_free(larger), px__block_free(last), drop_comb(blocks, 8);
+}
+
+PX_TEST(pages_between_live_blocks_go_one_by_one) {
+  small_device("64M", "expandable_segments:True");
+  px_block *a = block_on(px_cuda(0), 3 * MIB), *b = block_on(px_cuda(0), 9 * MIB);
+  px_block *c = block_on(px_cuda(0), 3 * MIB), *d = block_on(px_cuda(0), 20 * MIB);
+  px__block_free(b);
+  px_block *wide = block_on(px_cuda(0), 30 * MIB);
+  CHECK_EQ(stat_of("num_ooms"), 0);
+  OK(fill(wide, 1, 0));
+  OK(fill(a, 2, 0));
+  OK(fill(c, 3, 0));
+  CHECK(first_of(a) == 2 && first_of(c) == 3 && first_of(wide) == 1);
+  inspect(0);
+  px__block_free(a), px__block_free(c), px__block_free(d), px__block_free(wide);
+  OK(px_memory_empty_cache());
+  CHECK_EQ(px_memory_reserved(0), 0);
+  inspect(0);
+}
+
+PX_TEST(pages_that_work_uses_do_not_move) {
+  small_device("1G", "expandable_segments:True");
+  px_block *blocks[8];
+  for (int i = 0; i < 8; i++) blocks[i] = block_on(px_cuda(0), 30 * MIB);
+  for (int i = 0; i < 8; i += 2) OK(fill(blocks[i], 1, 40));
+  for (int i = 0; i < 8; i += 2) px__block_free(blocks[i]);
+  px_block *large = block_on(px_cuda(0), 110 * MIB);
+  CHECK_EQ(px_memory_reserved(0), 350 * MIB);
+  OK(px_device_synchronize(0));
+  px__block_free(large), drop_comb(blocks, 8);
+}
+
+PX_TEST(a_short_device_waits_for_work_before_pages_move) {
+  small_device("256M", "");
+  px_stream *side = new_stream(0);
+  px_block *blocks[8];
+  for (int i = 0; i < 8; i++) blocks[i] = block_on(px_cuda(0), 30 * MIB);
+  OK(px_stream_set_current(side));
+  for (int i = 0; i < 8; i += 2) OK(fill(blocks[i], 1, 20));
+  OK(px_stream_set_current(default_stream(0)));
+  for (int i = 0; i < 8; i += 2) px__block_free(blocks[i]);
+  px_block *large = block_on(px_cuda(0), 110 * MIB);
+  OK(px_device_synchronize(0));
+  px__block_free(large), drop_comb(blocks, 8);
+  px_release(side);
+}
+
+// The stream of another device copies out of the block when it is freed.
+PX_TEST(pages_wait_for_streams_of_other_devices) {
+  setenv("PHLOX_SIM_MEMORY", "256M", 1);
+  setenv("PHLOX_SIM_DELAY", "20000", 1);
+  simulate_plainly(2);
+  px_block *there = block_on(px_cuda(1), 120 * MIB), *here = block_on(px_cuda(0), 120 * MIB);
+  OK(fill(here, 5, 0));
+  OK(px_device_set(1));
+  for (int i = 0; i < 4; i++) OK(px__copy_blocks(there, 0, here, 0, here->bytes, true));
+  OK(px_device_set(0));
+  px_block *beside = block_on(px_cuda(0), 60 * MIB);
+  px__block_free(here);
+  here = block_on(px_cuda(0), 180 * MIB);  // needs its pages
+  OK(px_device_synchronize(0));
+  CHECK_EQ(first_of(there), 5);
+  px__block_free(here), px__block_free(there), px__block_free(beside);
+}
+
+PX_TEST(past_the_allowance_a_small_request_gets_what_is_free_of_large_ones) {
+  small_device("64M", "expandable_segments:True");
+  px_block *blocks[8];
+  for (int i = 0; i < 8; i++) blocks[i] = block_on(px_cuda(0), 5 * MIB);
+  for (int i = 0; i < 8; i += 2) OK(fill(blocks[i], 1, 40));  // whose pages cannot move yet
+  for (int i = 0; i < 8; i += 2) px__block_free(blocks[i]);
+  px_block *large = block_on(px_cuda(0), 11 * MIB);
+  int64_t before = px_memory_reserved(0);
+  CHECK(before > 44 * (int64_t)MIB);
+  px_block *small = block_on(px_cuda(0), 512);
+  CHECK_EQ(px_memory_reserved(0), before);
+  CHECK_EQ(stat_of("segment.small_pool.current"), 0);
+  px__block_free(large), px__block_free(small), drop_comb(blocks, 8);
+}
+
+PX_TEST(runs_that_meet_serve_together) {
+  small_device("64M", "expandable_segments:True");
+  px_block *blocks[7];
+  for (int i = 0; i < 7; i++) blocks[i] = block_on(px_cuda(0), 7 * MIB);
+  CHECK_EQ(stat_of("segment.all.current"), 1);
+  CHECK_EQ(px_memory_reserved(0), 50 * MIB);  // 49 in one run
+  for (int i = 0; i < 7; i++) px__block_free(blocks[i]);
+  px_block *all = block_on(px_cuda(0), 50 * MIB);
+  CHECK_EQ(stat_of("num_device_free"), 0);
+  px__block_free(all);
+}
+
+PX_TEST(free_neighbours_of_several_streams_go_one_after_the_other) {
+  small_device("64M", "expandable_segments:True");
+  PX_SCOPED(px_stream) side = new_stream(0);
+  px_block *held = block_on(px_cuda(0), 4 * MIB), *a = block_on(px_cuda(0), 4 * MIB);
+  OK(fill(a, 1, 30));
+  OK(px_stream_set_current(side));
+  px_block *b = block_on(px_cuda(0), 4 * MIB);
+  OK(fill(b, 1, 30));
+  px__block_free(a), px__block_free(b);
+  CHECK_EQ(stat_of("inactive_split.all.current"), 2);
+  OK(px_memory_empty_cache());
+  CHECK_EQ(px_memory_reserved(0), 4 * MIB);
+  inspect(0);
+  OK(px_stream_set_current(default_stream(0)));
+  px__block_free(held);
+}
+
+PX_TEST(settings_choose_whether_there_are_pages) {
+  static const struct {
+    const char *text;
+    bool paged;
+  } cases[] = {{"", true},
+               {"expandable_segments:True", true},
+               {"expandable_segments:False", false},
+               {"max_split_size_mb:40", false}};
+  simulate_plainly(1);
+  for (int i = 0; i < PX_COUNT_OF(cases); i++) {
+    OK(px_memory_empty_cache());
+    OK(px_memory_configure(cases[i].text));
+    px_block *block = block_on(px_cuda(0), 512);
+    CHECK_EQ(((px__chunk *)px__block_of(block))->segment->paged, cases[i].paged);
+    px__block_free(block);
+  }
+}
+
+PX_TEST(memory_of_other_processes_stays_where_it_is) {
+  small_device("64M", "expandable_segments:True");
+  px_block *a = block_on(px_cuda(0), 15 * MIB), *b = block_on(px_cuda(0), 3 * MIB);
+  px_block *c = block_on(px_cuda(0), 15 * MIB);
+  px_ipc_handle handle;
+  size_t offset;
+  OK(fill(b, 7, 0));
+  OK(px__block_share(&handle, &offset, b));
+  px__block_free(a), px__block_free(c);
+  px_block *large = block_on(px_cuda(0), 40 * MIB);  // of pages from both sides
+  px__foreign other = {.handle = handle, .offset = offset, .bytes = b->bytes};
+  px_block *seen;
+  OK(px__block_open(&seen, 0, &other));
+  CHECK_EQ(first_of(seen), 7);
+  OK(fill(seen, 8, 0));
+  CHECK_EQ(first_of(b), 8);
+  px__block_free(seen), px__block_free(b), px__block_free(large);
+}
+
+PX_TEST(a_pool_of_the_programs_keeps_its_pages) {
+  small_device("1G", "expandable_segments:True");
+  PX_SCOPED(px_memory_pool) pool = NULL;
+  OK(px_memory_pool_new(&pool, 0));
+  OK(px_memory_pool_begin(pool, 0));
+  px__block_free(block_on(px_cuda(0), 100 * MIB));
+  OK(px_memory_pool_end(pool, 0));
+  px_block *large = block_on(px_cuda(0), 150 * MIB);
+  CHECK_EQ(px_memory_reserved(0), 250 * MIB);
+  px__block_free(large);
+  inspect(0);
+}
+
+// ---- faults
+static px_status squeeze(void) {
+  px_block *blocks[8] = {NULL}, *large = NULL;
+  px_status status = PX_OK;
+  for (int i = 0; i < 8 && status == PX_OK; i++)
+    status = px__block_new(&blocks[i], 5 * MIB, px_cuda(0));
+  for (int i = 0; i < 8; i += 2) px__block_free(blocks[i]), blocks[i] = NULL;
+  if (status == PX_OK) status = px__block_new(&large, 30 * MIB, px_cuda(0));
+  if (status == PX_OK) status = fill(large, 1, 0);
+  px__block_free(large);
+  for (int i = 0; i < 8; i++) px__block_free(blocks[i]);
+  return status;
+}
+
+PX_TEST(every_fault_on_the_way_of_pages_is_survived) {
+  static const char *const points[] = {"alloc", "device.alloc", "map"};
+  small_device("64M", "expandable_segments:True");
+  OK(squeeze());
+  for (int i = 0; i < PX_COUNT_OF(points); i++)
+    for (int n = 1, met = 1; met; n++) {
+      OK(px_memory_empty_cache());
+      OK(px_fault_arm(points[i], n, n % 2));
+      px_status status = squeeze();
+      met = px_fault_seen(points[i]) >= n;
+      px_fault_disarm_all();
+      CHECK(met || status == PX_OK);
+      px_error_clear();
+      OK(px_device_synchronize(0));
+      CHECK_EQ(px_memory_allocated(0), 0);
+      inspect(0);
+    }
+}
+
+// ---- random programs
+static int wrong;  // atomic
+static px_status check_kernel(const px_launch *l) {
+  const int64_t *at = l->operands[0].data;
+  int64_t last = l->operands[0].sizes[0] - 1, wanted = l->params[0].v.i;
+  if (at[0] != wanted || at[last] != wanted || at[last / 2] != wanted)
+    __atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
+  return PX_OK;
+}
+
+typedef struct play {
+  unsigned seed;
+  int streams, live_count;
+  px_stream *stream[8];
+  struct {
+    px_block *block;
+    px_stream *home;
+    int64_t mark;
+  } live[64];
+  size_t held, most, largest;
+  uint64_t trail;  // of the addresses
+  int failed;
+} play;
+
+static size_t random_size(play *p) {
+  double share = rand_r(&p->seed) / (double)RAND_MAX;
+  size_t size = 512;
+  while (size < p->largest && share > 0.07) size *= 2, share -= 0.07;
+  return size + (size_t)rand_r(&p->seed) % size;
+}
+
+// The last look at a block is on its home or, properly ordered, on another stream.
+static void play_free(play *p, int i) {
+  px_block *block = p->live[i].block;
+  px_stream *home = p->live[i].home, *at = p->stream[rand_r(&p->seed) % p->streams];
+  if (at != home) OK(px_stream_wait_stream(at, home));
+  OK(px_stream_set_current(at));
+  OK(start("check", check_kernel, block, false, p->live[i].mark, 0));
+  p->held -= block->bytes;
+  px__block_free(block);
+  p->live[i] = p->live[--p->live_count];
+}
+
+static void play_step(play *p, int64_t step) {
+  size_t size = random_size(p) & ~(size_t)7;
+  while (p->live_count && (p->held + size > p->most || p->live_count == PX_COUNT_OF(p->live)))
+    play_free(p, rand_r(&p->seed) % p->live_count);
+  px_stream *home = p->stream[rand_r(&p->seed) % p->streams];
+  px_block *block;
+  OK(px_stream_set_current(home));
+  if (px__block_new(&block, size, px_cuda(0)) != PX_OK) {
+    p->failed++;
+    return px_error_clear();
+  }
+  p->trail = (p->trail ^ ((uintptr_t)block->data - device(0)->cache.range)) * 0x9E3779B97F4A7C15u;
+  OK(fill(block, step, 0));
+  p->live[p->live_count].block = block, p->live[p->live_count].home = home;
+  p->live[p->live_count++].mark = step;
+  p->held += size;
+}
+
+static void play_all(play *p, int steps) {
+  p->stream[0] = default_stream(0);
+  for (int i = 1; i < p->streams; i++) p->stream[i] = new_stream(0);
+  for (int step = 0; step < steps; step++) {
+    play_step(p, step);
+    if (step % 50 == 0) inspect(0);
+  }
+  while (p->live_count) play_free(p, 0);
+  OK(px_device_synchronize(0));
+  inspect(0);
+  for (int i = 1; i < p->streams; i++) px_release(p->stream[i]);
+  OK(px_stream_set_current(p->stream[0]));
+}
+
+static void random_program(const char *settings, unsigned seed) {
+  OK(px_memory_configure(settings));
+  play p = {.seed = seed, .streams = 1 + (int)(seed % 4), .most = 40 * MIB, .largest = 4 * MIB};
+  play_all(&p, 400);
+  CHECK_EQ(__atomic_load_n(&wrong, __ATOMIC_RELAXED), 0);
+  OK(px_memory_empty_cache());
+  CHECK_EQ(px_memory_reserved(0), 0);
+}
+
+PX_TEST(random_programs_keep_their_contents) {
+  static const char *const settings[] = {"", "expandable_segments:True", "deterministic:True",
+                                         "expandable_segments:False"};
+  setenv("PHLOX_SIM_DELAY", "30", 1);
+  small_device("64M", "");
+  for (unsigned seed = 0; seed < 16; seed++) random_program(settings[seed / 4], seed);
+}
+
+static void *play_thread(void *seed) {
+  play p = {.seed = *(unsigned *)seed, .streams = 2, .most = 12 * MIB, .largest = 2 * MIB};
+  px_stream *first = new_stream(0);
+  p.stream[0] = first, p.stream[1] = new_stream(0);
+  for (int step = 0; step < 300; step++) play_step(&p, step);
+  while (p.live_count) play_free(&p, 0);
+  px_release(p.stream[1]), px_release(first);
+  return NULL;
+}
+
+PX_TEST(threads_that_press_for_pages_keep_their_contents) {
+  small_device("64M", "expandable_segments:True");
+  pthread_t threads[3];
+  unsigned seeds[3] = {1, 2, 3};
+  for (int i = 0; i < 3; i++)
+    CHECK_EQ(pthread_create(&threads[i], NULL, play_thread, &seeds[i]), 0);
+  for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+  OK(px_device_synchronize(0));
+  CHECK_EQ(__atomic_load_n(&wrong, __ATOMIC_RELAXED), 0);
+  inspect(0);
+}
+
+// ---- addresses by the program's order
+// The addresses that a program gets, in a process of its own whose devices have that delay.
+static uint64_t trail_with(const char *delay) {
+  int ends[2];
+  uint64_t trail = 0;
+  CHECK_EQ(pipe(ends), 0);
+  pid_t child = fork();
+  if (!child) {
+    setenv("PHLOX_SIM_DELAY", delay, 1);
+    small_device("64M", "deterministic:True");
+    play p = {.seed = 7, .streams = 4, .most = 44 * MIB, .largest = 4 * MIB};
+    play_all(&p, 500);
+    _exit(write(ends[1], &p.trail, sizeof p.trail) != sizeof p.trail);
+  }
+  int status;
+  CHECK_EQ(waitpid(child, &status, 0), child);
+  CHECK_EQ(status, 0);
+  CHECK_EQ(read(ends[0], &trail, sizeof trail), sizeof trail);
+  close(ends[0]), close(ends[1]);
+  return trail;
+}
+
+PX_TEST(addresses_follow_from_the_programs_order_where_that_is_asked_for) {
+  uint64_t trail = trail_with("0");
+  CHECK(trail_with("0") == trail);
+  CHECK(trail_with("200") == trail);
+  CHECK(trail_with("3") == trail);
+}
