@@ -63,8 +63,11 @@ GLOO     ?= $(if $(wildcard /usr/include/gloo/context.h),$(shell command -v $(CX
 GLOOLIB  := $(if $(filter-out 0,$(GLOO)),$(O)/libphlox_gloo.so)
 # That over NCCL needs nothing to be built: it finds the library at run time.
 NCCLLIB  := $(O)/libphlox_nccl.so
+# That over MPI is built where mpicc is; MPI=0 leaves it out.
+MPI      ?= $(if $(SAN),,$(shell command -v mpicc))
+MPILIB   := $(if $(filter-out 0,$(MPI)),$(O)/libphlox_mpi.so)
 
-all: $(O)/libphlox.so $(O)/libphlox_sim.so $(NCCLLIB) cuda gloo python
+all: $(O)/libphlox.so $(O)/libphlox_sim.so $(NCCLLIB) cuda gloo mpi python
 
 # ---- the generator and what it writes
 $(O)/opgen: $(wildcard tools/opgen*.c tools/opgen*.h) include/phlox/dtype.h include/phlox/dtypes.h
@@ -124,6 +127,11 @@ $(O)/libphlox_gloo.so: backends/gloo/gloo.cc include/phlox/engine.h
 	$(call say,CXX)$(CXX) -std=c++17 $(OPT) -Wall -Wextra -Wshadow -Wno-unused-parameter $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread $(SANFLAGS) -Iinclude $(CPPFLAGS) -shared -o $@ $< $(LDFLAGS) -lgloo
 gloo: $(GLOOLIB)
 	$(if $(GLOOLIB),,@echo 'libgloo-dev or a C++ compiler is not here (or GLOO=0): the gloo engine is not built')
+$(O)/libphlox_mpi.so: backends/mpi/mpi.c include/phlox/engine.h
+	@mkdir -p $(@D)
+	$(call say,MPICC)OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPI) -std=gnu11 $(OPT) -Wall -Wextra -Wshadow $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread -Iinclude $(CPPFLAGS) -shared -o $@ $< $(LDFLAGS)
+mpi: $(MPILIB)
+	$(if $(MPILIB),,@echo 'mpicc is not here (or MPI=0): the mpi engine is not built')
 
 $(O)/backends/nccl/%.o: TLSFLAG :=
 $(NCCLLIB): $(O)/backends/nccl/nccl.o
@@ -175,8 +183,8 @@ $(O)/ext/%.o: python/ext/%.c $(O)/ext/abi | $(GENHEAD)
 $(O)/_C.so: $(EXT:python/ext/%.c=$(O)/ext/%.o) $(O)/libphlox.so
 	$(call say,LD)$(LINK) -shared -o $@ $(filter %.o,$^) -L$(O) -lphlox -Wl,-rpath,'$$ORIGIN'
 # The module finds its libraries beside itself: in the tree that is python/phlox.
-$(O)/python: $(GEN) $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) $(NCCLLIB) tools/stubs.py tools/members.pyi $(wildcard python/phlox/_*.py)
-	$(call say,COPY)cp $(O)/_C.so $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) $(NCCLLIB) python/phlox/
+$(O)/python: $(GEN) $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) $(NCCLLIB) $(MPILIB) tools/stubs.py tools/members.pyi $(wildcard python/phlox/_*.py)
+	$(call say,COPY)cp $(O)/_C.so $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) $(NCCLLIB) $(MPILIB) python/phlox/
 	@cp $(O)/libphlox.so python/phlox/libphlox.so.0
 	@cp $(addprefix $(O)/gen/,_kinds.py _formulas.py _schedules.py) python/phlox/optim/
 	$(call say,STUBS)PYTHONPATH=python $(PYTHON) tools/stubs.py $(O)/gen/_layers.pyi
@@ -301,12 +309,12 @@ sanitized-acceptance: all
 # ---- installing
 INSTALL  ?= install
 SETPLACE  = sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|; s|@INCLUDE@|$(shell realpath -m --relative-to=$(LIBDIR) $(PREFIX)/include)|'
-install: $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) $(NCCLLIB)
+install: $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) $(NCCLLIB) $(MPILIB)
 	@install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(LIBDIR)/cmake/phlox $(DESTDIR)$(PREFIX)/include/phlox/ops
 	$(INSTALL) -m 755 $(O)/libphlox.so $(DESTDIR)$(LIBDIR)/libphlox.so.$(VERSION)
 	ln -sf libphlox.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libphlox.so.0
 	ln -sf libphlox.so.0 $(DESTDIR)$(LIBDIR)/libphlox.so
-	$(INSTALL) -m 755 $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) $(NCCLLIB) $(DESTDIR)$(LIBDIR)/
+	$(INSTALL) -m 755 $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) $(NCCLLIB) $(MPILIB) $(DESTDIR)$(LIBDIR)/
 	install -m 644 include/phlox/*.h include/phlox/*.def $(O)/gen/phlox/*.h $(DESTDIR)$(PREFIX)/include/phlox/
 	install -m 644 $(OPHEAD) $(DESTDIR)$(PREFIX)/include/phlox/ops/
 	@$(SETPLACE) phlox.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/phlox.pc
@@ -321,5 +329,5 @@ clean:
 show: $(O)/opgen
 	@$(O)/opgen --show $(OP) $(OPS)
 
-.PHONY: all compile_commands.json cuda gloo python tests test clean show check lint lint-files fuzz bench bench-cuda bench-ops parity demo docs examples install install-strip asan ubsan tsan sanitized-acceptance
+.PHONY: all compile_commands.json cuda gloo mpi python tests test clean show check lint lint-files fuzz bench bench-cuda bench-ops parity demo docs examples install install-strip asan ubsan tsan sanitized-acceptance
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

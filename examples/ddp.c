@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training in several processes: `ddp 4` forks 4 ranks, which meet by a file. Each has the whole
-// model and its part of each batch; a reducer averages the gradients while backward runs, so that
-// the losses are those of one process.
+// Training in several processes: `ddp 4` forks 4 ranks, which meet by a file; `mpirun -n 4 ddp mpi`
+// trains in those that MPI has started. Each has the whole model and its part of each batch; a
+// reducer averages the gradients while backward runs, so that the losses are those of one process.
 #include <phlox/phlox.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -86,7 +87,24 @@ static px_status be_rank(const char *path, int rank, int size) {
   return train(comm);
 }
 
+// One of the ranks that mpirun has started.
+static px_status be_mpi_rank(void) {
+  PX_SCOPED(px_store) store = NULL;
+  PX_SCOPED(px_comm) comm = NULL;
+  int rank, size;
+  PX_TRY(px_store_mpi(&store, &rank, &size, 60000));
+  PX_CHECK(BATCH % size == 0, PX_VALUE, "%d ranks do not divide a batch of %d", size, BATCH);
+  PX_TRY(px_comm_new(&comm, &(px_comm_options){"mpi", store, rank, size, 60000}));
+  return train(comm);
+}
+
+static int tell(px_status status) {
+  if (status != PX_OK) fprintf(stderr, "%s\n", px_error_last()->message);
+  return status != PX_OK;
+}
+
 int main(int argc, char **argv) {
+  if (argc > 1 && !strcmp(argv[1], "mpi")) return tell(be_mpi_rank());
   char path[] = "/tmp/phlox-ddp-XXXXXX";
   int size = argc > 1 ? atoi(argv[1]) : 2, failed = 0, status;
   if (size < 1 || BATCH % size || mkstemp(path) < 0) return 2;

@@ -23,7 +23,7 @@ awk '
     sub(/\.\./, " to ", allowed)
     print "| `" head[1] "` | " head[2] " | " allowed " | " quoted(part[2]) " | " part[4] " |"
   }
-  FILENAME ~ /env.def$/ { if (/^PX_ENV/) rows[++count] = $0; next }
+  FILENAME ~ /\.def$/ { if (/^PX_ENV/) rows[++count] = $0; next }
   /^<!-- env: begin/ {
     print "<!-- env: begin (written by tools/docs.sh from include/phlox/env.def) -->"
     print "| variable | type | allowed | default | what it does |"
@@ -34,7 +34,7 @@ awk '
   /^<!-- env: end/ { inside = 0 }
   !inside { print }
   END { if (!found) { print "HACKING.md has no marker <!-- env: begin -->" >"/dev/stderr"; exit 1 } }
-' include/phlox/env.def "$page" >"$made"
+' include/phlox/env.def include/phlox/env_cluster.def "$page" >"$made"
 
 cmp -s "$made" "$page" && exit 0
 if [ "${1:-}" = --check ]; then

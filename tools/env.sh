@@ -9,7 +9,7 @@ if grep -nE '(^|[^a-zA-Z_])(getenv|secure_getenv|environ)([^a-zA-Z_]|$)' $source
   echo 'the environment is read through include/phlox/env.def alone'
   status=1
 fi
-for name in $(sed -n 's/^PX_ENV(\([A-Z0-9_]*\),.*/\1/p' include/phlox/env.def); do
-  grep -qE "px__?env_$name\(|px_env_read\(\"$name\"" $sources || { echo "include/phlox/env.def: nothing reads $name"; status=1; }
+for name in $(sed -n 's/^PX_ENV(\([A-Z0-9_]*\),.*/\1/p' include/phlox/env.def include/phlox/env_cluster.def); do
+  grep -qE "px__?env_$name\(|px_env_read\(\"$name\"" $sources || { echo "include/phlox/env*.def: nothing reads $name"; status=1; }
 done
 exit $status

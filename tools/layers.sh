@@ -15,7 +15,7 @@ allow() {
   done
 }
 
-allow src/base     'phlox/((base|names).h|env.def)|base/'
+allow src/base     'phlox/((base|names).h|env(_cluster)?.def)|base/'
 allow src/device   'phlox/(base|device|stream|event|graph|memory|profile|dtype|backend|extend|queue).h|base/|device/|cpu/'
 allow src/tensor   'phlox/(base|device|stream|event|memory|dtype|backend|tensor|random|dlpack|extend|float8|queue).h|base/|device/(device_impl|queue).h|tensor/|cpu/(mt19937|philox).h'
 allow src/call     'phlox/|base/|device/device_impl.h|tensor/|call/|conditions.h$'
@@ -28,16 +28,17 @@ allow src/parallel 'phlox/|parallel/'
 allow src/io       'phlox/|io/'
 allow src/comm     'phlox/|comm/'
 allow python/ext   'phlox/|[a-z_0-9]+.h$'
-allow backends/sim 'phlox/backend.h|sim|[a-z_]+.h$'
+allow backends/sim 'phlox/(backend|engine).h|phlox/env_cluster.def|sim|[a-z_]+.h$'
 allow backends/cuda 'phlox/(backend|dtypes|float8).h|cuda/|kernel_args/|[a-z_0-9]+.(h|cuh)$'
 allow backends/gloo 'phlox/engine.h'
+allow backends/mpi  'phlox/engine.h'
 allow backends/nccl 'phlox/engine.h|nccl/nccl.sym'
 allow backends/cpu 'phlox/(backend|float8).h|cpu/|kernel_args/|[a-z_0-9]+.(h|inc)$'
 allow examples     'phlox/phlox.h'
 for file in backends/*.h backends/*/*.[ch]; do
   case $file in backends/nccl/*) continue ;; esac
-  if grep -E '^ *#include "phlox/' "$file" | grep -vE '"phlox/(backend|dtypes|float8).h"'; then
-    echo "$file: a backend includes phlox/backend.h and nothing else of Phlox"
+  if grep -E '^ *#include "phlox/' "$file" | grep -vE '"phlox/((backend|dtypes|float8|engine).h|env_cluster.def)"'; then
+    echo "$file: a backend includes phlox/backend.h, an engine phlox/engine.h, and nothing else of Phlox"
     status=1
   fi
 done

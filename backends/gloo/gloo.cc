@@ -511,8 +511,8 @@ int run(void *self, const px_engine_call *call, char *why, size_t room) {
 }
 
 const px_engine table = {
-    PX_ENGINE_ABI, sizeof(px_engine), "gloo", join, leave, abort_all, run, start, finish,
-    nullptr, nullptr, nullptr, nullptr};
+    PX_ENGINE_ABI, sizeof(px_engine), "gloo",  join,    leave,   abort_all, run,     start,  finish,
+    nullptr,       nullptr,           nullptr, nullptr, nullptr, nullptr,   nullptr, nullptr};
 
 }  // namespace
 

@@ -49,6 +49,7 @@ px_status px__sim_event_record(void *event, void *stream) {
   }
   task->mark = mark;
   mark->shared = e->shared;
+  mark->device = s->device;
   if (e->shared) px__sim_lock(), e->shared->refs++, px__sim_unlock();
   // A record that cannot be issued leaves the event as it was: the event's reference is given back.
   px_status status = px__sim_issue(s, task, NULL);
@@ -89,7 +90,7 @@ px_status px__sim_event_query(void *event, bool *out) {
   PX__SIM_TRY(px__sim_check(e->device));
   px__sim_lock();
   px_status status = look(e);
-  if (status == PX_OK && e->mark && !e->mark->done) px__sim_schedule_step();
+  if (status == PX_OK && e->mark && !e->mark->done) px__sim_schedule_step(e->device);
   *out = !e->mark || e->mark->done;
   px__sim_unlock();
   return status;

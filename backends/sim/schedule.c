@@ -7,7 +7,7 @@
 // nothing and waited for nothing for PATIENCE, tasks run all the same; and if a host function takes
 // longer than GRACE, it goes on in a thread of its own while other streams continue. One stream may
 // be starved: its tasks run only when nothing else can.
-#include "sim/sim.h"
+#include "sim/meet.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -17,8 +17,7 @@
 enum { ISSUE_COST = 2000, CALL_COST = 5000 };  // virtual nanoseconds
 
 static struct {
-  bool running;
-  pthread_cond_t work, stepped;
+  pthread_cond_t stepped;
   int steps;          // asked for by host threads that poll
   int64_t host;       // the host's virtual clock
   int64_t last_word;  // real time of the last issue
@@ -30,8 +29,11 @@ static struct timespec timespec_of(int64_t time) {
 }
 
 static bool ready(const px__sim_stream *s) {
+  if (px__sim_alone(s->device)) return false;  // turns.c
   const px__sim_task *t = s->head;
-  return t && !t->away && (t->kind != PX__SIM_TASK_WAIT || t->mark->done);
+  if (!t || t->away) return false;
+  if (t->kind == PX__SIM_TASK_VISIT) return !t->visit->come || t->visit->over;
+  return t->kind != PX__SIM_TASK_WAIT || t->mark->done;
 }
 
 static int count_ready(bool with_starved) {
@@ -71,7 +73,7 @@ static void *away_main(void *argument) {
   task->call(task->argument);
   px__sim_lock();
   finish(s);
-  pthread_cond_broadcast(&worker.work);
+  pthread_cond_broadcast(&px__sim.work);
   px__sim_unlock();
   return NULL;
 }
@@ -97,12 +99,20 @@ static void run_call(px__sim_stream *s) {
   pthread_detach(thread);
   struct timespec until = timespec_of(px__sim_clock() + GRACE);
   while (still_away(ticket))
-    if (pthread_cond_timedwait(&worker.work, &px__sim.lock, &until)) break;
+    if (pthread_cond_timedwait(&px__sim.work, &px__sim.lock, &until)) break;
+}
+
+// A rank's part of a collective is two steps: it comes, and, when all have, goes on.
+static void run_visit(px__sim_stream *s, px__sim_visit *visit) {
+  if (!visit->come) return px__sim_arrive(visit);
+  px__sim_visit_end(visit);
+  finish(s);
 }
 
 static void run(px__sim_stream *s) {
   px__sim_task *task = s->head;
   if (s->now < task->issued) s->now = task->issued;
+  if (task->kind == PX__SIM_TASK_VISIT) return run_visit(s, task->visit);
   s->now += task->cost;
   if (task->kind == PX__SIM_TASK_CALL) {
     s->now += CALL_COST;
@@ -116,23 +126,53 @@ static void run(px__sim_stream *s) {
   finish(s);
 }
 
+// Ends collectives that are late; when the next one is, or 0.
+static int64_t look_at_deadlines(void) {
+  int64_t next = 0, now = px__sim_clock();
+  for (px__sim_stream *s = px__sim.streams; s; s = s->next) {
+    px__sim_visit *visit = s->head && s->head->kind == PX__SIM_TASK_VISIT ? s->head->visit : NULL;
+    if (!visit || !visit->come || visit->over) continue;
+    if (visit->deadline <= now) px__sim_late(visit);
+    if (!visit->over && (!next || visit->deadline < next)) next = visit->deadline;
+  }
+  return next > now ? next : next ? now + GRACE : 0;
+}
+
+static void wait_for_work(void) {
+  int64_t next = look_at_deadlines(), patience = px__sim_turn_patience();
+  if (count_ready(true) && !may_run()) patience = worker.last_word + PATIENCE;
+  if (!next || (patience && patience < next)) next = patience;
+  struct timespec until = timespec_of(next);
+  if (next)
+    pthread_cond_timedwait(&px__sim.work, &px__sim.lock, &until);
+  else
+    pthread_cond_wait(&px__sim.work, &px__sim.lock);
+}
+
 static void end_steps(int left) {
   worker.steps = left;
   if (!left) pthread_cond_broadcast(&worker.stepped);
 }
 
+static void end_poll(int device) {
+  if (!px__sim_turn_poll(device, -1)) pthread_cond_broadcast(&worker.stepped);
+}
+
 static void *worker_main(void *unused) {
   px__sim_lock();
   for (;;) {
-    if (!count_ready(true)) {
-      if (worker.steps) end_steps(0);
-      pthread_cond_wait(&worker.work, &px__sim.lock);
-    } else if (!may_run()) {
-      struct timespec until = timespec_of(worker.last_word + PATIENCE);
-      pthread_cond_timedwait(&worker.work, &px__sim.lock, &until);
-    } else {
-      run(choose());
+    px__sim_stream *s = may_run() ? choose() : NULL;
+    if (!s && worker.steps) end_steps(0);
+    if (s) {
+      run(s);
       if (worker.steps) end_steps(worker.steps - 1);
+    } else if ((s = px__sim_turn_next())) {
+      int device = s->device;
+      run(s);
+      end_poll(device);
+    } else if (!px__sim_turn_settle()) {
+      pthread_cond_broadcast(&worker.stepped);
+      wait_for_work();
     }
   }
   return unused;
@@ -141,33 +181,37 @@ static void *worker_main(void *unused) {
 // ---- for the streams
 
 bool px__sim_schedule_start(void) {
-  if (worker.running) return true;
-  px__sim_condition(&worker.work);
+  if (px__sim.working) return true;
+  px__sim_condition(&px__sim.work);
   px__sim_condition(&worker.stepped);
   worker.random = px__sim.seed;
   pthread_t thread;
-  worker.running = px__sim_thread(&thread, worker_main, NULL);
-  if (worker.running) pthread_detach(thread);
-  return worker.running;
+  px__sim.working = px__sim_thread(&thread, worker_main, NULL);
+  if (px__sim.working) pthread_detach(thread);
+  return px__sim.working;
 }
 
-void px__sim_schedule_wake(void) {
-  if (worker.running) pthread_cond_broadcast(&worker.work);
-}
-
-void px__sim_schedule_step(void) {
-  if (!worker.running) return;
+void px__sim_schedule_step(int device) {
+  if (!px__sim.working) return;
+  if (px__sim_alone(device)) {
+    px__sim_turn_poll(device, 1);
+    pthread_cond_broadcast(&px__sim.work);
+    while (px__sim_turn_poll(device, 0)) pthread_cond_wait(&worker.stepped, &px__sim.lock);
+    return;
+  }
   worker.steps++;
-  pthread_cond_broadcast(&worker.work);
+  pthread_cond_broadcast(&px__sim.work);
   while (worker.steps) pthread_cond_wait(&worker.stepped, &px__sim.lock);
 }
 
-int64_t px__sim_schedule_issue(void) {
+int64_t px__sim_schedule_issue(int device) {
   if (!px__sim.schedule) return 0;
+  if (px__sim_alone(device)) return px__sim_turn_issue(device, ISSUE_COST);
   worker.last_word = px__sim_clock();
   return worker.host += ISSUE_COST;
 }
 
-void px__sim_schedule_meet(int64_t time) {
+void px__sim_schedule_meet(int device, int64_t time) {
+  if (device >= 0 && px__sim_alone(device)) return px__sim_turn_meet(device, time);
   if (worker.host < time) worker.host = time;
 }

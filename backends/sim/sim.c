@@ -9,6 +9,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#define PX_ENV(name, type, fallback, allowed, doc) \
+  __attribute__((warn_unused_result)) static inline px_status px_env_##name(const px_core *core, \
+                                                                            px_env_##type *out) { \
+    return core->env(#name, out); \
+  }
+#include "phlox/env_cluster.def"
+#undef PX_ENV
+
 // ---- the environment
 
 // One item of PHLOX_SIM_PEERS, "0-1" for both ways or "0>1" for one; returns what follows it.
@@ -56,7 +64,7 @@ static px_status loading(bool *late) {
   return PX_OK;
 }
 
-static px_status configure(void) {
+px_status px__sim_configure(void) {
   const px_core *core = px__sim.core;
   int64_t memory, delay, seed, starve;
   const char *mode;
@@ -68,6 +76,8 @@ static px_status configure(void) {
   PX__SIM_TRY(px_env_PHLOX_SIM_STARVE(core, &starve));
   PX__SIM_TRY(px_env_PHLOX_SIM_POISON(core, &px__sim.poison));
   PX__SIM_TRY(px_env_PHLOX_SIM_MODE(core, &mode));
+  PX__SIM_TRY(px_env_PHLOX_SIM_LINK_BANDWIDTH(core, &px__sim.bandwidth));
+  PX__SIM_TRY(px_env_PHLOX_SIM_LINK_LATENCY(core, &px__sim.latency));
   PX__SIM_TRY(loading(&px__sim.late));
   PX__SIM_TRY(peers());
   px__sim.memory = (size_t)memory & ~(size_t)4095;
@@ -91,7 +101,7 @@ static int probe(void) {
 
 static px_status open_device(int device) {
   px__sim_lock();
-  px_status status = configure();
+  px_status status = px__sim_configure();
   bool inside = device >= 0 && device < px__sim.devices;
   bool open = inside && px__sim.device[device].open;
   px__sim_unlock();
@@ -102,7 +112,7 @@ static px_status open_device(int device) {
 
 static px_status properties(int device, px_device_properties *out) {
   px__sim_lock();
-  px_status status = configure();
+  px_status status = px__sim_configure();
   px__sim_unlock();
   PX__SIM_TRY(status);
   *out = (px_device_properties){.name = "Phlox simulated device",
@@ -122,7 +132,7 @@ static px_fault_slot *fault_slot(int device) { return &px__sim.device[device].sl
 
 static bool can_access_peer(int from, int to) {
   px__sim_lock();
-  bool inside = configure() == PX_OK && from >= 0 && to >= 0 && from < px__sim.devices &&
+  bool inside = px__sim_configure() == PX_OK && from >= 0 && to >= 0 && from < px__sim.devices &&
                 to < px__sim.devices;
   bool can = inside && from != to && (px__sim.device[from].peers >> to & 1);
   px__sim_unlock();

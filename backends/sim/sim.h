@@ -96,6 +96,7 @@ typedef struct px__sim_graph px__sim_graph;
 typedef struct px__sim_mark {
   int refs;
   bool done;
+  int device;              // of the stream that records it; -1: not known
   bool captured;           // recorded in a capture: never done
   int step;                // how many records of the capture came before
   px__sim_graph *graph;    // of that capture, until it ends
@@ -115,10 +116,12 @@ typedef enum px__sim_kind {
   PX__SIM_TASK_WORK,  // a launch, a copy, a fill
   PX__SIM_TASK_CALL,
   PX__SIM_TASK_RECORD,
-  PX__SIM_TASK_WAIT
+  PX__SIM_TASK_WAIT,
+  PX__SIM_TASK_VISIT  // a rank's part of a collective (meet.h)
 } px__sim_kind;
 typedef struct px__sim_task px__sim_task;
 typedef struct px__sim_stream px__sim_stream;
+typedef struct px__sim_visit px__sim_visit;
 struct px__sim_task {
   px__sim_task *next;
   px__sim_kind kind;
@@ -131,6 +134,7 @@ struct px__sim_task {
   px__sim_mark *mark;    // record, wait
   void (*call)(void *);  // host function
   void *argument;
+  px__sim_visit *visit;  // in `room`
   px__sim_graph *graph;  // of a replay: held until the task is done
   px__sim_task *node;    // ... whose work it does
   int branch;            // of a node: which of the streams that were captured
@@ -189,12 +193,15 @@ typedef struct px__sim_state {
   int devices, delay, starve;
   uint64_t seed;
   size_t memory;
+  int64_t bandwidth, latency;  // of links: bytes in a second, nanoseconds
   px__sim_device device[PX__SIM_DEVICES];
   px__sim_ranges pinned;
   px__sim_stream *streams;
   px__sim_waiter *waiters;
   uint64_t ticket;
   int streams_made;
+  bool working;  // mode schedule: the worker was started; it waits for `work`
+  pthread_cond_t work;
 } px__sim_state;
 extern px__sim_state px__sim;
 
@@ -213,6 +220,9 @@ px_status px__sim_fail(int code);
 px_status px__sim_check(int device);
 // Lock held. False if the device was broken already.
 bool px__sim_break(int device, int code, const char *format, ...) PX_PRINTF(3, 4);
+
+// sim.c: reads the environment, once. Lock held.
+px_status px__sim_configure(void);
 
 // ranges.c. `after` gives the first range that ends after `at`; `remove` takes out the one that
 // starts there, and gives its bytes, 0 if there is none. `reach` tells whether bytes are live
@@ -270,6 +280,10 @@ int64_t px__sim_clock(void);
 px_status px__sim_issue(px__sim_stream *stream, px__sim_task *task, uint64_t *ticket);
 px_status px__sim_start(px__sim_stream *stream);  // its thread, or the schedule's
 void px__sim_await(px__sim_waiter *waiter);
+// Of a visit that is at the head of its stream: waits until it is over, on the stream's thread; and
+// tells who waits for it. Lock held, and given up meanwhile.
+void px__sim_visit_stay(px__sim_visit *visit);
+void px__sim_visit_end(px__sim_visit *visit);
 px_status px__sim_await_asking(px__sim_waiter *waiter);
 px_status px__sim_synchronize(int device);
 px_status px__sim_stream_new(int device, int priority, void **out);
@@ -280,13 +294,13 @@ px_status px__sim_stream_query(void *stream, bool *out);
 px_status px__sim_stream_synchronize(void *stream);
 px_status px__sim_host_call(void *stream, void (*fn)(void *), void *argument);
 
-// schedule.c: the other mode. `wake` after anything that may let the worker go on; `step` lets it
-// run one task for a host thread that polls; `start` makes the worker. Lock held.
+// schedule.c: the other mode. `wake` (state.c) after anything that may let the worker go on; `step`
+// lets it run one task for a host thread that polls; `start` makes the worker. Lock held.
 bool px__sim_schedule_start(void);
 void px__sim_schedule_wake(void);
-void px__sim_schedule_step(void);
-int64_t px__sim_schedule_issue(void);      // the host's virtual clock at an issue
-void px__sim_schedule_meet(int64_t time);  // the host has waited until then
+void px__sim_schedule_step(int device);
+int64_t px__sim_schedule_issue(int device);            // the host's virtual clock at an issue
+void px__sim_schedule_meet(int device, int64_t time);  // the host has waited until then
 
 // event.c
 px_status px__sim_event_new(int device, unsigned flags, void **out);

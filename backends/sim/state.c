@@ -6,6 +6,10 @@
 
 px__sim_state px__sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+void px__sim_schedule_wake(void) {
+  if (px__sim.working) pthread_cond_broadcast(&px__sim.work);
+}
+
 static const struct {
   int code;
   px_status status;

@@ -13,6 +13,12 @@
 
 // ---- waiting
 
+static int target_of(const px__sim_waiter *waiter) {
+  return waiter->mark     ? waiter->mark->device
+         : waiter->stream ? waiter->stream->device
+                          : waiter->device;
+}
+
 static int64_t met_at(const px__sim_waiter *waiter) {
   if (waiter->mark) return waiter->mark->time;
   int64_t latest = 0;
@@ -62,7 +68,7 @@ static px_status await(px__sim_waiter *waiter, bool polled) {
     if (!waiter->satisfied) leave(waiter);
     pthread_cond_destroy(&waiter->wake);
   }
-  if (status == PX_OK) px__sim_schedule_meet(met_at(waiter));
+  if (status == PX_OK) px__sim_schedule_meet(target_of(waiter), met_at(waiter));
   return status;
 }
 
@@ -103,7 +109,7 @@ static void append(px__sim_stream *stream, px__sim_task *task, uint64_t *ticket)
   if (task->kind == PX__SIM_TASK_RECORD && task->mark->shared)
     task->mark->number = px__sim_shared_record(task->mark->shared);
   if (ticket) *ticket = task->ticket;
-  task->issued = px__sim_schedule_issue();
+  task->issued = px__sim_schedule_issue(stream->device);
   task->next = NULL;
   if (stream->tail)
     stream->tail->next = task;
@@ -152,6 +158,10 @@ static void run_head(px__sim_stream *s) {
   if (task->run) task->run(s, task);
   if (task->kind == PX__SIM_TASK_CALL) task->call(task->argument);
   px__sim_lock();
+  if (task->kind == PX__SIM_TASK_VISIT) {
+    px__sim_visit_stay(task->visit);
+    px__sim_visit_end(task->visit);
+  }
   if (task->kind == PX__SIM_TASK_WAIT)
     while (!task->mark->done) pthread_cond_wait(&task->mark->reached, &px__sim.lock);
   px__sim_finish(s);
@@ -223,7 +233,7 @@ px_status px__sim_stream_query(void *stream, bool *out) {
   PX__SIM_TRY(px__sim_check(s->device));
   px__sim_lock();
   px_status status = check_idle(s);
-  if (s->head) px__sim_schedule_step();
+  if (s->head) px__sim_schedule_step(s->device);
   *out = !s->head;
   px__sim_unlock();
   return status;

@@ -41,6 +41,7 @@ px__sim_mark *px__sim_mark_new(int refs) {
   px__sim_mark *mark = calloc(1, sizeof *mark);
   if (!mark) return NULL;
   mark->refs = refs;
+  mark->device = -1;
   px__sim_condition(&mark->reached);
   return mark;
 }

@@ -3,11 +3,11 @@
 // collectives move and reduce tensors between them.
 //
 // A communicator stands on an engine (phlox/engine.h), a shared object that is found at run time;
-// "gloo" in host memory, or "nccl" on GPUs. Its ranks call the same collectives in the same order.
-// Every call ends: with its result, or with an error that names the rank, the operation and its
-// number, within the deadline. All ranks are told at once when one ends, hangs for longer than
-// PHLOX_HEARTBEAT_TIMEOUT, leaves while others go on, or calls for something else: what is under
-// way then fails, and says so.
+// "gloo" or "mpi" in host memory, "nccl" on GPUs, "sim" between ranks that are threads. Its ranks
+// call the same collectives in the same order. Every call ends: with its result, or with an error
+// that names the rank, the operation and its number, within the deadline. All ranks are told at
+// once when one ends, hangs for longer than PHLOX_HEARTBEAT_TIMEOUT, leaves while others go on, or
+// calls for something else: what is under way then fails, and says so.
 //
 // Example: tests/ops/comm_test.c.
 #pragma once
@@ -38,6 +38,10 @@ typedef struct px_store_tcp_options {
 // Connects to the server of a job. PX_DIST_NETWORK if it cannot be reached within the time, if the
 // port is in use, or if the secret is not its own.
 PX_CALL px_store_tcp(px_store **out, const px_store_tcp_options *options);
+// Makes the store of the ranks that mpirun has started, all of which call it; and gives which rank
+// this is, and how many there are. Rank 0 serves it over TCP. PX_UNIMPLEMENTED if the engine "mpi"
+// is not there.
+PX_CALL px_store_mpi(px_store **out, int *rank, int *size, int64_t timeout_ms);
 // Makes a store that puts a prefix, and a slash, before each key of another one.
 PX_CALL px_store_prefix(px_store **out, const char *prefix, px_store *store);
 
@@ -143,6 +147,35 @@ PX_CALL px_work_at_end(px_work *self, void (*fn)(void *context), void *context);
 PX_API px_event *px_work_event(px_work *self);
 // The rank that a recv came from, after waiting; -1 of others.
 PX_API int px_work_source(const px_work *self);
+
+// ---- simulated clusters: ranks that are threads of this process, each with a simulated device
+
+// The function of a rank. It makes its communicators as any program does.
+typedef px_status (*px_cluster_function)(int rank, int ranks, void *argument);
+// Runs a function once for each rank, at once, in threads whose current device is cuda:RANK, and
+// waits for all. Communicators that such a thread makes, over whatever engine, are the engine
+// "sim"'s (docs/simulator.md): they know the ranks of this process alone, and collectives of device
+// memory are tasks of streams, under PHLOX_SIM_MODE=schedule in the order of its seed. With
+// PHLOX_SIM_DEATH one rank ends early: its next call fails, and so do the others', which name it.
+// Fails as the first rank does whose error is its own. PX_RUNTIME where there are fewer simulated
+// devices than ranks, or another cluster is running.
+//
+//   static px_status train(int rank, int ranks, void *argument) {
+//     PX_SCOPED(px_comm) comm = NULL;
+//     PX_TRY(px_comm_new(&comm, &(px_comm_options){"nccl", px_cluster_store(), rank, ranks}));
+//     ...
+//   }
+//   PX_TRY(px_cluster_run(64, train, NULL));
+PX_CALL px_cluster_run(int ranks, px_cluster_function function, void *argument);
+// The calling thread's rank and how many there are; -1 and 0 outside of a cluster. Threads that
+// ranks or the library start belong to the rank of their current device. And a store in memory that
+// the ranks share: borrowed, NULL outside.
+PX_API int px_cluster_rank(void);
+PX_API int px_cluster_size(void);
+PX_API px_store *px_cluster_store(void);
+// A store for the ranks' next communicator, as each rank calls this equally often. PX_RUNTIME
+// outside.
+PX_CALL px_cluster_meeting(px_store **out);
 
 #ifdef __cplusplus
 }

@@ -63,7 +63,8 @@ typedef struct px_engine_job {
 
 // One collective. `count` is of elements of `item` bytes: of the smaller of `in` and `out`, which
 // is what one rank contributes or gets. The larger one has them for each rank in turn.
-typedef struct px_engine_call {
+typedef struct px_engine_call px_engine_call;
+struct px_engine_call {
   px_collective_op op;
   int peer;      // the root; of send and recv, the other rank, or -1 for any
   uint32_t tag;  // equal on all ranks if their calls are; calls of other tags do not meet
@@ -76,7 +77,14 @@ typedef struct px_engine_call {
   int64_t timeout_ms;
   px_dtype dtype;          // of the elements, which are numbers: parts of complex ones
   px_reduce_op reduction;  // never PREMUL_SUM: the core scales
-} px_engine_call;
+  uint64_t number;         // of a collective among the communicator's; 0 of send and recv
+  // What is left to do with `n` reduced elements that this rank gets: of a mean, for an engine with
+  // `post`. NULL: nothing.
+  void (*finish)(const px_engine_call *call, void *out, int64_t n);
+  // Says what was called, and in which line.
+  void (*describe)(const px_engine_call *call, char *text, size_t room);
+};
+typedef void (*px_engine_ended)(void *argument, int peer, const char *why);
 
 // PHLOX_CUDA_PATH, CUDA_HOME and CUDA_PATH; NULL where they are not set.
 typedef struct px_engine_places {
@@ -114,6 +122,22 @@ typedef struct px_engine {
   // Whether it takes a call: 0, or, with a text, 1 for a reduction, 2 for a dtype, 3 for a call
   // that it does not have.
   int (*refuse)(const px_engine_call *call, char *why, size_t room);
+  // ---- of the simulator's engine, whose ranks are threads; NULL in others
+  // Device memory beside that of the host: queues the call on a stream (the backend's handle) and
+  // returns. Then `ended` is called once when the call is over, by a thread that calls nothing of
+  // devices: with NULL, and of a recv with the other rank, or with what went wrong. `call` is valid
+  // until then.
+  int (*post)(void *self, const px_engine_call *call, void *stream, px_engine_ended ended,
+              void *argument, char *why, size_t room);
+  // It sees itself which ranks live and whether their calls agree; where this is NULL, the core
+  // watches over them. The calls from `number` on (0: all) fail at all ranks for this reason.
+  void (*fail)(void *self, uint64_t number, const char *why);
+  // A simulated cluster of so many ranks begins; 0: it has ended.
+  void (*cluster)(int ranks);
+  // ---- of an engine whose ranks another program has started, all of which call it; or NULL
+  // Which rank this is and how many there are; and, if there are any, gives all ranks rank 0's
+  // bytes at `note`.
+  int (*world)(int *rank, int *size, void *note, size_t bytes, char *why, size_t room);
 } px_engine;
 
 // Exported by the library under PX_ENGINE_ENTRY; NULL if it cannot serve this abi.

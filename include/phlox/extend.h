@@ -6,6 +6,7 @@
 #pragma once
 #include "phlox/memory.h"
 #include "phlox/op.h"
+#include "phlox/stream.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -40,6 +41,17 @@ PX_API void *px_tensor_set_slot_take(px_tensor *self, void *slot);
 // updated.
 PX_API uint64_t px_tensor_view_version(const px_tensor *self);
 PX_API void px_tensor_set_view_version(px_tensor *self, uint64_t version);
+
+// ---- threads that stand for processes
+
+// From now on the default generator of the CPU is this one for the calling thread (borrowed; NULL:
+// the process's again), and px_manual_seed seeds it and that device's alone, as it does here at
+// once.
+PX_API void px_random_isolate(px_generator *host, int device);
+// Sets functions that are called around each wait of the host for a device, in the thread that
+// waits: `end` gets what `begin` gave. An embedding language lets go of a lock there that other
+// ranks need to come to what is waited for. NULL: none.
+PX_API void px_wait_set_hooks(void *(*begin)(void), void (*end)(void *held));
 
 // ---- hooks around a call
 

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "group.h"
+#include "ops.h"
+#include "phlox/extend.h"
 #include "phlox/launch.h"
 
 int ext_to_milliseconds(PyObject *object, int64_t *out) {
@@ -235,6 +237,58 @@ EXT_FUNCTION(torch, _engine_available, "(name: str) -> bool", "Whether an engine
   const char *name;
   EXT_BIND(name);
   return PyBool_FromLong(px_engine_available(name));
+}
+
+// ---- simulated clusters
+
+static px_status call_rank(int rank, int ranks, void *argument) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject *result = PyObject_CallFunction(argument, "i", rank);
+  px_status status = result ? PX_OK : ext_foreign();
+  Py_XDECREF(result);
+  PyGILState_Release(state);
+  return status;
+}
+// While ranks are threads, one that waits for a device may wait for others, who want the GIL.
+static void *let_go(void) { return PyGILState_Check() ? PyEval_SaveThread() : NULL; }
+static void take_back(void *held) { PyEval_RestoreThread(held); }
+
+EXT_FUNCTION(torch, _cluster_run, "(function: Any, ranks: int) -> None",
+             "Calls function(rank) in a thread for each rank of a simulated cluster.") {
+  PyObject *function;
+  int64_t ranks;
+  EXT_BIND(function, ranks);
+  if (ext_ranks_run)
+    EXT_FAIL(PyExc_RuntimeError, "a simulated cluster is running: there is one at a time");
+  ext_ranks_run = true;
+  px_wait_set_hooks(let_go, take_back);
+  px_status status = EXT_NOGIL(px_cluster_run(ext_narrow(ranks), call_rank, function));
+  px_wait_set_hooks(NULL, NULL);
+  ext_ranks_run = false;
+  return ext_none(status);
+}
+EXT_FUNCTION0(
+    torch, _cluster, "tuple[Any, int, int] | None",
+    "Of a rank of a simulated cluster: a store for its next group of all, its rank, and how "
+    "many there are.") {
+  px_store *store;
+  int rank;
+  if ((rank = px_cluster_rank()) < 0) Py_RETURN_NONE;
+  EXT_TRY(px_cluster_meeting(&store));
+  EXT_OWNED *object = made(&prefix_store_type, store);
+  return object ? Py_BuildValue("(Oii)", object, rank, px_cluster_size()) : NULL;
+}
+EXT_FUNCTION(torch, _mpi, "(timeout: Any) -> tuple[Any, int, int]",
+             "The store of the ranks that mpirun has started, this rank, and how many there are.") {
+  PyObject *timeout;
+  px_store *store;
+  int64_t milliseconds;
+  int rank, size;
+  EXT_BIND(timeout);
+  if (ext_to_milliseconds(timeout, &milliseconds) < 0) return NULL;
+  EXT_WAIT(px_store_mpi(&store, &rank, &size, milliseconds));
+  EXT_OWNED *object = made(&tcp_store_type, store);
+  return object ? Py_BuildValue("(Oii)", object, rank, size) : NULL;
 }
 
 // ---- torchrun

@@ -7,8 +7,17 @@ EXT_MODULE(dist, "distributed",
            "Processes that work together: groups of ranks and their collectives, over Gloo on the "
            "CPU, and on simulated devices as NCCL orders them.");
 
-// Guarded by the GIL. What programs have made stays until they destroy it.
-static PyObject *world, *made;
+// Guarded by the GIL. What programs have made stays until they destroy it. The ranks of a simulated
+// cluster have theirs each.
+typedef struct world_of {
+  PyObject *world, *made;
+} world_of;
+static world_of *here(void) {
+  enum { MOST = 64 };
+  static world_of worlds[MOST + 1];
+  int rank = px_cluster_rank();
+  return &worlds[rank < MOST ? rank + 1 : 0];
+}
 enum { NO_MEMBER = -100 };
 
 void ext_release_waiting(void *core_take) {
@@ -24,7 +33,9 @@ EXT_OWNS(group, EXT_ENDS(leave), EXT_OBJECT(group_object, backend), EXT_OBJECT(g
 
 static PyObject *keep(PyObject *group_take) {
   EXT_OWNED *group = group_take;
-  if (!group || (!made && !(made = PySet_New(NULL))) || PySet_Add(made, group) < 0) return NULL;
+  if (!group || (!here()->made && !(here()->made = PySet_New(NULL))) ||
+      PySet_Add(here()->made, group) < 0)
+    return NULL;
   return ext_moved(&group);
 }
 
@@ -68,7 +79,7 @@ EXT_SHARED_TYPE(group, ext_group_type, "torch.distributed.ProcessGroup", "distri
 PyObject *ext_group_over(px_comm *comm_take, PyObject *like, PyObject *ranks_take,
                          const char *description) {
   EXT_OWNED *ranks = ranks_take, *text = PyUnicode_FromString(description);
-  EXT_OWNED *name = PyUnicode_FromFormat("%zd", made ? PySet_GET_SIZE(made) : 0);
+  EXT_OWNED *name = PyUnicode_FromFormat("%zd", here()->made ? PySet_GET_SIZE(here()->made) : 0);
   if (ranks && text && name)
     return group_made(&ext_group_type, comm_take, G(like)->backend, G(like)->store, ranks, name,
                       text);
@@ -127,7 +138,7 @@ bool ext_is_no_member(PyObject *group) {
 
 PyObject *ext_group(PyObject *given) {
   if (given && given != Py_None) return given;
-  if (world) return world;
+  if (here()->world) return here()->world;
   EXT_FAIL(PyExc_ValueError,
            "Default process group has not been initialized, please make sure to call "
            "init_process_group.");
@@ -154,24 +165,24 @@ EXT_FUNCTION(dist, _group, "(group: Any | None) -> Any",
 }
 EXT_FUNCTION(dist, _set_world, "(group: Any | None) -> None", "Sets the group of all.") {
   EXT_ARGS(PyObject *, group);
-  Py_XSETREF(world, group && group != Py_None ? Py_NewRef(group) : NULL);
+  Py_XSETREF(here()->world, group && group != Py_None ? Py_NewRef(group) : NULL);
   Py_RETURN_NONE;
 }
 EXT_FUNCTION0(dist, _world, "Any", "The group of all, or None.") {
-  return Py_NewRef(world ? world : Py_None);
+  return Py_NewRef(here()->world ? here()->world : Py_None);
 }
-EXT_GIVES(dist, is_initialized, "bool", (bool)(world != NULL),
+EXT_GIVES(dist, is_initialized, "bool", (bool)(here()->world != NULL),
           "Whether this process has joined the group of all.");
 EXT_FUNCTION(dist, destroy_process_group, "(group: Any | None = None) -> None",
              "Leaves a group, or, without one, all.") {
   EXT_ARGS(PyObject *, group);
   PyObject *meant = ext_group(group);
   if (!meant) return NULL;
-  if (meant == world) {
-    EXT_OWNED *all = made;
-    made = NULL;
-    Py_CLEAR(world);
-  } else if (made && PySet_Discard(made, meant) < 0) {
+  if (meant == here()->world) {
+    EXT_OWNED *all = here()->made;
+    here()->made = NULL;
+    Py_CLEAR(here()->world);
+  } else if (here()->made && PySet_Discard(here()->made, meant) < 0) {
     return NULL;
   }
   Py_RETURN_NONE;
@@ -234,7 +245,7 @@ EXT_FUNCTION(dist, get_global_rank, "(group: Any, group_rank: int) -> int",
   return Py_NewRef(PyTuple_GET_ITEM(G(own)->ranks, (Py_ssize_t)group_rank));
 }
 EXT_FUNCTION0(dist, get_pg_count, "int", "How many groups this process is in.") {
-  return PyLong_FromSsize_t(made ? PySet_GET_SIZE(made) : 0);
+  return PyLong_FromSsize_t(here()->made ? PySet_GET_SIZE(here()->made) : 0);
 }
 
 // ---- what programs ask before they begin

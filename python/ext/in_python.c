@@ -51,9 +51,10 @@ static const struct {
      "HashStore P2POp PrefixStore QueueEmptyError RedOpType ReduceOp Store TCPStore Work "
      "all_gather_object batch_isend_irecv broadcast_object_list default_pg_nccl_timeout "
      "default_pg_timeout gather_object get_node_local_rank group init_process_group is_available "
-     "is_backend_available is_gloo_available is_nccl_available is_torchelastic_launched new_group "
+     "is_backend_available is_gloo_available is_mpi_available is_nccl_available "
+     "is_torchelastic_launched new_group "
      "new_subgroups new_subgroups_by_enumeration recv_object_list reduce_op scatter_object_list "
-     "send_object_list split_group"},
+     "send_object_list simulate split_group"},
     {"distributed.algorithms", "join", "join"},
     {"cuda", "_types",
      "BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor "

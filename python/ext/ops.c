@@ -45,6 +45,7 @@ enum { LARGE = 1 << 15 };
 static bool large(const px_tensor *t) {
   return px_tensor_numel(t) > LARGE && !px_tensor_is_cuda(t);
 }
+bool ext_ranks_run;
 // Whether a call is worth letting other threads run meanwhile.
 static bool is_long(const px_op *op, const px_value *args) {
   for (int i = 0; i < op->param_count; i++) {
@@ -88,7 +89,7 @@ static px_status call_long(const px_op *op, px_call_mode mode, const px_value *a
 
 static px_status call_op(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
   bool copies = mode == PX_CALL_INPLACE && op == EXT_OP("copy");
-  if (is_long(op, args) || (copies && will_wait(op, mode, args)))
+  if (ext_ranks_run || is_long(op, args) || (copies && will_wait(op, mode, args)))
     return call_long(op, mode, args, results);
   return px_op_call(op, mode, args, results);
 }

@@ -3,6 +3,10 @@
 #pragma once
 #include "ext.h"
 
+// Whether ranks of a simulated cluster run: each call of an op lets other threads go on. By the
+// GIL.
+extern bool ext_ranks_run;
+
 enum { EXT_OP_PARAMS = 16, EXT_OP_OVERLOADS = 6 };
 
 // One signature of a callable: an op in one mode.

@@ -349,7 +349,7 @@ static const struct {
      "quantize_dynamic quantize_dynamic_jit quantize_jit quantize_qat swap_module"},
     // ---- several processes
     {"distributed",
-     "no: is_mpi_available is_ucc_available is_xccl_available; !: AllToAllOptions "
+     "no: is_ucc_available is_xccl_available; !: AllToAllOptions "
      "AllreduceCoalescedOptions AllreduceOptions BackendConfig BarrierOptions "
      "BroadcastOptions DebugLevel GatherOptions GroupName "
      "ProcessGroupGloo ProcessGroupNCCL ProcessGroupNCCL2 ProcessGroupNCCLLazy ReduceOptions "

@@ -106,6 +106,7 @@ static const struct {
 #define PX_ENV(name, type, fallback, allowed, doc) \
   {{#name, #type, fallback, doc, allowed}, read_##type},
 #include "phlox/env.def"
+#include "phlox/env_cluster.def"
 #undef PX_ENV
 };
 

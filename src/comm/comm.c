@@ -132,6 +132,7 @@ static void comm_destroy(void *object) {
   px_comm *self = object;
   pthread_t other;
   if (self->owner != getpid()) return;  // its threads, and what they hold, are the parent's
+  px__cluster_parts(self);
   pthread_mutex_lock(&self->lock);
   self->ends = true;
   pthread_cond_signal(&self->changed);
@@ -150,7 +151,7 @@ static void comm_destroy(void *object) {
 static px_status join(px_comm *self) {
   char why[PX__WHY] = "";
   PX_TRY(px_env_read("GLOO_SOCKET_IFNAME", &self->interface));
-  PX_TRY(px__watch_start(&self->watch, self));
+  if (!px__comm_sees(self)) PX_TRY(px__watch_start(&self->watch, self));
   // An engine that queues joins when it knows the device: at the first call.
   bool bad = !self->queues && px__comm_open(self, self->timeout_ms, why);
   PX_CHECK(!bad, PX_DIST_BACKEND, "[Rank %d] cannot join a group of %d ranks: %s", self->rank,
@@ -173,7 +174,8 @@ px_status px_comm_new(px_comm **out, const px_comm_options *options) {
   PX_CHECK(options->size > 0 && options->rank >= 0 && options->rank < options->size, PX_VALUE,
            "rank %d is not in a group of %d", options->rank, options->size);
   const px_engine *engine;
-  PX_TRY(px__engine_find(&engine, options->engine));
+  // Ranks that are threads have the simulator's engine, whatever they name.
+  PX_TRY(px__engine_find(&engine, px_cluster_rank() < 0 ? options->engine : "sim"));
   px_comm *self;
   PX_TRY(px_alloc((void **)&self, sizeof *self));
   PX_SCOPED(px_comm) owned = self;

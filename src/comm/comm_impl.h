@@ -128,6 +128,18 @@ struct px_comm {
   bool captured;        // some are part of graphs
 };
 
+// Whether the engine queues device memory beside that of the host, and whether it knows what
+// becomes of the ranks.
+static inline bool px__comm_posts(const px_comm *comm) {
+  return PX__ENGINE_HAS(comm->engine, post);
+}
+static inline bool px__comm_sees(const px_comm *comm) { return PX__ENGINE_HAS(comm->engine, fail); }
+
+// cluster.c. A rank of a simulated cluster begins a collective: fails if it dies here, or is dead;
+// `parts` tells the other ranks that it will call no more.
+__attribute__((warn_unused_result)) px_status px__cluster_pass(px_comm *comm, px_collective_op op);
+void px__cluster_parts(px_comm *comm);
+
 // Joins: calls the engine's `open`. 0, or 1 and why not.
 int px__comm_open(px_comm *self, int64_t timeout_ms, char why[PX__WHY]);
 

@@ -53,11 +53,45 @@ static void run_on_stream(void *argument) {
   px__work_done(work);
 }
 
+// The same where the engine has queued the call.
+static void posted_ended(void *argument, int peer, const char *why) {
+  px_work *work = argument;
+  work->source = peer;
+  if (why && px__work_refuse(work, work->comm, why) != PX_OK) px__work_fail(work);
+  if (work->error) px_device_fail(work->device, work->error);
+  px__work_done(work);
+}
+
+static px_status post(void *native, void *const *addresses, void *context) {
+  px_work *work = context;
+  px_comm *comm = work->comm;
+  char why[PX__WHY] = "a fault was asked for";
+  work->call.in = work->in ? addresses[0] : NULL;
+  work->call.out = work->out ? addresses[work->in && work->in != work->out] : NULL;
+  if (!px_fault_pass("collective") &&
+      !comm->engine->post(comm->joined, &work->call, native, posted_ended, work, why, sizeof why))
+    return PX_OK;
+  return px__work_refuse(work, comm, why);
+}
+
+// What is changed in place is written, but where the rank only gives: it may be read meanwhile.
+static px_status post_on(px_stream *stream, px_work *work) {
+  bool root = work->call.peer == work->comm->rank;
+  bool gives = work->call.op == PX_BROADCAST ? root : work->call.op == PX_REDUCE && !root;
+  px_tensor *touched[2];
+  int reads = 0, count = 0;
+  if (work->in && (work->in != work->out || gives)) touched[count++] = work->in, reads = 1;
+  if (work->out && !gives) touched[count++] = work->out;
+  return px_stream_queue(stream, px__collective_names[work->call.op], touched, count, reads, post,
+                         work);
+}
+
 static px_status on_stream(px_stream *stream, void *context) {
   px_work *work = context;
   PX_TRY(px__work_gather(work));
   PX_TRY(px_event_new(&work->event, 0));
-  PX_TRY(px_stream_host_call(stream, run_on_stream, work));
+  PX_TRY(px__comm_posts(work->comm) ? post_on(stream, work)
+                                    : px_stream_host_call(stream, run_on_stream, work));
   px_status status = px__work_spread(work);
   px_status recorded = px_event_record(work->event, stream);
   return status != PX_OK ? status : recorded;

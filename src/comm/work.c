@@ -145,6 +145,9 @@ static px_status keep_tensors(px_work *self, const px_collective *c) {
   return PX_OK;
 }
 
+static bool posted(const px_work *self) {
+  return self->device.type == PX_CUDA && px__comm_posts(self->comm);
+}
 static bool scales(const px_work *self) {
   return shapes[self->call.op].reduces && self->called.reduce == PX_REDUCE_PREMUL_SUM;
 }
@@ -155,11 +158,10 @@ static px_status one_piece(px_tensor **out, bool *copies, const px_work *self,
                            px_tensor *const *tensors, int count) {
   int64_t total = numel(tensors, count);
   if (count == 0) return PX_OK;
-  bool stays = self->device.type == PX_CPU || self->queued;
+  bool stays = self->device.type == PX_CPU || self->queued || posted(self);
   *copies = count > 1 || !stays || scales(self);
   if (!*copies) return *out = px_retain(tensors[0]), PX_OK;
-  if (self->device.type == PX_CUDA && !self->queued)
-    return px_tensor_empty_pinned(out, 1, &total, self->called.dtype);
+  if (!stays) return px_tensor_empty_pinned(out, 1, &total, self->called.dtype);
   return px_tensor_empty(out, 1, &total, self->called.dtype, self->device);
 }
 
@@ -176,7 +178,7 @@ static px_status lay_out(px_work *self, const px_collective *c) {
   } else {
     PX_TRY(one_piece(&self->in, &self->gathers_in, self, self->tensors, self->input_count));
   }
-  if (self->queued) return PX_OK;
+  if (self->queued || posted(self)) return PX_OK;
   self->call.in = self->in ? px_tensor_data(self->in) : NULL;
   self->call.out = self->out ? px_tensor_data(self->out) : NULL;
   return PX_OK;
@@ -244,6 +246,21 @@ static px_status choose_device(px_work *self, const px_comm *comm) {
   return PX_OK;
 }
 
+// ---- what the engine asks
+
+static px_work *work_of(const px_engine_call *call) {
+  return (px_work *)((char *)call - offsetof(px_work, call));
+}
+
+static void divide(const px_engine_call *call, void *out, int64_t n) {
+  const px_work *self = work_of(call);
+  px__reduce_divide(self->called.dtype, out, n, self->divide);
+}
+
+static void describe(const px_engine_call *call, char *text, size_t room) {
+  px__call_describe(text, room, &work_of(call)->called, true);
+}
+
 static px_status prepare(px_work *self, px_comm *comm, const px_collective *c) {
   bool root = !shapes[c->op].rooted || c->peer == comm->rank;
   int64_t timeout = c->timeout_ms > 0 ? c->timeout_ms : comm->timeout_ms;
@@ -259,6 +276,8 @@ static px_status prepare(px_work *self, px_comm *comm, const px_collective *c) {
   self->deadline = px__now_ms() + timeout;
   PX_TRY(choose_reduction(self, comm, c));
   PX_TRY(check_engine(self, comm));
+  self->call.finish = self->divide && px__comm_posts(comm) ? divide : NULL;
+  self->call.describe = describe;
   PX_TRY(count_parts(self, comm, c));
   return lay_out(self, c);
 }
@@ -297,6 +316,7 @@ static void number(px_work *self, px_comm *comm, const px_collective *c) {
   if (!pairs) px__watch_begun(comm->watch, called);
   pthread_mutex_unlock(&comm->lock);
   self->call.tag = pairs ? (uint32_t)c->tag : called->tag;
+  self->call.number = pairs ? 0 : called->number;
 }
 
 static px_status check_whole(px_comm *comm, px_collective_op op) {
@@ -328,6 +348,7 @@ px_status px__work_new(px_work **out, px_comm *comm, const px_collective *c) {
   self->comm = px__pairs_up(c->op) && !self->queued ? px_retain(comm) : comm;
   PX_TRY(px_alloc((void **)&self->room, sizeof *self->room));
   PX_TRY(check_whole(comm, c->op));
+  PX_TRY(px__cluster_pass(comm, c->op));
   PX_TRY(prepare(self, comm, c));
   number(self, comm, c);
   *out = PX_MOVE(owned);
@@ -361,7 +382,9 @@ static px_status gather(px_work *self) {
 px_status px__work_gather(px_work *self) {
   PX_TRY(gather(self));
   // What runs on the host scales there.
-  return self->queued && scales(self) ? px_mul_scalar_(self->in, px_float(self->factor)) : PX_OK;
+  return (self->queued || posted(self)) && scales(self)
+             ? px_mul_scalar_(self->in, px_float(self->factor))
+             : PX_OK;
 }
 
 px_status px__work_spread(px_work *self) {
@@ -383,7 +406,8 @@ px_status px__work_refuse(px_work *self, px_comm *comm, const char *why) {
   px__call_describe(what, sizeof what, &self->called, false);
   // The other ranks know which collective a number means, but not which send or recv.
   snprintf(reason, sizeof reason, "%s%s%.600s", pairs ? what : "", pairs ? ": " : "", why);
-  px__watch_explain(comm->watch, pairs ? 0 : self->called.number, reason);
+  px__watch_explain(comm->watch, self->call.number, reason);
+  if (px__comm_sees(comm) && comm->joined) comm->engine->fail(comm->joined, 0, reason);
   px__call_explain(text, &self->called, comm->rank, self->call.timeout_ms, reason);
   pthread_mutex_lock(&comm->lock);
   if (!comm->refused) snprintf(comm->broken, sizeof comm->broken, "%.1000s", text);
@@ -407,8 +431,7 @@ static px_status run(px_work *self, px_comm *comm) {
   if (comm->engine->run(comm->joined, &self->call, why, sizeof why))
     return px__work_refuse(self, comm, why);
   if (!px__pairs_up(self->call.op)) px__watch_done(comm->watch, self->called.number);
-  if (self->divide)
-    px__reduce_divide(self->called.dtype, self->call.out, self->call.count, self->divide);
+  if (self->divide && !self->call.finish) divide(&self->call, self->call.out, self->call.count);
   return PX_OK;
 }
 

@@ -185,7 +185,9 @@ px_status px_event_synchronize(px_event *event) {
   if (px__rt.forked) return px__error_cuda(3);
   PX_TRY(look(&s, event));
   px_status status = check_asked(s.capture);
+  px__waiting now = px__wait_begin();
   if (status == PX_OK && s.native) status = px__rt.backend->event_synchronize(s.native);
+  px__wait_end(now);
   if (status == PX_OK && s.stream && s.shared) status = px__stream_reach(s.stream, s.seq);
   if (status == PX_OK && s.stream) px__stream_synced(s.stream, s.seq, &s.clock);
   px__free(s.clock.at);

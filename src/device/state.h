@@ -294,6 +294,13 @@ bool px__capture_find(px__work *out, uint64_t id);
 
 // ---- sync.c: called, without a lock, before a call makes the host wait for a device
 px_status px__sync_point(void) __attribute__((warn_unused_result));
+// Around a wait of the host: px_wait_set_hooks.
+typedef struct px__waiting {
+  void (*end)(void *held);
+  void *held;
+} px__waiting;
+px__waiting px__wait_begin(void);
+void px__wait_end(px__waiting now);
 
 // ---- stream_pool.c
 extern px_stream px__cpu_stream;

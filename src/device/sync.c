@@ -3,8 +3,30 @@
 // places where a program loses time. px_device_synchronize and waits for events are not counted, as
 // in PyTorch, since waiting is what they are for.
 #include "device/state.h"
+#include "phlox/extend.h"
 
 static int mode;  // atomic
+// Both atomic.
+static void *(*begin_hook)(void);
+static void (*end_hook)(void *held);
+
+void px_wait_set_hooks(void *(*begin)(void), void (*end)(void *held)) {
+  __atomic_store_n(&end_hook, end, __ATOMIC_RELEASE);
+  __atomic_store_n(&begin_hook, begin, __ATOMIC_RELEASE);
+}
+
+px__waiting px__wait_begin(void) {
+  void *(*begin)(void) = __atomic_load_n(&begin_hook, __ATOMIC_ACQUIRE);
+  px__waiting now = {NULL, NULL};
+  if (!begin) return now;
+  now.end = __atomic_load_n(&end_hook, __ATOMIC_ACQUIRE);
+  now.held = now.end ? begin() : NULL;
+  return now;
+}
+
+void px__wait_end(px__waiting now) {
+  if (now.held) now.end(now.held);
+}
 
 px_status px_sync_debug_set(px_sync_debug wanted) {
   PX_CHECK(wanted >= PX_SYNC_SILENT && wanted <= PX_SYNC_ERROR, PX_RUNTIME,

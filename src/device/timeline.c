@@ -141,8 +141,10 @@ px_status px__stream_reach(px_stream *s, uint64_t seq) {
   px__device_lock(s->owner);
   px_status status = mark_at(&mark, s, seq);
   px__device_unlock(s->owner);
+  px__waiting now = px__wait_begin();
   if (status == PX_OK && mark)
     status = px__broken_note(s->owner, px__rt.backend->event_synchronize(mark->event));
+  px__wait_end(now);
   px__device_lock(s->owner);
   if (status == PX_OK) raise_to(&s->completed, mark ? mark->seq : seq);
   if (status == PX_OK) raise_to(&s->reached, seq);
@@ -160,7 +162,9 @@ px_status px__stream_wait_all(px_stream *s) {
   // Without memory for the clock, less is known to be done.
   if (px__clock_copy(&clock, &s->clock) != PX_OK) px_error_clear();
   px__device_unlock(s->owner);
+  px__waiting now = px__wait_begin();
   px_status status = px__broken_note(s->owner, px__rt.backend->stream_synchronize(s->native));
+  px__wait_end(now);
   if (status == PX_OK) {
     px__device_lock(s->owner);
     px__stream_synced(s, seq, &clock);

@@ -7,6 +7,7 @@
 // so launches never share numbers. The default generators are static and never end.
 #include "cpu/mt19937.h"
 #include "cpu/philox.h"
+#include "phlox/extend.h"
 #include "tensor/random_impl.h"
 
 enum { DEFAULT_LIMIT = 64 };
@@ -22,6 +23,14 @@ struct px_generator {
 static pthread_mutex_t generators_lock = PTHREAD_MUTEX_INITIALIZER;
 static px_generator cpu_default, device_defaults[DEFAULT_LIMIT];
 static px_mt19937 cpu_engine;
+// Of threads that stand for processes; by generators_lock. Not thread-local memory: of that there
+// is little, and such threads are few.
+static struct {
+  pthread_t thread;
+  px_generator *host;  // borrowed; NULL: the row is free
+  int device;
+} isolated[DEFAULT_LIMIT];
+static int isolated_count;
 static uint64_t default_seed = 67280421310721u;  // of devices that have no generator yet
 
 static void generator_destroy(void *self) {
@@ -32,10 +41,21 @@ static const px_class generator_class = {"generator", generator_destroy};
 static void keep(void *self) { (void)self; }
 static const px_class default_class = {"generator", keep};
 
+// The calling thread's row, or one that is free; -1: none. Called with the lock held.
+static int row_of(bool free_one) {
+  for (int i = 0; i < DEFAULT_LIMIT && (isolated_count || free_one); i++)
+    if (free_one ? !isolated[i].host
+                 : isolated[i].host && pthread_equal(isolated[i].thread, pthread_self()))
+      return i;
+  return -1;
+}
+
 // Called with the lock held.
 static px_generator *default_of(px_device device) {
   bool host = device.type == PX_CPU;
   px_generator *g = host ? &cpu_default : &device_defaults[device.index];
+  int row = host ? row_of(false) : -1;
+  if (row >= 0) return isolated[row].host;
   if (g->head.cls) return g;
   g->head.cls = &default_class;
   g->head.refs = 1;
@@ -168,7 +188,35 @@ uint64_t px_generator_next(px_generator *generator) {
   return (uint64_t)block.v[0] << 32 | block.v[1];
 }
 
+void px_random_isolate(px_generator *host, int device) {
+  pthread_mutex_lock(&generators_lock);
+  int row = row_of(false);
+  if (row < 0 && host) row = row_of(true);
+  if (row >= 0) {
+    isolated_count += (host != NULL) - (isolated[row].host != NULL);
+    isolated[row].thread = pthread_self();
+    isolated[row].host = host;
+    isolated[row].device = device;
+  }
+  pthread_mutex_unlock(&generators_lock);
+  if (host) px_manual_seed(first_seed);
+}
+
+// Whether the thread has numbers of its own, which are seeded then.
+static bool seed_own(uint64_t seed) {
+  px_generator *host = NULL, *device = NULL;
+  pthread_mutex_lock(&generators_lock);
+  int row = row_of(false);
+  if (row >= 0) host = isolated[row].host, device = default_of(px_cuda(isolated[row].device));
+  pthread_mutex_unlock(&generators_lock);
+  if (!host) return false;
+  px_generator_seed(host, seed);
+  px_generator_seed(device, seed);
+  return true;
+}
+
 void px_manual_seed(uint64_t seed) {
+  if (seed_own(seed)) return;
   pthread_mutex_lock(&generators_lock);
   px_generator *host = default_of(px_cpu());
   default_seed = seed;

@@ -117,11 +117,11 @@ static void read_own(px_comm *comm, px_device device) {
 }
 PX_TEST(what_some_ranks_saved_others_read) {
   make_folder();
-  run_ranks(3, false, save_twice);
+  run_ranks(3, ON_CPU, save_twice);
   CHECK_EQ(each_file(NULL), 3);  // those of the first are gone
   OK(check(0, 5, 0.25));
   OK(check(1, 3, 0.25));
-  run_ranks(2, false, read_own);
+  run_ranks(2, ON_CPU, read_own);
   remove_folder();
 }
 
@@ -146,9 +146,9 @@ static void die_in_second(px_comm *comm, px_device device) {
 }
 PX_TEST(a_save_that_fails_or_is_cut_off_leaves_the_earlier_one) {
   make_folder();
-  run_ranks(2, false, fail_second);
+  run_ranks(2, ON_CPU, fail_second);
   OK(check(0, 5, 0.25));
-  run_ranks(2, false, die_in_second);
+  run_ranks(2, ON_CPU, die_in_second);
   OK(check(0, 5, 0.25));
   remove_folder();
 }

@@ -160,7 +160,6 @@ PX_TEST(an_engine_that_is_missing_is_named) {
 // ---- communicators
 
 enum { RANKS = 3 };
-
 static px_tensor *tensor_of(px_device device, int n, const float *values) {
   px_tensor *host, *out;
   int64_t size = n;
@@ -321,24 +320,40 @@ static void subgroup(px_comm *comm, px_device device) {
   px_release(some);
 }
 
-PX_TEST(what_follows_a_collective_is_called_once) { run_ranks(RANKS, false, followed); }
-PX_TEST(several_tensors_are_one_piece_on_the_cpu) { run_ranks(RANKS, false, several); }
-PX_TEST(several_tensors_are_one_piece_on_a_device) { run_ranks(RANKS, true, several); }
-PX_TEST(collectives_reduce_on_the_cpu) { run_ranks(RANKS, false, each_collective); }
-PX_TEST(collectives_reduce_on_a_simulated_device) { run_ranks(RANKS, true, each_collective); }
-PX_TEST(collectives_exchange_on_the_cpu) { run_ranks(RANKS, false, each_exchange); }
-PX_TEST(collectives_exchange_on_a_simulated_device) { run_ranks(RANKS, true, each_exchange); }
-PX_TEST(parts_may_differ_in_size) { run_ranks(RANKS, false, uneven_exchange); }
-PX_TEST(parts_may_differ_in_size_on_a_simulated_device) { run_ranks(RANKS, true, uneven_exchange); }
-PX_TEST(a_ring_of_sends_does_not_block) { run_ranks(RANKS, false, ring); }
-PX_TEST(a_ring_of_sends_does_not_block_on_a_simulated_device) { run_ranks(RANKS, true, ring); }
-PX_TEST(a_receive_from_anyone_tells_whom) { run_ranks(RANKS, false, from_anyone); }
-PX_TEST(some_ranks_make_a_group) { run_ranks(RANKS, false, subgroup); }
-PX_TEST(some_ranks_make_a_group_on_a_simulated_device) { run_ranks(RANKS, true, subgroup); }
+PX_TEST(what_follows_a_collective_is_called_once) { run_ranks(RANKS, ON_CPU, followed); }
+PX_TEST(several_tensors_are_one_piece_on_the_cpu) { run_ranks(RANKS, ON_CPU, several); }
+PX_TEST(several_tensors_are_one_piece_on_a_device) { run_ranks(RANKS, ON_SIM, several); }
+PX_TEST(collectives_reduce_on_the_cpu) { run_ranks(RANKS, ON_CPU, each_collective); }
+PX_TEST(collectives_reduce_on_a_simulated_device) { run_ranks(RANKS, ON_SIM, each_collective); }
+PX_TEST(collectives_exchange_on_the_cpu) { run_ranks(RANKS, ON_CPU, each_exchange); }
+PX_TEST(collectives_exchange_on_a_simulated_device) { run_ranks(RANKS, ON_SIM, each_exchange); }
+PX_TEST(parts_may_differ_in_size) { run_ranks(RANKS, ON_CPU, uneven_exchange); }
+PX_TEST(parts_may_differ_in_size_on_a_simulated_device) {
+  run_ranks(RANKS, ON_SIM, uneven_exchange);
+}
+PX_TEST(a_ring_of_sends_does_not_block) { run_ranks(RANKS, ON_CPU, ring); }
+PX_TEST(a_ring_of_sends_does_not_block_on_a_simulated_device) { run_ranks(RANKS, ON_SIM, ring); }
+PX_TEST(a_receive_from_anyone_tells_whom) { run_ranks(RANKS, ON_CPU, from_anyone); }
+PX_TEST(some_ranks_make_a_group) { run_ranks(RANKS, ON_CPU, subgroup); }
+PX_TEST(some_ranks_make_a_group_on_a_simulated_device) { run_ranks(RANKS, ON_SIM, subgroup); }
+
+// The same program, where the ranks are threads.
+#define IN_CLUSTERS(name, body) \
+  PX_TEST(name##_in_a_simulated_cluster) { run_ranks(RANKS, IN_CLUSTER, body); } \
+  PX_TEST(name##_in_a_simulated_cluster_on_the_cpu) { run_ranks(RANKS, IN_CLUSTER_CPU, body); }
+IN_CLUSTERS(collectives_reduce, each_collective)
+IN_CLUSTERS(collectives_exchange, each_exchange)
+IN_CLUSTERS(parts_may_differ_in_size, uneven_exchange)
+IN_CLUSTERS(a_ring_of_sends_does_not_block, ring)
+IN_CLUSTERS(some_ranks_make_a_group, subgroup)
+PX_TEST(a_receive_from_anyone_tells_whom_in_a_simulated_cluster_on_the_cpu) {
+  run_ranks(RANKS, IN_CLUSTER_CPU, from_anyone);
+}
 
 // ---- each dtype and reduction
 
-static void one_reduction(px_comm *comm, px_dtype dtype, px_reduce_op op, double wanted) {
+static void one_reduction(px_comm *comm, px_device device, px_dtype dtype, px_reduce_op op,
+                          double wanted) {
   int64_t size = 5;
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
@@ -346,9 +361,9 @@ static void one_reduction(px_comm *comm, px_dtype dtype, px_reduce_op op, double
   PX_SCOPED(px_tensor) back = NULL;
   OK(px_tensor_empty(&wide, 1, &size, PX_FLOAT64, (px_device){PX_CPU, -1}));
   for (int i = 0; i < size; i++) ((double *)px_tensor_data(wide))[i] = px_comm_rank(comm) ? 3 : 6;
-  OK(px_to(&x, wide, dtype, PX_DEVICE_NONE, false, true));
+  OK(px_to(&x, wide, dtype, device, false, true));
   run(comm, (px_collective){PX_ALL_REDUCE, op, ONE(output, x)});
-  OK(px_to(&back, x, PX_FLOAT64, PX_DEVICE_NONE, false, true));
+  OK(px_to(&back, x, PX_FLOAT64, (px_device){PX_CPU, -1}, false, true));
   for (int i = 0; i < size; i++) CHECK_NEAR(((double *)px_tensor_data(back))[i], wanted, 0);
 }
 
@@ -356,21 +371,22 @@ static void each_dtype(px_comm *comm, px_device device) {
   const px_dtype real[] = {PX_UINT8,   PX_INT8,     PX_INT16,   PX_INT32,  PX_INT64,
                            PX_FLOAT16, PX_BFLOAT16, PX_FLOAT32, PX_FLOAT64};
   for (int i = 0; i < 9; i++) {
-    one_reduction(comm, real[i], PX_REDUCE_SUM, 9);
-    one_reduction(comm, real[i], PX_REDUCE_PRODUCT, 18);
-    one_reduction(comm, real[i], PX_REDUCE_MIN, 3);
-    one_reduction(comm, real[i], PX_REDUCE_MAX, 6);
-    if (i >= 5) one_reduction(comm, real[i], PX_REDUCE_AVG, 4.5);
+    one_reduction(comm, device, real[i], PX_REDUCE_SUM, 9);
+    one_reduction(comm, device, real[i], PX_REDUCE_PRODUCT, 18);
+    one_reduction(comm, device, real[i], PX_REDUCE_MIN, 3);
+    one_reduction(comm, device, real[i], PX_REDUCE_MAX, 6);
+    if (i >= 5) one_reduction(comm, device, real[i], PX_REDUCE_AVG, 4.5);
     if (i >= 5) continue;
-    one_reduction(comm, real[i], PX_REDUCE_BAND, 2);
-    one_reduction(comm, real[i], PX_REDUCE_BOR, 7);
-    one_reduction(comm, real[i], PX_REDUCE_BXOR, 5);
+    one_reduction(comm, device, real[i], PX_REDUCE_BAND, 2);
+    one_reduction(comm, device, real[i], PX_REDUCE_BOR, 7);
+    one_reduction(comm, device, real[i], PX_REDUCE_BXOR, 5);
   }
-  one_reduction(comm, PX_BOOL, PX_REDUCE_SUM, 1);
-  one_reduction(comm, PX_BOOL, PX_REDUCE_BXOR, 0);
-  one_reduction(comm, PX_COMPLEX64, PX_REDUCE_SUM, 9);
+  one_reduction(comm, device, PX_BOOL, PX_REDUCE_SUM, 1);
+  one_reduction(comm, device, PX_BOOL, PX_REDUCE_BXOR, 0);
+  one_reduction(comm, device, PX_COMPLEX64, PX_REDUCE_SUM, 9);
 }
-PX_TEST(each_dtype_reduces_by_each_operation) { run_ranks(2, false, each_dtype); }
+PX_TEST(each_dtype_reduces_by_each_operation) { run_ranks(2, ON_CPU, each_dtype); }
+PX_TEST(each_dtype_reduces_in_a_simulated_cluster) { run_ranks(2, IN_CLUSTER, each_dtype); }
 
 // ---- what goes wrong
 
@@ -393,7 +409,7 @@ static void bad_arguments(px_comm *comm, px_device device) {
   px_release(y);
 }
 PX_TEST(a_call_that_does_not_fit_is_refused_and_loses_nothing) {
-  run_ranks(2, false, bad_arguments);
+  run_ranks(2, ON_CPU, bad_arguments);
 }
 
 // The store outlives the first error here: the one that fails second names both calls.
@@ -411,7 +427,7 @@ static void different_calls(px_comm *comm, px_device device) {
   px_release(x);
 }
 PX_TEST(ranks_that_call_for_different_sizes_end_with_an_error) {
-  run_ranks(2, false, different_calls);
+  run_ranks(2, ON_CPU, different_calls);
 }
 
 static void a_rank_ends(px_comm *comm, px_device device) {
@@ -423,7 +439,7 @@ static void a_rank_ends(px_comm *comm, px_device device) {
   FAILS(px_work_wait(work, 0), PX_DIST_BACKEND, "[Rank 0] all_reduce number 1");
   _exit(0);
 }
-PX_TEST(a_rank_that_ends_is_noticed) { run_ranks(2, false, a_rank_ends); }
+PX_TEST(a_rank_that_ends_is_noticed) { run_ranks(2, ON_CPU, a_rank_ends); }
 
 // What nobody has waited for is told by the next call that waits for the device, once.
 static void a_rank_ends_beside_a_device(px_comm *comm, px_device device) {
@@ -439,7 +455,7 @@ static void a_rank_ends_beside_a_device(px_comm *comm, px_device device) {
   _exit(0);
 }
 PX_TEST(a_rank_that_ends_is_noticed_on_a_simulated_device) {
-  run_ranks(2, true, a_rank_ends_beside_a_device);
+  run_ranks(2, ON_SIM, a_rank_ends_beside_a_device);
 }
 
 static void aborted(px_comm *comm, px_device device) {
@@ -456,7 +472,7 @@ static void aborted(px_comm *comm, px_device device) {
   FAILS(px_comm_run(NULL, comm, &(px_collective){.op = PX_BARRIER}), PX_DIST_BACKEND, "not usable");
   px_release(x);
 }
-PX_TEST(an_abort_ends_what_is_under_way) { run_ranks(2, false, aborted); }
+PX_TEST(an_abort_ends_what_is_under_way) { run_ranks(2, ON_CPU, aborted); }
 
 static void a_late_rank(px_comm *comm, px_device device) {
   OK(px_comm_monitored_barrier(comm, 60000, false));
@@ -465,7 +481,7 @@ static void a_late_rank(px_comm *comm, px_device device) {
           "[Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 200 ms");
   _exit(0);
 }
-PX_TEST(a_monitored_barrier_names_who_is_missing) { run_ranks(RANKS, false, a_late_rank); }
+PX_TEST(a_monitored_barrier_names_who_is_missing) { run_ranks(RANKS, ON_CPU, a_late_rank); }
 
 static void a_fault(px_comm *comm, px_device device) {
   PX_SCOPED(px_work) work = NULL;
@@ -473,7 +489,7 @@ static void a_fault(px_comm *comm, px_device device) {
   OK(px_comm_run(&work, comm, &(px_collective){.op = PX_BARRIER}));
   FAILS(px_work_wait(work, 0), PX_DIST_BACKEND, "barrier number 1");
 }
-PX_TEST(a_fault_of_a_collective_is_its_error) { run_ranks(2, false, a_fault); }
+PX_TEST(a_fault_of_a_collective_is_its_error) { run_ranks(2, ON_CPU, a_fault); }
 
 // Every allocation of a collective's beginning fails in turn; then it works, and nothing is left.
 static void no_memory(px_comm *comm, px_device device) {
@@ -493,7 +509,7 @@ static void no_memory(px_comm *comm, px_device device) {
   px_release(all);
   px_release(x);
 }
-PX_TEST(a_collective_without_memory_is_refused) { run_ranks(RANKS, false, no_memory); }
+PX_TEST(a_collective_without_memory_is_refused) { run_ranks(RANKS, ON_CPU, no_memory); }
 
 // Ranks tell each other of their calls a few times a second.
 static void many_calls(px_comm *comm, px_device device) {
@@ -502,4 +518,4 @@ static void many_calls(px_comm *comm, px_device device) {
     run(comm, (px_collective){PX_BROADCAST, .outputs = &x, .output_count = 1});
   px_release(x);
 }
-PX_TEST(more_calls_than_are_told_of_are_no_difference) { run_ranks(2, false, many_calls); }
+PX_TEST(more_calls_than_are_told_of_are_no_difference) { run_ranks(2, ON_CPU, many_calls); }

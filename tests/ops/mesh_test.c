@@ -108,7 +108,7 @@ static void misfits(px_comm *comm, px_device device) {
   CHECK(!out);
 }
 
-PX_TEST(each_rank_has_its_place_and_communicators) { run_ranks(4, false, two_by_two); }
-PX_TEST(parts_keep_their_places_and_communicators) { run_ranks(4, false, parts_and_flattened); }
-PX_TEST(a_mesh_may_have_some_of_the_ranks) { run_ranks(4, false, some_ranks); }
-PX_TEST(what_is_no_mesh_is_refused) { run_ranks(4, false, misfits); }
+PX_TEST(each_rank_has_its_place_and_communicators) { run_ranks(4, ON_CPU, two_by_two); }
+PX_TEST(parts_keep_their_places_and_communicators) { run_ranks(4, ON_CPU, parts_and_flattened); }
+PX_TEST(a_mesh_may_have_some_of_the_ranks) { run_ranks(4, ON_CPU, some_ranks); }
+PX_TEST(what_is_no_mesh_is_refused) { run_ranks(4, ON_CPU, misfits); }

@@ -82,7 +82,7 @@ static void averages(px_comm *comm, px_device device) {
   px_release(parameters[0]);
   px_release(parameters[1]);
 }
-PX_TEST(gradients_are_averaged_over_processes) { run_ranks(2, false, averages); }
+PX_TEST(gradients_are_averaged_over_processes) { run_ranks(2, ON_CPU, averages); }
 
 // Rank 0 has three steps, rank 1 one, and takes part in the others.
 static void shadows(px_comm *comm, px_device device) {
@@ -113,7 +113,7 @@ static void shadows(px_comm *comm, px_device device) {
   px_release(parameters[0]);
   px_release(parameters[1]);
 }
-PX_TEST(a_rank_without_a_batch_takes_part_and_adds_nothing) { run_ranks(2, false, shadows); }
+PX_TEST(a_rank_without_a_batch_takes_part_and_adds_nothing) { run_ranks(2, ON_CPU, shadows); }
 
 static void differ(px_comm *comm, px_device device) {
   px_tensor *parameters[] = {parameter(1), parameter(1)};
@@ -122,7 +122,7 @@ static void differ(px_comm *comm, px_device device) {
   px_release(parameters[0]);
   px_release(parameters[1]);
 }
-PX_TEST(modules_that_differ_are_refused_at_all_ranks) { run_ranks(2, false, differ); }
+PX_TEST(modules_that_differ_are_refused_at_all_ranks) { run_ranks(2, ON_CPU, differ); }
 
 // Rank 0 has 1 and rank 1 has 3: over both the mean is 2 and the variance 1.
 static void normalises(px_comm *comm, px_device device) {
@@ -137,7 +137,7 @@ static void normalises(px_comm *comm, px_device device) {
   FAILS(px_sync_batch_norm(&x, comm, vector, NULL, NULL, NULL, NULL, 0.1, 0), PX_VALUE,
         "expected at least 2D input (got 1D input)");
 }
-PX_TEST(batches_of_all_ranks_are_normalised_as_one) { run_ranks(2, false, normalises); }
+PX_TEST(batches_of_all_ranks_are_normalised_as_one) { run_ranks(2, ON_CPU, normalises); }
 
 // ---- tensors that belong to one rank each
 
@@ -163,7 +163,7 @@ static void shares(px_comm *comm, px_device device) {
   FAILS(px_comm_share(comm, list, owners, 4), PX_VALUE, "rank 2 is not in a group of 2");
   for (int i = 0; i < 4; i++) px_release(list[i]);
 }
-PX_TEST(each_rank_gives_what_it_owns) { run_ranks(2, false, shares); }
+PX_TEST(each_rank_gives_what_it_owns) { run_ranks(2, ON_CPU, shares); }
 
 // ---- calls at the end
 

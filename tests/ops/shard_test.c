@@ -111,11 +111,11 @@ static void trains(px_comm *comm, px_device device) {
   OK(px_tensor_read(px_list_get(list, 0), b, sizeof b));
   for (int i = 0; i < 10; i++) CHECK_NEAR(a[i], b[i], 1e-12);
 }
-PX_TEST(two_ranks_train_as_one_process) { run_ranks(2, false, trains); }
+PX_TEST(two_ranks_train_as_one_process) { run_ranks(2, ON_CPU, trains); }
 PX_TEST(three_ranks_of_which_some_have_no_rows_train_as_one_process) {
-  run_ranks(3, false, trains);
+  run_ranks(3, ON_CPU, trains);
 }
-PX_TEST(simulated_devices_train_as_one_process) { run_ranks(2, true, trains); }
+PX_TEST(simulated_devices_train_as_one_process) { run_ranks(2, ON_SIM, trains); }
 
 static void norms(px_comm *comm, px_device device) {
   double data[] = {3, 0, 0, 4};
@@ -132,7 +132,7 @@ static void norms(px_comm *comm, px_device device) {
   CHECK_NEAR(*(double *)px_tensor_data(greatest), 4, 0);
   FAILS(px_shard_norm(&norm, comm, &part, 1, NULL, 0, 0), PX_UNIMPLEMENTED, "of sharded tensors");
 }
-PX_TEST(the_norm_is_that_of_the_whole) { run_ranks(2, false, norms); }
+PX_TEST(the_norm_is_that_of_the_whole) { run_ranks(2, ON_CPU, norms); }
 
 static void refuses(px_comm *comm, px_device device) {
   PX_SCOPED(px_module) model = make_model(device);
@@ -158,7 +158,9 @@ static void refuses(px_comm *comm, px_device device) {
   OK(px_shards_reshard(shards));
   OK(px_shards_reshard(shards));
 }
-PX_TEST(what_cannot_be_sharded_is_refused_before_anything_changes) { run_ranks(2, false, refuses); }
+PX_TEST(what_cannot_be_sharded_is_refused_before_anything_changes) {
+  run_ranks(2, ON_CPU, refuses);
+}
 
 // ---- whatever fails, the module can be used again, and nothing stays behind
 
@@ -200,4 +202,4 @@ static void survives(px_comm *comm, px_device device) {
   }
   CHECK(n > 30);
 }
-PX_TEST(a_step_that_fails_leaves_the_next_one_as_it_was) { run_ranks(1, false, survives); }
+PX_TEST(a_step_that_fails_leaves_the_next_one_as_it_was) { run_ranks(1, ON_CPU, survives); }

@@ -32,15 +32,15 @@ FileStore, HashStore, PrefixStore, Store, TCPStore, Work = (getattr(_C, f"_{name
 class Backend(str):
     """The name of what moves the bytes, in small letters."""
     UNDEFINED, GLOO, NCCL, MPI, UCC, XCCL = "undefined", "gloo", "nccl", "mpi", "ucc", "xccl"
-    backend_list = [UNDEFINED, GLOO, NCCL]
+    backend_list = [UNDEFINED, GLOO, NCCL, MPI]
 
     def __new__(cls, name):
         if not isinstance(name, str):
             raise ValueError(f"Backend constructor parameter must be string-ish: {name=}")
         devices = dict(part.split(":") for part in name.split(",")) if ":" in name else {}
         name = (devices.get("cuda") or devices.get("cpu") or name).lower()
-        if name not in ("gloo", "nccl"):
-            raise NotImplementedError(f"Phlox does not have the backend '{name}' of torch.distributed: it has gloo and nccl")
+        if name not in ("gloo", "nccl", "mpi"):
+            raise NotImplementedError(f"Phlox does not have the backend '{name}' of torch.distributed: it has gloo, nccl and mpi")
         return super().__new__(cls, name)
 
 
@@ -70,9 +70,14 @@ def is_nccl_available() -> bool:
     return _C._engine_available("nccl")
 
 
+def is_mpi_available() -> bool:
+    """Whether the engine over MPI is there."""
+    return _C._engine_available("mpi")
+
+
 def is_backend_available(backend: str) -> bool:
     """Whether the backend of a name is there."""
-    return backend.lower() in ("gloo", "nccl") and _C._engine_available(backend.lower())
+    return backend.lower() in ("gloo", "nccl", "mpi") and _C._engine_available(backend.lower())
 
 
 def _variable(name):
@@ -88,6 +93,8 @@ def _asked(name, url):
 def _meet(url, rank, size, timeout):
     """The store that a URL means, and the rank and number of ranks that it or the environment says."""
     parts = urlparse(url)
+    if parts.scheme == "env" and (cluster := _C._cluster()):
+        return cluster
     query = {name: int(values[0]) for name, values in parse_qs(parts.query).items() if name in ("rank", "world_size")}
     rank, size = query.get("rank", rank), query.get("world_size", size)
     if parts.scheme == "env":
@@ -120,11 +127,32 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
     if store is not None and (world_size <= 0 or rank < 0):
         raise AssertionError("world_size must be positive if using store" if world_size <= 0 else "rank must be non-negative if using store")
     backend, timeout = Backend(backend or ("nccl" if is_nccl_available() else "gloo")), timeout or default_pg_timeout
-    if store is None:
+    if store is None and backend == "mpi" and not _C._cluster():
+        store, rank, world_size = _C._mpi(timeout)
+    elif store is None:
         store, rank, world_size = _meet(init_method or "env://", rank, world_size, timeout)
     made = dist.ProcessGroup(backend, PrefixStore("default_pg", store), rank, range(world_size), timeout, "0", "default_pg")
     made.bound_device_id = device_id
     dist._set_world(made)
+
+
+def simulate(fn: Any, args: Sequence[Any] = (), nprocs: int = 1) -> list[Any]:
+    """Runs fn(rank, *args) in a thread for each rank of a simulated cluster, as mp.spawn does in
+    processes, and gives what the calls return. Raises what the first rank does whose error is its own."""
+    results, errors = [None] * nprocs, {}
+
+    def run(rank):
+        try:
+            results[rank] = fn(rank, *args)
+        except BaseException as error:  # told below
+            errors[rank] = error
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    _C._cluster_run(run, nprocs)
+    for rank in sorted(errors, key=lambda rank: (isinstance(errors[rank], DistBackendError), rank)):
+        raise errors[rank]
+    return results
 
 
 def new_group(ranks: Sequence[int] | None = None, timeout: timedelta | None = None, backend: str | None = None, pg_options: Any = None,

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+// Simulated clusters: many ranks in one process, the order of their streams, the links, and ranks
+// that die, differ, leave or are late. tests/ops/comm_test.c has what each collective does.
+#include "phlox/comm.h"
+#include "phlox/extend.h"
+#include "phlox/phlox.h"
+
+#include "test.h"
+
+static void simulate(const char *mode, const char *seed) {
+  setenv("PHLOX_BACKENDS", "sim", 1);
+  setenv("PHLOX_SIM_DEVICES", "64", 1);
+  setenv("PHLOX_SIM_MEMORY", "64M", 1);
+  setenv("PHLOX_SIM_MODE", mode, 1);
+  setenv("PHLOX_SIM_SEED", seed, 1);
+  setenv("PHLOX_THREADS", "1", 1);
+}
+
+static px_status join(px_comm **out, int rank, int ranks, int64_t timeout_ms) {
+  return px_comm_new(out, &(px_comm_options){"nccl", px_cluster_store(), rank, ranks, timeout_ms});
+}
+
+static px_status full(px_tensor **out, int rank, int64_t n, double value) {
+  px_device device = {PX_CUDA, rank};
+  return px_full(out, &n, 1, px_float(value), PX_FLOAT32, device, false, false);
+}
+
+static px_status sum(px_work **work, px_comm *comm, px_tensor *x) {
+  return px_comm_run(work, comm, &(px_collective){PX_ALL_REDUCE, .outputs = &x, .output_count = 1});
+}
+
+static px_status sum_now(px_comm *comm, px_tensor *x) {
+  PX_SCOPED(px_work) work = NULL;
+  PX_TRY(sum(&work, comm, x));
+  PX_TRY(px_work_wait(work, 0));
+  return px_device_synchronize(px_tensor_device(x).index);
+}
+
+static double first_of(px_tensor *x) {
+  PX_SCOPED(px_tensor) host = NULL;
+  OK(px_to(&host, x, PX_DTYPE_NONE, (px_device){PX_CPU, -1}, false, true));
+  return ((float *)px_tensor_data(host))[0];
+}
+
+// ---- many ranks
+
+static px_status add_up(int rank, int ranks, void *argument) {
+  PX_SCOPED(px_comm) comm = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  CHECK_EQ(px_cluster_rank(), rank);
+  CHECK_EQ(px_cluster_size(), ranks);
+  PX_TRY(join(&comm, rank, ranks, 0));
+  PX_TRY(full(&x, rank, 1000, rank + 1));
+  for (int i = 0; i < 3; i++) PX_TRY(sum_now(comm, x));
+  CHECK_NEAR(first_of(x), 65 * 32.0 * 64 * 64, 0);
+  return PX_OK;
+}
+PX_TEST(sixty_four_ranks_reduce) {
+  simulate("threads", "0");
+  CHECK_EQ(px_cluster_rank(), -1);
+  CHECK(!px_cluster_store());
+  OK(px_cluster_run(64, add_up, NULL));
+}
+PX_TEST(sixty_four_ranks_reduce_under_a_schedule) {
+  simulate("schedule", "3");
+  OK(px_cluster_run(64, add_up, NULL));
+}
+
+static px_status run_another(int rank, int ranks, void *argument) {
+  FAILS(px_cluster_run(1, run_another, NULL), PX_RUNTIME, "there is one at a time");
+  return PX_OK;
+}
+PX_TEST(what_cannot_be_a_cluster_is_refused) {
+  simulate("threads", "0");
+  FAILS(px_cluster_run(65, add_up, NULL), PX_RUNTIME, "PHLOX_SIM_DEVICES=65");
+  FAILS(px_cluster_run(0, add_up, NULL), PX_VALUE, "at least one rank");
+  FAILS(px_cluster_run(1, NULL, NULL), PX_TYPE, "needs a function");
+  OK(px_cluster_run(1, run_another, NULL));
+}
+
+// ---- order
+
+// The host does not wait for the other ranks: rank 1 calls when rank 0 has, and has said so.
+static px_status call_in_turn(int rank, int ranks, void *argument) {
+  PX_SCOPED(px_comm) comm = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_work) work = NULL;
+  const char *keys[] = {"called"};
+  PX_TRY(join(&comm, rank, ranks, 0));
+  PX_TRY(full(&x, rank, 10, 1));
+  if (rank) PX_TRY(px_store_wait(px_cluster_store(), keys, 1, 60000));
+  PX_TRY(sum(&work, comm, x));
+  PX_TRY(px_work_wait(work, 0));
+  if (!rank) PX_TRY(px_store_set(px_cluster_store(), keys[0], "1", 1));
+  CHECK_NEAR(first_of(x), 2, 0);
+  CHECK(px_work_is_completed(work));
+  return PX_OK;
+}
+PX_TEST(a_collective_is_work_of_a_stream) {
+  simulate("threads", "0");
+  OK(px_cluster_run(2, call_in_turn, NULL));
+}
+PX_TEST(a_collective_is_work_of_a_stream_under_a_schedule) {
+  simulate("schedule", "0");
+  OK(px_cluster_run(2, call_in_turn, NULL));
+}
+
+// A program that lacks waits: each rank's numbers depend on the order of its streams, which is the
+// seed's, however the threads of the ranks run.
+enum { RACERS = 8, ROUNDS = 12 };
+static double results[RACERS];
+static px_status race(int rank, int ranks, void *argument) {
+  PX_SCOPED(px_comm) comm = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_stream) aside = NULL;
+  px_stream *home;
+  PX_TRY(join(&comm, rank, ranks, 0));
+  PX_TRY(full(&x, rank, 64, 1));
+  PX_TRY(full(&y, rank, 64, rank));
+  PX_TRY(px_stream_current(&home, (px_device){PX_CUDA, rank}));
+  PX_TRY(px_stream_new(&aside, (px_device){PX_CUDA, rank}, 0));
+  for (int i = 0; i < ROUNDS; i++) {
+    PX_TRY(sum(NULL, comm, x));
+    PX_TRY(px_mul_scalar_(x, px_float(0.125)));  // must wait for the sum, and does not
+    PX_TRY(px_stream_set_current(aside));
+    PX_TRY(px_add_(y, x, px_int(1)));  // must wait for both
+    PX_TRY(px_stream_set_current(home));
+    usleep((unsigned)(rank * 7 + i) % 5 * (argument ? 300 : 50));
+    if (i % 4 == 3) PX_TRY(px_device_synchronize(rank));
+  }
+  PX_TRY(px_device_synchronize(rank));
+  results[rank] = first_of(y);
+  return PX_OK;
+}
+static void race_by(const char *seed, void *slower, double out[RACERS]) {
+  simulate("schedule", seed);
+  px_race_enable(0, false);
+  OK(px_cluster_run(RACERS, race, slower));
+  memcpy(out, results, sizeof results);
+}
+PX_TEST(a_seed_gives_the_same_wrong_numbers_again) {
+  double first[RACERS], again[RACERS];
+  race_by("5", NULL, first);
+  race_by("5", results, again);
+  for (int r = 0; r < RACERS; r++) CHECK(first[r] == again[r]);
+}
+static void *race_once(const char *seed) {
+  static double shared[RACERS];
+  race_by(seed, NULL, shared);
+  return shared;
+}
+// The seed is read when the first device is opened: each is a process of its own.
+static double race_apart(const char *seed) {
+  int ends[2];
+  double sum = 0;
+  CHECK(!pipe(ends));
+  pid_t child = fork();
+  if (!child) {
+    double *all = race_once(seed);
+    for (int r = 0; r < RACERS; r++) sum += all[r] * (r + 1);
+    CHECK(write(ends[1], &sum, sizeof sum) == sizeof sum);
+    _exit(0);
+  }
+  close(ends[1]);
+  CHECK(read(ends[0], &sum, sizeof sum) == sizeof sum);
+  close(ends[0]);
+  waitpid(child, NULL, 0);
+  return sum;
+}
+PX_TEST(another_seed_gives_other_wrong_numbers) {
+  double first = race_apart("1");
+  CHECK(race_apart("1") == first);
+  bool differs = false;
+  for (int i = 2; i < 8; i++) {
+    char seed[] = {(char)('0' + i), 0};
+    differs |= race_apart(seed) != first;
+  }
+  CHECK(differs);
+}
+
+// Virtual time: 6 steps of 1000 ns, and 6 times a quarter of a mebibyte at 1 GB a second.
+static px_status measure(int rank, int ranks, void *argument) {
+  PX_SCOPED(px_comm) comm = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_work) work = NULL;
+  PX_SCOPED(px_event) begin = NULL;
+  PX_SCOPED(px_event) end = NULL;
+  px_stream *stream;
+  float ms;
+  double model = 6 * 0.001 + 6 * 0.262144;
+  PX_TRY(join(&comm, rank, ranks, 0));
+  PX_TRY(full(&x, rank, 1 << 18, 1));
+  PX_TRY(px_stream_current(&stream, (px_device){PX_CUDA, rank}));
+  PX_TRY(px_event_new(&begin, PX_EVENT_TIMING));
+  PX_TRY(px_event_new(&end, PX_EVENT_TIMING));
+  PX_TRY(px_event_record(begin, stream));
+  PX_TRY(sum(&work, comm, x));
+  PX_TRY(px_work_wait(work, 0));
+  PX_TRY(px_event_record(end, stream));
+  PX_TRY(px_event_synchronize(end));
+  PX_TRY(px_event_elapsed(&ms, begin, end));
+  CHECK(ms >= model);
+  return PX_OK;
+}
+PX_TEST(links_take_virtual_time) {
+  simulate("schedule", "0");
+  setenv("PHLOX_SIM_LINK_BANDWIDTH", "1000000000", 1);
+  setenv("PHLOX_SIM_LINK_LATENCY", "1000", 1);
+  OK(px_cluster_run(4, measure, NULL));
+}
+
+static double draw(void) {
+  PX_SCOPED(px_tensor) x = NULL;
+  int64_t one = 1;
+  OK(px_rand(&x, &one, 1, NULL, PX_FLOAT64, (px_device){PX_CPU, -1}, false, false));
+  return *(double *)px_tensor_data(x);
+}
+PX_TEST(a_thread_may_draw_numbers_of_its_own) {
+  PX_SCOPED(px_generator) own = NULL;
+  simulate("threads", "0");
+  OK(px_generator_new(&own, (px_device){PX_CPU, -1}));
+  px_manual_seed(5);
+  double first = draw(), second = draw();
+  px_manual_seed(5);
+  CHECK(draw() == first);
+  px_random_isolate(own, 0);
+  px_manual_seed(5);
+  CHECK(draw() == first);
+  px_manual_seed(7);
+  px_random_isolate(NULL, 0);
+  CHECK(draw() == second);  // the process's go on where they were
+}
+
+// ---- what goes wrong
+
+enum { FAULTY = 4 };
+static char told[FAULTY][1024];
+
+static void tell(int rank) {
+  snprintf(told[rank], sizeof told[rank], "%.1000s", px_error_last()->message);
+  px_error_clear();
+}
+static void expect(int rank, const char *text) {
+  if (!strstr(told[rank], text)) fprintf(stderr, "rank %d: %s\n", rank, told[rank]);
+  CHECK(strstr(told[rank], text) != NULL);
+}
+
+static px_status work_until_error(int rank, int ranks, void *argument) {
+  PX_SCOPED(px_comm) comm = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_TRY(join(&comm, rank, ranks, 60000));
+  PX_TRY(full(&x, rank, 10, 1));
+  px_status status = PX_OK;
+  for (int i = 0; i < 30 && status == PX_OK; i++) status = sum_now(comm, x);
+  CHECK_EQ(status, PX_DIST_BACKEND);
+  tell(rank);
+  return PX_OK;
+}
+
+static int find_dead(void) {
+  int dead = -1;
+  for (int r = 0; r < FAULTY; r++)
+    if (strstr(told[r], "has died at its collective number")) dead = r;
+  return dead;
+}
+
+static void die_by_seed(const char *mode) {
+  char before[FAULTY][1024], text[100];
+  simulate(mode, "11");
+  setenv("PHLOX_SIM_DEATH", "20", 1);
+  OK(px_cluster_run(FAULTY, work_until_error, NULL));
+  memcpy(before, told, sizeof told);
+  int dead = find_dead();
+  CHECK(dead >= 0);
+  snprintf(text, sizeof text, "failed: the connection of rank %d has ended", dead);
+  for (int r = 0; r < FAULTY; r++)
+    if (r != dead) expect(r, text);
+  // The same seed, the same death.
+  OK(px_cluster_run(FAULTY, work_until_error, NULL));
+  for (int r = 0; r < FAULTY; r++) CHECK(!strcmp(before[r], told[r]));
+}
+PX_TEST(a_rank_dies_by_the_seed) { die_by_seed("threads"); }
+PX_TEST(a_rank_dies_by_the_seed_under_a_schedule) { die_by_seed("schedule"); }
+
+static px_status differ(int rank, int ranks, void *argument) {
+  PX_SCOPED(px_comm) comm = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_TRY(join(&comm, rank, ranks, 60000));
+  PX_TRY(full(&x, rank, 12, 1));
+  PX_TRY(sum_now(comm, x));
+  px_site_set("train.c", rank == 2 ? 20 : 17);
+  px_collective copy = {PX_BROADCAST, .outputs = &x, .output_count = 1};
+  px_status status = rank == 2 ? px_comm_run(NULL, comm, &copy) : sum(NULL, comm, x);
+  CHECK_EQ(status, PX_OK);
+  CHECK_EQ(px_device_synchronize(rank), PX_DIST_BACKEND);
+  tell(rank);
+  FAILS(sum(NULL, comm, x), PX_DIST_BACKEND, "the group is not usable any more");
+  return PX_OK;
+}
+static void check_difference(const char *mode) {
+  simulate(mode, "0");
+  OK(px_cluster_run(FAULTY, differ, NULL));
+  for (int r = 0; r < FAULTY; r++)
+    expect(r,
+           "failed: rank 2 called broadcast number 2 of 12 elements float32, root 0 "
+           "(train.c:20), and rank 0 called all_reduce number 2 of 12 elements float32, SUM "
+           "(train.c:17)");
+}
+PX_TEST(calls_that_differ_are_named_with_their_lines) { check_difference("threads"); }
+PX_TEST(calls_that_differ_are_named_under_a_schedule) { check_difference("schedule"); }
+
+static px_status leave_early(int rank, int ranks, void *argument) {
+  PX_SCOPED(px_comm) comm = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_TRY(join(&comm, rank, ranks, 60000));
+  PX_TRY(full(&x, rank, 12, 1));
+  PX_TRY(sum_now(comm, x));
+  if (rank == 1) return PX_OK;
+  CHECK_EQ(sum_now(comm, x), PX_DIST_BACKEND);
+  tell(rank);
+  return PX_OK;
+}
+PX_TEST(a_rank_that_has_left_is_named) {
+  simulate("schedule", "0");
+  OK(px_cluster_run(3, leave_early, NULL));
+  expect(0, "failed: rank 1 has left the group after its call number 1");
+  expect(2, "failed: rank 1 has left the group after its call number 1");
+}
+
+static px_status be_late(int rank, int ranks, void *argument) {
+  PX_SCOPED(px_comm) comm = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  const char *keys[] = {"over"};
+  PX_TRY(join(&comm, rank, ranks, 300));
+  PX_TRY(full(&x, rank, 12, 1));
+  if (rank == 1) return px_store_wait(px_cluster_store(), keys, 1, 60000);
+  CHECK_EQ(sum_now(comm, x), PX_DIST_BACKEND);
+  tell(rank);
+  return rank ? PX_OK : px_store_set(px_cluster_store(), keys[0], "1", 1);
+}
+static void check_late(const char *mode) {
+  simulate(mode, "0");
+  OK(px_cluster_run(3, be_late, NULL));
+  expect(0, "failed: rank 1 has not called number 1");
+  expect(2, "failed: rank 1 has not called number 1");
+}
+PX_TEST(a_rank_that_is_late_is_named) { check_late("threads"); }
+PX_TEST(a_rank_that_is_late_is_named_under_a_schedule) { check_late("schedule"); }
+
+static px_status abort_it(int rank, int ranks, void *argument) {
+  PX_SCOPED(px_comm) comm = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_TRY(join(&comm, rank, ranks, 60000));
+  PX_TRY(full(&x, rank, 12, 1));
+  if (rank == 1) return px_comm_abort(comm), PX_OK;
+  CHECK_EQ(sum_now(comm, x), PX_DIST_BACKEND);
+  tell(rank);
+  return PX_OK;
+}
+PX_TEST(an_abort_ends_the_calls_of_all_ranks) {
+  simulate("threads", "0");
+  OK(px_cluster_run(3, abort_it, NULL));
+  expect(0, "rank 1: the group was aborted");
+  expect(2, "rank 1: the group was aborted");
+}
+
+static px_status receive_wrong(int rank, int ranks, void *argument) {
+  PX_SCOPED(px_comm) comm = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_TRY(join(&comm, rank, ranks, 60000));
+  PX_TRY(full(&x, rank, rank ? 2 : 3, 1));
+  px_collective send = {PX_SEND, .inputs = &x, .input_count = 1, .peer = 1};
+  px_collective recv = {PX_RECV, .outputs = &x, .output_count = 1};
+  PX_TRY(px_comm_run(NULL, comm, rank ? &recv : &send));
+  px_status status = px_device_synchronize(rank);
+  CHECK_EQ(status, rank ? PX_DIST_BACKEND : PX_OK);
+  if (rank) tell(rank);
+  return PX_OK;
+}
+PX_TEST(a_receive_of_another_size_is_named) {
+  simulate("threads", "0");
+  OK(px_cluster_run(2, receive_wrong, NULL));
+  expect(1, "rank 0 sent 12 bytes, and rank 1, which receives 8, called recv");
+}
+
+static px_status fail_alone(int rank, int ranks, void *argument) {
+  PX_SCOPED(px_comm) comm = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_TRY(join(&comm, rank, ranks, 60000));
+  if (rank == 2) PX_FAIL(PX_INDEX, "an error of its own");
+  PX_TRY(full(&x, rank, 12, 1));
+  return sum_now(comm, x);
+}
+PX_TEST(the_rank_whose_error_is_its_own_is_told) {
+  simulate("threads", "0");
+  FAILS(px_cluster_run(4, fail_alone, NULL), PX_INDEX, "rank 2 of 4 failed: an error of its own");
+  CHECK_EQ(px_live_objects("work"), 0);
+  CHECK_EQ(px_live_objects("comm"), 0);
+}
