@@ -8,7 +8,7 @@
 typedef struct k_exchanges {
   k_where where;
   int64_t lines;
-  int32_t count, n, fault;
+  int32_t count, n, fault, parts;  // parts: numbers of an element, the first of which is 1
   const int32_t *from;
   int32_t *to;
   void *out;

@@ -22,9 +22,5 @@ px_status px__refuse_gpu(const px_op *op, px_dtype dtype, px_device device) {
   const char *name = px__caller ? px__caller : op->name;
   PX_CHECK(px__op_kernel(op, type), PX_UNIMPLEMENTED,
            "%s is not implemented for GPUs; the CPU has it, and simulated devices", name);
-  PX_CHECK(!px_dtype_is_complex(dtype), PX_UNIMPLEMENTED,
-           "%s of complex numbers is not implemented for GPUs; the CPU has it, and simulated "
-           "devices",
-           name);
   return PX_OK;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Complex numbers where no kernel knows them: they are put together from their parts, and products
-// of matrices are four products of the parts' matrices.
+// of matrices are four products of the parts' matrices on the CPU; GPUs have kernels.
 #include "hidden/linalg.h"
 #include "hidden/pointwise.h"
 #include "ops/run.h"
@@ -80,6 +80,8 @@ static px_status run_product(px_call *call, const px_tensor *a, const px_tensor 
 static px_status products(px_call *call, const px_tensor *a, const px_tensor *b, int ndim,
                           const int64_t *sizes, product of, const scaled *s) {
   if (PX_LIKELY(!px_dtype_is_complex((px_dtype)a->dtype))) return PX_OK;
+  px_device_type type = (px_device_type)call->device.type;
+  if (a->dtype != PX_COMPLEX32 && type != PX_META && !px__runs_host_kernels(type)) return PX_OK;
   if (px__hooks) px__hooks->suspend(true);
   px_status status = run_product(call, a, b, ndim, sizes, of, s);
   if (px__hooks) px__hooks->suspend(false);

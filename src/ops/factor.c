@@ -98,7 +98,6 @@ PX_RUN(_linalg_svd) {
 }
 static const char *driver_of(const char *given) {
   static const char *const known[] = {"gels", "gelsy", "gelsd", "gelss"};
-  if (!given) return "gelsy";
   for (int i = 0; i < 4; i++)
     if (!strcmp(given, known[i])) return known[i];
   return NULL;
@@ -107,7 +106,7 @@ PX_RUN(_linalg_lstsq) {
   const px_tensor *a = args->A, *b = args->B;
   PX_TRY(px__check_kernel(call, a, false));
   PX_TRY(px__check_beside(call, a, b, 2, (px_dtype)a->dtype));
-  PX_TRY(px__check_fits(call, rows_of(a) == rows_of(b) && driver_of(args->driver)));
+  PX_TRY(px__check_fits(call, rows_of(a) == rows_of(b) && args->driver && driver_of(args->driver)));
   PX_TRY(px__matrices_result(call, 0, b, most(rows_of(a), columns_of(a)), columns_of(b)));
   PX_TRY(px__lines_result(call, 1, a, -1, PX_INT64));
   PX_TRY(px__lines_result(call, 2, a, least(rows_of(a), columns_of(a)), real_of(a)));
@@ -312,7 +311,9 @@ static px_status residuals(px_tensor **out, const px_tensor *a, const px_tensor 
 PX_RUN(linalg_lstsq) {
   const px_tensor *self = args->self, *given = args->b;
   px_tensor **r = call->results;
-  const char *driver = driver_of(args->driver);
+  px_device_type type = (px_device_type)px__tensor_device(self).type;
+  bool gpu = type == PX_CUDA && !px__runs_host_kernels(type);
+  const char *driver = driver_of(args->driver ? args->driver : gpu ? "gels" : "gelsy");
   int lacks = self->ndim - given->ndim;
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) a = NULL;
@@ -333,6 +334,8 @@ PX_RUN(linalg_lstsq) {
            "torch.linalg.lstsq: input.size(-2) should match other.size(-%d)", lacks ? 1 : 2);
   PX_CHECK(driver, PX_RUNTIME,
            "torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)");
+  PX_CHECK(!gpu || !strcmp(driver, "gels"), PX_RUNTIME,
+           "torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA");
   double limit = px__given(args->rcond)
                      ? px_value_float(args->rcond)
                      : epsilon_of(self) * (double)most(rows_of(self), columns_of(self));

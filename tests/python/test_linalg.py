@@ -126,10 +126,11 @@ class Solving(Base):
         self.assertEqual(L.slogdet(torch.zeros(2, 2)).logabsdet.item(), -torch.inf)
 
     def test_ldl_solves_what_is_not_definite(self):
-        a = torch.randn(2, 4, 4, dtype=torch.float64)
-        a = a + a.mT
-        b = torch.randn(2, 4, 3, dtype=torch.float64)
-        self.near(a @ L.ldl_solve(*L.ldl_factor(a), b), b, 1e-7)
+        for device in DEVICES:
+            a = torch.randn(2, 4, 4, dtype=torch.float64).to(device)
+            a = a + a.mT
+            b = torch.randn(2, 4, 3, dtype=torch.float64).to(device)
+            self.near(a @ L.ldl_solve(*L.ldl_factor(a), b), b, 1e-7)
 
     def test_many_small_matrices_at_a_time(self):
         for device in DEVICES:
@@ -244,6 +245,12 @@ class Factoring(Base):
                 self.near(result.solution, L.pinv(x) @ b[:, :x.shape[-2]])
                 if driver in ("gels", "gelsd", "gelss") and x is a:
                     self.near(result.residuals, (a @ result.solution - b).square().sum(-2))
+        for device in DEVICES:
+            for x in (a.to(device), a.mT.to(device)):
+                sides = b[:, :x.shape[-2]].to(device)
+                found = L.lstsq(x, sides, driver="gels")
+                self.near(found.solution, L.pinv(x) @ sides)
+                self.assertEqual(found.residuals.shape, (2, 2) if x.shape[-2] > x.shape[-1] else (0,))
         flat = torch.ones(3, 2, dtype=torch.float64)
         self.assertEqual(L.lstsq(flat, torch.ones(3, 1, dtype=torch.float64), driver="gelsd").rank.item(), 1)
         self.near(L.lstsq(a, b[..., 0]).solution, (L.pinv(a) @ b)[..., 0])

@@ -5,7 +5,8 @@ import unittest
 import phlox as torch
 
 L = torch.linalg
-DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() and torch.cuda._backend_name() == "sim" else [])
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+GPU = torch.cuda.is_available() and torch.cuda._backend_name() != "sim"
 C = torch.complex128
 
 
@@ -52,18 +53,46 @@ class Decompositions(Base):
             self.near(L.eigvalsh(a), values)
 
     def test_ldl_tells_symmetric_from_hermitian(self):
-        x, b = some(3, 3), some(3, 2)
-        for hermitian, a in ((True, x + x.mH), (False, x + x.mT)):
-            factors = L.ldl_factor(a, hermitian=hermitian)
-            self.near(a @ L.ldl_solve(*factors, b, hermitian=hermitian), b, 1e-8)
+        for device in DEVICES:
+            x, b = some(2, 3, 3, device=device), some(2, 3, 2, device=device)
+            for hermitian, a in ((False, x + x.mT), (True, x + x.mH)):
+                if hermitian and GPU and device == "cuda":
+                    with self.assertRaisesRegex(RuntimeError, "ldl_factor: complex tensors with hermitian=True flag are not supported on CUDA"):
+                        L.ldl_factor(a, hermitian=True)
+                else:
+                    factors = L.ldl_factor(a, hermitian=hermitian)
+                    self.near(a @ L.ldl_solve(*factors, b, hermitian=hermitian), b, 1e-8)
 
     def test_reflections_multiply_as_their_product(self):
-        a, b = some(4, 3), some(4, 2)
-        factor, tau = torch.geqrf(a)
-        q = L.qr(a, mode="complete").Q
-        self.near(torch.ormqr(factor, tau, b), q @ b)
-        self.near(torch.ormqr(factor, tau, b, transpose=True), q.mH @ b)
-        self.near(L.householder_product(factor, tau), q[:, :3])
+        for device in DEVICES:
+            a, b = some(4, 3, device=device), some(4, 2, device=device)
+            factor, tau = torch.geqrf(a)
+            q = L.qr(a, mode="complete").Q
+            self.near(torch.ormqr(factor, tau, b), q @ b)
+            self.near(torch.ormqr(factor, tau, b, transpose=True), q.mH @ b)
+            self.near(L.householder_product(factor, tau), q[:, :3])
+
+    def test_products_read_conjugates_and_any_strides(self):
+        for device in DEVICES:
+            a, b = some(3, 4, device=device), some(2, 4, 3, device=device)
+            sums = lambda x, y: (x.unsqueeze(-1) * y.unsqueeze(-3)).sum(-2)
+            self.near(a @ b[0], sums(a, b[0]))
+            self.near(a.mH @ b[0].mT.conj(), sums(a.mH.resolve_conj(), b[0].mT.conj().resolve_conj()))
+            self.near(a[:, ::2] @ b[:, 1::2], sums(a[:, ::2], b[:, 1::2]))
+            self.near(a @ b[0, :, 0], sums(a, b[0, :, :1])[:, 0])
+            self.near(torch.addmm(a[:, :1], a, b[1], beta=2, alpha=3), 2 * a[:, :1] + 3 * sums(a, b[1]))
+
+    def test_many_small_ones_at_once(self):
+        for device in DEVICES:
+            a = some(5, 4, 4, device=device)
+            whole = definite(a)
+            one = torch.eye(4, dtype=C, device=device).expand(5, 4, 4)
+            self.near(a @ L.inv(a), one)
+            self.near((lambda f: f @ f.mH)(L.cholesky(whole)), whole)
+            self.near((lambda q, r: q @ r)(*L.qr(a)), a)
+            self.near(a.mH @ L.lu_solve(*L.lu_factor(a), a, adjoint=True), a)
+            self.near((lambda w, v: v * w.unsqueeze(-2) @ v.mH)(*L.eigh(whole)), whole)
+            self.near((lambda u, s, vh: u * s.unsqueeze(-2) @ vh)(*L.svd(a)), a)
 
 
 class Systems(Base):
@@ -87,14 +116,20 @@ class Systems(Base):
         self.near(L.det(torch.tensor([[1j, 2], [3, 4j]], dtype=C)), torch.tensor(-10, dtype=C))
 
     def test_least_squares_by_each_driver(self):
-        a, b = some(5, 3), some(5, 2)
-        normal = L.solve(a.mH @ a, a.mH @ b)
-        for driver in ("gels", "gelsy", "gelsd", "gelss"):
-            found = L.lstsq(a, b, driver=driver)
-            self.near(found.solution, normal)
-            self.assertEqual(found.singular_values.dtype, torch.float64)
-        self.near(found.residuals, (a @ normal - b).abs().square().sum(0))
-        self.near(L.pinv(a) @ b, normal)
+        for device in DEVICES:
+            a, b, c = some(5, 3, device=device), some(5, 2, device=device), some(2, 3, 1, device=device)
+            normal = L.solve(a.mH @ a, a.mH @ b)
+            for driver in ("gels", "gelsy", "gelsd", "gelss")[:1 if GPU and device == "cuda" else 4]:
+                found = L.lstsq(a, b, driver=driver)
+                self.near(found.solution, normal)
+                self.assertEqual(found.singular_values.dtype, torch.float64)
+                wide = L.lstsq(a.mH.expand(2, 3, 5), c, driver=driver).solution
+                self.near(wide, a @ L.solve(a.mH @ a, c))
+            self.near(found.residuals, (a @ normal - b).abs().square().sum(0))
+            self.near(L.pinv(a) @ b, normal)
+        if GPU:
+            with self.assertRaisesRegex(RuntimeError, "lstsq: `driver` other than `gels` is not supported on CUDA"):
+                L.lstsq(a, b, driver="gelsd")
 
     def test_norms_and_ranks(self):
         a = some(3, 4)

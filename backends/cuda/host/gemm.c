@@ -13,15 +13,54 @@
 
 typedef struct blas_api {
 #define XX(name, parameters) int(*name) parameters;
+#define YY(name, parameters)
 #include "cuda/cublas.sym"
 #undef XX
+#undef YY
 } blas_api;
 static blas_api blas;
 static const px__cuda_symbol symbols[] = {
 #define XX(name, parameters) {#name, offsetof(blas_api, name)},
+#define YY(name, parameters)
 #include "cuda/cublas.sym"
 #undef XX
+#undef YY
 };
+// Functions of one dtype.
+typedef struct typed_api {
+#define XX(name, parameters)
+#define YY(name, parameters) int(*name) parameters;
+#include "cuda/cublas.sym"
+#undef XX
+#undef YY
+} typed_api;
+static typed_api typed[PX__CUDA_KINDS];
+#define XX(name, parameters)
+#define YY(name, parameters) {"cublas" LETTER #name, offsetof(typed_api, name)},
+static const px__cuda_symbol typed_symbols[PX__CUDA_KINDS][4] = {
+#define LETTER "S"
+    {
+#include "cuda/cublas.sym"
+    },
+#undef LETTER
+#define LETTER "D"
+    {
+#include "cuda/cublas.sym"
+    },
+#undef LETTER
+#define LETTER "C"
+    {
+#include "cuda/cublas.sym"
+    },
+#undef LETTER
+#define LETTER "Z"
+    {
+#include "cuda/cublas.sym"
+    },
+#undef LETTER
+};
+#undef XX
+#undef YY
 // Of cuBLAS's headers.
 enum { NO_TRANSPOSE = 0, TRANSPOSE = 1, ALGORITHM = -1, SUCCESS = 0 };
 enum { COMPUTE_32F = 68, COMPUTE_64F = 70, COMPUTE_TF32 = 77 };
@@ -39,6 +78,8 @@ static void load(void) {
   for (int i = 0; i < PX__CUDA_DEVICES; i++) pthread_mutex_init(&devices[i].lock, NULL);
   void *library = px__cuda_library(names, 2);
   loaded = px__cuda_symbols(&blas, library, symbols, sizeof symbols / sizeof *symbols);
+  for (int k = 0; k < PX__CUDA_KINDS; k++)
+    loaded &= px__cuda_symbols(&typed[k], library, typed_symbols[k], 4);
 }
 
 static px_status failed(int status, const char *call) {
@@ -120,6 +161,11 @@ px__cuda_arithmetic px__cuda_arithmetic_of(int dtype) {
       return (px__cuda_arithmetic){2, COMPUTE_32F};
     case PX_BFLOAT16:
       return (px__cuda_arithmetic){14, COMPUTE_32F};
+    case PX_COMPLEX64:
+      return (px__cuda_arithmetic){
+          4, px__cuda_core->setting(PX_SETTING_MATMUL_TF32) ? COMPUTE_TF32 : COMPUTE_32F};
+    case PX_COMPLEX128:
+      return (px__cuda_arithmetic){5, COMPUTE_64F};
     default:
       return (px__cuda_arithmetic){-1, 0};
   }
@@ -142,15 +188,15 @@ static int call(void *handle, const px__cuda_product *p, const px__cuda_layout *
   const px__cuda_layout *first = c->rows ? b : a, *second = c->rows ? a : b;
   int64_t m = p->c.sizes[c->rows ? 2 : 1], n = p->c.sizes[c->rows ? 1 : 2], k = p->a.sizes[2];
   px__cuda_arithmetic kind = px__cuda_arithmetic_of(p->dtype);
-  float factors[2] = {(float)p->alpha, (float)p->beta};
-  double wide[2] = {p->alpha, p->beta};
-  bool is_wide = p->dtype == PX_FLOAT64;
+  float factors[2][2] = {{(float)p->alpha}, {(float)p->beta}};  // real and, of complex ones, 0
+  double wide[2][2] = {{p->alpha}, {p->beta}};
+  bool is_wide = p->dtype == PX_FLOAT64 || p->dtype == PX_COMPLEX128;
   return blas.cublasGemmStridedBatchedEx_64(
       handle, first->rows == c->rows ? NO_TRANSPOSE : TRANSPOSE,
       second->rows == c->rows ? NO_TRANSPOSE : TRANSPOSE, m, n, k,
-      is_wide ? (void *)&wide[0] : (void *)&factors[0], first->at, kind.type, first->ld,
-      first->batch, second->at, kind.type, second->ld, second->batch,
-      is_wide ? (void *)&wide[1] : (void *)&factors[1], c->at, kind.type, c->ld, c->batch,
+      is_wide ? (void *)wide[0] : (void *)factors[0], first->at, kind.type, first->ld, first->batch,
+      second->at, kind.type, second->ld, second->batch,
+      is_wide ? (void *)wide[1] : (void *)factors[1], c->at, kind.type, c->ld, c->batch,
       p->c.sizes[0], kind.compute, ALGORITHM);
 }
 
@@ -227,14 +273,14 @@ static px_status with_handle(const px_launch *l, const void *with,
 }
 
 static int solve_triangle(void *handle, const void *with, const char **name) {
-  const float one = 1;
-  const double wide_one = 1;
+  const float one[2] = {1};
+  const double wide_one[2] = {1};
   const px__cuda_triangle *t = with;
-  bool wide = t->dtype == PX_FLOAT64;
-  *name = wide ? "cublasDtrsm" : "cublasStrsm";
-  return (wide ? blas.cublasDtrsm_v2 : blas.cublasStrsm_v2)(
-      handle, t->right, t->upper, NO_TRANSPOSE, t->unit, t->m, t->n,
-      wide ? (const void *)&wide_one : (const void *)&one, t->a, t->lda, t->b, t->ldb);
+  bool wide = t->dtype == PX_FLOAT64 || t->dtype == PX_COMPLEX128;
+  *name = "cublas<t>trsm";
+  return typed[px__cuda_kind(t->dtype)].trsm_v2(
+      handle, t->right, t->upper, t->turned, t->unit, t->m, t->n,
+      wide ? (const void *)wide_one : (const void *)one, t->a, t->lda, t->b, t->ldb);
 }
 px_status px__cuda_solve_triangle(const px_launch *l, const px__cuda_triangle *t) {
   return with_handle(l, t, solve_triangle);
@@ -242,16 +288,15 @@ px_status px__cuda_solve_triangle(const px_launch *l, const px__cuda_triangle *t
 
 static int solve_systems(void *handle, const void *with, const char **name) {
   const px__cuda_systems *s = with;
-  bool wide = s->dtype == PX_FLOAT64;
+  const typed_api *api = &typed[px__cuda_kind(s->dtype)];
   int status = SUCCESS, wrong = 0;
-  *name = wide ? "cublasDgetrfBatched" : "cublasSgetrfBatched";
+  *name = "cublas<t>getrfBatched";
   if (s->factor)
-    status = (wide ? blas.cublasDgetrfBatched : blas.cublasSgetrfBatched)(
-        handle, s->n, s->a, s->lda, s->pivots, s->info, s->count);
+    status = api->getrfBatched(handle, s->n, s->a, s->lda, s->pivots, s->info, s->count);
   if (status != SUCCESS || !s->solve) return status;
-  *name = wide ? "cublasDgetrsBatched" : "cublasSgetrsBatched";
-  return (wide ? blas.cublasDgetrsBatched : blas.cublasSgetrsBatched)(
-      handle, s->turned, s->n, s->columns, s->a, s->lda, s->pivots, s->b, s->ldb, &wrong, s->count);
+  *name = "cublas<t>getrsBatched";
+  return api->getrsBatched(handle, s->turned, s->n, s->columns, s->a, s->lda, s->pivots, s->b,
+                           s->ldb, &wrong, s->count);
 }
 px_status px__cuda_solve_systems(const px_launch *l, const px__cuda_systems *s) {
   return with_handle(l, s, solve_systems);
@@ -259,11 +304,10 @@ px_status px__cuda_solve_systems(const px_launch *l, const px__cuda_systems *s) 
 
 static int reflect(void *handle, const void *with, const char **name) {
   const px__cuda_reflections *r = with;
-  bool wide = r->dtype == PX_FLOAT64;
   int wrong = 0;  // on the host: an argument's number
-  *name = wide ? "cublasDgeqrfBatched" : "cublasSgeqrfBatched";
-  return (wide ? blas.cublasDgeqrfBatched : blas.cublasSgeqrfBatched)(
-      handle, r->m, r->n, r->a, r->lda, r->tau, &wrong, r->count);
+  *name = "cublas<t>geqrfBatched";
+  return typed[px__cuda_kind(r->dtype)].geqrfBatched(handle, r->m, r->n, r->a, r->lda, r->tau,
+                                                     &wrong, r->count);
 }
 px_status px__cuda_reflect(const px_launch *l, const px__cuda_reflections *r) {
   return with_handle(l, r, reflect);

@@ -3,6 +3,14 @@
 #pragma once
 #include "cuda/host/cuda.h"
 
+// The dtypes that linear algebra's libraries have functions of, in the order of their tables.
+enum { PX__CUDA_KINDS = 4 };
+static inline int px__cuda_kind(int dtype) {
+  return dtype == PX_FLOAT32 ? 0 : dtype == PX_FLOAT64 ? 1 : dtype == PX_COMPLEX64 ? 2 : 3;
+}
+// How a matrix counts, in the libraries' numbers; conjugate: and transposed.
+enum { PX__CUDA_PLAIN = 0, PX__CUDA_TRANSPOSED = 1, PX__CUDA_CONJUGATE = 2 };
+
 // A batch of matrices: `sizes` and `strides` (in elements) are those of batch, row and column.
 typedef struct px__cuda_matrices {
   void *at;
@@ -27,6 +35,7 @@ px_status px__cuda_dots(const px_launch *l, const px__cuda_product *p);
 // b becomes x in a x = b, or with `right` in x a = b, where a is a triangle; both lie by columns.
 typedef struct px__cuda_triangle {
   int dtype, m, n, lda, ldb;  // m, n: of b
+  int turned;                 // PX__CUDA_PLAIN, or what is taken in the place of a
   bool right, upper, unit;    // unit: the diagonal of a counts as ones
   const void *a;
   void *b;
@@ -34,11 +43,11 @@ typedef struct px__cuda_triangle {
 px_status px__cuda_solve_triangle(const px_launch *l, const px__cuda_triangle *t);
 
 // Systems of equations, of many small matrices by columns at a time: `factor` makes of each `a` its
-// LU decomposition, `solve` of each `b` what a decomposed `a`, or `turned` its transpose, is to be
-// multiplied with for it.
+// LU decomposition, `solve` of each `b` what a decomposed `a`, or by `turned` its transpose, is to
+// be multiplied with for it.
 typedef struct px__cuda_systems {
-  int dtype, n, columns, lda, ldb, count;
-  bool factor, solve, turned;
+  int dtype, n, columns, lda, ldb, count, turned;
+  bool factor, solve;
   void **a, **b;  // where matrices begin; in device memory, as the others
   int *pivots, *info;
 } px__cuda_systems;

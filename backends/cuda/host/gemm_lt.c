@@ -200,6 +200,7 @@ static bool call(const px_launch *l, const px__cuda_product *p, const plan *how,
 bool px__cuda_multiply_lt(const px_launch *l, const px__cuda_product *p, const px__cuda_layout *c,
                           const px__cuda_layout *a, const px__cuda_layout *b, bool with_bias) {
   const px__cuda_layout *at[MATRICES] = {c->rows ? b : a, c->rows ? a : b, c};
+  if (p->dtype >= PX_DTYPE_COMPUTED) return false;  // complex numbers
   // The library reads a bias in words of 16 bytes.
   if (with_bias && (uintptr_t)p->s.at % 16) return false;
   pthread_once(&once, load);

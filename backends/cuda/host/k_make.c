@@ -29,7 +29,11 @@ PX_CUDA_KERNEL(eye) {
 
 static px_status triangle(const px_launch *l, const px_operand *to, const px_operand *from,
                           int64_t diagonal, bool lower) {
-  static const char *const names[] = {"triangle_1", "triangle_2", "triangle_4", "triangle_8"};
+  static const char *const names[] = {[1] = "triangle_1",
+                                      [2] = "triangle_2",
+                                      [4] = "triangle_4",
+                                      [8] = "triangle_8",
+                                      [16] = "triangle_16"};
   k_make p = make_of(to);
   PX_CUDA_PASS(px__cuda_fits(from, 0));
   p.in = from->data, p.diagonal = diagonal, p.lower = lower, p.ndim = from->ndim;
@@ -38,13 +42,7 @@ static px_status triangle(const px_launch *l, const px_operand *to, const px_ope
     p.sizes[d] = from->sizes[k];
     p.to_strides[d] = to->strides[k], p.from_strides[d] = from->strides[k];
   }
-  size_t item = px__cuda_dtype_size(p.dtype);
-  return px__cuda_over(l, "make",
-                       names[item == 1   ? 0
-                             : item == 2 ? 1
-                             : item == 4 ? 2
-                                         : 3],
-                       p.n, &p);
+  return px__cuda_over(l, "make", names[px__cuda_dtype_size(p.dtype)], p.n, &p);
 }
 PX_CUDA_KERNEL(tril) { return triangle(l, args->out, args->self, args->diagonal, true); }
 PX_CUDA_KERNEL(triu) { return triangle(l, args->out, args->self, args->diagonal, false); }

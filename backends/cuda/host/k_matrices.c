@@ -92,16 +92,35 @@ static px_status by_columns(const px_launch *l, px_operand *made, shape *s,
 // All elements become one number.
 static px_status fill(const px_launch *l, const px_operand *to, double value) {
   static const int64_t none[PX_MAX_DIMS];
-  bool real = px__cuda_is_float(to->dtype);
   px_operand number = *to;
   number.immediate = true, number.strides = none, number.data = number.value;
-  if (to->dtype == PX_FLOAT64)
-    memcpy(number.value, &value, sizeof value);
-  else if (real)
-    memcpy(number.value, &(float){(float)value}, sizeof(float));
-  else
-    memcpy(number.value, &(int32_t){(int32_t)value}, sizeof(int32_t));
+  number.dtype = PX_FLOAT64;
+  memcpy(number.value, &value, sizeof value);
   return px__cuda_copy_operand(l, to, &number);
+}
+static bool is_complex(const px_operand *o) {
+  return o->dtype == PX_COMPLEX64 || o->dtype == PX_COMPLEX128;
+}
+// How a matrix whose adjoint is wanted, or it itself, counts.
+static int turned_of(const px_operand *o, bool adjoint) {
+  return !adjoint ? PX__CUDA_PLAIN : is_complex(o) ? PX__CUDA_CONJUGATE : PX__CUDA_TRANSPOSED;
+}
+// In place: the imaginary parts change their signs. Of real numbers nothing is done.
+static px_status conjugate(const px_launch *l, const px_operand *o) {
+  shape s;
+  px_operand parts = *o;
+  if (!is_complex(o) || !px_operand_numel(o)) return PX_OK;
+  parts.dtype = o->dtype == PX_COMPLEX64 ? PX_FLOAT32 : PX_FLOAT64;
+  for (int d = 0; d < o->ndim; d++) s.strides[d] = 2 * o->strides[d];
+  parts.strides = s.strides;
+  parts.data = (char *)o->data + px__cuda_dtype_size(parts.dtype);
+  px_operand operands[2] = {parts, parts};
+  px_value params[1] = {PX_NONE()};
+  px_launch negate = *l;
+  negate.operands = operands, negate.operand_count = 2;
+  negate.params = params, negate.param_count = 1;
+  negate.compute = parts.dtype;
+  return px__cuda_find("neg")(&negate);
 }
 // Zeros, with ones on the diagonal.
 static px_status identity(const px_launch *l, const px_operand *to) {
@@ -261,15 +280,16 @@ static k_exchanges exchanges_of(const px_launch *l, px__cuda_dense *d, const px_
                        .count = columns_of(pivots),
                        .n = n,
                        .fault = PX_FAULT_PIVOT,
+                       .parts = 1,
                        .from = px__cuda_dense_in(d, pivots, PX_INT32)};
 }
 // The factors in in[0], the exchanges, which were checked, in in[1], row-major.
 static int one_lu_solve(task *t, int64_t i) {
   const px__lu_solve_kernel *x = t->args;
   int n = rows_of(x->out);
-  return t->api->getrs(t->handle, x->adjoint, n, columns_of(x->out), at(&t->in[0], i, 2),
-                       step_of(&t->in[0]), (const int *)t->in[1].data + i * n, at(x->out, i, 2),
-                       step_of(x->out), t->info);
+  return t->api->getrs(t->handle, turned_of(x->out, x->adjoint), n, columns_of(x->out),
+                       at(&t->in[0], i, 2), step_of(&t->in[0]), (const int *)t->in[1].data + i * n,
+                       at(x->out, i, 2), step_of(x->out), t->info);
 }
 PX_CUDA_KERNEL(lu_solve) {
   shape s;
@@ -286,7 +306,7 @@ PX_CUDA_KERNEL(lu_solve) {
   PX_CUDA_PASS(px__cuda_copy_operand(l, args->out, args->B));
   if (are_many(&t.in[0], count) && is_even(&t.in[0])) {
     px__cuda_systems all = systems_of(&t.in[0], count);
-    all.turned = args->adjoint, all.pivots = t.in[1].data;
+    all.turned = turned_of(args->out, args->adjoint), all.pivots = t.in[1].data;
     return solve_all(l, &all, &t.in[0], args->out);
   }
   return px__cusolver_run(&t, args->out->dtype, count);
@@ -306,7 +326,9 @@ PX_CUDA_KERNEL(permutation) {
   p.to = rows;
   size_t bytes = (size_t)px_operand_numel(out) * px__cuda_dtype_size(out->dtype);
   PX_CUDA_PASS(px__cuda_fill(l->stream, p.out, 0, bytes));
-  const char *function = out->dtype == PX_FLOAT64 ? "permutation_f64" : "permutation_f32";
+  p.parts = is_complex(out) ? 2 : 1;
+  bool wide = out->dtype == PX_FLOAT64 || out->dtype == PX_COMPLEX128;
+  const char *function = wide ? "permutation_f64" : "permutation_f32";
   PX_CUDA_PASS(px__cuda_over(l, "matrices", function, p.lines, &p));
   return px__cuda_dense_close(&d);
 }
@@ -365,16 +387,17 @@ PX_CUDA_KERNEL(householder) {
 // The reflections in in[0], tau in in[1].
 static int ask_ormqr(task *t, int *room) {
   const px__ormqr_kernel *x = t->args;
-  return t->api->ormqr_bufferSize(
-      t->handle, !x->left, x->transpose, rows_of(x->out), columns_of(x->out), columns_of(&t->in[1]),
-      t->in[0].data, step_of(&t->in[0]), t->in[1].data, x->out->data, step_of(x->out), room);
+  return t->api->ormqr_bufferSize(t->handle, !x->left, turned_of(x->out, x->transpose),
+                                  rows_of(x->out), columns_of(x->out), columns_of(&t->in[1]),
+                                  t->in[0].data, step_of(&t->in[0]), t->in[1].data, x->out->data,
+                                  step_of(x->out), room);
 }
 static int one_ormqr(task *t, int64_t i) {
   const px__ormqr_kernel *x = t->args;
-  return t->api->ormqr(t->handle, !x->left, x->transpose, rows_of(x->out), columns_of(x->out),
-                       columns_of(&t->in[1]), at(&t->in[0], i, 2), step_of(&t->in[0]),
-                       at(&t->in[1], i, 1), at(x->out, i, 2), step_of(x->out), t->work, t->room,
-                       t->info);
+  return t->api->ormqr(t->handle, !x->left, turned_of(x->out, x->transpose), rows_of(x->out),
+                       columns_of(x->out), columns_of(&t->in[1]), at(&t->in[0], i, 2),
+                       step_of(&t->in[0]), at(&t->in[1], i, 1), at(x->out, i, 2), step_of(x->out),
+                       t->work, t->room, t->info);
 }
 PX_CUDA_KERNEL(ormqr) {
   shape a, tau;
@@ -388,27 +411,213 @@ PX_CUDA_KERNEL(ormqr) {
 
 // ---- triangular systems
 
+// For each matrix of b, in its place, with what `how` says besides sizes and places.
+static px_status solve_triangles(const px_launch *l, const px_operand *a, const px_operand *b,
+                                 px__cuda_triangle how) {
+  how.dtype = b->dtype, how.m = rows_of(b), how.n = columns_of(b);
+  how.lda = step_of(a), how.ldb = step_of(b);
+  for (int64_t i = 0; i < count_of(b, 2); i++) {
+    how.a = at(a, i, 2), how.b = at(b, i, 2);
+    PX_CUDA_PASS(px__cuda_solve_triangle(l, &how));
+  }
+  return PX_OK;
+}
 PX_CUDA_KERNEL(triangular) {
   shape s;
   px_operand a;
   const px_operand *b = args->out;
-  int64_t count = count_of(b, 2);
   PX_CUDA_PASS(px__cuda_copy_operand(l, b, args->B));
-  if (!count) return PX_OK;
+  if (!count_of(b, 2)) return PX_OK;
   PX_CUDA_PASS(by_columns(l, &a, &s, args->self));
-  px__cuda_triangle t = {.dtype = b->dtype,
-                         .right = !args->left,
-                         .upper = args->upper,
-                         .unit = args->unitriangular,
-                         .m = rows_of(b),
-                         .n = columns_of(b),
-                         .lda = step_of(&a),
-                         .ldb = step_of(b)};
-  for (int64_t i = 0; i < count; i++) {
-    t.a = at(&a, i, 2), t.b = at(b, i, 2);
-    PX_CUDA_PASS(px__cuda_solve_triangle(l, &t));
-  }
+  return solve_triangles(
+      l, &a, b,
+      (px__cuda_triangle){.right = !args->left, .upper = args->upper, .unit = args->unitriangular});
+}
+
+// ---- least squares, by QR
+
+// A, or its adjoint where it is wider than high, which becomes reflections, in in[0], tau in in[1];
+// the right sides become the solution.
+static int ask_gels(task *t, int *room) {
+  const px_operand *a = &t->in[0], *b = ((const px__lstsq_kernel *)t->args)->solution;
+  int other, status;
+  status =
+      t->api->geqrf_bufferSize(t->handle, rows_of(a), columns_of(a), a->data, step_of(a), &other);
+  if (status) return status;
+  status = t->api->ormqr_bufferSize(t->handle, 0, turned_of(a, true), rows_of(a), columns_of(b),
+                                    columns_of(a), a->data, step_of(a), t->in[1].data, b->data,
+                                    step_of(b), room);
+  if (other > *room) *room = other;
+  return status;
+}
+static int reflect_one(task *t, int64_t i) {
+  const px_operand *a = &t->in[0];
+  return t->api->geqrf(t->handle, rows_of(a), columns_of(a), at(a, i, 2), step_of(a),
+                       at(&t->in[1], i, 1), t->work, t->room, t->info);
+}
+static int multiply_one(task *t, int64_t i, bool adjoint) {
+  const px_operand *a = &t->in[0], *b = ((const px__lstsq_kernel *)t->args)->solution;
+  return t->api->ormqr(t->handle, 0, turned_of(a, adjoint), rows_of(a), columns_of(b),
+                       columns_of(a), at(a, i, 2), step_of(a), at(&t->in[1], i, 1), at(b, i, 2),
+                       step_of(b), t->work, t->room, t->info);
+}
+static int reflect_high(task *t, int64_t i) {
+  int status = reflect_one(t, i);
+  return status ? status : multiply_one(t, i, true);
+}
+static int multiply_wide(task *t, int64_t i) { return multiply_one(t, i, false); }
+
+// Of a high A = Q R: R x = Q' b. Of a wide one, whose adjoint is Q R: x = Q y with R' y = b.
+static px_status solve_by_reflections(const px_launch *l, task *t, bool wide) {
+  const px__lstsq_kernel *x = t->args;
+  shape r_shape, b_shape;
+  int64_t count = count_of(x->solution, 2);
+  int k = columns_of(&t->in[0]), dtype = x->solution->dtype;
+  px_operand r = corner(&t->in[0], &r_shape, k, k);
+  px_operand b = corner(x->solution, &b_shape, k, columns_of(x->solution));
+  t->one = wide ? reflect_one : reflect_high;
+  PX_CUDA_PASS(px__cusolver_run(t, dtype, count));
+  PX_CUDA_PASS(solve_triangles(l, &r, &b,
+                               (px__cuda_triangle){.upper = true, .turned = turned_of(&r, wide)}));
+  t->one = multiply_wide;
+  return wide ? px__cusolver_run(t, dtype, count) : PX_OK;
+}
+PX_CUDA_KERNEL(lstsq) {
+  shape across, room, tau_shape, to_shape;
+  task t = {.l = l, .args = args, .ask = ask_gels, .name = "geqrf"};
+  bool wide = rows_of(args->A) < columns_of(args->A);
+  px_operand a = wide ? turned(args->A, &across) : *args->A;
+  px_operand b = corner(args->solution, &to_shape, rows_of(args->B), columns_of(args->B));
+  PX_CUDA_PASS(fill(l, args->info, 0));
+  PX_CUDA_PASS(fill(l, args->rank, columns_of(&a)));
+  PX_CUDA_PASS(fill(l, args->singular_values, 0));
+  PX_CUDA_PASS(fill(l, args->solution, 0));
+  if (!px_operand_numel(args->solution) || !px_operand_numel(args->A)) return PX_OK;
+  PX_CUDA_PASS(px__cuda_copy_operand(l, &b, args->B));
+  PX_CUDA_PASS(copied(l, &t.in[0], &room, &a, 2));
+  if (wide) PX_CUDA_PASS(conjugate(l, &t.in[0]));
+  px_operand line = t.in[0];  // one number of tau for each column
+  int64_t sizes[PX_MAX_DIMS];
+  memcpy(sizes, line.sizes, (size_t)line.ndim * sizeof *sizes);
+  sizes[line.ndim - 2] = columns_of(&a);
+  line.sizes = sizes, line.ndim--;
+  PX_CUDA_PASS(make_room(l, &t.in[1], &tau_shape, &line, 1));
+  return solve_by_reflections(l, &t, wide);
+}
+
+// ---- symmetric matrices
+
+static int ask_ldl(task *t, int *room) {
+  const px_operand *a = ((const px__ldl_kernel *)t->args)->LD;
+  return t->api->sytrf_bufferSize(t->handle, rows_of(a), a->data, step_of(a), room);
+}
+static int one_ldl(task *t, int64_t i) {
+  const px__ldl_kernel *x = t->args;
+  return t->api->sytrf(t->handle, 0, rows_of(x->LD), at(x->LD, i, 2), step_of(x->LD),
+                       at(x->pivots, i, 1), t->work, t->room, at(x->info, i, 0));
+}
+static px_status check_hermitian(const px_operand *a, bool hermitian, const char *name) {
+  if (hermitian && is_complex(a))
+    PX_CUDA_FAIL(PX_RUNTIME,
+                 "%s: complex tensors with hermitian=True flag are not supported on CUDA.", name);
   return PX_OK;
+}
+PX_CUDA_KERNEL(ldl) {
+  task t = {.l = l, .args = args, .ask = ask_ldl, .one = one_ldl, .name = "sytrf"};
+  PX_CUDA_PASS(check_hermitian(args->LD, args->hermitian, "torch.linalg.ldl_factor"));
+  PX_CUDA_PASS(fill(l, args->info, 0));
+  PX_CUDA_PASS(keep_triangle(l, args->LD, args->self, false));
+  return px__cusolver_run(&t, args->LD->dtype, count_of(args->LD, 2));
+}
+
+// The factors in in[0], the exchanges as int64 in in[1]. The numbers of dtypes are CUDA's.
+static int type_of(const px_operand *o) {
+  return o->dtype == PX_FLOAT32 ? 0 : o->dtype == PX_FLOAT64 ? 1 : o->dtype == PX_COMPLEX64 ? 4 : 5;
+}
+static int elements(size_t bytes, const px_operand *o) {
+  size_t size = px__cuda_dtype_size(o->dtype);
+  return (int)((bytes + size - 1) / size);
+}
+static int ask_ldl_solve(task *t, int *room) {
+  const px__ldl_solve_kernel *x = t->args;
+  const px_operand *a = &t->in[0];
+  size_t bytes;
+  int status = t->common->cusolverDnXsytrs_bufferSize(
+      t->handle, 0, rows_of(a), columns_of(x->out), type_of(a), a->data, step_of(a), t->in[1].data,
+      type_of(x->out), x->out->data, step_of(x->out), &bytes, &t->host_bytes);
+  *room = elements(bytes, x->out);
+  return status;
+}
+static int one_ldl_solve(task *t, int64_t i) {
+  const px__ldl_solve_kernel *x = t->args;
+  const px_operand *a = &t->in[0];
+  return t->common->cusolverDnXsytrs(
+      t->handle, 0, rows_of(a), columns_of(x->out), type_of(a), at(a, i, 2), step_of(a),
+      at(&t->in[1], i, 1), type_of(x->out), at(x->out, i, 2), step_of(x->out), t->work,
+      (size_t)t->room * px__cuda_dtype_size(x->out->dtype), t->host, t->host_bytes, t->info);
+}
+PX_CUDA_KERNEL(ldl_solve) {
+  shape s, lines;
+  task t = {.l = l,
+            .args = args,
+            .ask = ask_ldl_solve,
+            .one = one_ldl_solve,
+            .name = "Xsytrs",
+            .waits = true};
+  PX_CUDA_PASS(check_hermitian(args->out, args->hermitian, "torch.linalg.ldl_solve"));
+  PX_CUDA_PASS(px__cuda_copy_operand(l, args->out, args->B));
+  if (!count_of(args->out, 2)) return PX_OK;
+  px_operand wide = *args->pivots;
+  wide.dtype = PX_INT64;
+  PX_CUDA_PASS(by_columns(l, &t.in[0], &s, args->LD));
+  PX_CUDA_PASS(make_room(l, &t.in[1], &lines, &wide, 1));
+  PX_CUDA_PASS(px__cuda_copy_operand(l, &t.in[1], args->pivots));
+  return px__cusolver_run(&t, args->out->dtype, count_of(args->out, 2));
+}
+
+// ---- eigenvalues of any matrices
+
+// What becomes of the matrix, as complex numbers, in in[0]; the vectors, if they are wanted, go to
+// where they lie by columns, in in[1].
+static int ask_eig(task *t, int *room) {
+  const px__eig_kernel *x = t->args;
+  const px_operand *a = &t->in[0], *v = &t->in[1];
+  size_t bytes;
+  int type = type_of(a);
+  int status = t->common->cusolverDnXgeev_bufferSize(
+      t->handle, t->options, 0, x->vectors, rows_of(a), type, a->data, step_of(a), type,
+      x->eigenvalues->data, type, NULL, 1, type, v->data, x->vectors ? step_of(v) : 1, type, &bytes,
+      &t->host_bytes);
+  *room = elements(bytes, a);
+  return status;
+}
+static int one_eig(task *t, int64_t i) {
+  const px__eig_kernel *x = t->args;
+  const px_operand *a = &t->in[0], *v = &t->in[1];
+  int type = type_of(a);
+  return t->common->cusolverDnXgeev(
+      t->handle, t->options, 0, x->vectors, rows_of(a), type, at(a, i, 2), step_of(a), type,
+      at(x->eigenvalues, i, 1), type, NULL, 1, type, x->vectors ? at(v, i, 2) : NULL,
+      x->vectors ? step_of(v) : 1, type, t->work, (size_t)t->room * px__cuda_dtype_size(a->dtype),
+      t->host, t->host_bytes, at(x->info, i, 0));
+}
+PX_CUDA_KERNEL(eig) {
+  shape s;
+  task t = {.l = l, .args = args, .ask = ask_eig, .one = one_eig, .name = "Xgeev"};
+  const px__cusolver_common *common = px__cusolver_any();
+  if (common && !common->cusolverDnXgeev)
+    PX_CUDA_FAIL(PX_UNIMPLEMENTED,
+                 "linalg.eig on cuda:%d needs a cuSOLVER that has cusolverDnXgeev (11.7 or newer)",
+                 l->device);
+  PX_CUDA_PASS(fill(l, args->info, 0));
+  int64_t count = count_of(args->self, 2);
+  if (!count) return PX_OK;
+  px_operand complex = *args->self;
+  complex.dtype = args->eigenvalues->dtype;
+  PX_CUDA_PASS(make_room(l, &t.in[0], &s, &complex, 2));
+  PX_CUDA_PASS(px__cuda_copy_operand(l, &t.in[0], args->self));
+  t.in[1] = *args->eigenvectors;
+  return px__cusolver_run(&t, complex.dtype, count);
 }
 
 // ---- eigenvalues, in[0] being what becomes vectors
@@ -522,7 +731,9 @@ PX_CUDA_KERNEL(svd) {
     t.ask = ask_svds, t.all = all_svd, t.name = "gesvdjBatched";
   PX_CUDA_PASS(px__cusolver_run(&t, args->A->dtype, count));
   if (!args->vectors) return PX_OK;
+  // The library gives V, and of the transposed matrix conj(V) S U'.
   px_operand vh = turned(args->Vh, &vh_shape);
+  PX_CUDA_PASS(conjugate(l, &s.v));
   PX_CUDA_PASS(px__cuda_copy_operand(l, args->U, wide ? &s.v : &s.u));
   return px__cuda_copy_operand(l, &vh, wide ? &s.u : &s.v);
 }

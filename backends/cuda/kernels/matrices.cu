@@ -23,13 +23,13 @@ template <typename T>
 static __device__ __forceinline__ void permute(const k_exchanges &p) {
   for (int64_t i = k_thread(); i < p.lines; i += k_threads()) {
     int32_t *rows = p.to + i * p.n;
-    T *out = (T *)p.out + i * p.n * p.n;
+    T *out = (T *)p.out + i * p.n * p.n * p.parts;
     for (int32_t k = 0; k < p.n; k++) rows[k] = k;
     for (int32_t k = 0; k < p.count; k++) {
       int32_t with = checked(p, i * p.count + k) - 1, other = rows[with];
       rows[with] = rows[k], rows[k] = other;
     }
-    for (int32_t k = 0; k < p.n; k++) out[(int64_t)rows[k] * p.n + k] = 1;
+    for (int32_t k = 0; k < p.n; k++) out[((int64_t)rows[k] * p.n + k) * p.parts] = 1;
   }
 }
 extern "C" __global__ void permutation_f32(const __grid_constant__ k_exchanges p) {
