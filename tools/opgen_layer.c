@@ -44,7 +44,8 @@ static const char *snake(const char *name) {
   return made;
 }
 
-// `input hx[2]?`: names; how many tensors it has; whether it may be absent, as all behind it may.
+// `input hx[2]? lengths[]`: names; how many tensors it has; whether it may be absent, as all behind
+// it may; whether it may be numbers.
 static int read_ports(const og_layer *l, og_port *ports, const char *field, const char *otherwise) {
   const og_field *f = og_entry_field(l->e, field);
   char *names = strdup(f ? f->text : otherwise);
@@ -53,8 +54,10 @@ static int read_ports(const og_layer *l, og_port *ports, const char *field, cons
     const char *end = og_word_end(word);
     if (count == OG_MAX_INPUTS) og_die(f->place, "too many %s of %s", field, l->e->name);
     og_port *port = &ports[count++];
-    *port = (og_port){og_copy(word, (size_t)(end - word)), *end == '[' ? atoi(end + 1) : 1,
-                      word[strlen(word) - 1] == '?'};
+    bool numbers = !strcmp(end, "[]");
+    *port =
+        (og_port){og_copy(word, (size_t)(end - word)), *end == '[' && !numbers ? atoi(end + 1) : 1,
+                  word[strlen(word) - 1] == '?', numbers};
     if (port->tensors < 1 || (count > 1 && port[-1].optional && !port->optional))
       og_die(f->place, "`%s` has no place among the %s of %s", word, field, l->e->name);
   }
@@ -138,7 +141,7 @@ static void read_methods(og_layer *l) {
     if (p->type != OG_TENSOR) continue;
     if (l->input_count == OG_MAX_INPUTS)
       og_die(forward->place, "too many tensors of %s", l->e->name);
-    l->inputs[l->input_count++] = (og_port){p->name, 1, p->optional};
+    l->inputs[l->input_count++] = (og_port){p->name, 1, p->optional, false};
   }
 }
 
@@ -292,8 +295,8 @@ static void write_ports(FILE *to, const og_layer *l, const char *what, const og_
                         int count) {
   fprintf(to, "static const px_module_port %s_%s[] = {", what, l->e->name);
   for (int i = 0; i < count; i++)
-    fprintf(to, "%s{\"%s\", %d, %s}", i ? ", " : "", ports[i].name, ports[i].tensors,
-            ports[i].optional ? "true" : "false");
+    fprintf(to, "%s{\"%s\", %d, %s, %s}", i ? ", " : "", ports[i].name, ports[i].tensors,
+            ports[i].optional ? "true" : "false", ports[i].numbers ? "true" : "false");
   fprintf(to, "};\n");
 }
 

@@ -10,6 +10,7 @@ typedef struct og_port {
   const char *name;
   int tensors;
   bool optional;
+  bool numbers;  // in Python a tuple or list of them may stand for it
 } og_port;
 
 // A method: `method NAME(PARAMETERS) = FN`.

@@ -186,7 +186,7 @@ static void write_children_stub(FILE *to, const og_layer *l) {
 
 // "Tensor", "Tuple[Tensor, Tensor]", "Optional[...]".
 static const char *port_type(const og_port *port, const char *tensor) {
-  const char *type = tensor;
+  const char *type = port->numbers ? og_format("Union[%s, Sequence[int]]", tensor) : tensor;
   for (int i = 1; i < port->tensors; i++) type = og_format("%s, Tensor", type);
   if (port->tensors > 1) type = og_format("Tuple[%s]", type);
   return port->optional ? og_format("Optional[%s] = ...", type) : type;

@@ -41,6 +41,7 @@ typedef struct px_module_port {
   const char *name;  // "hx"
   int tensors;
   bool optional;
+  bool numbers;  // a list of whole numbers may stand for it in an embedding language
 } px_module_port;
 // What can be called of a module by name, with more than tensors: `forward`, and the parts of it
 // that a subclass in another language may replace. `args` are values of all parameters; out[i] is

@@ -93,6 +93,33 @@ static bool is_packed(const px_module_kind *kind, PyObject *const *given) {
          !given[last];
 }
 
+// Lists of numbers in the place of tensors, where the layer takes such.
+static bool is_numbers(const px_module_kind *kind, int i, PyObject *given) {
+  return kind->inputs && kind->inputs[i].numbers && given &&
+         (PyTuple_Check(given) || PyList_Check(given));
+}
+static bool has_numbers(const px_module_kind *kind, PyObject *const *given) {
+  for (int i = 0; i < kind->input_count; i++)
+    if (is_numbers(kind, i, given[i])) return true;
+  return false;
+}
+static PyObject *call_with_numbers(PyObject *self, const px_module_kind *kind,
+                                   PyObject *const *given) {
+  EXT_OWNED *full = PyTuple_New(kind->input_count);
+  for (int i = 0; full && i < kind->input_count; i++) {
+    PyObject *item = given[i] ? given[i] : Py_None, *made = NULL;
+    if (is_numbers(kind, i, item)) {
+      px_tensor *tensor = ext_tensor_from(item, PX_INT64, px_cpu());
+      made = tensor ? ext_wrap(tensor) : NULL;
+    } else {
+      made = Py_NewRef(item);
+    }
+    if (!made) return NULL;
+    PyTuple_SET_ITEM(full, i, made);
+  }
+  return full ? call_layer(self, kind, &PyTuple_GET_ITEM(full, 0), kind->input_count, NULL) : NULL;
+}
+
 // The layer's forward in C.
 static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject *const *args,
                             Py_ssize_t nargs, PyObject *kwnames) {
@@ -111,6 +138,7 @@ static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject
     PyObject *said;
     if (ext_module_by_functions(&said, self, kind, given)) return said;
     if (is_packed(kind, given)) return call_packed(self, given);
+    if (has_numbers(kind, given)) return call_with_numbers(self, kind, given);
     count = ext_take_inputs(inputs, kind, given);
     if (count < 0) return NULL;
   }

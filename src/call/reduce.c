@@ -38,9 +38,14 @@ static px_status check_empty(const px_call *call, const px_tensor *self, const s
            "%s(): Expected reduction dim to be specified for input.numel() == 0.%s",
            call->op->python_name,
            place ? "" : " Specify the reduction dim with the 'dim' argument.");
-  for (int d = 0; d < self->ndim; d++)
+  px_value dim = argument(call, px__impl(call->op)->dim);
+  bool list = dim.kind == PX_ARG_INTS;  // its numbers are told as they were given
+  for (int i = 0; i < (list ? dim.n : self->ndim); i++) {
+    long long told = list ? dim.v.ints[i] : i, d = told < 0 ? told + self->ndim : told;
     PX_CHECK(!(s->reduced >> d & 1) || self->sizes[d], PX_INDEX,
-             "%s(): Expected reduction dim %d to have non-zero size.", call->op->python_name, d);
+             "%s(): Expected reduction dim %lld to have non-zero size.", call->op->python_name,
+             told);
+  }
   return PX_OK;
 }
 

@@ -232,6 +232,7 @@ PX_RUN(pixel_unshuffle) {
              "pixel_unshuffle expects %s to be divisible by downscale_factor, but input.size(%d)="
              "%lld is not divisible by %lld",
              k == 1 ? "height" : "width", k - 3, LL(end[k]), LL(r));
+  if (!x->numel) return px_clone(&call->results[0], x, NULL);  // as it is, as in PyTorch
   return reorder(&call->results[0], x, (int64_t[]){end[0], end[1] / r, r, end[2] / r, r},
                  (int64_t[]){0, 2, 4, 1, 3},
                  (int64_t[]){px__product(px__product(end[0], r), r), end[1] / r, end[2] / r});

@@ -157,7 +157,8 @@ PX_RUN(linalg_norm) {
                                  args->dtype);
   PX_TRY(norm_dims(&dim, dim, self));
   if (dim.n == 1)
-    return px_linalg_vector_norm(&call->results[0], self, px_value_scalar(order), dim.v.ints, 1,
+    return px_linalg_vector_norm(&call->results[0], self, px_value_scalar(order),
+                                 px__given(args->dim) ? dim.v.ints : none, px__given(args->dim),
                                  args->keepdim, args->dtype);
   return px_linalg_matrix_norm(&call->results[0], self, px_value_scalar(order), dim.v.ints, 2,
                                args->keepdim, args->dtype);

@@ -43,9 +43,21 @@ static px_status either(px_tensor **out, const px_tensor *self, const px_tensor 
   PX_TRY(sum_of(&count, self, product, by_self, by_product));
   return px__tensor_to(out, count, PX_BOOL, PX_DEVICE_NONE);
 }
+// Of halves a matrix product, which rounds once.
+static px_status addr_of_halves(px_call *call, const px__addr_args *args) {
+  PX_SCOPED(px_tensor) column = NULL;
+  PX_SCOPED(px_tensor) row = NULL;
+  PX_TRY(px_unsqueeze(&column, args->vec1, 1));
+  PX_TRY(px_unsqueeze(&row, args->vec2, 0));
+  return px_addmm(&call->results[0], args->self, column, row, args->beta, args->alpha);
+}
 PX_RUN(addr) {
   PX_SCOPED(px_tensor) product = NULL;
+  px_dtype dtype = (px_dtype)args->self->dtype;
   PX_TRY(check_broadcast(args->self, args->vec1->numel, args->vec2->numel));
+  if ((dtype == PX_FLOAT16 || dtype == PX_BFLOAT16) && args->vec1->dtype == dtype &&
+      args->vec2->dtype == dtype)
+    return addr_of_halves(call, args);
   PX_TRY(px_outer(&product, args->vec1, args->vec2));
   if (args->self->dtype == PX_BOOL && product->dtype == PX_BOOL)
     return either(&call->results[0], args->self, product, args->beta, args->alpha);

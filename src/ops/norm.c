@@ -93,6 +93,22 @@ PX_RUN(batch_norm) {
 
 // The statistics have no gradient. On the CPU they are of the parameters' dtype, on devices as they
 // were computed, as in PyTorch.
+static px_status plain(px_tensor **out, const px_tensor *t, px_dtype dtype) {
+  PX_SCOPED(px_tensor) apart = NULL;
+  PX_TRY(px_tensor_detach(&apart, t));
+  return px__tensor_to(out, apart, dtype, PX_DEVICE_NONE);
+}
+PX_RUN(layer_norm_with_statistics) {
+  px_dtype dtype = (px_dtype)(args->weight ? args->weight : args->input)->dtype;
+  PX_SCOPED(px_tensor) mean = NULL;
+  PX_SCOPED(px_tensor) rstd = NULL;
+  PX_TRY(px_native_layer_norm(&call->results[0], &mean, &rstd, args->input,
+                              args->normalized_shape.v.ints, args->normalized_shape.n, args->weight,
+                              args->bias, args->eps));
+  if (call->device.type != PX_CPU) dtype = (px_dtype)mean->dtype;
+  PX_TRY(plain(&call->results[1], mean, dtype));
+  return plain(&call->results[2], rstd, dtype);
+}
 PX_RUN(batch_norm_with_statistics) {
   px_tensor *mean = args->running_mean, *var = args->running_var;
   bool training = args->training;
@@ -100,16 +116,12 @@ PX_RUN(batch_norm_with_statistics) {
   PX_SCOPED(px_tensor) means = NULL;
   PX_SCOPED(px_tensor) deviations = NULL;
   PX_SCOPED(px_tensor) variance = NULL;
-  PX_SCOPED(px_tensor) plain_means = NULL;
-  PX_SCOPED(px_tensor) plain_deviations = NULL;
   PX_TRY(px_native_batch_norm(&call->results[0], &means, &deviations, &variance, args->input,
                               args->weight, args->bias, training ? NULL : mean,
                               training ? NULL : var, training, args->eps));
   if (call->device.type != PX_CPU) dtype = (px_dtype)means->dtype;
-  PX_TRY(px_tensor_detach(&plain_means, means));
-  PX_TRY(px_tensor_detach(&plain_deviations, deviations));
-  PX_TRY(px__tensor_to(&call->results[1], plain_means, dtype, PX_DEVICE_NONE));
-  PX_TRY(px__tensor_to(&call->results[2], plain_deviations, dtype, PX_DEVICE_NONE));
+  PX_TRY(plain(&call->results[1], means, dtype));
+  PX_TRY(plain(&call->results[2], deviations, dtype));
   if (!training || !means->numel) return PX_OK;
   PX_TRY(update_running(mean, means, args->momentum));
   return update_running(var, variance, args->momentum);

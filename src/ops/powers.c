@@ -273,13 +273,21 @@ static px_status exponential(px_tensor **out, px_tensor **powers, const px_tenso
   *out = PX_MOVE(result);
   return PX_OK;
 }
+// Halves are squared so often that they are so in float32.
 PX_RUN(_linalg_matrix_exp) {
   px_tensor *powers[STEP + 1] = {NULL};
+  px_dtype dtype = (px_dtype)args->self->dtype;
+  bool half = dtype == PX_FLOAT16 || dtype == PX_BFLOAT16;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(px__check_square(args->self, "linalg.matrix_exp"));
   if (!args->self->numel) return px_clone(&call->results[0], args->self, NULL);
-  px_status status = exponential(&call->results[0], powers, args->self);
+  PX_TRY(px__tensor_to(&wide, args->self, half ? PX_FLOAT32 : dtype, PX_DEVICE_NONE));
+  px_status status = exponential(&made, powers, wide);
   for (int k = 0; k <= STEP; k++) px_release(powers[k]);
-  return status;
+  PX_TRY(status);
+  return px__tensor_to(&call->results[0], made, half ? dtype : (px_dtype)made->dtype,
+                       PX_DEVICE_NONE);
 }
 PX_RUN(linalg_matrix_exp) {
   PX_TRY(px__check_square(args->self, "linalg.matrix_exp"));

@@ -30,7 +30,7 @@ KEPT = {"float32", "int64", "uint8"}  # dtypes of the small set
 UNDERIVED = re.compile(r"derivative for aten::\w+ is not implemented")  # by PyTorch; if Phlox has one, there is nothing to compare it with
 TIES = {"kthvalue", "topk"}  # which of equal elements is not said
 SIGNS = {"linalg.eigh", "linalg.eig"}  # of whose vectors any multiple of absolute value 1 is right
-WIDER = {"native_batch_norm", "_native_batch_norm_legit"}
+WIDER = {"native_batch_norm", "_native_batch_norm_legit", "native_layer_norm"}
 PLACES = {"cpu": {}, "sim": {"PHLOX_BACKENDS": "sim", "PHLOX_SIM_DEVICES": "1"}, "cuda": {"PHLOX_BACKENDS": "cuda"}}
 FIXED = "Trying to resize storage that is not resizable"  # of a buffer, in which samples lie on the CPU; what is copied to a device can be resized
 LIMIT = 20  # seconds that an outcome may take
@@ -142,6 +142,23 @@ def turned(value):
     return [value[0], {"tensor": [dtype, size, stride, base64.b64encode(packed).decode()]}]
 
 
+def chosen(have, want, wide):
+    """What is wanted where PyTorch's numbers that are not finite may be as float64 has them: those of `wide` where `have` is not PyTorch's."""
+    if isinstance(want, list) and isinstance(have, list) and len(want) == len(have):
+        return [*map(chosen, have, want, wide)]
+    if not isinstance(want, dict) or not isinstance(have, dict) or have.keys() != want.keys():
+        return want
+    if "tensor" not in want:
+        return {tag: chosen(have[tag], kept, wide[tag]) for tag, kept in want.items()}
+    dtype, size, stride, data = want["tensor"]
+    if dtype != have["tensor"][0] or size != have["tensor"][1]:
+        return want
+    item = len(base64.b64decode(data)) // max(1, math.prod(size))
+    parts = [[raw[i:i + item] for i in range(0, len(raw), item or 1)] for raw in (base64.b64decode(v["tensor"][3]) for v in (have, want, wide))]
+    same = lambda a, b: near(*numbers(dtype, a), *numbers(dtype, b), 0)
+    return {"tensor": [dtype, size, stride, base64.b64encode(b"".join(b if same(a, b) else c for a, b, c in zip(*parts))).decode()]}
+
+
 def judge(sample, name, have, want, device="cpu"):
     if "error" in want:
         if "value" in have and UNDERIVED.fullmatch(want["error"][1]):
@@ -163,8 +180,8 @@ def judge(sample, name, have, want, device="cpu"):
         have, want = ({**o, "value": [*o["value"][:2], sorted(o["value"][2])]} for o in (have, want))  # in which order results are resized is not said
     if sample["op"] in TIES and "grad" not in name and len(sample["args"]) > 1:
         have, want = ({**o, "value": pointed_in(sample, o["value"])} for o in (have, want))
-    return difference(have["value"], want["value"], sample.get("random"), max(4 if "grad" in name else 1, 2 * want.get("slack", 0)),
-                      COARSE.get(sample["op"], 0), "grad" not in name)
+    how = sample.get("random"), max(4 if "grad" in name else 1, 2 * want.get("slack", 0)), COARSE.get(sample["op"], 0), "grad" not in name
+    return difference(have["value"], chosen(have["value"], want["value"], want["wide"]) if "wide" in want else want["value"], *how)
 
 
 def same_error(have, want):
@@ -316,7 +333,15 @@ def totals(ops):
     states = Counter(map(state, ops.values()))
     of = lambda form_of: (sum(r["right"][form_of] for r in ops.values()), sum(r["total"][form_of] for r in ops.values()))
     said = ", ".join(f"{states[s]} {s}" for s in ("right", "partly", "wrong", "missing"))
-    return f"{len(ops)} ops: {said}", {name: of(name) for name in ("real", *FORMS, "complex")}
+    modules = [state(row) == "right" for op, row in ops.items() if op.startswith("nn.") and not op.startswith("nn.functional.")]
+    share = f"; of them {len(modules)} modules: {sum(modules)} right ({100 * sum(modules) / len(modules):.1f} %)" if modules else ""
+    return f"{len(ops)} ops: {said}{share}", {name: of(name) for name in ("real", *FORMS, "complex")}
+
+
+def reasons():
+    """Why an op is not right: lines `op: reason` of reasons.txt."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "reasons.txt")) as file:
+        return dict(line.strip().split(": ", 1) for line in file if line.strip() and line[0] != "#")
 
 
 def page(ops):
@@ -324,18 +349,18 @@ def page(ops):
     head, counts = totals(ops)
     names = lambda kind: " ".join(f"`{op}`" for op, row in sorted(ops.items()) if state(row) == kind) or "None."
     short = lambda text, most: (text if len(text) <= most else text[:most] + " ...").replace("|", "\\|").replace("\n", " ").replace("`", "'")
-    rows = []
+    rows, why = [], reasons()
     for op, row in sorted(ops.items()):
         if row["first"]:
             text, said, number = min(row["first"].values(), key=lambda f: len(f[0]))
             rows.append(f"| `{op}` | {state(row)} | {row['right']['real']} of {row['total']['real']} | {' '.join(row['first'])} | {short(said, 160)} | "
-                        + (f"`{short(text, 200)}` |" if len(text) <= 200 else f"sample {number} |"))
+                        + (f"`{short(text, 200)}`" if len(text) <= 200 else f"sample {number}") + f" | {why.get(op, '')} |")
     return f"""# Parity with PyTorch
 
 `make parity TORCH=PYTHON` writes this page. PYTHON, which has PyTorch, makes samples from PyTorch's tables of ops and modules, and what it makes of
 them; Phlox replays them on the CPU and on simulated devices (`DEVICES="cpu sim cuda"`: on a GPU too), without PyTorch. An outcome is right if an error has the class and
 the text, and a result the structure, dtype, shape, strides (gradients: without strides) and values, within the tolerance that `tests/parity/replay.py`
-says for its dtype. Derivatives that PyTorch lacks are not compared. Draws are compared in their mean, memory that nobody wrote in its form, faults of kernels that a device tells of later without their class. On devices statistics of halves may be float32, as PyTorch's are there, `tensor_split` has its places from the CPU, and a buffer of a sample that cannot be resized says nothing. An op is *right* if all outcomes are, on each device, *partly*
+says for its dtype. Derivatives that PyTorch lacks are not compared. Where PyTorch's numbers of a short dtype left its range on the way (infinite, NaN), what it computes in float64 is right too. Draws are compared in their mean, memory that nobody wrote in its form, faults of kernels that a device tells of later without their class. On devices statistics of halves may be float32, as PyTorch's are there, `tensor_split` has its places from the CPU, and a buffer of a sample that cannot be resized says nothing. An op is *right* if all outcomes are, on each device, *partly*
 or *wrong* if some or none are, and *missing* if there is no such name. Numbers that are complex are counted apart.
 `PYTHONPATH=python python3 tests/parity/replay.py build/parity.gz --op NAME` prints all failures of an op. [array-api.md](array-api.md) has the tests of the array API standard.
 
@@ -346,9 +371,10 @@ or *wrong* if some or none are, and *missing* if there is no such name. Numbers 
 """ + "".join(f"| {name} | {right} | {total} |\n" for name, (right, total) in counts.items()) + f"""
 ## Not right
 
-| op | | outcomes | forms that fail | what is wrong with the shortest one | the call |
-|---|---|---|---|---|---|
-""" + "\n".join(rows) + f"\n\n## Right\n\n{names('right')}\n\n## Missing\n\n{names('missing')}\n"
+| op | | outcomes | forms that fail | what is wrong with the shortest one | the call | why |
+|---|---|---|---|---|---|---|
+""" + "\n".join(rows) + f"\n\n## Right\n\n{names('right')}\n\n## Missing\n\n" + (
+        "".join(f"- `{op}`: {why.get(op, '')}\n" for op, row in sorted(ops.items()) if state(row) == "missing") or "None.\n")
 
 
 def main():

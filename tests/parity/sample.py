@@ -2,8 +2,10 @@
 """python3 sample.py FILE [--most N]: samples from PyTorch's own tables of ops and modules, and what PyTorch makes of them (form.py).
 --most says how many of the default dtype an op has at most, others have a sixth; --most 1 makes a set that is small in all. Runs with PyTorch alone."""
 import argparse
+import base64
 import gzip
 import json
+import math
 import os
 import random
 import sys
@@ -71,12 +73,31 @@ def widened(value):
     return {tag: widened(kept)} if tag in ("tuple", "dict") else {"torch": "float64"} if tag == "torch" and kept in SHORT else value
 
 
-def rounding(sample, name):
-    """How far PyTorch's own numbers are from those that it computes in float64, as a multiple of the tolerance."""
+def rounding(sample, given, name):
+    """How far PyTorch's own numbers are from those that it computes in float64, as a multiple of the tolerance; where they left the dtype's
+    range on the way, those of float64 are kept beside them."""
     wide = {part: widened(sample[part]) for part in ("args", "inputs", "state") if part in sample}
     named = {part: {k: widened(v) for k, v in sample[part].items()} for part in ("kwargs", "named") if part in sample}
     exact = form.outcome(torch, {**sample, **wide, **named}, name)
-    return replay.distance(sample["forms"][name], exact, replay.TOLERANCE[sample["dtype"]])
+    if "value" in exact and (kept := mended(given["value"], exact["value"])) != given["value"]:
+        given["wide"] = kept
+    return replay.distance(given, exact, replay.TOLERANCE[sample["dtype"]])
+
+
+def mended(value, exact):
+    """The encoded value with each number that is not finite as float64 has it, where that is a number."""
+    if isinstance(value, list) and isinstance(exact, list) and len(value) == len(exact):
+        return [*map(mended, value, exact)]
+    if not isinstance(value, dict) or not isinstance(exact, dict) or value.keys() != exact.keys():
+        return value
+    if "tensor" not in value:
+        return {tag: mended(kept, exact[tag]) for tag, kept in value.items()}
+    (dtype, size, stride, data), (wide, size_, _, data_) = value["tensor"], exact["tensor"]
+    if dtype not in SHORT or wide != "float64" or size != size_:
+        return value
+    own, better = (replay.numbers(d, base64.b64decode(x)) for d, x in ((dtype, data), (wide, data_)))
+    taken = torch.tensor([a if math.isfinite(a) or math.isnan(b) else b for a, b in zip(own, better)], dtype=torch.float64).to(getattr(torch, dtype))
+    return {"tensor": [dtype, size, stride, base64.b64encode(form.raw(taken, taken.numel())).decode()]}
 
 
 def finish(sample, forms):
@@ -105,7 +126,7 @@ def finish(sample, forms):
             sample["random"] = "unsaid" if sample["op"] in UNSAID else "drawn"
         if unwritten(sample, name):
             del sample["forms"][name]
-        elif sample["dtype"] in SHORT and "value" in given and (most := rounding(sample, name)) > 1:
+        elif sample["dtype"] in SHORT and "value" in given and (most := rounding(sample, given, name)) > 1:
             given["slack"] = min(most, LOOSEST)
     return sample if sample["forms"] else None
 

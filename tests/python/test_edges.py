@@ -184,6 +184,29 @@ class Windows(Edges):
             self.refuses(RuntimeError, "Expected " + text, F.group_norm, ones(sizes), 1)
         self.assertEqual(F.group_norm(ones(0, 2, 3), 2).shape, (0, 2, 3))
         self.refuses(IndexError, "kthvalue(): Expected reduction dim 1 to have non-zero size.", ones(2, 0).kthvalue, 1, 1)
+        self.refuses(IndexError, "amin(): Expected reduction dim -1 to have non-zero size.", ones(2, 0).amin, (0, -1))
+        self.refuses(IndexError, "argmax(): Expected reduction dim 1 to have non-zero size.", ones(2, 0).argmax, -1)
+        text = "linalg.vector_norm cannot compute the -0.5 norm on an empty tensor because the operation does not have an identity"
+        self.refuses(RuntimeError, text, torch.linalg.norm, ones(0), -0.5)
+        self.assertEqual(F.pixel_unshuffle(ones(0, 1, 6, 6), 3).shape, (0, 1, 6, 6))  # as in PyTorch
+
+    def test_statistics_of_native_layer_norm_are_no_part_of_the_graph(self):
+        x = torch.tensor([[1., 3.], [2., 6.]], requires_grad=True)
+        output, mean, rstd = torch.native_layer_norm(x, (2,), None, None, 0.)
+        self.assertEqual((mean.tolist(), rstd.tolist()), ([[2.], [4.]], [[1.], [.5]]))
+        self.assertEqual([t.requires_grad for t in (output, mean, rstd)], [True, False, False])
+        self.assertIn("NativeLayerNormBackward0", repr(output.grad_fn))
+        half = x.detach().bfloat16()
+        for weight, wanted in ((None, torch.bfloat16), (torch.ones(2), torch.float32)):
+            self.assertEqual([t.dtype for t in torch.native_layer_norm(half, (2,), weight, weight, 0.)], [torch.bfloat16, wanted, wanted])
+
+    def test_halves_are_rounded_once(self):
+        for dtype in (torch.float16, torch.bfloat16):
+            self_, row, column = (torch.linspace(a, b, 7).to(dtype) for a, b in ((-3, 2.7), (1.1, 4.3), (-2.9, 0.7)))
+            wanted = torch.addr(self_.double(), row.double(), column.double(), beta=0.6, alpha=0.2)
+            self.assertTrue(torch.equal(torch.addr(self_, row, column, beta=0.6, alpha=0.2), wanted.to(dtype)))
+            square = torch.tensor([[3., 1.], [-2., 4.]])
+            self.assertTrue(torch.equal(torch.matrix_exp(square.to(dtype)), torch.matrix_exp(square).to(dtype)))
 
     @each_device
     def test_kernels_without_elements_are_refused(self):

@@ -135,6 +135,11 @@ class Losses(unittest.TestCase):
                     self.assertAlmostEqual(a, b, places=9)
             mean = F.ctc_loss(log_probs, padded, lengths, sizes, blank)
             self.assertAlmostEqual(float(mean), sum(w / max(n, 1) for w, n in zip(wanted, sizes)) / 3, places=9)
+            layer = torch.nn.CTCLoss(blank, reduction="none")
+            for given in (lengths, sizes), (tuple(lengths), tuple(sizes)), (torch.tensor(lengths), sizes):
+                self.assertEqual(layer(log_probs, padded, *given).tolist(), got.tolist())
+            with self.assertRaisesRegex(TypeError, r"argument 'target_lengths' must be Tensor, not str"):
+                layer(log_probs, padded, lengths, "ab")
             alone = F.ctc_loss(log_probs[:, 0], padded[0], torch.tensor(5), torch.tensor(2), blank, "none")
             self.assertAlmostEqual(float(alone), wanted[0], places=9)
 
