@@ -57,8 +57,8 @@ SIM      := $(wildcard backends/sim/*.c)
 EXT      := $(wildcard python/ext/*.c)
 COREOBJ  := $(CORE:%.c=$(O)/%.o) $(GENSRC:%.c=%.o)
 VARIANTS := $(if $(SAN),base,base v3)
-# What calls LAPACK, waits or shuffles gains nothing from AVX2.
-ONCE     := dense factor matrices random_order solve threads
+# What calls LAPACK, or waits, gains nothing from AVX2.
+ONCE     := factor matrices solve threads
 TWICE    := $(filter-out $(ONCE:%=backends/cpu/%.c),$(CPU))
 CPUOBJ   := $(VARIANTS:%=$(O)/cpu_%.o) $(ONCE:%=$(O)/once/%.o)
 ARCHIVES := -l:libjson-c.a
@@ -130,7 +130,7 @@ endef
 # Processors without AVX2 have vectors in products and convolutions; all else takes the least room.
 BASEHAND := -Os
 $(eval $(call variant,base,,$$(BASEHAND),-Os))
-$(addprefix $(O)/base/,conv.o conv_small.o gemm.o gemm_tiles.o gemm_whole.o): BASEHAND := -O2 $(VECTORS)
+$(addprefix $(O)/base/,conv.o conv_small.o gemm.o gemm_bf16.o gemm_tiles.o gemm_whole.o): BASEHAND := -O2 $(VECTORS)
 KHAND    := -O3 $(KALIGN)
 $(eval $(call variant,v3,$(V3FLAGS),$$(KHAND),$(KROWS)))
 # Loops over rows in files of kernels written by hand.
