@@ -17,8 +17,6 @@ enum { DIRECT_ELEMENTS = 48 * 1024, PANEL_BYTES = 32 * 1024 };
 enum { MOST_COLUMNS = 8, FEW_ROWS = 16 };
 // Elements that a thread converts at least.
 enum { CONVERTED = 32 * 1024 };
-// Multiplications from which threads are worth their start.
-static const double thread_work = 64.0 * 64 * 64;
 
 static double work_of(const px__gemm *g) { return (double)g->m * (double)g->n * (double)g->k; }
 
@@ -160,10 +158,14 @@ static bool product(const px__gemm *given, const px__tiles *tiles, bool parallel
     g = &turned;
   }
   way how = choose(g, tiles);
-  if (!parallel || work_of(g) < thread_work) return serial(g, tiles, how);
+  double worth = work_of(g) / tiles->worth;
+  if (!parallel || worth < 1) return serial(g, tiles, how);
   grid s = {.g = g, .tiles = tiles, .how = how};
-  // A direct product packs little: with more pieces a late thread costs less.
-  lay_grid(&s, px__cpu_thread_count() * (how == DIRECT ? 4 : 1));
+  // No thread is woken for less than it takes to wake it. A direct product packs little: with more
+  // pieces, if it wakes all threads, a late one costs less.
+  int64_t threads = px__cpu_thread_count();
+  bool all = worth + 1 >= (double)threads;
+  lay_grid(&s, !all ? (int64_t)worth + 1 : how == DIRECT ? 4 * threads : threads);
   px__cpu_parallel(s.down * s.across, 1, run_pieces, &s);
   return !s.failed;
 }

@@ -452,6 +452,7 @@ const px__tiles *px__tiles_bf16(void) {
                                      .scale = scale,
                                      .vector = vectors,
                                      .blocked = blocked_pairs,
+                                     .worth = PX__THREAD_WORK,
                                      .thin = SIDE},
                          by_tiles = {.rows = SIDE,
                                      .columns = SIDE,
@@ -459,6 +460,7 @@ const px__tiles *px__tiles_bf16(void) {
                                      .scale = scale,
                                      .vector = vectors,
                                      .blocked = blocked_tiles,
+                                     .worth = 8 * PX__THREAD_WORK,
                                      .thin = SIDE};
   px_cpu_level level = px_cpu_level_used();
   return level >= PX_CPU_AMX ? &by_tiles : level >= PX_CPU_AVX512_BF16 ? &by_pairs : NULL;

@@ -6,6 +6,9 @@
 // Rows of a tile; vectors in the widest tile's row; rows that are multiplied with a vector at once.
 enum { TILE_M = 6, MOST_VECTORS = 8, DOTS = 4 };
 
+// Multiplications that take about as long as a thread takes to be woken.
+#define PX__THREAD_WORK (64.0 * 64 * 64)
+
 typedef struct px__tiles {
   int64_t rows, columns;             // of a tile
   size_t item;                       // bytes of an element
@@ -15,6 +18,7 @@ typedef struct px__tiles {
   void (*direct)(const px__gemm *g, void *room);  // room: k * columns; NULL: none
   bool (*blocked)(const px__gemm *g);             // false: no memory
   void (*pack)(const px__gemm *g, void *to);
+  double worth;  // multiplications that are worth waking a thread
   int64_t thin;  // rows of an A that is better the B, if both lie along k
 } px__tiles;
 const px__tiles *px__tiles_f32(void);
@@ -32,4 +36,5 @@ const px__tiles *px__tiles_i64(void);
   static void pack_to_##name(const px__gemm *g, void *to) { pack_all_##name(g, (type *)to); } \
   static const px__tiles with_##name = { \
       TILE_M, 2 * (lanes),      sizeof(type),   scale_##name,   rows_times_vector_##name, \
-      few,    direct_in_##name, blocked_##name, pack_to_##name, 0};
+      few,    direct_in_##name, blocked_##name, pack_to_##name, PX__THREAD_WORK, \
+      0};

@@ -163,7 +163,8 @@ static void post(job *j) {
   current = j;
   close_upon = started < cores && now() - last_end < LOOK_OUT_NS;
   __atomic_store_n(&turn, turn + 1, __ATOMIC_RELEASE);
-  if (asleep) pthread_cond_broadcast(&wake);
+  // No more than there is work for: each that wakes up takes the lock.
+  for (int i = 0; i < asleep && i < j->helpers; i++) pthread_cond_signal(&wake);
   pthread_mutex_unlock(&lock);
 }
 
@@ -210,7 +211,7 @@ void px__cpu_parallel(int64_t n, int64_t grain,
   pieces = (n + chunk - 1) / chunk;
   j.chunk = chunk;
   j.helpers = pieces < count ? (int)pieces - 1 : count - 1;
-  start_workers(count - 1);
+  start_workers(j.helpers);
   j.stop = px_interrupt_due();  // asked here, as the workers may leave this thread no piece
   run_together(&j);
   pthread_mutex_unlock(&busy);

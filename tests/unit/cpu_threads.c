@@ -44,6 +44,18 @@ PX_TEST(one_thread_needs_no_pool) {
   many_jobs(NULL);
   CHECK_EQ(started, 0);
 }
+PX_TEST(a_job_starts_as_many_workers_as_it_has_pieces_for) {
+  setenv("PHLOX_THREADS", "16", 1);
+  int64_t n = 0;
+  px__cpu_parallel(2, 1, add, &n);
+  CHECK_EQ(started, 1);
+  px__cpu_parallel(100, 40, add, &n);
+  CHECK_EQ(started, 2);
+  px__cpu_parallel(100, 1, add, &n);
+  CHECK_EQ(started, 15);
+  px__cpu_parallel(2, 1, add, &n);  // one of those that sleep is enough
+  CHECK_EQ(n, 204);
+}
 PX_TEST(a_forked_child_starts_afresh) {
 #ifdef __SANITIZE_THREAD__
   SKIP("the thread sanitizer does not follow threads of a forked child");
