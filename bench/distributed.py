@@ -4,7 +4,7 @@
 On devices over nccl, a device for each rank; on the CPU over gloo. Prints for each row both libraries' figure, their ratio and the goal on two GPUs:
 GB/s of an all_reduce (bytes * 2(n-1)/n, as links are counted), the time of a step, tokens a second of all ranks. The slowest rank counts.
 """
-import argparse, gc, json, os, socket, subprocess, sys, time
+import argparse, gc, importlib, json, os, socket, subprocess, sys, time
 
 import models, run
 
@@ -40,7 +40,7 @@ def parallel(o, net, loss_of, autocast=None, optimizer=None):
     return models.train(o, net, loss_of, optimizer and optimizer(net), autocast)
 
 
-def mlp(o, batch, width=4096):
+def mlp(o, batch, width=4096, parallel=parallel):
     torch, width = o.torch, 16 if o.tiny else width
     net = torch.nn.Sequential(*[part for _ in range(4) for part in (torch.nn.Linear(width, width), torch.nn.ReLU())]).to(o.device)
     x = torch.randn(8 if o.tiny else batch // o.size, width).to(o.device)
@@ -60,7 +60,7 @@ def graph(o):
     return models.captured(o, step, warm=11), None
 
 
-def gpt2(o, batch, together):
+def gpt2(o, batch, together, parallel=parallel):
     from gpt2 import GPT2
     torch = o.torch
     net = (GPT2(64, 16, 16, 2, 1) if o.tiny else GPT2()).to(o.device)
@@ -73,6 +73,20 @@ def gpt2(o, batch, together):
 
 row("GPT-2 124M, bfloat16 by autocast, 32x1024 a rank, each by itself", None, "tokens/s")(lambda o: gpt2(o, 32, False))
 row("GPT-2 124M, bfloat16 by autocast, 32x1024 a rank, DDP", None, "tokens/s")(lambda o: gpt2(o, 32, True))
+
+
+def sharded(o, net, loss_of, autocast=None, optimizer=None):
+    """The blocks of a net, and what is left of it, each a group of its own; parameters are gathered as bfloat16 where autocast is wanted."""
+    fsdp = importlib.import_module(o.torch.__name__ + ".distributed.fsdp")
+    policy = fsdp.MixedPrecisionPolicy(param_dtype=autocast, reduce_dtype=o.torch.float32 if autocast else None)
+    for block in getattr(net, "blocks", [part for part in net if list(part.parameters())] if isinstance(net, o.torch.nn.Sequential) else []):
+        fsdp.fully_shard(block, mp_policy=policy)
+    fsdp.fully_shard(net, mp_policy=policy)
+    return models.train(o, net, loss_of, optimizer and optimizer(net))
+
+
+row("fully_shard, MLP-4096, tf32, b8192")(lambda o: mlp(o, 8192, parallel=sharded))
+row("GPT-2 124M, 32x1024 a rank, fully_shard in bfloat16", None, "tokens/s")(lambda o: gpt2(o, 32, True, parallel=sharded))
 
 
 # ---- measuring

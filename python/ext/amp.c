@@ -197,7 +197,7 @@ EXT_METHOD(
     if (!by) return NULL;
     EXT_TRY(EXT_NOGIL(px_amp_unscale(1, &grad, ext_tensor(found), by)));
   }
-  return ext_moved(&all);
+  return all && ext_sharded_found(grads, all) == 0 ? ext_moved(&all) : NULL;
 }
 
 static PyObject *state_of(PyObject *self, PyObject *optimizer) {

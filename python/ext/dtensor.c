@@ -506,6 +506,33 @@ int ext_sharded_norm(px_tensor **out, const ext_tensors *g, bool gradients, doub
   return bad;
 }
 
+// Gives all ranks of a group the greatest of their numbers, in place.
+static int greatest_of_all(PyObject *group, px_tensor *number) {
+  PX_SCOPED(px_work) work = NULL;
+  px_comm *comm = ext_comm(group);
+  px_collective all = {
+      .op = PX_ALL_REDUCE, .reduce = PX_REDUCE_MAX, .outputs = &number, .output_count = 1};
+  if (!comm) return -1;
+  EXT_TRY_INT(EXT_NOGIL(px_comm_run(&work, comm, &all)));
+  return ext_zero(EXT_NOGIL(px_work_wait(work, 0)));
+}
+
+int ext_sharded_found(PyObject *grads, PyObject *found) {
+  EXT_OWNED *before = NULL;  // the group of the last one
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(grads); i++) {
+    PyObject *grad = PyList_GET_ITEM(grads, i);
+    if (!ext_is_sharded(grad)) continue;
+    EXT_OWNED *group = of_spec(grad, COMM);
+    EXT_OWNED *device = group ? ext_device(px_tensor_device(ext_tensor(grad))) : NULL;
+    if (!device) return -1;
+    if (group == Py_None || group == before) continue;
+    PyObject *number = PyDict_GetItemWithError(found, device);
+    if (!number || greatest_of_all(group, ext_tensor(number)) < 0) return -1;
+    Py_XSETREF(before, Py_NewRef(group));
+  }
+  return 0;
+}
+
 // ---- state dicts
 
 static px_status put_detached(const char *name, const px_module_entry *entry, px_module *owner,

@@ -188,6 +188,8 @@ extern PyObject *(*ext_parameter_like)(PyObject *data, px_tensor *leaf_take);
 // The norm over all ranks, of tensors or of their gradients; *out is NULL if none is sharded.
 int ext_sharded_norm(px_tensor **out, const ext_tensors *g, bool gradients, double norm_type,
                      bool error_if_nonfinite);
+// What was found not to be finite in gradients, by device: that of any rank counts for all.
+int ext_sharded_found(PyObject *grads, PyObject *found);
 
 // ---- tensors within lists, tuples and dicts (within.c)
 // The value with fn(tensor, context), a new reference, in the place of each tensor.

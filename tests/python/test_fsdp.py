@@ -139,6 +139,7 @@ def mixed(r, n, device):
             return self(x) * 2
     m = fully_shard(Watch(4, 3, device=device), mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32, torch.float64))
     register_fsdp_forward_method(m, "twice")
+    assert type(type(m)(4, 3)) is Watch and isinstance(m, Watch) and type(m).__name__ == "FSDPWatch"
     out = m.twice(torch.full((2, 4), 1.0 + r, device=device, requires_grad=True))
     assert out.dtype == torch.float64 and seen == [(torch.bfloat16, torch.bfloat16, nn.Parameter)]
     out.sum().backward()
@@ -152,6 +153,20 @@ def mixed(r, n, device):
     m.zero_grad()
     m(torch.ones(1, 4, device=device)).sum().backward()
     assert torch.equal(m.bias.grad.full_tensor().cpu(), torch.full((3,), float(n)))
+
+
+def scales(r, n, device):
+    m = fully_shard(nn.Linear(2, 2, bias=False, device=device))
+    opt, scaler = torch.optim.SGD(m.parameters(), 1.0), torch.amp.GradScaler(device.type, init_scale=4.0)
+    before = m.weight.full_tensor()
+    for step in range(2):
+        opt.zero_grad()
+        scaler.scale(m(torch.ones(1, 2, device=device)).sum()).backward()
+        if step == 0 and r == 1:  # in one rank's rows alone
+            m.weight.grad.to_local().fill_(float("inf"))
+        scaler.step(opt)
+        scaler.update()
+        assert scaler.get_scale() == 2.0 and torch.equal(m.weight.full_tensor(), before - step)
 
 
 def tensors(r, n, device):
@@ -271,6 +286,7 @@ class FullyShardTest(unittest.TestCase):
     def test_dtypes_are_those_of_the_policy(self):
         for backend, _ in self.backends(2):
             ranks(mixed, backend=backend)
+            ranks(scales, backend=backend)
 
     def test_sharded_tensors_compute_as_whole_ones(self):
         for backend, _ in self.backends(2):
