@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pool of the CPU kernels, built into this program: its names are hidden in the library.
+// The pool of the CPU kernels, built into this program once more, by names of its own: what it
+// counts is hidden.
+#define px__cpu_parallel own_parallel
+#define px__cpu_stopped own_stopped
+#define px__cpu_thread_count own_thread_count
 #include "cpu/threads.c"
 
 #include "test.h"
