@@ -20,9 +20,8 @@
 extern "C" {
 #endif
 
-// The settings of a thread, by device type. It is passed in one register, since each node of a
-// backward call gets and sets it.
-typedef struct __attribute__((aligned(8))) px_autocast {
+// The settings of a thread, by device type.
+typedef struct px_autocast {
   bool enabled[PX_DEVICE_TYPES];
   bool cache;                      // casts of parameters are kept until the outermost region ends
   uint8_t dtype[PX_DEVICE_TYPES];  // px_dtype, the lower one: at first float16, on the CPU bfloat16

@@ -239,7 +239,7 @@ static px_status work(px__task *task, px__roots *roots) {
 }
 
 static px_status run_task(px__task *task, px__roots *roots) {
-  bool before = px__grad_swap(task->modes.grad);
+  bool before = px__grad_swap(task->create);
   px_status status = prepare(task, roots);
   px__grad_swap(before);
   PX_TRY(status);
@@ -254,7 +254,7 @@ static px_status run_task(px__task *task, px__roots *roots) {
 
 static px_status run_all(px__task *task, px__roots *roots, int64_t count, px_tensor *const *outputs,
                          px_tensor *const *gradients) {
-  bool before = px__grad_swap(task->modes.grad);
+  bool before = px__grad_swap(task->create);
   px_status status = roots_fill(roots, task->forward, count, outputs, gradients);
   px__grad_swap(before);
   PX_TRY(status);
@@ -272,7 +272,7 @@ px_status px_backward(int64_t count, px_tensor *const *outputs, px_tensor *const
   px__roots roots = {0};
   PX_TRY(px__task_init(&task));
   task.keep = retain_graph;
-  task.modes.grad = create_graph;
+  task.create = create_graph;
   task.depth = px__run_depth();
   px_status status = run_all(&task, &roots, count, outputs, gradients);
   px__task_end(&task);
@@ -318,7 +318,7 @@ px_status px__grad_by(bool forward, px_tensor **results, int64_t count, px_tenso
   PX_TRY(px_alloc((void **)&edges, (size_t)input_count * sizeof *edges));
   PX_TRY(px__task_init(&task));
   task.keep = retain_graph;
-  task.modes.grad = create_graph;
+  task.create = create_graph;
   task.limited = true;
   task.forward = forward;
   task.depth = px__run_depth();

@@ -65,7 +65,7 @@ struct px__task {
   uint32_t *table;  // hash of nodes: index + 1, 0 empty
   uint32_t table_room;
   uint32_t number;
-  bool keep, limited;
+  bool keep, create, limited;
   bool forward;  // which mode's nodes it sees
   int device;    // of the nodes that were reached, the first that is not the CPU; -1: none
   bool shared;   // another device was reached too: nodes run on workers
@@ -81,7 +81,7 @@ struct px__task {
   // a worker's launches with operands on several devices are ordered with them. Owned references.
   px_stream **peers;
   int peer_count;
-  px_modes modes;  // in which nodes run: the caller's, but `grad` says whether they are recorded
+  px_modes modes;  // of the caller, for the threads that run the nodes
   px_site site;    // of a shared task: where the call was, for the same
 };
 

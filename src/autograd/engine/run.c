@@ -266,8 +266,9 @@ void px__run_item(px__item item) {
   int depth_before = depth;
   depth = item.depth + 1;
   px__task *task_before = px__task_enter(item.task);
-  px_modes before = px_modes_get();
-  px_modes_set(item.task->modes);
+  px_modes before = px_modes_get(), during = item.task->modes;
+  during.grad = item.task->create;
+  px_modes_set(during);
   bool passing = px__run_forward_swap(item.task->forward);
   bool failed = __atomic_load_n(&item.task->failed, __ATOMIC_RELAXED);
   bool on_devices = item.task->device >= 0;
