@@ -52,7 +52,7 @@ static inline T NAME(row_sum)(const T *at, int64_t n) {
   for (; k + 8 <= n; k += 8)
     for (int j = 0; j < 8; j++) l[j] += at[k + j];
   if (k) sum = ((l[0] + l[1]) + (l[2] + l[3])) + ((l[4] + l[5]) + (l[6] + l[7]));
-  for (const T *end = at + n, *x = at + k; x < end; x++) sum += *x;
+  for (; k < n; k++) sum += at[k];
   return sum;
 }
 static T NAME(long_sum)(const T *at, int64_t n) {
