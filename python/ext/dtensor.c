@@ -150,7 +150,7 @@ static PyObject *of_spec(PyObject *self, int i) {
   if (spec) PyErr_SetString(PyExc_RuntimeError, "a DTensor without a mesh: it was not made by one");
   return NULL;
 }
-EXT_GET(sharded, device_mesh, "DeviceMesh", of_spec(self, MESH), "The mesh of the ranks.");
+EXT_GET(sharded, device_mesh, "Any", of_spec(self, MESH), "The mesh of the ranks.");
 EXT_GET(sharded, placements, "tuple[Any, ...]", of_spec(self, PLACEMENTS),
         "How it lies on the ranks.");
 EXT_GET(sharded, shape, "Size", of_spec(self, SHAPE), "The sizes of the whole.");

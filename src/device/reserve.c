@@ -37,10 +37,8 @@ static void collect(px__device *d) {
 static bool is_past_allowance(px__device *d, const px__request *r) {
   px__cache *c = &d->cache;
   size_t live = (size_t)c->ledger.allocated_bytes[0].current + r->size;
-  size_t peak = (size_t)c->ledger.allocated_bytes[0].peak;
   size_t share = (c->limit ? c->limit : d->properties.total_memory) / ALLOWANCE_SHARE;
   size_t allowance = (c->settings.expands == PX__SOON ? ALLOWANCE_SOON : ALLOWANCE) * MIB;
-  if (peak > c->most) c->most = peak;
   if (live > c->most) c->most = live;
   if (allowance > share) allowance = share;
   return c->reserved + px__segment_size(d, r->size) > c->most + allowance;
@@ -94,6 +92,7 @@ void px__reserve_release(px__device *d, bool pages) {
   }
   if (pages || d->cache.tight || d->cache.settings.expands == PX__SOON)
     px__runs_give(d, SIZE_MAX, NULL);
+  d->cache.most = (size_t)d->cache.ledger.allocated_bytes[0].current;
   d->cache.tight = false;
 }
 

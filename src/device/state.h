@@ -195,12 +195,12 @@ typedef struct px__events {
 typedef struct px__cache {
   px__segment *segments;
   px__room *rooms;
-  px__route *routes;           // atomic: of threads whose requests go to a room, the latest first
-  px__chunk *pending;          // freed, but used by other streams
-  px__chunk *spare;            // records of chunks that are none any more
-  size_t reserved;             // bytes of all segments
-  size_t most;                 // the most that was in use when memory was taken, or page moved
-  bool tight;                  // more would have been reserved than is worth it (reserve.c)
+  px__route *routes;   // atomic: of threads whose requests go to a room, the latest first
+  px__chunk *pending;  // freed, but used by other streams
+  px__chunk *spare;    // records of chunks that are none any more
+  size_t reserved;     // bytes of all segments
+  size_t most;         // the most in use when a request found no fit, since the cache was emptied
+  bool tight;          // more would have been reserved than is worth it (reserve.c)
   uintptr_t range, range_end;  // addresses for pages; 0: none yet
   bool range_asked;
   px__segment *lowest;  // of pages

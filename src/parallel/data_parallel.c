@@ -110,7 +110,8 @@ static px_stream
 static px_status beside(px_stream **out, px_device device) {
   px_status status = PX_OK;
   *out = NULL;
-  if (device.type != PX_CUDA || device.index >= PX__REPLICAS) return PX_OK;
+  // What is no device is refused where it is used.
+  if (device.type != PX_CUDA || device.index < 0 || device.index >= PX__REPLICAS) return PX_OK;
   pthread_mutex_lock(&besides_lock);
   if (!besides[device.index]) status = px_stream_new(&besides[device.index], device, 0);
   *out = besides[device.index];

@@ -7,7 +7,7 @@
 #include "phlox/ops/view.h"
 
 void px_shard_rows(int64_t *first, int64_t *count, int64_t rows, int rank, int size) {
-  int64_t each = (rows + size - 1) / size;
+  int64_t each = size > 0 ? (rows + size - 1) / size : rows;
   int64_t begin = rank * each < rows ? rank * each : rows;
   *first = begin;
   *count = rows - begin < each ? rows - begin : each;
@@ -318,6 +318,7 @@ static px_status find_all(px_shards **out, px_module *module, const px_shard_opt
 
 px_status px_shards_new(px_shards **out, px_module *module, const px_shard_options *options) {
   PX_SCOPED(px_shards) self = NULL;
+  PX_GIVEN(out);
   PX_TRY(find_all(&self, module, options));
   PX_TRY(cut_module(self, options->device));
   *out = PX_MOVE(self);
@@ -326,6 +327,7 @@ px_status px_shards_new(px_shards **out, px_module *module, const px_shard_optio
 
 px_status px_fully_shard(px_shards **out, px_module *module, const px_shard_options *options) {
   PX_SCOPED(px_shards) self = NULL;
+  PX_GIVEN(out);
   int64_t before, after = 0;
   PX_TRY(find_all(&self, module, options));
   PX_TRY(px_module_add_hook(&before, module, true, px__shards_before_hook, self, NULL));

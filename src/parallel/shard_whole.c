@@ -150,7 +150,9 @@ px_status px_shard_norm(px_tensor **out, px_comm *comm, px_tensor *const *parts,
                         px_tensor *const *own, int64_t own_count, double norm_type) {
   PX_GIVEN(out);
   PX_GIVEN(comm);
-  PX_CHECK(count > 0 && parts, PX_VALUE, "no parts of tensors to take the norm of");
+  PX_GIVEN_EACH(parts, count);
+  PX_GIVEN_EACH(own, own_count);
+  PX_CHECK(count > 0, PX_VALUE, "no parts of tensors to take the norm of");
   PX_CHECK(norm_type > 0, PX_UNIMPLEMENTED, "the norm %g of sharded tensors is not implemented",
            norm_type);
   PX_SCOPED(px_tensor) norm = NULL;

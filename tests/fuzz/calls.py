@@ -23,7 +23,7 @@ import warnings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 KEPT = [line for line in open(os.path.join(HERE, "corpus", "calls.txt")).read().splitlines() if line and not line.startswith("#")]
-BATCH, ROOM = 4000, 6 << 30  # cases and bytes of a process
+BATCH, ROOM = 4000, 15 << 30  # cases and bytes of addresses of a process, of which two simulated devices reserve 9 GiB
 
 # What takes memory of other libraries, which is called more often.
 LENT = ("from_dlpack from_numpy frombuffer as_tensor asarray tensor nn.Parameter utils.dlpack.from_dlpack Tensor.__array_wrap__ Tensor.new_tensor "

@@ -200,7 +200,8 @@ static void prepare(void) {
   setenv("PHLOX_SIM_MEMORY", "256M", 0);
   simulate(2);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  setrlimit(RLIMIT_AS, &(struct rlimit){5L << 30, 5L << 30});
+  // Of these addresses the two devices reserve 9 GiB.
+  setrlimit(RLIMIT_AS, &(struct rlimit){14L << 30, 14L << 30});
 #endif
   done = true;
 }

@@ -274,7 +274,7 @@ def refused(r, n, device):
     says(ValueError, "ProcessGroup has non-empty op list", lambda: dist._coalescing_manager().__enter__() and dist._coalescing_manager().__enter__())
     says(ValueError, "Invalid ``op``", dist.P2POp, print, x, 0)
     says(ValueError, "should be different ones", dist.new_group, [0, 0])
-    says(NotImplementedError, "'mpi'", dist.new_group, backend="mpi")
+    says(NotImplementedError, "'ucc'", dist.new_group, backend="ucc")
     dist.barrier()
 
 

@@ -48,6 +48,20 @@ class Mesh(c.Structure):  # px_mesh_options
                 ("apart", c.c_bool)]
 
 
+class Sharding(c.Structure):  # px_shard_options
+    _fields_ = [("comm", c.c_void_p), ("device", Device), ("ignored", c.c_void_p), ("ignored_count", c.c_int), ("keep", c.c_bool),
+                ("keep_outermost", c.c_bool), ("param_dtype", c.c_int), ("reduce_dtype", c.c_int)]
+
+
+class Reducing(c.Structure):  # px_reducer_options
+    _fields_ = [("comm", c.c_void_p), ("parameters", c.c_void_p), ("count", c.c_int), ("first_bytes", c.c_int64), ("bucket_bytes", c.c_int64),
+                ("bucket_view", c.c_bool), ("find_unused", c.c_bool), ("static_graph", c.c_bool), ("apart_bytes", c.c_int64)]
+
+
+class Item(c.Structure):  # px_checkpoint_item
+    _fields_ = [("name", c.c_char_p), ("part", c.c_void_p), ("sizes", c.c_void_p), ("first", c.c_int64)]
+
+
 class Frame(c.Structure):
     _fields_ = [("file", c.c_char_p), ("line", c.c_int), ("function", c.c_char_p)]
 
@@ -67,7 +81,7 @@ for name in ("px_tensor_storage", "px_module_kind_find", "px_optimizer_kind_find
 nothing = c.CFUNCTYPE(c.c_int, *[c.c_void_p] * 6)(lambda *arguments: 0)
 
 # Pointers that may be NULL, by the name of the parameter, or of the function and the parameter.
-OPTIONAL = {"px_comm_run.work", "px_sync_batch_norm.running_mean", "px_sync_batch_norm.running_var", "px_sync_batch_norm.weight", "px_sync_batch_norm.bias",
+OPTIONAL = {"px_comm_run.work", "px_checkpoint_save.comm", "px_checkpoint_save.values", "px_sync_batch_norm.running_mean", "px_sync_batch_norm.running_var", "px_sync_batch_norm.weight", "px_sync_batch_norm.bias",
             "px_op_keep_calls.keeper", "px_op_keep_calls.before", "px_saved_hooks_disable.message", "px_op_before_write.written", "release", "generator", "metadata", "gradients", "node_name",
             "prefix", "total", "px_loader_new.options", "px_module_new.args", "px_dlpack_export.stream", "px_stream_set_current.stream",
             "px_memory_configure.text", "px_memory_record.history", "px_module_register_parameter.parameter", "px_module_register_buffer.buffer",
@@ -139,6 +153,8 @@ def objects():
     new("px_store", "px_store_memory")
     lib.px_store_set_timeout(made["px_store"], c.c_int64(20))
     lib.px_store_set(made["px_store"], b"weight", b"1", c.c_size_t(1))
+    assert lib.px_checkpoint_save(b"checkpoint", None, NONE, c.byref(Item(b"weight", made["px_tensor"].value)), 1, None) == OK, lib.px_error_last().contents.message
+    new("px_checkpoint", "px_checkpoint_open", b"checkpoint")
     made["px_storage"] = c.c_void_p(lib.px_tensor_storage(made["px_tensor"]))
     made["px_op"] = c.c_void_p(lib.px_op_find(b"neg"))
     made["px_module_kind"] = c.c_void_p(lib.px_module_kind_find(b"ReLU"))
@@ -157,10 +173,18 @@ def join(made):
     assert lib.px_comm_run(c.byref(work), comm, c.byref(broadcast)) == OK, lib.px_error_last().contents.message
     mesh, one = c.c_void_p(), (c.c_int64 * 1)(1)
     assert lib.px_mesh_new(c.byref(mesh), c.byref(Mesh(comm=comm.value, sizes=c.addressof(one), ndim=1))) == OK, lib.px_error_last().contents.message
-    made["px_comm"], made["px_work"], made["px_mesh"] = comm, work, mesh
+    shards, reducer, leaf = c.c_void_p(), c.c_void_p(), c.c_void_p()
+    assert lib.px_tensor_from_data(c.byref(leaf), (c.c_float * 2)(1, 2), 1, (c.c_int64 * 1)(2), 8, NONE) == OK
+    lib.px_tensor_set_requires_grad(leaf, True)
+    leaves = (c.c_void_p * 1)(leaf)
+    options = Reducing(comm=comm.value, parameters=c.addressof(leaves), count=1)
+    assert lib.px_reducer_new(c.byref(reducer), c.byref(options)) == OK, lib.px_error_last().contents.message
+    options = Sharding(comm=comm.value, device=NONE, param_dtype=-1, reduce_dtype=-1)
+    assert lib.px_shards_new(c.byref(shards), made["px_module"], c.byref(options)) == OK, lib.px_error_last().contents.message
+    made.update(px_comm=comm, px_work=work, px_mesh=mesh, px_shards=shards, px_reducer=reducer)
 
 
-JOINED = ("px_comm", "px_work", "px_mesh")
+JOINED = ("px_comm", "px_work", "px_mesh", "px_shards", "px_reducer")
 INTEGERS = {"int64_t": c.c_int64, "int": c.c_int, "size_t": c.c_size_t, "unsigned": c.c_uint, "uint64_t": c.c_uint64, "uint16_t": c.c_uint16}
 DEVICES = [Device(*pair) for pair in ((-1, -1), (1, 0), (1, 99), (7, 0), (1, -7), (-5, 3))]
 TEXTS = {"kind": b"SGD", "point": b"alloc", "option": b"lr", "path": b"/nowhere/file"}
@@ -178,7 +202,7 @@ def number(base, name):
 
 def choices(function, parameter, made):
     """What goes for a parameter, and what does not."""
-    if "(*" in parameter or re.search(r"_hook \w+$|px_parallel_work|px_module_visit|px_module_replace|px_rates|px_loss", parameter):
+    if "(*" in parameter or re.search(r"_hook \w+$|px_parallel_work|px_module_visit|px_module_replace|px_rates|px_loss|px_cluster_function", parameter):
         return nothing, [None]
     words, name = re.match(r"(.*?)(\w+)(?:\[.*\])?$", parameter).groups()
     if "[" in parameter:

@@ -116,6 +116,17 @@ PX_TEST(within_the_allowance_segments_grow_as_pytorchs) {
   px__block_free(large), px__block_free(larger), px__block_free(last), drop_comb(blocks, 8);
 }
 
+PX_TEST(what_was_in_use_before_the_cache_was_emptied_does_not_count) {
+  small_device("4G", "");
+  px__block_free(block_on(px_cuda(0), 3000 * MIB));
+  OK(px_memory_empty_cache());
+  px_block *blocks[8];
+  comb(blocks, 8, 100 * MIB);
+  px_block *large = block_on(px_cuda(0), 410 * MIB);  // 810 MiB live
+  CHECK_EQ(px_memory_reserved(0), 810 * MIB);
+  px__block_free(large), drop_comb(blocks, 8);
+}
+
 PX_TEST(pages_between_live_blocks_go_one_by_one) {
   small_device("64M", "expandable_segments:True");
   px_block *a = block_on(px_cuda(0), 3 * MIB), *b = block_on(px_cuda(0), 9 * MIB);

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 torch, dist = sys.modules["phlox"], sys.modules["phlox.distributed"]
-globals().update(_C._dist_errors)
-QueueEmptyError = type("QueueEmptyError", (_C._dist_errors["DistStoreError"],), {"__module__": "torch.distributed", "__doc__": "Not raised by Phlox."})
+DistError, DistBackendError, DistNetworkError, DistStoreError = (_C._dist_errors[f"Dist{name}Error"] for name in ("", "Backend", "Network", "Store"))
+QueueEmptyError = type("QueueEmptyError", (DistStoreError,), {"__module__": "torch.distributed", "__doc__": "Not raised by Phlox."})
 ReduceOp = IntEnum("RedOpType", "SUM AVG PRODUCT MIN MAX BAND BOR BXOR PREMUL_SUM", start=0, module="phlox.distributed", qualname="ReduceOp")
 ReduceOp.__str__, ReduceOp.__doc__, RedOpType = Enum.__str__, "What becomes of the ranks' numbers.", ReduceOp
 reduce_op = ReduceOp.RedOpType = ReduceOp
