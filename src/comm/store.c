@@ -26,8 +26,13 @@ static px_status ask(px_store *self, px__ask_kind kind, int64_t number, int coun
 }
 
 int px_store_port(const px_store *self) { return self->port; }
-int64_t px_store_timeout(const px_store *self) { return self->timeout_ms; }
-void px_store_set_timeout(px_store *self, int64_t milliseconds) { self->timeout_ms = milliseconds; }
+// Ranks that are threads may have one store.
+int64_t px_store_timeout(const px_store *self) {
+  return __atomic_load_n(&self->timeout_ms, __ATOMIC_RELAXED);
+}
+void px_store_set_timeout(px_store *self, int64_t milliseconds) {
+  __atomic_store_n(&self->timeout_ms, milliseconds, __ATOMIC_RELAXED);
+}
 
 px_status px_store_set(px_store *self, const char *key, const void *value, size_t size) {
   PX_GIVEN(self);
@@ -111,7 +116,7 @@ static px_status timed_out(const char *const *keys, int count, int64_t timeout_m
 px_status px_store_wait(px_store *self, const char *const *keys, int count, int64_t timeout_ms) {
   PX_GIVEN(self);
   PX_GIVEN_N(keys, count);
-  if (timeout_ms <= 0) timeout_ms = self->timeout_ms;
+  if (timeout_ms <= 0) timeout_ms = px_store_timeout(self);
   int64_t end = px__now_ms() + timeout_ms, left;
   bool there = false;
   do {
@@ -259,7 +264,7 @@ px_status px_store_prefix(px_store **out, const char *prefix, px_store *store) {
   self->length = length + 1;
   self->beneath = px_retain(store);
   self->store.ask = prefix_ask;
-  self->store.timeout_ms = store->timeout_ms;
+  self->store.timeout_ms = px_store_timeout(store);
   self->store.port = store->port;
   *out = &self->store;
   return PX_OK;

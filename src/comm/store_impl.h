@@ -37,7 +37,7 @@ typedef struct px__answer {
 struct px_store {
   px_object head;
   px_status (*ask)(px_store *self, const px__ask *ask, px__answer *answer);
-  int64_t timeout_ms;
+  int64_t timeout_ms;  // atomic
   int port;
 };
 
