@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <semaphore.h>
+#include <time.h>
 
 #include "nccl/stub.h"
 #include "phlox/comm.h"
