@@ -77,7 +77,8 @@ struct px_work {
   px_error *room;       // for it
   bool on_thread;       // to be run by `thread`
   pthread_t thread;     // the communicator's
-  px_comm *comm;        // borrowed, as the queue and the streams end first; owned by who sends
+  px_comm *comm;        // borrowed, as the queue and the streams end first
+  bool owns;            // but not by what is sent or received on the host: it owns it
   px_tensor **tensors;  // inputs, then outputs
   int input_count, output_count;
   px_tensor *in, *out;           // in one piece, in host memory: `tensors`, or memory of its own

@@ -293,7 +293,7 @@ static void work_destroy(void *object) {
   px_release(self->event);
   px_free(self->counts);
   px_free(self->room);
-  if (px__pairs_up(self->call.op) && !self->queued) px_release(self->comm);
+  if (self->owns) px_release(self->comm);
   pthread_cond_destroy(&self->changed);
   pthread_mutex_destroy(&self->lock);
   px_object_end(self);
@@ -343,9 +343,10 @@ px_status px__work_new(px_work **out, px_comm *comm, const px_collective *c) {
   pthread_mutex_init(&self->lock, NULL);
   pthread_cond_init(&self->changed, NULL);
   self->source = -1;
-  self->call.op = c->op;  // by which the communicator is released
+  self->call.op = c->op;
   self->queued = comm->queues;
-  self->comm = px__pairs_up(c->op) && !self->queued ? px_retain(comm) : comm;
+  self->owns = px__pairs_up(c->op) && !self->queued;
+  self->comm = self->owns ? px_retain(comm) : comm;
   PX_TRY(px_alloc((void **)&self->room, sizeof *self->room));
   PX_TRY(check_whole(comm, c->op));
   PX_TRY(px__cluster_pass(comm, c->op));

@@ -26,6 +26,8 @@ void px__works_keep(px_comm *self, px_work *work) {
     self->on_device = px_retain(work);
   if (!work->captured) self->on_device_last = work, self->work_count++;
   pthread_mutex_unlock(&self->works);
+  // The communicator waits for its list before it ends; it may not be held by it.
+  if (work->owns) work->owns = false, px_release(self);
 }
 
 // Waits for a work; what another one has left to be told is left.
