@@ -59,7 +59,8 @@ static px_status note_turn(px_tensor **in, int in_count, px_tensor *const *out, 
 PX_TEST(a_node_that_is_to_run_soon_comes_before_later_ones_that_are_ready) {
   static const px_function noting = {"NotingBackward", note_turn, NULL, NULL};
   int64_t turns[2] = {0};
-  PX_SCOPED(px_tensor) x = LEAF(3), *y[2] = {NULL}, *sum = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(3), *sum = NULL;
+  px_tensor *y[2] = {NULL};
   for (int i = 0; i < 2; i++) {
     OK(px_tensor_detach(&y[i], x));
     OK(px_function_record(&noting, &turns[i], 1, &x, 1, &y[i]));
