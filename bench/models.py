@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole models, and what they are made of, with Phlox and with PyTorch in turn: `python3 bench/models.py [parts of names of rows] [--device cpu]`.
 
-Prints for each row the time of a step with both libraries, their ratio, the goal on an H100 or H200, the floor (the operations of its products at the rate
-that PyTorch's, or else Phlox's, largest product reaches here), peak memory and the losses of the first steps. Weights and batches are drawn on the host from
-the same seed, so that the losses are those of the same training; with `--losses 200` batches of pictures and of text are new ones, 32 in turn.
+Prints for each row the time of a step with both libraries, their ratio, the goal on an H100 or H200 (on the CPU: as a multiple of PyTorch's speed), the floor
+(the operations of its products at the rate that PyTorch's, or else Phlox's, largest product reaches here), peak memory and the losses of the first steps. Weights
+and batches are drawn on the host from the same seed, so that the losses are those of the same training; with `--losses 200` batches of pictures and of text are
+new ones, 32 in turn. Without names the rows are those of the device; on the CPU the libraries take turns, and a figure is the least of several.
 A row is a function that gives the step; `o` tells the device and whether all is `tiny`.
 """
 import argparse, gc, itertools, json, os, sys, time
@@ -18,7 +19,7 @@ ROWS = {}  # name: (function, more)
 
 def row(name, goal=None, **more):
     """more: rate: the product's kind, by which the floor is counted; tf32: float32 may be shortened to it; graph: needs a device; parts: of a step, each a row's figure;
-    devices: how many are needed."""
+    devices: how many are needed; cpu: the row is one of the CPU's, and its goal a multiple of PyTorch's speed."""
     def add(function):
         ROWS[name] = (function, {"goal": goal, **more})
         return function
@@ -144,12 +145,11 @@ def gpt2_pure(o): return gpt2(o, 16, o.torch.bfloat16)
 def gpt2_tf32(o): return gpt2(o, 8)
 
 
-def decode(o, graph):
-    from gpt2 import GPT2
+def generate(o, net, length, dtype, graph=False):
+    """A step that makes 32 words, one by one."""
     torch = o.torch
-    net = (GPT2(64, 40, 16, 2, 1) if o.tiny else GPT2()).to(o.device).eval()
     size, heads = net.places.embedding_dim, net.blocks[0].heads
-    caches = [[torch.zeros(1, heads, 64, size // heads, device=o.device) for _ in range(2)] for _ in net.blocks]
+    caches = [[torch.zeros(1, heads, length, size // heads, device=o.device, dtype=dtype) for _ in range(2)] for _ in net.blocks]
     word, at = torch.zeros(1, 1, dtype=torch.int64, device=o.device), torch.zeros(1, dtype=torch.int64, device=o.device)
     @torch.no_grad()
     def one():
@@ -162,8 +162,14 @@ def decode(o, graph):
         at.zero_()
         word.zero_()
         for _ in range(32): logits = one()
-        return logits.detach().abs().mean()
-    return step, None
+        return logits.detach().float().abs().mean()
+    return step
+
+
+def decode(o, graph):
+    from gpt2 import GPT2
+    net = (GPT2(64, 40, 16, 2, 1) if o.tiny else GPT2()).to(o.device).eval()
+    return generate(o, net, 64, o.torch.float32, graph), None
 
 
 row("GPT-2 124M, 32 words, one by one", 40e-3)(lambda o: decode(o, False))
@@ -269,18 +275,18 @@ def node(o):
 
 # ---- optimisers: 59 M numbers
 
-def many(o, count):
+def many(o, count, all=59_000_000, dtype="float32"):
     torch = o.torch
-    sizes = [64 if o.tiny else 59_000_000 // count + 1000 * (i - count // 2) for i in range(count)]
-    tensors = [torch.rand(n).to(o.device).requires_grad_() for n in sizes]
+    sizes = [64 if o.tiny else all // count + 1000 * (i - count // 2) for i in range(count)]
+    tensors = [torch.rand(n).to(o.device, getattr(torch, dtype)).requires_grad_() for n in sizes]
     for t in tensors: t.grad = torch.full_like(t, 0.01)
     return tensors
 
 
-def update(o, name, **options):
-    tensors = many(o, 200)
+def update(o, name, count=200, all=59_000_000, dtype="float32", **options):
+    tensors = many(o, count, all, dtype)
     optimizer = getattr(o.torch.optim, name)(tensors, **options)
-    return lambda: (optimizer.step(), tensors[3].detach()[:9].sum())[1] if o.looking else optimizer.step(), None
+    return lambda: (optimizer.step(), tensors[3].detach()[:9].float().sum())[1] if o.looking else optimizer.step(), None
 
 
 row("AdamW, 200 tensors", 0.45e-3)(lambda o: update(o, "AdamW", lr=1e-3))
@@ -306,6 +312,133 @@ def parallel(o, batch):
 
 row("DataParallel over 2, MLP-4096, tf32, b256", 0.9e-3, devices=2, tf32=True)(lambda o: parallel(o, 256))
 row("DataParallel over 2, MLP-4096, tf32, b8192", 9.9e-3, devices=2, tf32=True)(lambda o: parallel(o, 8192))
+
+
+# ---- the CPU's: small enough to be measured in seconds
+
+def cpu_row(name, goal=1.0, **more): return row(f"CPU: {name}", goal, cpu=True, **more)
+
+
+def dtype_of(o, name): return getattr(o.torch, name)
+
+
+def cpu_small(o, name, shape, dtype):
+    import nets
+    torch = o.torch
+    net = getattr(nets, name)().to(o.device, dtype_of(o, dtype))
+    if o.looking: net.eval()  # each library draws dropout's numbers in its own order
+    shape = (2, *shape[1:]) if o.tiny else shape
+    x, y = torch.randn(shape).to(o.device, dtype_of(o, dtype)), torch.randint(10, shape[:1]).to(o.device)
+    return train(o, net, lambda net: torch.nn.functional.cross_entropy(net(x).float(), y), sgd(o, net)), 3 * operations(o, net, x)
+
+
+def cpu_resnet(o, dtype, layout):
+    from resnet50 import resnet50
+    net = resnet50(10, 4, (1, 1)) if o.tiny else resnet50(10)
+    return classes(o, net, (2, 3, 32, 32) if o.tiny else (2, 3, 64, 64), 10, dtype_of(o, dtype), dtype_of(o, layout))
+
+
+def cpu_inference(o, dtype):
+    from resnet50 import resnet50
+    torch = o.torch
+    net = (resnet50(10, 4, (1, 1)) if o.tiny else resnet50(10)).to(o.device, dtype_of(o, dtype)).eval()
+    x = torch.randn(1, 3, 64, 64).to(o.device, dtype_of(o, dtype))
+    @torch.no_grad()
+    def step(): return net(x).float().abs().mean()
+    return step, operations(o, net, x)
+
+
+def cpu_gpt2(o, dtype):
+    from gpt2 import GPT2
+    torch = o.torch
+    net = (GPT2(64, 64, 16, 2, 1) if o.tiny else GPT2(512, 64, 128, 4, 3)).to(o.device, dtype_of(o, dtype))
+    text = torch.randint(net.words.num_embeddings, (2, 65)).to(o.device)
+    size, layers = net.places.embedding_dim, len(net.blocks)
+    work = 6 * 128 * (sum(p.numel() for p in net.parameters()) - net.places.weight.numel() + layers * 64 * size)
+    return train(o, net, lambda net: net(text[:, :-1].contiguous(), text[:, 1:].contiguous())), work
+
+
+for _dtype, _goal in ("float32", 1.0), ("bfloat16", 1.1):
+    for _name, _shape in ("mlp", (128, 784)), ("cnn", (64, 1, 28, 28)):
+        cpu_row(f"{_name.upper()} step, {_dtype}, b{_shape[0]}", _goal, rate=_dtype)(lambda o, n=_name, s=_shape, d=_dtype: cpu_small(o, n, s, d))
+    for _layout in "contiguous_format", "channels_last":
+        cpu_row(f"ResNet-50 step, {_dtype}, {_layout}, b2, 64x64", max(_goal, 1.2 * (_dtype == "float32")), rate=_dtype)(
+            lambda o, d=_dtype, l=_layout: cpu_resnet(o, d, l))
+    cpu_row(f"ResNet-50 inference, {_dtype}, b1, 64x64", _goal, rate=_dtype)(lambda o, d=_dtype: cpu_inference(o, d))
+    cpu_row(f"GPT-2 step, 3x128, {_dtype}, 2x64", _goal, rate=_dtype)(lambda o, d=_dtype: cpu_gpt2(o, d))
+
+
+@cpu_row("GPT-2 3x128, bfloat16, 32 words, one by one", 1.1)
+def cpu_decode(o):
+    from gpt2 import GPT2
+    torch = o.torch
+    net = (GPT2(64, 64, 16, 2, 1) if o.tiny else GPT2(512, 64, 128, 4, 3)).to(o.device, torch.bfloat16).eval()
+    return generate(o, net, 64, torch.bfloat16), None
+
+
+@cpu_row("ViT step, 2x96, bfloat16, b2", 1.1, rate="bfloat16")
+def cpu_vit(o):
+    from nets import ViT
+    net = ViT(32, 8, 16, 2, 1, 10) if o.tiny else ViT(224, 16, 96, 4, 2, 10)
+    return classes(o, net, (2, 3, 32, 32) if o.tiny else (2, 3, 224, 224), 10, o.torch.bfloat16)
+
+
+@cpu_row("UNet step, float32, b2, 32x32", rate="float32")
+def cpu_unet(o):
+    from nets import UNet
+    net = (UNet(8, 1) if o.tiny else UNet(16, 3)).to(o.device)
+    x = o.torch.randn(2, 3, 32, 32).to(o.device)
+    return train(o, net, lambda net: (net(x) - x).square().mean()), 3 * operations(o, net, x)
+
+
+@cpu_row("RNN by hand, 64 steps of 256")
+def cpu_rnn(o):
+    torch, nn = o.torch, o.torch.nn
+    steps, size = (4, 8) if o.tiny else (64, 256)
+    net = nn.ModuleList([nn.Linear(size, size), nn.Linear(size, size)]).to(o.device)
+    x = torch.randn(steps, 8, size).to(o.device)
+    def loss(net):
+        h = torch.zeros_like(x[0])
+        for part in x: h = torch.tanh(net[0](part) + net[1](h))
+        return h.square().mean()
+    return train(o, net, loss, sgd(o, net)), None
+
+
+@cpu_row("embeddings and MLP step, b256")
+def cpu_embeddings(o):
+    torch, nn = o.torch, o.torch.nn
+    words = 50 if o.tiny else 10000
+    net = nn.Sequential(nn.Embedding(words, 32), nn.Flatten(), nn.Linear(8 * 32, 64), nn.ReLU(), nn.Linear(64, 1)).to(o.device)
+    x, y = torch.randint(words, (256, 8)).to(o.device), torch.randn(256, 1).to(o.device)
+    return train(o, net, lambda net: nn.functional.mse_loss(net(x), y), sgd(o, net)), None
+
+
+@cpu_row("pointwise chain with backward, 1 M")
+def cpu_chain(o):
+    x = o.torch.randn(64 if o.tiny else 2**20).to(o.device).requires_grad_()
+    def step():
+        x.grad = None
+        y = ((x * 0.5 + 0.1).sigmoid() * x.tanh() - x.square()).mean()
+        y.backward()
+        return y.detach()
+    return step, None
+
+
+@cpu_row("loader, 2 workers, 32 batches of 64")
+def cpu_loader(o):
+    from torch.utils.data import DataLoader, TensorDataset
+    torch = o.torch
+    pictures = TensorDataset(torch.randn(128 if o.tiny else 2048, 1, 28, 28), torch.arange(128 if o.tiny else 2048))
+    loader = DataLoader(pictures, batch_size=64, num_workers=2, persistent_workers=True)
+    def step():
+        for x, _ in loader: last = x
+        return last.abs().mean()
+    return step, None
+
+
+for _dtype in "float32", "bfloat16":
+    for _name, _options in ("AdamW", {"lr": 1e-3}), ("SGD", {"lr": 1e-3, "momentum": 0.9}):
+        cpu_row(f"{_name}, {_dtype}, 20 tensors of 100,000")(lambda o, n=_name, d=_dtype, more=_options: update(o, n, 20, 2_000_000, d, **more))
 
 
 # ---- measuring
@@ -344,11 +477,12 @@ def measure(o, function, more):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     step, work = start(False)
+    clock = time.process_time if o.clock == "processor" else time.perf_counter
     def repeat(times):
-        begin = time.perf_counter()
+        begin = clock()
         for _ in range(times): step()
         o.wait()
-        return time.perf_counter() - begin
+        return clock() - begin
     repeat(1 if o.tiny else 3)
     seconds = run.least(repeat, 0 if o.tiny else o.seconds) / more.get("parts", 1)
     peak = torch.cuda.max_memory_allocated() if o.device == "cuda" else None
@@ -374,11 +508,14 @@ def worker(library, o):
 
 
 def wanted(o):
-    return {name: entry for name, entry in ROWS.items() if any(part in name for part in o.names)}
+    """The rows whose names were given, or else those of the device."""
+    def is_wanted(name, more): return any(part in name for part in o.names) if o.names else more.get("cpu", False) == (o.device == "cpu")
+    return {name: entry for name, entry in ROWS.items() if is_wanted(name, entry[1])}
 
 
 def show(name, both, rate):
     goal, kind = ROWS[name][1]["goal"], ROWS[name][1].get("rate")
+    goal = f"{goal:.1f}x" if ROWS[name][1].get("cpu") else run.text(goal, "s")
     ours, theirs = both.get("phlox", {}), both.get("torch", {})
     seconds = [f.get("seconds") for f in (ours, theirs)]
     ratio = f"{seconds[1] / seconds[0]:.2f}" if all(seconds) else ""
@@ -386,7 +523,7 @@ def show(name, both, rate):
     peaks = "/".join(f"{f['peak'] / 2**20:,.0f}" if f.get("peak") else "-" for f in (ours, theirs))
     losses = [f.get("losses", []) for f in (ours, theirs)]
     first = " | ".join(" ".join(f"{x:.4g}" for x in few[:SHOWN]) for few in losses if few)
-    print(f"{name:48}{run.text(seconds[0], 's'):>9}{run.text(seconds[1], 's'):>9}{ratio:>6}{run.text(goal, 's'):>9}{floor:>9}{peaks:>16}  {first}")
+    print(f"{name:48}{run.text(seconds[0], 's'):>9}{run.text(seconds[1], 's'):>9}{ratio:>6}{goal:>9}{floor:>9}{peaks:>16}  {first}")
     if all(len(few) > SHOWN for few in losses):
         apart = [abs(a - b) for a, b in zip(*losses)]
         last = " | ".join(f"{sum(few[-20:]) / len(few[-20:]):.6g}" for few in losses)
@@ -395,15 +532,19 @@ def show(name, both, rate):
         if "error" in f: print(f"    {library}: {f['error']}")
 
 
+def keep_least(both, library, figures):
+    if figures.get("seconds", 0) <= both.get(library, {}).get("seconds", 1e9): both[library] = figures
+
+
 def main(o):
     python, have = run.choose()
-    command = [python, os.path.abspath(__file__), "--device", o.device, "--seconds", str(o.seconds), "--threads", str(o.threads), "--losses", str(o.losses)] + ["--tiny"] * o.tiny
+    command = [python, os.path.abspath(__file__), "--device", o.device, "--seconds", str(o.seconds), "--threads", str(o.threads), "--losses", str(o.losses), "--clock", o.clock] + ["--tiny"] * o.tiny
     found, rate = {}, {}
-    for library in have:
+    for library in have * o.turns:
         for line in run.output(*command, "--worker", library, *o.names).splitlines():
             (name, figures), = json.loads(line).items()
-            if name == "rates": rate = figures
-            else: found.setdefault(name, {})[library] = figures
+            if name == "rates": rate = {kind: max(r, rate.get(kind, 0)) for kind, r in figures.items()}
+            else: keep_least(found.setdefault(name, {}), library, figures)
     print("products: " + ", ".join(f"{name} {r / 1e12:.3g} TFLOP/s" for name, r in rate.items()))
     print(f"{'':48}{'Phlox':>9}{'torch':>9}{'ratio':>6}{'goal':>9}{'floor':>9}{'peak, MiB':>16}  first losses")
     for name, both in found.items(): show(name, both, rate)
@@ -416,10 +557,12 @@ if __name__ == "__main__":
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--threads", type=int, default=0, help="of the CPU")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long a row is measured")
+    parser.add_argument("--turns", type=int, help="processes of each library, of whose figures the least counts; on the CPU 3")
+    parser.add_argument("--clock", choices=("wall", "processor"), default="wall", help="processor: the time of all threads, where others use the machine too")
     parser.add_argument("--losses", type=int, default=SHOWN, help="steps whose losses are compared")
     parser.add_argument("--tiny", action="store_true", help="small models, once: to see that all rows run")
     parser.add_argument("--out", default=os.path.join(run.ROOT, "build", "models.json"))
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    options.names = options.names or [""]
+    options.turns = options.turns or (3 if options.device == "cpu" else 1)
     worker(options.worker, options) if options.worker else main(options)

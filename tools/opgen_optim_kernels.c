@@ -64,9 +64,9 @@ static void write_cpu_loop(FILE *to, const optim *o, const stamp *s, const char 
           "    const px__update *u, int64_t begin, int64_t end, unsigned has) {\n",
           o->op, s->suffix);
   write_numbers(to, o, s, "u->numbers[");
-  fprintf(to, "  const %s *restrict at_grad = u->grad;\n", s->c);
+  fprintf(to, "  const %s *restrict at_grad = u->at[0];\n", s->c);
   for (int i = 0; i < count; i++)
-    fprintf(to, "  %s *restrict at_%s = u->at[%d];\n", s->c, names[i], i);
+    fprintf(to, "  %s *restrict at_%s = u->at[%d];\n", s->c, names[i], i + 1);
   fprintf(to, "  for (int64_t i = begin; i < end; i++) {\n    %s grad = at_grad[i];\n", s->c);
   for (int i = 0; i < count; i++) {
     const char *load = og_format("at_%s[i]", names[i]);
@@ -93,7 +93,7 @@ static void write_cpu_rows(FILE *to, const optim *o, const stamp *s) {
   if (optional)
     fprintf(to,
             "  unsigned has = 0;\n"
-            "  for (int i = 0; i < %d; i++) has |= (unsigned)(u->at[i] != NULL) << i;\n"
+            "  for (int i = 0; i < %d; i++) has |= (unsigned)(u->at[i + 1] != NULL) << i;\n"
             "  switch (has & 0x%xu) {\n",
             count, optional);
   for (unsigned some = 0; optional && some < 1u << count; some++)
@@ -103,16 +103,19 @@ static void write_cpu_rows(FILE *to, const optim *o, const stamp *s) {
   fprintf(to, optional ? "  }\n}\n" : "  %s_%s_of(u, begin, end, 0);\n}\n", o->op, s->suffix);
 }
 
-// What a kernel is given, by the names of its operands and numbers: `inout(NAME)` opens a tensor.
-static void write_operands(FILE *to, const optim *o, const char *type, const char *opener,
-                           const char *dtype, bool on_device) {
+// What a kernel is given, by the names of its operands: `inout(NAME)` opens a tensor.
+static void write_tensors(FILE *to, const optim *o, const char *opener, const char *dtype) {
   const char *names[OPTIM_STATES + 1];
   int count = changed(o, names);
-  fprintf(to, "  %s u = {\n      .at = {", type);
+  fprintf(to, "      .at = {");
   for (int i = 0; i < count; i++)
     fprintf(to, "%s%s_inout(&d, args->new_%s, %s)", i ? ",\n             " : "", opener, names[i],
             dtype);
   fprintf(to, "},\n      .grad = %s_in(&d, args->grad, %s),\n", opener, dtype);
+}
+
+// The numbers, by value or as a line of them that lies on the device, with the scalars.
+static void write_given(FILE *to, const optim *o, const char *opener, bool on_device) {
   for (int i = 0; i < optim_scalars(o) && on_device; i++)
     fprintf(to, "      .scalars[%d] = %s_inout(&d, args->new_%s, PX_FLOAT32),\n", i, opener,
             o->states[i].name);
@@ -123,14 +126,6 @@ static void write_operands(FILE *to, const optim *o, const char *type, const cha
   for (int i = 0; i < o->number_count && !on_device; i++)
     fprintf(to, "%sargs->%s", i ? ", " : "", o->numbers[i]);
   fprintf(to, on_device ? "};\n  if (u.line) u.line += args->line * PX_NUMBERS_LINE;\n" : "}};\n");
-}
-
-// A kernel of the update: numbers come by value, or `by` a line of them that lies on the device.
-static void write_kernel(FILE *to, const optim *o, const char *by, const char *opening,
-                         const char *type, const char *opener, const char *dtype,
-                         const char *order) {
-  fprintf(to, "%s(%s%s) {\n  %s d = {.launch = l%s};\n", opening, o->op, by, opener, order);
-  write_operands(to, o, type, opener, dtype, *by != 0);
 }
 
 // The numbers of a step: the options in their order, and which of them is the rate.
@@ -146,12 +141,16 @@ static void write_options(FILE *to, const optim *o, const char *type) {
 }
 
 static void write_cpu_kernel(FILE *to, const optim *o, const char *by) {
-  write_kernel(to, o, by, "PX_KERNEL", "px__update", "px__dense",
-               "px__compute_of(args->new_param->dtype)", "");
+  const char *names[OPTIM_STATES + 1];
+  int count = changed(o, names);
+  fprintf(to, "PX_KERNEL(%s%s) {\n  px__dense d = {.launch = l};\n  px__update u = {\n", o->op, by);
+  write_given(to, o, "px__dense", *by != 0);
   fprintf(to,
           "  static const px__update_rows rows[] = {%s_f32, %s_f64};\n"
-          "  return px__cpu_update(&d, &u, rows, args->new_param);\n}\n\n",
+          "  const px_operand *const tensors[] = {args->grad",
           o->op, o->op);
+  for (int i = 0; i < count; i++) fprintf(to, ", args->new_%s", names[i]);
+  fprintf(to, "};\n  return px__cpu_update(&d, &u, rows, tensors, %d);\n}\n\n", count + 1);
 }
 
 void optim_write_cpu(FILE *to, const optim *o) {
@@ -209,8 +208,12 @@ void optim_write_cuda(FILE *to, const optim *o) {
 }
 
 static void write_cuda_kernel(FILE *to, const optim *o, const char *by) {
-  write_kernel(to, o, by, "PX_CUDA_KERNEL", "px__cuda_step", "px__cuda_dense",
-               "args->new_param->dtype", ", .last = px__cuda_wants_last(args->new_param, NULL, 0)");
+  fprintf(to,
+          "PX_CUDA_KERNEL(%s%s) {\n  px__cuda_dense d = {.launch = l, .last = "
+          "px__cuda_wants_last(args->new_param, NULL, 0)};\n  px__cuda_step u = {\n",
+          o->op, by);
+  write_tensors(to, o, "px__cuda_dense", "args->new_param->dtype");
+  write_given(to, o, "px__cuda_dense", *by != 0);
   fprintf(to, "  return px__cuda_update(&d, &u, \"%s\", args->new_param);\n}\n\n", o->op);
 }
 

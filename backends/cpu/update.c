@@ -1,19 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the loop of an optimiser's update, and makes the numbers of one.
 #include "cpu/update.h"
+#include "cpu/convert.h"
 #include "cpu/threads.h"
 
 #include <string.h>
 
-enum { GRAIN = 32 * 1024 };
+// BLOCK: elements whose floats, of all tensors, stay in the nearest cache.
+enum { GRAIN = 32 * 1024, BLOCK = 1024 };
 
 typedef struct task {
   const px__update *update;
   px__update_rows rows;
+  int count, compute, dtypes[PX__UPDATE_TENSORS];  // of the tensors; `compute`: of the rows
+  bool converts;
 } task;
+
+// Halves are opened as they are.
+static int opened_as(const px_operand *o, int compute) {
+  bool half = o->dtype == PX_FLOAT16 || o->dtype == PX_BFLOAT16;
+  return half && compute == PX_FLOAT32 ? o->dtype : compute;
+}
+
+// The block after this one: the processor would begin to fetch it when it is read.
+static void fetch_early(const char *at, int64_t item) {
+  enum { LINE = 64 };
+  for (int64_t i = 0; i < BLOCK * item; i += LINE) __builtin_prefetch(at + BLOCK * item + i);
+}
+
+static void run_block(const task *t, int64_t begin, int64_t n) {
+  _Alignas(64) float block[PX__UPDATE_TENSORS][BLOCK];
+  px__update part = *t->update;
+  for (int k = 0; k < t->count; k++) {
+    char *at = part.at[k];
+    if (!at) continue;
+    int64_t item = px__cpu_item[t->dtypes[k]];
+    part.at[k] = at + begin * item;
+    if (t->dtypes[k] == t->compute) continue;
+    fetch_early(part.at[k], item);
+    px__cpu_convert(block[k], sizeof **block, t->compute, part.at[k], item, t->dtypes[k], n);
+    part.at[k] = block[k];
+  }
+  t->rows(&part, 0, n);
+  for (int k = 1; k < t->count; k++) {  // the gradient stays
+    if (part.at[k] != block[k]) continue;
+    int64_t item = px__cpu_item[t->dtypes[k]];
+    px__cpu_convert((char *)t->update->at[k] + begin * item, item, t->dtypes[k], block[k],
+                    sizeof **block, t->compute, n);
+  }
+}
+
 static void run(void *context, int64_t begin, int64_t end) {
   const task *t = context;
-  t->rows(t->update, begin, end);
+  if (!t->converts) {
+    t->rows(t->update, begin, end);
+    return;
+  }
+  for (int64_t i = begin; i < end; i += BLOCK) run_block(t, i, end - i < BLOCK ? end - i : BLOCK);
+}
+
+static void open_tensors(px__dense *d, px__update *u, task *t, const px_operand *const *tensors) {
+  for (int k = 0; k < t->count; k++) {
+    int dtype = t->dtypes[k] = opened_as(tensors[k], t->compute);
+    u->at[k] = k ? px__dense_inout(d, tensors[k], dtype) : px__dense_in(d, tensors[k], dtype);
+    t->converts |= u->at[k] && dtype != t->compute;
+  }
 }
 
 // Takes the numbers of a line, and moves the scalars on; false: the step is left out.
@@ -27,8 +78,11 @@ static bool take_line(px__update *u) {
 }
 
 px_status px__cpu_update(px__dense *d, px__update *u, const px__update_rows *rows,
-                         const px_operand *param) {
-  task t = {u, rows[px__compute_of(param->dtype) == PX_FLOAT64]};
+                         const px_operand *const *tensors, int count) {
+  const px_operand *param = tensors[1];
+  int compute = px__compute_of(param->dtype);
+  task t = {.update = u, .rows = rows[compute == PX_FLOAT64], .count = count, .compute = compute};
+  open_tensors(d, u, &t, tensors);
   if (!d->failed && take_line(u)) px__cpu_parallel(px_operand_numel(param), GRAIN, run, &t);
   px__dense_close(d);
   return PX_OK;

@@ -4,10 +4,10 @@
 #pragma once
 #include "cpu/dense.h"
 
-enum { PX__UPDATE_TENSORS = 4, PX__NUMBERS_OPTIONS = 14 };
+enum { PX__UPDATE_TENSORS = 5, PX__NUMBERS_OPTIONS = 14 };
 typedef struct px__update {
-  void *at[PX__UPDATE_TENSORS];  // what is changed: the parameter, then states; NULL: absent
-  const void *grad;
+  // The gradient, then what is changed: the parameter and states; NULL: absent.
+  void *at[PX__UPDATE_TENSORS];
   double numbers[PX_NUMBERS];
   // Where the numbers lie on the device: their line, and the scalars, which change too.
   const double *line;
@@ -15,9 +15,10 @@ typedef struct px__update {
 } px__update;
 // Updates the elements from `begin` to `end`.
 typedef void (*px__update_rows)(const px__update *u, int64_t begin, int64_t end);
-// Updates all elements, in float by rows[0] or in double by rows[1], and closes the operands.
+// Opens the `count` tensors of `at`, updates all elements, in float by rows[0] or in double by
+// rows[1], and closes the operands. Halves become floats, and halves again, a block at a time.
 px_status px__cpu_update(px__dense *d, px__update *u, const px__update_rows *rows,
-                         const px_operand *param);
+                         const px_operand *const *tensors, int count);
 
 // What the numbers of a step are made of. `rate_at`: the option in whose place a rate comes that is
 // a tensor; `each`: how many scalars a parameter has.

@@ -422,6 +422,20 @@ class Kinds(unittest.TestCase):
             self.assertEqual({v.dtype for v in optimizer.state[p].values() if v.ndim} - {torch.bfloat16}, set())
             self.assertNotEqual(p[0].item(), 0)
 
+    def test_steps_of_halves_are_those_of_floats_rounded(self):
+        def step(p, options, dtype):  # one step, from numbers that halves have
+            p = nn.Parameter(p.to(dtype, copy=True))
+            optimizer = getattr(optim, name)([p], **options)
+            p.grad = (p.detach().float() * 3 - 1).to(half).to(dtype)
+            optimizer.step()
+            return [p.detach(), *(v for v in optimizer.state[p].values() if v.ndim)]
+        for half in torch.bfloat16, torch.float16:
+            whole = (torch.arange(70001) % 999 / 250 - 2).to(half)
+            for name, options in (("SGD", {"lr": 0.1, "momentum": 0.9}), ("AdamW", {"lr": 0.1, "amsgrad": True}), ("Adagrad", {"lr": 0.1}), ("AdamW", {"fused": True})):
+                for p in whole, whole[:1], whole[1:].view(700, 100).t(), whole[:0]:
+                    for mine, theirs in zip(step(p, options, half), step(p, options, torch.float32)):
+                        self.assertTrue(torch.equal(mine, theirs.to(half)), (half, name, p.shape))
+
     def test_examples_of_the_documentation(self):
         vectors = sys.modules[nn.utils.parameters_to_vector.__module__]
         for module in (optim._kinds, optim.lr_scheduler, optim._schedules, optim.swa_utils, vectors):
