@@ -3,6 +3,8 @@
 // another stream reads or writes, is a race that names both lines; who waits for the work has none.
 #include "devices.h"
 
+#include <semaphore.h>
+
 enum { RANKS = 4 };
 typedef px_status (*rank_body)(px_comm *comm, px_tensor *x, px_tensor *all);
 
@@ -66,6 +68,24 @@ static px_status write_in_flight(px_comm *comm, px_tensor *x, px_tensor *all) {
   PX_TRY(reduce(NULL, comm, x));
   return px_fill_(x, px_float(3));
 }
+// The same, and does no harm: the write is issued unordered, but runs late. Where streams are
+// threads, ThreadSanitizer would else see it happen, now and then.
+static void tell(void *over) { sem_post(over); }
+static void stay(void *over) {
+  while (sem_wait(over)) continue;
+}
+static px_status write_late(px_comm *comm, px_tensor *x, px_tensor *all) {
+  PX_SCOPED(px_work) work = NULL;
+  px_stream *current;
+  sem_t over;
+  sem_init(&over, 0, 0);
+  PX_TRY(px_stream_current(&current, px_tensor_device(x)));
+  PX_TRY(reduce(&work, comm, x));
+  PX_TRY(px_work_at_end(work, tell, &over));
+  PX_TRY(px_stream_host_call(current, stay, &over));
+  PX_TRY(px_fill_(x, px_float(3)));
+  return px_device_synchronize(px_comm_rank(comm));
+}
 static px_status read_in_flight(px_comm *comm, px_tensor *x, px_tensor *all) {
   PX_SCOPED(px_tensor) y = NULL;
   PX_TRY(gather(NULL, comm, x, all));
@@ -103,7 +123,7 @@ PX_TEST(a_write_of_what_is_reduced_is_a_race) {
   expect("schedule", write_in_flight, "all_reduce wrote bytes", "\n  fill ");
 }
 PX_TEST(a_write_of_what_is_reduced_is_a_race_beside_threads) {
-  expect("threads", write_in_flight, "all_reduce wrote bytes", "\n  fill ");
+  expect("threads", write_late, "all_reduce wrote bytes", "\n  fill ");
 }
 PX_TEST(a_read_of_what_is_gathered_is_a_race) {
   expect("schedule", read_in_flight, "all_gather wrote bytes", "\n  neg reads it");
