@@ -126,20 +126,25 @@ static void run(px__sim_stream *s) {
   finish(s);
 }
 
-// Ends collectives that are late; when the next one is, or 0.
-static int64_t look_at_deadlines(void) {
+// Ends collectives that are late, and says whether there were any: the streams go on then. If not,
+// *out is when the next one is late, or 0.
+static bool look_at_deadlines(int64_t *out) {
   int64_t next = 0, now = px__sim_clock();
+  bool ended = false;
   for (px__sim_stream *s = px__sim.streams; s; s = s->next) {
     px__sim_visit *visit = s->head && s->head->kind == PX__SIM_TASK_VISIT ? s->head->visit : NULL;
     if (!visit || !visit->come || visit->over) continue;
     if (visit->deadline <= now) px__sim_late(visit);
+    ended |= visit->over;
     if (!visit->over && (!next || visit->deadline < next)) next = visit->deadline;
   }
-  return next > now ? next : next ? now + GRACE : 0;
+  *out = next > now ? next : next ? now + GRACE : 0;
+  return ended;
 }
 
 static void wait_for_work(void) {
-  int64_t next = look_at_deadlines(), patience = px__sim_turn_patience();
+  int64_t next, patience = px__sim_turn_patience();
+  if (look_at_deadlines(&next)) return;
   if (count_ready(true) && !may_run()) patience = worker.last_word + PATIENCE;
   if (!next || (patience && patience < next)) next = patience;
   struct timespec until = timespec_of(next);

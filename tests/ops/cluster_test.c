@@ -328,11 +328,12 @@ PX_TEST(a_rank_that_has_left_is_named) {
   expect(2, "failed: rank 1 has left the group after its call number 1");
 }
 
+static int late_ms = 300;
 static px_status be_late(int rank, int ranks, void *argument) {
   PX_SCOPED(px_comm) comm = NULL;
   PX_SCOPED(px_tensor) x = NULL;
   const char *keys[] = {"over"};
-  PX_TRY(join(&comm, rank, ranks, 300));
+  PX_TRY(join(&comm, rank, ranks, late_ms));
   PX_TRY(full(&x, rank, 12, 1));
   if (rank == 1) return px_store_wait(px_cluster_store(), keys, 1, 60000);
   CHECK_EQ(sum_now(comm, x), PX_DIST_BACKEND);
@@ -347,6 +348,13 @@ static void check_late(const char *mode) {
 }
 PX_TEST(a_rank_that_is_late_is_named) { check_late("threads"); }
 PX_TEST(a_rank_that_is_late_is_named_under_a_schedule) { check_late("schedule"); }
+// The schedule's worker has nothing else to look for by then.
+PX_TEST(a_rank_that_is_late_is_named_when_nothing_was_issued_for_seconds) {
+  late_ms = 2500;
+  simulate("schedule", "0");
+  OK(px_cluster_run(2, be_late, NULL));
+  expect(0, "failed: rank 1 has not called number 1");
+}
 
 static px_status abort_it(int rank, int ranks, void *argument) {
   PX_SCOPED(px_comm) comm = NULL;
