@@ -83,14 +83,16 @@ static bool are_alike(const plan *p) {
   return p->x.results > 1;
 }
 
+// The first result is stored, and copied to the others, a row of them at a time.
 static void fold_once(const plan *p) {
   wide sum;
   p->f->identity(&sum, 1);
   fold_span(p, &sum, p->in, 0, p->x.length);
-  for (int64_t r = 0; r < p->x.results; r++) {
-    wide again = sum;  // to finish is to change it
-    store(p, px__axes_place(p->x.kept, 0, p->x.kept_count, r).out, 0, &again, 1);
-  }
+  store(p, 0, 0, &sum, 1);
+  const px__axis *inner = &p->x.kept[0];
+  for (int64_t r = 0; r < p->x.results; r += inner->size)
+    px__cpu_convert(p->out + px__axes_place(p->x.kept, 0, p->x.kept_count, r).out, inner->out,
+                    p->out_dtype, p->out, 0, p->out_dtype, inner->size);
 }
 
 // ---- one long fold

@@ -131,6 +131,17 @@ PX_TEST(sums_of_small_integers_are_int64_and_means_are_refused) {
         "mean(): could not infer output dtype. Input dtype must be either a floating point or "
         "complex dtype. Got: Byte");
 }
+// What is one number seen many times has results that are copies of the first, in every row.
+PX_TEST(sums_of_an_expanded_number_are_all_the_same) {
+  TENSOR(one, PX_FLOAT32, 0.5);
+  const int64_t shape[] = {3, 2, 4, 5}, dims[] = {1};
+  PX_SCOPED(px_tensor) many = NULL;
+  PX_SCOPED(px_tensor) sums = NULL;
+  OK(px_expand(&many, one, shape, 4));
+  OK(px_sum(&sums, many, dims, 1, false, PX_DTYPE_NONE));
+  CHECK_EQ(px_tensor_numel(sums), 60);
+  for (int i = 0; i < 60; i++) IS(sums, i, 1);
+}
 PX_TEST(half_sums_are_made_in_float) {
   double ones[100];
   for (int i = 0; i < 100; i++) ones[i] = 40;

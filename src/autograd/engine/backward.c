@@ -245,7 +245,7 @@ static px_status run_task(px__task *task, px__roots *roots) {
   PX_TRY(status);
   task->home = px__worker_queue();
   if (task->home) return work(task, roots);
-  px__queue_init(&task->own);
+  px__queue_init(&task->own, !task->shared);
   task->home = &task->own;
   status = work(task, roots);
   px__queue_end(&task->own);

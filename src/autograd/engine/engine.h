@@ -26,6 +26,7 @@ typedef struct px__queue {
   px__item *heap;
   int count, room;
   unsigned pops;  // of the one thread that pops
+  bool alone;     // no other thread knows it: it takes no lock
 } px__queue;
 
 typedef struct px__task_entry {
@@ -86,7 +87,7 @@ struct px__task {
 };
 
 // ---- queue.c
-void px__queue_init(px__queue *queue);
+void px__queue_init(px__queue *queue, bool alone);
 void px__queue_end(px__queue *queue);
 __attribute__((warn_unused_result)) px_status px__queue_push(px__queue *queue, px__item item);
 // Waits for an item; not found once the task `until` (may be NULL) has none outstanding. Fails if

@@ -5,7 +5,8 @@
 
 enum { POPS_A_QUESTION = 8 };
 
-void px__queue_init(px__queue *queue) {
+void px__queue_init(px__queue *queue, bool alone) {
+  queue->alone = alone;
   pthread_mutex_init(&queue->lock, NULL);
   pthread_cond_init(&queue->changed, NULL);
   queue->heap = NULL;
@@ -17,6 +18,14 @@ void px__queue_end(px__queue *queue) {
   pthread_mutex_destroy(&queue->lock);
   pthread_cond_destroy(&queue->changed);
   px_free(queue->heap);
+}
+
+static void lock(px__queue *queue) {
+  if (!queue->alone) pthread_mutex_lock(&queue->lock);
+}
+
+static void unlock(px__queue *queue) {
+  if (!queue->alone) pthread_mutex_unlock(&queue->lock);
 }
 
 static bool before(const px__item *a, const px__item *b) {
@@ -53,10 +62,10 @@ static px_status push(px__queue *queue, px__item item) {
 }
 
 px_status px__queue_push(px__queue *queue, px__item item) {
-  pthread_mutex_lock(&queue->lock);
+  lock(queue);
   px_status status = push(queue, item);
-  pthread_cond_broadcast(&queue->changed);
-  pthread_mutex_unlock(&queue->lock);
+  if (!queue->alone) pthread_cond_broadcast(&queue->changed);
+  unlock(queue);
   return status;
 }
 
@@ -75,14 +84,14 @@ static px__item take(px__queue *queue) {
 px_status px__queue_pop(px__queue *queue, const px__task *until, bool *found, px__item *out) {
   if (++queue->pops % POPS_A_QUESTION == 0) PX_TRY(px_interrupt_poll());
   for (;;) {
-    pthread_mutex_lock(&queue->lock);
+    lock(queue);
     bool over = is_over(until);
     *found = queue->count > 0 && !over;
     if (*found)
       *out = take(queue);
     else if (!over)
       px_interrupt_wait(&queue->changed, &queue->lock);
-    pthread_mutex_unlock(&queue->lock);
+    unlock(queue);
     if (*found || over) return PX_OK;
     PX_TRY(px_interrupt_poll());
   }

@@ -34,7 +34,7 @@ static void *work(void *argument) {
 static px_status start(px__worker *worker, int device) {
   if (worker->started) return PX_OK;
   worker->device = device;
-  px__queue_init(&worker->queue);
+  px__queue_init(&worker->queue, false);
   PX_TRY(px_thread_start(&worker->thread, work, worker));
   (void)pthread_detach(worker->thread);
   worker->started = true;
