@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 import unittest
 
 import phlox as torch
@@ -14,7 +16,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 EXAMPLE = os.path.join(ROOT, "build", "examples", "ddp")
 
 
-def be_rank():
+def be_rank(done):
     dist.init_process_group("mpi")
     r, n = dist.get_rank(), dist.get_world_size()
     assert n == 3 and dist.get_backend() == "mpi"
@@ -65,7 +67,11 @@ def be_rank():
     else:
         raise AssertionError("calls that differ have met")
     print(f"rank {r} is done", flush=True)
-    os._exit(0)  # the group is over: MPI's end would wait
+    # The group is over, and MPI's end would wait; mpirun ends all when it sees one that left without.
+    open(os.path.join(done, str(r)), "w").close()
+    while len(os.listdir(done)) < n:
+        time.sleep(0.01)
+    os._exit(0)
 
 
 def run(*command):
@@ -77,7 +83,8 @@ def run(*command):
 @unittest.skipUnless(shutil.which("mpirun") and dist.is_mpi_available(), "mpirun or the engine mpi is not here")
 class Mpi(unittest.TestCase):
     def test_each_collective(self):
-        done = run("3", sys.executable, __file__, "rank")
+        with tempfile.TemporaryDirectory() as folder:
+            done = run("3", sys.executable, __file__, "rank", folder)
         assert all(f"rank {r} is done" in done.stdout for r in range(3)), done.stdout + done.stderr
 
     @unittest.skipUnless(os.path.exists(EXAMPLE), "the C example is not built")
@@ -88,7 +95,7 @@ class Mpi(unittest.TestCase):
         assert done.stdout == forked.stdout or not forked.stdout, (done.stdout, forked.stdout)
 
 
-if __name__ == "__main__" and sys.argv[1:] == ["rank"]:
-    be_rank()
+if __name__ == "__main__" and sys.argv[1:2] == ["rank"]:
+    be_rank(sys.argv[2])
 elif __name__ == "__main__":
     unittest.main()
