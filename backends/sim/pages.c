@@ -7,9 +7,46 @@
 // does not wait, or waits for the wrong work, is found out.
 #include "sim/sim.h"
 
+#include <sys/mman.h>
+
+// ---- page-locked host memory
+static px_status host_range_new(size_t bytes, void **out) {
+  void *at = mmap(NULL, bytes + PX__SIM_PAGE, PROT_NONE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  *out = NULL;
+  if (at == MAP_FAILED) PX__SIM_FAIL(PX_NOMEM, 0, "no %zu bytes of addresses", bytes);
+  *out = (void *)(((uintptr_t)at + PX__SIM_PAGE - 1) & ~(uintptr_t)(PX__SIM_PAGE - 1));
+  return PX_OK;
+}
+
+static px_status host_pages_map(void *at, size_t bytes) {
+  px__sim_lock();
+  bool there = !mprotect(at, bytes, PROT_READ | PROT_WRITE) &&
+               px__sim_range_join(&px__sim.pinned, (uintptr_t)at, bytes);
+  px__sim_unlock();
+  if (there) return PX_OK;
+  mprotect(at, bytes, PROT_NONE);
+  PX__SIM_FAIL(PX_NOMEM, 0, "cannot allocate %zu bytes of page-locked memory", bytes);
+}
+
+// Without host memory to list two runs for one, the pages stay where they are.
+static void host_pages_unmap(void *at, size_t bytes) {
+  uintptr_t low = (uintptr_t)at;
+  px__sim_lock();
+  px__sim_waiter waiter = {.device = -1, .low = low, .high = low + bytes};
+  px__sim_await(&waiter);
+  if (px__sim_range_cut(&px__sim.pinned, low, bytes)) {
+    madvise(at, bytes, MADV_DONTNEED);
+    mprotect(at, bytes, PROT_NONE);
+  }
+  px__sim_unlock();
+}
+
+// ---- pages of a device, or of the host (-1)
 size_t px__sim_page_size(int device) { return PX__SIM_PAGE; }
 
 px_status px__sim_range_new(int device, size_t bytes, void **out) {
+  if (device < 0) return host_range_new(bytes, out);
   px__sim_device *d = &px__sim.device[device];
   *out = NULL;
   PX__SIM_TRY(px__sim_check(device));
@@ -21,6 +58,7 @@ px_status px__sim_range_new(int device, size_t bytes, void **out) {
 }
 
 px_status px__sim_pages_map(int device, void *at, size_t bytes) {
+  if (device < 0) return host_pages_map(at, bytes);
   px__sim_device *d = &px__sim.device[device];
   uintptr_t low = (uintptr_t)at;
   PX__SIM_TRY(px__sim_check(device));
@@ -44,6 +82,7 @@ px_status px__sim_pages_map(int device, void *at, size_t bytes) {
 
 // Without host memory to list two runs for one, the pages stay where they are.
 void px__sim_pages_unmap(int device, void *at, size_t bytes) {
+  if (device < 0) return host_pages_unmap(at, bytes);
   px__sim_device *d = &px__sim.device[device];
   uintptr_t low = (uintptr_t)at;
   px__sim_lock();

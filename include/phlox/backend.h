@@ -482,9 +482,9 @@ typedef struct px_backend {
   // until it is told another number, when it lets go of those that were used longest ago. A
   // negative `most` tells nothing. Returns how many there are. NULL: it keeps none.
   int64_t (*fft_plans)(int device, int64_t most);
-  // Addresses that pages of device memory are put behind; NULL in a backend without. page_size
-  // gives the bytes of a page, 0 where a device has none. range_new gives `bytes` of addresses, in
-  // whole pages, that lead nowhere and stay reserved; called once a device. pages_map puts new
+  // Addresses that pages of device memory are put behind, or of page-locked memory (device -1);
+  // NULL in a backend without. page_size gives the bytes of a page, 0 where there are none.
+  // range_new gives `bytes` of addresses, whole pages, that lead nowhere; once. pages_map puts new
   // pages behind all of [at, at + bytes), which has none, for the device and those that reach it as
   // peers; if there are not enough, it fails with PX_OUT_OF_MEMORY and puts none. pages_unmap gives
   // pages back, which may have been mapped by several calls: the core sees to it that no work uses

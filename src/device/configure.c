@@ -219,7 +219,7 @@ static const char *const unheeded_texts[] = {
     IDLE("pinned_use_cuda_host_register", "page-locked memory is allocated as such"),
     IDLE("pinned_num_register_threads", "page-locked memory is allocated, and not registered"),
     IDLE("pinned_use_background_threads", "events are asked when memory is wanted"),
-    IDLE("pinned_reserve_segment_size_mb", "page-locked memory is allocated block by block"),
+    IDLE("pinned_reserve_segment_size_mb", "memory is taken as requests need it"),
     IDLE("pinned_max_round_threshold_mb", "sizes are not rounded to powers of two"),
     IDLE("graph_capture_record_stream_reuse", "it is always so, where waits order the uses"),
     IDLE("throw_on_cudamalloc_oom", "all that can be tried is tried before an error")};

@@ -458,6 +458,14 @@ px_status px__meta_copy(const px_block *to) __attribute__((warn_unused_result));
 px_status px__host_new(px_block **out, size_t bytes) __attribute__((warn_unused_result));
 void px__host_free(px_block *block);
 // ---- pinned.c
+// pinned_pages.c, with the lock of page-locked memory held. range reserves addresses, all of which
+// have no pages; false if they are reserved already, or cannot be. missing: bytes of pages that
+// [low, high) touches and that are not there. map puts those; if it fails, perhaps some. unmap
+// gives back pages that lie in [low, high), at most `most` bytes and a page, and tells how many.
+bool px__pinned_range(uintptr_t *at, size_t *bytes);
+size_t px__pinned_pages_missing(uintptr_t low, uintptr_t high);
+px_status px__pinned_pages_map(uintptr_t low, uintptr_t high) __attribute__((warn_unused_result));
+size_t px__pinned_pages_unmap(uintptr_t low, uintptr_t high, size_t most);
 extern size_t px__pinned_most;  // of the settings (configure.c); atomic
 void px__pinned_free(px_block *block);
 // ---- tree.c

@@ -635,22 +635,152 @@ PX_TEST(pinned_memory_is_reused_only_after_its_copies) {
   px__block_free(block), px__block_free(other), px__block_free(device);
 }
 
-static int64_t host_allocs;
-static void find_allocs(const px_memory_stat *stat, void *context) {
+static int64_t host_allocs, host_allocated;  // by the last look at the statistics
+static void find_host(const px_memory_stat *stat, void *context) {
+  if (!strcmp(stat->key, "allocated_bytes.current")) host_allocated = stat->value;
   if (!strcmp(stat->key, "num_host_alloc")) host_allocs = stat->value;
+}
+static int64_t host_bytes(void) {
+  OK(px_memory_host_stats(find_host, NULL));
+  return host_allocated;
+}
+static void host_is_given_back(void) {
+  OK(px_memory_empty_host_cache());
+  CHECK_EQ(host_bytes(), 0);
+}
+
+// Simulated devices whose backend has no pages: page-locked memory comes in arenas.
+static size_t no_page(int device) { return 0; }
+static void simulate_without_pages(void) {
+  static px_backend plain;
+  simulate_plainly(1);
+  OK(px_device_init());
+  plain = *px__rt.backend;
+  plain.page_size = no_page;
+  px__rt.backend = &plain;
 }
 
 PX_TEST(pinned_memory_survives_a_refusal) {
   simulate_plainly(1);
   px__block_free(pinned_block(4096));
   OK(px_fault_arm("host.alloc", 1, false));
-  px__block_free(pinned_block(1 << 20));
+  px__block_free(pinned_block(4 << 20));
   OK(px_fault_arm("host.alloc", 1, true));
   px_block *block;
-  CHECK(px__block_new_pinned(&block, 1 << 22) != PX_OK);
-  OK(px_memory_host_stats(find_allocs, NULL));
-  CHECK_EQ(host_allocs, 2);
-  OK(px_memory_empty_host_cache());
+  CHECK(px__block_new_pinned(&block, 8 << 20) != PX_OK);
+  px_fault_disarm_all();
+  px__block_free(pinned_block(8 << 20));
+  host_is_given_back();
+}
+
+PX_TEST(arenas_of_pinned_memory_survive_a_refusal) {
+  simulate_without_pages();
+  px__block_free(pinned_block(4096));
+  OK(px_fault_arm("host.alloc", 1, false));
+  px__block_free(pinned_block(4 << 20));  // the arena of the first goes back before this is had
+  CHECK_EQ(host_bytes(), 4 << 20);
+  OK(px_fault_arm("host.alloc", 1, true));
+  px_block *block;
+  CHECK(px__block_new_pinned(&block, 8 << 20) != PX_OK);
+  px_fault_disarm_all();
+  CHECK_EQ(host_bytes(), 0);
+}
+
+static void pieces_serve_together(void) {
+  px_block *whole = pinned_block(8 << 20);
+  void *at = whole->data;
+  px__block_free(whole);
+  px_block *a = pinned_block(3 << 20), *b = pinned_block(5 << 20);
+  CHECK(a->data == at && (char *)b->data == (char *)at + (3 << 20));
+  px__block_free(a), px__block_free(b);
+  whole = pinned_block(8 << 20);
+  CHECK(whole->data == at);
+  px__block_free(whole);
+  CHECK_EQ(host_bytes(), 8 << 20);
+  CHECK_EQ(host_allocs, 1);
+  host_is_given_back();
+}
+PX_TEST(pieces_of_pinned_memory_serve_together_when_they_are_idle) {
+  simulate_plainly(1);
+  pieces_serve_together();
+}
+PX_TEST(pieces_of_arenas_serve_together_when_they_are_idle) {
+  simulate_without_pages();
+  pieces_serve_together();
+}
+
+PX_TEST(a_small_pinned_block_leaves_the_rest_of_its_arena_to_others) {
+  simulate_without_pages();
+  px_block *a = pinned_block(300), *b = pinned_block(1 << 20), *c = pinned_block(700 << 10);
+  CHECK_EQ(host_bytes(), 2 << 20);
+  CHECK((char *)b->data == (char *)a->data + 512 && (char *)c->data == (char *)b->data + (1 << 20));
+  px__block_free(b);
+  OK(px_memory_empty_host_cache());  // nothing of an arena goes back while some of it is used
+  CHECK_EQ(host_bytes(), 2 << 20);
+  px__block_free(a), px__block_free(c);
+  host_is_given_back();
+}
+
+PX_TEST(pinned_memory_has_the_pages_that_its_blocks_touch) {
+  simulate_plainly(1);
+  px_block *a = pinned_block(300), *b = pinned_block(5 << 20), *c = pinned_block(300);
+  memset(b->data, 1, b->bytes);
+  CHECK_EQ(host_bytes(), 6 << 20);
+  px__block_free(b);
+  OK(px_memory_empty_host_cache());  // a's page and c's stay
+  CHECK_EQ(host_bytes(), 4 << 20);
+  b = pinned_block(5 << 20);
+  memset(b->data, 1, b->bytes);
+  CHECK_EQ(host_bytes(), 6 << 20);
+  px__block_free(a), px__block_free(b), px__block_free(c);
+  host_is_given_back();
+}
+
+PX_TEST(without_memory_for_a_record_pinned_memory_is_as_before) {
+  simulate_plainly(1);
+  px_block *all = pinned_block(8 << 20), *part;
+  void *at = all->data;
+  px__block_free(all);
+  OK(px_fault_arm("alloc", 1, false));
+  FAILS(px__block_new_pinned(&part, 3 << 20), PX_NOMEM, "");
+  px_fault_disarm_all();
+  part = pinned_block(3 << 20);
+  CHECK(part->data == at);
+  px__block_free(part);
+  host_is_given_back();
+}
+
+PX_TEST(without_memory_for_a_record_a_piece_of_an_arena_stays_whole) {
+  simulate_without_pages();
+  px_block *all = pinned_block(8 << 20);
+  void *at = all->data;
+  px__block_free(all);
+  OK(px_fault_arm("alloc", 1, false));
+  px_block *part = pinned_block(3 << 20);
+  px_fault_disarm_all();
+  CHECK(part->data == at);
+  px__block_free(part);
+  host_is_given_back();
+}
+
+PX_TEST(pinned_memory_past_the_allowance_goes_back_for_what_does_not_fit) {
+  simulate_plainly(1);
+  px_block *held = NULL;
+  for (size_t mib = 40; mib < 400; mib += 40) {
+    px_block *block = pinned_block(mib << 20);
+    px__block_free(held), held = block;
+    size_t most = (2 * mib - 40) << 20;  // of this one and the one before
+    CHECK(host_bytes() <= (int64_t)(most + most / 32 + (4 << 20)));
+  }
+  px__block_free(held);
+  host_is_given_back();
+}
+
+PX_TEST(arenas_past_the_allowance_go_back_for_what_does_not_fit) {
+  simulate_without_pages();
+  for (size_t mib = 40; mib < 400; mib += 40) px__block_free(pinned_block(mib << 20));
+  CHECK_EQ(host_bytes(), 360 << 20);  // each arena made way for the next
+  host_is_given_back();
 }
 
 static void count_and_allocate(const px_memory_block *row, void *rows) {

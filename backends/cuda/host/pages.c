@@ -41,7 +41,7 @@ static bool describe(CUmemAllocationProp *out, int device) {
 size_t px__cuda_page_size(int device) {
   CUmemAllocationProp page;
   size_t least = 0;
-  bool can = px__cuda_use(device) == PX_OK && describe(&page, device) &&
+  bool can = device >= 0 && px__cuda_use(device) == PX_OK && describe(&page, device) &&
              px__cu.cuMemGetAllocationGranularity(&least, &page,
                                                   CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS;
   return can && least && PAGE % least == 0 ? PAGE : 0;
