@@ -214,6 +214,10 @@ test: tests
 fuzz: all $(filter $(O)/tests/fuzz/%,$(TESTBIN))
 	tools/fuzz.sh $(O) $(PYTHON) $(if $(SAN),$(SANLIB))
 
+# What the library is put through, as one line of figures; LONG=1: a night of it.
+reliability: all $(filter $(O)/tests/fault/% $(O)/tests/fuzz/% $(O)/tests/race/host_threads,$(TESTBIN))
+	script/reliability $(O)
+
 # What editors and analysers read: the command of each object file.
 compile_commands.json: Makefile
 	@$(MAKE) --no-print-directory -Bn V=1 CUDA=0 all | tools/commands.sh "$(CURDIR)" >$@.new && mv $@.new $@
@@ -329,5 +333,5 @@ clean:
 show: $(O)/opgen
 	@$(O)/opgen --show $(OP) $(OPS)
 
-.PHONY: all compile_commands.json cuda gloo mpi python tests test clean show check lint lint-files fuzz bench bench-cuda bench-ops parity demo docs examples install install-strip asan ubsan tsan sanitized-acceptance
+.PHONY: all compile_commands.json cuda gloo mpi python tests test clean show check lint lint-files fuzz reliability bench bench-cuda bench-ops parity demo docs examples install install-strip asan ubsan tsan sanitized-acceptance
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

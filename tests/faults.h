@@ -89,6 +89,7 @@ static inline int64_t fail_each(const char *point, work run, job *j) {
     for (n = 1; attempt(point, n, onward, run, j, wanted); n++) CHECK(n < 20000);
     passages += n - 1;
   }
+  tally("faults", passages);
   OK(run(j));
   CHECK(!memcmp(&j->loss, &wanted, sizeof wanted));
   return passages;

@@ -30,6 +30,15 @@ typedef struct px_test {
   const char *name;
   void (*run)(void);
 } px_test;
+// Counts what a run was put through: a line in the file that TALLY names (tools/tally.sh sums up).
+static inline void tally(const char *what, int64_t count) {
+  const char *path = getenv("TALLY");
+  FILE *file = path && count ? fopen(path, "a") : NULL;
+  if (!file) return;
+  fprintf(file, "%s %lld\n", what, (long long)count);
+  fclose(file);
+}
+
 #define PX_TEST(name) \
   static void test_##name(void); \
   static const px_test entry_##name = {#name, test_##name}; \

@@ -158,6 +158,7 @@ static bool cold(const char *point, int64_t n, job *j) {
     px_error_clear();
     OK(train(j));  // the process is not spoilt
     settle();
+    tally("faults", met);
     exit(met ? 0 : 3);
   }
   int status = 0;
@@ -252,6 +253,7 @@ static void fail_saves(const char *point) {
     int64_t n = 1;
     while (save_attempt(point, n, onward)) n++;
     CHECK(n > 3);
+    tally("faults", n - 1);
   }
 }
 

@@ -55,6 +55,7 @@ const char *__asan_default_options(void) { return FUZZ_MEMORY; }
 __attribute__((visibility("default"))) const char *__ubsan_default_options(void);
 const char *__ubsan_default_options(void) { return "abort_on_error=1:print_stacktrace=1"; }
 static bool fuzz_done;
+static const char *fuzz_counts = "inputs";  // what the cases are in a tally; NULL: in none
 static inline unsigned fuzz_limit(void) {
   const char *limit = getenv("FUZZ_LIMIT");
   return limit ? (unsigned)atoi(limit) : 20;
@@ -116,6 +117,7 @@ static inline void fuzz_run(const char *name, void (*one)(void)) {
   }
   fprintf(stderr, "%s: %lld cases, %.0f a second\n", name, (long long)(fuzz_case - first),
           (double)(fuzz_case - first) / (fuzz_now() - begin));
+  if (fuzz_counts) tally(fuzz_counts, fuzz_case - first);
   fuzz_done = true;
 }
 #define FUZZ(name) \

@@ -44,8 +44,10 @@ static mark marks[EVENTS];           // 0 and 1 for streams of the first device
 static place places[PLACES];
 static int issued[STREAMS], step;
 static moments known[STREAMS], host;
-static uint64_t racing;     // steps that this one races with
-static bool raced, raises;  // so far; a step that races fails, and then it has not raced
+static uint64_t racing;         // steps that this one races with
+static bool raced, raises;      // so far; a step that races fails, and then it has not raced
+static int64_t planted, clean;  // steps that raced, and programs of which none did
+static bool planted_here;
 
 // FUZZ_SHOW=1 prints the steps.
 __attribute__((format(printf, 1, 2))) static void tell(const char *text, ...) {
@@ -123,6 +125,7 @@ static void compare(px_status status, bool nothing) {
          count ? px_race_report(0) : "no report");
   if (raises ? status != PX_OK : count > 0) CHECK(race);
   if (race) CHECK(count > 0 && (status != PX_OK) == raises);
+  if (race) planted++, planted_here = true;
   for (int64_t i = 0; i < count && !nothing; i++) {
     const char *text = px_race_report(i), *second = strchr(text, '\n');
     second = strchr(second + 1, '\n');  // the earlier step is in the third line
@@ -404,7 +407,7 @@ static void open_program(void) {
   memset(issued, 0, sizeof issued);
   memset(known, 0, sizeof known);
   host = (moments){{0}};
-  raced = false, raises = fuzz_one_in(2);
+  raced = planted_here = false, raises = fuzz_one_in(2);
   px_race_enable(1, raises);
   px_race_clear();
 }
@@ -444,6 +447,7 @@ static void program(void) {
     kinds[kind].run();
     CHECK_EQ(px_race_count(), 0);
   }
+  clean += !planted_here;
   close_program();
 }
 
@@ -459,5 +463,8 @@ PX_TEST(programs) {
     else
       OK(px_stream_new(&streams[s], device, 0));
   }
+  fuzz_counts = NULL;
   fuzz_run("programs", program);
+  tally("races", planted);
+  tally("race-free", clean);
 }

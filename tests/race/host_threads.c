@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four host threads at once on three devices, on streams of their own and on shared ones: they make
+// Four host threads at once on four devices, on streams of their own and on shared ones: they make
 // and drop tensors, compute, copy between devices, record events, hand tensors to each other, empty
 // caches; whatever they read must be what the work before must have left. What a thread does
 // follows from STRESS_SEED (default 1); STRESS_SECONDS (default 1) is the length of each test.
@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <time.h>
 
-enum { DEVICES = 3, THREADS = 4, SLOTS = 10, MAILBOXES = 6, LONGEST = 5 << 16 };
+enum { DEVICES = 4, THREADS = 4, SLOTS = 10, MAILBOXES = 6, LONGEST = 5 << 16 };
 
 // A tensor, what is in it, and its last use: the stream, or an event after it; neither on the host.
 typedef struct item {
@@ -29,6 +29,7 @@ typedef struct worker {
   item items[SLOTS];
   int32_t *host;  // LONGEST numbers
   int64_t read;   // tensors that were compared
+  int64_t launched;
 } worker;
 
 static px_stream *shared[DEVICES][2];
@@ -92,12 +93,13 @@ static void used(worker *w, item *it, px_stream *stream) {
   }
 }
 
-// Takes a new tensor into a slot.
+// Takes a new tensor, which work on the stream has filled, into a slot.
 static void keep(worker *w, px_tensor *take, int32_t base, bool counts, px_stream *stream) {
   item *it = slot(w);
   drop(it);
   *it = (item){take, px_tensor_numel(take), base, counts, NULL, NULL};
   used(w, it, stream);
+  w->launched += stream != NULL;
 }
 
 // ---- what a thread may do
@@ -288,10 +290,19 @@ static int64_t held(void) {
   return bytes;
 }
 
+static void count_allocations(void) {
+  int64_t sum = 0, count;
+  for (int d = 0; d < DEVICES; d++) {
+    OK(px_memory_stat_get(&count, d, "allocation.all.allocated"));
+    sum += count;
+  }
+  tally("allocations", sum);
+}
+
 static void stress(void) {
   const char *seed = getenv("STRESS_SEED"), *seconds = getenv("STRESS_SECONDS");
   worker workers[THREADS] = {0};
-  int64_t read = 0;
+  int64_t read = 0, launched = 0;
   setenv("PHLOX_SIM_SEED", seed ? seed : "1", 1);
   simulate(DEVICES);
   px_race_enable(checked, false);
@@ -306,6 +317,7 @@ static void stress(void) {
     CHECK(pthread_join(workers[i].thread, NULL) == 0);
     free(workers[i].host);
     read += workers[i].read;
+    launched += workers[i].launched;
   }
   for (int i = 0; i < MAILBOXES; i++) drop(&mailboxes[i]);
   for (int i = 0; i < DEVICES * 2; i++) px_release(shared[i / 2][i % 2]);
@@ -313,6 +325,8 @@ static void stress(void) {
   CHECK_EQ(held(), 0);
   if (px_race_count()) fprintf(stderr, "%s\n", px_race_report(0));
   CHECK_EQ(px_race_count(), 0);
+  count_allocations();
+  tally("launches", launched);
 }
 
 PX_TEST(threads_find_what_was_left) { stress(); }
