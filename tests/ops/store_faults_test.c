@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stores among strangers and deaths: what who does not belong to a job sends to its TCP store, and
-// writers of a file store that are killed. LONG=1 in the environment: 100000 inputs of strangers
-// instead of 3000, of the seed SEED (0).
+// to the watch of its group; and writers of a file store that are killed. LONG=1 in the
+// environment: 100000 inputs of strangers instead of 3000, of the seed SEED (0).
 #include "phlox/comm.h"
 #include "phlox/phlox.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -64,14 +65,15 @@ static size_t make_input(uint8_t bytes[512], uint64_t *state) {
   return draw(state) % 2 ? ANSWER + 4 + length : size;
 }
 
-static void disturb(int port, int input) {
+// `reads`: some wait for what is said to them.
+static void disturb(int port, int input, bool reads) {
   uint8_t bytes[512], answer[64];
   uint64_t state = seed_of(input);
   size_t size = make_input(bytes, &state), first = size ? draw(&state) % size : 0;
   int s = reach(port);
   if (send(s, bytes, first, MSG_NOSIGNAL) >= 0)
     (void)!send(s, bytes + first, size - first, MSG_NOSIGNAL);
-  if (input % 16 == 0) (void)!recv(s, answer, GREETING, 0);
+  if (reads && input % 16 == 0) (void)!recv(s, answer, GREETING, 0);
   close(s);
 }
 
@@ -102,7 +104,7 @@ PX_TEST(who_does_not_know_the_secret_changes_nothing) {
   int64_t keys;
   OK(px_store_tcp(&store, &options));
   OK(px_store_set(store, "kept", "yes", 3));
-  for (int i = 0; i < inputs() / 2; i++) disturb(px_store_port(store), i);
+  for (int i = 0; i < inputs() / 2; i++) disturb(px_store_port(store), i, true);
   check_kept(store);
   OK(px_store_num_keys(&keys, store));
   CHECK_EQ(keys, 1);
@@ -114,7 +116,7 @@ PX_TEST(a_store_without_a_secret_outlives_what_strangers_send) {
   OK(px_store_tcp(&store, &options));
   OK(px_store_set(store, "kept", "yes", 3));
   for (int i = inputs() / 2; i < inputs(); i++) {
-    disturb(px_store_port(store), i);
+    disturb(px_store_port(store), i, true);
     if (i % 1000 == 0) check_kept(store);
   }
   check_kept(store);
@@ -139,6 +141,58 @@ PX_TEST(strangers_get_little_memory) {
   CHECK(memory_in_use() - before < (long)MEGABYTES << 20);
   for (int i = 0; i < MANY; i++) close(sockets[i]);
   check_kept(store);
+}
+
+// ---- the watch of a group
+
+static void *be_first(void *store) {
+  px_comm *comm;
+  OK(px_comm_new(&comm, &(px_comm_options){"gloo", store, 0, 2, 60000}));
+  return comm;
+}
+
+static px_status meet(px_comm *comm) {
+  PX_SCOPED(px_work) work = NULL;
+  PX_TRY(px_comm_run(&work, comm, &(px_collective){.op = PX_BARRIER}));
+  return px_work_wait(work, 0);
+}
+static void *meet_apart(void *comm) {
+  OK(meet(comm));
+  return NULL;
+}
+
+// Where rank 0 listens for the others, behind 16 bytes that they must know.
+static int watch_port(px_store *store) {
+  void *value;
+  size_t size;
+  char text[64] = "";
+  OK(px_store_get(&value, &size, store, "watch"));
+  CHECK(size > 16 && size - 16 < sizeof text);
+  memcpy(text, (char *)value + 16, size - 16);
+  px_free(value);
+  return atoi(text);
+}
+
+PX_TEST(a_group_outlives_what_strangers_send_to_its_watch) {
+  enum { SILENT = 10 };
+  PX_SCOPED(px_store) store = NULL;
+  pthread_t first;
+  void *comm = NULL, *other = NULL;
+  int silent[SILENT];
+  if (!px_engine_available("gloo")) SKIP("the gloo engine is not built");
+  OK(px_store_memory(&store));
+  CHECK(!pthread_create(&first, NULL, be_first, store));
+  int port = watch_port(store);
+  for (int i = 0; i < SILENT; i++) silent[i] = reach(port);
+  for (int i = 0; i < inputs() / 3; i++) disturb(port, i, false);
+  OK(px_comm_new((px_comm **)&other, &(px_comm_options){"gloo", store, 1, 2, 60000}));
+  CHECK(!pthread_join(first, &comm));
+  CHECK(!pthread_create(&first, NULL, meet_apart, comm));
+  OK(meet(other));
+  CHECK(!pthread_join(first, NULL));
+  for (int i = 0; i < SILENT; i++) close(silent[i]);
+  px_release(comm);
+  px_release(other);
 }
 
 // ---- files
