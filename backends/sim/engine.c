@@ -42,10 +42,12 @@ static int find_group(const px_engine_job *job, invitation *note, char *why, siz
   return fail(why, room, "rank 0 is in another process; the engine sim is for threads of one");
 }
 
+static bool interrupted;  // by px__sim.lock
+
 static bool wait_for_all(px__sim_group *group, int64_t timeout_ms) {
   const struct timespec moment = {0, 1000000};
   int64_t end = px__sim_clock() / 1000000 + timeout_ms;
-  while (!px__sim_group_full(group) && px__sim_clock() / 1000000 < end) {
+  while (!px__sim_group_full(group) && !interrupted && px__sim_clock() / 1000000 < end) {
     px__sim_unlock();
     nanosleep(&moment, NULL);
     px__sim_lock();
@@ -171,8 +173,10 @@ static int post(void *self, const px_engine_call *call, void *stream, px_engine_
 static void begin(int ranks) {
   px__sim_lock();
   (void)px__sim_configure();  // what is wrong, the first device tells
+  interrupted = ranks < 0;
+  if (interrupted) px__sim_over_all("the simulated cluster was interrupted");
   px__sim_unlock();
-  px__sim_cluster(ranks);
+  if (ranks >= 0) px__sim_cluster(ranks);
 }
 
 static const px_engine table = {.abi = PX_ENGINE_ABI,

@@ -125,6 +125,10 @@ void px__sim_over(px__sim_group *group, uint64_t number, const char *format, ...
   px__sim_schedule_wake();
 }
 
+void px__sim_over_all(const char *why) {
+  for (px__sim_group *group = groups; group; group = group->next) px__sim_over(group, 0, "%s", why);
+}
+
 void px__sim_reason(const px__sim_visit *visit, char *why, size_t room) {
   snprintf(why, room, "%s", visit->seat->group->why);
 }

@@ -46,6 +46,7 @@ struct px__sim_visit {
 void px__sim_arrive(px__sim_visit *visit);
 void px__sim_late(px__sim_visit *visit);
 void px__sim_over(px__sim_group *group, uint64_t number, const char *format, ...) PX_PRINTF(3, 4);
+void px__sim_over_all(const char *why);       // of all groups
 void px__sim_withdraw(px__sim_visit *visit);  // a receive
 // A rank does not come to calls behind its `stays`.
 void px__sim_gone(px__sim_seat *seat, uint64_t stays, const char *why);

@@ -157,8 +157,10 @@ typedef px_status (*px_cluster_function)(int rank, int ranks, void *argument);
 // "sim"'s (docs/simulator.md): they know the ranks of this process alone, and collectives of device
 // memory are tasks of streams, under PHLOX_SIM_MODE=schedule in the order of its seed. With
 // PHLOX_SIM_DEATH one rank ends early: its next call fails, and so do the others', which name it.
-// Fails as the first rank does whose error is its own. PX_RUNTIME where there are fewer simulated
-// devices than ranks, or another cluster is running.
+// Fails as the first rank does whose error is its own. Where the calling thread's check fails
+// (px_interrupt_set_check), what the ranks wait for ends, with an error, and when they have
+// returned, the call fails with the check's. PX_RUNTIME where there are fewer simulated devices
+// than ranks, or another cluster is running.
 //
 //   static px_status train(int rank, int ranks, void *argument) {
 //     PX_SCOPED(px_comm) comm = NULL;

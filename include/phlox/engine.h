@@ -132,7 +132,8 @@ typedef struct px_engine {
   // It sees itself which ranks live and whether their calls agree; where this is NULL, the core
   // watches over them. The calls from `number` on (0: all) fail at all ranks for this reason.
   void (*fail)(void *self, uint64_t number, const char *why);
-  // A simulated cluster of so many ranks begins; 0: it has ended.
+  // A simulated cluster of so many ranks begins; 0: it has ended; -1: it was interrupted, and all
+  // that ranks wait for ends.
   void (*cluster)(int ranks);
   // ---- of an engine whose ranks another program has started, all of which call it; or NULL
   // Which rank this is and how many there are; and, if there are any, gives all ranks rank 0's

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What torch.distributed (phlox/distributed) has of the core beside groups (group.c) and their
 // collectives (collectives.c): stores, torchrun, and bytes of objects.
+#include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "group.h"
 #include "ops.h"
@@ -241,11 +243,27 @@ EXT_FUNCTION(torch, _engine_available, "(name: str) -> bool", "Whether an engine
 
 // ---- simulated clusters
 
+// The threads of ranks that run Python code, by rank; with the GIL.
+static unsigned long rank_threads[64];
+
 static px_status call_rank(int rank, int ranks, void *argument) {
   PyGILState_STATE state = PyGILState_Ensure();
+  rank_threads[rank] = PyThread_get_thread_ident();
   PyObject *result = PyObject_CallFunction(argument, "i", rank);
   px_status status = result ? PX_OK : ext_foreign();
   Py_XDECREF(result);
+  rank_threads[rank] = 0;
+  PyGILState_Release(state);
+  return status;
+}
+// What a handler of a signal raises in the thread that waits for the ranks ends them: their calls
+// by the core, and what they run by a KeyboardInterrupt, when they next run Python code.
+static px_status check_signals(void) {
+  px_status status = ext_run_handlers();
+  if (status == PX_OK) return PX_OK;
+  PyGILState_STATE state = PyGILState_Ensure();
+  for (size_t r = 0; r < EXT_LENGTH(rank_threads); r++)
+    if (rank_threads[r]) PyThreadState_SetAsyncExc(rank_threads[r], PyExc_KeyboardInterrupt);
   PyGILState_Release(state);
   return status;
 }
@@ -261,8 +279,11 @@ EXT_FUNCTION(torch, _cluster_run, "(function: Any, ranks: int) -> None",
   if (ext_ranks_run)
     EXT_FAIL(PyExc_RuntimeError, "a simulated cluster is running: there is one at a time");
   ext_ranks_run = true;
+  bool asks = px_interrupt_wanted();  // of other threads nobody does
   px_wait_set_hooks(let_go, take_back);
+  if (asks) px_interrupt_set_check(check_signals);
   px_status status = EXT_NOGIL(px_cluster_run(ext_narrow(ranks), call_rank, function));
+  if (asks) px_interrupt_set_check(ext_run_handlers);
   px_wait_set_hooks(NULL, NULL);
   ext_ranks_run = false;
   return ext_none(status);
@@ -277,6 +298,11 @@ EXT_FUNCTION0(
   EXT_TRY(px_cluster_meeting(&store));
   EXT_OWNED *object = made(&prefix_store_type, store);
   return object ? Py_BuildValue("(Oii)", object, rank, px_cluster_size()) : NULL;
+}
+EXT_FUNCTION0(torch, _end_with_parent, "None",
+              "The process gets SIGINT when the one that started it ends.") {
+  (void)prctl(PR_SET_PDEATHSIG, SIGINT);
+  Py_RETURN_NONE;
 }
 EXT_FUNCTION(torch, _mpi, "(timeout: Any) -> tuple[Any, int, int]",
              "The store of the ranks that mpirun has started, this rank, and how many there are.") {

@@ -113,7 +113,7 @@ static px_status warn(px_warning category, const char *text) {
 
 // Asked by long calls of the main thread, the one in which Python runs its handlers of signals:
 // what a handler raises ends the call.
-static px_status run_handlers(void) {
+px_status ext_run_handlers(void) {
   PyGILState_STATE state = PyGILState_Ensure();
   px_status status = PX_OK;
   if (!PyErr_Occurred() && PyErr_CheckSignals() < 0) status = ext_foreign();
@@ -122,7 +122,7 @@ static px_status run_handlers(void) {
 }
 
 static int watch_signals(void *unused) {
-  px_interrupt_set_check(run_handlers);
+  px_interrupt_set_check(ext_run_handlers);
   return 0;
 }
 

@@ -26,6 +26,8 @@ __typeof__(PyErr_SetString) PyErr_SetString __attribute__((cold));
 __typeof__(PyErr_NoMemory) PyErr_NoMemory __attribute__((cold));
 // Turns the pending Python exception into the core's record (in callbacks from the core).
 px_status ext_foreign(void);
+// The check of the main thread: what a handler of a signal raises is such an error.
+px_status ext_run_handlers(void);
 // Takes the pending exception as one normalized object, or sets one (both versions of CPython).
 PyObject *ext_exception_take(void);
 void ext_exception_give(PyObject *exception_take);

@@ -29,6 +29,11 @@ struct cluster {
   px_store *store;
   int victim;  // -1: none
   int64_t death;
+  const px_engine *engine;
+  bool interrupted;  // atomic
+  pthread_mutex_t lock;
+  pthread_cond_t left;  // a rank has
+  int running;          // by `lock`
   member members[];
 };
 static cluster *running;  // atomic: there is one at a time
@@ -67,6 +72,40 @@ px_status px_cluster_meeting(px_store **out) {
   return px_store_prefix(out, name, self->of->store);
 }
 
+// ---- interrupts
+
+// Fails in a rank of a cluster that was interrupted.
+static px_status poll_interrupt(void) {
+  const member *self = own();
+  bool over = self && __atomic_load_n(&self->of->interrupted, __ATOMIC_ACQUIRE);
+  PX_CHECK(!over, PX_DIST_BACKEND, "[Rank %d] the simulated cluster was interrupted", self->rank);
+  return PX_OK;
+}
+
+// What ranks wait for ends: their calls, which the engine fails, and what asks `poll`.
+static void interrupt(cluster *self) {
+  __atomic_store_n(&self->interrupted, true, __ATOMIC_RELEASE);
+  self->engine->cluster(-1);
+}
+
+// Waits for all ranks. What interrupts the calling thread ends them, and is its error then.
+static px_status await_ranks(cluster *self) {
+  px_status status = PX_OK;
+  px_error why;
+  pthread_mutex_lock(&self->lock);
+  while (self->running) {
+    px_interrupt_wait(&self->left, &self->lock);
+    pthread_mutex_unlock(&self->lock);
+    px_status asked = px_interrupt_poll();
+    if (asked != PX_OK && status != PX_OK) px_error_clear();
+    if (asked != PX_OK && status == PX_OK) px_error_take(&why), status = asked;
+    if (asked != PX_OK) interrupt(self);
+    pthread_mutex_lock(&self->lock);
+  }
+  pthread_mutex_unlock(&self->lock);
+  return status == PX_OK ? PX_OK : px_error_give(&why);
+}
+
 // ---- deaths
 
 void px__cluster_parts(px_comm *comm) {
@@ -87,6 +126,7 @@ void px__cluster_parts(px_comm *comm) {
 
 px_status px__cluster_pass(px_comm *comm, px_collective_op op) {
   member *self = own();
+  if (self) PX_TRY(poll_interrupt());
   if (!self || self->of->victim != self->rank) return PX_OK;
   if (!px__pairs_up(op)) self->calls++;
   if (!self->dead && self->calls < self->of->death) return PX_OK;
@@ -137,6 +177,10 @@ static void *run_rank(void *argument) {
   self->status = be_rank(self);
   if (self->status != PX_OK) px_error_take(&self->error);
   __atomic_store_n(&self->here, false, __ATOMIC_RELEASE);
+  pthread_mutex_lock(&self->of->lock);
+  self->of->running--;
+  pthread_cond_signal(&self->of->left);
+  pthread_mutex_unlock(&self->of->lock);
   return NULL;
 }
 
@@ -160,11 +204,16 @@ static px_status run_all(cluster *self) {
     member *one = &self->members[r];
     one->of = self;
     one->rank = r;
+    pthread_mutex_lock(&self->lock);
     status = px_thread_start(&one->thread, run_rank, one);
     one->runs = status == PX_OK;
+    self->running += one->runs;
+    pthread_mutex_unlock(&self->lock);
   }
+  px_status interrupted = await_ranks(self);
   for (int r = 0; r < self->ranks; r++)
     if (self->members[r].runs) pthread_join(self->members[r].thread, NULL);
+  if (interrupted != PX_OK) return interrupted;
   return status == PX_OK ? first_failure(self) : status;
 }
 
@@ -176,28 +225,32 @@ px_status px_cluster_run(int ranks, px_cluster_function function, void *argument
            "a simulated cluster of %d ranks needs as many simulated devices "
            "(PHLOX_SIM_DEVICES=%d), and there are %d",
            ranks, ranks, count);
-  const px_engine *engine;
   cluster *self;
   PX_TRY(px_alloc((void **)&self, sizeof *self + (size_t)ranks * sizeof(member)));
   self->ranks = ranks;
   self->function = function;
   self->argument = argument;
+  __atomic_store_n(&px__store_asks, poll_interrupt, __ATOMIC_RELAXED);
   cluster *none = NULL;
   if (!__atomic_compare_exchange_n(&running, &none, self, false, __ATOMIC_ACQ_REL,
                                    __ATOMIC_ACQUIRE)) {
     px_free(self);
     PX_FAIL(PX_RUNTIME, "a simulated cluster is running: there is one at a time");
   }
+  pthread_mutex_init(&self->lock, NULL);
+  pthread_cond_init(&self->left, NULL);
   px_status status = px_store_memory(&self->store);
   if (status == PX_OK) status = choose_victim(self);
-  if (status == PX_OK) status = px__engine_find(&engine, "sim");
+  if (status == PX_OK) status = px__engine_find(&self->engine, "sim");
   if (status == PX_OK) {
-    engine->cluster(ranks);
+    self->engine->cluster(ranks);
     status = run_all(self);
-    engine->cluster(0);
+    self->engine->cluster(0);
   }
   __atomic_store_n(&running, NULL, __ATOMIC_RELEASE);
   px_release(self->store);
+  pthread_cond_destroy(&self->left);
+  pthread_mutex_destroy(&self->lock);
   px_free(self);
   return status;
 }

@@ -7,6 +7,7 @@
 #include <time.h>
 
 enum { SLICE_MS = 200 };  // a wait looks for signals so often
+px_status (*px__store_asks)(void);
 
 int64_t px__now_ms(void) {
   struct timespec now;
@@ -124,6 +125,8 @@ px_status px_store_wait(px_store *self, const char *const *keys, int count, int6
     PX_TRY(await(&there, self, keys, count, left < 0 ? 0 : left < SLICE_MS ? left : SLICE_MS));
     if (there) return PX_OK;
     PX_TRY(px_interrupt_poll());
+    px_status (*asks)(void) = __atomic_load_n(&px__store_asks, __ATOMIC_RELAXED);
+    if (asks) PX_TRY(asks());
   } while (left > 0);
   return timed_out(keys, count, timeout_ms);
 }

@@ -83,3 +83,6 @@ typedef struct px__server px__server;
 __attribute__((warn_unused_result)) px_status px__server_start(px__server **out, int *port,
                                                                const char *secret);
 void px__server_stop(px__server *server);
+
+// What waits for keys ask, beside the thread's own check; of clusters. Atomic; NULL: nothing.
+extern px_status (*px__store_asks)(void);

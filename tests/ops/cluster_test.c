@@ -406,3 +406,55 @@ PX_TEST(the_rank_whose_error_is_its_own_is_told) {
   CHECK_EQ(px_live_objects("work"), 0);
   CHECK_EQ(px_live_objects("comm"), 0);
 }
+
+// ---- interrupts
+
+static px_status add_up_some(int rank, int ranks, void *argument) {
+  PX_SCOPED(px_comm) comm = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_TRY(join(&comm, rank, ranks, 600000));
+  PX_TRY(full(&x, rank, 12, 1));
+  PX_TRY(sum_now(comm, x));
+  CHECK_NEAR(first_of(x), ranks, 0);
+  return PX_OK;
+}
+// Ranks that wait for one that never comes: in a collective, for a key, for all to join; and the
+// thread that runs them, whose check fails when they do.
+static int waiting;  // atomic
+static px_status stop_when_all_wait(void) {
+  if (__atomic_load_n(&waiting, __ATOMIC_ACQUIRE) < FAULTY) return PX_OK;
+  return px_error_set(PX_VALUE, 0, __FILE__, __LINE__, __func__, "stopped by a signal");
+}
+static px_status wait_for_ever(int rank, int ranks, void *argument) {
+  PX_SCOPED(px_comm) comm = NULL;
+  PX_SCOPED(px_comm) more = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  const char *keys[] = {"never"};
+  PX_TRY(join(&comm, rank, ranks, 600000));
+  PX_TRY(full(&x, rank, 12, 1));
+  PX_TRY(sum_now(comm, x));
+  __atomic_add_fetch(&waiting, 1, __ATOMIC_RELEASE);
+  px_comm_options others = {"nccl", px_cluster_store(), 0, 2, 600000};
+  px_status status = rank == 1   ? px_store_wait(px_cluster_store(), keys, 1, 600000)
+                     : rank == 2 ? px_comm_new(&more, &others)
+                                 : sum_now(comm, x);
+  CHECK_EQ(status, PX_DIST_BACKEND);
+  tell(rank);
+  FAILS(sum(NULL, comm, x), PX_DIST_BACKEND, "");
+  return PX_OK;
+}
+static void check_interrupt(const char *mode) {
+  simulate(mode, "0");
+  px_interrupt_set_check(stop_when_all_wait);
+  FAILS(px_cluster_run(FAULTY, wait_for_ever, NULL), PX_VALUE, "stopped by a signal");
+  px_interrupt_set_check(NULL);
+  expect(0, "the simulated cluster was interrupted");
+  expect(1, "[Rank 1] the simulated cluster was interrupted");
+  expect(2, "[Rank 0] cannot join a group of 2 ranks");
+  expect(3, "the simulated cluster was interrupted");
+  CHECK_EQ(px_live_objects("work"), 0);
+  CHECK_EQ(px_live_objects("comm"), 0);
+  OK(px_cluster_run(FAULTY, add_up_some, NULL));  // another one goes as ever
+}
+PX_TEST(an_interrupt_ends_all_ranks) { check_interrupt("threads"); }
+PX_TEST(an_interrupt_ends_all_ranks_under_a_schedule) { check_interrupt("schedule"); }

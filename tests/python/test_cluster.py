@@ -2,6 +2,8 @@
 """Simulated clusters: ranks as threads of one process, each with a simulated device. Training over 64 ranks is that of one process, to the
 last bit the same again; groups, objects and errors are a rank's own."""
 import os
+import signal
+import time
 import unittest
 from unittest import mock
 
@@ -77,6 +79,22 @@ def dies(rank):
         return str(error)
 
 
+def waits(rank, ended):
+    try:
+        dist.init_process_group("nccl")
+        x = torch.ones(3, device="cuda")
+        dist.all_reduce(x)
+        torch.cuda.synchronize()
+        if rank == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+        while rank == 1:  # in Python code; the others in a collective
+            time.sleep(0.01)
+        dist.all_reduce(x)
+        torch.cuda.synchronize()
+    finally:
+        ended.append(rank)
+
+
 class Clusters(unittest.TestCase):
     def test_64_ranks_train_as_one_process_does_and_the_same_again(self):
         first = dist.simulate(train_rank, (64,), 64)
@@ -95,6 +113,13 @@ class Clusters(unittest.TestCase):
             dist.simulate(raises, (4,), 4)
         with self.assertRaisesRegex(RuntimeError, "PHLOX_SIM_DEVICES=65"):
             dist.simulate(raises, (65,), 65)
+
+    def test_an_interrupt_ends_all_ranks(self):
+        ended = []
+        with self.assertRaises(KeyboardInterrupt):
+            dist.simulate(waits, (ended,), 3)
+        self.assertEqual(sorted(ended), [0, 1, 2])
+        dist.simulate(groups, (4,), 4)  # another one goes as ever
 
     def test_a_rank_draws_as_a_process_does(self):
         drawn = dist.simulate(draws, nprocs=8)

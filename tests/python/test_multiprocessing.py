@@ -449,6 +449,24 @@ class Spawn(unittest.TestCase):
             mp.spawn(lambda number: None, (), 2)
         self.assertFalse(any(process.name.startswith("SpawnProcess") for process in multiprocessing.active_children()))
 
+    def test_what_ends_the_parent_ends_the_children(self):
+        program = ("import os, sys, time\nimport phlox.multiprocessing as mp\ndef work(n):\n    sys.stdout.write(f'{os.getpid()}\\n')\n"
+                   "    sys.stdout.flush()\n    while True: time.sleep(0.05)\nif __name__ == '__main__': mp.spawn(work, nprocs=2)")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "program.py")
+            with open(path, "w") as file:
+                file.write(program)
+            # To all, as Ctrl-C does; to the parent alone; and its death.
+            for number, everybody in ((signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGKILL, False)):
+                parent = subprocess.Popen([sys.executable, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+                                          env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(torch.__file__))})
+                pids = [int(parent.stdout.readline()) for _ in range(2)]
+                self.assertEqual(len(set(pids)), 2)
+                (os.killpg if everybody else os.kill)(parent.pid, number)
+                # Who has the other end of the pipes is over when they end.
+                parent.communicate(timeout=300)
+                self.assertEqual(parent.returncode, -number)
+
     def test_another_start_method_is_warned_about(self):
         tensor = torch.zeros(1).share_memory_()
         with self.assertWarnsRegex(FutureWarning, "only supports start_method=spawn"):

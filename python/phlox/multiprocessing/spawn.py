@@ -13,6 +13,8 @@ import traceback
 import warnings
 from multiprocessing import connection
 
+from .. import _C
+
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +54,7 @@ class ProcessExitedException(ProcessException):
 def _run(fn, number, args, errors):
     """A process's main. What the function raises is left in a file, since a pipe would want a
     reader."""
+    _C._end_with_parent()
     try:
         fn(number, *args)
     except KeyboardInterrupt:
@@ -161,8 +164,12 @@ def start_processes(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: 
     all_of_them = SpawnContext(processes, files)
     if not join:
         return all_of_them
-    while not all_of_them.join():
-        pass
+    try:
+        while not all_of_them.join():
+            pass
+    except KeyboardInterrupt:  # the children may not have had it
+        all_of_them._end_others(2)
+        raise
     return None
 
 
