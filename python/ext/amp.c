@@ -5,7 +5,7 @@
 #include "ext.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/optim.h"
 
 // ---- attributes

@@ -2,7 +2,7 @@
 // torch.distributed.algorithms.ddp_comm_hooks.default_hooks: ways of reducing the buckets of
 // DistributedDataParallel.
 #include "group.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 
 EXT_MODULE(algorithms, "distributed.algorithms", "What processes do together in several steps.");
 EXT_MODULE(ddp_comm_hooks, "distributed.algorithms.ddp_comm_hooks",

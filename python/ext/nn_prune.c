@@ -3,7 +3,7 @@
 // with a mask. Programs derive from BasePruningMethod; all attributes are in the object's dict.
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 

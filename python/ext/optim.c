@@ -8,7 +8,7 @@
 
 #include "declare.h"
 #include "phlox/graph.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 
 enum { KINDS = 64, OPTIONS = 16 };
 // Names of attributes and keys.

@@ -3,7 +3,7 @@
 // the layer before it can do.
 #include "nn/nn_impl.h"
 #include "phlox/ops/copy.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 
 // What each channel is multiplied with.

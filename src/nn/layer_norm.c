@@ -6,7 +6,7 @@
 #include "phlox/distributed.h"
 #include "phlox/ops/layer.h"
 #include "phlox/ops/norm.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 
 // A signal has 1 dimension, an image 2, a volume 3; 0: any number.

@@ -12,7 +12,7 @@
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/norm.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/powers.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/statistics.h"

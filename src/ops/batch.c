@@ -7,7 +7,7 @@
 #include "call/batch.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/linalg.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 

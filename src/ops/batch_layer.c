@@ -10,7 +10,7 @@
 #include "hidden/norm.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/norm.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 

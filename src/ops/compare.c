@@ -3,7 +3,7 @@
 // comes before the launch of an element-wise op, which real numbers go on to.
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/pointwise.h"

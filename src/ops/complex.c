@@ -2,10 +2,11 @@
 // Complex numbers where no kernel knows them: they are put together from their parts, and products
 // of matrices are four products of the parts' matrices on the CPU; GPUs have kernels.
 #include "hidden/linalg.h"
-#include "hidden/pointwise.h"
+#include "hidden/arithmetic.h"
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/linalg.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"

@@ -5,7 +5,7 @@
 #include "hidden/volume.h"
 #include "ops/conv_impl.h"
 #include "phlox/ops/conv.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 #include "run_functions/conv.h"
 #include "run_functions/volume.h"

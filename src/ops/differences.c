@@ -3,7 +3,7 @@
 // a place inside has the mean of its two, an end its one, or where a parabola goes on.
 #include "ops/run.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/reduce.h"

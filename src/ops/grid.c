@@ -9,6 +9,7 @@
 #include "phlox/ops/index.h"
 #include "phlox/ops/layer.h"
 #include "phlox/ops/linalg.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/view.h"
 #include "run_functions/layer.h"

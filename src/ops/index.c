@@ -3,7 +3,7 @@
 #include "ops/index_impl.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 
 void px__picking_drop(px__picking *p) {
   for (int i = 0; i < p->count; i++) px_release(p->index[i]);

@@ -10,6 +10,7 @@
 #include "phlox/ops/index.h"
 #include "phlox/ops/linalg.h"
 #include "phlox/ops/norm.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"

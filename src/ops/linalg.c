@@ -10,7 +10,7 @@
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factor.h"
 #include "phlox/ops/linalg.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/linalg.h"

@@ -4,7 +4,7 @@
 #include "ops/run.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/linalg.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/linalg.h"

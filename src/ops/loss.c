@@ -11,6 +11,7 @@
 #include "phlox/ops/linalg.h"
 #include "phlox/ops/loss.h"
 #include "phlox/ops/norm.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"

@@ -6,6 +6,7 @@
 #include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/loss.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"

@@ -6,7 +6,7 @@
 #include "ops/index_impl.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 #include "run_functions/index.h"
 

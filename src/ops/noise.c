@@ -7,6 +7,7 @@
 #include "phlox/ops/index.h"
 #include "phlox/ops/layer.h"
 #include "phlox/ops/norm.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/random.h"
 #include "phlox/ops/reduce.h"

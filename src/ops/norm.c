@@ -6,7 +6,7 @@
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/norm.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/layer.h"

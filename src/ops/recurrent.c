@@ -9,7 +9,7 @@
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/linalg.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 #include "run_functions/recurrent.h"
 

@@ -11,6 +11,7 @@
 #include "phlox/ops/conv.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/view.h"
 #include "phlox/ops/volume.h"

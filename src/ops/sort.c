@@ -7,7 +7,7 @@
 #include "ops/run.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/sort.h"
 #include "phlox/ops/view.h"

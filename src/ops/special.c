@@ -6,7 +6,7 @@
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/special.h"
 #include "phlox/ops/view.h"

@@ -10,7 +10,7 @@
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/linalg.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/sort.h"
 #include "phlox/ops/statistics.h"

@@ -5,7 +5,7 @@
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/special.h"
 #include "run_functions/factory.h"
 

@@ -6,7 +6,7 @@
 #include "phlox/op.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 
 // The norm of one gradient, as a 0-dim tensor on `device`.

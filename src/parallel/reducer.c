@@ -11,7 +11,7 @@
 #include "parallel/reducer_impl.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 
 // ---- reducing a bucket

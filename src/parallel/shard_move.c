@@ -9,7 +9,7 @@
 #include "parallel/shard_impl.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 
 enum { ALIGNED = 16 };  // bytes at which a parameter begins in a part

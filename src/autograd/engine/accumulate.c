@@ -6,7 +6,7 @@
 // (DataParallel), so a lock of the leaf guards its gradient.
 #include "graph.h"
 #include "phlox/ops/copy.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 
 typedef struct px__accumulate {
   px_node node;

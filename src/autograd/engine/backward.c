@@ -2,7 +2,7 @@
 // The two calls that start the engine: px_backward and px_grad.
 #include "engine.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/vmap.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 // Gradients that wait for their node. If several arrive for one result of a node, they are summed,
 // on the stream of that node, which first waits for the stream on which the new gradient was made.
 #include "engine.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/vmap.h"
 
 // Makes the node's stream current on the gradient's device, if that is its device, after ordering

@@ -7,7 +7,7 @@
 // alone, or was recorded while grad mode was off. A level has one e for each dtype and device.
 #include "graph.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "phlox/vmap.h"

@@ -6,7 +6,7 @@
 // tensor is changed in place, its hooks stay with the old node; only retain_grad moves to the new
 // one.
 #include "graph.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 
 static int64_t last_id;  // atomic
 

@@ -5,7 +5,7 @@
 
 #include "graph.h"
 #include "hidden/copy.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 

@@ -6,7 +6,7 @@
 #include "graph.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 #include "phlox/vmap.h"
 

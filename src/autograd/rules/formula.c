@@ -12,6 +12,7 @@
 #include "phlox/autograd.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"

@@ -6,7 +6,7 @@
 #include "hidden/fft.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 
 // Half a line of n numbers, with the places that stand for two multiplied by a number.

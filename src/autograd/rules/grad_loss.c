@@ -10,7 +10,7 @@
 #include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/norm.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 
 // Their product, divided by the elements where they are averaged.

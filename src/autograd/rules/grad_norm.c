@@ -6,7 +6,7 @@
 #include "grad_functions.h"
 #include "hidden/norm.h"
 #include "phlox/autograd.h"
-#include "phlox/ops/pointwise.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 
