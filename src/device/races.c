@@ -108,6 +108,16 @@ static bool comes_before(const px_stream *stream, uint64_t seq, const px_stream 
          (after && px__clock_at(&after->clock, stream->index) >= seq);
 }
 
+// How to see the wrong number: the earlier work comes last where its stream runs only when nothing
+// else can. Streams have the simulator's numbers, which are in the order in which they are made.
+static void add_replay(px__text *text, const px__work *before) {
+  if (before->capture || before->stream->foreign) return;
+  px__text_add(text,
+               "\nTo see what it does: without the checker, on simulated devices, PHLOX_SIM_MODE="
+               "schedule PHLOX_SIM_STARVE=%d lets what comes later pass it.",
+               before->stream->index);
+}
+
 static px_status report(const px__shadow *earlier, const px__work *work, const px_access *access) {
   char first[64], second[64], device[PX_DEVICE_TEXT];
   const px__work *before = &earlier->work;
@@ -131,6 +141,7 @@ static px_status report(const px__shadow *earlier, const px__work *work, const p
                "operation %llu (wait_stream, or an event recorded there and waited for here), or "
                "the host must synchronize in between.",
                second, first, (unsigned long long)before->seq);
+  add_replay(&text, before);
   return keep(&text);
 }
 
