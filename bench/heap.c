@@ -3,7 +3,8 @@
 //
 // heap near [TRACES [REQUESTS]]: random sizes from 256 bytes to 6 MiB on a device of which 80 % is
 // live at most, on 1, 2, 3 and 8 streams, of which others use one block in five: how many requests
-// fail. PHLOX_SIM_MEMORY is the device (64M by default); settings are PYTORCH_CUDA_ALLOC_CONF's.
+// fail, and how many of those although the pages (2 MiB) that no block touches would have been
+// enough. PHLOX_SIM_MEMORY is the device (64M by default); settings are PYTORCH_CUDA_ALLOC_CONF's.
 // heap time: what a tensor takes whose memory is taken and given back, of one size and of many, and
 // by two threads on two streams.
 #include <phlox/phlox.h>
@@ -14,7 +15,7 @@
 
 #include "bench.h"
 
-enum { STREAMS = 8, LIVE = 4096, SAMPLES = 200000, SIZES = 64 };
+enum { STREAMS = 8, LIVE = 4096, SAMPLES = 200000, SIZES = 64, PAGE = 2 << 20, PAGES = 1 << 14 };
 #define FULL 0.8
 
 static void must(px_status status) {
@@ -35,7 +36,7 @@ typedef struct trace {
   px_tensor *live[LIVE];
   int64_t size[LIVE];
   int count;
-  int64_t held, capacity, failed;
+  int64_t held, capacity, failed, spurious;
 } trace;
 
 static double uniform(trace *t) { return rand_r(&t->seed) / ((double)RAND_MAX + 1); }
@@ -63,6 +64,23 @@ static void use(trace *t, px_tensor *block) {
   px_release(part);
 }
 
+// Marks the pages that a block touches; addresses of a device are few, so that no two pages meet.
+static void touch(const px_memory_block *block, void *context) {
+  bool *touched = context;
+  if (!strcmp(block->state, "inactive")) return;
+  int64_t last = (block->address + block->size - 1) / PAGE;
+  for (int64_t page = block->address / PAGE; page <= last; page++) touched[page % PAGES] = true;
+}
+
+// Whether the pages that no block touches have room for so many bytes.
+static bool would_fit(const trace *t, int64_t size) {
+  bool touched[PAGES] = {false};
+  int64_t pages = t->capacity / PAGE;
+  must(px_memory_snapshot(0, touch, touched));
+  for (int i = 0; i < PAGES; i++) pages -= touched[i];
+  return pages >= (size + PAGE - 1) / PAGE;
+}
+
 static void request(trace *t) {
   int64_t size = (int64_t)exp2(8 + 14.58 * uniform(t));
   while (t->count && ((double)(t->held + size) > FULL * (double)t->capacity || t->count == LIVE))
@@ -73,6 +91,7 @@ static void request(trace *t) {
     if (px_error_last()->code != PX_OUT_OF_MEMORY) must(px_error_last()->code);
     px_error_clear();
     t->failed++;
+    t->spurious += would_fit(t, size);
     return;
   }
   use(t, block);
@@ -97,8 +116,10 @@ static void nearly_full(int streams, int traces, int requests) {
   must(px_stream_set_current(t.stream[0]));
   for (int i = 1; i < streams; i++) px_release(t.stream[i]);
   must(px_memory_empty_cache());
-  printf("%d streams: %lld of %lld requests fail, in %lld of %d traces\n", streams,
-         (long long)failed, (long long)traces * requests, (long long)hurt, traces);
+  printf(
+      "%d streams: %lld of %lld requests fail, in %lld of %d traces; %lld with enough free pages\n",
+      streams, (long long)failed, (long long)traces * requests, (long long)hurt, traces,
+      (long long)t.spurious);
   fflush(stdout);
 }
 

@@ -644,8 +644,9 @@ static const struct {
      "is_flash_attention_available preferred_blas_library preferred_linalg_library "
      "preferred_rocm_fa_library sdp_kernel"},
     {"cuda",
-     "BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage "
-     "ComplexFloatStorage CudaError DeferredCudaCallError DoubleStorage "
+     "BFloat16Storage BoolStorage ByteStorage CUDAPluggableAllocator CharStorage "
+     "ComplexDoubleStorage ComplexFloatStorage change_current_allocator CudaError "
+     "DeferredCudaCallError DoubleStorage "
      "FloatStorage HalfStorage IntStorage LongStorage ShortStorage "
      "check_error classproperty "
      "cudaStatus cudart current_blas_handle current_solver_handle gds "

@@ -183,7 +183,7 @@ static px_status roundup_power2_divisions(parsing *p) {
     p->unheeded |= 1u << (bit); \
     return PX_OK; \
   }
-enum { BACKEND, LOCK, REGISTER, THREADS, BACKGROUND, RESERVE, ROUND, CAPTURE, THROW };
+enum { BACKEND, LOCK, REGISTER, THREADS, BACKGROUND, RESERVE, ROUND, CAPTURE, THROW, CATCH };
 TRUTH(release_lock_on_cudamalloc, LOCK)
 TRUTH(pinned_use_cuda_host_register, REGISTER)
 TRUTH(pinned_use_background_threads, BACKGROUND)
@@ -191,6 +191,7 @@ WHOLE(pinned_reserve_segment_size_mb, RESERVE)
 WHOLE(pinned_max_round_threshold_mb, ROUND)
 TRUTH(graph_capture_record_stream_reuse, CAPTURE)
 TRUTH(throw_on_cudamalloc_oom, THROW)
+TRUTH(pinned_free_catch_all, CATCH)
 
 static px_status backend(parsing *p) {
   bool async = !strcmp(token(p), "cudaMallocAsync");
@@ -222,7 +223,8 @@ static const char *const unheeded_texts[] = {
     IDLE("pinned_reserve_segment_size_mb", "memory is taken as requests need it"),
     IDLE("pinned_max_round_threshold_mb", "sizes are not rounded to powers of two"),
     IDLE("graph_capture_record_stream_reuse", "it is always so, where waits order the uses"),
-    IDLE("throw_on_cudamalloc_oom", "all that can be tried is tried before an error")};
+    IDLE("throw_on_cudamalloc_oom", "all that can be tried is tried before an error"),
+    IDLE("pinned_free_catch_all", "freeing page-locked memory raises nothing")};
 
 #define KEY(name) \
   { #name, name }
@@ -246,7 +248,10 @@ static const struct {
             KEY(pinned_max_round_threshold_mb),
             KEY(pinned_max_cached_size_mb),
             KEY(graph_capture_record_stream_reuse),
-            KEY(throw_on_cudamalloc_oom)};
+            KEY(throw_on_cudamalloc_oom),
+            KEY(pinned_free_catch_all),
+            {"release_lock_on_hipmalloc", release_lock_on_cudamalloc},
+            {"pinned_use_hip_host_register", pinned_use_cuda_host_register}};
 
 static px_status read_key(parsing *p) {
   for (int i = 0; i < PX_COUNT_OF(keys); i++) {

@@ -63,6 +63,12 @@ PX_TEST(settings_without_effect_are_said) {
   CHECK(!warned[0]);
   OK(px_memory_configure("throw_on_cudamalloc_oom:True"));
   CHECK(strstr(warned, "throw_on_cudamalloc_oom has no effect"));
+  OK(px_memory_configure("pinned_free_catch_all:True"));
+  CHECK(strstr(warned, "pinned_free_catch_all has no effect"));
+  OK(px_memory_configure("release_lock_on_hipmalloc:True"));
+  CHECK(strstr(warned, "release_lock_on_cudamalloc has no effect"));
+  OK(px_memory_configure("pinned_use_hip_host_register:True"));
+  CHECK(strstr(warned, "pinned_use_cuda_host_register has no effect"));
   OK(px_memory_configure("backend:native , pinned_reserve_segment_size_mb : 8"));
   CHECK(strstr(warned, "pinned_reserve_segment_size_mb has no effect: memory is taken as "));
 }
