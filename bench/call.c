@@ -113,11 +113,31 @@ static void set_scene(scene *s) {
   must(px_module_to(s->linear, PX_DTYPE_NONE, s->device, false));
 }
 
+// The least seconds of an addition, each round of which is a profile of its own, or is none.
+static double profiled_add(scene *s, bool on) {
+  enum { CALLS = 2000, ROUNDS = 100 };
+  double least = 1e30;
+  for (int r = 0; r < ROUNDS; r++) {
+    px_profile *profile = NULL;
+    if (on) must(px_profile_start(&(px_profile_options){.host = true}));
+    double start = bench_seconds();
+    for (int i = 0; i < CALLS; i++) add(s);
+    double took = (bench_seconds() - start) / CALLS;
+    finish(s);
+    if (on) must(px_profile_stop(&profile));
+    px_profile_free(profile);
+    if (took < least) least = took;
+  }
+  return least;
+}
+
 int main(int argc, char **argv) {
   scene s = {.device = argc > 1 && !strcmp(argv[1], "cuda") ? px_cuda(0) : px_cpu()};
   set_scene(&s);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     printf("%s %.1f ns\n", rows[i].name, 1e9 * bench_least(rows[i].fn, finish, &s, 2000, 100));
+  double off = profiled_add(&s, false), on = profiled_add(&s, true);
+  printf("what a profile adds to an op %.1f ns\n", 1e9 * (on - off));
   if (s.device.type == PX_CUDA) {
     capture(&s);
     printf("replay of a graph of one add %.1f ns\n",

@@ -270,6 +270,7 @@ static void write_code(FILE *to, const og_op *op) {
   og_write_texts(to, op);
   og_write_checks(to, op);
   og_write_results(to, op);
+  og_write_work(to, op);
   og_write_impl(to, op);
   og_write_backward(to, op);
   og_write_descriptor(to, op);

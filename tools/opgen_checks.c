@@ -47,8 +47,12 @@ enum { NUMBERED = sizeof numbered / sizeof *numbered };
 
 static og_value naming(const og_node *n, void *context);
 
+static bool results_are_made;  // in a line `work` they have names too
+
 static const char *value_of(const og_op *op, const og_node *n) {
   int i = n->kind == OG_NAME ? og_param_find(op, n->text) : -1;
+  int r = results_are_made && n->kind == OG_NAME ? og_result_find(op, n->text) : -1;
+  if (i < 0 && r >= 0) return og_format("PX_T(call->results[%d])", r);
   if (i < 0) og_die(n->place, "unknown name '%s' in a line of %s", n->text, op->name);
   return og_format("a[%d]", i);
 }
@@ -165,4 +169,15 @@ void og_write_checks(FILE *to, const og_op *op) {
 
 void og_write_late_checks(FILE *to, const og_op *op) {
   for (int i = device_check(op) + 1; i < op->check_count; i++) write_check(to, op, &op->checks[i]);
+}
+
+void og_write_work(FILE *to, const og_op *op) {
+  if (!op->work.text) return;
+  results_are_made = true;
+  const char *number = og_argument_number(op, og_formula(op->work.text, op->work.place));
+  results_are_made = false;
+  fprintf(to,
+          "static int64_t work_%s(const px_call *call) {\n  const px_value *a = call->args;\n"
+          "  return (void)a, %s;\n}\n",
+          op->name, number);
 }

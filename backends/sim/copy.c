@@ -5,15 +5,11 @@
 // large one, as drivers do; a copy to pageable memory waits; copies with page-locked memory are
 // left to the stream. If the bytes are not live memory of the device, the call fails. A copy
 // between devices without peer access goes through the host and takes longer.
-#include "sim/sim.h"
+#include "sim/machine.h"
 
 #include <string.h>
 
 enum { STAGED = 64 << 10 };  // bytes that are copied away rather than waited for
-
-// Virtual nanoseconds per KiB, by copy kind; of a peer copy through the host; of a fill.
-static const int64_t kind_cost[] = {20, 20, 1, 5};
-enum { COPY_COST = 1500, DETOUR_COST = 40, FILL_COST = 1 };
 
 static bool reaches(int from, const void *at, size_t bytes) {
   intptr_t delta;
@@ -90,11 +86,8 @@ static bool touches(const px__sim_task *task, uintptr_t low, uintptr_t high) {
 
 // ---- at the call
 
-static int64_t copy_cost(const px_copy *c) {
-  int64_t rate = kind_cost[c->kind];
-  if (c->kind == PX_COPY_PEER && !(px__sim.device[c->from_device].peers >> c->to_device & 1))
-    rate = DETOUR_COST;
-  return COPY_COST + (int64_t)(c->bytes >> 10) * rate;
+static bool takes_detour(const px_copy *c) {
+  return c->kind == PX_COPY_PEER && !(px__sim.device[c->from_device].peers >> c->to_device & 1);
 }
 
 px_status px__sim_copy(void *stream, const px_copy *copy) {
@@ -113,7 +106,7 @@ px_status px__sim_copy(void *stream, const px_copy *copy) {
   if (task) {
     task->run = run_copy, task->touches = touches;
     task->to = copy->to, task->from = copy->from, task->bytes = copy->bytes;
-    task->cost = copy_cost(copy);
+    task->cost = px__sim_copy_cost(copy, takes_detour(copy));
   }
   if (task && staged) task->from = memcpy(task->room, copy->from, copy->bytes);
   uint64_t ticket;
@@ -135,7 +128,7 @@ px_status px__sim_fill(void *stream, void *memory, int value, size_t bytes) {
   if (task) {
     task->run = run_fill, task->touches = touches;
     task->to = memory, task->value = value, task->bytes = bytes;
-    task->cost = COPY_COST + (int64_t)(bytes >> 10) * FILL_COST;
+    task->cost = px__sim_fill_cost(bytes);
   }
   return px__sim_issue(s, task, NULL);
 }

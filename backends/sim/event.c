@@ -50,6 +50,7 @@ px_status px__sim_event_record(void *event, void *stream) {
   task->mark = mark;
   mark->shared = e->shared;
   mark->device = s->device;
+  mark->ends = e->flags & PX__SIM_ENDS;
   if (e->shared) px__sim_lock(), e->shared->refs++, px__sim_unlock();
   // A record that cannot be issued leaves the event as it was: the event's reference is given back.
   px_status status = px__sim_issue(s, task, NULL);

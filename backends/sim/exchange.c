@@ -4,6 +4,7 @@
 // each rank. And how long it takes over the links, in virtual time, as in a ring or a tree.
 #include <string.h>
 
+#include "sim/machine.h"
 #include "sim/meet.h"
 
 enum { PIECE = 16384 };  // bytes that are reduced at a time
@@ -47,20 +48,34 @@ size_t px__sim_side(const px_engine_call *call, int size, int rank, bool out) {
 
 // ---- time
 
-int64_t px__sim_link_cost(int steps, size_t bytes) {
-  return steps * px__sim.latency + (int64_t)((double)bytes * 1e9 / (double)px__sim.bandwidth);
+// More ranks than a node has meet over the network.
+static int64_t link_cost(int ranks, int steps, double bytes) {
+  double latency = (double)px__sim.latency, bandwidth = (double)px__sim.bandwidth;
+  double network = px__sim_figure(PX__SIM_network), far = px__sim_figure(PX__SIM_network_ns);
+  if (ranks > (int)px__sim_figure(PX__SIM_node)) {
+    if (network > 0 && network < bandwidth) bandwidth = network;
+    if (far > latency) latency = far;
+  }
+  return (int64_t)(steps * latency) + (int64_t)(bytes * 1e9 / bandwidth);
 }
 
+int64_t px__sim_link_cost(int steps, size_t bytes) { return link_cost(2, steps, (double)bytes); }
+
+// A machine may have collectives take the time of more ranks than there are.
 int64_t px__sim_exchange_cost(px__sim_visit *const *visits, int size) {
   const px_engine_call *call = visits[0]->call;
-  int op = call->op, others = size - 1, doublings = 0;
-  size_t share = (size_t)call->count * call->item, most = 0;
-  while (1 << doublings < size) doublings++;
+  int op = call->op, ranks = (int)px__sim_figure(PX__SIM_ranks), doublings = 0;
+  if (ranks < size) ranks = size;
+  double share = (double)call->count * (double)call->item, most = 0, others = ranks - 1;
+  while (1 << doublings < ranks) doublings++;
   for (int r = 0; r < size && op == PX_ALL_TO_ALL; r++)
-    if (visits[r]->in_bytes > most) most = visits[r]->in_bytes;
-  size_t bytes = most + share * (size_t)(ways[op].each * others + ways[op].whole) +
-                 share * (size_t)(ways[op].cut * others) / (size_t)size;
-  return px__sim_link_cost(ways[op].steps * others + ways[op].doublings * doublings, bytes);
+    if ((double)visits[r]->in_bytes > most) most = (double)visits[r]->in_bytes;
+  double bytes = most + share * (ways[op].each * others + ways[op].whole) +
+                 share * ways[op].cut * others / ranks;
+  int steps = ways[op].steps * (ranks - 1) + ways[op].doublings * doublings;
+  int64_t ring = link_cost(ranks, steps, bytes);
+  int64_t tree = link_cost(ranks, 2 * doublings, 2 * share);
+  return op == PX_ALL_REDUCE && tree < ring ? tree : ring;
 }
 
 // ---- bytes

@@ -5,12 +5,10 @@
 // enable_peer, or page-locked. Otherwise the kernel does not run and the device stays broken, as a
 // real one does after an illegal access.
 #include "operands.h"
-#include "sim/sim.h"
+#include "sim/machine.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { LAUNCH_COST = 3000 };  // virtual nanoseconds; and one more per KiB of operands
 
 px_kernel px__sim_find(const char *name) {
   const px_core *core = px__sim.core;
@@ -45,15 +43,6 @@ static bool touches(const px__sim_task *task, uintptr_t low, uintptr_t high) {
     if (extent(&task->launch->operands[i], &at, &bytes) && at < high && at + bytes > low)
       return true;
   return false;
-}
-
-static int64_t launch_cost(const px_launch *launch) {
-  int64_t cost = LAUNCH_COST;
-  uintptr_t at;
-  size_t bytes;
-  for (int i = 0; i < launch->operand_count; i++)
-    if (extent(&launch->operands[i], &at, &bytes)) cost += (int64_t)(bytes >> 10);
-  return cost;
 }
 
 static const char *whereabouts(int device, uintptr_t at) {
@@ -109,7 +98,7 @@ static void run_launch(px__sim_stream *stream, px__sim_task *task) {
   px_launch launch = *task->launch;
   intptr_t deltas[PX_MAX_OPERANDS] = {0};
   px_operand operands[PX_MAX_OPERANDS];
-  if (!locate(stream, &launch, deltas)) return;
+  if (!locate(stream, &launch, deltas) || px__sim.skips) return;
   if (launch.random && !renew(stream, &launch)) return;
   for (int i = 0; i < launch.operand_count; i++) {
     operands[i] = launch.operands[i];
@@ -162,7 +151,7 @@ px_status px__sim_launch(void *stream, const px_launch *launch) {
     task->launch = (px_launch *)task->room;
     task->launch->mt19937 = NULL;
     task->launch->stream = s;
-    task->cost = launch_cost(launch);
+    task->cost = px__sim_launch_cost(launch);
     task->run = run_launch, task->touches = touches;
   }
   return px__sim_issue(s, task, NULL);

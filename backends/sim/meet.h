@@ -63,9 +63,9 @@ void px__sim_leave(px__sim_seat *seat);
 
 // turns.c. A cluster of so many ranks begins, on the first devices; 0: it has ended. Whether a
 // device is one of them. `next` gives the stream that runs next, and `settle` whether something has
-// changed after it gave NULL; `patience` when that may be asked again, or 0. `issue` moves a host's
-// virtual clock, `meet` sets it. `poll` adds to the tasks that a host asks for, and gives whether
-// some are left. All but the first with the lock held.
+// changed after it gave NULL; `patience` when that may be asked again, or 0. `issue` gives a host's
+// virtual clock and moves it, `meet` sets it. `poll` adds to the tasks that a host asks for, and
+// gives whether some are left. All but the first with the lock held.
 void px__sim_cluster(int ranks);
 bool px__sim_alone(int device);
 px__sim_stream *px__sim_turn_next(void);

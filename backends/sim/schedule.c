@@ -7,6 +7,7 @@
 // nothing and waited for nothing for PATIENCE, tasks run all the same; and if a host function takes
 // longer than GRACE, it goes on in a thread of its own while other streams continue. One stream may
 // be starved: its tasks run only when nothing else can.
+#include "sim/machine.h"
 #include "sim/meet.h"
 
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 #define PATIENCE 200000000ll  // nanoseconds of real time
 #define GRACE 100000000ll
-enum { ISSUE_COST = 2000, CALL_COST = 5000 };  // virtual nanoseconds
+enum { CALL_COST = 5000 };  // virtual nanoseconds
 
 static struct {
   pthread_cond_t stepped;
@@ -111,7 +112,8 @@ static void run_visit(px__sim_stream *s, px__sim_visit *visit) {
 
 static void run(px__sim_stream *s) {
   px__sim_task *task = s->head;
-  if (s->now < task->issued) s->now = task->issued;
+  bool ends = task->kind == PX__SIM_TASK_RECORD && task->mark->ends;
+  if (!ends && s->now < task->issued) s->now = task->issued;
   if (task->kind == PX__SIM_TASK_VISIT) return run_visit(s, task->visit);
   s->now += task->cost;
   if (task->kind == PX__SIM_TASK_CALL) {
@@ -209,14 +211,25 @@ void px__sim_schedule_step(int device) {
   while (worker.steps) pthread_cond_wait(&worker.stepped, &px__sim.lock);
 }
 
-int64_t px__sim_schedule_issue(int device) {
+// A task may begin when the host begins to issue it. Records and waits cost the host nothing, so
+// that a profile, which makes some, changes no time.
+int64_t px__sim_schedule_issue(int device, px__sim_kind kind) {
   if (!px__sim.schedule) return 0;
-  if (px__sim_alone(device)) return px__sim_turn_issue(device, ISSUE_COST);
+  bool free = kind == PX__SIM_TASK_RECORD || kind == PX__SIM_TASK_WAIT;
+  int64_t cost = free ? 0 : (int64_t)px__sim_figure(PX__SIM_issue_ns);
+  if (px__sim_alone(device)) return px__sim_turn_issue(device, cost);
   worker.last_word = px__sim_clock();
-  return worker.host += ISSUE_COST;
+  worker.host += cost;
+  return worker.host - cost;
 }
 
 void px__sim_schedule_meet(int device, int64_t time) {
   if (device >= 0 && px__sim_alone(device)) return px__sim_turn_meet(device, time);
   if (worker.host < time) worker.host = time;
+}
+
+int64_t px__sim_schedule_clock(int device, const px__sim_stream *s, const px__sim_event *e) {
+  if (e) return e->mark ? e->mark->time : 0;
+  if (s) return s->now;
+  return device >= 0 && px__sim_alone(device) ? px__sim_turn_issue(device, 0) : worker.host;
 }

@@ -3,7 +3,7 @@
 //
 // The environment is read when the first device is opened (the number of devices: at each probe
 // until then).
-#include "sim/sim.h"
+#include "sim/machine.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +64,18 @@ static px_status loading(bool *late) {
   return PX_OK;
 }
 
+static px_status machine(void) {
+  const char *path, *kernels;
+  PX__SIM_TRY(px_env_PHLOX_SIM_KERNELS(px__sim.core, &kernels));
+  px__sim.skips = !strcmp(kernels, "skip");
+  PX__SIM_TRY(px_env_PHLOX_SIM_MACHINE(px__sim.core, &path));
+  PX__SIM_TRY(px__sim_machine_read(path ? path : ""));
+  if (px__sim_figure(PX__SIM_link) >= 1) px__sim.bandwidth = (int64_t)px__sim_figure(PX__SIM_link);
+  if (px__sim_figure(PX__SIM_link_ns) > 0)
+    px__sim.latency = (int64_t)px__sim_figure(PX__SIM_link_ns);
+  return PX_OK;
+}
+
 px_status px__sim_configure(void) {
   const px_core *core = px__sim.core;
   int64_t memory, delay, seed, starve;
@@ -80,6 +92,7 @@ px_status px__sim_configure(void) {
   PX__SIM_TRY(px_env_PHLOX_SIM_LINK_LATENCY(core, &px__sim.latency));
   PX__SIM_TRY(loading(&px__sim.late));
   PX__SIM_TRY(peers());
+  PX__SIM_TRY(machine());
   px__sim.memory = (size_t)memory & ~(size_t)4095;
   px__sim.delay = (int)delay;
   px__sim.seed = (uint64_t)seed;
@@ -145,6 +158,14 @@ static px_status enable_peer(int from, int to) {
   px__sim.device[from].enabled |= 1ull << to;
   px__sim_unlock();
   return PX_OK;
+}
+
+static bool virtual_clock(int device, void *stream, void *event, int64_t *out) {
+  px__sim_lock();
+  bool is_virtual = px__sim_configure() == PX_OK && px__sim.schedule;
+  *out = px__sim_schedule_clock(device, stream, event);
+  px__sim_unlock();
+  return is_virtual;
 }
 
 static bool loads_late(void) {
@@ -220,6 +241,7 @@ static const px_backend table = {
     .pages_map = px__sim_pages_map,
     .pages_unmap = px__sim_pages_unmap,
     .shares_pages = true,
+    .clock = virtual_clock,
 };
 
 PX_API const px_backend *px_backend_entry(const px_core *core);

@@ -21,6 +21,8 @@
 // bits).
 #define PX__SIM_TIMING 1u
 #define PX__SIM_SHARED 4u
+// The core's: its time is the end of the work before, however late the host comes to record it.
+#define PX__SIM_ENDS 8u
 
 // Codes of the driver that the simulated devices give as an error's detail, with the driver's
 // texts.
@@ -96,6 +98,7 @@ typedef struct px__sim_graph px__sim_graph;
 typedef struct px__sim_mark {
   int refs;
   bool done;
+  bool ends;               // PX__SIM_ENDS
   int device;              // of the stream that records it; -1: not known
   bool captured;           // recorded in a capture: never done
   int step;                // how many records of the capture came before
@@ -190,6 +193,7 @@ typedef struct px__sim_state {
   pthread_mutex_t lock;
   // From the environment, read when the first device is opened.
   bool configured, schedule, poison, late;
+  bool skips;  // kernels are left out
   int devices, delay, starve;
   uint64_t seed;
   size_t memory;
@@ -299,8 +303,11 @@ px_status px__sim_host_call(void *stream, void (*fn)(void *), void *argument);
 bool px__sim_schedule_start(void);
 void px__sim_schedule_wake(void);
 void px__sim_schedule_step(int device);
-int64_t px__sim_schedule_issue(int device);            // the host's virtual clock at an issue
+// The host's virtual clock when it issues a task, which costs it some time.
+int64_t px__sim_schedule_issue(int device, px__sim_kind kind);
 void px__sim_schedule_meet(int device, int64_t time);  // the host has waited until then
+// Of an event, or else of a stream, or else of the host.
+int64_t px__sim_schedule_clock(int device, const px__sim_stream *s, const px__sim_event *e);
 
 // event.c
 px_status px__sim_event_new(int device, unsigned flags, void **out);

@@ -37,7 +37,8 @@ void px__sim_cluster(int ranks) {
 
 int64_t px__sim_turn_issue(int device, int64_t cost) {
   last_word = px__sim_clock();
-  return turns[device].host += cost;
+  turns[device].host += cost;
+  return turns[device].host - cost;
 }
 
 void px__sim_turn_meet(int device, int64_t time) {

@@ -234,6 +234,9 @@ typedef struct px_launch {
   // Random kernels of a graph: two numbers in the device's memory, which the kernel reads when it
   // runs: the seed, and what `offset` is added to. NULL: `seed` and `offset` are meant.
   const uint64_t *random;
+  // Floating-point operations, of ops whose entry tells them (`work`), while a profile or a backend
+  // with a clock of its own wants them; else 0.
+  int64_t work;
 } px_launch;
 // The numbers of an optimiser's step, where they are made on the device: a line of float64 for each
 // parameter. It has what the update takes, what the scalars of the state become, and whether the
@@ -494,6 +497,10 @@ typedef struct px_backend {
   px_status (*pages_map)(int device, void *at, size_t bytes);
   void (*pages_unmap)(int device, void *at, size_t bytes);
   bool shares_pages;
+  // Virtual time, in nanoseconds: of an event's latest record, which is done; or, if that is NULL,
+  // of a stream, when it is done with what it has run so far; or, if that is NULL too, of the host
+  // that gives work to the device. False where time is real. NULL: it is.
+  bool (*clock)(int device, void *stream, void *event, int64_t *out);
   /* entries above: ABI 1 */
 } px_backend;
 

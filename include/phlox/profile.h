@@ -13,7 +13,7 @@
 //     printf("%s %.1f us\n", e.name, (double)(e.end - e.start) / 1e3);
 //   px_profile_free(profile);
 #pragma once
-#include "phlox/device.h"
+#include "phlox/stream.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -26,10 +26,20 @@ typedef enum px_profile_kind {
   PX_PROFILE_MEMORY   // memory that was taken or given back outside of all others
 } px_profile_kind;
 
+// Of a device's work. COLLECTIVE is work that another library was given; what a replayed graph does
+// is one kernel.
+typedef enum px_profile_work {
+  PX_PROFILE_KERNEL,
+  PX_PROFILE_COPY,
+  PX_PROFILE_COLLECTIVE,
+  PX_PROFILE_OTHER  // a call of the host, a wait
+} px_profile_work;
+
 // What is noted. host: ops, nodes and parts; devices: work on streams, by a pair of events around
-// each unit; shapes: the sizes of arguments; memory: bytes; lines: the program's source line.
+// each unit; shapes: the sizes of arguments; memory: bytes; lines: the program's source line;
+// flops: floating-point operations, of the ops whose entries tell them.
 typedef struct px_profile_options {
-  bool host, devices, shapes, memory, lines;
+  bool host, devices, shapes, memory, lines, flops;
 } px_profile_options;
 
 typedef struct px_profile_event {
@@ -39,11 +49,14 @@ typedef struct px_profile_event {
   const char *file;    // of the line that called; NULL if it is not known
   int line;
   int64_t parent;      // the number of the event that this one is part of; -1: none
-  int64_t start, end;  // nanoseconds of the monotonic clock; of a device's work, by its events
+  int64_t start, end;  // nanoseconds of the monotonic clock, or of virtual time; of a device's
+                       // work, by its events
   int thread;          // the system's number of the thread that called
   px_device device;    // where it ran; ops and parts are the CPU's
   int64_t stream;      // px_stream_id; of a device's work
+  px_profile_work work;
   int64_t cpu_bytes, device_bytes;  // taken less given back, without what parts of it did
+  int64_t flops;                    // likewise; 0 where they are not told
 } px_profile_event;
 
 typedef struct px_profile px_profile;
@@ -61,10 +74,53 @@ PX_API bool px_profile_running(void);
 // the profile, and `file` as long as the program's own.
 PX_API bool px_profile_event_at(const px_profile *profile, int64_t i, px_profile_event *out);
 
+// What a profile says of a device's time, in nanoseconds. kernels, copies and collectives: how long
+// at least one of them was at work; overlap: how long copies or collectives were beside kernels.
+// critical_...: the chain of work that leads to the end, each as the last that had ended when the
+// next began; critical_host: the gaps in it, in which the device had nothing to do.
+typedef struct px_profile_summary {
+  int64_t start, end;  // of the first and the last work; 0 if there is none
+  int64_t busy, kernels, copies, collectives, overlap;
+  int64_t critical_kernels, critical_copies, critical_collectives, critical_host;
+  int64_t count;  // units of work
+} px_profile_summary;
+PX_CALL px_profile_summarize(px_profile_summary *out, const px_profile *profile, px_device device);
+// Gives a table as a text, which the caller frees with px_free: steps (parts named ProfilerStep...,
+// each until the last work that it gave), the summary of each device, and the most memory that was
+// taken within the profile.
+PX_CALL px_profile_table(char **out, const px_profile *profile);
+// Writes a picture of the profile, as SVG: a lane for each thread and each stream, the critical
+// paths of devices, and the bytes that the profile saw taken over time. PX_IO if it cannot.
+PX_CALL px_profile_draw(const px_profile *profile, const char *path);
+
 // Begins a part of the program, on this thread, and ends it: later ones begin within it. Gives 0
 // where nothing is noted, which ends nothing. What is not ended when the profile is, ends then.
 PX_API int64_t px_profile_enter(px_profile_kind kind, const char *name);
 PX_API void px_profile_leave(int64_t part);
+
+// Marks for NVIDIA's tools, if the library NVTX is found: ranges within each other, of this thread;
+// a moment; ranges that may end on another thread. push and pop give how many ranges are open
+// around it, or PX_NVTX_NOBODY where no tool listens. px_nvtx_emit makes ranges of all ops, perhaps
+// with the sizes of their arguments, until it is called with false.
+enum { PX_NVTX_NOBODY = -2 };
+PX_API int px_nvtx_push(const char *message);
+PX_API int px_nvtx_pop(void);
+PX_API void px_nvtx_mark(const char *message);
+PX_API uint64_t px_nvtx_start(const char *message);
+PX_API void px_nvtx_end(uint64_t range);
+PX_API void px_nvtx_emit(bool ops, bool shapes);
+// Tells the driver of GPUs to begin, or end, to collect for its tools; on other devices nothing is
+// done. The error of the driver.
+PX_CALL px_tool_start(void);
+PX_CALL px_tool_stop(void);
+
+// Virtual time, in nanoseconds, of simulated devices with PHLOX_SIM_MODE=schedule, where it follows
+// from the work and from figures of a machine: of the host, which takes it for what it gives to the
+// devices and for its waits; of a stream or a device, for which they wait, when it has done what it
+// was given. Each begins at 0 with the process. PX_RUNTIME where time is real.
+PX_CALL px_time_host(int64_t *out);
+PX_CALL px_time_stream(int64_t *out, px_stream *stream);
+PX_CALL px_time_device(int64_t *out, px_device device);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Marks that programs set for profilers: torch.profiler.record_function, which Phlox's own hears,
-// and torch.cuda.nvtx, to which no tool listens; and the profiler as phlox/profiler.py has it.
+// and torch.cuda.nvtx, for NVIDIA's tools; and the profiler as phlox/profiler.py has it.
 #include "ext.h"
 
 #include <string.h>
@@ -18,14 +18,6 @@ static mark_object *mark_of(PyObject *self) { return (mark_object *)self; }
 EXT_MODULE(autograd_profiler, "autograd.profiler", "Marks for profilers.");
 EXT_MODULE(nvtx, "cuda.nvtx", "Marks for NVIDIA's tools.");
 EXT_OWNS(mark, EXT_OBJECT(mark_object, name), EXT_OBJECT(mark_object, args));
-
-// As a decorator nvtx.range gives the function back: nothing need be done around it.
-static PyObject *range_call(PyObject *self, PyObject *args, PyObject *kwargs) {
-  PyObject *func;
-  if (!PyArg_ParseTuple(args, "O", &func)) return NULL;
-  if (PyCallable_Check(func)) return Py_NewRef(func);
-  EXT_FAIL(PyExc_TypeError, "expected a function, not %s", ext_type_name(func));
-}
 
 EXT_NEW(mark, "(name: str, args: str | None = None)") {
   PyObject *name, *args;
@@ -80,7 +72,6 @@ EXT_NEW(range, "(msg: str, *args: Any)") {
   ext_rest args;
   EXT_BIND(msg, args);
   PyObject *self = ext_new(type);
-  // The text is made as it would be for a tool: a wrong one is an error here too.
   EXT_OWNED *rest = self ? ext_tuple_of(args) : NULL;
   EXT_OWNED *format = rest ? PyObject_GetAttrString(msg, "format") : NULL;
   if (format) mark_of(self)->name = PyObject_CallObject(format, rest);
@@ -90,81 +81,151 @@ EXT_NEW(range, "(msg: str, *args: Any)") {
 EXT_TYPE(
     range, "torch.cuda.nvtx.range", "cuda.nvtx.range", mark_object, EXT_OPEN,
     "A part of the program with a name, for NVIDIA's tools: a context manager, or a decorator.",
-    EXT_LIFE(mark), .tp_new = range_new, .tp_call = range_call);
-EXT_METHOD0(range, __enter__, "Any", NULL) { return Py_NewRef(self); }
+    EXT_LIFE(mark), .tp_new = range_new, .tp_call = mark_call);
+EXT_METHOD0(range, _recreate_cm, "Any", "It may be entered again.") { return Py_NewRef(self); }
+EXT_METHOD0(range, __enter__, "Any", NULL) {
+  const char *text = PyUnicode_AsUTF8(mark_of(self)->name);
+  if (!text) return NULL;
+  px_nvtx_push(text);
+  return Py_NewRef(self);
+}
 EXT_METHOD(range, __exit__, "(*exc: object) -> None", NULL) {
   EXT_ARGS(ext_rest, exc);
+  px_nvtx_pop();
   Py_RETURN_NONE;
 }
 
 // ---- nvtx
 
-enum { NOT_TRACKED = -2 };  // what NVTX answers where no tool listens
-EXT_FUNCTION(nvtx, range_push, "(msg: str) -> int", "Begins a range; -2, since no tool listens.") {
+EXT_FUNCTION(nvtx, range_push, "(msg: str) -> int",
+             "Begins a range; how many are around it, or -2 where no tool listens.") {
   EXT_ARGS(const char *, msg);
-  return PyLong_FromLong(NOT_TRACKED);
+  return PyLong_FromLong(px_nvtx_push(msg));
 }
-EXT_GIVES(nvtx, range_pop, "int", (int)NOT_TRACKED, "Ends the range; -2, since no tool listens.");
+EXT_GIVES(nvtx, range_pop, "int", px_nvtx_pop(),
+          "Ends the range; how many are around it, or -2 where no tool listens.");
 EXT_FUNCTION(nvtx, range_start, "(msg: str) -> int",
              "Begins a range that may end on another thread.") {
   EXT_ARGS(const char *, msg);
-  return PyLong_FromLong(0);
+  return PyLong_FromUnsignedLongLong(px_nvtx_start(msg));
 }
 EXT_FUNCTION(nvtx, range_end, "(range_id: int) -> None", "Ends it.") {
   EXT_ARGS(int64_t, range_id);
+  px_nvtx_end((uint64_t)range_id);
   Py_RETURN_NONE;
 }
 EXT_FUNCTION(nvtx, mark, "(msg: str) -> None", "Marks this moment.") {
   EXT_ARGS(const char *, msg);
+  px_nvtx_mark(msg);
   Py_RETURN_NONE;
 }
 
 // ---- the profiler
 
 EXT_FUNCTION(autograd_profiler, _start,
-             "(host: bool, devices: bool, shapes: bool, memory: bool, lines: bool) -> None",
+             "(host: bool, devices: bool, shapes: bool, memory: bool, lines: bool, flops: bool) "
+             "-> None",
              "Begins to note what runs.") {
   px_profile_options o = {0};
-  EXT_ARGS(bool, host, devices, shapes, memory, lines);
+  EXT_ARGS(bool, host, devices, shapes, memory, lines, flops);
   o.host = host, o.devices = devices, o.shapes = shapes, o.memory = memory, o.lines = lines;
+  o.flops = flops;
   return ext_none(EXT_NOGIL(px_profile_start(&o)));
 }
 
 static PyObject *row_of(const px_profile_event *e) {
-  return Py_BuildValue("(isssiLLLiiLLL)", (int)e->kind, e->name, e->shapes, e->file ? e->file : "",
+  return Py_BuildValue("(isssiLLLiiLLLL)", (int)e->kind, e->name, e->shapes, e->file ? e->file : "",
                        e->line, (long long)e->parent, (long long)e->start, (long long)e->end,
                        e->thread, e->device.type == PX_CUDA ? e->device.index : -1,
-                       (long long)e->stream, (long long)e->cpu_bytes, (long long)e->device_bytes);
+                       (long long)e->stream, (long long)e->cpu_bytes, (long long)e->device_bytes,
+                       (long long)e->flops);
 }
-EXT_FUNCTION0(
-    autograd_profiler, _stop, "list[tuple]",
-    "Ends it: kind, name, shapes, file, line, parent, start, end, thread, device, stream, "
-    "and the bytes of CPU and devices, of each event.") {
-  px_profile *profile = NULL;
+static PyObject *rows_of(const px_profile *profile) {
   px_profile_event e;
-  EXT_WAIT(px_profile_stop(&profile));
   EXT_OWNED *rows = PyList_New(0);
   for (int64_t i = 0; rows && px_profile_event_at(profile, i, &e); i++) {
     EXT_OWNED *row = row_of(&e);
     if (!row || PyList_Append(rows, row) < 0) Py_CLEAR(rows);
   }
-  px_profile_free(profile);
   return ext_moved(&rows);
+}
+EXT_FUNCTION0(
+    autograd_profiler, _stop, "list[tuple]",
+    "Ends it: kind, name, shapes, file, line, parent, start, end, thread, device, stream, "
+    "the bytes of CPU and devices, and operations, of each event.") {
+  px_profile *profile = NULL;
+  EXT_WAIT(px_profile_stop(&profile));
+  PyObject *rows = rows_of(profile);
+  px_profile_free(profile);
+  return rows;
+}
+static PyObject *report_of(const px_profile *profile, const char *picture) {
+  char *text = NULL;
+  EXT_TRY(px_profile_table(&text, profile));
+  EXT_OWNED *table = PyUnicode_FromString(text);
+  px_free(text);
+  EXT_WAIT(px_profile_draw(profile, picture));
+  return table ? Py_BuildValue("(NO)", rows_of(profile), table) : NULL;
+}
+EXT_FUNCTION(autograd_profiler, _report, "(picture: str) -> tuple[list[tuple], str]",
+             "Ends it, and draws it: the same of each event, and the table of devices.") {
+  px_profile *profile = NULL;
+  EXT_ARGS(const char *, picture);
+  EXT_WAIT(px_profile_stop(&profile));
+  PyObject *report = report_of(profile, picture);
+  px_profile_free(profile);
+  return report;
 }
 EXT_GIVES(autograd_profiler, _enabled, "bool", px_profile_running(), "Whether it notes what runs.");
 
+typedef struct emit_object {
+  PyObject_HEAD bool enabled, shapes, entered;
+} emit_object;
+static emit_object *emit_of(PyObject *self) { return (emit_object *)self; }
 EXT_NEW(emit, "(enabled: bool = True, record_shapes: bool = False)") {
   bool enabled, record_shapes;
   EXT_BIND(enabled, record_shapes);
-  if (!enabled) return ext_new(type);
-  EXT_FAIL(PyExc_NotImplementedError, "%s is not implemented in Phlox", type->tp_name);
+  PyObject *self = ext_new(type);
+  if (self) emit_of(self)->enabled = enabled, emit_of(self)->shapes = record_shapes;
+  return self;
 }
-EXT_TYPE(emit, "torch.autograd.profiler.emit_nvtx", "autograd.profiler.emit_nvtx", PyObject,
+EXT_TYPE(emit, "torch.autograd.profiler.emit_nvtx", "autograd.profiler.emit_nvtx", emit_object,
          EXT_FINAL,
-         "Marks of all ops that are switched off; NotImplementedError with enabled=True.",
+         "Makes ranges of all ops for NVIDIA's tools, with record_shapes=True with the sizes of "
+         "their\narguments; with enabled=False nothing.",
          .tp_new = emit_new);
-EXT_METHOD0(emit, __enter__, "None", NULL) { Py_RETURN_NONE; }
+EXT_METHOD0(emit, __enter__, "Any", NULL) {
+  emit_object *e = emit_of(self);
+  if (!e->enabled) Py_RETURN_NONE;
+  if (e->entered) EXT_FAIL(PyExc_RuntimeError, "NVTX annotation context manager is not reentrant");
+  e->entered = true;
+  px_nvtx_emit(true, e->shapes);
+  return Py_NewRef(self);
+}
 EXT_METHOD(emit, __exit__, "(*exc: object) -> None", NULL) {
   EXT_ARGS(ext_rest, exc);
+  if (emit_of(self)->enabled) px_nvtx_emit(false, false);
   Py_RETURN_NONE;
+}
+
+// ---- torch.cuda.profiler
+
+EXT_MODULE(cuda_profiler, "cuda.profiler", "When NVIDIA's tools collect.");
+EXT_DOES(cuda_profiler, start, px_tool_start(), "Tells the driver to begin to collect for tools.");
+EXT_DOES(cuda_profiler, stop, px_tool_stop(), "Tells the driver to end it.");
+EXT_FUNCTION(cuda_profiler, init,
+             "(output_file: str, flags: list[str] | None = None, output_mode: str = 'key_value') "
+             "-> None",
+             "Refused, as by PyTorch: there is nothing to initialize.") {
+  EXT_ARGS(PyObject *, output_file, flags, output_mode);
+  EXT_FAIL(PyExc_AssertionError, "CUDA12+ does not need profiler initialization!");
+}
+EXT_NEW(collect, "()") { return ext_new(type); }
+EXT_TYPE(collect, "torch.cuda.profiler.profile", "cuda.profiler.profile", PyObject, EXT_FINAL,
+         "A part of the program for which tools collect: a context manager.",
+         .tp_new = collect_new);
+EXT_METHOD0(collect, __enter__, "None", NULL) { return ext_none(px_tool_start()); }
+EXT_METHOD(collect, __exit__, "(*exc: object) -> None", NULL) {
+  EXT_ARGS(ext_rest, exc);
+  return ext_none(px_tool_stop());
 }

@@ -5,6 +5,8 @@
 
 #include <time.h>
 
+#include "phlox/profile.h"
+
 EXT_MODULE(cuda, "cuda", "Devices of type cuda: selection, properties, streams, memory.");
 EXT_MODULE(accelerator, "accelerator", "What torch.cuda has, for whatever accelerator there is.");
 
@@ -40,6 +42,29 @@ EXT_FUNCTION(cuda, synchronize, "(device: Device | None = None) -> None",
              "Waits for all work of a device, the current one by default.") {
   EXT_ARGS(ext_cuda, device);
   return ext_none(EXT_NOGIL(px_device_synchronize(device.index)));
+}
+
+static px_status time_of(int64_t *out, px_stream *stream, int device) {
+  return stream ? px_time_stream(out, stream) : px_time_device(out, px_cuda(device));
+}
+EXT_FUNCTION(cuda, virtual_time, "(of: Stream | Device | None = None) -> int",
+             "The virtual time of simulated devices with PHLOX_SIM_MODE=schedule, in nanoseconds: "
+             "of the\nhost, or when a stream or a device has done what it was given, for which it "
+             "waits.\nRuntimeError where time is real. Not in PyTorch.\n\n"
+             "Args:\n"
+             "    of (torch.cuda.Stream, torch.device, str or int): the host's by default\n") {
+  int64_t time;
+  int device = -1;
+  px_stream *stream = NULL;
+  EXT_ARGS(PyObject *, of);
+  bool host = ext_is_none(of), queue = !host && PyObject_TypeCheck(of, &ext_StreamType);
+  if (queue && ext_to_stream(of, &stream) < 0) return NULL;
+  if (!host && !queue && ext_to_scope_index(of, &device) < 0) return NULL;
+  if (host)
+    EXT_TRY(px_time_host(&time));
+  else
+    EXT_WAIT(time_of(&time, stream, device));
+  return PyLong_FromLongLong(time);
 }
 
 EXT_FUNCTION(cuda, _index_of, "(device: Device | None) -> int",

@@ -78,7 +78,8 @@ class profile:
     next. on_trace_ready is called with the profile when a cycle has been noted.
 
     activities: what to note, at first all that the machine has. record_shapes: sizes of arguments;
-    profile_memory: bytes that ops take; with_stack: the program's line.
+    profile_memory: bytes that ops take; with_stack: the program's line; with_flops: floating-point
+    operations.
 
     >>> with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as prof:
     ...     x = torch.ones(2).exp()
@@ -89,7 +90,7 @@ class profile:
     def __init__(self, *, activities=None, schedule=None, on_trace_ready=None, record_shapes=False,
                  profile_memory=False, with_stack=False, with_flops=False, with_modules=False,
                  experimental_config=None, execution_trace_observer=None, acc_events=False):
-        for name, value in dict(with_flops=with_flops, experimental_config=experimental_config,
+        for name, value in dict(experimental_config=experimental_config,
                                 execution_trace_observer=execution_trace_observer).items():
             if value:
                 raise NotImplementedError(f"{name}= is not implemented in Phlox")
@@ -100,6 +101,7 @@ class profile:
             warnings.warn(f"{lacking.name} is not available, disabling {lacking.name} profiling",
                           stacklevel=2)
         self.record_shapes, self.profile_memory, self.with_stack = record_shapes, profile_memory, with_stack
+        self.with_flops = with_flops
         self.schedule, self.on_trace_ready = schedule or (lambda step: ProfilerAction.RECORD), on_trace_ready
         self.record_steps, self.acc_events = schedule is not None, acc_events
         self.step_num, self.current_action = 0, self.schedule(0)
@@ -161,7 +163,7 @@ class profile:
         self.profiler = _Profile(use_cpu=ProfilerActivity.CPU in self.activities,
                                  use_device="cuda" if self._devices() else None,
                                  record_shapes=self.record_shapes, with_stack=self.with_stack,
-                                 profile_memory=self.profile_memory)
+                                 profile_memory=self.profile_memory, with_flops=self.with_flops)
         self.profiler._metadata = self._metadata
         self.profiler.__enter__()
 

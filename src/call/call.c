@@ -575,19 +575,36 @@ static void add_shapes(px__text *text, px_value a, const char *before) {
   px__text_add(text, "]");
 }
 
+static void add_all_shapes(px__text *text, const px_op *op, const px_value *args) {
+  px__text_add(text, "[");
+  for (int i = 0; i < op->param_count; i++) add_shapes(text, args[i], i ? ", " : "");
+  px__text_add(text, "]");
+}
+
+// A range for NVIDIA's tools.
+__attribute__((noinline)) static px_status call_emitted(const px_op *op, px_call_mode mode,
+                                                        const px_value *args, void **results) {
+  px__text text = {0};
+  px__text_add(&text, "aten::%s%s", op->python_name, mode == PX_CALL_INPLACE ? "_" : "");
+  if (px__call_watched(PX__WATCH_NVTX_SHAPES)) {
+    px__text_add(&text, ", sizes = ");
+    add_all_shapes(&text, op, args);
+  }
+  px_nvtx_push(text.failed ? op->python_name : text.at);
+  if (text.failed) px_error_clear();
+  px__free(text.at);
+  px_status status = call_op(op, mode, args, results);
+  px_nvtx_pop();
+  return status;
+}
+
 __attribute__((noinline)) static px_status call_profiled(const px_op *op, px_call_mode mode,
                                                          const px_value *args, void **results) {
   px__text text = {0};
-  px__text_add(&text, "aten::%s%s", op->python_name, mode == PX_CALL_INPLACE ? "_" : "");
-  size_t shapes = text.length + 1;
-  if (px__profile_wants_shapes()) {
-    px__text_add(&text, "%c[", 0);
-    for (int i = 0; i < op->param_count; i++) add_shapes(&text, args[i], i ? ", " : "");
-    px__text_add(&text, "]");
-  }
-  const char *told = !text.failed && text.length > shapes ? text.at + shapes : "";
-  if (text.failed) px_error_clear();  // without memory the plain name must do
-  int64_t part = px__profile_enter(PX_PROFILE_OP, text.failed ? op->python_name : text.at, told);
+  if (px__call_watched(PX__WATCH_SHAPES)) add_all_shapes(&text, op, args);
+  if (text.failed) px_error_clear();  // without memory they are left out
+  const char *shapes = text.at && !text.failed ? text.at : "";
+  int64_t part = px__profile_enter_op(op->python_name, mode == PX_CALL_INPLACE, shapes);
   px__free(text.at);
   px_status status = call_op(op, mode, args, results);
   px_profile_leave(part);
@@ -599,8 +616,9 @@ __attribute__((noinline)) static px_status call_watched(const px_op *op, px_call
                                                         const px_value *args, void **results) {
   const char *above = px__caller;
   if (!above && px__call_watched(PX__WATCH_CALLERS)) px__caller = op->python_name;
-  px_status status =
-      px__profile_on() ? call_profiled(op, mode, args, results) : call_op(op, mode, args, results);
+  px_status status = px__profile_on()                   ? call_profiled(op, mode, args, results)
+                     : px__call_watched(PX__WATCH_NVTX) ? call_emitted(op, mode, args, results)
+                                                        : call_op(op, mode, args, results);
   px__caller = above;
   return status;
 }

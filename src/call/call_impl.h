@@ -46,13 +46,15 @@ static inline const char *px__kernel_name(const px_op *op) {
 }
 // Fills in the launch of a call, except its operands. Writing field by field is cheaper than
 // clearing the struct.
+void px__launch_count(px_launch *l, const px_call *call);  // fills in its work
 static inline void px__launch_start(px_launch *l, const px_call *call, px_dtype compute) {
   l->op = px__kernel_name(call->op);
   l->kernel = px__op_kernel(call->op, (px_device_type)call->device.type);
   l->params = call->args, l->param_count = call->op->param_count;
   l->compute = compute;
   l->id = l->seed = l->offset = 0;
-  l->blocks = 0;
+  l->blocks = l->work = 0;
+  if (px__call_watched(PX__WATCH_FLOPS | PX__WATCH_VIRTUAL)) px__launch_count(l, call);
   l->fault = NULL, l->mt19937 = NULL, l->stream = NULL, l->random = NULL;
 }
 px_status px__no_kernel(const px_op *op, px_dtype dtype, px_device_type type)

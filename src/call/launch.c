@@ -31,6 +31,11 @@ void px__immediate(px_operand *operand, px_scalar value, px_dtype dtype, int ndi
   px_scalar_store(value, dtype, operand->value);
 }
 
+void px__launch_count(px_launch *l, const px_call *call) {
+  if (px__impl(call->op)->work) l->work = px__impl(call->op)->work(call);
+  if (l->work && px__call_watched(PX__WATCH_FLOPS)) px__profile_flops(l->work);
+}
+
 // What a launch is put together from.
 typedef struct listing {
   px_device device;

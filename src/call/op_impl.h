@@ -102,6 +102,8 @@ typedef struct px__op_impl {
   px_status (*check)(const px_call *call);
   // Of complex numbers, which its kernel does not know: composed of other ops; or NULL.
   px_status (*complex)(px_call *call);
+  // The floating-point operations of a call whose results are made; NULL: they are not told.
+  int64_t (*work)(const px_call *call);
   const char *kernel;  // "softmax"
   px_kernel *found;    // the kernels that were found, by device type; atomic
   uint32_t dtypes;     // bit i: px_dtype i is supported (of `compute` or of the first tensor)

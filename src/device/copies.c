@@ -39,6 +39,7 @@ static px_status issue(px_stream *stream, px_copy_kind kind, const transfer *t, 
     accesses[count++] = access_of(t->from, t->from_offset, t->bytes, false);
   px__work work;
   PX_TRY(px__work_begin(&work, stream, "copy", accesses, count));
+  px__profile_work_is(&work, PX_PROFILE_COPY);
   px_status status = px__rt.backend->copy(stream->native, &copy);
   px__work_end(&work, mark);
   return status == PX_OK ? PX_OK : px__broken_note(stream->owner, status);

@@ -3,28 +3,27 @@
 // threads that have not chosen one is the process's.
 #include "device/state.h"
 
-static _Thread_local int current_device;
 static _Thread_local px_device preferred = {-1, -1};
 static px_device home = {PX_CPU, -1};  // atomic
 
 px_status px_device_current(int *index) {
   PX_GIVEN(index);
   PX_TRY(px_device_init());
-  *index = current_device;
+  *index = px__current_device;
   return PX_OK;
 }
 
-int px_device_peek(void) { return current_device; }
+int px_device_peek(void) { return px__current_device; }
 px_status px__device_asked(px__device **out, int index) {
   PX_TRY(px_device_init());
-  return px__device_get(out, index < 0 ? current_device : index);
+  return px__device_get(out, index < 0 ? px__current_device : index);
 }
 
 px_status px_device_set(int index) {
   if (index < 0) return PX_OK;
   PX_TRY(px_device_init());
   if (index >= px__rt.count) return px__error_cuda(101);
-  current_device = index;
+  px__current_device = index;
   return PX_OK;
 }
 
@@ -34,7 +33,7 @@ px_status px_device_resolve(px_device *out, px_device device) {
            "a device is needed, but none was given");
   if (device.type != PX_CUDA) return *out = (px_device){device.type, -1}, PX_OK;
   PX_TRY(px_device_init());
-  int index = device.index < 0 ? current_device : device.index;
+  int index = device.index < 0 ? px__current_device : device.index;
   if (index >= px__rt.count) return px__error_cuda(101);
   *out = px_cuda(index);
   return PX_OK;

@@ -143,10 +143,19 @@ bool px__together_on(void);
 // layer of ops sets it.
 extern _Thread_local const char *px__caller;
 
-// profile.c: whether events are noted. Begins an event with the sizes of its arguments as a text;
-// px_profile_leave ends it. Memory that was taken (or, negative, given back) counts for the event
-// that this thread is in.
-enum { PX__WATCH_PROFILE = 1, PX__WATCH_CALLERS = 2 };
+// profile.c: whether events are noted. Begins an event of an op, whose name is a constant, with the
+// sizes of its arguments as a text; px_profile_leave ends it. Memory that was taken (or, negative,
+// given back) counts for the event that this thread is in, and so do floating-point operations.
+enum {
+  PX__WATCH_PROFILE = 1,
+  PX__WATCH_CALLERS = 2,
+  PX__WATCH_FLOPS = 4,    // a profile counts operations
+  PX__WATCH_VIRTUAL = 8,  // the time of devices follows from the operations
+  PX__WATCH_NVTX = 16,    // ops are ranges for NVIDIA's tools
+  PX__WATCH_NVTX_SHAPES = 32,
+  PX__WATCH_SHAPES = 64,  // a profile notes sizes of arguments
+  PX__WATCH_LINES = 128   // ... and lines
+};
 extern int px__watching;  // atomic: for which of these calls of ops are watched
 static inline bool px__call_watched(int what) {
   return PX_UNLIKELY((__atomic_load_n(&px__watching, __ATOMIC_RELAXED) & what) != 0);
@@ -158,9 +167,9 @@ static inline void px__watch(int what, bool on) {
   else
     __atomic_fetch_and(&px__watching, ~what, __ATOMIC_RELAXED);
 }
-int64_t px__profile_enter(px_profile_kind kind, const char *name, const char *shapes);
-bool px__profile_wants_shapes(void);
+int64_t px__profile_enter_op(const char *name, bool inplace, const char *shapes);
 void px__profile_memory(px_device device, int64_t bytes);
+void px__profile_flops(int64_t flops);
 // The line that runs on this thread. If the thread's latest work wrote the block first, that has
 // found the line already; the caller knows that this was in the call that made the block.
 px_site px__site_of(const px_block *result);

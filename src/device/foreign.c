@@ -89,6 +89,7 @@ px_status px_stream_take_over(px_stream *stream, void *native) {
   if (stream->owner->properties.simulated) return PX_OK;
   px__work work;
   PX_TRY(px__work_begin(&work, stream, "wait", NULL, 0));
+  px__profile_work_is(&work, PX_PROFILE_OTHER);
   px_status status = order(stream->owner, stream->native, native);
   px__work_end(&work, false);
   return status;

@@ -10,6 +10,7 @@
 #include "phlox/profile.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@ typedef struct note {
   void *begun, *ended;     // backend events
 } note;
 
+enum { NAMES = 1024, NAME_TRIES = 4 };
 struct px_profile {
   px_profile_options options;
   uint64_t number;
@@ -28,22 +30,36 @@ struct px_profile {
   int64_t count, room;
   char *texts;
   size_t length, text_room;
+  struct {
+    const char *name;  // of an op, a constant; `inplace`: and its form in place
+    bool inplace;
+    size_t text;
+  } names[NAMES];  // those that were kept, at the place that follows from them or a next one
   void *origin[PX__DEVICES];  // a backend event, made at origin_time
   int64_t origin_time[PX__DEVICES];
   bool lost;  // there was no memory for an event
 };
 
-int px__watching;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static px_profile *now;                       // under the lock
-static uint64_t made;                         // under the lock: the number of the latest profile
-static _Thread_local int64_t innermost = -1;  // of the profile `innermost_of`
-static _Thread_local uint64_t innermost_of;
+static px_profile *now;       // under the lock
+static bool in_virtual_time;  // atomic; of the latest profile
+static uint64_t made;         // under the lock: the number of the latest profile
+// Of the profile `of`: the event that the thread is in, or -1, and its number, the system's.
+static _Thread_local struct {
+  int64_t innermost;
+  uint32_t of;
+  int number;
+} own;
 
 enum { NUMBER_SHIFT = 40 };  // a handle: the profile's number, and the event's, counted from 1
 
+// The host's time: virtual, where that of the devices was when the profile began.
 static int64_t nanoseconds(void) {
   struct timespec t;
+  int64_t virtual_time;
+  if (__atomic_load_n(&in_virtual_time, __ATOMIC_RELAXED) &&
+      px__virtual_clock(NULL, NULL, &virtual_time))
+    return virtual_time;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
@@ -63,7 +79,40 @@ static size_t keep_text(px_profile *p, const char *text) {
   return begin;
 }
 
-static note *add(px_profile *p, px_profile_kind kind, const char *name, const char *shapes) {
+// Whether a place has the name already; the memory of one may come to have another.
+static bool is_kept(const px_profile *p, int at, const char *name, bool inplace) {
+  enum { PREFIX = 6 };  // "aten::"
+  const char *text = p->texts + p->names[at].text + PREFIX;
+  return p->names[at].name == name && p->names[at].inplace == inplace &&
+         !strncmp(text, name, strlen(name));
+}
+
+// Calls of ops are many: each name is kept once.
+static size_t keep_name(px_profile *p, const char *name, bool inplace) {
+  char text[128];
+  uintptr_t key = ((uintptr_t)name + inplace) * 0x9e3779b97f4a7c15u >> 32;
+  int at = 0, tries = 0;
+  for (; tries < NAME_TRIES; tries++) {
+    at = (int)((key + (uintptr_t)tries) % NAMES);
+    if (!p->names[at].name) break;
+    if (is_kept(p, at, name, inplace)) return p->names[at].text;
+  }
+  snprintf(text, sizeof text, "aten::%s%s", name, inplace ? "_" : "");
+  size_t kept = keep_text(p, text);
+  if (kept && tries < NAME_TRIES)
+    p->names[at].name = name, p->names[at].inplace = inplace, p->names[at].text = kept;
+  return kept;
+}
+
+// What the thread knows of the profile that is being made.
+static void know(const px_profile *p) {
+  if (own.of == (uint32_t)p->number) return;
+  own.innermost = -1;
+  own.of = (uint32_t)p->number;
+  own.number = (int)syscall(SYS_gettid);
+}
+
+static note *add(px_profile *p, px_profile_kind kind, size_t name, const char *shapes) {
   if (p->count == p->room) {
     int64_t room = 2 * p->room + 256;
     if (px__realloc((void **)&p->notes, (size_t)room * sizeof *p->notes) != PX_OK)
@@ -72,16 +121,25 @@ static note *add(px_profile *p, px_profile_kind kind, const char *name, const ch
   }
   note *n = &p->notes[p->count++];
   *n = (note){.event = {.kind = kind, .parent = -1, .end = -1, .device = px_cpu()}};
-  n->name = keep_text(p, name);
+  n->name = name;
   n->shapes = keep_text(p, shapes);
-  n->event.thread = (int)syscall(SYS_gettid);
-  if (innermost_of == p->number) n->event.parent = innermost;
+  know(p);
+  n->event.thread = own.number;
+  n->event.parent = own.innermost;
   return n;
 }
 
 // The event that this thread is in, or NULL.
 static note *here(px_profile *p) {
-  return p && innermost_of == p->number && innermost >= 0 ? &p->notes[innermost] : NULL;
+  if (p) know(p);
+  return p && own.innermost >= 0 ? &p->notes[own.innermost] : NULL;
+}
+
+// The event of a handle; NULL if its profile has ended.
+static note *noted(int64_t handle) {
+  int64_t at = (handle & (((int64_t)1 << NUMBER_SHIFT) - 1)) - 1;
+  bool is_now = now && now->number == (uint64_t)(handle >> NUMBER_SHIFT);
+  return is_now && at < now->count ? &now->notes[at] : NULL;
 }
 
 // An event could not be noted, which is told when the profile ends; the call itself is fine.
@@ -93,53 +151,64 @@ static void unlock(void) {
 
 // ---- parts
 
-int64_t px__profile_enter(px_profile_kind kind, const char *name, const char *shapes) {
-  const char *file = NULL;
-  int line = 0;
+static void site(const char **file, int *line) {
+  *file = NULL, *line = 0;
+  // Asks the language, which may take locks of its own.
+  if (px__call_watched(PX__WATCH_LINES)) px_site_get(file, line);
+}
+
+// With the lock held: the event begins, and later ones are within it.
+static int64_t begin(note *n, const char *file, int line) {
+  if (!n) return 0;
+  n->event.file = file, n->event.line = line;
+  n->event.start = nanoseconds();
+  own.innermost = n - now->notes;
+  return (int64_t)(now->number << NUMBER_SHIFT) + own.innermost + 1;
+}
+
+int64_t px__profile_enter_op(const char *name, bool inplace, const char *shapes) {
+  const char *file;
+  int line;
+  site(&file, &line);
   pthread_mutex_lock(&lock);
-  bool lines = now && now->options.lines;
-  pthread_mutex_unlock(&lock);
-  if (lines) px_site_get(&file, &line);  // asks the language, which may take locks of its own
-  int64_t handle = 0;
-  pthread_mutex_lock(&lock);
-  note *n = now && now->options.host ? add(now, kind, name, shapes) : NULL;
-  if (n) {
-    n->event.file = file, n->event.line = line;
-    n->event.start = nanoseconds();
-    innermost = n - now->notes, innermost_of = now->number;
-    handle = (int64_t)(now->number << NUMBER_SHIFT) + innermost + 1;
-  }
+  bool noted = now && now->options.host;
+  note *n = noted ? add(now, PX_PROFILE_OP, keep_name(now, name, inplace), shapes) : NULL;
+  int64_t handle = begin(n, file, line);
   unlock();
   return handle;
 }
 
 int64_t px_profile_enter(px_profile_kind kind, const char *name) {
-  return px__profile_on() && name ? px__profile_enter(kind, name, "") : 0;
+  const char *file;
+  int line;
+  if (!px__profile_on() || !name) return 0;
+  site(&file, &line);
+  pthread_mutex_lock(&lock);
+  bool noted = now && now->options.host;
+  note *n = noted ? add(now, kind, keep_text(now, name), "") : NULL;
+  int64_t handle = begin(n, file, line);
+  unlock();
+  return handle;
 }
 
 void px_profile_leave(int64_t part) {
   if (part <= 0) return;
-  int64_t at = (part & (((int64_t)1 << NUMBER_SHIFT) - 1)) - 1, time = nanoseconds();
+  int64_t time = nanoseconds();
   pthread_mutex_lock(&lock);
-  if (now && now->number == (uint64_t)(part >> NUMBER_SHIFT) && at < now->count) {
-    now->notes[at].event.end = time;
-    innermost = now->notes[at].event.parent, innermost_of = now->number;
+  note *n = noted(part);
+  if (n) {
+    n->event.end = time;
+    know(now);
+    own.innermost = n->event.parent;
   }
   pthread_mutex_unlock(&lock);
-}
-
-bool px__profile_wants_shapes(void) {
-  pthread_mutex_lock(&lock);
-  bool wants = now && now->options.shapes;
-  pthread_mutex_unlock(&lock);
-  return wants;
 }
 
 void px__profile_memory(px_device device, int64_t bytes) {
   pthread_mutex_lock(&lock);
   if (now && now->options.memory && bytes) {
     note *n = here(now);
-    if (!n && (n = add(now, PX_PROFILE_MEMORY, "[memory]", ""))) {
+    if (!n && (n = add(now, PX_PROFILE_MEMORY, keep_text(now, "[memory]"), ""))) {
       n->event.start = n->event.end = nanoseconds();
       n->event.device = device;
     }
@@ -148,11 +217,20 @@ void px__profile_memory(px_device device, int64_t bytes) {
   unlock();
 }
 
+void px__profile_flops(int64_t flops) {
+  pthread_mutex_lock(&lock);
+  note *n = now && now->options.flops ? here(now) : NULL;
+  if (n) n->event.flops += flops;
+  pthread_mutex_unlock(&lock);
+}
+
 // ---- work of devices
 
-static px_status record(void **event, px_stream *stream) {
+// The event behind work tells its end in virtual time too, in which the host may come later.
+enum { ENDS = 8 };
+static px_status record(void **event, px_stream *stream, unsigned flags) {
   int device = stream->owner->physical;
-  PX_TRY(px__rt.backend->event_new(device, PX_EVENT_TIMING, event));
+  PX_TRY(px__rt.backend->event_new(device, PX_EVENT_TIMING | flags, event));
   return px__rt.backend->event_record(*event, stream->native);
 }
 
@@ -161,7 +239,7 @@ static px_status record(void **event, px_stream *stream) {
 static px_status set_origin(px_profile *p, px_stream *stream) {
   int i = stream->owner->index;
   if (p->origin[i]) return PX_OK;
-  PX_TRY(record(&p->origin[i], stream));
+  PX_TRY(record(&p->origin[i], stream, 0));
   PX_TRY(px__rt.backend->event_synchronize(p->origin[i]));
   p->origin_time[i] = nanoseconds();
   return PX_OK;
@@ -174,12 +252,12 @@ int64_t px__profile_work_begin(const px__work *work) {
   pthread_mutex_lock(&lock);
   if (now && now->options.devices && !work->capture) {
     px_status status = set_origin(now, work->stream);
-    note *n = status == PX_OK ? add(now, PX_PROFILE_DEVICE, work->op, "") : NULL;
+    note *n = status == PX_OK ? add(now, PX_PROFILE_DEVICE, keep_text(now, work->op), "") : NULL;
     if (n) {
       n->stream = work->stream;  // streams live as long as the process
       n->event.device = px_cuda(work->stream->owner->index);
       n->event.stream = work->stream->id;
-      status = record(&n->begun, work->stream);
+      status = record(&n->begun, work->stream, 0);
       at = (int64_t)(now->number << NUMBER_SHIFT) + (n - now->notes) + 1;
     }
     if (status != PX_OK) now->lost = true;
@@ -189,13 +267,19 @@ int64_t px__profile_work_begin(const px__work *work) {
 }
 
 void px__profile_work_end(int64_t part) {
-  int64_t at = (part & (((int64_t)1 << NUMBER_SHIFT) - 1)) - 1;
   if (part <= 0) return;
   pthread_mutex_lock(&lock);
-  if (now && now->number == (uint64_t)(part >> NUMBER_SHIFT) &&
-      record(&now->notes[at].ended, now->notes[at].stream) != PX_OK)
-    now->lost = true;
+  note *n = noted(part);
+  if (n && record(&n->ended, n->stream, ENDS) != PX_OK) now->lost = true;
   unlock();
+}
+
+void px__profile_work_is(const px__work *work, px_profile_work sort) {
+  if (work->profiled <= 0) return;
+  pthread_mutex_lock(&lock);
+  note *n = noted(work->profiled);
+  if (n) n->event.work = sort;
+  pthread_mutex_unlock(&lock);
 }
 
 static px_status resolve(px_profile *p, note *n) {
@@ -203,6 +287,9 @@ static px_status resolve(px_profile *p, note *n) {
   int device = n->stream->owner->index;
   if (!n->begun || !n->ended) return PX_OK;
   PX_TRY(px__rt.backend->event_synchronize(n->ended));
+  if (px__virtual_clock(n->stream, n->begun, &n->event.start) &&
+      px__virtual_clock(n->stream, n->ended, &n->event.end))
+    return PX_OK;
   PX_TRY(px__rt.backend->event_elapsed(p->origin[device], n->begun, &since));
   PX_TRY(px__rt.backend->event_elapsed(n->begun, n->ended, &took));
   n->event.start = p->origin_time[device] + (int64_t)((double)since * 1e6);
@@ -212,8 +299,12 @@ static px_status resolve(px_profile *p, note *n) {
 
 // ---- a profile
 
-px_status px_profile_start(const px_profile_options *options) {
-  PX_GIVEN(options);
+static int watched(const px_profile_options *options) {
+  return (options->flops ? PX__WATCH_FLOPS : 0) | (options->shapes ? PX__WATCH_SHAPES : 0) |
+         (options->lines ? PX__WATCH_LINES : 0);
+}
+
+px_status px__profile_start(const px_profile_options *options) {
   px_profile *p;
   PX_TRY(PX_NEW(&p));
   p->options = *options;
@@ -229,7 +320,8 @@ px_status px_profile_start(const px_profile_options *options) {
   if (free_place) {
     p->number = ++made;
     now = p;
-    px__watch(PX__WATCH_PROFILE, true);
+    __atomic_store_n(&in_virtual_time, px__call_watched(PX__WATCH_VIRTUAL), __ATOMIC_RELAXED);
+    px__watch(PX__WATCH_PROFILE | watched(options), true);
   }
   pthread_mutex_unlock(&lock);
   if (!free_place) px_profile_free(p);
@@ -252,7 +344,7 @@ px_status px_profile_stop(px_profile **out) {
   pthread_mutex_lock(&lock);
   px_profile *p = now;
   now = NULL;
-  px__watch(PX__WATCH_PROFILE, false);
+  px__watch(PX__WATCH_PROFILE | PX__WATCH_FLOPS | PX__WATCH_SHAPES | PX__WATCH_LINES, false);
   pthread_mutex_unlock(&lock);
   PX_CHECK(p, PX_RUNTIME, "Can't disable Kineto profiler when it's not running");
   px_status status = end(p, nanoseconds());

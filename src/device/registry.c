@@ -230,6 +230,7 @@ static px_status start(void) {
   px__rt.count = c.count;
   px__rt.loads_late = PX__BACKEND_HAS(c.backend, loads_late) && c.backend->loads_late();
   c.backend->priority_range(&px__rt.least, &px__rt.greatest);
+  px__virtual_begin();
   watch_forks();
   __atomic_store_n(&px__rt.ready, true, __ATOMIC_RELEASE);
   return PX_OK;

@@ -2,6 +2,7 @@
 // State that all files of the layer share, and errors with the driver's codes.
 #include "device/state.h"
 
+_Thread_local int px__current_device;
 px__runtime px__rt;
 px_stream *px__streams[PX__STREAM_LIMIT];
 _Thread_local const char *px__caller;

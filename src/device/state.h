@@ -96,9 +96,17 @@ typedef struct px__work {
   px_backward_site backward;
   int64_t profiled;  // its event, or 0
 } px__work;
+// clock.c. Virtual time, where the devices' is: of an event's latest record, which is done; of a
+// stream, as far as it has run; or, without both, of the host that feeds the current device.
+// `begin` is called when the backend has been chosen.
+bool px__virtual_clock(const px_stream *stream, void *event, int64_t *out);
+void px__virtual_begin(void);
 // profile.c
+px_status px__profile_start(const px_profile_options *options) __attribute__((warn_unused_result));
 int64_t px__profile_work_begin(const px__work *work);
 void px__profile_work_end(int64_t part);
+// What has begun, if it is not a kernel.
+void px__profile_work_is(const px__work *work, px_profile_work sort);
 
 // ---- blocks
 typedef struct px__use {
@@ -243,6 +251,7 @@ typedef struct px__runtime {
 } px__runtime;
 // ---- state.c
 extern px__runtime px__rt;
+extern _Thread_local int px__current_device;  // an index; set by current.c
 // Whether a backend has a row that came after the first ones.
 #define PX__BACKEND_HAS(backend, row) \
   ((backend)->size > offsetof(px_backend, row) && (backend)->row)

@@ -96,6 +96,7 @@ px_status px_stream_host_call(px_stream *stream, void (*fn)(void *argument), voi
   PX_TRY(check_alive());
   px__work work;
   PX_TRY(px__work_begin(&work, stream, "host_call", NULL, 0));
+  px__profile_work_is(&work, PX_PROFILE_OTHER);
   px_status status = px__rt.backend->host_call(stream->native, fn, argument);
   px__work_end(&work, false);
   return status;
@@ -107,6 +108,7 @@ px_status px__stream_queue(px_stream *stream, const char *name, const px_access 
   px__work work;
   PX_TRY(check_alive());
   PX_TRY(px__work_begin(&work, stream, name, accesses, count));
+  px__profile_work_is(&work, PX_PROFILE_COLLECTIVE);
   px_status status = queue(stream->native, context);
   px__work_end(&work, true);
   return px__broken_note(stream->owner, status);

@@ -11,12 +11,12 @@ from collections import namedtuple
 from phlox import _C, cuda
 
 _Row = namedtuple("_Row", "kind name shapes file line parent start end thread device stream "
-                          "cpu_bytes device_bytes")
+                          "cpu_bytes device_bytes flops")
 Kernel = namedtuple("Kernel", "name device duration")
 _OP, _NODE, _PART, _DEVICE, _MEMORY = range(5)
 _FIGURES = ("cpu_time_total self_cpu_time_total device_time_total self_device_time_total "
             "cpu_memory_usage self_cpu_memory_usage device_memory_usage "
-            "self_device_memory_usage").split()
+            "self_device_memory_usage flops").split()
 
 
 class DeviceType(enum.Enum):
@@ -82,6 +82,7 @@ class FunctionEvent(_Figures):
         self.device_time_total = self.self_device_time_total = took if work else 0.0
         self.cpu_memory_usage = self.self_cpu_memory_usage = row.cpu_bytes
         self.device_memory_usage = self.self_device_memory_usage = row.device_bytes
+        self.flops = row.flops
 
     def _count_for(self, parent):
         if self.device_type is DeviceType.CUDA and self.device_time_total:
@@ -143,6 +144,11 @@ def _columns(events, cpu_total, device_total, unit, memory, wide):
             columns += [("CUDA Mem", size("device_memory_usage")),
                         ("Self CUDA Mem", size("self_device_memory_usage"))]
     columns.append(("# of Calls", lambda e: str(e.count)))
+    flops = [event.flops for event in events if event.flops]
+    if flops:
+        power = min(5, (len(str(min(flops))) - 1) // 3)
+        columns.append((f"Total {' KMGTP'[power].strip()}FLOPs",
+                        lambda e: f"{e.flops / 1000 ** power:8.3f}" if e.flops else "--"))
     if any(e.input_shapes for e in events):
         columns.append(("Input Shapes", lambda e: str(e.input_shapes)[:wide["shapes"]]))
     if any(e.stack for e in events):
@@ -265,7 +271,8 @@ class profile:
     """Notes what runs within it: ops, nodes of backward passes and named parts, and with
     use_device="cuda" the work of devices. Then it has `function_events`, and tables of them.
 
-    record_shapes: sizes of arguments; profile_memory: bytes; with_stack: the program's line.
+    record_shapes: sizes of arguments; profile_memory: bytes; with_stack: the program's line;
+    with_flops: floating-point operations of products, convolutions, attention, add and mul.
 
     >>> with torch.autograd.profiler.profile() as prof:
     ...     x = torch.ones(2).exp()
@@ -276,8 +283,6 @@ class profile:
     def __init__(self, enabled=True, *, use_cuda=False, use_device=None, record_shapes=False,
                  with_flops=False, profile_memory=False, with_stack=False, with_modules=False,
                  use_kineto=False, use_cpu=True):
-        if with_flops:
-            raise NotImplementedError("with_flops=True is not implemented in Phlox")
         self.enabled, self.use_device = enabled, "cuda" if use_cuda else use_device
         if enabled and self.use_device == "cuda" and not cuda.is_available():
             warnings.warn("CUDA is not available, disabling CUDA profiling", stacklevel=2)
@@ -285,6 +290,7 @@ class profile:
         elif self.use_device not in ("cuda", None):
             raise NotImplementedError(f"use_device={self.use_device!r} is not implemented in Phlox")
         self.record_shapes, self.profile_memory, self.with_stack = record_shapes, profile_memory, with_stack
+        self.with_flops = with_flops
         self.use_cpu, self.function_events, self.entered, self._metadata = use_cpu, None, False, {}
 
     def __enter__(self):
@@ -293,7 +299,7 @@ class profile:
         if self.entered:
             raise RuntimeError("Profiler context manager is not reentrant")
         _C.autograd.profiler._start(self.use_cpu, self.use_device == "cuda", self.record_shapes,
-                                    self.profile_memory, self.with_stack)
+                                    self.profile_memory, self.with_stack, self.with_flops)
         self.entered = True
         return self
 

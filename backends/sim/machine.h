@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The figures of the machine whose time mode `schedule` tells, and what they make of work.
+#pragma once
+#include "sim/sim.h"
+
+// XX(name, value): nanoseconds, bytes a second, operations a second. The defaults are those of an
+// H200: its memory and links as NVIDIA publishes them (4.8 TB/s; 450 GB/s a direction between
+// devices; PCIe 5.0), and rates of dense products, each at the share of the published figure that
+// large kernels reach: nine tenths of memory and links, and three quarters of products. issue_ns is
+// what the host takes for a launch, a copy, a fill or a call; kernel_ns and copy_ns what the device
+// takes for the smallest one. Links of 0 are as PHLOX_SIM_LINK_BANDWIDTH and _LATENCY say.
+// A node has so many ranks, and beyond it there is a network of 400 Gbit/s a rank. `ranks`: how
+// many a collective is to take the time of, if there are fewer.
+#define PX__SIM_FIGURES(XX) \
+  XX(issue_ns, 2500) \
+  XX(kernel_ns, 2000) \
+  XX(copy_ns, 1500) \
+  XX(memory, 4.3e12) \
+  XX(to_device, 55e9) \
+  XX(to_host, 55e9) \
+  XX(peer, 400e9) \
+  XX(detour, 25e9) \
+  XX(link, 0) \
+  XX(link_ns, 0) \
+  XX(node, 8) \
+  XX(network, 45e9) \
+  XX(network_ns, 5000) \
+  XX(ranks, 0) \
+  XX(float64, 50e12) \
+  XX(float32, 50e12) \
+  XX(tfloat32, 370e12) \
+  XX(float16, 740e12) \
+  XX(bfloat16, 740e12) \
+  XX(float8, 1480e12)
+typedef enum px__sim_figure_name {
+#define XX(name, value) PX__SIM_##name,
+  PX__SIM_FIGURES(XX)
+#undef XX
+      PX__SIM_FIGURE_COUNT
+} px__sim_figure_name;
+
+double px__sim_figure(px__sim_figure_name name);
+// Reads lines `name = number` of a file; none if the path is empty. PX_VALUE for what is no figure.
+px_status px__sim_machine_read(const char *path);
+// Virtual nanoseconds. `detour`: between devices that are no peers, by way of the host.
+int64_t px__sim_launch_cost(const px_launch *launch);
+int64_t px__sim_copy_cost(const px_copy *copy, bool detour);
+int64_t px__sim_fill_cost(size_t bytes);

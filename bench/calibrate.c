@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measures the figures of the machine that PHLOX_SIM_MACHINE takes, on the first devices of type
+// cuda, and writes them to a file: `calibrate FILE [SIZE]`. SIZE is that of the matrices, 8192 by
+// default. On simulated devices with virtual time it finds the figures that those follow.
+//
+// A figure is a rate of large work, less the time that the smallest takes. Links between ranks are
+// measured by bench/distributed.py.
+#include <phlox/phlox.h>
+#include <phlox/profile.h>
+
+#include "bench.h"
+
+enum { LAUNCHES = 500, QUEUED = 20, REPEATS = 5 };
+
+typedef struct job {
+  px_tensor *from, *to;
+  px_event *begin, *end;
+  px_stream *stream;
+} job;
+
+static void must(px_status status) {
+  if (status == PX_OK) return;
+  fprintf(stderr, "calibrate: %s\n", px_error_last()->message);
+  exit(1);
+}
+
+static double host_seconds(void) {
+  int64_t virtual_time;
+  if (px_time_host(&virtual_time) == PX_OK) return 1e-9 * (double)virtual_time;
+  px_error_clear();
+  return bench_seconds();
+}
+
+// The least seconds that the device takes for one call of fn.
+static double device_seconds(job *j, void (*fn)(job *), int calls) {
+  double least = 1e30;
+  fn(j);
+  for (int r = 0; r < REPEATS; r++) {
+    float ms;
+    must(px_device_synchronize(0));
+    must(px_event_record(j->begin, j->stream));
+    for (int i = 0; i < calls; i++) fn(j);
+    must(px_event_record(j->end, j->stream));
+    must(px_event_synchronize(j->end));
+    must(px_event_elapsed(&ms, j->begin, j->end));
+    if (1e-3 * (double)ms / calls < least) least = 1e-3 * (double)ms / calls;
+  }
+  return least;
+}
+
+static void negate(job *j) {
+  px_tensor *out;
+  must(px_neg(&out, j->from));
+  px_release(out);
+}
+static void multiply(job *j) {
+  px_tensor *out;
+  must(px_mm(&out, j->from, j->from));
+  px_release(out);
+}
+static void transfer(job *j) { must(px_copy_(j->to, j->from, true)); }
+
+static px_tensor *matrix(int64_t n, px_dtype dtype, px_device device) {
+  px_tensor *t;
+  must(px_tensor_empty(&t, 2, (int64_t[]){n, n}, dtype, device));
+  must(px_zero_(t));
+  return t;
+}
+
+static double negated(job *j, int64_t n) {
+  j->from = matrix(n, PX_FLOAT32, px_cuda(0));
+  double seconds = device_seconds(j, negate, 1);
+  px_release(j->from);
+  return seconds;
+}
+
+static double multiplied(job *j, int64_t n, px_dtype dtype) {
+  j->from = matrix(n, dtype, px_cuda(0));
+  double seconds = device_seconds(j, multiply, 1);
+  px_release(j->from);
+  return seconds;
+}
+
+static px_tensor *page_locked(int64_t n) {
+  px_tensor *plain = matrix(n, PX_FLOAT32, px_cpu()), *pinned;
+  must(px_pin_memory(&pinned, plain));
+  px_release(plain);
+  return pinned;
+}
+
+static double transferred(job *j, int64_t n, bool up) {
+  px_tensor *host = page_locked(n), *device = matrix(n, PX_FLOAT32, px_cuda(0));
+  j->from = up ? host : device, j->to = up ? device : host;
+  double seconds = device_seconds(j, transfer, 1);
+  px_release(host);
+  px_release(device);
+  return seconds;
+}
+
+static double sent(job *j, int64_t n) {
+  j->from = matrix(n, PX_FLOAT32, px_cuda(0)), j->to = matrix(n, PX_FLOAT32, px_cuda(1));
+  must(px_device_synchronize(1));
+  double seconds = device_seconds(j, transfer, 1);
+  px_release(j->from);
+  px_release(j->to);
+  return seconds;
+}
+
+// What the host takes for a launch: the device is not waited for.
+static double issued(job *j) {
+  double least = 1e30;
+  j->from = matrix(1, PX_FLOAT32, px_cuda(0));
+  for (int r = 0; r < REPEATS; r++) {
+    must(px_device_synchronize(0));
+    double start = host_seconds();
+    for (int i = 0; i < LAUNCHES; i++) negate(j);
+    double took = (host_seconds() - start) / LAUNCHES;
+    if (took < least) least = took;
+  }
+  px_release(j->from);
+  return least;
+}
+
+// The smallest work of a kind among its like: behind so much other work that all of it is there
+// before its turn.
+static double queued(job *j, int64_t n, double issue, px_tensor *small, void (*fn)(job *)) {
+  px_tensor *large = matrix(n, PX_FLOAT32, px_cuda(0));
+  float ms;
+  j->from = large;
+  double ahead = 4 * QUEUED * issue / device_seconds(j, negate, 1);
+  must(px_device_synchronize(0));
+  for (int i = 0; i <= (int)ahead; i++) negate(j);
+  j->from = small;
+  must(px_event_record(j->begin, j->stream));
+  for (int i = 0; i < QUEUED; i++) fn(j);
+  must(px_event_record(j->end, j->stream));
+  must(px_event_synchronize(j->end));
+  must(px_event_elapsed(&ms, j->begin, j->end));
+  px_release(large);
+  return 1e-3 * (double)ms / QUEUED;
+}
+
+static void write_smallest(FILE *to, job *j, int64_t n, double issue) {
+  px_tensor *small = matrix(1, PX_FLOAT32, px_cuda(0)), *host = page_locked(1);
+  j->to = small;
+  fprintf(to, "issue_ns = %.0f\nkernel_ns = %.0f\n", 1e9 * issue,
+          1e9 * queued(j, n, issue, small, negate));
+  fprintf(to, "copy_ns = %.0f\n", 1e9 * queued(j, n, issue, host, transfer));
+  px_release(small);
+  px_release(host);
+}
+
+static void write_rate(FILE *to, const char *name, double units, double seconds) {
+  if (seconds > 0) fprintf(to, "%s = %.4g\n", name, units / seconds);
+}
+
+static void write_products(FILE *to, job *j, int64_t n, double smallest) {
+  static const struct {
+    const char *name;
+    px_dtype dtype;
+    int tf32;
+  } rows[] = {{"float64", PX_FLOAT64, 0},
+              {"float32", PX_FLOAT32, 0},
+              {"tfloat32", PX_FLOAT32, 1},
+              {"float16", PX_FLOAT16, 0},
+              {"bfloat16", PX_BFLOAT16, 0}};
+  double work = 2.0 * (double)n * (double)n * (double)n;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    px_setting_set(PX_SETTING_MATMUL_TF32, rows[i].tf32);
+    write_rate(to, rows[i].name, work, multiplied(j, n, rows[i].dtype) - smallest);
+  }
+  px_setting_set(PX_SETTING_MATMUL_TF32, 0);
+}
+
+static void write_all(FILE *to, job *j, int64_t n) {
+  double bytes = 4.0 * (double)n * (double)n;
+  double issue = issued(j), smallest = negated(j, 1), copy = transferred(j, 1, true);
+  write_smallest(to, j, n, issue);
+  write_rate(to, "memory", 2 * bytes, negated(j, n) - smallest);
+  write_rate(to, "to_device", bytes, transferred(j, n, true) - copy);
+  write_rate(to, "to_host", bytes, transferred(j, n, false) - copy);
+  bool peers = false;
+  if (px_device_count(PX_CUDA) > 1) must(px_device_can_access_peer(&peers, 0, 1));
+  if (peers) write_rate(to, "peer", bytes, sent(j, n) - sent(j, 1));
+  write_products(to, j, n, smallest);
+}
+
+int main(int argc, char **argv) {
+  job j = {0};
+  int64_t n = argc > 2 ? atoi(argv[2]) : 8192;
+  FILE *to = argc > 1 && n > 0 ? fopen(argv[1], "w") : NULL;
+  px_device_properties p;
+  if (!to) return fprintf(stderr, "calibrate FILE [SIZE]: FILE is to be written\n"), 2;
+  must(px_device_get_properties(&p, 0));
+  must(px_stream_current(&j.stream, px_cuda(0)));
+  must(px_event_new(&j.begin, PX_EVENT_TIMING));
+  must(px_event_new(&j.end, PX_EVENT_TIMING));
+  fprintf(to, "# %s, matrices of %lld\n", p.name, (long long)n);
+  write_all(to, &j, n);
+  px_release(j.begin);
+  px_release(j.end);
+  return fclose(to) != 0;
+}

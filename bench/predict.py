@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What steps of training would take, in virtual time on simulated devices: `python3 bench/predict.py [parts of names of rows of bench/models.py]`.
+
+Prints the time of a step of each row on the machine that PHLOX_SIM_MACHINE describes, an H200 by default. With `--scaling MODEL` (mlp, cnn, gpt2) it prints how a
+step goes on 1 to 1,024 devices: by DistributedDataParallel, of which two ranks are run and the links take the time of all, and by DataParallel on as many
+devices as there are up to 8. `--trace FILE` writes the trace of a rank's last step, of the largest number of ranks. Kernels are left out: no row computes anything.
+"""
+import argparse, json, os, subprocess, sys, tempfile, types
+
+import run
+
+RANKS = (1, 2, 4, 8, 16, 64, 256, 1024)
+STEPS = 3
+
+
+def bind():
+    sys.path.insert(0, os.path.join(run.ROOT, "examples"))
+    return run.bind("phlox")
+
+
+def timed(torch, step, device=0):
+    """Milliseconds of a step, of several that are given one after the other."""
+    step()
+    begin = torch.cuda.virtual_time(device)
+    for _ in range(STEPS): step()
+    return (torch.cuda.virtual_time(device) - begin) / STEPS / 1e6
+
+
+# ---- in processes of their own, which print one line
+
+def row(name):
+    torch = bind()
+    import models
+    function, more = models.ROWS[name]
+    o = types.SimpleNamespace(torch=torch, device="cuda", tiny=False, looking=False, losses=1, names=[name])
+    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = True, bool(more.get("tf32"))
+    return timed(torch, function(o)[0]) / more.get("parts", 1)
+
+
+def model(torch, name):
+    """The net, its batch and its loss."""
+    F = torch.nn.functional
+    if name == "gpt2":
+        from gpt2 import GPT2
+        words = torch.zeros(8, 1025, dtype=torch.int64)
+        return GPT2(), words[:, :-1].contiguous(), words[:, 1:].contiguous(), None
+    import nets
+    shape = (128, 784) if name == "mlp" else (64, 1, 28, 28)
+    return getattr(nets, name)(), torch.zeros(shape), torch.zeros(shape[0], dtype=torch.int64), F.cross_entropy
+
+
+def train(torch, net, x, y, loss_of):
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
+    def step():
+        with torch.autocast("cuda", torch.bfloat16): loss = loss_of(net(x), y) if loss_of else net(x, y).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return step
+
+
+def alone(name):
+    torch = bind()
+    net, x, y, loss_of = model(torch, name)
+    return timed(torch, train(torch, net.cuda(), x.cuda(), y.cuda(), loss_of))
+
+
+def ddp(name, trace=None):
+    torch = bind()
+    import torch.distributed as dist
+    def rank(rank):
+        dist.init_process_group("nccl")
+        net, x, y, loss_of = model(torch, name)
+        step = train(torch, torch.nn.parallel.DistributedDataParallel(net.cuda()), x.cuda(), y.cuda(), loss_of)
+        took = timed(torch, step, rank)
+        if trace and rank == 0: prof = torch.autograd.profiler.profile(use_device="cuda").__enter__()
+        step()
+        if trace: dist.barrier()
+        if trace and rank == 0:
+            prof.__exit__(None, None, None)
+            prof.export_chrome_trace(trace)
+        return took
+    return max(dist.simulate(rank, nprocs=2))
+
+
+def data_parallel(name, count):
+    torch = bind()
+    net, x, y, loss_of = model(torch, name)
+    count = int(count)
+    x, y = (t.repeat(count, *[1] * (t.dim() - 1)).cuda() for t in (x, y))
+    return timed(torch, train(torch, torch.nn.DataParallel(net.cuda(), list(range(count))), x, y, loss_of))
+
+
+# ---- the tables
+
+def apart(call, *arguments, devices=1, figures=""):
+    """The figure that a process of its own prints; None and its error."""
+    own = os.environ.get("PHLOX_SIM_MACHINE")
+    with tempfile.NamedTemporaryFile("w", suffix=".machine") as file:
+        file.write((open(own).read() if own else "") + "\n" + figures)
+        file.flush()
+        env = {**os.environ, "PHLOX_BACKENDS": "sim", "PHLOX_SIM_DEVICES": str(devices), "PHLOX_SIM_MODE": "schedule", "PHLOX_SIM_MEMORY": "140G",
+               "PHLOX_SIM_KERNELS": "skip", "PHLOX_SIM_MACHINE": file.name, "PYTHONPATH": os.path.join(run.ROOT, "python")}
+        done = subprocess.run([sys.executable, os.path.abspath(__file__), "--worker", call, *arguments], env=env, capture_output=True, text=True)
+    if done.returncode: print((done.stderr.splitlines() or ["?"])[-1], file=sys.stderr)
+    return None if done.returncode else json.loads(done.stdout.splitlines()[-1])
+
+
+def text(ms):
+    return "-" if ms is None else f"{ms:.3f}"
+
+
+def scaling(name, trace):
+    one = apart("alone", name)
+    print(f"{'devices':>8}{'DDP, ms':>12}{'efficiency':>12}{'DataParallel, ms':>20}{'efficiency':>12}")
+    for count in RANKS:
+        last = [trace] if trace and count == RANKS[-1] else []
+        ranks = one if count == 1 else apart("ddp", name, *last, devices=2, figures=f"ranks = {count}\n")
+        threads = apart("data_parallel", name, str(count), devices=count) if count <= 8 else None
+        print(f"{count:8}{text(ranks):>12}{one / ranks if ranks else 0:12.1%}{text(threads):>20}" + (f"{one / threads:12.1%}" if threads else f"{'-':>12}"), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--scaling", choices=("mlp", "cnn", "gpt2"))
+    parser.add_argument("--trace")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    o = parser.parse_args()
+    if o.worker:
+        print(json.dumps(globals()[o.names[0]](*o.names[1:])))
+    elif o.scaling:
+        scaling(o.scaling, o.trace)
+    else:
+        import models
+        for name in models.ROWS:
+            if any(part in name for part in o.names or [""]): print(f"{name:60}{text(apart('row', name)):>12} ms", flush=True)
+
+
+if __name__ == "__main__":
+    main()

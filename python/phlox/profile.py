@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python3 -m phlox.profile [-o FILE.svg] [--trace FILE.json] [--rows N] PROGRAM [ARGUMENT...]
+
+Runs a program as python3 -m phlox does (a file, or after -- also -c CODE or -m MODULE), prints which
+ops and kernels took its time and what each device did, and draws it: threads and streams as lanes,
+and the critical path of each device."""
+import argparse
+import atexit
+
+from phlox import __main__ as _program
+from phlox import _C, cuda
+from phlox.autograd._profile import EventList as _EventList
+from phlox.autograd._profile import _events, _Row
+
+
+def _report(given, devices):
+    rows, table = _C.autograd.profiler._report(given.output)
+    events = _EventList(_events([_Row(*row) for row in rows]), profile_memory=True)
+    by = "self_device_time_total" if devices else "self_cpu_time_total"
+    print(events.key_averages().table(sort_by=by, row_limit=given.rows), table, given.output, sep="\n")
+    if given.trace:
+        events.export_chrome_trace(given.trace)
+
+
+def main(arguments: "list[str] | None" = None) -> None:
+    """Runs the command."""
+    parser = argparse.ArgumentParser(prog="python3 -m phlox.profile", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--output", default="profile.svg", help="the picture (profile.svg)")
+    parser.add_argument("--trace", help="a trace for Perfetto and chrome://tracing, too")
+    parser.add_argument("--rows", type=int, default=20, help="how many rows the table has (20)")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="what to run, and its arguments")
+    given = parser.parse_args(arguments)
+    if not given.program:
+        parser.error("a program is needed")
+    devices = cuda.is_available()
+    _C.autograd.profiler._start(True, devices, False, True, False, True)
+    atexit.register(_report, given, devices)  # also of a program that exits, or fails
+    _program.main(given.program[given.program[0] == "--":])
+
+
+if __name__ == "__main__":
+    main()

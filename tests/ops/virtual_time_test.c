@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// Virtual time of simulated devices: it follows from the work and from a machine's figures, and is
+// the same each time; what profiles say of it.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "phlox/phlox.h"
+#include "phlox/profile.h"
+#include "test.h"
+
+static char folder[] = "/tmp/phlox-time-XXXXXX";
+
+static const char *in_folder(const char *name) {
+  static char path[96];
+  static bool made;
+  if (!made) CHECK(mkdtemp(folder));
+  made = true;
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  return path;
+}
+
+// A machine with round figures: a kernel takes 1000 ns, and 1 ns for each 1000 operations or 100
+// bytes; a copy 500 ns, and 1 ns for each 10 bytes.
+static void simulate(const char *mode, const char *figures) {
+  const char *path = in_folder("machine");
+  FILE *file = fopen(path, "w");
+  CHECK(file);
+  fputs(figures, file);
+  fclose(file);
+  setenv("PHLOX_BACKENDS", "sim", 1), setenv("PHLOX_SIM_DEVICES", "2", 1);
+  setenv("PHLOX_SIM_MODE", mode, 1), setenv("PHLOX_SIM_MACHINE", path, 1);
+}
+static const char round_figures[] =
+    "# a machine for tests\n"
+    "issue_ns = 100\nkernel_ns = 1000  # the smallest\ncopy_ns = 500\n"
+    "memory = 100G\nto_device = 10G\nto_host = 10G\npeer = 10G\ndetour = 1G\n"
+    "float32 = 1T\nfloat64 = 0.5T\n";
+
+static px_tensor *zeros(int n, px_dtype dtype) {
+  px_tensor *t = NULL;
+  OK(px_tensor_empty(&t, 2, (int64_t[]){n, n}, dtype, px_cuda(0)));
+  OK(px_zero_(t));
+  return t;
+}
+
+static int64_t device_time(void) {
+  int64_t time = -1;
+  OK(px_time_device(&time, px_cuda(0)));
+  return time;
+}
+
+// What a product of n x n matrices takes.
+static int64_t product_time(int n, px_dtype dtype) {
+  PX_SCOPED(px_tensor) x = zeros(n, dtype);
+  PX_SCOPED(px_tensor) y = NULL;
+  int64_t before = device_time();
+  OK(px_mm(&y, x, x));
+  return device_time() - before;
+}
+
+PX_TEST(a_product_takes_the_time_of_its_operations) {
+  simulate("schedule", round_figures);
+  CHECK_EQ(product_time(100, PX_FLOAT32), 1000 + 2000);
+  CHECK_EQ(product_time(100, PX_FLOAT64), 1000 + 4000);
+}
+
+PX_TEST(an_elementwise_op_takes_the_time_of_its_bytes) {
+  simulate("schedule", round_figures);
+  PX_SCOPED(px_tensor) x = zeros(100, PX_FLOAT32);
+  PX_SCOPED(px_tensor) row = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) z = NULL;
+  int64_t before = device_time();
+  OK(px_neg(&y, x));
+  CHECK_EQ(device_time() - before, 1000 + 2 * 40000 / 100);
+  OK(px_select(&row, x, 0, 0));
+  OK(px_expand(&wide, row, (int64_t[]){100, 100}, 2));
+  before = device_time();
+  OK(px_neg(&z, wide));  // what is read many times counts once
+  CHECK_EQ(device_time() - before, 1000 + (40000 + 400) / 100);
+}
+
+PX_TEST(events_and_streams_give_virtual_time) {
+  simulate("schedule", round_figures);
+  PX_SCOPED(px_tensor) x = zeros(100, PX_FLOAT32);
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_event) begin = NULL;
+  PX_SCOPED(px_event) end = NULL;
+  px_stream *stream;
+  int64_t host, done;
+  float ms;
+  OK(px_stream_current(&stream, px_cuda(0)));
+  OK(px_event_new(&begin, PX_EVENT_TIMING));
+  OK(px_event_new(&end, PX_EVENT_TIMING));
+  OK(px_device_synchronize(0));
+  OK(px_event_record(begin, stream));
+  OK(px_mm(&y, x, x));
+  OK(px_event_record(end, stream));
+  OK(px_time_host(&host));
+  OK(px_time_stream(&done, stream));
+  CHECK_EQ(done - host, 2900);  // the host has taken 100 for the launch
+  OK(px_time_host(&host));
+  CHECK_EQ(host, done);  // it has waited
+  OK(px_event_elapsed(&ms, begin, end));
+  CHECK(ms > 0.00299 && ms < 0.00301);
+}
+
+// Copies from page-locked memory beside products, on two streams; gives the end.
+static int64_t copy_beside_products(bool profiled, px_profile **profile) {
+  PX_SCOPED(px_tensor) source = NULL;
+  PX_SCOPED(px_tensor) target = NULL;
+  PX_SCOPED(px_tensor) x = zeros(200, PX_FLOAT32);
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_stream) aside = NULL;
+  px_stream *home;
+  int64_t size = 20000, part;
+  OK(px_tensor_empty(&source, 1, &size, PX_FLOAT32, px_cpu()));
+  OK(px_zero_(source));
+  PX_SCOPED(px_tensor) pinned = NULL;
+  OK(px_pin_memory(&pinned, source));
+  OK(px_tensor_empty(&target, 1, &size, PX_FLOAT32, px_cuda(0)));
+  OK(px_stream_current(&home, px_cuda(0)));
+  OK(px_stream_new(&aside, px_cuda(0), 0));
+  OK(px_device_synchronize(0));
+  px_profile_options all = {.host = true, .devices = true, .memory = true, .flops = true};
+  if (profiled) OK(px_profile_start(&all));
+  part = px_profile_enter(PX_PROFILE_PART, "ProfilerStep#0");
+  OK(px_stream_set_current(aside));
+  OK(px_copy_(target, pinned, true));
+  OK(px_stream_set_current(home));
+  OK(px_mm(&y, x, x));
+  px_profile_leave(part);
+  int64_t end = device_time();
+  if (profiled) OK(px_profile_stop(profile));
+  return end;
+}
+
+PX_TEST(a_profile_changes_no_time_and_adds_up) {
+  simulate("schedule", round_figures);
+  px_profile *profile = NULL;
+  int64_t start = device_time(), plain = copy_beside_products(false, NULL) - start;
+  start = device_time();
+  CHECK_EQ(copy_beside_products(true, &profile) - start, plain);
+  px_profile_summary s;
+  OK(px_profile_summarize(&s, profile, px_cuda(0)));
+  CHECK_EQ(s.copies, 500 + 8000);
+  CHECK_EQ(s.kernels, 1000 + 16000);  // from 100 on
+  CHECK_EQ(s.overlap, 8400);
+  CHECK_EQ(s.busy, 17100);
+  CHECK_EQ(s.count, 2);
+  CHECK_EQ(s.end - s.start, 17100);
+  CHECK_EQ(s.critical_kernels, 17000);
+  CHECK_EQ(s.critical_copies, 0);
+  px_profile_event e;
+  int64_t flops = 0;
+  for (int64_t i = 0; px_profile_event_at(profile, i, &e); i++) flops += e.flops;
+  CHECK_EQ(flops, 16000000);
+  OK(px_profile_summarize(&s, profile, px_cuda(1)));
+  CHECK_EQ(s.count, 0);
+  px_profile_free(profile);
+}
+
+static void read_all(const char *path, char *text, size_t room) {
+  FILE *file = fopen(path, "r");
+  CHECK(file);
+  text[fread(text, 1, room - 1, file)] = 0;
+  fclose(file);
+}
+
+PX_TEST(a_profile_is_told_and_drawn) {
+  simulate("schedule", round_figures);
+  static char picture[1 << 16];
+  px_profile *profile = NULL;
+  char *table = NULL;
+  copy_beside_products(true, &profile);
+  OK(px_profile_table(&table, profile));
+  CHECK(strstr(table, "ProfilerStep#0"));
+  CHECK(strstr(table, "0.017      0.017      0.017      0.009        0.000      0.008"));
+  px_free(table);
+  OK(px_profile_draw(profile, in_folder("picture.svg")));
+  read_all(in_folder("picture.svg"), picture, sizeof picture);
+  CHECK(strstr(picture, "<title>copy, 8.5 us</title>"));
+  CHECK(strstr(picture, "stroke='#d62728'><title>mm, 17 us</title>"));
+  CHECK(strstr(picture, "cuda:0 stream 0</text>") && strstr(picture, "memory taken"));
+  FAILS(px_profile_draw(profile, in_folder("no/picture.svg")), PX_IO, "No such file");
+  px_profile_free(profile);
+}
+
+static px_status draw(px_profile *profile) {
+  return px_profile_draw(profile, in_folder("picture.svg"));
+}
+static px_status tell(px_profile *profile) {
+  char *table = NULL;
+  px_status status = px_profile_table(&table, profile);
+  px_free(table);
+  return status;
+}
+static px_status summarize(px_profile *profile) {
+  px_profile_summary s;
+  return px_profile_summarize(&s, profile, px_cuda(0));
+}
+
+// Each passage of the point fails once; then there is one that succeeds.
+static int fail_each(const char *point, px_status (*call)(px_profile *), px_profile *profile) {
+  int n = 0;
+  for (bool met = true; met;) {
+    OK(px_fault_arm(point, ++n, false));
+    px_status status = call(profile);
+    met = px_fault_seen(point) >= n;
+    px_fault_disarm_all();
+    CHECK((status != PX_OK) == met);
+  }
+  return n - 1;
+}
+PX_TEST(what_a_profile_says_fails_without_memory_and_files) {
+  simulate("schedule", round_figures);
+  px_profile *profile = NULL;
+  copy_beside_products(true, &profile);
+  CHECK(fail_each("alloc", summarize, profile) == 2);
+  CHECK(fail_each("alloc", tell, profile) >= 3);
+  CHECK(fail_each("alloc", draw, profile) == 4);
+  CHECK(fail_each("file", draw, profile) == 1);
+  px_profile_free(profile);
+}
+
+PX_TEST(an_empty_profile_has_nothing_to_draw) {
+  px_profile *profile = NULL;
+  px_profile_options none = {.host = true};
+  OK(px_profile_start(&none));
+  OK(px_profile_stop(&profile));
+  FAILS(px_profile_draw(profile, in_folder("picture.svg")), PX_RUNTIME, "the profile is empty");
+  px_profile_free(profile);
+}
+
+PX_TEST(devices_with_threads_have_real_time) {
+  simulate("threads", "");
+  int64_t time;
+  FAILS(px_time_host(&time), PX_RUNTIME, "the time of these devices is real");
+  FAILS(px_time_device(&time, px_cuda(0)), PX_RUNTIME, "the time of these devices is real");
+}
+
+static void refuse(const char *figures, const char *text) {
+  simulate("schedule", figures);
+  FAILS(px_device_synchronize(0), PX_VALUE, text);
+}
+PX_TEST(a_figure_that_no_machine_has_is_refused) {
+  refuse("memory = 1T\nspeed = 3\n", "machine:2: a machine has no figure 'speed'");
+}
+PX_TEST(a_figure_that_is_no_number_is_refused) {
+  refuse("memory = fast\n", "machine:1: expected `name = number`");
+}
+PX_TEST(a_machine_that_is_not_there_is_refused) {
+  simulate("schedule", "");
+  setenv("PHLOX_SIM_MACHINE", "/nowhere/machine", 1);
+  FAILS(px_device_synchronize(0), PX_VALUE, "PHLOX_SIM_MACHINE must be a file of figures");
+}
+
+// Peers are near; devices that are none go by the host.
+static int64_t peer_copy_time(void) {
+  PX_SCOPED(px_tensor) x = zeros(50, PX_FLOAT32);
+  PX_SCOPED(px_tensor) y = NULL;
+  OK(px_device_synchronize(0));
+  int64_t before = device_time(), after;
+  OK(px_to(&y, x, PX_DTYPE_NONE, px_cuda(1), true, false));
+  OK(px_device_synchronize(1));
+  after = device_time();
+  int64_t other;
+  OK(px_time_device(&other, px_cuda(1)));
+  return (other > after ? other : after) - before;
+}
+PX_TEST(copies_between_peers_take_the_time_of_their_link) {
+  simulate("schedule", round_figures);
+  CHECK_EQ(peer_copy_time(), 500 + 1000);
+}
