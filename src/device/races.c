@@ -11,8 +11,8 @@
 
 #include <stdio.h>
 
-enum { SHADOWS = 48, REPORTS = 1024 };
-struct px__shadow {  // one access
+enum { HISTORY = 1 << 20, REPORTS = 1024 };  // bytes of accesses that a block keeps
+struct px__shadow {                          // one access
   px__shadow *next;
   size_t begin, end;
   px__work work;
@@ -238,7 +238,7 @@ static px__shadow *reuse(px__block *block, const px_access *access, const px_str
     last = place;
     if (covered(*place, access, stream) || is_past(*place, stream)) break;
   }
-  if (!*place) place = count >= SHADOWS ? last : NULL;
+  if (!*place) place = count >= HISTORY / (int)sizeof **place ? last : NULL;
   if (!place) return NULL;
   px__shadow *found = *place;
   __atomic_store_n(place, found->next, __ATOMIC_RELAXED);
