@@ -15,7 +15,15 @@
 
 #include "bench.h"
 
-enum { STREAMS = 8, LIVE = 4096, SAMPLES = 200000, SIZES = 64, PAGE = 2 << 20, PAGES = 1 << 14 };
+enum {
+  STREAMS = 8,
+  LIVE = 4096,
+  SAMPLES = 200000,
+  SIZES = 64,
+  PAGE = 2 << 20,
+  PAGES = 1 << 14,
+  ROUNDS = 5
+};
 #define FULL 0.8
 
 static void must(px_status status) {
@@ -147,22 +155,29 @@ static void print_times(const char *name, const int64_t *sizes) {
          1e9 * (took[SAMPLES - SAMPLES / 1000] - clock));
 }
 
+// Of the processor, for this thread: who else uses the machine does not count.
+static double thread_seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
 static void *spin(void *stream) {
   must(px_stream_set_current(stream));
-  double start = bench_seconds();
+  double start = thread_seconds();
   for (int i = 0; i < 20 * SAMPLES; i++) {
     px_tensor *block;
     must(take(&block, 4096));
     px_release(block);
   }
   static _Thread_local double seconds;
-  seconds = bench_seconds() - start;
+  seconds = thread_seconds() - start;
   double *out = malloc(sizeof *out);
   if (out) *out = seconds;
   return out;
 }
 
-// Blocks a second of so many threads.
+// Blocks of so many threads, in a second of the processor of each.
 static double rate(int threads) {
   pthread_t thread[2];
   px_stream *stream[2];
@@ -185,7 +200,12 @@ static void times(void) {
   for (int i = 0; i < SIZES; i++) same[i] = 4096, many[i] = 512 * (1 + i * 7 % 61);
   print_times("a tensor of 4096 bytes, taken and given back", same);
   print_times("... of 61 sizes by turns", many);
-  double one = rate(1), two = rate(2);
+  double one = 0, two = 0;
+  for (int round = 0; round < ROUNDS; round++) {
+    double now = rate(1), both = rate(2);
+    if (now > one) one = now;
+    if (both > two) two = both;
+  }
   printf("two threads on two streams: %.2f times one\n", two / one);
 }
 
