@@ -59,11 +59,8 @@ int px__comm_open(px_comm *self, int64_t timeout_ms, char why[PX__WHY]) {
                        .get = job_get,
                        .release = px_free,
                        .over = job_over};
-  int64_t before = px_store_timeout(self->store);
-  px_store_set_timeout(self->store, self->timeout_ms);
   void *joined = NULL;
   int bad = self->engine->open(&joined, &job, why, PX__WHY);
-  px_store_set_timeout(self->store, before);
   pthread_mutex_lock(&self->lock);
   self->joined = joined;
   if (self->broken[0]) bad = 1, snprintf(why, PX__WHY, "%s", self->broken);

@@ -122,7 +122,11 @@ px_status px__hub_connect(int *out, int rank, px_store *store, int64_t end) {
   void *value;
   size_t size;
   char *host;
-  PX_TRY(px_store_get(&value, &size, store, "watch"));
+  const char *key = "watch";
+  int64_t left = end - px__now_ms();
+  // The time limit of the store, which others may use, is not the group's.
+  PX_TRY(px_store_wait(store, &key, 1, left > 1 ? left : 1));
+  PX_TRY(px_store_get(&value, &size, store, key));
   bool fits = size > PX__TOKEN && size < sizeof where;
   memcpy(where, value, fits ? size : 0);
   px_free(value);

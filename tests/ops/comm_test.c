@@ -6,6 +6,8 @@
 #include "phlox/ops/copy.h"
 #include "phlox/phlox.h"
 
+#include <pthread.h>
+
 #include "ranks.h"
 
 // ---- stores
@@ -83,6 +85,30 @@ PX_TEST(a_store_has_a_time_limit_of_its_own) {
   CHECK_EQ(px_store_timeout(store), 15);
   FAILS(px_store_get(&value, &size, store, "x"), PX_DIST_STORE,
         "wait timeout after 15ms, keys: /x");
+}
+
+static void *join_late(void *store) {
+  px_comm *comm;
+  usleep(50000);
+  OK(px_comm_new(&comm, &(px_comm_options){"gloo", store, 0, 2, 60000}));
+  return comm;
+}
+PX_TEST(a_group_has_a_time_limit_of_its_own) {
+  PX_SCOPED(px_store) store = NULL;
+  px_comm *comm = NULL;
+  pthread_t first;
+  void *other;
+  if (!px_engine_available("gloo")) SKIP("the gloo engine is not built");
+  OK(px_store_memory(&store));
+  FAILS(px_comm_new(&comm, &(px_comm_options){"gloo", store, 1, 2, 15}), PX_DIST_STORE,
+        "wait timeout after 15ms, keys: /watch");
+  px_store_set_timeout(store, 15);
+  CHECK(!pthread_create(&first, NULL, join_late, store));
+  OK(px_comm_new(&comm, &(px_comm_options){"gloo", store, 1, 2, 60000}));
+  CHECK(!pthread_join(first, &other));
+  CHECK_EQ(px_store_timeout(store), 15);
+  px_release(comm);
+  px_release(other);
 }
 
 PX_TEST(prefixes_keep_keys_apart) {
