@@ -8,6 +8,7 @@ import phlox as torch
 import phlox.distributed as dist
 import phlox.multiprocessing as mp
 from phlox import nn
+from phlox.distributed.algorithms.join import Join, Joinable, JoinHook
 from phlox.distributed.optim import ZeroRedundancyOptimizer
 from phlox.nn.parallel import DistributedDataParallel as DDP
 
@@ -108,6 +109,45 @@ def refused(r, n, device):
     assert opt.step(lambda: torch.tensor(5.0)) == 5 and torch.equal(few.weight, before - 1)
 
 
+class Sets(Joinable):
+    """Sets the gradients of each step, which are known before."""
+    join_device, join_process_group = torch.device("cpu"), property(lambda self: dist.group.WORLD)
+
+    def __init__(self, parameters, gradients):
+        super().__init__()
+        self.parameters, self.gradients = parameters, iter(gradients)
+
+    def set(self):
+        for p, g in zip(self.parameters, next(self.gradients)):
+            p.grad = g
+
+    def join_hook(self, **kwargs):
+        hook = JoinHook()
+        hook.main_hook = self.set
+        return hook
+
+
+def joins(r, n, device):
+    m, gradients = model(), []
+    wanted = model()
+    other = torch.optim.Adam(wanted.parameters(), lr=0.02)
+    for i in range(4):
+        other.zero_grad()
+        wanted(torch.full((2, 4), i + 1.0).double()).square().mean().backward()
+        gradients.append([p.grad.clone() for p in wanted.parameters()])
+        other.step()
+    opt = ZeroRedundancyOptimizer(m.parameters(), torch.optim.Adam, lr=0.02)
+    sets = Sets(list(m.parameters()), gradients)
+    with Join([sets, opt]):
+        for i in range((4, 2)[r]):  # the batches of a rank
+            Join.notify_join_context(sets)
+            sets.set()
+            opt.step()
+    assert opt.join_device == torch.device("cpu") and opt.join_process_group == dist.group.WORLD
+    for p, w in zip(m.parameters(), wanted.parameters()):
+        assert torch.allclose(p, w, atol=1e-12)
+
+
 @unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
 class ZeroTest(unittest.TestCase):
     def test_training_is_that_of_one_process_and_goes_on_with_other_ranks(self):
@@ -116,6 +156,9 @@ class ZeroTest(unittest.TestCase):
             if dist.is_nccl_available() and torch.cuda.device_count() >= 2:
                 ranks(trains, False, file.name, backend="nccl")
             ranks(goes_on, file.name, size=4)
+
+    def test_a_rank_without_batches_steps_along(self):
+        ranks(joins)
 
     def test_few_parameters_and_what_is_not_done(self):
         ranks(refused)

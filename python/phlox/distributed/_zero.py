@@ -3,12 +3,13 @@
 import sys
 
 from phlox import _C
+from phlox.distributed.algorithms.join import Join, Joinable, JoinHook
 from phlox.utils._pytree import tree_map_only
 
 torch = sys.modules[__name__.partition(".")[0]]
 
 
-class ZeroRedundancyOptimizer(torch.optim.Optimizer):
+class ZeroRedundancyOptimizer(torch.optim.Optimizer, Joinable):
     """Steps on a part of the parameters in each rank, by an optimiser of optimizer_class, and gives all ranks the result.
 
     params: the same in all ranks. process_group: None is all ranks. parameters_as_bucket_view: the
@@ -22,6 +23,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         self.rank, self.world_size = self.process_group.rank(), self.process_group.size()
         self.parameters_as_bucket_view, self._optim_defaults, self._class, self._all_state_dicts = parameters_as_bucket_view, defaults, optimizer_class, []
         self._buckets = self.optim = None
+        Joinable.__init__(self)
         super().__init__(params, defaults)
         self._make()
 
@@ -59,12 +61,22 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
 
     def step(self, closure=None, **kwargs):
         """Steps on this rank's parameters; all ranks have all of them afterwards."""
+        Join.notify_join_context(self)
         for group, own in zip(self.param_groups, self.optim.param_groups):
             own.update((key, value) for key, value in group.items() if key != "params")
         loss = self.optim.step(closure=closure, **kwargs) if closure is not None else self.optim.step(**kwargs)
         tensors, owners = zip(*(self._buckets or [(p.detach(), owner) for p, owner in self._flat]))
         _C._share_owned(self.process_group, tensors, owners)
         return loss
+
+    def join_hook(self, **kwargs):
+        """The hook of a join context: a rank without inputs steps, too, on gradients that a joinable before it has set."""
+        hook = JoinHook()
+        hook.main_hook = self.step
+        return hook
+
+    join_device = property(lambda self: self._flat[0][0].device, doc="The device of the context's own collectives.")
+    join_process_group = property(lambda self: self.process_group, doc="The group of its collectives.")
 
     def consolidate_state_dict(self, to=0):
         """Gathers the states of all ranks in rank `to`; all ranks call it before its state_dict()."""
