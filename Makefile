@@ -23,8 +23,10 @@ NOREP    := $(shell $(CC) $(NOREP) -E -x c /dev/null >/dev/null 2>&1 && echo $(N
 # Functions of other libraries are called through the table of addresses, without a stub before it, and begin at half a line of the instruction cache: a
 # call from Python runs through three libraries, and a small op is 3 to 7 % of its time faster.
 CALLS    := $(shell $(CC) -Werror -fno-plt -falign-functions=32 -E -x c /dev/null >/dev/null 2>&1 && echo -fno-plt -falign-functions=32)
+# Tables that say how to unwind the stack in the middle of a function are for exceptions, which C has not: debuggers have their own.
+UNWIND   := -fno-asynchronous-unwind-tables
 CFLAGS   ?= $(OPT)
-COMPILE   = $(CC) $(TLSFLAG) $(NOREP) $(if $(SAN),,$(CALLS)) -std=c11 -D_GNU_SOURCE $(CFLAGS) $(WARN) $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread $(SANFLAGS)
+COMPILE   = $(CC) $(TLSFLAG) $(NOREP) $(if $(SAN),,$(CALLS) $(UNWIND)) -std=c11 -D_GNU_SOURCE $(CFLAGS) $(WARN) $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread $(SANFLAGS)
 INCLUDES := -Iinclude -Isrc -Ibackends -I$(O)/gen
 # Relative relocations in a form that is a fiftieth as large, of which each process would have the pages. A C library before glibc 2.36 does not load it:
 # RELR= builds for those too.
@@ -34,10 +36,11 @@ TOOL      = $(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra
 # Kernels: errno and traps of math functions are not looked at; NaN and infinity are.
 # Where a short loop lies among lines of the instruction cache moved a product of small matrices by a fifth.
 KALIGN   := $(shell $(CC) -Werror -falign-functions=64 -falign-loops=32 -E -x c /dev/null >/dev/null 2>&1 && echo -falign-functions=64 -falign-loops=32)
-KFLAGS   := $(if $(SAN),,-O3 $(KALIGN)) -fno-math-errno -fno-trapping-math $(CXRULES)
-# Complex numbers multiply and divide as in PyTorch: without a second look at infinities, and scaled.
-CXRULES  := $(shell $(CC) -Werror -fcx-fortran-rules -E -x c /dev/null >/dev/null 2>&1 && echo -fcx-fortran-rules)
+# Products of complex numbers keep C's rules: by Fortran's (-fcx-fortran-rules) GCC 12 fuses multiplications with additions in its vectors, also where
+# contraction is off, and x * conj(x) is not real.
+KFLAGS   := -fno-math-errno -fno-trapping-math -fwrapv
 V3FLAGS  := -march=x86-64-v3
+KFAST    := -O3 $(KALIGN)
 
 OPS      := $(wildcard ops/*.op layers/*.layer optim/*.optim)
 GEN      := $(O)/gen/stamp
@@ -50,7 +53,10 @@ SIM      := $(wildcard backends/sim/*.c)
 EXT      := $(wildcard python/ext/*.c)
 COREOBJ  := $(CORE:%.c=$(O)/%.o) $(GENSRC:%.c=%.o)
 VARIANTS := $(if $(SAN),base,base v3)
-CPUOBJ   := $(VARIANTS:%=$(O)/cpu_%.o)
+# What calls LAPACK, or waits, gains nothing from AVX2.
+ONCE     := factor matrices solve threads
+TWICE    := $(filter-out $(ONCE:%=backends/cpu/%.c),$(CPU))
+CPUOBJ   := $(VARIANTS:%=$(O)/cpu_%.o) $(ONCE:%=$(O)/once/%.o)
 ARCHIVES := -l:libjson-c.a
 
 # The cuda backend is built where nvcc is found; CUDA=0 leaves it out, and so do sanitizer builds.
@@ -98,22 +104,32 @@ $(O)/%.o: %.c | $(GENHEAD)
 $(O)/backends/cuda/%.o: TLSFLAG :=
 $(O)/src/base/memory.o: CPPFLAGS += -DPX__VERSION='"$(VERSION)"'
 $(O)/src/base/memory.o: Makefile
+# What waits for others, or for LAPACK, takes no time of its own: room counts.
+COLD     := $(wildcard src/comm/*.c src/data/*.c src/io/*.c src/parallel/*.c) $(addprefix src/ops/,factor.c solve.c)
+$(O)/gen/layers.o $(COLD:%.c=$(O)/%.o): CFLAGS := $(subst -O2,-Os,$(CFLAGS))
 $(O)/gen/%.o: $(O)/gen/%.c
 	$(call say,CC)$(COMPILE) $(INCLUDES) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 # The CPU kernels are compiled once for any x86-64 and once for AVX2; all their names but the table's are made local.
 # Whole numbers of tensors wrap around, as on GPUs: -fwrapv says so to the compiler, and to the sanitizer.
+# $(1) the variant, $(2) what it is compiled for, $(3) what it is to be: fast or small
 define variant
 $(O)/$(1)/%.o: backends/cpu/%.c | $$(GENHEAD)
 	@mkdir -p $$(@D)
-	$$(call say,CC)$$(COMPILE) $$(INCLUDES) $$(CPPFLAGS) $$(KFLAGS) -fwrapv $(2) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
+	$$(call say,CC)$$(COMPILE) $$(INCLUDES) $$(CPPFLAGS) $$(KFLAGS) $(2) $(if $(SAN),,$(3)) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
 $(O)/$(1)/kernels_cpu_%.o: $(O)/gen/kernels_cpu_%.c
 	@mkdir -p $$(@D)
-	$$(call say,CC)$$(COMPILE) $$(INCLUDES) $$(CPPFLAGS) $$(KFLAGS) -fwrapv $(2) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
-$(O)/cpu_$(1).o: $(CPU:backends/cpu/%.c=$(O)/$(1)/%.o) $(CPUGEN:%=$(O)/$(1)/%.o)
+	$$(call say,CC)$$(COMPILE) $$(INCLUDES) $$(CPPFLAGS) $$(KFLAGS) $(2) $(if $(SAN),,$(3)) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
+$(O)/cpu_$(1).o: $(TWICE:backends/cpu/%.c=$(O)/$(1)/%.o) $(CPUGEN:%=$(O)/$(1)/%.o)
 	$$(call say,LD)$$(CC) -r -nostdlib -o $$@ $$^ && objcopy --keep-global-symbol=px__cpu_table_$(1) $$@
 endef
-$(eval $(call variant,base,))
-$(eval $(call variant,v3,$(V3FLAGS)))
+# Processors without AVX2 have fast products and convolutions; all else takes the least room.
+KBASE    := -Os
+$(eval $(call variant,base,,$$(KBASE)))
+$(addprefix $(O)/base/,conv.o conv_small.o gemm.o gemm_bf16.o gemm_tiles.o gemm_whole.o): KBASE := $(KFAST)
+$(eval $(call variant,v3,$(V3FLAGS),$$(KFAST)))
+$(O)/once/%.o: backends/cpu/%.c | $(GENHEAD)
+	@mkdir -p $(@D)
+	$(call say,CC)$(COMPILE) $(INCLUDES) $(CPPFLAGS) $(KFLAGS) -MMD -MP -c -o $@ $<
 
 $(O)/libphlox.so: $(COREOBJ) $(CPUOBJ)
 	$(call say,LD)$(LINK) -shared -Wl,-soname,libphlox.so.0 -Wl,--no-undefined -Wl,--exclude-libs,ALL -Wl,-Bsymbolic-functions -o $@ $^ $(ARCHIVES) -lm -ldl
