@@ -4,6 +4,8 @@
 // Dimensions are put in the order of the target's memory and merged where both sides allow it.
 // Where the source then runs across the target's rows, tiles keep both in the cache, and threads
 // share bands of rows; all else is done by the loops of the element-wise kernels.
+#include "cpu/copy.h"
+
 #include "cpu/convert.h"
 #include "cpu/dense.h"
 #include "cpu/loop.h"
@@ -128,12 +130,12 @@ static void run_bands(void *context, int64_t begin, int64_t end) {
   }
 }
 
-PX_KERNEL(copy) {
-  planes x = {.to = args->to->data, .from = args->from->data};
-  if (args->to->dtype != args->from->dtype) return px__cpu_copy_elements(l);
-  make_plan(&x.p, args->to, args->from);
-  if (!runs_across(&x.p)) return px__cpu_copy_elements(l);
-  x.item = px__cpu_item[args->to->dtype];
+bool px__cpu_copy_across(const px_operand *to, const px_operand *from) {
+  planes x = {.to = to->data, .from = from->data};
+  if (to->dtype != from->dtype) return false;
+  make_plan(&x.p, to, from);
+  if (!runs_across(&x.p)) return false;
+  x.item = px__cpu_item[to->dtype];
   int64_t rows = x.p.sizes[x.p.ndim - 2], bands = 1, total = 1;
   for (int d = 0; d < x.p.ndim; d++) total *= x.p.sizes[d];
   for (int d = 0; d < x.p.ndim - 2; d++) bands *= x.p.sizes[d];
@@ -143,5 +145,9 @@ PX_KERNEL(copy) {
     run_bands(&x, 0, bands);
   else
     px__cpu_parallel(bands, PIECE / (total / bands + 1) + 1, run_bands, &x);
-  return PX_OK;
+  return true;
+}
+
+PX_KERNEL(copy) {
+  return px__cpu_copy_across(args->to, args->from) ? PX_OK : px__cpu_copy_elements(l);
 }

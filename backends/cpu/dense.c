@@ -4,6 +4,7 @@
 
 #include "cpu/cells.h"
 #include "cpu/convert.h"
+#include "cpu/copy.h"
 #include "cpu/threads.h"
 
 #include <stddef.h>
@@ -78,6 +79,16 @@ static void copy_part(void *ctx, int64_t begin, int64_t end) {
   copy_line(end - begin, x->to_dtype, x->to + begin * t, 1, x->from_dtype, x->from + begin * f, 1);
 }
 
+// Whether the operand lies so that it is copied in tiles, as it was.
+static bool transfer_across(copy *c, bool out) {
+  const px_operand *o = c->operand;
+  int64_t strides[PX_MAX_DIMS], step = 1;
+  for (int i = o->ndim - 1; i >= 0; step *= o->sizes[i--]) strides[i] = step;
+  px_operand here = *o;
+  here.data = c->at, here.strides = strides, here.dtype = c->dtype, here.immediate = false;
+  return px__cpu_copy_across(out ? o : &here, out ? &here : o);
+}
+
 // Copies between the operand and its row-major scratch.
 static void transfer(copy *c, bool out) {
   const px_operand *o = c->operand;
@@ -89,6 +100,7 @@ static void transfer(copy *c, bool out) {
     px__cpu_parallel(n, COPIED, copy_part, &all);
     return;
   }
+  if (transfer_across(c, out)) return;
   int last = o->ndim - 1;
   int64_t length = o->ndim ? o->sizes[last] : 1, step = o->ndim ? o->strides[last] : 1;
   size_t item = px_dtype_size((px_dtype)o->dtype), width = px_dtype_size((px_dtype)c->dtype);

@@ -59,10 +59,25 @@ static void run(void *context, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i += BLOCK) run_block(t, i, end - i < BLOCK ? end - i : BLOCK);
 }
 
+// Whether all lie channels_last and are of the dtypes that the loop takes: their elements are gone
+// through as they lie.
+static bool take_last(px__update *u, const task *t, const px_operand *const *tensors) {
+  for (int k = 0; k < t->count; k++)
+    if (px__operand_given(tensors[k]) &&
+        (!px__operand_last(tensors[k]) || tensors[k]->dtype != t->dtypes[k]))
+      return false;
+  for (int k = 0; k < t->count; k++)
+    u->at[k] = px__operand_given(tensors[k]) ? tensors[k]->data : NULL;
+  return true;
+}
+
 static void open_tensors(px__dense *d, px__update *u, task *t, const px_operand *const *tensors) {
+  for (int k = 0; k < t->count; k++) t->dtypes[k] = opened_as(tensors[k], t->compute);
+  bool taken = take_last(u, t, tensors);
   for (int k = 0; k < t->count; k++) {
-    int dtype = t->dtypes[k] = opened_as(tensors[k], t->compute);
-    u->at[k] = k ? px__dense_inout(d, tensors[k], dtype) : px__dense_in(d, tensors[k], dtype);
+    int dtype = t->dtypes[k];
+    if (!taken)
+      u->at[k] = k ? px__dense_inout(d, tensors[k], dtype) : px__dense_in(d, tensors[k], dtype);
     t->converts |= u->at[k] && dtype != t->compute;
   }
 }

@@ -229,10 +229,14 @@ PX_API void px_interrupt_hold(bool on);
 PX_API void px_interrupt_wait(void *condition, void *mutex);
 
 // The number of threads that CPU kernels use, the calling one included: the number that was set,
-// else PHLOX_THREADS, else one per core. Results do not depend on it. Setting gives PX_RUNTIME
-// unless count is positive.
+// else PHLOX_THREADS, else one for each core that the process may use by its affinity and by the
+// CPU limits of its control groups, or OMP_NUM_THREADS if that is less. Results do not depend on
+// it. Setting gives PX_RUNTIME unless count is positive.
 PX_API int px_num_threads(void);
 PX_CALL px_set_num_threads(int64_t count);
+// While it is on, kernels that the calling thread launches run on it alone, and its number is 1:
+// for threads that work beside others, as the workers of a loader do.
+PX_API void px_threads_alone(bool on);
 
 // What CPU kernels use of the processor, from less to more: what it has, and PHLOX_CPU allows. Each
 // includes those before it. Results of one level do not depend on the machine.

@@ -94,6 +94,15 @@ px_status px__env_read_row(int row, void *out) __attribute__((warn_unused_result
 // table. If the sink makes errors of warnings, the error remains until the name is gone. Calls the
 // sink: no lock may be held.
 px_status px__env_check(void);
+// The cores that this process may use, at least 1.
+int px__cores(void);
+// The most that control groups allow: those whose names `list` has (/proc/self/cgroup), in the
+// folder `root` (/sys/fs/cgroup). INT_MAX: no limit.
+int px__cores_of_groups(const char *root, const char *list);
+// Whether kernels of this thread run on it alone (px_threads_alone).
+bool px__thread_is_alone(void);
+// The number of threads where neither the program nor PHLOX_THREADS asks for one.
+int px__threads_usual(void);
 // Fails if PHLOX_THREADS has a bad value, and the program has set no count itself.
 px_status px__threads_check(void);
 // Fails if PHLOX_CPU has a bad value.

@@ -11,6 +11,7 @@ static _Thread_local struct {
   px_interrupt_check check;
   int held;           // calls of px_interrupt_hold
   bool asking;        // inside of the check
+  bool alone;         // px_threads_alone; here, since memory of threads is scarce (error.c)
   int64_t next;       // when it is asked again
   px_status stopped;  // what told the kernel that runs to end early
 } here;
@@ -58,6 +59,9 @@ px_status px__stopped_forget(void) {
   if (status != PX_OK) __atomic_sub_fetch(&px__stop_count, 1, __ATOMIC_RELAXED);
   return status;
 }
+
+void px_threads_alone(bool on) { here.alone = on; }
+bool px__thread_is_alone(void) { return here.alone; }
 
 // ---- large memory
 enum { PIECE = 8 << 20 };

@@ -2,7 +2,8 @@
 // How many threads the CPU kernels may use. The pool itself is the CPU backend's.
 #include "base/base_impl.h"
 
-#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
 
 static int threads;  // atomic; 0 until asked or set
 
@@ -11,17 +12,30 @@ px_status px__threads_check(void) {
   return __atomic_load_n(&threads, __ATOMIC_RELAXED) ? PX_OK : px__env_PHLOX_THREADS(&unused);
 }
 
-static int cores(void) {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+// A number, or the first of a list of them; 0: there is none that is one, which is then ignored.
+static int asked_of_openmp(void) {
+  const char *text = NULL;
+  if (px__env_OMP_NUM_THREADS(&text) != PX_OK || !text) return 0;
+  char *end;
+  long n = strtol(text, &end, 10);
+  end += strspn(end, " \t");
+  return end != text && (!*end || *end == ',') && n > 0 && n <= INT32_MAX ? (int)n : 0;
+}
+
+// OMP_NUM_THREADS asks for no more than there are: PyTorch's products see to that, too.
+int px__threads_usual(void) {
+  int cores = px__cores(), asked = asked_of_openmp();
+  return asked > 0 && asked < cores ? asked : cores;
 }
 
 int px_num_threads(void) {
+  if (px__thread_is_alone()) return 1;
   int n = __atomic_load_n(&threads, __ATOMIC_RELAXED), none = 0;
   if (PX_LIKELY(n)) return n;
   int64_t asked = 0;
-  if (px__env_PHLOX_THREADS(&asked) != PX_OK) return px_error_clear(), cores();  // ops tell it
-  n = asked > 0 ? (int)asked : cores();
+  if (px__env_PHLOX_THREADS(&asked) != PX_OK)  // ops tell it
+    return px_error_clear(), px__threads_usual();
+  n = asked > 0 ? (int)asked : px__threads_usual();
   bool first =
       __atomic_compare_exchange_n(&threads, &none, n, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return first ? n : none;

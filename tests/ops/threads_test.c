@@ -102,9 +102,21 @@ PX_TEST(workers_of_a_loader_have_the_modes_of_who_started_the_pass) {
   OK(px_loader_new(&loader, dataset, &(px_loader_options){.workers = 1}));
   px_grad_set_enabled(false);
   OK(px_device_set_default(px_cuda(0)));
+  OK(px_set_num_threads(3));
   OK(px_loader_start(&pass, loader));
   OK(px_loader_next(&batch, pass));
   CHECK(!there.grad && px_device_equal(there.device, px_cuda(0)));
+  CHECK_EQ(there.threads, 1);
+  CHECK_EQ(px_num_threads(), 3);
+}
+
+PX_TEST(a_thread_that_works_alone_has_one_until_it_does_not) {
+  OK(px_set_num_threads(3));
+  px_threads_alone(true);
+  CHECK_EQ(px_num_threads(), 1);
+  CHECK_EQ(other_thread().threads, 3);
+  px_threads_alone(false);
+  CHECK_EQ(px_num_threads(), 3);
 }
 
 static px_status note_hook(px_tensor **out, px_tensor *grad, void *context) {

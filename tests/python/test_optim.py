@@ -436,6 +436,18 @@ class Kinds(unittest.TestCase):
                     for mine, theirs in zip(step(p, options, half), step(p, options, torch.float32)):
                         self.assertTrue(torch.equal(mine, theirs.to(half)), (half, name, p.shape))
 
+    def test_steps_of_channels_last_are_those_of_rows(self):
+        def step(dtype, rows, layout):
+            p = nn.Parameter((torch.arange(16 * 8 * 9) % 99 / 25 - 2).view(16, 8, 3, 3).to(dtype, memory_format=layout))
+            optimizer = optim.SGD([p], lr=0.1, momentum=0.9)
+            for _ in range(2):
+                p.grad = (p.detach() * 3 - 1).contiguous() if rows else p.detach() * 3 - 1
+                optimizer.step()
+            return p.detach()
+        for dtype in torch.float32, torch.float64, torch.bfloat16:
+            for mixed in False, True:
+                self.assertTrue(torch.equal(step(dtype, mixed, torch.channels_last), step(dtype, mixed, torch.contiguous_format)), (dtype, mixed))
+
     def test_examples_of_the_documentation(self):
         vectors = sys.modules[nn.utils.parameters_to_vector.__module__]
         for module in (optim._kinds, optim.lr_scheduler, optim._schedules, optim.swa_utils, vectors):

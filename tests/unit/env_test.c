@@ -2,7 +2,12 @@
 // The table of environment variables rules: types, defaults, what is allowed, and names that are
 // none of its own.
 #include "device_test.h"
+#include "folder.h"
 #include "phlox/ops.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <sys/stat.h>
 
 static void refused(const char *name, const char *value, const char *why) {
   union {
@@ -101,13 +106,13 @@ PX_TEST(a_choice_is_one_of_its_words) {
 }
 
 PX_TEST(a_folder_exists) {
-  const char *folder;
+  const char *place;
   setenv("PHLOX_CUDA_PATH", "/tmp", 1);
-  OK(px__env_PHLOX_CUDA_PATH(&folder));
-  CHECK_TEXT(folder, "/tmp");
+  OK(px__env_PHLOX_CUDA_PATH(&place));
+  CHECK_TEXT(place, "/tmp");
   setenv("PHLOX_CUDA_PATH", "", 1);
-  OK(px__env_PHLOX_CUDA_PATH(&folder));
-  CHECK(folder == NULL);
+  OK(px__env_PHLOX_CUDA_PATH(&place));
+  CHECK(place == NULL);
   refused("PHLOX_CUDA_PATH", "/nowhere",
           "PHLOX_CUDA_PATH must be a folder that exists, but is '/nowhere'");
   refused("PHLOX_BACKEND_PATH", "/dev/null", "must be a folder that exists");
@@ -195,6 +200,66 @@ PX_TEST(a_wrong_number_of_threads_fails_the_first_op) {
   setenv("PHLOX_THREADS", "3", 1);
   OK(px_ones(&t, sizes, 1, PX_FLOAT32, px_cpu(), false, false));
   CHECK_EQ(px_num_threads(), 3);
+}
+
+// ---- how many threads are usual
+
+static void write_text(const char *name, const char *text) {
+  FILE *file = fopen(path_of(name), "w");
+  CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+static int cores_by(const char *groups) {
+  write_text("list", groups);
+  return px__cores_of_groups(path_of("."), path_of("list"));
+}
+
+PX_TEST(limits_of_control_groups_are_those_of_all_above) {
+  CHECK(mkdir(path_of("a"), 0777) == 0 && mkdir(path_of("a/b"), 0777) == 0);
+  write_text("a/b/cpu.max", "max 100000\n");
+  CHECK_EQ(cores_by("0::/a/b\n"), INT_MAX);
+  write_text("a/b/cpu.max", "350000 100000\n");
+  CHECK_EQ(cores_by("0::/a/b\n"), 4);
+  write_text("a/cpu.max", "20000 100000\n");
+  CHECK_EQ(cores_by("0::/a/b\n"), 1);
+  CHECK_EQ(cores_by("0::/elsewhere\n"), INT_MAX);
+  write_text("cpu.max", "200000 100000\n");
+  CHECK_EQ(cores_by("0::/elsewhere\n"), 2);
+}
+
+PX_TEST(limits_of_control_groups_of_the_first_kind_are_two_files) {
+  CHECK(mkdir(path_of("cpu"), 0777) == 0 && mkdir(path_of("cpu/job"), 0777) == 0);
+  write_text("cpu/job/cpu.cfs_period_us", "100000\n");
+  write_text("cpu/job/cpu.cfs_quota_us", "-1\n");
+  CHECK_EQ(cores_by("3:cpuset:/\n1:cpuacct,cpu:/job\n"), INT_MAX);
+  write_text("cpu/job/cpu.cfs_quota_us", "300000\n");
+  CHECK_EQ(cores_by("3:cpuset:/\n1:cpuacct,cpu:/job\n"), 3);
+  CHECK_EQ(cores_by("3:cpuset:/job\n2:cpuacct:/job\nwhat is this\n"), INT_MAX);
+  CHECK_EQ(px__cores_of_groups(path_of("."), path_of("none")), INT_MAX);
+}
+
+PX_TEST(affinity_counts_and_openmp_may_ask_for_less) {
+  cpu_set_t set, one;
+  CHECK(sched_getaffinity(0, sizeof set, &set) == 0);
+  int cores = px__cores(), first = 0;
+  CHECK(cores >= 1 && cores <= CPU_COUNT(&set));
+  unsetenv("PHLOX_THREADS");
+  static const char *const ignored[] = {"0", "-1", "some", "", "2x", "70000"};
+  for (int i = 0; i < 6; i++) {
+    setenv("OMP_NUM_THREADS", ignored[i], 1);
+    CHECK_EQ(px__threads_usual(), cores);
+  }
+  setenv("OMP_NUM_THREADS", " 1 ,4", 1);
+  CHECK_EQ(px__threads_usual(), 1);
+  unsetenv("OMP_NUM_THREADS");
+  while (!CPU_ISSET(first, &set)) first++;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+  CHECK_EQ(px__threads_usual(), 1);
+  CHECK(sched_setaffinity(0, sizeof set, &set) == 0);
+  setenv("OMP_NUM_THREADS", "1", 1);
+  CHECK_EQ(px_num_threads(), 1);
 }
 
 PX_TEST(a_wrong_level_of_the_processor_fails_the_first_op) {

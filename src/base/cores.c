@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cores that the process may use: those of its affinity, and no more than the limits of its
+// control groups and of those above them allow, which containers set. What cannot be read is no
+// limit.
+#include "base/base_impl.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LINE = 1024 };
+
+// Reads the time that a period allows, and the period: two numbers of a file, or of one each.
+static bool read_share(const char *folder, const char *first, const char *second,
+                       long long share[2]) {
+  char path[2 * LINE];
+  int found = 0;
+  for (int i = 0; i < 2 && found == i; i++) {
+    const char *name = i ? second : first;
+    if (!name) break;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "re");
+    if (!file) return false;
+    if (second)
+      found += fscanf(file, "%lld", &share[i]) == 1;
+    else
+      found = fscanf(file, "%lld %lld", &share[0], &share[1]);
+    fclose(file);
+  }
+  return found == 2 && share[0] > 0 && share[1] > 0;
+}
+
+// A part of a core counts as one.
+static void limit_by(const char *folder, int *limit) {
+  long long share[2];
+  if (!read_share(folder, "cpu.max", NULL, share) &&
+      !read_share(folder, "cpu.cfs_quota_us", "cpu.cfs_period_us", share))
+    return;
+  long long cores = (share[0] - 1) / share[1] + 1;
+  if (cores < *limit) *limit = (int)cores;
+}
+
+// The group at `path` below the folder, and those above it. In a container the path may be one of
+// the host, of which only the top is seen.
+static void limit_by_groups(const char *root, const char *below, const char *path, int *limit) {
+  char folder[2 * LINE];
+  size_t top = (size_t)snprintf(folder, sizeof folder, "%s%s", root, below);
+  snprintf(folder + top, sizeof folder - top, "%s", path);
+  for (;;) {
+    limit_by(folder, limit);
+    char *end = strrchr(folder + top, '/');
+    if (!end) return;
+    *end = 0;
+  }
+}
+
+static bool has_word(const char *words, const char *word) {
+  size_t length = strlen(word);
+  for (const char *at = words;; at++) {
+    if (!strncmp(at, word, length) && (!at[length] || at[length] == ',')) return true;
+    at = strchr(at, ',');
+    if (!at) return false;
+  }
+}
+
+int px__cores_of_groups(const char *root, const char *list) {
+  int limit = INT_MAX;
+  char line[LINE];
+  FILE *file = strlen(root) < LINE / 2 ? fopen(list, "re") : NULL;
+  if (!file) return limit;
+  while (fgets(line, sizeof line, file)) {  // 4:cpu,cpuacct:/path, and 0::/path of one tree for all
+    line[strcspn(line, "\n")] = 0;
+    char *kinds = strchr(line, ':'), *path = kinds ? strchr(kinds + 1, ':') : NULL;
+    if (!path) continue;
+    *kinds++ = *path++ = 0;
+    if (!*kinds) {
+      limit_by_groups(root, "", path, &limit);
+      limit_by_groups(root, "/unified", path, &limit);
+    } else if (has_word(kinds, "cpu")) {
+      limit_by_groups(root, "/cpu", path, &limit);
+    }
+  }
+  fclose(file);
+  return limit;
+}
+
+int px__cores(void) {
+  cpu_set_t set;
+  int mine = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  int limit = px__cores_of_groups("/sys/fs/cgroup", "/proc/self/cgroup");
+  return limit < mine ? limit : mine;
+}
