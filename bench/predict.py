@@ -5,7 +5,7 @@ Prints the time of a step of each row on the machine that PHLOX_SIM_MACHINE desc
 step goes on 1 to 1,024 devices: by DistributedDataParallel, of which two ranks are run and the links take the time of all, and by DataParallel on as many
 devices as there are up to 8. `--trace FILE` writes the trace of a rank's last step, of the largest number of ranks. Kernels are left out: no row computes anything.
 """
-import argparse, json, os, subprocess, sys, tempfile, types
+import argparse, json, os, subprocess, sys, tempfile, threading, types
 
 import run
 
@@ -68,17 +68,24 @@ def alone(name):
 def ddp(name, trace=None):
     torch = bind()
     import torch.distributed as dist
+    gate = threading.Barrier(2)
     def rank(rank):
         dist.init_process_group("nccl")
         net, x, y, loss_of = model(torch, name)
         step = train(torch, torch.nn.parallel.DistributedDataParallel(net.cuda()), x.cuda(), y.cuda(), loss_of)
         took = timed(torch, step, rank)
-        if trace and rank == 0: prof = torch.autograd.profiler.profile(use_device="cuda").__enter__()
+        if not trace: return took
+        prof = torch.autograd.profiler.profile(use_device="cuda")
+        gate.wait()  # the ranks are threads, and a profile is of all of them
+        if rank == 0: prof.__enter__()
+        gate.wait()
         step()
-        if trace: dist.barrier()
-        if trace and rank == 0:
+        torch.cuda.synchronize()
+        gate.wait()
+        if rank == 0:
             prof.__exit__(None, None, None)
             prof.export_chrome_trace(trace)
+        gate.wait()
         return took
     return max(dist.simulate(rank, nprocs=2))
 

@@ -96,10 +96,11 @@ static double bytes_of(const px_operand *o) {
   return bytes;
 }
 
+static bool is_convolution(const px_launch *l) { return l->op && !strncmp(l->op, "conv", 4); }
+
 // float32 has two rates: products may be told to use fewer digits.
 static px__sim_figure_name float32_rate(const px_launch *l) {
-  bool conv = !strncmp(l->op, "conv", 4);
-  px_setting setting = conv ? PX_SETTING_CUDNN_TF32 : PX_SETTING_MATMUL_TF32;
+  px_setting setting = is_convolution(l) ? PX_SETTING_CUDNN_TF32 : PX_SETTING_MATMUL_TF32;
   return px__sim.core->setting(setting) ? PX__SIM_tfloat32 : PX__SIM_float32;
 }
 
@@ -121,7 +122,8 @@ int64_t px__sim_launch_cost(const px_launch *launch) {
   double bytes = 0;
   for (int i = 0; i < launch->operand_count; i++) bytes += bytes_of(&launch->operands[i]);
   double moving = at_rate(bytes, figures[PX__SIM_memory]);
-  double working = launch->work ? at_rate((double)launch->work, figures[rate_of(launch)]) : 0;
+  double share = is_convolution(launch) ? figures[PX__SIM_convolution] : 1;
+  double working = at_rate((double)launch->work, figures[rate_of(launch)] * share);
   return (int64_t)(figures[PX__SIM_kernel_ns] + (moving > working ? moving : working));
 }
 

@@ -4,18 +4,19 @@
 #include "sim/sim.h"
 
 // XX(name, value): nanoseconds, bytes a second, operations a second. The defaults are those of an
-// H200: its memory and links as NVIDIA publishes them (4.8 TB/s; 450 GB/s a direction between
-// devices; PCIe 5.0), and rates of dense products, each at the share of the published figure that
-// large kernels reach: nine tenths of memory and links, and three quarters of products. issue_ns is
-// what the host takes for a launch, a copy, a fill or a call; kernel_ns and copy_ns what the device
-// takes for the smallest one. Links of 0 are as PHLOX_SIM_LINK_BANDWIDTH and _LATENCY say.
-// A node has so many ranks, and beyond it there is a network of 400 Gbit/s a rank. `ranks`: how
-// many a collective is to take the time of, if there are fewer.
+// H200, published figures times what is reached of them: of memory (4.8 TB/s) four fifths, of links
+// (450 GB/s a direction between devices; PCIe 5.0) nine tenths, and of dense products (989 TFLOP/s
+// in bfloat16) 55 in a hundred, which is what whole steps of transformers reach by the README's
+// measurements; convolutions reach a share of that. issue_ns is what the host takes for a launch, a
+// copy, a fill or a call; kernel_ns and copy_ns what the device takes for the smallest one. Links
+// of 0 are as PHLOX_SIM_LINK_BANDWIDTH and _LATENCY say. A node has so many ranks, and beyond it
+// there is a network of 400 Gbit/s a rank. `ranks`: how many a collective is to take the time of,
+// if there are fewer.
 #define PX__SIM_FIGURES(XX) \
   XX(issue_ns, 2500) \
   XX(kernel_ns, 2000) \
   XX(copy_ns, 1500) \
-  XX(memory, 4.3e12) \
+  XX(memory, 3.8e12) \
   XX(to_device, 55e9) \
   XX(to_host, 55e9) \
   XX(peer, 400e9) \
@@ -26,12 +27,13 @@
   XX(network, 45e9) \
   XX(network_ns, 5000) \
   XX(ranks, 0) \
-  XX(float64, 50e12) \
+  XX(float64, 37e12) \
   XX(float32, 50e12) \
-  XX(tfloat32, 370e12) \
-  XX(float16, 740e12) \
-  XX(bfloat16, 740e12) \
-  XX(float8, 1480e12)
+  XX(tfloat32, 275e12) \
+  XX(float16, 550e12) \
+  XX(bfloat16, 550e12) \
+  XX(float8, 1100e12) \
+  XX(convolution, 0.5)
 typedef enum px__sim_figure_name {
 #define XX(name, value) PX__SIM_##name,
   PX__SIM_FIGURES(XX)

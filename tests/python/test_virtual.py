@@ -47,7 +47,7 @@ class VirtualTime(unittest.TestCase):
         y = x @ x
         end.record()
         took = torch.cuda.virtual_time(torch.cuda.current_stream()) - before
-        self.assertEqual(took, 2000 + 2 * 1024**3 // 740_000)  # the figures of an H200: the smallest kernel, and bfloat16
+        self.assertEqual(took, 2000 + 2 * 1024**3 // 550_000)  # the figures of an H200: the smallest kernel, and bfloat16
         self.assertEqual(torch.cuda.virtual_time(), torch.cuda.virtual_time("cuda:0"))
         self.assertAlmostEqual(start.elapsed_time(end), took / 1e6, places=5)
         for wrong, error in (("cpu", ValueError), (3.5, TypeError)):
@@ -61,8 +61,7 @@ class VirtualTime(unittest.TestCase):
             before = torch.cuda.virtual_time()
             y = x @ x
             times.append(torch.cuda.virtual_time(0) - before)
-        moved = 3 * 4 * 512**2 // 4300  # which is more than 2 * 512**3 operations take
-        self.assertEqual(times, [2000 + moved, 2000 + 2 * 512**3 // 50_000])
+        self.assertEqual(times, [2000 + 2 * 512**3 // 275_000, 2000 + 2 * 512**3 // 50_000])
 
     def test_the_same_program_has_the_same_times_whatever_the_seed(self):
         times = {run("-m", "phlox", "-c", TRAIN.format(device="cuda"), PHLOX_SIM_SEED=seed) for seed in "017"}
@@ -81,7 +80,7 @@ except RuntimeError as error: print(error)""", PHLOX_SIM_MODE="threads"))
             y = x @ x
             torch.cuda.synchronize()
         work = next(e for e in prof.events() if e.name == "mm")
-        self.assertAlmostEqual(work.time_range.elapsed_us(), 2 + 2 * 1024**3 // 740_000 / 1000, places=6)
+        self.assertAlmostEqual(work.time_range.elapsed_us(), 2 + 2 * 1024**3 // 550_000 / 1000, places=6)
         self.assertEqual(max(e.flops for e in prof.events()), 2 * 1024**3)
         self.assertIn("Total GFLOPs", prof.key_averages().table())
 
