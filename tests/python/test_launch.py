@@ -31,9 +31,9 @@ dist.destroy_process_group()
 """
 # Trains with a checkpoint after each step; in the first round something happens to rank 1.
 TRAINS = """
-import json, os, signal, sys, time, torch, torch.distributed as dist
+import datetime, json, os, signal, socket, sys, time, torch, torch.distributed as dist
 path, fault = sys.argv[1:]
-dist.init_process_group("gloo")
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=4 if fault == "slow" else 300))
 rank, first = dist.get_rank(), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 torch.manual_seed(0)
 model = torch.nn.Linear(3, 1)
@@ -50,7 +50,14 @@ for step in range(len(losses), 6):
     loss.backward()
     if first and rank == 1 and step == 3:
         if fault == "raise": raise ValueError("a bad batch")
-        if fault: os.kill(os.getpid(), getattr(signal, fault))
+        if fault == "slow": time.sleep(10)
+        if fault == "size": dist.all_reduce(torch.ones(7))
+        if fault == "order": dist.barrier()
+        if fault == "cut":
+            for fd in map(int, os.listdir("/proc/self/fd")):
+                try: socket.socket(fileno=fd).shutdown(socket.SHUT_RDWR)
+                except OSError: pass
+        if fault.startswith("SIG"): os.kill(os.getpid(), getattr(signal, fault))
     for p in model.parameters():
         dist.all_reduce(p.grad, dist.ReduceOp.AVG)
     optimizer.step()
@@ -60,7 +67,7 @@ for step in range(len(losses), 6):
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "losses": losses}, path + ".new")
         os.replace(path + ".new", path)
     dist.barrier()
-if rank == 0: sys.stdout.write(json.dumps(losses) + "\\n")
+if rank == 0: sys.stdout.write(json.dumps([os.environ["TORCHELASTIC_RESTART_COUNT"], losses]) + "\\n")
 dist.destroy_process_group()
 """
 # Two hosts: network namespaces with a cable between them; a node's agent runs in each.
@@ -186,10 +193,12 @@ class Launch(unittest.TestCase):
     @unittest.skipUnless(phlox.distributed.is_available(), "no gloo")
     def test_what_starts_again_from_a_checkpoint_ends_with_the_same_losses(self):
         self.environment["PHLOX_HEARTBEAT_TIMEOUT"] = "3000"
-        losses = {fault: self.run_job("--nproc-per-node=3 --max-restarts=1 --shutdown-timeout=5", TRAINS, os.path.join(self.folder, "at" + fault), fault).stdout
-                  for fault in ("", "raise", "SIGKILL", "SIGSTOP")}
-        self.assertEqual(len(ast.literal_eval(losses[""])), 6)
-        self.assertEqual(set(losses.values()), {losses[""]})
+        more = ("slow", "size", "order", "cut") if os.environ.get("LONG") else ()
+        ends = {fault: ast.literal_eval(self.run_job("--nproc-per-node=3 --max-restarts=1 --shutdown-timeout=5", TRAINS, os.path.join(self.folder, "at" + fault), fault).stdout)
+                for fault in ("", "raise", "SIGKILL", "SIGSTOP", *more)}
+        self.assertEqual(len(ends[""][1]), 6)
+        for fault, end in ends.items():
+            self.assertEqual(end, ["1" if fault else "0", ends[""][1]], fault)
 
     @unittest.skipUnless(phlox.distributed.is_available(), "no gloo")
     def test_two_hosts_meet(self):
