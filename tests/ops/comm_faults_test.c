@@ -393,8 +393,9 @@ static bool says_silent(const char *text, const incident *of) {
 static bool says_late(const char *text, const incident *of) {
   if (of->op == PX_SEND && strstr(text, "nothing has come"))
     return names_victim(text, of, "from rank ", " in time");
-  if (of->op == PX_SEND && strstr(text, "Timed out"))
-    return names_victim(text, of, "from rank ", "") || names_victim(text, of, "to rank ", "");
+  if (of->op == PX_SEND && strstr(text, "Timed out") &&
+      (names_victim(text, of, "from rank ", "") || names_victim(text, of, "to rank ", "")))
+    return true;
   return names_victim(text, of, "rank ", " has not called number") || strstr(text, "ranks ");
 }
 static bool says_both_calls(const char *text, const incident *of) {
