@@ -36,8 +36,8 @@ TOOL      = $(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra
 # Kernels: errno and traps of math functions are not looked at; NaN and infinity are.
 # Where a short loop lies among lines of the instruction cache moved a product of small matrices by a fifth.
 KALIGN   := $(shell $(CC) -Werror -falign-functions=64 -falign-loops=32 -E -x c /dev/null >/dev/null 2>&1 && echo -falign-functions=64 -falign-loops=32)
-# Products of complex numbers keep C's rules: by Fortran's (-fcx-fortran-rules) GCC 12 fuses multiplications with additions in its vectors, also where
-# contraction is off, and x * conj(x) is not real.
+# Products of complex numbers keep C's rules: by Fortran's (-fcx-fortran-rules) GCC 12 fuses multiplications with additions in vectors of float, though
+# contraction is off, and not in what is left of a row: a number would follow from its place.
 KFLAGS   := -fno-math-errno -fno-trapping-math -fwrapv
 V3FLAGS  := -march=x86-64-v3
 KFAST    := -O3 $(KALIGN)
