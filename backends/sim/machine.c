@@ -122,8 +122,8 @@ int64_t px__sim_launch_cost(const px_launch *launch) {
   double bytes = 0;
   for (int i = 0; i < launch->operand_count; i++) bytes += bytes_of(&launch->operands[i]);
   double moving = at_rate(bytes, figures[PX__SIM_memory]);
-  double share = is_convolution(launch) ? figures[PX__SIM_convolution] : 1;
-  double working = at_rate((double)launch->work, figures[rate_of(launch)] * share);
+  double share = is_convolution(launch) ? figures[PX__SIM_convolution] : 1, working = 0;
+  if (launch->work) working = at_rate((double)launch->work, figures[rate_of(launch)] * share);
   return (int64_t)(figures[PX__SIM_kernel_ns] + (moving > working ? moving : working));
 }
 
