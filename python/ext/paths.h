@@ -480,7 +480,6 @@ static const struct {
     {"amp.autocast_mode", "amp: autocast custom_bwd custom_fwd is_autocast_available"},
     {"cuda.amp.autocast_mode", "cuda.amp: autocast custom_bwd custom_fwd"},
     {"cpu.amp.autocast_mode", "cpu.amp: autocast"},
-    {"cuda.profiler", "!: profile start stop"},
     {"accelerator",
      "cuda: empty_cache max_memory_allocated max_memory_reserved memory_allocated "
      "memory_reserved memory_stats reset_accumulated_memory_stats reset_peak_memory_stats "
