@@ -3,7 +3,7 @@
 // indexed; if an index tensor is mapped too, it is indexed by the numbers of the places.
 #include "batch_functions/factory.h"
 #include "batch_functions/index.h"
-#include "batch_functions/pointwise.h"
+#include "batch_functions/arithmetic.h"
 #include "call/batch.h"
 #include "hidden/index.h"
 #include "phlox/ops/copy.h"

@@ -6,7 +6,7 @@
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
-#include "run_functions/pointwise.h"
+#include "run_functions/arithmetic.h"
 
 static bool is_complex(px_value value) {
   return value.kind == PX_ARG_TENSOR && px_dtype_is_complex((px_dtype)value.v.tensor->dtype);

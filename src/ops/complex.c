@@ -12,7 +12,7 @@
 #include "phlox/ops/view.h"
 #include "run_functions/linalg.h"
 #include "run_functions/norm.h"
-#include "run_functions/pointwise.h"
+#include "run_functions/arithmetic.h"
 
 // ---- products
 

@@ -5,7 +5,7 @@
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 #include "run_functions/factory.h"
-#include "run_functions/pointwise.h"
+#include "run_functions/arithmetic.h"
 
 #include <math.h>
 
