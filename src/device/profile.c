@@ -234,15 +234,18 @@ static px_status record(void **event, px_stream *stream, unsigned flags) {
   return px__rt.backend->event_record(*event, stream->native);
 }
 
-// Times of a device are counted from an event for which the host has waited: of devices in use,
-// when the profile begins; of others, when they have no work yet.
-static px_status set_origin(px_profile *p, px_stream *stream) {
-  int i = stream->owner->index;
-  if (p->origin[i]) return PX_OK;
-  PX_TRY(record(&p->origin[i], stream, 0));
-  PX_TRY(px__rt.backend->event_synchronize(p->origin[i]));
-  p->origin_time[i] = nanoseconds();
-  return PX_OK;
+// Times of a device are counted from an event for which the host has waited, on a stream of its own:
+// the others' work may wait for what this thread has yet to do.
+static px_status set_origin(px_profile *p, const px__device *d) {
+  void *aside, **origin = &p->origin[d->index];
+  if (*origin) return PX_OK;
+  PX_TRY(px__rt.backend->event_new(d->physical, PX_EVENT_TIMING, origin));
+  PX_TRY(px__rt.backend->stream_new(d->physical, 0, &aside));
+  px_status status = px__rt.backend->event_record(*origin, aside);
+  if (status == PX_OK) status = px__rt.backend->event_synchronize(*origin);
+  p->origin_time[d->index] = nanoseconds();
+  px__rt.backend->stream_release(d->physical, aside);
+  return status;
 }
 
 // With the device's lock held, before and after the work is issued. What a capture keeps does not
@@ -251,7 +254,7 @@ int64_t px__profile_work_begin(const px__work *work) {
   int64_t at = -1;
   pthread_mutex_lock(&lock);
   if (now && now->options.devices && !work->capture) {
-    px_status status = set_origin(now, work->stream);
+    px_status status = set_origin(now, work->stream->owner);
     note *n = status == PX_OK ? add(now, PX_PROFILE_DEVICE, keep_text(now, work->op), "") : NULL;
     if (n) {
       n->stream = work->stream;  // streams live as long as the process
@@ -312,7 +315,7 @@ px_status px__profile_start(const px_profile_options *options) {
   px_status status = px__realloc((void **)&p->texts, p->text_room = 4096);
   for (int i = 0; options->devices && status == PX_OK && i < px__rt.count; i++)
     if (px__rt.devices[i] && px__rt.devices[i]->stream_count)
-      status = set_origin(p, px__rt.devices[i]->streams[0]);
+      status = set_origin(p, px__rt.devices[i]);
   if (status != PX_OK) return px_profile_free(p), status;
   p->texts[0] = 0;
   pthread_mutex_lock(&lock);

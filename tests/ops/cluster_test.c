@@ -4,6 +4,7 @@
 #include "phlox/comm.h"
 #include "phlox/extend.h"
 #include "phlox/phlox.h"
+#include "phlox/profile.h"
 
 #include "test.h"
 
@@ -103,6 +104,32 @@ PX_TEST(a_collective_is_work_of_a_stream) {
 PX_TEST(a_collective_is_work_of_a_stream_under_a_schedule) {
   simulate("schedule", "0");
   OK(px_cluster_run(2, call_in_turn, NULL));
+}
+
+// The last rank's device waits for the collective already, which the others join after.
+static px_status profile_late(int rank, int ranks, void *argument) {
+  PX_SCOPED(px_comm) comm = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_work) work = NULL;
+  px_profile *profile = NULL;
+  const char *keys[] = {"waits"};
+  PX_TRY(join(&comm, rank, ranks, 0));
+  PX_TRY(full(&x, rank, 8, 1));
+  if (rank == 0) {
+    PX_TRY(px_store_wait(px_cluster_store(), keys, 1, 60000));
+    PX_TRY(px_profile_start(&(px_profile_options){.devices = true}));
+  }
+  PX_TRY(sum(&work, comm, x));
+  PX_TRY(px_work_wait(work, 0));
+  if (rank == 1) PX_TRY(px_store_set(px_cluster_store(), keys[0], "1", 1));
+  PX_TRY(px_device_synchronize(rank));
+  if (rank == 0) PX_TRY(px_profile_stop(&profile));
+  px_profile_free(profile);
+  return PX_OK;
+}
+PX_TEST(a_profile_begins_while_another_rank_waits_in_a_collective) {
+  simulate("threads", "0");
+  OK(px_cluster_run(2, profile_late, NULL));
 }
 
 // A program that lacks waits: each rank's numbers depend on the order of its streams, which is the
