@@ -12,6 +12,8 @@
 
 #define PX_LIKELY(x) __builtin_expect(!!(x), 1)
 #define PX_UNLIKELY(x) __builtin_expect(!!(x), 0)
+// A function that every op comes through: what it calls of its file is part of it.
+#define PX__WHOLE __attribute__((flatten))
 #define PX_COUNT_OF(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
 // Host memory. px__alloc is the library's only malloc: it passes the fault point "alloc". Memory is

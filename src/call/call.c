@@ -309,7 +309,7 @@ static inline bool is_plain_view(const px_call *call) {
 
 px_status (*px__call_batched)(px_call *call, bool *taken);
 
-static px_status run_plain(px_call *call) {
+__attribute__((always_inline)) static inline px_status run_here(px_call *call) {
   if (is_plain_view(call)) {
     const px_tensor *first = first_tensor(call);
     call->device = first ? px__tensor_device(first) : px_cpu();
@@ -330,6 +330,9 @@ static px_status run_plain(px_call *call) {
 }
 
 // ---- calls that batched tensors, or the thread's keeper, change
+
+// Where calls pass through more than one function, this one stands for them all.
+static px_status run_plain(px_call *call) { return run_here(call); }
 
 static px_status tell_made(const px_call_keeper *keeper, const px_call *call) {
   int count = call->list ? (int)px_list_size(call->list) : call->op->result_count;
@@ -360,7 +363,7 @@ __attribute__((noinline)) static px_status run_differently(px_call *call) {
 static inline px_status run_call(px_call *call) {
   if (PX_UNLIKELY(__atomic_load_n(&px__calls_differ, __ATOMIC_RELAXED) != 0))
     return run_differently(call);
-  return run_plain(call);
+  return run_here(call);
 }
 
 static void start(px_call *call, const px_op *op, px_call_mode mode) {

@@ -88,7 +88,7 @@ static px_status short_result(px_call *call, const px_tensor *like) {
     }
   }
   px_storage *storage = NULL;
-  size_t bytes = (size_t)like->numel * px_dtype_size(call->dtype);
+  size_t bytes = (size_t)like->numel * px__dtype_bytes[call->dtype];
   PX_TRY(px__storage_new(&storage, bytes, call->device));
   return px__tensor_over(&call->results[0], storage, like->ndim, like->sizes, NULL, call->dtype);
 }

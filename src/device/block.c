@@ -11,11 +11,17 @@ static px_status block_new(px_block **out, size_t bytes, px_device device) {
   return px__cache_new(out, bytes, d);
 }
 
+// For a profile, which the way without one should not pay for.
+__attribute__((noinline, cold)) static px_status new_noted(px_block **out, size_t bytes,
+                                                           px_device device) {
+  PX_TRY(block_new(out, bytes, device));
+  if (device.type != PX_META) px__profile_memory(device, (int64_t)(*out)->bytes);
+  return PX_OK;
+}
+
 px_status px__block_new(px_block **out, size_t bytes, px_device device) {
-  px_status status = block_new(out, bytes, device);
-  if (px__profile_on() && status == PX_OK && device.type != PX_META)
-    px__profile_memory(device, (int64_t)(*out)->bytes);
-  return status;
+  if (PX_UNLIKELY(px__profile_on())) return new_noted(out, bytes, device);
+  return block_new(out, bytes, device);
 }
 
 // What a profile counts: not other libraries' memory, pinned pages, nor outlines.
@@ -28,11 +34,15 @@ static void (*const frees[])(px_block *) = {
     [PX__HOST] = px__host_free, [PX__PINNED] = px__pinned_free,   [PX__CACHED] = px__cache_free,
     [PX__RAW] = px__cache_free, [PX__WRAPPED] = px__wrapped_free, [PX__META] = px__meta_free};
 
+__attribute__((noinline, cold)) static void forget(px__block *block) {
+  if (px__profile_on()) note_free(&block->pub, block->kind);
+  if (block->shadow) px__race_forget(block);
+}
+
 void px__block_free(px_block *block) {
   if (!block) return;
   px__block *b = px__block_of(block);
-  if (px__profile_on()) note_free(block, b->kind);
-  if (PX_UNLIKELY(b->shadow != NULL)) px__race_forget(b);
+  if (PX_UNLIKELY(px__profile_on() || b->shadow)) forget(b);
   if (PX_LIKELY(b->kind == PX__HOST))
     px__host_free(block);
   else

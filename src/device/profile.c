@@ -234,8 +234,8 @@ static px_status record(void **event, px_stream *stream, unsigned flags) {
   return px__rt.backend->event_record(*event, stream->native);
 }
 
-// Times of a device are counted from an event for which the host has waited, on a stream of its own:
-// the others' work may wait for what this thread has yet to do.
+// Times of a device are counted from an event for which the host has waited, on a stream of its
+// own: the others' work may wait for what this thread has yet to do.
 static px_status set_origin(px_profile *p, const px__device *d) {
   void *aside, **origin = &p->origin[d->index];
   if (*origin) return PX_OK;

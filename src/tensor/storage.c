@@ -16,15 +16,19 @@ static void let_go(px_storage *storage, px_block *block) {
     px__block_free(block);
 }
 
-static void storage_destroy(void *self) {
-  px_storage *storage = self;
-  let_go(storage, storage->block);
-  if (PX_UNLIKELY(storage->whole != 0)) px__block_uncut();
+__attribute__((noinline)) static void free_formers(px_storage *storage) {
   for (px__former *f = storage->former, *next; f; f = next) {
     next = f->next;
     px__block_free(f->block);
     px__free(f);
   }
+}
+
+static void storage_destroy(void *self) {
+  px_storage *storage = self;
+  let_go(storage, storage->block);
+  if (PX_UNLIKELY(storage->whole != 0)) px__block_uncut();
+  if (PX_UNLIKELY(storage->former != NULL)) free_formers(storage);
   px__object_end(storage);
   px__pool_give(PX__POOL_STORAGE, storage);
 }
@@ -65,7 +69,7 @@ px_status px__storage_wrap(px_storage **out, void *data, size_t bytes, px_device
   return PX_OK;
 }
 
-px_status px__storage_new(px_storage **out, size_t bytes, px_device device) {
+PX__WHOLE px_status px__storage_new(px_storage **out, size_t bytes, px_device device) {
   px_block *block = NULL;
   *out = NULL;
   PX_TRY(px__block_new(&block, bytes, device));

@@ -96,8 +96,8 @@ px_status px__tensor_new(px_tensor **out, px_storage *storage, px_dtype dtype, i
   return PX_OK;
 }
 
-px_status px__tensor_over(px_tensor **out, px_storage *storage_take, int ndim, const int64_t *sizes,
-                          const int64_t *strides, px_dtype dtype) {
+PX__WHOLE px_status px__tensor_over(px_tensor **out, px_storage *storage_take, int ndim,
+                                    const int64_t *sizes, const int64_t *strides, px_dtype dtype) {
   PX_TRY(tensor_make(out, storage_take, dtype, ndim, px__thread_marks.fresh));
   set_geometry(*out, ndim, sizes, strides, 0);
   return PX_OK;
@@ -105,8 +105,9 @@ px_status px__tensor_over(px_tensor **out, px_storage *storage_take, int ndim, c
 
 // A view remembers the tensor at the root, so that a write through it reaches the root's history;
 // a view of an alias has the alias's version.
-static inline px_status view_plain(px_tensor **out, const px_tensor *self, int ndim,
-                                   const int64_t *sizes, const int64_t *strides, int64_t offset) {
+PX__WHOLE static inline px_status view_plain(px_tensor **out, const px_tensor *self, int ndim,
+                                             const int64_t *sizes, const int64_t *strides,
+                                             int64_t offset) {
   unsigned marks = px__thread_marks.view, kept = PX_TENSOR_INFERENCE | PX_TENSOR_LAZY;
   if (!(marks & PX_TENSOR_VIEW)) kept |= PX_TENSOR_ALIASED;
   PX_TRY(tensor_make(out, px_retain(self->storage), (px_dtype)self->dtype, ndim,
