@@ -734,17 +734,14 @@ static px_status draw_same(px__batching *b) {
   px_tensor *self = call->given[0];
   PX_SCOPED(px_tensor) one = NULL;
   PX_SCOPED(px_tensor) copy = NULL;
-  void *drawn[1] = {NULL}, *written = NULL;
+  void *drawn[1] = {NULL};
   memcpy(args, call->args, call->op->param_count * sizeof *args);
   PX_TRY(px_select(&one, self->beneath, 0, 0));
   PX_TRY(px_clone(&copy, one, NULL));
   args[PX__SELF] = PX_T(copy);
   PX_TRY(px_op_call(call->op, PX_CALL_INPLACE, args, drawn));
   px_release(drawn[0]);
-  const px_op *op = px_op_find("copy");
-  px_value into[PX__MAX_PARAMS] = {PX_T(self->beneath), PX_T(copy), PX_B(false)};
-  PX_TRY(px_op_call(op, PX_CALL_INPLACE, into, &written));
-  px_release(written);
+  PX_TRY(px_copy_(self->beneath, copy, false));
   call->results[0] = px_retain(self);
   return PX_OK;
 }
