@@ -6,7 +6,7 @@ O        ?= $(if $(SAN),build-$(SAN),build)
 PYTHON   ?= python3
 PREFIX   ?= /usr/local
 LIBDIR   ?= $(PREFIX)/lib
-VERSION  := 0.6.0
+VERSION  := 0.7.0
 
 # A recipe that begins with $(call say,CC) shows `CC  its target`, or, with V=1, the command itself.
 V        ?= 0
