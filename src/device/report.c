@@ -71,19 +71,17 @@ static void mark_critical(px__spans *s, px__span **room, int device) {
 px_status px__spans_of(px__spans *out, const px_profile *profile) {
   px_profile_event e;
   int64_t count = 0;
-  int devices = 0;
   *out = (px__spans){0};
-  while (px_profile_event_at(profile, count, &e)) {
-    if (e.kind == PX_PROFILE_DEVICE && e.device.index >= devices) devices = e.device.index + 1;
-    count++;
-  }
+  for (; px_profile_event_at(profile, count, &e); count++)
+    if (e.kind == PX_PROFILE_DEVICE && e.device.index >= out->devices)
+      out->devices = e.device.index + 1;
   px__span **room = NULL;
   PX_TRY(px__alloc((void **)&out->rows, (size_t)(count + 1) * sizeof *out->rows));
   px_status status = px__alloc((void **)&room, (size_t)(count + 1) * sizeof(px__span *));
   if (status != PX_OK) return px__free(out->rows), out->rows = NULL, status;
   for (int64_t i = 0; i < count; i++) out->count += span_of(&out->rows[out->count], profile, i);
   qsort(out->rows, (size_t)out->count, sizeof *out->rows, by_start);
-  for (int d = 0; d < devices; d++) mark_critical(out, room, d);
+  for (int d = 0; d < out->devices; d++) mark_critical(out, room, d);
   px__free(room);
   if (out->count) out->start = out->end = out->rows[0].start;
   for (int64_t i = 0; i < out->count; i++)
@@ -209,24 +207,22 @@ static void add_steps(px__text *text, const px_profile *profile) {
   end_step(text, &s);
 }
 
-static void add_device(px__text *text, const px__spans *spans, int device, bool first) {
-  px_profile_summary r = summary_of(spans, device);
-  if (!r.count) return;
-  if (first)
-    px__text_add(text, "%-8s %10s %10s %10s %10s %12s %10s   %s\n", "Device", "Span ms", "Busy",
-                 "Kernels", "Copies", "Collectives", "Overlap",
-                 "Critical path: kernels, copies, collectives, host");
-  px__text_add(text, "cuda:%-3d %10.3f %10.3f %10.3f %10.3f %12.3f %10.3f   %.3f %.3f %.3f %.3f\n",
-               device, ms(r.end - r.start), ms(r.busy), ms(r.kernels), ms(r.copies),
-               ms(r.collectives), ms(r.overlap), ms(r.critical_kernels), ms(r.critical_copies),
-               ms(r.critical_collectives), ms(r.critical_host));
-}
-
-static int devices_of(const px__spans *spans) {
-  int most = -1;
-  for (int64_t i = 0; i < spans->count; i++)
-    if (spans->rows[i].device > most) most = spans->rows[i].device;
-  return most + 1;
+static void add_devices(px__text *text, const px__spans *spans) {
+  bool headed = false;
+  for (int device = 0; device < spans->devices; device++) {
+    px_profile_summary r = summary_of(spans, device);
+    if (!r.count) continue;
+    if (!headed)
+      px__text_add(text, "%-8s %10s %10s %10s %10s %12s %10s   %s\n", "Device", "Span ms", "Busy",
+                   "Kernels", "Copies", "Collectives", "Overlap",
+                   "Critical path: kernels, copies, collectives, host");
+    headed = true;
+    px__text_add(text,
+                 "cuda:%-3d %10.3f %10.3f %10.3f %10.3f %12.3f %10.3f   %.3f %.3f %.3f %.3f\n",
+                 device, ms(r.end - r.start), ms(r.busy), ms(r.kernels), ms(r.copies),
+                 ms(r.collectives), ms(r.overlap), ms(r.critical_kernels), ms(r.critical_copies),
+                 ms(r.critical_collectives), ms(r.critical_host));
+  }
 }
 
 px_status px_profile_table(char **out, const px_profile *profile) {
@@ -240,10 +236,7 @@ px_status px_profile_table(char **out, const px_profile *profile) {
   if (status != PX_OK) return px__free(spans.rows), status;
   px__text_add(&text, "%s", "");
   add_steps(&text, profile);
-  int devices = devices_of(&spans), first = devices;
-  for (int d = devices - 1; d >= 0; d--)
-    if (summary_of(&spans, d).count) first = d;
-  for (int d = 0; d < devices; d++) add_device(&text, &spans, d, d == first);
+  add_devices(&text, &spans);
   if (levels.count)
     px__text_add(&text, "Device memory taken within the profile, at most: %.3f MiB\n",
                  (double)levels.most / (1 << 20));

@@ -19,6 +19,7 @@ typedef struct px__spans {
   px__span *rows;  // by start, then by number
   int64_t count;
   int64_t start, end;  // of all
+  int devices;         // as many as the highest index of those that were at work says
 } px__spans;
 
 // Frees with px__free(rows). Critical paths are marked.
