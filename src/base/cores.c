@@ -9,34 +9,31 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LINE = 1024 };
+enum { LINE = 1024, NAME = 32 };
 
-// Reads the time that a period allows, and the period: two numbers of a file, or of one each.
-static bool read_share(const char *folder, const char *first, const char *second,
-                       long long share[2]) {
-  char path[2 * LINE];
+static bool read_numbers(const char *folder, const char *name, long long *out, int count) {
+  char path[2 * LINE + NAME];
   int found = 0;
-  for (int i = 0; i < 2 && found == i; i++) {
-    const char *name = i ? second : first;
-    if (!name) break;
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "re");
-    if (!file) return false;
-    if (second)
-      found += fscanf(file, "%lld", &share[i]) == 1;
-    else
-      found = fscanf(file, "%lld %lld", &share[0], &share[1]);
-    fclose(file);
-  }
-  return found == 2 && share[0] > 0 && share[1] > 0;
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE *file = fopen(path, "re");
+  if (!file) return false;
+  while (found < count && fscanf(file, "%lld", &out[found]) == 1) found++;
+  fclose(file);
+  return found == count;
+}
+
+// The time that a period allows, and the period: of one file, or of one each in the older tree.
+static bool read_share(const char *folder, long long share[2]) {
+  bool found = read_numbers(folder, "cpu.max", share, 2) ||
+               (read_numbers(folder, "cpu.cfs_quota_us", &share[0], 1) &&
+                read_numbers(folder, "cpu.cfs_period_us", &share[1], 1));
+  return found && share[0] > 0 && share[1] > 0;
 }
 
 // A part of a core counts as one.
 static void limit_by(const char *folder, int *limit) {
   long long share[2];
-  if (!read_share(folder, "cpu.max", NULL, share) &&
-      !read_share(folder, "cpu.cfs_quota_us", "cpu.cfs_period_us", share))
-    return;
+  if (!read_share(folder, share)) return;
   long long cores = (share[0] - 1) / share[1] + 1;
   if (cores < *limit) *limit = (int)cores;
 }
