@@ -3,9 +3,9 @@
 // custom_fwd and custom_bwd. What a scaler has is in attributes of the object, where programs find
 // it, and its methods are called by name, since programs override them.
 #include "ext.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/optim.h"
 
 // ---- attributes

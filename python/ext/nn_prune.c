@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch.nn.utils.prune: hooks that, before each call of a module, multiply one of its parameters
 // with a mask. Programs derive from BasePruningMethod; all attributes are in the object's dict.
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 

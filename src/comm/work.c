@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "phlox/graph.h"
-#include "phlox/ops/copy.h"
 #include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
 #include "phlox/ops/view.h"
 #include "phlox/queue.h"
 

@@ -2,8 +2,8 @@
 // A batch normalisation in evaluation mode scales and shifts each channel, which the weights of
 // the layer before it can do.
 #include "nn/nn_impl.h"
-#include "phlox/ops/copy.h"
 #include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
 #include "phlox/ops/view.h"
 
 // What each channel is multiplied with.

@@ -5,9 +5,9 @@
 // "Understanding the difficulty of training deep feedforward neural networks".
 #include "conditions.h"
 #include "nn/nn_impl.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/random.h"
 #include "phlox/ops/reduce.h"
 

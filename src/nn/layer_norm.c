@@ -4,9 +4,9 @@
 #include "layer_functions.h"
 #include "nn/nn_impl.h"
 #include "phlox/distributed.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/layer.h"
 #include "phlox/ops/norm.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 
 // A signal has 1 dimension, an image 2, a volume 3; 0: any number.

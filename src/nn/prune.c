@@ -2,10 +2,10 @@
 // Masks of what is left of a tensor: without the elements, or the channels, that count least, or
 // without some at random.
 #include "nn/nn_impl.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/random.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/sort.h"

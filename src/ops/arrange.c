@@ -2,10 +2,10 @@
 // Composites that rearrange and join: dimensions that are added, planes that are turned, diagonals
 // and slices that are written, blocks, products of sets.
 #include "ops/run.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 #include "run_functions/index.h"
 #include "run_functions/view.h"

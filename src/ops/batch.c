@@ -5,9 +5,9 @@
 #include "batch_functions/loss.h"
 #include "batch_functions/solve.h"
 #include "call/batch.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/linalg.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 

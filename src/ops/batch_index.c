@@ -6,10 +6,10 @@
 #include "batch_functions/arithmetic.h"
 #include "call/batch.h"
 #include "hidden/index.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 
 // ---- picking by several index tensors

@@ -8,9 +8,9 @@
 #include "call/batch.h"
 #include "hidden/loss.h"
 #include "hidden/norm.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/norm.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 

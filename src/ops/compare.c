@@ -2,8 +2,8 @@
 // Whether complex numbers are equal on devices, where no kernel compares them: both parts are. It
 // comes before the launch of an element-wise op, which real numbers go on to.
 #include "ops/run.h"
-#include "phlox/ops/copy.h"
 #include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/arithmetic.h"

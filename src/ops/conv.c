@@ -4,11 +4,11 @@
 #include "ops/conv_impl.h"
 
 #include "hidden/conv.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/conv.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/conv.h"

@@ -2,8 +2,8 @@
 // The gradient of samples by finite differences. All follows from the slopes between neighbours:
 // a place inside has the mean of its two, an end its one, or where a parabola goes on.
 #include "ops/run.h"
-#include "phlox/ops/index.h"
 #include "phlox/ops/arithmetic.h"
+#include "phlox/ops/index.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/reduce.h"

@@ -8,12 +8,12 @@
 
 #include "hidden/factor.h"
 #include "ops/matrices.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factor.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/linalg.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/solve.h"
 #include "phlox/ops/view.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Factories: dtype, device, page-locked memory and requires_grad of new tensors, and their values.
 #include "ops/run.h"
-#include "phlox/ops/factory.h"
 #include "phlox/ops/arithmetic.h"
+#include "phlox/ops/factory.h"
 #include "phlox/ops/view.h"
 #include "run_functions/factory.h"
 #include "run_functions/arithmetic.h"

@@ -5,10 +5,10 @@
 #include "hidden/fft.h"
 #include "ops/run.h"
 #include "phlox/autograd.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 #include "run_functions/fft.h"
 

@@ -2,10 +2,10 @@
 // Fractional max-pooling (Graham 2015): windows stand at steps that random samples place. The
 // places of all elements of all windows are computed as tensors, so every device has it, and the
 // gradient is that of gather.
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "phlox/ops/volume.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Indexing by tensors: brings all forms to the one of index_impl.h, and launches its kernels.
 #include "ops/index_impl.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/arithmetic.h"
 
 void px__picking_drop(px__picking *p) {
   for (int i = 0; i < p->count; i++) px_release(p->index[i]);

@@ -2,10 +2,10 @@
 // The ops that index: shapes and checks. index.c moves the elements.
 #include "hidden/view.h"
 #include "ops/index_impl.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/index.h"

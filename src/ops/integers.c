@@ -3,11 +3,11 @@
 // compared exactly. So no backend needs a kernel for them. There are no gradients.
 #include "hidden/conv.h"
 #include "ops/conv_impl.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/linalg.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 

@@ -3,8 +3,8 @@
 // which sums over the labels that are not needed later. A label is a letter (0 to 51), or a
 // dimension of an ellipsis (from 52 on, counted from the last dimension).
 #include "ops/run.h"
-#include "phlox/ops/linalg.h"
 #include "phlox/ops/arithmetic.h"
+#include "phlox/ops/linalg.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/linalg.h"

@@ -2,9 +2,9 @@
 // Composites of products: sums of a scaled tensor and a product, inner and outer products of
 // tensors of any shape, vector products.
 #include "ops/run.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/linalg.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/linalg.h"

@@ -7,11 +7,11 @@
 
 #include "hidden/loss.h"
 #include "ops/run.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/loss.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/view.h"
 #include "run_functions/loss.h"

@@ -4,9 +4,9 @@
 #include "call/checks.h"
 #include "hidden/index.h"
 #include "ops/index_impl.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 #include "run_functions/index.h"
 

@@ -3,11 +3,11 @@
 #include <math.h>
 
 #include "ops/run.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/layer.h"
 #include "phlox/ops/norm.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/random.h"
 #include "phlox/ops/reduce.h"

@@ -2,13 +2,13 @@
 // Run functions over windows of images and of channels: patches as columns, and back; means of
 // neighbouring channels. And products and distances of rows.
 #include "ops/conv_impl.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/conv.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/layer.h"
 #include "phlox/ops/linalg.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/layer.h"

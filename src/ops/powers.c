@@ -5,12 +5,12 @@
 
 #include "hidden/powers.h"
 #include "ops/matrices.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factor.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/linalg.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/powers.h"
 #include "phlox/ops/reduce.h"

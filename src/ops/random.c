@@ -5,9 +5,9 @@
 
 #include "hidden/random.h"
 #include "ops/run.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/random.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"

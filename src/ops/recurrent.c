@@ -7,9 +7,9 @@
 // of `count` sequences is always the first rows. Backward the same rows are walked the other way.
 #include "hidden/recurrent.h"
 #include "ops/run.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/linalg.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 #include "run_functions/recurrent.h"
 

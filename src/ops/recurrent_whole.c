@@ -7,8 +7,8 @@
 #include "ops/recurrent_impl.h"
 #include "hidden/recurrent.h"
 #include "ops/run.h"
-#include "phlox/ops/copy.h"
 #include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
 #include "run_functions/recurrent.h"
 
 enum { UNIT = 512 };  // bytes: where what is kept begins

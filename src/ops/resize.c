@@ -8,10 +8,10 @@
 
 #include "hidden/layer.h"
 #include "ops/run.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/conv.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/view.h"
 #include "phlox/ops/volume.h"

@@ -7,10 +7,10 @@
 
 #include "hidden/solve.h"
 #include "phlox/autograd.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/solve.h"
 #include "phlox/ops/special.h"

@@ -5,9 +5,9 @@
 
 #include "hidden/sort.h"
 #include "ops/run.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/sort.h"
 #include "phlox/ops/view.h"

@@ -4,9 +4,9 @@
 
 #include "hidden/special.h"
 #include "ops/run.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/special.h"
 #include "phlox/ops/view.h"

@@ -3,10 +3,10 @@
 // rows together (unique_consecutive does not sort); a row that differs from the one before begins a
 // group. A NaN is equal to nothing, as in PyTorch.
 #include "ops/run.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/sort.h"
 #include "phlox/ops/view.h"

@@ -4,10 +4,10 @@
 #include "batch_functions/view.h"
 #include "call/batch.h"
 #include "ops/run.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 #include "run_functions/view.h"
 

@@ -3,9 +3,9 @@
 #include <math.h>
 
 #include "ops/run.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/special.h"
 #include "run_functions/factory.h"
 

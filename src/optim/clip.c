@@ -4,9 +4,9 @@
 
 #include "optim/optim_impl.h"
 #include "phlox/op.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"
 
 // The norm of one gradient, as a 0-dim tensor on `device`.

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "parallel/parallel_impl.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 
 // What a backward needs to remember: where the parts were, and how they were cut.

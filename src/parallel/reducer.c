@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "parallel/reducer_impl.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 
 // ---- reducing a bucket

@@ -7,9 +7,9 @@
 // Pieces are made and filled on streams of their own, which wait for the current one only where
 // something was changed there, so that the next group is on its way while this one computes.
 #include "parallel/shard_impl.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 
 enum { ALIGNED = 16 };  // bytes at which a parameter begins in a part

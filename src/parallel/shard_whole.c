@@ -4,11 +4,11 @@
 
 #include "parallel/reducer_impl.h"
 #include "phlox/autograd.h"
-#include "phlox/optim.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
+#include "phlox/optim.h"
 #include "phlox/shard.h"
 
 // ---- the whole

@@ -5,8 +5,8 @@
 // gradient state has a weak pointer to it. Several backward calls may reach a leaf at once
 // (DataParallel), so a lock of the leaf guards its gradient.
 #include "graph.h"
-#include "phlox/ops/copy.h"
 #include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
 
 typedef struct px__accumulate {
   px_node node;

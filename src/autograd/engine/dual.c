@@ -6,8 +6,8 @@
 // Nodes know which modes see them (graph.h): reverse mode does not see what has a history by e
 // alone, or was recorded while grad mode was off. A level has one e for each dtype and device.
 #include "graph.h"
-#include "phlox/ops/factory.h"
 #include "phlox/ops/arithmetic.h"
+#include "phlox/ops/factory.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "phlox/vmap.h"

@@ -4,9 +4,9 @@
 // base are then out of date. When the history of one is asked for, it is made anew, as a strided
 // view of the changed base.
 #include "graph.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 #include "phlox/vmap.h"
 

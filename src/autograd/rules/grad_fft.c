@@ -4,9 +4,9 @@
 // stand for two. They call ops, so their results can be differentiated again.
 #include "grad_functions.h"
 #include "hidden/fft.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 
 // Half a line of n numbers, with the places that stand for two multiplied by a number.

@@ -6,11 +6,11 @@
 #include "grad_functions.h"
 #include "hidden/loss.h"
 #include "phlox/autograd.h"
+#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/conv.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/norm.h"
-#include "phlox/ops/arithmetic.h"
 #include "phlox/ops/view.h"
 
 // Their product, divided by the elements where they are averaged.
