@@ -64,6 +64,24 @@ PX_CALL px_reducer_shadow(px_reducer *self);
 // Has the buckets sent as another dtype, of fewer bytes; PX_DTYPE_NONE: as they are.
 PX_CALL px_reducer_compress(px_reducer *self, px_dtype dtype);
 
+// Mixed precision of a module that is trained in its own; PX_DTYPE_NONE leaves all as it is.
+typedef struct px_mixed_precision {
+  px_dtype param_dtype;   // of parameters in forward and backward; floating-point ones alone
+  px_dtype reduce_dtype;  // in which gradients are added up over ranks; none: as param_dtype
+  px_dtype buffer_dtype;  // of floating-point buffers, which are cast here, and stay so
+} px_mixed_precision;
+// Has the reducer's module trained so, but for some parameters and buffers; called once, in the
+// place of px_reducer_compress. PX_RUNTIME for dtypes that are no floating-point ones.
+PX_CALL px_reducer_mix(px_reducer *self, px_module *module, const px_mixed_precision *policy,
+                       px_tensor *const *ignored, int count);
+// Before each forward pass of such a module: gives its parameters the low precision, which they
+// have, the same tensors over other memory, until a backward pass has ended; then gradients are of
+// their own precision, too. Where the pass is not recorded, px_reducer_raise ends it.
+PX_CALL px_reducer_lower(px_reducer *self);
+// After a forward pass: gives the parameters their own precision again, unless a backward pass is
+// to come.
+PX_CALL px_reducer_raise(px_reducer *self);
+
 // A bucket that is full: its memory, and what lies in it, borrowed.
 typedef struct px_bucket {
   int index;

@@ -197,6 +197,8 @@ int ext_sharded_found(PyObject *grads, PyObject *found);
 // The value with fn(tensor, context), a new reference, in the place of each tensor.
 typedef PyObject *ext_mapping(PyObject *tensor, void *context);
 PyObject *ext_map_tensors(PyObject *value, ext_mapping *fn, void *context);
+// With its floating-point tensors in a dtype.
+PyObject *ext_cast_within(PyObject *value, px_dtype dtype);
 // All of them, of dataclasses too: a new list.
 PyObject *ext_tensors_within(PyObject *values);
 // A list of items as an object of a sequence's type, which may have named fields.

@@ -86,7 +86,7 @@ static const struct {
     {"multiprocessing.pool", "multiprocessing: Pool"},
     {"multiprocessing.queue", "multiprocessing: Queue SimpleQueue"},
     {"nn.parallel.data_parallel", "nn.parallel: DataParallel data_parallel"},
-    {"nn.parallel.distributed", "nn.parallel: DistributedDataParallel"},
+    {"nn.parallel.distributed", "nn.parallel: DistributedDataParallel _MixedPrecision"},
     {"nn.parallel.parallel_apply", "nn.parallel: get_a_var parallel_apply"},
     {"nn.parallel.replicate", "nn.parallel: replicate"},
     {"nn.parallel.scatter_gather", "nn.parallel: gather is_namedtuple scatter scatter_kwargs"},

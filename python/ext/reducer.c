@@ -3,7 +3,7 @@
 // the buckets that communication hooks get, and the tensors in what a forward pass gave; and the
 // communicator of a SyncBatchNorm.
 #include "phlox/distributed.h"
-#include "ext.h"
+#include "nn.h"
 
 // ---- buckets
 
@@ -97,6 +97,8 @@ static px_status hook_end(px_tensor **out, void *pending_take, void *context) {
 
 typedef struct reducer_object {
   PyObject_HEAD px_reducer *reducer;
+  bool casts;
+  px_dtype inputs;  // in mixed precision, what the forward pass is given
 } reducer_object;
 #define R(self) (((reducer_object *)(self))->reducer)
 static void leave(PyObject *self) { ext_release_waiting(R(self)); }
@@ -154,6 +156,39 @@ EXT_METHOD(reducer, compress, "(dtype: dtype | None) -> None", "Has buckets sent
   px_dtype dtype;
   EXT_BIND(dtype);
   EXT_TRY(px_reducer_compress(R(self), dtype));
+  Py_RETURN_NONE;
+}
+
+static int dtype_in(PyObject *policy, const char *name, px_dtype *out) {
+  EXT_OWNED *value = PyObject_GetAttrString(policy, name);
+  *out = PX_DTYPE_NONE;
+  return !value ? -1 : value == Py_None ? 0 : ext_to_dtype(value, out);
+}
+EXT_METHOD(reducer, mix, "(module: Any, policy: Any, ignored: Sequence[Tensor]) -> None",
+           "Has a module trained in mixed precision.") {
+  EXT_ARGS(PyObject *, module, policy, ignored);
+  EXT_TENSORS items = {0};
+  px_mixed_precision mixed;
+  if (!ext_is_module(module)) EXT_FAIL(PyExc_TypeError, "mix takes a Module");
+  if (dtype_in(policy, "param_dtype", &mixed.param_dtype) < 0 ||
+      dtype_in(policy, "reduce_dtype", &mixed.reduce_dtype) < 0 ||
+      dtype_in(policy, "buffer_dtype", &mixed.buffer_dtype) < 0 ||
+      ext_take_tensors(&items, ext_items(ignored, "tensors are a list"), "mix", "ignored") < 0)
+    return NULL;
+  EXT_TRY(px_reducer_mix(R(self), ext_module(module), &mixed, items.items, (int)items.count));
+  ((reducer_object *)self)->casts = mixed.param_dtype != PX_DTYPE_NONE;
+  ((reducer_object *)self)->inputs = mixed.param_dtype;
+  Py_RETURN_NONE;
+}
+EXT_METHOD(reducer, lower, "(inputs: Any) -> Any",
+           "Before a forward pass in mixed precision, with what goes in.") {
+  EXT_ARGS(PyObject *, inputs);
+  const reducer_object *own = (reducer_object *)self;
+  EXT_WAIT(px_reducer_lower(R(self)));
+  return own->casts ? ext_cast_within(inputs, own->inputs) : Py_NewRef(inputs);
+}
+EXT_METHOD(reducer, raise_, "() -> None", "After a forward pass in mixed precision.") {
+  EXT_WAIT(px_reducer_raise(R(self)));
   Py_RETURN_NONE;
 }
 

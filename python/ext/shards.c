@@ -199,19 +199,13 @@ EXT_METHOD(fsdp_module, __deepcopy__, "(memo: dict) -> Any", "Refuses, as PyTorc
 
 // ---- around forward: hooks of the module
 
-static PyObject *cast_one(PyObject *tensor, void *dtype) {
-  bool fits = px_dtype_is_float(px_tensor_dtype(ext_tensor(tensor)));
-  return fits ? ext_convert(tensor, PX_DEVICE_NONE, *(px_dtype *)dtype, false, false)
-              : Py_NewRef(tensor);
-}
-
 // The values with their floating-point tensors in the dtype that the module's policy has by a name.
 static PyObject *cast(PyObject *module, const char *name, PyObject *values) {
   px_dtype dtype;
   EXT_OWNED *policy = PyObject_GetAttrString(module, "_fsdp_policy");
   EXT_OWNED *wanted = policy ? PyObject_GetAttrString(policy, name) : NULL;
   if (!wanted || wanted == Py_None) return wanted ? Py_NewRef(values) : NULL;
-  return ext_to_dtype(wanted, &dtype) < 0 ? NULL : ext_map_tensors(values, cast_one, &dtype);
+  return ext_to_dtype(wanted, &dtype) < 0 ? NULL : ext_cast_within(values, dtype);
 }
 
 static int casts_inputs(PyObject *module) {

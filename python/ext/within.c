@@ -41,6 +41,15 @@ PyObject *ext_map_tensors(PyObject *value, ext_mapping *fn, void *context) {
   return mapped;
 }
 
+static PyObject *cast_one(PyObject *tensor, void *dtype) {
+  bool fits = px_dtype_is_float(px_tensor_dtype(ext_tensor(tensor)));
+  return fits ? ext_convert(tensor, PX_DEVICE_NONE, *(px_dtype *)dtype, false, false)
+              : Py_NewRef(tensor);
+}
+PyObject *ext_cast_within(PyObject *value, px_dtype dtype) {
+  return ext_map_tensors(value, cast_one, &dtype);
+}
+
 // ---- all of them
 
 static int collect(PyObject *list, PyObject *object);

@@ -63,7 +63,7 @@ static px_status view_for(px_tensor **out, px_tensor *flat, const px_tensor *lik
 }
 
 static bool lies_apart(const px_reducer *self, const px_tensor *tensor) {
-  return !self->view && !self->has_hook && self->compress == PX_DTYPE_NONE &&
+  return !self->view && !self->has_hook && self->compress == PX_DTYPE_NONE && !self->mixed &&
          px_tensor_is_contiguous(tensor) && bytes_of(tensor) >= self->apart_bytes;
 }
 
@@ -114,4 +114,11 @@ px_status px__buckets_lay_out(px_reducer *self) {
   for (int i = 0; i < self->bucket_count && status == PX_OK; i++) status = give_memory(self, i);
   px_grad_set_enabled(was);
   return status;
+}
+
+px_status px__check_no_hook(const px_reducer *self) {
+  PX_CHECK(!self->has_hook && self->compress == PX_DTYPE_NONE && !self->mixed, PX_RUNTIME,
+           "register_comm_hook or register_builtin_comm_hook can only be called once.");
+  PX_CHECK(!self->underway, PX_RUNTIME, "a communication hook is set between two steps");
+  return PX_OK;
 }

@@ -51,10 +51,16 @@ static px_status begin_mean(px_reducer *self, px__bucket *bucket) {
   return status;
 }
 
+// Whether what such a tensor gets is sent as another dtype.
+static bool is_compressed(const px_reducer *self, const px_tensor *tensor) {
+  px_dtype dtype = px_tensor_dtype(tensor);
+  return self->compress != PX_DTYPE_NONE && self->compress != dtype && px_dtype_is_float(dtype);
+}
+
 static px_status begin(px_reducer *self, px__bucket *bucket) {
   bucket->begun = true;
   if (self->has_hook) return begin_hook(self, bucket);
-  if (self->compress != PX_DTYPE_NONE) return begin_compressed(self, bucket);
+  if (is_compressed(self, bucket->flat)) return begin_compressed(self, bucket);
   if (self->averages) return begin_mean(self, bucket);
   return px__run_all_reduce(&bucket->work, self->comm, bucket->flat);
 }
@@ -162,7 +168,7 @@ static px_status take_apart(px__variable *v, px_tensor *grad) {
 // What is summed becomes its share of the mean. A collective that averages divides by all ranks.
 static px_status take_share(px_reducer *self, px__variable *v) {
   int ranks = px_comm_size(self->comm);
-  if (self->has_hook || self->compress != PX_DTYPE_NONE) return PX_OK;
+  if (self->has_hook || is_compressed(self, v->view)) return PX_OK;
   if (self->averages && self->divisor == ranks) return PX_OK;
   return px_mul_scalar_(v->view, px_float((self->averages ? ranks : 1.0) / self->divisor));
 }
@@ -300,7 +306,8 @@ static px_status on_gradient(px_tensor *tensor, void *context) {
   bool was = px_grad_enabled();
   pthread_mutex_lock(&self->lock);
   px_grad_set_enabled(false);
-  px_status status = self->expects ? take_gradient(self, v) : PX_OK;
+  px_status status = px__mixed_on_gradient(self);
+  if (status == PX_OK && self->expects) status = take_gradient(self, v);
   px_grad_set_enabled(was);
   pthread_mutex_unlock(&self->lock);
   return status;
@@ -494,6 +501,7 @@ px_status px_reducer_divide_by(px_reducer *self, int ranks) {
 
 static void reducer_destroy(void *object) {
   px_reducer *self = object;
+  px__mixed_drop(self);
   px__buckets_drop(self);
   for (int i = 0; self->variables && i < self->count; i++) {
     px__variable *v = &self->variables[i];
@@ -585,16 +593,9 @@ px_status px_reducer_new(px_reducer **out, const px_reducer_options *options) {
 
 // ---- other ways of reducing
 
-static px_status check_no_hook(const px_reducer *self) {
-  PX_CHECK(!self->has_hook && self->compress == PX_DTYPE_NONE, PX_RUNTIME,
-           "register_comm_hook or register_builtin_comm_hook can only be called once.");
-  PX_CHECK(!self->underway, PX_RUNTIME, "a communication hook is set between two steps");
-  return PX_OK;
-}
-
 px_status px_reducer_compress(px_reducer *self, px_dtype dtype) {
   PX_GIVEN(self);
-  PX_TRY(check_no_hook(self));
+  PX_TRY(px__check_no_hook(self));
   self->compress = dtype;
   return px__buckets_lay_out(self);
 }
@@ -603,7 +604,7 @@ px_status px_reducer_set_hook(px_reducer *self, const px_bucket_hook *hook, void
   PX_GIVEN(self);
   PX_GIVEN(hook);
   PX_CHECK(hook->begin && hook->end && hook->drop, PX_TYPE, "a hook needs its functions");
-  PX_TRY(check_no_hook(self));
+  PX_TRY(px__check_no_hook(self));
   self->hook = *hook;
   self->has_hook = true;
   px_status status = px__buckets_lay_out(self);

@@ -38,6 +38,8 @@ typedef struct px__bucket {
   px_stream *stream;  // that filled it last
 } px__bucket;
 
+typedef struct px__mixed px__mixed;
+
 struct px_reducer {
   px_object head;
   pthread_mutex_t lock;  // of all that follows, against threads of one backward pass
@@ -60,6 +62,7 @@ struct px_reducer {
   int arrived;
   int divisor;  // of the sums
   px_dtype compress;
+  px__mixed *mixed;  // owned; or NULL
   px_bucket_hook hook;
   void *hook_context;
   bool has_hook;
@@ -80,6 +83,13 @@ PX__MUST px_status px__numbers_from(px_comm *comm, int root, int64_t *numbers, i
 // Lays the parameters out in buckets, in self->order.
 PX__MUST px_status px__buckets_lay_out(px_reducer *self);
 void px__buckets_drop(px_reducer *self);
+// Checks that buckets are sent as they are so far.
+PX__MUST px_status px__check_no_hook(const px_reducer *self);
+
+// ---- mixed.c
+// A gradient has come: at the end of backward the parameters get their own precision again.
+PX__MUST px_status px__mixed_on_gradient(px_reducer *self);
+void px__mixed_drop(px_reducer *self);
 
 // ---- unused.c
 // Marks the parameters that no output depends on.

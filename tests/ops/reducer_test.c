@@ -84,6 +84,129 @@ static void averages(px_comm *comm, px_device device) {
 }
 PX_TEST(gradients_are_averaged_over_processes) { run_ranks(2, ON_CPU, averages); }
 
+// ---- mixed precision: 1 + 2^-12 is 1 in bfloat16, and 1 + 2^-8 is 1 as well, but not in float16
+
+static px_module *make_layer(double weight) {
+  px_module *out;
+  px_module_entry entry;
+  OK(px_linear_new(&out, 4, 1, .bias = false));
+  CHECK(px_module_entry_at(out, PX_ENTRY_PARAMETER, 0, &entry));
+  bool was = px_grad_enabled();
+  px_grad_set_enabled(false);
+  OK(px_fill_(entry.tensor, px_float(weight)));
+  px_grad_set_enabled(was);
+  return out;
+}
+
+static px_tensor *weight_of(px_module *layer) {
+  px_module_entry entry;
+  CHECK(px_module_entry_at(layer, PX_ENTRY_PARAMETER, 0, &entry));
+  return entry.tensor;
+}
+
+static px_reducer *mixed_reducer(px_comm *comm, px_module *layer, bool view, px_dtype reduce) {
+  px_tensor *weight = weight_of(layer);
+  px_reducer *out;
+  px_reducer_options options = {
+      .comm = comm, .parameters = &weight, .count = 1, .bucket_view = view};
+  px_mixed_precision policy = {PX_BFLOAT16, reduce, PX_DTYPE_NONE};
+  OK(px_reducer_new(&out, &options));
+  OK(px_reducer_mix(out, layer, &policy, NULL, 0));
+  FAILS(px_reducer_mix(out, layer, &policy, NULL, 0), PX_RUNTIME, "can only be called once");
+  FAILS(px_reducer_compress(out, PX_FLOAT16), PX_RUNTIME, "can only be called once");
+  return out;
+}
+
+static px_tensor *forward_low(px_reducer *reducer, px_module *layer, double value) {
+  int64_t sizes[] = {1, 4};
+  PX_SCOPED(px_tensor) x = NULL;
+  px_tensor *out;
+  OK(px_full(&x, sizes, 2, px_float(value), PX_BFLOAT16, px_cpu(), false, false));
+  OK(px_reducer_lower(reducer));
+  OK(px_module_call(&out, layer, x));
+  OK(px_reducer_raise(reducer));
+  return out;
+}
+
+static void trains_mixed(px_comm *comm, px_device device) {
+  for (int way = 0; way < 4; way++) {
+    PX_SCOPED(px_module) layer = make_layer(1 + 0x1p-12);
+    px_tensor *weight = weight_of(layer);
+    const px_storage *own = px_tensor_storage(weight);
+    px_dtype reduce = way < 2 ? PX_FLOAT32 : way == 2 ? PX_DTYPE_NONE : PX_FLOAT16;
+    PX_SCOPED(px_reducer) reducer = mixed_reducer(comm, layer, way == 1, reduce);
+    for (int i = 0; i < 3; i++) {
+      OK(px_tensor_set_grad(weight, NULL));
+      OK(px_reducer_begin(reducer));
+      PX_SCOPED(px_tensor) out = forward_low(reducer, layer, px_comm_rank(comm) ? 1 : 1 + 0x1p-7);
+      CHECK_EQ(px_tensor_dtype(weight), PX_BFLOAT16);
+      OK(px_reducer_expect(reducer, &out, 1));
+      OK(px_backward(1, &out, NULL, false, false));
+      CHECK_EQ(px_tensor_dtype(weight), PX_FLOAT32);
+      CHECK(px_tensor_storage(weight) == own);
+      CHECK_NEAR(*(float *)px_tensor_data(weight), 1 + 0x1p-12, 0);
+      CHECK_EQ(px_tensor_dtype(px_tensor_grad(weight)), PX_FLOAT32);
+      check_grad(weight, way == 2 ? 1 : 1 + 0x1p-8f);  // bfloat16 has seven bits
+    }
+  }
+}
+PX_TEST(what_is_computed_in_a_low_precision_is_averaged_in_another) {
+  run_ranks(2, ON_CPU, trains_mixed);
+}
+
+static void look_only(px_comm *comm, px_device device) {
+  PX_SCOPED(px_module) layer = make_layer(1 + 0x1p-12);
+  PX_SCOPED(px_reducer) reducer = mixed_reducer(comm, layer, false, PX_FLOAT32);
+  px_tensor *weight = weight_of(layer);
+  // A pass that is not recorded leaves nothing low, within one that is, too.
+  px_grad_set_enabled(false);
+  px_release(forward_low(reducer, layer, 1));
+  CHECK_EQ(px_tensor_dtype(weight), PX_FLOAT32);
+  px_grad_set_enabled(true);
+  PX_SCOPED(px_tensor) out = forward_low(reducer, layer, 1);
+  px_grad_set_enabled(false);
+  px_release(forward_low(reducer, layer, 1));
+  CHECK_EQ(px_tensor_dtype(weight), PX_BFLOAT16);
+  // What is written meanwhile stays, and what is not has the bits that it had.
+  OK(px_reducer_lower(reducer));
+  OK(px_fill_(weight, px_float(3)));
+  px_grad_set_enabled(true);
+  OK(px_backward(1, &out, NULL, false, false));
+  CHECK_EQ(px_tensor_dtype(weight), PX_FLOAT32);
+  CHECK_NEAR(*(float *)px_tensor_data(weight), 3, 0);
+  check_grad(weight, 1);
+}
+PX_TEST(parameters_are_low_from_forward_to_the_end_of_backward) { run_ranks(1, ON_CPU, look_only); }
+
+static void lowers_or_not(px_comm *comm, px_device device) {
+  PX_SCOPED(px_module) layer = make_layer(1);
+  px_tensor *weight = weight_of(layer);
+  PX_SCOPED(px_reducer) reducer = mixed_reducer(comm, layer, false, PX_FLOAT32);
+  bool failed = true;
+  for (int64_t n = 1; failed; n++) {
+    OK(px_fault_arm("alloc", n, false));
+    failed = px_reducer_lower(reducer) != PX_OK;
+    px_fault_disarm_all();
+    CHECK_EQ(px_tensor_dtype(weight), failed ? PX_FLOAT32 : PX_BFLOAT16);
+  }
+  px_release(PX_MOVE(reducer));
+  CHECK_EQ(px_tensor_dtype(weight), PX_FLOAT32);
+  px_reducer_options options = {.comm = comm, .parameters = &weight, .count = 1};
+  OK(px_reducer_new(&reducer, &options));
+  px_mixed_precision policy = {PX_INT32, PX_DTYPE_NONE, PX_DTYPE_NONE};
+  FAILS(px_reducer_mix(reducer, layer, &policy, NULL, 0), PX_RUNTIME, "Only Tensors of floating");
+  policy.param_dtype = PX_FLOAT16;
+  failed = true;
+  for (int64_t n = 1; failed; n++) {
+    OK(px_fault_arm("alloc", n, false));
+    failed = px_reducer_mix(reducer, layer, &policy, NULL, 0) != PX_OK;
+    px_fault_disarm_all();
+  }
+  OK(px_reducer_lower(reducer));
+  CHECK_EQ(px_tensor_dtype(weight), PX_FLOAT16);
+}
+PX_TEST(parameters_are_all_low_or_none_is) { run_ranks(1, ON_CPU, lowers_or_not); }
+
 // Rank 0 has three steps, rank 1 one, and takes part in the others.
 static void shadows(px_comm *comm, px_device device) {
   bool has = px_comm_rank(comm) == 0;

@@ -9,7 +9,7 @@ import phlox as torch
 import phlox.distributed as dist
 import phlox.multiprocessing as mp
 from phlox import nn
-from phlox.nn.parallel import DistributedDataParallel as DDP
+from phlox.nn.parallel.distributed import DistributedDataParallel as DDP, _MixedPrecision
 
 LIMIT = timedelta(seconds=60)
 
@@ -28,6 +28,15 @@ def begin(rank, size, path, backend, body, args):
 def ranks(body, *args, size=2, backend="gloo"):
     with tempfile.NamedTemporaryFile() as file:
         mp.spawn(begin, (size, file.name, backend, body, args), nprocs=size)
+
+
+def refuses(text, make):
+    try:
+        make()
+    except Exception as e:
+        assert text in str(e), e
+    else:
+        raise AssertionError(f"no error: {text}")
 
 
 def model():
@@ -131,13 +140,6 @@ def copies_and_refusals(r, n, device):
         m(torch.randn(4, 2, 5, 5, device=device))
     assert list(m.state_dict())[0] == "module.0.weight" and str(m).startswith("DistributedDataParallel(\n  (module): Seq")
 
-    def refuses(text, make):
-        try:
-            make()
-        except Exception as e:
-            assert text in str(e), e
-        else:
-            raise AssertionError(f"no error: {text}")
     refuses("is not needed when a module doesn't have any parameter", lambda: DDP(nn.ReLU()))
     refuses("device_ids can only be None or contain a single element.", lambda: DDP(model(), device_ids=[0, 1]))
     refuses(f"while rank {1 - r} has inconsistent {[4, 2][r]} params.",
@@ -382,6 +384,79 @@ def joins_by_hooks_of_its_own(r, n, device):
         raise AssertionError("no error")
 
 
+def mixed_model(device):
+    torch.manual_seed(13)
+    m = nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.Linear(12, 12), nn.Tanh(), nn.Linear(12, 3))
+    m[4].bias.requires_grad_(False)
+    return m.to(device)
+
+
+def trains_mixed(r, n, device, path):
+    """By hand: what a copy of the low dtype gives is added up in the dtype of the reduction."""
+    low, wide = torch.bfloat16, torch.float32
+    for reduce, how in ((wide, {}), (None, {}), (wide, {"gradient_as_bucket_view": True}), (torch.float16, {"static_graph": True}), (wide, {"bucket_cap_mb": 1e-4})):
+        m = DDP(mixed_model(device), mixed_precision=_MixedPrecision(low, reduce, low), **how)
+        own, hand = m.module, mixed_model(device)
+        opt, other = (torch.optim.AdamW([p for p in of.parameters() if p.requires_grad], 0.1) for of in (own, hand))
+        assert own[1].running_mean.dtype == low and own[1].num_batches_tracked.dtype == torch.int64
+        copy = mixed_model(device).to(low)
+        for x, y in zip(*batches()):
+            x, y = x[r::n].float().to(device), y[r::n].to(device)
+            opt.zero_grad()
+            out = m(x)
+            assert out.dtype == low and {p.dtype for p in m.parameters()} == {low}
+            loss = nn.functional.cross_entropy(out.float(), y)
+            loss.backward()
+            assert {p.dtype for p in m.parameters()} == {wide} and own[0].weight.grad.dtype == wide
+            opt.step()
+            with torch.no_grad():
+                for p, q in zip(copy.parameters(), hand.parameters()):
+                    p.copy_(q)
+                for b in copy.buffers():
+                    dist.broadcast(b, 0)
+            copy.zero_grad()
+            expected = nn.functional.cross_entropy(copy(x.to(low)).float(), y)
+            expected.backward()
+            assert torch.equal(expected, loss), (expected, loss)
+            for p, q in zip(copy.parameters(), hand.parameters()):
+                if p.requires_grad:
+                    dist.all_reduce(sent := p.grad.to(reduce or low) / n)
+                    q.grad = sent.to(wide)
+            other.step()
+            for p, q in zip(own.parameters(), hand.parameters()):
+                assert torch.equal(p, q), (p, q)
+    torch.save([p.detach().cpu() for p in own.parameters()], f"{path}/{r}")
+    checks_mixed(m, x, r)
+
+
+def checks_mixed(m, x, r):
+    m.eval()
+    with torch.no_grad():
+        assert m(x).dtype == torch.bfloat16 and m.module[0].weight.dtype == torch.float32
+    with m.no_sync():
+        m(x).sum().backward()
+    assert m.module[0].weight.dtype == m.module[0].weight.grad.dtype == torch.float32
+    m(x).sum().backward()
+    assert m.module[0].weight.dtype == m.module[0].weight.grad.dtype == torch.float32
+    refuses("register_comm_hook or register_builtin_comm_hook can only be called once.", lambda: m.register_comm_hook(None, hooks))
+    refuses("Only Tensors of floating point and complex dtype can require gradients",
+            lambda: DDP(nn.Linear(2, 2, device=x.device), mixed_precision=_MixedPrecision(torch.int32)))
+    odd = nn.Linear(2, 2, device=x.device)
+    odd._ddp_params_and_buffers_to_ignore = ["bias"]
+    d = DDP(odd, mixed_precision=_MixedPrecision(torch.float16))
+    try:
+        d(torch.ones(1, 2, device=x.device))
+    except RuntimeError:
+        pass  # of a half and a float
+    assert odd.bias.dtype == torch.float32 and odd.weight.dtype == torch.float16
+    again = torch.utils.checkpoint.checkpoint
+    layers = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6)).to(x.device)
+    layers.forward = lambda x: again(layers[2], again(layers[0], x, use_reentrant=False).tanh(), use_reentrant=True)
+    d = DDP(layers, mixed_precision=_MixedPrecision(torch.bfloat16))
+    d(x).sum().backward()
+    assert layers[0].weight.grad.dtype == layers[0].weight.dtype == torch.float32
+
+
 def dies(r, n, device):
     class Dies(torch.autograd.Function):
         @staticmethod
@@ -460,6 +535,17 @@ class DDPTest(unittest.TestCase):
         for backend, _ in self.backends(2):
             ranks(joins_with_more, backend=backend)
             ranks(joins_by_hooks_of_its_own, backend=backend)
+
+    def test_mixed_precision_is_what_copies_of_a_low_dtype_give(self):
+        bits = []
+        for _ in range(2):
+            for backend, _ in self.backends(2):
+                with tempfile.TemporaryDirectory() as path:
+                    ranks(trains_mixed, path, backend=backend)
+                    bits.append([torch.load(f"{path}/{r}") for r in range(2)])
+        for r in range(2):
+            for again in bits[1:]:
+                self.assertTrue(all(torch.equal(a, b) for a, b in zip(bits[0][r], again[r])))
 
     def test_the_death_of_a_rank_within_backward_is_told_to_the_others(self):
         for backend, _ in self.backends(2):

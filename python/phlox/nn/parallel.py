@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import warnings
+from dataclasses import dataclass
 
 import phlox as torch
 from phlox import _C
@@ -212,6 +213,14 @@ def data_parallel(module: Module, inputs: Any, device_ids: Sequence[Any] | None 
     return once._run(inputs if isinstance(inputs, tuple) else (inputs,), module_kwargs or {})
 
 
+@dataclass
+class _MixedPrecision:
+    """The dtypes of parameters and inputs, of what is sent, and of buffers; None: their own."""
+    param_dtype: torch.dtype | None = None
+    reduce_dtype: torch.dtype | None = None
+    buffer_dtype: torch.dtype | None = None
+
+
 class _DDPJoinHook(JoinHook):
     """Takes part in the collectives of the other ranks' steps."""
 
@@ -257,7 +266,7 @@ class DistributedDataParallel(Module, Joinable):
         given = locals()
         super().__init__()
         Joinable.__init__(self)
-        for name in ("delay_all_reduce_named_params", "param_to_hook_all_reduce", "mixed_precision", "device_mesh",
+        for name in ("delay_all_reduce_named_params", "param_to_hook_all_reduce", "device_mesh",
                      "skip_all_reduce_unused_params", "bucket_cap_mb_list", "batched_grad_copy", "lazy_bucket_allocation"):
             if given[name]:
                 raise NotImplementedError(f"DistributedDataParallel({name}=) is not implemented in Phlox")
@@ -292,6 +301,10 @@ class DistributedDataParallel(Module, Joinable):
             _C._copy_from(self.process_group, self._states(at_first))
         self.reducer = _C._Reducer(self.process_group, parameters, int((bucket_cap_mb or 0) * (1 << 20)),
                                    gradient_as_bucket_view, find_unused_parameters, static_graph)
+        self.mixed_precision = mixed_precision
+        if mixed_precision is not None:
+            state = [*module.named_parameters(), *module.named_buffers()]
+            self.reducer.mix(module, mixed_precision, [t for n, t in state if n in self.parameters_to_ignore])
 
     def _buffers_to_sync(self):
         return [b for n, b in self.module.named_buffers() if n not in self.parameters_to_ignore]
@@ -330,7 +343,9 @@ class DistributedDataParallel(Module, Joinable):
         if self.device_ids:
             inputs, kwargs = torch.utils._pytree.tree_map(
                 lambda x: x.to(self.device) if isinstance(x, torch.Tensor) else x, (inputs, kwargs))
+        inputs, kwargs = self.reducer.lower((inputs, kwargs))
         output = self.module(*inputs, **kwargs)
+        self.reducer.raise_()
         self.require_forward_param_sync = reduces
         if reduces:
             self.reducer.expect(output if self.find_unused_parameters else None)
