@@ -23,6 +23,10 @@ PX_API void px_shard_rows(int64_t *first, int64_t *count, int64_t rows, int rank
 typedef struct px_shards px_shards;
 typedef struct px_shard_options {
   px_comm *comm;
+  // NULL, or the ranks that have the same rows, one of each such group: each computes with its own
+  // batch, and after the ranks of `comm` have cut the gradients among them, rows are averaged over
+  // these. The others' `comm` and `replicas` make up a mesh of two dimensions.
+  px_comm *replicas;
   px_device device;           // where parameters and buffers go; PX_DEVICE_NONE: they stay
   px_tensor *const *ignored;  // parameters that are left as they are
   int ignored_count;
@@ -68,10 +72,13 @@ PX_API void px_shards_keep(px_shards *self, bool after_backward, bool keep);
 // Without reduction, gradients add up in this process, as whole ones, until a backward pass with
 // it.
 PX_API void px_shards_reduce(px_shards *self, bool reduces);
+// Without, where there are replicas, what backward has reduced is not averaged over them, but adds
+// up in each until a backward pass with it, and is no gradient so far.
+PX_API void px_shards_average(px_shards *self, bool averages);
 // The next backward passes of the communicator's modules are not the last before the gradients are
 // used: reductions may still be under way when they end.
 PX_API void px_shards_last_backward(px_shards *self, bool last);
-// What gradients are divided by, in the place of the number of ranks; 0: that.
+// What gradients are divided by, in the place of the number of ranks, replicas included; 0: that.
 PX_API void px_shards_divide(px_shards *self, double factor);
 // The groups that are gathered while this one computes, in that order; borrowed, and to live as
 // long. At first, none in forward; in backward the one whose forward came before this one's.

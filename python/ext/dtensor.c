@@ -350,10 +350,12 @@ static PyObject *to_whole(PyObject *tensor, void *context) {
 static PyObject *replicated(PyObject *result, void *context) {
   const called *c = context;
   EXT_OWNED *replicate = ext_call_from("phlox.distributed._placements", "Replicate", "()");
-  EXT_OWNED *shape = replicate ? PyObject_GetAttrString(result, "shape") : NULL;
+  EXT_OWNED *one = replicate ? PyTuple_Pack(1, replicate) : NULL;
+  EXT_OWNED *each =
+      one ? PySequence_Repeat(one, PyObject_Length(PyTuple_GET_ITEM(c->spec, PLACEMENTS))) : NULL;
+  EXT_OWNED *shape = each ? PyObject_GetAttrString(result, "shape") : NULL;
   EXT_OWNED *spec =
-      shape ? Py_BuildValue("(O(O)OO)", PyTuple_GET_ITEM(c->spec, MESH), replicate, shape, Py_None)
-            : NULL;
+      shape ? PyTuple_Pack(4, PyTuple_GET_ITEM(c->spec, MESH), each, shape, Py_None) : NULL;
   return spec ? over(result, spec) : NULL;
 }
 

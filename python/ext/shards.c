@@ -13,22 +13,23 @@ typedef struct shards_object {
 #define H(self) (((shards_object *)(self))->shards)
 EXT_OWNS(shards, EXT_CORE(shards_object, shards));
 EXT_NEW(shards,
-        "(comm: Any, module: Any, device: Device, ignored: Sequence[Tensor], keep: bool | None, "
-        "param_dtype: dtype | None, reduce_dtype: dtype | None)") {
-  PyObject *comm, *module, *ignored;
+        "(comm: Any, replicas: Any | None, module: Any, device: Device, ignored: Sequence[Tensor], "
+        "keep: bool | None, param_dtype: dtype | None, reduce_dtype: dtype | None)") {
+  PyObject *comm, *replicas, *module, *ignored;
   px_device device;
   ext_maybe keep;
   px_dtype param_dtype, reduce_dtype;
   EXT_TENSORS items = {0};
-  EXT_BIND(comm, module, device, ignored, keep, param_dtype, reduce_dtype);
+  EXT_BIND(comm, replicas, module, device, ignored, keep, param_dtype, reduce_dtype);
   px_shard_options options = {.comm = ext_comm(comm),
+                              .replicas = ext_is_none(replicas) ? NULL : ext_comm(replicas),
                               .device = device,
                               .keep = keep > 0,
                               .keep_outermost = keep < 0,
                               .param_dtype = param_dtype,
                               .reduce_dtype = reduce_dtype};
-  if (!options.comm || ext_take_tensors(&items, ext_items(ignored, "parameters are a list"),
-                                        "fully_shard", "ignored_params") < 0)
+  if (PyErr_Occurred() || ext_take_tensors(&items, ext_items(ignored, "parameters are a list"),
+                                           "fully_shard", "ignored_params") < 0)
     return NULL;
   options.ignored = items.items;
   options.ignored_count = (int)items.count;
@@ -100,6 +101,14 @@ EXT_METHOD(fsdp_module, set_requires_gradient_sync,
   bool requires_gradient_sync, recurse;
   EXT_BIND(requires_gradient_sync, recurse);
   return set_all(self, recurse, px_shards_reduce, requires_gradient_sync);
+}
+EXT_METHOD(fsdp_module, set_requires_all_reduce,
+           "(requires_all_reduce: bool, *, recurse: bool = True) -> None",
+           "Whether backward averages gradients over replicas; without it what is reduced adds up "
+           "in each.") {
+  bool requires_all_reduce, recurse;
+  EXT_BIND(requires_all_reduce, recurse);
+  return set_all(self, recurse, px_shards_average, requires_all_reduce);
 }
 EXT_METHOD(fsdp_module, set_reshard_after_forward,
            "(reshard_after_forward: bool, recurse: bool = True) -> None",

@@ -23,6 +23,7 @@ static void context_destroy(void *object) {
   px_release(self->gather);
   px_release(self->reduce);
   px_release(self->comm);
+  px_release(self->replicas);
   px_free(self->groups);
   px_free(self->order);
   pthread_mutex_destroy(&self->lock);
@@ -30,7 +31,7 @@ static void context_destroy(void *object) {
   px_free(self);
 }
 
-static px_status context_new(px__shard_context **out, px_comm *comm) {
+static px_status context_new(px__shard_context **out, px_comm *comm, px_comm *replicas) {
   static const px_class cls = {"shard context", context_destroy};
   px__shard_context *self;
   pthread_mutexattr_t again;
@@ -41,6 +42,7 @@ static px_status context_new(px__shard_context **out, px_comm *comm) {
   pthread_mutex_init(&self->lock, &again);
   pthread_mutexattr_destroy(&again);
   self->comm = px_retain(comm);
+  self->replicas = px_retain(replicas);
   self->device = PX_DEVICE_NONE;
   self->last = true;
   self->next = all;
@@ -77,6 +79,7 @@ static void context_remove(px__shard_context *self, const px_shards *group) {
       drop(self->groups[i]->ahead[way], &self->groups[i]->ahead_count[way], group);
   if (self->root == group) self->root = NULL;
   if (self->reducing == group) self->reducing = NULL;
+  if (self->averaging == group) self->averaging = NULL;
   bool over = !self->group_count;
   pthread_mutex_unlock(&self->lock);
   px__shard_context **at = &all;
@@ -85,15 +88,15 @@ static void context_remove(px__shard_context *self, const px_shards *group) {
   pthread_mutex_unlock(&all_lock);
 }
 
-static px_status join_context(px_shards *self, px_comm *comm) {
+static px_status join_context(px_shards *self, px_comm *comm, px_comm *replicas) {
   pthread_mutex_lock(&all_lock);
   px__shard_context *found = all;
   px_status status = PX_OK;
-  while (found && found->comm != comm) found = found->next;
+  while (found && (found->comm != comm || found->replicas != replicas)) found = found->next;
   if (found)
     px_retain(found);
   else
-    status = context_new(&found, comm);
+    status = context_new(&found, comm, replicas);
   if (status == PX_OK) {
     self->context = found;
     pthread_mutex_lock(&found->lock);
@@ -146,6 +149,7 @@ static void shard_end(px__shard *v, const px_module *own) {
   px_release(v->whole);
   px_release(v->local);
   px_release(v->summed);
+  px_release(v->apart);
   px_free(v->name);
   for (int i = 0; i < v->place_count; i++) {
     if (v->places[i].owner != own) px_release(v->places[i].owner);
@@ -305,12 +309,12 @@ static px_status find_all(px_shards **out, px_module *module, const px_shard_opt
   self->module = module;
   self->keep = options->keep;
   self->keep_outermost = options->keep_outermost;
-  self->reduces = true;
+  self->reduces = self->averages = true;
   self->on_gradient = px__shards_on_gradient;
   self->param_dtype = options->param_dtype;
   self->reduce_dtype = options->reduce_dtype;
   search s = {self, options};
-  PX_TRY(join_context(self, options->comm));
+  PX_TRY(join_context(self, options->comm, options->replicas));
   PX_TRY(px_module_each(module, PX_ENTRY_PARAMETER, "", true, true, find_one, &s));
   *out = PX_MOVE(owned);
   return PX_OK;
@@ -368,6 +372,12 @@ void px_shards_keep(px_shards *self, bool after_backward, bool keep) {
 void px_shards_reduce(px_shards *self, bool reduces) {
   lock(self);
   self->reduces = reduces;
+  unlock(self);
+}
+
+void px_shards_average(px_shards *self, bool averages) {
+  lock(self);
+  self->averages = averages;
   unlock(self);
 }
 

@@ -19,6 +19,7 @@ typedef struct px__shard {
   px_tensor *local;   // owned
   px_tensor *whole;   // a leaf, over memory that comes and goes; owned
   px_tensor *summed;  // what passes without reduction gave, in the dtype of the reduction; owned
+  px_tensor *apart;   // rows of what passes gave that were not averaged over replicas; owned
   int ndim;
   int64_t sizes[PX_MAX_DIMS];
   int64_t share;  // elements of a rank's rows; the last ranks may have fewer
@@ -40,15 +41,16 @@ typedef struct px__shard_context {
   px_object head;
   struct px__shard_context *next;  // of all; of the lock of shard.c
   pthread_mutex_t lock;
-  px_comm *comm;  // owned
+  px_comm *comm, *replicas;  // owned; replicas may be NULL
   px_device device;
   px_stream *gather, *reduce;   // of `device`, or NULL; owned
   px_shards **groups, **order;  // borrowed; `order` is that of their forward passes
   int group_count, order_count, room;
-  px_shards *root;      // whose forward is under way, from outside
-  px_shards *reducing;  // whose reduction is under way
-  bool ends;            // the end of backward will be told
-  bool last;            // it is the last one before the gradients are used
+  px_shards *root;       // whose forward is under way, from outside
+  px_shards *reducing;   // whose reduction is under way
+  px_shards *averaging;  // whose rows are under way between replicas
+  bool ends;             // the end of backward will be told
+  bool last;             // it is the last one before the gradients are used
 } px__shard_context;
 
 struct px_shards {
@@ -58,7 +60,7 @@ struct px_shards {
   px_status (*on_gradient)(px_tensor *tensor, void *shard);  // px__shards_on_gradient
   px__shard *items;
   int count;
-  bool keep, keep_outermost, keep_after_backward, reduces, backward, inside;
+  bool keep, keep_outermost, keep_after_backward, reduces, averages, backward, inside;
   double divide;
   px_dtype param_dtype, reduce_dtype;
   px__shard_state state;
@@ -83,10 +85,10 @@ PX__MUST px_status px__shards_take(px_shards *self);
 PX__MUST px_status px__shards_part(px_shards *self);
 // Forgets a reduction that is under way, and the gradients that have come for one.
 PX__MUST px_status px__shards_forget(px_shards *self);
-// Begins to reduce what gradients there are; adds the parts of an earlier reduction to the
-// gradients of the parts.
+// Begins to reduce what gradients there are, and has the groups before go on with theirs.
 PX__MUST px_status px__shards_reduce(px_shards *self);
-PX__MUST px_status px__shards_reduced(px_shards *self);
+// Waits for all reductions that are under way, whose parts are added to the gradients of the parts.
+PX__MUST px_status px__shards_reduced(px__shard_context *context);
 
 // ---- shard_pass.c
 // Called when a whole parameter's gradient has been accumulated.

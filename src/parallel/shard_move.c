@@ -347,40 +347,107 @@ static px_status reduce(px_shards *self) {
   return px_comm_run(&self->reduction, self->context->comm, &collective);
 }
 
-static px_status give_part(px_shards *self, px__shard *v) {
+// This rank's rows in what it has got of the reduction.
+static px_status rows_of(px_tensor **out, const px_shards *self, const px__shard *v) {
   PX_SCOPED(px_tensor) part = NULL;
-  PX_SCOPED(px_tensor) shaped = NULL;
+  PX_TRY(px_narrow(&part, self->mine, 0, v->place, px_tensor_numel(v->local)));
+  return px_view(out, part, px_tensor_sizes(v->local), v->ndim);
+}
+
+static px_status give_part(px_shards *self, px__shard *v) {
+  PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) grad = NULL;
   px_tensor *before = px_tensor_grad(v->local);
-  PX_TRY(px_narrow(&part, self->mine, 0, v->place, px_tensor_numel(v->local)));
-  PX_TRY(px_view(&shaped, part, px_tensor_sizes(v->local), v->ndim));
-  PX_TRY(px_to(&grad, shaped, px_tensor_dtype(v->local), PX_DEVICE_NONE, false, false));
+  PX_TRY(rows_of(&rows, self, v));
+  PX_TRY(px_to(&grad, rows, px_tensor_dtype(v->local), PX_DEVICE_NONE, false, false));
   if (before) return px_add_(before, grad, px_int(1));
   PX_SCOPED(px_tensor) plain = NULL;
   PX_TRY(px_tensor_detach(&plain, grad));
   return px_tensor_set_grad(v->local, plain);
 }
 
-static px_status give_parts(px_shards *self) {
+static px_status for_each_reduced(px_shards *self, px_status (*fn)(px_shards *, px__shard *)) {
   PX_TRY(px_work_wait(self->reduction, 0));
   for (int i = 0; i < self->count; i++)
-    if (self->items[i].reduced) PX_TRY(give_part(self, &self->items[i]));
+    if (self->items[i].reduced) PX_TRY(fn(self, &self->items[i]));
   return PX_OK;
 }
 
+static px_status give_parts(px_shards *self) { return for_each_reduced(self, give_part); }
+
+// ---- between replicas
+
+static px_status keep_apart(px_shards *self, px__shard *v) {
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_TRY(rows_of(&rows, self, v));
+  if (v->apart) return px_add_(v->apart, rows, px_int(1));
+  return px_clone(&v->apart, rows, "contiguous_format");
+}
+static px_status keep_all_apart(px_shards *self) { return for_each_reduced(self, keep_apart); }
+
+static px_status add_apart(px_shards *self, px__shard *v) {
+  PX_SCOPED(px_tensor) rows = NULL;
+  if (!v->apart) return PX_OK;
+  PX_TRY(rows_of(&rows, self, v));
+  PX_TRY(px_add_(rows, v->apart, px_int(1)));
+  px_release(v->apart);
+  v->apart = NULL;
+  return PX_OK;
+}
+
+static px_status average(px_shards *self) {
+  PX_TRY(for_each_reduced(self, add_apart));
+  px_release(self->reduction);
+  self->reduction = NULL;
+  px_collective collective = {.op = PX_ALL_REDUCE,
+                              .reduce = self->divide != 0 ? PX_REDUCE_SUM : PX_REDUCE_AVG,
+                              .outputs = &self->mine,
+                              .output_count = 1};
+  return px_comm_run(&self->reduction, self->context->replicas, &collective);
+}
+
+// ---- one reduction after the other: where there are replicas, rows go between them while those of
+// the next group are made
+
 static void let_go_of_reduction(px_shards *self) {
+  px__shard_context *context = self->context;
   px_release(self->reduction);
   px_release(self->mine);
   self->reduction = NULL;
   self->mine = NULL;
-  if (self->context->reducing == self) self->context->reducing = NULL;
+  if (context->reducing == self) context->reducing = NULL;
+  if (context->averaging == self) context->averaging = NULL;
 }
 
-px_status px__shards_reduced(px_shards *self) {
+static px_status end_reduction(px_shards *self, px_status (*fn)(px_shards *self)) {
   px_status status = PX_OK;
-  if (self->reduction) status = on_stream(self->context->reduce, give_parts, self);
+  if (self->reduction) status = on_stream(self->context->reduce, fn, self);
   let_go_of_reduction(self);
   return status;
+}
+
+static px_status averaged(px__shard_context *context) {
+  return context->averaging ? end_reduction(context->averaging, give_parts) : PX_OK;
+}
+
+// A group's rows are made: they become gradients, or go to the replicas.
+static px_status go_on(px__shard_context *context) {
+  px_shards *self = context->reducing;
+  if (!self) return PX_OK;
+  if (!context->replicas || !self->reduction) return end_reduction(self, give_parts);
+  if (!self->averages) return end_reduction(self, keep_all_apart);
+  px_status status = on_stream(context->reduce, average, self);
+  if (status != PX_OK) let_go_of_reduction(self);
+  PX_TRY(status);
+  context->reducing = NULL;
+  context->averaging = self;
+  return PX_OK;
+}
+
+px_status px__shards_reduced(px__shard_context *context) {
+  PX_TRY(averaged(context));
+  PX_TRY(go_on(context));
+  return averaged(context);
 }
 
 px_status px__shards_forget(px_shards *self) {
@@ -394,7 +461,8 @@ px_status px__shards_reduce(px_shards *self) {
   px__shard_context *context = self->context;
   for (int i = 0; i < self->count; i++) PX_TRY(add_up(self, &self->items[i]));
   if (!self->reduces || !self->count) return PX_OK;
-  if (context->reducing) PX_TRY(px__shards_reduced(context->reducing));
+  PX_TRY(averaged(context));
+  PX_TRY(go_on(context));
   PX_TRY(follow(context->reduce));
   PX_TRY(on_stream(context->reduce, reduce, self));
   for (int i = 0; i < self->count; i++) {
@@ -404,5 +472,5 @@ px_status px__shards_reduce(px_shards *self) {
     v->summed = NULL;
   }
   context->reducing = self;
-  return context->reduce ? px__shards_reduced(self) : PX_OK;
+  return context->reduce ? go_on(context) : PX_OK;
 }

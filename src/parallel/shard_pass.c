@@ -51,7 +51,7 @@ px_status px__shards_on_gradient(px_tensor *tensor, void *shard) {
 // The current stream is that of the caller of backward.
 static px_status join_reductions(px__shard_context *self) {
   px_stream *current;
-  if (self->reducing) PX_TRY(px__shards_reduced(self->reducing));
+  PX_TRY(px__shards_reduced(self));
   if (!self->reduce) return PX_OK;
   PX_TRY(px_stream_current(&current, self->device));
   return px_stream_wait_stream(current, self->reduce);

@@ -78,7 +78,9 @@ static void check_parts(px_comm *comm, const px_shards *shards, int wanted) {
   CHECK_EQ(count, wanted);
 }
 
-static void trains(px_comm *comm, px_device device) {
+// `parts` are the ranks of `comm` among which rows are cut, and `replicas` those with the same
+// rows.
+static void trains_with(px_comm *comm, px_comm *parts, px_comm *replicas, px_device device) {
   int64_t sizes[] = {12, 2}, each = 12 / px_comm_size(comm);
   PX_SCOPED(px_tensor) points = NULL;
   PX_SCOPED(px_module) one = make_model(device);
@@ -87,23 +89,24 @@ static void trains(px_comm *comm, px_device device) {
   PX_SCOPED(px_shards) outer = NULL;
   px_module_entry first;
   CHECK(px_module_entry_at(model, PX_ENTRY_MODULE, 0, &first));
-  px_shard_options options = options_of(comm);
+  px_shard_options options = options_of(parts);
+  options.replicas = replicas;
   OK(px_fully_shard(&inner, first.module, &options));
   OK(px_fully_shard(&outer, model, &options));
-  check_parts(comm, inner, 2);
-  check_parts(comm, outer, 2);
+  check_parts(parts, inner, 2);
+  check_parts(parts, outer, 2);
   PX_SCOPED(px_optimizer) whole = make_optimizer(one);
-  PX_SCOPED(px_optimizer) parts = make_optimizer(model);
+  PX_SCOPED(px_optimizer) sharded = make_optimizer(model);
   OK(px_randn(&points, sizes, 2, NULL, PX_FLOAT64, device, false, false));
   for (int i = 0; i < 4; i++) {
-    double mine = step(model, parts, points, px_comm_rank(comm) * each, each);
+    double mine = step(model, sharded, points, px_comm_rank(comm) * each, each);
     CHECK_NEAR(mean_of(comm, mine), step(one, whole, points, 0, 12), 1e-12);
-    check_parts(comm, inner, 2);
+    check_parts(parts, inner, 2);
   }
   px_shard part;
   CHECK(px_shards_at(inner, 0, &part));
   PX_SCOPED(px_tensor) gathered = NULL;
-  OK(px_shard_whole(&gathered, comm, part.local, part.ndim, part.sizes));
+  OK(px_shard_whole(&gathered, parts, part.local, part.ndim, part.sizes));
   PX_SCOPED(px_list) list = NULL;
   OK(px_module_parameters(&list, one));
   double a[10], b[10];
@@ -111,11 +114,58 @@ static void trains(px_comm *comm, px_device device) {
   OK(px_tensor_read(px_list_get(list, 0), b, sizeof b));
   for (int i = 0; i < 10; i++) CHECK_NEAR(a[i], b[i], 1e-12);
 }
+static void trains(px_comm *comm, px_device device) { trains_with(comm, comm, NULL, device); }
+
+static px_mesh *two_by_two(px_comm *comm) {
+  px_mesh *out;
+  int64_t sizes[] = {2, 2};
+  OK(px_mesh_new(&out, &(px_mesh_options){.comm = comm, .sizes = sizes, .ndim = 2}));
+  return out;
+}
+static void replicas_train(px_comm *comm, px_device device) {
+  PX_SCOPED(px_mesh) mesh = two_by_two(comm);
+  trains_with(comm, px_mesh_comm(mesh, 1), px_mesh_comm(mesh, 0), device);
+}
 PX_TEST(two_ranks_train_as_one_process) { run_ranks(2, ON_CPU, trains); }
 PX_TEST(three_ranks_of_which_some_have_no_rows_train_as_one_process) {
   run_ranks(3, ON_CPU, trains);
 }
 PX_TEST(simulated_devices_train_as_one_process) { run_ranks(2, ON_SIM, trains); }
+PX_TEST(two_replicas_of_two_ranks_train_as_one_process) { run_ranks(4, ON_CPU, replicas_train); }
+PX_TEST(replicas_on_simulated_devices_train_as_one_process) {
+  run_ranks(4, ON_SIM, replicas_train);
+}
+PX_TEST(replicas_in_a_simulated_cluster_train_as_one_process) {
+  run_ranks(4, IN_CLUSTER, replicas_train);
+}
+
+// Rank r has r + 1 in each pass; of two passes only the second one is averaged over replicas.
+static void adds_up(px_comm *comm, px_device device) {
+  PX_SCOPED(px_mesh) mesh = two_by_two(comm);
+  PX_SCOPED(px_module) model = NULL;
+  PX_SCOPED(px_shards) shards = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  int64_t sizes[] = {1, 1};
+  px_shard part;
+  px_shard_options options = options_of(px_mesh_comm(mesh, 1));
+  options.replicas = px_mesh_comm(mesh, 0);
+  OK(px_linear_new(&model, 1, 2, .bias = false));
+  OK(px_fully_shard(&shards, model, &options));
+  OK(px_full(&x, sizes, 2, px_float(px_comm_rank(comm) + 1), PX_FLOAT32, px_cpu(), false, false));
+  for (int pass = 0; pass < 4; pass++) {
+    PX_SCOPED(px_tensor) out = NULL;
+    PX_SCOPED(px_tensor) loss = NULL;
+    px_shards_average(shards, pass % 2);
+    OK(px_module_call(&out, model, x));
+    OK(px_sum(&loss, out, NULL, 0, false, PX_DTYPE_NONE));
+    OK(px_backward(1, &loss, NULL, false, false));
+    CHECK(px_shards_at(shards, 0, &part));
+    px_tensor *grad = px_tensor_grad(part.local);
+    CHECK((grad != NULL) == (pass > 0));
+    if (grad) CHECK_NEAR(*(float *)px_tensor_data(grad), pass < 3 ? 5 : 10, 0);
+  }
+}
+PX_TEST(rows_add_up_in_a_replica_until_they_are_averaged) { run_ranks(4, ON_CPU, adds_up); }
 
 static void norms(px_comm *comm, px_device device) {
   double data[] = {3, 0, 0, 4};
@@ -173,9 +223,11 @@ static px_status one_step(px_module *model, px_tensor *x) {
   return px_backward(1, &loss, NULL, false, false);
 }
 
-static void survives(px_comm *comm, px_device device) {
+static void survives_with(px_comm *comm, px_comm *replicas) {
   int64_t sizes[] = {2, 2}, n = 1;
+  px_device device = px_cpu();
   px_shard_options options = options_of(comm);
+  options.replicas = replicas;
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_module) model = make_model(device);
   PX_SCOPED(px_shards) shards = NULL;
@@ -201,5 +253,9 @@ static void survives(px_comm *comm, px_device device) {
     CHECK_NEAR(*(double *)px_tensor_data(px_tensor_grad(part.local)), 2, 0);
   }
   CHECK(n > 30);
+}
+static void survives(px_comm *comm, px_device device) {
+  survives_with(comm, NULL);
+  survives_with(comm, comm);
 }
 PX_TEST(a_step_that_fails_leaves_the_next_one_as_it_was) { run_ranks(1, ON_CPU, survives); }

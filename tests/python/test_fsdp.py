@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """fully_shard: each test starts its ranks, on the CPU over gloo and on simulated devices over nccl."""
+import copy
 import os
 import tempfile
 import unittest
@@ -7,8 +8,10 @@ from datetime import timedelta
 
 import phlox as torch
 import phlox.distributed as dist
+import phlox.distributed.checkpoint as dcp
 import phlox.multiprocessing as mp
 from phlox import nn
+from phlox.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_state_dict, set_model_state_dict
 from phlox.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from phlox.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from phlox.utils.checkpoint import checkpoint
@@ -30,6 +33,15 @@ def begin(rank, size, path, backend, body, args):
 def ranks(body, *args, size=2, backend="gloo"):
     with tempfile.NamedTemporaryFile() as file:
         mp.spawn(begin, (size, file.name, backend, body, args), nprocs=size)
+
+
+def refuses(error, text, make):
+    try:
+        make()
+    except error as e:
+        assert text in str(e), e
+    else:
+        raise AssertionError(f"no error: {text}")
 
 
 class Block(nn.Module):
@@ -67,14 +79,15 @@ def batches():
     return torch.randint(0, 7, (5, 8, 3)), torch.randint(0, 7, (5, 8, 3))
 
 
-def train(m, part=slice(None), device="cpu", parts=1):
+def train(m, part=slice(None), device="cpu", parts=1, apart=False):
     opt = torch.optim.AdamW(m.parameters(), 0.02)
     losses = []
     for x, y in zip(*batches()):
         opt.zero_grad()
         for i in range(parts):
             if isinstance(m, FSDPModule):
-                m.set_requires_gradient_sync(i == parts - 1)
+                last = i == parts - 1
+                m.set_requires_all_reduce(last) if apart else m.set_requires_gradient_sync(last)
             loss = nn.functional.cross_entropy(m(x[part][i::parts].to(device)).transpose(1, 2), y[part][i::parts].to(device)) / parts
             loss.backward()
             losses.append(loss.detach())
@@ -84,11 +97,11 @@ def train(m, part=slice(None), device="cpu", parts=1):
     return torch.stack([t.cpu() for t in losses]), opt
 
 
-def sharded(m, how):
+def sharded(m, how, mesh=None):
     for block in m.blocks:
-        fully_shard(block, reshard_after_forward=how != "keep")
-    fully_shard(m)
-    if how == "prefetch":
+        fully_shard(block, mesh=mesh, reshard_after_forward="keep" not in how)
+    fully_shard(m, mesh=mesh)
+    if "prefetch" in how:
         m.set_modules_to_forward_prefetch([m.blocks[0]])
         m.blocks[0].set_modules_to_forward_prefetch([m.blocks[1], m.blocks[2]])
         m.blocks[2].set_modules_to_backward_prefetch([m.blocks[1], m.blocks[0]])
@@ -96,18 +109,70 @@ def sharded(m, how):
 
 
 def trains_like_one(r, n, device, how, path):
-    m, one, parts = sharded(net(recompute=how == "recompute"), how), net(recompute=how == "recompute"), 2 if how == "parts" else 1
-    losses, opt = train(m, slice(r, None, n), device, parts)
+    mesh = dist.init_device_mesh(device.type, (2, n // 2), mesh_dim_names=("replica", "part")) if "replicas" in how else None
+    again, parts = "recompute" in how, 2 if "parts" in how else 1
+    m, one = sharded(net(recompute=again), how, mesh), net(recompute=again)
+    losses, opt = train(m, slice(r, None, n), device, parts, "apart" in how)
     dist.all_reduce(mean := losses.to(device))
     wanted, other = train(one, parts=parts)
     assert torch.allclose(mean.cpu() / n, wanted, atol=1e-12) if parts == 1 else torch.allclose(mean.cpu().sum() / n, wanted.sum(), atol=1e-12)
     assert [name for name, _ in m.named_parameters()] == [name for name, _ in one.named_parameters()]
     for p, w in zip(m.parameters(), one.parameters()):
-        assert isinstance(p, DTensor) and isinstance(p, nn.Parameter) and p.shape == w.shape and p.placements == (Shard(0),)
+        assert isinstance(p, DTensor) and isinstance(p, nn.Parameter) and p.shape == w.shape
+        assert p.placements == ((Replicate(), Shard(0)) if mesh else (Shard(0),)) and (mesh is None or p.device_mesh == mesh)
         for mine, whole in ((p, w), (p.grad, w.grad), (opt.state[p]["exp_avg_sq"], other.state[w]["exp_avg_sq"])):
             assert isinstance(mine, DTensor) and torch.allclose(mine.full_tensor().cpu(), whole, atol=1e-12)
-            assert mine.to_local().size(0) == max(0, min(-(-len(whole) // n), len(whole) - r * -(-len(whole) // n)))
+            k, each = (r % (n // 2), -(-len(whole) // (n // 2))) if mesh else (r, -(-len(whole) // n))
+            assert mine.to_local().size(0) == max(0, min(each, len(whole) - k * each))
+    if mesh:
+        keeps_state(m, opt, one, other, device, path)
     torch.save([p.to_local().detach().cpu() for p in m.parameters()] + [losses], f"{path}/{r}")
+
+
+def keeps_state(m, opt, one, other, device, path):
+    """Replicas write rows once; what they wrote is that of one process, and is read by it, and by them."""
+    state, states = get_state_dict(m, opt)
+    dcp.save({"m": state, "o": states}, checkpoint_id=f"{path}/saved")
+    wanted = get_state_dict(one, other)
+    read = {"m": {k: torch.zeros_like(v) for k, v in wanted[0].items()}, "o": copy.deepcopy(wanted[1])}
+    dcp.load(read, checkpoint_id=f"{path}/saved", no_dist=True)
+    assert len(read["o"]["state"]) == len(list(one.parameters()))
+    for name, value in wanted[0].items():
+        assert torch.allclose(read["m"][name], value, atol=1e-12)
+        for mine, other in zip(read["o"]["state"].get(name, {}).values(), wanted[1]["state"].get(name, {}).values()):
+            assert torch.allclose(mine, other, atol=1e-12)
+    whole = get_model_state_dict(m, options=StateDictOptions(full_state_dict=True))
+    with torch.no_grad():
+        for p in m.parameters():
+            p.zero_()
+    dcp.load({"m": state}, checkpoint_id=f"{path}/saved")
+    again = get_model_state_dict(m, options=StateDictOptions(full_state_dict=True))
+    assert all(torch.equal(again[name], value) for name, value in whole.items())
+    set_model_state_dict(m, {name: value * 2 for name, value in whole.items()}, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
+    assert all(torch.equal(p.full_tensor(), 2 * whole[name]) for name, p in m.named_parameters())
+
+
+def replicas(r, n, device):
+    mesh = dist.init_device_mesh(device.type, (2, 2), mesh_dim_names=("replica", "part"))
+    for dtype, out in ((None, torch.float32), (torch.bfloat16, torch.bfloat16)):
+        m = fully_shard(nn.Linear(4, 3, bias=False, device=device), mesh=mesh, mp_policy=MixedPrecisionPolicy(dtype, torch.float32))
+        m(torch.full((2, 4), 1.0 + r, device=device)).sum().backward()
+        assert torch.equal(m.weight.grad.full_tensor().cpu(), torch.full((3, 4), 5.0)) and m.weight.grad.dtype == torch.float32
+    m.set_gradient_divide_factor(2.0)
+    m.zero_grad()
+    m(torch.ones(1, 4, device=device)).sum().backward()
+    assert torch.equal(m.weight.grad.full_tensor().cpu(), torch.full((3, 4), 2.0))
+    assert abs(nn.utils.clip_grad_norm_(m.parameters(), 1.0).item() - 48 ** 0.5) < 1e-5  # of each row once
+    scales(r, n, device, mesh)
+    whole = torch.arange(15.0).view(5, 3)
+    d = distribute_tensor(whole + r, mesh, [Replicate(), Shard(0)])
+    assert torch.equal(d.full_tensor().cpu(), whole) and d.sum().placements == (Replicate(), Replicate()) and d.to_local().size(0) == 3 - r % 2
+    assert d.redistribute(placements=[Shard(0), Replicate()]).to_local().size(0) == 3 - r // 2
+    cube = dist.init_device_mesh(device.type, (2, 2, 1), mesh_dim_names=("a", "b", "c"))
+    unnamed = dist.init_device_mesh(device.type, (2, 2))
+    refuses(ValueError, "fully_shard expects a 1D or 2D DeviceMesh but got", lambda: fully_shard(nn.Linear(2, 2), mesh=cube))
+    refuses(AssertionError, "Please init the 2D mesh for HSDP with mesh_dim_names specified", lambda: fully_shard(nn.Linear(2, 2), mesh=unnamed))
+    refuses(NotImplementedError, "placements (Shard(dim=0), Shard(dim=0))", lambda: distribute_tensor(whole, mesh, [Shard(0), Shard(0)]))
 
 
 def memory(r, n, device):
@@ -155,14 +220,14 @@ def mixed(r, n, device):
     assert torch.equal(m.bias.grad.full_tensor().cpu(), torch.full((3,), float(n)))
 
 
-def scales(r, n, device):
-    m = fully_shard(nn.Linear(2, 2, bias=False, device=device))
+def scales(r, n, device, mesh=None):
+    m = fully_shard(nn.Linear(2, 2, bias=False, device=device), mesh=mesh)
     opt, scaler = torch.optim.SGD(m.parameters(), 1.0), torch.amp.GradScaler(device.type, init_scale=4.0)
     before = m.weight.full_tensor()
     for step in range(2):
         opt.zero_grad()
         scaler.scale(m(torch.ones(1, 2, device=device)).sum()).backward()
-        if step == 0 and r == 1:  # in one rank's rows alone
+        if step == 0 and r % 2 == 1:  # in one part's rows alone
             m.weight.grad.to_local().fill_(float("inf"))
         scaler.step(opt)
         scaler.update()
@@ -189,13 +254,6 @@ def tensors(r, n, device):
         nn.init.xavier_uniform_(weight)
     assert torch.equal(layer.weight.full_tensor(), alone)
 
-    def refuses(error, text, make):
-        try:
-            make()
-        except error as e:
-            assert text in str(e), e
-        else:
-            raise AssertionError(f"no error: {text}")
     refuses(RuntimeError, "got mixed torch.Tensor and DTensor", lambda: d + whole.to(device))
     refuses(NotImplementedError, "placements (Shard(dim=1),)", lambda: distribute_tensor(whole, mesh, [Shard(1)]))
     refuses(NotImplementedError, "is not pickled by Phlox", lambda: d.__reduce_ex__(2))
@@ -259,7 +317,8 @@ def dies(r, n, device, where):
 
 
 BACKENDS = [("gloo", 2), ("gloo", 4), ("nccl", 2), ("nccl", 4)]
-HOWS = {("gloo", 2): ["parts", "keep"], ("gloo", 4): ["recompute"], ("nccl", 2): ["recompute"], ("nccl", 4): ["prefetch"]}
+HOWS = {("gloo", 2): ["parts", "keep"], ("gloo", 4): ["recompute", "replicas apart parts keep"], ("nccl", 2): ["recompute"],
+        ("nccl", 4): ["prefetch", "replicas prefetch recompute"]}
 
 
 @unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
@@ -287,6 +346,10 @@ class FullyShardTest(unittest.TestCase):
         for backend, _ in self.backends(2):
             ranks(mixed, backend=backend)
             ranks(scales, backend=backend)
+
+    def test_replicas_have_the_same_rows(self):
+        for backend, size in self.backends(4):
+            ranks(replicas, size=size, backend=backend)
 
     def test_sharded_tensors_compute_as_whole_ones(self):
         for backend, _ in self.backends(2):

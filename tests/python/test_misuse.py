@@ -49,7 +49,7 @@ class Mesh(c.Structure):  # px_mesh_options
 
 
 class Sharding(c.Structure):  # px_shard_options
-    _fields_ = [("comm", c.c_void_p), ("device", Device), ("ignored", c.c_void_p), ("ignored_count", c.c_int), ("keep", c.c_bool),
+    _fields_ = [("comm", c.c_void_p), ("replicas", c.c_void_p), ("device", Device), ("ignored", c.c_void_p), ("ignored_count", c.c_int), ("keep", c.c_bool),
                 ("keep_outermost", c.c_bool), ("param_dtype", c.c_int), ("reduce_dtype", c.c_int)]
 
 

@@ -13,15 +13,15 @@ def _spec(mesh, placements, shape=None):
     dist = torch.distributed
     mesh = mesh if mesh is not None else dist.init_device_mesh("cuda" if dist.get_backend() == "nccl" else "cpu", (dist.get_world_size(),))
     placements = tuple(placements or [Replicate()] * mesh.ndim)
-    if mesh.ndim != 1 or placements not in ((Shard(0),), (Replicate(),)):
+    if len(placements) != mesh.ndim or placements.count(Shard(0)) > 1 or not {*placements} <= {Shard(0), Replicate()}:
         raise NotImplementedError(f"a DTensor with placements {placements} on a mesh of {mesh.ndim} dimensions is not implemented in Phlox: "
-                                  "it has Shard(0) and Replicate() on meshes of one")
-    return mesh, placements, torch.Size(shape or ()), mesh.get_group() if placements[0].is_shard() else None
+                                  "it has Shard(0) along one of them, and Replicate()")
+    return mesh, placements, torch.Size(shape or ()), mesh.get_group(placements.index(Shard(0))) if Shard(0) in placements else None
 
 
 def _rows(whole, spec):
     """This rank's rows of a whole tensor, or all of it."""
-    return whole.narrow(0, *_C._shard_rows(spec[2][0], spec[0].get_local_rank(), spec[0].size())) if spec[3] is not None else whole
+    return whole.narrow(0, *_C._shard_rows(spec[2][0], spec[3].rank(), spec[3].size())) if spec[3] is not None else whole
 
 
 class DTensor(_C._Sharded, torch.Tensor):
@@ -36,7 +36,7 @@ class DTensor(_C._Sharded, torch.Tensor):
             raise NotImplementedError("DTensor.from_local(run_check=, stride=) is not implemented in Phlox")
         spec = _spec(device_mesh, placements, shape)
         if shape is None:
-            spec = _spec(spec[0], spec[1], (local_tensor.size(0) * (1 if spec[3] is None else spec[0].size()), *local_tensor.shape[1:]))
+            spec = _spec(spec[0], spec[1], (local_tensor.size(0) * (1 if spec[3] is None else spec[3].size()), *local_tensor.shape[1:]))
         return _C._sharded_over(local_tensor, spec)
 
     def redistribute(self, device_mesh=None, placements=None, *, async_op=False):
@@ -57,7 +57,7 @@ def distribute_tensor(tensor, device_mesh=None, placements=None, *, src_data_ran
     spec, whole = _spec(device_mesh, placements, tensor.shape), tensor.detach()
     if not tensor.is_meta:
         whole = whole.to(spec[0].device_type, copy=src_data_rank is not None).contiguous()
-        if src_data_rank is not None:
-            torch.distributed.broadcast(whole, group=spec[0].get_group(), group_src=src_data_rank)
+        for group in spec[0].get_all_groups() if src_data_rank is not None else ():
+            torch.distributed.broadcast(whole, group=group, group_src=src_data_rank)
     made = _C._sharded_over(_rows(whole, spec).clone(), spec)
     return torch.nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else made.requires_grad_(tensor.requires_grad)

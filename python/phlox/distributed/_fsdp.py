@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from phlox import _C
 from phlox._C import _UnshardHandle as UnshardHandle
-from phlox.distributed._dtensor import Shard, _spec
+from phlox.distributed._dtensor import Replicate, Shard, _spec
 
 torch = sys.modules[__name__.partition(".")[0]]
 
@@ -45,7 +45,8 @@ class FSDPModule(_C._FSDPModule):
 def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placement_fn=None, mp_policy=MixedPrecisionPolicy(),
                 offload_policy=OffloadPolicy(), ignored_params=None):
     """Shards the parameters of a module, as one group, along their first dimension over the ranks of a
-    mesh of one dimension (None: all ranks), and gives the module, which is then an FSDPModule, too.
+    mesh (None: all ranks), and gives the module, which is then an FSDPModule, too. On a mesh of two
+    dimensions parts are those of the second, and alike along the first.
 
     Modules within are sharded first. The parameters are DTensors; optimisers are made afterwards.
     reshard_after_forward: let go of the whole parameters between forward and backward; None: unless
@@ -58,9 +59,14 @@ def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placemen
         raise ValueError(f"fully_shard does not support containers that do not implement forward: {module}")
     if isinstance(module, FSDPModule):
         raise AssertionError(f"Each distinct composable distributed API can only be applied to a module once: {type(module)}")
-    spec, cls = _spec(mesh, (Shard(0),)), type(module)
+    if mesh is not None and mesh.ndim not in (1, 2):
+        raise ValueError(f"fully_shard expects a 1D or 2D DeviceMesh but got {mesh}")
+    if mesh is not None and mesh.ndim == 2 and mesh.mesh_dim_names is None:
+        raise AssertionError("Please init the 2D mesh for HSDP with mesh_dim_names specified")
+    replicas = mesh.get_group(0) if mesh is not None and mesh.ndim == 2 else None
+    spec, cls = _spec(mesh, (Replicate(), Shard(0))[replicas is None:]), type(module)
     device = torch.device("cuda", torch.cuda.current_device()) if spec[0].device_type == "cuda" else torch.device(spec[0].device_type)
-    shards = _C._Shards(spec[3], module, device, list(ignored_params or ()), None if reshard_after_forward is None else not reshard_after_forward,
+    shards = _C._Shards(spec[3], replicas, module, device, list(ignored_params or ()), None if reshard_after_forward is None else not reshard_after_forward,
                         mp_policy.param_dtype, mp_policy.reduce_dtype)
     for _, part, shape in shards.parameters():
         part._spec = (*spec[:2], shape, spec[3])
