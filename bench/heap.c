@@ -6,7 +6,7 @@
 // fail, and how many of those although the pages (2 MiB) that no block touches would have been
 // enough. PHLOX_SIM_MEMORY is the device (64M by default); settings are PYTORCH_CUDA_ALLOC_CONF's.
 // heap time: what a tensor takes whose memory is taken and given back, of one size and of many, and
-// by two threads on two streams.
+// by two threads on two streams; beside it, what a lock alone takes.
 #include <phlox/phlox.h>
 
 #include <math.h>
@@ -155,6 +155,19 @@ static void print_times(const char *name, const int64_t *sizes) {
          1e9 * (took[SAMPLES - SAMPLES / 1000] - clock));
 }
 
+// The least that is taken by a mutex that nobody else wants.
+static void print_lock(void) {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  double least = 1e9;
+  for (int round = 0; round < ROUNDS; round++) {
+    double start = bench_seconds();
+    for (int i = 0; i < SAMPLES; i++) pthread_mutex_lock(&lock), pthread_mutex_unlock(&lock);
+    double took = (bench_seconds() - start) / SAMPLES;
+    if (took < least) least = took;
+  }
+  printf("a mutex, taken and given back: %.0f ns\n", 1e9 * least);
+}
+
 // Of the processor, for this thread: who else uses the machine does not count.
 static double thread_seconds(void) {
   struct timespec t;
@@ -207,6 +220,7 @@ static void times(void) {
     if (both > two) two = both;
   }
   printf("two threads on two streams: %.2f times one\n", two / one);
+  print_lock();
 }
 
 int main(int argc, char **argv) {

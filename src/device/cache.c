@@ -159,12 +159,11 @@ static px_status new_empty(px_block **out, px__device *d) {
   return PX_OK;
 }
 
-static inline px_status new_block(px_block **out, size_t bytes, px__device *d, px_stream *stream) {
+static px_status new_block(px_block **out, size_t bytes, px__device *d, px_stream *stream) {
   *out = NULL;
   if (bytes == 0) return new_empty(out, d);
   if (bytes > GREATEST) return px__out_of_memory(d, GREATEST);
   px__request r = {.device = d, .stream = stream, .bytes = bytes};
-  if ((*out = px__pool_allocate_fast(r.stream, bytes))) return PX_OK;
   if (px__history_wants(PX_HISTORY_LIVE)) r.stack = px__stack_here();
   px__device_lock(d);
   r.size = px__pool_round(d, bytes);
@@ -180,7 +179,9 @@ static inline px_status new_block(px_block **out, size_t bytes, px__device *d, p
   return px__out_of_memory(d, r.size);
 }
 px_status px__cache_new(px_block **out, size_t bytes, px__device *d) {
-  return new_block(out, bytes, d, px__stream_now(d));
+  px_stream *stream = px__stream_now(d);
+  *out = px__pool_allocate_fast(stream, bytes);
+  return PX_LIKELY(*out != NULL) ? PX_OK : new_block(out, bytes, d, stream);
 }
 px_status px__cache_new_lasting(px_block **out, size_t bytes, px__device *d) {
   PX_TRY(new_block(out, bytes, d, d->streams[0]));

@@ -29,6 +29,9 @@ px_status px_device_set(int index) {
 
 px_status px_device_resolve(px_device *out, px_device device) {
   PX_GIVEN(out);
+  if (PX_LIKELY(device.type == PX_CUDA && px__device_alive() && device.index >= 0 &&
+                device.index < px__rt.count))
+    return *out = device, PX_OK;
   PX_CHECK(device.type >= 0 && device.type < PX_DEVICE_TYPES, PX_RUNTIME,
            "a device is needed, but none was given");
   if (device.type != PX_CUDA) return *out = (px_device){device.type, -1}, PX_OK;

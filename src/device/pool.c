@@ -155,12 +155,12 @@ void px__pool_merge(px__device *d) {
 // Until then the chunk counts as allocated.
 static void flush(px__device *d, px_stream *stream, bool small) {
   px__fast_bin *bin = &stream->fast[small];
-  px__spin_acquire(&bin->spin);
+  px__latch_thread *me = px__latch_enter(&bin->latch);
   px__chunk *chunk = bin->chunk;
   px__unposted unposted = bin->unposted;
   __atomic_store_n(&bin->chunk, NULL, __ATOMIC_RELAXED);
   bin->unposted = (px__unposted){0};
-  px__spin_release(&bin->spin);
+  px__latch_leave(&bin->latch, me);
   if (unposted.count) px__ledger_post(&d->cache.ledger, &unposted, small);
   if (!chunk) return;
   px__ledger_free(&d->cache.ledger, chunk);
@@ -318,21 +318,21 @@ px_block *px__pool_allocate_lent(const px__request *r) {
   return take(r, chunk);
 }
 
-px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes) {
+PX__WHOLE px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes) {
   px__fast_bin *bin = &stream->fast[bytes <= SMALL];
   if (!__atomic_load_n(&bin->chunk, __ATOMIC_RELAXED) || px__races() || px__unbinned_for(~0))
     return NULL;
   if (PX_UNLIKELY(px__capture_of(stream) != 0)) return NULL;
   if (PX_UNLIKELY(__atomic_load_n(&stream->owner->cache.routes, __ATOMIC_RELAXED) != NULL))
     return NULL;
-  px__spin_acquire(&bin->spin);
+  px__latch_thread *me = px__latch_enter(&bin->latch);
   px__chunk *chunk = bin->chunk;
   bool fits = chunk && bytes <= chunk->node.size && chunk->node.size - bytes < GRAIN;
   if (fits) {
     __atomic_store_n(&bin->chunk, NULL, __ATOMIC_RELAXED);
     px__unposted_add(&bin->unposted, chunk->node.size, bytes, chunk->block.pub.bytes);
   }
-  px__spin_release(&bin->spin);
+  px__latch_leave(&bin->latch, me);
   return fits ? begin_block(chunk, bytes) : NULL;
 }
 
@@ -340,14 +340,14 @@ px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes) {
 bool px__pool_free_fast(px__chunk *chunk) {
   px__fast_bin *bin = &chunk->stream->fast[chunk->small];
   if (chunk->block.use_count || PX_UNLIKELY(chunk->in_room) || px__unbinned_for(~0)) return false;
-  px__block_drop_uses(&chunk->block);
-  px__spin_acquire(&bin->spin);
+  if (PX_UNLIKELY(chunk->block.uses != NULL)) px__block_drop_uses(&chunk->block);
+  px__latch_thread *me = px__latch_enter(&bin->latch);
   bool empty = !bin->chunk;
   if (empty) {
     chunk->ready = px__issued(chunk->stream);
     __atomic_store_n(&bin->chunk, chunk, __ATOMIC_RELAXED);
   }
-  px__spin_release(&bin->spin);
+  px__latch_leave(&bin->latch, me);
   return empty;
 }
 

@@ -231,6 +231,7 @@ static px_status start(void) {
   px__rt.loads_late = PX__BACKEND_HAS(c.backend, loads_late) && c.backend->loads_late();
   c.backend->priority_range(&px__rt.least, &px__rt.greatest);
   px__virtual_begin();
+  px__latch_start();
   watch_forks();
   __atomic_store_n(&px__rt.ready, true, __ATOMIC_RELEASE);
   return PX_OK;

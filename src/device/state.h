@@ -2,10 +2,11 @@
 // The device layer's own state: devices, streams with their timelines, blocks with their uses.
 //
 // Locks, in the order in which they are taken: registry's < a graph's, an event's < pinned < a
-// device's < captures', races' < a spin word (of a block's uses, of a fast bin). No thread holds
-// two devices' locks. What a field's comment does not say is owned by its device's lock. Nothing
-// waits for a device with a lock held, but for raw frees.
+// device's < captures', races' < a spin word (of a block's uses), a bin's latch. No thread holds
+// two devices' locks. What a field's comment does not say is owned by its device's lock.
+// Nothing waits for a device with a lock held, but for raw frees.
 #pragma once
+#include "device/latch.h"
 #include "device/ledger.h"
 #include "phlox/graph.h"
 
@@ -47,10 +48,10 @@ typedef struct px__shelf {
   px__chunk *unsorted[2];  // freed last, and not in the tree yet
 } px__shelf;
 
-// The chunk that a stream freed last, in one of its pools (pool.c). Guarded by `spin`, which is
+// The chunk that a stream freed last, in one of its pools (pool.c). Guarded by `latch`, which is
 // taken with or without the device's lock.
 typedef struct px__fast_bin {
-  uint8_t spin;
+  px__latch latch;
   px__chunk *chunk;  // atomic: also read without
   px__unposted unposted;
 } px__fast_bin;
@@ -427,11 +428,6 @@ void px__fault_watch(void);
 px_status px__fault_error(px_fault_slot *slot) __attribute__((warn_unused_result));
 
 // ---- uses.c
-static inline void px__spin_acquire(uint8_t *spin) {
-  while (__atomic_test_and_set(spin, __ATOMIC_ACQUIRE))
-    ;
-}
-static inline void px__spin_release(uint8_t *spin) { __atomic_clear(spin, __ATOMIC_RELEASE); }
 px_status px__block_use(px__block *block, const px__work *work, bool write)
     __attribute__((warn_unused_result));
 // Whether every use is done or ordered before later work of `stream`; done, if that is NULL.

@@ -24,7 +24,7 @@ static void tensor_destroy(void *self) {
 }
 static const px_class tensor_class = {"tensor", tensor_destroy};
 
-px_status px__tensor_grow(px_tensor *t) {
+__attribute__((noinline, cold)) px_status px__tensor_grow(px_tensor *t) {
   int64_t *room;
   PX_TRY(px_alloc((void **)&room, 2 * PX_MAX_DIMS * sizeof *room));
   for (int d = 0; d < t->ndim; d++) room[d] = t->sizes[d], room[PX_MAX_DIMS + d] = t->strides[d];
@@ -32,24 +32,25 @@ px_status px__tensor_grow(px_tensor *t) {
   return PX_OK;
 }
 
-// Memory for a tensor of so many dimensions; tensors that ended have room for a few.
-static px_status find_memory(px_tensor **out, int ndim) {
+// Memory for a tensor of so many dimensions; tensors that ended have room for a few. NULL: there is
+// none, and the error says so.
+static px_tensor *find_memory(int ndim) {
   px_tensor *t = px__pool_take(PX__POOL_TENSOR);
-  if (PX_UNLIKELY(!t)) PX_TRY(PX_NEW(&t));
+  if (PX_UNLIKELY(!t) && PX_NEW(&t) != PX_OK) return NULL;
   t->ndim = 0, t->sizes = t->own, t->strides = t->own + PX__OWN_DIMS;
-  px_status status = px__tensor_room(t, ndim);
-  if (status != PX_OK) px__free(t);
-  *out = t;
-  return status;
+  if (PX_LIKELY(px__tensor_room(t, ndim) == PX_OK)) return t;
+  px__free(t);
+  return NULL;
 }
 
 // Everything but the geometry. Takes the storage, also on failure.
 static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype dtype, int ndim,
                              uint16_t flags) {
-  px_tensor *t = NULL;
-  px_status status = find_memory(&t, ndim);
-  if (PX_UNLIKELY(status != PX_OK)) px_release(storage_take), *out = NULL;
-  PX_TRY(status);
+  px_tensor *t = *out = find_memory(ndim);
+  if (PX_UNLIKELY(!t)) {
+    px_release(storage_take);
+    return px_error_pass(PX_NOMEM, __FILE__, __LINE__, __func__);
+  }
   px__object_init(t, &tensor_class);
   t->storage = storage_take;
   t->offset = 0;
@@ -60,7 +61,6 @@ static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype
   t->user = NULL;
   t->dtype = (int8_t)dtype;
   t->flags = flags;
-  *out = t;
   return PX_OK;
 }
 
@@ -156,6 +156,18 @@ static px_status settle_options(px_dtype *dtype, px_device *device) {
   return PX_OK;
 }
 
+// Where no size is 0 or bad and the bytes do not overflow, nothing else can: one pass is enough.
+static inline px_status settle_bytes(size_t *out, int ndim, const int64_t *sizes, px_dtype dtype) {
+  int64_t bytes = px__dtype_bytes[dtype];
+  bool odd = ndim > PX_MAX_DIMS;
+  for (int d = 0; d < ndim && !odd; d++)
+    odd = sizes[d] <= 0 || px__mul_size(bytes, sizes[d], &bytes);
+  *out = (size_t)bytes;
+  if (PX_LIKELY(!odd)) return PX_OK;
+  PX_TRY(px__check_sizes(ndim, sizes));
+  return px__row_major_bytes(out, ndim, sizes, dtype);
+}
+
 px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *sizes, px_dtype dtype,
                           px_device device) {
   PX_GIVEN(out);
@@ -164,8 +176,7 @@ px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *sizes, px_dt
   px_storage *storage;
   *out = NULL;
   PX_TRY(settle_options(&dtype, &device));
-  PX_TRY(px__check_sizes(ndim, sizes));
-  PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, dtype));
+  PX_TRY(settle_bytes(&bytes, ndim, sizes, dtype));
   PX_TRY(px__storage_new(&storage, bytes, device));
   PX_TRY(px__tensor_over(out, storage, ndim, sizes, NULL, dtype));
   return PX_OK;

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// A lock that one thread takes nearly always, for which it then costs no locked instruction.
+//
+// A latch has an owner, or none. The owner says that it is inside, and looks then whether it still
+// is the owner. Others take `spin`; the first of them takes the ownership away, has the system put
+// a barrier into all threads that run, and waits until the owner is outside. A thread becomes the
+// owner when it has taken the latch often enough with nobody else between. Who is inside says so in
+// a place of its thread's: one that is late to learn that it owns the latch no more must not undo
+// what the next owner says. A thread is inside of one latch at a time.
+#pragma once
+#include "base/base_impl.h"
+
+#include <pthread.h>
+
+typedef struct px__latch px__latch;
+typedef struct px__latch_thread {
+  px__seat seat;
+  px__latch *inside;  // atomic: of which latch the thread is inside as its owner, or may be
+} px__latch_thread;
+struct px__latch {
+  px__latch_thread *owner;  // atomic, or NULL; written with `spin`
+  uint8_t spin;
+  // With `spin`: which thread took the latch last, how often in turn, and how often is enough, less
+  // what always is.
+  uint32_t turns, reluctance;
+  pthread_t latest;
+};
+
+static inline void px__spin_acquire(uint8_t *spin) {
+  while (__atomic_test_and_set(spin, __ATOMIC_ACQUIRE))
+    ;
+}
+static inline void px__spin_release(uint8_t *spin) { __atomic_clear(spin, __ATOMIC_RELEASE); }
+
+// latch.c. start: from here on latches may have owners, if the system has such barriers.
+extern _Thread_local px__latch_thread *px__latch_here;  // NULL: the thread has owned no latch
+void px__latch_start(void);
+void px__latch_enter_shared(px__latch *latch);
+
+// Gives what px__latch_leave wants: the thread, if it owns the latch.
+static inline px__latch_thread *px__latch_enter(px__latch *l) {
+  px__latch_thread *me = px__latch_here;
+  if (PX_LIKELY(me && __atomic_load_n(&l->owner, __ATOMIC_RELAXED) == me)) {
+    __atomic_store_n(&me->inside, l, __ATOMIC_RELAXED);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    if (PX_LIKELY(__atomic_load_n(&l->owner, __ATOMIC_ACQUIRE) == me)) return me;
+    __atomic_store_n(&me->inside, NULL, __ATOMIC_RELEASE);
+  }
+  px__latch_enter_shared(l);
+  return NULL;
+}
+static inline void px__latch_leave(px__latch *l, px__latch_thread *me) {
+  if (PX_LIKELY(me != NULL))
+    __atomic_store_n(&me->inside, NULL, __ATOMIC_RELEASE);
+  else
+    px__spin_release(&l->spin);
+}

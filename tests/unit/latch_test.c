@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Latches: they exclude threads from each other, whoever owns them, and the thread that takes one
+// nearly always comes to own it.
+#include "device/latch.h"
+
+#include "test.h"
+
+enum { OFTEN = 5000, THREADS = 3, ROUNDS = 100 };
+static px__latch latch;
+static int64_t count;  // guarded by the latch
+static bool ended;     // atomic
+
+static void add(int times) {
+  for (int i = 0; i < times; i++) {
+    px__latch_thread *me = px__latch_enter(&latch);
+    count++;
+    px__latch_leave(&latch, me);
+  }
+}
+static void *add_often(void *unused) {
+  add(40 * OFTEN);
+  return unused;
+}
+static px__latch_thread *owner(void) { return __atomic_load_n(&latch.owner, __ATOMIC_RELAXED); }
+
+// Whether the system has the barriers that owners need.
+static bool start(void) {
+  px__latch_start();
+  add(OFTEN);
+  return owner() != NULL;
+}
+
+PX_TEST(a_thread_that_takes_a_latch_often_owns_it) {
+  if (!start()) SKIP("no membarrier here");
+  CHECK(owner() == px__latch_here);
+  px__latch_thread *me = px__latch_enter(&latch);
+  CHECK(me == px__latch_here && me->inside == &latch);
+  px__latch_leave(&latch, me);
+  CHECK(!me->inside && !latch.spin);
+}
+
+PX_TEST(without_barriers_no_thread_owns_a_latch) {
+  add(OFTEN);
+  CHECK(!owner());
+  CHECK_EQ(count, OFTEN);
+}
+
+PX_TEST(another_thread_takes_the_ownership_away) {
+  pthread_t other;
+  if (!start()) SKIP("no membarrier here");
+  pthread_create(&other, NULL, add_often, NULL);
+  pthread_join(other, NULL);
+  CHECK(owner() && owner() != px__latch_here);
+  add(1);
+  CHECK(!owner());
+  CHECK_EQ(count, 41 * OFTEN + 1);
+}
+
+// Enters as soon as the latch has an owner.
+static void *intrude(void *unused) {
+  while (!owner())
+    ;
+  add(1);
+  __atomic_store_n(&ended, true, __ATOMIC_RELEASE);
+  return unused;
+}
+
+PX_TEST(nothing_is_lost_while_the_ownership_is_taken_away) {
+  if (!start()) SKIP("no membarrier here");
+  for (int round = 0; round < ROUNDS; round++) {
+    pthread_t intruder;
+    int times = 0;
+    latch = (px__latch){0}, count = 0, ended = false;
+    pthread_create(&intruder, NULL, intrude, NULL);
+    for (; !__atomic_load_n(&ended, __ATOMIC_ACQUIRE); times++) add(1);
+    pthread_join(intruder, NULL);
+    CHECK_EQ(count, times + 1);
+  }
+}
+
+PX_TEST(threads_by_turns_count_exactly) {
+  pthread_t thread[THREADS];
+  start();
+  for (int i = 0; i < THREADS; i++) pthread_create(&thread[i], NULL, add_often, NULL);
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+  CHECK_EQ(count, (40 * THREADS + 1) * OFTEN);
+}
