@@ -126,7 +126,7 @@ endef
 # Processors without AVX2 have fast products and convolutions; all else takes the least room.
 KBASE    := -Os
 $(eval $(call variant,base,,$$(KBASE)))
-$(addprefix $(O)/base/,conv.o conv_small.o gemm.o gemm_bf16.o gemm_tiles.o gemm_whole.o): KBASE := $(KFAST)
+$(addprefix $(O)/base/,conv.o conv_few.o conv_small.o gemm.o gemm_bf16.o gemm_tiles.o gemm_whole.o): KBASE := $(KFAST)
 $(eval $(call variant,v3,$(V3FLAGS),$$(KFAST)))
 $(O)/once/%.o: backends/cpu/%.c | $(GENHEAD)
 	@mkdir -p $(@D)

@@ -308,6 +308,17 @@ static int compute_of(const px_operand *out, const px_operand *weight, int64_t g
   if (out->dtype == PX_BFLOAT16 && fits && px__gemm_has_bf16()) return PX_BFLOAT16;
   return px__compute_of(out->dtype);
 }
+// The way of few positions, if this convolution has numbers and is one for it. In t only `what` is
+// set before.
+static bool done_few(const px_launch *l, conv *t, const px_operand *in, const px_operand *weight,
+                     const px_operand *bias, const px_operand *out, const px_value *stride,
+                     const px_value *padding, const px_value *dilation, int64_t groups) {
+  if (!px_operand_numel(in) || !px_operand_numel(weight) || !px_operand_numel(out)) return false;
+  conv_start(t, in, weight, out, stride, padding, dilation, groups);
+  if (!px__conv_few(t, in, weight, bias, out)) return false;
+  report(t, l);
+  return true;
+}
 static void forward(conv *t) {
   t->y = axis_forward(t->h, t->oh, t->kh, t->sh, t->ph, t->dh);
   t->x = axis_forward(t->w, t->ow, t->kw, t->sw, t->pw, t->dw);
@@ -316,6 +327,10 @@ static void forward(conv *t) {
 }
 PX_KERNEL(conv2d) {
   px__dense d = {.launch = l};
+  conv few = {.what = 'f'};
+  if (done_few(l, &few, args->input, args->weight, args->bias, args->out, &args->stride,
+               &args->padding, &args->dilation, args->groups))
+    return PX_OK;
   int compute = compute_of(args->out, args->weight, args->groups);
   conv t = {.what = 'f',
             .dtype = compute,
@@ -390,6 +405,10 @@ static void backward(conv *t) {
 }
 PX_KERNEL(conv2d_backward_input) {
   px__dense d = {.launch = l};
+  conv few = {.what = 'i'};
+  if (done_few(l, &few, args->out, args->weight, NULL, args->grad_output, &args->stride,
+               &args->padding, &args->dilation, args->groups))
+    return PX_OK;
   int compute = compute_of(args->out, args->weight, args->groups);
   int64_t n = px_operand_numel(args->out), seen = px_operand_numel(args->grad_output);
   conv t = {.what = 'i',
@@ -449,6 +468,10 @@ static void backward_weight(const px_launch *l, conv *t, int64_t n) {
 }
 PX_KERNEL(conv2d_backward_weight) {
   px__dense d = {.launch = l};
+  conv few = {.what = 'w'};
+  if (done_few(l, &few, args->input, args->out, NULL, args->grad_output, &args->stride,
+               &args->padding, &args->dilation, args->groups))
+    return PX_OK;
   int compute = compute_of(args->out, args->out, args->groups);
   int64_t n = px_operand_numel(args->out);
   conv t = {.what = 'w',

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two ways of convolving share: conv.c multiplies matrices, conv_small.c goes tap by tap
-// for float images of few positions.
+// What the ways of convolving share: conv.c multiplies matrices, conv_small.c goes tap by tap for
+// many small float images, conv_few.c has those of few positions and many channels.
 #pragma once
 #include "phlox/backend.h"
 
@@ -43,3 +43,8 @@ void px__conv_small_end(conv *t);
 int64_t px__conv_small_units(const conv *t);
 void px__conv_small_forward(void *ctx, int64_t begin, int64_t end);
 void px__conv_small_weight(void *ctx, int64_t begin, int64_t end);
+
+// Does all of a float convolution of few positions and many channels, of operands row-major or
+// channels_last, from t's sizes and `what`; false if this is none. t->failed: no memory.
+bool px__conv_few(conv *t, const px_operand *source, const px_operand *weight,
+                  const px_operand *bias, const px_operand *result);

@@ -10,8 +10,9 @@
 
 #include <stdlib.h>
 
-// Elements of A and B up to which a product is direct, and of a panel of B on the stack.
-enum { DIRECT_ELEMENTS = 48 * 1024, PANEL_BYTES = 32 * 1024 };
+// Elements of A and B, and of C, up to which a product is direct; and bytes of a panel of B on the
+// stack.
+enum { DIRECT_ELEMENTS = 48 * 1024, DIRECT_RESULTS = 256 * 1024, PANEL_BYTES = 32 * 1024 };
 // Columns of B that are taken one by one if rows of A lie anywhere, and rows of A for which packing
 // rows of B that lie apart does not pay.
 enum { MOST_COLUMNS = 8, FEW_ROWS = 16 };
@@ -53,7 +54,7 @@ static way choose(const px__gemm *g, const px__tiles *tiles) {
   if (lines && g->n <= (g->a_rows ? MOST_COLUMNS : 1)) return VECTOR;
   if (g->b_rows && g->m <= FEW_ROWS && tiles->few) return FEW;
   if (g->a_rows || g->b_columns || !tiles->direct) return BLOCKED;
-  bool small = g->m * g->k + g->k * g->n <= DIRECT_ELEMENTS &&
+  bool small = g->m * g->k + g->k * g->n <= DIRECT_ELEMENTS && g->m * g->n <= DIRECT_RESULTS &&
                (size_t)(g->k * tiles->columns) * tiles->item <= PANEL_BYTES;
   return small ? DIRECT : BLOCKED;
 }

@@ -388,22 +388,27 @@ typedef struct NAME(cell) {
   int64_t i, j, p, mc, nc, kc;
 } NAME(cell);
 
-static TARGET void NAME(tiles)(const NAME(cell) * x, int64_t col, const T *panel) {
+static TARGET void NAME(one_tile)(const NAME(cell) * x, int64_t row, int64_t col, const T *panel) {
   int cols = x->nc - col < 2 * L ? (int)(x->nc - col) : 2 * L;
-  for (int64_t row = 0; row < x->mc; row += TILE_M) {
-    int rows = x->mc - row < TILE_M ? (int)(x->mc - row) : TILE_M;
-    NAME(target) t = NAME(target_of)(x->g, x->i + row, x->j + col, x->p == 0);
-    const T *a = x->pa + row * x->kc;
-    if (rows == TILE_M)
-      NAME(tile_packed)(cols, x->kc, a, panel, &t);
-    else
-      NAME(tile_direct)(rows, cols, x->kc, a, 1, TILE_M, panel, 2 * L, &t);
-  }
+  int rows = x->mc - row < TILE_M ? (int)(x->mc - row) : TILE_M;
+  NAME(target) t = NAME(target_of)(x->g, x->i + row, x->j + col, x->p == 0);
+  const T *a = x->pa + row * x->kc;
+  if (rows == TILE_M)
+    NAME(tile_packed)(cols, x->kc, a, panel, &t);
+  else
+    NAME(tile_direct)(rows, cols, x->kc, a, 1, TILE_M, panel, 2 * L, &t);
+}
+// Of a short k, which is one block, nearly all time goes into writing C: it is written row by row.
+static TARGET void NAME(by_rows)(const NAME(cell) * x) {
+  const T *panels = x->g->packed ? (const T *)x->g->packed + x->j * x->kc : x->pb;
+  for (int64_t row = 0; row < x->mc; row += TILE_M)
+    for (int64_t col = 0; col < x->nc; col += 2 * L)
+      NAME(one_tile)(x, row, col, panels + col * x->kc);
 }
 
 static TARGET void NAME(block)(const NAME(cell) * x) {
   const px__gemm *g = x->g;
-  bool only = g->m <= NAME(MC);
+  bool shallow = g->k <= SHALLOW, only = g->m <= NAME(MC) && !shallow;
   for (int64_t row = 0; row < x->mc; row += TILE_M) {
     int rows = x->mc - row < TILE_M ? (int)(x->mc - row) : TILE_M;
     NAME(pack_a)(g, x->i + row, rows, x->p, x->kc, x->pa + row * x->kc);
@@ -411,10 +416,13 @@ static TARGET void NAME(block)(const NAME(cell) * x) {
   for (int64_t col = 0; col < x->nc; col += 2 * L) {
     int cols = x->nc - col < 2 * L ? (int)(x->nc - col) : 2 * L;
     const T *packed = (const T *)g->packed;
-    T *panel = only ? x->pb : x->pb + col * x->kc;
-    if (x->i == 0 && !packed) NAME(pack_b)(g, x->p, x->kc, x->j + col, cols, panel);
-    NAME(tiles)(x, col, packed ? packed + (x->j + col) * g->k + x->p * 2 * L : panel);
+    T *own = only ? x->pb : x->pb + col * x->kc;
+    if (x->i == 0 && !packed) NAME(pack_b)(g, x->p, x->kc, x->j + col, cols, own);
+    const T *panel = packed ? packed + (x->j + col) * g->k + x->p * 2 * L : own;
+    for (int64_t row = 0; row < x->mc && !shallow; row += TILE_M)
+      NAME(one_tile)(x, row, col, panel);
   }
+  if (shallow) NAME(by_rows)(x);
 }
 
 // A block's side from `at`.
@@ -423,7 +431,7 @@ static int64_t NAME(side)(int64_t whole, int64_t at, int64_t most) {
 }
 
 static TARGET bool NAME(blocked)(const px__gemm *g) {
-  int64_t panels = g->m <= NAME(MC) ? 2 * L : NAME(NC);
+  int64_t panels = g->m <= NAME(MC) && g->k > SHALLOW ? 2 * L : NAME(NC);
   // Packing a panel of A may store beyond its end.
   T *room = aligned_alloc(64, (size_t)NAME(KC) * (size_t)(panels + NAME(MC)) * sizeof(T) + 64);
   if (!room) return false;

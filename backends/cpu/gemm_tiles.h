@@ -5,6 +5,8 @@
 
 // Rows of a tile; vectors in the widest tile's row; rows that are multiplied with a vector at once.
 enum { TILE_M = 6, MOST_VECTORS = 8, DOTS = 4 };
+// A k up to which C is more than what is read for it.
+enum { SHALLOW = 64 };
 
 // Multiplications that take about as long as a thread takes to be woken.
 #define PX__THREAD_WORK (64.0 * 64 * 64)

@@ -5,6 +5,7 @@
 typedef struct geometry {
   int64_t n, c, h, w, oc, kernel[2], stride[2], padding[2], dilation[2], groups;
 } geometry;
+static bool image_last, weight_last;  // what lies channels_last in a test
 
 // ---- the reference: sums over all that meet, in double
 
@@ -50,12 +51,19 @@ static double *zeros(const px_tensor *t) {
   CHECK(all);
   return all;
 }
-static double *numbers(const px_tensor *t) {
+static px_tensor *row_major(const px_tensor *t) {
+  px_tensor *plain = NULL;
+  OK(px_contiguous_in(&plain, t, "contiguous_format"));
+  return plain;
+}
+static double *numbers(const px_tensor *given) {
+  PX_SCOPED(px_tensor) t = row_major(given);
   double *all = zeros(t);
   for (int64_t i = 0; i < px_tensor_numel(t); i++) all[i] = number(t, i);
   return all;
 }
-static void check_near(const px_tensor *t, const double *wanted, const char *what) {
+static void check_near(const px_tensor *given, const double *wanted, const char *what) {
+  PX_SCOPED(px_tensor) t = row_major(given);
   double tolerance = px_tensor_dtype(t) == PX_FLOAT64 ? 1e-11 : 1e-3;
   double rounding = px_tensor_dtype(t) == PX_BFLOAT16 ? 0x1p-8 : tolerance / 100;
   for (int64_t i = 0; i < px_tensor_numel(t); i++) {
@@ -73,6 +81,14 @@ static px_tensor *leaf(px_dtype dtype, double scale, int ndim, const int64_t *si
   OK(px_tensor_set_requires_grad(t, true));
   return t;
 }
+static void lay_last(px_tensor **leaf) {
+  px_tensor *last = NULL;
+  OK(px_tensor_set_requires_grad(*leaf, false));
+  OK(px_contiguous_in(&last, *leaf, "channels_last"));
+  OK(px_tensor_set_requires_grad(last, true));
+  px_release(*leaf);
+  *leaf = last;
+}
 // Results and gradients, the image having `first` as its first number unless that is 0. Sums of the
 // pattern are exact unless it is scaled.
 static void convolve(const geometry *g, px_dtype dtype, double scale, double first,
@@ -80,6 +96,8 @@ static void convolve(const geometry *g, px_dtype dtype, double scale, double fir
   all[0] = leaf(dtype, scale, S(g->n, g->c, g->h, g->w));
   all[1] = leaf(dtype, scale, S(g->oc, g->c / g->groups, g->kernel[0], g->kernel[1]));
   if (first != 0) px_scalar_store(px_float(first), dtype, px_tensor_data(all[0]));
+  if (image_last) lay_last(&all[0]);
+  if (weight_last) lay_last(&all[1]);
   OK(px_conv2d(&all[2], all[0], all[1], NULL, g->stride, 2, g->padding, 2, g->dilation, 2,
                g->groups));
   all[3] = pattern(dtype, 4, px_tensor_sizes(all[2]));
@@ -139,6 +157,36 @@ PX_TEST(depthwise) {
   check_conv((geometry){1, 6, 20, 22, 6, {3, 3}, {1, 1}, {3, 3}, {3, 3}, 6});
   check_conv((geometry){9, 5, 7, 7, 5, {7, 7}, {1, 1}, {3, 3}, {1, 1}, 5});
 }
+PX_TEST(few_positions_and_many_channels) {
+  for (int k = 0; k < 4; k++) {
+    image_last = k & 1, weight_last = k & 2;
+    check_conv((geometry){2, 40, 4, 4, 160, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+    check_conv((geometry){3, 30, 5, 6, 150, {3, 2}, {2, 2}, {2, 0}, {2, 1}, 1});
+    check_conv((geometry){1, 70, 7, 7, 130, {1, 1}, {2, 2}, {0, 0}, {1, 1}, 1});
+    check_conv((geometry){2, 80, 3, 3, 90, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+  }
+}
+PX_TEST(many_positions_of_channels_side_by_side) {
+  image_last = weight_last = true;
+  check_conv((geometry){2, 20, 19, 23, 30, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+  check_conv((geometry){1, 17, 31, 22, 9, {2, 3}, {2, 3}, {1, 0}, {3, 2}, 1});
+  check_conv((geometry){3, 70, 11, 13, 21, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+}
+PX_TEST(few_positions_have_a_bias) {
+  for (int last = 0; last < 2; last++) {
+    PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(2, 80, 2, 3));
+    PX_SCOPED(px_tensor) w = pattern(PX_FLOAT32, S(70, 80, 1, 1));
+    PX_SCOPED(px_tensor) b = pattern(PX_FLOAT32, S(70));
+    if (last) lay_last(&x);
+    px_tensor *y[2] = {NULL};
+    for (int k = 0; k < 2; k++)
+      OK(px_conv2d(&y[k], x, w, k ? b : NULL, SIZES(1), 1, SIZES(0), 1, SIZES(1), 1, 1));
+    double *wanted = numbers(y[0]);
+    for (int64_t i = 0; i < px_tensor_numel(y[0]); i++) wanted[i] += number(b, i / 6 % 70);
+    check_near(y[1], wanted, "results with a bias");
+    free(wanted), px_release(y[0]), px_release(y[1]);
+  }
+}
 PX_TEST(groups_of_each_number_of_channels) {
   for (int64_t out = 1; out < 19; out++)
     check_conv((geometry){1, 4, 13, 21, 2 * out, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2});
@@ -190,12 +238,21 @@ PX_TEST(convolutions_do_not_depend_on_the_number_of_threads) {
                         (geometry){2, 160, 4, 4, 96, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
 }
 
+PX_TEST(convolutions_of_few_positions_do_not_depend_on_the_number_of_threads) {
+  for (int last = 0; last < 2; last++) {
+    image_last = weight_last = last;
+    same_with_any_threads(PX_FLOAT32,
+                          (geometry){2, 96, 4, 4, 160, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+  }
+}
+
 static void check_level(px_cpu_level level, const char *name) {
   setenv("PHLOX_CPU", name, 1);
   if (px_cpu_level_used() != level) SKIP("the processor does not have it");
   check_conv((geometry){3, 20, 9, 11, 33, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   check_conv((geometry){2, 40, 13, 13, 48, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 2});
   check_conv((geometry){1, 48, 7, 7, 70, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+  check_conv((geometry){2, 70, 4, 4, 150, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
 }
 PX_TEST(convolutions_of_any_processor) { check_level(PX_CPU_BASE, "base"); }
 PX_TEST(convolutions_of_avx2) { check_level(PX_CPU_AVX2, "avx2"); }
