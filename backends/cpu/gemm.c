@@ -13,9 +13,9 @@
 // Elements of A and B, and of C, up to which a product is direct; and bytes of a panel of B on the
 // stack.
 enum { DIRECT_ELEMENTS = 48 * 1024, DIRECT_RESULTS = 256 * 1024, PANEL_BYTES = 32 * 1024 };
-// Columns of B that are taken one by one if rows of A lie anywhere, and rows of A for which packing
-// rows of B that lie apart does not pay.
-enum { MOST_COLUMNS = 8, FEW_ROWS = 16 };
+// Columns of B that are taken one by one if rows of A lie anywhere, rows of A for which packing
+// rows of B that lie apart does not pay, and the length of rows that are multiplied as they lie.
+enum { MOST_COLUMNS = 8, FEW_ROWS = 16, LONG_ROWS = 512 };
 // Elements that a thread converts at least.
 enum { CONVERTED = 32 * 1024 };
 
@@ -45,13 +45,19 @@ static px__gemm flipped(const px__gemm *g) {
 }
 
 // How a product is done. It is chosen once for the whole, so that its pieces all add up alike.
-typedef enum way { SCALE, VECTOR, FEW, BLOCKED, DIRECT } way;
+typedef enum way { SCALE, VECTOR, VECTORS, FEW, BLOCKED, DIRECT } way;
+
+// Whether so few columns are multiplied with rows of k as they lie.
+static bool few_lines(int64_t columns, int64_t k, const px__tiles *tiles) {
+  return tiles->vectors && columns <= MOST_COLUMNS && k >= LONG_ROWS;
+}
 
 static way choose(const px__gemm *g, const px__tiles *tiles) {
   if (g->k == 0) return SCALE;
   if (g->packed) return BLOCKED;
   bool lines = g->ac == 1 && g->br == 1 && !g->b_rows && !g->b_columns;
   if (lines && g->n <= (g->a_rows ? MOST_COLUMNS : 1)) return VECTOR;
+  if (lines && !g->a_rows && few_lines(g->n, g->k, tiles)) return VECTORS;
   if (g->b_rows && g->m <= FEW_ROWS && tiles->few) return FEW;
   if (g->a_rows || g->b_columns || !tiles->direct) return BLOCKED;
   bool small = g->m * g->k + g->k * g->n <= DIRECT_ELEMENTS && g->m * g->n <= DIRECT_RESULTS &&
@@ -71,6 +77,8 @@ static bool serial(const px__gemm *g, const px__tiles *tiles, way how) {
       return tiles->scale(g), true;
     case VECTOR:
       return tiles->vector(g), true;
+    case VECTORS:
+      return tiles->vectors(g), true;
     case FEW:
       return tiles->few(g), true;
     case BLOCKED:
@@ -144,7 +152,8 @@ static bool should_flip(const px__gemm *g, const px__tiles *tiles) {
   if (g->cc != 1 && g->cr == 1) return true;
   if (g->m == 1) return g->br == 1 && g->ac == 1;
   if (g->n == 1) return g->ac != 1;
-  if (g->m <= tiles->thin && g->m < g->n && g->br == 1 && g->ac == 1) return true;
+  bool thin = g->m <= tiles->thin || few_lines(g->m, g->k, tiles);
+  if (thin && g->m < g->n && g->br == 1 && g->ac == 1) return true;
   int64_t width = tiles->columns;
   int64_t here = g->m * whole_units(g->n, width), there = g->n * whole_units(g->m, width);
   return g->n < width && 4 * there < 3 * here;

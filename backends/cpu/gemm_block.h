@@ -355,6 +355,71 @@ static inline __attribute__((always_inline)) TARGET void NAME(dots)(const int ro
     for (int64_t q = p; q < k; q++) sums[i] += a[i][q] * x[q];
   }
 }
+
+// The same for some columns, constants at each call, that begin `xc` apart: each sum is one chain.
+enum { NAME(BESIDE) = L * sizeof(T) == 64 ? 4 : 2 };
+static inline __attribute__((always_inline)) TARGET void NAME(dots_abreast)(
+    const int rows, const int columns, const T *const *a, const T *x, int64_t xc, int64_t k,
+    T (*sums)[NAME(BESIDE)]) {
+  V s[DOTS][NAME(BESIDE)], y[NAME(BESIDE)];
+  int64_t p = 0;
+  for (int i = 0; i < rows; i++)
+    for (int j = 0; j < columns; j++) s[i][j] = SET(0);
+  for (; p + L <= k; p += L) {
+    for (int j = 0; j < columns; j++) y[j] = LOAD(x + j * xc + p);
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) {
+      V v = LOAD(a[i] + p);
+#pragma GCC unroll 8
+      for (int j = 0; j < columns; j++) s[i][j] = FMA(v, y[j], s[i][j]);
+    }
+  }
+  for (int i = 0; i < rows; i++)
+    for (int j = 0; j < columns; j++) {
+      T line[L];
+      STORE(line, s[i][j]);
+      for (int half = L / 2; half > 0; half /= 2)
+        for (int e = 0; e < half; e++) line[e] += line[e + half];
+      sums[i][j] = line[0];
+      for (int64_t q = p; q < k; q++) sums[i][j] += a[i][q] * x[j * xc + q];
+    }
+}
+static __attribute__((noinline)) TARGET void NAME(some_dots)(int rows, int columns,
+                                                             const T *const *a, const T *x,
+                                                             int64_t xc, int64_t k,
+                                                             T (*sums)[NAME(BESIDE)]) {
+  if (rows == DOTS && columns == NAME(BESIDE)) {
+    NAME(dots_abreast)(DOTS, NAME(BESIDE), a, x, xc, k, sums);
+    return;
+  }
+  for (int i = 0; i < rows; i++)
+    for (int j = 0; j < columns; j++) {
+      T sum[1][NAME(BESIDE)];
+      NAME(dots_abreast)(1, 1, a + i, x + j * xc, 0, k, sum);
+      sums[i][j] = sum[0][0];
+    }
+}
+// Matrix times few vectors (the columns of B) where rows of A and the vectors are contiguous, and
+// so long that their sums take little time.
+static TARGET void NAME(rows_times_vectors)(const px__gemm *g) {
+  T *c = g->c, alpha = NUMBER(g->alpha), beta = NUMBER(g->beta), sums[DOTS][NAME(BESIDE)];
+  const T *s = g->beta != 0 ? g->s : NULL, *from[DOTS], *x = g->b;
+  int64_t work = 0;
+  for (int64_t i = 0; i < g->m && !px__worked(&work, DOTS * g->k); i += DOTS) {
+    int rows = g->m - i < DOTS ? (int)(g->m - i) : DOTS;
+    for (int r = 0; r < rows; r++) from[r] = (const T *)g->a + (i + r) * g->ar;
+    for (int64_t j = 0; j < g->n; j += NAME(BESIDE)) {
+      int columns = g->n - j < NAME(BESIDE) ? (int)(g->n - j) : NAME(BESIDE);
+      NAME(some_dots)(rows, columns, from, x + j * g->bc, g->bc, g->k, sums);
+      for (int r = 0; r < rows; r++)
+        for (int q = 0; q < columns; q++) {
+          T sum = alpha * sums[r][q];
+          c[(i + r) * g->cr + (j + q) * g->cc] =
+              s ? sum + beta * s[(i + r) * g->sr + (j + q) * g->sc] : sum;
+        }
+    }
+  }
+}
 // Matrix times vectors (the columns of B) where rows of A and the vectors are contiguous.
 static TARGET void NAME(rows_times_vector)(const px__gemm *g) {
   T *c = g->c, alpha = NUMBER(g->alpha), beta = NUMBER(g->beta), sums[DOTS];
@@ -388,15 +453,20 @@ typedef struct NAME(cell) {
   int64_t i, j, p, mc, nc, kc;
 } NAME(cell);
 
+// Whether each row of A is read but once, and lies along k: it is not packed.
+static TARGET bool NAME(once)(const px__gemm *g) {
+  return g->n <= 2 * L && g->ac == 1 && !g->a_rows;
+}
 static TARGET void NAME(one_tile)(const NAME(cell) * x, int64_t row, int64_t col, const T *panel) {
   int cols = x->nc - col < 2 * L ? (int)(x->nc - col) : 2 * L;
   int rows = x->mc - row < TILE_M ? (int)(x->mc - row) : TILE_M;
   NAME(target) t = NAME(target_of)(x->g, x->i + row, x->j + col, x->p == 0);
   const T *a = x->pa + row * x->kc;
-  if (rows == TILE_M)
-    NAME(tile_packed)(cols, x->kc, a, panel, &t);
-  else
-    NAME(tile_direct)(rows, cols, x->kc, a, 1, TILE_M, panel, 2 * L, &t);
+  if (NAME(once)(x->g)) NAME(tile_direct)
+  (rows, cols, x->kc, (const T *)x->g->a + (x->i + row) * x->g->ar + x->p, x->g->ar, 1, panel,
+   2 * L, &t);
+  else if (rows == TILE_M) NAME(tile_packed)(cols, x->kc, a, panel, &t);
+  else NAME(tile_direct)(rows, cols, x->kc, a, 1, TILE_M, panel, 2 * L, &t);
 }
 // Of a short k, which is one block, nearly all time goes into writing C: it is written row by row.
 static TARGET void NAME(by_rows)(const NAME(cell) * x) {
@@ -409,7 +479,7 @@ static TARGET void NAME(by_rows)(const NAME(cell) * x) {
 static TARGET void NAME(block)(const NAME(cell) * x) {
   const px__gemm *g = x->g;
   bool shallow = g->k <= SHALLOW, only = g->m <= NAME(MC) && !shallow;
-  for (int64_t row = 0; row < x->mc; row += TILE_M) {
+  for (int64_t row = 0; row < x->mc && !NAME(once)(g); row += TILE_M) {
     int rows = x->mc - row < TILE_M ? (int)(x->mc - row) : TILE_M;
     NAME(pack_a)(g, x->i + row, rows, x->p, x->kc, x->pa + row * x->kc);
   }

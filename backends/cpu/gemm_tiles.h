@@ -16,6 +16,7 @@ typedef struct px__tiles {
   size_t item;                       // bytes of an element
   void (*scale)(const px__gemm *g);  // k = 0
   void (*vector)(const px__gemm *g);
+  void (*vectors)(const px__gemm *g);             // NULL: none for few columns of B
   void (*few)(const px__gemm *g);                 // NULL: none for few rows of A
   void (*direct)(const px__gemm *g, void *room);  // room: k * columns; NULL: none
   bool (*blocked)(const px__gemm *g);             // false: no memory
@@ -36,7 +37,15 @@ const px__tiles *px__tiles_i64(void);
 #define PX__TILES(name, type, lanes, few) \
   static void direct_in_##name(const px__gemm *g, void *room) { direct_##name(g, (type *)room); } \
   static void pack_to_##name(const px__gemm *g, void *to) { pack_all_##name(g, (type *)to); } \
-  static const px__tiles with_##name = { \
-      TILE_M, 2 * (lanes),      sizeof(type),   scale_##name,   rows_times_vector_##name, \
-      few,    direct_in_##name, blocked_##name, pack_to_##name, PX__THREAD_WORK, \
-      0};
+  static const px__tiles with_##name = {TILE_M, \
+                                        2 * (lanes), \
+                                        sizeof(type), \
+                                        scale_##name, \
+                                        rows_times_vector_##name, \
+                                        rows_times_vectors_##name, \
+                                        few, \
+                                        direct_in_##name, \
+                                        blocked_##name, \
+                                        pack_to_##name, \
+                                        PX__THREAD_WORK, \
+                                        0};

@@ -40,6 +40,11 @@ PX_TEST(small_products_are_sums_of_products) { product_in_all_layouts(3, 4, 5); 
 PX_TEST(edges_of_tiles_are_right) { product_in_all_layouts(13, 17, 19); }
 PX_TEST(blocked_products_are_right) { product_in_all_layouts(130, 300, 70); }
 PX_TEST(large_products_are_right) { product_in_all_layouts(261, 259, 257); }
+PX_TEST(few_long_rows_are_right) {
+  for (int64_t m = 2; m < 10; m++) product_in_all_layouts(m, 11, 517);
+  product_in_all_layouts(33, 7, 770);
+}
+PX_TEST(products_of_a_short_side_are_right) { product_in_all_layouts(530, 520, 9); }
 PX_TEST(rows_and_columns_are_right) {
   product_in_all_layouts(1, 33, 20);
   product_in_all_layouts(20, 33, 1);
@@ -201,7 +206,8 @@ static void same_with_any_threads(px_dtype dtype, int64_t m, int64_t n, int64_t 
   OK(px_randn(&bias, SIZES(n), 1, NULL, dtype, px_cpu(), false, false));
   OK(turned ? px_t(&b, b0) : px_tensor_alias(&b, b0));
   product_with(&alone, 1, a, b, bias);
-  for (int64_t threads = 2; threads < 6; threads++) {
+  for (int i = 0; i < 5; i++) {
+    int64_t threads = SIZES(2, 3, 4, 7, 16)[i];
     PX_SCOPED(px_tensor) together = NULL;
     product_with(&together, threads, a, b, bias);
     size_t bytes = (size_t)(m * n) * px_dtype_size(dtype);
@@ -216,7 +222,8 @@ static void same_with_any_threads(px_dtype dtype, int64_t m, int64_t n, int64_t 
 PX_TEST(products_do_not_depend_on_the_number_of_threads) {
   static const int64_t sizes[][3] = {
       {128, 100, 784}, {256, 256, 256}, {300, 260, 270}, {90, 70, 600},  {1000, 10, 128},
-      {10, 1000, 64},  {257, 255, 300}, {64, 64, 64},    {1, 2000, 500}, {2000, 1, 500}};
+      {10, 1000, 64},  {257, 255, 300}, {64, 64, 64},    {1, 2000, 500}, {2000, 1, 500},
+      {5, 1200, 700},  {1200, 7, 600},  {700, 900, 40}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     for (int turned = 0; turned < 2; turned++) {
       same_with_any_threads(PX_FLOAT32, sizes[i][0], sizes[i][1], sizes[i][2], turned);
