@@ -2,6 +2,7 @@
 // Pooling over the last two dimensions: maxima with their places, means over fixed or adaptive
 // windows, and the backward kernels. Threads share the planes.
 #include "cpu/dense.h"
+#include "cpu/simd.h"
 #include "cpu/threads.h"
 #include "kernel_args/conv.h"
 
@@ -51,6 +52,32 @@ static inline bool is_place(const pool *t, int64_t place) {
   if (!good) px_kernel_fault(t->launch, PX_FAULT_RANGE, place, t->h * t->w, 0);
   return good;
 }
+
+// The windows of a row that lie inside of the plane from side to side, and whose places are counted
+// in 32 bits: [from, to).
+static void whole_windows(const pool *t, int64_t *from, int64_t *to) {
+  int64_t reach = (t->kw - 1) * t->dw + 1, room = t->w + t->pw - reach;
+  bool short_ones = (t->kh - 1) * t->dh < (INT32_MAX - reach) / (t->w + 1);
+  *from = (t->pw + t->sw - 1) / t->sw;
+  *to = room < 0 || !short_ones ? 0 : room / t->sw + 1;
+  if (*to > t->ow) *to = t->ow;
+}
+
+// Vectors of windows, and every other lane of two: of a, and of b, which begins with a's last.
+typedef vf lanes_f32;
+typedef vd lanes_f64;
+typedef int32_t offset_f32;
+typedef int64_t offset_f64;
+typedef vfi offsets_f32;
+typedef int64_t offsets_f64 __attribute__((vector_size(PX_SIMD_BYTES)));
+enum { LANES_f32 = VF, LANES_f64 = VD };
+#if PX_SIMD_BYTES == 32
+static inline vf evens_f32(vf a, vf b) { return PX_SHUFFLE(a, b, 0, 2, 4, 6, 9, 11, 13, 15); }
+static inline vd evens_f64(vd a, vd b) { return PX_SHUFFLE(a, b, 0, 2, 5, 7); }
+#else
+static inline vf evens_f32(vf a, vf b) { return PX_SHUFFLE(a, b, 0, 2, 5, 7); }
+static inline vd evens_f64(vd a, vd b) { return PX_SHUFFLE(a, b, 0, 3); }
+#endif
 
 #define BOTH "cpu/pool_rows.h"
 #include "cpu/both.h"

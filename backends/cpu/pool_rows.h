@@ -1,31 +1,90 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling of planes for one element type (T, NAME as in vec_impl.h); pool.c includes it twice.
 
+// The maximum of the window at (y0.., x0..), whose places before the plane are left out, and where.
+static inline __attribute__((always_inline)) T NAME(max_window)(const pool *t, const T *in,
+                                                                int64_t y0, int64_t y1, int64_t x0,
+                                                                int64_t *where) {
+  int64_t x1 = x0 + (t->kw - 1) * t->dw + 1;
+  if (x1 > t->w) x1 = t->w;
+  while (x0 < 0) x0 += t->dw;
+  int64_t best = y0 * t->w + x0;
+  T top = -INFINITY;
+  for (int64_t y = y0; y < y1; y += t->dh) {
+    int64_t row = y * t->w;
+    for (int64_t at = row + x0; at < row + x1; at += t->dw) {
+      T v = in[at];
+      bool better = v > top || v != v;
+      best = better ? at : best;
+      top = better ? v : top;
+    }
+  }
+  *where = best;
+  return top;
+}
+// A vector's lanes of numbers that are `step` apart; none between or beyond them is needed.
+static inline __attribute__((always_inline)) NAME(lanes)
+    NAME(load_apart)(const T *in, int64_t step) {
+  NAME(lanes) v, last;
+  memcpy(&v, in, sizeof v);
+  if (step == 1) return v;
+  if (step == 2) {
+    memcpy(&last, in + NAME(LANES) - 1, sizeof last);
+    return NAME(evens)(v, last);
+  }
+  for (int j = 0; j < NAME(LANES); j++) v[j] = in[j * step];
+  return v;
+}
+// A vector of windows side by side, none of which reaches over the sides of the plane; `step` is a
+// constant at each call. Offsets count from where a window begins.
+static inline __attribute__((always_inline)) void NAME(max_windows)(const pool *t, int64_t step,
+                                                                    const T *in, int64_t y0,
+                                                                    int64_t y1, int64_t x0, T *out,
+                                                                    int64_t *where) {
+  NAME(lanes) top = (NAME(lanes)){0} - INFINITY;
+  NAME(offsets) best = {0};
+  const T *from = in + y0 * t->w + x0;
+  for (int64_t y = 0; y < y1 - y0; y += t->dh)
+    for (int64_t x = 0; x < t->kw; x++) {
+      int64_t at = y * t->w + x * t->dw;
+      NAME(lanes) v = NAME(load_apart)(from + at, step);
+      NAME(offsets) better = (v > top) | (v != v), here = (NAME(offsets)){0} + (NAME(offset))at;
+      best = (better & here) | (~better & best);
+      top = (NAME(lanes))((better & (NAME(offsets))v) | (~better & (NAME(offsets))top));
+    }
+  memcpy(out, &top, sizeof top);
+  for (int j = 0; j < NAME(LANES); j++) where[j] = y0 * t->w + x0 + j * step + best[j];
+}
+// n windows side by side, at least as many as a vector has lanes; the last two vectors overlap.
+static void NAME(max_row)(const pool *t, const T *in, int64_t y0, int64_t y1, int64_t x0, int64_t n,
+                          T *out, int64_t *where) {
+  for (int64_t j = 0; j < n; j += NAME(LANES)) {
+    int64_t i = j + NAME(LANES) <= n ? j : n - NAME(LANES), x = x0 + i * t->sw;
+    if (t->sw == 1)
+      NAME(max_windows)(t, 1, in, y0, y1, x, out + i, where + i);
+    else if (t->sw == 2)
+      NAME(max_windows)(t, 2, in, y0, y1, x, out + i, where + i);
+    else
+      NAME(max_windows)(t, t->sw, in, y0, y1, x, out + i, where + i);
+  }
+}
 static void NAME(max_plane)(const pool *t, int64_t plane) {
   const T *in = (const T *)t->in + plane * t->h * t->w;
   T *out = (T *)t->out + plane * t->oh * t->ow;
   int64_t *where = t->indices + plane * t->oh * t->ow;
-  int64_t work = 0, line = t->ow * t->kh * t->kw;
-  for (int64_t oy = 0; oy < t->oh && !px__worked(&work, line); oy++) {
+  int64_t work = 0, line = t->ow * t->kh * t->kw, from, to;
+  whole_windows(t, &from, &to);
+  for (int64_t oy = 0; oy < t->oh && !px__worked(&work, line); oy++, out += t->ow, where += t->ow) {
     int64_t y0 = oy * t->sh - t->ph, y1 = y0 + (t->kh - 1) * t->dh + 1;
     if (y1 > t->h) y1 = t->h;
     while (y0 < 0) y0 += t->dh;
-    for (int64_t ox = 0; ox < t->ow; ox++) {
-      int64_t x0 = ox * t->sw - t->pw, x1 = x0 + (t->kw - 1) * t->dw + 1;
-      if (x1 > t->w) x1 = t->w;
-      while (x0 < 0) x0 += t->dw;
-      int64_t best = y0 * t->w + x0;
-      T top = -INFINITY;
-      for (int64_t y = y0; y < y1; y += t->dh) {
-        int64_t row = y * t->w;
-        for (int64_t at = row + x0; at < row + x1; at += t->dw) {
-          T v = in[at];
-          bool better = v > top || v != v;
-          best = better ? at : best;
-          top = better ? v : top;
-        }
-      }
-      *out++ = top, *where++ = best;
+    for (int64_t ox = 0, n; ox < t->ow; ox += n) {
+      int64_t x0 = ox * t->sw - t->pw;
+      n = ox == from && to - from >= NAME(LANES) ? to - from : 1;
+      if (n > 1)
+        NAME(max_row)(t, in, y0, y1, x0, n, out + ox, where + ox);
+      else
+        out[ox] = NAME(max_window)(t, in, y0, y1, x0, where + ox);
     }
   }
 }

@@ -285,6 +285,49 @@ PX_TEST(maxima_and_their_places) {
   ELEMENTS(y, 0, 5, 9);
   ELEMENTS(where, 0, 1, 6);
 }
+// Of a window the first of the greatest numbers, or the last NaN.
+static int64_t place_of_maximum(const px_tensor *x, const geometry *g, int64_t plane, int64_t oy,
+                                int64_t ox) {
+  int64_t best = -1;
+  for (int64_t k = 0; k < g->kernel[0] * g->kernel[1]; k++) {
+    int64_t y = oy * g->stride[0] - g->padding[0] + k / g->kernel[1] * g->dilation[0];
+    int64_t c = ox * g->stride[1] - g->padding[1] + k % g->kernel[1] * g->dilation[1];
+    if (y < 0 || y >= g->h || c < 0 || c >= g->w) continue;
+    double v = number(x, plane * g->h * g->w + y * g->w + c);
+    double top = best < 0 ? -INFINITY : number(x, plane * g->h * g->w + best);
+    if (best < 0 || v > top || v != v) best = y * g->w + c;
+  }
+  return best;
+}
+static void check_maxima(geometry g, px_dtype dtype) {
+  PX_SCOPED(px_tensor) x = pattern(dtype, S(2, 3, g.h, g.w));
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) where = NULL;
+  for (int64_t i = 5; i < px_tensor_numel(x); i += 37)
+    px_scalar_store(px_float(i % 2 ? -INFINITY : NAN), dtype,
+                    (char *)px_tensor_data(x) + (size_t)i * px_dtype_size(dtype));
+  OK(px_max_pool2d_with_indices(&y, &where, x, g.kernel, 2, g.stride, 2, g.padding, 2, g.dilation,
+                                2, false));
+  int64_t oh = px_tensor_size(y, 2), ow = px_tensor_size(y, 3);
+  for (int64_t i = 0; i < px_tensor_numel(y); i++) {
+    int64_t plane = i / (oh * ow);
+    int64_t best = place_of_maximum(x, &g, plane, i / ow % oh, i % ow);
+    CHECK_EQ((int64_t)number(where, i), best);
+    double top = number(x, plane * g.h * g.w + best);
+    CHECK(number(y, i) == top || (top != top && number(y, i) != number(y, i)));
+  }
+}
+PX_TEST(maxima_of_windows_side_by_side) {
+  for (int64_t stride = 1; stride < 4; stride++)
+    for (int64_t dilation = 1; dilation < 3; dilation++)
+      for (int wide = 0; wide < 2; wide++) {
+        geometry g = {.h = 13, .w = 41, .kernel = {3, 4}, .padding = {1, 2}};
+        g.stride[0] = g.stride[1] = stride, g.dilation[0] = 1, g.dilation[1] = dilation;
+        check_maxima(g, wide ? PX_FLOAT64 : PX_FLOAT32);
+        g.w = 9, g.padding[1] = 0;
+        check_maxima(g, wide ? PX_FLOAT64 : PX_FLOAT32);
+      }
+}
 PX_TEST(means_over_windows) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(1, 1, 2, 4), VALUES(1, 5, 2, 0, 3, 4, 9, 8));
   PX_SCOPED(px_tensor) y = NULL;
