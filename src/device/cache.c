@@ -79,11 +79,17 @@ px_status px__cache_rest(px__device *d) {
 }
 
 // ---- allocating
-// From the pool, or from the device. Lock held.
+// From what there is. Lock held.
+static px_block *from_pool(const px__request *r) {
+  px_block *block = px__thrift_allocate(r);
+  return block ? block : px__pool_allocate(r);
+}
+
+// ... or from the device.
 static px_status serve(px_block **out, const px__request *r) {
   px__device *d = r->device;
   if (d->cache.pending) px__pool_sweep(d);
-  if ((*out = px__pool_allocate(r))) return PX_OK;
+  if ((*out = from_pool(r))) return PX_OK;
   px__reserve_make_way(out, r);
   return *out ? PX_OK : px__segment_extend(out, r);
 }
@@ -106,7 +112,8 @@ static px_status serve_again(px_block **out, const px__request *r) {
   px__pool_flush(d);
   px__pool_sweep(d);
   px__pool_merge(d);
-  if ((*out = px__pool_allocate(r))) return PX_OK;
+  d->cache.thrifty = px__thrift_may(d);
+  if ((*out = from_pool(r))) return PX_OK;
   d->cache.ledger.num_alloc_retries++;
   px__request tight = *r;
   tight.tight = true;
@@ -115,7 +122,7 @@ static px_status serve_again(px_block **out, const px__request *r) {
   px__reserve_release(d, true);
   status = px__segment_extend(out, r);
   if (status != PX_OUT_OF_MEMORY) return status;
-  if ((*out = px__pool_allocate(r)) || (*out = px__pool_allocate_other(r))) return PX_OK;
+  if ((*out = from_pool(r)) || (*out = px__pool_allocate_other(r))) return PX_OK;
   status = px__runs_grow(out, r);
   if (!*out && (status == PX_OK || status == PX_OUT_OF_MEMORY))
     status = px__segment_extend(out, &tight);

@@ -230,9 +230,10 @@ static bool should_split(const px__chunk *chunk, size_t size) {
   size_t left = chunk->node.size - size;
   const px__room *room = chunk->segment->room;
   if (PX_UNLIKELY(room != NULL) && room->keeps_whole) return false;
-  bool tight = chunk->segment->paged && chunk->stream->owner->cache.tight;
+  const px__cache *c = &chunk->stream->owner->cache;
+  bool tight = chunk->segment->paged && (c->tight || c->thrifty);
   if (chunk->small || size <= SMALL || tight) return left >= GRAIN;
-  return left > GREATEST_LEFT && size < chunk->stream->owner->cache.settings.max_split;
+  return left > GREATEST_LEFT && size < c->settings.max_split;
 }
 
 // Splits off what lies above `size`. Without memory for the remainder's record the chunk stays
@@ -300,22 +301,24 @@ static px__chunk *find(const px__request *r, bool small) {
   return !own || (other && other->node.size < own->node.size) ? other : own;
 }
 
-static px_block *take(const px__request *r, px__chunk *chunk) {
+px_block *px__pool_take_free(const px__request *r, px__chunk *chunk) {
   if (!chunk) return NULL;
   px__chunk_unlist(chunk);
   move_to(chunk, r->stream);
   return px__pool_take(r, chunk);
 }
-px_block *px__pool_allocate(const px__request *r) { return take(r, find(r, r->size <= SMALL)); }
+px_block *px__pool_allocate(const px__request *r) {
+  return px__pool_take_free(r, find(r, r->size <= SMALL));
+}
 px_block *px__pool_allocate_other(const px__request *r) {
-  return take(r, find(r, r->size > SMALL));
+  return px__pool_take_free(r, find(r, r->size > SMALL));
 }
 px_block *px__pool_allocate_lent(const px__request *r) {
   px__chunk *chunk = NULL;
   px__room *room = px__pool_room(r) ? NULL : r->device->cache.rooms;
   for (; room && !chunk; room = room->next)
     if (room->lends && !room->captured) chunk = find_in_room(room, r, r->size <= SMALL);
-  return take(r, chunk);
+  return px__pool_take_free(r, chunk);
 }
 
 PX__WHOLE px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes) {

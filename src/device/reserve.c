@@ -51,6 +51,10 @@ void px__reserve_make_way(px_block **out, const px__request *r) {
   if (d->cache.settings.threshold > 0) collect(d);
   if (px__pages_wanted(d)) {
     d->cache.tight = is_past_allowance(d, r);
+    if (d->cache.tight && !d->cache.thrifty && px__thrift_may(d)) {
+      d->cache.thrifty = true;
+      if ((*out = px__thrift_allocate(r))) return;
+    }
     if (!d->cache.tight || (*out = px__pool_allocate_other(r))) return;
     if (px__runs_grow(out, r) != PX_OK) px_error_clear();
   } else if (d->cache.settings.expands == PX__SOON && r->size > PX__SMALL) {
@@ -94,6 +98,7 @@ void px__reserve_release(px__device *d, bool pages) {
     px__runs_give(d, SIZE_MAX, NULL);
   d->cache.most = (size_t)d->cache.ledger.allocated_bytes[0].current;
   d->cache.tight = false;
+  if (!pages) d->cache.thrifty = false;
 }
 
 void px__reserve_end_room(px__device *d, px__room *room) {

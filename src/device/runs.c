@@ -204,18 +204,17 @@ static void join(px__device *d, px__segment *s) {
   px__segment_forget(d, above);
 }
 
-// Puts the pages there, as a free chunk of the request's stream, which is joined to what is free on
-// both sides.
-static px_status put_pages(const px__request *r, const place *where) {
+px_status px__runs_put(px__chunk **out, const px__request *r, uintptr_t at, size_t bytes) {
   px__device *d = r->device;
   px__segment *segment;
-  PX_TRY(px__segment_new(&segment, r, (void *)where->at, where->bytes));
+  PX_TRY(px__segment_new(&segment, r, (void *)at, bytes));
   px__chunk *chunk = segment->first;
   px__segment *below = segment->below;
   px__chunk_list(chunk);
   join(d, segment);
   join(d, below);
   px__chunk_coalesce(d, chunk);
+  *out = chunk;
   return PX_OK;
 }
 
@@ -226,7 +225,8 @@ px_status px__runs_grow(px_block **out, const px__request *r) {
   px__pool_flush(r->device);
   if (!find_place(&where, r)) return PX_OK;
   px__runs_give(r->device, where.bytes, where.side);
-  PX_TRY(put_pages(r, &where));
+  px__chunk *chunk;
+  PX_TRY(px__runs_put(&chunk, r, where.at, where.bytes));
   *out = px__pool_allocate(r);
   return PX_OK;
 }

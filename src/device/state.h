@@ -210,6 +210,7 @@ typedef struct px__cache {
   size_t reserved;     // bytes of all segments
   size_t most;         // the most in use when a request found no fit, since the cache was emptied
   bool tight;          // more would have been reserved than is worth it (reserve.c)
+  bool thrifty;        // ... since the cache was emptied, on a device of few pages (thrift.c)
   uintptr_t range, range_end;  // addresses for pages; 0: none yet
   bool range_asked;
   px__segment *lowest;  // of pages
@@ -504,7 +505,7 @@ void px__pool_merge(px__device *d);
 size_t px__pool_round(const px__device *d, size_t bytes);
 // For segments.c. Records of chunks; a chunk's place in the free list; what splits a chunk in two,
 // of which the upper one is free and listed (NULL without memory for it); a block in a chunk of a
-// segment that was taken for the request; the room that this is from, or NULL.
+// segment that was taken for the request, or in a free one; the room that this is from, or NULL.
 px_status px__chunk_new(px__chunk **out, px__device *d) __attribute__((warn_unused_result));
 void px__chunk_drop(px__device *d, px__chunk *chunk);
 void px__chunk_list(px__chunk *chunk);
@@ -512,6 +513,7 @@ void px__chunk_unlist(px__chunk *chunk);
 px__chunk *px__chunk_split(px__device *d, px__chunk *chunk, size_t size);
 bool px__chunk_is_done(const px__chunk *chunk);  // free, and nothing uses it any more; may be NULL
 px_block *px__pool_take(const px__request *request, px__chunk *chunk);
+px_block *px__pool_take_free(const px__request *request, px__chunk *chunk);
 px__room *px__pool_room(const px__request *request);
 // Sizes are multiples of a grain; the largest small request; segments are multiples of a page.
 enum { PX__GRAIN = 512, PX__SMALL = 1 << 20, PX__PAGE = 2 << 20 };
@@ -549,6 +551,16 @@ px_status px__runs_grow(px_block **out, const px__request *request)
 // Gives back at most `wanted` bytes of pages that are free and out of use, of the oldest segments
 // first, and none of two chunks (may be NULL). Returns how many.
 size_t px__runs_give(px__device *d, size_t wanted, px__chunk *const kept[2]);
+// Puts pages at an address where there are none, as a free chunk of the request's stream, which is
+// joined to what is free on both sides.
+px_status px__runs_put(px__chunk **out, const px__request *request, uintptr_t at, size_t bytes)
+    __attribute__((warn_unused_result));
+
+// ---- thrift.c: with the lock held
+// Whether the device has so few pages that requests may be placed with care. allocate does so, if
+// the cache is thrifty and no room is to serve; NULL: there is no place.
+bool px__thrift_may(px__device *d);
+px_block *px__thrift_allocate(const px__request *request);
 
 // ---- reserve.c: with the lock held
 // What is left to try before a request takes memory from the device; *out NULL: nothing fits.

@@ -409,6 +409,18 @@ PX_TEST(random_programs_keep_their_contents) {
   for (unsigned seed = 0; seed < 16; seed++) random_program(settings[seed / 4], seed);
 }
 
+// Without care for which pages are touched, some requests fail.
+PX_TEST(a_device_of_few_pages_is_nearly_filled) {
+  small_device("64M", "deterministic:True");
+  int failed = 0;
+  for (unsigned seed = 0; seed < 4; seed++) {
+    play p = {.seed = seed, .streams = 1, .most = 51 * MIB, .largest = 4 * MIB};
+    play_all(&p, 600);
+    failed += p.failed;
+  }
+  CHECK_EQ(failed, 0);
+}
+
 static void *play_thread(void *seed) {
   play p = {.seed = *(unsigned *)seed, .streams = 2, .most = 12 * MIB, .largest = 2 * MIB};
   px_stream *first = new_stream(0);
