@@ -1,12 +1,22 @@
 # Phlox: the only build file. `make` builds the library, the simulated backend, and the Python module where Python is found.
 # O=dir builds elsewhere; SAN=address|undefined|thread|address,undefined builds with sanitizers (into O=build-SAN by default).
 # V=1 shows the commands. CFLAGS and LDFLAGS are the user's: what the library needs is added to them. WERROR=1 ends at a warning.
+# TARGET=aarch64-linux-gnu builds for another machine, by the compiler and the object tools of that prefix (into O=build-TARGET by default): the library,
+# the simulated backend, the C tests, and the Python module if PYINC names the folder of that machine's Python.h.
 SAN      ?=
-O        ?= $(if $(SAN),build-$(SAN),build)
+TARGET   ?=
+O        ?= build$(SAN:%=-%)$(TARGET:%=-%)
 PYTHON   ?= python3
 PREFIX   ?= /usr/local
 LIBDIR   ?= $(PREFIX)/lib
 VERSION  := 0.7.0
+
+# Programs that run while Phlox is built are made by the host's compiler.
+HOSTCC   ?= $(if $(TARGET),cc,$(CC))
+CC       := $(if $(filter default,$(origin CC)),$(TARGET:%=%-)$(if $(TARGET),gcc,$(CC)),$(CC))
+OBJCOPY  ?= $(TARGET:%=%-)objcopy
+STRIP    ?= $(TARGET:%=%-)strip
+MACHINE  := $(firstword $(subst -, ,$(or $(TARGET),$(shell $(CC) -dumpmachine))))
 
 # A recipe that begins with $(call say,CC) shows `CC  its target`, or, with V=1, the command itself.
 V        ?= 0
@@ -26,14 +36,16 @@ NOREP    := $(shell $(CC) $(NOREP) -E -x c /dev/null >/dev/null 2>&1 && echo $(N
 CALLS    := $(shell $(CC) -Werror -fno-plt -falign-functions=32 -E -x c /dev/null >/dev/null 2>&1 && echo -fno-plt -falign-functions=32)
 # Tables that say how to unwind the stack in the middle of a function are for exceptions, which C has not: debuggers have their own.
 UNWIND   := -fno-asynchronous-unwind-tables
+# A product and a sum are rounded each, so that results do not follow from the compiler: for gcc -std=c11 says so.
+ROUNDED  := $(if $(findstring clang,$(shell $(CC) --version)),-ffp-contract=off)
 CFLAGS   ?= $(OPT)
-COMPILE   = $(CC) $(TLSFLAG) $(NOREP) $(if $(SAN),,$(CALLS) $(UNWIND)) -std=c11 -D_GNU_SOURCE $(CFLAGS) $(WARN) $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread $(SANFLAGS)
+COMPILE   = $(CC) $(TLSFLAG) $(NOREP) $(ROUNDED) $(if $(SAN),,$(CALLS) $(UNWIND)) -std=c11 -D_GNU_SOURCE $(CFLAGS) $(WARN) $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread $(SANFLAGS)
 INCLUDES := -Iinclude -Isrc -Ibackends -I$(O)/gen
 # Relative relocations in a form that is a fiftieth as large, of which each process would have the pages. A C library before glibc 2.36 does not load it:
 # RELR= builds for those too.
 RELR     := $(shell t=$$(mktemp); echo 'int puts(const char *); char *s = ""; int f(void) { return puts(s); }' | $(CC) -x c - -shared -fPIC -Wl,-z,pack-relative-relocs -o $$t 2>/dev/null && grep -q GLIBC_ABI_DT_RELR $$t && echo -Wl,-z,pack-relative-relocs; rm -f $$t)
 LINK      = $(CC) $(LDFLAGS) $(RELR) -pthread $(SANFLAGS)
-TOOL      = $(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra
+TOOL      = $(HOSTCC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra
 # Kernels: errno and traps of math functions are not looked at; NaN and infinity are.
 # Where a short loop lies among lines of the instruction cache moved a product of small matrices by a fifth.
 KALIGN   := $(shell $(CC) -Werror -falign-functions=64 -falign-loops=32 -E -x c /dev/null >/dev/null 2>&1 && echo -falign-functions=64 -falign-loops=32)
@@ -53,7 +65,8 @@ CPU      := $(wildcard backends/cpu/*.c)
 SIM      := $(wildcard backends/sim/*.c)
 EXT      := $(wildcard python/ext/*.c)
 COREOBJ  := $(CORE:%.c=$(O)/%.o) $(GENSRC:%.c=%.o)
-VARIANTS := $(if $(SAN),base,base v3)
+# Variants of the CPU kernels: base is for any processor of the machine's kind, and v3 for an x86 with AVX2.
+VARIANTS := base $(if $(SAN),,$(if $(filter x86_64,$(MACHINE)),v3))
 # What calls LAPACK, or waits, gains nothing from AVX2.
 ONCE     := factor matrices solve threads
 TWICE    := $(filter-out $(ONCE:%=backends/cpu/%.c),$(CPU))
@@ -62,16 +75,16 @@ ARCHIVES := -l:libjson-c.a
 
 # The cuda backend is built where nvcc is found; CUDA=0 leaves it out, and so do sanitizer builds.
 CUDA     ?= 1
-NVCC     := $(if $(SAN),,$(if $(filter 0,$(CUDA)),,$(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))))
+NVCC     := $(if $(SAN)$(TARGET),,$(if $(filter 0,$(CUDA)),,$(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))))
 CUDALIB  := $(if $(NVCC),$(O)/libphlox_cuda.so)
 
 # The engine over Gloo is built where libgloo-dev and a C++ compiler are found; GLOO=0 leaves it out.
-GLOO     ?= $(if $(wildcard /usr/include/gloo/context.h),$(shell command -v $(CXX)))
+GLOO     ?= $(if $(TARGET),,$(if $(wildcard /usr/include/gloo/context.h),$(shell command -v $(CXX))))
 GLOOLIB  := $(if $(filter-out 0,$(GLOO)),$(O)/libphlox_gloo.so)
 # That over NCCL needs nothing to be built: it finds the library at run time.
 NCCLLIB  := $(O)/libphlox_nccl.so
 # That over MPI is built where mpicc is; MPI=0 leaves it out.
-MPI      ?= $(if $(SAN),,$(shell command -v mpicc))
+MPI      ?= $(if $(SAN)$(TARGET),,$(shell command -v mpicc))
 MPILIB   := $(if $(filter-out 0,$(MPI)),$(O)/libphlox_mpi.so)
 
 all: $(O)/libphlox.so $(O)/libphlox_sim.so $(NCCLLIB) cuda gloo mpi python
@@ -110,7 +123,7 @@ COLD     := $(wildcard src/comm/*.c src/data/*.c src/io/*.c src/parallel/*.c) $(
 $(O)/gen/layers.o $(COLD:%.c=$(O)/%.o): CFLAGS := $(subst -O2,-Os,$(CFLAGS))
 $(O)/gen/%.o: $(O)/gen/%.c
 	$(call say,CC)$(COMPILE) $(INCLUDES) $(CPPFLAGS) -MMD -MP -c -o $@ $<
-# The CPU kernels are compiled once for any x86-64 and once for AVX2; all their names but the table's are made local.
+# The CPU kernels are compiled once for each variant; all their names but the table's are made local.
 # Whole numbers of tensors wrap around, as on GPUs: -fwrapv says so to the compiler, and to the sanitizer.
 # $(1) the variant, $(2) what it is compiled for, $(3) what it is to be: fast or small
 define variant
@@ -121,10 +134,10 @@ $(O)/$(1)/kernels_cpu_%.o: $(O)/gen/kernels_cpu_%.c
 	@mkdir -p $$(@D)
 	$$(call say,CC)$$(COMPILE) $$(INCLUDES) $$(CPPFLAGS) $$(KFLAGS) $(2) $(if $(SAN),,$(3)) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
 $(O)/cpu_$(1).o: $(TWICE:backends/cpu/%.c=$(O)/$(1)/%.o) $(CPUGEN:%=$(O)/$(1)/%.o)
-	$$(call say,LD)$$(CC) -r -nostdlib -o $$@ $$^ && objcopy --keep-global-symbol=px__cpu_table_$(1) $$@
+	$$(call say,LD)$$(CC) -r -nostdlib -o $$@ $$^ && $(OBJCOPY) --keep-global-symbol=px__cpu_table_$(1) $$@
 endef
-# Processors without AVX2 have fast products and convolutions; all else takes the least room.
-KBASE    := -Os
+# An x86 without AVX2 has fast products and convolutions; all else takes the least room. Other machines have no variant but this.
+KBASE    := $(if $(filter v3,$(VARIANTS)),-Os,$(KFAST))
 $(eval $(call variant,base,,$$(KBASE)))
 $(addprefix $(O)/base/,conv.o conv_few.o conv_small.o gemm.o gemm_bf16.o gemm_tiles.o gemm_whole.o): KBASE := $(KFAST)
 $(eval $(call variant,v3,$(V3FLAGS),$$(KFAST)))
@@ -187,12 +200,12 @@ cuda: $(CUDALIB)
 	$(if $(CUDALIB)$(SAN),,@echo 'nvcc is not here (or CUDA=0): the cuda backend is not built')
 
 # ---- Python
-PYABI := $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_paths()["include"], sysconfig.get_config_var("SOABI"))' 2>/dev/null)
+PYABI := $(if $(TARGET),$(PYINC),$(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_paths()["include"], sysconfig.get_config_var("SOABI"))' 2>/dev/null))
 PYINC := $(firstword $(PYABI))
 # Another Python needs another extension: the file changes when the interpreter does.
 $(if $(PYABI),$(shell mkdir -p $(O)/ext && { echo '$(PYABI)' | cmp -s - $(O)/ext/abi || echo '$(PYABI)' >$(O)/ext/abi; }))
 PYHAS := $(wildcard $(PYINC)/Python.h)
-python: $(if $(PYHAS),$(if $(SAN),$(O)/_C.so,$(O)/python))
+python: $(if $(PYHAS),$(if $(SAN)$(TARGET),$(O)/_C.so,$(O)/python))
 # CPython's headers check what they are given in each call, unless NDEBUG says that this is no build for that, as for CPython's own modules.
 $(O)/ext/%.o: python/ext/%.c $(O)/ext/abi | $(GENHEAD)
 	@mkdir -p $(@D)
@@ -343,7 +356,7 @@ install: $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB) $(GLOOLIB) $(NCCLLIB) 
 	@$(SETPLACE) phlox-config-version.cmake.in >$(DESTDIR)$(LIBDIR)/cmake/phlox/phlox-config-version.cmake
 # Without symbols for a debugger.
 install-strip:
-	@$(MAKE) --no-print-directory INSTALL='install -s' install
+	@$(MAKE) --no-print-directory INSTALL='install -s --strip-program=$(STRIP)' install
 
 clean:
 	rm -rf build build-* python/phlox/*.so python/phlox/*.so.0

@@ -4,8 +4,10 @@
 #pragma once
 #include <stdint.h>
 #include <string.h>
-#ifdef __F16C__
+#if defined(__F16C__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 static inline float px__bits_float(uint32_t u) {
@@ -47,18 +49,24 @@ static inline uint16_t px__half_store(float x) {
 
 static inline void px__half_load_many(float *to, const uint16_t *from, int64_t n) {
   int64_t i = 0;
-#ifdef __F16C__
+#if defined(__F16C__)
   for (; i + 8 <= n; i += 8)
     _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + i))));
+#elif defined(__aarch64__)
+  for (; i + 4 <= n; i += 4)
+    vst1q_f32(to + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from + i))));
 #endif
   for (; i < n; i++) to[i] = px__half_load(from[i]);
 }
 static inline void px__half_store_many(uint16_t *to, const float *from, int64_t n) {
   int64_t i = 0;
-#ifdef __F16C__
+#if defined(__F16C__)
   for (; i + 8 <= n; i += 8)
     _mm_storeu_si128((__m128i *)(to + i),
                      _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__aarch64__)
+  for (; i + 4 <= n; i += 4)
+    vst1_u16(to + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(from + i))));
 #endif
   for (; i < n; i++) to[i] = px__half_store(from[i]);
 }

@@ -114,8 +114,8 @@ static inline float k_erf_f32(float x) {
 // ---- what every backend has, and the rest
 
 // Loops of a constant length take libm's forms for vectors (libmvec, within 4 units in the last
-// place) where the C library and the compiler have them.
-#if defined(__GLIBC_PREREQ) && !defined(__clang__)
+// place) where the C library and the compiler have them: all of these, which is on x86 alone.
+#if defined(__GLIBC_PREREQ) && defined(__x86_64__) && !defined(__clang__)
 #if __GLIBC_PREREQ(2, 35)
 #define K_VECTORS(name, T, ...) __attribute__((__simd__("notinbranch"))) extern T name(__VA_ARGS__);
 #define K_VECTORS_OF(name) K_VECTORS(name##f, float, float) K_VECTORS(name, double, double)

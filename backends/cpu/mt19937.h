@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cpu/spin.h"
+
 enum { PX_MT19937_WORDS = 624, PX_MT19937_SHIFT = 397 };
 
 typedef struct px_mt19937 {
@@ -25,11 +27,7 @@ typedef struct px_mt19937 {
 // Held while a kernel draws. Draws are short and contention is rare, so the lock spins.
 static inline void px_mt19937_lock(px_mt19937 *mt) {
   while (__atomic_exchange_n(&mt->lock, 1, __ATOMIC_ACQUIRE))
-    while (__atomic_load_n(&mt->lock, __ATOMIC_RELAXED)) {
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#endif
-    }
+    while (__atomic_load_n(&mt->lock, __ATOMIC_RELAXED)) px__spin();
 }
 static inline void px_mt19937_unlock(px_mt19937 *mt) {
   __atomic_store_n(&mt->lock, 0, __ATOMIC_RELEASE);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Short vectors for the hand-written CPU kernels: as wide as the variant that is being compiled has
-// registers for (the files of this folder are compiled for plain x86-64 and for AVX2).
+// registers for (the files of this folder are compiled for plain x86-64 and for AVX2, or for NEON).
 //
 // Vectors are those of the compilers (vector_size); loads and stores need no alignment. `fma`
 // rounds once if the machine has such an instruction, and twice if not, so kernels that must agree
@@ -11,6 +11,8 @@
 #include <string.h>
 #if defined(__FMA__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #if defined(__AVX2__)
@@ -47,6 +49,9 @@ static inline void vd_store(double *p, vd v) { memcpy(p, &v, sizeof v); }
 #if defined(__FMA__) && defined(__AVX2__)
 static inline vf vf_fma(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps(a, b, c); }
 static inline vd vd_fma(vd a, vd b, vd c) { return (vd)_mm256_fmadd_pd(a, b, c); }
+#elif defined(__aarch64__)
+static inline vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
+static inline vd vd_fma(vd a, vd b, vd c) { return vfmaq_f64(c, a, b); }
 #else
 static inline vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
 static inline vd vd_fma(vd a, vd b, vd c) { return a * b + c; }

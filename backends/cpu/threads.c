@@ -9,6 +9,7 @@
 // sleeps, if the last two jobs came that close together and each thread can have a core: a training
 // step keeps its workers awake, a single job does not.
 #include "cpu/threads.h"
+#include "cpu/spin.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -91,7 +92,7 @@ static void look_out(bool (*come)(uint64_t), uint64_t argument) {
   do {
     for (int i = 0; i < LOOKS_A_YIELD; i++) {
       if (come(argument)) return;
-      __builtin_ia32_pause();
+      px__spin();
     }
     sched_yield();
   } while (now() < until);

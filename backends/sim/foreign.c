@@ -9,8 +9,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PAGE = 4096 };
-
 px_status px__sim_memory_share(int device, void *memory, px_ipc_handle *out, size_t *offset) {
   px__sim_device *d = &px__sim.device[device];
   uintptr_t at = (uintptr_t)memory;
@@ -41,8 +39,8 @@ static void unmap_part(const px__sim_device *d, uintptr_t at, size_t bytes) {
 
 // The whole pages of a range.
 static px__sim_range pages_of(uintptr_t at, size_t bytes) {
-  uintptr_t first = at & ~(uintptr_t)(PAGE - 1);
-  return (px__sim_range){first, (at + bytes - first + PAGE - 1) & ~(size_t)(PAGE - 1)};
+  uintptr_t mask = px__sim_in_page(), first = at & ~mask;
+  return (px__sim_range){first, (at + bytes - first + mask) & ~mask};
 }
 
 static px_status map_foreign(px__sim_device *d, int file, px__sim_handle p, void **out) {

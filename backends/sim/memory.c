@@ -13,7 +13,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { GRAIN = 512, PAGE = 4096 };
+enum { GRAIN = 512 };
+
+uintptr_t px__sim_in_page(void) { return (uintptr_t)sysconf(_SC_PAGESIZE) - 1; }
 
 // ---- addresses
 
@@ -76,8 +78,7 @@ static void poison(const px__sim_device *d, uintptr_t at, size_t bytes) {
 
 // Gives the whole pages back to the system; they read as zero when they are used again.
 static void punch(const px__sim_device *d, uintptr_t at, size_t bytes) {
-  uintptr_t first = (at + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
-  uintptr_t last = (at + bytes) & ~(uintptr_t)(PAGE - 1);
+  uintptr_t mask = px__sim_in_page(), first = (at + mask) & ~mask, last = (at + bytes) & ~mask;
   if (first < last) madvise((void *)(first + (uintptr_t)d->delta), last - first, MADV_REMOVE);
 }
 
@@ -91,7 +92,8 @@ void px__sim_blank(const px__sim_device *d, uintptr_t at, size_t bytes, bool tak
 // First fit. Large blocks start on a page.
 int px__sim_gap(const px__sim_device *d, uintptr_t low, uintptr_t high, size_t bytes,
                 uintptr_t *at) {
-  uintptr_t mask = bytes >= PAGE ? PAGE - 1 : GRAIN - 1;
+  uintptr_t mask = px__sim_in_page();
+  if (bytes <= mask) mask = GRAIN - 1;
   for (int i = px__sim_range_after(&d->live, low);; i++) {
     bool row = i < d->live.count && d->live.rows[i].at < high;
     uintptr_t end = row ? d->live.rows[i].at : high;
@@ -156,9 +158,9 @@ px_status px__sim_memory_info(int device, size_t *free_bytes, size_t *total) {
 // ---- page-locked host memory: plain pages, and a list that kernels are checked against
 
 px_status px__sim_host_alloc(size_t bytes, void **out) {
-  size_t rounded = (bytes + PAGE - 1) & ~(size_t)(PAGE - 1);
-  if (!rounded) rounded = PAGE;
-  *out = rounded >= bytes ? aligned_alloc(PAGE, rounded) : NULL;
+  size_t mask = px__sim_in_page(), rounded = (bytes + mask) & ~mask;
+  if (!rounded) rounded = mask + 1;
+  *out = rounded >= bytes ? aligned_alloc(mask + 1, rounded) : NULL;
   if (!*out) PX__SIM_FAIL(PX_NOMEM, 0, "cannot allocate %zu bytes of page-locked memory", bytes);
   px__sim_lock();
   uintptr_t at = (uintptr_t)*out;

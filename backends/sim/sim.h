@@ -243,11 +243,12 @@ int px__sim_owner(uintptr_t at);
 bool px__sim_range_join(px__sim_ranges *ranges, uintptr_t at, size_t bytes);
 bool px__sim_range_cut(px__sim_ranges *ranges, uintptr_t at, size_t bytes);
 
-// memory.c. `map` makes a device's address ranges. `blank` does to memory what the device does when
-// it is taken, or given back. `gap` finds where in [low, high) `bytes` are
-// free, and the row of `live` for them, -1 if there is no place. `take_live` waits for work on the
-// range that starts there, and takes it out; its bytes are 0 if there is none. Both with the lock
-// held.
+// memory.c. `in_page` has the bits of an address that lie within a page of the system; its pages
+// may be of 64 KiB. `map` makes a device's address ranges. `blank` does to memory what the device
+// does when it is taken, or given back. `gap` finds where in [low, high) `bytes` are free, and the
+// row of `live` for them, -1 if there is no place. `take_live` waits for work on the range that
+// starts there, and takes it out; its bytes are 0 if there is none. Both with the lock held.
+uintptr_t px__sim_in_page(void);
 px_status px__sim_map(int device);
 int px__sim_gap(const px__sim_device *d, uintptr_t low, uintptr_t high, size_t bytes,
                 uintptr_t *at);

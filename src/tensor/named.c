@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define FOLDER "/dev/shm"
-enum { PLACES = PX__NAMED_PAGE / sizeof(uint64_t) };
+enum { PLACES = 4096 / sizeof(uint64_t) };  // as many as fit a page of any system
 // Each a process, in the upper half, and how often it holds the file; 0: free.
 struct px__holders {
   uint64_t places[PLACES];
@@ -46,6 +46,8 @@ static bool is_held(const px__holders *self) {
   return false;
 }
 
+size_t px__named_page(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
 px_status px__shared_failed(const char *what) {
   PX_FAIL(PX_RUNTIME, "unable to %s shared memory: %s (%d)", what, strerror(errno), errno);
 }
@@ -70,9 +72,10 @@ static uint64_t neighbours(void) {
 
 static px__holders *holders_of(int fd) {
   struct stat info;
-  if (fstat(fd, &info) || info.st_size < 2 * PX__NAMED_PAGE) return NULL;
-  void *at = mmap(NULL, PX__NAMED_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                  info.st_size - PX__NAMED_PAGE);
+  off_t page = (off_t)px__named_page();
+  if (fstat(fd, &info) || info.st_size < 2 * page) return NULL;
+  void *at =
+      mmap(NULL, sizeof(px__holders), PROT_READ | PROT_WRITE, MAP_SHARED, fd, info.st_size - page);
   return at == MAP_FAILED ? NULL : at;
 }
 
@@ -87,7 +90,7 @@ static void sweep_file(const char *name) {
                                   __ATOMIC_ACQUIRE);
   }
   if (self && !is_held(self)) shm_unlink(name);
-  if (self) munmap(self, PX__NAMED_PAGE);
+  if (self) munmap(self, sizeof *self);
   if (fd >= 0) close(fd);
 }
 
@@ -119,10 +122,10 @@ static int named(char name[PX__NAME_ROOM]) {
 }
 
 px_status px__named_new(int *out, char name[PX__NAME_ROOM], size_t bytes) {
-  size_t pages = bytes / PX__NAMED_PAGE + 2;  // the last one is that of the holders
+  size_t page = px__named_page(), pages = bytes / page + 2;  // the last one is that of the holders
   int fd = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : named(name);
   if (fd < 0) return px__shared_failed("make");
-  int why = posix_fallocate(fd, 0, (off_t)(pages * PX__NAMED_PAGE));
+  int why = posix_fallocate(fd, 0, (off_t)(pages * page));
   if (!why) return *out = fd, PX_OK;
   close(fd);
   shm_unlink(name);

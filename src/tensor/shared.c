@@ -65,7 +65,7 @@ static px_status keep(px__shared *s, int fd) {
 }
 static px_status hold(px__shared *s, int fd, const char *name) {
   PX_TRY(map_data(s, fd));
-  px__holders *holders = (void *)((char *)s->data + s->bytes - PX__NAMED_PAGE);
+  px__holders *holders = (void *)((char *)s->data + s->bytes - px__named_page());
   PX_TRY(px__named_hold(holders, getpid()));
   s->holders = holders;
   memcpy(s->name, name, strlen(name) + 1);
@@ -92,7 +92,7 @@ static px_status map_file(px__shared **out, int fd, size_t bytes, const char *na
 // The mapping of a file, with one more reference.
 static px_status open_file(px__shared **out, int fd, size_t bytes, const char *name) {
   struct stat info;
-  size_t more = name ? PX__NAMED_PAGE : 0;
+  size_t more = name ? px__named_page() : 0;
   if (fstat(fd, &info)) return px__shared_failed("open");
   PX_CHECK(S_ISREG(info.st_mode) && (uint64_t)info.st_size >= more &&
                (uint64_t)info.st_size - more >= bytes,

@@ -21,7 +21,8 @@ struct px_storage {
 
 // Shared memory in files with names (named.c): how often which processes hold one, a page behind
 // its data.
-enum { PX__NAMED_PAGE = 4096, PX__NAME_ROOM = 48 };
+enum { PX__NAME_ROOM = 48 };
+size_t px__named_page(void);                    // its bytes: the system decides
 px_status px__shared_failed(const char *what);  // an error with the system's reason
 typedef struct px__holders px__holders;
 px_status px__named_new(int *out, char name[PX__NAME_ROOM], size_t bytes)
