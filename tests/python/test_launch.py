@@ -32,32 +32,35 @@ dist.destroy_process_group()
 # Trains with a checkpoint after each step; in the first round something happens to rank 1.
 TRAINS = """
 import datetime, json, os, signal, socket, sys, time, torch, torch.distributed as dist
-path, fault = sys.argv[1:]
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=4 if fault == "slow" else 300))
+path, backend, fault = sys.argv[1:]
+device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if backend == "nccl" else torch.device("cpu")
+if backend == "nccl": torch.cuda.set_device(device)
+dist.init_process_group(backend, timeout=datetime.timedelta(seconds=4 if fault == "slow" else 300))
 rank, first = dist.get_rank(), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 torch.manual_seed(0)
-model = torch.nn.Linear(3, 1)
+model = torch.nn.Linear(3, 1).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 losses = []
 if os.path.exists(path):
-    state = torch.load(path)
+    state = torch.load(path, map_location=device)
     model.load_state_dict(state["model"]), optimizer.load_state_dict(state["optimizer"])
     losses = state["losses"]
 for step in range(len(losses), 6):
     torch.manual_seed(100 * step + rank)
-    loss = (model(torch.randn(8, 3)) - torch.randn(8, 1)).square().mean()
+    loss = (model(torch.randn(8, 3).to(device)) - torch.randn(8, 1).to(device)).square().mean()
     optimizer.zero_grad()
     loss.backward()
     if first and rank == 1 and step == 3:
         if fault == "raise": raise ValueError("a bad batch")
         if fault == "slow": time.sleep(10)
-        if fault == "size": dist.all_reduce(torch.ones(7))
+        if fault == "size": dist.all_reduce(torch.ones(7, device=device))
         if fault == "order": dist.barrier()
         if fault == "cut":
             for fd in map(int, os.listdir("/proc/self/fd")):
                 try: socket.socket(fileno=fd).shutdown(socket.SHUT_RDWR)
                 except OSError: pass
-        if fault.startswith("SIG"): os.kill(os.getpid(), getattr(signal, fault))
+        if fault == "within": dist.all_reduce(next(model.parameters()).grad, async_op=True)
+        if fault.startswith("SIG") or fault == "within": os.kill(os.getpid(), getattr(signal, fault, signal.SIGKILL))
     for p in model.parameters():
         dist.all_reduce(p.grad, dist.ReduceOp.AVG)
     optimizer.step()
@@ -192,13 +195,15 @@ class Launch(unittest.TestCase):
 
     @unittest.skipUnless(phlox.distributed.is_available(), "no gloo")
     def test_what_starts_again_from_a_checkpoint_ends_with_the_same_losses(self):
-        self.environment["PHLOX_HEARTBEAT_TIMEOUT"] = "3000"
-        more = ("slow", "size", "order", "cut") if os.environ.get("LONG") else ()
-        ends = {fault: ast.literal_eval(self.run_job("--nproc-per-node=3 --max-restarts=1 --shutdown-timeout=5", TRAINS, os.path.join(self.folder, "at" + fault), fault).stdout)
-                for fault in ("", "raise", "SIGKILL", "SIGSTOP", *more)}
-        self.assertEqual(len(ends[""][1]), 6)
-        for fault, end in ends.items():
-            self.assertEqual(end, ["1" if fault else "0", ends[""][1]], fault)
+        self.environment.update(PHLOX_HEARTBEAT_TIMEOUT="3000", PHLOX_BACKENDS="sim", PHLOX_SIM_DEVICES="3")
+        args, every = "--nproc-per-node=3 --max-restarts=1 --shutdown-timeout=5", ("raise", "SIGKILL", "SIGSTOP", "within", "slow", "size", "order", "cut")
+        some = every if os.environ.get("LONG") else None
+        ends = {(backend, fault): ast.literal_eval(self.run_job(args, TRAINS, os.path.join(self.folder, backend + fault), backend, fault).stdout)
+                for backend, faults in (("gloo", ("", *(some or every[:3]))), ("nccl", ("", *(some or ("SIGKILL", "within"))))) for fault in faults}
+        losses = ends["gloo", ""][1]
+        self.assertEqual(len(losses), 6)
+        for (backend, fault), end in ends.items():
+            self.assertEqual(end, ["1" if fault else "0", losses], (backend, fault))
 
     @unittest.skipUnless(phlox.distributed.is_available(), "no gloo")
     def test_two_hosts_meet(self):
