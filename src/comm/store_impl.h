@@ -66,6 +66,9 @@ int px__connect(const char *host, int port, int64_t end);
 // A socket that listens, with IPv6 where there is any, at *port; 0: at one that is free. Or -1.
 int px__listen(int *port);
 bool px__host_is_here(const char *host);
+// Where there is no room for all who want in: for how long one that says nothing may stay, and for
+// how long nobody is taken in when all that are there may stay.
+enum { PX__GRACE_MS = 1000, PX__PAUSE_MS = 50 };
 
 // What both sides of a connection agree on.
 #define PX__STORE_MAGIC "PXSTORE1"

@@ -3,7 +3,8 @@
 //
 // What strangers send is bounded: a connection that has not shown that it knows the secret may send
 // 40 bytes, within ten seconds; room for a frame grows with what has arrived, not with the length
-// that it claims; there are at most 4096 connections. What does not fit closes the connection.
+// that it claims; there are at most 4096 connections. What does not fit closes the connection. Who
+// says nothing keeps nobody out: where there is no room for more, it makes room after a second.
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -42,6 +43,7 @@ struct px__server {
   struct pollfd *polled;  // the listening socket, `stop`, and each connection
   px__bytes *items;
   int count;
+  int64_t shut_until;  // nobody is taken in
 };
 
 static bool reserve(queue *q, size_t more) {
@@ -151,25 +153,48 @@ static bool receive(px__server *s, connection *c) {
   return true;
 }
 
-static void greet(px__server *s) {
+static void greet(px__server *s, int socket) {
   uint8_t hello[PX__HELLO_BYTES] = PX__STORE_MAGIC;
-  int socket = accept4(s->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), one = 1;
-  if (socket < 0) return;
+  int one = 1;
   connection *c = &s->connections[s->count];
   *c = (connection){.socket = socket, .deadline = px__now_ms() + HELLO_MS};
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   bool drawn = getrandom(c->nonce, sizeof c->nonce, 0) == (ssize_t)sizeof c->nonce;
   hello[8] = s->secret != NULL;
   memcpy(hello + 9, c->nonce, sizeof c->nonce);
-  if (drawn && s->count < CONNECTIONS && push(&c->out, hello, sizeof hello) && flush_out(c))
+  if (drawn && push(&c->out, hello, sizeof hello) && flush_out(c))
     s->count++;
   else
     end(c);
 }
 
+// `full`: the process can open no more files. Connections are in the order in which they came.
+static bool make_room(px__server *s, bool full) {
+  int i = 0;
+  if (!full && s->count < CONNECTIONS) return true;
+  while (i < s->count && s->connections[i].known) i++;
+  connection *c = &s->connections[i];
+  if (i == s->count || px__now_ms() < c->deadline - HELLO_MS + PX__GRACE_MS) return false;
+  end(c);
+  s->count--;
+  memmove(c, c + 1, (size_t)(s->count - i) * sizeof *c);
+  return true;
+}
+
+// Takes all that have connected, as far as there is room; then nobody for a moment.
+static void take_in(px__server *s) {
+  for (bool full = false; make_room(s, full);) {
+    int socket = accept4(s->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    full = socket < 0 && (errno == EMFILE || errno == ENFILE);
+    if (socket < 0 && !full) return;
+    if (!full) greet(s, socket);
+  }
+  s->shut_until = px__now_ms() + PX__PAUSE_MS;
+}
+
 // How long poll may wait: to the next deadline.
 static int patience(px__server *s) {
-  int64_t least = -1, now = px__now_ms();
+  int64_t now = px__now_ms(), least = now < s->shut_until ? s->shut_until - now : -1;
   for (int i = 0; i < s->count; i++) {
     const connection *c = &s->connections[i];
     if (c->known && !c->parked) continue;
@@ -204,7 +229,8 @@ static void serve_all(px__server *s) {
 static void *serve(void *argument) {
   px__server *s = argument;
   for (;;) {
-    s->polled[0] = (struct pollfd){s->socket, POLLIN, 0};
+    bool open = px__now_ms() >= s->shut_until;
+    s->polled[0] = (struct pollfd){open ? s->socket : -1, POLLIN, 0};
     s->polled[1] = (struct pollfd){s->stop[0], POLLIN, 0};
     for (int i = 0; i < s->count; i++) {
       const connection *c = &s->connections[i];
@@ -213,7 +239,7 @@ static void *serve(void *argument) {
     if (poll(s->polled, (nfds_t)s->count + 2, patience(s)) < 0 && errno != EINTR) break;
     if (s->polled[1].revents) break;
     serve_all(s);
-    if (s->polled[0].revents) greet(s);
+    if (s->polled[0].revents) take_in(s);
   }
   return NULL;
 }

@@ -15,15 +15,7 @@
 
 #include "comm/watch_impl.h"
 
-enum {
-  STRANGERS = 16,
-  HELLO_MS = 10000,
-  ASK_MS = 5000,
-  QUIET_MS = 1000,
-  PART_MS = 1000,
-  SLICE_MS = 100,
-  NEVER = 1 << 30
-};
+enum { ASK_MS = 5000, QUIET_MS = 1000, PART_MS = 1000, SLICE_MS = 100, NEVER = 1 << 30 };
 
 // What may end a group, the best reasons first, and how long others are waited for.
 typedef enum fact { DEAD, DIFFER, LEFT, FAILED, FACTS } fact;
@@ -46,9 +38,8 @@ struct px__watch {
   uint64_t failed_number;
   char failed_why[PX__WHY], verdict[PX__WHY];
   // the thread's
-  int listener;  // -1 when all have come
-  uint8_t token[PX__TOKEN];
-  px__line *lines;
+  px__door door;    // the hub's
+  px__line *lines;  // the hub's: of rank i + 1
   int count, limit_ms, tick_ms;
   int64_t next_tick, decide_at;  // decide_at 0: nothing is known
   int64_t next_look, late_since;
@@ -211,23 +202,20 @@ static void speak(px__watch *self) {
   }
 }
 
-static bool welcome(px__watch *self, px__line *line) {
-  int rank, there = 0;
-  if (line->in_size < PX__HELLO) return true;
-  memcpy(&rank, line->in + PX__TOKEN, 4);
-  bool fine = !memcmp(line->in, self->token, PX__TOKEN) && rank > 0 && rank < self->comm->size;
-  for (int i = 0; i < self->count; i++) {
-    fine = fine && self->lines[i].rank != rank;
-    there += self->lines[i].rank > 0;
-  }
-  if (!fine) return false;
-  line->rank = rank;
-  line->in_size -= PX__HELLO;
-  memmove(line->in, line->in + PX__HELLO, line->in_size);
-  if (there + 2 < self->comm->size) return true;
-  close(self->listener);
-  self->listener = -1;
-  return true;
+// A rank that comes has its line. When all have come, the door is closed.
+static bool welcome(void *context, int rank, int socket) {
+  px__watch *self = context;
+  bool fine = rank > 0 && rank < self->comm->size && self->lines[rank - 1].rank < 0;
+  if (fine) self->lines[rank - 1] = (px__line){.socket = socket, .rank = rank};
+  return fine;
+}
+
+static void look_outside(px__watch *self, const struct pollfd *polled) {
+  int missing = 0;
+  if (self->door.listener < 0) return;
+  px__door_attend(&self->door, polled, welcome, self);
+  for (int i = 0; i < self->count; i++) missing += self->lines[i].rank < 0;
+  if (!missing) px__door_close(&self->door);
 }
 
 // False: the line speaks another language. *over: a verdict came.
@@ -269,7 +257,6 @@ static void attend(px__watch *self, px__line *line, short seen, char over[PX__WH
     open = px__line_read(line);
     line->silent = 0;
   }
-  if (line->rank < 0 && (!welcome(self, line) || px__now_ms() > line->late)) open = false;
   if (line->rank >= 0 && (!hear(self, line, over) || line->left)) open = false;
   if (!open) {
     lose(self, line);
@@ -280,20 +267,6 @@ static void attend(px__watch *self, px__line *line, short seen, char over[PX__WH
     line->lost = true;
     know_at_once(self, DEAD, line->rank, text);
   }
-}
-
-static void admit(px__watch *self) {
-  int i = 0;
-  while (self->lines[i].socket >= 0 || self->lines[i].rank >= 0) i++;
-  int socket = accept4(self->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (socket >= 0)
-    self->lines[i] = (px__line){.socket = socket, .rank = -1, .late = px__now_ms() + HELLO_MS};
-}
-
-static bool has_room(const px__watch *self) {
-  for (int i = 0; i < self->count; i++)
-    if (self->lines[i].socket < 0 && self->lines[i].rank < 0) return true;
-  return false;
 }
 
 // ---- the thread
@@ -347,16 +320,17 @@ static int wait_for_news(px__watch *self, struct pollfd *polled) {
   if (self->decide_at && !self->decided && self->decide_at < until) until = self->decide_at;
   pthread_mutex_lock(&self->lock);
   polled[0] = (struct pollfd){self->wake, POLLIN, 0};
-  polled[1] = (struct pollfd){has_room(self) ? self->listener : -1, POLLIN, 0};
   for (int i = 0; i < self->count; i++) {
     const px__line *line = &self->lines[i];
-    polled[2 + i] =
+    polled[1 + i] =
         (struct pollfd){line->socket, (short)(POLLIN | (line->out_size ? POLLOUT : 0)), 0};
   }
   pthread_mutex_unlock(&self->lock);
+  int count = 1 + self->count;
+  count += px__door_poll(&self->door, polled + count);
   int wait = until > before ? (int)(until - before) : 0;
-  if (poll(polled, (nfds_t)self->count + 2, wait) < 0)
-    for (int i = 0; i < self->count + 2; i++) polled[i].revents = 0;
+  if (poll(polled, (nfds_t)count, wait) < 0)
+    for (int i = 0; i < count; i++) polled[i].revents = 0;
   uint64_t times;
   if (polled[0].revents) (void)!read(self->wake, &times, sizeof times);
   int64_t took = px__now_ms() - before;
@@ -411,9 +385,9 @@ static void *watch_over(void *argument) {
     for (int i = 0; i < self->count && !ends; i++) {
       if (self->lines[i].socket < 0) continue;
       self->lines[i].silent += took;
-      attend(self, &self->lines[i], polled[2 + i].revents, over);
+      attend(self, &self->lines[i], polled[1 + i].revents, over);
     }
-    if (polled[1].revents && !ends) admit(self);
+    if (!ends) look_outside(self, polled + 1 + self->count);
     if (!ends) consider(self, over);
     pthread_mutex_unlock(&self->lock);
     if (*over) settle(self, over);
@@ -523,8 +497,7 @@ static void after_fork(void) { pthread_mutex_unlock(&all); }
 static void in_child(void) {
   for (px__watch *at = watches; at; at = at->next) {
     for (int i = 0; i < at->count; i++) px__line_close(&at->lines[i]);
-    if (at->listener >= 0) close(at->listener);
-    at->listener = -1;
+    px__door_close(&at->door);
   }
   watches = NULL;
   pthread_mutex_unlock(&all);
@@ -537,7 +510,7 @@ static void prepare_once(void) {
 
 static void release(px__watch *self) {
   for (int i = 0; i < self->count; i++) px__line_close(&self->lines[i]);
-  if (self->listener >= 0) close(self->listener);
+  px__door_close(&self->door);
   if (self->wake >= 0) close(self->wake);
   pthread_cond_destroy(&self->said);
   pthread_mutex_destroy(&self->lock);
@@ -548,20 +521,20 @@ static void release(px__watch *self) {
 static px_status make(px__watch *self) {
   int64_t limit;
   px_comm *comm = self->comm;
-  int count = self->hub ? comm->size - 1 + STRANGERS : 1;
+  int count = self->hub ? comm->size - 1 : 1;
   PX_TRY(px_env_read("PHLOX_HEARTBEAT_TIMEOUT", &limit));
   self->limit_ms = limit ? (int)limit : NEVER;
   self->tick_ms = self->limit_ms < 4 * PX__TICK_MS ? self->limit_ms / 4 + 1 : PX__TICK_MS;
   // The descriptors that are polled lie behind the lines.
-  PX_TRY(px_alloc(
-      (void **)&self->lines,
-      (size_t)count * (sizeof *self->lines + sizeof(struct pollfd)) + 2 * sizeof(struct pollfd)));
+  PX_TRY(px_alloc((void **)&self->lines,
+                  (size_t)count * (sizeof *self->lines + sizeof(struct pollfd)) +
+                      (2 + PX__WAITING) * sizeof(struct pollfd)));
   self->count = count;
   for (int i = 0; i < count; i++) self->lines[i].socket = self->lines[i].rank = -1;
   self->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   PX_CHECK(self->wake >= 0, PX_DIST_NETWORK, "eventfd: %s", strerror(errno));
   if (self->hub) {
-    PX_TRY(px__hub_listen(&self->listener, self->token, comm->store));
+    PX_TRY(px__hub_listen(&self->door.listener, self->door.token, comm->store));
   } else {
     PX_TRY(px__hub_connect(&self->lines[0].socket, comm->rank, comm->store,
                            px__now_ms() + comm->timeout_ms));
@@ -580,7 +553,7 @@ px_status px__watch_start(px__watch **out, px_comm *comm) {
   PX_TRY(px_alloc((void **)&self, sizeof *self));
   self->comm = comm;
   self->hub = comm->rank == 0;
-  self->listener = self->wake = -1;
+  self->door.listener = self->wake = -1;
   pthread_mutex_init(&self->lock, NULL);
   pthread_condattr_init(&how);
   pthread_condattr_setclock(&how, CLOCK_MONOTONIC);

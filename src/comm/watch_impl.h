@@ -2,6 +2,8 @@
 // The watch of a communicator: which ranks live, and whether they call the same collectives. Rank 0
 // is the hub: each other rank has one connection to it, on which both sides speak every TICK.
 #pragma once
+#include <poll.h>
+
 #include "comm/comm_impl.h"
 
 enum {
@@ -28,12 +30,11 @@ typedef struct px__head {
 
 // One connection. `out` and `socket`: by the watch's lock; the rest is the thread's.
 typedef struct px__line {
-  int socket;    // -1: over
-  int rank;      // of the other side; -1 until it has shown that it belongs here
-  int silent;    // milliseconds since it last spoke, of those in which this process ran
-  bool left;     // has said goodbye
-  bool lost;     // has ended without
-  int64_t late;  // until when a newcomer may say who it is
+  int socket;  // -1: over
+  int rank;    // of the other side; -1 until it has come
+  int silent;  // milliseconds since it last spoke, of those in which this process ran
+  bool left;   // has said goodbye
+  bool lost;   // has ended without
   uint64_t begun, done, told;
   size_t in_size, out_size;
   uint8_t in[PX__LINE_IN], out[PX__LINE_OUT];
@@ -55,3 +56,26 @@ __attribute__((warn_unused_result)) px_status px__hub_listen(int *socket, uint8_
                                                              px_store *store);
 __attribute__((warn_unused_result)) px_status px__hub_connect(int *socket, int rank,
                                                               px_store *store, int64_t end);
+
+// ---- watch_door.c: connections to the hub until it is known whose they are; the watch's thread
+// has all of it
+enum { PX__WAITING = 128 };
+typedef struct px__newcomer {
+  int socket;
+  int64_t came;
+  size_t size;
+  uint8_t said[PX__HELLO];
+} px__newcomer;
+typedef struct px__door {
+  int listener;  // -1: nobody is to come any more
+  uint8_t token[PX__TOKEN];
+  int64_t shut_until;
+  int count;
+  px__newcomer waiting[PX__WAITING];  // in the order in which they came
+} px__door;
+// Fills in what is to be polled, 1 + PX__WAITING at most, and says how many these are.
+int px__door_poll(const px__door *self, struct pollfd *polled);
+// Hears who they are, and takes in others. `admit` takes over the socket of a rank, or refuses.
+void px__door_attend(px__door *self, const struct pollfd *polled,
+                     bool (*admit)(void *context, int rank, int socket), void *context);
+void px__door_close(px__door *self);

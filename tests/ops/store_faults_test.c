@@ -7,11 +7,14 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "test.h"
 
@@ -143,6 +146,65 @@ PX_TEST(strangers_get_little_memory) {
   check_kept(store);
 }
 
+// Opens connections that say nothing, one more for each that is closed, until this process ends.
+static void be_silent(int go, int there, int count) {
+  struct pollfd open[256];
+  int port;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  CHECK(count <= 256 && read(go, &port, sizeof port) == sizeof port);
+  for (int i = 0; i < count; i++) open[i] = (struct pollfd){reach(port), POLLRDHUP, 0};
+  CHECK(write(there, "", 1) == 1);
+  while (poll(open, (nfds_t)count, -1) >= 0)
+    for (int i = 0; i < count; i++)
+      if (open[i].revents) close(open[i].fd), open[i].fd = reach(port);
+}
+
+static void be_client(int go) {
+  PX_SCOPED(px_store) store = NULL;
+  int port;
+  CHECK(read(go, &port, sizeof port) == sizeof port);
+  px_store_tcp_options options = {.host = "127.0.0.1", .port = port, .timeout_ms = 25000};
+  OK(px_store_tcp(&store, &options));
+  check_kept(store);
+}
+
+// A process with the end that it is told by, and, of the silent ones, that it tells with.
+static pid_t start(int *to, int *from, int silent) {
+  int go[2], there[2];
+  CHECK(!pipe2(go, O_CLOEXEC) && !pipe2(there, O_CLOEXEC));
+  pid_t child = fork();
+  if (!child) {
+    if (silent)
+      be_silent(go[0], there[1], silent);
+    else
+      be_client(go[0]);
+    _exit(0);
+  }
+  close(go[0]), close(there[1]);
+  *to = go[1];
+  *from = there[0];
+  return child;
+}
+
+// The server has room for a quarter of them.
+PX_TEST(who_says_nothing_keeps_nobody_out_of_a_store) {
+  PX_SCOPED(px_store) store = NULL;
+  px_store_tcp_options options = server_of(NULL);
+  int to[2], from[2], status;
+  char byte;
+  pid_t silent = start(&to[0], &from[0], 220), client = start(&to[1], &from[1], 0);
+  CHECK(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){64, 64}));
+  OK(px_store_tcp(&store, &options));
+  OK(px_store_set(store, "kept", "yes", 3));
+  int port = px_store_port(store);
+  CHECK(write(to[0], &port, sizeof port) == sizeof port && read(from[0], &byte, 1) == 1);
+  CHECK(write(to[1], &port, sizeof port) == sizeof port);
+  CHECK(waitpid(client, &status, 0) == client && !status);
+  check_kept(store);
+  kill(silent, SIGKILL);
+  waitpid(silent, &status, 0);
+}
+
 // ---- the watch of a group
 
 static void *be_first(void *store) {
@@ -174,7 +236,7 @@ static int watch_port(px_store *store) {
 }
 
 PX_TEST(a_group_outlives_what_strangers_send_to_its_watch) {
-  enum { SILENT = 10 };
+  enum { SILENT = 200 };  // more than may wait at once
   PX_SCOPED(px_store) store = NULL;
   pthread_t first;
   void *comm = NULL, *other = NULL;
