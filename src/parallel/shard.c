@@ -107,6 +107,9 @@ static px_status join_context(px_shards *self, px_comm *comm, px_comm *replicas)
   return status;
 }
 
+static void lock(const px_shards *self) { pthread_mutex_lock(&self->context->lock); }
+static void unlock(const px_shards *self) { pthread_mutex_unlock(&self->context->lock); }
+
 // What is known of a tensor that is a rank's rows: the communicator, owned, and the whole's sizes.
 typedef struct found {
   px_comm *comm;
@@ -212,16 +215,25 @@ static px_status add_place(px__shard *v, px_module *owner, const char *name, con
   return PX_OK;
 }
 
-static px_status add_item(px_shards *self, const char *name, px_tensor *tensor) {
-  PX_TRY(check_parameter(name, tensor));
+// Of the lock: other ranks, which may be threads, look through all groups.
+static px_status grow(px_shards *self, px_tensor *tensor) {
   PX_TRY(px_realloc((void **)&self->items, (size_t)(self->count + 1) * sizeof *self->items));
-  px__shard *v = &self->items[self->count];
+  px__shard *v = &self->items[self->count++];
   memset(v, 0, sizeof *v);
-  self->count++;
   v->shards = self;
   v->local = px_retain(tensor);
   v->ndim = px_tensor_ndim(tensor);
   for (int d = 0; d < v->ndim; d++) v->sizes[d] = px_tensor_size(tensor, d);
+  return PX_OK;
+}
+
+static px_status add_item(px_shards *self, const char *name, px_tensor *tensor) {
+  PX_TRY(check_parameter(name, tensor));
+  lock(self);
+  px_status status = grow(self, tensor);
+  unlock(self);
+  PX_TRY(status);
+  px__shard *v = &self->items[self->count - 1];
   int size = px_comm_size(self->context->comm);
   int64_t rows = v->sizes[0], row = rows ? px_tensor_numel(tensor) / rows : 0;
   v->share = (rows + size - 1) / size * row;
@@ -261,11 +273,15 @@ static px_status cut(px_tensor **out, const px__shard *v, px_device device) {
 // All parts are made before the first is registered.
 static px_status cut_all(px_shards *self, px_device device, px_tensor **parts) {
   for (int i = 0; i < self->count; i++) PX_TRY(cut(&parts[i], &self->items[i], device));
+  lock(self);
   for (int i = 0; i < self->count; i++) {
-    px_release(self->items[i].local);
-    self->items[i].local = px_retain(parts[i]);
+    px_tensor *whole = self->items[i].local;
+    self->items[i].local = parts[i];
+    parts[i] = whole;  // released by the caller, without the lock
   }
-  for (int i = 0; i < self->count; i++) PX_TRY(px__shard_show(&self->items[i], parts[i]));
+  unlock(self);
+  for (int i = 0; i < self->count; i++)
+    PX_TRY(px__shard_show(&self->items[i], self->items[i].local));
   return PX_OK;
 }
 
@@ -356,9 +372,6 @@ bool px_shards_at(const px_shards *self, int i, px_shard *out) {
   *out = (px_shard){v->name, v->local, v->whole, v->sizes, v->ndim};
   return true;
 }
-
-static void lock(const px_shards *self) { pthread_mutex_lock(&self->context->lock); }
-static void unlock(const px_shards *self) { pthread_mutex_unlock(&self->context->lock); }
 
 bool px_shards_is_whole(const px_shards *self) { return self->state == PX__WHOLE; }
 
