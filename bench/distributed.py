@@ -75,17 +75,34 @@ row("GPT-2 124M, bfloat16 by autocast, 32x1024 a rank, each by itself", None, "t
 row("GPT-2 124M, bfloat16 by autocast, 32x1024 a rank, DDP", None, "tokens/s")(lambda o: gpt2(o, 32, True))
 
 
-def sharded(o, net, loss_of, autocast=None, optimizer=None):
+def mixed(o, net, loss_of, autocast=None, optimizer=None):
+    """Parameters of the low dtype in forward and backward, and gradients added up in float32."""
+    policy = importlib.import_module(o.torch.__name__ + ".nn.parallel.distributed")._MixedPrecision(autocast, o.torch.float32)
+    net = o.torch.nn.parallel.DistributedDataParallel(net, device_ids=[o.rank], mixed_precision=policy)
+    return models.train(o, net, loss_of, optimizer and optimizer(net))
+
+
+row("GPT-2 124M, 32x1024 a rank, DDP in bfloat16 of its own", None, "tokens/s", devices=True)(lambda o: gpt2(o, 32, True, parallel=mixed))
+
+
+def sharded(o, net, loss_of, autocast=None, optimizer=None, mesh=None):
     """The blocks of a net, and what is left of it, each a group of its own; parameters are gathered as bfloat16 where autocast is wanted."""
     fsdp = importlib.import_module(o.torch.__name__ + ".distributed.fsdp")
     policy = fsdp.MixedPrecisionPolicy(param_dtype=autocast, reduce_dtype=o.torch.float32 if autocast else None)
     for block in getattr(net, "blocks", [part for part in net if list(part.parameters())] if isinstance(net, o.torch.nn.Sequential) else []):
-        fsdp.fully_shard(block, mp_policy=policy)
-    fsdp.fully_shard(net, mp_policy=policy)
+        fsdp.fully_shard(block, mesh=mesh, mp_policy=policy)
+    fsdp.fully_shard(net, mesh=mesh, mp_policy=policy)
     return models.train(o, net, loss_of, optimizer and optimizer(net))
 
 
+def replicas(o, net, loss_of, autocast=None, optimizer=None):
+    """Two, each of half the ranks."""
+    mesh = o.dist.init_device_mesh(o.device, (2, o.size // 2), mesh_dim_names=("replica", "part"))
+    return sharded(o, net, loss_of, autocast, optimizer, mesh)
+
+
 row("fully_shard, MLP-4096, tf32, b8192")(lambda o: mlp(o, 8192, parallel=sharded))
+row("fully_shard, MLP-1024, b64 a rank, two replicas")(lambda o: mlp(o, 64 * o.size, 1024, parallel=replicas))
 row("GPT-2 124M, 32x1024 a rank, fully_shard in bfloat16", None, "tokens/s")(lambda o: gpt2(o, 32, True, parallel=sharded))
 
 

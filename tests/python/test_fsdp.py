@@ -302,16 +302,16 @@ def dies(r, n, device, where):
 
         def forward(self, x):
             return self.b(Dies.apply(self.a(x)))
-    m = Layers()
-    fully_shard(m.a), fully_shard(m.b)
-    fully_shard(m)
+    m, mesh = Layers(), dist.init_device_mesh(device.type, (2, 2), mesh_dim_names=("replica", "part")) if n == 4 else None
+    for part in (m.a, m.b, m):
+        fully_shard(part, mesh=mesh)
     try:
         for _ in range(2):  # what fails on a stream is told by the next call
             m(torch.ones(2, 4, device=device)).sum().backward()
             if device.type == "cuda":
                 torch.cuda.synchronize()
     except RuntimeError as e:
-        assert type(e).__name__ == "DistBackendError" and "[Rank 0] " in str(e) and " number " in str(e), e
+        assert type(e).__name__ == "DistBackendError" and "[Rank " in str(e) and " number " in str(e), e
         os._exit(9)
     raise AssertionError("the death of a rank was not told")
 
@@ -360,12 +360,12 @@ class FullyShardTest(unittest.TestCase):
             ranks(from_meta, backend=backend)
 
     def test_the_death_of_a_rank_is_told_to_the_others(self):
-        for (backend, _), where in zip(self.backends(2), ("forward", "backward")):
+        for (backend, size), where in zip(self.backends(2, 4), ("forward", "backward", "backward", "backward")):
             with tempfile.NamedTemporaryFile() as file:
-                both = mp.spawn(begin, (2, file.name, backend, dies, (where,)), nprocs=2, join=False).processes
-                for process in both:
+                all_of_them = mp.spawn(begin, (size, file.name, backend, dies, (where,)), nprocs=size, join=False).processes
+                for process in all_of_them:
                     process.join(60)
-                self.assertEqual([process.exitcode for process in both], [9, 7])
+                self.assertEqual([process.exitcode for process in all_of_them], [9, 7, 9, 9][:size])
 
 
 if __name__ == "__main__":
