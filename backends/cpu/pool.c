@@ -69,7 +69,7 @@ typedef vd lanes_f64;
 typedef int32_t offset_f32;
 typedef int64_t offset_f64;
 typedef vfi offsets_f32;
-typedef int64_t offsets_f64 __attribute__((vector_size(PX_SIMD_BYTES)));
+typedef vdi offsets_f64;
 enum { LANES_f32 = VF, LANES_f64 = VD };
 #if PX_SIMD_BYTES == 32
 static inline vf evens_f32(vf a, vf b) { return PX_SHUFFLE(a, b, 0, 2, 4, 6, 9, 11, 13, 15); }

@@ -23,6 +23,7 @@
 typedef float vf __attribute__((vector_size(PX_SIMD_BYTES)));
 typedef int32_t vfi __attribute__((vector_size(PX_SIMD_BYTES)));
 typedef double vd __attribute__((vector_size(PX_SIMD_BYTES)));
+typedef int64_t vdi __attribute__((vector_size(PX_SIMD_BYTES)));
 // All lanes equal: a broadcast, where 0 + x would be an addition and lose the sign of zero.
 #if PX_SIMD_BYTES == 32
 static inline vf vf_set(float x) { return (vf){x, x, x, x, x, x, x, x}; }
@@ -45,6 +46,19 @@ static inline vd vd_load(const double *p) {
   return v;
 }
 static inline void vd_store(double *p, vd v) { memcpy(p, &v, sizeof v); }
+
+// The elements at so many places.
+#if PX_SIMD_BYTES == 32
+static inline vd vd_gather(const double *p, vdi at) {
+  return (vd)_mm256_i64gather_pd(p, (__m256i)at, 8);
+}
+static inline vdi vdi_gather(const int64_t *p, vdi at) {
+  return (vdi)_mm256_i64gather_epi64((const long long *)p, (__m256i)at, 8);
+}
+#else
+static inline vd vd_gather(const double *p, vdi at) { return (vd){p[at[0]], p[at[1]]}; }
+static inline vdi vdi_gather(const int64_t *p, vdi at) { return (vdi){p[at[0]], p[at[1]]}; }
+#endif
 
 #if defined(__FMA__) && defined(__AVX2__)
 static inline vf vf_fma(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps(a, b, c); }

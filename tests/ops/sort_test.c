@@ -158,6 +158,35 @@ PX_TEST(lines_that_rise_and_fall_have_a_first_few) {
       ELEMENTS(where, 0, 0, 1, 2);
   }
 }
+// NaN is the greatest.
+static bool goes_before(double a, double b) { return a < b || (b != b && a == a); }
+static void check_search(px_dtype dtype, int64_t size, int64_t values, bool right) {
+  PX_SCOPED(px_tensor) x = pattern(dtype, S(2, size));
+  PX_SCOPED(px_tensor) v = pattern(dtype, S(2, values));
+  PX_SCOPED(px_tensor) lines = NULL;
+  PX_SCOPED(px_tensor) where = NULL;
+  PX_SCOPED(px_tensor) found = NULL;
+  if (size && dtype == PX_FLOAT32) ((float *)px_tensor_data(x))[size / 2] = NAN;
+  if (values && dtype == PX_FLOAT32) ((float *)px_tensor_data(v))[values / 2] = -NAN;
+  OK(px_sort(&lines, &where, x, 1, false, false));
+  OK(px_searchsorted(&found, lines, v, false, right, NULL, NULL));
+  for (int64_t i = 0; i < 2 * values; i++) {
+    int64_t before = 0;
+    for (int64_t j = i / values * size; j < (i / values + 1) * size; j++)
+      before += right ? !goes_before(element(v, i), element(lines, j))
+                      : goes_before(element(lines, j), element(v, i));
+    CHECK_EQ((int64_t)element(found, i), before);
+  }
+}
+PX_TEST(places_in_lines_of_each_length) {
+  for (int64_t size = 0; size < 35; size += size < 9 ? 1 : 5)
+    for (int64_t values = 1; values < 40; values += 6)
+      for (int right = 0; right < 2; right++) {
+        check_search(PX_FLOAT32, size, values, right);
+        check_search(PX_FLOAT64, size, values, right);
+        check_search(PX_INT64, size, values, right);
+      }
+}
 PX_TEST(none_and_nothing_are_chosen_from) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(2, 3), VALUES(1, 2, 3, 4, 5, 6));
   PX_SCOPED(px_tensor) empty = NULL;
