@@ -141,6 +141,8 @@ typedef struct rewriter {
   int test_param;    // the parameter that is asked about, and the text
   const char *test_text;
   bool blocks;          // a function of libm occurred
+  bool slow;            // a function of floats occurred that takes longer than memory does
+  bool form;            // the form for wide vectors is written
   bool near, has_near;  // take fast forms; there is one
 } rewriter;
 
@@ -151,6 +153,7 @@ static void emit_call(rewriter *w, const math_row *f) {
   bool near = real && f->blocks == NEAR;
   w->blocks |= near || (real && f->blocks == BLOCKS) || (wide && f->blocks == BLOCKS_F64);
   w->has_near |= near;
+  w->slow |= real && !wide && (f->blocks == BLOCKS || f->blocks == BLOCKS_F64);
   if (near && w->near)
     emit(w, og_format("k_near_%s_%s(far_ + k_, ", f->name, w->suffix));
   else
@@ -309,27 +312,37 @@ static void write_loop(FILE *to, const og_op *op, const stamp *s, const rewriter
   if (w->blocks && count)
     write_blocks(to, s, w, result, loads, names);
   else
-    fprintf(to, "  PX__CPU_ROW%d(%s, %s(%s))\n", count, result, inputs, w->out);
+    fprintf(to, "  PX__CPU_%sROW%d(%s, %s(%s))\n", w->form ? "WIDE_" : "", count, result, inputs,
+            w->out);
 }
 
+static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
+  const char *head = w->form ? "PX__CPU_WIDE static bool" : "static void";
+  const char *end = w->form ? "  return true;\n" : "";
+  fprintf(to,
+          "%s row_%s_%s%s(char *const *p_, const int64_t *s_, int64_t n_, const px_launch *l) {\n",
+          head, op->name, s->suffix, w->form ? "_wide" : "");
+  if (w->slow && !w->form) fprintf(to, "  PX__CPU_IF_WIDE(row_%s_%s_wide)\n", op->name, s->suffix);
+  write_locals(to, op, s, w);
+  if (w->test) {
+    rewriter yes = *w;
+    yes.truth = true;
+    rewrite(&yes, op->expr.text);
+    fprintf(to, "  if (%s) {\n", w->test);
+    write_loop(to, op, s, &yes);
+    fprintf(to, "  return%s;\n  }\n", w->form ? " true" : "");
+  }
+  write_loop(to, op, s, w);
+  fprintf(to, "%s}\n", end);
+}
+// A slow row has a form for wide vectors, too.
 static void write_row(FILE *to, const og_op *op, const stamp *s) {
   rewriter w = {.op = op, .at = op->expr.place, .suffix = s->suffix, .c = s->number};
   rewrite(&w, op->expr.text);
-  fprintf(to,
-          "static void row_%s_%s(char *const *p_, const int64_t *s_, int64_t n_, const px_launch "
-          "*l) {\n",
-          op->name, s->suffix);
-  write_locals(to, op, s, &w);
-  if (w.test) {
-    rewriter yes = w;
-    yes.truth = true;
-    rewrite(&yes, op->expr.text);
-    fprintf(to, "  if (%s) {\n", w.test);
-    write_loop(to, op, s, &yes);
-    fprintf(to, "  return;\n  }\n");
-  }
-  write_loop(to, op, s, &w);
-  fprintf(to, "}\n");
+  rewriter wide = w;
+  wide.form = true;
+  if (w.slow) write_row_as(to, op, s, &wide);
+  write_row_as(to, op, s, &w);
 }
 
 bool og_has_kernel(const og_op *op) {

@@ -24,6 +24,19 @@ static inline bool px__cpu_is(const px_value *v, const char *text) {
   return v->kind == PX_ARG_TEXT && !strcmp(v->v.text, text);
 }
 
+// A row of floats whose functions take longer than memory does is compiled for AVX-512, too, with
+// the same operations, and chosen at run time. Such a form tells whether it has done the row: it
+// has only what lies without gaps.
+#if defined(__AVX2__)
+#define PX__CPU_WIDE \
+  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
+#define PX__CPU_IF_WIDE(row) \
+  if (px_cpu_level_used() >= PX_CPU_AVX512 && row(p_, s_, n_, l)) return;
+#else
+#define PX__CPU_WIDE __attribute__((unused))
+#define PX__CPU_IF_WIDE(row)
+#endif
+
 #define PX__CPU_LOOP PX__CPU_APART for (int64_t k_ = 0; k_ < n_; k_++)
 
 // The operand of an optional tensor; absent ones read as zero.
@@ -103,6 +116,20 @@ static inline bool px__cpu_is(const px_value *v, const char *text) {
       PX__CPU_AT(A, a, i) \
       PX__CPU_AT(B, b, j) PX__CPU_AT(C, c, m) PX__CPU_AT(D, d, q) PX__CPU_PUT_AT(O, expr) \
     }
+
+#define PX__CPU_WIDE_ROW1(O, A, a, i, expr) \
+  if (!PX__CPU_STEP(O, 0) || !PX__CPU_STEP(A, i)) return false; \
+  PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) }
+#define PX__CPU_WIDE_ROW2(O, A, a, i, B, b, j, expr) \
+  if (!PX__CPU_STEP(O, 0) || !PX__CPU_STEP(A, i) || !PX__CPU_STEP(B, j)) return false; \
+  PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) }
+#define PX__CPU_WIDE_ROW3(O, A, a, i, B, b, j, C, c, m, expr) \
+  if (!PX__CPU_STEP(O, 0) || !PX__CPU_STEP(A, i) || !PX__CPU_STEP(B, j) || !PX__CPU_STEP(C, m)) \
+    return false; \
+  PX__CPU_LOOP { \
+    PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_PUT(O, expr) \
+  }
+#define PX__CPU_WIDE_ROW4(O, A, a, i, B, b, j, C, c, m, D, d, q, expr) return false;
 
 // Rows in blocks of a constant length, short ones filled up: all elements, wherever they lie, go
 // through the same code. Functions of libm are the reason: their forms for vectors and for one
