@@ -287,7 +287,10 @@ def leaves_one_alone(r, n, device):
         if device.type == "cuda":
             torch.cuda.synchronize()  # what fails on a stream is told by what waits for the device
     except dist.DistBackendError as e:
-        assert "[Rank 0] all_reduce number 1 of 3 elements float32, SUM" in str(e) and "the connection of rank 1 has ended" in str(e), e
+        # It was under way, or the end of the other was known before.
+        begun = "[Rank 0] all_reduce number 1 of 3 elements float32, SUM" in str(e)
+        assert begun or "[Rank 0] all_reduce, which would have number 1" in str(e), e
+        assert "the connection of rank 1 has ended" in str(e), e
         os._exit(0)
     raise AssertionError("no error")
 
