@@ -59,13 +59,16 @@ void px_nvtx_emit(bool ops, bool shapes) {
   px__watch(PX__WATCH_NVTX_SHAPES, ops && shapes);
 }
 
-// The driver is there already if a device of it is used. Its code for an error is PyTorch's.
+// The driver is there already if a device of it is used. It is told of the thread's context: that
+// of the current device, since what is asked of a device makes it so. Its code for an error is
+// PyTorch's.
 static px_status tell_driver(const char *name) {
   int (*call)(void) = NULL;
+  size_t free_bytes, total;
   PX_TRY(px_device_init());
-  void *driver = strcmp(px_device_backend(), "cuda")
-                     ? NULL
-                     : dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (strcmp(px_device_backend(), "cuda")) return PX_OK;
+  PX_TRY(px_device_memory(&free_bytes, &total, -1));
+  void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (driver) find(driver, name, &call);
   int code = call ? call() : 0;
   if (driver) dlclose(driver);
