@@ -161,42 +161,52 @@ static bool is_wide(const px_operand *o) {
 }
 static ptrdiff_t step_of(const px_operand *o, int dim) { return o->ndim ? o->strides[dim] : 0; }
 
-PX_KERNEL(fft_c2c) {
-  const px_operand *from = args->self;
-  double n = 1;
-  for (int i = 0; i < args->dim.n; i++) n *= (double)args->out->sizes[args->dim.v.ints[i]];
+// From complex numbers to complex ones, the last of the dimensions first.
+static void run_complex(const px_launch *l, const px_operand *from, const px_operand *to,
+                        const int64_t *dims, int count, int sign, double scale) {
   // Without a dimension it is a transform of single numbers.
-  for (int i = args->dim.n ? args->dim.n - 1 : 0; i >= 0; i--) {
-    int dim = args->dim.n ? (int)args->dim.v.ints[i] : -1;
-    pass p = {
-        .shape = {.way = PX__FFT_C2C, .wide = is_wide(args->out), .sign = args->way > 0 ? -1 : 1}};
+  for (int i = count ? count - 1 : 0; i >= 0; i--) {
+    int dim = count ? (int)dims[i] : -1;
+    pass p = {.shape = {.way = PX__FFT_C2C, .wide = is_wide(to), .sign = sign}};
     p.shape.line = (px__fft_axis){1, 0, 0};
     if (dim >= 0)
-      p.shape.line =
-          (px__fft_axis){args->out->sizes[dim], step_of(from, dim), step_of(args->out, dim)};
-    p.scale = i ? 1 : px__fft_scale((int)args->normalization, n);
-    run_pass(l, &p, from, args->out, dim);
-    from = args->out;
+      p.shape.line = (px__fft_axis){to->sizes[dim], step_of(from, dim), step_of(to, dim)};
+    p.scale = i ? 1 : scale;
+    run_pass(l, &p, from, to, dim);
+    from = to;
   }
+}
+PX_KERNEL(fft_c2c) {
+  double n = 1;
+  for (int i = 0; i < args->dim.n; i++) n *= (double)args->out->sizes[args->dim.v.ints[i]];
+  run_complex(l, args->self, args->out, args->dim.v.ints, args->dim.n, args->way > 0 ? -1 : 1,
+              px__fft_scale((int)args->normalization, n));
   return PX_OK;
 }
 
 static void run_real(const px_launch *l, pass *p, const px_operand *from, const px_operand *to,
-                     int64_t dim, int64_t n, int64_t normalization) {
+                     int64_t dim, int64_t n) {
   p->shape.wide = is_wide(to);
   p->shape.line = (px__fft_axis){n, step_of(from, (int)dim), step_of(to, (int)dim)};
-  p->scale = px__fft_scale((int)normalization, (double)n);
   run_pass(l, p, from, to, (int)dim);
 }
+// The last dimension first, then those beside it.
 PX_KERNEL(fft_r2c) {
-  pass p = {.shape = {.way = PX__FFT_R2C}, .mirrored = !args->onesided};
-  run_real(l, &p, args->self, args->out, args->dim, args->self->sizes[args->dim],
-           args->normalization);
+  int others = args->dim.n - 1;
+  int64_t dim = args->dim.v.ints[others];
+  double n = 1;
+  for (int i = 0; i <= others; i++) n *= (double)args->self->sizes[args->dim.v.ints[i]];
+  double scale = px__fft_scale((int)args->normalization, n);
+  pass p = {
+      .shape = {.way = PX__FFT_R2C}, .mirrored = !args->onesided, .scale = others ? 1 : scale};
+  run_real(l, &p, args->self, args->out, dim, args->self->sizes[dim]);
+  if (others) run_complex(l, args->out, args->out, args->dim.v.ints, others, -1, scale);
   return PX_OK;
 }
 PX_KERNEL(fft_c2r) {
-  pass p = {.shape = {.way = PX__FFT_C2R}};
-  run_real(l, &p, args->self, args->out, args->dim, args->out->sizes[args->dim],
-           args->normalization);
+  int64_t n = args->out->sizes[args->dim];
+  pass p = {.shape = {.way = PX__FFT_C2R},
+            .scale = px__fft_scale((int)args->normalization, (double)n)};
+  run_real(l, &p, args->self, args->out, args->dim, n);
   return PX_OK;
 }

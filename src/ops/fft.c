@@ -60,12 +60,15 @@ static px_status result_in_order(px_call *call, const px_tensor *t, const int64_
     strides[all.dims[i]] = step;
   return px_tensor_empty_strided(&call->results[0], t->ndim, sizes, strides, dtype, call->device);
 }
-static px_status result_along(px_call *call, const px_tensor *t, int64_t dim, int64_t n,
+// Along the last of the dimensions the result has n places.
+static px_status result_along(px_call *call, const px_tensor *t, px_value dims, int64_t n,
                               px_dtype dtype) {
   int64_t sizes[PX_MAX_DIMS];
+  int last = dims.n - 1;
   px__sizes_copy(sizes, t->sizes, t->ndim);
-  sizes[dim] = n;
-  PX_TRY(result_in_order(call, t, sizes, PX_IS(&dim, 1), PX_IS(NULL, 0), dtype));
+  sizes[dims.v.ints[last]] = n;
+  PX_TRY(result_in_order(call, t, sizes, PX_IS(dims.v.ints, last), PX_IS(dims.v.ints + last, 1),
+                         dtype));
   call->skip_launch = call->results[0]->numel == 0;
   return PX_OK;
 }
@@ -79,15 +82,17 @@ PX_RUN(_fft_c2c) {
   const px_tensor *t = args->self;
   PX_TRY(check_kernel(call, t, true));
   for (int i = 0; i < args->dim.n; i++) PX_TRY(check_dim(t, args->dim.v.ints[i]));
-  PX_TRY(result_in_order(call, t, t->sizes, args->dim, args->dim_inside, (px_dtype)t->dtype));
+  PX_TRY(result_in_order(call, t, t->sizes, args->dim, PX_IS(NULL, 0), (px_dtype)t->dtype));
   call->skip_launch = t->numel == 0;
   return PX_OK;
 }
 PX_RUN(_fft_r2c) {
   const px_tensor *t = args->self;
   PX_TRY(check_kernel(call, t, false));
-  PX_TRY(check_dim(t, args->dim));
-  int64_t n = t->sizes[args->dim];
+  PX_CHECK(args->dim.n == 1 || (args->dim.n > 1 && args->onesided), PX_RUNTIME,
+           "a whole transform of real numbers along %d dimensions", args->dim.n);
+  for (int i = 0; i < args->dim.n; i++) PX_TRY(check_dim(t, args->dim.v.ints[i]));
+  int64_t n = t->sizes[args->dim.v.ints[args->dim.n - 1]];
   return result_along(call, t, args->dim, args->onesided ? n / 2 + 1 : n,
                       px_dtype_to_complex((px_dtype)t->dtype));
 }
@@ -99,7 +104,7 @@ PX_RUN(_fft_c2r) {
   PX_CHECK(n > 0 && n / 2 + 1 == t->sizes[args->dim], PX_RUNTIME,
            "%lld places are not the first half of %lld", (long long)t->sizes[args->dim],
            (long long)n);
-  return result_along(call, t, args->dim, n, px_dtype_to_real((px_dtype)t->dtype));
+  return result_along(call, t, PX_IS(&args->dim, 1), n, px_dtype_to_real((px_dtype)t->dtype));
 }
 
 // ---- what a transform is
@@ -180,8 +185,8 @@ static px_status check_points(int64_t n) {
 static px_status to_complex(px_tensor **out, const px_tensor *t, const transform *f, int64_t dim) {
   PX_SCOPED(px_tensor) made = NULL;
   if (px_dtype_is_complex((px_dtype)t->dtype))
-    return px__fft_c2c(out, t, &dim, 1, f->normalization, f->forward ? 1 : -1, NULL, 0);
-  PX_TRY(px__fft_r2c(&made, t, dim, f->normalization, f->from == FROM_REAL));
+    return px__fft_c2c(out, t, &dim, 1, f->normalization, f->forward ? 1 : -1);
+  PX_TRY(px__fft_r2c(&made, t, &dim, 1, f->normalization, f->from == FROM_REAL));
   if (!f->forward) return px_conj(out, made);
   *out = PX_MOVE(made);
   return PX_OK;
@@ -274,10 +279,7 @@ static px_status check_any(const region *r, const char *name) {
 }
 static px_status along(px_tensor **out, const px_tensor *t, const region *r, int count,
                        const transform *f) {
-  // Of real numbers the dimension that was halved stays innermost.
-  bool inside = f->from == FROM_REAL && f->forward;
-  return px__fft_c2c(out, t, r->dims, count, f->normalization, f->forward ? 1 : -1, r->dims + count,
-                     inside);
+  return px__fft_c2c(out, t, r->dims, count, f->normalization, f->forward ? 1 : -1);
 }
 
 static px_status whole_dims(px_tensor **out, const px_tensor *t, const region *r,
@@ -286,13 +288,14 @@ static px_status whole_dims(px_tensor **out, const px_tensor *t, const region *r
   PX_TRY(resized(&sized, t, r->dims, r->sizes, r->count));
   return along(out, sized, r, r->count, f);
 }
-// The last dimension first, of which half is enough; then the others.
+// Of the last dimension half is enough.
 static px_status real_dims(px_tensor **out, const px_tensor *t, const region *r,
                            const transform *f) {
   int last = r->count - 1;
   PX_SCOPED(px_tensor) sized = NULL;
   PX_SCOPED(px_tensor) half = NULL;
   PX_TRY(resized(&sized, t, r->dims, r->sizes, r->count));
+  if (f->forward) return px__fft_r2c(out, sized, r->dims, r->count, f->normalization, true);
   PX_TRY(to_complex(&half, sized, f, r->dims[last]));
   if (last) return along(out, half, r, last, f);
   *out = PX_MOVE(half);

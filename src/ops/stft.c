@@ -152,8 +152,8 @@ static px_status transform(px_tensor **out, const px_tensor *cuts, bool normaliz
   const int64_t dim = 2;
   PX_CHECK(!complex || !half, PX_RUNTIME,
            "Cannot have onesided output if window or input is complex");
-  return complex ? px__fft_c2c(out, cuts, &dim, 1, normalized, 1, NULL, 0)
-                 : px__fft_r2c(out, cuts, dim, normalized, half);
+  return complex ? px__fft_c2c(out, cuts, &dim, 1, normalized, 1)
+                 : px__fft_r2c(out, cuts, &dim, 1, normalized, half);
 }
 
 typedef struct stft_way {
@@ -252,7 +252,7 @@ static px_status transform_back(px_tensor **out, const px_tensor *t, const frame
   PX_SCOPED(px_tensor) first = NULL;
   if (complex) {
     PX_CHECK(!half, PX_RUNTIME, "Cannot have onesided output if window or input is complex");
-    return px__fft_c2c(out, t, &dim, 1, norm, -1, NULL, 0);
+    return px__fft_c2c(out, t, &dim, 1, norm, -1);
   }
   PX_CHECK(!f->window || !px_dtype_is_complex((px_dtype)f->window->dtype), PX_RUNTIME,
            "Complex windows are incompatible with return_complex=False");

@@ -138,6 +138,14 @@ class Values(Case):
             self.assertClose(F.fftn(tensor(z, device), norm="ortho"), np.fft.fftn(z, norm="ortho"))
             self.assertClose(F.ifftn(tensor(z, device), dim=(0, 1, 3, 4)), np.fft.ifftn(z, axes=(0, 1, 3, 4)))
             self.assertClose(F.irfftn(tensor(z, device), dim=(0, 4, 2, 1)), np.fft.irfftn(z, axes=(0, 4, 2, 1)))
+            for dims, norm in ((0, 1, 2, 3, 4), "backward"), ((4, 0, 2, 1), "ortho"), ((3, 1), "forward"), ((2, 3, 0), "ortho"):
+                self.assertClose(F.rfftn(tensor(z.real, device), dim=dims, norm=norm), np.fft.rfftn(z.real, axes=dims, norm=norm))
+
+    def test_lines_of_one_number_beside_others(self):
+        x = numbers(4, 1, 5)
+        for device in DEVICES:
+            for dims in (0, 1), (1, 0), (2, 1), (1, 2):
+                self.assertClose(F.rfftn(tensor(x, device), dim=dims, norm="ortho"), np.fft.rfftn(x, axes=dims, norm="ortho"))
 
     def test_numbers_that_begin_anywhere(self):
         x = np.concatenate([[0.], numbers(30)])

@@ -85,6 +85,11 @@ static k_fft lines_of(const pass *p, const px_operand *o, const px__cufft_side *
                  .n = p->shape.sizes[0],
                  .step = side->step};
 }
+// n real numbers in a row, times the scale.
+static px_status scaled(const pass *p, void *to, const void *from, int64_t n) {
+  k_fft scale = {.at = to, .from = from, .n = n, .by = p->scale};
+  return call(p, "scale", &scale, n / 2 + 1);
+}
 // Real numbers where a half stands for a whole line: what cuFFT makes of other parts there is not
 // said.
 static px_status real_ends(const pass *p, const px_operand *in) {
@@ -94,9 +99,21 @@ static px_status real_ends(const pass *p, const px_operand *in) {
 static px_status finish(const pass *p, const px_operand *out) {
   k_fft mirror = lines_of(p, out, &p->shape.out);
   int parts = p->shape.way == PX__CUFFT_C2R ? 1 : 2;
-  k_fft scale = {.at = out->data, .n = px_operand_numel(out) * parts, .by = p->scale};
   if (p->mirrored) PX_CUDA_PASS(call(p, "mirror", &mirror, mirror.lines * ((mirror.n - 1) / 2)));
-  return p->scale != 1 ? call(p, "scale", &scale, scale.n) : PX_OK;
+  return p->scale != 1 ? scaled(p, out->data, out->data, px_operand_numel(out) * parts) : PX_OK;
+}
+
+// Copies an operand to its room. Before a transform to real numbers it is scaled on the way, where
+// both lie alike.
+static px_status copy_in(pass *p, const px_operand *to, const px_operand *from) {
+  bool alike = p->shape.way == PX__CUFFT_C2R && p->scale != 1 &&
+               (uintptr_t)from->data % px__cuda_dtype_size(from->dtype) == 0;
+  for (int d = 0; d < from->ndim; d++)
+    alike &= from->sizes[d] == 1 || from->strides[d] == to->strides[d];
+  if (!alike) return px__cuda_copy_operand(p->launch, to, from);
+  PX_CUDA_PASS(scaled(p, to->data, from->data, 2 * px_operand_numel(from)));
+  p->scale = 1;  // it is done
+  return PX_OK;
 }
 
 static px_status run(pass *p, const px_operand *from, const px_operand *to) {
@@ -105,7 +122,7 @@ static px_status run(pass *p, const px_operand *from, const px_operand *to) {
   bool to_real = p->shape.way == PX__CUFFT_C2R;
   if (to_real || !lies(&p->shape.in, p, &in)) {
     PX_CUDA_PASS(make_room(&in, in_strides, p, from));
-    PX_CUDA_PASS(px__cuda_copy_operand(p->launch, &in, from));
+    PX_CUDA_PASS(copy_in(p, &in, from));
     lies(&p->shape.in, p, &in);
   }
   if (!is_whole(p, &out) || !lies(&p->shape.out, p, &out)) {
@@ -145,6 +162,21 @@ static bool is_wide(const px_operand *o) {
   return o->dtype == PX_FLOAT64 || o->dtype == PX_COMPLEX128;
 }
 
+// Along dimensions of which each has longer steps than the next.
+static px_status run_complex(const px_launch *l, const px_operand *from, const px_operand *to,
+                             const int *dims, int count, bool forward, double scale) {
+  for (int i = 0; i < count; i += MOST) {
+    int rank = count - i < MOST ? count - i : MOST;
+    pass p = {.launch = l,
+              .shape = {.way = PX__CUFFT_C2C, .wide = is_wide(to)},
+              .forward = forward,
+              .scale = i + rank == count ? scale : 1};
+    choose(&p, to, dims + i, rank);
+    PX_CUDA_PASS(run(&p, from, to));
+    from = to;
+  }
+  return PX_OK;
+}
 PX_CUDA_KERNEL(fft_c2c) {
   const px_operand *from = args->self, *to = args->out;
   int dims[PX_MAX_DIMS], count = 0;
@@ -157,37 +189,47 @@ PX_CUDA_KERNEL(fft_c2c) {
   // Of a single number the transform is the number.
   if (!count) return px__cuda_copy_operand(l, to, from);
   by_steps(dims, count, to->strides);
-  for (int i = 0; i < count; i += MOST) {
-    int rank = count - i < MOST ? count - i : MOST;
-    pass p = {.launch = l,
-              .shape = {.way = PX__CUFFT_C2C, .wide = is_wide(to)},
-              .forward = args->way > 0,
-              .scale = i + rank == count ? scale_of(args->normalization, n) : 1};
-    choose(&p, to, dims + i, rank);
-    PX_CUDA_PASS(run(&p, from, to));
-    from = to;
-  }
-  return PX_OK;
+  return run_complex(l, from, to, dims, count, args->way > 0, scale_of(args->normalization, n));
 }
 
-// Lines of n real numbers, from or to the first halves of their transforms.
-static px_status run_real(pass *p, const px_operand *to, const px_operand *from, int64_t dim,
-                          int64_t n, int64_t normalization) {
-  int line = (int)dim;
+// Lines of n real numbers, the last of the dimensions, from or to the first halves of their
+// transforms.
+static px_status run_real(pass *p, const px_operand *to, const px_operand *from, const int *dims,
+                          int rank, int64_t n) {
   if (n == 1) return px__cuda_copy_operand(p->launch, to, from);
   p->shape.wide = is_wide(to);
-  p->scale = scale_of(normalization, (double)n);
-  choose(p, to, &line, 1);
-  p->shape.sizes[0] = n;
+  choose(p, to, dims, rank);
+  p->shape.sizes[rank - 1] = n;
   return run(p, from, to);
 }
+// The dimensions beside the last one of a plan are of complex numbers. cuFFT has those of longer
+// steps before those of shorter ones, so that some may be left for a pass of their own.
 PX_CUDA_KERNEL(fft_r2c) {
-  pass p = {
-      .launch = l, .shape = {.way = PX__CUFFT_R2C}, .forward = true, .mirrored = !args->onesided};
-  return run_real(&p, args->out, args->self, args->dim, args->self->sizes[args->dim],
-                  args->normalization);
+  const px_operand *to = args->out;
+  int dims[PX_MAX_DIMS], count = 0, last = (int)args->dim.v.ints[args->dim.n - 1];
+  int64_t length = args->self->sizes[last];
+  double n = (double)length;
+  for (int i = 0; i + 1 < args->dim.n; i++) {
+    int d = (int)args->dim.v.ints[i];
+    if (to->sizes[d] != 1) dims[count++] = d;
+    n *= (double)to->sizes[d];
+  }
+  by_steps(dims, count, to->strides);
+  int left = count < MOST ? 0 : count - MOST + 1;
+  double scale = scale_of(args->normalization, n);
+  pass p = {.launch = l,
+            .shape = {.way = PX__CUFFT_R2C},
+            .forward = true,
+            .mirrored = !args->onesided,
+            .scale = left ? 1 : scale};
+  dims[count] = last;
+  if (length == 1) left = count;
+  PX_CUDA_PASS(run_real(&p, to, args->self, dims + left, count + 1 - left, length));
+  return left ? run_complex(l, to, to, dims, left, true, scale) : PX_OK;
 }
 PX_CUDA_KERNEL(fft_c2r) {
-  pass p = {.launch = l, .shape = {.way = PX__CUFFT_C2R}};
-  return run_real(&p, args->out, args->self, args->dim, args->last_dim_size, args->normalization);
+  int line = (int)args->dim;
+  double scale = scale_of(args->normalization, (double)args->last_dim_size);
+  pass p = {.launch = l, .shape = {.way = PX__CUFFT_C2R}, .scale = scale};
+  return run_real(&p, args->out, args->self, &line, 1, args->last_dim_size);
 }

@@ -36,19 +36,23 @@ static px_status weighted(px_tensor **out, const px_tensor *half, int64_t dim, i
   return px_view_as_complex(out, dense);
 }
 
-px_status px__grad_fft_whole(px_tensor **out, px_tensor *grad, int64_t dim, int64_t normalization,
+px_status px__grad_fft_whole(px_tensor **out, px_tensor *grad, px_value dims, int64_t normalization,
                              bool onesided, px_value sizes) {
+  int others = dims.n - 1;
+  int64_t dim = dims.v.ints[others], n = sizes.v.ints[dim];
+  PX_SCOPED(px_tensor) first = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   if (!onesided) {
-    PX_TRY(px__fft_c2c(&made, grad, &dim, 1, normalization, -1, NULL, 0));
+    PX_TRY(px__fft_c2c(&made, grad, &dim, 1, normalization, -1));
     return px_real(out, made);
   }
-  PX_TRY(weighted(&made, grad, dim, sizes.v.ints[dim], 0.5));
-  return px__fft_c2r(out, made, dim, normalization, sizes.v.ints[dim]);
+  if (others) PX_TRY(px__fft_c2c(&first, grad, dims.v.ints, others, normalization, -1));
+  PX_TRY(weighted(&made, others ? first : grad, dim, n, 0.5));
+  return px__fft_c2r(out, made, dim, normalization, n);
 }
 
 px_status px__grad_fft_half(px_tensor **out, px_tensor *grad, int64_t dim, int64_t normalization) {
   PX_SCOPED(px_tensor) half = NULL;
-  PX_TRY(px__fft_r2c(&half, grad, dim, normalization, true));
+  PX_TRY(px__fft_r2c(&half, grad, &dim, 1, normalization, true));
   return weighted(out, half, dim, px_tensor_sizes(grad)[dim], 2);
 }
