@@ -10,6 +10,10 @@ enum { MODULES = 8 };  // Makefile: CUDAGEN
 static bool gives_bool(const og_op *op) {
   return og_has(op, OG_W_compare) || og_has(op, OG_W_boolresult);
 }
+// Of complex numbers an op may give real ones: a length, an angle.
+static bool gives_parts(const og_op *op, const og_stamp *s) {
+  return s->kind == 'c' && og_has(op, OG_W_realresult);
+}
 static bool is_pointwise(const og_op *op) { return og_is(op, "pointwise") && op->expr.text; }
 static bool is_complex(const og_stamp *s) { return s->kind == 'c'; }
 static bool is_fold(const og_op *op) { return og_has_kernel(op) && !is_pointwise(op); }
@@ -57,9 +61,13 @@ static void write_each(FILE *to, const og_op *op, const og_stamp *s, const og_ex
     }
     tensor++;
   }
-  fprintf(to, "  k_each<%s, %d>(p, [&](%s) { return (%s)(%s); }%s);\n",
-          gives_bool(op) ? "k_bool" : s->storage, 16 / s->bytes, arguments,
-          gives_bool(op) ? "bool" : s->c, e->text, inputs);
+  bool bools = gives_bool(op), parts = gives_parts(op, s);
+  const char *storage = bools ? "k_bool" : parts ? s->number : s->storage;
+  const char *cast = bools   ? "(bool)"
+                     : parts ? og_format("k_real_%s", s->math)
+                             : og_format("(%s)", s->c);
+  fprintf(to, "  k_each<%s, %d>(p, [&](%s) { return %s(%s); }%s);\n", storage, 16 / s->bytes,
+          arguments, cast, e->text, inputs);
 }
 
 static void write_function(FILE *to, const og_op *op, const og_stamp *s) {
@@ -98,8 +106,9 @@ static void write_pointwise_row(FILE *to, const og_op *op, int module) {
           "static px_status run_%s(const px_launch *l) {\n"
           "  static const px__cuda_pointwise op = {\n"
           "      .module = \"kernels_cuda_%d\", .operands = %d, .bools = 0x%x,\n"
-          "      .number_count = %d, .numbers = {%s},\n",
-          op->name, module, tensor, bools, numbers, *list ? list : "0");
+          "      .parts = %d, .number_count = %d, .numbers = {%s},\n",
+          op->name, module, tensor, bools, og_has(op, OG_W_realresult), numbers,
+          *list ? list : "0");
   if (e.asks)
     fprintf(to, "      .test_param = %d, .test_text = %s,\n", e.test_param, og_quote(e.test_text));
   fprintf(to, "      .functions = {\n");

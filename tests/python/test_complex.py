@@ -67,6 +67,17 @@ class Values(Case):
         with self.assertRaisesRegex(RuntimeError, "^Expected object of scalar type Float but got scalar type Double"):
             torch.complex(torch.ones(1), torch.ones(1, dtype=torch.float64))
 
+    def test_lengths_and_angles_of_any_layout(self):
+        for device in DEVICES:
+            for dtype in torch.complex64, torch.complex128:
+                base = tensor([[0.25 * i - 1.5j * k for i in range(7)] for k in range(1, 6)], dtype, device)
+                for x in base, base.t(), base[:, 1:], base[1:, ::2], base[2], base[0, 3]:
+                    values = x.flatten().tolist()
+                    out = torch.empty(*x.shape, 2, dtype=x.real.dtype, device=device)[..., 0]
+                    self.assertNear(x.abs(), [abs(v) for v in values], 1e-6)
+                    self.assertNear(torch.angle(x), [cmath.phase(v) for v in values], 1e-6)
+                    self.assertNear(torch.abs(x, out=out), [abs(v) for v in values], 1e-6)
+
     def test_real_numbers_promote(self):
         x = tensor(dtype=torch.complex64)
         for other, dtype in ((2, torch.complex64), (torch.ones(4, dtype=torch.int64), torch.complex64),

@@ -17,6 +17,7 @@ typedef struct px__cuda_pointwise {
   const char *module, *functions[PX_DTYPE_COUNT];
   int operands;
   uint32_t bools;                        // bit i: operand i is bool, whatever the compute dtype is
+  bool parts;                            // of complex numbers the result is real
   int number_count, numbers[K_NUMBERS];  // the parameters that are numbers; -1: a text
   int test_param;
   const char *test_text;  // of is(), or NULL
