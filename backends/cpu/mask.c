@@ -35,7 +35,7 @@ typedef struct selection {
   const px_operand *mask, *from;  // from: what is selected; NULL: the places are
   int64_t *places;
   char *to;
-  int64_t room;                    // elements of the result, or rows of places
+  int64_t room;                    // elements of the result, or places of each dimension
   int64_t width, per_line, units;  // of a line; a unit is a piece of one
   int64_t piece, counts[PIECES];   // of units
 } selection;
@@ -130,12 +130,10 @@ static int64_t count_all(selection *s) {
 
 static void write_places(const selection *s, const unit *x, const int32_t *at, int64_t n,
                          int64_t row) {
-  int ndim = s->mask->ndim;
-  int64_t *to = s->places + row * ndim;
-  for (int64_t i = 0; i < n; i++, to += ndim) {
-    for (int d = 0; d < ndim - 1; d++) to[d] = x->place[d];
-    to[ndim - 1] = x->begin + at[i];
-  }
+  int64_t *to = s->places + row;
+  for (int d = 0; d < s->mask->ndim - 1; d++, to += s->room)
+    for (int64_t i = 0; i < n; i++) to[i] = x->place[d];
+  for (int64_t i = 0; i < n; i++) to[i] = x->begin + at[i];
 }
 #define TAKE(T) \
   for (int64_t i = 0; i < n; i++) \

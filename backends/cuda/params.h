@@ -279,7 +279,9 @@ typedef struct k_sort {
   uint64_t top, negative, positive, most, nan, minus_zero, zero;
   int32_t item, pass, passes;
   k_divisor by_take;
-  void *keys, *keys_to, *places, *places_to, *starts, *states;
+  void *keys[2], *places[2];  // rooms that passes go to and fro between
+  void *starts, *states;
+  uint8_t *still;  // for each line and pass of eight: whether all elements have the same digit
   uint32_t *next;
 } k_sort;
 

@@ -40,28 +40,21 @@ static px_status count_nonzero(int64_t *out, const px_tensor *self) {
   return PX_OK;
 }
 
+// The indices of each dimension lie beside each other, as in PyTorch.
 px_status px__nonzero(px_tensor **out, const px_tensor *self) {
   px_device device = px__tensor_device(self);
   PX_SCOPED(px_tensor) rows = NULL;
   px_tensor *input = (px_tensor *)self;
-  int64_t sizes[2] = {0, self->ndim};
+  int64_t sizes[2] = {0, self->ndim}, strides[2] = {1, 1};
   PX_TRY(count_nonzero(&sizes[0], self));
-  PX_TRY(px_tensor_empty(&rows, 2, sizes, PX_INT64, device));
+  if (sizes[0]) strides[1] = sizes[0];
+  PX_TRY(px_tensor_empty_strided(&rows, 2, sizes, strides, PX_INT64, device));
   if (rows->numel) PX_TRY(px__run_kernel(&nonzero, device, 1, &rows, 1, &input, NULL, 0));
   *out = PX_MOVE(rows);
   return PX_OK;
 }
 
-// The indices of each dimension lie beside each other, as in PyTorch.
-PX_RUN(nonzero) {
-  PX_SCOPED(px_tensor) rows = NULL;
-  PX_TRY(px__nonzero(&rows, args->self));
-  if (rows->numel < 2) return call->results[0] = PX_MOVE(rows), PX_OK;
-  PX_TRY(px_tensor_empty_strided(&call->results[0], 2, rows->sizes,
-                                 (const int64_t[]){1, rows->sizes[0]}, PX_INT64,
-                                 px__tensor_device(rows)));
-  return px__tensor_copy(call->results[0], rows, false);
-}
+PX_RUN(nonzero) { return px__nonzero(&call->results[0], args->self); }
 
 // The places in row-major order, of the shape that a and mask broadcast to, where mask is true.
 static px_status flat_places(px_tensor **out, const px_tensor *mask, int ndim,

@@ -27,6 +27,10 @@ PX_CUDA_KERNEL(eye) {
   return px__cuda_over(l, "make", "eye", p.n, &p);
 }
 
+static void swap(int64_t *of_dims) {
+  int64_t columns = of_dims[0];
+  of_dims[0] = of_dims[1], of_dims[1] = columns;
+}
 static px_status triangle(const px_launch *l, const px_operand *to, const px_operand *from,
                           int64_t diagonal, bool lower) {
   static const char *const names[] = {[1] = "triangle_1",
@@ -41,6 +45,11 @@ static px_status triangle(const px_launch *l, const px_operand *to, const px_ope
     int k = p.ndim - 1 - d;
     p.sizes[d] = from->sizes[k];
     p.to_strides[d] = to->strides[k], p.from_strides[d] = from->strides[k];
+  }
+  // The other way round, where columns of the result lie in one piece.
+  if (p.ndim > 1 && p.to_strides[1] < p.to_strides[0]) {
+    swap(p.sizes), swap(p.to_strides), swap(p.from_strides);
+    p.lower = !lower, p.diagonal = -diagonal;
   }
   return px__cuda_over(l, "make", names[px__cuda_dtype_size(p.dtype)], p.n, &p);
 }

@@ -38,8 +38,8 @@ PX_CUDA_KERNEL(nonzero) {
   PX_CUDA_PASS(px__cuda_fits(in, 0));
   px__cuda_dense d = {.launch = l};
   k_mask p = mask_of(px__cuda_dense_in(&d, in, in->dtype), px_operand_numel(in), in->dtype);
-  p.out = px__cuda_dense_out(&d, args->places, PX_INT64);
   PX_CUDA_PASS(d.status);
+  p.out = args->places->data;
   p.room = args->places->sizes[0], p.ndim = in->ndim;
   for (int k = 0; k < p.ndim; k++) p.sizes[k] = in->sizes[p.ndim - 1 - k];
   PX_CUDA_PASS(by_tiles(l, "nonzero", in->dtype, &p));

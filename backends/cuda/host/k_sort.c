@@ -52,13 +52,16 @@ static px_status count_digits(const px_launch *l, k_sort *s, int place) {
   s->width = (s->size + s->tiles - 1) / s->tiles;
   if (s->width >> 31) s->width = INT64_C(1) << 30;  // counts of a piece have 32 bits
   s->tiles = (s->size + s->width - 1) / s->width;
+  void *still;
   PX_CUDA_PASS(px__cuda_scratch(l, bytes, &s->starts));
+  PX_CUDA_PASS(px__cuda_scratch(l, (size_t)s->lines * 8, &still));
   PX_CUDA_PASS(px__cuda_fill(l->stream, s->starts, 0, bytes));
+  s->still = still;
   PX_CUDA_PASS(run(l, "sort_counts", key_of(s), place, s->lines * s->tiles, K_BLOCK, 0, s));
   return run(l, "sort_starts", place, 0, s->lines * s->passes, 256, 0, s);
 }
 // Keys and places go to and fro between two rooms; the first pass reads the elements, the last one
-// writes them.
+// writes them. A pass over digits that are all the same is left out, of each line by itself.
 static px_status sort_long(const px_launch *l, k_sort *s) {
   enum { NEXT = 512 };
   int key = key_of(s), place = s->size < INT64_C(1) << 30 ? 4 : 8;
@@ -67,16 +70,14 @@ static px_status sort_long(const px_launch *l, k_sort *s) {
   int64_t tile = K_SORT_WARPS * 32 * K_SORT_EACH(key > place ? key : place);
   s->tiles = (s->size + tile - 1) / tile;
   size_t bytes = NEXT + (size_t)(s->lines * s->tiles * 256 * place);
-  void *states, *keys[2] = {0}, *places[2] = {0};
+  void *states;
   PX_CUDA_PASS(px__cuda_scratch(l, bytes, &states));
   for (int i = 0; i < 2 && i + 1 < s->passes; i++) {
-    PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(n * key), &keys[i]));
-    if (s->indices) PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(n * place), &places[i]));
+    PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(n * key), &s->keys[i]));
+    if (s->indices) PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(n * place), &s->places[i]));
   }
   s->next = states, s->states = (char *)states + NEXT;
   for (s->pass = 0; s->pass < s->passes; s->pass++) {
-    int to = s->pass % 2;
-    s->keys = keys[!to], s->places = places[!to], s->keys_to = keys[to], s->places_to = places[to];
     PX_CUDA_PASS(px__cuda_fill(l->stream, states, 0, bytes));
     PX_CUDA_PASS(run(l, "sort_pass", key, place, s->lines * s->tiles, K_SORT_WARPS * 32, 0, s));
   }

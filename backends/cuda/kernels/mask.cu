@@ -9,6 +9,17 @@
 
 enum { EACH = K_MASK_EACH, TILE = K_BLOCK * EACH };
 
+// Of the lane before; the first lane has `first`.
+template <typename S>
+static __device__ __forceinline__ S lane_before(S x, S first) {
+  S before = (S)__shfl_up_sync(0xffffffffu, x, 1);
+  return threadIdx.x & 31 ? before : first;
+}
+template <typename S>
+static __device__ __forceinline__ S last_lane(S x) {
+  return (S)__shfl_sync(0xffffffffu, x, 31);
+}
+
 // Bit e: element i + e is marked, where i is the thread's own. A warp reads 32 neighbours at a
 // time, HELD of them together: beyond the end, the last one once more.
 template <int HELD, typename R, typename F>
@@ -26,8 +37,8 @@ static __device__ __forceinline__ unsigned bits_of(const k_mask &p, int64_t i, R
     }
 #pragma unroll
     for (int e = 0; e < HELD; e++) {
-      bool here = first + (turn + e) * 32 < p.n;
-      unsigned set = __ballot_sync(0xffffffffu, here && marked(x[e]));
+      bool here = first + (turn + e) * 32 < p.n, is = marked(x[e]);  // lanes ask each other
+      unsigned set = __ballot_sync(0xffffffffu, here && is);
       bits = lane == turn + e ? set : bits;
     }
   }
@@ -35,11 +46,10 @@ static __device__ __forceinline__ unsigned bits_of(const k_mask &p, int64_t i, R
 }
 template <typename S>
 static __device__ __forceinline__ unsigned set_bits(const k_mask &p, int64_t i) {
+  enum { HELD = sizeof(S) == 8 ? 8 : 16 };
   const S *in = (const S *)p.in;
-  return bits_of < sizeof(S) == 8 ? 8
-                                  : 16 > (
-                                             p, i, [&](int64_t k) { return in[k]; },
-                                             [&](S x) { return (x & (S)p.magnitude) != 0; });
+  return bits_of<HELD>(
+      p, i, [&](int64_t k) { return in[k]; }, [&](S x) { return (x & (S)p.magnitude) != 0; });
 }
 // Bytes are read by the 16.
 template <>
@@ -60,24 +70,23 @@ __device__ __forceinline__ unsigned set_bits<uint8_t>(const k_mask &p, int64_t i
   }
   return bits;
 }
-// Elements that differ from the one before.
-template <typename S>
-struct pair {
-  S x, before;
-  bool first;
-};
+// Elements that differ from the one before, which a lane has from the lane before it.
 template <typename S>
 static __device__ __forceinline__ unsigned begin_bits(const k_mask &p, int64_t i) {
+  enum { HELD = sizeof(S) == 8 ? 8 : 16 };
   const S *in = (const S *)p.in;
   const S magnitude = (S)p.magnitude, most = (S)p.most;
-  return bits_of<8>(
-      p, i,
-      [&](int64_t k) {
-        return pair<S>{in[k], in[k ? k - 1 : 0], k == 0};
-      },
-      [&](const pair<S> &a) {
-        bool zeros = ((a.x | a.before) & magnitude) == 0;
-        return a.first || (a.x != a.before && !zeros) || (a.x & magnitude) > most;
+  int lane = threadIdx.x & 31;
+  int64_t begin = i - lane * EACH, at = begin;
+  S latest = begin < p.n ? in[begin ? begin - 1 : 0] : S();
+  return bits_of<HELD>(
+      p, i, [&](int64_t k) { return in[k]; },
+      [&](S x) {
+        S before = lane_before(x, latest);
+        latest = last_lane(x);
+        bool zeros = ((x | before) & magnitude) == 0, first = at == 0 && lane == 0;
+        at += 32;
+        return first || (x != before && !zeros) || (x & magnitude) > most;
       });
 }
 
@@ -113,16 +122,14 @@ static __device__ __forceinline__ void nonzero_body(const k_mask &p) {
   put_together(
       p, [&](int64_t i) { return set_bits<S>(p, i); },
       [&](int64_t row, int64_t i) {
-        if (p.ndim == 1) {
-          ((int64_t *)p.out)[row] = i;
-          return;
-        }
+        int64_t *to = (int64_t *)p.out + row;  // of the outermost; the others are `room` apart
 #pragma unroll 1
-        for (int d = 0; d < p.ndim; d++) {  // the innermost first
-          int64_t next = d + 1 < p.ndim ? k_quotient(i, p.sizes[d]) : 0;
-          ((int64_t *)p.out)[row * p.ndim + p.ndim - 1 - d] = i - next * p.sizes[d];
+        for (int d = 0; d + 1 < p.ndim; d++) {  // the innermost first
+          int64_t next = k_quotient(i, p.sizes[d]);
+          to[(p.ndim - 1 - d) * p.room] = i - next * p.sizes[d];
           i = next;
         }
+        *to = i;
       });
 }
 template <typename S>

@@ -136,32 +136,25 @@ static __device__ __forceinline__ void sort_short_body(const k_sort &p) {
 
 // ---- digits within a block: warps hold elements in turns of 32
 
-// The lanes whose digit is the same.
-static __device__ __forceinline__ unsigned same_digit(unsigned digit) {
-  unsigned same = 0xffffffffu;
-#pragma unroll
-  for (int bit = 0; bit < 8; bit++) {
-    bool set = (digit & 1u << bit) != 0;
-    same &= __ballot_sync(0xffffffffu, set) ^ (set ? 0 : 0xffffffffu);
-  }
-  return same;
-}
-// Where each key goes in the block by its digit, and stably. `counts` has room for DIGITS a warp;
-// `starts` is left with where each digit begins; seen(digit, count) is called once for each.
+// Where each key goes in the block by its digit, and stably. `counts` has room for twice DIGITS a
+// warp: of how many it has seen each, and which lanes have it now. `starts` is left with where each
+// digit begins; seen(digit, count) is called once for each.
 template <typename K, int N, typename F>
 static __device__ __forceinline__ void place_by_digit(int (&to)[N], const K (&key)[N],
                                                       const k_sort &p, int pass, unsigned *counts,
                                                       unsigned *starts, F seen) {
   int warps = blockDim.x / 32, lane = threadIdx.x & 31;
-  unsigned *own = counts + threadIdx.x / 32 * DIGITS;
-  for (int d = lane; d < DIGITS; d += 32) own[d] = 0;
+  unsigned *own = counts + threadIdx.x / 32 * DIGITS, *lanes = own + warps * DIGITS;
+  for (int d = lane; d < DIGITS; d += 32) own[d] = 0, lanes[d] = 0;
   __syncwarp();
 #pragma unroll
   for (int e = 0; e < N; e++) {
-    unsigned digit = digit_of(p, key[e], pass), same = same_digit(digit), before = own[digit];
-    unsigned lower = __popc(same & k_lower_lanes());
+    unsigned digit = digit_of(p, key[e], pass);
+    atomicOr(&lanes[digit], 1u << lane);
     __syncwarp();
-    if (lower == 0) own[digit] = before + __popc(same);
+    unsigned same = lanes[digit], before = own[digit], lower = __popc(same & k_lower_lanes());
+    __syncwarp();
+    if (lower == 0) own[digit] = before + __popc(same), lanes[digit] = 0;
     __syncwarp();
     to[e] = (int)(digit << 16 | (before + lower));
   }
@@ -277,8 +270,16 @@ static __device__ __forceinline__ void sort_counts_body(const k_sort &p) {
 }
 template <typename P>
 static __device__ __forceinline__ void sort_starts_body(const k_sort &p) {
-  P *at = (P *)p.starts + blockIdx.x * (int64_t)DIGITS + threadIdx.x, total;
-  *at = k_before(*at, (P)0, &total, k_add());
+  P *at = (P *)p.starts + blockIdx.x * (int64_t)DIGITS + threadIdx.x, count = *at, total;
+  *at = k_before(count, (P)0, &total, k_add());
+  bool still = __syncthreads_or(count == (P)p.size);
+  if (threadIdx.x == 0) p.still[blockIdx.x / p.passes * 8 + blockIdx.x % p.passes] = still;
+}
+// The passes of a line that move its elements: bits. There is one at least, to write the results.
+static __device__ __forceinline__ unsigned moving(const k_sort &p, int64_t line) {
+  unsigned passes = 0;
+  for (int i = 0; i < p.passes; i++) passes |= (unsigned)!p.still[line * 8 + i] << i;
+  return passes ? passes : 1;
 }
 
 // What a tile tells of a digit: how many there are in the tile, or up to its end in the line; which
@@ -333,7 +334,7 @@ static __device__ __forceinline__ void sort_pass_body(const k_sort &p) {
   enum { THREADS = K_SORT_WARPS * 32, TILE = THREADS * N };
   typedef told<P> T;
   __shared__ union {
-    unsigned counts[K_SORT_WARPS * DIGITS];
+    unsigned counts[2 * K_SORT_WARPS * DIGITS];
     K keys[TILE];
     P places[TILE];
   } room;
@@ -344,23 +345,26 @@ static __device__ __forceinline__ void sort_pass_body(const k_sort &p) {
   int64_t base = line * p.size + begin;
   int n = p.size - begin < TILE ? (int)(p.size - begin) : TILE;
   int first = threadIdx.x / 32 * 32 * N + (threadIdx.x & 31), to[N];
-  bool last = p.pass + 1 == p.passes;
+  unsigned passes = moving(p, line), before = passes & ((1u << p.pass) - 1);
+  if (!(passes >> p.pass & 1)) return;
+  bool initial = !before, last = passes >> p.pass == 1;
+  int to_room = __popc(before) % 2;
   volatile P *state = (volatile P *)p.states + (int64_t)number * DIGITS + threadIdx.x;
   K key[N];
   P total = 0, at[N];
-  if (p.pass == 0)
+  if (initial)
     k_keys(key, p, [&](int e) { return first + e * 32 < n ? base + first + e * 32 : (int64_t)-1; });
   else
-    load(key, (const K *)p.keys + base + first, n - first);
+    load(key, (const K *)p.keys[!to_room] + base + first, n - first);
   place_by_digit(to, key, p, p.pass, room.counts, starts, [&](int, unsigned count) {
     total = count;
     *state = tile ? T::OWN | total : T::UP_TO_HERE | total;
   });
   if (threadIdx.x < DIGITS) {
-    P before = look_back(state, tile);
-    if (tile) *state = T::UP_TO_HERE | (before + total);
+    P sooner = look_back(state, tile);
+    if (tile) *state = T::UP_TO_HERE | (sooner + total);
     const P *begins = (const P *)p.starts + (line * p.passes + p.pass) * DIGITS;
-    goes[threadIdx.x] = begins[threadIdx.x] + before - starts[threadIdx.x];
+    goes[threadIdx.x] = begins[threadIdx.x] + sooner - starts[threadIdx.x];
   }
   __syncthreads();
 #pragma unroll
@@ -375,16 +379,17 @@ static __device__ __forceinline__ void sort_pass_body(const k_sort &p) {
   if (last)
     each_given(p, at, n, line, [&](int e, int64_t i) { k_store_bits(p, i, k_element(p, key[e])); });
   else
-    store((K *)p.keys_to + line * p.size, at, key, n);
+    store((K *)p.keys[to_room] + line * p.size, at, key, n);
   if (!p.indices) return;
   __syncthreads();
 #pragma unroll
   for (int from = 0; from < N; from += N / 2) {  // all at once would be more than registers hold
     P half[N / 2];
-    if (p.pass) load(half, (const P *)p.places + base + first + from * 32, n - first - from * 32);
+    const P *from_room = (const P *)p.places[!to_room] + base;
+    if (!initial) load(half, from_room + first + from * 32, n - first - from * 32);
 #pragma unroll
     for (int e = 0; e < N / 2; e++)
-      room.places[to[from + e]] = p.pass ? half[e] : (P)(begin + first + (from + e) * 32);
+      room.places[to[from + e]] = !initial ? half[e] : (P)(begin + first + (from + e) * 32);
   }
   __syncthreads();
   P place[N];
@@ -395,7 +400,7 @@ static __device__ __forceinline__ void sort_pass_body(const k_sort &p) {
       p.indices[i] = p.from ? p.from[line * p.size + place[e]] : (int64_t)place[e];
     });
   else
-    store((P *)p.places_to + line * p.size, at, place, n);
+    store((P *)p.places[to_room] + line * p.size, at, place, n);
 }
 
 #define KERNEL(name, suffix, threads, blocks, ...) \
