@@ -52,6 +52,32 @@ PX_CALL px_memory_fraction(double *out, int device);
 PX_CALL px_memory_host_reset_peak(void);
 PX_CALL px_memory_host_reset_accumulated(void);
 
+// An allocator of the program's own. alloc gives memory of a device for work of a stream (the
+// backend's handle; NULL is the default one), or NULL if there is none; free gets it back, with the
+// same size, device and stream, when no work uses it any more, for which the host may have waited.
+// Any thread calls them, and perhaps with locks held: they call nothing of this library but
+// px_memory_device_alloc and px_memory_device_free. They stay valid until the process ends.
+typedef struct px_memory_allocator {
+  void *(*alloc)(int64_t size, int device, void *stream);
+  void (*free)(void *at, int64_t size, int device, void *stream);
+} px_memory_allocator;
+// From the first use of a device on, the allocator gives and gets each block, instead of the cache,
+// and statistics stay 0; NULL: the cache serves after all. Captures cannot allocate then
+// (PX_UNIMPLEMENTED). PX_RUNTIME, "Can't swap an already initialized allocator", after that use.
+//
+//   static void *take(int64_t size, int device, void *stream) {
+//     void *at;
+//     counted++;
+//     return px_memory_device_alloc(&at, (size_t)size, device) == PX_OK ? at : NULL;
+//   }
+PX_CALL px_memory_set_allocator(const px_memory_allocator *allocator);
+// Whether a program's allocator serves, or will.
+PX_API bool px_memory_is_plugged(void);
+// For such allocators: memory of a device (negative: the current one) itself. free waits for work
+// that uses it. PX_OUT_OF_MEMORY; PX_VALUE for no bytes.
+PX_CALL px_memory_device_alloc(void **out, size_t bytes, int device);
+PX_CALL px_memory_device_free(void *at, int device);
+
 // The name of a pool of memory: of a graph's own, of one that px_graph_pool_new has named, or of a
 // px_memory_pool. All zeros is none.
 typedef struct px_graph_pool {
@@ -69,6 +95,9 @@ typedef struct px_graph_pool {
 typedef struct px_memory_pool px_memory_pool;
 // Makes a pool on a device; negative: the current one.
 PX_CALL px_memory_pool_new(px_memory_pool **out, int device);
+// The same; the pool's segments come from the program's allocator.
+PX_CALL px_memory_pool_new_over(px_memory_pool **out, int device,
+                                const px_memory_allocator *allocator);
 // use_on_oom: what is free in the pool serves a request from outside of it rather than that this
 // fails; not once a graph was captured with the pool. no_split: a block has a segment by itself.
 // Neither is so of a new pool.

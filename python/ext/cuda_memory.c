@@ -85,7 +85,6 @@ EXT_FUNCTION(cuda, _caching_allocator_enable, "(value: bool) -> None",
   px_memory_set_caching(value);
   Py_RETURN_NONE;
 }
-EXT_GIVES(cuda, get_allocator_backend, "str", (const char *)"native", "\"native\".");
 
 // ---- statistics
 static void add_stat(const px_memory_stat *stat, void *context) {
@@ -219,21 +218,25 @@ EXT_FUNCTION(cuda, _record_memory,
 // ---- pools
 typedef struct pool_object {
   PyObject_HEAD px_memory_pool *pool;
+  PyObject *allocator;  // or NULL
 } pool_object;
 static px_memory_pool *pool_of(PyObject *self) { return ((pool_object *)self)->pool; }
 
-EXT_OWNS(mem_pool, EXT_CORE(pool_object, pool));
-EXT_NEW(mem_pool, "(allocator: None = None, use_on_oom: bool = False, no_split: bool = False)") {
+EXT_OWNS(mem_pool, EXT_CORE(pool_object, pool), EXT_OBJECT(pool_object, allocator));
+EXT_NEW(mem_pool,
+        "(allocator: CUDAPluggableAllocator | None = None, use_on_oom: bool = False, "
+        "no_split: bool = False)") {
   px_memory_pool *made;
+  const px_memory_allocator *functions;
   PyObject *allocator;
   bool use_on_oom, no_split;
   EXT_BIND(allocator, use_on_oom, no_split);
-  if (!ext_is_none(allocator))
-    EXT_FAIL(PyExc_NotImplementedError,
-             "torch.cuda.MemPool(allocator=) is not implemented in Phlox");
-  EXT_TRY(px_memory_pool_new(&made, -1));
+  if (ext_plugged(allocator, "MemPool()", &functions) < 0) return NULL;
+  EXT_TRY(px_memory_pool_new_over(&made, -1, functions));
   EXT_TRY(px_memory_pool_set(made, use_on_oom, no_split));
-  return ext_over(type, made);
+  PyObject *self = ext_over(type, made);
+  if (self && functions) ((pool_object *)self)->allocator = Py_NewRef(allocator);
+  return self;
 }
 EXT_TYPE(
     mem_pool, "torch.cuda.MemPool", "cuda.MemPool", pool_object, EXT_OPEN,
@@ -242,7 +245,8 @@ EXT_TYPE(
     "the pool lives.\n"
     "Graphs can share it: `torch.cuda.graph(g, pool=pool.id)`.\n\n"
     "Args:\n"
-    "    allocator (None): pools of other allocators are not implemented\n"
+    "    allocator (CUDAPluggableAllocator or None): where its segments come from; None: from the "
+    "device\n"
     "    use_on_oom (bool): what is free in the pool serves requests from outside of it before "
     "they "
     "fail\n"
@@ -250,8 +254,10 @@ EXT_TYPE(
     EXT_LIFE(mem_pool), .tp_new = mem_pool_new);
 EXT_GET(mem_pool, id, "tuple[int, int]", ext_graph_pool(px_memory_pool_name(pool_of(self))),
         "Its name, as graphs take it.");
-EXT_GETTER(mem_pool, allocator, "None", "None: memory comes as it does without a pool.") {
-  Py_RETURN_NONE;
+EXT_GETTER(mem_pool, allocator, "CUDAPluggableAllocator | None",
+           "Where its segments come from; None: from the device.") {
+  PyObject *allocator = ((pool_object *)self)->allocator;
+  return Py_NewRef(allocator ? allocator : Py_None);
 }
 EXT_METHOD0(mem_pool, use_count, "int",
             "How often it is held: by itself, where it is in use, and by graphs.") {

@@ -241,6 +241,8 @@ PyObject *ext_generator(px_generator *generator_take);
 // NULL and None give *out = NULL (borrowed otherwise).
 int ext_to_generator(PyObject *object, px_generator **out);
 PyObject *ext_stream(px_stream *stream_take);
+// The functions of a CUDAPluggableAllocator; NULL of None. `who` is for the message.
+int ext_plugged(PyObject *allocator, const char *who, const px_memory_allocator **out);
 PyObject *ext_graph_pool(px_graph_pool pool);          // graphs.c: as a tuple
 int ext_to_stream(PyObject *object, px_stream **out);  // borrowed
 extern PyTypeObject ext_DeviceType, ext_DtypeType, ext_SizeType, ext_LayoutType,

@@ -643,8 +643,8 @@ static const struct {
      "is_flash_attention_available preferred_blas_library preferred_linalg_library "
      "preferred_rocm_fa_library sdp_kernel"},
     {"cuda",
-     "BFloat16Storage BoolStorage ByteStorage CUDAPluggableAllocator CharStorage "
-     "ComplexDoubleStorage ComplexFloatStorage change_current_allocator CudaError "
+     "BFloat16Storage BoolStorage ByteStorage CharStorage "
+     "ComplexDoubleStorage ComplexFloatStorage CudaError "
      "DeferredCudaCallError DoubleStorage "
      "FloatStorage HalfStorage IntStorage LongStorage ShortStorage "
      "check_error classproperty "
@@ -653,8 +653,7 @@ static const struct {
      "is_tf32_supported jiterator list_gpu_processes tunable"},
     {"cpu", "Event Stream StreamContext current_stream get_capabilities set_device stream"},
     {"cuda.amp", "amp_definitely_not_available common"},
-    {"cuda.memory",
-     "CUDAPluggableAllocator change_current_allocator is_initialized list_gpu_processes"},
+    {"cuda.memory", "is_initialized list_gpu_processes"},
     {"distributed", "breakpoint"},
     {"distributed.checkpoint.filesystem", "FileSystem FileSystemBase SerializationFormat"},
     {"distributed.checkpoint.planner", "BytesIOWriteData TensorWriteData"},

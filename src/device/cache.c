@@ -142,15 +142,22 @@ static px_status under_pressure(px_block **out, const px__request *r) {
   return status;
 }
 
-// With PYTORCH_NO_CUDA_MEMORY_CACHING, or without caching: straight from the device, and not
-// counted.
+static px_status raw_memory(void **out, const px__request *r) {
+  if (px__fault(PX__FAULT_DEVICE_ALLOC)) return PX_OUT_OF_MEMORY;
+  if (!px__unbinned_for(PX__PLUGGED))
+    return px__rt.backend->alloc(r->device->physical, r->size, out);
+  PX_CHECK(!px__capture_of(r->stream), PX_UNIMPLEMENTED,
+           "graphs over memory of a pluggable allocator are not implemented in Phlox");
+  return px__plugged_take(out, &px__rt.plugged, r, r->bytes);
+}
+
+// With PYTORCH_NO_CUDA_MEMORY_CACHING, without caching, or with an allocator of the program's:
+// straight from there, and not counted.
 static px_status new_raw(px_block **out, const px__request *r) {
   px__chunk *chunk;
   void *data = NULL;
   PX_TRY(PX_NEW(&chunk));
-  px_status status = px__fault(PX__FAULT_DEVICE_ALLOC)
-                         ? PX_OUT_OF_MEMORY
-                         : px__rt.backend->alloc(r->device->physical, r->size, &data);
+  px_status status = raw_memory(&data, r);
   if (status != PX_OK) return px__free(chunk), status;
   chunk->stream = r->stream;
   chunk->block = (px__block){.pub = {.data = data, .bytes = r->bytes, .device = r->stream->device},
@@ -174,7 +181,7 @@ static px_status new_block(px_block **out, size_t bytes, px__device *d, px_strea
   if (px__history_wants(PX_HISTORY_LIVE)) r.stack = px__stack_here();
   px__device_lock(d);
   r.size = px__pool_round(d, bytes);
-  bool uncached = px__unbinned_for(PX__UNCACHED);
+  bool uncached = px__unbinned_for(PX__UNCACHED | PX__PLUGGED);
   px_status status = uncached ? PX_OK : serve(out, &r);
   px__device_unlock(d);
   if (PX_UNLIKELY(uncached))
@@ -203,7 +210,7 @@ px_status px__cache_new_locked(px_block **out, size_t bytes, px__device *d) {
   if ((*out = px__pool_allocate_fast(r.stream, bytes))) return PX_OK;
   if (px__history_wants(PX_HISTORY_LIVE)) r.stack = px__stack_at_launch();
   r.size = px__pool_round(d, bytes);
-  if (px__unbinned_for(PX__UNCACHED)) return new_raw(out, &r);
+  if (px__unbinned_for(PX__UNCACHED | PX__PLUGGED)) return new_raw(out, &r);
   px_status status = serve(out, &r);
   return PX_LIKELY(status != PX_OUT_OF_MEMORY) ? status : serve_again(out, &r);
 }
@@ -225,7 +232,10 @@ static void use_everywhere(px__device *d, px_block *block) {
 static void free_raw(px__device *d, px__chunk *chunk) {
   px__block_wait_uses(&chunk->block);
   px__block_drop_uses(&chunk->block);
-  px__rt.backend->release(d->physical, chunk->block.pub.data);
+  if (px__unbinned_for(PX__PLUGGED))
+    px__plugged_free(chunk);
+  else
+    px__rt.backend->release(d->physical, chunk->block.pub.data);
   px__free(chunk);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The allocator's public functions: emptying the cache, a limit, a snapshot of all chunks, the
-// history.
+// The allocator's public functions: emptying the cache, a limit, memory past the cache, a snapshot
+// of all chunks, the history.
 #include "device/state.h"
 
 px_status px_memory_empty_cache(void) {
@@ -49,6 +49,24 @@ px_status px_memory_fraction(double *out, int device) {
   px__device_lock(d);
   *out = d->cache.limit ? d->cache.fraction : 1;
   px__device_unlock(d);
+  return PX_OK;
+}
+
+// ---- for allocators: memory of a device, past the cache
+px_status px_memory_device_alloc(void **out, size_t bytes, int device) {
+  PX_GIVEN(out);
+  px__device *d;
+  *out = NULL;
+  PX_TRY(px__device_asked(&d, device));
+  PX_CHECK(bytes, PX_VALUE, "px_memory_device_alloc() wants at least a byte");
+  PX_CHECK(!px__fault(PX__FAULT_DEVICE_ALLOC), PX_OUT_OF_MEMORY, "no device memory (injected)");
+  return px__rt.backend->alloc(d->physical, bytes, out);
+}
+
+px_status px_memory_device_free(void *at, int device) {
+  px__device *d;
+  PX_TRY(px__device_asked(&d, device));
+  if (at) px__rt.backend->release(d->physical, at);
   return PX_OK;
 }
 

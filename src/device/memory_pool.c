@@ -8,6 +8,7 @@ struct px_memory_pool {
   px__device *device;
   px__room *room;
   px_graph_pool name;
+  px_memory_allocator plugged;
 };
 
 static void pool_destroy(void *self) {
@@ -29,7 +30,21 @@ static void pool_destroy(void *self) {
 static const px_class pool_class = {"memory pool", pool_destroy};
 
 px_status px_memory_pool_new(px_memory_pool **out, int device) {
+  return px_memory_pool_new_over(out, device, NULL);
+}
+
+// The room on a device, for one user more. Lock held.
+static px_status open_room(px__room **out, px__device *d, const px_memory_pool *pool) {
+  PX_TRY(px__room_open(out, d, pool->name));
+  (*out)->plugged = pool->plugged;
+  return PX_OK;
+}
+
+px_status px_memory_pool_new_over(px_memory_pool **out, int device,
+                                  const px_memory_allocator *allocator) {
   PX_GIVEN(out);
+  PX_CHECK(!allocator || (allocator->alloc && allocator->free), PX_TYPE,
+           "an allocator needs both functions");
   px__device *d;
   px_memory_pool *pool;
   *out = NULL;
@@ -37,8 +52,9 @@ px_status px_memory_pool_new(px_memory_pool **out, int device) {
   PX_TRY(PX_NEW(&pool));
   pool->device = d;
   pool->name = px_graph_pool_new();
+  if (allocator) pool->plugged = *allocator;
   px__device_lock(d);
-  px_status status = px__room_open(&pool->room, d, pool->name);
+  px_status status = open_room(&pool->room, d, pool);
   px__device_unlock(d);
   if (status != PX_OK) {
     px__free(pool);
@@ -76,7 +92,7 @@ px_status px_memory_pool_begin(px_memory_pool *pool, int device) {
   PX_TRY(px__device_asked(&d, device));
   PX_TRY(PX_NEW(&route));
   px__device_lock(d);
-  px_status status = px__room_open(&route->room, d, pool->name);
+  px_status status = open_room(&route->room, d, pool);
   if (status == PX_OK) {
     route->thread = pthread_self();
     route->pool = px_retain(pool);

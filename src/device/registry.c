@@ -220,6 +220,24 @@ static px_status no_devices(const choice *c) {
   return status;
 }
 
+px_status px_memory_set_allocator(const px_memory_allocator *allocator) {
+  PX_CHECK(!allocator || (allocator->alloc && allocator->free), PX_TYPE,
+           "an allocator needs both functions");
+  pthread_mutex_lock(&lock);
+  bool late = px__rt.ready;
+  if (!late) px__rt.plugged = allocator ? *allocator : (px_memory_allocator){0};
+  pthread_mutex_unlock(&lock);
+  PX_CHECK(!late, PX_RUNTIME, "Can't swap an already initialized allocator");
+  return PX_OK;
+}
+
+bool px_memory_is_plugged(void) {
+  pthread_mutex_lock(&lock);
+  bool plugged = px__rt.plugged.alloc != NULL;
+  pthread_mutex_unlock(&lock);
+  return plugged;
+}
+
 static px_status start(void) {
   choice c;
   PX_TRY(choose(&c, false));
@@ -232,6 +250,7 @@ static px_status start(void) {
   c.backend->priority_range(&px__rt.least, &px__rt.greatest);
   px__virtual_begin();
   px__latch_start();
+  if (px__rt.plugged.alloc) px__unbin(PX__PLUGGED, true);
   watch_forks();
   __atomic_store_n(&px__rt.ready, true, __ATOMIC_RELEASE);
   return PX_OK;

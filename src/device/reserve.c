@@ -62,8 +62,14 @@ void px__reserve_make_way(px_block **out, const px__request *r) {
   }
 }
 
+// rested: no work uses free memory any more.
+static bool may_go(const px__segment *segment, bool rested) {
+  return (rested || !px__segment_must_rest(segment)) && px__segment_can_go(segment);
+}
+
 static bool waits_for_work(const px__segment *segment) {
-  return segment->paged && px__segment_is_free(segment) && !px__segment_can_go(segment);
+  return px__segment_must_rest(segment) && px__segment_is_free(segment) &&
+         !px__segment_can_go(segment);
 }
 
 // Waits until nothing uses pages that are free. Who could wait without the lock has done so: the
@@ -91,8 +97,7 @@ void px__reserve_release(px__device *d, bool pages) {
   bool done = wait_for_pages(d);
   for (px__segment *segment = d->cache.segments, *next; segment; segment = next) {
     next = segment->next;
-    if (!is_held(segment) && (done || !segment->paged) && px__segment_can_go(segment))
-      px__segment_release(d, segment);
+    if (!is_held(segment) && may_go(segment, done)) px__segment_release(d, segment);
   }
   if (pages || d->cache.tight || d->cache.settings.expands == PX__SOON)
     px__runs_give(d, SIZE_MAX, NULL);
@@ -105,8 +110,7 @@ void px__reserve_end_room(px__device *d, px__room *room) {
   bool last = room->users == 1 && !px__device_captures(d), done = last && wait_for_pages(d);
   for (px__segment *segment = last ? d->cache.segments : NULL, *next; segment; segment = next) {
     next = segment->next;
-    if (segment->room == room && (done || !segment->paged) && px__segment_can_go(segment))
-      px__segment_release(d, segment);
+    if (segment->room == room && may_go(segment, done)) px__segment_release(d, segment);
   }
   px__room_close(d, room);
 }

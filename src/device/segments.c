@@ -16,13 +16,15 @@ size_t px__segment_size(const px__device *d, size_t size) {
 }
 
 // ---- taking
-static px_status raw_take(px__device *d, px__segment *segment) {
+static px_status raw_take(const px__request *r, px__segment *segment) {
+  px__device *d = r->device;
   px__cache *cache = &d->cache;
   size_t size = segment->size;
   bool refused =
       px__fault(PX__FAULT_DEVICE_ALLOC) || (cache->limit && cache->reserved + size > cache->limit);
   PX_CHECK(!refused, PX_OUT_OF_MEMORY, "the device has no %zu bytes left", size);
   if (segment->paged) return px__pages_take(d, segment);
+  if (segment->plugged.alloc) return px__plugged_take(&segment->data, &segment->plugged, r, size);
   return px__rt.backend->alloc(d->physical, size, &segment->data);
 }
 
@@ -40,15 +42,17 @@ px_status px__segment_new(px__segment **out, const px__request *r, void *at, siz
   px__segment *s;
   px__chunk *chunk = NULL;
   px__device *d = r->device;
+  px__room *room = px__pool_room(r);
   PX_TRY(PX_NEW(&s));
   *s = (px__segment){.data = at,
                      .size = bytes,
-                     .room = px__pool_room(r),
+                     .room = room,
                      .stack = r->stack,
-                     .paged = px__pages_wanted(d),
+                     .plugged = room ? room->plugged : (px_memory_allocator){0},
                      .small = r->size <= PX__SMALL};
+  s->paged = !s->plugged.alloc && px__pages_wanted(d);
   px_status status = px__chunk_new(&chunk, d);
-  if (status == PX_OK) status = raw_take(d, s);
+  if (status == PX_OK) status = raw_take(r, s);
   if (status != PX_OK) {
     if (chunk) px__chunk_drop(d, chunk);
     return px__free(s), status;
@@ -85,6 +89,7 @@ void px__segment_release(px__device *d, px__segment *segment) {
   px__cache *cache = &d->cache;
   px__history_segment(d, segment->paged ? PX_MEMORY_SEGMENT_UNMAP : PX_MEMORY_SEGMENT_FREE, segment,
                       segment->first->stream->id);
+  px_stream *stream = segment->first->stream;
   for (px__chunk *chunk = segment->first, *next; chunk; chunk = next) {
     next = chunk->next;
     px__chunk_unlist(chunk);
@@ -93,6 +98,8 @@ void px__segment_release(px__device *d, px__segment *segment) {
   }
   if (segment->paged)
     px__pages_give(d, segment);
+  else if (segment->plugged.alloc)
+    px__plugged_give(&segment->plugged, stream, segment->data, segment->size);
   else
     px__rt.backend->release(d->physical, segment->data);
   cache->reserved -= segment->size;
@@ -109,7 +116,8 @@ bool px__segment_is_free(const px__segment *segment) {
 // The backend's release waits for work that uses the memory, so the streams of the chunks do not
 // matter; pages must be out of use when they go.
 bool px__segment_can_go(const px__segment *segment) {
-  for (px__chunk *chunk = segment->first; chunk && segment->paged; chunk = chunk->next)
+  bool rests = px__segment_must_rest(segment);
+  for (px__chunk *chunk = segment->first; chunk && rests; chunk = chunk->next)
     if (!px__chunk_is_done(chunk)) return false;
   return px__segment_is_free(segment);
 }

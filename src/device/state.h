@@ -159,16 +159,18 @@ struct px__segment {
   px__room *room;             // whose memory it is, or NULL
   const px_traceback *stack;  // where it was allocated, if there is a history
   bool small;
-  bool paged;  // a run of pages (pages.c), and not an allocation of the backend
+  bool paged;                   // a run of pages (pages.c), and not an allocation of the backend
+  px_memory_allocator plugged;  // which it came from; zeros: from the backend
 };
 // A pool of graphs, or of the program's own: segments that serve them alone (rooms.c).
 struct px__room {
   px__room *next;
   px_graph_pool name;
-  int users;                // captures, graphs, px_memory_pools and their routes
-  int segments;             // it goes when it has neither
-  bool captured;            // a capture has used it: what is free is not known between replays
-  bool lends, keeps_whole;  // options of px_memory_pool_set
+  int users;                    // captures, graphs, px_memory_pools and their routes
+  int segments;                 // it goes when it has neither
+  bool captured;                // a capture has used it: what is free is not known between replays
+  bool lends, keeps_whole;      // options of px_memory_pool_set
+  px_memory_allocator plugged;  // where new segments come from; zeros: from the backend
   px__shelf shelf;
   px__block whole;  // for the race checker: a replay writes it
 };
@@ -248,7 +250,8 @@ typedef struct px__runtime {
   bool ready, forked;  // atomic
   bool peered;         // atomic: the program has enabled peer access somewhere
   bool blocking, loads_late;
-  int least, greatest;  // priorities
+  int least, greatest;          // priorities
+  px_memory_allocator plugged;  // serves instead of the cache; zeros: none does
   px__device *devices[PX__DEVICES];
 } px__runtime;
 // ---- state.c
@@ -537,6 +540,10 @@ void px__segment_release(px__device *d, px__segment *segment);
 void px__segment_forget(px__device *d, px__segment *segment);
 bool px__segment_is_free(const px__segment *segment);
 bool px__segment_can_go(const px__segment *segment);
+// Whether a segment goes only when nothing uses it any more; the backend waits for others.
+static inline bool px__segment_must_rest(const px__segment *segment) {
+  return segment->paged || segment->plugged.alloc;
+}
 px__segment *px__segment_oldest(const px__device *d);
 bool px__device_captures(const px__device *d);
 static inline size_t px__whole_pages(size_t bytes) {
@@ -561,6 +568,15 @@ px_status px__runs_put(px__chunk **out, const px__request *request, uintptr_t at
 // the cache is thrifty and no room is to serve; NULL: there is no place.
 bool px__thrift_may(px__device *d);
 px_block *px__thrift_allocate(const px__request *request);
+
+// ---- plugged.c: from an allocator of the program's; back to it; the block of a chunk goes back
+// to the one in place of the cache, after a wait, without a lock
+px_status px__plugged_take(void **out, const px_memory_allocator *allocator,
+                           const px__request *request, size_t bytes)
+    __attribute__((warn_unused_result));
+void px__plugged_give(const px_memory_allocator *allocator, px_stream *stream, void *at,
+                      size_t bytes);
+void px__plugged_free(px__chunk *chunk);
 
 // ---- reserve.c: with the lock held
 // What is left to try before a request takes memory from the device; *out NULL: nothing fits.
@@ -600,7 +616,7 @@ const px_traceback *px__stack_here(void);
 const px_traceback *px__stack_at_launch(void);
 // ---- history.c: what happened to memory, if that is recorded. Without a lock, the stack for what
 // is wanted now; with the device's lock held, the events.
-enum { PX__RECORDED = 1, PX__UNCACHED = 2 };
+enum { PX__RECORDED = 1, PX__UNCACHED = 2, PX__PLUGGED = 4 };
 extern int px__unbinned;  // atomic: why chunks do not go by fast bins
 static inline bool px__unbinned_for(int why) {
   return PX_UNLIKELY((__atomic_load_n(&px__unbinned, __ATOMIC_RELAXED) & why) != 0);

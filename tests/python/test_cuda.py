@@ -154,7 +154,7 @@ class Cuda(unittest.TestCase):
         with self.assertRaises(ZeroDivisionError), cuda.use_mem_pool(pool, 0):
             1 / 0
         self.assertEqual(pool.use_count(), 1)
-        with self.assertRaisesRegex(NotImplementedError, r"^torch.cuda.MemPool\(allocator=\) is not implemented in Phlox$"):
+        with self.assertRaisesRegex(TypeError, r"^MemPool\(\): allocator must be a CUDAPluggableAllocator, not object$"):
             cuda.MemPool(object())
 
     def test_a_pool_that_does_not_split_gives_each_block_a_segment(self):

@@ -10,8 +10,8 @@ import warnings
 
 from phlox import _C, cuda, empty, uint8
 from phlox.cuda import (  # noqa: F401
-    MemPool, _caching_allocator_enable, _memory_blocks, _memory_events, _record_memory, _set_allocator_settings,
-    empty_cache, get_allocator_backend,
+    CUDAPluggableAllocator, MemPool, _caching_allocator_enable, _memory_blocks, _memory_events, _record_memory,
+    _set_allocator_settings, change_current_allocator, empty_cache, get_allocator_backend,
     get_per_process_memory_fraction, host_memory_stats,
     max_memory_allocated, max_memory_reserved, mem_get_info, memory_allocated, memory_reserved,
     memory_stats,
