@@ -17,6 +17,7 @@ typedef struct pool {
   int64_t *indices;
   const px_launch *launch;  // of kernels that are given indices
   int64_t h, w, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, divisor;
+  int64_t channels;  // of images that are gone through as they lie, channels_last; else 0
   bool wide, backward, max, pick, adaptive, count_pad;
 } pool;
 typedef struct window {
@@ -90,6 +91,10 @@ static void run(void *ctx, int64_t begin, int64_t end) {
                     : (t->wide ? max_plane_f64 : max_plane_f32);
   for (int64_t i = begin; i < end; i++) plane(t, i);
 }
+static void last_run(void *ctx, int64_t begin, int64_t end) {
+  const pool *t = ctx;
+  for (int64_t i = begin; i < end; i++) (t->wide ? max_last_f64 : max_last_f32)(t, i);
+}
 // So many planes at a time as the nearest cache holds.
 static void mean_run(void *ctx, int64_t begin, int64_t end) {
   const pool *t = ctx;
@@ -109,22 +114,40 @@ static void planes(pool *t, const px_operand *big, const px_operand *small) {
   if (!px_operand_numel(t->backward ? big : small)) return;
   t->h = big->sizes[d - 2], t->w = big->sizes[d - 1];
   t->oh = small->sizes[d - 2], t->ow = small->sizes[d - 1];
-  int64_t count = 1, each = t->h * t->w + 1;
+  int64_t count = 1, each = t->h * t->w + 1, row = t->ow * t->kh * t->kw * t->channels;
+  if (t->channels) {
+    px__cpu_parallel(big->sizes[0] * t->oh, 16384 / (row + 1) + 1, last_run, t);
+    return;
+  }
   for (int i = 0; i < d - 2; i++) count *= big->sizes[i];
   bool mean = !t->max && !t->pick;
   px__cpu_parallel(count, 16384 / each + 1, mean ? mean_run : run, t);
 }
 
+// Takes operands as they lie, if all are channels_last.
+static bool take_last(pool *t, const px__max_pool2d_with_indices_kernel *args) {
+  const px_operand *in = args->self, *out = args->output, *where = args->indices;
+  int dtype = t->wide ? PX_FLOAT64 : PX_FLOAT32, lanes = t->wide ? LANES_f64 : LANES_f32;
+  if (in->ndim != 4 || in->dtype != dtype || out->dtype != dtype || where->dtype != PX_INT64)
+    return false;
+  if (in->sizes[1] < lanes || in->sizes[2] > INT32_MAX / (in->sizes[3] + 1)) return false;
+  if (!px__operand_last(in) || !px__operand_last(out) || !px__operand_last(where)) return false;
+  t->in = in->data, t->out = out->data, t->indices = where->data;
+  t->channels = in->sizes[1];
+  return true;
+}
 PX_KERNEL(max_pool2d_with_indices) {
   px__dense d = {.launch = l};
   int compute = px__compute_of(args->output->dtype);
   pool t = {.max = true,
             .wide = compute == PX_FLOAT64,
-            .out = px__dense_out(&d, args->output, compute),
-            .indices = px__dense_out(&d, args->indices, args->indices->dtype),
-            .in = px__dense_in(&d, args->self, compute),
             .dh = px__list_at(&args->dilation, 0),
             .dw = px__list_at(&args->dilation, 1)};
+  if (!take_last(&t, args)) {
+    t.out = px__dense_out(&d, args->output, compute);
+    t.indices = px__dense_out(&d, args->indices, args->indices->dtype);
+    t.in = px__dense_in(&d, args->self, compute);
+  }
   windows(&t, &args->kernel_size, &args->stride, &args->padding);
   if (!d.failed) planes(&t, args->self, args->output);
   px__dense_close(&d);

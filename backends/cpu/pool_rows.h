@@ -35,6 +35,14 @@ static inline __attribute__((always_inline)) NAME(lanes)
   for (int j = 0; j < NAME(LANES); j++) v[j] = in[j * step];
   return v;
 }
+// Takes numbers that are greater than the greatest before them, and NaN, with their place.
+static inline __attribute__((always_inline)) void NAME(keep_better)(NAME(lanes) v, NAME(offset) at,
+                                                                    NAME(lanes) * top,
+                                                                    NAME(offsets) * best) {
+  NAME(offsets) better = (v > *top) | (v != v), here = (NAME(offsets)){0} + at;
+  *best = (better & here) | (~better & *best);
+  *top = (NAME(lanes))((better & (NAME(offsets))v) | (~better & (NAME(offsets)) * top));
+}
 // A vector of windows side by side, none of which reaches over the sides of the plane; `step` is a
 // constant at each call. Offsets count from where a window begins.
 static inline __attribute__((always_inline)) void NAME(max_windows)(const pool *t, int64_t step,
@@ -48,9 +56,7 @@ static inline __attribute__((always_inline)) void NAME(max_windows)(const pool *
     for (int64_t x = 0; x < t->kw; x++) {
       int64_t at = y * t->w + x * t->dw;
       NAME(lanes) v = NAME(load_apart)(from + at, step);
-      NAME(offsets) better = (v > top) | (v != v), here = (NAME(offsets)){0} + (NAME(offset))at;
-      best = (better & here) | (~better & best);
-      top = (NAME(lanes))((better & (NAME(offsets))v) | (~better & (NAME(offsets))top));
+      NAME(keep_better)(v, (NAME(offset))at, &top, &best);
     }
   memcpy(out, &top, sizeof top);
   for (int j = 0; j < NAME(LANES); j++) where[j] = y0 * t->w + x0 + j * step + best[j];
@@ -85,6 +91,33 @@ static void NAME(max_plane)(const pool *t, int64_t plane) {
         NAME(max_row)(t, in, y0, y1, x0, n, out + ox, where + ox);
       else
         out[ox] = NAME(max_window)(t, in, y0, y1, x0, where + ox);
+    }
+  }
+}
+// A row of windows of an image that lies channels_last: a vector of channels at a time, of which
+// the last two overlap.
+static void NAME(max_last)(const pool *t, int64_t row) {
+  const T *in = (const T *)t->in + row / t->oh * t->h * t->w * t->channels;
+  T *out = (T *)t->out + row * t->ow * t->channels;
+  int64_t *where = t->indices + row * t->ow * t->channels, work = 0;
+  int64_t y0 = row % t->oh * t->sh - t->ph, y1 = y0 + (t->kh - 1) * t->dh + 1;
+  if (y1 > t->h) y1 = t->h;
+  while (y0 < 0) y0 += t->dh;
+  for (int64_t ox = 0; ox < t->ow && !px__worked(&work, t->channels * t->kh * t->kw); ox++) {
+    int64_t x0 = ox * t->sw - t->pw, x1 = x0 + (t->kw - 1) * t->dw + 1;
+    if (x1 > t->w) x1 = t->w;
+    while (x0 < 0) x0 += t->dw;
+    for (int64_t j = 0; j < t->channels; j += NAME(LANES)) {
+      int64_t c = j + NAME(LANES) <= t->channels ? j : t->channels - NAME(LANES);
+      NAME(lanes) top = (NAME(lanes)){0} - INFINITY, v;
+      NAME(offsets) best = (NAME(offsets)){0} + (NAME(offset))(y0 * t->w + x0);
+      for (int64_t y = y0; y < y1; y += t->dh)
+        for (int64_t x = x0; x < x1; x += t->dw) {
+          memcpy(&v, in + (y * t->w + x) * t->channels + c, sizeof v);
+          NAME(keep_better)(v, (NAME(offset))(y * t->w + x), &top, &best);
+        }
+      memcpy(out + ox * t->channels + c, &top, sizeof top);
+      for (int k = 0; k < NAME(LANES); k++) where[ox * t->channels + c + k] = best[k];
     }
   }
 }

@@ -300,14 +300,19 @@ static int64_t place_of_maximum(const px_tensor *x, const geometry *g, int64_t p
   return best;
 }
 static void check_maxima(geometry g, px_dtype dtype) {
-  PX_SCOPED(px_tensor) x = pattern(dtype, S(2, 3, g.h, g.w));
+  PX_SCOPED(px_tensor) x = pattern(dtype, S(2, g.c, g.h, g.w));
+  PX_SCOPED(px_tensor) last = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
+  PX_SCOPED(px_tensor) place = NULL;
   PX_SCOPED(px_tensor) y = NULL;
   PX_SCOPED(px_tensor) where = NULL;
   for (int64_t i = 5; i < px_tensor_numel(x); i += 37)
     px_scalar_store(px_float(i % 2 ? -INFINITY : NAN), dtype,
                     (char *)px_tensor_data(x) + (size_t)i * px_dtype_size(dtype));
-  OK(px_max_pool2d_with_indices(&y, &where, x, g.kernel, 2, g.stride, 2, g.padding, 2, g.dilation,
-                                2, false));
+  OK(px_contiguous_in(&last, x, image_last ? "channels_last" : "contiguous_format"));
+  OK(px_max_pool2d_with_indices(&result, &place, last, g.kernel, 2, g.stride, 2, g.padding, 2,
+                                g.dilation, 2, false));
+  y = row_major(result), where = row_major(place);
   int64_t oh = px_tensor_size(y, 2), ow = px_tensor_size(y, 3);
   for (int64_t i = 0; i < px_tensor_numel(y); i++) {
     int64_t plane = i / (oh * ow);
@@ -321,11 +326,14 @@ PX_TEST(maxima_of_windows_side_by_side) {
   for (int64_t stride = 1; stride < 4; stride++)
     for (int64_t dilation = 1; dilation < 3; dilation++)
       for (int wide = 0; wide < 2; wide++) {
-        geometry g = {.h = 13, .w = 41, .kernel = {3, 4}, .padding = {1, 2}};
+        geometry g = {.c = 3, .h = 13, .w = 41, .kernel = {3, 4}, .padding = {1, 2}};
         g.stride[0] = g.stride[1] = stride, g.dilation[0] = 1, g.dilation[1] = dilation;
         check_maxima(g, wide ? PX_FLOAT64 : PX_FLOAT32);
         g.w = 9, g.padding[1] = 0;
         check_maxima(g, wide ? PX_FLOAT64 : PX_FLOAT32);
+        image_last = true, g.padding[1] = 1;
+        for (g.c = 1; g.c < 24; g.c += 5) check_maxima(g, wide ? PX_FLOAT64 : PX_FLOAT32);
+        image_last = false;
       }
 }
 PX_TEST(means_over_windows) {
