@@ -67,6 +67,7 @@ PX_CALL px_profile_start(const px_profile_options *options);
 // px_profile_free. PX_RUNTIME if there is none; the error of a device's work, and then there is no
 // profile any more; PX_OUT_OF_MEMORY if an event could not be noted.
 PX_CALL px_profile_stop(px_profile **out);
+// Nothing happens if the memory is no profile, or none any more.
 PX_API void px_profile_free(px_profile *profile);
 // Whether events are being noted.
 PX_API bool px_profile_running(void);

@@ -10,7 +10,7 @@
 #include <ctype.h>
 #include <math.h>
 
-enum { TOKENS = 256, TOKEN = 40, LEAST_MB = 20, REGISTER_THREADS = 128 };
+enum { TOKENS = 256, TOKEN = 40, SEGMENT_MB = 10, LEAST_MB = 20, REGISTER_THREADS = 128 };
 
 static const px__settings defaults = {.max_split = SIZE_MAX,
                                       .non_split_rounding = (size_t)LEAST_MB << 20,
@@ -28,6 +28,7 @@ static unsigned unheeded;  // keys of the latest text that have no effect, to be
 typedef struct parsing {
   char tokens[TOKENS][TOKEN];
   int count, at;
+  bool says_split, says_rounding;  // max_split_size_mb, max_non_split_rounding_mb
   px__settings s;
   unsigned unheeded;
 } parsing;
@@ -89,20 +90,34 @@ static px_status read_truth(parsing *p, bool *out) {
 }
 
 // ---- values
-static px_status read_megabytes(parsing *p, const char *key, size_t *out) {
+static px_status read_megabytes(parsing *p, size_t *out) {
   size_t number;
   PX_TRY(read_whole(p, &number));
-  PX_CHECK(number >= LEAST_MB, PX_VALUE, "CachingAllocator option %s too small, must be >= %d", key,
-           LEAST_MB);
   *out = number < SIZE_MAX >> 20 ? number << 20 : SIZE_MAX;
   return PX_OK;
 }
 
-#define MEGABYTES(name, field) \
-  static px_status name(parsing *p) { return read_megabytes(p, #name, &p->s.field); }
-MEGABYTES(max_split_size_mb, max_split)
-MEGABYTES(max_non_split_rounding_mb, non_split_rounding)
-MEGABYTES(large_segment_size_mb, large_segment)
+static px_status max_split_size_mb(parsing *p) {
+  p->says_split = true;
+  return read_megabytes(p, &p->s.max_split);
+}
+static px_status max_non_split_rounding_mb(parsing *p) {
+  p->says_rounding = true;
+  return read_megabytes(p, &p->s.non_split_rounding);
+}
+static px_status large_segment_size_mb(parsing *p) {
+  PX_TRY(read_megabytes(p, &p->s.large_segment));
+  PX_CHECK(p->s.large_segment > (size_t)SEGMENT_MB << 20, PX_VALUE,
+           "CachingAllocator option large_segment_size_mb must be > %d MB", SEGMENT_MB);
+  return PX_OK;
+}
+
+// What a text says of sizes must not be below that of segments, which may stand behind it.
+static px_status check_least(bool says, const char *key, size_t size, size_t least) {
+  PX_CHECK(!says || size >= least, PX_VALUE, "CachingAllocator option %s too small, must be >= %zu",
+           key, least >> 20);
+  return PX_OK;
+}
 
 static px_status garbage_collection_threshold(parsing *p) {
   PX_TRY(read_number(p, &p->s.threshold));
@@ -187,11 +202,18 @@ enum { BACKEND, LOCK, REGISTER, THREADS, BACKGROUND, RESERVE, ROUND, CAPTURE, TH
 TRUTH(release_lock_on_cudamalloc, LOCK)
 TRUTH(pinned_use_cuda_host_register, REGISTER)
 TRUTH(pinned_use_background_threads, BACKGROUND)
-WHOLE(pinned_reserve_segment_size_mb, RESERVE)
 WHOLE(pinned_max_round_threshold_mb, ROUND)
 TRUTH(graph_capture_record_stream_reuse, CAPTURE)
 TRUTH(throw_on_cudamalloc_oom, THROW)
 TRUTH(pinned_free_catch_all, CATCH)
+
+static px_status pinned_reserve_segment_size_mb(parsing *p) {
+  size_t number;
+  PX_TRY(read_whole(p, &number));
+  PX_CHECK(number > 0, PX_VALUE, "Pinned reserve segment size has to be greater than 0");
+  p->unheeded |= 1u << RESERVE;
+  return PX_OK;
+}
 
 static px_status backend(parsing *p) {
   bool async = !strcmp(token(p), "cudaMallocAsync");
@@ -205,9 +227,11 @@ static px_status backend(parsing *p) {
 static px_status pinned_num_register_threads(parsing *p) {
   size_t number;
   PX_TRY(read_whole(p, &number));
-  PX_CHECK(is_power(number), PX_VALUE, "Number of register threads has to be power of 2");
+  PX_CHECK(is_power(number), PX_VALUE, "Number of register threads has to be power of 2, got %zu",
+           number);
   PX_CHECK(number <= REGISTER_THREADS, PX_VALUE,
-           "Number of register threads should be less than or equal to %d", REGISTER_THREADS);
+           "Number of register threads should be less than or equal to %d, got %zu",
+           REGISTER_THREADS, number);
   p->unheeded |= 1u << THREADS;
   return PX_OK;
 }
@@ -271,6 +295,9 @@ static px_status parse(parsing *p, const char *text) {
     PX_TRY(read_key(p));
     if (p->at < p->count) PX_TRY(expect(p, ","));
   }
+  PX_TRY(check_least(p->says_split, "max_split_size_mb", p->s.max_split, p->s.large_segment));
+  PX_TRY(check_least(p->says_rounding, "max_non_split_rounding_mb", p->s.non_split_rounding,
+                     p->s.large_segment));
   return PX_OK;
 }
 

@@ -236,14 +236,13 @@ static px_status raw_new(pin *p, size_t size) {
   return PX_OK;
 }
 
-// Puts pages behind a piece of the range.
-static px_status raw_map(const pin *p) {
+// Puts pages behind a piece of the range, of which so many bytes are missing.
+static px_status raw_map(const pin *p, size_t missing) {
   uintptr_t low = p->node.address, high = low + p->node.size;
-  size_t missing = px__pinned_pages_missing(low, high);
   int64_t since = now_us();
   PX_TRY(may_fault());
   px_status status = px__pinned_pages_map(low, high);
-  size_t bytes = missing - px__pinned_pages_missing(low, high);
+  size_t bytes = status == PX_OK ? missing : missing - px__pinned_pages_missing(low, high);
   if (bytes) count_new(bytes, (int64_t)(bytes / PX__PAGE), since);
   return status;
 }
@@ -293,10 +292,10 @@ static px_status map(pin *p) {
   size_t missing = px__pinned_pages_missing(p->node.address, p->node.address + p->node.size);
   if (!missing) return PX_OK;
   release_down_to(allowed(p->node.size) - (int64_t)missing);
-  px_status status = raw_map(p);
+  px_status status = raw_map(p, missing);
   if (status == PX_OK) return PX_OK;
   release_down_to(0);
-  return raw_map(p);
+  return raw_map(p, px__pinned_pages_missing(p->node.address, p->node.address + p->node.size));
 }
 
 static px_status take(pin **out, size_t size) {

@@ -24,6 +24,7 @@ typedef struct note {
 
 enum { NAMES = 1024, NAME_TRIES = 4 };
 struct px_profile {
+  px_profile *next;  // of all that there are, under the lock
   px_profile_options options;
   uint64_t number;
   note *notes;
@@ -42,6 +43,7 @@ struct px_profile {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static px_profile *now;       // under the lock
+static px_profile *living;    // under the lock: all that have not been freed
 static bool in_virtual_time;  // atomic; of the latest profile
 static uint64_t made;         // under the lock: the number of the latest profile
 // Of the profile `of`: the event that the thread is in, or -1, and its number, the system's.
@@ -310,6 +312,9 @@ static int watched(const px_profile_options *options) {
 px_status px__profile_start(const px_profile_options *options) {
   px_profile *p;
   PX_TRY(PX_NEW(&p));
+  pthread_mutex_lock(&lock);
+  p->next = living, living = p;
+  pthread_mutex_unlock(&lock);
   p->options = *options;
   p->length = 1;  // at 0 there is the empty text
   px_status status = px__realloc((void **)&p->texts, p->text_room = 4096);
@@ -356,8 +361,19 @@ px_status px_profile_stop(px_profile **out) {
   return PX_OK;
 }
 
+// False of what is no profile, or none any more.
+static bool leave_living(px_profile *profile) {
+  pthread_mutex_lock(&lock);
+  px_profile **place = &living;
+  while (*place && *place != profile) place = &(*place)->next;
+  bool found = *place && profile != now;
+  if (found) *place = profile->next;
+  pthread_mutex_unlock(&lock);
+  return found;
+}
+
 void px_profile_free(px_profile *profile) {
-  if (!profile) return;
+  if (!leave_living(profile)) return;
   for (int64_t i = 0; i < profile->count; i++) {
     note *n = &profile->notes[i];
     int device = n->stream ? n->stream->owner->physical : 0;

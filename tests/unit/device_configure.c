@@ -123,6 +123,30 @@ PX_TEST(large_segments_have_the_size_that_is_set) {
   CHECK_EQ(px_memory_reserved(0), 40 * MIB);
 }
 
+PX_TEST(sizes_are_not_below_that_of_segments_wherever_that_is_said) {
+  static const struct {
+    const char *text, *error;
+  } cases[] = {
+      {"large_segment_size_mb:10", "option large_segment_size_mb must be > 10 MB"},
+      {"large_segment_size_mb:30,max_split_size_mb:25",
+       "max_split_size_mb too small, must be >= 30"},
+      {"max_split_size_mb:25,large_segment_size_mb:30",
+       "max_split_size_mb too small, must be >= 30"},
+      {"max_non_split_rounding_mb:25,large_segment_size_mb:30",
+       "max_non_split_rounding_mb too small, must be >= 30"},
+      {"max_non_split_rounding_mb:0", "max_non_split_rounding_mb too small, must be >= 20"},
+      {"pinned_reserve_segment_size_mb:0", "has to be greater than 0"},
+      {"pinned_num_register_threads:3", "has to be power of 2, got 3"},
+      {"pinned_num_register_threads:256", "less than or equal to 128, got 256"}};
+  static const char *const good[] = {
+      "large_segment_size_mb:30", "max_non_split_rounding_mb:30,max_split_size_mb:20",
+      "max_split_size_mb:12,large_segment_size_mb:11,max_non_split_rounding_mb:11"};
+  simulate_plainly(1);
+  for (int i = 0; i < PX_COUNT_OF(cases); i++)
+    FAILS(px_memory_configure(cases[i].text), PX_VALUE, cases[i].error);
+  for (int i = 0; i < PX_COUNT_OF(good); i++) OK(px_memory_configure(good[i]));
+}
+
 PX_TEST(large_chunks_are_not_split) {
   simulate_plainly(1);
   OK(px_memory_configure("max_split_size_mb:32,max_non_split_rounding_mb:20"));

@@ -158,3 +158,16 @@ PX_TEST(a_profile_without_memory_is_an_error_and_calls_go_on) {
   FAILS(px_profile_stop(&p), PX_OUT_OF_MEMORY, "could not be noted");
   CHECK(!px_profile_running() && !p);
 }
+
+PX_TEST(what_is_no_profile_is_not_freed) {
+  px_profile_options options = {.host = true};
+  char memory[4096];
+  px_profile *p = NULL;
+  memset(memory, 7, sizeof memory);
+  px_profile_free((px_profile *)memory);
+  for (int i = 0; i < (int)sizeof memory; i++) CHECK_EQ(memory[i], 7);
+  OK(px_profile_start(&options));
+  OK(px_profile_stop(&p));
+  px_profile_free(p);
+  px_profile_free(p);  // nor twice
+}
