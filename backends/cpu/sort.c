@@ -281,23 +281,26 @@ PX_KERNEL(place_along) {
 // ---- places in sorted lines
 
 // Vectors of values that look for their places in one line together: the processor fetches what
-// they meet at the same time. Nothing branches on what is found.
+// they meet at the same time. Nothing branches on what is found. They meet what one value alone
+// would, so that lines that are not sorted give the same, too.
 enum { ABREAST = 4, TOGETHER = ABREAST * VD };
 
 // NaN is the greatest number. `before` is how many elements of the line go before the value.
 #define SEARCH(T, V, GATHER) \
   static inline __attribute__((always_inline)) void look_##T( \
       const T *line, int64_t size, const V *values, vdi *before, bool right) { \
-    for (int j = 0; j < ABREAST; j++) before[j] = (vdi){0}; \
-    for (int64_t n = size, half; n > 0; n -= half) { \
-      half = n > 1 ? n / 2 : 1; \
+    vdi left[ABREAST]; \
+    for (int j = 0; j < ABREAST; j++) before[j] = (vdi){0}, left[j] = before[j] + size; \
+    for (int64_t n = size; n > 0; n /= 2) \
       for (int j = 0; j < ABREAST; j++) { \
-        V met = GATHER(line, before[j] + (half - 1)), value = values[j]; \
+        vdi half = left[j] >> 1, more = left[j] > 0; \
+        V met = GATHER(line, (before[j] + half) & more), value = values[j]; \
         vdi after = (value < met) | ((met != met) & (value == value)); \
         vdi goes = right ? ~after : (met < value) | ((value != value) & (met == met)); \
-        before[j] += goes & half; \
+        goes &= more; \
+        before[j] += goes & (half + 1); \
+        left[j] = half + (goes & (left[j] - 2 * half - 1)); \
       } \
-    } \
   } \
   static void find_##T(const T *line, int64_t size, const T *values, int64_t n, bool right, \
                        int64_t *to) { \

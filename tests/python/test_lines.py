@@ -30,6 +30,8 @@ class Searching(Lines):
         self.same([0, 3, 3, 4], lambda a, x: torch.searchsorted(a, x, right=True), a, torch.tensor([0., 3, 4, 6]))
         self.same([[0, 3], [2, 2]], lambda a, x: torch.searchsorted(a, x, side="right", out_int32=True), both, torch.tensor([[0, 5], [0, 8]]), dtype=torch.int32)
         self.same([1, 2], torch.searchsorted, torch.tensor([1, 3]), torch.tensor([2.5, 4]))
+        # A line that is not sorted is halved as a sorted one is: PyTorch's numbers.
+        self.same([0, 8, 8, 11], torch.searchsorted, torch.tensor([5, 1, 4, 200, 3, 7, 2, 9, 250, 0, 8]), torch.tensor([0, 17, 238, 255]))
         self.same(1, torch.searchsorted, torch.tensor([1, 3]), 2.5)
         self.same([1, 2], lambda a, x, s: torch.searchsorted(a, x, sorter=s), torch.tensor([5, 1, 3]), torch.tensor([3, 4]), torch.tensor([1, 2, 0]))
         self.same([0, 0], torch.searchsorted, torch.tensor([]), torch.tensor([1., 2]))
