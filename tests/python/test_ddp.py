@@ -17,6 +17,7 @@ LIMIT = timedelta(seconds=60)
 def begin(rank, size, path, backend, body, args):
     if backend == "nccl":
         torch.cuda.set_device(rank)
+        torch.use_deterministic_algorithms(True)  # GPUs add up what falls on one place in any order
     dist.init_process_group(backend, init_method=f"file://{path}", rank=rank, world_size=size, timeout=LIMIT)
     try:
         body(rank, size, torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu"), *args)
