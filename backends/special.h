@@ -250,6 +250,24 @@ K_CALLED double k_erfinv_f64(double y) {
   if (a == 1) return copysign(K_inf_f64, y);
   return a <= 0.5 ? k_erf_root(y) : copysign(k_erfc_root(log(1 - a)), y);
 }
+// Of a float to its accuracy (5e-9), by polynomials in w = -log(1 - y * y) or its root, as M. Giles
+// has it (Approximating the erfinv function, 2011); they meet it at Chebyshev's points. The
+// greatest float below 1 has a w of 15.9.
+K_CALLED double k_erfinv_narrow(double y) {
+  const double near[] = {1.501409351111,      0.6166007235686,    -0.02610825025338,
+                         -0.0195741953569,    0.008525692342337,  -0.0004843449017789,
+                         -0.0008357945005425, 0.0002840682437148, 2.439011556076e-05,
+                         -3.333668023235e-05, 4.455502041854e-06};
+  const double far[] = {2.95832015024,      0.903346791981,      0.00570882235901,
+                        -0.003863835818563, 0.002488798972121,   -0.00149115830656,
+                        0.0006740083991428, -0.0001507202058504, -4.778710471666e-05,
+                        4.81402858448e-05,  -1.130760240743e-05};
+  double rest = (1 - y) * (1 + y);
+  if (!(rest > 0)) return rest == 0 ? copysign(K_inf_f64, y) : K_nan_f64;
+  double w = -log(rest);
+  if (w < 5) return y * k_series(near, 11, w / 2.5 - 1);
+  return y * k_series(far, 11, (sqrt(w) - 3.125) / 0.9);
+}
 K_CALLED double k_ndtri_f64(double p) {
   if (!(p >= 0 && p <= 1)) return K_nan_f64;
   if (p == 0 || p == 1) return p == 0 ? -K_inf_f64 : K_inf_f64;
@@ -473,7 +491,7 @@ K_NARROW1(erfcx)
 #ifdef K_ERFINV_F32
 K_MATH float k_erfinv_f32(float x) { return K_ERFINV_F32(x); }
 #else
-K_NARROW1(erfinv)
+K_MATH float k_erfinv_f32(float x) { return (float)k_erfinv_narrow((double)x); }
 #endif
 K_NARROW1(ndtri)
 K_NARROW1(ndtr)
