@@ -90,6 +90,12 @@ int px__listen(int *port) {
   return at;
 }
 
+int px__accept(int listener, bool *full) {
+  int socket = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  *full = socket < 0 && (errno == EMFILE || errno == ENFILE);
+  return socket;
+}
+
 bool px__host_is_here(const char *host) {
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
   bool here = false;

@@ -65,6 +65,8 @@ bool px__receive_all(int socket, void *at, size_t size, int64_t end);
 int px__connect(const char *host, int port, int64_t end);
 // A socket that listens, with IPv6 where there is any, at *port; 0: at one that is free. Or -1.
 int px__listen(int *port);
+// Takes one that has connected, or gives -1; `full`: the process can open no more files.
+int px__accept(int listener, bool *full);
 bool px__host_is_here(const char *host);
 // Where there is no room for all who want in: for how long one that says nothing may stay, and for
 // how long nobody is taken in when all that are there may stay.

@@ -184,8 +184,7 @@ static bool make_room(px__server *s, bool full) {
 // Takes all that have connected, as far as there is room; then nobody for a moment.
 static void take_in(px__server *s) {
   for (bool full = false; make_room(s, full);) {
-    int socket = accept4(s->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    full = socket < 0 && (errno == EMFILE || errno == ENFILE);
+    int socket = px__accept(s->socket, &full);
     if (socket < 0 && !full) return;
     if (!full) greet(s, socket);
   }

@@ -62,8 +62,7 @@ static bool make_room(px__door *self, bool full) {
 // Takes all that have connected, as far as there is room; then nobody for a moment.
 static void take_in(px__door *self) {
   for (bool full = false; make_room(self, full);) {
-    int socket = accept4(self->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    full = socket < 0 && (errno == EMFILE || errno == ENFILE);
+    int socket = px__accept(self->listener, &full);
     if (socket < 0 && !full) return;
     if (!full)
       self->waiting[self->count++] = (px__newcomer){.socket = socket, .came = px__now_ms()};
