@@ -3,32 +3,13 @@
 import os
 import tempfile
 import unittest
-from datetime import timedelta
 
+from jobs import begin, ranks
 import phlox as torch
 import phlox.distributed as dist
 import phlox.multiprocessing as mp
 from phlox import nn
 from phlox.nn.parallel.distributed import DistributedDataParallel as DDP, _MixedPrecision
-
-LIMIT = timedelta(seconds=60)
-
-
-def begin(rank, size, path, backend, body, args):
-    if backend == "nccl":
-        torch.cuda.set_device(rank)
-        torch.use_deterministic_algorithms(True)  # GPUs add up what falls on one place in any order
-    dist.init_process_group(backend, init_method=f"file://{path}", rank=rank, world_size=size, timeout=LIMIT)
-    try:
-        body(rank, size, torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu"), *args)
-        dist.GroupMember.WORLD._monitored_barrier(LIMIT, True)
-    finally:
-        dist.destroy_process_group()
-
-
-def ranks(body, *args, size=2, backend="gloo"):
-    with tempfile.NamedTemporaryFile() as file:
-        mp.spawn(begin, (size, file.name, backend, body, args), nprocs=size)
 
 
 def refuses(text, make):

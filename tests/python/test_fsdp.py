@@ -4,8 +4,8 @@ import copy
 import os
 import tempfile
 import unittest
-from datetime import timedelta
 
+from jobs import begin, ranks
 import phlox as torch
 import phlox.distributed as dist
 import phlox.distributed.checkpoint as dcp
@@ -15,25 +15,6 @@ from phlox.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from phlox.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from phlox.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from phlox.utils.checkpoint import checkpoint
-
-LIMIT = timedelta(seconds=60)
-
-
-def begin(rank, size, path, backend, body, args):
-    if backend == "nccl":
-        torch.cuda.set_device(rank)
-        torch.use_deterministic_algorithms(True)  # GPUs add up what falls on one row of an embedding in any order
-    dist.init_process_group(backend, init_method=f"file://{path}", rank=rank, world_size=size, timeout=LIMIT)
-    try:
-        body(rank, size, torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu"), *args)
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
-
-
-def ranks(body, *args, size=2, backend="gloo"):
-    with tempfile.NamedTemporaryFile() as file:
-        mp.spawn(begin, (size, file.name, backend, body, args), nprocs=size)
 
 
 def refuses(error, text, make):

@@ -2,33 +2,14 @@
 """ZeroRedundancyOptimizer: each test starts its ranks."""
 import tempfile
 import unittest
-from datetime import timedelta
 
+from jobs import ranks
 import phlox as torch
 import phlox.distributed as dist
-import phlox.multiprocessing as mp
 from phlox import nn
 from phlox.distributed.algorithms.join import Join, Joinable, JoinHook
 from phlox.distributed.optim import ZeroRedundancyOptimizer
 from phlox.nn.parallel import DistributedDataParallel as DDP
-
-LIMIT = timedelta(seconds=60)
-
-
-def begin(rank, size, meet, backend, body, args):
-    if backend == "nccl":
-        torch.cuda.set_device(rank)
-    dist.init_process_group(backend, init_method=f"file://{meet}", rank=rank, world_size=size, timeout=LIMIT)
-    try:
-        body(rank, size, torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu"), *args)
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
-
-
-def ranks(body, *args, size=2, backend="gloo"):
-    with tempfile.NamedTemporaryFile() as file:
-        mp.spawn(begin, (size, file.name, backend, body, args), nprocs=size)
 
 
 def model():

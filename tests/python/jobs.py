@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks for tests: a body runs in a process for each, on the CPU over gloo, or on a device each over nccl."""
+import tempfile
+from datetime import timedelta
+
+import phlox as torch
+import phlox.distributed as dist
+import phlox.multiprocessing as mp
+
+LIMIT = timedelta(seconds=60)
+
+
+def begin(rank, size, path, backend, body, args):
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+        torch.use_deterministic_algorithms(True)  # GPUs add up what falls on one place in any order
+    dist.init_process_group(backend, init_method=f"file://{path}", rank=rank, world_size=size, timeout=LIMIT)
+    try:
+        body(rank, size, torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu"), *args)
+        dist.GroupMember.WORLD._monitored_barrier(LIMIT, True)
+    finally:
+        dist.destroy_process_group()
+
+
+def ranks(body, *args, size=2, backend="gloo"):
+    with tempfile.NamedTemporaryFile() as file:
+        mp.spawn(begin, (size, file.name, backend, body, args), nprocs=size)
