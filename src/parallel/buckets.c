@@ -62,9 +62,13 @@ static px_status view_for(px_tensor **out, px_tensor *flat, const px_tensor *lik
                        px_tensor_strides(like), px_tensor_ndim(like), &at);
 }
 
+// Whether gradients are added up as they are, by no other's way.
+static bool is_plain(const px_reducer *self) {
+  return !self->has_hook && self->compress == PX_DTYPE_NONE && !self->mixed;
+}
 static bool lies_apart(const px_reducer *self, const px_tensor *tensor) {
-  return !self->view && !self->has_hook && self->compress == PX_DTYPE_NONE && !self->mixed &&
-         px_tensor_is_contiguous(tensor) && bytes_of(tensor) >= self->apart_bytes;
+  return !self->view && is_plain(self) && px_tensor_is_contiguous(tensor) &&
+         bytes_of(tensor) >= self->apart_bytes;
 }
 
 static px_status give_memory(px_reducer *self, int index) {
@@ -117,7 +121,7 @@ px_status px__buckets_lay_out(px_reducer *self) {
 }
 
 px_status px__check_no_hook(const px_reducer *self) {
-  PX_CHECK(!self->has_hook && self->compress == PX_DTYPE_NONE && !self->mixed, PX_RUNTIME,
+  PX_CHECK(is_plain(self), PX_RUNTIME,
            "register_comm_hook or register_builtin_comm_hook can only be called once.");
   PX_CHECK(!self->underway, PX_RUNTIME, "a communication hook is set between two steps");
   return PX_OK;

@@ -276,10 +276,6 @@ static px_status replace(const px_launch *l, px_operand *o, int dtype, stand_in 
   return PX_OK;
 }
 
-static int real_of(int dtype) {
-  return dtype == PX_COMPLEX64 ? PX_FLOAT32 : dtype == PX_COMPLEX128 ? PX_FLOAT64 : dtype;
-}
-
 px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *op) {
   px_operand o[K_OPERANDS], result = l->operands[0];
   stand_in room[K_OPERANDS];
@@ -294,7 +290,9 @@ px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *o
   k_loop p;
   memcpy(o, l->operands, (size_t)op->operands * sizeof *o);
   for (int i = 0; i < op->operands; i++) {
-    int want = op->bools >> i & 1u ? PX_BOOL : i == 0 && op->parts ? real_of(compute) : compute;
+    int want = op->bools >> i & 1u   ? PX_BOOL
+               : i == 0 && op->parts ? px__cuda_real_of(compute)
+                                     : compute;
     if (absent(&o[i]) || o[i].dtype == want) continue;
     PX_CUDA_PASS(replace(l, &o[i], want, &room[i], i > 0));
     replaced = true;

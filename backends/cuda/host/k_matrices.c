@@ -110,7 +110,7 @@ static px_status conjugate(const px_launch *l, const px_operand *o) {
   shape s;
   px_operand parts = *o;
   if (!is_complex(o) || !px_operand_numel(o)) return PX_OK;
-  parts.dtype = o->dtype == PX_COMPLEX64 ? PX_FLOAT32 : PX_FLOAT64;
+  parts.dtype = px__cuda_real_of(o->dtype);
   for (int d = 0; d < o->ndim; d++) s.strides[d] = 2 * o->strides[d];
   parts.strides = s.strides;
   parts.data = (char *)o->data + px__cuda_dtype_size(parts.dtype);

@@ -145,6 +145,10 @@ px_status px__cuda_numbers(const px_launch *l, k_numbers *p, const char *name,
 px_status px__cuda_tiles(const px_launch *l, k_tiles_of *t, int64_t lines, int64_t tiles);
 
 static inline bool px__cuda_is_float(int dtype) { return px__dtypes[dtype].kind == 'f'; }
+// Of the parts of a complex number; any other dtype itself.
+static inline int px__cuda_real_of(int dtype) {
+  return dtype == PX_COMPLEX64 ? PX_FLOAT32 : dtype == PX_COMPLEX128 ? PX_FLOAT64 : dtype;
+}
 // Launches NAME_f16, NAME_bf16, NAME_f32 or NAME_f64; an error where the dtype is none of these.
 px_status px__cuda_by_dtype(const px_launch *l, const char *module, const char *name, int dtype,
                             int64_t grid, unsigned block, void *params);
