@@ -129,16 +129,20 @@ PX_TEST(prefixes_keep_keys_apart) {
 
 PX_TEST(what_another_process_sets_ends_a_wait) {
   PX_SCOPED(px_store) server = NULL;
-  OK(px_store_tcp(&server, &here));
-  px_store_tcp_options join = {.host = "127.0.0.1", .port = px_store_port(server)};
-  pid_t child = fork();
+  int told[2], port;
+  CHECK(!pipe(told));
+  pid_t child = fork();  // before there is a thread that serves
   if (child == 0) {
     px_store *store;
+    CHECK(read(told[0], &port, sizeof port) == sizeof port);
     usleep(30000);
-    OK(px_store_tcp(&store, &join));
+    OK(px_store_tcp(&store, &(px_store_tcp_options){.host = "127.0.0.1", .port = port}));
     OK(px_store_set(store, "late", "yes", 3));
     _exit(0);
   }
+  OK(px_store_tcp(&server, &here));
+  port = px_store_port(server);
+  CHECK(write(told[1], &port, sizeof port) == sizeof port);
   void *value;
   size_t size;
   OK(px_store_get(&value, &size, server, "late"));
