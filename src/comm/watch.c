@@ -17,9 +17,10 @@
 
 enum { ASK_MS = 5000, QUIET_MS = 1000, PART_MS = 1000, SLICE_MS = 100, NEVER = 1 << 30 };
 
-// What may end a group, the best reasons first, and how long others are waited for.
+// What may end a group, the best reasons first, and how long others are waited for: some LOOKs, in
+// which each rank says what it has begun.
 typedef enum fact { DEAD, DIFFER, LEFT, FAILED, FACTS } fact;
-static const int patience[FACTS] = {600, 300, 300, 500};
+static const int patience[FACTS] = {600, 2 * PX__LOOK_MS, 2 * PX__LOOK_MS, 6 * PX__LOOK_MS};
 
 // By `lock` but for `thread`, `comm`, `hub`, and what the thread alone has.
 struct px__watch {
@@ -31,6 +32,7 @@ struct px__watch {
   pthread_cond_t said;
   int wake;
   bool ends, over;  // over: the thread is
+  bool dozes;       // the thread waits for a whole tick, as nothing is under way
   uint64_t begun, done;
   px__call ring[PX__RING];
   uint32_t hashes[PX__RING];  // of all calls up to the one of the same place
@@ -42,7 +44,8 @@ struct px__watch {
   px__line *lines;  // the hub's: of rank i + 1
   int count, limit_ms, tick_ms;
   int64_t next_tick, decide_at;  // decide_at 0: nothing is known
-  int64_t next_look, late_since;
+  int64_t next_look, next_works_look, late_since;
+  uint64_t looked_at;  // the calls that had begun at the last look
   uint64_t checked, theirs_to;
   uint32_t theirs[PX__RING];  // of other ranks: the hub's hashes
   bool told, differs, decided;
@@ -189,17 +192,32 @@ static void say_hashes(px__watch *self, px__line *line) {
   if (px__line_say(line, PX__BEAT, first, hashes, 4 * n) && n) line->told = first + n - 1;
 }
 
-static void speak(px__watch *self) {
-  self->next_tick = px__now_ms() + self->tick_ms;
+static void speak(px__watch *self, bool to_all) {
   for (int i = 0; i < self->count; i++) {
     px__line *line = &self->lines[i];
     px__line_flush(line);
     if (line->socket < 0 || line->rank < 0 || line->out_size) continue;
+    if (!to_all && line->told >= self->begun) continue;
     if (self->hub)
       say_hashes(self, line);
-    else
-      (void)px__line_say(line, PX__BEAT, self->begun, NULL, 0);
+    else if (px__line_say(line, PX__BEAT, self->begun, NULL, 0))
+      line->told = self->begun;
   }
+}
+
+static bool is_under_way(const px__watch *self) {
+  return self->begun > self->done && !self->decided;
+}
+
+// At each tick the others hear that this rank lives; and sooner of a call that takes its time,
+// which may wait for what they will not call.
+static void speak_in_time(px__watch *self) {
+  int64_t now = px__now_ms();
+  bool tick = now >= self->next_tick, look = now >= self->next_look;
+  bool stands = look && is_under_way(self) && self->begun == self->looked_at;
+  if (look) self->looked_at = self->begun, self->next_look = now + PX__LOOK_MS;
+  if (tick) self->next_tick = now + self->tick_ms;
+  if (tick || stands) speak(self, tick);
 }
 
 // A rank that comes has its line. When all have come, the door is closed.
@@ -301,7 +319,7 @@ static void report_failure(px__watch *self) {
 
 // Under the lock; fills `over` when the group is over.
 static void consider(px__watch *self, char over[PX__WHY]) {
-  if (px__now_ms() >= self->next_tick) speak(self);
+  speak_in_time(self);
   if (!self->hub) compare(self, &self->lines[0]);
   look_for_leavers(self);
   report_failure(self);
@@ -314,11 +332,14 @@ static void consider(px__watch *self, char over[PX__WHY]) {
       (void)px__line_say(&self->lines[i], PX__VERDICT, 0, over, strlen(over));
 }
 
-// Waits for something to happen, for a tick at most; says how long.
+// Waits for something to happen, for a tick at most, and a look while a call is under way; says how
+// long.
 static int wait_for_news(px__watch *self, struct pollfd *polled) {
   int64_t before = px__now_ms(), until = self->next_tick;
   if (self->decide_at && !self->decided && self->decide_at < until) until = self->decide_at;
   pthread_mutex_lock(&self->lock);
+  self->dozes = !is_under_way(self);
+  if (!self->dozes && self->next_look < until) until = self->next_look;
   polled[0] = (struct pollfd){self->wake, POLLIN, 0};
   for (int i = 0; i < self->count; i++) {
     const px__line *line = &self->lines[i];
@@ -363,8 +384,8 @@ static void look_at_works(px__watch *self, char over[PX__WHY]) {
   char why[PX__WHY];
   uint64_t number;
   int64_t now = px__now_ms();
-  if (!self->comm->queues || self->decided || now < self->next_look) return;
-  self->next_look = now + self->tick_ms;
+  if (!self->comm->queues || self->decided || now < self->next_works_look) return;
+  self->next_works_look = now + PX__LOOK_MS;
   bool bad = px__works_look(self->comm, &number, why);
   px__watch_done(self, px__works_done(self->comm));
   if (!bad) return;
@@ -410,7 +431,10 @@ void px__watch_begun(px__watch *self, const px__call *call) {
   self->ring[at] = *call;
   self->hashes[at] = mix(self->hashes[(call->number - 1) % PX__RING], call->tag);
   self->begun = call->number;
+  bool dozes = self->dozes;
+  self->dozes = false;
   pthread_mutex_unlock(&self->lock);
+  if (dozes) rouse(self);
 }
 
 void px__watch_done(px__watch *self, uint64_t number) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The watch of a communicator: which ranks live, and whether they call the same collectives. Rank 0
-// is the hub: each other rank has one connection to it, on which both sides speak every TICK.
+// is the hub: each other rank has one connection to it, on which both sides speak every TICK, and
+// of a call that is under way for longer than a LOOK.
 #pragma once
 #include <poll.h>
 
@@ -8,6 +9,7 @@
 
 enum {
   PX__TICK_MS = 250,
+  PX__LOOK_MS = 50,
   PX__RING = 256,    // calls that are remembered
   PX__HASHES = 128,  // of calls, in one frame
   PX__LINE_IN = 2048,

@@ -3,8 +3,8 @@
 import os
 import tempfile
 import unittest
-from datetime import timedelta
 
+from jobs import begin, ranks
 import phlox as torch
 import phlox.distributed as dist
 import phlox.distributed.checkpoint as dcp
@@ -14,24 +14,6 @@ from phlox.distributed.checkpoint.state_dict import (StateDictOptions, get_model
                                                      set_model_state_dict, set_optimizer_state_dict, set_state_dict)
 from phlox.distributed.fsdp import fully_shard
 from phlox.distributed.tensor import DTensor
-
-LIMIT = timedelta(seconds=60)
-
-
-def begin(rank, size, meet, backend, body, args):
-    if backend == "nccl":
-        torch.cuda.set_device(rank)
-    dist.init_process_group(backend, init_method=f"file://{meet}", rank=rank, world_size=size, timeout=LIMIT)
-    try:
-        body(rank, size, torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu"), *args)
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
-
-
-def ranks(body, *args, size=2, backend="gloo"):
-    with tempfile.NamedTemporaryFile() as file:
-        mp.spawn(begin, (size, file.name, backend, body, args), nprocs=size)
 
 
 def make(shard=True):

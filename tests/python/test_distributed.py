@@ -4,32 +4,12 @@ import os
 import pickle
 import re
 import socket
-import tempfile
 import unittest
 from datetime import timedelta
 
+from jobs import LIMIT, ranks
 import phlox as torch
 import phlox.distributed as dist
-import phlox.multiprocessing as mp
-
-LIMIT = timedelta(seconds=60)
-
-
-def begin(rank, size, path, backend, body):
-    if backend == "nccl":
-        torch.cuda.set_device(rank)
-    dist.init_process_group(backend, init_method=f"file://{path}", rank=rank, world_size=size, timeout=LIMIT)
-    try:
-        body(rank, size, torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu"))
-        # No rank closes its connections while another one still needs them.
-        dist.GroupMember.WORLD._monitored_barrier(LIMIT, True)
-    finally:
-        dist.destroy_process_group()
-
-
-def ranks(body, size=2, backend="gloo"):
-    with tempfile.NamedTemporaryFile() as file:
-        mp.spawn(begin, (size, file.name, backend, body), nprocs=size)
 
 
 def collectives(r, n, device):
@@ -390,9 +370,9 @@ def calls_for_something_else(r, n, device):
 @unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
 class Ranks(unittest.TestCase):
     def both(self, body, size):
-        ranks(body, size)
+        ranks(body, size=size)
         if torch.cuda.device_count() >= size and dist.is_nccl_available():
-            ranks(body, size, "nccl")
+            ranks(body, size=size, backend="nccl")
 
     def test_collectives(self):
         self.both(collectives, 3)
@@ -426,13 +406,13 @@ class Ranks(unittest.TestCase):
 
     def test_streams_order_collectives(self):
         if torch.cuda.device_count() >= 2 and dist.is_nccl_available():
-            ranks(streams, 2, "nccl")
+            ranks(streams, backend="nccl")
 
     def test_what_does_not_fit_is_refused_and_loses_nothing(self):
         ranks(refused)
 
     def test_the_first_call_that_differs_is_named_with_both_lines(self):
-        ranks(calls_for_something_else, 3)
+        ranks(calls_for_something_else, size=3)
 
     def test_a_rank_that_ends_is_an_error_of_the_others(self):
         self.both(leaves_one_alone, 2)
