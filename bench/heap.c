@@ -5,8 +5,8 @@
 // live at most, on 1, 2, 3 and 8 streams, of which others use one block in five: how many requests
 // fail, and how many of those although the pages (2 MiB) that no block touches would have been
 // enough. PHLOX_SIM_MEMORY is the device (64M by default); settings are PYTORCH_CUDA_ALLOC_CONF's.
-// heap time: what a tensor takes whose memory is taken and given back, of one size and of many, and
-// by two threads on two streams; beside it, what a lock alone takes.
+// heap time: what a tensor takes whose memory is taken and given back, of one size and of many, on
+// the CPU, and by two threads on two streams; beside it, what a lock alone takes.
 #include <phlox/phlox.h>
 
 #include <math.h>
@@ -32,9 +32,10 @@ static void must(px_status status) {
   exit(1);
 }
 
-static px_status take(px_tensor **out, int64_t bytes) {
-  return px_tensor_empty(out, 1, &bytes, PX_UINT8, px_cuda(0));
+static px_status take_on(px_tensor **out, int64_t bytes, px_device device) {
+  return px_tensor_empty(out, 1, &bytes, PX_UINT8, device);
 }
+static px_status take(px_tensor **out, int64_t bytes) { return take_on(out, bytes, px_cuda(0)); }
 
 // ---- nearly full
 typedef struct trace {
@@ -138,7 +139,7 @@ static int compare(const void *a, const void *b) {
 }
 
 // Of single calls, less what the clock takes.
-static void print_times(const char *name, const int64_t *sizes) {
+static void print_times(const char *name, const int64_t *sizes, px_device device) {
   static double took[SAMPLES];
   double clock = 1e9;
   for (int i = 0; i < SAMPLES; i++) {
@@ -146,7 +147,7 @@ static void print_times(const char *name, const int64_t *sizes) {
     if (none < clock) clock = none;
     start = bench_seconds();
     px_tensor *block;
-    must(take(&block, sizes[i % SIZES]));
+    must(take_on(&block, sizes[i % SIZES], device));
     px_release(block);
     took[i] = bench_seconds() - start;
   }
@@ -211,8 +212,9 @@ static double rate(int threads) {
 static void times(void) {
   int64_t same[SIZES], many[SIZES];
   for (int i = 0; i < SIZES; i++) same[i] = 4096, many[i] = 512 * (1 + i * 7 % 61);
-  print_times("a tensor of 4096 bytes, taken and given back", same);
-  print_times("... of 61 sizes by turns", many);
+  print_times("a tensor of 4096 bytes, taken and given back", same, px_cuda(0));
+  print_times("... of 61 sizes by turns", many, px_cuda(0));
+  print_times("... on the CPU", same, px_cpu());
   double one = 0, two = 0;
   for (int round = 0; round < ROUNDS; round++) {
     double now = rate(1), both = rate(2);

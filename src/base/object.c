@@ -7,28 +7,33 @@
 //
 // Counts of references are atomic, but as long as the process has one thread they are not locked: a
 // locked instruction costs as much as ten others, and a view of a tensor counts four times.
-#include "base/base_impl.h"
+#include "base/pool.h"
 
-enum { CLASS_LIMIT = 256 };
 // A hash table by address: a class has its own row or a later one. Rows are never emptied.
-static const px_class *classes[CLASS_LIMIT];  // atomic
+static const px_class *classes[PX__CLASS_LIMIT];  // atomic
 
-typedef struct tally {
-  px__seat seat;
-  int64_t live[CLASS_LIMIT];  // by row; atomic: written by the thread that has taken it
-} tally;
-static tally shared = {.seat.taken = true};  // of threads that have none; any may write it
-static px__seat *tallies = &shared.seat;     // atomic; only added to
-static _Thread_local tally *mine;
+static px__tally shared = {.seat.taken = true};  // of threads that have none; any may write it
+static px__seat *tallies = &shared.seat;         // atomic; only added to
+_Thread_local px__tally *px__tally_here;
 static _Thread_local bool over;  // the thread is ending, and has given its tally back
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t at_exit;
 static bool have_key;
 
+static void empty(px__pool *pool) {
+  for (void *object = pool->top, *next; object; object = next) {
+    next = *(void **)object;
+    px__free(object);
+  }
+  pool->top = NULL, pool->count = 0;
+}
+
 static void give_back(void *self) {
-  mine = NULL, over = true;
-  px__seat_leave(&((tally *)self)->seat);
+  px__tally *t = self;
+  px__tally_here = NULL, over = true;
+  for (int kind = 0; kind < PX__POOL_KINDS; kind++) empty(&t->pools[kind]);
+  px__seat_leave(&t->seat);
 }
 
 static void make_key(void) { have_key = pthread_key_create(&at_exit, give_back) == 0; }
@@ -37,23 +42,23 @@ static void make_key(void) { have_key = pthread_key_create(&at_exit, give_back) 
 static void take_tally(void) {
   pthread_once(&once, make_key);
   if (over || !have_key) return;
-  tally *t = px__seat_take(&tallies, sizeof *t);
+  px__tally *t = px__seat_take(&tallies, sizeof *t);
   if (t && pthread_setspecific(at_exit, t))
     px__seat_leave(&t->seat);
   else
-    mine = t;
+    px__tally_here = t;
 }
 
 static int first_row(const px_class *cls) {
-  return (int)((uintptr_t)cls / sizeof *cls % CLASS_LIMIT);
+  return (int)((uintptr_t)cls / sizeof *cls % PX__CLASS_LIMIT);
 }
 
 // More classes than rows: the last that was looked at is shared.
 static int find_row(const px_class *cls) {
   int row = first_row(cls);
-  for (int k = 0; k < CLASS_LIMIT; k++) {
+  for (int k = 0; k < PX__CLASS_LIMIT; k++) {
     const px_class *seen = NULL;
-    row = (first_row(cls) + k) % CLASS_LIMIT;
+    row = (first_row(cls) + k) % PX__CLASS_LIMIT;
     if (__atomic_compare_exchange_n(&classes[row], &seen, cls, false, __ATOMIC_RELAXED,
                                     __ATOMIC_RELAXED) ||
         seen == cls)
@@ -63,22 +68,22 @@ static int find_row(const px_class *cls) {
 }
 
 static __attribute__((noinline)) void count_slowly(const px_class *cls, int by) {
-  if (!mine) take_tally();
+  if (!px__tally_here) take_tally();
+  px__tally *mine = px__tally_here;
   int64_t *live = &(mine ? mine : &shared)->live[find_row(cls)];
   if (mine)
-    __atomic_store_n(live, *live + by, __ATOMIC_RELAXED);
+    px__tally_add(live, by);
   else
     __atomic_add_fetch(live, by, __ATOMIC_RELAXED);
 }
 
 static inline void count(const px_class *cls, int by) {
-  tally *own = mine;
+  px__tally *own = px__tally_here;
   int row = first_row(cls);
-  if (PX_UNLIKELY(!own || __atomic_load_n(&classes[row], __ATOMIC_RELAXED) != cls)) {
+  if (PX_UNLIKELY(!own || __atomic_load_n(&classes[row], __ATOMIC_RELAXED) != cls))
     count_slowly(cls, by);
-    return;
-  }
-  __atomic_store_n(&own->live[row], own->live[row] + by, __ATOMIC_RELAXED);
+  else
+    px__tally_add(&own->live[row], by);
 }
 
 void px__object_init(void *object, const px_class *cls) {
@@ -89,6 +94,13 @@ void px__object_init(void *object, const px_class *cls) {
 }
 
 void px__object_end(void *object) { count(((px_object *)object)->cls, -1); }
+
+void px__pool_drop(enum px__pool_kind kind, void *object) {
+  px__tally *mine = px__tally_here;
+  px__object_end(object);
+  if (mine) mine->pools[kind].live = &mine->live[find_row(((px_object *)object)->cls)];
+  px__free(object);
+}
 
 void px_object_init(void *object, const px_class *cls) { px__object_init(object, cls); }
 void px_object_end(void *object) { px__object_end(object); }
@@ -130,11 +142,11 @@ void *px_move_at(void *place) {
 
 int64_t px_live_objects(const char *name) {
   int64_t sum = 0;
-  for (int row = 0; row < CLASS_LIMIT; row++) {
+  for (int row = 0; row < PX__CLASS_LIMIT; row++) {
     const px_class *cls = __atomic_load_n(&classes[row], __ATOMIC_RELAXED);
     if (!cls || (name && strcmp(name, cls->name))) continue;
     for (px__seat *s = __atomic_load_n(&tallies, __ATOMIC_ACQUIRE); s; s = s->next)
-      sum += __atomic_load_n(&((tally *)s)->live[row], __ATOMIC_RELAXED);
+      sum += __atomic_load_n(&((px__tally *)s)->live[row], __ATOMIC_RELAXED);
   }
   return sum;
 }

@@ -2,13 +2,20 @@
 // Blocks of every kind: making and freeing them.
 #include "device/state.h"
 
+__attribute__((noinline, cold)) static px_status new_of_closed(px_block **out, size_t bytes,
+                                                               int index) {
+  px__device *d;
+  if (px__rt.forked) return px__error_cuda(3);
+  PX_TRY(px__device_get(&d, index));
+  return px__cache_new(out, bytes, d);
+}
+
 static px_status block_new(px_block **out, size_t bytes, px_device device) {
   if (device.type == PX_CPU) return px__host_new(out, bytes);
   if (device.type == PX_META) return px__meta_new(out, bytes);
-  px__device *d;
-  if (px__rt.forked) return px__error_cuda(3);
-  PX_TRY(px__device_get(&d, device.index));
-  return px__cache_new(out, bytes, d);
+  px__device *d = px__device_found(device.index);
+  if (PX_LIKELY(d != NULL)) return px__cache_new(out, bytes, d);
+  return new_of_closed(out, bytes, device.index);
 }
 
 // For a profile, which the way without one should not pay for.
@@ -31,8 +38,8 @@ static void note_free(const px_block *block, uint8_t kind) {
 }
 
 static void (*const frees[])(px_block *) = {
-    [PX__HOST] = px__host_free, [PX__PINNED] = px__pinned_free,   [PX__CACHED] = px__cache_free,
-    [PX__RAW] = px__cache_free, [PX__WRAPPED] = px__wrapped_free, [PX__META] = px__meta_free};
+    [PX__HOST] = px__host_free,     [PX__PINNED] = px__pinned_free,   [PX__CACHED] = px__cache_free,
+    [PX__RAW] = px__cache_free_raw, [PX__WRAPPED] = px__wrapped_free, [PX__META] = px__meta_free};
 
 __attribute__((noinline, cold)) static void forget(px__block *block) {
   if (px__profile_on()) note_free(&block->pub, block->kind);

@@ -8,7 +8,7 @@
 // become one, and the pool is searched again; free pages are put where the request needs them; idle
 // segments are released, the device is asked again, also for as little as will do, and the pool is
 // searched once more, also for chunks of the other kind.
-#include "device/state.h"
+#include "device/bins.h"
 
 #define GREATEST ((size_t)PTRDIFF_MAX / 2)  // bytes of a block
 
@@ -194,7 +194,7 @@ static px_status new_block(px_block **out, size_t bytes, px__device *d, px_strea
 }
 px_status px__cache_new(px_block **out, size_t bytes, px__device *d) {
   px_stream *stream = px__stream_now(d);
-  *out = px__pool_allocate_fast(stream, bytes);
+  *out = px__bin_take(stream, bytes);
   return PX_LIKELY(*out != NULL) ? PX_OK : new_block(out, bytes, d, stream);
 }
 px_status px__cache_new_lasting(px_block **out, size_t bytes, px__device *d) {
@@ -207,7 +207,7 @@ px_status px__cache_new_locked(px_block **out, size_t bytes, px__device *d) {
   *out = NULL;
   PX_CHECK(bytes <= GREATEST, PX_OUT_OF_MEMORY, "no device has %zu bytes", bytes);
   px__request r = {.device = d, .stream = px__stream_now(d), .bytes = bytes};
-  if ((*out = px__pool_allocate_fast(r.stream, bytes))) return PX_OK;
+  if ((*out = px__bin_take(r.stream, bytes))) return PX_OK;
   if (px__history_wants(PX_HISTORY_LIVE)) r.stack = px__stack_at_launch();
   r.size = px__pool_round(d, bytes);
   if (px__unbinned_for(PX__UNCACHED | PX__PLUGGED)) return new_raw(out, &r);
@@ -216,6 +216,12 @@ px_status px__cache_new_locked(px_block **out, size_t bytes, px__device *d) {
 }
 
 // ---- freeing
+// Whether a list of launches that are to be launched together may have the block.
+static inline bool is_marked(const px__block *block) {
+  return __atomic_load_n(&block->written_by, __ATOMIC_RELAXED) ||
+         __atomic_load_n(&block->read_by, __ATOMIC_RELAXED);
+}
+
 // An address that left the library may be in use on every stream with unfinished work.
 static void use_everywhere(px__device *d, px_block *block) {
   px_interrupt_hold(true);
@@ -229,35 +235,44 @@ static void use_everywhere(px__device *d, px_block *block) {
   px_interrupt_hold(false);
 }
 
-static void free_raw(px__device *d, px__chunk *chunk) {
+// What the block's uses are, before it may be another's.
+static void note_uses(px__device *d, px__chunk *chunk) {
+  if (px__collecting) px__collecting->let_go(&chunk->block);
+  if (!chunk->block.pub.foreign && !chunk->block.use_count) return;
+  px__error_guard guard;
+  px__error_save(&guard);
+  if (chunk->block.pub.foreign) use_everywhere(d, &chunk->block.pub);
+  px__block_mark_uses(&chunk->block);
+  px__error_restore(&guard);
+}
+
+void px__cache_free_raw(px_block *block) {
+  px__chunk *chunk = (px__chunk *)block;
+  px__device *d = px__device_found(block->device.index);
+  if (!d) return;
+  note_uses(d, chunk);
   px__block_wait_uses(&chunk->block);
   px__block_drop_uses(&chunk->block);
   if (px__unbinned_for(PX__PLUGGED))
     px__plugged_free(chunk);
   else
-    px__rt.backend->release(d->physical, chunk->block.pub.data);
+    px__rt.backend->release(d->physical, block->data);
   px__free(chunk);
 }
 
-void px__cache_free(px_block *block) {
-  if (!px__device_alive()) return;  // in a forked child the memory is the parent's
-  px__chunk *chunk = (px__chunk *)block;
-  px__device *d = px__rt.devices[block->device.index];
-  if (PX_UNLIKELY(px__collecting != NULL)) px__collecting->let_go(&chunk->block);
-  if (PX_UNLIKELY(block->foreign || chunk->block.use_count)) {
-    px__error_guard guard;
-    px__error_save(&guard);
-    if (block->foreign) use_everywhere(d, block);
-    px__block_mark_uses(&chunk->block);
-    px__error_restore(&guard);
-  }
-  if (chunk->block.kind == PX__RAW) {
-    free_raw(d, chunk);
-    return;
-  }
-  if (PX_LIKELY(px__pool_free_fast(chunk))) return;
+__attribute__((noinline)) static void free_locked(px__device *d, px__chunk *chunk) {
+  note_uses(d, chunk);
+  if (px__bin_give(chunk)) return;
   const px_traceback *stack = px__history_wants(PX_HISTORY_ALL) ? px__stack_here() : NULL;
   px__device_lock(d);
   px__pool_free(d, chunk, stack);
   px__device_unlock(d);
+}
+
+void px__cache_free(px_block *block) {
+  px__chunk *chunk = (px__chunk *)block;
+  px__device *d = px__device_found(block->device.index);
+  if (PX_UNLIKELY(!d)) return;  // in a forked child the memory is the parent's
+  bool noted = block->foreign || is_marked(&chunk->block);
+  if (PX_UNLIKELY(noted) || !px__bin_give(chunk)) free_locked(d, chunk);
 }

@@ -362,7 +362,6 @@ px_status px__settings_warn(void) {
 px_status px_memory_configure(const char *text) {
   PX_TRY(take(text ? text : ""));
   for (int i = 0; px__device_alive() && i < px__rt.count; i++)
-    if (__atomic_load_n(&px__rt.devices[i]->open, __ATOMIC_ACQUIRE))
-      px__settings_apply(px__rt.devices[i]);
+    if (px__device_found(i)) px__settings_apply(px__device_found(i));
   return px__settings_warn();
 }

@@ -11,6 +11,17 @@
 #include "phlox/memory.h"
 #include "phlox/profile.h"
 
+// The devices that are open, by index. There are none in a forked child of a process that used
+// devices. Atomic.
+enum { PX__DEVICES = 64 };
+typedef struct px__device px__device;
+extern px__device *px__devices_open[PX__DEVICES];
+// NULL: it is not open, or there is none of that number.
+static inline px__device *px__device_found(int index) {
+  return (unsigned)index < PX__DEVICES ? __atomic_load_n(&px__devices_open[index], __ATOMIC_ACQUIRE)
+                                       : NULL;
+}
+
 // A piece of memory, owned by one storage. Freed once, by px__block_free; its uses then say when
 // the memory may be reused.
 typedef struct px_block {

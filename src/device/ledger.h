@@ -84,6 +84,7 @@ static inline void px__unposted_add(px__unposted *u, size_t size, size_t bytes, 
   u->count++;
   u->bytes += (int64_t)size;
   u->requested += (int64_t)bytes;
+  if (bytes == before) return;
   u->change += (int64_t)bytes - (int64_t)before;
   if (u->change > u->highest) u->highest = u->change;
 }

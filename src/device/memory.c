@@ -7,8 +7,8 @@ px_status px_memory_empty_cache(void) {
   if (!px__device_alive()) return PX_OK;
   px__wrapped_sweep();
   for (int i = 0; i < px__rt.count; i++) {
-    px__device *d = px__rt.devices[i];
-    if (!__atomic_load_n(&d->open, __ATOMIC_ACQUIRE)) continue;
+    px__device *d = px__device_found(i);
+    if (!d) continue;
     px_status status = px__cache_rest(d);
     if (status == PX_ACCELERATOR)
       px_error_clear();  // the device is broken, as its next call says: nothing of it goes back

@@ -5,7 +5,7 @@
 // list, a tree by size and then address, and records the work of that stream after which nothing
 // uses it; another stream may take it when that work is done or ordered before its own. A request
 // gets the best fit. All of it is under the device's lock, except for the fast bins.
-#include "device/state.h"
+#include "device/bins.h"
 
 enum {
   GRAIN = PX__GRAIN,
@@ -149,12 +149,9 @@ void px__pool_merge(px__device *d) {
     for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next) merge_from(d, chunk);
 }
 
-// ---- fast bins: one chunk for each pool of a stream, the one that it freed last
-// A request of its size takes the chunk as it is, without the device's lock, so that a loop of
-// small ops neither splits nor coalesces. Any other request to the pool flushes the bin first.
-// Until then the chunk counts as allocated.
+// ---- fast bins (bins.h)
 static void flush(px__device *d, px_stream *stream, bool small) {
-  px__fast_bin *bin = &stream->fast[small];
+  px__fast_bin *bin = px__bin_of(stream, small);
   px__latch_thread *me = px__latch_enter(&bin->latch);
   px__chunk *chunk = bin->chunk;
   px__unposted unposted = bin->unposted;
@@ -321,43 +318,11 @@ px_block *px__pool_allocate_lent(const px__request *r) {
   return px__pool_take_free(r, chunk);
 }
 
-PX__WHOLE px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes) {
-  px__fast_bin *bin = &stream->fast[bytes <= SMALL];
-  if (!__atomic_load_n(&bin->chunk, __ATOMIC_RELAXED) || px__races() || px__unbinned_for(~0))
-    return NULL;
-  if (PX_UNLIKELY(px__capture_of(stream) != 0)) return NULL;
-  if (PX_UNLIKELY(__atomic_load_n(&stream->owner->cache.routes, __ATOMIC_RELAXED) != NULL))
-    return NULL;
-  px__latch_thread *me = px__latch_enter(&bin->latch);
-  px__chunk *chunk = bin->chunk;
-  bool fits = chunk && bytes <= chunk->node.size && chunk->node.size - bytes < GRAIN;
-  if (fits) {
-    __atomic_store_n(&bin->chunk, NULL, __ATOMIC_RELAXED);
-    px__unposted_add(&bin->unposted, chunk->node.size, bytes, chunk->block.pub.bytes);
-  }
-  px__latch_leave(&bin->latch, me);
-  return fits ? begin_block(chunk, bytes) : NULL;
-}
-
 // ---- freeing
-bool px__pool_free_fast(px__chunk *chunk) {
-  px__fast_bin *bin = &chunk->stream->fast[chunk->small];
-  if (chunk->block.use_count || PX_UNLIKELY(chunk->in_room) || px__unbinned_for(~0)) return false;
-  if (PX_UNLIKELY(chunk->block.uses != NULL)) px__block_drop_uses(&chunk->block);
-  px__latch_thread *me = px__latch_enter(&bin->latch);
-  bool empty = !bin->chunk;
-  if (empty) {
-    chunk->ready = px__issued(chunk->stream);
-    __atomic_store_n(&bin->chunk, chunk, __ATOMIC_RELAXED);
-  }
-  px__latch_leave(&bin->latch, me);
-  return empty;
-}
-
 void px__pool_free(px__device *d, px__chunk *chunk, const px_traceback *stack) {
   px_stream *stream = chunk->stream;
   flush(d, stream, chunk->small);
-  if (px__pool_free_fast(chunk)) return;
+  if (px__bin_give(chunk)) return;
   px__ledger_free(&d->cache.ledger, chunk);
   px__history_chunk(d, PX_MEMORY_FREE_REQUESTED, chunk, stack);
   if (px__block_settled(&chunk->block, stream)) {

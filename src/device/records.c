@@ -114,8 +114,8 @@ static void tell_faults(void) {
   const struct timespec pause = {.tv_nsec = 1000000};
   if (!px__device_alive()) return;
   for (int i = 0, waited = 0; i < px__rt.count; i++) {
-    px__device *d = px__rt.devices[i];
-    if (!__atomic_load_n(&d->open, __ATOMIC_ACQUIRE)) continue;
+    px__device *d = px__device_found(i);
+    if (!d) continue;
     for (; waited < PATIENCE && !is_idle(d); waited++) nanosleep(&pause, NULL);
     px_status status = px__fault_raise(d);
     if (status != PX_OK)

@@ -31,6 +31,8 @@ typedef struct choice {
 static void after_fork(void) {
   pthread_mutex_init(&lock, NULL);
   if (by_driver || __atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) px__rt.forked = true;
+  for (int i = 0; px__rt.forked && i < PX__DEVICES; i++)
+    __atomic_store_n(&px__devices_open[i], NULL, __ATOMIC_RELEASE);
 }
 static void watch_forks(void) {
   static bool watching;
@@ -278,7 +280,7 @@ static px_status open_device(px__device *d) {
   PX_TRY(px__stream_create(&d->streams[0], d, 0, 0));
   __atomic_store_n(&d->stream_count, 1, __ATOMIC_RELEASE);
   px__settings_apply(d);
-  __atomic_store_n(&d->open, true, __ATOMIC_RELEASE);
+  __atomic_store_n(&px__devices_open[d->index], d, __ATOMIC_RELEASE);
   px__fault_watch();
   return PX_OK;
 }
@@ -288,7 +290,7 @@ px_status px__device_open(px__device **out, int index) {
   if (index < 0 || index >= px__rt.count) return px__error_cuda(101);
   px__device *d = px__rt.devices[index];
   pthread_mutex_lock(&lock);
-  px_status status = d->open ? PX_OK : open_device(d);
+  px_status status = px__device_found(index) ? PX_OK : open_device(d);
   pthread_mutex_unlock(&lock);
   *out = d;
   return status;

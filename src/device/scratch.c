@@ -22,6 +22,9 @@ void px__scratch_drop(void) {
     here->blocks = (px_block *)px__block_of(block)->uses;
     px__block_of(block)->uses = NULL;
     if (px__block_of(block)->shadow) px__race_forget(px__block_of(block));
-    px__cache_free(block);
+    if (PX_UNLIKELY(px__block_of(block)->kind == PX__RAW))
+      px__cache_free_raw(block);
+    else
+      px__cache_free(block);
   }
 }

@@ -4,6 +4,7 @@
 
 _Thread_local int px__current_device;
 px__runtime px__rt;
+px__device *px__devices_open[PX__DEVICES];
 px_stream *px__streams[PX__STREAM_LIMIT];
 _Thread_local const char *px__caller;
 _Thread_local const px__collector *px__collecting;

@@ -11,7 +11,6 @@
 #include "phlox/graph.h"
 
 enum {
-  PX__DEVICES = 64,
   PX__STREAM_POOL = 32,  // streams that a priority of a device makes before it takes one again
   PX__PRIORITIES = 8,
   PX__DEVICE_STREAMS = 1024,
@@ -227,7 +226,6 @@ enum { PX__LAUNCH_KINDS = 1 << 12 };
 struct px__device {
   pthread_mutex_t lock;
   int index, physical;  // physical: the backend's number
-  bool open;            // atomic; all below is set before
   px_device_properties properties;
   px_fault_slot *slot;
   px_error *failed;  // atomic: of a host call of a stream, and told to nobody yet
@@ -267,11 +265,8 @@ px_status px__error_cuda(int code) __attribute__((warn_unused_result));
 // The device, initialised and open. PX_ACCELERATOR 101 for a bad index.
 px_status px__device_open(px__device **out, int index) __attribute__((warn_unused_result));
 static inline px_status px__device_get(px__device **out, int index) {
-  if (PX_LIKELY(__atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE) && !px__rt.forked && index >= 0 &&
-                index < px__rt.count &&
-                __atomic_load_n(&px__rt.devices[index]->open, __ATOMIC_ACQUIRE)))
-    return *out = px__rt.devices[index], PX_OK;
-  return px__device_open(out, index);
+  *out = px__device_found(index);
+  return PX_LIKELY(*out != NULL) ? PX_OK : px__device_open(out, index);
 }
 // current.c. The same of what a program asks for: negative is the current one.
 px_status px__device_asked(px__device **out, int index) __attribute__((warn_unused_result));
@@ -327,7 +322,13 @@ px_status px__stream_lend(px_stream **out, px__device *d, int priority)
 px_status px__stream_enroll(px_stream **out, px__device *d, px_stream *place, void *native,
                             int priority) __attribute__((warn_unused_result));
 const char *px__stream_text(const px_stream *stream, char text[64]);
-px_stream *px__stream_now(px__device *d);  // the calling thread's current stream
+// The calling thread's current stream. By device; NULL: the default stream. A thread has a list
+// from when it first chooses one.
+extern _Thread_local px_stream **px__streams_now;
+static inline px_stream *px__stream_now(const px__device *d) {
+  px_stream **now = px__streams_now;
+  return now && now[d->index] ? now[d->index] : d->streams[0];
+}
 px_status px__stream_set_now(px_stream *stream);
 
 // ---- site.c
@@ -497,9 +498,6 @@ px_block *px__pool_allocate_other(const px__request *request);
 // ... from a pool of the program's own that lends, if the request is not for a pool itself.
 px_block *px__pool_allocate_lent(const px__request *request);
 void px__pool_free(px__device *d, px__chunk *chunk, const px_traceback *stack);
-// By a fast bin, without the lock. Either may decline.
-px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes);
-bool px__pool_free_fast(px__chunk *chunk);
 // The rest is with the lock held. Chunks in fast bins become free ones: before statistics are read.
 void px__pool_flush(px__device *d);
 void px__pool_sweep(px__device *d);  // frees whose other uses are settled become free chunks
@@ -679,6 +677,7 @@ px_status px__cache_new_lasting(px_block **out, size_t bytes, px__device *d)
 px_status px__cache_new_locked(px_block **out, size_t bytes, px__device *d)
     __attribute__((warn_unused_result));
 void px__cache_free(px_block *block);
+void px__cache_free_raw(px_block *block);  // of kind PX__RAW
 // Waits, without a lock, for work that uses memory which is freed, or free: what was issued so far.
 px_status px__cache_rest(px__device *d) __attribute__((warn_unused_result));
 // ---- scratch.c: memory that backends allocate while a launch is issued, with its device's lock

@@ -104,20 +104,14 @@ const char *px__stream_text(const px_stream *stream, char text[64]) {
 }
 
 // ---- current
-// By device, held; NULL: the default stream. A thread has a list from when it first chooses one.
-static _Thread_local px_stream **current;
-
-px_stream *px__stream_now(px__device *d) {
-  px_stream *stream = current ? current[d->index] : NULL;
-  return stream ? stream : d->streams[0];
-}
+_Thread_local px_stream **px__streams_now;  // which are held
 
 // A thread releases its current streams when it ends.
 static pthread_key_t thread_end;
 static pthread_once_t thread_end_once = PTHREAD_ONCE_INIT;
 static bool thread_end_made;
 static void streams_give_back(void *streams) {
-  current = NULL;
+  px__streams_now = NULL;
   for (int i = 0; i < PX__DEVICES; i++) px_release(((px_stream **)streams)[i]);
   px__free(streams);
 }
@@ -127,12 +121,12 @@ static void thread_end_make(void) {
 
 px_status px__stream_set_now(px_stream *stream) {
   if (px__stream_now(stream->owner) == stream) return PX_OK;
-  if (!current) {
-    PX_TRY(px__alloc((void **)&current, PX__DEVICES * sizeof *current));
+  if (!px__streams_now) {
+    PX_TRY(px__alloc((void **)&px__streams_now, PX__DEVICES * sizeof *px__streams_now));
     pthread_once(&thread_end_once, thread_end_make);
-    if (thread_end_made) pthread_setspecific(thread_end, current);
+    if (thread_end_made) pthread_setspecific(thread_end, px__streams_now);
   }
-  px_stream **place = &current[stream->owner->index], *before = *place;
+  px_stream **place = &px__streams_now[stream->owner->index], *before = *place;
   *place = px_retain(stream);
   px_release(before);
   return PX_OK;

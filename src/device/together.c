@@ -29,9 +29,11 @@ typedef struct list {
 } list;
 static _Thread_local list *here;  // NULL until there is something to collect
 
+// Not 0, which blocks have that are in no list.
 static uint32_t new_mark(void) {
   static uint32_t last;
-  return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+  uint32_t mark = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+  return mark ? mark : new_mark();
 }
 
 static px_status make(void) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Storages: a block of memory with the version that all tensors over it share.
-#include "tensor/pool.h"
+#include "base/pool.h"
 #include "tensor/tensor_impl.h"
 
 // Memory whose address was handed out (an array of NumPy's over it) outlives its replacement.
@@ -22,47 +22,49 @@ __attribute__((noinline)) static void free_formers(px_storage *storage) {
     px__block_free(f->block);
     px__free(f);
   }
+  storage->former = NULL;
 }
 
+static void uncut(px_storage *storage) {
+  px__block_uncut();
+  storage->whole = 0;
+}
+
+// Leaves it as storage_make has it.
 static void storage_destroy(void *self) {
   px_storage *storage = self;
   let_go(storage, storage->block);
-  if (PX_UNLIKELY(storage->whole != 0)) px__block_uncut();
+  if (PX_UNLIKELY(storage->whole != 0)) uncut(storage);
   if (PX_UNLIKELY(storage->former != NULL)) free_formers(storage);
-  px__object_end(storage);
+  storage->version = 0;
+  storage->fixed = false;
+  storage->shared = NULL;
   px__pool_give(PX__POOL_STORAGE, storage);
 }
 static const px_class storage_class = {"storage", storage_destroy};
 
-static px_status storage_make(px_storage **out) {
+static px_status storage_make(px_storage **out, px_block *block) {
   *out = px__pool_take(PX__POOL_STORAGE);
-  if (PX_UNLIKELY(!*out)) PX_TRY(PX_NEW(out));
-  px__object_init(*out, &storage_class);
-  (*out)->block = NULL;
-  (*out)->version = 0;
-  (*out)->fixed = false;
-  (*out)->shared = NULL;
-  (*out)->passed = NULL;
-  (*out)->former = NULL;
-  (*out)->whole = 0;
+  if (PX_UNLIKELY(!*out)) {
+    PX_TRY(PX_NEW(out));
+    px__object_init(*out, &storage_class);
+  }
+  (*out)->block = block;
   return PX_OK;
 }
 
 px_status px__storage_from_block(px_storage **out, px_block *block) {
-  px_status status = storage_make(out);
-  if (status != PX_OK) {
-    px__block_free(block);
-    return px_error_pass(status, __FILE__, __LINE__, __func__);
-  }
-  (*out)->block = block;
-  return PX_OK;
+  px_status status = storage_make(out, block);
+  if (PX_LIKELY(status == PX_OK)) return PX_OK;
+  px__block_free(block);
+  return px_error_pass(status, __FILE__, __LINE__, __func__);
 }
 
 px_status px__storage_wrap(px_storage **out, void *data, size_t bytes, px_device device,
                            void (*release)(void *), void *context) {
   PX_SCOPED(px_storage) made = NULL;
   *out = NULL;
-  PX_TRY(storage_make(&made));
+  PX_TRY(storage_make(&made, NULL));
   PX_TRY(px__block_wrap(&made->block, data, bytes, device, release, context));
   made->fixed = true;
   *out = PX_MOVE(made);

@@ -3,23 +3,33 @@
 //
 // A tensor is a geometry over a storage. Only the first ndim sizes and strides are written or read,
 // because every op makes a tensor.
-#include "tensor/pool.h"
+#include "base/pool.h"
 #include "tensor/tensor_impl.h"
 
 #include <stdio.h>
 
 static void (*kept_release)(void *kept);  // set once
 
+// `user` is the language's object, or what it keeps, with the lowest bit set.
+static bool is_kept(const px_tensor *self) { return (uintptr_t)self->user & 1; }
+static void own_geometry(px_tensor *t) { t->sizes = t->own, t->strides = t->own + PX__OWN_DIMS; }
+
+static void end(void **owned) {
+  px_release(*owned);
+  *owned = NULL;
+}
+
+// Leaves it as tensor_new has it, but for what tensor_make writes.
 static void tensor_destroy(void *self) {
   px_tensor *t = self;
-  if (PX_UNLIKELY(px_tensor_kept(t) != NULL)) kept_release(px_tensor_kept(t));
+  if (PX_UNLIKELY(is_kept(t))) kept_release(px_tensor_kept(t));
   px_release(t->storage);
-  if (t->base) px_release(t->base);
-  if (t->version) px_release(t->version);
-  if (t->autograd) px_release(t->autograd);
+  if (t->base) end((void **)&t->base);
+  if (t->version) end((void **)&t->version);
+  if (t->autograd) end((void **)&t->autograd);
+  t->user = NULL;
   if (PX_UNLIKELY(t->beneath != NULL)) px__batched_end(t);
-  px__object_end(t);
-  if (PX_UNLIKELY(t->sizes != t->own)) px__free(t->sizes);
+  if (PX_UNLIKELY(t->sizes != t->own)) px__free(t->sizes), own_geometry(t);
   px__pool_give(PX__POOL_TENSOR, t);
 }
 static const px_class tensor_class = {"tensor", tensor_destroy};
@@ -32,33 +42,37 @@ __attribute__((noinline, cold)) px_status px__tensor_grow(px_tensor *t) {
   return PX_OK;
 }
 
-// Memory for a tensor of so many dimensions; tensors that ended have room for a few. NULL: there is
-// none, and the error says so.
-static px_tensor *find_memory(int ndim) {
+// NULL: there is no memory, and the error says so.
+static px_tensor *tensor_new(void) {
+  px_tensor *t;
+  if (PX_NEW(&t) != PX_OK) return NULL;
+  px__object_init(t, &tensor_class);
+  own_geometry(t);
+  return t;
+}
+
+// A tensor with room for so many dimensions, or NULL.
+static px_tensor *find_tensor(int ndim) {
   px_tensor *t = px__pool_take(PX__POOL_TENSOR);
-  if (PX_UNLIKELY(!t) && PX_NEW(&t) != PX_OK) return NULL;
-  t->ndim = 0, t->sizes = t->own, t->strides = t->own + PX__OWN_DIMS;
-  if (PX_LIKELY(px__tensor_room(t, ndim) == PX_OK)) return t;
-  px__free(t);
+  if (PX_UNLIKELY(!t)) t = tensor_new();
+  if (PX_LIKELY(ndim <= PX__OWN_DIMS) || !t) return t;
+  t->ndim = 0;
+  if (px__tensor_grow(t) == PX_OK) return t;
+  px__pool_give(PX__POOL_TENSOR, t);
   return NULL;
 }
 
 // Everything but the geometry. Takes the storage, also on failure.
 static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype dtype, int ndim,
                              uint16_t flags) {
-  px_tensor *t = *out = find_memory(ndim);
+  px_tensor *t = *out = find_tensor(ndim);
   if (PX_UNLIKELY(!t)) {
     px_release(storage_take);
     return px_error_pass(PX_NOMEM, __FILE__, __LINE__, __func__);
   }
-  px__object_init(t, &tensor_class);
   t->storage = storage_take;
   t->offset = 0;
-  t->version = NULL;
   t->own_version = 0;
-  t->base = NULL;
-  t->autograd = NULL;
-  t->user = NULL;
   t->dtype = (int8_t)dtype;
   t->flags = flags;
   return PX_OK;
@@ -149,11 +163,10 @@ static px_status settle_dtype(px_dtype *dtype) {
 static px_status settle_options(px_dtype *dtype, px_device *device) {
   PX_TRY(settle_dtype(dtype));
   if (device->type < 0) *device = px_device_default();
-  if (device->type == PX_CPU)
-    device->index = -1;
-  else
-    PX_TRY(px_device_resolve(device, *device));
-  return PX_OK;
+  if (device->type == PX_CPU) device->index = -1;
+  bool known =
+      device->type == PX_CPU || (device->type == PX_CUDA && px__device_found(device->index));
+  return PX_LIKELY(known) ? PX_OK : px_device_resolve(device, *device);
 }
 
 // Where no size is 0 or bad and the bytes do not overflow, nothing else can: one pass is enough.
@@ -168,8 +181,8 @@ static inline px_status settle_bytes(size_t *out, int ndim, const int64_t *sizes
   return px__row_major_bytes(out, ndim, sizes, dtype);
 }
 
-px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *sizes, px_dtype dtype,
-                          px_device device) {
+PX__WHOLE px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *sizes, px_dtype dtype,
+                                    px_device device) {
   PX_GIVEN(out);
   PX_GIVEN_N(sizes, ndim);
   size_t bytes;
@@ -178,7 +191,8 @@ px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *sizes, px_dt
   PX_TRY(settle_options(&dtype, &device));
   PX_TRY(settle_bytes(&bytes, ndim, sizes, dtype));
   PX_TRY(px__storage_new(&storage, bytes, device));
-  PX_TRY(px__tensor_over(out, storage, ndim, sizes, NULL, dtype));
+  PX_TRY(tensor_make(out, storage, dtype, ndim, px__thread_marks.fresh));
+  set_row_major(*out, ndim, sizes);
   return PX_OK;
 }
 
@@ -293,8 +307,6 @@ bool px_tensor_is_contiguous(const px_tensor *self) { return self->contiguous; }
 bool px_tensor_is_cuda(const px_tensor *self) { return px__tensor_device(self).type == PX_CUDA; }
 bool px_tensor_is_wrapped(const px_tensor *self) { return (self->flags & PX_TENSOR_WRAPPED) != 0; }
 px_tensor *px_tensor_base(const px_tensor *self) { return self->base; }
-// `user` is the language's object, or what it keeps, with the lowest bit set.
-static bool is_kept(const px_tensor *self) { return (uintptr_t)self->user & 1; }
 void *px_tensor_user(const px_tensor *self) { return is_kept(self) ? NULL : self->user; }
 void px_tensor_set_user(px_tensor *self, void *user) { self->user = user; }
 void *px_tensor_kept(const px_tensor *self) {

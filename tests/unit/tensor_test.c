@@ -233,6 +233,41 @@ PX_TEST(live_objects_are_counted_over_threads_and_their_ends) {
   }
 }
 
+// A tensor of many dimensions over memory of somebody else, and a view and an alias of another.
+static void make_and_end(px_device device) {
+  static int64_t memory[1], many[12];
+  for (int d = 0; d < 12; d++) many[d] = 1;
+  PX_SCOPED(px_tensor) t = ramp(device, SIZES(2, 3));
+  px_tensor *view, *alias, *wrapped = NULL;
+  OK(px__tensor_view(&view, t, SIZES(2), (int64_t[]){1}, 1));
+  OK(px_tensor_alias(&alias, t));
+  px_tensor_bump_version(t);
+  px_tensor_set_user(alias, memory);
+  if (device.type == PX_CPU)
+    OK(px_tensor_wrap(&wrapped, memory, 8, 12, many, NULL, PX_INT64, device, NULL, NULL));
+  px_release(view), px_release(alias), px_release(wrapped);
+}
+
+PX_TEST(a_new_tensor_has_nothing_of_one_that_ended) {
+  simulate_plainly(2);
+  px_tensor *made[16];
+  for (int on = 0; on < 2; on++) {
+    px_device device = on ? px_cuda(0) : px_cpu();
+    for (int i = 0; i < 3; i++) make_and_end(device);
+    for (int i = 0; i < 16; i++) {
+      OK(px_tensor_empty(&made[i], SIZES(2), PX_INT8, device));
+      const px_tensor *t = made[i];
+      CHECK(!t->version && !t->base && !t->autograd && !t->user && !t->beneath);
+      CHECK(!t->offset && !t->own_version && !t->flags && t->sizes == t->own && t->contiguous);
+      CHECK(!t->storage->version && !t->storage->fixed && !t->storage->shared);
+      CHECK(!t->storage->block->foreign && !t->storage->block->odd);
+      CHECK_EQ(t->head.refs, 1);
+      CHECK_EQ(t->storage->head.refs, 1);
+    }
+    for (int i = 0; i < 16; i++) px_release(made[i]);
+  }
+}
+
 PX_TEST(what_comes_of_a_tensor_with_other_data_shares_its_version) {
   PX_SCOPED(px_tensor) t = ramp(px_cpu(), 2, (int64_t[]){2, 3});
   PX_SCOPED(px_tensor) other = ramp(px_cpu(), 2, (int64_t[]){2, 3});
