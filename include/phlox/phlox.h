@@ -17,6 +17,7 @@
 #include "phlox/extend.h"
 #include "phlox/graph.h"
 #include "phlox/io.h"
+#include "phlox/jit.h"
 #include "phlox/launch.h"
 #include "phlox/memory.h"
 #include "phlox/mesh.h"

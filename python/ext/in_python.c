@@ -61,6 +61,7 @@ static const struct {
      "IntTensor LongTensor ShortTensor"},
     {"cuda", "comm", "comm"},
     {"cuda", "graphs", "graphs make_graphed_callables"},
+    {"cuda", "jiterator", "jiterator"},
     {"cuda", "memory",
      "memory caching_allocator_alloc caching_allocator_delete caching_allocator_disabled "
      "caching_allocator_enable max_memory_cached memory_cached memory_snapshot "

@@ -650,7 +650,7 @@ static const struct {
      "check_error classproperty "
      "cudaStatus cudart current_blas_handle current_solver_handle gds "
      "get_gencode_flags "
-     "is_tf32_supported jiterator list_gpu_processes tunable"},
+     "is_tf32_supported list_gpu_processes tunable"},
     {"cpu", "Event Stream StreamContext current_stream get_capabilities set_device stream"},
     {"cuda.amp", "amp_definitely_not_available common"},
     {"cuda.memory", "is_initialized list_gpu_processes"},

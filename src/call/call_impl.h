@@ -62,6 +62,9 @@ px_status px__no_kernel(const px_op *op, px_dtype dtype, px_device_type type)
 
 // Sets the dtypes of a pointwise call: tensor arguments and numbers are promoted by PyTorch's rule.
 px_status px__call_promote(px_call *call) __attribute__((warn_unused_result));
+// The dtype to which tensors promote; numbers among them do not count.
+px_status px__promote_tensors(px_dtype *to, px_tensor *const *tensors, int count)
+    __attribute__((warn_unused_result));
 __attribute__((warn_unused_result)) static inline px_status px__check_dtype(const px_op *op,
                                                                             px_dtype dtype,
                                                                             px_device device) {

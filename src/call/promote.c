@@ -71,13 +71,22 @@ static px_dtype first_dtype(const px_call *call) {
   return px_dtype_default();
 }
 
+static px_status combine_all(px_dtype *to, const ranks *r) {
+  PX_TRY(combine(to, r->zero_dim, r->number));
+  PX_TRY(combine(to, r->dimensioned, *to));
+  if (*to == PX_DTYPE_NONE) *to = px_dtype_default();
+  return PX_OK;
+}
 static px_status promoted(px_dtype *to, const px_call *call) {
   ranks r = {PX_DTYPE_NONE, PX_DTYPE_NONE, PX_DTYPE_NONE};
   PX_TRY(rank_arguments(&r, call));
-  PX_TRY(combine(to, r.zero_dim, r.number));
-  PX_TRY(combine(to, r.dimensioned, *to));
-  if (*to == PX_DTYPE_NONE) *to = px_dtype_default();
-  return PX_OK;
+  return combine_all(to, &r);
+}
+px_status px__promote_tensors(px_dtype *to, px_tensor *const *tensors, int count) {
+  ranks r = {PX_DTYPE_NONE, PX_DTYPE_NONE, PX_DTYPE_NONE};
+  for (int i = 0; i < count; i++)
+    if (!px_tensor_is_wrapped(tensors[i])) PX_TRY(rank_tensor(&r, tensors[i]));
+  return combine_all(to, &r);
 }
 
 // The dtype in which an op computes that takes one that is not computed in: it holds its numbers.
