@@ -72,7 +72,7 @@ static const struct {
      "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all random seed "
      "seed_all set_rng_state set_rng_state_all"},
     {"func", "phlox.func._forward", "hessian jacfwd jacrev jvp linearize"},
-    {"func", "phlox.func._models", "stack_module_state"},
+    {"func", "phlox.func._models", "replace_all_batch_norm_modules_ stack_module_state"},
     {"func", "phlox.func._reverse", "grad grad_and_value vjp"},
     {"func", "phlox.func._vmap", "vmap"},
     {"library", "phlox._schemas", "custom_op infer_schema"},

@@ -339,6 +339,30 @@ static PyObject *put_values(const char *name, PyObject *self, PyObject *indices,
   reading_done(&r);
   return status < 0 ? NULL : Py_NewRef(self);
 }
+// Whether what is written, or where, is mapped (phlox/vmap.h).
+static bool differ_by_place(PyObject *indices, px_tensor *values) {
+  EXT_OWNED *items = ext_items(indices, "");
+  bool mapped = px_tensor_is_batched(values);
+  if (!items) PyErr_Clear();  // put_values says what is wrong
+  for (Py_ssize_t i = 0; items && i < PySequence_Fast_GET_SIZE(items); i++) {
+    PyObject *item = PySequence_Fast_GET_ITEM(items, i);
+    mapped |= ext_is_tensor(item) && px_tensor_is_batched(ext_tensor(item));
+  }
+  return mapped;
+}
+// A copy to write to, of which each place has its own if it differs by place.
+static PyObject *copy_to_write(PyObject *input, PyObject *indices, px_tensor *values) {
+  px_tensor *made = NULL;
+  PX_SCOPED(px_tensor) repeated = NULL;
+  if (px_tensor_is_batched(ext_tensor(input)) || !differ_by_place(indices, values))
+    return PyObject_CallMethod(input, "clone", NULL);
+  EXT_TRY(px_unbatch(&repeated, ext_tensor(input), 0));
+  PX_SCOPED(px_tensor)
+  copy = ext_op_tensor(
+      EXT_OP("clone"), PX_CALL_NEW, 2,
+      (ext_named[]){{"self", PX_T(repeated)}, {"memory_format", PX_TX("contiguous_format")}});
+  return copy ? ext_result(px_batch(&made, copy, 0), &made) : NULL;
+}
 EXT_BOTH(torch, tensor, index_put,
          "(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = "
          "False) -> Tensor",
@@ -350,7 +374,7 @@ EXT_BOTH(torch, tensor, index_put,
   bool accumulate;
   EXT_BIND(input, indices, values, accumulate);
   if (!ext_need_tensor(input, "index_put", "input")) return NULL;
-  EXT_OWNED *copy = PyObject_CallMethod(input, "clone", NULL);
+  EXT_OWNED *copy = copy_to_write(input, indices, values);
   return put_values("index_put", copy, indices, values, accumulate);
 }
 // ---- where a mask says that an index means something
@@ -409,11 +433,12 @@ EXT_FUNCTION(torch, _unsafe_masked_index_put_accumulate,
   PyObject *indices;
   EXT_BIND(input, mask, indices, values);
   EXT_OWNED *from = ext_wrap_borrowed(input);
-  EXT_OWNED *copy = from ? PyObject_CallMethod(from, "clone", NULL) : NULL;
-  if (!copy || px_tensor_numel(input) == 0) return ext_moved(&copy);
+  if (!from) return NULL;
+  if (px_tensor_numel(input) == 0) return PyObject_CallMethod(from, "clone", NULL);
   EXT_OWNED *index = within(input, indices);
   EXT_OWNED *added = index ? filled_outside(values, mask, px_int(0)) : NULL;
-  if (!added) return NULL;
+  EXT_OWNED *copy = added ? copy_to_write(from, index, ext_tensor(added)) : NULL;
+  if (!copy) return NULL;
   return put_values("_unsafe_masked_index_put_accumulate", copy, index, ext_tensor(added), true);
 }
 

@@ -244,9 +244,9 @@ PX_BATCH(embedding_backward) {
 
 // The number as it is broadcast beneath.
 static px_status number_of(px_tensor **out, const px__batching *b, px_tensor *value,
-                           const px_tensor *self) {
+                           const px_tensor *self, int ndim) {
   PX_SCOPED(px_tensor) aligned = NULL;
-  PX_TRY(px__batch_align(&aligned, b, value, self->ndim));
+  PX_TRY(px__batch_align(&aligned, b, value, ndim));
   return px_to(out, aligned, (px_dtype)self->dtype, px__tensor_device(self), false, false);
 }
 static px_status give_filled(px__batching *b, px_tensor *self, px_tensor *made_take) {
@@ -257,15 +257,15 @@ static px_status give_filled(px__batching *b, px_tensor *self, px_tensor *made_t
 }
 
 PX_BATCH(masked_fill_tensor) {
-  if (!px__is_mapped(b, args->value)) return px__batch_operands(b);
   px_tensor *made = NULL, *self = args->self;
+  int ndim = self->ndim > args->mask->ndim ? self->ndim : args->mask->ndim;
   PX_SCOPED(px_tensor) number = NULL;
   PX_SCOPED(px_tensor) mask = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(number_of(&number, b, args->value, self));
-  PX_TRY(px__batch_align(&mask, b, args->mask, self->ndim));
-  PX_TRY(px__batch_whole(&whole, b, self));
-  PX_TRY(px_where(&made, mask, number, whole));
+  PX_SCOPED(px_tensor) old = NULL;
+  PX_TRY(number_of(&number, b, args->value, self, ndim));
+  PX_TRY(px__batch_align(&mask, b, args->mask, ndim));
+  PX_TRY(px__batch_align(&old, b, self, ndim));
+  PX_TRY(px_where(&made, mask, number, old));
   return give_filled(b, self, made);
 }
 
@@ -276,7 +276,7 @@ static px_status fill(px__batching *b, px_tensor *self, px_tensor *value) {
   PX_SCOPED(px_tensor) spread = NULL;
   int64_t sizes[PX_MAX_DIMS + 1] = {b->size};
   px__sizes_copy(sizes + 1, self->sizes, self->ndim);
-  PX_TRY(number_of(&number, b, value, self));
+  PX_TRY(number_of(&number, b, value, self, self->ndim));
   PX_TRY(px_expand(&spread, number, sizes, self->ndim + 1));
   PX_TRY(px_clone(&made, spread, "contiguous_format"));
   return give_filled(b, self, made);

@@ -323,6 +323,8 @@ Normal(0,1).expand([2]).expand([3,3])|Normal(torch.zeros(2),1).expand([3,2])|Cat
 Normal.arg_constraints|Categorical(torch.ones(3)).support|Bernoulli.arg_constraints|[Normal(0., 1.).perplexity()]|
 kl_divergence(Categorical(torch.tensor([0.,1.])), Categorical(torch.tensor([1.,0.])))|
 OneHotCategorical(torch.ones(3)).log_prob(torch.ones(3))|OneHotCategorical()|OneHotCategorical(torch.tensor(1.))|Exponential(-1.)|
+Poisson(2.).cdf(torch.tensor(.5))|OneHotCategorical(torch.ones(3)).cdf(torch.tensor(1.))|LogNormal(0.,1.).cdf(torch.tensor([0.,1.]))|
+Weibull(1.,2.).cdf(torch.tensor([0.,-1.]))|InverseGamma(1.,2.).cdf(torch.tensor(0.))|
 Exponential(1.).log_prob(torch.tensor(-1.))|Laplace(0., 0.)|Laplace(0., 2.).icdf(torch.tensor(.25))|Exponential(2.).icdf(torch.tensor(.25))|
 OneHotCategorical(torch.ones(2,3)).expand([4,2])|OneHotCategorical(torch.ones(3)).rsample()|
 kl_divergence(Independent(Normal(torch.zeros(2),1),1), Independent(Normal(torch.zeros(2,2),1),2))|
@@ -497,6 +499,9 @@ class Beside(unittest.TestCase):
                 "Categorical(torch.ones(3, 2)), Normal(torch.zeros(2, 2), 1.)":
             texts = [outcome(library, f"MixtureSameFamily({wrong.replace('t([', 'torch.tensor([')})") for library in (phlox, torch)]
             self.assertEqual(*texts)
+
+    def test_all_names_are_there(self):
+        self.assertEqual(sorted(phlox.distributions.__all__), sorted(torch.distributions.__all__))
 
     def test_texts(self):
         for expression in TEXTS:

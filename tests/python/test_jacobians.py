@@ -141,6 +141,13 @@ class Jacobians(unittest.TestCase):
         b.weight.requires_grad_(False)
         self.raises(RuntimeError, "Expected weight from each model to have the same .requires_grad", lambda: stack([a, b]))
 
+    def test_norms_without_statistics_of_the_batch_may_be_mapped(self):
+        net = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
+        assert torch.func.replace_all_batch_norm_modules_(net) is net
+        assert net[0].running_mean is None and not net[0].track_running_stats
+        x = torch.rand(4, 5, 3)
+        assert torch.allclose(torch.vmap(net)(x), torch.stack([net(rows) for rows in x]), atol=1e-6)
+
     def test_errors_are_those_of_pytorch(self):
         jvp, of, who = torch.func.jvp, lambda *tangents: torch.func.jvp(torch.square, (X,), tangents), "jvp(f, primals, tangents): "
         self.raises(RuntimeError, "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. "

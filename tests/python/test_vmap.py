@@ -251,6 +251,32 @@ class Vmap(unittest.TestCase):
                 warnings.simplefilter("error")  # of places that are called one by one
                 assert torch.equal(torch.vmap(f)(rows), torch.stack([f(row) for row in rows]))
 
+    def test_what_looks_at_values_looks_at_those_of_all_places(self):
+        x, q = torch.rand(3, 4, 4, dtype=torch.float64), torch.tensor([[0., 1.], [.25, .5], [.5, .75]], dtype=torch.float64)
+        assert torch.allclose(vmap(torch.linalg.eigvals)(x), torch.linalg.eigvals(x))
+        values, vectors = vmap(lambda a: tuple(torch.linalg.eig(a)))(x)
+        assert torch.allclose(x + 0j, vectors @ values.diag_embed() @ torch.linalg.inv(vectors))
+        for f in (torch.quantile, torch.nanquantile):
+            assert torch.equal(vmap(f)(x, q), torch.stack([f(a, b) for a, b in zip(x, q)]))
+        raises(RuntimeError, lambda: vmap(torch.linalg.eig)(x / 0), "should not contain infs or NaNs")
+        raises(RuntimeError, lambda: vmap(torch.quantile)(x, q + 1), "q values must be in the range [0, 1]")
+
+    def test_a_mask_may_be_larger_than_what_is_filled(self):
+        row, masks, value = torch.arange(3.), torch.rand(2, 4, 3) > .5, torch.tensor(7.)
+        wanted = torch.stack([row.masked_fill(m, value) for m in masks])
+        assert torch.equal(vmap(lambda m: row.masked_fill(m, value))(masks), wanted)
+        assert torch.equal(vmap(lambda r, m, v: r.masked_fill(m, v))(row.expand(2, 3), masks, value.expand(2)), wanted)
+
+    def test_a_copy_that_is_written_by_place_is_of_each_place(self):
+        x, index, values = torch.zeros(5), torch.tensor([[0, 1], [4, 4]]), torch.tensor([[1., 2.], [3., 4.]])
+        put = lambda i, v: torch.index_put(x, (i,), v, accumulate=True)
+        wanted = torch.tensor([[1., 2., 0., 0., 0.], [0., 0., 0., 0., 7.]])
+        assert torch.equal(vmap(put)(index, values), wanted) and x.sum() == 0
+        assert torch.equal(vmap(lambda i: put(i, torch.ones(2)))(index).sum(1), torch.tensor([2., 2.]))
+        masks = torch.tensor([[True, True], [False, True]])
+        masked = lambda m: torch._unsafe_masked_index_put_accumulate(x, m, (index[0],), values[0])
+        assert torch.equal(vmap(masked)(masks), torch.stack([masked(m) for m in masks]))
+
     def test_on_a_device(self):
         x = torch.rand(4, 3, device="cuda")
         got = vmap(lambda row: torch.softmax(row, 0) @ torch.ones(3, device="cuda"))(x)

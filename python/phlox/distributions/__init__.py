@@ -30,4 +30,6 @@ from .mixture_same_family import MixtureSameFamily as MixtureSameFamily
 from .transformed_distribution import TransformedDistribution as TransformedDistribution
 from .transforms import *  # noqa: F403
 
+__all__ = [name for name, value in list(globals().items())
+           if name[0] != "_" and not isinstance(value, type(_C))]
 _C._name_missing(__name__)

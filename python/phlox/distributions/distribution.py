@@ -172,7 +172,8 @@ class ExponentialFamily(Distribution):
 class Family(Distribution):
     """A distribution of this package: its parameters are attributes with the names of
     `arg_constraints`, and its expressions get values that are checked, and shapes of draws."""
-    _rsample = _log_prob = _cdf = _lacking("What the public method of this name gives.")
+    _rsample = _log_prob = _lacking("What the public method of this name gives.")
+    _cdf = property(_lacking("The same; where it is not there, no value is looked at."))
 
     def _begin(self, validate_args, **parameters):
         """Keeps the parameters, broadcast to one shape."""
@@ -194,8 +195,9 @@ class Family(Distribution):
         return self._log_prob(value)
 
     def cdf(self, value):
+        share = self._cdf
         self._validate_sample(value)
-        return self._cdf(value)
+        return share(value)
 
     def expand(self, batch_shape, _instance=None):
         new = self._copy(_instance)

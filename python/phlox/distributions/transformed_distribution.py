@@ -86,7 +86,6 @@ class TransformedDistribution(Distribution):
         return total + sum_rightmost(self.base_dist.log_prob(value), event - len(self.base_dist.event_shape))
 
     def cdf(self, value):
-        self._validate_sample(value)
         for transform in reversed(self.transforms):
             value = transform.inv(value)
         return self._rising(self.base_dist.cdf(value))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.func.stack_module_state: several models as one that is mapped over."""
+"""torch.func.stack_module_state: several models as one that is mapped over; and what is in the way of
+mapping a model."""
 from __future__ import annotations
 
 from typing import Any, Sequence
@@ -32,3 +33,18 @@ def stack_module_state(models: Sequence[phlox.nn.Module]) -> tuple[dict[str, Any
         return {name: _stacked(name, [tensors[name] for tensors in each]) for name in each[0]}
     return (stacked([dict(m.named_parameters()) for m in models]),
             stacked([dict(m.named_buffers()) for m in models]))
+
+
+def replace_all_batch_norm_modules_(root: phlox.nn.Module) -> phlox.nn.Module:
+    """Has the BatchNorm modules of a model keep no running statistics, which places would share.
+
+    >>> torch.func.replace_all_batch_norm_modules_(torch.nn.Sequential(torch.nn.BatchNorm1d(3)))
+    Sequential(
+      (0): BatchNorm1d(3, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=False)
+    )
+    """
+    for module in root.modules():
+        if isinstance(module, phlox.nn.modules.batchnorm._BatchNorm) and module.track_running_stats:
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root
