@@ -91,16 +91,26 @@ K_ALONE(i64, int64_t)
     return b == 0 ? a / b : f; \
   } \
   K_MATH T k_remainder_##S(K_LAUNCH l, T a, T b) { return k_remainder_of_##S(fmod##M(a, b), b); } \
-  K_MATH T k_floordiv_##S(K_LAUNCH l, T a, T b) { return k_floordiv_of_##S(fmod##M(a, b), a, b); } \
-  K_MATH T k_pow_##S(T a, T b) { \
-    return b == 2        ? a * a \
-           : b == 1      ? a \
-           : b == 3      ? a * a * a \
-           : b == (T)0.5 ? sqrt##M(a) \
-                         : pow##M(a, b); \
-  }
+  K_MATH T k_floordiv_##S(K_LAUNCH l, T a, T b) { return k_floordiv_of_##S(fmod##M(a, b), a, b); }
 K_FLOAT(f32, float, f)
 K_FLOAT(f64, double, )
+
+// The powers that are products, roots and reciprocals are computed as such.
+#define K_POW(S, T, M) \
+  K_MATH T k_pow_##S(T a, T b) { \
+    return b == 2         ? a * a \
+           : b == 1       ? a \
+           : b == 3       ? a * a * a \
+           : b == (T)0.5  ? sqrt##M(a) \
+           : b == -1      ? 1 / a \
+           : b == -2      ? 1 / (a * a) \
+           : b == (T)-0.5 ? 1 / sqrt##M(a) \
+                          : pow##M(a, b); \
+  }
+#ifndef K_POW_F32  // a backend has its own
+K_POW(f32, float, f)
+#endif
+K_POW(f64, double, )
 
 #include "special.h"
 

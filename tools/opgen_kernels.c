@@ -10,12 +10,13 @@ typedef og_stamp stamp;
 
 // The kernel math library as the tables may name it. `launch`: the function reports faults, and
 // takes the launch first. `blocks`: it is libm's, for double at least, and wants loops in blocks;
-// NEAR: moreover it has a fast form, k_near_NAME, that is right for most numbers, and says so.
+// NEAR: moreover it has a fast form, k_near_NAME, that is right for most numbers, and says so;
+// BLOCKS_F32: that of float has so many operations (narrow.h) that one loop must do.
 typedef struct math_row {
   const char *name;
   int count;
   bool launch;
-  enum { NO_BLOCKS, BLOCKS, BLOCKS_F64, NEAR } blocks;
+  enum { NO_BLOCKS, BLOCKS, BLOCKS_F64, NEAR, BLOCKS_F32 } blocks;
 } math_row;
 static const math_row math_rows[] = {
     {"exp", 1, 0, BLOCKS_F64},
@@ -59,7 +60,7 @@ static const math_row math_rows[] = {
     {"bitnot", 1, 0, NO_BLOCKS},
     {"max", 2, 0, NO_BLOCKS},
     {"min", 2, 0, NO_BLOCKS},
-    {"pow", 2, 0, NO_BLOCKS},
+    {"pow", 2, 0, BLOCKS_F32},
     {"atan2", 2, 0, BLOCKS},
     {"floordiv", 2, 1, NEAR},
     {"truncdiv", 2, 1, NO_BLOCKS},
@@ -151,9 +152,10 @@ static void emit(rewriter *w, const char *text) { w->out = og_format("%s%s", w->
 static void emit_call(rewriter *w, const math_row *f) {
   bool real = w->suffix[0] == 'f', wide = real && !strcmp(w->suffix, "f64");
   bool near = real && f->blocks == NEAR;
-  w->blocks |= near || (real && f->blocks == BLOCKS) || (wide && f->blocks == BLOCKS_F64);
+  w->blocks |= near || (real && f->blocks == BLOCKS) || (wide && f->blocks == BLOCKS_F64) ||
+               (real && !wide && f->blocks == BLOCKS_F32);
   w->has_near |= near;
-  w->slow |= real && !wide && (f->blocks == BLOCKS || f->blocks == BLOCKS_F64);
+  w->slow |= real && !wide && !near && f->blocks != NO_BLOCKS;
   if (near && w->near)
     emit(w, og_format("k_near_%s_%s(far_ + k_, ", f->name, w->suffix));
   else
@@ -316,12 +318,19 @@ static void write_loop(FILE *to, const og_op *op, const stamp *s, const rewriter
             w->out);
 }
 
+// Whether an op is a power of its arguments alone, for which there are loops for some exponents.
+static bool is_power(const og_op *op, const stamp *s) {
+  return s->suffix[0] == 'f' && !strcmp(op->expr.text, "pow(self, exponent)");
+}
+
 static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
   const char *head = w->form ? "PX__CPU_WIDE static bool" : "static void";
   const char *end = w->form ? "  return true;\n" : "";
   fprintf(to,
           "%s row_%s_%s%s(char *const *p_, const int64_t *s_, int64_t n_, const px_launch *l) {\n",
           head, op->name, s->suffix, w->form ? "_wide" : "");
+  if (is_power(op, s) && !w->form)
+    fprintf(to, "  if (px__cpu_powers_%s(p_, s_, n_)) return;\n", s->suffix);
   if (w->slow && !w->form) fprintf(to, "  PX__CPU_IF_WIDE(row_%s_%s_wide)\n", op->name, s->suffix);
   write_locals(to, op, s, w);
   if (w->test) {

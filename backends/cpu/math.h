@@ -3,10 +3,12 @@
 // k_exp_f32 or k_exp_f64 here.
 //
 // exp, log, tanh, sigmoid and erf of float have no branches and no calls, so that the loops around
-// them are vectorised; they are within 2 units in the last place. The rest is libm; what all
+// them are vectorised; they are within 2.5 units in the last place. Their polynomials are the best
+// ones of their degree. Others are computed in double (narrow.h). The rest is libm; what all
 // backends have in common is in scalars.h.
 #pragma once
 #include "cpu/half.h"
+#include "cpu/narrow.h"
 #include "phlox/backend.h"
 
 #include <float.h>
@@ -23,61 +25,66 @@
 #define K_greatest_i64 INT64_MAX
 #define K_least_i64 INT64_MIN
 
-#ifdef __FMA__
-#define K_FMA_f32(a, b, c) __builtin_fmaf(a, b, c)
-#define K_FMA_f64(a, b, c) __builtin_fma(a, b, c)
-#else
-#define K_FMA_f32(a, b, c) ((a) * (b) + (c))
-#define K_FMA_f64(a, b, c) ((a) * (b) + (c))
-#endif
 #define K_FMA K_FMA_f32
+#define K_SHIFT 12582912.0f  // 1.5 * 2^23: adding it rounds to a whole number
 
-// 2^n times the series of e^r, where x = n ln 2 + r; the power is applied in halves, so that
-// subnormal results are right.
-static inline float k_exp_f32(float x) {
-  const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
-  float y = x < -104.0f ? -104.0f : x;
-  y = y > 89.0f ? 89.0f : y;
-  float shifted = K_FMA(y, 1.44269504f, magic), n = shifted - magic;
-  float r = K_FMA(n, -0.693145752f, y);
-  r = K_FMA(n, -1.42860677e-6f, r);
-  float p = K_FMA(r, 1.0f / 5040, 1.0f / 720);
-  p = K_FMA(p, r, 1.0f / 120);
-  p = K_FMA(p, r, 1.0f / 24);
-  p = K_FMA(p, r, 1.0f / 6);
+// e^r - 1 for |r| up to half of ln 2.
+static inline float k_exp_rest(float r) {
+  float p = K_FMA(r, 0.00139503835f, 0.00836885047f);
+  p = K_FMA(p, r, 0.0416662082f);
+  p = K_FMA(p, r, 0.166665193f);
   p = K_FMA(p, r, 0.5f);
-  p = K_FMA(p, r * r, r) + 1.0f;
-  int32_t i = (int32_t)(px__float_bits(shifted) - px__float_bits(magic)), half = i >> 1;
-  return p * px__bits_float((uint32_t)(half + 127) << 23) *
-         px__bits_float((uint32_t)(i - half + 127) << 23);
+  return K_FMA(p, r * r, r);
 }
 
-// x = 2^e m with m near 1; log m from the series of the inverse hyperbolic tangent.
+// 2^n e^r, where x = n ln 2 + r. Another power of two is a factor of its own, so that subnormal
+// results are right, and the greatest ones.
+static inline float k_exp_f32(float x) {
+  float y = x < -104.0f ? -104.0f : x;
+  y = y > 89.0f ? 89.0f : y;
+  float shifted = K_FMA(y, 1.44269504f, K_SHIFT), n = shifted - K_SHIFT;
+  float r = K_FMA(n, -0.693145752f, y);
+  r = K_FMA(n, -1.42860677e-6f, r);
+  bool tiny = y < -80.0f;
+  uint32_t power = (px__float_bits(shifted) << 23) + ((tiny ? 127u + 64 : 126u) << 23);
+  return (k_exp_rest(r) + 1.0f) * px__bits_float(power) * (tiny ? 0x1p-64f : 2.0f);
+}
+
+// 1 - e^-a for a from 0 to 80, to its last place where a is small, too.
+static inline float k_exp_lack(float a) {
+  float shifted = K_FMA(a, -1.44269504f, K_SHIFT), n = shifted - K_SHIFT;
+  float r = K_FMA(n, -0.693145752f, -a);
+  r = K_FMA(n, -1.42860677e-6f, r);
+  float power = px__bits_float((px__float_bits(shifted) << 23) + (127u << 23));
+  return K_FMA(-power, k_exp_rest(r), 1.0f - power);
+}
+
+// x = 2^e m with m near 1, and log m = f - f^2 / 2 + f^3 times a polynomial, f = m - 1.
 static inline float k_log_f32(float x) {
   bool tiny = x < FLT_MIN;
   uint32_t u = px__float_bits(tiny ? x * 8388608.0f : x);
   uint32_t v = u - 0x3f3504f3u;  // of the square root of one half
   float e = (float)((int32_t)v >> 23) - (tiny ? 23.0f : 0.0f);
   float f = px__bits_float((v & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
-  float s = f / (2.0f + f), z = s * s, h = 0.5f * f * f;
-  float r = K_FMA(z, 2.0f / 11, 2.0f / 9);
-  r = K_FMA(r, z, 2.0f / 7);
-  r = K_FMA(r, z, 2.0f / 5);
-  r = K_FMA(r, z, 2.0f / 3) * z;
-  float y = e * 0.693145752f - ((h - (s * (h + r) + e * 1.42860677e-6f)) - f);
-  y = x == INFINITY ? INFINITY : y;
+  float p = K_FMA(f, -0.0786023472f, 0.128814352f);
+  p = K_FMA(p, f, -0.131284026f);
+  p = K_FMA(p, f, 0.141812073f);
+  p = K_FMA(p, f, -0.166245961f);
+  p = K_FMA(p, f, 0.200022865f);
+  p = K_FMA(p, f, -0.25000809f);
+  p = K_FMA(p, f, 0.333333167f);
+  p = K_FMA(p, f, -0.5f);
+  float y = K_FMA(e, 0.693145752f, f + K_FMA(f * f, p, e * 1.42860677e-6f));
+  y = x > FLT_MAX ? x : y;
   y = x == 0 ? -INFINITY : y;
   return x >= 0 ? y : NAN;
 }
 
+// t / (2 - t), where t = 1 - exp(-2 x).
 static inline float k_tanh_f32(float x) {
-  float a = fabsf(x), z = x * x, t = k_exp_f32(-2.0f * a);
-  float p = K_FMA(z, -1382.0f / 155925, 62.0f / 2835);
-  p = K_FMA(p, z, -17.0f / 315);
-  p = K_FMA(p, z, 2.0f / 15);
-  p = K_FMA(p, z, -1.0f / 3);
-  float small = K_FMA(x * z, p, x), large = copysignf((1.0f - t) / (1.0f + t), x);
-  return a < 0.3f ? small : large;
+  float a = fabsf(x);
+  float t = k_exp_lack(2.0f * (a > 10.0f ? 10.0f : a));
+  return copysignf(t / (2.0f - t), x);
 }
 
 static inline float k_sigmoid_f32(float x) {
@@ -85,30 +92,19 @@ static inline float k_sigmoid_f32(float x) {
   return (x < 0 ? t : 1.0f) / d;
 }
 
-// The series up to 1; beyond, 1 - exp(-x^2) q(1 / (1 + x/2)) with q fitted to [0.9, 4.2].
+// 1 - exp(-q(x)), where q is fitted to -log(erfc(x)) between 0 and 3.92.
 static inline float k_erf_f32(float x) {
-  float a = fabsf(x), z = x * x;
-  a = a > 4.2f ? 4.2f : a;
-  float p = 1.0f / 25 / 479001600;
-  p = K_FMA(p, z, -1.0f / 23 / 39916800);
-  p = K_FMA(p, z, 1.0f / 21 / 3628800);
-  p = K_FMA(p, z, -1.0f / 19 / 362880);
-  p = K_FMA(p, z, 1.0f / 17 / 40320);
-  p = K_FMA(p, z, -1.0f / 15 / 5040);
-  p = K_FMA(p, z, 1.0f / 13 / 720);
-  p = K_FMA(p, z, -1.0f / 11 / 120);
-  p = K_FMA(p, z, 1.0f / 9 / 24);
-  p = K_FMA(p, z, -1.0f / 7 / 6);
-  p = K_FMA(p, z, 1.0f / 5 / 2);
-  p = K_FMA(p, z, -1.0f / 3);
-  p = K_FMA(p, z, 1.0f) * 1.12837917f;
-  float t = 1.0f / (1.0f + 0.5f * a), q = K_FMA(t, -0.228998443f, 0.631448533f);
-  q = K_FMA(q, t, -0.0584117611f);
-  q = K_FMA(q, t, 0.393318312f);
-  q = K_FMA(q, t, 0.2606999f);
-  q = K_FMA(q, t, 0.0017082918f);
-  float far = 1.0f - k_exp_f32(-a * a) * q;
-  return a < 1.0f ? x * p : (x != x ? x : copysignf(far, x));
+  float a = fabsf(x);
+  a = a > 3.92f ? 3.92f : a;
+  float p = K_FMA(a, -9.25629147e-6f, 0.000117641579f);
+  p = K_FMA(p, a, -0.000632838008f);
+  p = K_FMA(p, a, 0.00166702929f);
+  p = K_FMA(p, a, -0.000160397251f);
+  p = K_FMA(p, a, -0.0191530638f);
+  p = K_FMA(p, a, 0.102777831f);
+  p = K_FMA(p, a, 0.636619382f);
+  p = K_FMA(p, a, 0.128379172f);
+  return copysignf(k_exp_lack(K_FMA(p, a, a)), x);
 }
 
 // ---- what every backend has, and the rest
@@ -153,6 +149,7 @@ static inline double k_lgamma(double x) {
   return lgamma_r(x, &sign);
 }
 #define K_LGAMMA(x) k_lgamma(x)
+#define K_POW_F32  // below
 #define K_BESSEL(name) __builtin_##name
 
 #define K_MATH static inline
@@ -169,6 +166,16 @@ K_LIBM_F64(exp)
 K_LIBM_F64(log)
 K_LIBM_F64(tanh)
 K_LIBM_F64(erf)
+
+// As K_POW has it, without branches.
+static inline float k_pow_f32(float a, float b) {
+  float y = k_narrow_pow(a, b), size = fabsf(b);
+  float part = size == 2 ? a * a : a;
+  part = size == 0.5f ? sqrtf(a) : part;
+  part = b < 0 ? 1 / part : part;
+  y = (size == 2) | (size == 1) | (size == 0.5f) ? part : y;
+  return b == 3 ? a * a * a : y;
+}
 
 static inline double k_sigmoid_f64(double x) {
   double t = exp(-fabs(x));

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of float beside libm's of double, over floats of all magnitudes; an element's result
+// follows neither from its place nor from the number of threads.
+#include "kernels_help.h"
+
+enum { SIDE = 256, KINDS = SIDE * SIDE };
+typedef px_status (*function)(px_tensor **out, const px_tensor *self);
+
+// The difference in units of the last place of `wanted`; zeros and infinities have their sign.
+static double units(float got, double wanted) {
+  float rounded = (float)wanted;
+  if (wanted != wanted) return got != got ? 0 : (double)INFINITY;
+  if (isinf(rounded) || isinf(got)) return got == rounded ? 0 : (double)INFINITY;
+  if (wanted == 0) return got == 0 && signbit(got) == signbit(rounded) ? 0 : (double)INFINITY;
+  int power;
+  frexp(fmax(fabs(wanted), 0x1p-126), &power);
+  return fabs((double)got - wanted) / ldexp(1, power - 24);
+}
+
+// One of each 65537 floats.
+static px_tensor *all_kinds(void) {
+  px_tensor *t = NULL;
+  OK(px_tensor_empty(&t, S(SIDE, SIDE), PX_FLOAT32, px_cpu()));
+  uint32_t *bits = px_tensor_data(t);
+  for (uint32_t i = 0; i < KINDS; i++) bits[i] = i * 65537u;
+  return t;
+}
+
+// NaN has many forms.
+static bool same(float a, float b) { return a != a ? b != b : !memcmp(&a, &b, sizeof a); }
+
+// Elements with gaps between them.
+static void check_places(function f, const px_tensor *t, const px_tensor *wanted) {
+  PX_SCOPED(px_tensor) gaps = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
+  OK(px_slice(&gaps, t, 1, NULL, NULL, 3));
+  OK(f(&result, gaps));
+  const float *all = px_tensor_data((px_tensor *)wanted), *some = px_tensor_data(result);
+  int64_t width = px_tensor_sizes(result)[1];
+  for (int64_t i = 0; i < SIDE; i++)
+    for (int64_t j = 0; j < width; j++) CHECK(same(some[i * width + j], all[i * SIDE + 3 * j]));
+}
+static void check_threads(function f, const px_tensor *t, const px_tensor *wanted) {
+  static const int counts[] = {1, 2, 7, 16};
+  int before = px_num_threads();
+  for (int i = 0; i < 4; i++) {
+    PX_SCOPED(px_tensor) result = NULL;
+    OK(px_set_num_threads(counts[i]));
+    OK(f(&result, t));
+    CHECK(!memcmp(px_tensor_data(result), px_tensor_data((px_tensor *)wanted), 4 * KINDS));
+  }
+  OK(px_set_num_threads(before));
+}
+static void check_function(const char *name, function f, double (*exact)(double), double most) {
+  PX_SCOPED(px_tensor) t = all_kinds();
+  PX_SCOPED(px_tensor) result = NULL;
+  OK(f(&result, t));
+  const float *x = px_tensor_data(t), *y = px_tensor_data(result);
+  for (int64_t i = 0; i < KINDS; i++)
+    if (!(units(y[i], exact((double)x[i])) <= most)) {
+      fprintf(stderr, "%s(%a) is %a\n", name, (double)x[i], (double)y[i]);
+      exit(1);
+    }
+  check_places(f, t, result);
+  check_threads(f, t, result);
+}
+
+static double sigmoid(double x) { return (x < 0 ? exp(x) : 1) / (1 + exp(-fabs(x))); }
+
+PX_TEST(functions_of_float_are_within_three_units_in_the_last_place) {
+  check_function("exp", px_exp, exp, 3);
+  check_function("log", px_log, log, 3);
+  check_function("tanh", px_tanh, tanh, 3);
+  check_function("erf", px_erf, erf, 3);
+  check_function("sigmoid", px_sigmoid, sigmoid, 3);
+}
+
+// ---- powers
+
+static const float ends[] = {0,         -0.0f,     1,         -1,    2,      -2,       3,
+                             -3,        0.5f,      -0.5f,     1.5f,  -1.5f,  INFINITY, -INFINITY,
+                             NAN,       1e-45f,    -1e-45f,   3e38f, -3e38f, 16777216, 16777217,
+                             -16777215, 8388609.f, 0.999999f, 4,     127.5f, -149};
+enum { ENDS = sizeof ends / sizeof *ends };
+
+static void check_power(float a, float b, float got) {
+  if (fabsf(b) == 0.5f && (a == 0 || isinf(a))) return;  // a square root's sign and NaN
+  if (units(got, pow((double)a, (double)b)) <= 1.5) return;
+  fprintf(stderr, "%a ^ %a is %a\n", (double)a, (double)b, (double)got);
+  exit(1);
+}
+PX_TEST(powers_of_float_are_those_of_double_at_all_ends) {
+  PX_SCOPED(px_tensor) bases = NULL;
+  PX_SCOPED(px_tensor) column = NULL;
+  PX_SCOPED(px_tensor) exponents = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
+  int64_t count = ENDS;
+  OK(px_tensor_from_data(&exponents, ends, 1, &count, PX_FLOAT32, px_cpu()));
+  OK(px_tensor_from_data(&bases, ends, 1, &count, PX_FLOAT32, px_cpu()));
+  OK(px_unsqueeze(&column, bases, 1));
+  OK(px_pow(&result, column, exponents));
+  const float *y = px_tensor_data(result);
+  for (int i = 0; i < ENDS * ENDS; i++) check_power(ends[i / ENDS], ends[i % ENDS], y[i]);
+}
+
+// A number as exponent goes a way of its own for some.
+PX_TEST(a_power_does_not_depend_on_how_its_exponent_is_given) {
+  PX_SCOPED(px_tensor) t = all_kinds();
+  for (int i = 0; i < ENDS; i++) {
+    PX_SCOPED(px_tensor) filled = NULL;
+    PX_SCOPED(px_tensor) apart = NULL;
+    PX_SCOPED(px_tensor) at_once = NULL;
+    OK(px_full_like(&filled, t, px_float((double)ends[i]), PX_DTYPE_NONE, PX_DEVICE_NONE, false,
+                    false, NULL));
+    OK(px_pow(&apart, t, filled));
+    OK(px_pow_scalar(&at_once, t, px_float((double)ends[i])));
+    const float *a = px_tensor_data(apart), *b = px_tensor_data(at_once);
+    for (int64_t k = 0; k < KINDS; k++) CHECK(same(a[k], b[k]));
+  }
+}
