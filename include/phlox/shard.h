@@ -34,6 +34,11 @@ typedef struct px_shard_options {
   bool keep_outermost;    // the same, where the module's forward is in no other sharded one's
   px_dtype param_dtype;   // in which they are gathered and computed with; PX_DTYPE_NONE: their own
   px_dtype reduce_dtype;  // in which gradients are added up; PX_DTYPE_NONE: as they come
+  // Further modules whose parameters are in the group; borrowed, and to live as long as it. The
+  // group is gathered before the forward of whichever is called first, and let go of after that of
+  // the last; only the inputs of that first, and the outputs of that last, are seen.
+  px_module *const *others;
+  int other_count;
 } px_shard_options;
 
 // Cuts the parameters of a module and of all below it, but for those that are cut already, and
@@ -49,6 +54,11 @@ PX_CALL px_shards_new(px_shards **out, px_module *module, const px_shard_options
 PX_CALL px_shards_before_forward(px_shards *self, px_tensor *const *inputs, int count);
 PX_CALL px_shards_after_forward(px_shards *self, px_tensor *const *outputs, int count);
 PX_API void px_shards_forward_failed(px_shards *self);
+// Where the group has several modules, whether the forward of this one is the first of them, and
+// wants the call before it, or the last, and wants the call after it. To be asked once of each, in
+// turn.
+PX_API bool px_shards_enters(px_shards *self, const px_module *module);
+PX_API bool px_shards_leaves(px_shards *self, const px_module *module);
 
 // The i-th parameter; false past the end. Pointers are borrowed.
 typedef struct px_shard {
@@ -69,6 +79,12 @@ PX_API bool px_shards_is_whole(const px_shards *self);
 
 // Whether the parameters stay whole after forward, or after backward.
 PX_API void px_shards_keep(px_shards *self, bool after_backward, bool keep);
+// Whether backward gathers the group, as it does at first. Without, a backward pass that needs one
+// of its parameters fails with PX_RUNTIME: those of an embedding, for one, it does not need.
+PX_API void px_shards_gather_for_backward(px_shards *self, bool gathers);
+// The next forward from outside waits, before it gathers, for the event in the place of all that
+// the current stream was given: it was recorded behind what changed the parameters. NULL: none.
+PX_CALL px_shards_after_event(px_shards *self, px_event *event);
 // Without reduction, gradients add up in this process, as whole ones, until a backward pass with
 // it.
 PX_API void px_shards_reduce(px_shards *self, bool reduces);

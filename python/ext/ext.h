@@ -317,6 +317,9 @@ struct px_comm *ext_comm(PyObject *object);
 // Drops a reference of the core's without the GIL: its end waits for threads that may want it.
 void ext_release_waiting(void *core_take);
 
+// The event of a torch.cuda.Event; borrowed.
+int ext_to_event(PyObject *object, px_event **out);
+
 // ---- futures (futures.c)
 PyObject *ext_future_new(void);
 // Gives the value, or, where it has failed, the exception.

@@ -12,15 +12,29 @@ typedef struct shards_object {
 } shards_object;
 #define H(self) (((shards_object *)(self))->shards)
 EXT_OWNS(shards, EXT_CORE(shards_object, shards));
+
+// To be freed; NULL with an error.
+static px_module **take_modules(PyObject *modules) {
+  EXT_OWNED *list = ext_items(modules, "modules are a list");
+  Py_ssize_t count = list ? PySequence_Fast_GET_SIZE(list) : 0;
+  if (list && !count) EXT_FAIL(PyExc_IndexError, "tuple index out of range");
+  px_module **out = count ? PyMem_Calloc((size_t)count, sizeof *out) : NULL;
+  if (count && !out) return (px_module **)PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < count; i++)
+    out[i] = ext_module(PySequence_Fast_GET_ITEM(list, i));  // the caller has seen to their types
+  return out;
+}
+
 EXT_NEW(shards,
-        "(comm: Any, replicas: Any | None, module: Any, device: Device, ignored: Sequence[Tensor], "
-        "keep: bool | None, param_dtype: dtype | None, reduce_dtype: dtype | None)") {
-  PyObject *comm, *replicas, *module, *ignored;
+        "(comm: Any, replicas: Any | None, modules: Sequence[Any], device: Device, "
+        "ignored: Sequence[Tensor], keep: bool | None, param_dtype: dtype | None, "
+        "reduce_dtype: dtype | None)") {
+  PyObject *comm, *replicas, *modules, *ignored;
   px_device device;
   ext_maybe keep;
   px_dtype param_dtype, reduce_dtype;
   EXT_TENSORS items = {0};
-  EXT_BIND(comm, replicas, module, device, ignored, keep, param_dtype, reduce_dtype);
+  EXT_BIND(comm, replicas, modules, device, ignored, keep, param_dtype, reduce_dtype);
   px_shard_options options = {.comm = ext_comm(comm),
                               .replicas = ext_is_none(replicas) ? NULL : ext_comm(replicas),
                               .device = device,
@@ -33,8 +47,14 @@ EXT_NEW(shards,
     return NULL;
   options.ignored = items.items;
   options.ignored_count = (int)items.count;
-  px_shards *made;
-  EXT_WAIT(px_shards_new(&made, ext_module(module), &options));
+  px_shards *made = NULL;
+  px_module **members = take_modules(modules);
+  if (!members) return NULL;
+  options.others = members + 1;
+  options.other_count = (int)PySequence_Size(modules) - 1;
+  px_status status = EXT_NOGIL(px_shards_new(&made, members[0], &options));
+  PyMem_Free(members);
+  EXT_TRY(status);
   return ext_over(type, made);
 }
 EXT_TYPE(shards, "torch._C._Shards", "_Shards", shards_object, EXT_FINAL,
@@ -127,6 +147,20 @@ EXT_METHOD(fsdp_module, set_reshard_after_backward,
   bool reshard_after_backward, recurse;
   EXT_BIND(reshard_after_backward, recurse);
   return set_all(self, recurse, part_after_backward, reshard_after_backward);
+}
+EXT_METHOD(fsdp_module, set_unshard_in_backward, "(unshard_in_backward: bool) -> None",
+           "Whether backward gathers the parameters: an embedding, for one, needs none there.") {
+  EXT_ARGS(bool, unshard_in_backward);
+  return set_all(self, false, px_shards_gather_for_backward, unshard_in_backward);
+}
+EXT_METHOD(fsdp_module, set_post_optim_event, "(event: Any) -> None",
+           "What the next forward of the outermost module waits for before it gathers, in the "
+           "place of the current\nstream: an event that was recorded behind the step.") {
+  EXT_ARGS(PyObject *, event);
+  px_event *native = NULL;
+  px_shards *group = group_of(self);
+  if (!group || (event != Py_None && ext_to_event(event, &native) < 0)) return NULL;
+  return ext_none(px_shards_after_event(group, native));
 }
 EXT_METHOD(fsdp_module, set_is_last_backward, "(is_last_backward: bool) -> None",
            "Whether the next backward is the last one before the gradients are used.") {
@@ -237,7 +271,10 @@ EXT_FUNCTION(torch, _fsdp_before, "(module: Any, args: tuple, kwargs: dict) -> t
              "Gathers a module's parameters; the arguments of its forward.") {
   EXT_ARGS(PyObject *, module, args, kwargs);
   EXT_OWNED *given = PyTuple_Pack(2, args, kwargs);
-  int casts = given ? casts_inputs(module) : -1;
+  px_shards *group = given ? group_of(module) : NULL;
+  if (!group) return NULL;
+  if (!px_shards_enters(group, ext_module(module))) return ext_moved(&given);
+  int casts = casts_inputs(module);
   if (casts < 0) return NULL;
   EXT_OWNED *values = casts ? cast(module, "param_dtype", given) : Py_NewRef(given);
   return values && pass(module, values, px_shards_before_forward) == 0 ? ext_moved(&values) : NULL;
@@ -245,9 +282,13 @@ EXT_FUNCTION(torch, _fsdp_before, "(module: Any, args: tuple, kwargs: dict) -> t
 EXT_FUNCTION(torch, _fsdp_after, "(module: Any, args: tuple, result: object) -> object",
              "Lets go of a module's parameters; its result, which is None after an error.") {
   EXT_ARGS(PyObject *, module, args, result);
-  px_shards *group = result == Py_None ? group_of(module) : NULL;
-  if (group) px_shards_forward_failed(group);
-  if (group || PyErr_Occurred()) return group ? Py_NewRef(Py_None) : NULL;
+  px_shards *group = group_of(module);
+  if (!group) return NULL;
+  if (result == Py_None) {
+    px_shards_forward_failed(group);
+    return Py_NewRef(Py_None);
+  }
+  if (!px_shards_leaves(group, ext_module(module))) return Py_NewRef(result);
   EXT_OWNED *value = cast(module, "output_dtype", result);
   return value && pass(module, value, px_shards_after_forward) == 0 ? ext_moved(&value) : NULL;
 }

@@ -352,6 +352,13 @@ EXT_SHARED_TYPE(event, ext_EventType, "torch.cuda.Event", "cuda.Event Event", ev
                 "True\n",
                 EXT_LIFE(event), .tp_new = event_new, .tp_repr = event_repr);
 
+int ext_to_event(PyObject *object, px_event **out) {
+  if (!PyObject_TypeCheck(object, &ext_EventType))
+    EXT_FAIL_INT(PyExc_TypeError, "expected a torch.cuda.Event, not %s", ext_type_name(object));
+  *out = event_of(object);
+  return 0;
+}
+
 EXT_GET(event, device, "device | None", px_event_device(event_of(self)),
         "The device of the stream that recorded it; None before that.");
 EXT_GET(event, cuda_event, "int", px_event_native(event_of(self)),
@@ -380,9 +387,9 @@ EXT_METHOD(event, elapsed_time, "(end_event: Event) -> float",
            "enable_timing=True,\nand their work be done.") {
   float milliseconds;
   EXT_ARGS(PyObject *, end_event);
-  if (!PyObject_TypeCheck(end_event, &ext_EventType))
-    EXT_FAIL(PyExc_TypeError, "expected a torch.cuda.Event, not %s", ext_type_name(end_event));
-  EXT_TRY(px_event_elapsed(&milliseconds, event_of(self), event_of(end_event)));
+  px_event *end;
+  if (ext_to_event(end_event, &end) < 0) return NULL;
+  EXT_TRY(px_event_elapsed(&milliseconds, event_of(self), end));
   return PyFloat_FromDouble((double)milliseconds);
 }
 EXT_METHOD0(event, ipc_handle, "bytes",

@@ -24,6 +24,7 @@ static void context_destroy(void *object) {
   px_release(self->reduce);
   px_release(self->comm);
   px_release(self->replicas);
+  px_release(self->changed);
   px_free(self->groups);
   px_free(self->order);
   pthread_mutex_destroy(&self->lock);
@@ -147,7 +148,7 @@ static bool is_sharded(const px_tensor *tensor) {
 
 // ---- making
 
-static void shard_end(px__shard *v, const px_module *own) {
+static void shard_end(px__shard *v) {
   if (v->hook) px_tensor_remove_hook(v->whole, v->hook);
   px_release(v->whole);
   px_release(v->local);
@@ -155,7 +156,7 @@ static void shard_end(px__shard *v, const px_module *own) {
   px_release(v->apart);
   px_free(v->name);
   for (int i = 0; i < v->place_count; i++) {
-    if (v->places[i].owner != own) px_release(v->places[i].owner);
+    if (!px__shards_member(v->shards, v->places[i].owner)) px_release(v->places[i].owner);
     px_free(v->places[i].name);
   }
   px_free(v->places);
@@ -164,8 +165,9 @@ static void shard_end(px__shard *v, const px_module *own) {
 static void shards_destroy(void *object) {
   px_shards *self = object;
   if (self->context) context_remove(self->context, self);
-  for (int i = 0; i < self->count; i++) shard_end(&self->items[i], self->module);
+  for (int i = 0; i < self->count; i++) shard_end(&self->items[i]);
   px_free(self->items);
+  px_free(self->members);
   px_release(self->gathering);
   px_release(self->reduction);
   px_release(self->flat);
@@ -205,12 +207,12 @@ static px_status check_parameter(const char *name, const px_tensor *tensor) {
   return PX_OK;
 }
 
-static px_status add_place(px__shard *v, px_module *owner, const char *name, const px_module *own) {
+static px_status add_place(px__shard *v, px_module *owner, const char *name) {
   const char *dot = strrchr(name, '.');
   PX_TRY(px_realloc((void **)&v->places, (size_t)(v->place_count + 1) * sizeof *v->places));
   px__place *place = &v->places[v->place_count];
   PX_TRY(copy_text(&place->name, dot ? dot + 1 : name));
-  place->owner = owner == own ? owner : px_retain(owner);
+  place->owner = px__shards_member(v->shards, owner) ? owner : px_retain(owner);
   v->place_count++;
   return PX_OK;
 }
@@ -251,7 +253,7 @@ static px_status find_one(const char *name, const px_module_entry *entry, px_mod
     if (is_sharded(entry->tensor)) return PX_OK;
     PX_TRY(add_item(self, name, entry->tensor));
   }
-  return add_place(&self->items[i], owner, name, self->module);
+  return add_place(&self->items[i], owner, name);
 }
 
 // ---- cutting
@@ -299,7 +301,9 @@ static px_status cut_module(px_shards *self, px_device device) {
   if (self->count && px_tensor_device(self->items[0].local).type == PX_META)
     device = PX_DEVICE_NONE;
   else if (!px_device_equal(device, PX_DEVICE_NONE))
-    PX_TRY(px_module_each(self->module, PX_ENTRY_BUFFER, "", true, false, move_buffer, &device));
+    for (int i = 0; i < self->member_count; i++)
+      PX_TRY(px_module_each(self->members[i].module, PX_ENTRY_BUFFER, "", true, false, move_buffer,
+                            &device));
   PX_TRY(px_alloc((void **)&parts, (size_t)(self->count + 1) * sizeof *parts));
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
@@ -310,6 +314,15 @@ static px_status cut_module(px_shards *self, px_device device) {
   return status;
 }
 
+static px_status take_members(px_shards *self, px_module *module, const px_shard_options *o) {
+  PX_TRY(px_alloc((void **)&self->members, (size_t)(o->other_count + 1) * sizeof *self->members));
+  self->members[self->member_count++].module = module;
+  for (int i = 0; i < o->other_count; i++)
+    if (!px__shards_member(self, o->others[i]))
+      self->members[self->member_count++].module = o->others[i];
+  return PX_OK;
+}
+
 // All but the cutting.
 static px_status find_all(px_shards **out, px_module *module, const px_shard_options *options) {
   static const px_class cls = {"shards", shards_destroy};
@@ -318,11 +331,11 @@ static px_status find_all(px_shards **out, px_module *module, const px_shard_opt
   PX_GIVEN(options);
   PX_GIVEN(options->comm);
   PX_GIVEN_N(options->ignored, options->ignored_count);
+  PX_GIVEN_EACH(options->others, options->other_count);
   px_shards *self;
   PX_TRY(px_alloc((void **)&self, sizeof *self));
   PX_SCOPED(px_shards) owned = self;
   px_object_init(self, &cls);
-  self->module = module;
   self->keep = options->keep;
   self->keep_outermost = options->keep_outermost;
   self->reduces = self->averages = true;
@@ -331,7 +344,10 @@ static px_status find_all(px_shards **out, px_module *module, const px_shard_opt
   self->reduce_dtype = options->reduce_dtype;
   search s = {self, options};
   PX_TRY(join_context(self, options->comm, options->replicas));
-  PX_TRY(px_module_each(module, PX_ENTRY_PARAMETER, "", true, true, find_one, &s));
+  PX_TRY(take_members(self, module, options));
+  for (int i = 0; i < self->member_count; i++)
+    PX_TRY(
+        px_module_each(self->members[i].module, PX_ENTRY_PARAMETER, "", true, true, find_one, &s));
   *out = PX_MOVE(owned);
   return PX_OK;
 }
@@ -345,20 +361,36 @@ px_status px_shards_new(px_shards **out, px_module *module, const px_shard_optio
   return PX_OK;
 }
 
+// The hooks of a member, which are 0 until they are there.
+typedef struct hooks {
+  int64_t before, after;
+} hooks;
+
+static px_status add_hooks(hooks *out, px_shards *self, px_module *module) {
+  PX_TRY(px_module_add_hook(&out->before, module, true, px__shards_before_hook, self, NULL));
+  PX_TRY(px_module_add_hook(&out->after, module, false, px__shards_after_hook, self, px_release));
+  px_retain(self);  // the hook's
+  return PX_OK;
+}
+
+static void remove_hooks(const hooks *of, px_module *module) {
+  if (of->before) px_module_remove_hook(module, of->before);
+  if (of->after) px_module_remove_hook(module, of->after);
+}
+
 px_status px_fully_shard(px_shards **out, px_module *module, const px_shard_options *options) {
   PX_SCOPED(px_shards) self = NULL;
   PX_GIVEN(out);
-  int64_t before, after = 0;
+  hooks *all_hooks;
   PX_TRY(find_all(&self, module, options));
-  PX_TRY(px_module_add_hook(&before, module, true, px__shards_before_hook, self, NULL));
-  px_status status =
-      px_module_add_hook(&after, module, false, px__shards_after_hook, self, px_release);
-  if (status == PX_OK) px_retain(self);  // the hook's
+  PX_TRY(px_alloc((void **)&all_hooks, (size_t)self->member_count * sizeof *all_hooks));
+  px_status status = PX_OK;
+  for (int i = 0; i < self->member_count && status == PX_OK; i++)
+    status = add_hooks(&all_hooks[i], self, self->members[i].module);
   if (status == PX_OK) status = cut_module(self, options->device);
-  if (status != PX_OK) {
-    px_module_remove_hook(module, before);
-    if (after) px_module_remove_hook(module, after);
-  }
+  for (int i = 0; i < self->member_count && status != PX_OK; i++)
+    remove_hooks(&all_hooks[i], self->members[i].module);
+  px_free(all_hooks);
   PX_TRY(status);
   *out = PX_MOVE(self);
   return PX_OK;
@@ -380,6 +412,22 @@ void px_shards_keep(px_shards *self, bool after_backward, bool keep) {
   *(after_backward ? &self->keep_after_backward : &self->keep) = keep;
   self->keep_outermost &= after_backward;
   unlock(self);
+}
+
+void px_shards_gather_for_backward(px_shards *self, bool gathers) {
+  lock(self);
+  self->bare_backward = !gathers;
+  unlock(self);
+}
+
+px_status px_shards_after_event(px_shards *self, px_event *event) {
+  PX_GIVEN(self);
+  lock(self);
+  px_event *before = self->context->changed;
+  self->context->changed = event ? px_retain(event) : NULL;
+  unlock(self);
+  px_release(before);
+  return PX_OK;
 }
 
 void px_shards_reduce(px_shards *self, bool reduces) {

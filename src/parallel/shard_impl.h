@@ -6,8 +6,7 @@
 #include "parallel/reducer_impl.h"
 #include "phlox/shard.h"
 
-// Where a parameter is registered. The px_shards' own module is borrowed, for that owns the hooks
-// which own the px_shards; modules below it are owned.
+// Where a parameter is registered: in a member, or in a module below one, which is owned.
 typedef struct px__place {
   px_module *owner;
   char *name;
@@ -33,6 +32,13 @@ typedef struct px__shard {
   bool reduced;      // it is in the reduction that is under way
 } px__shard;
 
+// A module of a group, which is borrowed: it owns the hooks which own the px_shards. `left`: its
+// forward is still to come in this pass.
+typedef struct px__member {
+  px_module *module;
+  bool left;
+} px__member;
+
 typedef enum px__shard_state { PX__SHARDED, PX__GATHERING, PX__WHOLE } px__shard_state;
 
 // What the groups of a communicator have in common. All fields, and those of its groups, belong to
@@ -47,6 +53,7 @@ typedef struct px__shard_context {
   px_shards **groups, **order;  // borrowed; `order` is that of their forward passes
   int group_count, order_count, room;
   px_shards *root;       // whose forward is under way, from outside
+  px_event *changed;     // what the next pass waits for, in the place of a stream; owned
   px_shards *reducing;   // whose reduction is under way
   px_shards *averaging;  // whose rows are under way between replicas
   bool ends;             // the end of backward will be told
@@ -55,12 +62,14 @@ typedef struct px__shard_context {
 
 struct px_shards {
   px_object head;
-  px__shard_context *context;                                // owned
-  px_module *module;                                         // borrowed
+  px__shard_context *context;  // owned
+  px__member *members;         // at least one
+  int member_count;
   px_status (*on_gradient)(px_tensor *tensor, void *shard);  // px__shards_on_gradient
   px__shard *items;
   int count;
   bool keep, keep_outermost, keep_after_backward, reduces, averages, backward, inside;
+  bool bare_backward;  // it does not gather
   double divide;
   px_dtype param_dtype, reduce_dtype;
   px__shard_state state;
@@ -73,6 +82,13 @@ struct px_shards {
   int inputs;    // whose gradients are still to come
   bool entered;  // one has come
 };
+
+// NULL for a module that is no member.
+static inline px__member *px__shards_member(const px_shards *self, const px_module *module) {
+  for (int i = 0; i < self->member_count; i++)
+    if (self->members[i].module == module) return &self->members[i];
+  return NULL;
+}
 
 // ---- shard_move.c
 // Registers a tensor where the parameter is.

@@ -86,7 +86,7 @@ static px_status gather_previous(px_shards *self) {
   int i = 0;
   if (self->ahead_count[1]) return gather_ahead(self, true);
   while (i < context->order_count && context->order[i] != self) i++;
-  bool known = i > 0 && i < context->order_count;
+  bool known = i > 0 && i < context->order_count && !context->order[i - 1]->bare_backward;
   return known ? px__shards_gather(context->order[i - 1]) : PX_OK;
 }
 
@@ -99,7 +99,7 @@ static px_status begin_backward(px_shards *self) {
   }
   self->backward = true;
   for (int i = 0; i < self->count; i++) self->items[i].ready = false;
-  PX_TRY(px__shards_gather(self));
+  if (!self->bare_backward) PX_TRY(px__shards_gather(self));
   PX_TRY(px__shards_take(self));
   return gather_previous(self);
 }
@@ -138,7 +138,7 @@ static px_status watch(px_shards *self, px_tensor *tensor, bool input) {
   passage *p;
   if (!tensor || !px_tensor_requires_grad(tensor) || px_tensor_is_leaf(tensor)) return PX_OK;
   PX_TRY(px_alloc((void **)&p, sizeof *p));
-  *p = (passage){px_retain(self), px_retain(self->module), input, false};
+  *p = (passage){px_retain(self), px_retain(self->members[0].module), input, false};
   self->inputs += input;
   px_status status = px_tensor_add_hook(&id, tensor, on_passage, p, passage_end);
   if (status != PX_OK) passage_end(p);
@@ -153,11 +153,17 @@ static px_status watch_all(px_shards *self, px_tensor *const *tensors, int count
 
 // ---- around forward
 
+// None of the members is awaited any more.
+static void end_pass(px_shards *self) {
+  for (int i = 0; i < self->member_count; i++) self->members[i].left = false;
+}
+
 // After an error within forward or backward nothing is known of where the groups are.
 static px_status start_over(px__shard_context *self) {
   for (int i = 0; i < self->group_count; i++) {
     px_shards *group = self->groups[i];
     group->backward = group->entered = group->inside = false;
+    end_pass(group);
     if (!group->keep_after_backward) PX_TRY(px__shards_part(group));
     PX_TRY(px__shards_forget(group));
   }
@@ -170,8 +176,13 @@ static px_status begin_root(px_shards *self) {
   px__shard_context *context = self->context;
   bool within = px_backward_number() != 0;
   if (!within && (context->ends || self->inside)) PX_TRY(start_over(context));
+  for (int i = 0; i < context->group_count; i++)
+    if (context->groups[i] != self) end_pass(context->groups[i]);
   context->root = self;
+  PX_SCOPED(px_event) changed = context->changed;
+  context->changed = NULL;
   if (!context->gather) return PX_OK;
+  if (changed) return px_stream_wait_event(context->gather, changed);
   px_stream *current;
   PX_TRY(px_stream_current(&current, context->device));
   return px_stream_wait_stream(context->gather, current);
@@ -211,6 +222,36 @@ static px_status end_forward(px_shards *self) {
   return self->backward || keeps ? PX_OK : px__shards_part(self);
 }
 
+// ---- groups of several modules: a pass begins with the first of them, and ends when all have come
+
+static int count_left(const px_shards *self) {
+  int left = 0;
+  for (int i = 0; i < self->member_count; i++) left += self->members[i].left;
+  return left;
+}
+
+// Where another one did not come in the pass before, changed parameters tell that this is a new
+// one.
+bool px_shards_enters(px_shards *self, const px_module *module) {
+  if (self->member_count == 1) return true;
+  lock(self);
+  bool again = self->backward;  // what was not kept is computed again
+  bool first = !again && (!count_left(self) || (self->state == PX__WHOLE && is_stale(self)));
+  for (int i = 0; i < self->member_count && first; i++) self->members[i].left = true;
+  unlock(self);
+  return again || first;
+}
+
+bool px_shards_leaves(px_shards *self, const px_module *module) {
+  if (self->member_count == 1) return true;
+  lock(self);
+  px__member *member = px__shards_member(self, module);
+  if (member) member->left = false;
+  bool last = !count_left(self);
+  unlock(self);
+  return last;
+}
+
 px_status px_shards_before_forward(px_shards *self, px_tensor *const *inputs, int count) {
   PX_GIVEN(self);
   PX_GIVEN_N(inputs, count);
@@ -232,14 +273,20 @@ px_status px_shards_after_forward(px_shards *self, px_tensor *const *outputs, in
   return status;
 }
 
+static px_status fail_forward(px_shards *self) {
+  end_pass(self);
+  return end_forward(self);
+}
+
 void px_shards_forward_failed(px_shards *self) {
-  if (locked(self, end_forward) != PX_OK) px_error_clear();
+  if (locked(self, fail_forward) != PX_OK) px_error_clear();
 }
 
 px_status px__shards_before_hook(px_tensor **replacement, px_module *module,
                                  px_tensor *const *inputs, int count, px_tensor *result,
                                  void *shards) {
   *replacement = NULL;
+  if (!px_shards_enters(shards, module)) return PX_OK;
   return px_shards_before_forward(shards, inputs, count);
 }
 
@@ -247,6 +294,7 @@ px_status px__shards_after_hook(px_tensor **replacement, px_module *module,
                                 px_tensor *const *inputs, int count, px_tensor *result,
                                 void *shards) {
   *replacement = NULL;
+  if (!px_shards_leaves(shards, module)) return PX_OK;
   return px_shards_after_forward(shards, &result, 1);
 }
 

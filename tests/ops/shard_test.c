@@ -116,6 +116,70 @@ static void trains_with(px_comm *comm, px_comm *parts, px_comm *replicas, px_dev
 }
 static void trains(px_comm *comm, px_device device) { trains_with(comm, comm, NULL, device); }
 
+// Two layers with one between them, as one group.
+static void shard_together(px_shards **out, px_module *model, px_comm *comm) {
+  px_module_entry layers[3];
+  for (int i = 0; i < 3; i++) CHECK(px_module_entry_at(model, PX_ENTRY_MODULE, i, &layers[i]));
+  px_shard_options options = options_of(comm);
+  options.others = &layers[2].module;
+  options.other_count = 1;
+  OK(px_fully_shard(out, layers[0].module, &options));
+}
+
+static void trains_together(px_comm *comm, px_device device) {
+  int64_t sizes[] = {12, 2}, each = 12 / px_comm_size(comm);
+  PX_SCOPED(px_tensor) points = NULL;
+  PX_SCOPED(px_module) one = make_model(device);
+  PX_SCOPED(px_module) model = make_model(device);
+  PX_SCOPED(px_shards) group = NULL;
+  PX_SCOPED(px_shards) outer = NULL;
+  px_shard_options options = options_of(comm);
+  shard_together(&group, model, comm);
+  OK(px_fully_shard(&outer, model, &options));
+  check_parts(comm, outer, 0);
+  PX_SCOPED(px_optimizer) whole = make_optimizer(one);
+  PX_SCOPED(px_optimizer) sharded = make_optimizer(model);
+  OK(px_randn(&points, sizes, 2, NULL, PX_FLOAT64, device, false, false));
+  for (int i = 0; i < 4; i++) {
+    double mine = step(model, sharded, points, px_comm_rank(comm) * each, each);
+    CHECK_NEAR(mean_of(comm, mine), step(one, whole, points, 0, 12), 1e-12);
+    check_parts(comm, group, 4);
+  }
+}
+PX_TEST(modules_that_are_one_group_train_as_in_one_process) {
+  run_ranks(2, ON_CPU, trains_together);
+  run_ranks(2, ON_SIM, trains_together);
+}
+
+static void goes_back_bare(px_comm *comm, px_device device) {
+  int64_t sizes[] = {3, 2};
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) out = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_module) layer = NULL;
+  PX_SCOPED(px_shards) shards = NULL;
+  px_shard_options options = options_of(comm);
+  px_shard part;
+  OK(px_linear_new(&layer, 2, 5));
+  OK(px_fully_shard(&shards, layer, &options));
+  px_shards_gather_for_backward(shards, false);
+  OK(px_ones(&x, sizes, 2, PX_FLOAT32, px_cpu(), false, false));
+  OK(px_module_call(&out, layer, x));
+  OK(px_sum(&sum, out, NULL, 0, false, PX_DTYPE_NONE));
+  OK(px_backward(1, &sum, NULL, false, false));
+  CHECK(px_shards_at(shards, 0, &part));
+  CHECK_NEAR(*(float *)px_tensor_data(px_tensor_grad(part.local)), 3, 0);
+  PX_SCOPED(px_tensor) again = NULL;
+  OK(px_tensor_set_requires_grad(x, true));
+  PX_SCOPED(px_tensor) moved = NULL;
+  OK(px_mul_scalar(&moved, x, px_int(1)));
+  OK(px_module_call(&again, layer, moved));
+  PX_SCOPED(px_tensor) total = NULL;
+  OK(px_sum(&total, again, NULL, 0, false, PX_DTYPE_NONE));
+  FAILS(px_backward(1, &total, NULL, false, false), PX_RUNTIME, "must be resized before");
+}
+PX_TEST(backward_need_not_gather_what_it_does_not_read) { run_ranks(2, ON_CPU, goes_back_bare); }
+
 static px_mesh *two_by_two(px_comm *comm) {
   px_mesh *out;
   int64_t sizes[] = {2, 2};
@@ -254,7 +318,29 @@ static void survives_with(px_comm *comm, px_comm *replicas) {
   }
   CHECK(n > 30);
 }
+static void survives_together(px_comm *comm) {
+  int64_t sizes[] = {2, 2};
+  px_shard_options options = options_of(comm);
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_module) model = make_model(px_cpu());
+  PX_SCOPED(px_shards) group = NULL;
+  PX_SCOPED(px_shards) outer = NULL;
+  shard_together(&group, model, comm);
+  OK(px_fully_shard(&outer, model, &options));
+  OK(px_ones(&x, sizes, 2, PX_FLOAT64, px_cpu(), false, false));
+  px_status status = PX_NOMEM;
+  for (int64_t n = 1; status != PX_OK; n++) {
+    OK(px_fault_arm("alloc", n, false));
+    status = one_step(model, x);
+    px_fault_disarm_all();
+    CHECK(status == PX_OK || status == PX_NOMEM);
+    OK(one_step(model, x));
+    check_parts(comm, group, 4);
+  }
+}
+
 static void survives(px_comm *comm, px_device device) {
+  survives_together(comm);
   survives_with(comm, NULL);
   survives_with(comm, comm);
 }

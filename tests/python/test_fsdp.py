@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """fully_shard: each test starts its ranks, on the CPU over gloo and on simulated devices over nccl."""
 import copy
+import gc
 import os
 import tempfile
 import unittest
+import weakref
 
 from jobs import begin, ranks
 import phlox as torch
@@ -80,7 +82,10 @@ def train(m, part=slice(None), device="cpu", parts=1, apart=False):
 
 
 def sharded(m, how, mesh=None):
-    for block in m.blocks:
+    last = list(m.blocks[1:]) if "list" in how else []
+    if last:
+        assert fully_shard(last, mesh=mesh) is last
+    for block in m.blocks[:1] if last else m.blocks:
         fully_shard(block, mesh=mesh, reshard_after_forward="keep" not in how)
     fully_shard(m, mesh=mesh)
     if "prefetch" in how:
@@ -243,6 +248,60 @@ def tensors(r, n, device):
     refuses(ValueError, "fully_shard does not support containers that do not implement forward: ModuleList", lambda: fully_shard(nn.ModuleList()))
 
 
+def bare(r, n, device):
+    """An embedding that backward does not gather, and a forward that waits for an event."""
+    whole, losses = [], []
+
+    class Words(nn.Embedding):
+        def forward(self, ids):
+            x = super().forward(ids)
+            x.register_hook(lambda grad: whole.append(isinstance(self.weight, DTensor)))
+            return x
+    torch.manual_seed(8)
+    m = nn.Sequential(Words(7, 4), nn.Linear(4, 3)).to(device)
+    one = copy.deepcopy(m)
+    fully_shard(m[0]).set_unshard_in_backward(False)
+    fully_shard(m)
+    opts = [torch.optim.SGD(net.parameters(), 0.1) for net in (m, one)]
+    for step in range(3):
+        for net, opt in zip((m, one), opts):
+            losses.append(net(torch.tensor([1, 2, step], device=device)).square().sum())
+            losses[-1].backward()
+            opt.step()
+            opt.zero_grad()
+            if net is m:
+                event = torch.cuda.Event() if device.type == "cuda" else None
+                if event is not None:
+                    event.record()
+                m.set_post_optim_event(event)
+        assert torch.allclose(losses[-1], losses[-2])
+    assert whole == [True, False] * 3
+    refuses(TypeError, "expected a torch.cuda.Event, not int", lambda: m.set_post_optim_event(3))
+
+
+def groups(r, n, device):
+    def three():
+        return [nn.Linear(2, 2, device=device) for _ in range(3)]
+    refuses(AssertionError, "fully_shard has already been applied to the following module:\nFSDPLinear(in_features=2", lambda: fully_shard([fully_shard(three()[0])]))
+    refuses(ValueError, "If passing reshard_after_forward as an int, it should be a factor of 2, not 3", lambda: fully_shard(three()[0], reshard_after_forward=3))
+    refuses(IndexError, "tuple index out of range", lambda: fully_shard([]))
+    for keeps in (1, 2):
+        m = fully_shard(nn.Sequential(*fully_shard(three(), reshard_after_forward=keeps)))
+        assert [type(layer).__name__ for layer in m] == ["FSDPLinear"] * 3
+        out = m(torch.ones(1, 2, device=device))
+        assert [isinstance(layer.weight, DTensor) for layer in m] == [keeps == 2] * 3
+        with torch.no_grad():  # only some of them, and again after the parameters have changed
+            for value in (1.0, 2.0):
+                for p in m.parameters():
+                    p.zero_() if p.ndim == 1 else p.fill_(value)
+                assert torch.equal(m[0](torch.ones(2, device=device)), torch.full((2,), 2 * value, device=device))
+        ref = weakref.ref(m[1])
+        del m, out, p
+        gc.collect()
+        assert ref() is None
+    bare(r, n, device)
+
+
 def from_meta(r, n, device):
     with torch.device("meta"):
         m = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
@@ -299,7 +358,7 @@ def dies(r, n, device, where):
 
 
 BACKENDS = [("gloo", 2), ("gloo", 4), ("nccl", 2), ("nccl", 4)]
-HOWS = {("gloo", 2): ["parts", "keep"], ("gloo", 4): ["recompute", "replicas apart parts keep"], ("nccl", 2): ["recompute"],
+HOWS = {("gloo", 2): ["parts list", "keep"], ("gloo", 4): ["recompute", "replicas apart parts keep"], ("nccl", 2): ["recompute list"],
         ("nccl", 4): ["prefetch", "replicas prefetch recompute"]}
 
 
@@ -332,6 +391,10 @@ class FullyShardTest(unittest.TestCase):
     def test_replicas_have_the_same_rows(self):
         for backend, size in self.backends(4):
             ranks(replicas, size=size, backend=backend)
+
+    def test_modules_make_up_a_group_and_backward_need_not_gather_it(self):
+        for backend, _ in self.backends(2):
+            ranks(groups, backend=backend)
 
     def test_sharded_tensors_compute_as_whole_ones(self):
         for backend, _ in self.backends(2):

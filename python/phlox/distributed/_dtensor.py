@@ -13,7 +13,10 @@ def _spec(mesh, placements, shape=None):
     dist = torch.distributed
     mesh = mesh if mesh is not None else dist.init_device_mesh("cuda" if dist.get_backend() == "nccl" else "cpu", (dist.get_world_size(),))
     placements = tuple(placements or [Replicate()] * mesh.ndim)
-    if len(placements) != mesh.ndim or placements.count(Shard(0)) > 1 or not {*placements} <= {Shard(0), Replicate()}:
+    if len(placements) != mesh.ndim:
+        raise ValueError("`placements` must have the same length as `device_mesh.ndim`! "
+                         f"Found placements length: {len(placements)}, and device_mesh.ndim: {mesh.ndim}.")
+    if placements.count(Shard(0)) > 1 or not {*placements} <= {Shard(0), Replicate()}:
         raise NotImplementedError(f"a DTensor with placements {placements} on a mesh of {mesh.ndim} dimensions is not implemented in Phlox: "
                                   "it has Shard(0) along one of them, and Replicate()")
     return mesh, placements, torch.Size(shape or ()), mesh.get_group(placements.index(Shard(0))) if Shard(0) in placements else None
@@ -41,6 +44,8 @@ class DTensor(_C._Sharded, torch.Tensor):
 
     def redistribute(self, device_mesh=None, placements=None, *, async_op=False):
         """The same tensor with other placements."""
+        if placements is None:
+            raise RuntimeError("placements is needed for redistribute!")
         spec = _spec(device_mesh or self.device_mesh, placements, self.shape)
         if spec[0] != self.device_mesh:
             raise NotImplementedError("redistribute to another mesh is not implemented in Phlox")

@@ -44,41 +44,54 @@ class FSDPModule(_C._FSDPModule):
 
 def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placement_fn=None, mp_policy=MixedPrecisionPolicy(),
                 offload_policy=OffloadPolicy(), ignored_params=None):
-    """Shards the parameters of a module, as one group, along their first dimension over the ranks of a
-    mesh (None: all ranks), and gives the module, which is then an FSDPModule, too. On a mesh of two
-    dimensions parts are those of the second, and alike along the first.
+    """Shards the parameters of a module, or of a list of modules which run in turn, as one group, along
+    their first dimension over the ranks of a mesh (None: all ranks), and gives it back: each is then an
+    FSDPModule, too. On a mesh of two dimensions parts are those of the second, and alike along the first.
 
     Modules within are sharded first. The parameters are DTensors; optimisers are made afterwards.
     reshard_after_forward: let go of the whole parameters between forward and backward; None: unless
-    the module is the outermost one."""
-    for refused, what in ((isinstance(module, (list, tuple)), "a list of modules"), (shard_placement_fn is not None, "shard_placement_fn="),
-                          (isinstance(offload_policy, CPUOffloadPolicy), "CPUOffloadPolicy"), (type(reshard_after_forward) is int, "reshard_after_forward= as an int")):
+    the module is the outermost one. As an int it is the number of ranks that share them then: 1, or all."""
+    modules = tuple(module) if isinstance(module, (list, tuple)) else (module,)
+    for refused, what in ((shard_placement_fn is not None, "shard_placement_fn="), (isinstance(offload_policy, CPUOffloadPolicy), "CPUOffloadPolicy")):
         if refused:
             raise NotImplementedError(f"fully_shard with {what} is not implemented in Phlox")
     if isinstance(module, (torch.nn.ModuleList, torch.nn.ModuleDict)):
         raise ValueError(f"fully_shard does not support containers that do not implement forward: {module}")
-    if isinstance(module, FSDPModule):
-        raise AssertionError(f"Each distinct composable distributed API can only be applied to a module once: {type(module)}")
+    for member in modules:
+        if isinstance(member, FSDPModule):
+            raise AssertionError("Each distinct composable distributed API can only be applied to a module once. "
+                                 f"fully_shard has already been applied to the following module:\n{member}")
     if mesh is not None and mesh.ndim not in (1, 2):
         raise ValueError(f"fully_shard expects a 1D or 2D DeviceMesh but got {mesh}")
     if mesh is not None and mesh.ndim == 2 and mesh.mesh_dim_names is None:
         raise AssertionError("Please init the 2D mesh for HSDP with mesh_dim_names specified")
     replicas = mesh.get_group(0) if mesh is not None and mesh.ndim == 2 else None
-    spec, cls = _spec(mesh, (Replicate(), Shard(0))[replicas is None:]), type(module)
+    spec = _spec(mesh, (Replicate(), Shard(0))[replicas is None:])
+    if type(reshard_after_forward) is int:
+        size = spec[3].size()
+        if reshard_after_forward < 1 or size % reshard_after_forward:
+            raise ValueError(f"If passing reshard_after_forward as an int, it should be a factor of {size}, not {reshard_after_forward}")
+        if 1 < reshard_after_forward < size:
+            raise NotImplementedError(f"fully_shard with reshard_after_forward={reshard_after_forward} of {size} ranks is not implemented in Phlox")
+        reshard_after_forward = reshard_after_forward != 1
     device = torch.device("cuda", torch.cuda.current_device()) if spec[0].device_type == "cuda" else torch.device(spec[0].device_type)
-    shards = _C._Shards(spec[3], replicas, module, device, list(ignored_params or ()), None if reshard_after_forward is None else not reshard_after_forward,
+    shards = _C._Shards(spec[3], replicas, modules, device, list(ignored_params or ()), None if reshard_after_forward is None else not reshard_after_forward,
                         mp_policy.param_dtype, mp_policy.reduce_dtype)
     for _, part, shape in shards.parameters():
         part._spec = (*spec[:2], shape, spec[3])
-    module.__class__ = type(f"FSDP{cls.__name__}", (FSDPModule, cls), {"__module__": cls.__module__})
-    module._fsdp, module._fsdp_policy = shards, mp_policy
-    module.register_forward_pre_hook(_C._fsdp_before, prepend=True, with_kwargs=True)
-    module.register_forward_hook(_C._fsdp_after, always_call=True)
+    for member in modules:
+        cls = type(member)
+        member.__class__ = type(f"FSDP{cls.__name__}", (FSDPModule, cls), {"__module__": cls.__module__})
+        member._fsdp, member._fsdp_policy, member._fsdp_members = shards, mp_policy, modules  # which live as long as each other
+        member.register_forward_pre_hook(_C._fsdp_before, prepend=True, with_kwargs=True)
+        member.register_forward_hook(_C._fsdp_after, always_call=True)
     return module
 
 
 def register_fsdp_forward_method(module, method_name):
     """Has a method gather the parameters around it, as forward does; nothing for other modules."""
+    if not isinstance(module, FSDPModule):
+        return
     if not hasattr(module, method_name):
         raise ValueError(f"{type(module)} does not have a method {method_name}")
     method = getattr(module, method_name)
@@ -92,5 +105,4 @@ def register_fsdp_forward_method(module, method_name):
         finally:
             result = _C._fsdp_after(module, args, result)
         return result
-    if isinstance(module, FSDPModule):
-        setattr(module, method_name, called)
+    setattr(module, method_name, called)
