@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether complex numbers are equal on devices, where no kernel compares them: both parts are. It
-// comes before the launch of an element-wise op, which real numbers go on to.
+// What comes before the launch of element-wise ops, which most operands go on to: whether complex
+// numbers are equal on devices, where no kernel compares them (both parts are), and choices by
+// bytes instead of bools.
+#include <stdatomic.h>
+
 #include "ops/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -62,4 +65,36 @@ PX_RUN(difference) {
   return PX_UNLIKELY(has_complex(call, args->self, args->other))
              ? compare_parts(call, args->self, args->other, false)
              : PX_OK;
+}
+
+// A number stays one, as a tensor.
+static px_status detached(px_tensor **out, px_value value) {
+  if (value.kind != PX_ARG_TENSOR) return px_tensor_from_scalar(out, px_value_scalar(value));
+  if (!px_tensor_is_wrapped(value.v.tensor)) return px_tensor_detach(out, value.v.tensor);
+  *out = px_retain(value.v.tensor);
+  return PX_OK;
+}
+// Once, as PyTorch does.
+static px_status warn_of_bytes(void) {
+  static atomic_bool said;
+  if (atomic_exchange_explicit(&said, true, memory_order_relaxed)) return PX_OK;
+  return px_warn(PX_WARN_USER,
+                 "where received a uint8 condition tensor. This behavior is deprecated and will be "
+                 "removed in a future version of PyTorch. Use a boolean condition instead.");
+}
+// The driver records the call, not what it calls.
+PX_RUN(where) {
+  px_value by = args->condition;
+  if (by.kind != PX_ARG_TENSOR || by.v.tensor->dtype != PX_UINT8) return PX_OK;
+  PX_SCOPED(px_tensor) mask = NULL;
+  PX_SCOPED(px_tensor) self = NULL;
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_TRY(warn_of_bytes());
+  PX_TRY(px_to(&mask, by.v.tensor, PX_BOOL, PX_DEVICE_NONE, false, false));
+  PX_TRY(detached(&self, args->self));
+  PX_TRY(detached(&other, args->other));
+  PX_TRY(px_where(&call->results[0], mask, self, other));
+  call->device = px__tensor_device(call->results[0]);
+  call->skip_launch = true;
+  return PX_OK;
 }

@@ -4,6 +4,7 @@ it is installed, values over all of their ranges, dtypes, gradients, texts and t
 import itertools
 import math
 import unittest
+import warnings
 
 import phlox
 import peer
@@ -133,8 +134,28 @@ class Values(unittest.TestCase):
         self.assertEqual(phlox.fmax(x, phlox.ones(6)).tolist(), [1, 1, 1, INF, 1, 1])
         self.assertEqual(phlox.fmin(x, phlox.ones(6)).tolist(), [0, 0, -INF, 1, 1, -2])
         self.assertEqual(phlox.heaviside(x, phlox.tensor([7.0])).tolist(), [7, 7, 0, 1, 0, 0])
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                self.assertEqual(phlox.where(phlox.tensor([0, 2, 1], dtype=phlox.uint8), phlox.tensor([1., 2., 3.]), 7.).tolist(), [7, 2, 3])
+        self.assertLessEqual([str(w.message)[:41] for w in said], ["where received a uint8 condition tensor. "])
+        of = phlox.ones(2, requires_grad=True)
+        phlox.where(phlox.tensor([0, 1], dtype=phlox.uint8), of, 2 * of).sum().backward()
+        self.assertEqual(of.grad.tolist(), [2, 1])
         self.assertEqual(phlox.gcd(phlox.tensor([12, -8, 0]), phlox.tensor([18, 0, 0])).tolist(), [6, 8, 0])
         self.assertEqual(phlox.lcm(phlox.tensor([12, -8, 0]), phlox.tensor([18, 6, 0])).tolist(), [36, 24, 0])
+        near = phlox.tensor([0., 1., 2., -1., INF, -0., NAN, 3., -1.])
+        for dtype, least, step, most in (phlox.float16, 2**-24, 2**-10, 65504.), (phlox.bfloat16, 2**-133, 2**-7, (2 - 2**-7) * 2**127):
+            a, b = near.to(dtype), phlox.tensor([1., 2., 0., 5., 0., -1., 1., 3., -INF]).to(dtype)
+            wanted = [least, 1 + step, 2 - step, step / 2 - 1, most, -least, NAN, 3, -1 - step]
+            for device in ("cpu", "cuda") if phlox.cuda.is_available() else ("cpu",):
+                got = phlox.nextafter(a.to(device), b.to(device)).cpu()
+                self.assertEqual(got.dtype, dtype)
+                self.assertTrue(phlox.equal(got.nan_to_num(9.), phlox.tensor(wanted, dtype=dtype).nan_to_num(9.)), got)
+            back = phlox.nextafter(phlox.tensor(-least, dtype=dtype), phlox.tensor(1., dtype=dtype))
+            self.assertTrue(back == 0 and back.signbit())
+            self.assertEqual(a[:2].clone().nextafter_(b[1]).tolist(), [least, 1 + step])
+            self.assertEqual(phlox.nextafter(a[:2, None], b[:2]).shape, (2, 2))
         self.assertEqual(phlox.gcd(phlox.tensor([-128], dtype=phlox.int8), phlox.tensor([-1], dtype=phlox.int8)).tolist(), [1])
 
 
