@@ -54,6 +54,10 @@ KALIGN   := $(shell $(CC) -Werror -falign-functions=64 -falign-loops=32 -E -x c 
 KFLAGS   := -fno-math-errno -fno-trapping-math -fwrapv
 V3FLAGS  := -march=x86-64-v3
 KFAST    := -O3 $(KALIGN)
+# Of most kernels one loop is enough. Those for each value of a condition, for strides of one and for what is left of a row take as much room again,
+# and more time of the compiler, and made rows of no dtype faster but of bytes.
+KONCE    := -fno-unswitch-loops -fno-version-loops-for-strides --param=vect-epilogues-nomask=0
+KONCE    := $(shell $(CC) -Werror $(KONCE) -E -x c /dev/null >/dev/null 2>&1 && echo $(KONCE))
 
 OPS      := $(wildcard ops/*.op layers/*.layer optim/*.optim)
 GEN      := $(O)/gen/stamp
@@ -137,10 +141,11 @@ $(O)/cpu_$(1).o: $(TWICE:backends/cpu/%.c=$(O)/$(1)/%.o) $(CPUGEN:%=$(O)/$(1)/%.
 	$$(call say,LD)$$(CC) -r -nostdlib -o $$@ $$^ && $(OBJCOPY) --keep-global-symbol=px__cpu_table_$(1) $$@
 endef
 # An x86 without AVX2 has fast products and convolutions; all else takes the least room. Other machines have no variant but this.
-KBASE    := $(if $(filter v3,$(VARIANTS)),-Os,$(KFAST))
+KBASE     = $(if $(filter v3,$(VARIANTS)),-Os,$(KFAST))
 $(eval $(call variant,base,,$$(KBASE)))
 $(addprefix $(O)/base/,conv.o conv_few.o conv_small.o gemm.o gemm_bf16.o gemm_tiles.o gemm_whole.o): KBASE := $(KFAST)
 $(eval $(call variant,v3,$(V3FLAGS),$$(KFAST)))
+$(foreach v,$(VARIANTS),$(patsubst %,$(O)/$(v)/%.o,convert random stored $(filter-out %_table %_optim,$(CPUGEN)))): KFAST += $(KONCE)
 $(O)/once/%.o: backends/cpu/%.c | $(GENHEAD)
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(INCLUDES) $(CPPFLAGS) $(KFLAGS) -MMD -MP -c -o $@ $<
