@@ -60,8 +60,8 @@ static inline void *px__pool_take(enum px__pool_kind kind) {
 // Ends an object, and keeps it.
 static inline void px__pool_give(enum px__pool_kind kind, void *object) {
   px__tally *here = px__tally_here;
-  px__pool *pool = &here->pools[kind];
-  if (!PX__POOL_ON || PX_UNLIKELY(!here || !pool->live || pool->count >= PX__POOL_LIMIT)) {
+  px__pool *pool = here ? &here->pools[kind] : NULL;
+  if (!PX__POOL_ON || PX_UNLIKELY(!pool || !pool->live || pool->count >= PX__POOL_LIMIT)) {
     px__pool_drop(kind, object);
     return;
   }
