@@ -32,7 +32,7 @@ struct px__watch {
   pthread_cond_t said;
   int wake;
   bool ends, over;  // over: the thread is
-  bool dozes;       // the thread waits for a whole tick, as nothing is under way
+  bool dozes;       // the thread waits for a whole tick, as no calls come
   uint64_t begun, done;
   px__call ring[PX__RING];
   uint32_t hashes[PX__RING];  // of all calls up to the one of the same place
@@ -46,6 +46,7 @@ struct px__watch {
   int64_t next_tick, decide_at;  // decide_at 0: nothing is known
   int64_t next_look, next_works_look, late_since;
   uint64_t looked_at;  // the calls that had begun at the last look
+  bool quiet;          // which were those of the look before
   uint64_t checked, theirs_to;
   uint32_t theirs[PX__RING];  // of other ranks: the hub's hashes
   bool told, differs, decided;
@@ -214,10 +215,12 @@ static bool is_under_way(const px__watch *self) {
 static void speak_in_time(px__watch *self) {
   int64_t now = px__now_ms();
   bool tick = now >= self->next_tick, look = now >= self->next_look;
-  bool stands = look && is_under_way(self) && self->begun == self->looked_at;
-  if (look) self->looked_at = self->begun, self->next_look = now + PX__LOOK_MS;
+  if (look) {
+    self->quiet = self->begun == self->looked_at;
+    self->looked_at = self->begun, self->next_look = now + PX__LOOK_MS;
+  }
   if (tick) self->next_tick = now + self->tick_ms;
-  if (tick || stands) speak(self, tick);
+  if (tick || (look && self->quiet && is_under_way(self))) speak(self, tick);
 }
 
 // A rank that comes has its line. When all have come, the door is closed.
@@ -332,13 +335,13 @@ static void consider(px__watch *self, char over[PX__WHY]) {
       (void)px__line_say(&self->lines[i], PX__VERDICT, 0, over, strlen(over));
 }
 
-// Waits for something to happen, for a tick at most, and a look while a call is under way; says how
-// long.
+// Waits for something to happen, for a tick at most, and a look while calls come or are under way;
+// says how long.
 static int wait_for_news(px__watch *self, struct pollfd *polled) {
   int64_t before = px__now_ms(), until = self->next_tick;
   if (self->decide_at && !self->decided && self->decide_at < until) until = self->decide_at;
   pthread_mutex_lock(&self->lock);
-  self->dozes = !is_under_way(self);
+  self->dozes = self->quiet && !is_under_way(self);
   if (!self->dozes && self->next_look < until) until = self->next_look;
   polled[0] = (struct pollfd){self->wake, POLLIN, 0};
   for (int i = 0; i < self->count; i++) {
