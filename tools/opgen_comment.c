@@ -78,9 +78,10 @@ static const char *dtypes_of(const og_op *op) {
   static const char *const sets[][2] = {{"numeric", "all but bool"},
                                         {"float", "floating point"},
                                         {"integral", "bool and integers"},
+                                        {"integral unsigned", "bool and integers"},
                                         {"integer", "integers"}};
   const char *set = taken_dtypes(op), *result = result_dtype(op);
-  for (int i = 0; limit_of(op) && i < 4; i++)
+  for (int i = 0; limit_of(op) && i < (int)(sizeof sets / sizeof *sets); i++)
     if (!strcmp(limit_of(op), sets[i][0])) set = sets[i][1];
   if (!set) return result;
   return result ? og_format("%s; %s", set, result) : set;

@@ -66,6 +66,7 @@ typedef struct set {
 } set;
 typedef struct choice {
   const set *set;
+  bool wide;     // and uint16 to uint64, which are computed with as int64
   bool complex;  // and complex numbers
 } choice;
 static const px_dtype_info all[] = {
@@ -85,10 +86,12 @@ static choice choice_of(const og_op *op) {
   bool computes = og_is(op, "pointwise") || og_is(op, "reduce") || og_is(op, "kernel");
   const char *name = op->dtypes.text ? op->dtypes.text : computes ? "all" : "any";
   const char *end = og_word_end(name), *more = og_skip(end);
+  bool wide = !strncmp(more, "unsigned", 8);
+  if (wide) more = og_skip(more + 8);
   bool complex = !strcmp(more, "complex");
   for (size_t i = 0; i < sizeof sets / sizeof *sets && (complex || !*more); i++)
     if (!strcmp(og_copy(name, (size_t)(end - name)), sets[i].name))
-      return (choice){&sets[i], complex};
+      return (choice){&sets[i], wide, complex};
   og_die(op->dtypes.place, "unknown dtypes '%s' of %s", name, op->name);
 }
 
@@ -105,6 +108,8 @@ unsigned og_dtype_mask(const og_op *op) {
   unsigned mask = 0;
   for (int i = 0; i < of.set->rows; i++)
     if (strchr(of.set->kinds, all[i].kind)) mask |= 1u << i;
+  for (int i = PX_DTYPE_COMPUTED; i < PX_DTYPE_COUNT; i++)
+    if (all[i].kind == 'u' && of.wide) mask |= 1u << i;
   for (int i = 0; i < PX_DTYPE_COUNT; i++)
     if (of.complex && all[i].kind == 'c' && (i != PX_COMPLEX32 || og_is(op, "pointwise")))
       mask |= 1u << i;

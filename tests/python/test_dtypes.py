@@ -98,8 +98,9 @@ class Everywhere(unittest.TestCase):
             name = torch._C._dtype_class(dtype)
             calls = [lambda: x.sort(), lambda: torch.sum(x), lambda: torch.nn.functional.relu_(x)]
             if not dtype.is_complex:
-                calls += [lambda: x.add_(1), lambda: x.mul_(x), lambda: x.cumsum(0), lambda: torch.where(x.bool(), x, x),
-                          lambda: x.masked_fill_(x.view(torch.uint8)[:2] == 0, 1)]
+                calls += [lambda: x.add_(1), lambda: x.cumsum(0), lambda: x.masked_fill_(x.view(torch.uint8)[:2] == 0, 1)]
+            if not dtype.is_complex and dtype not in UNSIGNED:
+                calls += [lambda: x.mul_(x), lambda: torch.where(x.bool(), x, x)]
             for call in calls:
                 with self.assertRaisesRegex(NotImplementedError, f"not implemented for '{name}'"):
                     call()
@@ -125,6 +126,29 @@ class Unsigned(unittest.TestCase):
             torch.tensor([70000], dtype=torch.uint16)
         with self.assertRaises(OverflowError):
             torch.tensor([-1], dtype=torch.uint64)
+
+    def test_they_are_multiplied_chosen_and_combined_by_bits(self):
+        for dtype in UNSIGNED:
+            for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+                most = torch.iinfo(dtype).max
+                x, y = torch.tensor([[most, 6], [5, 0]], dtype=dtype, device=device), torch.tensor([3, 2], dtype=dtype, device=device)
+                self.assertEqual((x * y).tolist(), [[most - 2, 12], [15, 0]])  # modulo the range
+                self.assertEqual((x.t() * 2).tolist(), [[most - 1, 10], [12, 0]])
+                self.assertEqual((x & y).tolist(), [[3, 2], [1, 0]])
+                self.assertEqual((x | 1).tolist(), [[most, 7], [5, 1]])
+                self.assertEqual((x ^ x).tolist(), [[0, 0], [0, 0]])
+                self.assertEqual(torch.where(x == 5, x, y).tolist(), [[3, 2], [5, 2]])
+                self.assertTrue(all(t.dtype is dtype for t in (x * y, x * 2, x & y, x | 1, x ^ x, torch.where(x == 5, x, y), x.clone().mul_(3))))
+                self.assertEqual((x * .5).dtype, torch.float32)
+
+    def test_functions_of_them_are_floats(self):
+        for dtype in UNSIGNED:
+            x = torch.tensor([torch.iinfo(dtype).max, 4, 1], dtype=dtype)
+            for f in (torch.exp2, torch.log, torch.sqrt, torch.sigmoid, torch.reciprocal, lambda t: t / 2, lambda t: 2 / t):
+                self.assertTrue(torch.equal(f(x), f(x.to(torch.float32))))
+        for f in (torch.add, torch.sub, torch.maximum, torch.floor_divide, torch.lt, torch.pow):
+            with self.assertRaisesRegex(NotImplementedError, "not implemented for 'UInt64'"):
+                f(x, x)
 
     def test_they_promote_with_floating_point_alone(self):
         self.assertEqual(torch.promote_types(torch.uint16, torch.float16), torch.float16)
