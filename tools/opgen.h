@@ -112,7 +112,7 @@ typedef struct og_op {
   unsigned words;  // bit i: og_words[i]
   og_field turned, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
       kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, cuda,
-      expands, draws, out, expanded, format, batch, complex, lazy, work;
+      expands, draws, out, expanded, format, batch, complex, lazy, work, flops;
   og_field refusals[OG_MAX_REFUSALS];
   int refusal_count;
   og_field checks[OG_MAX_CHECKS];
@@ -253,6 +253,7 @@ void og_write_checks(FILE *to, const og_op *op);
 bool og_has_checks(const og_op *op);                   // before anything else
 void og_write_late_checks(FILE *to, const og_op *op);  // those behind `check device`
 void og_write_work(FILE *to, const og_op *op);         // `work NUMBER`, a function of the call
+void og_write_flops(FILE *to, const og_op *op);        // members of its px__op_impl
 
 // ---- opgen_results.c: `result NAMES = SIZES : DTYPE, ...`
 #define OG_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"

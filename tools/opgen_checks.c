@@ -171,13 +171,27 @@ void og_write_late_checks(FILE *to, const og_op *op) {
   for (int i = device_check(op) + 1; i < op->check_count; i++) write_check(to, op, &op->checks[i]);
 }
 
-void og_write_work(FILE *to, const og_op *op) {
-  if (!op->work.text) return;
+static void write_number(FILE *to, const og_op *op, const char *what, const char *text,
+                         og_place at) {
   results_are_made = true;
-  const char *number = og_argument_number(op, og_formula(op->work.text, op->work.place));
+  const char *number = og_argument_number(op, og_formula(text, at));
   results_are_made = false;
   fprintf(to,
-          "static int64_t work_%s(const px_call *call) {\n  const px_value *a = call->args;\n"
+          "static int64_t %s_%s(const px_call *call) {\n  const px_value *a = call->args;\n"
           "  return (void)a, %s;\n}\n",
-          op->name, number);
+          what, op->name, number);
+}
+
+void og_write_work(FILE *to, const og_op *op) {
+  const char *counted = op->flops.text ? strchr(op->flops.text, '=') : NULL;
+  if (op->work.text) write_number(to, op, "work", op->work.text, op->work.place);
+  if (counted) write_number(to, op, "flops", counted + 1, op->flops.place);
+}
+
+void og_write_flops(FILE *to, const og_op *op) {
+  if (!op->flops.text) return;
+  int length = (int)strcspn(op->flops.text, "=");
+  while (length && op->flops.text[length - 1] == ' ') length--;
+  fprintf(to, ".flops = \"%.*s\", .counted = %s_%s, ", length, op->flops.text,
+          op->flops.text[strcspn(op->flops.text, "=")] ? "flops" : "work", op->name);
 }

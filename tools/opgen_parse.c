@@ -123,7 +123,7 @@ void og_op_field(og_op *op, char *line, og_place at) {
       {"example", &op->example},   {"expands", &op->expands},   {"draws", &op->draws},
       {"cuda", &op->cuda},         {"out", &op->out},           {"expanded", &op->expanded},
       {"lazy", &op->lazy},         {"format", &op->format},     {"batch", &op->batch},
-      {"complex", &op->complex},   {"work", &op->work}};
+      {"complex", &op->complex},   {"work", &op->work},         {"flops", &op->flops}};
   if (!strcmp(name, "grad")) {
     parse_grad(op, text, at);
     return;
@@ -159,6 +159,8 @@ void og_op_end(const og_op *op) {
     og_die(at, "complex of %s, which is composite, or has several results", op->name);
   if (op->work.text && (og_is(op, "view") || og_is(op, "composite") || og_is(op, "function")))
     og_die(op->work.place, "work of %s, which launches no kernel of its own", op->name);
+  if (op->flops.text && !op->work.text)
+    og_die(op->flops.place, "flops of %s, which has no work", op->name);
   bool made = op->made_count > 0;
   if (made && !og_is(op, "kernel"))
     og_die(op->made[0].place, "result of %s, which is no kernel op", op->name);

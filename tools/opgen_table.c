@@ -202,6 +202,7 @@ void og_write_impl(FILE *to, const og_op *op) {
           op->name, op->name, run, op->name, kernel ? "\"" : "", kernel ? kernel : "NULL",
           kernel ? "\"" : "", og_dtype_mask(op), out_rules[out_rule(op)].rule);
   if (op->work.text) fprintf(to, ".work = work_%s, ", op->name);
+  og_write_flops(to, op);
   if (op->complex_node) fprintf(to, ".complex = complex_%s, ", op->name);
   if (og_has_texts(op)) fprintf(to, ".texts = &texts_%s, ", op->name);
   og_policy policy = policy_of(op);

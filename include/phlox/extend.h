@@ -115,6 +115,11 @@ typedef struct px_call_keeper {
 // Sets the calling thread's keeper, which must stay valid; NULL: none. *before, if it is not NULL,
 // gets the one that it had.
 PX_CALL px_op_keep_calls(const px_call_keeper *keeper, const px_call_keeper **before);
+// Has `counted` told, from here on and by all threads, of each launch whose op says what it counts
+// as: the names, as its entry has them ("convolution, backward convolution_backward"), and how many
+// operations. NULL: nobody is told.
+typedef void (*px_op_counted)(const char *names, int64_t operations, px_device_type type);
+PX_API void px_op_tell_operations(px_op_counted counted);
 // Sets the hooks of the process, once, before other threads call ops. `hooks` must stay valid.
 PX_API void px_op_set_hooks(const px_op_hooks *hooks);
 

@@ -210,6 +210,10 @@ typedef px_status (*px_module_visit)(const char *name, const px_module_entry *en
                                      px_module *owner, void *context);
 PX_CALL px_module_each(px_module *self, int sorts, const char *prefix, bool recurse,
                        bool duplicates, px_module_visit visit, void *context);
+// What the calling thread does from here on counts as the module's (phlox/flops.h), until
+// px_flops_leave: for what runs modules by other ways than px_module_forward, which does so itself.
+// class_name: what a module is called that is called by itself; NULL: its kind.
+PX_CALL px_module_count_flops(px_module *self, const char *class_name);
 // Gives all parameters of self and its children, each once.
 PX_CALL px_module_parameters(px_list **out, px_module *self);
 

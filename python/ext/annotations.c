@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "nn.h"
+#include "phlox/flops.h"
 #include "phlox/profile.h"
 
 typedef struct mark_object {
@@ -228,4 +230,71 @@ EXT_METHOD0(collect, __enter__, "None", NULL) { return ext_none(px_tool_start())
 EXT_METHOD(collect, __exit__, "(*exc: object) -> None", NULL) {
   EXT_ARGS(ext_rest, exc);
   return ext_none(px_tool_stop());
+}
+
+// ---- counters of operations (torch.utils.flop_counter)
+
+static void counter_end(PyObject *capsule) {
+  px_flop_counter_end(PyCapsule_GetPointer(capsule, NULL));
+  px_release(PyCapsule_GetPointer(capsule, NULL));
+}
+static px_flop_counter *counter_of(PyObject *capsule) {
+  return PyCapsule_GetPointer(capsule, NULL);
+}
+EXT_FUNCTION0(autograd_profiler, _flops_begin, "object", "A counter, which counts.") {
+  px_flop_counter *counter = NULL;
+  EXT_TRY(px_flop_counter_new(&counter));
+  EXT_OWNED *capsule = PyCapsule_New(counter, NULL, counter_end);
+  if (!capsule) px_release(counter);
+  if (capsule) EXT_TRY(px_flop_counter_begin(counter));
+  return ext_moved(&capsule);
+}
+EXT_FUNCTION(autograd_profiler, _flops_end, "(counter: object) -> None", "Ends it.") {
+  EXT_ARGS(PyObject *, counter);
+  if (!counter_of(counter)) return NULL;
+  px_flop_counter_end(counter_of(counter));
+  Py_RETURN_NONE;
+}
+static PyObject *count_of(const px_flop_count *count) {
+  EXT_OWNED *op = ext_aten_counted(count->op);
+  return op ? Py_BuildValue("(sOL)", count->module, op, (long long)count->operations) : NULL;
+}
+EXT_FUNCTION(autograd_profiler, _flops_counts, "(counter: object) -> list[tuple]",
+             "Module, op and operations, as they were met.") {
+  EXT_ARGS(PyObject *, counter);
+  px_flop_count count;
+  EXT_OWNED *rows = counter_of(counter) ? PyList_New(0) : NULL;
+  for (int i = 0; rows && px_flop_counter_at(counter_of(counter), i, &count); i++) {
+    EXT_OWNED *row = count_of(&count);
+    if (!row || PyList_Append(rows, row) < 0) Py_CLEAR(rows);
+  }
+  return ext_moved(&rows);
+}
+EXT_FUNCTION(autograd_profiler, _flops_table, "(counter: object, depth: int) -> str",
+             "The table, of modules down to a depth; negative: of all.") {
+  PyObject *counter;
+  int64_t depth;
+  EXT_BIND(counter, depth);
+  char *text = NULL;
+  if (!counter_of(counter)) return NULL;
+  EXT_TRY(px_flop_counter_table(&text, counter_of(counter), (int)depth));
+  PyObject *table = PyUnicode_FromString(text);
+  px_free(text);
+  return table;
+}
+EXT_FUNCTION(autograd_profiler, _flops_enter, "(module: object, args: object) -> None",
+             "A hook before the forward of all modules.") {
+  EXT_ARGS(PyObject *, module, args);
+  (void)args;
+  const char *name = strrchr(Py_TYPE(module)->tp_name, '.');
+  if (ext_is_module(module) && ext_module(module))
+    EXT_TRY(px_module_count_flops(ext_module(module), name ? name + 1 : Py_TYPE(module)->tp_name));
+  Py_RETURN_NONE;
+}
+EXT_FUNCTION(autograd_profiler, _flops_leave,
+             "(module: object, args: object, result: object) -> None", "... and behind it.") {
+  EXT_ARGS(PyObject *, module, args, result);
+  (void)args, (void)result;
+  if (ext_is_module(module) && ext_module(module)) px_flops_leave();
+  Py_RETURN_NONE;
 }

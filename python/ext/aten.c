@@ -55,7 +55,7 @@ static PyObject *overload_named(PyObject *name, const px_op *op) {
   EXT_OWNED *made = ext_new(&op_overload_type);
   if (!made) return NULL;
   O(made)->name = Py_NewRef(name);
-  O(made)->word = takes_tensors(op) && !strchr(aten_name(op), '_') ? "Tensor" : "default";
+  O(made)->word = op && takes_tensors(op) && !strchr(aten_name(op), '_') ? "Tensor" : "default";
   return PyDict_SetItem(overloads, name, made) < 0 ? NULL : ext_moved(&made);
 }
 static PyObject *overload_of(const px_op *op, px_call_mode mode) {
@@ -127,13 +127,31 @@ EXT_TYPE(op_packet, "torch._ops.OpOverloadPacket", "_OpOverloadPacket", packet_o
          .tp_getattro = packet_getattro, .tp_call = packet_call, .tp_repr = packet_repr,
          .tp_str = packet_str);
 
+static PyObject *packets;  // by name
+static PyObject *packet_named(PyObject *name, const px_op *op) {
+  if (!packets && !(packets = PyDict_New())) return NULL;
+  PyObject *known = PyDict_GetItemWithError(packets, name);
+  if (known || PyErr_Occurred()) return Py_XNewRef(known);
+  EXT_OWNED *made = ext_new(&op_packet_type);
+  if (!made || !(P(made)->overload = overload_named(name, op))) return NULL;
+  return PyDict_SetItem(packets, name, made) < 0 ? NULL : ext_moved(&made);
+}
+// Names that operations are counted by, of what is no op here: they cannot be called.
+static bool is_counted(const char *name) {
+  static const char words[] =
+      "convolution_backward _scaled_dot_product_flash_attention_backward "
+      "_scaled_dot_product_flash_attention_for_cpu "
+      "_scaled_dot_product_flash_attention_for_cpu_backward";
+  return ext_has_word(words, name);
+}
 PyObject *ext_aten_packet(PyObject *name) {
   const char *text = PyUnicode_AsUTF8(name);
   const px_op *op = text ? op_of_aten(text) : NULL;
-  if (!op) return NULL;
-  EXT_OWNED *made = ext_new(&op_packet_type);
-  if (!made || !(P(made)->overload = overload_named(name, op))) return NULL;
-  return ext_moved(&made);
+  return op || (text && is_counted(text)) ? packet_named(name, op) : NULL;
+}
+PyObject *ext_aten_counted(const char *name) {
+  EXT_OWNED *text = PyUnicode_FromString(name);
+  return text ? packet_named(text, op_of_aten(name)) : NULL;
 }
 
 // ---- results that are kept

@@ -293,6 +293,7 @@ PyObject *ext_op_registered(const char *name);
 int ext_objects_of(const px_op *op, const px_value *args, PyObject **tuple, PyObject **options);
 // torch.ops.aten.NAME; NULL, perhaps without an exception, if there is no such op.
 PyObject *ext_aten_packet(PyObject *name);
+PyObject *ext_aten_counted(const char *name);  // of an op by which operations are counted
 // Makes methods and functions of ops that were registered since the last time and ask for it.
 int ext_ops_update(void);
 

@@ -6,6 +6,12 @@
 
 const px_op_hooks *px__hooks;
 
+px_op_counted px__counted;
+void px_op_tell_operations(px_op_counted counted) {
+  __atomic_store_n(&px__counted, counted, __ATOMIC_RELEASE);
+  px__watch(PX__WATCH_COUNTED, counted != NULL);
+}
+
 void px_op_set_hooks(const px_op_hooks *hooks) {
   px__hooks = hooks;
   px__print_suffix = hooks ? hooks->print_suffix : NULL;

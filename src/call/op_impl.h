@@ -104,6 +104,10 @@ typedef struct px__op_impl {
   px_status (*complex)(px_call *call);
   // The floating-point operations of a call whose results are made; NULL: they are not told.
   int64_t (*work)(const px_call *call);
+  // What PyTorch's counter of operations has of it: the names, as the entry says them, and how
+  // many; NULL: nothing.
+  const char *flops;
+  int64_t (*counted)(const px_call *call);
   const char *kernel;  // "softmax"
   px_kernel *found;    // the kernels that were found, by device type; atomic
   uint32_t dtypes;     // bit i: px_dtype i is supported (of `compute` or of the first tensor)
@@ -174,7 +178,8 @@ px_status px__call_draws(px_call *call, px_generator *generator, int64_t n, int6
 
 // The hooks of the layer above (phlox/extend.h), or NULL until it sets them.
 extern const px_op_hooks *px__hooks;
-extern bool px__watched;  // atomic: a thread has had a watch of writes
+extern px_op_counted px__counted;  // atomic; hooks.c
+extern bool px__watched;           // atomic: a thread has had a watch of writes
 // The calling thread's keeper of calls and another in its place.
 const px_call_keeper *px__keeper(void);
 void px__keeper_put(const px_call_keeper *keeper);

@@ -148,10 +148,11 @@ px_status px_module_forward_all(px_tensor **results, int result_count, px_module
   PX_CHECK(result_count >= 1 && result_count <= made, PX_VALUE, "%s has %d results, not %d",
            kind->name, made, result_count);
   PX_TRY(check_inputs(self, inputs, count));
-  PX_TRY(px__nn_enter(self));
+  bool counted;
+  PX_TRY(px__nn_call(&counted, self));
   px_status status = self->hook_count && count ? forward_hooked(all, self, inputs, count)
                                                : px__forward_bare(all, self, inputs, count);
-  px__nn_leave();
+  px__nn_called(counted);
   for (int i = 0; i < made; i++)
     if (status == PX_OK && i < result_count)
       results[i] = all[i];

@@ -140,10 +140,11 @@ px_status px_module_invoke(px_tensor **results, int result_count, px_module *sel
            result_count, count);
   for (int i = 0; i < result_count; i++) results[i] = NULL;
   if (count) memcpy(call.args, args, (size_t)count * sizeof *args);
-  PX_TRY(px__nn_enter(self));
+  bool counted;
+  PX_TRY(px__nn_call(&counted, self));
   bool hooked = self->hook_count && !strcmp(method, "forward");
   px_status status = hooked ? px_module_run(self, &way, &call) : invoke_bare(self, &call);
-  px__nn_leave();
+  px__nn_called(counted);
   px_release(call.replacement);
   for (int i = 0; i < PX__RESULTS; i++)
     if (status == PX_OK && i < result_count)

@@ -35,7 +35,10 @@ static void entry_clear(px__entry *entry) {
   px_release(entry->module);
 }
 
+void (*px__nn_ended)(const px_module *self);
 static void module_end(px_module *self) {
+  void (*ended)(const px_module *) = __atomic_load_n(&px__nn_ended, __ATOMIC_ACQUIRE);
+  if (ended) ended(self);
   for (int i = 0; i < self->entry_count; i++) entry_clear(&self->entries[i]);
   for (int i = 0; i < self->attribute_count; i++) {
     px_free(self->attributes[i].name);

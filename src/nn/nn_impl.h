@@ -53,6 +53,12 @@ px_status px__nn_strdup(char **out, const char *text) __attribute__((warn_unused
 // stack could end.
 px_status px__nn_enter(const px_module *self) __attribute__((warn_unused_result));
 void px__nn_leave(void);
+// The same around a call, which is where operations are counted (flops.c): call sets what called
+// wants.
+px_status px__nn_call(bool *counted, px_module *self) __attribute__((warn_unused_result));
+void px__nn_called(bool counted);
+// Told of each module that ends, while it is set; atomic.
+extern void (*px__nn_ended)(const px_module *self);
 
 // Notes which kind this thread looked for and did not find, and the nearest there is: a module of
 // no kind fails with these names.

@@ -182,9 +182,9 @@ class OtherNames(unittest.TestCase):
         from phlox.utils.flop_counter import FlopCounterMode
         counter = FlopCounterMode(display=False)
         self.assertEqual((counter.get_total_flops(), counter.get_flop_counts()), (0, {"Global": {}}))
-        with self.assertRaisesRegex(NotImplementedError, "FlopCounterMode is not implemented in Phlox"):
-            with counter:
-                self.fail()
+        with counter:
+            pass
+        self.assertEqual(counter.get_total_flops(), 0)
 
     def test_special_and_linalg(self):
         x = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])

@@ -1,23 +1,77 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.utils.flop_counter, as far as it is: a counter that has counted nothing."""
+"""torch.utils.flop_counter: floating-point operations by module and op."""
+from __future__ import annotations
+
+import collections
+import warnings
+from typing import Any
+
+from phlox.autograd import profiler as _core
+from phlox.nn import _module
 
 
 class FlopCounterMode:
-    """What programs make before they know whether they will count: until it is entered, which
-    raises NotImplementedError, it has counted nothing."""
+    """Counts the operations of matrix products, convolutions and attention within its block, by the
+    modules that are called and by op, backward passes too. They follow from sizes.
 
-    def __init__(self, mods=None, depth=2, display=True, custom_mapping=None):
-        self.depth, self.display = depth, display
+    Args:
+        mods: has no effect
+        depth (int): how deep modules are that the table has; None: all
+        display (bool): prints the table at the end
+        custom_mapping: formulas of other ops are not implemented
+        skip_unsupported (bool): has no effect, as there are no higher-order operators
 
-    def __enter__(self):
-        raise NotImplementedError("torch.utils.flop_counter.FlopCounterMode is not implemented in Phlox: "
-                                  "the operations of a model are not counted")
+    >>> with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+    ...     y = torch.ones(2, 3) @ torch.ones(3, 4)
+    >>> counter.get_total_flops()
+    48
+    """
 
-    def __exit__(self, *error):
-        """Nothing was entered."""
+    def __init__(self, mods: Any = None, depth: "int | None" = 2, display: bool = True,
+                 custom_mapping: "dict[Any, Any] | None" = None, skip_unsupported: bool = False) -> None:
+        if custom_mapping:
+            raise NotImplementedError("FlopCounterMode: custom_mapping is not implemented in Phlox")
+        if mods is not None:
+            warnings.warn("mods argument is not needed anymore, you can stop passing it", stacklevel=2)
+        self.depth, self.display, self.skip_unsupported = depth, display, skip_unsupported
+        self._counter, self._hooks = None, ()
 
-    def get_total_flops(self):
-        return 0
+    def get_total_flops(self) -> int:
+        """All operations."""
+        return sum(self.get_flop_counts()["Global"].values())
 
-    def get_flop_counts(self):
-        return {"Global": {}}
+    def get_flop_counts(self) -> "dict[str, dict[Any, int]]":
+        """Operations by module, and then by op (torch.ops.aten.mm)."""
+        counts: dict = {"Global": {}}
+        for module, op, operations in _core._flops_counts(self._counter) if self._counter else ():
+            counts.setdefault(module, {})[op] = operations
+        return counts
+
+    def get_unsupported_ops(self) -> "collections.Counter[str]":
+        """Higher-order operators that were not counted: none."""
+        return collections.Counter()
+
+    def get_table(self, depth: "int | None" = None) -> str:
+        """The counts as a table.
+
+        Args:
+            depth (int): in the place of the counter's
+        """
+        depth = self.depth if depth is None else depth
+        counter = self._counter or _core._flops_begin()
+        if not self._counter:
+            _core._flops_end(counter)
+        return _core._flops_table(counter, -1 if depth is None else depth)
+
+    def __enter__(self) -> "FlopCounterMode":
+        self._counter = _core._flops_begin()
+        self._hooks = (_module.register_module_forward_pre_hook(_core._flops_enter),
+                       _module.register_module_forward_hook(_core._flops_leave, always_call=True))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        _core._flops_end(self._counter)
+        for hook in self._hooks:
+            hook.remove()
+        if self.display:
+            print(self.get_table(self.depth))

@@ -140,5 +140,12 @@ __attribute__((warn_unused_result)) px_status px__buffer_add(px__task_entry *ent
 // Runs one item on this thread: the node, and what follows from it. Errors go to the task.
 void px__run_item(px__item item);
 int px__run_depth(void);  // how many backward calls this thread is inside of
+// The node that the thread runs: its number, how deep it is, and whether its call is recorded.
+typedef struct px__running_item {
+  uint64_t sequence;
+  int depth;  // 0: it runs none
+  bool create;
+} px__running_item;
+px__running_item px__run_here(void);
 __attribute__((warn_unused_result)) px_status px__task_push(px__task *task, uint32_t entry);
 void px__task_fail(px__task *task);

@@ -192,6 +192,7 @@ __attribute__((warn_unused_result)) px_status px__with_history(px_tensor **out, 
                                                                px__edge edge);
 
 // ---- hooks.c
+uint64_t px__node_next(void);  // the number that the next node gets
 void px__hooks_clear(px__gradient_hooks *hooks);
 // Gives the i-th hook that only the lists of self, and of the node that made it, have.
 bool px__hooks_at(const px__grad_state *self, int i, px_context *out);

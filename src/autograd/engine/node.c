@@ -152,6 +152,7 @@ void px__node_leave(px_node *node, bool release) {
 
 const char *px_node_name(const px_node *node) { return node->name; }
 int px_node_edge_count(const px_node *node) { return node->edge_count; }
+uint64_t px__node_next(void) { return __atomic_load_n(&sequence, __ATOMIC_RELAXED); }
 uint64_t px_node_sequence(const px_node *node) { return node->sequence; }
 void px_node_set_soon(px_node *node) { node->sequence = UINT64_MAX; }
 

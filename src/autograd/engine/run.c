@@ -259,12 +259,13 @@ static void untell(const px__told *before, const px__task *task) {
   if (task->site.file) (void)px_site_lend(before->lent);
 }
 
-static _Thread_local int depth;
-int px__run_depth(void) { return depth; }
+static _Thread_local px__running_item here;
+int px__run_depth(void) { return here.depth; }
+px__running_item px__run_here(void) { return here; }
 
 void px__run_item(px__item item) {
-  int depth_before = depth;
-  depth = item.depth + 1;
+  px__running_item outer = here;
+  here = (px__running_item){item.sequence, item.depth + 1, item.task->create};
   px__task *task_before = px__task_enter(item.task);
   px_modes before = px_modes_get(), during = item.task->modes;
   during.grad = item.task->create;
@@ -278,7 +279,7 @@ void px__run_item(px__item item) {
   if (on_devices) untell(&told, item.task);
   (void)px__run_forward_swap(passing);
   px_modes_set(before);
-  depth = depth_before;
+  here = outer;
   (void)px__task_enter(task_before);
   finish(item.task);
 }
