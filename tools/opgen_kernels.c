@@ -9,7 +9,7 @@
 typedef og_stamp stamp;
 
 // The kernel math library as the tables may name it. `launch`: the function reports faults, and
-// takes the launch first. `blocks`: it is libm's, for double at least, and wants loops in blocks;
+// takes the launch first. `blocks`: it calls libm, for double at least, and wants loops in blocks;
 // NEAR: moreover it has a fast form, k_near_NAME, that is right for most numbers, and says so;
 // BLOCKS_F32: that of float has so many operations (narrow.h) that one loop must do.
 typedef struct math_row {
@@ -76,14 +76,14 @@ static const math_row math_rows[] = {
     {"shr", 2, 0, NO_BLOCKS},
     {"gcd", 2, 0, NO_BLOCKS},
     // backends/special.h
-    {"lgamma", 1, 0, NO_BLOCKS},
+    {"lgamma", 1, 0, BLOCKS_F32},
     {"digamma", 1, 0, NO_BLOCKS},
     {"polygamma", 2, 0, NO_BLOCKS},
     {"zeta", 2, 0, NO_BLOCKS},
     {"igamma", 2, 0, NO_BLOCKS},
     {"igammac", 2, 0, NO_BLOCKS},
     {"gamma_slope", 2, 0, NO_BLOCKS},
-    {"erfinv", 1, 0, NO_BLOCKS},
+    {"erfinv", 1, 0, BLOCKS},
     {"erfcx", 1, 0, NO_BLOCKS},
     {"ndtr", 1, 0, NO_BLOCKS},
     {"log_ndtr", 1, 0, NO_BLOCKS},
@@ -145,6 +145,7 @@ typedef struct rewriter {
   bool slow;            // a function of floats occurred that takes longer than memory does
   bool form;            // the form for wide vectors is written
   bool near, has_near;  // take fast forms; there is one
+  const char *easy;     // the exponent of all powers
 } rewriter;
 
 static void emit(rewriter *w, const char *text) { w->out = og_format("%s%s", w->out, text); }
@@ -156,7 +157,9 @@ static void emit_call(rewriter *w, const math_row *f) {
                (real && !wide && f->blocks == BLOCKS_F32);
   w->has_near |= near;
   w->slow |= real && !wide && !near && f->blocks != NO_BLOCKS;
-  if (near && w->near)
+  if (w->easy && !strcmp(f->name, "pow"))
+    emit(w, og_format("k_easy_pow_%s(%s, ", w->suffix, w->easy));
+  else if (near && w->near)
     emit(w, og_format("k_near_%s_%s(far_ + k_, ", f->name, w->suffix));
   else
     emit(w, og_format("k_%s_%s(%s", f->name, w->suffix, f->launch ? "l, " : ""));
@@ -318,9 +321,38 @@ static void write_loop(FILE *to, const og_op *op, const stamp *s, const rewriter
             w->out);
 }
 
-// Whether an op is a power of its arguments alone, for which there are loops for some exponents.
-static bool is_power(const og_op *op, const stamp *s) {
-  return s->suffix[0] == 'f' && !strcmp(op->expr.text, "pow(self, exponent)");
+// Powers to one exponent are mostly products, roots and reciprocals: a loop for each of those, as a
+// choice in the loop would take longer than they do. `still`: what comes before self is one number.
+static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const rewriter *w,
+                              bool still) {
+  static const char *const easy[] = {"2", "1", "3", "0.5", "-1", "-2", "-0.5"};
+  const char *exponent = strstr(op->expr.text, "pow(self, ") + strlen("pow(self, ");
+  const char *steps = "", *names = "", *ones = "";
+  rewriter r = *w;
+  const char *power = rewrite(&r, og_copy(exponent, strcspn(exponent, ")")));
+  for (int i = 0; i < op->param_count; i++) {
+    const char *name = op->params[i].name;
+    int tensor = op->result_count + i;
+    bool one = !strcmp(name, "exponent") || (still && strcmp(name, "self") != 0);
+    const char *taken =
+        og_format("%s(%s, %s, %d) ", one ? "PX__CPU_ONE" : "PX__CPU_NEXT", s->c, name, tensor);
+    *(one ? &ones : &names) = og_format("%s%s", one ? ones : names, taken);
+    steps = og_format("%s && s_[%d] == %s", steps, tensor,
+                      one ? "0" : og_format("(int64_t)sizeof(%s)", s->c));
+  }
+  fprintf(to, "  if (PX__CPU_STEP(%s, 0)%s) {\n    %s\n", s->c, steps, ones);
+  fprintf(to, "    const %s power_ = %s;\n", s->c, power);
+  for (size_t i = 0; i < (still ? 3 : sizeof easy / sizeof *easy); i++) {
+    r.easy = easy[i];
+    fprintf(to, "    if (power_ == (%s)%s) {\n      PX__CPU_LOOP { %sPX__CPU_PUT(%s, %s) }\n", s->c,
+            easy[i], names, s->c, rewrite(&r, op->expr.text));
+    fprintf(to, "      return;\n    }\n");
+  }
+  fprintf(to, "  }\n");
+}
+static bool has_easy_powers(const og_op *op, const stamp *s) {
+  return s->suffix[0] == 'f' && strstr(op->expr.text, "pow(self, ") &&
+         !strstr(op->expr.text, "log(");
 }
 
 static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
@@ -329,8 +361,10 @@ static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewrit
   fprintf(to,
           "%s row_%s_%s%s(char *const *p_, const int64_t *s_, int64_t n_, const px_launch *l) {\n",
           head, op->name, s->suffix, w->form ? "_wide" : "");
-  if (is_power(op, s) && !w->form)
-    fprintf(to, "  if (px__cpu_powers_%s(p_, s_, n_)) return;\n", s->suffix);
+  if (!w->form && has_easy_powers(op, s)) {
+    write_easy_powers(to, op, s, w, false);
+    if (strcmp(op->params[0].name, "self") != 0) write_easy_powers(to, op, s, w, true);
+  }
   if (w->slow && !w->form) fprintf(to, "  PX__CPU_IF_WIDE(row_%s_%s_wide)\n", op->name, s->suffix);
   write_locals(to, op, s, w);
   if (w->test) {

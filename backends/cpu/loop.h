@@ -131,27 +131,6 @@ static inline bool px__cpu_is(const px_value *v, const char *text) {
   }
 #define PX__CPU_WIDE_ROW4(O, A, a, i, B, b, j, C, c, m, D, d, q, expr) return false;
 
-// Powers to one exponent: those that K_POW has as products, roots and reciprocals.
-#define PX__CPU_POWER(T, exponent, expr) \
-  if (b == (T)(exponent)) { \
-    PX__CPU_LOOP { PX__CPU_NEXT(T, a, 1) PX__CPU_PUT(T, expr) } \
-    return true; \
-  }
-#define PX__CPU_POWERS(S, T, M) \
-  static inline bool px__cpu_powers_##S(char *const *p_, const int64_t *s_, int64_t n_) { \
-    if (!PX__CPU_STEP(T, 0) || !PX__CPU_STEP(T, 1) || s_[2]) return false; \
-    PX__CPU_ONE(T, b, 2) \
-    PX__CPU_POWER(T, 2, (a) * (a)) \
-    PX__CPU_POWER(T, 3, (a) * (a) * (a)) \
-    PX__CPU_POWER(T, 0.5, sqrt##M(a)) \
-    PX__CPU_POWER(T, -1, 1 / a) \
-    PX__CPU_POWER(T, -2, 1 / (a * a)) \
-    PX__CPU_POWER(T, -0.5, 1 / sqrt##M(a)) \
-    return false; \
-  }
-PX__CPU_POWERS(f32, float, f)
-PX__CPU_POWERS(f64, double, )
-
 // Rows in blocks of a constant length, short ones filled up: all elements, wherever they lie, go
 // through the same code. Functions of libm are the reason: their forms for vectors and for one
 // number differ in the last bit.

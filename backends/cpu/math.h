@@ -37,17 +37,17 @@ static inline float k_exp_rest(float r) {
   return K_FMA(p, r * r, r);
 }
 
-// 2^n e^r, where x = n ln 2 + r. Another power of two is a factor of its own, so that subnormal
-// results are right, and the greatest ones.
+// 2^n e^r, where x = n ln 2 + r; the power is applied in halves, so that subnormal results are
+// right.
 static inline float k_exp_f32(float x) {
   float y = x < -104.0f ? -104.0f : x;
   y = y > 89.0f ? 89.0f : y;
   float shifted = K_FMA(y, 1.44269504f, K_SHIFT), n = shifted - K_SHIFT;
   float r = K_FMA(n, -0.693145752f, y);
   r = K_FMA(n, -1.42860677e-6f, r);
-  bool tiny = y < -80.0f;
-  uint32_t power = (px__float_bits(shifted) << 23) + ((tiny ? 127u + 64 : 126u) << 23);
-  return (k_exp_rest(r) + 1.0f) * px__bits_float(power) * (tiny ? 0x1p-64f : 2.0f);
+  int32_t i = (int32_t)(px__float_bits(shifted) - px__float_bits(K_SHIFT)), half = i >> 1;
+  return (k_exp_rest(r) + 1.0f) * px__bits_float((uint32_t)(half + 127) << 23) *
+         px__bits_float((uint32_t)(i - half + 127) << 23);
 }
 
 // 1 - e^-a for a from 0 to 80, to its last place where a is small, too.
@@ -149,8 +149,15 @@ static inline double k_lgamma(double x) {
   return lgamma_r(x, &sign);
 }
 #define K_LGAMMA(x) k_lgamma(x)
+#define K_LGAMMA_F32(x) k_narrow_lgamma(x)
 #define K_POW_F32  // below
 #define K_BESSEL(name) __builtin_##name
+
+// Calls would keep the loops around these from being vectorised.
+K_INLINE float k_lgamma_f32(float x);
+K_INLINE float k_erfinv_f32(float x);
+K_INLINE double k_erfinv_f64(double x);
+K_INLINE double k_erfinv_narrow(double x);
 
 #define K_MATH static inline
 // Is called, so that what an element gives does not depend on its place: a loop over these would be
@@ -176,6 +183,16 @@ static inline float k_pow_f32(float a, float b) {
   y = (size == 2) | (size == 1) | (size == 0.5f) ? part : y;
   return b == 3 ? a * a * a : y;
 }
+
+// To an exponent that is a constant of K_POW's, which b is equal to.
+#define K_EASY(S, T, M) \
+  static inline T k_easy_pow_##S(double known, T a, T b) { \
+    T product = known == 3 ? a * a * a : known == 2 || known == -2 ? a * a : a; \
+    T part = known == 0.5 || known == -0.5 ? sqrt##M(a) : product; \
+    return known < 0 ? 1 / part : part; \
+  }
+K_EASY(f32, float, f)
+K_EASY(f64, double, )
 
 static inline double k_sigmoid_f64(double x) {
   double t = exp(-fabs(x));

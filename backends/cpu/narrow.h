@@ -16,6 +16,9 @@
 #define K_FMA_f64(a, b, c) ((a) * (b) + (c))
 #endif
 
+// Long ones, too: a call would keep a loop from being vectorised.
+#define K_INLINE static inline __attribute__((always_inline))
+
 static inline uint64_t k_double_bits(double x) {
   uint64_t u;
   memcpy(&u, &x, sizeof u);
@@ -30,7 +33,7 @@ static inline double k_bits_double(uint64_t u) {
 // The natural logarithm of a positive number that is normal and finite: x = 2^e m with m near 1,
 // and the series of the inverse hyperbolic tangent. The exponent becomes a double by the bits of
 // 2^52 + e.
-static inline double k_narrow_log(double x) {
+K_INLINE double k_narrow_log(double x) {
   const uint64_t root = 0x3fe6a09e667f3bcd;  // the square root of one half
   uint64_t v = k_double_bits(x) + (0x3ff0000000000000 - root);
   double e = k_bits_double((v >> 52) | 0x4330000000000000) - (0x1p52 + 1023);
@@ -44,7 +47,7 @@ static inline double k_narrow_log(double x) {
 }
 
 // 2^x for x between -1000 and 1000, to 4e-11.
-static inline double k_narrow_exp2(double x) {
+K_INLINE double k_narrow_exp2(double x) {
   const double magic = 0x1.8p52;  // adding it rounds to a whole number
   double shifted = x + magic, r = x - (shifted - magic);
   double p = K_FMA_f64(r, 1.5201924248838622e-5, 0.00015469291407534769);
@@ -59,7 +62,7 @@ static inline double k_narrow_exp2(double x) {
 
 // a^b. What is infinite or zero comes from the clamp: a float has no 2^200. Conditions of double
 // are apart from those of float, which vectors of both need.
-static inline float k_narrow_pow(float a, float b) {
+K_INLINE float k_narrow_pow(float a, float b) {
   float size = fabsf(a), half = 0.5f * b;
   double x = (double)size, log = k_narrow_log(x);
   log = x == 0 ? -(double)INFINITY : log;
@@ -73,4 +76,67 @@ static inline float k_narrow_pow(float a, float b) {
   y = (a < 0) & !whole & (size < INFINITY) ? NAN : y;
   y = one ? 1 : y;
   return odd ? copysignf(y, a) : y;
+}
+
+// lgamma of a from 10 on by Stirling's series.
+K_INLINE double k_stirling(double a) {
+  double r = 1 / a, q = r * r;
+  double p = K_FMA_f64(q, 0.00079633489409183405, -0.0005948481309828084);
+  p = K_FMA_f64(p, q, 0.00079364941511228611);
+  p = K_FMA_f64(p, q, -0.0027777777760670032);
+  p = K_FMA_f64(p, q, 0.083333333333332993);
+  return K_FMA_f64(a - 0.5, k_narrow_log(a), K_FMA_f64(p, r, 0.91893853320467274 - a));
+}
+// lgamma of 1.5 + h, |h| up to one half, by its zeros.
+K_INLINE double k_lgamma_zeros(double h) {
+  double p = K_FMA_f64(h, 0.0000291412405983332949, -0.0000434898756795335884);
+  p = K_FMA_f64(p, h, 0.0000340882466509120152);
+  p = K_FMA_f64(p, h, -0.0000569360115421017714);
+  p = K_FMA_f64(p, h, 0.000108137632502778795);
+  p = K_FMA_f64(p, h, -0.000171580040706797781);
+  p = K_FMA_f64(p, h, 0.000270788321650790523);
+  p = K_FMA_f64(p, h, -0.000437546307537114941);
+  p = K_FMA_f64(p, h, 0.000711580743892418329);
+  p = K_FMA_f64(p, h, -0.00116445939122736438);
+  p = K_FMA_f64(p, h, 0.00192291188284897852);
+  p = K_FMA_f64(p, h, -0.00321207145046051533);
+  p = K_FMA_f64(p, h, 0.00544645802296377954);
+  p = K_FMA_f64(p, h, -0.0094256225314008101);
+  p = K_FMA_f64(p, h, 0.0167970986273728398);
+  p = K_FMA_f64(p, h, -0.0313084874998234949);
+  p = K_FMA_f64(p, h, 0.0629114010745967772);
+  p = K_FMA_f64(p, h, -0.145959895914311062);
+  p = K_FMA_f64(p, h, 0.483128950540980845);
+  return (h + 0.5) * (h - 0.5) * p;
+}
+// |sin(pi a)|.
+K_INLINE double k_sine_pi(double a) {
+  double r = a - rint(a), q = r * r;
+  double p = K_FMA_f64(q, -2.1133801443867397e-5, 0.0004659871681506968);
+  p = K_FMA_f64(p, q, -0.0073703643789059865);
+  p = K_FMA_f64(p, q, 0.082145878825239413);
+  p = K_FMA_f64(p, q, -0.59926452882600543);
+  p = K_FMA_f64(p, q, 2.5501640398619002);
+  p = K_FMA_f64(p, q, -5.1677127800497863);
+  p = K_FMA_f64(p, q, 3.1415926535897929);
+  return fabs(r) * p;
+}
+
+// lgamma(a) is near + log(up / down), where what is near is lgamma at a + 1 below 1, at a - 1 from
+// 2 to 3, and at a + 7 from 3 to 10; of a negative number it follows by reflection.
+K_INLINE float k_narrow_lgamma(float x) {
+  double y = (double)x, a = fabs(y);
+  double product = a * (a + 1) * (a + 2) * (a + 3) * (a + 4) * (a + 5) * (a + 6);
+  double h = a - (a < 1 ? 0.5 : a < 2 ? 1.5 : 2.5), below = k_lgamma_zeros(h);
+  double above = k_stirling(a < 10 ? a + 7 : a), near = a < 3 ? below : above;
+  double up = (a >= 2) & (a < 3) ? a - 1 : 1;
+  double down = a < 10 ? product : 1;
+  down = a < 3 ? 1 : down;
+  down = a < 1 ? a : down;
+  double sine = k_sine_pi(a), top = y < 0 ? 3.14159265358979324 * down : up;
+  double bottom = y < 0 ? up * a * sine : down;
+  double value = (y < 0 ? -near : near) + k_narrow_log(top / bottom);
+  value = bottom > 0 ? value : (double)INFINITY;
+  value = a < (double)INFINITY ? value : a;
+  return (float)value;
 }

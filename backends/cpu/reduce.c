@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions that are no folds: variance, norms, logsumexp.
 //
-// Each result is computed from its elements in the input's order, in blocks converted to double.
-// Results are independent of each other, and are shared out to the pool.
+// Each result is computed from its elements in the input's order, in blocks converted to double;
+// the exponentials of floats are floats. Results are independent of each other, and are shared out
+// to the pool.
 #include "cpu/axes.h"
 #include "cpu/dense.h"
 #include "cpu/loop.h"
 #include "cpu/threads.h"
+#include "cpu/vec.h"
 #include "kernel_args/reduce.h"
 
-enum { BLOCK = 1024, PARALLEL = 16384 };
+enum { BLOCK = 1024, PARALLEL = 16384, SUMMED = 256 };  // so many floats are added up as such
 
 typedef struct walk walk;
 typedef void (*one_fn)(const walk *w, const char *base, px__place at);  // computes a result
@@ -17,7 +19,7 @@ struct walk {
   px__axes x;
   const char *in;
   char *out;
-  int in_dtype, out_dtype;
+  int in_dtype, block_dtype, out_dtype;
   one_fn one;
   double number;  // the correction of a variance, the p of a norm
   bool root;      // std
@@ -26,13 +28,16 @@ struct walk {
 typedef void (*block_fn)(void *state, const void *block, int64_t first, int64_t n);
 static void each_block(const walk *w, const char *base, block_fn fn, void *state) {
   int64_t room[BLOCK], inner = w->x.gone[0].size, stride = w->x.gone[0].in, work = 0;
+  int64_t item = px__cpu_item[w->block_dtype];
+  bool ready = w->in_dtype == w->block_dtype && stride == item;
   for (int64_t i = 0; i < w->x.length; i += inner) {
     const char *at = base + px__axes_place(w->x.gone, 1, w->x.gone_count, i / inner).in;
     for (int64_t k = 0; k < inner; k += BLOCK) {
       int64_t n = inner - k < BLOCK ? inner - k : BLOCK;
       if (i + k > 0 && px__worked(&work, n)) return;
-      px__cpu_convert(room, 8, PX_FLOAT64, at + k * stride, stride, w->in_dtype, n);
-      fn(state, room, i + k, n);
+      const char *from = at + k * stride;
+      if (!ready) px__cpu_convert(room, item, w->block_dtype, from, stride, w->in_dtype, n);
+      fn(state, ready ? (const void *)from : room, i + k, n);
     }
   }
 }
@@ -45,6 +50,8 @@ static void each_result(void *context, int64_t begin, int64_t end) {
   }
 }
 
+static void one_logsumexp(const walk *w, const char *base, px__place at);
+
 // The axes are not cleared, which would take longer than a small reduction.
 static px_status run(const px_operand *out, const px_operand *in, one_fn one, double number,
                      bool root) {
@@ -52,6 +59,8 @@ static px_status run(const px_operand *out, const px_operand *in, one_fn one, do
   w.one = one, w.number = number, w.root = root;
   w.in = in->data, w.out = out->data;
   w.in_dtype = in->dtype, w.out_dtype = out->dtype;
+  bool floats = one == one_logsumexp && px__compute_of(in->dtype) == PX_FLOAT32;
+  w.block_dtype = floats ? PX_FLOAT32 : PX_FLOAT64;
   px__axes_load(&w.x, out, NULL, in, false);
   int64_t work = w.x.length > 0 ? w.x.length : 1;
   px__cpu_parallel(w.x.results, PARALLEL / work + 1, each_result, &w);
@@ -139,31 +148,50 @@ PX_KERNEL(norm) { return run(args->out, args->self, one_norm, px__number_or(&arg
 
 // ---- logsumexp
 
-static void add_exp(void *state, const void *block, int64_t first, int64_t n) {
-  sums *s = state;
-  const double *e = block;
-  double x[PX__CPU_PIECE], lane[8] = {0};
+// In one pass: what was added up below a smaller maximum is scaled when a block has a greater one.
+// `odd` is the sum of blocks whose maximum is no number: infinity, NaN, or 0 where all are
+// -infinity.
+typedef struct exps {
+  double top, sum, odd;
+} exps;
+
+static double sum_exp_f32(const float *x, float shift, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i += SUMMED)
+    sum += vec_exp_sum_f32(NULL, x + i, shift, n - i < SUMMED ? n - i : SUMMED, 0);
+  return sum;
+}
+static double sum_exp_f64(const double *e, double shift, int64_t n) {
+  double x[PX__CPU_PIECE], lane[8] = {0}, sum = 0;
   for (int64_t i = 0; i < n; i += PX__CPU_PIECE) {
     int64_t count = px__cpu_block(n - i);
-    for (int64_t k = 0; k < count; k++) x[k] = e[i + k] - s->mean;
+    for (int64_t k = 0; k < count; k++) x[k] = e[i + k] - shift;
     for (int64_t k = count; k < PX__CPU_PIECE; k++) x[k] = -(double)INFINITY;
     PX__CPU_ROLLED for (int k = 0; k < PX__CPU_PIECE; k++) x[k] = exp(x[k]);
     for (int k = 0; k < PX__CPU_PIECE; k += 8)
       for (int j = 0; j < 8; j++) lane[j] += x[k + j];
   }
-  for (int j = 0; j < 8; j++) s->sum += lane[j];
+  for (int j = 0; j < 8; j++) sum += lane[j];
+  return sum;
 }
-static void find_top(void *state, const void *block, int64_t first, int64_t n) {
-  double *top = state;
-  const double *e = block;
-  for (int64_t k = 0; k < n; k++) *top = k_max_f64(*top, e[k]);
-}
+#define ADD_EXPS(S, T) \
+  static void add_exps_##S(void *state, const void *block, int64_t first, int64_t n) { \
+    exps *s = state; \
+    const T *x = block; \
+    T top = vec_max_##S(x, n); \
+    if (!k_isfinite_##S(top)) { \
+      for (int64_t k = 0; k < n; k++) s->odd += x[k] == -K_inf_##S ? 0 : (double)x[k]; \
+      return; \
+    } \
+    if ((double)top > s->top) s->sum *= exp(s->top - (double)top), s->top = (double)top; \
+    s->sum += sum_exp_##S(x, (T)s->top, n); \
+  }
+ADD_EXPS(f32, float)
+ADD_EXPS(f64, double)
 static void one_logsumexp(const walk *w, const char *base, px__place at) {
-  double top = -(double)INFINITY;
-  each_block(w, base, find_top, &top);
-  double shift = fabs(top) != (double)INFINITY ? top : 0;
-  sums s = {.mean = shift};
-  each_block(w, base, add_exp, &s);
-  store(w, at, log(s.sum) + shift);
+  exps s = {.top = -(double)INFINITY};
+  each_block(w, base, w->block_dtype == PX_FLOAT32 ? add_exps_f32 : add_exps_f64, &s);
+  double sum = s.sum > 0 ? log(s.sum) + s.top : s.sum == s.sum ? -(double)INFINITY : s.sum;
+  store(w, at, s.odd != 0 ? s.odd + 0 * s.sum : sum);
 }
 PX_KERNEL(logsumexp) { return run(args->out, args->self, one_logsumexp, 0, false); }

@@ -65,6 +65,22 @@ static void check_function(const char *name, function f, double (*exact)(double)
   check_threads(f, t, result);
 }
 
+// By halving an interval.
+static double erfinv(double y) {
+  double low = 0, high = 6, a = fabs(y);
+  if (!(a < 1)) return a == 1 ? copysign((double)INFINITY, y) : (double)NAN;
+  if (a < 1e-8) return y * 0.88622692545275801;
+  for (int i = 0; i < 110; i++) {
+    double middle = 0.5 * (low + high);
+    bool below = a <= 0.5 ? erf(middle) < a : erfc(middle) > 1 - a;
+    *(below ? &low : &high) = middle;
+  }
+  return copysign(low, y);
+}
+static double logarithm_of_gamma(double x) {
+  int sign;
+  return lgamma_r(x, &sign);
+}
 static double sigmoid(double x) { return (x < 0 ? exp(x) : 1) / (1 + exp(-fabs(x))); }
 
 PX_TEST(functions_of_float_are_within_three_units_in_the_last_place) {
@@ -73,6 +89,64 @@ PX_TEST(functions_of_float_are_within_three_units_in_the_last_place) {
   check_function("tanh", px_tanh, tanh, 3);
   check_function("erf", px_erf, erf, 3);
   check_function("sigmoid", px_sigmoid, sigmoid, 3);
+}
+PX_TEST(functions_of_float_that_are_computed_in_double_are_within_one_unit) {
+  check_function("lgamma", px_lgamma, logarithm_of_gamma, 0.75);
+  check_function("erfinv", px_erfinv, erfinv, 0.75);
+}
+PX_TEST(erfinv_of_double_is_the_inverse_to_two_units) {
+  PX_SCOPED(px_tensor) t = all_kinds();
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
+  OK(px_to(&wide, t, PX_FLOAT64, px_cpu(), false, false));
+  OK(px_erfinv(&result, wide));
+  const double *y = px_tensor_data(wide), *x = px_tensor_data(result);
+  for (int64_t i = 0; i < KINDS; i++) {
+    double wanted = erfinv(y[i]);
+    CHECK(wanted != wanted ? x[i] != x[i] : x[i] == wanted || fabs(x[i] / wanted - 1) < 1e-15);
+  }
+}
+
+// ---- logsumexp
+
+// Of each row of a matrix, and of each column of its transpose.
+static void check_logsumexp(px_dtype dtype, int64_t columns, const double *values) {
+  PX_SCOPED(px_tensor) t = made(dtype, S(1, columns), values);
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) turned = NULL;
+  OK(px_expand(&wide, t, SIZES(3, columns), 2));
+  OK(px_transpose(&turned, wide, 0, 1));
+  double top = -(double)INFINITY, sum = 0;
+  for (int64_t i = 0; i < columns; i++) top = values[i] > top ? values[i] : top;
+  double shift = isinf(top) ? 0 : top;
+  for (int64_t i = 0; i < columns; i++) sum += exp(values[i] - shift);
+  double wanted = log(sum) + shift, epsilon = dtype == PX_FLOAT64 ? 1e-15 : 1.2e-7;
+  for (int64_t dim = 0; dim < 2; dim++) {
+    PX_SCOPED(px_tensor) result = NULL;
+    OK(px_logsumexp(&result, dim ? wide : turned, &dim, 1, false));
+    double got = element(result, 2);
+    CHECK(wanted != wanted ? got != got
+                           : got == wanted || fabs(got - wanted) <= epsilon * (1 + fabs(wanted)));
+  }
+}
+PX_TEST(logsumexp_is_right_in_blocks_that_rise_and_fall_and_at_the_ends) {
+  enum { LONG = 5000 };
+  static double values[LONG];
+  const double inf = (double)INFINITY;
+  for (int d = 0; d < 2; d++) {
+    px_dtype dtype = d ? PX_FLOAT64 : PX_FLOAT32;
+    for (int i = 0; i < LONG; i++) values[i] = (i * 37 % 101) / 8.0 + (i / 1000 % 3) * 40 - 300;
+    check_logsumexp(dtype, LONG, values);
+    check_logsumexp(dtype, 1000, values);
+    values[4500] = -inf, values[0] = -inf;
+    check_logsumexp(dtype, LONG, values);
+    values[4500] = inf;
+    check_logsumexp(dtype, LONG, values);
+    values[7] = (double)NAN;
+    check_logsumexp(dtype, LONG, values);
+    check_logsumexp(dtype, 3, (const double[]){-inf, -inf, -inf});
+    check_logsumexp(dtype, 1, (const double[]){2.5});
+  }
 }
 
 // ---- powers

@@ -25,6 +25,7 @@
 #define K_LGAMMA_F32(x) lgammaf(x)  // CUDA's own in float: errors of some units in the last place,
 #define K_ERFINV_F32(x) erfinvf(x)  // in a fraction of the time
 #define K_BESSEL(name) name
+#define K_FMA_f64(a, b, c) fma(a, b, c)
 #define K_LAUNCH const k_where *
 #define K_ZERO_DIVISION(l) k_fault(l, K_FAULT_ZERO_DIVISION, 0, 0, 0)
 #include "scalars.h"
