@@ -95,6 +95,10 @@ PX_API bool px_comm_queues(const px_comm *self);
 // Ends the connections: what is under way fails, here and at the other ranks, and so does what is
 // called later.
 PX_API void px_comm_abort(px_comm *self);
+// Waits until all that it was given is over, as a rank must before its process ends: the others may
+// need it. What fails is told by its own work. A send or receive of host memory, which ends in who
+// waits for it, is left.
+PX_CALL px_comm_synchronize(px_comm *self);
 
 // A collective. Tensors are contiguous, of one dtype and one device. Where a collective takes a
 // tensor for each rank, one tensor with all of them in turn may stand for the list. broadcast,

@@ -173,11 +173,24 @@ EXT_FUNCTION0(dist, _world, "Any", "The group of all, or None.") {
 }
 EXT_GIVES(dist, is_initialized, "bool", (bool)(here()->world != NULL),
           "Whether this process has joined the group of all.");
+// Waits for the works of a group, and, of all, for those of its parts. A group may be held by
+// others than who destroys it, and end with the process.
+static int await_works(PyObject *meant) {
+  bool all = meant == here()->world && here()->made;
+  EXT_OWNED *made = all ? PySequence_List(here()->made) : Py_BuildValue("[O]", meant);
+  for (Py_ssize_t i = 0; made && i < PyList_GET_SIZE(made); i++) {
+    PyObject *group = PyList_GET_ITEM(made, i);
+    bool is = PyObject_TypeCheck(group, &ext_group_type);
+    px_status status = is ? EXT_NOGIL(px_comm_synchronize(G(group)->comm)) : PX_OK;
+    if (ext_zero(status) < 0) return -1;
+  }
+  return made ? 0 : -1;
+}
 EXT_FUNCTION(dist, destroy_process_group, "(group: Any | None = None) -> None",
-             "Leaves a group, or, without one, all.") {
+             "Leaves a group, or, without one, all, when what it was given is over.") {
   EXT_ARGS(PyObject *, group);
   PyObject *meant = ext_group(group);
-  if (!meant) return NULL;
+  if (!meant || await_works(meant) < 0) return NULL;
   if (meant == here()->world) {
     EXT_OWNED *all = here()->made;
     here()->made = NULL;

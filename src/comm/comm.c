@@ -36,10 +36,34 @@ static px_status begin_on_host(px_comm *self, px_work *work) {
     else
       self->first = work;
     self->last = work;
-    pthread_cond_signal(&self->changed);
+    self->on_host++;
+    pthread_cond_broadcast(&self->changed);
   }
   pthread_mutex_unlock(&self->lock);
   return status;
+}
+
+static bool is_own_thread(const px_comm *self) {
+  return self->has_thread && pthread_equal(self->thread, pthread_self());
+}
+
+// What is called at the end of a work is on the thread, which cannot wait for itself.
+px_status px_comm_synchronize(px_comm *self) {
+  PX_GIVEN(self);
+  px_status status = PX_OK;
+  if (self->owner != getpid()) return PX_OK;
+  pthread_mutex_lock(&self->lock);
+  while (is_own_thread(self) && self->first) px__work_off_first(self);
+  while (!is_own_thread(self) && self->on_host && status == PX_OK) {
+    px_interrupt_wait(&self->changed, &self->lock);
+    pthread_mutex_unlock(&self->lock);
+    status = px_interrupt_poll();
+    pthread_mutex_lock(&self->lock);
+  }
+  pthread_mutex_unlock(&self->lock);
+  PX_TRY(status);
+  px__works_reap(self, true);
+  return PX_OK;
 }
 
 static px_status begin_pair(px_comm *self, px_work *work) {
@@ -135,9 +159,9 @@ static void comm_destroy(void *object) {
   px__cluster_parts(self);
   pthread_mutex_lock(&self->lock);
   self->ends = true;
-  pthread_cond_signal(&self->changed);
+  pthread_cond_broadcast(&self->changed);
   pthread_mutex_unlock(&self->lock);
-  if (!self->has_thread || !pthread_equal(self->thread, pthread_self())) {
+  if (!is_own_thread(self)) {
     leave(self);
     return;
   }

@@ -113,6 +113,7 @@ struct px_comm {
   pid_t owner;           // a child of a fork has neither threads nor connections
   pthread_mutex_t lock;  // of what follows
   pthread_cond_t changed;
+  int on_host;  // works that its thread has or runs
   px_work *first, *last;
   bool ends;
   uint64_t number, barriers, meshes;

@@ -476,6 +476,7 @@ void px__work_off_first(px_comm *comm) {
   px__work_done(work);
   px_release(work);
   pthread_mutex_lock(&comm->lock);
+  if (!--comm->on_host) pthread_cond_broadcast(&comm->changed);
 }
 
 // What follows a work may wait for another one: on the thread that would run it, and while it

@@ -504,6 +504,32 @@ static void aborted(px_comm *comm, px_device device) {
 }
 PX_TEST(an_abort_ends_what_is_under_way) { run_ranks(2, ON_CPU, aborted); }
 
+// Rank 1 has given all before rank 0 begins; `meet` is apart from what is waited for.
+static void waits_for_others(px_comm *comm, px_device device) {
+  enum { CALLS = 20 };
+  px_work *works[CALLS];
+  const int all[] = {0, 1};
+  PX_SCOPED(px_comm) meet = NULL;
+  px_tensor *x = tensor_of(device, 1, (float[]){1});
+  OK(px_comm_split(&meet, comm, "meet", all, 2, 0));
+  OK(px_comm_synchronize(comm));
+  if (px_comm_rank(comm) == 0) OK(px_comm_monitored_barrier(meet, 60000, true));
+  for (int i = 0; i < CALLS; i++)
+    OK(px_comm_run(&works[i], comm, &(px_collective){PX_ALL_REDUCE, ONE(output, x)}));
+  if (px_comm_rank(comm) == 1) OK(px_comm_monitored_barrier(meet, 60000, true));
+  OK(px_comm_synchronize(comm));
+  for (int i = 0; i < CALLS; i++) {
+    CHECK(px_work_is_completed(works[i]) && !px_work_error(works[i]));
+    px_release(works[i]);
+  }
+  px_release(x);
+}
+PX_TEST(what_a_rank_has_given_is_waited_for) {
+  run_ranks(2, ON_CPU, waits_for_others);
+  run_ranks(2, ON_SIM, waits_for_others);
+  run_ranks(2, IN_CLUSTER, waits_for_others);
+}
+
 static void a_late_rank(px_comm *comm, px_device device) {
   OK(px_comm_monitored_barrier(comm, 60000, false));
   if (px_comm_rank(comm) == 0)

@@ -367,6 +367,19 @@ def calls_for_something_else(r, n, device):
     raise AssertionError("no error")
 
 
+def leaves_while_others_come(r, n, device):
+    """A group that is held by something else ends with what it was given."""
+    held, kept, store = dist.new_group(), [], dist.PrefixStore("meet", dist.GroupMember.WORLD._store)
+    if r == 0:
+        store.wait(["given"])
+    works = [dist.all_reduce(torch.ones(1000, device=device), group=held, async_op=True) for _ in range(20)]
+    kept.append(held)
+    if r == 1:
+        store.set("given", "")
+    dist.destroy_process_group(held)
+    assert all(work.is_completed() for work in works) and kept
+
+
 @unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
 class Ranks(unittest.TestCase):
     def both(self, body, size):
@@ -394,6 +407,9 @@ class Ranks(unittest.TestCase):
 
     def test_several_at_once(self):
         self.both(together, 3)
+
+    def test_a_group_that_is_destroyed_ends_with_what_it_was_given(self):
+        self.both(leaves_while_others_come, 2)
 
     def test_futures(self):
         self.both(futures, 2)
