@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops on the CPU one by one, Phlox and PyTorch in turn: python3 bench/ops.py [NAME...]
+"""Ops on the CPU one by one, Phlox, PyTorch and NumPy in turn: python3 bench/ops.py [NAME...]
 
 Each library runs in a process of its own, with the same inputs (a million floats, unless the row says otherwise); the best of five
-timings counts. Prints milliseconds and the ratio, PyTorch's time over Phlox's: above 1, Phlox is faster.
+timings counts, and of TURNS processes (1), with THREADS threads (all cores; NumPy's functions have one). Prints milliseconds and the
+ratio, the faster peer's time over Phlox's: above 1, Phlox is faster. The errors are the greatest differences from the same
+expression on float64 inputs, as a share of its greatest result, where both are of floats.
 """
 import json
 import os
@@ -20,6 +22,7 @@ image, weight = torch.randn(16, 32, 32, 32), torch.randn(64, 32, 3, 3)
 last = image.to(memory_format=torch.channels_last)
 depth, scene = torch.randn(32, 1, 3, 3), torch.randn(4, 32, 112, 112)
 cube, bits = torch.randn(2, 16, 16, 32, 32), torch.randn(32, 16, 3, 3, 3)
+halves = x.half()
 L, many = torch.linalg, torch.randn(1000, 16, 16)
 square, tall = x[:512, :512], torch.randn(2000, 200)
 whole, several = square @ square.T + 512 * torch.eye(512), many @ many.mT + torch.eye(16)
@@ -37,6 +40,8 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log
     torch.fmod(x, y); torch.remainder(x, y); x ** 2; x.abs() ** 2.5; F.gelu(x); torch.where(mask, x, y); x.half(); x.sum(); x.sum(0); x.sum(1); x.max();
     x.max(1); x.argmax(1); x.var(1); x.norm(); x.cumsum(1); x.cumsum(0); x.logsumexp(1); x.sort(1); flat.sort(); ints.sort();
     x.topk(10, 1); flat.topk(100); flat.median(); ints.unique(); mask.nonzero(); x[mask]; x.masked_fill(mask, 0.0); flat[ints];
+    x.abs().log(); x.sigmoid(); x.erf(); x.lgamma(); torch.erfinv(x.tanh()); wide.tanh().erfinv(); x.abs() ** y; x ** 3; x ** -1; x ** -2; x.abs() ** -0.5;
+    F.gelu(x, approximate='tanh'); F.silu(x); x.logsumexp(0); wide.exp(); wide.abs().log(); wide.tanh(); halves @ halves; halves[:16] @ halves; x.sqrt();
     x.gather(1, places); x.index_select(0, rows); flat.clone().index_put_((ints,), flat); torch.zeros(1000, 1000).scatter_add_(1, places, x);
     x.t().contiguous(); torch.cat([x, y], 1); x.flip(1); x.roll(5, 1); x.tril(); torch.arange(1000000); torch.rand(1000, 1000);
     torch.randn(1000, 1000); torch.randperm(100000); x @ y; wide @ wide; places @ places; places.int() @ places.int();
@@ -57,9 +62,24 @@ BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(
 # Of functions (torch.func): a product with tangents, and Jacobians and Hessians of some inputs.
 TRANSFORMS = """func.jvp(lambda a: (a @ y).tanh(), (x,), (y,)); func.jvp(net, (x,), (y,)); func.hessian(lambda a: net(a).square().sum())(flat[:1000]);
     func.jacfwd(net)(flat[:1000]); func.jacrev(net)(flat[:1000]); func.vmap(func.jacrev(small))(x[:, :16]); func.linearize(net, x)[1](y)"""
+# Where NumPy has the same: its matmul is OpenBLAS's.
+NUMPY = {"x + y": "x + y", "x * 2": "x * 2", "x > y": "x > y", "x.exp()": "np.exp(x)", "x.tanh()": "np.tanh(x)", "x.sin()": "np.sin(x)",
+         "wide.sin()": "np.sin(wide)", "x ** 2": "x ** 2", "x ** 3": "x ** 3", "x ** -1": "x ** -1.0", "x.abs() ** 2.5": "np.abs(x) ** 2.5", "x.abs() ** y": "np.abs(x) ** y",
+         "x.abs().log()": "np.log(np.abs(x))", "x.abs().log1p()": "np.log1p(np.abs(x))", "wide.exp()": "np.exp(wide)", "wide.tanh()": "np.tanh(wide)",
+         "wide.abs().log()": "np.log(np.abs(wide))", "x.sqrt()": "np.sqrt(x)", "torch.atan2(x, y)": "np.arctan2(x, y)",
+         "torch.fmod(x, y)": "np.fmod(x, y)", "torch.remainder(x, y)": "np.mod(x, y)", "x.sum()": "x.sum()", "x.sum(0)": "x.sum(0)", "x.sum(1)": "x.sum(1)",
+         "x.max()": "x.max()", "x.max(1)": "x.max(1)", "x.argmax(1)": "x.argmax(1)", "x.var(1)": "x.var(1, ddof=1)", "x.cumsum(1)": "x.cumsum(1)",
+         "x.cumsum(0)": "x.cumsum(0)", "x.sort(1)": "np.sort(x, 1)", "flat.sort()": "np.sort(flat)", "ints.sort()": "np.sort(ints)", "x @ y": "x @ y",
+         "wide @ wide": "wide @ wide", "x.half()": "x.astype(np.float16)", "x[mask]": "x[mask]", "flat[ints]": "flat[ints]",
+         "x.t().contiguous()": "np.ascontiguousarray(x.T)", "torch.where(mask, x, y)": "np.where(mask, x, y)", "torch.cat([x, y], 1)": "np.concatenate([x, y], 1)",
+         "L.inv(square)": "np.linalg.inv(square)", "L.cholesky(whole)": "np.linalg.cholesky(whole)", "L.svd(square)": "np.linalg.svd(square)",
+         "L.eigh(whole)": "np.linalg.eigh(whole)", "L.qr(tall)": "np.linalg.qr(tall)"}
+RANDOM = "rand", "multinomial"  # such rows have no error
 GIVEN = {"F.conv2d(image, a.view(64, 32, 3, 3), padding=1)": "weight", "F.conv2d(scene, a, padding=1, groups=32)": "depth",
          "F.conv2d(a, weight, padding=1)": "image", "F.conv3d(a, bits, padding=1)": "cube",
          "F.embedding(tokens, a.view(10000, 128))": "words"}
+
+THREADS = int(os.environ.get("THREADS", os.cpu_count()))
 
 
 def rows():
@@ -84,27 +104,68 @@ def timed(step):
     return 1e3 * best
 
 
+def error(torch, code, scope):
+    """Of what a step gives, beside the same on float64."""
+    widened = lambda v: v.double() if hasattr(v, "double") and getattr(v, "dtype", torch.float32) in (torch.float32, torch.float16) else v
+    step = lambda given: eval(code, {**scope, **given})()
+    got, wanted = step({}), step({name: widened(v) for name, v in scope.items() if isinstance(v, torch.Tensor)})
+    if not isinstance(got, torch.Tensor) or got.dtype not in (torch.float32, torch.float64) or wanted.dtype != torch.float64 or not got.numel():
+        return None
+    apart, most = (got.double() - wanted).abs(), wanted.abs()
+    finite = wanted.isfinite()
+    return float(apart[finite].max() / most[finite].max()) if finite.any() and most[finite].max() > 0 else None
+
+
 def measure(library, names):
+    if library == "numpy":
+        return measure_numpy(names)
     torch = __import__(library)
-    torch.set_num_threads(os.cpu_count())
+    torch.set_num_threads(THREADS)
     scope = {"torch": torch}
     exec(SETUP, scope)
-    return {name: timed(eval(code, scope)) for name, code in rows().items() if not names or name in names}
+    found = {}
+    for name, code in rows().items():
+        if names and name not in names: continue
+        exact = name.startswith("backward") or "func." in name or any(word in name for word in RANDOM)
+        found[name] = timed(eval(code, scope)), None if exact else error(torch, code, scope)
+    return found
+
+
+def measure_numpy(names):
+    import numpy as np
+    draw = np.random.default_rng(0).standard_normal
+    x, y = draw((1000, 1000), np.float32), draw((1000, 1000), np.float32)
+    scope = {"np": np, "x": x, "y": y, "flat": x.reshape(-1), "wide": x.astype(np.float64), "mask": x > 0, "square": x[:512, :512],
+             "ints": np.random.default_rng(1).integers(0, 1000, 1000000), "tall": draw((2000, 200), np.float32)}
+    scope["whole"] = scope["square"] @ scope["square"].T + 512 * np.eye(512, dtype=np.float32)
+    return {name: (timed(eval("lambda: " + code, scope)), None) for name, code in NUMPY.items() if not names or name in names}
 
 
 def run(library, names):
-    done = subprocess.run([sys.executable, "-W", "ignore", __file__, "--measure", library, *names], capture_output=True, text=True)
-    return json.loads(done.stdout) if done.returncode == 0 else print(done.stderr[-2000:], file=sys.stderr)
+    limits = {"OPENBLAS_NUM_THREADS": str(THREADS)}
+    done = subprocess.run([sys.executable, "-W", "ignore", __file__, "--measure", library, *names], capture_output=True, text=True, env={**os.environ, **limits})
+    return json.loads(done.stdout) if done.returncode == 0 else print(done.stderr[-2000:], file=sys.stderr) or {}
 
 
 def main():
-    ours, theirs = run("phlox", sys.argv[1:]), run("torch", sys.argv[1:]) or {}
-    if not ours:
+    best = {library: {} for library in ("phlox", "torch", "numpy")}
+    for turn in range(int(os.environ.get("TURNS", 1))):
+        for library, least in best.items():
+            for name, (seconds, off) in run(library, sys.argv[1:]).items():
+                least[name] = (min(seconds, least.get(name, (seconds,))[0]), off)
+    if not best["phlox"]:
         sys.exit(1)
-    print("%-58s %10s %10s %7s" % ("op, ms", "Phlox", "PyTorch", "ratio"))
-    for name, mine in sorted(ours.items(), key=lambda row: theirs.get(row[0], 0) / row[1]):
-        peer = theirs.get(name)
-        print("%-58s %10.3f %10s %7s" % (name[:58], mine, "%.3f" % peer if peer else "-", "%.2f" % (peer / mine) if peer else "-"))
+    show = lambda value, form: form % value if value is not None else "-"
+    table = []
+    for name, (mine, off) in best["phlox"].items():
+        theirs, peer_off = best["torch"].get(name, (None, None))
+        peer = best["numpy"].get(name, (None, None))[0]
+        fastest = min((t for t in (theirs, peer) if t is not None), default=None)
+        table.append((fastest / mine if fastest else 0, name, mine, theirs, peer, off, peer_off))
+    print("%d threads\n%-58s %9s %9s %9s %6s %9s %9s" % (THREADS, "op, ms", "Phlox", "PyTorch", "NumPy", "ratio", "error", "PyTorch's"))
+    for ratio, name, mine, theirs, peer, off, peer_off in sorted(table):
+        print("%-58s %9.3f %9s %9s %6s %9s %9s" % (name[:58], mine, show(theirs, "%.3f"), show(peer, "%.3f"), show(ratio or None, "%.2f"),
+                                                   show(off, "%.1e"), show(peer_off, "%.1e")))
 
 
 if __name__ == "__main__":
