@@ -105,10 +105,17 @@ def timed(step):
 
 
 def error(torch, code, scope):
-    """Of what a step gives, beside the same on float64."""
+    """Of what a step gives, beside the same on float64; None where that is not computed in it, as the row names another dtype."""
     widened = lambda v: v.double() if hasattr(v, "double") and getattr(v, "dtype", torch.float32) in (torch.float32, torch.float16) else v
     step = lambda given: eval(code, {**scope, **given})()
-    got, wanted = step({}), step({name: widened(v) for name, v in scope.items() if isinstance(v, torch.Tensor)})
+    got = step({})
+    torch.set_default_dtype(torch.float64)
+    try:
+        wanted = step({name: widened(v) for name, v in scope.items() if isinstance(v, torch.Tensor)})
+    except RuntimeError:
+        return None
+    finally:
+        torch.set_default_dtype(torch.float32)
     if not isinstance(got, torch.Tensor) or got.dtype not in (torch.float32, torch.float64) or wanted.dtype != torch.float64 or not got.numel():
         return None
     apart, most = (got.double() - wanted).abs(), wanted.abs()
