@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks for tests: a body runs in a process for each, on the CPU over gloo, or on a device each over nccl."""
+import os
+import pickle
+import sys
 import tempfile
 from datetime import timedelta
 
@@ -25,3 +28,15 @@ def begin(rank, size, path, backend, body, args):
 def ranks(body, *args, size=2, backend="gloo"):
     with tempfile.NamedTemporaryFile() as file:
         mp.spawn(begin, (size, file.name, backend, body, args), nprocs=size)
+
+
+def exit_codes(body, *args, size=2, backend="gloo"):
+    """Of a job whose ranks end by themselves; says what a rank raised instead."""
+    with tempfile.NamedTemporaryFile() as file:
+        job = mp.spawn(begin, (size, file.name, backend, body, args), nprocs=size, join=False)
+        for process in job.processes:
+            process.join(60)
+        for path in filter(os.path.getsize, job.error_files):
+            with open(path, "rb") as raised:
+                print(pickle.load(raised), file=sys.stderr)
+        return [process.exitcode for process in job.processes]
