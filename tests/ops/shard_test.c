@@ -78,11 +78,31 @@ static void check_parts(px_comm *comm, const px_shards *shards, int wanted) {
   CHECK_EQ(count, wanted);
 }
 
+// What the ranks of `comm` hold of a group after a step: so many parts.
+typedef struct held {
+  px_comm *comm;
+  const px_shards *shards;
+  int parts;
+} held;
+
+// Trains `model`, which is sharded, by the ranks of `comm`, and `one` by each: alike.
+static void train_beside(px_module *one, px_module *model, px_comm *comm, px_device device,
+                         const held *after) {
+  int64_t sizes[] = {12, 2}, each = 12 / px_comm_size(comm);
+  PX_SCOPED(px_tensor) points = NULL;
+  PX_SCOPED(px_optimizer) whole = make_optimizer(one);
+  PX_SCOPED(px_optimizer) sharded = make_optimizer(model);
+  OK(px_randn(&points, sizes, 2, NULL, PX_FLOAT64, device, false, false));
+  for (int i = 0; i < 4; i++) {
+    double mine = step(model, sharded, points, px_comm_rank(comm) * each, each);
+    CHECK_NEAR(mean_of(comm, mine), step(one, whole, points, 0, 12), 1e-12);
+    check_parts(after->comm, after->shards, after->parts);
+  }
+}
+
 // `parts` are the ranks of `comm` among which rows are cut, and `replicas` those with the same
 // rows.
 static void trains_with(px_comm *comm, px_comm *parts, px_comm *replicas, px_device device) {
-  int64_t sizes[] = {12, 2}, each = 12 / px_comm_size(comm);
-  PX_SCOPED(px_tensor) points = NULL;
   PX_SCOPED(px_module) one = make_model(device);
   PX_SCOPED(px_module) model = make_model(device);
   PX_SCOPED(px_shards) inner = NULL;
@@ -95,14 +115,7 @@ static void trains_with(px_comm *comm, px_comm *parts, px_comm *replicas, px_dev
   OK(px_fully_shard(&outer, model, &options));
   check_parts(parts, inner, 2);
   check_parts(parts, outer, 2);
-  PX_SCOPED(px_optimizer) whole = make_optimizer(one);
-  PX_SCOPED(px_optimizer) sharded = make_optimizer(model);
-  OK(px_randn(&points, sizes, 2, NULL, PX_FLOAT64, device, false, false));
-  for (int i = 0; i < 4; i++) {
-    double mine = step(model, sharded, points, px_comm_rank(comm) * each, each);
-    CHECK_NEAR(mean_of(comm, mine), step(one, whole, points, 0, 12), 1e-12);
-    check_parts(parts, inner, 2);
-  }
+  train_beside(one, model, comm, device, &(held){parts, inner, 2});
   px_shard part;
   CHECK(px_shards_at(inner, 0, &part));
   PX_SCOPED(px_tensor) gathered = NULL;
@@ -127,8 +140,6 @@ static void shard_together(px_shards **out, px_module *model, px_comm *comm) {
 }
 
 static void trains_together(px_comm *comm, px_device device) {
-  int64_t sizes[] = {12, 2}, each = 12 / px_comm_size(comm);
-  PX_SCOPED(px_tensor) points = NULL;
   PX_SCOPED(px_module) one = make_model(device);
   PX_SCOPED(px_module) model = make_model(device);
   PX_SCOPED(px_shards) group = NULL;
@@ -137,14 +148,7 @@ static void trains_together(px_comm *comm, px_device device) {
   shard_together(&group, model, comm);
   OK(px_fully_shard(&outer, model, &options));
   check_parts(comm, outer, 0);
-  PX_SCOPED(px_optimizer) whole = make_optimizer(one);
-  PX_SCOPED(px_optimizer) sharded = make_optimizer(model);
-  OK(px_randn(&points, sizes, 2, NULL, PX_FLOAT64, device, false, false));
-  for (int i = 0; i < 4; i++) {
-    double mine = step(model, sharded, points, px_comm_rank(comm) * each, each);
-    CHECK_NEAR(mean_of(comm, mine), step(one, whole, points, 0, 12), 1e-12);
-    check_parts(comm, group, 4);
-  }
+  train_beside(one, model, comm, device, &(held){comm, group, 4});
 }
 PX_TEST(modules_that_are_one_group_train_as_in_one_process) {
   run_ranks(2, ON_CPU, trains_together);
