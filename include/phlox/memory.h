@@ -200,6 +200,28 @@ typedef struct px_memory_event {
 PX_CALL px_memory_events(int device, void (*each)(const px_memory_event *event, void *context),
                          void *context);
 
+// What a picture of a device's memory is drawn from: its blocks, by segment, and the events that
+// led to them, from the oldest on. Borrowed.
+typedef struct px_memory_past {
+  int device;
+  const px_memory_block *blocks;
+  int64_t block_count;
+  const px_memory_event *events;
+  int64_t event_count;
+} px_memory_past;
+// Gives a picture as the text of an SVG, which the caller frees with px_free: for each device with
+// events of blocks the bytes that lived, event by event, by the op and the line of the program that
+// allocated them, and what was reserved. What lived before the events began is one part. `owners`
+// ops and lines, of those that held most at the peak, have a colour of their own. PX_VALUE if there
+// are no such events, or owners is negative.
+PX_CALL px_memory_picture(char **out, const px_memory_past *devices, int count, int owners);
+// Writes the picture of what px_memory_record has recorded of all devices. PX_IO if it cannot.
+//
+//   PX_TRY(px_memory_record(&(px_memory_history){.max_entries = 10000, .stacks = PX_HISTORY_ALL}));
+//   PX_TRY(step());
+//   PX_TRY(px_memory_draw("memory.svg", 12));
+PX_CALL px_memory_draw(const char *path, int owners);
+
 // The race checker (docs/races.md). Level 0 is off, 1 is on. With `raise`, the call that races
 // fails with PX_RUNTIME. A report is kept for px_race_report in any case.
 PX_API void px_race_enable(int level, bool raise);

@@ -113,9 +113,8 @@ static void note_snapshot(px__device *d) {
                                            .size = d->cache.ledger.active_bytes[0].current});
 }
 
-px_status px_memory_snapshot(int device, void (*each)(const px_memory_block *block, void *context),
-                             void *context) {
-  PX_GIVEN(each);
+px_status px__memory_blocks(px_memory_block **out, int64_t *count, int device) {
+  *out = NULL, *count = 0;
   if (!px__device_alive() || device < 0 || device >= px__rt.count) return PX_OK;
   px__device *d = px__rt.devices[device];
   listing l = {0};
@@ -129,8 +128,18 @@ px_status px_memory_snapshot(int device, void (*each)(const px_memory_block *blo
     px_status status = px__realloc((void **)&l.rows, (size_t)l.room * sizeof *l.rows);
     if (status != PX_OK) return px__free(l.rows), status;
   }
-  for (int64_t i = 0; i < l.count; i++) each(&l.rows[i], context);
-  px__free(l.rows);
+  *out = l.rows, *count = l.count;
+  return PX_OK;
+}
+
+px_status px_memory_snapshot(int device, void (*each)(const px_memory_block *block, void *context),
+                             void *context) {
+  px_memory_block *blocks;
+  int64_t count;
+  PX_GIVEN(each);
+  PX_TRY(px__memory_blocks(&blocks, &count, device));
+  for (int64_t i = 0; i < count; i++) each(&blocks[i], context);
+  px__free(blocks);
   return PX_OK;
 }
 
@@ -153,12 +162,14 @@ px_status px_memory_record(const px_memory_history *history) {
 
 bool px_memory_recording(void) { return px__history_on(); }
 
-// A copy of the events: `each` may allocate.
-static px_status copy_events(px_memory_event **out, int64_t *count, px__device *d) {
+px_status px__memory_events(px_memory_event **out, int64_t *count, int device) {
+  *out = NULL, *count = 0;
+  if (!px__device_alive() || device < 0 || device >= px__rt.count) return PX_OK;
+  px__device *d = px__rt.devices[device];
   const px__events *events = &d->cache.events;
   px__device_lock(d);
   px_status status = px__alloc((void **)out, ((size_t)events->count + 1) * sizeof **out);
-  *count = status == PX_OK ? events->count : 0;
+  if (status == PX_OK) *count = events->count;
   for (int64_t i = 0; i < *count; i++) (*out)[i] = events->at[(events->oldest + i) % events->count];
   px__device_unlock(d);
   return status;
@@ -169,8 +180,7 @@ px_status px_memory_events(int device, void (*each)(const px_memory_event *event
   px_memory_event *events;
   int64_t count;
   PX_GIVEN(each);
-  if (!px__device_alive() || device < 0 || device >= px__rt.count) return PX_OK;
-  PX_TRY(copy_events(&events, &count, px__rt.devices[device]));
+  PX_TRY(px__memory_events(&events, &count, device));
   for (int64_t i = 0; i < count; i++) each(&events[i], context);
   px__free(events);
   return PX_OK;

@@ -48,14 +48,11 @@ typedef struct bar {
 
 static void put_escaped(FILE *to, const char *text) {
   for (; *text; text++) {
-    const char *entity = *text == '<'   ? "&lt;"
-                         : *text == '>' ? "&gt;"
-                         : *text == '&' ? "&amp;"
-                                        : "";
-    if (*entity)
+    const char *entity = px__entity(*text);
+    if (entity)
       fputs(entity, to);
     else
-      fputc((unsigned char)*text < 32 ? ' ' : *text, to);
+      fputc(*text, to);
   }
 }
 
@@ -211,18 +208,27 @@ static void put_all(const canvas *c) {
   fprintf(c->to, "</svg>\n");
 }
 
-static px_status write(canvas *c, const char *path) {
-  PX_CHECK(c->spans.count, PX_RUNTIME, "the profile is empty: there is nothing to draw");
+px_status px__picture_open(FILE **out, const char *path) {
   PX_CHECK(!px__fault(PX__FAULT_FILE), PX_IO, "%s: could not be written (injected)", path);
-  int64_t span = c->spans.end - c->spans.start;
-  c->scale = span > 0 ? (double)WIDTH / (double)span : 0;
-  c->to = fopen(path, "w");
-  PX_CHECK(c->to, PX_IO, "%s: %s", path, strerror(errno));
-  put_all(c);
-  bool bad = ferror(c->to) != 0;
-  bad |= fclose(c->to) != 0;
+  *out = fopen(path, "w");
+  PX_CHECK(*out, PX_IO, "%s: %s", path, strerror(errno));
+  return PX_OK;
+}
+
+px_status px__picture_close(FILE *file, const char *path) {
+  bool bad = ferror(file) != 0;
+  bad |= fclose(file) != 0;
   PX_CHECK(!bad, PX_IO, "%s: %s", path, strerror(errno));
   return PX_OK;
+}
+
+static px_status write(canvas *c, const char *path) {
+  PX_CHECK(c->spans.count, PX_RUNTIME, "the profile is empty: there is nothing to draw");
+  int64_t span = c->spans.end - c->spans.start;
+  c->scale = span > 0 ? (double)WIDTH / (double)span : 0;
+  PX_TRY(px__picture_open(&c->to, path));
+  put_all(c);
+  return px__picture_close(c->to, path);
 }
 
 px_status px_profile_draw(const px_profile *profile, const char *path) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What tables and pictures of profiles share: the work of devices in the order in which it began.
 #pragma once
+#include <stdio.h>
+
 #include "device/device_impl.h"
 #include "phlox/profile.h"
 
@@ -35,3 +37,15 @@ typedef struct px__levels {
 } px__levels;
 px_status px__levels_of(px__levels *out, const px_profile *profile)
     __attribute__((warn_unused_result));
+// ---- pictures
+// Files of pictures; PX_IO. What is opened is closed, whatever was written.
+px_status px__picture_open(FILE **out, const char *path) __attribute__((warn_unused_result));
+px_status px__picture_close(FILE *file, const char *path) __attribute__((warn_unused_result));
+// How a character of a text is written in XML; NULL: as it is.
+static inline const char *px__entity(char c) {
+  return c == '<'                ? "&lt;"
+         : c == '>'              ? "&gt;"
+         : c == '&'              ? "&amp;"
+         : (unsigned char)c < 32 ? " "
+                                 : NULL;
+}

@@ -652,6 +652,12 @@ static inline void px__history_segment(px__device *d, px_memory_action action,
                                            .pool = px__room_name(segment->room),
                                            .stack = segment->stack});
 }
+// ---- memory.c: copies of what px_memory_snapshot and px_memory_events tell, freed with px__free
+// (NULL: none)
+px_status px__memory_blocks(px_memory_block **out, int64_t *count, int device)
+    __attribute__((warn_unused_result));
+px_status px__memory_events(px_memory_event **out, int64_t *count, int device)
+    __attribute__((warn_unused_result));
 // ---- configure.c
 // Reads the environment, unless the program has chosen. PX_VALUE with PyTorch's texts.
 px_status px__settings_start(void) __attribute__((warn_unused_result));
