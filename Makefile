@@ -234,11 +234,13 @@ $(O)/tests/nccl/libnccl.so.2: tests/nccl/stub.c tests/nccl/stub.h
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) -Itests $(CPPFLAGS) -shared -o $@ $< $(LDFLAGS)
 $(O)/tests/ops/nccl_test: $(O)/tests/nccl/libnccl.so.2
+# What programs look for when they run, so that one made alone finds it.
+OPENED   := $(O)/libphlox_sim.so $(GLOOLIB) $(NCCLLIB) $(MPILIB)
 # Unit tests may look inside the library: they link its objects. The others see the public headers alone.
-$(O)/tests/unit/%: tests/unit/%.c $(TESTHEAD) $(GENHEAD) $(COREOBJ) $(CPUOBJ)
+$(O)/tests/unit/%: tests/unit/%.c $(TESTHEAD) $(GENHEAD) $(COREOBJ) $(CPUOBJ) | $(OPENED)
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(INCLUDES) $(CPPFLAGS) -Itests -o $@ $< $(COREOBJ) $(CPUOBJ) $(LDFLAGS) $(ARCHIVES) -lm -ldl -rdynamic
-$(O)/tests/%: tests/%.c $(TESTHEAD) $(GENHEAD) $(O)/libphlox.so
+$(O)/tests/%: tests/%.c $(TESTHEAD) $(GENHEAD) $(O)/libphlox.so | $(OPENED)
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) -Iinclude -I$(O)/gen -Itests $(CPPFLAGS) -o $@ $< -L$(O) -lphlox $(LDFLAGS) -lm -Wl,-rpath,'$$ORIGIN/../..'
 tests: all examples $(TESTBIN)
