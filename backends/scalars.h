@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 // ---- real numbers
 
@@ -77,7 +78,6 @@ K_ALONE(i64, int64_t)
     frexp##M(x, &e); \
     return k_isfinite_##S(x) ? (T)e : 0; \
   } \
-  K_MATH T k_nextafter_##S(T a, T b) { return nextafter##M(a, b); } \
   K_MATH T k_atan2_##S(T y, T x) { return atan2##M(y, x); } \
   K_MATH T k_fmod_##S(K_LAUNCH l, T a, T b) { return fmod##M(a, b); } \
   K_MATH T k_truncdiv_##S(K_LAUNCH l, T a, T b) { return trunc##M(a / b); } \
@@ -94,6 +94,36 @@ K_ALONE(i64, int64_t)
   K_MATH T k_floordiv_##S(K_LAUNCH l, T a, T b) { return k_floordiv_of_##S(fmod##M(a, b), a, b); }
 K_FLOAT(f32, float, f)
 K_FLOAT(f64, double, )
+
+// The half formats, which their highest number tells, are among the floats, with zeros behind;
+// float16 has even steps below 2^-14. This gives what such a format makes of a float, as which a
+// number for all places may come.
+K_MATH float k_as_half_f32(float x, float highest) {
+  bool half = highest == 65504.0f;
+  uint32_t bits, step = half ? 1u << 13 : 1u << 16;
+  if (!(fabsf(x) < K_inf_f32)) return x;
+  if (half && fabsf(x) < 0x1p-14f) return copysignf(rintf(x * 0x1p24f) * 0x1p-24f, x);
+  memcpy(&bits, &x, sizeof bits);
+  bits = (bits + step / 2 - 1 + (bits / step & 1)) & ~(step - 1);
+  memcpy(&x, &bits, sizeof x);
+  return fabsf(x) > highest ? copysignf(K_inf_f32, x) : x;
+}
+// The neighbour of a on the way to b.
+K_MATH float k_nextafter_f32(float a, float b, float highest) {
+  bool half = highest == 65504.0f;
+  if (highest > 3.39e38f) return nextafterf(a, b);
+  a = k_as_half_f32(a, highest), b = k_as_half_f32(b, highest);
+  if (a == b || a != a || b != b) return a == b ? b : a + b;
+  if (a == 0) return copysignf(half ? 0x1p-24f : 0x1p-133f, b);
+  if (fabsf(a) == K_inf_f32) return copysignf(highest, a);
+  if (half && fabsf(a) <= 0x1p-14f) return copysignf(a + (b > a ? 0x1p-24f : -0x1p-24f), a);
+  uint32_t bits, step = half ? 1u << 13 : 1u << 16;
+  memcpy(&bits, &a, sizeof bits);
+  bits += (b > a) == (a > 0) ? step : 0 - step;
+  memcpy(&a, &bits, sizeof a);
+  return a;
+}
+K_MATH double k_nextafter_f64(double a, double b, double highest) { return nextafter(a, b); }
 
 // The powers that are products, roots and reciprocals are computed as such.
 #define K_POW(S, T, M) \

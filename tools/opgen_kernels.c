@@ -69,7 +69,7 @@ static const math_row math_rows[] = {
     {"select", 3, 0, NO_BLOCKS},
     {"copysign", 2, 0, NO_BLOCKS},
     {"signbit", 1, 0, NO_BLOCKS},
-    {"nextafter", 2, 0, NO_BLOCKS},
+    {"nextafter", 3, 0, NO_BLOCKS},
     {"mantissa", 1, 0, NO_BLOCKS},
     {"exponent", 1, 0, NO_BLOCKS},
     {"shl", 2, 0, NO_BLOCKS},

@@ -156,6 +156,7 @@ class Values(unittest.TestCase):
             self.assertTrue(back == 0 and back.signbit())
             self.assertEqual(a[:2].clone().nextafter_(b[1]).tolist(), [least, 1 + step])
             self.assertEqual(phlox.nextafter(a[:2, None], b[:2]).shape, (2, 2))
+            self.assertEqual(phlox.nextafter(a[:3], phlox.tensor(1.0001)).tolist(), [least, 1, 2 - step])  # a number for all is a half first
         self.assertEqual(phlox.gcd(phlox.tensor([-128], dtype=phlox.int8), phlox.tensor([-1], dtype=phlox.int8)).tolist(), [1])
 
 
