@@ -189,10 +189,12 @@ PX_API void *px_move_at(void *place);
 
 // For layers and programs that have objects of their own. px_alloc gives zeroed memory, to be freed
 // with px_free (phlox/tensor.h), and passes the fault point "alloc"; PX_NOMEM. px_realloc does not
-// zero what is added; on failure *place is unchanged. px_object_init sets the count to 1; destroy
-// functions call px_object_end before they free the memory.
+// zero what is added; on failure *place is unchanged. px_strdup copies a text into such memory.
+// px_object_init sets the count to 1; destroy functions call px_object_end before they free the
+// memory.
 PX_CALL px_alloc(void **out, size_t bytes);
 PX_CALL px_realloc(void **place, size_t bytes);
+PX_CALL px_strdup(char **out, const char *text);
 PX_API void px_object_init(void *object, const px_class *cls);
 PX_API void px_object_end(void *object);
 // Starts a joinable thread (a pthread_t at `thread`); passes the fault point "thread".

@@ -21,7 +21,6 @@
 __attribute__((warn_unused_result)) px_status px__alloc(void **out, size_t bytes);
 __attribute__((warn_unused_result)) px_status px__realloc(
     void **place, size_t bytes);  // new bytes are not zeroed; on failure *place is unchanged
-__attribute__((warn_unused_result)) px_status px__strdup(char **out, const char *text);
 void px__free(void *memory);
 // PX_NEW(&object): allocates and zeroes one object of the pointed-to type.
 #define PX_NEW(place) px__alloc((void **)(place), sizeof **(place))

@@ -21,13 +21,6 @@ px_status px__realloc(void **place, size_t bytes) {
   return PX_OK;
 }
 
-px_status px__strdup(char **out, const char *text) {
-  size_t bytes = strlen(text) + 1;
-  PX_TRY(px__alloc((void **)out, bytes));
-  memcpy(*out, text, bytes);
-  return PX_OK;
-}
-
 void px__free(void *memory) { free(memory); }
 
 px_status px__thread_start(pthread_t *out, void *(*run)(void *), void *argument) {
@@ -72,6 +65,15 @@ px_status px_alloc(void **out, size_t bytes) {
   return px__alloc(out, bytes);
 }
 px_status px_realloc(void **place, size_t bytes) { return px__realloc(place, bytes); }
+
+px_status px_strdup(char **out, const char *text) {
+  PX_GIVEN(out);
+  PX_GIVEN(text);
+  size_t bytes = strlen(text) + 1;
+  PX_TRY(px__alloc((void **)out, bytes));
+  memcpy(*out, text, bytes);
+  return PX_OK;
+}
 px_status px_thread_start(void *thread, void *(*run)(void *), void *argument) {
   return px__thread_start(thread, run, argument);
 }

@@ -183,12 +183,6 @@ static px_status join(px_comm *self) {
   return PX_OK;
 }
 
-static px_status copy_text(char **out, const char *text) {
-  PX_TRY(px_alloc((void **)out, strlen(text) + 1));
-  memcpy(*out, text, strlen(text));
-  return PX_OK;
-}
-
 px_status px_comm_new(px_comm **out, const px_comm_options *options) {
   static const px_class cls = {"comm", comm_destroy};
   PX_GIVEN(out);
@@ -215,7 +209,7 @@ px_status px_comm_new(px_comm **out, const px_comm_options *options) {
   self->size = options->size;
   self->timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : 1800000;
   self->store = px_retain(options->store);
-  PX_TRY(copy_text(&self->engine_name, options->engine));
+  PX_TRY(px_strdup(&self->engine_name, options->engine));
   PX_TRY(join(self));
   *out = PX_MOVE(owned);
   return PX_OK;

@@ -35,9 +35,8 @@ static px_status texts_room(texts *list, int count) {
 }
 
 static px_status texts_add(texts *list, const char *text) {
-  size_t size = strlen(text) + 1;
-  PX_TRY(px_alloc((void **)&list->at[list->count], size));
-  memcpy(list->at[list->count++], text, size);
+  PX_TRY(px_strdup(&list->at[list->count], text));
+  list->count++;
   return PX_OK;
 }
 

@@ -194,13 +194,6 @@ static px_status mesh_over(px_mesh **out, mesh_table *over) {
   return PX_OK;
 }
 
-static px_status name_axis(mesh_axis *axis, const char *name) {
-  size_t length = strlen(name) + 1;
-  PX_TRY(px_alloc((void **)&axis->name, length));
-  memcpy(axis->name, name, length);
-  return PX_OK;
-}
-
 static int by_value(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
 // Joins the communicator of this rank's line; its ranks are in ascending order, whatever that of
@@ -256,7 +249,7 @@ static px_status fill_mesh(px_mesh *self, const px_mesh_options *o) {
     axis->size = o->sizes[d];
     axis->coordinate = mine < 0 ? 0 : mine / stride % o->sizes[d];
     stride *= o->sizes[d];
-    if (o->names) PX_TRY(name_axis(axis, o->names[d]));
+    if (o->names) PX_TRY(px_strdup(&axis->name, o->names[d]));
     if (o->lines && mine >= 0) axis->comm = px_retain(o->lines[d]);
   }
   return o->lines ? PX_OK : join_lines(self);
@@ -293,7 +286,7 @@ static px_status copy_axis(mesh_axis *to, const mesh_axis *from) {
   *to = *from;
   to->name = NULL;
   to->comm = px_retain(from->comm);
-  return from->name ? name_axis(to, from->name) : PX_OK;
+  return from->name ? px_strdup(&to->name, from->name) : PX_OK;
 }
 
 // Whether each element of the mesh is another one of the table.
@@ -357,7 +350,7 @@ px_status px_mesh_flatten(px_mesh **out, px_mesh *self, const char *name) {
     axis->coordinate = axis->coordinate * self->axes[d].size + self->axes[d].coordinate;
     axis->size *= self->axes[d].size;
   }
-  PX_TRY(name_axis(axis, name));
+  PX_TRY(px_strdup(&axis->name, name));
   PX_TRY(join_lines(flat));
   *out = PX_MOVE(flat);
   return PX_OK;

@@ -263,10 +263,7 @@ static px_status prepare(px__server *s, int *port, const char *secret) {
            "message: %s",
            *port, strerror(errno));
   PX_CHECK(!pipe2(s->stop, O_CLOEXEC), PX_DIST_NETWORK, "pipe: %s", strerror(errno));
-  if (secret) {
-    PX_TRY(px_alloc((void **)&s->secret, strlen(secret) + 1));
-    memcpy(s->secret, secret, strlen(secret));
-  }
+  if (secret) PX_TRY(px_strdup(&s->secret, secret));
   PX_TRY(px_alloc((void **)&s->connections, (CONNECTIONS + 1) * sizeof *s->connections));
   PX_TRY(px_alloc((void **)&s->polled, (CONNECTIONS + 2) * sizeof *s->polled));
   PX_TRY(px_alloc((void **)&s->items, PX__STORE_KEYS * sizeof *s->items));

@@ -120,8 +120,7 @@ px_status px_checkpoint_open(px_checkpoint **out, const char *folder) {
   PX_TRY(px_alloc((void **)&self, sizeof *self));
   PX_SCOPED(px_checkpoint) owned = self;
   px_object_init(self, &cls);
-  PX_TRY(px_alloc((void **)&self->folder, strlen(folder) + 1));
-  memcpy(self->folder, folder, strlen(folder));
+  PX_TRY(px_strdup(&self->folder, folder));
   PX_TRY(px_load_tree(&self->metadata, path, px_cpu()));
   PX_TRY(check_metadata(self));
   *out = PX_MOVE(owned);

@@ -390,12 +390,7 @@ px_status px_load_metadata(char **out, const char *path, const char *key) {
   *out = NULL;
   header h;
   PX_TRY(header_open(&h, path, key));
-  px_status status = PX_OK;
-  if (h.found) {
-    size_t bytes = strlen(h.found) + 1;
-    status = px_alloc((void **)out, bytes);
-    if (status == PX_OK) memcpy(*out, h.found, bytes);
-  }
+  px_status status = h.found ? px_strdup(out, h.found) : PX_OK;
   header_close(&h);
   return status;
 }

@@ -262,8 +262,7 @@ px_status px_file_create(px_file **out, const char *path) {
   PX_TRY(px_alloc((void **)&self, sizeof *self));
   px_object_init(self, &file_class);
   self->writer.descriptor = -1;
-  PX_TRY(px_alloc((void **)&self->path, strlen(path) + 1));
-  memcpy(self->path, path, strlen(path) + 1);
+  PX_TRY(px_strdup(&self->path, path));
   PX_TRY(px__writer_open(&self->writer, self->path));
   *out = PX_MOVE(self);
   return PX_OK;

@@ -98,7 +98,7 @@ static px_status dict_add(row **out, px_dict *dict, const char *name, uint64_t h
   char *copy;
   PX_TRY(px__nn_grow((void **)&dict->rows, &dict->room, dict->count, sizeof(row)));
   PX_TRY(more_slots(dict));
-  PX_TRY(px__nn_strdup(&copy, name));
+  PX_TRY(px_strdup(&copy, name));
   int *slot = slot_of(dict, name, hash);
   *out = &dict->rows[dict->count++];
   **out = (row){copy, NULL, hash};

@@ -35,7 +35,7 @@ static void forget(const px_module *self) {
 static px_status know(const px_module *module, const char *name) {
   char *copy;
   PX_TRY(px__nn_grow((void **)&all, &room, count, sizeof *all));
-  PX_TRY(px__nn_strdup(&copy, name));
+  PX_TRY(px_strdup(&copy, name));
   known *there = find(module);
   if (!there) {
     there = &all[count++];

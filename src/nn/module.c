@@ -11,13 +11,6 @@ px_status px__nn_grow(void **items, int *room, int count, size_t size) {
   return PX_OK;
 }
 
-px_status px__nn_strdup(char **out, const char *text) {
-  size_t bytes = strlen(text) + 1;
-  PX_TRY(px_alloc((void **)out, bytes));
-  memcpy(*out, text, bytes);
-  return PX_OK;
-}
-
 static _Thread_local int nest;  // of calls and walks of modules, on this thread
 
 px_status px__nn_enter(const px_module *self) {
@@ -159,7 +152,7 @@ static px__attribute *attribute_find(const px_module *self, const char *name) {
 
 static px_status attribute_store(px__attribute *at, px_value value) {
   char *text = NULL;
-  if (value.kind == PX_ARG_TEXT) PX_TRY(px__nn_strdup(&text, value.v.text));
+  if (value.kind == PX_ARG_TEXT) PX_TRY(px_strdup(&text, value.v.text));
   if (value.kind == PX_ARG_INTS) {
     memmove(at->ints, value.v.ints, (size_t)value.n * sizeof(int64_t));
     value.v.ints = at->ints;
@@ -188,7 +181,7 @@ static px_status attribute_set(px_module *self, const char *name, px_value value
                      sizeof *at));
   attributes_moved(self);
   px__attribute fresh = {0};
-  PX_TRY(px__nn_strdup(&fresh.name, name));
+  PX_TRY(px_strdup(&fresh.name, name));
   at = &self->attributes[self->attribute_count];
   *at = fresh;
   px_status status = attribute_store(at, value);
@@ -252,7 +245,7 @@ static px_status entry_put(px_module *self, const px__entry *fresh) {
   }
   PX_TRY(px__nn_grow((void **)&self->entries, &self->entry_room, self->entry_count, sizeof *fresh));
   char *name;
-  PX_TRY(px__nn_strdup(&name, fresh->name));
+  PX_TRY(px_strdup(&name, fresh->name));
   self->entries[self->entry_count] = *fresh;
   self->entries[self->entry_count++].name = name;
   return PX_OK;

@@ -47,7 +47,6 @@ struct px_module {
 // Makes room for one more item of `size` bytes in a growing array.
 px_status px__nn_grow(void **items, int *room, int count, size_t size)
     __attribute__((warn_unused_result));
-px_status px__nn_strdup(char **out, const char *text) __attribute__((warn_unused_result));
 
 // Around what modules do with the modules below them: PX_RECURSION where a nest is so deep that the
 // stack could end.

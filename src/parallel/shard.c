@@ -178,13 +178,6 @@ static void shards_destroy(void *object) {
   px_free(self);
 }
 
-static px_status copy_text(char **out, const char *text) {
-  size_t size = strlen(text) + 1;
-  PX_TRY(px_alloc((void **)out, size));
-  memcpy(*out, text, size);
-  return PX_OK;
-}
-
 // What is found before anything changes: parameters, each with the places where it is.
 typedef struct search {
   px_shards *self;
@@ -211,7 +204,7 @@ static px_status add_place(px__shard *v, px_module *owner, const char *name) {
   const char *dot = strrchr(name, '.');
   PX_TRY(px_realloc((void **)&v->places, (size_t)(v->place_count + 1) * sizeof *v->places));
   px__place *place = &v->places[v->place_count];
-  PX_TRY(copy_text(&place->name, dot ? dot + 1 : name));
+  PX_TRY(px_strdup(&place->name, dot ? dot + 1 : name));
   place->owner = px__shards_member(v->shards, owner) ? owner : px_retain(owner);
   v->place_count++;
   return PX_OK;
@@ -239,7 +232,7 @@ static px_status add_item(px_shards *self, const char *name, px_tensor *tensor) 
   int size = px_comm_size(self->context->comm);
   int64_t rows = v->sizes[0], row = rows ? px_tensor_numel(tensor) / rows : 0;
   v->share = (rows + size - 1) / size * row;
-  return copy_text(&v->name, name);
+  return px_strdup(&v->name, name);
 }
 
 static px_status find_one(const char *name, const px_module_entry *entry, px_module *owner,

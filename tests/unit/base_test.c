@@ -165,6 +165,17 @@ PX_TEST(memory_that_cannot_grow_is_as_it_was) {
   px_free(numbers);
 }
 
+PX_TEST(a_text_is_copied_or_there_is_no_memory) {
+  char *copy = NULL;
+  OK(px_strdup(&copy, "a text"));
+  CHECK_TEXT(copy, "a text");
+  px_free(copy);
+  FAILS(px_strdup(&copy, NULL), PX_TYPE, "`text` is NULL");
+  OK(px_fault_arm("alloc", 1, false));
+  FAILS(px_strdup(&copy, "a text"), PX_NOMEM, "out of memory");
+  px_fault_disarm_all();
+}
+
 // ---- warnings
 static char heard[64];
 static px_status hear(px_warning category, const char *text) {

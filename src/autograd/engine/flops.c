@@ -52,13 +52,6 @@ static px_status grow(void **items, int *room, int count, size_t size) {
   return PX_OK;
 }
 
-static px_status copy_text(char **out, const char *text) {
-  size_t bytes = strlen(text) + 1;
-  PX_TRY(px_alloc((void **)out, bytes));
-  memcpy(*out, text, bytes);
-  return PX_OK;
-}
-
 // ---- scopes. The lock is held
 
 static px_status find_scope(int *out, int parent, const char *name) {
@@ -67,7 +60,7 @@ static px_status find_scope(int *out, int parent, const char *name) {
   char *copy;
   PX_TRY(grow((void **)&scopes, &scope_room, scope_count + 1, sizeof *scopes));
   if (!scope_count) scopes[scope_count++] = (scope){0};
-  PX_TRY(copy_text(&copy, name));
+  PX_TRY(px_strdup(&copy, name));
   scopes[ *out = scope_count++] = (scope){parent, copy};
   return PX_OK;
 }
@@ -144,8 +137,8 @@ static px_status add(px_flop_counter *self, const char *module, const char *op,
   if (!r) {
     row made = {0};
     PX_TRY(grow((void **)&self->rows, &self->room, self->count, sizeof *self->rows));
-    PX_TRY(copy_text(&made.module, module));
-    px_status status = copy_text(&made.op, op);
+    PX_TRY(px_strdup(&made.module, module));
+    px_status status = px_strdup(&made.op, op);
     if (status != PX_OK) return px_free(made.module), status;
     self->rows[self->count] = made;
     r = &self->rows[self->count++];
@@ -295,7 +288,7 @@ static px_status add_line(table *t, int indent, const char *mark, const char *na
   char text[32], whole[512];
   snprintf(whole, sizeof whole, "%*s%s%s", indent, "", mark, name);
   PX_TRY(grow((void **)&t->lines, &t->room, t->count, sizeof *t->lines));
-  PX_TRY(copy_text(&t->lines[t->count].name, whole));
+  PX_TRY(px_strdup(&t->lines[t->count].name, whole));
   t->lines[t->count++].operations = operations;
   widen(&t->width[0], whole);
   number_text(t, operations, text);

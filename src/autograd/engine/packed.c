@@ -71,8 +71,7 @@ px_status px_saved_hooks_disable(const char *message) {
   char *text = NULL, *before = (char *)px_saved_hooks_disabled();
   if (message) {
     PX_CHECK(!top, PX_RUNTIME, "%s", message);
-    PX_TRY(px_alloc((void **)&text, strlen(message) + 1));
-    memcpy(text, message, strlen(message));
+    PX_TRY(px_strdup(&text, message));
   }
   if (have_key && pthread_setspecific(disabled_key, text) == 0) return px_free(before), PX_OK;
   px_free(text);
