@@ -22,10 +22,19 @@ static known *find(const px_module *module) {
   return NULL;
 }
 
+static void forget_all(void) {
+  for (int i = 0; i < count; i++) px_free(all[i].name);
+  count = 0;
+  __atomic_store_n(&px__nn_ended, NULL, __ATOMIC_RELEASE);
+}
+
+// The first module that ends after counting did lets go of all, so that the others need no lock.
 static void forget(const px_module *self) {
   pthread_mutex_lock(&lock);
   known *there = find(self);
-  if (there) {
+  if (px_flops_session() != session) {
+    forget_all();
+  } else if (there) {
     px_free(there->name);
     *there = all[--count];
   }
@@ -50,12 +59,6 @@ static px_status know(const px_module *module, const char *name) {
 static px_status know_entry(const char *name, const px_module_entry *entry, px_module *owner,
                             void *context) {
   return know(entry->module, name);
-}
-
-static void forget_all(void) {
-  for (int i = 0; i < count; i++) px_free(all[i].name);
-  count = 0;
-  __atomic_store_n(&px__nn_ended, NULL, __ATOMIC_RELEASE);
 }
 
 static px_status enter(px_module *self, const char *class_name) {

@@ -2,6 +2,7 @@
 // Modules: what they hold, how they start (PyTorch's numbers for its seeds, 1.13.1), how they are
 // moved, saved, copied and printed.
 #include "devices.h"
+#include "nn/nn_impl.h"
 
 static px_module *linear(int64_t in, int64_t out) {
   px_module *made = NULL;
@@ -758,4 +759,19 @@ PX_TEST(an_entry_is_put_in_the_place_of_any_other_of_its_name) {
   put = (px_module_entry){"a.b", PX_ENTRY_PARAMETER, true, NULL, NULL};
   OK(px_module_put(m, &put));
   CHECK(px_module_entry_find(m, "a.b", &found) && !found.tensor);
+}
+
+PX_TEST(a_module_that_ends_after_operations_were_counted_tells_nobody) {
+  PX_SCOPED(px_module) counted = linear(2, 1);
+  PX_SCOPED(px_flop_counter) counter = NULL;
+  PX_SCOPED(px_tensor) x = ROW(1, 2);
+  PX_SCOPED(px_tensor) y = NULL;
+  OK(px_flop_counter_new(&counter));
+  OK(px_flop_counter_begin(counter));
+  OK(px_module_call(&y, counted, x));
+  px_release(linear(2, 1));  // is not among those that were met
+  CHECK(px__nn_ended);
+  px_flop_counter_end(counter);
+  px_release(linear(2, 1));
+  CHECK(!px__nn_ended);
 }
