@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the allocator wastes: patterns of requests as programs make them, on a simulated device. waste = (peak reserved - peak live) / peak reserved.
-python3 bench/replay.py [--smallest] [NAME...]; the settings are those of PYTORCH_CUDA_ALLOC_CONF. With --smallest also the smallest device, in parts of
-the peak, on which the pattern runs through."""
+python3 bench/replay.py [--smallest] [--examples] [NAME | FILE ...]; the settings are those of PYTORCH_CUDA_ALLOC_CONF. Beside each pattern, what a model of PyTorch's
+rules wastes on it (bench/rules.py). With --smallest also the smallest device, in parts of the peak, on which the pattern runs through. FILEs are traces that
+bench/record.py or torch.cuda.memory._dump_snapshot wrote; --examples records those of examples, on simulated devices, and replays them."""
 import os
 import random
+import subprocess
 import sys
+import tempfile
 
 for name, value in ("PHLOX_SIM_MEMORY", "200G"), ("PHLOX_SIM_DEVICES", "1"), ("PHLOX_SIM_MODE", "schedule"):
     os.environ.setdefault(name, value)
 import phlox as torch
+import record
+import rules
 
 LAYERS, WIDTH, BATCH, MiB = 24, 2048, 8, 1 << 20
+LARGE = 20 * MiB  # a segment
 
 
 def take(size):
@@ -151,39 +157,127 @@ def completes(trace, limit):
         return False
 
 
-def smallest(trace, live):
-    """The least part of `live` that will do, to half of a hundredth."""
+def smallest(does, live):
+    """The least part of `live` that will do, to half of a hundredth, as a text."""
     low, high = 0.99, 2.5
+    if not does(high * live):
+        return f"over {high}"
     while high - low > 0.005:
         middle = (low + high) / 2
-        low, high = (low, middle) if completes(trace, middle * live) else (middle, high)
-    return high
+        low, high = (low, middle) if does(middle * live) else (middle, high)
+    return f"{high:.3f}"
 
 
-def main(names):
-    wastes, search = [], "--smallest" in names
-    names = [name for name in names if name != "--smallest"]
-    torch.cuda.init()
-    for trace in fixed, variable, recompute, sharded, serving, comb, power_law, pinned:
-        if names and trace.__name__ not in names:
-            continue
-        fresh()
-        taken = torch.cuda.memory_stats()["num_device_alloc"]
-        kept = trace(random.Random(0))
-        live, wanted, reserved = (pinned_peaks if trace is pinned else peaks)()
-        taken = torch.cuda.memory_stats()["num_device_alloc"] - taken
-        del kept
-        line = f"{trace.__name__:10} live {live / 2**30:6.2f} GiB, reserved {reserved / 2**30:6.2f} GiB, waste {1 - live / reserved:6.1%}"
-        if trace is not pinned:
-            line += f" (of what was asked for {1 - wanted / reserved:.1%}), {taken} times memory taken"
-            wastes.append(reserved / live)
-            if search:
-                line += f", smallest device {smallest(trace, live):.3f}"
+# ---- traces
+def replayed(events):
+    """A recorded trace, as a pattern."""
+    def trace(rng):
+        streams, live = {0: torch.cuda.default_stream()}, {}
+        for key, size, stream in events:
+            if size is None:
+                del live[key]
+                continue
+            with torch.cuda.stream(streams.setdefault(stream, streams.get(stream) or torch.cuda.Stream())):
+                live[key] = take(size)
+        return live
+    return trace
+
+
+def recorded(trace):
+    """The trace of a pattern."""
+    record.begin()
+    kept = trace(random.Random(0))
+    del kept
+    return record.events_of(record.end(), 0)
+
+
+# What is run, with how many devices, whether kernels are, and in how many processes.
+EXAMPLES = {"gpt2": ("gpt2.py README.md --steps 3", 1, False, 1),
+            "gpt2-autocast": ("gpt2.py README.md --steps 3 --autocast", 1, False, 1),
+            "gpt2-small": ("gpt2.py README.md --steps 3 --batch 4 --length 128 --size 256 --heads 4 --layers 4 --words 512", 1, False, 1),
+            "resnet50": ("resnet50.py --steps 3", 1, False, 1),
+            "resnet50-small": ("resnet50.py --steps 3 --batch 16 --size 64 --float32", 1, False, 1),
+            "digits": ("digits.py data/digits.csv.gz {folder}", 2, True, 1),
+            "ddp": ("ddp.py", 2, True, 2)}
+
+
+def record_example(name, folder):
+    """Files of its traces."""
+    (program, *arguments), devices, kernels, ranks = EXAMPLES[name][0].format(folder=folder).split(), *EXAMPLES[name][1:]
+    path = os.path.join(folder, name)
+    command = [sys.executable] + (["-m", "phlox", "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)] if ranks > 1 else [])
+    env = {**os.environ, "PHLOX_SIM_DEVICES": str(devices), "PHLOX_SIM_MODE": "threads" if ranks > 1 or kernels else "schedule", "PHLOX_SIM_KERNELS": "run" if kernels else "skip"}
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    done = subprocess.run([*command, "bench/record.py", path, f"examples/{program}", *arguments], cwd=root, env=env, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{name} failed:\n{done.stdout}{done.stderr}")
+    return [f"{path}.{rank}" for rank in range(ranks)] if ranks > 1 else [path]
+
+
+def traces_of(names, examples):
+    """Patterns and traces by name."""
+    patterns = {trace.__name__: trace for trace in (fixed, variable, recompute, sharded, serving, comb, power_law, pinned)}
+    files = [name for name in names if name not in patterns and name not in EXAMPLES]
+    yield from ((name, trace) for name, trace in patterns.items() if name in names or not (names or examples))
+    with tempfile.TemporaryDirectory() as folder:
+        for name in EXAMPLES:
+            if name in names or examples and not names:
+                files += record_example(name, folder)
+        for path in files:
+            found = record.read(path)
+            for device, events in found.items():
+                yield os.path.basename(path) + (f":{device}" if len(found) > 1 else ""), replayed(events)
+
+
+# ---- what is told of them
+def measure(trace):
+    """Peaks of what lived, was wanted and was reserved, and how often memory was taken from the device."""
+    fresh()
+    taken = torch.cuda.memory_stats()["num_device_alloc"]
+    kept = trace(random.Random(0))
+    found = *(pinned_peaks if trace is pinned else peaks)(), torch.cuda.memory_stats()["num_device_alloc"] - taken
+    del kept
+    return found
+
+
+def tell(name, trace, search):
+    """Prints a line. Gives what was reserved over what lived, and the same by the rules; None of less than a segment, where these say nothing."""
+    live, wanted, reserved, taken = measure(trace)
+    line = f"{name:14} live {size_text(live)}, reserved {size_text(reserved)}, waste {1 - live / reserved:6.1%}"
+    if trace is pinned:
         print(line, flush=True)
-    mean = 1
-    for waste in wastes:
-        mean *= waste ** (1 / len(wastes))
-    print(f"reserved over live, geometric mean: {mean:.4f}")
+        return None
+    line += f" (of what was asked for {1 - wanted / reserved:.1%}), {taken} times memory taken"
+    if search:
+        line += f", smallest device {smallest(lambda limit: completes(trace, limit), live)}"
+    fresh()
+    events = recorded(trace)
+    model = rules.run(events)
+    line += f"; by PyTorch's rules waste {1 - model.most_live / model.most:6.1%}"
+    if search:
+        line += f", smallest device {smallest(lambda limit: rules.run(events, limit), live)}"
+    print(line, flush=True)
+    return (reserved / live, model.most / model.most_live) if live >= LARGE else None
+
+
+def size_text(count):
+    return f"{count / 2**30:6.2f} GiB" if count >= 1 << 28 else f"{count / 2**20:6.2f} MiB"
+
+
+def mean(values):
+    product = 1
+    for value in values:
+        product *= value ** (1 / len(values))
+    return product
+
+
+def main(arguments):
+    names = [a for a in arguments if not a.startswith("--")]
+    torch.cuda.init()
+    found = [tell(name, trace, "--smallest" in arguments) for name, trace in traces_of(names, "--examples" in arguments)]
+    found = [both for both in found if both]
+    if found:
+        print(f"reserved over live, geometric mean where 20 MiB and more live: {mean([own for own, _ in found]):.4f}; by PyTorch's rules {mean([model for _, model in found]):.4f}")
 
 
 main(sys.argv[1:])
