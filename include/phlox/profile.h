@@ -99,10 +99,11 @@ PX_CALL px_profile_draw(const px_profile *profile, const char *path);
 PX_API int64_t px_profile_enter(px_profile_kind kind, const char *name);
 PX_API void px_profile_leave(int64_t part);
 
-// Marks for NVIDIA's tools, if the library NVTX is found: ranges within each other, of this thread;
-// a moment; ranges that may end on another thread. push and pop give how many ranges are open
-// around it, or PX_NVTX_NOBODY where no tool listens. px_nvtx_emit makes ranges of all ops, perhaps
-// with the sizes of their arguments, until it is called with false.
+// Marks for NVIDIA's tools, by NVTX 3 (NVTX_INJECTION64_PATH names a tool's library), or else by
+// the library of NVTX 2, if it is found: ranges within each other, of this thread; a moment; ranges
+// that may end on another thread. push and pop give how many ranges are open around it, or
+// PX_NVTX_NOBODY where no tool listens. px_nvtx_emit makes ranges of all ops, perhaps with the
+// sizes of their arguments, until it is called with false.
 enum { PX_NVTX_NOBODY = -2 };
 PX_API int px_nvtx_push(const char *message);
 PX_API int px_nvtx_pop(void);

@@ -26,6 +26,26 @@ void nvtxMarkA(const char *message) { fprintf(stderr, "mark %s\\n", message); }
 uint64_t nvtxRangeStartA(const char *message) { return fprintf(stderr, "start %s\\n", message), 7; }
 void nvtxRangeEnd(uint64_t range) { fprintf(stderr, "end %d\\n", (int)range); }
 """
+# A tool's library, which NVTX 3 loads. It puts its functions into the program's tables, as -DKNOWS says, when it has found what it expects.
+TOOL = STUB + """
+typedef void (*function)(void);
+typedef const void *(*give)(uint32_t table);
+int InitializeInjectionNvtx2(give table) {
+  const struct { size_t bytes; int (*module)(int, function ***, unsigned *); } *callbacks = table(1);
+  const struct { size_t bytes; uint32_t version; } *versions = table(3);
+  static const unsigned sizes[] = {0, 16, 9, 15, 7, 16, 7};
+  function **core, **other;
+  unsigned size;
+  if (callbacks->bytes != 16 || versions->version != 3 || table(2) || callbacks->module(0, &core, &size) || callbacks->module(7, &core, &size)) return 0;
+  for (int i = 1; i < 7; i++)
+    if (!callbacks->module(i, &other, &size) || size != sizes[i] || !other[size - 1] || other[size]) return 0;
+  if (!callbacks->module(1, &core, NULL)) return 0;
+  function own[] = {[2] = (function)nvtxMarkA, [5] = (function)nvtxRangeStartA, [7] = (function)nvtxRangeEnd, [9] = (function)nvtxRangePushA, [11] = (function)nvtxRangePop};
+  for (int i = 0; i < 12; i++)
+    if (own[i] && KNOWS >> i & 1) *core[i] = own[i];
+  return KNOWS != 0;
+}
+"""
 HEARD = """
 import sys
 import phlox as torch
@@ -138,12 +158,31 @@ class Marks(unittest.TestCase):
     @unittest.skipUnless(shutil.which("cc"), "no C compiler")
     def test_nvtx_hears_ranges_marks_and_ops(self):
         with tempfile.TemporaryDirectory() as folder:
-            with open(f"{folder}/nvtx.c", "w") as file:
-                file.write(STUB)
-            subprocess.run(["cc", "-shared", "-fPIC", "-o", f"{folder}/libnvToolsExt.so.1", f"{folder}/nvtx.c"], check=True)
-            done = subprocess.run([sys.executable, "-c", HEARD], env={**os.environ, "LD_LIBRARY_PATH": folder}, capture_output=True, text=True)
-        self.assertEqual(done.stderr.split("\n"), ["push a", "0", "pop", "0", "mark b", "start c", "end 7", "push step 3", "pop", "push aten::add, sizes = [[2], [], []]",
-                                                  "pop", "push twice", "pop", "push twice", "pop", ""])
+            self.build(STUB, f"{folder}/libnvToolsExt.so.1")
+            self.assertEqual(self.hear(LD_LIBRARY_PATH=folder), self.ALL)
+
+    @unittest.skipUnless(shutil.which("cc"), "no C compiler")
+    def test_a_tool_is_loaded_and_hears_what_it_wants(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, knows, heard in (("all", 0xaa4, self.ALL), ("some", 0x004, ["-2", "-2", "mark b", ""]), ("refuses", 0, ["-2", "-2", ""])):
+                self.build(TOOL, f"{folder}/{name}.so", f"-DKNOWS={knows}")
+                self.assertEqual(self.hear(NVTX_INJECTION64_PATH=f"{folder}/{name}.so"), heard, name)
+            self.build(STUB, f"{folder}/libnvToolsExt.so.1")
+            self.assertEqual(self.hear(NVTX_INJECTION64_PATH=f"{folder}/libnvToolsExt.so.1"), ["-2", "-2", ""])  # no tool
+            self.assertEqual(self.hear(NVTX_INJECTION64_PATH="/nowhere.so"), ["-2", "-2", ""])
+            for path in "/nowhere.so", f"{folder}/refuses.so":  # older tools are looked for
+                self.assertEqual(self.hear(NVTX_INJECTION64_PATH=path, LD_LIBRARY_PATH=folder), self.ALL)
+
+    ALL = ["push a", "0", "pop", "0", "mark b", "start c", "end 7", "push step 3", "pop", "push aten::add, sizes = [[2], [], []]", "pop", "push twice", "pop",
+           "push twice", "pop", ""]
+
+    def build(self, text, library, *more):
+        with open(library + ".c", "w") as file:
+            file.write(text)
+        subprocess.run(["cc", "-shared", "-fPIC", *more, "-o", library, library + ".c"], check=True)
+
+    def hear(self, **env):
+        return subprocess.run([sys.executable, "-c", HEARD], env={**os.environ, **env}, capture_output=True, text=True).stderr.split("\n")
 
     def test_the_drivers_profiler(self):
         profiler = torch.cuda.profiler
