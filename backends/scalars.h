@@ -59,8 +59,14 @@ K_ALONE(i64, int64_t)
 // remainder_of and floordiv_of go on from r = fmod(a, b).
 #define K_FLOAT(S, T, M) \
   K_MATH T k_select_##S(bool c, T a, T b) { return c ? a : b; } \
-  K_MATH T k_max_##S(T a, T b) { return a > b || a != a ? a : b; } \
-  K_MATH T k_min_##S(T a, T b) { return a < b || a != a ? a : b; } \
+  K_MATH T k_max_##S(T a, T b) { \
+    T most = a < b ? b : a; \
+    return b != b ? b : most; \
+  } \
+  K_MATH T k_min_##S(T a, T b) { \
+    T least = b < a ? b : a; \
+    return b != b ? b : least; \
+  } \
   K_MATH T k_sign_##S(T x) { return (T)((x > 0) - (x < 0)); } \
   K_MATH T k_sgn_##S(T x) { return k_sign_##S(x); } \
   K_MATH T k_angle_##S(T x) { return x < 0 ? (T)3.14159265358979323846 : x != x ? x : 0; } \

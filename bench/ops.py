@@ -41,7 +41,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log
     x.max(1); x.argmax(1); x.var(1); x.norm(); x.cumsum(1); x.cumsum(0); x.logsumexp(1); x.sort(1); flat.sort(); ints.sort();
     x.topk(10, 1); flat.topk(100); flat.median(); ints.unique(); mask.nonzero(); x[mask]; x.masked_fill(mask, 0.0); flat[ints];
     x.abs().log(); x.sigmoid(); x.erf(); x.lgamma(); torch.erfinv(x.tanh()); wide.tanh().erfinv(); x.abs() ** y; x ** 3; x ** -1; x ** -2; x.abs() ** -0.5;
-    F.gelu(x, approximate='tanh'); F.silu(x); x.logsumexp(0); wide.exp(); wide.abs().log(); wide.tanh(); halves @ halves; halves[:16] @ halves; x.sqrt();
+    F.gelu(x, approximate='tanh'); F.silu(x); x.logsumexp(0); wide.exp(); wide.abs().log(); wide.tanh(); wide.sigmoid(); x.clamp(0, 1); halves @ halves; halves[:16] @ halves; x.sqrt();
     x.gather(1, places); x.index_select(0, rows); flat.clone().index_put_((ints,), flat); torch.zeros(1000, 1000).scatter_add_(1, places, x);
     x.t().contiguous(); torch.cat([x, y], 1); x.flip(1); x.roll(5, 1); x.tril(); torch.arange(1000000); torch.rand(1000, 1000);
     torch.randn(1000, 1000); torch.randperm(100000); x @ y; wide @ wide; places @ places; places.int() @ places.int();

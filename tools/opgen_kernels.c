@@ -156,7 +156,7 @@ static void emit_call(rewriter *w, const math_row *f) {
   w->blocks |= near || (real && f->blocks == BLOCKS) || (wide && f->blocks == BLOCKS_F64) ||
                (real && !wide && f->blocks == BLOCKS_F32);
   w->has_near |= near;
-  w->slow |= real && !wide && !near && f->blocks != NO_BLOCKS;
+  w->slow |= real && !near && f->blocks != NO_BLOCKS && !(wide && f->blocks == BLOCKS_F32);
   if (w->easy && !strcmp(f->name, "pow"))
     emit(w, og_format("k_easy_pow_%s(%s, ", w->suffix, w->easy));
   else if (near && w->near)
@@ -291,7 +291,8 @@ static void write_blocks(FILE *to, const stamp *s, const rewriter *w, const char
   rewrite(&first, w->op->expr.text);
   fprintf(to, "  PX__CPU_BLOCKS {\n%s%s", loads,
           w->has_near ? og_format("    PX__CPU_FAR(%s)\n", s->c) : "");
-  fprintf(to, "    PX__CPU_EACH(%s) { %sPX__CPU_SET(%s, %s) }\n", result, names, result, first.out);
+  fprintf(to, "    PX__CPU_EACH%s(%s) { %sPX__CPU_SET(%s, %s) }\n", w->has_near ? "_ASIDE" : "",
+          result, names, result, first.out);
   if (w->has_near)
     fprintf(to, "    PX__CPU_AGAIN(%s, K_far_%s, %sPX__CPU_SET(%s, %s))\n", result, s->suffix,
             names, result, w->out);
@@ -475,7 +476,8 @@ static void write_fold_stamp(FILE *to, const og_op *op, const stamp *s, const st
   write_fold_part(to, op, s, wide, "finish",
                   og_format("%s a, int64_t n, const px_launch *l", wide->c), f->finish);
   bool choice =
-      s->suffix[0] == 'f' && (!strncmp(f->combine, "max(", 4) || !strncmp(f->combine, "min(", 4));
+      s->suffix[0] == 'f' && (!strncmp(f->combine, "max(", 4) || !strncmp(f->combine, "min(", 4) ||
+                              !strncmp(f->combine, "select(", 7));
   fprintf(to, "PX__CPU_FOLD%s(%s, %s, %s, %s)\n", choice ? "_CHOICE" : "", op->name, s->suffix,
           s->c, wide->c);
 }

@@ -133,29 +133,42 @@ static inline bool px__cpu_is(const px_value *v, const char *text) {
 
 // Rows in blocks of a constant length, short ones filled up: all elements, wherever they lie, go
 // through the same code. Functions of libm are the reason: their forms for vectors and for one
-// number differ in the last bit.
+// number differ in the last bit. A whole block without gaps is read and written where it lies.
 enum { PX__CPU_PIECE = 64 };
 #define PX__CPU_BLOCKS \
   for (int64_t begin_ = 0, m_; begin_ < n_ && (m_ = px__cpu_block(n_ - begin_), true); begin_ += m_)
 static inline int64_t px__cpu_block(int64_t left) {
   return left < PX__CPU_PIECE ? left : PX__CPU_PIECE;
 }
+#define PX__CPU_WHOLE(T, i) (PX__CPU_STEP(T, i) && m_ == PX__CPU_PIECE)
 #define PX__CPU_LOAD(T, a, i) \
-  T a##_[PX__CPU_PIECE]; \
+  T a##_room_[PX__CPU_PIECE]; \
   const char *a##_from_ = p_[i] + begin_ * s_[i]; \
-  if (PX__CPU_STEP(T, i)) \
-    memcpy(a##_, a##_from_, (size_t)m_ * sizeof(T)); \
-  else \
-    for (int64_t k_ = 0; k_ < m_; k_++) a##_[k_] = PX__CPU_READ(T, a##_from_ + k_ * s_[i]); \
-  for (int64_t k_ = m_; k_ < PX__CPU_PIECE; k_++) a##_[k_] = PX__CPU_READ(T, a##_);
+  const T *a##_ = PX__CPU_WHOLE(T, i) ? (const T *)(const void *)a##_from_ : a##_room_; \
+  if (a##_ == a##_room_) { \
+    for (int64_t k_ = 0; k_ < m_; k_++) a##_room_[k_] = PX__CPU_READ(T, a##_from_ + k_ * s_[i]); \
+    for (int64_t k_ = m_; k_ < PX__CPU_PIECE; k_++) a##_room_[k_] = a##_room_[0]; \
+  }
 #define PX__CPU_EACH(O) \
-  O o_[PX__CPU_PIECE]; \
-  PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++)
+  O o_room_[PX__CPU_PIECE]; \
+  char *to_ = p_[0] + begin_ * s_[0]; \
+  O *o_ = PX__CPU_WHOLE(O, 0) ? (O *)(void *)to_ : o_room_; \
+  PX__CPU_APART PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++)
 #define PX__CPU_TAKE(T, a) const T a = PX__CPU_READ(T, &a##_[k_]);
 #define PX__CPU_SET(O, expr) o_[k_] = (O)(expr);
+#define PX__CPU_STORE(O) \
+  if (o_ == o_room_ && PX__CPU_STEP(O, 0)) \
+    memcpy(to_, o_, (size_t)m_ * sizeof(O)); \
+  else if (o_ == o_room_) \
+    for (int64_t k_ = 0; k_ < m_; k_++) *(O *)(void *)(to_ + k_ * s_[0]) = o_[k_];
+
 // What was computed with functions that are right for near numbers alone is done again where one
-// is far.
+// is far; the result may lie where an operand lies, so it waits.
 #define PX__CPU_FAR(T) T far_[PX__CPU_PIECE];
+#define PX__CPU_EACH_ASIDE(O) \
+  O o_room_[PX__CPU_PIECE], *o_ = o_room_; \
+  char *to_ = p_[0] + begin_ * s_[0]; \
+  PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++)
 #define PX__CPU_AGAIN(O, limit, takes_and_set) \
   int again_ = 0; \
   for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++) again_ |= far_[k_] >= (limit); \
@@ -163,12 +176,6 @@ static inline int64_t px__cpu_block(int64_t left) {
     for (int64_t k_ = 0; k_ < m_; k_++) { \
       takes_and_set \
     }
-#define PX__CPU_STORE(O) \
-  char *to_ = p_[0] + begin_ * s_[0]; \
-  if (PX__CPU_STEP(O, 0)) \
-    memcpy(to_, o_, (size_t)m_ * sizeof(O)); \
-  else \
-    for (int64_t k_ = 0; k_ < m_; k_++) *(O *)(void *)(to_ + k_ * s_[0]) = o_[k_];
 
 // Comparisons of unsigned numbers with zero, arithmetic of bool: right in every stamp, if needless
 // in some.

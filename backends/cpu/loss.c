@@ -117,6 +117,8 @@ enum { PARTS = 256, LEAST_PART = 16384, LANES = 8 };
 typedef struct loss_row {
   void (*row_f32)(float *o, const float *a, const float *b, float p);
   void (*row_f64)(double *o, const double *a, const double *b, double p);
+  void (*wide_row_f32)(float *o, const float *a, const float *b, float p);
+  void (*wide_row_f64)(double *o, const double *a, const double *b, double p);
 } loss_row;
 typedef struct loss_task {
   const loss_row *f;
@@ -130,7 +132,9 @@ typedef struct loss_task {
 
 #define BOTH "cpu/loss_rows.h"
 #include "cpu/both.h"
-#define LOSS_ROW(name) static const loss_row name = {name##_row_f32, name##_row_f64};
+#define LOSS_ROW(name) \
+  static const loss_row name = {name##_row_f32, name##_row_f64, name##_wide_row_f32, \
+                                name##_wide_row_f64};
 LOSSES(LOSS_ROW)
 
 static void parts(void *context, int64_t begin, int64_t end) {

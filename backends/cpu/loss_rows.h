@@ -34,11 +34,14 @@ static inline T NAME(logits)(T a, T b, T p) {
 }
 static inline T NAME(logits_slope)(T a, T b, T p) { return NAME(k_sigmoid)(a) - b; }
 
-#define LOSS_LOOP(name) \
-  static void NAME(name##_row)(T * o, const T *a, const T *b, T p) { \
+#define LOSS_LOOP_AS(row, name) \
+  static void NAME(row)(T * o, const T *a, const T *b, T p) { \
     PX__CPU_ROLLED for (int k = 0; k < PX__CPU_PIECE; k++) o[k] = NAME(name)(a[k], b[k], p); \
   }
+#define LOSS_LOOP(name) \
+  PX__CPU_WIDE LOSS_LOOP_AS(name##_wide_row, name) LOSS_LOOP_AS(name##_row, name)
 LOSSES(LOSS_LOOP)
+#undef LOSS_LOOP_AS
 #undef LOSS_LOOP
 
 // Whether all elements are probabilities; NaN is not one.
@@ -54,6 +57,8 @@ static double NAME(part)(const loss_task *t, int64_t begin, int64_t end) {
   T a[PX__CPU_PIECE] = {0}, b[PX__CPU_PIECE] = {0}, o[PX__CPU_PIECE];
   double lanes[LANES] = {0}, sum = 0;
   const T *grad = t->grad;
+  void (*row)(T *, const T *, const T *, T) =
+      px_cpu_level_used() >= PX_CPU_AVX512 ? NAME(t->f->wide_row) : NAME(t->f->row);
   for (int64_t i = begin; i < end; i += PX__CPU_PIECE) {
     int64_t n = px__cpu_block(end - i);
     const T *from_a = (const T *)t->a + i, *from_b = (const T *)t->b + i;
@@ -61,7 +66,7 @@ static double NAME(part)(const loss_task *t, int64_t begin, int64_t end) {
       from_a = memcpy(a, from_a, (size_t)n * sizeof *a);
       from_b = memcpy(b, from_b, (size_t)n * sizeof *b);
     }
-    NAME(t->f->row)(o, from_a, from_b, (T)t->p);
+    row(o, from_a, from_b, (T)t->p);
     for (int64_t k = 0; grad && k < n; k++)
       o[k] = (T)(o[k] * t->scale * grad[t->one_grad ? 0 : i + k]);
     if (t->out) {

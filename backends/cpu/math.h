@@ -2,11 +2,12 @@
 // The kernel math library: what the expressions of ops/*.op may call, `exp(x)` in a table being
 // k_exp_f32 or k_exp_f64 here.
 //
-// exp, log, tanh, sigmoid and erf of float have no branches and no calls, so that the loops around
-// them are vectorised; they are within 2.5 units in the last place. Their polynomials are the best
-// ones of their degree. Others are computed in double (narrow.h). The rest is libm; what all
-// backends have in common is in scalars.h.
+// exp, log, tanh, sigmoid and erf of float, and all but erf of double (double.h), have no branches
+// and no calls, so that the loops around them are vectorised; they are within 2.5 units in the last
+// place. Their polynomials are the best ones of their degree. Others of float are computed in
+// double (narrow.h). The rest is libm; what all backends have in common is in scalars.h.
 #pragma once
+#include "cpu/double.h"
 #include "cpu/half.h"
 #include "cpu/narrow.h"
 #include "phlox/backend.h"
@@ -37,17 +38,17 @@ static inline float k_exp_rest(float r) {
   return K_FMA(p, r * r, r);
 }
 
-// 2^n e^r, where x = n ln 2 + r; the power is applied in halves, so that subnormal results are
-// right.
+// 2^n e^r, where x = n ln 2 + r; n, with two biases, is in the lowest bits of `shifted`. The power
+// is applied in halves, so that subnormal results are right.
 static inline float k_exp_f32(float x) {
-  float y = x < -104.0f ? -104.0f : x;
-  y = y > 89.0f ? 89.0f : y;
-  float shifted = K_FMA(y, 1.44269504f, K_SHIFT), n = shifted - K_SHIFT;
-  float r = K_FMA(n, -0.693145752f, y);
+  const float magic = K_SHIFT + 254;
+  float shifted = K_FMA(x, 1.44269504f, magic), n = shifted - magic;
+  float r = K_FMA(n, -0.693145752f, x);
   r = K_FMA(n, -1.42860677e-6f, r);
-  int32_t i = (int32_t)(px__float_bits(shifted) - px__float_bits(K_SHIFT)), half = i >> 1;
-  return (k_exp_rest(r) + 1.0f) * px__bits_float((uint32_t)(half + 127) << 23) *
-         px__bits_float((uint32_t)(i - half + 127) << 23);
+  uint32_t m = px__float_bits(shifted), half = m >> 1;
+  float y = (k_exp_rest(r) + 1) * px__bits_float(half << 23) * px__bits_float((m - half) << 23);
+  y = x < -104 ? 0 : y;
+  return x > 89 ? INFINITY : y;
 }
 
 // 1 - e^-a for a from 0 to 80, to its last place where a is small, too.
@@ -138,7 +139,6 @@ K_VECTORS(powf, float, float, float)
 K_VECTORS(pow, double, double, double)
 K_VECTORS(exp, double, double)
 K_VECTORS(log, double, double)
-K_VECTORS(tanh, double, double)
 K_VECTORS(erf, double, double)
 #endif
 #endif
@@ -169,9 +169,6 @@ K_INLINE double k_erfinv_narrow(double x);
 
 #define K_LIBM_F64(name) \
   static inline double k_##name##_f64(double x) { return name(x); }
-K_LIBM_F64(exp)
-K_LIBM_F64(log)
-K_LIBM_F64(tanh)
 K_LIBM_F64(erf)
 
 // As K_POW has it, without branches.
@@ -195,7 +192,7 @@ K_EASY(f32, float, f)
 K_EASY(f64, double, )
 
 static inline double k_sigmoid_f64(double x) {
-  double t = exp(-fabs(x));
+  double t = k_exp_f64(-fabs(x));
   return (x < 0 ? t : 1.0) / (1.0 + t);
 }
 

@@ -161,18 +161,23 @@ static double sum_exp_f32(const float *x, float shift, int64_t n) {
     sum += vec_exp_sum_f32(NULL, x + i, shift, n - i < SUMMED ? n - i : SUMMED, 0);
   return sum;
 }
-static double sum_exp_f64(const double *e, double shift, int64_t n) {
-  double x[PX__CPU_PIECE], lane[8] = {0}, sum = 0;
-  for (int64_t i = 0; i < n; i += PX__CPU_PIECE) {
-    int64_t count = px__cpu_block(n - i);
-    for (int64_t k = 0; k < count; k++) x[k] = e[i + k] - shift;
-    for (int64_t k = count; k < PX__CPU_PIECE; k++) x[k] = -(double)INFINITY;
-    PX__CPU_ROLLED for (int k = 0; k < PX__CPU_PIECE; k++) x[k] = exp(x[k]);
-    for (int k = 0; k < PX__CPU_PIECE; k += 8)
-      for (int j = 0; j < 8; j++) lane[j] += x[k + j];
+#define SUM_EXP(NAME) \
+  static double NAME(const double *e, double shift, int64_t n) { \
+    double x[PX__CPU_PIECE], lane[8] = {0}, sum = 0; \
+    for (int64_t i = 0; i < n; i += PX__CPU_PIECE) { \
+      int64_t count = px__cpu_block(n - i); \
+      for (int64_t k = 0; k < count; k++) x[k] = e[i + k] - shift; \
+      for (int64_t k = count; k < PX__CPU_PIECE; k++) x[k] = -(double)INFINITY; \
+      PX__CPU_ROLLED for (int k = 0; k < PX__CPU_PIECE; k++) x[k] = k_exp_f64(x[k]); \
+      for (int k = 0; k < PX__CPU_PIECE; k += 8) \
+        for (int j = 0; j < 8; j++) lane[j] += x[k + j]; \
+    } \
+    for (int j = 0; j < 8; j++) sum += lane[j]; \
+    return sum; \
   }
-  for (int j = 0; j < 8; j++) sum += lane[j];
-  return sum;
+PX__CPU_WIDE SUM_EXP(sum_exp_wide)
+    SUM_EXP(sum_exp_narrow) static double sum_exp_f64(const double *e, double shift, int64_t n) {
+  return (px_cpu_level_used() >= PX_CPU_AVX512 ? sum_exp_wide : sum_exp_narrow)(e, shift, n);
 }
 #define ADD_EXPS(S, T) \
   static void add_exps_##S(void *state, const void *block, int64_t first, int64_t n) { \

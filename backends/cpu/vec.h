@@ -6,6 +6,7 @@
 // the length; between blocks they end early (px__worked). The others are for rows that do not take
 // long, or steps of rows.
 #pragma once
+#include "cpu/double.h"
 #include "cpu/simd.h"
 #include "cpu/threads.h"
 
@@ -14,7 +15,7 @@ static inline vd vd_max(vd a, vd b) {
   return a;
 }
 static inline vd vd_exp_below(vd x) {
-  for (int i = 0; i < VD; i++) x[i] = exp(x[i]);
+  for (int i = 0; i < VD; i++) x[i] = k_exp_f64(x[i]);
   return x;
 }
 static inline double vd_sum(vd v) {

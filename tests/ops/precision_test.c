@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of float beside libm's of double, over floats of all magnitudes; an element's result
-// follows neither from its place nor from the number of threads.
+// Functions of float beside libm's of double, and of double beside those of long double, over
+// numbers of all magnitudes; an element's result follows neither from its place nor from the number
+// of threads.
 #include "kernels_help.h"
+
+#include <float.h>
 
 enum { SIDE = 256, KINDS = SIDE * SIDE };
 typedef px_status (*function)(px_tensor **out, const px_tensor *self);
@@ -17,6 +20,16 @@ static double units(float got, double wanted) {
   return fabs((double)got - wanted) / ldexp(1, power - 24);
 }
 
+static double wide_units(double got, long double wanted) {
+  double rounded = (double)wanted;
+  if (wanted != wanted) return got != got ? 0 : (double)INFINITY;
+  if (isinf(rounded) || isinf(got)) return got == rounded ? 0 : (double)INFINITY;
+  if (wanted == 0) return got == 0 && signbit(got) == signbit(rounded) ? 0 : (double)INFINITY;
+  int power;
+  frexp(fmax(fabs(rounded), DBL_MIN), &power);
+  return (double)(fabsl((long double)got - wanted) / ldexpl(1, power - 53));
+}
+
 // One of each 65537 floats.
 static px_tensor *all_kinds(void) {
   px_tensor *t = NULL;
@@ -26,19 +39,39 @@ static px_tensor *all_kinds(void) {
   return t;
 }
 
-// NaN has many forms.
-static bool same(float a, float b) { return a != a ? b != b : !memcmp(&a, &b, sizeof a); }
+// One of each 2^48 doubles, with others below the first 16 bits.
+static px_tensor *all_wide_kinds(void) {
+  px_tensor *t = NULL;
+  OK(px_tensor_empty(&t, S(SIDE, SIDE), PX_FLOAT64, px_cpu()));
+  uint64_t *bits = px_tensor_data(t);
+  for (uint64_t i = 0; i < KINDS; i++) bits[i] = i * 0x0001000100010001u;
+  return t;
+}
 
-// Elements with gaps between them.
+// NaN has many forms.
+static bool same(double a, double b) { return a != a ? b != b : !memcmp(&a, &b, sizeof a); }
+
+// Elements with gaps between them; and few, where there is no whole vector.
 static void check_places(function f, const px_tensor *t, const px_tensor *wanted) {
   PX_SCOPED(px_tensor) gaps = NULL;
+  PX_SCOPED(px_tensor) row = NULL;
   PX_SCOPED(px_tensor) result = NULL;
+  PX_SCOPED(px_tensor) few = NULL;
   OK(px_slice(&gaps, t, 1, NULL, NULL, 3));
+  OK(px_select(&row, gaps, 0, SIDE / 2 - 1));
   OK(f(&result, gaps));
-  const float *all = px_tensor_data((px_tensor *)wanted), *some = px_tensor_data(result);
+  OK(f(&few, row));
+  px_dtype dtype = px_tensor_dtype(t);
+  size_t item = px_dtype_size(dtype);
+  const char *all = px_tensor_data((px_tensor *)wanted), *some = px_tensor_data(result);
   int64_t width = px_tensor_sizes(result)[1];
+#define AT(data, i) px_scalar_float(px_scalar_load(dtype, (data) + (size_t)(i)*item))
   for (int64_t i = 0; i < SIDE; i++)
-    for (int64_t j = 0; j < width; j++) CHECK(same(some[i * width + j], all[i * SIDE + 3 * j]));
+    for (int64_t j = 0; j < width; j++)
+      CHECK(same(AT(some, i * width + j), AT(all, i * SIDE + 3 * j)));
+  for (int64_t j = 0; j < width; j++)
+    CHECK(same(element(few, j), AT(all, (SIDE / 2 - 1) * SIDE + 3 * j)));
+#undef AT
 }
 static void check_threads(function f, const px_tensor *t, const px_tensor *wanted) {
   static const int counts[] = {1, 2, 7, 16};
@@ -47,7 +80,8 @@ static void check_threads(function f, const px_tensor *t, const px_tensor *wante
     PX_SCOPED(px_tensor) result = NULL;
     OK(px_set_num_threads(counts[i]));
     OK(f(&result, t));
-    CHECK(!memcmp(px_tensor_data(result), px_tensor_data((px_tensor *)wanted), 4 * KINDS));
+    CHECK(!memcmp(px_tensor_data(result), px_tensor_data((px_tensor *)wanted),
+                  KINDS * px_dtype_size(px_tensor_dtype(t))));
   }
   OK(px_set_num_threads(before));
 }
@@ -59,6 +93,21 @@ static void check_function(const char *name, function f, double (*exact)(double)
   for (int64_t i = 0; i < KINDS; i++)
     if (!(units(y[i], exact((double)x[i])) <= most)) {
       fprintf(stderr, "%s(%a) is %a\n", name, (double)x[i], (double)y[i]);
+      exit(1);
+    }
+  check_places(f, t, result);
+  check_threads(f, t, result);
+}
+
+static void check_wide_function(const char *name, function f, long double (*exact)(long double),
+                                double most) {
+  PX_SCOPED(px_tensor) t = all_wide_kinds();
+  PX_SCOPED(px_tensor) result = NULL;
+  OK(f(&result, t));
+  const double *x = px_tensor_data(t), *y = px_tensor_data(result);
+  for (int64_t i = 0; i < KINDS; i++)
+    if (!(wide_units(y[i], exact(x[i])) <= most)) {
+      fprintf(stderr, "%s(%a) is %a\n", name, x[i], y[i]);
       exit(1);
     }
   check_places(f, t, result);
@@ -82,6 +131,9 @@ static double logarithm_of_gamma(double x) {
   return lgamma_r(x, &sign);
 }
 static double sigmoid(double x) { return (x < 0 ? exp(x) : 1) / (1 + exp(-fabs(x))); }
+static long double wide_sigmoid(long double x) {
+  return (x < 0 ? expl(x) : 1) / (1 + expl(-fabsl(x)));
+}
 
 PX_TEST(functions_of_float_are_within_three_units_in_the_last_place) {
   check_function("exp", px_exp, exp, 3);
@@ -93,6 +145,12 @@ PX_TEST(functions_of_float_are_within_three_units_in_the_last_place) {
 PX_TEST(functions_of_float_that_are_computed_in_double_are_within_one_unit) {
   check_function("lgamma", px_lgamma, logarithm_of_gamma, 0.75);
   check_function("erfinv", px_erfinv, erfinv, 0.75);
+}
+PX_TEST(functions_of_double_are_within_three_units_in_the_last_place) {
+  check_wide_function("exp", px_exp, expl, 1.1);
+  check_wide_function("log", px_log, logl, 1.1);
+  check_wide_function("tanh", px_tanh, tanhl, 2.75);
+  check_wide_function("sigmoid", px_sigmoid, wide_sigmoid, 2.75);
 }
 PX_TEST(erfinv_of_double_is_the_inverse_to_two_units) {
   PX_SCOPED(px_tensor) t = all_kinds();
@@ -189,6 +247,6 @@ PX_TEST(a_power_does_not_depend_on_how_its_exponent_is_given) {
     OK(px_pow(&apart, t, filled));
     OK(px_pow_scalar(&at_once, t, px_float((double)ends[i])));
     const float *a = px_tensor_data(apart), *b = px_tensor_data(at_once);
-    for (int64_t k = 0; k < KINDS; k++) CHECK(same(a[k], b[k]));
+    for (int64_t k = 0; k < KINDS; k++) CHECK(same((double)a[k], (double)b[k]));
   }
 }

@@ -80,6 +80,20 @@ PX_TEST(bools_are_not_subtracted) {
         "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to");
   FAILS(px_neg(&r, a), PX_UNIMPLEMENTED, "on a bool tensor is not supported");
 }
+PX_TEST(nan_of_either_side_spreads_through_limits) {
+  TENSOR(a, PX_FLOAT64, NAN, 1, 7, -7, 2);
+  TENSOR(low, PX_FLOAT64, 0, NAN, 0, 0, 0);
+  TENSOR(high, PX_FLOAT64, 5, 5, 5, 5, NAN);
+  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) between = NULL;
+  OK(px_minimum(&least, a, high));
+  OK(px_clamp(&between, a, low, high));
+  CHECK(isnan(at(least, 0)) && isnan(at(least, 4)) && isnan(at(between, 0)));
+  CHECK(isnan(at(between, 1)) && isnan(at(between, 4)));
+  IS(least, 2, 5);
+  IS(between, 2, 5);
+  IS(between, 3, 0);
+}
 PX_TEST(nan_spreads_through_extremes) {
   TENSOR(a, PX_FLOAT32, 1, NAN, 3);
   TENSOR(b, PX_FLOAT32, 2, 2, 2);
