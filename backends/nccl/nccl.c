@@ -281,7 +281,82 @@ static int join(void **out, const px_engine_job *job, char *why, size_t room) {
   return 0;
 }
 
-// Lets go of the communicator in order, if the others do so soon.
+// The end of a communicator that is let go of in order: it waits for the other ranks' ends of the
+// same one, which may each end another one first. So it has a thread, which is not waited for
+// longer than some time.
+typedef struct ending {
+  struct ending *next;  // by `ends`
+  nccl_comm *comm;
+  pthread_t thread;
+  bool over;  // by `ends`
+} ending;
+static pthread_mutex_t ends = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t one_is_over = PTHREAD_COND_INITIALIZER;
+static ending *endings;  // by `ends`
+
+static void *end_on_thread(void *argument) {
+  ending *self = argument;
+  take_down(api.ncclCommDestroy, self->comm);
+  pthread_mutex_lock(&ends);
+  self->over = true;
+  pthread_cond_broadcast(&one_is_over);
+  pthread_mutex_unlock(&ends);
+  return NULL;
+}
+
+static ending *take_out(ending *which) {
+  ending **at = &endings;
+  while (*at && *at != which) at = &(*at)->next;
+  if (*at) *at = which->next;
+  return which;
+}
+
+// Waits for one, or, for NULL, all of them.
+static void await_ends(ending *which, int64_t patience_ms) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += patience_ms / 1000;
+  pthread_mutex_lock(&ends);
+  for (ending *at = which ? which : endings; at; at = which ? NULL : endings) {
+    int late = 0;
+    while (!at->over && !late) late = pthread_cond_timedwait(&one_is_over, &ends, &until);
+    if (!at->over) break;
+    pthread_join(take_out(at)->thread, NULL);
+    free(at);
+  }
+  pthread_mutex_unlock(&ends);
+}
+
+// A process that was forked off has none of the threads.
+static pid_t owner;
+static void await_all_ends(void) {
+  enum { PATIENCE_MS = 5000 };
+  if (owner == getpid()) await_ends(NULL, PATIENCE_MS);
+}
+static void at_exit(void) {
+  owner = getpid();
+  atexit(await_all_ends);
+}
+
+static void end_in_order(nccl_comm *comm) {
+  enum { PATIENCE_MS = 1000 };
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  ending *self = calloc(1, sizeof *self);
+  pthread_once(&once, at_exit);
+  pthread_mutex_lock(&ends);
+  if (self) self->comm = comm;
+  bool begun = self && !pthread_create(&self->thread, NULL, end_on_thread, self);
+  if (begun) self->next = endings, endings = self;
+  pthread_mutex_unlock(&ends);
+  if (begun) {
+    await_ends(self, PATIENCE_MS);
+  } else {
+    free(self);
+    take_down(api.ncclCommDestroy, comm);
+  }
+}
+
+// Lets go of the communicator in order, if what was begun is soon over.
 static void leave(void *joined_self) {
   enum { PATIENCE_MS = 5000 };
   joined *self = joined_self;
@@ -289,10 +364,7 @@ static void leave(void *joined_self) {
   self->over = NULL;
   bool fine = self->comm && !is_bad(api.ncclCommFinalize(self->comm)) &&
               !await(self, PATIENCE_MS, why, sizeof why);
-  if (fine) {
-    take_down(api.ncclCommDestroy, self->comm);
-    self->comm = NULL;
-  }
+  if (fine) end_in_order(self->comm), self->comm = NULL;
   drop(self);
 }
 

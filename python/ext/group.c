@@ -33,8 +33,8 @@ EXT_OWNS(group, EXT_ENDS(leave), EXT_OBJECT(group_object, backend), EXT_OBJECT(g
 
 static PyObject *keep(PyObject *group_take) {
   EXT_OWNED *group = group_take;
-  if (!group || (!here()->made && !(here()->made = PySet_New(NULL))) ||
-      PySet_Add(here()->made, group) < 0)
+  if (!group || (!here()->made && !(here()->made = PyDict_New())) ||
+      PyDict_SetItem(here()->made, group, Py_None) < 0)
     return NULL;
   return ext_moved(&group);
 }
@@ -79,7 +79,7 @@ EXT_SHARED_TYPE(group, ext_group_type, "torch.distributed.ProcessGroup", "distri
 PyObject *ext_group_over(px_comm *comm_take, PyObject *like, PyObject *ranks_take,
                          const char *description) {
   EXT_OWNED *ranks = ranks_take, *text = PyUnicode_FromString(description);
-  EXT_OWNED *name = PyUnicode_FromFormat("%zd", here()->made ? PySet_GET_SIZE(here()->made) : 0);
+  EXT_OWNED *name = PyUnicode_FromFormat("%zd", here()->made ? PyDict_GET_SIZE(here()->made) : 0);
   if (ranks && text && name)
     return group_made(&ext_group_type, comm_take, G(like)->backend, G(like)->store, ranks, name,
                       text);
@@ -195,7 +195,8 @@ EXT_FUNCTION(dist, destroy_process_group, "(group: Any | None = None) -> None",
     EXT_OWNED *all = here()->made;
     here()->made = NULL;
     Py_CLEAR(here()->world);
-  } else if (here()->made && PySet_Discard(here()->made, meant) < 0) {
+  } else if (here()->made && PyDict_Contains(here()->made, meant) > 0 &&
+             PyDict_DelItem(here()->made, meant) < 0) {
     return NULL;
   }
   Py_RETURN_NONE;
@@ -258,7 +259,7 @@ EXT_FUNCTION(dist, get_global_rank, "(group: Any, group_rank: int) -> int",
   return Py_NewRef(PyTuple_GET_ITEM(G(own)->ranks, (Py_ssize_t)group_rank));
 }
 EXT_FUNCTION0(dist, get_pg_count, "int", "How many groups this process is in.") {
-  return PyLong_FromSsize_t(here()->made ? PySet_GET_SIZE(here()->made) : 0);
+  return PyLong_FromSsize_t(here()->made ? PyDict_GET_SIZE(here()->made) : 0);
 }
 
 // ---- what programs ask before they begin

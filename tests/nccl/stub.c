@@ -60,8 +60,13 @@ int ncclCommGetAsyncError(void *comm, int *state) {
 
 SHOWN int ncclCommFinalize(void *comm);
 int ncclCommFinalize(void *comm) {
-  nccl_stub.finalized++;
+  __atomic_add_fetch(&nccl_stub.finalized, 1, __ATOMIC_RELEASE);
   return IN_PROGRESS;
+}
+// What waits for other ranks that have let go of nothing yet.
+static void await_others(void) {
+  while (__atomic_load_n(&nccl_stub.finalized, __ATOMIC_ACQUIRE) < nccl_stub.others_want)
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 static void *take_down(void *unused) {
   nanosleep(&(struct timespec){0, 300000000}, NULL);
@@ -71,7 +76,8 @@ static void *take_down(void *unused) {
 SHOWN int ncclCommDestroy(void *comm);
 int ncclCommDestroy(void *comm) {
   pthread_t thread;
-  nccl_stub.destroyed++;
+  await_others();
+  __atomic_add_fetch(&nccl_stub.destroyed, 1, __ATOMIC_RELEASE);
   return pthread_create(&thread, NULL, take_down, NULL) || pthread_detach(thread);
 }
 SHOWN int ncclCommAbort(void *comm);

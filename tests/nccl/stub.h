@@ -19,6 +19,7 @@ typedef struct nccl_stub_state {
   nccl_stub_call calls[NCCL_STUB_CALLS];
   int joined_size, joined_rank, blocking;
   int finalized, destroyed, aborted;
+  int others_want;       // how many are finalized before one is destroyed
   int delay;             // how often what has begun is still in progress; negative: always
   const char *bad_call;  // the call that fails
   int bad_state;         // what ncclCommGetAsyncError tells, if not 0

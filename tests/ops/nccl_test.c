@@ -114,6 +114,20 @@ PX_TEST(a_communicator_joins_at_its_first_call) {
   clean();
 }
 
+// Another rank lets go of the second one first, and of the first one then.
+PX_TEST(communicators_may_be_let_go_of_in_another_order_elsewhere) {
+  px_comm *comms[] = {comm_of(2, 60000), comm_of(2, 60000)};
+  PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
+  for (int i = 0; i < 2; i++) run(comms[i], (px_collective){PX_ALL_REDUCE, ONE(output, x)});
+  stub->others_want = 2;
+  px_release(comms[0]);
+  CHECK_EQ(__atomic_load_n(&stub->destroyed, __ATOMIC_ACQUIRE), 0);
+  px_release(comms[1]);
+  while (__atomic_load_n(&stub->destroyed, __ATOMIC_ACQUIRE) < 2) usleep(1000);
+  CHECK_EQ(stub->aborted, 0);
+  clean();
+}
+
 PX_TEST(each_collective_is_a_call_of_nccl) {
   px_comm *comm = comm_of(2, 60000);
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);

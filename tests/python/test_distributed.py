@@ -380,6 +380,24 @@ def leaves_while_others_come(r, n, device):
     assert all(work.is_completed() for work in works) and kept
 
 
+def ends_in_order(r, n, device):
+    """Groups end in the order in which they were made, the same on each rank: over NCCL a rank's end of one waits for the others'."""
+    ended = []
+
+    class Told:
+        def __init__(self, number):
+            self.number = number
+
+        def __del__(self):
+            ended.append(self.number)
+
+    for i in range(20):
+        dist.new_group().bound_device_id = Told(i)
+    dist.destroy_process_group()
+    assert ended == [*range(20)], ended
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # as who started the rank destroys one
+
+
 @unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
 class Ranks(unittest.TestCase):
     def both(self, body, size):
@@ -410,6 +428,9 @@ class Ranks(unittest.TestCase):
 
     def test_a_group_that_is_destroyed_ends_with_what_it_was_given(self):
         self.both(leaves_while_others_come, 2)
+
+    def test_groups_end_in_the_order_in_which_they_were_made(self):
+        self.both(ends_in_order, 2)
 
     def test_futures(self):
         self.both(futures, 2)
