@@ -3,6 +3,7 @@
 the other replaced by NULL, a negative count, a number that is no device or dtype, an object of another kind of memory. Nothing crashes,
 what is refused says why and leaves nothing behind, and NULL where a pointer is needed is a TypeError that names the argument."""
 import ctypes as c
+import functools
 import glob
 import os
 import re
@@ -18,8 +19,40 @@ HEADERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "
 OK, TYPE, KEY, FOREIGN, BUG = 0, 3, 5, 22, 23
 
 
-class Device(c.Structure):
-    _fields_ = [("type", c.c_int16), ("index", c.c_int16)]
+def declared():
+    """The text of each public header, without comments and lines of the preprocessor."""
+    for path in sorted(glob.glob(os.path.join(HEADERS, "*.h"))):
+        with open(path) as file:
+            text = re.sub(r"//[^\n]*", "", file.read())
+        yield re.sub(r"^#(?:[^\n]*\\\n)*[^\n]*", "", text, flags=re.M)
+
+
+# The structures of plain fields, and what is a pointer by another name; other types of the library's that are no pointers are enumerations.
+FIELDS = {name: fields for text in declared() for fields, name in re.findall(r"\btypedef struct \w+ \{([^{}]*)\} (\w+);", text)}
+POINTERS = {name for text in declared() for name in re.findall(r"\btypedef [^;{}()]*\(\*(\w+)\)\(", text)}
+NUMBERS = {"int": c.c_int, "unsigned": c.c_uint, "bool": c.c_bool, "double": c.c_double, "float": c.c_float, "size_t": c.c_size_t,
+           **{f"{sign}int{bits}_t": getattr(c, f"c_{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}}
+
+
+def fields_of(declaration):
+    """The names and types of what one declaration of a structure has: 'int64_t first, *others'."""
+    words = " ".join(re.sub(r"\b(const|struct)\b", "", declaration).split())
+    function = re.fullmatch(r"[^()]*\(\*(\w+)\)\(.*\)", words)
+    if function:
+        return [(function[1], c.c_void_p)]
+    base, names = words.split(" ", 1)
+    plain = c.c_void_p if base in POINTERS else NUMBERS.get(base) or (layout(base) if base in FIELDS else c.c_int)
+    kinds = {0: plain, 1: c.c_char_p if base == "char" else c.c_void_p}
+    return [(name.strip(" *"), kinds.get(name.count("*"), c.c_void_p)) for name in names.split(",")]
+
+
+@functools.cache
+def layout(name):
+    """A structure as a public header declares it."""
+    return type(name, (c.Structure,), {"_fields_": [field for line in FIELDS[name].split(";") if line.strip() for field in fields_of(line)]})
+
+
+Device = layout("px_device")
 
 
 class Scalar(c.Structure):
@@ -32,34 +65,6 @@ class Complex(c.Structure):
 
 class Value(c.Structure):
     _fields_ = [("kind", c.c_uint8), ("category", c.c_char), ("n", c.c_int32), ("value", c.c_int64)]
-
-
-class Joining(c.Structure):  # px_comm_options
-    _fields_ = [("engine", c.c_char_p), ("store", c.c_void_p), ("rank", c.c_int), ("size", c.c_int), ("timeout_ms", c.c_int64)]
-
-
-class Collective(c.Structure):
-    _fields_ = [("op", c.c_int), ("reduce", c.c_int), ("inputs", c.c_void_p), ("outputs", c.c_void_p), ("input_count", c.c_int), ("output_count", c.c_int),
-                ("peer", c.c_int), ("tag", c.c_int), ("input_counts", c.c_void_p), ("output_counts", c.c_void_p), ("timeout_ms", c.c_int64)]
-
-
-class Mesh(c.Structure):  # px_mesh_options
-    _fields_ = [("comm", c.c_void_p), ("ranks", c.c_void_p), ("sizes", c.c_void_p), ("names", c.c_void_p), ("ndim", c.c_int), ("lines", c.c_void_p),
-                ("apart", c.c_bool)]
-
-
-class Sharding(c.Structure):  # px_shard_options
-    _fields_ = [("comm", c.c_void_p), ("replicas", c.c_void_p), ("device", Device), ("ignored", c.c_void_p), ("ignored_count", c.c_int), ("keep", c.c_bool),
-                ("keep_outermost", c.c_bool), ("param_dtype", c.c_int), ("reduce_dtype", c.c_int), ("others", c.c_void_p), ("other_count", c.c_int)]
-
-
-class Reducing(c.Structure):  # px_reducer_options
-    _fields_ = [("comm", c.c_void_p), ("parameters", c.c_void_p), ("count", c.c_int), ("first_bytes", c.c_int64), ("bucket_bytes", c.c_int64),
-                ("bucket_view", c.c_bool), ("find_unused", c.c_bool), ("static_graph", c.c_bool), ("apart_bytes", c.c_int64)]
-
-
-class Item(c.Structure):  # px_checkpoint_item
-    _fields_ = [("name", c.c_char_p), ("part", c.c_void_p), ("sizes", c.c_void_p), ("first", c.c_int64)]
 
 
 class Frame(c.Structure):
@@ -83,7 +88,7 @@ nothing = c.CFUNCTYPE(c.c_int, *[c.c_void_p] * 6)(lambda *arguments: 0)
 # Pointers that may be NULL, by the name of the parameter, or of the function and the parameter.
 OPTIONAL = {"px_comm_run.work", "px_checkpoint_save.comm", "px_checkpoint_save.values", "px_sync_batch_norm.running_mean", "px_sync_batch_norm.running_var", "px_sync_batch_norm.weight", "px_sync_batch_norm.bias",
             "px_op_keep_calls.keeper", "px_op_keep_calls.before", "px_saved_hooks_disable.message", "px_op_before_write.written", "release", "generator", "metadata", "gradients", "node_name",
-            "prefix", "total", "px_loader_new.options", "px_module_count_flops.class_name", "px_module_new.args", "px_dlpack_export.stream", "px_stream_set_current.stream", "px_shards_after_event.event",
+            "prefix", "total", "px_loader_new.options", "px_module_count_flops.class_name", "px_module_new.args", "px_dlpack_export.stream", "px_stream_set_current.stream", "px_shards_after_event.event", "px_shards_on_reduced.fn", "px_shards_on_reduced.stream",
             "px_memory_configure.text", "px_memory_record.history", "px_memory_set_allocator.allocator", "px_memory_pool_new_over.allocator", "px_module_register_parameter.parameter", "px_module_register_buffer.buffer",
             "px_module_register_module.child", "px_init_kaiming_uniform.nonlinearity", "px_init_kaiming_normal.nonlinearity",
             "px_tensor_wrap.strides", "px_tensor_set_grad.grad", "px_parallel_apply.devices", "px_function_record.inputs", "px_function_record.outputs",
@@ -103,10 +108,7 @@ SKIPPED = {"px_duals_end", "px_release", "px_release_at", "px_move_at", "px_reta
 
 def functions():
     """(whether it can fail, name, parameters) of each declaration."""
-    for path in sorted(glob.glob(os.path.join(HEADERS, "*.h"))):
-        with open(path) as file:
-            text = re.sub(r"//[^\n]*", "", file.read())
-        text = re.sub(r"^#(?:[^\n]*\\\n)*[^\n]*", "", text, flags=re.M)
+    for text in declared():
         nested = r"((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)"
         for kind, name, inner in re.findall(r"\b(PX_CALL|PX_API)\b[^;{}()]*?\b(px_\w+)\(" + nested + r"\)[^;]*;", text):
             parameters = re.findall(r"(?:[^,()]|\((?:[^()]|\([^()]*\))*\))+", inner)
@@ -153,7 +155,7 @@ def objects():
     new("px_store", "px_store_memory")
     lib.px_store_set_timeout(made["px_store"], c.c_int64(20))
     lib.px_store_set(made["px_store"], b"weight", b"1", c.c_size_t(1))
-    assert lib.px_checkpoint_save(b"checkpoint", None, NONE, c.byref(Item(b"weight", made["px_tensor"].value)), 1, None) == OK, lib.px_error_last().contents.message
+    assert lib.px_checkpoint_save(b"checkpoint", None, NONE, c.byref(layout("px_checkpoint_item")(b"weight", made["px_tensor"].value)), 1, None) == OK, lib.px_error_last().contents.message
     new("px_checkpoint", "px_checkpoint_open", b"checkpoint")
     made["px_storage"] = c.c_void_p(lib.px_tensor_storage(made["px_tensor"]))
     made["px_op"] = c.c_void_p(lib.px_op_find(b"neg"))
@@ -167,19 +169,19 @@ def join(made):
     """A communicator of one rank, and what it has begun; they are made where they are asked for, since they take a while."""
     store, comm, work = c.c_void_p(), c.c_void_p(), c.c_void_p()
     assert lib.px_store_memory(c.byref(store)) == OK
-    assert lib.px_comm_new(c.byref(comm), c.byref(Joining(b"gloo", store.value, 0, 1, 10000))) == OK, lib.px_error_last().contents.message
+    assert lib.px_comm_new(c.byref(comm), c.byref(layout("px_comm_options")(b"gloo", store.value, 0, 1, 10000))) == OK, lib.px_error_last().contents.message
     tensors = (c.c_void_p * 1)(made["px_tensor"])
-    broadcast = Collective(op=0, outputs=c.addressof(tensors), output_count=1)
+    broadcast = layout("px_collective")(op=0, outputs=c.addressof(tensors), output_count=1)
     assert lib.px_comm_run(c.byref(work), comm, c.byref(broadcast)) == OK, lib.px_error_last().contents.message
     mesh, one = c.c_void_p(), (c.c_int64 * 1)(1)
-    assert lib.px_mesh_new(c.byref(mesh), c.byref(Mesh(comm=comm.value, sizes=c.addressof(one), ndim=1))) == OK, lib.px_error_last().contents.message
+    assert lib.px_mesh_new(c.byref(mesh), c.byref(layout("px_mesh_options")(comm=comm.value, sizes=c.addressof(one), ndim=1))) == OK, lib.px_error_last().contents.message
     shards, reducer, leaf = c.c_void_p(), c.c_void_p(), c.c_void_p()
     assert lib.px_tensor_from_data(c.byref(leaf), (c.c_float * 2)(1, 2), 1, (c.c_int64 * 1)(2), 8, NONE) == OK
     lib.px_tensor_set_requires_grad(leaf, True)
     leaves = (c.c_void_p * 1)(leaf)
-    options = Reducing(comm=comm.value, parameters=c.addressof(leaves), count=1)
+    options = layout("px_reducer_options")(comm=comm.value, parameters=c.addressof(leaves), count=1)
     assert lib.px_reducer_new(c.byref(reducer), c.byref(options)) == OK, lib.px_error_last().contents.message
-    options = Sharding(comm=comm.value, device=NONE, param_dtype=-1, reduce_dtype=-1)
+    options = layout("px_shard_options")(comm=comm.value, device=NONE, param_dtype=-1, reduce_dtype=-1)
     assert lib.px_shards_new(c.byref(shards), made["px_module"], c.byref(options)) == OK, lib.px_error_last().contents.message
     made.update(px_comm=comm, px_work=work, px_mesh=mesh, px_shards=shards, px_reducer=reducer)
 
