@@ -30,6 +30,7 @@
 #include "phlox/optim.h"
 #include "phlox/optimizers.h"
 #include "phlox/parallel.h"
+#include "phlox/placement.h"
 #include "phlox/profile.h"
 #include "phlox/queue.h"
 #include "phlox/random.h"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters that are sharded over processes: each rank keeps some rows of each, and its gradients
-// and the optimiser's state are of these rows alone.
+// and the optimiser's state are of these rows alone; on the CPU, if that is wanted.
 //
-// px_fully_shard cuts the parameters of a module, as one group, along their first dimension. The
+// px_fully_shard cuts the parameters of a module, as one group, along their first dimension, or
+// another one. The
 // group is gathered before the module's forward and let go of after it, gathered again before its
 // backward, after which the mean of the gradients is cut among the ranks. Modules within modules
 // are sharded first; then the outer one has what is left. While one group computes, the next is
@@ -21,6 +22,8 @@ extern "C" {
 PX_API void px_shard_rows(int64_t *first, int64_t *count, int64_t rows, int rank, int size);
 
 typedef struct px_shards px_shards;
+// Along which dimension a parameter is cut; a negative one counts from behind.
+typedef px_status (*px_shard_dim)(int *dim, px_tensor *parameter, void *context);
 typedef struct px_shard_options {
   px_comm *comm;
   // NULL, or the ranks that have the same rows, one of each such group: each computes with its own
@@ -39,6 +42,12 @@ typedef struct px_shard_options {
   // the last; only the inputs of that first, and the outputs of that last, are seen.
   px_module *const *others;
   int other_count;
+  // NULL: the first one. Along others each rank is to have as many places: PX_UNIMPLEMENTED.
+  px_shard_dim dim_of;
+  void *dim_context;
+  // Parts, and their gradients, are on the CPU, in pinned memory if `pin`. They go to `device`,
+  // which is to be told, to be gathered; what has been reduced is back when backward ends.
+  bool offload, pin;
 } px_shard_options;
 
 // Cuts the parameters of a module and of all below it, but for those that are cut already, and
@@ -67,6 +76,7 @@ typedef struct px_shard {
   px_tensor *whole;      // NULL until it was gathered; without memory while it is not
   const int64_t *sizes;  // of the whole
   int ndim;
+  int dim;  // along which it is cut
 } px_shard;
 PX_API bool px_shards_at(const px_shards *self, int i, px_shard *out);
 
@@ -96,6 +106,14 @@ PX_API void px_shards_average(px_shards *self, bool averages);
 PX_API void px_shards_last_backward(px_shards *self, bool last);
 // What gradients are divided by, in the place of the number of ranks, replicas included; 0: that.
 PX_API void px_shards_divide(px_shards *self, double factor);
+// Calls fn with what this rank has of each reduction of the group, after the replicas' average:
+// rows of all its parameters, in one piece, which fn may change before they become gradients. On
+// devices it runs on the stream of reductions, or on `stream`, which waits for that one and is
+// waited for; a stream is not for groups with replicas: PX_VALUE. fn may not call this group. NULL:
+// none. release(context) is called when fn is not needed any more.
+typedef px_status (*px_shards_reduced_hook)(px_tensor *reduced, void *context);
+PX_CALL px_shards_on_reduced(px_shards *self, px_shards_reduced_hook fn, void *context_take,
+                             void (*release)(void *context), px_stream *stream);
 // The groups that are gathered while this one computes, in that order; borrowed, and to live as
 // long. At first, none in forward; in backward the one whose forward came before this one's.
 PX_CALL px_shards_prefetch(px_shards *self, bool backward, px_shards *const *others, int count);

@@ -3,7 +3,10 @@
 // state dicts as lists of tensors and values, and their files.
 #include "phlox/checkpoint.h"
 
-#include "phlox/shard.h"
+#include <string.h>
+
+#include "phlox/ops/copy.h"
+#include "placed.h"
 #include "tree.h"
 
 // ---- nested dicts as [(name, container, key, value), ...]; names are the keys with dots between
@@ -84,7 +87,8 @@ EXT_FUNCTION(torch, _checkpoint_leaves, "(state: dict) -> list[tuple]",
 typedef struct items {
   px_checkpoint_item *list;
   int64_t (*sizes)[PX_MAX_DIMS];
-  PyObject *keep;  // the leaves
+  PyObject *keep;    // the leaves
+  PyObject *wholes;  // pairs of a tensor that is no rows, and the whole that stands for it
   int count;
 } items;
 
@@ -92,30 +96,62 @@ static void items_end(items *all) {
   PyMem_Free(all->list);
   PyMem_Free(all->sizes);
   Py_CLEAR(all->keep);
+  Py_CLEAR(all->wholes);
+}
+
+// What is no rows is taken whole: what it is to be saved, and room for it to be read.
+static int take_whole(items *all, px_checkpoint_item *item, const ext_placed *of, PyObject *tensor,
+                      bool reads) {
+  px_tensor *whole, *part = ext_tensor(tensor);
+  EXT_TRY_INT(reads ? px_tensor_empty(&whole, of->layout.ndim, of->sizes, px_tensor_dtype(part),
+                                      px_tensor_device(part))
+                    : EXT_NOGIL(ext_placed_whole(&whole, of, part)));
+  EXT_OWNED *object = ext_wrap(whole);
+  EXT_OWNED *pair = object ? PyTuple_Pack(2, tensor, object) : NULL;
+  item->part = whole;
+  return pair ? PyList_Append(all->wholes, pair) : -1;
 }
 
 // A sharded tensor is this rank's rows of a whole one.
-static int take_rows(px_checkpoint_item *item, int64_t *sizes, PyObject *tensor) {
-  int64_t count;
-  EXT_OWNED *group = PyObject_GetAttrString(tensor, "_comm");
-  EXT_OWNED *shape = group ? PyObject_GetAttrString(tensor, "shape") : NULL;
-  if (!shape || group == Py_None) return shape ? 0 : -1;
-  px_comm *comm = ext_comm(group);
-  if (!comm) return -1;
-  for (Py_ssize_t d = 0; d < PyTuple_GET_SIZE(shape); d++)
-    sizes[d] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, d));
-  item->sizes = sizes;
-  px_shard_rows(&item->first, &count, sizes[0], px_comm_rank(comm), px_comm_size(comm));
+static int take_rows(items *all, px_checkpoint_item *item, PyObject *tensor, bool reads) {
+  ext_placed of;
+  int64_t first[PX_MAX_DIMS], own[PX_MAX_DIMS], *sizes = all->sizes[all->count];
+  bool rows = true;
+  EXT_OWNED *spec = ext_placed_of(&of, tensor);
+  if (!spec || ext_placed_is_whole(&of)) return spec ? 0 : -1;
+  EXT_TRY_INT(px_layout_part(own, first, &of.layout));
+  for (int m = 0; m < px_mesh_ndim(of.layout.mesh); m++)
+    rows &= of.placements[m].kind != PX_PLACED_PARTIAL && !of.placements[m].dim;
+  if (!rows) return take_whole(all, item, &of, tensor, reads);
+  memcpy(sizes, of.sizes, sizeof of.sizes);
+  item->sizes = sizes, item->first = first[0];
   return 0;
 }
 
-static int take_items(items *all, PyObject *leaves) {
+// This rank's parts of what was read whole.
+static int put_parts(const items *all) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(all->wholes); i++) {
+    PyObject *pair = PyList_GET_ITEM(all->wholes, i), *tensor = PyTuple_GET_ITEM(pair, 0);
+    ext_placed of;
+    PX_SCOPED(px_tensor) part = NULL;
+    PX_SCOPED(px_tensor) to = NULL;
+    EXT_OWNED *spec = ext_placed_of(&of, tensor);
+    if (!spec) return -1;
+    EXT_TRY_INT(px_layout_cut(&part, &of.layout, ext_tensor(PyTuple_GET_ITEM(pair, 1))));
+    EXT_TRY_INT(px_tensor_detach(&to, ext_tensor(tensor)));
+    EXT_TRY_INT(EXT_NOGIL(px_copy_(to, part, false)));
+  }
+  return 0;
+}
+
+static int take_items(items *all, PyObject *leaves, bool reads) {
   EXT_OWNED *list = ext_items(leaves, "leaves are a list");
   Py_ssize_t n = list ? PySequence_Fast_GET_SIZE(list) : 0;
   if (!list) return -1;
   all->list = PyMem_Calloc((size_t)n + 1, sizeof *all->list);
   all->sizes = PyMem_Calloc((size_t)n + 1, sizeof *all->sizes);
   if (!all->list || !all->sizes) return PyErr_NoMemory(), -1;
+  if (!(all->wholes = PyList_New(0))) return -1;
   for (Py_ssize_t i = 0; i < n; i++) {
     PyObject *leaf = PySequence_Fast_GET_ITEM(list, i), *tensor = PyTuple_GET_ITEM(leaf, 3);
     px_checkpoint_item *item = &all->list[all->count];
@@ -123,7 +159,7 @@ static int take_items(items *all, PyObject *leaves) {
     *item = (px_checkpoint_item){.name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(leaf, 0)),
                                  .part = ext_tensor(tensor)};
     if (!item->name) return -1;
-    if (ext_is_sharded(tensor) && take_rows(item, all->sizes[i], tensor) < 0) return -1;
+    if (ext_is_sharded(tensor) && take_rows(all, item, tensor, reads) < 0) return -1;
     all->count++;
   }
   all->keep = ext_moved(&list);
@@ -155,7 +191,7 @@ EXT_FUNCTION(torch, _checkpoint_save,
   EXT_OWNED *keep = NULL;
   const char *folder = path_in(path, &keep);
   px_comm *comm = folder && !ext_is_none(group) ? ext_comm(group) : NULL;
-  if (!folder || PyErr_Occurred() || take_items(&all, leaves) < 0) return NULL;
+  if (!folder || PyErr_Occurred() || take_items(&all, leaves, false) < 0) return NULL;
   PX_SCOPED(px_tree) values = values_of(leaves);
   if (!values) return NULL;
   EXT_WAIT(px_checkpoint_save(folder, comm, device, all.list, all.count, values));
@@ -185,11 +221,12 @@ EXT_FUNCTION(
   EXT_OWNED *keep = NULL;
   PX_SCOPED(px_checkpoint) saved = NULL;
   const char *folder = path_in(path, &keep);
-  if (!folder || take_items(&all, leaves) < 0) return NULL;
+  if (!folder || take_items(&all, leaves, true) < 0) return NULL;
   EXT_WAIT(px_checkpoint_open(&saved, folder));
   EXT_OWNED *values = ext_tree_object(px_checkpoint_values(saved), as_it_is, NULL);
   if (!values) return NULL;
   EXT_WAIT(px_checkpoint_read(saved, all.list, all.count));
+  if (put_parts(&all) < 0) return NULL;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(leaves); i++) {
     PyObject *leaf = PyList_GET_ITEM(leaves, i);
     if (!ext_is_tensor(PyTuple_GET_ITEM(leaf, 3)) && put_value(leaf, values) < 0) return NULL;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch.distributed.tensor.DTensor: a tensor whose memory is this rank's part, and whose `_spec`
-// says of what: (mesh, placements, sizes of the whole, the group, or None where each rank has the
-// whole). It is a class of Python's over Tensor and _Sharded, which is here: calls of ops come
-// to its __torch_function__. And the places where C makes a tensor that belongs to a sharded one.
+// says of what (placed.h). It is a class of Python's over Tensor and _Sharded, which is here: calls
+// of ops come to its __torch_function__. And the places where C makes a tensor that belongs to a
+// sharded one.
 #include "phlox/shard.h"
 
 #include <math.h>
@@ -12,9 +12,7 @@
 #include "phlox/op.h"
 #include "phlox/optim.h"
 #include "phlox/ops/copy.h"
-#include "phlox/ops/view.h"
-
-enum { MESH, PLACEMENTS, SHAPE, COMM };
+#include "placed.h"
 
 // ---- the classes: of any sharded tensor, and of a parameter
 
@@ -120,18 +118,16 @@ static bool is_pointwise(const char *name) {
   return op && op->kind == PX_OP_POINTWISE;
 }
 
-static bool is_of_parts(const char *name) {
-  for (int i = 0; i < EXT_LENGTH(of_parts); i++)
-    if (!strcmp(name, of_parts[i])) return true;
-  return is_pointwise(name);
+static bool is_in(const char *name, const char *const *list, int count) {
+  for (int i = 0; i < count; i++)
+    if (!strcmp(name, list[i])) return true;
+  return false;
 }
-
-EXT_FUNCTION(torch, _shard_rows, "(rows: int, rank: int, size: int) -> tuple[int, int]",
-             "The first row that a rank has, and how many.") {
-  int64_t rows, rank, size, range[2];
-  EXT_BIND(rows, rank, size);
-  px_shard_rows(&range[0], &range[1], rows, ext_narrow(rank), ext_narrow(size));
-  return ext_tuple(2, range, 1);
+// Of what is still to be reduced only what does nothing with the numbers, or leaves none.
+static bool is_of_parts(const char *name, bool partial) {
+  static const char *const numbers[] = {"fill_", "copy_", "ones_like", "full_like", "nan_to_num"};
+  if (partial && is_in(name, numbers, EXT_LENGTH(numbers))) return false;
+  return is_in(name, of_parts, EXT_LENGTH(of_parts)) || (!partial && is_pointwise(name));
 }
 
 // ---- what a DTensor says of itself
@@ -145,16 +141,16 @@ EXT_TYPE(sharded, "torch.distributed.tensor._Sharded", "_Sharded", sharded_objec
 // New reference.
 static PyObject *of_spec(PyObject *self, int i) {
   EXT_OWNED *spec = PyObject_GetAttr(self, spec_word);
-  if (spec && PyTuple_Check(spec) && PyTuple_GET_SIZE(spec) > COMM)
+  if (spec && PyTuple_Check(spec) && PyTuple_GET_SIZE(spec) > EXT_SPEC_COMM)
     return Py_NewRef(PyTuple_GET_ITEM(spec, i));
   if (spec) PyErr_SetString(PyExc_RuntimeError, "a DTensor without a mesh: it was not made by one");
   return NULL;
 }
-EXT_GET(sharded, device_mesh, "Any", of_spec(self, MESH), "The mesh of the ranks.");
-EXT_GET(sharded, placements, "tuple[Any, ...]", of_spec(self, PLACEMENTS),
+EXT_GET(sharded, device_mesh, "Any", of_spec(self, EXT_SPEC_MESH), "The mesh of the ranks.");
+EXT_GET(sharded, placements, "tuple[Any, ...]", of_spec(self, EXT_SPEC_PLACEMENTS),
         "How it lies on the ranks.");
-EXT_GET(sharded, shape, "Size", of_spec(self, SHAPE), "The sizes of the whole.");
-EXT_GET(sharded, _comm, "Any", of_spec(self, COMM), "The communicator, or None.");
+EXT_GET(sharded, shape, "Size", of_spec(self, EXT_SPEC_SHAPE), "The sizes of the whole.");
+EXT_GET(sharded, _comm, "Any", of_spec(self, EXT_SPEC_COMM), "The communicator, or None.");
 
 // A number of each dimension, by `dim` one of them.
 static PyObject *one_of(PyObject *numbers_take, PyObject *dim) {
@@ -164,7 +160,7 @@ static PyObject *one_of(PyObject *numbers_take, PyObject *dim) {
 EXT_METHOD(sharded, size, "(dim: int | None = None) -> Size | int", "The sizes of the whole.") {
   PyObject *dim;
   EXT_BIND(dim);
-  return one_of(of_spec(self, SHAPE), dim);
+  return one_of(of_spec(self, EXT_SPEC_SHAPE), dim);
 }
 // Of dimensions from one on.
 static int64_t product(PyObject *shape, Py_ssize_t from) {
@@ -178,20 +174,20 @@ EXT_METHOD(sharded, stride, "(dim: int | None = None) -> tuple[int, ...] | int",
   PyObject *dim;
   int64_t strides[PX_MAX_DIMS];
   EXT_BIND(dim);
-  EXT_OWNED *shape = of_spec(self, SHAPE);
+  EXT_OWNED *shape = of_spec(self, EXT_SPEC_SHAPE);
   if (!shape) return NULL;
   int n = (int)PyTuple_GET_SIZE(shape);
   for (int d = 0; d < n; d++) strides[d] = product(shape, d + 1);
   return one_of(ext_tuple(n, strides, 1), dim);
 }
 static PyObject *count(PyObject *self) {
-  EXT_OWNED *shape = of_spec(self, SHAPE);
+  EXT_OWNED *shape = of_spec(self, EXT_SPEC_SHAPE);
   return shape ? PyLong_FromLongLong(product(shape, 0)) : NULL;
 }
 EXT_GIVES(sharded, numel, "int", count(self), "How many elements the whole has.");
 EXT_GIVES(sharded, nelement, "int", count(self), "How many elements the whole has.");
 EXT_METHOD0(sharded, __len__, "int", "The rows of the whole.") {
-  EXT_OWNED *shape = of_spec(self, SHAPE);
+  EXT_OWNED *shape = of_spec(self, EXT_SPEC_SHAPE);
   if (shape && !PyTuple_GET_SIZE(shape)) EXT_FAIL(PyExc_TypeError, "len() of a 0-d tensor");
   return shape ? Py_NewRef(PyTuple_GET_ITEM(shape, 0)) : NULL;
 }
@@ -201,16 +197,12 @@ EXT_METHOD0(sharded, __len__, "int", "The rows of the whole.") {
 static PyObject *part_of(PyObject *self) { return ext_as_class(self, ext_TensorType, false); }
 
 static PyObject *whole_of(PyObject *self) {
-  EXT_OWNED *comm = of_spec(self, COMM);
-  EXT_OWNED *shape = of_spec(self, SHAPE);
-  int64_t sizes[PX_MAX_DIMS];
+  ext_placed of;
   px_tensor *whole;
-  if (!comm || !shape || comm == Py_None) return comm && shape ? part_of(self) : NULL;
-  int n = (int)PyTuple_GET_SIZE(shape);
-  for (int d = 0; d < n; d++) sizes[d] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, d));
-  px_comm *of = ext_comm(comm);
-  if (!of) return NULL;
-  EXT_WAIT(px_shard_whole(&whole, of, ext_tensor(self), n, sizes));
+  EXT_OWNED *spec = ext_placed_of(&of, self);
+  if (!spec) return NULL;
+  if (ext_placed_is_whole(&of)) return part_of(self);
+  EXT_WAIT(ext_placed_whole(&whole, &of, ext_tensor(self)));
   return ext_wrap(whole);
 }
 static int refuse(PyObject *grad_placements) {
@@ -272,8 +264,8 @@ EXT_SETTER(sharded, grad) {
 
 static PyObject *text_of(PyObject *self) {
   EXT_OWNED *part = bare_part(self);
-  EXT_OWNED *mesh = part ? of_spec(self, MESH) : NULL;
-  EXT_OWNED *placements = mesh ? of_spec(self, PLACEMENTS) : NULL;
+  EXT_OWNED *mesh = part ? of_spec(self, EXT_SPEC_MESH) : NULL;
+  EXT_OWNED *placements = mesh ? of_spec(self, EXT_SPEC_PLACEMENTS) : NULL;
   return placements
              ? PyUnicode_FromFormat("DTensor(local_tensor=%S, device_mesh=%S, placements=%S)", part,
                                     mesh, placements)
@@ -351,31 +343,26 @@ static PyObject *replicated(PyObject *result, void *context) {
   const called *c = context;
   EXT_OWNED *replicate = ext_call_from("phlox.distributed._placements", "Replicate", "()");
   EXT_OWNED *one = replicate ? PyTuple_Pack(1, replicate) : NULL;
-  EXT_OWNED *each =
-      one ? PySequence_Repeat(one, PyObject_Length(PyTuple_GET_ITEM(c->spec, PLACEMENTS))) : NULL;
+  PyObject *mesh = PyTuple_GET_ITEM(c->spec, EXT_SPEC_MESH);
+  PyObject *before = PyTuple_GET_ITEM(c->spec, EXT_SPEC_PLACEMENTS);
+  EXT_OWNED *each = one ? PySequence_Repeat(one, PyObject_Length(before)) : NULL;
   EXT_OWNED *shape = each ? PyObject_GetAttrString(result, "shape") : NULL;
-  EXT_OWNED *spec =
-      shape ? PyTuple_Pack(4, PyTuple_GET_ITEM(c->spec, MESH), each, shape, Py_None) : NULL;
+  EXT_OWNED *spec = shape ? PyTuple_Pack(4, mesh, each, shape, Py_None) : NULL;
   return spec ? over(result, spec) : NULL;
 }
 
-// This rank's rows of a whole tensor, which was changed in place, go back.
+// This rank's part of a whole tensor, which was changed in place, goes back.
 static PyObject *put_back(const called *c, PyObject *whole) {
   PyObject *self = PyTuple_GET_ITEM(c->args, 0);
-  PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) rows = NULL;
+  ext_placed of;
+  PX_SCOPED(px_tensor) mine = NULL;
   PX_SCOPED(px_tensor) part = NULL;
-  EXT_OWNED *comm = of_spec(self, COMM);
-  if (!comm || comm == Py_None) return comm ? Py_NewRef(self) : NULL;
-  int64_t first, n;
-  px_comm *of = ext_comm(comm);
-  if (!of) return NULL;
-  px_shard_rows(&first, &n, px_tensor_size(ext_tensor(whole), 0), px_comm_rank(of),
-                px_comm_size(of));
-  EXT_TRY(px_tensor_detach(&plain, ext_tensor(whole)));
-  EXT_TRY(px_narrow(&rows, plain, 0, first, n));
+  EXT_OWNED *spec = ext_placed_of(&of, self);
+  if (!spec) return NULL;
+  if (ext_placed_is_whole(&of)) return Py_NewRef(self);
+  EXT_TRY(px_layout_cut(&mine, &of.layout, ext_tensor(whole)));
   EXT_TRY(px_tensor_detach(&part, ext_tensor(self)));
-  if (n) EXT_TRY(px_copy_(part, rows, false));
+  EXT_TRY(px_copy_(part, mine, false));
   return Py_NewRef(self);
 }
 
@@ -386,7 +373,22 @@ static bool is_in_place(const called *c) {
          ext_is_sharded(PyTuple_GET_ITEM(c->args, 0));
 }
 
+// What is to be reduced is no place to put a whole tensor.
+static int refuse_partial(const called *c) {
+  ext_placed of;
+  if (!ext_is_sharded(PyTuple_GET_ITEM(c->args, 0))) return 0;
+  EXT_OWNED *spec = ext_placed_of(&of, PyTuple_GET_ITEM(c->args, 0));
+  if (!spec || !ext_placed_is_partial(&of)) return spec ? 0 : -1;
+  EXT_FAIL_INT(
+      PyExc_RuntimeError,
+      "%s: in-place operations that require placement changes are not supported. The input "
+      "has placement %S, but no valid strategy preserves this placement. Please use the "
+      "out-of-place version of this operation instead.",
+      c->name, PyTuple_GET_ITEM(spec, EXT_SPEC_PLACEMENTS));
+}
+
 static PyObject *call_on_wholes(called *c) {
+  if (is_in_place(c) && refuse_partial(c) < 0) return NULL;
   EXT_OWNED *args = ext_map_tensors(c->args, to_whole, NULL);
   EXT_OWNED *kwargs = args ? ext_map_tensors(c->kwargs, to_whole, NULL) : NULL;
   EXT_OWNED *result = kwargs ? ext_apply(c->func, args, kwargs) : NULL;
@@ -396,8 +398,10 @@ static PyObject *call_on_wholes(called *c) {
 }
 
 static PyObject *answer(called *c) {
+  ext_placed of;
+  if (ext_take_placed(&of, c->spec) < 0) return NULL;
   bool attribute = !strcmp(c->name, "__get__") || !strcmp(c->name, "__set__");
-  int fits = attribute || is_of_parts(c->name) ? fit(c) : 0;
+  int fits = attribute || is_of_parts(c->name, ext_placed_is_partial(&of)) ? fit(c) : 0;
   if (fits) return fits < 0 ? NULL : call_on_parts(c);
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(c->tensors); i++) {
     PyObject *one = PyList_GET_ITEM(c->tensors, i);
@@ -438,14 +442,28 @@ EXT_CLASS_METHOD(sharded, __torch_function__,
 typedef struct kinds {
   px_tensor **parts, **own;
   int64_t part_count, own_count;
-  PyObject *like;  // the first sharded one; borrowed
+  PyObject *wholes;  // keeps those of parts along several dimensions, and of summands
+  PyObject *like;    // the first sharded one; borrowed
   PyObject *comm;
 } kinds;
+
+// What does not lie along one dimension of its mesh alone is taken whole.
+static int whole_for(kinds *k, PyObject *object, px_tensor **value) {
+  ext_placed of;
+  px_tensor *whole;
+  EXT_OWNED *spec = ext_placed_of(&of, object);
+  if (!spec || ext_placed_is_whole(&of)) return spec ? 0 : -1;
+  EXT_TRY_INT(EXT_NOGIL(ext_placed_whole(&whole, &of, *value)));
+  EXT_OWNED *keeps = ext_wrap(whole);
+  *value = keeps ? ext_tensor(keeps) : NULL;
+  return keeps ? PyList_Append(k->wholes, keeps) : -1;
+}
 
 static int sort_one(kinds *k, PyObject *object, px_tensor *value) {
   EXT_OWNED *comm = ext_is_sharded(object) ? PyObject_GetAttrString(object, "_comm") : NULL;
   if (PyErr_Occurred()) return -1;
   bool part = comm && comm != Py_None;
+  if (comm && !part && whole_for(k, object, &value) < 0) return -1;
   if (part && !k->like) k->like = object, k->comm = Py_NewRef(comm);
   if (part && ext_comm(comm) != ext_comm(k->comm))
     EXT_FAIL_INT(PyExc_NotImplementedError,
@@ -490,7 +508,9 @@ int ext_sharded_norm(px_tensor **out, const ext_tensors *g, bool gradients, doub
                      bool error_if_nonfinite) {
   *out = NULL;
   if (!any_sharded(g)) return 0;
-  kinds k = {0};
+  EXT_OWNED *wholes = PyList_New(0);
+  kinds k = {.wholes = wholes};
+  if (!wholes) return -1;
   k.parts = PyMem_Calloc(2 * (size_t)g->count, sizeof *k.parts);
   if (!k.parts) return PyErr_NoMemory(), -1;
   k.own = k.parts + g->count;
@@ -508,29 +528,35 @@ int ext_sharded_norm(px_tensor **out, const ext_tensors *g, bool gradients, doub
   return bad;
 }
 
-// Gives all ranks of a group the greatest of their numbers, in place.
-static int greatest_of_all(PyObject *group, px_tensor *number) {
-  PX_SCOPED(px_work) work = NULL;
-  px_comm *comm = ext_comm(group);
+// Gives all ranks that have parts of a tensor the greatest of their numbers, in place.
+static px_status greatest_of_all(const ext_placed *of, px_tensor *number) {
   px_collective all = {
       .op = PX_ALL_REDUCE, .reduce = PX_REDUCE_MAX, .outputs = &number, .output_count = 1};
-  if (!comm) return -1;
-  EXT_TRY_INT(EXT_NOGIL(px_comm_run(&work, comm, &all)));
-  return ext_zero(EXT_NOGIL(px_work_wait(work, 0)));
+  for (int m = 0; m < px_mesh_ndim(of->layout.mesh); m++) {
+    PX_SCOPED(px_work) work = NULL;
+    if (of->placements[m].kind == PX_PLACED_WHOLE) continue;
+    PX_TRY(px_comm_run(&work, px_mesh_comm(of->layout.mesh, m), &all));
+    PX_TRY(px_work_wait(work, 0));
+  }
+  return PX_OK;
 }
 
 int ext_sharded_found(PyObject *grads, PyObject *found) {
-  EXT_OWNED *before = NULL;  // the group of the last one
+  EXT_OWNED *before = NULL;  // the mesh and placements of the last one
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(grads); i++) {
     PyObject *grad = PyList_GET_ITEM(grads, i);
+    ext_placed of;
     if (!ext_is_sharded(grad)) continue;
-    EXT_OWNED *group = of_spec(grad, COMM);
-    EXT_OWNED *device = group ? ext_device(px_tensor_device(ext_tensor(grad))) : NULL;
-    if (!device) return -1;
-    if (group == Py_None || group == before) continue;
+    EXT_OWNED *spec = ext_placed_of(&of, grad);
+    EXT_OWNED *place = spec ? PyTuple_GetSlice(spec, 0, EXT_SPEC_SHAPE) : NULL;
+    EXT_OWNED *device = place ? ext_device(px_tensor_device(ext_tensor(grad))) : NULL;
+    int again = device && before ? PyObject_RichCompareBool(place, before, Py_EQ) : 0;
+    if (!device || again < 0) return -1;
+    if (again || ext_placed_is_whole(&of)) continue;
     PyObject *number = PyDict_GetItemWithError(found, device);
-    if (!number || greatest_of_all(group, ext_tensor(number)) < 0) return -1;
-    Py_XSETREF(before, Py_NewRef(group));
+    if (!number) return -1;
+    EXT_TRY_INT(EXT_NOGIL(greatest_of_all(&of, ext_tensor(number))));
+    Py_XSETREF(before, Py_NewRef(place));
   }
   return 0;
 }
@@ -539,7 +565,8 @@ int ext_sharded_found(PyObject *grads, PyObject *found) {
 
 static px_status put_detached(const char *name, const px_module_entry *entry, px_module *owner,
                               void *dict) {
-  PyObject *object = entry->tensor ? ext_wrap_borrowed(entry->tensor) : NULL;
+  bool saved = entry->tensor && (entry->sort != PX_ENTRY_BUFFER || entry->persistent);
+  PyObject *object = saved ? ext_wrap_borrowed(entry->tensor) : NULL;
   EXT_OWNED *owned = object;
   EXT_OWNED *key = ext_is_sharded(object) ? PyUnicode_FromString(name) : NULL;
   if (!key) return PyErr_Occurred() ? ext_foreign() : PX_OK;
@@ -549,5 +576,6 @@ static px_status put_detached(const char *name, const px_module_entry *entry, px
 
 px_status ext_sharded_state(PyObject *dict, px_module *module, const char *prefix) {
   if (!tensor_class) return PX_OK;
-  return px_module_each(module, PX_ENTRY_PARAMETER, prefix, true, true, put_detached, dict);
+  PX_TRY(px_module_each(module, PX_ENTRY_PARAMETER, prefix, true, true, put_detached, dict));
+  return px_module_each(module, PX_ENTRY_BUFFER, prefix, true, true, put_detached, dict);
 }

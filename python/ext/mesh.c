@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "group.h"
+#include "placed.h"
 
 EXT_MODULE(device_mesh, "distributed.device_mesh", "Ranks as an array of several dimensions.");
 
@@ -608,6 +608,12 @@ EXT_METHOD0(mesh, get_coordinate, "tuple[int, ...] | None",
     if (place[d] < 0) Py_RETURN_NONE;
   }
   return numbers(ndim, place);
+}
+
+px_mesh *ext_mesh(PyObject *object) {
+  if (PyObject_TypeCheck(object, &mesh_type)) return M(object)->mesh;
+  PyErr_Format(PyExc_TypeError, "expected a DeviceMesh, not %s", ext_type_name(object));
+  return NULL;
 }
 
 // A mesh in a with statement is what DTensor's functions would take, which Phlox lacks.

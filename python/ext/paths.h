@@ -468,7 +468,7 @@ static const struct {
     {"distributed.rpc", "no: is_available; !: init_rpc shutdown rpc_sync rpc_async remote RRef"},
     {"distributed.tensor",
      "distributed._placements: Shard Replicate Partial Placement; distributed._dtensor: DTensor "
-     "distribute_tensor; !: distribute_module"},
+     "distribute_tensor distribute_module"},
     {"distributed.elastic", ""},
     {"distributed.elastic.multiprocessing", ""},
     // ---- torch.cuda and torch.profiler

@@ -4,14 +4,20 @@
 #include "phlox/shard.h"
 
 #include "nn.h"
+#include "placed.h"
 
 // ---- groups
 
 typedef struct shards_object {
   PyObject_HEAD px_shards *shards;
+  PyObject *hook;  // of set_all_reduce_hook, or NULL
 } shards_object;
 #define H(self) (((shards_object *)(self))->shards)
-EXT_OWNS(shards, EXT_CORE(shards_object, shards));
+// The hook is given this object, which ends before the group may.
+static void leave(PyObject *self) {
+  if (H(self)) (void)EXT_NOGIL(px_shards_on_reduced(H(self), NULL, NULL, NULL, NULL));
+}
+EXT_OWNS(shards, EXT_ENDS(leave), EXT_CORE(shards_object, shards), EXT_OBJECT(shards_object, hook));
 
 // To be freed; NULL with an error.
 static px_module **take_modules(PyObject *modules) {
@@ -25,23 +31,49 @@ static px_module **take_modules(PyObject *modules) {
   return out;
 }
 
+// What shard_placement_fn says of a parameter: None, or Shard(dim).
+static int ask_dim(int *dim, PyObject *parameter, PyObject *fn) {
+  px_placement place = {.kind = PX_PLACED_PART};
+  EXT_OWNED *said = parameter ? PyObject_CallOneArg(fn, parameter) : NULL;
+  if (!said || said == Py_None) return said ? 0 : -1;
+  bool is = ext_take_placement(&place, said, 0) == 0 && place.kind == PX_PLACED_PART;
+  *dim = place.dim;
+  if (is) return 0;
+  PyErr_Clear();
+  EXT_FAIL_INT(PyExc_ValueError, "Invalid shard_placement_fn result: %S", said);
+}
+static px_status dim_for(int *dim, px_tensor *parameter, void *fn) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  EXT_OWNED *object = ext_wrap_borrowed(parameter);
+  px_status status = ask_dim(dim, object, fn) == 0 ? PX_OK : ext_foreign();
+  Py_CLEAR(object);
+  PyGILState_Release(state);
+  return status;
+}
+
 EXT_NEW(shards,
         "(comm: Any, replicas: Any | None, modules: Sequence[Any], device: Device, "
         "ignored: Sequence[Tensor], keep: bool | None, param_dtype: dtype | None, "
-        "reduce_dtype: dtype | None)") {
-  PyObject *comm, *replicas, *modules, *ignored;
+        "reduce_dtype: dtype | None, dim_of: object, offload: bool, pin: bool)") {
+  PyObject *comm, *replicas, *modules, *ignored, *dim_of;
+  bool offload, pin;
   px_device device;
   ext_maybe keep;
   px_dtype param_dtype, reduce_dtype;
   EXT_TENSORS items = {0};
-  EXT_BIND(comm, replicas, modules, device, ignored, keep, param_dtype, reduce_dtype);
+  EXT_BIND(comm, replicas, modules, device, ignored, keep, param_dtype, reduce_dtype, dim_of,
+           offload, pin);
   px_shard_options options = {.comm = ext_comm(comm),
                               .replicas = ext_is_none(replicas) ? NULL : ext_comm(replicas),
                               .device = device,
                               .keep = keep > 0,
                               .keep_outermost = keep < 0,
                               .param_dtype = param_dtype,
-                              .reduce_dtype = reduce_dtype};
+                              .reduce_dtype = reduce_dtype,
+                              .dim_of = ext_is_none(dim_of) ? NULL : dim_for,
+                              .dim_context = dim_of,
+                              .offload = offload,
+                              .pin = pin};
   if (PyErr_Occurred() || ext_take_tensors(&items, ext_items(ignored, "parameters are a list"),
                                            "fully_shard", "ignored_params") < 0)
     return NULL;
@@ -57,24 +89,25 @@ EXT_NEW(shards,
   EXT_TRY(status);
   return ext_over(type, made);
 }
-EXT_TYPE(shards, "torch._C._Shards", "_Shards", shards_object, EXT_FINAL,
+EXT_TYPE(shards, "torch._C._Shards", "_Shards", shards_object, EXT_FINAL | EXT_CYCLES,
          "Parameters of a module that are sharded over ranks.", EXT_LIFE(shards),
          .tp_new = shards_new);
 
-// A parameter's name, its part as an object of the class, and the sizes of the whole.
-static PyObject *triple(const px_shard *shard) {
+// A parameter's name, its part as an object of the class, the sizes of the whole, and along which
+// dimension it is cut.
+static PyObject *described(const px_shard *shard) {
   EXT_OWNED *part = px_tensor_user(shard->local)
                         ? ext_wrap_borrowed(shard->local)
                         : ext_wrap_as(ext_ShardedParameterType, px_retain(shard->local));
   EXT_OWNED *shape = ext_size(shard->ndim, shard->sizes);
-  return part && shape ? Py_BuildValue("(sOO)", shard->name, part, shape) : NULL;
+  return part && shape ? Py_BuildValue("(sOOi)", shard->name, part, shape, shard->dim) : NULL;
 }
-EXT_METHOD0(shards, parameters, "list[tuple[str, Tensor, Any]]",
-            "Name, part and whole size of each parameter.") {
+EXT_METHOD0(shards, parameters, "list[tuple[str, Tensor, Any, int]]",
+            "Name, part and whole size of each parameter, and along what it is cut.") {
   EXT_OWNED *list = PyList_New(0);
   px_shard shard;
   for (int i = 0; list && px_shards_at(H(self), i, &shard); i++) {
-    EXT_OWNED *item = triple(&shard);
+    EXT_OWNED *item = described(&shard);
     if (!item || PyList_Append(list, item) < 0) return NULL;
   }
   return ext_moved(&list);
@@ -88,15 +121,19 @@ typedef struct fsdp_module_object {
 EXT_TYPE(fsdp_module, "torch.distributed.fsdp.FSDPModule", "_FSDPModule", fsdp_module_object,
          EXT_OPEN, "What fully_shard adds to a module's class.");
 
-// The group of a module; NULL with ValueError for other objects.
-static px_shards *group_of(PyObject *module) {
+// The group of a module, which has it; NULL with ValueError for other objects.
+static PyObject *object_of(PyObject *module) {
   bool is = PyObject_TypeCheck(module, &fsdp_module_type);
   EXT_OWNED *group = is ? PyObject_GetAttrString(module, "_fsdp") : NULL;
-  if (group && PyObject_TypeCheck(group, &shards_type)) return H(group);  // the module has it
+  if (group && PyObject_TypeCheck(group, &shards_type)) return group;
   if (!PyErr_Occurred())
     PyErr_Format(PyExc_ValueError, "Expects FSDPModule but got %R: %S", (PyObject *)Py_TYPE(module),
                  module);
   return NULL;
+}
+static px_shards *group_of(PyObject *module) {
+  PyObject *group = object_of(module);
+  return group ? H(group) : NULL;
 }
 
 // Calls set(group, with) for the module and, with `recurse`, all below.
@@ -166,6 +203,33 @@ EXT_METHOD(fsdp_module, set_is_last_backward, "(is_last_backward: bool) -> None"
            "Whether the next backward is the last one before the gradients are used.") {
   EXT_ARGS(bool, is_last_backward);
   return set_all(self, false, px_shards_last_backward, is_last_backward);
+}
+
+// The object's own, so that the garbage collector sees it.
+static px_status call_hook(px_tensor *reduced, void *group) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  EXT_OWNED *hook = Py_XNewRef(((shards_object *)group)->hook);
+  EXT_OWNED *tensor = hook ? ext_wrap_borrowed(reduced) : NULL;
+  EXT_OWNED *done = tensor ? PyObject_CallOneArg(hook, tensor) : NULL;
+  px_status status = done || !hook ? PX_OK : ext_foreign();
+  Py_CLEAR(done);
+  Py_CLEAR(tensor);
+  Py_CLEAR(hook);
+  PyGILState_Release(state);
+  return status;
+}
+EXT_METHOD(fsdp_module, set_all_reduce_hook,
+           "(hook: Callable, *, stream: Any | None = None) -> None",
+           "Has a function see, and change, what this rank has of each reduction before it becomes "
+           "gradients.") {
+  PyObject *hook, *stream;
+  px_stream *native = NULL;
+  EXT_BIND(hook, stream);
+  PyObject *group = object_of(self);
+  if (!group || (!ext_is_none(stream) && ext_to_stream(stream, &native) < 0)) return NULL;
+  EXT_WAIT(px_shards_on_reduced(H(group), call_hook, group, NULL, native));
+  Py_XSETREF(((shards_object *)group)->hook, Py_NewRef(hook));
+  Py_RETURN_NONE;
 }
 
 static PyObject *prefetch(PyObject *self, bool backward, PyObject *modules) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups of sharded parameters: how they are made, and what is said of them.
+#include <stdio.h>
 #include <string.h>
 
 #include "parallel/shard_impl.h"
@@ -17,6 +18,10 @@ void px_shard_rows(int64_t *first, int64_t *count, int64_t rows, int rank, int s
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static px__shard_context *all;  // a context takes itself out when its last group ends
+// Which tensors are whose parts, of all contexts. Ranks that are threads look for theirs among them
+// all, and cannot wait for each other's contexts: those are locked while collectives are waited
+// for. It is the last lock to be taken; who changes groups, items or parts has it, too.
+static pthread_mutex_t parts_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void context_destroy(void *object) {
   px__shard_context *self = object;
@@ -51,15 +56,21 @@ static px_status context_new(px__shard_context **out, px_comm *comm, px_comm *re
   return PX_OK;
 }
 
-static px_status context_add(px__shard_context *self, px_shards *group) {
-  if (self->group_count == self->room) {
-    int room = self->room ? 2 * self->room : 8;
-    PX_TRY(px_realloc((void **)&self->groups, (size_t)room * sizeof *self->groups));
-    PX_TRY(px_realloc((void **)&self->order, (size_t)room * sizeof *self->order));
-    self->room = room;
-  }
-  self->groups[self->group_count++] = group;
+static px_status need_room(px__shard_context *self) {
+  if (self->group_count < self->room) return PX_OK;
+  int room = self->room ? 2 * self->room : 8;
+  PX_TRY(px_realloc((void **)&self->groups, (size_t)room * sizeof *self->groups));
+  PX_TRY(px_realloc((void **)&self->order, (size_t)room * sizeof *self->order));
+  self->room = room;
   return PX_OK;
+}
+
+static px_status context_add(px__shard_context *self, px_shards *group) {
+  pthread_mutex_lock(&parts_lock);
+  px_status status = need_room(self);
+  if (status == PX_OK) self->groups[self->group_count++] = group;
+  pthread_mutex_unlock(&parts_lock);
+  return status;
 }
 
 static void drop(px_shards **list, int *count, const px_shards *group) {
@@ -73,7 +84,9 @@ static void drop(px_shards **list, int *count, const px_shards *group) {
 static void context_remove(px__shard_context *self, const px_shards *group) {
   pthread_mutex_lock(&all_lock);
   pthread_mutex_lock(&self->lock);
+  pthread_mutex_lock(&parts_lock);
   drop(self->groups, &self->group_count, group);
+  pthread_mutex_unlock(&parts_lock);
   drop(self->order, &self->order_count, group);
   for (int i = 0; i < self->group_count; i++)
     for (int way = 0; way < 2; way++)
@@ -110,25 +123,28 @@ static px_status join_context(px_shards *self, px_comm *comm, px_comm *replicas)
 
 static void lock(const px_shards *self) { pthread_mutex_lock(&self->context->lock); }
 static void unlock(const px_shards *self) { pthread_mutex_unlock(&self->context->lock); }
+static void lock_parts(const px_shards *self) { lock(self), pthread_mutex_lock(&parts_lock); }
+static void unlock_parts(const px_shards *self) { pthread_mutex_unlock(&parts_lock), unlock(self); }
 
 // What is known of a tensor that is a rank's rows: the communicator, owned, and the whole's sizes.
 typedef struct found {
   px_comm *comm;
-  int ndim;
+  int ndim, dim;
   int64_t sizes[PX_MAX_DIMS];
 } found;
 
 static void find_in(found *out, px__shard_context *context, const px_tensor *tensor) {
-  pthread_mutex_lock(&context->lock);
+  pthread_mutex_lock(&parts_lock);
   for (int g = 0; g < context->group_count; g++)
     for (int i = 0; i < context->groups[g]->count; i++) {
       const px__shard *v = &context->groups[g]->items[i];
       if (v->local != tensor || out->comm) continue;
       out->comm = px_retain(context->comm);
       out->ndim = v->ndim;
+      out->dim = v->dim;
       memcpy(out->sizes, v->sizes, sizeof out->sizes);
     }
-  pthread_mutex_unlock(&context->lock);
+  pthread_mutex_unlock(&parts_lock);
 }
 
 static bool find(found *out, const px_tensor *tensor) {
@@ -173,6 +189,8 @@ static void shards_destroy(void *object) {
   px_release(self->flat);
   px_release(self->mine);
   for (int way = 0; way < 2; way++) px_free(self->ahead[way]);
+  if (self->on_reduced_release) self->on_reduced_release(self->on_reduced_context);
+  px_release(self->on_reduced_stream);
   px_release(self->context);
   px_object_end(self);
   px_free(self);
@@ -210,27 +228,50 @@ static px_status add_place(px__shard *v, px_module *owner, const char *name) {
   return PX_OK;
 }
 
-// Of the lock: other ranks, which may be threads, look through all groups.
-static px_status grow(px_shards *self, px_tensor *tensor) {
+// With the locks: other ranks, which may be threads, look through all groups.
+static px_status grow(px_shards *self, px_tensor *tensor, int dim) {
   PX_TRY(px_realloc((void **)&self->items, (size_t)(self->count + 1) * sizeof *self->items));
   px__shard *v = &self->items[self->count++];
   memset(v, 0, sizeof *v);
   v->shards = self;
   v->local = px_retain(tensor);
+  v->dim = dim;
   v->ndim = px_tensor_ndim(tensor);
   for (int d = 0; d < v->ndim; d++) v->sizes[d] = px_tensor_size(tensor, d);
   return PX_OK;
 }
 
-static px_status add_item(px_shards *self, const char *name, px_tensor *tensor) {
+static px_status choose_dim(int *dim, const px_shard_options *o, px_tensor *tensor) {
+  char text[256] = "";
+  int ndim = px_tensor_ndim(tensor), size = px_comm_size(o->comm);
+  *dim = 0;
+  if (!o->dim_of) return PX_OK;
+  PX_TRY(o->dim_of(dim, tensor, o->dim_context));
+  int given = *dim;
+  if (*dim < 0) *dim += ndim;
+  for (int d = 0, n = 0; d < ndim && n < (int)sizeof text; d++)
+    n += snprintf(text + n, sizeof text - (size_t)n, "%s%lld", d ? ", " : "",
+                  (long long)px_tensor_size(tensor, d));
+  PX_CHECK(*dim >= 0 && *dim < ndim, PX_ASSERTION,
+           "Shard dim %d is invalid for %dD tensor: torch.Size([%s])", given, ndim, text);
+  PX_CHECK(!*dim || px_tensor_size(tensor, *dim) % size == 0, PX_UNIMPLEMENTED,
+           "FSDP does not support uneven sharding on dim %d: torch.Size([%s]) (world size: %d)",
+           *dim, text, size);
+  return PX_OK;
+}
+
+static px_status add_item(search *s, const char *name, px_tensor *tensor) {
+  px_shards *self = s->self;
+  int dim;
   PX_TRY(check_parameter(name, tensor));
-  lock(self);
-  px_status status = grow(self, tensor);
-  unlock(self);
+  PX_TRY(choose_dim(&dim, s->options, tensor));
+  lock_parts(self);
+  px_status status = grow(self, tensor, dim);
+  unlock_parts(self);
   PX_TRY(status);
   px__shard *v = &self->items[self->count - 1];
   int size = px_comm_size(self->context->comm);
-  int64_t rows = v->sizes[0], row = rows ? px_tensor_numel(tensor) / rows : 0;
+  int64_t rows = v->sizes[dim], row = rows ? px_tensor_numel(tensor) / rows : 0;
   v->share = (rows + size - 1) / size * row;
   return px_strdup(&v->name, name);
 }
@@ -244,7 +285,7 @@ static px_status find_one(const char *name, const px_module_entry *entry, px_mod
   while (i < self->count && self->items[i].local != entry->tensor) i++;
   if (i == self->count) {
     if (is_sharded(entry->tensor)) return PX_OK;
-    PX_TRY(add_item(self, name, entry->tensor));
+    PX_TRY(add_item(s, name, entry->tensor));
   }
   return add_place(&self->items[i], owner, name);
 }
@@ -254,12 +295,19 @@ static px_status find_one(const char *name, const px_module_entry *entry, px_mod
 static px_status cut(px_tensor **out, const px__shard *v, px_device device) {
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) dense = NULL;
+  PX_SCOPED(px_tensor) there = NULL;
   px_comm *comm = v->shards->context->comm;
   int64_t first, count;
-  px_shard_rows(&first, &count, v->sizes[0], px_comm_rank(comm), px_comm_size(comm));
+  px_shard_rows(&first, &count, v->sizes[v->dim], px_comm_rank(comm), px_comm_size(comm));
   PX_TRY(px_tensor_detach(&plain, v->local));
-  PX_TRY(px_narrow(&rows, plain, 0, first, count));
-  PX_TRY(px_to(out, rows, PX_DTYPE_NONE, device, false, true));
+  PX_TRY(px_narrow(&rows, plain, v->dim, first, count));
+  PX_TRY(px_contiguous(&dense, rows));
+  PX_TRY(px_to(&there, dense, PX_DTYPE_NONE, device, false, dense == rows));
+  if (v->shards->pin && device.type == PX_CPU)
+    PX_TRY(px_pin_memory(out, there));
+  else
+    *out = PX_MOVE(there);
   px_tensor_set_parameter(*out, true);
   if (!px_tensor_requires_grad(v->local)) return PX_OK;
   return px_tensor_set_requires_grad(*out, true);
@@ -268,13 +316,13 @@ static px_status cut(px_tensor **out, const px__shard *v, px_device device) {
 // All parts are made before the first is registered.
 static px_status cut_all(px_shards *self, px_device device, px_tensor **parts) {
   for (int i = 0; i < self->count; i++) PX_TRY(cut(&parts[i], &self->items[i], device));
-  lock(self);
+  lock_parts(self);
   for (int i = 0; i < self->count; i++) {
     px_tensor *whole = self->items[i].local;
     self->items[i].local = parts[i];
     parts[i] = whole;  // released by the caller, without the lock
   }
-  unlock(self);
+  unlock_parts(self);
   for (int i = 0; i < self->count; i++)
     PX_TRY(px__shard_show(&self->items[i], self->items[i].local));
   return PX_OK;
@@ -297,10 +345,11 @@ static px_status cut_module(px_shards *self, px_device device) {
     for (int i = 0; i < self->member_count; i++)
       PX_TRY(px_module_each(self->members[i].module, PX_ENTRY_BUFFER, "", true, false, move_buffer,
                             &device));
+  bool on_cpu = self->offload && !px_device_equal(device, PX_DEVICE_NONE);
   PX_TRY(px_alloc((void **)&parts, (size_t)(self->count + 1) * sizeof *parts));
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
-  px_status status = cut_all(self, device, parts);
+  px_status status = cut_all(self, on_cpu ? px_cpu() : device, parts);
   px_grad_set_enabled(was);
   px__drop_all(parts, self->count);
   px_free(parts);
@@ -325,6 +374,8 @@ static px_status find_all(px_shards **out, px_module *module, const px_shard_opt
   PX_GIVEN(options->comm);
   PX_GIVEN_N(options->ignored, options->ignored_count);
   PX_GIVEN_EACH(options->others, options->other_count);
+  PX_CHECK(!options->offload || !px_device_equal(options->device, PX_DEVICE_NONE), PX_VALUE,
+           "parts that are on the CPU are to have a device to which they go");
   px_shards *self;
   PX_TRY(px_alloc((void **)&self, sizeof *self));
   PX_SCOPED(px_shards) owned = self;
@@ -335,6 +386,9 @@ static px_status find_all(px_shards **out, px_module *module, const px_shard_opt
   self->on_gradient = px__shards_on_gradient;
   self->param_dtype = options->param_dtype;
   self->reduce_dtype = options->reduce_dtype;
+  self->offload = options->offload;
+  self->pin = options->offload && options->pin;
+  self->device = options->offload ? options->device : PX_DEVICE_NONE;
   search s = {self, options};
   PX_TRY(join_context(self, options->comm, options->replicas));
   PX_TRY(take_members(self, module, options));
@@ -394,7 +448,7 @@ px_status px_fully_shard(px_shards **out, px_module *module, const px_shard_opti
 bool px_shards_at(const px_shards *self, int i, px_shard *out) {
   if (i < 0 || i >= self->count) return false;
   const px__shard *v = &self->items[i];
-  *out = (px_shard){v->name, v->local, v->whole, v->sizes, v->ndim};
+  *out = (px_shard){v->name, v->local, v->whole, v->sizes, v->ndim, v->dim};
   return true;
 }
 
@@ -447,6 +501,25 @@ void px_shards_divide(px_shards *self, double factor) {
   unlock(self);
 }
 
+px_status px_shards_on_reduced(px_shards *self, px_shards_reduced_hook fn, void *context_take,
+                               void (*release)(void *context), px_stream *stream) {
+  PX_GIVEN(self);
+  PX_CHECK(!stream || !self->context->replicas, PX_VALUE,
+           "stream cannot be set when using native HSDP");
+  lock(self);
+  void (*release_before)(void *) = self->on_reduced_release;
+  void *before = self->on_reduced_context;
+  px_stream *stream_before = self->on_reduced_stream;
+  self->on_reduced = fn;
+  self->on_reduced_context = context_take;
+  self->on_reduced_release = release;
+  self->on_reduced_stream = px_retain(stream);
+  unlock(self);
+  if (release_before) release_before(before);
+  px_release(stream_before);
+  return PX_OK;
+}
+
 px_status px_shards_prefetch(px_shards *self, bool backward, px_shards *const *others, int count) {
   PX_GIVEN(self);
   PX_GIVEN_N(others, count);
@@ -485,9 +558,9 @@ px_status px_shard_take_rows(px_tensor *part, const px_tensor *whole) {
   PX_SCOPED(px_tensor) from = NULL;
   PX_SCOPED(px_tensor) to = NULL;
   int64_t first, count;
-  px_shard_rows(&first, &count, of.sizes[0], px_comm_rank(comm), px_comm_size(comm));
+  px_shard_rows(&first, &count, of.sizes[of.dim], px_comm_rank(comm), px_comm_size(comm));
   PX_TRY(px_tensor_detach(&plain, whole));
-  PX_TRY(px_narrow(&from, plain, 0, first, count));
+  PX_TRY(px_narrow(&from, plain, of.dim, first, count));
   PX_TRY(px_tensor_detach(&to, part));
   return count ? px_copy_(to, from, false) : PX_OK;
 }

@@ -21,7 +21,8 @@ typedef struct px__shard {
   px_tensor *apart;   // rows of what passes gave that were not averaged over replicas; owned
   int ndim;
   int64_t sizes[PX_MAX_DIMS];
-  int64_t share;  // elements of a rank's rows; the last ranks may have fewer
+  int dim;        // along which it is cut
+  int64_t share;  // elements of a rank's part; of rows the last ranks may have fewer
   int64_t at;     // in a rank's part of what is gathered, in bytes
   int64_t place;  // in a rank's part of what is reduced, in elements
   px__place *places;
@@ -57,6 +58,7 @@ typedef struct px__shard_context {
   px_shards *reducing;   // whose reduction is under way
   px_shards *averaging;  // whose rows are under way between replicas
   bool ends;             // the end of backward will be told
+  bool brings;           // gradients are on their way to the CPU
   bool last;             // it is the last one before the gradients are used
 } px__shard_context;
 
@@ -70,6 +72,12 @@ struct px_shards {
   int count;
   bool keep, keep_outermost, keep_after_backward, reduces, averages, backward, inside;
   bool bare_backward;  // it does not gather
+  bool offload, pin;   // parts are on the CPU
+  px_device device;    // of what is gathered and reduced; PX_DEVICE_NONE: that of the parts
+  px_shards_reduced_hook on_reduced;
+  void *on_reduced_context;
+  void (*on_reduced_release)(void *context);
+  px_stream *on_reduced_stream;  // owned, or NULL
   double divide;
   px_dtype param_dtype, reduce_dtype;
   px__shard_state state;

@@ -15,7 +15,9 @@
 enum { ALIGNED = 16 };  // bytes at which a parameter begins in a part
 
 static int ranks(const px_shards *self) { return px_comm_size(self->context->comm); }
-static px_device device_of(const px_shards *self) { return px_tensor_device(self->items[0].local); }
+static px_device device_of(const px_shards *self) {
+  return self->offload ? self->device : px_tensor_device(self->items[0].local);
+}
 
 // ---- streams: each function that changes the current one puts it back
 
@@ -50,15 +52,34 @@ static px_status on_stream(px_stream *stream, px_status (*fn)(px_shards *self), 
 
 // ---- pieces
 
-// `rows` of `columns` elements, `stride` from one to the next, over a storage. What is written
-// there counts as no change of the tensors that lie there: it is what they had before.
+// Elements over a storage. What is written there counts as no change of the tensors that lie there:
+// it is what they had before.
+static px_status elements_at(px_tensor **out, const px_tensor *piece, px_dtype dtype, int ndim,
+                             const int64_t *sizes, const int64_t *strides, int64_t offset) {
+  PX_SCOPED(px_tensor) made = NULL;
+  px_storage *storage = px_tensor_storage(piece);
+  PX_TRY(px_tensor_from_storage(&made, storage, dtype, ndim, sizes, strides, offset));
+  return px_tensor_alias(out, made);
+}
+// `rows` of `columns` elements, `stride` from one to the next.
 static px_status rows_at(px_tensor **out, const px_tensor *piece, px_dtype dtype, int64_t rows,
                          int64_t columns, int64_t stride, int64_t offset) {
   int64_t sizes[] = {rows, columns}, strides[] = {stride, 1};
-  PX_SCOPED(px_tensor) made = NULL;
-  px_storage *storage = px_tensor_storage(piece);
-  PX_TRY(px_tensor_from_storage(&made, storage, dtype, 2, sizes, strides, offset));
-  return px_tensor_alias(out, made);
+  return elements_at(out, piece, dtype, 2, sizes, strides, offset);
+}
+
+// Of a parameter that is cut along another dimension than the first: its lines of `width` elements,
+// of which each rank has one in turn, as ranks x lines x elements.
+static int64_t line_width(const px__shard *v) {
+  int64_t lines = 1;
+  for (int d = 0; d < v->dim; d++) lines *= v->sizes[d];
+  return lines ? v->share / lines : 0;
+}
+static px_status lines_at(px_tensor **out, const px_tensor *piece, const px__shard *v,
+                          px_dtype dtype, int64_t from_rank, int64_t from_line, int64_t offset) {
+  int64_t width = line_width(v), sizes[] = {ranks(v->shards), v->share / width, width};
+  int64_t strides[] = {from_rank, from_line, 1};
+  return elements_at(out, piece, dtype, 3, sizes, strides, offset);
 }
 
 static px_status copy_rows(px_tensor *to, const px_tensor *from) {
@@ -73,6 +94,14 @@ static px_dtype gathered_dtype(const px__shard *v) {
 }
 
 static px_status check_memory(const px_shards *self) {
+  for (int i = 0; self->offload && i < self->count; i++) {
+    px_device device = px_tensor_device(self->items[i].local);
+    PX_CHECK(device.type == PX_CPU || device.type == PX_META, PX_RUNTIME,
+             "FSDP parameters should be materialized on CPU when enabling CPU offloading. For "
+             "example, load a CPU state dict or call module.to_empty(device=\"cpu\"). Found "
+             "following parameters on non-CPU device: %s",
+             self->items[i].name);
+  }
   for (int i = 0; i < self->count; i++)
     PX_CHECK(px_tensor_device(self->items[i].local).type != PX_META, PX_RUNTIME,
              "FSDP parameters should be materialized from meta device before training, but the "
@@ -163,7 +192,7 @@ static px_status make_whole(px__shard *v) {
   v->hook = 0;
   px_release(v->whole);
   v->whole = NULL;
-  PX_TRY(px_tensor_empty(&memory, 1, &all, gathered_dtype(v), px_tensor_device(v->local)));
+  PX_TRY(px_tensor_empty(&memory, 1, &all, gathered_dtype(v), device_of(v->shards)));
   PX_TRY(px_tensor_from_storage(&v->whole, px_tensor_storage(memory), gathered_dtype(v), v->ndim,
                                 v->sizes, strides, 0));
   px_tensor_set_parameter(v->whole, true);
@@ -174,7 +203,7 @@ static px_status make_whole(px__shard *v) {
 static px_status need_whole(px__shard *v) {
   px_dtype dtype = gathered_dtype(v);
   bool fits = v->whole && px_tensor_dtype(v->whole) == dtype &&
-              px_device_equal(px_tensor_device(v->whole), px_tensor_device(v->local));
+              px_device_equal(px_tensor_device(v->whole), device_of(v->shards));
   size_t bytes = (size_t)(v->share * ranks(v->shards)) * px_dtype_size(dtype);
   if (fits)
     PX_TRY(px_storage_resize(px_tensor_storage(v->whole), bytes));
@@ -193,9 +222,14 @@ static px_status take_whole(px_shards *self, px__shard *v) {
   px_dtype dtype = gathered_dtype(v);
   int64_t item = (int64_t)px_dtype_size(dtype);
   if (!v->share) return PX_OK;
-  int64_t rows = ranks(self), part = self->part / item;
-  PX_TRY(rows_at(&from, self->flat, dtype, rows, v->share, part, v->at / item));
-  PX_TRY(rows_at(&to, v->whole, dtype, rows, v->share, v->share, 0));
+  int64_t rows = ranks(self), part = self->part / item, width = line_width(v);
+  if (v->dim) {
+    PX_TRY(lines_at(&from, self->flat, v, dtype, part, width, v->at / item));
+    PX_TRY(lines_at(&to, v->whole, v, dtype, width, rows * width, 0));
+  } else {
+    PX_TRY(rows_at(&from, self->flat, dtype, rows, v->share, part, v->at / item));
+    PX_TRY(rows_at(&to, v->whole, dtype, rows, v->share, v->share, 0));
+  }
   return copy_rows(to, from);
 }
 
@@ -269,7 +303,22 @@ static px_status add_up(px_shards *self, px__shard *v) {
   return px_tensor_set_grad(v->whole, NULL);
 }
 
+// The same of lines.
+static px_status put_lines(px_tensor *flat, px__shard *v, int64_t part, int64_t size) {
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) lines = NULL;
+  PX_SCOPED(px_tensor) from = NULL;
+  PX_SCOPED(px_tensor) to = NULL;
+  int64_t width = line_width(v);
+  PX_TRY(px_tensor_detach(&plain, gradient_of(v)));
+  PX_TRY(px_reshape(&lines, plain, (int64_t[]){v->share / width, size, width}, 3));
+  PX_TRY(px_permute(&from, lines, (int64_t[]){1, 0, 2}, 3));
+  PX_TRY(lines_at(&to, flat, v, px_tensor_dtype(flat), part, width, v->place));
+  return px_copy_(to, from, true);
+}
+
 static px_status put_gradient(px_tensor *flat, px__shard *v, int64_t part, int64_t size) {
+  if (v->dim) return v->share ? put_lines(flat, v, part, size) : PX_OK;
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) row = NULL;
   PX_TRY(px_tensor_detach(&plain, gradient_of(v)));
@@ -354,12 +403,28 @@ static px_status rows_of(px_tensor **out, const px_shards *self, const px__shard
   return px_view(out, part, px_tensor_sizes(v->local), v->ndim);
 }
 
+// Rows as a gradient is, on the CPU where that is wanted. What comes to pinned memory without being
+// waited for has come when backward ends.
+static px_status as_gradient(px_tensor **out, px_shards *self, const px__shard *v,
+                             const px_tensor *rows) {
+  PX_SCOPED(px_tensor) cast = NULL;
+  bool brings = self->offload && px_tensor_device(rows).type != PX_CPU;
+  px_dtype dtype = px_tensor_dtype(v->local);
+  PX_TRY(px_to(&cast, rows, dtype, PX_DEVICE_NONE, false, false));
+  if (!brings) return *out = PX_MOVE(cast), PX_OK;
+  if (!self->pin || px_tensor_grad(v->local))
+    return px_to(out, cast, PX_DTYPE_NONE, px_cpu(), false, false);
+  PX_TRY(px_tensor_empty_pinned(out, v->ndim, px_tensor_sizes(v->local), dtype));
+  self->context->brings = true;
+  return px_copy_(*out, cast, true);
+}
+
 static px_status give_part(px_shards *self, px__shard *v) {
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) grad = NULL;
   px_tensor *before = px_tensor_grad(v->local);
   PX_TRY(rows_of(&rows, self, v));
-  PX_TRY(px_to(&grad, rows, px_tensor_dtype(v->local), PX_DEVICE_NONE, false, false));
+  PX_TRY(as_gradient(&grad, self, v, rows));
   if (before) return px_add_(before, grad, px_int(1));
   PX_SCOPED(px_tensor) plain = NULL;
   PX_TRY(px_tensor_detach(&plain, grad));
@@ -373,7 +438,23 @@ static px_status for_each_reduced(px_shards *self, px_status (*fn)(px_shards *, 
   return PX_OK;
 }
 
-static px_status give_parts(px_shards *self) { return for_each_reduced(self, give_part); }
+static px_status call_hook(px_shards *self) {
+  return self->on_reduced(self->mine, self->on_reduced_context);
+}
+static px_status tell_reduced(px_shards *self) {
+  px_stream *reduce = self->context->reduce, *own = self->on_reduced_stream;
+  if (!self->on_reduced) return PX_OK;
+  if (!reduce || !own) return call_hook(self);
+  PX_TRY(px_stream_wait_stream(own, reduce));
+  PX_TRY(on_stream(own, call_hook, self));
+  return px_stream_wait_stream(reduce, own);
+}
+
+static px_status give_parts(px_shards *self) {
+  PX_TRY(px_work_wait(self->reduction, 0));
+  PX_TRY(tell_reduced(self));
+  return for_each_reduced(self, give_part);
+}
 
 // ---- between replicas
 

@@ -53,6 +53,8 @@ static px_status join_reductions(px__shard_context *self) {
   px_stream *current;
   PX_TRY(px__shards_reduced(self));
   if (!self->reduce) return PX_OK;
+  if (self->brings) PX_TRY(px_stream_synchronize(self->reduce));
+  self->brings = false;
   PX_TRY(px_stream_current(&current, self->device));
   return px_stream_wait_stream(current, self->reduce);
 }

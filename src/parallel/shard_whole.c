@@ -2,7 +2,7 @@
 // What all ranks know together of tensors of which each has a part: the whole, and the norm.
 #include <math.h>
 
-#include "parallel/reducer_impl.h"
+#include "parallel/placed.h"
 #include "phlox/autograd.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -12,40 +12,6 @@
 #include "phlox/shard.h"
 
 // ---- the whole
-
-static px_status pad(px_tensor **out, const px_tensor *local, int64_t share) {
-  PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) row = NULL;
-  PX_SCOPED(px_tensor) place = NULL;
-  int64_t n = px_tensor_numel(local);
-  PX_TRY(px_tensor_detach(&plain, local));
-  PX_TRY(px_reshape(&row, plain, &n, 1));
-  if (n == share && px_tensor_is_contiguous(row)) return *out = PX_MOVE(row), PX_OK;
-  PX_TRY(px_zeros(out, &share, 1, px_tensor_dtype(local), px_tensor_device(local), false, false));
-  PX_TRY(px_narrow(&place, *out, 0, 0, n));
-  return px_copy_(place, row, false);
-}
-
-static px_status gather_whole(px_tensor **out, px_comm *comm, const px_tensor *local, int ndim,
-                              const int64_t *sizes) {
-  PX_SCOPED(px_tensor) mine = NULL;
-  PX_SCOPED(px_tensor) all = NULL;
-  PX_SCOPED(px_tensor) used = NULL;
-  PX_SCOPED(px_work) work = NULL;
-  int64_t row = 1, size = px_comm_size(comm);
-  for (int d = 1; d < ndim; d++) row *= sizes[d];
-  int64_t share = (sizes[0] + size - 1) / size * row, total = share * size;
-  PX_TRY(pad(&mine, local, share));
-  PX_TRY(px_tensor_empty(&all, 1, &total, px_tensor_dtype(local), px_tensor_device(local)));
-  px_collective gather = {
-      .op = PX_ALL_GATHER, .inputs = &mine, .input_count = 1, .outputs = &all, .output_count = 1};
-  PX_TRY(px_comm_run(&work, comm, &gather));
-  PX_TRY(px_work_wait(work, 0));
-  PX_TRY(px_narrow(&used, all, 0, 0, sizes[0] * row));
-  PX_SCOPED(px_tensor) shaped = NULL;
-  PX_TRY(px_view(&shaped, used, sizes, ndim));
-  return px_tensor_detach(out, shaped);
-}
 
 // The gradient of a rank's part is its rows of that of the whole, which all ranks have alike.
 typedef struct rows {
@@ -93,7 +59,7 @@ px_status px_shard_whole(px_tensor **out, px_comm *comm, px_tensor *local, int n
   PX_TRY(check_part(comm, local, ndim, sizes));
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
-  px_status status = gather_whole(&whole, comm, local, ndim, sizes);
+  px_status status = px__placed_gather(&whole, comm, local, 0, sizes[0]);
   px_grad_set_enabled(was);
   PX_TRY(status);
   PX_TRY(record(comm, local, whole));
@@ -119,10 +85,12 @@ static px_status norm_here(px_tensor **out, px_tensor *const *parts, int64_t cou
 
 static px_status norm_of_all(px_tensor **out, px_comm *comm, px_tensor *const *parts, int64_t count,
                              double norm_type) {
+  PX_SCOPED(px_tensor) here = NULL;
   PX_SCOPED(px_tensor) norm = NULL;
   PX_SCOPED(px_work) work = NULL;
   bool greatest = isinf(norm_type);
-  PX_TRY(norm_here(&norm, parts, count, norm_type));
+  PX_TRY(norm_here(&here, parts, count, norm_type));
+  PX_TRY(px__placed_for(&norm, comm, here));
   if (!greatest) PX_TRY(px_pow_scalar_(norm, px_float(norm_type)));
   px_collective all = {.op = PX_ALL_REDUCE,
                        .reduce = greatest ? PX_REDUCE_MAX : PX_REDUCE_SUM,
@@ -131,8 +99,7 @@ static px_status norm_of_all(px_tensor **out, px_comm *comm, px_tensor *const *p
   PX_TRY(px_comm_run(&work, comm, &all));
   PX_TRY(px_work_wait(work, 0));
   if (!greatest) PX_TRY(px_pow_scalar_(norm, px_float(1 / norm_type)));
-  *out = PX_MOVE(norm);
-  return PX_OK;
+  return px_to(out, norm, PX_DTYPE_NONE, px_tensor_device(here), false, false);
 }
 
 static px_status norm_with_own(px_tensor **out, px_tensor *norm, px_tensor *const *own,

@@ -69,8 +69,8 @@ static void check_parts(px_comm *comm, const px_shards *shards, int wanted) {
   int64_t first, rows;
   int count = 0;
   for (; px_shards_at(shards, count, &part); count++) {
-    px_shard_rows(&first, &rows, part.sizes[0], px_comm_rank(comm), px_comm_size(comm));
-    CHECK_EQ(px_tensor_size(part.local, 0), rows);
+    px_shard_rows(&first, &rows, part.sizes[part.dim], px_comm_rank(comm), px_comm_size(comm));
+    CHECK_EQ(px_tensor_size(part.local, part.dim), rows);
     CHECK(!part.whole || px_storage_bytes(px_tensor_storage(part.whole)) == 0);
     CHECK(!px_tensor_grad(part.local) ||
           px_tensor_numel(px_tensor_grad(part.local)) == px_tensor_numel(part.local));
@@ -183,6 +183,126 @@ static void goes_back_bare(px_comm *comm, px_device device) {
   FAILS(px_backward(1, &total, NULL, false, false), PX_RUNTIME, "must be resized before");
 }
 PX_TEST(backward_need_not_gather_what_it_does_not_read) { run_ranks(2, ON_CPU, goes_back_bare); }
+
+// ---- along other dimensions, and on the CPU
+
+// Matrices of as many columns for each rank are cut along these.
+static px_status by_columns(int *dim, px_tensor *parameter, void *comm) {
+  int last = px_tensor_ndim(parameter) - 1;
+  *dim = last && px_tensor_size(parameter, last) % px_comm_size(comm) == 0 ? -1 : 0;
+  return PX_OK;
+}
+
+// Cut by columns where that can be, with parts on the CPU.
+static void trains_offloaded(px_comm *comm, px_device device) {
+  PX_SCOPED(px_module) one = make_model(device);
+  PX_SCOPED(px_module) model = make_model(device);
+  PX_SCOPED(px_shards) inner = NULL;
+  PX_SCOPED(px_shards) outer = NULL;
+  px_module_entry first;
+  px_shard part;
+  px_shard_options options = options_of(comm);
+  options.dim_of = by_columns, options.dim_context = comm;
+  options.offload = true, options.pin = device.type == PX_CUDA;
+  FAILS(px_fully_shard(&inner, model, &options), PX_VALUE, "are to have a device");
+  options.device = device;
+  CHECK(px_module_entry_at(model, PX_ENTRY_MODULE, 0, &first));
+  OK(px_fully_shard(&inner, first.module, &options));
+  OK(px_fully_shard(&outer, model, &options));
+  CHECK(px_shards_at(inner, 0, &part));
+  CHECK_EQ(part.dim, 1);
+  train_beside(one, model, comm, device, &(held){comm, inner, 2});
+  CHECK(px_shards_at(inner, 0, &part));
+  CHECK_EQ((int)px_tensor_device(part.local).type, PX_CPU);
+  CHECK_EQ((int)px_tensor_device(px_tensor_grad(part.local)).type, PX_CPU);
+  CHECK_EQ(px_tensor_is_pinned(part.local), options.pin);
+  CHECK_EQ((int)px_tensor_device(part.whole).type, (int)device.type);
+}
+PX_TEST(columns_that_lie_on_the_cpu_train_as_in_one_process) {
+  run_ranks(2, ON_CPU, trains_offloaded);
+  run_ranks(2, ON_SIM, trains_offloaded);
+  run_ranks(2, IN_CLUSTER, trains_offloaded);
+}
+
+static px_status to_dim(int *dim, px_tensor *parameter, void *wanted) {
+  *dim = *(int *)wanted;
+  return PX_OK;
+}
+static void refuses_dims(px_comm *comm, px_device device) {
+  PX_SCOPED(px_module) model = make_model(device);
+  PX_SCOPED(px_shards) shards = NULL;
+  px_shard_options options = options_of(comm);
+  int dim = 1;
+  options.dim_of = to_dim, options.dim_context = &dim;
+  FAILS(px_fully_shard(&shards, model, &options), PX_ASSERTION,
+        "Shard dim 1 is invalid for 1D tensor: torch.Size([5])");
+  dim = -3;
+  FAILS(px_fully_shard(&shards, model, &options), PX_ASSERTION, "Shard dim -3 is invalid for 2D");
+  px_module_entry last;
+  CHECK(px_module_entry_at(model, PX_ENTRY_MODULE, 2, &last));
+  dim = 1;
+  FAILS(px_fully_shard(&shards, last.module, &options), PX_UNIMPLEMENTED,
+        "FSDP does not support uneven sharding on dim 1: torch.Size([1, 5]) (world size: 2)");
+  CHECK(!px_module_has_hooks(model));
+}
+PX_TEST(dimensions_that_cannot_be_cut_are_refused) { run_ranks(2, ON_CPU, refuses_dims); }
+
+// ---- hooks of what has been reduced
+
+typedef struct heard {
+  int count, ended;
+  bool fails;
+} heard;
+static px_status on_reduced(px_tensor *reduced, void *context) {
+  heard *h = context;
+  PX_CHECK(!h->fails, PX_VALUE, "the hook");
+  h->count++;
+  return px_mul_scalar_(reduced, px_int(10));
+}
+static void on_end(void *context) { ((heard *)context)->ended++; }
+
+static px_status pass(px_module *model, px_tensor *x) {
+  PX_SCOPED(px_tensor) out = NULL;
+  PX_SCOPED(px_tensor) loss = NULL;
+  PX_TRY(px_module_call(&out, model, x));
+  PX_TRY(px_sum(&loss, out, NULL, 0, false, PX_DTYPE_NONE));
+  return px_backward(1, &loss, NULL, false, false);
+}
+
+static void hears(px_comm *comm, px_device device) {
+  heard first = {0}, second = {.fails = true};
+  int64_t sizes[] = {1, 1};
+  px_shard part;
+  PX_SCOPED(px_module) model = NULL;
+  PX_SCOPED(px_shards) shards = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_stream) own = NULL;
+  px_shard_options options = options_of(comm);
+  options.device = device;
+  OK(px_linear_new(&model, 1, 2, .bias = false));
+  OK(px_fully_shard(&shards, model, &options));
+  OK(px_full(&x, sizes, 2, px_float(px_comm_rank(comm) + 1), PX_FLOAT32, device, false, false));
+  if (device.type == PX_CUDA) OK(px_stream_new(&own, device, 0));
+  OK(px_shards_on_reduced(shards, on_reduced, &first, on_end, own));
+  OK(pass(model, x));
+  CHECK_EQ(first.count, 1);
+  CHECK(px_shards_at(shards, 0, &part));
+  float grad;
+  OK(px_tensor_read(px_tensor_grad(part.local), &grad, sizeof grad));
+  CHECK_NEAR(grad, 15, 0);
+  OK(px_shards_on_reduced(shards, on_reduced, &second, on_end, NULL));
+  CHECK_EQ(first.ended, 1);
+  FAILS(pass(model, x), PX_VALUE, "the hook");
+  OK(px_shards_on_reduced(shards, NULL, NULL, NULL, NULL));
+  CHECK_EQ(second.ended, 1);
+  OK(pass(model, x));
+  OK(px_tensor_read(px_tensor_grad(part.local), &grad, sizeof grad));
+  CHECK_NEAR(grad, 16.5, 0);
+}
+PX_TEST(a_hook_changes_what_is_reduced_before_it_is_a_gradient) {
+  run_ranks(2, ON_CPU, hears);
+  run_ranks(2, ON_SIM, hears);
+}
 
 static px_mesh *two_by_two(px_comm *comm) {
   px_mesh *out;
@@ -343,9 +463,44 @@ static void survives_together(px_comm *comm) {
   }
 }
 
+// Of one rank, whose columns are cut, and come from the CPU, or from pinned memory.
+static void survives_offloaded(px_comm *comm, px_device device) {
+  int64_t sizes[] = {2, 2};
+  px_shard_options options = options_of(comm);
+  options.dim_of = by_columns, options.dim_context = comm;
+  options.device = device, options.offload = true, options.pin = device.type == PX_CUDA;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_module) model = make_model(device);
+  PX_SCOPED(px_shards) shards = NULL;
+  OK(px_ones(&x, sizes, 2, PX_FLOAT64, device, false, false));
+  px_status status = PX_NOMEM;
+  for (int64_t n = 1; status != PX_OK; n++) {
+    OK(px_fault_arm("alloc", n, false));
+    status = px_fully_shard(&shards, model, &options);
+    px_fault_disarm_all();
+    CHECK(status == PX_OK || status == PX_NOMEM);
+  }
+  for (int64_t n = 1; n == 1 || status != PX_OK; n++) {
+    OK(px_fault_arm("alloc", n, false));
+    status = one_step(model, x);
+    px_fault_disarm_all();
+    CHECK(status == PX_OK || status == PX_NOMEM);
+    OK(one_step(model, x));
+    px_shard part;
+    double grad;
+    CHECK(px_shards_at(shards, 3, &part));
+    OK(px_tensor_read(px_tensor_grad(part.local), &grad, sizeof grad));
+    CHECK_NEAR(grad, 2, 0);
+  }
+}
+
 static void survives(px_comm *comm, px_device device) {
+  survives_offloaded(comm, px_cpu());
   survives_together(comm);
   survives_with(comm, NULL);
   survives_with(comm, comm);
+}
+PX_TEST(a_step_with_pinned_parts_that_fails_leaves_the_next_one_as_it_was) {
+  run_ranks(1, ON_SIM, survives_offloaded);
 }
 PX_TEST(a_step_that_fails_leaves_the_next_one_as_it_was) { run_ranks(1, ON_CPU, survives); }

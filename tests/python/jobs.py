@@ -40,3 +40,12 @@ def exit_codes(body, *args, size=2, backend="gloo"):
             with open(path, "rb") as raised:
                 print(pickle.load(raised), file=sys.stderr)
         return [process.exitcode for process in job.processes]
+
+
+def refuses(error, text, make):
+    try:
+        make()
+    except error as e:
+        assert text in str(e), e
+    else:
+        raise AssertionError(f"no error: {text}")

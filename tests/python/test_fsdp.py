@@ -7,7 +7,7 @@ import tempfile
 import unittest
 import weakref
 
-from jobs import exit_codes, ranks
+from jobs import exit_codes, ranks, refuses
 import phlox as torch
 import phlox.distributed as dist
 import phlox.distributed.checkpoint as dcp
@@ -16,15 +16,6 @@ from phlox.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from phlox.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from phlox.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from phlox.utils.checkpoint import checkpoint
-
-
-def refuses(error, text, make):
-    try:
-        make()
-    except error as e:
-        assert text in str(e), e
-    else:
-        raise AssertionError(f"no error: {text}")
 
 
 class Block(nn.Module):
@@ -39,10 +30,10 @@ class Block(nn.Module):
 class Net(nn.Module):
     """Rows that do not divide, a tied weight, blocks that recompute, and inputs without gradients."""
 
-    def __init__(self, recompute=False):
+    def __init__(self, recompute=False, width=5):
         super().__init__()
-        self.embed, self.blocks, self.norm = nn.Embedding(7, 5), nn.ModuleList(Block(5) for _ in range(3)), nn.LayerNorm(5)
-        self.head = nn.Linear(5, 7, bias=False)
+        self.embed, self.blocks, self.norm = nn.Embedding(7, width), nn.ModuleList(Block(width) for _ in range(3)), nn.LayerNorm(width)
+        self.head = nn.Linear(width, 7, bias=False)
         self.head.weight, self.recompute = self.embed.weight, recompute
 
     def forward(self, ids):
@@ -80,13 +71,21 @@ def train(m, part=slice(None), device="cpu", parts=1, apart=False):
     return torch.stack([t.cpu() for t in losses]), opt
 
 
-def sharded(m, how, mesh=None):
+def columns(p):
+    """Cuts matrices that have as many columns for each rank, of an even number of which there are 8, along these."""
+    return Shard(-1) if p.ndim == 2 and p.size(1) == 8 else None
+
+
+def sharded(m, how, mesh=None, device="cpu"):
     last = list(m.blocks[1:]) if "list" in how else []
+    more = {"mesh": mesh, "shard_placement_fn": columns if "columns" in how else None}
+    if "offload" in how:
+        more["offload_policy"] = CPUOffloadPolicy(pin_memory=device != "cpu")
     if last:
-        assert fully_shard(last, mesh=mesh) is last
+        assert fully_shard(last, **more) is last
     for block in m.blocks[:1] if last else m.blocks:
-        fully_shard(block, mesh=mesh, reshard_after_forward="keep" not in how)
-    fully_shard(m, mesh=mesh)
+        fully_shard(block, reshard_after_forward="keep" not in how, **more)
+    fully_shard(m, **more)
     if "prefetch" in how:
         m.set_modules_to_forward_prefetch([m.blocks[0]])
         m.blocks[0].set_modules_to_forward_prefetch([m.blocks[1], m.blocks[2]])
@@ -96,8 +95,8 @@ def sharded(m, how, mesh=None):
 
 def trains_like_one(r, n, device, how, path):
     mesh = dist.init_device_mesh(device.type, (2, n // 2), mesh_dim_names=("replica", "part")) if "replicas" in how else None
-    again, parts = "recompute" in how, 2 if "parts" in how else 1
-    m, one = sharded(net(recompute=again), how, mesh), net(recompute=again)
+    again, parts, width = "recompute" in how, 2 if "parts" in how else 1, 8 if "columns" in how else 5
+    m, one = sharded(net(recompute=again, width=width), how, mesh, device.type), net(recompute=again, width=width)
     losses, opt = train(m, slice(r, None, n), device, parts, "apart" in how)
     dist.all_reduce(mean := losses.to(device))
     wanted, other = train(one, parts=parts)
@@ -105,11 +104,15 @@ def trains_like_one(r, n, device, how, path):
     assert [name for name, _ in m.named_parameters()] == [name for name, _ in one.named_parameters()]
     for p, w in zip(m.parameters(), one.parameters()):
         assert isinstance(p, DTensor) and isinstance(p, nn.Parameter) and p.shape == w.shape
-        assert p.placements == ((Replicate(), Shard(0)) if mesh else (Shard(0),)) and (mesh is None or p.device_mesh == mesh)
+        cut = 1 if "columns" in how and columns(w) else 0
+        assert p.placements == ((Replicate(), Shard(cut)) if mesh else (Shard(cut),)) and (mesh is None or p.device_mesh == mesh)
         for mine, whole in ((p, w), (p.grad, w.grad), (opt.state[p]["exp_avg_sq"], other.state[w]["exp_avg_sq"])):
             assert isinstance(mine, DTensor) and torch.allclose(mine.full_tensor().cpu(), whole, atol=1e-12)
-            k, each = (r % (n // 2), -(-len(whole) // (n // 2))) if mesh else (r, -(-len(whole) // n))
-            assert mine.to_local().size(0) == max(0, min(each, len(whole) - k * each))
+            k, each = (r % (n // 2), -(-whole.size(cut) // (n // 2))) if mesh else (r, -(-whole.size(cut) // n))
+            local = mine.to_local()
+            assert local.size(cut) == max(0, min(each, whole.size(cut) - k * each)) and local.is_contiguous()
+            if "offload" in how:
+                assert local.device.type == "cpu" and (mine is not p or local.is_pinned() == (device.type != "cpu"))
     if mesh:
         keeps_state(m, opt, one, other, device, path)
     torch.save([p.to_local().detach().cpu() for p in m.parameters()] + [losses], f"{path}/{r}")
@@ -158,7 +161,9 @@ def replicas(r, n, device):
     unnamed = dist.init_device_mesh(device.type, (2, 2))
     refuses(ValueError, "fully_shard expects a 1D or 2D DeviceMesh but got", lambda: fully_shard(nn.Linear(2, 2), mesh=cube))
     refuses(AssertionError, "Please init the 2D mesh for HSDP with mesh_dim_names specified", lambda: fully_shard(nn.Linear(2, 2), mesh=unnamed))
-    refuses(NotImplementedError, "placements (Shard(dim=0), Shard(dim=0))", lambda: distribute_tensor(whole, mesh, [Shard(0), Shard(0)]))
+    if device.type == "cuda":
+        refuses(ValueError, "stream cannot be set when using native HSDP",
+                lambda: fully_shard(nn.Linear(2, 2), mesh=mesh).set_all_reduce_hook(print, stream=torch.cuda.Stream()))
 
 
 def memory(r, n, device):
@@ -241,9 +246,12 @@ def tensors(r, n, device):
     assert torch.equal(layer.weight.full_tensor(), alone)
 
     refuses(RuntimeError, "got mixed torch.Tensor and DTensor", lambda: d + whole.to(device))
-    refuses(NotImplementedError, "placements (Shard(dim=1),)", lambda: distribute_tensor(whole, mesh, [Shard(1)]))
     refuses(NotImplementedError, "is not pickled by Phlox", lambda: d.__reduce_ex__(2))
-    refuses(NotImplementedError, "CPUOffloadPolicy", lambda: fully_shard(nn.Linear(2, 2), offload_policy=CPUOffloadPolicy()))
+    refuses(NotImplementedError, f"FSDP does not support uneven sharding on dim 1: torch.Size([2, 3]) (world size: {n})",
+            lambda: fully_shard(nn.Linear(3, 2), shard_placement_fn=lambda p: Shard(p.ndim - 1)))
+    refuses(AssertionError, "Shard dim 1 is invalid for 1D tensor: torch.Size([2])", lambda: fully_shard(nn.Linear(4, 2), shard_placement_fn=lambda p: Shard(1)))
+    refuses(ValueError, "Invalid shard_placement_fn result: 1", lambda: fully_shard(nn.Linear(4, 2), shard_placement_fn=lambda p: 1))
+    refuses(KeyError, "none", lambda: fully_shard(nn.Linear(4, 2), shard_placement_fn=lambda p: {}["none"]))
     refuses(ValueError, "fully_shard does not support containers that do not implement forward: ModuleList", lambda: fully_shard(nn.ModuleList()))
 
 
@@ -276,6 +284,41 @@ def bare(r, n, device):
         assert torch.allclose(losses[-1], losses[-2])
     assert whole == [True, False] * 3
     refuses(TypeError, "expected a torch.cuda.Event, not int", lambda: m.set_post_optim_event(3))
+
+
+def hooked(r, n, device):
+    """A hook sees what is reduced, on the stream that it is given, and may change it before it is a gradient."""
+    seen, stream = [], torch.cuda.Stream() if device.type == "cuda" else None
+    m = nn.Sequential(nn.Linear(3, 5, bias=False), nn.Linear(5, 2)).to(device)
+    one = copy.deepcopy(m)
+
+    def hook(reduced):
+        seen.append((reduced.numel(), reduced.requires_grad, stream is None or torch.cuda.current_stream() == stream))
+        reduced.mul_(2)
+    fully_shard(m[0]).set_all_reduce_hook(hook, stream=stream)
+    fully_shard(m, offload_policy=CPUOffloadPolicy(pin_memory=device.type == "cuda"))
+    for net in (m, one):
+        net(torch.ones(2, 3, device=device)).square().sum().backward()
+    assert seen == [(3 * -(-5 // n), False, True)], seen
+    for p, w, factor in zip(m.parameters(), one.parameters(), (2, 1, 1)):
+        assert torch.allclose(p.grad.full_tensor().cpu(), factor * w.grad.cpu())
+    assert m[1].weight.device.type == m[1].weight.grad.device.type == "cpu" and m[0].weight.device.type == device.type
+
+    def fails(reduced):
+        raise KeyError("the hook")
+    m.zero_grad()
+    m[0].set_all_reduce_hook(fails)
+    refuses(KeyError, "the hook", lambda: m(torch.ones(2, 3, device=device)).sum().backward())
+    m[0].set_all_reduce_hook(hook)
+    m(torch.ones(2, 3, device=device)).square().sum().backward()
+    assert torch.allclose(m[0].weight.grad.full_tensor().cpu(), 2 * one[0].weight.grad.cpu()) and len(seen) == 2
+    m.to(device)
+    if device.type == "cuda":
+        refuses(RuntimeError, "FSDP parameters should be materialized on CPU when enabling CPU offloading", lambda: m(torch.ones(2, 3, device=device)))
+    hook.model, ref = m, weakref.ref(m[0])
+    del m, net, p, hook, fails
+    gc.collect()
+    assert ref() is None
 
 
 def groups(r, n, device):
@@ -358,8 +401,8 @@ def dies(r, n, device, where):
 
 
 BACKENDS = [("gloo", 2), ("gloo", 4), ("nccl", 2), ("nccl", 4)]
-HOWS = {("gloo", 2): ["parts list", "keep"], ("gloo", 4): ["recompute", "replicas apart parts keep"], ("nccl", 2): ["recompute list"],
-        ("nccl", 4): ["prefetch", "replicas prefetch recompute"]}
+HOWS = {("gloo", 2): ["parts list offload", "keep columns"], ("gloo", 4): ["recompute", "replicas apart parts keep columns"],
+        ("nccl", 2): ["recompute list offload"], ("nccl", 4): ["prefetch columns offload parts", "replicas prefetch recompute"]}
 
 
 @unittest.skipUnless(dist.is_available(), "the gloo engine is not built")
@@ -395,6 +438,10 @@ class FullyShardTest(unittest.TestCase):
     def test_modules_make_up_a_group_and_backward_need_not_gather_it(self):
         for backend, _ in self.backends(2):
             ranks(groups, backend=backend)
+
+    def test_a_hook_changes_what_is_reduced(self):
+        for backend, _ in self.backends(2):
+            ranks(hooked, backend=backend)
 
     def test_sharded_tensors_compute_as_whole_ones(self):
         for backend, _ in self.backends(2):

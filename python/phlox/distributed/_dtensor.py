@@ -1,55 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of which each rank has some rows, or all. What a DTensor does is in C (python/ext/dtensor.c)."""
+"""Tensors that lie on the ranks of a mesh. What a DTensor does is in C (python/ext/dtensor.c, placed.c)."""
+import inspect
 import sys
+import warnings
 
 from phlox import _C
-from phlox.distributed._placements import Replicate, Shard
+from phlox.distributed._placements import Partial, Replicate, Shard
 
 torch = sys.modules[__name__.partition(".")[0]]
+_C._placement_classes(Shard, Replicate, Partial)
 
 
-def _spec(mesh, placements, shape=None):
-    """What a DTensor knows of itself: mesh, placements, sizes of the whole, and the group that has parts."""
+def _spec(mesh, placements, shape=()):
+    """What a DTensor knows of itself: mesh, placements, sizes of the whole, and the group of the one dimension that cuts it."""
     dist = torch.distributed
     mesh = mesh if mesh is not None else dist.init_device_mesh("cuda" if dist.get_backend() == "nccl" else "cpu", (dist.get_world_size(),))
-    placements = tuple(placements or [Replicate()] * mesh.ndim)
+    placements = tuple(Shard(p.dim + len(shape)) if type(p) is Shard and p.dim < 0 else p for p in placements or [Replicate()] * mesh.ndim)
     if len(placements) != mesh.ndim:
         raise ValueError("`placements` must have the same length as `device_mesh.ndim`! "
                          f"Found placements length: {len(placements)}, and device_mesh.ndim: {mesh.ndim}.")
-    if placements.count(Shard(0)) > 1 or not {*placements} <= {Shard(0), Replicate()}:
-        raise NotImplementedError(f"a DTensor with placements {placements} on a mesh of {mesh.ndim} dimensions is not implemented in Phlox: "
-                                  "it has Shard(0) along one of them, and Replicate()")
-    return mesh, placements, torch.Size(shape or ()), mesh.get_group(placements.index(Shard(0))) if Shard(0) in placements else None
-
-
-def _rows(whole, spec):
-    """This rank's rows of a whole tensor, or all of it."""
-    return whole.narrow(0, *_C._shard_rows(spec[2][0], spec[3].rank(), spec[3].size())) if spec[3] is not None else whole
+    cut = [i for i, p in enumerate(placements) if not isinstance(p, Replicate)]
+    return mesh, placements, torch.Size(shape), mesh.get_group(cut[0]) if len(cut) == 1 and type(placements[cut[0]]) is Shard else None
 
 
 class DTensor(_C._Sharded, torch.Tensor):
-    """A tensor of which each rank of a mesh has some rows (Shard(0)), or all (Replicate()). Its memory is
-    the rank's part, and its sizes are those of the whole."""
+    """A tensor of which each rank of a mesh has a part (Shard(dim)), all (Replicate()), or a summand
+    (Partial()). Its memory is what the rank has, and its sizes are those of the whole."""
     __module__ = "torch.distributed.tensor"
 
     @staticmethod
     def from_local(local_tensor, device_mesh=None, placements=None, *, run_check=False, shape=None, stride=None):
-        """The whole of the ranks' tensors, which have equally many rows unless `shape` is given."""
+        """The whole of the ranks' tensors, whose parts are of the same sizes unless `shape` is given."""
         if run_check or stride is not None:
             raise NotImplementedError("DTensor.from_local(run_check=, stride=) is not implemented in Phlox")
-        spec = _spec(device_mesh, placements, shape)
-        if shape is None:
-            spec = _spec(spec[0], spec[1], (local_tensor.size(0) * (1 if spec[3] is None else spec[3].size()), *local_tensor.shape[1:]))
-        return _C._sharded_over(local_tensor, spec)
+        if isinstance(local_tensor, DTensor):
+            raise RuntimeError(f"the local_tensor argument only accepts torch.Tensor but got {type(local_tensor)} value.")
+        spec, sizes = _spec(device_mesh, placements, local_tensor.shape), list(local_tensor.shape)
+        for i, p in enumerate(spec[1]):
+            if type(p) is Shard:
+                sizes[p.dim] *= spec[0].size(i)
+        return _C._sharded_over(local_tensor, (*spec[:2], torch.Size(shape or sizes), spec[3]))
 
     def redistribute(self, device_mesh=None, placements=None, *, async_op=False):
-        """The same tensor with other placements."""
+        """The same tensor with other placements: what is cut is gathered, what is partial is reduced."""
         if placements is None:
             raise RuntimeError("placements is needed for redistribute!")
         spec = _spec(device_mesh or self.device_mesh, placements, self.shape)
         if spec[0] != self.device_mesh:
             raise NotImplementedError("redistribute to another mesh is not implemented in Phlox")
-        return self if spec[1] == self.placements else _C._sharded_over(_rows(self.full_tensor(), spec), spec)
+        return self if spec[1] == self.placements else _C._sharded_over(_C._placed_anew(self, spec), spec)
 
 
 _C._sharded_classes(DTensor, type("DTensor", (DTensor, torch.nn.Parameter), {"__module__": DTensor.__module__, "__doc__": DTensor.__doc__}))
@@ -57,12 +56,50 @@ _C._sharded_classes(DTensor, type("DTensor", (DTensor, torch.nn.Parameter), {"__
 
 def distribute_tensor(tensor, device_mesh=None, placements=None, *, src_data_rank=0):
     """This rank's part of a tensor that rank src_data_rank has (None: that all have), as a DTensor."""
-    if isinstance(tensor, DTensor):
-        return tensor.redistribute(device_mesh, placements)
+    if not tensor.is_leaf:
+        raise RuntimeError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
     spec, whole = _spec(device_mesh, placements, tensor.shape), tensor.detach()
+    if isinstance(tensor, DTensor):
+        if tensor.device_mesh != spec[0]:
+            raise ValueError(f"Cannot distribute a DTensor with device mesh {tensor.device_mesh} to a different device mesh {spec[0]}.")
+        if tensor.placements != spec[1]:
+            raise ValueError(f"Cannot distribute a DTensor with placements {tensor.placements} to a different placements {list(spec[1])}. "
+                             "do you want to call `redistribute` instead?")
+        return tensor
     if not tensor.is_meta:
         whole = whole.to(spec[0].device_type, copy=src_data_rank is not None).contiguous()
         for group in spec[0].get_all_groups() if src_data_rank is not None else ():
             torch.distributed.broadcast(whole, group=group, group_src=src_data_rank)
-    made = _C._sharded_over(_rows(whole, spec).clone(), spec)
+    made = _C._sharded_over(_C._placed_cut(whole, spec), spec)
     return torch.nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else made.requires_grad_(tensor.requires_grad)
+
+
+def _around(fn, what, mesh):
+    """A function of (module, values) for one of distribute_module, by how many arguments it takes."""
+    count = len(inspect.signature(fn).parameters)
+    if count == 2:
+        warnings.warn(f"Deprecating {what}_fn that takes two arguments ({what}s, device_mesh), "
+                      f"please use {what}_fn that takes in (module, {what}s, device_mesh) instead!", FutureWarning, stacklevel=3)
+    elif count != 3:
+        raise ValueError(f"{what}_fn should take in 3 arguments, but got {count} arguments!")
+    return lambda module, *values: fn(*(module,) * (count == 3), values[-1], mesh)
+
+
+def distribute_module(module, device_mesh=None, partition_fn=None, input_fn=None, output_fn=None):
+    """Makes DTensors of a module's parameters and buffers: partition_fn(name, module, mesh) of each module within, and
+    what it leaves is replicated. input_fn(module, inputs, mesh) and output_fn(module, outputs, mesh) work around forward."""
+    if getattr(module, "_distribute_module_applied", False):
+        raise RuntimeError("distribute_module should only be called once on a module, but it has already been called on this module!")
+    mesh = _spec(device_mesh, None)[0]
+    for name, within in module.named_modules():
+        if partition_fn is not None:
+            partition_fn(name, within, mesh)
+        for key, value in (*within._parameters.items(), *within._buffers.items()):
+            if value is not None and not isinstance(value, DTensor):
+                setattr(within, key, distribute_tensor(value, mesh))
+    if input_fn is not None:
+        module.register_forward_pre_hook(_around(input_fn, "input", mesh))
+    if output_fn is not None:
+        module.register_forward_hook(_around(output_fn, "output", mesh))
+    module._distribute_module_applied = True
+    return module

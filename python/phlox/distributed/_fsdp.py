@@ -27,7 +27,7 @@ class OffloadPolicy:
 
 @dataclass
 class CPUOffloadPolicy(OffloadPolicy):
-    """Parts are kept on the CPU: not implemented."""
+    """Parts, their gradients and the optimiser's states are on the CPU, in page-locked memory with pin_memory."""
     pin_memory: bool = True
 
 
@@ -46,15 +46,13 @@ def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placemen
                 offload_policy=OffloadPolicy(), ignored_params=None):
     """Shards the parameters of a module, or of a list of modules which run in turn, as one group, along
     their first dimension over the ranks of a mesh (None: all ranks), and gives it back: each is then an
-    FSDPModule, too. On a mesh of two dimensions parts are those of the second, and alike along the first.
+    FSDPModule, too. shard_placement_fn may name another dimension of a parameter: Shard(1). On a mesh of
+    two dimensions parts are those of the second, and alike along the first.
 
     Modules within are sharded first. The parameters are DTensors; optimisers are made afterwards.
     reshard_after_forward: let go of the whole parameters between forward and backward; None: unless
     the module is the outermost one. As an int it is the number of ranks that share them then: 1, or all."""
     modules = tuple(module) if isinstance(module, (list, tuple)) else (module,)
-    for refused, what in ((shard_placement_fn is not None, "shard_placement_fn="), (isinstance(offload_policy, CPUOffloadPolicy), "CPUOffloadPolicy")):
-        if refused:
-            raise NotImplementedError(f"fully_shard with {what} is not implemented in Phlox")
     if isinstance(module, (torch.nn.ModuleList, torch.nn.ModuleDict)):
         raise ValueError(f"fully_shard does not support containers that do not implement forward: {module}")
     for member in modules:
@@ -76,9 +74,10 @@ def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placemen
         reshard_after_forward = reshard_after_forward != 1
     device = torch.device("cuda", torch.cuda.current_device()) if spec[0].device_type == "cuda" else torch.device(spec[0].device_type)
     shards = _C._Shards(spec[3], replicas, modules, device, list(ignored_params or ()), None if reshard_after_forward is None else not reshard_after_forward,
-                        mp_policy.param_dtype, mp_policy.reduce_dtype)
-    for _, part, shape in shards.parameters():
-        part._spec = (*spec[:2], shape, spec[3])
+                        mp_policy.param_dtype, mp_policy.reduce_dtype, shard_placement_fn, offload := isinstance(offload_policy, CPUOffloadPolicy),
+                        offload and offload_policy.pin_memory)
+    for _, part, shape, dim in shards.parameters():
+        part._spec = (spec[0], (*spec[1][:-1], Shard(dim)), shape, spec[3])
     for member in modules:
         cls = type(member)
         member.__class__ = type(f"FSDP{cls.__name__}", (FSDPModule, cls), {"__module__": cls.__module__})

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a tensor lies on the ranks of a mesh, as plans of libraries name it. What would follow such a
-plan (DTensor, parallelize_module) is not in Phlox and refuses by name."""
+"""How a tensor lies on the ranks of a mesh. Plans of libraries name these, too; what would follow such
+a plan (parallelize_module) is not in Phlox and refuses by name."""
 from dataclasses import dataclass
 
 

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors that lie on the ranks of a mesh: what a rank has, and the steps from one layout to
+// another. Each step is about one dimension of the mesh. First what changes is gathered or reduced,
+// from the last dimension on, since later ones cut the parts of earlier ones; then it is cut.
+#include "phlox/placement.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "parallel/placed.h"
+#include "phlox/autograd.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/view.h"
+#include "phlox/shard.h"
+
+// ---- lines of ranks
+
+// A tensor where the communicator takes it: one that queues takes none of the CPU.
+px_status px__placed_for(px_tensor **out, px_comm *comm, px_tensor *tensor) {
+  bool moves = px_comm_queues(comm) && px_tensor_device(tensor).type == PX_CPU;
+  if (!moves) return *out = px_retain(tensor), PX_OK;
+  return px_to(out, tensor, PX_DTYPE_NONE, px_cuda(-1), false, false);
+}
+
+static px_status run(px_comm *comm, px_collective_op op, px_reduce_op reduce, px_tensor *in,
+                     px_tensor *out) {
+  PX_SCOPED(px_work) work = NULL;
+  px_collective collective = {
+      .op = op, .reduce = reduce, .inputs = &in, .outputs = &out, .output_count = 1};
+  collective.input_count = in ? 1 : 0;
+  PX_TRY(px_comm_run(&work, comm, &collective));
+  return px_work_wait(work, 0);
+}
+
+// A tensor as outer x size x inner around a dimension.
+static void around(int64_t out[3], const px_tensor *t, int dim) {
+  out[0] = out[2] = 1, out[1] = px_tensor_size(t, dim);
+  for (int d = 0; d < px_tensor_ndim(t); d++)
+    if (d != dim) out[d < dim ? 0 : 2] *= px_tensor_size(t, d);
+}
+
+// A contiguous tensor of three dimensions, with `size` places in the middle; zeros behind its own.
+static px_status padded(px_tensor **out, const px_tensor *t, int dim, int64_t size) {
+  PX_SCOPED(px_tensor) place = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  int64_t sizes[3];
+  around(sizes, t, dim);
+  PX_TRY(px_reshape(&flat, t, sizes, 3));
+  int64_t own = sizes[1];
+  if (own == size) return px_contiguous(out, flat);
+  sizes[1] = size;
+  PX_TRY(px_zeros(out, sizes, 3, px_tensor_dtype(t), px_tensor_device(t), false, false));
+  PX_TRY(px_narrow(&place, *out, 1, 0, own));
+  return px_copy_(place, flat, false);
+}
+
+// The first `size` of the places in the middle, as a tensor like `t` but for that dimension.
+static px_status shaped(px_tensor **out, const px_tensor *middle, int64_t size, const px_tensor *t,
+                        int dim) {
+  PX_SCOPED(px_tensor) used = NULL;
+  PX_SCOPED(px_tensor) dense = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  int64_t sizes[PX_MAX_DIMS];
+  int ndim = px_tensor_ndim(t);
+  memcpy(sizes, px_tensor_sizes(t), (size_t)ndim * sizeof *sizes);
+  sizes[dim] = size;
+  PX_TRY(px_narrow(&used, middle, 1, 0, size));
+  PX_TRY(px_to(&back, used, PX_DTYPE_NONE, px_tensor_device(t), false, false));
+  PX_TRY(px_contiguous(&dense, back));
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px_view(&made, dense, sizes, ndim));
+  return px_tensor_detach(out, made);
+}
+
+px_status px__placed_gather(px_tensor **out, px_comm *comm, const px_tensor *local, int dim,
+                            int64_t size) {
+  PX_SCOPED(px_tensor) piece = NULL;
+  PX_SCOPED(px_tensor) mine = NULL;
+  PX_SCOPED(px_tensor) all = NULL;
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) lines = NULL;
+  int64_t sizes[4], ranks = px_comm_size(comm), share = (size + ranks - 1) / ranks;
+  around(sizes + 1, local, dim);
+  sizes[0] = ranks, sizes[2] = share;
+  PX_TRY(padded(&piece, local, dim, share));
+  PX_TRY(px__placed_for(&mine, comm, piece));
+  PX_TRY(px_tensor_empty(&all, 4, sizes, px_tensor_dtype(local), px_tensor_device(mine)));
+  PX_TRY(run(comm, PX_ALL_GATHER, PX_REDUCE_SUM, mine, all));
+  PX_TRY(px_permute(&turned, all, (int64_t[]){1, 0, 2, 3}, 4));
+  PX_TRY(px_reshape(&lines, turned, (int64_t[]){sizes[1], ranks * share, sizes[3]}, 3));
+  return shaped(out, lines, size, local, dim);
+}
+
+// Reduces whole tensors, of which each rank gets its part.
+static px_status reduce_and_cut(px_tensor **out, px_comm *comm, px_reduce_op reduce,
+                                const px_tensor *t, int dim) {
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) parts = NULL;
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) dense = NULL;
+  PX_SCOPED(px_tensor) all = NULL;
+  PX_SCOPED(px_tensor) mine = NULL;
+  int64_t sizes[4], first, count, ranks = px_comm_size(comm), size = px_tensor_size(t, dim);
+  int64_t share = (size + ranks - 1) / ranks;
+  around(sizes, t, dim);
+  PX_TRY(padded(&whole, t, dim, share * ranks));
+  PX_TRY(px_view(&parts, whole, (int64_t[]){sizes[0], ranks, share, sizes[2]}, 4));
+  PX_TRY(px_permute(&turned, parts, (int64_t[]){1, 0, 2, 3}, 4));
+  PX_TRY(px_contiguous(&dense, turned));
+  PX_TRY(px__placed_for(&all, comm, dense));
+  sizes[1] = share;
+  PX_TRY(px_tensor_empty(&mine, 3, sizes, px_tensor_dtype(t), px_tensor_device(all)));
+  PX_TRY(run(comm, PX_REDUCE_SCATTER, reduce, all, mine));
+  px_shard_rows(&first, &count, size, px_comm_rank(comm), (int)ranks);
+  return shaped(out, mine, count, t, dim);
+}
+
+static px_status reduce_all(px_tensor **out, px_comm *comm, px_reduce_op reduce,
+                            const px_tensor *t) {
+  PX_SCOPED(px_tensor) copy = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(px_clone(&copy, t, "contiguous_format"));
+  PX_TRY(px__placed_for(&sum, comm, copy));
+  PX_TRY(run(comm, PX_ALL_REDUCE, reduce, NULL, sum));
+  return px_to(out, sum, PX_DTYPE_NONE, px_tensor_device(t), false, false);
+}
+
+// ---- what a rank has
+
+static const char *name_of(const px_placement *p, char text[40]) {
+  static const char *const names[PX_REDUCE_COUNT] = {
+      [PX_REDUCE_SUM] = "sum", [PX_REDUCE_AVG] = "avg",         [PX_REDUCE_MIN] = "min",
+      [PX_REDUCE_MAX] = "max", [PX_REDUCE_PRODUCT] = "product", [PX_REDUCE_BAND] = "band",
+      [PX_REDUCE_BOR] = "bor", [PX_REDUCE_BXOR] = "bxor",       [PX_REDUCE_PREMUL_SUM] = "premul"};
+  if (p->kind == PX_PLACED_WHOLE)
+    snprintf(text, 40, "Replicate()");
+  else if (p->kind == PX_PLACED_PART)
+    snprintf(text, 40, "Shard(dim=%d)", p->dim);
+  else
+    snprintf(text, 40, "Partial(%s)", names[p->reduce]);
+  return text;
+}
+
+static bool adds(px_reduce_op reduce) { return reduce == PX_REDUCE_SUM || reduce == PX_REDUCE_AVG; }
+
+static px_status check(const px_layout *layout, const px_placement *placements) {
+  const px_placement *partial = NULL;
+  PX_CHECK(px_mesh_coordinate(layout->mesh, 0) >= 0, PX_RUNTIME, "rank is not part of mesh");
+  for (int m = 0; m < px_mesh_ndim(layout->mesh); m++) {
+    const px_placement *p = &placements[m];
+    PX_CHECK(px_mesh_comm(layout->mesh, m), PX_RUNTIME, "the mesh has no process groups");
+    PX_CHECK(p->kind != PX_PLACED_PART || (p->dim >= 0 && p->dim < layout->ndim), PX_VALUE,
+             "Sharding dim %d greater than tensor ndim %d", p->dim, layout->ndim);
+    if (p->kind != PX_PLACED_PARTIAL) continue;
+    PX_CHECK((unsigned)p->reduce < PX_REDUCE_PREMUL_SUM, PX_VALUE,
+             "a tensor is not what the reduction %d gives", (int)p->reduce);
+    bool mixed =
+        partial && partial->reduce != p->reduce && !(adds(partial->reduce) && adds(p->reduce));
+    PX_CHECK(!mixed, PX_VALUE,
+             "Mixed Partial reduce types are not supported in the same placement list. Please "
+             "ensure all Partial placements use the same reduce operation.");
+    partial = p;
+  }
+  return PX_OK;
+}
+
+// The part that the first `until` dimensions of the mesh leave.
+static void part_of(int64_t *sizes, int64_t *first, const px_layout *layout,
+                    const px_placement *placements, int until) {
+  for (int d = 0; d < layout->ndim; d++) sizes[d] = layout->sizes[d], first[d] = 0;
+  for (int m = 0; m < until; m++) {
+    int d = placements[m].dim;
+    int64_t begin, count;
+    if (placements[m].kind != PX_PLACED_PART) continue;
+    px_shard_rows(&begin, &count, sizes[d], (int)px_mesh_coordinate(layout->mesh, m),
+                  (int)px_mesh_size(layout->mesh, m));
+    first[d] += begin, sizes[d] = count;
+  }
+}
+
+static px_status check_given(const px_layout *layout) {
+  PX_GIVEN(layout->mesh);
+  PX_GIVEN(layout->placements);
+  PX_GIVEN_N(layout->sizes, layout->ndim);
+  return check(layout, layout->placements);
+}
+
+px_status px_layout_part(int64_t *sizes, int64_t *first, const px_layout *layout) {
+  PX_GIVEN(sizes);
+  PX_GIVEN(first);
+  PX_GIVEN(layout);
+  PX_TRY(check_given(layout));
+  part_of(sizes, first, layout, layout->placements, px_mesh_ndim(layout->mesh));
+  return PX_OK;
+}
+
+// What each rank has of a number that the ranks have together.
+static px_status split(px_tensor **value, const px_layout *layout, int m) {
+  const px_placement *p = &layout->placements[m];
+  PX_SCOPED(px_tensor) less = NULL;
+  char text[40];
+  bool same =
+      p->reduce == PX_REDUCE_AVG || p->reduce == PX_REDUCE_MIN || p->reduce == PX_REDUCE_MAX;
+  if (p->kind != PX_PLACED_PARTIAL || same) return PX_OK;
+  PX_CHECK(p->reduce == PX_REDUCE_SUM, PX_VALUE, "Replicate to %s conversion is not supported.",
+           name_of(p, text));
+  PX_TRY(px_div_scalar(&less, *value, px_int(px_mesh_size(layout->mesh, m))));
+  px_release(*value);
+  *value = PX_MOVE(less);
+  return PX_OK;
+}
+
+px_status px_layout_cut(px_tensor **out, const px_layout *layout, const px_tensor *whole) {
+  PX_SCOPED(px_tensor) part = NULL;
+  int64_t sizes[PX_MAX_DIMS], first[PX_MAX_DIMS];
+  PX_GIVEN(out);
+  PX_GIVEN(layout);
+  PX_GIVEN(whole);
+  PX_TRY(check_given(layout));
+  PX_CHECK(px_tensor_has_sizes(whole, layout->ndim, layout->sizes), PX_VALUE,
+           "the tensor that is cut has other sizes than the layout says");
+  part_of(sizes, first, layout, layout->placements, px_mesh_ndim(layout->mesh));
+  PX_TRY(px_tensor_detach(&part, whole));
+  for (int d = 0; d < layout->ndim; d++) {
+    PX_SCOPED(px_tensor) less = NULL;
+    PX_TRY(px_narrow(&less, part, d, first[d], sizes[d]));
+    px_release(part);
+    part = PX_MOVE(less);
+  }
+  for (int m = 0; m < px_mesh_ndim(layout->mesh); m++) PX_TRY(split(&part, layout, m));
+  return px_clone(out, part, "contiguous_format");
+}
+
+// ---- from one layout to another
+
+static bool same(const px_placement *a, const px_placement *b) {
+  if (a->kind != b->kind) return false;
+  return a->kind == PX_PLACED_PART ? a->dim == b->dim
+                                   : a->kind == PX_PLACED_WHOLE || a->reduce == b->reduce;
+}
+
+typedef struct change {
+  const px_layout *from;
+  const px_placement *to;
+  px_tensor *now;  // owned
+  bool done[PX_MESH_DIMS];
+} change;
+
+static void put(change *c, px_tensor *take) {
+  px_release(c->now);
+  c->now = take;
+}
+
+// Whether one of the other dimensions of the mesh cuts dimension `dim`, before or afterwards.
+static bool shared(const change *c, int m, int dim) {
+  for (int k = 0; k < px_mesh_ndim(c->from->mesh); k++) {
+    const px_placement *pair[] = {&c->from->placements[k], &c->to[k]};
+    for (int i = 0; i < 2 && k != m; i++)
+      if (pair[i]->kind == PX_PLACED_PART && pair[i]->dim == dim) return true;
+  }
+  return false;
+}
+
+// What a dimension of the mesh cuts stays where it is unless what cuts the same before it changes.
+static void find_kept(change *c) {
+  for (int m = 0; m < px_mesh_ndim(c->from->mesh); m++) {
+    const px_placement *p = &c->from->placements[m];
+    c->done[m] = same(p, &c->to[m]);
+    for (int k = 0; k < m && p->kind == PX_PLACED_PART; k++) {
+      const px_placement *pair[] = {&c->from->placements[k], &c->to[k]};
+      for (int i = 0; i < 2; i++)
+        c->done[m] &= c->done[k] || pair[i]->kind != PX_PLACED_PART || pair[i]->dim != p->dim;
+    }
+  }
+}
+
+// Zeros but for this rank's part: a summand.
+static px_status fill_up(px_tensor **out, const px_tensor *part, int dim, int64_t size,
+                         int64_t first) {
+  PX_SCOPED(px_tensor) place = NULL;
+  int64_t sizes[PX_MAX_DIMS];
+  int ndim = px_tensor_ndim(part);
+  memcpy(sizes, px_tensor_sizes(part), (size_t)ndim * sizeof *sizes);
+  sizes[dim] = size;
+  PX_TRY(px_zeros(out, sizes, ndim, px_tensor_dtype(part), px_tensor_device(part), false, false));
+  PX_TRY(px_narrow(&place, *out, dim, first, px_tensor_size(part, dim)));
+  return px_copy_(place, part, false);
+}
+
+static px_status undo(change *c, int m) {
+  const px_placement *p = &c->from->placements[m], *next = &c->to[m];
+  px_comm *comm = px_mesh_comm(c->from->mesh, m);
+  int64_t sizes[PX_MAX_DIMS], first[PX_MAX_DIMS], begin, count;
+  px_tensor *made = NULL;
+  part_of(sizes, first, c->from, c->from->placements, m);
+  if (p->kind == PX_PLACED_PARTIAL) {
+    bool at_once = next->kind == PX_PLACED_PART && !shared(c, m, next->dim);
+    PX_TRY(at_once ? reduce_and_cut(&made, comm, p->reduce, c->now, next->dim)
+                   : reduce_all(&made, comm, p->reduce, c->now));
+    c->done[m] = at_once;
+  } else if (p->kind == PX_PLACED_PART && next->kind == PX_PLACED_PARTIAL) {
+    px_shard_rows(&begin, &count, sizes[p->dim], px_comm_rank(comm), px_comm_size(comm));
+    PX_TRY(fill_up(&made, c->now, p->dim, sizes[p->dim], begin));
+  } else if (p->kind == PX_PLACED_PART) {
+    PX_TRY(px__placed_gather(&made, comm, c->now, p->dim, sizes[p->dim]));
+  }
+  if (made) put(c, made);
+  return PX_OK;
+}
+
+static px_status cut(change *c, int m) {
+  const px_placement *p = &c->to[m];
+  PX_SCOPED(px_tensor) rows = NULL;
+  int64_t first, count;
+  px_tensor *made;
+  if (p->kind != PX_PLACED_PART) return PX_OK;
+  px_shard_rows(&first, &count, px_tensor_size(c->now, p->dim),
+                (int)px_mesh_coordinate(c->from->mesh, m), (int)px_mesh_size(c->from->mesh, m));
+  PX_TRY(px_narrow(&rows, c->now, p->dim, first, count));
+  PX_TRY(px_clone(&made, rows, "contiguous_format"));
+  put(c, made);
+  return PX_OK;
+}
+
+static px_status change_all(change *c) {
+  int n = px_mesh_ndim(c->from->mesh);
+  find_kept(c);
+  for (int m = n; m-- > 0;)
+    if (!c->done[m]) PX_TRY(undo(c, m));
+  for (int m = 0; m < n; m++)
+    if (!c->done[m]) PX_TRY(cut(c, m));
+  return PX_OK;
+}
+
+static px_status redistribute(px_tensor **out, px_tensor *local, const px_layout *from,
+                              const px_placement *to) {
+  change c = {.from = from, .to = to};
+  PX_TRY(px_tensor_detach(&c.now, local));
+  bool was = px_grad_enabled();
+  px_grad_set_enabled(false);
+  px_status status = change_all(&c);
+  px_grad_set_enabled(was);
+  PX_SCOPED(px_tensor) now = c.now;
+  PX_TRY(status);
+  *out = PX_MOVE(now);
+  return PX_OK;
+}
+
+// ---- gradients
+
+// The way back: of the gradient, which is whole where the tensor is to be reduced.
+typedef struct way {
+  px_mesh *mesh;  // owned
+  px_placement from[PX_MESH_DIMS], to[PX_MESH_DIMS];
+  int ndim;
+  int64_t sizes[PX_MAX_DIMS];
+} way;
+
+static void way_end(void *context) {
+  way *w = context;
+  px_release(w->mesh);
+  px_free(w);
+}
+
+static px_status go_back(px_tensor **grad_inputs, int input_count, px_tensor *const *grad_outputs,
+                         int output_count, void *context) {
+  const way *w = context;
+  px_layout layout = {w->mesh, w->to, w->ndim, w->sizes};
+  return grad_outputs[0] ? px_redistribute(&grad_inputs[0], grad_outputs[0], &layout, w->from)
+                         : PX_OK;
+}
+
+static px_status record(px_tensor *local, px_tensor *made, const px_layout *from,
+                        const px_placement *to) {
+  static const px_function function = {"Redistribute", go_back, way_end, NULL};
+  way *w;
+  if (!px_grad_enabled() || !px_tensor_requires_grad(local)) return PX_OK;
+  PX_TRY(px_alloc((void **)&w, sizeof *w));
+  w->mesh = px_retain(from->mesh);
+  w->ndim = from->ndim;
+  for (int m = 0; m < px_mesh_ndim(from->mesh); m++) {
+    w->from[m] = from->placements[m], w->to[m] = to[m];
+    if (w->from[m].kind == PX_PLACED_PARTIAL) w->from[m].kind = PX_PLACED_WHOLE;
+    if (w->to[m].kind == PX_PLACED_PARTIAL) w->to[m].kind = PX_PLACED_WHOLE;
+  }
+  for (int d = 0; d < from->ndim; d++) w->sizes[d] = from->sizes[d];
+  return px_function_record(&function, w, 1, &local, 1, &made);
+}
+
+static px_status check_change(const px_layout *from, const px_placement *to) {
+  char before[40], after[40];
+  PX_TRY(check(from, to));
+  for (int m = 0; m < px_mesh_ndim(from->mesh); m++) {
+    const px_placement *p = &from->placements[m];
+    bool can = to[m].kind != PX_PLACED_PARTIAL || same(p, &to[m]) ||
+               (p->kind == PX_PLACED_PART && to[m].reduce == PX_REDUCE_SUM);
+    PX_CHECK(can, PX_RUNTIME,
+             "Can not redistribute from %s to %s, only Shard to Partial(sum) redistribution is "
+             "supported!",
+             name_of(p, before), name_of(&to[m], after));
+  }
+  return PX_OK;
+}
+
+px_status px_redistribute(px_tensor **out, px_tensor *local, const px_layout *from,
+                          const px_placement *to) {
+  PX_SCOPED(px_tensor) made = NULL;
+  int64_t sizes[PX_MAX_DIMS], first[PX_MAX_DIMS];
+  bool alike = true;
+  PX_GIVEN(out);
+  PX_GIVEN(local);
+  PX_GIVEN(from);
+  PX_GIVEN(to);
+  PX_TRY(px_layout_part(sizes, first, from));
+  PX_TRY(check_change(from, to));
+  PX_CHECK(px_tensor_has_sizes(local, from->ndim, sizes), PX_VALUE,
+           "the sizes of a part do not fit those of the whole");
+  for (int m = 0; m < px_mesh_ndim(from->mesh); m++) alike &= same(&from->placements[m], &to[m]);
+  if (alike) return *out = px_retain(local), PX_OK;
+  PX_TRY(redistribute(&made, local, from, to));
+  PX_TRY(record(local, made, from, to));
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
