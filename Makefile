@@ -54,6 +54,11 @@ KALIGN   := $(shell $(CC) -Werror -falign-functions=64 -falign-loops=32 -E -x c 
 KFLAGS   := -fno-math-errno -fno-trapping-math -fwrapv
 V3FLAGS  := -march=x86-64-v3
 KFAST    := -O3 $(KALIGN)
+# Most kernels want vectors and what they are made of in one piece, and nothing else of what -O3 has: what is left of a row, unrolled, took a quarter of
+# their room.
+KVECTOR  := -ftree-vectorize -fvect-cost-model=dynamic -finline-functions --param=max-inline-insns-single=200 --param=max-inline-insns-auto=30 \
+  --param=inline-min-speedup=15 --param=early-inlining-insns=14
+KVECTOR  := -O2 $(shell $(CC) -Werror $(KVECTOR) -E -x c /dev/null >/dev/null 2>&1 && echo $(KVECTOR))
 # Of most kernels one loop is enough. Those for each value of a condition, for strides of one and for what is left of a row take as much room again,
 # and more time of the compiler, and made rows of no dtype faster but of bytes.
 KONCE    := -fno-unswitch-loops -fno-version-loops-for-strides --param=vect-epilogues-nomask=0
@@ -122,9 +127,18 @@ $(O)/%.o: %.c | $(GENHEAD)
 $(O)/backends/cuda/%.o: TLSFLAG :=
 $(O)/src/base/memory.o: CPPFLAGS += -DPX__VERSION='"$(VERSION)"'
 $(O)/src/base/memory.o: Makefile
-# What waits for others, or for LAPACK, takes no time of its own: room counts.
-COLD     := $(wildcard src/comm/*.c src/data/*.c src/io/*.c src/parallel/*.c) $(addprefix src/ops/,factor.c solve.c)
-$(O)/gen/layers.o $(COLD:%.c=$(O)/%.o): CFLAGS := $(subst -O2,-Os,$(CFLAGS))
+# What waits for others, or for LAPACK, or runs once for a layer or a batch, takes no time of its own: room counts.
+COLD     := $(wildcard src/comm/*.c src/data/*.c src/io/*.c src/parallel/*.c) $(addprefix src/optim/,clip.c lbfgs.c scheduler.c schedules.c) \
+  $(addprefix src/nn/,adaptive.c containers.c dict.c flops.c fuse.c init.c init_matrix.c layer_code.c layer_norm.c layer_sized.c lazy.c prune.c state.c \
+  sync_norm.c text.c visit.c) \
+  $(addprefix src/ops/,factor.c fft.c fractional.c grid.c histogram.c integers.c jit.c jit_words.c linalg.c linalg_sums.c loss_ctc.c masked.c patches.c \
+  quantile.c recurrent_pack.c solve.c statistics.c stft.c volume.c volume_pool.c windows.c) \
+  $(addprefix src/autograd/,engine/flops.c engine/gradcheck.c rules/grad_factor.c rules/grad_fft.c rules/grad_solve.c)
+# Of the extension all but what calls of ops, tensors and modules go through.
+WARM     := args attributes bind construct convert device dtype function handle index methods module nn_call nn_class nn_functions nn_hooks nn_invoke nn_method nn_methods nn_module nn_values nn_views \
+  number ops optim override several signature size stream subclass tensor
+COLDEXT  := $(filter-out $(WARM:%=python/ext/%.c),$(EXT))
+$(O)/gen/layers.o $(COLD:%.c=$(O)/%.o) $(COLDEXT:python/%.c=$(O)/%.o): CFLAGS := $(subst -O2,-Os,$(CFLAGS))
 $(O)/gen/%.o: $(O)/gen/%.c
 	$(call say,CC)$(COMPILE) $(INCLUDES) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 # The CPU kernels are compiled once for each variant; all their names but the table's are made local.
@@ -145,7 +159,7 @@ KBASE     = $(if $(filter v3,$(VARIANTS)),-Os,$(KFAST))
 $(eval $(call variant,base,,$$(KBASE)))
 $(addprefix $(O)/base/,conv.o conv_few.o conv_small.o gemm.o gemm_bf16.o gemm_tiles.o gemm_whole.o): KBASE := $(KFAST)
 $(eval $(call variant,v3,$(V3FLAGS),$$(KFAST)))
-$(foreach v,$(VARIANTS),$(patsubst %,$(O)/$(v)/%.o,convert random stored $(filter-out %_table %_optim,$(CPUGEN)))): KFAST += $(KONCE)
+$(foreach v,$(VARIANTS),$(patsubst %,$(O)/$(v)/%.o,pairs random stored $(filter-out %_table %_optim,$(CPUGEN)))): KFAST := $(KVECTOR) $(KALIGN) $(KONCE)
 $(O)/once/%.o: backends/cpu/%.c | $(GENHEAD)
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(INCLUDES) $(CPPFLAGS) $(KFLAGS) -MMD -MP -c -o $@ $<
@@ -224,6 +238,13 @@ $(O)/python: $(GEN) $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB) 
 	@cp $(addprefix $(O)/gen/,_kinds.py _formulas.py _schedules.py) python/phlox/optim/
 	$(call say,STUBS)PYTHONPATH=python $(PYTHON) tools/stubs.py $(O)/gen/_layers.pyi
 	@touch $@
+
+# The module's libraries without what debuggers read, as a wheel has them, and what an installation takes, by part.
+stripped: all
+	@rm -rf $(O)/stripped && mkdir -p $(O)/stripped
+	@for library in python/phlox/*.so python/phlox/*.so.0; do $(STRIP) -o $(O)/stripped/$${library##*/} $$library || exit 1; done
+size: stripped
+	@tools/size.sh $(O)
 
 # ---- tests: every tests/{unit,cts,ops,fault,race,fuzz}/*.c is a program
 TESTS    := $(wildcard tests/unit/*.c tests/cts/*.c tests/ops/*.c tests/fault/*.c tests/race/*.c tests/fuzz/*.c)
@@ -370,5 +391,5 @@ clean:
 show: $(O)/opgen
 	@$(O)/opgen --show $(OP) $(OPS)
 
-.PHONY: all compile_commands.json cuda gloo mpi python tests test clean show check lint lint-files fuzz reliability bench bench-cuda bench-ops parity demo docs examples install install-strip asan ubsan tsan sanitized-acceptance
+.PHONY: all compile_commands.json cuda gloo mpi python stripped size tests test clean show check lint lint-files fuzz reliability bench bench-cuda bench-ops parity demo docs examples install install-strip asan ubsan tsan sanitized-acceptance
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

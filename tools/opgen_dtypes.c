@@ -116,7 +116,10 @@ unsigned og_dtype_mask(const og_op *op) {
   return mask;
 }
 
-// ---- conversions: PAIR of backends/cpu/convert.c for each two dtypes, and their table
+// ---- conversions: PAIR of backends/cpu/pairs.c for each two dtypes, and their table. What stays
+// what it is is copied, but for bools: of them any byte but 0 becomes 1.
+
+static bool is_pair(int a, int b) { return a != b || a == PX_BOOL; }
 
 void og_write_conversions(const char *folder) {
   FILE *to = og_create(folder, "convert_pairs.inc");
@@ -124,13 +127,16 @@ void og_write_conversions(const char *folder) {
   for (int a = 0; a < PX_DTYPE_COMPUTED; a++)
     for (int b = 0; b < PX_DTYPE_COMPUTED; b++) {
       const og_stamp *x = &rows[a].stamp, *y = &rows[b].stamp;
-      fprintf(to, "PAIR(%s, %s, %s, %s, %s)\n", x->name, x->cell, y->name, y->cell, y->c);
+      if (is_pair(a, b))
+        fprintf(to, "PAIR(%s, %s, %s, %s, %s)\n", x->name, x->cell, y->name, y->cell, y->c);
     }
-  fprintf(to, "static const pair pairs[%d][%d] = {\n", PX_DTYPE_COMPUTED, PX_DTYPE_COMPUTED);
+  fprintf(to, "px__cpu_pair *const px__cpu_pairs[%d][%d] = {\n", PX_DTYPE_COMPUTED,
+          PX_DTYPE_COMPUTED);
   for (int a = 0; a < PX_DTYPE_COMPUTED; a++) {
     fprintf(to, "    {");
     for (int b = 0; b < PX_DTYPE_COMPUTED; b++)
-      fprintf(to, "%s%s_from_%s", b ? ", " : "", rows[a].stamp.name, rows[b].stamp.name);
+      if (is_pair(a, b))
+        fprintf(to, "[%d] = %s_from_%s, ", b, rows[a].stamp.name, rows[b].stamp.name);
     fprintf(to, "},\n");
   }
   fprintf(to, "};\n");

@@ -14,13 +14,14 @@ def _row(name, data):
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    subprocess.run([os.environ.get("MAKE", "make"), "-s", f"-j{os.cpu_count()}", "all", "PYTHON=" + sys.executable], check=True)
+    subprocess.run([os.environ.get("MAKE", "make"), "-s", f"-j{os.cpu_count()}", "stripped", "PYTHON=" + sys.executable], check=True)
     version, python = _version(), "cp%d%d" % sys.version_info[:2]
     tag = f"{python}-{python}-" + re.sub("[-.]", "_", sysconfig.get_platform())
     info, name = f"phlox-{version}.dist-info/", f"phlox-{version}-{tag}.whl"
     paths = sorted(os.path.join(folder, n) for folder, _, names in os.walk("python/phlox") for n in names
                    if n.endswith((".py", ".pyi", ".typed", ".so", ".so.0")))
-    files = {os.path.relpath(path, "python"): open(path, "rb").read() for path in paths}
+    files = {os.path.relpath(path, "python"): open(path.replace("python/phlox", "build/stripped") if ".so" in path else path, "rb").read()
+             for path in paths}
     if "phlox/_C.so" not in files:
         sys.exit(f"the extension was not built: are the headers of {sys.executable} installed?")
     files[info + "LICENSE"] = open("LICENSE", "rb").read()

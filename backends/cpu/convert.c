@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversion of elements: one function per pair of dtypes, stamped out by tools/opgen, with
-// contiguous arrays as a case of their own. Floats become integers by way of int64, as C's do.
-// Elements that stay what they are move by their size.
+// Conversion of elements, by pairs of dtypes (pairs.c). Elements that stay what they are move by
+// their size.
 #include "cpu/convert.h"
 
 #include "cpu/cells.h"
@@ -15,39 +14,21 @@ const uint8_t px__cpu_item[PX_DTYPE_COUNT] = {
 #undef XX
 };
 
-#define PAIR(A, CELL_A, B, CELL_B, VALUE_B) \
-  static void A##_from_##B(char *to, int64_t ts, const char *from, int64_t fs, int64_t n) { \
-    if (ts == sizeof(CELL_A) && fs == sizeof(CELL_B)) { \
-      CELL_A *restrict t = (CELL_A *)(void *)to; \
-      const CELL_B *restrict f = (const CELL_B *)(const void *)from; \
-      for (int64_t i = 0; i < n; i++) { \
-        VALUE_B x = PX__LOAD_##B(f[i]); \
-        t[i] = PX__STORE_##A(x); \
-      } \
-      return; \
-    } \
-    for (int64_t i = 0; i < n; i++) { \
-      VALUE_B x = PX__LOAD_##B(*(const CELL_B *)(const void *)(from + i * fs)); \
-      *(CELL_A *)(void *)(to + i * ts) = PX__STORE_##A(x); \
-    } \
-  }
-typedef void (*pair)(char *to, int64_t ts, const char *from, int64_t fs, int64_t n);
-#include "convert_pairs.inc"
-
 // ---- of one dtype
 
 // The C library copies longer runs by an instruction that is slow where the two sides are not
 // aligned alike. Exactly the same memory is allowed.
 static void copy_bytes(char *to, const char *from, int64_t n) {
   enum { SHORT = 1024, VECTOR = 32, STEP = 4 * VECTOR };
-  typedef uint8_t vector __attribute__((vector_size(VECTOR)));
+  typedef uint8_t vector __attribute__((vector_size(VECTOR), aligned(1), may_alias));
   bool alike = ((uintptr_t)to - (uintptr_t)from) % VECTOR == 0;
   int64_t i = 0;
   if (!alike && n >= SHORT && (to + n <= from || from + n <= to))
     for (; i + STEP <= n; i += STEP) {
-      vector v[4];
-      memcpy(v, from + i, sizeof v);
-      memcpy(to + i, v, sizeof v);
+      const vector *f = (const vector *)(const void *)(from + i);
+      vector *t = (vector *)(void *)(to + i);
+      vector a = f[0], b = f[1], c = f[2], d = f[3];
+      t[0] = a, t[1] = b, t[2] = c, t[3] = d;
     }
   memmove(to + i, from + i, (size_t)(n - i));
 }
@@ -93,12 +74,18 @@ static void move(char *to, int64_t ts, const char *from, int64_t fs, int64_t n, 
                  : move16)(to, ts, from, fs, n);
 }
 
+static void move_truths(char *to, const char *from, int64_t n) {
+  PX__CPU_APART for (int64_t i = 0; i < n; i++) to[i] = from[i] != 0;
+}
+
 void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from,
                      int64_t from_stride, int from_dtype, int64_t n) {
   int64_t a = px__cpu_item[to_dtype], b = px__cpu_item[from_dtype];
   bool dense = to_stride == a && from_stride == b;
   if (to_dtype == from_dtype && to_dtype != PX_BOOL)
     move(to, to_stride, from, from_stride, n, a);
+  else if (dense && to_dtype == PX_BOOL && from_dtype == PX_BOOL)
+    move_truths(to, from, n);
   else if (dense && to_dtype == PX_FLOAT32 && from_dtype == PX_FLOAT16)
     px__half_load_many(to, from, n);
   else if (dense && to_dtype == PX_FLOAT16 && from_dtype == PX_FLOAT32)
@@ -107,5 +94,5 @@ void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from
     px__cpu_convert_stored(px__cpu_convert, to, to_stride, to_dtype, from, from_stride, from_dtype,
                            n);
   else
-    pairs[to_dtype][from_dtype](to, to_stride, from, from_stride, n);
+    px__cpu_pairs[to_dtype][from_dtype](to, to_stride, from, from_stride, n);
 }

@@ -11,5 +11,8 @@ typedef void px__cpu_converter(void *to, int64_t to_stride, int to_dtype, const 
                                int64_t from_stride, int from_dtype, int64_t n);
 void px__cpu_convert_stored(px__cpu_converter *computed, void *to, int64_t to_stride, int to_dtype,
                             const void *from, int64_t from_stride, int from_dtype, int64_t n);
+// The loops of each two dtypes that are computed in; NULL for one dtype, but for bool.
+typedef void px__cpu_pair(char *to, int64_t ts, const char *from, int64_t fs, int64_t n);
+extern px__cpu_pair *const px__cpu_pairs[PX_DTYPE_COMPUTED][PX_DTYPE_COMPUTED];
 // Bytes of an element: without a call, for what is hot.
 extern const uint8_t px__cpu_item[PX_DTYPE_COUNT];

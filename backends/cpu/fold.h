@@ -40,7 +40,7 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
 
 // From the functions identity_, map_, combine_ (of T) and merge_, finish_ (of D). Where combine_
 // chooses between floats, gcc makes branches of it unless the loop over the lanes stays one.
-#define PX__CPU_FOLD(NAME, S, T, D) PX__CPU_FOLD_BY(, NAME, S, T, D)
+#define PX__CPU_FOLD(NAME, S, T, D) PX__CPU_FOLD_BY(PX__CPU_UNROLLED, NAME, S, T, D)
 #define PX__CPU_FOLD_CHOICE(NAME, S, T, D) PX__CPU_FOLD_BY(PX__CPU_ROLLED, NAME, S, T, D)
 #define PX__CPU_FOLD_BY(LOOP, NAME, S, T, D) \
   static void fold_identity_##NAME##_##S(void *wide, int64_t n) { \
@@ -57,13 +57,14 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
       for (; i < n; i++) sum = merge_##NAME##_##S(sum, (D)map_##NAME##_##S(e[i])); \
       return sum; \
     } \
-    for (int k = 0; k < PX__CPU_LANES; k++) lane[k] = (T)sum; \
+    PX__CPU_UNROLLED for (int k = 0; k < PX__CPU_LANES; k++) lane[k] = (T)sum; \
     for (; i + PX__CPU_LANES <= n; i += PX__CPU_LANES) \
       LOOP for (int k = 0; k < PX__CPU_LANES; k++) lane[k] = \
           combine_##NAME##_##S(lane[k], map_##NAME##_##S(e[i + k])); \
     for (int k = 0; i < n; i++, k++) \
       lane[k] = combine_##NAME##_##S(lane[k], map_##NAME##_##S(e[i])); \
-    for (int k = 0; k < PX__CPU_LANES; k++) sum = merge_##NAME##_##S(sum, (D)lane[k]); \
+    PX__CPU_UNROLLED for (int k = 0; k < PX__CPU_LANES; k++) sum = \
+        merge_##NAME##_##S(sum, (D)lane[k]); \
     return sum; \
   } \
   static void fold_row_##NAME##_##S(void *wide, const void *elements, int64_t n) { \

@@ -167,6 +167,10 @@ K_INLINE double k_erfinv_narrow(double x);
 #define K_ZERO_DIVISION(l) px_kernel_fault(l, PX_FAULT_ZERO_DIVISION, 0, 0, 0)
 #include "scalars.h"
 
+// gcc makes no vectors of a choice between truths.
+static inline bool k_choose_bool(bool c, bool a, bool b) { return (c & a) | (!c & b); }
+#define k_select_bool k_choose_bool
+
 #define K_LIBM_F64(name) \
   static inline double k_##name##_f64(double x) { return name(x); }
 K_LIBM_F64(erf)

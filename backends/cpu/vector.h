@@ -3,11 +3,18 @@
 #pragma once
 
 // PX__CPU_APART: no pass reads what another one writes, so that it is vectorised without a test.
+// PX__CPU_UNROLLED: gcc makes one piece of a loop over lanes, unless it compiles for room.
 // PX__CPU_ROLLED: gcc leaves it a loop, which it then vectorises; clang does so unasked.
 #ifdef __clang__
 #define PX__CPU_APART _Pragma("clang loop vectorize(assume_safety)")
 #define PX__CPU_ROLLED
+#define PX__CPU_UNROLLED
 #else
 #define PX__CPU_APART _Pragma("GCC ivdep")
 #define PX__CPU_ROLLED _Pragma("GCC unroll 1")
+#ifdef __OPTIMIZE_SIZE__
+#define PX__CPU_UNROLLED
+#else
+#define PX__CPU_UNROLLED _Pragma("GCC unroll 16")
+#endif
 #endif

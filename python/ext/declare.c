@@ -220,7 +220,7 @@ static int add_to_type(ext_row *row, PyTypeObject *type) {
   } else {
     made = PyDescr_NewMethod(type, &row->method);
   }
-  if (made && row->method.ml_flags & METH_STATIC) {
+  if (made && row->what == EXT_ROW_MEMBER && row->method.ml_flags & METH_STATIC) {
     PyObject *function = PyCFunction_New(&row->method, NULL);
     Py_SETREF(made, function ? PyStaticMethod_New(function) : NULL);
     Py_XDECREF(function);
@@ -243,9 +243,13 @@ static void take_after(ext_row *row) {
   row->what = same->what;
   if (!row->doc) row->doc = same->doc;
   if (!row->signature) row->signature = same->signature;
+  if (row->what == EXT_ROW_ATTRIBUTE) {
+    row->attribute = same->attribute;
+    row->attribute.name = row->name;
+    return;
+  }
   if (!row->method.ml_meth) row->method = same->method;
-  row->attribute = same->attribute;
-  row->method.ml_name = row->attribute.name = row->name;
+  row->method.ml_name = row->name;
 }
 
 // "Module.to" as what messages say of a method.
@@ -266,9 +270,9 @@ static int add_member(ext_row *row) {
   if (!owner)
     EXT_FAIL_INT(PyExc_SystemError, "%s.%s: nothing has this word", row->owner, row->name);
   if (row->same) take_after(row);
-  bool of_type = PyType_Check(owner),
-       bound = row->same && row->method.ml_meth != row->same->method.ml_meth;
-  if (row->what == EXT_ROW_ATTRIBUTE) {
+  bool of_type = PyType_Check(owner), attribute = row->what == EXT_ROW_ATTRIBUTE,
+       bound = !attribute && row->same && row->method.ml_meth != row->same->method.ml_meth;
+  if (attribute) {
     row->attribute.doc = row->doc;
   } else {
     const char *first = row->method.ml_flags & METH_STATIC  ? NULL
@@ -334,7 +338,8 @@ EXT_FUNCTION0(torch, _declared, "list[tuple]", "Everything that was declared, fo
   EACH_ROW(at) {
     const ext_row *row = *at;
     if (!list || row->what >= EXT_ROW_SLOT) continue;
-    const char *what = row->attribute.set ? "variable" : whats[row->what];
+    bool variable = row->what == EXT_ROW_ATTRIBUTE && row->attribute.set;
+    const char *what = variable ? "variable" : whats[row->what];
     EXT_OWNED *item =
         Py_BuildValue("(sszzz)", what, row->owner, row->name, row->signature, row->doc);
     if (!item || PyList_Append(list, item) < 0) Py_CLEAR(list);

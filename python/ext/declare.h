@@ -206,22 +206,32 @@ typedef enum ext_stage {
 } ext_stage;
 struct ext_row {
   ext_what what;
+  bool one_object;                            // `params` are one, which may be given by its place
+  uint8_t param_count, positional, required;  // required: those up to the last without a default
   const char *owner, *name, *signature, *doc;
-  PyMethodDef method;
-  PyGetSetDef attribute;
-  PyTypeObject *type;
-  unsigned flags;  // of a type: EXT_OPEN, ...
-  void *slot;      // goes into a type, `offset` bytes behind its beginning
-  size_t offset;
-  ext_kind kind;
-  int (*convert)(PyObject *object, void *out);
-  ext_stage stage;
-  int (*start)(PyObject *module);
-  ext_row *same;                          // another name of this row
-  const char *said;                       // what messages about arguments call it; NULL: its name
-  struct ext_param *params;               // of the signature; read at the first call
-  int param_count, positional, required;  // required: those up to the last that has no default
-  bool one_object;                        // `params` are one, which may be given by its place
+  union {  // by `what`
+    PyMethodDef method;
+    PyGetSetDef attribute;
+    struct {
+      PyTypeObject *type;
+      unsigned flags;  // EXT_OPEN, ...
+    };
+    struct {
+      void *slot;  // goes into a type, `offset` bytes behind its beginning
+      size_t offset;
+    };
+    struct {
+      ext_kind kind;
+      int (*convert)(PyObject *object, void *out);
+    };
+    struct {
+      ext_stage stage;
+      int (*start)(PyObject *module);
+    };
+  };
+  ext_row *same;             // another name of this row
+  const char *said;          // what messages about arguments call it; NULL: its name
+  struct ext_param *params;  // of the signature; read at the first call
 };
 // One object, given by its place, is bound here: what most calls of small functions are.
 static inline int ext_bind_args(const ext_call *call, const ext_variables *variables,
