@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes what launches a hand-written device kernel: `cuda MODULE by NUMBER with NAME = NUMBER`.
+// Writes what launches a hand-written device kernel: `cuda MODULE by NUMBER with NAME = NUMBER`, or
+// `cuda MODULE complex by ...`, of complex dtypes, too.
 //
 // The kernel NAME_f32 (and so on) of backends/cuda/kernels/MODULE.cu gets a struct k_NAME, has a
 // thread for each of NUMBER, and goes round with the grid's stride. Tensors are row-major, with
@@ -10,6 +11,7 @@
 typedef struct launch {
   const og_op *op;
   const char *module;
+  bool complex;
   og_node *by, *with;  // `with` is a call with keywords, or NULL
 } launch;
 
@@ -19,7 +21,9 @@ static launch parse(const og_op *op) {
   launch x = {.op = op};
   if (!by || (with && with < by))
     og_die(f->place, "expected `cuda MODULE by NUMBER with NAME = NUMBER, ...`");
-  x.module = og_trimmed(f->text, by);
+  const char *complex = strstr(f->text, " complex by ");
+  x.complex = complex != NULL;
+  x.module = og_trimmed(f->text, complex ? complex : by);
   x.by = og_formula(with ? og_trimmed(by + 4, with) : by + 4, f->place);
   if (with) x.with = og_formula(og_format("with(%s)", with + 6), f->place);
   for (int i = 0; x.with && i < x.with->count; i++)
@@ -69,6 +73,11 @@ static og_value naming(const og_node *n, void *context) {
     v = (og_value){.type = p->type, .c = og_format("args->%s", n->text)};
   if (!v.c) og_die(n->place, "unknown '%s' in the cuda line of %s", n->text, x->op->name);
   return v;
+}
+
+// Whether there is a kernel of a dtype.
+static bool has_kernel(const launch *x, const og_stamp *s) {
+  return (s->kind != 'c' || x->complex) && og_in_set(x->op, s);
 }
 
 // ---- members of the struct
@@ -134,7 +143,7 @@ void og_write_launch_struct(FILE *to, const og_op *op) {
   int count;
   const og_stamp *stamps = og_stamps(&count);
   for (int k = 0; k < count; k++)
-    if (stamps[k].kind != 'c' && og_in_set(op, &stamps[k]))
+    if (has_kernel(&x, &stamps[k]))
       fprintf(to, " \\\n  K_KERNEL(%s, %s, %s, k_%s)", op->name, stamps[k].suffix,
               stamps[k].storage, op->name);
   fprintf(to, "\n\n");
@@ -157,7 +166,7 @@ void og_write_launch(FILE *to, const og_op *op) {
   int count;
   const og_stamp *stamps = og_stamps(&count);
   for (int k = 0; k < count; k++)
-    if (stamps[k].kind != 'c' && og_in_set(op, &stamps[k]))
+    if (has_kernel(&x, &stamps[k]))
       fprintf(to, "      [%s] = \"%s_%s\",\n", stamps[k].dtype, op->name, stamps[k].suffix);
   fprintf(to,
           "  };\n  int dtype = args->%s->dtype;\n  px__cuda_dense d = {.launch = l};\n"

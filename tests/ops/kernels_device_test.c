@@ -425,6 +425,31 @@ PX_TEST(running_sums_along_rows_and_columns) {
   BOTH(PX_INT64, SHAPE_OF(3, 20), 0, px_cumprod(&y, x, 1, none));
 }
 
+// Of pairs as complex numbers, those of products on the unit circle.
+static px_status run_complex(px_tensor **out, const px_tensor *pairs, int64_t dim, bool product) {
+  PX_SCOPED(px_tensor) numbers = NULL;
+  PX_SCOPED(px_tensor) shifted = NULL;
+  PX_SCOPED(px_tensor) units = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px_view_as_complex(&numbers, pairs));
+  PX_TRY(px_add_scalar(&shifted, numbers, px_float(0.3), px_int(1)));
+  PX_TRY(px_sgn(&units, shifted));
+  PX_TRY(product ? px_cumprod(&made, units, dim, PX_DTYPE_NONE)
+                 : px_logcumsumexp(&made, shifted, dim));
+  return px_view_as_real(out, made);
+}
+PX_TEST(running_products_and_sums_of_exponentials_of_complex_numbers) {
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64};
+  arrange();
+  for (int k = 0; k < 2; k++)
+    for (int product = 0; product < 2; product++) {
+      double tolerance = tolerance_of(dtypes[k]);
+      BOTH(dtypes[k], SHAPE_OF(3, 3001, 2), tolerance, run_complex(&y, x, 1, product));
+      BOTH(dtypes[k], SHAPE_OF(300, 40, 2), tolerance, run_complex(&y, x, 0, product));
+      BOTH(dtypes[k], SHAPE_OF(50, 7, 2), tolerance, run_complex(&y, x, 1, product));
+    }
+}
+
 PX_TEST(batches_are_normalized_by_channel) {
   static const int64_t shapes[][3] = {
       {40, 70, 1}, {3, 5, 7}, {2, 3, 5000}, {300, 2, 49}, {900, 1, 1}};

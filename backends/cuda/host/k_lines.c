@@ -33,8 +33,8 @@ static px_status in_one_piece(const px_launch *l, k_lines *p, int64_t item, cons
   snprintf(function, sizeof function, "scan_tiles_%s", suffix);
   return px__cuda_launch(l, "lines", function, (unsigned)(p->outer * tiles), K_BLOCK, 0, params);
 }
-// Lines whose elements are apart are cut so that there are chunks enough to make a device busy; the
-// same for all devices.
+// Lines whose elements are apart, or complex, are cut so that there are chunks enough to make a
+// device busy; the same for all devices.
 static px_status apart(const px_launch *l, k_lines *p, const char *suffix) {
   enum { GOAL = 65536, LEAST = 256, MOST = 2048 };
   int64_t lines = p->outer * p->inner, chunks = GOAL / lines;
@@ -42,15 +42,16 @@ static px_status apart(const px_launch *l, k_lines *p, const char *suffix) {
   p->chunks = chunks < 1 ? 1 : chunks > MOST ? MOST : chunks;
   p->width = (p->size + p->chunks - 1) / p->chunks;
   if (p->chunks > 1) {
-    PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(lines * p->chunks) * 8, &p->keys));
+    PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(lines * p->chunks) * 16, &p->keys));
     PX_CUDA_PASS(over(l, "scan_totals", suffix, lines * p->chunks, p));
   }
   return over(l, "scan", suffix, lines * p->chunks, p);
 }
 static px_status scan(const px_launch *l, const px_operand *out, const px_operand *in, int64_t dim,
                       bool product, bool backwards) {
-  if (out->dtype >= PX_DTYPE_COMPUTED) return px__cuda_missing(l, out->dtype);
-  int dtype = px__cuda_is_float(out->dtype) ? out->dtype : PX_INT64;
+  bool complex = out->dtype == PX_COMPLEX64 || out->dtype == PX_COMPLEX128;
+  if (out->dtype >= PX_DTYPE_COMPUTED && !complex) return px__cuda_missing(l, out->dtype);
+  int dtype = complex || px__cuda_is_float(out->dtype) ? out->dtype : PX_INT64;
   px__cuda_dense d = {.launch = l};
   k_lines p = {.out = px__cuda_dense_out(&d, out, dtype),
                .in = px__cuda_dense_in(&d, in, dtype),
@@ -60,8 +61,8 @@ static px_status scan(const px_launch *l, const px_operand *out, const px_operan
   px__around(out, dim, &p.outer, &p.size, &p.inner);
   if (px_operand_numel(out) == 0) return PX_OK;
   int64_t item = (int64_t)px__cuda_dtype_size(dtype);
-  PX_CUDA_PASS(p.inner == 1 ? in_one_piece(l, &p, item, px__cuda_suffix(dtype))
-                            : apart(l, &p, px__cuda_suffix(dtype)));
+  PX_CUDA_PASS(p.inner == 1 && !complex ? in_one_piece(l, &p, item, px__cuda_suffix(dtype))
+                                        : apart(l, &p, px__cuda_suffix(dtype)));
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(cumsum) { return scan(l, args->out, args->self, args->dim, false, false); }

@@ -6,10 +6,11 @@
 // several to a warp, most ones a warp each, few long ones a block of K_BLOCK threads a tile. Lines
 // whose elements are apart are cut into chunks, a thread each; neighbouring threads have
 // neighbouring lines, so that their elements share lines of memory.
+#include "complex.cuh"
 #include "cuda_args.h"
 #include "tiles.cuh"
 
-// ---- scans, in double or int64
+// ---- scans, in double, int64 or complex double
 
 struct sum_or_product {
   bool product;
@@ -25,6 +26,10 @@ struct wide_of {
 template <>
 struct wide_of<int64_t> {
   typedef int64_t W;
+};
+template <typename R>
+struct wide_of<k_complex<R>> {
+  typedef k_c128 W;
 };
 
 // A warp's share of a line that lies in one piece: K_SCAN_VECTORS turns of 32 vectors, all of which
@@ -248,10 +253,12 @@ static __device__ __forceinline__ void scan_body(const k_lines &p) {
     }
   });
 }
-K_KERNEL(scan, i64, int64_t, k_lines)
-K_FLOATS(scan, k_lines)
-K_KERNEL(scan_totals, i64, int64_t, k_lines)
-K_FLOATS(scan_totals, k_lines)
+#define SCANS(name) \
+  K_KERNEL(name, i64, int64_t, k_lines) \
+  K_FLOATS(name, k_lines) \
+  K_KERNEL(name, c64, k_c64, k_lines) K_KERNEL(name, c128, k_c128, k_lines)
+SCANS(scan)
+SCANS(scan_totals)
 
 // The gradient of cumprod without a division: with a_i = g_i + x_(i+1) a_(i+1), it is the product
 // before i, times a_i. `keys` has room for the products. A thread a line.
@@ -366,38 +373,59 @@ static __device__ __forceinline__ void search_lines_body(const k_search_lines &p
 }
 K_KERNELS_search_lines
 
-// ---- logcumsumexp, in double: a warp a line in one piece, of which each lane has every 32nd
-// element; a thread a line whose elements are apart
+// ---- logcumsumexp, in double or complex double: a warp a line in one piece, of which each lane
+// has every 32nd element; a thread a line whose elements are apart
 
 static __device__ __forceinline__ double log_sum(double a, double b) {
   double most = a > b || a != a ? a : b, least = a > b || a != a ? b : a;
   return most == least && isinf(most) ? most : most + log1p(exp(least - most));
 }
+// The one of the greater real part comes out of the logarithm.
+static __device__ __noinline__ k_c128 log_sum(k_c128 a, k_c128 b) {
+  k_c128 most = a.re > b.re ? a : b, least = a.re > b.re ? b : a;
+  if (k_isnan_c128(a) || k_isnan_c128(b)) return {NAN, NAN};
+  if (isinf(most.re) && most.re == least.re) return most.re < 0 ? most : a + b;
+  return most + k_log1p_c128(k_exp_c128(least + -most));
+}
+static __device__ __forceinline__ double before_lane(double x, int step) {
+  return __shfl_up_sync(~0u, x, step);
+}
+static __device__ __forceinline__ k_c128 before_lane(k_c128 x, int step) {
+  return {before_lane(x.re, step), before_lane(x.im, step)};
+}
+static __device__ __forceinline__ double of_lane(double x, int lane) {
+  return __shfl_sync(~0u, x, lane);
+}
+static __device__ __forceinline__ k_c128 of_lane(k_c128 x, int lane) {
+  return {of_lane(x.re, lane), of_lane(x.im, lane)};
+}
 template <typename S>
 static __device__ __forceinline__ void log_sums_of_row(const k_logcumsumexp &p, int64_t row) {
+  typedef typename wide_of<S>::W W;
   int lane = (int)(threadIdx.x % 32);
   const S *in = (const S *)p.self + row * p.size;
   S *out = (S *)p.out + row * p.size;
-  double carry = -INFINITY;
+  W carry = -INFINITY;
   for (int64_t first = 0; first < p.size; first += 32) {
     int64_t i = first + lane;
-    double sum = i < p.size ? (double)k_get(in[i]) : -INFINITY;
+    W sum = i < p.size ? (W)k_get(in[i]) : W(-INFINITY);
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
-      double left = __shfl_up_sync(~0u, sum, step);
+      W left = before_lane(sum, step);
       if (lane >= step) sum = log_sum(left, sum);
     }
     sum = log_sum(carry, sum);
     if (i < p.size) k_put(out + i, sum);
-    carry = __shfl_sync(~0u, sum, 31);
+    carry = of_lane(sum, 31);
   }
 }
 template <typename S>
 static __device__ __forceinline__ void log_sums_of_line(const k_logcumsumexp &p, int64_t line) {
+  typedef typename wide_of<S>::W W;
   int64_t from = line / p.inner * p.size * p.inner + line % p.inner;
-  double sum = -INFINITY;
+  W sum = -INFINITY;
   for (int64_t i = 0; i < p.size; i++) {
-    sum = log_sum(sum, (double)k_get(((const S *)p.self)[from + i * p.inner]));
+    sum = log_sum(sum, (W)k_get(((const S *)p.self)[from + i * p.inner]));
     k_put((S *)p.out + from + i * p.inner, sum);
   }
 }
