@@ -140,13 +140,16 @@ K_MATH double k_nextafter_f64(double a, double b, double highest) { return nexta
            : b == (T)0.5  ? sqrt##M(a) \
            : b == -1      ? 1 / a \
            : b == -2      ? 1 / (a * a) \
+           : b == 0       ? (T)1 \
            : b == (T)-0.5 ? 1 / sqrt##M(a) \
                           : pow##M(a, b); \
   }
 #ifndef K_POW_F32  // a backend has its own
 K_POW(f32, float, f)
 #endif
+#ifndef K_POW_F64
 K_POW(f64, double, )
+#endif
 
 #include "special.h"
 

@@ -4,9 +4,14 @@
 // too. Included by scalars.h.
 //
 // Before it is included: K_MATH begins a function, K_CALLED one of many lines, K_LGAMMA(x) is the
-// logarithm of |gamma(x)|, K_BESSEL(j0) a function of libm's, K_FMA_f64(a, b, c) is a * b + c.
+// logarithm of |gamma(x)|, K_BESSEL(j0) a function of libm's, K_FMA_f64(a, b, c) is a * b + c,
+// K_LOG(x), if it is defined, the logarithm of a positive number to 2e-11, K_ERFINV_F64(y) a
+// backend's own.
 #pragma once
 
+#ifndef K_LOG
+#define K_LOG(x) log(x)
+#endif
 #define K_PI 3.14159265358979323846
 #define K_LOG_SQRT_2PI 0.91893853320467274178
 #define K_EPS 1.1e-16  // sums end where a term is below this share
@@ -248,7 +253,7 @@ K_CALLED double k_erf_root(double y) {
 // (Approximating the erfinv function, 2011). The greatest double below 1 has a w of 36.04. Nothing
 // branches, so that loops are vectorised.
 K_MATH double k_erfinv_narrow(double y) {
-  double w = -log((1 - y) * (1 + y)), t = w * 0.4 - 1, s = (sqrt(w) - 4.16) * (1 / 1.93);
+  double w = -K_LOG((1 - y) * (1 + y)), t = w * 0.4 - 1, s = (sqrt(w) - 4.16) * (1 / 1.93);
   double near = K_FMA_f64(4.455502041854e-06, t, -3.333668023235e-05);
   near = K_FMA_f64(near, t, 2.439011556076e-05);
   near = K_FMA_f64(near, t, 0.0002840682437148);
@@ -276,6 +281,9 @@ K_MATH double k_erfinv_narrow(double y) {
   x = a == 1 ? copysign(K_inf_f64, y) : x;
   return a <= 1 ? x : K_nan_f64;
 }
+#ifdef K_ERFINV_F64
+K_MATH double k_erfinv_f64(double y) { return K_ERFINV_F64(y); }
+#else
 // A step of Halley's method on erf, or, where 1 - y is exact, on erfc.
 K_MATH double k_erfinv_f64(double y) {
   double a = fabs(y), x = k_erfinv_narrow(a), small = a <= 0.5;
@@ -284,6 +292,7 @@ K_MATH double k_erfinv_f64(double y) {
   double better = x - step / (1 + x * step);
   return copysign(a < 1 ? better : x, y);
 }
+#endif
 K_CALLED double k_ndtri_f64(double p) {
   if (!(p >= 0 && p <= 1)) return K_nan_f64;
   if (p == 0 || p == 1) return p == 0 ? -K_inf_f64 : K_inf_f64;

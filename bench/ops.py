@@ -38,9 +38,9 @@ def back(f, *given):
 """
 EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log1p(); x.tanh(); x.sin(); wide.sin(); torch.atan2(x, y);
     torch.fmod(x, y); torch.remainder(x, y); x ** 2; x.abs() ** 2.5; F.gelu(x); torch.where(mask, x, y); x.half(); x.sum(); x.sum(0); x.sum(1); x.max();
-    x.max(1); x.argmax(1); x.var(1); x.norm(); x.cumsum(1); x.cumsum(0); x.logsumexp(1); x.sort(1); flat.sort(); ints.sort();
+    x.max(1); x.argmax(1); x.var(1); x.norm(); x.norm(p=3); x.cumsum(1); wide.cumsum(1); x.cumsum(0); x.logsumexp(1); x.sort(1); flat.sort(); ints.sort();
     x.topk(10, 1); flat.topk(100); flat.median(); ints.unique(); mask.nonzero(); x[mask]; x.masked_fill(mask, 0.0); flat[ints];
-    x.abs().log(); x.sigmoid(); x.erf(); x.lgamma(); torch.erfinv(x.tanh()); wide.tanh().erfinv(); x.abs() ** y; x ** 3; x ** -1; x ** -2; x.abs() ** -0.5;
+    x.abs().log(); x.sigmoid(); x.erf(); x.lgamma(); torch.erfinv(x.tanh()); wide.tanh().erfinv(); x.abs() ** y; x ** 3; x ** -1; x ** -2; wide.abs() ** wide; x.abs() ** -0.5;
     F.gelu(x, approximate='tanh'); F.silu(x); x.logsumexp(0); wide.exp(); wide.abs().log(); wide.tanh(); wide.sigmoid(); x.clamp(0, 1); halves @ halves; halves[:16] @ halves; x.sqrt();
     x.gather(1, places); x.index_select(0, rows); flat.clone().index_put_((ints,), flat); torch.zeros(1000, 1000).scatter_add_(1, places, x);
     x.t().contiguous(); torch.cat([x, y], 1); x.flip(1); x.roll(5, 1); x.tril(); torch.arange(1000000); torch.rand(1000, 1000);
@@ -58,7 +58,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log
 BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(scene, a, padding=1, groups=32); F.conv2d(a, weight, padding=1); F.conv3d(a, bits, padding=1);
     a.gather(1, places); a[rows]; a.max(1)[0]; a.softmax(1) ** 2;
     L.solve(a[:512, :512], y[:512]); L.cholesky(a[:512, :512] @ a[:512, :512].T + 512 * torch.eye(512)); L.svdvals(a[:256, :256]);
-    torch.cat([a, y]); F.gelu(a); F.embedding(tokens, a.view(10000, 128))"""
+    torch.cat([a, y]); F.gelu(a); a ** 1; F.embedding(tokens, a.view(10000, 128))"""
 # Of functions (torch.func): a product with tangents, and Jacobians and Hessians of some inputs.
 TRANSFORMS = """func.jvp(lambda a: (a @ y).tanh(), (x,), (y,)); func.jvp(net, (x,), (y,)); func.hessian(lambda a: net(a).square().sum())(flat[:1000]);
     func.jacfwd(net)(flat[:1000]); func.jacrev(net)(flat[:1000]); func.vmap(func.jacrev(small))(x[:, :16]); func.linearize(net, x)[1](y)"""

@@ -60,7 +60,7 @@ static const math_row math_rows[] = {
     {"bitnot", 1, 0, NO_BLOCKS},
     {"max", 2, 0, NO_BLOCKS},
     {"min", 2, 0, NO_BLOCKS},
-    {"pow", 2, 0, BLOCKS_F32},
+    {"pow", 2, 0, BLOCKS},
     {"atan2", 2, 0, BLOCKS},
     {"floordiv", 2, 1, NEAR},
     {"truncdiv", 2, 1, NO_BLOCKS},
@@ -326,7 +326,7 @@ static void write_loop(FILE *to, const og_op *op, const stamp *s, const rewriter
 // choice in the loop would take longer than they do. `still`: what comes before self is one number.
 static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const rewriter *w,
                               bool still) {
-  static const char *const easy[] = {"2", "1", "3", "0.5", "-1", "-2", "-0.5"};
+  static const char *const easy[] = {"0", "2", "1", "3", "0.5", "-1", "-2", "-0.5"};
   const char *exponent = strstr(op->expr.text, "pow(self, ") + strlen("pow(self, ");
   const char *steps = "", *names = "", *ones = "";
   rewriter r = *w;
@@ -343,7 +343,7 @@ static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const r
   }
   fprintf(to, "  if (PX__CPU_STEP(%s, 0)%s) {\n    %s\n", s->c, steps, ones);
   fprintf(to, "    const %s power_ = %s;\n", s->c, power);
-  for (size_t i = 0; i < (still ? 3 : sizeof easy / sizeof *easy); i++) {
+  for (size_t i = 0; i < sizeof easy / sizeof *easy; i++) {
     r.easy = easy[i];
     fprintf(to, "    if (power_ == (%s)%s) {\n      PX__CPU_LOOP { %sPX__CPU_PUT(%s, %s) }\n", s->c,
             easy[i], names, s->c, rewrite(&r, op->expr.text));

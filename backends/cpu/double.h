@@ -76,3 +76,114 @@ K_INLINE double k_log_f64(double x) {
   y = x == 0 ? -(double)INFINITY : y;
   return x >= 0 ? y : (double)NAN;
 }
+
+#ifdef __FMA__
+// The logarithm of a positive normal number as the sum of two doubles, to 2^-64 of it: as above,
+// with s in two parts, and so the first two terms of its series, 2 s and 2/3 s^3.
+K_INLINE double k_log_parts(double x, double bias, double *low) {
+  const uint64_t root = 0x3fe6a09e667f3bcd;
+  uint64_t v = k_double_bits(x) + (0x3ff0000000000000 - root);
+  double e = k_bits_double((v >> 52) | 0x4330000000000000) - (0x1p52 + 1023) - bias;
+  double m = k_bits_double((v & 0x000fffffffffffff) + root), f = m - 1;
+  double d = m + 1, d_low = m - (d - 1), r = 1 / d, s = f * r;
+  double s_low = r * K_FMA_f64(-s, d_low, K_FMA_f64(-s, d, f));
+  double z = s * s, z_low = K_FMA_f64(s, s, -z) + 2 * s * s_low;
+  double c = s * z, c_low = K_FMA_f64(s, z, -c) + K_FMA_f64(s, z_low, s_low * z);
+  const double third = 0x1.5555555555555p-1, third_low = 0x1.5555555555555p-55;
+  double u = c * third, u_low = K_FMA_f64(c, third, -u) + K_FMA_f64(c, third_low, c_low * third);
+  double p = K_FMA_f64(z, 0.13197748980582946, 0.13256668958095627);
+  p = K_FMA_f64(p, z, 0.15386763526863789);
+  p = K_FMA_f64(p, z, 0.18181784237132961);
+  p = K_FMA_f64(p, z, 0.22222222521353144);
+  p = K_FMA_f64(p, z, 0.28571428570091895);
+  p = K_FMA_f64(p, z, 0.40000000000002273);
+  double h = 2 * s + u, whole = e * K_LN2_HIGH, high = whole + h;
+  double rest = K_FMA_f64(c * z, p, K_FMA_f64(2, s_low, u_low) + (u - (h - 2 * s)));
+  *low = K_FMA_f64(e, K_LN2_LOW, rest + (h - (high - whole)));
+  return high;
+}
+
+// a^b by the logarithm and the exponential, whose argument has two parts; what is infinite or zero
+// comes from the limits at the end.
+K_INLINE double k_double_pow(double a, double b) {
+  double x = fabs(a), low, r;
+  bool tiny = x < DBL_MIN;
+  double log = k_log_parts(tiny ? x * 0x1p54 : x, tiny ? 54 : 0, &low);
+  log = x == 0 ? -(double)INFINITY : log;
+  log = x < (double)INFINITY ? log : x;
+  double t = b * log, t_low = K_FMA_f64(b, low, K_FMA_f64(b, log, -t));
+  uint64_t m = k_double_bits(k_exp_split(t, 2046, &r)), half = m >> 1;
+  double y = (k_exp_rest_f64(r + t_low) + 1) * k_bits_double(half << 52);
+  y *= k_bits_double((m - half) << 52);
+  y = t < -746 ? 0 : y;
+  y = t > 710 ? (double)INFINITY : y;
+  double part = 0.5 * b;
+  bool even = (rint(b) != b) | (rint(part) == part),
+       one = (b == 0) | (a == 1) | ((x == 1) & (fabs(b) == (double)INFINITY));
+  y = (a < 0) & (rint(b) != b) & (x < (double)INFINITY) ? (double)NAN : y;
+  y = one ? 1 : y;
+  return even ? y : copysign(y, a);
+}
+#endif
+
+// By polynomials in w = -log(1 - y^2) below 6, and its root above. The greatest double below 1 has
+// a w of 36.04.
+K_INLINE double k_double_erfinv(double y) {
+  double w = -k_log_f64((1 - y) * (1 + y)), t = K_FMA_f64(w, 1.0 / 3, -1);
+  double s = (sqrt(w) - 4.274744871391589) * (1 / 1.8252551286084109);
+  double near = K_FMA_f64(3.9795055220256047e-10, t, -3.1868752540774684e-10);
+  near = K_FMA_f64(near, t, -4.0372191375261565e-09);
+  near = K_FMA_f64(near, t, 7.1077847412905201e-09);
+  near = K_FMA_f64(near, t, 1.4815482668103312e-08);
+  near = K_FMA_f64(near, t, -6.2952294498112615e-08);
+  near = K_FMA_f64(near, t, 3.5602757326528147e-08);
+  near = K_FMA_f64(near, t, 2.7284385498471599e-07);
+  near = K_FMA_f64(near, t, -7.5967200963290726e-07);
+  near = K_FMA_f64(near, t, 2.963488183520968e-08);
+  near = K_FMA_f64(near, t, 4.3031321386016135e-06);
+  near = K_FMA_f64(near, t, -9.2091091356985958e-06);
+  near = K_FMA_f64(near, t, -5.5669840732225058e-06);
+  near = K_FMA_f64(near, t, 6.5591481587624315e-05);
+  near = K_FMA_f64(near, t, -0.00010761047365987123);
+  near = K_FMA_f64(near, t, -0.00015542173400125983);
+  near = K_FMA_f64(near, t, 0.0009841181239339128);
+  near = K_FMA_f64(near, t, -0.0012742935283739122);
+  near = K_FMA_f64(near, t, -0.0030900907010808932);
+  near = K_FMA_f64(near, t, 0.015799967277504073);
+  near = K_FMA_f64(near, t, -0.022576907976556471);
+  near = K_FMA_f64(near, t, -0.051643216989053511);
+  near = K_FMA_f64(near, t, 0.72489121249847488);
+  near = K_FMA_f64(near, t, 1.6235420064648298);
+  double far = K_FMA_f64(3.6452830068304447e-08, s, -2.3899450227592408e-08);
+  far = K_FMA_f64(far, s, -3.0002993234115701e-07);
+  far = K_FMA_f64(far, s, 3.548113580658063e-07);
+  far = K_FMA_f64(far, s, 6.5448117397462114e-07);
+  far = K_FMA_f64(far, s, -1.1054377306514947e-06);
+  far = K_FMA_f64(far, s, 2.0198447308282904e-07);
+  far = K_FMA_f64(far, s, -9.6257294585771034e-07);
+  far = K_FMA_f64(far, s, 1.716326259297175e-06);
+  far = K_FMA_f64(far, s, 4.9178678729946414e-06);
+  far = K_FMA_f64(far, s, -1.6964922541508039e-05);
+  far = K_FMA_f64(far, s, 1.9848275815097328e-05);
+  far = K_FMA_f64(far, s, 6.8387735474222516e-07);
+  far = K_FMA_f64(far, s, -4.751528292804225e-05);
+  far = K_FMA_f64(far, s, 0.00010123679312536518);
+  far = K_FMA_f64(far, s, -0.00011548405629315969);
+  far = K_FMA_f64(far, s, 4.0041743976703633e-05);
+  far = K_FMA_f64(far, s, 0.00013661857215493525);
+  far = K_FMA_f64(far, s, -0.00036446769371432827);
+  far = K_FMA_f64(far, s, 0.00055563998760072388);
+  far = K_FMA_f64(far, s, -0.00064296724453055004);
+  far = K_FMA_f64(far, s, 0.00063222056455947747);
+  far = K_FMA_f64(far, s, -0.00061528886704142571);
+  far = K_FMA_f64(far, s, 0.00075099546627282034);
+  far = K_FMA_f64(far, s, -0.0012415263917821971);
+  far = K_FMA_f64(far, s, 0.0022687239855659785);
+  far = K_FMA_f64(far, s, -0.0035712194434535109);
+  far = K_FMA_f64(far, s, 0.0022267891029534551);
+  far = K_FMA_f64(far, s, 1.843530398949788);
+  far = K_FMA_f64(far, s, 4.1172156335362153);
+  double x = y * (w < 6 ? near : far), a = fabs(y);
+  x = a == 1 ? copysign((double)INFINITY, y) : x;
+  return a <= 1 ? x : (double)NAN;
+}

@@ -150,7 +150,12 @@ static inline double k_lgamma(double x) {
 }
 #define K_LGAMMA(x) k_lgamma(x)
 #define K_LGAMMA_F32(x) k_narrow_lgamma(x)
+#define K_ERFINV_F64(y) k_double_erfinv(y)
+#define K_LOG(x) k_narrow_log(x)
 #define K_POW_F32  // below
+#ifdef __FMA__
+#define K_POW_F64  // below
+#endif
 #define K_BESSEL(name) __builtin_##name
 
 // Calls would keep the loops around these from being vectorised.
@@ -176,18 +181,24 @@ static inline bool k_choose_bool(bool c, bool a, bool b) { return (c & a) | (!c 
 K_LIBM_F64(erf)
 
 // As K_POW has it, without branches.
-static inline float k_pow_f32(float a, float b) {
-  float y = k_narrow_pow(a, b), size = fabsf(b);
-  float part = size == 2 ? a * a : a;
-  part = size == 0.5f ? sqrtf(a) : part;
-  part = b < 0 ? 1 / part : part;
-  y = (size == 2) | (size == 1) | (size == 0.5f) ? part : y;
-  return b == 3 ? a * a * a : y;
-}
+#define K_POW_BY(S, T, M, general) \
+  K_INLINE T k_pow_##S(T a, T b) { \
+    T y = general(a, b), size = fabs##M(b); \
+    T part = size == 2 ? a * a : a; \
+    part = size == (T)0.5 ? sqrt##M(a) : part; \
+    part = b < 0 ? 1 / part : part; \
+    y = (size == 2) | (size == 1) | (size == (T)0.5) ? part : y; \
+    return b == 3 ? a * a * a : y; \
+  }
+K_POW_BY(f32, float, f, k_narrow_pow)
+#ifdef K_POW_F64
+K_POW_BY(f64, double, , k_double_pow)
+#endif
 
-// To an exponent that is a constant of K_POW's, which b is equal to.
+// To an exponent that is a constant of K_POW's, or 0, which b is equal to.
 #define K_EASY(S, T, M) \
   static inline T k_easy_pow_##S(double known, T a, T b) { \
+    if (known == 0) return 1; \
     T product = known == 3 ? a * a * a : known == 2 || known == -2 ? a * a : a; \
     T part = known == 0.5 || known == -0.5 ? sqrt##M(a) : product; \
     return known < 0 ? 1 / part : part; \

@@ -51,6 +51,7 @@ static void each_result(void *context, int64_t begin, int64_t end) {
 }
 
 static void one_logsumexp(const walk *w, const char *base, px__place at);
+static void one_norm(const walk *w, const char *base, px__place at);
 
 // The axes are not cleared, which would take longer than a small reduction.
 static px_status run(const px_operand *out, const px_operand *in, one_fn one, double number,
@@ -59,7 +60,8 @@ static px_status run(const px_operand *out, const px_operand *in, one_fn one, do
   w.one = one, w.number = number, w.root = root;
   w.in = in->data, w.out = out->data;
   w.in_dtype = in->dtype, w.out_dtype = out->dtype;
-  bool floats = one == one_logsumexp && px__compute_of(in->dtype) == PX_FLOAT32;
+  bool floats =
+      (one == one_logsumexp || one == one_norm) && px__compute_of(in->dtype) == PX_FLOAT32;
   w.block_dtype = floats ? PX_FLOAT32 : PX_FLOAT64;
   px__axes_load(&w.x, out, NULL, in, false);
   int64_t work = w.x.length > 0 ? w.x.length : 1;
@@ -118,29 +120,52 @@ PX_KERNEL(std) {
 typedef struct norm {
   double p, sum;
 } norm;
+// Of 0 and infinity.
 static double norm_join(double sum, double x, double p) {
   double a = fabs(x);
   if (p == 0) return sum + (x != 0);
   if (p == (double)INFINITY) return a > sum || a != a ? a : sum;
-  if (p == -(double)INFINITY) return a < sum || a != a ? a : sum;
-  return sum + (p == 1 ? a : pow(a, p));
+  return a < sum || a != a ? a : sum;
 }
-static void add_norm(void *state, const void *block, int64_t first, int64_t n) {
-  norm *s = state;
-  const double *e = block;
-  if (s->p == 2) {
-    sums squares = {0};
-    add_squares(&squares, block, first, n);
-    s->sum += squares.sum;
-    return;
+static inline double norm_square(double x, double p) { return x * x; }
+static inline double norm_size(double x, double p) { return fabs(x); }
+static inline double norm_cube(double x, double p) { return fabs(x) * x * x; }
+static inline double norm_power(double x, double p) { return pow(fabs(x), p); }
+#define NORM_SUM(S, T, F) \
+  static double F##_sum_##S(const T *e, int64_t n, double p) { \
+    double lane[8] = {0}, sum = 0; \
+    int64_t k = 0; \
+    for (; k + 8 <= n; k += 8) \
+      PX__CPU_ROLLED for (int j = 0; j < 8; j++) lane[j] += F((double)e[k + j], p); \
+    for (; k < n; k++) lane[k & 7] += F((double)e[k], p); \
+    for (int j = 0; j < 8; j++) sum += lane[j]; \
+    return sum; \
   }
-  for (int64_t k = 0; k < n; k++) s->sum = norm_join(s->sum, e[k], s->p);
-}
+#define ADD_NORM(S, T) \
+  NORM_SUM(S, T, norm_square) \
+  NORM_SUM(S, T, norm_size) \
+  NORM_SUM(S, T, norm_cube) \
+  NORM_SUM(S, T, norm_power) \
+  static void add_norm_##S(void *state, const void *block, int64_t first, int64_t n) { \
+    norm *s = state; \
+    const T *e = block; \
+    if (s->p == 0 || fabs(s->p) == (double)INFINITY) { \
+      for (int64_t k = 0; k < n; k++) s->sum = norm_join(s->sum, (double)e[k], s->p); \
+      return; \
+    } \
+    double (*sum)(const T *, int64_t, double) = s->p == 2   ? norm_square_sum_##S \
+                                                : s->p == 1 ? norm_size_sum_##S \
+                                                : s->p == 3 ? norm_cube_sum_##S \
+                                                            : norm_power_sum_##S; \
+    s->sum += sum(e, n, s->p); \
+  }
+ADD_NORM(f32, float)
+ADD_NORM(f64, double)
 static void one_norm(const walk *w, const char *base, px__place at) {
   norm s = {.p = w->number};
   bool least = s.p == -(double)INFINITY;
   s.sum = least ? (double)INFINITY : 0;
-  each_block(w, base, add_norm, &s);
+  each_block(w, base, w->block_dtype == PX_FLOAT32 ? add_norm_f32 : add_norm_f64, &s);
   bool power = s.p != 0 && s.p != 1 && fabs(s.p) != (double)INFINITY;
   store(w, at, !power ? s.sum : s.p == 2 ? sqrt(s.sum) : pow(s.sum, 1 / s.p));
 }

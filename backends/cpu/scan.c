@@ -75,14 +75,18 @@ static void scan_whole(int64_t *e, int64_t n, int64_t *carry, bool product) {
 static void turn_round(const scan *s, line *a) {
   if (s->backwards) a->at += (s->length - 1) * a->stride, a->stride = -a->stride;
 }
-static inline void sum_line(const line *out, const line *in, int64_t n) {
-  double c = 0;
-  for (px__steps s = {.n = n}; px__step(&s);)
-    for (int64_t i = s.begin; i < s.end; i++) {
-      c += *(const float *)(const void *)(in->at + i * in->stride);
-      *(float *)(void *)(out->at + i * out->stride) = (float)c;
-    }
-}
+// Of elements that are added up as they lie.
+#define SUM_LINE(S, T) \
+  static inline void sum_line_##S(const line *out, const line *in, int64_t n) { \
+    double c = 0; \
+    for (px__steps s = {.n = n}; px__step(&s);) \
+      for (int64_t i = s.begin; i < s.end; i++) { \
+        c += (double)*(const T *)(const void *)(in->at + i * in->stride); \
+        *(T *)(void *)(out->at + i * out->stride) = (T)c; \
+      } \
+  }
+SUM_LINE(f32, float)
+SUM_LINE(f64, double)
 static void plain_line(const scan *s, line out, line in, line grad) {
   union {
     double f[BLOCK];
@@ -91,8 +95,9 @@ static void plain_line(const scan *s, line out, line in, line grad) {
   int64_t whole = s->product, work = 0;
   double carry = (double)whole;
   turn_round(s, &out), turn_round(s, &in);
-  if (!s->product && in.dtype == PX_FLOAT32 && out.dtype == PX_FLOAT32) {
-    sum_line(&out, &in, s->length);
+  bool wide = in.dtype == PX_FLOAT64;
+  if (!s->product && in.dtype == out.dtype && (wide || in.dtype == PX_FLOAT32)) {
+    (wide ? sum_line_f64 : sum_line_f32)(&out, &in, s->length);
     return;
   }
   for (int64_t i = 0; i < s->length && !px__worked(&work, BLOCK); i += BLOCK) {
