@@ -194,7 +194,7 @@ static px_status by_columns(int *dim, px_tensor *parameter, void *comm) {
 }
 
 // Cut by columns where that can be, with parts on the CPU.
-static void trains_offloaded(px_comm *comm, px_device device) {
+static void trains_on_cpu(px_comm *comm, px_device device, bool pin) {
   PX_SCOPED(px_module) one = make_model(device);
   PX_SCOPED(px_module) model = make_model(device);
   PX_SCOPED(px_shards) inner = NULL;
@@ -203,7 +203,7 @@ static void trains_offloaded(px_comm *comm, px_device device) {
   px_shard part;
   px_shard_options options = options_of(comm);
   options.dim_of = by_columns, options.dim_context = comm;
-  options.offload = true, options.pin = device.type == PX_CUDA;
+  options.offload = true, options.pin = pin;
   FAILS(px_fully_shard(&inner, model, &options), PX_VALUE, "are to have a device");
   options.device = device;
   CHECK(px_module_entry_at(model, PX_ENTRY_MODULE, 0, &first));
@@ -217,6 +217,10 @@ static void trains_offloaded(px_comm *comm, px_device device) {
   CHECK_EQ((int)px_tensor_device(px_tensor_grad(part.local)).type, PX_CPU);
   CHECK_EQ(px_tensor_is_pinned(part.local), options.pin);
   CHECK_EQ((int)px_tensor_device(part.whole).type, (int)device.type);
+}
+static void trains_offloaded(px_comm *comm, px_device device) {
+  trains_on_cpu(comm, device, false);
+  if (device.type == PX_CUDA) trains_on_cpu(comm, device, true);
 }
 PX_TEST(columns_that_lie_on_the_cpu_train_as_in_one_process) {
   run_ranks(2, ON_CPU, trains_offloaded);
