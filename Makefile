@@ -310,13 +310,17 @@ bench-ops: all
 demo:
 	script/demo
 # The pages that follow from the sources: docs/ops.md, docs/layers.md and docs/optim.md from the tables, HACKING's table of environment variables.
-# What Phlox makes of PyTorch's own samples. TORCH is a Python that has PyTorch.
+# What Phlox makes of PyTorch's own samples. TORCH is a Python that has PyTorch, BESIDE one whose
+# PyTorch has the GPU of DEVICES=cuda; JOBS says how many processes replay on each device.
 DEVICES ?= cpu sim
+BESIDE  ?=
+JOBS    ?= 2
 MOST    ?= 12
 parity: python
-	@test -n "$(TORCH)" || { echo "make parity TORCH=PYTHON [DEVICES='cpu sim cuda'] [MOST=samples of an op]: PYTHON has PyTorch" >&2; exit 2; }
+	@test -n "$(TORCH)" || { echo "make parity TORCH=PYTHON [DEVICES='cpu sim'] [BESIDE=PYTHON] [MOST=samples of an op]: PYTHON has PyTorch" >&2; exit 2; }
 	$(TORCH) tests/parity/sample.py $(O)/parity.gz --most $(MOST)
-	PYTHONPATH=python $(PYTHON) tests/parity/replay.py $(O)/parity.gz --device $(DEVICES) --page docs/parity.md
+	PYTHONPATH=python $(PYTHON) tests/parity/replay.py $(O)/parity.gz --device $(DEVICES) --jobs $(JOBS) \
+	  $(if $(BESIDE),--beside $(BESIDE)) --page docs/parity$(if $(filter cuda,$(DEVICES)),-cuda).md
 
 docs: $(GEN)
 	@mkdir -p docs

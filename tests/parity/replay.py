@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python3 replay.py FILE [--device cpu sim] [--op NAME] [--dtype NAME] [--page PAGE] [--keep SMALL]: replays samples that sample.py made, with Phlox alone, and prints how much is right.
+"""python3 replay.py FILE [--device cpu sim] [--op NAME] [--dtype NAME] [--page PAGE] [--keep SMALL] [--jobs N] [--beside PYTHON]: replays samples that
+sample.py made, with Phlox alone, and prints how much is right.
 An outcome is right if errors have the class and the text, and results the structure, dtypes, shapes, strides and values, NaN and infinity in the same
-places. Each device is another process, which says what it does, so that a crash or a hang is one more outcome that is wrong."""
+places. Each device is another process, or several, which say what they do, so that a crash or a hang is one more outcome that is wrong.
+On a GPU PyTorch gives some outcomes that it does not give on the CPU, where the samples were made: products of integers are refused, drivers of
+LAPACK, too. --beside names a Python whose PyTorch has the GPU: what differs from the CPU's outcome is right if PyTorch gives it on that GPU."""
 import argparse
 import base64
 import itertools
@@ -15,6 +18,7 @@ import struct
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import form
 
@@ -207,20 +211,60 @@ def plain(error):
     return [error[0], error[1].split("\nIt was reported by")[0].replace("cuda:0", "cpu").replace("_cuda", "_cpu").replace("CUDA", "CPU").strip()]
 
 
-def work(path, device, first, op, dtype):
-    """The process of a device: a line before and behind each sample."""
+class Peer:
+    """PyTorch in a process of its own, which makes forms of samples on the same GPU; anew where a fault has ended it."""
+    def __init__(self, python, path):
+        self.command, self.process = [python, os.path.abspath(__file__), path, "--peer"], None
+
+    def outcome(self, sample, name):
+        """The outcome, or None where the process has ended in it."""
+        if self.process is None:
+            self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            self.process.stdin.write(json.dumps([sample, name]) + "\n")
+            self.process.stdin.flush()
+            made = json.loads(self.process.stdout.readline())
+        except (BrokenPipeError, ValueError):
+            made = None
+        if made is None or "error" in made and "CUDA" in made["error"][1]:  # after a fault of a kernel nothing goes on
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+        return made
+
+
+def answer():
+    """The process of a Peer."""
+    import torch
+    torch.backends.cudnn.allow_tf32 = False
+    for line in sys.stdin:
+        print(json.dumps(form.outcome(torch, *json.loads(line), "cuda")), flush=True)
+
+
+def wrong_of(torch, sample, name, device, peer):
+    """What is wrong with a form, or None."""
+    have, want = form.outcome(torch, sample, name, device), sample["forms"][name]
+    reason = judge(sample, name, have, want, device)
+    there = peer.outcome(sample, name) if reason and peer else None
+    return judge(sample, name, have, {**there, "slack": want.get("slack", 0)}, device) if there else reason
+
+
+def work(args, device, first, part, parts):
+    """The process of a part of the samples on a device: a line before and behind each."""
     import phlox as torch
-    for i, sample in enumerate(form.read(path)):
-        if i < first or op and op not in sample["op"] or dtype and dtype not in sample["dtype"]:
+    torch.backends.cudnn.allow_tf32 = False
+    peer = Peer(args.beside, args.file) if args.beside else None
+    for i, sample in enumerate(form.read(args.file)):
+        if i < first or i % parts != part or args.op and args.op not in sample["op"] or args.dtype and args.dtype not in sample["dtype"]:
             continue
         print(json.dumps([i]), flush=True)
         wrong = {}
         if form.lookup(torch, sample["path"]) is None:
             wrong = dict.fromkeys(sample["forms"], "missing")
         else:
-            for name, want in sample["forms"].items():
+            for name in sample["forms"]:
                 signal.alarm(LIMIT)
-                reason = judge(sample, name, form.outcome(torch, sample, name, device), want, device)
+                reason = wrong_of(torch, sample, name, device, peer)
                 if reason:
                     wrong[name] = reason
         signal.alarm(0)
@@ -228,13 +272,12 @@ def work(path, device, first, op, dtype):
     print("[null]", flush=True)
 
 
-def replay(path, device, op=None, dtype=None):
-    """Of each sample's number what is wrong, by form."""
-    results, first = {}, 0
+def replay_part(path, device, part, parts, given):
+    """Of each sample's number in a part what is wrong, by form."""
+    results, first, more = {}, 0, [word for name, value in given.items() if value for word in ("--" + name, value)]
     while first is not None:
-        child = subprocess.Popen([sys.executable, os.path.abspath(__file__), path, "--work", str(first), "--device", device]
-                                 + ["--op", op] * bool(op) + ["--dtype", dtype] * bool(dtype),
-                                 stdout=subprocess.PIPE, text=True, env={**os.environ, **PLACES[device]})
+        command = [sys.executable, os.path.abspath(__file__), path, "--work", device, str(first), str(part), str(parts), *more]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **PLACES[device]})
         first, at = None, -1
         for line in child.stdout:
             at, *wrong = json.loads(line)
@@ -246,6 +289,13 @@ def replay(path, device, op=None, dtype=None):
                 raise SystemExit(f"the process of {device} ended with {child.returncode} outside of a sample")
             results[at], first = {"forward": f"the process ended with {child.returncode}"}, at + 1
     return results
+
+
+def replay(path, device, jobs=1, **given):
+    """The same of all samples; `given` are options: op, dtype, beside."""
+    with ThreadPoolExecutor(jobs) as pool:
+        found = pool.map(lambda part: replay_part(path, device, part, jobs, given), range(jobs))
+        return {number: wrong for part in found for number, wrong in part.items()}
 
 
 def literal(value):
@@ -358,7 +408,8 @@ def page(ops):
     return f"""# Parity with PyTorch
 
 `make parity TORCH=PYTHON` writes this page. PYTHON, which has PyTorch, makes samples from PyTorch's tables of ops and modules, and what it makes of
-them; Phlox replays them on the CPU and on simulated devices (`DEVICES="cpu sim cuda"`: on a GPU too), without PyTorch. An outcome is right if an error has the class and
+them; Phlox replays them on the CPU and on simulated devices, without PyTorch (`DEVICES=cuda`: on a GPU; what differs from the CPU's outcome there is right if
+the PyTorch of `BESIDE=PYTHON` gives it on that GPU: [parity-cuda.md](parity-cuda.md) is such a page). An outcome is right if an error has the class and
 the text, and a result the structure, dtype, shape, strides (gradients: without strides) and values, within the tolerance that `tests/parity/replay.py`
 says for its dtype. Derivatives that PyTorch lacks are not compared. Where PyTorch's numbers of a short dtype left its range on the way (infinite, NaN), what it computes in float64 is right too. Draws are compared in their mean, memory that nobody wrote in its form, faults of kernels that a device tells of later without their class. On devices statistics of halves may be float32, as PyTorch's are there, `tensor_split` has its places from the CPU, and a buffer of a sample that cannot be resized says nothing. An op is *right* if all outcomes are, on each device, *partly*
 or *wrong* if some or none are, and *missing* if there is no such name. Numbers that are complex are counted apart.
@@ -385,13 +436,20 @@ def main():
     parser.add_argument("--dtype", help="samples of dtypes whose name has this in it; where it is complex, failures are those of complex numbers")
     parser.add_argument("--page", help="the page to write")
     parser.add_argument("--keep", metavar="SMALL", help="writes the set that the tests replay, of samples made with --most 1")
-    parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--jobs", type=int, default=1, help="processes of each device")
+    parser.add_argument("--beside", metavar="PYTHON", help="a Python whose PyTorch has the GPU of --device cuda")
+    parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.work is not None:
-        return work(args.file, "cpu" if args.device == ["cpu"] else "cuda", args.work, args.op, args.dtype)
+    if args.peer:
+        return answer()
+    if args.work:
+        return work(args, "cpu" if args.work[0] == "cpu" else "cuda", *map(int, args.work[1:]))
+    if args.beside and args.device != ["cuda"]:
+        parser.error("--beside is for --device cuda")
     if args.keep:
         return keep(args.file, args.keep)
-    ops = tally(form.read(args.file), {device: replay(args.file, device, args.op, args.dtype) for device in args.device},
+    ops = tally(form.read(args.file), {d: replay(args.file, d, args.jobs, op=args.op, dtype=args.dtype, beside=args.beside) for d in args.device},
                 ["complex"] if "complex" in (args.dtype or "") else ["real"])
     for op, row in sorted(ops.items()):
         print(f"{op}: {state(row)}, {row['right']['real']} of {row['total']['real']}; complex {row['right']['complex']} of {row['total']['complex']}")

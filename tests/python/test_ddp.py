@@ -518,15 +518,14 @@ class DDPTest(unittest.TestCase):
             ranks(joins_by_hooks_of_its_own, backend=backend)
 
     def test_mixed_precision_is_what_copies_of_a_low_dtype_give(self):
-        bits = []
-        for _ in range(2):
-            for backend, _ in self.backends(2):
+        for backend, _ in self.backends(2):
+            bits = []
+            for _ in range(2):
                 with tempfile.TemporaryDirectory() as path:
                     ranks(trains_mixed, path, backend=backend)
                     bits.append([torch.load(f"{path}/{r}") for r in range(2)])
-        for r in range(2):
-            for again in bits[1:]:
-                self.assertTrue(all(torch.equal(a, b) for a, b in zip(bits[0][r], again[r])))
+            for one, two in zip(*bits):
+                self.assertTrue(all(torch.equal(a, b) for a, b in zip(one, two)))
 
     def test_the_death_of_a_rank_within_backward_is_told_to_the_others(self):
         for backend, _ in self.backends(2):

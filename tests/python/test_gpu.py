@@ -169,6 +169,11 @@ class Errors(unittest.TestCase):
             self.assertEqual(raised(lambda: call(phlox)), raised(lambda: call(torch)))
         self.assertEqual(phlox.cuda.current_device(), 0)
 
+    def test_products_of_whole_numbers_are_refused_where_there_are_any(self):
+        a, b = (phlox.ones(shape, dtype=phlox.int64, device="cuda") for shape in ((2, 3), (3, 0)))
+        self.assertEqual([(a @ b).shape, phlox.bmm(a[None, :0], b[None]).shape], [(2, 0), (1, 0, 0)])
+        self.assertEqual(raised(lambda: a @ a.T), ("NotImplementedError", "\"addmm_cuda\" not implemented for 'Long'"))
+
     def test_the_code_of_the_driver(self):
         with self.assertRaises(phlox.AcceleratorError) as caught: phlox.cuda.set_device(77)
         self.assertEqual(caught.exception.error_code, 101)

@@ -233,6 +233,21 @@ class Judgement(unittest.TestCase):
             wrong = replay.replay(path, "cpu")
         self.assertEqual(wrong, {0: {"forward": "the process ended with 0"}, 1: {"forward": "the process ended with 7"}, 2: {}})
 
+    def test_what_differs_is_right_if_pytorch_on_the_device_has_it(self):
+        """A program in the place of that PyTorch: it knows one answer, and ends at the second question."""
+        given = [{"tensor": ["float32", [1], [1], "AACAPw=="]}]  # 1
+        with tempfile.TemporaryDirectory() as folder:
+            path, other = os.path.join(folder, "two.gz"), os.path.join(folder, "python")
+            with gzip.open(path, "wt") as file:
+                for _ in range(3):
+                    file.write(json.dumps(one_sample({"forward": {"error": ["RuntimeError", "not here"]}}, path="exp", args=given)) + "\n")
+            with open(other, "w") as file:
+                file.write("#!/bin/sh\nread line; echo '{\"value\": {\"tensor\": [\"float32\", [1], [1], \"VPgtQA==\"]}}'; read line\n")
+            os.chmod(other, 0o755)
+            wrong = replay.replay(path, "sim", beside=other)
+        differs = {"forward": "no error, but RuntimeError: not here"}
+        self.assertEqual(wrong, {0: {}, 1: differs, 2: {}})
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -316,6 +316,7 @@ px_status px__cuda_reflect(const px_launch *l, const px__cuda_reflections *r) {
 px_status px__cuda_multiply(const px_launch *l, px__cuda_product p) {
   px__cuda_layout a, b, c;
   pthread_once(&once, load);
+  if (!count_of(&p.c)) return PX_OK;
   if (px__cuda_arithmetic_of(p.dtype).type < 0) return refuse(l, p.dtype);
   if (px__cuda_is_dots(&p) && count_of(&p.c) < INT32_MAX) return px__cuda_dots(l, &p);
   if (!loaded)
@@ -323,7 +324,6 @@ px_status px__cuda_multiply(const px_launch *l, px__cuda_product p) {
                  "%s on cuda:%d needs cuBLAS (libcublas.so.13), which was not found; "
                  "PHLOX_CUDA_PATH may name its folder",
                  l->op, l->device);
-  if (!count_of(&p.c)) return PX_OK;
   px__cuda_matrices result = p.c;
   bool fits = lay_out(&c, &result);
   if (!fits) {
