@@ -53,7 +53,9 @@ KALIGN   := $(shell $(CC) -Werror -falign-functions=64 -falign-loops=32 -E -x c 
 # contraction is off, and not in what is left of a row: a number would follow from its place.
 KFLAGS   := -fno-math-errno -fno-trapping-math -fwrapv
 V3FLAGS  := -march=x86-64-v3
-KFAST    := -O3 $(KALIGN)
+# Loops for strides of one beside those for any took a fifth of the room of products of matrices.
+KSTRIDE  := $(shell $(CC) -Werror -fno-version-loops-for-strides -E -x c /dev/null >/dev/null 2>&1 && echo -fno-version-loops-for-strides)
+KFAST    := -O3 $(KALIGN) $(KSTRIDE)
 # Most kernels want vectors and what they are made of in one piece, and nothing else of what -O3 has: what is left of a row, unrolled, took a quarter of
 # their room.
 KVECTOR  := -ftree-vectorize -fvect-cost-model=dynamic -finline-functions --param=max-inline-insns-single=200 --param=max-inline-insns-auto=30 \
@@ -160,6 +162,9 @@ $(eval $(call variant,base,,$$(KBASE)))
 $(addprefix $(O)/base/,conv.o conv_few.o conv_small.o gemm.o gemm_bf16.o gemm_tiles.o gemm_whole.o): KBASE := $(KFAST)
 $(eval $(call variant,v3,$(V3FLAGS),$$(KFAST)))
 $(foreach v,$(VARIANTS),$(patsubst %,$(O)/$(v)/%.o,pairs random stored $(filter-out %_table %_optim,$(CPUGEN)))): KFAST := $(KVECTOR) $(KALIGN) $(KONCE)
+# So it is of these, whose loops of few steps are to be unrolled.
+PEELED   := arange conv conv_few conv_small fft gemm_bf16
+$(foreach v,$(VARIANTS),$(PEELED:%=$(O)/$(v)/%.o)): KFAST := $(KVECTOR) $(KALIGN) $(KONCE) -fpeel-loops
 $(O)/once/%.o: backends/cpu/%.c | $(GENHEAD)
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(INCLUDES) $(CPPFLAGS) $(KFLAGS) -MMD -MP -c -o $@ $<
