@@ -49,7 +49,7 @@ px_status px__segment_new(px__segment **out, const px__request *r, void *at, siz
                      .room = room,
                      .stack = r->stack,
                      .plugged = room ? room->plugged : (px_memory_allocator){0},
-                     .small = r->size <= PX__SMALL};
+                     .small = r->size <= PX__SMALL && !r->mixed};
   s->paged = !s->plugged.alloc && px__pages_wanted(d);
   px_status status = px__chunk_new(&chunk, d);
   if (status == PX_OK) status = raw_take(r, s);

@@ -489,6 +489,7 @@ typedef struct px__request {
   px_stream *stream;
   size_t bytes, size;         // as asked for, and rounded
   bool tight;                 // a new segment has no more than that
+  bool mixed;                 // ... and is a large one, whatever the size, that all may share
   const px_traceback *stack;  // where, if there is a history
 } px__request;
 // From what is free, NULL if nothing fits; from a new segment. Lock held.

@@ -5,9 +5,12 @@
 // A page stays where it is until the last block that touches it has gone. Of k blocks that go in
 // any order, one more makes that 1/(k + 1) of a block's life later. So each page that a place
 // touches costs this, which is 1 of a page that nothing touches; and what the place leaves free
-// beside itself in these pages, which hardly anything else fits into, costs half its part of a
-// page. A request gets the cheapest place, and of those the lowest. Every chunk is looked at, which
-// few pages do not have many of.
+// beside itself in these pages costs a half of its part of a page where it reaches the page's edge,
+// where a large request could have gone on, and a quarter between blocks. A request gets the
+// cheapest place, and of those the lowest. Every chunk is looked at, which few pages do not have
+// many of.
+//
+// Segments that are made here are large ones, whatever the request: all may share them.
 #include "device/state.h"
 
 enum { MOST = 512, ONE = 1 << 20 };  // pages of addresses; the cost of a page
@@ -57,6 +60,8 @@ static void count(survey *s) {
 }
 
 // ---- choosing
+static uint64_t share_of(size_t bytes, int part) { return bytes * ONE / ((size_t)part * PX__PAGE); }
+
 // What the place costs in [low, high), which is free; UINT64_MAX if there are not so many pages.
 static uint64_t cost_of(const survey *s, uintptr_t low, uintptr_t high, uintptr_t at) {
   size_t first = page_of(s, at), last = page_of(s, at + s->r->size - 1), added = 0;
@@ -66,8 +71,9 @@ static uint64_t cost_of(const survey *s, uintptr_t low, uintptr_t high, uintptr_
     added += !s->blocks[p];
     cost += ONE / (s->blocks[p] + 1u);
   }
-  size_t left = at - (begin > low ? begin : low) + ((end < high ? end : high) - at - s->r->size);
-  return s->touched + added <= s->most ? cost + left * ONE / (2 * PX__PAGE) : UINT64_MAX;
+  cost += begin < low ? share_of(at - low, 4) : share_of(at - begin, 2);
+  cost += end > high ? share_of(high - at - s->r->size, 4) : share_of(end - at - s->r->size, 2);
+  return s->touched + added <= s->most ? cost : UINT64_MAX;
 }
 
 // At both ends of what is free, and at both ends of its whole pages.
@@ -88,20 +94,22 @@ static void consider(survey *s, uintptr_t low, uintptr_t high, px__chunk *chunk,
 
 // What lies beside a gap, if new pages there may become one run with it.
 static px__chunk *side_of(const survey *s, const px__segment *segment, bool above) {
-  if (!segment || segment->room || segment->small != (s->r->size <= PX__SMALL)) return NULL;
+  if (!segment || segment->room || segment->small) return NULL;
   px__chunk *chunk = above ? segment->first : segment->last;
   return is_usable(chunk, s->r) ? chunk : NULL;
 }
 
-static void choose(survey *s) {
+// Without gaps: where there are pages already.
+static void choose(survey *s, bool gaps) {
   const px__cache *c = &s->r->device->cache;
   uintptr_t low = c->range;
-  s->cost = UINT64_MAX;
+  s->cost = UINT64_MAX, s->at = 0;
   for (px__segment *next = c->lowest, *below = NULL;; below = next, next = next->above) {
     px__segment *beside[2] = {below, next};
     px__chunk *a = side_of(s, below, false), *b = side_of(s, next, true);
     uintptr_t high = next ? (uintptr_t)next->data : c->range_end;
-    if (low < high) consider(s, a ? a->node.address : low, b ? end_of(b) : high, NULL, beside);
+    if (low < high && gaps)
+      consider(s, a ? a->node.address : low, b ? end_of(b) : high, NULL, beside);
     if (!next) return;
     for (px__chunk *chunk = next->first; chunk; chunk = chunk->next)
       if (is_usable(chunk, s->r)) consider(s, chunk->node.address, end_of(chunk), chunk, beside);
@@ -110,13 +118,15 @@ static void choose(survey *s) {
 }
 
 // ---- making it a chunk
-// Puts the pages of the gap that the place touches there, and gives as many back elsewhere.
+// Puts the pages of the gap that the place touches there, and gives as many back elsewhere, but not
+// what is free beside the gap and part of the place. Fails while work uses those that are free.
 static px_status put_pages(survey *s) {
   const px__cache *c = &s->r->device->cache;
   uintptr_t low = s->below ? (uintptr_t)s->below->data + s->below->size : c->range;
   uintptr_t high = s->above ? (uintptr_t)s->above->data : c->range_end;
   uintptr_t begin = s->at & ~(uintptr_t)(PX__PAGE - 1), end = px__whole_pages(s->at + s->r->size);
-  px__chunk *kept[2] = {side_of(s, s->below, false), side_of(s, s->above, true)};
+  px__chunk *kept[2] = {s->at < low ? side_of(s, s->below, false) : NULL,
+                        s->at + s->r->size > high ? side_of(s, s->above, true) : NULL};
   if (begin < low) begin = low;
   if (end > high) end = high;
   px__runs_give(s->r->device, end - begin, kept);
@@ -137,13 +147,17 @@ static px__chunk *cut_below(px__device *d, px__chunk *chunk, uintptr_t at) {
 
 px_block *px__thrift_allocate(const px__request *r) {
   px__device *d = r->device;
-  survey s = {.r = r};
   if (PX_LIKELY(!d->cache.thrifty) || px__pool_room(r) || !px__thrift_may(d)) return NULL;
+  px__request mixed = *r;
+  survey s = {.r = &mixed};
+  mixed.mixed = true;
   px__pool_flush(d);
   for (int i = 0; i < d->stream_count; i++) px__stream_ask(d->streams[i]);
   count(&s);
-  choose(&s);
-  if (!s.at) return NULL;
-  if (!s.chunk && put_pages(&s) != PX_OK) return px_error_clear(), NULL;
-  return px__pool_take_free(r, cut_below(d, s.chunk, s.at));
+  choose(&s, true);
+  if (s.at && !s.chunk && put_pages(&s) != PX_OK) {
+    px_error_clear();
+    choose(&s, false);
+  }
+  return s.at ? px__pool_take_free(r, cut_below(d, s.chunk, s.at)) : NULL;
 }
