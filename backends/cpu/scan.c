@@ -271,11 +271,15 @@ typedef struct extremes {
 #define EXTREMES(T, is_nan) \
   static void extremes_##T(T *e, int64_t *places, int64_t n, int64_t from, T *best, \
                            int64_t *place, bool least) { \
+    T top = *best; \
+    int64_t at = *place; \
     for (int64_t i = 0; i < n; i++) { \
-      bool beats = least ? e[i] <= *best : e[i] >= *best; \
-      if (*place < 0 || beats || is_nan(e[i])) *best = e[i], *place = from + i; \
-      e[i] = *best, places[i] = *place; \
+      T x = e[i]; \
+      bool beats = (least ? x <= top : x >= top) || at < 0 || is_nan(x); \
+      top = beats ? x : top, at = beats ? from + i : at; \
+      e[i] = top, places[i] = at; \
     } \
+    *best = top, *place = at; \
   }
 #define NEVER(x) false
 EXTREMES(double, isnan)
