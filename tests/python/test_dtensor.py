@@ -10,6 +10,7 @@ import phlox as torch
 import phlox.distributed as dist
 import phlox.distributed.checkpoint as dcp
 from phlox import nn
+from phlox.distributed.fsdp import fully_shard
 from phlox.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
 
 PLACES = [Replicate(), Shard(0), Shard(1), Partial()]
@@ -111,6 +112,8 @@ def refusals(r, n, device):
             lambda: distribute_tensor(whole, mesh, [Replicate()]).redistribute(placements=[Partial()]))
     refuses(RuntimeError, "Can not redistribute from Shard(dim=0) to Partial(max)", lambda: d.redistribute(placements=[Partial("max")]))
     refuses(RuntimeError, "placements is needed for redistribute!", lambda: d.redistribute())
+    refuses(NotImplementedError, "fully_shard of parameters that are DTensors is not implemented in Phlox",
+            lambda: fully_shard(distribute_module(nn.Linear(2, 2), mesh)))
     refuses(RuntimeError, "the local_tensor argument only accepts torch.Tensor", lambda: DTensor.from_local(d, mesh))
 
 

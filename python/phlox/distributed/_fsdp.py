@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from phlox import _C
 from phlox._C import _UnshardHandle as UnshardHandle
-from phlox.distributed._dtensor import Replicate, Shard, _spec
+from phlox.distributed._dtensor import DTensor, Replicate, Shard, _spec
 
 torch = sys.modules[__name__.partition(".")[0]]
 
@@ -59,6 +59,10 @@ def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placemen
         if isinstance(member, FSDPModule):
             raise AssertionError("Each distinct composable distributed API can only be applied to a module once. "
                                  f"fully_shard has already been applied to the following module:\n{member}")
+    done = {id(p) for member in modules for within in member.modules() if isinstance(within, FSDPModule) for p in within.parameters()}
+    done.update(map(id, ignored_params or ()))
+    if any(isinstance(p, DTensor) and id(p) not in done for member in modules for p in member.parameters()):
+        raise NotImplementedError("fully_shard of parameters that are DTensors is not implemented in Phlox")
     if mesh is not None and mesh.ndim not in (1, 2):
         raise ValueError(f"fully_shard expects a 1D or 2D DeviceMesh but got {mesh}")
     if mesh is not None and mesh.ndim == 2 and mesh.mesh_dim_names is None:
