@@ -32,7 +32,7 @@ def placed(mesh, placements, whole):
 
 def moves(r, n, device):
     whole = whole_tensor(device)
-    for shape in [(n,)] + ([(2, 2)] if n == 4 else []):
+    for shape in [(n,)] + ([(2, 2)] if n == 4 and device.type == "cpu" else []):  # placement_test has those of devices
         mesh = dist.init_device_mesh(device.type, shape)
         for a in itertools.product(PLACES, repeat=len(shape)):
             d = placed(mesh, a, whole)
