@@ -416,9 +416,14 @@ PX_TEST(random_programs_keep_their_contents) {
 
 // Without care for which pages are touched, ten times as many requests fail.
 PX_TEST(a_device_of_few_pages_is_nearly_filled) {
+#ifdef __SANITIZE_THREAD__
+  enum { SEEDS = 4 };
+#else
+  enum { SEEDS = 12 };
+#endif
   small_device("64M", "deterministic:True");
   int failed = 0;
-  for (unsigned seed = 0; seed < 12; seed++) {
+  for (unsigned seed = 0; seed < SEEDS; seed++) {
     play p = {.seed = seed, .streams = 1, .most = 51 * MIB, .largest = 4 * MIB};
     play_all(&p, 600);
     failed += p.failed;
