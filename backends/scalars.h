@@ -101,33 +101,45 @@ K_ALONE(i64, int64_t)
 K_FLOAT(f32, float, f)
 K_FLOAT(f64, double, )
 
-// The half formats, which their highest number tells, are among the floats, with zeros behind;
-// float16 has even steps below 2^-14. This gives what such a format makes of a float, as which a
-// number for all places may come.
-K_MATH float k_as_half_f32(float x, float highest) {
-  bool half = highest == 65504.0f;
-  uint32_t bits, step = half ? 1u << 13 : 1u << 16;
-  if (!(fabsf(x) < K_inf_f32)) return x;
-  if (half && fabsf(x) < 0x1p-14f) return copysignf(rintf(x * 0x1p24f) * 0x1p-24f, x);
+// The half formats, which their highest number tells, are among the floats, with `shift` zeros
+// behind; float16 has even steps below `least`. This gives what such a format makes of a float, as
+// which a number for all places may come.
+K_MATH float k_among_f32(float x, int32_t shift, float least, float highest) {
+  const int32_t odd = shift ? 1 : 0, rest = ((1 << shift) >> 1) - odd;
+  int32_t bits;
   memcpy(&bits, &x, sizeof bits);
-  bits = (bits + step / 2 - 1 + (bits / step & 1)) & ~(step - 1);
-  memcpy(&x, &bits, sizeof x);
-  return fabsf(x) > highest ? copysignf(K_inf_f32, x) : x;
+  bits = (bits + rest + ((bits >> shift) & odd)) & -(1 << shift);
+  float y, few = rintf(x * 0x1p24f) * 0x1p-24f, size = fabsf(x);
+  memcpy(&y, &bits, sizeof y);
+  y = fabsf(y) > highest ? K_inf_f32 : y;
+  y = size < least ? few : y;
+  return size < K_inf_f32 ? copysignf(y, x) : x;
 }
-// The neighbour of a on the way to b.
+// The neighbour of a on the way to b: one place on among the format's numbers, which are counted
+// from 0. All that is chosen by is a number, and both ways are computed, as loops of vectors do.
 K_MATH float k_nextafter_f32(float a, float b, float highest) {
-  bool half = highest == 65504.0f;
-  if (highest > 3.39e38f) return nextafterf(a, b);
-  a = k_as_half_f32(a, highest), b = k_as_half_f32(b, highest);
-  if (a == b || a != a || b != b) return a == b ? b : a + b;
-  if (a == 0) return copysignf(half ? 0x1p-24f : 0x1p-133f, b);
-  if (fabsf(a) == K_inf_f32) return copysignf(highest, a);
-  if (half && fabsf(a) <= 0x1p-14f) return copysignf(a + (b > a ? 0x1p-24f : -0x1p-24f), a);
-  uint32_t bits, step = half ? 1u << 13 : 1u << 16;
-  memcpy(&bits, &a, sizeof bits);
-  bits += (b > a) == (a > 0) ? step : 0 - step;
-  memcpy(&a, &bits, sizeof a);
-  return a;
+  const bool half = highest == 65504.0f;
+  const int32_t shift = half ? 13 : highest > 3.39e38f ? 0 : 16, first = half ? 0x38000000 : 0;
+  const int32_t evens = half ? 0x400 : 0, last = half ? 0x7c00 : 0x7f800000 >> shift;
+  const float least = half ? 0x1p-14f : 0;
+  a = k_among_f32(a, shift, least, highest), b = k_among_f32(b, shift, least, highest);
+  float x = fabsf(a);
+  int32_t bits, sign;
+  memcpy(&bits, &x, sizeof bits);
+  memcpy(&sign, &a, sizeof sign);
+  int32_t place = (bits - first) >> shift, even = (int32_t)(x * 0x1p24f);
+  place = place > last ? last : place;
+  place = x < least ? even : place;
+  place = (sign < 0 ? -place : place) + (b > a) - (b < a);
+  int32_t count = place < 0 ? -place : place;
+  bits = (count << shift) + first;
+  float y, few = (float)count * 0x1p-24f;
+  memcpy(&y, &bits, sizeof y);
+  y = count >= last ? K_inf_f32 : y;
+  y = count < evens ? few : y;
+  y = copysignf(y, place == 0 ? a : (float)place);
+  y = a == b ? b : y;
+  return a == a && b == b ? y : a + b;
 }
 K_MATH double k_nextafter_f64(double a, double b, double highest) { return nextafter(a, b); }
 
