@@ -281,7 +281,7 @@ static int64_t peak(void) {
 }
 
 PX_TEST(a_hostile_header_costs_its_size_and_a_mebibyte) {
-  enum { LENGTH = 8 << 20 };
+  enum { LENGTH = 8 << 20, SHORT = 4096 };
   static const char *const hostile[][2] = {{"{\"a\":", "1,"},
                                            {"{\"a\":[", "1,"},
                                            {"{\"a\":", "{\"b\":"},
@@ -295,8 +295,11 @@ PX_TEST(a_hostile_header_costs_its_size_and_a_mebibyte) {
                                            {"1,", "1,"}};
   static char paths[11][128];
   px_dict *state = NULL;
+  // Short ones first: the peak also counts pages of the library's code when they are first run.
   for (size_t i = 0; i < 11; i++) {
     snprintf(paths[i], sizeof paths[i], "%s%zu", path_of("hostile"), i);
+    forge(paths[i], hostile[i][0], hostile[i][1], SHORT);
+    FAILS(px_load(&state, paths[i], PX_DEVICE_NONE), PX_RUNTIME, "hostile");
     forge(paths[i], hostile[i][0], hostile[i][1], LENGTH);
   }
   save(path_of("warm"), 1);
