@@ -34,15 +34,19 @@ K_INLINE double k_exp_rest_f64(double r) {
   return K_FMA_f64(p, r * r, r);
 }
 
-// The power of two is applied in halves, so that subnormal results are right; its exponent has two
-// biases. Limits are set at the end, as gcc makes more of those before.
-K_INLINE double k_exp_f64(double x) {
-  double r;
-  uint64_t m = k_double_bits(k_exp_split(x, 2046, &r)), half = m >> 1;
+// e^x of the parts of x. The power of two is applied in halves, so that subnormal results are
+// right; its exponent has two biases. Limits are set at the end, as gcc makes more of those before.
+#define K_BIASES 2046
+K_INLINE double k_exp_join(double x, double shifted, double r) {
+  uint64_t m = k_double_bits(shifted), half = m >> 1;
   double y = (k_exp_rest_f64(r) + 1) * k_bits_double(half << 52);
   y *= k_bits_double((m - half) << 52);
   y = x < -746 ? 0 : y;
   return x > 710 ? (double)INFINITY : y;
+}
+K_INLINE double k_exp_f64(double x) {
+  double r, shifted = k_exp_split(x, K_BIASES, &r);
+  return k_exp_join(x, shifted, r);
 }
 
 // t / (2 - t), where t = 1 - exp(-2 |x|).
@@ -57,12 +61,9 @@ K_INLINE double k_tanh_f64(double x) {
 // x = 2^e m with m near 1; log m = f - f^2 / 2 + s (f^2 / 2 + z p(z)), where f = m - 1,
 // s = f / (2 + f) and z = s^2.
 K_INLINE double k_log_f64(double x) {
-  const uint64_t root = 0x3fe6a09e667f3bcd;  // the square root of one half
   bool tiny = x < DBL_MIN;
-  uint64_t v = k_double_bits(tiny ? x * 0x1p54 : x) + (0x3ff0000000000000 - root);
-  double bias = tiny ? 0x1p52 + 1023 + 54 : 0x1p52 + 1023;
-  double e = k_bits_double((v >> 52) | 0x4330000000000000) - bias;
-  double f = k_bits_double((v & 0x000fffffffffffff) + root) - 1, s = f / (2 + f), z = s * s;
+  double m, e = k_log_split(tiny ? x * 0x1p54 : x, tiny ? K_BIAS + 54 : K_BIAS, &m);
+  double f = m - 1, s = f / (2 + f), z = s * s;
   double p = K_FMA_f64(z, 0.14797507642459734, 0.15313903252726188);
   p = K_FMA_f64(p, z, 0.18183569739606009);
   p = K_FMA_f64(p, z, 0.22222198475988983);
@@ -81,10 +82,7 @@ K_INLINE double k_log_f64(double x) {
 // The logarithm of a positive normal number as the sum of two doubles, to 2^-64 of it: as above,
 // with s in two parts, and so the first two terms of its series, 2 s and 2/3 s^3.
 K_INLINE double k_log_parts(double x, double bias, double *low) {
-  const uint64_t root = 0x3fe6a09e667f3bcd;
-  uint64_t v = k_double_bits(x) + (0x3ff0000000000000 - root);
-  double e = k_bits_double((v >> 52) | 0x4330000000000000) - (0x1p52 + 1023) - bias;
-  double m = k_bits_double((v & 0x000fffffffffffff) + root), f = m - 1;
+  double m, e = k_log_split(x, bias, &m), f = m - 1;
   double d = m + 1, d_low = m - (d - 1), r = 1 / d, s = f * r;
   double s_low = r * K_FMA_f64(-s, d_low, K_FMA_f64(-s, d, f));
   double z = s * s, z_low = K_FMA_f64(s, s, -z) + 2 * s * s_low;
@@ -108,15 +106,11 @@ K_INLINE double k_log_parts(double x, double bias, double *low) {
 K_INLINE double k_double_pow(double a, double b) {
   double x = fabs(a), low, r;
   bool tiny = x < DBL_MIN;
-  double log = k_log_parts(tiny ? x * 0x1p54 : x, tiny ? 54 : 0, &low);
+  double log = k_log_parts(tiny ? x * 0x1p54 : x, tiny ? K_BIAS + 54 : K_BIAS, &low);
   log = x == 0 ? -(double)INFINITY : log;
   log = x < (double)INFINITY ? log : x;
   double t = b * log, t_low = K_FMA_f64(b, low, K_FMA_f64(b, log, -t));
-  uint64_t m = k_double_bits(k_exp_split(t, 2046, &r)), half = m >> 1;
-  double y = (k_exp_rest_f64(r + t_low) + 1) * k_bits_double(half << 52);
-  y *= k_bits_double((m - half) << 52);
-  y = t < -746 ? 0 : y;
-  y = t > 710 ? (double)INFINITY : y;
+  double shifted = k_exp_split(t, K_BIASES, &r), y = k_exp_join(t, shifted, r + t_low);
   double part = 0.5 * b;
   bool even = (rint(b) != b) | (rint(part) == part),
        one = (b == 0) | (a == 1) | ((x == 1) & (fabs(b) == (double)INFINITY));

@@ -30,14 +30,19 @@ static inline double k_bits_double(uint64_t u) {
   return x;
 }
 
-// The natural logarithm of a positive number that is normal and finite: x = 2^e m with m near 1,
-// and the series of the inverse hyperbolic tangent. The exponent becomes a double by the bits of
-// 2^52 + e.
-K_INLINE double k_narrow_log(double x) {
+// A positive number that is normal and finite as 2^e m, with m near 1: gives e, which becomes a
+// double by the bits of 2^52 + e; the bias is K_BIAS, and more where x was scaled.
+#define K_BIAS (0x1p52 + 1023)
+K_INLINE double k_log_split(double x, double bias, double *m) {
   const uint64_t root = 0x3fe6a09e667f3bcd;  // the square root of one half
   uint64_t v = k_double_bits(x) + (0x3ff0000000000000 - root);
-  double e = k_bits_double((v >> 52) | 0x4330000000000000) - (0x1p52 + 1023);
-  double f = k_bits_double((v & 0x000fffffffffffff) + root) - 1, s = f / (2 + f), z = s * s;
+  *m = k_bits_double((v & 0x000fffffffffffff) + root);
+  return k_bits_double((v >> 52) | 0x4330000000000000) - bias;
+}
+
+// The natural logarithm of such a number: the series of the inverse hyperbolic tangent.
+K_INLINE double k_narrow_log(double x) {
+  double m, e = k_log_split(x, K_BIAS, &m), f = m - 1, s = f / (2 + f), z = s * s;
   double p = K_FMA_f64(z, 0.16820597872873828, 0.1812358999987843);
   p = K_FMA_f64(p, z, 0.22223372857289696);
   p = K_FMA_f64(p, z, 0.28571417121382519);
