@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import tempfile
+from statistics import geometric_mean
 
 for name, value in ("PHLOX_SIM_MEMORY", "200G"), ("PHLOX_SIM_DEVICES", "1"), ("PHLOX_SIM_MODE", "schedule"):
     os.environ.setdefault(name, value)
@@ -177,7 +178,9 @@ def replayed(events):
             if size is None:
                 del live[key]
                 continue
-            with torch.cuda.stream(streams.setdefault(stream, streams.get(stream) or torch.cuda.Stream())):
+            if stream not in streams:
+                streams[stream] = torch.cuda.Stream()
+            with torch.cuda.stream(streams[stream]):
                 live[key] = take(size)
         return live
     return trace
@@ -264,20 +267,13 @@ def size_text(count):
     return f"{count / 2**30:6.2f} GiB" if count >= 1 << 28 else f"{count / 2**20:6.2f} MiB"
 
 
-def mean(values):
-    product = 1
-    for value in values:
-        product *= value ** (1 / len(values))
-    return product
-
-
 def main(arguments):
     names = [a for a in arguments if not a.startswith("--")]
     torch.cuda.init()
     found = [tell(name, trace, "--smallest" in arguments) for name, trace in traces_of(names, "--examples" in arguments)]
     found = [both for both in found if both]
     if found:
-        print(f"reserved over live, geometric mean where 20 MiB and more live: {mean([own for own, _ in found]):.4f}; by PyTorch's rules {mean([model for _, model in found]):.4f}")
+        print(f"reserved over live, geometric mean where 20 MiB and more live: {geometric_mean(own for own, _ in found):.4f}; by PyTorch's rules {geometric_mean(model for _, model in found):.4f}")
 
 
 main(sys.argv[1:])

@@ -87,8 +87,7 @@ bool ext_placed_is_whole(const ext_placed *of) {
 }
 
 px_status ext_placed_whole(px_tensor **out, const ext_placed *of, px_tensor *local) {
-  px_placement whole[PX_MESH_DIMS] = {{.kind = PX_PLACED_WHOLE}};
-  for (int m = 0; m < PX_MESH_DIMS; m++) whole[m].kind = PX_PLACED_WHOLE;
+  px_placement whole[PX_MESH_DIMS] = {{.kind = PX_PLACED_WHOLE}};  // 0: all of them
   return px_redistribute(out, local, &of->layout, whole);
 }
 

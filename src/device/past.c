@@ -61,11 +61,10 @@ static size_t hash_text(const char *text) {
 
 // The owner's number.
 static px_status find_owner(reader *r, const char *text, int *out) {
-  size_t at = hash_text(text) & (r->room - 1), bytes = strlen(text) + 1;
+  size_t at = hash_text(text) & (r->room - 1);
   while (r->names[at] && strcmp(r->owners[r->names[at] - 1], text)) at = (at + 1) & (r->room - 1);
   if (!r->names[at]) {
-    PX_TRY(px__alloc((void **)&r->owners[r->count], bytes));
-    memcpy(r->owners[r->count], text, bytes);
+    PX_TRY(px_strdup(&r->owners[r->count], text));
     r->names[at] = ++r->count;
   }
   *out = r->names[at] - 1;

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """DistributedDataParallel: each test starts its ranks, on the CPU over gloo and on simulated devices over nccl."""
+import functools
 import os
 import tempfile
 import unittest
 
+import jobs
 from jobs import exit_codes, ranks
 import phlox as torch
 import phlox.distributed as dist
@@ -11,13 +13,7 @@ from phlox import nn
 from phlox.nn.parallel.distributed import DistributedDataParallel as DDP, _MixedPrecision
 
 
-def refuses(text, make):
-    try:
-        make()
-    except Exception as e:
-        assert text in str(e), e
-    else:
-        raise AssertionError(f"no error: {text}")
+refuses = functools.partial(jobs.refuses, Exception)
 
 
 def model():
