@@ -19,7 +19,7 @@ ROWS = {}  # name: (function, more)
 
 def row(name, goal=None, **more):
     """more: rate: the product's kind, by which the floor is counted; tf32: float32 may be shortened to it; graph: needs a device; parts: of a step, each a row's figure;
-    devices: how many are needed; cpu: the row is one of the CPU's, and its goal a multiple of PyTorch's speed."""
+    devices: how many are needed; cpu: the row is one of the CPU's, and its goal a multiple of PyTorch's speed; aside: it runs where its name is given, or where another program wants it."""
     def add(function):
         ROWS[name] = (function, {"goal": goal, **more})
         return function
@@ -468,7 +468,7 @@ def measure(o, function, more):
         torch.manual_seed(1)
         return function(o)
     losses = []
-    if not more.get("graph"):
+    if o.losses and not more.get("graph"):
         step, _ = start(True)
         losses = [float(step()) for _ in range(o.losses)]
         del step
@@ -477,7 +477,7 @@ def measure(o, function, more):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     step, work = start(False)
-    clock = time.process_time if o.clock == "processor" else time.perf_counter
+    clock = {"wall": time.perf_counter, "processor": time.process_time, "virtual": lambda: torch.cuda.virtual_time(0) / 1e9}[o.clock]
     def repeat(times):
         begin = clock()
         for _ in range(times): step()
@@ -509,7 +509,7 @@ def worker(library, o):
 
 def wanted(o):
     """The rows whose names were given, or else those of the device."""
-    def is_wanted(name, more): return any(part in name for part in o.names) if o.names else more.get("cpu", False) == (o.device == "cpu")
+    def is_wanted(name, more): return any(part in name for part in o.names) if o.names else not more.get("aside") and more.get("cpu", False) == (o.device == "cpu")
     return {name: entry for name, entry in ROWS.items() if is_wanted(name, entry[1])}
 
 
@@ -558,7 +558,8 @@ if __name__ == "__main__":
     parser.add_argument("--threads", type=int, default=0, help="of the CPU")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long a row is measured")
     parser.add_argument("--turns", type=int, help="processes of each library, of whose figures the least counts; on the CPU 3")
-    parser.add_argument("--clock", choices=("wall", "processor"), default="wall", help="processor: the time of all threads, where others use the machine too")
+    parser.add_argument("--clock", choices=("wall", "processor", "virtual"), default="wall",
+                        help="processor: the time of all threads, where others use the machine too; virtual: of simulated devices, in mode schedule")
     parser.add_argument("--losses", type=int, default=SHOWN, help="steps whose losses are compared")
     parser.add_argument("--tiny", action="store_true", help="small models, once: to see that all rows run")
     parser.add_argument("--out", default=os.path.join(run.ROOT, "build", "models.json"))

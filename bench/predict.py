@@ -28,11 +28,11 @@ def timed(torch, step, device=0):
 
 # ---- in processes of their own, which print one line
 
-def row(name):
+def row(name, tiny="0"):
     torch = bind()
-    import models
+    import measured, models, reserved  # which have rows of their own
     function, more = models.ROWS[name]
-    o = types.SimpleNamespace(torch=torch, device="cuda", tiny=False, looking=False, losses=1, names=[name])
+    o = types.SimpleNamespace(torch=torch, device="cuda", tiny=bool(int(tiny)), looking=False, losses=1, names=[name])
     torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = True, bool(more.get("tf32"))
     return timed(torch, function(o)[0]) / more.get("parts", 1)
 
@@ -90,6 +90,18 @@ def ddp(name, trace=None):
     return max(dist.simulate(rank, nprocs=2))
 
 
+def ranks(name, tiny="0"):
+    """A row of bench/distributed.py, on two ranks."""
+    torch = bind()
+    import distributed, torch.distributed as dist
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
+    def rank(rank):
+        dist.init_process_group("nccl")
+        o = types.SimpleNamespace(torch=torch, dist=dist, rank=rank, size=2, device=f"cuda:{rank}", tiny=bool(int(tiny)), looking=False)
+        return timed(torch, distributed.ROWS[name][0](o)[0], rank)
+    return max(dist.simulate(rank, nprocs=2))
+
+
 def data_parallel(name, count):
     torch = bind()
     net, x, y, loss_of = model(torch, name)
@@ -140,8 +152,9 @@ def main():
         scaling(o.scaling, o.trace)
     else:
         import models
-        for name in models.ROWS:
-            if any(part in name for part in o.names or [""]): print(f"{name:60}{text(apart('row', name)):>12} ms", flush=True)
+        for name, (_, more) in models.ROWS.items():
+            if more.get("cpu") or not any(part in name for part in o.names or [""]): continue
+            print(f"{name:60}{text(apart('row', name, devices=more.get('devices', 1))):>12} ms", flush=True)
 
 
 if __name__ == "__main__":

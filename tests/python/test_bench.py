@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/vs_torch.py and bench/models.py: all rows run, with small inputs, on a simulated device, and their results are right."""
+"""bench/vs_torch.py, bench/models.py and what takes rows of it: all rows run, with small inputs, on a simulated device, and their results are right."""
 import json
 import os
 import subprocess
@@ -9,7 +9,9 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
+import measured
 import models
+import reserved
 import vs_torch
 
 # The relative error that a result may have, by the dtype that a row's name tells; of others it is that of float32.
@@ -48,7 +50,7 @@ class Models(unittest.TestCase):
     def test_all_rows_run_and_the_losses_are_those_of_the_cpu(self):
         own = {name for name, (_, more) in models.ROWS.items() if more.get("cpu")}
         sim, cpu = self.figures("cuda", "2", []), self.figures("cpu", "0", models.ROWS)
-        self.assertEqual(list(sim), [name for name in models.ROWS if name not in own])
+        self.assertEqual(list(sim), [name for name, (_, more) in models.ROWS.items() if name not in own and not more.get("aside")])
         self.assertEqual([name for name in cpu if name in own], [name for name in models.ROWS if name in own])
         for name in own: self.assertEqual(len(cpu[name].get("losses", [])), models.SHOWN, (name, cpu[name]))
         for name, found in sim.items():
@@ -56,6 +58,22 @@ class Models(unittest.TestCase):
             self.assertEqual(found["losses"] == [], "graph" in name, name)
             if name in cpu: self.assertEqual(found["losses"], cpu[name]["losses"], name)
             if "step" in name or "GPT-2 124M, tf32" in name: self.assertLess(found["losses"][-1:], found["losses"][:1] or [1], name)
+
+    def test_what_is_measured_on_simulated_devices_is_what_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out, names = os.path.join(folder, "measured.json"), ["GPT-2 124M, bfloat16, 16x1024", "DDP, MLP-4096, tf32, b256"]
+            run("--out", out, "--seconds", "0", names[0], program=measured, PHLOX_BACKENDS="sim")
+            with open(out) as file: self.assertEqual(list(json.load(file)["rows"]), [measured.HOST, names[0]])
+            lines = run("--read", out, *names, program=measured).stdout.splitlines()
+        gpt2, ddp = (line.split() for line in lines[-2:])
+        self.assertAlmostEqual(float(gpt2[-5]) / float(gpt2[-4]), 1, delta=0.01)
+        self.assertEqual(ddp[-5:-3] + ddp[-1:], ["-", ddp[-2], "-"])
+        self.assertGreater(float(ddp[-2]), 0)
+
+    def test_what_steps_reserve_is_told(self):
+        lines = run(reserved.WANTED[4], program=reserved, PHLOX_BACKENDS="sim").stdout.splitlines()
+        for line, setting in zip(lines[-2:], ("default", "expandable_segments:True")):
+            self.assertEqual(line[len(reserved.WANTED[4]):].split(), [setting, "0", "2", *line.split()[-3:-1], "-"])
 
 
 if __name__ == "__main__":

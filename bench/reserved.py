@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What steps of training reserve, without and with expandable segments, by Phlox and by PyTorch: `python3 bench/reserved.py [parts of names of rows]`.
+
+Prints for each row the most that lived, the most that was reserved with each of SETTINGS, what of that is waste, and how often memory was taken from the device. A
+row is one of bench/models.py, or one of those here, whose sizes vary; each figure is of a process of its own. Where there is no GPU, Phlox's are those of a
+simulated device on which kernels are left out, and PyTorch has none.
+"""
+import argparse, json, os, random, subprocess, sys, types
+
+import models, run
+
+SETTINGS = ("", "expandable_segments:True")
+STEPS = 12
+WANTED = ("GPT-2 124M, bfloat16, 16x1024", "GPT-2 124M, bfloat16 by autocast, 32x1024", "ResNet-50, bfloat16, channels_last, b128", "ResNet-50, tf32, b64",
+          "GPT-2 124M, bfloat16, 16 lines of 128 to 1024", "ResNet-50, bfloat16, channels_last, b128, 128 to 224")
+
+
+@models.row(WANTED[4], aside=True)
+def varying_gpt2(o):
+    from gpt2 import GPT2
+    torch, draw = o.torch, random.Random(1)
+    net = (GPT2(64, 16, 16, 2, 1) if o.tiny else GPT2()).to(o.device, torch.bfloat16)
+    batch, least, most = (2, 4, 16) if o.tiny else (16, 128, 1024)
+    def loss(net):
+        text = torch.zeros(batch, draw.randint(least, most) + 1, dtype=torch.int64, device=o.device)
+        return net(text[:, :-1], text[:, 1:])
+    return models.train(o, net, loss), None
+
+
+@models.row(WANTED[5], aside=True)
+def varying_resnet(o):
+    from resnet50 import resnet50
+    torch, draw = o.torch, random.Random(1)
+    layout = {"dtype": torch.bfloat16, "memory_format": torch.channels_last}
+    net = (resnet50(10, 4, (1, 1)) if o.tiny else resnet50()).to(o.device, **layout)
+    batch, least, most = (2, 1, 2) if o.tiny else (128, 4, 7)
+    def loss(net):
+        size = 32 * draw.randint(least, most)
+        x = torch.zeros(batch, 3, size, size, device=o.device).to(**layout)
+        return net(x).float().square().mean()
+    return models.train(o, net, loss, models.sgd(o, net)), None
+
+
+def worker(library, name, tiny):
+    """Prints the peaks of a row."""
+    torch = run.bind(library)
+    function, more = models.ROWS[name]
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = bool(more.get("tf32"))
+    step, _ = function(types.SimpleNamespace(torch=torch, device="cuda", tiny=tiny, looking=False, losses=1, names=[name]))
+    for _ in range(STEPS): step()
+    torch.cuda.synchronize()
+    stats = torch.cuda.memory_stats()
+    print(json.dumps([torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), stats["num_device_alloc"]]))
+
+
+def figures(python, library, name, setting, o):
+    """What a process of the library finds of a row; None, and its error, if it fails."""
+    command = [python, os.path.abspath(__file__), "--worker", library, name] + ["--tiny"] * o.tiny
+    done = subprocess.run(command, env={**run.environment(), **o.env, "PYTORCH_CUDA_ALLOC_CONF": setting}, capture_output=True, text=True)
+    if done.returncode: print(f"{library}, {setting}: {(done.stderr.splitlines() or ['?'])[-1]}", file=sys.stderr)
+    return None if done.returncode else json.loads(done.stdout.splitlines()[-1])
+
+
+def show(found):
+    if not found: return f"{'-':>32}"
+    live, reserved, taken = found
+    return f"{live / 2**20:10,.0f}{reserved / 2**20:9,.0f} {1 - live / reserved:6.1%}{taken:6}"
+
+
+def has_gpu(python, library):
+    code = f"import {library} as t, sys; sys.exit(not t.cuda.device_count())"
+    return subprocess.run([python, "-c", code], env={**run.environment(), "PHLOX_BACKENDS": "cuda"}, stderr=subprocess.DEVNULL).returncode == 0
+
+
+SIMULATED = {"PHLOX_BACKENDS": "sim", "PHLOX_SIM_DEVICES": "1", "PHLOX_SIM_MODE": "schedule", "PHLOX_SIM_MEMORY": "140G", "PHLOX_SIM_KERNELS": "skip"}
+
+
+def main(o):
+    python, have = run.choose()
+    gpu = has_gpu(python, "phlox")
+    o.env = {"PHLOX_BACKENDS": "cuda"} if gpu else SIMULATED
+    print("on a GPU" if gpu else "on a simulated device")
+    print(f"{STEPS} steps; MiB that lived, MiB reserved, waste, times memory was taken\n{'':56}{'':26}" + "".join(f"{library:>32}" for library in run.LIBRARIES))
+    have = [library for library in have if has_gpu(python, library) or library == "phlox"]
+    for name in o.names or WANTED:
+        if name not in models.ROWS: sys.exit(f"no row is called {name!r}")
+        for setting in SETTINGS:
+            both = [figures(python, library, name, setting, o) if library in have else None for library in run.LIBRARIES]
+            print(f"{name:56}{setting or 'default':26}" + "".join(map(show, both)), flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="names of rows")
+    parser.add_argument("--tiny", action="store_true", help="small models: to see that all rows run")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    worker(options.worker, options.names[0], options.tiny) if options.worker else main(options)
