@@ -8,13 +8,13 @@
 #include "cpu/axes.h"
 #include "cpu/dense.h"
 #include "cpu/fold.h"
+#include "cpu/simd.h"
 #include "cpu/threads.h"
 #include "kernel_args/reduce.h"
 
 #include <string.h>
 
 enum {
-  LANES = 32,
   BLOCK = 2048,
   CHUNK = 512,     // columns that are walked together
   SPAN = 1 << 30,  // rows that a narrow number counts
@@ -44,24 +44,40 @@ typedef struct kind {
 #define IS_NAN(x) ((x) != (x))
 #define T float
 #define I int32_t
+#define V vf
+#define M vfi
+#define MASK(x) vfi_##x
+#define OP(x) vf_##x
 #define NAME(x) x##_f32
 #define DTYPE PX_FLOAT32
 #include "cpu/extreme_rows.h"
 #undef T
 #undef I
+#undef V
+#undef M
+#undef MASK
+#undef OP
 #undef NAME
 #undef DTYPE
 #define T double
 #define I int64_t
+#define V vd
+#define M vdi
+#define MASK(x) vdi_##x
+#define OP(x) vd_##x
 #define NAME(x) x##_f64
 #define DTYPE PX_FLOAT64
 #include "cpu/extreme_rows.h"
 #undef T
+#undef V
+#undef OP
 #undef NAME
 #undef DTYPE
 #undef IS_NAN
-#define IS_NAN(x) false
+#define IS_NAN(x) ((x) < (x))
 #define T int64_t
+#define V vdi
+#define OP(x) vdi_##x
 #define NAME(x) x##_i64
 #define DTYPE PX_INT64
 #include "cpu/extreme_rows.h"

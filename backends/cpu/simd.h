@@ -7,6 +7,7 @@
 // with a formula to the bit do not use it.
 #pragma once
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #if defined(__FMA__)
@@ -28,9 +29,11 @@ typedef int64_t vdi __attribute__((vector_size(PX_SIMD_BYTES)));
 #if PX_SIMD_BYTES == 32
 static inline vf vf_set(float x) { return (vf){x, x, x, x, x, x, x, x}; }
 static inline vd vd_set(double x) { return (vd){x, x, x, x}; }
+static inline vdi vdi_set(int64_t x) { return (vdi){x, x, x, x}; }
 #else
 static inline vf vf_set(float x) { return (vf){x, x, x, x}; }
 static inline vd vd_set(double x) { return (vd){x, x}; }
+static inline vdi vdi_set(int64_t x) { return (vdi){x, x}; }
 #endif
 enum { VF = PX_SIMD_BYTES / 4, VD = PX_SIMD_BYTES / 8 };
 
@@ -46,6 +49,11 @@ static inline vd vd_load(const double *p) {
   return v;
 }
 static inline void vd_store(double *p, vd v) { memcpy(p, &v, sizeof v); }
+static inline vdi vdi_load(const int64_t *p) {
+  vdi v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
 
 // The elements at so many places.
 #if PX_SIMD_BYTES == 32
@@ -96,11 +104,37 @@ static inline vd vd_interleave_high(vd a, vd b) { return PX_SHUFFLE(a, b, 1, 3);
 
 // Lane by lane: a where the mask's lane is all ones, else b.
 static inline vf vf_pick(vfi mask, vf a, vf b) { return (vf)((mask & (vfi)a) | (~mask & (vfi)b)); }
-// The greater of two lanes; the second one if one of them is NaN.
+static inline vdi vdi_pick(vdi mask, vdi a, vdi b) { return (mask & a) | (~mask & b); }
+// The greater and the lesser of two lanes; the second one if one of them is NaN.
 #if PX_SIMD_BYTES == 32
 static inline vf vf_max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
+static inline vf vf_min(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
+static inline vd vd_max(vd a, vd b) { return (vd)_mm256_max_pd((__m256d)a, (__m256d)b); }
+static inline vd vd_min(vd a, vd b) { return (vd)_mm256_min_pd((__m256d)a, (__m256d)b); }
 #else
 static inline vf vf_max(vf a, vf b) { return vf_pick(a > b, a, b); }
+static inline vf vf_min(vf a, vf b) { return vf_pick(a < b, a, b); }
+static inline vd vd_max(vd a, vd b) { return (vd)vdi_pick(a > b, (vdi)a, (vdi)b); }
+static inline vd vd_min(vd a, vd b) { return (vd)vdi_pick(a < b, (vdi)a, (vdi)b); }
+#endif
+static inline vdi vdi_max(vdi a, vdi b) { return vdi_pick(a > b, a, b); }
+static inline vdi vdi_min(vdi a, vdi b) { return vdi_pick(a < b, a, b); }
+// Whether a mask has a lane that is not 0, and a bit for each lane.
+#if PX_SIMD_BYTES == 32
+static inline bool vfi_any(vfi mask) { return !_mm256_testz_si256((__m256i)mask, (__m256i)mask); }
+static inline uint32_t vfi_bits(vfi mask) { return (uint32_t)_mm256_movemask_ps((__m256)mask); }
+static inline uint32_t vdi_bits(vdi mask) { return (uint32_t)_mm256_movemask_pd((__m256d)mask); }
+#else
+static inline bool vfi_any(vfi mask) {
+  uint64_t half[2];
+  memcpy(half, &mask, sizeof half);
+  return (half[0] | half[1]) != 0;
+}
+static inline uint32_t vfi_bits(vfi mask) {
+  vfi bit = mask & (vfi){1, 2, 4, 8};
+  return (uint32_t)(bit[0] | bit[1] | bit[2] | bit[3]);
+}
+static inline uint32_t vdi_bits(vdi mask) { return (uint32_t)((mask[0] & 1) | (mask[1] & 2)); }
 #endif
 static inline float vf_sum(vf v) {
   float s = 0;

@@ -10,10 +10,6 @@
 #include "cpu/simd.h"
 #include "cpu/threads.h"
 
-static inline vd vd_max(vd a, vd b) {
-  for (int i = 0; i < VD; i++) a[i] = a[i] > b[i] ? a[i] : b[i];
-  return a;
-}
 static inline vd vd_exp_below(vd x) {
   for (int i = 0; i < VD; i++) x[i] = k_exp_f64(x[i]);
   return x;
