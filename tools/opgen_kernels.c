@@ -10,13 +10,14 @@ typedef og_stamp stamp;
 
 // The kernel math library as the tables may name it. `launch`: the function reports faults, and
 // takes the launch first. `blocks`: it calls libm, for double at least, and wants loops in blocks;
-// NEAR: moreover it has a fast form, k_near_NAME, that is right for most numbers, and says so;
+// NEAR: moreover it has a fast form, k_near_NAME, that is right for most numbers, and says so, of
+// whole numbers too; NEAR_WHOLE: of whole numbers alone;
 // BLOCKS_F32: that of float has so many operations (narrow.h) that one loop must do.
 typedef struct math_row {
   const char *name;
   int count;
   bool launch;
-  enum { NO_BLOCKS, BLOCKS, BLOCKS_F64, NEAR, BLOCKS_F32 } blocks;
+  enum { NO_BLOCKS, BLOCKS, BLOCKS_F64, NEAR, NEAR_WHOLE, BLOCKS_F32 } blocks;
 } math_row;
 static const math_row math_rows[] = {
     {"exp", 1, 0, BLOCKS_F64},
@@ -63,7 +64,7 @@ static const math_row math_rows[] = {
     {"pow", 2, 0, BLOCKS},
     {"atan2", 2, 0, BLOCKS},
     {"floordiv", 2, 1, NEAR},
-    {"truncdiv", 2, 1, NO_BLOCKS},
+    {"truncdiv", 2, 1, NEAR_WHOLE},
     {"remainder", 2, 1, NEAR},
     {"fmod", 2, 1, NEAR},
     {"select", 3, 0, NO_BLOCKS},
@@ -152,11 +153,13 @@ static void emit(rewriter *w, const char *text) { w->out = og_format("%s%s", w->
 
 static void emit_call(rewriter *w, const math_row *f) {
   bool real = w->suffix[0] == 'f', wide = real && !strcmp(w->suffix, "f64");
-  bool near = real && f->blocks == NEAR;
-  w->blocks |= near || (real && f->blocks == BLOCKS) || (wide && f->blocks == BLOCKS_F64) ||
-               (real && !wide && f->blocks == BLOCKS_F32);
+  bool whole = w->suffix[0] == 'u' || w->suffix[0] == 'i';
+  int blocks = f->blocks != NEAR_WHOLE ? (int)f->blocks : whole ? NEAR : NO_BLOCKS;
+  bool near = (real || whole) && blocks == NEAR;
+  w->blocks |= near || (real && blocks == BLOCKS) || (wide && blocks == BLOCKS_F64) ||
+               (real && !wide && blocks == BLOCKS_F32);
   w->has_near |= near;
-  w->slow |= real && !near && f->blocks != NO_BLOCKS && !(wide && f->blocks == BLOCKS_F32);
+  w->slow |= real && !near && blocks != NO_BLOCKS && !(wide && blocks == BLOCKS_F32);
   if (w->easy && !strcmp(f->name, "pow"))
     emit(w, og_format("k_easy_pow_%s(%s, ", w->suffix, w->easy));
   else if (near && w->near)

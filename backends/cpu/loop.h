@@ -146,8 +146,10 @@ static inline int64_t px__cpu_block(int64_t left) {
   const char *a##_from_ = p_[i] + begin_ * s_[i]; \
   const T *a##_ = PX__CPU_WHOLE(T, i) ? (const T *)(const void *)a##_from_ : a##_room_; \
   if (a##_ == a##_room_) { \
-    for (int64_t k_ = 0; k_ < m_; k_++) a##_room_[k_] = PX__CPU_READ(T, a##_from_ + k_ * s_[i]); \
-    for (int64_t k_ = m_; k_ < PX__CPU_PIECE; k_++) a##_room_[k_] = a##_room_[0]; \
+    const T a##_one_ = PX__CPU_READ(T, a##_from_); \
+    for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++) a##_room_[k_] = a##_one_; \
+    for (int64_t k_ = 1; s_[i] && k_ < m_; k_++) \
+      a##_room_[k_] = PX__CPU_READ(T, a##_from_ + k_ * s_[i]); \
   }
 #define PX__CPU_EACH(O) \
   O o_room_[PX__CPU_PIECE]; \

@@ -245,6 +245,52 @@ static inline double k_lowest_f64(const px_launch *l) { return -DBL_MAX; }
 K_NEAR(f32, float, f)
 K_NEAR(f64, double, )
 
+// Quotients of whole numbers by floats of type F, without branches: the rounded quotient is at most
+// one from both others, and it, its product with b and the rest are exact; signs differ where a
+// product is below 0. What is far is divided as whole numbers are: zero divisors, what has more
+// bits than F, and int32's least number by -1.
+#define K_far_u8 1
+#define K_far_i8 1
+#define K_far_i16 1
+#define K_far_i32 1
+#define K_far_i64 1
+#define K_FLOAT_i64(x) (k_bits_double((uint64_t)(x) + 0x4338000000000000) - 0x1.8p52)
+#define K_WHOLE_i64(x) ((int64_t)(k_double_bits((x) + 0x1.8p52) - 0x4338000000000000))
+#define K_HIGH(x) ((uint64_t)(x) + ((uint64_t)1 << 51))
+#define K_NEAR_WHOLE(S, T, F, M, SHIFT, FAR, TO, FROM) \
+  K_INLINE F k_near_quotient_##S(T *far, T a, T b, F *rest, F *divisor) { \
+    T d = b == 0 ? 1 : b; \
+    *far = b == 0 ? 1 : (T)(FAR); \
+    F x = TO(a), y = TO(d), n = x / y + SHIFT - SHIFT; \
+    *rest = x - n * y, *divisor = y; \
+    return n; \
+  } \
+  K_INLINE T k_near_floordiv_##S(T *far, T a, T b) { \
+    F r, y, n = k_near_quotient_##S(far, a, b, &r, &y); \
+    return FROM(n - (r * y < 0 ? 1 : 0)); \
+  } \
+  K_INLINE T k_near_remainder_##S(T *far, T a, T b) { \
+    F r, y; \
+    (void)k_near_quotient_##S(far, a, b, &r, &y); \
+    return FROM(r + (r * y < 0 ? y : 0)); \
+  } \
+  K_INLINE T k_near_truncdiv_##S(T *far, T a, T b) { \
+    F r, y, n = k_near_quotient_##S(far, a, b, &r, &y), one = copysign##M(1, n); \
+    return FROM(n - (r * TO(a) < 0 ? one : 0)); \
+  } \
+  K_INLINE T k_near_fmod_##S(T *far, T a, T b) { \
+    F r, y; \
+    (void)k_near_quotient_##S(far, a, b, &r, &y); \
+    y = copysign##M(y, r); \
+    return FROM(r - (r * TO(a) < 0 ? y : 0)); \
+  }
+K_NEAR_WHOLE(u8, uint8_t, float, f, K_SHIFT, 0, (float), (uint8_t)(int))
+K_NEAR_WHOLE(i8, int8_t, float, f, K_SHIFT, 0, (float), (int8_t)(int))
+K_NEAR_WHOLE(i16, int16_t, float, f, K_SHIFT, 0, (float), (int16_t)(int))
+K_NEAR_WHOLE(i32, int32_t, double, , 0x1.8p52, b == -1, (double), (int32_t))
+K_NEAR_WHOLE(i64, int64_t, double, , 0x1.8p52, (K_HIGH(a) | K_HIGH(b)) >> 52, K_FLOAT_i64,
+             K_WHOLE_i64)
+
 #include "cpu/complex.h"
 
 // Numbers among the parameters, and finite limits of whole numbers.

@@ -187,6 +187,84 @@ PX_TEST(a_division_by_zero_of_integers_is_an_error) {
   CHECK(status == PX_RUNTIME && strstr(px_error_last()->message, "ZeroDivisionError"));
 }
 
+// Quotients and remainders as C has them, of one number.
+typedef struct quotients {
+  int64_t down, zero, remainder, rest;
+} quotients;
+static quotients divided(int64_t a, int64_t b) {
+  if (b == -1) return (quotients){(int64_t)(0 - (uint64_t)a), (int64_t)(0 - (uint64_t)a), 0, 0};
+  int64_t q = a / b, r = a % b, low = r != 0 && (r < 0) != (b < 0);
+  return (quotients){q - low, q, r + low * b, r};
+}
+enum { DIVIDED = 1000 };
+// Numbers of all magnitudes, or products of those with neighbours.
+static px_tensor *magnitudes(px_dtype dtype, uint64_t state, const px_tensor *factors) {
+  int64_t n = DIVIDED;
+  px_tensor *t = NULL;
+  OK(px_tensor_empty(&t, 1, &n, dtype, px_cpu()));
+  char *to = px_tensor_data(t);
+  for (int64_t i = 0; i < n; i++) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    int64_t x = (int64_t)state >> (state >> 20) % 64;
+    const char *from = factors ? px_tensor_data(factors) : NULL;
+    from += factors ? (size_t)i * px_dtype_size(dtype) : 0;
+    if (factors && i % 2) {
+      uint64_t factor = (uint64_t)px_scalar_load(dtype, from).v.i;
+      x = (int64_t)(factor * (state >> 40 >> (state >> 20) % 24) + (uint64_t)(i % 3) - 1);
+    }
+    px_scalar_store(px_int(x), dtype, to + (size_t)i * px_dtype_size(dtype));
+    if (!factors && px_scalar_load(dtype, to + (size_t)i * px_dtype_size(dtype)).v.i == 0)
+      px_scalar_store(px_int(3), dtype, to + (size_t)i * px_dtype_size(dtype));
+  }
+  return t;
+}
+static int64_t whole(const px_tensor *t, int64_t i) {
+  px_dtype dtype = px_tensor_dtype(t);
+  const char *from = px_tensor_data(t);
+  return px_scalar_load(dtype, from + (size_t)(i * px_tensor_strides(t)[0]) * px_dtype_size(dtype))
+      .v.i;
+}
+static int64_t wrapped(int64_t x, px_dtype dtype) {
+  int64_t room = 0;
+  px_scalar_store(px_int(x), dtype, &room);
+  return px_scalar_load(dtype, &room).v.i;
+}
+static void check_quotients(const px_tensor *a, const px_tensor *b) {
+  PX_SCOPED(px_tensor) down = NULL;
+  PX_SCOPED(px_tensor) zero = NULL;
+  PX_SCOPED(px_tensor) remainder = NULL;
+  PX_SCOPED(px_tensor) rest = NULL;
+  OK(px_floor_divide(&down, a, b));
+  OK(px_div_mode(&zero, a, b, "trunc"));
+  OK(px_remainder(&remainder, a, b));
+  OK(px_fmod(&rest, a, b));
+  px_dtype dtype = px_tensor_dtype(a);
+  for (int64_t i = 0; i < px_tensor_numel(a); i++) {
+    quotients q = divided(whole(a, i), whole(b, px_tensor_numel(b) > 1 ? i : 0));
+    CHECK_EQ(whole(down, i), wrapped(q.down, dtype));
+    CHECK_EQ(whole(zero, i), wrapped(q.zero, dtype));
+    CHECK_EQ(whole(remainder, i), q.remainder);
+    CHECK_EQ(whole(rest, i), q.rest);
+  }
+}
+PX_TEST(whole_numbers_of_all_magnitudes_divide_exactly) {
+  for (px_dtype dtype = PX_UINT8; dtype <= PX_INT64; dtype++)
+    for (uint64_t seed = 1; seed < 20; seed++) {
+      PX_SCOPED(px_tensor) b = magnitudes(dtype, seed, NULL);
+      PX_SCOPED(px_tensor) a = magnitudes(dtype, seed + 100, b);
+      PX_SCOPED(px_tensor) one = NULL;
+      PX_SCOPED(px_tensor) gaps = NULL;
+      PX_SCOPED(px_tensor) others = NULL;
+      int64_t place = (int64_t)seed, end = place + 1;
+      OK(px_slice(&one, b, 0, &place, &end, 1));
+      OK(px_slice(&gaps, a, 0, NULL, NULL, 3));
+      OK(px_slice(&others, b, 0, NULL, NULL, 3));
+      check_quotients(a, b);
+      check_quotients(a, one);
+      check_quotients(gaps, others);
+    }
+}
+
 // ---- gradients have PyTorch's names
 
 static void check_name(px_tensor *result, const char *wanted) {
