@@ -38,7 +38,7 @@ def back(f, *given):
 """
 EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log1p(); x.tanh(); x.sin(); wide.sin(); torch.atan2(x, y);
     torch.fmod(x, y); torch.remainder(x, y); x ** 2; x.abs() ** 2.5; F.gelu(x); torch.where(mask, x, y); x.half(); x.sum(); x.sum(0); x.sum(1); x.max();
-    x.max(1); x.argmax(1); x.var(1); x.norm(); x.norm(p=3); x.cumsum(1); wide.cumsum(1); x.cumsum(0); x.logsumexp(1); x.sort(1); flat.sort(); ints.sort();
+    x.max(1); x.argmax(1); x.var(1); x.norm(); x.norm(p=3); x.cumsum(1); wide.cumsum(1); x.cumsum(0); x.logsumexp(1); x.sort(1); flat.sort(); ints.sort(); flat.view(-1, 16).sort(1); flat.msort(); ints.msort(); x.msort(); flat.unique();
     x.topk(10, 1); flat.topk(100); flat.median(); ints.unique(); mask.nonzero(); x[mask]; x.masked_fill(mask, 0.0); flat[ints];
     x.abs().log(); x.sigmoid(); x.erf(); x.lgamma(); torch.erfinv(x.tanh()); wide.tanh().erfinv(); x.abs() ** y; x ** 3; x ** -1; x ** -2; wide.abs() ** wide; x.abs() ** -0.5;
     F.gelu(x, approximate='tanh'); F.silu(x); x.logsumexp(0); wide.exp(); wide.abs().log(); wide.tanh(); wide.sigmoid(); x.clamp(0, 1); halves @ halves; halves[:16] @ halves; x.sqrt();
@@ -62,14 +62,16 @@ BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(
 # Of functions (torch.func): a product with tangents, and Jacobians and Hessians of some inputs.
 TRANSFORMS = """func.jvp(lambda a: (a @ y).tanh(), (x,), (y,)); func.jvp(net, (x,), (y,)); func.hessian(lambda a: net(a).square().sum())(flat[:1000]);
     func.jacfwd(net)(flat[:1000]); func.jacrev(net)(flat[:1000]); func.vmap(func.jacrev(small))(x[:, :16]); func.linearize(net, x)[1](y)"""
-# Where NumPy has the same: its matmul is OpenBLAS's.
+# Where NumPy has the same: its matmul is OpenBLAS's. A sort gives places too, and keeps equals in order; msort gives values alone.
 NUMPY = {"x + y": "x + y", "x * 2": "x * 2", "x > y": "x > y", "x.exp()": "np.exp(x)", "x.tanh()": "np.tanh(x)", "x.sin()": "np.sin(x)",
          "wide.sin()": "np.sin(wide)", "x ** 2": "x ** 2", "x ** 3": "x ** 3", "x ** -1": "x ** -1.0", "x.abs() ** 2.5": "np.abs(x) ** 2.5", "x.abs() ** y": "np.abs(x) ** y",
          "x.abs().log()": "np.log(np.abs(x))", "x.abs().log1p()": "np.log1p(np.abs(x))", "wide.exp()": "np.exp(wide)", "wide.tanh()": "np.tanh(wide)",
          "wide.abs().log()": "np.log(np.abs(wide))", "x.sqrt()": "np.sqrt(x)", "torch.atan2(x, y)": "np.arctan2(x, y)",
          "torch.fmod(x, y)": "np.fmod(x, y)", "torch.remainder(x, y)": "np.mod(x, y)", "x.sum()": "x.sum()", "x.sum(0)": "x.sum(0)", "x.sum(1)": "x.sum(1)",
          "x.max()": "x.max()", "x.max(1)": "x.max(1)", "x.argmax(1)": "x.argmax(1)", "x.var(1)": "x.var(1, ddof=1)", "x.cumsum(1)": "x.cumsum(1)",
-         "x.cumsum(0)": "x.cumsum(0)", "x.sort(1)": "np.sort(x, 1)", "flat.sort()": "np.sort(flat)", "ints.sort()": "np.sort(ints)", "x @ y": "x @ y",
+         "x.cumsum(0)": "x.cumsum(0)", "x.sort(1)": "np.argsort(x, 1, kind='stable')", "flat.sort()": "np.argsort(flat, kind='stable')",
+         "ints.sort()": "np.argsort(ints, kind='stable')", "flat.view(-1, 16).sort(1)": "np.argsort(flat.reshape(-1, 16), 1, kind='stable')",
+         "flat.msort()": "np.sort(flat)", "ints.msort()": "np.sort(ints)", "x.msort()": "np.sort(x, 0)", "flat.unique()": "np.unique(flat)", "x @ y": "x @ y",
          "wide @ wide": "wide @ wide", "x.half()": "x.astype(np.float16)", "x[mask]": "x[mask]", "flat[ints]": "flat[ints]",
          "x.t().contiguous()": "np.ascontiguousarray(x.T)", "torch.where(mask, x, y)": "np.where(mask, x, y)", "torch.cat([x, y], 1)": "np.concatenate([x, y], 1)",
          "L.inv(square)": "np.linalg.inv(square)", "L.cholesky(whole)": "np.linalg.cholesky(whole)", "L.svd(square)": "np.linalg.svd(square)",

@@ -76,6 +76,10 @@ static bool sort_line(const job *t, const lines *x, scratch *s) {
   return order != NULL;
 }
 
+static bool values_line(const job *t, const lines *x, scratch *s) {
+  return px__values_sort(&x->values, &x->in, t->size, s->room[0], s->counts);
+}
+
 // The place of the key that has so many equals before it; -1: the call has been ended.
 static int64_t place_of_key(const int64_t *keys, int64_t n, int64_t key, int64_t equals) {
   for (px__steps s = {.n = n}; px__step(&s);)
@@ -199,6 +203,10 @@ PX_KERNEL(sort) {
            .line = sort_line,
            .take = -1,
            .down = args->descending};
+  return each_line(&t, l, args->dim);
+}
+PX_KERNEL(sorted) {
+  job t = {.operands = {args->values, args->values, args->self}, .line = values_line, .take = -1};
   return each_line(&t, l, args->dim);
 }
 PX_KERNEL(topk) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys: elements as integers of the same order. They are sorted digit by digit from the lowest, and
-// the k-th is found digit by digit from the highest. No branch depends on comparisons, so no input
-// is slow.
+// Keys: elements as integers of the same order. They are sorted by vectors, where the variant has
+// such, or digit by digit from the lowest; the k-th is found digit by digit from the highest. No
+// branch depends on comparisons, so no input is slow.
 #include "cpu/sort_keys.h"
 #include "cpu/threads.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,6 +70,35 @@ void px__keys_load(int64_t *keys, const char *at, int64_t stride, int dtype, boo
     loads[dtype](keys + s.begin, at + s.begin * stride, stride, down ? -1 : 0, s.end - s.begin);
 }
 
+// The elements whose keys these are; but zeros have no sign, and there is one NaN.
+#define STORE(NAME, T, BITS) \
+  static void store_##NAME(const int64_t *restrict keys, char *at, int64_t stride, int64_t n) { \
+    T *row = (void *)at; \
+    for (int64_t i = 0; stride == sizeof(T) && i < n; i++) { \
+      T key = (T)keys[i]; \
+      row[i] = (T)(BITS); \
+    } \
+    for (int64_t i = 0; stride != sizeof(T) && i < n; i++) { \
+      T key = (T)keys[i]; \
+      *(T *)(void *)(at + i * stride) = (T)(BITS); \
+    } \
+  }
+STORE(8, int8_t, key)
+STORE(16, int16_t, key)
+STORE(32, int32_t, key)
+STORE(64, int64_t, key)
+STORE(half, int16_t, key < 0 ? (-1 - key) | 0x8000 : key)
+STORE(float, int32_t, key ^ ((key >> 31) & INT32_MAX))
+STORE(double, int64_t, key ^ ((key >> 63) & INT64_MAX))
+typedef void (*store_fn)(const int64_t *, char *, int64_t, int64_t);
+static store_fn store_of(int dtype) {
+  if (dtype == PX_FLOAT32) return store_float;
+  if (dtype == PX_FLOAT64) return store_double;
+  if (px_dtype_is_float((px_dtype)dtype)) return store_half;
+  int64_t item = px__cpu_item[dtype];
+  return item == 1 ? store_8 : item == 2 ? store_16 : item == 4 ? store_32 : store_64;
+}
+
 // ---- digits
 
 enum { FEW = 48, MANY = 8192 };
@@ -125,73 +155,248 @@ static uint64_t *sort_digits(uint64_t *a, uint64_t *room, int64_t n, int shift, 
   return a;
 }
 
-// ---- sorting: the place of a key goes along in the lower bits of its word, as much of the key as
-// there is room for in the upper ones. Longer keys take several rounds, the lower bits first.
+// ---- words of a key and a place, the place in the lower bits: no two are equal, and so any way of
+// sorting them gives the order that keeps equal keys as they were.
 
-typedef struct rounds {
-  const int64_t *keys;
-  int64_t n;
-  uint64_t least;
-  int key_bits, place_bits;
-} rounds;
+#if defined(__AVX2__)
+enum { VECTORS = true };
+#else
+enum { VECTORS = false };
+// Never called.
+static bool px__sort_i32(int32_t *a, int32_t *room, int64_t n) { return a && room && n; }
+static bool px__sort_i64(int64_t *a, int64_t *room, int64_t n) { return a && room && n; }
+#endif
+// Short arrays do not ask.
+static bool ended(int64_t n) { return n > PX__STEP && px__cpu_stopped(); }
+// Two digits take less than the vectors' pivots, if there is something to count.
+static bool by_vectors(int64_t n, int bits) { return VECTORS && (n < MANY || bits > 16); }
 
-static uint64_t *sort_rounds(const rounds *r, uint64_t *a, uint64_t *room, px__key_counts *counts) {
-  uint64_t places = ((uint64_t)1 << r->place_bits) - 1;
-  int most = 64 - r->place_bits;
-  for (px__steps s = {.n = r->n}; px__step(&s);)
-    for (int64_t i = s.begin; i < s.end; i++) a[i] = (uint64_t)i;
-  for (int from = 0; from < r->key_bits; from += most) {
-    int bits = r->key_bits - from < most ? r->key_bits - from : most;
-    for (px__steps s = {.n = r->n}; px__step(&s);)
-      for (int64_t i = s.begin; i < s.end; i++) {
-        uint64_t place = a[i] & places, key = ((uint64_t)r->keys[place] - r->least) >> from;
-        a[i] = key << r->place_bits | place;
-      }
-    uint64_t *sorted = sort_digits(a, room, r->n, r->place_bits, bits, counts);
-    if (!sorted) return NULL;
-    if (sorted != a) room = a, a = sorted;
-  }
-  for (px__steps s = {.n = r->n}; px__step(&s);)
-    for (int64_t i = s.begin; i < s.end; i++) a[i] &= places;
-  return px__cpu_stopped() ? NULL : a;
+// Of words of so many bits, of which the highest may be a sign: those from `shift` on differ.
+static uint64_t *sort_words(uint64_t *a, uint64_t *room, int64_t n, int shift, int bits,
+                            px__key_counts *counts) {
+  if (!by_vectors(n, bits)) return sort_digits(a, room, n, shift, bits, counts);
+  return px__sort_i64((int64_t *)a, (int64_t *)room, n) ? a : NULL;
 }
 
-static int64_t *order_few(const int64_t *keys, int64_t n, int64_t *places) {
-  for (int64_t i = 0; i < n; i++) {
-    int64_t j = i;
-    for (; j > 0 && keys[places[j - 1]] > keys[i]; j--) places[j] = places[j - 1];
-    places[j] = i;
+static void order_few(const int64_t *keys, int64_t n, uint64_t *places, uint64_t mask) {
+  for (int64_t i = 1; i < n; i++) {
+    uint64_t place = places[i];
+    int64_t j = i, key = keys[place & mask];
+    for (; j > 0 && keys[places[j - 1] & mask] > key; j--) places[j] = places[j - 1];
+    places[j] = place;
   }
-  return places;
+}
+// Words whose upper bits are equal, in the order of their places, by the whole of their keys.
+static bool order_run(const int64_t *keys, int64_t n, uint64_t *words, uint64_t mask,
+                      px__key_counts *counts) {
+  if (n <= FEW) return order_few(keys, n, words, mask), true;
+  int64_t *own = malloc((size_t)n * 3 * sizeof *own), *order = NULL;
+  if (!own) return false;
+  uint64_t *kept = (uint64_t *)own + 2 * n;
+  for (px__steps s = {.n = n}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++) kept[i] = words[i], own[i] = keys[words[i] & mask];
+  if (!ended(n)) order = px__keys_order(own, n, own + n, counts);
+  for (px__steps s = {.n = order ? n : 0}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++) words[i] = kept[order[i]];
+  free(own);
+  return order != NULL;
+}
+static bool order_runs(const int64_t *keys, int64_t n, uint64_t *words, int place_bits,
+                       px__key_counts *counts) {
+  uint64_t mask = ((uint64_t)1 << place_bits) - 1;
+  int64_t work = 0;
+  for (int64_t i = 0, next; i < n; i = next) {
+    for (next = i + 1; next < n && (words[next] ^ words[i]) <= mask; next++) continue;
+    if (px__worked(&work, next - i)) return false;
+    if (next - i > 1 && !order_run(keys, next - i, words + i, mask, counts)) return false;
+  }
+  return true;
+}
+
+// Where a word has no room for the whole key, its lower bits come later.
+static uint64_t *order_words(int64_t *keys, int64_t n, uint64_t *a, uint64_t *room, int64_t least,
+                             int key_bits, px__key_counts *counts) {
+  int place_bits = bits_of((uint64_t)n - 1), most = 64 - place_bits;
+  int left = key_bits > most ? key_bits - most : 0, bits = key_bits - left;
+  uint64_t sign = by_vectors(n, bits) ? (uint64_t)1 << 63 : 0;
+  px__steps s = {.n = n};
+  while (px__step(&s))
+    for (int64_t i = s.begin; i < s.end; i++) {
+      uint64_t key = ((uint64_t)keys[i] - (uint64_t)least) >> left;
+      a[i] = (key << place_bits | (uint64_t)i) ^ sign;
+    }
+  if (!px__steps_done(&s)) return NULL;
+  if (bits) a = sort_words(a, room, n, place_bits, bits, counts);
+  if (!a || (left && !order_runs(keys, n, a, place_bits, counts))) return NULL;
+  uint64_t places = ((uint64_t)1 << place_bits) - 1;
+  s = (px__steps){.n = n};
+  while (px__step(&s))
+    for (int64_t i = s.begin; i < s.end; i++) a[i] &= places;
+  return px__steps_done(&s) ? a : NULL;
 }
 
 int64_t *px__keys_order(int64_t *keys, int64_t n, int64_t *room, px__key_counts *counts) {
   int64_t least, most;
-  if (n <= FEW) return order_few(keys, n, room);
-  if (!range_of(keys, n, &least, &most)) return NULL;
-  rounds r = {keys, n, (uint64_t)least, bits_of((uint64_t)most - (uint64_t)least),
-              bits_of((uint64_t)n - 1)};
-  uint64_t *a = (uint64_t *)room, *b = (uint64_t *)keys;
-  if (r.key_bits > 64 - r.place_bits) {
-    uint64_t *more = malloc((size_t)n * sizeof *more);
-    if (!more) return NULL;
-    uint64_t *sorted = sort_rounds(&r, a, more, counts);
-    for (px__steps s = {.n = sorted == more ? n : 0}; px__step(&s);)
-      memcpy(a + s.begin, more + s.begin, (size_t)(s.end - s.begin) * sizeof *a);
-    free(more);
-    return sorted && !px__cpu_stopped() ? room : NULL;
+  uint64_t *a = (uint64_t *)room, *more = NULL;
+  if (n <= (VECTORS ? 8 : FEW)) {
+    for (int64_t i = 0; i < n; i++) room[i] = i;
+    return order_few(keys, n, a, UINT64_MAX), room;
   }
-  // One round reads each key but once: its array is the other half of the sorting.
+  if (!range_of(keys, n, &least, &most)) return NULL;
+  int key_bits = bits_of((uint64_t)most - (uint64_t)least);
+  // What is read once can be overwritten.
+  bool once = key_bits + bits_of((uint64_t)n - 1) <= 64;
+  if (!once && !(more = malloc((size_t)n * sizeof *more))) return NULL;
+  uint64_t *sorted =
+      order_words(keys, n, a, once ? (uint64_t *)keys : more, least, key_bits, counts);
+  if (sorted && sorted == more) {
+    for (px__steps s = {.n = n}; px__step(&s);)
+      memcpy(a + s.begin, more + s.begin, (size_t)(s.end - s.begin) * sizeof *a);
+    sorted = ended(n) ? NULL : a;
+  }
+  free(more);
+  return (int64_t *)sorted;
+}
+
+// ---- values alone
+
+enum { BLOCK = 512 };
+
+// Sorted keys: 32 bits of each, or all.
+typedef struct sorted_keys {
+  const int32_t *narrow;
+  const int64_t *wide;
+  int64_t n;
+} sorted_keys;
+static int64_t count_below(const sorted_keys *s, int64_t key) {
+  int64_t first = 0;
+  for (int64_t left = s->n; left > 0;) {
+    int64_t half = left / 2, met = s->narrow ? s->narrow[first + half] : s->wide[first + half];
+    first = met < key ? first + half + 1 : first;
+    left = met < key ? left - half - 1 : half;
+  }
+  return first;
+}
+
+// Of floats, the elements that have this key: which they were is lost in it, so they are taken from
+// where they were.
+typedef struct alike {
+  int64_t key, before, count;
+} alike;
+static bool bring_back(const alike *a, const px__line *to, const px__line *from, int64_t n) {
+  int64_t keys[BLOCK], item = px__cpu_item[from->dtype], work = 0;
+  char *at = to->at + a->before * to->stride, *end = at + a->count * to->stride;
+  for (int64_t i = 0; i < n && at != end; i += BLOCK) {
+    int64_t count = n - i < BLOCK ? n - i : BLOCK;
+    const char *here = from->at + i * from->stride;
+    if (px__worked(&work, count)) return false;
+    px__keys_load(keys, here, from->stride, from->dtype, false, count);
+    for (int64_t k = 0; k < count && at != end; k++)
+      if (keys[k] == a->key) {
+        memcpy(at, here + k * from->stride, (size_t)item);
+        at += to->stride;
+      }
+  }
+  return true;
+}
+
+static bool bring_back_all(const sorted_keys *s, const px__line *to, const px__line *from) {
+  int64_t nan = 0;
+  char one[8];
+  px_scalar_store(px_float(NAN), (px_dtype)from->dtype, one);
+  px__keys_load(&nan, one, 8, from->dtype, false, 1);
+  alike zeros = {.key = 0, .before = count_below(s, 0)};
+  alike nans = {.key = nan, .before = count_below(s, nan)};
+  zeros.count = count_below(s, 1) - zeros.before, nans.count = s->n - nans.before;
+  return bring_back(&zeros, to, from, s->n) && bring_back(&nans, to, from, s->n);
+}
+
+// Floats that lie in a row need not be made wider on the way.
+static bool in_row(const px__line *x) { return x->dtype == PX_FLOAT32 && x->stride == 4; }
+static void narrow_floats(int32_t *restrict keys, const float *from, int64_t n) {
+  for (int64_t i = 0; i < n; i++) keys[i] = (int32_t)key_f32(from[i]);
+}
+static void widen_floats(const int32_t *restrict keys, int32_t *bits, int64_t n) {
+  for (int64_t i = 0; i < n; i++) bits[i] = keys[i] ^ ((keys[i] >> 31) & INT32_MAX);
+}
+static bool load_narrow(int32_t *keys, const px__line *from, int64_t n) {
+  int64_t block[BLOCK], work = 0;
+  for (int64_t i = 0; i < n; i += BLOCK) {
+    int64_t count = n - i < BLOCK ? n - i : BLOCK;
+    const char *here = from->at + i * from->stride;
+    if (px__worked(&work, count)) return false;
+    if (in_row(from)) {
+      narrow_floats(keys + i, (const void *)here, count);
+      continue;
+    }
+    px__keys_load(block, here, from->stride, from->dtype, false, count);
+    for (int64_t k = 0; k < count; k++) keys[i + k] = (int32_t)block[k];
+  }
+  return true;
+}
+static bool store_sorted(const sorted_keys *s, const px__line *to, const px__line *from) {
+  int64_t block[BLOCK], work = 0;
+  store_fn store = store_of(from->dtype);
+  for (int64_t i = 0; i < s->n; i += BLOCK) {
+    int64_t count = s->n - i < BLOCK ? s->n - i : BLOCK;
+    const int64_t *keys = s->narrow ? block : s->wide + i;
+    char *here = to->at + i * to->stride;
+    if (px__worked(&work, count)) return false;
+    if (s->narrow && in_row(to)) {
+      widen_floats(s->narrow + i, (void *)here, count);
+      continue;
+    }
+    for (int64_t k = 0; s->narrow && k < count; k++) block[k] = s->narrow[i + k];
+    store(keys, here, to->stride, count);
+  }
+  return !px_dtype_is_float((px_dtype)from->dtype) || bring_back_all(s, to, from);
+}
+
+// By counting, where there are few different keys; NULL: the call has been ended.
+static int64_t *count_keys(int64_t *keys, int64_t n, int64_t least, int64_t buckets,
+                           px__key_counts *counts) {
+  int64_t *of = counts->of, at = 0;
+  memset(of, 0, (size_t)buckets * sizeof *of);
+  for (px__steps s = {.n = n}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++) of[keys[i] - least]++;
+  if (ended(n)) return NULL;
+  for (int64_t b = 0; b < buckets; b++)
+    for (px__steps s = {.n = of[b]}; px__step(&s); at += s.end - s.begin)
+      for (int64_t i = s.begin; i < s.end; i++) keys[at + i - s.begin] = least + b;
+  return at == n ? keys : NULL;
+}
+static int64_t *sort_keys(int64_t *keys, int64_t n, int64_t *room, px__key_counts *counts) {
+  int64_t least, most;
+  if (!range_of(keys, n, &least, &most)) return NULL;
+  int bits = bits_of((uint64_t)most - (uint64_t)least);
+  if (bits == 0) return keys;
+  if (bits <= digit_for(n) && n > FEW)
+    return count_keys(keys, n, least, (int64_t)1 << bits, counts);
+  if (VECTORS) return px__sort_i64(keys, room, n) ? keys : NULL;
   for (px__steps s = {.n = n}; px__step(&s);)
     for (int64_t i = s.begin; i < s.end; i++)
-      a[i] = ((uint64_t)keys[i] - r.least) << r.place_bits | (uint64_t)i;
-  if (r.key_bits) a = sort_digits(a, b, n, r.place_bits, r.key_bits, counts);
-  if (!a) return NULL;
-  uint64_t places = ((uint64_t)1 << r.place_bits) - 1;
-  px__steps s = {.n = n};
-  while (px__step(&s))
-    for (int64_t i = s.begin; i < s.end; i++) a[i] &= places;
-  return px__steps_done(&s) ? (int64_t *)a : NULL;
+      keys[i] = (int64_t)((uint64_t)keys[i] - (uint64_t)least);
+  if (ended(n)) return NULL;
+  uint64_t *sorted = sort_digits((uint64_t *)keys, (uint64_t *)room, n, 0, bits, counts);
+  for (px__steps s = {.n = sorted ? n : 0}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++) sorted[i] += (uint64_t)least;
+  return ended(n) ? NULL : (int64_t *)sorted;
+}
+
+bool px__values_sort(const px__line *to, const px__line *from, int64_t n, int64_t *room,
+                     px__key_counts *counts) {
+  int64_t item = px__cpu_item[from->dtype];
+  sorted_keys s = {.n = n};
+  if (VECTORS && (item == 4 || item == 2)) {
+    int32_t *keys = (int32_t *)room;
+    if (!load_narrow(keys, from, n) || !px__sort_i32(keys, keys + n, n)) return false;
+    s.narrow = keys;
+  } else {
+    px__keys_load(room, from->at, from->stride, from->dtype, false, n);
+    s.wide = ended(n) ? NULL : sort_keys(room, n, room + n, counts);
+    if (!s.wide) return false;
+  }
+  return store_sorted(&s, to, from);
 }
 
 // ---- choosing

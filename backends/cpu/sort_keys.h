@@ -5,6 +5,7 @@
 // the other way. An order is stable, so there is one only.
 #pragma once
 #include "cpu/convert.h"
+#include "cpu/lines.h"
 
 void px__keys_load(int64_t *keys, const char *at, int64_t stride, int dtype, bool down, int64_t n);
 
@@ -18,7 +19,18 @@ typedef struct px__key_counts {
 // in `keys`, both of n, which are overwritten. NULL: no memory, or the call has been ended.
 int64_t *px__keys_order(int64_t *keys, int64_t n, int64_t *room, px__key_counts *counts);
 
+// The n elements of `from` in ascending order, first ones first among equals, to `to`, which has no
+// memory in common with it. `room` is for 2 n keys. False: the call has been ended.
+bool px__values_sort(const px__line *to, const px__line *from, int64_t n, int64_t *room,
+                     px__key_counts *counts);
+
 // The key with k smaller ones before it in order; *below: how many are less than it. `room` is for
 // n keys. False: the call has been ended.
 bool px__keys_select(int64_t *out, const int64_t *keys, int64_t n, int64_t k, int64_t *room,
                      px__key_counts *counts, int64_t *below);
+
+#if defined(__AVX2__)
+// Sorts n numbers; `room` is for as many (sort_vectors.c). False: the call has been ended.
+bool px__sort_i32(int32_t *a, int32_t *room, int64_t n);
+bool px__sort_i64(int64_t *a, int64_t *room, int64_t n);
+#endif

@@ -130,7 +130,7 @@ typedef struct results {
   size_t item;
 } results;
 static void give(results *r, const source *s, int64_t first, int64_t count) {
-  memcpy(r->values + (size_t)r->number * r->item, s->at + first * s->stride, r->item);
+  memmove(r->values + (size_t)r->number * r->item, s->at + first * s->stride, r->item);
   if (r->counts) r->counts[r->number] = count;
   r->number++;
 }
@@ -147,27 +147,29 @@ static void give_few(results *r, const source *s, table *t) {
   for (int64_t i = 0; i < n; i++) give(r, s, t->slots[i].first, t->slots[i].count);
 }
 
+// All are sorted where the different ones go. The first of each kind moves to its place there.
 static bool give_sorted(results *r, const source *s) {
-  size_t bytes = (size_t)s->n * sizeof(int64_t);
-  int64_t *keys = malloc(3 * bytes), *used = keys ? keys + s->n : NULL;
+  int64_t *room = malloc((size_t)s->n * 2 * sizeof *room), next = 0, keys[BLOCK], work = 0;
   px__key_counts *counts = malloc(sizeof *counts);
-  const int64_t *order = NULL;
-  if (keys && counts) {
-    load(s, keys, 0, s->n);
-    load(s, used, 0, s->n);
-    order = px__keys_order(used, s->n, used + s->n, counts);
+  const source sorted = {r->values, (int64_t)r->item, s->n, s->dtype, s->has_nan, s->nan};
+  const px__line to = {r->values, (int64_t)r->item, s->dtype},
+                 from = {(char *)s->at, s->stride, s->dtype};
+  bool fine = room && counts && px__values_sort(&to, &from, s->n, room, counts);
+  int64_t first = 0, last = 0;  // of a kind: its place and its key
+  for (int64_t i = 0; fine && i < s->n; i += next) {
+    next = s->n - i < BLOCK ? s->n - i : BLOCK;
+    load(&sorted, keys, i, next);
+    for (int64_t k = 0; k < next; k++) {
+      if (i + k > 0 && keys[k] == last && !(s->has_nan && last == s->nan)) continue;
+      if (i + k > 0) give(r, &sorted, first, i + k - first);
+      first = i + k, last = keys[k];
+    }
+    if (px__worked(&work, next)) break;
   }
-  int64_t work = 0;
-  for (int64_t i = 0, next; order && i < s->n; i = next) {
-    int64_t key = keys[order[i]];
-    for (next = i + 1; next < s->n && keys[order[next]] == key; next++)
-      if (s->has_nan && key == s->nan) break;
-    give(r, s, order[i], next - i);
-    if (px__worked(&work, next - i)) break;
-  }
-  free(keys);
+  if (fine) give(r, &sorted, first, s->n - first);
+  free(room);
   free(counts);
-  return order != NULL;
+  return fine;
 }
 
 // `values` and `counts`, which may be absent, have room for all.
@@ -187,7 +189,7 @@ PX_KERNEL(distinct) {
   if (!few.given_up)
     give_few(&r, &s, &few);
   else if (!give_sorted(&r, &s))
-    px_kernel_fault(l, PX_FAULT_NOMEM, s.n * 24, 0, 0);
+    px_kernel_fault(l, PX_FAULT_NOMEM, s.n * 16, 0, 0);
   free(few.slots);
   *(int64_t *)args->number->data = r.number;
   return PX_OK;

@@ -27,7 +27,6 @@ static px_status sorted_lines(px_tensor **out, const quantiles *s) {
   int64_t sizes[PX_MAX_DIMS];
   int dim;
   PX_SCOPED(px_tensor) lines = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
   PX_TRY(px__check_ndim(self->ndim + 1));
   if (px__given(s->dim)) {
     PX_SCOPED(px_tensor) tall = NULL;
@@ -42,7 +41,7 @@ static px_status sorted_lines(px_tensor **out, const quantiles *s) {
     sizes[self->ndim] = self->numel;
     PX_TRY(px_reshape(&lines, self, sizes, self->ndim + 1));
   }
-  return px_sort(out, &places, lines, -1, false, false);
+  return px__sorted(out, lines, -1);
 }
 
 // The ranks of q, one or some, in each line. A line with a NaN has it last, and all its ranks are

@@ -44,6 +44,9 @@ px_status px__resize_reduced(const px_call *call, const px_tensor *self, int64_t
 // NaN without dimensions, or what it is as a whole number of t's dtype: what nothing has for a
 // median (sort.c).
 px_status px__nan_of(px_tensor **out, const px_tensor *t) __attribute__((warn_unused_result));
+// The values that px_sort gives along dim, without finding their places where nobody needs those.
+px_status px__sorted(px_tensor **out, const px_tensor *self, int64_t dim)
+    __attribute__((warn_unused_result));
 // Whether t is on meta, with sizes alone: what is only checked of values is not, then.
 static inline bool px__lacks_values(const px_tensor *t) {
   return px__tensor_device(t).type == PX_META;

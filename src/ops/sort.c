@@ -18,6 +18,20 @@ PX_RUN(argsort) {
   PX_SCOPED(px_tensor) values = NULL;
   return px_sort(&values, &call->results[0], args->self, args->dim, args->descending, args->stable);
 }
+static px__named_kernel sorted_kernel = {.name = "sorted"};
+px_status px__sorted(px_tensor **out, const px_tensor *self, int64_t dim) {
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) values = NULL;
+  px_device device = px__tensor_device(self);
+  bool plain = !px__needs_grad(self) && !px__is_batched(self) && !(self->flags & PX_TENSOR_LAZY);
+  if (!plain || self->dtype >= PX_DTYPE_COMPUTED || !self->numel ||
+      !px__named_kernel_on(&sorted_kernel, (px_device_type)device.type))
+    return px_sort(out, &places, self, dim, false, true);
+  PX_TRY(px_tensor_empty(&values, self->ndim, self->sizes, (px_dtype)self->dtype, device));
+  PX_TRY(px__run_kernel(&sorted_kernel, device, 1, &values, 1, (px_tensor *[]){(px_tensor *)self},
+                        (px_value[]){PX_I(dim)}, 1));
+  return *out = PX_MOVE(values), PX_OK;
+}
 // Where a line holds a NaN, its first one is the median: the maximum finds it.
 static px_status nan_first(px_call *call, const px_tensor *t, int dim, bool keepdim) {
   PX_SCOPED(px_tensor) most = NULL;
@@ -152,7 +166,6 @@ static px_status among(px_tensor **out, const px_tensor *given, const px_tensor 
                        bool invert) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) sorted = NULL;
-  PX_SCOPED(px_tensor) order = NULL;
   PX_SCOPED(px_tensor) places = NULL;
   PX_SCOPED(px_tensor) last = NULL;
   PX_SCOPED(px_tensor) inside = NULL;
@@ -161,7 +174,7 @@ static px_status among(px_tensor **out, const px_tensor *given, const px_tensor 
   PX_SCOPED(px_tensor) others = NULL;
   PX_TRY(make_alike(&elements, &others, given, tests));
   PX_TRY(px_reshape(&flat, others, &tests->numel, 1));
-  PX_TRY(px_sort(&sorted, &order, flat, 0, false, false));
+  PX_TRY(px__sorted(&sorted, flat, 0));
   PX_TRY(px_search_lines(&places, sorted, elements, false));
   PX_TRY(px_tensor_from_scalar(&last, px_int(tests->numel - 1)));
   PX_TRY(px_minimum(&inside, places, last));

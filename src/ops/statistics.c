@@ -183,10 +183,7 @@ PX_RUN(mode) {
   PX_TRY(px_gather(&places, order, args->dim, most, false));
   return pick(call, args->self, places, args->dim, args->keepdim);
 }
-PX_RUN(msort) {
-  PX_SCOPED(px_tensor) places = NULL;
-  return px_sort(&call->results[0], &places, args->self, 0, false, true);
-}
+PX_RUN(msort) { return px__sorted(&call->results[0], args->self, 0); }
 
 // ---- covariance
 

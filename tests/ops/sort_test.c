@@ -145,6 +145,63 @@ PX_TEST(every_dtype_and_length_is_sorted_as_by_comparing) {
         px_release(t);
       }
 }
+PX_TEST(values_alone_are_those_of_a_sort_with_places) {
+  static const int64_t lengths[] = {1, 2, 8, 17, 300, 9001};
+  for (px_dtype d = PX_BOOL; d <= PX_FLOAT64; d++)
+    for (int i = 0; i < 6; i++)
+      for (int64_t kinds = 9; kinds < 100000; kinds *= 1000) {
+        PX_SCOPED(px_tensor) t = assorted(d, 3, lengths[i], kinds);
+        PX_SCOPED(px_tensor) turned = NULL;
+        PX_SCOPED(px_tensor) alone = NULL;
+        PX_SCOPED(px_tensor) values = NULL;
+        PX_SCOPED(px_tensor) where = NULL;
+        OK(px_transpose(&turned, t, 0, 1));
+        OK(px_msort(&alone, turned));
+        OK(px_sort(&values, &where, turned, 0, false, true));
+        CHECK(!memcmp(px_tensor_data(alone), px_tensor_data(values),
+                      (size_t)(3 * lengths[i]) * px_dtype_size(d)));
+      }
+}
+// Inputs that choose bad pivots, and those whose words have no room for their keys: pieces of
+// 2^50 apart, each of numbers that lie close.
+static int64_t patterned(int pattern, int64_t i, int64_t n) {
+  int64_t mixed = (int64_t)((uint64_t)i * 0x9e3779b97f4a7c15u >> 40);
+  switch (pattern) {
+    case 0:
+      return i;
+    case 1:
+      return i < n / 2 ? i : n - i;
+    case 2:
+      return (i * 64 / n) % 2 ? mixed : INT64_MIN;
+    case 3:
+      return (int64_t)((uint64_t)1 << (mixed % 64));
+    case 4:
+      return (mixed % 3 - 1) * ((int64_t)1 << 62) + (mixed >> 4) % 5000;
+    default:
+      return (mixed % 1000 - 500) * ((int64_t)1 << 50) + (mixed >> 12) % 3;
+  }
+}
+PX_TEST(no_pattern_is_sorted_wrong) {
+  enum { N = 70000, PATTERNS = 6 };
+  PX_SCOPED(px_tensor) t = NULL;
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) alone = NULL;
+  OK(px_tensor_empty(&t, S(PATTERNS, N), PX_INT64, px_cpu()));
+  int64_t *at = px_tensor_data(t);
+  for (int p = 0; p < PATTERNS; p++)
+    for (int64_t i = 0; i < N; i++) at[p * N + i] = patterned(p, i, N);
+  const int64_t all = N;
+  check_all(t, false, &all, 1);
+  check_all(t, true, &all, 1);
+  OK(px_transpose(&turned, t, 0, 1));
+  OK(px_msort(&alone, turned));
+  const int64_t *got = px_tensor_data(alone);
+  for (int p = 0; p < PATTERNS; p++) {
+    ranked *wanted = ranked_line(t, p, false);
+    for (int64_t i = 0; i < N; i++) CHECK_EQ(got[i * PATTERNS + p], px_scalar_int(wanted[i].x));
+    free(wanted);
+  }
+}
 PX_TEST(lines_that_rise_and_fall_have_a_first_few) {
   for (int falls = 0; falls < 2; falls++) {
     PX_SCOPED(px_tensor) x = NULL;
