@@ -14,6 +14,10 @@
 #define PX_UNLIKELY(x) __builtin_expect(!!(x), 0)
 // A function that every op comes through: what it calls of its file is part of it.
 #define PX__WHOLE __attribute__((flatten))
+// A variable of the library's own that every op looks at: its address is known without a look.
+#define PX__OWN __attribute__((visibility("hidden")))
+// The same of each thread: a function that looks at several asks once where the thread has them.
+#define PX__OWN_THREAD __attribute__((visibility("hidden"), tls_model("local-dynamic")))
 #define PX_COUNT_OF(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
 // Host memory. px__alloc is the library's only malloc: it passes the fault point "alloc". Memory is
@@ -132,7 +136,7 @@ typedef enum px__fault_point {
 // Arms the points of PHLOX_FAULT, once. Fails if its text is wrong; until that is mended, host
 // memory cannot be allocated.
 px_status px__fault_begin(void);
-extern int px__fault_armed;  // atomic: number of armed points
+extern PX__OWN int px__fault_armed;  // atomic: number of armed points
 bool px__fault_hit(px__fault_point point);
 static inline bool px__faults(void) {
   return PX_UNLIKELY(__atomic_load_n(&px__fault_armed, __ATOMIC_RELAXED) != 0);

@@ -24,7 +24,8 @@ typedef struct px__tally {
   px__pool pools[PX__POOL_KINDS];
   int64_t live[PX__CLASS_LIMIT];
 } px__tally;
-extern _Thread_local px__tally *px__tally_here;  // NULL: none yet, or the thread is ending
+// NULL: none yet, or the thread is ending.
+extern _Thread_local PX__OWN_THREAD px__tally *px__tally_here;
 
 // Ends an object that is on no list.
 void px__pool_drop(enum px__pool_kind kind, void *object);
@@ -44,9 +45,9 @@ static inline void px__tally_add(int64_t *live, int by) {
   __atomic_store_n(live, *live + by, __ATOMIC_RELAXED);
 }
 
-// Gives an object of the kind with one reference, as it ended, or NULL: the caller makes one.
-static inline void *px__pool_take(enum px__pool_kind kind) {
-  px__tally *here = px__tally_here;
+// Gives an object of the kind with one reference, as it ended, or NULL: the caller makes one. here:
+// px__tally_here, which who takes or gives several looks for once.
+static inline void *px__pool_take(px__tally *here, enum px__pool_kind kind) {
   if (!PX__POOL_ON || PX_UNLIKELY(!here || !here->pools[kind].top) || px__faults()) return NULL;
   px__pool *pool = &here->pools[kind];
   px_object *object = pool->top;
@@ -58,8 +59,7 @@ static inline void *px__pool_take(enum px__pool_kind kind) {
 }
 
 // Ends an object, and keeps it.
-static inline void px__pool_give(enum px__pool_kind kind, void *object) {
-  px__tally *here = px__tally_here;
+static inline void px__pool_give(px__tally *here, enum px__pool_kind kind, void *object) {
   px__pool *pool = here ? &here->pools[kind] : NULL;
   if (!PX__POOL_ON || PX_UNLIKELY(!pool || !pool->live || pool->count >= PX__POOL_LIMIT)) {
     px__pool_drop(kind, object);

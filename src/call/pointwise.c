@@ -4,6 +4,7 @@
 // In most calls all operands are row-major and have one shape, dtype and device. These take a short
 // way, which only allocates and launches. Kernels convert elements when they load and store them.
 #include "call/call_impl.h"
+#include "tensor/storage.h"
 
 // The dtype in which a number is handed to a kernel: wide enough not to round it twice.
 static inline px_dtype number_dtype(px_dtype compute) {
@@ -89,7 +90,7 @@ static px_status short_result(px_call *call, const px_tensor *like) {
   }
   px_storage *storage = NULL;
   size_t bytes = (size_t)like->numel * px__dtype_bytes[call->dtype];
-  PX_TRY(px__storage_new(&storage, bytes, call->device));
+  PX_TRY(px__storage_new(&storage, bytes, call->device, px__tally_here));
   return px__tensor_over(&call->results[0], storage, like->ndim, like->sizes, NULL, call->dtype);
 }
 

@@ -26,7 +26,7 @@ __attribute__((noinline, cold)) static px_status new_noted(px_block **out, size_
   return PX_OK;
 }
 
-px_status px__block_new(px_block **out, size_t bytes, px_device device) {
+px_status px__block_new_any(px_block **out, size_t bytes, px_device device) {
   if (PX_UNLIKELY(px__profile_on())) return new_noted(out, bytes, device);
   return block_new(out, bytes, device);
 }

@@ -15,7 +15,7 @@
 // devices. Atomic.
 enum { PX__DEVICES = 64 };
 typedef struct px__device px__device;
-extern px__device *px__devices_open[PX__DEVICES];
+extern PX__OWN px__device *px__devices_open[PX__DEVICES];
 // NULL: it is not open, or there is none of that number.
 static inline px__device *px__device_found(int index) {
   return (unsigned)index < PX__DEVICES ? __atomic_load_n(&px__devices_open[index], __ATOMIC_ACQUIRE)
@@ -34,9 +34,12 @@ typedef struct px_block {
                          // True for good if `odd`, so that launches look at it
 } px_block;              // the device layer's own fields follow (px__block, state.h)
 
-// Allocates a block on a device (index resolved) for the current stream, from the device's cache.
-// A block of 0 bytes has data NULL.
-px_status px__block_new(px_block **out, size_t bytes, px_device device)
+// Allocates a block on a device (index resolved) for the current stream, from the device's cache
+// (px__block_new, below). A block of 0 bytes has data NULL. any: of any kind of device, and while a
+// profile notes it.
+px_status px__block_new_any(px_block **out, size_t bytes, px_device device)
+    __attribute__((warn_unused_result));
+px_status px__cache_new(px_block **out, size_t bytes, px__device *d)
     __attribute__((warn_unused_result));
 px_status px__block_new_pinned(px_block **out, size_t bytes) __attribute__((warn_unused_result));
 px_status px__block_wrap(px_block **out, void *data, size_t bytes, px_device device,
@@ -47,7 +50,7 @@ void px__block_free(px_block *block);
 // from now on, and fail if they reach past its end. uncut: such a block has gone.
 void px__block_cut(px_block *block);
 void px__block_uncut(void);
-extern int px__cuts;  // atomic: how many there are
+extern PX__OWN int px__cuts;  // atomic: how many there are
 px_status px__block_past_end(const px_block *block, size_t end) __attribute__((warn_unused_result));
 static inline px_status px__block_reach(const px_block *block, size_t end) {
   return PX_LIKELY(end <= block->bytes || !block->odd) ? PX_OK : px__block_past_end(block, end);
@@ -107,7 +110,7 @@ typedef struct px_access {
 // is a race unless the program has waited.
 px_status px__block_host_access(const char *op, const px_access *access)
     __attribute__((warn_unused_result));
-extern int px__race_on;  // atomic; -1: not read from the environment yet
+extern PX__OWN int px__race_on;  // atomic; -1: not read from the environment yet
 // The device type's kernel of that name, or NULL. Slow: callers keep the result.
 px_kernel px__kernel_find(px_device_type type, const char *name);
 // The kernel of every op on meta: it does nothing.
@@ -152,7 +155,7 @@ px_status px__together_end(void) __attribute__((warn_unused_result));
 bool px__together_on(void);
 // Outermost op being called by this thread; NULL outside a call. Used to name the op in errors; the
 // layer of ops sets it.
-extern _Thread_local const char *px__caller;
+extern _Thread_local PX__OWN_THREAD const char *px__caller;
 
 // profile.c: whether events are noted. Begins an event of an op, whose name is a constant, with the
 // sizes of its arguments as a text; px_profile_leave ends it. Memory that was taken (or, negative,
@@ -168,11 +171,19 @@ enum {
   PX__WATCH_LINES = 128,   // ... and lines
   PX__WATCH_COUNTED = 256  // somebody is told of operations (px_op_tell_operations)
 };
-extern int px__watching;  // atomic: for which of these calls of ops are watched
+extern PX__OWN int px__watching;  // atomic: for which of these calls of ops are watched
 static inline bool px__call_watched(int what) {
   return PX_UNLIKELY((__atomic_load_n(&px__watching, __ATOMIC_RELAXED) & what) != 0);
 }
 static inline bool px__profile_on(void) { return px__call_watched(PX__WATCH_PROFILE); }
+
+__attribute__((warn_unused_result)) static inline px_status px__block_new(px_block **out,
+                                                                          size_t bytes,
+                                                                          px_device device) {
+  px__device *d = device.type == PX_CUDA ? px__device_found(device.index) : NULL;
+  if (d && !px__profile_on()) return px__cache_new(out, bytes, d);
+  return px__block_new_any(out, bytes, device);
+}
 static inline void px__watch(int what, bool on) {
   if (on)
     __atomic_fetch_or(&px__watching, what, __ATOMIC_RELAXED);

@@ -33,19 +33,24 @@ static inline void px__spin_acquire(uint8_t *spin) {
 static inline void px__spin_release(uint8_t *spin) { __atomic_clear(spin, __ATOMIC_RELEASE); }
 
 // latch.c. start: from here on latches may have owners, if the system has such barriers.
-extern _Thread_local px__latch_thread *px__latch_here;  // NULL: the thread has owned no latch
+// here: NULL: the thread has owned no latch.
+extern _Thread_local PX__OWN_THREAD px__latch_thread *px__latch_here;
 void px__latch_start(void);
 void px__latch_enter_shared(px__latch *latch);
 
+// Whether the calling thread, which is px__latch_here, owns the latch, and so is inside now.
+static inline bool px__latch_try(px__latch *l, px__latch_thread *me) {
+  if (PX_UNLIKELY(!me || __atomic_load_n(&l->owner, __ATOMIC_RELAXED) != me)) return false;
+  __atomic_store_n(&me->inside, l, __ATOMIC_RELAXED);
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  if (PX_LIKELY(__atomic_load_n(&l->owner, __ATOMIC_ACQUIRE) == me)) return true;
+  __atomic_store_n(&me->inside, NULL, __ATOMIC_RELEASE);
+  return false;
+}
 // Gives what px__latch_leave wants: the thread, if it owns the latch.
 static inline px__latch_thread *px__latch_enter(px__latch *l) {
   px__latch_thread *me = px__latch_here;
-  if (PX_LIKELY(me && __atomic_load_n(&l->owner, __ATOMIC_RELAXED) == me)) {
-    __atomic_store_n(&me->inside, l, __ATOMIC_RELAXED);
-    __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    if (PX_LIKELY(__atomic_load_n(&l->owner, __ATOMIC_ACQUIRE) == me)) return me;
-    __atomic_store_n(&me->inside, NULL, __ATOMIC_RELEASE);
-  }
+  if (PX_LIKELY(px__latch_try(l, me))) return me;
   px__latch_enter_shared(l);
   return NULL;
 }

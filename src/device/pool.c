@@ -150,6 +150,20 @@ void px__pool_merge(px__device *d) {
 }
 
 // ---- fast bins (bins.h)
+// Of a thread that does not own the latch.
+__attribute__((noinline)) px__chunk *px__bin_pop_shared(px__fast_bin *bin, size_t bytes) {
+  px__latch_thread *me = px__latch_enter(&bin->latch);
+  px__chunk *chunk = px__bin_pop(bin, bytes);
+  px__latch_leave(&bin->latch, me);
+  return chunk;
+}
+__attribute__((noinline)) bool px__bin_push_shared(px__fast_bin *bin, px__chunk *chunk) {
+  px__latch_thread *me = px__latch_enter(&bin->latch);
+  bool taken = px__bin_push(bin, chunk);
+  px__latch_leave(&bin->latch, me);
+  return taken;
+}
+
 static void flush(px__device *d, px_stream *stream, bool small) {
   px__fast_bin *bin = px__bin_of(stream, small);
   px__latch_thread *me = px__latch_enter(&bin->latch);

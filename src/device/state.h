@@ -254,7 +254,7 @@ typedef struct px__runtime {
 } px__runtime;
 // ---- state.c
 extern px__runtime px__rt;
-extern _Thread_local int px__current_device;  // an index; set by current.c
+extern _Thread_local PX__OWN_THREAD int px__current_device;  // an index; set by current.c
 // Whether a backend has a row that came after the first ones.
 #define PX__BACKEND_HAS(backend, row) \
   ((backend)->size > offsetof(px_backend, row) && (backend)->row)
@@ -324,7 +324,7 @@ px_status px__stream_enroll(px_stream **out, px__device *d, px_stream *place, vo
 const char *px__stream_text(const px_stream *stream, char text[64]);
 // The calling thread's current stream. By device; NULL: the default stream. A thread has a list
 // from when it first chooses one.
-extern _Thread_local px_stream **px__streams_now;
+extern _Thread_local PX__OWN_THREAD px_stream **px__streams_now;
 static inline px_stream *px__stream_now(const px__device *d) {
   px_stream **now = px__streams_now;
   return now && now[d->index] ? now[d->index] : d->streams[0];
@@ -616,7 +616,7 @@ const px_traceback *px__stack_at_launch(void);
 // ---- history.c: what happened to memory, if that is recorded. Without a lock, the stack for what
 // is wanted now; with the device's lock held, the events.
 enum { PX__RECORDED = 1, PX__UNCACHED = 2, PX__PLUGGED = 4 };
-extern int px__unbinned;  // atomic: why chunks do not go by fast bins
+extern PX__OWN int px__unbinned;  // atomic: why chunks do not go by fast bins
 static inline bool px__unbinned_for(int why) {
   return PX_UNLIKELY((__atomic_load_n(&px__unbinned, __ATOMIC_RELAXED) & why) != 0);
 }
@@ -675,8 +675,6 @@ void px__shortage_text(char *text, size_t room, px__device *d, const px__shortag
 // ---- out_of_memory.c: fails with PyTorch's text for a request of `bytes`; no lock is needed
 px_status px__out_of_memory(px__device *d, size_t bytes) __attribute__((warn_unused_result));
 // ---- cache.c
-px_status px__cache_new(px_block **out, size_t bytes, px__device *d)
-    __attribute__((warn_unused_result));
 // For all streams, and in a capture too none of the memory that its work uses again.
 px_status px__cache_new_lasting(px_block **out, size_t bytes, px__device *d)
     __attribute__((warn_unused_result));
@@ -693,7 +691,7 @@ typedef struct px__scratch {
   px__device *device;  // of the launch that this thread issues; NULL: none
   px_block *blocks;    // linked by `uses`, which scratch memory has none of
 } px__scratch;
-extern _Thread_local px__scratch px__scratch_here;
+extern _Thread_local PX__OWN_THREAD px__scratch px__scratch_here;
 void *px__scratch_take(const px_launch *launch, size_t bytes);
 void px__scratch_drop(void);  // no lock held
 
@@ -718,7 +716,7 @@ typedef struct px__collector {
   px_status (*flush)(void);
   void (*let_go)(const px__block *block);
 } px__collector;
-extern _Thread_local const px__collector *px__collecting;  // state.c
+extern _Thread_local PX__OWN_THREAD const px__collector *px__collecting;  // state.c
 // Issues what the thread has collected: before it waits, or lets others wait.
 static inline px_status px__collected_issue(void) {
   return PX_UNLIKELY(px__collecting != NULL) ? px__collecting->flush() : PX_OK;

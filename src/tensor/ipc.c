@@ -2,6 +2,7 @@
 // Storages of devices between processes: making handles, and storages of handles. How long the
 // memory lives is passed.c's matter.
 #include "tensor/passed.h"
+#include "tensor/storage.h"
 
 // ---- sending
 static void collect_for_memory(void) { px__passed_collect(); }
@@ -80,7 +81,7 @@ px_status px_storage_from_ipc_handle(px_storage **out, const px_storage_handle *
   *out = NULL;
   PX_TRY(px__device_of_uuid(&device, handle->device));
   PX_SCOPED(px_storage) fresh = NULL;
-  PX_TRY(px__storage_new(&fresh, 0, px_cuda(device)));
+  PX_TRY(px__storage_new(&fresh, 0, px_cuda(device), px__tally_here));
   if (!handle->bytes) return *out = PX_MOVE(fresh), PX_OK;
   PX_SCOPED(px_storage) found = NULL;
   PX_SCOPED(px_event) event = NULL;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Storages in shared memory: memory files that several processes map. A process maps a file once,
 // so tensors that came to it by different ways have one address.
-#include "tensor/tensor_impl.h"
+#include "tensor/storage.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -119,7 +119,7 @@ static px_status storage_of(px_storage **out, int fd, size_t bytes, const char *
   px_block *block = NULL;
   PX_TRY(open_file(&s, fd, bytes, name));
   PX_TRY(block_over(&block, s, bytes));
-  PX_TRY(px__storage_from_block(out, block));
+  PX_TRY(px__storage_from_block(out, block, px__tally_here));
   (*out)->shared = s;
   (*out)->fixed = true;
   return PX_OK;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Storages: a block of memory with the version that all tensors over it share.
-#include "base/pool.h"
-#include "tensor/tensor_impl.h"
+#include "tensor/storage.h"
 
 // Memory whose address was handed out (an array of NumPy's over it) outlives its replacement.
 struct px__former {
@@ -9,73 +8,36 @@ struct px__former {
   px_block *block;
 };
 
-static void let_go(px_storage *storage, px_block *block) {
-  if (PX_UNLIKELY(storage->passed != NULL))
+__attribute__((noinline, cold)) void px__storage_let_go(px_storage *storage, px_block *block) {
+  if (storage->passed)
     px__passed_end(storage, block);
   else
     px__block_free(block);
 }
 
-__attribute__((noinline)) static void free_formers(px_storage *storage) {
+// Addresses that are still known to somebody, and what is cut, go with the storage.
+__attribute__((noinline, cold)) void px__storage_end_rest(px_storage *storage) {
   for (px__former *f = storage->former, *next; f; f = next) {
     next = f->next;
     px__block_free(f->block);
     px__free(f);
   }
   storage->former = NULL;
-}
-
-static void uncut(px_storage *storage) {
-  px__block_uncut();
+  if (storage->whole) px__block_uncut();
   storage->whole = 0;
 }
 
-// Leaves it as storage_make has it.
-static void storage_destroy(void *self) {
-  px_storage *storage = self;
-  let_go(storage, storage->block);
-  if (PX_UNLIKELY(storage->whole != 0)) uncut(storage);
-  if (PX_UNLIKELY(storage->former != NULL)) free_formers(storage);
-  storage->version = 0;
-  storage->fixed = false;
-  storage->shared = NULL;
-  px__pool_give(PX__POOL_STORAGE, storage);
-}
-static const px_class storage_class = {"storage", storage_destroy};
-
-static px_status storage_make(px_storage **out, px_block *block) {
-  *out = px__pool_take(PX__POOL_STORAGE);
-  if (PX_UNLIKELY(!*out)) {
-    PX_TRY(PX_NEW(out));
-    px__object_init(*out, &storage_class);
-  }
-  (*out)->block = block;
-  return PX_OK;
-}
-
-px_status px__storage_from_block(px_storage **out, px_block *block) {
-  px_status status = storage_make(out, block);
-  if (PX_LIKELY(status == PX_OK)) return PX_OK;
-  px__block_free(block);
-  return px_error_pass(status, __FILE__, __LINE__, __func__);
-}
+static void storage_destroy(void *self) { px__storage_end(self, px__tally_here); }
+const px_class px__storage_class = {"storage", storage_destroy};
 
 px_status px__storage_wrap(px_storage **out, void *data, size_t bytes, px_device device,
                            void (*release)(void *), void *context) {
   PX_SCOPED(px_storage) made = NULL;
   *out = NULL;
-  PX_TRY(storage_make(&made, NULL));
+  PX_TRY(px__storage_make(&made, NULL, px__tally_here));
   PX_TRY(px__block_wrap(&made->block, data, bytes, device, release, context));
   made->fixed = true;
   *out = PX_MOVE(made);
-  return PX_OK;
-}
-
-PX__WHOLE px_status px__storage_new(px_storage **out, size_t bytes, px_device device) {
-  px_block *block = NULL;
-  *out = NULL;
-  PX_TRY(px__block_new(&block, bytes, device));
-  PX_TRY(px__storage_from_block(out, block));
   return PX_OK;
 }
 
@@ -92,7 +54,7 @@ px_status px__storage_replace(px_storage *storage, px_block *block) {
     *former = (px__former){storage->former, old};
     storage->former = former;
   } else {
-    let_go(storage, old);
+    px__storage_let_go(storage, old);
   }
   return PX_OK;
 }
@@ -155,7 +117,7 @@ px_status px_storage_pin(px_storage **out, px_storage *storage) {
   }
   PX_TRY(px__block_new_pinned(&pinned, from->bytes));
   PX_SCOPED(px_storage) made = NULL;
-  PX_TRY(px__storage_from_block(&made, pinned));
+  PX_TRY(px__storage_from_block(&made, pinned, px__tally_here));
   if (from->bytes) PX_TRY(px__copy_blocks(pinned, 0, from, 0, from->bytes, false));
   *out = PX_MOVE(made);
   return PX_OK;

@@ -3,8 +3,7 @@
 //
 // A tensor is a geometry over a storage. Only the first ndim sizes and strides are written or read,
 // because every op makes a tensor.
-#include "base/pool.h"
-#include "tensor/tensor_impl.h"
+#include "tensor/storage.h"
 
 #include <stdio.h>
 
@@ -14,23 +13,25 @@ static void (*kept_release)(void *kept);  // set once
 static bool is_kept(const px_tensor *self) { return (uintptr_t)self->user & 1; }
 static void own_geometry(px_tensor *t) { t->sizes = t->own, t->strides = t->own + PX__OWN_DIMS; }
 
-static void end(void **owned) {
-  px_release(*owned);
-  *owned = NULL;
+// What few tensors have.
+__attribute__((noinline)) static void end_rest(px_tensor *t) {
+  px_release(t->base);
+  px_release(t->version);
+  px_release(t->autograd);
+  t->base = NULL, t->version = NULL, t->autograd = NULL;
+  if (PX_UNLIKELY(t->beneath != NULL)) px__batched_end(t);
 }
 
 // Leaves it as tensor_new has it, but for what tensor_make writes.
 static void tensor_destroy(void *self) {
   px_tensor *t = self;
+  px__tally *here = px__tally_here;
   if (PX_UNLIKELY(is_kept(t))) kept_release(px_tensor_kept(t));
-  px_release(t->storage);
-  if (t->base) end((void **)&t->base);
-  if (t->version) end((void **)&t->version);
-  if (t->autograd) end((void **)&t->autograd);
+  px__storage_release(t->storage, here);
   t->user = NULL;
-  if (PX_UNLIKELY(t->beneath != NULL)) px__batched_end(t);
+  if (t->base || t->version || t->autograd || t->beneath) end_rest(t);
   if (PX_UNLIKELY(t->sizes != t->own)) px__free(t->sizes), own_geometry(t);
-  px__pool_give(PX__POOL_TENSOR, t);
+  px__pool_give(here, PX__POOL_TENSOR, t);
 }
 static const px_class tensor_class = {"tensor", tensor_destroy};
 
@@ -52,20 +53,20 @@ static px_tensor *tensor_new(void) {
 }
 
 // A tensor with room for so many dimensions, or NULL.
-static px_tensor *find_tensor(int ndim) {
-  px_tensor *t = px__pool_take(PX__POOL_TENSOR);
+static px_tensor *find_tensor(int ndim, px__tally *here) {
+  px_tensor *t = px__pool_take(here, PX__POOL_TENSOR);
   if (PX_UNLIKELY(!t)) t = tensor_new();
   if (PX_LIKELY(ndim <= PX__OWN_DIMS) || !t) return t;
   t->ndim = 0;
   if (px__tensor_grow(t) == PX_OK) return t;
-  px__pool_give(PX__POOL_TENSOR, t);
+  px__pool_give(here, PX__POOL_TENSOR, t);
   return NULL;
 }
 
 // Everything but the geometry. Takes the storage, also on failure.
 static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype dtype, int ndim,
-                             uint16_t flags) {
-  px_tensor *t = *out = find_tensor(ndim);
+                             uint16_t flags, px__tally *here) {
+  px_tensor *t = *out = find_tensor(ndim, here);
   if (PX_UNLIKELY(!t)) {
     px_release(storage_take);
     return px_error_pass(PX_NOMEM, __FILE__, __LINE__, __func__);
@@ -105,14 +106,14 @@ static void set_geometry(px_tensor *t, int ndim, const int64_t *sizes, const int
 
 px_status px__tensor_new(px_tensor **out, px_storage *storage, px_dtype dtype, int ndim,
                          const int64_t *sizes, const int64_t *strides, int64_t offset) {
-  PX_TRY(tensor_make(out, px_retain(storage), dtype, ndim, px__thread_marks.fresh));
+  PX_TRY(tensor_make(out, px_retain(storage), dtype, ndim, px__thread_marks.fresh, px__tally_here));
   set_geometry(*out, ndim, sizes, strides, offset);
   return PX_OK;
 }
 
 PX__WHOLE px_status px__tensor_over(px_tensor **out, px_storage *storage_take, int ndim,
                                     const int64_t *sizes, const int64_t *strides, px_dtype dtype) {
-  PX_TRY(tensor_make(out, storage_take, dtype, ndim, px__thread_marks.fresh));
+  PX_TRY(tensor_make(out, storage_take, dtype, ndim, px__thread_marks.fresh, px__tally_here));
   set_geometry(*out, ndim, sizes, strides, 0);
   return PX_OK;
 }
@@ -125,7 +126,7 @@ PX__WHOLE static inline px_status view_plain(px_tensor **out, const px_tensor *s
   unsigned marks = px__thread_marks.view, kept = PX_TENSOR_INFERENCE | PX_TENSOR_LAZY;
   if (!(marks & PX_TENSOR_VIEW)) kept |= PX_TENSOR_ALIASED;
   PX_TRY(tensor_make(out, px_retain(self->storage), (px_dtype)self->dtype, ndim,
-                     (uint16_t)(marks | (self->flags & kept))));
+                     (uint16_t)(marks | (self->flags & kept)), px__tally_here));
   px_tensor *view = *out;
   set_geometry(view, ndim, sizes, strides, offset);
   if (self->version) view->version = px_retain(self->version);
@@ -187,11 +188,13 @@ PX__WHOLE px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *si
   PX_GIVEN_N(sizes, ndim);
   size_t bytes;
   px_storage *storage;
+  px__tally *here = px__tally_here;
+  uint16_t marks = px__thread_marks.fresh;
   *out = NULL;
   PX_TRY(settle_options(&dtype, &device));
   PX_TRY(settle_bytes(&bytes, ndim, sizes, dtype));
-  PX_TRY(px__storage_new(&storage, bytes, device));
-  PX_TRY(tensor_make(out, storage, dtype, ndim, px__thread_marks.fresh));
+  PX_TRY(px__storage_new(&storage, bytes, device, here));
+  PX_TRY(tensor_make(out, storage, dtype, ndim, marks, here));
   set_row_major(*out, ndim, sizes);
   return PX_OK;
 }
@@ -207,7 +210,7 @@ px_status px_tensor_empty_strided(px_tensor **out, int ndim, const int64_t *size
   PX_TRY(settle_options(&dtype, &device));
   PX_TRY(px__check_sizes(ndim, sizes));
   PX_TRY(px__extent_bytes(&bytes, ndim, sizes, strides, 0, dtype));
-  PX_TRY(px__storage_new(&storage, bytes, device));
+  PX_TRY(px__storage_new(&storage, bytes, device, px__tally_here));
   PX_TRY(px__tensor_over(out, storage, ndim, sizes, strides, dtype));
   return PX_OK;
 }
@@ -234,7 +237,7 @@ px_status px_tensor_empty_pinned(px_tensor **out, int ndim, const int64_t *sizes
   PX_TRY(px__check_sizes(ndim, sizes));
   PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, dtype));
   PX_TRY(px__block_new_pinned(&block, bytes));
-  PX_TRY(px__storage_from_block(&storage, block));
+  PX_TRY(px__storage_from_block(&storage, block, px__tally_here));
   PX_TRY(px__tensor_over(out, storage, ndim, sizes, NULL, dtype));
   return PX_OK;
 }
@@ -262,7 +265,7 @@ px_status px_tensor_wrap(px_tensor **out, void *data, size_t bytes, int ndim, co
            px_dtype_name(dtype), item, data);
   // The tensor comes first and the wrapping last, so that a failure never calls `release`.
   PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(tensor_make(&made, NULL, dtype, ndim, px__thread_marks.fresh));
+  PX_TRY(tensor_make(&made, NULL, dtype, ndim, px__thread_marks.fresh, px__tally_here));
   PX_TRY(px__storage_wrap(&made->storage, data, bytes, device, release, context));
   set_geometry(made, ndim, sizes, strides, 0);
   *out = PX_MOVE(made);

@@ -106,7 +106,7 @@ px_status px__refuse_batched(const px_tensor *t) __attribute__((warn_unused_resu
 static inline bool px__needs_grad(const px_tensor *t) {
   return (t->flags & PX_TENSOR_NEEDS_GRAD) || (t->base && (t->base->flags & PX_TENSOR_NEEDS_GRAD));
 }
-extern const uint8_t px__dtype_bytes[PX_DTYPE_COUNT];
+extern PX__OWN const uint8_t px__dtype_bytes[PX_DTYPE_COUNT];
 static inline bool px__has_sizes(const px_tensor *t, int ndim, const int64_t *sizes) {
   return t->ndim == ndim && (!ndim || !memcmp(t->sizes, sizes, (size_t)ndim * sizeof *sizes));
 }
@@ -129,18 +129,13 @@ px_status px__tensor_new(px_tensor **out, px_storage *storage, px_dtype dtype, i
 typedef struct px__marks {
   uint16_t fresh, view;
 } px__marks;
-extern _Thread_local px__marks px__thread_marks;  // src/tensor/extend.c
+extern _Thread_local PX__OWN_THREAD px__marks px__thread_marks;  // src/tensor/extend.c
 // Makes a view of self with another geometry, which is not checked. Its flags are
 // px__thread_marks.view, and PX_TENSOR_INFERENCE if self has it. With PX_TENSOR_VIEW it keeps
 // `base` (self's base, if self is a view) and notes the version in own_version, so that in-place
 // writes reach the history. px_tensor_detach and px_tensor_alias do not make such views.
 px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, const int64_t *sizes,
                           const int64_t *strides, int64_t offset)
-    __attribute__((warn_unused_result));
-px_status px__storage_new(px_storage **out, size_t bytes, px_device device)
-    __attribute__((warn_unused_result));
-// Takes the block, also on failure.
-px_status px__storage_from_block(px_storage **out, px_block *block_take)
     __attribute__((warn_unused_result));
 // Makes a storage over memory of somebody else. release(context) is called when the last tensor
 // ends, but not if this call fails.

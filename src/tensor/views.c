@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors over the memory of other tensors: as_strided with its bounds, detach, aliases. And
 // changing a tensor's geometry or storage in place.
-#include "tensor/tensor_impl.h"
+#include "tensor/storage.h"
 
 enum { SIZES_TEXT = 512 };
 
@@ -121,7 +121,7 @@ px_status px_tensor_outline(px_tensor **out, const px_tensor *self) {
   PX_GIVEN(self);
   *out = NULL;
   PX_SCOPED(px_storage) none = NULL;
-  PX_TRY(px__storage_new(&none, 0, px__tensor_device(self)));
+  PX_TRY(px__storage_new(&none, 0, px__tensor_device(self), px__tally_here));
   PX_TRY(
       px__tensor_new(out, none, (px_dtype)self->dtype, self->ndim, self->sizes, self->strides, 0));
   return PX_OK;

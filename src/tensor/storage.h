@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Making and ending storages: in a header, since every tensor that comes and goes does both.
+// `here` is px__tally_here.
+#pragma once
+#include "base/pool.h"
+#include "tensor/tensor_impl.h"
+
+// storage.c. let_go: of a block, which other processes may have. end_rest: what few storages have.
+extern PX__OWN const px_class px__storage_class;
+void px__storage_let_go(px_storage *storage, px_block *block_take);
+void px__storage_end_rest(px_storage *storage);
+
+static inline px_status px__storage_make(px_storage **out, px_block *block, px__tally *here) {
+  *out = px__pool_take(here, PX__POOL_STORAGE);
+  if (PX_UNLIKELY(!*out)) {
+    PX_TRY(PX_NEW(out));
+    px__object_init(*out, &px__storage_class);
+  }
+  (*out)->block = block;
+  return PX_OK;
+}
+
+// Takes the block, also on failure.
+static inline px_status px__storage_from_block(px_storage **out, px_block *block_take,
+                                               px__tally *here) {
+  px_status status = px__storage_make(out, block_take, here);
+  if (PX_LIKELY(status == PX_OK)) return PX_OK;
+  px__block_free(block_take);
+  return px_error_pass(status, __FILE__, __LINE__, __func__);
+}
+
+static inline px_status px__storage_new(px_storage **out, size_t bytes, px_device device,
+                                        px__tally *here) {
+  px_block *block = NULL;
+  *out = NULL;
+  PX_TRY(px__block_new(&block, bytes, device));
+  return px__storage_from_block(out, block, here);
+}
+
+// Ends a storage that nobody has, and leaves it as px__storage_make wants it.
+static inline void px__storage_end(px_storage *storage, px__tally *here) {
+  if (PX_UNLIKELY(storage->passed != NULL))
+    px__storage_let_go(storage, storage->block);
+  else
+    px__block_free(storage->block);
+  if (PX_UNLIKELY(storage->former || storage->whole)) px__storage_end_rest(storage);
+  storage->version = 0;
+  storage->fixed = false;
+  storage->shared = NULL;
+  px__pool_give(here, PX__POOL_STORAGE, storage);
+}
+
+// px_release of a storage, or of NULL. Of one reference it is that of the caller alone.
+static inline void px__storage_release(px_storage *storage, px__tally *here) {
+  if (PX_LIKELY(storage && __atomic_load_n(&storage->head.refs, __ATOMIC_ACQUIRE) == 1))
+    px__storage_end(storage, here);
+  else
+    px_release(storage);
+}
