@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -197,49 +198,39 @@ static int share_id(nccl_id *id, const px_engine_job *job, char *why, size_t roo
   return fits ? 0 : say(why, room, "rank 0 gave something else than an id of NCCL");
 }
 
-// The threads of this process.
-typedef struct threads {
-  int count;
-  long ids[1024];
-} threads;
+// Threads are told apart by their names, which a thread has from the one that has started it.
+static const char waiter[] = "phlox-nccl", ender[] = "phlox-nccl-end";
 
-static void list_threads(threads *out) {
-  const int most = sizeof out->ids / sizeof *out->ids;
+static bool is_ender(const char *id) {
+  char path[64], name[sizeof ender + 1] = "";
+  snprintf(path, sizeof path, "/proc/self/task/%.20s/comm", id);
+  FILE *file = fopen(path, "r");
+  bool named = file && fgets(name, sizeof name, file) && !strncmp(name, ender, sizeof ender - 1);
+  if (file) fclose(file);
+  return named;
+}
+
+static bool are_enders(void) {
   DIR *folder = opendir("/proc/self/task");
   const struct dirent *entry;
-  out->count = 0;
-  while (folder && out->count < most && (entry = readdir(folder))) {
-    long id = strtol(entry->d_name, NULL, 10);
-    if (id > 0) out->ids[out->count++] = id;
-  }
+  bool found = false;
+  while (folder && !found && (entry = readdir(folder))) found = is_ender(entry->d_name);
   if (folder) closedir(folder);
-}
-
-static bool has_thread(const threads *list, long id) {
-  for (int i = 0; i < list->count; i++)
-    if (list->ids[i] == id) return true;
-  return false;
-}
-
-static bool lives(long id) {
-  char path[64];
-  snprintf(path, sizeof path, "/proc/self/task/%ld", id);
-  return access(path, F_OK) == 0;
+  return found;
 }
 
 // A non-blocking communicator is taken down by a thread of NCCL's, for whose end it has no
-// question. A process that exits meanwhile may never end: so those that the call has started are
-// waited for.
+// question. A process that exits meanwhile may never end: so it is waited for. Threads that the
+// driver starts meanwhile stay, and name themselves.
 static void take_down(int (*end)(nccl_comm *comm), nccl_comm *comm) {
   enum { PATIENCE = 5000, NAP_NS = 1000000 };
-  threads before, after;
-  list_threads(&before);
+  char name[16];
+  prctl(PR_GET_NAME, name);
+  prctl(PR_SET_NAME, ender);
   (void)end(comm);
-  list_threads(&after);
-  int naps = 0;
-  for (int i = 0; i < after.count; i++)
-    while (!has_thread(&before, after.ids[i]) && lives(after.ids[i]) && naps++ < PATIENCE)
-      nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+  prctl(PR_SET_NAME, name);
+  for (int naps = 0; naps < PATIENCE && are_enders(); naps++)
+    nanosleep(&(struct timespec){0, NAP_NS}, NULL);
 }
 
 static void end_all(void *joined_self) {
@@ -296,6 +287,7 @@ static ending *endings;  // by `ends`
 
 static void *end_on_thread(void *argument) {
   ending *self = argument;
+  prctl(PR_SET_NAME, waiter);
   take_down(api.ncclCommDestroy, self->comm);
   pthread_mutex_lock(&ends);
   self->over = true;

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 enum { INVALID_USAGE = 5, IN_PROGRESS = 7 };
@@ -68,17 +69,32 @@ static void await_others(void) {
   while (__atomic_load_n(&nccl_stub.finalized, __ATOMIC_ACQUIRE) < nccl_stub.others_want)
     nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
+// A thread as the driver starts for itself.
+static void *stay(void *unused) {
+  prctl(PR_SET_NAME, "cuda-EvtHandlr");
+  __atomic_store_n(&nccl_stub.stays, 1, __ATOMIC_RELEASE);
+  while (__atomic_load_n(&nccl_stub.stays, __ATOMIC_ACQUIRE))
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+  return NULL;
+}
+static void start(void *(*body)(void *unused)) {
+  pthread_t thread;
+  if (!pthread_create(&thread, NULL, body, NULL)) pthread_detach(thread);
+}
 static void *take_down(void *unused) {
+  start(stay);
+  while (!__atomic_load_n(&nccl_stub.stays, __ATOMIC_ACQUIRE))
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
   nanosleep(&(struct timespec){0, 300000000}, NULL);
   __atomic_store_n(&nccl_stub.taken_down, 1, __ATOMIC_RELEASE);
   return NULL;
 }
 SHOWN int ncclCommDestroy(void *comm);
 int ncclCommDestroy(void *comm) {
-  pthread_t thread;
   await_others();
   __atomic_add_fetch(&nccl_stub.destroyed, 1, __ATOMIC_RELEASE);
-  return pthread_create(&thread, NULL, take_down, NULL) || pthread_detach(thread);
+  start(take_down);
+  return 0;
 }
 SHOWN int ncclCommAbort(void *comm);
 int ncclCommAbort(void *comm) {

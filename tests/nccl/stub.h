@@ -25,4 +25,5 @@ typedef struct nccl_stub_state {
   int bad_state;         // what ncclCommGetAsyncError tells, if not 0
   void (*on_abort)(void);
   int taken_down;  // by a thread that ncclCommDestroy has started
+  int stays;       // 1: so has another thread, which ends when this is 0 again
 } nccl_stub_state;

@@ -91,6 +91,17 @@ static void check_call(int i, const char *name, size_t count, int type, int op, 
 #define ONE(name, tensor) .name##s = &(tensor), .name##_count = 1
 enum { BYTES = 0, FLOAT32 = 7, SUM = 0, GREATEST = 2, AVERAGE = 4 };
 
+// How many threads of this process have names that begin so.
+static int count_threads(const char *prefix) {
+  char command[128];
+  int count = 0;
+  snprintf(command, sizeof command, "cat /proc/%d/task/*/comm | grep -c '^%s'", getpid(), prefix);
+  FILE *out = popen(command, "r");
+  CHECK(out && fscanf(out, "%d", &count) == 1);
+  pclose(out);
+  return count;
+}
+
 PX_TEST(a_communicator_joins_at_its_first_call) {
   px_comm *comm = comm_of(2, 60000);
   PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 6);
@@ -111,6 +122,20 @@ PX_TEST(a_communicator_joins_at_its_first_call) {
   CHECK_EQ(stub->destroyed, 1);
   CHECK_EQ(__atomic_load_n(&stub->taken_down, __ATOMIC_ACQUIRE), 1);
   CHECK_EQ(stub->aborted, 0);
+  clean();
+}
+
+// The driver's stays, and is not waited for.
+PX_TEST(the_threads_that_take_a_communicator_down_have_ended) {
+  px_comm *comm = comm_of(2, 60000);
+  PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
+  run(comm, (px_collective){PX_ALL_REDUCE, ONE(output, x)});
+  px_release(comm);
+  CHECK_EQ(__atomic_load_n(&stub->taken_down, __ATOMIC_ACQUIRE), 1);
+  CHECK_EQ(__atomic_load_n(&stub->stays, __ATOMIC_ACQUIRE), 1);
+  CHECK_EQ(count_threads("cuda-EvtHandlr"), 1);
+  CHECK_EQ(count_threads("phlox-nccl"), 0);
+  __atomic_store_n(&stub->stays, 0, __ATOMIC_RELEASE);
   clean();
 }
 

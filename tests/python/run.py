@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one file of unittest cases, or those that are named after it; the last line is 'N passed, N failed, N skipped'. Says what was skipped, and why."""
+"""Runs one file of unittest cases, or those that are named after it; the last line is 'N passed, N failed, N skipped'. Says what was skipped, and why.
+Each is named when it begins, so that the log of one that never ends says which."""
 import importlib.util, os, sys, unittest
 
 # A process that a test spawns imports this file, and runs nothing.
@@ -12,7 +13,7 @@ if __name__ == "__main__":
     spec.loader.exec_module(module)
     loader = unittest.defaultTestLoader
     tests = loader.loadTestsFromNames(sys.argv[2:], module) if sys.argv[2:] else loader.loadTestsFromModule(module)
-    result = unittest.TextTestRunner(verbosity=1).run(tests)
+    result = unittest.TextTestRunner(verbosity=2).run(tests)
     for test, reason in result.skipped:
         print(f"skip {test.id()}: {reason}")
     skipped = {test.id() for test, _ in result.skipped}

@@ -370,6 +370,7 @@ def calls_for_something_else(r, n, device):
 def leaves_while_others_come(r, n, device):
     """A group that is held by something else ends with what it was given."""
     held, kept, store = dist.new_group(), [], dist.PrefixStore("meet", dist.GroupMember.WORLD._store)
+    dist.all_reduce(torch.ones(1, device=device), group=held)  # over NCCL a group's first call waits for all ranks
     if r == 0:
         store.wait(["given"])
     works = [dist.all_reduce(torch.ones(1000, device=device), group=held, async_op=True) for _ in range(20)]
