@@ -172,11 +172,25 @@ static void comm_destroy(void *object) {
     px_error_clear();
 }
 
+// An engine that queues joins when it knows the device: at the first call. So it is the store that
+// tells whether the others are there.
+static px_status meet(px_comm *self) {
+  const char *all = "all have come";
+  int64_t come;
+  PX_TRY(px_store_add(&come, self->store, "have come", 1));
+  if (come == self->size) return px_store_set(self->store, all, "", 0);
+  px_status status = px_store_wait(self->store, &all, 1, self->timeout_ms);
+  PX_CHECK(status != PX_DIST_STORE, PX_DIST_BACKEND,
+           "[Rank %d] cannot join a group of %d ranks: the others have not come within %lld ms",
+           self->rank, self->size, (long long)self->timeout_ms);
+  return status;
+}
+
 static px_status join(px_comm *self) {
   char why[PX__WHY] = "";
   PX_TRY(px_env_read("GLOO_SOCKET_IFNAME", &self->interface));
   if (!px__comm_sees(self)) PX_TRY(px__watch_start(&self->watch, self));
-  // An engine that queues joins when it knows the device: at the first call.
+  if (self->watch && self->queues) PX_TRY(meet(self));
   bool bad = !self->queues && px__comm_open(self, self->timeout_ms, why);
   PX_CHECK(!bad, PX_DIST_BACKEND, "[Rank %d] cannot join a group of %d ranks: %s", self->rank,
            self->size, why);

@@ -51,7 +51,11 @@ static int connect_one(const struct addrinfo *at, int64_t end) {
   bool fine = !connect(s, at->ai_addr, at->ai_addrlen);
   if (!fine && errno == EINPROGRESS && ready(s, POLLOUT, end))
     fine = !getsockopt(s, SOL_SOCKET, SO_ERROR, &why, &size) && !why;
-  if (!fine) return close(s), -1;
+  if (!fine) {
+    if (!why) why = errno;
+    close(s);
+    return errno = why, -1;
+  }
   setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   return s;
 }

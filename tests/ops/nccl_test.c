@@ -59,6 +59,8 @@ static px_comm *comm_of(int size, int64_t timeout_ms) {
   px_comm *comm;
   if (!stub) prepare();
   OK(px_store_memory(&store));
+  int64_t come;
+  OK(px_store_add(&come, store, "have come", size - 1));  // as the others would
   px_comm_options options = {"queues", store, 0, size, timeout_ms};
   OK(px_comm_new(&comm, &options));
   CHECK(px_comm_queues(comm));
@@ -470,6 +472,27 @@ static px_comm *one_of_two(int rank, const char *file) {
   px_comm_options options = {"queues", store, rank, 2, 60000};
   OK(px_comm_new(&comm, &options));
   return comm;
+}
+
+PX_TEST(a_group_is_there_when_all_its_ranks_are) {
+  char file[] = "/tmp/phlox-comm-XXXXXX";
+  int status;
+  px_comm *comm;
+  PX_SCOPED(px_store) store = NULL;
+  CHECK(mkstemp(file) >= 0);
+  prepare();
+  OK(px_store_memory(&store));
+  px_comm_options options = {"queues", store, 0, 3, 20};
+  FAILS(px_comm_new(&comm, &options), PX_DIST_BACKEND,
+        "[Rank 0] cannot join a group of 3 ranks: the others have not come within 20 ms");
+  pid_t other = fork();
+  if (other == 0) usleep(200000);  // till rank 0 would have left
+  px_release(one_of_two(other == 0, file));
+  if (other == 0) _exit(0);
+  waitpid(other, &status, 0);
+  CHECK_EQ(status, 0);
+  unlink(file);
+  clean();
 }
 
 // Ranks that are far ahead of what they tell each other still call the same.
