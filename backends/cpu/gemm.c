@@ -10,12 +10,11 @@
 
 #include <stdlib.h>
 
-// Elements of A and B, and of C, up to which a product is direct; and bytes of a panel of B on the
-// stack.
-enum { DIRECT_ELEMENTS = 48 * 1024, DIRECT_RESULTS = 256 * 1024, PANEL_BYTES = 32 * 1024 };
+// Elements of A and B, and of C, up to which a product is direct.
+enum { DIRECT_ELEMENTS = 48 * 1024, DIRECT_RESULTS = 256 * 1024 };
 // Columns of B that are taken one by one if rows of A lie anywhere, rows of A for which packing
 // rows of B that lie apart does not pay, and the length of rows that are multiplied as they lie.
-enum { MOST_COLUMNS = 8, FEW_ROWS = 16, LONG_ROWS = 512 };
+enum { MOST_COLUMNS = 8, FEW_ROWS = 16, LONG_ROWS = 128 };
 // Elements that a thread converts at least.
 enum { CONVERTED = 32 * 1024 };
 
@@ -62,7 +61,9 @@ static way choose(const px__gemm *g, const px__tiles *tiles) {
   if (g->a_rows || g->b_columns || !tiles->direct) return BLOCKED;
   bool small = g->m * g->k + g->k * g->n <= DIRECT_ELEMENTS && g->m * g->n <= DIRECT_RESULTS &&
                (size_t)(g->k * tiles->columns) * tiles->item <= PANEL_BYTES;
-  return small ? DIRECT : BLOCKED;
+  // Where each row of B is used for one tile only, packing it does not pay.
+  bool thin = g->bc == 1 && g->m <= tiles->rows;
+  return small || thin ? DIRECT : BLOCKED;
 }
 
 static void direct(const px__gemm *g, const px__tiles *tiles) {

@@ -2,11 +2,11 @@
 // The blocked product for one element type and one width of vectors: gemm_tiles.c includes it once
 // for each.
 //
-// T is the element, V its vector, L the lanes of V, NAME(x) the name of x, TARGET what a function
-// needs to use V, NUMBER(x) a double as T. A tile of C is TILE_M rows by two vectors, held in
-// registers. Small products read A and B where they lie (`direct`); large ones pack panels of B (KC
-// x 2L) and of A (KC x TILE_M) so that a tile reads memory in order. Every element of C is a chain
-// of FMAs over k in blocks of KC, wherever in a tile it lies.
+// T is the element, V its vector, L the lanes of V, R the rows of a tile (6 or 8), NAME(x) the name
+// of x, TARGET what a function needs to use V, NUMBER(x) a double as T. A tile of C is R rows by
+// two vectors, held in registers. Small products read A and B where they lie (`direct`); large ones
+// pack panels of B (KC x 2L) and of A (KC x R) so that a tile reads memory in order. Every element
+// of C is a chain of FMAs over k in blocks of KC, wherever in a tile it lies.
 
 // k = 0: C = beta * S.
 static TARGET void NAME(scale)(const px__gemm *g) {
@@ -22,12 +22,12 @@ static TARGET void NAME(scale)(const px__gemm *g) {
 static inline __attribute__((always_inline)) TARGET void NAME(tile)(const int rows, int64_t k,
                                                                     const T *a, int64_t ar,
                                                                     int64_t ac, const T *b,
-                                                                    int64_t br, V acc[TILE_M][2]) {
-  V c[TILE_M][2];
+                                                                    int64_t br, V acc[R][2]) {
+  V c[R][2];
   for (int i = 0; i < rows; i++) c[i][0] = c[i][1] = SET(0);
   for (int64_t p = 0; p < k; p++, a += ac, b += br) {
     V b0 = LOAD(b), b1 = LOAD(b + L);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
       V x = SET(a[i * ar]);
       c[i][0] = FMA(x, b0, c[i][0]);
@@ -98,13 +98,14 @@ static inline __attribute__((always_inline)) TARGET void NAME(tile_rows)(const i
                                                                          int64_t ar, int64_t ac,
                                                                          const T *b, int64_t br,
                                                                          const NAME(target) * t) {
-  V acc[TILE_M][2];
+  V acc[R][2];
   bool whole = cols == 2 * L && NAME(plain)(t);
-#pragma GCC unroll 8
-  for (int i = 0; whole && i < rows; i++) __builtin_prefetch(t->c + i * t->cr, 1);
+#pragma GCC unroll 16
+  for (int i = 0; whole && i < rows; i++)
+    for (int v = 0; v < 2; v++) __builtin_prefetch(t->c + i * t->cr + v * L, 1);
   NAME(tile)(rows, k, a, ar, ac, b, br, acc);
   if (!whole) NAME(put)(t, rows, cols, acc[0], 2);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int i = 0; whole && i < rows; i++)
     for (int v = 0; v < 2; v++) NAME(put_vector)(t, i, v, acc[i][v]);
 }
@@ -112,33 +113,43 @@ static inline __attribute__((always_inline)) TARGET void NAME(tile_rows)(const i
 // A tile of packed panels, but for the lower edge.
 static __attribute__((noinline)) TARGET void NAME(tile_packed)(int cols, int64_t k, const T *a,
                                                                const T *b, const NAME(target) * t) {
-  NAME(tile_rows)(TILE_M, cols, k, a, 1, TILE_M, b, 2 * L, t);
+  NAME(tile_rows)(R, cols, k, a, 1, R, b, 2 * L, t);
 }
 
-// A tile of any strides, with fewer rows at the lower edge.
-static __attribute__((noinline)) TARGET void NAME(tile_direct)(int rows, int cols, int64_t k,
-                                                               const T *a, int64_t ar, int64_t ac,
-                                                               const T *b, int64_t br,
-                                                               const NAME(target) * t) {
-  switch (rows) {
-    case 1:
-      NAME(tile_rows)(1, cols, k, a, ar, ac, b, br, t);
-      break;
-    case 2:
-      NAME(tile_rows)(2, cols, k, a, ar, ac, b, br, t);
-      break;
-    case 3:
-      NAME(tile_rows)(3, cols, k, a, ar, ac, b, br, t);
-      break;
-    case 4:
-      NAME(tile_rows)(4, cols, k, a, ar, ac, b, br, t);
-      break;
-    case 5:
-      NAME(tile_rows)(5, cols, k, a, ar, ac, b, br, t);
-      break;
-    default:
-      NAME(tile_rows)(TILE_M, cols, k, a, ar, ac, b, br, t);
+// A tile of any strides, with as many rows as there are.
+#define TILE(rows) \
+  static __attribute__((noinline)) TARGET void NAME(tile_##rows)( \
+      int cols, int64_t k, const T *a, int64_t ar, int64_t ac, const T *b, int64_t br, \
+      const NAME(target) * t) { \
+    NAME(tile_rows)(rows, cols, k, a, ar, ac, b, br, t); \
   }
+TILE(1)
+TILE(2)
+TILE(3)
+TILE(4)
+TILE(5)
+TILE(6)
+#if R > 6
+TILE(7)
+TILE(8)
+#endif
+#undef TILE
+static TARGET void NAME(tile_direct)(int rows, int cols, int64_t k, const T *a, int64_t ar,
+                                     int64_t ac, const T *b, int64_t br, const NAME(target) * t) {
+  static void (*const by_rows[])(int, int64_t, const T *, int64_t, int64_t, const T *, int64_t,
+                                 const NAME(target) *) = {
+    NAME(tile_1),
+    NAME(tile_2),
+    NAME(tile_3),
+    NAME(tile_4),
+    NAME(tile_5),
+    NAME(tile_6),
+#if R > 6
+    NAME(tile_7),
+    NAME(tile_8),
+#endif
+  };
+  by_rows[rows - 1](cols, k, a, ar, ac, b, br, t);
 }
 
 // ---- packing
@@ -146,15 +157,15 @@ static __attribute__((noinline)) TARGET void NAME(tile_direct)(int rows, int col
 // Transposes L x L elements in registers: each round interleaves the first half of the rows with
 // the second.
 static inline __attribute__((always_inline)) TARGET void NAME(transpose)(V x[L]) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int round = 1; round < L; round *= 2) {
     V y[L];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int i = 0; i < L / 2; i++) {
       y[2 * i] = INTERLEAVE_LOW(x[i], x[i + L / 2]);
       y[2 * i + 1] = INTERLEAVE_HIGH(x[i], x[i + L / 2]);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int i = 0; i < L; i++) x[i] = y[i];
   }
 }
@@ -178,25 +189,25 @@ static TARGET void NAME(pack_columns)(const T *b, const int64_t *columns, int64_
   for (; p < k; p++)
     for (int j = 0; j < L; j++) to[p * 2 * L + j] = from[j][p];
 }
-// TILE_M rows of A that are contiguous each. Vectors stored past a column's end are overwritten by
+// R rows of A that are contiguous each. Vectors stored past a column's end are overwritten by
 // the next column; past the panel's end there must be room for one.
-enum { NAME(GROUPS) = (TILE_M + L - 1) / L };
+enum { NAME(GROUPS) = (R + L - 1) / L };
 static TARGET void NAME(pack_rows)(const T *const *a, int64_t k, T *to) {
   int64_t p = 0;
   for (; p + L <= k; p += L) {
     V x[NAME(GROUPS)][L];
     for (int g = 0; g < NAME(GROUPS); g++) {
       for (int i = 0; i < L; i++) {
-        int row = g * L + i < TILE_M ? g * L + i : TILE_M - 1;
+        int row = g * L + i < R ? g * L + i : R - 1;
         x[g][i] = LOAD(a[row] + p);
       }
       NAME(transpose)(x[g]);
     }
     for (int i = 0; i < L; i++)
-      for (int g = 0; g < NAME(GROUPS); g++) STORE(to + (p + i) * TILE_M + g * L, x[g][i]);
+      for (int g = 0; g < NAME(GROUPS); g++) STORE(to + (p + i) * R + g * L, x[g][i]);
   }
   for (; p < k; p++)
-    for (int i = 0; i < TILE_M; i++) to[p * TILE_M + i] = a[i][p];
+    for (int i = 0; i < R; i++) to[p * R + i] = a[i][p];
 }
 
 // Copies rows [p, p + k) and `cols` columns from j of B into a panel of width 2L, zeros beyond.
@@ -223,24 +234,24 @@ static TARGET void NAME(pack_b)(const px__gemm *g, int64_t p0, int64_t k, int64_
     for (int j = 0; j < cols; j++)
       to[j] = b[NAME(row_at)(rows, br, p) + NAME(row_at)(columns, bc, j)];
 }
-// Copies `rows` rows from i0 and k columns from p0 of A into a panel of TILE_M, column by column,
+// Copies `rows` rows from i0 and k columns from p0 of A into a panel of R, column by column,
 // zeros beyond rows.
 static TARGET void NAME(pack_a)(const px__gemm *g, int64_t i0, int rows, int64_t p0, int64_t k,
                                 T *to) {
-  const T *a = (const T *)g->a + i0 * g->ar + p0 * g->ac, *from[TILE_M];
+  const T *a = (const T *)g->a + i0 * g->ar + p0 * g->ac, *from[R];
   int64_t ar = g->ar, ac = g->ac;
-  for (int i = 0; i < rows; i++)
-    from[i] = a + NAME(row_at)(g->a_rows ? g->a_rows + i0 : NULL, ar, i);
-  if (rows == TILE_M && ac == 1) {
+  for (int i = 0; i < R; i++)
+    from[i] = a + NAME(row_at)(g->a_rows ? g->a_rows + i0 : NULL, ar, i < rows ? i : rows - 1);
+  if (ac == 1) {
     NAME(pack_rows)(from, k, to);
     return;
   }
-  if (rows == TILE_M && ar == 1 && !g->a_rows) {
-    for (int64_t p = 0; p < k; p++) memcpy(to + p * TILE_M, a + p * ac, TILE_M * sizeof(T));
+  if (rows == R && ar == 1 && !g->a_rows) {
+    for (int64_t p = 0; p < k; p++) memcpy(to + p * R, a + p * ac, R * sizeof(T));
     return;
   }
-  memset(to, 0, (size_t)k * TILE_M * sizeof(T));
-  for (int64_t p = 0; p < k; p++, to += TILE_M)
+  memset(to, 0, (size_t)k * R * sizeof(T));
+  for (int64_t p = 0; p < k; p++, to += R)
     for (int i = 0; i < rows; i++) to[i] = from[i][p * ac];
 }
 
@@ -250,24 +261,35 @@ static TARGET void NAME(pack_all)(const px__gemm *g, T *to) {
     NAME(pack_b)(g, 0, g->k, j, g->n - j < 2 * L ? (int)(g->n - j) : 2 * L, to + j * g->k);
 }
 
-// A product small enough for the nearest caches: one panel of B after the other, packed (into
-// `room`, k * 2L elements) only if its columns are not contiguous.
-static TARGET void NAME(direct)(const px__gemm *g, T *room) {
-  const T *a = g->a, *b = g->b;
+enum { NAME(KC) = 1024 / sizeof(T), NAME(MC) = 192, NAME(NC) = 64 * 2 * L };
+// Rows of a panel of a direct product: that many fit into its room.
+enum {
+  NAME(DEPTH) = 1024 <= PANEL_BYTES / (2 * L) ? 1024 / sizeof(T) : PANEL_BYTES / (2 * L * sizeof(T))
+};
+
+// Rows [p, p + k) of B, of a product whose operands are small, or whose A is: one panel of B after
+// the other, packed into `room` only if its columns are not contiguous.
+static TARGET void NAME(direct_rows)(const px__gemm *g, int64_t p, int64_t k, T *room) {
+  const T *a = (const T *)g->a + p * g->ac, *b = (const T *)g->b + p * g->br;
   for (int64_t j = 0; j < g->n; j += 2 * L) {
     int cols = g->n - j < 2 * L ? (int)(g->n - j) : 2 * L;
     const T *panel = b + j * g->bc;
     int64_t br = g->br;
     if (g->bc != 1 || cols < 2 * L || g->b_rows) {
-      NAME(pack_b)(g, 0, g->k, j, cols, room);
+      NAME(pack_b)(g, p, k, j, cols, room);
       panel = room, br = 2 * L;
     }
-    for (int64_t i = 0; i < g->m; i += TILE_M) {
-      int rows = g->m - i < TILE_M ? (int)(g->m - i) : TILE_M;
-      NAME(target) t = NAME(target_of)(g, i, j, true);
-      NAME(tile_direct)(rows, cols, g->k, a + i * g->ar, g->ar, g->ac, panel, br, &t);
+    for (int64_t i = 0; i < g->m; i += R) {
+      int rows = g->m - i < R ? (int)(g->m - i) : R;
+      NAME(target) t = NAME(target_of)(g, i, j, p == 0);
+      NAME(tile_direct)(rows, cols, k, a + i * g->ar, g->ar, g->ac, panel, br, &t);
     }
   }
+}
+static TARGET void NAME(direct)(const px__gemm *g, T *room) {
+  int64_t most = NAME(DEPTH), work = 0;
+  for (int64_t p = 0; p < g->k && !px__worked(&work, g->m * g->n); p += most)
+    NAME(direct_rows)(g, p, g->k - p < most ? g->k - p : most, room);
 }
 
 #ifndef WHOLE
@@ -279,16 +301,16 @@ static inline __attribute__((always_inline)) TARGET void NAME(few_tile)(const in
                                                                         const int vectors,
                                                                         const px__gemm *g,
                                                                         int64_t i0, int64_t j0) {
-  V acc[TILE_M][MOST_VECTORS];
+  V acc[R][MOST_VECTORS];
   const T *a = (const T *)g->a + i0 * g->ar, *b = (const T *)g->b + j0;
   for (int i = 0; i < rows; i++)
     for (int v = 0; v < vectors; v++) acc[i][v] = SET(0);
   for (int64_t p = 0; p < g->k; p++, a += g->ac) {
     const T *y = b + g->b_rows[p];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
       V x = SET(a[i * g->ar]);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int v = 0; v < vectors; v++) acc[i][v] = FMA(x, LOAD(y + v * L), acc[i][v]);
     }
   }
@@ -296,9 +318,9 @@ static inline __attribute__((always_inline)) TARGET void NAME(few_tile)(const in
   bool whole = g->n - j0 >= vectors * L && NAME(plain)(&t);
   int cols = g->n - j0 < vectors * L ? (int)(g->n - j0) : vectors * L;
   if (!whole) NAME(put)(&t, rows, cols, acc[0], MOST_VECTORS);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int i = 0; i < rows; i++)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int v = 0; whole && v < vectors; v++) NAME(put_vector)(&t, i, v, acc[i][v]);
 }
 #define FEW(rows, most) \
@@ -315,14 +337,32 @@ static inline __attribute__((always_inline)) TARGET void NAME(few_tile)(const in
 FEW(1, 8)
 FEW(2, 4)
 FEW(3, 4)
+#if R > 6
+FEW(4, 4)
+FEW(5, 4)
+FEW(6, 4)
+FEW(7, 2)
+FEW(8, 2)
+#else
 FEW(4, 2)
 FEW(5, 2)
 FEW(6, 2)
+#endif
 #undef FEW
 static TARGET void NAME(few)(const px__gemm *g) {
   static void (*const by_rows[])(const px__gemm *, int64_t) = {
-      NAME(few_1), NAME(few_2), NAME(few_3), NAME(few_4), NAME(few_5), NAME(few_6)};
-  int64_t groups = (g->m + TILE_M - 1) / TILE_M;
+    NAME(few_1),
+    NAME(few_2),
+    NAME(few_3),
+    NAME(few_4),
+    NAME(few_5),
+    NAME(few_6),
+#if R > 6
+    NAME(few_7),
+    NAME(few_8),
+#endif
+  };
+  int64_t groups = (g->m + R - 1) / R;
   for (int64_t i = 0; i < groups; i++) {
     int64_t from = g->m * i / groups, to = g->m * (i + 1) / groups;
     by_rows[to - from - 1](g, from);
@@ -341,7 +381,7 @@ static inline __attribute__((always_inline)) TARGET void NAME(dots)(const int ro
   int64_t p = 0;
   for (int i = 0; i < rows; i++) s[i][0] = s[i][1] = SET(0);
   for (; p + 2 * L <= k; p += 2 * L)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
       s[i][0] = FMA(LOAD(a[i] + p), LOAD(x + p), s[i][0]);
       s[i][1] = FMA(LOAD(a[i] + p + L), LOAD(x + p + L), s[i][1]);
@@ -356,64 +396,73 @@ static inline __attribute__((always_inline)) TARGET void NAME(dots)(const int ro
   }
 }
 
-// The same for some columns, constants at each call, that begin `xc` apart: each sum is one chain.
-enum { NAME(BESIDE) = L * sizeof(T) == 64 ? 4 : 2 };
-static inline __attribute__((always_inline)) TARGET void NAME(dots_abreast)(
-    const int rows, const int columns, const T *const *a, const T *x, int64_t xc, int64_t k,
-    T (*sums)[NAME(BESIDE)]) {
-  V s[DOTS][NAME(BESIDE)], y[NAME(BESIDE)];
-  int64_t p = 0;
-  for (int i = 0; i < rows; i++)
-    for (int j = 0; j < columns; j++) s[i][j] = SET(0);
-  for (; p + L <= k; p += L) {
-    for (int j = 0; j < columns; j++) y[j] = LOAD(x + j * xc + p);
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++) {
-      V v = LOAD(a[i] + p);
-#pragma GCC unroll 8
-      for (int j = 0; j < columns; j++) s[i][j] = FMA(v, y[j], s[i][j]);
-    }
-  }
-  for (int i = 0; i < rows; i++)
-    for (int j = 0; j < columns; j++) {
-      T line[L];
-      STORE(line, s[i][j]);
-      for (int half = L / 2; half > 0; half /= 2)
-        for (int e = 0; e < half; e++) line[e] += line[e + half];
-      sums[i][j] = line[0];
-      for (int64_t q = p; q < k; q++) sums[i][j] += a[i][q] * x[j * xc + q];
-    }
+// The first n numbers of a vector, and zeros.
+static inline __attribute__((always_inline)) TARGET V NAME(load_first)(const T *from, int64_t n) {
+  T room[L] = {0};
+  memcpy(room, from, (size_t)n * sizeof(T));
+  return LOAD(room);
 }
-static __attribute__((noinline)) TARGET void NAME(some_dots)(int rows, int columns,
-                                                             const T *const *a, const T *x,
-                                                             int64_t xc, int64_t k,
-                                                             T (*sums)[NAME(BESIDE)]) {
-  if (rows == DOTS && columns == NAME(BESIDE)) {
-    NAME(dots_abreast)(DOTS, NAME(BESIDE), a, x, xc, k, sums);
-    return;
+// The sums of L vectors, each in its own lane of s[0].
+static inline __attribute__((always_inline)) TARGET void NAME(sum_lanes)(V s[L]) {
+#pragma GCC unroll 8
+  for (int half = L / 2; half > 0; half /= 2)
+#pragma GCC unroll 16
+    for (int i = 0; i < half; i++)
+      s[i] = INTERLEAVE_LOW(s[i], s[i + half]) + INTERLEAVE_HIGH(s[i], s[i + half]);
+}
+// Rows times columns that are contiguous all: DOTS by BESIDE sums, each one chain, in whole
+// vectors.
+enum { NAME(BESIDE) = L * sizeof(T) == 64 ? 4 : 2, NAME(ABREAST) = DOTS * NAME(BESIDE) };
+enum { NAME(SUMS) = (NAME(ABREAST) + L - 1) / L * L };
+// Of L numbers from the p-th of each, or if fewer are left of those.
+static inline __attribute__((always_inline)) TARGET void NAME(dots_step)(const bool whole,
+                                                                         const T *const *a,
+                                                                         const T *const *x,
+                                                                         int64_t p, int64_t left,
+                                                                         V s[NAME(SUMS)]) {
+  V y[NAME(BESIDE)];
+#pragma GCC unroll 8
+  for (int j = 0; j < NAME(BESIDE); j++)
+    y[j] = whole ? LOAD(x[j] + p) : NAME(load_first)(x[j] + p, left);
+#pragma GCC unroll 8
+  for (int i = 0; i < DOTS; i++) {
+    V v = whole ? LOAD(a[i] + p) : NAME(load_first)(a[i] + p, left);
+#pragma GCC unroll 8
+    for (int j = 0; j < NAME(BESIDE); j++)
+      s[i * NAME(BESIDE) + j] = FMA(v, y[j], s[i * NAME(BESIDE) + j]);
   }
-  for (int i = 0; i < rows; i++)
-    for (int j = 0; j < columns; j++) {
-      T sum[1][NAME(BESIDE)];
-      NAME(dots_abreast)(1, 1, a + i, x + j * xc, 0, k, sum);
-      sums[i][j] = sum[0][0];
-    }
+}
+static __attribute__((noinline)) TARGET void NAME(dots_abreast)(const T *const *a,
+                                                                const T *const *x, int64_t k,
+                                                                T sums[NAME(SUMS)]) {
+  V s[NAME(SUMS)];
+  int64_t p = 0;
+#pragma GCC unroll 16
+  for (int i = 0; i < NAME(SUMS); i++) s[i] = SET(0);
+  for (; p + L <= k; p += L) NAME(dots_step)(true, a, x, p, L, s);
+  if (p < k) NAME(dots_step)(false, a, x, p, k - p, s);
+#pragma GCC unroll 16
+  for (int i = 0; i < NAME(ABREAST); i += L) {
+    NAME(sum_lanes)(s + i);
+    STORE(sums + i, s[i]);
+  }
 }
 // Matrix times few vectors (the columns of B) where rows of A and the vectors are contiguous, and
-// so long that their sums take little time.
+// so long that their sums take little time. At the edges the last ones are taken again.
 static TARGET void NAME(rows_times_vectors)(const px__gemm *g) {
-  T *c = g->c, alpha = NUMBER(g->alpha), beta = NUMBER(g->beta), sums[DOTS][NAME(BESIDE)];
-  const T *s = g->beta != 0 ? g->s : NULL, *from[DOTS], *x = g->b;
+  T *c = g->c, alpha = NUMBER(g->alpha), beta = NUMBER(g->beta), sums[NAME(SUMS)];
+  const T *s = g->beta != 0 ? g->s : NULL, *from[DOTS], *x[NAME(BESIDE)];
   int64_t work = 0;
   for (int64_t i = 0; i < g->m && !px__worked(&work, DOTS * g->k); i += DOTS) {
-    int rows = g->m - i < DOTS ? (int)(g->m - i) : DOTS;
-    for (int r = 0; r < rows; r++) from[r] = (const T *)g->a + (i + r) * g->ar;
+    for (int64_t r = 0; r < DOTS; r++)
+      from[r] = (const T *)g->a + (i + r < g->m ? i + r : g->m - 1) * g->ar;
     for (int64_t j = 0; j < g->n; j += NAME(BESIDE)) {
-      int columns = g->n - j < NAME(BESIDE) ? (int)(g->n - j) : NAME(BESIDE);
-      NAME(some_dots)(rows, columns, from, x + j * g->bc, g->bc, g->k, sums);
-      for (int r = 0; r < rows; r++)
-        for (int q = 0; q < columns; q++) {
-          T sum = alpha * sums[r][q];
+      for (int64_t q = 0; q < NAME(BESIDE); q++)
+        x[q] = (const T *)g->b + (j + q < g->n ? j + q : g->n - 1) * g->bc;
+      NAME(dots_abreast)(from, x, g->k, sums);
+      for (int64_t r = 0; r < DOTS && i + r < g->m; r++)
+        for (int64_t q = 0; q < NAME(BESIDE) && j + q < g->n; q++) {
+          T sum = alpha * sums[r * NAME(BESIDE) + q];
           c[(i + r) * g->cr + (j + q) * g->cc] =
               s ? sum + beta * s[(i + r) * g->sr + (j + q) * g->sc] : sum;
         }
@@ -443,8 +492,6 @@ static TARGET void NAME(rows_times_vector)(const px__gemm *g) {
   }
 }
 
-enum { NAME(KC) = 1024 / sizeof(T), NAME(MC) = 32 * TILE_M, NAME(NC) = 64 * 2 * L };
-
 // One block: mc x nc of C at (i, j), summed over kc of k from p. A is packed; a panel of B is
 // packed right before its tiles by the first block that uses it, and kept if others follow.
 typedef struct NAME(cell) {
@@ -459,19 +506,19 @@ static TARGET bool NAME(once)(const px__gemm *g) {
 }
 static TARGET void NAME(one_tile)(const NAME(cell) * x, int64_t row, int64_t col, const T *panel) {
   int cols = x->nc - col < 2 * L ? (int)(x->nc - col) : 2 * L;
-  int rows = x->mc - row < TILE_M ? (int)(x->mc - row) : TILE_M;
+  int rows = x->mc - row < R ? (int)(x->mc - row) : R;
   NAME(target) t = NAME(target_of)(x->g, x->i + row, x->j + col, x->p == 0);
   const T *a = x->pa + row * x->kc;
   if (NAME(once)(x->g)) NAME(tile_direct)
   (rows, cols, x->kc, (const T *)x->g->a + (x->i + row) * x->g->ar + x->p, x->g->ar, 1, panel,
    2 * L, &t);
-  else if (rows == TILE_M) NAME(tile_packed)(cols, x->kc, a, panel, &t);
-  else NAME(tile_direct)(rows, cols, x->kc, a, 1, TILE_M, panel, 2 * L, &t);
+  else if (rows == R) NAME(tile_packed)(cols, x->kc, a, panel, &t);
+  else NAME(tile_direct)(rows, cols, x->kc, a, 1, R, panel, 2 * L, &t);
 }
 // Of a short k, which is one block, nearly all time goes into writing C: it is written row by row.
 static TARGET void NAME(by_rows)(const NAME(cell) * x) {
   const T *panels = x->g->packed ? (const T *)x->g->packed + x->j * x->kc : x->pb;
-  for (int64_t row = 0; row < x->mc; row += TILE_M)
+  for (int64_t row = 0; row < x->mc; row += R)
     for (int64_t col = 0; col < x->nc; col += 2 * L)
       NAME(one_tile)(x, row, col, panels + col * x->kc);
 }
@@ -479,8 +526,8 @@ static TARGET void NAME(by_rows)(const NAME(cell) * x) {
 static TARGET void NAME(block)(const NAME(cell) * x) {
   const px__gemm *g = x->g;
   bool shallow = g->k <= SHALLOW, only = g->m <= NAME(MC) && !shallow;
-  for (int64_t row = 0; row < x->mc && !NAME(once)(g); row += TILE_M) {
-    int rows = x->mc - row < TILE_M ? (int)(x->mc - row) : TILE_M;
+  for (int64_t row = 0; row < x->mc && !NAME(once)(g); row += R) {
+    int rows = x->mc - row < R ? (int)(x->mc - row) : R;
     NAME(pack_a)(g, x->i + row, rows, x->p, x->kc, x->pa + row * x->kc);
   }
   for (int64_t col = 0; col < x->nc; col += 2 * L) {
@@ -489,8 +536,7 @@ static TARGET void NAME(block)(const NAME(cell) * x) {
     T *own = only ? x->pb : x->pb + col * x->kc;
     if (x->i == 0 && !packed) NAME(pack_b)(g, x->p, x->kc, x->j + col, cols, own);
     const T *panel = packed ? packed + (x->j + col) * g->k + x->p * 2 * L : own;
-    for (int64_t row = 0; row < x->mc && !shallow; row += TILE_M)
-      NAME(one_tile)(x, row, col, panel);
+    for (int64_t row = 0; row < x->mc && !shallow; row += R) NAME(one_tile)(x, row, col, panel);
   }
   if (shallow) NAME(by_rows)(x);
 }
@@ -521,6 +567,7 @@ static TARGET bool NAME(blocked)(const px__gemm *g) {
 #undef T
 #undef V
 #undef L
+#undef R
 #undef LOAD
 #undef STORE
 #undef SET

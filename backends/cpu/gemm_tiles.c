@@ -11,6 +11,7 @@
 #define T float
 #define V vf
 #define L VF
+#define R PX__TILE_ROWS
 #define LOAD vf_load
 #define STORE vf_store
 #define SET vf_set
@@ -23,6 +24,7 @@
 #define T double
 #define V vd
 #define L VD
+#define R PX__TILE_ROWS
 #define LOAD vd_load
 #define STORE vd_store
 #define SET vd_set
@@ -62,6 +64,7 @@ INLINE wd wd_interleave_high(wd a, wd b) { return PX_SHUFFLE(a, b, 4, 12, 5, 13,
 #define T float
 #define V wf
 #define L WF
+#define R PX__TILE_ROWS_512
 #define LOAD wf_load
 #define STORE wf_store
 #define SET wf_set
@@ -74,6 +77,7 @@ INLINE wd wd_interleave_high(wd a, wd b) { return PX_SHUFFLE(a, b, 4, 12, 5, 13,
 #define T double
 #define V wd
 #define L WD
+#define R PX__TILE_ROWS_512
 #define LOAD wd_load
 #define STORE wd_store
 #define SET wd_set
@@ -85,11 +89,11 @@ INLINE wd wd_interleave_high(wd a, wd b) { return PX_SHUFFLE(a, b, 4, 12, 5, 13,
 #include "cpu/gemm_block.h"
 #endif
 
-PX__TILES(f32, float, VF, few_f32)
-PX__TILES(f64, double, VD, few_f64)
+PX__TILES(f32, PX__TILE_ROWS, float, VF, few_f32)
+PX__TILES(f64, PX__TILE_ROWS, double, VD, few_f64)
 #if defined(__AVX2__)
-PX__TILES(f32_512, float, WF, few_f32_512)
-PX__TILES(f64_512, double, WD, few_f64_512)
+PX__TILES(f32_512, PX__TILE_ROWS_512, float, WF, few_f32_512)
+PX__TILES(f64_512, PX__TILE_ROWS_512, double, WD, few_f64_512)
 const px__tiles *px__tiles_f32(void) {
   return px_cpu_level_used() >= PX_CPU_AVX512 ? &with_f32_512 : &with_f32;
 }

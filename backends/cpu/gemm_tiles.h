@@ -3,8 +3,13 @@
 #pragma once
 #include "cpu/gemm.h"
 
-// Rows of a tile; vectors in the widest tile's row; rows that are multiplied with a vector at once.
-enum { TILE_M = 6, MOST_VECTORS = 8, DOTS = 4 };
+// Rows of a tile, and of one of AVX-512, which has twice the registers; vectors in the widest
+// tile's row; rows that are multiplied with a vector at once.
+#define PX__TILE_ROWS 6
+#define PX__TILE_ROWS_512 8
+enum { MOST_VECTORS = 8, DOTS = 4 };
+// Bytes of a panel of B on the stack, for direct products.
+enum { PANEL_BYTES = 32 * 1024 };
 // A k up to which C is more than what is read for it.
 enum { SHALLOW = 64 };
 
@@ -18,7 +23,7 @@ typedef struct px__tiles {
   void (*vector)(const px__gemm *g);
   void (*vectors)(const px__gemm *g);             // NULL: none for few columns of B
   void (*few)(const px__gemm *g);                 // NULL: none for few rows of A
-  void (*direct)(const px__gemm *g, void *room);  // room: k * columns; NULL: none
+  void (*direct)(const px__gemm *g, void *room);  // room: PANEL_BYTES; NULL: none
   bool (*blocked)(const px__gemm *g);             // false: no memory
   void (*pack)(const px__gemm *g, void *to);
   double worth;  // multiplications that are worth waking a thread
@@ -34,10 +39,10 @@ const px__tiles *px__tiles_i32(void);
 const px__tiles *px__tiles_i64(void);
 
 // The row of the functions that gemm_block.h has stamped out by this name.
-#define PX__TILES(name, type, lanes, few) \
+#define PX__TILES(name, height, type, lanes, few) \
   static void direct_in_##name(const px__gemm *g, void *room) { direct_##name(g, (type *)room); } \
   static void pack_to_##name(const px__gemm *g, void *to) { pack_all_##name(g, (type *)to); } \
-  static const px__tiles with_##name = {TILE_M, \
+  static const px__tiles with_##name = {height, \
                                         2 * (lanes), \
                                         sizeof(type), \
                                         scale_##name, \

@@ -2,6 +2,7 @@
 // The products of integers of one type and one width of vectors: what gemm_block.h needs, from T,
 // L, NAME and TARGET.
 #define V NAME(lanes)
+#define R PX__TILE_ROWS
 #define LOAD NAME(load)
 #define STORE NAME(store)
 #define SET NAME(set)

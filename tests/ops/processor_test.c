@@ -77,10 +77,11 @@ static void check_threads(const problem *p) {
   px_release(alone);
 }
 
-// Sizes at which products go by vectors, by one tile, by edges of tiles, by blocks of all sides.
-static const int64_t sizes[][3] = {{1, 100, 33},  {33, 100, 1}, {1, 70, 40},   {3, 33, 5},
-                                   {17, 64, 33},  {8, 96, 200}, {64, 64, 64},  {70, 1100, 97},
-                                   {130, 31, 70}, {2, 1, 2},    {40, 40, 1100}};
+// Sizes at which products go by vectors, by few rows that lie along k, by one tile, by edges of
+// tiles, by blocks of all sides.
+static const int64_t sizes[][3] = {{1, 100, 33},  {33, 100, 1}, {1, 70, 40},    {3, 33, 5},
+                                   {17, 64, 33},  {8, 96, 200}, {64, 64, 64},   {70, 1100, 97},
+                                   {130, 31, 70}, {2, 1, 2},    {40, 40, 1100}, {7, 150, 35}};
 static void check_level(px_cpu_level level, const char *name) {
   static const px_dtype dtypes[] = {PX_BFLOAT16, PX_FLOAT16, PX_FLOAT32};
   setenv("PHLOX_CPU", name, 1);
