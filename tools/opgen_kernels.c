@@ -478,11 +478,15 @@ static void write_fold_stamp(FILE *to, const og_op *op, const stamp *s, const st
   write_fold_part(to, op, s, wide, "merge", og_format("%s a, %s b", wide->c, wide->c), f->combine);
   write_fold_part(to, op, s, wide, "finish",
                   og_format("%s a, int64_t n, const px_launch *l", wide->c), f->finish);
-  bool choice =
-      s->suffix[0] == 'f' && (!strncmp(f->combine, "max(", 4) || !strncmp(f->combine, "min(", 4) ||
-                              !strncmp(f->combine, "select(", 7));
-  fprintf(to, "PX__CPU_FOLD%s(%s, %s, %s, %s)\n", choice ? "_CHOICE" : "", op->name, s->suffix,
-          s->c, wide->c);
+  bool real = s->suffix[0] == 'f', plain = real && !strcmp(f->map, "b");
+  const char *form = "", *more = "";
+  if (plain && !strcmp(f->combine, "max(a, b)"))
+    form = "_EXTREME", more = ", false";
+  else if (plain && !strcmp(f->combine, "min(a, b)"))
+    form = "_EXTREME", more = ", true";
+  else if (real && !strncmp(f->combine, "select(", 7))
+    form = "_CHOICE";
+  fprintf(to, "PX__CPU_FOLD%s(%s, %s, %s, %s%s)\n", form, op->name, s->suffix, s->c, wide->c, more);
 }
 
 static void write_fold(FILE *to, const og_op *op) {

@@ -7,8 +7,7 @@
 // as int64.
 #include "cpu/axes.h"
 #include "cpu/dense.h"
-#include "cpu/fold.h"
-#include "cpu/simd.h"
+#include "cpu/extreme.h"
 #include "cpu/threads.h"
 #include "kernel_args/reduce.h"
 
@@ -109,10 +108,11 @@ static best find_best(const walk *w, const char *base, int64_t begin, int64_t en
   best b = {0};
   int64_t work = 0;
   while (begin < end && !px__worked(&work, BLOCK)) {
-    int64_t k = begin % inner, n = inner - k < end - begin ? inner - k : end - begin;
+    int64_t outer = begin < inner ? 0 : begin / inner, k = begin - outer * inner;
+    int64_t n = inner - k < end - begin ? inner - k : end - begin;
     if (n > BLOCK) n = BLOCK;
-    const char *at =
-        base + px__axes_place(w->x.gone, 1, w->x.gone_count, begin / inner).in + k * stride;
+    const char *at = base + k * stride;
+    if (outer) at += px__axes_place(w->x.gone, 1, w->x.gone_count, outer).in;
     w->k->join(&b, elements(w, at, stride, n, room), n, begin, w->least);
     begin += n;
   }

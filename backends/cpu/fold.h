@@ -5,6 +5,7 @@
 // double, complex numbers likewise), in an order that depends on the shapes alone: the result does
 // not change with the number of threads. Inputs of other dtypes are converted in blocks.
 #pragma once
+#include "cpu/extreme.h"
 #include "cpu/math.h"
 #include "cpu/vector.h"
 
@@ -39,16 +40,22 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
 #define PX__NARROW_c128 PX_COMPLEX128
 
 // From the functions identity_, map_, combine_ (of T) and merge_, finish_ (of D). Where combine_
-// chooses between floats, gcc makes branches of it unless the loop over the lanes stays one.
-#define PX__CPU_FOLD(NAME, S, T, D) PX__CPU_FOLD_BY(PX__CPU_UNROLLED, NAME, S, T, D)
-#define PX__CPU_FOLD_CHOICE(NAME, S, T, D) PX__CPU_FOLD_BY(PX__CPU_ROLLED, NAME, S, T, D)
-#define PX__CPU_FOLD_BY(LOOP, NAME, S, T, D) \
-  static void fold_identity_##NAME##_##S(void *wide, int64_t n) { \
-    for (int64_t i = 0; i < n; i++) ((D *)wide)[i] = identity_##NAME##_##S(); \
+// chooses between floats, gcc makes branches of it unless the loop over the lanes stays one; where
+// it is k_max or k_min of the elements themselves, vectors do it (_EXTREME).
+#define PX__CPU_FOLD(NAME, S, T, D) \
+  PX__CPU_FOLD_LANES(PX__CPU_UNROLLED, NAME, S, T, D) PX__CPU_FOLD_BY(NAME, S, T, D)
+#define PX__CPU_FOLD_CHOICE(NAME, S, T, D) \
+  PX__CPU_FOLD_LANES(PX__CPU_ROLLED, NAME, S, T, D) PX__CPU_FOLD_BY(NAME, S, T, D)
+#define PX__CPU_FOLD_EXTREME(NAME, S, T, D, LEAST) \
+  static D fold_block_##NAME##_##S(const T *e, int64_t n) { \
+    bool odd = false; \
+    int64_t place; \
+    T top = px__extreme_##S(e, n, LEAST, &odd, &place); \
+    for (int64_t i = 0; odd && i < n; i++) top = combine_##NAME##_##S(top, e[i]); \
+    return (D)top; \
   } \
-  static void fold_clear_##NAME##_##S(void *narrow, int64_t n) { \
-    for (int64_t i = 0; i < n; i++) ((T *)narrow)[i] = (T)identity_##NAME##_##S(); \
-  } \
+  PX__CPU_FOLD_BY(NAME, S, T, D)
+#define PX__CPU_FOLD_LANES(LOOP, NAME, S, T, D) \
   static D fold_block_##NAME##_##S(const T *e, int64_t n) { \
     T lane[PX__CPU_LANES]; \
     D sum = identity_##NAME##_##S(); \
@@ -66,6 +73,13 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
     PX__CPU_UNROLLED for (int k = 0; k < PX__CPU_LANES; k++) sum = \
         merge_##NAME##_##S(sum, (D)lane[k]); \
     return sum; \
+  }
+#define PX__CPU_FOLD_BY(NAME, S, T, D) \
+  static void fold_identity_##NAME##_##S(void *wide, int64_t n) { \
+    for (int64_t i = 0; i < n; i++) ((D *)wide)[i] = identity_##NAME##_##S(); \
+  } \
+  static void fold_clear_##NAME##_##S(void *narrow, int64_t n) { \
+    for (int64_t i = 0; i < n; i++) ((T *)narrow)[i] = (T)identity_##NAME##_##S(); \
   } \
   static void fold_row_##NAME##_##S(void *wide, const void *elements, int64_t n) { \
     D sum = *(D *)wide; \
