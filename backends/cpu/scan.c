@@ -61,53 +61,60 @@ static px_status run(scan *s, int64_t dim) {
 
 // ---- cumsum, cumprod
 
-static void scan_float(double *e, int64_t n, double *carry, bool product) {
-  double c = *carry;
-  for (int64_t i = 0; i < n; i++) e[i] = c = product ? c * e[i] : c + e[i];
-  *carry = c;
-}
-static void scan_whole(int64_t *e, int64_t n, int64_t *carry, bool product) {
-  uint64_t c = (uint64_t)*carry;
-  for (int64_t i = 0; i < n; i++)
-    e[i] = (int64_t)(c = product ? c * (uint64_t)e[i] : c + (uint64_t)e[i]);
-  *carry = (int64_t)c;
-}
 static void turn_round(const scan *s, line *a) {
   if (s->backwards) a->at += (s->length - 1) * a->stride, a->stride = -a->stride;
 }
-// Of elements that are added up as they lie.
-#define SUM_LINE(S, T) \
-  static inline void sum_line_##S(const line *out, const line *in, int64_t n) { \
-    double c = 0; \
-    for (px__steps s = {.n = n}; px__step(&s);) \
-      for (int64_t i = s.begin; i < s.end; i++) { \
-        c += (double)*(const T *)(const void *)(in->at + i * in->stride); \
-        *(T *)(void *)(out->at + i * out->stride) = (T)c; \
+// n more elements of type T, whose carry is wider; the two may be the same memory.
+#define SCAN(name, T, C, OP) \
+  static void name(const line *out, const line *in, int64_t n, void *carry) { \
+    const char *from = in->at; \
+    char *to = out->at; \
+    int64_t step = in->stride, out_step = out->stride; \
+    C c = *(C *)carry; \
+    if (step == sizeof(T) && out_step == sizeof(T)) \
+      for (int64_t i = 0; i < n; i++) { \
+        c = c OP(C)((const T *)(const void *)from)[i]; \
+        ((T *)(void *)to)[i] = (T)c; \
       } \
+    else \
+      for (int64_t i = 0; i < n; i++) { \
+        c = c OP(C)(*(const T *)(const void *)(from + i * step)); \
+        *(T *)(void *)(to + i * out_step) = (T)c; \
+      } \
+    *(C *)carry = c; \
   }
-SUM_LINE(f32, float)
-SUM_LINE(f64, double)
+SCAN(sum_f32, float, double, +)
+SCAN(sum_f64, double, double, +)
+SCAN(sum_i64, uint64_t, uint64_t, +)
+SCAN(product_f32, float, double, *)
+SCAN(product_f64, double, double, *)
+SCAN(product_i64, uint64_t, uint64_t, *)
+
+typedef void (*scan_fn)(const line *out, const line *in, int64_t n, void *carry);
+static scan_fn scan_of(int dtype, bool product) {
+  if (dtype == PX_FLOAT32) return product ? product_f32 : sum_f32;
+  if (dtype == PX_FLOAT64) return product ? product_f64 : sum_f64;
+  return product ? product_i64 : sum_i64;
+}
 static void plain_line(const scan *s, line out, line in, line grad) {
-  union {
-    double f[BLOCK];
-    int64_t i[BLOCK];
-  } room;
-  int64_t whole = s->product, work = 0;
-  double carry = (double)whole;
+  bool floats = s->dtype == PX_FLOAT64 && px_dtype_is_float((px_dtype)in.dtype) &&
+                px__compute_of(in.dtype) == PX_FLOAT32 && px__compute_of(out.dtype) == PX_FLOAT32;
+  int dtype = floats ? PX_FLOAT32 : s->dtype;
+  bool ready = in.dtype == dtype && out.dtype == dtype;
+  int64_t room[BLOCK], whole = s->product, work = 0;
+  double real = (double)whole;
+  void *carry = dtype == PX_INT64 ? (void *)&whole : &real;
+  line block = {(char *)room, px__cpu_item[dtype], dtype};
+  scan_fn fn = scan_of(dtype, s->product);
   turn_round(s, &out), turn_round(s, &in);
-  bool wide = in.dtype == PX_FLOAT64;
-  if (!s->product && in.dtype == out.dtype && (wide || in.dtype == PX_FLOAT32)) {
-    (wide ? sum_line_f64 : sum_line_f32)(&out, &in, s->length);
-    return;
-  }
-  for (int64_t i = 0; i < s->length && !px__worked(&work, BLOCK); i += BLOCK) {
-    int64_t n = s->length - i < BLOCK ? s->length - i : BLOCK;
-    px__cpu_convert(&room, 8, s->dtype, in.at + i * in.stride, in.stride, in.dtype, n);
-    if (s->dtype == PX_INT64)
-      scan_whole(room.i, n, &whole, s->product);
-    else
-      scan_float(room.f, n, &carry, s->product);
-    px__cpu_convert(out.at + i * out.stride, out.stride, out.dtype, &room, 8, s->dtype, n);
+  for (int64_t n, left = s->length; left > 0; left -= n) {
+    int64_t most = ready ? PX__STEP : BLOCK;
+    n = left < most ? left : most;
+    if (left < s->length && px__worked(&work, n)) return;
+    if (!ready) px__cpu_convert(room, block.stride, dtype, in.at, in.stride, in.dtype, n);
+    fn(ready ? &out : &block, ready ? &in : &block, n, carry);
+    if (!ready) px__cpu_convert(out.at, out.stride, out.dtype, room, block.stride, dtype, n);
+    in.at += n * in.stride, out.at += n * out.stride;
   }
 }
 
