@@ -62,6 +62,12 @@ static inline void px__axes_load(px__axes *x, const px_operand *out, const px_op
   px__axes_join(x->gone, &x->gone_count);
 }
 
+// Whether elements of neighbouring results lie closer than those of one result, which is one axis.
+static inline bool px__axes_side_by_side(const px__axes *x) {
+  return x->length > 1 && x->kept[0].size >= 8 && x->gone_count == 1 &&
+         px__magnitude(x->kept[0].in) < px__magnitude(x->gone[0].in);
+}
+
 typedef struct px__place {
   int64_t in, out, out2;
 } px__place;

@@ -209,8 +209,7 @@ static px_status extreme(const px_operand *values, const px_operand *indices, co
   w.in_dtype = in->dtype, w.out_dtype = out->dtype;
   px__axes_load(&w.x, out, values ? indices : NULL, in, false);
   int64_t length = w.x.length, width = w.x.kept[0].size;
-  if (length > 1 && width >= 8 && w.x.gone_count == 1 &&
-      px__magnitude(w.x.kept[0].in) < px__magnitude(w.x.gone[0].in))
+  if (px__axes_side_by_side(&w.x))
     px__cpu_parallel(w.x.results / width * ((width + CHUNK - 1) / CHUNK),
                      PARALLEL / (length * (width < CHUNK ? width : CHUNK)) + 1, columns, &w);
   else if (length >= 2 * LEAST_PART && w.x.results < 16)
