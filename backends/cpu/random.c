@@ -4,6 +4,7 @@
 // device kernels: a thread is a subsequence, and gives a block of values `blocks * 256` elements
 // apart at each step.
 #include "cpu/cells.h"
+#include "cpu/convert.h"
 #include "cpu/dense.h"
 #include "cpu/draws.h"
 #include "cpu/math.h"
@@ -311,11 +312,42 @@ PX_KERNEL(random) {
 static void emit_bernoulli(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
   put(job->d, i, philox_uniform(job, words, lane) < job->a ? job->b : 0);
 }
-// Element by element: `one` with probability p, else 0.
+// The next n pairs of words, each as the 53 bits of a double.
+enum { PAIRS = 256 };
+static void draw_pairs(px_mt19937 *mt, int64_t n, int64_t bits[PAIRS]) {
+  uint32_t words[2 * PAIRS];
+  for (int64_t have = 0; have < 2 * n;) have += px_mt19937_take(mt, 2 * n - have, words + have);
+  for (int64_t i = 0; i < n; i++)
+    bits[i] = (int64_t)(words[2 * i] & 0x1fffffu) << 32 | (int64_t)words[2 * i + 1];
+}
+// Elements of so many bytes: `one` where the bits are below the limit, else 0, which is 0 in every
+// dtype.
+#define CHOOSE(bytes, cell) \
+  static void choose_##bytes(void *to, const void *one, const int64_t *bits, int64_t limit, \
+                             int64_t n) { \
+    cell x; \
+    memcpy(&x, one, sizeof x); \
+    for (int64_t i = 0; i < n; i++) ((cell *)to)[i] = bits[i] < limit ? x : 0; \
+  }
+CHOOSE(1, uint8_t)
+CHOOSE(2, uint16_t)
+CHOOSE(4, uint32_t)
+CHOOSE(8, uint64_t)
+#undef CHOOSE
+// Element by element: `one` with probability p, else 0. A double below p is whole multiples of its
+// last bit below it.
 static void bernoulli_mt(const numbers *d, px_mt19937 *mt, double p, double one) {
+  static void (*const by_bytes[])(void *, const void *, const int64_t *, int64_t, int64_t) = {
+      [1] = choose_1, [2] = choose_2, [4] = choose_4, [8] = choose_8};
+  int64_t limit = (int64_t)ceil(p * 0x1p53), item = px__cpu_item[d->dtype], bits[PAIRS];
+  char cell[8];
+  px__cell_put(d->dtype, cell, 0, one);
   for (px__steps s = {.n = d->n}; px__draw_step(&s, mt);)
-    for (int64_t i = s.begin; i < s.end; i++)
-      put(d, i, px_mt19937_uniform_double(mt) < p ? one : 0);
+    for (int64_t i = s.begin; i < s.end; i += PAIRS) {
+      int64_t n = s.end - i < PAIRS ? s.end - i : PAIRS;
+      draw_pairs(mt, n, bits);
+      by_bytes[item]((char *)d->at + i * item, cell, bits, limit, n);
+    }
 }
 PX_KERNEL(bernoulli_scalar) {
   px__dense d = {.launch = l};
