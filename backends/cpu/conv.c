@@ -27,8 +27,9 @@
 enum { COLUMNS = 128, PIECE_ELEMENTS = 128 * 1024, WASTE = 64 };
 // Channels of a group, in and out, from which it is computed in bfloat16.
 enum { TILED = 16 };
-// Of the weight's gradient: parts at most, elements of their sums, and channels of a cut at least.
-enum { MAX_PARTS = 8, PART_ELEMENTS = 128 * 1024, CUT_CHANNELS = 8 };
+// Of the weight's gradient: parts at most, elements of their sums, and channels of a cut at least,
+// also where it lies channels_last.
+enum { MAX_PARTS = 8, PART_ELEMENTS = 128 * 1024, CUT_CHANNELS = 8, CUT_LAST = 32 };
 // Weights that a thread turns or adds at least.
 enum { GRAIN = 16 * 1024 };
 
@@ -193,13 +194,17 @@ static void choose_rows(conv *t, const conv *like) {
 static bool same_place(const conv_axis *a) {
   return a->count == 1 && a->step == 1 && a->shift == 0 && a->grid == a->source;
 }
+// In the order in which the weights lie.
 static void place_terms(conv *t) {
-  int64_t *to = t->table;
+  bool inside = t->last && t->what != 'i';
+  int64_t places = t->y.count * t->x.count;
   for (int64_t c = 0; c < t->channels; c++)
     for (int64_t i = 0; i < t->y.count; i++)
       for (int64_t j = 0; j < t->x.count; j++) {
         int64_t plane = (c * t->y.planes + plane_of(&t->y, i)) * t->x.planes + plane_of(&t->x, j);
-        *to++ = plane * t->plane + offset_of(&t->y, i) * t->pitch + offset_of(&t->x, j);
+        int64_t place = i * t->x.count + j;
+        t->table[inside ? place * t->channels + c : c * places + place] =
+            plane * t->plane + offset_of(&t->y, i) * t->pitch + offset_of(&t->x, j);
       }
 }
 // What follows from the axes and channels. False if there was no memory.
@@ -308,6 +313,14 @@ static int compute_of(const px_operand *out, const px_operand *weight, int64_t g
   if (out->dtype == PX_BFLOAT16 && fits && px__gemm_has_bf16()) return PX_BFLOAT16;
   return px__compute_of(out->dtype);
 }
+// Weights as an array, row-major, or channels_last as they lie: float has ways that want them
+// row-major.
+static void *weights_of(conv *t, px__dense *d, const px_operand *o) {
+  t->last = t->dtype != PX_FLOAT32 && o->dtype == t->dtype && !o->immediate &&
+            px__operand_last(o) && !px__operand_row_major(o);
+  if (t->last) return o->data;
+  return t->what == 'w' ? px__dense_out(d, o, t->dtype) : px__dense_in(d, o, t->dtype);
+}
 // The way of few positions, if this convolution has numbers and is one for it. In t only `what` is
 // set before.
 static bool done_few(const px_launch *l, conv *t, const px_operand *in, const px_operand *weight,
@@ -336,8 +349,8 @@ PX_KERNEL(conv2d) {
             .dtype = compute,
             .out = px__dense_out(&d, args->out, compute),
             .in = px__dense_in(&d, args->input, compute),
-            .weight = px__dense_in(&d, args->weight, compute),
             .bias = px__dense_in(&d, args->bias, compute)};
+  t.weight = weights_of(&t, &d, args->weight);
   if (!d.failed && px_operand_numel(args->out)) {
     conv_start(&t, args->input, args->weight, args->out, &args->stride, &args->padding,
                &args->dilation, args->groups);
@@ -356,6 +369,20 @@ PX_KERNEL(conv2d) {
   return PX_OK;
 }
 
+// Of output channels [begin, end) the weights that lie channels_last, at the places of this pass.
+static void pick_weights(void *ctx, int64_t begin, int64_t end) {
+  const conv *t = ctx;
+  size_t run = (size_t)t->cg * type_of(t)->item;
+  char *to = (char *)t->own + (size_t)(begin * t->y.count * t->x.count) * run;
+  for (int64_t o = begin; o < end; o++)
+    for (int64_t i = 0; i < t->y.count; i++)
+      for (int64_t j = 0; j < t->x.count; j++, to += run) {
+        int64_t row = t->y.first + i * t->y.every, column = t->x.first + j * t->x.every;
+        int64_t at = (o * t->kh + row) * t->kw + column;
+        memcpy(to, (const char *)t->weight + (size_t)at * run, run);
+      }
+}
+
 // The positions that are y0 and x0 beyond a multiple of the stride. Weights of one place are used
 // as they lie. False: no memory.
 static bool phase_of(conv *t, const conv *like) {
@@ -365,9 +392,15 @@ static bool phase_of(conv *t, const conv *like) {
     return plan(t, like);
   }
   int64_t places = t->y.count * t->x.count, row = t->og * places;
+  t->row = t->last ? 1 : row, t->term = t->last ? t->cg : 1;
+  if (t->last && places == t->kh * t->kw) {
+    t->factors = t->weight;
+    return plan(t, like);
+  }
   t->factors = t->own = malloc((size_t)(t->c * row) * type_of(t)->item + 1);
-  t->row = row, t->term = 1;
-  if (t->own)
+  if (t->own && t->last)
+    px__cpu_parallel(t->oc, GRAIN / (places * t->cg) + 1, pick_weights, t);
+  else if (t->own)
     px__cpu_parallel(turned_blocks(t) * t->groups, GRAIN / (TURNED * row) + 1,
                      type_of(t)->turn_weights, t);
   return t->own && plan(t, like);
@@ -414,8 +447,8 @@ PX_KERNEL(conv2d_backward_input) {
   conv t = {.what = 'i',
             .dtype = compute,
             .out = px__dense_out(&d, args->out, compute),
-            .grad = px__dense_in(&d, args->grad_output, compute),
-            .weight = px__dense_in(&d, args->weight, compute)};
+            .grad = px__dense_in(&d, args->grad_output, compute)};
+  t.weight = weights_of(&t, &d, args->weight);
   if (!d.failed && !seen) px__cpu_clear(t.out, (size_t)n * px_dtype_size((px_dtype)compute));
   if (!d.failed && n && seen) {
     conv_start(&t, args->out, args->weight, args->grad_output, &args->stride, &args->padding,
@@ -437,7 +470,8 @@ static void choose_parts(conv *t, int64_t blocks) {
   t->parts = blocks < MAX_PARTS ? blocks : MAX_PARTS;
   while (t->parts > 1 && t->parts * t->k * t->oc > PART_ELEMENTS) t->parts /= 2;
   t->cuts = MAX_PARTS / (t->parts * t->groups);
-  if (t->cuts > t->cg / CUT_CHANNELS) t->cuts = t->cg / CUT_CHANNELS;
+  int64_t least = t->last ? CUT_LAST : CUT_CHANNELS;
+  if (t->cuts > t->cg / least) t->cuts = t->cg / least;
   if (t->cuts < 1) t->cuts = 1;
 }
 // The sums of all parts, into t->sums.
@@ -476,9 +510,9 @@ PX_KERNEL(conv2d_backward_weight) {
   int64_t n = px_operand_numel(args->out);
   conv t = {.what = 'w',
             .dtype = compute,
-            .out = px__dense_out(&d, args->out, compute),
             .grad = px__dense_in(&d, args->grad_output, compute),
             .in = px__dense_in(&d, args->input, compute)};
+  t.out = weights_of(&t, &d, args->out);
   bool seen = px_operand_numel(args->grad_output) > 0;
   if (!d.failed && !seen) px__cpu_clear(t.out, (size_t)n * px_dtype_size((px_dtype)compute));
   if (!d.failed && n && seen) {

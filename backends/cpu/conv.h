@@ -21,6 +21,7 @@ typedef struct conv {
   int64_t cg, og, k, p;  // channels of a group, in and out; numbers an output sees; positions
   int dtype;             // that it is computed in: float, double, or bfloat16, whose sums are float
   bool inner, failed;
+  bool last;               // the weights, or their gradient, lie channels_last
   char what;               // 'f' forward, 'i' gradient of input, 'w' of weight
   int64_t parts, cuts;     // of the batch and of the channels, for the gradient of the weight
   struct conv_taps *taps;  // of the small way

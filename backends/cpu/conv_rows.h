@@ -126,10 +126,13 @@ static bool NAME(to_weight)(const conv *t, const unit *u, void *scratch) {
   int64_t ld, places = t->kh * t->kw;
   const T *grad = NAME(gather)(t, u, room + t->strips, &ld);
   bool summed = sizeof(SUM) != sizeof(T) && t->sums != t->out;
-  int64_t at = (u->part * t->groups + u->group) * t->og * t->k + u->c0 * places;
-  void *sum = (char *)t->sums + at * (int64_t)(summed ? sizeof(SUM) : sizeof(T));
+  // Of a cut of channels that lie channels_last each place is a product of its own.
+  int64_t apart = t->last && t->cuts > 1 ? places : 1, item = summed ? sizeof(SUM) : sizeof(T);
+  int64_t at = (u->part * t->groups + u->group) * t->og * t->k;
+  at += u->c0 * (t->last ? 1 : places);
+  char *sum = (char *)t->sums + at * item;
   px__gemm g = {.m = t->og,
-                .n = (u->c1 - u->c0) * places,
+                .n = (u->c1 - u->c0) * (places / apart),
                 .k = u->images * (u->y1 - u->y0) * t->ow,
                 .a = grad,
                 .ar = ld,
@@ -147,7 +150,12 @@ static bool NAME(to_weight)(const conv *t, const unit *u, void *scratch) {
                 .alpha = 1,
                 .beta = u->opens ? 0 : 1,
                 .c_float = summed};
-  return GEMM(&g, t->inner);
+  for (int64_t place = 0; place < apart; place++, sum += t->cg * item) {
+    g.b_columns = t->table ? t->table + place * t->cg : NULL;
+    g.c = sum, g.s = sum;
+    if (!GEMM(&g, t->inner)) return false;
+  }
+  return true;
 }
 // Elements [begin, end) of the gradient: the parts' sums, in order.
 static void NAME(add_parts)(void *ctx, int64_t begin, int64_t end) {

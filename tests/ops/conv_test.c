@@ -172,6 +172,12 @@ PX_TEST(many_positions_of_channels_side_by_side) {
   check_conv((geometry){1, 17, 31, 22, 9, {2, 3}, {2, 3}, {1, 0}, {3, 2}, 1});
   check_conv((geometry){3, 70, 11, 13, 21, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
 }
+PX_TEST(weights_whose_channels_lie_side_by_side) {
+  weight_last = true;
+  check_conv((geometry){2, 70, 9, 8, 20, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+  check_conv((geometry){1, 66, 9, 11, 18, {3, 2}, {2, 2}, {1, 0}, {1, 1}, 1});
+  check_conv((geometry){2, 72, 8, 9, 40, {3, 3}, {2, 1}, {1, 1}, {1, 2}, 2});
+}
 PX_TEST(few_positions_have_a_bias) {
   for (int last = 0; last < 2; last++) {
     PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(2, 80, 2, 3));
@@ -243,6 +249,8 @@ PX_TEST(convolutions_of_few_positions_do_not_depend_on_the_number_of_threads) {
     image_last = weight_last = last;
     same_with_any_threads(PX_FLOAT32,
                           (geometry){2, 96, 4, 4, 160, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+    same_with_any_threads(PX_BFLOAT16,
+                          (geometry){2, 160, 4, 4, 96, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   }
 }
 
