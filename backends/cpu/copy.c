@@ -9,6 +9,7 @@
 #include "cpu/convert.h"
 #include "cpu/dense.h"
 #include "cpu/loop.h"
+#include "cpu/simd.h"
 #include "cpu/threads.h"
 #include "kernel_args/copy.h"
 
@@ -66,13 +67,42 @@ enum { TILE = 32, ALONE = 32768, PIECE = 16384 };
       } \
   }
 TRANSPOSE(transpose1, uint8_t)
-TRANSPOSE(transpose2, uint16_t)
+TRANSPOSE(some2, uint16_t)
 TRANSPOSE(transpose4, uint32_t)
 TRANSPOSE(transpose8, uint64_t)
 typedef struct wide {
   uint64_t half[2];
 } wide;
 TRANSPOSE(transpose16, wide)
+
+// Blocks of EIGHT rows of eight numbers of two bytes, in registers; what is left at the edges by
+// elements.
+enum { EIGHT = 8 };
+typedef uint16_t eight __attribute__((vector_size(2 * EIGHT)));
+static inline void turn_block(uint16_t *to, int64_t ts, const uint16_t *from, int64_t fs) {
+  eight x[EIGHT], y[EIGHT];
+  for (int k = 0; k < EIGHT; k++) memcpy(&x[k], from + k * fs, sizeof x[k]);
+    // Each round interleaves the first half of the rows with the second.
+#pragma GCC unroll 4
+  for (int round = 1; round < EIGHT; round *= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < EIGHT / 2; i++) {
+      y[2 * i] = PX_SHUFFLE(x[i], x[i + EIGHT / 2], 0, 8, 1, 9, 2, 10, 3, 11);
+      y[2 * i + 1] = PX_SHUFFLE(x[i], x[i + EIGHT / 2], 4, 12, 5, 13, 6, 14, 7, 15);
+    }
+    memcpy(x, y, sizeof x);
+  }
+  for (int i = 0; i < EIGHT; i++) memcpy(to + i * ts, &x[i], sizeof x[i]);
+}
+static void transpose2(char *to, int64_t ts, const char *from, int64_t fs, int64_t m, int64_t n) {
+  uint16_t *t = (uint16_t *)(void *)to;
+  const uint16_t *f = (const uint16_t *)(const void *)from;
+  int64_t rows = m / EIGHT * EIGHT, columns = n / EIGHT * EIGHT;
+  for (int64_t i = 0; i < rows; i += EIGHT)
+    for (int64_t k = 0; k < columns; k += EIGHT) turn_block(t + i * ts + k, ts, f + k * fs + i, fs);
+  some2(to + columns * 2, ts, from + columns * fs * 2, fs, rows, n - columns);
+  some2(to + rows * ts * 2, ts, from + rows * 2, fs, m - rows, n);
+}
 
 static void transpose(size_t item, char *to, int64_t ts, const char *from, int64_t fs, int64_t m,
                       int64_t n) {

@@ -45,6 +45,22 @@ PX_TEST(copies_transposed_matrices) {
     for (int k = 0; k < 70; k++) CHECK(at[i * 70 + k] == (float)(k * 45 + i));
 }
 
+PX_TEST(copies_transposed_matrices_of_small_numbers) {
+  PX_SCOPED(px_tensor) x = NULL;
+  const int64_t sizes[2] = {70, 45};
+  OK(px_arange(&x, px_int(70 * 45), (px_scalar){0}, px_int(1), PX_INT16, PX_DEVICE_NONE, false,
+               false));
+  PX_SCOPED(px_tensor) m = NULL;
+  PX_SCOPED(px_tensor) t = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  OK(px_view(&m, x, sizes, 2));
+  OK(px_t(&t, m));
+  OK(px_contiguous(&y, t));
+  const int16_t *at = px_tensor_data(y);
+  for (int i = 0; i < 45; i++)
+    for (int k = 0; k < 70; k++) CHECK(at[i * 70 + k] == k * 45 + i);
+}
+
 PX_TEST(copy_broadcasts_and_names_what_does_not_fit) {
   PX_SCOPED(px_tensor) m = matrix();
   PX_SCOPED(px_tensor) row = floats(3, 7., 8., 9.);
