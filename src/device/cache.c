@@ -86,12 +86,12 @@ static px_block *from_pool(const px__request *r) {
 }
 
 // ... or from the device.
-static px_status serve(px_block **out, const px__request *r) {
+static px_status serve(px_block **out, px__request *r) {
   px__device *d = r->device;
   if (d->cache.pending) px__pool_sweep(d);
   if ((*out = from_pool(r))) return PX_OK;
   px__reserve_make_way(out, r);
-  return *out ? PX_OK : px__segment_extend(out, r);
+  return *out || r->rests ? PX_OK : px__segment_extend(out, r);
 }
 
 static void note_oom(const px__request *r) {
@@ -142,6 +142,16 @@ static px_status under_pressure(px_block **out, const px__request *r) {
   return status;
 }
 
+// A request that reserve.c would have wait. No lock held.
+__attribute__((noinline, cold)) static px_status serve_rested(px_block **out, px__request *r) {
+  r->may_rest = r->rests = false;
+  PX_TRY(px__cache_rest(r->device));
+  px__device_lock(r->device);
+  px_status status = serve(out, r);
+  px__device_unlock(r->device);
+  return status;
+}
+
 static px_status raw_memory(void **out, const px__request *r) {
   if (px__fault(PX__FAULT_DEVICE_ALLOC)) return PX_OUT_OF_MEMORY;
   if (!px__unbinned_for(PX__PLUGGED))
@@ -177,13 +187,14 @@ static px_status new_block(px_block **out, size_t bytes, px__device *d, px_strea
   *out = NULL;
   if (bytes == 0) return new_empty(out, d);
   if (bytes > GREATEST) return px__out_of_memory(d, GREATEST);
-  px__request r = {.device = d, .stream = stream, .bytes = bytes};
+  px__request r = {.device = d, .stream = stream, .bytes = bytes, .may_rest = true};
   if (px__history_wants(PX_HISTORY_LIVE)) r.stack = px__stack_here();
   px__device_lock(d);
   r.size = px__pool_round(d, bytes);
   bool uncached = px__unbinned_for(PX__UNCACHED | PX__PLUGGED);
   px_status status = uncached ? PX_OK : serve(out, &r);
   px__device_unlock(d);
+  if (PX_UNLIKELY(r.rests)) status = serve_rested(out, &r);
   if (PX_UNLIKELY(uncached))
     status = new_raw(out, &r);
   else if (PX_UNLIKELY(status == PX_OUT_OF_MEMORY))

@@ -7,13 +7,18 @@
 // fit gets as few pages as will do, and as many are taken out of free chunks, from wherever they
 // lie, if nothing uses them any more. So what is reserved beyond the most that was in use is the
 // allowance, and the parts of pages that are free.
+//
+// A host that runs ahead of its device has free chunks whose work is still to come, and their pages
+// stay. Now and then a request that would take more waits for that work, if it is that of one
+// stream alone.
 #include "device/state.h"
 
 #define MIB ((size_t)1 << 20)
 enum {
-  ALLOWANCE = 256,      // MiB that may be reserved and not in use, before pages move
-  ALLOWANCE_SOON = 32,  // ... where the program has asked for it (expandable_segments)
-  ALLOWANCE_SHARE = 16  // ... but no more than this part of the device
+  ALLOWANCE = 256,       // MiB that may be reserved and not in use, before pages move
+  ALLOWANCE_SOON = 32,   // ... where the program has asked for it (expandable_segments)
+  ALLOWANCE_SHARE = 16,  // ... but no more than this part of the device
+  PATIENCE = 128         // units of work between two waits: they take far longer than a wait
 };
 
 // What a graph's memory holds between its replays is not known: it is never idle.
@@ -44,7 +49,30 @@ static bool is_past_allowance(px__device *d, const px__request *r) {
   return c->reserved + px__segment_size(d, r->size) > c->most + allowance;
 }
 
-void px__reserve_make_way(px_block **out, const px__request *r) {
+// Whether a stream, and no other of the process, has work under way. What others do may want
+// another rank, which may want what this thread has yet to issue.
+static bool works_alone(const px_stream *self) {
+  for (int i = 0; i < px__rt.count; i++) {
+    const px__device *d = px__device_found(i);
+    int count = d ? __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE) : 0;
+    for (int k = 0; k < count; k++)
+      if (d->streams[k] != self && px__done(d->streams[k]) < px__issued(d->streams[k]))
+        return false;
+  }
+  return px__done(self) < px__issued(self);
+}
+
+// Whether a request should wait: what is free is in use by work that has not been waited for
+// lately.
+static bool is_worth_a_rest(const px__device *d, const px__request *r) {
+  px_stream *s = r->stream;
+  if (!r->may_rest || px__pool_room(r) || px__device_captures(d) || !works_alone(s)) return false;
+  if (s->rested && s->issued - s->rested < PATIENCE) return false;
+  s->rested = s->issued;
+  return true;
+}
+
+void px__reserve_make_way(px_block **out, px__request *r) {
   px__device *d = r->device;
   size_t wanted = px__segment_size(d, r->size), reserved = d->cache.reserved;
   *out = NULL;
@@ -56,6 +84,7 @@ void px__reserve_make_way(px_block **out, const px__request *r) {
       if ((*out = px__thrift_allocate(r))) return;
     }
     if (!d->cache.tight || (*out = px__pool_allocate_other(r))) return;
+    if ((r->rests = is_worth_a_rest(d, r))) return;
     if (px__runs_grow(out, r) != PX_OK) px_error_clear();
   } else if (d->cache.settings.expands == PX__SOON && r->size > PX__SMALL) {
     release_down_to(d, reserved > wanted ? reserved - wanted : 0);

@@ -76,6 +76,7 @@ struct px_stream {
   // Cached memory of this stream.
   px__shelf shelf;
   px__fast_bin fast[2];
+  uint64_t rested;  // its latest work when a request waited for it to move pages (reserve.c)
   // The capture that its work is part of, or 0; where its memory comes from then; its latest work
   // there (atomic, written under the lock).
   uint64_t capture;
@@ -490,6 +491,7 @@ typedef struct px__request {
   size_t bytes, size;         // as asked for, and rounded
   bool tight;                 // a new segment has no more than that
   bool mixed;                 // ... and is a large one, whatever the size, that all may share
+  bool may_rest, rests;       // who asks could wait for work; and should, and ask again (reserve.c)
   const px_traceback *stack;  // where, if there is a history
 } px__request;
 // From what is free, NULL if nothing fits; from a new segment. Lock held.
@@ -579,7 +581,7 @@ void px__plugged_free(px__chunk *chunk);
 
 // ---- reserve.c: with the lock held
 // What is left to try before a request takes memory from the device; *out NULL: nothing fits.
-void px__reserve_make_way(px_block **out, const px__request *request);
+void px__reserve_make_way(px_block **out, px__request *request);
 // Idle segments, of which every chunk is free, go back; also free pages of the others, if the
 // device is short of memory, or more was reserved than is worth it.
 void px__reserve_release(px__device *d, bool pages);

@@ -145,16 +145,65 @@ PX_TEST(pages_between_live_blocks_go_one_by_one) {
   inspect(0);
 }
 
+// ... whose free ones work of the current stream uses.
+static void busy_comb(px_block **blocks, int count, size_t size) {
+  for (int i = 0; i < count; i++) blocks[i] = block_on(px_cuda(0), size);
+  for (int i = 0; i < count; i += 2) OK(fill(blocks[i], 1, 40));
+  for (int i = 0; i < count; i += 2) px__block_free(blocks[i]);
+}
+
+// Work on another stream, which nothing waits for; the block is the caller's.
+static px_block *busy_stream(px_stream *side, size_t size) {
+  px_block *block = block_on(px_cuda(0), size);
+  OK(px_stream_set_current(side));
+  for (int i = 0; i < 8; i++) OK(fill(block, 1, 40));
+  OK(px_stream_set_current(default_stream(0)));
+  return block;
+}
+
 PX_TEST(pages_that_work_uses_do_not_move) {
   small_device("1G", "expandable_segments:True");
   px_block *blocks[8];
-  for (int i = 0; i < 8; i++) blocks[i] = block_on(px_cuda(0), 30 * MIB);
-  for (int i = 0; i < 8; i += 2) OK(fill(blocks[i], 1, 40));
-  for (int i = 0; i < 8; i += 2) px__block_free(blocks[i]);
+  px_stream *side = new_stream(0);
+  px_block *other = busy_stream(side, 10 * MIB);
+  busy_comb(blocks, 8, 30 * MIB);
   px_block *large = block_on(px_cuda(0), 110 * MIB);
-  CHECK_EQ(px_memory_reserved(0), 350 * MIB);
+  CHECK_EQ(px_memory_reserved(0), 360 * MIB);
   OK(px_device_synchronize(0));
+  px__block_free(large), px__block_free(other), drop_comb(blocks, 8);
+  px_release(side);
+}
+
+PX_TEST(a_request_past_the_allowance_waits_for_its_stream_if_no_other_works) {
+  small_device("1G", "expandable_segments:True");
+  px_block *blocks[8];
+  busy_comb(blocks, 8, 30 * MIB);
+  px_block *large = block_on(px_cuda(0), 110 * MIB);
+  CHECK_EQ(px_memory_reserved(0), 240 * MIB);
+  inspect(0);
   px__block_free(large), drop_comb(blocks, 8);
+}
+
+PX_TEST(between_two_waits_for_pages_there_is_work) {
+  small_device("1G", "expandable_segments:True");
+  enum { ENOUGH = 200 };
+  px_block *blocks[8], *large[3];
+  busy_comb(blocks, 8, 30 * MIB);
+  large[0] = block_on(px_cuda(0), 110 * MIB);
+  OK(fill(large[0], 1, 40));
+  px__block_free(large[0]);
+  large[0] = block_on(px_cuda(0), 60 * MIB);  // of its stream, so at once; 60 MiB are free
+  large[1] = block_on(px_cuda(0), 90 * MIB);
+  CHECK_EQ(px_memory_reserved(0), 270 * MIB);  // 30 beside those, and none was waited for
+  px__block_free(large[0]), px__block_free(large[1]);
+  for (int i = 0; i < ENOUGH; i++) OK(fill(blocks[1], 1, 0));
+  OK(fill(blocks[1], 1, 40));
+  px__block_free(blocks[1]);
+  large[2] = block_on(px_cuda(0), 190 * MIB);
+  CHECK_EQ(px_memory_reserved(0), 280 * MIB);
+  inspect(0);
+  px__block_free(large[2]);
+  for (int i = 3; i < 8; i += 2) px__block_free(blocks[i]);
 }
 
 PX_TEST(a_short_device_waits_for_work_before_pages_move) {
@@ -193,16 +242,17 @@ PX_TEST(pages_wait_for_streams_of_other_devices) {
 PX_TEST(past_the_allowance_a_small_request_gets_what_is_free_of_large_ones) {
   small_device("64M", "expandable_segments:True");
   px_block *blocks[8];
-  for (int i = 0; i < 8; i++) blocks[i] = block_on(px_cuda(0), 5 * MIB);
-  for (int i = 0; i < 8; i += 2) OK(fill(blocks[i], 1, 40));  // whose pages cannot move yet
-  for (int i = 0; i < 8; i += 2) px__block_free(blocks[i]);
+  px_stream *side = new_stream(0);
+  px_block *other = busy_stream(side, 5 * MIB);  // so that pages cannot move yet
+  busy_comb(blocks, 8, 5 * MIB);
   px_block *large = block_on(px_cuda(0), 11 * MIB);
   int64_t before = px_memory_reserved(0);
   CHECK(before > 44 * (int64_t)MIB);
   px_block *small = block_on(px_cuda(0), 512);
   CHECK_EQ(px_memory_reserved(0), before);
   CHECK_EQ(stat_of("segment.small_pool.current"), 0);
-  px__block_free(large), px__block_free(small), drop_comb(blocks, 8);
+  px__block_free(large), px__block_free(small), px__block_free(other), drop_comb(blocks, 8);
+  px_release(side);
 }
 
 PX_TEST(runs_that_meet_serve_together) {
