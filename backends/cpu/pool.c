@@ -192,7 +192,9 @@ static px_status mean(const px_launch *l, pool *t, const px_operand *out, const 
   return PX_OK;
 }
 PX_KERNEL(avg_pool2d) {
-  pool t = {.count_pad = args->count_include_pad,
+  pool t = {.dh = 1,
+            .dw = 1,
+            .count_pad = args->count_include_pad,
             .divisor = px__list_or(&args->divisor_override, 0, 0)};
   windows(&t, &args->kernel_size, &args->stride, &args->padding);
   return mean(l, &t, args->out, args->self);

@@ -171,19 +171,50 @@ static void NAME(window_spread)(const pool *t, const window *v, T share, T *out)
   for (int64_t y = v->y0; y < v->y1; y++, row += t->w)
     for (int64_t x = 0; x < width; x++) row[x] += share;
 }
+// The means of a vector of windows side by side, from where the first one begins, with the order of
+// additions that one window has; `step` is a constant at each call.
+static inline __attribute__((always_inline)) void NAME(mean_windows)(const pool *t, int64_t step,
+                                                                     const T *in, const window *v,
+                                                                     T *out) {
+  NAME(lanes) sum = {0};
+  for (int64_t y = v->y0; y < v->y1; y++, in += t->w) {
+    NAME(lanes) row = {0};
+    for (int64_t x = 0; x < t->kw; x++) row += NAME(load_apart)(in + x, step);
+    sum += row;
+  }
+  sum /= (T)v->divisor;
+  memcpy(out, &sum, sizeof sum);
+}
+// n windows side by side, as in max_row, of which v is the first.
+static void NAME(mean_row)(const pool *t, const T *in, const window *v, int64_t n, T *out) {
+  const T *from = in + v->y0 * t->w + v->x0;
+  for (int64_t j = 0; j < n; j += NAME(LANES)) {
+    int64_t i = j + NAME(LANES) <= n ? j : n - NAME(LANES), x = i * t->sw;
+    if (t->sw == 1)
+      NAME(mean_windows)(t, 1, from + x, v, out + i);
+    else if (t->sw == 2)
+      NAME(mean_windows)(t, 2, from + x, v, out + i);
+    else
+      NAME(mean_windows)(t, t->sw, from + x, v, out + i);
+  }
+}
 // Means over windows; backward spreads the gradient over the window. Each window is found once for
-// several planes.
+// several planes, and a row of whole ones of few columns at a time.
 static void NAME(mean_planes)(const pool *t, int64_t first, int64_t count) {
-  int64_t big = t->h * t->w, small = t->oh * t->ow;
+  int64_t big = t->h * t->w, small = t->oh * t->ow, from = 0, to = 0;
   const T *in = (const T *)t->in + first * (t->backward ? small : big);
   T *out = (T *)t->out + first * (t->backward ? big : small);
   if (t->backward && !px__cpu_clear(out, (size_t)(count * big) * sizeof(T))) return;
-  for (int64_t i = 0, work = 0; i < small; i++) {
+  if (!t->backward && !t->adaptive && t->kw < 8) whole_windows(t, &from, &to);
+  for (int64_t i = 0, n, work = 0; i < small; i += n) {
     window v = window_of(t, i / t->ow, i % t->ow);
-    if (px__worked(&work, count * (v.y1 - v.y0) * (v.x1 - v.x0))) return;
+    n = i % t->ow == from && to - from >= NAME(LANES) ? to - from : 1;
+    if (px__worked(&work, n * count * (v.y1 - v.y0) * (v.x1 - v.x0))) return;
     for (int64_t p = 0; p < count; p++)
       if (t->backward)
         NAME(window_spread)(t, &v, in[p * small + i] / (T)v.divisor, out + p * big);
+      else if (n > 1)
+        NAME(mean_row)(t, in + p * big, &v, n, out + p * small + i);
       else
         out[p * small + i] = NAME(window_sum)(t, &v, in + p * big) / (T)v.divisor;
   }

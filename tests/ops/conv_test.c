@@ -353,6 +353,37 @@ PX_TEST(means_over_windows) {
   OK(px_adaptive_avg_pool2d(&whole, x, SIZES(1), 1));
   ELEMENTS(whole, 1e-6, 4);
 }
+static void check_means(const geometry *g, px_dtype dtype, bool count_padding) {
+  PX_SCOPED(px_tensor) x = pattern(dtype, S(2, 3, g->h, g->w));
+  PX_SCOPED(px_tensor) y = NULL;
+  OK(px_avg_pool2d(&y, x, g->kernel, 2, g->stride, 2, g->padding, 2, false, count_padding, NULL));
+  int64_t oh = px_tensor_size(y, 2), ow = px_tensor_size(y, 3), all = g->kernel[0] * g->kernel[1];
+  double *wanted = zeros(y);
+  CHECK(wanted);
+  for (int64_t i = 0; i < px_tensor_numel(y); i++) {
+    int64_t plane = i / (oh * ow), count = 0;
+    for (int64_t k = 0; k < all; k++) {
+      int64_t r = i / ow % oh * g->stride[0] - g->padding[0] + k / g->kernel[1];
+      int64_t c = i % ow * g->stride[1] - g->padding[1] + k % g->kernel[1];
+      if (r < 0 || r >= g->h || c < 0 || c >= g->w) continue;
+      wanted[i] += number(x, plane * g->h * g->w + r * g->w + c), count++;
+    }
+    wanted[i] /= (double)(count_padding ? all : count);
+  }
+  check_near(y, wanted, "means");
+  free(wanted);
+}
+PX_TEST(means_of_windows_side_by_side) {
+  static const int64_t kernels[][2] = {{3, 4}, {1, 1}, {2, 1}, {2, 9}};
+  for (int64_t stride = 1; stride < 4; stride++)
+    for (int i = 0; i < 16; i++) {
+      geometry g = {.h = 13, .w = i & 8 ? 41 : 11, .stride = {stride, stride}};
+      memcpy(g.kernel, kernels[i % 4], sizeof g.kernel);
+      for (int k = 0; k < 2; k++) g.padding[k] = i & 4 ? g.kernel[k] / 2 : 0;
+      check_means(&g, PX_FLOAT32, i & 4);
+      check_means(&g, PX_FLOAT64, false);
+    }
+}
 static void check_adaptive(int64_t h, int64_t w, int64_t oh, int64_t ow) {
   PX_SCOPED(px_tensor) x = leaf(PX_FLOAT32, 1, S(3, 41, h, w));
   PX_SCOPED(px_tensor) y = NULL;
