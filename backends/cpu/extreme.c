@@ -184,15 +184,10 @@ static void columns_chunk(const walk *w, px__place at, int64_t n) {
     px__cpu_convert(w->out + at.out, across.out, w->out_dtype, top, item, w->k->dtype, n);
 }
 
-// Pieces of the innermost kept axis, for each place of the others.
 static void columns(void *context, int64_t begin, int64_t end) {
   const walk *w = context;
-  int64_t width = w->x.kept[0].size, pieces = (width + CHUNK - 1) / CHUNK;
-  for (int64_t i = begin; i < end; i++) {
-    int64_t j = i % pieces * CHUNK, n = width - j < CHUNK ? width - j : CHUNK;
-    px__place at = px__axes_place(w->x.kept, 1, w->x.kept_count, i / pieces);
-    at.in += j * w->x.kept[0].in, at.out += j * w->x.kept[0].out;
-    at.out2 += j * w->x.kept[0].out2;
+  for (int64_t i = begin, n; i < end; i++) {
+    px__place at = px__axes_piece(&w->x, CHUNK, i, &n);
     columns_chunk(w, at, n);
   }
 }
@@ -210,7 +205,7 @@ static px_status extreme(const px_operand *values, const px_operand *indices, co
   px__axes_load(&w.x, out, values ? indices : NULL, in, false);
   int64_t length = w.x.length, width = w.x.kept[0].size;
   if (px__axes_side_by_side(&w.x))
-    px__cpu_parallel(w.x.results / width * ((width + CHUNK - 1) / CHUNK),
+    px__cpu_parallel(px__axes_pieces(&w.x, CHUNK),
                      PARALLEL / (length * (width < CHUNK ? width : CHUNK)) + 1, columns, &w);
   else if (length >= 2 * LEAST_PART && w.x.results < 16)
     long_lines(&w);

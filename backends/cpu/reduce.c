@@ -74,7 +74,7 @@ static px_status run(const px_operand *out, const px_operand *in, one_fn one, do
   w.block_dtype = floats ? PX_FLOAT32 : PX_FLOAT64;
   int64_t work = w.x.length > 0 ? w.x.length : 1, width = w.x.kept[0].size;
   if (one == one_logsumexp && px__axes_side_by_side(&w.x))
-    px__cpu_parallel(w.x.results / width * ((width + COLUMNS - 1) / COLUMNS),
+    px__cpu_parallel(px__axes_pieces(&w.x, COLUMNS),
                      PARALLEL / (work * (width < COLUMNS ? width : COLUMNS)) + 1, each_columns, &w);
   else
     px__cpu_parallel(w.x.results, PARALLEL / work + 1, each_result, &w);
@@ -288,11 +288,8 @@ COLUMN_EXPS(f32, float)
 COLUMN_EXPS(f64, double)
 static void each_columns(void *context, int64_t begin, int64_t end) {
   const walk *w = context;
-  int64_t width = w->x.kept[0].size, pieces = (width + COLUMNS - 1) / COLUMNS;
-  for (int64_t i = begin; i < end; i++) {
-    int64_t j = i % pieces * COLUMNS, n = width - j < COLUMNS ? width - j : COLUMNS;
-    px__place at = px__axes_place(w->x.kept, 1, w->x.kept_count, i / pieces);
-    at.in += j * w->x.kept[0].in, at.out += j * w->x.kept[0].out;
+  for (int64_t i = begin, n; i < end; i++) {
+    px__place at = px__axes_piece(&w->x, COLUMNS, i, &n);
     (w->block_dtype == PX_FLOAT32 ? columns_exps_f32 : columns_exps_f64)(w, at, n);
   }
 }
