@@ -204,6 +204,7 @@ void og_write_impl(FILE *to, const og_op *op) {
   if (op->work.text) fprintf(to, ".work = work_%s, ", op->name);
   og_write_flops(to, op);
   if (op->complex_node) fprintf(to, ".complex = complex_%s, ", op->name);
+  if (og_has(op, OG_W_ordered)) fprintf(to, ".ordered = 1, .complex = px__call_ordered, ");
   if (og_has_texts(op)) fprintf(to, ".texts = &texts_%s, ", op->name);
   og_policy policy = policy_of(op);
   if (og_has_checks(op))

@@ -54,6 +54,9 @@ LOAD(INT8, int8_t, x)
 LOAD(INT16, int16_t, x)
 LOAD(INT32, int32_t, x)
 LOAD(INT64, int64_t, x)
+LOAD(UINT16, uint16_t, x)
+LOAD(UINT32, uint32_t, x)
+LOAD(UINT64, uint64_t, x ^ (uint64_t)1 << 63)
 LOAD(FLOAT16, uint16_t, key_16(x, 0x7c00))
 LOAD(BFLOAT16, uint16_t, key_16(x, 0x7f80))
 LOAD(FLOAT32, float, key_f32(x))
@@ -61,10 +64,13 @@ LOAD(FLOAT64, double, key_f64(x))
 
 void px__keys_load(int64_t *keys, const char *at, int64_t stride, int dtype, bool down, int64_t n) {
   typedef void (*load_fn)(int64_t *, const char *, int64_t, int64_t, int64_t);
-  static const load_fn loads[PX_DTYPE_COMPUTED] = {
+  static const load_fn loads[PX_DTYPE_COUNT] = {
 #define XX(name, ...) load_##name,
       PX_DTYPE_COMPUTED_MAP(XX)
 #undef XX
+          [PX_UINT16] = load_UINT16,
+      [PX_UINT32] = load_UINT32,
+      [PX_UINT64] = load_UINT64,
   };
   for (px__steps s = {.n = n}; px__step(&s);)
     loads[dtype](keys + s.begin, at + s.begin * stride, stride, down ? -1 : 0, s.end - s.begin);

@@ -498,9 +498,22 @@ __attribute__((noinline)) static px_status call_lazily(const px_op *op, px_call_
   return status;
 }
 
-// ---- of complex numbers, by other ops
+// ---- of complex numbers, by other ops, and of the order of uint64, by the op itself
 
-static bool has_complex(const px_op *op, const px_value *args) {
+static bool is_whole(px_value a) { return px__is_number(a) && px_value_scalar(a).kind != 'f'; }
+// Whether all tensors are of uint64, and all numbers whole.
+static bool has_large(const px_op *op, const px_value *args) {
+  bool found = false;
+  for (int i = 0; i < op->param_count; i++) {
+    bool large = args[i].kind == PX_ARG_TENSOR && args[i].v.tensor->dtype == PX_UINT64;
+    if (!large && args[i].kind != PX_ARG_NONE && !is_whole(args[i])) return false;
+    found |= large;
+  }
+  return found;
+}
+
+static bool is_composed(const px_op *op, const px_value *args) {
+  if (px__impl(op)->ordered) return has_large(op, args);
   for (int i = 0; i < op->param_count; i++)
     if (args[i].kind == PX_ARG_TENSOR && px_dtype_is_complex((px_dtype)args[i].v.tensor->dtype))
       return true;
@@ -553,7 +566,7 @@ static px_status call_op(const px_op *op, px_call_mode mode, const px_value *arg
       return call_cast(op, mode, args, results);
     PX_TRY(px__impl(op)->check(&call));
   }
-  if (PX_UNLIKELY(px__impl(op)->complex != NULL) && has_complex(op, call.args))
+  if (PX_UNLIKELY(px__impl(op)->complex != NULL) && is_composed(op, call.args))
     return call_composed(&call, args, results);
   if (PX_UNLIKELY(mode != PX_CALL_NEW)) PX_TRY(before_write(&call, results));
   px_status status = run_call(&call);

@@ -115,6 +115,7 @@ typedef struct px__op_impl {
   uint8_t out;         // px__out_rule
   bool mutates;        // kernel writes into a result that starts as a copy of the first argument
                        // (scatter, index_add)
+  bool ordered;        // pointwise: `complex` is called of uint64
   bool nonempty;       // reduce: over nothing there is no result
   bool any_scalars;    // pointwise: takes any number of 0-dim CPU tensors to a device
   bool idempotent;     // in place: elements of self may share memory
@@ -165,6 +166,8 @@ static inline px_tensor *px__arg_tensor(const px_call *call, int i) {
   return call->args[i].kind == PX_ARG_TENSOR ? call->args[i].v.tensor : NULL;
 }
 
+// What is called of ordered ops for uint64: the op itself, of int64 in the same order (order.c).
+px_status px__call_ordered(px_call *call) __attribute__((warn_unused_result));
 // Launches a kernel from the run function of a function op. Operands are the results, then
 // the inputs, of which NULL is absent.
 px_status px__run_kernel(px__named_kernel *kernel, px_device device, int result_count,

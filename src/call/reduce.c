@@ -66,6 +66,9 @@ static bool takes_other(const px_call *call, px_dtype dtype) {
 
 static bool is_whole(px_dtype d) { return !px_dtype_is_float(d) && !px_dtype_is_complex(d); }
 
+// What is no dtype of kernels, but is made one first.
+static bool is_unsigned(px_dtype d) { return d == PX_UINT16 || d == PX_UINT32 || d == PX_UINT64; }
+
 // Whether all that it looks at is whether elements are zero (any, all, count_nonzero).
 static bool reads_truth(const px_call *call) {
   int result = px__impl(call->op)->result_dtypes[0];
@@ -87,6 +90,8 @@ static px_status choose_dtypes(px_call *call, const px_tensor *self) {
     d = PX_BOOL;
   }
   if (asked.kind != PX_ARG_DTYPE && takes_other(call, d)) d = (px_dtype)call->given[0]->dtype;
+  if (is_unsigned((px_dtype)self->dtype) && rule == PX__PROMOTE_FIRST) d = PX_BOOL;
+  if (is_unsigned(d)) return px__refuse_dtype(call->op, d, call->device);
   call->compute = d;
   call->dtype = d;
   if (self->dtype >= PX_DTYPE_COMPUTED && self->dtype != d &&
@@ -145,13 +150,14 @@ static px_status launch_fold(px_call *call, const px_tensor *self, const shape *
   return px__launch(call->device, &l, accesses, uses);
 }
 
-// Of bool, elements are true or false before they are added up.
-__attribute__((noinline)) static px_status launch_truth(px_call *call, const px_tensor *self,
-                                                        const shape *s) {
-  PX_SCOPED(px_tensor) truth = NULL;
-  PX_TRY(px_tensor_empty(&truth, self->ndim, self->sizes, PX_BOOL, px__tensor_device(self)));
-  PX_TRY(px__tensor_copy(truth, self, false));
-  return launch_fold(call, truth, s);
+// Of bool, elements are true or false before they are added up; unsigned ones are made what is
+// computed in.
+__attribute__((noinline)) static px_status launch_converted(px_call *call, const px_tensor *self,
+                                                            const shape *s) {
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px_tensor_empty(&made, self->ndim, self->sizes, call->compute, px__tensor_device(self)));
+  PX_TRY(px__tensor_copy(made, self, false));
+  return launch_fold(call, made, s);
 }
 
 px_status px__call_reduce(px_call *call) {
@@ -166,5 +172,7 @@ px_status px__call_reduce(px_call *call) {
   PX_TRY(make_results(call, &s));
   if (!call->results[0]->numel) return PX_OK;
   bool truth = PX_UNLIKELY(call->compute == PX_BOOL) && self->dtype != PX_BOOL;
-  return truth ? launch_truth(call, self, &s) : launch_fold(call, self, &s);
+  if (truth || PX_UNLIKELY(is_unsigned((px_dtype)self->dtype)))
+    return launch_converted(call, self, &s);
+  return launch_fold(call, self, &s);
 }

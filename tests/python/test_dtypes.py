@@ -96,9 +96,11 @@ class Everywhere(unittest.TestCase):
                 continue
             x = torch.tensor([1, 2], device=device).to(dtype)
             name = torch._C._dtype_class(dtype)
-            calls = [lambda: x.sort(), lambda: torch.sum(x), lambda: torch.nn.functional.relu_(x)]
+            calls = [lambda: torch.nn.functional.relu_(x)]
+            if dtype not in UNSIGNED:
+                calls += [lambda: x.sort(), lambda: torch.sum(x)]
             if not dtype.is_complex:
-                calls += [lambda: x.add_(1), lambda: x.cumsum(0), lambda: x.masked_fill_(x.view(torch.uint8)[:2] == 0, 1)]
+                calls += [lambda: x.add_(1), lambda: x.cummax(0), lambda: x.masked_fill_(x.view(torch.uint8)[:2] == 0, 1)]
             if not dtype.is_complex and dtype not in UNSIGNED:
                 calls += [lambda: x.mul_(x), lambda: torch.where(x.bool(), x, x)]
             for call in calls:
@@ -146,9 +148,49 @@ class Unsigned(unittest.TestCase):
             x = torch.tensor([torch.iinfo(dtype).max, 4, 1], dtype=dtype)
             for f in (torch.exp2, torch.log, torch.sqrt, torch.sigmoid, torch.reciprocal, lambda t: t / 2, lambda t: 2 / t):
                 self.assertTrue(torch.equal(f(x), f(x.to(torch.float32))))
-        for f in (torch.add, torch.sub, torch.maximum, torch.floor_divide, torch.lt, torch.pow):
+        for f in (torch.add, torch.sub, torch.floor_divide, torch.lt, torch.pow):
             with self.assertRaisesRegex(NotImplementedError, "not implemented for 'UInt64'"):
                 f(x, x)
+
+    def test_sums_of_them_are_int64(self):
+        for dtype in UNSIGNED:
+            for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+                x = torch.tensor([[3, 0], [2, 5]], dtype=dtype, device=device)
+                for got, wanted in ((x.sum(), 10), (x.sum(0), [5, 5]), (x.prod(1), [0, 10]), (x.nansum(), 10)):
+                    self.assertEqual((got.dtype, got.tolist()), (torch.int64, wanted))
+                self.assertEqual((x.any(1).tolist(), x.all(1).tolist(), x.all().item()), ([True, True], [False, True], False))
+                self.assertEqual((x.sum(dtype=torch.float32).item(), x.prod(dtype=torch.int32).dtype), (10.0, torch.int32))
+                self.assertTrue(torch.equal(x.logsumexp(0), x.to(torch.float32).logsumexp(0)))
+                self.assertEqual((x.floor().dtype, x.round().tolist(), x.isfinite().all().item()), (dtype, x.tolist(), True))
+                with self.assertRaisesRegex(NotImplementedError, "not implemented for 'UInt"):
+                    torch.sum(x, dtype=dtype)
+            x = torch.tensor([3, 0, torch.iinfo(dtype).max], dtype=dtype)
+            wrapped = torch.iinfo(dtype).max if dtype != torch.uint64 else -1
+            self.assertEqual((x.cumsum(0).tolist(), x[::2].cumprod(0).tolist()), ([3, 3, 3 + wrapped], [3, 3 * wrapped]))
+
+    def test_they_have_an_order_beyond_that_of_int64(self):
+        for dtype in UNSIGNED:
+            most = torch.iinfo(dtype).max
+            for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+                x = torch.tensor([most, 3, most // 2 + 2], dtype=dtype, device=device)
+                y = torch.tensor([4, most - 1, most // 2], dtype=dtype, device=device)
+                for f in torch.maximum, torch.fmax, lambda a, b: a.clamp_min(b):
+                    self.assertEqual((f(x, y).tolist(), f(x, y).dtype), ([most, most - 1, most // 2 + 2], dtype))
+                for f in torch.minimum, torch.fmin, lambda a, b: a.clamp(max=b):
+                    self.assertEqual(f(x, y).tolist(), [4, 3, most // 2])
+                self.assertEqual((x.clamp(4, 100).tolist(), x.clamp(-1, 5).tolist(), x.clamp(min=y[0]).tolist()),
+                                 ([100, 4, 100], [5, 3, 5], [most, 4, most // 2 + 2]))
+                self.assertEqual(x.clone().clamp_(max=7).tolist(), [7, 3, 7])
+                out = torch.empty(3, dtype=dtype, device=device)
+                self.assertEqual((torch.minimum(x, y, out=out) is out, out.tolist()), (True, [4, 3, most // 2]))
+                self.assertEqual((x.clamp(1.5, 3.5).dtype, x.clamp(1.5, 3.5).tolist()), (torch.float32, [3.5, 3, 3.5]))
+            many = x.cpu()
+            values, places = many.sort()
+            self.assertEqual((values.tolist(), places.tolist(), values.dtype), ([3, most // 2 + 2, most], [1, 2, 0], dtype))
+            self.assertEqual((many.argsort(descending=True).tolist(), many.msort().tolist()), ([0, 2, 1], values.tolist()))
+            row = torch.arange(3000).to(dtype) * 4097
+            mixed = row[torch.randperm(3000)]
+            self.assertEqual(mixed.sort()[0].tolist(), sorted(mixed.tolist()))
 
     def test_they_promote_with_floating_point_alone(self):
         self.assertEqual(torch.promote_types(torch.uint16, torch.float16), torch.float16)

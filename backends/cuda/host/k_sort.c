@@ -156,6 +156,7 @@ static px_status choose(const px_launch *l, const px_operand *values, const px_o
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(sort) {
+  if (args->self->dtype >= PX_DTYPE_COMPUTED) return px__cuda_missing(l, args->self->dtype);
   return choose(l, args->values, args->indices, args->self, args->dim, args->descending, -1, 0);
 }
 PX_CUDA_KERNEL(topk) {

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order of uint64: kernels compute with whole numbers as int64, in which the largest ones are
+// below zero. With their highest bits turned over, they have the order of int64.
+#include "call/call_impl.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/view.h"
+
+static px_status turn(px_tensor **out, const px_tensor *t, px_dtype from, px_dtype to) {
+  PX_SCOPED(px_tensor) bits = NULL;
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_TRY(px_view_dtype(&bits, t, from));
+  PX_TRY(px_bitwise_xor_scalar(&turned, bits, px_int(INT64_MIN)));
+  return px_view_dtype(out, turned, to);
+}
+// What is below zero is below all.
+static int64_t turned_number(px_scalar x) {
+  int64_t value = x.kind == 'u' ? x.v.i : px_scalar_int(x);
+  return value < 0 && x.kind != 'u' ? INT64_MIN : value ^ INT64_MIN;
+}
+
+typedef struct owned {
+  px_tensor *of[PX__MAX_PARAMS];
+  int count;
+} owned;
+static void owned_end(owned *o) {
+  for (int i = 0; i < o->count; i++) px_release(o->of[i]);
+}
+
+px_status px__call_ordered(px_call *call) {
+  const px_op *op = call->op;
+  px_value args[PX__MAX_PARAMS];
+  void *made[PX__MAX_RESULTS];
+  __attribute__((cleanup(owned_end))) owned o = {.count = 0};
+  for (int i = 0; i < op->param_count; i++) {
+    args[i] = call->args[i];
+    if (args[i].kind == PX_ARG_TENSOR) {
+      o.of[o.count++] = NULL;
+      PX_TRY(turn(&o.of[o.count - 1], args[i].v.tensor, PX_INT64, PX_INT64));
+      args[i] = PX_T(o.of[o.count - 1]);
+    } else if (px__is_number(args[i])) {
+      args[i] = PX_I(turned_number(px_value_scalar(args[i])));
+    }
+  }
+  PX_TRY(px_op_call(op, PX_CALL_NEW, args, made));
+  PX_SCOPED(px_tensor) result = made[0];
+  return turn(&call->results[0], result, PX_INT64, PX_UINT64);
+}
