@@ -3,14 +3,17 @@
 // cuda, and writes them to a file: `calibrate FILE [SIZE]`. SIZE is that of the matrices, 8192 by
 // default. On simulated devices with virtual time it finds the figures that those follow.
 //
-// A figure is a rate of large work, less the time that the smallest takes. Links between ranks are
-// measured by bench/distributed.py.
+// A figure is a rate of large work, less the time that the smallest takes. Products are of random
+// numbers, and go on for a while: a card that works at its limit of power lowers its clock, which
+// zeros never reach. Links between ranks are measured by bench/distributed.py.
+#include <math.h>
 #include <phlox/phlox.h>
 #include <phlox/profile.h>
 
 #include "bench.h"
 
-enum { LAUNCHES = 500, QUEUED = 20, REPEATS = 5 };
+enum { LAUNCHES = 500, QUEUED = 20, REPEATS = 5, MOST = 1000 };
+static const double sustained = 0.3;  // seconds
 
 typedef struct job {
   px_tensor *from, *to;
@@ -58,6 +61,12 @@ static void multiply(job *j) {
   must(px_mm(&out, j->from, j->from));
   px_release(out);
 }
+static void convolve(job *j) {
+  const int64_t one[] = {1, 1}, none[] = {0, 0};
+  px_tensor *out;
+  must(px_conv2d(&out, j->from, j->to, NULL, one, 2, none, 2, one, 2, 1));
+  px_release(out);
+}
 static void transfer(job *j) { must(px_copy_(j->to, j->from, true)); }
 
 static px_tensor *matrix(int64_t n, px_dtype dtype, px_device device) {
@@ -65,6 +74,13 @@ static px_tensor *matrix(int64_t n, px_dtype dtype, px_device device) {
   must(px_tensor_empty(&t, 2, (int64_t[]){n, n}, dtype, device));
   must(px_zero_(t));
   return t;
+}
+
+static px_tensor *image(int64_t n) {
+  px_tensor *flat = matrix(n, PX_FLOAT32, px_cuda(0)), *out;
+  must(px_reshape(&out, flat, (int64_t[]){1, 1, n, n}, 4));
+  px_release(flat);
+  return out;
 }
 
 static double negated(job *j, int64_t n) {
@@ -76,7 +92,9 @@ static double negated(job *j, int64_t n) {
 
 static double multiplied(job *j, int64_t n, px_dtype dtype) {
   j->from = matrix(n, dtype, px_cuda(0));
-  double seconds = device_seconds(j, multiply, 1);
+  must(px_normal_(j->from, 0, 1, NULL));
+  double once = device_seconds(j, multiply, 1);
+  double seconds = device_seconds(j, multiply, (int)fmin(1 + sustained / once, MOST));
   px_release(j->from);
   return seconds;
 }
@@ -107,17 +125,15 @@ static double sent(job *j, int64_t n) {
 }
 
 // What the host takes for a launch: the device is not waited for.
-static double issued(job *j) {
+static double issued(job *j, void (*fn)(job *)) {
   double least = 1e30;
-  j->from = matrix(1, PX_FLOAT32, px_cuda(0));
   for (int r = 0; r < REPEATS; r++) {
     must(px_device_synchronize(0));
     double start = host_seconds();
-    for (int i = 0; i < LAUNCHES; i++) negate(j);
+    for (int i = 0; i < LAUNCHES; i++) fn(j);
     double took = (host_seconds() - start) / LAUNCHES;
     if (took < least) least = took;
   }
-  px_release(j->from);
   return least;
 }
 
@@ -140,11 +156,22 @@ static double queued(job *j, int64_t n, double issue, px_tensor *small, void (*f
   return 1e-3 * (double)ms / QUEUED;
 }
 
+// Of the host.
+static double write_issue(FILE *to, job *j) {
+  px_tensor *small = image(8), *filter = image(3);
+  j->from = small, j->to = filter;
+  double issue = issued(j, negate), convolution = issued(j, convolve);
+  px_release(small);
+  px_release(filter);
+  fprintf(to, "issue_ns = %.0f\n", 1e9 * issue);
+  if (convolution > issue) fprintf(to, "plan_ns = %.0f\n", 1e9 * (convolution - issue));
+  return issue;
+}
+
 static void write_smallest(FILE *to, job *j, int64_t n, double issue) {
   px_tensor *small = matrix(1, PX_FLOAT32, px_cuda(0)), *host = page_locked(1);
   j->to = small;
-  fprintf(to, "issue_ns = %.0f\nkernel_ns = %.0f\n", 1e9 * issue,
-          1e9 * queued(j, n, issue, small, negate));
+  fprintf(to, "kernel_ns = %.0f\n", 1e9 * queued(j, n, issue, small, negate));
   fprintf(to, "copy_ns = %.0f\n", 1e9 * queued(j, n, issue, host, transfer));
   px_release(small);
   px_release(host);
@@ -174,7 +201,7 @@ static void write_products(FILE *to, job *j, int64_t n, double smallest) {
 
 static void write_all(FILE *to, job *j, int64_t n) {
   double bytes = 4.0 * (double)n * (double)n;
-  double issue = issued(j), smallest = negated(j, 1), copy = transferred(j, 1, true);
+  double issue = write_issue(to, j), smallest = negated(j, 1), copy = transferred(j, 1, true);
   write_smallest(to, j, n, issue);
   write_rate(to, "memory", 2 * bytes, negated(j, n) - smallest);
   write_rate(to, "to_device", bytes, transferred(j, n, true) - copy);

@@ -6,7 +6,7 @@
 // stream that it is launched on, those of the others to streams of the graph's own, so that what
 // nothing orders may run in any order. Marks are made anew too. The first branch forks into the
 // others at the beginning, and joins them at the end.
-#include "sim/sim.h"
+#include "sim/machine.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -185,6 +185,7 @@ static px__sim_task *add(replay *r, px__sim_kind kind, int branch) {
   px__sim_task *task = px__sim_task_new(kind, 0);
   if (!task) return r->failed = true, NULL;
   task->branch = branch;
+  task->host = r->first ? 0 : px__sim_host_cost(NULL);  // a replay is issued as one
   *(r->last ? &r->last->next : &r->first) = task;
   return r->last = task;
 }

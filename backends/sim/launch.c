@@ -151,7 +151,7 @@ px_status px__sim_launch(void *stream, const px_launch *launch) {
     task->launch = (px_launch *)task->room;
     task->launch->mt19937 = NULL;
     task->launch->stream = s;
-    task->cost = px__sim_launch_cost(launch);
+    task->cost = px__sim_launch_cost(launch), task->host = px__sim_host_cost(launch);
     task->run = run_launch, task->touches = touches;
   }
   return px__sim_issue(s, task, NULL);

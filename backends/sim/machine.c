@@ -4,8 +4,9 @@
 //
 // A kernel takes as long as its bytes or its operations, whichever takes longer, behind a fixed
 // beginning. Its bytes are those of its operands, each element once; its operations are told by the
-// op's entry. Work on one stream does not slow down that on another. The figures are read once,
-// with the environment, and do not change after that.
+// op's entry. Images are laid out anew for a convolution where tensor cores cannot take them. Work
+// on one stream does not slow down that on another. The figures are read once, with the
+// environment, and do not change after that.
 #include "sim/machine.h"
 
 #include "operands.h"
@@ -98,8 +99,11 @@ static double bytes_of(const px_operand *o) {
 
 static bool is_convolution(const px_launch *l) { return l->op && !strncmp(l->op, "conv", 4); }
 
-// float32 has two rates: products may be told to use fewer digits.
+static bool is_attention(const px_launch *l) { return l->op && strstr(l->op, "attention"); }
+
+// float32 has two rates: products may be told to use fewer digits, but for those within attention.
 static px__sim_figure_name float32_rate(const px_launch *l) {
+  if (is_attention(l)) return PX__SIM_float32;
   px_setting setting = is_convolution(l) ? PX_SETTING_CUDNN_TF32 : PX_SETTING_MATMUL_TF32;
   return px__sim.core->setting(setting) ? PX__SIM_tfloat32 : PX__SIM_float32;
 }
@@ -118,13 +122,32 @@ static px__sim_figure_name rate_of(const px_launch *l) {
   return float32_rate(l);
 }
 
+// Tensor cores take images whose channels lie side by side; others are laid out anew, one read and
+// one written, before and after.
+static double laid_out(const px_launch *l) {
+  double bytes = 0;
+  px__sim_figure_name rate = rate_of(l);
+  if (!is_convolution(l) || rate == PX__SIM_float32 || rate == PX__SIM_float64) return 0;
+  for (int i = 0; i < l->operand_count; i++) {
+    const px_operand *o = &l->operands[i];
+    if (o->ndim > 2 && o->strides[1] != 1 && o->sizes[1] > 1) bytes += 2 * bytes_of(o);
+  }
+  return bytes;
+}
+
 int64_t px__sim_launch_cost(const px_launch *launch) {
   double bytes = 0;
   for (int i = 0; i < launch->operand_count; i++) bytes += bytes_of(&launch->operands[i]);
   double moving = at_rate(bytes, figures[PX__SIM_memory]);
   double share = is_convolution(launch) ? figures[PX__SIM_convolution] : 1, working = 0;
   if (launch->work) working = at_rate((double)launch->work, figures[rate_of(launch)] * share);
-  return (int64_t)(figures[PX__SIM_kernel_ns] + (moving > working ? moving : working));
+  return (int64_t)(figures[PX__SIM_kernel_ns] + (moving > working ? moving : working) +
+                   at_rate(laid_out(launch), figures[PX__SIM_memory]));
+}
+
+int64_t px__sim_host_cost(const px_launch *launch) {
+  double plan = launch && is_convolution(launch) ? figures[PX__SIM_plan_ns] : 0;
+  return (int64_t)(figures[PX__SIM_issue_ns] + plan);
 }
 
 int64_t px__sim_copy_cost(const px_copy *copy, bool detour) {

@@ -7,13 +7,15 @@
 // H200, published figures times what is reached of them: of memory (4.8 TB/s) four fifths, of links
 // (450 GB/s a direction between devices; PCIe 5.0) nine tenths, and of dense products (989 TFLOP/s
 // in bfloat16) 55 in a hundred, which is what whole steps of transformers reach by the README's
-// measurements; convolutions reach a share of that. issue_ns is what the host takes for a launch, a
-// copy, a fill or a call; kernel_ns and copy_ns what the device takes for the smallest one. Links
-// of 0 are as PHLOX_SIM_LINK_BANDWIDTH and _LATENCY say. A node has so many ranks, and beyond it
-// there is a network of 400 Gbit/s a rank. `ranks`: how many a collective is to take the time of,
-// if there are fewer.
+// measurements; of products in TF32 (495 TFLOP/s) 74, and convolutions reach a share of both.
+// issue_ns is what the host takes for a launch from Python, a copy, a fill or a call, and plan_ns
+// what it takes more for a convolution, whose plan a library carries out; kernel_ns and copy_ns are
+// what the device takes for the smallest one. Links of 0 are as PHLOX_SIM_LINK_BANDWIDTH and
+// _LATENCY say. A node has so many ranks, and beyond it there is a network of 400 Gbit/s a rank.
+// `ranks`: how many a collective is to take the time of, if there are fewer.
 #define PX__SIM_FIGURES(XX) \
-  XX(issue_ns, 2500) \
+  XX(issue_ns, 6000) \
+  XX(plan_ns, 25000) \
   XX(kernel_ns, 2000) \
   XX(copy_ns, 1500) \
   XX(memory, 3.8e12) \
@@ -29,7 +31,7 @@
   XX(ranks, 0) \
   XX(float64, 37e12) \
   XX(float32, 50e12) \
-  XX(tfloat32, 275e12) \
+  XX(tfloat32, 366e12) \
   XX(float16, 550e12) \
   XX(bfloat16, 550e12) \
   XX(float8, 1100e12) \
@@ -44,6 +46,8 @@ typedef enum px__sim_figure_name {
 double px__sim_figure(px__sim_figure_name name);
 // Reads lines `name = number` of a file; none if the path is empty. PX_VALUE for what is no figure.
 px_status px__sim_machine_read(const char *path);
+// What the host takes to issue a launch, or something else (NULL).
+int64_t px__sim_host_cost(const px_launch *launch);
 // Virtual nanoseconds. `detour`: between devices that are no peers, by way of the host.
 int64_t px__sim_launch_cost(const px_launch *launch);
 int64_t px__sim_copy_cost(const px_copy *copy, bool detour);

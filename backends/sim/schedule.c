@@ -211,12 +211,9 @@ void px__sim_schedule_step(int device) {
   while (worker.steps) pthread_cond_wait(&worker.stepped, &px__sim.lock);
 }
 
-// A task may begin when the host begins to issue it. Records and waits cost the host nothing, so
-// that a profile, which makes some, changes no time.
-int64_t px__sim_schedule_issue(int device, px__sim_kind kind) {
+// A task may begin when the host begins to issue it.
+int64_t px__sim_schedule_issue(int device, int64_t cost) {
   if (!px__sim.schedule) return 0;
-  bool free = kind == PX__SIM_TASK_RECORD || kind == PX__SIM_TASK_WAIT;
-  int64_t cost = free ? 0 : (int64_t)px__sim_figure(PX__SIM_issue_ns);
   if (px__sim_alone(device)) return px__sim_turn_issue(device, cost);
   worker.last_word = px__sim_clock();
   worker.host += cost;

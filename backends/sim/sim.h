@@ -133,7 +133,8 @@ struct px__sim_task {
   bool (*touches)(const px__sim_task *task, uintptr_t low, uintptr_t high);
   bool away;  // schedule mode: a host function that runs on a thread of its own
   uint64_t ticket;
-  int64_t issued, cost;  // schedule mode: the host's clock at issue; nanoseconds that it takes
+  // Schedule mode: the host's clock at issue; nanoseconds that it takes, and the host to issue it.
+  int64_t issued, cost, host;
   px__sim_mark *mark;    // record, wait
   void (*call)(void *);  // host function
   void *argument;
@@ -305,7 +306,7 @@ bool px__sim_schedule_start(void);
 void px__sim_schedule_wake(void);
 void px__sim_schedule_step(int device);
 // The host's virtual clock when it issues a task, which costs it some time.
-int64_t px__sim_schedule_issue(int device, px__sim_kind kind);
+int64_t px__sim_schedule_issue(int device, int64_t cost);
 void px__sim_schedule_meet(int device, int64_t time);  // the host has waited until then
 // Of an event, or else of a stream, or else of the host.
 int64_t px__sim_schedule_clock(int device, const px__sim_stream *s, const px__sim_event *e);

@@ -109,7 +109,7 @@ static void append(px__sim_stream *stream, px__sim_task *task, uint64_t *ticket)
   if (task->kind == PX__SIM_TASK_RECORD && task->mark->shared)
     task->mark->number = px__sim_shared_record(task->mark->shared);
   if (ticket) *ticket = task->ticket;
-  task->issued = px__sim_schedule_issue(stream->device, task->kind);
+  task->issued = px__sim_schedule_issue(stream->device, task->host);
   task->next = NULL;
   if (stream->tail)
     stream->tail->next = task;

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "phlox/graph.h"
 #include "phlox/phlox.h"
 #include "phlox/profile.h"
 #include "test.h"
@@ -79,6 +80,60 @@ PX_TEST(an_elementwise_op_takes_the_time_of_its_bytes) {
   before = device_time();
   OK(px_neg(&z, wide));  // what is read many times counts once
   CHECK_EQ(device_time() - before, 1000 + (40000 + 400) / 100);
+}
+
+// What the device takes for a convolution of an image whose channels lie side by side, or do not.
+static int64_t convolution_time(const char *layout, int64_t *host) {
+  const int64_t one[] = {1, 1}, none[] = {0, 0};
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) w = NULL;
+  PX_SCOPED(px_tensor) filter = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  OK(px_tensor_empty(&plain, 4, (int64_t[]){10, 10, 10, 10}, PX_BFLOAT16, px_cuda(0)));
+  OK(px_tensor_empty(&w, 4, (int64_t[]){10, 10, 1, 1}, PX_BFLOAT16, px_cuda(0)));
+  OK(px_zero_(plain));
+  OK(px_zero_(w));
+  OK(px_clone(&x, plain, layout));
+  OK(px_clone(&filter, w, layout));
+  int64_t before = device_time(), began, ended;
+  OK(px_time_host(&began));
+  OK(px_conv2d(&y, x, filter, NULL, one, 2, none, 2, one, 2, 1));
+  OK(px_time_host(&ended));
+  *host = ended - began;
+  return device_time() - before;
+}
+
+PX_TEST(a_convolution_has_a_plan_and_the_layout_that_it_takes) {
+  int64_t host;
+  simulate("schedule",
+           "issue_ns = 100\nplan_ns = 70\nkernel_ns = 1000\nmemory = 100G\n"
+           "bfloat16 = 0.5T\nconvolution = 0.5\n");
+  CHECK_EQ(convolution_time("channels_last", &host), 1000 + 2 * 10 * 10000 / 250);
+  CHECK_EQ(host, 170);
+  // Input and output of 20,000 bytes are read and written once more.
+  CHECK_EQ(convolution_time("contiguous_format", &host), 1000 + 800 + 4 * 20000 / 100);
+  CHECK_EQ(host, 170);
+}
+
+PX_TEST(a_replay_is_issued_as_one) {
+  simulate("schedule", round_figures);
+  PX_SCOPED(px_graph) graph = NULL;
+  PX_SCOPED(px_stream) side = NULL;
+  PX_SCOPED(px_tensor) x = zeros(10, PX_FLOAT32);
+  int64_t began, ended;
+  OK(px_device_synchronize(0));
+  OK(px_stream_new(&side, px_cuda(0), 0));
+  OK(px_stream_set_current(side));
+  OK(px_graph_new(&graph));
+  OK(px_graph_begin(graph, (px_graph_pool){0}, PX_CAPTURE_GLOBAL));
+  for (int i = 0; i < 5; i++) OK(px_neg_(x));
+  OK(px_graph_end(graph));
+  OK(px_device_synchronize(0));
+  OK(px_time_host(&began));
+  OK(px_graph_replay(graph));
+  OK(px_time_host(&ended));
+  CHECK_EQ(ended - began, 100);
 }
 
 PX_TEST(events_and_streams_give_virtual_time) {

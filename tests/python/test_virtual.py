@@ -39,7 +39,7 @@ def run(*arguments, **env):
 
 class VirtualTime(unittest.TestCase):
     def test_it_follows_the_work(self):
-        x = torch.zeros(1024, 1024, device="cuda", dtype=torch.bfloat16)
+        x = torch.zeros(2048, 2048, device="cuda", dtype=torch.bfloat16)
         torch.cuda.synchronize()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         before = torch.cuda.virtual_time()
@@ -47,7 +47,7 @@ class VirtualTime(unittest.TestCase):
         y = x @ x
         end.record()
         took = torch.cuda.virtual_time(torch.cuda.current_stream()) - before
-        self.assertEqual(took, 2000 + 2 * 1024**3 // 550_000)  # the figures of an H200: the smallest kernel, and bfloat16
+        self.assertEqual(took, 2000 + 2 * 2048**3 // 550_000)  # the figures of an H200: the smallest kernel, and bfloat16
         self.assertEqual(torch.cuda.virtual_time(), torch.cuda.virtual_time("cuda:0"))
         self.assertAlmostEqual(start.elapsed_time(end), took / 1e6, places=5)
         for wrong, error in (("cpu", ValueError), (3.5, TypeError)):
@@ -55,13 +55,13 @@ class VirtualTime(unittest.TestCase):
                 torch.cuda.virtual_time(wrong)
 
     def test_float32_has_the_rate_of_tf32_where_that_is_allowed(self):
-        x, times = torch.zeros(512, 512, device="cuda"), []
+        x, times = torch.zeros(1024, 1024, device="cuda"), []
         for torch.backends.cuda.matmul.allow_tf32 in (True, False):
             torch.cuda.synchronize()
             before = torch.cuda.virtual_time()
             y = x @ x
             times.append(torch.cuda.virtual_time(0) - before)
-        self.assertEqual(times, [2000 + 2 * 512**3 // 275_000, 2000 + 2 * 512**3 // 50_000])
+        self.assertEqual(times, [2000 + 2 * 1024**3 // 366_000, 2000 + 2 * 1024**3 // 50_000])
 
     def test_the_same_program_has_the_same_times_whatever_the_seed(self):
         times = {run("-m", "phlox", "-c", TRAIN.format(device="cuda"), PHLOX_SIM_SEED=seed) for seed in "017"}
