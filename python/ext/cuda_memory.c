@@ -49,6 +49,8 @@ EXT_FUNCTION(cuda, reset_accumulated_memory_stats, "(device: Device | None = Non
 }
 EXT_DOES(cuda, empty_cache, px_memory_empty_cache(),
          "Gives memory that no tensor holds back to the devices.");
+EXT_DOES(cuda, _empty_host_cache, px_memory_empty_host_cache(),
+         "Gives page-locked memory that no tensor holds back to the system.");
 EXT_FUNCTION(cuda, set_per_process_memory_fraction,
              "(fraction: float, device: Device | None = None) -> None",
              "Limits what the allocator takes of a device.\n\n"

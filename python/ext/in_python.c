@@ -65,7 +65,8 @@ static const struct {
     {"cuda", "memory",
      "memory caching_allocator_alloc caching_allocator_delete caching_allocator_disabled "
      "caching_allocator_enable max_memory_cached memory_cached memory_snapshot "
-     "memory_stats_as_nested_dict memory_summary reset_max_memory_allocated "
+     "host_memory_stats_as_nested_dict list_gpu_processes memory_stats_as_nested_dict "
+     "memory_summary reset_max_memory_allocated "
      "reset_max_memory_cached use_mem_pool"},
     {"cuda", "_properties", "get_device_properties get_sync_debug_mode set_sync_debug_mode"},
     {"cuda", "random",

@@ -483,12 +483,12 @@ static const struct {
     {"accelerator",
      "cuda: empty_cache max_memory_allocated max_memory_reserved memory_allocated "
      "memory_reserved memory_stats reset_accumulated_memory_stats reset_peak_memory_stats "
-     "get_memory_info=mem_get_info device_index=device "
+     "get_memory_info=mem_get_info empty_host_cache=_empty_host_cache device_index=device "
      "get_device_capability=get_device_capability"},
     {"accelerator.memory",
      "accelerator: empty_cache max_memory_allocated max_memory_reserved memory_allocated "
      "memory_reserved memory_stats reset_accumulated_memory_stats reset_peak_memory_stats "
-     "get_memory_info"},
+     "get_memory_info empty_host_cache"},
     {"profiler",
      "no: kineto_available; !: CuspyConfig "
      "ExecutionTraceObserver PerformanceMetricsConfig ProfilerActivityConfig"},

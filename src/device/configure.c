@@ -198,7 +198,7 @@ static px_status roundup_power2_divisions(parsing *p) {
     p->unheeded |= 1u << (bit); \
     return PX_OK; \
   }
-enum { BACKEND, LOCK, REGISTER, THREADS, BACKGROUND, RESERVE, ROUND, CAPTURE, THROW, CATCH };
+enum { BACKEND, LOCK, REGISTER, THREADS, BACKGROUND, RESERVE, ROUND, CAPTURE, THROW, CATCH, RANGE };
 TRUTH(release_lock_on_cudamalloc, LOCK)
 TRUTH(pinned_use_cuda_host_register, REGISTER)
 TRUTH(pinned_use_background_threads, BACKGROUND)
@@ -213,6 +213,36 @@ static px_status pinned_reserve_segment_size_mb(parsing *p) {
   PX_CHECK(number > 0, PX_VALUE, "Pinned reserve segment size has to be greater than 0");
   p->unheeded |= 1u << RESERVE;
   return PX_OK;
+}
+
+// A part of the device, "0.5", or a size, "40G".
+static px_status read_range(parsing *p) {
+  char *end;
+  double number = strtod(token(p), &end);
+  bool is_size = *end && strchr("KMGT", *end);
+  PX_CHECK(
+      number > 0 && number < 1e18 && !end[is_size], PX_VALUE,
+      "an expandable-segment reserve is a positive fraction like 0.5 or a size like 40G, but got "
+      "'%s'",
+      token(p));
+  p->at++;
+  return PX_OK;
+}
+static px_status expandable_segments_reserve(parsing *p) {
+  PX_TRY(read_range(p));
+  p->unheeded |= 1u << RANGE;
+  return PX_OK;
+}
+// "[default:40G,side:0.5]"
+static px_status expandable_segments_reserve_by_class(parsing *p) {
+  PX_TRY(expect(p, "["));
+  do {
+    p->at++;
+    PX_TRY(expect(p, ":"));
+    PX_TRY(read_range(p));
+  } while (!strcmp(token(p), ",") && ++p->at);
+  p->unheeded |= 1u << RANGE;
+  return expect(p, "]");
 }
 
 static px_status backend(parsing *p) {
@@ -248,7 +278,8 @@ static const char *const unheeded_texts[] = {
     IDLE("pinned_max_round_threshold_mb", "sizes are not rounded to powers of two"),
     IDLE("graph_capture_record_stream_reuse", "it is always so, where waits order the uses"),
     IDLE("throw_on_cudamalloc_oom", "all that can be tried is tried before an error"),
-    IDLE("pinned_free_catch_all", "freeing page-locked memory raises nothing")};
+    IDLE("pinned_free_catch_all", "freeing page-locked memory raises nothing"),
+    IDLE("expandable_segments_reserve", "a device has one range of addresses, for all streams")};
 
 #define KEY(name) \
   { #name, name }
@@ -263,6 +294,8 @@ static const struct {
             KEY(per_process_memory_fraction),
             KEY(roundup_power2_divisions),
             KEY(expandable_segments),
+            KEY(expandable_segments_reserve),
+            KEY(expandable_segments_reserve_by_class),
             KEY(deterministic),
             KEY(release_lock_on_cudamalloc),
             KEY(pinned_use_cuda_host_register),
@@ -284,7 +317,7 @@ static px_status read_key(parsing *p) {
     PX_TRY(expect(p, ":"));
     return keys[i].read(p);
   }
-  PX_FAIL(PX_VALUE, "Unrecognized key '%s' in CUDA allocator config.", token(p));
+  PX_FAIL(PX_VALUE, "Unrecognized key '%s' in Accelerator allocator config.", token(p));
 }
 
 static px_status parse(parsing *p, const char *text) {

@@ -7,6 +7,12 @@ static inline void move_pooled(px__stat stat[3], bool small, int64_t by) {
   px__stat_move(&stat[1 + small], by);
 }
 
+// Of a segment; those of a pool are counted for the pool too.
+static void move_reserved(px__ledger *l, const px__segment *segment, int64_t by) {
+  move_pooled(l->reserved_bytes, segment->small, by);
+  if (segment->room) move_pooled(segment->room->reserved, segment->small, by);
+}
+
 static void move_split(px__ledger *l, bool small, int64_t chunks, int64_t bytes) {
   if (chunks) move_pooled(l->inactive_split, small, chunks);
   if (bytes) move_pooled(l->inactive_split_bytes, small, bytes);
@@ -52,7 +58,7 @@ void px__ledger_unidle(px__ledger *l, const px__chunk *chunk) {
 
 void px__ledger_segment(px__ledger *l, const px__segment *segment, size_t max_split, int sign) {
   move_pooled(l->segment, segment->small, sign);
-  move_pooled(l->reserved_bytes, segment->small, (int64_t)segment->size * sign);
+  move_reserved(l, segment, (int64_t)segment->size * sign);
   if (sign > 0)
     l->num_device_alloc++;
   else
@@ -62,7 +68,7 @@ void px__ledger_segment(px__ledger *l, const px__segment *segment, size_t max_sp
 
 void px__ledger_cut(px__ledger *l, const px__segment *segment, size_t bytes, bool two) {
   if (two) move_pooled(l->segment, segment->small, 1);
-  move_pooled(l->reserved_bytes, segment->small, -(int64_t)bytes);
+  move_reserved(l, segment, -(int64_t)bytes);
   l->num_device_free++;
 }
 

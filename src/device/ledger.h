@@ -26,6 +26,7 @@ typedef struct px__stat {
   NUMBER(num_alloc_retries) \
   NUMBER(num_device_alloc) \
   NUMBER(num_device_free) \
+  NUMBER(num_oom_rejections) \
   NUMBER(num_ooms) \
   NUMBER(num_sync_all_streams) \
   SINGLE(oversize_allocations) \

@@ -172,7 +172,8 @@ struct px__room {
   bool lends, keeps_whole;      // options of px_memory_pool_set
   px_memory_allocator plugged;  // where new segments come from; zeros: from the backend
   px__shelf shelf;
-  px__block whole;  // for the race checker: a replay writes it
+  px__stat reserved[3];  // of its segments, as the ledger counts them
+  px__block whole;       // for the race checker: a replay writes it
 };
 static inline px_graph_pool px__room_name(const px__room *room) {
   return room ? room->name : (px_graph_pool){0};

@@ -62,30 +62,70 @@ static px_status device_of(px__device **out, int device) {
   return PX_OK;
 }
 
-// A consistent copy; zeros before initialisation.
-static px_status snapshot(px__ledger *out, bool *any, int device) {
-  px__device *d;
-  *out = (px__ledger){0};
-  PX_TRY(device_of(&d, device));
-  *any = d != NULL;
-  if (!d) return PX_OK;
-  px__device_lock(d);
+static void copy_ledger(px__ledger *out, px__device *d) {
   px__pool_flush(d);
   *out = d->cache.ledger;
   size_t split = d->cache.settings.max_split;
-  px__device_unlock(d);
   out->max_split_size = split == SIZE_MAX ? -1 : (int64_t)split;
+}
+
+// A consistent copy; zeros before initialisation.
+static px_status snapshot(px__ledger *out, int device) {
+  px__device *d;
+  *out = (px__ledger){0};
+  PX_TRY(device_of(&d, device));
+  if (!d) return PX_OK;
+  px__device_lock(d);
+  copy_ledger(out, d);
+  px__device_unlock(d);
   return PX_OK;
+}
+
+// What the pools of graphs and of the program have; the caller frees it. Lock held.
+typedef struct pool_stats {
+  px_graph_pool name;
+  px__stat reserved[3];
+} pool_stats;
+static px_status copy_pools(pool_stats **out, int *count, const px__device *d) {
+  *count = 0;
+  for (const px__room *room = d->cache.rooms; room; room = room->next) ++*count;
+  PX_TRY(px__alloc((void **)out, (size_t)(*count + 1) * sizeof **out));
+  pool_stats *next = *out;
+  for (const px__room *room = d->cache.rooms; room; room = room->next, next++) {
+    next->name = room->name;
+    memcpy(next->reserved, room->reserved, sizeof next->reserved);
+  }
+  return PX_OK;
+}
+
+static void visit_pool(const pool_stats *p, visitor each, void *context) {
+  char prefix[64];
+  for (int pool = 0; pool < 3; pool++) {
+    snprintf(prefix, sizeof prefix, "reserved_bytes_by_private_pools.%llu_%llu.%s",
+             (unsigned long long)p->name.own, (unsigned long long)p->name.shared, pools[pool]);
+    visit_stat(prefix, &p->reserved[pool], each, context);
+  }
 }
 
 px_status px_memory_stats(int device, visitor each, void *context) {
   PX_GIVEN(each);
+  px__device *d;
   px__ledger stats;
-  bool any;
-  PX_TRY(snapshot(&stats, &any, device));
-  for (int i = 0; any && i < PX_COUNT_OF(rows); i++)
+  pool_stats *own = NULL;
+  int count = 0;
+  PX_TRY(device_of(&d, device));
+  if (!d) return PX_OK;
+  px__device_lock(d);
+  copy_ledger(&stats, d);
+  px_status status = copy_pools(&own, &count, d);
+  px__device_unlock(d);
+  for (int i = 0; status == PX_OK && i < PX_COUNT_OF(rows); i++) {
     visit_row(&rows[i], (const char *)&stats + rows[i].offset, each, context);
-  return PX_OK;
+    bool behind = rows[i].offset == offsetof(px__ledger, reserved_bytes);
+    for (int k = 0; behind && k < count; k++) visit_pool(&own[k], each, context);
+  }
+  px__free(own);
+  return status;
 }
 
 typedef struct search {
@@ -104,21 +144,19 @@ static void look(const px_memory_stat *stat, void *context) {
 px_status px_memory_stat_get(int64_t *out, int device, const char *key) {
   PX_GIVEN(out);
   PX_GIVEN(key);
-  px__ledger stats;
-  bool any;
   search s = {.key = key};
-  PX_TRY(snapshot(&stats, &any, device));
-  for (int i = 0; i < PX_COUNT_OF(rows); i++)
-    visit_row(&rows[i], (const char *)&stats + rows[i].offset, look, &s);
+  PX_TRY(px_memory_stats(device, look, &s));
+  static const px__ledger none;  // before initialisation
+  for (int i = 0; !s.found && i < PX_COUNT_OF(rows); i++)
+    visit_row(&rows[i], (const char *)&none + rows[i].offset, look, &s);
   PX_CHECK(s.found, PX_KEY, "%s", key);
-  *out = any ? s.value : 0;
+  *out = s.value;
   return PX_OK;
 }
 
 static px__ledger current_stats(int device) {
   px__ledger stats;
-  bool any;
-  if (snapshot(&stats, &any, device) != PX_OK) px_error_clear();
+  if (snapshot(&stats, device) != PX_OK) px_error_clear();
   return stats;
 }
 
@@ -141,6 +179,8 @@ static px_status reset(int device, void (*one)(px__stat *), bool numbers) {
     int count = rows[i].kind == 'p' ? 3 : rows[i].kind == 's' ? 1 : 0;
     for (int pool = 0; pool < count; pool++) one((px__stat *)at + pool);
   }
+  for (px__room *room = d->cache.rooms; room; room = room->next)
+    for (int pool = 0; pool < 3; pool++) one(&room->reserved[pool]);
   px__device_unlock(d);
   return PX_OK;
 }

@@ -7,8 +7,10 @@ os.environ.setdefault("PHLOX_SIM_DEVICES", "3")
 import subprocess
 import sys
 import threading
+import types
 import unittest
 import warnings
+from unittest import mock
 
 import phlox as torch
 
@@ -81,7 +83,32 @@ class Cuda(unittest.TestCase):
         self.assertEqual(set(nested["allocated_bytes"]["all"]), {"current", "peak", "allocated", "freed"})
         self.assertEqual(nested["segment"]["small_pool"]["peak"], stats["segment.small_pool.peak"])
         self.assertEqual(nested["num_ooms"], stats["num_ooms"])
-        self.assertIn("current", cuda.memory.host_memory_stats_as_nested_dict()["active_bytes"])
+        self.assertIn("current", cuda.host_memory_stats_as_nested_dict()["active_bytes"])
+
+    def test_figures_of_pools(self):
+        self.assertEqual(cuda.memory_stats_as_nested_dict()["reserved_bytes_by_private_pools"], {})
+        pool = cuda.MemPool()
+        with cuda.use_mem_pool(pool): held = torch.empty(5 << 20, dtype=torch.uint8, device="cuda")
+        own = cuda.memory_stats_as_nested_dict()["reserved_bytes_by_private_pools"][pool.id]
+        self.assertEqual([own[name]["current"] for name in ("all", "large_pool", "small_pool")], [20 << 20, 20 << 20, 0])
+        del held, pool
+        self.assertEqual(cuda.memory_stats_as_nested_dict()["reserved_bytes_by_private_pools"], {})
+
+    def test_pinned_memory_goes_back(self):
+        torch.ones(1 << 20).pin_memory()
+        torch.accelerator.memory.empty_host_cache()
+        stats = cuda.host_memory_stats()
+        self.assertEqual(stats["allocated_bytes.current"], stats["active_bytes.current"])
+
+    def test_processes_of_a_gpu(self):
+        driver = types.SimpleNamespace(NVMLError_DriverNotLoaded=OSError, nvmlInit=lambda: None, nvmlDeviceGetHandleByPciBusId=str,
+                                       nvmlDeviceGetComputeRunningProcesses=lambda at: [types.SimpleNamespace(pid=7, usedGpuMemory=3 << 19)])
+        with mock.patch.dict(sys.modules, pynvml=driver):
+            self.assertEqual(cuda.list_gpu_processes(0), "GPU:0\nprocess          7 uses        1.500 MB GPU memory")
+            driver.nvmlDeviceGetComputeRunningProcesses = lambda at: []
+            self.assertEqual(cuda.list_gpu_processes("cuda:0"), "GPU:0\nno processes are running")
+        with mock.patch.dict(sys.modules, pynvml=None):
+            self.assertEqual(cuda.list_gpu_processes(), "pynvml module not found, please install nvidia-ml-py")
 
     def test_the_fraction_is_told(self):
         self.assertEqual(cuda.get_per_process_memory_fraction(), 1.0)
@@ -547,7 +574,7 @@ class Waits(unittest.TestCase):
             settings("max_split_size_mb:64")
             torch.ones(1, device="cuda")
             self.assertEqual(cuda.memory_stats()["max_split_size"], 64 << 20)
-            with self.assertRaisesRegex(ValueError, "Unrecognized key 'foo' in CUDA allocator config."):
+            with self.assertRaisesRegex(ValueError, "Unrecognized key 'foo' in Accelerator allocator config."):
                 settings("foo:1")
             with self.assertWarnsRegex(UserWarning, "release_lock_on_cudamalloc has no effect"):
                 settings("release_lock_on_cudamalloc:True")

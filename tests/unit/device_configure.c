@@ -21,7 +21,7 @@ PX_TEST(texts_that_are_wrong_change_nothing) {
   refuses("max_split_size_mb:20.5", "Expected an integer at index 2");
   refuses("max_split_size_mb:-20", "Expected a number at index 2");
   refuses("max_split_size_mb:20:", "Expected ',' at index 3 in ConfigTokenizer but got ':'");
-  refuses("foo:1", "Unrecognized key 'foo' in CUDA allocator config.");
+  refuses("foo:1", "Unrecognized key 'foo' in Accelerator allocator config.");
   refuses("backend:x", "Unknown allocator backend, options are native and cudaMallocAsync");
   refuses("expandable_segments:maybe",
           "Expected 'True' or 'False' at index 2 in ConfigTokenizer but got 'maybe'");
@@ -31,6 +31,10 @@ PX_TEST(texts_that_are_wrong_change_nothing) {
   refuses("roundup_power2_divisions:[3:1]", "For roundups, the intervals have to be power of 2");
   refuses("roundup_power2_divisions:[256:1", "Expected ']' at index 6");
   refuses("pinned_num_register_threads:256", "less than or equal to 128");
+  refuses("expandable_segments_reserve:1GB", "a size like 40G, but got '1GB'");
+  refuses("expandable_segments_reserve:0", "a positive fraction like 0.5");
+  refuses("expandable_segments_reserve_by_class:side", "Expected '[' at index 2");
+  refuses("expandable_segments_reserve_by_class:[side:4G,:2]", "Expected ':' at index 8");
   CHECK_EQ(stat_of("max_split_size"), 64 * MIB);
   OK(px_memory_configure(""));
   CHECK_EQ(stat_of("max_split_size"), -1);
@@ -69,6 +73,11 @@ PX_TEST(settings_without_effect_are_said) {
   CHECK(strstr(warned, "release_lock_on_cudamalloc has no effect"));
   OK(px_memory_configure("pinned_use_hip_host_register:True"));
   CHECK(strstr(warned, "pinned_use_cuda_host_register has no effect"));
+  OK(px_memory_configure("expandable_segments_reserve:40G"));
+  CHECK(strstr(warned, "expandable_segments_reserve has no effect: a device has one range"));
+  warned[0] = 0;
+  OK(px_memory_configure("expandable_segments_reserve_by_class:[default:0.5,side:40G]"));
+  CHECK(strstr(warned, "expandable_segments_reserve has no effect"));
   OK(px_memory_configure("backend:native , pinned_reserve_segment_size_mb : 8"));
   CHECK(strstr(warned, "pinned_reserve_segment_size_mb has no effect: memory is taken as "));
 }

@@ -110,7 +110,7 @@ PX_TEST(statistics_have_pytorchs_keys) {
   OK(px_memory_empty_cache());
   OK(px_device_init());
   OK(px_memory_stats(0, in_order, NULL));
-  CHECK_EQ(key_count, 9 * 3 * 4 + 2 * 4 + 6);
+  CHECK_EQ(key_count, 9 * 3 * 4 + 2 * 4 + 7);
   int64_t value;
   FAILS(px_memory_stat_get(&value, 0, "no.such.key"), PX_KEY, "no.such.key");
   FAILS(px_memory_stat_get(&value, 7, "num_ooms"), PX_RUNTIME, "Invalid device argument 7");
@@ -870,6 +870,29 @@ static void *allocate_in_thread(void *unused) {
   void *at = block->data;
   px__block_free(block);
   return at;
+}
+
+PX_TEST(what_a_pool_reserves_is_counted_for_it) {
+  simulate_plainly(1);
+  PX_SCOPED(px_memory_pool) pool = NULL;
+  char key[64];
+  int64_t value;
+  OK(px_memory_pool_new(&pool, 0));
+  OK(px_memory_pool_begin(pool, 0));
+  px_block *small = block_on(px_cuda(0), 4096), *large = block_on(px_cuda(0), 12 << 20);
+  OK(px_memory_pool_end(pool, 0));
+  px_graph_pool name = px_memory_pool_name(pool);
+  snprintf(key, sizeof key, "reserved_bytes_by_private_pools.%d_%d.all.current", (int)name.own,
+           (int)name.shared);
+  CHECK_EQ(stat_of(key), 14 << 20);
+  px__block_free(block_on(px_cuda(0), 12 << 20));  // not the pool's
+  CHECK_EQ(stat_of(key), 14 << 20);
+  px__block_free(small), px__block_free(large);
+  OK(px_memory_empty_cache());
+  CHECK_EQ(stat_of(key), 14 << 20);  // the pool keeps it
+  px_release(PX_MOVE(pool));
+  FAILS(px_memory_stat_get(&value, 0, key), PX_KEY, key);
+  CHECK_EQ(stat_of("num_oom_rejections"), 0);
 }
 
 PX_TEST(a_pool_does_not_serve_other_threads) {

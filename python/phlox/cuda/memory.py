@@ -88,20 +88,38 @@ def _nested(stats):
     for key, value in stats.items():
         *outer, last = key.split(".")
         place = nested
-        for name in outer:
-            place = place.setdefault(name, {})
+        for name in outer:  # "0_1" is a pool's id
+            place = place.setdefault(tuple(map(int, name.split("_"))) if name[0].isdigit() else name, {})
         place[last] = value
     return nested
 
 
 def memory_stats_as_nested_dict(device: Device | None = None) -> dict[str, Any]:
     """What memory_stats gives, as dicts within dicts: stats["allocated_bytes"]["all"]["peak"]."""
-    return _nested(memory_stats(device))
+    stats = memory_stats(device)
+    return {**({"reserved_bytes_by_private_pools": {}} if stats else {}), **_nested(stats)}
 
 
 def host_memory_stats_as_nested_dict() -> dict[str, Any]:
     """What host_memory_stats gives, as dicts within dicts."""
     return _nested(host_memory_stats())
+
+
+def list_gpu_processes(device: Device | None = None) -> str:
+    """Who uses a GPU, and how much of its memory, as a text; the package pynvml tells."""
+    try:
+        import pynvml
+    except ModuleNotFoundError:
+        return "pynvml module not found, please install nvidia-ml-py"
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError_DriverNotLoaded:
+        return "cuda driver can't be loaded, is cuda enabled?"
+    p = cuda.get_device_properties(device)
+    found = pynvml.nvmlDeviceGetComputeRunningProcesses(
+        pynvml.nvmlDeviceGetHandleByPciBusId(f"{p.pci_domain_id:08x}:{p.pci_bus_id:02x}:{p.pci_device_id:02x}.0"))
+    lines = [f"process {p.pid:>10d} uses {p.usedGpuMemory / 2**20:>12.3f} MB GPU memory" for p in found]
+    return "\n".join([f"GPU:{cuda._index_of(device)}", *(lines or ["no processes are running"])])
 
 
 # ---- memory for other libraries, and pools
