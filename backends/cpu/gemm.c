@@ -54,7 +54,7 @@ static bool few_lines(int64_t columns, int64_t k, const px__tiles *tiles) {
 static way choose(const px__gemm *g, const px__tiles *tiles) {
   if (g->k == 0) return SCALE;
   if (g->packed) return BLOCKED;
-  bool lines = g->ac == 1 && g->br == 1 && !g->b_rows && !g->b_columns;
+  bool lines = g->ac == 1 && g->br == 1 && !g->b_rows && !g->b_columns && !g->b_half;
   if (lines && g->n <= (g->a_rows ? MOST_COLUMNS : 1)) return VECTOR;
   if (lines && !g->a_rows && few_lines(g->n, g->k, tiles)) return VECTORS;
   if (g->b_rows && g->m <= FEW_ROWS && tiles->few) return FEW;
@@ -115,7 +115,7 @@ static void run_piece(grid *s, int64_t i, int64_t j) {
   g.m = cut(g.m, height, s->down, i + 1) - row;
   g.n = cut(g.n, width, s->across, j + 1) - col;
   g.a = (const char *)g.a + row * g.ar * item;
-  g.b = (const char *)g.b + col * g.bc * item;
+  g.b = (const char *)g.b + col * g.bc * (g.b_half ? (int64_t)sizeof(uint16_t) : item);
   if (g.packed) g.packed = (const char *)g.packed + col * g.k * item;
   g.c = (char *)g.c + (row * g.cr + col * g.cc) * result;
   if (g.a_rows) g.a_rows += row;
@@ -149,7 +149,7 @@ static void lay_grid(grid *s, int64_t pieces) {
 // would be empty.
 static bool should_flip(const px__gemm *g, const px__tiles *tiles) {
   if (g->b_columns) return g->m <= MOST_COLUMNS;
-  if (g->a_rows || g->b_rows || g->packed) return false;
+  if (g->a_rows || g->b_rows || g->packed || g->b_half) return false;
   if (g->cc != 1 && g->cr == 1) return true;
   if (g->m == 1) return g->br == 1 && g->ac == 1;
   if (g->n == 1) return g->ac != 1;
@@ -236,26 +236,30 @@ static matrix place_of(const matrix *from, int64_t m, int64_t n, int wide, char 
   return (matrix){room, turned ? 1 : n, turned ? m : 1, wide};
 }
 
-static bool product_wide(const px__gemm *g, int dtype, int wide, bool parallel) {
-  int64_t size = px__cpu_item[wide], na = g->m * g->k, nb = g->k * g->n, nc = g->m * g->n;
+// A B of float16, the greater operand, is converted where it is packed.
+static bool product_wide(const px__gemm *given, int dtype, int wide, bool parallel) {
+  bool half = dtype == PX_FLOAT16;
+  px__gemm w = half && given->m > given->n ? flipped(given) : *given;
+  int64_t m = w.m, n = w.n, k = w.k, size = px__cpu_item[wide];
+  int64_t na = m * k, nb = half ? 0 : k * n, nc = m * n;
   char *room = malloc((size_t)((na + nb + nc) * size) + 1);
   if (!room) return false;
-  matrix a = {(void *)g->a, g->ar, g->ac, dtype}, b = {(void *)g->b, g->br, g->bc, dtype};
-  matrix c = {g->c, g->cr, g->cc, dtype}, s = {(void *)g->s, g->sr, g->sc, dtype};
-  matrix wa = place_of(&a, g->m, g->k, wide, room);
-  matrix wb = place_of(&b, g->k, g->n, wide, room + na * size);
-  matrix wc = place_of(&c, g->m, g->n, wide, room + (na + nb) * size);
-  convert(&wa, &a, g->m, g->k, parallel);
-  convert(&wb, &b, g->k, g->n, parallel);
-  bool add = g->s && g->beta != 0;
-  if (add) convert(&wc, &s, g->m, g->n, parallel);
-  px__gemm w = *g;
+  matrix a = {(void *)w.a, w.ar, w.ac, dtype}, b = {(void *)w.b, w.br, w.bc, dtype};
+  matrix c = {w.c, w.cr, w.cc, dtype}, s = {(void *)w.s, w.sr, w.sc, dtype};
+  matrix wa = place_of(&a, m, k, wide, room);
+  matrix wb = place_of(&b, k, n, wide, room + na * size);
+  matrix wc = place_of(&c, m, n, wide, room + (na + nb) * size);
+  convert(&wa, &a, m, k, parallel);
+  if (!half) convert(&wb, &b, k, n, parallel);
+  bool add = w.s && w.beta != 0;
+  if (add) convert(&wc, &s, m, n, parallel);
   w.a = wa.at, w.ar = wa.row, w.ac = wa.column;
-  w.b = wb.at, w.br = wb.row, w.bc = wb.column;
+  if (!half) w.b = wb.at, w.br = wb.row, w.bc = wb.column;
+  w.b_half = half;
   w.c = wc.at, w.cr = w.sr = wc.row, w.cc = w.sc = wc.column;
   w.s = add ? wc.at : NULL;
   bool done = px__gemm_any(&w, wide, parallel);
-  if (done) convert(&c, &wc, g->m, g->n, parallel);
+  if (done) convert(&c, &wc, m, n, parallel);
   free(room);
   return done;
 }

@@ -26,6 +26,7 @@ typedef struct px__gemm {
   const void *s;
   int64_t sr, sc;
   double alpha, beta;
+  bool b_half;         // of float: B is float16, and is converted where it is packed
   bool c_float;        // of bfloat16 by px__gemm_bf16: C and S are float
   const void *packed;  // B as px__gemm_pack has written it, instead of b; or NULL
 } px__gemm;

@@ -210,9 +210,48 @@ static TARGET void NAME(pack_rows)(const T *const *a, int64_t k, T *to) {
     for (int i = 0; i < R; i++) to[p * R + i] = a[i][p];
 }
 
+#ifdef LOAD_HALVES
+// The same of a B of float16: L columns, of which the last one is taken for those that are missing.
+static TARGET void NAME(pack_half_columns)(const uint16_t *b, int64_t bc, int64_t k, int64_t cols,
+                                           T *to) {
+  const uint16_t *from[L];
+  int64_t p = 0;
+  for (int64_t j = 0; j < L; j++) from[j] = b + (j < cols ? j : cols - 1) * bc;
+  for (; p + L <= k; p += L) {
+    V x[L];
+    for (int j = 0; j < L; j++) x[j] = LOAD_HALVES(from[j] + p);
+    NAME(transpose)(x);
+    for (int j = 0; j < L; j++) STORE(to + (p + j) * 2 * L, x[j]);
+  }
+  for (; p < k; p++)
+    for (int j = 0; j < L; j++) to[p * 2 * L + j] = px__half_load(from[j][p]);
+}
+// As pack_b does: it has no tables.
+static TARGET void NAME(pack_half)(const px__gemm *g, int64_t p0, int64_t k, int64_t j0, int cols,
+                                   T *to) {
+  const uint16_t *b = (const uint16_t *)g->b + p0 * g->br + j0 * g->bc;
+  if (cols < 2 * L) memset(to, 0, (size_t)k * 2 * L * sizeof(T));
+  if (g->br == 1 && g->bc != 1) {
+    NAME(pack_half_columns)(b, g->bc, k, cols, to);
+    if (cols > L) NAME(pack_half_columns)(b + L * g->bc, g->bc, k, cols - L, to + L);
+    return;
+  }
+  for (int64_t p = 0; p < k; p++, b += g->br, to += 2 * L)
+    if (g->bc == 1)
+      px__half_load_many(to, b, cols);
+    else
+      for (int j = 0; j < cols; j++) to[j] = px__half_load(b[j * g->bc]);
+}
+#endif
 // Copies rows [p, p + k) and `cols` columns from j of B into a panel of width 2L, zeros beyond.
 static TARGET void NAME(pack_b)(const px__gemm *g, int64_t p0, int64_t k, int64_t j0, int cols,
                                 T *to) {
+#ifdef LOAD_HALVES
+  if (g->b_half) {
+    NAME(pack_half)(g, p0, k, j0, cols, to);
+    return;
+  }
+#endif
   const T *b = (const T *)g->b + p0 * g->br + j0 * g->bc;
   const int64_t *rows = g->b_rows ? g->b_rows + p0 : NULL;
   const int64_t *columns = g->b_columns ? g->b_columns + j0 : NULL;
@@ -275,7 +314,7 @@ static TARGET void NAME(direct_rows)(const px__gemm *g, int64_t p, int64_t k, T 
     int cols = g->n - j < 2 * L ? (int)(g->n - j) : 2 * L;
     const T *panel = b + j * g->bc;
     int64_t br = g->br;
-    if (g->bc != 1 || cols < 2 * L || g->b_rows) {
+    if (g->bc != 1 || cols < 2 * L || g->b_rows || g->b_half) {
       NAME(pack_b)(g, p, k, j, cols, room);
       panel = room, br = 2 * L;
     }
@@ -574,5 +613,6 @@ static TARGET bool NAME(blocked)(const px__gemm *g) {
 #undef FMA
 #undef INTERLEAVE_LOW
 #undef INTERLEAVE_HIGH
+#undef LOAD_HALVES
 #undef NUMBER
 #undef NAME

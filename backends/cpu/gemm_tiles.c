@@ -2,13 +2,20 @@
 // The stamps of gemm_block.h: float and double, in the vectors of the variant that is being
 // compiled, and in those of AVX-512, which are chosen at run time.
 #include "cpu/gemm_tiles.h"
+#include "cpu/half.h"
 #include "cpu/simd.h"
 #include "cpu/threads.h"
 
 #include <stdlib.h>
 
+static inline vf vf_load_halves(const uint16_t *p) {
+  float line[VF];
+  px__half_load_many(line, p, VF);
+  return vf_load(line);
+}
 #define TARGET
 #define T float
+#define LOAD_HALVES vf_load_halves
 #define V vf
 #define L VF
 #define R PX__TILE_ROWS
@@ -45,6 +52,9 @@ typedef double wd __attribute__((vector_size(64)));
 enum { WF = 16, WD = 8 };
 INLINE wf wf_load(const float *p) { return (wf)_mm512_loadu_ps(p); }
 INLINE wd wd_load(const double *p) { return (wd)_mm512_loadu_pd(p); }
+INLINE wf wf_load_halves(const uint16_t *p) {
+  return (wf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
 INLINE void wf_store(float *p, wf v) { _mm512_storeu_ps(p, (__m512)v); }
 INLINE void wd_store(double *p, wd v) { _mm512_storeu_pd(p, (__m512d)v); }
 INLINE wf wf_set(float x) { return (wf)_mm512_set1_ps(x); }
@@ -62,6 +72,7 @@ INLINE wf wf_interleave_high(wf a, wf b) {
 INLINE wd wd_interleave_low(wd a, wd b) { return PX_SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
 INLINE wd wd_interleave_high(wd a, wd b) { return PX_SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
 #define T float
+#define LOAD_HALVES wf_load_halves
 #define V wf
 #define L WF
 #define R PX__TILE_ROWS_512
