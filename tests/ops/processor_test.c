@@ -99,6 +99,26 @@ static void check_level(px_cpu_level level, const char *name) {
     release(&p);
   }
 }
+// Of sides at which float16 is multiplied by the tiles of bfloat16.
+PX_TEST(large_products_of_float16) {
+  for (int layout = 0; layout < 4; layout++) {
+    problem p = problem_of(PX_FLOAT16, 256, 270, 257, layout);
+    check_sums(&p);
+    check_threads(&p);
+    release(&p);
+  }
+}
+PX_TEST(infinity_in_a_large_product_of_float16_reaches_its_row_alone) {
+  problem p = problem_of(PX_FLOAT16, 256, 270, 257, 0);
+  PX_SCOPED(px_tensor) c = NULL;
+  px_scalar_store(px_float(INFINITY), PX_FLOAT16, px_tensor_data(p.a));
+  OK(px_mm(&c, p.a, p.b));
+  double *got = wide(c);
+  for (int64_t i = 0; i < 256; i++)
+    for (int64_t j = 0; j < 257; j++) CHECK(isinf(got[i * 257 + j]) ? i == 0 : i > 0);
+  free(got);
+  release(&p);
+}
 PX_TEST(products_of_any_processor) { check_level(PX_CPU_BASE, "base"); }
 PX_TEST(products_of_avx2) { check_level(PX_CPU_AVX2, "avx2"); }
 PX_TEST(products_of_avx512) { check_level(PX_CPU_AVX512, "avx512"); }
