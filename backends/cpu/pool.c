@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling over the last two dimensions: maxima with their places, means over fixed or adaptive
 // windows, and the backward kernels. Threads share the planes.
+#include "cpu/convert.h"
 #include "cpu/dense.h"
 #include "cpu/simd.h"
 #include "cpu/threads.h"
@@ -18,6 +19,7 @@ typedef struct pool {
   const px_launch *launch;  // of kernels that are given indices
   int64_t h, w, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, divisor;
   int64_t channels;  // of images that are gone through as they lie, channels_last; else 0
+  int half;          // dtype of planes that are converted one by one; else 0
   bool wide, backward, max, pick, adaptive, count_pad;
 } pool;
 typedef struct window {
@@ -83,13 +85,31 @@ static inline vd evens_f64(vd a, vd b) { return PX_SHUFFLE(a, b, 0, 3); }
 #define BOTH "cpu/pool_rows.h"
 #include "cpu/both.h"
 
+typedef void plane_kernel(const pool *, int64_t plane);
+
+// A plane of a half format as one of floats that stays in the nearest cache.
+static void run_half(const pool *t, int64_t i, plane_kernel *plane) {
+  float in[NEAR_ELEMENTS], out[NEAR_ELEMENTS];
+  int64_t big = t->h * t->w, small = t->oh * t->ow;
+  int64_t from = t->backward ? small : big, to = t->backward ? big : small;
+  const uint16_t *source = (const uint16_t *)t->in + i * from;
+  pool one = *t;
+  one.in = in, one.out = out, one.indices += i * small;
+  px__cpu_convert(in, sizeof *in, PX_FLOAT32, source, sizeof *source, t->half, from);
+  plane(&one, 0);
+  px__cpu_convert((uint16_t *)t->out + i * to, sizeof *source, t->half, out, sizeof *out,
+                  PX_FLOAT32, to);
+}
 static void run(void *ctx, int64_t begin, int64_t end) {
   const pool *t = ctx;
-  void (*plane)(const pool *, int64_t) =
-      t->pick       ? (t->wide ? pick_plane_f64 : pick_plane_f32)
-      : t->backward ? (t->wide ? max_plane_backward_f64 : max_plane_backward_f32)
-                    : (t->wide ? max_plane_f64 : max_plane_f32);
-  for (int64_t i = begin; i < end; i++) plane(t, i);
+  plane_kernel *plane = t->pick       ? (t->wide ? pick_plane_f64 : pick_plane_f32)
+                        : t->backward ? (t->wide ? max_plane_backward_f64 : max_plane_backward_f32)
+                                      : (t->wide ? max_plane_f64 : max_plane_f32);
+  for (int64_t i = begin; i < end; i++)
+    if (t->half)
+      run_half(t, i, plane);
+    else
+      plane(t, i);
 }
 static void last_run(void *ctx, int64_t begin, int64_t end) {
   const pool *t = ctx;
@@ -124,6 +144,18 @@ static void planes(pool *t, const px_operand *big, const px_operand *small) {
   px__cpu_parallel(count, 16384 / each + 1, mean ? mean_run : run, t);
 }
 
+// Opens the numbers. Small planes of a half format stay what they are.
+static void take(pool *t, px__dense *d, const px_operand *out, const px_operand *in) {
+  const px_operand *big = t->backward ? out : in;
+  int64_t each = big->sizes[big->ndim - 2] * big->sizes[big->ndim - 1];
+  bool half = out->dtype == PX_FLOAT16 || out->dtype == PX_BFLOAT16, wide = t->wide;
+  bool small = each <= NEAR_ELEMENTS && each * px_operand_numel(t->backward ? in : out) <=
+                                            px_operand_numel(big) * NEAR_ELEMENTS;
+  int compute = wide ? PX_FLOAT64 : PX_FLOAT32;
+  t->half = half && small && in->dtype == out->dtype ? out->dtype : 0;
+  if (t->half) compute = t->half;
+  t->out = px__dense_out(d, out, compute), t->in = px__dense_in(d, in, compute);
+}
 // Takes operands as they lie, if all are channels_last.
 static bool take_last(pool *t, const px__max_pool2d_with_indices_kernel *args) {
   const px_operand *in = args->self, *out = args->output, *where = args->indices;
@@ -144,9 +176,8 @@ PX_KERNEL(max_pool2d_with_indices) {
             .dh = px__list_at(&args->dilation, 0),
             .dw = px__list_at(&args->dilation, 1)};
   if (!take_last(&t, args)) {
-    t.out = px__dense_out(&d, args->output, compute);
+    take(&t, &d, args->output, args->self);
     t.indices = px__dense_out(&d, args->indices, args->indices->dtype);
-    t.in = px__dense_in(&d, args->self, compute);
   }
   windows(&t, &args->kernel_size, &args->stride, &args->padding);
   if (!d.failed) planes(&t, args->self, args->output);
@@ -160,9 +191,8 @@ PX_KERNEL(max_pool2d_backward) {
             .max = true,
             .backward = true,
             .wide = compute == PX_FLOAT64,
-            .out = px__dense_out(&d, args->out, compute),
-            .in = px__dense_in(&d, args->grad_output, compute),
             .indices = px__dense_in(&d, args->indices, args->indices->dtype)};
+  take(&t, &d, args->out, args->grad_output);
   if (!d.failed) planes(&t, args->out, args->grad_output);
   px__dense_close(&d);
   return PX_OK;

@@ -344,6 +344,24 @@ PX_TEST(maxima_of_windows_side_by_side) {
         image_last = false;
       }
 }
+// Planes that are converted one by one, and such that are larger.
+PX_TEST(maxima_of_planes_of_half_formats) {
+  const px_dtype dtypes[] = {PX_FLOAT16, PX_BFLOAT16};
+  for (int k = 0; k < 4; k++) {
+    geometry g = {2, 3, 11, 13, 0, {2, 3}, {2, 2}, {1, 1}, {1, 1}, 1};
+    if (k & 2) g.h = 70, g.w = 90;
+    check_maxima(g, dtypes[k & 1]);
+    PX_SCOPED(px_tensor) x = leaf(dtypes[k & 1], 1, S(2, 3, g.h, g.w));
+    PX_SCOPED(px_tensor) y = NULL;
+    PX_SCOPED(px_tensor) total = NULL;
+    OK(px_max_pool2d(&y, x, g.kernel, 2, SIZES(2, 3), 2, SIZES(0, 0), 2, g.dilation, 2, false));
+    OK(px_sum(&total, y, NULL, 0, false, PX_DTYPE_NONE));
+    OK(px_backward(1, &total, NULL, false, false));
+    PX_SCOPED(px_tensor) ones = NULL;
+    OK(px_sum(&ones, px_tensor_grad(x), NULL, 0, false, PX_FLOAT32));
+    CHECK(element(ones, 0) == (double)px_tensor_numel(y));  // each window gives its one place 1
+  }
+}
 PX_TEST(means_over_windows) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(1, 1, 2, 4), VALUES(1, 5, 2, 0, 3, 4, 9, 8));
   PX_SCOPED(px_tensor) y = NULL;
