@@ -78,6 +78,44 @@ static void move_truths(char *to, const char *from, int64_t n) {
   PX__CPU_APART for (int64_t i = 0; i < n; i++) to[i] = from[i] != 0;
 }
 
+// ---- bfloat16 and float without gaps: AVX-512 has what narrows a whole vector
+
+#if defined(__AVX2__)
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+enum { WIDE = 16 };
+static TARGET void bfloats_store(uint16_t *to, const float *from, int64_t n) {
+  const __m512i half = _mm512_set1_epi32(0x7fff), one = _mm512_set1_epi32(1);
+  int64_t i = 0;
+  for (; i + WIDE <= n; i += WIDE) {
+    __m512 x = _mm512_loadu_ps(from + i);
+    __m512i u = _mm512_castps_si512(x);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), one);
+    u = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, half), odd), 16);
+    u = _mm512_mask_set1_epi32(u, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), 0x7fc0);
+    _mm256_storeu_si256((__m256i *)(void *)(to + i), _mm512_cvtepi32_epi16(u));
+  }
+  for (; i < n; i++) to[i] = px__bfloat_store(from[i]);
+}
+static TARGET void bfloats_load(float *to, const uint16_t *from, int64_t n) {
+  int64_t i = 0;
+  for (; i + WIDE <= n; i += WIDE) {
+    __m256i halves = _mm256_loadu_si256((const __m256i *)(const void *)(from + i));
+    __m512i u = _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+    _mm512_storeu_ps(to + i, _mm512_castsi512_ps(u));
+  }
+  for (; i < n; i++) to[i] = px__bfloat_load(from[i]);
+}
+#endif
+// False: they are not for these dtypes, or this processor.
+static bool bfloats(void *to, int to_dtype, const void *from, int from_dtype, int64_t n) {
+#if defined(__AVX2__)
+  if (px_cpu_level_used() < PX_CPU_AVX512) return false;
+  if (to_dtype == PX_BFLOAT16 && from_dtype == PX_FLOAT32) return bfloats_store(to, from, n), true;
+  if (to_dtype == PX_FLOAT32 && from_dtype == PX_BFLOAT16) return bfloats_load(to, from, n), true;
+#endif
+  return false;
+}
+
 void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from,
                      int64_t from_stride, int from_dtype, int64_t n) {
   int64_t a = px__cpu_item[to_dtype], b = px__cpu_item[from_dtype];
@@ -90,6 +128,8 @@ void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from
     px__half_load_many(to, from, n);
   else if (dense && to_dtype == PX_FLOAT16 && from_dtype == PX_FLOAT32)
     px__half_store_many(to, from, n);
+  else if (dense && bfloats(to, to_dtype, from, from_dtype, n))
+    return;
   else if (to_dtype >= PX_DTYPE_COMPUTED || from_dtype >= PX_DTYPE_COMPUTED)
     px__cpu_convert_stored(px__cpu_convert, to, to_stride, to_dtype, from, from_stride, from_dtype,
                            n);

@@ -28,6 +28,30 @@ PX_TEST(every_dtype_converts_to_every_other) {
     }
 }
 
+// Of more numbers than a vector has, each as it is converted alone.
+PX_TEST(bfloats_of_many_numbers_are_those_of_each) {
+  enum { COUNT = 37 };
+  const double kinds[] = {NAN,     -INFINITY,  0x1p-140,   -0.0, 0x1.01p0, 0x1.03p0,
+                          0x1p-30, 0x1.ffp127, -0x1.7fp-3, 3,    1e-40};
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) halves = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  const int64_t size = COUNT;
+  OK(px_tensor_empty(&x, 1, &size, PX_FLOAT32, px_cpu()));
+  float *from = px_tensor_data(x);
+  for (int i = 0; i < COUNT; i++) from[i] = (float)kinds[i % 11] * (i % 3 ? 1 : -1);
+  OK(px_to(&halves, x, PX_BFLOAT16, PX_DEVICE_NONE, false, false));
+  OK(px_to(&back, halves, PX_FLOAT32, PX_DEVICE_NONE, false, false));
+  for (int i = 0; i < COUNT; i++) {
+    uint16_t half, got = ((const uint16_t *)px_tensor_data(halves))[i];
+    px_scalar_store(px_float(from[i]), PX_BFLOAT16, &half);
+    CHECK(from[i] != from[i] ? (got & 0x7fff) > 0x7f80 : got == half);
+    uint32_t bits;
+    memcpy(&bits, (const float *)px_tensor_data(back) + i, sizeof bits);
+    CHECK(bits == (uint32_t)got << 16);
+  }
+}
+
 PX_TEST(copies_transposed_matrices) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) t = NULL;
