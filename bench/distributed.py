@@ -4,7 +4,7 @@
 On devices over nccl, a device for each rank; on the CPU over gloo. Prints for each row both libraries' figure, their ratio and the goal on two GPUs:
 GB/s of an all_reduce (bytes * 2(n-1)/n, as links are counted), the time of a step, tokens a second of all ranks. The slowest rank counts.
 """
-import argparse, gc, importlib, json, os, socket, subprocess, sys, time
+import argparse, functools, gc, importlib, json, os, socket, subprocess, sys, time
 
 import models, run
 
@@ -35,8 +35,8 @@ for _mib, _goal in (1, None), (64, None), (512, 311):
     row(f"all_reduce of {_mib} MiB", _goal, "GB/s")(lambda o, mib=_mib: all_reduce(o, mib))
 
 
-def parallel(o, net, loss_of, autocast=None, optimizer=None):
-    net = o.torch.nn.parallel.DistributedDataParallel(net, device_ids=[o.rank] if o.device == "cuda" else None)
+def parallel(o, net, loss_of, autocast=None, optimizer=None, **more):
+    net = o.torch.nn.parallel.DistributedDataParallel(net, device_ids=[o.rank] if o.device == "cuda" else None, **more)
     return models.train(o, net, loss_of, optimizer and optimizer(net), autocast)
 
 
@@ -50,6 +50,8 @@ def mlp(o, batch, width=4096, parallel=parallel):
 row("DDP, MLP-1024, b64 a rank")(lambda o: mlp(o, 64 * o.size, 1024))
 row("DDP, MLP-4096, tf32, b256", 0.75e-3)(lambda o: mlp(o, 256))
 row("DDP, MLP-4096, tf32, b8192", 9.8e-3)(lambda o: mlp(o, 8192))
+in_buckets = functools.partial(parallel, gradient_as_bucket_view=True)
+row("DDP, MLP-4096, tf32, b256, gradients in buckets")(lambda o: mlp(o, 256, parallel=in_buckets))
 
 
 @row("DDP, MLP-4096, tf32, b256, as one graph", devices=True)
@@ -73,6 +75,7 @@ def gpt2(o, batch, together, parallel=parallel):
 
 row("GPT-2 124M, bfloat16 by autocast, 32x1024 a rank, each by itself", None, "tokens/s")(lambda o: gpt2(o, 32, False))
 row("GPT-2 124M, bfloat16 by autocast, 32x1024 a rank, DDP", None, "tokens/s")(lambda o: gpt2(o, 32, True))
+row("GPT-2 124M, bfloat16 by autocast, 32x1024 a rank, DDP, gradients in buckets", None, "tokens/s")(lambda o: gpt2(o, 32, True, parallel=in_buckets))
 
 
 def mixed(o, net, loss_of, autocast=None, optimizer=None):
