@@ -37,7 +37,8 @@ CALLS    := $(shell $(CC) -Werror -fno-plt -falign-functions=32 -E -x c /dev/nul
 # Tables that say how to unwind the stack in the middle of a function are for exceptions, which C has not: debuggers have their own.
 UNWIND   := -fno-asynchronous-unwind-tables
 # A product and a sum are rounded each, so that results do not follow from the compiler: for gcc -std=c11 says so.
-ROUNDED  := $(if $(findstring clang,$(shell $(CC) --version)),-ffp-contract=off)
+# What clang says beside: a loop that can be made vectors need not be, members that are not named are 0, and of attributes it takes those that it knows.
+ROUNDED  := $(if $(findstring clang,$(shell $(CC) --version)),-ffp-contract=off -Wno-pass-failed -Wno-missing-field-initializers -Wno-ignored-attributes)
 CFLAGS   ?= $(OPT)
 COMPILE   = $(CC) $(TLSFLAG) $(NOREP) $(ROUNDED) $(if $(SAN),,$(CALLS) $(UNWIND)) -std=c11 -D_GNU_SOURCE $(CFLAGS) $(WARN) $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread $(SANFLAGS)
 INCLUDES := -Iinclude -Isrc -Ibackends -I$(O)/gen
@@ -162,9 +163,10 @@ $(eval $(call variant,base,,$$(KBASE)))
 $(addprefix $(O)/base/,conv.o conv_few.o conv_small.o gemm.o gemm_bf16.o gemm_tiles.o gemm_whole.o): KBASE := $(KFAST)
 $(eval $(call variant,v3,$(V3FLAGS),$$(KFAST)))
 $(foreach v,$(VARIANTS),$(patsubst %,$(O)/$(v)/%.o,pairs random stored $(filter-out %_table %_optim,$(CPUGEN)))): KFAST := $(KVECTOR) $(KALIGN) $(KONCE)
-# So it is of these, whose loops of few steps are to be unrolled.
+# So it is of these, whose loops of few steps are to be unrolled (clang does so unasked).
+KPEEL    := $(shell $(CC) -Werror -fpeel-loops -E -x c /dev/null >/dev/null 2>&1 && echo -fpeel-loops)
 PEELED   := arange conv conv_few conv_small fft gemm_bf16
-$(foreach v,$(VARIANTS),$(PEELED:%=$(O)/$(v)/%.o)): KFAST := $(KVECTOR) $(KALIGN) $(KONCE) -fpeel-loops
+$(foreach v,$(VARIANTS),$(PEELED:%=$(O)/$(v)/%.o)): KFAST := $(KVECTOR) $(KALIGN) $(KONCE) $(KPEEL)
 $(O)/once/%.o: backends/cpu/%.c | $(GENHEAD)
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(INCLUDES) $(CPPFLAGS) $(KFLAGS) -MMD -MP -c -o $@ $<

@@ -266,7 +266,7 @@ static void write_pair(FILE *to, const og_layer *l) {
           "    px_tensor *const *inputs, int count) {\n",
           l->e->name);
   write_locals(to, l, l->pair, l->pair_if);
-  fprintf(to, "  *second = NULL;\n  if (!%s) return forward_%s(out, self, inputs, count);\n",
+  fprintf(to, "  *second = NULL;\n  if (!(%s)) return forward_%s(out, self, inputs, count);\n",
           og_test(l->pair_if, name_of, &x), l->e->name);
   fprintf(to, "  return px_%s(out, second%s;\n}\n", l->pair->text, rest_of(&x, l->pair, 2));
 }

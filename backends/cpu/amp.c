@@ -22,7 +22,7 @@ typedef struct task {
       finite &= isfinite(grad[i]) != 0; \
       grad[i] *= (T)t->by; \
     } \
-    const float one = 1; \
+    float one = 1; \
     if (!finite) __atomic_store(t->found, &one, __ATOMIC_RELAXED); \
   }
 UNSCALE(float)

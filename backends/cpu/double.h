@@ -114,7 +114,7 @@ K_INLINE double k_double_pow(double a, double b) {
   double part = 0.5 * b;
   bool even = (rint(b) != b) | (rint(part) == part),
        one = (b == 0) | (a == 1) | ((x == 1) & (fabs(b) == (double)INFINITY));
-  y = (a < 0) & (rint(b) != b) & (x < (double)INFINITY) ? (double)NAN : y;
+  y = ((a < 0) & (rint(b) != b) & (x < (double)INFINITY)) ? (double)NAN : y;
   y = one ? 1 : y;
   return even ? y : copysign(y, a);
 }

@@ -156,7 +156,7 @@ static inline double k_lgamma(double x) {
 #ifdef __FMA__
 #define K_POW_F64  // below
 #endif
-#define K_BESSEL(name) __builtin_##name
+#define K_BESSEL(name) name
 
 // Calls would keep the loops around these from being vectorised.
 K_INLINE float k_lgamma_f32(float x);
@@ -187,7 +187,7 @@ K_LIBM_F64(erf)
     T part = size == 2 ? a * a : a; \
     part = size == (T)0.5 ? sqrt##M(a) : part; \
     part = b < 0 ? 1 / part : part; \
-    y = (size == 2) | (size == 1) | (size == (T)0.5) ? part : y; \
+    y = ((size == 2) | (size == 1) | (size == (T)0.5)) ? part : y; \
     return b == 3 ? a * a * a : y; \
   }
 K_POW_BY(f32, float, f, k_narrow_pow)

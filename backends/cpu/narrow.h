@@ -78,7 +78,7 @@ K_INLINE float k_narrow_pow(float a, float b) {
   float y = (float)k_narrow_exp2(t);
   bool whole = rintf(b) == b, odd = whole & (rintf(half) != half);
   bool one = (b == 0) | (a == 1) | ((size == 1) & (fabsf(b) == INFINITY));
-  y = (a < 0) & !whole & (size < INFINITY) ? NAN : y;
+  y = ((a < 0) & !whole & (size < INFINITY)) ? NAN : y;
   y = one ? 1 : y;
   return odd ? copysignf(y, a) : y;
 }
@@ -134,7 +134,7 @@ K_INLINE float k_narrow_lgamma(float x) {
   double product = a * (a + 1) * (a + 2) * (a + 3) * (a + 4) * (a + 5) * (a + 6);
   double h = a - (a < 1 ? 0.5 : a < 2 ? 1.5 : 2.5), below = k_lgamma_zeros(h);
   double above = k_stirling(a < 10 ? a + 7 : a), near = a < 3 ? below : above;
-  double up = (a >= 2) & (a < 3) ? a - 1 : 1;
+  double up = ((a >= 2) & (a < 3)) ? a - 1 : 1;
   double down = a < 10 ? product : 1;
   down = a < 3 ? 1 : down;
   down = a < 1 ? a : down;

@@ -4,7 +4,12 @@
 #include "device/state.h"
 
 static _Thread_local px_device preferred = {-1, -1};
-static px_device home = {PX_CPU, -1};  // atomic
+// Read and written whole.
+typedef union whole {
+  px_device device;
+  uint32_t bits;
+} whole;
+static whole home = {{PX_CPU, -1}};
 
 px_status px_device_current(int *index) {
   PX_GIVEN(index);
@@ -43,9 +48,8 @@ px_status px_device_resolve(px_device *out, px_device device) {
 }
 
 px_device px_device_home(void) {
-  px_device device;
-  __atomic_load(&home, &device, __ATOMIC_RELAXED);
-  return device;
+  whole now = {.bits = __atomic_load_n(&home.bits, __ATOMIC_RELAXED)};
+  return now.device;
 }
 
 px_device px_device_preferred(void) { return preferred; }
@@ -66,7 +70,7 @@ px_status px_device_set_default(px_device device) {
 px_status px_device_set_home(px_device device) {
   PX_TRY(check_type(device));
   if (device.type < 0) device = px_cpu();
-  __atomic_store(&home, &device, __ATOMIC_RELAXED);
+  __atomic_store_n(&home.bits, (whole){device}.bits, __ATOMIC_RELAXED);
   return PX_OK;
 }
 

@@ -34,7 +34,7 @@ typedef struct saving {
 
 // Numbers of all ranks in turn.
 static px_status share_numbers(const saving *s, int64_t *all, const int64_t *mine, int64_t count) {
-  PX_SCOPED(px_tensor) in = NULL, *there = NULL, *out = NULL, *back = NULL;
+  PX_SCOPED(px_tensor) in = NULL, *there = NULL, *out = NULL;
   PX_SCOPED(px_work) work = NULL;
   int64_t total = count * s->size;
   if (!s->comm) return memcpy(all, mine, (size_t)count * sizeof *all), PX_OK;

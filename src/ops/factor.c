@@ -265,7 +265,6 @@ static px_status zero_square(px_tensor **out, const px_tensor *t, int64_t n) {
 PX_RUN(svd) {
   const px_tensor *self = args->self;
   px_tensor **r = call->results;
-  PX_SCOPED(px_tensor) u = NULL;
   PX_SCOPED(px_tensor) vh = NULL;
   PX_TRY(px__check_matrices(self, "linalg.svd", "A"));
   if (args->compute_uv) {

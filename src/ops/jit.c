@@ -344,8 +344,8 @@ static px_status choice(run *r) {
   static const char *const nothing = ";";
   PX_SCOPED(px_tensor) mask = NULL;
   PX_SCOPED(px_tensor) other = NULL;
-  __attribute__((cleanup(release_path))) path yes = {NULL};
-  __attribute__((cleanup(release_path))) path no = {NULL};
+  __attribute__((cleanup(release_path))) path yes = {0};
+  __attribute__((cleanup(release_path))) path no = {0};
   frame *f = r->frame;
   bool over = f->over;
   (void)px__words_take(&r->words, "constexpr");

@@ -131,7 +131,7 @@ PX_RUN(multilabel_margin_loss) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) target = NULL;
   PX_SCOPED(px_tensor) sums = NULL;
-  labels l = {NULL};
+  labels l = {0};
   PX_TRY(check_classes(args->target, -1, classes, "argument #2 'target' is out of range"));
   PX_TRY(as_batch(&x, args->input, 2));
   PX_TRY(as_batch(&target, args->target, 2));

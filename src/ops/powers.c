@@ -192,7 +192,7 @@ static px_status multiply_all(px_tensor **out, chain *c, px_tensor *const *tenso
 PX_RUN(linalg_multi_dot) {
   px_tensor *const *tensors = args->tensors.v.tensors;
   int n = args->tensors.n;
-  chain c = {NULL};
+  chain c = {0};
   PX_SCOPED(px_tensor) product = NULL;
   PX_TRY(chain_check(tensors, n));
   px_status status = multiply_all(&product, &c, tensors, n);

@@ -82,7 +82,6 @@ static px_status check_lengths(const int64_t *lengths, int64_t batch, int64_t ti
 
 PX_RUN(pack_padded_sequence) {
   const px_tensor *input = args->input, *given = args->lengths;
-  PX_SCOPED(px_tensor) lengths = NULL;
   PX_SCOPED(px_tensor) sizes = NULL;
   PX_SCOPED(px_tensor) places = NULL;
   PX_SCOPED(px_tensor) rows = NULL;

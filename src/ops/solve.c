@@ -195,7 +195,6 @@ static px_status nothing_like(px_tensor **out, const px_tensor *t) {
 PX_RUN(lu_unpack) {
   const px_tensor *lu = args->LU_data;
   px_tensor **r = call->results;
-  PX_SCOPED(px_tensor) wide = NULL;
   if (args->unpack_data && args->unpack_pivots) return unpack(r, lu, args->LU_pivots);
   PX_TRY(args->unpack_pivots ? px__linalg_permutation(&r[0], lu, args->LU_pivots)
                              : nothing_like(&r[0], lu));

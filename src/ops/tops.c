@@ -45,7 +45,6 @@ static px_status top_of_dim(top *t, int dim, px_tensor *table) {
 static px_status own_places(px_tensor **out, const px_tensor *x, int dims) {
   PX_SCOPED(px_tensor) range = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;
-  PX_SCOPED(px_tensor) all = NULL;
   int64_t count = px__sizes_product(x->sizes + x->ndim - dims, dims);
   PX_TRY(px_arange(&range, px_int(count), px_no_scalar(), px_int(1), PX_INT64, px__tensor_device(x),
                    false, false));

@@ -287,7 +287,6 @@ static px_status gaps(px_tensor **out, const px_tensor *values, double diagonal)
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) differences = NULL;
   PX_SCOPED(px_tensor) ones = NULL;
-  PX_SCOPED(px_tensor) places = NULL;
   int64_t n = columns_of(values);
   PX_TRY(px_unsqueeze(&row, values, -2));
   PX_TRY(px_unsqueeze(&column, values, -1));
@@ -518,7 +517,7 @@ static px_status svd_parts(svd *x, const px__svd_grad *args) {
   return px_unsqueeze(&x->column, args->S, -1);
 }
 PX_GRAD(svd) {
-  svd x = {NULL};
+  svd x = {0};
   if (!args->d_A || (!args->grad_U && !args->grad_S && !args->grad_Vh)) return PX_OK;
   px_status status = svd_parts(&x, args);
   if (status == PX_OK) status = svd_back(args->d_A, &x);

@@ -158,7 +158,7 @@ static px_status unpermuted(px_tensor **out, const blocks *lu, const blocks *gra
 px_status px__grad_lu_self(px_tensor **out, px_tensor *grad, px_tensor *LU, px_tensor *pivots,
                            bool pivot) {
   int64_t m = rows_of(LU), n = columns_of(LU), k = m < n ? m : n;
-  blocks lu = {NULL}, g = {NULL};
+  blocks lu = {0}, g = {0};
   PX_SCOPED(px_tensor) permutation = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   px_status status = cut(&lu, LU, k);
