@@ -130,7 +130,11 @@ static void drop_apart(px_reducer *self) {
 static px_status finish_all(px_reducer *self) {
   for (int b = 0; b < self->bucket_count; b++) PX_TRY(end(self, &self->buckets[b]));
   PX_TRY(take_used(self));
-  for (int i = 0; i < self->count; i++) PX_TRY(give_gradient(self, &self->variables[i]));
+  px_status status = PX_OK;
+  px_together_begin();
+  for (int i = 0; i < self->count && status == PX_OK; i++)
+    status = give_gradient(self, &self->variables[i]);
+  PX_TRY(px_together_end(status));
   drop_apart(self);
   return PX_OK;
 }
@@ -173,21 +177,34 @@ static px_status take_share(px_reducer *self, px__variable *v) {
   return px_mul_scalar_(v->view, px_float((self->averages ? ranks : 1.0) / self->divisor));
 }
 
-// Fills the parameter's place in the bucket: with its share of the mean, where the sum is to be it.
+// Fills the parameter's place in the bucket.
 static px_status fill(px_reducer *self, px__variable *v) {
   px_tensor *grad = px_tensor_grad(v->tensor);
-  if (v->apart) {
-    PX_TRY(take_apart(v, grad));
-    return take_share(self, v);
-  }
+  if (v->apart) return take_apart(v, grad);
   if (!grad) return px_zero_(v->view);
   PX_SCOPED(px_tensor) plain = NULL;
   PX_TRY(px_tensor_detach(&plain, grad));
-  if (!same_place(plain, v->view)) PX_TRY(px_copy_(v->view, plain, false));
-  return take_share(self, v);
+  return same_place(plain, v->view) ? PX_OK : px_copy_(v->view, plain, false);
 }
 
-// Where backward runs on several streams, each that fills a bucket waits for the one before.
+// For all parameters of a bucket, in few launches.
+static px_status for_each(px_reducer *self, const px__bucket *bucket,
+                          px_status (*fn)(px_reducer *self, px__variable *v)) {
+  px_status status = PX_OK;
+  px_together_begin();
+  for (int i = 0; i < bucket->count && status == PX_OK; i++)
+    status = fn(self, &self->variables[bucket->members[i]]);
+  return px_together_end(status);
+}
+
+// With what came, or its share of the mean, where the sum is to be it.
+static px_status fill_bucket(px_reducer *self, const px__bucket *bucket) {
+  PX_TRY(for_each(self, bucket, fill));
+  return for_each(self, bucket, take_share);
+}
+
+// Where backward runs on several streams, each whose gradient comes waits for the one before: the
+// last fills the bucket.
 static px_status follow_stream(px__bucket *bucket) {
   px_stream *stream;
   px_device device = px_tensor_device(bucket->flat);
@@ -229,9 +246,8 @@ static px_status make_ready(px_reducer *self, px__variable *v) {
   PX_CHECK(!v->ready, PX_RUNTIME, "%s", twice);
   px__bucket *bucket = &self->buckets[v->bucket];
   PX_TRY(follow_stream(bucket));
-  PX_TRY(fill(self, v));
   v->ready = true;
-  bucket->pending--;
+  if (--bucket->pending == 0) PX_TRY(fill_bucket(self, bucket));
   while (self->next < self->bucket_count && !self->buckets[self->next].pending)
     PX_TRY(begin(self, &self->buckets[self->next++]));
   return PX_OK;

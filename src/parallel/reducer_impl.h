@@ -19,7 +19,7 @@ typedef struct px__variable {
   int bucket;
   bool apart;       // it is averaged where it lies
   px_tensor *view;  // of the bucket's memory, or, apart, of the gradient's in a step; owned
-  bool ready;       // its place in the bucket is filled
+  bool ready;       // its gradient is there, or will not come
   bool unused;      // the outputs do not depend on it
   bool came;        // it is in `arrival`
   bool used;        // a gradient has come here
@@ -35,7 +35,7 @@ typedef struct px__bucket {
   px_work *work;       // under way
   void *pending_hook;  // what the program's hook gave
   bool begun;
-  px_stream *stream;  // that filled it last
+  px_stream *stream;  // whose gradient came last
 } px__bucket;
 
 typedef struct px__mixed px__mixed;
