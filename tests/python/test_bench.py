@@ -76,5 +76,14 @@ class Models(unittest.TestCase):
             self.assertEqual(line[len(reserved.WANTED[4]):].split(), [setting, "0", "2", *line.split()[-3:-1], "-"])
 
 
+class Near(unittest.TestCase):
+    def test_fewer_requests_are_refused_than_by_pytorchs_rules(self):
+        done = subprocess.run([sys.executable, os.path.join(ROOT, "bench", "near.py"), "1", "400"], env={**os.environ, "PHLOX_BACKENDS": "sim"},
+                              check=True, capture_output=True, text=True, timeout=300)
+        for line in done.stdout.splitlines()[1:5]:
+            own, model = line.split()[-2:]
+            self.assertLess(int(own), int(model), done.stdout)
+
+
 if __name__ == "__main__":
     unittest.main()
