@@ -129,8 +129,17 @@ typedef struct results {
   int64_t *counts, number;  // counts may be NULL
   size_t item;
 } results;
-static void give(results *r, const source *s, int64_t first, int64_t count) {
-  memmove(r->values + (size_t)r->number * r->item, s->at + first * s->stride, r->item);
+static inline void put_one(char *to, const char *from, size_t item) {
+  char one[8];  // both may lie in one array
+  if (item == 4)
+    memcpy(one, from, 4), memcpy(to, one, 4);
+  else if (item == 8)
+    memcpy(one, from, 8), memcpy(to, one, 8);
+  else
+    memmove(to, from, item);
+}
+static inline void give(results *r, const source *s, int64_t first, int64_t count) {
+  put_one(r->values + (size_t)r->number * r->item, s->at + first * s->stride, r->item);
   if (r->counts) r->counts[r->number] = count;
   r->number++;
 }
