@@ -10,7 +10,7 @@
 #include "cpu/axes.h"
 #include "cpu/threads.h"
 
-enum { PARTS = 256, LEAST_PART = 65536, CHUNK = 512, PARALLEL = 32768 };
+enum { PARTS = 256, LEAST_PART = 65536, CHUNK = 512, FEW = 4, PARALLEL = 32768 };
 
 typedef union wide {  // a D
   double f, complex[2];
@@ -125,19 +125,28 @@ static void long_fold(plan *p) {
 
 // ---- columns
 
+// Where row i of a chunk that begins at `in` lies.
+static const char *row_at(const plan *p, const char *in, int64_t i) {
+  if (p->x.gone_count == 1) return in + i * p->x.gone[0].in;
+  return in + px__axes_place(p->x.gone, 0, p->x.gone_count, i).in;
+}
 static void fold_chunk(const plan *p, const char *in, int64_t result, int64_t n) {
-  wide sums[CHUNK], narrow[CHUNK], room[CHUNK];
-  int64_t item = px__cpu_item[p->f->dtype], stride = p->x.kept[0].in;
+  wide sums[CHUNK], narrow[CHUNK], room[FEW * CHUNK];
+  int64_t item = px__cpu_item[p->f->dtype], stride = p->x.kept[0].in, step = p->x.gone[0].in;
   bool direct = p->in_dtype == p->f->dtype && stride == item;
+  int64_t most = !direct ? FEW : p->x.gone_count == 1 ? PX__CPU_BLOCK : 1;
   p->f->identity(sums, n);
   p->f->clear(narrow, n);
-  for (int64_t i = 0; i < p->x.length; i++) {
-    const char *at =
-        in + (p->x.gone_count == 1 ? i * p->x.gone[0].in
-                                   : px__axes_place(p->x.gone, 0, p->x.gone_count, i).in);
-    if (!direct) px__cpu_convert(room, item, p->f->dtype, at, stride, p->in_dtype, n);
-    p->f->column(narrow, direct ? (const void *)at : room, n);
-    if (i % PX__CPU_BLOCK != PX__CPU_BLOCK - 1) continue;
+  for (int64_t i = 0, rows; i < p->x.length; i += rows) {
+    int64_t left = PX__CPU_BLOCK - i % PX__CPU_BLOCK;  // until sums become wide
+    rows = left < most ? left : most;
+    if (p->x.length - i < rows) rows = p->x.length - i;
+    char *to = (char *)room;
+    for (int64_t k = 0; !direct && k < rows; k++)
+      px__cpu_convert(to + k * n * item, item, p->f->dtype, row_at(p, in, i + k), stride,
+                      p->in_dtype, n);
+    p->f->columns(narrow, direct ? row_at(p, in, i) : to, direct ? step : n * item, rows, n);
+    if (rows < left) continue;
     p->f->widen(sums, narrow, n);
     if (px__cpu_stopped()) return;
   }

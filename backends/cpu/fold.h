@@ -16,8 +16,9 @@ typedef struct px__cpu_fold {
   void (*identity)(void *wide, int64_t n);
   // *wide joins n contiguous elements.
   void (*row)(void *wide, const void *elements, int64_t n);
-  // narrow[i] joins elements[i]; and wide[i] joins narrow[i], which starts anew.
-  void (*column)(void *narrow, const void *elements, int64_t n);
+  // narrow[i] joins element i of each of `count` rows, one after the other, which are `step` bytes
+  // apart; and wide[i] joins narrow[i], which starts anew.
+  void (*columns)(void *narrow, const char *rows, int64_t step, int64_t count, int64_t n);
   void (*widen)(void *wide, void *narrow, int64_t n);
   void (*clear)(void *narrow, int64_t n);
   void (*merge)(void *wide, const void *other);
@@ -43,9 +44,9 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
 // chooses between floats, gcc makes branches of it unless the loop over the lanes stays one; where
 // it is k_max or k_min of the elements themselves, vectors do it (_EXTREME).
 #define PX__CPU_FOLD(NAME, S, T, D) \
-  PX__CPU_FOLD_LANES(PX__CPU_UNROLLED, NAME, S, T, D) PX__CPU_FOLD_BY(NAME, S, T, D)
+  PX__CPU_FOLD_LANES(PX__CPU_UNROLLED, NAME, S, T, D) PX__CPU_FOLD_BY(4, NAME, S, T, D)
 #define PX__CPU_FOLD_CHOICE(NAME, S, T, D) \
-  PX__CPU_FOLD_LANES(PX__CPU_ROLLED, NAME, S, T, D) PX__CPU_FOLD_BY(NAME, S, T, D)
+  PX__CPU_FOLD_LANES(PX__CPU_ROLLED, NAME, S, T, D) PX__CPU_FOLD_BY(1, NAME, S, T, D)
 #define PX__CPU_FOLD_EXTREME(NAME, S, T, D, LEAST) \
   static D fold_block_##NAME##_##S(const T *e, int64_t n) { \
     bool odd = false; \
@@ -54,7 +55,7 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
     for (int64_t i = 0; odd && i < n; i++) top = combine_##NAME##_##S(top, e[i]); \
     return (D)top; \
   } \
-  PX__CPU_FOLD_BY(NAME, S, T, D)
+  PX__CPU_FOLD_BY(4, NAME, S, T, D)
 #define PX__CPU_FOLD_LANES(LOOP, NAME, S, T, D) \
   static D fold_block_##NAME##_##S(const T *e, int64_t n) { \
     T lane[PX__CPU_LANES]; \
@@ -74,7 +75,8 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
         merge_##NAME##_##S(sum, (D)lane[k]); \
     return sum; \
   }
-#define PX__CPU_FOLD_BY(NAME, S, T, D) \
+// `AT_ONCE` rows, 4 or 1, are joined at a time.
+#define PX__CPU_FOLD_BY(AT_ONCE, NAME, S, T, D) \
   static void fold_identity_##NAME##_##S(void *wide, int64_t n) { \
     for (int64_t i = 0; i < n; i++) ((D *)wide)[i] = identity_##NAME##_##S(); \
   } \
@@ -89,11 +91,25 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
     } \
     *(D *)wide = sum; \
   } \
-  static void fold_column_##NAME##_##S(void *narrow, const void *elements, int64_t n) { \
+  static void fold_columns_##NAME##_##S(void *narrow, const char *rows, int64_t step, \
+                                        int64_t count, int64_t n) { \
     T *a = narrow; \
-    const T *e = elements; \
-    PX__CPU_APART for (int64_t i = 0; i < n; i++) a[i] = \
-        combine_##NAME##_##S(a[i], map_##NAME##_##S(e[i])); \
+    for (; AT_ONCE == 4 && count >= 4; count -= 4, rows += 4 * step) { \
+      const T *e = (const T *)(const void *)rows, *f = (const T *)(const void *)(rows + step); \
+      const T *g = (const T *)(const void *)(rows + 2 * step); \
+      const T *h = (const T *)(const void *)(rows + 3 * step); \
+      PX__CPU_APART for (int64_t i = 0; i < n; i++) { \
+        T x = combine_##NAME##_##S(a[i], map_##NAME##_##S(e[i])); \
+        x = combine_##NAME##_##S(x, map_##NAME##_##S(f[i])); \
+        x = combine_##NAME##_##S(x, map_##NAME##_##S(g[i])); \
+        a[i] = combine_##NAME##_##S(x, map_##NAME##_##S(h[i])); \
+      } \
+    } \
+    for (; count > 0; count--, rows += step) { \
+      const T *e = (const T *)(const void *)rows; \
+      PX__CPU_APART for (int64_t i = 0; i < n; i++) a[i] = \
+          combine_##NAME##_##S(a[i], map_##NAME##_##S(e[i])); \
+    } \
   } \
   static void fold_widen_##NAME##_##S(void *wide, void *narrow, int64_t n) { \
     for (int64_t i = 0; i < n; i++) \
@@ -111,7 +127,7 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
                                                  PX__WIDE_##S, \
                                                  fold_identity_##NAME##_##S, \
                                                  fold_row_##NAME##_##S, \
-                                                 fold_column_##NAME##_##S, \
+                                                 fold_columns_##NAME##_##S, \
                                                  fold_widen_##NAME##_##S, \
                                                  fold_clear_##NAME##_##S, \
                                                  fold_merge_##NAME##_##S, \

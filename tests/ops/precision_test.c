@@ -153,6 +153,22 @@ PX_TEST(functions_of_double_are_within_three_units_in_the_last_place) {
   check_wide_function("tanh", px_tanh, tanhl, 2.75);
   check_wide_function("sigmoid", px_sigmoid, wide_sigmoid, 2.75);
 }
+PX_TEST(functions_of_libm_are_within_four_units_and_have_its_values_outside_of_their_domains) {
+  check_function("log2", px_log2, log2, 4);
+  check_function("log10", px_log10, log10, 4);
+  check_function("log1p", px_log1p, log1p, 4);
+  check_function("asin", px_asin, asin, 4);
+  check_function("acos", px_acos, acos, 4);
+  check_function("acosh", px_acosh, acosh, 4);
+  check_function("atanh", px_atanh, atanh, 4);
+  check_wide_function("log2", px_log2, log2l, 4);
+  check_wide_function("log10", px_log10, log10l, 4);
+  check_wide_function("log1p", px_log1p, log1pl, 4);
+  check_wide_function("asin", px_asin, asinl, 4);
+  check_wide_function("acos", px_acos, acosl, 4);
+  check_wide_function("acosh", px_acosh, acoshl, 4);
+  check_wide_function("atanh", px_atanh, atanhl, 4);
+}
 PX_TEST(erfinv_of_double_is_the_inverse_to_two_units) {
   PX_SCOPED(px_tensor) t = all_kinds();
   PX_SCOPED(px_tensor) wide = NULL;
