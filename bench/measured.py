@@ -44,8 +44,8 @@ def measure(name, o, env):
     """Seconds of a step; None, and an error, if it fails."""
     try:
         if name in distributed.ROWS:
-            o.names, o.ranks, o.device = [name], 2, "cuda"
-            (found,) = [line[name] for line in distributed.job(o, sys.executable, "phlox") if name in line]
+            job = types.SimpleNamespace(names=[name], ranks=2, device="cuda", seconds=o.seconds, tiny=o.tiny)
+            (found,) = [line[name] for line in distributed.job(job, sys.executable, "phlox") if name in line]
             return worth(name, o.tiny) / found["figure"] if distributed.ROWS[name][1]["unit"] == "tokens/s" else found["figure"]
         command = [sys.executable, os.path.abspath(__file__), name, "--worker", "--seconds", str(o.seconds), "--clock", "virtual" if env["PHLOX_BACKENDS"] == "sim" else "wall"]
         return json.loads(run.output(*command, *["--tiny"] * o.tiny, **env).splitlines()[-1])
