@@ -23,6 +23,8 @@ V        ?= 0
 say       = $(if $(filter 1,$(V))$(findstring s,$(firstword -$(MAKEFLAGS))),$(if $(filter 1,$(V)),,@),@printf '  %-8s %s\n' '$(1)' '$(patsubst $(O)/%,%,$@)';)
 
 WARN     := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wundef -Wvla -Wno-unused-parameter
+# What clang says beside: a loop that can be made vectors need not be, members that are not named are 0, and of attributes it takes those that it knows.
+WARN     += $(if $(findstring clang,$(shell $(CC) --version)),-Wno-pass-failed -Wno-missing-field-initializers -Wno-ignored-attributes)
 # Reports of sanitizers want lines, not what else debuggers know: it is a sixth of the time of compiling.
 OPT      ?= $(if $(SAN),-O1 -g1,-O2 -g)
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -Wno-maybe-uninitialized $(if $(findstring undefined,$(SAN)),-fno-sanitize-recover=all))
@@ -37,8 +39,7 @@ CALLS    := $(shell $(CC) -Werror -fno-plt -falign-functions=32 -E -x c /dev/nul
 # Tables that say how to unwind the stack in the middle of a function are for exceptions, which C has not: debuggers have their own.
 UNWIND   := -fno-asynchronous-unwind-tables
 # A product and a sum are rounded each, so that results do not follow from the compiler: for gcc -std=c11 says so.
-# What clang says beside: a loop that can be made vectors need not be, members that are not named are 0, and of attributes it takes those that it knows.
-ROUNDED  := $(if $(findstring clang,$(shell $(CC) --version)),-ffp-contract=off -Wno-pass-failed -Wno-missing-field-initializers -Wno-ignored-attributes)
+ROUNDED  := $(if $(findstring clang,$(shell $(CC) --version)),-ffp-contract=off)
 CFLAGS   ?= $(OPT)
 COMPILE   = $(CC) $(TLSFLAG) $(NOREP) $(ROUNDED) $(if $(SAN),,$(CALLS) $(UNWIND)) -std=c11 -D_GNU_SOURCE $(CFLAGS) $(WARN) $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread $(SANFLAGS)
 INCLUDES := -Iinclude -Isrc -Ibackends -I$(O)/gen

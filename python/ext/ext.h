@@ -81,7 +81,7 @@ bool ext_has_word(const char *words, const char *word);
 
 // An owned Python reference that is dropped at the end of the scope.
 static inline void ext_drop_at(PyObject **place) { Py_XDECREF(*place); }
-#define EXT_OWNED __attribute__((cleanup(ext_drop_at))) PyObject
+#define EXT_OWNED __attribute__((cleanup(ext_drop_at), unused)) PyObject
 static inline PyObject *ext_moved(PyObject **place) {
   PyObject *object = *place;
   *place = NULL;

@@ -948,7 +948,7 @@ static int own_parts(PyTypeObject *type, const px_module_kind *kind) {
 // signature, if there is one.
 static int own_method(PyTypeObject *type, const char *name, const char *signature) {
   if (PyDict_GetItemString(type->tp_dict, name)) return 0;
-  bool hidden = !strcmp(name, RESET + 1);  // Module has it, under another name
+  bool hidden = !strcmp(name, &RESET[1]);  // Module has it, under another name
   PyObject *base = PyDict_GetItemString(ext_ModuleType.tp_dict, hidden ? RESET : name);
   if (!base || !Py_IS_TYPE(base, &PyMethodDescr_Type)) return -1;
   PyMethodDef *method = PyMem_Malloc(sizeof *method);  // kept, as the type is
@@ -977,7 +977,7 @@ static int own_methods(PyTypeObject *type, const px_module_kind *kind) {
   if (kind->forward && own_method(type, "forward", shown) < 0) return -1;
   if (own_parts(type, kind) < 0) return -1;
   if (own_method(type, "extra_repr", NULL) < 0) return -1;
-  if (kind->starts && !kind->method_count && own_method(type, RESET + 1, "() -> None") < 0)
+  if (kind->starts && !kind->method_count && own_method(type, &RESET[1], "() -> None") < 0)
     return -1;
   PyType_Modified(type);
   return 0;
