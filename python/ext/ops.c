@@ -113,15 +113,19 @@ static PyObject *wrap_results(const ext_signature *s, void **results) {
 
 // Puts the tensors of out= into results.
 static int take_out(const px_op *op, PyObject *out, void **results) {
-  if (op->result_count == 1 || ext_is_tensor(out)) {
+  if (op->result_count == 1) {
     results[0] = ext_need_tensor(out, op->name, "out");
     return results[0] ? 0 : -1;
   }
-  if (!PyTuple_Check(out) || PyTuple_GET_SIZE(out) != op->result_count)
-    EXT_FAIL_INT(PyExc_TypeError, "%s(): argument 'out' must be tuple of Tensors, not %s", op->name,
-                 ext_type_name(out));
+  if (!PyTuple_Check(out) && !PyList_Check(out))
+    EXT_FAIL_INT(PyExc_TypeError, "%s(): argument 'out' must be tuple of Tensors, not %s",
+                 op->python_name, ext_type_name(out));
+  Py_ssize_t count = PySequence_Fast_GET_SIZE(out);
+  if (count != op->result_count)
+    EXT_FAIL_INT(PyExc_TypeError, "expected tuple of %d elements but got %zd", op->result_count,
+                 count);
   for (int i = 0; i < op->result_count; i++) {
-    results[i] = ext_need_tensor(PyTuple_GET_ITEM(out, i), op->name, "out");
+    results[i] = ext_need_tensor(PySequence_Fast_GET_ITEM(out, i), op->name, "out");
     if (!results[i]) return -1;
   }
   return 0;

@@ -106,6 +106,7 @@ PX_RUN(nanmedian_dim) {
   PX_SCOPED(px_tensor) least = NULL;
   PX_SCOPED(px_tensor) middle = NULL;
   PX_SCOPED(px_tensor) places = NULL;
+  PX_TRY(px__check_median_out(call, args->self));
   PX_TRY(px_tensor_detach(&plain, args->self));
   PX_TRY(px_sort(&sorted, &order, plain, args->dim, false, true));
   PX_TRY(numbers_in(&known, plain));
@@ -178,10 +179,10 @@ PX_RUN(mode) {
   PX_TRY(px_sort(&sorted, &order, plain, args->dim, false, true));
   if (plain->ndim == 0) return pick(call, args->self, order, args->dim, true);
   PX_TRY(check_mode(call, plain));
-  PX_TRY(px__resize_reduced(call, plain, args->dim, args->keepdim));
   PX_TRY(longest_run(&most, sorted, args->dim));
   PX_TRY(px_gather(&places, order, args->dim, most, false));
-  return pick(call, args->self, places, args->dim, args->keepdim);
+  PX_TRY(pick(call, args->self, places, args->dim, args->keepdim));
+  return px__resize_reduced(call, plain, args->dim, args->keepdim);  // self may be one of them
 }
 PX_RUN(msort) { return px__sorted(&call->results[0], args->self, 0); }
 

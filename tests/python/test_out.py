@@ -186,13 +186,36 @@ class Out(unittest.TestCase):
     def test_results_of_several_tensors_are_written_too(self):
         x = phlox.tensor([[3.0, 1.0, 2.0]])
         for op in (lambda **k: phlox.sort(x, **k), lambda **k: phlox.topk(x, 2, **k), lambda **k: phlox.kthvalue(x, 2, **k),
-                   lambda **k: phlox.max(x, 1, **k), lambda **k: phlox.min(x, 1, **k), lambda **k: phlox.cummax(x, 1, **k)):
+                   lambda **k: phlox.max(x, 1, **k), lambda **k: phlox.min(x, 1, **k), lambda **k: phlox.cummax(x, 1, **k),
+                   lambda **k: phlox.median(x, 1, **k), lambda **k: phlox.nanmedian(x, 1, **k), lambda **k: phlox.mode(x, 1, **k)):
             values, indices = phlox.zeros(0), phlox.zeros(0, dtype=phlox.int64)
             got = op(out=(values, indices))
             self.assertTrue(got[0] is values and got[1] is indices)
             self.assertEqual((values.tolist(), indices.tolist()), tuple(t.tolist() for t in op()))
             with self.assertRaisesRegex(RuntimeError, "dtype|type"):
                 op(out=(values, phlox.zeros(0, dtype=phlox.int32)))
+            for wrong, text in ((values, "must be tuple of Tensors, not Tensor"), ((values,), "expected tuple of 2 elements but got 1"),
+                                ([values] * 3, "expected tuple of 2 elements but got 3")):
+                with self.assertRaisesRegex(TypeError, text):
+                    op(out=wrong)
+
+    def test_a_result_of_several_may_not_lie_where_its_op_still_reads(self):
+        for op in (lambda x, **k: phlox.kthvalue(x, 1, 0, **k), lambda x, **k: phlox.median(x, 0, **k), lambda x, **k: phlox.nanmedian(x, 0, **k)):
+            x = phlox.tensor([[3.0, 1.0], [1.0, 2.0]])
+            with self.assertRaisesRegex(RuntimeError, "some elements of the input tensor and the written-to tensor refer to a single memory location"):
+                op(x, out=(x, phlox.zeros(0, dtype=phlox.int64)))
+            self.assertEqual(x.tolist(), [[3, 1], [1, 2]])
+        values, _ = phlox.mode(x, 0, out=(x, phlox.zeros(2, dtype=phlox.int64)))
+        self.assertTrue(values is x)
+        self.assertEqual(x.tolist(), [1, 1])
+
+    def test_a_median_says_which_of_out_has_another_dtype(self):
+        x, values, indices = phlox.ones(2, 3), phlox.zeros(0), phlox.zeros(0, dtype=phlox.int64)
+        for op in phlox.median, phlox.nanmedian:
+            with self.assertRaisesRegex(RuntimeError, "^Expected tensor for argument #1 'indices' to have scalar type Long; but got torch.FloatTensor instead"):
+                op(x, 0, out=(values, values))
+            with self.assertRaisesRegex(RuntimeError, "^Expected tensor for 'values' to have the same type as tensor for argument #2 'self'; but type torch.DoubleTensor"):
+                op(x, 0, out=(values.double(), indices))
 
     def test_numbers_are_drawn_in_the_dtype_of_out(self):
         x = phlox.full((1000,), 0.5)

@@ -112,8 +112,7 @@ class Paths(unittest.TestCase):
         x = torch.ones(2, dtype=torch.float64, requires_grad=True)
         self.assertTrue(torch.autograd.gradcheck(torch.sin, x))
         self.assertTrue(torch.autograd.gradcheck.gradcheck(torch.sin, x))
-        with self.assertRaisesRegex(ValueError, "device_ids must name at least one device"):
-            nn.parallel.data_parallel(nn.ReLU(), torch.tensor([-1.0]), [])
+        self.assertEqual(nn.parallel.data_parallel(nn.ReLU(), torch.tensor([-1.0, 2.0])).tolist(), [0, 2])
 
     def test_a_report_of_the_machine(self):
         report = run("-m", "torch.utils.collect_env")[1]
