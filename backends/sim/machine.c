@@ -126,8 +126,9 @@ static px__sim_figure_name rate_of(const px_launch *l) {
 // one written, before and after.
 static double laid_out(const px_launch *l) {
   double bytes = 0;
+  if (!is_convolution(l)) return 0;
   px__sim_figure_name rate = rate_of(l);
-  if (!is_convolution(l) || rate == PX__SIM_float32 || rate == PX__SIM_float64) return 0;
+  if (rate == PX__SIM_float32 || rate == PX__SIM_float64) return 0;
   for (int i = 0; i < l->operand_count; i++) {
     const px_operand *o = &l->operands[i];
     if (o->ndim > 2 && o->strides[1] != 1 && o->sizes[1] > 1) bytes += 2 * bytes_of(o);
