@@ -36,7 +36,7 @@ report() {
   if [ "$2" != 0 ]; then
     echo "$1" $(sed -nE 's/^(FAIL|ERROR):? +([^ :]*).*/\2/p' "$3" | sort -u | head -8) >>"$logs/bad"
     grep -E '^(FAIL|ERROR)[: ]' "$3" | sort | uniq -c | head -80
-    grep -vE '^(ok|skip) ' "$3" | tail -"$lines" | sed 's/^/    /'
+    grep -vE '^(ok|skip) |\.\.\. (ok|skipped .*)$' "$3" | tail -"$lines" | sed 's/^/    /'
   fi
 }
 # step NAME COMMAND...: runs beside others.
