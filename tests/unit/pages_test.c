@@ -196,7 +196,7 @@ PX_TEST(between_two_waits_for_pages_there_is_work) {
   large[1] = block_on(px_cuda(0), 90 * MIB);
   CHECK_EQ(px_memory_reserved(0), 270 * MIB);  // 30 beside those, and none was waited for
   px__block_free(large[0]), px__block_free(large[1]);
-  for (int i = 0; i < ENOUGH; i++) OK(fill(blocks[1], 1, 0));
+  for (int i = 0; i < ENOUGH; i++) OK(look(blocks[1]));
   OK(fill(blocks[1], 1, 40));
   px__block_free(blocks[1]);
   large[2] = block_on(px_cuda(0), 190 * MIB);
