@@ -104,6 +104,11 @@ px_status px__copy_into_lazy(px_tensor *self, const px_tensor *from, bool non_bl
 // may come with tensors of a device.
 px_status px__call_agree(px_call *call) __attribute__((warn_unused_result));
 
+// Whether it is an unsigned dtype that kernels do not compute in, and which is made another first.
+static inline bool px__is_unsigned(px_dtype dtype) {
+  return dtype == PX_UINT16 || dtype == PX_UINT32 || dtype == PX_UINT64;
+}
+
 // Whether an argument in a Tensor's place is a number.
 static inline bool px__is_number(px_value a) {
   return a.kind == PX_ARG_SCALAR || a.kind == PX_ARG_FLOAT || a.kind == PX_ARG_INT ||

@@ -66,9 +66,6 @@ static bool takes_other(const px_call *call, px_dtype dtype) {
 
 static bool is_whole(px_dtype d) { return !px_dtype_is_float(d) && !px_dtype_is_complex(d); }
 
-// What is no dtype of kernels, but is made one first.
-static bool is_unsigned(px_dtype d) { return d == PX_UINT16 || d == PX_UINT32 || d == PX_UINT64; }
-
 // Whether all that it looks at is whether elements are zero (any, all, count_nonzero).
 static bool reads_truth(const px_call *call) {
   int result = px__impl(call->op)->result_dtypes[0];
@@ -90,8 +87,8 @@ static px_status choose_dtypes(px_call *call, const px_tensor *self) {
     d = PX_BOOL;
   }
   if (asked.kind != PX_ARG_DTYPE && takes_other(call, d)) d = (px_dtype)call->given[0]->dtype;
-  if (is_unsigned((px_dtype)self->dtype) && rule == PX__PROMOTE_FIRST) d = PX_BOOL;
-  if (is_unsigned(d)) return px__refuse_dtype(call->op, d, call->device);
+  if (px__is_unsigned((px_dtype)self->dtype) && rule == PX__PROMOTE_FIRST) d = PX_BOOL;
+  if (px__is_unsigned(d)) return px__refuse_dtype(call->op, d, call->device);
   call->compute = d;
   call->dtype = d;
   if (self->dtype >= PX_DTYPE_COMPUTED && self->dtype != d &&
@@ -172,7 +169,7 @@ px_status px__call_reduce(px_call *call) {
   PX_TRY(make_results(call, &s));
   if (!call->results[0]->numel) return PX_OK;
   bool truth = PX_UNLIKELY(call->compute == PX_BOOL) && self->dtype != PX_BOOL;
-  if (truth || PX_UNLIKELY(is_unsigned((px_dtype)self->dtype)))
+  if (truth || PX_UNLIKELY(px__is_unsigned((px_dtype)self->dtype)))
     return launch_converted(call, self, &s);
   return launch_fold(call, self, &s);
 }

@@ -123,9 +123,6 @@ static px_status distinct(px_call *call, px_tensor *elements, bool wants_counts)
 
 // Unsigned numbers that are not computed in are sorted as int64, in which the largest ones have the
 // order of what is below zero, and go to its other end.
-static bool is_unsigned(const px_tensor *t) {
-  return t->dtype == PX_UINT16 || t->dtype == PX_UINT32 || t->dtype == PX_UINT64;
-}
 static px_status shifted(px_tensor **out, const px_tensor *t, bool large) {
   if (large) return px_bitwise_xor_scalar(out, t, px_int(INT64_MIN));
   *out = px_retain((px_tensor *)t);
@@ -149,7 +146,7 @@ static px_status unique_unsigned(px_call *call, const px_tensor *t, const int64_
 
 PX_RUN(unique) {
   const px_tensor *t = args->self;
-  if (is_unsigned(t))
+  if (px__is_unsigned((px_dtype)t->dtype))
     return unique_unsigned(call, t, NULL, args->return_inverse, args->return_counts);
   PX_SCOPED(px_tensor) elements = NULL;
   GROUPS g = {.inverse_ndim = t->ndim,
@@ -234,7 +231,7 @@ static px_status along(px_call *call, const px_tensor *t, int64_t wanted, bool s
 }
 
 PX_RUN(unique_dim) {
-  if (is_unsigned(args->self))
+  if (px__is_unsigned((px_dtype)args->self->dtype))
     return unique_unsigned(call, args->self, &args->dim, args->return_inverse, args->return_counts);
   return along(call, args->self, args->dim, true, args->return_inverse, args->return_counts);
 }

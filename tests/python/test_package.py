@@ -113,6 +113,9 @@ class Paths(unittest.TestCase):
         self.assertTrue(torch.autograd.gradcheck(torch.sin, x))
         self.assertTrue(torch.autograd.gradcheck.gradcheck(torch.sin, x))
         self.assertEqual(nn.parallel.data_parallel(nn.ReLU(), torch.tensor([-1.0, 2.0])).tolist(), [0, 2])
+        if torch.cuda.device_count():  # without, no devices are asked for
+            with self.assertRaisesRegex(ValueError, "device_ids must name at least one device"):
+                nn.parallel.data_parallel(nn.ReLU(), torch.tensor([-1.0]), [])
 
     def test_a_report_of_the_machine(self):
         report = run("-m", "torch.utils.collect_env")[1]

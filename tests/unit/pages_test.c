@@ -76,10 +76,16 @@ static void small_device(const char *memory, const char *settings) {
   OK(px_memory_configure(settings));
 }
 
-// Blocks of `size` each, of which every other one is free.
-static void comb(px_block **blocks, int count, size_t size) {
+// Blocks of `size` each, of which every other one is free, and may be in use by work of the current
+// stream.
+static void comb_in(px_block **blocks, int count, size_t size, bool busy) {
   for (int i = 0; i < count; i++) blocks[i] = block_on(px_cuda(0), size);
+  for (int i = 0; i < count && busy; i += 2) OK(fill(blocks[i], 1, 40));
   for (int i = 0; i < count; i += 2) px__block_free(blocks[i]);
+}
+static void comb(px_block **blocks, int count, size_t size) { comb_in(blocks, count, size, false); }
+static void busy_comb(px_block **blocks, int count, size_t size) {
+  comb_in(blocks, count, size, true);
 }
 static void drop_comb(px_block **blocks, int count) {
   for (int i = 1; i < count; i += 2) px__block_free(blocks[i]);
@@ -143,13 +149,6 @@ PX_TEST(pages_between_live_blocks_go_one_by_one) {
   OK(px_memory_empty_cache());
   CHECK_EQ(px_memory_reserved(0), 0);
   inspect(0);
-}
-
-// ... whose free ones work of the current stream uses.
-static void busy_comb(px_block **blocks, int count, size_t size) {
-  for (int i = 0; i < count; i++) blocks[i] = block_on(px_cuda(0), size);
-  for (int i = 0; i < count; i += 2) OK(fill(blocks[i], 1, 40));
-  for (int i = 0; i < count; i += 2) px__block_free(blocks[i]);
 }
 
 // Work on another stream, which nothing waits for; the block is the caller's.
