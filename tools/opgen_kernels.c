@@ -145,6 +145,7 @@ typedef struct rewriter {
   bool blocks;          // a function of libm occurred
   bool slow;            // a function of floats occurred that takes longer than memory does
   bool form;            // the form for wide vectors is written
+  bool calls;           // a function occurred
   bool near, has_near;  // take fast forms; there is one
   const char *easy;     // the exponent of all powers
 } rewriter;
@@ -158,6 +159,7 @@ static void emit_call(rewriter *w, const math_row *f) {
   bool near = (real || whole) && blocks == NEAR;
   w->blocks |= near || (real && blocks == BLOCKS) || (wide && blocks == BLOCKS_F64) ||
                (real && !wide && blocks == BLOCKS_F32);
+  w->calls = true;
   w->has_near |= near;
   w->slow |= real && !near && blocks != NO_BLOCKS && !(wide && blocks == BLOCKS_F32);
   if (w->easy && !strcmp(f->name, "pow"))
@@ -360,11 +362,14 @@ static bool has_easy_powers(const og_op *op, const stamp *s) {
 }
 
 static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
+  // Functions of complex numbers are calls for each element: no loop of vectors, in least room.
+  const char *rare = s->suffix[0] == 'c' && w->calls ? "__attribute__((cold)) " : "";
   const char *head = w->form ? "PX__CPU_WIDE static bool" : "static void";
   const char *end = w->form ? "  return true;\n" : "";
   fprintf(to,
-          "%s row_%s_%s%s(char *const *p_, const int64_t *s_, int64_t n_, const px_launch *l) {\n",
-          head, op->name, s->suffix, w->form ? "_wide" : "");
+          "%s%s row_%s_%s%s(char *const *p_, const int64_t *s_, int64_t n_, const px_launch *l) "
+          "{\n",
+          rare, head, op->name, s->suffix, w->form ? "_wide" : "");
   if (!w->form && has_easy_powers(op, s)) {
     write_easy_powers(to, op, s, w, false);
     if (strcmp(op->params[0].name, "self") != 0) write_easy_powers(to, op, s, w, true);

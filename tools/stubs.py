@@ -112,7 +112,8 @@ TABLE = Table()
 
 
 def quoted(doc, indent):
-    text = doc.strip().replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    """What editors show: the arguments and the shapes. Errors and examples are what help() says."""
+    text = re.split(r"\n\s*(?:Raises|Example):\n|\n\s*>>>", doc)[0].strip().replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     text = text + " " if text.endswith('"') else text
     return f'{indent}"""' + text.replace("\n", "\n" + indent if indent else "\n") + '"""\n'
 
@@ -131,7 +132,8 @@ def functions(name, rows, indent="", first=""):
         returns = "" if "->" in signature else " -> None"
         text += f"{indent}@overload\n" if len(rows) > 1 else ""
         text += f"{indent}def {name}({first}{comma}{plain(signature[1:])}{returns}:"
-        text += "\n" + quoted(doc, indent + "    ") if doc else " ...\n"
+        shown = doc and not (what == "op" and re.search(r"[a-z0-9]_$", name))  # what x says, x_ does in place
+        text += "\n" + quoted(doc, indent + "    ") if shown else " ...\n"
     return text
 
 
