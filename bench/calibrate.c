@@ -18,7 +18,7 @@ static const double sustained = 0.3;  // seconds
 typedef struct job {
   px_tensor *from, *to;
   px_event *begin, *end;
-  px_stream *stream;
+  px_stream *stream, *aside;
 } job;
 
 static void must(px_status status) {
@@ -66,6 +66,14 @@ static void convolve(job *j) {
   px_tensor *out;
   must(px_conv2d(&out, j->from, j->to, NULL, one, 2, none, 2, one, 2, 1));
   px_release(out);
+}
+// A kernel on the other stream, which waits for this one, and is waited for.
+static void go_round(job *j) {
+  must(px_stream_wait_stream(j->aside, j->stream));
+  must(px_stream_set_current(j->aside));
+  must(px_neg_(j->to));
+  must(px_stream_set_current(j->stream));
+  must(px_stream_wait_stream(j->stream, j->aside));
 }
 static void transfer(job *j) { must(px_copy_(j->to, j->from, true)); }
 
@@ -168,11 +176,30 @@ static double write_issue(FILE *to, job *j) {
   return issue;
 }
 
+// What a stream takes more for a wait: it goes to a stream of the device and back, and a kernel is
+// there.
+static void write_wait(FILE *to, job *j, int64_t n, double kernel, const char *name, int device) {
+  px_stream *current;
+  px_tensor *small = matrix(1, PX_FLOAT32, px_cuda(device));
+  must(px_stream_current(&current, px_cuda(device)));
+  must(px_stream_new(&j->aside, px_cuda(device), 0));
+  must(px_device_synchronize(device));
+  j->to = small;
+  double round = queued(j, n, issued(j, go_round), small, go_round);
+  if (device) must(px_stream_set_current(current));
+  fprintf(to, "%s = %.0f\n", name, 1e9 * fmax(0, round - kernel) / 2);
+  px_release(j->aside);
+  px_release(small);
+}
+
 static void write_smallest(FILE *to, job *j, int64_t n, double issue) {
   px_tensor *small = matrix(1, PX_FLOAT32, px_cuda(0)), *host = page_locked(1);
   j->to = small;
-  fprintf(to, "kernel_ns = %.0f\n", 1e9 * queued(j, n, issue, small, negate));
+  double kernel = queued(j, n, issue, small, negate);
+  fprintf(to, "kernel_ns = %.0f\n", 1e9 * kernel);
   fprintf(to, "copy_ns = %.0f\n", 1e9 * queued(j, n, issue, host, transfer));
+  write_wait(to, j, n, kernel, "wait_ns", 0);
+  if (px_device_count(PX_CUDA) > 1) write_wait(to, j, n, kernel, "peer_wait_ns", 1);
   px_release(small);
   px_release(host);
 }

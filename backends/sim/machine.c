@@ -164,3 +164,8 @@ int64_t px__sim_copy_cost(const px_copy *copy, bool detour) {
 int64_t px__sim_fill_cost(size_t bytes) {
   return (int64_t)(figures[PX__SIM_kernel_ns] + at_rate((double)bytes, figures[PX__SIM_memory]));
 }
+
+int64_t px__sim_wait_cost(int device, int other) {
+  bool apart = other >= 0 && other != device;
+  return (int64_t)figures[apart ? PX__SIM_peer_wait_ns : PX__SIM_wait_ns];
+}

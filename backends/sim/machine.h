@@ -4,24 +4,30 @@
 #include "sim/sim.h"
 
 // XX(name, value): nanoseconds, bytes a second, operations a second. The defaults are those of an
-// H200, published figures times what is reached of them: of memory (4.8 TB/s) four fifths, of links
-// (450 GB/s a direction between devices; PCIe 5.0) nine tenths, and of dense products (989 TFLOP/s
-// in bfloat16) 55 in a hundred, which is what whole steps of transformers reach by the README's
-// measurements; of products in TF32 (495 TFLOP/s) 74, and convolutions reach a share of both.
-// issue_ns is what the host takes for a launch from Python, a copy, a fill or a call, and plan_ns
-// what it takes more for a convolution, whose plan a library carries out; kernel_ns and copy_ns are
-// what the device takes for the smallest one. Links of 0 are as PHLOX_SIM_LINK_BANDWIDTH and
-// _LATENCY say. A node has so many ranks, and beyond it there is a network of 400 Gbit/s a rank.
-// `ranks`: how many a collective is to take the time of, if there are fewer.
+// H200, published figures times what is reached of them: of memory (4.8 TB/s) four fifths, of
+// links (450 GB/s a direction between devices, of which bench/calibrate reached 393; PCIe 5.0)
+// nearly nine tenths, and of dense products (989 TFLOP/s in bfloat16) 55 in a hundred, which is
+// what whole steps of transformers reach by the README's measurements; of products in TF32 (495
+// TFLOP/s) 74, and convolutions reach a share of both. issue_ns is what the host takes for a
+// launch from Python, a copy, a fill or a call, and plan_ns what it takes more for a convolution,
+// whose plan a library carries out; kernel_ns and copy_ns are what the device takes for the
+// smallest one (a copy by calibrate, too). A stream goes on wait_ns after what it waited for on
+// another stream of its device, and peer_wait_ns after that of another device, as the signal goes
+// through memory that both see: 2 us are what NVIDIA's p2pBandwidthLatencyTest gives for the
+// smallest copy between peers. Links of 0 are as PHLOX_SIM_LINK_BANDWIDTH and _LATENCY say. A node
+// has so many ranks, and beyond it there is a network of 400 Gbit/s a rank. `ranks`: how many a
+// collective is to take the time of, if there are fewer.
 #define PX__SIM_FIGURES(XX) \
   XX(issue_ns, 6000) \
   XX(plan_ns, 25000) \
   XX(kernel_ns, 2000) \
-  XX(copy_ns, 1500) \
+  XX(copy_ns, 2300) \
+  XX(wait_ns, 0) \
+  XX(peer_wait_ns, 2000) \
   XX(memory, 3.8e12) \
   XX(to_device, 55e9) \
   XX(to_host, 55e9) \
-  XX(peer, 400e9) \
+  XX(peer, 390e9) \
   XX(detour, 25e9) \
   XX(link, 0) \
   XX(link_ns, 0) \
@@ -52,3 +58,6 @@ int64_t px__sim_host_cost(const px_launch *launch);
 int64_t px__sim_launch_cost(const px_launch *launch);
 int64_t px__sim_copy_cost(const px_copy *copy, bool detour);
 int64_t px__sim_fill_cost(size_t bytes);
+// Until a stream of `device` sees that one of device `other` has reached a mark. -1, as in graphs:
+// the same.
+int64_t px__sim_wait_cost(int device, int other);

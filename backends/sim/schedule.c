@@ -121,7 +121,10 @@ static void run(px__sim_stream *s) {
     run_call(s);
     return;
   }
-  if (task->kind == PX__SIM_TASK_WAIT && s->now < task->mark->time) s->now = task->mark->time;
+  if (task->kind == PX__SIM_TASK_WAIT) {
+    int64_t seen = task->mark->time + px__sim_wait_cost(s->device, task->mark->device);
+    if (s->now < seen) s->now = seen;
+  }
   px__sim_unlock();
   if (task->run) task->run(s, task);
   px__sim_lock();

@@ -33,7 +33,7 @@ static void simulate(const char *mode, const char *figures) {
 }
 static const char round_figures[] =
     "# a machine for tests\n"
-    "issue_ns = 100\nkernel_ns = 1000  # the smallest\ncopy_ns = 500\n"
+    "issue_ns = 100\nkernel_ns = 1000  # the smallest\ncopy_ns = 500\npeer_wait_ns = 0\n"
     "memory = 100G\nto_device = 10G\nto_host = 10G\npeer = 10G\ndetour = 1G\n"
     "float32 = 1T\nfloat64 = 0.5T\n";
 
@@ -159,6 +159,38 @@ PX_TEST(events_and_streams_give_virtual_time) {
   CHECK_EQ(host, done);  // it has waited
   OK(px_event_elapsed(&ms, begin, end));
   CHECK(ms > 0.00299 && ms < 0.00301);
+}
+
+// How long after a product of device 0 a kernel ends that waits for it on a stream of `device`.
+static int64_t behind_a_wait(int device) {
+  PX_SCOPED(px_tensor) x = zeros(100, PX_FLOAT32);
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) z = NULL;
+  PX_SCOPED(px_stream) aside = NULL;
+  px_stream *home, *before;
+  int64_t size = 1, done, end;
+  OK(px_tensor_empty(&z, 1, &size, PX_FLOAT32, px_cuda(device)));
+  OK(px_zero_(z));
+  OK(px_stream_current(&home, px_cuda(0)));
+  OK(px_stream_current(&before, px_cuda(device)));
+  OK(px_stream_new(&aside, px_cuda(device), 0));
+  OK(px_device_synchronize(device));
+  OK(px_mm(&y, x, x));
+  OK(px_stream_wait_stream(aside, home));
+  OK(px_stream_set_current(aside));
+  OK(px_neg_(z));
+  OK(px_stream_set_current(before));
+  OK(px_time_stream(&end, aside));
+  OK(px_time_stream(&done, home));
+  return end - done;
+}
+
+PX_TEST(a_stream_goes_on_some_time_after_what_it_waited_for) {
+  simulate("schedule",
+           "issue_ns = 10\nkernel_ns = 1000\nfloat32 = 1T\nmemory = 100T\nwait_ns = 30\n"
+           "peer_wait_ns = 700\n");
+  CHECK_EQ(behind_a_wait(0), 30 + 1000);
+  CHECK_EQ(behind_a_wait(1), 700 + 1000);
 }
 
 // Copies from page-locked memory beside products, on two streams; gives the end.
