@@ -117,13 +117,13 @@ static px_status serve_again(px_block **out, const px__request *r) {
   d->cache.ledger.num_alloc_retries++;
   px__request tight = *r;
   tight.tight = true;
-  px_status status = px__runs_grow(out, r);
+  px_status status = px__runs_grow(out, r, 0);
   if (*out || (status != PX_OK && status != PX_OUT_OF_MEMORY)) return status;
   px__reserve_release(d, true);
   status = px__segment_extend(out, r);
   if (status != PX_OUT_OF_MEMORY) return status;
   if ((*out = from_pool(r)) || (*out = px__pool_allocate_other(r))) return PX_OK;
-  status = px__runs_grow(out, r);
+  status = px__runs_grow(out, r, 0);
   if (!*out && (status == PX_OK || status == PX_OUT_OF_MEMORY))
     status = px__segment_extend(out, &tight);
   if (status != PX_OUT_OF_MEMORY) return status;

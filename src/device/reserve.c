@@ -8,6 +8,10 @@
 // lie, if nothing uses them any more. So what is reserved beyond the most that was in use is the
 // allowance, and the parts of pages that are free.
 //
+// A step that repeats may miss at the same place each time: what its pages were taken out of takes
+// them back. Moving pages takes longer than most of what is done with them, so a request that
+// misses again gets pages that are new, and the step comes to rest, as long as those are few.
+//
 // A host that runs ahead of its device has free chunks whose work is still to come, and their pages
 // stay. Now and then a request that would take more waits for that work, if it is that of one
 // stream alone.
@@ -18,6 +22,8 @@ enum {
   ALLOWANCE = 256,       // MiB that may be reserved and not in use, before pages move
   ALLOWANCE_SOON = 32,   // ... where the program has asked for it (expandable_segments)
   ALLOWANCE_SHARE = 16,  // ... but no more than this part of the device
+  KEPT = 32,             // MiB that steps that repeat may take besides,
+  KEPT_SHARE = 20,       // ... or this part of the most in use
   PATIENCE = 128         // units of work between two waits: they take far longer than a wait
 };
 
@@ -47,6 +53,27 @@ static bool is_past_allowance(px__device *d, const px__request *r) {
   if (live > c->most) c->most = live;
   if (allowance > share) allowance = share;
   return c->reserved + px__segment_size(d, r->size) > c->most + allowance;
+}
+
+// Whether the request has missed before when as much was in use.
+static bool is_again(px__cache *c, const px__request *r) {
+  px__misses *m = &c->misses;
+  px__miss now = {.size = r->size, .live = (size_t)c->ledger.allocated_bytes[0].current};
+  unsigned known = m->count < PX__MISSES ? m->count : PX__MISSES;
+  for (unsigned i = 0; i < known; i++)
+    if (m->seen[i].size == now.size && m->seen[i].live == now.live) return true;
+  m->seen[m->count++ % PX__MISSES] = now;
+  return false;
+}
+
+// Serves a request past the allowance with pages from elsewhere, or with new ones.
+static void grow(px_block **out, const px__request *r) {
+  px__cache *c = &r->device->cache;
+  size_t most = c->most / KEPT_SHARE > KEPT * MIB ? c->most / KEPT_SHARE : KEPT * MIB;
+  size_t more = is_again(c, r) && most > c->misses.kept ? most - c->misses.kept : 0;
+  size_t before = c->reserved;
+  if (px__runs_grow(out, r, more) != PX_OK) px_error_clear();
+  if (more && c->reserved > before) c->misses.kept += c->reserved - before;
 }
 
 // Whether a stream, and no other of the process, has work under way. What others do may want
@@ -85,7 +112,7 @@ void px__reserve_make_way(px_block **out, px__request *r) {
     }
     if (!d->cache.tight || (*out = px__pool_allocate_other(r))) return;
     if ((r->rests = is_worth_a_rest(d, r))) return;
-    if (px__runs_grow(out, r) != PX_OK) px_error_clear();
+    grow(out, r);
   } else if (d->cache.settings.expands == PX__SOON && r->size > PX__SMALL) {
     release_down_to(d, reserved > wanted ? reserved - wanted : 0);
   }
@@ -131,6 +158,7 @@ void px__reserve_release(px__device *d, bool pages) {
   if (pages || d->cache.tight || d->cache.settings.expands == PX__SOON)
     px__runs_give(d, SIZE_MAX, NULL);
   d->cache.most = (size_t)d->cache.ledger.allocated_bytes[0].current;
+  d->cache.misses = (px__misses){0};
   d->cache.tight = false;
   if (!pages) d->cache.thrifty = false;
 }

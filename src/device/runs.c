@@ -218,13 +218,13 @@ px_status px__runs_put(px__chunk **out, const px__request *r, uintptr_t at, size
   return PX_OK;
 }
 
-px_status px__runs_grow(px_block **out, const px__request *r) {
+px_status px__runs_grow(px_block **out, const px__request *r, size_t more) {
   place where;
   *out = NULL;
   if (px__pool_room(r) || !px__pages_wanted(r->device)) return PX_OK;
   px__pool_flush(r->device);
   if (!find_place(&where, r)) return PX_OK;
-  px__runs_give(r->device, where.bytes, where.side);
+  if (where.bytes > more) px__runs_give(r->device, where.bytes, where.side);
   px__chunk *chunk;
   PX_TRY(px__runs_put(&chunk, r, where.at, where.bytes));
   *out = px__pool_allocate(r);

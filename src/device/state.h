@@ -204,6 +204,16 @@ typedef struct px__events {
   int64_t count, room, most;
   int64_t oldest;  // where the next one goes, once there are as many as there may be
 } px__events;
+// The latest requests past the allowance that found no fit (reserve.c).
+enum { PX__MISSES = 64 };
+typedef struct px__miss {
+  size_t size, live;  // what was asked for, and what was in use
+} px__miss;
+typedef struct px__misses {
+  px__miss seen[PX__MISSES];
+  unsigned count;
+  size_t kept;  // bytes that were taken for those that came again
+} px__misses;
 typedef struct px__cache {
   px__segment *segments;
   px__room *rooms;
@@ -212,6 +222,7 @@ typedef struct px__cache {
   px__chunk *spare;    // records of chunks that are none any more
   size_t reserved;     // bytes of all segments
   size_t most;         // the most in use when a request found no fit, since the cache was emptied
+  px__misses misses;   // ... since then
   bool tight;          // more would have been reserved than is worth it (reserve.c)
   bool thrifty;        // ... since the cache was emptied, on a device of few pages (thrift.c)
   uintptr_t range, range_end;  // addresses for pages; 0: none yet
@@ -553,9 +564,9 @@ static inline size_t px__whole_pages(size_t bytes) {
 }
 
 // ---- runs.c: with the lock held
-// Serves a request with as few new pages as will do, for which others go back; *out NULL: there is
-// no place for it.
-px_status px__runs_grow(px_block **out, const px__request *request)
+// Serves a request with as few new pages as will do, for which others go back if they are more than
+// `more`; *out NULL: there is no place for it.
+px_status px__runs_grow(px_block **out, const px__request *request, size_t more)
     __attribute__((warn_unused_result));
 // Gives back at most `wanted` bytes of pages that are free and out of use, of the oldest segments
 // first, and none of two chunks (may be NULL). Returns how many.

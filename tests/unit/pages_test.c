@@ -105,6 +105,46 @@ PX_TEST(free_pages_serve_a_large_request_past_the_allowance) {
   px__block_free(large), drop_comb(blocks, 8);
 }
 
+// A step whose last request finds no fit: what is free beside the first one is too small.
+static void misfit_step(size_t first, size_t last) {
+  px_block *a = block_on(px_cuda(0), first), *b = block_on(px_cuda(0), 2 * first / 3);
+  px__block_free(a);
+  a = block_on(px_cuda(0), last);
+  px__block_free(a), px__block_free(b);
+}
+
+PX_TEST(a_step_that_repeats_comes_to_rest) {
+  small_device("4G", "expandable_segments:True");
+  px_block *held = block_on(px_cuda(0), 2000 * MIB);
+  for (int i = 0; i < 4; i++) misfit_step(90 * MIB, 270 * MIB);
+  int64_t taken = stat_of("num_device_alloc"), given = stat_of("num_device_free");
+  CHECK(given >= 1);
+  for (int i = 0; i < 10; i++) misfit_step(90 * MIB, 270 * MIB);
+  CHECK_EQ(stat_of("num_device_alloc"), taken);
+  CHECK_EQ(stat_of("num_device_free"), given);
+  CHECK_EQ(px_memory_reserved(0), (2000 + 330 + 90) * MIB);
+  inspect(0);
+  px__block_free(held);
+}
+
+PX_TEST(what_steps_take_to_come_to_rest_is_bounded) {
+  small_device("2G", "expandable_segments:True");
+  for (int i = 0; i < 10; i++) misfit_step(90 * MIB, 270 * MIB);
+  CHECK(stat_of("num_device_free") >= 8);  // pages move each time, as they would be 90 MiB
+  CHECK_EQ(px_memory_reserved(0), 330 * MIB);
+  inspect(0);
+}
+
+PX_TEST(a_step_of_other_sizes_takes_no_more_than_lives) {
+  small_device("4G", "expandable_segments:True");
+  px_block *held = block_on(px_cuda(0), 2000 * MIB);
+  for (size_t i = 0; i < 10; i++) misfit_step((90 + 3 * i) * MIB, (270 - 2 * i) * MIB);
+  CHECK(stat_of("num_device_free") >= 8);
+  CHECK_EQ(px_memory_reserved(0), (2000 + 330 + 2) * MIB);
+  inspect(0);
+  px__block_free(held);
+}
+
 PX_TEST(within_the_allowance_segments_grow_as_pytorchs) {
   small_device("4G", "");
   px_block *blocks[8];
