@@ -112,7 +112,7 @@ typedef struct og_op {
   unsigned words;  // bit i: og_words[i]
   og_field turned, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
       kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, cuda,
-      expands, draws, out, expanded, format, batch, complex, lazy, work, flops;
+      expands, draws, out, expanded, format, batch, complex, of_unsigned, lazy, work, flops;
   og_field refusals[OG_MAX_REFUSALS];
   int refusal_count;
   og_field checks[OG_MAX_CHECKS];
@@ -123,7 +123,7 @@ typedef struct og_op {
   int sample_count;
   og_field grads[OG_MAX_PARAMS];  // the formula of parameter i
   og_field grad_all;              // `grad * = FN`
-  og_node *grad_nodes[OG_MAX_PARAMS], *body_node, *complex_node;
+  og_node *grad_nodes[OG_MAX_PARAMS], *body_node, *complex_node, *unsigned_node;
   unsigned grad_mask, save_mask, shape_mask, save_result_mask, mask_params;
   unsigned save_for[OG_MAX_PARAMS];
 } og_op;

@@ -293,4 +293,5 @@ static void write_composed(FILE *to, const og_op *op, const char *what, const og
 void og_write_body(FILE *to, const og_op *op) {
   write_composed(to, op, "body", &op->body, op->body_node);
   write_composed(to, op, "complex", &op->complex, op->complex_node);
+  write_composed(to, op, "unsigned", &op->of_unsigned, op->unsigned_node);
 }

@@ -314,6 +314,9 @@ void og_analyse(og_op *op) {
     walk(op, op->body_node = og_formula(op->body.text, op->body.place), false, true);
   if (op->complex.text)
     walk(op, op->complex_node = og_formula(op->complex.text, op->complex.place), false, true);
+  if (op->of_unsigned.text && !op->complex.text)
+    walk(op, op->unsigned_node = og_formula(op->of_unsigned.text, op->of_unsigned.place), false,
+         true);
   op->save_mask = op->shape_mask = 0;
   if (op->grad_all.text) analyse_whole(op);
   for (int i = 0; i < op->param_count; i++) {

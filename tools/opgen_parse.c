@@ -113,17 +113,18 @@ void og_op_field(og_op *op, char *line, og_place at) {
     const char *name;
     og_field *field;
   } fields[] = {
-      {"kind", &op->kind_field},   {"expr", &op->expr},         {"fold", &op->fold},
-      {"dtypes", &op->dtypes},     {"run", &op->run},           {"kernel", &op->kernel},
-      {"body", &op->body},         {"gradname", &op->gradname}, {"pyname", &op->pyname},
-      {"note", &op->note},         {"doc", &op->doc},           {"masks", &op->masks},
-      {"saves", &op->saves},       {"domain", &op->domain},     {"nograd", &op->nograd},
-      {"turned", &op->turned},     {"alias", &op->alias},       {"wrapper", &op->wrapper},
-      {"autocast", &op->autocast}, {"shape", &op->shape},       {"errors", &op->errors},
-      {"example", &op->example},   {"expands", &op->expands},   {"draws", &op->draws},
-      {"cuda", &op->cuda},         {"out", &op->out},           {"expanded", &op->expanded},
-      {"lazy", &op->lazy},         {"format", &op->format},     {"batch", &op->batch},
-      {"complex", &op->complex},   {"work", &op->work},         {"flops", &op->flops}};
+      {"kind", &op->kind_field},     {"expr", &op->expr},         {"fold", &op->fold},
+      {"dtypes", &op->dtypes},       {"run", &op->run},           {"kernel", &op->kernel},
+      {"body", &op->body},           {"gradname", &op->gradname}, {"pyname", &op->pyname},
+      {"note", &op->note},           {"doc", &op->doc},           {"masks", &op->masks},
+      {"saves", &op->saves},         {"domain", &op->domain},     {"nograd", &op->nograd},
+      {"turned", &op->turned},       {"alias", &op->alias},       {"wrapper", &op->wrapper},
+      {"autocast", &op->autocast},   {"shape", &op->shape},       {"errors", &op->errors},
+      {"example", &op->example},     {"expands", &op->expands},   {"draws", &op->draws},
+      {"cuda", &op->cuda},           {"out", &op->out},           {"expanded", &op->expanded},
+      {"lazy", &op->lazy},           {"format", &op->format},     {"batch", &op->batch},
+      {"complex", &op->complex},     {"work", &op->work},         {"flops", &op->flops},
+      {"unsigned", &op->of_unsigned}};
   if (!strcmp(name, "grad")) {
     parse_grad(op, text, at);
     return;
@@ -157,6 +158,10 @@ void og_op_end(const og_op *op) {
     og_die(at, "body of %s, which is not composite", op->name);
   if (op->complex.text && (op->result_count != 1 || og_is(op, "composite")))
     og_die(at, "complex of %s, which is composite, or has several results", op->name);
+  if (op->of_unsigned.text && (op->result_count != 1 || og_is(op, "composite")))
+    og_die(at, "unsigned of %s, which is composite, or has several results", op->name);
+  if (op->of_unsigned.text && op->complex.text && strcmp(op->of_unsigned.text, op->complex.text))
+    og_die(at, "unsigned of %s, whose complex says something else", op->name);
   if (op->work.text && (og_is(op, "view") || og_is(op, "composite") || og_is(op, "function")))
     og_die(op->work.place, "work of %s, which launches no kernel of its own", op->name);
   if (op->flops.text && !op->work.text)

@@ -189,6 +189,17 @@ static int tensor_params(const og_op *op) {
   return n;
 }
 
+// What is called of numbers that the kernel does not know.
+static void write_composed(FILE *to, const og_op *op) {
+  bool both = op->complex_node && op->of_unsigned.text;  // which say the same
+  if (op->complex_node)
+    fprintf(to, ".complex = complex_%s, %s", op->name, both ? ".composed = PX__OF_BOTH, " : "");
+  if (op->unsigned_node)
+    fprintf(to, ".complex = unsigned_%s, .composed = PX__OF_UNSIGNED, ", op->name);
+  if (og_has(op, OG_W_ordered))
+    fprintf(to, ".complex = px__call_ordered, .composed = PX__OF_LARGE, ");
+}
+
 void og_write_impl(FILE *to, const og_op *op) {
   const char *run = op->body_node    ? og_format("body_%s", op->name)
                     : op->made_count ? og_format("make_%s", op->name)
@@ -203,8 +214,7 @@ void og_write_impl(FILE *to, const og_op *op) {
           kernel ? "\"" : "", og_dtype_mask(op), out_rules[out_rule(op)].rule);
   if (op->work.text) fprintf(to, ".work = work_%s, ", op->name);
   og_write_flops(to, op);
-  if (op->complex_node) fprintf(to, ".complex = complex_%s, ", op->name);
-  if (og_has(op, OG_W_ordered)) fprintf(to, ".ordered = 1, .complex = px__call_ordered, ");
+  write_composed(to, op);
   if (og_has_texts(op)) fprintf(to, ".texts = &texts_%s, ", op->name);
   og_policy policy = policy_of(op);
   if (og_has_checks(op))

@@ -498,7 +498,7 @@ __attribute__((noinline)) static px_status call_lazily(const px_op *op, px_call_
   return status;
 }
 
-// ---- of complex numbers, by other ops, and of the order of uint64, by the op itself
+// ---- of complex and unsigned numbers, by other ops, and of the order of uint64, by the op itself
 
 static bool is_whole(px_value a) { return px__is_number(a) && px_value_scalar(a).kind != 'f'; }
 // Whether all tensors are of uint64, and all numbers whole.
@@ -513,10 +513,16 @@ static bool has_large(const px_op *op, const px_value *args) {
 }
 
 static bool is_composed(const px_op *op, const px_value *args) {
-  if (px__impl(op)->ordered) return has_large(op, args);
-  for (int i = 0; i < op->param_count; i++)
-    if (args[i].kind == PX_ARG_TENSOR && px_dtype_is_complex((px_dtype)args[i].v.tensor->dtype))
+  px__composed of = (px__composed)px__impl(op)->composed;
+  if (of == PX__OF_LARGE) return has_large(op, args);
+  for (int i = 0; i < op->param_count; i++) {
+    if (args[i].kind != PX_ARG_TENSOR) continue;
+    px_dtype dtype = (px_dtype)args[i].v.tensor->dtype;
+    if (PX_LIKELY(dtype < PX_DTYPE_COMPUTED)) continue;
+    if (px_dtype_is_complex(dtype) ? of != PX__OF_UNSIGNED
+                                   : of != PX__OF_COMPLEX && px__is_unsigned(dtype))
       return true;
+  }
   return false;
 }
 

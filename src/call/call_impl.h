@@ -108,6 +108,13 @@ px_status px__call_agree(px_call *call) __attribute__((warn_unused_result));
 static inline bool px__is_unsigned(px_dtype dtype) {
   return dtype == PX_UINT16 || dtype == PX_UINT32 || dtype == PX_UINT64;
 }
+// The dtype whose sums and products have the bits of the unsigned one's; of others themselves.
+static inline px_dtype px__signed_of(px_dtype dtype) {
+  return dtype == PX_UINT16   ? PX_INT16
+         : dtype == PX_UINT32 ? PX_INT32
+         : dtype == PX_UINT64 ? PX_INT64
+                              : dtype;
+}
 
 // Whether an argument in a Tensor's place is a number.
 static inline bool px__is_number(px_value a) {

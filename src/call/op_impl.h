@@ -90,6 +90,14 @@ typedef enum px__batch_rule {
 } px__batch_rule;
 typedef struct px__batching px__batching;  // batch.h
 
+// What `complex` is called of.
+typedef enum px__composed {
+  PX__OF_COMPLEX,   // calls with a complex tensor
+  PX__OF_UNSIGNED,  // ... with one of uint16, uint32 or uint64
+  PX__OF_BOTH,
+  PX__OF_LARGE  // ... whose tensors are all of uint64: px__call_ordered
+} px__composed;
+
 // What a descriptor's `impl` points to.
 typedef struct px__op_impl {
   // kernel: checks the arguments and makes the results (generated from `result` lines); then the
@@ -100,7 +108,7 @@ typedef struct px__op_impl {
   px_status (*run)(px_call *call);
   // Refuses arguments, before anything else; NULL if there is no policy of autocast either.
   px_status (*check)(const px_call *call);
-  // Of complex numbers, which its kernel does not know: composed of other ops; or NULL.
+  // Of numbers that its kernel does not know (`composed`): composed of other ops; or NULL.
   px_status (*complex)(px_call *call);
   // The floating-point operations of a call whose results are made; NULL: they are not told.
   int64_t (*work)(const px_call *call);
@@ -115,7 +123,7 @@ typedef struct px__op_impl {
   uint8_t out;         // px__out_rule
   bool mutates;        // kernel writes into a result that starts as a copy of the first argument
                        // (scatter, index_add)
-  bool ordered;        // pointwise: `complex` is called of uint64
+  uint8_t composed;    // px__composed
   bool nonempty;       // reduce: over nothing there is no result
   bool any_scalars;    // pointwise: takes any number of 0-dim CPU tensors to a device
   bool idempotent;     // in place: elements of self may share memory
@@ -168,6 +176,10 @@ static inline px_tensor *px__arg_tensor(const px_call *call, int i) {
 
 // What is called of ordered ops for uint64: the op itself, of int64 in the same order (order.c).
 px_status px__call_ordered(px_call *call) __attribute__((warn_unused_result));
+// An unsigned tensor as int64 in the same order; and what is, as the unsigned dtype again.
+px_status px__to_ordered(px_tensor **out, const px_tensor *t) __attribute__((warn_unused_result));
+px_status px__from_ordered(px_tensor **out, const px_tensor *t, px_dtype dtype)
+    __attribute__((warn_unused_result));
 // Launches a kernel from the run function of a function op. Operands are the results, then
 // the inputs, of which NULL is absent.
 px_status px__run_kernel(px__named_kernel *kernel, px_device device, int result_count,

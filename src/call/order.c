@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of uint64: kernels compute with whole numbers as int64, in which the largest ones are
-// below zero. With their highest bits turned over, they have the order of int64.
+// The order of unsigned numbers, which kernels compute with as int64: the largest ones of uint64
+// are below zero there. With their highest bits turned over, they have the order of int64.
 #include "call/call_impl.h"
 #include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
 #include "phlox/ops/view.h"
 
 static px_status turn(px_tensor **out, const px_tensor *t, px_dtype from, px_dtype to) {
@@ -12,6 +13,15 @@ static px_status turn(px_tensor **out, const px_tensor *t, px_dtype from, px_dty
   PX_TRY(px_bitwise_xor_scalar(&turned, bits, px_int(INT64_MIN)));
   return px_view_dtype(out, turned, to);
 }
+px_status px__to_ordered(px_tensor **out, const px_tensor *t) {
+  if (t->dtype == PX_UINT64) return turn(out, t, PX_INT64, PX_INT64);
+  return px_to(out, t, PX_INT64, PX_DEVICE_NONE, false, false);
+}
+px_status px__from_ordered(px_tensor **out, const px_tensor *t, px_dtype dtype) {
+  if (dtype == PX_UINT64) return turn(out, t, PX_INT64, PX_UINT64);
+  return px_to(out, t, dtype, PX_DEVICE_NONE, false, false);
+}
+
 // What is below zero is below all.
 static int64_t turned_number(px_scalar x) {
   int64_t value = x.kind == 'u' ? x.v.i : px_scalar_int(x);
@@ -35,7 +45,7 @@ px_status px__call_ordered(px_call *call) {
     args[i] = call->args[i];
     if (args[i].kind == PX_ARG_TENSOR) {
       o.of[o.count++] = NULL;
-      PX_TRY(turn(&o.of[o.count - 1], args[i].v.tensor, PX_INT64, PX_INT64));
+      PX_TRY(px__to_ordered(&o.of[o.count - 1], args[i].v.tensor));
       args[i] = PX_T(o.of[o.count - 1]);
     } else if (px__is_number(args[i])) {
       args[i] = PX_I(turned_number(px_value_scalar(args[i])));
@@ -43,5 +53,5 @@ px_status px__call_ordered(px_call *call) {
   }
   PX_TRY(px_op_call(op, PX_CALL_NEW, args, made));
   PX_SCOPED(px_tensor) result = made[0];
-  return turn(&call->results[0], result, PX_INT64, PX_UINT64);
+  return px__from_ordered(&call->results[0], result, PX_UINT64);
 }

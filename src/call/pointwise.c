@@ -165,7 +165,9 @@ static px_status spread_argument(const px_call *call, spread *s, int i) {
     return PX_OK;
   }
   const px_tensor *t = a.v.tensor;
-  if (PX_UNLIKELY(t->dtype >= PX_DTYPE_COMPUTED))
+  // Where floats are computed with, whole numbers of any dtype become floats first.
+  bool becomes = px__is_unsigned((px_dtype)t->dtype) && px_dtype_is_float(call->compute);
+  if (PX_UNLIKELY(t->dtype >= PX_DTYPE_COMPUTED) && !becomes)
     PX_TRY(px__check_dtype(call->op, (px_dtype)t->dtype, call->device));
   if (t->ndim == 0 && call->device.type != PX_CPU && px__tensor_device(t).type == PX_CPU) {
     px_scalar value = px_int(0);

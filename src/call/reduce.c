@@ -87,7 +87,7 @@ static px_status choose_dtypes(px_call *call, const px_tensor *self) {
     d = PX_BOOL;
   }
   if (asked.kind != PX_ARG_DTYPE && takes_other(call, d)) d = (px_dtype)call->given[0]->dtype;
-  if (px__is_unsigned((px_dtype)self->dtype) && rule == PX__PROMOTE_FIRST) d = PX_BOOL;
+  if (px__is_unsigned(d) && rule == PX__PROMOTE_FIRST && reads_truth(call)) d = PX_BOOL;
   if (px__is_unsigned(d)) return px__refuse_dtype(call->op, d, call->device);
   call->compute = d;
   call->dtype = d;

@@ -7,6 +7,7 @@
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/linalg.h"
+#include "phlox/ops/norm.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
@@ -161,7 +162,20 @@ static px_status lowered(px_tensor **out, const px_tensor *t, int64_t dim) {
   PX_TRY(px_amax(&most, plain, &dim, 1, true));
   return px_sub(out, t, most, px_int(1));
 }
+// Of unsigned numbers where dtype is that of floats: they become those first.
+static px_status softmax_of_unsigned(px_call *call, const px_tensor *self, px_dtype dtype,
+                                     int64_t dim, bool log) {
+  PX_SCOPED(px_tensor) wide = NULL;
+  if (dtype == PX_DTYPE_NONE || !px_dtype_is_float(dtype))
+    return px__refuse_dtype(px_op_find(log ? "log_softmax" : "softmax"), (px_dtype)self->dtype,
+                            call->device);
+  PX_TRY(px_to(&wide, self, dtype, PX_DEVICE_NONE, false, false));
+  px_tensor **out = &call->results[0];
+  return log ? px_log_softmax(out, wide, dim, dtype) : px_softmax(out, wide, dim, dtype);
+}
 PX_RUN(_softmax_of_complex) {
+  if (px__is_unsigned((px_dtype)args->self->dtype))
+    return softmax_of_unsigned(call, args->self, args->dtype, args->dim, args->log);
   px_dtype dtype = args->dtype == PX_DTYPE_NONE ? (px_dtype)args->self->dtype : args->dtype;
   bool half = dtype == PX_COMPLEX32;
   int64_t dim = args->dim;

@@ -68,6 +68,8 @@ static px_status launch(const px__picking *p, const px_tensor *self, const px_te
   of_self->strides = p->strides;
   px__operand_of(of_other, other);
   of_other->strides = other_strides;
+  if (how != PX_PUT_STORE)
+    of_self->dtype = of_other->dtype = (uint8_t)px__signed_of((px_dtype)self->dtype);
   uses[put ? 0 : 1] = whole_of(self, put);
   uses[put ? 1 : 0] = whole_of(other, !put);
   for (int i = 0; i < p->count; i++) {
@@ -102,10 +104,11 @@ px_status px__picking_get(const px__picking *p, px_tensor *out, const px_tensor 
   return is_empty(p) ? PX_OK : launch(p, self, out, strides, false, PX_PUT_STORE, -1);
 }
 
-// Complex numbers are added by their parts.
+// Complex numbers are added by their parts, unsigned ones joined as those with a sign.
 px_status px__picking_takes(px_dtype dtype, px_put_how how) {
   bool parts = how == PX_PUT_ADD && px_dtype_is_complex(dtype);
-  PX_CHECK(how == PX_PUT_STORE || dtype < PX_DTYPE_COMPUTED || parts, PX_UNIMPLEMENTED,
+  bool bits = (how == PX_PUT_ADD || how == PX_PUT_MULTIPLY) && px__is_unsigned(dtype);
+  PX_CHECK(how == PX_PUT_STORE || dtype < PX_DTYPE_COMPUTED || parts || bits, PX_UNIMPLEMENTED,
            "\"index_put\" not implemented for '%s'", px_dtype_class(dtype));
   return PX_OK;
 }

@@ -72,7 +72,8 @@ PX_RUN(scatter_reduce) {
   px_dtype dtype = (px_dtype)self->dtype;
   const way *w = way_of(args->reduce);
   bool mean = !strcmp(args->reduce, "mean");
-  PX_CHECK(!mean || (dtype != PX_BOOL && !px_dtype_is_complex(dtype)), PX_UNIMPLEMENTED,
+  bool divides = dtype != PX_BOOL && !px_dtype_is_complex(dtype) && !px__is_unsigned(dtype);
+  PX_CHECK(!mean || divides, PX_UNIMPLEMENTED,
            "\"scatter_gather_tensor_cpu_reduce_mean\" not implemented for '%s'",
            px_dtype_class(dtype));
   PX_SCOPED(px_tensor) first = NULL;

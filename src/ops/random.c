@@ -15,6 +15,25 @@
 
 #define LL(x) ((long long)(x))
 
+// A double has no room for the greatest int64, which both are.
+static px_status check_range(px_dtype dtype, int64_t from, int64_t to) {
+  const px_dtype_info *info = px_dtype_about(dtype);
+  if (dtype == PX_INT64) return PX_OK;
+  PX_CHECK((double)from >= info->least, PX_RUNTIME, "from is out of bounds for %s",
+           info->type_name);
+  PX_CHECK((double)(to - 1) <= info->greatest, PX_RUNTIME, "to - 1 is out of bounds for %s",
+           info->type_name);
+  return PX_OK;
+}
+// Kernels draw what they compute with.
+static px_status random_unsigned(px_call *call, px_tensor *self, const int64_t *from,
+                                 const int64_t *to, px_generator *generator) {
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(px_tensor_empty(&wide, self->ndim, self->sizes, PX_INT64, px__tensor_device(self)));
+  PX_TRY(px_random_(wide, from, to, generator));
+  call->skip_launch = true;
+  return px__tensor_copy(self, wide, false);
+}
 // Without `to`, `from` is where the range ends.
 PX_RUN(random) {
   px_value from = px__given(args->to) ? args->from : PX_I(0);
@@ -24,6 +43,9 @@ PX_RUN(random) {
   PX_CHECK(!ranged || from.v.i < to.v.i, PX_RUNTIME,
            "random_ expects 'from' to be less than 'to', but got from=%lld >= to=%lld",
            LL(from.v.i), LL(to.v.i));
+  if (ranged) PX_TRY(check_range(dtype, from.v.i, to.v.i));
+  if (px__is_unsigned(dtype) && ranged)
+    return random_unsigned(call, args->self, &from.v.i, &to.v.i, args->generator);
   uint64_t range = ranged ? (uint64_t)to.v.i - (uint64_t)from.v.i : 0;
   int narrow = call->device.type == PX_CPU ? 32 : 28;  // bits that one word serves, as in PyTorch
   bool wide = ranged ? range >= UINT64_C(1) << narrow : dtype == PX_INT64 || dtype == PX_FLOAT64;

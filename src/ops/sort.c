@@ -178,6 +178,13 @@ PX_RUN(bucketize_number) {
 
 // ---- being among others
 
+static px_status put_in_order(px_tensor **t) {
+  PX_SCOPED(px_tensor) given = *t;
+  if (!px__is_unsigned((px_dtype)given->dtype)) return given = NULL, PX_OK;
+  *t = NULL;
+  return px__to_ordered(t, given);
+}
+
 // The element at the place where one would go is equal to it, if any is.
 static px_status among(px_tensor **out, const px_tensor *given, const px_tensor *tests,
                        bool invert) {
@@ -190,6 +197,8 @@ static px_status among(px_tensor **out, const px_tensor *given, const px_tensor 
   PX_SCOPED(px_tensor) elements = NULL;
   PX_SCOPED(px_tensor) others = NULL;
   PX_TRY(make_alike(&elements, &others, given, tests));
+  PX_TRY(put_in_order(&elements));
+  PX_TRY(put_in_order(&others));
   PX_TRY(px_reshape(&flat, others, &tests->numel, 1));
   PX_TRY(px__sorted(&sorted, flat, 0));
   PX_TRY(px_search_lines(&places, sorted, elements, false));

@@ -121,27 +121,16 @@ static px_status distinct(px_call *call, px_tensor *elements, bool wants_counts)
   return px_clone(&call->results[2], part_counts, NULL);
 }
 
-// Unsigned numbers that are not computed in are sorted as int64, in which the largest ones have the
-// order of what is below zero, and go to its other end.
-static px_status shifted(px_tensor **out, const px_tensor *t, bool large) {
-  if (large) return px_bitwise_xor_scalar(out, t, px_int(INT64_MIN));
-  *out = px_retain((px_tensor *)t);
-  return PX_OK;
-}
+// Unsigned numbers that are not computed in are sorted as int64 of the same order.
 static px_status unique_unsigned(px_call *call, const px_tensor *t, const int64_t *dim,
                                  bool inverse, bool counts) {
-  PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) signed_ = NULL;
   PX_SCOPED(px_tensor) values = NULL;
-  PX_SCOPED(px_tensor) back = NULL;
-  bool large = t->dtype == PX_UINT64;
-  PX_TRY(px_to(&wide, t, PX_INT64, PX_DEVICE_NONE, false, false));
-  PX_TRY(shifted(&signed_, wide, large));
+  PX_TRY(px__to_ordered(&signed_, t));
   px_tensor **where = &call->results[1], **how_often = &call->results[2];
   PX_TRY(dim ? px_unique_dim(&values, where, how_often, signed_, *dim, true, inverse, counts)
              : px_unique(&values, where, how_often, signed_, true, inverse, counts));
-  PX_TRY(shifted(&back, values, large));
-  return px_to(&call->results[0], back, (px_dtype)t->dtype, PX_DEVICE_NONE, false, false);
+  return px__from_ordered(&call->results[0], values, (px_dtype)t->dtype);
 }
 
 PX_RUN(unique) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of whole numbers, which wrap around; their convolution and pooling, on the CPU and on a simulated device: what those of float64 give, where these are exact."""
+"""Products of whole numbers, which wrap around; their convolution and pooling; unsigned ones, on the CPU and on a simulated device: what those of float64 give, where these are exact."""
 import functools
 import os
 import unittest
@@ -114,6 +114,55 @@ class WholeNumbers(unittest.TestCase):
                 with self.subTest(dims=dims, **form):
                     means = pool(x.double(), **form)
                     self.same(pool(x, **form), (means + means.sign() * 1e-9).trunc())
+
+    @each_device
+    def test_unsigned_numbers_that_have_no_sign(self):
+        large = torch.tensor([1, 2**64 - 5, 2**63 + 1], dtype=torch.uint64)
+        self.assertEqual(torch.relu(large).tolist(), large.tolist())
+        self.assertEqual(large.clone().relu_().tolist(), large.tolist())
+        self.assertEqual(torch.signbit(large).tolist(), [False] * 3)
+        self.assertEqual(F.hardtanh(large, 0, 10).tolist(), [1, 10, 10])
+        self.assertEqual(F.relu6(large.to(torch.uint16)).tolist(), [1, 6, 1])
+        self.assertEqual(torch.isin(large, large[:2]).tolist(), [True, True, False])
+        self.assertEqual(large.unique().tolist(), sorted(large.tolist()))
+
+    @each_device
+    def test_unsigned_numbers_beside_floats_become_floats(self):
+        for dtype in torch.uint16, torch.uint32, torch.uint64:
+            x, same = torch.tensor([3, 1, 2], dtype=dtype), torch.tensor([3., 1., 2.])
+            for f in (lambda x: x + 0.5, lambda x: same.clone().sub_(x), lambda x: x > 1.5, lambda x: torch.ldexp(x, x), lambda x: torch.atan2(x, x), torch.deg2rad,
+                      lambda x: x.mean(dtype=torch.float32), lambda x: x.mean(0, dtype=torch.float64), lambda x: x.softmax(0, dtype=torch.float64),
+                      lambda x: torch.log_softmax(x, 0, dtype=torch.float32), F.tanhshrink, lambda x: torch.mvlgamma(x, 1), lambda x: x.count_nonzero()):
+                self.same(f(x), f(same), f(same).dtype)
+            for refused in lambda: x + x, lambda: x.mean(), lambda: x.softmax(0), lambda: x.softmax(0, dtype=torch.int32), lambda: x.max(0), lambda: x.argmax():
+                self.assertRaisesRegex(NotImplementedError, "UInt", refused)
+
+    @each_device
+    def test_unsigned_sums_and_products_by_index_wrap_around(self):
+        for dtype in torch.uint16, torch.uint32, torch.uint64:
+            self.check_joined(dtype, torch.tensor([1, 2, -2]).to(dtype), torch.tensor([0, 1, 0]), torch.ones(2, dtype=dtype))
+
+    def check_joined(self, dtype, x, index, ones):
+        self.same(ones.scatter_add(0, index, x), torch.tensor([0, 3]), dtype)
+        self.same(ones.clone().scatter_add_(0, index, x), torch.tensor([0, 3]), dtype)
+        self.same(ones.scatter(0, index, x, reduce="multiply"), torch.tensor([-2, 2]), dtype)
+        self.same(ones.index_add(0, index, x, alpha=3), torch.tensor([-2, 7]), dtype)
+        self.same(ones.index_reduce(0, index, x, "prod"), torch.tensor([-2, 2]), dtype)
+        for reduce in "mean", "amax":
+            self.assertRaisesRegex(NotImplementedError, "UInt", lambda: ones.scatter_reduce_(0, index, x, reduce))
+        self.assertEqual(ones.tolist(), [1, 1])
+
+    @each_device
+    def test_unsigned_draws_are_those_of_int64(self):
+        for dtype in torch.uint16, torch.uint32, torch.uint64:
+            draw = lambda dtype: (torch.manual_seed(3), torch.randint(0, 60000, (50,), dtype=dtype))[1]
+            self.same(draw(dtype), draw(torch.int64), dtype)
+            spaced = torch.zeros(4, 2, dtype=dtype)
+            self.assertTrue(all(7 <= n < 9 for n in spaced[:, 1].random_(7, 9).tolist()))
+            self.assertEqual(spaced[:, 0].tolist(), [0] * 4)
+            self.assertRaisesRegex(RuntimeError, "from is out of bounds for .*unsigned int", lambda: spaced.random_(-1, 4))
+        for dtype, name in (torch.uint16, "short unsigned int"), (torch.int8, "signed char"), (torch.bool, "bool"):
+            self.assertRaisesRegex(RuntimeError, f"to - 1 is out of bounds for {name}", lambda: torch.zeros(2, dtype=dtype).random_(70000))
 
     def test_dtypes_that_are_not_taken(self):
         for dtype in torch.bool, torch.uint16:
