@@ -11,13 +11,14 @@ typedef og_stamp stamp;
 // The kernel math library as the tables may name it. `launch`: the function reports faults, and
 // takes the launch first. `blocks`: it calls libm, for double at least, and wants loops in blocks;
 // NEAR: moreover it has a fast form, k_near_NAME, that is right for most numbers, and says so, of
-// whole numbers too; NEAR_WHOLE: of whole numbers alone;
+// whole numbers too; NEAR_WHOLE: of whole numbers alone; NEAR_REAL: of floats alone, and takes
+// longer than memory does; NEAR_F64: of double alone so, and that of float is BLOCKS_F32;
 // BLOCKS_F32: that of float has so many operations (narrow.h) that one loop must do.
 typedef struct math_row {
   const char *name;
   int count;
   bool launch;
-  enum { NO_BLOCKS, BLOCKS, BLOCKS_F64, NEAR, NEAR_WHOLE, BLOCKS_F32 } blocks;
+  enum { NO_BLOCKS, BLOCKS, BLOCKS_F64, NEAR, NEAR_WHOLE, NEAR_REAL, NEAR_F64, BLOCKS_F32 } blocks;
 } math_row;
 static const math_row math_rows[] = {
     {"exp", 1, 0, BLOCKS_F64},
@@ -61,7 +62,7 @@ static const math_row math_rows[] = {
     {"bitnot", 1, 0, NO_BLOCKS},
     {"max", 2, 0, NO_BLOCKS},
     {"min", 2, 0, NO_BLOCKS},
-    {"pow", 2, 0, BLOCKS},
+    {"pow", 2, 0, NEAR_REAL},
     {"atan2", 2, 0, BLOCKS},
     {"floordiv", 2, 1, NEAR},
     {"truncdiv", 2, 1, NEAR_WHOLE},
@@ -77,14 +78,14 @@ static const math_row math_rows[] = {
     {"shr", 2, 0, NO_BLOCKS},
     {"gcd", 2, 0, NO_BLOCKS},
     // backends/special.h
-    {"lgamma", 1, 0, BLOCKS_F32},
+    {"lgamma", 1, 0, NEAR_F64},
     {"digamma", 1, 0, NO_BLOCKS},
     {"polygamma", 2, 0, NO_BLOCKS},
     {"zeta", 2, 0, NO_BLOCKS},
     {"igamma", 2, 0, NO_BLOCKS},
     {"igammac", 2, 0, NO_BLOCKS},
     {"gamma_slope", 2, 0, NO_BLOCKS},
-    {"erfinv", 1, 0, BLOCKS},
+    {"erfinv", 1, 0, NEAR_REAL},
     {"erfcx", 1, 0, NO_BLOCKS},
     {"ndtr", 1, 0, NO_BLOCKS},
     {"log_ndtr", 1, 0, NO_BLOCKS},
@@ -152,16 +153,34 @@ typedef struct rewriter {
 
 static void emit(rewriter *w, const char *text) { w->out = og_format("%s%s", w->out, text); }
 
+// The way of a function with numbers of a type. A fast form that takes longer than memory does
+// would take much room in a long expression.
+static int blocks_of(const math_row *f, const rewriter *w, bool real, bool wide, bool whole) {
+  const char *text = w->op->expr.text, *call = text ? strchr(text, '(') : NULL;
+  bool alone = call && !strchr(call + 1, '(');
+  switch (f->blocks) {
+    case NEAR_WHOLE:
+      return whole ? NEAR : NO_BLOCKS;
+    case NEAR:
+      return real || whole ? NEAR : NO_BLOCKS;
+    case NEAR_REAL:
+      return !real ? NO_BLOCKS : alone ? NEAR : BLOCKS;
+    case NEAR_F64:
+      return !wide ? BLOCKS_F32 : alone ? NEAR : BLOCKS;
+    default:
+      return (int)f->blocks;
+  }
+}
 static void emit_call(rewriter *w, const math_row *f) {
   bool real = w->suffix[0] == 'f', wide = real && !strcmp(w->suffix, "f64");
   bool whole = w->suffix[0] == 'u' || w->suffix[0] == 'i';
-  int blocks = f->blocks != NEAR_WHOLE ? (int)f->blocks : whole ? NEAR : NO_BLOCKS;
-  bool near = (real || whole) && blocks == NEAR;
+  int blocks = blocks_of(f, w, real, wide, whole);
+  bool near = blocks == NEAR, memory = f->blocks == NEAR || f->blocks == NEAR_WHOLE;
   w->blocks |= near || (real && blocks == BLOCKS) || (wide && blocks == BLOCKS_F64) ||
                (real && !wide && blocks == BLOCKS_F32);
   w->calls = true;
   w->has_near |= near;
-  w->slow |= real && !near && blocks != NO_BLOCKS && !(wide && blocks == BLOCKS_F32);
+  w->slow |= real && !memory && blocks != NO_BLOCKS && !(wide && blocks == BLOCKS_F32);
   if (w->easy && !strcmp(f->name, "pow"))
     emit(w, og_format("k_easy_pow_%s(%s, ", w->suffix, w->easy));
   else if (near && w->near)

@@ -175,9 +175,10 @@ static inline int64_t px__cpu_block(int64_t left) {
   int again_ = 0; \
   for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++) again_ |= far_[k_] >= (limit); \
   if (again_) \
-    for (int64_t k_ = 0; k_ < m_; k_++) { \
-      takes_and_set \
-    }
+    for (int64_t k_ = 0; k_ < m_; k_++) \
+      if (far_[k_] >= (limit)) { \
+        takes_and_set \
+      }
 
 // Comparisons of unsigned numbers with zero, arithmetic of bool: right in every stamp, if needless
 // in some.

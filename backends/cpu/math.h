@@ -2,10 +2,10 @@
 // The kernel math library: what the expressions of ops/*.op may call, `exp(x)` in a table being
 // k_exp_f32 or k_exp_f64 here.
 //
-// exp, log, tanh, sigmoid and erf of float, and all but erf of double (double.h), have no branches
-// and no calls, so that the loops around them are vectorised; they are within 2.5 units in the last
-// place. Their polynomials are the best ones of their degree. Others of float are computed in
-// double (narrow.h). The rest is libm; what all backends have in common is in scalars.h.
+// exp, log, log1p, tanh, sigmoid and erf of float, and all but erf of double (double.h), have no
+// branches and no calls, so that the loops around them are vectorised; they are within 2.5 units in
+// the last place. Their polynomials are the best ones of their degree. Others of float are computed
+// in double (narrow.h). The rest is libm; what all backends have in common is in scalars.h.
 #pragma once
 #include "cpu/double.h"
 #include "cpu/half.h"
@@ -31,11 +31,10 @@
 
 // e^r - 1 for |r| up to half of ln 2.
 static inline float k_exp_rest(float r) {
-  float p = K_FMA(r, 0.00139503835f, 0.00836885047f);
-  p = K_FMA(p, r, 0.0416662082f);
-  p = K_FMA(p, r, 0.166665193f);
+  float q = r * r, p = K_FMA(r, 0.00139503835f, 0.00836885047f);
+  p = K_FMA(p, q, K_FMA(r, 0.0416662082f, 0.166665193f));
   p = K_FMA(p, r, 0.5f);
-  return K_FMA(p, r * r, r);
+  return K_FMA(p, q, r);
 }
 
 // 2^n e^r, where x = n ln 2 + r; n, with two biases, is in the lowest bits of `shifted`. The power
@@ -60,6 +59,16 @@ static inline float k_exp_lack(float a) {
   return K_FMA(-power, k_exp_rest(r), 1.0f - power);
 }
 
+// (log(1 + f) - f) / f^2 for 1 + f from the root of one half to that of two.
+static inline float k_log_rest(float f) {
+  float q = f * f, p = K_FMA(f, -0.0786023472f, 0.128814352f);
+  p = K_FMA(p, q, K_FMA(f, -0.131284026f, 0.141812073f));
+  p = K_FMA(p, q, K_FMA(f, -0.166245961f, 0.200022865f));
+  p = K_FMA(p, f, -0.25000809f);
+  p = K_FMA(p, f, 0.333333167f);
+  return K_FMA(p, f, -0.5f);
+}
+
 // x = 2^e m with m near 1, and log m = f - f^2 / 2 + f^3 times a polynomial, f = m - 1.
 static inline float k_log_f32(float x) {
   bool tiny = x < FLT_MIN;
@@ -67,18 +76,27 @@ static inline float k_log_f32(float x) {
   uint32_t v = u - 0x3f3504f3u;  // of the square root of one half
   float e = (float)((int32_t)v >> 23) - (tiny ? 23.0f : 0.0f);
   float f = px__bits_float((v & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
-  float p = K_FMA(f, -0.0786023472f, 0.128814352f);
-  p = K_FMA(p, f, -0.131284026f);
-  p = K_FMA(p, f, 0.141812073f);
-  p = K_FMA(p, f, -0.166245961f);
-  p = K_FMA(p, f, 0.200022865f);
-  p = K_FMA(p, f, -0.25000809f);
-  p = K_FMA(p, f, 0.333333167f);
-  p = K_FMA(p, f, -0.5f);
-  float y = K_FMA(e, 0.693145752f, f + K_FMA(f * f, p, e * 1.42860677e-6f));
+  float y = K_FMA(e, 0.693145752f, f + K_FMA(f * f, k_log_rest(f), e * 1.42860677e-6f));
   y = x > FLT_MAX ? x : y;
   y = x == 0 ? -INFINITY : y;
   return x >= 0 ? y : NAN;
+}
+
+// e ln 2 + log(1 + f), where 1 + x = 2^e (1 + f): f comes from x itself, and so has all of its
+// digits where x is small. What is large is scaled, and 1 is nothing beside it.
+static inline float k_log1p_f32(float x) {
+  bool large = x > 0x1p60f;
+  float scaled = large ? x * 0x1p-64f : x, one = large ? 0.0f : 1.0f;
+  uint32_t v = px__float_bits(scaled + one) - 0x3f3504f3u;  // of the square root of one half
+  uint32_t whole = v & 0xff800000u;
+  float power = px__bits_float(0x3f800000u - whole);  // 2^-e
+  float f = K_FMA(scaled, power, K_FMA(one, power, -1.0f));
+  float e = (float)((int32_t)whole >> 23) + (large ? 64.0f : 0.0f);
+  float y = K_FMA(e, 0.693145752f, f + K_FMA(f * f, k_log_rest(f), e * 1.42860677e-6f));
+  y = fabsf(x) < FLT_MIN ? x : y;
+  y = x > FLT_MAX ? x : y;
+  y = x == -1 ? -INFINITY : y;
+  return x >= -1 ? y : NAN;
 }
 
 // t / (2 - t), where t = 1 - exp(-2 x).
@@ -97,13 +115,10 @@ static inline float k_sigmoid_f32(float x) {
 static inline float k_erf_f32(float x) {
   float a = fabsf(x);
   a = a > 3.92f ? 3.92f : a;
-  float p = K_FMA(a, -9.25629147e-6f, 0.000117641579f);
-  p = K_FMA(p, a, -0.000632838008f);
-  p = K_FMA(p, a, 0.00166702929f);
-  p = K_FMA(p, a, -0.000160397251f);
-  p = K_FMA(p, a, -0.0191530638f);
-  p = K_FMA(p, a, 0.102777831f);
-  p = K_FMA(p, a, 0.636619382f);
+  float q = a * a, p = K_FMA(a, -9.25629147e-6f, 0.000117641579f);
+  p = K_FMA(p, q, K_FMA(a, -0.000632838008f, 0.00166702929f));
+  p = K_FMA(p, q, K_FMA(a, -0.000160397251f, -0.0191530638f));
+  p = K_FMA(p, q, K_FMA(a, 0.102777831f, 0.636619382f));
   p = K_FMA(p, a, 0.128379172f);
   return copysignf(k_exp_lack(K_FMA(p, a, a)), x);
 }
@@ -120,7 +135,6 @@ K_VECTORS_OF(exp2)
 K_VECTORS_OF(expm1)
 K_VECTORS_OF(log2)
 K_VECTORS_OF(log10)
-K_VECTORS_OF(log1p)
 K_VECTORS_OF(sin)
 K_VECTORS_OF(cos)
 K_VECTORS_OF(tan)
@@ -151,6 +165,7 @@ static inline double k_lgamma(double x) {
 #define K_LGAMMA(x) k_lgamma(x)
 #define K_LGAMMA_F32(x) k_narrow_lgamma(x)
 #define K_ERFINV_F64(y) k_double_erfinv(y)
+#define K_ERFINV_F32(y) (float)k_double_erfinv((double)(y))
 #define K_LOG(x) k_narrow_log(x)
 #define K_POW_F32  // below
 #ifdef __FMA__
@@ -160,9 +175,6 @@ static inline double k_lgamma(double x) {
 
 // Calls would keep the loops around these from being vectorised.
 K_INLINE float k_lgamma_f32(float x);
-K_INLINE float k_erfinv_f32(float x);
-K_INLINE double k_erfinv_f64(double x);
-K_INLINE double k_erfinv_narrow(double x);
 
 #define K_MATH static inline
 // Is called, so that what an element gives does not depend on its place: a loop over these would be
@@ -180,8 +192,15 @@ static inline bool k_choose_bool(bool c, bool a, bool b) { return (c & a) | (!c 
   static inline double k_##name##_f64(double x) { return name(x); }
 K_LIBM_F64(erf)
 
-// As K_POW has it, without branches.
+// As K_POW has it, without branches. Roots and quotients take as long as all else; what has none of
+// those exponents is spared them (`far`).
 #define K_POW_BY(S, T, M, general) \
+  K_INLINE T k_near_pow_##S(T *far, T a, T b) { \
+    T size = fabs##M(b); \
+    bool easy = (size == 2) | (size == 1) | (size == (T)0.5) | (b == 3); \
+    *far = easy ? (T)INFINITY : 0; \
+    return general(a, b); \
+  } \
   K_INLINE T k_pow_##S(T a, T b) { \
     T y = general(a, b), size = fabs##M(b); \
     T part = size == 2 ? a * a : a; \
@@ -193,6 +212,11 @@ K_LIBM_F64(erf)
 K_POW_BY(f32, float, f, k_narrow_pow)
 #ifdef K_POW_F64
 K_POW_BY(f64, double, , k_double_pow)
+#else
+static inline double k_near_pow_f64(double *far, double a, double b) {
+  *far = (double)INFINITY;
+  return a;
+}
 #endif
 
 // To an exponent that is a constant of K_POW's, or 0, which b is equal to.

@@ -131,6 +131,10 @@ static double logarithm_of_gamma(double x) {
   int sign;
   return lgamma_r(x, &sign);
 }
+static long double wide_logarithm_of_gamma(long double x) {
+  int sign;
+  return lgammal_r(x, &sign);
+}
 static double sigmoid(double x) { return (x < 0 ? exp(x) : 1) / (1 + exp(-fabs(x))); }
 static long double wide_sigmoid(long double x) {
   return (x < 0 ? expl(x) : 1) / (1 + expl(-fabsl(x)));
@@ -142,6 +146,7 @@ PX_TEST(functions_of_float_are_within_three_units_in_the_last_place) {
   check_function("tanh", px_tanh, tanh, 3);
   check_function("erf", px_erf, erf, 3);
   check_function("sigmoid", px_sigmoid, sigmoid, 3);
+  check_function("log1p", px_log1p, log1p, 3);
 }
 PX_TEST(functions_of_float_that_are_computed_in_double_are_within_one_unit) {
   check_function("lgamma", px_lgamma, logarithm_of_gamma, 0.75);
@@ -150,24 +155,44 @@ PX_TEST(functions_of_float_that_are_computed_in_double_are_within_one_unit) {
 PX_TEST(functions_of_double_are_within_three_units_in_the_last_place) {
   check_wide_function("exp", px_exp, expl, 1.1);
   check_wide_function("log", px_log, logl, 1.1);
+  check_wide_function("log1p", px_log1p, log1pl, 1.5);
   check_wide_function("tanh", px_tanh, tanhl, 2.75);
   check_wide_function("sigmoid", px_sigmoid, wide_sigmoid, 2.75);
 }
 PX_TEST(functions_of_libm_are_within_four_units_and_have_its_values_outside_of_their_domains) {
   check_function("log2", px_log2, log2, 4);
   check_function("log10", px_log10, log10, 4);
-  check_function("log1p", px_log1p, log1p, 4);
   check_function("asin", px_asin, asin, 4);
   check_function("acos", px_acos, acos, 4);
   check_function("acosh", px_acosh, acosh, 4);
   check_function("atanh", px_atanh, atanh, 4);
   check_wide_function("log2", px_log2, log2l, 4);
   check_wide_function("log10", px_log10, log10l, 4);
-  check_wide_function("log1p", px_log1p, log1pl, 4);
   check_wide_function("asin", px_asin, asinl, 4);
   check_wide_function("acos", px_acos, acosl, 4);
   check_wide_function("acosh", px_acosh, acoshl, 4);
   check_wide_function("atanh", px_atanh, atanhl, 4);
+}
+PX_TEST(lgamma_of_double_is_within_four_units_also_where_its_formulas_meet_and_at_its_zeros) {
+  check_wide_function("lgamma", px_lgamma, wide_logarithm_of_gamma, 4);
+  const double inf = (double)INFINITY;
+  static const double meet[] = {-2.5, -2,  -1.5, -1,  -0.5, -0.0, 0,   0.5, 1,  1.25,
+                                1.7,  2.0, 2.5,  3.5, 4.5,  5.5,  6.5, 7.5, 8.5};
+  enum { MEET = sizeof meet / sizeof *meet };
+  double x[MEET * 5];
+  for (int i = 0; i < MEET; i++) {
+    double below = nextafter(meet[i], -inf), above = nextafter(meet[i], inf);
+    double near[] = {meet[i], below, above, meet[i] - 0x1p-30, meet[i] + 0x1p-30};
+    memcpy(x + 5 * i, near, sizeof near);
+  }
+  PX_SCOPED(px_tensor) t = made(PX_FLOAT64, S(MEET, 5), x);
+  PX_SCOPED(px_tensor) result = NULL;
+  OK(px_lgamma(&result, t));
+  for (int i = 0; i < MEET * 5; i++) {
+    long double wanted = wide_logarithm_of_gamma((long double)x[i]);
+    double got = element(result, i);
+    CHECK(got == (double)wanted || wide_units(got, wanted) <= 4);
+  }
 }
 PX_TEST(erfinv_of_double_is_the_inverse_to_two_units) {
   PX_SCOPED(px_tensor) t = all_kinds();

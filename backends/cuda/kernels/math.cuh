@@ -32,6 +32,7 @@
 
 K_LIBM(exp, expf, exp)
 K_LIBM(log, logf, log)
+K_LIBM(log1p, log1pf, log1p)
 K_LIBM(rsqrt, rsqrtf, rsqrt)
 K_LIBM(tanh, tanhf, tanh)
 K_LIBM(erf, erff, erf)
