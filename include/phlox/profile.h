@@ -13,7 +13,7 @@
 //     printf("%s %.1f us\n", e.name, (double)(e.end - e.start) / 1e3);
 //   px_profile_free(profile);
 #pragma once
-#include "phlox/stream.h"
+#include "phlox/memory.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -37,9 +37,10 @@ typedef enum px_profile_work {
 
 // What is noted. host: ops, nodes and parts; devices: work on streams, by a pair of events around
 // each unit; shapes: the sizes of arguments; memory: bytes; lines: the program's source line;
-// flops: floating-point operations, of the ops whose entries tell them.
+// flops: floating-point operations, of the ops whose entries tell them; stacks: all lines that led
+// to the call.
 typedef struct px_profile_options {
-  bool host, devices, shapes, memory, lines, flops;
+  bool host, devices, shapes, memory, lines, flops, stacks;
 } px_profile_options;
 
 typedef struct px_profile_event {
@@ -57,6 +58,7 @@ typedef struct px_profile_event {
   px_profile_work work;
   int64_t cpu_bytes, device_bytes;  // taken less given back, without what parts of it did
   int64_t flops;                    // likewise; 0 where they are not told
+  const px_traceback *stack;        // without an op; NULL if stacks are not noted
 } px_profile_event;
 
 typedef struct px_profile px_profile;

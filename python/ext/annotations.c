@@ -125,22 +125,39 @@ EXT_FUNCTION(nvtx, mark, "(msg: str) -> None", "Marks this moment.") {
 // ---- the profiler
 
 EXT_FUNCTION(autograd_profiler, _start,
-             "(host: bool, devices: bool, shapes: bool, memory: bool, lines: bool, flops: bool) "
+             "(host: bool, devices: bool, shapes: bool, memory: bool, stacks: bool, flops: bool) "
              "-> None",
              "Begins to note what runs.") {
   px_profile_options o = {0};
-  EXT_ARGS(bool, host, devices, shapes, memory, lines, flops);
-  o.host = host, o.devices = devices, o.shapes = shapes, o.memory = memory, o.lines = lines;
-  o.flops = flops;
+  EXT_ARGS(bool, host, devices, shapes, memory, stacks, flops);
+  o.host = host, o.devices = devices, o.shapes = shapes, o.memory = memory, o.flops = flops;
+  o.lines = o.stacks = stacks;
   return ext_none(EXT_NOGIL(px_profile_start(&o)));
 }
 
+static int add_frame(PyObject *list, const char *file, int line, const char *function) {
+  EXT_OWNED *text = *function ? PyUnicode_FromFormat("%s(%d): %s", file, line, function)
+                              : PyUnicode_FromFormat("%s(%d)", file, line);
+  return text ? PyList_Append(list, text) : -1;
+}
+// The program's own lines; or the one that is known, where no others are.
+static PyObject *stack_of(const px_profile_event *e) {
+  EXT_OWNED *list = PyList_New(0);
+  int failed = !list;
+  for (int i = 0; e->stack && i < e->stack->count && !failed; i++) {
+    const px_frame *f = &e->stack->frames[i];
+    if (*f->file && !f->inside) failed = add_frame(list, f->file, f->line, f->function);
+  }
+  if (!failed && !PyList_GET_SIZE(list) && e->file) failed = add_frame(list, e->file, e->line, "");
+  return failed ? NULL : ext_moved(&list);
+}
 static PyObject *row_of(const px_profile_event *e) {
-  return Py_BuildValue("(isssiLLLiiLLLL)", (int)e->kind, e->name, e->shapes, e->file ? e->file : "",
-                       e->line, (long long)e->parent, (long long)e->start, (long long)e->end,
-                       e->thread, e->device.type == PX_CUDA ? e->device.index : -1,
-                       (long long)e->stream, (long long)e->cpu_bytes, (long long)e->device_bytes,
-                       (long long)e->flops);
+  EXT_OWNED *stack = stack_of(e);
+  if (!stack) return NULL;
+  return Py_BuildValue("(issOLLLiiLLLL)", (int)e->kind, e->name, e->shapes, stack,
+                       (long long)e->parent, (long long)e->start, (long long)e->end, e->thread,
+                       e->device.type == PX_CUDA ? e->device.index : -1, (long long)e->stream,
+                       (long long)e->cpu_bytes, (long long)e->device_bytes, (long long)e->flops);
 }
 static PyObject *rows_of(const px_profile *profile) {
   px_profile_event e;
@@ -153,8 +170,8 @@ static PyObject *rows_of(const px_profile *profile) {
 }
 EXT_FUNCTION0(
     autograd_profiler, _stop, "list[tuple]",
-    "Ends it: kind, name, shapes, file, line, parent, start, end, thread, device, stream, "
-    "the bytes of CPU and devices, and operations, of each event.") {
+    "Ends it: kind, name, shapes, lines, parent, start, end, thread, device, stream, the bytes of "
+    "CPU and devices, and operations, of each event.") {
   px_profile *profile = NULL;
   EXT_WAIT(px_profile_stop(&profile));
   PyObject *rows = rows_of(profile);

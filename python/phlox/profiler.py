@@ -78,8 +78,8 @@ class profile:
     next. on_trace_ready is called with the profile when a cycle has been noted.
 
     activities: what to note, at first all that the machine has. record_shapes: sizes of arguments;
-    profile_memory: bytes that ops take; with_stack: the program's line; with_flops: floating-point
-    operations.
+    profile_memory: bytes that ops take; with_stack: the program's lines; with_flops: floating-point
+    operations; with_modules: nothing more, as modules are no part of TorchScript.
 
     >>> with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as prof:
     ...     x = torch.ones(2).exp()
@@ -197,8 +197,9 @@ class profile:
         self._ended().export_chrome_trace(path)
 
     def export_stacks(self, path, metric="self_cpu_time_total"):
-        """Writes the lines of the program with a figure for each; wants with_stack=True."""
-        self._ended().export_stacks(path, metric)
+        """Writes the stacks of events with a figure for each; wants with_stack=True."""
+        self._ended()
+        self.profiler.export_stacks(path, metric)
 
     def add_metadata(self, key, value):
         """Adds a text to what is written beside the events of traces."""

@@ -167,9 +167,10 @@ enum {
   PX__WATCH_VIRTUAL = 8,  // the time of devices follows from the operations
   PX__WATCH_NVTX = 16,    // ops are ranges for NVIDIA's tools
   PX__WATCH_NVTX_SHAPES = 32,
-  PX__WATCH_SHAPES = 64,   // a profile notes sizes of arguments
-  PX__WATCH_LINES = 128,   // ... and lines
-  PX__WATCH_COUNTED = 256  // somebody is told of operations (px_op_tell_operations)
+  PX__WATCH_SHAPES = 64,    // a profile notes sizes of arguments
+  PX__WATCH_LINES = 128,    // ... and lines
+  PX__WATCH_COUNTED = 256,  // somebody is told of operations (px_op_tell_operations)
+  PX__WATCH_STACKS = 512    // a profile notes all lines
 };
 extern PX__OWN int px__watching;  // atomic: for which of these calls of ops are watched
 static inline bool px__call_watched(int what) {

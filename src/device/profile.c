@@ -153,42 +153,46 @@ static void unlock(void) {
 
 // ---- parts
 
-static void site(const char **file, int *line) {
-  *file = NULL, *line = 0;
-  // Asks the language, which may take locks of its own.
-  if (px__call_watched(PX__WATCH_LINES)) px_site_get(file, line);
+typedef struct whereabouts {
+  px_site site;
+  const px_traceback *stack;
+} whereabouts;
+
+// What is noted of where the program is. Asks the language, which may take locks of its own.
+static whereabouts where_now(void) {
+  whereabouts at = {0};
+  if (px__call_watched(PX__WATCH_LINES)) px_site_get(&at.site.file, &at.site.line);
+  if (px__call_watched(PX__WATCH_STACKS)) at.stack = px__stack_of_lines();
+  return at;
 }
 
 // With the lock held: the event begins, and later ones are within it.
-static int64_t begin(note *n, const char *file, int line) {
+static int64_t begin(note *n, const whereabouts *at) {
   if (!n) return 0;
-  n->event.file = file, n->event.line = line;
+  n->event.file = at->site.file, n->event.line = at->site.line;
+  n->event.stack = at->stack;
   n->event.start = nanoseconds();
   own.innermost = n - now->notes;
   return (int64_t)(now->number << NUMBER_SHIFT) + own.innermost + 1;
 }
 
 int64_t px__profile_enter_op(const char *name, bool inplace, const char *shapes) {
-  const char *file;
-  int line;
-  site(&file, &line);
+  whereabouts at = where_now();
   pthread_mutex_lock(&lock);
   bool noted = now && now->options.host;
   note *n = noted ? add(now, PX_PROFILE_OP, keep_name(now, name, inplace), shapes) : NULL;
-  int64_t handle = begin(n, file, line);
+  int64_t handle = begin(n, &at);
   unlock();
   return handle;
 }
 
 int64_t px_profile_enter(px_profile_kind kind, const char *name) {
-  const char *file;
-  int line;
   if (!px__profile_on() || !name) return 0;
-  site(&file, &line);
+  whereabouts at = where_now();
   pthread_mutex_lock(&lock);
   bool noted = now && now->options.host;
   note *n = noted ? add(now, kind, keep_text(now, name), "") : NULL;
-  int64_t handle = begin(n, file, line);
+  int64_t handle = begin(n, &at);
   unlock();
   return handle;
 }
@@ -306,7 +310,7 @@ static px_status resolve(px_profile *p, note *n) {
 
 static int watched(const px_profile_options *options) {
   return (options->flops ? PX__WATCH_FLOPS : 0) | (options->shapes ? PX__WATCH_SHAPES : 0) |
-         (options->lines ? PX__WATCH_LINES : 0);
+         (options->lines ? PX__WATCH_LINES : 0) | (options->stacks ? PX__WATCH_STACKS : 0);
 }
 
 px_status px__profile_start(const px_profile_options *options) {
@@ -348,11 +352,13 @@ static px_status end(px_profile *p, int64_t time) {
 }
 
 px_status px_profile_stop(px_profile **out) {
+  static const px_profile_options all = {
+      .flops = true, .shapes = true, .lines = true, .stacks = true};
   PX_GIVEN(out);
   pthread_mutex_lock(&lock);
   px_profile *p = now;
   now = NULL;
-  px__watch(PX__WATCH_PROFILE | PX__WATCH_FLOPS | PX__WATCH_SHAPES | PX__WATCH_LINES, false);
+  px__watch(PX__WATCH_PROFILE | watched(&all), false);
   pthread_mutex_unlock(&lock);
   PX_CHECK(p, PX_RUNTIME, "Can't disable Kineto profiler when it's not running");
   px_status status = end(p, nanoseconds());

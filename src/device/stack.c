@@ -108,10 +108,12 @@ static const px_traceback *numbered(unsigned number) {
 static const char *op_now(void) { return px__history_names_ops() ? px__caller : NULL; }
 const px_traceback *px__stack_here(void) { return numbered(find(op_now(), false)); }
 const px_traceback *px__stack_at_launch(void) { return numbered(find(op_now(), true)); }
+const px_traceback *px__stack_of_lines(void) { return numbered(find(NULL, false)); }
 
 px_site px_site_here(void) {
   px_site now;
   px__site_find(&now);
-  if (now.file && !now.lines && px__history_wants(PX_HISTORY_LIVE)) now.lines = find(NULL, false);
+  bool whole = px__history_wants(PX_HISTORY_LIVE) || px__call_watched(PX__WATCH_STACKS);
+  if (now.file && !now.lines && whole) now.lines = find(NULL, false);
   return now;
 }

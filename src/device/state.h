@@ -627,6 +627,7 @@ px__block *px__pool_block_at(const px__device *d, const void *data);
 // held. at_launch: with the device's lock, of a launch that is being issued.
 const px_traceback *px__stack_here(void);
 const px_traceback *px__stack_at_launch(void);
+const px_traceback *px__stack_of_lines(void);  // without the op
 // ---- history.c: what happened to memory, if that is recorded. Without a lock, the stack for what
 // is wanted now; with the device's lock held, the events.
 enum { PX__RECORDED = 1, PX__UNCACHED = 2, PX__PLUGGED = 4 };

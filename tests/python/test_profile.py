@@ -225,10 +225,44 @@ class Profiles(unittest.TestCase):
         self.assertTrue(part.time_range.start <= product.time_range.start and product.time_range.end <= part.time_range.end)
         self.assertEqual((product.cpu_memory_usage, events["aten::mm"].self_cpu_memory_usage), (48, 48))
         self.assertEqual(part.cpu_memory_usage, 64)  # the product has ended; the sum and what the graph keeps are there
-        self.assertRegex(product.stack[0], r"test_profile.py\(\d+\)$")
+        self.assertRegex(product.stack[0], r"test_profile.py\(\d+\): test_what_ran_with_sizes_memory_and_lines$")
         self.assertTrue(part.is_user_annotation and not product.is_user_annotation)
         self.assertIn("MmBackward0", events)
         self.assertIn(events["MmBackward0"], [e.cpu_parent for e in prof.events() if e.name == "aten::mm"])
+
+    def test_the_lines_that_led_to_a_call(self):
+        def below(x):
+            return x.exp()
+        x = torch.ones(3, requires_grad=True)
+        with torch.profiler.profile(activities=self.CPU, with_stack=True) as prof:
+            y = below(x)
+            below(x)
+            y.sum().backward()
+        first, second = (e.stack for e in prof.events() if e.name == "aten::exp")
+        self.assertEqual([line.rpartition(": ")[2] for line in first[:2]], ["below", "test_the_lines_that_led_to_a_call"])
+        self.assertEqual((first[0], first[2:]), (second[0], second[2:]))
+        self.assertFalse(any(os.path.dirname(torch.__file__) in line for line in first))
+        (node,) = (e for e in prof.events() if e.name == "ExpBackward0")
+        self.assertIn("test_the_lines_that_led_to_a_call", " ".join(node.stack))
+        counts = [[e.count for e in prof.key_averages(group_by_stack_n=n) if e.key == "aten::exp"] for n in (0, 1, 2)]
+        self.assertEqual(counts, [[2], [2], [1, 1]])
+        table = prof.key_averages(group_by_stack_n=2).table(max_src_column_width=40, row_limit=1).splitlines()
+        self.assertEqual([row.split()[-1] for row in table[3:5]], ["below", "test_the_lines_that_led_to_a_call"])
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "stacks")
+            prof.export_stacks(path, "self_cpu_time_total")
+            with open(path) as file:
+                lines = [line for line in file.read().splitlines() if line.rpartition(" ")[0].endswith(first[0].replace(" ", "_"))]
+            for line in lines:
+                stack, _, time = line.rpartition(" ")
+                self.assertTrue(stack.split(";")[-2:][0].endswith("test_the_lines_that_led_to_a_call") and int(time) > 0)
+            with self.assertRaisesRegex(ValueError, "metric should be one of"):
+                prof.export_stacks(path, "count")
+            self.assertRaises(TypeError, prof.export_stacks, 3)
+            with torch.profiler.profile(activities=self.CPU) as prof:
+                torch.ones(2)
+            with self.assertRaisesRegex(AssertionError, r"export_stacks\(\) requires with_stack=True"):
+                prof.export_stacks(path)
 
     def test_averages_and_tables(self):
         with torch.profiler.profile(activities=self.CPU, record_shapes=True) as prof:
@@ -320,8 +354,7 @@ class Profiles(unittest.TestCase):
             part, op = events["part"], events["aten::ones"]
             self.assertEqual((part["ph"], part["cat"], op["cat"], op["pid"]), ("X", "user_annotation", "cpu_op", os.getpid()))
             self.assertTrue(part["ts"] <= op["ts"] and op["ts"] + op["dur"] <= part["ts"] + part["dur"])
-            for write in prof.export_chrome_trace, prof.export_stacks:
-                self.assertRaises(TypeError, write, 3)  # which open() would take for a file of the process
+            self.assertRaises(TypeError, prof.export_chrome_trace, 3)  # which open() would take for a file of the process
             with self.assertRaisesRegex(RuntimeError, "Can't create directory"):
                 torch.profiler.tensorboard_trace_handler(os.path.join(folder, name, "below"))(prof)
 

@@ -70,6 +70,30 @@ PX_TEST(nodes_of_a_backward_pass_hold_their_ops) {
   px_profile_free(p);
 }
 
+static void negate_at_a_line(void) {
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  px_site_set("model.c", 12);
+  px_status status = px_ones(&a, (int64_t[]){2}, 1, PX_FLOAT32, px_cpu(), false, false);
+  if (status == PX_OK) status = px_neg(&b, a);
+  px_site_set(NULL, 0);
+  OK(status);
+}
+
+PX_TEST(the_lines_that_led_to_a_call_are_noted_if_they_are_wanted) {
+  px_profile_event op;
+  px_profile *p = profile_of((px_profile_options){.host = true, .stacks = true}, negate_at_a_line);
+  CHECK(find(p, "aten::neg", 0, &op) > 0);
+  CHECK(!op.file && op.stack && op.stack->count == 1 && !op.stack->op);
+  CHECK_TEXT(op.stack->frames[0].file, "model.c");
+  CHECK_EQ(op.stack->frames[0].line, 12);
+  px_profile_free(p);
+  p = profile_of((px_profile_options){.host = true, .lines = true}, negate_at_a_line);
+  CHECK(find(p, "aten::neg", 0, &op) > 0);
+  CHECK(!op.stack && op.line == 12);
+  px_profile_free(p);
+}
+
 PX_TEST(one_profile_at_a_time_and_none_that_was_not_begun) {
   px_profile_options options = {.host = true};
   px_profile *p = NULL;

@@ -10,8 +10,8 @@ from collections import namedtuple
 
 from phlox import _C, cuda
 
-_Row = namedtuple("_Row", "kind name shapes file line parent start end thread device stream "
-                          "cpu_bytes device_bytes flops")
+_Row = namedtuple("_Row", "kind name shapes stack parent start end thread device stream cpu_bytes "
+                          "device_bytes flops")
 Kernel = namedtuple("Kernel", "name device duration")
 _OP, _NODE, _PART, _DEVICE, _MEMORY = range(5)
 _FIGURES = ("cpu_time_total self_cpu_time_total device_time_total self_device_time_total "
@@ -71,7 +71,7 @@ class FunctionEvent(_Figures):
         self.id, self.name, self.thread = number, row.name, row.thread
         self.key = self.trace_name = row.name
         self.input_shapes = json.loads(row.shapes or "[]")
-        self.stack = [f"{row.file}({row.line})"] if row.file else []
+        self.stack = row.stack
         self.time_range = Interval((row.start - since) / 1e3, (row.end - since) / 1e3)
         self.device_type = DeviceType.CPU if row.device < 0 else DeviceType.CUDA
         self.device_index, self.device_resource_id = max(row.device, 0), row.stream
@@ -152,8 +152,15 @@ def _columns(events, cpu_total, device_total, unit, memory, wide):
     if any(e.input_shapes for e in events):
         columns.append(("Input Shapes", lambda e: str(e.input_shapes)[:wide["shapes"]]))
     if any(e.stack for e in events):
-        columns.append(("Source Location", lambda e: " ".join(e.stack)[-wide["src"]:]))
+        columns.append(("Source Location", lambda e: [line[-wide["src"]:] for line in e.stack]))
     return columns
+
+
+def _lines(cells):
+    """The rows of a table that an event takes: a stack goes on below."""
+    *first, last = cells
+    stack = last if isinstance(last, list) else [last]
+    return [[*first, *(stack[:1] or [""])], *([""] * len(first) + [line] for line in stack[1:])]
 
 
 def _short(name, limit):
@@ -216,7 +223,9 @@ class EventList(list):
         columns = [("Name", lambda event: _short(event.key, max_name_column_width)),
                    *_columns(events, self.self_cpu_time_total, work, time_unit, self._profile_memory,
                              {"shapes": max_shapes_column_width, "src": max_src_column_width})]
-        rows = [[title for title, _ in columns], *([text(e) for _, text in columns] for e in events)]
+        rows = [[title for title, _ in columns]]
+        for event in events:
+            rows += _lines([text(event) for _, text in columns])
         widths = [max(12, *map(len, column)) for column in zip(*rows)]
         line = "  ".join("-" * width for width in widths)
         rows = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths)) for row in rows]
@@ -246,13 +255,22 @@ class EventList(list):
         with (gzip.open if path.endswith(".gz") else open)(path, "wt") as file:
             json.dump(trace, file)
 
-    def export_stacks(self, path, metric="self_cpu_time_total"):
-        """Writes the lines of the program with a figure for each, as flame graphs are made of."""
+    def supported_export_stacks_metrics(self):
+        """The figures that export_stacks takes."""
+        return [f"self_{kind}_time_total" for kind in ("cpu", "cuda", "xpu", "privateuse1")]
+
+    def export_stacks(self, path, metric):
+        """Writes the stack of each event, outermost line first, with a figure, as flame graphs are
+        made of."""
+        if metric not in (known := self.supported_export_stacks_metrics()):
+            raise ValueError(f"metric should be one of: {known}")
+        kind = "cpu" if "cpu" in metric else "device"
         with open(os.fspath(path), "w") as file:
-            for event in self.key_averages(group_by_stack_n=1):
-                value = int(getattr(event, metric.replace("cuda", "device")))
+            for event in self:
+                value = int(getattr(event, f"self_{kind}_time_total"))
                 if event.stack and value > 0:
-                    file.write(f"{';'.join(event.stack).replace(' ', '_')} {value}\n")
+                    lines = (line.translate(str.maketrans(" ;\t\n", "____")) for line in event.stack[::-1])
+                    file.write(f"{';'.join(lines)} {value}\n")
 
 
 def _events(rows):
@@ -271,7 +289,7 @@ class profile:
     """Notes what runs within it: ops, nodes of backward passes and named parts, and with
     use_device="cuda" the work of devices. Then it has `function_events`, and tables of them.
 
-    record_shapes: sizes of arguments; profile_memory: bytes; with_stack: the program's line;
+    record_shapes: sizes of arguments; profile_memory: bytes; with_stack: the program's lines;
     with_flops: floating-point operations of products, convolutions, attention, add and mul.
 
     >>> with torch.autograd.profiler.profile() as prof:
@@ -339,7 +357,9 @@ class profile:
         self._ended().export_chrome_trace(path)
 
     def export_stacks(self, path, metric="self_cpu_time_total"):
-        """Writes the lines of the program with a figure for each."""
+        """Writes the stacks of events with a figure for each; wants with_stack=True."""
+        if not self.with_stack:
+            raise AssertionError("export_stacks() requires with_stack=True")
         self._ended().export_stacks(path, metric)
 
     self_cpu_time_total = property(lambda self: self._ended().self_cpu_time_total,
