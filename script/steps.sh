@@ -55,6 +55,11 @@ step() {
     rm "$log"
   } &
 }
+# first NAME COMMAND...: a step that what follows needs. It is waited for, and what still runs beside it is not.
+first() {
+  step "$@"
+  wait $!
+}
 # alone NAME COMMAND...: a step with nothing beside it.
 alone() {
   wait

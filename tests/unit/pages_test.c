@@ -407,6 +407,13 @@ PX_TEST(every_fault_on_the_way_of_pages_is_survived) {
 }
 
 // ---- random programs
+// A number on each page, in the middle and at the end: the others would make no other page move.
+static px_status mark_kernel(const px_launch *l) {
+  int64_t *at = l->operands[0].data, last = l->operands[0].sizes[0] - 1;
+  for (int64_t i = 0; i <= last; i += 512) at[i] = l->params[0].v.i;
+  at[last / 2] = at[last] = l->params[0].v.i;
+  return PX_OK;
+}
 static int wrong;  // atomic
 static px_status check_kernel(const px_launch *l) {
   const int64_t *at = l->operands[0].data;
@@ -461,7 +468,7 @@ static void play_step(play *p, int64_t step) {
     return px_error_clear();
   }
   p->trail = (p->trail ^ ((uintptr_t)block->data - device(0)->cache.range)) * 0x9E3779B97F4A7C15u;
-  OK(fill(block, step, 0));
+  OK(start("mark", mark_kernel, block, true, step, 0));
   p->live[p->live_count].block = block, p->live[p->live_count].home = home;
   p->live[p->live_count++].mark = step;
   p->held += size;
