@@ -243,6 +243,24 @@ def sum(input: Any, dim: int | Sequence[int] | None = None, dtype: _C.dtype | No
     return _SparseTensor(input.to_sparse()._at[left], values, size).coalesce() if left else values.sum(0)
 
 
+def softmax(input: Any, dim: int, dtype: _C.dtype | None = None) -> Any:
+    """Turns the values along a dimension into probabilities; what a sparse tensor does not keep counts as minus infinity."""
+    return _softmax(_C._sparse_softmax, input, dim, dtype)
+
+
+def log_softmax(input: Any, dim: int, dtype: _C.dtype | None = None) -> Any:
+    """The logarithm of softmax, without loss of digits."""
+    return _softmax(_C._sparse_log_softmax, input, dim, dtype)
+
+
+def _softmax(op, input, dim, dtype):
+    if getattr(input, "_crow", input) is not None:
+        backend = "SparseCsr" * isinstance(input, _SparseTensor) + ("CUDA" if input.is_cuda else "CPU")
+        raise NotImplementedError(f"Could not run 'aten::{op.__name__}' with arguments from the '{backend}' backend")
+    kept = input.coalesce()
+    return kept._with(op(kept._at, kept._kept.to(dtype or input.dtype), kept.shape, dim))
+
+
 def _of_values(sparse, op):
     kept = sparse if sparse._crow is not None else sparse.coalesce()
     return kept._with(op(kept._kept))

@@ -8,6 +8,8 @@
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
+#include "phlox/ops/norm.h"
+#include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/sort.h"
 #include "phlox/ops/view.h"
@@ -125,6 +127,80 @@ PX_RUN(index_reduce) {
   PX_TRY(px_expand(&index, line, source->sizes, source->ndim));
   return px_scatter_reduce(&call->results[0], self, dim, index, source, args->reduce,
                            args->include_self);
+}
+
+// ---- softmax of sparse tensors
+
+// What lies along a dimension: of each column of indices the number of those that differ from it in
+// `dim` alone.
+static px_status lines_of(px_tensor **which, int64_t *count, const px_tensor *indices,
+                          const int64_t *size, int dim) {
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) lines = NULL;
+  PX_SCOPED(px_tensor) often = NULL;
+  PX_TRY(px_full(&flat, &indices->sizes[1], 1, px_int(0), PX_INT64, px__tensor_device(indices),
+                 false, false));
+  for (int d = 0; d < (int)indices->sizes[0]; d++) {
+    PX_SCOPED(px_tensor) row = NULL;
+    if (d == dim) continue;
+    PX_TRY(px_select(&row, indices, 0, d));
+    PX_TRY(px_mul_scalar_(flat, px_int(size[d])));
+    PX_TRY(px_add_(flat, row, px_int(1)));
+  }
+  PX_TRY(px_unique(&lines, which, &often, flat, true, true, false));
+  *count = lines->sizes[0];
+  return PX_OK;
+}
+// The values less the greatest of their line, which has no gradient.
+static px_status lowered(px_tensor **out, const px_tensor *values, const px_tensor *which,
+                         const int64_t *sizes) {
+  px_dtype dtype = (px_dtype)values->dtype;
+  PX_SCOPED(px_tensor) detached = NULL;
+  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) most = NULL;
+  PX_SCOPED(px_tensor) each = NULL;
+  PX_TRY(px_detach(&detached, values));
+  PX_TRY(px_full(&least, sizes, values->ndim, px_float(-INFINITY), dtype, px__tensor_device(values),
+                 false, false));
+  PX_TRY(px_index_reduce(&most, least, 0, which, detached, "amax", true));
+  PX_TRY(px_index_select(&each, most, 0, which));
+  return px_sub(out, values, each, px_int(1));
+}
+static px_status sparse_softmax(px_call *call, const px_tensor *indices, const px_tensor *values,
+                                px_value size, int64_t wanted, bool log) {
+  int dim, sparse = (int)indices->sizes[0];
+  int64_t sizes[PX_MAX_DIMS];
+  px_tensor **out = &call->results[0];
+  PX_CHECK(size.n == sparse + values->ndim - 1, PX_RUNTIME, "%s(): expected %d sizes, but got %d",
+           call->op->name, sparse + values->ndim - 1, (int)size.n);
+  PX_TRY(px__wrap_dim(&dim, wanted, (int)size.n));
+  if (dim >= sparse)
+    return log ? px_log_softmax(out, values, dim - sparse + 1, PX_DTYPE_NONE)
+               : px_softmax(out, values, dim - sparse + 1, PX_DTYPE_NONE);
+  if (!values->numel) return px_clone(out, values, NULL);
+  PX_SCOPED(px_tensor) which = NULL;
+  PX_SCOPED(px_tensor) low = NULL;
+  PX_SCOPED(px_tensor) shares = NULL;
+  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) totals = NULL;
+  PX_SCOPED(px_tensor) logs = NULL;
+  PX_SCOPED(px_tensor) each = NULL;
+  px__sizes_copy(sizes, values->sizes, values->ndim);
+  PX_TRY(lines_of(&which, &sizes[0], indices, size.v.ints, dim));
+  PX_TRY(lowered(&low, values, which, sizes));
+  PX_TRY(px_exp(&shares, low));
+  PX_TRY(px_full(&none, sizes, values->ndim, px_int(0), (px_dtype)values->dtype,
+                 px__tensor_device(values), false, false));
+  PX_TRY(px_index_add(&totals, none, 0, which, shares, px_int(1)));
+  if (log) PX_TRY(px_log(&logs, totals));
+  PX_TRY(px_index_select(&each, log ? logs : totals, 0, which));
+  return log ? px_sub(out, low, each, px_int(1)) : px_div(out, shares, each);
+}
+PX_RUN(sparse_softmax) {
+  return sparse_softmax(call, args->indices, args->values, args->size, args->dim, false);
+}
+PX_RUN(sparse_log_softmax) {
+  return sparse_softmax(call, args->indices, args->values, args->size, args->dim, true);
 }
 
 // ---- pieces of a dimension

@@ -224,6 +224,27 @@ PX_TEST(embedding_looks_up_and_adds_up) {
   FAILS(px_embedding(&none, bad, w, NULL), PX_INDEX, "index out of range in self");
 }
 
+PX_TEST(softmax_of_what_a_sparse_tensor_has) {
+  PX_SCOPED(px_tensor) flat = longs(6, 0, 0, 1, 1, 0, 1);  // the places (0, 1), (0, 0) and (1, 1)
+  PX_SCOPED(px_tensor) at = NULL;
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) logs = NULL;
+  px_tensor *none = NULL;
+  const int64_t size[] = {2, 3};
+  OK(px_reshape(&at, flat, (int64_t[]){2, 3}, 2));
+  OK(px_full(&values, (int64_t[]){3}, 1, px_int(2), PX_FLOAT32, px_cpu(), false, false));
+  OK(px_sparse_softmax(&y, at, values, size, 2, 1));
+  IS(y, 3, 0.5, 0.5, 1.);
+  OK(px_sparse_log_softmax(&logs, at, values, size, 2, 1));
+  IS(logs, 3, -0.693147182, -0.693147182, 0.);
+  FAILS(px_sparse_softmax(&none, at, values, size, 1, 0), PX_RUNTIME,
+        "expected 2 sizes, but got 1");
+  FAILS(px_sparse_softmax(&none, flat, values, size, 2, 0), PX_RUNTIME,
+        "must be a matrix of int64");
+  FAILS(px_sparse_softmax(&none, at, flat, size, 2, 0), PX_RUNTIME, "for each of the 3 columns");
+}
+
 PX_TEST(counting) {
   PX_SCOPED(px_tensor) x = longs(4, 1, 3, 1, 0);
   PX_SCOPED(px_tensor) y = NULL;

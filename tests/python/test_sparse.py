@@ -119,6 +119,33 @@ class Computed(unittest.TestCase):
             product = lambda v: torch.sparse.mm(torch.sparse_coo_tensor(AT, v, SIZE, device=device), dense.detach().to_sparse()).to_dense()
             self.assertTrue(torch.autograd.gradcheck(product, values))
 
+    def test_softmax_is_that_of_dense_tensors_where_nothing_is_minus_infinity(self):
+        at, size = torch.tensor([[0, 0, 2, 2, 2, 3], [1, 3, 0, 1, 3, 2]]), (4, 5, 2)
+        for device in DEVICES:
+            kept = torch.sparse_coo_tensor(at, torch.ones(6, 2), size, device=device).to_dense() > 0
+            for sparse, dense in (torch.sparse.softmax, torch.softmax), (torch.sparse.log_softmax, torch.log_softmax):
+                for dim in -3, 0, 1, 2:
+                    values = torch.linspace(-3, 4, 12, dtype=torch.float64, device=device).reshape(6, 2).requires_grad_()
+                    made = torch.sparse_coo_tensor(at, values, size, device=device).coalesce()
+                    have, wanted = sparse(made, dim), dense(torch.where(kept, made.to_dense(), -torch.inf), dim)
+                    self.assertTrue(torch.allclose(have.values(), wanted[tuple(at)]))
+                    along = torch.arange(12.0, dtype=torch.float64, device=device).reshape(6, 2)
+                    first, = torch.autograd.grad(have.values(), values, along, retain_graph=True)
+                    self.assertTrue(torch.allclose(first, torch.autograd.grad(wanted[tuple(at)], values, along)[0]))
+            line = lambda v: torch.sparse.softmax(torch.sparse_coo_tensor(AT, v, SIZE, device=device), 1).values()
+            values = torch.tensor(VALUES, dtype=torch.float64, device=device, requires_grad=True)
+            self.assertTrue(torch.autograd.gradcheck(line, values) and torch.autograd.gradgradcheck(line, values))
+
+    def test_softmax_of_what_it_is_not_of(self):
+        for f in torch.sparse.softmax, torch.sparse.log_softmax:
+            self.assertEqual(f(torch.sparse_coo_tensor((2, 3)), 1).values().shape, (0,))
+            self.assertEqual(f(coo(), 1, dtype=torch.float64).dtype, torch.float64)
+            for call, kind, text in ((lambda: f(coo(), 2), IndexError, r"Dimension out of range \(expected to be in range of \[-2, 1\], but got 2\)"),
+                                     (lambda: f(coo(dtype=torch.int64), 1), NotImplementedError, f"\"{f.__name__}\" not implemented for 'Long'"),
+                                     (lambda: f(csr(), 1), NotImplementedError, "Could not run 'aten::_sparse_.*'SparseCsrCPU' backend"),
+                                     (lambda: f(torch.ones(3), 0), NotImplementedError, "Could not run 'aten::_sparse_.*'CPU' backend")):
+                self.assertRaisesRegex(kind, text, call)
+
     def test_values_that_are_given_stay_as_they_are(self):
         values = torch.tensor(VALUES)
         torch.sparse_coo_tensor(AT, values, SIZE).requires_grad_()
