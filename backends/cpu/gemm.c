@@ -62,8 +62,9 @@ static way choose(const px__gemm *g, const px__tiles *tiles) {
   if (g->a_rows || g->b_columns || !tiles->direct) return BLOCKED;
   bool small = g->m * g->k + g->k * g->n <= DIRECT_ELEMENTS && g->m * g->n <= DIRECT_RESULTS &&
                (size_t)(g->k * tiles->columns) * tiles->item <= PANEL_BYTES;
-  // Where each row of B is used for one tile only, packing it does not pay.
-  bool thin = g->bc == 1 && g->m <= tiles->rows;
+  // Where each row of B is used for one tile only, or for two of double, packing it does not pay.
+  int64_t few = tiles->item == sizeof(double) ? 2 * tiles->rows : tiles->rows;
+  bool thin = g->bc == 1 && g->m <= few;
   return small || thin ? DIRECT : BLOCKED;
 }
 

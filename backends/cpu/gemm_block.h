@@ -18,15 +18,19 @@ static TARGET void NAME(scale)(const px__gemm *g) {
 }
 
 // acc = A(rows x k) * B(k x 2L); `rows` is a constant at each call. Rows of A are `ar` apart and
-// its columns `ac`; rows of B are `br` apart and contiguous.
+// its columns `ac`; rows of B are `br` apart and contiguous. `fetch`: what lies so far behind each
+// row of B is fetched for another tile, as no cache sees by itself that rows far apart are walked.
 static inline __attribute__((always_inline)) TARGET void NAME(tile)(const int rows, int64_t k,
                                                                     const T *a, int64_t ar,
                                                                     int64_t ac, const T *b,
-                                                                    int64_t br, V acc[R][2]) {
+                                                                    int64_t br, const bool fetch,
+                                                                    int64_t ahead, V acc[R][2]) {
   V c[R][2];
   for (int i = 0; i < rows; i++) c[i][0] = c[i][1] = SET(0);
   for (int64_t p = 0; p < k; p++, a += ac, b += br) {
     V b0 = LOAD(b), b1 = LOAD(b + L);
+    if (fetch) __builtin_prefetch(b + ahead);
+    if (fetch && L * sizeof(T) >= 64) __builtin_prefetch(b + ahead + L);
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
       V x = SET(a[i * ar]);
@@ -41,7 +45,7 @@ static inline __attribute__((always_inline)) TARGET void NAME(tile)(const int ro
 typedef struct NAME(target) {
   T *c;
   const T *s;
-  int64_t cr, cc, sr, sc;
+  int64_t cr, cc, sr, sc, ahead;
   T alpha, beta;
 } NAME(target);
 
@@ -49,7 +53,7 @@ typedef struct NAME(target) {
 static inline TARGET NAME(target)
     NAME(target_of)(const px__gemm *g, int64_t i, int64_t j, bool first) {
   NAME(target)
-  t = {(T *)g->c + i * g->cr + j * g->cc, NULL, g->cr, g->cc, g->cr, g->cc, NUMBER(g->alpha), 1};
+  t = {(T *)g->c + i * g->cr + j * g->cc, NULL, g->cr, g->cc, g->cr, g->cc, 0, NUMBER(g->alpha), 1};
   if (!first) {
     t.s = t.c;
   } else if (g->s && g->beta != 0) {
@@ -93,17 +97,15 @@ static TARGET void NAME(put)(const NAME(target) * t, int rows, int cols, const V
 }
 
 // One tile: `rows` is a constant at each call.
-static inline __attribute__((always_inline)) TARGET void NAME(tile_rows)(const int rows, int cols,
-                                                                         int64_t k, const T *a,
-                                                                         int64_t ar, int64_t ac,
-                                                                         const T *b, int64_t br,
-                                                                         const NAME(target) * t) {
+static inline __attribute__((always_inline)) TARGET void NAME(tile_rows)(
+    const int rows, int cols, int64_t k, const T *a, int64_t ar, int64_t ac, const T *b, int64_t br,
+    const bool fetch, const NAME(target) * t) {
   V acc[R][2];
   bool whole = cols == 2 * L && NAME(plain)(t);
 #pragma GCC unroll 16
   for (int i = 0; whole && i < rows; i++)
     for (int v = 0; v < 2; v++) __builtin_prefetch(t->c + i * t->cr + v * L, 1);
-  NAME(tile)(rows, k, a, ar, ac, b, br, acc);
+  NAME(tile)(rows, k, a, ar, ac, b, br, fetch, t->ahead, acc);
   if (!whole) NAME(put)(t, rows, cols, acc[0], 2);
 #pragma GCC unroll 16
   for (int i = 0; whole && i < rows; i++)
@@ -113,7 +115,7 @@ static inline __attribute__((always_inline)) TARGET void NAME(tile_rows)(const i
 // A tile of packed panels, but for the lower edge.
 static __attribute__((noinline)) TARGET void NAME(tile_packed)(int cols, int64_t k, const T *a,
                                                                const T *b, const NAME(target) * t) {
-  NAME(tile_rows)(R, cols, k, a, 1, R, b, 2 * L, t);
+  NAME(tile_rows)(R, cols, k, a, 1, R, b, 2 * L, false, t);
 }
 
 // A tile of any strides, with as many rows as there are.
@@ -121,7 +123,7 @@ static __attribute__((noinline)) TARGET void NAME(tile_packed)(int cols, int64_t
   static __attribute__((noinline)) TARGET void NAME(tile_##rows)( \
       int cols, int64_t k, const T *a, int64_t ar, int64_t ac, const T *b, int64_t br, \
       const NAME(target) * t) { \
-    NAME(tile_rows)(rows, cols, k, a, ar, ac, b, br, t); \
+    NAME(tile_rows)(rows, cols, k, a, ar, ac, b, br, true, t); \
   }
 TILE(1)
 TILE(2)
@@ -321,6 +323,7 @@ static TARGET void NAME(direct_rows)(const px__gemm *g, int64_t p, int64_t k, T 
     for (int64_t i = 0; i < g->m; i += R) {
       int rows = g->m - i < R ? (int)(g->m - i) : R;
       NAME(target) t = NAME(target_of)(g, i, j, p == 0);
+      if (panel != room && i + R >= g->m) t.ahead = 2 * L;
       NAME(tile_direct)(rows, cols, k, a + i * g->ar, g->ar, g->ac, panel, br, &t);
     }
   }
