@@ -171,6 +171,12 @@ enum { VECTORS = false };
 // Never called.
 static bool px__sort_i32(int32_t *a, int32_t *room, int64_t n) { return a && room && n; }
 static bool px__sort_i64(int64_t *a, int64_t *room, int64_t n) { return a && room && n; }
+static bool px__sort_f32(const int32_t *a, int32_t *to, int32_t *room, int64_t n) {
+  return a && to && room && n;
+}
+static bool px__sort_f64(const int64_t *a, int64_t *to, int64_t *room, int64_t n) {
+  return a && to && room && n;
+}
 #endif
 // Short arrays do not ask.
 static bool ended(int64_t n) { return n > PX__STEP && px__cpu_stopped(); }
@@ -268,16 +274,23 @@ int64_t *px__keys_order(int64_t *keys, int64_t n, int64_t *room, px__key_counts 
 
 enum { BLOCK = 512 };
 
-// Sorted keys: 32 bits of each, or all.
+// Sorted keys: 32 bits of each, or all; or the elements that they stand for.
 typedef struct sorted_keys {
   const int32_t *narrow;
   const int64_t *wide;
+  const float *floats;
+  const double *doubles;
   int64_t n;
 } sorted_keys;
+static int64_t key_at(const sorted_keys *s, int64_t i) {
+  if (s->floats) return key_f32(s->floats[i]);
+  if (s->doubles) return key_f64(s->doubles[i]);
+  return s->narrow ? s->narrow[i] : s->wide[i];
+}
 static int64_t count_below(const sorted_keys *s, int64_t key) {
   int64_t first = 0;
   for (int64_t left = s->n; left > 0;) {
-    int64_t half = left / 2, met = s->narrow ? s->narrow[first + half] : s->wide[first + half];
+    int64_t half = left / 2, met = key_at(s, first + half);
     first = met < key ? first + half + 1 : first;
     left = met < key ? left - half - 1 : half;
   }
@@ -317,24 +330,12 @@ static bool bring_back_all(const sorted_keys *s, const px__line *to, const px__l
   return bring_back(&zeros, to, from, s->n) && bring_back(&nans, to, from, s->n);
 }
 
-// Floats that lie in a row need not be made wider on the way.
-static bool in_row(const px__line *x) { return x->dtype == PX_FLOAT32 && x->stride == 4; }
-static void narrow_floats(int32_t *restrict keys, const float *from, int64_t n) {
-  for (int64_t i = 0; i < n; i++) keys[i] = (int32_t)key_f32(from[i]);
-}
-static void widen_floats(const int32_t *restrict keys, int32_t *bits, int64_t n) {
-  for (int64_t i = 0; i < n; i++) bits[i] = keys[i] ^ ((keys[i] >> 31) & INT32_MAX);
-}
 static bool load_narrow(int32_t *keys, const px__line *from, int64_t n) {
   int64_t block[BLOCK], work = 0;
   for (int64_t i = 0; i < n; i += BLOCK) {
     int64_t count = n - i < BLOCK ? n - i : BLOCK;
     const char *here = from->at + i * from->stride;
     if (px__worked(&work, count)) return false;
-    if (in_row(from)) {
-      narrow_floats(keys + i, (const void *)here, count);
-      continue;
-    }
     px__keys_load(block, here, from->stride, from->dtype, false, count);
     for (int64_t k = 0; k < count; k++) keys[i + k] = (int32_t)block[k];
   }
@@ -348,10 +349,6 @@ static bool store_sorted(const sorted_keys *s, const px__line *to, const px__lin
     const int64_t *keys = s->narrow ? block : s->wide + i;
     char *here = to->at + i * to->stride;
     if (px__worked(&work, count)) return false;
-    if (s->narrow && in_row(to)) {
-      widen_floats(s->narrow + i, (void *)here, count);
-      continue;
-    }
     for (int64_t k = 0; s->narrow && k < count; k++) block[k] = s->narrow[i + k];
     store(keys, here, to->stride, count);
   }
@@ -389,10 +386,24 @@ static int64_t *sort_keys(int64_t *keys, int64_t n, int64_t *room, px__key_count
   return ended(n) ? NULL : (int64_t *)sorted;
 }
 
+// Floats that lie in a row are sorted where they are to be.
+static bool in_row(const px__line *x) {
+  return (x->dtype == PX_FLOAT32 && x->stride == 4) || (x->dtype == PX_FLOAT64 && x->stride == 8);
+}
+static bool sort_floats(const px__line *to, const px__line *from, int64_t n, int64_t *room) {
+  bool wide = from->dtype == PX_FLOAT64;
+  const void *a = from->at;
+  void *b = to->at;
+  sorted_keys s = {.floats = wide ? NULL : b, .doubles = wide ? b : NULL, .n = n};
+  bool done = wide ? px__sort_f64(a, b, room, n) : px__sort_f32(a, b, (int32_t *)room, n);
+  return done && bring_back_all(&s, to, from);
+}
+
 bool px__values_sort(const px__line *to, const px__line *from, int64_t n, int64_t *room,
                      px__key_counts *counts) {
   int64_t item = px__cpu_item[from->dtype];
   sorted_keys s = {.n = n};
+  if (VECTORS && in_row(from) && in_row(to)) return sort_floats(to, from, n, room);
   if (VECTORS && (item == 4 || item == 2)) {
     int32_t *keys = (int32_t *)room;
     if (!load_narrow(keys, from, n) || !px__sort_i32(keys, keys + n, n)) return false;

@@ -33,4 +33,8 @@ bool px__keys_select(int64_t *out, const int64_t *keys, int64_t n, int64_t k, in
 // Sorts n numbers; `room` is for as many (sort_vectors.c). False: the call has been ended.
 bool px__sort_i32(int32_t *a, int32_t *room, int64_t n);
 bool px__sort_i64(int64_t *a, int64_t *room, int64_t n);
+// The same of the bits of floats, to other memory; zeros lose their sign, and NaN what else it
+// says.
+bool px__sort_f32(const int32_t *from, int32_t *to, int32_t *room, int64_t n);
+bool px__sort_f64(const int64_t *from, int64_t *to, int64_t *room, int64_t n);
 #endif

@@ -74,6 +74,7 @@ static inline int split_i64x4(i64x4 v, i64x4 pivot, int64_t *low, int64_t *high)
 #define L 8
 #define NAME(x) x##_i32
 #define MOST INT32_MAX
+#define FLOAT_INFINITY 0x7f800000
 #define MIN min_i32x8
 #define MAX max_i32x8
 #define SPLIT split_i32x8
@@ -85,6 +86,7 @@ static inline int split_i64x4(i64x4 v, i64x4 pivot, int64_t *low, int64_t *high)
 #define L 4
 #define NAME(x) x##_i64
 #define MOST INT64_MAX
+#define FLOAT_INFINITY 0x7ff0000000000000
 #define MIN min_i64x4
 #define MAX max_i64x4
 #define SPLIT split_i64x4
@@ -117,6 +119,7 @@ TARGET static inline int split_i64x8(i64x8 v, i64x8 pivot, int64_t *low, int64_t
 #define L 16
 #define NAME(x) x##_i32_512
 #define MOST INT32_MAX
+#define FLOAT_INFINITY 0x7f800000
 #define MIN(a, b) ((i32x16)_mm512_min_epi32((__m512i)(a), (__m512i)(b)))
 #define MAX(a, b) ((i32x16)_mm512_max_epi32((__m512i)(a), (__m512i)(b)))
 #define SPLIT split_i32x16
@@ -128,6 +131,7 @@ TARGET static inline int split_i64x8(i64x8 v, i64x8 pivot, int64_t *low, int64_t
 #define L 8
 #define NAME(x) x##_i64_512
 #define MOST INT64_MAX
+#define FLOAT_INFINITY 0x7ff0000000000000
 #define MIN(a, b) ((i64x8)_mm512_min_epi64((__m512i)(a), (__m512i)(b)))
 #define MAX(a, b) ((i64x8)_mm512_max_epi64((__m512i)(a), (__m512i)(b)))
 #define SPLIT split_i64x8
@@ -137,9 +141,16 @@ TARGET static inline int split_i64x8(i64x8 v, i64x8 pivot, int64_t *low, int64_t
 static int tries_for(int64_t n) { return 2 * (64 - __builtin_clzll((uint64_t)n | 1)); }
 static bool wide(void) { return px_cpu_level_used() >= PX_CPU_AVX512; }
 bool px__sort_i32(int32_t *a, int32_t *room, int64_t n) {
-  return (wide() ? sort_i32_512 : sort_i32)(a, a, room, n, tries_for(n));
+  return (wide() ? sort_i32_512 : sort_i32)(false, a, a, room, n, tries_for(n));
 }
 bool px__sort_i64(int64_t *a, int64_t *room, int64_t n) {
-  return (wide() ? sort_i64_512 : sort_i64)(a, a, room, n, tries_for(n));
+  return (wide() ? sort_i64_512 : sort_i64)(false, a, a, room, n, tries_for(n));
 }
+#define FLOATS(BITS, T) \
+  bool px__sort_f##BITS(const T *from, T *to, T *room, int64_t n) { \
+    return (wide() ? sort_floats_i##BITS##_512 : sort_floats_i##BITS)(from, to, room, n, \
+                                                                      tries_for(n)); \
+  }
+FLOATS(32, int32_t)
+FLOATS(64, int64_t)
 #endif

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sorting of whole numbers by vectors, for one type and one kind of them; included once for each.
-// What includes it defines T, L (lanes: 4, 8 or 16), NAME(x), TARGET, MOST (the greatest T), and
-// before that the functions MIN(a, b), MAX(a, b) and SPLIT of vectors: SPLIT(v, pivot, low, high)
-// stores the lanes that are less than the pivot's at `low`, the others at `high`, each from there
-// on, with anything behind them in the place of a vector, and gives how many are less.
+// What includes it defines T, L (lanes: 4, 8 or 16), NAME(x), TARGET, MOST (the greatest T),
+// FLOAT_INFINITY (the bits of infinity) and before that the functions MIN(a, b), MAX(a, b) and
+// SPLIT of vectors: SPLIT(v, pivot, low, high) stores the lanes that are less than the pivot's at
+// `low`, the others at `high`, each from there on, with anything behind them in the place of a
+// vector, and gives how many are less.
 //
 // A range is parted by a pivot until it fits into some vectors, which a network of comparisons
 // sorts. Nothing branches on elements, but by how many are less. Of equal numbers it does not
 // matter which comes first, so every kind gives the same.
 typedef T NAME(vector) __attribute__((vector_size(L * sizeof(T))));
 enum { NAME(FEW) = ROWS * L };
+#undef SIGN
+#define SIGN (8 * (int)sizeof(T) - 1)
 
 TARGET static inline NAME(vector) NAME(load)(const T *p) {
   NAME(vector) v;
@@ -164,26 +167,46 @@ TARGET static void NAME(sort_few)(const T *from, T *to, int64_t n) {
 
 // ---- parts
 
+// Bits of floats as keys (key_f32), and in place back, but that zeros have no sign.
+INLINE V NAME(keys)(V bits) {
+  V size = bits & MOST, key = bits ^ ((bits >> SIGN) & MOST);
+  V zero = (V)(size == 0), nan = (V)(size > FLOAT_INFINITY);
+  return (key & ~(zero | nan)) | (nan & MOST);
+}
+TARGET static void NAME(unkey)(T *keys, int64_t n) {
+  for (px__steps s = {.n = n}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++) keys[i] ^= (keys[i] >> SIGN) & MOST;
+}
+
 // What is less than the pivot goes to `low`, the rest to `high`: one of them may be `from`.
-TARGET static int64_t NAME(part)(const T *from, int64_t n, T pivot, T *low, T *high) {
+// `floats`: `from` has those.
+INLINE int64_t NAME(part_of)(const bool floats, const T *from, int64_t n, T pivot, T *low,
+                             T *high) {
   int64_t less = 0, whole = n / L * L;
-  NAME(vector) at = (NAME(vector)){0} + pivot;
+  V at = (V){0} + pivot;
   for (px__steps s = {.n = whole}; px__step(&s);)
-    for (int64_t i = s.begin; i < s.end; i += L)
-      less += SPLIT(NAME(load)(from + i), at, low + less, high + (i - less));
+    for (int64_t i = s.begin; i < s.end; i += L) {
+      V v = NAME(load)(from + i);
+      less += SPLIT(floats ? NAME(keys)(v) : v, at, low + less, high + (i - less));
+    }
   for (int64_t i = whole; i < n; i++) {
-    T x = from[i];
+    T x = floats ? NAME(keys)((V){0} + from[i])[0] : from[i];
     low[less] = x, high[i - less] = x;
     less += x < pivot;
   }
   return less;
 }
+TARGET static int64_t NAME(part)(const T *from, int64_t n, T pivot, T *low, T *high) {
+  return NAME(part_of)(false, from, n, pivot, low, high);
+}
 // The middle one of some, of more where a range is long.
-TARGET static T NAME(sampled)(const T *from, int64_t n) {
+TARGET static T NAME(sampled)(bool floats, const T *from, int64_t n) {
   T some[8 * L];
   int count = n < 1024 ? L : n < 8192 ? 4 * L : 8 * L;
   int64_t step = n / count;
   for (int i = 0; i < count; i++) some[i] = from[i * step + step / 2];
+  for (int i = 0; floats && i < count; i += L)
+    NAME(store)(some + i, NAME(keys)(NAME(load)(some + i)));
   NAME(sort_few)(some, some, count);
   return some[count / 2];
 }
@@ -199,30 +222,40 @@ static T NAME(halfway)(const T *from, int64_t n) {
   return half < most ? half + 1 : most;
 }
 // Sorts what is at `from`, which is `to` or `other`, to `to`. Both have room for n. After `tries`
-// pivots of samples the range of the numbers is halved, and no input takes long. False: the call
-// has been ended.
-static bool NAME(sort)(T *from, T *to, T *other, int64_t n, int tries) {
+// pivots of samples the range of the numbers is halved, and no input takes long. `floats`: what is
+// sorted becomes floats again, as it is at hand. False: the call has been ended.
+static bool NAME(sort)(bool floats, T *from, T *to, T *other, int64_t n, int tries) {
   while (n > NAME(FEW)) {
     if (n > PX__STEP && px__cpu_stopped()) return false;
-    T pivot = tries-- > 0 ? NAME(sampled)(from, n) : NAME(halfway)(from, n);
+    T pivot = tries-- > 0 ? NAME(sampled)(false, from, n) : NAME(halfway)(from, n);
     int64_t less = NAME(part)(from, n, pivot, to, other);
     if (less > 0) {
-      if (!NAME(sort)(other, to + less, other, n - less, tries)) return false;
+      if (!NAME(sort)(floats, other, to + less, other, n - less, tries)) return false;
       from = to, n = less;
       continue;
     }
     // The pivot is the least: all of its kind come first.
     less = pivot == MOST ? n : NAME(part)(other, n, (T)(pivot + 1), to, other);
     if (pivot == MOST && to != other) memcpy(to, other, (size_t)n * sizeof(T));
+    if (floats) NAME(unkey)(to, less);
     from = other, to += less, n -= less;
   }
   NAME(sort_few)(from, to, n);
+  if (floats) NAME(unkey)(to, n);
   return true;
+}
+// Sorts the floats at `from`, which is elsewhere: they become keys where they are first parted.
+TARGET static bool NAME(sort_floats)(const T *from, T *to, T *other, int64_t n, int tries) {
+  T pivot = n >= L ? NAME(sampled)(true, from, n) : MOST;
+  int64_t less = NAME(part_of)(true, from, n, pivot, to, other);
+  return NAME(sort)(true, other, to + less, other, n - less, tries) &&
+         NAME(sort)(true, to, to, other, less, tries);
 }
 #undef T
 #undef L
 #undef NAME
 #undef MOST
+#undef FLOAT_INFINITY
 #undef V
 #undef INLINE
 #undef MEET
