@@ -8,16 +8,20 @@
 #include "cpu/sort_keys.h"
 #include "cpu/simd.h"
 #include "cpu/threads.h"
+#include "cpu/vector.h"
 #include "kernel_args/sort.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { BLOCK = 64, MOST_ROOM = 3 };
+// Lines that lie side by side, and bytes of so many up to which they are sorted together.
+enum { BESIDE = 16, MOST_BESIDE = 512 * 1024 };
 
 typedef struct scratch {
   int64_t *room[MOST_ROOM];  // each for the keys that a line holds at a time
   px__key_counts *counts;
+  char *beside;  // two for BESIDE lines, or NULL
 } scratch;
 typedef struct lines {
   px__line values, indices, in;
@@ -30,6 +34,7 @@ typedef struct job {
   int64_t size, take, skip;  // of a line: elements, how many are wanted, the wanted one
   int64_t hold;
   int dim, rooms;
+  int64_t beside;  // how many lines lie side by side; 0: none
   bool down, failed;
 } job;
 
@@ -154,6 +159,66 @@ static bool first_line(const job *t, const lines *x, scratch *s) {
   return true;
 }
 
+// ---- values of lines side by side: one after the other, each element of a line would be in a
+// cache line of its own. They are brought into rows, and back when these are sorted.
+
+// A square of vectors turned, by rounds that interleave the first half of the rows with the second.
+#define TURN(T, V, L) \
+  static void turn_##V(const char *from, int64_t step, char *to, int64_t across) { \
+    V x[L], y[L]; \
+    for (int i = 0; i < L; i++) x[i] = V##_load((const T *)(const void *)(from + i * step)); \
+    PX__CPU_UNROLLED for (int round = 1; round < L; round *= 2) { \
+      PX__CPU_UNROLLED for (int i = 0; i < L / 2; i++) { \
+        y[2 * i] = V##_interleave_low(x[i], x[i + L / 2]); \
+        y[2 * i + 1] = V##_interleave_high(x[i], x[i + L / 2]); \
+      } \
+      PX__CPU_UNROLLED for (int i = 0; i < L; i++) x[i] = y[i]; \
+    } \
+    for (int i = 0; i < L; i++) V##_store((T *)(void *)(to + i * across), x[i]); \
+  }
+TURN(float, vf, VF)
+TURN(double, vd, VD)
+// A matrix of rows x columns; steps are bytes.
+static void turn(const char *from, int64_t step, char *to, int64_t across, int64_t rows,
+                 int64_t columns, int64_t item) {
+  int64_t lanes = item == 4 ? VF : VD;
+  for (int64_t i = 0; i < rows; i += lanes)
+    for (int64_t j = 0; j < columns; j += lanes) {
+      const char *at = from + i * step + j * item;
+      char *there = to + j * across + i * item;
+      int64_t high = rows - i < lanes ? rows - i : lanes;
+      int64_t wide = columns - j < lanes ? columns - j : lanes;
+      if (high == lanes && wide == lanes) {
+        (item == 4 ? turn_vf : turn_vd)(at, step, there, across);
+        continue;
+      }
+      for (int64_t r = 0; r < high; r++)
+        for (int64_t c = 0; c < wide; c++)
+          memcpy(there + c * across + r * item, at + r * step + c * item, (size_t)item);
+    }
+}
+static bool values_beside(const job *t, const lines *x, scratch *s) {
+  int64_t item = px__cpu_item[x->in.dtype], n = t->size;
+  char *to = s->beside + BESIDE * n * item;
+  turn(x->in.at, x->in.stride, s->beside, n * item, n, BESIDE, item);
+  for (int64_t j = 0; j < BESIDE; j++) {
+    px__line from = {s->beside + j * n * item, item, x->in.dtype};
+    px__line sorted = {to + j * n * item, item, x->in.dtype};
+    if (!px__values_sort(&sorted, &from, n, s->room[0], s->counts)) return false;
+  }
+  turn(to, n * item, x->values.at, x->values.stride, BESIDE, n, item);
+  return true;
+}
+// Of a job whose lines are known.
+static int64_t lines_beside(const job *t) {
+  const px_operand *in = t->operands[IN], *out = t->operands[VALUES];
+  int64_t item = px__cpu_item[in->dtype];
+  int last = in->ndim - 1;
+  bool fits = t->line == values_line && item >= 4 && t->size * item * BESIDE <= MOST_BESIDE;
+  if (!fits || last < 0 || t->dim == last || in->dtype != out->dtype) return 0;
+  return in->strides[last] == 1 && out->strides[last] == 1 ? in->sizes[last] : 0;
+}
+
 // ---- all lines
 
 static bool scratch_new(scratch *s, const job *t) {
@@ -161,22 +226,26 @@ static bool scratch_new(scratch *s, const job *t) {
   s->room[0] = malloc((size_t)(t->hold * t->rooms) * sizeof *s->room[0]);
   for (int i = 1; s->room[0] && i < t->rooms && i < MOST_ROOM; i++)
     s->room[i] = s->room[0] + i * t->hold;
-  return s->counts && s->room[0];
+  if (t->beside) s->beside = malloc((size_t)t->size * 2 * BESIDE * sizeof(int64_t));
+  return s->counts && s->room[0] && (s->beside || !t->beside);
 }
 
 static void run(void *ctx, int64_t begin, int64_t end) {
   job *t = ctx;
-  scratch s = {{NULL}, NULL};
+  scratch s = {{NULL}, NULL, NULL};
   bool fine = scratch_new(&s, t);
-  for (int64_t i = begin; fine && i < end; i++) {
+  for (int64_t i = begin, next; fine && i < end; i = next) {
     px__line found[OPERANDS];
     px__lines_find(found, OPERANDS, t->operands, t->operands[IN], t->dim, i);
     lines x = {found[VALUES], found[INDICES], found[IN]};
-    fine = t->line(t, &x, &s);
+    bool together = t->beside && i + BESIDE <= end && i % t->beside + BESIDE <= t->beside;
+    fine = together ? values_beside(t, &x, &s) : t->line(t, &x, &s);
+    next = i + (together ? BESIDE : 1);
   }
   if (!fine) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
   free(s.room[0]);
   free(s.counts);
+  free(s.beside);
 }
 
 static px_status each_line(job *t, const px_launch *l, int64_t dim) {
@@ -193,6 +262,7 @@ static px_status each_line(job *t, const px_launch *l, int64_t dim) {
     t->rooms = 3;
     if (2 * (t->take + BLOCK) < t->size) t->hold = 2 * (t->take + BLOCK);
   }
+  t->beside = lines_beside(t);
   px__cpu_parallel(n / t->size, 4096 / (t->size + 1) + 1, run, t);
   if (t->failed) px_kernel_fault(l, PX_FAULT_NOMEM, t->hold * t->rooms * 8, 0, 0);
   return PX_OK;

@@ -162,6 +162,23 @@ PX_TEST(values_alone_are_those_of_a_sort_with_places) {
                       (size_t)(3 * lengths[i]) * px_dtype_size(d)));
       }
 }
+// As columns, of which some are sorted together.
+PX_TEST(values_of_many_columns_are_those_of_sorts_with_places) {
+  static const int64_t lengths[] = {1, 5, 16, 100, 2000};
+  for (px_dtype d = PX_BOOL; d <= PX_FLOAT64; d++)
+    for (int i = 0; i < 5; i++) {
+      PX_SCOPED(px_tensor) t = assorted(d, lengths[i], 2 * 37, 5000);
+      PX_SCOPED(px_tensor) halves = NULL;
+      PX_SCOPED(px_tensor) alone = NULL;
+      PX_SCOPED(px_tensor) values = NULL;
+      PX_SCOPED(px_tensor) where = NULL;
+      OK(px_view(&halves, t, SIZES(lengths[i], 2, 37), 3));
+      OK(px_msort(&alone, halves));
+      OK(px_sort(&values, &where, halves, 0, false, true));
+      CHECK(!memcmp(px_tensor_data(alone), px_tensor_data(values),
+                    (size_t)(74 * lengths[i]) * px_dtype_size(d)));
+    }
+}
 // Inputs that choose bad pivots, and those whose words have no room for their keys: pieces of
 // 2^50 apart, each of numbers that lie close.
 static int64_t patterned(int pattern, int64_t i, int64_t n) {
