@@ -44,6 +44,23 @@ class Vmap(unittest.TestCase):
                     out_dims=(0, None))({"a": x, "b": x[0]}, 1)
         assert torch.equal(a, x + 1) and b is x[0] or torch.equal(b, x[0])
 
+    def test_results_with_names_keep_them(self):
+        x = torch.rand(5, 3)
+        most = vmap(lambda row: row.max(0))(x)
+        assert type(most) is torch.return_types.max and torch.equal(most.values, x.amax(1)) and torch.equal(most.indices, x.argmax(1))
+        values, places = vmap(torch.sort, out_dims=1)(x)
+        assert torch.equal(values, x.sort(1).values.t()) and torch.equal(places, x.argsort(1).t())
+        assert torch.utils._pytree.tree_map(lambda t: t + 1, x.max(0)).indices.equal(x.argmax(0) + 1)
+
+    def test_ops_that_know_more_dimensions_are_called_once(self):
+        x, y = torch.rand(4, 3), torch.rand(4, 3)
+        tall, right = torch.rand(2, 4, 3), torch.rand(4, 2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # no word of a performance drop
+            assert torch.equal(vmap(torch.complex, (0, None))(x, y[0]), torch.complex(x, y[0].expand(4, 3)))
+            assert torch.equal(vmap(lambda row: torch.isin(row, y))(x), torch.isin(x, y))
+            assert torch.allclose(vmap(lambda a: torch.linalg.lstsq(a, right).solution)(tall), torch.linalg.lstsq(tall, right.expand(2, 4, 2)).solution)
+
     def test_mappings_nest(self):
         x, y = torch.arange(3.), torch.arange(4.)
         table = vmap(vmap(torch.mul, in_dims=(None, 0)), in_dims=(0, None))(x, y)

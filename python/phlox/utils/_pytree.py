@@ -6,7 +6,7 @@ from collections import OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator
 
-from phlox import _C
+from phlox import _C, return_types
 
 _C._name_missing(__name__)
 NodeDef = namedtuple("NodeDef", "type flatten_fn unflatten_fn")
@@ -31,7 +31,7 @@ def _to_dict(parts, keys):
     return dict(zip(keys, parts))
 
 
-for _kind in (tuple, list):
+for _kind in (tuple, list, *(kind for kind in vars(return_types).values() if isinstance(kind, type))):
     register_pytree_node(_kind, lambda x: (list(x), None), lambda parts, _, kind=_kind: kind(parts))
 register_pytree_node(dict, _of_dict, _to_dict)
 register_pytree_node(OrderedDict, _of_dict, lambda parts, keys: OrderedDict(zip(keys, parts)))
