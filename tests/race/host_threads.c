@@ -272,7 +272,7 @@ static px_status act(worker *w) {
 static void *work(void *argument) {
   worker *w = argument;
   for (int d = 0; d < DEVICES; d++) OK(px_stream_new(&w->own[d], px_cuda(d), 0));
-  while (now() < end) {
+  while (now() < end || w->read < 2) {  // a slow machine may take long to do something
     px_status status = act(w);
     if (status == PX_OUT_OF_MEMORY)
       for (int i = 0; i < SLOTS / 2; i++) drop(slot(w));
