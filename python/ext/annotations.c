@@ -197,6 +197,76 @@ EXT_FUNCTION(autograd_profiler, _report, "(picture: str) -> tuple[list[tuple], s
 }
 EXT_GIVES(autograd_profiler, _enabled, "bool", px_profile_running(), "Whether it notes what runs.");
 
+// A figure of events by an older name, in which devices are called cuda.
+typedef struct older_object {
+  PyObject_HEAD PyObject *name;
+} older_object;
+static PyObject *older_get(PyObject *self, PyObject *instance, PyObject *owner) {
+  PyObject *name = ((older_object *)self)->name;
+  EXT_OWNED *older = instance ? PyObject_CallMethod(name, "replace", "ss", "device", "cuda") : NULL;
+  if (!instance) return Py_NewRef(self);
+  if (!older || PyErr_WarnFormat(PyExc_FutureWarning, 1, "`%U` is deprecated. Use `%U` instead.",
+                                 older, name) < 0)
+    return NULL;
+  return PyObject_GetAttr(instance, name);
+}
+EXT_NEW(older, "(name: str)") {
+  PyObject *name;
+  EXT_BIND(name);
+  older_object *made = PyUnicode_Check(name) ? ext_new(type) : NULL;
+  if (made) made->name = Py_NewRef(name);
+  if (!made && !PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a figure's name is a str");
+  return (PyObject *)made;
+}
+EXT_OWNS(older, EXT_OBJECT(older_object, name));
+EXT_TYPE(older, "torch.autograd.profiler._older", "autograd.profiler._older", older_object,
+         EXT_FINAL, "A figure of events by an older name, which says so.", EXT_LIFE(older),
+         .tp_new = older_new, .tp_descr_get = older_get);
+
+// A line of a file that flame graphs are made of; none where nothing was measured.
+static int write_stack(FILE *to, PyObject *event, const char *figure) {
+  EXT_OWNED *value = PyObject_GetAttrString(event, figure);
+  EXT_OWNED *stack = value ? PyObject_GetAttrString(event, "stack") : NULL;
+  double took = stack ? PyFloat_AsDouble(value) : -1;
+  if (PyErr_Occurred()) return -1;
+  Py_ssize_t count = PyList_Check(stack) ? PyList_GET_SIZE(stack) : 0;
+  if (!count || took < 1) return 0;
+  for (Py_ssize_t i = count - 1; i >= 0; i--) {
+    const char *line = PyUnicode_AsUTF8(PyList_GET_ITEM(stack, i));
+    if (!line) return -1;
+    for (; *line; line++) fputc(strchr(" ;\t\n", *line) ? '_' : *line, to);
+    fputc(i ? ';' : ' ', to);
+  }
+  fprintf(to, "%lld\n", (long long)took);
+  return 0;
+}
+
+EXT_FUNCTION(autograd_profiler, _export_stacks,
+             "(events: list[Any], path: str, metric: str) -> None",
+             "Writes the stacks of events, each with a figure.") {
+  static const char cpu[] = "self_cpu_time_total", device[] = "self_device_time_total";
+  static const char devices[] =
+      "self_cuda_time_total self_xpu_time_total "
+      "self_privateuse1_time_total";
+  PyObject *events;
+  const char *path, *metric;
+  EXT_BIND(events, path, metric);
+  if (strcmp(metric, cpu) && !ext_has_word(devices, metric))
+    EXT_FAIL(PyExc_ValueError,
+             "metric should be one of: ['self_cpu_time_total', 'self_cuda_time_total', "
+             "'self_xpu_time_total', 'self_privateuse1_time_total']");
+  EXT_OWNED *list = PySequence_List(events);
+  FILE *to = list ? fopen(path, "w") : NULL;
+  if (!to) return list ? PyErr_SetFromErrnoWithFilename(PyExc_OSError, path) : NULL;
+  int failed = 0;
+  for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(list); i++)
+    failed = write_stack(to, PyList_GET_ITEM(list, i), strcmp(metric, cpu) ? device : cpu);
+  bool bad = ferror(to) != 0;
+  bad |= fclose(to) != 0;
+  if (bad && !failed) return PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+  return failed ? NULL : Py_NewRef(Py_None);
+}
+
 typedef struct emit_object {
   PyObject_HEAD bool enabled, shapes, entered;
 } emit_object;
@@ -247,6 +317,29 @@ EXT_METHOD0(collect, __enter__, "None", NULL) { return ext_none(px_tool_start())
 EXT_METHOD(collect, __exit__, "(*exc: object) -> None", NULL) {
   EXT_ARGS(ext_rest, exc);
   return ext_none(px_tool_stop());
+}
+
+// ---- torch.cuda.cudart
+
+EXT_MODULE(cudart, "cuda._cudart", "Functions of CUDA's runtime that programs call; 0 is success.");
+EXT_FUNCTION0(cudart, cudaProfilerStart, "int", "Tells the driver to begin to collect for tools.") {
+  EXT_WAIT(px_tool_start());
+  return PyLong_FromLong(0);
+}
+EXT_FUNCTION0(cudart, cudaProfilerStop, "int", "Tells the driver to end it.") {
+  EXT_WAIT(px_tool_stop());
+  return PyLong_FromLong(0);
+}
+EXT_FUNCTION(cudart, cudaMemGetInfo, "(device: Device) -> tuple[int, int]",
+             "The bytes of a device that are free, and all.") {
+  size_t free_bytes, total;
+  EXT_ARGS(ext_cuda, device);
+  EXT_TRY(px_device_memory(&free_bytes, &total, device.index));
+  return Py_BuildValue("(nn)", (Py_ssize_t)free_bytes, (Py_ssize_t)total);
+}
+EXT_FUNCTION0(cuda, cudart, "Any", "CUDA's runtime, as far as profiled programs call it.") {
+  EXT_TRY(px_device_init());
+  return ext_call_from("importlib", "import_module", "(s)", "phlox.cuda._cudart");
 }
 
 // ---- counters of operations (torch.utils.flop_counter)

@@ -47,12 +47,18 @@ static int compare(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
 }
-// The time of one run that a share of the measurements stays below; NaN without memory.
-static double quantile(const measurement_object *self, double share) {
+// To be freed; NULL without memory.
+static double *sorted_times(const measurement_object *self) {
   double *sorted = malloc((size_t)self->count * sizeof *sorted);
-  if (!sorted) return NAN;
+  if (!sorted) return NULL;
   memcpy(sorted, self->times, (size_t)self->count * sizeof *sorted);
   qsort(sorted, (size_t)self->count, sizeof *sorted, compare);
+  return sorted;
+}
+// The time of one run that a share of the measurements stays below; NaN without memory.
+static double quantile(const measurement_object *self, double share) {
+  double *sorted = sorted_times(self);
+  if (!sorted) return NAN;
   double at = share * (double)(self->count - 1);
   int64_t low = (int64_t)at, high = low + 1 < self->count ? low + 1 : low;
   double value = sorted[low] + (at - (double)low) * (sorted[high] - sorted[low]);
@@ -69,6 +75,22 @@ static double spread(const measurement_object *self) {
 }
 static bool is_uneven(const measurement_object *self) {
   return spread(self) > 0.1 * quantile(self, 0.5);
+}
+
+// By the standard error of the inner half of the sorted times, as if they were normal.
+static int significant_figures(const measurement_object *self) {
+  enum { MOST = 4 };
+  static const double least = 25e-9, z = 1.645;
+  int64_t from = self->count / 4, to = (3 * self->count + 3) / 4, n = to - from;
+  double sum = 0, squares = 0;
+  double *sorted = sorted_times(self);
+  for (int64_t i = from; sorted && i < to; i++) sum += sorted[i];
+  for (int64_t i = from; sorted && i < to; i++)
+    squares += (sorted[i] - sum / (double)n) * (sorted[i] - sum / (double)n);
+  free(sorted);
+  double error = z * sqrt(squares / (double)n) / sqrt((double)n) / (double)self->number;
+  double figures = floor(log10(quantile(self, 0.5) / (error > least ? error : least)));
+  return figures > 1 ? figures < MOST ? (int)figures : MOST : 1;
 }
 
 static PyObject *list_of_times(const measurement_object *self, double runs) {
@@ -151,6 +173,16 @@ TEXT_OF_TASK(env, "Where it ran.");
 EXT_GET(measurement, as_row_name, "str", row_name(&measurement_of(self)->task),
         "The name of its row in tables.");
 EXT_GET(measurement, stmt, "str", Py_NewRef(measurement_of(self)->task.stmt), "The statement.");
+EXT_GET(measurement, setup, "str", Py_NewRef(measurement_of(self)->task.setup),
+        "What ran before it.");
+EXT_GET(measurement, significant_figures, "int", significant_figures(measurement_of(self)),
+        "How many digits of the median the inner half of the times tell, from 1 to 4.");
+EXT_METHOD(measurement, meets_confidence, "(threshold: float = 0.1) -> bool",
+           "Whether iqr is less than a share of the median.") {
+  EXT_ARGS(double, threshold);
+  const measurement_object *m = measurement_of(self);
+  return PyBool_FromLong(spread(m) / quantile(m, 0.5) < threshold);
+}
 
 // ---- measuring
 
@@ -189,7 +221,14 @@ static int64_t block_size(const timer_object *self, double min_run_time) {
 typedef struct plan {
   int64_t number;  // runs in each time; 0: as many as are sensible
   double least, most, threshold;
+  PyObject *callback;  // is told the runs and the seconds of each time; borrowed, or NULL
 } plan;
+
+static int tell(const plan *p, int64_t number, double seconds) {
+  if (!p->callback) return 0;
+  EXT_OWNED *none = PyObject_CallFunction(p->callback, "Ld", (long long)number, seconds);
+  return none ? 0 : -1;
+}
 
 static int fill(measurement_object *made, const timer_object *self, const plan *p) {
   made->number = p->number ? p->number : block_size(self, p->least);
@@ -198,7 +237,7 @@ static int fill(measurement_object *made, const timer_object *self, const plan *
   for (double total = 0, seconds; !made->count || (!p->number && total < p->most);
        total += seconds) {
     seconds = measure(self, made->number);
-    if (add_time(made, seconds) < 0) return -1;
+    if (add_time(made, seconds) < 0 || tell(p, made->number, seconds) < 0) return -1;
     bool enough = total + seconds >= p->least && made->count > 3;
     if (enough && spread(made) < p->threshold * quantile(made, 0.5)) break;
   }
@@ -234,13 +273,33 @@ static PyObject *make_inner(const task *t, PyObject *clock, PyObject *globals) {
   return PyObject_CallMethod(timeit, "Timer", "OOOO", t->stmt, t->setup, clock, names);
 }
 
+static int check_language(const char *language, const char *global_setup) {
+  bool python = !strcmp(language, "python") || !strcmp(language, "py");
+  if (python && !*global_setup) return 0;
+  if (python)
+    PyErr_Format(PyExc_ValueError,
+                 "global_setup is C++ only, got `%s`. Most likely this code can simply be moved to "
+                 "`setup`.",
+                 global_setup);
+  else if (!strcmp(language, "cpp") || !strcmp(language, "c++"))
+    PyErr_SetString(PyExc_NotImplementedError, "Timer(language='c++') is not implemented in Phlox");
+  else
+    PyErr_Format(PyExc_ValueError, "Invalid language `%s`.", language);
+  return -1;
+}
+
 EXT_NEW(timer,
-        "(stmt: str = 'pass', setup: str = 'pass', timer: Callable[[], float] | None = None, "
-        "globals: dict[str, Any] | None = None, label: str | None = None, sub_label: str | None = "
-        "None, description: str | None = None, env: str | None = None, num_threads: int = 1)") {
+        "(stmt: str = 'pass', setup: str = 'pass', global_setup: str = '', timer: Callable[[], "
+        "float] | None = None, globals: dict[str, Any] | None = None, label: str | None = None, "
+        "sub_label: str | None = None, description: str | None = None, env: str | None = None, "
+        "num_threads: int = 1, language: str = 'python')") {
   PyObject *stmt, *setup, *timer, *globals, *label, *sub_label, *description, *env;
+  const char *global_setup, *language;
   int64_t num_threads;
-  EXT_BIND(stmt, setup, timer, globals, label, sub_label, description, env, num_threads);
+  EXT_BIND(stmt, setup, global_setup, timer, globals, label, sub_label, description, env,
+           num_threads, language);
+  if (check_language(language ? language : "python", global_setup ? global_setup : "") < 0)
+    return NULL;
   EXT_OWNED *pass = PyUnicode_FromString("pass");
   EXT_OWNED *utils = pass ? ext_from_module("utils") : NULL;
   EXT_OWNED *module = utils ? PyObject_GetAttrString(utils, "benchmark") : NULL;
@@ -272,16 +331,27 @@ EXT_METHOD(timer, timeit, "(number: int = 1000000) -> Measurement",
     EXT_FAIL(PyExc_ValueError, "number must be positive, but got %lld", (long long)number);
   return run(self, (plan){.number = number});
 }
+static PyObject *refuse_repeats(void) {
+  EXT_FAIL(PyExc_NotImplementedError, "See `Timer.blocked_autorange.`");
+}
+EXT_METHOD(timer, repeat, "(repeat: int = -1, number: int = -1) -> None",
+           "Refused, as by PyTorch: blocked_autorange measures.") {
+  EXT_ARGS(int64_t, repeat, number);
+  return refuse_repeats();
+}
+EXT_METHOD(timer, autorange, "(callback: Callable | None = None) -> None",
+           "Refused, as by PyTorch: blocked_autorange measures.") {
+  EXT_ARGS(PyObject *, callback);
+  return refuse_repeats();
+}
 EXT_METHOD(timer, blocked_autorange,
            "(callback: Callable | None = None, min_run_time: float = 0.2) -> Measurement",
-           "Measures blocks of runs, whose size it chooses, for so many seconds.") {
+           "Measures blocks of runs, whose size it chooses, for so many seconds. callback gets "
+           "the runs and the seconds of each block.") {
   PyObject *callback;
   double min_run_time;
   EXT_BIND(callback, min_run_time);
-  if (callback)
-    EXT_FAIL(PyExc_NotImplementedError,
-             "Timer.blocked_autorange(callback=) is not implemented in Phlox");
-  return run(self, (plan){.least = min_run_time, .most = min_run_time});
+  return run(self, (plan){.least = min_run_time, .most = min_run_time, .callback = callback});
 }
 EXT_METHOD(timer, adaptive_autorange,
            "(threshold: float = 0.1, *, min_run_time: float = 0.01, max_run_time: float = 10.0, "
@@ -291,8 +361,57 @@ EXT_METHOD(timer, adaptive_autorange,
   PyObject *callback;
   double threshold, min_run_time, max_run_time;
   EXT_BIND(threshold, min_run_time, max_run_time, callback);
-  if (callback)
-    EXT_FAIL(PyExc_NotImplementedError,
-             "Timer.adaptive_autorange(callback=) is not implemented in Phlox");
-  return run(self, (plan){.least = min_run_time, .most = max_run_time, .threshold = threshold});
+  plan p = {.least = min_run_time, .most = max_run_time, .threshold = threshold};
+  p.callback = callback;
+  return run(self, p);
+}
+
+// ---- several of one task
+
+static bool same(PyObject *a, PyObject *b) {
+  if (!a || !b) return a == b;
+  int equal = PyObject_RichCompareBool(a, b, Py_EQ);
+  if (equal < 0) PyErr_Clear();
+  return equal > 0;
+}
+static bool same_task(const task *a, const task *b) {
+  return same(a->stmt, b->stmt) && same(a->setup, b->setup) && same(a->label, b->label) &&
+         same(a->sub_label, b->sub_label) && same(a->description, b->description) &&
+         same(a->env, b->env) && a->num_threads == b->num_threads;
+}
+
+// The times of `more` are counted in as those of one run each.
+static int add_times(measurement_object *made, const measurement_object *more) {
+  for (int64_t i = 0; i < more->count; i++)
+    if (add_time(made, more->times[i] / (double)more->number) < 0) return -1;
+  return 0;
+}
+
+// The one of the same task in the list, which gets one at its end where there is none; borrowed.
+static measurement_object *merged_into(PyObject *list, const task *of) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
+    measurement_object *known = measurement_of(PyList_GET_ITEM(list, i));
+    if (same_task(&known->task, of)) return known;
+  }
+  measurement_object *made = ext_new(&measurement_type);
+  EXT_OWNED *object = (PyObject *)made;
+  if (!made) return NULL;
+  made->task = task_copy(of);
+  made->number = 1;
+  return PyList_Append(list, object) < 0 ? NULL : made;
+}
+
+EXT_STATIC_METHOD(measurement, merge, "(measurements: Iterable[Measurement]) -> list[Measurement]",
+                  "Those of one task become one, whose times are of one run each.") {
+  EXT_ARGS(PyObject *, measurements);
+  EXT_OWNED *all = PySequence_List(measurements);
+  EXT_OWNED *list = all ? PyList_New(0) : NULL;
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(all); i++) {
+    PyObject *one = PyList_GET_ITEM(all, i);
+    if (!Py_IS_TYPE(one, &measurement_type))
+      EXT_FAIL(PyExc_TypeError, "merge takes Measurements, not %s", Py_TYPE(one)->tp_name);
+    measurement_object *into = merged_into(list, &measurement_of(one)->task);
+    if (!into || add_times(into, measurement_of(one)) < 0) return NULL;
+  }
+  return ext_moved(&list);
 }

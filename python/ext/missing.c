@@ -7,26 +7,30 @@
 
 #include <string.h>
 
-// ---- methods of Tensor
+// ---- methods of classes
 // A descriptor that refuses: looking up what is there takes no longer for it.
 typedef struct missing_object {
   PyObject_HEAD PyObject *name;
+  const char *path;  // of the class
 } missing_object;
 
 static PyObject *missing_get(PyObject *self, PyObject *instance, PyObject *owner) {
   PyObject *name = ((missing_object *)self)->name;
+  const char *path = ((missing_object *)self)->path;
   bool of_class = !instance || instance == Py_None;
   PyTypeObject *type = of_class ? (PyTypeObject *)owner : Py_TYPE(instance);
   EXT_FAIL(PyExc_AttributeError,
-           "%s'%s'%s has no attribute '%U': torch.Tensor.%U is not implemented in Phlox",
-           of_class ? "type object " : "", type->tp_name, of_class ? "" : " object", name, name);
+           "%s'%s'%s has no attribute '%U': torch.%s.%U is not implemented in Phlox",
+           of_class ? "type object " : "", type->tp_name, of_class ? "" : " object", name, path,
+           name);
 }
 EXT_OWNS(missing, EXT_OBJECT(missing_object, name));
 EXT_TYPE(missing, "torch.missing", "", missing_object, EXT_FINAL,
          "A method of PyTorch that Phlox lacks.", EXT_LIFE(missing), .tp_descr_get = missing_get);
 
 // Binds the names, which are separated by spaces, where there is nothing else of that name.
-static int fill(PyObject *dict, const char *names) {
+static int fill(PyTypeObject *type, const char *path, const char *names) {
+  PyObject *dict = type->tp_dict;
   while (*names) {
     size_t length = strcspn(names, " ");
     EXT_OWNED *name = PyUnicode_FromStringAndSize(names, (Py_ssize_t)length);
@@ -36,8 +40,10 @@ static int fill(PyObject *dict, const char *names) {
     EXT_OWNED *object = ext_new(&missing_type);
     if (!object) return -1;
     ((missing_object *)object)->name = Py_NewRef(name);
+    ((missing_object *)object)->path = path;
     if (PyDict_SetItem(dict, name, object) < 0) return -1;
   }
+  PyType_Modified(type);
   return 0;
 }
 
@@ -140,12 +146,26 @@ static PyObject *absent(PyObject *module, PyObject *name) {
 }
 static PyMethodDef absent_def = {"__getattr__", absent, METH_O, NULL};
 
+// The classes that a module has itself.
+static int fill_classes(PyObject *module) {
+  const char *name = PyModule_GetName(module);
+  for (int i = 0; i < EXT_LENGTH(class_names); i++) {
+    const char *class = name ? below(name, "phlox") : NULL;
+    class = class ? below(class_names[i].path, class) : NULL;
+    PyObject *found = class ? PyDict_GetItemString(PyModule_GetDict(module), class) : NULL;
+    if (!found || !PyType_Check(found)) continue;
+    if (fill((PyTypeObject *)found, class_names[i].path, class_names[i].names) < 0) return -1;
+  }
+  return 0;
+}
+
 // Makes the module a package, too: the table may have modules below it.
 static int give_getattr(PyObject *module) {
   PyObject *space = PyModule_GetDict(module);
   EXT_OWNED *path = PyList_New(0);
-  if (!path || (!PyDict_GetItemString(space, "__path__") &&
-                PyDict_SetItemString(space, "__path__", path) < 0))
+  if (!path || fill_classes(module) < 0 ||
+      (!PyDict_GetItemString(space, "__path__") &&
+       PyDict_SetItemString(space, "__path__", path) < 0))
     return -1;
   if (PyDict_GetItemString(space, "__getattr__")) return 0;
   EXT_OWNED *function = PyCFunction_New(&absent_def, module);
@@ -174,8 +194,6 @@ static int give_all_getattr(PyObject *root) {
 
 // The last part of the start: it fills what the others left.
 static int fill_missing(PyObject *torch) {
-  if (fill(ext_TensorType->tp_dict, tensor_names) < 0) return -1;
-  PyType_Modified(ext_TensorType);
-  return give_all_getattr(torch);
+  return fill(ext_TensorType, "Tensor", tensor_names) < 0 ? -1 : give_all_getattr(torch);
 }
 EXT_START(EXT_LAST, fill_missing);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Methods of PyTorch's Tensor that Phlox lacks, a data table. What else it lacks is in
-// paths.h.
+// Methods of PyTorch's Tensor that Phlox lacks, and those of other classes, data tables. What else
+// it lacks is in paths.h.
 #pragma once
 
 static const char tensor_names[] =
@@ -17,3 +17,17 @@ static const char tensor_names[] =
     "symeig to_mkldnn to_padded_tensor to_sparse_bsc to_sparse_bsr "
     "to_sparse_csc triangular_solve "
     "unsafe_split_with_sizes values xpu";
+
+// Of classes, by the module and the name that programs find them by.
+static const struct {
+  const char *path, *names;
+} class_names[] = {
+    {"profiler.profile",
+     "export_memory_timeline get_trace_id set_custom_trace_id_callback toggle_collection_dynamic "
+     "take_pending_cuspy_export wait_for_exports"},
+    {"profiler.FunctionEvent",
+     "concrete_inputs flow_id fwd_thread input_dtypes kwinputs metadata overload_name scope "
+     "sequence_nr structured_input_shapes structured_input_strides"},
+    {"utils.benchmark.Timer", "collect_callgrind"},
+    {"utils.benchmark.Measurement", "metadata task_spec"},
+};

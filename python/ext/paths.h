@@ -174,8 +174,8 @@ static const struct {
     {"utils.data.distributed", "utils.data: DistributedSampler"},
     {"utils.data.dataloader", "utils.data._workers: _MultiProcessingDataLoaderIter"},
     {"utils.benchmark",
-     "!: CallgrindStats Compare FunctionCount FunctionCounts FuzzedParameter FuzzedSparseTensor "
-     "FuzzedTensor Fuzzer ParameterAlias"},
+     "!: CallgrindStats Compare CopyIfCallgrind FunctionCount FunctionCounts FuzzedParameter "
+     "FuzzedSparseTensor FuzzedTensor Fuzzer Language ParameterAlias TaskSpec"},
     {"utils.model_zoo", "hub: load_url tqdm"},
     {"utils._pytree",
      "utils._pytree: _dict_flatten=_of_dict _dict_unflatten=_to_dict; !: "
@@ -490,8 +490,16 @@ static const struct {
      "memory_reserved memory_stats reset_accumulated_memory_stats reset_peak_memory_stats "
      "get_memory_info empty_host_cache"},
     {"profiler",
-     "no: kineto_available; !: CuspyConfig "
-     "ExecutionTraceObserver PerformanceMetricsConfig ProfilerActivityConfig"},
+     "no: kineto_available; !: CuspyConfig ExecutionTraceObserver PerformanceMetricsConfig "
+     "ProfilerActivityConfig _ExperimentalConfig"},
+    {"profiler.profiler",
+     "profiler: ProfilerAction profile record_function schedule supported_activities "
+     "tensorboard_trace_handler"},
+    {"autograd.profiler_util",
+     "profiler: DeviceType EventList FunctionEvent FunctionEventAvg; autograd._profile: Interval "
+     "Kernel"},
+    {"profiler.itt", "no: is_available; !: mark range_pop range_push"},
+    {"_C._profiler", "!: _ExperimentalConfig"},
     {"autograd.profiler",
      "profiler: EventList FunctionEvent FunctionEventAvg ProfilerActivity; "
      "!: EnforceUnique KinetoStepTracker MemRecordsAcc emit_itt load_nvprof parse_nvprof_trace"},
@@ -625,7 +633,7 @@ static const struct {
     {"autograd",
      "DeviceType NestedIOFunction ProfilerActivity ProfilerConfig ProfilerEvent ProfilerState "
      "SavedTensor handle_torch_function has_torch_function "
-     "is_tensor_like kineto_available profiler_legacy profiler_util"},
+     "is_tensor_like kineto_available profiler_legacy"},
     {"autograd.function",
      "BackwardCFunction FunctionMeta InplaceFunction NestedIOFunction traceable with_metaclass"},
     {"autograd.gradcheck",
@@ -648,7 +656,7 @@ static const struct {
      "DeferredCudaCallError DoubleStorage "
      "FloatStorage HalfStorage IntStorage LongStorage ShortStorage "
      "check_error classproperty "
-     "cudaStatus cudart current_blas_handle current_solver_handle gds "
+     "cudaStatus current_blas_handle current_solver_handle gds "
      "get_gencode_flags "
      "is_tf32_supported list_gpu_processes tunable"},
     {"cpu", "Event Stream StreamContext current_stream get_capabilities set_device stream"},

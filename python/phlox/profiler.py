@@ -89,10 +89,13 @@ class profile:
 
     def __init__(self, *, activities=None, schedule=None, on_trace_ready=None, record_shapes=False,
                  profile_memory=False, with_stack=False, with_flops=False, with_modules=False,
-                 experimental_config=None, execution_trace_observer=None, acc_events=False):
+                 experimental_config=None, execution_trace_observer=None, acc_events=False,
+                 custom_trace_id_callback=None, post_processing_timeout_s=None):
         for name, value in dict(experimental_config=experimental_config,
-                                execution_trace_observer=execution_trace_observer).items():
-            if value:
+                                execution_trace_observer=execution_trace_observer,
+                                custom_trace_id_callback=custom_trace_id_callback,
+                                post_processing_timeout_s=post_processing_timeout_s).items():
+            if value is not None:
                 raise NotImplementedError(f"{name}= is not implemented in Phlox")
         self.activities = set(supported_activities() if activities is None else activities)
         if not self.activities:
@@ -188,9 +191,9 @@ class profile:
         """The events of the latest cycle; with acc_events=True of all."""
         return self._ended()._like(self._kept)
 
-    def key_averages(self, group_by_input_shape=False, group_by_stack_n=0):
+    def key_averages(self, *args, **kwargs):
         """Sums of the events with one name; apart for each sizes of arguments, and lines."""
-        return self.events().key_averages(group_by_input_shape, group_by_stack_n)
+        return self.events().key_averages(*args, **kwargs)
 
     def export_chrome_trace(self, path):
         """Writes the latest cycle for chrome://tracing and Perfetto."""
@@ -208,6 +211,8 @@ class profile:
     def add_metadata_json(self, key, value):
         """Adds a value, given as JSON."""
         self._metadata[key] = loads(value)
+
+    preset_metadata_json = add_metadata_json
 
 
 _C._name_missing(__name__)

@@ -44,6 +44,47 @@ class Timers(unittest.TestCase):
         self.assertTrue(uneven.has_warnings and sum(uneven.raw_times) >= 20)
         self.assertRegex(repr(uneven), "WARNING: the measurements differ by more than a tenth.$")
 
+    def test_a_callback_is_told_of_each_block(self):
+        for call in "blocked_autorange", "adaptive_autorange":
+            told = []
+            made = getattr(Clock(0.001).timer(), call)(callback=lambda *block: told.append(block))
+            self.assertEqual(told, [(made.number_per_run, time) for time in made.raw_times])
+
+        def stop(number, seconds):
+            raise KeyError("enough")
+        with self.assertRaises(KeyError):
+            Clock(0.001).timer().blocked_autorange(callback=stop)
+
+    def test_how_much_the_times_tell(self):
+        for spans, figures in ((0.5,), 4), ((1, 1.001), 3), ((1, 3), 1):
+            made = Clock(*spans).timer().blocked_autorange(min_run_time=20 * sum(spans) / len(spans))
+            self.assertEqual((spans, made.significant_figures), (spans, figures))
+        self.assertEqual([made.meets_confidence(threshold) for threshold in (0.5, 1.0, 1.5)], [False, False, True])
+        self.assertFalse(made.meets_confidence())
+
+    def test_measurements_of_one_task_become_one(self):
+        clock = Clock(0.5)
+        a, b, other = clock.timer(label="L").timeit(10), clock.timer(label="L").timeit(4), clock.timer(label="M").timeit(2)
+        first, second = Measurement.merge(iter([a, other, b]))
+        self.assertEqual((first.label, first.number_per_run, first.times), ("L", 1, [0.5, 0.5]))
+        self.assertEqual((second.label, second.times, second.setup), ("M", [0.5], "pass"))
+        self.assertEqual((Measurement.merge([]), a.number_per_run), ([], 10))
+        with self.assertRaisesRegex(TypeError, "merge takes Measurements, not int"):
+            Measurement.merge([a, 3])
+
+    def test_what_is_for_other_languages_or_refused(self):
+        for arguments, error, text in ((("1", "pass", "int x;"), ValueError, "global_setup is C.. only, got `int x;`"),
+                                       (dict(language="rust"), ValueError, "Invalid language `rust`."),
+                                       (dict(language="c++"), NotImplementedError, r"language='c\+\+'")):
+            with self.assertRaisesRegex(error, text):
+                Timer(*arguments) if isinstance(arguments, tuple) else Timer(**arguments)
+        timer = Timer("1", language="py")
+        for refused in timer.repeat, timer.autorange:
+            with self.assertRaisesRegex(NotImplementedError, "See `Timer.blocked_autorange.`"):
+                refused()
+        with self.assertRaisesRegex(AttributeError, "Timer.collect_callgrind is not implemented in Phlox"):
+            timer.collect_callgrind
+
     def test_a_real_statement(self):
         x = torch.ones(8, 8, requires_grad=True)
         threads = torch.get_num_threads()
@@ -63,7 +104,7 @@ class Timers(unittest.TestCase):
             Timer("1 / 0", num_threads=1).blocked_autorange()
         self.assertEqual(torch.get_num_threads(), threads)
         for call, kind in ((lambda: Timer("1 +"), SyntaxError), (lambda: Timer(3), TypeError), (lambda: Timer().timeit(0), ValueError), (lambda: Timer(num_threads=0), ValueError),
-                           (lambda: Timer().blocked_autorange(len), NotImplementedError)):
+                           (lambda: Timer().blocked_autorange(len), TypeError)):
             with self.assertRaises(kind):
                 call()
 

@@ -327,6 +327,33 @@ class Profiles(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "No valid profiler activities found"):
             torch.profiler.profile(activities=[])
 
+    def test_names_of_older_programs_and_what_is_missing(self):
+        from phlox.autograd.profiler_util import FunctionEvent
+        from phlox.profiler.profiler import schedule
+        self.assertIs(schedule, torch.profiler.schedule)
+        self.assertFalse(torch.profiler.itt.is_available())
+        with torch.profiler.profile(activities=self.CPU) as prof:
+            torch.ones(2)
+        prof.preset_metadata_json("a", "[1]")
+        for event in prof.events()[0], prof.key_averages()[0]:
+            with self.assertWarnsRegex(FutureWarning, "`self_cuda_time_total` is deprecated. Use `self_device_time_total` instead."):
+                self.assertEqual(event.self_cuda_time_total, event.self_device_time_total)
+        self.assertFalse(hasattr(prof, "export_memory_timeline") or hasattr(FunctionEvent, "sequence_nr"))
+        with self.assertRaisesRegex(AttributeError, "torch.profiler.profile.export_memory_timeline is not implemented in Phlox"):
+            prof.export_memory_timeline("memory.html")
+        for option in "group_by_overload_name", "include_python_functions":
+            with self.assertRaisesRegex(NotImplementedError, option):
+                prof.key_averages(**{option: True})
+        for option in "experimental_config", "custom_trace_id_callback", "post_processing_timeout_s":
+            with self.assertRaisesRegex(NotImplementedError, option):
+                torch.profiler.profile(**{option: 1})
+
+    @unittest.skipUnless(torch.cuda.device_count(), "no device")
+    def test_the_runtime_that_programs_call(self):
+        runtime = torch.cuda.cudart()
+        self.assertEqual((runtime.cudaProfilerStart(), runtime.cudaProfilerStop()), (0, 0))
+        self.assertEqual(runtime.cudaMemGetInfo(0)[1], torch.cuda.mem_get_info(0)[1])
+
     def test_a_profile_that_ends_early_hands_over_what_it_has(self):
         seen = []
         with torch.profiler.profile(activities=self.CPU, on_trace_ready=seen.append) as prof:

@@ -56,6 +56,9 @@ class _Figures:
     device_time_str = property(lambda self: format_time(self.device_time))
     device_time_total_str = property(lambda self: format_time(self.device_time_total))
     self_device_time_total_str = property(lambda self: format_time(self.self_device_time_total))
+    cuda_time, cuda_time_total, self_cuda_time_total, self_cuda_memory_usage = map(
+        _C.autograd.profiler._older, "device_time device_time_total self_device_time_total "
+                                     "self_device_memory_usage".split())
 
     def __repr__(self):
         figures = " ".join(f"{name}={getattr(self, name)}" for name in _FIGURES)
@@ -186,8 +189,12 @@ class EventList(list):
     def _like(self, events):
         return EventList(events, use_device=self._use_device, profile_memory=self._profile_memory)
 
-    def key_averages(self, group_by_input_shape=False, group_by_stack_n=0):
+    def key_averages(self, group_by_input_shape=False, group_by_stack_n=0,
+                     group_by_overload_name=False, include_python_functions=False):
         """Sums of the events with one name; apart for each sizes of arguments, and lines."""
+        if group_by_overload_name or include_python_functions:
+            name = "group_by_overload_name" if group_by_overload_name else "include_python_functions"
+            raise NotImplementedError(f"key_averages({name}=) is not implemented in Phlox")
         groups = {}
         for event in self:
             key = (event.key, event.device_type, str(event.input_shapes) * group_by_input_shape,
@@ -255,22 +262,10 @@ class EventList(list):
         with (gzip.open if path.endswith(".gz") else open)(path, "wt") as file:
             json.dump(trace, file)
 
-    def supported_export_stacks_metrics(self):
-        """The figures that export_stacks takes."""
-        return [f"self_{kind}_time_total" for kind in ("cpu", "cuda", "xpu", "privateuse1")]
-
     def export_stacks(self, path, metric):
         """Writes the stack of each event, outermost line first, with a figure, as flame graphs are
         made of."""
-        if metric not in (known := self.supported_export_stacks_metrics()):
-            raise ValueError(f"metric should be one of: {known}")
-        kind = "cpu" if "cpu" in metric else "device"
-        with open(os.fspath(path), "w") as file:
-            for event in self:
-                value = int(getattr(event, f"self_{kind}_time_total"))
-                if event.stack and value > 0:
-                    lines = (line.translate(str.maketrans(" ;\t\n", "____")) for line in event.stack[::-1])
-                    file.write(f"{';'.join(lines)} {value}\n")
+        _C.autograd.profiler._export_stacks(self, os.fspath(path), metric)
 
 
 def _events(rows):
@@ -344,9 +339,9 @@ class profile:
         """The events as a table (EventList.table)."""
         return self._ended().table(*args, **kwargs)
 
-    def key_averages(self, group_by_input_shape=False, group_by_stack_n=0):
+    def key_averages(self, *args, **kwargs):
         """Sums of the events with one name."""
-        return self._ended().key_averages(group_by_input_shape, group_by_stack_n)
+        return self._ended().key_averages(*args, **kwargs)
 
     def total_average(self):
         """The sum of all events."""
