@@ -38,7 +38,7 @@ def back(f, *given):
 """
 EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log1p(); x.tanh(); x.sin(); wide.sin(); torch.atan2(x, y);
     torch.fmod(x, y); torch.remainder(x, y); x ** 2; x.abs() ** 2.5; F.gelu(x); torch.where(mask, x, y); x.half(); x.sum(); x.sum(0); x.sum(1); x.max();
-    x.max(1); x.argmax(1); x.var(1); x.norm(); x.norm(p=3); x.cumsum(1); wide.cumsum(1); x.cumsum(0); x.logsumexp(1); x.sort(1); flat.sort(); ints.sort(); flat.view(-1, 16).sort(1); flat.msort(); ints.msort(); x.msort(); wide.msort(); flat.unique();
+    x.max(1); x.argmax(1); x.var(1); x.norm(); x.norm(p=3); x.cumsum(1); wide.cumsum(1); x.cumsum(0); x.logsumexp(1); x.sort(1); flat.sort(); ints.sort(); flat.view(-1, 16).sort(1); flat.view(-1, 4).sort(1); flat.msort(); ints.msort(); x.msort(); wide.msort(); flat.unique();
     x.topk(10, 1); flat.topk(100); flat.median(); ints.unique(); mask.nonzero(); x[mask]; x.masked_fill(mask, 0.0); flat[ints];
     x.abs().log(); x.sigmoid(); x.erf(); x.lgamma(); wide.lgamma(); x.log1p(); wide.abs().log1p(); torch.erfinv(x.tanh()); wide.tanh().erfinv(); x.abs() ** y; x ** 3; x ** -1; x ** -2; wide.abs() ** wide; x.abs() ** -0.5;
     F.gelu(x, approximate='tanh'); F.silu(x); x.logsumexp(0); wide.exp(); wide.abs().log(); wide.tanh(); wide.sigmoid(); x.clamp(0, 1); halves @ halves; halves[:16] @ halves; x.sqrt();
@@ -71,7 +71,7 @@ NUMPY = {"x + y": "x + y", "x * 2": "x * 2", "x > y": "x > y", "x.exp()": "np.ex
          "x.max()": "x.max()", "x.max(1)": "x.max(1)", "x.argmax(1)": "x.argmax(1)", "x.var(1)": "x.var(1, ddof=1)", "x.cumsum(1)": "x.cumsum(1)",
          "x.cumsum(0)": "x.cumsum(0)", "x.sort(1)": "np.argsort(x, 1, kind='stable')", "flat.sort()": "np.argsort(flat, kind='stable')",
          "ints.sort()": "np.argsort(ints, kind='stable')", "flat.view(-1, 16).sort(1)": "np.argsort(flat.reshape(-1, 16), 1, kind='stable')",
-         "flat.msort()": "np.sort(flat)", "ints.msort()": "np.sort(ints)", "x.msort()": "np.sort(x, 0)", "wide.msort()": "np.sort(wide, 0)", "flat.unique()": "np.unique(flat)", "x @ y": "x @ y", "x[:8] @ y": "x[:8] @ y",
+         "flat.view(-1, 4).sort(1)": "np.argsort(flat.reshape(-1, 4), 1, kind='stable')", "flat.msort()": "np.sort(flat)", "ints.msort()": "np.sort(ints)", "x.msort()": "np.sort(x, 0)", "wide.msort()": "np.sort(wide, 0)", "flat.unique()": "np.unique(flat)", "x @ y": "x @ y", "x[:8] @ y": "x[:8] @ y",
          "wide @ wide": "wide @ wide", "wide[:8] @ wide": "wide[:8] @ wide", "x.half()": "x.astype(np.float16)", "x[mask]": "x[mask]", "flat[ints]": "flat[ints]",
          "x.t().contiguous()": "np.ascontiguousarray(x.T)", "torch.where(mask, x, y)": "np.where(mask, x, y)", "torch.cat([x, y], 1)": "np.concatenate([x, y], 1)",
          "L.inv(square)": "np.linalg.inv(square)", "L.cholesky(whole)": "np.linalg.cholesky(whole)", "L.svd(square)": "np.linalg.svd(square)",

@@ -23,8 +23,9 @@ static inline void px__lines_find(px__line *lines, int count, const px_operand *
   }
   for (int d = shape->ndim - 1; d >= 0; d--) {
     if (d == along) continue;
-    int64_t at = i % shape->sizes[d];
-    i /= shape->sizes[d];
+    bool more = i >= shape->sizes[d];  // a division takes as long as a short line
+    int64_t at = more ? i % shape->sizes[d] : i;
+    i = more ? i / shape->sizes[d] : 0;
     for (int k = 0; k < count; k++) {
       const px_operand *o = operands[k];
       int own = o->ndim < shape->ndim && d > along ? d - 1 : d;

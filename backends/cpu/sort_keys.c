@@ -198,6 +198,17 @@ static void order_few(const int64_t *keys, int64_t n, uint64_t *places, uint64_t
     places[j] = place;
   }
 }
+// Of so few that each is compared with all before it: nothing branches.
+enum { RANKED = 8 };
+static void order_ranked(const int64_t *keys, int64_t n, int64_t *order) {
+  int64_t rank[RANKED] = {0};
+  for (int64_t i = 1; i < n; i++)
+    for (int64_t j = 0; j < i; j++) {
+      bool after = keys[j] > keys[i];
+      rank[j] += after, rank[i] += !after;
+    }
+  for (int64_t i = 0; i < n; i++) order[rank[i]] = i;
+}
 // Words whose upper bits are equal, in the order of their places, by the whole of their keys.
 static bool order_run(const int64_t *keys, int64_t n, uint64_t *words, uint64_t mask,
                       px__key_counts *counts) {
@@ -250,7 +261,8 @@ static uint64_t *order_words(int64_t *keys, int64_t n, uint64_t *a, uint64_t *ro
 int64_t *px__keys_order(int64_t *keys, int64_t n, int64_t *room, px__key_counts *counts) {
   int64_t least, most;
   uint64_t *a = (uint64_t *)room, *more = NULL;
-  if (n <= (VECTORS ? 8 : FEW)) {
+  if (n <= RANKED) return order_ranked(keys, n, room), room;
+  if (!VECTORS && n <= FEW) {
     for (int64_t i = 0; i < n; i++) room[i] = i;
     return order_few(keys, n, a, UINT64_MAX), room;
   }

@@ -134,10 +134,10 @@ static void check_all(px_tensor *t, bool falls, const int64_t *counts, int count
   }
 }
 PX_TEST(every_dtype_and_length_is_sorted_as_by_comparing) {
-  static const int64_t lengths[] = {1, 2, 47, 48, 49, 300, 9001},
+  static const int64_t lengths[] = {1, 2, 5, 8, 9, 47, 48, 49, 300, 9001},
                        counts[] = {1, 7, 140, 6000, 9001};
   for (px_dtype d = PX_BOOL; d <= PX_FLOAT64; d++)
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < 10; i++)
       for (int64_t kinds = 9; kinds < 100000; kinds *= 1000) {
         px_tensor *t = assorted(d, lengths[i] > 300 ? 2 : 5, lengths[i], kinds);
         check_all(t, false, counts, 5);
