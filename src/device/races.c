@@ -74,18 +74,19 @@ void px_race_clear(void) {
   pthread_mutex_unlock(&lock);
 }
 
-// Keeps the report (only its number, if there is no memory), and raises it if the program asked for
-// that.
+// Takes the report and keeps it (only its number, if there is no memory), and raises it if the
+// program asked for that.
 static px_status keep(const px__text *text) {
   const char *at = text->at ? text->at : "a race was found, but there is no memory to describe it";
   px_status status = PX_OK;
   if (__atomic_load_n(&raises, __ATOMIC_RELAXED))
     status = px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__, "%s", at);
   pthread_mutex_lock(&lock);
-  if (report_count < REPORTS) reports[report_count] = text->at ? strdup(text->at) : NULL;
+  bool kept = report_count < REPORTS;
+  if (kept) reports[report_count] = text->at;
   report_count++;
   pthread_mutex_unlock(&lock);
-  px__free(text->at);
+  if (!kept) px__free(text->at);
   return status;
 }
 

@@ -104,6 +104,32 @@ PX_TEST(columns_beside_each_other_are_silent) {
   tear_down(&s);
 }
 
+PX_TEST(a_report_that_there_is_no_memory_for_is_counted_and_raised) {
+  setting s = set_up();
+  int described = 0, bare = 0, n = 1;
+  PX_SCOPED(px_tensor) all = look(s.matrix, (window){0, 1, 8, 0, 1, 8});
+  px_race_enable(1, true);
+  for (bool met = true; met; n++) {
+    px_race_clear();
+    OK(px_device_synchronize(0));
+    fill_on(s.streams[0], all);
+    OK(px_stream_set_current(s.streams[1]));
+    OK(px_fault_arm("alloc", n, true));
+    px_status status = px_fill_(all, px_float(1));
+    met = px_fault_seen("alloc") >= n;
+    px_fault_disarm_all();
+    CHECK(status != PX_OK);
+    const char *said = px_error_last()->message, *kept = px_race_report(0);
+    CHECK_EQ(px_race_count(), status == PX_RUNTIME);
+    if (kept) CHECK_TEXT(kept, said);
+    if (px_race_count()) *(kept ? &described : &bare) += 1;
+    px_error_clear();
+  }
+  CHECK(described && bare);
+  px_race_clear();
+  tear_down(&s);
+}
+
 static window random_window(void) {
   window v = {.r = rand() % 4, .rs = 1 + rand() % 3, .c = rand() % 4, .cs = 1 + rand() % 3};
   v.rn = 1 + rand() % ((7 - v.r) / v.rs + 1);
