@@ -53,7 +53,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log
     F.mse_loss(x, y); F.embedding(tokens, words);
     L.cholesky(whole); L.cholesky(several); L.inv(square); L.inv(many); L.solve(square, y[:512]); L.solve(many, many); L.det(many);
     L.solve_triangular(whole, y[:512], upper=True); L.qr(square); L.qr(tall); L.eigh(whole); L.eigh(several); L.svd(square); L.svd(many); L.svdvals(tall);
-    L.lstsq(tall, y[:1, :1].expand(2000, 1)); L.pinv(tall); L.matrix_exp(square / 64); L.matrix_power(many, 5);
+    L.lstsq(tall, y[:1, :1].expand(2000, 1)); L.pinv(tall); L.matrix_exp(square / 64); L.matrix_power(many, 5); torch.bmm(many, many);
     F.cross_entropy(x, ints[:1000]); F.binary_cross_entropy_with_logits(x, mask.float())"""
 BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(scene, a, padding=1, groups=32); F.conv2d(a, weight, padding=1); F.conv3d(a, bits, padding=1);
     a.gather(1, places); a[rows]; a.max(1)[0]; a.softmax(1) ** 2;
