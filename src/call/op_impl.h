@@ -157,6 +157,10 @@ px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, 
 // on cuda:1, different from other tensors on cuda:0 (when checking argument in method
 // wrapper_CUDA_mm)". Pointwise ops have a rule of their own (px__call_agree).
 px_status px__call_same_device(px_call *call) __attribute__((warn_unused_result));
+// Before anything of out= changes: that results of these dtypes can be given by it, with the op's
+// own text where its table has one ("refuse out").
+px_status px__call_check_outs(const px_call *call, const px_dtype *dtypes)
+    __attribute__((warn_unused_result));
 // Fails with PyTorch's text for a dtype that the op does not take.
 px_status px__refuse_dtype(const px_op *op, px_dtype dtype, px_device device)
     __attribute__((warn_unused_result));

@@ -177,6 +177,12 @@ static px_status check_out(const px_call *call, int i, px_dtype made, px_dtype g
           px_dtype_about(made)->type_name, px_dtype_about(given)->type_name);
 }
 
+px_status px__call_check_outs(const px_call *call, const px_dtype *dtypes) {
+  for (int i = 0; i < call->op->result_count && call->mode == PX_CALL_OUT; i++)
+    if (call->given[i]) PX_TRY(check_out(call, i, dtypes[i], (px_dtype)call->given[i]->dtype));
+  return PX_OK;
+}
+
 // What PyTorch says of ops whose texts tell of the result's dtype, in place as of out=.
 static px_status check_cast(const px_op *op, px_dtype made, const px_tensor *self) {
   const px__op_texts *texts = px__impl(op)->texts;

@@ -157,18 +157,6 @@ static px_status longest_run(px_tensor **out, const px_tensor *sorted, int64_t d
   PX_TRY(px_sub(&lengths, along, starts, px_int(1)));
   return px_argmax(out, lengths, &dim, true);
 }
-// Before anything of out= changes.
-static px_status check_mode(const px_call *call, const px_tensor *self) {
-  static const char *const names[] = {"values", "indices"};
-  for (int i = 0; i < 2 && call->mode == PX_CALL_OUT; i++) {
-    px_dtype wanted = i ? PX_INT64 : (px_dtype)self->dtype;
-    const px_tensor *given = call->given[i];
-    PX_CHECK(!given || given->dtype == wanted, PX_RUNTIME,
-             "expected scalar type '%s' but got '%s' for %s output", px_dtype_class(wanted),
-             px_dtype_class((px_dtype)given->dtype), names[i]);
-  }
-  return PX_OK;
-}
 PX_RUN(mode) {
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) sorted = NULL;
@@ -178,7 +166,7 @@ PX_RUN(mode) {
   PX_TRY(px_tensor_detach(&plain, args->self));
   PX_TRY(px_sort(&sorted, &order, plain, args->dim, false, true));
   if (plain->ndim == 0) return pick(call, args->self, order, args->dim, true);
-  PX_TRY(check_mode(call, plain));
+  PX_TRY(px__call_check_outs(call, (px_dtype[]){(px_dtype)plain->dtype, PX_INT64}));
   PX_TRY(longest_run(&most, sorted, args->dim));
   PX_TRY(px_gather(&places, order, args->dim, most, false));
   PX_TRY(pick(call, args->self, places, args->dim, args->keepdim));

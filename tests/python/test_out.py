@@ -199,6 +199,23 @@ class Out(unittest.TestCase):
                 with self.assertRaisesRegex(TypeError, text):
                     op(out=wrong)
 
+    def test_dtypes_of_two_results_are_looked_at_before_one_changes(self):
+        texts = {"kthvalue": ("output values must be of same type as input", "output indices must be of scalar type Long"),
+                 "mode": ("expected scalar type 'Float' but got 'Double' for values output", "expected scalar type 'Long' but got 'Int' for indices output"),
+                 "median": ("Expected tensor for 'values' to have the same type as tensor for argument #2 'self'",
+                            "Expected tensor for argument #1 'indices' to have scalar type Long; but got torch.IntTensor")}
+        x = phlox.arange(12.).reshape(3, 4)
+        for name, (of_values, of_indices) in texts.items():
+            call = getattr(phlox, name)
+            for dtypes, text in ((phlox.float64, phlox.int64), of_values), ((phlox.float32, phlox.int32), of_indices):
+                out = tuple(phlox.full((2,), 7, dtype=dtype) for dtype in dtypes)  # not of the result's size
+                with self.subTest(name, dtypes=dtypes), self.assertRaisesRegex(RuntimeError, re.escape(text)):
+                    call(x, *(2,) * (name == "kthvalue"), dim=1, out=out)
+                self.assertEqual([o.tolist() for o in out], [[7, 7]] * 2)
+            shared = phlox.zeros(3, dtype=phlox.int64)
+            with self.subTest(name, shared=True), self.assertRaisesRegex(RuntimeError, re.escape(of_values).replace("Double", "Long")):
+                call(x, *(2,) * (name == "kthvalue"), dim=1, out=(shared, shared))
+
     def test_a_result_of_several_may_not_lie_where_its_op_still_reads(self):
         for op in (lambda x, **k: phlox.kthvalue(x, 1, 0, **k), lambda x, **k: phlox.median(x, 0, **k), lambda x, **k: phlox.nanmedian(x, 0, **k)):
             x = phlox.tensor([[3.0, 1.0], [1.0, 2.0]])
