@@ -507,6 +507,21 @@ def worker(library, o):
         print(json.dumps({name: found}), flush=True)
 
 
+def profiled(o):
+    """Runs the rows that were named, and has a profiler look at one step of each: what `ncu --profile-from-start off` counts."""
+    torch = o.torch = run.bind("phlox")
+    o.looking, o.wait = False, torch.cuda.synchronize
+    for function, more in wanted(o).values():
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = True, bool(more.get("tf32"))
+        step, _ = function(o)
+        for _ in range(4): step()
+        torch.cuda.synchronize()
+        torch.cuda.profiler.start()
+        step()
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
+
+
 def wanted(o):
     """The rows whose names were given, or else those of the device."""
     def is_wanted(name, more): return any(part in name for part in o.names) if o.names else not more.get("aside") and more.get("cpu", False) == (o.device == "cpu")
@@ -563,7 +578,8 @@ if __name__ == "__main__":
     parser.add_argument("--losses", type=int, default=SHOWN, help="steps whose losses are compared")
     parser.add_argument("--tiny", action="store_true", help="small models, once: to see that all rows run")
     parser.add_argument("--out", default=os.path.join(run.ROOT, "build", "models.json"))
+    parser.add_argument("--profiled", action="store_true", help="only run a step of each between cudaProfilerStart and Stop, for ncu")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.turns = options.turns or (3 if options.device == "cpu" else 1)
-    worker(options.worker, options) if options.worker else main(options)
+    profiled(options) if options.profiled else worker(options.worker, options) if options.worker else main(options)

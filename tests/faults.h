@@ -82,9 +82,9 @@ static inline bool attempt(const char *point, int64_t n, bool onward, work run, 
 // What each failure leaves behind is looked at by the other builds; for what threads do meanwhile,
 // every seventh is enough.
 #ifdef __SANITIZE_THREAD__
-enum { EACH = 7 };
+enum { FAULT_STEP = 7 };
 #else
-enum { EACH = 1 };
+enum { FAULT_STEP = 1 };
 #endif
 // Fails every passage of a point, once and from then on; returns how many there were.
 static inline int64_t fail_each(const char *point, work run, job *j) {
@@ -93,7 +93,8 @@ static inline int64_t fail_each(const char *point, work run, job *j) {
   float wanted = j->loss;
   int64_t n = 1, passages = 0, failures = 0;
   for (int onward = 0; onward < 2; onward++) {
-    for (n = 1; attempt(point, n, onward, run, j, wanted); n += EACH, failures++) CHECK(n < 20000);
+    for (n = 1; attempt(point, n, onward, run, j, wanted); n += FAULT_STEP, failures++)
+      CHECK(n < 20000);
     passages += n - 1;
   }
   tally("faults", failures);

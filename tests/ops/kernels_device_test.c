@@ -451,11 +451,11 @@ PX_TEST(running_products_and_sums_of_exponentials_of_complex_numbers) {
 }
 
 PX_TEST(batches_are_normalized_by_channel) {
-  static const int64_t shapes[][3] = {
-      {40, 70, 1}, {3, 5, 7}, {2, 3, 5000}, {300, 2, 49}, {900, 1, 1}};
+  static const int64_t shapes[][3] = {{40, 70, 1},  {3, 5, 7},   {2, 3, 5000},  // in pieces
+                                      {300, 2, 49}, {900, 1, 1}, {1, 3, 9001}, {50, 40, 196}};
   static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16};
   arrange();
-  for (int i = 0; i < 5; i++)
+  for (int i = 0; i < 7; i++)
     for (int k = 0; k < 4; k++) {
       double tolerance = tolerance_of(dtypes[k]) * 10;
       const int64_t *s = shapes[i];

@@ -139,7 +139,8 @@ PX_CUDA_KERNEL(layer_norm_backward) {
   p.outer = p.size ? px_operand_numel(args->input) / p.size : 0;
   if (p.outer) PX_CUDA_PASS(layer_backward(l, &p, dtype, all));
   if (p.size && (p.grad_weight || p.grad_bias))
-    PX_CUDA_PASS(px__cuda_by_dtype(l, "norm", "layer_sums", dtype, (p.size + 31) / 32, 1024, &p));
+    PX_CUDA_PASS(px__cuda_by_dtype(l, "norm", "layer_sums", dtype,
+                                   (p.size + K_SUM_COLUMNS - 1) / K_SUM_COLUMNS, 1024, &p));
   return px__cuda_dense_close(&d);
 }
 
@@ -151,17 +152,18 @@ static px_status batch_sums(const px_launch *l, k_rows *p, const char *sums, con
   int64_t pieces = p->inner == 1 ? (p->size + 31) / 32 : p->size;
   int64_t most = p->outer * p->inner / 2048, chunks = 1056 / (pieces ? pieces : 1);
   if (chunks > most) chunks = most;
-  if (chunks > p->outer) chunks = p->outer;
+  if (chunks > p->outer * p->how) chunks = p->outer * p->how;
   p->chunks = chunks < 1 ? 1 : chunks;
   PX_CUDA_PASS(
       px__cuda_scratch(l, (size_t)(p->size * p->chunks + 1) * 2 * sizeof(double), &p->partial));
   PX_CUDA_PASS(px__cuda_by_dtype(l, "norm", sums, dtype, pieces * p->chunks, K_BLOCK, p));
   return px__cuda_by_dtype(l, "norm", join, dtype, (p->size + K_BLOCK - 1) / K_BLOCK, K_BLOCK, p);
 }
-// A thread an element, or a warp a row of them.
+// A thread an element, or a warp a piece of a row of them.
 static px_status batch_each(const px_launch *l, k_rows *p, const char *name, int dtype) {
-  int64_t threads = p->outer * p->size * (p->inner == 1 ? 1 : 32);
-  return px__cuda_by_dtype(l, "norm", name, dtype, px__cuda_grid(l, threads, K_BLOCK), K_BLOCK, p);
+  int64_t threads = p->outer * p->size * p->how * (p->inner == 1 ? 1 : 32);
+  int64_t blocks = (threads + K_BLOCK - 1) / K_BLOCK;
+  return px__cuda_by_dtype(l, "norm", name, dtype, blocks, K_BLOCK, p);
 }
 
 // Whether rows of channels are whole vectors, and aligned: then `lanes` vectors belong to a block.
@@ -198,6 +200,21 @@ static px_status last_each(const px_launch *l, k_rows *p, const char *name, int 
   divide(p, groups, p->outer / (K_BLOCK / p->lanes * LAST_ROWS));
   return px__cuda_by_dtype(l, "norm", name, dtype, p->chunks * groups, K_BLOCK, p);
 }
+// Whether what a channel has of an example is whole vectors, and aligned.
+static bool in_vectors(const k_rows *p, const px_operand *x) {
+  int64_t each = 16 / (int64_t)px__cuda_dtype_size(x->dtype);
+  uintptr_t all = (uintptr_t)p->result | (uintptr_t)p->input | (uintptr_t)p->grad;
+  return p->inner % each == 0 && all % 16 == 0;
+}
+// The shape, and pieces enough that there are warps to make a device busy.
+static void batch_shape(k_rows *p, const px_operand *x) {
+  enum { WARPS = 1056 * K_BLOCK / 32, LEAST = 1024 };
+  px__around(x, 1, &p->outer, &p->size, &p->inner);
+  int64_t rows = p->outer * p->size, pieces = rows ? WARPS / rows : 1;
+  if (pieces > p->inner / LEAST) pieces = p->inner / LEAST;
+  p->how = pieces < 1 ? 1 : (int32_t)pieces;
+  p->vector = in_vectors(p, x);
+}
 static px_status normalise(const px_launch *l, k_rows *p, int dtype) {
   bool last = lies_last(p, dtype);
   if (p->training && last) PX_CUDA_PASS(last_sums(l, p, "last_sums", "last_columns", dtype));
@@ -227,7 +244,7 @@ PX_CUDA_KERNEL(native_batch_norm) {
               .training = args->training,
               .eps = args->eps};
   PX_CUDA_PASS(d.status);
-  px__around(args->input, 1, &p.outer, &p.size, &p.inner);
+  batch_shape(&p, args->input);
   if (p.outer * p.size * p.inner > 0) PX_CUDA_PASS(normalise(l, &p, dtype));
   return px__cuda_dense_close(&d);
 }
@@ -247,7 +264,7 @@ PX_CUDA_KERNEL(batch_norm_backward) {
               .training = args->training,
               .eps = args->eps};
   PX_CUDA_PASS(d.status);
-  px__around(args->input, 1, &p.outer, &p.size, &p.inner);
+  batch_shape(&p, args->input);
   if (p.outer * p.size * p.inner > 0 && px__operand_given(args->grad_output))
     PX_CUDA_PASS(normalise_back(l, &p, dtype));
   return px__cuda_dense_close(&d);
@@ -271,12 +288,11 @@ PX_CUDA_KERNEL(running_average) {
 // Blocks that make a device busy, and the least elements of a part; the same for all devices.
 static px_status group_start(const px_launch *l, k_rows *p, const px_operand *x, int64_t groups) {
   enum { BLOCKS = 1056, LEAST = 4096, LONG = 1024 };
-  int64_t each = 16 / (int64_t)px__cuda_dtype_size(x->dtype), parts;
+  int64_t parts;
   px__around(x, 1, &p->outer, &p->size, &p->inner);
   int64_t rows = p->outer * p->size;
   p->chunks = p->size / groups;
-  p->vector = p->inner % each == 0 && (uintptr_t)p->result % 16 == 0 &&
-              (uintptr_t)p->input % 16 == 0 && (uintptr_t)p->grad % 16 == 0;
+  p->vector = in_vectors(p, x);
   p->lanes = p->inner < LONG ? 32 : K_BLOCK;
   parts = rows && rows < BLOCKS ? BLOCKS / rows : 1;
   if (parts > p->inner / LEAST) parts = p->inner / LEAST;

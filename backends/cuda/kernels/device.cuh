@@ -166,6 +166,28 @@ struct alignas(sizeof(S) * N) k_loaded<S, N, true> {
   }
 };
 
+// f(vectors of N of each of TENSORS, place) for vectors begin, begin + step and so on before `end`
+// of a row from `at` on. Some are loaded before one is used: what f stores may lie anywhere, as far
+// as the compiler knows, so it would load none before.
+template <typename S, int N, int TENSORS, typename F>
+static __device__ __forceinline__ void k_walk(const void *const (&tensors)[TENSORS], int64_t at,
+                                              int64_t begin, int64_t end, int step, F f) {
+  enum { AHEAD = 4 / TENSORS };
+#pragma unroll 1
+  for (int64_t i = begin; i < end; i += AHEAD * step) {
+    k_loaded<S, N> v[AHEAD][TENSORS];
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++)
+#pragma unroll
+      for (int t = 0; t < TENSORS; t++)
+        if (i + u * step < end)
+          v[u][t] = ((const k_loaded<S, N> *)((const S *)tensors[t] + at))[i + u * step];
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++)
+      if (i + u * step < end) f(v[u], at + (i + u * step) * N);
+  }
+}
+
 // The first thing that each kernel does. Where devices can (from 9.0 on), a launch begins while the
 // one before it in its stream ends (programmatic dependent launch); what that writes is there only
 // from here on.

@@ -17,12 +17,12 @@ struct group_part {
     row = at / p.how, part = at - row * p.how, lane = of.lane, lanes = p.lanes;
     here = row < p.outer * p.size;
   }
-  // f(place) for each N elements.
-  template <int N, typename F>
-  __device__ __forceinline__ void each(const k_rows &p, F f) const {
-    int64_t units = p.inner / N, last = units * (part + 1) / p.how;
-#pragma unroll 4
-    for (int64_t i = units * part / p.how + lane; i < last; i += lanes) f(row * p.inner + i * N);
+  // f(vectors of N of each tensor, place) for the elements of the part.
+  template <typename S, int N, int TENSORS, typename F>
+  __device__ __forceinline__ void each(const k_rows &p, const void *const (&tensors)[TENSORS],
+                                       F f) const {
+    int64_t units = p.inner / N, begin = units * part / p.how;
+    k_walk<S, N>(tensors, row * p.inner, begin + lane, units * (part + 1) / p.how, lanes, f);
   }
 };
 static __device__ __forceinline__ k_pair<double> *group_sums_at(const k_rows &p, int64_t row) {
@@ -42,11 +42,10 @@ static __device__ __forceinline__ void group_sums(const k_rows &p) {
   k_pair<double> sums = {0, 0};
   if (at.here) {
     double first = k_get(x[at.row / p.chunks * p.chunks * p.inner]);
-    at.each<N>(p, [&](int64_t i) {
-      k_loaded<S, N> v = *(const k_loaded<S, N> *)(x + i);
+    at.each<S, N>(p, {p.input}, [&](const k_loaded<S, N> *v, int64_t) {
 #pragma unroll
       for (int k = 0; k < N; k++) {
-        double d = (double)k_get(v[k]) - first;
+        double d = (double)k_get(v[0][k]) - first;
         sums.a += d, sums.b += d * d;
       }
     });
@@ -84,16 +83,15 @@ template <typename S, int N>
 static __device__ __forceinline__ void group_apply(const k_rows &p) {
   typedef typename k_type<S>::number C;
   group_part at(p);
-  const S *x = (const S *)p.input, *w = (const S *)p.weight, *b = (const S *)p.bias;
+  const S *w = (const S *)p.weight, *b = (const S *)p.bias;
   if (!at.here) return;
   int64_t c = at.row % p.size, group = at.row / p.chunks;
   C scale = ((const C *)p.rstd)[group] * (w ? k_get(w[c]) : (C)1);
   C shift = (b ? k_get(b[c]) : (C)0) - ((const C *)p.mean)[group] * scale;
-  at.each<N>(p, [&](int64_t i) {
-    k_loaded<S, N> v = *(const k_loaded<S, N> *)(x + i);
+  at.each<S, N>(p, {p.input}, [&](const k_loaded<S, N> *v, int64_t i) {
     k_vector<S, N> y;
 #pragma unroll
-    for (int k = 0; k < N; k++) k_put(&y.v[k], k_get(v[k]) * scale + shift);
+    for (int k = 0; k < N; k++) k_put(&y.v[k], k_get(v[0][k]) * scale + shift);
     *(k_vector<S, N> *)((S *)p.result + i) = y;
   });
 }
@@ -112,16 +110,14 @@ template <typename S, int N>
 static __device__ __forceinline__ void group_backward_sums(const k_rows &p) {
   typedef typename k_type<S>::number C;
   group_part at(p);
-  const S *g = (const S *)p.grad, *x = (const S *)p.input;
   k_pair<double> sums = {0, 0};
   if (at.here) {
     double mean = ((const C *)p.mean)[at.row / p.chunks];
-    at.each<N>(p, [&](int64_t i) {
-      k_loaded<S, N> u = *(const k_loaded<S, N> *)(g + i), v = *(const k_loaded<S, N> *)(x + i);
+    at.each<S, N>(p, {p.grad, p.input}, [&](const k_loaded<S, N> *v, int64_t) {
 #pragma unroll
       for (int k = 0; k < N; k++) {
-        double gi = k_get(u[k]);
-        sums.a += gi, sums.b += gi * ((double)k_get(v[k]) - mean);
+        double gi = k_get(v[0][k]);
+        sums.a += gi, sums.b += gi * ((double)k_get(v[1][k]) - mean);
       }
     });
   }
@@ -179,18 +175,17 @@ template <typename S, int N>
 static __device__ __forceinline__ void group_backward(const k_rows &p) {
   typedef typename k_type<S>::number C;
   group_part at(p);
-  const S *g = (const S *)p.grad, *x = (const S *)p.input, *w = (const S *)p.weight;
+  const S *w = (const S *)p.weight;
   if (!at.here) return;
   int64_t group = at.row / p.chunks;
   C mean = ((const C *)p.mean)[group], rstd = ((const C *)p.rstd)[group];
   C scale = w ? k_get(w[at.row % p.size]) : (C)1;
   C each = (C)group_at(p, group)->a, by = (C)group_at(p, group)->b;
-  at.each<N>(p, [&](int64_t i) {
-    k_loaded<S, N> u = *(const k_loaded<S, N> *)(g + i), v = *(const k_loaded<S, N> *)(x + i);
+  at.each<S, N>(p, {p.grad, p.input}, [&](const k_loaded<S, N> *v, int64_t i) {
     k_vector<S, N> y;
 #pragma unroll
     for (int k = 0; k < N; k++)
-      k_put(&y.v[k], rstd * (k_get(u[k]) * scale - each - (k_get(v[k]) - mean) * by));
+      k_put(&y.v[k], rstd * (k_get(v[0][k]) * scale - each - (k_get(v[1][k]) - mean) * by));
     *(k_vector<S, N> *)((S *)p.result + i) = y;
   });
 }

@@ -163,24 +163,30 @@ static __device__ __forceinline__ void layer_partial_body(const k_rows &p) {
 }
 K_FLOATS(layer_partial, k_rows)
 
-// Gradients of weight and bias from the chunks' sums. A block: 32 columns, 32 threads each.
+// Gradients of weight and bias from the chunks' sums. A block of 1024 threads: K_SUM_COLUMNS
+// columns, so that there are blocks enough where rows are short.
 template <typename S>
 static __device__ __forceinline__ void layer_sums_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  __shared__ k_pair<C> room[32][33];
-  int x = threadIdx.x & 31, y = threadIdx.x >> 5;
-  int64_t column = (int64_t)blockIdx.x * 32;
+  __shared__ k_pair<C> room[32][K_SUM_COLUMNS];
+  int x = threadIdx.x % K_SUM_COLUMNS, y = threadIdx.x / K_SUM_COLUMNS;
+  int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+  int64_t column = (int64_t)blockIdx.x * K_SUM_COLUMNS;
   k_pair<C> sums = {0, 0};
 #pragma unroll 4
-  for (int64_t c = y; column + x < p.size && c < p.chunks; c += 32) {
+  for (int64_t c = y; column + x < p.size && c < p.chunks; c += 1024 / K_SUM_COLUMNS) {
     const C *from = (const C *)p.partial + c * 2 * p.size + column + x;
     sums = sums + k_pair<C>{from[0], from[p.size]};
   }
-  room[y][x] = sums;
+#pragma unroll
+  for (int apart = K_SUM_COLUMNS; apart < 32; apart *= 2)
+    sums = sums + k_across(sums, apart, 32);
+  if (lane < K_SUM_COLUMNS) room[warp][lane] = sums;
   __syncthreads();
-  sums = k_join(room[x][y], 32, k_add());
-  column += y;
-  if (x || column >= p.size) return;
+  if (warp >= K_SUM_COLUMNS) return;
+  column += warp;
+  sums = k_join(room[lane][warp], 32, k_add());
+  if (lane || column >= p.size) return;
   if (p.grad_weight) k_put((S *)p.grad_weight + column, sums.a);
   if (p.grad_bias) k_put((S *)p.grad_bias + column, sums.b);
 }
@@ -189,25 +195,34 @@ K_FLOATS(layer_sums, k_rows)
 // ---- batches: channels are the middle of outer x size x inner. A block makes two sums over a part
 // of a channel, or, where channels are neighbours (inner = 1), of 32 of them; a thread a channel
 // joins the parts, in order; then all elements are walked. Blocks have K_BLOCK threads. Elements
-// are read by warps along `inner`, or along 32 neighbouring channels; to walk all, warps go round
-// over the rows of `inner`, or threads over the elements.
+// are read by warps along `inner`, by 16 bytes where `vector` says so, or along 32 neighbouring
+// channels; to walk all, warps go over the rows of `inner`, or threads over the elements. Where
+// there are few rows, long ones are cut into `how` pieces.
 
-// f(place, of(channel)) for each element that a thread has of a part; warps take rows of `inner`,
-// or rows of 32 channels. Returns the channel.
-template <typename O, typename F>
-static __device__ __forceinline__ int64_t batch_part(const k_rows &p, O of, F f) {
+// f(vectors of each tensor, place) for a piece of a row, which starts at place `at`.
+template <typename S, int N, int TENSORS, typename F>
+static __device__ __forceinline__ void batch_piece(const k_rows &p,
+                                                   const void *const (&tensors)[TENSORS],
+                                                   int64_t at, int piece, F f) {
+  int64_t units = p.inner / N, lane = p.inner == 1 ? 0 : threadIdx.x & 31;
+  k_walk<S, N>(tensors, at, units * piece / p.how + lane, units * (piece + 1) / p.how, 32, f);
+}
+// f(vectors of each tensor, of(channel)) for what a thread has of a part; warps take pieces of rows
+// of `inner`, or rows of 32 channels. Returns the channel.
+template <typename S, int N, int TENSORS, typename O, typename F>
+static __device__ __forceinline__ int64_t batch_part(const k_rows &p,
+                                                     const void *const (&tensors)[TENSORS], O of,
+                                                     F f) {
   int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-  int64_t piece = blockIdx.x / p.chunks, part = blockIdx.x % p.chunks;
-  int64_t first = p.outer * part / p.chunks, last = p.outer * (part + 1) / p.chunks;
+  int64_t piece = blockIdx.x / p.chunks, part = blockIdx.x % p.chunks, rows = p.outer * p.how;
+  int64_t first = rows * part / p.chunks, last = rows * (part + 1) / p.chunks;
   int64_t channel = p.inner == 1 ? piece * 32 + lane : piece;
   if (channel >= p.size) return channel;
   double about = of(channel);
 #pragma unroll 1
-  for (int64_t row = first + warp; row < last; row += K_BLOCK / 32) {
-    int64_t at = (row * p.size + channel) * p.inner;
-#pragma unroll 4
-    for (int64_t i = p.inner == 1 ? 0 : lane; i < p.inner; i += 32) f(at + i, about);
-  }
+  for (int64_t row = first + warp; row < last; row += K_BLOCK / 32)
+    batch_piece<S, N>(p, tensors, (row / p.how * p.size + channel) * p.inner, row % p.how,
+                      [&](const k_loaded<S, N> *v, int64_t) { f(v, about); });
   return channel;
 }
 static __device__ __forceinline__ double *batch_room(const k_rows &p, int64_t channel) {
@@ -236,37 +251,50 @@ static __device__ __forceinline__ void batch_join(const k_rows &p, int64_t chann
 #pragma unroll 1
   for (int64_t k = 0; k < p.chunks; k++) *a += from[2 * k], *b += from[2 * k + 1];
 }
-// f(place, of(channel)) for each element.
-template <typename O, typename F>
-static __device__ __forceinline__ void batch_each(const k_rows &p, O of, F f) {
-  if (p.inner == 1) {
+// f(vectors of each tensor, of(channel)) gives the vector of the result, for all of them.
+template <typename S, int N, int TENSORS, typename O, typename F>
+static __device__ __forceinline__ void batch_each(const k_rows &p,
+                                                  const void *const (&tensors)[TENSORS], O of,
+                                                  F f) {
+  int64_t threads = p.inner == 1 ? 1 : 32, rows = p.outer * p.size * p.how;
 #pragma unroll 1
-    for (int64_t i = k_thread(); i < p.outer * p.size; i += k_threads()) f(i, of(i % p.size));
-    return;
-  }
-#pragma unroll 1
-  for (int64_t row = k_thread() / 32; row < p.outer * p.size; row += k_threads() / 32) {
+  for (int64_t i = k_thread() / threads; i < rows; i += k_threads() / threads) {
+    int64_t row = i / p.how;
     auto coefficients = of(row % p.size);
-#pragma unroll 4
-    for (int64_t i = threadIdx.x & 31; i < p.inner; i += 32) f(row * p.inner + i, coefficients);
+    batch_piece<S, N>(p, tensors, row * p.inner, i % p.how,
+                      [&](const k_loaded<S, N> *v, int64_t at) {
+                        *(k_vector<S, N> *)((S *)p.result + at) = f(v, coefficients);
+                      });
   }
 }
+// A kernel by vectors of 16 bytes, or by elements.
+#define BATCH_WAYS(name) \
+  template <typename S> \
+  static __device__ __forceinline__ void name##_body(const k_rows &p) { \
+    if (p.vector) \
+      name<S, 16 / sizeof(S)>(p); \
+    else \
+      name<S, 1>(p); \
+  } \
+  K_FLOATS(name, k_rows)
 
 // Means, invstds and variances are of C. The sums are those of x less the channel's first element,
 // and of its squares.
-template <typename S>
-static __device__ __forceinline__ void batch_sums_body(const k_rows &p) {
-  const S *x = (const S *)p.input;
+template <typename S, int N>
+static __device__ __forceinline__ void batch_sums(const k_rows &p) {
   double sum = 0, squares = 0;
-  int64_t channel = batch_part(
-      p, [&](int64_t c) { return (double)k_get(x[c * p.inner]); },
-      [&](int64_t at, double first) {
-        double d = (double)k_get(x[at]) - first;
-        sum += d, squares += d * d;
+  int64_t channel = batch_part<S, N>(
+      p, {p.input}, [&](int64_t c) { return (double)k_get(((const S *)p.input)[c * p.inner]); },
+      [&](const k_loaded<S, N> *v, double first) {
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+          double d = (double)k_get(v[0][k]) - first;
+          sum += d, squares += d * d;
+        }
       });
   batch_store(p, channel, sum, squares);
 }
-K_FLOATS(batch_sums, k_rows)
+BATCH_WAYS(batch_sums)
 
 template <typename S, typename C>
 static __device__ __forceinline__ void batch_statistics(const k_rows &p, int64_t c, C first,
@@ -304,17 +332,19 @@ static __device__ __forceinline__ auto batch_affine(const k_rows &p, int64_t c) 
   C scale = invstd * (w ? k_get(w[c]) : (C)1);
   return affine<C>{scale, (b ? k_get(b[c]) : (C)0) - mean * scale};
 }
-template <typename S>
-static __device__ __forceinline__ void batch_body(const k_rows &p) {
+template <typename S, int N>
+static __device__ __forceinline__ void batch(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  const S *x = (const S *)p.input;
-  batch_each(
-      p, [&](int64_t c) { return batch_affine<S>(p, c); },
-      [&](int64_t at, affine<C> a) {
-        k_put((S *)p.result + at, k_get(x[at]) * a.scale + a.shift);
+  batch_each<S, N>(
+      p, {p.input}, [&](int64_t c) { return batch_affine<S>(p, c); },
+      [&](const k_loaded<S, N> *v, affine<C> a) {
+        k_vector<S, N> y;
+#pragma unroll
+        for (int k = 0; k < N; k++) k_put(&y.v[k], k_get(v[0][k]) * a.scale + a.shift);
+        return y;
       });
 }
-K_FLOATS(batch, k_rows)
+BATCH_WAYS(batch)
 
 // The sums are those of the gradient, and of it times x less the mean.
 template <typename S>
@@ -328,19 +358,21 @@ static __device__ __forceinline__ auto batch_invstd(const k_rows &p, int64_t c) 
   return p.training ? ((const C *)p.rstd)[c]
                     : (C)(1 / sqrt((double)((const C *)p.running_var)[c] + p.eps));
 }
-template <typename S>
-static __device__ __forceinline__ void batch_backward_sums_body(const k_rows &p) {
-  const S *g = (const S *)p.grad, *x = (const S *)p.input;
+template <typename S, int N>
+static __device__ __forceinline__ void batch_backward_sums(const k_rows &p) {
   double s = 0, sx = 0;
-  int64_t channel = batch_part(
-      p, [&](int64_t c) { return batch_mean<S>(p, c); },
-      [&](int64_t at, double mean) {
-        double gi = k_get(g[at]);
-        s += gi, sx += gi * ((double)k_get(x[at]) - mean);
+  int64_t channel = batch_part<S, N>(
+      p, {p.grad, p.input}, [&](int64_t c) { return batch_mean<S>(p, c); },
+      [&](const k_loaded<S, N> *v, double mean) {
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+          double gi = k_get(v[0][k]);
+          s += gi, sx += gi * ((double)k_get(v[1][k]) - mean);
+        }
       });
   batch_store(p, channel, s, sx);
 }
-K_FLOATS(batch_backward_sums, k_rows)
+BATCH_WAYS(batch_backward_sums)
 
 // The sums become the mean of the gradient, and what x takes from it.
 template <typename S>
@@ -373,23 +405,27 @@ static __device__ __forceinline__ auto batch_slope(const k_rows &p, int64_t c, d
   C scale = batch_invstd<S>(p, c) * (w ? k_get(w[c]) : (C)1);
   return slope<C>{batch_mean<S>(p, c), scale, (C)m, (C)k};
 }
-template <typename S>
-static __device__ __forceinline__ void batch_backward_body(const k_rows &p) {
+template <typename S, int N>
+static __device__ __forceinline__ void batch_backward(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  const S *g = (const S *)p.grad, *x = (const S *)p.input;
-  batch_each(
-      p,
+  batch_each<S, N>(
+      p, {p.grad, p.input},
       [&](int64_t c) {
         const double *sums = batch_room(p, c);
         return batch_slope<S>(p, c, sums[0], sums[1]);
       },
-      [&](int64_t at, slope<C> s) {
-        C gi = k_get(g[at]);
-        if (p.training) gi -= s.m + (k_get(x[at]) - s.mean) * s.k;
-        k_put((S *)p.result + at, gi * s.scale);
+      [&](const k_loaded<S, N> *v, slope<C> s) {
+        k_vector<S, N> y;
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+          C gi = k_get(v[0][k]);
+          if (p.training) gi -= s.m + (k_get(v[1][k]) - s.mean) * s.k;
+          k_put(&y.v[k], gi * s.scale);
+        }
+        return y;
       });
 }
-K_FLOATS(batch_backward, k_rows)
+BATCH_WAYS(batch_backward)
 
 // ---- batches of rows of neighbouring channels, whole vectors of 16 bytes of them
 //
