@@ -33,7 +33,8 @@ static void simulate(const char *mode, const char *figures) {
 }
 static const char round_figures[] =
     "# a machine for tests\n"
-    "issue_ns = 100\nkernel_ns = 1000  # the smallest\ncopy_ns = 500\npeer_wait_ns = 0\n"
+    "issue_ns = 100\nkernel_ns = 1000  # the smallest\ncopy_ns = 500\nwait_ns = 0\npeer_wait_ns = "
+    "0\n"
     "memory = 100G\nto_device = 10G\nto_host = 10G\npeer = 10G\ndetour = 1G\n"
     "float32 = 1T\nfloat64 = 0.5T\n";
 
