@@ -332,10 +332,8 @@ EXT_FUNCTION0(cudart, cudaProfilerStop, "int", "Tells the driver to end it.") {
 }
 EXT_FUNCTION(cudart, cudaMemGetInfo, "(device: Device) -> tuple[int, int]",
              "The bytes of a device that are free, and all.") {
-  size_t free_bytes, total;
   EXT_ARGS(ext_cuda, device);
-  EXT_TRY(px_device_memory(&free_bytes, &total, device.index));
-  return Py_BuildValue("(nn)", (Py_ssize_t)free_bytes, (Py_ssize_t)total);
+  return ext_memory_of(device.index);
 }
 EXT_FUNCTION0(cuda, cudart, "Any", "CUDA's runtime, as far as profiled programs call it.") {
   EXT_TRY(px_device_init());

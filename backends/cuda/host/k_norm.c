@@ -165,13 +165,15 @@ static px_status batch_each(const px_launch *l, k_rows *p, const char *name, int
   return px__cuda_by_dtype(l, "norm", name, dtype, blocks, K_BLOCK, p);
 }
 
+static bool is_aligned(const k_rows *p) {
+  return ((uintptr_t)p->result | (uintptr_t)p->input | (uintptr_t)p->grad) % 16 == 0;
+}
 // Whether rows of channels are whole vectors, and aligned: then `lanes` vectors belong to a block.
 static bool lies_last(k_rows *p, int dtype) {
   int64_t each = 16 / (int64_t)px__cuda_dtype_size(dtype), vectors = p->size / each;
-  uintptr_t all = (uintptr_t)p->result | (uintptr_t)p->input | (uintptr_t)p->grad;
   p->lanes = 1;
   while (p->lanes < 32 && p->lanes < vectors) p->lanes *= 2;
-  return p->inner == 1 && p->size % each == 0 && p->outer > 1 && all % 16 == 0;
+  return p->inner == 1 && p->size % each == 0 && p->outer > 1 && is_aligned(p);
 }
 // Groups of `lanes` vectors, and parts of rows: as many as asked for, or more if there is room for
 // more blocks, but of whole rows of a block.
@@ -199,19 +201,22 @@ static px_status last_each(const px_launch *l, k_rows *p, const char *name, int 
   divide(p, groups, p->outer / (K_BLOCK / p->lanes * LAST_ROWS));
   return px__cuda_by_dtype(l, "norm", name, dtype, p->chunks * groups, K_BLOCK, p);
 }
+
 // Whether what a channel has of an example is whole vectors, and aligned.
 static bool in_vectors(const k_rows *p, const px_operand *x) {
-  int64_t each = 16 / (int64_t)px__cuda_dtype_size(x->dtype);
-  uintptr_t all = (uintptr_t)p->result | (uintptr_t)p->input | (uintptr_t)p->grad;
-  return p->inner % each == 0 && all % 16 == 0;
+  return p->inner % (16 / (int64_t)px__cuda_dtype_size(x->dtype)) == 0 && is_aligned(p);
+}
+// The pieces of a row of `inner`, of `least` elements or more, that make so many of all rows.
+static int32_t pieces_of(const k_rows *p, int64_t wanted, int64_t least) {
+  int64_t rows = p->outer * p->size, pieces = rows ? wanted / rows : 1;
+  if (pieces > p->inner / least) pieces = p->inner / least;
+  return pieces < 1 ? 1 : (int32_t)pieces;
 }
 // The shape, and pieces enough that there are warps to make a device busy.
 static void batch_shape(k_rows *p, const px_operand *x) {
   enum { WARPS = 1056 * K_BLOCK / 32, LEAST = 1024 };
   px__around(x, 1, &p->outer, &p->size, &p->inner);
-  int64_t rows = p->outer * p->size, pieces = rows ? WARPS / rows : 1;
-  if (pieces > p->inner / LEAST) pieces = p->inner / LEAST;
-  p->how = pieces < 1 ? 1 : (int32_t)pieces;
+  p->how = pieces_of(p, WARPS, LEAST);
   p->vector = in_vectors(p, x);
 }
 static px_status normalise(const px_launch *l, k_rows *p, int dtype) {
@@ -287,15 +292,12 @@ PX_CUDA_KERNEL(running_average) {
 // Blocks that make a device busy, and the least elements of a part; the same for all devices.
 static px_status group_start(const px_launch *l, k_rows *p, const px_operand *x, int64_t groups) {
   enum { BLOCKS = 1056, LEAST = 4096, LONG = 1024 };
-  int64_t parts;
   px__around(x, 1, &p->outer, &p->size, &p->inner);
   int64_t rows = p->outer * p->size;
   p->chunks = p->size / groups;
   p->vector = in_vectors(p, x);
   p->lanes = p->inner < LONG ? 32 : K_BLOCK;
-  parts = rows && rows < BLOCKS ? BLOCKS / rows : 1;
-  if (parts > p->inner / LEAST) parts = p->inner / LEAST;
-  p->how = parts > 1 ? (int32_t)parts : 1;
+  p->how = pieces_of(p, BLOCKS, LEAST);
   size_t pairs = (size_t)(rows * p->how + p->outer * groups);
   return px__cuda_scratch(l, pairs * 2 * sizeof(double), &p->partial);
 }

@@ -208,6 +208,16 @@ static __device__ __forceinline__ void k_wait() {
   K_KERNEL(name, f16, __half, P) \
   K_KERNEL(name, bf16, __nv_bfloat16, P) \
   K_KERNEL(name, f32, float, P) K_KERNEL(name, f64, double, P)
+// ... from name<S, N>(const k_rows &p): by vectors of 16 bytes where p.vector says so.
+#define K_FLOATS_BY_VECTORS(name) \
+  template <typename S> \
+  static __device__ __forceinline__ void name##_body(const k_rows &p) { \
+    if (p.vector) \
+      name<S, 16 / sizeof(S)>(p); \
+    else \
+      name<S, 1>(p); \
+  } \
+  K_FLOATS(name, k_rows)
 
 static __device__ __forceinline__ int64_t k_thread() {
   return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;

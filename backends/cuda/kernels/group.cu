@@ -53,14 +53,7 @@ static __device__ __forceinline__ void group_sums(const k_rows &p) {
   sums = k_join(sums, p.lanes, k_add());
   if (at.here && at.lane == 0) group_sums_at(p, at.row)[at.part] = sums;
 }
-template <typename S>
-static __device__ __forceinline__ void group_sums_body(const k_rows &p) {
-  if (p.vector)
-    group_sums<S, 16 / sizeof(S)>(p);
-  else
-    group_sums<S, 1>(p);
-}
-K_FLOATS(group_sums, k_rows)
+K_FLOATS_BY_VECTORS(group_sums)
 
 // A warp joins the parts of a group.
 template <typename S>
@@ -95,14 +88,7 @@ static __device__ __forceinline__ void group_apply(const k_rows &p) {
     *(k_vector<S, N> *)((S *)p.result + i) = y;
   });
 }
-template <typename S>
-static __device__ __forceinline__ void group_apply_body(const k_rows &p) {
-  if (p.vector)
-    group_apply<S, 16 / sizeof(S)>(p);
-  else
-    group_apply<S, 1>(p);
-}
-K_FLOATS(group_apply, k_rows)
+K_FLOATS_BY_VECTORS(group_apply)
 
 // ---- backward. The sums are those of the gradient, and of it times x less the mean.
 
@@ -124,14 +110,7 @@ static __device__ __forceinline__ void group_backward_sums(const k_rows &p) {
   sums = k_join(sums, p.lanes, k_add());
   if (at.here && at.lane == 0) group_sums_at(p, at.row)[at.part] = sums;
 }
-template <typename S>
-static __device__ __forceinline__ void group_backward_sums_body(const k_rows &p) {
-  if (p.vector)
-    group_backward_sums<S, 16 / sizeof(S)>(p);
-  else
-    group_backward_sums<S, 1>(p);
-}
-K_FLOATS(group_backward_sums, k_rows)
+K_FLOATS_BY_VECTORS(group_backward_sums)
 
 // A warp makes the two numbers of a group: the mean of the gradients, and what x takes from them.
 template <typename S>
@@ -189,11 +168,4 @@ static __device__ __forceinline__ void group_backward(const k_rows &p) {
     *(k_vector<S, N> *)((S *)p.result + i) = y;
   });
 }
-template <typename S>
-static __device__ __forceinline__ void group_backward_body(const k_rows &p) {
-  if (p.vector)
-    group_backward<S, 16 / sizeof(S)>(p);
-  else
-    group_backward<S, 1>(p);
-}
-K_FLOATS(group_backward, k_rows)
+K_FLOATS_BY_VECTORS(group_backward)

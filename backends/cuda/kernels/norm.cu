@@ -261,16 +261,6 @@ static __device__ __forceinline__ void batch_each(const k_rows &p,
                       });
   }
 }
-// A kernel by vectors of 16 bytes, or by elements.
-#define BATCH_WAYS(name) \
-  template <typename S> \
-  static __device__ __forceinline__ void name##_body(const k_rows &p) { \
-    if (p.vector) \
-      name<S, 16 / sizeof(S)>(p); \
-    else \
-      name<S, 1>(p); \
-  } \
-  K_FLOATS(name, k_rows)
 
 // Means, invstds and variances are of C. The sums are those of x less the channel's first element,
 // and of its squares.
@@ -288,7 +278,7 @@ static __device__ __forceinline__ void batch_sums(const k_rows &p) {
       });
   batch_store(p, channel, sum, squares);
 }
-BATCH_WAYS(batch_sums)
+K_FLOATS_BY_VECTORS(batch_sums)
 
 template <typename S, typename C>
 static __device__ __forceinline__ void batch_statistics(const k_rows &p, int64_t c, C first,
@@ -338,7 +328,7 @@ static __device__ __forceinline__ void batch(const k_rows &p) {
         return y;
       });
 }
-BATCH_WAYS(batch)
+K_FLOATS_BY_VECTORS(batch)
 
 // The sums are those of the gradient, and of it times x less the mean.
 template <typename S>
@@ -366,7 +356,7 @@ static __device__ __forceinline__ void batch_backward_sums(const k_rows &p) {
       });
   batch_store(p, channel, s, sx);
 }
-BATCH_WAYS(batch_backward_sums)
+K_FLOATS_BY_VECTORS(batch_backward_sums)
 
 // The sums become the mean of the gradient, and what x takes from it.
 template <typename S>
@@ -419,7 +409,7 @@ static __device__ __forceinline__ void batch_backward(const k_rows &p) {
         return y;
       });
 }
-BATCH_WAYS(batch_backward)
+K_FLOATS_BY_VECTORS(batch_backward)
 
 // ---- batches of rows of neighbouring channels, whole vectors of 16 bytes of them
 //
