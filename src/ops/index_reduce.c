@@ -138,8 +138,8 @@ static px_status lines_of(px_tensor **which, int64_t *count, const px_tensor *in
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) lines = NULL;
   PX_SCOPED(px_tensor) often = NULL;
-  PX_TRY(px_full(&flat, &indices->sizes[1], 1, px_int(0), PX_INT64, px__tensor_device(indices),
-                 false, false));
+  PX_TRY(
+      px_zeros(&flat, &indices->sizes[1], 1, PX_INT64, px__tensor_device(indices), false, false));
   for (int d = 0; d < (int)indices->sizes[0]; d++) {
     PX_SCOPED(px_tensor) row = NULL;
     if (d == dim) continue;
@@ -189,8 +189,8 @@ static px_status sparse_softmax(px_call *call, const px_tensor *indices, const p
   PX_TRY(lines_of(&which, &sizes[0], indices, size.v.ints, dim));
   PX_TRY(lowered(&low, values, which, sizes));
   PX_TRY(px_exp(&shares, low));
-  PX_TRY(px_full(&none, sizes, values->ndim, px_int(0), (px_dtype)values->dtype,
-                 px__tensor_device(values), false, false));
+  PX_TRY(px_zeros(&none, sizes, values->ndim, (px_dtype)values->dtype, px__tensor_device(values),
+                  false, false));
   PX_TRY(px_index_add(&totals, none, 0, which, shares, px_int(1)));
   if (log) PX_TRY(px_log(&logs, totals));
   PX_TRY(px_index_select(&each, log ? logs : totals, 0, which));
