@@ -137,7 +137,8 @@ typedef struct px_memory_block {
   const char *state;  // "active_allocated" "active_pending_free" "inactive"
   // Where block and segment were allocated; NULL: no history was recorded then.
   const px_traceback *stack, *segment_stack;
-  bool expandable;  // the segment is a run of pages, which may be given back one by one
+  bool expandable;         // the segment is a run of pages, which may be given back one by one
+  int64_t segment_stream;  // that it was taken for; 0 of a run once pages have moved
 } px_memory_block;
 PX_CALL px_memory_snapshot(int device, void (*each)(const px_memory_block *block, void *context),
                            void *context);

@@ -146,7 +146,7 @@ static void add_block(const px_memory_block *b, void *context) {
       "{s:L,s:L,s:N,s:N,s:L,s:O,s:O,s:L,s:L,s:L,s:s,s:N}", "segment_address",
       (long long)b->segment_address, "segment_size", (long long)b->segment_size, "pool",
       ext_graph_pool(b->pool), "segment_frames", frames_of(b->segment_stack, to->known), "stream",
-      (long long)b->stream, "small", b->small_pool ? Py_True : Py_False, "expandable",
+      (long long)b->segment_stream, "small", b->small_pool ? Py_True : Py_False, "expandable",
       b->expandable ? Py_True : Py_False, "address", (long long)b->address, "size",
       (long long)b->size, "requested_size", (long long)b->requested, "state", b->state, "frames",
       frames_of(b->stack, to->known));

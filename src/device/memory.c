@@ -75,7 +75,16 @@ static const char *const states[] = {[PX__TAKEN] = "active_allocated",
                                      [PX__PENDING] = "active_pending_free",
                                      [PX__FREE] = "inactive"};
 
-static px_memory_block describe(const px__segment *segment, const px__chunk *chunk) {
+// Once pages have moved, a run has some of several streams' and is of none. Viewers go from a
+// snapshot back through its events, and join what streams have in common; so all that tells of runs
+// says the same.
+static bool is_shared(const px__device *d, bool paged, px_graph_pool pool) {
+  return paged && d->cache.moved && !pool.own && !pool.shared;
+}
+
+static px_memory_block describe(const px__device *d, const px__segment *segment,
+                                const px__chunk *chunk) {
+  bool shared = is_shared(d, segment->paged, px__room_name(segment->room));
   return (px_memory_block){
       .segment_address = (int64_t)(uintptr_t)segment->data,
       .segment_size = (int64_t)segment->size,
@@ -88,6 +97,7 @@ static px_memory_block describe(const px__segment *segment, const px__chunk *chu
       .expandable = segment->paged,
       .stack = chunk->state == PX__FREE ? NULL : chunk->stack,
       .segment_stack = segment->stack,
+      .segment_stream = shared ? 0 : segment->first->stream->id,
       .state = states[chunk->state]};
 }
 
@@ -104,7 +114,7 @@ static void list_chunks(px__device *d, listing *l) {
   l->count = 0;
   for (px__segment *segment = oldest; segment; segment = segment->prev)
     for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next, l->count++)
-      if (l->count < l->room) l->rows[l->count] = describe(segment, chunk);
+      if (l->count < l->room) l->rows[l->count] = describe(d, segment, chunk);
 }
 
 static void note_snapshot(px__device *d) {
@@ -160,17 +170,25 @@ px_status px_memory_record(const px_memory_history *history) {
   return PX_OK;
 }
 
+static px_memory_event read_event(const px__device *d, int64_t index) {
+  const px__events *events = &d->cache.events;
+  px_memory_event event = events->at[(events->oldest + index) % events->count];
+  bool paged = event.action == PX_MEMORY_SEGMENT_MAP || event.action == PX_MEMORY_SEGMENT_UNMAP;
+  if (is_shared(d, paged, event.pool)) event.stream = 0;
+  return event;
+}
+
 bool px_memory_recording(void) { return px__history_on(); }
 
 px_status px__memory_events(px_memory_event **out, int64_t *count, int device) {
   *out = NULL, *count = 0;
   if (!px__device_alive() || device < 0 || device >= px__rt.count) return PX_OK;
   px__device *d = px__rt.devices[device];
-  const px__events *events = &d->cache.events;
   px__device_lock(d);
-  px_status status = px__alloc((void **)out, ((size_t)events->count + 1) * sizeof **out);
-  if (status == PX_OK) *count = events->count;
-  for (int64_t i = 0; i < *count; i++) (*out)[i] = events->at[(events->oldest + i) % events->count];
+  size_t events = (size_t)d->cache.events.count;
+  px_status status = px__alloc((void **)out, (events + 1) * sizeof **out);
+  if (status == PX_OK) *count = (int64_t)events;
+  for (int64_t i = 0; i < *count; i++) (*out)[i] = read_event(d, i);
   px__device_unlock(d);
   return status;
 }

@@ -65,6 +65,7 @@ static void part(px__device *d, px__chunk *gone, px__segment *rest) {
   px__pages_cut(d, s, gone->node.address, gone->node.size, two ? rest : NULL);
   if (!two) px__free(rest);
   d->cache.reserved -= gone->node.size;
+  d->cache.moved = true;
   px__ledger_cut(&d->cache.ledger, s, gone->node.size, two);
 }
 
@@ -200,6 +201,7 @@ static void join(px__device *d, px__segment *s) {
   for (px__chunk *chunk = first; chunk; chunk = chunk->next) chunk->segment = s;
   count_idle(d, last, true), count_idle(d, first, true);
   px__pages_join(d, s);
+  d->cache.moved = true;
   px__ledger_join(&d->cache.ledger, above);
   px__segment_forget(d, above);
 }

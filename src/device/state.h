@@ -225,6 +225,7 @@ typedef struct px__cache {
   px__misses misses;   // ... since then
   bool tight;          // more would have been reserved than is worth it (reserve.c)
   bool thrifty;        // ... since the cache was emptied, on a device of few pages (thrift.c)
+  bool moved;          // runs have met or lost pages: they are of all streams (runs.c)
   uintptr_t range, range_end;  // addresses for pages; 0: none yet
   bool range_asked;
   px__segment *lowest;  // of pages

@@ -7,6 +7,8 @@ import contextlib
 import inspect
 import io
 import pickle
+import pickletools
+import random
 import tempfile
 import threading
 import unittest
@@ -156,10 +158,57 @@ class History(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             memory._dump_snapshot(folder + "/memory.pickle")
             with open(folder + "/memory.pickle", "rb") as file:
-                read = pickle.load(file)
+                data = file.read()
+        read = pickle.loads(data)
+        self.assertEqual(next(pickletools.genops(data))[1], 4)  # the highest protocol that PyTorch's viewer reads
         self.assertEqual((set(read), len(read["device_traces"])), (SNAPSHOT, torch.cuda.device_count()))
         block = next(b for s in read["segments"] for b in s["blocks"] if b["address"] == x.data_ptr())
         self.assertIs(block["frames"], next(e for e in read["device_traces"][0] if e["action"] == "alloc")["frames"])
+
+    def test_viewers_go_back_from_a_snapshot_to_its_beginning(self):
+        streams = [torch.cuda.Stream() for _ in range(3)]
+        memory._record_memory_history(max_entries=100000, clear_history=True)
+        memory._set_allocator_settings("expandable_segments:True")
+        most = memory.memory_reserved() + 64 * MiB
+        torch.cuda.set_per_process_memory_fraction(most / torch.cuda.get_device_properties(0).total_memory)
+        draw, live = random.Random(1), []
+        try:
+            for _ in range(400):
+                while sum(x.numel() for x in live) > 40 * MiB:
+                    live.pop(draw.randrange(len(live)))
+                with torch.cuda.stream(draw.choice(streams)):
+                    live.append(give(int(2 ** draw.uniform(16, 23))))
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+            memory._set_allocator_settings("")
+        snapshot = memory._snapshot()
+        segments = {s["address"]: (s["total_size"], s["stream"]) for s in snapshot["segments"] if s["device"] == 0}
+        blocks = {b["address"] for s in snapshot["segments"] if s["device"] == 0 for b in s["blocks"] if b["state"] != "inactive"}
+        self.assertGreater(len(events("segment_unmap")), 9)
+        for event in reversed(snapshot["device_traces"][0]):
+            self.undo(event, segments, blocks)
+        self.assertEqual(blocks, set())
+
+    # What was mapped lies in one segment, and what was unmapped becomes one with what it meets, if streams agree.
+    def undo(self, event, segments, blocks):
+        action, at, size = event["action"], event.get("addr"), event["size"]
+        if action == "segment_unmap":
+            segments[at] = size, event["stream"]
+            for low in (at, max((s for s in segments if s < at), default=at)):
+                size, stream = segments[low]
+                if segments.get(low + size, (0, None))[1] == stream:
+                    segments[low] = size + segments.pop(low + size)[0], stream
+        elif action == "segment_map":
+            low = max(s for s in segments if s <= at)
+            whole, stream = segments.pop(low)
+            self.assertLessEqual(at + size, low + whole)
+            segments.update({a: (n, stream) for a, n in ((low, at - low), (at + size, low + whole - at - size)) if n})
+        elif action == "alloc":
+            blocks.remove(at)
+        elif action == "free_completed":
+            blocks.add(at)
+        elif action == "free_requested":
+            self.assertIn(at, blocks)
 
     def test_the_end_forgets_events(self):
         x = give(512)
