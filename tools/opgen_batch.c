@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the field `batch`: what a call does for the places of a mapped dimension (call/batch.c).
+// Reads the field `batch`: what a call does for the places of a mapped dimension
 // (src/call/batch.c).
 #include "opgen.h"
 
@@ -41,7 +41,9 @@ static bool is_function(const char *text) {
   return !known(text) && !begins(text, "as") && !begins(text, "refuse");
 }
 const char *og_batch_function(const og_op *op) {
-  return op->batch.text && is_function(op->batch.text) ? op->batch.text : NULL;
+  const char *text = op->batch.text;
+  if (!text || !is_function(text)) return NULL;
+  return og_copy(text, (size_t)(og_word_end(text) - text));
 }
 
 void og_write_batch(FILE *to, const og_op *op) {
@@ -60,8 +62,9 @@ void og_write_batch(FILE *to, const og_op *op) {
   } else if (begins(text, "refuse")) {
     fprintf(to, ".batch = PX__BATCH_REFUSE, .batch_text = %s, ", og_skip(text + 6));
   } else {
-    if (*og_word_end(text)) og_die(op->batch.place, "expected `batch RULE`, not '%s'", text);
-    og_use("px_status px__batch_%s(px__batching *b);", text);
-    fprintf(to, ".batch = PX__BATCH_RUN, .batch_run = px__batch_%s, ", text);
+    const char *name = og_batch_function(op);
+    og_use("px_status px__batch_%s(px__batching *b);", name);
+    fprintf(to, ".batch = PX__BATCH_RUN, .batch_run = px__batch_%s, .batch_mask = 0x%x, ", name,
+            named_params(op, og_skip(og_word_end(text))));
   }
 }

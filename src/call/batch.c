@@ -546,7 +546,7 @@ static px_status merge_beneath(px__batching *b, beneath *to) {
   return ascend(a, status);
 }
 
-static px_status batch_merge(px__batching *b) {
+px_status px__batch_merge(px__batching *b) {
   beneath to;
   if (maps_others(b) || b->size == 0) return px__batch_loop(b, false);
   PX_TRY(start_beneath(&to, b->call));
@@ -809,7 +809,7 @@ static px_status apply(px__batching *b) {
     case PX__BATCH_GROW:
       return shift(b, true);
     case PX__BATCH_MERGE:
-      return batch_merge(b);
+      return px__batch_merge(b);
     case PX__BATCH_REFUSE:
       PX_FAIL(PX_RUNTIME, "%s", px__impl(op)->batch_text);
     case PX__BATCH_RUN:

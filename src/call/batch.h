@@ -46,6 +46,8 @@ px_status px__batch_give(px__batching *b, int i, px_tensor *made_take)
 px_status px__batch_operands(px__batching *b) __attribute__((warn_unused_result));
 // The rule `shift`: the mapped dimension comes before the others.
 px_status px__batch_shift(px__batching *b) __attribute__((warn_unused_result));
+// The rule `merge`: the mapped dimension and the first one become one.
+px_status px__batch_merge(px__batching *b) __attribute__((warn_unused_result));
 // Runs the op's function on the batched tensors: where it composes the result of other ops.
 px_status px__batch_itself(px__batching *b) __attribute__((warn_unused_result));
 // The rule for each place by itself; without a word if `quiet`.

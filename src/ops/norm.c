@@ -9,6 +9,7 @@
 #include "phlox/ops/norm.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
+#include "phlox/vmap.h"
 #include "run_functions/layer.h"
 #include "run_functions/norm.h"
 
@@ -67,11 +68,24 @@ static px_status update_running(px_tensor *running, const px_tensor *now, double
   if (px__hooks) px__hooks->suspend(false);
   return status;
 }
+// What is written in place has a place for each of the input's.
+static px_status check_running(const px_tensor *x, const px_tensor *running, bool training) {
+  PX_CHECK(!training || !running || px_tensor_batch_level(running) >= px_tensor_batch_level(x),
+           PX_RUNTIME,
+           "Batch norm got a batched tensor as input while the running_mean or running_var, which "
+           "will be updated in place, were not batched.\nIf you are using a module and do not need "
+           "eval mode, please set `track_running_stats` to be False.If you are using a prebuilt "
+           "module and do not need eval mode, please see the functorch website for resources on "
+           "how to patch your module to work with vmap");
+  return PX_OK;
+}
 PX_RUN(batch_norm) {
   const px_tensor *x = args->input;
   px_tensor *mean = args->running_mean, *var = args->running_var;
   bool training = args->training;
   double momentum = args->momentum;
+  PX_TRY(check_running(x, mean, training));
+  PX_TRY(check_running(x, var, training));
   if (training && x->ndim >= 2 && x->sizes[1] && x->numel == x->sizes[1]) {
     char text[128];
     PX_FAIL(PX_VALUE,
@@ -116,6 +130,8 @@ PX_RUN(batch_norm_with_statistics) {
   PX_SCOPED(px_tensor) means = NULL;
   PX_SCOPED(px_tensor) deviations = NULL;
   PX_SCOPED(px_tensor) variance = NULL;
+  PX_TRY(check_running(args->input, mean, training));
+  PX_TRY(check_running(args->input, var, training));
   PX_TRY(px_native_batch_norm(&call->results[0], &means, &deviations, &variance, args->input,
                               args->weight, args->bias, training ? NULL : mean,
                               training ? NULL : var, training, args->eps));

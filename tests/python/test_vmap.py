@@ -294,6 +294,58 @@ class Vmap(unittest.TestCase):
         masked = lambda m: torch._unsafe_masked_index_put_accumulate(x, m, (index[0],), values[0])
         assert torch.equal(vmap(masked)(masks), torch.stack([masked(m) for m in masks]))
 
+    def test_what_has_a_rule_calls_no_place_by_itself(self):
+        F, x, lines = torch.nn.functional, torch.randn(3, 4, 5, dtype=torch.float64), torch.rand(3, 5).sort().values
+        index, image, target = torch.tensor([[2, 0], [1, 1], [3, 2]]), torch.randn(3, 2, 5, 2, 2), torch.randint(0, 5, (3, 2, 2, 2))
+        mask, weight, alone = x[0] > 0, torch.rand(3, 5), torch.tensor([[1, 2], [0, 0], [3, 1]])
+        cases = {
+            "median": (torch.median, x), "searchsorted": (torch.searchsorted, lines, x.float()), "bucketize": (lambda s: torch.bucketize(.3, s), lines),
+            "sorter": (lambda s, v, p: torch.searchsorted(s, v, sorter=p, out_int32=True), lines.flip(1), x[:, 0].float(), torch.arange(4, -1, -1).expand(3, 5)),
+            "isin": (lambda v: torch.isin(v, 0.5, invert=True), x), "index_select": (lambda a, i: a.index_select(1, i), x, index),
+            "index_add": (lambda a, i, s: a.clone().index_add_(0, i, s, alpha=2), x, index, x[:, 1:3]), "index_copy": (lambda a, s, i: a.index_copy(-1, i, s), x, x[..., :2], alone),
+            "index_fill": (lambda a, i: a.index_fill(0, i, 7.), x, index), "index_fill of each": (lambda i, v: x[0].index_fill(1, i, v), index, x[:, 0, 0]),
+            "mask": (lambda a: a[mask], x), "masks": (lambda a: a[:, mask[0]], x), "mask and index": (lambda a: a[None, mask[:, 0], [1]], x),
+            "put by mask": (lambda a: a.index_put((mask,), torch.tensor(1., dtype=a.dtype)), x),
+            "masked_select": (lambda a: a.masked_select(mask[0]), x), "fold": (lambda a: F.fold(a, (3, 3), 2), torch.rand(3, 8, 4)), "pinv": (torch.linalg.pinv, x),
+            "folds": (lambda a: F.fold(a, (3, 3), 2), torch.rand(3, 2, 8, 4)), "cdist": (torch.cdist, torch.rand(3, 30, 4), torch.rand(3, 30, 4)),
+            "scatter": (lambda a, i: a.scatter(0, i[:, None], a[:2], reduce="multiply"), x, index), "batch_norm": (lambda a, m, v: F.batch_norm(a, m, v), x, x[:, 0], weight.double()),
+            "trained": (lambda a, w: F.batch_norm(a, None, None, w, training=True), x, x[:, 0]), "instance_norm": (F.instance_norm, image),
+            "nll_loss": (lambda a, t, w: F.nll_loss(a, t, w, ignore_index=1), image, target, weight), "places": (lambda a, t: F.nll_loss(a, t, reduction="none"), image, target),
+            "one row": (lambda a, t, w: F.nll_loss(a, t, w), weight, target[:, 0, 0, 0], weight), "cross_entropy": (F.cross_entropy, torch.randn(3, 70, 900), torch.randint(0, 900, (3, 70)))}
+        for name, (f, *mapped) in cases.items():
+            with self.subTest(name), warnings.catch_warnings():
+                warnings.simplefilter("error")
+                torch.testing.assert_close(vmap(f)(*mapped), torch.stack([f(*place) for place in zip(*mapped)]))
+                if not mapped[0].is_floating_point() or name in ("searchsorted", "bucketize", "sorter", "isin", "scatter"):
+                    continue
+                first, *rest = (t.clone().requires_grad_(t.is_floating_point() and t is mapped[0]) for t in mapped)
+                wanted, = torch.autograd.grad(torch.stack([f(*place) for place in zip(first, *rest)]).square().sum(), first)
+                got, = torch.autograd.grad(vmap(f)(first, *rest).square().sum(), first)
+                torch.testing.assert_close(got, wanted)
+                torch.testing.assert_close(vmap(torch.func.grad(lambda *a: f(*a).square().sum()))(*mapped), wanted)
+
+    def test_batch_norm_moves_the_statistics_of_each_place(self):
+        x, mean, var = torch.randn(3, 4, 5), torch.zeros(3, 5), torch.ones(3, 5)
+        norm = lambda a, m, v: torch.nn.functional.batch_norm(a, m, v, training=True)
+        wanted = [t.clone() for t in (mean, var)]
+        torch.testing.assert_close(vmap(norm)(x, mean, var), torch.stack([norm(*place) for place in zip(x, *wanted)]))
+        torch.testing.assert_close((mean, var), tuple(wanted))
+        raises(RuntimeError, lambda: vmap(norm, (0, None, None))(x, mean[0], var[0]), "while the running_mean or running_var, which will be updated in place")
+        torch.testing.assert_close(mean[0], wanted[0][0])  # nothing was changed
+
+    def test_sizes_that_follow_from_values_must_agree(self):
+        x = torch.tensor([[1, 0, 2], [2, 1, 0]])
+        calls = torch.bincount, torch.argwhere, lambda row: torch.nonzero_static(row, size=4)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for f in calls:
+                assert torch.equal(vmap(f)(x), torch.stack([f(row) for row in x]))
+        assert [str(w.message).split("aten::")[1].split(".")[0] for w in caught] == ["bincount", "argwhere", "nonzero_static"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            raises(RuntimeError, lambda: vmap(torch.argwhere)(x * torch.tensor([[1], [0]])), "stack expects each tensor to be equal size, but got [2, 1] at entry 0")
+        raises(RuntimeError, lambda: vmap(torch.masked_select)(x, x > 0), "Attempted to vmap over `mask` in torch.masked_select(self, mask)")
+
     def test_on_a_device(self):
         x = torch.rand(4, 3, device="cuda")
         got = vmap(lambda row: torch.softmax(row, 0) @ torch.ones(3, device="cuda"))(x)
