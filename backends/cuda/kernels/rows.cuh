@@ -66,7 +66,8 @@ struct k_row {
     fetch(v, from);
     read(x, v, fill);
   }
-  // x = f(x, y) for each element, y of another row.
+  // x = f(x, y) for each element, y of another row. What is beyond the row stays: there is no y, and
+  // a sum over all lanes has it, too.
   template <typename F>
   __device__ __forceinline__ void combine(C *x, const S *from, F f) const {
 #pragma unroll
@@ -77,8 +78,9 @@ struct k_row {
 #pragma unroll
       for (int k = 0; k < N; k++) {
         int j = (g * N + k) * lanes + lane;
-        if (!vector && j < n) v.put(k, from[j]);
-        x[g * N + k] = f(x[g * N + k], k_get(v[k]));
+        bool here = vector ? i * N < n : j < n;
+        if (!vector && here) v.put(k, from[j]);
+        if (here) x[g * N + k] = f(x[g * N + k], k_get(v[k]));
       }
     }
   }
