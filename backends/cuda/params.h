@@ -144,6 +144,7 @@ typedef struct k_rows {
   int64_t ignore;
   double number;
 } k_rows;
+enum { K_SUM_COLUMNS = 8 };                          // of a block of layer_sums
 enum { K_EACH, K_MEAN, K_SUM };                      // k_rows.how
 enum { K_MSE, K_SMOOTH, K_HUBER, K_BCE, K_LOGITS };  // k_rows.logs of an element-wise loss
 

@@ -139,7 +139,8 @@ PX_CUDA_KERNEL(layer_norm_backward) {
   p.outer = p.size ? px_operand_numel(args->input) / p.size : 0;
   if (p.outer) PX_CUDA_PASS(layer_backward(l, &p, dtype, all));
   if (p.size && (p.grad_weight || p.grad_bias))
-    PX_CUDA_PASS(px__cuda_by_dtype(l, "norm", "layer_sums", dtype, (p.size + 31) / 32, 1024, &p));
+    PX_CUDA_PASS(px__cuda_by_dtype(l, "norm", "layer_sums", dtype,
+                                   (p.size + K_SUM_COLUMNS - 1) / K_SUM_COLUMNS, 1024, &p));
   return px__cuda_dense_close(&d);
 }
 

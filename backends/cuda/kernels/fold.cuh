@@ -13,7 +13,7 @@
 
 // Elements of a thread that are added up in T; vectors that it has in flight, of a row and of
 // columns.
-enum { K_FLUSH = 16, K_ROW_AHEAD = 8, K_COLUMN_AHEAD = 4 };
+enum { K_FLUSH = 16, K_ROW_AHEAD = 8, K_COLUMN_AHEAD = 8 };
 
 template <typename F>
 struct k_merge {
@@ -303,5 +303,5 @@ static __device__ void k_fold_join(const k_fold &p) {
   }
 #define K_FOLD(name, suffix) \
   K_FOLD_WAY(name, suffix, rows, 3) \
-  K_FOLD_WAY(name, suffix, columns, 1) \
+  K_FOLD_WAY(name, suffix, columns, 2) \
   K_FOLD_WAY(name, suffix, join, 1)

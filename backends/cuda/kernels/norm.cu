@@ -163,24 +163,30 @@ static __device__ __forceinline__ void layer_partial_body(const k_rows &p) {
 }
 K_FLOATS(layer_partial, k_rows)
 
-// Gradients of weight and bias from the chunks' sums. A block: 32 columns, 32 threads each.
+// Gradients of weight and bias from the chunks' sums. A block of 1024 threads: K_SUM_COLUMNS
+// columns, so that there are blocks enough where rows are short.
 template <typename S>
 static __device__ __forceinline__ void layer_sums_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  __shared__ k_pair<C> room[32][33];
-  int x = threadIdx.x & 31, y = threadIdx.x >> 5;
-  int64_t column = (int64_t)blockIdx.x * 32;
+  __shared__ k_pair<C> room[32][K_SUM_COLUMNS];
+  int x = threadIdx.x % K_SUM_COLUMNS, y = threadIdx.x / K_SUM_COLUMNS;
+  int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+  int64_t column = (int64_t)blockIdx.x * K_SUM_COLUMNS;
   k_pair<C> sums = {0, 0};
 #pragma unroll 4
-  for (int64_t c = y; column + x < p.size && c < p.chunks; c += 32) {
+  for (int64_t c = y; column + x < p.size && c < p.chunks; c += 1024 / K_SUM_COLUMNS) {
     const C *from = (const C *)p.partial + c * 2 * p.size + column + x;
     sums = sums + k_pair<C>{from[0], from[p.size]};
   }
-  room[y][x] = sums;
+#pragma unroll
+  for (int apart = K_SUM_COLUMNS; apart < 32; apart *= 2)
+    sums = sums + k_across(sums, apart, 32);
+  if (lane < K_SUM_COLUMNS) room[warp][lane] = sums;
   __syncthreads();
-  sums = k_join(room[x][y], 32, k_add());
-  column += y;
-  if (x || column >= p.size) return;
+  if (warp >= K_SUM_COLUMNS) return;
+  column += warp;
+  sums = k_join(room[lane][warp], 32, k_add());
+  if (lane || column >= p.size) return;
   if (p.grad_weight) k_put((S *)p.grad_weight + column, sums.a);
   if (p.grad_bias) k_put((S *)p.grad_bias + column, sums.b);
 }
