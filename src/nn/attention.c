@@ -170,24 +170,26 @@ static px_status open_call(call *c) {
 // The rows of a weight, or of a bias, that belong to `count` parts from one on; NULL of NULL.
 static px_status rows_of(px_tensor **out, const px_tensor *t, int part, int count, int64_t size) {
   *out = NULL;
-  return t ? px_narrow(out, t, 0, part * size, count * size) : PX_OK;
+  if (!t) return PX_OK;
+  if (px_tensor_size(t, 0) != count * size) return px_narrow(out, t, 0, part * size, count * size);
+  *out = px_retain((px_tensor *)t);
+  return PX_OK;
 }
 
-// Several parts that come from one tensor are projected at once.
+// Several parts that come from one tensor are projected at once, and cut by one op, whose gradient
+// is one tensor.
 static px_status project_together(call *c, int part, int count) {
   const px_attention *a = c->a;
   PX_SCOPED(px_tensor) weight = NULL;
   PX_SCOPED(px_tensor) bias = NULL;
   PX_SCOPED(px_tensor) all = NULL;
+  PX_SCOPED(px_list) cut = NULL;
   int64_t size = a->embed_dim;
   PX_TRY(rows_of(&weight, a->in_proj_weight, part, count, size));
   PX_TRY(rows_of(&bias, a->in_proj_bias, part, count, size));
   PX_TRY(px_linear(&all, c->parts[part], weight, bias));
-  for (int i = 0; i < count; i++) {
-    px_tensor *one;
-    PX_TRY(px_narrow(&one, all, 2, i * size, size));
-    put(&c->parts[part + i], one);
-  }
+  PX_TRY(px_split(&cut, all, size, 2));
+  for (int i = 0; i < count; i++) put(&c->parts[part + i], px_retain(px_list_get(cut, i)));
   return PX_OK;
 }
 
