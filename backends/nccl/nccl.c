@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine over NCCL, for NVIDIA's GPUs: a collective is queued on a stream.
 //
-// Communicators are non-blocking: a call of NCCL only begins something, and is asked about until it
-// is done. So no thread stays inside NCCL, whose calls `lock` guards, and another thread can end
-// what is under way at any time: then `comm` is NULL.
+// A group has two communicators of NCCL. `whole` is non-blocking: a call only begins something, and
+// is asked about until it is done, so that ranks which do not come are waited for no longer than is
+// asked. Its child `comm`, a split of all ranks, is blocking, since NCCL starts a thread for each
+// call of a non-blocking one, which takes longer than a small collective. A call may hold a thread,
+// the first of a kind, for which NCCL connects the ranks. The two share their resources, and so
+// the flag that ends what they do: to abort `whole` calls back whom a call of `comm` holds. Then
+// `comm` is ended, too, and both are NULL.
 #include "phlox/engine.h"
 
 #include <dirent.h>
@@ -115,7 +119,10 @@ static int load(const px_engine_places *places, char *why, size_t room) {
 
 typedef struct joined {
   pthread_mutex_t lock;
-  nccl_comm *comm;  // by `lock`; NULL when all was ended
+  pthread_cond_t left;        // a thread has left NCCL
+  nccl_comm *whole, *comm;    // by `lock`; NULL when all was ended
+  int inside;                 // by `lock`: threads in calls of `comm`
+  int64_t since_ns, time_ms;  // by `lock`: when the latest of them went in, and the time it has
   int size, rank;
   void *store;
   int (*over)(void *store, char *why, size_t room);
@@ -139,26 +146,28 @@ static int say(char *why, size_t room, const char *format, ...) {
 
 static bool is_bad(int status) { return status != 0 && status != IN_PROGRESS; }
 
-// Lock held.
-static int tell(const joined *self, int status, char *why, size_t room) {
-  const char *more = self->comm ? api.ncclGetLastError(self->comm) : NULL;
+static int tell(nccl_comm *comm, int status, char *why, size_t room) {
+  const char *more = comm ? api.ncclGetLastError(comm) : NULL;
   return say(why, room, "NCCL: %s%s%s", api.ncclGetErrorString(status), more && *more ? ": " : "",
              more ? more : "");
 }
 
 static int is_gone(char *why, size_t room) { return say(why, room, "the group has ended"); }
+static int is_late(int64_t time_ms, char *why, size_t room) {
+  return say(why, room, "the other ranks have not come within %lld ms", (long long)time_ms);
+}
 
+// Lock held: how a communicator is.
 enum { NOT_YET = -1 };
+static int state_of(nccl_comm *comm, char *why, size_t room) {
+  int state = 0;
+  int status = api.ncclCommGetAsyncError(comm, &state);
+  if (status || is_bad(state)) return tell(comm, status ? status : state, why, room);
+  return state == IN_PROGRESS ? NOT_YET : 0;
+}
 static int ask(joined *self, char *why, size_t room) {
-  int state = 0, answer = 0;
   pthread_mutex_lock(&self->lock);
-  int status = self->comm ? api.ncclCommGetAsyncError(self->comm, &state) : 0;
-  if (!self->comm)
-    answer = is_gone(why, room);
-  else if (status || is_bad(state))
-    answer = tell(self, status ? status : state, why, room);
-  else if (state == IN_PROGRESS)
-    answer = NOT_YET;
+  int answer = self->whole ? state_of(self->whole, why, room) : is_gone(why, room);
   pthread_mutex_unlock(&self->lock);
   return answer;
 }
@@ -170,8 +179,7 @@ static int await(joined *self, int64_t timeout_ms, char *why, size_t room) {
   while ((answer = ask(self, why, room)) == NOT_YET) {
     passed = now_ns() - begin;
     if (self->over && self->over(self->store, why, room)) return 1;
-    if (passed / 1000000 >= timeout_ms)
-      return say(why, room, "the other ranks have not come within %lld ms", (long long)timeout_ms);
+    if (passed / 1000000 >= timeout_ms) return is_late(timeout_ms, why, room);
     if (passed < SPIN_NS)
       sched_yield();
     else
@@ -233,29 +241,70 @@ static void take_down(int (*end)(nccl_comm *comm), nccl_comm *comm) {
     nanosleep(&(struct timespec){0, NAP_NS}, NULL);
 }
 
+// Takes both out; returns whether there were any.
+static bool take(joined *self, nccl_comm **whole, nccl_comm **comm) {
+  pthread_mutex_lock(&self->lock);
+  *whole = self->whole, *comm = self->comm;
+  self->whole = self->comm = NULL;
+  pthread_mutex_unlock(&self->lock);
+  return *whole != NULL;
+}
+
+// Nobody is inside any more, or it takes too long.
+static void await_leaving(joined *self) {
+  enum { PATIENCE_S = 5 };
+  struct timespec until;
+  int late = 0;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += PATIENCE_S;
+  pthread_mutex_lock(&self->lock);
+  while (self->inside && !late) late = pthread_cond_timedwait(&self->left, &self->lock, &until);
+  pthread_mutex_unlock(&self->lock);
+}
+
 static void end_all(void *joined_self) {
   joined *self = joined_self;
-  pthread_mutex_lock(&self->lock);
-  nccl_comm *comm = self->comm;
-  self->comm = NULL;
-  pthread_mutex_unlock(&self->lock);
-  if (comm) take_down(api.ncclCommAbort, comm);
+  nccl_comm *whole, *comm;
+  if (!take(self, &whole, &comm)) return;
+  take_down(api.ncclCommAbort, whole);
+  await_leaving(self);
+  if (comm) (void)api.ncclCommAbort(comm);
+}
+
+static nccl_config config_of(bool blocking) {
+  return (nccl_config){.size = sizeof(nccl_config),
+                       .magic = (unsigned)MAGIC,
+                       .version = CONFIG_VERSION,
+                       .blocking = blocking,
+                       .cluster = UNDEFINED,
+                       .least_blocks = UNDEFINED,
+                       .most_blocks = UNDEFINED,
+                       .split_share = blocking ? UNDEFINED : 1};
 }
 
 static int begin_joining(joined *self, const px_engine_job *job, char *why, size_t room) {
   nccl_id id;
-  nccl_config config = {sizeof config, (unsigned)MAGIC, CONFIG_VERSION, 0,        UNDEFINED,
-                        UNDEFINED,     UNDEFINED,       NULL,           UNDEFINED};
+  nccl_config config = config_of(false);
   if (share_id(&id, job, why, room)) return 1;
   pthread_mutex_lock(&self->lock);
-  int status = api.ncclCommInitRankConfig(&self->comm, self->size, id, self->rank, &config);
-  int bad = is_bad(status) ? tell(self, status, why, room) : 0;
+  int status = api.ncclCommInitRankConfig(&self->whole, self->size, id, self->rank, &config);
+  int bad = is_bad(status) ? tell(self->whole, status, why, room) : 0;
+  pthread_mutex_unlock(&self->lock);
+  return bad;
+}
+static int begin_splitting(joined *self, char *why, size_t room) {
+  nccl_config config = config_of(true);
+  pthread_mutex_lock(&self->lock);
+  int status =
+      self->whole ? api.ncclCommSplit(self->whole, 0, self->rank, &self->comm, &config) : 0;
+  int bad = is_bad(status) ? tell(self->whole, status, why, room) : 0;
   pthread_mutex_unlock(&self->lock);
   return bad;
 }
 
 static void drop(joined *self) {
   end_all(self);
+  pthread_cond_destroy(&self->left);
   pthread_mutex_destroy(&self->lock);
   free(self);
 }
@@ -264,20 +313,21 @@ static int join(void **out, const px_engine_job *job, char *why, size_t room) {
   joined *self = calloc(1, sizeof *self);
   if (!self) return say(why, room, "there is no memory left");
   pthread_mutex_init(&self->lock, NULL);
+  pthread_cond_init(&self->left, NULL);
   self->size = job->size, self->rank = job->rank;
   self->store = job->store, self->over = job->over;
-  if (begin_joining(self, job, why, room) || await(self, job->timeout_ms, why, room))
+  if (begin_joining(self, job, why, room) || await(self, job->timeout_ms, why, room) ||
+      begin_splitting(self, why, room) || await(self, job->timeout_ms, why, room))
     return drop(self), 1;
   *out = self;
   return 0;
 }
 
-// The end of a communicator that is let go of in order: it waits for the other ranks' ends of the
-// same one, which may each end another one first. So it has a thread, which is not waited for
-// longer than some time.
+// The end of what is let go of in order: it waits for the other ranks' ends of the same, which may
+// each end another group first. So it has a thread, which is not waited for longer than some time.
 typedef struct ending {
   struct ending *next;  // by `ends`
-  nccl_comm *comm;
+  nccl_comm *whole, *comm;
   pthread_t thread;
   bool over;  // by `ends`
 } ending;
@@ -285,10 +335,14 @@ static pthread_mutex_t ends = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t one_is_over = PTHREAD_COND_INITIALIZER;
 static ending *endings;  // by `ends`
 
+static void end_both(nccl_comm *whole, nccl_comm *comm) {
+  (void)api.ncclCommDestroy(comm);
+  take_down(api.ncclCommDestroy, whole);
+}
 static void *end_on_thread(void *argument) {
   ending *self = argument;
   prctl(PR_SET_NAME, waiter);
-  take_down(api.ncclCommDestroy, self->comm);
+  end_both(self->whole, self->comm);
   pthread_mutex_lock(&ends);
   self->over = true;
   pthread_cond_broadcast(&one_is_over);
@@ -330,13 +384,14 @@ static void at_exit(void) {
   atexit(await_all_ends);
 }
 
-static void end_in_order(nccl_comm *comm) {
+// What was queued is over.
+static void end_in_order(nccl_comm *whole, nccl_comm *comm) {
   enum { PATIENCE_MS = 1000 };
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   ending *self = calloc(1, sizeof *self);
   pthread_once(&once, at_exit);
   pthread_mutex_lock(&ends);
-  if (self) self->comm = comm;
+  if (self) self->whole = whole, self->comm = comm;
   bool begun = self && !pthread_create(&self->thread, NULL, end_on_thread, self);
   if (begun) self->next = endings, endings = self;
   pthread_mutex_unlock(&ends);
@@ -344,29 +399,29 @@ static void end_in_order(nccl_comm *comm) {
     await_ends(self, PATIENCE_MS);
   } else {
     free(self);
-    take_down(api.ncclCommDestroy, comm);
+    end_both(whole, comm);
   }
 }
 
-// Lets go of the communicator in order, if what was begun is soon over.
 static void leave(void *joined_self) {
-  enum { PATIENCE_MS = 5000 };
   joined *self = joined_self;
+  nccl_comm *whole, *comm;
   char why[256];
-  self->over = NULL;
-  bool fine = self->comm && !is_bad(api.ncclCommFinalize(self->comm)) &&
-              !await(self, PATIENCE_MS, why, sizeof why);
-  if (fine) end_in_order(self->comm), self->comm = NULL;
+  bool fine = self->comm && !state_of(self->comm, why, sizeof why);
+  if (fine && take(self, &whole, &comm)) end_in_order(whole, comm);
   drop(self);
 }
 
-static int check(void *self, char *why, size_t room) {
-  char gone[64];
-  joined *j = self;
-  pthread_mutex_lock(&j->lock);
-  bool there = j->comm != NULL;
-  pthread_mutex_unlock(&j->lock);
-  return there ? ask(j, why, room) == 1 : (is_gone(gone, sizeof gone), 0);
+// A thread that a call holds for too long has the others' absence to tell of.
+static int check(void *joined_self, char *why, size_t room) {
+  joined *self = joined_self;
+  pthread_mutex_lock(&self->lock);
+  int bad = self->comm ? state_of(self->comm, why, room) : 0;
+  bool held = !bad && self->comm && self->inside;
+  if (held && (now_ns() - self->since_ns) / 1000000 >= self->time_ms)
+    bad = is_late(self->time_ms, why, room);
+  pthread_mutex_unlock(&self->lock);
+  return bad == 1;
 }
 
 // ---- calls
@@ -505,29 +560,47 @@ static int (*const givers[PX_COLLECTIVE_COUNT])(const order *o) = {
     [PX_RECV] = receive_all,
 };
 
-// Lock held. A group that was begun is ended, too, where a call of it fails.
-static int give_all(const joined *self, const px_engine_call *calls, int count, void *stream) {
+// A group that was begun is ended, too, where a call of it fails.
+static int give_all(const joined *self, nccl_comm *comm, const px_engine_call *calls, int count,
+                    void *stream) {
   int status = api.ncclGroupStart();
   if (is_bad(status)) return status;
   for (int i = 0; i < count && !is_bad(status); i++) {
-    order o = {&calls[i], self->comm, stream, self->size, self->rank};
+    order o = {&calls[i], comm, stream, self->size, self->rank};
     status = givers[calls[i].op](&o);
   }
   int ended = api.ncclGroupEnd();
   return is_bad(status) ? status : ended;
 }
 
+static int64_t longest_time(const px_engine_call *calls, int count) {
+  int64_t time_ms = 0;
+  for (int i = 0; i < count; i++)
+    if (calls[i].timeout_ms > time_ms) time_ms = calls[i].timeout_ms;
+  return time_ms;
+}
+static nccl_comm *go_in(joined *self, int64_t time_ms) {
+  pthread_mutex_lock(&self->lock);
+  nccl_comm *comm = self->comm;
+  if (comm) self->inside++, self->since_ns = now_ns(), self->time_ms = time_ms;
+  pthread_mutex_unlock(&self->lock);
+  return comm;
+}
+// What NCCL says of a call that was called back is not told: the group has ended before.
+static int go_out(joined *self, nccl_comm *comm, int status, char *why, size_t room) {
+  pthread_mutex_lock(&self->lock);
+  int bad = !self->comm ? is_gone(why, room) : is_bad(status) ? tell(comm, status, why, room) : 0;
+  self->inside--;
+  pthread_cond_broadcast(&self->left);
+  pthread_mutex_unlock(&self->lock);
+  return bad;
+}
 static int queue(void *joined_self, const px_engine_call *calls, int count, void *stream, char *why,
                  size_t room) {
   joined *self = joined_self;
-  int64_t timeout_ms = 0;
-  for (int i = 0; i < count; i++)
-    if (calls[i].timeout_ms > timeout_ms) timeout_ms = calls[i].timeout_ms;
-  pthread_mutex_lock(&self->lock);
-  int status = self->comm ? give_all(self, calls, count, stream) : 0;
-  int bad = !self->comm ? is_gone(why, room) : is_bad(status) ? tell(self, status, why, room) : 0;
-  pthread_mutex_unlock(&self->lock);
-  return bad ? bad : await(self, timeout_ms, why, room);
+  nccl_comm *comm = go_in(self, longest_time(calls, count));
+  if (!comm) return is_gone(why, room);
+  return go_out(self, comm, give_all(self, comm, calls, count, stream), why, room);
 }
 
 // ---- the table

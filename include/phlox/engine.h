@@ -113,11 +113,11 @@ typedef struct px_engine {
   // ---- of an engine whose work runs on streams, where `queue` is not NULL: it has no `run`,
   // `start` and `finish`. It gets addresses in the memory of the calling thread's current device,
   // by the driver, at `open` and ever after. Queues calls, which begin together, and returns when
-  // the stream has them. Where it waits for that, it asks `over` of the job; the longest time of
-  // the calls holds.
+  // the stream has them. `abort` ends it, too.
   int (*queue)(void *self, const px_engine_call *calls, int count, void *stream, char *why,
                size_t room);
-  // Whether something that was queued has failed; asked of another thread, some times a second.
+  // Whether something that was queued has failed, or `queue` has not returned within the longest
+  // time of its calls; asked of another thread, some times a second.
   int (*check)(void *self, char *why, size_t room);
   // Whether it takes a call: 0, or, with a text, 1 for a reduction, 2 for a dtype, 3 for a call
   // that it does not have.

@@ -382,6 +382,14 @@ static void part(px__watch *self, struct pollfd *polled) {
   }
 }
 
+// The number of the call that the engine has not queued yet, or 0.
+static uint64_t being_called(px__watch *self) {
+  pthread_mutex_lock(&self->lock);
+  uint64_t number = self->begun > self->done ? self->begun : 0;
+  pthread_mutex_unlock(&self->lock);
+  return number;
+}
+
 // Works that a stream has run without telling anybody; what is late is told to the others.
 static void look_at_works(px__watch *self, char over[PX__WHY]) {
   char why[PX__WHY];
@@ -392,6 +400,7 @@ static void look_at_works(px__watch *self, char over[PX__WHY]) {
   bool bad = px__works_look(self->comm, &number, why);
   px__watch_done(self, px__works_done(self->comm));
   if (!bad) return;
+  if (!number) number = being_called(self);
   if (!self->late_since) self->late_since = now, px__watch_failed(self, number, why);
   // The hub does not answer.
   if (now - self->late_since >= ASK_MS) snprintf(over, PX__WHY, "%s", why);

@@ -3,18 +3,19 @@
 #include "nccl/stub.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
 
-enum { INVALID_USAGE = 5, IN_PROGRESS = 7 };
+enum { INVALID_USAGE = 5, REMOTE_ERROR = 6, IN_PROGRESS = 7 };
 #define SHOWN __attribute__((visibility("default")))
 
 SHOWN extern nccl_stub_state nccl_stub;
 nccl_stub_state nccl_stub;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int left;   // by `lock`: of the delay
-static int depth;  // of groups
+static int child;  // its address is that of all children
 
 typedef struct id {
   char bytes[128];
@@ -29,10 +30,9 @@ static int keep(const char *name, nccl_stub_call call) {
   pthread_mutex_lock(&lock);
   call.name = name;
   if (nccl_stub.count < NCCL_STUB_CALLS) nccl_stub.calls[nccl_stub.count++] = call;
-  left = nccl_stub.delay;
   int bad = nccl_stub.bad_call && !strcmp(name, nccl_stub.bad_call);
   pthread_mutex_unlock(&lock);
-  return bad ? INVALID_USAGE : depth ? 0 : IN_PROGRESS;
+  return bad ? INVALID_USAGE : 0;
 }
 #define KEEP(...) keep(__func__, (nccl_stub_call){NULL, __VA_ARGS__})
 
@@ -42,31 +42,40 @@ int ncclGetUniqueId(id *out) {
   return 0;
 }
 
+static int begin(int bad) {
+  pthread_mutex_lock(&lock);
+  left = nccl_stub.delay;
+  pthread_mutex_unlock(&lock);
+  return bad ? bad : IN_PROGRESS;
+}
 SHOWN int ncclCommInitRankConfig(void **out, int size, id all, int rank, const config *how);
 int ncclCommInitRankConfig(void **out, int size, id all, int rank, const config *how) {
   nccl_stub.joined_size = size, nccl_stub.joined_rank = rank;
-  nccl_stub.blocking = how->blocking;
+  nccl_stub.blocking[0] = how->blocking;
   *out = &nccl_stub;
-  return all.bytes[127] == 7 ? KEEP(.peer = rank) : INVALID_USAGE;
+  return begin(all.bytes[127] == 7 ? KEEP(.peer = rank) : INVALID_USAGE);
+}
+SHOWN int ncclCommSplit(void *comm, int colour, int key, void **out, const config *how);
+int ncclCommSplit(void *comm, int colour, int key, void **out, const config *how) {
+  nccl_stub.blocking[1] = how->blocking;
+  *out = &child;
+  return begin(comm == &nccl_stub && !colour ? KEEP(.peer = key) : INVALID_USAGE);
 }
 
 SHOWN int ncclCommGetAsyncError(void *comm, int *state);
 int ncclCommGetAsyncError(void *comm, int *state) {
+  bool joins = comm != &child;
   pthread_mutex_lock(&lock);
-  *state = nccl_stub.bad_state ? nccl_stub.bad_state : left ? IN_PROGRESS : 0;
-  if (left > 0) left--;
+  *state = nccl_stub.bad_state ? nccl_stub.bad_state : joins && left ? IN_PROGRESS : 0;
+  if (joins && left > 0) left--;
   pthread_mutex_unlock(&lock);
   return 0;
 }
 
-SHOWN int ncclCommFinalize(void *comm);
-int ncclCommFinalize(void *comm) {
-  __atomic_add_fetch(&nccl_stub.finalized, 1, __ATOMIC_RELEASE);
-  return IN_PROGRESS;
-}
 // What waits for other ranks that have let go of nothing yet.
 static void await_others(void) {
-  while (__atomic_load_n(&nccl_stub.finalized, __ATOMIC_ACQUIRE) < nccl_stub.others_want)
+  __atomic_add_fetch(&nccl_stub.leaving, 1, __ATOMIC_RELEASE);
+  while (__atomic_load_n(&nccl_stub.leaving, __ATOMIC_ACQUIRE) < nccl_stub.others_want)
     nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 // A thread as the driver starts for itself.
@@ -91,14 +100,15 @@ static void *take_down(void *unused) {
 }
 SHOWN int ncclCommDestroy(void *comm);
 int ncclCommDestroy(void *comm) {
-  await_others();
+  if (comm == &child) return await_others(), 0;
   __atomic_add_fetch(&nccl_stub.destroyed, 1, __ATOMIC_RELEASE);
   start(take_down);
   return 0;
 }
 SHOWN int ncclCommAbort(void *comm);
 int ncclCommAbort(void *comm) {
-  __atomic_add_fetch(&nccl_stub.aborted, 1, __ATOMIC_RELEASE);
+  int *count = comm == &child ? &nccl_stub.aborted_children : &nccl_stub.aborted;
+  __atomic_add_fetch(count, 1, __ATOMIC_RELEASE);
   if (nccl_stub.on_abort) nccl_stub.on_abort();
   return 0;
 }
@@ -111,14 +121,14 @@ SHOWN const char *ncclGetLastError(void *comm);
 const char *ncclGetLastError(void *comm) { return "by the stand-in"; }
 
 SHOWN int ncclGroupStart(void);
-int ncclGroupStart(void) {
-  depth++;
-  return KEEP(.in = NULL) == INVALID_USAGE ? INVALID_USAGE : 0;
-}
+int ncclGroupStart(void) { return KEEP(.in = NULL); }
 SHOWN int ncclGroupEnd(void);
 int ncclGroupEnd(void) {
-  depth--;
-  return KEEP(.in = NULL);
+  int status = KEEP(.in = NULL);
+  if (!__atomic_load_n(&nccl_stub.holds, __ATOMIC_ACQUIRE)) return status;
+  while (!__atomic_load_n(&nccl_stub.aborted, __ATOMIC_ACQUIRE))
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+  return REMOTE_ERROR;
 }
 
 SHOWN int ncclAllReduce(const void *in, void *out, size_t count, int type, int op, void *comm,

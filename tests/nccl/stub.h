@@ -17,10 +17,12 @@ enum { NCCL_STUB_CALLS = 128 };
 typedef struct nccl_stub_state {
   int count;
   nccl_stub_call calls[NCCL_STUB_CALLS];
-  int joined_size, joined_rank, blocking;
-  int finalized, destroyed, aborted;
-  int others_want;       // how many are finalized before one is destroyed
-  int delay;             // how often what has begun is still in progress; negative: always
+  int joined_size, joined_rank;
+  int blocking[2];  // of the communicator that joined, and of its child, to which calls go
+  int leaving, destroyed, aborted, aborted_children;
+  int others_want;       // how many are let go of before the end of one
+  int delay;             // how often a join is still in progress; negative: always
+  int holds;             // 1: a group of calls does not return until something is aborted
   const char *bad_call;  // the call that fails
   int bad_state;         // what ncclCommGetAsyncError tells, if not 0
   void (*on_abort)(void);

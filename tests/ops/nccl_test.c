@@ -111,16 +111,17 @@ PX_TEST(a_communicator_joins_at_its_first_call) {
   CHECK_EQ(stub->joined_size, 0);
   run(comm, (px_collective){PX_ALL_REDUCE, ONE(output, x)});
   CHECK_EQ(stub->joined_size, 2);
-  CHECK_EQ(stub->blocking, 0);
   CHECK_TEXT(stub->calls[0].name, "ncclCommInitRankConfig");
-  CHECK_EQ(stub->count, 4);
-  check_call(1, "ncclAllReduce", 6, FLOAT32, SUM, -1);
-  CHECK(stub->calls[2].in == px_tensor_data(x) && stub->calls[2].out == px_tensor_data(x));
+  CHECK_TEXT(stub->calls[1].name, "ncclCommSplit");
+  CHECK(!stub->blocking[0] && stub->blocking[1]);
+  CHECK_EQ(stub->count, 5);
+  check_call(2, "ncclAllReduce", 6, FLOAT32, SUM, -1);
+  CHECK(stub->calls[3].in == px_tensor_data(x) && stub->calls[3].out == px_tensor_data(x));
   run(comm, (px_collective){PX_ALL_REDUCE, PX_REDUCE_AVG, ONE(output, x)});
   CHECK_EQ(stub->count, 3);
   check_call(0, "ncclAllReduce", 6, FLOAT32, AVERAGE, -1);
   px_release(comm);
-  CHECK_EQ(stub->finalized, 1);
+  CHECK_EQ(stub->leaving, 1);
   CHECK_EQ(stub->destroyed, 1);
   CHECK_EQ(__atomic_load_n(&stub->taken_down, __ATOMIC_ACQUIRE), 1);
   CHECK_EQ(stub->aborted, 0);
@@ -269,7 +270,7 @@ PX_TEST(what_nccl_does_not_take_is_refused_and_loses_nothing) {
         "Backend nccl does not support recvAnysource");
   CHECK_EQ(stub->joined_size, 0);
   run(comm, (px_collective){PX_ALL_REDUCE, ONE(output, truths)});
-  check_call(1, "ncclAllReduce", 3, 1, GREATEST, -1);
+  check_call(2, "ncclAllReduce", 3, 1, GREATEST, -1);
   run(comm, (px_collective){PX_BROADCAST, ONE(output, shorts)});
   check_call(0, "ncclBroadcast", 6, BYTES, -1, 0);
   px_release(ints);
@@ -372,6 +373,24 @@ PX_TEST(ranks_that_do_not_come_are_waited_for_until_the_deadline) {
   CHECK_EQ(stub->aborted, 1);
   px_release(comm);
   CHECK_EQ(stub->aborted, 1);
+  clean();
+}
+
+// It has gone into NCCL, which connects the ranks at the first call of a kind.
+PX_TEST(a_call_that_holds_its_thread_is_called_back_at_the_deadline) {
+  px_comm *comm = comm_of(2, 60000);
+  PX_SCOPED(px_tensor) x = tensor_of(PX_FLOAT32, 3);
+  run(comm, (px_collective){.op = PX_BARRIER});
+  stub->holds = 1;
+  FAILS(px_comm_run(NULL, comm, &(px_collective){PX_ALL_REDUCE, ONE(output, x), .timeout_ms = 300}),
+        PX_DIST_BACKEND,
+        "rank 1 has not called number 2. Rank 0: the other ranks have not come within 300 ms");
+  FAILS(px_comm_run(NULL, comm, &(px_collective){.op = PX_BARRIER}), PX_DIST_BACKEND,
+        "the group is not usable any more");
+  px_release(comm);
+  CHECK_EQ(stub->aborted, 1);
+  CHECK_EQ(stub->aborted_children, 1);
+  CHECK_EQ(stub->destroyed, 0);
   clean();
 }
 
