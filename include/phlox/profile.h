@@ -57,6 +57,7 @@ typedef struct px_profile_event {
   int64_t stream;      // px_stream_id; of a device's work
   px_profile_work work;
   int64_t cpu_bytes, device_bytes;  // taken less given back, without what parts of it did
+  int memory_device;                // of device_bytes; the last, of several
   int64_t flops;                    // likewise; 0 where they are not told
   const px_traceback *stack;        // without an op; NULL if stacks are not noted
 } px_profile_event;
@@ -95,6 +96,13 @@ PX_CALL px_profile_table(char **out, const px_profile *profile);
 // Writes a picture of the profile, as SVG: a lane for each thread and each stream, the critical
 // paths of devices, and the bytes that the profile saw taken over time. PX_IO if it cannot.
 PX_CALL px_profile_draw(const px_profile *profile, const char *path);
+// Gives the events (of a profile, by px_profile_event_at, or of a part of one; `parent` is then a
+// place in the array before the event's own) in the Trace Event Format, which Perfetto,
+// chrome://tracing and TensorBoard read, as a text that the caller frees with px_free. members:
+// more members of its object, as JSON ("\"run\": 7"), or NULL. PX_VALUE if a parent is not before
+// its part.
+PX_CALL px_profile_trace(char **out, const px_profile_event *events, int64_t count,
+                         const char *members);
 
 // Begins a part of the program, on this thread, and ends it: later ones begin within it. Gives 0
 // where nothing is noted, which ends nothing. What is not ended when the profile is, ends then.

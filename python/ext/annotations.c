@@ -168,32 +168,100 @@ static PyObject *rows_of(const px_profile *profile) {
   }
   return ext_moved(&rows);
 }
+// The profile, as its events keep it: their trace is written from it. A copy of an event has none.
+typedef struct kept_object {
+  PyObject_HEAD px_profile *profile;
+} kept_object;
+static void kept_end(PyObject *self) {
+  px_profile_free(((kept_object *)self)->profile);
+  PyObject_Free(self);
+}
+EXT_TYPE(kept, "torch.autograd.profiler._Kept", "autograd.profiler._Kept", kept_object, EXT_FINAL,
+         "A profile, as its events keep it.", .tp_dealloc = kept_end);
+EXT_METHOD0(kept, __reduce__, "tuple", "A copy is None.") {
+  return Py_BuildValue("(O())", (PyObject *)Py_TYPE(Py_None));
+}
+
+// Takes over the profile.
+static PyObject *stopped(px_profile *profile, PyObject *take_table) {
+  EXT_OWNED *table = take_table;
+  EXT_OWNED *kept = ext_new(&kept_type);
+  if (!kept) return px_profile_free(profile), NULL;
+  ((kept_object *)kept)->profile = profile;
+  EXT_OWNED *rows = rows_of(profile);
+  if (!rows) return NULL;
+  return table ? PyTuple_Pack(3, kept, rows, table) : PyTuple_Pack(2, kept, rows);
+}
 EXT_FUNCTION0(
-    autograd_profiler, _stop, "list[tuple]",
-    "Ends it: kind, name, shapes, lines, parent, start, end, thread, device, stream, the bytes of "
-    "CPU and devices, and operations, of each event.") {
+    autograd_profiler, _stop, "tuple[object, list[tuple]]",
+    "Ends it: the profile, and kind, name, shapes, lines, parent, start, end, thread, device, "
+    "stream, the bytes of CPU and devices, and operations, of each event.") {
   px_profile *profile = NULL;
   EXT_WAIT(px_profile_stop(&profile));
-  PyObject *rows = rows_of(profile);
-  px_profile_free(profile);
-  return rows;
+  return stopped(profile, NULL);
 }
-static PyObject *report_of(const px_profile *profile, const char *picture) {
+static PyObject *table_of(const px_profile *profile, const char *picture) {
   char *text = NULL;
   EXT_TRY(px_profile_table(&text, profile));
   EXT_OWNED *table = PyUnicode_FromString(text);
   px_free(text);
   EXT_WAIT(px_profile_draw(profile, picture));
-  return table ? Py_BuildValue("(NO)", rows_of(profile), table) : NULL;
+  return ext_moved(&table);
 }
-EXT_FUNCTION(autograd_profiler, _report, "(picture: str) -> tuple[list[tuple], str]",
-             "Ends it, and draws it: the same of each event, and the table of devices.") {
+EXT_FUNCTION(autograd_profiler, _report, "(picture: str) -> tuple[object, list[tuple], str]",
+             "Ends it, and draws it: the same, and the table of devices.") {
   px_profile *profile = NULL;
   EXT_ARGS(const char *, picture);
   EXT_WAIT(px_profile_stop(&profile));
-  PyObject *report = report_of(profile, picture);
-  px_profile_free(profile);
-  return report;
+  PyObject *table = table_of(profile, picture);
+  if (!table) return px_profile_free(profile), NULL;
+  return stopped(profile, table);
+}
+
+// ---- traces
+
+// The event of a profile that an object is made of, at the next place: `places` has those of
+// others, by profile and number.
+static int read_event(PyObject *from, px_profile_event *out, Py_ssize_t place, PyObject *places) {
+  EXT_OWNED *of = PyObject_GetAttrString(from, "_of");
+  EXT_OWNED *id = of ? PyObject_GetAttrString(from, "id") : NULL;
+  long long number = id ? PyLong_AsLongLong(id) : -1;
+  if (PyErr_Occurred()) return -1;
+  if (Py_TYPE(of) != &kept_type ||
+      !px_profile_event_at(((kept_object *)of)->profile, number - 1, out))
+    EXT_FAIL_INT(PyExc_RuntimeError, "a trace can only have events of profiles, and no copies");
+  EXT_OWNED *key = Py_BuildValue("(OL)", of, number);
+  EXT_OWNED *above = Py_BuildValue("(OL)", of, (long long)out->parent + 1);
+  EXT_OWNED *at = PyLong_FromSsize_t(place);
+  PyObject *parent = above ? PyDict_GetItemWithError(places, above) : NULL;
+  if (!key || !at || PyErr_Occurred()) return -1;
+  out->parent = parent ? PyLong_AsLongLong(parent) : -1;
+  return PyDict_SetItem(places, key, at);
+}
+static px_profile_event *read_events(PyObject *list) {
+  Py_ssize_t count = PyList_GET_SIZE(list);
+  px_profile_event *events = PyMem_Calloc((size_t)count + 1, sizeof *events);
+  EXT_OWNED *places = events ? PyDict_New() : PyErr_NoMemory();
+  bool good = places != NULL;
+  for (Py_ssize_t i = 0; i < count && good; i++)
+    good = read_event(PyList_GET_ITEM(list, i), &events[i], i, places) == 0;
+  if (!good) PyMem_Free(events);
+  return good ? events : NULL;
+}
+EXT_FUNCTION(autograd_profiler, _trace, "(events: list[Any], members: str) -> str",
+             "The events in the Trace Event Format, with more members of its object.") {
+  PyObject *events;
+  const char *members;
+  char *text = NULL;
+  EXT_BIND(events, members);
+  px_profile_event *read = read_events(events);
+  if (!read) return NULL;
+  px_status status = px_profile_trace(&text, read, PyList_GET_SIZE(events), members);
+  PyMem_Free(read);
+  EXT_TRY(status);
+  PyObject *trace = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+  px_free(text);
+  return trace;
 }
 EXT_GIVES(autograd_profiler, _enabled, "bool", px_profile_running(), "Whether it notes what runs.");
 

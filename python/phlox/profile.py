@@ -14,8 +14,8 @@ from phlox.autograd._profile import _events, _Row
 
 
 def _report(given, devices):
-    rows, table = _C.autograd.profiler._report(given.output)
-    events = _EventList(_events([_Row(*row) for row in rows]), profile_memory=True)
+    of, rows, table = _C.autograd.profiler._report(given.output)
+    events = _EventList(_events(of, [_Row(*row) for row in rows]), profile_memory=True)
     by = "self_device_time_total" if devices else "self_cpu_time_total"
     print(events.key_averages().table(sort_by=by, row_limit=given.rows), table, given.output, sep="\n")
     if given.trace:

@@ -219,6 +219,7 @@ void px__profile_memory(px_device device, int64_t bytes) {
       n->event.device = device;
     }
     if (n) *(device.type == PX_CPU ? &n->event.cpu_bytes : &n->event.device_bytes) += bytes;
+    if (n && device.type != PX_CPU) n->event.memory_device = device.index;
   }
   unlock();
 }

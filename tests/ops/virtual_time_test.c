@@ -275,6 +275,45 @@ PX_TEST(a_profile_is_told_and_drawn) {
   px_profile_free(profile);
 }
 
+// All events of a profile as a trace, to be freed.
+static px_status trace(char **out, px_profile *profile) {
+  px_profile_event events[64];
+  int64_t count = 0;
+  while (count < 64 && px_profile_event_at(profile, count, &events[count])) count++;
+  return px_profile_trace(out, events, count, "\"run\": 7");
+}
+PX_TEST(a_profile_is_traced) {
+  simulate("schedule", round_figures);
+  px_profile *profile = NULL;
+  char *text = NULL;
+  copy_beside_products(true, &profile);
+  OK(trace(&text, profile));
+  CHECK(!strncmp(text, "{\"schemaVersion\": 1, \"displayTimeUnit\": \"ms\", \"run\": 7, ", 54));
+  CHECK(strstr(text, "\"pid\": 0, \"tid\": 0, \"cat\": \"kernel\", \"name\": \"mm\""));
+  CHECK(strstr(text, "\"cat\": \"gpu_memcpy\", \"name\": \"copy\""));
+  CHECK(strstr(text, "\"dur\": 17.000, ") && strstr(text, "\"name\": \"stream 0\""));
+  px_free(text);
+  px_profile_free(profile);
+}
+
+PX_TEST(a_trace_quotes_names_and_wants_parts_behind_what_they_are_part_of) {
+  px_profile_event e = {.kind = PX_PROFILE_PART, .name = "a\"b\\\n", .shapes = "", .parent = -1};
+  char *text = NULL;
+  e.device = px_cpu();
+  OK(px_profile_trace(&text, &e, 1, NULL));
+  CHECK(strstr(text, "\"name\": \"a\\u0022b\\u005c\\u000a\", \"ts\": 0.000"));
+  px_free(text);
+  OK(px_profile_trace(&text, NULL, 0, NULL));
+  CHECK(strstr(text, "\"traceEvents\": [\n]}"));
+  px_free(text);
+  e.parent = 0;
+  FAILS(px_profile_trace(&text, &e, 1, NULL), PX_VALUE, "event 0 of a trace");
+  e.parent = -1, e.kind = PX_PROFILE_DEVICE, e.device.index = 64;
+  FAILS(px_profile_trace(&text, &e, 1, NULL), PX_VALUE, "is on no device");
+  FAILS(px_profile_trace(&text, NULL, 1, NULL), PX_TYPE, "`events` is NULL");
+  FAILS(px_profile_trace(&text, NULL, -1, NULL), PX_VALUE, "there cannot be -1 `events`");
+}
+
 static px_status draw(px_profile *profile) {
   return px_profile_draw(profile, in_folder("picture.svg"));
 }
@@ -282,6 +321,12 @@ static px_status tell(px_profile *profile) {
   char *table = NULL;
   px_status status = px_profile_table(&table, profile);
   px_free(table);
+  return status;
+}
+static px_status write_trace(px_profile *profile) {
+  char *text = NULL;
+  px_status status = trace(&text, profile);
+  px_free(text);
   return status;
 }
 static px_status summarize(px_profile *profile) {
@@ -308,6 +353,7 @@ PX_TEST(what_a_profile_says_fails_without_memory_and_files) {
   CHECK(fail_each("alloc", summarize, profile) == 2);
   CHECK(fail_each("alloc", tell, profile) >= 3);
   CHECK(fail_each("alloc", draw, profile) == 4);
+  CHECK(fail_each("alloc", write_trace, profile) >= 3);
   CHECK(fail_each("file", draw, profile) == 1);
   px_profile_free(profile);
 }

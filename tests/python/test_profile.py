@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Python's profilers hear of ops, and torch.profiler."""
+import copy
 import cProfile
 import gzip
 import inspect
@@ -378,12 +379,62 @@ class Profiles(unittest.TestCase):
                 trace = json.load(file)
             self.assertEqual(trace["run"], "7")
             events = {e["name"]: e for e in trace["traceEvents"]}
+            self.assertRaises(RuntimeError, copy.deepcopy(prof.events()).export_chrome_trace, name)  # copies are of no profile
             part, op = events["part"], events["aten::ones"]
             self.assertEqual((part["ph"], part["cat"], op["cat"], op["pid"]), ("X", "user_annotation", "cpu_op", os.getpid()))
             self.assertTrue(part["ts"] <= op["ts"] and op["ts"] + op["dur"] <= part["ts"] + part["dur"])
             self.assertRaises(TypeError, prof.export_chrome_trace, 3)  # which open() would take for a file of the process
             with self.assertRaisesRegex(RuntimeError, "Can't create directory"):
                 torch.profiler.tensorboard_trace_handler(os.path.join(folder, name, "below"))(prof)
+
+    def trace(self, events):
+        with tempfile.TemporaryDirectory() as folder:
+            events.export_chrome_trace(os.path.join(folder, "trace.json"))
+            with open(os.path.join(folder, "trace.json"), encoding="utf-8") as file:
+                return json.load(file)["traceEvents"]
+
+    @unittest.skipUnless(torch.cuda.device_count(), "no device")
+    def test_traces_of_devices_are_in_the_trace_event_format(self):
+        side, x = torch.cuda.Stream(), torch.ones(64, 64, device="cuda")
+        with torch.profiler.profile(record_shapes=True, profile_memory=True, with_stack=True) as prof:
+            with torch.profiler.record_function('a "part"\\\n\u00e9'):
+                y = x @ x
+            with torch.cuda.stream(side):
+                side.wait_stream(torch.cuda.default_stream())
+                z = y + 1
+            torch.cuda.synchronize()
+        events = self.trace(prof)
+        needed = {"M": {"args"}, "X": {"ts", "dur", "cat", "args"}, "s": {"ts", "id", "cat"}, "f": {"ts", "id", "cat", "bp"}, "i": {"ts", "s", "args"}, "C": {"ts", "args"}}
+        for e in events:
+            self.assertLessEqual(needed[e["ph"]] | {"name", "pid", "tid"}, set(e))
+            self.assertEqual([type(e["pid"]), type(e["tid"])], [int, int])
+        tracks = {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"}
+        self.assertEqual(tracks, {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"})
+        named = {e["name"]: e for e in events if e["ph"] == "X"}
+        op, kernel, part = named["aten::matmul"], named["mm"], named['a "part"\\\n\u00e9']
+        self.assertEqual((op["args"]["Input Dims"], kernel["cat"], kernel["pid"]), ([[64, 64], [64, 64]], "kernel", 0))
+        self.assertRegex(op["args"]["Call stack"], r"test_profile.py\(\d+\): test_traces_of_devices_are_in_the_trace_event_format;")
+        self.assertEqual([kernel["args"][name] for name in ("device", "stream")], [kernel["pid"], kernel["tid"]])
+        self.assertEqual(named["add"]["args"]["stream"], side.stream_id)
+        ids = {e["args"]["External id"]: e["name"] for e in events if e.get("cat") == "cpu_op"}
+        self.assertRegex(ids[kernel["args"]["External id"]], "mm|matmul")  # the op that gave it
+        ends = [[e["id"] for e in events if e["ph"] == ph] for ph in "sf"]
+        self.assertEqual(ends[0], ends[1])
+        self.assertIn(kernel["args"]["correlation"], ends[0])
+        taken = [e for e in events if e["name"] == "[memory]" and e["args"]["Device Type"] == 1]
+        self.assertEqual([e["args"]["Bytes"] for e in taken], [64 * 64 * 4] * 2)
+        self.assertEqual([e["args"]["Total Allocated"] for e in taken], [64 * 64 * 4, 2 * 64 * 64 * 4])
+        self.assertTrue(part["ts"] <= taken[0]["ts"] < part["ts"] + part["dur"])
+        self.assertEqual([e["args"]["bytes"] for e in events if e["ph"] == "C" and e["pid"] == 0], [64 * 64 * 4, 2 * 64 * 64 * 4])
+
+    def test_a_trace_may_have_a_part_of_a_profile_or_several(self):
+        with torch.profiler.profile(activities=self.CPU, schedule=torch.profiler.schedule(wait=0, warmup=1, active=1), acc_events=True) as prof:
+            for _ in range(6):
+                torch.ones(2).exp()
+                prof.step()
+        self.assertEqual([e["name"] for e in self.trace(prof.events()) if e["ph"] == "X"].count("aten::exp"), 3)
+        some = type(prof.events())(e for e in prof.events() if e.name == "aten::exp")
+        self.assertEqual([(e["name"], e["args"]["External id"]) for e in self.trace(some) if e["ph"] == "X"], [("aten::exp", n) for n in (1, 2, 3)])
 
     def test_the_profile_of_autograd(self):
         with torch.autograd.profiler.profile() as prof:

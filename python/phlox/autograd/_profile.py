@@ -70,8 +70,8 @@ class FunctionEvent(_Figures):
     device."""
     count, is_async, is_remote, is_legacy, node_id = 1, False, False, False, -1
 
-    def __init__(self, number, row, since):
-        self.id, self.name, self.thread = number, row.name, row.thread
+    def __init__(self, number, row, since, of):
+        self.id, self.name, self.thread, self._of = number, row.name, row.thread, of
         self.key = self.trace_name = row.name
         self.input_shapes = json.loads(row.shapes or "[]")
         self.stack = row.stack
@@ -242,25 +242,13 @@ class EventList(list):
             below.append(f"Self CUDA time total: {format_time(work, time_unit)}")
         return "\n".join([*above, line, rows[0], line, *rows[1:], line, *below, ""])
 
-    def _traced(self, event):
-        place = {"pid": os.getpid(), "tid": event.thread}
-        kind = "user_annotation" if event.is_user_annotation else "cpu_op"
-        if event.device_type is DeviceType.CUDA:
-            kind = "gpu_memcpy" if event.name == "copy" else "kernel"
-            place = {"pid": event.device_index, "tid": f"stream {event.device_resource_id}"}
-        told = {"External id": event.id, "Input Dims": event.input_shapes, "Stack": event.stack}
-        return {"ph": "X", "cat": kind, "name": event.name, **place, "ts": event.time_range.start,
-                "dur": event.time_range.elapsed_us(),
-                "args": {name: value for name, value in told.items() if value}}
-
     def export_chrome_trace(self, path):
-        """Writes the events in the form that chrome://tracing and Perfetto read; with .gz at the
-        end of the path, compressed."""
-        trace = {"schemaVersion": 1, "displayTimeUnit": "ms", **self._metadata,
-                 "traceEvents": [self._traced(event) for event in self]}
+        """Writes the events in the form that Perfetto, chrome://tracing and TensorBoard read; with
+        .gz at the end of the path, compressed."""
         path = os.fspath(path)  # a number is no path
-        with (gzip.open if path.endswith(".gz") else open)(path, "wt") as file:
-            json.dump(trace, file)
+        text = _C.autograd.profiler._trace(list(self), json.dumps(self._metadata)[1:-1])
+        with (gzip.open if path.endswith(".gz") else open)(path, "wt", encoding="utf-8") as file:
+            file.write(text)
 
     def export_stacks(self, path, metric):
         """Writes the stack of each event, outermost line first, with a figure, as flame graphs are
@@ -268,9 +256,9 @@ class EventList(list):
         _C.autograd.profiler._export_stacks(self, os.fspath(path), metric)
 
 
-def _events(rows):
+def _events(of, rows):
     since = min((row.start for row in rows), default=0)
-    events = [FunctionEvent(i + 1, row, since) for i, row in enumerate(rows)]
+    events = [FunctionEvent(i + 1, row, since, of) for i, row in enumerate(rows)]
     for event, row in zip(reversed(events), reversed(rows)):  # what is within comes later
         if row.parent >= 0:
             event._count_for(events[row.parent])
@@ -318,7 +306,8 @@ class profile:
 
     def __exit__(self, *exc):
         if self.enabled:
-            events = _events([_Row(*row) for row in _C.autograd.profiler._stop()])
+            of, rows = _C.autograd.profiler._stop()
+            events = _events(of, [_Row(*row) for row in rows])
             self.function_events = EventList(events, use_device=self.use_device,
                                              profile_memory=self.profile_memory,
                                              metadata=self._metadata)
