@@ -30,4 +30,20 @@ static const struct {
      "sequence_nr structured_input_shapes structured_input_strides"},
     {"utils.benchmark.Timer", "collect_callgrind"},
     {"utils.benchmark.Measurement", "metadata task_spec"},
+    {"storage.UntypedStorage",
+     "bfloat16 bool byte byteswap char clone complex_double complex_float copy_ double filename "
+     "fill_ float float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz from_buffer half hpu "
+     "int is_hpu is_sparse is_sparse_csr long mps new short to type"},
+    {"storage.TypedStorage",
+     "bfloat16 bool byte char clone complex_double complex_float copy_ double filename fill_ float "
+     "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz from_buffer from_file half hpu int "
+     "is_hpu is_sparse long pickle_storage_type short to type"},
+    {"cuda.CUDAGraph",
+     "begin_capture_to_if_node begin_capture_to_while_node end_capture_to_conditional_node "
+     "get_currently_capturing_graph get_graph_data pools register_capture_end_hook "
+     "register_capture_start_hook register_destroy_callback register_post_instantiate_hook "
+     "register_replay_end_hook register_replay_start_hook retain_object "
+     "set_conditional_handle_for_current_node"},
+    {"cuda.Stream", "is_capturing native_handle"},
+    {"cuda.Event", "event_id"},
 };

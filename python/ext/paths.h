@@ -654,14 +654,26 @@ static const struct {
      "BFloat16Storage BoolStorage ByteStorage CharStorage "
      "ComplexDoubleStorage ComplexFloatStorage CudaError "
      "DeferredCudaCallError DoubleStorage "
-     "FloatStorage HalfStorage IntStorage LongStorage ShortStorage "
+     "FloatStorage GreenContext HalfStorage IntStorage LongStorage ShortStorage "
      "check_error classproperty "
-     "cudaStatus current_blas_handle current_solver_handle gds "
-     "get_gencode_flags "
-     "is_tf32_supported list_gpu_processes tunable"},
+     "cudaStatus current_blas_handle current_solver_handle default_generators export_dot "
+     "export_graph_data gds get_gencode_flags graph_annotations green_contexts has_half has_magma "
+     "is_tf32_supported tunable"},
     {"cpu", "Event Stream StreamContext current_stream get_capabilities set_device stream"},
     {"cuda.amp", "amp_definitely_not_available common"},
-    {"cuda.memory", "is_initialized list_gpu_processes"},
+    {"cuda.memory",
+     "is_initialized _annotate_tensor _get_current_allocator _get_memory_metadata "
+     "_memory_metadata_supported _save_memory_usage _save_segment_usage _set_memory_metadata "
+     "_use_uvm"},
+    {"cuda.graphs",
+     "export_dot export_graph_data register_graph_capture_end_hook "
+     "register_graph_capture_start_hook register_graph_destroy_hook "
+     "register_graph_instantiate_hook register_graph_replay_end_hook "
+     "register_graph_replay_start_hook"},
+    {"accelerator", "Graph"},
+    {"profiler", "_KinetoProfile"},
+    {"autograd.profiler", "kineto_available"},
+    {"autograd.profiler_util", "EventMetadata FormattedTimesMixin MemRecordsAcc StringTable"},
     {"distributed", "breakpoint"},
     {"distributed.checkpoint.filesystem", "FileSystem FileSystemBase SerializationFormat"},
     {"distributed.checkpoint.planner", "BytesIOWriteData TensorWriteData"},

@@ -126,6 +126,40 @@ class History(unittest.TestCase):
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0)
 
+    def test_out_of_memory_tells_what_was_freed_and_is_in_use(self):
+        side, graph, MOST = torch.cuda.Stream(), torch.cuda.CUDAGraph(), 96 * MiB
+        memory._set_allocator_settings("expandable_segments:False")
+        torch.cuda.set_per_process_memory_fraction(MOST / torch.cuda.get_device_properties(0).total_memory)
+        try:
+            with torch.cuda.graph(graph):
+                x = give(40 * MiB).fill_(1)
+                side.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(side):
+                    y = x[:512] + 1
+                del x  # what a capture keeps is never done
+                with self.assertRaises(torch.OutOfMemoryError) as failed:
+                    give(80 * MiB)
+                torch.cuda.current_stream().wait_stream(side)
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+            memory._set_allocator_settings("")
+        text = str(failed.exception)
+        self.assertRegex(text, r"\nAsked for by empty at .*test_memory.py:\d+[.]\n")
+        self.assertRegex(text, r"\nThe largest of the free pieces, .* in all, has .*[.]\n")
+        self.assertRegex(text, rf"\nFreed, but in use by stream {side.stream_id} of cuda:0: 40.00 MiB[.]\n")
+        self.assertRegex(text, r"\n  .* in \d+ blocks?: add at .*test_memory.py:\d+\n")
+        self.assertRegex(text, r"\nWhat would have helped: ")
+
+    def test_names_that_are_lacking_say_so(self):
+        for name in ("cuda.default_generators", "cuda.GreenContext", "cuda.memory._annotate_tensor", "cuda.graphs.export_dot", "cuda.CUDAGraph.pools", "cuda.Stream.native_handle",
+                     "UntypedStorage.fill_", "storage.TypedStorage.float", "accelerator.Graph", "profiler._KinetoProfile", "autograd.profiler_util.StringTable"):
+            owner = torch
+            *above, last = name.split(".")
+            for part in above:
+                owner = getattr(owner, part)
+            with self.assertRaisesRegex(AttributeError, rf"torch[.].*{last} is not implemented in Phlox"):
+                getattr(owner, last)
+
     def test_the_frames_of_an_address(self):
         x = give(3 * MiB)
         self.assertEqual(memory._allocation_traceback(x.data_ptr()), frames_at(x.data_ptr()))
