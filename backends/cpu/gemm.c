@@ -70,8 +70,7 @@ static way choose(const px__gemm *g, const px__tiles *tiles) {
 
 static void direct(const px__gemm *g, const px__tiles *tiles) {
   char room[PANEL_BYTES] __attribute__((aligned(64)));
-  bool half = tiles->narrow && g->n <= tiles->narrow->columns;
-  (half ? tiles->narrow : tiles)->direct(g, room);
+  tiles->direct(g, room);
 }
 
 // False if there was no memory.

@@ -17,28 +17,30 @@ static TARGET void NAME(scale)(const px__gemm *g) {
       c[i * g->cr + j * g->cc] = s ? (T)(s[i * g->sr + j * g->sc] * beta) : 0;
 }
 
-// acc = A(rows x k) * B(k x 2L); `rows` is a constant at each call. Rows of A are `ar` apart and
-// its columns `ac`; rows of B are `br` apart and contiguous. `fetch`: what lies so far behind each
-// row of B is fetched for another tile, as no cache sees by itself that rows far apart are walked.
-static inline __attribute__((always_inline)) TARGET void NAME(tile)(const int rows, int64_t k,
-                                                                    const T *a, int64_t ar,
-                                                                    int64_t ac, const T *b,
-                                                                    int64_t br, const bool fetch,
-                                                                    int64_t ahead, V acc[R][2]) {
+// acc = A(rows x k) * B(k x vectors L); `rows` and `vectors` are constants at each call. Rows of A
+// are `ar` apart and its columns `ac`; rows of B are `br` apart and contiguous. `fetch`: what lies
+// so far behind each row of B is fetched for another tile, as no cache sees by itself that rows far
+// apart are walked.
+static inline __attribute__((always_inline)) TARGET void NAME(tile)(
+    const int rows, const int vectors, int64_t k, const T *a, int64_t ar, int64_t ac, const T *b,
+    int64_t br, const bool fetch, int64_t ahead, V *acc) {
   V c[R][2];
-  for (int i = 0; i < rows; i++) c[i][0] = c[i][1] = SET(0);
+  for (int i = 0; i < rows; i++)
+    for (int v = 0; v < vectors; v++) c[i][v] = SET(0);
   for (int64_t p = 0; p < k; p++, a += ac, b += br) {
-    V b0 = LOAD(b), b1 = LOAD(b + L);
+    V y[2];
+    for (int v = 0; v < vectors; v++) y[v] = LOAD(b + v * L);
     if (fetch) __builtin_prefetch(b + ahead);
-    if (fetch && L * sizeof(T) >= 64) __builtin_prefetch(b + ahead + L);
+    if (fetch && vectors > 1 && L * sizeof(T) >= 64) __builtin_prefetch(b + ahead + L);
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
       V x = SET(a[i * ar]);
-      c[i][0] = FMA(x, b0, c[i][0]);
-      c[i][1] = FMA(x, b1, c[i][1]);
+      for (int v = 0; v < vectors; v++) c[i][v] = FMA(x, y[v], c[i][v]);
     }
   }
-  for (int i = 0; i < rows; i++) acc[i][0] = c[i][0], acc[i][1] = c[i][1];
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; i++)
+    for (int v = 0; v < vectors; v++) acc[i * vectors + v] = c[i][v];
 }
 
 // Where a tile goes, and what is added to it: C = alpha * acc + beta * S; S NULL: nothing.
@@ -63,28 +65,39 @@ static inline TARGET NAME(target)
   return t;
 }
 
-// The v-th vector of a row of a whole tile.
-static inline __attribute__((always_inline)) TARGET void NAME(put_vector)(const NAME(target) * t,
-                                                                          int i, int v, V r) {
-  const T *s = t->s ? t->s + i * t->sr : NULL;
-  r *= t->alpha;
-  if (s) r += (t->sc ? LOAD(s + v * L) : SET(*s)) * t->beta;
-  STORE(t->c + i * t->cr + v * L, r);
-}
 static inline TARGET bool NAME(plain)(const NAME(target) * t) {
   return t->cc == 1 && (!t->s || t->sc == 1 || t->sc == 0);
 }
 
+// The first `whole` vectors of each row, which are written as such.
+static inline __attribute__((always_inline)) TARGET void NAME(put_whole)(const NAME(target) * t,
+                                                                         int rows, const int whole,
+                                                                         const V *row, int width) {
+  T *c = t->c;
+  const T *s = t->s;
+  for (int i = 0; i < rows; i++, row += width, c += t->cr)
+    for (int v = 0; v < whole; v++) {
+      V r = row[v] * t->alpha;
+      if (s) r += (t->sc ? LOAD(s + i * t->sr + v * L) : SET(s[i * t->sr])) * t->beta;
+      STORE(c + v * L, r);
+    }
+}
 // Writes the first `cols` numbers of each row of a tile, whose rows are `width` vectors apart:
-// whole vectors, then one by one.
-static TARGET void NAME(put)(const NAME(target) * t, int rows, int cols, const V *row, int width) {
+// whole vectors, then one by one. It is one function for all tiles: at the end of each the same
+// would be most of its code.
+static __attribute__((noinline)) TARGET void NAME(put)(const NAME(target) * t, int rows, int cols,
+                                                       const V *row, int width) {
   int whole = NAME(plain)(t) ? cols / L : 0;
   int64_t first = whole * L;
+  if (whole == 2)
+    NAME(put_whole)(t, rows, 2, row, width);
+  else
+    NAME(put_whole)(t, rows, whole, row, width);
+  if (first == cols) return;
   T room[L];
   for (int i = 0; i < rows; i++, row += width) {
     T *c = t->c + i * t->cr + first * t->cc;
     const T *s = t->s ? t->s + i * t->sr + first * t->sc : NULL;
-    for (int v = 0; v < whole; v++) NAME(put_vector)(t, i, v, row[v]);
     const V *rest = row + whole;
     for (int64_t left = cols - first; left > 0; left -= L, rest++) {
       STORE(room, *rest * t->alpha);
@@ -96,79 +109,81 @@ static TARGET void NAME(put)(const NAME(target) * t, int rows, int cols, const V
   }
 }
 
-// One tile: `rows` is a constant at each call.
+// One tile: `rows` and `vectors` are constants at each call.
 static inline __attribute__((always_inline)) TARGET void NAME(tile_rows)(
-    const int rows, int cols, int64_t k, const T *a, int64_t ar, int64_t ac, const T *b, int64_t br,
-    const bool fetch, const NAME(target) * t) {
-  V acc[R][2];
-  bool whole = cols == 2 * L && NAME(plain)(t);
-#pragma GCC unroll 16
-  for (int i = 0; whole && i < rows; i++)
-    for (int v = 0; v < 2; v++) __builtin_prefetch(t->c + i * t->cr + v * L, 1);
-  NAME(tile)(rows, k, a, ar, ac, b, br, fetch, t->ahead, acc);
-  if (!whole) NAME(put)(t, rows, cols, acc[0], 2);
-#pragma GCC unroll 16
-  for (int i = 0; whole && i < rows; i++)
-    for (int v = 0; v < 2; v++) NAME(put_vector)(t, i, v, acc[i][v]);
+    const int rows, const int vectors, int cols, int64_t k, const T *a, int64_t ar, int64_t ac,
+    const T *b, int64_t br, const bool fetch, const NAME(target) * t) {
+  V acc[2 * R];
+  for (int i = 0; i < rows; i++) {
+    __builtin_prefetch(t->c + i * t->cr, 1);
+    if (vectors > 1) __builtin_prefetch(t->c + i * t->cr + L, 1);
+  }
+  NAME(tile)(rows, vectors, k, a, ar, ac, b, br, fetch, t->ahead, acc);
+  NAME(put)(t, rows, cols, acc, vectors);
 }
 
-// A tile of packed panels, but for the lower edge.
+// A tile of packed panels, but for the edges.
 static __attribute__((noinline)) TARGET void NAME(tile_packed)(int cols, int64_t k, const T *a,
                                                                const T *b, const NAME(target) * t) {
-  NAME(tile_rows)(R, cols, k, a, 1, R, b, 2 * L, false, t);
+  NAME(tile_rows)(R, 2, cols, k, a, 1, R, b, 2 * L, false, t);
 }
 
-// A tile of any strides, with as many rows as there are.
-#define TILE(rows) \
-  static __attribute__((noinline)) TARGET void NAME(tile_##rows)( \
+// A tile of any strides, with as many rows as there are, and one vector or two.
+#define TILE(rows, vectors) \
+  static __attribute__((noinline)) TARGET void NAME(tile_##rows##_##vectors)( \
       int cols, int64_t k, const T *a, int64_t ar, int64_t ac, const T *b, int64_t br, \
       const NAME(target) * t) { \
-    NAME(tile_rows)(rows, cols, k, a, ar, ac, b, br, true, t); \
+    NAME(tile_rows)(rows, vectors, cols, k, a, ar, ac, b, br, true, t); \
   }
-TILE(1)
-TILE(2)
-TILE(3)
-TILE(4)
-TILE(5)
-TILE(6)
+#define TILES(rows) TILE(rows, 1) TILE(rows, 2)
+TILES(1)
+TILES(2)
+TILES(3)
+TILES(4)
+TILES(5)
+TILES(6)
 #if R > 6
-TILE(7)
-TILE(8)
+TILES(7)
+TILES(8)
 #endif
+#undef TILES
 #undef TILE
 static TARGET void NAME(tile_direct)(int rows, int cols, int64_t k, const T *a, int64_t ar,
                                      int64_t ac, const T *b, int64_t br, const NAME(target) * t) {
-  static void (*const by_rows[])(int, int64_t, const T *, int64_t, int64_t, const T *, int64_t,
-                                 const NAME(target) *) = {
-    NAME(tile_1),
-    NAME(tile_2),
-    NAME(tile_3),
-    NAME(tile_4),
-    NAME(tile_5),
-    NAME(tile_6),
+#define TILES(rows) \
+  { NAME(tile_##rows##_1), NAME(tile_##rows##_2) }
+  static void (*const by_rows[][2])(int, int64_t, const T *, int64_t, int64_t, const T *, int64_t,
+                                    const NAME(target) *) = {
+    TILES(1),
+    TILES(2),
+    TILES(3),
+    TILES(4),
+    TILES(5),
+    TILES(6),
 #if R > 6
-    NAME(tile_7),
-    NAME(tile_8),
+    TILES(7),
+    TILES(8),
 #endif
   };
-  by_rows[rows - 1](cols, k, a, ar, ac, b, br, t);
+#undef TILES
+  by_rows[rows - 1][cols > L](cols, k, a, ar, ac, b, br, t);
 }
 
 // ---- packing
 
-// Transposes L x L elements in registers: each round interleaves the first half of the rows with
-// the second.
-static inline __attribute__((always_inline)) TARGET void NAME(transpose)(V x[L]) {
+// Transposes n x L elements in registers, n a power of two that is at most L: each round
+// interleaves the first half of the rows with the second. The columns follow one another in x.
+static inline __attribute__((always_inline)) TARGET void NAME(transpose)(const int n, V *x) {
 #pragma GCC unroll 16
-  for (int round = 1; round < L; round *= 2) {
+  for (int round = 1; round < n; round *= 2) {
     V y[L];
 #pragma GCC unroll 16
-    for (int i = 0; i < L / 2; i++) {
-      y[2 * i] = INTERLEAVE_LOW(x[i], x[i + L / 2]);
-      y[2 * i + 1] = INTERLEAVE_HIGH(x[i], x[i + L / 2]);
+    for (int i = 0; i < n / 2; i++) {
+      y[2 * i] = INTERLEAVE_LOW(x[i], x[i + n / 2]);
+      y[2 * i + 1] = INTERLEAVE_HIGH(x[i], x[i + n / 2]);
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < L; i++) x[i] = y[i];
+    for (int i = 0; i < n; i++) x[i] = y[i];
   }
 }
 
@@ -185,7 +200,7 @@ static TARGET void NAME(pack_columns)(const T *b, const int64_t *columns, int64_
   for (; p + L <= k; p += L) {
     V x[L];
     for (int j = 0; j < L; j++) x[j] = LOAD(from[j] + p);
-    NAME(transpose)(x);
+    NAME(transpose)(L, x);
     for (int j = 0; j < L; j++) STORE(to + (p + j) * 2 * L, x[j]);
   }
   for (; p < k; p++)
@@ -195,7 +210,16 @@ static TARGET void NAME(pack_columns)(const T *b, const int64_t *columns, int64_
 // the next column; past the panel's end there must be room for one.
 enum { NAME(GROUPS) = (R + L - 1) / L };
 static TARGET void NAME(pack_rows)(const T *const *a, int64_t k, T *to) {
+  enum { EVEN = (R & (R - 1)) == 0 && R < L };
   int64_t p = 0;
+  for (; EVEN && p + L <= k; p += L) {
+    V x[L];
+#pragma GCC unroll 16
+    for (int i = 0; i < R; i++) x[i] = LOAD(a[i] + p);
+    NAME(transpose)(EVEN ? R : 1, x);
+#pragma GCC unroll 16
+    for (int i = 0; i < R; i++) STORE(to + p * R + i * L, x[i]);
+  }
   for (; p + L <= k; p += L) {
     V x[NAME(GROUPS)][L];
     for (int g = 0; g < NAME(GROUPS); g++) {
@@ -203,7 +227,7 @@ static TARGET void NAME(pack_rows)(const T *const *a, int64_t k, T *to) {
         int row = g * L + i < R ? g * L + i : R - 1;
         x[g][i] = LOAD(a[row] + p);
       }
-      NAME(transpose)(x[g]);
+      NAME(transpose)(L, x[g]);
     }
     for (int i = 0; i < L; i++)
       for (int g = 0; g < NAME(GROUPS); g++) STORE(to + (p + i) * R + g * L, x[g][i]);
@@ -222,7 +246,7 @@ static TARGET void NAME(pack_half_columns)(const uint16_t *b, int64_t bc, int64_
   for (; p + L <= k; p += L) {
     V x[L];
     for (int j = 0; j < L; j++) x[j] = LOAD_HALVES(from[j] + p);
-    NAME(transpose)(x);
+    NAME(transpose)(L, x);
     for (int j = 0; j < L; j++) STORE(to + (p + j) * 2 * L, x[j]);
   }
   for (; p < k; p++)
@@ -316,7 +340,7 @@ static TARGET void NAME(direct_rows)(const px__gemm *g, int64_t p, int64_t k, T 
     int cols = g->n - j < 2 * L ? (int)(g->n - j) : 2 * L;
     const T *panel = b + j * g->bc;
     int64_t br = g->br;
-    if (g->bc != 1 || cols < 2 * L || g->b_rows || g->b_half) {
+    if (g->bc != 1 || cols % L || g->b_rows || g->b_half) {
       NAME(pack_b)(g, p, k, j, cols, room);
       panel = room, br = 2 * L;
     }
@@ -343,27 +367,26 @@ static inline __attribute__((always_inline)) TARGET void NAME(few_tile)(const in
                                                                         const int vectors,
                                                                         const px__gemm *g,
                                                                         int64_t i0, int64_t j0) {
-  V acc[R][MOST_VECTORS];
+  V c[R][MOST_VECTORS], acc[R * MOST_VECTORS];
   const T *a = (const T *)g->a + i0 * g->ar, *b = (const T *)g->b + j0;
   for (int i = 0; i < rows; i++)
-    for (int v = 0; v < vectors; v++) acc[i][v] = SET(0);
+    for (int v = 0; v < vectors; v++) c[i][v] = SET(0);
   for (int64_t p = 0; p < g->k; p++, a += g->ac) {
     const T *y = b + g->b_rows[p];
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
       V x = SET(a[i * g->ar]);
 #pragma GCC unroll 16
-      for (int v = 0; v < vectors; v++) acc[i][v] = FMA(x, LOAD(y + v * L), acc[i][v]);
+      for (int v = 0; v < vectors; v++) c[i][v] = FMA(x, LOAD(y + v * L), c[i][v]);
     }
   }
-  NAME(target) t = NAME(target_of)(g, i0, j0, true);
-  bool whole = g->n - j0 >= vectors * L && NAME(plain)(&t);
-  int cols = g->n - j0 < vectors * L ? (int)(g->n - j0) : vectors * L;
-  if (!whole) NAME(put)(&t, rows, cols, acc[0], MOST_VECTORS);
 #pragma GCC unroll 16
   for (int i = 0; i < rows; i++)
 #pragma GCC unroll 16
-    for (int v = 0; whole && v < vectors; v++) NAME(put_vector)(&t, i, v, acc[i][v]);
+    for (int v = 0; v < vectors; v++) acc[i * vectors + v] = c[i][v];
+  NAME(target) t = NAME(target_of)(g, i0, j0, true);
+  int cols = g->n - j0 < vectors * L ? (int)(g->n - j0) : vectors * L;
+  NAME(put)(&t, rows, cols, acc, vectors);
 }
 #define FEW(rows, most) \
   static __attribute__((noinline)) TARGET void NAME(few_##rows)(const px__gemm *g, int64_t i) { \
@@ -554,7 +577,7 @@ static TARGET void NAME(one_tile)(const NAME(cell) * x, int64_t row, int64_t col
   if (NAME(once)(x->g)) NAME(tile_direct)
   (rows, cols, x->kc, (const T *)x->g->a + (x->i + row) * x->g->ar + x->p, x->g->ar, 1, panel,
    2 * L, &t);
-  else if (rows == R) NAME(tile_packed)(cols, x->kc, a, panel, &t);
+  else if (rows == R && cols > L) NAME(tile_packed)(cols, x->kc, a, panel, &t);
   else NAME(tile_direct)(rows, cols, x->kc, a, 1, R, panel, 2 * L, &t);
 }
 // Of a short k, which is one block, nearly all time goes into writing C: it is written row by row.

@@ -100,11 +100,11 @@ INLINE wd wd_interleave_high(wd a, wd b) { return PX_SHUFFLE(a, b, 4, 12, 5, 13,
 #include "cpu/gemm_block.h"
 #endif
 
-PX__TILES(f32, PX__TILE_ROWS, float, VF, few_f32, NULL)
-PX__TILES(f64, PX__TILE_ROWS, double, VD, few_f64, NULL)
+PX__TILES(f32, PX__TILE_ROWS, float, VF, few_f32)
+PX__TILES(f64, PX__TILE_ROWS, double, VD, few_f64)
 #if defined(__AVX2__)
-PX__TILES(f32_512, PX__TILE_ROWS_512, float, WF, few_f32_512, &with_f32)
-PX__TILES(f64_512, PX__TILE_ROWS_512, double, WD, few_f64_512, &with_f64)
+PX__TILES(f32_512, PX__TILE_ROWS_512, float, WF, few_f32_512)
+PX__TILES(f64_512, PX__TILE_ROWS_512, double, WD, few_f64_512)
 const px__tiles *px__tiles_f32(void) {
   return px_cpu_level_used() >= PX_CPU_AVX512 ? &with_f32_512 : &with_f32;
 }

@@ -28,8 +28,6 @@ typedef struct px__tiles {
   void (*pack)(const px__gemm *g, void *to);
   double worth;  // multiplications that are worth waking a thread
   int64_t thin;  // rows of an A that is better the B, if both lie along k
-  // Of shorter vectors, for a C that half of a tile is as wide as; NULL: none. Sums are the same.
-  const struct px__tiles *narrow;
 } px__tiles;
 const px__tiles *px__tiles_f32(void);
 const px__tiles *px__tiles_f64(void);
@@ -41,7 +39,7 @@ const px__tiles *px__tiles_i32(void);
 const px__tiles *px__tiles_i64(void);
 
 // The row of the functions that gemm_block.h has stamped out by this name.
-#define PX__TILES(name, height, type, lanes, few, narrow) \
+#define PX__TILES(name, height, type, lanes, few) \
   static void direct_in_##name(const px__gemm *g, void *room) { direct_##name(g, (type *)room); } \
   static void pack_to_##name(const px__gemm *g, void *to) { pack_all_##name(g, (type *)to); } \
   static const px__tiles with_##name = {height, \
@@ -55,5 +53,4 @@ const px__tiles *px__tiles_i64(void);
                                         blocked_##name, \
                                         pack_to_##name, \
                                         PX__THREAD_WORK, \
-                                        0, \
-                                        narrow};
+                                        0};

@@ -21,9 +21,9 @@
 #define L (PX_SIMD_BYTES / 8)
 #define NAME(x) x##_i64
 #include "cpu/gemm_whole.h"
-PX__TILES(i16, PX__TILE_ROWS, int16_t, PX_SIMD_BYTES / 2, NULL, NULL)
-PX__TILES(i32, PX__TILE_ROWS, int32_t, PX_SIMD_BYTES / 4, NULL, NULL)
-PX__TILES(i64, PX__TILE_ROWS, int64_t, PX_SIMD_BYTES / 8, NULL, NULL)
+PX__TILES(i16, PX__TILE_ROWS, int16_t, PX_SIMD_BYTES / 2, NULL)
+PX__TILES(i32, PX__TILE_ROWS, int32_t, PX_SIMD_BYTES / 4, NULL)
+PX__TILES(i64, PX__TILE_ROWS, int64_t, PX_SIMD_BYTES / 8, NULL)
 #undef TARGET
 
 #if defined(__AVX2__)
@@ -40,9 +40,9 @@ PX__TILES(i64, PX__TILE_ROWS, int64_t, PX_SIMD_BYTES / 8, NULL, NULL)
 #define L (64 / 8)
 #define NAME(x) x##_i64_512
 #include "cpu/gemm_whole.h"
-PX__TILES(i16_512, PX__TILE_ROWS, int16_t, 64 / 2, NULL, NULL)
-PX__TILES(i32_512, PX__TILE_ROWS, int32_t, 64 / 4, NULL, NULL)
-PX__TILES(i64_512, PX__TILE_ROWS, int64_t, 64 / 8, NULL, NULL)
+PX__TILES(i16_512, PX__TILE_ROWS, int16_t, 64 / 2, NULL)
+PX__TILES(i32_512, PX__TILE_ROWS, int32_t, 64 / 4, NULL)
+PX__TILES(i64_512, PX__TILE_ROWS, int64_t, 64 / 8, NULL)
 static bool wide(void) { return px_cpu_level_used() >= PX_CPU_AVX512; }
 const px__tiles *px__tiles_i16(void) { return wide() ? &with_i16_512 : &with_i16; }
 const px__tiles *px__tiles_i32(void) { return wide() ? &with_i32_512 : &with_i32; }
