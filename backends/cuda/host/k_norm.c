@@ -6,6 +6,8 @@
 // Chunks of rows that are added up: CHUNK_ROWS or more in each; or those of SUM_THREADS threads
 // that go round. The same on all devices, so that a result is.
 enum { CHUNK_ROWS = 64, MOST_CHUNKS = 256, SUM_THREADS = 1056 * 64 };
+// Threads that rows are shared among although fewer would do: a few warps for each multiprocessor.
+enum { FEW_THREADS = 16384 };
 // Blocks that make sums of channels that lie side by side, and rows a thread where all are walked.
 enum { LAST_BLOCKS = 1056, LAST_ROWS = 16 };
 
@@ -13,7 +15,8 @@ enum { LAST_BLOCKS = 1056, LAST_ROWS = 16 };
 
 // How rows of `size` elements are shared among threads: the kernel NAME_short holds 32 bytes of
 // numbers a thread, NAME_long `bytes` in up to `threads` if rows are aligned, and NAME_rows takes
-// the others. `all`: every tensor of elements that the kernel walks. Gives the threads of a block.
+// the others. `all`: every tensor of elements that the kernel walks. Of few rows a thread has less,
+// down to a vector, since it waits for all that it has. Gives the threads of a block.
 static unsigned share(k_rows *p, const char **way, int dtype, int64_t bytes, int64_t threads,
                       const void *const *all, int count) {
   size_t item = px__cuda_dtype_size(dtype), number = px__cuda_dtype_size(px__compute_of(dtype));
@@ -27,6 +30,9 @@ static unsigned share(k_rows *p, const char **way, int dtype, int64_t bytes, int
   p->lanes = fits ? 1 : 1024;
   while (fits && p->lanes * each < p->size) p->lanes *= 2;
   *way = !fits ? "rows" : is_short ? "short" : "long";
+  while (fits && !is_short && p->lanes * 16 / (int64_t)item < p->size && p->lanes < threads &&
+         p->outer * p->lanes * 2 <= FEW_THREADS)
+    p->lanes *= 2;
   // Blocks that are small are in many stages at a time: some load while others store.
   return p->lanes > 64 ? (unsigned)p->lanes : is_short ? K_BLOCK : 64;
 }
