@@ -96,7 +96,7 @@ PX_API void px_shards_gather_for_backward(px_shards *self, bool gathers);
 // the current stream was given: it was recorded behind what changed the parameters. NULL: none.
 PX_CALL px_shards_after_event(px_shards *self, px_event *event);
 // Without reduction, gradients add up in this process, as whole ones, until a backward pass with
-// it.
+// it. A backward pass that fails ends that: the next forward pass forgets what has added up.
 PX_API void px_shards_reduce(px_shards *self, bool reduces);
 // Without, where there are replicas, what backward has reduced is not averaged over them, but adds
 // up in each until a backward pass with it, and is no gradient so far.

@@ -531,10 +531,17 @@ px_status px__shards_reduced(px__shard_context *context) {
   return averaged(context);
 }
 
+// Also what passes before had added up: of a pass that failed some groups' gradients were counted
+// in, and others' were not.
 px_status px__shards_forget(px_shards *self) {
   let_go_of_reduction(self);
-  for (int i = 0; i < self->count && self->reduces; i++)
-    if (self->items[i].whole) PX_TRY(px_tensor_set_grad(self->items[i].whole, NULL));
+  for (int i = 0; i < self->count; i++) {
+    px__shard *v = &self->items[i];
+    if (v->whole) PX_TRY(px_tensor_set_grad(v->whole, NULL));
+    PX_SCOPED(px_tensor) summed = v->summed;
+    PX_SCOPED(px_tensor) apart = v->apart;
+    v->summed = v->apart = NULL;
+  }
   return PX_OK;
 }
 

@@ -498,6 +498,103 @@ static void survives_offloaded(px_comm *comm, px_device device) {
   }
 }
 
+// ---- after a backward pass that failed, when some groups were reduced and others were not, the
+// next step begins anew, also where gradients of several passes add up
+
+static px_status refuse(px_tensor **out, px_tensor *grad, void *context) {
+  *out = NULL;
+  PX_FAIL(PX_RUNTIME, "this gradient is refused");
+}
+// Of the first layer: all ranks' backward passes end where its result's gradient is.
+static px_status refuse_result(px_tensor **replacement, px_module *module, px_tensor *const *inputs,
+                               int count, px_tensor *result, void *fails) {
+  int64_t id;
+  *replacement = NULL;
+  return *(bool *)fails ? px_tensor_add_hook(&id, result, refuse, NULL, NULL) : PX_OK;
+}
+
+static px_status pass_of(px_module *model, px_comm *comm, px_device device, int turn) {
+  PX_SCOPED(px_tensor) x = NULL;
+  double value = 0.1 * (turn + 1) * (px_comm_rank(comm) + 1);
+  OK(px_full(&x, (int64_t[]){2, 2}, 2, px_float(value), PX_FLOAT64, device, false, false));
+  return pass(model, x);
+}
+
+// Two passes, of which the second reduces (and is averaged over replicas), or fails.
+static void two_passes(px_module *model, px_shards *const *groups, px_comm *comm, px_device device,
+                       bool sums, bool *fails, bool second_fails) {
+  OK(px_module_zero_grad(model));
+  for (int turn = 0; turn < 2; turn++) {
+    for (int g = 0; g < 2; g++) {
+      px_shards_reduce(groups[g], turn || !sums);
+      px_shards_average(groups[g], turn || sums);
+    }
+    *fails = turn && second_fails;
+    px_status status = pass_of(model, comm, device, turn);
+    CHECK_EQ(status, *fails ? PX_RUNTIME : PX_OK);
+  }
+  px_error_clear();
+  *fails = false;
+}
+
+static void read_gradients(double out[32], px_shards *const *groups) {
+  px_shard part;
+  for (int g = 0; g < 2; g++)
+    for (int i = 0; px_shards_at(groups[g], i, &part); i++) {
+      px_tensor *grad = px_tensor_grad(part.local);
+      size_t bytes = grad ? (size_t)px_tensor_numel(grad) * sizeof(double) : 0;
+      if (bytes) OK(px_tensor_read(grad, out, bytes));
+      out += bytes / sizeof(double);
+    }
+}
+
+// `sums`: gradients of both passes add up in the rank; else, of replicas, in rows.
+static void starts_anew_with(px_comm *comm, px_comm *parts, px_comm *replicas, px_device device,
+                             bool sums, px_dtype reduce_dtype) {
+  int64_t id;
+  bool fails = false;
+  double wanted[32] = {0}, found[32] = {0};
+  px_module_entry first;
+  PX_SCOPED(px_module) model = make_model(device);
+  PX_SCOPED(px_shards) inner = NULL;
+  PX_SCOPED(px_shards) outer = NULL;
+  px_shard_options options = options_of(parts);
+  options.replicas = replicas;
+  options.reduce_dtype = reduce_dtype;
+  CHECK(px_module_entry_at(model, PX_ENTRY_MODULE, 0, &first));
+  OK(px_fully_shard(&inner, first.module, &options));
+  OK(px_fully_shard(&outer, model, &options));
+  OK(px_module_add_hook(&id, first.module, false, refuse_result, &fails, NULL));
+  px_shards *groups[] = {inner, outer};
+  two_passes(model, groups, comm, device, sums, &fails, false);
+  read_gradients(wanted, groups);
+  for (int i = 0; i < 2; i++) {
+    two_passes(model, groups, comm, device, sums, &fails, true);
+    two_passes(model, groups, comm, device, sums, &fails, false);
+    memset(found, 0, sizeof found);
+    read_gradients(found, groups);
+    CHECK(!memcmp(found, wanted, sizeof found));
+  }
+  CHECK(wanted[0] != 0 || px_comm_rank(comm));
+}
+static void starts_anew(px_comm *comm, px_device device) {
+  starts_anew_with(comm, comm, NULL, device, true, PX_DTYPE_NONE);
+  starts_anew_with(comm, comm, NULL, device, true, PX_FLOAT32);
+}
+static void replicas_start_anew(px_comm *comm, px_device device) {
+  PX_SCOPED(px_mesh) mesh = two_by_two(comm);
+  px_comm *parts = px_mesh_comm(mesh, 1), *replicas = px_mesh_comm(mesh, 0);
+  starts_anew_with(comm, parts, replicas, device, true, PX_DTYPE_NONE);
+  starts_anew_with(comm, parts, replicas, device, false, PX_DTYPE_NONE);
+}
+PX_TEST(a_step_after_backward_failed_begins_anew) { run_ranks(2, ON_CPU, starts_anew); }
+PX_TEST(a_step_after_backward_failed_on_simulated_devices_begins_anew) {
+  run_ranks(2, ON_SIM, starts_anew);
+}
+PX_TEST(a_step_of_replicas_after_backward_failed_begins_anew) {
+  run_ranks(4, ON_CPU, replicas_start_anew);
+}
+
 static void survives(px_comm *comm, px_device device) {
   survives_offloaded(comm, px_cpu());
   survives_together(comm);
