@@ -88,25 +88,30 @@ def mixed(o, net, loss_of, autocast=None, optimizer=None):
 row("GPT-2 124M, 32x1024 a rank, DDP in bfloat16 of its own", None, "tokens/s", devices=True)(lambda o: gpt2(o, 32, True, parallel=mixed))
 
 
-def sharded(o, net, loss_of, autocast=None, optimizer=None, mesh=None):
+def sharded(o, net, loss_of, autocast=None, optimizer=None, offload=False, **more):
     """The blocks of a net, and what is left of it, each a group of its own; parameters are gathered as bfloat16 where autocast is wanted."""
     fsdp = importlib.import_module(o.torch.__name__ + ".distributed.fsdp")
-    policy = fsdp.MixedPrecisionPolicy(param_dtype=autocast, reduce_dtype=o.torch.float32 if autocast else None)
+    more["mp_policy"] = fsdp.MixedPrecisionPolicy(param_dtype=autocast, reduce_dtype=o.torch.float32 if autocast else None)
+    if offload: more["offload_policy"] = fsdp.CPUOffloadPolicy(pin_memory=o.device == "cuda")
     for block in getattr(net, "blocks", [part for part in net if list(part.parameters())] if isinstance(net, o.torch.nn.Sequential) else []):
-        fsdp.fully_shard(block, mesh=mesh, mp_policy=policy)
-    fsdp.fully_shard(net, mesh=mesh, mp_policy=policy)
+        fsdp.fully_shard(block, **more)
+    fsdp.fully_shard(net, **more)
     return models.train(o, net, loss_of, optimizer and optimizer(net))
 
 
 def replicas(o, net, loss_of, autocast=None, optimizer=None):
     """Two, each of half the ranks."""
     mesh = o.dist.init_device_mesh(o.device, (2, o.size // 2), mesh_dim_names=("replica", "part"))
-    return sharded(o, net, loss_of, autocast, optimizer, mesh)
+    return sharded(o, net, loss_of, autocast, optimizer, mesh=mesh)
 
 
+offloaded = functools.partial(sharded, offload=True)  # parameters, gradients and the optimizer's states are on the CPU
 row("fully_shard, MLP-4096, tf32, b8192")(lambda o: mlp(o, 8192, parallel=sharded))
+row("fully_shard, MLP-1024, b64 a rank")(lambda o: mlp(o, 64 * o.size, 1024, parallel=sharded))
+row("fully_shard, MLP-1024, b64 a rank, parts on the CPU")(lambda o: mlp(o, 64 * o.size, 1024, parallel=offloaded))
 row("fully_shard, MLP-1024, b64 a rank, two replicas")(lambda o: mlp(o, 64 * o.size, 1024, parallel=replicas))
 row("GPT-2 124M, 32x1024 a rank, fully_shard in bfloat16", None, "tokens/s")(lambda o: gpt2(o, 32, True, parallel=sharded))
+row("GPT-2 124M, 32x1024 a rank, fully_shard in bfloat16, parts on the CPU", None, "tokens/s")(lambda o: gpt2(o, 32, True, parallel=offloaded))
 
 
 # ---- measuring

@@ -9,7 +9,7 @@ The host's time for a launch (`issue_ns`), which calibrate measures from C, is h
 """
 import argparse, json, os, sys, tempfile, types
 
-import distributed, models, predict, reserved, run
+import distributed, models, predict, run
 
 WANTED = ("MLP step, b128", "CNN step, b64", "ResNet-50, bfloat16, channels_last, b128", "GPT-2 124M, bfloat16, 16x1024", "GPT-2 124M, bfloat16 by autocast, 32x1024",
           "DataParallel over 2, MLP-4096, tf32, b256", "DataParallel over 2, MLP-4096, tf32, b8192",
@@ -42,16 +42,14 @@ def worker(name, o):
 
 def measure(name, o, env):
     """Seconds of a step; None, and an error, if it fails."""
-    try:
-        if name in distributed.ROWS:
-            job = types.SimpleNamespace(names=[name], ranks=2, device="cuda", seconds=o.seconds, tiny=o.tiny)
-            (found,) = [line[name] for line in distributed.job(job, sys.executable, "phlox") if name in line]
-            return worth(name, o.tiny) / found["figure"] if distributed.ROWS[name][1]["unit"] == "tokens/s" else found["figure"]
-        command = [sys.executable, os.path.abspath(__file__), name, "--worker", "--seconds", str(o.seconds), "--clock", "virtual" if env["PHLOX_BACKENDS"] == "sim" else "wall"]
-        return json.loads(run.output(*command, *["--tiny"] * o.tiny, **env).splitlines()[-1])
-    except Exception as error:
-        print(f"{name}: {type(error).__name__}: {error}".splitlines()[0], file=sys.stderr)
-        return None
+    if name in distributed.ROWS:
+        job = types.SimpleNamespace(names=[name], ranks=2, device="cuda", seconds=o.seconds, tiny=o.tiny)
+        line = {name: {"error": "no rank told of it"}}
+        for told in distributed.job(job, sys.executable, "phlox"): line.update(told)
+        if "error" in line[name]: return print(f"{name}: {line[name]['error']}", file=sys.stderr)
+        return worth(name, o.tiny) / line[name]["figure"] if distributed.ROWS[name][1]["unit"] == "tokens/s" else line[name]["figure"]
+    clock = "virtual" if env["PHLOX_BACKENDS"] == "sim" else "wall"
+    return run.found(name, sys.executable, os.path.abspath(__file__), name, "--worker", "--seconds", str(o.seconds), "--clock", clock, *["--tiny"] * o.tiny, **env)
 
 
 def worth(name, tiny):
@@ -69,8 +67,8 @@ def calibrated(o, env):
 
 
 def measure_all(o):
-    gpu = reserved.has_gpu(sys.executable, "phlox")
-    env = {"PHLOX_BACKENDS": "cuda"} if gpu else {**reserved.SIMULATED, "PHLOX_SIM_DEVICES": "2"}
+    gpu = run.has_gpu(sys.executable, "phlox")
+    env = {"PHLOX_BACKENDS": "cuda"} if gpu else {**run.SIMULATED, "PHLOX_SIM_DEVICES": "2"}
     have = int(run.output(sys.executable, "-c", "import phlox; print(phlox.cuda.device_count())", **env))
     found = {"device": run.output(sys.executable, "-c", "import phlox; print(phlox.cuda.get_device_name())", **env).strip(), "machine": calibrated(o, env), "rows": {}}
     for name in [HOST, *o.names]:

@@ -5,7 +5,7 @@ Prints the time of a step of each row on the machine that PHLOX_SIM_MACHINE desc
 step goes on 1 to 1,024 devices: by DistributedDataParallel, of which two ranks are run and the links take the time of all, and by DataParallel on as many
 devices as there are up to 8. `--trace FILE` writes the trace of a rank's last step, of the largest number of ranks. Kernels are left out: no row computes anything.
 """
-import argparse, json, os, subprocess, sys, tempfile, threading, types
+import argparse, json, os, sys, tempfile, threading, types
 
 import run
 
@@ -113,16 +113,13 @@ def data_parallel(name, count):
 # ---- the tables
 
 def apart(call, *arguments, devices=1, figures=""):
-    """The figure that a process of its own prints; None and its error."""
+    """The figure that a process of its own finds."""
     own = os.environ.get("PHLOX_SIM_MACHINE")
     with tempfile.NamedTemporaryFile("w", suffix=".machine") as file:
         file.write((open(own).read() if own else "") + "\n" + figures)
         file.flush()
-        env = {**os.environ, "PHLOX_BACKENDS": "sim", "PHLOX_SIM_DEVICES": str(devices), "PHLOX_SIM_MODE": "schedule", "PHLOX_SIM_MEMORY": "140G",
-               "PHLOX_SIM_KERNELS": "skip", "PHLOX_SIM_MACHINE": file.name, "PYTHONPATH": os.path.join(run.ROOT, "python")}
-        done = subprocess.run([sys.executable, os.path.abspath(__file__), "--worker", call, *arguments], env=env, capture_output=True, text=True)
-    if done.returncode: print((done.stderr.splitlines() or ["?"])[-1], file=sys.stderr)
-    return None if done.returncode else json.loads(done.stdout.splitlines()[-1])
+        env = {**run.SIMULATED, "PHLOX_SIM_DEVICES": str(devices), "PHLOX_SIM_MACHINE": file.name}
+        return run.found(" ".join((call, *arguments)), sys.executable, os.path.abspath(__file__), "--worker", call, *arguments, **env)
 
 
 def text(ms):

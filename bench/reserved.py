@@ -5,7 +5,7 @@ Prints for each row the most that lived, the most that was reserved with each of
 row is one of bench/models.py, or one of those here, whose sizes vary; each figure is of a process of its own. Where there is no GPU, Phlox's are those of a
 simulated device on which kernels are left out, and PyTorch has none.
 """
-import argparse, json, os, random, subprocess, sys, types
+import argparse, json, os, random, sys, types
 
 import models, run
 
@@ -54,11 +54,9 @@ def worker(library, name, tiny):
 
 
 def figures(python, library, name, setting, o):
-    """What a process of the library finds of a row; None, and its error, if it fails."""
+    """What a process of the library finds of a row."""
     command = [python, os.path.abspath(__file__), "--worker", library, name] + ["--tiny"] * o.tiny
-    done = subprocess.run(command, env={**run.environment(), **o.env, "PYTORCH_CUDA_ALLOC_CONF": setting}, capture_output=True, text=True)
-    if done.returncode: print(f"{library}, {setting}: {(done.stderr.splitlines() or ['?'])[-1]}", file=sys.stderr)
-    return None if done.returncode else json.loads(done.stdout.splitlines()[-1])
+    return run.found(f"{library}, {setting}", *command, **o.env, PYTORCH_CUDA_ALLOC_CONF=setting)
 
 
 def show(found):
@@ -67,21 +65,13 @@ def show(found):
     return f"{live / 2**20:10,.0f}{reserved / 2**20:9,.0f} {1 - live / reserved:6.1%}{taken:6}"
 
 
-def has_gpu(python, library):
-    code = f"import {library} as t, sys; sys.exit(not t.cuda.device_count())"
-    return subprocess.run([python, "-c", code], env={**run.environment(), "PHLOX_BACKENDS": "cuda"}, stderr=subprocess.DEVNULL).returncode == 0
-
-
-SIMULATED = {"PHLOX_BACKENDS": "sim", "PHLOX_SIM_DEVICES": "1", "PHLOX_SIM_MODE": "schedule", "PHLOX_SIM_MEMORY": "140G", "PHLOX_SIM_KERNELS": "skip"}
-
-
 def main(o):
     python, have = run.choose()
-    gpu = has_gpu(python, "phlox")
-    o.env = {"PHLOX_BACKENDS": "cuda"} if gpu else SIMULATED
+    gpu = run.has_gpu(python, "phlox")
+    o.env = {"PHLOX_BACKENDS": "cuda"} if gpu else run.SIMULATED
     print("on a GPU" if gpu else "on a simulated device")
     print(f"{STEPS} steps; MiB that lived, MiB reserved, waste, times memory was taken\n{'':56}{'':26}" + "".join(f"{library:>32}" for library in run.LIBRARIES))
-    have = [library for library in have if has_gpu(python, library) or library == "phlox"]
+    have = [library for library in have if run.has_gpu(python, library) or library == "phlox"]
     for name in o.names or WANTED:
         if name not in models.ROWS: sys.exit(f"no row is called {name!r}")
         for setting in SETTINGS:

@@ -208,9 +208,23 @@ def output(*command, **more):
     return subprocess.run(command, env=dict(environment(), **more), check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
 
 
-def can_import(python, *modules):
-    code = "import " + ", ".join(modules)
-    return subprocess.run([python, "-c", code], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+def found(what, *command, **more):
+    """What a process prints in its last line, as JSON; None, and the error by the name of what was asked for, if it fails."""
+    done = subprocess.run(command, env=dict(environment(), **more), capture_output=True, text=True)
+    if done.returncode: print(f"{what}: {(done.stderr.splitlines() or ['?'])[-1]}", file=sys.stderr)
+    return None if done.returncode else json.loads(done.stdout.splitlines()[-1])
+
+
+def succeeds(python, code, **more):
+    return subprocess.run([python, "-c", code], env=dict(environment(), **more), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def can_import(python, *modules): return succeeds(python, "import " + ", ".join(modules))
+def has_gpu(python, library): return succeeds(python, f"import {library} as t, sys; sys.exit(not t.cuda.device_count())", PHLOX_BACKENDS="cuda")
+
+
+# A device in a GPU's place, which leaves kernels out and has virtual time.
+SIMULATED = {"PHLOX_BACKENDS": "sim", "PHLOX_SIM_DEVICES": "1", "PHLOX_SIM_MODE": "schedule", "PHLOX_SIM_MEMORY": "140G", "PHLOX_SIM_KERNELS": "skip"}
 
 
 def choose():
