@@ -16,7 +16,7 @@ allow() {
 }
 
 allow src/base     'phlox/((base|names).h|env(_cluster)?.def)|base/'
-allow src/device   'phlox/(base|device|stream|event|graph|memory|profile|dtype|backend|extend|queue).h|base/|device/|cpu/'
+allow src/device   'phlox/(base|device|stream|event|graph|lapack|memory|profile|dtype|backend|extend|queue).h|base/|device/|cpu/'
 allow src/tensor   'phlox/(base|device|stream|event|memory|dtype|backend|tensor|random|dlpack|extend|float8|queue).h|base/|device/(device_impl|queue).h|tensor/|cpu/(mt19937|philox).h'
 allow src/call     'phlox/|base/|device/device_impl.h|tensor/|call/|conditions.h$'
 allow src/ops      'phlox/|base/|device/device_impl.h|tensor/|call/|ops/|run_functions/|batch_functions/|hidden/|conditions.h$'

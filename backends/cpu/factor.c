@@ -22,7 +22,7 @@ static double cost_of(const px_operand *o) {
 PX_KERNEL(geqrf) {
   px__matrices t = {.l = l, .args = args, .one = PX__LAPACK_ONE(geqrf, args->a)};
   t.work = px__columns_of(args->a) * PX__LAPACK_BLOCK + 1;
-  t.room = px__matrix_bytes(args->a, t.work);
+  t.room = px__matrix_bytes(args->a, (double)t.work);
   return px__matrices_run(&t, px__matrices_count(args->a, 2), cost_of(args->a));
 }
 PX_KERNEL(householder) {
@@ -54,7 +54,7 @@ PX_KERNEL(eigh) {
   t.work = (int)work;
   if (px__is_complex_matrix(a)) t.reals = (int)(args->vectors ? 1 + 5 * n + 2 * n * n : n + 1);
   t.room = px__matrix_bytes(a, work + (args->vectors ? 0 : n * n)) + real_bytes(a, t.reals) +
-           (size_t)(3 + 5 * n) * sizeof(int);
+           (size_t)(3 + 5 * n) * sizeof(px__int);
   return px__matrices_run(&t, px__matrices_count(args->info, 0), 9 * cost_of(a));
 }
 PX_KERNEL(eig) {
@@ -78,7 +78,7 @@ PX_KERNEL(svd) {
   if (m && n) t.work = PX__LAPACK_ONE(svd_work, a)(args);
   if (px__is_complex_matrix(a)) t.reals = 5 * k * k + 2 * k * most(m, n) + 7 * k;
   t.room = px__matrix_bytes(a, (double)t.work + (double)m * n) + real_bytes(a, t.reals) +
-           (size_t)k * 8 * sizeof(int);
+           (size_t)k * 8 * sizeof(px__int);
   return px__matrices_run(&t, px__matrices_count(args->info, 0), 20 * cost_of(a));
 }
 PX_KERNEL(lstsq) {
@@ -88,6 +88,6 @@ PX_KERNEL(lstsq) {
   px__matrices t = {.l = l, .args = args, .one = PX__LAPACK_ONE(lstsq, a)};
   PX__LAPACK_ONE(lstsq_work, a)(&t, args, &integers);
   t.room = px__matrix_bytes(a, (double)t.work + (double)m * n) +
-           real_bytes(a, (double)t.reals + least(m, n)) + (size_t)integers * sizeof(int);
+           real_bytes(a, (double)t.reals + least(m, n)) + (size_t)integers * sizeof(px__int);
   return px__matrices_run(&t, px__matrices_count(args->info, 0), 4 * cost_of(a));
 }

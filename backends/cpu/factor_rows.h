@@ -6,9 +6,9 @@
 
 static void NAME(geqrf)(px__matrices *t, int64_t i, void *room) {
   const px__geqrf_kernel *x = t->args;
-  int m = px__rows_of(x->a), n = px__columns_of(x->a), ld = NAME(step)(x->a), info;
+  px__int m = px__rows_of(x->a), n = px__columns_of(x->a), ld = NAME(step)(x->a), info = 0;
   T *a = NAME(matrix)(x->a, i);
-  NAME(load)(a, ld, x->self, i, m, n);
+  px__matrix_load(a, ld, x->self, i, m, n);
   if (m && n) NAME(px__lapack).geqrf(&m, &n, a, &ld, NAME(line)(x->tau, i), room, &t->work, &info);
 }
 
@@ -21,22 +21,23 @@ static int NAME(load_line)(T *to, const px_operand *o, int64_t i) {
 }
 static void NAME(householder)(px__matrices *t, int64_t i, void *room) {
   const px__householder_kernel *x = t->args;
-  int m = px__rows_of(x->out), n = px__columns_of(x->out), ld = NAME(step)(x->out), info;
-  int given = px__columns_of(x->input);
+  px__int m = px__rows_of(x->out), n = px__columns_of(x->out), ld = NAME(step)(x->out), info = 0;
+  px__int given = px__columns_of(x->input);
   T *q = NAME(matrix)(x->out, i), *work = room, *tau = work + t->work;
-  int k = NAME(load_line)(tau, x->tau, i);
-  NAME(load)(q, ld, x->input, i, m, given < n ? given : n);
+  px__int k = NAME(load_line)(tau, x->tau, i);
+  px__matrix_load(q, ld, x->input, i, m, (int)(given < n ? given : n));
   if (m && n) NAME(px__lapack).orgqr(&m, &n, &k, q, &ld, tau, work, &t->work, &info);
 }
 static void NAME(ormqr)(px__matrices *t, int64_t i, void *room) {
   const px__ormqr_kernel *x = t->args;
-  int m = px__rows_of(x->out), n = px__columns_of(x->out), ld = NAME(step)(x->out), info;
-  int rows = px__rows_of(x->self), lda = px__at_least_1(rows);
+  px__int m = px__rows_of(x->out), n = px__columns_of(x->out), ld = NAME(step)(x->out), info = 0;
+  int rows = px__rows_of(x->self);
+  px__int lda = px__at_least_1(rows);
   T *c = NAME(matrix)(x->out, i), *work = room, *a = work + t->work;
   T *tau = a + (int64_t)rows * px__columns_of(x->self);
-  int k = NAME(load_line)(tau, x->input2, i);
-  NAME(load)(a, lda, x->self, i, rows, px__columns_of(x->self));
-  NAME(load)(c, ld, x->input3, i, m, n);
+  px__int k = NAME(load_line)(tau, x->input2, i);
+  px__matrix_load(a, lda, x->self, i, rows, px__columns_of(x->self));
+  px__matrix_load(c, ld, x->input3, i, m, n);
   if (m && n && k)
     NAME(px__lapack)
         .ormqr(x->left ? "L" : "R", x->transpose ? (IS_COMPLEX ? "C" : "T") : "N", &m, &n, &k, a,
@@ -49,29 +50,29 @@ static R *NAME(real_line)(const px_operand *o, int64_t i) {
 }
 static void NAME(eigh)(px__matrices *t, int64_t i, void *room) {
   const px__eigh_kernel *x = t->args;
-  int n = px__rows_of(x->self), places = 3 + 5 * n, *info = NAME(numbers)(x->info, i, 0);
+  px__int n = px__rows_of(x->self), places = 3 + 5 * n, ld = px__at_least_1((int)n), info;
   T *work = room, *a = work + t->work;
-  R *reals = (R *)(void *)(a + (x->vectors ? 0 : (int64_t)n * n));
-  int *more = (int *)(void *)(reals + t->reals);
+  R *reals = (R *)(void *)(a + (x->vectors ? 0 : n * n));
+  px__int *more = px__integers_from(reals + t->reals);
   if (x->vectors) a = NAME(matrix)(x->eigenvectors, i);
-  int ld = px__at_least_1(n);
-  NAME(load)(a, ld, x->self, i, n, n);
-  *info = NAME(finite)(a, (int64_t)n * n) ? 0 : NAME(NOT_FINITE);
-  if (n && !*info)
+  px__matrix_load(a, ld, x->self, i, (int)n, (int)n);
+  info = NAME(finite)(a, n * n) ? 0 : NAME(NOT_FINITE);
+  if (n && !info)
     NAME(px__lapack)
         .syevd(x->vectors ? "V" : "N", x->upper ? "U" : "L", &n, a, &ld,
                NAME(real_line)(x->eigenvalues, i), work, &t->work, MORE(reals) MORE(&t->reals) more,
-               &places, info, 1, 1);
+               &places, &info, 1, 1);
+  *px__number(x->info, i) = (int)info;
 }
 
 // Behind what LAPACK works in are the matrix and real numbers; of a real matrix these are both
 // parts of the eigenvalues, and vectors.
 #if IS_COMPLEX
 static void NAME(eig_one)(const px__eig_kernel *x, px__matrices *t, T *a, T *work, int64_t i,
-                          int *info) {
-  int n = px__rows_of(x->self), ld = px__at_least_1(n);
+                          px__int *info) {
+  px__int n = px__rows_of(x->self), ld = px__at_least_1((int)n);
   T *vectors = x->vectors ? NAME(matrix)(x->eigenvectors, i) : NULL;
-  R *reals = (R *)(void *)(a + (int64_t)n * n);
+  R *reals = (R *)(void *)(a + n * n);
   NAME(px__lapack)
       .geev("N", x->vectors ? "V" : "N", &n, a, &ld, NAME(line)(x->eigenvalues, i), NULL, &ld,
             vectors, &ld, work, &t->work, reals, info, 1, 1);
@@ -88,25 +89,26 @@ static void NAME(join_vectors)(C *to, const T *from, const T *imaginary, int n) 
     }
 }
 static void NAME(eig_one)(const px__eig_kernel *x, px__matrices *t, T *a, T *work, int64_t i,
-                          int *info) {
-  int n = px__rows_of(x->self), ld = px__at_least_1(n);
-  T *real = a + (int64_t)n * n, *imaginary = real + n, *vectors = imaginary + n;
+                          px__int *info) {
+  px__int n = px__rows_of(x->self), ld = px__at_least_1((int)n);
+  T *real = a + n * n, *imaginary = real + n, *vectors = imaginary + n;
   C *values = (C *)x->eigenvalues->data + px__matrix_at(x->eigenvalues, i, 1);
   NAME(px__lapack)
       .geev("N", x->vectors ? "V" : "N", &n, a, &ld, real, imaginary, NULL, &ld, vectors, &ld, work,
             &t->work, info, 1, 1);
   for (int k = 0; k < n; k++) memcpy(values + k, (T[]){real[k], imaginary[k]}, sizeof *values);
   if (x->vectors) NAME(join_vectors)
-  ((C *)x->eigenvectors->data + px__matrix_at(x->eigenvectors, i, 2), vectors, imaginary, n);
+  ((C *)x->eigenvectors->data + px__matrix_at(x->eigenvectors, i, 2), vectors, imaginary, (int)n);
 }
 #endif
 static void NAME(eig)(px__matrices *t, int64_t i, void *room) {
   const px__eig_kernel *x = t->args;
-  int n = px__rows_of(x->self), *info = NAME(numbers)(x->info, i, 0);
+  int n = px__rows_of(x->self);
   T *work = room, *a = work + t->work;
-  NAME(load)(a, px__at_least_1(n), x->self, i, n, n);
-  *info = NAME(finite)(a, (int64_t)n * n) ? 0 : NAME(NOT_FINITE);
-  if (n && !*info) NAME(eig_one)(x, t, a, work, i, info);
+  px__matrix_load(a, px__at_least_1(n), x->self, i, n, n);
+  px__int info = NAME(finite)(a, (int64_t)n * n) ? 0 : NAME(NOT_FINITE);
+  if (n && !info) NAME(eig_one)(x, t, a, work, i, &info);
+  *px__number(x->info, i) = (int)info;
 }
 
 // ---- singular values
@@ -118,8 +120,8 @@ static const char *NAME(svd_way)(const px__svd_kernel *x) {
 static int NAME(rounded_up)(T elements) { return (int)((double)(R)elements * (1 + 0x1p-22)) + 1; }
 // How many elements LAPACK wants to work in.
 static int NAME(svd_work)(const px__svd_kernel *x) {
-  int m = px__rows_of(x->A), n = px__columns_of(x->A), ask = -1, info = 0, places;
-  int ld = px__at_least_1(m), ldvt = px__at_least_1(n);
+  px__int m = px__rows_of(x->A), n = px__columns_of(x->A), ask = -1, info = 0, places;
+  px__int ld = px__at_least_1((int)m), ldvt = px__at_least_1((int)n);
   T room = 1, none;
   R real;
   NAME(px__lapack)
@@ -132,27 +134,28 @@ static void NAME(identity)(T *a, int n) {
 }
 static void NAME(svd)(px__matrices *t, int64_t i, void *room) {
   const px__svd_kernel *x = t->args;
-  int m = px__rows_of(x->A), n = px__columns_of(x->A), *info = NAME(numbers)(x->info, i, 0);
-  int ld = px__at_least_1(m), ldu = 1, ldvt = 1;
+  px__int m = px__rows_of(x->A), n = px__columns_of(x->A), info = 0;
+  px__int ld = px__at_least_1((int)m), ldu = 1, ldvt = 1;
   T *work = room, *a = work + t->work, *u = NULL, *vt = NULL;
-  R *reals = (R *)(void *)(a + (int64_t)m * n);
-  int *places = (int *)(void *)(reals + t->reals);
+  R *reals = (R *)(void *)(a + m * n);
+  px__int *places = px__integers_from(reals + t->reals);
   if (x->vectors) {
     u = NAME(matrix)(x->U, i), ldu = NAME(step)(x->U);
     vt = NAME(matrix)(x->Vh, i), ldvt = NAME(step)(x->Vh);
   }
-  *info = 0;
   if (m == 0 || n == 0) {
-    if (x->vectors) NAME(identity)(u, px__columns_of(x->U) ? m : 0);
-    if (x->vectors) NAME(identity)(vt, px__rows_of(x->Vh) ? n : 0);
+    if (x->vectors) NAME(identity)(u, px__columns_of(x->U) ? (int)m : 0);
+    if (x->vectors) NAME(identity)(vt, px__rows_of(x->Vh) ? (int)n : 0);
+    *px__number(x->info, i) = 0;
     return;
   }
-  NAME(load)(a, ld, x->A, i, m, n);
-  *info = NAME(finite)(a, (int64_t)m * n) ? 0 : NAME(NOT_FINITE);
-  if (*info) return;
-  NAME(px__lapack)
-      .gesdd(NAME(svd_way)(x), &m, &n, a, &ld, NAME(real_line)(x->S, i), u, &ldu, vt, &ldvt, work,
-             &t->work, MORE(reals) places, info, 1);
+  px__matrix_load(a, ld, x->A, i, (int)m, (int)n);
+  info = NAME(finite)(a, m * n) ? 0 : NAME(NOT_FINITE);
+  if (!info)
+    NAME(px__lapack)
+        .gesdd(NAME(svd_way)(x), &m, &n, a, &ld, NAME(real_line)(x->S, i), u, &ldu, vt, &ldvt, work,
+               &t->work, MORE(reals) places, &info, 1);
+  *px__number(x->info, i) = (int)info;
 }
 
 // ---- least squares
@@ -161,13 +164,13 @@ static void NAME(svd)(px__matrices *t, int64_t i, void *room) {
 typedef struct NAME(lstsq_room) {
   T *a, *b, *work;
   R *s, *reals;
-  int *places;
+  px__int *places;
 } NAME(lstsq_room);
 // With *most -1 it only writes to work[0] how much room it wants.
-static void NAME(drive)(const px__lstsq_kernel *x, const NAME(lstsq_room) * r, const int *most,
-                        int *rank, int *info) {
-  int m = px__rows_of(x->A), n = px__columns_of(x->A), columns = px__columns_of(x->solution);
-  int lda = px__at_least_1(m), ldb = NAME(step)(x->solution);
+static void NAME(drive)(const px__lstsq_kernel *x, const NAME(lstsq_room) * r, const px__int *most,
+                        px__int *rank, px__int *info) {
+  px__int m = px__rows_of(x->A), n = px__columns_of(x->A), columns = px__columns_of(x->solution);
+  px__int lda = px__at_least_1((int)m), ldb = NAME(step)(x->solution);
   R limit = (R)x->rcond;
   switch (x->driver[4]) {  // gels, gelsy, gelsd, gelss
     case 0:
@@ -191,32 +194,34 @@ static void NAME(drive)(const px__lstsq_kernel *x, const NAME(lstsq_room) * r, c
 }
 // How many elements, real numbers and, for gelsd and gelsy, integers it works in.
 static void NAME(lstsq_work)(px__matrices *t, const px__lstsq_kernel *x, int *integers) {
-  int m = px__rows_of(x->A), n = px__columns_of(x->A), ask = -1, rank, info = 0;
-  int few = m < n ? m : n, places[64] = {0};
+  int m = px__rows_of(x->A), n = px__columns_of(x->A), few = m < n ? m : n;
+  px__int ask = -1, rank, info = 0, places[64] = {0};
   T room[1] = {1}, none[1];
   R real[1] = {0}, reals[1] = {0};
   NAME(lstsq_room) r = {none, none, room, real, reals, places};
   *integers = x->driver[4] == 'y' ? n : 0;
   if (m && n) NAME(drive)(x, &r, &ask, &rank, &info);
-  if (x->driver[4] == 'd') *integers = places[0] + 11 * few + 3 * few * 32;
+  if (x->driver[4] == 'd') *integers = px__int_at(places, 0) + 11 * few + 3 * few * 32;
   t->work = NAME(rounded_up)(room[0]);
   if (IS_COMPLEX) t->reals = (int)reals[0] + 2 * n + 5 * few;
 }
 static void NAME(lstsq)(px__matrices *t, int64_t i, void *room) {
   const px__lstsq_kernel *x = t->args;
   int m = px__rows_of(x->A), n = px__columns_of(x->A), columns = px__columns_of(x->solution);
-  int few = m < n ? m : n, rank = 0, *info = NAME(numbers)(x->info, i, 0);
+  int few = m < n ? m : n;
+  px__int rank = 0, info = 0;
   int ldb = NAME(step)(x->solution);
   NAME(lstsq_room) r = {.work = room, .b = NAME(matrix)(x->solution, i)};
   r.a = r.work + t->work, r.s = (R *)(void *)(r.a + (int64_t)m * n), r.reals = r.s + few;
-  r.places = (int *)(void *)(r.reals + t->reals);
+  r.places = px__integers_from(r.reals + t->reals);
   for (int64_t k = 0; k < (int64_t)px__rows_of(x->solution) * columns; k++) r.b[k] = 0;
-  for (int k = 0; k < n && x->driver[4] == 'y'; k++) r.places[k] = 0;
-  NAME(load)(r.a, px__at_least_1(m), x->A, i, m, n);
-  NAME(load)(r.b, ldb, x->B, i, m, columns);
+  for (int k = 0; k < n && x->driver[4] == 'y'; k++) px__int_put(r.places, k, 0);
+  px__matrix_load(r.a, px__at_least_1(m), x->A, i, m, n);
+  px__matrix_load(r.b, ldb, x->B, i, m, columns);
   bool iterates = x->driver[4] == 'd' || x->driver[4] == 's';
-  *info = iterates && !NAME(finite)(r.a, (int64_t)m * n) ? NAME(NOT_FINITE) : 0;
-  if (m && n && !*info) NAME(drive)(x, &r, &t->work, &rank, info);
+  info = iterates && !NAME(finite)(r.a, (int64_t)m * n) ? NAME(NOT_FINITE) : 0;
+  if (m && n && !info) NAME(drive)(x, &r, &t->work, &rank, &info);
+  *px__number(x->info, i) = (int)info;
   ((int64_t *)x->rank->data)[px__matrix_at(x->rank, i, 0)] = rank;
   R *values = NAME(real_line)(x->singular_values, i);
   for (int k = 0; k < few && x->driver[4] && x->driver[4] != 'y'; k++) values[k] = r.s[k];

@@ -3,74 +3,100 @@
 //
 // They are found when they are first needed (src/device/lapack.c), before such a kernel is
 // launched, and never change afterwards. Names and arguments are Fortran's: numbers by address,
-// matrices by columns, 32-bit integers, and behind all arguments the length of each text.
+// matrices by columns, and behind all arguments the length of each text.
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+// An integer by address. A library reads and writes 32 bits of it, or 64: since the lowest come
+// first, both are the number, if what the library writes has been 0. Of several in a row it has
+// as many as fit into its own size; px__int_at reads and px__int_put writes those.
+typedef int64_t px__int;
+extern bool px__lapack_wide;  // whether the library's integers have 64 bits
+static inline int px__int_at(const px__int *row, int k) {
+  return px__lapack_wide ? (int)row[k] : ((const int *)(const void *)row)[k];
+}
+static inline void px__int_put(px__int *row, int k, int value) {
+  if (px__lapack_wide)
+    row[k] = value;
+  else
+    ((int *)(void *)row)[k] = value;
+}
+// Lets the library use at most n threads for what this thread calls, where it can be told so.
+// Gives what px__lapack_unlimit takes to undo it.
+int px__lapack_limit(int n);
+void px__lapack_unlimit(int before);
 
 // XX(member, name of real numbers', of complex numbers', parameters) for elements of type T, whose
 // parts are of type R; REAL(x) and COMPLEX(x) are the parameters that only one of both has.
 #define PX_LAPACK_MAP(XX, T, R, REAL, COMPLEX) \
   XX(potrf, potrf, potrf, \
-     (const char *uplo, const int *n, T *a, const int *lda, int *info, size_t)) \
+     (const char *uplo, const px__int *n, T *a, const px__int *lda, px__int *info, size_t)) \
   XX(getrf, getrf, getrf, \
-     (const int *m, const int *n, T *a, const int *lda, int *pivots, int *info)) \
+     (const px__int *m, const px__int *n, T *a, const px__int *lda, px__int *pivots, \
+      px__int *info)) \
   XX(getrs, getrs, getrs, \
-     (const char *turned, const int *n, const int *columns, const T *a, const int *lda, \
-      const int *pivots, T *b, const int *ldb, int *info, size_t)) \
+     (const char *turned, const px__int *n, const px__int *columns, const T *a, \
+      const px__int *lda, const px__int *pivots, T *b, const px__int *ldb, px__int *info, size_t)) \
   XX(getri, getri, getri, \
-     (const int *n, T *a, const int *lda, const int *pivots, T *work, const int *most, int *info)) \
+     (const px__int *n, T *a, const px__int *lda, const px__int *pivots, T *work, \
+      const px__int *most, px__int *info)) \
   XX(trsm, trsm, trsm, \
-     (const char *side, const char *uplo, const char *turned, const char *diagonal, const int *m, \
-      const int *n, const T *alpha, const T *a, const int *lda, T *b, const int *ldb, size_t, \
-      size_t, size_t, size_t)) \
+     (const char *side, const char *uplo, const char *turned, const char *diagonal, \
+      const px__int *m, const px__int *n, const T *alpha, const T *a, const px__int *lda, T *b, \
+      const px__int *ldb, size_t, size_t, size_t, size_t)) \
   XX(sytrf, sytrf, sytrf, \
-     (const char *uplo, const int *n, T *a, const int *lda, int *pivots, T *work, const int *most, \
-      int *info, size_t)) \
+     (const char *uplo, const px__int *n, T *a, const px__int *lda, px__int *pivots, T *work, \
+      const px__int *most, px__int *info, size_t)) \
   XX(hetrf, sytrf, hetrf, \
-     (const char *uplo, const int *n, T *a, const int *lda, int *pivots, T *work, const int *most, \
-      int *info, size_t)) \
+     (const char *uplo, const px__int *n, T *a, const px__int *lda, px__int *pivots, T *work, \
+      const px__int *most, px__int *info, size_t)) \
   XX(sytrs, sytrs, sytrs, \
-     (const char *uplo, const int *n, const int *columns, const T *a, const int *lda, \
-      const int *pivots, T *b, const int *ldb, int *info, size_t)) \
+     (const char *uplo, const px__int *n, const px__int *columns, const T *a, const px__int *lda, \
+      const px__int *pivots, T *b, const px__int *ldb, px__int *info, size_t)) \
   XX(hetrs, sytrs, hetrs, \
-     (const char *uplo, const int *n, const int *columns, const T *a, const int *lda, \
-      const int *pivots, T *b, const int *ldb, int *info, size_t)) \
+     (const char *uplo, const px__int *n, const px__int *columns, const T *a, const px__int *lda, \
+      const px__int *pivots, T *b, const px__int *ldb, px__int *info, size_t)) \
   XX(geqrf, geqrf, geqrf, \
-     (const int *m, const int *n, T *a, const int *lda, T *tau, T *work, const int *most, \
-      int *info)) \
+     (const px__int *m, const px__int *n, T *a, const px__int *lda, T *tau, T *work, \
+      const px__int *most, px__int *info)) \
   XX(orgqr, orgqr, ungqr, \
-     (const int *m, const int *n, const int *k, T *a, const int *lda, const T *tau, T *work, \
-      const int *most, int *info)) \
+     (const px__int *m, const px__int *n, const px__int *k, T *a, const px__int *lda, \
+      const T *tau, T *work, const px__int *most, px__int *info)) \
   XX(ormqr, ormqr, unmqr, \
-     (const char *side, const char *turned, const int *m, const int *n, const int *k, const T *a, \
-      const int *lda, const T *tau, T *c, const int *ldc, T *work, const int *most, int *info, \
-      size_t, size_t)) \
+     (const char *side, const char *turned, const px__int *m, const px__int *n, const px__int *k, \
+      const T *a, const px__int *lda, const T *tau, T *c, const px__int *ldc, T *work, \
+      const px__int *most, px__int *info, size_t, size_t)) \
   XX(syevd, syevd, heevd, \
-     (const char *vectors, const char *uplo, const int *n, T *a, const int *lda, R *values, \
-      T *work, const int *most, COMPLEX(R *more) COMPLEX(const int *most_more) int *places, \
-      const int *most_places, int *info, size_t, size_t)) \
+     (const char *vectors, const char *uplo, const px__int *n, T *a, const px__int *lda, \
+      R *values, T *work, const px__int *most, \
+      COMPLEX(R *more) COMPLEX(const px__int *most_more) px__int *places, \
+      const px__int *most_places, px__int *info, size_t, size_t)) \
   XX(geev, geev, geev, \
-     (const char *left, const char *right, const int *n, T *a, const int *lda, T *values, \
-      REAL(T *imaginary) T *vl, const int *ldvl, T *vr, const int *ldvr, T *work, const int *most, \
-      COMPLEX(R *more) int *info, size_t, size_t)) \
+     (const char *left, const char *right, const px__int *n, T *a, const px__int *lda, T *values, \
+      REAL(T *imaginary) T *vl, const px__int *ldvl, T *vr, const px__int *ldvr, T *work, \
+      const px__int *most, COMPLEX(R *more) px__int *info, size_t, size_t)) \
   XX(gesdd, gesdd, gesdd, \
-     (const char *vectors, const int *m, const int *n, T *a, const int *lda, R *s, T *u, \
-      const int *ldu, T *vt, const int *ldvt, T *work, const int *most, \
-      COMPLEX(R *more) int *places, int *info, size_t)) \
+     (const char *vectors, const px__int *m, const px__int *n, T *a, const px__int *lda, R *s, \
+      T *u, const px__int *ldu, T *vt, const px__int *ldvt, T *work, const px__int *most, \
+      COMPLEX(R *more) px__int *places, px__int *info, size_t)) \
   XX(gels, gels, gels, \
-     (const char *turned, const int *m, const int *n, const int *columns, T *a, const int *lda, \
-      T *b, const int *ldb, T *work, const int *most, int *info, size_t)) \
+     (const char *turned, const px__int *m, const px__int *n, const px__int *columns, T *a, \
+      const px__int *lda, T *b, const px__int *ldb, T *work, const px__int *most, px__int *info, \
+      size_t)) \
   XX(gelsy, gelsy, gelsy, \
-     (const int *m, const int *n, const int *columns, T *a, const int *lda, T *b, const int *ldb, \
-      int *places, const R *limit, int *rank, T *work, const int *most, \
-      COMPLEX(R *more) int *info)) \
+     (const px__int *m, const px__int *n, const px__int *columns, T *a, const px__int *lda, T *b, \
+      const px__int *ldb, px__int *places, const R *limit, px__int *rank, T *work, \
+      const px__int *most, COMPLEX(R *more) px__int *info)) \
   XX(gelsd, gelsd, gelsd, \
-     (const int *m, const int *n, const int *columns, T *a, const int *lda, T *b, const int *ldb, \
-      R *s, const R *limit, int *rank, T *work, const int *most, COMPLEX(R *more) int *places, \
-      int *info)) \
+     (const px__int *m, const px__int *n, const px__int *columns, T *a, const px__int *lda, T *b, \
+      const px__int *ldb, R *s, const R *limit, px__int *rank, T *work, const px__int *most, \
+      COMPLEX(R *more) px__int *places, px__int *info)) \
   XX(gelss, gelss, gelss, \
-     (const int *m, const int *n, const int *columns, T *a, const int *lda, T *b, const int *ldb, \
-      R *s, const R *limit, int *rank, T *work, const int *most, COMPLEX(R *more) int *info))
+     (const px__int *m, const px__int *n, const px__int *columns, T *a, const px__int *lda, T *b, \
+      const px__int *ldb, R *s, const R *limit, px__int *rank, T *work, const px__int *most, \
+      COMPLEX(R *more) px__int *info))
 
 // A parameter of both lists, in front of others, and one that is left out.
 #define PX_LAPACK_WITH(x) x,

@@ -12,10 +12,10 @@ typedef struct px__matrices {
   const px_launch *l;
   const void *args;  // the kernel's
   void (*one)(struct px__matrices *t, int64_t i, void *room);
-  size_t room;  // bytes
-  int work;     // elements that LAPACK asks for to work in
-  int reals;    // and real numbers, where elements are complex
-  bool failed;  // a piece got no memory
+  size_t room;    // bytes, but those of an integer, by which others may have to be moved
+  px__int work;   // elements that LAPACK asks for to work in
+  px__int reals;  // and real numbers, where elements are complex
+  bool failed;    // a piece got no memory
 } px__matrices;
 
 // Runs it over `count` matrices of about `cost` multiplications each, on several threads if there
@@ -59,10 +59,24 @@ static inline int64_t px__matrix_at(const px_operand *o, int64_t i, int last) {
 }
 static inline int px__rows_of(const px_operand *o) { return (int)o->sizes[o->ndim - 2]; }
 static inline int px__columns_of(const px_operand *o) { return (int)o->sizes[o->ndim - 1]; }
+// Copies rows m and columns n of matrix i, which lies anyhow, to `to`, whose columns are ld apart.
+void px__matrix_load(void *to, int64_t ld, const px_operand *o, int64_t i, int m, int n);
+// Where integers can begin, at `at` or behind it.
+static inline px__int *px__integers_from(void *at) {
+  return (px__int *)(((uintptr_t)at + sizeof(px__int) - 1) & -sizeof(px__int));
+}
 static inline int px__at_least_1(int n) { return n > 1 ? n : 1; }
+// Number i of a result of integers; those of line i, as LAPACK has them, and what becomes line i.
+static inline int *px__number(const px_operand *o, int64_t i) {
+  return (int *)o->data + px__matrix_at(o, i, 0);
+}
+void px__integers_in(px__int *to, const px_operand *o, int64_t i);
+void px__integers_out(const px_operand *o, int64_t i, const px__int *from);
 // Whether the numbers of rows to exchange are such, of a matrix of n rows.
-static inline bool px__pivots_fit(const int *pivots, int count, int n) {
-  for (int k = 0; k < count; k++)
-    if (pivots[k] < 1 || pivots[k] > n) return false;
+static inline bool px__pivots_fit(const px__int *pivots, int count, int n) {
+  for (int k = 0; k < count; k++) {
+    int pivot = px__int_at(pivots, k);
+    if (pivot < 1 || pivot > n) return false;
+  }
   return true;
 }

@@ -7,28 +7,14 @@ static inline T *NAME(matrix)(const px_operand *o, int64_t i) {
 static inline T *NAME(line)(const px_operand *o, int64_t i) {
   return (T *)o->data + px__matrix_at(o, i, 1);
 }
-static inline int *NAME(numbers)(const px_operand *o, int64_t i, int last) {
-  return (int *)o->data + px__matrix_at(o, i, last);
-}
-// Copies rows m and columns n of matrix i to `to`, whose columns are ld apart.
-static inline void NAME(load)(T *to, int ld, const px_operand *o, int64_t i, int m, int n) {
-  enum { TILE = 16 };
-  const T *from = NAME(matrix)(o, i);
-  int64_t down = o->strides[o->ndim - 2], across = o->strides[o->ndim - 1];
-  for (int c0 = 0; c0 < n; c0 += TILE)
-    for (int r0 = 0; r0 < m; r0 += TILE)
-      for (int c = c0; c < n && c < c0 + TILE; c++)
-        for (int r = r0; r < m && r < r0 + TILE; r++)
-          to[r + (int64_t)c * ld] = from[r * down + c * across];
-}
 // Matrix i as LAPACK reads it: where it lies if that is by columns, or else copied into the room.
-static inline const T *NAME(by_columns)(const px_operand *o, int64_t i, T *room, int *ld) {
+static inline const T *NAME(by_columns)(const px_operand *o, int64_t i, T *room, px__int *ld) {
   int m = px__rows_of(o), n = px__columns_of(o);
   int64_t down = o->strides[o->ndim - 2], across = o->strides[o->ndim - 1];
   bool fits = (down == 1 || m <= 1) && across >= m && across <= INT32_MAX;
   *ld = fits ? px__at_least_1((int)across) : px__at_least_1(m);
   if (fits) return NAME(matrix)(o, i);
-  NAME(load)(room, *ld, o, i, m, n);
+  px__matrix_load(room, *ld, o, i, m, n);
   return room;
 }
 // What a result's columns are apart; the driver has made it so.

@@ -10,7 +10,7 @@
 
 static double cube(int n) { return (double)n * n * n / 3; }
 // Bytes of n numbers of rows, so that elements may follow.
-static int pivot_bytes(int n) { return (n * (int)sizeof(int) + 15) & ~15; }
+static int pivot_bytes(int n) { return (n * (int)sizeof(px__int) + 15) & ~15; }
 
 PX_KERNEL(cholesky) {
   px__matrices t = {.l = l, .args = args, .one = PX__LAPACK_ONE(cholesky, args->L)};
@@ -18,6 +18,7 @@ PX_KERNEL(cholesky) {
 }
 PX_KERNEL(lu) {
   px__matrices t = {.l = l, .args = args, .one = PX__LAPACK_ONE(lu, args->LU)};
+  t.room = (size_t)pivot_bytes(px__columns_of(args->pivots));
   return px__matrices_run(&t, px__matrices_count(args->info, 0), cube(px__rows_of(args->LU)));
 }
 PX_KERNEL(lu_solve) {
@@ -34,7 +35,7 @@ PX_KERNEL(inverse) {
                     .args = args,
                     .one = PX__LAPACK_ONE(inverse, args->inverse),
                     .work = n * PX__LAPACK_BLOCK};
-  t.room = px__matrix_bytes(args->inverse, t.work) + (size_t)pivot_bytes(n);
+  t.room = px__matrix_bytes(args->inverse, (double)t.work) + (size_t)pivot_bytes(n);
   return px__matrices_run(&t, px__matrices_count(args->info, 0), 3 * cube(n));
 }
 PX_KERNEL(triangular) {
@@ -47,14 +48,14 @@ PX_KERNEL(triangular) {
 PX_KERNEL(permutation) {
   int n = px__rows_of(args->out), count = px__columns_of(args->pivots);
   px__matrices t = {.l = l, .args = args, .one = PX__LAPACK_ONE(permutation, args->out)};
-  t.room = ((size_t)n + (size_t)count) * sizeof(int);
+  t.room = (size_t)n * sizeof(int) + (size_t)count * sizeof(px__int);
   return px__matrices_run(&t, px__matrices_count(args->out, 2), (double)n * n);
 }
 PX_KERNEL(ldl) {
   int n = px__rows_of(args->LD);
   px__matrices t = {
       .l = l, .args = args, .one = PX__LAPACK_ONE(ldl, args->LD), .work = n * PX__LAPACK_BLOCK + 1};
-  t.room = px__matrix_bytes(args->LD, t.work);
+  t.room = px__matrix_bytes(args->LD, (double)t.work) + (size_t)pivot_bytes(n);
   return px__matrices_run(&t, px__matrices_count(args->info, 0), cube(n));
 }
 PX_KERNEL(ldl_solve) {

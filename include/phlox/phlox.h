@@ -19,6 +19,7 @@
 #include "phlox/graph.h"
 #include "phlox/io.h"
 #include "phlox/jit.h"
+#include "phlox/lapack.h"
 #include "phlox/launch.h"
 #include "phlox/layers.h"
 #include "phlox/memory.h"

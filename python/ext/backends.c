@@ -3,6 +3,7 @@
 // attributes: values are kept in the library alone.
 #include "ext.h"
 #include "phlox/attention.h"
+#include "phlox/lapack.h"
 
 EXT_METHOD0(torch, _settings, "list[tuple[str, str]]",
             "The settings by number: a module below torch.backends, and its attribute.") {
@@ -51,3 +52,9 @@ EXT_FUNCTION(torch, _library_version, "(name: str) -> int",
 }
 EXT_GIVES(torch, _cpu_capability, "str", PyUnicode_FromString(px_cpu_capability()),
           "Which instructions of the processor the kernels use at most: DEFAULT, AVX2 or AVX512.");
+EXT_METHOD0(torch, _cpu_lapack, "str",
+            "The path of the LAPACK that linear algebra on the CPU calls; raises where none is.") {
+  const char *path;
+  EXT_TRY(px_cpu_lapack(&path));
+  return PyUnicode_DecodeFSDefault(path);
+}

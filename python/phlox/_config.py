@@ -8,9 +8,13 @@ from phlox import _C
 def show() -> str:
     """What serves which devices."""
     backend = _C.cuda._backend_name() if _C.cuda.device_count() else "none"
+    try:
+        lapack = _C._cpu_lapack()
+    except RuntimeError:
+        lapack = "none"
     return (f"Phlox {_C.__version__}:\n  - C11, kernels of its own for the CPU\n"
             f"  - devices of type cuda: {_C.cuda.device_count()}, backend: {backend}\n"
-            f"  - cuDNN: {_C._library_version('cudnn') or 'none'}\n")
+            f"  - cuDNN: {_C._library_version('cudnn') or 'none'}\n  - LAPACK: {lapack}\n")
 
 
 def parallel_info() -> str:
