@@ -528,6 +528,11 @@ def wanted(o):
     return {name: entry for name, entry in ROWS.items() if is_wanted(name, entry[1])}
 
 
+def head(rate):
+    print("products: " + ", ".join(f"{name} {r / 1e12:.3g} TFLOP/s" for name, r in rate.items()))
+    print(f"{'':48}{'Phlox':>9}{'torch':>9}{'ratio':>6}{'goal':>9}{'floor':>9}{'peak, MiB':>16}  first losses", flush=True)
+
+
 def show(name, both, rate):
     goal, kind = ROWS[name][1]["goal"], ROWS[name][1].get("rate")
     goal = f"{goal:.1f}x" if ROWS[name][1].get("cpu") else run.text(goal, "s")
@@ -538,7 +543,7 @@ def show(name, both, rate):
     peaks = "/".join(f"{f['peak'] / 2**20:,.0f}" if f.get("peak") else "-" for f in (ours, theirs))
     losses = [f.get("losses", []) for f in (ours, theirs)]
     first = " | ".join(" ".join(f"{x:.4g}" for x in few[:SHOWN]) for few in losses if few)
-    print(f"{name:48}{run.text(seconds[0], 's'):>9}{run.text(seconds[1], 's'):>9}{ratio:>6}{goal:>9}{floor:>9}{peaks:>16}  {first}")
+    print(f"{name:48}{run.text(seconds[0], 's'):>9}{run.text(seconds[1], 's'):>9}{ratio:>6}{goal:>9}{floor:>9}{peaks:>16}  {first}", flush=True)
     if all(len(few) > SHOWN for few in losses):
         apart = [abs(a - b) for a, b in zip(*losses)]
         last = " | ".join(f"{sum(few[-20:]) / len(few[-20:]):.6g}" for few in losses)
@@ -554,15 +559,13 @@ def keep_least(both, library, figures):
 def main(o):
     python, have = run.choose()
     command = [python, os.path.abspath(__file__), "--device", o.device, "--seconds", str(o.seconds), "--threads", str(o.threads), "--losses", str(o.losses), "--clock", o.clock] + ["--tiny"] * o.tiny
-    found, rate = {}, {}
-    for library in have * o.turns:
-        for line in run.output(*command, "--worker", library, *o.names).splitlines():
+    found, rate, order = {}, {}, have * o.turns
+    for turn, library in enumerate(order, 1):
+        for line in run.lines(*command, "--worker", library, *o.names):
             (name, figures), = json.loads(line).items()
             if name == "rates": rate = {kind: max(r, rate.get(kind, 0)) for kind, r in figures.items()}
             else: keep_least(found.setdefault(name, {}), library, figures)
-    print("products: " + ", ".join(f"{name} {r / 1e12:.3g} TFLOP/s" for name, r in rate.items()))
-    print(f"{'':48}{'Phlox':>9}{'torch':>9}{'ratio':>6}{'goal':>9}{'floor':>9}{'peak, MiB':>16}  first losses")
-    for name, both in found.items(): show(name, both, rate)
+            if turn == len(order): head(rate) if name == "rates" else show(name, found[name], rate)
     with open(o.out, "w") as file: json.dump({"rates": rate, "rows": found}, file, indent=1)
 
 

@@ -208,6 +208,12 @@ def output(*command, **more):
     return subprocess.run(command, env=dict(environment(), **more), check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
 
 
+def lines(*command, **more):
+    """What a process prints, line by line, as it comes."""
+    with subprocess.Popen(command, env=dict(environment(), **more), stdout=subprocess.PIPE, text=True, cwd=ROOT) as process: yield from process.stdout
+    if process.returncode: raise subprocess.CalledProcessError(process.returncode, command)
+
+
 def found(what, *command, **more):
     """What a process prints in its last line, as JSON; None, and the error by the name of what was asked for, if it fails."""
     done = subprocess.run(command, env=dict(environment(), **more), capture_output=True, text=True)
