@@ -74,6 +74,7 @@ static void add(table *t, int64_t key, int64_t count, int64_t first) {
 typedef struct counting {
   const source *s;
   int64_t part;
+  bool given_up;  // atomic: one table has, so no others need be begun
   table tables[PARTS];
 } counting;
 
@@ -100,7 +101,9 @@ static void count_parts(void *context, int64_t begin, int64_t end) {
   counting *c = context;
   for (int64_t i = begin; i < end; i++) {
     int64_t from = i * c->part, to = from + c->part < c->s->n ? from + c->part : c->s->n;
+    if (__atomic_load_n(&c->given_up, __ATOMIC_RELAXED)) return;
     count_part(c->s, &c->tables[i], from, to);
+    if (c->tables[i].given_up) __atomic_store_n(&c->given_up, true, __ATOMIC_RELAXED);
   }
 }
 // The table of all elements, cut into parts by their number alone and joined in order.
@@ -156,26 +159,61 @@ static void give_few(results *r, const source *s, table *t) {
   for (int64_t i = 0; i < n; i++) give(r, s, t->slots[i].first, t->slots[i].count);
 }
 
-// All are sorted where the different ones go. The first of each kind moves to its place there.
+// Of n sorted values the first of each kind moves to its place, and they are counted: as C compares
+// them, zeros are one kind, and each NaN is its own.
+#define KEEP_FIRST(name, type) \
+  static int64_t name(void *values, int64_t n) { \
+    type *v = values, last = v[0]; \
+    int64_t kept = 1; \
+    for (px__steps s = {.n = n - 1}; px__step(&s);) \
+      for (int64_t i = s.begin + 1; i <= s.end; i++) { \
+        type one = v[i]; \
+        v[kept] = one; \
+        kept += one != last; \
+        last = one; \
+      } \
+    return kept; \
+  }
+KEEP_FIRST(keep_floats, float)
+KEEP_FIRST(keep_doubles, double)
+KEEP_FIRST(keep_ints, int32_t)
+KEEP_FIRST(keep_longs, int64_t)
+
+// The same by keys, with how many there are of each kind.
+static void give_kinds(results *r, const source *sorted) {
+  int64_t next = 0, keys[BLOCK], work = 0;
+  int64_t first = 0, last = 0;  // of a kind: its place and its key
+  for (int64_t i = 0; i < sorted->n; i += next) {
+    next = sorted->n - i < BLOCK ? sorted->n - i : BLOCK;
+    load(sorted, keys, i, next);
+    for (int64_t k = 0; k < next; k++) {
+      if (i + k > 0 && keys[k] == last && !(sorted->has_nan && last == sorted->nan)) continue;
+      if (i + k > 0) give(r, sorted, first, i + k - first);
+      first = i + k, last = keys[k];
+    }
+    if (px__worked(&work, next)) break;
+  }
+  give(r, sorted, first, sorted->n - first);
+}
+
+// All are sorted where the different ones go.
 static bool give_sorted(results *r, const source *s) {
-  int64_t *room = malloc((size_t)s->n * 2 * sizeof *room), next = 0, keys[BLOCK], work = 0;
+  int64_t *room = malloc((size_t)s->n * 2 * sizeof *room);
   px__key_counts *counts = malloc(sizeof *counts);
   const source sorted = {r->values, (int64_t)r->item, s->n, s->dtype, s->has_nan, s->nan};
   const px__line to = {r->values, (int64_t)r->item, s->dtype},
                  from = {(char *)s->at, s->stride, s->dtype};
   bool fine = room && counts && px__values_sort(&to, &from, s->n, room, counts);
-  int64_t first = 0, last = 0;  // of a kind: its place and its key
-  for (int64_t i = 0; fine && i < s->n; i += next) {
-    next = s->n - i < BLOCK ? s->n - i : BLOCK;
-    load(&sorted, keys, i, next);
-    for (int64_t k = 0; k < next; k++) {
-      if (i + k > 0 && keys[k] == last && !(s->has_nan && last == s->nan)) continue;
-      if (i + k > 0) give(r, &sorted, first, i + k - first);
-      first = i + k, last = keys[k];
-    }
-    if (px__worked(&work, next)) break;
-  }
-  if (fine) give(r, &sorted, first, s->n - first);
+  if (fine && !r->counts && s->dtype == PX_FLOAT32)
+    r->number = keep_floats(r->values, s->n);
+  else if (fine && !r->counts && s->dtype == PX_FLOAT64)
+    r->number = keep_doubles(r->values, s->n);
+  else if (fine && !r->counts && s->dtype == PX_INT32)
+    r->number = keep_ints(r->values, s->n);
+  else if (fine && !r->counts && s->dtype == PX_INT64)
+    r->number = keep_longs(r->values, s->n);
+  else if (fine)
+    give_kinds(r, &sorted);
   free(room);
   free(counts);
   return fine;
