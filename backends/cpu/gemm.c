@@ -59,7 +59,7 @@ static way choose(const px__gemm *g, const px__tiles *tiles) {
   if (lines && g->n <= (g->a_rows ? MOST_COLUMNS : 1)) return VECTOR;
   if (lines && !g->a_rows && few_lines(g->n, g->k, tiles)) return VECTORS;
   if (g->b_rows && g->m <= FEW_ROWS && tiles->few) return FEW;
-  if (g->a_rows || g->b_columns || !tiles->direct) return BLOCKED;
+  if (g->a_rows || g->b_rows || g->b_columns || !tiles->direct) return BLOCKED;
   bool small = g->m * g->k + g->k * g->n <= DIRECT_ELEMENTS && g->m * g->n <= DIRECT_RESULTS &&
                (size_t)(g->k * tiles->columns) * tiles->item <= PANEL_BYTES;
   // Where each row of B is used for one tile only, or for two of double, packing it does not pay.

@@ -5,10 +5,10 @@
 // that transposed and broadcast operands need no copy (a bias is an S with row stride 0). S may be
 // C itself, or NULL; with beta 0 it is not read.
 //
-// Rows of B may lie anywhere: a table then says where each begins, in elements, the stride of rows
-// is 0 and that of columns 1. It comes with room: PX__GEMM_SLACK elements past the last column of
-// each row may be read. Or columns of B may, with strides the other way round (of the transposed
-// problem these are the rows of A).
+// Rows of B, of no integers, may lie anywhere: a table then says where each begins, in elements,
+// the stride of rows is 0 and that of columns 1. It comes with room: PX__GEMM_SLACK elements past
+// the last column of each row may be read. Or columns of B may, with strides the other way round
+// (of the transposed problem these are the rows of A).
 #pragma once
 #include "phlox/backend.h"
 

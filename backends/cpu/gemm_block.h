@@ -5,8 +5,9 @@
 // T is the element, V its vector, L the lanes of V, R the rows of a tile (6 or 8), NAME(x) the name
 // of x, TARGET what a function needs to use V, NUMBER(x) a double as T. A tile of C is R rows by
 // two vectors, held in registers. Small products read A and B where they lie (`direct`); large ones
-// pack panels of B (KC x 2L) and of A (KC x R) so that a tile reads memory in order. Every element
-// of C is a chain of FMAs over k in blocks of KC, wherever in a tile it lies.
+// pack panels of B (KC x 2L) and of A (KC x R) so that a tile reads memory in order; rows of B by a
+// table are read where they lie. Every element of C is a chain of FMAs over k in blocks that follow
+// from k alone, wherever in a tile it lies.
 
 // k = 0: C = beta * S.
 static TARGET void NAME(scale)(const px__gemm *g) {
@@ -18,28 +19,32 @@ static TARGET void NAME(scale)(const px__gemm *g) {
 }
 
 // acc = A(rows x k) * B(k x vectors L); `rows` and `vectors` are constants at each call. Rows of A
-// are `ar` apart and its columns `ac`; rows of B are `br` apart and contiguous. `fetch`: what lies
-// so far behind each row of B is fetched for another tile, as no cache sees by itself that rows far
-// apart are walked.
+// are `ar` apart and its columns `ac`; rows of B are contiguous, and `br` apart or where `at` says.
+// `fetch`: what lies so far behind each row of B is fetched for another tile, as no cache sees by
+// itself that rows far apart are walked.
 static inline __attribute__((always_inline)) TARGET void NAME(tile)(
     const int rows, const int vectors, int64_t k, const T *a, int64_t ar, int64_t ac, const T *b,
-    int64_t br, const bool fetch, int64_t ahead, V *acc) {
-  V c[R][2];
+    int64_t br, const int64_t *at, const bool fetch, int64_t ahead, V *acc) {
+  V c[R][MOST_VECTORS];
   for (int i = 0; i < rows; i++)
     for (int v = 0; v < vectors; v++) c[i][v] = SET(0);
   for (int64_t p = 0; p < k; p++, a += ac, b += br) {
+    const T *row = at ? b + at[p] : b;
     V y[2];
-    for (int v = 0; v < vectors; v++) y[v] = LOAD(b + v * L);
-    if (fetch) __builtin_prefetch(b + ahead);
-    if (fetch && vectors > 1 && L * sizeof(T) >= 64) __builtin_prefetch(b + ahead + L);
+    for (int v = 0; vectors <= 2 && v < vectors; v++) y[v] = LOAD(row + v * L);
+    if (fetch) __builtin_prefetch(row + ahead);
+    if (fetch && vectors > 1 && L * sizeof(T) >= 64) __builtin_prefetch(row + ahead + L);
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
       V x = SET(a[i * ar]);
-      for (int v = 0; v < vectors; v++) c[i][v] = FMA(x, y[v], c[i][v]);
+#pragma GCC unroll 16
+      for (int v = 0; v < vectors; v++)
+        c[i][v] = FMA(x, vectors <= 2 ? y[v] : LOAD(row + v * L), c[i][v]);
     }
   }
 #pragma GCC unroll 16
   for (int i = 0; i < rows; i++)
+#pragma GCC unroll 16
     for (int v = 0; v < vectors; v++) acc[i * vectors + v] = c[i][v];
 }
 
@@ -118,7 +123,7 @@ static inline __attribute__((always_inline)) TARGET void NAME(tile_rows)(
     __builtin_prefetch(t->c + i * t->cr, 1);
     if (vectors > 1) __builtin_prefetch(t->c + i * t->cr + L, 1);
   }
-  NAME(tile)(rows, vectors, k, a, ar, ac, b, br, fetch, t->ahead, acc);
+  NAME(tile)(rows, vectors, k, a, ar, ac, b, br, NULL, fetch, t->ahead, acc);
   NAME(put)(t, rows, cols, acc, vectors);
 }
 
@@ -279,16 +284,14 @@ static TARGET void NAME(pack_b)(const px__gemm *g, int64_t p0, int64_t k, int64_
   }
 #endif
   const T *b = (const T *)g->b + p0 * g->br + j0 * g->bc;
-  const int64_t *rows = g->b_rows ? g->b_rows + p0 : NULL;
   const int64_t *columns = g->b_columns ? g->b_columns + j0 : NULL;
   int64_t br = g->br, bc = g->bc;
   if (bc == 1 && cols == 2 * L) {
-    for (int64_t p = 0; p < k; p++, to += 2 * L)
-      memcpy(to, b + NAME(row_at)(rows, br, p), 2 * L * sizeof(T));
+    for (int64_t p = 0; p < k; p++, to += 2 * L) memcpy(to, b + p * br, 2 * L * sizeof(T));
     return;
   }
   if (cols < 2 * L) memset(to, 0, (size_t)k * 2 * L * sizeof(T));
-  if (br == 1 && cols >= L && !rows) {
+  if (br == 1 && cols >= L) {
     NAME(pack_columns)(b, columns, bc, k, to);
     if (cols == 2 * L) NAME(pack_columns)(b + L * bc, columns ? columns + L : NULL, bc, k, to + L);
     for (int64_t p = 0; cols < 2 * L && p < k; p++)
@@ -296,8 +299,7 @@ static TARGET void NAME(pack_b)(const px__gemm *g, int64_t p0, int64_t k, int64_
     return;
   }
   for (int64_t p = 0; p < k; p++, to += 2 * L)
-    for (int j = 0; j < cols; j++)
-      to[j] = b[NAME(row_at)(rows, br, p) + NAME(row_at)(columns, bc, j)];
+    for (int j = 0; j < cols; j++) to[j] = b[p * br + NAME(row_at)(columns, bc, j)];
 }
 // Copies `rows` rows from i0 and k columns from p0 of A into a panel of R, column by column,
 // zeros beyond rows.
@@ -326,7 +328,10 @@ static TARGET void NAME(pack_all)(const px__gemm *g, T *to) {
     NAME(pack_b)(g, 0, g->k, j, g->n - j < 2 * L ? (int)(g->n - j) : 2 * L, to + j * g->k);
 }
 
-enum { NAME(KC) = 1024 / sizeof(T), NAME(MC) = 192, NAME(NC) = 64 * 2 * L };
+// Blocks of k are of equal length, KC at most: so that a panel of B and one of A fit into the first
+// cache, which has 48 KB where vectors have 64 bytes, else 32.
+enum { NAME(NEAR) = L * sizeof(T) == 64 ? 46 * 1024 : 30 * 1024 };
+enum { NAME(KC) = NAME(NEAR) / ((2 * L + R) * sizeof(T)), NAME(MC) = 192, NAME(NC) = 64 * 2 * L };
 // Rows of a panel of a direct product: that many fit into its room.
 enum {
   NAME(DEPTH) = 1024 <= PANEL_BYTES / (2 * L) ? 1024 / sizeof(T) : PANEL_BYTES / (2 * L * sizeof(T))
@@ -340,7 +345,7 @@ static TARGET void NAME(direct_rows)(const px__gemm *g, int64_t p, int64_t k, T 
     int cols = g->n - j < 2 * L ? (int)(g->n - j) : 2 * L;
     const T *panel = b + j * g->bc;
     int64_t br = g->br;
-    if (g->bc != 1 || cols % L || g->b_rows || g->b_half) {
+    if (g->bc != 1 || cols % L || g->b_half) {
       NAME(pack_b)(g, p, k, j, cols, room);
       panel = room, br = 2 * L;
     }
@@ -367,26 +372,25 @@ static inline __attribute__((always_inline)) TARGET void NAME(few_tile)(const in
                                                                         const int vectors,
                                                                         const px__gemm *g,
                                                                         int64_t i0, int64_t j0) {
-  V c[R][MOST_VECTORS], acc[R * MOST_VECTORS];
+  V acc[R * MOST_VECTORS];
   const T *a = (const T *)g->a + i0 * g->ar, *b = (const T *)g->b + j0;
-  for (int i = 0; i < rows; i++)
-    for (int v = 0; v < vectors; v++) c[i][v] = SET(0);
-  for (int64_t p = 0; p < g->k; p++, a += g->ac) {
-    const T *y = b + g->b_rows[p];
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++) {
-      V x = SET(a[i * g->ar]);
-#pragma GCC unroll 16
-      for (int v = 0; v < vectors; v++) c[i][v] = FMA(x, LOAD(y + v * L), c[i][v]);
-    }
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; i++)
-#pragma GCC unroll 16
-    for (int v = 0; v < vectors; v++) acc[i * vectors + v] = c[i][v];
+  NAME(tile)(rows, vectors, g->k, a, g->ar, g->ac, b, 0, g->b_rows, false, 0, acc);
   NAME(target) t = NAME(target_of)(g, i0, j0, true);
   int cols = g->n - j0 < vectors * L ? (int)(g->n - j0) : vectors * L;
   NAME(put)(&t, rows, cols, acc, vectors);
+}
+// A tile of a packed A, of which `rows` rows are wanted, and of rows of B that are read where they
+// lie: those of places that see nearly the same of an image lie in the same lines of the cache.
+static __attribute__((noinline)) TARGET void NAME(tile_apart)(int rows, int cols, int64_t k,
+                                                              const T *a, const T *b,
+                                                              const int64_t *at,
+                                                              const NAME(target) * t) {
+  V acc[2 * R];
+  if (rows > R / 2)
+    NAME(tile)(R, 2, k, a, 1, R, b, 0, at, false, 0, acc);
+  else
+    NAME(tile)(R / 2, 2, k, a, 1, R, b, 0, at, false, 0, acc);
+  NAME(put)(t, rows, cols, acc, 2);
 }
 #define FEW(rows, most) \
   static __attribute__((noinline)) TARGET void NAME(few_##rows)(const px__gemm *g, int64_t i) { \
@@ -567,13 +571,20 @@ typedef struct NAME(cell) {
 
 // Whether each row of A is read but once, and lies along k: it is not packed.
 static TARGET bool NAME(once)(const px__gemm *g) {
-  return g->n <= 2 * L && g->ac == 1 && !g->a_rows;
+  return g->n <= 2 * L && g->ac == 1 && !g->a_rows && !g->b_rows;
 }
 static TARGET void NAME(one_tile)(const NAME(cell) * x, int64_t row, int64_t col, const T *panel) {
   int cols = x->nc - col < 2 * L ? (int)(x->nc - col) : 2 * L;
   int rows = x->mc - row < R ? (int)(x->mc - row) : R;
   NAME(target) t = NAME(target_of)(x->g, x->i + row, x->j + col, x->p == 0);
   const T *a = x->pa + row * x->kc;
+#ifndef WHOLE
+  if (x->g->b_rows) {
+    const T *b = (const T *)x->g->b + x->j + col;
+    NAME(tile_apart)(rows, cols, x->kc, a, b, x->g->b_rows + x->p, &t);
+    return;
+  }
+#endif
   if (NAME(once)(x->g)) NAME(tile_direct)
   (rows, cols, x->kc, (const T *)x->g->a + (x->i + row) * x->g->ar + x->p, x->g->ar, 1, panel,
    2 * L, &t);
@@ -599,7 +610,7 @@ static TARGET void NAME(block)(const NAME(cell) * x) {
     int cols = x->nc - col < 2 * L ? (int)(x->nc - col) : 2 * L;
     const T *packed = (const T *)g->packed;
     T *own = only ? x->pb : x->pb + col * x->kc;
-    if (x->i == 0 && !packed) NAME(pack_b)(g, x->p, x->kc, x->j + col, cols, own);
+    if (x->i == 0 && !packed && !g->b_rows) NAME(pack_b)(g, x->p, x->kc, x->j + col, cols, own);
     const T *panel = packed ? packed + (x->j + col) * g->k + x->p * 2 * L : own;
     for (int64_t row = 0; row < x->mc && !shallow; row += R) NAME(one_tile)(x, row, col, panel);
   }
@@ -612,17 +623,18 @@ static int64_t NAME(side)(int64_t whole, int64_t at, int64_t most) {
 }
 
 static TARGET bool NAME(blocked)(const px__gemm *g) {
+  int64_t blocks = (g->k + NAME(KC) - 1) / NAME(KC), depth = (g->k + blocks - 1) / blocks;
   int64_t panels = g->m <= NAME(MC) && g->k > SHALLOW ? 2 * L : NAME(NC);
   // Packing a panel of A may store beyond its end.
   T *room = aligned_alloc(64, (size_t)NAME(KC) * (size_t)(panels + NAME(MC)) * sizeof(T) + 64);
   if (!room) return false;
   NAME(cell) x = {.g = g, .pa = room + NAME(KC) * panels, .pb = room};
   for (x.j = 0; x.j < g->n; x.j += NAME(NC))
-    for (x.p = 0; x.p < g->k; x.p += NAME(KC))
+    for (x.p = 0; x.p < g->k; x.p += depth)
       for (x.i = 0; x.i < g->m && !px__cpu_stopped(); x.i += NAME(MC)) {
         x.mc = NAME(side)(g->m, x.i, NAME(MC));
         x.nc = NAME(side)(g->n, x.j, NAME(NC));
-        x.kc = NAME(side)(g->k, x.p, NAME(KC));
+        x.kc = NAME(side)(g->k, x.p, depth);
         NAME(block)(&x);
       }
   free(room);
