@@ -131,6 +131,10 @@ PX_CALL px_shards_reset(px_module *layer);
 // once.
 PX_CALL px_shard_norm(px_tensor **out, px_comm *comm, px_tensor *const *parts, int64_t count,
                       px_tensor *const *own, int64_t own_count, double norm_type);
+// Gives all ranks, which all call it, the greatest of their numbers, in place of each: whether one
+// found something, say. The numbers may be on the CPU where the communicator takes tensors of
+// devices; they go by the current one then.
+PX_CALL px_shard_greatest(px_comm *comm, px_tensor *number);
 // Gives the whole of what each rank has rows of, which has these sizes; all ranks call it. Where it
 // is recorded, a part's gradient is its rows of the gradient of the whole, which all ranks have.
 PX_CALL px_shard_whole(px_tensor **out, px_comm *comm, px_tensor *local, int ndim,

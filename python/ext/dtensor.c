@@ -530,14 +530,9 @@ int ext_sharded_norm(px_tensor **out, const ext_tensors *g, bool gradients, doub
 
 // Gives all ranks that have parts of a tensor the greatest of their numbers, in place.
 static px_status greatest_of_all(const ext_placed *of, px_tensor *number) {
-  px_collective all = {
-      .op = PX_ALL_REDUCE, .reduce = PX_REDUCE_MAX, .outputs = &number, .output_count = 1};
-  for (int m = 0; m < px_mesh_ndim(of->layout.mesh); m++) {
-    PX_SCOPED(px_work) work = NULL;
-    if (of->placements[m].kind == PX_PLACED_WHOLE) continue;
-    PX_TRY(px_comm_run(&work, px_mesh_comm(of->layout.mesh, m), &all));
-    PX_TRY(px_work_wait(work, 0));
-  }
+  for (int m = 0; m < px_mesh_ndim(of->layout.mesh); m++)
+    if (of->placements[m].kind != PX_PLACED_WHOLE)
+      PX_TRY(px_shard_greatest(px_mesh_comm(of->layout.mesh, m), number));
   return PX_OK;
 }
 

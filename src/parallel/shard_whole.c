@@ -83,21 +83,24 @@ static px_status norm_here(px_tensor **out, px_tensor *const *parts, int64_t cou
   return status;
 }
 
+// Reduces a tensor in place over all ranks. It is where the communicator takes it.
+static px_status reduce_all(px_comm *comm, px_reduce_op reduce, px_tensor *tensor) {
+  PX_SCOPED(px_work) work = NULL;
+  px_collective all = {
+      .op = PX_ALL_REDUCE, .reduce = reduce, .outputs = &tensor, .output_count = 1};
+  PX_TRY(px_comm_run(&work, comm, &all));
+  return px_work_wait(work, 0);
+}
+
 static px_status norm_of_all(px_tensor **out, px_comm *comm, px_tensor *const *parts, int64_t count,
                              double norm_type) {
   PX_SCOPED(px_tensor) here = NULL;
   PX_SCOPED(px_tensor) norm = NULL;
-  PX_SCOPED(px_work) work = NULL;
   bool greatest = isinf(norm_type);
   PX_TRY(norm_here(&here, parts, count, norm_type));
   PX_TRY(px__placed_for(&norm, comm, here));
   if (!greatest) PX_TRY(px_pow_scalar_(norm, px_float(norm_type)));
-  px_collective all = {.op = PX_ALL_REDUCE,
-                       .reduce = greatest ? PX_REDUCE_MAX : PX_REDUCE_SUM,
-                       .outputs = &norm,
-                       .output_count = 1};
-  PX_TRY(px_comm_run(&work, comm, &all));
-  PX_TRY(px_work_wait(work, 0));
+  PX_TRY(reduce_all(comm, greatest ? PX_REDUCE_MAX : PX_REDUCE_SUM, norm));
   if (!greatest) PX_TRY(px_pow_scalar_(norm, px_float(1 / norm_type)));
   return px_to(out, norm, PX_DTYPE_NONE, px_tensor_device(here), false, false);
 }
@@ -130,6 +133,23 @@ px_status px_shard_norm(px_tensor **out, px_comm *comm, px_tensor *const *parts,
     status = norm_with_own(out, norm, own, own_count, norm_type);
   else if (status == PX_OK)
     *out = PX_MOVE(norm);
+  px_grad_set_enabled(was);
+  return status;
+}
+
+static px_status greatest_of_all(px_comm *comm, px_tensor *number) {
+  PX_SCOPED(px_tensor) there = NULL;
+  PX_TRY(px__placed_for(&there, comm, number));
+  PX_TRY(reduce_all(comm, PX_REDUCE_MAX, there));
+  return there == number ? PX_OK : px_copy_(number, there, false);
+}
+
+px_status px_shard_greatest(px_comm *comm, px_tensor *number) {
+  PX_GIVEN(comm);
+  PX_GIVEN(number);
+  bool was = px_grad_enabled();
+  px_grad_set_enabled(false);
+  px_status status = greatest_of_all(comm, number);
   px_grad_set_enabled(was);
   return status;
 }

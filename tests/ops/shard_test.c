@@ -374,6 +374,26 @@ static void norms(px_comm *comm, px_device device) {
   CHECK_NEAR(*(double *)px_tensor_data(greatest), 4, 0);
   FAILS(px_shard_norm(&norm, comm, &part, 1, NULL, 0, 0), PX_UNIMPLEMENTED, "of sharded tensors");
 }
+// Numbers on the CPU and on the device, also of communicators that take only those of devices.
+static void finds_the_greatest(px_comm *comm, px_device device) {
+  px_device devices[] = {device, px_cpu()};
+  for (int i = 0; i < 2; i++) {
+    float value = (float)px_comm_rank(comm) - 3, found = 0;
+    PX_SCOPED(px_tensor) number = NULL;
+    PX_SCOPED(px_tensor) norm = NULL;
+    OK(px_full(&number, NULL, 0, px_float(value), PX_FLOAT32, devices[i], false, false));
+    OK(px_shard_norm(&norm, comm, &number, 1, NULL, 0, INFINITY));
+    OK(px_shard_greatest(comm, number));
+    OK(px_tensor_read(number, &found, sizeof found));
+    CHECK_NEAR(found, px_comm_size(comm) - 4, 0);
+    OK(px_tensor_read(norm, &found, sizeof found));
+    CHECK_NEAR(found, 3, 0);
+  }
+}
+PX_TEST(the_greatest_number_is_found) { run_ranks(3, ON_CPU, finds_the_greatest); }
+PX_TEST(the_greatest_number_is_found_by_ranks_that_queue) {
+  run_ranks(3, IN_CLUSTER, finds_the_greatest);
+}
 PX_TEST(the_norm_is_that_of_the_whole) { run_ranks(2, ON_CPU, norms); }
 
 static void refuses(px_comm *comm, px_device device) {

@@ -215,7 +215,11 @@ def mixed(r, n, device):
 
 
 def scales(r, n, device, mesh=None):
-    m = fully_shard(nn.Linear(2, 2, bias=False, device=device), mesh=mesh)
+    scales_of(r, device, fully_shard(nn.Linear(2, 2, bias=False, device=device), mesh=mesh))
+    scales_of(r, device, fully_shard(nn.Linear(2, 2, bias=False), mesh=mesh, offload_policy=CPUOffloadPolicy(pin_memory=device.type == "cuda")))
+
+
+def scales_of(r, device, m):
     opt, scaler = torch.optim.SGD(m.parameters(), 1.0), torch.amp.GradScaler(device.type, init_scale=4.0)
     before = m.weight.full_tensor()
     for step in range(2):
