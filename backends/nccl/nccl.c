@@ -172,9 +172,10 @@ static int ask(joined *self, char *why, size_t room) {
   return answer;
 }
 
-static int await(joined *self, int64_t timeout_ms, char *why, size_t room) {
+// Till what has begun is done; from `begin` on it has so much time.
+static int await(joined *self, int64_t begin, int64_t timeout_ms, char *why, size_t room) {
   enum { SPIN_NS = 500000, NAP_NS = 200000 };
-  int64_t begin = now_ns(), passed;
+  int64_t passed;
   int answer;
   while ((answer = ask(self, why, room)) == NOT_YET) {
     passed = now_ns() - begin;
@@ -316,8 +317,9 @@ static int join(void **out, const px_engine_job *job, char *why, size_t room) {
   pthread_cond_init(&self->left, NULL);
   self->size = job->size, self->rank = job->rank;
   self->store = job->store, self->over = job->over;
-  if (begin_joining(self, job, why, room) || await(self, job->timeout_ms, why, room) ||
-      begin_splitting(self, why, room) || await(self, job->timeout_ms, why, room))
+  int64_t begin = now_ns(), time_ms = job->timeout_ms;
+  if (begin_joining(self, job, why, room) || await(self, begin, time_ms, why, room) ||
+      begin_splitting(self, why, room) || await(self, begin, time_ms, why, room))
     return drop(self), 1;
   *out = self;
   return 0;
