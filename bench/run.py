@@ -180,22 +180,25 @@ def chosen(rows, names):
     return [row for row in rows if any(name in row[0] for name in names)]
 
 
-def measured(library, rows, measure):
-    """{name: measure(row)} of the rows; one that fails is told on stderr and left out."""
-    result = {}
+def tell(library, rows, measure):
+    """Prints {name: measure(row)} of each row in a line; one that fails is told on stderr."""
     for row in rows:
         try:
-            result[row[0]] = measure(*row)
+            print(json.dumps({row[0]: measure(*row)}), flush=True)
         except Exception as error:
             print(f"{library}: {row[0]}: {type(error).__name__}: {error}".splitlines()[0], file=sys.stderr)
         gc.collect()
-    return result
+
+
+def told(python, file, *arguments, **more):
+    """The (name, figures) that a worker tells, as they come."""
+    for line in lines(python, os.path.abspath(file), *arguments, **more): yield from json.loads(line).items()
 
 
 def worker(library, names):
-    """Runs the rows with one library and prints {name: seconds}."""
+    """Runs the rows with one library, and tells the seconds of each."""
     torch = bind(library)
-    print(json.dumps(measured(library, chosen(ROWS, names), lambda name, statement, setup, more: least(*prepare(statement, setup, {"torch": torch})[:1], 0.7))))
+    tell(library, chosen(ROWS, names), lambda name, statement, setup, more: least(*prepare(statement, setup, {"torch": torch})[:1], 0.7))
 
 
 def environment(tree=ROOT):
@@ -283,16 +286,18 @@ def text(value, unit):
     return f"{value:.3g} s"
 
 
-def show(rows):
-    errors = any("errors" in r for r in rows)
-    print(f"{'':44}{'Phlox':>10}{'torch':>10}{'ratio':>8}{'goal':>15}{'floor':>13}" + (f"{'error':>10}{'torch':>10}" if errors else ""))
-    for r in rows:
-        ratio = f"{r['torch'] / r['phlox']:.2f}" if r.get("torch") and r.get("phlox") else ""
-        floor = f"{100 * r['floor'] / r['phlox']:.0f} % of it" if r.get("floor") and r.get("phlox") else ""
-        goal = f"{r['times']}x torch" if "times" in r else text(r["goal"], r["unit"]) if "goal" in r else ""
-        if goal: goal += " met" if r["met"] else " NOT" if r["met"] is not None else " ?"
-        wrong = [f"{e:.1e}" if e is not None else "-" for e in map(r.get("errors", {}).get, LIBRARIES)] if errors else []
-        print(f"{r['name']:44}{text(r.get('phlox'), r['unit']):>10}{text(r.get('torch'), r['unit']):>10}{ratio:>8}{goal:>15}{floor:>13}" + "".join(f"{w:>10}" for w in wrong))
+def head(errors=False):
+    print(f"{'':44}{'Phlox':>10}{'torch':>10}{'ratio':>8}{'goal':>15}{'floor':>13}" + (f"{'error':>10}{'torch':>10}" if errors else ""), flush=True)
+
+
+def show(r):
+    """A row, judged; `errors`, where it has them, stand at the end."""
+    ratio = f"{r['torch'] / r['phlox']:.2f}" if r.get("torch") and r.get("phlox") else ""
+    floor = f"{100 * r['floor'] / r['phlox']:.0f} % of it" if r.get("floor") and r.get("phlox") else ""
+    goal = f"{r['times']}x torch" if "times" in r else text(r["goal"], r["unit"]) if "goal" in r else ""
+    if goal: goal += " met" if r["met"] else " NOT" if r["met"] is not None else " ?"
+    wrong = [f"{e:.1e}" if e is not None else "-" for e in map(r.get("errors", {}).get, LIBRARIES)] if "errors" in r else []
+    print(f"{r['name']:44}{text(r.get('phlox'), r['unit']):>10}{text(r.get('torch'), r['unit']):>10}{ratio:>8}{goal:>15}{floor:>13}" + "".join(f"{w:>10}" for w in wrong), flush=True)
 
 
 def judge(row):
@@ -322,7 +327,7 @@ def measure_bandwidth(best):
 
 def worker_seconds(python, library, names, tree=ROOT):
     """{name: seconds} of the rows, from a process of their own, with the package of a tree."""
-    return json.loads(output(python, os.path.abspath(__file__), "--worker", library, *names, PYTHONPATH=environment(tree)["PYTHONPATH"]))
+    return dict(told(python, __file__, "--worker", library, *names, PYTHONPATH=environment(tree)["PYTHONPATH"]))
 
 
 def python_rows(python, have, names, bandwidth):
@@ -353,7 +358,8 @@ def main(path, *names):
     if not names: rows += process_rows(python, have)
     floors = ", ".join(f"{name} {speed:.1f} GB/s" for name, speed in bandwidth.items())
     print(f"{THREADS} threads on {os.cpu_count()} cores; memory: {floors}; load {os.getloadavg()[0]:.1f}")
-    show([judge(r) for r in rows])
+    head()
+    for r in rows: show(judge(r))
     with open(path, "w") as file:
         json.dump({"threads": THREADS, "bandwidth": bandwidth, "load": os.getloadavg()[0], "rows": rows}, file, indent=1)
 

@@ -231,27 +231,31 @@ def wanted(options):
 
 
 def worker(library, options):
-    """Runs the rows whose environment this is and prints {name: [seconds, error, norm]}."""
+    """Runs the rows whose environment this is, and tells [seconds, error, norm] of each."""
     torch = run.bind(library)
     rows = [row for row in wanted(options) if row[3].get("more", {}).items() <= os.environ.items() and bool(row[3].get("more")) == options.more]
-    print(json.dumps(run.measured(library, rows, lambda name, *row: measure(torch, options, *row))))
+    run.tell(library, rows, lambda name, *row: measure(torch, options, *row))
 
 
 def ask(python, library, options, more):
     flags = ["--worker", library, "--device", options.device] + ["--tiny"] * options.tiny + ["--more"] * bool(more)
-    return json.loads(run.output(python, os.path.abspath(__file__), *flags, *options.names, **more))
+    return run.told(python, __file__, *flags, *options.names, **more)
 
 
 def rounds(python, have, options):
-    """{library: {name: [seconds, error, norm]}}, the least of the rounds."""
-    found = {library: {} for library in have}
+    """(name, {library: [seconds, error, norm]}), the least of the rounds: each row as soon as the last library has it, and then what that one lacks."""
+    found = {}
     environments = [dict(e) for e in dict.fromkeys(tuple(row[3].get("more", {}).items()) for row in wanted(options))]
-    for _ in range(1 if options.tiny else options.rounds):
-        for library in have:
-            for more in environments:
-                for name, figures in ask(python, library, options, more).items():
-                    found[library][name] = min(figures, found[library].get(name, figures), key=lambda f: f[0])
-    return found
+    turns = [(library, more) for _ in range(1 if options.tiny else options.rounds) for library in have for more in environments]
+    lacking = {row[0] for row in wanted(options)}
+    for left, (library, more) in zip(range(len(turns), 0, -1), turns):
+        for name, figures in ask(python, library, options, more):
+            mine = found.setdefault(name, {})
+            mine[library] = min(figures, mine.get(library, figures), key=lambda f: f[0])
+            if left <= len(environments):
+                lacking.discard(name)
+                yield name, mine
+    yield from ((name, found[name]) for name in found if name in lacking)
 
 
 def floor_of(more, floors):
@@ -261,10 +265,9 @@ def floor_of(more, floors):
 
 
 def python_rows(python, have, options, floors):
-    found = rounds(python, have, options)
-    for name, _, _, more in ROWS:
-        figures = {library: found[library][name] for library in have if name in found[library]}
-        if not figures: continue
+    entries = {row[0]: row[3] for row in ROWS}
+    for name, figures in rounds(python, have, options):
+        more = entries[name]
         row = {"name": name, "unit": "s", **{library: f[0] for library, f in figures.items()}}
         if "goal" in more and options.device == "cuda": row["goal"] = more["goal"]
         if "check" in more: row["errors"] = {library: f[1] for library, f in figures.items()}
@@ -284,6 +287,12 @@ def c_rows(options, floors):
     for name, seconds in run.c_lines(options.device):
         goal = {"goal": GOALS[name]} if name in GOALS and options.device == "cuda" else {}
         yield {"name": f"C: {name}", "unit": "s", "phlox": seconds, **goal, **({"floor": floors.get("launch")} if name.startswith("add") else {})}
+
+
+def all_rows(python, have, options, floors):
+    if options.names == [""]: yield from c_rows(options, floors)
+    yield from python_rows(python, have, options, floors)
+    if options.names == [""]: yield process_row(python, have, options, floors)
 
 
 def driver_floors():
@@ -307,11 +316,14 @@ def main(options):
         print("PyTorch is not here, or has no such device: its column is empty")
         have = ["phlox"]
     floors = driver_floors() if options.device == "cuda" else {}
-    rows = list(c_rows(options, floors)) if options.names == [""] else []
-    rows += python_rows(python, have, options, floors)
-    if options.names == [""]: rows.append(process_row(python, have, options, floors))
     print(f"{name}; the driver alone: " + ", ".join(f"{k} {v / 1e9:.1f} GB/s" if v > 1e6 else f"{k} {run.text(v, 's')}" for k, v in floors.items()))
-    run.show([run.judge(row) for row in rows])
+    run.head(errors=True)
+    rows = []
+    for row in all_rows(python, have, options, floors):
+        rows.append(run.judge(row))
+        run.show(row)
+    place = {row[0]: at for at, row in enumerate(ROWS)}
+    rows.sort(key=lambda row: place.get(row["name"], -1))
     with open(options.out, "w") as file:
         json.dump({"device": name, "floors": floors, "rows": rows}, file, indent=1)
 
