@@ -39,8 +39,8 @@ static void write_kernel_names(FILE *to, const char *names) {
 }
 
 static void write_refusal(FILE *to, const og_op *op, const og_field *f) {
-  static const char *const kinds[] = {"bool", "dtype", "mask",    "device",
-                                      "out",  "sizes", "autocast"};
+  static const char *const kinds[] = {"bool", "dtype",  "mask",  "device",
+                                      "out",  "second", "sizes", "autocast"};
   const char *end = og_word_end(f->text), *rest = og_skip(end);
   if (!strncmp(f->text, "name ", 5)) {
     write_kernel_names(to, rest);

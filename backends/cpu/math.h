@@ -50,13 +50,17 @@ static inline float k_exp_f32(float x) {
   return x > 89 ? INFINITY : y;
 }
 
-// 1 - e^-a for a from 0 to 80, to its last place where a is small, too.
-static inline float k_exp_lack(float a) {
+// e^-a as a power of two and what comes to it, as a share of that, for a from 0 to 80.
+static inline float k_exp_parts(float a, float *rest) {
   float shifted = K_FMA(a, -1.44269504f, K_SHIFT), n = shifted - K_SHIFT;
   float r = K_FMA(n, -0.693145752f, -a);
-  r = K_FMA(n, -1.42860677e-6f, r);
-  float power = px__bits_float((px__float_bits(shifted) << 23) + (127u << 23));
-  return K_FMA(-power, k_exp_rest(r), 1.0f - power);
+  *rest = k_exp_rest(K_FMA(n, -1.42860677e-6f, r));
+  return px__bits_float((px__float_bits(shifted) << 23) + (127u << 23));
+}
+// 1 - e^-a, to its last place where a is small, too.
+static inline float k_exp_lack(float a) {
+  float rest, power = k_exp_parts(a, &rest);
+  return K_FMA(-power, rest, 1.0f - power);
 }
 
 // (log(1 + f) - f) / f^2 for 1 + f from the root of one half to that of two.
@@ -99,11 +103,15 @@ static inline float k_log1p_f32(float x) {
   return x >= -1 ? y : NAN;
 }
 
-// t / (2 - t), where t = 1 - exp(-2 x).
+// (1 - e) / (1 + e), where e = exp(-2 |x|); past 0.55 1 - 2 e / (1 + e), which near 1 is right to
+// the last place, and so 1 - tanh^2 keeps what digits it can. Which it is comes from the bits: of a
+// condition the compiler would make two quotients.
 static inline float k_tanh_f32(float x) {
-  float a = fabsf(x);
-  float t = k_exp_lack(2.0f * (a > 10.0f ? 10.0f : a));
-  return copysignf(t / (2.0f - t), x);
+  float a = fabsf(x), rest, power = k_exp_parts(2.0f * (a > 10.0f ? 10.0f : a), &rest);
+  int32_t past = (int32_t)(0x3f0ccccdu - px__float_bits(a)) >> 31;
+  float far = px__bits_float((uint32_t)past & 0x3f800000u), p = K_FMA(power, far, power);
+  float q = K_FMA(p, rest, p - (1.0f - far)) / K_FMA(power, rest, 1.0f + power);
+  return copysignf(far - q, x);
 }
 
 static inline float k_sigmoid_f32(float x) {

@@ -22,6 +22,7 @@ typedef struct measurement_object {
   PyObject_HEAD task task;
   int64_t number;  // of runs in each time
   double *times;   // of all runs, in seconds, in the order in which they were measured
+  double *sorted;  // the same, the least first; NULL until somebody asks
   int64_t count;
 } measurement_object;
 static timer_object *timer_of(PyObject *self) { return (timer_object *)self; }
@@ -32,7 +33,8 @@ static measurement_object *measurement_of(PyObject *self) { return (measurement_
       EXT_OBJECT(object, task.sub_label), EXT_OBJECT(object, task.description), \
       EXT_OBJECT(object, task.env)
 EXT_OWNS(timer, TASK(timer_object), EXT_OBJECT(timer_object, inner));
-EXT_OWNS(measurement, TASK(measurement_object), EXT_MEMORY(measurement_object, times));
+EXT_OWNS(measurement, TASK(measurement_object), EXT_MEMORY(measurement_object, times),
+         EXT_MEMORY(measurement_object, sorted));
 
 static task task_copy(const task *from) {
   task to = *from;
@@ -47,22 +49,21 @@ static int compare(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
 }
-// To be freed; NULL without memory.
-static double *sorted_times(const measurement_object *self) {
-  double *sorted = malloc((size_t)self->count * sizeof *sorted);
-  if (!sorted) return NULL;
-  memcpy(sorted, self->times, (size_t)self->count * sizeof *sorted);
-  qsort(sorted, (size_t)self->count, sizeof *sorted, compare);
-  return sorted;
+// NULL without memory.
+static const double *sorted_times(measurement_object *self) {
+  size_t bytes = (size_t)self->count * sizeof *self->sorted;
+  if (self->sorted || !(self->sorted = PyMem_Malloc(bytes))) return self->sorted;
+  memcpy(self->sorted, self->times, bytes);
+  qsort(self->sorted, (size_t)self->count, sizeof *self->sorted, compare);
+  return self->sorted;
 }
 // The time of one run that a share of the measurements stays below; NaN without memory.
-static double quantile(const measurement_object *self, double share) {
-  double *sorted = sorted_times(self);
+static double quantile(measurement_object *self, double share) {
+  const double *sorted = sorted_times(self);
   if (!sorted) return NAN;
   double at = share * (double)(self->count - 1);
   int64_t low = (int64_t)at, high = low + 1 < self->count ? low + 1 : low;
   double value = sorted[low] + (at - (double)low) * (sorted[high] - sorted[low]);
-  free(sorted);
   return value / (double)self->number;
 }
 static double mean(const measurement_object *self) {
@@ -70,24 +71,21 @@ static double mean(const measurement_object *self) {
   for (int64_t i = 0; i < self->count; i++) sum += self->times[i];
   return sum / (double)self->count / (double)self->number;
 }
-static double spread(const measurement_object *self) {
+static double spread(measurement_object *self) {
   return quantile(self, 0.75) - quantile(self, 0.25);
 }
-static bool is_uneven(const measurement_object *self) {
-  return spread(self) > 0.1 * quantile(self, 0.5);
-}
+static bool is_uneven(measurement_object *self) { return spread(self) > 0.1 * quantile(self, 0.5); }
 
 // By the standard error of the inner half of the sorted times, as if they were normal.
-static int significant_figures(const measurement_object *self) {
+static int significant_figures(measurement_object *self) {
   enum { MOST = 4 };
   static const double least = 25e-9, z = 1.645;
   int64_t from = self->count / 4, to = (3 * self->count + 3) / 4, n = to - from;
   double sum = 0, squares = 0;
-  double *sorted = sorted_times(self);
+  const double *sorted = sorted_times(self);
   for (int64_t i = from; sorted && i < to; i++) sum += sorted[i];
   for (int64_t i = from; sorted && i < to; i++)
     squares += (sorted[i] - sum / (double)n) * (sorted[i] - sum / (double)n);
-  free(sorted);
   double error = z * sqrt(squares / (double)n) / sqrt((double)n) / (double)self->number;
   double figures = floor(log10(quantile(self, 0.5) / (error > least ? error : least)));
   return figures > 1 ? figures < MOST ? (int)figures : MOST : 1;
@@ -116,7 +114,7 @@ static PyObject *measurement_repr(PyObject *object) {
     double seconds;
     const char *name;
   } units[] = {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}, {1e-9, "ns"}};
-  const measurement_object *self = measurement_of(object);
+  measurement_object *self = measurement_of(object);
   double median = quantile(self, 0.5);
   int unit = 0;
   while (unit < EXT_LENGTH(units) - 1 && median < units[unit].seconds) unit++;
@@ -180,7 +178,7 @@ EXT_GET(measurement, significant_figures, "int", significant_figures(measurement
 EXT_METHOD(measurement, meets_confidence, "(threshold: float = 0.1) -> bool",
            "Whether iqr is less than a share of the median.") {
   EXT_ARGS(double, threshold);
-  const measurement_object *m = measurement_of(self);
+  measurement_object *m = measurement_of(self);
   return PyBool_FromLong(spread(m) / quantile(m, 0.5) < threshold);
 }
 
@@ -207,6 +205,8 @@ static int add_time(measurement_object *made, double seconds) {
   if (!more) return PyErr_NoMemory(), -1;
   made->times = more;
   made->times[made->count++] = seconds;
+  PyMem_Free(made->sorted);
+  made->sorted = NULL;
   return 0;
 }
 

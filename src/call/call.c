@@ -383,6 +383,14 @@ static px_status put_result(const px_op *op, px_tensor *self, const px_tensor *m
   return px_copy_(self, made, false);
 }
 
+static px_status check_self(const px_op *op, const px_value *args) {
+  px_call call;
+  start(&call, op, PX_CALL_INPLACE);
+  call.args = (px_value *)args;  // only read
+  call.given[0] = args[PX__SELF].v.tensor;
+  return px__impl(op)->apart && !self_is_batched(&call) ? px__check_written(&call) : PX_OK;
+}
+
 // Computes the result, from a copy of self if there is a graph that keeps it, and copies it into
 // self. It has a frame of its own, which other calls should not pay for.
 __attribute__((noinline)) static px_status call_into_self(const px_op *op, const px_value *args,
@@ -392,6 +400,7 @@ __attribute__((noinline)) static px_status call_into_self(const px_op *op, const
   PX_CHECK(op->param_count > 0 && args[PX__SELF].kind == PX_ARG_TENSOR, PX_TYPE,
            "%s_(): argument 'self' must be Tensor", op->name);
   px_tensor *self = args[PX__SELF].v.tensor;
+  PX_TRY(check_self(op, args));
   memcpy(own, args, op->param_count * sizeof *args);
   if (px__needs_grad(self) && px__hooks && px__hooks->recording()) {
     PX_TRY(px_clone(&kept, self, NULL));

@@ -20,6 +20,13 @@ typedef enum px__promotion {
 // Of result_dtypes: that of the parts of complex numbers, where the others follow promotion.
 enum { PX__DTYPE_OF_PARTS = -2 };
 
+// Which tensors that are read may not share memory with the one that is written.
+typedef enum px__apart {
+  PX__ANYHOW,  // none has to be apart
+  PX__APART,   // all, of the form in place; of `out`, if there is no such form
+  PX__ASIDE    // all but self, of both forms
+} px__apart;
+
 // Which dtypes an out= tensor may have, beside the result's own.
 typedef enum px__out_rule {
   PX__OUT_CAST,   // those to which promotion lets the result be cast
@@ -68,8 +75,9 @@ typedef struct px__op_texts {
   px__refusal of_device;                   // a mask is elsewhere: its device and self's, by %s
   px__refusal of_autocast;                 // the policy is PX_AUTOCAST_NEVER
   px__refusal of_out;  // out= has another dtype: its class and the result's, by %1$s and %2$s, and
-                       // their C++ types, by %3$s and %4$s; the result's name by %5$s,
-                       // self's class by %6$s
+                       // their C++ types, by %3$s and %4$s; the result's name by %5$s, self's class
+                       // by %6$s, "cuda." of a device's by %7$s
+  px__refusal of_second;    // the same of the second result, where that has a text of its own
   px__refusal of_sizes;     // in place, self has other sizes: its own and the result's, by %1$s
                             // and %2$s, and how many it has, by %3$s
   const char *of_expanded;  // the warning where elements of self share memory, in place
@@ -127,7 +135,7 @@ typedef struct px__op_impl {
   bool nonempty;       // reduce: over nothing there is no result
   bool any_scalars;    // pointwise: takes any number of 0-dim CPU tensors to a device
   bool idempotent;     // in place: elements of self may share memory
-  bool apart;          // nothing that is read may share memory with what is written
+  uint8_t apart;       // nothing that is read may share memory with what is written: a px__apart
   bool faults;         // pointwise: of whole numbers, the kernel may refuse an element
   uint8_t tensors;     // parameters up to the last that may be a tensor, or a list of them
   const px__op_texts *texts;

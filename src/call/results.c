@@ -71,8 +71,10 @@ static inline px_status check_read(const px_tensor *out, const px_tensor *in, bo
 
 static px_status check_reads(const px_call *call, const px_tensor *out, bool apart) {
   const px_value *a = call->args, *end = a + call->op->param_count;
+  bool writes_self = call->op->flags & PX_OP_HAS_INPLACE;  // of which `out` may be the memory
   for (a += call->mode == PX_CALL_INPLACE; a < end; a++) {
-    if (a->kind == PX_ARG_TENSOR) PX_TRY(check_read(out, a->v.tensor, apart));
+    bool is_self = writes_self && a == call->args;
+    if (a->kind == PX_ARG_TENSOR) PX_TRY(check_read(out, a->v.tensor, apart && !is_self));
     for (int i = 0; a->kind == PX_ARG_TENSORS && i < a->n; i++)
       PX_TRY(check_read(out, a->v.tensors[i], apart));
   }
@@ -83,7 +85,8 @@ px_status px__check_written(const px_call *call) {
   const px_op *op = call->op;
   const px__op_impl *impl = px__impl(op);
   if (impl->idempotent && !impl->apart && !impl->texts) return PX_OK;
-  bool apart = impl->apart && (call->mode == PX_CALL_INPLACE || !(op->flags & PX_OP_HAS_INPLACE));
+  bool apart = impl->apart == PX__ASIDE ||
+               (impl->apart && (call->mode == PX_CALL_INPLACE || !(op->flags & PX_OP_HAS_INPLACE)));
   // A value is read before it is written, and reductions write beside what they read.
   bool reads = apart || !(impl->idempotent || op->kind == PX_OP_REDUCE);
   for (int i = 0; i < op->result_count; i++) {
@@ -165,10 +168,12 @@ static px_status check_out(const px_call *call, int i, px_dtype made, px_dtype g
   if (casts && px_dtype_can_cast(made, given)) return PX_OK;
   if (texts && texts->of_out.code) {
     const char *name = call->op->result_names ? call->op->result_names[i] : "result";
-    return refuse_as(texts->of_out,
-                     (const char *[]){px_dtype_class(given), px_dtype_class(made),
-                                      px_dtype_about(given)->type_name,
-                                      px_dtype_about(made)->type_name, name, self_class(call)});
+    const char *where = px__tensor_device(call->given[i]).type == PX_CPU ? "" : "cuda.";
+    return refuse_as(
+        i == 1 && texts->of_second.code ? texts->of_second : texts->of_out,
+        (const char *[]){px_dtype_class(given), px_dtype_class(made),
+                         px_dtype_about(given)->type_name, px_dtype_about(made)->type_name, name,
+                         self_class(call), where});
   }
   if (casts) return px__check_cast(made, given);
   PX_CHECK(call->op->kind != PX_OP_POINTWISE, PX_RUNTIME, "Found dtype %s but expected %s",
@@ -189,7 +194,7 @@ static px_status check_cast(const px_op *op, px_dtype made, const px_tensor *sel
   const char *have = px_dtype_class((px_dtype)self->dtype), *want = px_dtype_class(made);
   if (texts && texts->of_out.code && px__impl(op)->out == PX__OUT_CAST &&
       !px_dtype_can_cast(made, (px_dtype)self->dtype))
-    return refuse_as(texts->of_out, (const char *[]){have, want, "", "", "result", have});
+    return refuse_as(texts->of_out, (const char *[]){have, want, "", "", "result", have, ""});
   return px__check_cast(made, (px_dtype)self->dtype);
 }
 

@@ -37,9 +37,6 @@ static inline px_status px__check_ndim(int64_t n) {
            PX_MAX_DIMS);
   return PX_OK;
 }
-// What out= gives has the dtypes of a median and of its place (sort.c).
-px_status px__check_median_out(const px_call *call, const px_tensor *self)
-    __attribute__((warn_unused_result));
 // Resizes what out= gives for a dimension that is reduced, as PyTorch does: it speaks of sizes that
 // have the dimension (sort.c).
 px_status px__resize_reduced(const px_call *call, const px_tensor *self, int64_t dim, bool keepdim)

@@ -46,29 +46,13 @@ static px_status nan_first(px_call *call, const px_tensor *t, int dim, bool keep
   PX_TRY(px_where(&call->results[0], mask, most, value));
   return px_where(&call->results[1], mask, place, where);
 }
-px_status px__check_median_out(const px_call *call, const px_tensor *self) {
-  const px_tensor *values = call->mode == PX_CALL_OUT ? call->given[0] : NULL;
-  const px_tensor *indices = call->mode == PX_CALL_OUT ? call->given[1] : NULL;
-  const char *cuda = px__tensor_device(self).type == PX_CUDA ? "cuda." : "";
-  PX_CHECK(!indices || indices->dtype == PX_INT64, PX_RUNTIME,
-           "Expected tensor for argument #1 'indices' to have scalar type Long; but got "
-           "torch.%s%sTensor instead (while checking arguments for median)",
-           cuda, px_dtype_class((px_dtype)indices->dtype));
-  PX_CHECK(!values || values->dtype == self->dtype, PX_RUNTIME,
-           "Expected tensor for 'values' to have the same type as tensor for argument #2 'self'; "
-           "but type torch.%s%sTensor does not equal torch.%s%sTensor (while checking arguments "
-           "for median)",
-           cuda, px_dtype_class((px_dtype)values->dtype), cuda,
-           px_dtype_class((px_dtype)self->dtype));
-  return PX_OK;
-}
 PX_RUN(median_dim) {
   const px_tensor *t = args->self;
   int dim;
   PX_TRY(px__wrap_dim(&dim, args->dim, t->ndim));
   PX_CHECK(length_of(t, dim) > 0, PX_INDEX,
            "median(): Expected reduction dim %d to have non-zero size.", dim);
-  PX_TRY(px__check_median_out(call, t));
+  PX_TRY(px__call_check_outs(call, (px_dtype[]){(px_dtype)t->dtype, PX_INT64}));
   PX_TRY(px_kthvalue(&call->results[0], &call->results[1], t, (length_of(t, dim) + 1) / 2, dim,
                      args->keepdim));
   if (!px_dtype_is_float((px_dtype)t->dtype) || !t->numel) return PX_OK;
@@ -92,13 +76,8 @@ px_status px__resize_reduced(const px_call *call, const px_tensor *self, int64_t
   return PX_OK;
 }
 PX_RUN(kthvalue_out) {
-  const px_tensor *self = args->self, *indices = call->given[1];
-  if (call->mode != PX_CALL_OUT) return PX_OK;
-  PX_CHECK(!call->given[0] || call->given[0]->dtype == self->dtype, PX_RUNTIME,
-           "output values must be of same type as input");
-  PX_CHECK(!indices || indices->dtype == PX_INT64, PX_RUNTIME,
-           "output indices must be of scalar type Long");
-  return px__resize_reduced(call, self, args->dim, args->keepdim);
+  PX_TRY(px__call_check_outs(call, (px_dtype[]){(px_dtype)args->self->dtype, PX_INT64}));
+  return px__resize_reduced(call, args->self, args->dim, args->keepdim);
 }
 
 px_status px__nan_of(px_tensor **out, const px_tensor *t) {

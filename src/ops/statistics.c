@@ -32,6 +32,9 @@ static px_status at_most(px_tensor **out, const px_tensor *t, int64_t most) {
 
 PX_RUN(aminmax) {
   int64_t dim = px__given(args->dim) ? args->dim.v.i : 0, n = px__given(args->dim);
+  px_tensor *min = call->given[0], *max = call->given[1];
+  PX_CHECK(!min || !max || (min != max && !px__overlap(min, max)), PX_VALUE,
+           "aminmax(): the `min` and `max` out= tensors must not overlap.");
   PX_TRY(px_amin(&call->results[0], args->self, &dim, n, args->keepdim));
   return px_amax(&call->results[1], args->self, &dim, n, args->keepdim);
 }
@@ -106,7 +109,7 @@ PX_RUN(nanmedian_dim) {
   PX_SCOPED(px_tensor) least = NULL;
   PX_SCOPED(px_tensor) middle = NULL;
   PX_SCOPED(px_tensor) places = NULL;
-  PX_TRY(px__check_median_out(call, args->self));
+  PX_TRY(px__call_check_outs(call, (px_dtype[]){(px_dtype)args->self->dtype, PX_INT64}));
   PX_TRY(px_tensor_detach(&plain, args->self));
   PX_TRY(px_sort(&sorted, &order, plain, args->dim, false, true));
   PX_TRY(numbers_in(&known, plain));

@@ -71,7 +71,7 @@ static bool is_short(const px_tensor *to, const px_tensor *from) {
                                               : !px__together_on();
 }
 
-static bool overlap(const px_tensor *a, const px_tensor *b) {
+bool px__overlap(const px_tensor *a, const px_tensor *b) {
   if (a->storage->block != b->storage->block) return false;
   px_access x = px__access_of(a, true), y = px__access_of(b, false);
   return x.begin < y.end && y.begin < x.end;
@@ -137,7 +137,7 @@ static px_status copy_here(px_tensor *to, const px_tensor *from) {
   if (to->numel == 0) return PX_OK;
   PX_TRY(check_target(to));
   PX_SCOPED(px_tensor) apart = NULL;
-  if (PX_UNLIKELY(overlap(to, from))) {
+  if (PX_UNLIKELY(px__overlap(to, from))) {
     if (same_elements(to, from)) return PX_OK;
     PX_TRY(packed(&apart, from, (px_dtype)from->dtype));
     from = apart;

@@ -203,6 +203,8 @@ px_status px__tensor_lazy_view(px_tensor **out, const px_tensor *self, unsigned 
 // Whether there ever was a tensor with such flags.
 extern bool px__any_lazy;  // atomic
 
+// Whether the bytes from the first to the last element of each share some.
+bool px__overlap(const px_tensor *a, const px_tensor *b);
 // Copies elements, and converts them, on one device (kernel "copy") or between devices. `from` is
 // broadcast to the sizes of `to`. Does not increase the version, and records nothing.
 px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blocking)

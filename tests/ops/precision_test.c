@@ -148,6 +148,15 @@ PX_TEST(functions_of_float_are_within_three_units_in_the_last_place) {
   check_function("sigmoid", px_sigmoid, sigmoid, 3);
   check_function("log1p", px_log1p, log1p, 3);
 }
+// Of which the gradient, 1 - tanh^2, has what digits are left.
+PX_TEST(tanh_near_one_is_within_two_thirds_of_a_unit) {
+  PX_SCOPED(px_tensor) t = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
+  OK(px_linspace(&t, px_float(2), px_float(10), 4001, PX_FLOAT32, PX_DEVICE_NONE, false, false));
+  OK(px_tanh(&result, t));
+  const float *x = px_tensor_data(t), *y = px_tensor_data(result);
+  for (int64_t i = 0; i < 4001; i++) CHECK(units(y[i], tanh((double)x[i])) <= 0.667);
+}
 PX_TEST(functions_of_float_that_are_computed_in_double_are_within_one_unit) {
   check_function("lgamma", px_lgamma, logarithm_of_gamma, 0.75);
   check_function("erfinv", px_erfinv, erfinv, 0.75);

@@ -226,6 +226,28 @@ class Out(unittest.TestCase):
         self.assertTrue(values is x)
         self.assertEqual(x.tolist(), [1, 1])
 
+    def test_what_is_written_may_not_lie_where_else_its_op_reads(self):
+        x, other, where, rows = phlox.arange(9.).reshape(3, 3), phlox.ones(3, 3), phlox.tensor([[0, 1, 2]] * 3), phlox.tensor([2, 0, 1])
+        places, line = phlox.zeros(3, dtype=phlox.int64), where.clone()
+        calls = {
+            "scatter": lambda: phlox.scatter(other, 0, where, x, out=x), "scatter_add": lambda: phlox.scatter_add(other, 0, where, x, out=x),
+            "scatter_reduce": lambda: phlox.scatter_reduce(other, 0, where, x, "sum", out=x), "index_add": lambda: phlox.index_add(other, 0, rows, x, out=x),
+            "index_copy": lambda: phlox.index_copy(other, 0, rows, x, out=x), "index_reduce": lambda: phlox.index_reduce(other, 0, rows, x, "prod", out=x),
+            "index_reduce_": lambda: x.index_reduce_(0, rows, x, "prod"), "put_": lambda: x.put_(where, x), "addr_": lambda: x.addr_(x[0], x[1]),
+            "take": lambda: phlox.take(x, where, out=x), "take by itself": lambda: phlox.take(line, line, out=line),
+            "take_along_dim": lambda: phlox.take_along_dim(x, where, 0, out=x), "cross": lambda: phlox.cross(x, other, dim=1, out=x),
+            "linalg.cross": lambda: phlox.linalg.cross(other, x, out=x), "nonzero": lambda: phlox.nonzero(line, out=line),
+            "max": lambda: phlox.max(x, 0, out=(x[0], places)), "min": lambda: phlox.min(line, 1, out=(places, line[0]))}
+        for name, call in calls.items():
+            with self.subTest(name), self.assertRaisesRegex(RuntimeError, "some elements of the input tensor and the written-to tensor refer to a single memory location"):
+                call()
+        self.assertEqual((x.flatten().tolist(), line.tolist()), ([*range(9)], where.tolist()))
+        self.assertTrue(phlox.scatter(x, 0, where[:1], other, out=x) is x)  # self it may be
+        self.assertEqual(x.tolist(), [[1, 1, 2], [3, 1, 5], [6, 7, 1]])
+        self.assertEqual(x.addbmm_(x[None], other[None]).shape, (3, 3))  # its result is made apart, and then takes self's place
+        with self.assertRaisesRegex(ValueError, "aminmax\\(\\): the `min` and `max` out= tensors must not overlap."):
+            phlox.aminmax(x, dim=0, out=(other[0], other[0]))
+
     def test_a_median_says_which_of_out_has_another_dtype(self):
         x, values, indices = phlox.ones(2, 3), phlox.zeros(0), phlox.zeros(0, dtype=phlox.int64)
         for op in phlox.median, phlox.nanmedian:
