@@ -125,6 +125,25 @@ static px_status make(worker *w) {
   return PX_OK;
 }
 
+// Memory of many sizes comes and goes in another order; what is written must be nobody else's.
+static px_status churn(worker *w) {
+  enum { COUNT = 64, STRIDE = 27 };  // which has no divisor of COUNT
+  px_device device = px_cuda((int)below(w, DEVICES));
+  px_tensor *made[COUNT] = {NULL};
+  px_status status = PX_OK;
+  choose(w, device);
+  for (int i = 0; i < COUNT && status == PX_OK; i++) {
+    int64_t length = (int64_t)1 << below(w, 16);
+    status = px_tensor_empty(&made[i], 1, &length, PX_INT32, device);
+    if (status == PX_OK && i % 16 == 0) {
+      status = px_fill_(made[i], px_int(i));
+      w->launched += status == PX_OK;
+    }
+  }
+  for (int i = 0; i < COUNT; i++) px_release(made[i * STRIDE % COUNT]);
+  return status;
+}
+
 static px_status let_go(worker *w) {
   drop(slot(w));
   return PX_OK;
@@ -257,7 +276,7 @@ static const struct {
   px_status (*act)(worker *w);
 } actions[] = {{24, make}, {16, let_go}, {24, compute},  {12, change}, {4, halve},
                {16, move}, {14, look},   {10, exchange}, {4, mark},    {2, give_address},
-               {2, renew}, {3, stall},   {1, clear},     {1, settle}};
+               {2, renew}, {3, stall},   {1, clear},     {1, settle},  {6, churn}};
 
 static px_status act(worker *w) {
   int64_t total = 0;
