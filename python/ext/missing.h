@@ -23,11 +23,13 @@ static const struct {
   const char *path, *names;
 } class_names[] = {
     {"profiler.profile",
-     "export_memory_timeline get_trace_id set_custom_trace_id_callback toggle_collection_dynamic "
+     "export_memory_timeline get_trace_id prepare_trace set_custom_trace_id_callback "
+     "toggle_collection_dynamic "
      "take_pending_cuspy_export wait_for_exports"},
     {"profiler.FunctionEvent",
-     "concrete_inputs flow_id fwd_thread input_dtypes kwinputs metadata overload_name scope "
-     "sequence_nr structured_input_shapes structured_input_strides"},
+     "append_cpu_child append_kernel concrete_inputs event_metadata flow_id fwd_thread "
+     "input_dtypes kwinputs metadata overload_name scope "
+     "sequence_nr set_cpu_parent structured_input_shapes structured_input_strides"},
     {"utils.benchmark.Timer", "collect_callgrind"},
     {"utils.benchmark.Measurement", "metadata task_spec"},
     {"storage.UntypedStorage",
@@ -39,7 +41,8 @@ static const struct {
      "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz from_buffer from_file half hpu int "
      "is_hpu is_sparse long pickle_storage_type short to type"},
     {"cuda.CUDAGraph",
-     "begin_capture_to_if_node begin_capture_to_while_node end_capture_to_conditional_node "
+     "begin_capture_to_if_node begin_capture_to_while_node capture_end_post capture_end_pre "
+     "end_capture_to_conditional_node "
      "get_currently_capturing_graph get_graph_data pools register_capture_end_hook "
      "register_capture_start_hook register_destroy_callback register_post_instantiate_hook "
      "register_replay_end_hook register_replay_start_hook retain_object "

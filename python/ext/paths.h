@@ -671,6 +671,8 @@ static const struct {
      "register_graph_instantiate_hook register_graph_replay_end_hook "
      "register_graph_replay_start_hook"},
     {"accelerator", "Graph"},
+    {"utils.benchmark",
+     "Colorize ordered_unique select_unit set_torch_threads trim_sigfig unit_to_english"},
     {"profiler", "_KinetoProfile"},
     {"autograd.profiler", "kineto_available"},
     {"autograd.profiler_util", "EventMetadata FormattedTimesMixin MemRecordsAcc StringTable"},
