@@ -28,13 +28,13 @@ enum { COLUMNS = 128, PIECE_ELEMENTS = 128 * 1024, WASTE = 64 };
 // Channels of a group, in and out, from which it is computed in bfloat16.
 enum { TILED = 16 };
 // Of the weight's gradient: parts at most, elements of their sums, and channels of a cut at least,
-// also where it lies channels_last.
-enum { MAX_PARTS = 8, PART_ELEMENTS = 128 * 1024, CUT_CHANNELS = 8, CUT_LAST = 32 };
+// also where it lies channels_last, or results.
+enum { MAX_PARTS = 8, PART_ELEMENTS = 128 * 1024, CUT_CHANNELS = 8, CUT_WIDE = 32 };
 // Weights that a thread turns or adds at least.
 enum { GRAIN = 16 * 1024 };
 
 typedef struct unit {
-  int64_t first, images, group, y0, y1, part, c0, c1;
+  int64_t first, images, group, y0, y1, part, c0, c1, o0, o1;
   bool opens;  // a part of the weight's gradient
 } unit;
 
@@ -230,7 +230,11 @@ static bool plan(conv *t, const conv *like) {
 static int64_t blocks_of(const conv *t) { return (t->n + t->images - 1) / t->images; }
 static int64_t bands_of(const conv *t) { return (t->y.grid + t->rows - 1) / t->rows; }
 static unit unit_of(const conv *t, int64_t block, int64_t group, int64_t band) {
-  unit u = {.first = block * t->images, .group = group, .y0 = band * t->rows, .c1 = t->channels};
+  unit u = {.first = block * t->images,
+            .group = group,
+            .y0 = band * t->rows,
+            .c1 = t->channels,
+            .o1 = t->og};
   u.images = t->n - u.first < t->images ? t->n - u.first : t->images;
   u.y1 = u.y0 + t->rows < t->y.grid ? u.y0 + t->rows : t->y.grid;
   return u;
@@ -267,12 +271,13 @@ static void results_run(void *ctx, int64_t begin, int64_t end) {
   if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
   free(room);
 }
-// A unit of it is a block of channels of a group, for a part of the batch.
+// A unit of it is a block of channels of a group, or of results, for a part of the batch.
 static void weight_run(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
   void *room = room_new(t);
   bool done = room != NULL;
-  int64_t blocks = blocks_of(t), bands = bands_of(t), work = 0;
+  int64_t blocks = blocks_of(t), bands = bands_of(t), work = 0,
+          side = t->results_cut ? t->og : t->cg;
   for (int64_t i = begin; i < end; i++) {
     int64_t rest = i / t->cuts, cut = i % t->cuts;
     int64_t part = rest / t->groups, to = blocks * (part + 1) / t->parts;
@@ -280,7 +285,8 @@ static void weight_run(void *ctx, int64_t begin, int64_t end) {
       for (int64_t band = 0; done && band < bands && !px__worked(&work, t->ld * t->terms); band++) {
         unit u = unit_of(t, b, rest % t->groups, band);
         u.part = part, u.opens = b == blocks * part / t->parts && band == 0;
-        u.c0 = t->cg * cut / t->cuts, u.c1 = t->cg * (cut + 1) / t->cuts;
+        *(t->results_cut ? &u.o0 : &u.c0) = side * cut / t->cuts;
+        *(t->results_cut ? &u.o1 : &u.c1) = side * (cut + 1) / t->cuts;
         done = type_of(t)->to_weight(t, &u, room);
       }
   }
@@ -465,13 +471,16 @@ PX_KERNEL(conv2d_backward_input) {
 }
 
 // Parts to be summed by themselves, as long as the sums are small beside what is read; channels are
-// cut where that leaves few units.
+// cut where that leaves few units, or results, where there are more of them than numbers that an
+// output sees.
 static void choose_parts(conv *t, int64_t blocks) {
   t->parts = blocks < MAX_PARTS ? blocks : MAX_PARTS;
   while (t->parts > 1 && t->parts * t->k * t->oc > PART_ELEMENTS) t->parts /= 2;
   t->cuts = MAX_PARTS / (t->parts * t->groups);
-  int64_t least = t->last ? CUT_LAST : CUT_CHANNELS;
-  if (t->cuts > t->cg / least) t->cuts = t->cg / least;
+  t->results_cut = t->og > t->k;
+  int64_t least = t->results_cut || t->last ? CUT_WIDE : CUT_CHANNELS;
+  int64_t side = t->results_cut ? t->og : t->cg;
+  if (t->cuts > side / least) t->cuts = side / least;
   if (t->cuts < 1) t->cuts = 1;
 }
 // The sums of all parts, into t->sums.

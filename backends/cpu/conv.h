@@ -21,9 +21,12 @@ typedef struct conv {
   int64_t cg, og, k, p;  // channels of a group, in and out; numbers an output sees; positions
   int dtype;             // that it is computed in: float, double, or bfloat16, whose sums are float
   bool inner, failed;
-  bool last;               // the weights, or their gradient, lie channels_last
-  char what;               // 'f' forward, 'i' gradient of input, 'w' of weight
-  int64_t parts, cuts;     // of the batch and of the channels, for the gradient of the weight
+  bool last;  // the weights, or their gradient, lie channels_last
+  char what;  // 'f' forward, 'i' gradient of input, 'w' of weight
+  // For the gradient of the weight: parts of the batch, and cuts of the channels, or of the
+  // results.
+  int64_t parts, cuts;
+  bool results_cut;
   struct conv_taps *taps;  // of the small way
   // A pass: results on a grid from sources on a grid, of so many channels a group.
   conv_axis y, x;

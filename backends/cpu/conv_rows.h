@@ -115,26 +115,27 @@ static const T *NAME(gather)(const conv *t, const unit *u, T *room, int64_t *ld)
   *ld = u->images > 1 ? t->ld : t->p;
   if (u->images == 1) return from;
   for (int64_t i = 0; i < u->images; i++)
-    for (int64_t o = 0; o < t->og; o++)
+    for (int64_t o = u->o0; o < u->o1; o++)
       memcpy(room + o * t->ld + i * part, from + (i * t->oc + o) * t->p, (size_t)part * sizeof(T));
   return room;
 }
-// Adds a unit's share to the gradient of its part: the columns of its channels. The first unit's
-// is written.
+// Adds a unit's share to the gradient of its part: the columns of its channels, and its results'
+// rows. The first unit's is written.
 static bool NAME(to_weight)(const conv *t, const unit *u, void *scratch) {
   T *room = scratch;
   int64_t ld, places = t->kh * t->kw;
   const T *grad = NAME(gather)(t, u, room + t->strips, &ld);
   bool summed = sizeof(SUM) != sizeof(T) && t->sums != t->out;
   // Of a cut of channels that lie channels_last each place is a product of its own.
-  int64_t apart = t->last && t->cuts > 1 ? places : 1, item = summed ? sizeof(SUM) : sizeof(T);
-  int64_t at = (u->part * t->groups + u->group) * t->og * t->k;
+  int64_t apart = t->last && u->c1 - u->c0 < t->cg ? places : 1,
+          item = summed ? sizeof(SUM) : sizeof(T);
+  int64_t at = ((u->part * t->groups + u->group) * t->og + u->o0) * t->k;
   at += u->c0 * (t->last ? 1 : places);
   char *sum = (char *)t->sums + at * item;
-  px__gemm g = {.m = t->og,
+  px__gemm g = {.m = u->o1 - u->o0,
                 .n = (u->c1 - u->c0) * (places / apart),
                 .k = u->images * (u->y1 - u->y0) * t->ow,
-                .a = grad,
+                .a = grad + u->o0 * ld,
                 .ar = ld,
                 .ac = 1,
                 .b = NAME(sources)(t, u, room),

@@ -357,8 +357,10 @@ static TARGET void NAME(direct_rows)(const px__gemm *g, int64_t p, int64_t k, T 
     }
   }
 }
+// What is longer than a panel is thin: B is most of what is read. In blocks of a few rows it is
+// read along them, which caches see coming.
 static TARGET void NAME(direct)(const px__gemm *g, T *room) {
-  int64_t most = NAME(DEPTH), work = 0;
+  int64_t most = g->k > NAME(DEPTH) ? THIN_DEPTH : NAME(DEPTH), work = 0;
   for (int64_t p = 0; p < g->k && !px__worked(&work, g->m * g->n); p += most)
     NAME(direct_rows)(g, p, g->k - p < most ? g->k - p : most, room);
 }

@@ -10,8 +10,8 @@
 enum { MOST_VECTORS = 8, DOTS = 4 };
 // Bytes of a panel of B on the stack, for direct products.
 enum { PANEL_BYTES = 32 * 1024 };
-// A k up to which C is more than what is read for it.
-enum { SHALLOW = 64 };
+// A k up to which C is more than what is read for it, and rows of B in a block of thin products.
+enum { SHALLOW = 64, THIN_DEPTH = 64 };
 
 // Multiplications that take about as long as a thread takes to be woken.
 #define PX__THREAD_WORK (64.0 * 64 * 64)
