@@ -28,7 +28,8 @@ static px_status await_key(void **value, size_t *size, px_comm *self, const char
     bool broken = self->broken[0];
     pthread_mutex_unlock(&self->lock);
     PX_CHECK(!broken, PX_DIST_BACKEND, "%s", self->broken);
-    if (px__now_ms() >= end) break;
+    PX_CHECK(px__now_ms() < end, PX_DIST_STORE, "wait timeout after %lldms, keys: /%s",
+             (long long)self->timeout_ms, key);
   }
   PX_TRY(status);
   px_error_clear();

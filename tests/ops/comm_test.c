@@ -111,6 +111,15 @@ PX_TEST(a_group_has_a_time_limit_of_its_own) {
   px_release(other);
 }
 
+PX_TEST(a_group_whose_others_never_come_says_how_long_it_has_waited) {
+  PX_SCOPED(px_store) store = NULL;
+  px_comm *comm;
+  if (!px_engine_available("gloo")) SKIP("the gloo engine is not built");
+  OK(px_store_memory(&store));
+  FAILS(px_comm_new(&comm, &(px_comm_options){"gloo", store, 0, 2, 300}), PX_DIST_BACKEND,
+        "[Rank 0] cannot join a group of 2 ranks: wait timeout after 300ms, keys: /1");
+}
+
 PX_TEST(prefixes_keep_keys_apart) {
   PX_SCOPED(px_store) store = NULL;
   PX_SCOPED(px_store) a = NULL;

@@ -209,7 +209,7 @@ PX_TEST(who_says_nothing_keeps_nobody_out_of_a_store) {
 
 static void *be_first(void *store) {
   px_comm *comm;
-  OK(px_comm_new(&comm, &(px_comm_options){"gloo", store, 0, 2, 60000}));
+  OK(px_comm_new(&comm, &(px_comm_options){"gloo", store, 0, 2, 600000}));
   return comm;
 }
 
@@ -247,7 +247,7 @@ PX_TEST(a_group_outlives_what_strangers_send_to_its_watch) {
   int port = watch_port(store);
   for (int i = 0; i < SILENT; i++) silent[i] = reach(port);
   for (int i = 0; i < inputs() / 3; i++) disturb(port, i, false);
-  OK(px_comm_new((px_comm **)&other, &(px_comm_options){"gloo", store, 1, 2, 60000}));
+  OK(px_comm_new((px_comm **)&other, &(px_comm_options){"gloo", store, 1, 2, 600000}));
   CHECK(!pthread_join(first, &comm));
   CHECK(!pthread_create(&first, NULL, meet_apart, comm));
   OK(meet(other));
