@@ -3,7 +3,7 @@
 //
 // Each result is computed from its elements in the input's order, in blocks of float or double; the
 // exponentials of floats are floats. Results are independent of each other, and are shared out
-// to the pool.
+// to the pool; or, where there is one, its blocks are.
 #include "cpu/axes.h"
 #include "cpu/dense.h"
 #include "cpu/loop.h"
@@ -30,22 +30,66 @@ struct walk {
   bool root;      // std
 };
 
-typedef void (*block_fn)(void *state, const void *block, int64_t first, int64_t n);
-static void each_block(const walk *w, const char *base, block_fn fn, void *state) {
-  int64_t room[BLOCK], inner = w->x.gone[0].size, stride = w->x.gone[0].in, work = 0;
-  int64_t item = px__cpu_item[w->block_dtype];
+// Of some elements: what their sum is of (a mean, the p of a norm), and the sum.
+typedef struct partial {
+  double number, sum;
+  double top, odd;  // of a logsumexp
+} partial;
+typedef void (*block_fn)(partial *s, const void *block, int64_t n);
+typedef void (*join_fn)(partial *s, const partial *next);
+
+// The blocks of one result, each a part of a line; GROUP of them are worked on in one piece.
+enum { GROUP = PARALLEL / BLOCK, AT_ONCE = 64 };
+typedef struct blocks {
+  const walk *w;
+  const char *base;
+  block_fn fn;
+  int64_t inner, a_line, count;
+  int64_t first;  // of the groups whose parts there are
+  partial parts[AT_ONCE];
+} blocks;
+
+static void each_group(void *context, int64_t begin, int64_t end) {
+  blocks *b = context;
+  const walk *w = b->w;
+  int64_t room[BLOCK], stride = w->x.gone[0].in, item = px__cpu_item[w->block_dtype], work = 0;
   bool ready = w->in_dtype == w->block_dtype && stride == item;
-  for (int64_t i = 0; i < w->x.length; i += inner) {
-    const char *at = base + px__axes_place(w->x.gone, 1, w->x.gone_count, i / inner).in;
-    for (int64_t k = 0; k < inner; k += BLOCK) {
-      int64_t n = inner - k < BLOCK ? inner - k : BLOCK;
-      if (i + k > 0 && px__worked(&work, n)) return;
-      const char *from = at + k * stride;
-      if (!ready) px__cpu_convert(room, item, w->block_dtype, from, stride, w->in_dtype, n);
-      fn(state, ready ? (const void *)from : room, i + k, n);
-    }
+  int64_t at = (b->first + begin) * GROUP, stop = (b->first + end) * GROUP;
+  int64_t line = at ? at / b->a_line : 0, k = (at - line * b->a_line) * BLOCK;
+  const char *from = b->base + px__axes_place(w->x.gone, 1, w->x.gone_count, line).in + k * stride;
+  if (stop > b->count) stop = b->count;
+  for (partial *s = b->parts + begin; at < stop; s += ++at % GROUP == 0) {
+    int64_t n = b->inner - k < BLOCK ? b->inner - k : BLOCK;
+    if (!ready) px__cpu_convert(room, item, w->block_dtype, from, stride, w->in_dtype, n);
+    b->fn(s, ready ? (const void *)from : room, n);
+    if (px__worked(&work, n)) return;
+    k += n, from += n * stride;
+    if (k < b->inner || at + 1 == b->count) continue;
+    k = 0, from = b->base + px__axes_place(w->x.gone, 1, w->x.gone_count, ++line).in;
   }
 }
+// Joins what groups of blocks are to s, in their order: threads do not change it.
+static void all_blocks(const walk *w, const char *base, block_fn fn, join_fn join, partial *s) {
+  blocks b;  // whose parts are not cleared, which would take longer than a short row
+  b.w = w, b.base = base, b.fn = fn, b.inner = w->x.gone[0].size, b.first = 0;
+  b.a_line = (b.inner + BLOCK - 1) / BLOCK;
+  b.count = w->x.length ? w->x.length / b.inner * b.a_line : 0;
+  int64_t groups = (b.count + GROUP - 1) / GROUP;
+  const partial none = b.parts[0] = *s;
+  if (groups <= 1) {
+    each_group(&b, 0, groups);
+    *s = b.parts[0];
+    return;
+  }
+  int64_t grain = b.inner < BLOCK ? BLOCK / b.inner : 1;
+  for (; b.first < groups && (b.first == 0 || !px__cpu_stopped()); b.first += AT_ONCE) {
+    int64_t n = groups - b.first < AT_ONCE ? groups - b.first : AT_ONCE;
+    for (int64_t i = 0; i < n; i++) b.parts[i] = none;
+    px__cpu_parallel(n, grain, each_group, &b);
+    for (int64_t i = 0; i < n; i++) join(s, &b.parts[i]);
+  }
+}
+static void add_up(partial *s, const partial *next) { s->sum += next->sum; }
 
 static void each_result(void *context, int64_t begin, int64_t end) {
   const walk *w = context;
@@ -87,12 +131,7 @@ static void store(const walk *w, px__place at, double value) {
 
 // ---- variance: the mean first, then the squares about it
 
-typedef struct sums {
-  double mean, sum;
-  double lane[8];
-} sums;
-static void add_plain(void *state, const void *block, int64_t first, int64_t n) {
-  sums *s = state;
+static void add_plain(partial *s, const void *block, int64_t n) {
   const double *e = block;
   double lane[8] = {0};
   int64_t k = 0;
@@ -101,10 +140,9 @@ static void add_plain(void *state, const void *block, int64_t first, int64_t n) 
   for (; k < n; k++) lane[k & 7] += e[k];
   for (int j = 0; j < 8; j++) s->sum += lane[j];
 }
-static void add_squares(void *state, const void *block, int64_t first, int64_t n) {
-  sums *s = state;
+static void add_squares(partial *s, const void *block, int64_t n) {
   const double *e = block;
-  double lane[8] = {0}, mean = s->mean;
+  double lane[8] = {0}, mean = s->number;
   int64_t k = 0;
   for (; k + 8 <= n; k += 8)
     for (int j = 0; j < 8; j++) lane[j] += (e[k + j] - mean) * (e[k + j] - mean);
@@ -112,11 +150,11 @@ static void add_squares(void *state, const void *block, int64_t first, int64_t n
   for (int j = 0; j < 8; j++) s->sum += lane[j];
 }
 static void one_variance(const walk *w, const char *base, px__place at) {
-  sums s = {0};
+  partial s = {0};
   double n = (double)w->x.length;
-  each_block(w, base, add_plain, &s);
-  s.mean = s.sum / n, s.sum = 0;
-  each_block(w, base, add_squares, &s);
+  all_blocks(w, base, add_plain, add_up, &s);
+  s.number = s.sum / n, s.sum = 0;
+  all_blocks(w, base, add_squares, add_up, &s);
   double degrees = n - w->number, var = s.sum / (degrees > 0 ? degrees : 0);
   store(w, at, w->root ? sqrt(var) : var);
 }
@@ -129,9 +167,6 @@ PX_KERNEL(std) {
 
 // ---- norms
 
-typedef struct norm {
-  double p, sum;
-} norm;
 // Of 0 and infinity.
 static double norm_join(double sum, double x, double p) {
   double a = fabs(x);
@@ -158,28 +193,31 @@ static inline double norm_power(double x, double p) { return pow(fabs(x), p); }
   NORM_SUM(S, T, norm_size) \
   NORM_SUM(S, T, norm_cube) \
   NORM_SUM(S, T, norm_power) \
-  static void add_norm_##S(void *state, const void *block, int64_t first, int64_t n) { \
-    norm *s = state; \
+  static void add_norm_##S(partial *s, const void *block, int64_t n) { \
     const T *e = block; \
-    if (s->p == 0 || fabs(s->p) == (double)INFINITY) { \
-      for (int64_t k = 0; k < n; k++) s->sum = norm_join(s->sum, (double)e[k], s->p); \
+    double p = s->number; \
+    if (p == 0 || fabs(p) == (double)INFINITY) { \
+      for (int64_t k = 0; k < n; k++) s->sum = norm_join(s->sum, (double)e[k], p); \
       return; \
     } \
-    double (*sum)(const T *, int64_t, double) = s->p == 2   ? norm_square_sum_##S \
-                                                : s->p == 1 ? norm_size_sum_##S \
-                                                : s->p == 3 ? norm_cube_sum_##S \
-                                                            : norm_power_sum_##S; \
-    s->sum += sum(e, n, s->p); \
+    double (*sum)(const T *, int64_t, double) = p == 2   ? norm_square_sum_##S \
+                                                : p == 1 ? norm_size_sum_##S \
+                                                : p == 3 ? norm_cube_sum_##S \
+                                                         : norm_power_sum_##S; \
+    s->sum += sum(e, n, p); \
   }
 ADD_NORM(f32, float)
 ADD_NORM(f64, double)
+static void join_extremes(partial *s, const partial *next) {
+  s->sum = norm_join(s->sum, next->sum, s->number);
+}
 static void one_norm(const walk *w, const char *base, px__place at) {
-  norm s = {.p = w->number};
-  bool least = s.p == -(double)INFINITY;
-  s.sum = least ? (double)INFINITY : 0;
-  each_block(w, base, w->block_dtype == PX_FLOAT32 ? add_norm_f32 : add_norm_f64, &s);
-  bool power = s.p != 0 && s.p != 1 && fabs(s.p) != (double)INFINITY;
-  store(w, at, !power ? s.sum : s.p == 2 ? sqrt(s.sum) : pow(s.sum, 1 / s.p));
+  double p = w->number;
+  bool extreme = fabs(p) == (double)INFINITY, power = p != 0 && p != 1 && !extreme;
+  partial s = {.number = p, .sum = p == -(double)INFINITY ? (double)INFINITY : 0};
+  all_blocks(w, base, w->block_dtype == PX_FLOAT32 ? add_norm_f32 : add_norm_f64,
+             extreme ? join_extremes : add_up, &s);
+  store(w, at, !power ? s.sum : p == 2 ? sqrt(s.sum) : pow(s.sum, 1 / p));
 }
 PX_KERNEL(norm) { return run(args->out, args->self, one_norm, px__number_or(&args->p, 2), false); }
 
@@ -188,9 +226,17 @@ PX_KERNEL(norm) { return run(args->out, args->self, one_norm, px__number_or(&arg
 // In one pass: what was added up below a smaller maximum is scaled when a block has a greater one.
 // `odd` is the sum of blocks whose maximum is no number: infinity, NaN, or 0 where all are
 // -infinity.
-typedef struct exps {
-  double top, sum, odd;
-} exps;
+static void join_exps(partial *s, const partial *next) {
+  double top = next->top > s->top ? next->top : s->top;
+  s->odd += next->odd;
+  if (!(next->top > -(double)INFINITY)) return;
+  if (!(s->top > -(double)INFINITY)) {
+    s->top = top, s->sum = next->sum;
+    return;
+  }
+  s->sum = s->sum * exp(s->top - top) + next->sum * exp(next->top - top);
+  s->top = top;
+}
 
 static double sum_exp_f32(const float *x, float shift, int64_t n) {
   double sum = 0;
@@ -217,8 +263,7 @@ PX__CPU_WIDE SUM_EXP(sum_exp_wide)
   return (px_cpu_level_used() >= PX_CPU_AVX512 ? sum_exp_wide : sum_exp_narrow)(e, shift, n);
 }
 #define ADD_EXPS(S, T) \
-  static void add_exps_##S(void *state, const void *block, int64_t first, int64_t n) { \
-    exps *s = state; \
+  static void add_exps_##S(partial *s, const void *block, int64_t n) { \
     const T *x = block; \
     T top = vec_max_##S(x, n); \
     if (!k_isfinite_##S(top)) { \
@@ -231,8 +276,8 @@ PX__CPU_WIDE SUM_EXP(sum_exp_wide)
 ADD_EXPS(f32, float)
 ADD_EXPS(f64, double)
 static void one_logsumexp(const walk *w, const char *base, px__place at) {
-  exps s = {.top = -(double)INFINITY};
-  each_block(w, base, w->block_dtype == PX_FLOAT32 ? add_exps_f32 : add_exps_f64, &s);
+  partial s = {.top = -(double)INFINITY};
+  all_blocks(w, base, w->block_dtype == PX_FLOAT32 ? add_exps_f32 : add_exps_f64, join_exps, &s);
   double sum = s.sum > 0 ? log(s.sum) + s.top : s.sum == s.sum ? -(double)INFINITY : s.sum;
   store(w, at, s.odd != 0 ? s.odd + 0 * s.sum : sum);
 }

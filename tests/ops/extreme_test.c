@@ -113,3 +113,41 @@ PX_TEST(long_lines_are_the_same_with_any_number_of_threads) {
   }
   OK(px_set_num_threads(threads));
 }
+
+// Of all rows and columns, by a loop.
+static void whole_sums(double out[3], const px_tensor *t, int64_t n) {
+  double squares = 0, sum = 0, apart = 0, exps = 0;
+  const float *at = px_tensor_data(t);
+  for (int64_t i = 0; i < n; i++) {
+    double x = (double)at[i];
+    squares += x * x, sum += x, exps += exp(x - 69);
+  }
+  for (int64_t i = 0; i < n; i++) apart += pow((double)at[i] - sum / (double)n, 2);
+  out[0] = sqrt(squares), out[1] = apart / (double)(n - 1), out[2] = log(exps) + 69;
+}
+PX_TEST(whole_norms_and_variances_are_the_same_with_any_number_of_threads) {
+  static const int64_t rows[] = {1, 700, 40000, 1};
+  static const int64_t columns[] = {16385, 300, 7, 1100003}, counts[] = {1, 2, 7, 16};
+  int64_t threads = px_num_threads(), both[] = {0, 1};
+  for (int i = 0; i < 4; i++) {
+    PX_SCOPED(px_tensor) t = numbers(PX_FLOAT32, rows[i], columns[i], 0);
+    double wanted[3], first[3];
+    whole_sums(wanted, t, rows[i] * columns[i]);
+    for (int k = 0; k < 4; k++) {
+      PX_SCOPED(px_tensor) norm = NULL;
+      PX_SCOPED(px_tensor) var = NULL;
+      PX_SCOPED(px_tensor) exps = NULL;
+      OK(px_set_num_threads(counts[k]));
+      OK(px_norm(&norm, t, px_int(2), NULL, 0, false, PX_DTYPE_NONE));
+      OK(px_var(&var, t, both, 2, px_int(1), false));
+      OK(px_logsumexp(&exps, t, both, 2, false));
+      const double got[] = {element(norm, 0), element(var, 0), element(exps, 0)};
+      for (int j = 0; j < 3; j++) {
+        if (k == 0) first[j] = got[j];
+        CHECK(got[j] == first[j]);
+        CHECK_NEAR(got[j] / wanted[j], 1, 1e-6);
+      }
+    }
+  }
+  OK(px_set_num_threads(threads));
+}
