@@ -91,7 +91,9 @@ typedef struct filling {
 // Scalars of a device take the result there, as in any op; those of two devices do not mix.
 static int meet(filling *f, px_device device) {
   char here[PX_DEVICE_TEXT], there[PX_DEVICE_TEXT];
-  if (f->given || device.type != PX_CUDA || px_device_equal(f->device, device)) return 0;
+  if (f->given || device.type != PX_CUDA) return 0;
+  EXT_TRY_INT(px_device_resolve(&f->device, f->device));  // a default may have no index
+  if (px_device_equal(f->device, device)) return 0;
   if (f->device.type == PX_CUDA)
     EXT_FAIL_INT(PyExc_RuntimeError,
                  "Expected all tensors to be on the same device, but found at least two devices, "

@@ -576,6 +576,15 @@ class ViewsInPlace(unittest.TestCase):
         z[1:].unsqueeze_(0).fill_(4)
         self.assertEqual(z.tolist(), [0, 4, 4])
 
+    def test_scalars_of_a_device_are_taken_where_it_is_the_default_without_an_index(self):
+        scalar = torch.tensor(5, device="cuda:0")
+        torch.set_default_device("cuda")
+        try:
+            made = torch.tensor([[scalar, 6]])
+        finally:
+            torch.set_default_device(None)
+        assert (made.tolist(), made.device) == ([[5, 6]], scalar.device)
+
 
 if __name__ == "__main__":
     unittest.main()
