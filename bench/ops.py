@@ -2,10 +2,13 @@
 """Ops on the CPU one by one, Phlox, PyTorch and NumPy in turn: python3 bench/ops.py [NAME...]
 
 Each library runs in a process of its own, with the same inputs (a million floats, unless the row says otherwise); the best of five
-timings counts, and of TURNS processes (1), with THREADS threads (all cores; NumPy's functions have one). Prints milliseconds and the
+timings counts, and of TURNS processes (1), with THREADS threads (all cores; NumPy's functions have one). Decompositions of Phlox call
+NumPy's OpenBLAS, as where both are installed, unless PHLOX_LAPACK names another library. Prints milliseconds and the
 ratio, the faster peer's time over Phlox's: above 1, Phlox is faster. The errors are the greatest differences from the same
 expression on float64 inputs, as a share of its greatest result, where both are of floats.
 """
+import glob
+import importlib.util
 import json
 import os
 import subprocess
@@ -150,9 +153,16 @@ def measure_numpy(names):
     return {name: (timed(eval("lambda: " + code, scope)), None) for name, code in NUMPY.items() if not names or name in names}
 
 
+def lapack():
+    """The library that Phlox would find if it were installed beside NumPy: NumPy's OpenBLAS."""
+    numpy = importlib.util.find_spec("numpy")
+    found = numpy and glob.glob(os.path.join(os.path.dirname(numpy.origin), "..", "numpy.libs", "libscipy_openblas*.so*"))
+    return {"PHLOX_LAPACK": found[0]} if found else {}
+
+
 def run(library, names):
-    limits = {"OPENBLAS_NUM_THREADS": str(THREADS)}
-    done = subprocess.run([sys.executable, "-W", "ignore", __file__, "--measure", library, *names], capture_output=True, text=True, env={**os.environ, **limits})
+    given = {**lapack(), **os.environ, "OPENBLAS_NUM_THREADS": str(THREADS)}
+    done = subprocess.run([sys.executable, "-W", "ignore", __file__, "--measure", library, *names], capture_output=True, text=True, env=given)
     return json.loads(done.stdout) if done.returncode == 0 else print(done.stderr[-2000:], file=sys.stderr) or {}
 
 
