@@ -558,14 +558,16 @@ def keep_least(both, library, figures):
 
 def main(o):
     python, have = run.choose()
-    command = [python, os.path.abspath(__file__), "--device", o.device, "--seconds", str(o.seconds), "--threads", str(o.threads), "--losses", str(o.losses), "--clock", o.clock] + ["--tiny"] * o.tiny
+    flags = ["--device", o.device, "--seconds", str(o.seconds), "--threads", str(o.threads), "--losses", str(o.losses), "--clock", o.clock] + ["--tiny"] * o.tiny
     found, rate, order = {}, {}, have * o.turns
     for turn, library in enumerate(order, 1):
-        for line in run.lines(*command, "--worker", library, *o.names):
-            (name, figures), = json.loads(line).items()
-            if name == "rates": rate = {kind: max(r, rate.get(kind, 0)) for kind, r in figures.items()}
-            else: keep_least(found.setdefault(name, {}), library, figures)
-            if turn == len(order): head(rate) if name == "rates" else show(name, found[name], rate)
+        for name, figures in run.told(python, __file__, *flags, "--worker", library, *o.names):
+            if name == "rates":
+                rate = {kind: max(r, rate.get(kind, 0)) for kind, r in figures.items()}
+                if turn == len(order): head(rate)
+                continue
+            keep_least(found.setdefault(name, {}), library, figures)
+            if turn == len(order): show(name, found[name], rate)
     with open(o.out, "w") as file: json.dump({"rates": rate, "rows": found}, file, indent=1)
 
 

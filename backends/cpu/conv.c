@@ -271,13 +271,14 @@ static void results_run(void *ctx, int64_t begin, int64_t end) {
   if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
   free(room);
 }
+// How many channels of a group, or results, are cut.
+static int64_t cut_side(const conv *t) { return t->results_cut ? t->og : t->cg; }
 // A unit of it is a block of channels of a group, or of results, for a part of the batch.
 static void weight_run(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
   void *room = room_new(t);
   bool done = room != NULL;
-  int64_t blocks = blocks_of(t), bands = bands_of(t), work = 0,
-          side = t->results_cut ? t->og : t->cg;
+  int64_t blocks = blocks_of(t), bands = bands_of(t), work = 0, side = cut_side(t);
   for (int64_t i = begin; i < end; i++) {
     int64_t rest = i / t->cuts, cut = i % t->cuts;
     int64_t part = rest / t->groups, to = blocks * (part + 1) / t->parts;
@@ -285,8 +286,11 @@ static void weight_run(void *ctx, int64_t begin, int64_t end) {
       for (int64_t band = 0; done && band < bands && !px__worked(&work, t->ld * t->terms); band++) {
         unit u = unit_of(t, b, rest % t->groups, band);
         u.part = part, u.opens = b == blocks * part / t->parts && band == 0;
-        *(t->results_cut ? &u.o0 : &u.c0) = side * cut / t->cuts;
-        *(t->results_cut ? &u.o1 : &u.c1) = side * (cut + 1) / t->cuts;
+        int64_t low = side * cut / t->cuts, high = side * (cut + 1) / t->cuts;
+        if (t->results_cut)
+          u.o0 = low, u.o1 = high;
+        else
+          u.c0 = low, u.c1 = high;
         done = type_of(t)->to_weight(t, &u, room);
       }
   }
@@ -479,8 +483,7 @@ static void choose_parts(conv *t, int64_t blocks) {
   t->cuts = MAX_PARTS / (t->parts * t->groups);
   t->results_cut = t->og > t->k;
   int64_t least = t->results_cut || t->last ? CUT_WIDE : CUT_CHANNELS;
-  int64_t side = t->results_cut ? t->og : t->cg;
-  if (t->cuts > side / least) t->cuts = side / least;
+  if (t->cuts > cut_side(t) / least) t->cuts = cut_side(t) / least;
   if (t->cuts < 1) t->cuts = 1;
 }
 // The sums of all parts, into t->sums.

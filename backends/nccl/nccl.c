@@ -124,8 +124,6 @@ typedef struct joined {
   int inside;                 // by `lock`: threads in calls of `comm`
   int64_t since_ns, time_ms;  // by `lock`: when the latest of them went in, and the time it has
   int size, rank;
-  void *store;
-  int (*over)(void *store, char *why, size_t room);
 } joined;
 
 static int64_t now_ns(void) {
@@ -157,7 +155,7 @@ static int is_late(int64_t time_ms, char *why, size_t room) {
   return say(why, room, "the other ranks have not come within %lld ms", (long long)time_ms);
 }
 
-// Lock held: how a communicator is.
+// How a communicator is. Lock held, or nobody else has it yet.
 enum { NOT_YET = -1 };
 static int state_of(nccl_comm *comm, char *why, size_t room) {
   int state = 0;
@@ -165,22 +163,17 @@ static int state_of(nccl_comm *comm, char *why, size_t room) {
   if (status || is_bad(state)) return tell(comm, status ? status : state, why, room);
   return state == IN_PROGRESS ? NOT_YET : 0;
 }
-static int ask(joined *self, char *why, size_t room) {
-  pthread_mutex_lock(&self->lock);
-  int answer = self->whole ? state_of(self->whole, why, room) : is_gone(why, room);
-  pthread_mutex_unlock(&self->lock);
-  return answer;
-}
 
-// Till what has begun is done; from `begin` on it has so much time.
-static int await(joined *self, int64_t begin, int64_t timeout_ms, char *why, size_t room) {
+// Till what has begun is done; from `begin` on it has the time of the job.
+static int await(nccl_comm *whole, const px_engine_job *job, int64_t begin, char *why,
+                 size_t room) {
   enum { SPIN_NS = 500000, NAP_NS = 200000 };
   int64_t passed;
   int answer;
-  while ((answer = ask(self, why, room)) == NOT_YET) {
+  while ((answer = state_of(whole, why, room)) == NOT_YET) {
     passed = now_ns() - begin;
-    if (self->over && self->over(self->store, why, room)) return 1;
-    if (passed / 1000000 >= timeout_ms) return is_late(timeout_ms, why, room);
+    if (job->over && job->over(job->store, why, room)) return 1;
+    if (passed / 1000000 >= job->timeout_ms) return is_late(job->timeout_ms, why, room);
     if (passed < SPIN_NS)
       sched_yield();
     else
@@ -287,20 +280,13 @@ static int begin_joining(joined *self, const px_engine_job *job, char *why, size
   nccl_id id;
   nccl_config config = config_of(false);
   if (share_id(&id, job, why, room)) return 1;
-  pthread_mutex_lock(&self->lock);
   int status = api.ncclCommInitRankConfig(&self->whole, self->size, id, self->rank, &config);
-  int bad = is_bad(status) ? tell(self->whole, status, why, room) : 0;
-  pthread_mutex_unlock(&self->lock);
-  return bad;
+  return is_bad(status) ? tell(self->whole, status, why, room) : 0;
 }
 static int begin_splitting(joined *self, char *why, size_t room) {
   nccl_config config = config_of(true);
-  pthread_mutex_lock(&self->lock);
-  int status =
-      self->whole ? api.ncclCommSplit(self->whole, 0, self->rank, &self->comm, &config) : 0;
-  int bad = is_bad(status) ? tell(self->whole, status, why, room) : 0;
-  pthread_mutex_unlock(&self->lock);
-  return bad;
+  int status = api.ncclCommSplit(self->whole, 0, self->rank, &self->comm, &config);
+  return is_bad(status) ? tell(self->whole, status, why, room) : 0;
 }
 
 static void drop(joined *self) {
@@ -316,10 +302,9 @@ static int join(void **out, const px_engine_job *job, char *why, size_t room) {
   pthread_mutex_init(&self->lock, NULL);
   pthread_cond_init(&self->left, NULL);
   self->size = job->size, self->rank = job->rank;
-  self->store = job->store, self->over = job->over;
-  int64_t begin = now_ns(), time_ms = job->timeout_ms;
-  if (begin_joining(self, job, why, room) || await(self, begin, time_ms, why, room) ||
-      begin_splitting(self, why, room) || await(self, begin, time_ms, why, room))
+  int64_t begin = now_ns();
+  if (begin_joining(self, job, why, room) || await(self->whole, job, begin, why, room) ||
+      begin_splitting(self, why, room) || await(self->whole, job, begin, why, room))
     return drop(self), 1;
   *out = self;
   return 0;
