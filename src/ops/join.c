@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops that concatenate tensors, repeat them or rearrange their elements, by copies into views.
+#include "batch_functions/index.h"
+#include "call/batch.h"
 #include "hidden/view.h"
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
@@ -214,7 +216,7 @@ PX_RUN(repeat_interleave) {
 }
 
 // How often each place occurs is read on the host: the result's size depends on it.
-static px_status sum_repeats(int64_t *total, const int64_t *times, int64_t n) {
+static px_status sum_repeats(int64_t *total, const int64_t *times, int64_t n, px_value wanted) {
   size_t bytes;
   *total = 0;
   for (int64_t i = 0; i < n; i++) {
@@ -222,16 +224,17 @@ static px_status sum_repeats(int64_t *total, const int64_t *times, int64_t n) {
     PX_CHECK(!px__add_size(*total, times[i], total), PX_RUNTIME,
              "repeat_interleave: the sum of repeats is too large");
   }
+  PX_CHECK(!px__given(wanted) || wanted.v.i == *total, PX_RUNTIME,
+           "allocated size does not match required size");
   return px__row_major_bytes(&bytes, 1, total, PX_INT64);
 }
-static px_status spread_places(px_tensor **out, const px_tensor *repeats, int64_t n) {
+static px_status spread_places(px_tensor **out, const px_tensor *repeats, px_value wanted) {
   PX_SCOPED(px_tensor) wide = NULL;
-  int64_t *times = NULL, *places = NULL, total = 0;
+  int64_t *times = NULL, *places = NULL, n = repeats->numel, total = 0;
   PX_TRY(px__tensor_to(&wide, repeats, PX_INT64, PX_DEVICE_NONE));
-  PX_TRY(px__alloc((void **)&times, (size_t)(n ? n : 1) * sizeof *times));
-  px_status status = px_tensor_read(wide, times, (size_t)repeats->numel * sizeof *times);
-  for (int64_t i = 1; i < n && repeats->numel == 1; i++) times[i] = times[0];
-  if (status == PX_OK) status = sum_repeats(&total, times, n);
+  PX_TRY(px__alloc((void **)&times, (size_t)n * sizeof *times));
+  px_status status = px_tensor_read(wide, times, (size_t)n * sizeof *times);
+  if (status == PX_OK) status = sum_repeats(&total, times, n, wanted);
   if (status == PX_OK)
     status = px__alloc((void **)&places, (size_t)(total ? total : 1) * sizeof *places);
   for (int64_t i = 0, at = 0; i < n && status == PX_OK; i++)
@@ -243,14 +246,42 @@ static px_status spread_places(px_tensor **out, const px_tensor *repeats, int64_
   return status;
 }
 
+PX_RUN(repeat_interleave_counts) {
+  const px_tensor *repeats = args->repeats;
+  px_value wanted = args->output_size;
+  px_dtype dtype = (px_dtype)repeats->dtype;
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_CHECK(!px__given(wanted) || wanted.v.i >= 0, PX_RUNTIME,
+           "Trying to create tensor with negative dimension %lld: [%lld]", (long long)wanted.v.i,
+           (long long)wanted.v.i);
+  int64_t size = px__given(wanted) && repeats->numel ? wanted.v.i : 0;
+  if (px__lacks_values(repeats)) {
+    PX_CHECK(px__given(wanted), PX_RUNTIME,
+             "cannot repeat_interleave a meta tensor without output_size");
+    return px_tensor_empty(&call->results[0], 1, &size, dtype, px__tensor_device(repeats));
+  }
+  if (!repeats->numel)
+    return px_tensor_empty(&call->results[0], 1, &size, dtype, px__tensor_device(repeats));
+  PX_TRY(spread_places(&places, repeats, wanted));
+  return px__tensor_to(&call->results[0], places, dtype, PX_DEVICE_NONE);
+}
+// How many places there are follows from the numbers of each, so that they have to be told.
+PX_BATCH(repeat_interleave_counts) {
+  PX_CHECK(px__given(args->output_size), PX_RUNTIME,
+           "repeat_interleave: vmapping over the `repeats` tensor requires the `output_size` "
+           "argument to be specified, because the size of the output equals the sum of `repeats`, "
+           "which is data-dependent and may differ between batch elements. Please pass "
+           "output_size, e.g. output_size=int(repeats.sum(-1).max()).");
+  return px__batch_loop(b, true);
+}
+
 PX_RUN(repeat_interleave_tensor) {
   px_tensor *self = args->self;
-  const px_tensor *repeats = args->repeats;
-  px_dtype dtype = (px_dtype)repeats->dtype;
+  px_tensor *repeats = args->repeats;
   int dim = 0;
-  if (dtype != PX_INT64 && dtype != PX_INT32)
-    return px__refuse_dtype(call->op, dtype, px__tensor_device(repeats));
   PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) line = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) places = NULL;
   if (px__given(args->dim)) {
     PX_TRY(px__wrap_dim(&dim, args->dim.v.i, self->ndim));
@@ -259,13 +290,17 @@ PX_RUN(repeat_interleave_tensor) {
     PX_TRY(px_reshape(&flat, self, (const int64_t[]){-1}, 1));
   }
   int64_t n = flat->ndim ? flat->sizes[dim] : 1;
-  PX_CHECK(repeats->ndim <= 1 && (repeats->numel == n || repeats->numel == 1), PX_RUNTIME,
+  PX_CHECK(repeats->ndim <= 1, PX_RUNTIME, "repeats must be 0-dim or 1-dim tensor");
+  PX_CHECK(repeats->numel == n || repeats->numel == 1, PX_RUNTIME,
            "repeats must have the same size as input along dim, but got repeats.size(0) = %lld and "
            "input.size(%d) = %lld",
            (long long)repeats->numel, dim, (long long)n);
-  PX_TRY(spread_places(&places, repeats, n));
-  PX_CHECK(!px__given(args->output_size) || args->output_size.v.i == places->numel, PX_RUNTIME,
-           "allocated size does not match required size");
+  if (!px_dtype_is_integer((px_dtype)repeats->dtype))
+    return px__refuse_dtype(call->op, (px_dtype)repeats->dtype, px__tensor_device(repeats));
+  PX_TRY(px_expand(&line, repeats, &n, 1));
+  PX_TRY(px_to(&wide, line, PX_INT64, PX_DEVICE_NONE, false, false));
+  const int64_t *size = px__given(args->output_size) ? &args->output_size.v.i : NULL;
+  PX_TRY(px_repeat_interleave_counts(&places, wide, size));
   return px_index_select(&call->results[0], flat, dim, places);
 }
 

@@ -295,7 +295,7 @@ static px_status be_silent(px_warning category, const char *text) { return PX_OK
 static bool is_apart(const sample *s, int where) {
   static const char *const never[] = {
       "empty_like",     "new_empty",         "new_empty_strided", "repeat_interleave_tensor",
-      "gumbel_softmax", "embedding_renorm_", "as_strided_again"};
+      "gumbel_softmax", "embedding_renorm_", "as_strided_again",  "repeat_interleave_counts"};
   static const char *const within[] = {"as_strided", "_as_strided", "as_strided_copy",
                                        "as_strided_scatter", "view_dtype"};
   if (s->op->flags & PX_OP_RANDOM) return true;

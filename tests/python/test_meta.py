@@ -108,6 +108,13 @@ class Meta(unittest.TestCase):
         file.seek(0)
         self.assertTrue(torch.load(file, map_location="meta").is_meta)
 
+    def test_repeated_places_need_their_number(self):
+        repeats = torch.tensor([1, 2], dtype=torch.int32, device="meta")
+        self.refuses(RuntimeError, lambda: torch.repeat_interleave(repeats), "cannot repeat_interleave a meta tensor without output_size")
+        got = torch.repeat_interleave(repeats, output_size=3)
+        self.assertEqual((got.shape, got.dtype, got.is_meta), ((3,), torch.int32, True))
+        self.assertEqual(torch.zeros(2, 2, device="meta").repeat_interleave(repeats, 0, output_size=3).shape, (3, 2))
+
     def test_empty_strided_has_the_strides_asked_for(self):
         x = torch.empty_strided((2, 3), (1, 2), dtype=torch.int64)
         self.assertTrue(x.stride() == (1, 2) and x.untyped_storage().nbytes() == 48)

@@ -346,6 +346,17 @@ class Vmap(unittest.TestCase):
             raises(RuntimeError, lambda: vmap(torch.argwhere)(x * torch.tensor([[1], [0]])), "stack expects each tensor to be equal size, but got [2, 1] at entry 0")
         raises(RuntimeError, lambda: vmap(torch.masked_select)(x, x > 0), "Attempted to vmap over `mask` in torch.masked_select(self, mask)")
 
+    def test_places_repeat_as_often_as_each_says_if_their_number_is_told(self):
+        x, repeats = torch.rand(3, 2), torch.tensor([[1, 2], [3, 0], [0, 3]])
+        calls = lambda n: torch.repeat_interleave(n, output_size=3), lambda n: x.repeat_interleave(n, 1, output_size=3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for f in calls:
+                assert torch.equal(vmap(f)(repeats), torch.stack([f(n) for n in repeats]))
+        raises(RuntimeError, lambda: vmap(torch.repeat_interleave)(repeats), "vmapping over the `repeats` tensor requires the `output_size` argument to be specified")
+        raises(RuntimeError, lambda: vmap(lambda n: x[0].repeat_interleave(n))(repeats), "vmapping over the `repeats` tensor requires")
+        raises(RuntimeError, lambda: vmap(lambda n: torch.repeat_interleave(n, output_size=2))(repeats), "allocated size does not match required size")
+
     def test_on_a_device(self):
         x = torch.rand(4, 3, device="cuda")
         got = vmap(lambda row: torch.softmax(row, 0) @ torch.ones(3, device="cuda"))(x)
