@@ -89,17 +89,23 @@ static int to_tensor(const ext_signature *s, int i, ext_frame *frame, PyObject *
   return 1;
 }
 
-static int to_scalar(const px_param *param, ext_frame *frame, PyObject *object, px_value *out) {
+// Whether an end of a line is taken as a tensor, by another form: a complex one, and one that has a
+// value for each place of a mapping.
+static bool is_tensor_end(const ext_signature *s, int i, const px_tensor *t) {
+  const char *name = s->op->params[i].name, *function = s->op->python_name;
+  if (strcmp(name, "start") != 0 && strcmp(name, "end") != 0) return false;
+  bool line = !strcmp(function, "linspace") || !strcmp(function, "logspace");
+  return px_dtype_is_complex(px_tensor_dtype(t)) || (line && px_tensor_is_batched(t));
+}
+static int to_scalar(const ext_signature *s, int i, ext_frame *frame, PyObject *object,
+                     px_value *out) {
   px_scalar scalar;
   if (!ext_is_number(object) && !(ext_is_tensor(object) && px_tensor_ndim(ext_tensor(object)) == 0))
     return 0;
-  // A complex end is taken as a tensor, by another form.
-  if (ext_is_tensor(object) && px_dtype_is_complex(px_tensor_dtype(ext_tensor(object))) &&
-      (!strcmp(param->name, "start") || !strcmp(param->name, "end")))
-    return 0;
+  if (ext_is_tensor(object) && is_tensor_end(s, i, ext_tensor(object))) return 0;
   if (ext_to_scalar(object, &scalar) < 0) return -1;
   if (ext_is_tensor(object) &&
-      (!strcmp(param->name, "value") || !strcmp(param->name, "fill_value"))) {
+      (!strcmp(s->op->params[i].name, "value") || !strcmp(s->op->params[i].name, "fill_value"))) {
     frame->read_at = px_tensor_device(ext_tensor(object));
     frame->reads = frame->read_at.type == PX_CUDA;
   }
@@ -281,7 +287,7 @@ static int to_value(const ext_signature *s, int i, ext_frame *frame, PyObject *o
     case PX_ARG_TENSORS:
       return to_tensors(frame, object, out);
     case PX_ARG_SCALAR:
-      return to_scalar(param, frame, object, out);
+      return to_scalar(s, i, frame, object, out);
     case PX_ARG_INT:
       return to_int(object, out);
     case PX_ARG_FLOAT:

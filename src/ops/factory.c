@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Factories: dtype, device, page-locked memory and requires_grad of new tensors, and their values.
+#include "batch_functions/factory.h"
+#include "call/batch.h"
 #include "ops/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/factory.h"
@@ -363,6 +365,9 @@ SPACED(linspace, _to, number, number_of, end, px_tensor_item, 0)
 SPACED(logspace, _of_tensors, end, px_tensor_item, end, px_tensor_item, args->base, args->base)
 SPACED(logspace, _from, end, px_tensor_item, number, number_of, args->base, args->base)
 SPACED(logspace, _to, number, number_of, end, px_tensor_item, args->base, args->base)
+
+// Each place has ends of its own, which the host reads.
+PX_BATCH(ends) { return px__batch_loop(b, true); }
 
 PX_RUN(eye) {
   static px__named_kernel kernel = {.name = "eye"};

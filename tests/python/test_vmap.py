@@ -357,6 +357,19 @@ class Vmap(unittest.TestCase):
         raises(RuntimeError, lambda: vmap(lambda n: x[0].repeat_interleave(n))(repeats), "vmapping over the `repeats` tensor requires")
         raises(RuntimeError, lambda: vmap(lambda n: torch.repeat_interleave(n, output_size=2))(repeats), "allocated size does not match required size")
 
+    def test_lines_go_from_the_ends_of_each_place(self):
+        a, b = torch.tensor([0., 1., 2.]), torch.tensor([1., 5., -3.])
+        for line in torch.linspace, lambda *ends, **k: torch.logspace(*ends, **k, base=2):
+            calls = [(lambda x, y: line(x, y, 4), a, b), (lambda x: line(x, 3, 4), a), (lambda x: line(3, x, 4), a), (lambda x: line(a[0], x, 4), b),
+                     (lambda x, y: line(x, y, 5, dtype=torch.int64), a, b.abs()), (lambda x, y: line(x, y, 1), a.long(), b.long())]
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                for f, *ends in calls:
+                    assert torch.equal(vmap(f)(*ends), torch.stack([f(*place) for place in zip(*ends)]))
+        grid = vmap(vmap(lambda x, y: torch.linspace(x, y, 3), (0, None)), (None, 0))(a, b)
+        assert torch.equal(grid, torch.stack([torch.stack([torch.linspace(x, y, 3) for x in a]) for y in b]))
+        raises(RuntimeError, lambda: vmap(lambda x: torch.linspace(x, 1, -1))(a), "number of steps must be non-negative")
+
     def test_on_a_device(self):
         x = torch.rand(4, 3, device="cuda")
         got = vmap(lambda row: torch.softmax(row, 0) @ torch.ones(3, device="cuda"))(x)
