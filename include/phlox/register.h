@@ -102,6 +102,10 @@ PX_CALL px_op_load_library(const char *path);
 typedef px_status (*px_library_entry_fn)(void);
 #define PX_LIBRARY_ENTRY "px_library_entry"
 
+// Fails as px_op_call does of an `out` that the result, of the dtype, may not be written to: for
+// what writes several tensors, and must know before the first that all may be. args: all of them.
+PX_CALL px_op_check_out(const px_op *op, const px_value *args, px_tensor *out, px_dtype dtype);
+
 #ifdef __cplusplus
 }
 #endif

@@ -3,6 +3,7 @@
 // whose schemas have lists; and forms in place of ops whose results have a dtype of their own.
 #include "ext.h"
 #include "phlox/ops/linalg.h"
+#include "phlox/register.h"
 
 // ---- any number of tensors
 
@@ -71,23 +72,39 @@ EXT_FUNCTION(torch, cartesian_prod, "(*tensors: Tensor) -> Tensor",
 
 // ---- lists of copies
 
-// Writes each of the tensors to the one in its place.
-static PyObject *write_list(PyObject *made, PyObject *out, const char *function) {
-  EXT_TENSORS from = {0}, to = {0};
-  if (ext_take_tensors(&from, Py_NewRef(made), function, "self") < 0 ||
+// Copies each of the views to the tensor in its place. All are checked before the first is written,
+// and all are copied before that: those written to may be views of the same tensor.
+static PyObject *write_copies(PyObject *views, PyObject *copies, PyObject *out,
+                              const char *function, const char *form) {
+  EXT_TENSORS parts = {0}, from = {0}, to = {0};
+  const px_op *copy = EXT_OP("alias_copy");
+  if (ext_take_tensors(&parts, Py_NewRef(views), function, "self") < 0 ||
+      ext_take_tensors(&from, Py_NewRef(copies), function, "self") < 0 ||
       ext_take_tensors(&to, ext_items(out, "argument 'out' must be tuple of Tensors"), function,
                        "out") < 0)
     return NULL;
   if (from.count != to.count)
-    EXT_FAIL(PyExc_RuntimeError, "%s_out() expected an out= argument of size %lld, got size %lld",
-             function, (long long)from.count, (long long)to.count);
+    EXT_FAIL(PyExc_RuntimeError, "%s expected an out= argument of size %lld, got size %lld", form,
+             (long long)from.count, (long long)to.count);
+  for (int64_t i = 0; i < from.count; i++) {
+    const px_value self = PX_T(parts.items[i]);
+    EXT_TRY(px_op_check_out(copy, &self, to.items[i], px_tensor_dtype(parts.items[i])));
+  }
   for (int64_t i = 0; i < from.count; i++) {
     void *results[] = {to.items[i]};
     const px_value self = PX_T(from.items[i]);
-    EXT_TRY(EXT_NOGIL(px_op_call(EXT_OP("alias_copy"), PX_CALL_OUT, &self, results)));
+    EXT_TRY(EXT_NOGIL(px_op_call(copy, PX_CALL_OUT, &self, results)));
     px_release(results[0]);
   }
   Py_RETURN_NONE;
+}
+// What an op copies of the views that another one gives.
+static PyObject *copies_of(const px_op *copies, const px_op *views, int count,
+                           const ext_named *given, PyObject *out, const char *form) {
+  EXT_OWNED *made = ext_op_named(copies, PX_CALL_NEW, count, given);
+  if (!made || !out) return ext_moved(&made);
+  EXT_OWNED *parts = ext_op_named(views, PX_CALL_NEW, count, given);
+  return parts ? write_copies(parts, made, out, copies->name, form) : NULL;
 }
 EXT_FUNCTION(torch, unbind_copy,
              "(input: Tensor, dim: int = 0, *, out: Sequence[Tensor] | None = None) -> "
@@ -99,9 +116,8 @@ EXT_FUNCTION(torch, unbind_copy,
   int64_t dim;
   PyObject *out;
   EXT_BIND(input, dim, out);
-  EXT_OWNED *made = ext_op_named(EXT_OP("unbind_copy"), PX_CALL_NEW, 2,
-                                 (ext_named[]){{"self", PX_T(input)}, {"dim", PX_I(dim)}});
-  return made && out ? write_list(made, out, "unbind_copy") : ext_moved(&made);
+  const ext_named given[] = {{"self", PX_T(input)}, {"dim", PX_I(dim)}};
+  return copies_of(EXT_OP("unbind_copy"), EXT_OP("unbind"), 2, given, out, "unbind_copy_int_out");
 }
 EXT_FUNCTION(torch, split_with_sizes_copy,
              "(input: Tensor, split_sizes: Sequence[int], dim: int = 0, *, out: Sequence[Tensor] | "
@@ -115,12 +131,11 @@ EXT_FUNCTION(torch, split_with_sizes_copy,
   int64_t dim;
   PyObject *out;
   EXT_BIND(input, split_sizes, dim, out);
-  EXT_OWNED *made =
-      ext_op_named(EXT_OP("split_with_sizes_copy"), PX_CALL_NEW, 3,
-                   (ext_named[]){{"self", PX_T(input)},
-                                 {"split_sizes", PX_IS(split_sizes.items, split_sizes.count)},
-                                 {"dim", PX_I(dim)}});
-  return made && out ? write_list(made, out, "split_with_sizes_copy") : ext_moved(&made);
+  const ext_named given[] = {{"self", PX_T(input)},
+                             {"split_sizes", PX_IS(split_sizes.items, split_sizes.count)},
+                             {"dim", PX_I(dim)}};
+  return copies_of(EXT_OP("split_with_sizes_copy"), EXT_OP("split_with_sizes"), 3, given, out,
+                   "split_with_sizes_copy_out");
 }
 
 // ---- tensordot

@@ -7,6 +7,7 @@
 #include "call/autocast.h"
 #include "call/call_impl.h"
 #include "phlox/ops/copy.h"
+#include "phlox/register.h"
 
 // ---- arguments
 
@@ -144,6 +145,17 @@ static inline bool self_is_batched(const px_call *call) {
   return call->given[0] && px__is_batched(call->given[0]);
 }
 
+static px_status check_unrecorded(const px_call *call) {
+  bool on = px__hooks && px__hooks->recording(), needs = needs_record(call);
+  for (int i = 0; i < call->op->result_count; i++)
+    needs |= on && call->given[i] && px__needs_grad(call->given[i]);
+  PX_CHECK(!needs, PX_RUNTIME,
+           "%s(): functions with out=... arguments don't support automatic differentiation, but "
+           "one of the arguments requires grad.",
+           call->op->python_name);
+  return PX_OK;
+}
+
 // Before a call that writes tensors of the caller.
 static px_status before_write(px_call *call, void **results) {
   const px_op *op = call->op;
@@ -168,15 +180,7 @@ static px_status before_write(px_call *call, void **results) {
   }
   if (!self || !px__hooks) return PX_OK;
   bool on = px__hooks->recording();
-  if (call->mode == PX_CALL_OUT) {
-    bool needs = needs_record(call);
-    for (int i = 0; i < op->result_count; i++)
-      needs |= on && call->given[i] && px__needs_grad(call->given[i]);
-    PX_CHECK(!needs, PX_RUNTIME,
-             "%s(): functions with out=... arguments don't support automatic differentiation, but "
-             "one of the arguments requires grad.",
-             op->python_name);
-  }
+  if (call->mode == PX_CALL_OUT) PX_TRY(check_unrecorded(call));
   if (on || (self->flags & PX_TENSOR_INFERENCE))
     PX_TRY(px__hooks->before_inplace(op, call->mode, self, call->args, &call->original));
   return PX_OK;
@@ -695,6 +699,22 @@ static px_status call_together(const px_op *op, px_call_mode mode, int count, co
 static bool can_collect(const px_op *op) {
   bool kernel = op->kind == PX_OP_KERNEL || op->kind == PX_OP_POINTWISE || op->kind == PX_OP_REDUCE;
   return kernel && !px__impl(op)->registered;
+}
+
+px_status px_op_check_out(const px_op *op, const px_value *args, px_tensor *out, px_dtype dtype) {
+  px_call call;
+  if (PX_UNLIKELY(!op)) return px__no_op();
+  PX_GIVEN(args);
+  PX_GIVEN(out);
+  start(&call, op, PX_CALL_OUT);
+  call.args = (px_value *)args;  // only read
+  call.given[0] = out;
+  const px_tensor *first = first_tensor(&call);
+  call.device = px__tensor_device(first ? first : out);
+  PX_TRY(px__check_written(&call));
+  PX_TRY(check_unrecorded(&call));
+  PX_TRY(px__call_same_device(&call));
+  return px__call_check_outs(&call, &dtype);
 }
 
 px_status px_op_call_each(const px_op *op, px_call_mode mode, int count, const px_value *args,

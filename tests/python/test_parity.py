@@ -155,10 +155,26 @@ class Places(unittest.TestCase):
         out = [phlox.zeros(2, dtype=phlox.int64) for _ in range(3)]
         self.assertIsNone(phlox.unbind_copy(x, out=out))
         self.assertEqual([t.tolist() for t in out], x.tolist())
-        with self.assertRaisesRegex(RuntimeError, r"^unbind_copy_out\(\) expected an out= argument of size 3, got size 2$"):
+        with self.assertRaisesRegex(RuntimeError, "^unbind_copy_int_out expected an out= argument of size 3, got size 2$"):
             phlox.unbind_copy(x, out=out[:2])
         self.assertIsNone(phlox.split_with_sizes_copy(x, [1, 2], out=(a := phlox.zeros(0, dtype=phlox.int64), b := phlox.zeros(0, dtype=phlox.int64))))
         self.assertEqual((a.tolist(), b.tolist()), (x[:1].tolist(), x[1:].tolist()))
+
+    def test_lists_are_written_whole_or_not_at_all(self):
+        line = phlox.zeros(3)
+        wrong = {"some elements of the input tensor and the written-to tensor refer to a single memory location": lambda x: x.view(-1)[2:5],
+                 "more than one element of the written-to tensor refers to a single memory location": lambda x: phlox.zeros(1).expand(3),
+                 "Expected out tensor to have dtype float, but got long int instead": lambda x: phlox.zeros(3, dtype=phlox.int64),
+                 "don't support automatic differentiation": lambda x: phlox.zeros(3, requires_grad=True)}
+        for text, second in wrong.items():
+            x = phlox.arange(6.).view(2, 3)
+            for write in (lambda: phlox.unbind_copy(x, out=[line, second(x)]), lambda: phlox.split_with_sizes_copy(x, [1, 1], out=[line[None], second(x)[None]])):
+                with self.assertRaisesRegex(RuntimeError, text):
+                    write()
+            self.assertEqual((x.tolist(), line.tolist()), ([[0, 1, 2], [3, 4, 5]], [0, 0, 0]))
+        x = phlox.arange(6.).view(2, 3)
+        phlox.unbind_copy(x, out=[x[1], x[0]])
+        self.assertEqual(x.tolist(), [[3, 4, 5], [0, 1, 2]])
 
     def test_as_strided_in_place_changes_where_self_lies(self):
         x = phlox.arange(6.)
