@@ -5,9 +5,10 @@
 // a bad one changes nothing; what is got is checked on the way.
 //
 // The loop is three deep: dimensions of any kind; a row, of which the places are worked out
-// together; and a line, along which no index changes. Threads share a dimension along which what
-// is written lies apart. So each element is written by one thread, in row-major order of the loop,
-// and the last of several values wins, or sums are rounded, as with one thread.
+// together, unless its only index tensor tells them; and a line, along which no index changes.
+// Threads share a dimension along which what is written lies apart. So each element is written by
+// one thread, in row-major order of the loop, and the last of several values wins, or sums are
+// rounded, as with one thread.
 #include "cpu/index_rows.h"
 #include "kernel_args/index.h"
 
@@ -19,7 +20,7 @@
 #include <immintrin.h>
 #endif
 
-enum { INDICES = PX_MAX_OPERANDS - 2, DIMS = PX_MAX_DIMS + 2, PLACES = 64 };
+enum { INDICES = PX_MAX_OPERANDS - 2, DIMS = PX_MAX_DIMS + 2, PLACES = 256, LINES = 64 };
 // Elements that are worth another thread; elements of a line that one thread takes at least, lest
 // several write to one line of the cache.
 enum { ALONE = 32768, PIECE = 16384, LINE = 64 };
@@ -50,6 +51,8 @@ typedef struct pick {
   gather_fn gather;  // NULL: values are put
   moves moves;
   uint64_t least[INDICES], span[INDICES];  // an index less the least is below the span
+  bool direct;                             // the only index tensor has neighbours along the row
+  bool plain;                              // and none that is out of bounds or counts from the end
   int split;                               // the dimension that threads share
   bool *bad;                               // atomic: a thread met a bad index
 } pick;
@@ -80,6 +83,13 @@ static bool is_indexed(const pick *p, int d) {
   return false;
 }
 
+// Puts a row of one element before the only dimension.
+static void line_alone(pick *p) {
+  add_still(p);
+  p->sizes[1] = p->sizes[0], p->mine[1] = p->mine[0], p->other[1] = p->other[0];
+  p->sizes[0] = 1, p->mine[0] = p->other[0] = 0;
+}
+
 static void setup(pick *p, const request *r) {
   const px_operand *self = r->self, *other = r->other;
   int64_t item = px__cpu_item[self->dtype];
@@ -102,11 +112,10 @@ static void setup(pick *p, const request *r) {
     for (int i = 0; i < p->count; i++) p->index_strides[i][n] = r->indices[i].strides[d];
   }
   if (p->ndim == 0 || is_indexed(p, p->ndim - 1)) add_still(p);
-  if (p->ndim > 1) return;
-  add_still(p);  // the row is before the line
-  int64_t size = p->sizes[0], mine = p->mine[0], step = p->other[0];
-  p->sizes[0] = 1, p->mine[0] = p->other[0] = 0;
-  p->sizes[1] = size, p->mine[1] = mine, p->other[1] = step;
+  if (p->ndim == 1) line_alone(p);
+  int row = p->ndim - 2;
+  p->plain = false;
+  p->direct = p->count == 1 && p->sizes[row + 1] == 1 && p->index_strides[0][row] == 1;
 }
 
 // ---- indices that are out of bounds
@@ -148,8 +157,8 @@ static void look_at(void *context, int64_t begin, int64_t end) {
   if (bad) __atomic_store_n(&k->bad, true, __ATOMIC_RELAXED);
 }
 
-static bool is_bad(const pick *p, int i) {
-  look k = {.index = p->index[i], .least = p->least[i], .span = p->span[i]};
+static bool is_outside(const pick *p, int i, uint64_t least, uint64_t span) {
+  look k = {.index = p->index[i], .least = least, .span = span};
   int64_t lines = 1;
   for (int d = 0; d < p->ndim; d++) {
     int64_t stride = p->index_strides[i][d];
@@ -166,6 +175,12 @@ static bool is_bad(const pick *p, int i) {
   else
     px__cpu_parallel(lines, ALONE / length + 1, look_at, &k);
   return k.bad;
+}
+
+// Whether index tensor i has a bad element. Most have none that counts from the end, either.
+static bool is_bad(pick *p, int i) {
+  p->plain = !is_outside(p, i, 0, (uint64_t)p->dim_sizes[i]);
+  return !p->plain && (p->least[i] == 0 || is_outside(p, i, p->least[i], p->span[i]));
 }
 
 // Looks at each element of index tensor i once, and reports the first bad one.
@@ -258,27 +273,47 @@ static bool row_places(const pick *p, int64_t *places, const int64_t *const *ind
   return fine;
 }
 
+// Whether all are from 0 to size - 1: no sign is set of an index, nor of what is left above it.
+static bool are_plain(const int64_t *index, int64_t size, int64_t n) {
+  int64_t signs = 0;
+  for (int64_t k = 0; k < n; k++) signs |= index[k] | (size - 1 - index[k]);
+  return signs >= 0;
+}
+
+static spots direct_spots(const pick *p, char *self, const int64_t *index, int64_t begin) {
+  int64_t stride = p->mine[p->ndim - 2];
+  return (spots){self + begin * stride, stride, p->dim_strides[0], index + begin};
+}
+
+// How much of a row is moved at once.
+static int64_t block_of(const pick *p) { return p->sizes[p->ndim - 1] > 1 ? LINES : PLACES; }
+
 // Moves one row: its places, then a line at each of them. False: a bad index, or the call has been
 // ended.
 static bool run_row(const pick *p, char *self, char *other, const int64_t *const *index,
                     int64_t *work) {
   int row = p->ndim - 2, line = row + 1;
-  int64_t places[PLACES], os = p->other[row], count = p->sizes[line];
-  for (int64_t begin = 0; begin < p->sizes[row]; begin += PLACES) {
-    int64_t n = p->sizes[row] - begin < PLACES ? p->sizes[row] - begin : PLACES;
-    if (begin > 0 && px__worked(work, PLACES * count)) return false;
-    if (!row_places(p, places, index, begin, n)) return false;
+  int64_t at[PLACES], os = p->other[row], count = p->sizes[line];
+  const int64_t most = block_of(p);
+  for (int64_t begin = 0; begin < p->sizes[row]; begin += most) {
+    int64_t n = p->sizes[row] - begin < most ? p->sizes[row] - begin : most;
+    if (begin > 0 && px__worked(work, most * count)) return false;
+    spots where = {self, 0, 1, at};
+    if (p->direct && (p->plain || are_plain(index[0] + begin, p->dim_sizes[0], n)))
+      where = direct_spots(p, self, index[0], begin);
+    else if (!row_places(p, at, index, begin, n))
+      return false;
     char *values = other + begin * os;
     if (count > 1 && p->gather)
       for (int64_t k = 0; k < n; k++)
-        p->moves.line(values + k * os, p->other[line], self + places[k], p->mine[line], count);
+        p->moves.line(values + k * os, p->other[line], self + at[k], p->mine[line], count);
     else if (count > 1)
       for (int64_t k = 0; k < n; k++)
-        p->moves.line(self + places[k], p->mine[line], values + k * os, p->other[line], count);
+        p->moves.line(self + at[k], p->mine[line], values + k * os, p->other[line], count);
     else if (p->gather)
-      p->gather(values, os, self, places, n);
+      p->gather(values, os, &where, n);
     else
-      p->moves.scatter(self, places, values, os, n);
+      p->moves.scatter(&where, values, os, n);
   }
   return true;
 }
@@ -288,7 +323,7 @@ static bool run_all(const pick *p) {
   const int64_t *index[INDICES];
   char *self = p->self, *other = p->values;
   int64_t at[DIMS] = {0}, work = 0, size = p->sizes[p->ndim - 2];
-  int64_t cost = (size < PLACES ? size : PLACES) * p->sizes[p->ndim - 1];
+  int64_t most = block_of(p), cost = (size < most ? size : most) * p->sizes[p->ndim - 1];
   for (int i = 0; i < p->count; i++) index[i] = p->index[i];
   while (!px__worked(&work, cost)) {
     if (!run_row(p, self, other, index, &work)) return false;

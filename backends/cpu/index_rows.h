@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How picked elements are moved: stored by the size of an element, or joined by its dtype. Strides
-// and offsets are in bytes.
+// and steps are in bytes.
 #pragma once
 #include "cpu/half.h"
 #include "cpu/vector.h"
@@ -8,13 +8,21 @@
 
 // n elements of `from`, along a line of `to`.
 typedef void (*line_fn)(char *to, int64_t ts, const char *from, int64_t fs, int64_t n);
-// n elements of `from` to places of `to`, one after the other: a later one finds what was there.
-typedef void (*scatter_fn)(char *to, const int64_t *places, const char *from, int64_t fs,
-                           int64_t n);
+// Where picked elements are: number k at `base` + k `stride` + index[k] `step`.
+typedef struct spots {
+  char *base;
+  int64_t stride, step;
+  const int64_t *index;
+} spots;
+// n elements of `from` to spots, one after the other: a later one finds what was there.
+typedef void (*scatter_fn)(const spots *to, const char *from, int64_t fs, int64_t n);
 typedef struct moves {
   line_fn line;
   scatter_fn scatter;
 } moves;
+
+// Indices of a line of the cache, which are fetched so far ahead.
+enum { FETCHED = 8, AHEAD = 128 };
 
 // Neighbours on both sides are a loop of their own, and so is one element for many.
 #define PUT(name, T, expr) \
@@ -46,10 +54,23 @@ typedef struct moves {
       *at = (T)(expr); \
     } \
   } \
-  static void name##_scatter(char *to, const int64_t *places, const char *from, int64_t fs, \
-                             int64_t n) { \
+  static void name##_scatter(const spots *to, const char *from, int64_t fs, int64_t n) { \
+    const spots p = *to; \
+    if (p.stride == 0 && p.step == sizeof(T) && fs == sizeof(T)) { \
+      const T *f = (const T *)(const void *)from; \
+      for (int64_t begin = 0; begin < n; begin += FETCHED) { \
+        __builtin_prefetch(p.index + begin + AHEAD); \
+        __builtin_prefetch(f + begin + AHEAD); \
+        for (int64_t k = begin; k < n && k < begin + FETCHED; k++) { \
+          T *at = (T *)(void *)p.base + p.index[k], a = *at, b = f[k]; \
+          (void)a; \
+          *at = (T)(expr); \
+        } \
+      } \
+      return; \
+    } \
     for (int64_t k = 0; k < n; k++) { \
-      T *at = (T *)(void *)(to + places[k]), a = *at; \
+      T *at = (T *)(void *)(p.base + k * p.stride + p.index[k] * p.step), a = *at; \
       T b = *(const T *)(const void *)(from + k * fs); \
       (void)a; \
       *at = (T)(expr); \
@@ -110,16 +131,18 @@ static const moves joining[][PX_DTYPE_COMPUTED] = {
     [PX_PUT_GREATEST] = JOINS(greatest, add_bool),
     [PX_PUT_LEAST] = JOINS(least, multiply_bool)};
 
-// n elements from places of `from` to neighbours (or others) of `to`.
-typedef void (*gather_fn)(char *to, int64_t ts, const char *from, const int64_t *places, int64_t n);
+// n elements from spots to neighbours (or others) of `to`.
+typedef void (*gather_fn)(char *to, int64_t ts, const spots *from, int64_t n);
 #define GATHER(name, T) \
-  static void name(char *to, int64_t ts, const char *from, const int64_t *places, int64_t n) { \
-    if (ts == sizeof(T)) \
+  static void name(char *to, int64_t ts, const spots *from, int64_t n) { \
+    const spots p = *from; \
+    if (p.stride == 0 && p.step == sizeof(T) && ts == sizeof(T)) \
       for (int64_t k = 0; k < n; k++) \
-        ((T *)(void *)to)[k] = *(const T *)(const void *)(from + places[k]); \
+        ((T *)(void *)to)[k] = ((const T *)(const void *)p.base)[p.index[k]]; \
     else \
       for (int64_t k = 0; k < n; k++) \
-        *(T *)(void *)(to + k * ts) = *(const T *)(const void *)(from + places[k]); \
+        *(T *)(void *)(to + k * ts) = \
+            *(const T *)(const void *)(p.base + k * p.stride + p.index[k] * p.step); \
   }
 GATHER(gather1, uint8_t)
 GATHER(gather2, uint16_t)

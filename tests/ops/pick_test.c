@@ -141,6 +141,46 @@ PX_TEST(index_tensors_broadcast_and_count_from_the_end) {
   for (int form = 0; form < FORMS; form++) two_indices(PX_FLOAT64, form, 190, 200);
 }
 
+// x[i] of a vector, where element `back` of i alone counts from the end; then adds there.
+static void one_from_the_end(px_dtype dtype, int64_t count, int64_t back) {
+  const int64_t n = 50;
+  PX_SCOPED(px_tensor) x = whole(1, n, 5, dtype, DENSE);
+  PX_SCOPED(px_tensor) values = whole(1, count, 4, dtype, DENSE);
+  PX_SCOPED(px_tensor) index = whole(1, count, (int)n, PX_INT64, DENSE);
+  PX_SCOPED(px_tensor) cell = NULL;
+  PX_SCOPED(px_tensor) got = NULL;
+  double *from = elements(x), *v = elements(values), *at = elements(index), *sums = elements(x);
+  double *picked = malloc((size_t)count * sizeof *picked);
+  for (int64_t k = 0; k < count; k++) {
+    int64_t place = (int64_t)at[k];
+    picked[k] = from[place], sums[place] = sum_of(sums[place], v[k], dtype);
+  }
+  PX_SCOPED(px_tensor) line = NULL;
+  PX_SCOPED(px_tensor) line_index = NULL;
+  PX_SCOPED(px_tensor) line_values = NULL;
+  OK(px_view(&line, x, SIZES(n)));
+  OK(px_view(&line_index, index, SIZES(count)));
+  OK(px_view(&line_values, values, SIZES(count)));
+  OK(px_select(&cell, line_index, 0, back));
+  OK(px_sub_scalar_(cell, px_int(n), px_int(1)));
+  OK(px_index(&got, line, &line_index, 1, SIZES(0)));
+  is_like(got, picked, "index");
+  OK(px_index_put_(line, &line_index, 1, SIZES(0), line_values, true));
+  is_like(line, sums, "index_put of sums");
+  free(from);
+  free(v);
+  free(at);
+}
+
+PX_TEST(one_of_many_indices_counts_from_the_end) {
+  for (int dtype = 0; dtype < PX_DTYPE_COMPUTED; dtype++)
+    for (int64_t back = 0; back < 600; back += 599) one_from_the_end((px_dtype)dtype, 600, back);
+  OK(px_set_num_threads(3));
+  const int64_t backs[] = {0, 255, 256, 257, 40000, 99999};
+  for (size_t i = 0; i < sizeof backs / sizeof *backs; i++)
+    one_from_the_end(PX_INT64, 100000, backs[i]);
+}
+
 // ---- lines
 
 static void lines(px_dtype dtype, int form, int dim, int64_t m, int64_t n, int64_t count) {
