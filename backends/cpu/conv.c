@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// conv2d and its gradients as products of matrices.
+// conv2d, conv3d and their gradients as products of matrices.
 //
 // The matrix of what each position sees (channels * kh * kw rows, a column for each position) is
 // never written down. Its rows are pieces of the image that begin at different places, so the
@@ -8,6 +8,10 @@
 // Where the planes' rows are longer than the results', there are results between the rows that
 // nobody wants. The gradient of the input is, for each remainder of the stride, such a convolution
 // of the output's gradient.
+//
+// A volume is convolved plane by plane of its results: each is an image whose channels are the
+// planes that it sees, of every channel, and zeros for those that are outside. So "images" below
+// are planes of results, those of a volume following one another.
 //
 // A unit is a group of some small images, or of a band of rows of a large one. Threads share the
 // units; the weight's gradient is summed per part of the batch and the parts in order, so that the
@@ -18,6 +22,7 @@
 #include "cpu/half.h"
 #include "cpu/threads.h"
 #include "kernel_args/conv.h"
+#include "kernel_args/volume.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,17 +35,24 @@ enum { TILED = 16 };
 // Of the weight's gradient: parts at most, elements of their sums, and channels of a cut at least,
 // also where it lies channels_last, or results.
 enum { MAX_PARTS = 8, PART_ELEMENTS = 128 * 1024, CUT_CHANNELS = 8, CUT_WIDE = 32 };
+// Units for each thread at least, where some depths of a volume are one.
+enum { RUNS = 4 };
 // Weights that a thread turns or adds at least.
 enum { GRAIN = 16 * 1024 };
 
 typedef struct unit {
   int64_t first, images, group, y0, y1, part, c0, c1, o0, o1;
   bool opens;  // a part of the weight's gradient
+  // Which of the tables holds; and that the planes of the depth before are there.
+  int64_t turn;
+  bool goes_on;
 } unit;
 
 // Channels whose weights are turned at once.
 enum { TURNED = 16 };
 static int64_t turned_blocks(const conv *t) { return (t->cg + TURNED - 1) / TURNED; }
+
+static int64_t all_images(const conv *t) { return t->n * t->z.grid; }
 
 // ---- planes of one dimension
 
@@ -61,6 +73,24 @@ static int64_t start_of(const conv_axis *a, int64_t plane) {
 static int64_t first_from(int64_t start, int64_t step, int64_t bound, int64_t most) {
   int64_t q = bound <= start ? 0 : (bound - start + step - 1) / step;
   return q < most ? q : most;
+}
+
+// Where among a channel's planes that of place k of the depth lies.
+static int64_t slot_of(const conv *t, int64_t turn, int64_t k) {
+  if (!t->rolls) return k;
+  return (turn + (t->z.move > 0 ? k : t->z.count - k)) % t->z.count;
+}
+static const int64_t *table_of(const conv *t, const unit *u) {
+  return t->table ? t->table + u->turn * t->terms : NULL;
+}
+
+// The results of a pass lie in these, `rz`, `ry` and `rx` apart.
+typedef struct result_grid {
+  int64_t depth, height, width, rz, ry, rx;
+} result_grid;
+static result_grid grid_of(const conv *t) {
+  if (t->what == 'i') return (result_grid){t->d, t->h, t->w, t->sd, t->sh, t->sw};
+  return (result_grid){t->od, t->oh, t->ow, 1, 1, 1};
 }
 
 #define T float
@@ -107,18 +137,44 @@ static const conv_type *type_of(const conv *t) {
 
 // ---- the plan
 
+// A kernel of one place in each plane that takes planes as they are: they are rows of an image.
+static void lay_flat(conv *t) {
+  bool whole = t->sh == 1 && t->sw == 1 && t->ph == 0 && t->pw == 0;
+  if (!whole || t->oh != t->h || t->ow != t->w) return;
+  t->w *= t->h, t->ow = t->w;
+  t->h = t->d, t->oh = t->od, t->kh = t->kd;
+  t->sh = t->sd, t->ph = t->pd, t->dh = t->dd;
+  t->d = t->od = t->kd = t->sd = t->dd = 1, t->pd = 0;
+}
+// How a kernel goes over its input.
+typedef struct steps {
+  const px_value *stride, *padding, *dilation;
+  int64_t groups;
+} steps;
+#define STEPS(args) \
+  &(steps) { &(args)->stride, &(args)->padding, &(args)->dilation, (args)->groups }
 static void conv_start(conv *t, const px_operand *in, const px_operand *weight,
-                       const px_operand *out, const px_value *stride, const px_value *padding,
-                       const px_value *dilation, int64_t groups) {
-  t->n = in->sizes[0], t->c = in->sizes[1], t->h = in->sizes[2], t->w = in->sizes[3];
-  t->oc = out->sizes[1], t->oh = out->sizes[2], t->ow = out->sizes[3];
-  t->kh = weight->sizes[2], t->kw = weight->sizes[3];
-  t->sh = px__list_at(stride, 0), t->sw = px__list_at(stride, 1);
-  t->ph = px__list_at(padding, 0), t->pw = px__list_at(padding, 1);
-  t->dh = px__list_at(dilation, 0), t->dw = px__list_at(dilation, 1);
-  t->groups = groups;
+                       const px_operand *out, const steps *by) {
+  bool deep = in->ndim == 5;
+  int y = deep ? 1 : 0, x = y + 1;  // dimensions, in lists
+  t->n = in->sizes[0], t->c = in->sizes[1], t->oc = out->sizes[1];
+  t->h = in->sizes[2 + y], t->w = in->sizes[2 + x];
+  t->oh = out->sizes[2 + y], t->ow = out->sizes[2 + x];
+  t->kh = weight->sizes[2 + y], t->kw = weight->sizes[2 + x];
+  t->sh = px__list_at(by->stride, y), t->sw = px__list_at(by->stride, x);
+  t->ph = px__list_at(by->padding, y), t->pw = px__list_at(by->padding, x);
+  t->dh = px__list_at(by->dilation, y), t->dw = px__list_at(by->dilation, x);
+  t->d = t->od = t->kd = t->sd = t->dd = 1, t->pd = 0;
+  if (deep) {
+    t->d = in->sizes[2], t->od = out->sizes[2], t->kd = weight->sizes[2];
+    t->sd = px__list_at(by->stride, 0), t->pd = px__list_at(by->padding, 0);
+    t->dd = px__list_at(by->dilation, 0);
+    if (t->kh * t->kw == 1) lay_flat(t);
+  }
+  t->groups = by->groups;
   t->cg = t->c / t->groups, t->og = t->oc / t->groups;
-  t->k = t->cg * t->kh * t->kw, t->p = t->oh * t->ow;
+  t->places = t->kd * t->kh * t->kw, t->k = t->cg * t->places;
+  t->p = t->oh * t->ow, t->seen = t->od * t->p;
 }
 
 static conv_axis axis_forward(int64_t size, int64_t grid, int64_t kernel, int64_t stride,
@@ -182,11 +238,11 @@ static void choose_rows(conv *t, const conv *like) {
     return;
   }
   t->images = (COLUMNS + t->p - 1) / t->p;
-  if (t->images > t->n) t->images = t->n;
+  if (t->images > all_images(t)) t->images = all_images(t);
   choose_planes(&t->y, t->images == 1);
   t->rows = t->y.grid;
   if (t->images > 1) return;
-  int64_t row = t->channels * t->y.planes * t->x.planes * t->pitch;
+  int64_t row = t->channels * t->z.count * t->y.planes * t->x.planes * t->pitch;
   int64_t most = PIECE_ELEMENTS / row - t->y.reach, least = (COLUMNS + t->pitch - 1) / t->pitch;
   if (most < least) most = least;
   if (most < t->rows) t->rows = most;
@@ -195,39 +251,45 @@ static bool same_place(const conv_axis *a) {
   return a->count == 1 && a->step == 1 && a->shift == 0 && a->grid == a->source;
 }
 // In the order in which the weights lie.
-static void place_terms(conv *t) {
+static void place_terms(conv *t, int64_t turn, int64_t *table) {
   bool inside = t->last && t->what != 'i';
-  int64_t places = t->y.count * t->x.count;
-  for (int64_t c = 0; c < t->channels; c++)
+  int64_t places = t->z.count * t->y.count * t->x.count;
+  for (int64_t source = 0; source < t->channels * t->z.count; source++)
     for (int64_t i = 0; i < t->y.count; i++)
       for (int64_t j = 0; j < t->x.count; j++) {
-        int64_t plane = (c * t->y.planes + plane_of(&t->y, i)) * t->x.planes + plane_of(&t->x, j);
-        int64_t place = i * t->x.count + j;
-        t->table[inside ? place * t->channels + c : c * places + place] =
+        int64_t c = source / t->z.count, k = source % t->z.count;
+        int64_t plane = c * t->z.count + slot_of(t, turn, k);
+        plane = (plane * t->y.planes + plane_of(&t->y, i)) * t->x.planes + plane_of(&t->x, j);
+        int64_t place = (k * t->y.count + i) * t->x.count + j;
+        table[inside ? place * t->channels + c : c * places + place] =
             plane * t->plane + offset_of(&t->y, i) * t->pitch + offset_of(&t->x, j);
       }
 }
 // What follows from the axes and channels. False if there was no memory.
 static bool plan(conv *t, const conv *like) {
-  t->terms = t->channels * t->y.count * t->x.count;
+  int64_t sources = t->channels * t->z.count;
+  t->terms = sources * t->y.count * t->x.count;
   choose_pitch(t);
   choose_rows(t, like);
-  t->plain = t->images == 1 && same_place(&t->y) && same_place(&t->x);
+  t->plain = t->images == 1 && same_place(&t->z) && same_place(&t->y) && same_place(&t->x);
   t->plane = t->images * (t->rows + t->y.reach) * t->pitch + t->x.reach;
-  t->strips = t->plain ? 0 : t->channels * t->y.planes * t->x.planes * t->plane + PX__GEMM_SLACK;
+  t->strips = t->plain ? 0 : sources * t->y.planes * t->x.planes * t->plane + PX__GEMM_SLACK;
   t->ld = (t->images * t->rows * t->pitch + 15) / 16 * 16;
   if (t->plain) {
-    t->plane = t->p;
+    t->plane = t->z.source * t->p;
     return true;
   }
-  t->table = malloc((size_t)t->terms * sizeof *t->table);
-  if (t->table) place_terms(t);
+  t->rolls =
+      t->images == 1 && t->z.count > 1 && (t->z.move == t->z.step || t->z.move == -t->z.step);
+  int64_t turns = t->rolls ? t->z.count : 1;
+  t->table = malloc((size_t)(turns * t->terms) * sizeof *t->table);
+  for (int64_t i = 0; t->table && i < turns; i++) place_terms(t, i, t->table + i * t->terms);
   return t->table != NULL;
 }
 
 // ---- units
 
-static int64_t blocks_of(const conv *t) { return (t->n + t->images - 1) / t->images; }
+static int64_t blocks_of(const conv *t) { return (all_images(t) + t->images - 1) / t->images; }
 static int64_t bands_of(const conv *t) { return (t->y.grid + t->rows - 1) / t->rows; }
 static unit unit_of(const conv *t, int64_t block, int64_t group, int64_t band) {
   unit u = {.first = block * t->images,
@@ -235,7 +297,9 @@ static unit unit_of(const conv *t, int64_t block, int64_t group, int64_t band) {
             .y0 = band * t->rows,
             .c1 = t->channels,
             .o1 = t->og};
-  u.images = t->n - u.first < t->images ? t->n - u.first : t->images;
+  int64_t left = all_images(t) - u.first;
+  u.images = left < t->images ? left : t->images;
+  if (t->rolls) u.turn = u.first % t->z.grid % t->z.count;
   u.y1 = u.y0 + t->rows < t->y.grid ? u.y0 + t->rows : t->y.grid;
   return u;
 }
@@ -255,19 +319,26 @@ static void *room_new(const conv *t) {
   return room;
 }
 
+// The i-th unit's share in a phase.
+static bool run_phase(const conv *t, const conv *p, int64_t i, void *room, int64_t *work) {
+  int64_t first = i / t->bands / t->groups * t->run;
+  for (int64_t block = first; block < first + t->run; block++) {
+    unit u = unit_of(p, block, i / t->bands % t->groups, i % t->bands);
+    u.goes_on = p->rolls && block > first && u.first % p->z.grid > 0;
+    if (u.y0 >= u.y1 || u.images <= 0 || px__worked(work, p->ld * p->terms)) return true;
+    if (!type_of(t)->results(p, &u, room)) return false;
+  }
+  return true;
+}
 // A unit's phases write the same lines of memory, so they go one after the other.
 static void results_run(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
   void *room = room_new(t);
   bool done = room != NULL;
-  int64_t bands = t->bands, work = 0;
+  int64_t work = 0;
   for (int64_t i = begin; i < end; i++)
-    for (int64_t phase = 0; done && phase < t->phases; phase++) {
-      const conv *p = &t[phase];
-      unit u = unit_of(p, i / bands / t->groups, i / bands % t->groups, i % bands);
-      if (px__worked(&work, p->ld * p->terms)) break;
-      if (u.y0 < u.y1) done = type_of(t)->results(p, &u, room);
-    }
+    for (int64_t phase = 0; done && phase < t->phases; phase++)
+      done = run_phase(t, &t[phase], i, room, &work);
   if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
   free(room);
 }
@@ -282,10 +353,12 @@ static void weight_run(void *ctx, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i++) {
     int64_t rest = i / t->cuts, cut = i % t->cuts;
     int64_t part = rest / t->groups, to = blocks * (part + 1) / t->parts;
-    for (int64_t b = blocks * part / t->parts; done && b < to; b++)
-      for (int64_t band = 0; done && band < bands && !px__worked(&work, t->ld * t->terms); band++) {
+    int64_t from = blocks * part / t->parts;
+    for (int64_t band = 0; done && band < bands; band++)
+      for (int64_t b = from; done && b < to && !px__worked(&work, t->ld * t->terms); b++) {
         unit u = unit_of(t, b, rest % t->groups, band);
-        u.part = part, u.opens = b == blocks * part / t->parts && band == 0;
+        u.part = part, u.opens = b == from && band == 0;
+        u.goes_on = t->rolls && b > from && u.first % t->z.grid > 0;
         int64_t low = side * cut / t->cuts, high = side * (cut + 1) / t->cuts;
         if (t->results_cut)
           u.o0 = low, u.o1 = high;
@@ -298,15 +371,20 @@ static void weight_run(void *ctx, int64_t begin, int64_t end) {
   free(room);
 }
 static void share(conv *t, int64_t units, void (*run)(void *, int64_t, int64_t)) {
-  double work = (double)t->n * (double)t->p * (double)t->k * (double)t->oc;
+  double work = (double)t->n * (double)t->seen * (double)t->k * (double)t->oc;
   px__cpu_parallel(units, work < 1e5 ? units : 1, run, t);
 }
 // All phases, which follow one another from t.
 static void convolve(conv *t, int64_t phases) {
-  t->phases = phases, t->bands = 0;
-  for (int64_t i = 0; i < phases; i++)
+  t->phases = phases, t->blocks = t->bands = 0;
+  for (int64_t i = 0; i < phases; i++) {
+    if (blocks_of(&t[i]) > t->blocks) t->blocks = blocks_of(&t[i]);
     if (bands_of(&t[i]) > t->bands) t->bands = bands_of(&t[i]);
-  int64_t units = blocks_of(t) * t->groups * t->bands;
+  }
+  int64_t units = t->blocks * t->groups * t->bands, runs = RUNS * px__cpu_thread_count();
+  t->run = t->rolls && units > runs ? units / runs : 1;
+  if (t->run > t->z.grid) t->run = t->z.grid;
+  units = (t->blocks + t->run - 1) / t->run * t->groups * t->bands;
   for (int64_t i = 0; i < phases; i++) t[i].inner = units == 1;
   share(t, units, results_run);
 }
@@ -334,36 +412,34 @@ static void *weights_of(conv *t, px__dense *d, const px_operand *o) {
 // The way of few positions, if this convolution has numbers and is one for it. In t only `what` is
 // set before.
 static bool done_few(const px_launch *l, conv *t, const px_operand *in, const px_operand *weight,
-                     const px_operand *bias, const px_operand *out, const px_value *stride,
-                     const px_value *padding, const px_value *dilation, int64_t groups) {
+                     const px_operand *bias, const px_operand *out, const steps *by) {
   if (!px_operand_numel(in) || !px_operand_numel(weight) || !px_operand_numel(out)) return false;
-  conv_start(t, in, weight, out, stride, padding, dilation, groups);
+  conv_start(t, in, weight, out, by);
   if (!px__conv_few(t, in, weight, bias, out)) return false;
   report(t, l);
   return true;
 }
 static void forward(conv *t) {
+  t->z = axis_forward(t->d, t->od, t->kd, t->sd, t->pd, t->dd);
   t->y = axis_forward(t->h, t->oh, t->kh, t->sh, t->ph, t->dh);
   t->x = axis_forward(t->w, t->ow, t->kw, t->sw, t->pw, t->dw);
   t->channels = t->cg, t->results = t->og, t->source = t->in, t->factors = t->weight;
   t->row = t->k, t->term = 1;
 }
-PX_KERNEL(conv2d) {
+static px_status results_of(const px_launch *l, const px_operand *out, const px_operand *in,
+                            const px_operand *weight, const px_operand *bias, const steps *by) {
   px__dense d = {.launch = l};
   conv few = {.what = 'f'};
-  if (done_few(l, &few, args->input, args->weight, args->bias, args->out, &args->stride,
-               &args->padding, &args->dilation, args->groups))
-    return PX_OK;
-  int compute = compute_of(args->out, args->weight, args->groups);
+  if (done_few(l, &few, in, weight, bias, out, by)) return PX_OK;
+  int compute = compute_of(out, weight, by->groups);
   conv t = {.what = 'f',
             .dtype = compute,
-            .out = px__dense_out(&d, args->out, compute),
-            .in = px__dense_in(&d, args->input, compute),
-            .bias = px__dense_in(&d, args->bias, compute)};
-  t.weight = weights_of(&t, &d, args->weight);
-  if (!d.failed && px_operand_numel(args->out)) {
-    conv_start(&t, args->input, args->weight, args->out, &args->stride, &args->padding,
-               &args->dilation, args->groups);
+            .out = px__dense_out(&d, out, compute),
+            .in = px__dense_in(&d, in, compute),
+            .bias = px__dense_in(&d, bias, compute)};
+  t.weight = weights_of(&t, &d, weight);
+  if (!d.failed && px_operand_numel(out)) {
+    conv_start(&t, in, weight, out, by);
     if (px__conv_small(&t)) {
       share(&t, px__conv_small_units(&t), px__conv_small_forward);
     } else {
@@ -379,31 +455,36 @@ PX_KERNEL(conv2d) {
   return PX_OK;
 }
 
+// The kernel's place that is the i-th of this pass.
+static int64_t picked(const conv *t, int64_t i) {
+  int64_t column = i % t->x.count, row = i / t->x.count % t->y.count;
+  int64_t depth = i / (t->x.count * t->y.count);
+  depth = t->z.first + depth * t->z.every;
+  row = t->y.first + row * t->y.every, column = t->x.first + column * t->x.every;
+  return (depth * t->kh + row) * t->kw + column;
+}
 // Of output channels [begin, end) the weights that lie channels_last, at the places of this pass.
 static void pick_weights(void *ctx, int64_t begin, int64_t end) {
   const conv *t = ctx;
   size_t run = (size_t)t->cg * type_of(t)->item;
-  char *to = (char *)t->own + (size_t)(begin * t->y.count * t->x.count) * run;
+  int64_t each = t->z.count * t->y.count * t->x.count;
+  char *to = (char *)t->own + (size_t)(begin * each) * run;
   for (int64_t o = begin; o < end; o++)
-    for (int64_t i = 0; i < t->y.count; i++)
-      for (int64_t j = 0; j < t->x.count; j++, to += run) {
-        int64_t row = t->y.first + i * t->y.every, column = t->x.first + j * t->x.every;
-        int64_t at = (o * t->kh + row) * t->kw + column;
-        memcpy(to, (const char *)t->weight + (size_t)at * run, run);
-      }
+    for (int64_t i = 0; i < each; i++, to += run)
+      memcpy(to, (const char *)t->weight + (size_t)(o * t->places + picked(t, i)) * run, run);
 }
 
-// The positions that are y0 and x0 beyond a multiple of the stride. Weights of one place are used
-// as they lie. False: no memory.
+// The positions that are z0, y0 and x0 beyond a multiple of the stride. Weights of one place are
+// used as they lie. False: no memory.
 static bool phase_of(conv *t, const conv *like) {
   t->channels = t->og, t->results = t->cg, t->source = t->grad;
-  if (t->kh * t->kw == 1) {
+  if (t->places == 1) {
     t->factors = t->weight, t->row = 1, t->term = t->cg;
     return plan(t, like);
   }
-  int64_t places = t->y.count * t->x.count, row = t->og * places;
+  int64_t places = t->z.count * t->y.count * t->x.count, row = t->og * places;
   t->row = t->last ? 1 : row, t->term = t->last ? t->cg : 1;
-  if (t->last && places == t->kh * t->kw) {
+  if (t->last && places == t->places) {
     t->factors = t->weight;
     return plan(t, like);
   }
@@ -415,27 +496,29 @@ static bool phase_of(conv *t, const conv *like) {
                      type_of(t)->turn_weights, t);
   return t->own && plan(t, like);
 }
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 // Plans the phases that see anything; gives their number.
 static int64_t plan_back(const conv *t, conv *phases, bool *failed) {
-  int64_t count = 0;
-  for (int64_t y = 0; y < t->sh && y < t->h; y++)
-    for (int64_t x = 0; x < t->sw && x < t->w; x++) {
-      conv p = *t;
-      p.y0 = y, p.x0 = x;
-      p.y = axis_back(t->h, t->oh, t->kh, t->sh, t->ph, t->dh, y);
-      p.x = axis_back(t->w, t->ow, t->kw, t->sw, t->pw, t->dw, x);
-      if (!p.y.count || !p.x.count) continue;
-      *failed |= !phase_of(&p, count ? phases : NULL);
-      phases[count++] = p;
-    }
+  int64_t count = 0, depth = least(t->sd, t->d), rows = least(t->sh, t->h);
+  int64_t columns = least(t->sw, t->w);
+  for (int64_t i = 0; i < depth * rows * columns; i++) {
+    conv p = *t;
+    p.z0 = i / (rows * columns), p.y0 = i / columns % rows, p.x0 = i % columns;
+    p.z = axis_back(t->d, t->od, t->kd, t->sd, t->pd, t->dd, p.z0);
+    p.y = axis_back(t->h, t->oh, t->kh, t->sh, t->ph, t->dh, p.y0);
+    p.x = axis_back(t->w, t->ow, t->kw, t->sw, t->pw, t->dw, p.x0);
+    if (!p.z.count || !p.y.count || !p.x.count) continue;
+    *failed |= !phase_of(&p, count ? phases : NULL);
+    phases[count++] = p;
+  }
   return count;
 }
 static void backward(conv *t) {
-  conv *phases = malloc((size_t)(t->kh * t->kw) * sizeof *phases);
-  int64_t all = (t->sh < t->h ? t->sh : t->h) * (t->sw < t->w ? t->sw : t->w);
+  conv *phases = malloc((size_t)t->places * sizeof *phases);
+  int64_t all = least(t->sd, t->d) * least(t->sh, t->h) * least(t->sw, t->w);
   int64_t count = phases ? plan_back(t, phases, &t->failed) : 0;
   if (count < all) {
-    size_t numbers = (size_t)(t->n * t->c * t->h * t->w);
+    size_t numbers = (size_t)(t->n * t->c * t->d * t->h * t->w);
     px__cpu_clear(t->out, numbers * type_of(t)->item);
   }
   if (count && !t->failed) {
@@ -446,23 +529,22 @@ static void backward(conv *t) {
   t->failed |= !phases;
   free(phases);
 }
-PX_KERNEL(conv2d_backward_input) {
+static px_status gradient_of_input(const px_launch *l, const px_operand *out,
+                                   const px_operand *grad, const px_operand *weight,
+                                   const steps *by) {
   px__dense d = {.launch = l};
   conv few = {.what = 'i'};
-  if (done_few(l, &few, args->out, args->weight, NULL, args->grad_output, &args->stride,
-               &args->padding, &args->dilation, args->groups))
-    return PX_OK;
-  int compute = compute_of(args->out, args->weight, args->groups);
-  int64_t n = px_operand_numel(args->out), seen = px_operand_numel(args->grad_output);
+  if (done_few(l, &few, out, weight, NULL, grad, by)) return PX_OK;
+  int compute = compute_of(out, weight, by->groups);
+  int64_t n = px_operand_numel(out), seen = px_operand_numel(grad);
   conv t = {.what = 'i',
             .dtype = compute,
-            .out = px__dense_out(&d, args->out, compute),
-            .grad = px__dense_in(&d, args->grad_output, compute)};
-  t.weight = weights_of(&t, &d, args->weight);
+            .out = px__dense_out(&d, out, compute),
+            .grad = px__dense_in(&d, grad, compute)};
+  t.weight = weights_of(&t, &d, weight);
   if (!d.failed && !seen) px__cpu_clear(t.out, (size_t)n * px_dtype_size((px_dtype)compute));
   if (!d.failed && n && seen) {
-    conv_start(&t, args->out, args->weight, args->grad_output, &args->stride, &args->padding,
-               &args->dilation, args->groups);
+    conv_start(&t, out, weight, grad, by);
     if (px__conv_small(&t))
       share(&t, px__conv_small_units(&t), px__conv_small_forward);
     else
@@ -512,26 +594,43 @@ static void backward_weight(const px_launch *l, conv *t, int64_t n) {
   px__conv_small_end(t);
   report(t, l);
 }
-PX_KERNEL(conv2d_backward_weight) {
+static px_status gradient_of_weight(const px_launch *l, const px_operand *out,
+                                    const px_operand *grad, const px_operand *in, const steps *by) {
   px__dense d = {.launch = l};
   conv few = {.what = 'w'};
-  if (done_few(l, &few, args->input, args->out, NULL, args->grad_output, &args->stride,
-               &args->padding, &args->dilation, args->groups))
-    return PX_OK;
-  int compute = compute_of(args->out, args->out, args->groups);
-  int64_t n = px_operand_numel(args->out);
+  if (done_few(l, &few, in, out, NULL, grad, by)) return PX_OK;
+  int compute = compute_of(out, out, by->groups);
+  int64_t n = px_operand_numel(out);
   conv t = {.what = 'w',
             .dtype = compute,
-            .grad = px__dense_in(&d, args->grad_output, compute),
-            .in = px__dense_in(&d, args->input, compute)};
-  t.out = weights_of(&t, &d, args->out);
-  bool seen = px_operand_numel(args->grad_output) > 0;
+            .grad = px__dense_in(&d, grad, compute),
+            .in = px__dense_in(&d, in, compute)};
+  t.out = weights_of(&t, &d, out);
+  bool seen = px_operand_numel(grad) > 0;
   if (!d.failed && !seen) px__cpu_clear(t.out, (size_t)n * px_dtype_size((px_dtype)compute));
   if (!d.failed && n && seen) {
-    conv_start(&t, args->input, args->out, args->grad_output, &args->stride, &args->padding,
-               &args->dilation, args->groups);
+    conv_start(&t, in, out, grad, by);
     backward_weight(l, &t, n);
   }
   px__dense_close(&d);
   return PX_OK;
+}
+
+PX_KERNEL(conv2d) {
+  return results_of(l, args->out, args->input, args->weight, args->bias, STEPS(args));
+}
+PX_KERNEL(conv3d_forward) {
+  return results_of(l, args->out, args->input, args->weight, args->bias, STEPS(args));
+}
+PX_KERNEL(conv2d_backward_input) {
+  return gradient_of_input(l, args->out, args->grad_output, args->weight, STEPS(args));
+}
+PX_KERNEL(conv3d_backward_input) {
+  return gradient_of_input(l, args->out, args->grad_output, args->weight, STEPS(args));
+}
+PX_KERNEL(conv2d_backward_weight) {
+  return gradient_of_weight(l, args->out, args->grad_output, args->input, STEPS(args));
+}
+PX_KERNEL(conv3d_backward_weight) {
+  return gradient_of_weight(l, args->out, args->grad_output, args->input, STEPS(args));
 }

@@ -17,9 +17,11 @@ typedef struct conv_axis {
 typedef struct conv {
   void *out, *sums;
   const void *in, *weight, *bias, *grad;
-  int64_t n, c, h, w, oc, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, groups;
-  int64_t cg, og, k, p;  // channels of a group, in and out; numbers an output sees; positions
-  int dtype;             // that it is computed in: float, double, or bfloat16, whose sums are float
+  // Of images, the depths d, od and kd are 1.
+  int64_t n, c, d, h, w, oc, od, oh, ow, kd, kh, kw, sd, sh, sw, pd, ph, pw, dd, dh, dw, groups;
+  int64_t cg, og, k;        // channels of a group, in and out; numbers that an output sees
+  int64_t places, p, seen;  // of the kernel; positions of the output in a plane, and in all
+  int dtype;  // that it is computed in: float, double, or bfloat16, whose sums are float
   bool inner, failed;
   bool last;  // the weights, or their gradient, lie channels_last
   char what;  // 'f' forward, 'i' gradient of input, 'w' of weight
@@ -29,17 +31,22 @@ typedef struct conv {
   bool results_cut;
   struct conv_taps *taps;  // of the small way
   // A pass: results on a grid from sources on a grid, of so many channels a group.
-  conv_axis y, x;
+  conv_axis z, y, x;
   void *own;                                    // factors that are freed with the pass
   const void *source, *factors;                 // factors: for each group results x terms
   int64_t channels, results, terms, row, term;  // row, term: strides of the factors
-  int64_t y0, x0, phases, bands;      // the grid's first place among the results; see convolve()
+  int64_t z0, y0, x0;                           // the grid's first place among the results
+  int64_t phases, blocks, bands;                // see convolve()
   int64_t images, rows, pitch;        // of a unit: images, rows of the grid, and their distance
   int64_t plane, strips, ld, *table;  // elements of a plane and of all; of a result; terms' places
   bool plain;                         // the source needs no planes
+  // A depth's planes of the source serve the next depth too, all but one for each channel: they
+  // stay where they are, and there is a table for each of the turns in which they come to lie.
+  bool rolls;
+  int64_t run;  // blocks of a unit, one after the other
 } conv;
 
-// Prepares the small way, if the convolution is one for it.
+// Prepares the small way, if the convolution is one for it; volumes are none.
 bool px__conv_small(conv *t);
 void px__conv_small_end(conv *t);
 // Forward or gradient of the input (`what`): pieces [begin, end) of units; and gradient of the
@@ -48,7 +55,8 @@ int64_t px__conv_small_units(const conv *t);
 void px__conv_small_forward(void *ctx, int64_t begin, int64_t end);
 void px__conv_small_weight(void *ctx, int64_t begin, int64_t end);
 
-// Does all of a float convolution of few positions and many channels, of operands row-major or
-// channels_last, from t's sizes and `what`; false if this is none. t->failed: no memory.
+// Does all of a float convolution, of images or volumes, of few positions and many channels, of
+// operands row-major or channels_last, from t's sizes and `what`; false if this is none. t->failed:
+// no memory.
 bool px__conv_few(conv *t, const px_operand *source, const px_operand *weight,
                   const px_operand *bias, const px_operand *result);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution of float images of few positions and many channels, where the weights are most of
-// what is read: each is read once, where it lies. And of such that lie channels_last, which need
-// not be turned for it.
+// Convolution of float images and volumes of few positions and many channels, where the weights are
+// most of what is read: each is read once, where it lies. And of such that lie channels_last, which
+// need not be turned for it.
 //
 // What each position sees is laid out as a row of numbers in the order of the weights ("views", a
 // row for each position). Results are products of the rows with the weights, the gradient of the
@@ -27,10 +27,10 @@ enum { FEW_POSITIONS = 256, CHANNELS_EACH = 4, MOST_VIEWS = 2 << 20, LEAST_RUN =
 // Numbers that a position sees at least.
 enum { LEAST_TERMS = 64 };
 
-// Of images: how far apart the next image, row, column and channel are.
+// Of images: how far apart the next image, plane, row, column and channel are.
 typedef struct image {
   float *at;
-  int64_t next, row, column, channel;
+  int64_t next, plane, row, column, channel;
 } image;
 // A place that a position sees: of the image, without the channel, and in a row of the views.
 typedef struct seen {
@@ -50,37 +50,47 @@ static bool lies(const px_operand *o) {
   return o->dtype == PX_FLOAT32 && !o->immediate &&
          (px__operand_row_major(o) || px__operand_last(o));
 }
-static image image_of(const px_operand *o) {
-  int64_t c = o->sizes[1], h = o->sizes[2], w = o->sizes[3];
-  if (px__operand_row_major(o)) return (image){o->data, c * h * w, w, 1, h * w};
-  return (image){o->data, c * h * w, w * c, c, 1};
+static image image_of(const px_operand *o, int64_t c, int64_t d, int64_t h, int64_t w) {
+  int64_t all = d * h * w;
+  if (px__operand_row_major(o)) return (image){o->data, c * all, h * w, w, 1, all};
+  return (image){o->data, c * all, h * w * c, w * c, c, 1};
 }
 
 // ---- which places positions see
 
-// The places of position (y, x) of an image that begins at `base`.
-static seen *list_position(const few *f, int64_t base, int64_t y, int64_t x, seen *to) {
+// The places of position (y, x), of a plane of the source that begins at `base` and is the k-th of
+// the kernel.
+static seen *list_plane(const few *f, int64_t base, int64_t k, int64_t y, int64_t x, seen *to) {
   const conv *t = f->t;
   for (int64_t i = 0; i < t->kh; i++)
     for (int64_t j = 0; j < t->kw; j++) {
       int64_t row = y * t->sh - t->ph + i * t->dh, column = x * t->sw - t->pw + j * t->dw;
       if (row < 0 || row >= t->h || column < 0 || column >= t->w) continue;
       *to++ = (seen){base + row * f->source.row + column * f->source.column,
-                     (i * t->kw + j) * f->place_term};
+                     ((k * t->kh + i) * t->kw + j) * f->place_term};
     }
+  return to;
+}
+// Of the position `at` of an image that begins at `base`.
+static seen *list_position(const few *f, int64_t base, int64_t at, seen *to) {
+  const conv *t = f->t;
+  int64_t z = at / t->p, y = at % t->p / t->ow, x = at % t->ow;
+  for (int64_t k = 0; k < t->kd; k++) {
+    int64_t depth = z * t->sd - t->pd + k * t->dd;
+    if (depth >= 0 && depth < t->d) to = list_plane(f, base + depth * f->source.plane, k, y, x, to);
+  }
   return to;
 }
 static bool list_places(few *f) {
   const conv *t = f->t;
-  size_t most = (size_t)(f->positions * t->kh * t->kw);
+  size_t most = (size_t)(f->positions * t->places);
   f->starts = malloc((size_t)(f->positions + 1) * sizeof *f->starts + most * sizeof *f->seen);
   if (!f->starts) return false;
   f->seen = (seen *)(f->starts + f->positions + 1);
   seen *to = f->seen;
   for (int64_t p = 0; p < f->positions; p++) {
-    int64_t at = p % t->p;
     f->starts[p] = to - f->seen;
-    to = list_position(f, p / t->p * f->source.next, at / t->ow, at % t->ow, to);
+    to = list_position(f, p / t->seen * f->source.next, p % t->seen, to);
   }
   f->starts[f->positions] = to - f->seen;
   return true;
@@ -97,7 +107,7 @@ static void lay_views(void *ctx, int64_t begin, int64_t end) {
     const seen *places = f->seen + f->starts[p];
     int64_t count = f->starts[p + 1] - f->starts[p];
     float *to = f->views + p * t->k;
-    if (count < t->kh * t->kw) memset(to, 0, (size_t)t->k * sizeof *to);
+    if (count < t->places) memset(to, 0, (size_t)t->k * sizeof *to);
     for (int64_t j = 0; runs && j < count; j++)
       memcpy(to + places[j].term, f->source.at + places[j].at, (size_t)t->c * sizeof *to);
     const float *from = f->source.at;
@@ -134,11 +144,11 @@ static bool is_matrix(const few *f) { return by_channels(f) || f->t->n == 1; }
 // Copies between the result and its lines, a line for each channel.
 static void copy_lines(const few *f, bool out) {
   const conv *t = f->t;
-  for (int64_t i = 0, work = 0; i < t->n && !px__worked(&work, t->oc * t->p); i++)
+  for (int64_t i = 0, work = 0; i < t->n && !px__worked(&work, t->oc * t->seen); i++)
     for (int64_t o = 0; o < t->oc; o++) {
-      float *there = f->result.at + i * f->result.next + o * t->p;
-      float *here = f->lines + o * f->positions + i * t->p;
-      memcpy(out ? there : here, out ? here : there, (size_t)t->p * sizeof *here);
+      float *there = f->result.at + i * f->result.next + o * t->seen;
+      float *here = f->lines + o * f->positions + i * t->seen;
+      memcpy(out ? there : here, out ? here : there, (size_t)t->seen * sizeof *here);
     }
 }
 static float *matrix_of(const few *f) { return is_matrix(f) ? f->result.at : f->lines; }
@@ -203,9 +213,8 @@ static bool to_input(const few *f) {
                 .alpha = 1};
   if (!px__gemm_f32(&g, true)) return false;
   if (f->same) return true;
-  if (!px__cpu_clear(f->source.at, (size_t)(t->n * t->c * t->h * t->w) * sizeof(float)))
-    return true;
-  px__cpu_parallel(t->c, GRAIN / (f->positions * t->kh * t->kw) + 1, add_views, (void *)f);
+  if (!px__cpu_clear(f->source.at, (size_t)(t->n * f->source.next) * sizeof(float))) return true;
+  px__cpu_parallel(t->c, GRAIN / (f->positions * t->places) + 1, add_views, (void *)f);
   return true;
 }
 
@@ -229,11 +238,13 @@ static bool run(few *f) {
 // ---- which convolutions
 
 static bool one_to_one(const conv *t) {
-  return t->kh * t->kw == 1 && t->sh == 1 && t->sw == 1 && t->ph == 0 && t->pw == 0;
+  bool dense = t->sd == 1 && t->sh == 1 && t->sw == 1;
+  bool inside = t->pd == 0 && t->ph == 0 && t->pw == 0 && t->seen == t->d * t->h * t->w;
+  return t->places == 1 && dense && inside;
 }
 // Where weights are read for few positions, or else nothing needs to be turned.
 static bool pays(const conv *t, bool last) {
-  int64_t positions = t->n * t->p, each = t->kh * t->kw == 1 ? CHANNELS_EACH : 1;
+  int64_t positions = t->n * t->seen, each = t->places == 1 ? CHANNELS_EACH : 1;
   if (t->groups != 1 || t->k < LEAST_TERMS) return false;
   if (last && t->c >= LEAST_RUN) return positions * t->k <= MOST_VIEWS;
   return positions <= FEW_POSITIONS && positions * each <= t->oc;
@@ -251,10 +262,10 @@ bool px__conv_few(conv *t, const px_operand *source, const px_operand *weight,
   if (!pays(t, all_last(source, weight, result))) return false;
   bool last = !px__operand_row_major(weight);
   few f = {.t = t,
-           .source = image_of(source),
-           .result = image_of(result),
-           .positions = t->n * t->p,
-           .channel_term = last ? 1 : t->kh * t->kw,
+           .source = image_of(source, t->c, t->d, t->h, t->w),
+           .result = image_of(result, t->oc, t->od, t->oh, t->ow),
+           .positions = t->n * t->seen,
+           .channel_term = last ? 1 : t->places,
            .place_term = last ? t->c : 1};
   f.same = f.source.channel == 1 && one_to_one(t);
   t->bias = biased ? bias->data : NULL;

@@ -26,10 +26,11 @@ static inline void NAME(copy_apart)(const T *from, int64_t step, int64_t n, T *t
   else
     for (int64_t q = 0; q < n; q++) to[q] = from[q * step];
 }
-// The plane of places (i, j) of one channel for a unit's images and rows: the source, and zeros
-// outside of it. Past its end the last row goes on as the others do.
-static void NAME(lay_plane)(const conv *t, const unit *u, const T *from, int64_t each, int64_t i,
-                            int64_t j, T *to) {
+// The plane of places (k, i, j) of one channel, whose sources lie from `channel` on and `each`
+// apart, for a unit's images and rows: the source, and zeros outside of it. Past its end the last
+// row goes on as the others do.
+static void NAME(lay_plane)(const conv *t, const unit *u, const T *channel, int64_t each, int64_t k,
+                            int64_t i, int64_t j, T *to) {
   const conv_axis *x = &t->x, *y = &t->y;
   int64_t rows = u->y1 - u->y0 + y->reach;
   int64_t top = start_of(y, i) + u->y0 * y->step, left = start_of(x, j);
@@ -38,54 +39,64 @@ static void NAME(lay_plane)(const conv *t, const unit *u, const T *from, int64_t
   int64_t q1 = first_from(left, x->step, x->source, t->pitch);
   memset(to, 0, (size_t)(u->images * rows * t->pitch + x->reach) * sizeof(T));
   if (q0 == q1) return;
-  from += top * x->source + left + q0 * x->step;
-  for (int64_t image = 0; image < u->images; image++, from += each, to += rows * t->pitch)
+  channel += top * x->source + left + q0 * x->step;
+  for (int64_t image = 0; image < u->images; image++, to += rows * t->pitch) {
+    int64_t at = u->first + image, depth = at % t->z.grid * t->z.step + at_place(&t->z, k);
+    if (depth < 0 || depth >= t->z.source) continue;
+    const T *from = channel + at / t->z.grid * each + depth * y->source * x->source;
     for (int64_t r = r0; r < r1; r++)
       NAME(copy_apart)(from + r * y->step * x->source, x->step, q1 - q0, to + r * t->pitch + q0);
+  }
 }
 // The sources of a unit: where they lie, if they may be used so, or laid into planes.
 static const T *NAME(sources)(const conv *t, const unit *u, T *to) {
-  int64_t size = t->y.source * t->x.source, all = t->channels * t->groups;
-  int64_t first = u->first * all + u->group * t->channels + u->c0;
-  const T *from = (const T *)t->source + first * size;
-  if (t->plain) return from + u->y0 * t->x.source;
-  T *at = to;
-  int64_t work = 0;
+  int64_t flat = t->y.source * t->x.source, size = t->z.source * flat;
+  int64_t each = t->channels * t->groups * size, work = 0;
+  const T *from = (const T *)t->source + (u->group * t->channels + u->c0) * size;
+  if (t->plain)
+    return from + u->first / t->z.grid * each + u->first % t->z.grid * flat + u->y0 * t->x.source;
+  int64_t count = t->z.count, k0 = 0, k1 = count, planes = t->y.planes * t->x.planes;
+  if (u->goes_on) k0 = t->z.move > 0 ? count - 1 : 0, k1 = k0 + 1;
   for (int64_t c = u->c0; c < u->c1 && !px__worked(&work, t->plane); c++, from += size)
-    for (int64_t i = 0; i < t->y.planes; i++)
-      for (int64_t j = 0; j < t->x.planes; j++, at += t->plane)
-        NAME(lay_plane)(t, u, from, all * size, i, j, at);
+    for (int64_t k = k0; k < k1; k++) {
+      T *at = to + ((c - u->c0) * count + slot_of(t, u->turn, k)) * planes * t->plane;
+      for (int64_t i = 0; i < planes; i++, at += t->plane)
+        NAME(lay_plane)(t, u, from, each, k, i / t->x.planes, i % t->x.planes, at);
+    }
   return to;
 }
 
+// Where the results of a unit's i-th image begin.
+static T *NAME(results_at)(const conv *t, const unit *u, int64_t i, const result_grid *r) {
+  int64_t at = u->first + i, image = at / t->z.grid, depth = t->z0 + at % t->z.grid * r->rz;
+  int64_t channel = (image * t->groups + u->group) * t->results;
+  int64_t row = (channel * r->depth + depth) * r->height + t->y0 + u->y0 * r->ry;
+  return (T *)t->out + row * r->width + t->x0;
+}
 // Puts a unit's results where they belong.
-static void NAME(scatter)(const conv *t, const unit *u, const T *result, T *to, int64_t ry,
-                          int64_t rx, int64_t height, int64_t width) {
-  int64_t rows = u->y1 - u->y0, all = t->results * t->groups;
-  to += ((u->first * all + u->group * t->results) * height + t->y0 + u->y0 * ry) * width + t->x0;
-  for (int64_t i = 0; i < u->images; i++)
-    for (int64_t o = 0; o < t->results; o++)
+static void NAME(scatter)(const conv *t, const unit *u, const T *result, const result_grid *r) {
+  int64_t rows = u->y1 - u->y0;
+  for (int64_t i = 0; i < u->images; i++) {
+    T *to = NAME(results_at)(t, u, i, r);
+    for (int64_t o = 0; o < t->results; o++, to += r->depth * r->height * r->width)
       for (int64_t y = 0; y < rows; y++) {
         const T *from = result + o * t->ld + (i * rows + y) * t->pitch;
-        T *line = to + ((i * all + o) * height + y * ry) * width;
-        if (rx == 1)
+        T *line = to + y * r->ry * r->width;
+        if (r->rx == 1)
           NAME(copy)(from, t->x.grid, line);
         else
-          for (int64_t x = 0; x < t->x.grid; x++) line[x * rx] = from[x];
+          for (int64_t x = 0; x < t->x.grid; x++) line[x * r->rx] = from[x];
       }
+  }
 }
 
 // Forward and the gradient of the input: results = factors times sources.
 static bool NAME(results)(const conv *t, const unit *u, void *scratch) {
   T *room = scratch;
-  bool back = t->what == 'i';
-  int64_t ry = back ? t->sh : 1, rx = back ? t->sw : 1;
-  int64_t height = back ? t->h : t->oh, width = back ? t->w : t->ow, rows = u->y1 - u->y0;
-  bool direct = u->images == 1 && ry == 1 && rx == 1 && t->pitch == width;
-  T *result = room + t->strips;
-  if (direct)
-    result =
-        (T *)t->out + ((u->first * t->groups + u->group) * t->results * height + u->y0) * width;
+  result_grid r = grid_of(t);
+  int64_t rows = u->y1 - u->y0;
+  bool direct = u->images == 1 && r.ry == 1 && r.rx == 1 && t->pitch == r.width;
+  T *result = direct ? NAME(results_at)(t, u, 0, &r) : room + t->strips;
   px__gemm g = {.m = t->results,
                 .n = u->images * rows * t->pitch - (t->pitch - t->x.grid),
                 .k = t->terms,
@@ -93,37 +104,39 @@ static bool NAME(results)(const conv *t, const unit *u, void *scratch) {
                 .ar = t->row,
                 .ac = t->term,
                 .b = NAME(sources)(t, u, room),
-                .b_rows = t->table,
+                .b_rows = table_of(t, u),
                 .br = t->plain ? t->plane : 0,
                 .bc = 1,
                 .c = result,
-                .cr = direct ? height * width : t->ld,
+                .cr = direct ? r.depth * r.height * r.width : t->ld,
                 .cc = 1,
                 .s = t->bias ? (const T *)t->bias + u->group * t->results : NULL,
                 .sr = 1,
                 .alpha = 1,
                 .beta = t->bias ? 1 : 0};
   if (!GEMM(&g, t->inner)) return false;
-  if (!direct) NAME(scatter)(t, u, result, t->out, ry, rx, height, width);
+  if (!direct) NAME(scatter)(t, u, result, &r);
   return true;
 }
 
 // The output's gradient of a unit as og x positions: where it lies, or gathered into `room`.
 static const T *NAME(gather)(const conv *t, const unit *u, T *room, int64_t *ld) {
   int64_t part = (u->y1 - u->y0) * t->ow;
-  const T *from = (const T *)t->grad + (u->first * t->oc + u->group * t->og) * t->p + u->y0 * t->ow;
-  *ld = u->images > 1 ? t->ld : t->p;
-  if (u->images == 1) return from;
-  for (int64_t i = 0; i < u->images; i++)
+  *ld = u->images > 1 ? t->ld : t->seen;
+  for (int64_t i = 0; i < u->images; i++) {
+    int64_t at = u->first + i, channel = at / t->od * t->oc + u->group * t->og;
+    const T *from = (const T *)t->grad + channel * t->seen + at % t->od * t->p + u->y0 * t->ow;
+    if (u->images == 1) return from;
     for (int64_t o = u->o0; o < u->o1; o++)
-      memcpy(room + o * t->ld + i * part, from + (i * t->oc + o) * t->p, (size_t)part * sizeof(T));
+      memcpy(room + o * t->ld + i * part, from + o * t->seen, (size_t)part * sizeof(T));
+  }
   return room;
 }
 // Adds a unit's share to the gradient of its part: the columns of its channels, and its results'
 // rows. The first unit's is written.
 static bool NAME(to_weight)(const conv *t, const unit *u, void *scratch) {
   T *room = scratch;
-  int64_t ld, places = t->kh * t->kw;
+  int64_t ld, places = t->places;
   const T *grad = NAME(gather)(t, u, room + t->strips, &ld);
   bool summed = sizeof(SUM) != sizeof(T) && t->sums != t->out;
   // Of a cut of channels that lie channels_last each place is a product of its own.
@@ -139,7 +152,7 @@ static bool NAME(to_weight)(const conv *t, const unit *u, void *scratch) {
                 .ar = ld,
                 .ac = 1,
                 .b = NAME(sources)(t, u, room),
-                .b_columns = t->table,
+                .b_columns = table_of(t, u),
                 .br = 1,
                 .bc = t->plain ? t->plane : 0,
                 .c = sum,
@@ -152,9 +165,9 @@ static bool NAME(to_weight)(const conv *t, const unit *u, void *scratch) {
                 .beta = u->opens ? 0 : 1,
                 .c_float = summed};
   for (int64_t place = 0; place < apart; place++, sum += t->cg * item) {
-    g.b_columns = t->table ? t->table + place * t->cg : NULL;
     g.c = sum, g.s = sum;
     if (!GEMM(&g, t->inner)) return false;
+    if (t->table) g.b_columns += t->cg;
   }
   return true;
 }
@@ -176,7 +189,8 @@ static void NAME(add_parts)(void *ctx, int64_t begin, int64_t end) {
 // a time, since theirs lie together in the weights; [begin, end) are such blocks of all groups.
 static void NAME(turn_weights)(void *ctx, int64_t begin, int64_t end) {
   const conv *t = ctx;
-  int64_t blocks = turned_blocks(t), places = t->kh * t->kw, each = t->y.count * t->x.count;
+  int64_t blocks = turned_blocks(t), places = t->places;
+  int64_t each = t->z.count * t->y.count * t->x.count;
   for (int64_t b = begin; b < end; b++) {
     int64_t g = b / blocks, c0 = b % blocks * TURNED, c1 = c0 + TURNED;
     if (c1 > t->cg) c1 = t->cg;
@@ -188,9 +202,11 @@ static void NAME(turn_weights)(void *ctx, int64_t begin, int64_t end) {
           NAME(copy)(from, places, to);
           continue;
         }
-        for (int64_t i = 0; i < t->y.count; i++)
-          for (int64_t j = 0; j < t->x.count; j++)
-            *to++ = from[(t->y.first + i * t->y.every) * t->kw + t->x.first + j * t->x.every];
+        from += (t->z.first * t->kh + t->y.first) * t->kw + t->x.first;
+        for (int64_t k = 0; k < t->z.count; k++)
+          for (int64_t i = 0; i < t->y.count; i++)
+            for (int64_t j = 0; j < t->x.count; j++)
+              *to++ = from[(k * t->z.every * t->kh + i * t->y.every) * t->kw + j * t->x.every];
       }
   }
 }

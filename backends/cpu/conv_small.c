@@ -102,6 +102,7 @@ static tap *list_place(const conv *t, int64_t k, tap *to) {
 
 bool px__conv_small(conv *t) {
   t->taps = NULL;
+  if (t->d > 1 || t->kd > 1) return false;
   int64_t positions = t->what == 'i' ? t->h * t->w : t->p, places = t->kh * t->kw;
   int64_t lists = t->what == 'w' ? places : positions;
   int64_t each = t->what == 'w' ? t->p : places * (t->what == 'i' ? t->og : t->cg);

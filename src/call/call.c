@@ -233,14 +233,21 @@ static px_status call_kernel(px_call *call, const px_tensor *first) {
 }
 
 // What a function op calls is neither recorded nor cast.
-static px_status call_function(px_call *call) {
+static px_status run_function(px_call *call, px_status (*run)(px_call *)) {
   bool casts = px__autocast_here.on;
   px__autocast_here.on = false;
   if (px__hooks) px__hooks->suspend(true);
-  px_status status = px__impl(call->op)->run(call);
+  px_status status = run(call);
   if (px__hooks) px__hooks->suspend(false);
   px__autocast_here.on = casts;
   return status;
+}
+static px_status call_function(px_call *call) {
+  return run_function(call, px__impl(call->op)->run);
+}
+px_status px__call_instead(px_call *call, px_status (*run)(px_call *)) {
+  call->skip_launch = true;
+  return run_function(call, run);
 }
 
 // In place, self takes the geometry of the view. Formulas read what self was.

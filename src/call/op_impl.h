@@ -161,6 +161,10 @@ static inline const px__op_impl *px__impl(const px_op *op) { return (const px__o
 // for an in-place call, gives self, or PX_RUNTIME if its sizes differ. A second call does nothing.
 px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, px_dtype dtype)
     __attribute__((warn_unused_result));
+// For run functions of kernels: `run` makes the results as the run function of a function op does,
+// where there is no kernel.
+px_status px__call_instead(px_call *call, px_status (*run)(px_call *))
+    __attribute__((warn_unused_result));
 // Checks that all tensor arguments are on one device. The text is PyTorch's: "... but got mat2 is
 // on cuda:1, different from other tensors on cuda:0 (when checking argument in method
 // wrapper_CUDA_mm)". Pointwise ops have a rule of their own (px__call_agree).

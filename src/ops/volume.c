@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution of volumes by that of images. What a kernel of kD planes sees at a depth of the
-// result are kD planes of each channel: they become kD channels of an image, and the kernel's
-// planes likewise. So a volume costs one convolution of images, with kD times the input's memory,
-// and its gradients are those of that convolution, added up where the planes came from.
+// Convolution of volumes: on the CPU by kernels, elsewhere, and of whole numbers, by convolutions
+// of images. What a kernel of kD planes sees at a depth of the result are kD planes of each
+// channel: they become kD channels of an image, and the kernel's planes likewise. So a volume costs
+// one convolution of images, with kD times the input's memory, and its gradients are those of that
+// convolution, added up where the planes came from.
 #include "hidden/conv.h"
 #include "hidden/volume.h"
 #include "ops/conv_impl.h"
@@ -126,26 +127,40 @@ static flat flat_of(px__conv_steps by) {
 
 // ---- the convolution and its gradients
 
+static bool has_kernel(const px_call *call, const px_tensor *x) {
+  return call->device.type == PX_CPU && px_dtype_is_float((px_dtype)x->dtype) &&
+         x->dtype < PX_DTYPE_COMPUTED;
+}
+
+static px_status forward_of_images(px_call *call) {
+  const px__conv3d_forward_args args = px__conv3d_forward_args_of(call->args);
+  px_tensor *x = args.input, *w = args.weight;
+  px__conv_steps by = PX_CONV_STEPS(&args);
+  int64_t sizes[5];
+  PX_TRY(conv_sizes(x->sizes, w->sizes, by, sizes));
+  flat f = flat_of(by);
+  PX_SCOPED(px_tensor) images = NULL;
+  PX_SCOPED(px_tensor) kernel = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(as_images(&images, x, w->sizes[2], sizes[2], by));
+  PX_TRY(as_kernel(&kernel, w));
+  PX_TRY(px_conv2d(&made, images, kernel, args.bias, f.stride, 2, f.padding, 4, f.dilation, 2,
+                   args.groups));
+  return results_as_volume(&call->results[0], made, sizes);
+}
 PX_RUN(conv3d_forward) {
   px_tensor *x = args->input, *w = args->weight;
   px__conv_steps by = PX_CONV_STEPS(args);
   int64_t sizes[5];
   PX_TRY(px__conv_lists(by, DIMS, true));
-  flat f = flat_of(by);
   PX_TRY(check_volume("conv3d", x, w));
   PX_TRY(px__conv_types(x, w, args->bias));
   px__pair p = px__pair_of(x, w);
   PX_TRY(px__conv_channels(&p, args->bias, args->groups, false));
   PX_TRY(px__call_same_device(call));
   PX_TRY(conv_sizes(x->sizes, w->sizes, by, sizes));
-  PX_SCOPED(px_tensor) images = NULL;
-  PX_SCOPED(px_tensor) kernel = NULL;
-  PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(as_images(&images, x, w->sizes[2], sizes[2], by));
-  PX_TRY(as_kernel(&kernel, w));
-  PX_TRY(px_conv2d(&made, images, kernel, args->bias, f.stride, 2, f.padding, 4, f.dilation, 2,
-                   args->groups));
-  return results_as_volume(&call->results[0], made, sizes);
+  if (!has_kernel(call, x)) return px__call_instead(call, forward_of_images);
+  return px__call_result(call, 0, 5, sizes, (px_dtype)x->dtype);
 }
 
 static px_status check_grad(const px_call *call, const px_tensor *grad, px_value x, px_value w,
@@ -160,11 +175,11 @@ static px_status check_grad(const px_call *call, const px_tensor *grad, px_value
 }
 static px_value sizes_of(const px_tensor *t) { return PX_IS(t->sizes, t->ndim); }
 
-PX_RUN(conv3d_backward_input) {
-  px_tensor *g = args->grad_output, *w = args->weight;
-  const int64_t *s = args->input_size.v.ints;
-  px__conv_steps by = PX_CONV_STEPS(args);
-  PX_TRY(check_grad(call, g, args->input_size, sizes_of(w), by, args->groups));
+static px_status input_of_images(px_call *call) {
+  const px__conv3d_backward_input_args args = px__conv3d_backward_input_args_of(call->args);
+  px_tensor *g = args.grad_output, *w = args.weight;
+  const int64_t *s = args.input_size.v.ints;
+  px__conv_steps by = PX_CONV_STEPS(&args);
   flat f = flat_of(by);
   int64_t places = w->sizes[2],
           images_of[] = {px__product(s[0], g->sizes[2]), px__product(s[1], places), s[3], s[4]};
@@ -176,19 +191,26 @@ PX_RUN(conv3d_backward_input) {
   PX_TRY(results_as_images(&grads, g));
   PX_TRY(as_kernel(&kernel, w));
   PX_TRY(px_conv2d_backward_input(&images, grads, kernel, images_of, 4, f.stride, 2, f.padding, 4,
-                                  f.dilation, 2, args->groups, NULL));
+                                  f.dilation, 2, args.groups, NULL));
   PX_TRY(px_reshape(&columns, images, (int64_t[]){s[0], g->sizes[2], s[1], places, s[3], s[4]}, 6));
-  PX_TRY(px__zeros_of(&volume, g, args->input_size));
+  PX_TRY(px__zeros_of(&volume, g, args.input_size));
   PX_TRY(move_planes(columns, volume, by, true));
   call->results[0] = PX_MOVE(volume);
   return PX_OK;
 }
+PX_RUN(conv3d_backward_input) {
+  const px_tensor *g = args->grad_output;
+  px_value sizes = args->input_size;
+  PX_TRY(check_grad(call, g, sizes, sizes_of(args->weight), PX_CONV_STEPS(args), args->groups));
+  if (!has_kernel(call, g)) return px__call_instead(call, input_of_images);
+  return px__call_result(call, 0, sizes.n, sizes.v.ints, (px_dtype)g->dtype);
+}
 
-PX_RUN(conv3d_backward_weight) {
-  px_tensor *g = args->grad_output, *x = args->input;
-  const int64_t *s = args->weight_size.v.ints;
-  px__conv_steps by = PX_CONV_STEPS(args);
-  PX_TRY(check_grad(call, g, sizes_of(x), args->weight_size, by, args->groups));
+static px_status weight_of_images(px_call *call) {
+  const px__conv3d_backward_weight_args args = px__conv3d_backward_weight_args_of(call->args);
+  px_tensor *g = args.grad_output, *x = args.input;
+  const int64_t *s = args.weight_size.v.ints;
+  px__conv_steps by = PX_CONV_STEPS(&args);
   flat f = flat_of(by);
   PX_SCOPED(px_tensor) grads = NULL;
   PX_SCOPED(px_tensor) images = NULL;
@@ -197,8 +219,15 @@ PX_RUN(conv3d_backward_weight) {
   PX_TRY(as_images(&images, x, s[2], g->sizes[2], by));
   PX_TRY(px_conv2d_backward_weight(&kernel, grads, images,
                                    (int64_t[]){s[0], px__product(s[1], s[2]), s[3], s[4]}, 4,
-                                   f.stride, 2, f.padding, 4, f.dilation, 2, args->groups, NULL));
+                                   f.stride, 2, f.padding, 4, f.dilation, 2, args.groups, NULL));
   return px_reshape(&call->results[0], kernel, s, 5);
+}
+PX_RUN(conv3d_backward_weight) {
+  const px_tensor *g = args->grad_output;
+  px_value sizes = args->weight_size;
+  PX_TRY(check_grad(call, g, sizes_of(args->input), sizes, PX_CONV_STEPS(args), args->groups));
+  if (!has_kernel(call, g)) return px__call_instead(call, weight_of_images);
+  return px__call_result(call, 0, sizes.n, sizes.v.ints, (px_dtype)g->dtype);
 }
 
 // A volume without a batch becomes a batch of one.

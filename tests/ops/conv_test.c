@@ -193,6 +193,19 @@ PX_TEST(few_positions_have_a_bias) {
     free(wanted), px_release(y[0]), px_release(y[1]);
   }
 }
+PX_TEST(a_kernel_of_one_place_sees_what_is_padded_behind) {
+  PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(2, 64, 2, 3));
+  PX_SCOPED(px_tensor) w = pattern(PX_FLOAT32, S(5, 64, 1, 1));
+  px_tensor *y[2] = {NULL};
+  for (int last = 0; last < 2; last++) {
+    if (last) lay_last(&x), lay_last(&w);
+    OK(px_conv2d(&y[last], x, w, NULL, SIZES(1), 1, SIZES(0, 0, 2, 1), 4, SIZES(1), 1, 1));
+  }
+  double *wanted = numbers(y[0]);
+  CHECK(wanted[3] == 0 && wanted[4 * 4 - 1] == 0);
+  check_near(y[1], wanted, "results with zeros behind");
+  free(wanted), px_release(y[0]), px_release(y[1]);
+}
 PX_TEST(groups_of_each_number_of_channels) {
   for (int64_t out = 1; out < 19; out++)
     check_conv((geometry){1, 4, 13, 21, 2 * out, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2});

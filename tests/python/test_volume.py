@@ -43,6 +43,46 @@ class Convolutions(unittest.TestCase):
                 self.assertTrue(torch.allclose(got, self.written_out(x, w, b, stride, padding, dilation, groups), atol=1e-4))
                 self.assertTrue(got.is_contiguous())
 
+    def by_planes(self, x, w, b, stride, padding, dilation, groups):
+        """Sums of convolutions of images: of each plane of the kernel with those that it meets."""
+        padded = F.pad(x, (0, 0, 0, 0, padding[0], padding[0]))
+        made = []
+        for z in range(0, padded.shape[2] - dilation[0] * (w.shape[2] - 1), stride[0]):
+            parts = [F.conv2d(padded[:, :, z + k * dilation[0]], w[:, :, k], None, stride[1:], padding[1:], dilation[1:], groups) for k in range(w.shape[2])]
+            made.append(sum(parts) + b.view(-1, 1, 1))
+        return torch.stack(made, 2)
+
+    def with_gradients(self, f, x, w, b, *how, dtype, threads):
+        torch.set_num_threads(threads)
+        given = [t.to(dtype).detach().requires_grad_() for t in (x, w, b)]
+        made = f(*given, *how)
+        made.backward((torch.arange(made.numel()).view(made.shape) % 11 - 4).to(dtype))
+        return [made.detach()] + [t.grad for t in given]
+
+    def test_volumes_are_sums_over_planes_in_all_dtypes_and_by_any_threads(self):
+        self.addCleanup(torch.set_num_threads, torch.get_num_threads())
+        allowed = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+        for size, out, kernel, stride, padding, dilation, groups in (
+                ((2, 5, 7, 11, 13), 6, (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), 1),  # planes that serve three depths
+                ((1, 20, 9, 13, 12), 18, (2, 3, 2), (2, 1, 2), (1, 2, 0), (2, 1, 1), 1),
+                ((2, 6, 8, 9, 10), 9, (3, 2, 3), (3, 2, 1), (2, 0, 2), (1, 2, 3), 3),
+                ((3, 4, 6, 3, 5), 8, (4, 3, 3), (1, 1, 1), (3, 1, 1), (1, 1, 1), 2),  # several planes at once
+                ((2, 16, 5, 12, 13), 32, (3, 1, 1), (2, 1, 1), (1, 0, 0), (1, 1, 1), 1),  # planes as rows of an image
+                ((2, 40, 3, 7, 6), 24, (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1),
+                ((1, 70, 2, 4, 3), 150, (2, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), 1),  # few positions
+                ((1, 3, 4, 5, 5), 2, (2, 2, 2), (3, 3, 3), (5, 4, 3), (1, 1, 1), 1)):
+            x, w, b, how = torch.randn(*size), torch.randn(out, size[1] // groups, *kernel), torch.randn(out), (stride, padding, dilation, groups)
+            wanted = self.with_gradients(self.by_planes, x, w, b, *how, dtype=torch.float64, threads=1)
+            for last, (dtype, most) in itertools.product((False, True), allowed.items()):
+                order = torch.channels_last_3d if last else torch.contiguous_format
+                call = lambda threads: self.with_gradients(F.conv3d, x.to(memory_format=order), w.to(memory_format=order), b, *how, dtype=dtype, threads=threads)
+                got = call(1)
+                for name, a, e in zip(("results", "input", "weight", "bias"), got, wanted):
+                    with self.subTest(name, size=size, dtype=dtype, last=last):
+                        self.assertLessEqual(float((a.double() - e).abs().max() / e.abs().max()), most)
+                for threads in (2, 7):
+                    self.assertTrue(all(torch.equal(a, e) for a, e in zip(call(threads)[:3], got)), (size, dtype, threads))
+
     def test_gradients_and_second_gradients(self):
         def f(x, w, b):
             return F.conv3d(x, w, b, (2, 1, 1), (1, 0, 1), (1, 1, 2), 2)
