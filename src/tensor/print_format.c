@@ -46,18 +46,17 @@ static bool survey(px__format *f, double *least, double *most, const row *r) {
   return any;
 }
 
-// A forced mode changes the form but not the width that was found, as in PyTorch.
 static void choose_real(px__format *f, int forced, const row *r) {
   double least = 0, most = 0;
   f->integral = true;
   if (!survey(f, &least, &most, r)) return;
   f->sci = most / least > 1000.0 || most > 1.0e8 || (!f->integral && least < 1.0e-4);
+  if (forced >= 0) f->sci = forced != 0;
   for (int64_t i = 0; i < r->count; i++) {
     double value = value_at(r, i).v.f;
     int length = decides(value) ? real_length(f, value) : 0;
     if (length > f->width) f->width = length;
   }
-  if (forced >= 0) f->sci = forced != 0;
 }
 
 px__format px__format_choose(const px_print_options *options, px_dtype dtype, const void *values,

@@ -71,6 +71,8 @@ static inline px_value px__f_ndim(px_value v) {
 static inline px_value px__f_dtype(px_value v) {
   return v.kind == PX_ARG_TENSOR ? PX_DT(px_tensor_dtype(v.v.tensor)) : PX_NONE();
 }
+// Whether no tensor was given: a number, or nothing.
+static inline px_value px__f_number(px_value v) { return PX_I(v.kind != PX_ARG_TENSOR); }
 // The name of the memory format that a tensor shows.
 static inline px_value px__f_format(px_value v) {
   return PX_TX(px_memory_format_name(px_tensor_suggest_format(v.v.tensor)));
