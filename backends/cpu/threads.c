@@ -7,7 +7,9 @@
 //
 // Waking a sleeping thread takes longer than most jobs. So a worker spins for a moment before it
 // sleeps, if the last two jobs came that close together and each thread can have a core: a training
-// step keeps its workers awake, a single job does not.
+// step keeps its workers awake, a single job does not. It gives its core away only after a while:
+// where other programs want it, they keep it for some milliseconds, and the jobs that come
+// meanwhile are done by one thread alone.
 #include "cpu/threads.h"
 #include "cpu/spin.h"
 
@@ -15,7 +17,8 @@
 #include <sched.h>
 #include <time.h>
 
-enum { MOST_THREADS = 64, LOOK_OUT_NS = 100 * 1000, LOOKS_A_YIELD = 64 };
+enum { MOST_THREADS = 64, LOOKS = 64 };  // LOOKS: between two of the clock
+enum { LOOK_OUT_NS = 100 * 1000, KEEP_NS = 40 * 1000 };
 enum { FIRST_STEP = 4, STEP_NS = 1000 * 1000 };  // grains of the first step; a short one
 
 typedef struct job {
@@ -86,16 +89,17 @@ static void work(job *j) {
 static bool new_turn(uint64_t seen) { return __atomic_load_n(&turn, __ATOMIC_ACQUIRE) != seen; }
 static bool all_left(uint64_t unused) { return __atomic_load_n(&inside, __ATOMIC_ACQUIRE) == 0; }
 
-// Looks for a moment whether it has come, and lets others have the core meanwhile.
+// Looks for a moment whether it has come, and, if not soon, lets others have the core meanwhile.
 static void look_out(bool (*come)(uint64_t), uint64_t argument) {
-  int64_t until = now() + LOOK_OUT_NS;
+  int64_t begin = now(), passed;
   do {
-    for (int i = 0; i < LOOKS_A_YIELD; i++) {
+    for (int i = 0; i < LOOKS; i++) {
       if (come(argument)) return;
       px__spin();
     }
-    sched_yield();
-  } while (now() < until);
+    passed = now() - begin;
+    if (passed > KEEP_NS) sched_yield();
+  } while (passed < LOOK_OUT_NS);
 }
 
 static void *worker(void *unused) {
