@@ -35,6 +35,9 @@ enum { TILED = 16 };
 // Of the weight's gradient: parts at most, elements of their sums, and channels of a cut at least,
 // also where it lies channels_last, or results.
 enum { MAX_PARTS = 8, PART_ELEMENTS = 128 * 1024, CUT_CHANNELS = 8, CUT_WIDE = 32 };
+// And results of a group at most, in whole vectors but for a tenth, for which it is cheaper to pack
+// their gradients than what they see.
+enum { NARROW = 128, LANES = 16 };
 // Units for each thread at least, where some depths of a volume are one.
 enum { RUNS = 4 };
 // Weights that a thread turns or adds at least.
@@ -125,13 +128,17 @@ typedef struct conv_type {
   bool (*results)(const conv *t, const unit *u, void *room);
   bool (*to_weight)(const conv *t, const unit *u, void *room);
   void (*add_parts)(void *conv, int64_t begin, int64_t end);
+  void (*add_narrow)(void *conv, int64_t begin, int64_t end);
   void (*turn_weights)(void *conv, int64_t begin, int64_t end);
 } conv_type;
 static const conv_type *type_of(const conv *t) {
   static const conv_type
-      in_float = {4, 4, results_f32, to_weight_f32, add_parts_f32, turn_weights_f32},
-      in_double = {8, 8, results_f64, to_weight_f64, add_parts_f64, turn_weights_f64},
-      in_half = {2, 4, results_bf16, to_weight_bf16, add_parts_bf16, turn_weights_bf16};
+      in_float =
+          {4, 4, results_f32, to_weight_f32, add_parts_f32, add_narrow_f32, turn_weights_f32},
+      in_double =
+          {8, 8, results_f64, to_weight_f64, add_parts_f64, add_narrow_f64, turn_weights_f64},
+      in_half = {
+          2, 4, results_bf16, to_weight_bf16, add_parts_bf16, add_narrow_bf16, turn_weights_bf16};
   return t->dtype == PX_FLOAT32 ? &in_float : t->dtype == PX_FLOAT64 ? &in_double : &in_half;
 }
 
@@ -224,9 +231,9 @@ static int64_t pitch_of(const conv_axis *x) {
   return pitch < whole ? pitch : whole;
 }
 static void choose_pitch(conv *t) {
-  choose_planes(&t->x, t->what != 'w');
+  choose_planes(&t->x, t->what != 'w' || t->narrow);
   t->pitch = pitch_of(&t->x);
-  if ((t->pitch - t->x.grid) * t->results <= WASTE * t->x.grid) return;
+  if (t->narrow || (t->pitch - t->x.grid) * t->results <= WASTE * t->x.grid) return;
   choose_planes(&t->x, false);
   t->pitch = t->x.grid;
 }
@@ -265,6 +272,14 @@ static void place_terms(conv *t, int64_t turn, int64_t *table) {
             plane * t->plane + offset_of(&t->y, i) * t->pitch + offset_of(&t->x, j);
       }
 }
+// Where the positions of a unit lie in its planes.
+static bool place_columns(conv *t) {
+  int64_t n = t->images * t->rows * t->x.grid;
+  t->columns = malloc((size_t)n * sizeof *t->columns);
+  for (int64_t i = 0; t->columns && i < n; i++)
+    t->columns[i] = i / t->x.grid * t->pitch + i % t->x.grid;
+  return t->columns != NULL;
+}
 // What follows from the axes and channels. False if there was no memory.
 static bool plan(conv *t, const conv *like) {
   int64_t sources = t->channels * t->z.count;
@@ -275,6 +290,7 @@ static bool plan(conv *t, const conv *like) {
   t->plane = t->images * (t->rows + t->y.reach) * t->pitch + t->x.reach;
   t->strips = t->plain ? 0 : sources * t->y.planes * t->x.planes * t->plane + PX__GEMM_SLACK;
   t->ld = (t->images * t->rows * t->pitch + 15) / 16 * 16;
+  if (t->narrow && !place_columns(t)) return false;
   if (t->plain) {
     t->plane = t->z.source * t->p;
     return true;
@@ -574,23 +590,33 @@ static void weight_parts(conv *t, bool small) {
   t->phases = 1, t->inner = units == 1;
   share(t, units, small ? px__conv_small_weight : weight_run);
 }
+static bool is_narrow(const conv *t) {
+  int64_t lanes = (t->og + LANES - 1) / LANES * LANES;
+  bool fits = t->og <= NARROW && 2 * t->og <= t->k && 10 * t->og >= 9 * lanes;
+  return fits && !t->last && t->dtype != PX_BFLOAT16;
+}
 // The gradient of the weight, n numbers. A single part is summed up where it belongs, if it does
 // not go on from unit to unit in bfloat16.
 static void backward_weight(const px_launch *l, conv *t, int64_t n) {
   forward(t);
   bool small = px__conv_small(t);
+  t->narrow = !small && is_narrow(t);
   if (!small) t->failed = !plan(t, NULL);
   choose_parts(t, small ? t->n : blocks_of(t));
   bool once = !small && blocks_of(t) * bands_of(t) == 1;
-  bool there = t->parts == 1 && (once || type_of(t)->sum == type_of(t)->item);
+  bool there = t->parts == 1 && !t->narrow && (once || type_of(t)->sum == type_of(t)->item);
   void *room = there ? NULL : px__scratch_new(l, (size_t)(t->parts * n) * type_of(t)->sum);
   t->sums = there ? t->out : room;
   if (t->sums && !t->failed) {
     weight_parts(t, small);
-    if (room) px__cpu_parallel(n, GRAIN, type_of(t)->add_parts, t);
+    if (t->narrow)
+      px__cpu_parallel(t->groups * t->k, GRAIN / t->og, type_of(t)->add_narrow, t);
+    else if (room)
+      px__cpu_parallel(n, GRAIN, type_of(t)->add_parts, t);
   }
   free(room);
   free(t->table);
+  free(t->columns);
   px__conv_small_end(t);
   report(t, l);
 }

@@ -132,12 +132,37 @@ static const T *NAME(gather)(const conv *t, const unit *u, T *room, int64_t *ld)
   }
   return room;
 }
+// As to_weight does, of narrow gradients: the rows of a unit's channels.
+static bool NAME(to_narrow)(const conv *t, const unit *u, const T *grad, int64_t ld, T *room) {
+  T *sum = (T *)t->sums + ((u->part * t->groups + u->group) * t->k + u->c0 * t->places) * t->og;
+  px__gemm g = {.m = (u->c1 - u->c0) * t->places,
+                .n = t->og,
+                .k = u->images * (u->y1 - u->y0) * t->ow,
+                .a = NAME(sources)(t, u, room),
+                .a_rows = table_of(t, u),
+                .a_columns = t->columns,
+                .ar = t->plain ? t->plane : 0,
+                .ac = 1,
+                .b = grad,
+                .br = 1,
+                .bc = ld,
+                .c = sum,
+                .cr = t->og,
+                .cc = 1,
+                .s = sum,
+                .sr = t->og,
+                .sc = 1,
+                .alpha = 1,
+                .beta = u->opens ? 0 : 1};
+  return GEMM(&g, t->inner);
+}
 // Adds a unit's share to the gradient of its part: the columns of its channels, and its results'
 // rows. The first unit's is written.
 static bool NAME(to_weight)(const conv *t, const unit *u, void *scratch) {
   T *room = scratch;
   int64_t ld, places = t->places;
   const T *grad = NAME(gather)(t, u, room + t->strips, &ld);
+  if (t->narrow) return NAME(to_narrow)(t, u, grad, ld, room);
   bool summed = sizeof(SUM) != sizeof(T) && t->sums != t->out;
   // Of a cut of channels that lie channels_last each place is a product of its own.
   int64_t apart = t->last && u->c1 - u->c0 < t->cg ? places : 1,
@@ -181,6 +206,21 @@ static void NAME(add_parts)(void *ctx, int64_t begin, int64_t end) {
     SUM total = sums[i];
     for (int64_t p = 1; p < t->parts; p++) total += sums[p * each + i];
     out[i] = FROM_SUM(total);
+  }
+}
+
+// The same of narrow ones: rows of terms [begin, end) of all groups.
+static void NAME(add_narrow)(void *ctx, int64_t begin, int64_t end) {
+  const conv *t = ctx;
+  const SUM *sums = t->sums;
+  int64_t each = t->oc * t->k;
+  for (int64_t i = begin; i < end; i++) {
+    T *out = (T *)t->out + i / t->k * t->og * t->k + i % t->k;
+    for (int64_t o = 0; o < t->og; o++) {
+      SUM total = sums[i * t->og + o];
+      for (int64_t p = 1; p < t->parts; p++) total += sums[p * each + i * t->og + o];
+      out[o * t->k] = FROM_SUM(total);
+    }
   }
 }
 

@@ -54,7 +54,7 @@ static bool few_lines(int64_t columns, int64_t k, const px__tiles *tiles) {
 
 static way choose(const px__gemm *g, const px__tiles *tiles) {
   if (g->k == 0) return SCALE;
-  if (g->packed) return BLOCKED;
+  if (g->packed || g->a_columns) return BLOCKED;
   bool lines = g->ac == 1 && g->br == 1 && !g->b_rows && !g->b_columns && !g->b_half;
   if (lines && g->n <= (g->a_rows ? MOST_COLUMNS : 1)) return VECTOR;
   if (lines && !g->a_rows && few_lines(g->n, g->k, tiles)) return VECTORS;
@@ -151,7 +151,7 @@ static void lay_grid(grid *s, int64_t pieces) {
 // would be empty.
 static bool should_flip(const px__gemm *g, const px__tiles *tiles) {
   if (g->b_columns) return g->m <= MOST_COLUMNS;
-  if (g->a_rows || g->b_rows || g->packed || g->b_half) return false;
+  if (g->a_rows || g->a_columns || g->b_rows || g->packed || g->b_half) return false;
   if (g->cc != 1 && g->cr == 1) return true;
   if (g->m == 1) return g->br == 1 && g->ac == 1;
   if (g->n == 1) return g->ac != 1;

@@ -8,7 +8,8 @@
 // Rows of B, of no integers, may lie anywhere: a table then says where each begins, in elements,
 // the stride of rows is 0 and that of columns 1. It comes with room: PX__GEMM_SLACK elements past
 // the last column of each row may be read. Or columns of B may, with strides the other way round
-// (of the transposed problem these are the rows of A).
+// (of the transposed problem these are the rows of A). Or rows of A, of no integers or bfloat16,
+// may, and their columns too, as another table says: they are read where they lie.
 #pragma once
 #include "phlox/backend.h"
 
@@ -17,6 +18,7 @@ enum { PX__GEMM_SLACK = 8 * 16 };
 typedef struct px__gemm {
   int64_t m, n, k;
   const int64_t *a_rows, *b_rows, *b_columns;  // NULL: evenly spaced
+  const int64_t *a_columns;                    // or NULL; then ac is 1
   const void *a;
   int64_t ar, ac;
   const void *b;

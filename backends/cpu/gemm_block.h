@@ -394,6 +394,42 @@ static __attribute__((noinline)) TARGET void NAME(tile_apart)(int rows, int cols
     NAME(tile)(R / 2, 2, k, a, 1, R, b, 0, at, false, 0, acc);
   NAME(put)(t, rows, cols, acc, 2);
 }
+// A tile of rows of A that begin anywhere, and of their columns that a table names, of which `rows`
+// rows are wanted; of a packed B. `vectors` is a constant at each call.
+static inline __attribute__((always_inline)) TARGET void NAME(tile_spread)(
+    const int vectors, int64_t k, const T *const a[R], const int64_t *at, const T *b, V *acc) {
+  V c[R][2];
+  for (int i = 0; i < R; i++) c[i][0] = c[i][1] = SET(0);
+  for (int64_t p = 0; p < k; p++, b += 2 * L) {
+    int64_t q = at[p];
+    V y0 = LOAD(b), y1 = vectors > 1 ? LOAD(b + L) : y0;
+#pragma GCC unroll 16
+    for (int i = 0; i < R; i++) {
+      V x = SET(a[i][q]);
+      c[i][0] = FMA(x, y0, c[i][0]);
+      if (vectors > 1) c[i][1] = FMA(x, y1, c[i][1]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < R; i++)
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; v++) acc[i * vectors + v] = c[i][v];
+}
+static __attribute__((noinline)) TARGET void NAME(tile_lines)(int rows, int cols, int64_t k,
+                                                              const T *const a[R],
+                                                              const int64_t *at, const T *b,
+                                                              const NAME(target) * t) {
+  V acc[2 * R];
+  for (int i = 0; i < rows; i++) {
+    __builtin_prefetch(t->c + i * t->cr, 1);
+    __builtin_prefetch(t->c + i * t->cr + L, 1);
+  }
+  if (cols > L)
+    NAME(tile_spread)(2, k, a, at, b, acc);
+  else
+    NAME(tile_spread)(1, k, a, at, b, acc);
+  NAME(put)(t, rows, cols, acc, cols > L ? 2 : 1);
+}
 #define FEW(rows, most) \
   static __attribute__((noinline)) TARGET void NAME(few_##rows)(const px__gemm *g, int64_t i) { \
     for (int64_t j = 0, work = 0; j < g->n && !px__worked(&work, g->k);) { \
@@ -573,7 +609,7 @@ typedef struct NAME(cell) {
 
 // Whether each row of A is read but once, and lies along k: it is not packed.
 static TARGET bool NAME(once)(const px__gemm *g) {
-  return g->n <= 2 * L && g->ac == 1 && !g->a_rows && !g->b_rows;
+  return g->n <= 2 * L && g->ac == 1 && !g->a_rows && !g->a_columns && !g->b_rows;
 }
 static TARGET void NAME(one_tile)(const NAME(cell) * x, int64_t row, int64_t col, const T *panel) {
   int cols = x->nc - col < 2 * L ? (int)(x->nc - col) : 2 * L;
@@ -584,6 +620,15 @@ static TARGET void NAME(one_tile)(const NAME(cell) * x, int64_t row, int64_t col
   if (x->g->b_rows) {
     const T *b = (const T *)x->g->b + x->j + col;
     NAME(tile_apart)(rows, cols, x->kc, a, b, x->g->b_rows + x->p, &t);
+    return;
+  }
+  if (x->g->a_columns) {
+    const T *from[R];
+    for (int i = 0; i < R; i++) {
+      int64_t at = x->i + row + (i < rows ? i : rows - 1);
+      from[i] = (const T *)x->g->a + NAME(row_at)(x->g->a_rows, x->g->ar, at);
+    }
+    NAME(tile_lines)(rows, cols, x->kc, from, x->g->a_columns + x->p, panel, &t);
     return;
   }
 #endif
@@ -604,7 +649,8 @@ static TARGET void NAME(by_rows)(const NAME(cell) * x) {
 static TARGET void NAME(block)(const NAME(cell) * x) {
   const px__gemm *g = x->g;
   bool shallow = g->k <= SHALLOW, only = g->m <= NAME(MC) && !shallow;
-  for (int64_t row = 0; row < x->mc && !NAME(once)(g); row += R) {
+  bool packs = !NAME(once)(g) && !g->a_columns;
+  for (int64_t row = 0; row < x->mc && packs; row += R) {
     int rows = x->mc - row < R ? (int)(x->mc - row) : R;
     NAME(pack_a)(g, x->i + row, rows, x->p, x->kc, x->pa + row * x->kc);
   }
@@ -626,7 +672,8 @@ static int64_t NAME(side)(int64_t whole, int64_t at, int64_t most) {
 
 static TARGET bool NAME(blocked)(const px__gemm *g) {
   int64_t blocks = (g->k + NAME(KC) - 1) / NAME(KC), depth = (g->k + blocks - 1) / blocks;
-  int64_t panels = g->m <= NAME(MC) && g->k > SHALLOW ? 2 * L : NAME(NC);
+  int64_t wide = g->n < NAME(NC) ? (g->n + 2 * L - 1) / (2 * L) * 2 * L : NAME(NC);
+  int64_t panels = g->m <= NAME(MC) && g->k > SHALLOW ? 2 * L : wide;
   // Packing a panel of A may store beyond its end.
   T *room = aligned_alloc(64, (size_t)NAME(KC) * (size_t)(panels + NAME(MC)) * sizeof(T) + 64);
   if (!room) return false;

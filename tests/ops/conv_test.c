@@ -220,8 +220,16 @@ PX_TEST(kernels_that_reach_far_beyond_the_image) {
   check_conv((geometry){1, 2, 5, 6, 2, {3, 3}, {1, 1}, {20, 17}, {20, 15}, 1});
   check_conv((geometry){1, 2, 9, 9, 18, {2, 2}, {5, 5}, {3, 4}, {1, 1}, 1});
 }
+PX_TEST(gradients_of_weights_of_few_results) {
+  check_conv((geometry){3, 6, 13, 17, 16, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+  check_conv((geometry){2, 20, 70, 90, 32, {3, 2}, {1, 1}, {2, 0}, {1, 3}, 1});  // in bands
+  check_conv((geometry){13, 9, 6, 5, 30, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});    // images at once
+  check_conv((geometry){2, 8, 23, 19, 64, {3, 5}, {2, 3}, {1, 2}, {2, 1}, 2});
+  check_conv((geometry){2, 130, 9, 11, 47, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+}
 // What lies between rows for no result must not be multiplied into sums that matter.
 PX_TEST(an_infinite_pixel_reaches_only_what_sees_it) {
+  check_with((geometry){1, 4, 20, 20, 16, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32, INFINITY);
   check_with((geometry){1, 3, 20, 20, 3, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 3}, PX_FLOAT32, INFINITY);
   check_with((geometry){1, 3, 20, 20, 40, {3, 3}, {1, 1}, {0, 0}, {1, 1}, 1}, PX_FLOAT32, INFINITY);
 }
@@ -245,6 +253,8 @@ static void same_with_any_threads(px_dtype dtype, geometry g) {
   for (int i = 0; i < 4; i++) px_release(alone[i]);
 }
 PX_TEST(convolutions_do_not_depend_on_the_number_of_threads) {
+  same_with_any_threads(PX_FLOAT32,
+                        (geometry){2, 20, 24, 24, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   same_with_any_threads(PX_FLOAT32,
                         (geometry){1, 32, 24, 24, 48, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   same_with_any_threads(PX_FLOAT32,
