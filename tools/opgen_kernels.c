@@ -44,6 +44,8 @@ static const math_row math_rows[] = {
     {"atanh", 1, 0, BLOCKS},
     {"erf", 1, 0, BLOCKS_F64},
     {"erfc", 1, 0, BLOCKS},
+    {"normal", 1, 0, BLOCKS_F64},
+    {"density", 1, 0, BLOCKS_F64},
     {"sigmoid", 1, 0, BLOCKS_F64},
     {"floor", 1, 0, NO_BLOCKS},
     {"ceil", 1, 0, NO_BLOCKS},
@@ -380,6 +382,13 @@ static bool has_easy_powers(const og_op *op, const stamp *s) {
          !strstr(op->expr.text, "log(");
 }
 
+// Results and tensors, absent ones too.
+static int operand_count(const og_op *op) {
+  int count = op->result_count;
+  for (int i = 0; i < op->param_count; i++) count += op->params[i].type == OG_TENSOR;
+  return count;
+}
+
 static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
   // Functions of complex numbers are calls for each element: no loop of vectors, in least room.
   const char *rare = s->suffix[0] == 'c' && w->calls ? "__attribute__((cold)) " : "";
@@ -393,7 +402,9 @@ static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewrit
     write_easy_powers(to, op, s, w, false);
     if (strcmp(op->params[0].name, "self") != 0) write_easy_powers(to, op, s, w, true);
   }
-  if (w->slow && !w->form) fprintf(to, "  PX__CPU_IF_WIDE(row_%s_%s_wide)\n", op->name, s->suffix);
+  if (w->slow && !w->form)
+    fprintf(to, "  PX__CPU_IF_WIDE(row_%s_%s_wide, %d, %s)\n", op->name, s->suffix,
+            operand_count(op), s->c);
   write_locals(to, op, s, w);
   if (w->test) {
     rewriter yes = *w;
@@ -444,7 +455,7 @@ static void write_pointwise(FILE *to, const og_op *op) {
           "px_status px__cpu_op_%s(const px_launch *l);\n"
           "px_status px__cpu_op_%s(const px_launch *l) {\n"
           "  static const px__cpu_pointwise op = {.operands = %d, .bools = 0x%x, .rows = {\n",
-          op->name, op->name, tensor, masks);
+          op->name, op->name, operand_count(op), masks);
   for (int i = 0; i < count; i++)
     if (has_row(op, &stamps[i]))
       fprintf(to, "      [%s] = row_%s_%s,\n", stamps[i].dtype, op->name, stamps[i].suffix);

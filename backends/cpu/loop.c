@@ -91,6 +91,41 @@ static bool try_flat(const px_launch *l, const px__cpu_pointwise *op, px__cpu_ro
   return true;
 }
 
+// ---- rows in the form for wide vectors
+
+#if defined(__AVX2__)
+enum { STILL = 3, REPEATED = 256 };  // operands that stay, and how often they are repeated
+
+static void repeat(char *to, const char *from, int64_t item, int64_t n) {
+  if (item == sizeof(float))
+    for (int64_t k = 0; k < n; k++) memcpy(to + k * 4, from, 4);
+  else
+    for (int64_t k = 0; k < n; k++) memcpy(to + k * 8, from, 8);
+}
+
+bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, int64_t n,
+                        const px_launch *l, int operands, int64_t item) {
+  double room[STILL][REPEATED];
+  char *at[PX_MAX_OPERANDS];
+  int64_t steps[PX_MAX_OPERANDS];
+  int64_t piece = n < REPEATED ? n : REPEATED;
+  int still = 0;
+  for (int i = 0; i < operands; i++) {
+    at[i] = p[i], steps[i] = item;
+    if (s[i] == item) continue;
+    if (i == 0 || s[i] != 0 || still == STILL) return false;
+    repeat(at[i] = (char *)room[still++], p[i], item, piece);
+  }
+  for (int64_t begin = 0; begin < n; begin += piece) {
+    int64_t count = n - begin < piece ? n - begin : piece;
+    if (!row(at, steps, count, l)) return false;
+    for (int i = 0; i < operands; i++)
+      if (s[i] != 0) at[i] += count * item;
+  }
+  return true;
+}
+#endif
+
 // ---- the general way
 
 static void load_operands(plan *p, const px_launch *l, const px__cpu_pointwise *op) {

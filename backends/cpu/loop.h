@@ -26,15 +26,23 @@ static inline bool px__cpu_is(const px_value *v, const char *text) {
 
 // A row of floats whose functions take longer than memory does is compiled for AVX-512, too, with
 // the same operations, and chosen at run time. Such a form tells whether it has done the row: it
-// has only what lies without gaps.
+// has only what lies without gaps. Where operands stay on one element, pieces of the row have it
+// repeated (px__cpu_wide_still).
+typedef bool (*px__cpu_wide_row)(char *const *p_, const int64_t *s_, int64_t n_,
+                                 const px_launch *l);
+// Does a row of `operands` of `item` bytes; false if one of them has gaps, or it has done nothing.
+bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, int64_t n,
+                        const px_launch *l, int operands, int64_t item);
 #if defined(__AVX2__)
 #define PX__CPU_WIDE \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
-#define PX__CPU_IF_WIDE(row) \
-  if (px_cpu_level_used() >= PX_CPU_AVX512 && row(p_, s_, n_, l)) return;
+#define PX__CPU_IF_WIDE(row, operands, T) \
+  if (px_cpu_level_used() >= PX_CPU_AVX512 && \
+      (row(p_, s_, n_, l) || px__cpu_wide_still(row, p_, s_, n_, l, operands, sizeof(T)))) \
+    return;
 #else
 #define PX__CPU_WIDE __attribute__((unused))
-#define PX__CPU_IF_WIDE(row)
+#define PX__CPU_IF_WIDE(row, operands, T)
 #endif
 
 #define PX__CPU_LOOP PX__CPU_APART for (int64_t k_ = 0; k_ < n_; k_++)

@@ -2,10 +2,11 @@
 // The kernel math library: what the expressions of ops/*.op may call, `exp(x)` in a table being
 // k_exp_f32 or k_exp_f64 here.
 //
-// exp, log, log1p, tanh, sigmoid and erf of float, and all but erf of double (double.h), have no
-// branches and no calls, so that the loops around them are vectorised; they are within 2.5 units in
-// the last place. Their polynomials are the best ones of their degree. Others of float are computed
-// in double (narrow.h). The rest is libm; what all backends have in common is in scalars.h.
+// exp, log, log1p, tanh, sigmoid, erf and erfinv of float, and all but erf of double (double.h),
+// have no branches and no calls, so that the loops around them are vectorised; they are within 2.5
+// units in the last place. Their polynomials are the best ones of their degree. Others of float are
+// computed in double (narrow.h). The rest is libm; what all backends have in common is in
+// scalars.h.
 #pragma once
 #include "cpu/double.h"
 #include "cpu/half.h"
@@ -103,15 +104,34 @@ static inline float k_log1p_f32(float x) {
   return x >= -1 ? y : NAN;
 }
 
-// (1 - e) / (1 + e), where e = exp(-2 |x|); past 0.55 1 - 2 e / (1 + e), which near 1 is right to
-// the last place, and so 1 - tanh^2 keeps what digits it can. Which it is comes from the bits: of a
-// condition the compiler would make two quotients.
+// Numbers that are not negative compare as their bits do: the lesser of two, or `most` of NaN.
+static inline float k_least_bits(uint32_t x, float most) {
+  uint32_t limit = px__float_bits(most);
+  return px__bits_float(x < limit ? x : limit);
+}
+
+// The same of numbers below 0, too, which are less.
+static inline float k_least_signed(float x, float most) {
+  int32_t bits = (int32_t)px__float_bits(x), limit = (int32_t)px__float_bits(most);
+  return px__bits_float((uint32_t)(bits < limit ? bits : limit));
+}
+
+// m / (m + 1), where m = (exp(2 |x|) - 1) / 2; from 1 on 1 - 1 / (m + 1), which near 1 is right to
+// the last place, and so 1 - tanh^2 keeps what digits it can. The lesser of m and 1 is above both,
+// so that there is one quotient. The exponent alone is limited: what is past it, and NaN, comes
+// from the rest.
 static inline float k_tanh_f32(float x) {
-  float a = fabsf(x), rest, power = k_exp_parts(2.0f * (a > 10.0f ? 10.0f : a), &rest);
-  int32_t past = (int32_t)(0x3f0ccccdu - px__float_bits(a)) >> 31;
-  float far = px__bits_float((uint32_t)past & 0x3f800000u), p = K_FMA(power, far, power);
-  float q = K_FMA(p, rest, p - (1.0f - far)) / K_FMA(power, rest, 1.0f + power);
-  return copysignf(far - q, x);
+  const float magic = K_SHIFT + 127;
+  uint32_t size = px__float_bits(x) & 0x7fffffffu;
+  float shifted = K_FMA(k_least_bits(size, 10), 2.88539008f, magic), n = shifted - magic;
+  float r = K_FMA(n, -0.346573591f, px__bits_float(size)), q = r * r;
+  float p = K_FMA(r, 0.0446412272f, 0.133901607f);
+  p = K_FMA(p, q, K_FMA(r, 0.333329666f, 0.666660786f));
+  p = K_FMA(K_FMA(p, r, 1.0f), q, r);  // (exp(2 r) - 1) / 2
+  float power = px__bits_float(px__float_bits(shifted) << 23);
+  float m = K_FMA(power, p, K_FMA(power, 0.5f, -0.5f));
+  float part = k_least_bits(px__float_bits(m), 1) / (m + 1.0f);
+  return copysignf(m < 1.0f ? part : 1.0f - part, x);
 }
 
 static inline float k_sigmoid_f32(float x) {
@@ -129,6 +149,75 @@ static inline float k_erf_f32(float x) {
   p = K_FMA(p, q, K_FMA(a, 0.102777831f, 0.636619382f));
   p = K_FMA(p, a, 0.128379172f);
   return copysignf(k_exp_lack(K_FMA(p, a, a)), x);
+}
+
+// The share of a standard normal distribution that is below x, to 9e-9 and rounding. Below 0 it is
+// exp(-q(|x|)) / 2, which has most of its digits down to -4, and is 0 from about -13 on. Of NaN it
+// is some number, as gelu multiplies it by x.
+static inline float k_normal_f32(float x) {
+  const float magic = K_SHIFT + 126;
+  float a = fabsf(x), q = K_FMA(a, 1.78980167e-06f, -2.54260776e-05f);
+  q = K_FMA(q, a, 0.000121154982f);
+  q = K_FMA(q, a, 0.000111887122f);
+  q = K_FMA(q, a, -0.00491580786f);
+  q = K_FMA(q, a, 0.0364000238f);
+  q = K_FMA(q, a, 0.318294972f);
+  q = K_FMA(q, a, 0.797885835f);
+  q = K_FMA(q, a, -1.7639298e-08f);
+  q = k_least_signed(q, 87.36f);
+  float shifted = K_FMA(q, -1.44269504f, magic), n = shifted - magic;
+  float r = K_FMA(n, 0.693147182f, q), p = K_FMA(r, 0.00138201355f, -0.00836868584f);
+  p = K_FMA(p, r, 0.0416682735f);
+  p = K_FMA(p, r, -0.166665211f);
+  p = K_FMA(p, r, 0.49999994f);
+  p = K_FMA(p, r, -1.0f);
+  float half = K_FMA(p, r, 1.0f) * px__bits_float(px__float_bits(shifted) << 23);
+  return x < 0 ? half : 1.0f - half;
+}
+// The density of that distribution; 0 of NaN.
+static inline float k_density_f32(float x) {
+  const float magic = K_SHIFT + 127;
+  float q = k_least_bits(px__float_bits(x * x), 175.4f);
+  float shifted = K_FMA(q, -0.72134752f, magic), n = shifted - magic;
+  float r = K_FMA(n, 1.38629436f, q), p = K_FMA(r, 2.15939617e-05f, -0.000261521433f);
+  p = K_FMA(p, r, 0.00260426709f);
+  p = K_FMA(p, r, -0.0208331514f);
+  p = K_FMA(p, r, 0.124999985f);
+  p = K_FMA(p, r, -0.5f);
+  p = K_FMA(p, r, 1.0f) * px__bits_float(px__float_bits(shifted) << 23);
+  return p * 0.39894228f;
+}
+
+// 1 - y^2, rounded once.
+#ifdef __FMA__
+#define K_BELOW_SQUARE(y) K_FMA(-(y), y, 1.0f)
+#else
+#define K_BELOW_SQUARE(y) (float)(1 - (double)(y) * (y))
+#endif
+// erfinv as y + y p(t), where t = log(1 - y^2), above -5; *far is infinite elsewhere. As p is flat,
+// the logarithm need not be right to the last place.
+static inline float k_near_erfinv_f32(float *far, float y) {
+  float u = K_BELOW_SQUARE(y);
+  uint32_t v = px__float_bits(u) - 0x3f3504f3u;  // of the square root of one half
+  float e = (float)((int32_t)v >> 23), f = px__bits_float((v & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+  float t = K_FMA(f, -0.100351639f, 0.163358226f);
+  t = K_FMA(t, f, -0.173258737f);
+  t = K_FMA(t, f, 0.198882475f);
+  t = K_FMA(t, f, -0.249614745f);
+  t = K_FMA(t, f, 0.333352625f);
+  t = K_FMA(t, f, -0.500005841f);
+  t = K_FMA(e, 0.693147182f, K_FMA(f * f, t, f));
+  float p = K_FMA(t, 8.80663098e-09f, 2.21402217e-07f);
+  p = K_FMA(p, t, 1.98018961e-06f);
+  p = K_FMA(p, t, 4.00370482e-06f);
+  p = K_FMA(p, t, -4.44983962e-05f);
+  p = K_FMA(p, t, -0.000127349747f);
+  p = K_FMA(p, t, 0.00233444897f);
+  p = K_FMA(p, t, 0.0115487492f);
+  p = K_FMA(p, t, -0.232013792f);
+  p = K_FMA(p, t, -0.113773078f);
+  *far = u > 0.00673795f ? 0 : INFINITY;
+  return K_FMA(y, p, y);
 }
 
 // ---- what every backend has, and the rest
@@ -238,6 +327,10 @@ static inline double k_near_pow_f64(double *far, double a, double b) {
 K_EASY(f32, float, f)
 K_EASY(f64, double, )
 
+static inline double k_normal_f64(double x) { return 0.5 * (1 + erf(x * 0.7071067811865476)); }
+static inline double k_density_f64(double x) {
+  return 0.3989422804014327 * k_exp_f64(-0.5 * x * x);
+}
 static inline double k_sigmoid_f64(double x) {
   double t = k_exp_f64(-fabs(x));
   return (x < 0 ? t : 1.0) / (1.0 + t);

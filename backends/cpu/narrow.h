@@ -90,32 +90,6 @@ K_INLINE float k_narrow_pow(float a, float b) {
   return odd ? copysignf(y, a) : y;
 }
 
-// log(1 + f) as above, to 4e-9.
-K_INLINE double k_short_log(double x) {
-  double m, e = k_log_split(x, K_BIAS, &m), f = m - 1, q = f * f, r = q * q;
-  double p = K_FMA_f64(f, -0.078296495353195955, 0.13018744517886511);
-  p = K_FMA_f64(p, r,
-                k_four_terms(f, q, -0.13212629308778161, 0.14160847329428226, -0.16610307647255575,
-                             0.20003195426179474));
-  p = K_FMA_f64(p, r,
-                k_four_terms(f, q, -0.25001572151620596, 0.33333302724430621, -0.49999988309067357,
-                             1.0000000006486682));
-  return K_FMA_f64(e, 0.693147180559945309, f * p);
-}
-// erfinv by a polynomial in log(1 - y^2) above -5, to 6e-9; *far is infinite elsewhere.
-K_INLINE float k_near_erfinv_f32(float *far, float y) {
-  double x = (double)y, t = k_short_log((1 - x) * (1 + x)), q = t * t, r = q * q;
-  double p = K_FMA_f64(t, 8.7904401004067463e-9, 2.2101763822448262e-7);
-  p = K_FMA_f64(p, r,
-                k_four_terms(t, q, 1.9763415578144794e-6, 3.9826400296609649e-6,
-                             -4.4566933073133266e-5, -0.00012748444507208709));
-  p = K_FMA_f64(p, r,
-                k_four_terms(t, q, 0.0023342938510847861, 0.011548653182336304,
-                             -0.23201381800553371, 0.88622692050659442));
-  *far = ((t > -5) & (fabs(x) < 1)) ? 0 : INFINITY;
-  return (float)(x * p);
-}
-
 // lgamma of a from 10 on by Stirling's series.
 K_INLINE double k_stirling(double a) {
   double r = 1 / a, q = r * r;

@@ -2,6 +2,7 @@
 // Functions of float beside libm's of double, and of double beside those of long double, over
 // numbers of all magnitudes; an element's result follows neither from its place nor from the number
 // of threads.
+#include "hidden.h"
 #include "kernels_help.h"
 
 #include <float.h>
@@ -159,7 +160,95 @@ PX_TEST(tanh_near_one_is_within_two_thirds_of_a_unit) {
 }
 PX_TEST(functions_of_float_that_are_computed_in_double_are_within_one_unit) {
   check_function("lgamma", px_lgamma, logarithm_of_gamma, 0.75);
-  check_function("erfinv", px_erfinv, erfinv, 0.75);
+}
+PX_TEST(erfinv_of_float_is_within_one_and_a_half_units) {
+  check_function("erfinv", px_erfinv, erfinv, 1.5);
+  PX_SCOPED(px_tensor) t = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
+  OK(px_linspace(&t, px_float(-1), px_float(1), 40001, PX_FLOAT32, PX_DEVICE_NONE, false, false));
+  OK(px_erfinv(&result, t));
+  const float *y = px_tensor_data(t), *x = px_tensor_data(result);
+  for (int64_t i = 0; i < 40001; i++) CHECK(units(x[i], erfinv((double)y[i])) <= 1.5);
+}
+
+// ---- gelu, of which small results are not right to the last place
+
+static px_status gelu(px_tensor **out, const px_tensor *self) { return px_gelu(out, self, "none"); }
+static px_status gelu_gradient(px_tensor **out, const px_tensor *grad, const px_tensor *self) {
+  return HIDDEN(gelu_backward, (out), PX_T(grad), PX_T(self), PX_TX("none"));
+}
+static double exact_gelu(double x) { return 0.5 * x * erfc(-x * sqrt(0.5)); }
+static double exact_slope(double x) {
+  return 0.5 * erfc(-x * sqrt(0.5)) + x * 0.39894228040143268 * exp(-0.5 * x * x);
+}
+
+PX_TEST(gelu_of_float_is_right_to_what_its_argument_allows) {
+  PX_SCOPED(px_tensor) t = all_kinds();
+  PX_SCOPED(px_tensor) result = NULL;
+  PX_SCOPED(px_tensor) ones = NULL;
+  PX_SCOPED(px_tensor) slope = NULL;
+  OK(gelu(&result, t));
+  OK(px_ones_like(&ones, t, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
+  OK(gelu_gradient(&slope, ones, t));
+  const float *x = px_tensor_data(t), *y = px_tensor_data(result), *g = px_tensor_data(slope);
+  for (int64_t i = 0; i < KINDS; i++) {
+    double wide = (double)x[i];
+    if (isinf(x[i]) || x[i] != x[i]) continue;
+    CHECK(fabs((double)y[i] - exact_gelu(wide)) <= 1.2e-7 * fmax(1, fabs(wide)));
+    CHECK(fabs((double)g[i] - exact_slope(wide)) <= 1.8e-7);
+  }
+  check_places(gelu, t, result);
+  check_threads(gelu, t, result);
+}
+PX_TEST(gelu_below_zero_has_most_of_its_digits) {
+  PX_SCOPED(px_tensor) t = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
+  OK(px_linspace(&t, px_float(-4), px_float(-1), 4001, PX_FLOAT32, PX_DEVICE_NONE, false, false));
+  OK(gelu(&result, t));
+  const float *x = px_tensor_data(t), *y = px_tensor_data(result);
+  for (int64_t i = 0; i < 4001; i++)
+    CHECK(fabs((double)y[i] / exact_gelu((double)x[i]) - 1) < 1e-4);
+}
+PX_TEST(gelu_of_what_is_no_number_and_of_zeros_is_as_its_formula_has_it) {
+  const double inf = (double)INFINITY, nan = (double)NAN;
+  const double x[] = {nan, -nan, inf, -inf, 0.0, -0.0, -20, 20, 1e-42, 3e38, -3e38};
+  const double wanted[] = {nan, nan, inf, nan, 0.0, -0.0, -0.0, 20, 5e-43, 3e38, -0.0};
+  PX_SCOPED(px_tensor) t = made(PX_FLOAT32, S(11), x);
+  PX_SCOPED(px_tensor) result = NULL;
+  OK(gelu(&result, t));
+  for (int64_t i = 0; i < 11; i++) CHECK(units((float)element(result, i), wanted[i]) <= 1);
+}
+
+// ---- operands that stay
+
+typedef px_status (*function_of_two)(px_tensor **out, const px_tensor *a, const px_tensor *b);
+static void check_still(function_of_two f, px_tensor *t, int64_t n) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) one = NULL;
+  PX_SCOPED(px_tensor) still = NULL;
+  PX_SCOPED(px_tensor) many = NULL;
+  OK(px_narrow(&x, t, 0, 0, n));
+  OK(px_narrow(&one, t, 0, n / 2, 1));
+  OK(px_expand(&still, one, &n, 1));
+  OK(px_clone(&many, still, "contiguous_format"));
+  for (int k = 0; k < 3; k++) {
+    PX_SCOPED(px_tensor) got = NULL;
+    PX_SCOPED(px_tensor) wanted = NULL;
+    OK(f(&got, k == 1 ? x : still, k == 0 ? x : still));
+    OK(f(&wanted, k == 1 ? x : many, k == 0 ? x : many));
+    const float *a = px_tensor_data(got), *b = px_tensor_data(wanted);
+    for (int64_t i = 0; i < n; i++) CHECK(same((double)a[i], (double)b[i]));
+  }
+}
+PX_TEST(one_number_for_a_whole_row_gives_what_as_many_of_it_give) {
+  const int64_t lengths[] = {1, 15, 255, 256, 257, 1000, KINDS};
+  PX_SCOPED(px_tensor) kinds = all_kinds();
+  PX_SCOPED(px_tensor) flat = NULL;
+  OK(px_view(&flat, kinds, SIZES(KINDS), 1));
+  for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+    check_still(gelu_gradient, flat, lengths[i]);
+    check_still(px_xlogy, flat, lengths[i]);
+  }
 }
 PX_TEST(functions_of_double_are_within_three_units_in_the_last_place) {
   check_wide_function("exp", px_exp, expl, 1.1);

@@ -39,6 +39,12 @@ K_LIBM(erf, erff, erf)
 K_MATH float k_sigmoid_f32(float x) { return 1.0f / (1.0f + expf(-x)); }
 K_MATH double k_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
 
+// Of the standard normal distribution.
+K_MATH float k_normal_f32(float x) { return 0.5f * (1 + erff(x * 0.7071067811865476f)); }
+K_MATH double k_normal_f64(double x) { return 0.5 * (1 + erf(x * 0.7071067811865476)); }
+K_MATH float k_density_f32(float x) { return 0.3989422804014327f * expf(-0.5f * x * x); }
+K_MATH double k_density_f64(double x) { return 0.3989422804014327 * exp(-0.5 * x * x); }
+
 // Finite limits, by the suffix of the stored type.
 #define K_LIMIT(S, T, LOW, HIGH) \
   K_MATH T k_highest_##S() { return HIGH; } \
