@@ -13,6 +13,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 enum { BLOCK = 512, FEW = 4096, PARTS = 16, LEAST_PART = 65536 };
 
@@ -159,25 +162,69 @@ static void give_few(results *r, const source *s, table *t) {
   for (int64_t i = 0; i < n; i++) give(r, s, t->slots[i].first, t->slots[i].count);
 }
 
-// Of n sorted values the first of each kind moves to its place, and they are counted: as C compares
-// them, zeros are one kind, and each NaN is its own.
+// Of sorted values the first of each kind moves to its place, and they are counted: as C compares
+// them, zeros are one kind, and each NaN is its own. Goes on from value i to the n-th, after `kept`
+// values, with the one before i in *last, and leaves the last one there.
+typedef int64_t (*keep_fn)(void *values, int64_t i, int64_t kept, int64_t n, void *last);
 #define KEEP_FIRST(name, type) \
-  static int64_t name(void *values, int64_t n) { \
-    type *v = values, last = v[0]; \
-    int64_t kept = 1; \
-    for (px__steps s = {.n = n - 1}; px__step(&s);) \
-      for (int64_t i = s.begin + 1; i <= s.end; i++) { \
-        type one = v[i]; \
-        v[kept] = one; \
-        kept += one != last; \
-        last = one; \
-      } \
+  static int64_t name(void *values, int64_t i, int64_t kept, int64_t n, void *last) { \
+    type *v = values, before = *(type *)last; \
+    for (; i < n; i++) { \
+      type one = v[i]; \
+      v[kept] = one; \
+      kept += one != before; \
+      before = one; \
+    } \
+    *(type *)last = before; \
     return kept; \
   }
-KEEP_FIRST(keep_floats, float)
-KEEP_FIRST(keep_doubles, double)
-KEEP_FIRST(keep_ints, int32_t)
-KEEP_FIRST(keep_longs, int64_t)
+KEEP_FIRST(keep_f32, float)
+KEEP_FIRST(keep_f64, double)
+KEEP_FIRST(keep_i32, int32_t)
+KEEP_FIRST(keep_i64, int64_t)
+static const keep_fn keeping[PX_DTYPE_COUNT] = {
+    [PX_FLOAT32] = keep_f32, [PX_FLOAT64] = keep_f64, [PX_INT32] = keep_i32, [PX_INT64] = keep_i64};
+// By vectors: what is stored behind those that are kept is not beyond what has been read.
+#if defined(__AVX2__)
+#define KEEP_WIDE(name, type, bits, MASK, DIFFERS) \
+  __attribute__((target("avx512f"))) static int64_t name##_wide( \
+      void *values, int64_t i, int64_t kept, int64_t n, void *last) { \
+    enum { LANES = 512 / bits }; \
+    type *v = values, lanes[LANES]; \
+    lanes[LANES - 1] = *(type *)last; \
+    __m512i before = _mm512_loadu_si512(lanes); \
+    for (; i + LANES <= n; i += LANES) { \
+      __m512i at = _mm512_loadu_si512(v + i); \
+      MASK differ = DIFFERS(at, _mm512_alignr_epi##bits(at, before, LANES - 1)); \
+      _mm512_storeu_si512(v + kept, _mm512_maskz_compress_epi##bits(differ, at)); \
+      kept += __builtin_popcount(differ); \
+      before = at; \
+    } \
+    _mm512_storeu_si512(lanes, before); \
+    *(type *)last = lanes[LANES - 1]; \
+    return name(values, i, kept, n, last); \
+  }
+#define DIFFER_F32(a, b) _mm512_cmp_ps_mask((__m512)(a), (__m512)(b), _CMP_NEQ_UQ)
+#define DIFFER_F64(a, b) _mm512_cmp_pd_mask((__m512d)(a), (__m512d)(b), _CMP_NEQ_UQ)
+KEEP_WIDE(keep_f32, float, 32, __mmask16, DIFFER_F32)
+KEEP_WIDE(keep_f64, double, 64, __mmask8, DIFFER_F64)
+KEEP_WIDE(keep_i32, int32_t, 32, __mmask16, _mm512_cmpneq_epi32_mask)
+KEEP_WIDE(keep_i64, int64_t, 64, __mmask8, _mm512_cmpneq_epi64_mask)
+static const keep_fn keeping_wide[PX_DTYPE_COUNT] = {[PX_FLOAT32] = keep_f32_wide,
+                                                     [PX_FLOAT64] = keep_f64_wide,
+                                                     [PX_INT32] = keep_i32_wide,
+                                                     [PX_INT64] = keep_i64_wide};
+#else
+static const keep_fn keeping_wide[PX_DTYPE_COUNT];
+#endif
+static int64_t keep_first(keep_fn keep, void *values, int64_t item, int64_t n) {
+  _Alignas(8) char last[8];
+  int64_t kept = 1;
+  memcpy(last, values, (size_t)item);
+  for (px__steps s = {.n = n - 1}; px__step(&s);)
+    kept = keep(values, s.begin + 1, kept, s.end + 1, last);
+  return kept;
+}
 
 // The same by keys, with how many there are of each kind.
 static void give_kinds(results *r, const source *sorted) {
@@ -204,14 +251,10 @@ static bool give_sorted(results *r, const source *s) {
   const px__line to = {r->values, (int64_t)r->item, s->dtype},
                  from = {(char *)s->at, s->stride, s->dtype};
   bool fine = room && counts && px__values_sort(&to, &from, s->n, room, counts);
-  if (fine && !r->counts && s->dtype == PX_FLOAT32)
-    r->number = keep_floats(r->values, s->n);
-  else if (fine && !r->counts && s->dtype == PX_FLOAT64)
-    r->number = keep_doubles(r->values, s->n);
-  else if (fine && !r->counts && s->dtype == PX_INT32)
-    r->number = keep_ints(r->values, s->n);
-  else if (fine && !r->counts && s->dtype == PX_INT64)
-    r->number = keep_longs(r->values, s->n);
+  bool wide = px_cpu_level_used() >= PX_CPU_AVX512;
+  keep_fn keep = wide && keeping_wide[s->dtype] ? keeping_wide[s->dtype] : keeping[s->dtype];
+  if (fine && !r->counts && keep)
+    r->number = keep_first(keep, r->values, (int64_t)r->item, s->n);
   else if (fine)
     give_kinds(r, &sorted);
   free(room);

@@ -297,6 +297,19 @@ PX_TEST(unique_is_the_same_with_and_without_an_inverse) {
       for (int k = 0; k < 3; k++) px_release(with[k]), px_release(without[k]);
     }
 }
+// Without counts, different numbers move up by vectors; of several lengths, so that some are left.
+PX_TEST(unique_is_the_same_with_and_without_counts) {
+  static const int64_t lengths[] = {5000, 5007, 9001, 140015};
+  for (px_dtype d = PX_BOOL; d <= PX_FLOAT64; d++)
+    for (int i = 0; i < 4; i++) {
+      PX_SCOPED(px_tensor) t = assorted(d, 1, lengths[i], i % 2 ? 1000000 : 9000);
+      px_tensor *with[3] = {NULL}, *without[3] = {NULL};
+      OK(px_unique(&with[0], &with[1], &with[2], t, true, false, true));
+      OK(px_unique(&without[0], &without[1], &without[2], t, true, false, false));
+      check_same(with[0], without[0]);
+      for (int k = 0; k < 3; k++) px_release(with[k]), px_release(without[k]);
+    }
+}
 PX_TEST(unique_without_nan_counts_numbers_that_are_few) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) values = NULL;
