@@ -95,6 +95,11 @@ EXT_GETTER_AND_SETTER(tensor_base, requires_grad, "bool",
 EXT_SETTER(tensor_base, requires_grad) {
   if (!value || !PyBool_Check(value))
     EXT_FAIL_INT(PyExc_RuntimeError, "requires_grad must be a bool");
+  if (value == Py_True && !px_tensor_is_leaf(T(self)))
+    EXT_FAIL_INT(PyExc_RuntimeError, "you can only change requires_grad flags of leaf variables.");
+  if (value == Py_True && !px_dtype_is_differentiable(px_tensor_dtype(T(self))))
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "only Tensors of floating point and complex dtype can require gradients");
   return ext_zero(px_tensor_set_requires_grad(T(self), value == Py_True));
 }
 EXT_GET(tensor_base, is_leaf, "bool", px_tensor_is_leaf(T(self)),
@@ -133,10 +138,12 @@ EXT_GETTER(tensor_base, T, "Tensor", "The view with all dimensions reversed.") {
                       (ext_named[]){{"self", PX_T(T(self))}, {"dims", PX_IS(dims, ndim)}});
 }
 EXT_GETTER(tensor_base, mT, "Tensor", "The view with the last two dimensions exchanged.") {
-  if (px_tensor_ndim(T(self)) < 2)
+  int ndim = px_tensor_ndim(T(self));
+  if (ndim == 0) return Py_NewRef(self);
+  if (ndim < 2)
     EXT_FAIL(PyExc_RuntimeError,
              "tensor.mT is only supported on matrices or batches of matrices. Got %d-D tensor.",
-             px_tensor_ndim(T(self)));
+             ndim);
   return transposed(self, -2, -1);
 }
 // Complex matrices are conjugated too.
@@ -145,10 +152,11 @@ static PyObject *adjoint(PyObject *self) {
 }
 EXT_GETTER(tensor_base, mH, "Tensor",
            "The view with the last two dimensions exchanged, of complex numbers conjugated.") {
-  if (px_tensor_ndim(T(self)) < 2)
+  int ndim = px_tensor_ndim(T(self));
+  if (ndim == 1)
     EXT_FAIL(PyExc_RuntimeError,
              "tensor.mH is only supported on matrices or batches of matrices. Got %d-D tensor.",
-             px_tensor_ndim(T(self)));
+             ndim);
   return adjoint(self);
 }
 EXT_GETTER(tensor_base, H, "Tensor", "A matrix transposed, of complex numbers conjugated.") {
@@ -156,14 +164,24 @@ EXT_GETTER(tensor_base, H, "Tensor", "A matrix transposed, of complex numbers co
   if (ndim == 0) return Py_NewRef(self);
   if (ndim != 2)
     EXT_FAIL(PyExc_RuntimeError,
-             "tensor.H is only supported on matrices (2-D tensors). Got %d-D tensor.", ndim);
+             "tensor.H is only supported on matrices (2-D tensors). Got %d-D tensor.%s", ndim,
+             ndim > 2 ? " For batches of matrices, consider using tensor.mH" : "");
   return adjoint(self);
 }
-// The op of that name: the parts of complex numbers.
+// The op of that name: the parts of complex numbers, which are views. Of a real tensor it is the
+// tensor itself, so that what is written to it is recorded there.
 #define PART(name, text) \
-  EXT_GET(tensor_base, name, "Tensor", \
-          ext_op_named(EXT_OP(#name), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(T(self))}}), \
-          text)
+  EXT_GETTER_AND_SETTER(tensor_base, name, "Tensor", text) { \
+    return ext_op_named(EXT_OP(#name), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(T(self))}}); \
+  } \
+  EXT_SETTER(tensor_base, name) { return put_part(tensor_base_attr_##name(self, NULL), value); } \
+  struct ext_row
+static int put_part(PyObject *part_take, PyObject *value) {
+  EXT_OWNED *part = part_take;
+  if (!part) return -1;
+  if (!value) EXT_FAIL_INT(PyExc_RuntimeError, "a part of a tensor cannot be deleted");
+  return PyObject_SetItem(part, Py_Ellipsis, value);
+}
 PART(real, "The real parts; of a real tensor itself.");
 PART(imag, "The imaginary parts. Raises TypeError for a real tensor.");
 

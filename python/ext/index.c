@@ -11,6 +11,7 @@
 typedef struct reading {
   px_tensor *view;  // owned; starts as the tensor itself
   int dim, ellipsis_dims;
+  int place;                        // of the index that is read, among those given
   px_tensor *indices[PX_MAX_DIMS];  // owned
   int index_count;                  // up to the last one given
 } reading;
@@ -27,7 +28,8 @@ static int take_view(reading *r, px_tensor *view_take) {
   return 0;
 }
 
-static px_tensor *select_view(const px_tensor *t, int dim, int64_t index) {
+// `place` is that of the index among those given, by which errors call the dimension.
+static px_tensor *select_view(const px_tensor *t, int dim, int64_t index, int place) {
   const px_op *op = EXT_OP("select");
   void *result[4] = {NULL};
   px_value args[] = {PX_T(t), PX_I(dim), PX_I(index)};
@@ -38,6 +40,12 @@ static px_tensor *select_view(const px_tensor *t, int dim, int64_t index) {
                     "`tensor.item<T>()` in C++ to convert a 0-dim tensor to a number");
     return NULL;
   }
+  int64_t size = px_tensor_sizes(t)[dim];
+  if (__builtin_expect(index < -size || index >= size, 0)) {
+    PyErr_Format(PyExc_IndexError, "index %lld is out of bounds for dimension %d with size %lld",
+                 (long long)index, place, (long long)size);
+    return NULL;
+  }
   if (__builtin_expect(px_op_call(op, PX_CALL_NEW, args, result) != PX_OK, 0)) return ext_raise();
   return result[0];
 }
@@ -46,6 +54,10 @@ static px_tensor *slice_view(const px_tensor *t, int dim, PyObject *slice) {
   Py_ssize_t start, stop, step;
   const px_op *op = EXT_OP("slice");
   if (!op || PySlice_Unpack(slice, &start, &stop, &step) < 0) return NULL;
+  if (px_tensor_ndim(t) == 0) {
+    PyErr_SetString(PyExc_IndexError, "slice() cannot be applied to a 0-dim tensor.");
+    return NULL;
+  }
   if (step <= 0) {
     PyErr_SetString(PyExc_ValueError, "step must be greater than zero");
     return NULL;
@@ -124,7 +136,7 @@ static int apply_tensor(reading *r, px_tensor *index) {
                  "tensors used as indices must be long, int, byte or bool tensors");
   EXT_TRY_INT(ext_item(&scalar, index));
   if (is_mask(index)) return apply_bool(r, px_scalar_int(scalar) != 0);
-  return take_view(r, select_view(r->view, r->dim, px_scalar_int(scalar)));
+  return take_view(r, select_view(r->view, r->dim, px_scalar_int(scalar), r->place));
 }
 
 static int apply_data(reading *r, PyObject *data) {
@@ -144,7 +156,7 @@ static int apply_item(reading *r, PyObject *item) {
   int64_t index;
   if (PyLong_CheckExact(item)) {
     if (ext_to_int(item, &index) < 0) return -1;
-    return take_view(r, select_view(r->view, r->dim, index));
+    return take_view(r, select_view(r->view, r->dim, index, r->place));
   }
   if (item == Py_Ellipsis) {
     r->dim += r->ellipsis_dims;
@@ -165,7 +177,7 @@ static int apply_item(reading *r, PyObject *item) {
   if (is_data(item)) return apply_data(r, item);
   if (PyFloat_Check(item) || !PyIndex_Check(item)) return bad_index(item);
   if (ext_to_int(item, &index) < 0) return -1;
-  return take_view(r, select_view(r->view, r->dim, index));
+  return take_view(r, select_view(r->view, r->dim, index, r->place));
 }
 
 // Reads the whole index of self.
@@ -184,14 +196,18 @@ static int read_index(reading *r, PyObject *self, PyObject *index) {
     dims += dims_of(item);
     ellipses += item == Py_Ellipsis;
   }
-  if (dims > ndim && ndim == 0 && PyTuple_GET_SIZE(items) == 1 &&
-      PyLong_CheckExact(PyTuple_GET_ITEM(items, 0)))
-    return select_view(r->view, 0, 0) ? 0 : -1;
+  if (dims > ndim && ndim == 0 && PyTuple_GET_SIZE(items) == 1) {
+    PyObject *alone = PyTuple_GET_ITEM(items, 0);
+    if (PyLong_CheckExact(alone)) return select_view(r->view, 0, 0, 0) ? 0 : -1;
+    if (PySlice_Check(alone)) return slice_view(r->view, 0, alone) ? 0 : -1;
+  }
   if (dims > ndim)
     EXT_FAIL_INT(PyExc_IndexError, "too many indices for tensor of dimension %d", ndim);
   r->ellipsis_dims = ellipses ? ndim - dims : 0;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++)
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++) {
+    r->place = (int)i;
     if (apply_item(r, PyTuple_GET_ITEM(items, i)) < 0) return -1;
+  }
   return 0;
 }
 
@@ -248,7 +264,7 @@ PyObject *ext_getitem(PyObject *self, PyObject *index) {
     return ext_ask_slot("__getitem__", self, index, NULL);
   if (PyLong_CheckExact(index)) {
     int64_t i;
-    px_tensor *view = ext_to_int(index, &i) < 0 ? NULL : select_view(ext_tensor(self), 0, i);
+    px_tensor *view = ext_to_int(index, &i) < 0 ? NULL : select_view(ext_tensor(self), 0, i, 0);
     return view ? ext_wrap(view) : NULL;
   }
   reading r;

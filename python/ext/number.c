@@ -191,7 +191,11 @@ static PyObject *matmul(PyObject *a, PyObject *b) {
 }
 
 static PyObject *negative(PyObject *a) { return unary(NEG, a); }
-static PyObject *positive(PyObject *a) { return Py_NewRef(a); }
+static PyObject *positive(PyObject *a) {
+  if (px_tensor_dtype(ext_tensor(a)) == PX_BOOL)
+    EXT_FAIL(PyExc_NotImplementedError, "The `+` operator, on a bool tensor is not supported.");
+  return Py_NewRef(a);
+}
 static PyObject *absolute(PyObject *a) { return unary(ABS, a); }
 static PyObject *invert(PyObject *a) {
   if (px_dtype_is_float(px_tensor_dtype(ext_tensor(a))))
@@ -261,7 +265,8 @@ static PyObject *as_float(PyObject *self) {
 }
 static PyObject *as_index(PyObject *self) {
   if (ext_is_taken(self)) return ext_ask_slot("__index__", self, NULL, NULL);
-  if (px_dtype_is_float(px_tensor_dtype(ext_tensor(self))) ||
+  px_dtype dtype = px_tensor_dtype(ext_tensor(self));
+  if (px_dtype_is_float(dtype) || px_dtype_is_complex(dtype) ||
       px_tensor_numel(ext_tensor(self)) != 1)
     EXT_FAIL(PyExc_TypeError,
              "only integer tensors of a single element can be converted to an index");

@@ -220,7 +220,7 @@ static PyObject *to_numpy(px_tensor *t) {
              "can't convert %s device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
              "host memory first.",
              px_device_format(device, text));
-  if (px_tensor_requires_grad(t))
+  if (px_tensor_requires_grad(t) && px_grad_enabled())
     EXT_FAIL(PyExc_RuntimeError,
              "Can't call numpy() on Tensor that requires grad. Use "
              "tensor.detach().numpy() instead.");

@@ -94,7 +94,9 @@ class iinfo(_Limits):
 
     def __init__(self, type: _C.dtype) -> None:
         dtype = _dtype(type)
-        if dtype.is_floating_point or dtype == _C.bool:
+        if dtype == _C.bool:
+            raise TypeError("torch.bool is not supported by torch.iinfo")
+        if dtype.is_floating_point or dtype.is_complex:
             raise TypeError("torch.iinfo() requires an integer input type. Use torch.finfo to "
                             "handle 'torch.iinfo'")
         bits = dtype.itemsize * 8

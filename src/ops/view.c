@@ -273,6 +273,13 @@ PX_RUN(matrix_T) {
   return px_transpose(&call->results[0], self, -2, -1);
 }
 
+PX_RUN(adjoint) {
+  PX_SCOPED(px_tensor) turned = NULL;
+  if (!args->self->ndim) return px_conj(&call->results[0], args->self);
+  PX_TRY(px_transpose(&turned, args->self, -2, -1));
+  return px_conj(&call->results[0], turned);
+}
+
 // The dimensions of a list as bits.
 static px_status each_once(uint64_t *seen, px_value dims, int ndim, const char *name) {
   char text[256];

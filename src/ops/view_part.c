@@ -41,6 +41,11 @@ PX_RUN(select) {
   const px_tensor *self = args->self;
   int dim;
   PX_TRY(dim_of_nonscalar(&dim, self, args->dim, "select"));
+  int64_t size = self->sizes[dim];
+  char text[256];
+  PX_CHECK(args->index >= -size && args->index < size, PX_INDEX,
+           "select(): index %lld out of range for tensor of size %s at dimension %lld",
+           (long long)args->index, px__size_text(text, sizeof text, self), (long long)args->dim);
   return px__part_select(&call->results[0], self, dim, args->index);
 }
 

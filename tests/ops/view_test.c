@@ -187,7 +187,8 @@ PX_TEST(expand_says_what_does_not_match) {
 PX_TEST(an_index_out_of_bounds_is_named) {
   PX_SCOPED(px_tensor) m = matrix();
   px_tensor *out = NULL;
-  FAILS(px_select(&out, m, 0, 5), PX_INDEX, "index 5 is out of bounds for dimension 0 with size 2");
+  FAILS(px_select(&out, m, 0, 5), PX_INDEX,
+        "index 5 out of range for tensor of size [2, 3] at dimension 0");
   FAILS(px_select(&out, m, 4, 0), PX_INDEX,
         "Dimension out of range (expected to be in range of [-2, 1], but got 4)");
 }

@@ -51,6 +51,97 @@ class Gradients(Case):
         self.gives(self.LIMITS + "a, b = (torch.full((6,), v, requires_grad=True) for v in (1., -1.))\nx.clamp(a, b).sum().backward(); print(x.grad, a.grad, b.grad)",
                    "tensor([0., 0., 0., 0., 0., 1.]) tensor([0., 0., 0., 0., 0., 0.]) tensor([1., 1., 1., 1., 1., 1.])")
 
+    def test_what_a_backward_pass_begins_with_is_checked_before_the_graph(self):
+        self.gives("torch.ones(2).backward(torch.ones(3))",
+                   "RuntimeError: Mismatch in shape: grad_output[0] has a shape of torch.Size([3]) and output[0] has a shape of torch.Size([2]).")
+        self.gives("x = torch.ones(2, requires_grad=True); torch.autograd.grad(x, [torch.ones(2)])", "RuntimeError: grad can be implicitly created only for scalar outputs")
+        self.gives("torch.autograd.grad(torch.ones(2), [torch.ones(2)])", "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn")
+        for given, of in ("float32", "complex64"), ("complex64", "float32"):
+            self.gives(f"torch.ones(2, dtype=torch.{of}, requires_grad=True).backward(torch.ones(2, dtype=torch.{given}))",
+                       "RuntimeError: For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: "
+                       f"grad_output[0] has a dtype of torch.{given} and output[0] has a dtype of torch.{of}.")
+
+    def test_flags_of_results_are_not_set(self):
+        self.gives("x = torch.ones(2, requires_grad=True) * 2\nx.requires_grad_(); x.requires_grad = True", "RuntimeError: you can only change requires_grad flags of leaf variables.")
+        self.gives("torch.ones(2, dtype=torch.int32).requires_grad = True", "RuntimeError: only Tensors of floating point and complex dtype can require gradients")
+        self.gives("x = torch.ones(2, requires_grad=True); x.grad = torch.ones(2).double()",
+                   "RuntimeError: attempting to assign a gradient with dtype 'double' to a tensor with grad_dtype 'Float'. The gradient must match...")
+        self.gives("torch.ones(2)[:1].detach_()", "RuntimeError: Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel...")
+
+    def test_transforms_record_nothing_where_grad_mode_is_off(self):
+        setup = "x = torch.ones(2, requires_grad=True); f = lambda v: (v * x).sum()\n"
+        for call in ("torch.func.grad(f)(torch.ones(2))", "torch.func.vjp(f, torch.ones(2))[0]", "torch.func.vjp(f, torch.ones(2))[1](torch.tensor(1.))[0]",
+                     "torch.func.grad_and_value(f)(torch.ones(2))[1]", "torch.func.grad(torch.func.grad(lambda v: (v ** 3 * x).sum()))(torch.tensor(1.))"):
+            self.gives(f"{setup}print({call}.requires_grad)", "True")
+            self.gives(f"{setup}torch.set_grad_enabled(False)\ntry: print({call}.requires_grad)\nfinally: torch.set_grad_enabled(True)", "False")
+        self.gives("torch.func.grad(torch.sum)(torch.ones(2, dtype=torch.complex64))",
+                   "RuntimeError: grad can be implicitly created only for real scalar outputs but got torch.complex64")
+
+    def test_arrays_are_lent_of_what_is_not_recorded_now(self):
+        self.gives("x = torch.ones(2, requires_grad=True)\nwith torch.no_grad(): print(x.numpy())\nx.numpy()",
+                   "[1. 1.]\nRuntimeError: Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+
+
+class Indices(Case):
+    def test_an_index_out_of_range_is_called_by_its_place(self):
+        x = "torch.ones(2, 3)"
+        for index, text in {"[0, 5]": "index 5 is out of bounds for dimension 1 with size 3", "[-3]": "index -3 is out of bounds for dimension 0 with size 2",
+                            "[..., torch.tensor(3)]": "index 3 is out of bounds for dimension 1 with size 3", "[None, 2]": "index 2 is out of bounds for dimension 1 with size 2",
+                            ".select(1, -4)": "select(): index -4 out of range for tensor of size [2, 3] at dimension 1"}.items():
+            self.gives(x + index, f"IndexError: {text}")
+        self.gives("torch.tensor(1.)[0:1]", "IndexError: slice() cannot be applied to a 0-dim tensor.")
+
+    def test_only_whole_numbers_are_indices(self):
+        for t in "1j", "1.", "[1, 2]":
+            self.gives(f"range(torch.tensor({t}))", "TypeError: only integer tensors of a single element can be converted to an index")
+
+
+class Methods(Case):
+    def test_a_number_is_copied_to_all_elements(self):
+        self.gives("print(torch.ones(3).copy_(2), torch.ones(2, dtype=torch.int64).copy_(2.7), torch.ones(2, dtype=torch.uint8).copy_(-1))",
+                   "tensor([2., 2., 2.]) tensor([2, 2]) tensor([255, 255], dtype=torch.uint8)")
+
+    def test_parts_of_numbers_are_assigned(self):
+        self.gives("x = torch.zeros(2, dtype=torch.complex64); x.real = torch.ones(2); x.imag = 2; print(x)\ny = torch.zeros(2); y.real = 3; print(y); y.imag = 2",
+                   "tensor([1.+2.j, 1.+2.j])\ntensor([3., 3.])\nTypeError: imag is not implemented for tensors with non-complex dtypes.")
+
+    def test_matrices_without_dimensions_are_transposed_to_themselves(self):
+        self.gives("x = torch.tensor(1 + 2j); print(x.mT, x.mH, x.adjoint())", "tensor(1.+2.j) tensor(1.-2.j) tensor(1.-2.j)")
+        self.gives("torch.ones(2).adjoint()", "RuntimeError: tensor.adjoint() is only supported on matrices or batches of matrices. Got 1-D tensor.")
+        self.gives("torch.ones(1, 2, 3).H", "RuntimeError: tensor.H is only supported on matrices (2-D tensors). Got 3-D tensor. For batches of matrices, consider using tensor.mH")
+
+    def test_what_dtypes_do_not_have(self):
+        self.gives("+torch.tensor(True)", "NotImplementedError: The `+` operator, on a bool tensor is not supported.")
+        self.gives("torch.tensor(True).relu()", "NotImplementedError: Boolean inputs not supported for relu")
+        self.gives("torch.tensor([1, 2]).std()", "NotImplementedError: std and var only support floating point and complex dtypes")
+        self.gives("torch.iinfo(torch.bool)", "TypeError: torch.bool is not supported by torch.iinfo")
+        self.gives("torch.iinfo(torch.complex64)", "TypeError: torch.iinfo() requires an integer input type. Use torch.finfo to handle 'torch.iinfo'")
+
+
+class Arguments(Case):
+    def test_too_many_are_counted_before_they_are_looked_at(self):
+        for call, text in {"torch.relu(torch.ones(1), 'a')": "relu() takes 1 positional argument but 2 were given", "torch.ones(1).flatten('a', 1, 2)": "flatten() takes from 0 to 2 positional arguments but 3 were given",
+                           "torch.ones(1).repeat('a', 1)": "repeat() takes 1 positional argument but 2 were given", "torch.ones(1).contiguous(1)": "contiguous() takes 0 positional arguments but 1 was given"}.items():
+            self.gives(call, f"TypeError: {text}")
+
+    def test_a_number_among_ints_that_is_none_is_called_by_its_place(self):
+        for call, argument in {"torch.ones(6).view(2, 1.5)": "view(): argument 'size'", "torch.ones(6).reshape((2, 1.5))": "reshape(): argument 'shape'", "torch.zeros(2, 1.5)": "zeros(): argument 'size'",
+                               "torch.ones(2).expand(2, 1.5)": "expand(): argument 'size'", "torch.ones(2, 3).mean((0, 1.5))": "mean(): argument 'dim'"}.items():
+            self.gives(call, f'TypeError: {argument} failed to unpack the object at pos 2 with error "type must be tuple of ints,but got float"')
+        self.gives("torch.zeros((1.5,))", "TypeError: zeros(): argument 'size' (position 1) must be tuple of ints, but found element of type float at pos 0")
+
+    def test_the_only_signature_with_so_many_says_what_is_wrong(self):
+        self.gives("torch.ones(2, 3).max((1, 2), [3])", "TypeError: max(): argument 'dim' (position 1) must be int, not tuple")
+        self.gives("torch.ones(2, 3).sum(1, foo=2)", "TypeError: sum() got an unexpected keyword argument 'foo'")
+
+    def test_signatures_say_by_which_names_and_types_they_do_not_fit(self):
+        self.gives("torch.ones(2).max(foo=1)", "TypeError: max() received an invalid combination of arguments - got (foo=int, ), but expected one of:\n * ()\n"
+                   "      didn't match because some of the keywords were incorrect: foo\n * (Tensor other)\n      didn't match because some of the keywords were incorrect: foo\n"
+                   " * (int dim, bool keepdim = False)")
+        self.gives("torch.ones(2).max(torch.float32)", "TypeError: max() received an invalid combination of arguments - got (torch.dtype), but expected one of:\n * ()\n"
+                   "      didn't match because some of the arguments have invalid types: (!torch.dtype!)\n * (Tensor other)\n"
+                   "      didn't match because some of the arguments have invalid types: (!torch.dtype!)\n * (int dim, bool keepdim = False)")
+
 
 class Printing(Case):
     def tearDown(self):

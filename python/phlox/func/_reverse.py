@@ -87,6 +87,20 @@ def _gradients(outs, inputs, weights):
     return [phlox.zeros_like(x) if g is None else g for x, g in zip(inputs, grads)]
 
 
+def _detached(tree):
+    return pytree.tree_map(lambda x: x.detach() if isinstance(x, phlox.Tensor) else x, tree)
+
+
+def _recorded(func):
+    """func with grad mode on; where it was off, what it gives has no history."""
+    def of(*args, **kwargs):
+        keeps = phlox.is_grad_enabled()
+        with phlox.enable_grad():
+            made = func(*args, **kwargs)
+        return made if keeps else _detached(made)
+    return of
+
+
 def grad_and_value(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0,
                    has_aux: bool = False) -> Callable[..., Any]:
     """Makes a function that gives the gradient of func by some arguments, and what func gives: a
@@ -95,7 +109,7 @@ def grad_and_value(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0,
     >>> torch.func.grad_and_value(torch.sum)(torch.tensor([1., 2.]))
     (tensor([1., 1.]), tensor(3.))
     """
-    @phlox.enable_grad()
+    @_recorded
     def of(*args, **kwargs):
         who = "grad_and_value(f)(*args)"
         inputs, spec, value, aux = _run(who, func, args, argnums, has_aux, kwargs)
@@ -104,6 +118,8 @@ def grad_and_value(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0,
         if value.dim():
             raise RuntimeError(f"{who}: Expected f(*args) to return a scalar Tensor, got tensor with "
                                f"{value.dim()} dims. Maybe you wanted to use the vjp or jacrev APIs instead?")
+        if value.is_complex():
+            raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {value.dtype}")
         grads = spec.unflatten(_gradients([value], inputs, [phlox.ones_like(value)]))
         return _shown((grads[0] if isinstance(argnums, int) else grads, (value, aux) if has_aux else value), inputs)
     return of
@@ -126,6 +142,7 @@ def _pull(func, primals, argnums, has_aux):
     """vjp by some of the arguments: the result, the function, aux, and the inputs; one that argnums
     numbers alone has a gradient alone."""
     who = "vjp(f, *primals)"
+    keeps = phlox.is_grad_enabled()
     with phlox.enable_grad():
         inputs, spec, result, aux = _run(who, func, primals, argnums, has_aux)
     outs, shape = _outputs(who, result)
@@ -134,7 +151,7 @@ def _pull(func, primals, argnums, has_aux):
             raise RuntimeError("vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got "
                                f"Tensor with dtype {out.dtype}")
 
-    @phlox.enable_grad()
+    @_recorded
     def of(cotangents):
         weights, other = pytree.tree_flatten(cotangents)
         if other != shape:
@@ -143,6 +160,8 @@ def _pull(func, primals, argnums, has_aux):
         grads = spec.unflatten(_gradients(outs, inputs, weights))
         return _shown(grads[0] if isinstance(argnums, int) else grads, inputs)
     result, aux = _shown((result, aux), inputs)
+    if not keeps:
+        result, aux = _detached((result, aux))
     return result, of, aux, inputs
 
 

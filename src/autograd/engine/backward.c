@@ -63,16 +63,27 @@ static px_status as_batched(px_tensor **out, px_tensor *t, px_tensor *given) {
   return px_add(out, zeros, given, px_int(1));
 }
 
+static px_status check_complex(const px_tensor *t, const px_tensor *grad, int64_t i) {
+  px_dtype have = px_tensor_dtype(grad), want = px_tensor_dtype(t);
+  PX_CHECK(px_dtype_is_complex(have) == px_dtype_is_complex(want), PX_RUNTIME,
+           "For complex Tensors, both grad_output and output are required to have the same dtype. "
+           "Mismatch in dtype: grad_output[%lld] has a dtype of torch.%s and output[%lld] has a "
+           "dtype of torch.%s.",
+           (long long)i, px_dtype_name(have), (long long)i, px_dtype_name(want));
+  return PX_OK;
+}
+static bool has_graph(const px_tensor *t, bool forward) {
+  return forward ? px__has_history(t) : px_tensor_requires_grad(t);
+}
 static px_status first_grad(px_tensor **out, bool forward, px_tensor *t, px_tensor *given,
                             int64_t i) {
   PX_CHECK(t, PX_TYPE, "element %lld of tensors is missing", (long long)i);
-  if (!(forward ? px__has_history(t) : px_tensor_requires_grad(t)))
-    PX_FAIL(PX_RUNTIME, "element %lld of tensors does not require grad and does not have a grad_fn",
-            (long long)i);
   if (given) {
     PX_TRY(check_shape(t, given, i));
+    PX_TRY(check_complex(t, given, i));
     return as_batched(out, t, given);
   }
+  if (!has_graph(t, forward)) return PX_OK;
   PX_SCOPED(px_tensor) one = NULL;
   PX_TRY(implicit_one(&one, t));
   return as_batched(out, t, one);
@@ -100,8 +111,12 @@ static px_status roots_fill(px__roots *roots, bool forward, int64_t count,
   PX_TRY(px_alloc((void **)&roots->edges, (size_t)count * sizeof *roots->edges));
   PX_TRY(px_alloc((void **)&roots->grads, (size_t)count * sizeof *roots->grads));
   roots->count = count;
-  for (int64_t i = 0; i < count; i++) {
+  for (int64_t i = 0; i < count; i++)
     PX_TRY(first_grad(&roots->grads[i], forward, outputs[i], gradients ? gradients[i] : NULL, i));
+  for (int64_t i = 0; i < count; i++) {
+    PX_CHECK(has_graph(outputs[i], forward), PX_RUNTIME,
+             "element %lld of tensors does not require grad and does not have a grad_fn",
+             (long long)i);
     PX_TRY(px__edge_of(&roots->edges[i], outputs[i]));
     const px__meta *meta = &roots->edges[i].node->results[roots->edges[i].nr];
     PX_TRY(px__fit_grad(&roots->grads[i], meta, NULL, (int)i));
@@ -252,13 +267,12 @@ static px_status run_task(px__task *task, px__roots *roots) {
   return status;
 }
 
-static px_status run_all(px__task *task, px__roots *roots, int64_t count, px_tensor *const *outputs,
-                         px_tensor *const *gradients) {
+static px_status begin(const px__task *task, px__roots *roots, int64_t count,
+                       px_tensor *const *outputs, px_tensor *const *gradients) {
   bool before = px__grad_swap(task->create);
   px_status status = roots_fill(roots, task->forward, count, outputs, gradients);
   px__grad_swap(before);
-  PX_TRY(status);
-  return run_task(task, roots);
+  return status;
 }
 
 px_status px_backward(int64_t count, px_tensor *const *outputs, px_tensor *const *gradients,
@@ -274,7 +288,8 @@ px_status px_backward(int64_t count, px_tensor *const *outputs, px_tensor *const
   task.keep = retain_graph;
   task.create = create_graph;
   task.depth = px__run_depth();
-  px_status status = run_all(&task, &roots, count, outputs, gradients);
+  px_status status = begin(&task, &roots, count, outputs, gradients);
+  if (status == PX_OK) status = run_task(&task, &roots);
   px__task_end(&task);
   roots_end(&roots);
   return status;
@@ -322,8 +337,9 @@ px_status px__grad_by(bool forward, px_tensor **results, int64_t count, px_tenso
   task.limited = true;
   task.forward = forward;
   task.depth = px__run_depth();
-  px_status status = add_captures(&task, input_count, inputs, edges);
-  if (status == PX_OK) status = run_all(&task, &roots, count, outputs, gradients);
+  px_status status = begin(&task, &roots, count, outputs, gradients);
+  if (status == PX_OK) status = add_captures(&task, input_count, inputs, edges);
+  if (status == PX_OK) status = run_task(&task, &roots);
   if (status == PX_OK) status = hand_out(&task, results, allow_unused);
   px__task_end(&task);
   roots_end(&roots);

@@ -146,8 +146,13 @@ px_status px_tensor_set_requires_grad(px_tensor *self, bool requires_grad) {
 
 px_status px_tensor_detach_inplace(px_tensor *self) {
   PX_GIVEN(self);
-  PX_CHECK(!(px_tensor_marks(self) & PX_MARK_VIEW), PX_RUNTIME,
-           "Can't detach views in-place. Use detach() instead.");
+  PX_CHECK(
+      !(px_tensor_marks(self) & PX_MARK_VIEW), PX_RUNTIME,
+      "Can't detach views in-place. Use detach() instead. If you are using "
+      "DistributedDataParallel (DDP) for training, and gradient_as_bucket_view is set as "
+      "True, gradients are views of DDP buckets, and hence detach_() cannot be called on these "
+      "gradients. To fix this error, please refer to the Optimizer.zero_grad() function in "
+      "torch/optim/optimizer.py as the solution.");
   px__grad_state *state = px__grad_state_of(self);
   px_tensor_mark(self, PX_MARK_NEEDS_GRAD, false);
   if (!state) return PX_OK;
@@ -235,9 +240,12 @@ static px_status check_grad(const px_tensor *self, const px_tensor *grad) {
   PX_CHECK(self != grad, PX_RUNTIME, "can't assign Variable as its own grad");
   px_dtype have = px_tensor_dtype(grad), want = px_tensor_dtype(self);
   PX_CHECK(have == want, PX_RUNTIME,
-           "attempting to assign a gradient with dtype '%s' to a tensor with dtype '%s'. Please "
-           "ensure that the gradient and the tensor have the same dtype",
-           px_dtype_about(have)->type_name, px_dtype_about(want)->type_name);
+           "attempting to assign a gradient with dtype '%s' to a tensor with grad_dtype '%s'. The "
+           "gradient must match the tensor's grad_dtype (defaults to the tensor's dtype). You can "
+           "set the tensor's grad_dtype attribute with a specific dtype, or None to allow any "
+           "dtype. Set grad_dtype with caution. Diverging the dtypes of a tensor and its gradient "
+           "may break downstream systems that assume they match.",
+           px_dtype_about(have)->type_name, px_dtype_class(want));
   PX_TRY(check_grad_device(px_tensor_device(grad), px_tensor_device(self)));
   char of_grad[PX__SIZE_TEXT], of_self[PX__SIZE_TEXT];
   if (px_tensor_has_sizes(grad, px_tensor_ndim(self), px_tensor_sizes(self))) return PX_OK;
