@@ -9,7 +9,7 @@
 // ---- nested sequences
 static bool is_sequence(PyObject *object) {
   if (PyList_Check(object) || PyTuple_Check(object)) return true;
-  if (ext_is_tensor(object)) return px_tensor_ndim(ext_tensor(object)) > 0;
+  if (ext_is_tensor(object)) return false;  // one element, as a number
   return !PyUnicode_Check(object) && !PyBytes_Check(object) && PySequence_Check(object) &&
          !ext_is_number(object) && PySequence_Size(object) >= 0;
 }

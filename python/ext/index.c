@@ -180,12 +180,37 @@ static int apply_item(reading *r, PyObject *item) {
   return take_view(r, select_view(r->view, r->dim, index, r->place));
 }
 
+// A list with an index that is more than a number means what a tuple does, as in PyTorch.
+static bool stands_for_tuple(PyObject *index) {
+  if (!PyList_CheckExact(index) || PyList_GET_SIZE(index) >= 32) return false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(index); i++) {
+    PyObject *item = PyList_GET_ITEM(index, i);
+    if (ext_is_tensor(item) || PySlice_Check(item) || PySequence_Check(item) || item == Py_None ||
+        item == Py_Ellipsis)
+      return true;
+  }
+  return false;
+}
+static PyObject *tuple_of_list(PyObject *list) {
+  if (PyErr_WarnEx(
+          PyExc_UserWarning,
+          "Using a non-tuple sequence for multidimensional indexing is deprecated and will be "
+          "changed in pytorch 2.9; use x[tuple(seq)] instead of x[seq]. In pytorch 2.9 this will "
+          "be interpreted as tensor index, x[torch.tensor(seq)], which will result either in an "
+          "error or a different result",
+          1) < 0)
+    return NULL;
+  return PyList_AsTuple(list);
+}
+
 // Reads the whole index of self.
 // All items are looked at before one is applied: what the ellipsis stands for follows from the
 // rest, and a bad item leaves no view behind.
 static int read_index(reading *r, PyObject *self, PyObject *index) {
   *r = (reading){.view = px_retain(ext_tensor(self))};
-  EXT_OWNED *items = PyTuple_Check(index) ? Py_NewRef(index) : PyTuple_Pack(1, index);
+  EXT_OWNED *items = PyTuple_Check(index)      ? Py_NewRef(index)
+                     : stands_for_tuple(index) ? tuple_of_list(index)
+                                               : PyTuple_Pack(1, index);
   if (!items) return -1;
   int ndim = px_tensor_ndim(r->view), dims = 0, ellipses = 0;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++) {

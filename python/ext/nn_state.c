@@ -134,6 +134,17 @@ static PyObject *names_beyond(const px_dict *a, const px_dict *b) {
   return list;
 }
 
+// Whether a state may be from before norms counted batches: then they are asked for its version.
+static int lacks_counts(const px_dict *own, const px_dict *state) {
+  static const char name[] = "num_batches_tracked";
+  for (int64_t i = 0; i < px_dict_size(own); i++) {
+    const char *key = px_dict_name(own, i);
+    size_t length = strlen(key), end = sizeof name - 1;
+    if (length >= end && !strcmp(key + length - end, name) && !px_dict_get(state, key)) return 1;
+  }
+  return 0;
+}
+
 static PyObject *keys_repr(PyObject *self) {
   PyObject *missing = PyStructSequence_GET_ITEM(self, 0),
            *unexpected = PyStructSequence_GET_ITEM(self, 1);
@@ -200,6 +211,8 @@ EXT_METHOD(module, load_state_dict,
   if (!given || PyDict_Update(given, state_dict) < 0 || dict_from(self, state, own, given) < 0 ||
       keys_ready() < 0)
     return NULL;
+  int old = lacks_counts(own, state);
+  if (old) return old < 0 ? NULL : load_by_methods(self, state_dict, strict, assign);
   EXT_WAIT(px_module_load_state_dict(ext_module(self), state, strict));
   EXT_TRY(px_module_each(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, true,
                          assign ? take_memory : warn_of_loss, state));

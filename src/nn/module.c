@@ -226,7 +226,9 @@ px_tensor *px__tensor_of(const px_module *self, const char *name) {
 
 static px_status name_check(const char *sort, const char *name) {
   PX_CHECK(name && *name, PX_KEY, "%s name can't be empty string \"\"", sort);
-  PX_CHECK(!strchr(name, '.'), PX_KEY, "%s name can't contain \".\"", sort);
+  bool given = !strcmp(sort, "module");  // of these PyTorch tells the name
+  PX_CHECK(!strchr(name, '.'), PX_KEY, "%s name can't contain \".\"%s%s", sort,
+           given ? ", got: " : "", given ? name : "");
   return PX_OK;
 }
 

@@ -77,7 +77,10 @@ static px_status keep_base(px_scheduler *self, bool resumes) {
   for (int g = 0; g < self->groups; g++) {
     double kept = px_optimizer_initial_lr(self->optimizer, g);
     PX_CHECK(!resumes || !isnan(kept), PX_KEY,
-             "param 'initial_lr' is not specified in param_groups[%d] when resuming an optimizer",
+             "param 'initial_lr' is not specified in param_groups[%d] when resuming scheduler with "
+             "last_epoch >= 0.\nThis typically happens when:\n1. You're trying to resume training "
+             "from a checkpoint but haven't properly loaded the optimizer state\n2. You're using "
+             "last_epoch >= 0 for a fresh training run (not recommended)",
              g);
     if (isnan(kept)) PX_TRY(px_optimizer_get(&kept, self->optimizer, g, "lr"));
     PX_TRY(px_optimizer_set_initial_lr(self->optimizer, g, kept));

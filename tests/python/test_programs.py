@@ -96,6 +96,52 @@ class Indices(Case):
             self.gives(f"range(torch.tensor({t}))", "TypeError: only integer tensors of a single element can be converted to an index")
 
 
+    def test_a_list_with_more_than_numbers_means_a_tuple(self):
+        x = "x = torch.arange(9).view(3, 3); "
+        for index, wanted in {"[[torch.tensor([0, 1]), torch.tensor([1, 0])]]": "tensor([1, 3])", "[[0, torch.tensor(1)]]": "tensor(1)", "[[slice(0, 1)]]": "tensor([[0, 1, 2]])",
+                              "[[[0, 1], [1, 2]]]": "tensor([1, 5])", "[[0, 1]]": "tensor([[0, 1, 2],\n        [3, 4, 5]])"}.items():
+            self.gives(f"{x}print(x{index})", wanted)
+        self.gives(x + "x[[[0, 1], [1, 2]]] = 0; print(x.tolist())", "[[0, 0, 2], [3, 4, 0], [6, 7, 8]]")
+
+
+class Making(Case):
+    def test_tensors_in_a_list_are_numbers(self):
+        self.gives("a = torch.ones(1); print(torch.tensor([a, 2.]), torch.tensor([[a], [torch.ones(1, 1)]]), torch.tensor([torch.tensor(1), 2]))",
+                   "tensor([1., 2.]) tensor([[1.],\n        [1.]]) tensor([1, 2])")
+        for data in "[torch.ones(2), torch.ones(2)]", "[torch.ones(0)]", "[2., torch.ones(2)]":
+            for call in "tensor", "as_tensor":
+                self.gives(f"torch.{call}({data})", "ValueError: only one element tensors can be converted to Python scalars")
+
+
+class Training(Case):
+    def test_a_state_of_no_known_version_may_lack_counts_of_batches(self):
+        self.gives("m = nn.Sequential(nn.BatchNorm1d(3)); s = dict(m.state_dict()); del s['0.num_batches_tracked']; print(m.load_state_dict(s), m[0].num_batches_tracked)",
+                   "<All keys matched successfully> tensor(0)")
+        self.gives("print(nn.BatchNorm1d(3).load_state_dict({}, strict=False))", "_IncompatibleKeys(missing_keys=['weight', 'bias', 'running_mean', 'running_var'], unexpected_keys=[])")
+        self.gives("m = nn.BatchNorm1d(3); s = m.state_dict(); del s['num_batches_tracked']; m.load_state_dict(s)",
+                   'RuntimeError: Error(s) in loading state_dict for BatchNorm1d:\n\tMissing key(s) in state_dict: "num_batches_tracked". ')
+
+    def test_what_modules_and_optimisers_are_refused(self):
+        setup = "o = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1.); S = torch.optim.lr_scheduler; "
+        self.gives("nn.ReLU().add_module('a.b', None)", "KeyError: 'module name can\\'t contain \".\", got: a.b'")
+        self.gives(setup + "o.add_param_group([1])", "TypeError: param_group must be a dict, but got <class 'list'>")
+        self.gives(setup + "S.SequentialLR(o, [], [])", "ValueError: SequentialLR expects at least one scheduler, but got no scheduler.")
+        self.gives(setup + "S.ReduceLROnPlateau(o).step()", "TypeError: ReduceLROnPlateau.step() missing 1 required positional argument: 'metrics'")
+        for schedule in "S.StepLR(o, 2, last_epoch=0)", "S.LambdaLR(o, lambda e: 1, last_epoch=0)":
+            self.gives(setup + schedule, 'KeyError: "param \'initial_lr\' is not specified in param_groups[0] when resuming scheduler with last_epoch >= 0.\\nThis typically happens when:...')
+
+    def test_loaders_of_iterables_are_checked(self):
+        setup = "from torch.utils.data import DataLoader, IterableDataset\nclass I(IterableDataset):\n    def __iter__(self): return iter(range(3))\n"
+        for options, text in {"batch_size=0": "batch_size should be a positive integer value, but got batch_size=0",
+                              "shuffle=True, sampler=[1]": "DataLoader with IterableDataset: expected unspecified shuffle option, but got shuffle=True",
+                              "batch_sampler=[[1]], sampler=[1]": "DataLoader with IterableDataset: expected unspecified sampler option, but got sampler=[1]"}.items():
+            for library in LIBRARIES:
+                data = __import__(library.__name__ + ".utils.data", fromlist=["data"])
+                got = outcome(library, setup.replace("from torch.utils.data import DataLoader, IterableDataset\n", "") + f"DataLoader(I(), {options})",
+                              DataLoader=data.DataLoader, IterableDataset=data.IterableDataset)
+                self.assertEqual(got, f"ValueError: {text}")
+
+
 class Methods(Case):
     def test_a_number_is_copied_to_all_elements(self):
         self.gives("print(torch.ones(3).copy_(2), torch.ones(2, dtype=torch.int64).copy_(2.7), torch.ones(2, dtype=torch.uint8).copy_(-1))",

@@ -492,10 +492,14 @@ def _overrides(module, name):
     return getattr(type(module), name) is not getattr(_C.nn.Module, name)
 
 
+def _counts(module):
+    """Whether it is a norm that counts batches."""
+    return bool(_dimensions(module, "BatchNorm") or _dimensions(module, "InstanceNorm"))
+
+
 def _version_of(module):
     """That of the class. Norms that count batches have another, unless a class has its own."""
-    counts = _dimensions(module, "BatchNorm") or _dimensions(module, "InstanceNorm")
-    return 2 if counts and module._version == 1 else module._version
+    return 2 if _counts(module) and module._version == 1 else module._version
 
 
 def versions(module: Any, prefix: str) -> OrderedDict:
@@ -602,6 +606,9 @@ def load_own(module: Any, how: tuple) -> None:
     for key, hook in list(own.get("_load_state_dict_pre_hooks", {}).items()):
         of_module = (module,) if key in own.get("_load_state_dict_pre_hooks_of_module", {}) else ()
         hook(*of_module, *how)
+    seen, key = module._buffers.get("num_batches_tracked"), prefix + "num_batches_tracked"
+    if seen is not None and key not in state and (metadata.get("version") or 1) < 2 and _counts(module):
+        state[key] = seen  # a state from before norms counted batches, or of no known version
     passing = module._non_persistent_buffers_set
     tensors = {name: value for name, value in (*module._parameters.items(), *module._buffers.items())
                if value is not None and name not in passing}

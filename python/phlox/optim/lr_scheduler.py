@@ -88,7 +88,10 @@ class LRScheduler:
                 group.setdefault("initial_lr", float(group["lr"]))
             elif "initial_lr" not in group:
                 raise KeyError("param 'initial_lr' is not specified in "
-                               f"param_groups[{number}] when resuming an optimizer")
+                               f"param_groups[{number}] when resuming scheduler with last_epoch >= 0.\n"
+                               "This typically happens when:\n1. You're trying to resume training from a "
+                               "checkpoint but haven't properly loaded the optimizer state\n2. You're using "
+                               "last_epoch >= 0 for a fresh training run (not recommended)")
         self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
         self._advance(last_epoch + 1, self.get_lr)
 
@@ -247,6 +250,8 @@ class SequentialLR(_Several):
 
     def __init__(self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int],
                  last_epoch: int = -1) -> None:
+        if not schedulers:
+            raise ValueError("SequentialLR expects at least one scheduler, but got no scheduler.")
         self._check(schedulers, optimizer)
         if len(milestones) != len(schedulers) - 1:
             raise ValueError("Sequential Schedulers expects number of schedulers provided to be "
@@ -450,6 +455,8 @@ class PlateauLR(_Options, LRScheduler):
         if falls:
             self._fall()
         self._last_lr = _rates_of(self.optimizer)
+
+    step.__qualname__ = "ReduceLROnPlateau.step"  # errors of calls tell it
 
     def _fall(self):
         groups, numbers = self.optimizer.param_groups, self._numbers()

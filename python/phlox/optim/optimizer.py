@@ -158,7 +158,7 @@ class Optimizer(_C._Optimizer):
         TypeError for what is no tensor, ValueError for one that is no leaf or is in another group.
         """
         if not isinstance(param_group, dict):
-            raise TypeError(f"param_group must be a dict, but got {type(param_group).__name__}")
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
         group = {**self.defaults, **param_group}
         for name, value in group.items():
             if value is required:

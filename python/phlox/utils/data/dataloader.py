@@ -163,6 +163,11 @@ class DataLoader:
         return multiprocessing.get_context(given) if isinstance(given, str) else given
 
     def _check_batching(self, batch_size, shuffle, sampler, batch_sampler):
+        orders = {"shuffle": shuffle, "sampler": sampler, "batch_sampler": batch_sampler}
+        for name, given in orders.items() if self._iterable else ():
+            if given is not None and given is not False:
+                raise ValueError("DataLoader with IterableDataset: expected unspecified "
+                                 f"{name} option, but got {name}={given}")
         if sampler is not None and shuffle:
             raise ValueError("sampler option is mutually exclusive with shuffle")
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None
@@ -172,11 +177,8 @@ class DataLoader:
         if batch_size is None and self.drop_last:
             raise ValueError("batch_size=None option disables auto-batching and is mutually "
                              "exclusive with drop_last")
-        orders = {"shuffle": shuffle, "sampler": sampler, "batch_sampler": batch_sampler}
-        for name, given in orders.items() if self._iterable else ():
-            if given is not None and given is not False:
-                raise ValueError("DataLoader with IterableDataset: expected unspecified "
-                                 f"{name} option, but got {name}={given}")
+        if self._iterable and batch_size is not None:
+            BatchSampler((), batch_size, self.drop_last)  # which checks them
 
     def _warn(self, pin_device):
         if pin_device:
