@@ -12,13 +12,24 @@ typedef og_stamp stamp;
 // takes the launch first. `blocks`: it calls libm, for double at least, and wants loops in blocks;
 // NEAR: moreover it has a fast form, k_near_NAME, that is right for most numbers, and says so, of
 // whole numbers too; NEAR_WHOLE: of whole numbers alone; NEAR_REAL: of floats alone, and takes
-// longer than memory does; NEAR_F64: of double alone so, and that of float is BLOCKS_F32;
+// longer than memory does; NEAR_TWICE: so, and of float what is far is done again a block at once;
+// NEAR_F64: of double alone as NEAR_REAL, and that of float is BLOCKS_F32;
 // BLOCKS_F32: that of float has so many operations (narrow.h) that one loop must do.
 typedef struct math_row {
   const char *name;
   int count;
   bool launch;
-  enum { NO_BLOCKS, BLOCKS, BLOCKS_F64, NEAR, NEAR_WHOLE, NEAR_REAL, NEAR_F64, BLOCKS_F32 } blocks;
+  enum {
+    NO_BLOCKS,
+    BLOCKS,
+    BLOCKS_F64,
+    NEAR,
+    NEAR_WHOLE,
+    NEAR_REAL,
+    NEAR_TWICE,
+    NEAR_F64,
+    BLOCKS_F32
+  } blocks;
 } math_row;
 static const math_row math_rows[] = {
     {"exp", 1, 0, BLOCKS_F64},
@@ -64,7 +75,7 @@ static const math_row math_rows[] = {
     {"bitnot", 1, 0, NO_BLOCKS},
     {"max", 2, 0, NO_BLOCKS},
     {"min", 2, 0, NO_BLOCKS},
-    {"pow", 2, 0, NEAR_REAL},
+    {"pow", 2, 0, NEAR_TWICE},
     {"atan2", 2, 0, BLOCKS},
     {"floordiv", 2, 1, NEAR},
     {"truncdiv", 2, 1, NEAR_WHOLE},
@@ -150,6 +161,7 @@ typedef struct rewriter {
   bool form;            // the form for wide vectors is written
   bool calls;           // a function occurred
   bool near, has_near;  // take fast forms; there is one
+  bool twice;           // what is far is done again a block at once
   const char *easy;     // the exponent of all powers
 } rewriter;
 
@@ -166,6 +178,7 @@ static int blocks_of(const math_row *f, const rewriter *w, bool real, bool wide,
     case NEAR:
       return real || whole ? NEAR : NO_BLOCKS;
     case NEAR_REAL:
+    case NEAR_TWICE:
       return !real ? NO_BLOCKS : alone ? NEAR : BLOCKS;
     case NEAR_F64:
       return !wide ? BLOCKS_F32 : alone ? NEAR : BLOCKS;
@@ -182,6 +195,7 @@ static void emit_call(rewriter *w, const math_row *f) {
                (real && !wide && blocks == BLOCKS_F32);
   w->calls = true;
   w->has_near |= near;
+  w->twice |= near && !wide && f->blocks == NEAR_TWICE;
   w->slow |= real && !memory && blocks != NO_BLOCKS && !(wide && blocks == BLOCKS_F32);
   if (w->easy && !strcmp(f->name, "pow"))
     emit(w, og_format("k_easy_pow_%s(%s, ", w->suffix, w->easy));
@@ -319,7 +333,10 @@ static void write_blocks(FILE *to, const stamp *s, const rewriter *w, const char
           w->has_near ? og_format("    PX__CPU_FAR(%s)\n", s->c) : "");
   fprintf(to, "    PX__CPU_EACH%s(%s) { %sPX__CPU_SET(%s, %s) }\n", w->has_near ? "_ASIDE" : "",
           result, names, result, first.out);
-  if (w->has_near)
+  if (w->twice)
+    fprintf(to, "    PX__CPU_AGAIN_AT_ONCE(%s, K_far_%s, %s, %s)\n", result, s->suffix, names,
+            w->out);
+  else if (w->has_near)
     fprintf(to, "    PX__CPU_AGAIN(%s, K_far_%s, %sPX__CPU_SET(%s, %s))\n", result, s->suffix,
             names, result, w->out);
   fprintf(to, "    PX__CPU_STORE(%s)\n  }\n", result);

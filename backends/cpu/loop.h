@@ -179,14 +179,23 @@ static inline int64_t px__cpu_block(int64_t left) {
   O o_room_[PX__CPU_PIECE], *o_ = o_room_; \
   char *to_ = p_[0] + begin_ * s_[0]; \
   PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++)
-#define PX__CPU_AGAIN(O, limit, takes_and_set) \
+#define PX__CPU_ANY_FAR(limit) \
   int again_ = 0; \
-  for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++) again_ |= far_[k_] >= (limit); \
+  for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++) again_ |= far_[k_] >= (limit);
+#define PX__CPU_AGAIN(O, limit, takes_and_set) \
+  PX__CPU_ANY_FAR(limit) \
   if (again_) \
     for (int64_t k_ = 0; k_ < m_; k_++) \
       if (far_[k_] >= (limit)) { \
         takes_and_set \
       }
+// A block at once, where what is right for all numbers has no branches either.
+#define PX__CPU_AGAIN_AT_ONCE(O, limit, takes, expr) \
+  PX__CPU_ANY_FAR(limit) \
+  if (again_) PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++) { \
+      takes const O right_ = (O)(expr); \
+      o_[k_] = far_[k_] >= (limit) ? right_ : o_[k_]; \
+    }
 
 // Comparisons of unsigned numbers with zero, arithmetic of bool: right in every stamp, if needless
 // in some.

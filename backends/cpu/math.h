@@ -291,13 +291,8 @@ K_LIBM_F64(erf)
 
 // As K_POW has it, without branches. Roots and quotients take as long as all else; what has none of
 // those exponents is spared them (`far`).
+#define K_IS_EASY(T, size, b) ((size == 2) | (size == 1) | (size == (T)0.5) | (b == 3))
 #define K_POW_BY(S, T, M, general) \
-  K_INLINE T k_near_pow_##S(T *far, T a, T b) { \
-    T size = fabs##M(b); \
-    bool easy = (size == 2) | (size == 1) | (size == (T)0.5) | (b == 3); \
-    *far = easy ? (T)INFINITY : 0; \
-    return general(a, b); \
-  } \
   K_INLINE T k_pow_##S(T a, T b) { \
     T y = general(a, b), size = fabs##M(b); \
     T part = size == 2 ? a * a : a; \
@@ -309,7 +304,58 @@ K_LIBM_F64(erf)
 K_POW_BY(f32, float, f, k_narrow_pow)
 #ifdef K_POW_F64
 K_POW_BY(f64, double, , k_double_pow)
+K_INLINE double k_near_pow_f64(double *far, double a, double b) {
+  double size = fabs(b);
+  *far = K_IS_EASY(double, size, b) ? (double)INFINITY : 0;
+  return k_double_pow(a, b);
+}
+// The logarithm to base 2 of the magnitude of a normal number, and in *low what it lacks: of m near
+// 1 by s = (m - 1) / (m + 1), in two parts as far as s^3.
+K_INLINE float k_log2_parts(uint32_t size, float *low) {
+  const float one = 2.88539004f, rest = 3.85192598e-08f;  // 2 / ln 2
+  uint32_t v = size - 0x3f3504f3u;                        // of the square root of one half
+  float e = (float)((int32_t)v >> 23), m = px__bits_float((v & 0x007fffffu) + 0x3f3504f3u);
+  float f = m - 1, d = m + 1, d_low = m - (d - 1), r = 1 / d, s = f * r;
+  float s_low = r * K_FMA(-s, d_low, K_FMA(-s, d, f));
+  float z = s * s, c = s * z, p = K_FMA(z, 0.336489528f, 0.411927283f);
+  p = K_FMA(p, z, 0.577078819f);
+  float h = s * one, l = K_FMA(s, rest, K_FMA(s, one, -h));
+  l = K_FMA(s_low, K_FMA(z, one, one), l);
+  l = K_FMA(K_FMA(s, z, -c), 0.961796701f, l);
+  l = K_FMA(c, 0.961796701f, K_FMA(c * z, p, l));
+  float log = e + h;
+  *low = l + (h - (log - e));
+  return log;
+}
+// a^b within 1.5 units. *far is infinite for easy exponents, for zeros and what is no normal
+// number, and where the result is beyond 2^64 or 2^-64, or 1.
+K_INLINE float k_near_pow_f32(float *far, float a, float b) {
+  uint32_t bits = px__float_bits(a), size = bits & 0x7fffffffu;
+  float low, log = k_log2_parts(size, &low), t = b * log;
+  low = K_FMA(b, low, K_FMA(b, log, -t));
+  float shifted = (t + low) + K_SHIFT, q = (t - (shifted - K_SHIFT)) + low;
+  float y = K_FMA(q, 0.00015327803f, 0.00133909972f);
+  y = K_FMA(y, q, 0.00961850304f);
+  y = K_FMA(y, q, 0.0555035956f);
+  y = K_FMA(y, q, 0.240226477f);
+  y = K_FMA(y, q, 0.693147182f);
+  y = K_FMA(y, q, 1.0f);
+  // Only where a is 1 has b more bits than an int32.
+  int32_t whole = (int32_t)b;
+  uint32_t sign = bits & ((uint32_t)whole << 31);
+  y = px__bits_float((px__float_bits(y) + (px__float_bits(shifted) << 23)) ^ sign);
+  y = (((int32_t)bits < 0) & ((float)whole != b)) ? NAN : y;
+  bool normal = size - 0x00800000u < 0x7f000000u;
+  bool close = (px__float_bits(t) & 0x7fffffffu) - 1 < 0x42800000u - 1;  // 64
+  float power = fabsf(b);
+  *far = (normal & close & !K_IS_EASY(float, power, b)) ? 0 : INFINITY;
+  return y;
+}
 #else
+K_INLINE float k_near_pow_f32(float *far, float a, float b) {
+  *far = INFINITY;
+  return a;
+}
 static inline double k_near_pow_f64(double *far, double a, double b) {
   *far = (double)INFINITY;
   return a;

@@ -379,6 +379,30 @@ PX_TEST(powers_of_float_are_those_of_double_at_all_ends) {
   for (int i = 0; i < ENDS * ENDS; i++) check_power(ends[i / ENDS], ends[i % ENDS], y[i]);
 }
 
+// Bases about one whose powers are large, and those of all magnitudes, negative ones with whole
+// exponents too.
+PX_TEST(powers_of_float_are_within_one_and_a_half_units) {
+  enum { MANY = 200000 };
+  static double bases[MANY], exponents[MANY];
+  uint64_t state = 3;
+  for (int i = 0; i < MANY; i++) {
+    double part[2];
+    for (int k = 0; k < 2; k++) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      part[k] = (double)(state >> 11) * 0x1p-53 - 0.5;
+    }
+    bases[i] = (double)(float)(i % 3 == 0 ? 1.06 + part[0] * 0.72 : exp2(part[0] * 200));
+    exponents[i] = (double)(float)(i % 3 == 0 ? part[1] * 260 : part[1] * 3);
+    if (i % 7 == 0) bases[i] = -bases[i], exponents[i] = rint(exponents[i]);
+  }
+  PX_SCOPED(px_tensor) a = made(PX_FLOAT32, S(MANY), bases);
+  PX_SCOPED(px_tensor) b = made(PX_FLOAT32, S(MANY), exponents);
+  PX_SCOPED(px_tensor) result = NULL;
+  OK(px_pow(&result, a, b));
+  const float *y = px_tensor_data(result);
+  for (int i = 0; i < MANY; i++) check_power((float)bases[i], (float)exponents[i], y[i]);
+}
+
 static void check_wide_power(double a, double b, double got) {
   if (fabs(b) == 0.5 && (a == 0 || isinf(a))) return;  // a square root's sign and NaN
   if (wide_units(got, powl((long double)a, (long double)b)) <= 1.5) return;
