@@ -24,8 +24,26 @@ typedef struct numbers {
   int64_t n;
   int dtype;
 } numbers;
-static numbers numbers_of(px__dense *d, const px_operand *o, int dtype) {
-  void *at = px__dense_out(d, o, dtype);
+// An operand with its dimensions in the order of their strides, the largest first.
+typedef struct ordered {
+  px_operand o;
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
+} ordered;
+static const px_operand *by_memory(ordered *t, const px_operand *o) {
+  t->o = *o, t->o.sizes = t->sizes, t->o.strides = t->strides;
+  for (int i = 0; i < o->ndim; i++) {
+    int at = i;
+    for (; at > 0 && t->strides[at - 1] < o->strides[i]; at--)
+      t->sizes[at] = t->sizes[at - 1], t->strides[at] = t->strides[at - 1];
+    t->sizes[at] = o->sizes[i], t->strides[at] = o->strides[i];
+  }
+  return &t->o;
+}
+// On the CPU numbers are drawn in the order of the memory, as in PyTorch, by devices in that of the
+// dimensions. What reads operands (`turned` is NULL) goes by their order.
+static numbers numbers_of(px__dense *d, ordered *turned, const px_operand *o, int dtype) {
+  bool turns = turned && d->launch->mt19937 && !px__operand_row_major(o);
+  void *at = px__dense_out(d, turns ? by_memory(turned, o) : o, dtype);
   return (numbers){at, at ? px_operand_numel(o) : 0, dtype};
 }
 static void put(const numbers *d, int64_t i, double x) { px__cell_put(d->dtype, d->at, i, x); }
@@ -107,7 +125,8 @@ static void uniform_mt(const numbers *d, px_mt19937 *mt, double from, double to)
 PX_KERNEL(uniform) {
   px__dense d = {.launch = l};
   px_mt19937 *mt = l->mt19937;
-  numbers to = numbers_of(&d, args->out, args->out->dtype);
+  ordered turned;
+  numbers to = numbers_of(&d, &turned, args->out, args->out->dtype);
   if (mt) {
     uniform_mt(&to, mt, args->from, args->to);
   } else {
@@ -265,7 +284,8 @@ PX_KERNEL(normal) {
   px__dense d = {.launch = l};
   px_mt19937 *mt = l->mt19937;
   int dtype = args->out->dtype;
-  numbers to = numbers_of(&d, args->out, mt ? px__compute_of(dtype) : dtype);
+  ordered turned;
+  numbers to = numbers_of(&d, &turned, args->out, mt ? px__compute_of(dtype) : dtype);
   if (mt) {
     normal_mt(&to, px__operand_row_major(args->out), mt, args->mean, args->std);
   } else {
@@ -288,7 +308,8 @@ static void emit_random_wide(const philox_job *job, const uint32_t *words, int l
 PX_KERNEL(random) {
   px__dense d = {.launch = l};
   px_mt19937 *mt = l->mt19937;
-  numbers to = numbers_of(&d, args->out, args->out->dtype);
+  ordered turned;
+  numbers to = numbers_of(&d, &turned, args->out, args->out->dtype);
   philox_job job = {.l = l, .d = &to, .blocks = l->blocks};
   bool ranged = px__random_range(&args->from, &args->to, &job.from, &job.range);
   if (!ranged) job.range = px__random_values(to.dtype);
@@ -351,7 +372,8 @@ static void bernoulli_mt(const numbers *d, px_mt19937 *mt, double p, double one)
 }
 PX_KERNEL(bernoulli_scalar) {
   px__dense d = {.launch = l};
-  numbers to = numbers_of(&d, args->out, args->out->dtype);
+  ordered turned;
+  numbers to = numbers_of(&d, &turned, args->out, args->out->dtype);
   philox_job job = {.l = l, .d = &to, .a = args->p, .b = 1, .blocks = l->blocks};
   if (l->mt19937)
     bernoulli_mt(&to, l->mt19937, args->p, 1);
@@ -378,7 +400,8 @@ static void emit_kept(const philox_job *job, const uint32_t *words, int lane, in
 // Draws of Philox are floats, compared as such with numbers of all dtypes but float64.
 PX_KERNEL(dropout_mask) {
   px__dense d = {.launch = l};
-  numbers to = numbers_of(&d, args->out, args->out->dtype);
+  ordered turned;
+  numbers to = numbers_of(&d, &turned, args->out, args->out->dtype);
   double keep = args->keep;
   philox_job job = {.l = l,
                     .d = &to,
@@ -399,7 +422,7 @@ PX_KERNEL(bernoulli) {
   px__dense d = {.launch = l};
   bool wide = args->self->dtype == PX_FLOAT64;
   const void *self = px__dense_in(&d, args->self, wide ? PX_FLOAT64 : PX_FLOAT32);
-  numbers to = numbers_of(&d, args->out, args->out->dtype);
+  numbers to = numbers_of(&d, NULL, args->out, args->out->dtype);
   px_mt19937 *mt = l->mt19937;
   for (px__steps s = {.n = to.n}; px__draw_step(&s, mt);)
     for (int64_t i = s.begin; i < s.end; i++) {
@@ -425,7 +448,8 @@ static void emit_exponential(const philox_job *job, const uint32_t *words, int l
 PX_KERNEL(exponential) {
   px__dense d = {.launch = l};
   px_mt19937 *mt = l->mt19937;
-  numbers to = numbers_of(&d, args->out, args->out->dtype);
+  ordered turned;
+  numbers to = numbers_of(&d, &turned, args->out, args->out->dtype);
   double lambd = args->lambd;
   philox_job job = {.l = l, .d = &to, .a = lambd, .blocks = l->blocks};
   if (mt) {
@@ -475,7 +499,8 @@ static px_status draw_each(const px_launch *l, const px_operand *out, px_fault_c
   px__dense d = {.launch = l};
   const double *a = first.from ? px__dense_in(&d, first.from, PX_FLOAT64) : NULL;
   const double *b = second.from ? px__dense_in(&d, second.from, PX_FLOAT64) : NULL;
-  numbers to = numbers_of(&d, out, out->dtype);
+  ordered turned;
+  numbers to = numbers_of(&d, first.from || second.from ? NULL : &turned, out, out->dtype);
   px_mt19937 *mt = l->mt19937;
   for (px__steps s = {.n = to.n}; px__draw_step(&s, mt);)
     for (int64_t i = s.begin; i < s.end; i++) {

@@ -105,6 +105,23 @@ class Indices(Case):
 
 
 class Making(Case):
+    def test_numbers_are_drawn_in_the_order_of_memory(self):
+        lies = {"torch.zeros(3, 2).t()": "[[0.496, 0.088, 0.307], [0.768, 0.132, 0.634]]", "torch.zeros(2, 6)[:, ::2]": "[[0.496, 0.768, 0.088], [0.132, 0.307, 0.634]]",
+                "torch.zeros(2, 1, 3).transpose(0, 2)": "[[[0.496, 0.132]], [[0.768, 0.307]], [[0.088, 0.634]]]"}
+        for lie, wanted in lies.items():
+            self.gives(f"torch.manual_seed(0); x = {lie}.uniform_(); print(torch.round(x, decimals=3).double().mul(1000).round().div(1000).tolist())", wanted)
+        for draw in "normal_()", "exponential_()", "random_(100)", "bernoulli_(0.5)", "log_normal_()", "cauchy_()", "geometric_(0.5)":
+            for library in LIBRARIES:  # of less than sixteen numbers those of a line are the same
+                names = {"torch": library}
+                library.manual_seed(3)
+                line = eval(f"torch.zeros(12).{draw}", names).view(2, 3, 2)
+                library.manual_seed(3)
+                self.assertEqual(eval(f"torch.zeros(3, 2, 2).transpose(0, 1).{draw}", names).transpose(0, 1).flatten().tolist(), line.flatten().tolist())
+
+    def test_weights_of_channels_last_are_those_of_a_seed(self):
+        self.gives("torch.manual_seed(0); w = nn.init.kaiming_uniform_(torch.zeros(2, 3, 2, 2).to(memory_format=torch.channels_last)); print(w.permute(0, 2, 3, 1).flatten()[:4])",
+                   "tensor([-0.0053,  0.3793, -0.5820, -0.5204])")
+
     def test_tensors_in_a_list_are_numbers(self):
         self.gives("a = torch.ones(1); print(torch.tensor([a, 2.]), torch.tensor([[a], [torch.ones(1, 1)]]), torch.tensor([torch.tensor(1), 2]))",
                    "tensor([1., 2.]) tensor([[1.],\n        [1.]]) tensor([1, 2])")
