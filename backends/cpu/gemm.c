@@ -16,6 +16,8 @@ enum { DIRECT_ELEMENTS = 48 * 1024, DIRECT_RESULTS = 256 * 1024 };
 // Columns of B that are taken one by one if rows of A lie anywhere, rows of A for which packing
 // rows of B that lie apart does not pay, and the length of rows that are multiplied as they lie.
 enum { MOST_COLUMNS = 8, FEW_ROWS = 16, LONG_ROWS = 128 };
+// Rows of A from which blocks of k are long: of fewer, a panel of B is used too seldom.
+enum { DEEP_ROWS = 400 };
 // Elements that a thread converts at least.
 enum { CONVERTED = 32 * 1024 };
 
@@ -163,14 +165,19 @@ static bool should_flip(const px__gemm *g, const px__tiles *tiles) {
 }
 
 static bool product(const px__gemm *given, const px__tiles *tiles, bool parallel) {
-  px__gemm turned;
+  px__gemm whole;
   const px__gemm *g = given;
   if (g->m == 0 || g->n == 0) return true;
   if (should_flip(g, tiles)) {
-    turned = flipped(g);
-    g = &turned;
+    whole = flipped(g);
+    g = &whole;
   }
   way how = choose(g, tiles);
+  if (g->m >= DEEP_ROWS && how == BLOCKED && !g->b_rows && !g->a_columns) {
+    whole = *g;
+    whole.deep = true;
+    g = &whole;
+  }
   double worth = work_of(g) / tiles->worth;
   if (!parallel || worth < 1) return serial(g, tiles, how);
   grid s = {.g = g, .tiles = tiles, .how = how};

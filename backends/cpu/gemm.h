@@ -29,6 +29,7 @@ typedef struct px__gemm {
   int64_t sr, sc;
   double alpha, beta;
   bool b_half;         // of float: B is float16, and is converted where it is packed
+  bool deep;           // by the product itself: so many rows that blocks of k are to be long
   bool c_float;        // of bfloat16 by px__gemm_bf16: C and S are float
   const void *packed;  // B as px__gemm_pack has written it, instead of b; or NULL
 } px__gemm;

@@ -2,12 +2,12 @@
 // The blocked product for one element type and one width of vectors: gemm_tiles.c includes it once
 // for each.
 //
-// T is the element, V its vector, L the lanes of V, R the rows of a tile (6 or 8), NAME(x) the name
-// of x, TARGET what a function needs to use V, NUMBER(x) a double as T. A tile of C is R rows by
-// two vectors, held in registers. Small products read A and B where they lie (`direct`); large ones
-// pack panels of B (KC x 2L) and of A (KC x R) so that a tile reads memory in order; rows of B by a
-// table are read where they lie. Every element of C is a chain of FMAs over k in blocks that follow
-// from k alone, wherever in a tile it lies.
+// T is the element, V its vector, L the lanes of V, R the rows of a tile (6 or 14), NAME(x) the
+// name of x, TARGET what a function needs to use V, NUMBER(x) a double as T. A tile of C is R rows
+// by two vectors, held in registers. Small products read A and B where they lie (`direct`); large
+// ones pack panels of B (KC x 2L) and of A (KC x R) so that a tile reads memory in order; rows of B
+// by a table are read where they lie. Every element of C is a chain of FMAs over k in blocks that
+// follow from k, and from what was chosen for the whole product, wherever in a tile it lies.
 
 // k = 0: C = beta * S.
 static TARGET void NAME(scale)(const px__gemm *g) {
@@ -20,8 +20,8 @@ static TARGET void NAME(scale)(const px__gemm *g) {
 
 // acc = A(rows x k) * B(k x vectors L); `rows` and `vectors` are constants at each call. Rows of A
 // are `ar` apart and its columns `ac`; rows of B are contiguous, and `br` apart or where `at` says.
-// `fetch`: what lies so far behind each row of B is fetched for another tile, as no cache sees by
-// itself that rows far apart are walked.
+// `fetch`: what lies so far behind each row of B is fetched, for another tile, as no cache sees by
+// itself that rows far apart are walked, or of a packed panel, which the first cache does not hold.
 static inline __attribute__((always_inline)) TARGET void NAME(tile)(
     const int rows, const int vectors, int64_t k, const T *a, int64_t ar, int64_t ac, const T *b,
     int64_t br, const int64_t *at, const bool fetch, int64_t ahead, V *acc) {
@@ -48,24 +48,27 @@ static inline __attribute__((always_inline)) TARGET void NAME(tile)(
     for (int v = 0; v < vectors; v++) acc[i * vectors + v] = c[i][v];
 }
 
-// Where a tile goes, and what is added to it: C = alpha * acc + beta * S; S NULL: nothing.
+// Where a tile goes, and what is added to it: C = alpha * acc + beta * S; S NULL: nothing. `bare`:
+// the sums are written as they are, or added to rows of C (S is C).
 typedef struct NAME(target) {
   T *c;
   const T *s;
   int64_t cr, cc, sr, sc, ahead;
   T alpha, beta;
+  bool bare;
 } NAME(target);
 
 // The first block of k adds S, the later ones add to C.
 static inline TARGET NAME(target)
     NAME(target_of)(const px__gemm *g, int64_t i, int64_t j, bool first) {
   NAME(target)
-  t = {(T *)g->c + i * g->cr + j * g->cc, NULL, g->cr, g->cc, g->cr, g->cc, 0, NUMBER(g->alpha), 1};
+  t = {(T *)g->c + i * g->cr + j * g->cc, NULL, g->cr, g->cc, g->cr, g->cc, 0, NUMBER(g->alpha), 1,
+       g->cc == 1 && g->alpha == 1};
   if (!first) {
     t.s = t.c;
   } else if (g->s && g->beta != 0) {
     t.s = (const T *)g->s + i * g->sr + j * g->sc;
-    t.sr = g->sr, t.sc = g->sc, t.beta = NUMBER(g->beta);
+    t.sr = g->sr, t.sc = g->sc, t.beta = NUMBER(g->beta), t.bare = false;
   }
   return t;
 }
@@ -114,6 +117,25 @@ static __attribute__((noinline)) TARGET void NAME(put)(const NAME(target) * t, i
   }
 }
 
+// A whole tile of bare sums, which need not leave the registers before.
+static inline __attribute__((always_inline)) TARGET void NAME(put_bare)(const NAME(target) * t,
+                                                                        const int rows,
+                                                                        const int vectors,
+                                                                        const V *acc) {
+  T *c = t->c;
+  if (t->s) {
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++, c += t->cr)
+#pragma GCC unroll 2
+      for (int v = 0; v < vectors; v++) STORE(c + v * L, acc[i * vectors + v] + LOAD(c + v * L));
+    return;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; i++, c += t->cr)
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; v++) STORE(c + v * L, acc[i * vectors + v]);
+}
+
 // One tile: `rows` and `vectors` are constants at each call.
 static inline __attribute__((always_inline)) TARGET void NAME(tile_rows)(
     const int rows, const int vectors, int cols, int64_t k, const T *a, int64_t ar, int64_t ac,
@@ -124,13 +146,22 @@ static inline __attribute__((always_inline)) TARGET void NAME(tile_rows)(
     if (vectors > 1) __builtin_prefetch(t->c + i * t->cr + L, 1);
   }
   NAME(tile)(rows, vectors, k, a, ar, ac, b, br, NULL, fetch, t->ahead, acc);
-  NAME(put)(t, rows, cols, acc, vectors);
+  if (t->bare && cols == vectors * L) {
+    NAME(put_bare)(t, rows, vectors, acc);
+    return;
+  }
+  V room[2 * R];
+#pragma GCC unroll 32
+  for (int i = 0; i < rows * vectors; i++) room[i] = acc[i];
+  NAME(put)(t, rows, cols, room, vectors);
 }
+
+enum { NAME(AHEAD) = R > 8 ? 16 * 2 * L : 0 };  // numbers of a packed B
 
 // A tile of packed panels, but for the edges.
 static __attribute__((noinline)) TARGET void NAME(tile_packed)(int cols, int64_t k, const T *a,
                                                                const T *b, const NAME(target) * t) {
-  NAME(tile_rows)(R, 2, cols, k, a, 1, R, b, 2 * L, false, t);
+  NAME(tile_rows)(R, 2, cols, k, a, 1, R, b, 2 * L, NAME(AHEAD) != 0, t);
 }
 
 // A tile of any strides, with as many rows as there are, and one vector or two.
@@ -150,6 +181,12 @@ TILES(6)
 #if R > 6
 TILES(7)
 TILES(8)
+TILES(9)
+TILES(10)
+TILES(11)
+TILES(12)
+TILES(13)
+TILES(14)
 #endif
 #undef TILES
 #undef TILE
@@ -168,13 +205,29 @@ static TARGET void NAME(tile_direct)(int rows, int cols, int64_t k, const T *a, 
 #if R > 6
     TILES(7),
     TILES(8),
+    TILES(9),
+    TILES(10),
+    TILES(11),
+    TILES(12),
+    TILES(13),
+    TILES(14),
 #endif
   };
 #undef TILES
   by_rows[rows - 1][cols > L](cols, k, a, ar, ac, b, br, t);
 }
 
+// The rows of the next tile, `most` at most. The last two share theirs if the last one would have
+// fewer than keep the processor's units at work.
+static TARGET int NAME(height)(int64_t left, int most, int fewest) {
+  if (left > most && left < most + fewest) return (int)(left + 1) / 2;
+  return left < most ? (int)left : most;
+}
+
 // ---- packing
+
+// Rows of a tile of which rows of B, or columns of A, lie apart.
+enum { NAME(APART) = R < 8 ? R : 8 };
 
 // Transposes n x L elements in registers, n a power of two that is at most L: each round
 // interleaves the first half of the rows with the second. The columns follow one another in x.
@@ -211,34 +264,37 @@ static TARGET void NAME(pack_columns)(const T *b, const int64_t *columns, int64_
   for (; p < k; p++)
     for (int j = 0; j < L; j++) to[p * 2 * L + j] = from[j][p];
 }
-// R rows of A that are contiguous each. Vectors stored past a column's end are overwritten by
-// the next column; past the panel's end there must be room for one.
+// So many rows of A that are contiguous each; the number is constant at each call. Vectors stored
+// past a column's end are overwritten by the next column; past the panel's end there must be room
+// for one.
 enum { NAME(GROUPS) = (R + L - 1) / L };
-static TARGET void NAME(pack_rows)(const T *const *a, int64_t k, T *to) {
-  enum { EVEN = (R & (R - 1)) == 0 && R < L };
+static inline __attribute__((always_inline)) TARGET void NAME(pack_rows)(const int rows,
+                                                                         const T *const *a,
+                                                                         int64_t k, T *to) {
+  const bool even = (rows & (rows - 1)) == 0 && rows < L;
   int64_t p = 0;
-  for (; EVEN && p + L <= k; p += L) {
+  for (; even && p + L <= k; p += L) {
     V x[L];
 #pragma GCC unroll 16
-    for (int i = 0; i < R; i++) x[i] = LOAD(a[i] + p);
-    NAME(transpose)(EVEN ? R : 1, x);
+    for (int i = 0; i < rows; i++) x[i] = LOAD(a[i] + p);
+    NAME(transpose)(even ? rows : 1, x);
 #pragma GCC unroll 16
-    for (int i = 0; i < R; i++) STORE(to + p * R + i * L, x[i]);
+    for (int i = 0; i < rows; i++) STORE(to + p * rows + i * L, x[i]);
   }
   for (; p + L <= k; p += L) {
     V x[NAME(GROUPS)][L];
-    for (int g = 0; g < NAME(GROUPS); g++) {
+    for (int g = 0; g * L < rows; g++) {
       for (int i = 0; i < L; i++) {
-        int row = g * L + i < R ? g * L + i : R - 1;
+        int row = g * L + i < rows ? g * L + i : rows - 1;
         x[g][i] = LOAD(a[row] + p);
       }
       NAME(transpose)(L, x[g]);
     }
     for (int i = 0; i < L; i++)
-      for (int g = 0; g < NAME(GROUPS); g++) STORE(to + (p + i) * R + g * L, x[g][i]);
+      for (int g = 0; g * L < rows; g++) STORE(to + (p + i) * rows + g * L, x[g][i]);
   }
   for (; p < k; p++)
-    for (int i = 0; i < R; i++) to[p * R + i] = a[i][p];
+    for (int i = 0; i < rows; i++) to[p * rows + i] = a[i][p];
 }
 
 #ifdef LOAD_HALVES
@@ -301,26 +357,40 @@ static TARGET void NAME(pack_b)(const px__gemm *g, int64_t p0, int64_t k, int64_
   for (int64_t p = 0; p < k; p++, to += 2 * L)
     for (int j = 0; j < cols; j++) to[j] = b[p * br + NAME(row_at)(columns, bc, j)];
 }
-// Copies `rows` rows from i0 and k columns from p0 of A into a panel of R, column by column,
-// zeros beyond rows.
-static TARGET void NAME(pack_a)(const px__gemm *g, int64_t i0, int rows, int64_t p0, int64_t k,
-                                T *to) {
+// Copies `rows` rows from i0 and k columns from p0 of A into a panel of `high`, column by column,
+// zeros or a row beyond the last one.
+static inline __attribute__((always_inline)) TARGET void NAME(pack_a)(const int high,
+                                                                      const px__gemm *g, int64_t i0,
+                                                                      int rows, int64_t p0,
+                                                                      int64_t k, T *to) {
   const T *a = (const T *)g->a + i0 * g->ar + p0 * g->ac, *from[R];
   int64_t ar = g->ar, ac = g->ac;
-  for (int i = 0; i < R; i++)
+  for (int i = 0; i < high; i++)
     from[i] = a + NAME(row_at)(g->a_rows ? g->a_rows + i0 : NULL, ar, i < rows ? i : rows - 1);
   if (ac == 1) {
-    NAME(pack_rows)(from, k, to);
+    NAME(pack_rows)(high, from, k, to);
     return;
   }
-  if (rows == R && ar == 1 && !g->a_rows) {
-    for (int64_t p = 0; p < k; p++) memcpy(to + p * R, a + p * ac, R * sizeof(T));
+  if (rows == high && ar == 1 && !g->a_rows) {
+    for (int64_t p = 0; p < k; p++) memcpy(to + p * high, a + p * ac, (size_t)high * sizeof(T));
     return;
   }
-  memset(to, 0, (size_t)k * R * sizeof(T));
-  for (int64_t p = 0; p < k; p++, to += R)
-    for (int i = 0; i < rows; i++) to[i] = from[i][p * ac];
+  memset(to, 0, (size_t)(k * high) * sizeof(T));
+  for (int64_t p = 0; p < k; p++, to += high)
+    for (int i = 0; i < high && i < rows; i++) to[i] = from[i][p * ac];
 }
+static __attribute__((noinline)) TARGET void NAME(pack_tile)(const px__gemm *g, int64_t i0,
+                                                             int rows, int64_t p0, int64_t k,
+                                                             T *to) {
+  NAME(pack_a)(R, g, i0, rows, p0, k, to);
+}
+#ifndef WHOLE
+static __attribute__((noinline)) TARGET void NAME(pack_apart)(const px__gemm *g, int64_t i0,
+                                                              int rows, int64_t p0, int64_t k,
+                                                              T *to) {
+  NAME(pack_a)(NAME(APART), g, i0, rows, p0, k, to);
+}
+#endif
 
 // All of B, panel by panel.
 static TARGET void NAME(pack_all)(const px__gemm *g, T *to) {
@@ -329,9 +399,12 @@ static TARGET void NAME(pack_all)(const px__gemm *g, T *to) {
 }
 
 // Blocks of k are of equal length, KC at most: so that a panel of B and one of A fit into the first
-// cache, which has 48 KB where vectors have 64 bytes, else 32.
+// cache, which has 48 KB where vectors have 64 bytes, else 32. Of a deep product (gemm.h) they are
+// twice as long, and C is read and written less often: tiles of many rows ask for B so slowly that
+// it comes from the second cache in time, if it is fetched ahead.
 enum { NAME(NEAR) = L * sizeof(T) == 64 ? 46 * 1024 : 30 * 1024 };
-enum { NAME(KC) = NAME(NEAR) / ((2 * L + R) * sizeof(T)), NAME(MC) = 192, NAME(NC) = 64 * 2 * L };
+enum { NAME(KC) = NAME(NEAR) / ((2 * L + NAME(APART)) * sizeof(T)) };
+enum { NAME(MC) = 198 / R * R, NAME(NC) = 64 * 2 * L };
 // Rows of a panel of a direct product: that many fit into its room.
 enum {
   NAME(DEPTH) = 1024 <= PANEL_BYTES / (2 * L) ? 1024 / sizeof(T) : PANEL_BYTES / (2 * L * sizeof(T))
@@ -349,11 +422,11 @@ static TARGET void NAME(direct_rows)(const px__gemm *g, int64_t p, int64_t k, T 
       NAME(pack_b)(g, p, k, j, cols, room);
       panel = room, br = 2 * L;
     }
-    for (int64_t i = 0; i < g->m; i += R) {
-      int rows = g->m - i < R ? (int)(g->m - i) : R;
+    for (int64_t i = 0, rows; i < g->m; i += rows) {
+      rows = NAME(height)(g->m - i, R, cols > L ? 4 : NAME(APART));
       NAME(target) t = NAME(target_of)(g, i, j, p == 0);
-      if (panel != room && i + R >= g->m) t.ahead = 2 * L;
-      NAME(tile_direct)(rows, cols, k, a + i * g->ar, g->ar, g->ac, panel, br, &t);
+      if (panel != room && i + rows >= g->m) t.ahead = 2 * L;
+      NAME(tile_direct)((int)rows, cols, k, a + i * g->ar, g->ar, g->ac, panel, br, &t);
     }
   }
 }
@@ -387,39 +460,40 @@ static __attribute__((noinline)) TARGET void NAME(tile_apart)(int rows, int cols
                                                               const T *a, const T *b,
                                                               const int64_t *at,
                                                               const NAME(target) * t) {
-  V acc[2 * R];
-  if (rows > R / 2)
-    NAME(tile)(R, 2, k, a, 1, R, b, 0, at, false, 0, acc);
+  V acc[2 * NAME(APART)];
+  if (rows > NAME(APART) / 2)
+    NAME(tile)(NAME(APART), 2, k, a, 1, NAME(APART), b, 0, at, false, 0, acc);
   else
-    NAME(tile)(R / 2, 2, k, a, 1, R, b, 0, at, false, 0, acc);
+    NAME(tile)(NAME(APART) / 2, 2, k, a, 1, NAME(APART), b, 0, at, false, 0, acc);
   NAME(put)(t, rows, cols, acc, 2);
 }
 // A tile of rows of A that begin anywhere, and of their columns that a table names, of which `rows`
 // rows are wanted; of a packed B. `vectors` is a constant at each call.
 static inline __attribute__((always_inline)) TARGET void NAME(tile_spread)(
-    const int vectors, int64_t k, const T *const a[R], const int64_t *at, const T *b, V *acc) {
-  V c[R][2];
-  for (int i = 0; i < R; i++) c[i][0] = c[i][1] = SET(0);
+    const int vectors, int64_t k, const T *const a[NAME(APART)], const int64_t *at, const T *b,
+    V *acc) {
+  V c[NAME(APART)][2];
+  for (int i = 0; i < NAME(APART); i++) c[i][0] = c[i][1] = SET(0);
   for (int64_t p = 0; p < k; p++, b += 2 * L) {
     int64_t q = at[p];
     V y0 = LOAD(b), y1 = vectors > 1 ? LOAD(b + L) : y0;
 #pragma GCC unroll 16
-    for (int i = 0; i < R; i++) {
+    for (int i = 0; i < NAME(APART); i++) {
       V x = SET(a[i][q]);
       c[i][0] = FMA(x, y0, c[i][0]);
       if (vectors > 1) c[i][1] = FMA(x, y1, c[i][1]);
     }
   }
 #pragma GCC unroll 16
-  for (int i = 0; i < R; i++)
+  for (int i = 0; i < NAME(APART); i++)
 #pragma GCC unroll 2
     for (int v = 0; v < vectors; v++) acc[i * vectors + v] = c[i][v];
 }
 static __attribute__((noinline)) TARGET void NAME(tile_lines)(int rows, int cols, int64_t k,
-                                                              const T *const a[R],
+                                                              const T *const a[NAME(APART)],
                                                               const int64_t *at, const T *b,
                                                               const NAME(target) * t) {
-  V acc[2 * R];
+  V acc[2 * NAME(APART)];
   for (int i = 0; i < rows; i++) {
     __builtin_prefetch(t->c + i * t->cr, 1);
     __builtin_prefetch(t->c + i * t->cr + L, 1);
@@ -469,7 +543,7 @@ static TARGET void NAME(few)(const px__gemm *g) {
     NAME(few_8),
 #endif
   };
-  int64_t groups = (g->m + R - 1) / R;
+  const int64_t most = sizeof by_rows / sizeof *by_rows, groups = (g->m + most - 1) / most;
   for (int64_t i = 0; i < groups; i++) {
     int64_t from = g->m * i / groups, to = g->m * (i + 1) / groups;
     by_rows[to - from - 1](g, from);
@@ -607,29 +681,48 @@ typedef struct NAME(cell) {
   int64_t i, j, p, mc, nc, kc;
 } NAME(cell);
 
+// Rows of a tile of the block, from `row`, and where their panel of A is.
+static TARGET int NAME(rows_from)(const NAME(cell) * x, int64_t row) {
+  bool apart = x->g->b_rows || x->g->a_columns;
+  return NAME(height)(x->mc - row, apart ? NAME(APART) : R, apart ? 0 : 4);
+}
+static TARGET T *NAME(panel_of)(const NAME(cell) * x, int64_t row) {
+  return x->pa + (x->g->b_rows ? row : (row + R - 1) / R * R) * x->kc;
+}
+static TARGET void NAME(pack_strip)(const NAME(cell) * x, int64_t row, int rows) {
+  T *to = NAME(panel_of)(x, row);
+#ifndef WHOLE
+  if (x->g->b_rows && NAME(APART) < R) {
+    NAME(pack_apart)(x->g, x->i + row, rows, x->p, x->kc, to);
+    return;
+  }
+#endif
+  NAME(pack_tile)(x->g, x->i + row, rows, x->p, x->kc, to);
+}
 // Whether each row of A is read but once, and lies along k: it is not packed.
 static TARGET bool NAME(once)(const px__gemm *g) {
   return g->n <= 2 * L && g->ac == 1 && !g->a_rows && !g->a_columns && !g->b_rows;
 }
-static TARGET void NAME(one_tile)(const NAME(cell) * x, int64_t row, int64_t col, const T *panel) {
-  int cols = x->nc - col < 2 * L ? (int)(x->nc - col) : 2 * L;
-  int rows = x->mc - row < R ? (int)(x->mc - row) : R;
+// Gives the number of its rows.
+static TARGET int NAME(one_tile)(const NAME(cell) * x, int64_t row, int64_t col, const T *panel) {
+  int cols = x->nc - col < 2 * L ? (int)(x->nc - col) : 2 * L, rows = NAME(rows_from)(x, row);
   NAME(target) t = NAME(target_of)(x->g, x->i + row, x->j + col, x->p == 0);
-  const T *a = x->pa + row * x->kc;
+  const T *a = NAME(panel_of)(x, row);
+  t.ahead = NAME(AHEAD);
 #ifndef WHOLE
   if (x->g->b_rows) {
     const T *b = (const T *)x->g->b + x->j + col;
     NAME(tile_apart)(rows, cols, x->kc, a, b, x->g->b_rows + x->p, &t);
-    return;
+    return rows;
   }
   if (x->g->a_columns) {
-    const T *from[R];
-    for (int i = 0; i < R; i++) {
+    const T *from[NAME(APART)];
+    for (int i = 0; i < NAME(APART); i++) {
       int64_t at = x->i + row + (i < rows ? i : rows - 1);
       from[i] = (const T *)x->g->a + NAME(row_at)(x->g->a_rows, x->g->ar, at);
     }
     NAME(tile_lines)(rows, cols, x->kc, from, x->g->a_columns + x->p, panel, &t);
-    return;
+    return rows;
   }
 #endif
   if (NAME(once)(x->g)) NAME(tile_direct)
@@ -637,11 +730,12 @@ static TARGET void NAME(one_tile)(const NAME(cell) * x, int64_t row, int64_t col
    2 * L, &t);
   else if (rows == R && cols > L) NAME(tile_packed)(cols, x->kc, a, panel, &t);
   else NAME(tile_direct)(rows, cols, x->kc, a, 1, R, panel, 2 * L, &t);
+  return rows;
 }
 // Of a short k, which is one block, nearly all time goes into writing C: it is written row by row.
 static TARGET void NAME(by_rows)(const NAME(cell) * x) {
   const T *panels = x->g->packed ? (const T *)x->g->packed + x->j * x->kc : x->pb;
-  for (int64_t row = 0; row < x->mc; row += R)
+  for (int64_t row = 0; row < x->mc; row += NAME(rows_from)(x, row))
     for (int64_t col = 0; col < x->nc; col += 2 * L)
       NAME(one_tile)(x, row, col, panels + col * x->kc);
 }
@@ -650,9 +744,9 @@ static TARGET void NAME(block)(const NAME(cell) * x) {
   const px__gemm *g = x->g;
   bool shallow = g->k <= SHALLOW, only = g->m <= NAME(MC) && !shallow;
   bool packs = !NAME(once)(g) && !g->a_columns;
-  for (int64_t row = 0; row < x->mc && packs; row += R) {
-    int rows = x->mc - row < R ? (int)(x->mc - row) : R;
-    NAME(pack_a)(g, x->i + row, rows, x->p, x->kc, x->pa + row * x->kc);
+  for (int64_t row = 0, rows; row < x->mc && packs; row += rows) {
+    rows = NAME(rows_from)(x, row);
+    NAME(pack_strip)(x, row, (int)rows);
   }
   for (int64_t col = 0; col < x->nc; col += 2 * L) {
     int cols = x->nc - col < 2 * L ? (int)(x->nc - col) : 2 * L;
@@ -660,7 +754,7 @@ static TARGET void NAME(block)(const NAME(cell) * x) {
     T *own = only ? x->pb : x->pb + col * x->kc;
     if (x->i == 0 && !packed && !g->b_rows) NAME(pack_b)(g, x->p, x->kc, x->j + col, cols, own);
     const T *panel = packed ? packed + (x->j + col) * g->k + x->p * 2 * L : own;
-    for (int64_t row = 0; row < x->mc && !shallow; row += R) NAME(one_tile)(x, row, col, panel);
+    for (int64_t row = 0; row < x->mc && !shallow;) row += NAME(one_tile)(x, row, col, panel);
   }
   if (shallow) NAME(by_rows)(x);
 }
@@ -671,13 +765,15 @@ static int64_t NAME(side)(int64_t whole, int64_t at, int64_t most) {
 }
 
 static TARGET bool NAME(blocked)(const px__gemm *g) {
-  int64_t blocks = (g->k + NAME(KC) - 1) / NAME(KC), depth = (g->k + blocks - 1) / blocks;
+  int64_t most = g->deep && NAME(AHEAD) ? 2 * NAME(KC) : NAME(KC);
+  int64_t blocks = (g->k + most - 1) / most, depth = (g->k + blocks - 1) / blocks;
   int64_t wide = g->n < NAME(NC) ? (g->n + 2 * L - 1) / (2 * L) * 2 * L : NAME(NC);
   int64_t panels = g->m <= NAME(MC) && g->k > SHALLOW ? 2 * L : wide;
   // Packing a panel of A may store beyond its end.
-  T *room = aligned_alloc(64, (size_t)NAME(KC) * (size_t)(panels + NAME(MC)) * sizeof(T) + 64);
+  size_t bytes = (size_t)(depth * (panels + NAME(MC) + R)) * sizeof(T);
+  T *room = aligned_alloc(64, (bytes + 127) / 64 * 64);
   if (!room) return false;
-  NAME(cell) x = {.g = g, .pa = room + NAME(KC) * panels, .pb = room};
+  NAME(cell) x = {.g = g, .pa = room + depth * panels, .pb = room};
   for (x.j = 0; x.j < g->n; x.j += NAME(NC))
     for (x.p = 0; x.p < g->k; x.p += depth)
       for (x.i = 0; x.i < g->m && !px__cpu_stopped(); x.i += NAME(MC)) {

@@ -6,7 +6,7 @@
 // Rows of a tile, and of one of AVX-512, which has twice the registers; vectors in the widest
 // tile's row; rows that are multiplied with a vector at once.
 #define PX__TILE_ROWS 6
-#define PX__TILE_ROWS_512 8
+#define PX__TILE_ROWS_512 14
 enum { MOST_VECTORS = 8, DOTS = 4 };
 // Bytes of a panel of B on the stack, for direct products.
 enum { PANEL_BYTES = 32 * 1024 };

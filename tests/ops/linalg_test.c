@@ -40,6 +40,12 @@ PX_TEST(small_products_are_sums_of_products) { product_in_all_layouts(3, 4, 5); 
 PX_TEST(edges_of_tiles_are_right) { product_in_all_layouts(13, 17, 19); }
 PX_TEST(blocked_products_are_right) { product_in_all_layouts(130, 300, 70); }
 PX_TEST(large_products_are_right) { product_in_all_layouts(261, 259, 257); }
+PX_TEST(the_last_rows_of_a_product_are_right) {
+  for (int64_t m = 1; m < 34; m++) product_in_all_layouts(m, 18, 40);
+  for (int64_t m = 196; m < 202; m++) product_in_all_layouts(m, 131, 259);
+  product_in_all_layouts(29, 70, 1030);
+}
+PX_TEST(sums_in_several_blocks_are_right) { product_in_all_layouts(31, 1100, 65); }
 PX_TEST(few_long_rows_are_right) {
   for (int64_t m = 2; m < 10; m++) product_in_all_layouts(m, 11, 517);
   product_in_all_layouts(33, 7, 770);
@@ -221,9 +227,9 @@ static void same_with_any_threads(px_dtype dtype, int64_t m, int64_t n, int64_t 
 
 PX_TEST(products_do_not_depend_on_the_number_of_threads) {
   static const int64_t sizes[][3] = {
-      {128, 100, 784}, {256, 256, 256}, {300, 260, 270}, {90, 70, 600},  {1000, 10, 128},
-      {10, 1000, 64},  {257, 255, 300}, {64, 64, 64},    {1, 2000, 500}, {2000, 1, 500},
-      {5, 1200, 700},  {1200, 7, 600},  {700, 900, 40}};
+      {128, 100, 784}, {256, 256, 256}, {300, 260, 270}, {90, 70, 600},   {1000, 10, 128},
+      {10, 1000, 64},  {257, 255, 300}, {64, 64, 64},    {1, 2000, 500},  {2000, 1, 500},
+      {5, 1200, 700},  {1200, 7, 600},  {700, 900, 40},  {16, 400, 1100}, {199, 201, 70}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     for (int turned = 0; turned < 2; turned++) {
       same_with_any_threads(PX_FLOAT32, sizes[i][0], sizes[i][1], sizes[i][2], turned);
