@@ -13,6 +13,11 @@
 // planes that it sees, of every channel, and zeros for those that are outside. So "images" below
 // are planes of results, those of a volume following one another.
 //
+// Of sources and results that lie channels_last (`pixels`) none is turned: where a term of a
+// position lies is the sum of a place of the position and one of the term, in the source itself or
+// in a copy with zeros about it. A row of the product is a position, or of the weight's gradient a
+// term.
+//
 // A unit is a group of some small images, or of a band of rows of a large one. Threads share the
 // units; the weight's gradient is summed per part of the batch and the parts in order, so that the
 // numbers do not depend on the number of threads.
@@ -37,15 +42,15 @@ enum { TILED = 16 };
 enum { MAX_PARTS = 8, PART_ELEMENTS = 128 * 1024, CUT_CHANNELS = 8, CUT_WIDE = 32 };
 // And results of a group at most, in whole vectors but for a tenth, for which it is cheaper to pack
 // their gradients than what they see.
-enum { NARROW = 128, LANES = 16 };
+enum { NARROW = 128 };
 // Units for each thread at least, where some depths of a volume are one.
 enum { RUNS = 4 };
 // Weights that a thread turns or adds at least.
 enum { GRAIN = 16 * 1024 };
 
 typedef struct unit {
-  int64_t first, images, group, y0, y1, part, c0, c1, o0, o1;
-  bool opens;  // a part of the weight's gradient
+  int64_t first, images, group, y0, y1, part, c0, c1, o0, o1;  // c: of pixels, terms
+  bool opens;                                                  // a part of the weight's gradient
   // Which of the tables holds; and that the planes of the depth before are there.
   int64_t turn;
   bool goes_on;
@@ -55,6 +60,7 @@ typedef struct unit {
 enum { TURNED = 16 };
 static int64_t turned_blocks(const conv *t) { return (t->cg + TURNED - 1) / TURNED; }
 
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t all_images(const conv *t) { return t->n * t->z.grid; }
 
 // ---- planes of one dimension
@@ -85,6 +91,11 @@ static int64_t slot_of(const conv *t, int64_t turn, int64_t k) {
 }
 static const int64_t *table_of(const conv *t, const unit *u) {
   return t->table ? t->table + u->turn * t->terms : NULL;
+}
+
+// Elements of a group's packed factors.
+static int64_t packed_size(const conv *t) {
+  return (t->results + PX__GEMM_PACK - 1) / PX__GEMM_PACK * PX__GEMM_PACK * t->terms;
 }
 
 // The results of a pass lie in these, `rz`, `ry` and `rx` apart.
@@ -280,8 +291,93 @@ static bool place_columns(conv *t) {
     t->columns[i] = i / t->x.grid * t->pitch + i % t->x.grid;
   return t->columns != NULL;
 }
+// ---- the plan of pixels
+
+static int64_t span_of(const conv_axis *a) {
+  return (a->count - 1) * (a->move < 0 ? -a->move : a->move) + 1;
+}
+static int64_t low_of(const conv_axis *a) {
+  int64_t first = at_place(a, 0), last = at_place(a, a->count - 1);
+  return first < last ? first : last;
+}
+// Whether no position sees anything outside of the source.
+static bool stays_inside(const conv_axis *a) {
+  return low_of(a) >= 0 && (a->grid - 1) * a->step + low_of(a) + span_of(a) <= a->source;
+}
+static void choose_box(conv *t, const conv *like) {
+  int64_t each = t->channels * t->groups, whole = (t->x.grid - 1) * t->x.step + span_of(&t->x);
+  t->images = like ? like->images : least((COLUMNS + t->p - 1) / t->p, all_images(t));
+  t->rows = like ? least(like->rows, t->y.grid) : t->y.grid;
+  if (!like && t->images == 1) {
+    int64_t row = t->z.count * whole * each * t->y.step,
+            columns = (COLUMNS + t->x.grid - 1) / t->x.grid;
+    int64_t most = PIECE_ELEMENTS / row;
+    t->rows = least(t->rows, most < columns ? columns : most);
+  }
+  t->low = (conv_low){low_of(&t->z), low_of(&t->y), low_of(&t->x)};
+  t->plain = (t->images == 1 || t->z.grid == 1) && stays_inside(&t->z) && stays_inside(&t->y) &&
+             stays_inside(&t->x);
+  int64_t rows = t->plain ? t->y.source : (t->rows - 1) * t->y.step + span_of(&t->y);
+  t->box_row = (t->plain ? t->x.source : whole) * each;
+  t->box_plane = rows * t->box_row;
+  t->box_image = t->box_plane * (t->plain ? t->z.source : t->z.count);
+}
+// In the order in which the weights lie; of their gradient, the terms of a pixel together.
+static void place_pixels(conv *t) {
+  bool inside = t->what == 'w' || (t->last && t->what == 'f');
+  int64_t places = t->z.count * t->y.count * t->x.count, width = t->x.grid;
+  for (int64_t i = 0; i < places; i++) {
+    int64_t k = i / (t->y.count * t->x.count);
+    int64_t y = at_place(&t->y, i / t->x.count % t->y.count) - t->low.y;
+    int64_t x = at_place(&t->x, i % t->x.count) - t->low.x;
+    int64_t z = t->plain ? at_place(&t->z, k) - t->low.z : k;
+    int64_t at = z * t->box_plane + y * t->box_row + x * t->channels * t->groups;
+    for (int64_t c = 0; c < t->channels; c++)
+      t->table[inside ? i * t->channels + c : c * places + i] = at + c;
+  }
+  for (int64_t i = 0; i < t->images * t->rows * width; i++) {
+    int64_t row = i / width % t->rows, image = i / width / t->rows;
+    int64_t x = i % width * t->x.step * t->channels * t->groups;
+    t->columns[i] = image * t->box_image + row * t->y.step * t->box_row + x;
+  }
+}
+// Parts [begin, end) of all groups' factors.
+static void pack_factors(void *ctx, int64_t begin, int64_t end) {
+  const conv *t = ctx;
+  int64_t item = (int64_t)type_of(t)->item, parts = packed_size(t) / (PX__GEMM_PACK * t->terms);
+  for (int64_t i = begin; i < end; i++) {
+    int64_t first = i % parts * PX__GEMM_PACK, group = i / parts;
+    int64_t at = group * t->results * t->terms + first * t->row;
+    px__gemm g = {.n = least(t->results - first, PX__GEMM_PACK),
+                  .k = t->terms,
+                  .b = (const char *)t->factors + at * item,
+                  .br = t->term,
+                  .bc = t->row};
+    px__gemm_pack(&g, t->dtype == PX_FLOAT64,
+                  (char *)t->packed + (group * packed_size(t) + first * t->terms) * item);
+  }
+}
+static bool plan_pixels(conv *t, const conv *like) {
+  t->terms = t->channels * t->z.count * t->y.count * t->x.count;
+  choose_box(t, like);
+  int64_t positions = t->images * t->rows * t->x.grid;
+  t->strips = t->plain ? 0 : t->images * t->box_image;
+  t->ld = positions;
+  t->table = malloc((size_t)t->terms * sizeof *t->table);
+  t->columns = malloc((size_t)positions * sizeof *t->columns);
+  if (!t->table || !t->columns) return false;
+  place_pixels(t);
+  if (t->what == 'w') return true;
+  t->packed = malloc((size_t)(t->groups * packed_size(t)) * type_of(t)->item + 1);
+  int64_t parts = packed_size(t) / (PX__GEMM_PACK * t->terms);
+  if (t->packed)
+    px__cpu_parallel(t->groups * parts, GRAIN / (PX__GEMM_PACK * t->terms) + 1, pack_factors, t);
+  return t->packed != NULL;
+}
+
 // What follows from the axes and channels. False if there was no memory.
 static bool plan(conv *t, const conv *like) {
+  if (t->pixels) return plan_pixels(t, like);
   int64_t sources = t->channels * t->z.count;
   t->terms = sources * t->y.count * t->x.count;
   choose_pitch(t);
@@ -303,6 +399,8 @@ static bool plan(conv *t, const conv *like) {
   return t->table != NULL;
 }
 
+static void plan_end(conv *t) { free(t->own), free(t->table), free(t->columns), free(t->packed); }
+
 // ---- units
 
 static int64_t blocks_of(const conv *t) { return (all_images(t) + t->images - 1) / t->images; }
@@ -311,7 +409,7 @@ static unit unit_of(const conv *t, int64_t block, int64_t group, int64_t band) {
   unit u = {.first = block * t->images,
             .group = group,
             .y0 = band * t->rows,
-            .c1 = t->channels,
+            .c1 = t->pixels ? t->k : t->channels,
             .o1 = t->og};
   int64_t left = all_images(t) - u.first;
   u.images = left < t->images ? left : t->images;
@@ -330,7 +428,7 @@ static void *room_new(const conv *t) {
   }
   char *room = malloc((size_t)most * item + 1);
   for (int64_t i = 0; room && i < t->phases; i++)
-    if (t[i].strips)
+    if (t[i].strips && !t->pixels)
       memset(room + (size_t)(t[i].strips - PX__GEMM_SLACK) * item, 0, PX__GEMM_SLACK * item);
   return room;
 }
@@ -358,8 +456,8 @@ static void results_run(void *ctx, int64_t begin, int64_t end) {
   if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
   free(room);
 }
-// How many channels of a group, or results, are cut.
-static int64_t cut_side(const conv *t) { return t->results_cut ? t->og : t->cg; }
+// How many channels of a group, or results, or terms of pixels, are cut.
+static int64_t cut_side(const conv *t) { return t->results_cut ? t->og : t->pixels ? t->k : t->cg; }
 // A unit of it is a block of channels of a group, or of results, for a part of the batch.
 static void weight_run(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
@@ -417,10 +515,10 @@ static int compute_of(const px_operand *out, const px_operand *weight, int64_t g
   if (out->dtype == PX_BFLOAT16 && fits && px__gemm_has_bf16()) return PX_BFLOAT16;
   return px__compute_of(out->dtype);
 }
-// Weights as an array, row-major, or channels_last as they lie: float has ways that want them
-// row-major.
+// Weights as an array, row-major, or channels_last as they lie: float has ways, but that of pixels,
+// that want them row-major.
 static void *weights_of(conv *t, px__dense *d, const px_operand *o) {
-  t->last = t->dtype != PX_FLOAT32 && o->dtype == t->dtype && !o->immediate &&
+  t->last = (t->dtype != PX_FLOAT32 || t->pixels) && o->dtype == t->dtype && !o->immediate &&
             px__operand_last(o) && !px__operand_row_major(o);
   if (t->last) return o->data;
   return t->what == 'w' ? px__dense_out(d, o, t->dtype) : px__dense_in(d, o, t->dtype);
@@ -434,6 +532,16 @@ static bool done_few(const px_launch *l, conv *t, const px_operand *in, const px
   if (!px__conv_few(t, in, weight, bias, out)) return false;
   report(t, l);
   return true;
+}
+// Whether source and result lie channels_last, and have channels in whole vectors but for a tenth.
+static bool in_pixels(const px_operand *source, const px_operand *result, int64_t results,
+                      int dtype) {
+  const px_operand *both[] = {source, result};
+  for (int i = 0; i < 2; i++)
+    if (both[i]->dtype != dtype || both[i]->immediate || !px__operand_last(both[i]) ||
+        px__operand_row_major(both[i]))
+      return false;
+  return dtype != PX_BFLOAT16 && px__conv_fills_lanes(results);
 }
 static void forward(conv *t) {
   t->z = axis_forward(t->d, t->od, t->kd, t->sd, t->pd, t->dd);
@@ -450,19 +558,20 @@ static px_status results_of(const px_launch *l, const px_operand *out, const px_
   int compute = compute_of(out, weight, by->groups);
   conv t = {.what = 'f',
             .dtype = compute,
-            .out = px__dense_out(&d, out, compute),
-            .in = px__dense_in(&d, in, compute),
-            .bias = px__dense_in(&d, bias, compute)};
+            .pixels = in_pixels(in, out, out->sizes[1] / by->groups, compute)};
+  t.out = t.pixels ? out->data : px__dense_out(&d, out, compute);
+  t.in = t.pixels ? in->data : px__dense_in(&d, in, compute);
+  t.bias = px__dense_in(&d, bias, compute);
   t.weight = weights_of(&t, &d, weight);
   if (!d.failed && px_operand_numel(out)) {
     conv_start(&t, in, weight, out, by);
-    if (px__conv_small(&t)) {
+    if (!t.pixels && px__conv_small(&t)) {
       share(&t, px__conv_small_units(&t), px__conv_small_forward);
     } else {
       forward(&t);
       t.failed = !plan(&t, NULL);
       if (!t.failed) convolve(&t, 1);
-      free(t.table);
+      plan_end(&t);
     }
     px__conv_small_end(&t);
     report(&t, l);
@@ -512,7 +621,6 @@ static bool phase_of(conv *t, const conv *like) {
                      type_of(t)->turn_weights, t);
   return t->own && plan(t, like);
 }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 // Plans the phases that see anything; gives their number.
 static int64_t plan_back(const conv *t, conv *phases, bool *failed) {
   int64_t count = 0, depth = least(t->sd, t->d), rows = least(t->sh, t->h);
@@ -541,7 +649,7 @@ static void backward(conv *t) {
     convolve(phases, count);
     t->failed = phases->failed;
   }
-  for (int64_t i = 0; i < count; i++) free(phases[i].own), free(phases[i].table);
+  for (int64_t i = 0; i < count; i++) plan_end(&phases[i]);
   t->failed |= !phases;
   free(phases);
 }
@@ -555,13 +663,14 @@ static px_status gradient_of_input(const px_launch *l, const px_operand *out,
   int64_t n = px_operand_numel(out), seen = px_operand_numel(grad);
   conv t = {.what = 'i',
             .dtype = compute,
-            .out = px__dense_out(&d, out, compute),
-            .grad = px__dense_in(&d, grad, compute)};
+            .pixels = in_pixels(grad, out, out->sizes[1] / by->groups, compute)};
+  t.out = t.pixels ? out->data : px__dense_out(&d, out, compute);
+  t.grad = t.pixels ? grad->data : px__dense_in(&d, grad, compute);
   t.weight = weights_of(&t, &d, weight);
   if (!d.failed && !seen) px__cpu_clear(t.out, (size_t)n * px_dtype_size((px_dtype)compute));
   if (!d.failed && n && seen) {
     conv_start(&t, out, weight, grad, by);
-    if (px__conv_small(&t))
+    if (!t.pixels && px__conv_small(&t))
       share(&t, px__conv_small_units(&t), px__conv_small_forward);
     else
       backward(&t);
@@ -573,14 +682,14 @@ static px_status gradient_of_input(const px_launch *l, const px_operand *out,
 }
 
 // Parts to be summed by themselves, as long as the sums are small beside what is read; channels are
-// cut where that leaves few units, or results, where there are more of them than numbers that an
-// output sees.
+// cut where that leaves few units for several threads, or results, where there are more of them
+// than numbers that an output sees. Cuts do not change sums, parts do.
 static void choose_parts(conv *t, int64_t blocks) {
   t->parts = blocks < MAX_PARTS ? blocks : MAX_PARTS;
   while (t->parts > 1 && t->parts * t->k * t->oc > PART_ELEMENTS) t->parts /= 2;
-  t->cuts = MAX_PARTS / (t->parts * t->groups);
-  t->results_cut = t->og > t->k;
-  int64_t least = t->results_cut || t->last ? CUT_WIDE : CUT_CHANNELS;
+  t->cuts = px__cpu_thread_count() > 1 ? MAX_PARTS / (t->parts * t->groups) : 1;
+  t->results_cut = t->og > t->k && !t->narrow;
+  int64_t least = t->results_cut || t->last || t->pixels ? CUT_WIDE : CUT_CHANNELS;
   if (t->cuts > cut_side(t) / least) t->cuts = cut_side(t) / least;
   if (t->cuts < 1) t->cuts = 1;
 }
@@ -591,15 +700,14 @@ static void weight_parts(conv *t, bool small) {
   share(t, units, small ? px__conv_small_weight : weight_run);
 }
 static bool is_narrow(const conv *t) {
-  int64_t lanes = (t->og + LANES - 1) / LANES * LANES;
-  bool fits = t->og <= NARROW && 2 * t->og <= t->k && 10 * t->og >= 9 * lanes;
-  return fits && !t->last && t->dtype != PX_BFLOAT16;
+  bool fits = t->og <= NARROW && 2 * t->og <= t->k && px__conv_fills_lanes(t->og);
+  return t->pixels || (fits && !t->last && t->dtype != PX_BFLOAT16);
 }
 // The gradient of the weight, n numbers. A single part is summed up where it belongs, if it does
 // not go on from unit to unit in bfloat16.
 static void backward_weight(const px_launch *l, conv *t, int64_t n) {
   forward(t);
-  bool small = px__conv_small(t);
+  bool small = !t->pixels && px__conv_small(t);
   t->narrow = !small && is_narrow(t);
   if (!small) t->failed = !plan(t, NULL);
   choose_parts(t, small ? t->n : blocks_of(t));
@@ -615,8 +723,7 @@ static void backward_weight(const px_launch *l, conv *t, int64_t n) {
       px__cpu_parallel(n, GRAIN, type_of(t)->add_parts, t);
   }
   free(room);
-  free(t->table);
-  free(t->columns);
+  plan_end(t);
   px__conv_small_end(t);
   report(t, l);
 }
@@ -629,8 +736,9 @@ static px_status gradient_of_weight(const px_launch *l, const px_operand *out,
   int64_t n = px_operand_numel(out);
   conv t = {.what = 'w',
             .dtype = compute,
-            .grad = px__dense_in(&d, grad, compute),
-            .in = px__dense_in(&d, in, compute)};
+            .pixels = in_pixels(in, grad, grad->sizes[1] / by->groups, compute)};
+  t.grad = t.pixels ? grad->data : px__dense_in(&d, grad, compute);
+  t.in = t.pixels ? in->data : px__dense_in(&d, in, compute);
   t.out = weights_of(&t, &d, out);
   bool seen = px_operand_numel(grad) > 0;
   if (!d.failed && !seen) px__cpu_clear(t.out, (size_t)n * px_dtype_size((px_dtype)compute));

@@ -14,6 +14,11 @@ typedef struct conv_axis {
   int64_t planes, low, reach;
 } conv_axis;
 
+// The least positions of the source that position 0 of the grid meets.
+typedef struct conv_low {
+  int64_t z, y, x;
+} conv_low;
+
 typedef struct conv {
   void *out, *sums;
   const void *in, *weight, *bias, *grad;
@@ -40,13 +45,23 @@ typedef struct conv {
   int64_t phases, blocks, bands;                // see convolve()
   int64_t images, rows, pitch;        // of a unit: images, rows of the grid, and their distance
   int64_t plane, strips, ld, *table;  // elements of a plane and of all; of a result; terms' places
-  int64_t *columns;                   // of the weight's gradient, if it is `narrow`: positions'
+  int64_t *columns;                   // places of positions, of `narrow` and of pixels
   bool plain;                         // the source needs no planes
   // A depth's planes of the source serve the next depth too, all but one for each channel: they
   // stay where they are, and there is a table for each of the turns in which they come to lie.
   bool rolls;
   int64_t run;  // blocks of a unit, one after the other
+  // Source and result lie channels_last, and are used so. The source of a unit is a box of pixels,
+  // of all channels: how far apart its images, planes and rows are, where the first term of the
+  // first position lies, and the factors, packed.
+  bool pixels;
+  int64_t box_image, box_plane, box_row;
+  conv_low low;
+  void *packed;
 } conv;
+
+// Whether so many results are whole vectors, of up to sixteen, but for a tenth.
+static inline bool px__conv_fills_lanes(int64_t n) { return 10 * n >= 9 * ((n + 15) / 16 * 16); }
 
 // Prepares the small way, if the convolution is one for it; volumes are none.
 bool px__conv_small(conv *t);

@@ -22,8 +22,9 @@
 enum { GRAIN = 16 * 1024 };
 // Positions at most where images are row-major, the channels of the result for each where a kernel
 // has one place; and where all lies channels_last, numbers of the views at most and channels at
-// least.
+// least, and positions at most where the way of pixels (conv.c) is another.
 enum { FEW_POSITIONS = 256, CHANNELS_EACH = 4, MOST_VIEWS = 2 << 20, LEAST_RUN = 16 };
+enum { LAST_POSITIONS = 512 };
 // Numbers that a position sees at least.
 enum { LEAST_TERMS = 64 };
 
@@ -246,7 +247,9 @@ static bool one_to_one(const conv *t) {
 static bool pays(const conv *t, bool last) {
   int64_t positions = t->n * t->seen, each = t->places == 1 ? CHANNELS_EACH : 1;
   if (t->groups != 1 || t->k < LEAST_TERMS) return false;
-  if (last && t->c >= LEAST_RUN) return positions * t->k <= MOST_VIEWS;
+  bool pixels = px__conv_fills_lanes(t->what == 'i' ? t->c : t->oc);
+  if (last && t->c >= LEAST_RUN)
+    return positions * t->k <= MOST_VIEWS && (!pixels || positions <= LAST_POSITIONS);
   return positions <= FEW_POSITIONS && positions * each <= t->oc;
 }
 static bool all_last(const px_operand *source, const px_operand *weight, const px_operand *result) {

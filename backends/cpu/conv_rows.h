@@ -90,9 +90,84 @@ static void NAME(scatter)(const conv *t, const unit *u, const T *result, const r
   }
 }
 
+// ---- pixels
+
+// A row of a box: pixels of the source from `low` on, and zeros outside of it.
+static void NAME(lay_row)(const conv *t, const T *from, T *to) {
+  int64_t each = t->channels * t->groups, width = t->box_row / each, low = t->low.x;
+  int64_t x0 = first_from(low, 1, 0, width), x1 = first_from(low, 1, t->x.source, width);
+  memset(to, 0, (size_t)(x0 * each) * sizeof(T));
+  memcpy(to + x0 * each, from + (low + x0) * each, (size_t)((x1 - x0) * each) * sizeof(T));
+  memset(to + x1 * each, 0, (size_t)((width - x1) * each) * sizeof(T));
+}
+// The sources of a unit: where they lie, if no position sees anything outside, or a box.
+static const T *NAME(box)(const conv *t, const unit *u, T *to) {
+  int64_t line = t->x.source * t->channels * t->groups, plane = t->y.source * line;
+  int64_t top = u->y0 * t->y.step + t->low.y, rows = t->box_plane / t->box_row, work = 0;
+  const T *source = (const T *)t->source + u->first / t->z.grid * t->z.source * plane;
+  if (t->plain) {
+    source += (u->first % t->z.grid * t->z.step + t->low.z) * plane + top * line;
+    return source + t->low.x * t->channels * t->groups;
+  }
+  T *at = to;
+  for (int64_t i = 0; i < u->images * t->z.count; i++) {
+    int64_t image = u->first + i / t->z.count;
+    int64_t depth = image % t->z.grid * t->z.step + at_place(&t->z, i % t->z.count);
+    bool there = depth >= 0 && depth < t->z.source;
+    const T *from = (const T *)t->source + (image / t->z.grid * t->z.source + depth) * plane;
+    for (int64_t y = top; y < top + rows && !px__worked(&work, t->box_row); y++, at += t->box_row)
+      if (there && y >= 0 && y < t->y.source)
+        NAME(lay_row)(t, from + y * line, at);
+      else
+        memset(at, 0, (size_t)t->box_row * sizeof(T));
+  }
+  return to;
+}
+// Puts a unit's results, of a pass with a stride, where they belong.
+static void NAME(scatter_pixels)(const conv *t, const unit *u, const T *from,
+                                 const result_grid *r) {
+  int64_t each = t->results * t->groups, rows = u->y1 - u->y0;
+  for (int64_t i = 0; i < u->images * rows; i++) {
+    int64_t image = u->first + i / rows, y = t->y0 + (u->y0 + i % rows) * r->ry;
+    int64_t plane = image / t->z.grid * r->depth + t->z0 + image % t->z.grid * r->rz;
+    T *to = (T *)t->out + ((plane * r->height + y) * r->width + t->x0) * each;
+    to += u->group * t->results;
+    for (int64_t x = 0; x < t->x.grid; x++, from += t->results)
+      NAME(copy)(from, t->results, to + x * r->rx * each);
+  }
+}
+// As results() does: a row of the product is a position.
+static bool NAME(pixel_results)(const conv *t, const unit *u, T *room) {
+  result_grid r = grid_of(t);
+  bool direct = r.rz == 1 && r.ry == 1 && r.rx == 1;
+  int64_t each = t->results * t->groups;
+  T *to = direct
+              ? (T *)t->out + (u->first * r.height + u->y0) * r.width * each + u->group * t->results
+              : room + t->strips;
+  px__gemm g = {.m = u->images * (u->y1 - u->y0) * t->x.grid,
+                .n = t->results,
+                .k = t->terms,
+                .a = NAME(box)(t, u, room) + u->group * t->channels,
+                .a_rows = t->columns,
+                .a_columns = t->table,
+                .ac = 1,
+                .packed = (const T *)t->packed + u->group * packed_size(t),
+                .c = to,
+                .cr = direct ? each : t->results,
+                .cc = 1,
+                .s = t->bias ? (const T *)t->bias + u->group * t->results : NULL,
+                .sc = 1,
+                .alpha = 1,
+                .beta = t->bias ? 1 : 0};
+  if (!GEMM(&g, t->inner)) return false;
+  if (!direct) NAME(scatter_pixels)(t, u, to, &r);
+  return true;
+}
+
 // Forward and the gradient of the input: results = factors times sources.
 static bool NAME(results)(const conv *t, const unit *u, void *scratch) {
   T *room = scratch;
+  if (t->pixels) return NAME(pixel_results)(t, u, room);
   result_grid r = grid_of(t);
   int64_t rows = u->y1 - u->y0;
   bool direct = u->images == 1 && r.ry == 1 && r.rx == 1 && t->pitch == r.width;
@@ -133,27 +208,32 @@ static const T *NAME(gather)(const conv *t, const unit *u, T *room, int64_t *ld)
   return room;
 }
 // As to_weight does, of narrow gradients: the rows of a unit's channels.
-static bool NAME(to_narrow)(const conv *t, const unit *u, const T *grad, int64_t ld, T *room) {
-  T *sum = (T *)t->sums + ((u->part * t->groups + u->group) * t->k + u->c0 * t->places) * t->og;
-  px__gemm g = {.m = (u->c1 - u->c0) * t->places,
-                .n = t->og,
-                .k = u->images * (u->y1 - u->y0) * t->ow,
-                .a = NAME(sources)(t, u, room),
-                .a_rows = table_of(t, u),
-                .a_columns = t->columns,
-                .ar = t->plain ? t->plane : 0,
-                .ac = 1,
-                .b = grad,
-                .br = 1,
-                .bc = ld,
-                .c = sum,
-                .cr = t->og,
-                .cc = 1,
-                .s = sum,
-                .sr = t->og,
-                .sc = 1,
-                .alpha = 1,
-                .beta = u->opens ? 0 : 1};
+static bool NAME(to_narrow)(const conv *t, const unit *u, T *room) {
+  int64_t ld, pixel = u->first * t->p + u->y0 * t->ow, places = t->pixels ? 1 : t->places;
+  int64_t first = u->c0 * places;
+  T *sum = (T *)t->sums + ((u->part * t->groups + u->group) * t->k + first) * t->og;
+  const T *grad = (const T *)t->grad + pixel * t->oc + u->group * t->og;
+  if (!t->pixels) grad = NAME(gather)(t, u, room + t->strips, &ld);
+  px__gemm g = {
+      .m = (u->c1 - u->c0) * places,
+      .n = t->og,
+      .k = u->images * (u->y1 - u->y0) * t->ow,
+      .a = t->pixels ? NAME(box)(t, u, room) + u->group * t->cg : NAME(sources)(t, u, room),
+      .a_rows = t->pixels ? t->table + first : table_of(t, u),
+      .a_columns = t->columns,
+      .ar = t->plain ? t->plane : 0,
+      .ac = 1,
+      .b = grad,
+      .br = t->pixels ? t->oc : 1,
+      .bc = t->pixels ? 1 : ld,
+      .c = sum,
+      .cr = t->og,
+      .cc = 1,
+      .s = sum,
+      .sr = t->og,
+      .sc = 1,
+      .alpha = 1,
+      .beta = u->opens ? 0 : 1};
   return GEMM(&g, t->inner);
 }
 // Adds a unit's share to the gradient of its part: the columns of its channels, and its results'
@@ -161,8 +241,8 @@ static bool NAME(to_narrow)(const conv *t, const unit *u, const T *grad, int64_t
 static bool NAME(to_weight)(const conv *t, const unit *u, void *scratch) {
   T *room = scratch;
   int64_t ld, places = t->places;
+  if (t->narrow) return NAME(to_narrow)(t, u, room);
   const T *grad = NAME(gather)(t, u, room + t->strips, &ld);
-  if (t->narrow) return NAME(to_narrow)(t, u, grad, ld, room);
   bool summed = sizeof(SUM) != sizeof(T) && t->sums != t->out;
   // Of a cut of channels that lie channels_last each place is a product of its own.
   int64_t apart = t->last && u->c1 - u->c0 < t->cg ? places : 1,
@@ -215,7 +295,9 @@ static void NAME(add_narrow)(void *ctx, int64_t begin, int64_t end) {
   const SUM *sums = t->sums;
   int64_t each = t->oc * t->k;
   for (int64_t i = begin; i < end; i++) {
-    T *out = (T *)t->out + i / t->k * t->og * t->k + i % t->k;
+    int64_t term = i % t->k;
+    if (t->pixels && !t->last) term = term % t->cg * t->places + term / t->cg;
+    T *out = (T *)t->out + i / t->k * t->og * t->k + term;
     for (int64_t o = 0; o < t->og; o++) {
       SUM total = sums[i * t->og + o];
       for (int64_t p = 1; p < t->parts; p++) total += sums[p * each + i * t->og + o];

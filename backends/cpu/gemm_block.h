@@ -343,7 +343,10 @@ static TARGET void NAME(pack_b)(const px__gemm *g, int64_t p0, int64_t k, int64_
   const int64_t *columns = g->b_columns ? g->b_columns + j0 : NULL;
   int64_t br = g->br, bc = g->bc;
   if (bc == 1 && cols == 2 * L) {
-    for (int64_t p = 0; p < k; p++, to += 2 * L) memcpy(to, b + p * br, 2 * L * sizeof(T));
+    for (int64_t p = 0; p < k; p++, to += 2 * L, b += br) {
+      STORE(to, LOAD(b));
+      STORE(to + L, LOAD(b + L));
+    }
     return;
   }
   if (cols < 2 * L) memset(to, 0, (size_t)k * 2 * L * sizeof(T));
@@ -766,6 +769,8 @@ static int64_t NAME(side)(int64_t whole, int64_t at, int64_t most) {
 
 static TARGET bool NAME(blocked)(const px__gemm *g) {
   int64_t most = g->deep && NAME(AHEAD) ? 2 * NAME(KC) : NAME(KC);
+  // Rows of A that are read where they lie take lines of the first cache beside the panel of B.
+  if (g->a_columns) most = NAME(KC) * 2 / 3;
   int64_t blocks = (g->k + most - 1) / most, depth = (g->k + blocks - 1) / blocks;
   int64_t wide = g->n < NAME(NC) ? (g->n + 2 * L - 1) / (2 * L) * 2 * L : NAME(NC);
   int64_t panels = g->m <= NAME(MC) && g->k > SHALLOW ? 2 * L : wide;

@@ -81,13 +81,16 @@ static px_tensor *leaf(px_dtype dtype, double scale, int ndim, const int64_t *si
   OK(px_tensor_set_requires_grad(t, true));
   return t;
 }
-static void lay_last(px_tensor **leaf) {
+static void lay_out_last(px_tensor **t) {
   px_tensor *last = NULL;
+  OK(px_contiguous_in(&last, *t, "channels_last"));
+  px_release(*t);
+  *t = last;
+}
+static void lay_last(px_tensor **leaf) {
   OK(px_tensor_set_requires_grad(*leaf, false));
-  OK(px_contiguous_in(&last, *leaf, "channels_last"));
-  OK(px_tensor_set_requires_grad(last, true));
-  px_release(*leaf);
-  *leaf = last;
+  lay_out_last(leaf);
+  OK(px_tensor_set_requires_grad(*leaf, true));
 }
 // Results and gradients, the image having `first` as its first number unless that is 0. Sums of the
 // pattern are exact unless it is scaled.
@@ -101,6 +104,7 @@ static void convolve(const geometry *g, px_dtype dtype, double scale, double fir
   OK(px_conv2d(&all[2], all[0], all[1], NULL, g->stride, 2, g->padding, 2, g->dilation, 2,
                g->groups));
   all[3] = pattern(dtype, 4, px_tensor_sizes(all[2]));
+  if (image_last) lay_out_last(&all[3]);
   OK(px_backward(1, &all[2], &all[3], false, false));
 }
 static void check_with(geometry g, px_dtype dtype, double first) {
@@ -171,6 +175,25 @@ PX_TEST(many_positions_of_channels_side_by_side) {
   check_conv((geometry){2, 20, 19, 23, 30, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   check_conv((geometry){1, 17, 31, 22, 9, {2, 3}, {2, 3}, {1, 0}, {3, 2}, 1});
   check_conv((geometry){3, 70, 11, 13, 21, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+}
+PX_TEST(pixels_are_used_as_they_lie) {
+  image_last = true;
+  for (int k = 0; k < 2; k++) {
+    weight_last = k;
+    check_conv((geometry){3, 32, 13, 17, 48, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+    check_conv((geometry){2, 16, 31, 45, 31, {3, 2}, {2, 3}, {2, 0}, {1, 2}, 1});
+    check_conv((geometry){30, 32, 7, 7, 64, {3, 1}, {3, 1}, {1, 0}, {2, 1}, 1});  // images at once
+    check_conv((geometry){4, 96, 24, 10, 64, {4, 3}, {3, 2}, {0, 2}, {2, 2}, 2});
+    check_conv((geometry){1, 3, 70, 61, 32, {7, 7}, {2, 2}, {3, 3}, {1, 1}, 1});
+    check_conv((geometry){2, 32, 40, 37, 16, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+    check_conv((geometry){2, 32, 30, 30, 16, {3, 3}, {1, 1}, {0, 0}, {1, 1}, 1});  // no zeros
+    check_conv((geometry){1, 64, 40, 50, 15, {3, 3}, {1, 1}, {2, 5}, {1, 1}, 1});  // in bands
+  }
+}
+PX_TEST(an_infinite_pixel_that_lies_in_one_piece_reaches_only_what_sees_it) {
+  image_last = true;
+  check_with((geometry){1, 16, 30, 30, 16, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32,
+             INFINITY);
 }
 PX_TEST(weights_whose_channels_lie_side_by_side) {
   weight_last = true;
@@ -267,6 +290,16 @@ PX_TEST(convolutions_do_not_depend_on_the_number_of_threads) {
                         (geometry){2, 160, 4, 4, 96, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
 }
 
+PX_TEST(convolutions_of_pixels_do_not_depend_on_the_number_of_threads) {
+  image_last = true;
+  for (int last = 0; last < 2; last++) {
+    weight_last = last;
+    same_with_any_threads(PX_FLOAT32,
+                          (geometry){5, 16, 30, 30, 32, {3, 3}, {2, 1}, {1, 1}, {1, 1}, 1});
+    same_with_any_threads(PX_FLOAT64,
+                          (geometry){1, 64, 33, 30, 48, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+  }
+}
 PX_TEST(convolutions_of_few_positions_do_not_depend_on_the_number_of_threads) {
   for (int last = 0; last < 2; last++) {
     image_last = weight_last = last;
@@ -283,6 +316,8 @@ static void check_level(px_cpu_level level, const char *name) {
   check_conv((geometry){3, 20, 9, 11, 33, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   check_conv((geometry){2, 40, 13, 13, 48, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 2});
   check_conv((geometry){1, 48, 7, 7, 70, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+  image_last = true;
+  check_conv((geometry){2, 32, 23, 19, 48, {3, 3}, {2, 1}, {1, 1}, {1, 1}, 1});
   check_conv((geometry){2, 70, 4, 4, 150, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
 }
 PX_TEST(convolutions_of_any_processor) { check_level(PX_CPU_BASE, "base"); }

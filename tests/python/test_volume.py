@@ -56,7 +56,8 @@ class Convolutions(unittest.TestCase):
         torch.set_num_threads(threads)
         given = [t.to(dtype).detach().requires_grad_() for t in (x, w, b)]
         made = f(*given, *how)
-        made.backward((torch.arange(made.numel()).view(made.shape) % 11 - 4).to(dtype))
+        last = torch.channels_last_3d if x.is_contiguous(memory_format=torch.channels_last_3d) else torch.contiguous_format
+        made.backward((torch.arange(made.numel()).view(made.shape) % 11 - 4).to(dtype).contiguous(memory_format=last))
         return [made.detach()] + [t.grad for t in given]
 
     def test_volumes_are_sums_over_planes_in_all_dtypes_and_by_any_threads(self):
@@ -70,6 +71,8 @@ class Convolutions(unittest.TestCase):
                 ((2, 16, 5, 12, 13), 32, (3, 1, 1), (2, 1, 1), (1, 0, 0), (1, 1, 1), 1),  # planes as rows of an image
                 ((2, 40, 3, 7, 6), 24, (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1),
                 ((1, 70, 2, 4, 3), 150, (2, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), 1),  # few positions
+                ((2, 16, 4, 9, 10), 32, (3, 3, 2), (2, 1, 1), (1, 1, 0), (1, 2, 1), 1),  # pixels as they lie
+                ((4, 32, 5, 9, 8), 16, (1, 2, 2), (2, 2, 1), (0, 0, 0), (1, 1, 1), 1),
                 ((1, 3, 4, 5, 5), 2, (2, 2, 2), (3, 3, 3), (5, 4, 3), (1, 1, 1), 1)):
             x, w, b, how = torch.randn(*size), torch.randn(out, size[1] // groups, *kernel), torch.randn(out), (stride, padding, dilation, groups)
             wanted = self.with_gradients(self.by_planes, x, w, b, *how, dtype=torch.float64, threads=1)
