@@ -3,6 +3,9 @@
 // belong together are a tuple, what is absent is None. The core has them one after another.
 #include "nn.h"
 
+#include <ctype.h>
+#include <string.h>
+
 const char *ext_port_name(const px_module_kind *kind, int i) {
   return kind->inputs && i < kind->input_count ? kind->inputs[i].name : "input";
 }
@@ -24,15 +27,37 @@ static int take_tuple(px_tensor **out, const px_module_kind *kind, int i, PyObje
   return 0;
 }
 
+// The function of a layer's name: layer_norm, leaky_relu, rms_norm, prelu. A capital begins a word
+// behind small letters, and before them behind two capitals; "LU" ends one.
+static void function_name(char *to, size_t room, const char *layer) {
+  size_t used = 0;
+  for (size_t i = 0; layer[i] && used + 2 < room; i++) {
+    bool capital = isupper((unsigned char)layer[i]);
+    bool behind_small = i && islower((unsigned char)layer[i - 1]);
+    bool begins = i > 1 && isupper((unsigned char)layer[i - 1]) &&
+                  isupper((unsigned char)layer[i - 2]) && islower((unsigned char)layer[i + 1]);
+    if (capital && (behind_small || begins) && strncmp(layer + i, "LU", 2) != 0) to[used++] = '_';
+    to[used++] = (char)tolower((unsigned char)layer[i]);
+  }
+  to[used] = 0;
+}
+// What is no tensor is refused by that function, as in PyTorch.
+static px_tensor *take_input(const px_module_kind *kind, PyObject *given, int i) {
+  char name[64];
+  if (ext_is_tensor(given)) return ext_tensor(given);
+  function_name(name, sizeof name, kind->name);
+  PyErr_Format(PyExc_TypeError, "%s(): argument '%s' (position %d) must be Tensor, not %s", name,
+               ext_port_name(kind, i), i + 1, Py_TYPE(given)->tp_name);
+  return NULL;
+}
+
 int ext_take_inputs(px_tensor **out, const px_module_kind *kind, PyObject *const *given) {
   int count = 0;
   for (int i = 0; i < kind->input_count; i++) {
     int tensors = tensors_of(kind->inputs, i);
     bool absent = !given[i] || (given[i] == Py_None && kind->inputs && kind->inputs[i].optional);
     if (tensors > 1 && !absent && take_tuple(out + count, kind, i, given[i]) < 0) return -1;
-    if (tensors == 1 && !absent &&
-        !(out[count] = ext_need_tensor(given[i], kind->name, ext_port_name(kind, i))))
-      return -1;
+    if (tensors == 1 && !absent && !(out[count] = take_input(kind, given[i], i))) return -1;
     count += tensors;
   }
   return count;

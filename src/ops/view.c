@@ -202,7 +202,7 @@ PX_RUN(expand) {
            px__sizes_text(wanted, sizeof wanted, size.n, size.v.ints), size.n, self->ndim);
   int64_t numel = 1;
   bool over = false;
-  for (int d = 0; d < size.n; d++) {
+  for (int d = size.n - 1; d >= 0; d--) {
     PX_TRY(expand_size(self, size, d, &sizes[d], &strides[d]));
     over |= px__mul_size(numel, sizes[d], &numel);
   }

@@ -83,8 +83,8 @@ class StateDicts(unittest.TestCase):
     def test_what_does_not_fit(self):
         net = nn.Sequential(Counting(), nn.Linear(1, 2))
         with self.assertRaisesRegex(RuntimeError, r'^Error\(s\) in loading state_dict for Sequential:\n'
-                                    r'\tUnexpected key\(s\) in state_dict: "more.x". \n'
                                     r'\tMissing key\(s\) in state_dict: "1.bias". \n'
+                                    r'\tUnexpected key\(s\) in state_dict: "more.x". \n'
                                     r"\tsize mismatch for 1.weight: copying a param with shape torch.Size\(\[1\]\) from "
                                     r"checkpoint, the shape in current model is torch.Size\(\[2, 1\]\).$"):
             net.load_state_dict({"0.w": torch.ones(2), "0.count": torch.tensor(1), "1.weight": torch.ones(1),

@@ -147,6 +147,16 @@ class Training(Case):
         for schedule in "S.StepLR(o, 2, last_epoch=0)", "S.LambdaLR(o, lambda e: 1, last_epoch=0)":
             self.gives(setup + schedule, 'KeyError: "param \'initial_lr\' is not specified in param_groups[0] when resuming scheduler with last_epoch >= 0.\\nThis typically happens when:...')
 
+    def test_a_layer_refuses_what_is_no_tensor_by_its_function(self):
+        for layer, function in {"nn.Linear(2, 2)": "linear", "nn.LayerNorm(2)": "layer_norm", "nn.RMSNorm(2)": "rms_norm", "nn.LeakyReLU()": "leaky_relu", "nn.PReLU()": "prelu",
+                                "nn.MaxPool2d(2)": "max_pool2d", "nn.GELU()": "gelu"}.items():
+            self.gives(f"{layer}([1.])", f"TypeError: {function}(): argument 'input' (position 1) must be Tensor, not list")
+
+    def test_missing_keys_are_told_before_unexpected_ones(self):
+        self.gives("nn.BatchNorm1d(3).load_state_dict({'weight': torch.ones(3), 'zz': 1})",
+                   'RuntimeError: Error(s) in loading state_dict for BatchNorm1d:\n\tMissing key(s) in state_dict: "bias", "running_mean", "running_var". \n\t'
+                   'Unexpected key(s) in state_dict: "zz". ')
+
     def test_loaders_of_iterables_are_checked(self):
         setup = "from torch.utils.data import DataLoader, IterableDataset\nclass I(IterableDataset):\n    def __iter__(self): return iter(range(3))\n"
         for options, text in {"batch_size=0": "batch_size should be a positive integer value, but got batch_size=0",
@@ -168,6 +178,10 @@ class Methods(Case):
         self.gives("x = torch.zeros(2, dtype=torch.complex64); x.real = torch.ones(2); x.imag = 2; print(x)\ny = torch.zeros(2); y.real = 3; print(y); y.imag = 2",
                    "tensor([1.+2.j, 1.+2.j])\ntensor([3., 3.])\nTypeError: imag is not implemented for tensors with non-complex dtypes.")
 
+    def test_sizes_that_do_not_expand_are_told_from_the_last_on(self):
+        self.gives("torch.ones(2).expand(-1, 3)", "RuntimeError: The expanded size of the tensor (3) must match the existing size (2) at non-singleton dimension 1.  "
+                   "Target sizes: [-1, 3].  Tensor sizes: [2]")
+
     def test_matrices_without_dimensions_are_transposed_to_themselves(self):
         self.gives("x = torch.tensor(1 + 2j); print(x.mT, x.mH, x.adjoint())", "tensor(1.+2.j) tensor(1.-2.j) tensor(1.-2.j)")
         self.gives("torch.ones(2).adjoint()", "RuntimeError: tensor.adjoint() is only supported on matrices or batches of matrices. Got 1-D tensor.")
@@ -177,6 +191,8 @@ class Methods(Case):
         self.gives("+torch.tensor(True)", "NotImplementedError: The `+` operator, on a bool tensor is not supported.")
         self.gives("torch.tensor(True).relu()", "NotImplementedError: Boolean inputs not supported for relu")
         self.gives("torch.tensor([1, 2]).std()", "NotImplementedError: std and var only support floating point and complex dtypes")
+        for call, name in {"max()": "max_all", "min()": "min_all", "amax()": "max_values_cpu", "amin()": "min_values_cpu"}.items():
+            self.gives(f"torch.ones(2, dtype=torch.complex64).{call}", f"NotImplementedError: \"{name}\" not implemented for 'ComplexFloat'")
         self.gives("torch.iinfo(torch.bool)", "TypeError: torch.bool is not supported by torch.iinfo")
         self.gives("torch.iinfo(torch.complex64)", "TypeError: torch.iinfo() requires an integer input type. Use torch.finfo to handle 'torch.iinfo'")
 

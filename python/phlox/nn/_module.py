@@ -568,7 +568,7 @@ def load(module: Any, how: tuple) -> None:
     state, strict, assign, keys = how
     errors = []
     _load_below(module, OrderedDict(state), "", getattr(state, "_metadata", None), assign, keys, errors)
-    for what, names in (("Missing", keys.missing_keys), ("Unexpected", keys.unexpected_keys)):
+    for what, names in (("Unexpected", keys.unexpected_keys), ("Missing", keys.missing_keys)):
         if strict and names:
             quoted = ", ".join(f'"{name}"' for name in names)
             errors.insert(0, f"{what} key(s) in state_dict: {quoted}. ")

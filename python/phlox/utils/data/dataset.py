@@ -181,8 +181,8 @@ def whole_batch(dataset, indices):
 def _lengths(given, total):
     """Lengths, of fractions the floors, and the rest one by one from the first."""
     given = list(given)
-    if not any(isinstance(part, float) for part in given):
-        return given
+    if not any(isinstance(part, float) for part in given) and sum(given) != 1:
+        return given  # of 1 alone the whole, as of fractions
     for i, part in enumerate(given):
         if not 0 <= part <= 1:
             raise ValueError(f"Fraction at index {i} is not between 0 and 1")
