@@ -148,6 +148,15 @@ static void lay_grid(grid *s, int64_t pieces) {
   }
 }
 
+// Whether C is so narrow that one vector holds its columns, with rows of A along k: each number of
+// A is read once, where it lies, which takes less time than turning A into panels for full vectors.
+// Where few lanes would be used, A must be long.
+static bool is_narrow(const px__gemm *g, const px__tiles *tiles) {
+  int64_t lanes = tiles->columns / 2;
+  if (!tiles->few || g->ac != 1 || g->n > lanes) return false;
+  return g->k >= LONG_ROWS || 4 * g->n >= 3 * lanes;
+}
+
 // Whether the transposed problem is the better one: a C whose columns are contiguous, a vector from
 // the left, a B that need not be packed as an A, and a C so narrow that much of a tile's width
 // would be empty.
@@ -159,6 +168,7 @@ static bool should_flip(const px__gemm *g, const px__tiles *tiles) {
   if (g->n == 1) return g->ac != 1;
   bool thin = g->m <= tiles->thin || few_lines(g->m, g->k, tiles);
   if (thin && g->m < g->n && g->br == 1 && g->ac == 1) return true;
+  if (is_narrow(g, tiles)) return false;
   int64_t width = tiles->columns;
   int64_t here = g->m * whole_units(g->n, width), there = g->n * whole_units(g->m, width);
   return g->n < width && 4 * there < 3 * here;

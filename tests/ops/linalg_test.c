@@ -50,7 +50,10 @@ PX_TEST(few_long_rows_are_right) {
   for (int64_t m = 2; m < 10; m++) product_in_all_layouts(m, 11, 517);
   product_in_all_layouts(33, 7, 770);
 }
-PX_TEST(products_of_a_short_side_are_right) { product_in_all_layouts(530, 520, 9); }
+PX_TEST(products_of_a_short_side_are_right) {
+  for (int64_t n = 1; n < 18; n++) product_in_all_layouts(203, n % 2 ? 130 : 60, n);
+  product_in_all_layouts(530, 520, 9);
+}
 PX_TEST(rows_and_columns_are_right) {
   product_in_all_layouts(1, 33, 20);
   product_in_all_layouts(20, 33, 1);
@@ -229,7 +232,8 @@ PX_TEST(products_do_not_depend_on_the_number_of_threads) {
   static const int64_t sizes[][3] = {
       {128, 100, 784}, {256, 256, 256}, {300, 260, 270}, {90, 70, 600},   {1000, 10, 128},
       {10, 1000, 64},  {257, 255, 300}, {64, 64, 64},    {1, 2000, 500},  {2000, 1, 500},
-      {5, 1200, 700},  {1200, 7, 600},  {700, 900, 40},  {16, 400, 1100}, {199, 201, 70}};
+      {5, 1200, 700},  {1200, 7, 600},  {700, 900, 40},  {16, 400, 1100}, {199, 201, 70},
+      {1000, 16, 300}, {900, 4, 128},   {300, 13, 90}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     for (int turned = 0; turned < 2; turned++) {
       same_with_any_threads(PX_FLOAT32, sizes[i][0], sizes[i][1], sizes[i][2], turned);
