@@ -101,8 +101,8 @@ static void uniforms_f32(float *x, int64_t n, px_mt19937 *mt, float low, float w
         x[i + k] = fmaf((float)(int32_t)(words[k] & 0xffffffu) * 0x1p-24f, width, low);
     }
 }
-// One word a number: as many bits of it as the format has. Scaling is fused: PyTorch's is, on all
-// processors of today.
+// One word a number; the short formats round a float, and the upper bound becomes the lower one.
+// Scaling is fused: PyTorch's is, on all processors of today.
 static void uniform_mt(const numbers *d, px_mt19937 *mt, double from, double to) {
   if (d->dtype == PX_FLOAT64) {
     for (px__steps s = {.n = d->n}; px__draw_step(&s, mt);)
@@ -115,12 +115,14 @@ static void uniform_mt(const numbers *d, px_mt19937 *mt, double from, double to)
     uniforms_f32(d->at, d->n, mt, low, width);
     return;
   }
-  int bits = d->dtype == PX_FLOAT16 ? 11 : 8;
-  uint32_t mask = (UINT32_C(1) << bits) - 1;
-  float unit = ldexpf(1, -bits);
+  double cell[1];
+  px__cell_put(d->dtype, cell, 0, to);
+  double bound = px__cell_get(d->dtype, cell, 0);
   for (px__steps s = {.n = d->n}; px__draw_step(&s, mt);)
-    for (int64_t i = s.begin; i < s.end; i++)
-      put(d, i, fmaf((float)(px_mt19937_random32(mt) & mask) * unit, width, low));
+    for (int64_t i = s.begin; i < s.end; i++) {
+      put(d, i, fmaf((float)(int32_t)(px_mt19937_random32(mt) & 0xffffffu) * 0x1p-24f, width, low));
+      if (px__cell_get(d->dtype, d->at, i) == bound) put(d, i, from);
+    }
 }
 PX_KERNEL(uniform) {
   px__dense d = {.launch = l};
@@ -244,9 +246,9 @@ static void sixteens(void *context, int64_t begin, int64_t end) {
   const normals *s = context;
   for (int64_t i = begin; i < end; i++) pairs_f32(s->x + i * 16, s->mean, s->std);
 }
-static void normal_f32(float *x, int64_t n, px_mt19937 *mt, float mean, float std) {
+static void normal_f32(float *x, int64_t n, int64_t first, px_mt19937 *mt, float mean, float std) {
   normals all = {x, mean, std};
-  uniforms_f32(x, n, mt, 0, 1);
+  uniforms_f32(x, first, mt, 0, 1);
   px__cpu_parallel(n / 16, NORMALS_A_PIECE / 16, sixteens, &all);
   if (n % 16 == 0) return;
   uniforms_f32(x + n - 16, 16, mt, 0, 1);
@@ -264,7 +266,10 @@ static void normal_f64(double *x, int64_t n, px_mt19937 *mt, double mean, double
   uniforms_f64(x + n - 16, 16, mt);
   pairs_f64(x + n - 16, mean, std);
 }
-static void normal_mt(const numbers *d, bool row_major, px_mt19937 *mt, double mean, double std) {
+// `short_format`: what the numbers become draws for whole sixteens and then for the last one, a
+// float for all of its numbers and then for the last sixteen.
+static void normal_mt(const numbers *d, bool row_major, bool short_format, px_mt19937 *mt,
+                      double mean, double std) {
   if (d->n < 16 || !row_major) {
     for (px__steps s = {.n = d->n}; px__draw_step(&s, mt);)
       for (int64_t i = s.begin; i < s.end; i++) {
@@ -277,7 +282,7 @@ static void normal_mt(const numbers *d, bool row_major, px_mt19937 *mt, double m
   } else if (d->dtype == PX_FLOAT64) {
     normal_f64(d->at, d->n, mt, mean, std);
   } else {
-    normal_f32(d->at, d->n, mt, (float)mean, (float)std);
+    normal_f32(d->at, d->n, short_format ? d->n / 16 * 16 : d->n, mt, (float)mean, (float)std);
   }
 }
 PX_KERNEL(normal) {
@@ -287,7 +292,8 @@ PX_KERNEL(normal) {
   ordered turned;
   numbers to = numbers_of(&d, &turned, args->out, mt ? px__compute_of(dtype) : dtype);
   if (mt) {
-    normal_mt(&to, px__operand_row_major(args->out), mt, args->mean, args->std);
+    bool short_format = dtype == PX_FLOAT16 || dtype == PX_BFLOAT16;
+    normal_mt(&to, px__operand_row_major(args->out), short_format, mt, args->mean, args->std);
   } else {
     philox_job job = {.l = l, .d = &to, .a = args->mean, .b = args->std, .blocks = l->blocks};
     philox_each(&job, unroll_of(&to), emit_normal);

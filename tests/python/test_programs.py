@@ -118,6 +118,18 @@ class Making(Case):
                 library.manual_seed(3)
                 self.assertEqual(eval(f"torch.zeros(3, 2, 2).transpose(0, 1).{draw}", names).transpose(0, 1).flatten().tolist(), line.flatten().tolist())
 
+    def test_short_formats_draw_floats_and_round_them(self):
+        for dtype in "float16", "bfloat16":
+            for library in LIBRARIES:
+                short = getattr(library, dtype)
+                library.manual_seed(1)
+                wide = library.zeros(5000).uniform_(2, 5).to(short)
+                library.manual_seed(1)
+                got = library.zeros(5000, dtype=short).uniform_(2, 5)
+                self.assertEqual(got.tolist(), wide.where(wide != 5, 2).tolist())  # the upper bound is none of them
+                self.assertTrue(bool((wide == 5).any()))
+        self.gives("torch.manual_seed(0); print(torch.randn(20, dtype=torch.bfloat16)[[0, 3, 4, 19]].tolist(), torch.rand(1).tolist())", "[-1.125, -0.43359375, -1.3515625, -0.84375] [0.17591017484664917]")
+
     def test_weights_of_channels_last_are_those_of_a_seed(self):
         self.gives("torch.manual_seed(0); w = nn.init.kaiming_uniform_(torch.zeros(2, 3, 2, 2).to(memory_format=torch.channels_last)); print(w.permute(0, 2, 3, 1).flatten()[:4])",
                    "tensor([-0.0053,  0.3793, -0.5820, -0.5204])")
