@@ -48,6 +48,9 @@ static void copy_line(int64_t n, int to_dtype, char *to, int64_t to_step, int fr
             load(from_dtype, from + i * from_step * (int64_t)f));
   } else if (to_step == 1 && from_step == 1) {
     memcpy(to, from, (size_t)n * t);
+  } else if (t == 4 && to_step == 1 && from_step == 0) {
+    uint32_t x = *(const uint32_t *)from;
+    for (int64_t i = 0; i < n; i++) ((uint32_t *)to)[i] = x;
   } else if (t == 4) {
     for (int64_t i = 0; i < n; i++)
       ((uint32_t *)to)[i * to_step] = ((const uint32_t *)from)[i * from_step];
@@ -89,10 +92,53 @@ static bool transfer_across(copy *c, bool out) {
   return px__cpu_copy_across(out ? o : &here, out ? &here : o);
 }
 
+// The copy of an operand whose last dimensions, those from `outer` on, are lines of `length`
+// elements that are `step` apart.
+typedef struct spread {
+  copy *c;
+  bool out;
+  int outer;
+  int64_t length, step;
+} spread;
+static spread spread_of(copy *c, bool out) {
+  const px_operand *o = c->operand;
+  spread s = {c, out, o->ndim, 1, 1};
+  for (int i = o->ndim - 1; i >= 0; s.outer = i--) {
+    if (o->sizes[i] == 1) continue;
+    if (s.length == 1) s.step = o->strides[i];
+    if (o->strides[i] != s.step * s.length) break;
+    s.length *= o->sizes[i];
+  }
+  return s;
+}
+// Where a line begins.
+static int64_t line_at(const spread *s, int64_t number) {
+  const px_operand *o = s->c->operand;
+  int64_t offset = 0;
+  for (int i = s->outer - 1; i >= 0; number /= o->sizes[i--])
+    offset += number % o->sizes[i] * o->strides[i];
+  return offset;
+}
+static void copy_spread(void *ctx, int64_t begin, int64_t end) {
+  const spread *s = ctx;
+  const px_operand *o = s->c->operand;
+  int64_t item = (int64_t)px_dtype_size((px_dtype)o->dtype), n;
+  int64_t width = (int64_t)px_dtype_size((px_dtype)s->c->dtype), work = 0;
+  for (int64_t e = begin; e < end && !px__worked(&work, s->length); e += n) {
+    int64_t at = e % s->length;
+    n = s->length - at < end - e ? s->length - at : end - e;
+    char *there = (char *)o->data + (line_at(s, e / s->length) + at * s->step) * item;
+    char *here = s->c->at + e * width;
+    if (s->out)
+      copy_line(n, o->dtype, there, s->step, s->c->dtype, here, 1);
+    else
+      copy_line(n, s->c->dtype, here, 1, o->dtype, there, s->step);
+  }
+}
 // Copies between the operand and its row-major scratch.
 static void transfer(copy *c, bool out) {
   const px_operand *o = c->operand;
-  int64_t n = px_operand_numel(o), index[PX_MAX_DIMS] = {0};
+  int64_t n = px_operand_numel(o);
   if (n == 0) return;
   if (px__operand_row_major(o)) {
     line all = {out ? o->data : c->at, out ? c->at : o->data, out ? o->dtype : c->dtype,
@@ -101,23 +147,8 @@ static void transfer(copy *c, bool out) {
     return;
   }
   if (transfer_across(c, out)) return;
-  int last = o->ndim - 1;
-  int64_t length = o->ndim ? o->sizes[last] : 1, step = o->ndim ? o->strides[last] : 1;
-  size_t item = px_dtype_size((px_dtype)o->dtype), width = px_dtype_size((px_dtype)c->dtype);
-  int64_t work = 0;
-  for (int64_t done = 0; done < n && !px__worked(&work, length); done += length) {
-    int64_t offset = 0;
-    for (int i = 0; i < last; i++) offset += index[i] * o->strides[i];
-    for (px__steps s = {.n = length}; px__step(&s);) {
-      char *there = (char *)o->data + (offset + s.begin * step) * (int64_t)item;
-      char *here = c->at + (size_t)(done + s.begin) * width;
-      if (out)
-        copy_line(s.end - s.begin, o->dtype, there, step, c->dtype, here, 1);
-      else
-        copy_line(s.end - s.begin, c->dtype, here, 1, o->dtype, there, step);
-    }
-    for (int i = last - 1; i >= 0 && ++index[i] == o->sizes[i]; i--) index[i] = 0;
-  }
+  spread s = spread_of(c, out);
+  px__cpu_parallel(n, COPIED, copy_spread, &s);
 }
 
 static __attribute__((noinline)) void *open_copy(px__dense *d, const px_operand *o, int dtype,

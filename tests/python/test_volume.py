@@ -86,6 +86,16 @@ class Convolutions(unittest.TestCase):
                 for threads in (2, 7):
                     self.assertTrue(all(torch.equal(a, e) for a, e in zip(call(threads)[:3], got)), (size, dtype, threads))
 
+    def test_operands_of_any_strides_are_read_where_they_lie(self):
+        self.addCleanup(torch.set_num_threads, torch.get_num_threads())
+        for dtype in (torch.float32, torch.float64, torch.float16):
+            base, w = torch.randn(4, 6, 70, 81).to(dtype), torch.randn(4, 3, 3, 3).to(dtype)
+            for x in (base[:2, :3], base[1:, 2:5, 3:40], base[::3, 1:6:2, 2:60, ::2], base[:2, :3].transpose(2, 3), base[0, 0, :20, :30].expand(2, 3, 20, 30),
+                      base[1, 1, 1, 1].expand(2, 3, 150, 140), base[:, :3, :1, :1].expand(4, 3, 130, 131), base[:, :3, :, 5:6].expand(4, 3, 70, 90)):
+                for threads in (1, 2, 7):
+                    torch.set_num_threads(threads)
+                    self.assertTrue(torch.equal(F.conv2d(x, w), F.conv2d(x.contiguous(), w)), (dtype, x.shape, x.stride(), threads))
+
     def test_gradients_and_second_gradients(self):
         def f(x, w, b):
             return F.conv3d(x, w, b, (2, 1, 1), (1, 0, 1), (1, 1, 2), 2)
