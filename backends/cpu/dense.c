@@ -122,11 +122,12 @@ static int64_t line_at(const spread *s, int64_t number) {
 static void copy_spread(void *ctx, int64_t begin, int64_t end) {
   const spread *s = ctx;
   const px_operand *o = s->c->operand;
-  int64_t item = (int64_t)px_dtype_size((px_dtype)o->dtype), n;
+  int64_t item = (int64_t)px_dtype_size((px_dtype)o->dtype), n = 0;
   int64_t width = (int64_t)px_dtype_size((px_dtype)s->c->dtype), work = 0;
-  for (int64_t e = begin; e < end && !px__worked(&work, s->length); e += n) {
+  for (int64_t e = begin; e < end && !px__worked(&work, n); e += n) {
     int64_t at = e % s->length;
     n = s->length - at < end - e ? s->length - at : end - e;
+    if (n > PX__STEP) n = PX__STEP;
     char *there = (char *)o->data + (line_at(s, e / s->length) + at * s->step) * item;
     char *here = s->c->at + e * width;
     if (s->out)
@@ -135,6 +136,7 @@ static void copy_spread(void *ctx, int64_t begin, int64_t end) {
       copy_line(n, s->c->dtype, here, 1, o->dtype, there, s->step);
   }
 }
+
 // Copies between the operand and its row-major scratch.
 static void transfer(copy *c, bool out) {
   const px_operand *o = c->operand;
