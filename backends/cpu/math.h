@@ -327,10 +327,11 @@ K_INLINE float k_log2_parts(uint32_t size, float *low) {
   *low = l + (h - (log - e));
   return log;
 }
-// a^b within 1.5 units. *far is infinite for easy exponents, for zeros and what is no normal
-// number, and where the result is beyond 2^64 or 2^-64, or 1.
+// a^b within 1.5 units. *far is infinite for easy exponents, for what is neither a normal number
+// nor zero, and where the result is beyond 2^64 or 2^-64.
 K_INLINE float k_near_pow_f32(float *far, float a, float b) {
   uint32_t bits = px__float_bits(a), size = bits & 0x7fffffffu;
+  size |= (uint32_t)((int32_t)(size - 1) >> 31) & 0x3f800000u;  // of 0 first the power of 1
   float low, log = k_log2_parts(size, &low), t = b * log;
   low = K_FMA(b, low, K_FMA(b, log, -t));
   float shifted = (t + low) + K_SHIFT, q = (t - (shifted - K_SHIFT)) + low;
@@ -340,13 +341,16 @@ K_INLINE float k_near_pow_f32(float *far, float a, float b) {
   y = K_FMA(y, q, 0.240226477f);
   y = K_FMA(y, q, 0.693147182f);
   y = K_FMA(y, q, 1.0f);
-  // Only where a is 1 has b more bits than an int32.
-  int32_t whole = (int32_t)b;
-  uint32_t sign = bits & ((uint32_t)whole << 31);
-  y = px__bits_float((px__float_bits(y) + (px__float_bits(shifted) << 23)) ^ sign);
-  y = (((int32_t)bits < 0) & ((float)whole != b)) ? NAN : y;
+  y = px__bits_float(px__float_bits(y) + (px__float_bits(shifted) << 23));
+  float end = b > 0 ? 0 : y;
+  end = b < 0 ? INFINITY : end;
+  y = a == 0 ? end : y;
+  // What has more bits than an int32 is even, and becomes the lowest one.
+  uint32_t sign = bits & ((uint32_t)(int32_t)b << 31);
+  float part = a < 0 ? NAN : y;
+  y = rintf(b) == b ? px__bits_float(px__float_bits(y) ^ sign) : part;
   bool normal = size - 0x00800000u < 0x7f000000u;
-  bool close = (px__float_bits(t) & 0x7fffffffu) - 1 < 0x42800000u - 1;  // 64
+  bool close = (px__float_bits(t) & 0x7fffffffu) < 0x42800000u;  // 64
   float power = fabsf(b);
   *far = (normal & close & !K_IS_EASY(float, power, b)) ? 0 : INFINITY;
   return y;
