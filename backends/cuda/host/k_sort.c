@@ -11,7 +11,7 @@ void px__cuda_sort_as(k_sort *s, int dtype, bool down) {
                  : dtype == PX_BFLOAT16 ? 7
                  : dtype == PX_FLOAT32  ? 23
                                         : 52;
-  bool real = px__cuda_is_float(dtype), plain = dtype == PX_BOOL || dtype == PX_UINT8;
+  bool real = px__cuda_is_float(dtype), plain = strchr("bu", px__dtypes[dtype].kind) != NULL;
   uint64_t turned = down ? all : 0;
   s->item = item, s->passes = item, s->top = top;
   s->negative = (real ? all : plain ? 0 : top) ^ turned, s->positive = (plain ? 0 : top) ^ turned;
@@ -156,7 +156,6 @@ static px_status choose(const px_launch *l, const px_operand *values, const px_o
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(sort) {
-  if (args->self->dtype >= PX_DTYPE_COMPUTED) return px__cuda_missing(l, args->self->dtype);
   return choose(l, args->values, args->indices, args->self, args->dim, args->descending, -1, 0);
 }
 PX_CUDA_KERNEL(topk) {
