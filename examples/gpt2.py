@@ -16,19 +16,18 @@ class Block(nn.Module):
         self.qkv, self.proj = nn.Linear(size, 3 * size), nn.Linear(size, size)
         self.wide, self.back = nn.Linear(size, 4 * size), nn.Linear(4 * size, size)
 
-    def attend(self, x, cache, at):
+    def attend(self, x, cache, at, seen):
         batch, length, size = x.shape
         q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(x).split(size, 2))
         if cache is None:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:  # one word, which sees those before it
             for kept, new in zip(cache, (k, v)): kept.index_copy_(2, at, new)
-            seen = torch.arange(cache[0].size(2), device=x.device) <= at
-            y = F.scaled_dot_product_attention(q, *cache, attn_mask=seen.view(1, 1, 1, -1))
+            y = F.scaled_dot_product_attention(q, *cache, attn_mask=seen)
         return self.proj(y.transpose(1, 2).reshape(batch, length, size))
 
-    def forward(self, x, cache=None, at=None):
-        x = x + self.attend(self.ln_1(x), cache, at)
+    def forward(self, x, cache=None, at=None, seen=None):
+        x = x + self.attend(self.ln_1(x), cache, at, seen)
         return x + self.back(F.gelu(self.wide(self.ln_2(x)), approximate="tanh"))
 
 
@@ -44,9 +43,10 @@ class GPT2(nn.Module):
 
     def forward(self, words, wanted=None, caches=None, at=None):
         places = torch.arange(words.size(1), device=words.device) if at is None else at
+        seen = caches and torch.arange(caches[0][0].size(2), device=words.device).view(1, 1, 1, -1) <= at
         x = self.words(words) + self.places(places)
         for i, block in enumerate(self.blocks):
-            x = block(x, caches and caches[i], at)
+            x = block(x, caches and caches[i], at, seen)
         y = F.linear(self.ln(x), self.words.weight)
         return y if wanted is None else F.cross_entropy(y.view(-1, y.size(-1)), wanted.reshape(-1))
 

@@ -3,8 +3,8 @@
 #pragma once
 #include "cuda/params.h"
 
-// Threads of a block, of which each warp has a row.
-enum { K_DOTS_BLOCK = 128, K_DOTS_ROWS = K_DOTS_BLOCK / 32 };
+// Threads of a block, and its warps, `split` of which share a row.
+enum { K_DOTS_BLOCK = 128, K_DOTS_WARPS = K_DOTS_BLOCK / 32 };
 
 // out = alpha * (rows . vector) + beta * added, for `rows` rows of n elements in each of a batch:
 // where each is, the strides of the batch, and from a row or result to the next.
@@ -15,5 +15,6 @@ typedef struct k_dotted {
 typedef struct k_dots {
   k_dotted matrix, vector, added, out;
   int64_t count, rows, n, blocks;  // blocks: of each of the batch
-  double alpha, beta;              // 0: nothing is added
+  int32_t split;
+  double alpha, beta;  // 0: nothing is added
 } k_dots;

@@ -129,6 +129,21 @@ PX_TEST(one_row_or_column_by_a_matrix_is_right) {
   check_product(PX_FLOAT32, &c, &a, &b, &c, -1);
   check_product(PX_FLOAT32, &c, &a, &odd, NULL, 0);
 }
+// Rows so long that two or four warps share one; they lie over each other.
+PX_TEST(long_rows_by_a_column_are_right) {
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16};
+  static const int64_t sizes[][2] = {{19, 3584}, {16, 1032}, {33, 2040}, {300, 776}, {17, 400}};
+  for (int i = 0; i < 4; i++)
+    for (int j = 0; j < 5; j++) {
+      int64_t rows = sizes[j][0], n = sizes[j][1];
+      window matrix = {2, {rows, n}, {8, 1}}, turned = {2, {n, rows}, {1, 8}};
+      window row = matrix_of(0, 1, n), column = matrix_of(0, n, 1), bias = {1, {rows}, {3}};
+      window across = {2, {1, rows}, {1, 2}}, down = {2, {rows, 1}, {2, 1}};
+      check_product(dtypes[i], &across, &row, &turned, NULL, 0);
+      check_product(dtypes[i], &down, &matrix, &column, NULL, 0);
+      if (i < 2) check_product(dtypes[i], &across, &row, &turned, &bias, 0.5);
+    }
+}
 PX_TEST(what_is_added_is_broadcast) {
   const window added[] = {{1, {5}, {1}},       {1, {1}, {1}},       {2, {7, 1}, {1, 1}},
                           {2, {1, 5}, {9, 2}}, {2, {7, 5}, {1, 7}}, {0, {0}, {0}}};

@@ -5,7 +5,8 @@
 #include "cuda/host/gemm.h"
 #include "cuda/host/kernel.h"
 
-enum { VECTOR = 16, FEW = 16, LONGEST = 1 << 16 };
+// BUSY: so many warps keep a device's memory busy.
+enum { VECTOR = 16, FEW = 16, LONGEST = 1 << 16, BUSY = 2048 };
 
 // Columns of b by the row a, if there is one row; else rows of a by the column b.
 static k_dots dots_of(const px__cuda_product *p) {
@@ -39,8 +40,17 @@ bool px__cuda_is_dots(const px__cuda_product *p) {
   if (d.rows < FEW || d.n < each || d.n > LONGEST || d.n % each) return false;
   return is_aligned(&d.matrix, d.count, d.rows, each) && is_aligned(&d.vector, d.count, 1, each);
 }
+// How many warps share a row: more of few rows, as long as each has some vectors for its lanes.
+static int split_of(const k_dots *d, int64_t each) {
+  int64_t vectors = d->n / each / 32, warps = d->count * d->rows;
+  int split = 1;
+  while (split < K_DOTS_WARPS && split * warps < BUSY && vectors > 2 * split) split *= 2;
+  return split;
+}
 px_status px__cuda_dots(const px_launch *l, const px__cuda_product *p) {
   k_dots d = dots_of(p);
-  d.blocks = (d.rows + K_DOTS_ROWS - 1) / K_DOTS_ROWS;
+  d.split = split_of(&d, VECTOR / (int64_t)px__cuda_dtype_size(p->dtype));
+  int64_t rows = K_DOTS_WARPS / d.split;  // of a block
+  d.blocks = (d.rows + rows - 1) / rows;
   return px__cuda_by_dtype(l, "dots", "dots", p->dtype, d.count * d.blocks, K_DOTS_BLOCK, &d);
 }

@@ -190,11 +190,18 @@ static __device__ __forceinline__ void k_walk(const void *const (&tensors)[TENSO
 
 // The first thing that each kernel does. Where devices can (from 9.0 on), a launch begins while the
 // one before it in its stream ends (programmatic dependent launch); what that writes is there only
-// from here on.
+// from here on. A launch of few blocks lets the next one begin as soon as all of them run; the blocks
+// of the next one would lie unevenly beside those of a large launch.
 static __device__ __forceinline__ void k_wait() {
 #if __CUDA_ARCH__ >= 900
+  enum { FEW = 256 };
   asm volatile("griddepcontrol.wait;" ::: "memory");
+  if (gridDim.x <= FEW) asm volatile("griddepcontrol.launch_dependents;");
 #endif
+}
+// Brings what will be read near, without reading it: what is written until then is seen.
+static __device__ __forceinline__ void k_ask(const void *at) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
 
 // Defines the kernel NAME_f16 and so on from the function NAME_body<S>(const P &p).

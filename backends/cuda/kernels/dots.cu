@@ -1,45 +1,106 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows that lie in one piece, each multiplied with the same vector: a layer of one sample. Every
-// element is read once, so memory is the bound: a warp reads a row in vectors of 16 bytes, several
-// of which are on their way at a time.
+// element is read once, so memory is the bound: a warp reads a row, or its share of one, in vectors
+// of 16 bytes, several of which are on their way at a time.
 #include "cuda/dots_params.h"
 #include "math.cuh"
 
-enum { AHEAD = 4 };
+// More at a time, or by way of shared memory, took longer on an H200.
+enum { AHEAD = 3 };
+
+// 16 bytes of a row, which are read once: the vector is what should stay near.
+template <typename S, int N>
+static __device__ __forceinline__ k_loaded<S, N> once(const S *at) {
+  uint4 x;
+  k_loaded<S, N> out;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "l"(at));
+  memcpy(&out, &x, sizeof out);
+  return out;
+}
+// A lane's share of the sum: vectors of N, `apart` elements from one to the next. Beyond a row its
+// first ones are read again, and not added, since the compiler does not load ahead of conditions.
+template <typename S, int N, typename C>
+static __device__ __forceinline__ C dot(const S *row, const S *with, int first, int n, int apart) {
+  C sum = 0;
+  for (int begin = first; begin < n; begin += AHEAD * apart) {
+    k_loaded<S, N> x[AHEAD];
+#pragma unroll
+    for (int a = 0; a < AHEAD; a++) {
+      int i = begin + a * apart;
+      x[a] = once<S, N>(row + (i < n ? i : begin));
+    }
+#pragma unroll
+    for (int a = 0; a < AHEAD; a++) {
+      int i = begin + a * apart;
+      k_loaded<S, N> y = *(const k_loaded<S, N> *)(with + (i < n ? i : begin));
+      C more = 0;
+#pragma unroll
+      for (int k = 0; k < N; k++) more += k_get(x[a][k]) * k_get(y[k]);
+      sum += i < n ? more : 0;
+    }
+  }
+  return sum;
+}
+
+// A lane's place: in which row of which matrix, and where in it.
+typedef struct place {
+  int64_t batch, row;
+  int part, first, apart;
+} place;
+template <int N>
+static __device__ __forceinline__ place place_of(const k_dots &p) {
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = warp % p.split;
+  int64_t row = blockIdx.x % p.blocks * (K_DOTS_WARPS / p.split) + warp / p.split;
+  return {blockIdx.x / p.blocks, row, part, (part * 32 + lane) * N, p.split * 32 * N};
+}
+template <typename S>
+static __device__ __forceinline__ const S *row_of(const k_dots &p, const place &at) {
+  return (const S *)p.matrix.at + at.batch * p.matrix.batch + at.row * p.matrix.step;
+}
+// Asks for what will be read, while the launch before this one still runs: only the way from memory
+// is made shorter, and what that launch writes is seen.
+template <typename S>
+static __device__ __forceinline__ void ask(const k_dots &p) {
+  place at = place_of<16 / sizeof(S)>(p);
+  const S *row = row_of<S>(p, at);
+  for (int a = 0; a < AHEAD && at.row < p.rows; a++) {
+    int i = at.first + a * at.apart;
+    if (i < p.n) k_ask(row + i);
+  }
+}
 
 template <typename S>
 static __device__ __forceinline__ void dots_body(const k_dots &p) {
   typedef typename k_type<S>::number C;
-  enum { N = 16 / sizeof(S), PASS = 32 * N * AHEAD };
-  int64_t batch = blockIdx.x / p.blocks;
-  int64_t row = blockIdx.x % p.blocks * K_DOTS_ROWS + threadIdx.x / 32;
-  int lane = threadIdx.x % 32;
-  if (row >= p.rows) return;
-  const S *from = (const S *)p.matrix.at + batch * p.matrix.batch + row * p.matrix.step;
-  const S *with = (const S *)p.vector.at + batch * p.vector.batch;
-  C sums[AHEAD] = {};
-  for (int64_t begin = lane * N; begin < p.n; begin += PASS) {
-    k_loaded<S, N> x[AHEAD], y[AHEAD];
-#pragma unroll
-    for (int a = 0; a < AHEAD; a++) {
-      int64_t i = begin + a * 32 * N;
-      if (i >= p.n) continue;
-      x[a] = *(const k_loaded<S, N> *)(from + i);
-      y[a] = *(const k_loaded<S, N> *)(with + i);
-    }
-#pragma unroll
-    for (int a = 0; a < AHEAD; a++) {
-      if (begin + a * 32 * N >= p.n) continue;
-#pragma unroll
-      for (int k = 0; k < N; k++) sums[a] += k_get(x[a][k]) * k_get(y[a][k]);
-    }
-  }
-  C sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  enum { N = 16 / sizeof(S) };
+  __shared__ C parts[K_DOTS_WARPS];
+  place at = place_of<N>(p);
+  bool real = at.row < p.rows;
+  const S *with = (const S *)p.vector.at + at.batch * p.vector.batch;
+  C sum = 0;
+  if (real) sum = dot<S, N, C>(row_of<S>(p, at), with, at.first, (int)p.n, at.apart);
   for (int step = 16; step > 0; step /= 2) sum += k_across(sum, step, 32);
-  if (lane) return;
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (p.split > 1) {
+    if (lane == 0) parts[warp] = sum;
+    __syncthreads();
+    for (int other = 1; at.part == 0 && other < p.split; other++) sum += parts[warp + other];
+  }
+  if (lane || at.part || !real) return;
   sum *= (C)p.alpha;
-  if (p.beta != 0)
-    sum += (C)p.beta * k_get(((const S *)p.added.at)[batch * p.added.batch + row * p.added.step]);
-  k_put((S *)p.out.at + batch * p.out.batch + row * p.out.step, sum);
+  const S *added = (const S *)p.added.at + at.batch * p.added.batch + at.row * p.added.step;
+  if (p.beta != 0) sum += (C)p.beta * k_get(*added);
+  k_put((S *)p.out.at + at.batch * p.out.batch + at.row * p.out.step, sum);
 }
-K_FLOATS(dots, k_dots)
+#define DOTS(suffix, S) \
+  extern "C" __global__ void __launch_bounds__(K_DOTS_BLOCK) \
+      dots_##suffix(const __grid_constant__ k_dots p) { \
+    ask<S>(p), k_wait(); \
+    dots_body<S>(p); \
+  }
+DOTS(f16, __half)
+DOTS(bf16, __nv_bfloat16)
+DOTS(f32, float)
+DOTS(f64, double)
