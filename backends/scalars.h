@@ -142,9 +142,11 @@ K_MATH float k_nextafter_f32(float a, float b, float highest) {
 }
 K_MATH double k_nextafter_f64(double a, double b, double highest) { return nextafter(a, b); }
 
-// The powers that are products, roots and reciprocals are computed as such.
+// The powers that are products, roots and reciprocals are computed as such. Their exponents are
+// halves of whole numbers, so that one comparison tells most others.
 #define K_POW(S, T, M) \
   K_MATH T k_pow_##S(T a, T b) { \
+    if (b + b != rint##M(b + b)) return pow##M(a, b); \
     return b == 2         ? a * a \
            : b == 1       ? a \
            : b == 3       ? a * a * a \

@@ -349,26 +349,33 @@ K_KERNELS_cummin
 
 // ---- places in sorted lines; NaN is the greatest number. A thread a value.
 
+// Does the value belong behind an element?
 template <typename C>
-static __device__ __forceinline__ bool precedes(C a, C b) {
-  return a < b || (b != b && a == a);
+static __device__ __forceinline__ bool is_behind(C there, C value, bool right) {
+  if (value != value) return right || there == there;
+  return right ? there <= value : there < value;
+}
+// The middles are those of the CPU's search, so that a line out of order gives the same place.
+template <typename S, typename I, typename C>
+static __device__ __forceinline__ I place_in(const S *line, I n, C value, bool right) {
+  I low = 0;
+  while (low < n) {
+    I middle = low + (n - low) / 2;
+    bool behind = is_behind(C(k_get(line[middle])), value, right);
+    low = behind ? middle + 1 : low;
+    n = behind ? n : middle;
+  }
+  return low;
 }
 template <typename S>
 static __device__ __forceinline__ void search_lines_body(const k_search_lines &p) {
   typedef typename k_type<S>::number C;
+  bool one = p.each >= p.count, right = p.right;
   for (int64_t i = k_thread(); i < p.count; i += k_threads()) {
-    const S *line = (const S *)p.boundaries + i / p.each * p.size;
+    const S *line = (const S *)p.boundaries + (one ? 0 : i / p.each * p.size);
     C value = k_get(((const S *)p.values)[i]);
-    int64_t low = 0, n = p.size;
-    while (low < n) {
-      int64_t middle = low + (n - low) / 2;
-      C there = k_get(line[middle]);
-      if (p.right ? precedes(value, there) : !precedes(there, value))
-        n = middle;
-      else
-        low = middle + 1;
-    }
-    p.out[i] = low;
+    p.out[i] = p.size >> 31 ? place_in(line, p.size, value, right)
+                            : place_in(line, (int)p.size, value, right);
   }
 }
 K_KERNELS_search_lines
