@@ -166,7 +166,7 @@ def wanted(o):
 
 
 def job(o, python, library):
-    """What the ranks of a library find; None where one fails."""
+    """What the ranks of a library find, row by row."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
@@ -175,31 +175,36 @@ def job(o, python, library):
     for rank in range(o.ranks):
         where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(o.ranks), "LOCAL_RANK": str(rank)}
         ranks.append(subprocess.Popen(command, env={**run.environment(), **where}, stdout=subprocess.PIPE if rank == 0 else None, text=True))
-    lines = ranks[0].communicate()[0].splitlines()
+    for line in ranks[0].stdout:
+        if line.startswith("{"): yield json.loads(line)
     if any(rank.wait() for rank in ranks): print(f"{library}: a rank has failed", file=sys.stderr)
-    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def text(value, unit):
     return "-" if value is None else run.text(value, "s") if unit == "s" else f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
 
 
+def show(name, both):
+    more = ROWS[name][1]
+    ours, theirs = (both.get(library, {}).get("figure") for library in run.LIBRARIES)
+    ratio = "" if not ours or not theirs else f"{theirs / ours if more['unit'] == 's' else ours / theirs:.2f}"
+    peaks = "/".join(f"{both[l]['peak'] / 2**20:,.0f}" if both.get(l, {}).get("peak") else "-" for l in run.LIBRARIES)
+    print(f"{name:68}{text(ours, more['unit']):>17}{text(theirs, more['unit']):>17}{ratio:>6}{text(more['goal'], more['unit']):>10}{peaks:>16}", flush=True)
+    for library, figures in both.items():
+        if "error" in figures: print(f"    {library}: {figures['error']}", flush=True)
+
+
 def main(o):
     python, have = run.choose()
     found = {}
-    for library in have:
+    print(f"{'':68}{'Phlox':>17}{'torch':>17}{'ratio':>6}{'goal':>10}{'peak, MiB':>16}", flush=True)
+    for library in have:  # the last one's line completes a row
         for line in job(o, python, library):
             (name, figures), = line.items()
             found.setdefault(name, {})[library] = figures
-    print(f"{'':68}{'Phlox':>17}{'torch':>17}{'ratio':>6}{'goal':>10}{'peak, MiB':>16}")
+            if library == have[-1]: show(name, found[name])
     for name, both in found.items():
-        more = ROWS[name][1]
-        ours, theirs = (both.get(library, {}).get("figure") for library in run.LIBRARIES)
-        ratio = "" if not ours or not theirs else f"{theirs / ours if more['unit'] == 's' else ours / theirs:.2f}"
-        peaks = "/".join(f"{both[l]['peak'] / 2**20:,.0f}" if both.get(l, {}).get("peak") else "-" for l in run.LIBRARIES)
-        print(f"{name:68}{text(ours, more['unit']):>17}{text(theirs, more['unit']):>17}{ratio:>6}{text(more['goal'], more['unit']):>10}{peaks:>16}")
-        for library, figures in both.items():
-            if "error" in figures: print(f"    {library}: {figures['error']}")
+        if have[-1] not in both: show(name, both)
     with open(o.out, "w") as file: json.dump(found, file, indent=1)
 
 
