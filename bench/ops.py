@@ -47,7 +47,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log
     F.gelu(x, approximate='tanh'); F.silu(x); x.logsumexp(0); wide.exp(); wide.abs().log(); wide.tanh(); wide.sigmoid(); x.clamp(0, 1); halves @ halves; halves[:16] @ halves; x.sqrt();
     x.gather(1, places); x.index_select(0, rows); flat.clone().index_put_((ints,), flat); torch.zeros(1000, 1000).scatter_add_(1, places, x);
     x.t().contiguous(); torch.cat([x, y], 1); x.flip(1); x.roll(5, 1); x.tril(); torch.arange(1000000); torch.rand(1000, 1000);
-    torch.randn(1000, 1000); torch.randperm(100000); x @ y; x @ y[:, :16]; x[:8] @ y; wide[:8] @ wide; wide @ wide; places @ places; places.int() @ places.int();
+    torch.randn(1000, 1000); torch.randperm(100000); x @ y; x @ y[:, :16]; x[:8] @ y; x[:16] @ y; x[:32] @ y; wide[:8] @ wide; wide @ wide; places @ places; places.int() @ places.int();
     places.to(torch.int8) @ places.to(torch.int8); F.conv2d(image, weight, padding=1); F.conv2d(image, depth, padding=1, groups=32);
     F.conv2d(scene, depth, padding=1, groups=32); F.max_pool2d(image, 2);
     F.relu(image); F.relu(last); image + image; last + last; F.batch_norm(image, None, None, training=True); F.batch_norm(last, None, None, training=True);
@@ -74,7 +74,7 @@ NUMPY = {"x + y": "x + y", "x * 2": "x * 2", "x > y": "x > y", "x.exp()": "np.ex
          "x.max()": "x.max()", "x.max(1)": "x.max(1)", "x.argmax(1)": "x.argmax(1)", "x.var(1)": "x.var(1, ddof=1)", "x.cumsum(1)": "x.cumsum(1)",
          "x.cumsum(0)": "x.cumsum(0)", "x.sort(1)": "np.argsort(x, 1, kind='stable')", "flat.sort()": "np.argsort(flat, kind='stable')",
          "ints.sort()": "np.argsort(ints, kind='stable')", "flat.view(-1, 16).sort(1)": "np.argsort(flat.reshape(-1, 16), 1, kind='stable')",
-         "flat.view(-1, 4).sort(1)": "np.argsort(flat.reshape(-1, 4), 1, kind='stable')", "flat.msort()": "np.sort(flat)", "ints.msort()": "np.sort(ints)", "x.msort()": "np.sort(x, 0)", "wide.msort()": "np.sort(wide, 0)", "flat.unique()": "np.unique(flat)", "x @ y": "x @ y", "x @ y[:, :16]": "x @ y[:, :16]", "x[:8] @ y": "x[:8] @ y",
+         "flat.view(-1, 4).sort(1)": "np.argsort(flat.reshape(-1, 4), 1, kind='stable')", "flat.msort()": "np.sort(flat)", "ints.msort()": "np.sort(ints)", "x.msort()": "np.sort(x, 0)", "wide.msort()": "np.sort(wide, 0)", "flat.unique()": "np.unique(flat)", "x @ y": "x @ y", "x @ y[:, :16]": "x @ y[:, :16]", "x[:8] @ y": "x[:8] @ y", "x[:16] @ y": "x[:16] @ y", "x[:32] @ y": "x[:32] @ y",
          "wide @ wide": "wide @ wide", "wide[:8] @ wide": "wide[:8] @ wide", "x.half()": "x.astype(np.float16)", "x[mask]": "x[mask]", "flat[ints]": "flat[ints]",
          "x.t().contiguous()": "np.ascontiguousarray(x.T)", "torch.where(mask, x, y)": "np.where(mask, x, y)", "torch.cat([x, y], 1)": "np.concatenate([x, y], 1)",
          "L.inv(square)": "np.linalg.inv(square)", "L.cholesky(whole)": "np.linalg.cholesky(whole)", "L.svd(square)": "np.linalg.svd(square)",

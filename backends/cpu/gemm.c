@@ -14,8 +14,9 @@
 // Elements of A and B, and of C, up to which a product is direct.
 enum { DIRECT_ELEMENTS = 48 * 1024, DIRECT_RESULTS = 256 * 1024 };
 // Columns of B that are taken one by one if rows of A lie anywhere, rows of A for which packing
-// rows of B that lie apart does not pay, and the length of rows that are multiplied as they lie.
-enum { MOST_COLUMNS = 8, FEW_ROWS = 16, LONG_ROWS = 128 };
+// rows of B that lie apart does not pay, the length of rows that are multiplied as they lie, and
+// tiles that a row of B is used for at most if it is read where it lies.
+enum { MOST_COLUMNS = 8, FEW_ROWS = 16, LONG_ROWS = 128, FEW_TILES = 3 };
 // Rows of A from which blocks of k are long: of fewer, a panel of B is used too seldom.
 enum { DEEP_ROWS = 400 };
 // Elements that a thread converts at least.
@@ -64,8 +65,10 @@ static way choose(const px__gemm *g, const px__tiles *tiles) {
   if (g->a_rows || g->b_rows || g->b_columns || !tiles->direct) return BLOCKED;
   bool small = g->m * g->k + g->k * g->n <= DIRECT_ELEMENTS && g->m * g->n <= DIRECT_RESULTS &&
                (size_t)(g->k * tiles->columns) * tiles->item <= PANEL_BYTES;
-  // Where each row of B is used for one tile only, or for two of double, packing it does not pay.
-  int64_t few = tiles->item == sizeof(double) ? 2 * tiles->rows : tiles->rows;
+  // Where each row of B is used for few tiles, packing it does not pay; if it has to be converted,
+  // A lies across k or C is most of it all, for one.
+  bool one = g->b_half || g->ac != 1 || g->k <= SHALLOW;
+  int64_t few = one ? tiles->rows : FEW_TILES * tiles->rows;
   bool thin = g->bc == 1 && g->m <= few;
   return small || thin ? DIRECT : BLOCKED;
 }
