@@ -138,8 +138,8 @@ static const struct {
      "buffer* child* init method* named passing callable typed owned forward pair run sized repr "
      "shape sample* example note doc!"},
     {"optimizer",
-     "extends argument* pair* check* state* scalar* number* next* let* set* sample* paper! note "
-     "doc!"},
+     "extends order argument* pair* check* state* scalar* number* next* let* set* sample* paper! "
+     "note doc!"},
     {"loop", "argument* pair* check* sample! example! paper! doc!"},
     {"schedule", "argument* check* words* next at run first prepare momentum sample paper doc!"}};
 enum { SORTS = sizeof sorts / sizeof *sorts };

@@ -99,9 +99,32 @@ static void write_init(FILE *to, const optim *o) {
   each_param(to, o, write_signature);
   fprintf(to, ") -> None:\n");
 }
+// The options as groups have them: in the order of the signature, or in that of the field `order`,
+// which names each of them.
+static const char *ordered;  // " lr betas eps "
+static int unlisted;
+static void count_unlisted(FILE *to, const python_param *p) {
+  (void)to;
+  unlisted += !strstr(ordered, og_format(" %s ", p->name));
+}
+static void write_passed(FILE *to, const optim *o) {
+  const og_field *field = og_entry_field(o->entry, "order");
+  if (!field) {
+    each_param(to, o, write_pass);
+    return;
+  }
+  unlisted = 0, ordered = og_format(" %s ", field->text);
+  each_param(to, o, count_unlisted);
+  if (unlisted) og_die(field->place, "order of %s lacks an option", o->entry->name);
+  for (const char *at = field->text; *at;) {
+    int length = (int)strcspn(at, " ");
+    fprintf(to, "\"%.*s\": %.*s, ", length, at, length, at);
+    at = og_skip(at + length);
+  }
+}
 static void write_super(FILE *to, const optim *o, const char *base, const char *more) {
   fprintf(to, "        %s.__init__(self, params, {", base);
-  each_param(to, o, write_pass);
+  write_passed(to, o);
   fprintf(to, "%s})\n", more);
 }
 

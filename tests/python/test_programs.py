@@ -150,6 +150,12 @@ class Training(Case):
         self.gives("m = nn.BatchNorm1d(3); s = m.state_dict(); del s['num_batches_tracked']; m.load_state_dict(s)",
                    'RuntimeError: Error(s) in loading state_dict for BatchNorm1d:\n\tMissing key(s) in state_dict: "num_batches_tracked". ')
 
+    def test_options_of_groups_have_their_order(self):
+        for kind, options in {"Adam": "lr betas eps weight_decay amsgrad maximize foreach capturable differentiable fused decoupled_weight_decay", "SGD": "lr momentum dampening weight_decay nesterov maximize "
+                              "foreach differentiable fused", "RMSprop": "lr momentum alpha eps centered weight_decay capturable foreach maximize differentiable",
+                              "Rprop": "lr etas step_sizes foreach maximize differentiable capturable"}.items():
+            self.gives(f"print(*list(torch.optim.{kind}([torch.ones(1, requires_grad=True)]).param_groups[0])[1:])", options)
+
     def test_what_modules_and_optimisers_are_refused(self):
         setup = "o = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1.); S = torch.optim.lr_scheduler; "
         self.gives("nn.ReLU().add_module('a.b', None)", "KeyError: 'module name can\\'t contain \".\", got: a.b'")
