@@ -138,7 +138,7 @@ class Losses(unittest.TestCase):
             layer = torch.nn.CTCLoss(blank, reduction="none")
             for given in (lengths, sizes), (tuple(lengths), tuple(sizes)), (torch.tensor(lengths), sizes):
                 self.assertEqual(layer(log_probs, padded, *given).tolist(), got.tolist())
-            with self.assertRaisesRegex(TypeError, r"argument 'target_lengths' must be Tensor, not str"):
+            with self.assertRaisesRegex(TypeError, r"argument 'target_lengths' \(position 4\) must be Tensor, not str"):
                 layer(log_probs, padded, lengths, "ab")
             alone = F.ctc_loss(log_probs[:, 0], padded[0], torch.tensor(5), torch.tensor(2), blank, "none")
             self.assertAlmostEqual(float(alone), wanted[0], places=9)

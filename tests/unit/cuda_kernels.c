@@ -7,10 +7,10 @@
 
 static px_core core = {.size = sizeof core, .abi = PX_BACKEND_ABI, .error = px_error_set};
 
-// Norms of weights, attention with dropout and sorts without places have other ways.
+// Norms of weights, volumes, attention with dropout and sorts without places have other ways.
 static bool is_optional(const char *name) {
-  return !strncmp(name, "weight_", 7) || !strcmp(name, "attention_dropout") ||
-         !strcmp(name, "sorted");
+  return !strncmp(name, "weight_", 7) || !strncmp(name, "conv3d_", 7) ||
+         !strcmp(name, "attention_dropout") || !strcmp(name, "sorted");
 }
 
 PX_TEST(every_kernel_of_the_cpu_is_there) {

@@ -421,7 +421,8 @@ PX_TEST(a_schedule_goes_on_from_an_epoch) {
   PX_SCOPED(px_scheduler) s = NULL;
   const px_scheduler_kind *kind = px_scheduler_kind_find("StepLR");
   FAILS(px_scheduler_new(&s, kind, o, (double[]){2, 0.5}, NULL, 0, 3), PX_KEY,
-        "param 'initial_lr' is not specified in param_groups[0] when resuming an optimizer");
+        "param 'initial_lr' is not specified in param_groups[0] when resuming scheduler with "
+        "last_epoch >= 0.");
   OK(px_optimizer_set_initial_lr(o, 0, 0.8));
   OK(px_optimizer_set(o, 0, "lr", 0.4));
   OK(px_scheduler_new(&s, kind, o, (double[]){2, 0.5}, NULL, 0, 3));
