@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread pool. It works on one job at a time, whose pieces its threads take from a counter.
 //
-// A caller that cannot get `busy` works alone. A worker joins and leaves a job with the lock held,
-// so the caller knows when no worker uses its job any more. The pool is made at the first large
-// job; a forked child starts without one. Workers never end.
+// A caller that cannot get `busy` works alone. Workers join a job and leave it by one word,
+// `state`, without a lock, as all of them come at once; the caller closes it when no piece is left,
+// and then waits until nobody is inside, so that it knows when no worker uses its job any more. The
+// pool is made at the first large job; a forked child starts without one. Workers never end.
 //
 // Waking a sleeping thread takes longer than most jobs. So a worker spins for a moment before it
 // sleeps, if the last two jobs came that close together and each thread can have a core: a training
@@ -20,25 +21,34 @@
 enum { MOST_THREADS = 64, LOOKS = 64 };  // LOOKS: between two of the clock
 enum { LOOK_OUT_NS = 100 * 1000, KEEP_NS = 40 * 1000 };
 enum { FIRST_STEP = 4, STEP_NS = 1000 * 1000 };  // grains of the first step; a short one
+enum { LINE = 64 };  // bytes of a cache line: what one thread writes is not beside what all read
 
 typedef struct job {
   void (*fn)(void *context, int64_t begin, int64_t end);
   void *context;
   int64_t n, grain, chunk;
-  int64_t next;  // atomic
-  int helpers;   // workers that may join
-  bool stop;     // atomic
+  int helpers;                  // workers that may join
+  bool stop;                    // atomic
+  _Alignas(LINE) int64_t next;  // atomic
 } job;
 
 static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t wake = PTHREAD_COND_INITIALIZER, left = PTHREAD_COND_INITIALIZER;
-static job *current;        // under lock
-static int inside, asleep;  // workers in `current`, and waiting for `wake`; written under lock
 static int started, cores;  // under busy
-static uint64_t turn;       // counts jobs; written under lock
-static int64_t last_end;    // under lock: when the last job ended
-static bool close_upon;     // under lock: the current job came soon after the one before
+static int64_t last_end;    // under busy: when the last job ended
+
+// Atomic. `turn` counts jobs; `state` is that of the last one: how many workers may still join,
+// above how many are inside. A worker that is inside may use `current`.
+enum { INSIDE = 1, ROOM = 1 << 16 };
+static _Alignas(LINE) uint64_t turn;
+static bool close_upon;  // the current job came soon after the one before
+static job *current;
+static _Alignas(LINE) uint32_t state;
+
+// For those that sleep: workers until there is another turn, a caller until all have left.
+static _Alignas(LINE) pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wake = PTHREAD_COND_INITIALIZER, left = PTHREAD_COND_INITIALIZER;
+static int asleep;    // atomic, written under lock
+static bool waiting;  // atomic, written under lock
 
 static int64_t now(void) {
   struct timespec t;
@@ -86,8 +96,9 @@ static void work(job *j) {
 
 // ---- looking out
 
-static bool new_turn(uint64_t seen) { return __atomic_load_n(&turn, __ATOMIC_ACQUIRE) != seen; }
-static bool all_left(uint64_t unused) { return __atomic_load_n(&inside, __ATOMIC_ACQUIRE) == 0; }
+static bool new_turn(uint64_t seen) { return __atomic_load_n(&turn, __ATOMIC_SEQ_CST) != seen; }
+static uint32_t count_inside(void) { return __atomic_load_n(&state, __ATOMIC_SEQ_CST) % ROOM; }
+static bool all_left(uint64_t unused) { return count_inside() == 0; }
 
 // Looks for a moment whether it has come, and, if not soon, lets others have the core meanwhile.
 static void look_out(bool (*come)(uint64_t), uint64_t argument) {
@@ -102,31 +113,41 @@ static void look_out(bool (*come)(uint64_t), uint64_t argument) {
   } while (passed < LOOK_OUT_NS);
 }
 
+// ---- workers. Who goes to sleep says so before the last look at what it waits for, and who
+// changes that looks afterwards whether somebody sleeps: one of the two sees the other.
+
+static bool join(void) {
+  uint32_t is = __atomic_load_n(&state, __ATOMIC_RELAXED);
+  while (is >= ROOM)
+    if (__atomic_compare_exchange_n(&state, &is, is - ROOM + INSIDE, true, __ATOMIC_ACQUIRE,
+                                    __ATOMIC_RELAXED))
+      return true;
+  return false;
+}
+static void leave(void) {
+  uint32_t before = __atomic_fetch_sub(&state, INSIDE, __ATOMIC_SEQ_CST);
+  if (before % ROOM != INSIDE || !__atomic_load_n(&waiting, __ATOMIC_SEQ_CST)) return;
+  pthread_mutex_lock(&lock);
+  pthread_cond_signal(&left);
+  pthread_mutex_unlock(&lock);
+}
+static void sleep_until_after(uint64_t seen) {
+  pthread_mutex_lock(&lock);
+  __atomic_store_n(&asleep, asleep + 1, __ATOMIC_SEQ_CST);
+  while (!new_turn(seen)) pthread_cond_wait(&wake, &lock);
+  __atomic_store_n(&asleep, asleep - 1, __ATOMIC_SEQ_CST);
+  pthread_mutex_unlock(&lock);
+}
 static void *worker(void *unused) {
   (void)unused;
   uint64_t seen = 0;
-  bool lively = false;
-  pthread_mutex_lock(&lock);
   for (;;) {
-    if (lively && turn == seen) {
-      pthread_mutex_unlock(&lock);
-      look_out(new_turn, seen);
-      pthread_mutex_lock(&lock);
-    }
-    for (; turn == seen; asleep--) {
-      asleep++;
-      pthread_cond_wait(&wake, &lock);
-    }
-    seen = turn;
-    lively = close_upon;
-    job *j = current;
-    if (!j || inside >= j->helpers) continue;
-    __atomic_store_n(&inside, inside + 1, __ATOMIC_RELAXED);
-    pthread_mutex_unlock(&lock);
-    work(j);
-    pthread_mutex_lock(&lock);
-    __atomic_store_n(&inside, inside - 1, __ATOMIC_RELEASE);
-    if (inside == 0) pthread_cond_signal(&left);
+    if (__atomic_load_n(&close_upon, __ATOMIC_RELAXED)) look_out(new_turn, seen);
+    if (!new_turn(seen)) sleep_until_after(seen);
+    seen = __atomic_load_n(&turn, __ATOMIC_ACQUIRE);
+    if (!join()) continue;
+    work(__atomic_load_n(&current, __ATOMIC_RELAXED));
+    leave();
   }
   return NULL;
 }
@@ -136,8 +157,7 @@ static void start_afresh(void) {
   busy = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   wake = left = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
-  current = NULL;
-  inside = asleep = started = 0;
+  state = 0, asleep = started = 0, waiting = false;
 }
 
 int px__cpu_thread_count(void) {
@@ -164,38 +184,40 @@ static void start_workers(int wanted) {
 }
 
 static void post(job *j) {
+  __atomic_store_n(&current, j, __ATOMIC_RELAXED);
+  __atomic_store_n(&close_upon, started < cores && now() - last_end < LOOK_OUT_NS,
+                   __ATOMIC_RELAXED);
+  __atomic_store_n(&state, (uint32_t)j->helpers * ROOM, __ATOMIC_RELEASE);
+  __atomic_store_n(&turn, turn + 1, __ATOMIC_SEQ_CST);
+  if (__atomic_load_n(&asleep, __ATOMIC_SEQ_CST) == 0) return;
   pthread_mutex_lock(&lock);
-  current = j;
-  close_upon = started < cores && now() - last_end < LOOK_OUT_NS;
-  __atomic_store_n(&turn, turn + 1, __ATOMIC_RELEASE);
-  // No more than there is work for: each that wakes up takes the lock.
   for (int i = 0; i < asleep && i < j->helpers; i++) pthread_cond_signal(&wake);
   pthread_mutex_unlock(&lock);
 }
 
-// While workers are still at it. The lock is given up meanwhile.
-static void ask(job *j) {
-  pthread_mutex_unlock(&lock);
-  if (px_interrupt_due()) __atomic_store_n(&j->stop, true, __ATOMIC_RELAXED);
+// Nobody joins from here on. The lock is given up while it is asked whether the call is to end.
+static void finish(job *j) {
+  __atomic_fetch_and(&state, ROOM - 1, __ATOMIC_SEQ_CST);
+  if (started < cores) look_out(all_left, 0);
+  if (count_inside() == 0) return;
   pthread_mutex_lock(&lock);
+  __atomic_store_n(&waiting, true, __ATOMIC_SEQ_CST);
+  while (count_inside() > 0) {
+    px_interrupt_wait(&left, &lock);
+    if (count_inside() == 0) break;
+    pthread_mutex_unlock(&lock);
+    if (px_interrupt_due()) __atomic_store_n(&j->stop, true, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&lock);
+  }
+  __atomic_store_n(&waiting, false, __ATOMIC_SEQ_CST);
+  pthread_mutex_unlock(&lock);
 }
 
 static void run_together(job *j) {
   post(j);
   work(j);
-  pthread_mutex_lock(&lock);
-  current = NULL;
-  if (inside > 0 && started < cores) {
-    pthread_mutex_unlock(&lock);
-    look_out(all_left, 0);
-    pthread_mutex_lock(&lock);
-  }
-  while (inside > 0) {
-    px_interrupt_wait(&left, &lock);
-    if (inside > 0) ask(j);
-  }
+  finish(j);
   last_end = now();
-  pthread_mutex_unlock(&lock);
 }
 
 void px__cpu_parallel(int64_t n, int64_t grain,
