@@ -11,6 +11,7 @@
 #include "cpu/threads.h"
 
 enum { PARTS = 256, LEAST_PART = 65536, CHUNK = 512, FEW = 4, PARALLEL = 32768 };
+enum { NARROWEST = 32 };  // columns that a thread has at least: two cache lines of float
 
 typedef union wide {  // a D
   double f, complex[2];
@@ -23,7 +24,8 @@ typedef struct plan {
   char *out;
   int in_dtype, out_dtype;
   px__axes x;
-  int64_t part;  // of a long fold
+  int64_t part;   // of a long fold
+  int64_t chunk;  // columns that are folded together
   wide *parts;
 } plan;
 
@@ -157,13 +159,25 @@ static void fold_chunk(const plan *p, const char *in, int64_t result, int64_t n)
 // Pieces of the innermost kept axis, for each place of the other kept axes.
 static void columns(void *context, int64_t begin, int64_t end) {
   const plan *p = context;
-  int64_t width = p->x.kept[0].size, pieces = (width + CHUNK - 1) / CHUNK;
+  int64_t width = p->x.kept[0].size, chunk = p->chunk, pieces = (width + chunk - 1) / chunk;
   for (int64_t i = begin; i < end; i++) {
-    int64_t j = i % pieces * CHUNK, n = width - j < CHUNK ? width - j : CHUNK;
+    int64_t j = i % pieces * chunk, n = width - j < chunk ? width - j : chunk;
     int64_t in = px__axes_place(p->x.kept, 1, p->x.kept_count, i / pieces).in;
     int64_t out = px__axes_place(p->x.kept, 1, p->x.kept_count, i / pieces).out;
     fold_chunk(p, p->in + in + j * p->x.kept[0].in, out + j * p->x.kept[0].out, n);
   }
+}
+
+// Each column is folded by itself, so that it does not matter how many go together: fewer where
+// threads would have nothing to do.
+static void run_columns(plan *p, int64_t work) {
+  int64_t width = p->x.kept[0].size, others = p->x.results / width, items;
+  int64_t wanted = work > PARALLEL ? 2 * px__cpu_thread_count() : 1;
+  for (p->chunk = CHUNK;; p->chunk /= 2) {
+    items = others * ((width + p->chunk - 1) / p->chunk);
+    if (items >= wanted || p->chunk == NARROWEST) break;
+  }
+  px__cpu_parallel(items, work > PARALLEL ? 1 : items, columns, p);
 }
 
 static void run(plan *p) {
@@ -173,8 +187,7 @@ static void run(plan *p) {
   if (p->x.length < 2 * LEAST_PART && are_alike(p)) {
     fold_once(p);
   } else if (by_column) {
-    int64_t items = p->x.results / width * ((width + CHUNK - 1) / CHUNK);
-    px__cpu_parallel(items, work > PARALLEL ? 1 : items, columns, p);
+    run_columns(p, work);
   } else if (p->x.length >= 2 * LEAST_PART && p->x.results < 16) {
     long_fold(p);
   } else {

@@ -60,9 +60,8 @@ static inline px_status px__stopped_take(void) {
   bool none = __atomic_load_n(&px__stop_count, __ATOMIC_RELAXED) == 0;
   return __builtin_expect(none, 1) ? PX_OK : px__stopped_forget();
 }
-// memcpy and memset to 0 for memory of any size, which end early between pieces.
+// memcpy for memory of any size, which ends early between pieces.
 px_status px__copy_long(void *to, const void *from, size_t bytes);
-px_status px__clear_long(void *at, size_t bytes);
 // A list of blocks, which begin with a px__seat. px__seat_take gives the calling thread one that no
 // other has, perhaps with what that has left in it, or a new one of zeros; NULL without memory. It
 // passes no fault point: callers go on without.

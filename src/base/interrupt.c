@@ -75,14 +75,6 @@ px_status px__copy_long(void *to, const void *from, size_t bytes) {
   return PX_OK;
 }
 
-px_status px__clear_long(void *at, size_t bytes) {
-  for (size_t done = 0; done < bytes; done += PIECE) {
-    if (done) PX_TRY(px_interrupt_poll());
-    memset((char *)at + done, 0, piece(bytes - done));
-  }
-  return PX_OK;
-}
-
 void px_interrupt_wait(void *condition, void *mutex) {
   if (!px_interrupt_wanted()) {
     pthread_cond_wait(condition, mutex);

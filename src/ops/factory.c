@@ -39,13 +39,15 @@ static px_status make(px_call *call, const px__options *o, int64_t ndim, const i
   return made(call, o);
 }
 
-// Writes a value into a tensor that nobody else has seen.
+// Writes a value into a tensor that nobody else has seen. A few zeros are not worth a kernel, which
+// all threads may share.
+enum { FEW = 32768 };
 static px_status fill(px_tensor *t, px_scalar value) {
   bool zero = value.kind == 'f' ? value.v.f == 0 && !signbit(value.v.f) : px_scalar_int(value) == 0;
   uint16_t needs = t->flags & PX_TENSOR_NEEDS_GRAD;
   if (t->numel == 0) return PX_OK;
-  if (zero && t->contiguous && px__tensor_device(t).type == PX_CPU)
-    return px__clear_long(px__tensor_at(t), (size_t)t->numel * px__item(t));
+  if (zero && t->contiguous && px__tensor_device(t).type == PX_CPU && t->numel <= FEW)
+    return memset(px__tensor_at(t), 0, (size_t)t->numel * px__item(t)), PX_OK;
   t->flags &= (uint16_t)~PX_TENSOR_NEEDS_GRAD;  // it is no in-place change of a leaf
   uint64_t version = t->storage->version;
   px_status status = zero ? px_zero_(t) : px_fill_(t, value);
