@@ -151,3 +151,30 @@ PX_TEST(whole_norms_and_variances_are_the_same_with_any_number_of_threads) {
   }
   OK(px_set_num_threads(threads));
 }
+
+// Of as many columns as make pieces of different widths, which also end within one. Thirds are
+// rounded.
+PX_TEST(sums_of_columns_are_the_same_with_any_number_of_threads) {
+  static const int64_t columns[] = {33, 64, 511, 1000, 1537}, counts[] = {1, 2, 7, 16};
+  int64_t threads = px_num_threads(), down = 0;
+  for (int i = 0; i < 5; i++) {
+    int64_t rows = 80000 / columns[i], n = columns[i];
+    PX_SCOPED(px_tensor) whole = numbers(PX_FLOAT32, rows, n, 0);
+    PX_SCOPED(px_tensor) t = NULL;
+    PX_SCOPED(px_tensor) first = NULL;
+    OK(px_div_scalar(&t, whole, px_float(3)));
+    for (int k = 0; k < 4; k++) {
+      PX_SCOPED(px_tensor) sum = NULL;
+      OK(px_set_num_threads(counts[k]));
+      OK(px_sum(&sum, t, &down, 1, false, PX_DTYPE_NONE));
+      if (k == 0) first = px_retain(sum);
+      CHECK(!memcmp(px_tensor_data(sum), px_tensor_data(first), (size_t)n * sizeof(float)));
+    }
+    for (int64_t j = 0; j < n; j += n - 1) {
+      double wanted = 0;
+      for (int64_t r = 0; r < rows; r++) wanted += element(t, r * n + j);
+      CHECK_NEAR(element(first, j) / wanted, 1, 1e-6);
+    }
+  }
+  OK(px_set_num_threads(threads));
+}
