@@ -170,14 +170,14 @@ static void columns(void *context, int64_t begin, int64_t end) {
 
 // Each column is folded by itself, so that it does not matter how many go together: fewer where
 // threads would have nothing to do.
-static void run_columns(plan *p, int64_t work) {
+static void run_columns(plan *p, bool shared) {
   int64_t width = p->x.kept[0].size, others = p->x.results / width, items;
-  int64_t wanted = work > PARALLEL ? 2 * px__cpu_thread_count() : 1;
+  int64_t wanted = shared ? 2 * px__cpu_thread_count() : 1;
   for (p->chunk = CHUNK;; p->chunk /= 2) {
     items = others * ((width + p->chunk - 1) / p->chunk);
     if (items >= wanted || p->chunk == NARROWEST) break;
   }
-  px__cpu_parallel(items, work > PARALLEL ? 1 : items, columns, p);
+  px__cpu_parallel(items, shared ? 1 : items, columns, p);
 }
 
 static void run(plan *p) {
@@ -187,7 +187,7 @@ static void run(plan *p) {
   if (p->x.length < 2 * LEAST_PART && are_alike(p)) {
     fold_once(p);
   } else if (by_column) {
-    run_columns(p, work);
+    run_columns(p, work > PARALLEL);
   } else if (p->x.length >= 2 * LEAST_PART && p->x.results < 16) {
     long_fold(p);
   } else {

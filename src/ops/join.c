@@ -254,13 +254,11 @@ PX_RUN(repeat_interleave_counts) {
   PX_CHECK(!px__given(wanted) || wanted.v.i >= 0, PX_RUNTIME,
            "Trying to create tensor with negative dimension %lld: [%lld]", (long long)wanted.v.i,
            (long long)wanted.v.i);
+  bool lacks = px__lacks_values(repeats);
+  PX_CHECK(!lacks || px__given(wanted), PX_RUNTIME,
+           "cannot repeat_interleave a meta tensor without output_size");
   int64_t size = px__given(wanted) && repeats->numel ? wanted.v.i : 0;
-  if (px__lacks_values(repeats)) {
-    PX_CHECK(px__given(wanted), PX_RUNTIME,
-             "cannot repeat_interleave a meta tensor without output_size");
-    return px_tensor_empty(&call->results[0], 1, &size, dtype, px__tensor_device(repeats));
-  }
-  if (!repeats->numel)
+  if (lacks || !repeats->numel)
     return px_tensor_empty(&call->results[0], 1, &size, dtype, px__tensor_device(repeats));
   PX_TRY(spread_places(&places, repeats, wanted));
   return px__tensor_to(&call->results[0], places, dtype, PX_DEVICE_NONE);
