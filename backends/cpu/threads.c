@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread pool. It works on one job at a time, whose pieces its threads take from a counter.
+// The thread pool. It works on one job at a time, which is cut into shares, one for each thread,
+// and these into pieces. A thread takes the pieces of its own share, and then those that others
+// have left: the same thread so has the same part of a tensor in one op after the other, in the
+// cache of its core, and takes them from a counter that no other one writes to.
 //
 // A caller that cannot get `busy` works alone. Workers join a job and leave it by one word,
 // `state`, without a lock, as all of them come at once; the caller closes it when no piece is left,
@@ -27,22 +30,28 @@ typedef struct job {
   void (*fn)(void *context, int64_t begin, int64_t end);
   void *context;
   int64_t n, grain, chunk;
-  int helpers;                  // workers that may join
-  bool stop;                    // atomic
-  _Alignas(LINE) int64_t next;  // atomic
+  int helpers;  // workers that may join
+  bool stop;    // atomic
 } job;
 
 static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER;
 static int started, cores;  // under busy
 static int64_t last_end;    // under busy: when the last job ended
 
-// Atomic. `turn` counts jobs; `state` is that of the last one: how many workers may still join,
-// above how many are inside. A worker that is inside may use `current`.
-enum { INSIDE = 1, ROOM = 1 << 16 };
+// The shares of the current job: share 0 is the caller's, others the workers' of these numbers.
+static struct share {
+  _Alignas(LINE) int64_t next;  // atomic: where the next piece begins
+  int64_t end;
+} shares[MOST_THREADS];
+static _Alignas(LINE) uint64_t unfinished;  // atomic: a bit for each share that has pieces left
+
+// Atomic. `turn` counts jobs; `state` is that of the last one: whether it is closed, above how many
+// workers are inside. A worker that came in before it was closed may use `current`.
+enum { INSIDE = 1, CLOSED = 1 << 16 };
 static _Alignas(LINE) uint64_t turn;
 static bool close_upon;  // the current job came soon after the one before
 static job *current;
-static _Alignas(LINE) uint32_t state;
+static _Alignas(LINE) uint32_t state = CLOSED;
 
 // For those that sleep: workers until there is another turn, a caller until all have left.
 static _Alignas(LINE) pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -82,14 +91,25 @@ static void run_part(const job *j, int64_t begin, int64_t end) {
   j->fn(j->context, begin, end);
 }
 
-static void work(job *j) {
+static void do_share(job *j, struct share *of) {
+  while (!px__cpu_stopped()) {
+    int64_t begin = __atomic_fetch_add(&of->next, j->chunk, __ATOMIC_RELAXED);
+    if (begin >= of->end) break;
+    int64_t end = begin + j->chunk;
+    run_part(j, begin, end < of->end ? end : of->end);
+  }
+}
+
+// Does its own share, and then what is left of the others', from the next one on.
+static void work(job *j, int own) {
   job *before = mine;
   mine = j;
-  while (!px__cpu_stopped()) {
-    int64_t begin = __atomic_fetch_add(&j->next, j->chunk, __ATOMIC_RELAXED);
-    if (begin >= j->n) break;
-    int64_t end = begin + j->chunk;
-    run_part(j, begin, end < j->n ? end : j->n);
+  for (int s = own;;) {
+    do_share(j, &shares[s]);
+    uint64_t rest = __atomic_and_fetch(&unfinished, ~(UINT64_C(1) << s), __ATOMIC_RELAXED);
+    if (!rest || px__cpu_stopped()) break;
+    uint64_t after = rest >> own << own;
+    s = __builtin_ctzll(after ? after : rest);
   }
   mine = before;
 }
@@ -97,7 +117,7 @@ static void work(job *j) {
 // ---- looking out
 
 static bool new_turn(uint64_t seen) { return __atomic_load_n(&turn, __ATOMIC_SEQ_CST) != seen; }
-static uint32_t count_inside(void) { return __atomic_load_n(&state, __ATOMIC_SEQ_CST) % ROOM; }
+static uint32_t count_inside(void) { return __atomic_load_n(&state, __ATOMIC_SEQ_CST) % CLOSED; }
 static bool all_left(uint64_t unused) { return count_inside() == 0; }
 
 // Looks for a moment whether it has come, and, if not soon, lets others have the core meanwhile.
@@ -116,20 +136,24 @@ static void look_out(bool (*come)(uint64_t), uint64_t argument) {
 // ---- workers. Who goes to sleep says so before the last look at what it waits for, and who
 // changes that looks afterwards whether somebody sleeps: one of the two sees the other.
 
-static bool join(void) {
-  uint32_t is = __atomic_load_n(&state, __ATOMIC_RELAXED);
-  while (is >= ROOM)
-    if (__atomic_compare_exchange_n(&state, &is, is - ROOM + INSIDE, true, __ATOMIC_ACQUIRE,
-                                    __ATOMIC_RELAXED))
-      return true;
-  return false;
-}
 static void leave(void) {
   uint32_t before = __atomic_fetch_sub(&state, INSIDE, __ATOMIC_SEQ_CST);
-  if (before % ROOM != INSIDE || !__atomic_load_n(&waiting, __ATOMIC_SEQ_CST)) return;
+  if (before % CLOSED != INSIDE || !__atomic_load_n(&waiting, __ATOMIC_SEQ_CST)) return;
   pthread_mutex_lock(&lock);
   pthread_cond_signal(&left);
   pthread_mutex_unlock(&lock);
+}
+// Goes in, unless the job is closed or has no room. It does not ask first, as all come at once: one
+// that should not have come in goes out again.
+static job *join(void) {
+  if (__atomic_load_n(&state, __ATOMIC_RELAXED) & CLOSED) return NULL;
+  uint32_t before = __atomic_fetch_add(&state, INSIDE, __ATOMIC_SEQ_CST);
+  if (before < CLOSED) {
+    job *j = __atomic_load_n(&current, __ATOMIC_RELAXED);
+    if (before < (uint32_t)j->helpers) return j;
+  }
+  leave();
+  return NULL;
 }
 static void sleep_until_after(uint64_t seen) {
   pthread_mutex_lock(&lock);
@@ -138,15 +162,16 @@ static void sleep_until_after(uint64_t seen) {
   __atomic_store_n(&asleep, asleep - 1, __ATOMIC_SEQ_CST);
   pthread_mutex_unlock(&lock);
 }
-static void *worker(void *unused) {
-  (void)unused;
+static void *worker(void *number) {
+  const int own = (int)(intptr_t)number;
   uint64_t seen = 0;
   for (;;) {
     if (__atomic_load_n(&close_upon, __ATOMIC_RELAXED)) look_out(new_turn, seen);
     if (!new_turn(seen)) sleep_until_after(seen);
     seen = __atomic_load_n(&turn, __ATOMIC_ACQUIRE);
-    if (!join()) continue;
-    work(__atomic_load_n(&current, __ATOMIC_RELAXED));
+    job *j = join();
+    if (!j) continue;
+    work(j, own % (j->helpers + 1));
     leave();
   }
   return NULL;
@@ -157,7 +182,7 @@ static void start_afresh(void) {
   busy = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   wake = left = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
-  state = 0, asleep = started = 0, waiting = false;
+  state = CLOSED, asleep = started = 0, waiting = false;
 }
 
 int px__cpu_thread_count(void) {
@@ -177,17 +202,28 @@ static void start_workers(int wanted) {
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   while (started < wanted) {
     pthread_t thread;
-    if (pthread_create(&thread, &attributes, worker, NULL)) break;
+    if (pthread_create(&thread, &attributes, worker, (void *)(intptr_t)(started + 1))) break;
     started++;
   }
   pthread_attr_destroy(&attributes);
+}
+
+// Each share has as many pieces as the others, or one more.
+static void share_out(const job *j, int64_t pieces) {
+  const int count = j->helpers + 1;
+  for (int s = 0; s < count; s++) {
+    int64_t end = pieces * (s + 1) / count * j->chunk;
+    shares[s].end = end < j->n ? end : j->n;
+    __atomic_store_n(&shares[s].next, pieces * s / count * j->chunk, __ATOMIC_RELAXED);
+  }
+  __atomic_store_n(&unfinished, ~UINT64_C(0) >> (MOST_THREADS - count), __ATOMIC_RELAXED);
 }
 
 static void post(job *j) {
   __atomic_store_n(&current, j, __ATOMIC_RELAXED);
   __atomic_store_n(&close_upon, started < cores && now() - last_end < LOOK_OUT_NS,
                    __ATOMIC_RELAXED);
-  __atomic_store_n(&state, (uint32_t)j->helpers * ROOM, __ATOMIC_RELEASE);
+  __atomic_fetch_and(&state, ~(uint32_t)CLOSED, __ATOMIC_RELEASE);  // somebody may be going out
   __atomic_store_n(&turn, turn + 1, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&asleep, __ATOMIC_SEQ_CST) == 0) return;
   pthread_mutex_lock(&lock);
@@ -197,7 +233,7 @@ static void post(job *j) {
 
 // Nobody joins from here on. The lock is given up while it is asked whether the call is to end.
 static void finish(job *j) {
-  __atomic_fetch_and(&state, ROOM - 1, __ATOMIC_SEQ_CST);
+  __atomic_fetch_or(&state, CLOSED, __ATOMIC_SEQ_CST);
   if (started < cores) look_out(all_left, 0);
   if (count_inside() == 0) return;
   pthread_mutex_lock(&lock);
@@ -215,7 +251,7 @@ static void finish(job *j) {
 
 static void run_together(job *j) {
   post(j);
-  work(j);
+  work(j, 0);
   finish(j);
   last_end = now();
 }
@@ -239,6 +275,7 @@ void px__cpu_parallel(int64_t n, int64_t grain,
   j.chunk = chunk;
   j.helpers = pieces < count ? (int)pieces - 1 : count - 1;
   start_workers(j.helpers);
+  share_out(&j, pieces);
   j.stop = px_interrupt_due();  // asked here, as the workers may leave this thread no piece
   run_together(&j);
   pthread_mutex_unlock(&busy);

@@ -161,3 +161,24 @@ PX_TEST(replicas_have_the_grad_mode_and_their_device) {
     CHECK(px_device_equal(there[i].device, px_cpu()));
   }
 }
+
+// ---- threads of CPU kernels
+// A place that no thread had, or two, would stand out after additions in place.
+PX_TEST(each_place_is_worked_on_once_by_any_number_of_threads) {
+  static const int64_t sizes[] = {40001, 65536, 262147, 1000003},
+                       counts[] = {1, 2, 3, 7, 16, 63, 64, 80};
+  const int64_t threads = px_num_threads();
+  for (int i = 0; i < 4; i++) {
+    PX_SCOPED(px_tensor) t = NULL;
+    OK(px_zeros(&t, &sizes[i], 1, PX_FLOAT32, px_cpu(), false, false));
+    for (int k = 0; k < 8; k++) {
+      OK(px_set_num_threads(counts[k]));
+      for (int turn = 0; turn < 5; turn++) OK(px_add_scalar_(t, px_int(1), px_int(1)));
+      const float *at = px_tensor_data(t), wanted = (float)(5 * (k + 1));
+      int64_t wrong = 0;
+      for (int64_t j = 0; j < sizes[i]; j++) wrong += at[j] != wanted;
+      CHECK_EQ(wrong, 0);
+    }
+  }
+  OK(px_set_num_threads(threads));
+}
