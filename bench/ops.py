@@ -25,7 +25,7 @@ image, weight = torch.randn(16, 32, 32, 32), torch.randn(64, 32, 3, 3)
 last = image.to(memory_format=torch.channels_last)
 depth, scene = torch.randn(32, 1, 3, 3), torch.randn(4, 32, 112, 112)
 cube, bits = torch.randn(2, 16, 16, 32, 32), torch.randn(32, 16, 3, 3, 3)
-halves = x.half()
+halves, brief, octets = x.half(), x.bfloat16(), ints.to(torch.uint8)
 L, many = torch.linalg, torch.randn(1000, 16, 16)
 square, tall = x[:512, :512], torch.randn(2000, 200)
 whole, several = square @ square.T + 512 * torch.eye(512), many @ many.mT + torch.eye(16)
@@ -46,6 +46,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log
     x.abs().log(); x.sigmoid(); x.erf(); x.lgamma(); wide.lgamma(); x.log1p(); wide.abs().log1p(); torch.erfinv(x.tanh()); wide.tanh().erfinv(); x.abs() ** y; x ** 3; x ** -1; x ** -2; wide.abs() ** wide; x.abs() ** -0.5;
     F.gelu(x, approximate='tanh'); F.silu(x); x.logsumexp(0); wide.exp(); wide.abs().log(); wide.tanh(); wide.sigmoid(); x.clamp(0, 1); halves @ halves; halves[:16] @ halves; x.sqrt();
     x.gather(1, places); x.index_select(0, rows); flat.clone().index_put_((ints,), flat); torch.zeros(1000, 1000).scatter_add_(1, places, x);
+    brief * 2; brief + brief; octets + octets; torch.fmax(x, y); torch.heaviside(x, y); x.nan_to_num(); x.isneginf(); (x.abs() * 30) ** 20.3;
     x.t().contiguous(); torch.cat([x, y], 1); x.flip(1); x.roll(5, 1); x.tril(); torch.arange(1000000); torch.rand(1000, 1000);
     torch.randn(1000, 1000); torch.randperm(100000); x @ y; x @ y[:, :16]; x[:8] @ y; x[:16] @ y; x[:32] @ y; wide[:8] @ wide; wide @ wide; places @ places; places.int() @ places.int();
     places.to(torch.int8) @ places.to(torch.int8); F.conv2d(image, weight, padding=1); F.conv2d(image, depth, padding=1, groups=32);
@@ -70,6 +71,7 @@ NUMPY = {"x + y": "x + y", "x * 2": "x * 2", "x > y": "x > y", "x.exp()": "np.ex
          "wide.sin()": "np.sin(wide)", "x ** 2": "x ** 2", "x ** 3": "x ** 3", "x ** -1": "x ** -1.0", "x.abs() ** 2.5": "np.abs(x) ** 2.5", "x.abs() ** y": "np.abs(x) ** y",
          "x.abs().log()": "np.log(np.abs(x))", "x.abs().log1p()": "np.log1p(np.abs(x))", "wide.abs().log1p()": "np.log1p(np.abs(wide))", "wide.exp()": "np.exp(wide)", "wide.tanh()": "np.tanh(wide)",
          "wide.abs().log()": "np.log(np.abs(wide))", "x.sqrt()": "np.sqrt(x)", "torch.atan2(x, y)": "np.arctan2(x, y)",
+         "octets + octets": "octets + octets", "torch.fmax(x, y)": "np.fmax(x, y)", "torch.heaviside(x, y)": "np.heaviside(x, y)", "wide.abs() ** wide": "np.abs(wide) ** wide",
          "torch.fmod(x, y)": "np.fmod(x, y)", "torch.remainder(x, y)": "np.mod(x, y)", "x.sum()": "x.sum()", "x.sum(0)": "x.sum(0)", "x.sum(1)": "x.sum(1)",
          "x.max()": "x.max()", "x.max(1)": "x.max(1)", "x.argmax(1)": "x.argmax(1)", "x.var(1)": "x.var(1, ddof=1)", "x.cumsum(1)": "x.cumsum(1)",
          "x.cumsum(0)": "x.cumsum(0)", "x.sort(1)": "np.argsort(x, 1, kind='stable')", "flat.sort()": "np.argsort(flat, kind='stable')",
@@ -149,6 +151,7 @@ def measure_numpy(names):
     x, y = draw((1000, 1000), np.float32), draw((1000, 1000), np.float32)
     scope = {"np": np, "x": x, "y": y, "flat": x.reshape(-1), "wide": x.astype(np.float64), "mask": x > 0, "square": x[:512, :512],
              "ints": np.random.default_rng(1).integers(0, 1000, 1000000), "tall": draw((2000, 200), np.float32)}
+    scope["octets"] = scope["ints"].astype(np.uint8)
     scope["whole"] = scope["square"] @ scope["square"].T + 512 * np.eye(512, dtype=np.float32)
     return {name: (timed(eval("lambda: " + code, scope)), None) for name, code in NUMPY.items() if not names or name in names}
 

@@ -12,9 +12,11 @@ typedef og_stamp stamp;
 // takes the launch first. `blocks`: it calls libm, for double at least, and wants loops in blocks;
 // NEAR: moreover it has a fast form, k_near_NAME, that is right for most numbers, and says so, of
 // whole numbers too; NEAR_WHOLE: of whole numbers alone; NEAR_REAL: of floats alone, and takes
-// longer than memory does; NEAR_TWICE: so, and of float what is far is done again a block at once;
-// NEAR_F64: of double alone as NEAR_REAL, and that of float is BLOCKS_F32;
-// BLOCKS_F32: that of float has so many operations (narrow.h) that one loop must do.
+// longer than memory does; NEAR_TWICE: so, and of float what is far is done again a block at once,
+// and a shorter form, k_plain_NAME, comes first where the expression is that function of two
+// tensors; NEAR_F64: of double alone as NEAR_REAL, and that of float is BLOCKS_F32; BLOCKS_F32:
+// that of float has so many operations (narrow.h) that one loop must do; PLAIN: it has a shorter
+// form, k_plain_NAME, for blocks that have plain numbers alone; PLAIN_F64: so has that of double.
 typedef struct math_row {
   const char *name;
   int count;
@@ -28,14 +30,16 @@ typedef struct math_row {
     NEAR_REAL,
     NEAR_TWICE,
     NEAR_F64,
-    BLOCKS_F32
+    BLOCKS_F32,
+    PLAIN,
+    PLAIN_F64
   } blocks;
 } math_row;
 static const math_row math_rows[] = {
-    {"exp", 1, 0, BLOCKS_F64},
+    {"exp", 1, 0, PLAIN_F64},
     {"exp2", 1, 0, BLOCKS},
     {"expm1", 1, 0, BLOCKS},
-    {"log", 1, 0, BLOCKS_F64},
+    {"log", 1, 0, PLAIN},
     {"log2", 1, 0, BLOCKS},
     {"log10", 1, 0, BLOCKS},
     {"log1p", 1, 0, BLOCKS},
@@ -162,11 +166,17 @@ typedef struct rewriter {
   bool calls;           // a function occurred
   bool near, has_near;  // take fast forms; there is one
   bool twice;           // what is far is done again a block at once
+  const char *plain;    // the function whose shorter form is the expression's
   const char *easy;     // the exponent of all powers
 } rewriter;
 
 static void emit(rewriter *w, const char *text) { w->out = og_format("%s%s", w->out, text); }
 
+// Whether the expression is this function of self.
+static bool is_plain(const math_row *f, const rewriter *w) {
+  const char *text = w->op->expr.text;
+  return text && !strcmp(text, og_format("%s(self)", f->name));
+}
 // The way of a function with numbers of a type. A fast form that takes longer than memory does
 // would take much room in a long expression.
 static int blocks_of(const math_row *f, const rewriter *w, bool real, bool wide, bool whole) {
@@ -182,6 +192,10 @@ static int blocks_of(const math_row *f, const rewriter *w, bool real, bool wide,
       return !real ? NO_BLOCKS : alone ? NEAR : BLOCKS;
     case NEAR_F64:
       return !wide ? BLOCKS_F32 : alone ? NEAR : BLOCKS;
+    case PLAIN:
+      return real && is_plain(f, w) ? PLAIN : BLOCKS_F64;
+    case PLAIN_F64:
+      return wide && is_plain(f, w) ? PLAIN : BLOCKS_F64;
     default:
       return (int)f->blocks;
   }
@@ -191,8 +205,9 @@ static void emit_call(rewriter *w, const math_row *f) {
   bool whole = w->suffix[0] == 'u' || w->suffix[0] == 'i';
   int blocks = blocks_of(f, w, real, wide, whole);
   bool near = blocks == NEAR, memory = f->blocks == NEAR || f->blocks == NEAR_WHOLE;
-  w->blocks |= near || (real && blocks == BLOCKS) || (wide && blocks == BLOCKS_F64) ||
-               (real && !wide && blocks == BLOCKS_F32);
+  if (blocks == PLAIN) w->plain = f->name;
+  w->blocks |= near || blocks == PLAIN || (real && blocks == BLOCKS) ||
+               (wide && blocks == BLOCKS_F64) || (real && !wide && blocks == BLOCKS_F32);
   w->calls = true;
   w->has_near |= near;
   w->twice |= near && !wide && f->blocks == NEAR_TWICE;
@@ -324,21 +339,48 @@ static void write_locals(FILE *to, const og_op *op, const stamp *s, const rewrit
             s->c, s->suffix, s->suffix);
 }
 
+// The other operand of an expression that is a function of two tensors, which has a short form.
+static const char *plain_other(const rewriter *w) {
+  const og_op *op = w->op;
+  const char *text = op->expr.text;
+  for (int i = 1; i < op->param_count; i++)
+    if (op->params[i].type == OG_TENSOR &&
+        !strcmp(text, og_format("pow(self, %s)", op->params[i].name)))
+      return op->params[i].name;
+  return NULL;
+}
+// Blocks with a fast form, and what it is not right for.
+static void write_near(FILE *to, const stamp *s, const rewriter *w, const char *result,
+                       const char *names, const char *near) {
+  const char *other = plain_other(w);
+  fprintf(to, "    PX__CPU_FAR(%s)\n", s->c);
+  if (other)
+    fprintf(to, "    PX__CPU_ASIDE(%s)\n    PX__CPU_PLAIN_FIRST(%s, %s, pow, self, %s)\n", result,
+            s->c, s->suffix, other);
+  fprintf(to, "    %s(%s) { %sPX__CPU_SET(%s, %s) }\n",
+          other ? "if (!done_) PX__CPU_EACH_AGAIN" : "PX__CPU_EACH_ASIDE", result, names, result,
+          near);
+  const char *unless = other ? "if (!done_) " : "";
+  if (w->twice)
+    fprintf(to, "    %s{ PX__CPU_AGAIN_AT_ONCE(%s, K_far_%s, %s, %s) }\n", unless, result,
+            s->suffix, names, w->out);
+  else
+    fprintf(to, "    %s{ PX__CPU_AGAIN(%s, K_far_%s, %sPX__CPU_SET(%s, %s)) }\n", unless, result,
+            s->suffix, names, result, w->out);
+}
 static void write_blocks(FILE *to, const stamp *s, const rewriter *w, const char *result,
                          const char *loads, const char *names) {
   rewriter first = *w;
   first.near = true;
   rewrite(&first, w->op->expr.text);
-  fprintf(to, "  PX__CPU_BLOCKS {\n%s%s", loads,
-          w->has_near ? og_format("    PX__CPU_FAR(%s)\n", s->c) : "");
-  fprintf(to, "    PX__CPU_EACH%s(%s) { %sPX__CPU_SET(%s, %s) }\n", w->has_near ? "_ASIDE" : "",
-          result, names, result, first.out);
-  if (w->twice)
-    fprintf(to, "    PX__CPU_AGAIN_AT_ONCE(%s, K_far_%s, %s, %s)\n", result, s->suffix, names,
-            w->out);
-  else if (w->has_near)
-    fprintf(to, "    PX__CPU_AGAIN(%s, K_far_%s, %sPX__CPU_SET(%s, %s))\n", result, s->suffix,
-            names, result, w->out);
+  fprintf(to, "  PX__CPU_BLOCKS {\n%s", loads);
+  if (w->has_near)
+    write_near(to, s, w, result, names, first.out);
+  else if (w->plain)
+    fprintf(to, "    PX__CPU_EACH_PLAIN(%s, %s, %s, self)\n", s->c, s->suffix, w->plain);
+  else
+    fprintf(to, "    PX__CPU_EACH(%s) { %sPX__CPU_SET(%s, %s) }\n", result, names, result,
+            first.out);
   fprintf(to, "    PX__CPU_STORE(%s)\n  }\n", result);
 }
 
@@ -371,7 +413,7 @@ static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const r
                               bool still) {
   static const char *const easy[] = {"0", "2", "1", "3", "0.5", "-1", "-2", "-0.5"};
   const char *exponent = strstr(op->expr.text, "pow(self, ") + strlen("pow(self, ");
-  const char *steps = "", *names = "", *ones = "";
+  const char *steps = "", *names = "", *ones = "PX__CPU_FROM(0) ";
   rewriter r = *w;
   const char *power = rewrite(&r, og_copy(exponent, strcspn(exponent, ")")));
   for (int i = 0; i < op->param_count; i++) {
@@ -381,6 +423,7 @@ static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const r
     const char *taken =
         og_format("%s(%s, %s, %d) ", one ? "PX__CPU_ONE" : "PX__CPU_NEXT", s->c, name, tensor);
     *(one ? &ones : &names) = og_format("%s%s", one ? ones : names, taken);
+    if (!one) ones = og_format("%sPX__CPU_FROM(%d) ", ones, tensor);
     steps = og_format("%s && s_[%d] == %s", steps, tensor,
                       one ? "0" : og_format("(int64_t)sizeof(%s)", s->c));
   }

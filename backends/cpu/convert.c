@@ -83,16 +83,22 @@ static void move_truths(char *to, const char *from, int64_t n) {
 #if defined(__AVX2__)
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 enum { WIDE = 16 };
-static TARGET void bfloats_store(uint16_t *to, const float *from, int64_t n) {
+static inline TARGET __m512i bfloats_round(const float *from) {
   const __m512i half = _mm512_set1_epi32(0x7fff), one = _mm512_set1_epi32(1);
+  __m512 x = _mm512_loadu_ps(from);
+  __m512i u = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), one);
+  u = _mm512_add_epi32(_mm512_add_epi32(u, half), odd);
+  return _mm512_mask_set1_epi32(u, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), 0x7fc00000);
+}
+// The upper halves of two vectors are one.
+static TARGET void bfloats_store(uint16_t *to, const float *from, int64_t n) {
+  uint16_t upper[2 * WIDE];
+  for (int i = 0; i < 2 * WIDE; i++) upper[i] = (uint16_t)(2 * i + 1);
+  const __m512i places = _mm512_loadu_si512(upper);
   int64_t i = 0;
-  for (; i + WIDE <= n; i += WIDE) {
-    __m512 x = _mm512_loadu_ps(from + i);
-    __m512i u = _mm512_castps_si512(x);
-    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), one);
-    u = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, half), odd), 16);
-    u = _mm512_mask_set1_epi32(u, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), 0x7fc0);
-    _mm256_storeu_si256((__m256i *)(void *)(to + i), _mm512_cvtepi32_epi16(u));
+  for (; i + 2 * WIDE <= n; i += 2 * WIDE) {
+    __m512i a = bfloats_round(from + i), b = bfloats_round(from + i + WIDE);
+    _mm512_storeu_si512(to + i, _mm512_permutex2var_epi16(a, places, b));
   }
   for (; i < n; i++) to[i] = px__bfloat_store(from[i]);
 }

@@ -23,16 +23,13 @@ K_INLINE double k_exp_split(double x, double bias, double *r) {
 
 // e^r - 1 for such an r.
 K_INLINE double k_exp_rest_f64(double r) {
-  double p = K_FMA_f64(r, 2.5112364467233426e-08, 2.7622345705237047e-07);
-  p = K_FMA_f64(p, r, 2.7557235130156411e-06);
-  p = K_FMA_f64(p, r, 2.4801516069996109e-05);
-  p = K_FMA_f64(p, r, 0.00019841269894328053);
-  p = K_FMA_f64(p, r, 0.0013888888920710464);
-  p = K_FMA_f64(p, r, 0.0083333333333189662);
-  p = K_FMA_f64(p, r, 0.041666666666619542);
-  p = K_FMA_f64(p, r, 0.1666666666666668);
-  p = K_FMA_f64(p, r, 0.5);
-  return K_FMA_f64(p, r * r, r);
+  double q = r * r, p = k_four_terms(r, q, 2.5112364467233426e-08, 2.7622345705237047e-07,
+                                     2.7557235130156411e-06, 2.4801516069996109e-05);
+  p = K_FMA_f64(p, q * q,
+                k_four_terms(r, q, 0.00019841269894328053, 0.0013888888920710464,
+                             0.0083333333333189662, 0.041666666666619542));
+  p = K_FMA_f64(p, q, K_FMA_f64(r, 0.1666666666666668, 0.5));
+  return K_FMA_f64(p, q, r);
 }
 
 // e^x of the parts of x. The power of two is applied in halves, so that subnormal results are
@@ -48,6 +45,12 @@ K_INLINE double k_exp_join(double x, double shifted, double r) {
 K_INLINE double k_exp_f64(double x) {
   double r, shifted = k_exp_split(x, K_BIASES, &r);
   return k_exp_join(x, shifted, r);
+}
+
+// Plain are those whose power is a normal number.
+K_INLINE double k_plain_exp_f64(double x) {
+  double r, shifted = k_exp_split(x, 0, &r), y = k_exp_rest_f64(r) + 1;
+  return k_bits_double(k_double_bits(y) + (k_double_bits(shifted) << 52));
 }
 
 // t / (2 - t), where t = 1 - exp(-2 |x|).
@@ -82,6 +85,12 @@ K_INLINE double k_log_f64(double x) {
   return x >= 0 ? y : (double)NAN;
 }
 
+// Plain are positive normal numbers.
+K_INLINE double k_plain_log_f64(double x) {
+  double m, e = k_log_split(x, K_BIAS, &m);
+  return k_log_join(e, m - 1);
+}
+
 // As that of float.
 K_INLINE double k_log1p_f64(double x) {
   bool large = x > 0x1p500;
@@ -97,8 +106,9 @@ K_INLINE double k_log1p_f64(double x) {
 }
 
 #ifdef __FMA__
-// The logarithm of a positive normal number as the sum of two doubles, to 2^-64 of it: as above,
-// with s in two parts, and so the first two terms of its series, 2 s and 2/3 s^3.
+// The logarithm of a positive normal number as the sum of two doubles, to 2^-61 of it: as above,
+// with s in two parts, and so the first two terms of its series, 2 s and 2/3 s^3. The second one
+// has all other terms.
 K_INLINE double k_log_parts(double x, double bias, double *low) {
   double m, e = k_log_split(x, bias, &m), f = m - 1;
   double d = m + 1, d_low = m - (d - 1), r = 1 / d, s = f * r;
@@ -107,16 +117,37 @@ K_INLINE double k_log_parts(double x, double bias, double *low) {
   double c = s * z, c_low = K_FMA_f64(s, z, -c) + K_FMA_f64(s, z_low, s_low * z);
   const double third = 0x1.5555555555555p-1, third_low = 0x1.5555555555555p-55;
   double u = c * third, u_low = K_FMA_f64(c, third, -u) + K_FMA_f64(c, third_low, c_low * third);
-  double p = K_FMA_f64(z, 0.13197748980582946, 0.13256668958095627);
-  p = K_FMA_f64(p, z, 0.15386763526863789);
-  p = K_FMA_f64(p, z, 0.18181784237132961);
-  p = K_FMA_f64(p, z, 0.22222222521353144);
-  p = K_FMA_f64(p, z, 0.28571428570091895);
-  p = K_FMA_f64(p, z, 0.40000000000002273);
+  double p = K_FMA_f64(z, 0.12914661978788344, 0.13285864360346672);
+  p = K_FMA_f64(p, z, 0.15385577906050266);
+  p = K_FMA_f64(p, z, 0.18181808199692817);
+  p = K_FMA_f64(p, z, 0.2222222227143476);
+  p = K_FMA_f64(p, z, 0.28571428571337665);
+  p = K_FMA_f64(p, z, 0.4000000000000003);
   double h = 2 * s + u, whole = e * K_LN2_HIGH, high = whole + h;
   double rest = K_FMA_f64(c * z, p, K_FMA_f64(2, s_low, u_low) + (u - (h - 2 * s)));
   *low = K_FMA_f64(e, K_LN2_LOW, rest + (h - (high - whole)));
   return high;
+}
+
+// x and the small *low as n ln 2 + r, where |r| is up to half of ln 2; gives what k_exp_split does.
+K_INLINE double k_exp_split_sum(double x, double low, double bias, double *r) {
+  double magic = 0x1.8p52 + bias, shifted = K_FMA_f64(x + low, 1.4426950408889634, magic);
+  double n = shifted - magic;
+  *r = K_FMA_f64(n, -K_LN2_LOW, K_FMA_f64(n, -K_LN2_HIGH, x)) + low;
+  return shifted;
+}
+// b times the logarithm in two parts, in two parts.
+K_INLINE double k_log_times(double b, double log, double low, double *t_low) {
+  double t = b * log;
+  *t_low = K_FMA_f64(b, low, K_FMA_f64(b, log, -t));
+  return t;
+}
+// a^b for a positive normal a, where the result is a normal number, too: where *size is below 708.
+K_INLINE double k_plain_pow_f64(double *size, double a, double b) {
+  double low, r, log = k_log_parts(a, K_BIAS, &low), t = k_log_times(b, log, low, &low);
+  double shifted = k_exp_split_sum(t, low, 0, &r), y = k_exp_rest_f64(r) + 1;
+  *size = fabs(t);
+  return k_bits_double(k_double_bits(y) + (k_double_bits(shifted) << 52));
 }
 
 // a^b by the logarithm and the exponential, whose argument has two parts; what is infinite or zero
@@ -127,8 +158,8 @@ K_INLINE double k_double_pow(double a, double b) {
   double log = k_log_parts(tiny ? x * 0x1p54 : x, tiny ? K_BIAS + 54 : K_BIAS, &low);
   log = x == 0 ? -(double)INFINITY : log;
   log = x < (double)INFINITY ? log : x;
-  double t = b * log, t_low = K_FMA_f64(b, low, K_FMA_f64(b, log, -t));
-  double shifted = k_exp_split(t, K_BIASES, &r), y = k_exp_join(t, shifted, r + t_low);
+  double t = k_log_times(b, log, low, &low), shifted = k_exp_split_sum(t, low, K_BIASES, &r);
+  double y = k_exp_join(t, shifted, r);
   double part = 0.5 * b;
   bool even = (rint(b) != b) | (rint(part) == part),
        one = (b == 0) | (a == 1) | ((x == 1) & (fabs(b) == (double)INFINITY));

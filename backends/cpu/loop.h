@@ -47,6 +47,10 @@ bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, 
 
 #define PX__CPU_LOOP PX__CPU_APART for (int64_t k_ = 0; k_ < n_; k_++)
 
+// Where an operand begins, in a variable: a row of bytes might write over the list of addresses, as
+// far as the compiler knows, and is made of no vectors if it reads that list in each step.
+#define PX__CPU_FROM(i) char *const at##i##_ = p_[i];
+
 // The operand of an optional tensor; absent ones read as zero.
 #define PX__CPU_MAYBE(T, a, i) \
   const bool has_##a = l->operands[i].dtype != PX_DTYPE_NONE; \
@@ -59,12 +63,13 @@ bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, 
            : *(const T *)(const void *)(at))
 #define PX__CPU_STEP(T, i) (s_[i] == (int64_t)sizeof(T))
 #define PX__CPU_AT(T, a, i) const T a = PX__CPU_READ(T, p_[i] + k_ * s_[i]);
-#define PX__CPU_NEXT(T, a, i) const T a = PX__CPU_READ(T, (const T *)(const void *)p_[i] + k_);
+#define PX__CPU_NEXT(T, a, i) const T a = PX__CPU_READ(T, (const T *)(const void *)at##i##_ + k_);
 #define PX__CPU_ONE(T, a, i) const T a = PX__CPU_READ(T, p_[i]);
-#define PX__CPU_PUT(O, expr) ((O *)(void *)p_[0])[k_] = (O)(expr);
+#define PX__CPU_PUT(O, expr) ((O *)(void *)at0_)[k_] = (O)(expr);
 #define PX__CPU_PUT_AT(O, expr) *(O *)(void *)(p_[0] + k_ * s_[0]) = (O)(expr);
 
 #define PX__CPU_ROW0(O, expr) \
+  PX__CPU_FROM(0) \
   if (PX__CPU_STEP(O, 0)) PX__CPU_LOOP { \
       PX__CPU_PUT(O, expr) \
     } \
@@ -72,68 +77,78 @@ bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, 
     PX__CPU_LOOP { PX__CPU_PUT_AT(O, expr) }
 
 #define PX__CPU_ROW1(O, A, a, i, expr) \
-  if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i)) PX__CPU_LOOP { \
-      PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) \
-    } \
-  else \
-    for (int64_t k_ = 0; k_ < n_; k_++) { \
-      PX__CPU_AT(A, a, i) PX__CPU_PUT_AT(O, expr) \
-    }
+  PX__CPU_FROM(0) PX__CPU_FROM(i) if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i)) PX__CPU_LOOP { \
+    PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) \
+  } \
+  else for (int64_t k_ = 0; k_ < n_; k_++) { \
+    PX__CPU_AT(A, a, i) PX__CPU_PUT_AT(O, expr) \
+  }
 
 #define PX__CPU_ROW2(O, A, a, i, B, b, j, expr) \
-  if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j)) PX__CPU_LOOP { \
-      PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) \
-    } \
+  PX__CPU_FROM(0) \
+  PX__CPU_FROM(i) \
+      PX__CPU_FROM(j) if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j)) \
+          PX__CPU_LOOP { \
+    PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) \
+  } \
   else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && s_[j] == 0) { \
     PX__CPU_ONE(B, b, j) \
     PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) } \
-  } else if (PX__CPU_STEP(O, 0) && s_[i] == 0 && PX__CPU_STEP(B, j)) { \
+  } \
+  else if (PX__CPU_STEP(O, 0) && s_[i] == 0 && PX__CPU_STEP(B, j)) { \
     PX__CPU_ONE(A, a, i) \
     PX__CPU_LOOP { PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) } \
-  } else \
-    for (int64_t k_ = 0; k_ < n_; k_++) { \
-      PX__CPU_AT(A, a, i) PX__CPU_AT(B, b, j) PX__CPU_PUT_AT(O, expr) \
-    }
+  } \
+  else for (int64_t k_ = 0; k_ < n_; k_++) { \
+    PX__CPU_AT(A, a, i) PX__CPU_AT(B, b, j) PX__CPU_PUT_AT(O, expr) \
+  }
 
 #define PX__CPU_ROW3(O, A, a, i, B, b, j, C, c, m, expr) \
-  if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && PX__CPU_STEP(C, m)) \
-    PX__CPU_LOOP { \
-      PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_PUT(O, expr) \
-    } \
+  PX__CPU_FROM(0) \
+  PX__CPU_FROM(i) PX__CPU_FROM(j) PX__CPU_FROM(m) if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && \
+                                                      PX__CPU_STEP(B, j) && PX__CPU_STEP(C, m)) \
+      PX__CPU_LOOP { \
+    PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_PUT(O, expr) \
+  } \
   else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && s_[m] == 0) { \
     PX__CPU_ONE(C, c, m) \
     PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) } \
-  } else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && s_[j] == 0 && s_[m] == 0) { \
+  } \
+  else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && s_[j] == 0 && s_[m] == 0) { \
     PX__CPU_ONE(B, b, j) PX__CPU_ONE(C, c, m) PX__CPU_LOOP { \
       PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) \
     } \
-  } else \
-    for (int64_t k_ = 0; k_ < n_; k_++) { \
-      PX__CPU_AT(A, a, i) PX__CPU_AT(B, b, j) PX__CPU_AT(C, c, m) PX__CPU_PUT_AT(O, expr) \
-    }
+  } \
+  else for (int64_t k_ = 0; k_ < n_; k_++) { \
+    PX__CPU_AT(A, a, i) PX__CPU_AT(B, b, j) PX__CPU_AT(C, c, m) PX__CPU_PUT_AT(O, expr) \
+  }
 
 #define PX__CPU_ROW4(O, A, a, i, B, b, j, C, c, m, D, d, q, expr) \
-  if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && PX__CPU_STEP(C, m) && \
-      PX__CPU_STEP(D, q)) \
-    PX__CPU_LOOP { \
-      PX__CPU_NEXT(A, a, i) \
-      PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_NEXT(D, d, q) PX__CPU_PUT(O, expr) \
-    } \
-  else \
-    for (int64_t k_ = 0; k_ < n_; k_++) { \
-      PX__CPU_AT(A, a, i) \
-      PX__CPU_AT(B, b, j) PX__CPU_AT(C, c, m) PX__CPU_AT(D, d, q) PX__CPU_PUT_AT(O, expr) \
-    }
+  PX__CPU_FROM(0) \
+  PX__CPU_FROM(i) PX__CPU_FROM(j) PX__CPU_FROM(m) \
+      PX__CPU_FROM(q) if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && \
+                          PX__CPU_STEP(C, m) && PX__CPU_STEP(D, q)) PX__CPU_LOOP { \
+    PX__CPU_NEXT(A, a, i) \
+    PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_NEXT(D, d, q) PX__CPU_PUT(O, expr) \
+  } \
+  else for (int64_t k_ = 0; k_ < n_; k_++) { \
+    PX__CPU_AT(A, a, i) \
+    PX__CPU_AT(B, b, j) PX__CPU_AT(C, c, m) PX__CPU_AT(D, d, q) PX__CPU_PUT_AT(O, expr) \
+  }
 
 #define PX__CPU_WIDE_ROW1(O, A, a, i, expr) \
-  if (!PX__CPU_STEP(O, 0) || !PX__CPU_STEP(A, i)) return false; \
+  PX__CPU_FROM(0) PX__CPU_FROM(i) if (!PX__CPU_STEP(O, 0) || !PX__CPU_STEP(A, i)) return false; \
   PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) }
 #define PX__CPU_WIDE_ROW2(O, A, a, i, B, b, j, expr) \
-  if (!PX__CPU_STEP(O, 0) || !PX__CPU_STEP(A, i) || !PX__CPU_STEP(B, j)) return false; \
+  PX__CPU_FROM(0) \
+  PX__CPU_FROM(i) PX__CPU_FROM(j) if (!PX__CPU_STEP(O, 0) || !PX__CPU_STEP(A, i) || \
+                                      !PX__CPU_STEP(B, j)) return false; \
   PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) }
 #define PX__CPU_WIDE_ROW3(O, A, a, i, B, b, j, C, c, m, expr) \
-  if (!PX__CPU_STEP(O, 0) || !PX__CPU_STEP(A, i) || !PX__CPU_STEP(B, j) || !PX__CPU_STEP(C, m)) \
-    return false; \
+  PX__CPU_FROM(0) \
+  PX__CPU_FROM(i) PX__CPU_FROM(j) \
+      PX__CPU_FROM(m) if (!PX__CPU_STEP(O, 0) || !PX__CPU_STEP(A, i) || !PX__CPU_STEP(B, j) || \
+                          !PX__CPU_STEP(C, m)) return false; \
   PX__CPU_LOOP { \
     PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_PUT(O, expr) \
   }
@@ -164,6 +179,18 @@ static inline int64_t px__cpu_block(int64_t left) {
   char *to_ = p_[0] + begin_ * s_[0]; \
   O *o_ = PX__CPU_WHOLE(O, 0) ? (O *)(void *)to_ : o_room_; \
   PX__CPU_APART PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++)
+// A function of which plain numbers have a shorter form. One of both serves a whole block, and they
+// give the same for a plain number, so that it does not matter what others are with it.
+#define PX__CPU_EACH_PLAIN(T, S, name, a) \
+  T o_room_[PX__CPU_PIECE]; \
+  char *to_ = p_[0] + begin_ * s_[0]; \
+  T *o_ = PX__CPU_WHOLE(T, 0) ? (T *)(void *)to_ : o_room_; \
+  if (k_are_plain_##name##_##S(a##_, PX__CPU_PIECE)) \
+    PX__CPU_APART PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++) o_[k_] = \
+        k_plain_##name##_##S(a##_[k_]); \
+  else \
+    PX__CPU_APART PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++) o_[k_] = \
+        k_##name##_##S(a##_[k_]);
 #define PX__CPU_TAKE(T, a) const T a = PX__CPU_READ(T, &a##_[k_]);
 #define PX__CPU_SET(O, expr) o_[k_] = (O)(expr);
 #define PX__CPU_STORE(O) \
@@ -175,10 +202,21 @@ static inline int64_t px__cpu_block(int64_t left) {
 // What was computed with functions that are right for near numbers alone is done again where one
 // is far; the result may lie where an operand lies, so it waits.
 #define PX__CPU_FAR(T) T far_[PX__CPU_PIECE];
-#define PX__CPU_EACH_ASIDE(O) \
+#define PX__CPU_ASIDE(O) \
   O o_room_[PX__CPU_PIECE], *o_ = o_room_; \
-  char *to_ = p_[0] + begin_ * s_[0]; \
-  PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++)
+  char *to_ = p_[0] + begin_ * s_[0];
+#define PX__CPU_EACH_ASIDE(O) \
+  PX__CPU_ASIDE(O) PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++)
+#define PX__CPU_EACH_AGAIN(O) PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++)
+// A function of two that has a shorter form, too, for plain numbers whose results are close. What
+// is neither is computed by what follows.
+#define PX__CPU_PLAIN_FIRST(T, S, name, a, b) \
+  bool done_ = k_are_plain_##name##_##S(a##_, b##_, PX__CPU_PIECE); \
+  if (done_) { \
+    PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++) o_[k_] = \
+        k_plain_##name##_##S(far_ + k_, a##_[k_], b##_[k_]); \
+    done_ = k_are_close_##S(far_, PX__CPU_PIECE); \
+  }
 #define PX__CPU_ANY_FAR(limit) \
   int again_ = 0; \
   for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++) again_ |= far_[k_] >= (limit);

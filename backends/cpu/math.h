@@ -74,14 +74,19 @@ static inline float k_log_rest(float f) {
   return K_FMA(p, f, -0.5f);
 }
 
-// x = 2^e m with m near 1, and log m = f - f^2 / 2 + f^3 times a polynomial, f = m - 1.
+// x = 2^e m with m near 1, and log m = f - f^2 / 2 + f^3 times a polynomial, f = m - 1. The float
+// next to ln 2 is so near to it that it does for all e.
+static inline float k_log_of_bits(uint32_t bits, float scale) {
+  uint32_t v = bits - 0x3f3504f3u;  // of the square root of one half
+  float e = (float)((int32_t)v >> 23) - scale;
+  float f = px__bits_float((v & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+  return K_FMA(e, 0.693147182f, K_FMA(f * f, k_log_rest(f), f));
+}
+// Plain are positive normal numbers.
+static inline float k_plain_log_f32(float x) { return k_log_of_bits(px__float_bits(x), 0); }
 static inline float k_log_f32(float x) {
   bool tiny = x < FLT_MIN;
-  uint32_t u = px__float_bits(tiny ? x * 8388608.0f : x);
-  uint32_t v = u - 0x3f3504f3u;  // of the square root of one half
-  float e = (float)((int32_t)v >> 23) - (tiny ? 23.0f : 0.0f);
-  float f = px__bits_float((v & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
-  float y = K_FMA(e, 0.693145752f, f + K_FMA(f * f, k_log_rest(f), e * 1.42860677e-6f));
+  float y = k_log_of_bits(px__float_bits(tiny ? x * 8388608.0f : x), tiny ? 23.0f : 0.0f);
   y = x > FLT_MAX ? x : y;
   y = x == 0 ? -INFINITY : y;
   return x >= 0 ? y : NAN;
@@ -103,6 +108,23 @@ static inline float k_log1p_f32(float x) {
   y = x == -1 ? -INFINITY : y;
   return x >= -1 ? y : NAN;
 }
+
+// Whether all of n numbers are plain, by the greatest distance from the least plain one: `place` of
+// x, whose bits are `bits`, is below `end` where x is plain.
+#define K_ARE_PLAIN(name, S, T, BITS, bits_of, place, end) \
+  K_INLINE bool k_are_plain_##name##_##S(const T *x, int64_t n) { \
+    BITS most = 0; \
+    for (int64_t k = 0; k < n; k++) { \
+      BITS bits = (BITS)bits_of(x[k]), at = place; \
+      most = at > most ? at : most; \
+    } \
+    return most < end; \
+  }
+K_ARE_PLAIN(log, f32, float, uint32_t, px__float_bits, bits - 0x00800000u, 0x7f000000u)
+// Vectors compare signed numbers of 64 bits, so that these are halved.
+K_ARE_PLAIN(log, f64, double, int64_t, k_double_bits,
+            (int64_t)(((uint64_t)bits - 0x0010000000000000) >> 1), 0x3ff0000000000000)
+K_ARE_PLAIN(exp, f64, double, int64_t, k_double_bits, bits &INT64_MAX, 0x4086200000000000)  // 708
 
 // Numbers that are not negative compare as their bits do: the lesser of two, or `most` of NaN.
 static inline float k_least_bits(uint32_t x, float most) {
@@ -327,22 +349,33 @@ K_INLINE float k_log2_parts(uint32_t size, float *low) {
   *low = l + (h - (log - e));
   return log;
 }
-// a^b within 1.5 units. *far is infinite for easy exponents, for what is neither a normal number
-// nor zero, and where the result is beyond 2^64 or 2^-64.
-K_INLINE float k_near_pow_f32(float *far, float a, float b) {
-  uint32_t bits = px__float_bits(a), size = bits & 0x7fffffffu;
-  size |= (uint32_t)((int32_t)(size - 1) >> 31) & 0x3f800000u;  // of 0 first the power of 1
-  float low, log = k_log2_parts(size, &low), t = b * log;
-  low = K_FMA(b, low, K_FMA(b, log, -t));
-  float shifted = (t + low) + K_SHIFT, q = (t - (shifted - K_SHIFT)) + low;
+// size^b for a normal size: *t is b times its logarithm to base 2.
+K_INLINE float k_power_of(uint32_t size, float b, float *t) {
+  float low, log = k_log2_parts(size, &low);
+  *t = b * log;
+  low = K_FMA(b, low, K_FMA(b, log, -*t));
+  float shifted = (*t + low) + K_SHIFT, q = (*t - (shifted - K_SHIFT)) + low;
   float y = K_FMA(q, 0.00015327803f, 0.00133909972f);
   y = K_FMA(y, q, 0.00961850304f);
   y = K_FMA(y, q, 0.0555035956f);
   y = K_FMA(y, q, 0.240226477f);
   y = K_FMA(y, q, 0.693147182f);
   y = K_FMA(y, q, 1.0f);
-  y = px__bits_float(px__float_bits(y) + (px__float_bits(shifted) << 23));
-  float end = b > 0 ? 0 : y;
+  return px__bits_float(px__float_bits(y) + (px__float_bits(shifted) << 23));
+}
+// a^b of a positive normal a within 1.5 units, where *size is below 64.
+K_INLINE float k_plain_pow_f32(float *size, float a, float b) {
+  float t, y = k_power_of(px__float_bits(a), b, &t);
+  *size = fabsf(t);
+  return y;
+}
+// a^b within 1.5 units. *far is infinite for easy exponents, for what is neither a normal number
+// nor zero, and where the result is beyond 2^126 or 2^-126, or 2^64 or 2^-64 by a large exponent,
+// which makes much of the logarithm's error.
+K_INLINE float k_near_pow_f32(float *far, float a, float b) {
+  uint32_t bits = px__float_bits(a), size = bits & 0x7fffffffu;
+  size |= (uint32_t)((int32_t)(size - 1) >> 31) & 0x3f800000u;  // of 0 first the power of 1
+  float t, y = k_power_of(size, b, &t), end = b > 0 ? 0 : y;
   end = b < 0 ? INFINITY : end;
   y = a == 0 ? end : y;
   // What has more bits than an int32 is even, and becomes the lowest one.
@@ -350,12 +383,50 @@ K_INLINE float k_near_pow_f32(float *far, float a, float b) {
   float part = a < 0 ? NAN : y;
   y = rintf(b) == b ? px__bits_float(px__float_bits(y) ^ sign) : part;
   bool normal = size - 0x00800000u < 0x7f000000u;
-  bool close = (px__float_bits(t) & 0x7fffffffu) < 0x42800000u;  // 64
-  float power = fabsf(b);
+  float power = fabsf(b), most = power < 128 ? 126.0f : 64.0f;
+  bool close = (px__float_bits(t) & 0x7fffffffu) < px__float_bits(most);
   *far = (normal & close & !K_IS_EASY(float, power, b)) ? 0 : INFINITY;
   return y;
 }
+// Whether all of n bases are positive normal numbers, and no exponent is easy. Those, their
+// opposites, 1.5 and 0.75 are the only ones whose bits, turned so, are up to 5; of double, which
+// vectors compare with a sign, half of that.
+K_INLINE bool k_are_plain_pow_f32(const float *a, const float *b, int64_t n) {
+  uint32_t least = UINT32_MAX;
+  for (int64_t k = 0; k < n; k++) {
+    uint32_t u = px__float_bits(b[k]) * 2 - 0x7e000000u, turned = u << 9 | u >> 23;
+    least = turned < least ? turned : least;
+  }
+  return (least > 5) & k_are_plain_log_f32(a, n);
+}
+K_INLINE bool k_are_plain_pow_f64(const double *a, const double *b, int64_t n) {
+  int64_t least = INT64_MAX;
+  for (int64_t k = 0; k < n; k++) {
+    uint64_t u = k_double_bits(b[k]) * 2 - 0x7fc0000000000000;
+    int64_t turned = (int64_t)((u << 12 | u >> 52) >> 1);
+    least = turned < least ? turned : least;
+  }
+  return (least > 2) & k_are_plain_log_f64(a, n);
+}
+// Whether all are below what the results may be taken for; NaN is not.
+#define K_ARE_CLOSE(S, T, BITS, bits_of, end) \
+  K_INLINE bool k_are_close_##S(const T *size, int64_t n) { \
+    BITS most = 0; \
+    for (int64_t k = 0; k < n; k++) { \
+      BITS bits = (BITS)bits_of(size[k]); \
+      most = bits > most ? bits : most; \
+    } \
+    return most < end; \
+  }
+K_ARE_CLOSE(f32, float, int32_t, px__float_bits, 0x42800000)          // 64
+K_ARE_CLOSE(f64, double, int64_t, k_double_bits, 0x4086200000000000)  // 708
 #else
+#define K_NO_PLAIN_POW(S, T) \
+  K_INLINE T k_plain_pow_##S(T *size, T a, T b) { return a; } \
+  K_INLINE bool k_are_plain_pow_##S(const T *a, const T *b, int64_t n) { return false; } \
+  K_INLINE bool k_are_close_##S(const T *size, int64_t n) { return false; }
+K_NO_PLAIN_POW(f32, float)
+K_NO_PLAIN_POW(f64, double)
 K_INLINE float k_near_pow_f32(float *far, float a, float b) {
   *far = INFINITY;
   return a;

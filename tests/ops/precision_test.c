@@ -423,6 +423,50 @@ PX_TEST(powers_of_double_are_within_one_and_a_half_units) {
   for (int i = 0; i < SOME * SOME; i++) check_wide_power(some[i / SOME], some[i % SOME], y[i]);
 }
 
+// Bases at all places between powers of two, whose powers are near both ends of the range.
+PX_TEST(powers_of_double_by_large_exponents_are_within_one_and_a_half_units) {
+  enum { MANY = 4096 };
+  static double bases[MANY], exponents[MANY];
+  for (int i = 0; i < MANY; i++) {
+    bases[i] = 0.7 + 0.00018 * i;
+    exponents[i] = (i % 2 ? 705 : -700) / log(bases[i]);
+  }
+  PX_SCOPED(px_tensor) a = made(PX_FLOAT64, S(MANY), bases);
+  PX_SCOPED(px_tensor) b = made(PX_FLOAT64, S(MANY), exponents);
+  PX_SCOPED(px_tensor) result = NULL;
+  OK(px_pow(&result, a, b));
+  const double *y = px_tensor_data(result);
+  for (int i = 0; i < MANY; i++)
+    if (fabs(exponents[i]) < 1e15) check_wide_power(bases[i], exponents[i], y[i]);
+}
+
+static px_status power_of_itself(px_tensor **out, const px_tensor *x) { return px_pow(out, x, x); }
+// Of numbers that have a shorter form, all but one, which is in the middle.
+static void check_neighbour(function f, px_dtype dtype, double odd) {
+  enum { COUNT = 192 };
+  double values[COUNT];
+  for (int i = 0; i < COUNT; i++) values[i] = 0.3 + 0.0371 * i;
+  PX_SCOPED(px_tensor) plain = made(dtype, S(COUNT), values);
+  values[COUNT / 2] = odd;
+  PX_SCOPED(px_tensor) mixed = made(dtype, S(COUNT), values);
+  PX_SCOPED(px_tensor) wanted = NULL;
+  PX_SCOPED(px_tensor) got = NULL;
+  OK(f(&wanted, plain));
+  OK(f(&got, mixed));
+  for (int i = 0; i < COUNT; i++)
+    if (i != COUNT / 2) CHECK(same(element(got, i), element(wanted, i)));
+}
+PX_TEST(what_a_number_gives_does_not_follow_from_its_neighbours) {
+  static const double odd[] = {0, 2, -1.5, 800, -800, 1e-310, 90, (double)INFINITY, (double)NAN};
+  for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
+    for (int k = 0; k < 2; k++) {
+      px_dtype dtype = k ? PX_FLOAT64 : PX_FLOAT32;
+      check_neighbour(px_exp, dtype, odd[i]);
+      check_neighbour(px_log, dtype, odd[i]);
+      check_neighbour(power_of_itself, dtype, odd[i]);
+    }
+}
+
 // A number as exponent goes a way of its own for some.
 static void check_ways(px_tensor *t) {
   for (int i = 0; i < ENDS; i++) {
