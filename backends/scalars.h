@@ -74,15 +74,6 @@ K_ALONE(i64, int64_t)
   K_MATH bool k_isfinite_##S(T x) { return fabs##M(x) < K_inf_##S; } \
   K_MATH bool k_signbit_##S(T x) { return signbit(x); } \
   K_MATH T k_copysign_##S(T a, T b) { return copysign##M(a, b); } \
-  K_MATH T k_mantissa_##S(T x) { \
-    int e; \
-    return frexp##M(x, &e); \
-  } \
-  K_MATH T k_exponent_##S(T x) { \
-    int e = 0; \
-    frexp##M(x, &e); \
-    return k_isfinite_##S(x) ? (T)e : 0; \
-  } \
   K_MATH T k_atan2_##S(T y, T x) { return atan2##M(y, x); } \
   K_MATH T k_fmod_##S(K_LAUNCH l, T a, T b) { return fmod##M(a, b); } \
   K_MATH T k_truncdiv_##S(K_LAUNCH l, T a, T b) { return trunc##M(a / b); } \
@@ -99,6 +90,34 @@ K_ALONE(i64, int64_t)
   K_MATH T k_floordiv_##S(K_LAUNCH l, T a, T b) { return k_floordiv_of_##S(fmod##M(a, b), a, b); }
 K_FLOAT(f32, float, f)
 K_FLOAT(f64, double, )
+
+// A number as a mantissa from 0.5 to 1 and a power of 2, by its bits: PLACES of them are the
+// mantissa's, and what is below LEAST has leading zeros there. Nothing branches, as loops of
+// vectors do.
+#define K_SPLIT(S, T, M, BITS, PLACES, HALF, LEAST) \
+  K_MATH BITS k_scaled_##S(T size) { \
+    T raised = size * ((BITS)1 << (PLACES + 1)), y = size < (T)LEAST ? raised : size; \
+    BITS bits; \
+    memcpy(&bits, &y, sizeof bits); \
+    return bits; \
+  } \
+  K_MATH T k_mantissa_##S(T x) { \
+    T size = fabs##M(x), y; \
+    BITS bits = (k_scaled_##S(size) & (((BITS)1 << PLACES) - 1)) | ((BITS)HALF << PLACES); \
+    memcpy(&y, &bits, sizeof y); \
+    y = copysign##M(y, x); \
+    y = size < K_inf_##S ? y : x; \
+    return size == 0 ? x : y; \
+  } \
+  K_MATH T k_exponent_##S(T x) { \
+    T size = fabs##M(x); \
+    int lifted = size < (T)LEAST ? PLACES + 1 : 0; \
+    T e = (T)((int)(k_scaled_##S(size) >> PLACES) - HALF - lifted); \
+    e = size < K_inf_##S ? e : 0; \
+    return size == 0 ? 0 : e; \
+  }
+K_SPLIT(f32, float, f, int32_t, 23, 126, 0x1p-126f)
+K_SPLIT(f64, double, , int64_t, 52, 1022, 0x1p-1022)
 
 // The half formats, which their highest number tells, are among the floats, with `shift` zeros
 // behind; float16 has even steps below `least`. This gives what such a format makes of a float, as
@@ -140,7 +159,16 @@ K_MATH float k_nextafter_f32(float a, float b, float highest) {
   y = a == b ? b : y;
   return a == a && b == b ? y : a + b;
 }
-K_MATH double k_nextafter_f64(double a, double b, double highest) { return nextafter(a, b); }
+K_MATH double k_nextafter_f64(double a, double b, double highest) {
+  int64_t bits, step = (b > a) == (a > 0) ? 1 : -1;
+  memcpy(&bits, &a, sizeof bits);
+  bits += step;
+  double y, first = copysign(4.9406564584124654e-324, b);
+  memcpy(&y, &bits, sizeof y);
+  y = a == 0 ? first : y;
+  y = a == b ? b : y;
+  return a == a && b == b ? y : a + b;
+}
 
 // The powers that are products, roots and reciprocals are computed as such. Their exponents are
 // halves of whole numbers, so that one comparison tells most others.

@@ -300,7 +300,7 @@ K_CALLED double k_ndtri_f64(double p) {
   double x = sqrt(2.0) * k_erfc_root(p < 0.5 ? log(p) + log(2.0) : log(2 * (1 - p)));
   return p < 0.5 ? -x : x;
 }
-K_CALLED double k_ndtr_f64(double x) { return 0.5 * erfc(-x * sqrt(0.5)); }
+K_MATH double k_ndtr_f64(double x) { return 0.5 * erfc(-x * 0.70710678118654752440); }
 K_CALLED double k_log_ndtr_f64(double x) {
   double t = x * sqrt(0.5);
   return x < -1 ? log(0.5 * k_erfcx_f64(-t)) - 0.5 * x * x : log1p(-0.5 * erfc(t));

@@ -25,7 +25,7 @@ image, weight = torch.randn(16, 32, 32, 32), torch.randn(64, 32, 3, 3)
 last = image.to(memory_format=torch.channels_last)
 depth, scene = torch.randn(32, 1, 3, 3), torch.randn(4, 32, 112, 112)
 cube, bits = torch.randn(2, 16, 16, 32, 32), torch.randn(32, 16, 3, 3, 3)
-halves, brief, octets = x.half(), x.bfloat16(), ints.to(torch.uint8)
+halves, brief, octets, turning = x.half(), x.bfloat16(), ints.to(torch.uint8), torch.complex(x, y)
 L, many = torch.linalg, torch.randn(1000, 16, 16)
 square, tall = x[:512, :512], torch.randn(2000, 200)
 whole, several = square @ square.T + 512 * torch.eye(512), many @ many.mT + torch.eye(16)
@@ -46,7 +46,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log
     x.abs().log(); x.sigmoid(); x.erf(); x.lgamma(); wide.lgamma(); x.log1p(); wide.abs().log1p(); torch.erfinv(x.tanh()); wide.tanh().erfinv(); x.abs() ** y; x ** 3; x ** -1; x ** -2; wide.abs() ** wide; x.abs() ** -0.5;
     F.gelu(x, approximate='tanh'); F.silu(x); x.logsumexp(0); wide.exp(); wide.abs().log(); wide.tanh(); wide.sigmoid(); x.clamp(0, 1); halves @ halves; halves[:16] @ halves; x.sqrt();
     x.gather(1, places); x.index_select(0, rows); flat.clone().index_put_((ints,), flat); torch.zeros(1000, 1000).scatter_add_(1, places, x);
-    brief * 2; brief + brief; octets + octets; torch.fmax(x, y); torch.heaviside(x, y); x.nan_to_num(); x.isneginf(); (x.abs() * 30) ** 20.3;
+    brief * 2; brief + brief; octets + octets; torch.fmax(x, y); torch.heaviside(x, y); x.nan_to_num(); x.isneginf(); F.hardshrink(x); torch.frexp(x)[0]; torch.special.ndtr(x); turning ** 2; wide.nextafter(wide * 2); mask.half(); (x.abs() * 30) ** 20.3;
     x.t().contiguous(); torch.cat([x, y], 1); x.flip(1); x.roll(5, 1); x.tril(); torch.arange(1000000); torch.rand(1000, 1000);
     torch.randn(1000, 1000); torch.randperm(100000); x @ y; x @ y[:, :16]; x[:8] @ y; x[:16] @ y; x[:32] @ y; wide[:8] @ wide; wide @ wide; places @ places; places.int() @ places.int();
     places.to(torch.int8) @ places.to(torch.int8); F.conv2d(image, weight, padding=1); F.conv2d(image, depth, padding=1, groups=32);
@@ -62,7 +62,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log
 BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(scene, a, padding=1, groups=32); F.conv2d(a, weight, padding=1); F.conv3d(a, bits, padding=1);
     a.gather(1, places); a[rows]; a.max(1)[0]; a.softmax(1) ** 2;
     L.solve(a[:512, :512], y[:512]); L.cholesky(a[:512, :512] @ a[:512, :512].T + 512 * torch.eye(512)); L.svdvals(a[:256, :256]);
-    torch.cat([a, y]); F.gelu(a); a ** 1; F.embedding(tokens, a.view(10000, 128))"""
+    torch.cat([a, y]); F.gelu(a); torch.lerp(a, y, 0.3); a ** 1; F.embedding(tokens, a.view(10000, 128))"""
 # Of functions (torch.func): a product with tangents, and Jacobians and Hessians of some inputs.
 TRANSFORMS = """func.jvp(lambda a: (a @ y).tanh(), (x,), (y,)); func.jvp(net, (x,), (y,)); func.hessian(lambda a: net(a).square().sum())(flat[:1000]);
     func.jacfwd(net)(flat[:1000]); func.jacrev(net)(flat[:1000]); func.vmap(func.jacrev(small))(x[:, :16]); func.linearize(net, x)[1](y)"""

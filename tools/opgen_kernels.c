@@ -104,7 +104,7 @@ static const math_row math_rows[] = {
     {"gamma_slope", 2, 0, NO_BLOCKS},
     {"erfinv", 1, 0, NEAR_REAL},
     {"erfcx", 1, 0, NO_BLOCKS},
-    {"ndtr", 1, 0, NO_BLOCKS},
+    {"ndtr", 1, 0, BLOCKS},
     {"log_ndtr", 1, 0, NO_BLOCKS},
     {"ndtri", 1, 0, NO_BLOCKS},
     {"i0", 1, 0, NO_BLOCKS},
@@ -340,8 +340,7 @@ static void write_locals(FILE *to, const og_op *op, const stamp *s, const rewrit
 }
 
 // The other operand of an expression that is a function of two tensors, which has a short form.
-static const char *plain_other(const rewriter *w) {
-  const og_op *op = w->op;
+static const char *plain_other(const og_op *op) {
   const char *text = op->expr.text;
   for (int i = 1; i < op->param_count; i++)
     if (op->params[i].type == OG_TENSOR &&
@@ -352,14 +351,14 @@ static const char *plain_other(const rewriter *w) {
 // Blocks with a fast form, and what it is not right for.
 static void write_near(FILE *to, const stamp *s, const rewriter *w, const char *result,
                        const char *names, const char *near) {
-  const char *other = plain_other(w);
+  const char *other = plain_other(w->op);
   fprintf(to, "    PX__CPU_FAR(%s)\n", s->c);
   if (other)
     fprintf(to, "    PX__CPU_ASIDE(%s)\n    PX__CPU_PLAIN_FIRST(%s, %s, pow, self, %s)\n", result,
             s->c, s->suffix, other);
-  fprintf(to, "    %s(%s) { %sPX__CPU_SET(%s, %s) }\n",
-          other ? "if (!done_) PX__CPU_EACH_AGAIN" : "PX__CPU_EACH_ASIDE", result, names, result,
-          near);
+  const char *each =
+      other ? "if (!done_) PX__CPU_EACH_PLACE" : og_format("PX__CPU_EACH_ASIDE(%s)", result);
+  fprintf(to, "    %s { %sPX__CPU_SET(%s, %s) }\n", each, names, result, near);
   const char *unless = other ? "if (!done_) " : "";
   if (w->twice)
     fprintf(to, "    %s{ PX__CPU_AGAIN_AT_ONCE(%s, K_far_%s, %s, %s) }\n", unless, result,
@@ -408,12 +407,13 @@ static void write_loop(FILE *to, const og_op *op, const stamp *s, const rewriter
 }
 
 // Powers to one exponent are mostly products, roots and reciprocals: a loop for each of those, as a
-// choice in the loop would take longer than they do. `still`: what comes before self is one number.
+// choice in the loop would take longer than they do; of complex numbers there is one for squares.
+// `still`: what comes before self is one number.
 static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const rewriter *w,
                               bool still) {
-  static const char *const easy[] = {"0", "2", "1", "3", "0.5", "-1", "-2", "-0.5"};
+  static const char *const easy[] = {"2", "0", "1", "3", "0.5", "-1", "-2", "-0.5"};
   const char *exponent = strstr(op->expr.text, "pow(self, ") + strlen("pow(self, ");
-  const char *steps = "", *names = "", *ones = "PX__CPU_FROM(0) ";
+  const char *steps = "", *names = "", *ones = "PX__CPU_FROM(0); ";
   rewriter r = *w;
   const char *power = rewrite(&r, og_copy(exponent, strcspn(exponent, ")")));
   for (int i = 0; i < op->param_count; i++) {
@@ -423,13 +423,13 @@ static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const r
     const char *taken =
         og_format("%s(%s, %s, %d) ", one ? "PX__CPU_ONE" : "PX__CPU_NEXT", s->c, name, tensor);
     *(one ? &ones : &names) = og_format("%s%s", one ? ones : names, taken);
-    if (!one) ones = og_format("%sPX__CPU_FROM(%d) ", ones, tensor);
+    if (!one) ones = og_format("%sPX__CPU_FROM(%d); ", ones, tensor);
     steps = og_format("%s && s_[%d] == %s", steps, tensor,
                       one ? "0" : og_format("(int64_t)sizeof(%s)", s->c));
   }
   fprintf(to, "  if (PX__CPU_STEP(%s, 0)%s) {\n    %s\n", s->c, steps, ones);
   fprintf(to, "    const %s power_ = %s;\n", s->c, power);
-  for (size_t i = 0; i < sizeof easy / sizeof *easy; i++) {
+  for (size_t i = 0; i < (s->suffix[0] == 'c' ? 1 : sizeof easy / sizeof *easy); i++) {
     r.easy = easy[i];
     fprintf(to, "    if (power_ == (%s)%s) {\n      PX__CPU_LOOP { %sPX__CPU_PUT(%s, %s) }\n", s->c,
             easy[i], names, s->c, rewrite(&r, op->expr.text));
@@ -438,8 +438,8 @@ static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const r
   fprintf(to, "  }\n");
 }
 static bool has_easy_powers(const og_op *op, const stamp *s) {
-  return s->suffix[0] == 'f' && strstr(op->expr.text, "pow(self, ") &&
-         !strstr(op->expr.text, "log(");
+  bool real = s->suffix[0] == 'f', complex = s->suffix[0] == 'c' && plain_other(op) != NULL;
+  return (real || complex) && strstr(op->expr.text, "pow(self, ") && !strstr(op->expr.text, "log(");
 }
 
 // Results and tensors, absent ones too.
@@ -451,14 +451,15 @@ static int operand_count(const og_op *op) {
 
 static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
   // Functions of complex numbers are calls for each element: no loop of vectors, in least room.
-  const char *rare = s->suffix[0] == 'c' && w->calls ? "__attribute__((cold)) " : "";
+  bool easy = has_easy_powers(op, s);
+  const char *rare = s->suffix[0] == 'c' && w->calls && !easy ? "__attribute__((cold)) " : "";
   const char *head = w->form ? "PX__CPU_WIDE static bool" : "static void";
   const char *end = w->form ? "  return true;\n" : "";
   fprintf(to,
           "%s%s row_%s_%s%s(char *const *p_, const int64_t *s_, int64_t n_, const px_launch *l) "
           "{\n",
           rare, head, op->name, s->suffix, w->form ? "_wide" : "");
-  if (!w->form && has_easy_powers(op, s)) {
+  if (!w->form && easy) {
     write_easy_powers(to, op, s, w, false);
     if (strcmp(op->params[0].name, "self") != 0) write_easy_powers(to, op, s, w, true);
   }

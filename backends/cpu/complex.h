@@ -66,6 +66,7 @@ typedef double _Complex k_complex_c128;
                                                           : log##M(hypot##M(u, b)); \
     return k_of_parts_##S(length, atan2##M(b, u)); \
   } \
+  static inline T k_easy_pow_##S(double known, T a, T b) { return a * a; } \
   static inline T k_pow_##S(T a, T b) { \
     return b == 2        ? a * a \
            : b == 1      ? a \

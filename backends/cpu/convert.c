@@ -122,6 +122,25 @@ static bool bfloats(void *to, int to_dtype, const void *from, int from_dtype, in
   return false;
 }
 
+// A half format to or from what is not float32: by floats, as each element is, a piece at a time,
+// since both ways have vectors. False: that is not so.
+enum { FLOATS = 512 };
+static bool by_floats(char *to, int to_dtype, const char *from, int from_dtype, int64_t n) {
+  bool a = to_dtype == PX_FLOAT16 || to_dtype == PX_BFLOAT16;
+  bool b = from_dtype == PX_FLOAT16 || from_dtype == PX_BFLOAT16;
+  int other = a ? from_dtype : to_dtype;
+  if (!(a || b) || other == PX_FLOAT32 || other >= PX_DTYPE_COMPUTED) return false;
+  _Alignas(64) float room[FLOATS];
+  int64_t to_item = px__cpu_item[to_dtype], from_item = px__cpu_item[from_dtype];
+  for (int64_t i = 0; i < n; i += FLOATS) {
+    int64_t count = n - i < FLOATS ? n - i : FLOATS;
+    px__cpu_convert(room, sizeof *room, PX_FLOAT32, from + i * from_item, from_item, from_dtype,
+                    count);
+    px__cpu_convert(to + i * to_item, to_item, to_dtype, room, sizeof *room, PX_FLOAT32, count);
+  }
+  return true;
+}
+
 void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from,
                      int64_t from_stride, int from_dtype, int64_t n) {
   int64_t a = px__cpu_item[to_dtype], b = px__cpu_item[from_dtype];
@@ -134,7 +153,8 @@ void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from
     px__half_load_many(to, from, n);
   else if (dense && to_dtype == PX_FLOAT16 && from_dtype == PX_FLOAT32)
     px__half_store_many(to, from, n);
-  else if (dense && bfloats(to, to_dtype, from, from_dtype, n))
+  else if (dense && (bfloats(to, to_dtype, from, from_dtype, n) ||
+                     by_floats(to, to_dtype, from, from_dtype, n)))
     return;
   else if (to_dtype >= PX_DTYPE_COMPUTED || from_dtype >= PX_DTYPE_COMPUTED)
     px__cpu_convert_stored(px__cpu_convert, to, to_stride, to_dtype, from, from_stride, from_dtype,

@@ -201,7 +201,7 @@ static void load_dims(plan *p, const px_launch *l) {
 
 // Part of a row whose operands are not all of the wanted dtypes.
 static void run_blocks(const plan *p, char *const *at, int64_t n) {
-  double room[PX_MAX_OPERANDS][BLOCK][2];
+  _Alignas(64) double room[PX_MAX_OPERANDS][BLOCK + 4][2];  // vectors lie in one cache line each
   char *data[PX_MAX_OPERANDS];
   int64_t strides[PX_MAX_OPERANDS];
   const int64_t *step = p->strides[0];

@@ -49,7 +49,7 @@ bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, 
 
 // Where an operand begins, in a variable: a row of bytes might write over the list of addresses, as
 // far as the compiler knows, and is made of no vectors if it reads that list in each step.
-#define PX__CPU_FROM(i) char *const at##i##_ = p_[i];
+#define PX__CPU_FROM(i) char *const at##i##_ = p_[i]
 
 // The operand of an optional tensor; absent ones read as zero.
 #define PX__CPU_MAYBE(T, a, i) \
@@ -69,7 +69,7 @@ bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, 
 #define PX__CPU_PUT_AT(O, expr) *(O *)(void *)(p_[0] + k_ * s_[0]) = (O)(expr);
 
 #define PX__CPU_ROW0(O, expr) \
-  PX__CPU_FROM(0) \
+  PX__CPU_FROM(0); \
   if (PX__CPU_STEP(O, 0)) PX__CPU_LOOP { \
       PX__CPU_PUT(O, expr) \
     } \
@@ -77,78 +77,91 @@ bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, 
     PX__CPU_LOOP { PX__CPU_PUT_AT(O, expr) }
 
 #define PX__CPU_ROW1(O, A, a, i, expr) \
-  PX__CPU_FROM(0) PX__CPU_FROM(i) if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i)) PX__CPU_LOOP { \
-    PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) \
-  } \
-  else for (int64_t k_ = 0; k_ < n_; k_++) { \
-    PX__CPU_AT(A, a, i) PX__CPU_PUT_AT(O, expr) \
-  }
+  PX__CPU_FROM(0); \
+  PX__CPU_FROM(i); \
+  if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i)) PX__CPU_LOOP { \
+      PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) \
+    } \
+  else \
+    for (int64_t k_ = 0; k_ < n_; k_++) { \
+      PX__CPU_AT(A, a, i) PX__CPU_PUT_AT(O, expr) \
+    }
 
 #define PX__CPU_ROW2(O, A, a, i, B, b, j, expr) \
-  PX__CPU_FROM(0) \
-  PX__CPU_FROM(i) \
-      PX__CPU_FROM(j) if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j)) \
-          PX__CPU_LOOP { \
-    PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) \
-  } \
+  PX__CPU_FROM(0); \
+  PX__CPU_FROM(i); \
+  PX__CPU_FROM(j); \
+  if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j)) PX__CPU_LOOP { \
+      PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) \
+    } \
   else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && s_[j] == 0) { \
     PX__CPU_ONE(B, b, j) \
     PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) } \
-  } \
-  else if (PX__CPU_STEP(O, 0) && s_[i] == 0 && PX__CPU_STEP(B, j)) { \
+  } else if (PX__CPU_STEP(O, 0) && s_[i] == 0 && PX__CPU_STEP(B, j)) { \
     PX__CPU_ONE(A, a, i) \
     PX__CPU_LOOP { PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) } \
-  } \
-  else for (int64_t k_ = 0; k_ < n_; k_++) { \
-    PX__CPU_AT(A, a, i) PX__CPU_AT(B, b, j) PX__CPU_PUT_AT(O, expr) \
-  }
+  } else \
+    for (int64_t k_ = 0; k_ < n_; k_++) { \
+      PX__CPU_AT(A, a, i) PX__CPU_AT(B, b, j) PX__CPU_PUT_AT(O, expr) \
+    }
 
 #define PX__CPU_ROW3(O, A, a, i, B, b, j, C, c, m, expr) \
-  PX__CPU_FROM(0) \
-  PX__CPU_FROM(i) PX__CPU_FROM(j) PX__CPU_FROM(m) if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && \
-                                                      PX__CPU_STEP(B, j) && PX__CPU_STEP(C, m)) \
-      PX__CPU_LOOP { \
-    PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_PUT(O, expr) \
-  } \
+  PX__CPU_FROM(0); \
+  PX__CPU_FROM(i); \
+  PX__CPU_FROM(j); \
+  PX__CPU_FROM(m); \
+  if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && PX__CPU_STEP(C, m)) \
+    PX__CPU_LOOP { \
+      PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_PUT(O, expr) \
+    } \
   else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && s_[m] == 0) { \
     PX__CPU_ONE(C, c, m) \
     PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) } \
-  } \
-  else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && s_[j] == 0 && s_[m] == 0) { \
+  } else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && s_[j] == 0 && s_[m] == 0) { \
     PX__CPU_ONE(B, b, j) PX__CPU_ONE(C, c, m) PX__CPU_LOOP { \
       PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) \
     } \
-  } \
-  else for (int64_t k_ = 0; k_ < n_; k_++) { \
-    PX__CPU_AT(A, a, i) PX__CPU_AT(B, b, j) PX__CPU_AT(C, c, m) PX__CPU_PUT_AT(O, expr) \
-  }
+  } else \
+    for (int64_t k_ = 0; k_ < n_; k_++) { \
+      PX__CPU_AT(A, a, i) PX__CPU_AT(B, b, j) PX__CPU_AT(C, c, m) PX__CPU_PUT_AT(O, expr) \
+    }
 
 #define PX__CPU_ROW4(O, A, a, i, B, b, j, C, c, m, D, d, q, expr) \
-  PX__CPU_FROM(0) \
-  PX__CPU_FROM(i) PX__CPU_FROM(j) PX__CPU_FROM(m) \
-      PX__CPU_FROM(q) if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && \
-                          PX__CPU_STEP(C, m) && PX__CPU_STEP(D, q)) PX__CPU_LOOP { \
-    PX__CPU_NEXT(A, a, i) \
-    PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_NEXT(D, d, q) PX__CPU_PUT(O, expr) \
-  } \
-  else for (int64_t k_ = 0; k_ < n_; k_++) { \
-    PX__CPU_AT(A, a, i) \
-    PX__CPU_AT(B, b, j) PX__CPU_AT(C, c, m) PX__CPU_AT(D, d, q) PX__CPU_PUT_AT(O, expr) \
-  }
+  PX__CPU_FROM(0); \
+  PX__CPU_FROM(i); \
+  PX__CPU_FROM(j); \
+  PX__CPU_FROM(m); \
+  PX__CPU_FROM(q); \
+  if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && PX__CPU_STEP(C, m) && \
+      PX__CPU_STEP(D, q)) \
+    PX__CPU_LOOP { \
+      PX__CPU_NEXT(A, a, i) \
+      PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_NEXT(D, d, q) PX__CPU_PUT(O, expr) \
+    } \
+  else \
+    for (int64_t k_ = 0; k_ < n_; k_++) { \
+      PX__CPU_AT(A, a, i) \
+      PX__CPU_AT(B, b, j) PX__CPU_AT(C, c, m) PX__CPU_AT(D, d, q) PX__CPU_PUT_AT(O, expr) \
+    }
 
 #define PX__CPU_WIDE_ROW1(O, A, a, i, expr) \
-  PX__CPU_FROM(0) PX__CPU_FROM(i) if (!PX__CPU_STEP(O, 0) || !PX__CPU_STEP(A, i)) return false; \
+  PX__CPU_FROM(0); \
+  PX__CPU_FROM(i); \
+  if (!PX__CPU_STEP(O, 0) || !PX__CPU_STEP(A, i)) return false; \
   PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) }
 #define PX__CPU_WIDE_ROW2(O, A, a, i, B, b, j, expr) \
-  PX__CPU_FROM(0) \
-  PX__CPU_FROM(i) PX__CPU_FROM(j) if (!PX__CPU_STEP(O, 0) || !PX__CPU_STEP(A, i) || \
-                                      !PX__CPU_STEP(B, j)) return false; \
+  PX__CPU_FROM(0); \
+  PX__CPU_FROM(i); \
+  PX__CPU_FROM(j); \
+  if (!PX__CPU_STEP(O, 0) || !PX__CPU_STEP(A, i) || !PX__CPU_STEP(B, j)) return false; \
   PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) }
 #define PX__CPU_WIDE_ROW3(O, A, a, i, B, b, j, C, c, m, expr) \
-  PX__CPU_FROM(0) \
-  PX__CPU_FROM(i) PX__CPU_FROM(j) \
-      PX__CPU_FROM(m) if (!PX__CPU_STEP(O, 0) || !PX__CPU_STEP(A, i) || !PX__CPU_STEP(B, j) || \
-                          !PX__CPU_STEP(C, m)) return false; \
+  PX__CPU_FROM(0); \
+  PX__CPU_FROM(i); \
+  PX__CPU_FROM(j); \
+  PX__CPU_FROM(m); \
+  if (!PX__CPU_STEP(O, 0) || !PX__CPU_STEP(A, i) || !PX__CPU_STEP(B, j) || !PX__CPU_STEP(C, m)) \
+    return false; \
   PX__CPU_LOOP { \
     PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_PUT(O, expr) \
   }
@@ -205,16 +218,14 @@ static inline int64_t px__cpu_block(int64_t left) {
 #define PX__CPU_ASIDE(O) \
   O o_room_[PX__CPU_PIECE], *o_ = o_room_; \
   char *to_ = p_[0] + begin_ * s_[0];
-#define PX__CPU_EACH_ASIDE(O) \
-  PX__CPU_ASIDE(O) PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++)
-#define PX__CPU_EACH_AGAIN(O) PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++)
+#define PX__CPU_EACH_PLACE PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++)
+#define PX__CPU_EACH_ASIDE(O) PX__CPU_ASIDE(O) PX__CPU_EACH_PLACE
 // A function of two that has a shorter form, too, for plain numbers whose results are close. What
 // is neither is computed by what follows.
 #define PX__CPU_PLAIN_FIRST(T, S, name, a, b) \
   bool done_ = k_are_plain_##name##_##S(a##_, b##_, PX__CPU_PIECE); \
   if (done_) { \
-    PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++) o_[k_] = \
-        k_plain_##name##_##S(far_ + k_, a##_[k_], b##_[k_]); \
+    PX__CPU_EACH_PLACE o_[k_] = k_plain_##name##_##S(far_ + k_, a##_[k_], b##_[k_]); \
     done_ = k_are_close_##S(far_, PX__CPU_PIECE); \
   }
 #define PX__CPU_ANY_FAR(limit) \

@@ -174,25 +174,27 @@ static double norm_join(double sum, double x, double p) {
   if (p == (double)INFINITY) return a > sum || a != a ? a : sum;
   return a < sum || a != a ? a : sum;
 }
-static inline double norm_square(double x, double p) { return x * x; }
-static inline double norm_size(double x, double p) { return fabs(x); }
-static inline double norm_cube(double x, double p) { return fabs(x) * x * x; }
-static inline double norm_power(double x, double p) { return pow(fabs(x), p); }
-#define NORM_SUM(S, T, F) \
-  static double F##_sum_##S(const T *e, int64_t n, double p) { \
-    double lane[8] = {0}, sum = 0; \
+// The sum with another element; the square of a float is exact in double.
+static inline double norm_square(double s, double x, double p) { return K_FMA_f64(x, x, s); }
+static inline double norm_size(double s, double x, double p) { return s + fabs(x); }
+static inline double norm_cube(double s, double x, double p) { return s + fabs(x) * x * x; }
+static inline double norm_power(double s, double x, double p) { return s + pow(fabs(x), p); }
+#define NORM_SUM(TARGET, NAME, LANES, T, F) \
+  TARGET static double NAME(const T *e, int64_t n, double p) { \
+    double lane[LANES] = {0}, sum = 0; \
     int64_t k = 0; \
-    for (; k + 8 <= n; k += 8) \
-      PX__CPU_ROLLED for (int j = 0; j < 8; j++) lane[j] += F((double)e[k + j], p); \
-    for (; k < n; k++) lane[k & 7] += F((double)e[k], p); \
-    for (int j = 0; j < 8; j++) sum += lane[j]; \
+    for (; k + LANES <= n; k += LANES) \
+      PX__CPU_ROLLED for (int j = 0; j < LANES; j++) lane[j] = F(lane[j], (double)e[k + j], p); \
+    for (; k < n; k++) lane[k % LANES] = F(lane[k % LANES], (double)e[k], p); \
+    for (int j = 0; j < LANES; j++) sum += lane[j]; \
     return sum; \
   }
 #define ADD_NORM(S, T) \
-  NORM_SUM(S, T, norm_square) \
-  NORM_SUM(S, T, norm_size) \
-  NORM_SUM(S, T, norm_cube) \
-  NORM_SUM(S, T, norm_power) \
+  NORM_SUM(, squares_##S, 8, T, norm_square) \
+  NORM_SUM(PX__CPU_WIDE, squares_wide_##S, 32, T, norm_square) \
+  NORM_SUM(, sizes_##S, 8, T, norm_size) \
+  NORM_SUM(, cubes_##S, 8, T, norm_cube) \
+  NORM_SUM(, powers_##S, 8, T, norm_power) \
   static void add_norm_##S(partial *s, const void *block, int64_t n) { \
     const T *e = block; \
     double p = s->number; \
@@ -200,10 +202,11 @@ static inline double norm_power(double x, double p) { return pow(fabs(x), p); }
       for (int64_t k = 0; k < n; k++) s->sum = norm_join(s->sum, (double)e[k], p); \
       return; \
     } \
-    double (*sum)(const T *, int64_t, double) = p == 2   ? norm_square_sum_##S \
-                                                : p == 1 ? norm_size_sum_##S \
-                                                : p == 3 ? norm_cube_sum_##S \
-                                                         : norm_power_sum_##S; \
+    bool wide = px_cpu_level_used() >= PX_CPU_AVX512; \
+    double (*sum)(const T *, int64_t, double) = p == 2   ? wide ? squares_wide_##S : squares_##S \
+                                                : p == 1 ? sizes_##S \
+                                                : p == 3 ? cubes_##S \
+                                                         : powers_##S; \
     s->sum += sum(e, n, p); \
   }
 ADD_NORM(f32, float)

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "hidden/layer.h"
 #include "ops/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
@@ -61,6 +62,7 @@ PX_RUN(hardshrink) {
   if (px_dtype_is_float(dtype)) {
     px_scalar_store(lambd, dtype, element);
     lambd = px_scalar_load(dtype, element);
+    return px_hardshrink_to(&call->results[0], args->self, lambd);
   }
   PX_TRY(px_abs(&size, args->self));
   PX_TRY(px_le_scalar(&small, size, lambd));

@@ -3,6 +3,7 @@
 error before anything has changed."""
 import collections
 import functools
+import math
 import os
 import re
 import threading
@@ -554,6 +555,15 @@ class Values(Edges):
             self.assertEqual(F.hardshrink(x, 0.3).tolist(), [0, 0, 0.5])
             wanted = (x.float() - 0.3 * x.float().sign()).clamp(min=0).to(dtype)
             self.assertEqual(F.softshrink(x, 0.3)[::2].tolist(), wanted[::2].tolist())
+
+    @each_device
+    def test_hardshrink_keeps_what_is_not_near_zero_and_its_gradient(self):
+        x = torch.tensor([math.nan, -math.inf, -0.5, 0.5, 0.75, -0.0], requires_grad=True)
+        y = F.hardshrink(x)
+        self.assertEqual(repr(y.tolist()), repr([math.nan, -math.inf, 0.0, 0.0, 0.75, 0.0]))
+        y.sum().backward()
+        self.assertEqual(x.grad.tolist(), [1, 1, 0, 0, 1, 0])
+        self.assertEqual(F.hardshrink(x, -1).tolist()[1:], x.tolist()[1:])
 
     @each_device
     def test_losses_of_what_has_no_dimensions_and_of_one_variance_along_a_dimension(self):

@@ -126,6 +126,27 @@ class Values(unittest.TestCase):
         p = (10 ** phlox.linspace(-300, 0, 301, dtype=phlox.float64))[:-1]
         self.assertTrue(phlox.allclose(phlox.special.ndtr(phlox.special.ndtri(p)), p, rtol=1e-12, atol=0))
 
+    def test_numbers_split_and_have_neighbours_at_all_magnitudes(self):
+        for dtype, least, digits in (phlox.float32, 2.0**-149, 23), (phlox.float64, 5e-324, 52):
+            some = [least * 3, -least, 2.0**-126, -(2.0**-126) / 2, 1 - 2.0**-digits, -1.0, 3e38, 0.75, 0.0, -0.0, INF, -INF, NAN] * 9
+            x = phlox.tensor(some, dtype=dtype)
+            mantissa, exponent = phlox.frexp(x)
+            wanted = [math.frexp(v) if math.isfinite(v) else (v, 0) for v in x.tolist()]
+            self.assertEqual(repr(mantissa.tolist()), repr([m for m, _ in wanted]))
+            self.assertEqual(exponent.tolist(), [e for _, e in wanted])
+        ends = [1.0, 2.0, 0.0, -1.0, INF, -0.0, 5e-324, 1.7976931348623157e308, -3.0] * 5
+        for towards in (-INF, -1.0, 0.0, 2.5, INF):
+            got = phlox.nextafter(phlox.tensor(ends, dtype=phlox.float64), phlox.tensor(towards, dtype=phlox.float64))
+            self.assertEqual(repr(got.tolist()), repr([math.nextafter(v, towards) for v in ends]))
+        self.assertTrue(phlox.nextafter(phlox.tensor([NAN, 1.0], dtype=phlox.float64), phlox.tensor([1.0, NAN], dtype=phlox.float64)).isnan().all())
+
+    def test_the_normal_distribution_is_half_of_erfc(self):
+        x = phlox.linspace(-30, 9, 1001, dtype=phlox.float64)
+        wanted = phlox.tensor([0.5 * math.erfc(-v * math.sqrt(0.5)) for v in x.tolist()], dtype=phlox.float64)
+        self.assertTrue(phlox.allclose(phlox.special.ndtr(x), wanted, rtol=1e-13, atol=0))
+        self.assertTrue(phlox.allclose(phlox.special.ndtr(x.float()[-500:]), wanted.float()[-500:], rtol=3e-5, atol=0))
+        self.assertEqual(phlox.special.ndtr(phlox.tensor([-INF, INF])).tolist(), [0, 1])
+
     def test_signs_and_neighbours(self):
         x = phlox.tensor([-0.0, 0.0, -INF, INF, NAN, -2.0])
         self.assertEqual(phlox.signbit(x).tolist(), [True, False, True, False, False, True])
