@@ -81,7 +81,7 @@ COREOBJ  := $(CORE:%.c=$(O)/%.o) $(GENSRC:%.c=%.o)
 # Variants of the CPU kernels: base is for any processor of the machine's kind, and v3 for an x86 with AVX2.
 VARIANTS := base $(if $(SAN),,$(if $(filter x86_64,$(MACHINE)),v3))
 # What calls LAPACK, or waits, gains nothing from AVX2.
-ONCE     := factor matrices solve threads
+ONCE     := factor matrices solve threads worth
 TWICE    := $(filter-out $(ONCE:%=backends/cpu/%.c),$(CPU))
 CPUOBJ   := $(VARIANTS:%=$(O)/cpu_%.o) $(ONCE:%=$(O)/once/%.o)
 ARCHIVES := -l:libjson-c.a

@@ -194,12 +194,11 @@ static bool product(const px__gemm *given, const px__tiles *tiles, bool parallel
   double worth = work_of(g) / tiles->worth;
   if (!parallel || worth < 1) return serial(g, tiles, how);
   grid s = {.g = g, .tiles = tiles, .how = how};
-  // No thread is woken for less than it takes to wake it. A direct product packs little: with more
-  // pieces, if it wakes all threads, a late one costs less.
-  int64_t threads = px__cpu_thread_count();
-  bool all = worth + 1 >= (double)threads;
-  lay_grid(&s, !all ? (int64_t)worth + 1 : how == DIRECT ? 4 * threads : threads);
-  px__cpu_parallel(s.down * s.across, 1, run_pieces, &s);
+  px__cpu_plan plan = px__cpu_plan_of((const char *)tiles + how, worth);
+  // A direct product packs little: with more pieces, if it has all threads, a late one costs less.
+  bool finer = how == DIRECT && plan.count > 1 && plan.count == px__cpu_thread_count();
+  lay_grid(&s, finer ? 4 * plan.count : plan.count);
+  px__cpu_run(&plan, s.down * s.across, 1, run_pieces, &s);
   return !s.failed;
 }
 void px__gemm_pack(const px__gemm *g, bool wide, void *to) {

@@ -11,7 +11,7 @@
 #include "cpu/threads.h"
 #include "cpu_kernels.h"
 
-enum { PARALLEL = 32768, BLOCK = 512, PIECE = 16384 };
+enum { ALONE = 2048, BLOCK = 512, PIECE = 16384 };
 static const int64_t nothing[2];  // an absent operand reads as zero
 
 typedef struct plan {
@@ -82,12 +82,12 @@ static bool try_flat(const px_launch *l, const px__cpu_pointwise *op, px__cpu_ro
     if (o->dtype == PX_DTYPE_NONE) data[i] = (char *)(uintptr_t)nothing;
     if (strides[i] < 0 || (i == 0 && strides[i] == 0 && n > 1)) return false;
   }
-  if (n <= PARALLEL) {
+  if (n <= ALONE) {
     row(data, strides, n, l);
     return true;
   }
   flat_job j = {row, l, op->operands, data, strides};
-  px__cpu_parallel(n, PIECE, run_flat, &j);
+  px__cpu_parallel_of((const void *)(uintptr_t)row, n, PIECE, run_flat, &j);
   return true;
 }
 
@@ -288,9 +288,9 @@ px_status px__cpu_pointwise_run(const px_launch *l, const px__cpu_pointwise *op)
   load_operands(&p, l, op);
   load_dims(&p, l);
   p.row = row;
-  if (n <= PARALLEL)
+  if (n <= ALONE)
     run_range(&p, 0, n);
   else
-    px__cpu_parallel(n, PIECE, run_range, &p);
+    px__cpu_parallel_of((const void *)(uintptr_t)row, n, PIECE, run_range, &p);
   return PX_OK;
 }

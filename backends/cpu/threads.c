@@ -9,6 +9,9 @@
 // and then waits until nobody is inside, so that it knows when no worker uses its job any more. The
 // pool is made at the first large job; a forked child starts without one. Workers never end.
 //
+// A job has as many threads as its work pays for: each is to have more to do than it takes two
+// threads to meet, by half. Both are measured, the work of each kind of job as it runs (worth.h).
+//
 // Waking a sleeping thread takes longer than most jobs. So a worker spins for a moment before it
 // sleeps, if the last two jobs came that close together and each thread can have a core: a training
 // step keeps its workers awake, a single job does not. It gives its core away only after a while:
@@ -16,6 +19,7 @@
 // meanwhile are done by one thread alone.
 #include "cpu/threads.h"
 #include "cpu/spin.h"
+#include "cpu/worth.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -35,8 +39,10 @@ typedef struct job {
 } job;
 
 static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER;
-static int started, cores;  // under busy
-static int64_t last_end;    // under busy: when the last job ended
+static int started, cores;   // under busy
+static int64_t last_end;     // atomic: when the last job ended, also one that was done alone
+static int64_t pays_awake;   // atomic: ns of work that are worth one more thread; 0: not measured
+static int64_t pays_asleep;  // under busy: the same where workers sleep; 0: not measured
 
 // The shares of the current job: share 0 is the caller's, others the workers' of these numbers.
 static struct share {
@@ -91,27 +97,34 @@ static void run_part(const job *j, int64_t begin, int64_t end) {
   j->fn(j->context, begin, end);
 }
 
-static void do_share(job *j, struct share *of) {
+// Returns how much of it this thread did.
+static int64_t do_share(job *j, struct share *of) {
+  int64_t done = 0;
   while (!px__cpu_stopped()) {
     int64_t begin = __atomic_fetch_add(&of->next, j->chunk, __ATOMIC_RELAXED);
     if (begin >= of->end) break;
-    int64_t end = begin + j->chunk;
-    run_part(j, begin, end < of->end ? end : of->end);
+    int64_t end = of->end - begin < j->chunk ? of->end : begin + j->chunk;
+    run_part(j, begin, end);
+    done += end - begin;
   }
+  return done;
 }
 
-// Does its own share, and then what is left of the others', from the next one on.
-static void work(job *j, int own) {
+// Does its own share, and then what is left of the others', from the next one on. Returns how much
+// this thread did.
+static int64_t work(job *j, int own) {
   job *before = mine;
+  int64_t done = 0;
   mine = j;
   for (int s = own;;) {
-    do_share(j, &shares[s]);
+    done += do_share(j, &shares[s]);
     uint64_t rest = __atomic_and_fetch(&unfinished, ~(UINT64_C(1) << s), __ATOMIC_RELAXED);
     if (!rest || px__cpu_stopped()) break;
     uint64_t after = rest >> own << own;
     s = __builtin_ctzll(after ? after : rest);
   }
   mine = before;
+  return done;
 }
 
 // ---- looking out
@@ -182,7 +195,7 @@ static void start_afresh(void) {
   busy = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   wake = left = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
-  state = CLOSED, asleep = started = 0, waiting = false;
+  state = CLOSED, asleep = started = 0, waiting = false, pays_awake = pays_asleep = 0;
 }
 
 int px__cpu_thread_count(void) {
@@ -219,10 +232,15 @@ static void share_out(const job *j, int64_t pieces) {
   __atomic_store_n(&unfinished, ~UINT64_C(0) >> (MOST_THREADS - count), __ATOMIC_RELAXED);
 }
 
+static void note_end(void) { __atomic_store_n(&last_end, now(), __ATOMIC_RELAXED); }
+// Whether the last job ended a moment ago.
+static bool is_close(void) {
+  return now() - __atomic_load_n(&last_end, __ATOMIC_RELAXED) < LOOK_OUT_NS;
+}
+
 static void post(job *j) {
   __atomic_store_n(&current, j, __ATOMIC_RELAXED);
-  __atomic_store_n(&close_upon, started < cores && now() - last_end < LOOK_OUT_NS,
-                   __ATOMIC_RELAXED);
+  __atomic_store_n(&close_upon, started < cores && is_close(), __ATOMIC_RELAXED);
   __atomic_fetch_and(&state, ~(uint32_t)CLOSED, __ATOMIC_RELEASE);  // somebody may be going out
   __atomic_store_n(&turn, turn + 1, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&asleep, __ATOMIC_SEQ_CST) == 0) return;
@@ -249,34 +267,140 @@ static void finish(job *j) {
   pthread_mutex_unlock(&lock);
 }
 
-static void run_together(job *j) {
+// With so many pieces. Returns how much this thread did, and how long it worked.
+typedef struct part {
+  int64_t done, ns;
+} part;
+static part run_together(job *j, int64_t pieces) {
+  share_out(j, pieces);
   post(j);
-  work(j, 0);
+  int64_t begin = now();
+  int64_t done = work(j, 0), end = now();
   finish(j);
-  last_end = now();
+  note_end();
+  return (part){done, end - begin};
 }
 
-void px__cpu_parallel(int64_t n, int64_t grain,
-                      void (*fn)(void *context, int64_t begin, int64_t end), void *context) {
-  if (n <= grain) {
+// ---- what a thread must have to do: as long as it takes two to meet, each with a piece of its own
+// that ends when the other one has begun, and half as long again
+
+enum { MEETINGS = 8, AWAKE_NS = 20 * 1000, ASLEEP_NS = 200 * 1000 };  // the longest
+enum { LEAST_NS = 500, GUESS_NS = 4000 };  // of what pays; before it was measured
+enum { SOON_NS = 20 * 1000 * 1000, LATER_NS = 1000 * 1000 * 1000 };  // until it is measured again
+
+typedef struct meeting {
+  int64_t here, until;
+} meeting;
+static void meet(void *context, int64_t begin, int64_t end) {
+  meeting *m = context;
+  __atomic_fetch_add(&m->here, end - begin, __ATOMIC_RELAXED);
+  while (__atomic_load_n(&m->here, __ATOMIC_RELAXED) < 2 && now() < m->until) px__spin();
+}
+static int64_t time_meeting(int64_t longest) {
+  int64_t begin = now();
+  meeting m = {.until = begin + longest};
+  job j = {meet, &m, .n = 2, .grain = 1, .chunk = 1, .helpers = 1};
+  run_together(&j, 2);
+  int64_t pays = (now() - begin) * 3 / 2;
+  return pays > LEAST_NS ? pays : LEAST_NS;
+}
+// Where other programs have the cores just now, this is more than it would be: then it is measured
+// again soon.
+static void measure(void) {
+  static int64_t last;
+  int64_t begin = now(), least = INT64_MAX;
+  if (!started || begin - last < (pays_awake > GUESS_NS ? SOON_NS : LATER_NS)) return;
+  if (__atomic_load_n(&asleep, __ATOMIC_RELAXED)) pays_asleep = time_meeting(ASLEEP_NS);
+  for (int i = 0; i < MEETINGS; i++) {
+    int64_t pays = time_meeting(AWAKE_NS);
+    if (pays < least) least = pays;
+  }
+  __atomic_store_n(&pays_awake, least, __ATOMIC_RELAXED);
+  last = begin;
+}
+
+// ---- jobs
+enum { FINEST = 8, PIECES = 4, SAMPLED = 16 };  // parts of a grain; pieces of a share
+
+static int64_t finest(int64_t grain) { return grain > FINEST ? grain / FINEST : 1; }
+
+static int rounded(double wanted, int most) {
+  return wanted < 1.5 ? 1 : wanted < most ? (int)(wanted + 0.5) : most;
+}
+// Of workers that look out; as many as there are grains while nothing is known.
+px__cpu_plan px__cpu_plan_of(const void *op, double grains) {
+  px__cpu_plan p = {.grains = grains, .count = px__cpu_thread_count()};
+  if (p.count == 1) return p;
+  p.kind = px__kind_of(op, grains);
+  int64_t pays = __atomic_load_n(&pays_awake, __ATOMIC_RELAXED);
+  double work = px__kind_work(p.kind, grains);
+  p.count = rounded(work > 0 ? work / (double)(pays ? pays : GUESS_NS) : grains, p.count);
+  return p;
+}
+// Fewer where workers sleep, as the last job is long ago.
+static int count_awake(const px__cpu_plan *p) {
+  double work = p->kind ? px__kind_work(p->kind, p->grains) : 0;
+  if (!pays_asleep || work <= 0 || is_close()) return p->count;
+  return rounded(work / (double)pays_asleep, p->count);
+}
+
+// One job in some is measured: the clock takes as long as a short one.
+static void run_alone(const px__cpu_plan *p, const job *j) {
+  static _Thread_local unsigned jobs;
+  bool measured = p->kind && !mine && (++jobs % SAMPLED == 0 || px__kind_work(p->kind, 1) <= 0);
+  int64_t begin = measured ? now() : 0;
+  run_part(j, 0, j->n);
+  if (!measured) return;
+  px__kind_note(p->kind, p->grains, now() - begin);
+  if (pthread_mutex_trylock(&busy)) return;
+  measure();
+  pthread_mutex_unlock(&busy);
+}
+
+// Holding `busy`.
+static void run_by(int count, const px__cpu_plan *p, job *j) {
+  int64_t least = finest(j->grain), pieces = PIECES * (int64_t)count;
+  int64_t chunk = (j->n + pieces - 1) / pieces;
+  j->chunk = (chunk + least - 1) / least * least;
+  pieces = (j->n + j->chunk - 1) / j->chunk;
+  j->helpers = pieces < count ? (int)pieces - 1 : count - 1;
+  start_workers(j->helpers);
+  measure();
+  j->stop = px_interrupt_due();  // asked here, as the workers may leave this thread no piece
+  part own = run_together(j, pieces);
+  if (p->kind && own.done)
+    px__kind_note(p->kind, p->grains * (double)own.done / (double)j->n, own.ns);
+}
+
+void px__cpu_run(const px__cpu_plan *p, int64_t n, int64_t grain,
+                 void (*fn)(void *context, int64_t begin, int64_t end), void *context) {
+  job j = {.fn = fn, .context = context, .n = n, .grain = grain};
+  if (p->count == 1 || pthread_mutex_trylock(&busy)) {
+    run_alone(p, &j);
+    return;
+  }
+  int count = count_awake(p);
+  if (count > 1)
+    run_by(count, p, &j);
+  else
+    run_alone(p, &j), note_end();
+  pthread_mutex_unlock(&busy);
+}
+
+void px__cpu_parallel_of(const void *op, int64_t n, int64_t grain,
+                         void (*fn)(void *context, int64_t begin, int64_t end), void *context) {
+  if (n <= finest(grain)) {
     if (n > 0) fn(context, 0, n);
     return;
   }
-  job j = {.fn = fn, .context = context, .n = n, .grain = grain};
-  int count = px__cpu_thread_count();
-  if (count == 1 || pthread_mutex_trylock(&busy)) {
-    run_part(&j, 0, n);
-    return;
-  }
-  // Four pieces a thread, so that a late one costs little.
-  int64_t pieces = 4 * (int64_t)count, chunk = (n + pieces - 1) / pieces;
-  chunk = (chunk + grain - 1) / grain * grain;
-  pieces = (n + chunk - 1) / chunk;
-  j.chunk = chunk;
-  j.helpers = pieces < count ? (int)pieces - 1 : count - 1;
-  start_workers(j.helpers);
-  share_out(&j, pieces);
-  j.stop = px_interrupt_due();  // asked here, as the workers may leave this thread no piece
-  run_together(&j);
-  pthread_mutex_unlock(&busy);
+  px__cpu_plan p = {.count = px__cpu_thread_count()};
+  if (grain > 1)
+    p = px__cpu_plan_of(op, (double)n / (double)grain);
+  else if (n < p.count)
+    p.count = (int)n;
+  px__cpu_run(&p, n, grain, fn, context);
+}
+void px__cpu_parallel(int64_t n, int64_t grain,
+                      void (*fn)(void *context, int64_t begin, int64_t end), void *context) {
+  px__cpu_parallel_of((const void *)(uintptr_t)fn, n, grain, fn, context);
 }

@@ -5,12 +5,28 @@
 
 #include <string.h>
 
-// Calls fn(context, begin, end) for pieces of [0, n), each a multiple of `grain` long but the last,
-// on this thread and those of the pool; returns when all are done, or the program has ended the
-// call. The results must not depend on how long the pieces are. Runs here alone where the range is
-// not worth more, where the pool is at work for another thread, and inside of fn.
+// Calls fn(context, begin, end) for pieces of [0, n) on this thread and those of the pool; returns
+// when all are done, or the program has ended the call. The results must not depend on how long the
+// pieces are. A grain is about as much as is worth a thread, until it was measured how long it
+// takes: from then on as many threads work as that pays for. With grains of 1 all do that there
+// are. Runs here alone where the range is not worth more, where the pool is at work for another
+// thread, and inside of fn.
 void px__cpu_parallel(int64_t n, int64_t grain,
                       void (*fn)(void *context, int64_t begin, int64_t end), void *context);
+// The same where `fn` does several things, of which `op` stands for this one: the address of what
+// it calls, say. They are measured each for itself.
+void px__cpu_parallel_of(const void *op, int64_t n, int64_t grain,
+                         void (*fn)(void *context, int64_t begin, int64_t end), void *context);
+// The same in two steps, for who cuts the work to the number of threads: work of as many grains as
+// is said, which is then run in n pieces, or ranges of n that are multiples of a part of a grain.
+typedef struct px__cpu_plan {
+  struct px__kind *kind;  // NULL: nothing is measured
+  double grains;
+  int count;  // of threads
+} px__cpu_plan;
+px__cpu_plan px__cpu_plan_of(const void *op, double grains);
+void px__cpu_run(const px__cpu_plan *p, int64_t n, int64_t grain,
+                 void (*fn)(void *context, int64_t begin, int64_t end), void *context);
 // Whether the program has ended the call: its result will not be used. Kernels that take long ask
 // where they can stop; what they leave behind must not become an index.
 bool px__cpu_stopped(void);

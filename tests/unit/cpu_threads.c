@@ -2,9 +2,16 @@
 // The pool of the CPU kernels, built into this program once more, by names of its own: what it
 // counts is hidden.
 #define px__cpu_parallel own_parallel
+#define px__cpu_parallel_of own_parallel_of
+#define px__cpu_plan_of own_plan_of
+#define px__cpu_run own_run
 #define px__cpu_stopped own_stopped
 #define px__cpu_thread_count own_thread_count
+#define px__kind_of own_kind_of
+#define px__kind_note own_kind_note
+#define px__kind_work own_kind_work
 #include "cpu/threads.c"
+#include "cpu/worth.c"
 
 #include "test.h"
 
@@ -20,8 +27,9 @@ static void add_nested(void *context, int64_t begin, int64_t end) {
 static void *many_jobs(void *unused) {
   for (int i = 1; i < 300; i++) {
     int64_t n = 0;
-    px__cpu_parallel(i * 37, 5, add, &n);
-    CHECK_EQ(n, i * 37);
+    px__cpu_parallel(i * 37, 1, add, &n);
+    px__cpu_parallel(i * 37, 5, add, &n);  // mostly alone, once it is known to be short
+    CHECK_EQ(n, i * 74);
   }
   return unused;
 }
@@ -59,6 +67,64 @@ PX_TEST(a_job_starts_as_many_workers_as_it_has_pieces_for) {
   CHECK_EQ(started, 15);
   px__cpu_parallel(2, 1, add, &n);  // one of those that sleep is enough
   CHECK_EQ(n, 204);
+}
+// ---- how many threads a job is worth
+static const char ops[10000], *const op = ops;
+
+PX_TEST(a_job_has_as_many_threads_as_its_work_pays_for) {
+  setenv("PHLOX_THREADS", "16", 1);
+  pays_awake = 2000;
+  CHECK_EQ(px__cpu_plan_of(op, 5).count, 5);  // nothing is known: a grain is worth a thread
+  CHECK_EQ(px__cpu_plan_of(op, 0.5).count, 1);
+  px__kind_note(px__kind_of(op, 5), 5, 2900);
+  CHECK_EQ(px__cpu_plan_of(op, 5).count, 1);
+  px__kind_note(px__kind_of(op + 1, 5), 2, 4000);
+  CHECK_EQ(px__cpu_plan_of(op + 1, 4.4).count, 4);
+  CHECK_EQ(px__cpu_plan_of(op + 1, 7.9).count, 8);
+  px__kind_note(px__kind_of(op + 2, 0.5), 0.5, 100000);
+  CHECK_EQ(px__cpu_plan_of(op + 2, 0.5).count, 16);
+}
+PX_TEST(more_work_of_an_op_is_another_kind) {
+  px__kind_note(px__kind_of(op, 1), 1, 1000);
+  CHECK_NEAR(px__kind_work(px__kind_of(op, 1.9), 1), 1000, 1);
+  CHECK_EQ(px__kind_work(px__kind_of(op, 4), 1), 0);
+  CHECK_EQ(px__kind_work(px__kind_of(op, 1e12), 1), 0);
+}
+PX_TEST(the_quickest_job_of_a_kind_counts_for_long) {
+  px__kind *k = px__kind_of(op, 1);
+  px__kind_note(k, 1, 1000);
+  px__kind_note(k, 1, 1000000);  // once it waited
+  CHECK_NEAR(px__kind_work(k, 1), 1000 + 3 * 1000 / 32.0, 2);
+  px__kind_note(k, 2, 1000);
+  CHECK_NEAR(px__kind_work(k, 1), 500, 2);
+  for (int i = 0; i < 200; i++) px__kind_note(k, 1, 4000);
+  CHECK_NEAR(px__kind_work(k, 1), 4000, 100);
+}
+PX_TEST(a_kind_gives_its_place_to_another_one) {
+  px__kind_note(px__kind_of(op, 1), 1, 1000);
+  for (const char *other = op + 1; px__kind_of(other, 1) != px__kind_of(op, 1); other++)
+    if (other == op + sizeof ops - 1) break;
+  CHECK_EQ(px__kind_work(px__kind_of(op, 1), 1), 0);
+}
+PX_TEST(jobs_are_measured_as_they_run) {
+  setenv("PHLOX_THREADS", "4", 1);
+  int64_t n = 0;
+  px__cpu_parallel_of(op, 100, 80, add, &n);  // alone
+  CHECK(px__kind_work(px__kind_of(op, 1.25), 1) > 0);
+  CHECK_EQ(n, 100);
+  px__kind *k = px__kind_of(op, 100);  // one that the workers leave a part of to this thread
+  for (int i = 0; i < 10000 && px__kind_work(k, 1) <= 0; i++)
+    px__cpu_parallel_of(op, 8000, 80, add, &n);
+  CHECK(px__kind_work(k, 1) > 0 && pays_awake >= LEAST_NS && started == 3);
+}
+PX_TEST(work_that_is_cut_beforehand_is_done_once) {
+  setenv("PHLOX_THREADS", "4", 1);
+  for (int64_t pieces = 1; pieces < 40; pieces++) {
+    int64_t n = 0;
+    px__cpu_plan plan = px__cpu_plan_of(op, 50);
+    px__cpu_run(&plan, pieces, 1, add, &n);
+    CHECK_EQ(n, pieces);
+  }
 }
 PX_TEST(a_forked_child_starts_afresh) {
 #ifdef __SANITIZE_THREAD__
