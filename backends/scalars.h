@@ -26,9 +26,16 @@ K_LIBM(sqrt, sqrtf, sqrt)
 K_LIBM(sin, sinf, sin)
 K_LIBM(cos, cosf, cos)
 K_LIBM(tan, tanf, tan)
-K_LIBM(asin, asinf, asin)
-K_LIBM(acos, acosf, acos)
-K_LIBM(atan, atanf, atan)
+#ifndef K_ARCS_F32  // a backend has its own
+#define K_ARCS_F32(name) \
+  K_MATH float k_##name##_f32(float x) { return name##f(x); }
+#endif
+#define K_ARC(name) \
+  K_ARCS_F32(name) \
+  K_MATH double k_##name##_f64(double x) { return name(x); }
+K_ARC(asin)
+K_ARC(acos)
+K_ARC(atan)
 K_LIBM(sinh, sinhf, sinh)
 K_LIBM(cosh, coshf, cosh)
 K_LIBM(asinh, asinhf, asinh)
@@ -226,7 +233,10 @@ K_MATH int64_t k_pow_int(int64_t a, int64_t b) {
   static const T K_inf_##S = HIGH; \
   K_MATH T k_bitnot_##S(T x) { return (T)~x; } \
   K_MATH bool k_far_##S(T n) { return k_signbit_##S(n) || n >= (T)(8 * sizeof(T)); } \
-  K_MATH T k_shl_##S(T a, T n) { return k_far_##S(n) ? (T)0 : (T)((uint64_t)a << n); } \
+  K_MATH T k_shl_##S(T a, T n) { \
+    T y = sizeof(T) > 4 ? (T)((uint64_t)a << n) : (T)((uint32_t)a << (n & 31)); \
+    return k_far_##S(n) ? (T)0 : y; \
+  } \
   K_MATH T k_shr_##S(T a, T n) { \
     return k_far_##S(n) ? (T)(0 - (uint64_t)k_signbit_##S(a)) : (T)(a >> n); \
   } \

@@ -48,9 +48,9 @@ static const math_row math_rows[] = {
     {"sin", 1, 0, BLOCKS},
     {"cos", 1, 0, BLOCKS},
     {"tan", 1, 0, BLOCKS},
-    {"asin", 1, 0, BLOCKS},
-    {"acos", 1, 0, BLOCKS},
-    {"atan", 1, 0, BLOCKS},
+    {"asin", 1, 0, BLOCKS_F64},
+    {"acos", 1, 0, BLOCKS_F64},
+    {"atan", 1, 0, BLOCKS_F64},
     {"sinh", 1, 0, BLOCKS},
     {"cosh", 1, 0, BLOCKS},
     {"tanh", 1, 0, BLOCKS_F64},
@@ -107,10 +107,10 @@ static const math_row math_rows[] = {
     {"ndtr", 1, 0, BLOCKS},
     {"log_ndtr", 1, 0, NO_BLOCKS},
     {"ndtri", 1, 0, NO_BLOCKS},
-    {"i0", 1, 0, NO_BLOCKS},
-    {"i0e", 1, 0, NO_BLOCKS},
-    {"i1", 1, 0, NO_BLOCKS},
-    {"i1e", 1, 0, NO_BLOCKS},
+    {"i0", 1, 0, BLOCKS_F32},
+    {"i0e", 1, 0, BLOCKS_F32},
+    {"i1", 1, 0, BLOCKS_F32},
+    {"i1e", 1, 0, BLOCKS_F32},
     {"bessel_j0", 1, 0, NO_BLOCKS},
     {"bessel_j1", 1, 0, NO_BLOCKS},
     {"bessel_y0", 1, 0, NO_BLOCKS},
@@ -407,8 +407,8 @@ static void write_loop(FILE *to, const og_op *op, const stamp *s, const rewriter
 }
 
 // Powers to one exponent are mostly products, roots and reciprocals: a loop for each of those, as a
-// choice in the loop would take longer than they do; of complex numbers there is one for squares.
-// `still`: what comes before self is one number.
+// choice in the loop would take longer than they do; of complex numbers there is one for squares,
+// of whole ones there are four. `still`: what comes before self is one number.
 static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const rewriter *w,
                               bool still) {
   static const char *const easy[] = {"2", "0", "1", "3", "0.5", "-1", "-2", "-0.5"};
@@ -429,7 +429,8 @@ static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const r
   }
   fprintf(to, "  if (PX__CPU_STEP(%s, 0)%s) {\n    %s\n", s->c, steps, ones);
   fprintf(to, "    const %s power_ = %s;\n", s->c, power);
-  for (size_t i = 0; i < (s->suffix[0] == 'c' ? 1 : sizeof easy / sizeof *easy); i++) {
+  size_t count = s->suffix[0] == 'c' ? 1 : s->suffix[0] == 'f' ? sizeof easy / sizeof *easy : 4;
+  for (size_t i = 0; i < count; i++) {
     r.easy = easy[i];
     fprintf(to, "    if (power_ == (%s)%s) {\n      PX__CPU_LOOP { %sPX__CPU_PUT(%s, %s) }\n", s->c,
             easy[i], names, s->c, rewrite(&r, op->expr.text));
@@ -438,8 +439,8 @@ static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const r
   fprintf(to, "  }\n");
 }
 static bool has_easy_powers(const og_op *op, const stamp *s) {
-  bool real = s->suffix[0] == 'f', complex = s->suffix[0] == 'c' && plain_other(op) != NULL;
-  return (real || complex) && strstr(op->expr.text, "pow(self, ") && !strstr(op->expr.text, "log(");
+  bool real = s->suffix[0] == 'f', other = s->suffix[0] != 'b' && plain_other(op) != NULL;
+  return (real || other) && strstr(op->expr.text, "pow(self, ") && !strstr(op->expr.text, "log(");
 }
 
 // Results and tensors, absent ones too.

@@ -2,11 +2,11 @@
 // The kernel math library: what the expressions of ops/*.op may call, `exp(x)` in a table being
 // k_exp_f32 or k_exp_f64 here.
 //
-// exp, log, log1p, tanh, sigmoid, erf and erfinv of float, and all but erf of double (double.h),
-// have no branches and no calls, so that the loops around them are vectorised; they are within 2.5
-// units in the last place. Their polynomials are the best ones of their degree. Others of float are
-// computed in double (narrow.h). The rest is libm; what all backends have in common is in
-// scalars.h.
+// exp, log, log1p, tanh, sigmoid, erf, erfinv, asin, acos and atan of float, and all but erf of
+// double (double.h), have no branches and no calls, so that the loops around them are vectorised;
+// they are within 2.5 units in the last place. Their polynomials are the best ones of their degree.
+// Others of float are computed in double (narrow.h). The rest is libm; what all backends have in
+// common is in scalars.h.
 #pragma once
 #include "cpu/double.h"
 #include "cpu/half.h"
@@ -210,6 +210,41 @@ static inline float k_density_f32(float x) {
   return p * 0.39894228f;
 }
 
+// atan of x or of -1 / x, which is below 1 as x is, by a polynomial; pi / 2 is 4.4e-8 less than the
+// float next to it.
+static inline float k_atan_f32(float x) {
+  float a = fabsf(x), turned = -1 / a;
+  float t = a > 1 ? turned : a, z = t * t, q = z * z;
+  float p = K_FMA(z, -0.0017936453f, 0.010914721f);
+  p = K_FMA(p, q, K_FMA(z, -0.031178081f, 0.057957854f));
+  p = K_FMA(p, q, K_FMA(z, -0.084034674f, 0.109521925f));
+  p = K_FMA(p, q, K_FMA(z, -0.14264244f, 0.19998549f));
+  p = K_FMA(p, z, -0.333333f);
+  float y = K_FMA(t * z, p, t), far = 1.57079637f + y;
+  return copysignf(a > 1 ? far : y, x);
+}
+// asin of |x| up to one half, and from there on of the root of (1 - |x|) / 2, which is half of what
+// is left to pi / 2.
+static inline float k_arc_of(float x) {
+  float a = fabsf(x), half = K_FMA(a, -0.5f, 0.5f), root = sqrtf(half), square = a * a;
+  float t = a > 0.5f ? root : a, z = a > 0.5f ? half : square;
+  float p = K_FMA(z, 0.037565257f, 0.014402563f);
+  p = K_FMA(p, z, 0.031817622f);
+  p = K_FMA(p, z, 0.04451572f);
+  p = K_FMA(p, z, 0.07500511f);
+  p = K_FMA(p, z, 0.1666666f);
+  return K_FMA(t * z, p, t);
+}
+static inline float k_asin_f32(float x) {
+  float y = k_arc_of(x), far = K_FMA(y, -2, 1.57079637f);
+  return copysignf(fabsf(x) > 0.5f ? far : y, x);
+}
+static inline float k_acos_f32(float x) {
+  float y = k_arc_of(x), twice = 2 * y, back = 3.14159274f - twice;
+  float near = 1.57079637f - copysignf(y, x), far = x < 0 ? back : twice;
+  return fabsf(x) > 0.5f ? far : near;
+}
+
 // 1 - y^2, rounded once.
 #ifdef __FMA__
 #define K_BELOW_SQUARE(y) K_FMA(-(y), y, 1.0f)
@@ -257,9 +292,9 @@ K_VECTORS_OF(log10)
 K_VECTORS_OF(sin)
 K_VECTORS_OF(cos)
 K_VECTORS_OF(tan)
-K_VECTORS_OF(asin)
-K_VECTORS_OF(acos)
-K_VECTORS_OF(atan)
+K_VECTORS(asin, double, double)
+K_VECTORS(acos, double, double)
+K_VECTORS(atan, double, double)
 K_VECTORS_OF(sinh)
 K_VECTORS_OF(cosh)
 K_VECTORS_OF(asinh)
@@ -286,11 +321,31 @@ static inline double k_lgamma(double x) {
 #define K_ERFINV_F64(y) k_double_erfinv(y)
 #define K_ERFINV_F32(y) (float)k_double_erfinv((double)(y))
 #define K_LOG(x) k_narrow_log(x)
-#define K_POW_F32  // below
+#define K_ARCS_F32(name)  // above
+#define K_POW_F32         // below
 #ifdef __FMA__
 #define K_POW_F64  // below
 #endif
 #define K_BESSEL(name) name
+// Both ways at once, without branches. A float has no I that is finite where e^x is not.
+#define K_BESSEL_IE \
+  K_INLINE double k_series_on(double sum, const double *c, int n, double z) { \
+    PX__CPU_UNROLLED for (int i = n - 1; i >= 0; i--) sum = K_FMA_f64(sum, z, c[i]); \
+    return sum; \
+  } \
+  K_INLINE double k_bessel_ie_narrow(int v, double x) { \
+    const double near0[] = {K_I_NEAR0}, near1[] = {K_I_NEAR1}; \
+    const double far0[] = {K_I_FAR0}, far1[] = {K_I_FAR1}; \
+    double u = x / 4 - 1, w = 16 / x - 1; \
+    const double *c = v ? near1 : near0; \
+    double near = k_series_on(k_series_on(0, c + 10, 9, u), c, 10, u); \
+    double far = k_series_on(0, v ? far1 : far0, 7, w) / sqrt(x); \
+    return x < 8 ? v ? x * near : near : far; \
+  } \
+  K_INLINE double k_bessel_i_narrow(int v, double x) { \
+    double y = k_bessel_ie_narrow(v, x) * k_exp_f64(x); \
+    return x == (double)INFINITY ? x : y; \
+  }
 
 // Calls would keep the loops around these from being vectorised.
 K_INLINE float k_lgamma_f32(float x);
@@ -305,7 +360,11 @@ K_INLINE float k_lgamma_f32(float x);
 
 // gcc makes no vectors of a choice between truths.
 static inline bool k_choose_bool(bool c, bool a, bool b) { return (c & a) | (!c & b); }
+static inline bool k_either_bool(bool a, bool b) { return a | b; }
+static inline bool k_both_bool(bool a, bool b) { return a & b; }
 #define k_select_bool k_choose_bool
+#define k_max_bool k_either_bool
+#define k_min_bool k_both_bool
 
 #define K_LIBM_F64(name) \
   static inline double k_##name##_f64(double x) { return name(x); }
@@ -447,6 +506,17 @@ static inline double k_near_pow_f64(double *far, double a, double b) {
   }
 K_EASY(f32, float, f)
 K_EASY(f64, double, )
+// Of whole numbers 0 to 3 are such.
+#define K_EASY_WHOLE(S, T) \
+  static inline T k_easy_pow_##S(int known, T a, T b) { \
+    T square = (T)(a * a); \
+    return known == 0 ? 1 : known == 1 ? a : known == 2 ? square : (T)(square * a); \
+  }
+K_EASY_WHOLE(u8, uint8_t)
+K_EASY_WHOLE(i8, int8_t)
+K_EASY_WHOLE(i16, int16_t)
+K_EASY_WHOLE(i32, int32_t)
+K_EASY_WHOLE(i64, int64_t)
 
 static inline double k_normal_f64(double x) { return 0.5 * (1 + erf(x * 0.7071067811865476)); }
 static inline double k_density_f64(double x) {

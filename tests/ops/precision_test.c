@@ -250,6 +250,11 @@ PX_TEST(one_number_for_a_whole_row_gives_what_as_many_of_it_give) {
     check_still(px_xlogy, flat, lengths[i]);
   }
 }
+PX_TEST(arcs_of_float_are_within_two_and_a_half_units) {
+  check_function("asin", px_asin, asin, 2.5);
+  check_function("acos", px_acos, acos, 2.5);
+  check_function("atan", px_atan, atan, 2.5);
+}
 PX_TEST(functions_of_double_are_within_three_units_in_the_last_place) {
   check_wide_function("exp", px_exp, expl, 1.1);
   check_wide_function("log", px_log, logl, 1.1);

@@ -140,6 +140,12 @@ class Values(unittest.TestCase):
             self.assertEqual(repr(got.tolist()), repr([math.nextafter(v, towards) for v in ends]))
         self.assertTrue(phlox.nextafter(phlox.tensor([NAN, 1.0], dtype=phlox.float64), phlox.tensor([1.0, NAN], dtype=phlox.float64)).isnan().all())
 
+    def test_bessel_functions_of_float_are_those_of_double_on_both_sides_of_eight(self):
+        x = phlox.tensor([8.0, -8.0, 7.9999995, 0.0, 1e-30, 85.0, -20.5, INF, NAN, -INF, 1e30] + [k * 0.11 - 12 for k in range(301)])
+        for name in "i0", "i0e", "i1", "i1e":
+            wanted = getattr(phlox.special, name)(x.double()).float()
+            self.assertTrue(phlox.allclose(getattr(phlox.special, name)(x), wanted, rtol=4e-7, atol=0, equal_nan=True), name)
+
     def test_the_normal_distribution_is_half_of_erfc(self):
         x = phlox.linspace(-30, 9, 1001, dtype=phlox.float64)
         wanted = phlox.tensor([0.5 * math.erfc(-v * math.sqrt(0.5)) for v in x.tolist()], dtype=phlox.float64)

@@ -59,6 +59,21 @@ class WholeNumbers(unittest.TestCase):
                 self.assertEqual((a @ b).tolist(), alone)
 
     @each_device
+    def test_rows_of_powers_and_shifts_wrap_around(self):
+        for dtype in WHOLE:
+            info, bits = torch.iinfo(dtype), torch.iinfo(dtype).bits
+            wrapped = lambda v: (v - info.min) % 2**bits + info.min
+            values = [info.min, info.max, 0, 1, 2, 3, 7, 100] + [info.max // k for k in range(2, 70)]
+            x = torch.tensor(values, dtype=dtype)
+            for power in 0, 1, 2, 3, 4:
+                self.assertEqual((x ** power).tolist(), [wrapped(v ** power) for v in values])
+            for places in list(range(bits)) + [bits, bits + 32]:
+                self.assertEqual((x << torch.full_like(x, places)).tolist(), [wrapped(v << places) if places < bits else 0 for v in values])
+        truths = torch.tensor([True, False, True, False] * 20), torch.tensor([True, True, False, False] * 20)
+        self.assertEqual(torch.maximum(*truths).tolist(), [True, True, True, False] * 20)
+        self.assertEqual(torch.minimum(*truths).tolist(), [True, False, False, False] * 20)
+
+    @each_device
     def test_convolution(self):
         forms = {}, {"stride": 2, "padding": 1}, {"dilation": 2, "padding": 2}, {"groups": 2}, {"padding": "same"}
         for dims, convolve in enumerate((F.conv1d, F.conv2d, F.conv3d), 1):
