@@ -26,6 +26,7 @@ last = image.to(memory_format=torch.channels_last)
 depth, scene = torch.randn(32, 1, 3, 3), torch.randn(4, 32, 112, 112)
 cube, bits = torch.randn(2, 16, 16, 32, 32), torch.randn(32, 16, 3, 3, 3)
 halves, brief, octets, turning = x.half(), x.bfloat16(), ints.to(torch.uint8), torch.complex(x, y)
+short, thin = places.int(), torch.randn(100000, 8)
 L, many = torch.linalg, torch.randn(1000, 16, 16)
 square, tall = x[:512, :512], torch.randn(2000, 200)
 whole, several = square @ square.T + 512 * torch.eye(512), many @ many.mT + torch.eye(16)
@@ -55,6 +56,8 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log
     F.max_pool2d(last, 2); F.conv2d(last, weight, padding=1);
     F.conv3d(cube, bits, padding=1); F.max_pool3d(cube, 2); F.avg_pool3d(cube, 2); F.avg_pool2d(image, 2); F.adaptive_avg_pool2d(image, 1); torch.multinomial(mask + 0.1, 10, True); F.layer_norm(x, (1000,)); x.softmax(1);
     F.mse_loss(x, y); F.embedding(tokens, words);
+    short.amax(1); short.amax(0); mask.amax(); thin.sum(0); thin.sum(1); halves.sum(0); x.norm(dim=1); x.cummax(1); halves.char(); wide.half();
+    torch.full((1000, 1000), 3, dtype=torch.uint8); torch.cat([image, image], 3); image.transpose(1, 2).contiguous();
     L.cholesky(whole); L.cholesky(several); L.inv(square); L.inv(many); L.solve(square, y[:512]); L.solve(many, many); L.det(many);
     L.solve_triangular(whole, y[:512], upper=True); L.qr(square); L.qr(tall); L.eigh(whole); L.eigh(several); L.svd(square); L.svd(many); L.svdvals(tall);
     L.lstsq(tall, y[:1, :1].expand(2000, 1)); L.pinv(tall); L.matrix_exp(square / 64); L.matrix_power(many, 5); torch.bmm(many, many);

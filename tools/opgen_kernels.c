@@ -504,20 +504,24 @@ const char *og_hand_kernel(const og_op *op) {
 static bool has_row(const og_op *op, const stamp *s) { return og_is_wide(s) && og_in_set(op, s); }
 
 static void write_pointwise(FILE *to, const og_op *op) {
-  unsigned masks = gives_bool(op) ? 1 : 0;
+  unsigned masks = gives_bool(op) ? 1 : 0, tensors = 0;
   int tensor = op->result_count;
   for (int i = 0; i < op->param_count; i++)
-    if (op->params[i].type == OG_TENSOR) masks |= (op->mask_params >> i & 1u) << tensor++;
+    if (op->params[i].type == OG_TENSOR)
+      masks |= (op->mask_params >> i & 1u) << tensor++, tensors |= 1u << i;
+  og_expr e = og_rewrite(op, op->expr.text, op->expr.place, "f32", "float", NULL, false);
   fprintf(to, "// %s: %s\n", op->name, op->expr.text);
   int count;
   const stamp *stamps = og_stamps(&count);
   for (int i = 0; i < count; i++)
     if (has_row(op, &stamps[i])) write_row(to, op, &stamps[i]);
-  fprintf(to,
-          "px_status px__cpu_op_%s(const px_launch *l);\n"
-          "px_status px__cpu_op_%s(const px_launch *l) {\n"
-          "  static const px__cpu_pointwise op = {.operands = %d, .bools = 0x%x, .rows = {\n",
-          op->name, op->name, operand_count(op), masks);
+  fprintf(
+      to,
+      "px_status px__cpu_op_%s(const px_launch *l);\n"
+      "px_status px__cpu_op_%s(const px_launch *l) {\n"
+      "  static const px__cpu_pointwise op = {.operands = %d, .bools = 0x%x, .alike = %d, .rows = "
+      "{\n",
+      op->name, op->name, operand_count(op), masks, !(e.used & tensors));
   for (int i = 0; i < count; i++)
     if (has_row(op, &stamps[i]))
       fprintf(to, "      [%s] = row_%s_%s,\n", stamps[i].dtype, op->name, stamps[i].suffix);
@@ -566,10 +570,12 @@ static void write_fold_part(FILE *to, const og_op *op, const stamp *name, const 
   fprintf(to, "  return (%s)(%s);\n}\n", s->c, expr);
 }
 
-// Elements of type s, added up in s, and those sums in `wide`.
+// Elements of type s, added up in s, and those sums in `wide`. A short whole number begins with one
+// of its own type.
 static void write_fold_stamp(FILE *to, const og_op *op, const stamp *s, const stamp *wide,
                              const og_fold *f) {
-  write_fold_part(to, op, s, wide, "identity", "void", f->identity);
+  bool shorter = wide->kind == 'i' && s != wide;
+  write_fold_part(to, op, s, shorter ? s : wide, "identity", "void", f->identity);
   write_fold_part(to, op, s, s, "map", og_format("%s b", s->c), f->map);
   write_fold_part(to, op, s, s, "combine", og_format("%s a, %s b", s->c, s->c), f->combine);
   write_fold_part(to, op, s, wide, "merge", og_format("%s a, %s b", wide->c, wide->c), f->combine);
@@ -588,14 +594,16 @@ static void write_fold_stamp(FILE *to, const og_op *op, const stamp *s, const st
 
 static void write_fold(FILE *to, const og_op *op) {
   og_fold f = og_fold_parse(op);
-  static const char *const widths[][2] = {
-      {"i64", "i64"}, {"f32", "f64"}, {"f64", "f64"}, {"c64", "c128"}, {"c128", "c128"}};
+  static const char *const widths[][2] = {{"u8", "i64"},   {"i32", "i64"}, {"i64", "i64"},
+                                          {"f32", "f64"},  {"f64", "f64"}, {"c64", "c128"},
+                                          {"c128", "c128"}};
   const char *list = "";
   fprintf(to, "// %s: %s\n", op->name, op->fold.text);
   for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
     const stamp *s = og_stamp_of(widths[i][0]);
     bool truth = s->kind == 'c' && (gives_bool(op) || og_has(op, OG_W_longresult));
     if (truth || !og_in_set(op, s)) continue;  // of complex numbers only the truth is looked at
+    if (i < 2 && !f.start) continue;           // sums are long
     write_fold_stamp(to, op, s, og_stamp_of(widths[i][1]), &f);
     list = og_format("%s[%s] = &fold_%s_%s, ", list, s->dtype, op->name, s->suffix);
   }

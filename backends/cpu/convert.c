@@ -33,6 +33,55 @@ static void copy_bytes(char *to, const char *from, int64_t n) {
   memmove(to + i, from + i, (size_t)(n - i));
 }
 
+// Rows of a few bytes, for which a call each would take longer than they do: the last vector of a
+// row goes over what the one before it has copied.
+#define MOVE_ROWS(name, T) \
+  static void name(char *to, int64_t ts, const char *from, int64_t fs, int64_t rows, \
+                   int64_t bytes) { \
+    for (const int64_t item = sizeof(T), last = bytes - item; rows > 0; rows--) { \
+      for (int64_t i = 0; i < last; i += item) *(T *)(to + i) = *(const T *)(from + i); \
+      *(T *)(to + last) = *(const T *)(from + last); \
+      to += ts, from += fs; \
+    } \
+  }
+typedef uint8_t part1;
+typedef uint16_t part2 __attribute__((aligned(1), may_alias));
+typedef uint32_t part4 __attribute__((aligned(1), may_alias));
+typedef uint64_t part8 __attribute__((aligned(1), may_alias));
+typedef uint8_t part16 __attribute__((vector_size(16), aligned(1), may_alias));
+typedef uint8_t part32 __attribute__((vector_size(32), aligned(1), may_alias));
+MOVE_ROWS(rows1, part1)
+MOVE_ROWS(rows2, part2)
+MOVE_ROWS(rows4, part4)
+MOVE_ROWS(rows8, part8)
+MOVE_ROWS(rows16, part16)
+MOVE_ROWS(rows32, part32)
+void px__cpu_move_rows(void *to, int64_t ts, const void *from, int64_t fs, int64_t rows,
+                       int64_t bytes) {
+  (bytes >= 32   ? rows32
+   : bytes >= 16 ? rows16
+   : bytes >= 8  ? rows8
+   : bytes >= 4  ? rows4
+   : bytes >= 2  ? rows2
+                 : rows1)(to, ts, from, fs, rows, bytes);
+}
+
+// One element n times; items are powers of two up to 8.
+static void fill(char *to, const char *one, int64_t item, int64_t n) {
+  enum { VECTOR = 32, STEP = 4 * VECTOR };
+  typedef uint8_t vector __attribute__((vector_size(VECTOR), aligned(1), may_alias));
+  char many[VECTOR];
+  int64_t i = 0, bytes = n * item;
+  if (n == 0) return;
+  for (int64_t k = 0; k < VECTOR; k += item) memcpy(many + k, one, (size_t)item);
+  vector v = *(vector *)(void *)many;
+  for (; i + STEP <= bytes; i += STEP) {
+    vector *t = (vector *)(void *)(to + i);
+    t[0] = v, t[1] = v, t[2] = v, t[3] = v;
+  }
+  for (; i < bytes; i += item) memcpy(to + i, many, (size_t)item);
+}
+
 #define MOVE(name, T) \
   static void name(char *to, int64_t ts, const char *from, int64_t fs, int64_t n) { \
     const int64_t item = sizeof(T); \
@@ -42,7 +91,9 @@ static void copy_bytes(char *to, const char *from, int64_t n) {
       for (int64_t i = 0; i < n; i++) \
         *(T *)(void *)(to + i * ts) = *(const T *)(const void *)(from + i * fs); \
     else if (fs == 0) \
-      for (T one = n ? *f : 0, *end = t + n; t < end; t++) *t = one; \
+      fill(to, from, item, n); \
+    else if (fs == 2 * item) \
+      PX__CPU_APART for (int64_t i = 0; i < n; i++) t[i] = f[2 * i]; \
     else if (fs == -item) \
       PX__CPU_APART for (int64_t i = 0; i < n; i++) t[i] = f[-i]; \
     else \
@@ -122,22 +173,91 @@ static bool bfloats(void *to, int to_dtype, const void *from, int from_dtype, in
   return false;
 }
 
-// A half format to or from what is not float32: by floats, as each element is, a piece at a time,
-// since both ways have vectors. False: that is not so.
-enum { FLOATS = 512 };
-static bool by_floats(char *to, int to_dtype, const char *from, int from_dtype, int64_t n) {
-  bool a = to_dtype == PX_FLOAT16 || to_dtype == PX_BFLOAT16;
-  bool b = from_dtype == PX_FLOAT16 || from_dtype == PX_BFLOAT16;
-  int other = a ? from_dtype : to_dtype;
-  if (!(a || b) || other == PX_FLOAT32 || other >= PX_DTYPE_COMPUTED) return false;
-  _Alignas(64) float room[FLOATS];
-  int64_t to_item = px__cpu_item[to_dtype], from_item = px__cpu_item[from_dtype];
-  for (int64_t i = 0; i < n; i += FLOATS) {
-    int64_t count = n - i < FLOATS ? n - i : FLOATS;
-    px__cpu_convert(room, sizeof *room, PX_FLOAT32, from + i * from_item, from_item, from_dtype,
-                    count);
-    px__cpu_convert(to + i * to_item, to_item, to_dtype, room, sizeof *room, PX_FLOAT32, count);
+// ---- by way of something that has vectors, a block at a time
+
+enum { BLOCK = 256, FEW = 16 };
+static bool is_half(int dtype) { return dtype == PX_FLOAT16 || dtype == PX_BFLOAT16; }
+
+// What lies apart, or is to, is brought together.
+static void gathered(char *to, int64_t ts, int to_dtype, const char *from, int64_t fs,
+                     int from_dtype, int64_t n) {
+  int64_t given[BLOCK], made[BLOCK], a = px__cpu_item[to_dtype], b = px__cpu_item[from_dtype];
+  for (int64_t i = 0; i < n; i += BLOCK) {
+    int64_t count = n - i < BLOCK ? n - i : BLOCK;
+    const char *f = fs == b ? from + i * fs : (char *)given;
+    char *t = ts == a ? to + i * ts : (char *)made;
+    if (fs != b) move((char *)given, b, from + i * fs, fs, count, b);
+    px__cpu_convert(t, a, to_dtype, f, b, from_dtype, count);
+    if (ts != a) move(to + i * ts, ts, t, a, count, a);
   }
+}
+static void by_floats(char *to, int to_dtype, const char *from, int from_dtype, int64_t n) {
+  float floats[BLOCK];
+  int64_t a = px__cpu_item[to_dtype], b = px__cpu_item[from_dtype];
+  for (int64_t i = 0; i < n; i += BLOCK) {
+    int64_t count = n - i < BLOCK ? n - i : BLOCK;
+    px__cpu_convert(floats, 4, PX_FLOAT32, from + i * b, b, from_dtype, count);
+    px__cpu_convert(to + i * a, a, to_dtype, floats, 4, PX_FLOAT32, count);
+  }
+}
+static void from_truths(char *to, int to_dtype, const char *from, int64_t n) {
+  char bytes[BLOCK];
+  int64_t a = px__cpu_item[to_dtype];
+  for (int64_t i = 0; i < n; i += BLOCK) {
+    int64_t count = n - i < BLOCK ? n - i : BLOCK;
+    move_truths(bytes, from + i, count);
+    px__cpu_convert(to + i * a, a, to_dtype, bytes, 1, PX_UINT8, count);
+  }
+}
+
+// Floats become integers by way of int64, which takes as long as several of int32. Those that it
+// holds go by that: the lowest bits are the same.
+#define WHOLE(D, T) \
+  case PX_##D: \
+    for (int64_t i = 0; i < n; i++) ((T *)(void *)to)[i] = (T)(int32_t)f[i]; \
+    return true;
+#define BY_INT32(S, F) \
+  static bool by_int32_##S(char *to, int to_dtype, const F *f, int64_t n) { \
+    int odd = 0; \
+    for (int64_t i = 0; i < n; i++) odd |= !(f[i] >= (F)-0x1p31 && f[i] < (F)0x1p31); \
+    if (odd) return false; \
+    switch (to_dtype) { \
+      WHOLE(UINT8, uint8_t) \
+      WHOLE(INT8, int8_t) WHOLE(INT16, int16_t) WHOLE(INT32, int32_t) \
+    } \
+    return false; \
+  }
+BY_INT32(f32, float)
+BY_INT32(f64, double)
+static void wholes(char *to, int to_dtype, const char *from, int from_dtype, int64_t n) {
+  int64_t a = px__cpu_item[to_dtype], b = px__cpu_item[from_dtype];
+  for (int64_t i = 0; i < n; i += BLOCK) {
+    int64_t count = n - i < BLOCK ? n - i : BLOCK;
+    const void *f = from + i * b;
+    bool done = from_dtype == PX_FLOAT32 ? by_int32_f32(to + i * a, to_dtype, f, count)
+                                         : by_int32_f64(to + i * a, to_dtype, f, count);
+    if (!done) px__cpu_pairs[to_dtype][from_dtype](to + i * a, a, f, b, count);
+  }
+}
+
+// Pairs that are slow as they are stamped out. False: others.
+static bool blocks(char *to, int64_t ts, int to_dtype, const char *from, int64_t fs, int from_dtype,
+                   int64_t n) {
+  bool half = is_half(to_dtype) || is_half(from_dtype), truths = from_dtype == PX_BOOL;
+  bool apart = ts != px__cpu_item[to_dtype] || fs != px__cpu_item[from_dtype];
+  bool single = to_dtype == PX_FLOAT32 || from_dtype == PX_FLOAT32;
+  bool whole = to_dtype >= PX_UINT8 && to_dtype <= PX_INT32;
+  if (n < FEW || (!half && !truths && !(whole && !apart))) return false;
+  if (apart)
+    gathered(to, ts, to_dtype, from, fs, from_dtype, n);
+  else if (truths)
+    from_truths(to, to_dtype, from, n);
+  else if (half && !single)
+    by_floats(to, to_dtype, from, from_dtype, n);
+  else if (whole && (from_dtype == PX_FLOAT32 || from_dtype == PX_FLOAT64))
+    wholes(to, to_dtype, from, from_dtype, n);
+  else
+    return false;
   return true;
 }
 
@@ -153,12 +273,11 @@ void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from
     px__half_load_many(to, from, n);
   else if (dense && to_dtype == PX_FLOAT16 && from_dtype == PX_FLOAT32)
     px__half_store_many(to, from, n);
-  else if (dense && (bfloats(to, to_dtype, from, from_dtype, n) ||
-                     by_floats(to, to_dtype, from, from_dtype, n)))
+  else if (dense && bfloats(to, to_dtype, from, from_dtype, n))
     return;
   else if (to_dtype >= PX_DTYPE_COMPUTED || from_dtype >= PX_DTYPE_COMPUTED)
     px__cpu_convert_stored(px__cpu_convert, to, to_stride, to_dtype, from, from_stride, from_dtype,
                            n);
-  else
+  else if (!blocks(to, to_stride, to_dtype, from, from_stride, from_dtype, n))
     px__cpu_pairs[to_dtype][from_dtype](to, to_stride, from, from_stride, n);
 }

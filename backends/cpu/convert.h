@@ -5,7 +5,10 @@
 
 void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from,
                      int64_t from_stride, int from_dtype, int64_t n);
-// The same where a dtype is none that is computed in, and not both are the same (stored.c);
+// Copies rows of so many bytes, at least one, which begin ts and fs bytes apart and do not overlap.
+void px__cpu_move_rows(void *to, int64_t ts, const void *from, int64_t fs, int64_t rows,
+                       int64_t bytes);
+// px__cpu_convert where a dtype is none that is computed in, and not both are the same (stored.c);
 // `computed` is px__cpu_convert.
 typedef void px__cpu_converter(void *to, int64_t to_stride, int to_dtype, const void *from,
                                int64_t from_stride, int from_dtype, int64_t n);

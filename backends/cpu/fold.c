@@ -10,7 +10,11 @@
 #include "cpu/axes.h"
 #include "cpu/threads.h"
 
-enum { PARTS = 256, LEAST_PART = 65536, CHUNK = 512, FEW = 4, PARALLEL = 32768 };
+enum { PARTS = 256, LEAST_PART = 65536, CHUNK = 1024, FEW = 4, PARALLEL = 32768 };
+enum { NARROW = 256 };  // rows that are added up before sums become wide
+// Elements of a strip of rows, its most columns, and the most sums of all strips.
+enum { STRIP = 16384, MOST_STRIPPED = 256, STRIP_SUMS = 4096, JOINED = 128 };
+enum { TOGETHER = 64 };   // rows
 enum { NARROWEST = 32 };  // columns that a thread has at least: two cache lines of float
 
 typedef union wide {  // a D
@@ -35,14 +39,14 @@ typedef struct plan {
 static void fold_run(const plan *p, wide *sum, const char *at, int64_t n) {
   int64_t stride = p->x.gone[0].in, item = px__cpu_item[p->f->dtype];
   if (p->in_dtype == p->f->dtype && stride == item) {
-    p->f->row(sum, at, n);
+    p->f->rows(sum, at, 0, 1, n);
     return;
   }
   wide room[PX__CPU_BLOCK];
   for (int64_t i = 0; i < n; i += PX__CPU_BLOCK) {
     int64_t count = n - i < PX__CPU_BLOCK ? n - i : PX__CPU_BLOCK;
     px__cpu_convert(room, item, p->f->dtype, at + i * stride, stride, p->in_dtype, count);
-    p->f->row(sum, room, count);
+    p->f->rows(sum, (const char *)room, 0, 1, count);
   }
 }
 
@@ -67,13 +71,28 @@ static void store(const plan *p, int64_t result, int64_t stride, wide *sums, int
                   n);
 }
 
+// Up to TOGETHER rows of neighbouring results, which are stored together.
+static void rows_together(const plan *p, px__place at, int64_t n) {
+  wide sums[TOGETHER];
+  int64_t item = px__cpu_item[p->f->dtype], step = p->x.kept[0].in;
+  bool direct = p->in_dtype == p->f->dtype && p->x.gone[0].in == item && p->x.gone_count == 1;
+  p->f->identity(sums, n);
+  if (direct && p->x.length * n <= PX__STEP)
+    p->f->rows(sums, p->in + at.in, step, n, p->x.length);
+  else
+    for (int64_t i = 0; i < n; i++)
+      fold_span(p, (wide *)(void *)((char *)sums + i * px__cpu_item[p->f->wide]),
+                p->in + at.in + i * step, 0, p->x.length);
+  store(p, at.out, p->x.kept[0].out, sums, n);
+}
 static void rows(void *context, int64_t begin, int64_t end) {
   const plan *p = context;
-  for (int64_t r = begin; r < end; r++) {
-    wide sum;
-    p->f->identity(&sum, 1);
-    fold_span(p, &sum, p->in + px__axes_place(p->x.kept, 0, p->x.kept_count, r).in, 0, p->x.length);
-    store(p, px__axes_place(p->x.kept, 0, p->x.kept_count, r).out, 0, &sum, 1);
+  int64_t width = p->x.kept[0].size;
+  while (begin < end) {
+    int64_t left = width - begin % width, n = left < TOGETHER ? left : TOGETHER;
+    if (n > end - begin) n = end - begin;
+    rows_together(p, px__axes_place(p->x.kept, 0, p->x.kept_count, begin), n);
+    begin += n;
   }
 }
 
@@ -132,28 +151,46 @@ static const char *row_at(const plan *p, const char *in, int64_t i) {
   if (p->x.gone_count == 1) return in + i * p->x.gone[0].in;
   return in + px__axes_place(p->x.gone, 0, p->x.gone_count, i).in;
 }
-static void fold_chunk(const plan *p, const char *in, int64_t result, int64_t n) {
-  wide sums[CHUNK], narrow[CHUNK], room[FEW * CHUNK];
-  int64_t item = px__cpu_item[p->f->dtype], stride = p->x.kept[0].in, step = p->x.gone[0].in;
+// Rows [i, i + count) of n columns, converted, one behind the other.
+static void load_rows(const plan *p, void *room, const char *in, int64_t i, int64_t count,
+                      int64_t n, int64_t step) {
+  int64_t item = px__cpu_item[p->f->dtype], stride = p->x.kept[0].in;
+  bool dense = p->x.gone_count == 1 && step == n * stride;
+  int64_t at_once = dense ? count : 1;
+  for (int64_t k = 0; k < count; k += at_once) {
+    const char *row = p->x.gone_count == 1 ? in + (i + k) * step : row_at(p, in, i + k);
+    px__cpu_convert((char *)room + k * n * item, item, p->f->dtype, row, stride, p->in_dtype,
+                    at_once * n);
+  }
+}
+// What n columns of the rows [first, end) are, which are `step` apart if they are along one axis.
+// False: the call has been ended.
+static bool fold_rows(const plan *p, wide *sums, const char *in, int64_t first, int64_t end,
+                      int64_t n, int64_t step) {
+  wide narrow[CHUNK], room[FEW * CHUNK];
+  int64_t item = px__cpu_item[p->f->dtype], stride = p->x.kept[0].in;
   bool direct = p->in_dtype == p->f->dtype && stride == item;
-  int64_t most = !direct ? FEW : p->x.gone_count == 1 ? PX__CPU_BLOCK : 1;
+  int64_t most = !direct ? FEW : p->x.gone_count == 1 ? NARROW : 1;
   p->f->identity(sums, n);
   p->f->clear(narrow, n);
-  for (int64_t i = 0, rows; i < p->x.length; i += rows) {
-    int64_t left = PX__CPU_BLOCK - i % PX__CPU_BLOCK;  // until sums become wide
+  for (int64_t i = first, rows; i < end; i += rows) {
+    int64_t left = NARROW - (i - first) % NARROW;  // until sums become wide
     rows = left < most ? left : most;
-    if (p->x.length - i < rows) rows = p->x.length - i;
-    char *to = (char *)room;
-    for (int64_t k = 0; !direct && k < rows; k++)
-      px__cpu_convert(to + k * n * item, item, p->f->dtype, row_at(p, in, i + k), stride,
-                      p->in_dtype, n);
-    p->f->columns(narrow, direct ? row_at(p, in, i) : to, direct ? step : n * item, rows, n);
+    if (end - i < rows) rows = end - i;
+    const char *at = p->x.gone_count == 1 ? in + i * step : row_at(p, in, i);
+    if (!direct) load_rows(p, room, in, i, rows, n, step);
+    p->f->columns(narrow, direct ? at : (char *)room, direct ? step : n * item, rows, n);
     if (rows < left) continue;
     p->f->widen(sums, narrow, n);
-    if (px__cpu_stopped()) return;
+    if (px__cpu_stopped()) return false;
   }
   p->f->widen(sums, narrow, n);
-  store(p, result, p->x.kept[0].out, sums, n);
+  return true;
+}
+static void fold_chunk(const plan *p, const char *in, int64_t result, int64_t n) {
+  wide sums[CHUNK];
+  if (fold_rows(p, sums, in, 0, p->x.length, n, p->x.gone[0].in))
+    store(p, result, p->x.kept[0].out, sums, n);
 }
 
 // Pieces of the innermost kept axis, for each place of the other kept axes.
@@ -180,12 +217,65 @@ static void run_columns(plan *p, bool shared) {
   px__cpu_parallel(items, shared ? 1 : items, columns, p);
 }
 
+static wide *sum_at(const plan *p, wide *sums, int64_t k) {
+  return (wide *)(void *)((char *)sums + k * px__cpu_item[p->f->wide]);
+}
+static wide *strip_of(const plan *p, int64_t i) { return p->parts + i * p->x.kept[0].size; }
+// How many parts rows of few columns are cut into; fewer than two: they are not.
+static int64_t strip_count(const plan *p) {
+  int64_t width = p->x.kept[0].size, count, most;
+  if (width > MOST_STRIPPED || p->x.results >= 16 * width) return 1;
+  count = px__axes_product(p->x.length, width) / STRIP, most = STRIP_SUMS / width;
+  return count < most ? count : most;
+}
+static void merge_sums(const plan *p, wide *to, wide *from, int64_t n) {
+  for (int64_t k = 0; k < n; k++) p->f->merge(sum_at(p, to, k), sum_at(p, from, k));
+}
+// Rows that follow each other without a gap are as good as fewer, longer ones.
+static int64_t rows_in_one(const plan *p) {
+  int64_t n = p->x.kept[0].size, step = p->x.gone[0].in;
+  bool dense = p->x.gone_count == 1 && step == n * p->x.kept[0].in;
+  return dense && n < JOINED ? JOINED / n : 1;
+}
+// Few columns of many rows are cut into parts of the rows, by the shape alone, which are joined in
+// order. The sums of all parts are in p->parts, those of a part side by side.
+static void strips(void *context, int64_t begin, int64_t end) {
+  plan *p = context;
+  wide sums[JOINED];
+  int64_t n = p->x.kept[0].size, length = p->x.length, step = p->x.gone[0].in, m = rows_in_one(p);
+  for (int64_t i = begin; i < end; i++) {
+    int64_t from = i * p->part, to = from + p->part < length ? from + p->part : length;
+    int64_t joined = m > 1 ? (to - from) / m : 0;
+    wide *mine = strip_of(p, i);
+    fold_rows(p, mine, p->in, from + joined * m, to, n, step);
+    if (joined == 0) continue;
+    fold_rows(p, sums, p->in + from * step, 0, joined, m * n, m * step);
+    for (int64_t k = 0; k < m; k++) merge_sums(p, mine, sum_at(p, sums, k * n), n);
+  }
+}
+static void long_columns(plan *p) {
+  wide sums[STRIP_SUMS];
+  const char *base = p->in;
+  int64_t width = p->x.kept[0].size, count = strip_count(p);
+  p->parts = sums, p->part = (p->x.length + count - 1) / count;
+  count = (p->x.length + p->part - 1) / p->part;
+  for (int64_t r = 0; r < p->x.results && !px__cpu_stopped(); r += width) {
+    px__place at = px__axes_place(p->x.kept, 0, p->x.kept_count, r);
+    p->in = base + at.in;
+    px__cpu_parallel(count, 1, strips, p);
+    for (int64_t i = 1; i < count; i++) merge_sums(p, sums, strip_of(p, i), width);
+    store(p, at.out, p->x.kept[0].out, sums, width);
+  }
+}
+
 static void run(plan *p) {
   int64_t work = p->x.results * p->x.length, width = p->x.kept[0].size;
   bool by_column = width >= 8 && p->x.length > 1 &&
                    px__magnitude(p->x.kept[0].in) < px__magnitude(p->x.gone[0].in);
   if (p->x.length < 2 * LEAST_PART && are_alike(p)) {
     fold_once(p);
+  } else if (by_column && strip_count(p) >= 2) {
+    long_columns(p);
   } else if (by_column) {
     run_columns(p, work > PARALLEL);
   } else if (p->x.length >= 2 * LEAST_PART && p->x.results < 16) {
@@ -199,9 +289,9 @@ static void run(plan *p) {
 px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds) {
   int c = l->compute;
   bool narrow = c == PX_FLOAT16 || c == PX_BFLOAT16;
-  const px__cpu_fold *f = folds[px_dtype_is_integer((px_dtype)c) || c == PX_BOOL ? PX_INT64
-                                : narrow                                         ? PX_FLOAT32
-                                                                                 : c];
+  bool whole = px_dtype_is_integer((px_dtype)c) || c == PX_BOOL;
+  int as = c == PX_BOOL ? PX_UINT8 : narrow ? PX_FLOAT32 : c;
+  const px__cpu_fold *f = whole && !folds[as] ? folds[PX_INT64] : folds[as];
   if (!f)
     return px_error_set(PX_UNIMPLEMENTED, 0, __FILE__, __LINE__, __func__,
                         "\"%s\" not implemented for '%s'", l->op, px_dtype_class((px_dtype)c));
@@ -209,6 +299,8 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
   plan p;  // its axes are not cleared: small folds are frequent
   p.l = l, p.f = f, p.in = in->data, p.out = out->data;
   p.in_dtype = in->dtype, p.out_dtype = out->dtype;
+  // The extreme of bytes is true where that of the truths is.
+  if (in->dtype == PX_BOOL && f->dtype == PX_UINT8) p.in_dtype = PX_UINT8;
   px__axes_load(&p.x, out, NULL, in, true);
   if (p.x.results > 0) run(&p);
   return PX_OK;

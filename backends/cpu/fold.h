@@ -9,13 +9,13 @@
 #include "cpu/math.h"
 #include "cpu/vector.h"
 
-enum { PX__CPU_LANES = 16, PX__CPU_BLOCK = 1024 };
+enum { PX__CPU_LANES = 16, PX__CPU_FEW = 8, PX__CPU_BLOCK = 1024 };
 
 typedef struct px__cpu_fold {
   int dtype, wide;  // of T and D
   void (*identity)(void *wide, int64_t n);
-  // *wide joins n contiguous elements.
-  void (*row)(void *wide, const void *elements, int64_t n);
+  // wide[i] joins the n contiguous elements of row i, of `count` rows that are `step` bytes apart.
+  void (*rows)(void *wide, const char *rows, int64_t step, int64_t count, int64_t n);
   // narrow[i] joins element i of each of `count` rows, one after the other, which are `step` bytes
   // apart; and wide[i] joins narrow[i], which starts anew.
   void (*columns)(void *narrow, const char *rows, int64_t step, int64_t count, int64_t n);
@@ -29,11 +29,15 @@ typedef struct px__cpu_fold {
 // int64, float32, float64 and complex elements, NULL where the op has none.
 px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds);
 
+#define PX__WIDE_u8 PX_INT64
+#define PX__WIDE_i32 PX_INT64
 #define PX__WIDE_i64 PX_INT64
 #define PX__WIDE_f32 PX_FLOAT64
 #define PX__WIDE_f64 PX_FLOAT64
 #define PX__WIDE_c64 PX_COMPLEX128
 #define PX__WIDE_c128 PX_COMPLEX128
+#define PX__NARROW_u8 PX_UINT8
+#define PX__NARROW_i32 PX_INT32
 #define PX__NARROW_i64 PX_INT64
 #define PX__NARROW_f32 PX_FLOAT32
 #define PX__NARROW_f64 PX_FLOAT64
@@ -62,6 +66,15 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
     D sum = identity_##NAME##_##S(); \
     int64_t i = 0; \
     if (n < PX__CPU_LANES) { \
+      for (; i + PX__CPU_FEW <= n; i += PX__CPU_FEW) { \
+        D few[PX__CPU_FEW]; \
+        PX__CPU_UNROLLED for (int k = 0; k < PX__CPU_FEW; k++) few[k] = \
+            (D)map_##NAME##_##S(e[i + k]); \
+        PX__CPU_UNROLLED for (int half = PX__CPU_FEW / 2; half; half /= 2) \
+            PX__CPU_UNROLLED for (int k = 0; k < half; k++) few[k] = \
+                merge_##NAME##_##S(few[k], few[k + half]); \
+        sum = merge_##NAME##_##S(sum, few[0]); \
+      } \
       for (; i < n; i++) sum = merge_##NAME##_##S(sum, (D)map_##NAME##_##S(e[i])); \
       return sum; \
     } \
@@ -71,9 +84,12 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
           combine_##NAME##_##S(lane[k], map_##NAME##_##S(e[i + k])); \
     for (int k = 0; i < n; i++, k++) \
       lane[k] = combine_##NAME##_##S(lane[k], map_##NAME##_##S(e[i])); \
-    PX__CPU_UNROLLED for (int k = 0; k < PX__CPU_LANES; k++) sum = \
-        merge_##NAME##_##S(sum, (D)lane[k]); \
-    return sum; \
+    D all[PX__CPU_LANES]; \
+    PX__CPU_UNROLLED for (int k = 0; k < PX__CPU_LANES; k++) all[k] = (D)lane[k]; \
+    PX__CPU_UNROLLED for (int half = PX__CPU_LANES / 2; half; half /= 2) \
+        PX__CPU_UNROLLED for (int k = 0; k < half; k++) all[k] = \
+            merge_##NAME##_##S(all[k], all[k + half]); \
+    return all[0]; \
   }
 // `AT_ONCE` rows, 4 or 1, are joined at a time.
 #define PX__CPU_FOLD_BY(AT_ONCE, NAME, S, T, D) \
@@ -83,13 +99,15 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
   static void fold_clear_##NAME##_##S(void *narrow, int64_t n) { \
     for (int64_t i = 0; i < n; i++) ((T *)narrow)[i] = (T)identity_##NAME##_##S(); \
   } \
-  static void fold_row_##NAME##_##S(void *wide, const void *elements, int64_t n) { \
-    D sum = *(D *)wide; \
-    for (int64_t i = 0; i < n; i += PX__CPU_BLOCK) { \
-      int64_t count = n - i < PX__CPU_BLOCK ? n - i : PX__CPU_BLOCK; \
-      sum = merge_##NAME##_##S(sum, fold_block_##NAME##_##S((const T *)elements + i, count)); \
+  static void fold_rows_##NAME##_##S(void *wide, const char *rows, int64_t step, int64_t count, \
+                                     int64_t n) { \
+    for (D *sum = wide; count > 0; count--, sum++, rows += step) { \
+      const T *e = (const T *)(const void *)rows; \
+      for (int64_t i = 0; i < n; i += PX__CPU_BLOCK) { \
+        int64_t some = n - i < PX__CPU_BLOCK ? n - i : PX__CPU_BLOCK; \
+        *sum = merge_##NAME##_##S(*sum, fold_block_##NAME##_##S(e + i, some)); \
+      } \
     } \
-    *(D *)wide = sum; \
   } \
   static void fold_columns_##NAME##_##S(void *narrow, const char *rows, int64_t step, \
                                         int64_t count, int64_t n) { \
@@ -126,7 +144,7 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
   static const px__cpu_fold fold_##NAME##_##S = {PX__NARROW_##S, \
                                                  PX__WIDE_##S, \
                                                  fold_identity_##NAME##_##S, \
-                                                 fold_row_##NAME##_##S, \
+                                                 fold_rows_##NAME##_##S, \
                                                  fold_columns_##NAME##_##S, \
                                                  fold_widen_##NAME##_##S, \
                                                  fold_clear_##NAME##_##S, \

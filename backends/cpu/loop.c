@@ -12,7 +12,8 @@
 #include "cpu_kernels.h"
 
 enum { ALONE = 2048, BLOCK = 512, PIECE = 16384 };
-static const int64_t nothing[2];  // an absent operand reads as zero
+enum { SHORT = 8192, ALIKE = 512 };  // bytes of a short row; results that are made of one
+static const int64_t nothing[2];     // an absent operand reads as zero
 
 typedef struct plan {
   const px_launch *l;
@@ -232,6 +233,21 @@ static void run_part(const plan *p, char *const *at, int64_t n) {
     p->row(at, p->strides[0], n, p->l);
 }
 
+// How many whole rows from here on, with at most `left` elements, are copied in one call: short
+// ones without gaps. Truths are not copied byte by byte.
+static int64_t short_rows(const plan *p, const int64_t *index, int64_t left) {
+  int64_t item = px__cpu_item[p->dtypes[0]], rows;
+  bool alike = p->dtypes[0] == p->dtypes[1] && p->dtypes[0] != PX_BOOL;
+  if (p->row || p->ndim < 2 || !alike || index[0] || p->sizes[0] * item > SHORT) return 0;
+  if (p->strides[0][0] != item || p->strides[0][1] != item) return 0;
+  rows = left / p->sizes[0];
+  return rows < p->sizes[1] - index[1] ? rows : p->sizes[1] - index[1];
+}
+static void copy_rows(const plan *p, char *const *at, int64_t rows) {
+  px__cpu_move_rows(at[0], p->strides[1][0], at[1], p->strides[1][1], rows,
+                    p->sizes[0] * px__cpu_item[p->dtypes[0]]);
+}
+
 // Elements [begin, end) in the order of the plan.
 static void run_range(void *context, int64_t begin, int64_t end) {
   const plan *p = context;
@@ -245,9 +261,15 @@ static void run_range(void *context, int64_t begin, int64_t end) {
     for (int i = 0; i < p->operands; i++) at[i] += index[d] * p->strides[d][i];
   }
   while (begin < end) {
-    int64_t n = p->sizes[0] - index[0];
+    int64_t n = p->sizes[0] - index[0], rows = short_rows(p, index, end - begin);
     if (n > end - begin) n = end - begin;
-    run_part(p, at, n);
+    if (rows > 1) {
+      copy_rows(p, at, rows);
+      n = rows-- * p->sizes[0], index[1] += rows;
+      for (int i = 0; i < p->operands; i++) at[i] += rows * p->strides[1][i];
+    } else {
+      run_part(p, at, n);
+    }
     begin += n;
     if (index[0])
       for (int i = 0; i < p->operands; i++) at[i] -= index[0] * p->strides[0][i];
@@ -276,6 +298,36 @@ px_status px__cpu_copy_elements(const px_launch *l) {
   return PX_OK;
 }
 
+typedef struct fill {
+  char *to;
+  int64_t item;
+  int dtype;
+} fill;
+static void fill_part(void *context, int64_t begin, int64_t end) {
+  const fill *f = context;  // element 0 is there
+  px__cpu_convert(f->to + (begin + 1) * f->item, f->item, f->dtype, f->to, 0, f->dtype,
+                  end - begin);
+}
+// Where all operands stay on one element, or none is read, so does the result, whatever its dtype:
+// it is computed once. False: they do not, or the result has gaps.
+static bool try_fill(const px_launch *l, const px__cpu_pointwise *op, px__cpu_row row, int64_t n) {
+  const px_operand *out = &l->operands[0];
+  fill f = {out->data, px__cpu_item[out->dtype], out->dtype};
+  plan p;
+  if (n < ALIKE) return false;
+  for (int i = 1; i < op->operands && !op->alike; i++) {
+    const px_operand *o = &l->operands[i];
+    if (!o->immediate && o->dtype != PX_DTYPE_NONE && flat_stride(o, 1) != 0) return false;
+  }
+  if (flat_stride(out, f.item) != f.item) return false;
+  load_operands(&p, l, op);
+  p.row = row, p.ndim = 1;
+  memset(p.strides[0], 0, sizeof p.strides[0]);
+  run_part(&p, p.data, 1);
+  px__cpu_parallel(n - 1, PIECE, fill_part, &f);
+  return true;
+}
+
 px_status px__cpu_pointwise_run(const px_launch *l, const px__cpu_pointwise *op) {
   px__cpu_row row = op->rows[row_dtype(l->compute)];
   if (!row)
@@ -283,7 +335,7 @@ px_status px__cpu_pointwise_run(const px_launch *l, const px__cpu_pointwise *op)
                         "\"%s\" not implemented for '%s'", l->op,
                         px_dtype_class((px_dtype)l->compute));
   int64_t n = px_operand_numel(&l->operands[0]);
-  if (n == 0 || try_flat(l, op, row, n)) return PX_OK;
+  if (n == 0 || try_fill(l, op, row, n) || try_flat(l, op, row, n)) return PX_OK;
   plan p;
   load_operands(&p, l, op);
   load_dims(&p, l);

@@ -13,6 +13,7 @@ typedef void (*px__cpu_row)(char *const *p_, const int64_t *s_, int64_t n_, cons
 typedef struct px__cpu_pointwise {
   int operands;
   uint32_t bools;                    // bit i: operand i is bool, whatever the compute dtype is
+  bool alike;                        // no operand is read: all elements of a result are the same
   px__cpu_row rows[PX_DTYPE_COUNT];  // half types have none: they go through float
 } px__cpu_pointwise;
 // Copies an operand to another of the same shape, of any dtype and strides.

@@ -24,6 +24,10 @@
 #define K_greatest_f64 ((double)INFINITY)
 #define K_least_f32 (-INFINITY)
 #define K_least_f64 (-(double)INFINITY)
+#define K_greatest_u8 UINT8_MAX
+#define K_least_u8 0
+#define K_greatest_i32 INT32_MAX
+#define K_least_i32 INT32_MIN
 #define K_greatest_i64 INT64_MAX
 #define K_least_i64 INT64_MIN
 

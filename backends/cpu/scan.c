@@ -274,17 +274,23 @@ typedef struct extremes {
   bool least;
 } extremes;
 
-// n more elements, from place `from` on, of which the best so far is *best at *place.
+// n more elements, from place `from` on, of which the best so far is *best at *place. Of most lines
+// few elements beat those before.
+#define RUNNING(T, is_nan, BEATS) \
+  for (int64_t i = 0; i < n; i++) { \
+    T x = e[i]; \
+    if (__builtin_expect((x BEATS top) | is_nan(x), 0)) top = x, at = from + i; \
+    e[i] = top, places[i] = at; \
+  }
 #define EXTREMES(T, is_nan) \
   static void extremes_##T(T *e, int64_t *places, int64_t n, int64_t from, T *best, \
                            int64_t *place, bool least) { \
-    T top = *best; \
-    int64_t at = *place; \
-    for (int64_t i = 0; i < n; i++) { \
-      T x = e[i]; \
-      bool beats = (least ? x <= top : x >= top) || at < 0 || is_nan(x); \
-      top = beats ? x : top, at = beats ? from + i : at; \
-      e[i] = top, places[i] = at; \
+    T top = *place < 0 ? e[0] : *best; \
+    int64_t at = *place < 0 ? 0 : *place; \
+    if (least) { \
+      RUNNING(T, is_nan, <=) \
+    } else { \
+      RUNNING(T, is_nan, >=) \
     } \
     *best = top, *place = at; \
   }

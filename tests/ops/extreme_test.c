@@ -155,9 +155,9 @@ PX_TEST(whole_norms_and_variances_are_the_same_with_any_number_of_threads) {
 // Of as many columns as make pieces of different widths, which also end within one. Thirds are
 // rounded.
 PX_TEST(sums_of_columns_are_the_same_with_any_number_of_threads) {
-  static const int64_t columns[] = {33, 64, 511, 1000, 1537}, counts[] = {1, 2, 7, 16};
+  static const int64_t columns[] = {8, 13, 33, 64, 250, 511, 1000, 1537}, counts[] = {1, 2, 7, 16};
   int64_t threads = px_num_threads(), down = 0;
-  for (int i = 0; i < 5; i++) {
+  for (int i = 0; i < 8; i++) {
     int64_t rows = 80000 / columns[i], n = columns[i];
     PX_SCOPED(px_tensor) whole = numbers(PX_FLOAT32, rows, n, 0);
     PX_SCOPED(px_tensor) t = NULL;
@@ -177,4 +177,28 @@ PX_TEST(sums_of_columns_are_the_same_with_any_number_of_threads) {
     }
   }
   OK(px_set_num_threads(threads));
+}
+
+// Of int32 and uint8 in their own type, of truths as bytes: in rows of any length, and in columns.
+PX_TEST(extremes_of_short_whole_numbers_are_those_of_long_ones) {
+  static const px_dtype dtypes[] = {PX_INT32, PX_UINT8, PX_BOOL};
+  static const int64_t shapes[][2] = {{3, 70000}, {70, 8}, {5000, 3}, {40, 33}, {9000, 9}};
+  for (int i = 0; i < 3; i++)
+    for (int k = 0; k < 5; k++)
+      for (int64_t dim = 0; dim < 2; dim++)
+        for (int least = 0; least < 2; least++) {
+          PX_SCOPED(px_tensor) some = numbers(PX_INT32, shapes[k][0], shapes[k][1], 0);
+          PX_SCOPED(px_tensor) low = NULL;
+          PX_SCOPED(px_tensor) t = NULL;
+          PX_SCOPED(px_tensor) wide = NULL;
+          PX_SCOPED(px_tensor) found = NULL;
+          PX_SCOPED(px_tensor) wanted = NULL;
+          OK(px_sub_scalar(&low, some, px_int(i ? 0 : 2000), px_int(1)));
+          OK(px_to(&t, low, dtypes[i], px_cpu(), false, false));
+          OK(px_to(&wide, t, PX_INT64, px_cpu(), false, false));
+          OK((least ? px_amin : px_amax)(&found, t, &dim, 1, false));
+          OK((least ? px_amin : px_amax)(&wanted, wide, &dim, 1, false));
+          for (int64_t n = 0; n < px_tensor_numel(wanted); n++)
+            CHECK_EQ(element(found, n), element(wanted, n));
+        }
 }

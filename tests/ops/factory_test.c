@@ -119,3 +119,19 @@ PX_TEST(a_filled_tensor_has_the_form_of_its_model) {
   OK(px_fill_tensor_(i, alone));
   IS(i, 3, 2., 2., 2.);
 }
+
+// Enough elements that one is computed and copied to the others.
+PX_TEST(full_tensors_of_any_dtype_are_full) {
+  static const int64_t sizes[] = {30, 41};
+  for (int dtype = 0; dtype < PX_DTYPE_COMPUTED; dtype++) {
+    PX_SCOPED(px_tensor) t = NULL;
+    OK(px_full(&t, sizes, 2, px_int(3), (px_dtype)dtype, PX_DEVICE_NONE, false, false));
+    for (int round = 0; round < 2; round++) {
+      const char *at = px_tensor_data(t);
+      double wanted = round ? 0 : dtype == PX_BOOL ? 1 : 3;
+      for (int64_t i = 0; i < 30 * 41; i++, at += px_dtype_size((px_dtype)dtype))
+        CHECK_NEAR(px_scalar_float(px_scalar_load((px_dtype)dtype, at)), wanted, 0);
+      if (round == 0) OK(px_zero_(t));
+    }
+  }
+}

@@ -278,3 +278,42 @@ PX_TEST(a_forked_child_has_a_pool_of_its_own) {
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   free(e);
 }
+
+// Conversions of many elements go by blocks and vectors, those of one do not.
+PX_TEST(many_elements_become_what_each_alone_becomes) {
+  enum { N = 300 };
+  static double numbers[N], given[2 * N], made[N], each[N];
+  for (int i = 0; i < N; i++) numbers[i] = (i % 40 - 13) * 1.37;
+  numbers[7] = NAN, numbers[20] = (double)INFINITY, numbers[41] = 3e9, numbers[290] = -5e12;
+  for (int from = 0; from < PX_DTYPE_COMPUTED; from++)
+    for (int to = 0; to < PX_DTYPE_COMPUTED; to++)
+      for (int64_t step = 1; step <= 2; step++) {
+        int64_t n = N, a = (int64_t)px_dtype_size((px_dtype)from);
+        size_t b = px_dtype_size((px_dtype)to);
+        for (int i = 0; i < N; i++)
+          copy((char *)given + i * step * a, from, &numbers[i], PX_FLOAT64, 1);
+        px_operand o[] = {operand(made, to, 1, &n, &one), operand(given, from, 1, &n, &step)};
+        run("copy", PX_DTYPE_NONE, 2, o, 0, NULL);
+        for (int i = 0; i < N; i++)
+          copy((char *)each + (size_t)i * b, to, (char *)given + i * step * a, from, 1);
+        if (memcmp(made, each, N * b)) fprintf(stderr, "%d to %d by %d\n", from, to, (int)step);
+        CHECK(!memcmp(made, each, N * b));
+      }
+}
+
+// Rows of every length up to where they are copied one by one, which lie apart on both sides.
+PX_TEST(short_rows_are_copied_together) {
+  enum { ROWS = 5, MOST = 1040 };
+  static uint8_t from[ROWS * (MOST + 3)], to[ROWS * (MOST + 5)];
+  for (size_t i = 0; i < sizeof from; i++) from[i] = (uint8_t)(i * 7 + i / 256);
+  for (int64_t n = 1; n <= MOST; n += n < 70 ? 1 : 97) {
+    int64_t sizes[] = {ROWS, n}, ts[] = {n + 5, 1}, fs[] = {n + 3, 1};
+    px_operand o[] = {operand(to, PX_UINT8, 2, sizes, ts), operand(from, PX_UINT8, 2, sizes, fs)};
+    memset(to, 0, sizeof to);
+    run("copy", PX_DTYPE_NONE, 2, o, 0, NULL);
+    for (int64_t i = 0; i < ROWS * (n + 5); i++) {
+      int64_t row = i / (n + 5), k = i % (n + 5);
+      CHECK_EQ(to[i], k < n ? from[row * (n + 3) + k] : 0);
+    }
+  }
+}
