@@ -357,7 +357,7 @@ static void write_near(FILE *to, const stamp *s, const rewriter *w, const char *
     fprintf(to, "    PX__CPU_ASIDE(%s)\n    PX__CPU_PLAIN_FIRST(%s, %s, pow, self, %s)\n", result,
             s->c, s->suffix, other);
   const char *each =
-      other ? "if (!done_) PX__CPU_EACH_PLACE" : og_format("PX__CPU_EACH_ASIDE(%s)", result);
+      other ? "if (!plain_) PX__CPU_EACH_PLACE" : og_format("PX__CPU_EACH_ASIDE(%s)", result);
   fprintf(to, "    %s { %sPX__CPU_SET(%s, %s) }\n", each, names, result, near);
   const char *unless = other ? "if (!done_) " : "";
   if (w->twice)

@@ -222,12 +222,13 @@ static inline int64_t px__cpu_block(int64_t left) {
 #define PX__CPU_EACH_PLACE PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++)
 #define PX__CPU_EACH_ASIDE(O) PX__CPU_ASIDE(O) PX__CPU_EACH_PLACE
 // A function of two that has a shorter form, too, for plain numbers whose results are close. What
-// is neither is computed by what follows.
+// is neither is computed by what follows; where some are not close, those alone, if that is known.
 #define PX__CPU_PLAIN_FIRST(T, S, name, a, b) \
-  bool done_ = k_are_plain_##name##_##S(a##_, b##_, PX__CPU_PIECE); \
-  if (done_) { \
+  bool plain_ = k_are_plain_##name##_##S(a##_, b##_, PX__CPU_PIECE), done_ = false; \
+  if (plain_) { \
     PX__CPU_EACH_PLACE o_[k_] = k_plain_##name##_##S(far_ + k_, a##_[k_], b##_[k_]); \
     done_ = k_are_close_##S(far_, PX__CPU_PIECE); \
+    plain_ = done_ || k_mark_far_##S(far_, b##_, PX__CPU_PIECE); \
   }
 #define PX__CPU_ANY_FAR(limit) \
   int again_ = 0; \

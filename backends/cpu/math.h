@@ -426,15 +426,16 @@ K_INLINE float k_power_of(uint32_t size, float b, float *t) {
   y = K_FMA(y, q, 1.0f);
   return px__bits_float(px__float_bits(y) + (px__float_bits(shifted) << 23));
 }
-// a^b of a positive normal a within 1.5 units, where *size is below 64.
+// Up to which t that is within 1.5 units: a large exponent makes much of the logarithm's error.
+K_INLINE float k_most_close(float power) { return power < 128 ? 126.0f : 64.0f; }
+// a^b of a positive normal a, where *size is below that.
 K_INLINE float k_plain_pow_f32(float *size, float a, float b) {
   float t, y = k_power_of(px__float_bits(a), b, &t);
   *size = fabsf(t);
   return y;
 }
 // a^b within 1.5 units. *far is infinite for easy exponents, for what is neither a normal number
-// nor zero, and where the result is beyond 2^126 or 2^-126, or 2^64 or 2^-64 by a large exponent,
-// which makes much of the logarithm's error.
+// nor zero, and where the result is beyond 2^126 or 2^-126, or 2^64 or 2^-64 by a large exponent.
 K_INLINE float k_near_pow_f32(float *far, float a, float b) {
   uint32_t bits = px__float_bits(a), size = bits & 0x7fffffffu;
   size |= (uint32_t)((int32_t)(size - 1) >> 31) & 0x3f800000u;  // of 0 first the power of 1
@@ -446,8 +447,8 @@ K_INLINE float k_near_pow_f32(float *far, float a, float b) {
   float part = a < 0 ? NAN : y;
   y = rintf(b) == b ? px__bits_float(px__float_bits(y) ^ sign) : part;
   bool normal = size - 0x00800000u < 0x7f000000u;
-  float power = fabsf(b), most = power < 128 ? 126.0f : 64.0f;
-  bool close = (px__float_bits(t) & 0x7fffffffu) < px__float_bits(most);
+  float power = fabsf(b);
+  bool close = (px__float_bits(t) & 0x7fffffffu) < px__float_bits(k_most_close(power));
   *far = (normal & close & !K_IS_EASY(float, power, b)) ? 0 : INFINITY;
   return y;
 }
@@ -483,11 +484,19 @@ K_INLINE bool k_are_plain_pow_f64(const double *a, const double *b, int64_t n) {
   }
 K_ARE_CLOSE(f32, float, int32_t, px__float_bits, 0x42800000)          // 64
 K_ARE_CLOSE(f64, double, int64_t, k_double_bits, 0x4086200000000000)  // 708
+// Makes of such sizes what k_near_pow_f32 says of the same powers; those of double are all computed
+// again.
+K_INLINE bool k_mark_far_f32(float *size, const float *b, int64_t n) {
+  for (int64_t k = 0; k < n; k++) size[k] = size[k] < k_most_close(fabsf(b[k])) ? 0 : INFINITY;
+  return true;
+}
+K_INLINE bool k_mark_far_f64(double *size, const double *b, int64_t n) { return false; }
 #else
 #define K_NO_PLAIN_POW(S, T) \
   K_INLINE T k_plain_pow_##S(T *size, T a, T b) { return a; } \
   K_INLINE bool k_are_plain_pow_##S(const T *a, const T *b, int64_t n) { return false; } \
-  K_INLINE bool k_are_close_##S(const T *size, int64_t n) { return false; }
+  K_INLINE bool k_are_close_##S(const T *size, int64_t n) { return false; } \
+  K_INLINE bool k_mark_far_##S(T *size, const T *b, int64_t n) { return false; }
 K_NO_PLAIN_POW(f32, float)
 K_NO_PLAIN_POW(f64, double)
 K_INLINE float k_near_pow_f32(float *far, float a, float b) {

@@ -451,6 +451,7 @@ static void check_neighbour(function f, px_dtype dtype, double odd) {
   enum { COUNT = 192 };
   double values[COUNT];
   for (int i = 0; i < COUNT; i++) values[i] = 0.3 + 0.0371 * i;
+  values[COUNT / 2 + 5] = 25;  // a power beyond 2^64
   PX_SCOPED(px_tensor) plain = made(dtype, S(COUNT), values);
   values[COUNT / 2] = odd;
   PX_SCOPED(px_tensor) mixed = made(dtype, S(COUNT), values);
