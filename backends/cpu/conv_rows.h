@@ -289,20 +289,27 @@ static void NAME(add_parts)(void *ctx, int64_t begin, int64_t end) {
   }
 }
 
-// The same of narrow ones: rows of terms [begin, end) of all groups.
+// The same of narrow ones: rows of terms [begin, end) of all groups, some at a time, since theirs
+// lie together in the gradient.
 static void NAME(add_narrow)(void *ctx, int64_t begin, int64_t end) {
   const conv *t = ctx;
-  const SUM *sums = t->sums;
   int64_t each = t->oc * t->k;
-  for (int64_t i = begin; i < end; i++) {
-    int64_t term = i % t->k;
-    if (t->pixels && !t->last) term = term % t->cg * t->places + term / t->cg;
-    T *out = (T *)t->out + i / t->k * t->og * t->k + term;
-    for (int64_t o = 0; o < t->og; o++) {
-      SUM total = sums[i * t->og + o];
-      for (int64_t p = 1; p < t->parts; p++) total += sums[p * each + i * t->og + o];
-      out[o * t->k] = FROM_SUM(total);
+  for (int64_t i = begin, count; i < end; i += count) {
+    int64_t term = i % t->k, left = least(end - i, t->k - term);
+    count = least(left, TURNED);
+    const SUM *from = (const SUM *)t->sums + i * t->og;
+    T *out = (T *)t->out + i / t->k * t->og * t->k;
+    int64_t places[TURNED];
+    for (int64_t j = 0; j < count; j++) {
+      places[j] = term + j;
+      if (t->pixels && !t->last) places[j] = places[j] % t->cg * t->places + places[j] / t->cg;
     }
+    for (int64_t o = 0; o < t->og; o++, out += t->k, from++)
+      for (int64_t j = 0; j < count; j++) {
+        SUM total = from[j * t->og];
+        for (int64_t p = 1; p < t->parts; p++) total += from[p * each + j * t->og];
+        out[places[j]] = FROM_SUM(total);
+      }
   }
 }
 

@@ -7,11 +7,16 @@
 // weight: the lanes are output channels, and the list runs over positions, one list for each place
 // (ky, kx) of the kernel.
 #include "cpu/conv.h"
+#include "cpu/gemm_tiles.h"
 #include "cpu/simd.h"
 
 #include <stdlib.h>
 
 enum { ROWS = 6, LANES = 2 * VF, MOST_POSITIONS = 128, MOST_TAPS = 128 * 1024 };
+// Positions at most where tiles of products (gemm_tiles.h) are larger than those here: the list is
+// worth it if many places are outside of the image. And channels of a group for which the gradient
+// of the weight is no product.
+enum { FEW_POSITIONS = 25, FEW_CHANNELS = 16 };
 
 typedef struct tap {
   int32_t a, b;  // offset of the number that is broadcast, and of the vector
@@ -100,15 +105,20 @@ static tap *list_place(const conv *t, int64_t k, tap *to) {
   return to;
 }
 
+// Whether a product of matrices would take longer.
+static bool pays(const conv *t, int64_t positions) {
+  if (t->dtype != PX_FLOAT32 || t->n < LANES || t->kh * t->kw == 1) return false;
+  if (t->what == 'w') return t->cg > 1 && t->cg <= FEW_CHANNELS && t->og >= LANES / 4;
+  return px__tiles_f32()->rows <= ROWS || positions <= FEW_POSITIONS;
+}
 bool px__conv_small(conv *t) {
   t->taps = NULL;
   if (t->d > 1 || t->kd > 1) return false;
   int64_t positions = t->what == 'i' ? t->h * t->w : t->p, places = t->kh * t->kw;
   int64_t lists = t->what == 'w' ? places : positions;
   int64_t each = t->what == 'w' ? t->p : places * (t->what == 'i' ? t->og : t->cg);
-  if (t->what == 'w' && t->og < LANES / 4) return false;
-  if (t->dtype != PX_FLOAT32 || t->n < LANES / 2 || positions > MOST_POSITIONS ||
-      t->p > MOST_POSITIONS || lists * each > MOST_TAPS || t->h * t->w > 4 * MOST_POSITIONS)
+  if (!pays(t, positions) || positions > MOST_POSITIONS || t->p > MOST_POSITIONS ||
+      lists * each > MOST_TAPS || t->h * t->w > 4 * MOST_POSITIONS)
     return false;
   char *room = malloc(sizeof(conv_taps) + (size_t)(lists + 1) * sizeof(int64_t) +
                       (size_t)(lists * each) * sizeof(tap));

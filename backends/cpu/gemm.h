@@ -9,7 +9,7 @@
 // the stride of rows is 0 and that of columns 1. It comes with room: PX__GEMM_SLACK elements past
 // the last column of each row may be read. Or columns of B may, with strides the other way round
 // (of the transposed problem these are the rows of A). Or rows of A, of no integers or bfloat16,
-// may, and their columns too, as another table says: they are read where they lie.
+// may, and their columns too, as another table says.
 #pragma once
 #include "phlox/backend.h"
 

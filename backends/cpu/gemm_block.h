@@ -68,7 +68,8 @@ static inline TARGET NAME(target)
     t.s = t.c;
   } else if (g->s && g->beta != 0) {
     t.s = (const T *)g->s + i * g->sr + j * g->sc;
-    t.sr = g->sr, t.sc = g->sc, t.beta = NUMBER(g->beta), t.bare = false;
+    t.sr = g->sr, t.sc = g->sc, t.beta = NUMBER(g->beta);
+    t.bare &= t.s == t.c && t.sr == t.cr && t.sc == 1 && g->beta == 1;
   }
   return t;
 }
@@ -382,9 +383,49 @@ static inline __attribute__((always_inline)) TARGET void NAME(pack_a)(const int 
   for (int64_t p = 0; p < k; p++, to += high)
     for (int i = 0; i < high && i < rows; i++) to[i] = from[i][p * ac];
 }
+#ifndef WHOLE
+// A few numbers, in pieces that overlap.
+static inline TARGET void NAME(copy_few)(const T *from, int n, T *to) {
+  enum { PIECE = 16 / sizeof(T) };
+  if (n < PIECE) {
+    for (int i = 0; i < n; i++) to[i] = from[i];
+    return;
+  }
+  for (int i = 0; i + PIECE <= n; i += PIECE) memcpy(to + i, from + i, 16);
+  memcpy(to + n - PIECE, from + n - PIECE, 16);
+}
+// The same of columns that a table names: rows that follow one another are copied at once, and
+// those that follow the last one are fetched.
+static TARGET void NAME(pack_named)(const px__gemm *g, int64_t i0, int rows, int64_t p0, int64_t k,
+                                    T *to) {
+  const int64_t *at = g->a_columns + p0;
+  const T *from[R];
+  int begin[R + 1], runs = 0;
+  for (int i = 0; i < R; i++) {
+    int64_t row = i0 + (i < rows ? i : rows - 1);
+    from[i] = (const T *)g->a + NAME(row_at)(g->a_rows, g->ar, row);
+    if (i == 0 || from[i] != from[i - 1] + 1) begin[runs++] = i;
+  }
+  begin[runs] = R;
+  for (int64_t p = 0; p < k; p++, to += R) {
+    __builtin_prefetch(from[R - 1] + at[p] + R);
+    if (runs == 1)
+      memcpy(to, from[0] + at[p], R * sizeof(T));
+    else
+      for (int i = 0; i < runs; i++)
+        NAME(copy_few)(from[begin[i]] + at[p], begin[i + 1] - begin[i], to + begin[i]);
+  }
+}
+#endif
 static __attribute__((noinline)) TARGET void NAME(pack_tile)(const px__gemm *g, int64_t i0,
                                                              int rows, int64_t p0, int64_t k,
                                                              T *to) {
+#ifndef WHOLE
+  if (g->a_columns) {
+    NAME(pack_named)(g, i0, rows, p0, k, to);
+    return;
+  }
+#endif
   NAME(pack_a)(R, g, i0, rows, p0, k, to);
 }
 #ifndef WHOLE
@@ -506,6 +547,84 @@ static __attribute__((noinline)) TARGET void NAME(tile_lines)(int rows, int cols
   else
     NAME(tile_spread)(1, k, a, at, b, acc);
   NAME(put)(t, rows, cols, acc, cols > L ? 2 : 1);
+}
+// A tile of two halves, each of `half` rows of A that are `ar` apart, and of a packed B; `half` and
+// `vectors` are constants at each call. So many rows would not have a register each for where they
+// begin.
+enum { NAME(HALF) = R / 2 };
+static inline __attribute__((always_inline)) TARGET void NAME(tile_halves)(
+    const int half, const int vectors, int cols, int64_t k, const T *const a[2], int64_t ar,
+    const int64_t *at, const T *ahead, const T *b, const NAME(target) t[2]) {
+  V c[2][NAME(HALF) * 2], y[2];
+  for (int h = 0; h < 2; h++)
+    for (int i = 0; i < half; i++) {
+      __builtin_prefetch(t[h].c + i * t[h].cr, 1);
+      if (vectors > 1) __builtin_prefetch(t[h].c + i * t[h].cr + L, 1);
+    }
+#pragma GCC unroll 16
+  for (int i = 0; i < half * vectors; i++) c[0][i] = c[1][i] = SET(0);
+  for (int64_t p = 0; p < k; p++, b += 2 * L) {
+    const T *from[] = {a[0] + at[p], a[1] + at[p]};
+    for (int v = 0; v < vectors; v++) y[v] = LOAD(b + v * L);
+    if (NAME(AHEAD)) __builtin_prefetch(b + NAME(AHEAD));
+    if (NAME(AHEAD) && vectors > 1) __builtin_prefetch(b + NAME(AHEAD) + L);
+    __builtin_prefetch(ahead + p * 64 / (int64_t)sizeof(T));
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++)
+#pragma GCC unroll 8
+      for (int i = 0; i < half; i++) {
+        V x = SET(from[h][i * ar]);
+        for (int v = 0; v < vectors; v++)
+          c[h][i * vectors + v] = FMA(x, y[v], c[h][i * vectors + v]);
+      }
+  }
+  bool bare = t->bare && cols == vectors * L;
+#pragma GCC unroll 2
+  for (int h = 0; h < 2 && bare; h++) NAME(put_bare)(&t[h], half, vectors, c[h]);
+  if (bare) return;
+  V room[2][NAME(HALF) * 2];
+#pragma GCC unroll 2
+  for (int h = 0; h < 2; h++)
+#pragma GCC unroll 16
+    for (int i = 0; i < half * vectors; i++) room[h][i] = c[h][i];
+  for (int h = 0; h < 2; h++) NAME(put)(&t[h], half, cols, room[h], vectors);
+}
+#define HALVES(half, vectors) \
+  static __attribute__((noinline)) TARGET void NAME(halves_##half##_##vectors)( \
+      int cols, int64_t k, const T *const a[2], int64_t ar, const int64_t *at, const T *ahead, \
+      const T *b, const NAME(target) t[2]) { \
+    NAME(tile_halves)(half, vectors, cols, k, a, ar, at, ahead, b, t); \
+  }
+#define BOTH_WIDTHS(half) HALVES(half, 1) HALVES(half, 2)
+BOTH_WIDTHS(1)
+BOTH_WIDTHS(2)
+BOTH_WIDTHS(3)
+#if R > 6
+BOTH_WIDTHS(4)
+BOTH_WIDTHS(5)
+BOTH_WIDTHS(6)
+BOTH_WIDTHS(7)
+#endif
+#undef BOTH_WIDTHS
+#undef HALVES
+typedef void NAME(halves)(int cols, int64_t k, const T *const a[2], int64_t ar, const int64_t *at,
+                          const T *ahead, const T *b, const NAME(target) t[2]);
+static TARGET NAME(halves) * NAME(halves_of)(int half, int cols) {
+#define BOTH_WIDTHS(half) \
+  { NAME(halves_##half##_1), NAME(halves_##half##_2) }
+  static NAME(halves) *const by_rows[][2] = {
+    BOTH_WIDTHS(1),
+    BOTH_WIDTHS(2),
+    BOTH_WIDTHS(3),
+#if R > 6
+    BOTH_WIDTHS(4),
+    BOTH_WIDTHS(5),
+    BOTH_WIDTHS(6),
+    BOTH_WIDTHS(7),
+#endif
+  };
+#undef BOTH_WIDTHS
+  return by_rows[half - 1][cols > L];
 }
 #define FEW(rows, most) \
   static __attribute__((noinline)) TARGET void NAME(few_##rows)(const px__gemm *g, int64_t i) { \
@@ -682,13 +801,53 @@ typedef struct NAME(cell) {
   const px__gemm *g;
   T *pa, *pb;
   int64_t i, j, p, mc, nc, kc;
+  // Where columns of A have a table: what tile comes after so many rows of others, and how far
+  // apart the rows of its halves are.
+  const px__spread *tiles;
+  int64_t step;
 } NAME(cell);
 
+// Whether rows of A that lie apart are read where they are: for few columns, or of a B that is
+// packed once for all.
+static TARGET bool NAME(spread)(const px__gemm *g) {
+  return g->a_columns && (g->packed || g->n <= 4 * L);
+}
 // Rows of a tile of the block, from `row`, and where their panel of A is.
 static TARGET int NAME(rows_from)(const NAME(cell) * x, int64_t row) {
-  bool apart = x->g->b_rows || x->g->a_columns;
+#ifndef WHOLE
+  if (NAME(spread)(x->g)) return x->tiles[row].rows;
+#endif
+  bool apart = x->g->b_rows != NULL;
   return NAME(height)(x->mc - row, apart ? NAME(APART) : R, apart ? 0 : 4);
 }
+#ifndef WHOLE
+static TARGET const T *NAME(line_of)(const NAME(cell) * x, int64_t row) {
+  return (const T *)x->g->a + NAME(row_at)(x->g->a_rows, x->g->ar, x->i + row);
+}
+// A tile of rows of A that begin anywhere.
+static TARGET void NAME(one_spread)(const NAME(cell) * x, const px__spread *tile, int64_t col,
+                                    int cols, const T *panel) {
+  const int64_t *at = x->g->a_columns + x->p;
+  NAME(target) t[2] = {NAME(target_of)(x->g, x->i + tile->first[0], x->j + col, x->p == 0)};
+  if (tile->half) {
+    const T *from[] = {NAME(line_of)(x, tile->first[0]), NAME(line_of)(x, tile->first[0])};
+    T unused[NAME(HALF) * 2 * L];
+    t[1] = (NAME(target)){.c = unused, .cr = 2 * L, .cc = 1, .alpha = 1, .beta = 1};
+    if (tile->first[1] >= 0) {
+      from[1] = NAME(line_of)(x, tile->first[1]);
+      t[1] = NAME(target_of)(x->g, x->i + tile->first[1], x->j + col, x->p == 0);
+    }
+    int64_t next = tile->first[0] + tile->rows < x->mc ? tile->first[0] + tile->rows : 0;
+    const T *ahead = NAME(line_of)(x, next);
+    NAME(halves_of)(tile->half, cols)(cols, x->kc, from, x->step, at, ahead, panel, t);
+    return;
+  }
+  const T *from[NAME(APART)];
+  for (int i = 0; i < NAME(APART); i++)
+    from[i] = NAME(line_of)(x, tile->first[0] + (i < tile->rows ? i : tile->rows - 1));
+  NAME(tile_lines)(tile->rows, cols, x->kc, from, at, panel, t);
+}
+#endif
 static TARGET T *NAME(panel_of)(const NAME(cell) * x, int64_t row) {
   return x->pa + (x->g->b_rows ? row : (row + R - 1) / R * R) * x->kc;
 }
@@ -718,13 +877,8 @@ static TARGET int NAME(one_tile)(const NAME(cell) * x, int64_t row, int64_t col,
     NAME(tile_apart)(rows, cols, x->kc, a, b, x->g->b_rows + x->p, &t);
     return rows;
   }
-  if (x->g->a_columns) {
-    const T *from[NAME(APART)];
-    for (int i = 0; i < NAME(APART); i++) {
-      int64_t at = x->i + row + (i < rows ? i : rows - 1);
-      from[i] = (const T *)x->g->a + NAME(row_at)(x->g->a_rows, x->g->ar, at);
-    }
-    NAME(tile_lines)(rows, cols, x->kc, from, x->g->a_columns + x->p, panel, &t);
+  if (NAME(spread)(x->g)) {
+    NAME(one_spread)(x, &x->tiles[row], col, cols, panel);
     return rows;
   }
 #endif
@@ -746,8 +900,8 @@ static TARGET void NAME(by_rows)(const NAME(cell) * x) {
 static TARGET void NAME(block)(const NAME(cell) * x) {
   const px__gemm *g = x->g;
   bool shallow = g->k <= SHALLOW, only = g->m <= NAME(MC) && !shallow;
-  bool packs = !NAME(once)(g) && !g->a_columns;
-  for (int64_t row = 0, rows; row < x->mc && packs; row += rows) {
+  bool packs = !NAME(once)(g) && !NAME(spread)(g), late = packs && g->a_columns && !shallow;
+  for (int64_t row = 0, rows; row < x->mc && packs && !late; row += rows) {
     rows = NAME(rows_from)(x, row);
     NAME(pack_strip)(x, row, (int)rows);
   }
@@ -757,7 +911,11 @@ static TARGET void NAME(block)(const NAME(cell) * x) {
     T *own = only ? x->pb : x->pb + col * x->kc;
     if (x->i == 0 && !packed && !g->b_rows) NAME(pack_b)(g, x->p, x->kc, x->j + col, cols, own);
     const T *panel = packed ? packed + (x->j + col) * g->k + x->p * 2 * L : own;
-    for (int64_t row = 0; row < x->mc && !shallow;) row += NAME(one_tile)(x, row, col, panel);
+    for (int64_t row = 0; row < x->mc && !shallow;) {
+      // What comes from far away comes while tiles are computed.
+      if (late && col == 0) NAME(pack_strip)(x, row, NAME(rows_from)(x, row));
+      row += NAME(one_tile)(x, row, col, panel);
+    }
   }
   if (shallow) NAME(by_rows)(x);
 }
@@ -768,9 +926,11 @@ static int64_t NAME(side)(int64_t whole, int64_t at, int64_t most) {
 }
 
 static TARGET bool NAME(blocked)(const px__gemm *g) {
+  px__spread tiles[NAME(MC)];
   int64_t most = g->deep && NAME(AHEAD) ? 2 * NAME(KC) : NAME(KC);
-  // Rows of A that are read where they lie take lines of the first cache beside the panel of B.
-  if (g->a_columns) most = NAME(KC) * 2 / 3;
+  // Of columns of A by a table, parts of a product are products: the depth follows from none of
+  // their sides.
+  if (g->a_columns) most = g->packed && NAME(AHEAD) ? 2 * NAME(KC) : NAME(KC);
   int64_t blocks = (g->k + most - 1) / most, depth = (g->k + blocks - 1) / blocks;
   int64_t wide = g->n < NAME(NC) ? (g->n + 2 * L - 1) / (2 * L) * 2 * L : NAME(NC);
   int64_t panels = g->m <= NAME(MC) && g->k > SHALLOW ? 2 * L : wide;
@@ -778,13 +938,17 @@ static TARGET bool NAME(blocked)(const px__gemm *g) {
   size_t bytes = (size_t)(depth * (panels + NAME(MC) + R)) * sizeof(T);
   T *room = aligned_alloc(64, (bytes + 127) / 64 * 64);
   if (!room) return false;
-  NAME(cell) x = {.g = g, .pa = room + depth * panels, .pb = room};
+  NAME(cell) x = {.g = g, .pa = room + depth * panels, .pb = room, .tiles = tiles};
   for (x.j = 0; x.j < g->n; x.j += NAME(NC))
     for (x.p = 0; x.p < g->k; x.p += depth)
       for (x.i = 0; x.i < g->m && !px__cpu_stopped(); x.i += NAME(MC)) {
         x.mc = NAME(side)(g->m, x.i, NAME(MC));
         x.nc = NAME(side)(g->n, x.j, NAME(NC));
         x.kc = NAME(side)(g->k, x.p, depth);
+#ifndef WHOLE
+        if (NAME(spread)(g))
+          x.step = px__spread_tiles(g, x.i, x.mc, NAME(HALF), NAME(APART), tiles);
+#endif
         NAME(block)(&x);
       }
   free(room);

@@ -190,6 +190,22 @@ PX_TEST(pixels_are_used_as_they_lie) {
     check_conv((geometry){1, 64, 40, 50, 15, {3, 3}, {1, 1}, {2, 5}, {1, 1}, 1});  // in bands
   }
 }
+// More terms than a block of a product has, so that sums are added to.
+PX_TEST(rows_of_pixels_of_each_length) {
+  image_last = true;
+  for (int64_t w = 1; w < 18; w++)
+    check_conv((geometry){2, 80, 5, w, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+}
+// Whose terms of one place are no whole tiles.
+PX_TEST(gradients_of_weights_of_many_results_of_pixels) {
+  image_last = true;
+  for (int k = 0; k < 2; k++) {
+    weight_last = k;
+    check_conv((geometry){4, 3, 15, 19, 80, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+    check_conv((geometry){4, 19, 15, 19, 80, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+    check_conv((geometry){2, 64, 25, 19, 160, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 2});
+  }
+}
 PX_TEST(an_infinite_pixel_that_lies_in_one_piece_reaches_only_what_sees_it) {
   image_last = true;
   check_with((geometry){1, 16, 30, 30, 16, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32,
@@ -298,6 +314,8 @@ PX_TEST(convolutions_of_pixels_do_not_depend_on_the_number_of_threads) {
                           (geometry){5, 16, 30, 30, 32, {3, 3}, {2, 1}, {1, 1}, {1, 1}, 1});
     same_with_any_threads(PX_FLOAT64,
                           (geometry){1, 64, 33, 30, 48, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+    same_with_any_threads(PX_FLOAT32,
+                          (geometry){6, 96, 15, 13, 96, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   }
 }
 PX_TEST(convolutions_of_few_positions_do_not_depend_on_the_number_of_threads) {
@@ -319,6 +337,7 @@ static void check_level(px_cpu_level level, const char *name) {
   image_last = true;
   check_conv((geometry){2, 32, 23, 19, 48, {3, 3}, {2, 1}, {1, 1}, {1, 1}, 1});
   check_conv((geometry){2, 70, 4, 4, 150, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+  check_conv((geometry){1, 80, 9, 29, 80, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
 }
 PX_TEST(convolutions_of_any_processor) { check_level(PX_CPU_BASE, "base"); }
 PX_TEST(convolutions_of_avx2) { check_level(PX_CPU_AVX2, "avx2"); }
