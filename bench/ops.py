@@ -64,7 +64,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log
     L.solve_triangular(whole, y[:512], upper=True); L.qr(square); L.qr(tall); L.eigh(whole); L.eigh(several); L.svd(square); L.svd(many); L.svdvals(tall);
     L.lstsq(tall, y[:1, :1].expand(2000, 1)); L.pinv(tall); L.matrix_exp(square / 64); L.matrix_power(many, 5); torch.bmm(many, many);
     F.cross_entropy(x, ints[:1000]); F.binary_cross_entropy_with_logits(x, mask.float())"""
-BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(scene, a, padding=1, groups=32); F.conv2d(a, weight, padding=1); F.conv2d(last, a, padding=1); F.conv2d(pixels, a); F.conv3d(a, bits, padding=1);
+BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(scene, a, padding=1, groups=32); F.conv2d(a, weight, padding=1); F.conv2d(last, a, padding=1); F.conv2d(pixels, a); F.conv3d(a, bits, padding=1); F.batch_norm(a, None, None, training=True);
     a.gather(1, places); a[rows]; a.max(1)[0]; a.softmax(1) ** 2;
     L.solve(a[:512, :512], y[:512]); L.cholesky(a[:512, :512] @ a[:512, :512].T + 512 * torch.eye(512)); L.svdvals(a[:256, :256]);
     torch.cat([a, y]); F.gelu(a); torch.lerp(a, y, 0.3); F.logsigmoid(a); F.hardsigmoid(a); a ** 1; F.embedding(tokens, a.view(10000, 128))"""
@@ -88,7 +88,7 @@ NUMPY = {"x + y": "x + y", "x * 2": "x * 2", "x > y": "x > y", "x.exp()": "np.ex
          "L.eigh(whole)": "np.linalg.eigh(whole)", "L.qr(tall)": "np.linalg.qr(tall)"}
 RANDOM = "rand", "multinomial"  # such rows have no error
 GIVEN = {"F.conv2d(image, a.view(64, 32, 3, 3), padding=1)": "weight", "F.conv2d(scene, a, padding=1, groups=32)": "depth",
-         "F.conv2d(a, weight, padding=1)": "image", "F.conv2d(last, a, padding=1)": "weight", "F.conv2d(pixels, a)": "mix", "F.conv3d(a, bits, padding=1)": "cube",
+         "F.conv2d(a, weight, padding=1)": "image", "F.conv2d(last, a, padding=1)": "weight", "F.conv2d(pixels, a)": "mix", "F.batch_norm(a, None, None, training=True)": "last", "F.conv3d(a, bits, padding=1)": "cube",
          "F.embedding(tokens, a.view(10000, 128))": "words"}
 
 THREADS = int(os.environ.get("THREADS", os.cpu_count()))

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layer and batch normalisation, forward and backward. Layers: threads share the rows, and the sums
 // over rows are kept per chunk of rows, so that they do not depend on the number of threads.
-// Batches: threads share the channels.
+// Batches: threads share the channels, or where those lie side by side, parts of the rows, whose
+// sums are joined in the order of parts.
 #include "cpu/dense.h"
 #include "cpu/threads.h"
 #include "cpu/vec.h"
@@ -9,7 +10,7 @@
 
 #include <stdlib.h>
 
-enum { LANES = 16, GRAIN = 16 * 1024, MAX_CHUNKS = 16, COLUMNS = 64 };
+enum { LANES = 16, GRAIN = 16 * 1024, MAX_CHUNKS = 16, COLUMNS = 64, MAX_PARTS = 32 };
 
 typedef struct layer_task {
   void *y, *mean, *rstd, *partial;
@@ -18,13 +19,49 @@ typedef struct layer_task {
   double eps;
   bool wide;
 } layer_task;
+struct row_part;
 typedef struct batch_task {
   void *y, *mean, *invstd, *variance, *grad_weight, *grad_bias;
   const void *x, *grad, *weight, *bias, *running_mean, *running_var;
   int64_t outer, channels, inner;
   double eps;
   bool training, wide;
+  // Of [outer, channels]: parts of the rows; two sums of each part and channel; and numbers of
+  // channels: the mean, the scale, and the shift or slopes.
+  int64_t parts;
+  double *sums;
+  void *kept;
+  void (*stage)(const struct batch_task *t, const struct row_part *p);
 } batch_task;
+// Of rows from `row` on columns from c on, and where the first sums of these belong.
+typedef struct row_part {
+  int64_t row, rows, c, n;
+  double *sums;
+} row_part;
+
+static int64_t blocks_of(const batch_task *t) { return (t->channels + COLUMNS - 1) / COLUMNS; }
+static void parts_run(void *ctx, int64_t begin, int64_t end) {
+  const batch_task *t = ctx;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t k = i / blocks_of(t), c = i % blocks_of(t) * COLUMNS;
+    row_part p = {.row = t->outer * k / t->parts,
+                  .c = c,
+                  .n = t->channels - c < COLUMNS ? t->channels - c : COLUMNS,
+                  .sums = t->sums + k * t->channels + c};
+    p.rows = t->outer * (k + 1) / t->parts - p.row;
+    t->stage(t, &p);
+  }
+}
+static void each_part(batch_task *t, void (*stage)(const batch_task *t, const row_part *p)) {
+  t->stage = stage;
+  px__cpu_parallel(t->parts * blocks_of(t), 1, parts_run, t);
+}
+// A sum of all parts: the first of a channel, or the second.
+static double joined(const batch_task *t, int64_t second, int64_t c) {
+  double sum = 0;
+  for (int64_t k = 0; k < t->parts; k++) sum += t->sums[(second * t->parts + k) * t->channels + c];
+  return sum;
+}
 
 #define BOTH "cpu/norm_rows.h"
 #include "cpu/both.h"
@@ -102,13 +139,29 @@ static void batch_run(void *ctx, int64_t begin, int64_t end) {
   else
     (t->wide ? batch_f64 : batch_f32)(t, begin, end);
 }
-static void batch_start(batch_task *t, const px_operand *x) {
+static void batch_columns(const px_launch *l, batch_task *t) {
+  int64_t side = t->channels < COLUMNS ? t->channels : COLUMNS;
+  t->parts = t->outer * side / GRAIN + 1;
+  if (t->parts > MAX_PARTS) t->parts = MAX_PARTS;
+  if (t->parts > t->outer) t->parts = t->outer;
+  int64_t sums = 2 * t->parts * t->channels;
+  t->sums = px__scratch_new(l, (size_t)(sums + 4 * t->channels) * sizeof *t->sums);
+  if (!t->sums) return;
+  t->kept = t->sums + sums;
+  memset(t->sums, 0, (size_t)sums * sizeof *t->sums);
+  if (t->grad)
+    (t->wide ? batch_columns_backward_f64 : batch_columns_backward_f32)(t);
+  else
+    (t->wide ? batch_columns_f64 : batch_columns_f32)(t);
+  free(t->sums);
+}
+static void batch_start(const px_launch *l, batch_task *t, const px_operand *x) {
   px__around(x, 1, &t->outer, &t->channels, &t->inner);
   int64_t each = t->outer * t->inner;
-  // Channels that lie side by side in memory go to one thread.
-  int64_t grain = each > GRAIN ? 1 : GRAIN / (each + 1) + 1;
-  if (t->inner == 1 && grain < 16) grain = 16;
-  if (each) px__cpu_parallel(t->channels, grain, batch_run, t);
+  if (each && t->inner == 1)
+    batch_columns(l, t);
+  else if (each)
+    px__cpu_parallel(t->channels, each > GRAIN ? 1 : GRAIN / (each + 1) + 1, batch_run, t);
 }
 PX_KERNEL(native_batch_norm) {
   px__dense d = {.launch = l};
@@ -125,7 +178,7 @@ PX_KERNEL(native_batch_norm) {
                   .training = args->training,
                   .eps = args->eps,
                   .wide = compute == PX_FLOAT64};
-  if (!d.failed) batch_start(&t, args->input);
+  if (!d.failed) batch_start(l, &t, args->input);
   px__dense_close(&d);
   return PX_OK;
 }
@@ -145,7 +198,7 @@ PX_KERNEL(batch_norm_backward) {
                   .training = args->training,
                   .eps = args->eps,
                   .wide = compute == PX_FLOAT64};
-  if (!d.failed && t.grad) batch_start(&t, args->input);
+  if (!d.failed && t.grad) batch_start(l, &t, args->input);
   px__dense_close(&d);
   return PX_OK;
 }

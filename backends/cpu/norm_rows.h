@@ -178,69 +178,103 @@ static void NAME(channel_backward)(const batch_task *t, int64_t c) {
         to[i] = t->training ? (g[i] - f.each - (x[i] - mean) * f.by) * f.scale : g[i] * f.scale;
   }
 }
-
-// ---- the same of [outer, channels]: n columns at a time, row by row
-static void NAME(column_sums)(const batch_task *t, int64_t c, int64_t n, double *sum) {
-  const T *x = (const T *)t->x + c;
-  for (px__steps at = {.n = t->outer}; px__step(&at);)
-    for (int64_t o = at.begin; o < at.end; o++)
-      for (int64_t k = 0; k < n; k++) sum[k] += x[o * t->channels + k];
-}
-static void NAME(column_squares)(const batch_task *t, int64_t c, int64_t n, const T *mean,
-                                 double *square) {
-  const T *x = (const T *)t->x + c;
-  for (px__steps at = {.n = t->outer}; px__step(&at);)
-    for (int64_t o = at.begin; o < at.end; o++)
-      for (int64_t k = 0; k < n; k++) {
-        double d = (double)x[o * t->channels + k] - mean[k];
-        square[k] += d * d;
-      }
-}
-static void NAME(columns)(const batch_task *t, int64_t c, int64_t n) {
-  double sum[COLUMNS] = {0}, square[COLUMNS] = {0};
-  T mean[COLUMNS], scale[COLUMNS], shift[COLUMNS];
-  if (t->training) NAME(column_sums)(t, c, n, sum);
-  for (int64_t k = 0; k < n; k++) mean[k] = NAME(mean_of)(t, c + k, sum[k]);
-  if (t->training) NAME(column_squares)(t, c, n, mean, square);
-  for (int64_t k = 0; k < n; k++) {
-    scale[k] = NAME(scale_of)(t, c + k, mean[k], square[k]);
-    shift[k] = NAME(shift_of)(t, c + k, mean[k], scale[k]);
-  }
-  for (px__steps at = {.n = t->outer}; px__step(&at);)
-    for (int64_t o = at.begin; o < at.end; o++) {
-      const T *x = (const T *)t->x + o * t->channels + c;
-      T *y = (T *)t->y + o * t->channels + c;
-      for (int64_t k = 0; k < n; k++) y[k] = x[k] * scale[k] + shift[k];
-    }
-}
-static void NAME(columns_backward)(const batch_task *t, int64_t c, int64_t n) {
-  double s[COLUMNS] = {0}, sx[COLUMNS] = {0};
-  T mean[COLUMNS], scale[COLUMNS], each[COLUMNS], by[COLUMNS];
-  const T *x = (const T *)t->x + c, *g = (const T *)t->grad + c;
-  T *to = (T *)t->y + c;
-  for (int64_t k = 0; k < n; k++) mean[k] = NAME(kept_mean)(t, c + k);
-  for (px__steps at = {.n = t->outer}; px__step(&at);)
-    for (int64_t o = at.begin * t->channels; o < at.end * t->channels; o += t->channels)
-      for (int64_t k = 0; k < n; k++)
-        s[k] += g[o + k], sx[k] += (double)g[o + k] * (x[o + k] - mean[k]);
-  for (int64_t k = 0; k < n; k++) {
-    NAME(slopes) f = NAME(slopes_of)(t, c + k, s[k], sx[k]);
-    scale[k] = f.scale, each[k] = f.each, by[k] = f.by;
-  }
-  for (px__steps at = {.n = t->outer}; px__step(&at);)
-    for (int64_t o = at.begin * t->channels; o < at.end * t->channels; o += t->channels)
-      for (int64_t k = 0; k < n; k++)
-        to[o + k] = t->training ? (g[o + k] - each[k] - (x[o + k] - mean[k]) * by[k]) * scale[k]
-                                : g[o + k] * scale[k];
-}
-
 static void NAME(batch)(const batch_task *t, int64_t begin, int64_t end) {
-  for (int64_t c = begin; c < end && t->inner != 1; c++) NAME(channel)(t, c);
-  for (int64_t c = begin; c < end && t->inner == 1; c += COLUMNS)
-    NAME(columns)(t, c, end - c < COLUMNS ? end - c : COLUMNS);
+  for (int64_t c = begin; c < end; c++) NAME(channel)(t, c);
 }
 static void NAME(batch_backward)(const batch_task *t, int64_t begin, int64_t end) {
-  for (int64_t c = begin; c < end && t->inner != 1; c++) NAME(channel_backward)(t, c);
-  for (int64_t c = begin; c < end && t->inner == 1; c += COLUMNS)
-    NAME(columns_backward)(t, c, end - c < COLUMNS ? end - c : COLUMNS);
+  for (int64_t c = begin; c < end; c++) NAME(channel_backward)(t, c);
+}
+
+// ---- the same of [outer, channels]: parts of the rows, some columns of each at a time
+static void NAME(part_sums)(const batch_task *t, const row_part *p) {
+  const T *x = (const T *)t->x + p->row * t->channels + p->c;
+  int64_t next = t->channels;
+  double sum[COLUMNS] = {0};
+  for (px__steps at = {.n = p->rows}; px__step(&at);) {
+    int64_t o = at.begin;
+    for (; o + 4 <= at.end; o += 4, x += 4 * next)
+      for (int64_t k = 0; k < p->n; k++)
+        sum[k] += ((double)x[k] + x[next + k]) + ((double)x[2 * next + k] + x[3 * next + k]);
+    for (; o < at.end; o++, x += next)
+      for (int64_t k = 0; k < p->n; k++) sum[k] += x[k];
+  }
+  memcpy(p->sums, sum, (size_t)p->n * sizeof *sum);
+}
+static void NAME(part_squares)(const batch_task *t, const row_part *p) {
+  const T *x = (const T *)t->x + p->row * t->channels + p->c;
+  const T *mean = (const T *)t->kept + p->c;
+  int64_t next = t->channels;
+  double square[COLUMNS] = {0};
+  for (px__steps at = {.n = p->rows}; px__step(&at);) {
+    int64_t o = at.begin;
+    for (; o + 2 <= at.end; o += 2, x += 2 * next)
+      for (int64_t k = 0; k < p->n; k++) {
+        double a = (double)x[k] - mean[k], b = (double)x[next + k] - mean[k];
+        square[k] += a * a + b * b;
+      }
+    for (; o < at.end; o++, x += next)
+      for (int64_t k = 0; k < p->n; k++) {
+        double a = (double)x[k] - mean[k];
+        square[k] += a * a;
+      }
+  }
+  memcpy(p->sums, square, (size_t)p->n * sizeof *square);
+}
+static void NAME(part_results)(const batch_task *t, const row_part *p) {
+  const T *scale = (const T *)t->kept + t->channels + p->c, *shift = scale + t->channels;
+  int64_t first = p->row * t->channels + p->c;
+  const T *restrict x = (const T *)t->x + first;
+  T *restrict y = (T *)t->y + first;
+  for (px__steps at = {.n = p->rows}; px__step(&at);)
+    for (int64_t o = at.begin; o < at.end; o++, x += t->channels, y += t->channels)
+      for (int64_t k = 0; k < p->n; k++) y[k] = x[k] * scale[k] + shift[k];
+}
+// Of training, the statistics first; else there are some.
+static void NAME(batch_columns)(batch_task *t) {
+  T *mean = t->kept, *scale = mean + t->channels, *shift = scale + t->channels;
+  if (t->training) each_part(t, NAME(part_sums));
+  for (int64_t c = 0; c < t->channels; c++) mean[c] = NAME(mean_of)(t, c, joined(t, 0, c));
+  if (t->training) each_part(t, NAME(part_squares));
+  for (int64_t c = 0; c < t->channels; c++) {
+    scale[c] = NAME(scale_of)(t, c, mean[c], joined(t, 0, c));
+    shift[c] = NAME(shift_of)(t, c, mean[c], scale[c]);
+  }
+  each_part(t, NAME(part_results));
+}
+
+static void NAME(part_products)(const batch_task *t, const row_part *p) {
+  int64_t first = p->row * t->channels + p->c;
+  const T *x = (const T *)t->x + first, *g = (const T *)t->grad + first;
+  const T *mean = (const T *)t->kept + p->c;
+  double s[COLUMNS] = {0}, sx[COLUMNS] = {0};
+  for (px__steps at = {.n = p->rows}; px__step(&at);)
+    for (int64_t o = at.begin; o < at.end; o++, x += t->channels, g += t->channels)
+      for (int64_t k = 0; k < p->n; k++) s[k] += g[k], sx[k] += (double)g[k] * (x[k] - mean[k]);
+  memcpy(p->sums, s, (size_t)p->n * sizeof *s);
+  memcpy(p->sums + t->parts * t->channels, sx, (size_t)p->n * sizeof *sx);
+}
+static void NAME(part_gradients)(const batch_task *t, const row_part *p) {
+  const T *mean = (const T *)t->kept + p->c, *scale = mean + t->channels;
+  const T *each = scale + t->channels, *by = each + t->channels;
+  int64_t first = p->row * t->channels + p->c;
+  const T *restrict x = (const T *)t->x + first, *restrict g = (const T *)t->grad + first;
+  T *restrict to = (T *)t->y + first;
+  for (px__steps at = {.n = p->rows}; px__step(&at);)
+    for (int64_t o = at.begin; o < at.end; o++) {
+      for (int64_t k = 0; t->training && k < p->n; k++)
+        to[k] = (g[k] - each[k] - (x[k] - mean[k]) * by[k]) * scale[k];
+      for (int64_t k = 0; !t->training && k < p->n; k++) to[k] = g[k] * scale[k];
+      x += t->channels, g += t->channels, to += t->channels;
+    }
+}
+static void NAME(batch_columns_backward)(batch_task *t) {
+  T *mean = t->kept, *scale = mean + t->channels, *each = scale + t->channels;
+  T *by = each + t->channels;
+  for (int64_t c = 0; c < t->channels; c++) mean[c] = NAME(kept_mean)(t, c);
+  each_part(t, NAME(part_products));
+  for (int64_t c = 0; c < t->channels; c++) {
+    NAME(slopes) f = NAME(slopes_of)(t, c, joined(t, 0, c), joined(t, 1, c));
+    scale[c] = f.scale, each[c] = f.each, by[c] = f.by;
+  }
+  each_part(t, NAME(part_gradients));
 }

@@ -81,6 +81,67 @@ PX_TEST(batch_norm_evaluates_by_running_statistics) {
   FAILS(px_batch_norm(&none, x, mean, var, NULL, NULL, true, 0.1, 1e-5), PX_VALUE,
         "Expected more than 1 value per channel when training, got input size torch.Size([1, 2])");
 }
+
+// A leaf of thirds, whose sums depend on their order.
+static px_tensor *thirds(px_dtype dtype, int ndim, const int64_t *sizes) {
+  PX_SCOPED(px_tensor) whole = pattern(dtype, ndim, sizes);
+  px_tensor *t = NULL;
+  OK(px_mul_scalar(&t, whole, px_float(1 / 3.0)));
+  OK(px_tensor_set_requires_grad(t, true));
+  return t;
+}
+// Rows of channels, a weight and the results: x, w, y. Statistics of no training are numbers of 1.
+static void normalise(px_dtype dtype, bool training, px_tensor *all[3]) {
+  PX_SCOPED(px_tensor) one = NULL;
+  PX_SCOPED(px_tensor) grad = NULL;
+  int64_t channels = 70;
+  OK(px_ones(&one, &channels, 1, dtype, px_cpu(), false, false));
+  all[0] = thirds(dtype, S(3001, 70)), all[1] = thirds(dtype, S(70));
+  OK(px_batch_norm(&all[2], all[0], training ? NULL : one, training ? NULL : one, all[1], one,
+                   training, 0.1, 1e-5));
+  OK(px_sin(&grad, all[0]));
+  OK(px_backward(1, &all[2], &grad, false, false));
+}
+static px_tensor *outcome(px_tensor *all[3], int i) {
+  return i == 2 ? all[2] : px_tensor_grad(all[i]);
+}
+static void release_all(px_tensor *all[3]) {
+  for (int i = 0; i < 3; i++) px_release(all[i]);
+}
+PX_TEST(batch_norm_of_rows_of_channels_does_not_depend_on_the_number_of_threads) {
+  for (int training = 0; training < 2; training++) {
+    px_tensor *alone[3] = {NULL};
+    OK(px_set_num_threads(1));
+    normalise(PX_FLOAT32, training, alone);
+    for (int k = 0; k < 3; k++) {
+      px_tensor *together[3] = {NULL};
+      OK(px_set_num_threads(SIZES(2, 7, 16)[k]));
+      normalise(PX_FLOAT32, training, together);
+      for (int i = 0; i < 3; i++) {
+        const px_tensor *a = outcome(alone, i);
+        size_t bytes = (size_t)px_tensor_numel(a) * sizeof(float);
+        CHECK(!memcmp(px_tensor_data(outcome(alone, i)), px_tensor_data(outcome(together, i)),
+                      bytes));
+      }
+      release_all(together);
+    }
+    release_all(alone);
+  }
+}
+PX_TEST(batch_norm_of_rows_of_channels_has_the_numbers_of_double) {
+  for (int training = 0; training < 2; training++) {
+    px_tensor *single[3] = {NULL}, *wide[3] = {NULL};
+    normalise(PX_FLOAT32, training, single);
+    normalise(PX_FLOAT64, training, wide);
+    for (int i = 0; i < 3; i++) {
+      const float *a = px_tensor_data(outcome(single, i));
+      const double *b = px_tensor_data(outcome(wide, i));
+      for (int64_t j = 0; j < px_tensor_numel(outcome(wide, i)); j++)
+        CHECK_NEAR(a[j], b[j], 1e-5 * (1 + fabs(b[j])));
+    }
+    release_all(single), release_all(wide);
+  }
+}
 PX_TEST(dropout_keeps_the_mean) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) y = NULL;
