@@ -22,9 +22,11 @@ static TARGET void NAME(scale)(const px__gemm *g) {
 // are `ar` apart and its columns `ac`; rows of B are contiguous, and `br` apart or where `at` says.
 // `fetch`: what lies so far behind each row of B is fetched, for another tile, as no cache sees by
 // itself that rows far apart are walked, or of a packed panel, which the first cache does not hold.
+// `next`, unless NULL: a column of numbers, `step` apart, that the second cache is to have.
 static inline __attribute__((always_inline)) TARGET void NAME(tile)(
     const int rows, const int vectors, int64_t k, const T *a, int64_t ar, int64_t ac, const T *b,
-    int64_t br, const int64_t *at, const bool fetch, int64_t ahead, V *acc) {
+    int64_t br, const int64_t *at, const bool fetch, int64_t ahead, const T *next, int64_t step,
+    V *acc) {
   V c[R][MOST_VECTORS];
   for (int i = 0; i < rows; i++)
     for (int v = 0; v < vectors; v++) c[i][v] = SET(0);
@@ -34,6 +36,7 @@ static inline __attribute__((always_inline)) TARGET void NAME(tile)(
     for (int v = 0; vectors <= 2 && v < vectors; v++) y[v] = LOAD(row + v * L);
     if (fetch) __builtin_prefetch(row + ahead);
     if (fetch && vectors > 1 && L * sizeof(T) >= 64) __builtin_prefetch(row + ahead + L);
+    if (next) __builtin_prefetch(next + p * step, 0, 2);
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
       V x = SET(a[i * ar]);
@@ -52,8 +55,8 @@ static inline __attribute__((always_inline)) TARGET void NAME(tile)(
 // the sums are written as they are, or added to rows of C (S is C).
 typedef struct NAME(target) {
   T *c;
-  const T *s;
-  int64_t cr, cc, sr, sc, ahead;
+  const T *s, *next;  // next, step: of a packed tile
+  int64_t cr, cc, sr, sc, ahead, step;
   T alpha, beta;
   bool bare;
 } NAME(target);
@@ -62,7 +65,17 @@ typedef struct NAME(target) {
 static inline TARGET NAME(target)
     NAME(target_of)(const px__gemm *g, int64_t i, int64_t j, bool first) {
   NAME(target)
-  t = {(T *)g->c + i * g->cr + j * g->cc, NULL, g->cr, g->cc, g->cr, g->cc, 0, NUMBER(g->alpha), 1,
+  t = {(T *)g->c + i * g->cr + j * g->cc,
+       NULL,
+       NULL,
+       g->cr,
+       g->cc,
+       g->cr,
+       g->cc,
+       0,
+       0,
+       NUMBER(g->alpha),
+       1,
        g->cc == 1 && g->alpha == 1};
   if (!first) {
     t.s = t.c;
@@ -140,13 +153,14 @@ static inline __attribute__((always_inline)) TARGET void NAME(put_bare)(const NA
 // One tile: `rows` and `vectors` are constants at each call.
 static inline __attribute__((always_inline)) TARGET void NAME(tile_rows)(
     const int rows, const int vectors, int cols, int64_t k, const T *a, int64_t ar, int64_t ac,
-    const T *b, int64_t br, const bool fetch, const NAME(target) * t) {
+    const T *b, int64_t br, const bool fetch, const bool next, const NAME(target) * t) {
   V acc[2 * R];
   for (int i = 0; i < rows; i++) {
     __builtin_prefetch(t->c + i * t->cr, 1);
     if (vectors > 1) __builtin_prefetch(t->c + i * t->cr + L, 1);
   }
-  NAME(tile)(rows, vectors, k, a, ar, ac, b, br, NULL, fetch, t->ahead, acc);
+  NAME(tile)
+  (rows, vectors, k, a, ar, ac, b, br, NULL, fetch, t->ahead, next ? t->next : NULL, t->step, acc);
   if (t->bare && cols == vectors * L) {
     NAME(put_bare)(t, rows, vectors, acc);
     return;
@@ -162,7 +176,7 @@ enum { NAME(AHEAD) = R > 8 ? 16 * 2 * L : 0 };  // numbers of a packed B
 // A tile of packed panels, but for the edges.
 static __attribute__((noinline)) TARGET void NAME(tile_packed)(int cols, int64_t k, const T *a,
                                                                const T *b, const NAME(target) * t) {
-  NAME(tile_rows)(R, 2, cols, k, a, 1, R, b, 2 * L, NAME(AHEAD) != 0, t);
+  NAME(tile_rows)(R, 2, cols, k, a, 1, R, b, 2 * L, NAME(AHEAD) != 0, true, t);
 }
 
 // A tile of any strides, with as many rows as there are, and one vector or two.
@@ -170,7 +184,7 @@ static __attribute__((noinline)) TARGET void NAME(tile_packed)(int cols, int64_t
   static __attribute__((noinline)) TARGET void NAME(tile_##rows##_##vectors)( \
       int cols, int64_t k, const T *a, int64_t ar, int64_t ac, const T *b, int64_t br, \
       const NAME(target) * t) { \
-    NAME(tile_rows)(rows, vectors, cols, k, a, ar, ac, b, br, true, t); \
+    NAME(tile_rows)(rows, vectors, cols, k, a, ar, ac, b, br, true, false, t); \
   }
 #define TILES(rows) TILE(rows, 1) TILE(rows, 2)
 TILES(1)
@@ -219,7 +233,7 @@ static TARGET void NAME(tile_direct)(int rows, int cols, int64_t k, const T *a, 
 }
 
 // The rows of the next tile, `most` at most. The last two share theirs if the last one would have
-// fewer than keep the processor's units at work.
+// so few that reading B takes longer than multiplying.
 static TARGET int NAME(height)(int64_t left, int most, int fewest) {
   if (left > most && left < most + fewest) return (int)(left + 1) / 2;
   return left < most ? (int)left : most;
@@ -467,7 +481,7 @@ static TARGET void NAME(direct_rows)(const px__gemm *g, int64_t p, int64_t k, T 
       panel = room, br = 2 * L;
     }
     for (int64_t i = 0, rows; i < g->m; i += rows) {
-      rows = NAME(height)(g->m - i, R, cols > L ? 4 : NAME(APART));
+      rows = NAME(height)(g->m - i, R, NAME(APART));
       NAME(target) t = NAME(target_of)(g, i, j, p == 0);
       if (panel != room && i + rows >= g->m) t.ahead = 2 * L;
       NAME(tile_direct)((int)rows, cols, k, a + i * g->ar, g->ar, g->ac, panel, br, &t);
@@ -493,7 +507,7 @@ static inline __attribute__((always_inline)) TARGET void NAME(few_tile)(const in
                                                                         int64_t i0, int64_t j0) {
   V acc[R * MOST_VECTORS];
   const T *a = (const T *)g->a + i0 * g->ar, *b = (const T *)g->b + j0;
-  NAME(tile)(rows, vectors, g->k, a, g->ar, g->ac, b, 0, g->b_rows, false, 0, acc);
+  NAME(tile)(rows, vectors, g->k, a, g->ar, g->ac, b, 0, g->b_rows, false, 0, NULL, 0, acc);
   NAME(target) t = NAME(target_of)(g, i0, j0, true);
   int cols = g->n - j0 < vectors * L ? (int)(g->n - j0) : vectors * L;
   NAME(put)(&t, rows, cols, acc, vectors);
@@ -506,9 +520,9 @@ static __attribute__((noinline)) TARGET void NAME(tile_apart)(int rows, int cols
                                                               const NAME(target) * t) {
   V acc[2 * NAME(APART)];
   if (rows > NAME(APART) / 2)
-    NAME(tile)(NAME(APART), 2, k, a, 1, NAME(APART), b, 0, at, false, 0, acc);
+    NAME(tile)(NAME(APART), 2, k, a, 1, NAME(APART), b, 0, at, false, 0, NULL, 0, acc);
   else
-    NAME(tile)(NAME(APART) / 2, 2, k, a, 1, NAME(APART), b, 0, at, false, 0, acc);
+    NAME(tile)(NAME(APART) / 2, 2, k, a, 1, NAME(APART), b, 0, at, false, 0, NULL, 0, acc);
   NAME(put)(t, rows, cols, acc, 2);
 }
 // A tile of rows of A that begin anywhere, and of their columns that a table names, of which `rows`
@@ -818,7 +832,7 @@ static TARGET int NAME(rows_from)(const NAME(cell) * x, int64_t row) {
   if (NAME(spread)(x->g)) return x->tiles[row].rows;
 #endif
   bool apart = x->g->b_rows != NULL;
-  return NAME(height)(x->mc - row, apart ? NAME(APART) : R, apart ? 0 : 4);
+  return NAME(height)(x->mc - row, apart ? NAME(APART) : R, apart ? 0 : NAME(APART));
 }
 #ifndef WHOLE
 static TARGET const T *NAME(line_of)(const NAME(cell) * x, int64_t row) {
@@ -865,6 +879,18 @@ static TARGET void NAME(pack_strip)(const NAME(cell) * x, int64_t row, int rows)
 static TARGET bool NAME(once)(const px__gemm *g) {
   return g->n <= 2 * L && g->ac == 1 && !g->a_rows && !g->a_columns && !g->b_rows;
 }
+// Has the first tiles of a panel of B fetch the next one, a vector of each row at a time: it is
+// packed soon, and its rows may lie apart. Others fetch what they have.
+static TARGET void NAME(fetch_next)(const NAME(cell) * x, int64_t row, int64_t col, const T *panel,
+                                    NAME(target) * t) {
+  const px__gemm *g = x->g;
+  int64_t tile = row / R, next = col + 2 * L;
+  bool packs = x->i == 0 && g->bc == 1 && !g->packed && !g->b_rows && !g->b_half;
+  t->next = panel, t->step = 0;
+  if (!packs || tile >= 2 || next + 2 * L > x->nc) return;
+  t->next = (const T *)g->b + x->p * g->br + x->j + next + tile * L;
+  t->step = g->br;
+}
 // Gives the number of its rows.
 static TARGET int NAME(one_tile)(const NAME(cell) * x, int64_t row, int64_t col, const T *panel) {
   int cols = x->nc - col < 2 * L ? (int)(x->nc - col) : 2 * L, rows = NAME(rows_from)(x, row);
@@ -882,11 +908,15 @@ static TARGET int NAME(one_tile)(const NAME(cell) * x, int64_t row, int64_t col,
     return rows;
   }
 #endif
-  if (NAME(once)(x->g)) NAME(tile_direct)
-  (rows, cols, x->kc, (const T *)x->g->a + (x->i + row) * x->g->ar + x->p, x->g->ar, 1, panel,
-   2 * L, &t);
-  else if (rows == R && cols > L) NAME(tile_packed)(cols, x->kc, a, panel, &t);
-  else NAME(tile_direct)(rows, cols, x->kc, a, 1, R, panel, 2 * L, &t);
+  if (NAME(once)(x->g)) {
+    const T *lines = (const T *)x->g->a + (x->i + row) * x->g->ar + x->p;
+    NAME(tile_direct)(rows, cols, x->kc, lines, x->g->ar, 1, panel, 2 * L, &t);
+  } else if (rows == R && cols > L) {
+    NAME(fetch_next)(x, row, col, panel, &t);
+    NAME(tile_packed)(cols, x->kc, a, panel, &t);
+  } else {
+    NAME(tile_direct)(rows, cols, x->kc, a, 1, R, panel, 2 * L, &t);
+  }
   return rows;
 }
 // Of a short k, which is one block, nearly all time goes into writing C: it is written row by row.

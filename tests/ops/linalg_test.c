@@ -43,6 +43,7 @@ PX_TEST(large_products_are_right) { product_in_all_layouts(261, 259, 257); }
 PX_TEST(the_last_rows_of_a_product_are_right) {
   for (int64_t m = 1; m < 34; m++) product_in_all_layouts(m, 18, 40);
   for (int64_t m = 196; m < 202; m++) product_in_all_layouts(m, 131, 259);
+  for (int64_t m = 57; m < 70; m++) product_in_all_layouts(m, 301, 130);
   product_in_all_layouts(29, 70, 1030);
   for (int64_t m = 15; m < 48; m += 8) product_in_all_layouts(m, 300, 345);
 }
@@ -234,7 +235,8 @@ PX_TEST(products_do_not_depend_on_the_number_of_threads) {
       {128, 100, 784}, {256, 256, 256}, {300, 260, 270}, {90, 70, 600},   {1000, 10, 128},
       {10, 1000, 64},  {257, 255, 300}, {64, 64, 64},    {1, 2000, 500},  {2000, 1, 500},
       {5, 1200, 700},  {1200, 7, 600},  {700, 900, 40},  {16, 400, 1100}, {199, 201, 70},
-      {1000, 16, 300}, {900, 4, 128},   {300, 13, 90},   {30, 1000, 300}, {42, 700, 500}};
+      {1000, 16, 300}, {900, 4, 128},   {300, 13, 90},   {30, 1000, 300}, {42, 700, 500},
+      {32, 900, 500},  {65, 700, 330}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     for (int turned = 0; turned < 2; turned++) {
       same_with_any_threads(PX_FLOAT32, sizes[i][0], sizes[i][1], sizes[i][2], turned);
