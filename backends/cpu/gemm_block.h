@@ -475,7 +475,8 @@ static TARGET void NAME(direct_rows)(const px__gemm *g, int64_t p, int64_t k, T 
   for (int64_t j = 0; j < g->n; j += 2 * L) {
     int cols = g->n - j < 2 * L ? (int)(g->n - j) : 2 * L;
     const T *panel = b + j * g->bc;
-    int64_t br = g->br;
+    // What the last tile fetches: the next panel, or after the last one the first of later rows.
+    int64_t br = g->br, ahead = j + 2 * L < g->n ? 2 * L : p + k < g->k ? k * br - j : 0;
     if (g->bc != 1 || cols % L || g->b_half) {
       NAME(pack_b)(g, p, k, j, cols, room);
       panel = room, br = 2 * L;
@@ -483,7 +484,7 @@ static TARGET void NAME(direct_rows)(const px__gemm *g, int64_t p, int64_t k, T 
     for (int64_t i = 0, rows; i < g->m; i += rows) {
       rows = NAME(height)(g->m - i, R, NAME(APART));
       NAME(target) t = NAME(target_of)(g, i, j, p == 0);
-      if (panel != room && i + rows >= g->m) t.ahead = 2 * L;
+      if (panel != room && i + rows >= g->m) t.ahead = ahead;
       NAME(tile_direct)((int)rows, cols, k, a + i * g->ar, g->ar, g->ac, panel, br, &t);
     }
   }
@@ -888,8 +889,7 @@ static TARGET void NAME(fetch_next)(const NAME(cell) * x, int64_t row, int64_t c
   bool packs = x->i == 0 && g->bc == 1 && !g->packed && !g->b_rows && !g->b_half;
   t->next = panel, t->step = 0;
   if (!packs || tile >= 2 || next + 2 * L > x->nc) return;
-  t->next = (const T *)g->b + x->p * g->br + x->j + next + tile * L;
-  t->step = g->br;
+  t->next = (const T *)g->b + x->p * g->br + x->j + next + tile * L, t->step = g->br;
 }
 // Gives the number of its rows.
 static TARGET int NAME(one_tile)(const NAME(cell) * x, int64_t row, int64_t col, const T *panel) {
