@@ -28,6 +28,7 @@ cube, bits = torch.randn(2, 16, 16, 32, 32), torch.randn(32, 16, 3, 3, 3)
 pixels, mix = torch.randn(8, 256, 28, 28).to(memory_format=torch.channels_last), torch.randn(96, 256, 1, 1)
 places7, pick = torch.randn(8, 512, 7, 7), torch.randn(128, 512, 1, 1)
 halves, brief, octets, turning = x.half(), x.bfloat16(), ints.to(torch.uint8), torch.complex(x, y)
+revolving = turning.to(torch.complex128)
 short, thin = places.int(), torch.randn(100000, 8)
 L, many = torch.linalg, torch.randn(1000, 16, 16)
 square, tall = x[:512, :512], torch.randn(2000, 200)
@@ -49,7 +50,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log
     x.abs().log(); x.sigmoid(); x.erf(); x.lgamma(); wide.lgamma(); x.log1p(); wide.abs().log1p(); torch.erfinv(x.tanh()); wide.tanh().erfinv(); x.abs() ** y; x ** 3; x ** -1; x ** -2; wide.abs() ** wide; x.abs() ** -0.5;
     F.gelu(x, approximate='tanh'); F.silu(x); x.logsumexp(0); wide.exp(); wide.abs().log(); wide.tanh(); wide.sigmoid(); x.clamp(0, 1); halves @ halves; halves[:16] @ halves; x.sqrt();
     x.gather(1, places); x.index_select(0, rows); flat.clone().index_put_((ints,), flat); torch.zeros(1000, 1000).scatter_add_(1, places, x);
-    brief * 2; brief + brief; octets + octets; torch.fmax(x, y); torch.heaviside(x, y); x.nan_to_num(); x.isneginf(); F.hardshrink(x); x.atan(); x.tanh().asin(); x.tanh().acos(); torch.special.i1e(x); places ** 2; places << 3; mask | mask; torch.maximum(mask, mask.t()); torch.frexp(x)[0]; torch.special.ndtr(x); turning ** 2; wide.nextafter(wide * 2); mask.half(); (x.abs() * 30) ** 20.3;
+    brief * 2; brief + brief; octets + octets; torch.fmax(x, y); torch.heaviside(x, y); x.nan_to_num(); x.isneginf(); F.hardshrink(x); x.atan(); x.tanh().asin(); x.tanh().acos(); torch.special.i1e(x); places ** 2; places << 3; mask | mask; torch.maximum(mask, mask.t()); torch.frexp(x)[0]; torch.special.ndtr(x); turning ** 2; turning.abs(); turning.sgn(); turning.angle(); turning.reciprocal(); turning * turning; turning / turning.t(); revolving.abs(); revolving.reciprocal(); wide.nextafter(wide * 2); mask.half(); (x.abs() * 30) ** 20.3;
     x.t().contiguous(); torch.cat([x, y], 1); x.flip(1); x.roll(5, 1); x.tril(); torch.arange(1000000); torch.rand(1000, 1000);
     torch.randn(1000, 1000); torch.randperm(100000); x @ y; x @ y[:, :16]; x[:8] @ y; x[:16] @ y; x[:32] @ y; wide[:8] @ wide; wide @ wide; places @ places; places.int() @ places.int();
     places.to(torch.int8) @ places.to(torch.int8); F.conv2d(image, weight, padding=1); F.conv2d(image, depth, padding=1, groups=32);
@@ -72,7 +73,8 @@ BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(
 TRANSFORMS = """func.jvp(lambda a: (a @ y).tanh(), (x,), (y,)); func.jvp(net, (x,), (y,)); func.hessian(lambda a: net(a).square().sum())(flat[:1000]);
     func.jacfwd(net)(flat[:1000]); func.jacrev(net)(flat[:1000]); func.vmap(func.jacrev(small))(x[:, :16]); func.linearize(net, x)[1](y)"""
 # Where NumPy has the same: its matmul is OpenBLAS's. A sort gives places too, and keeps equals in order; msort gives values alone.
-NUMPY = {"x + y": "x + y", "x * 2": "x * 2", "x > y": "x > y", "x.exp()": "np.exp(x)", "x.tanh()": "np.tanh(x)", "x.sin()": "np.sin(x)",
+NUMPY = {"turning.abs()": "np.abs(turning)", "revolving.abs()": "np.abs(revolving)", "turning * turning": "turning * turning",
+         "x + y": "x + y", "x * 2": "x * 2", "x > y": "x > y", "x.exp()": "np.exp(x)", "x.tanh()": "np.tanh(x)", "x.sin()": "np.sin(x)",
          "wide.sin()": "np.sin(wide)", "x ** 2": "x ** 2", "x ** 3": "x ** 3", "x ** -1": "x ** -1.0", "x.abs() ** 2.5": "np.abs(x) ** 2.5", "x.abs() ** y": "np.abs(x) ** y",
          "x.abs().log()": "np.log(np.abs(x))", "x.abs().log1p()": "np.log1p(np.abs(x))", "wide.abs().log1p()": "np.log1p(np.abs(wide))", "wide.exp()": "np.exp(wide)", "wide.tanh()": "np.tanh(wide)",
          "wide.abs().log()": "np.log(np.abs(wide))", "x.sqrt()": "np.sqrt(x)", "torch.atan2(x, y)": "np.arctan2(x, y)",
@@ -156,7 +158,7 @@ def measure_numpy(names):
     x, y = draw((1000, 1000), np.float32), draw((1000, 1000), np.float32)
     scope = {"np": np, "x": x, "y": y, "flat": x.reshape(-1), "wide": x.astype(np.float64), "mask": x > 0, "square": x[:512, :512],
              "ints": np.random.default_rng(1).integers(0, 1000, 1000000), "tall": draw((2000, 200), np.float32)}
-    scope["octets"] = scope["ints"].astype(np.uint8)
+    scope["octets"], scope["turning"], scope["revolving"] = scope["ints"].astype(np.uint8), x + 1j * y, scope["wide"] + 1j * y
     scope["whole"] = scope["square"] @ scope["square"].T + 512 * np.eye(512, dtype=np.float32)
     return {name: (timed(eval("lambda: " + code, scope)), None) for name, code in NUMPY.items() if not names or name in names}
 

@@ -398,7 +398,7 @@ static void write_loop(FILE *to, const og_op *op, const stamp *s, const rewriter
     }
     tensor++;
   }
-  const char *result = gives_bool(op) ? "bool" : s->c;
+  const char *result = gives_bool(op) ? "bool" : og_has(op, OG_W_realresult) ? s->number : s->c;
   if (w->blocks && count)
     write_blocks(to, s, w, result, loads, names);
   else
@@ -450,6 +450,32 @@ static int operand_count(const og_op *op) {
   return count;
 }
 
+// Expressions of complex numbers that have rows by their parts (backends/cpu/parts.h).
+static const struct {
+  const char *expr, *name, *suffix;  // of that type alone
+  int operands;
+} part_rows[] = {
+    {"self * other", "mul", NULL, 2},    {"self / other", "div", NULL, 2},
+    {"self * self", "square", "c64", 1}, {"1 / self", "reciprocal", NULL, 1},
+    {"abs(self)", "abs", NULL, 1},       {"sgn(self)", "sgn", NULL, 1},
+    {"angle(self)", "angle", "c64", 1},
+};
+// False: the expression has none.
+static bool write_part_row(FILE *to, const og_op *op, const stamp *s) {
+  for (size_t i = 0; i < sizeof part_rows / sizeof *part_rows && s->kind == 'c'; i++) {
+    const char *suffix = part_rows[i].suffix;
+    if (strcmp(op->expr.text, part_rows[i].expr) != 0) continue;
+    if (suffix && strcmp(suffix, s->suffix) != 0) continue;
+    fprintf(to,
+            "static void row_%s_%s(char *const *p_, const int64_t *s_, int64_t n_, const px_launch "
+            "*l) {\n  PX__CPU_PARTS_ROW%d(%s, %s, %s)\n}\n",
+            op->name, s->suffix, part_rows[i].operands, s->suffix, part_rows[i].name,
+            og_has(op, OG_W_realresult) ? "k_reals" : "k_together");
+    return true;
+  }
+  return false;
+}
+
 static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
   // Functions of complex numbers are calls for each element: no loop of vectors, in least room.
   bool easy = has_easy_powers(op, s);
@@ -481,6 +507,7 @@ static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewrit
 }
 // A slow row has a form for wide vectors, too.
 static void write_row(FILE *to, const og_op *op, const stamp *s) {
+  if (write_part_row(to, op, s)) return;
   rewriter w = {.op = op, .at = op->expr.place, .suffix = s->suffix, .c = s->number};
   rewrite(&w, op->expr.text);
   rewriter wide = w;
@@ -515,13 +542,13 @@ static void write_pointwise(FILE *to, const og_op *op) {
   const stamp *stamps = og_stamps(&count);
   for (int i = 0; i < count; i++)
     if (has_row(op, &stamps[i])) write_row(to, op, &stamps[i]);
-  fprintf(
-      to,
-      "px_status px__cpu_op_%s(const px_launch *l);\n"
-      "px_status px__cpu_op_%s(const px_launch *l) {\n"
-      "  static const px__cpu_pointwise op = {.operands = %d, .bools = 0x%x, .alike = %d, .rows = "
-      "{\n",
-      op->name, op->name, operand_count(op), masks, !(e.used & tensors));
+  fprintf(to,
+          "px_status px__cpu_op_%s(const px_launch *l);\n"
+          "px_status px__cpu_op_%s(const px_launch *l) {\n"
+          "  static const px__cpu_pointwise op = {.operands = %d, .bools = 0x%x, .alike = %d, "
+          ".real = %d, .rows = {\n",
+          op->name, op->name, operand_count(op), masks, !(e.used & tensors),
+          og_has(op, OG_W_realresult));
   for (int i = 0; i < count; i++)
     if (has_row(op, &stamps[i]))
       fprintf(to, "      [%s] = row_%s_%s,\n", stamps[i].dtype, op->name, stamps[i].suffix);

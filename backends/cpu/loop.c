@@ -31,6 +31,13 @@ static inline int row_dtype(int compute) {
   return compute == PX_FLOAT16 || compute == PX_BFLOAT16 ? PX_FLOAT32 : compute;
 }
 
+// The dtype that operand i has in a row.
+static inline int operand_dtype(const px__cpu_pointwise *op, int i, int compute) {
+  if (op->bools >> i & 1u) return PX_BOOL;
+  if (i > 0 || !op->real) return compute;
+  return compute == PX_COMPLEX64 ? PX_FLOAT32 : compute == PX_COMPLEX128 ? PX_FLOAT64 : compute;
+}
+
 // ---- the short way
 
 // The stride of an operand along all elements: 0 or the item's size; -1 if there is no such.
@@ -71,15 +78,13 @@ static bool try_flat(const px_launch *l, const px__cpu_pointwise *op, px__cpu_ro
   char *data[PX_MAX_OPERANDS];
   int64_t strides[PX_MAX_OPERANDS];
   int compute = row_dtype(l->compute);
-  int64_t item = px__cpu_item[compute];
-  uint32_t bools = op->bools;
-  for (int i = 0; i < op->operands; i++, bools >>= 1) {
+  for (int i = 0; i < op->operands; i++) {
     const px_operand *o = &l->operands[i];
-    data[i] = o->data, strides[i] = item;
+    int want = operand_dtype(op, i, compute);
+    data[i] = o->data, strides[i] = px__cpu_item[want];
     // Most operands are vectors.
-    if (o->dtype == compute && o->ndim == 1 && !o->immediate && !(bools & 1) && o->strides[0] == 1)
-      continue;
-    strides[i] = any_stride(o, bools & 1 ? PX_BOOL : compute);
+    if (o->dtype == want && o->ndim == 1 && !o->immediate && o->strides[0] == 1) continue;
+    strides[i] = any_stride(o, want);
     if (o->dtype == PX_DTYPE_NONE) data[i] = (char *)(uintptr_t)nothing;
     if (strides[i] < 0 || (i == 0 && strides[i] == 0 && n > 1)) return false;
   }
@@ -135,7 +140,7 @@ static void load_operands(plan *p, const px_launch *l, const px__cpu_pointwise *
   for (int i = 0; i < op->operands; i++) {
     const px_operand *o = &l->operands[i];
     if (compute == PX_DTYPE_NONE) compute = o->dtype;  // a copy has none
-    p->wanted[i] = op->bools >> i & 1u ? PX_BOOL : compute;
+    p->wanted[i] = operand_dtype(op, i, compute);
     p->dtypes[i] = o->dtype;
     p->data[i] = o->data;
     bool still = i > 0 && (o->immediate || o->dtype == PX_DTYPE_NONE || flat_stride(o, 1) == 0);

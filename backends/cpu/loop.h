@@ -7,6 +7,7 @@
 // Operands may be the same memory (in-place), never partly overlapping.
 #pragma once
 #include "cpu/math.h"
+#include "cpu/parts.h"
 #include "cpu/vector.h"
 
 typedef void (*px__cpu_row)(char *const *p_, const int64_t *s_, int64_t n_, const px_launch *l);
@@ -14,6 +15,7 @@ typedef struct px__cpu_pointwise {
   int operands;
   uint32_t bools;                    // bit i: operand i is bool, whatever the compute dtype is
   bool alike;                        // no operand is read: all elements of a result are the same
+  bool real;                         // results of complex numbers are real
   px__cpu_row rows[PX_DTYPE_COUNT];  // half types have none: they go through float
 } px__cpu_pointwise;
 // Copies an operand to another of the same shape, of any dtype and strides.

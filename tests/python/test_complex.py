@@ -122,6 +122,61 @@ class Values(Case):
             self.assertNear(a.mH, [v.conjugate() for v in (p, r, q, s)])
 
 
+class Rows(Case):
+    """Rows of parts on the CPU: blocks of 64 numbers, of which far ones are computed again."""
+    OPS = [lambda x, y: x * y, lambda x, y: x / y, lambda x, y: x * (1.5 - 2j), lambda x, y: x.square(), lambda x, y: x.reciprocal(),
+           lambda x, y: x.abs(), lambda x, y: x.angle(), lambda x, y: x.sgn()]
+
+    def assertBits(self, made, expected):
+        made, expected = (torch.view_as_real(t) if t.is_complex() else t for t in (made, expected))
+        both_nan = made.isnan() & expected.isnan()
+        self.assertTrue(((made == expected) & (made.signbit() == expected.signbit()) | both_nan).all())
+
+    def test_are_the_same_of_any_length_layout_and_number_of_threads(self):
+        for dtype in torch.complex64, torch.complex128:
+            real = torch.randn(20000, dtype=dtype).real
+            x, y = (torch.complex(real.roll(k) * 10, real.roll(k + 3)) for k in (0, 1))
+            x[100], x[300], y[500], y[700], x[900] = 0, math.inf, math.nan, 1e-38, complex(1e30, -1e30)
+            for op in self.OPS:
+                whole = op(x, y)
+                self.assertBits(torch.cat([op(x[i:i + 37], y[i:i + 37]) for i in range(0, 999, 37)]), whole[:999])
+                self.assertBits(op(x[::3], y[::3]), whole[::3])
+                threads = torch.get_num_threads()
+                try:
+                    torch.set_num_threads(1)
+                    self.assertBits(op(x, y), whole)
+                finally:
+                    torch.set_num_threads(threads)
+
+    def test_of_all_sizes_are_right(self):
+        for dtype, eps, part, sizes in (torch.complex64, 2.0**-23, 0.51, (1e-44, 1e-30, 1e-15, 1, 1e15, 1e30)), (torch.complex128, 2.0**-52, 1.01, (1e-310, 1e-200, 1e-61, 1, 1e61, 1e200)):
+            x = torch.tensor([complex(a * s, -b * t) for s in sizes for t in sizes for a in (0, 0.3, 1.7) for b in (0.9, 1.1)], dtype=dtype)
+            values = x.tolist()
+            self.assertEqual(x.abs().dtype, x.real.dtype)
+            exact = torch.tensor([math.hypot(v.real, v.imag) for v in values], dtype=torch.float64)
+            least = 2.0**-149 if dtype == torch.complex64 else 5e-324
+            self.assertTrue(((x.abs().double() - exact).abs() <= exact * eps * part + least).all())
+            for v, made in zip(values, x.sgn().tolist()):
+                self.assertLess(abs(made - v / abs(v)), eps * 1.5 if abs(v) > 1e-300 else 1)
+            for y in 1, complex(0.5, 1e-20), complex(-1e10, 3e10):
+                for v, made in zip(values, (x / y).tolist()):
+                    expected = v / complex(y)
+                    self.assertLessEqual(abs(made - expected), 3 * eps * abs(expected) + 2 * least)
+
+    def test_infinite_numbers_and_zeros_are_those_of_c(self):
+        inf, nan = math.inf, math.nan
+        for dtype in torch.complex64, torch.complex128:
+            x = torch.tensor([complex(inf, nan), complex(-inf, 1), complex(nan, -inf), complex(nan, 1), 0, complex(1, 1)], dtype=dtype)
+            self.assertEqual(x.abs()[[0, 1, 2, 4]].tolist(), [inf, inf, inf, 0])
+            self.assertTrue(x.abs()[3].isnan())
+            self.assertEqual((x * (1 + 1j)).isinf().tolist(), [True, True, True, False, False, False])
+            self.assertEqual((x / 0).isinf().tolist(), [True, True, True, True, False, True])
+            self.assertEqual(x.reciprocal()[[0, 1, 2]].abs().tolist(), [0, 0, 0])
+            self.assertEqual(x.sgn()[4].item(), 0)
+            signs = torch.tensor([1, -1, 2], dtype=dtype).reciprocal().imag.signbit()
+            self.assertEqual(signs.tolist(), [False, True, False])
+
+
 class ByParts(Case):
     """Ops whose entries compose complex numbers of real ones."""
 
