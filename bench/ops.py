@@ -43,7 +43,7 @@ def back(f, *given):
         f(*given).sum().backward()
     return step
 """
-EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log1p(); x.tanh(); x.sin(); wide.sin(); torch.atan2(x, y);
+EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; ints % 7; short // 7; short % 7; x.exp(); x.abs().log1p(); x.tanh(); x.sin(); wide.sin(); torch.atan2(x, y);
     torch.fmod(x, y); torch.remainder(x, y); x ** 2; x.abs() ** 2.5; F.gelu(x); torch.where(mask, x, y); x.half(); x.sum(); x.sum(0); x.sum(1); x.max();
     x.max(1); x.argmax(1); x.var(1); x.norm(); x.norm(p=3); x.cumsum(1); wide.cumsum(1); x.cumsum(0); x.logsumexp(1); x.sort(1); flat.sort(); ints.sort(); flat.view(-1, 16).sort(1); flat.view(-1, 4).sort(1); flat.msort(); ints.msort(); x.msort(); wide.msort(); flat.unique();
     x.topk(10, 1); flat.topk(100); flat.median(); ints.unique(); mask.nonzero(); x[mask]; x.masked_fill(mask, 0.0); flat[ints];
@@ -73,7 +73,7 @@ BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(
 TRANSFORMS = """func.jvp(lambda a: (a @ y).tanh(), (x,), (y,)); func.jvp(net, (x,), (y,)); func.hessian(lambda a: net(a).square().sum())(flat[:1000]);
     func.jacfwd(net)(flat[:1000]); func.jacrev(net)(flat[:1000]); func.vmap(func.jacrev(small))(x[:, :16]); func.linearize(net, x)[1](y)"""
 # Where NumPy has the same: its matmul is OpenBLAS's. A sort gives places too, and keeps equals in order; msort gives values alone.
-NUMPY = {"turning.abs()": "np.abs(turning)", "revolving.abs()": "np.abs(revolving)", "turning * turning": "turning * turning",
+NUMPY = {"ints // 7": "ints // 7", "ints % 7": "ints % 7", "short // 7": "short // 7", "short % 7": "short % 7", "turning.abs()": "np.abs(turning)", "revolving.abs()": "np.abs(revolving)", "turning * turning": "turning * turning",
          "x + y": "x + y", "x * 2": "x * 2", "x > y": "x > y", "x.exp()": "np.exp(x)", "x.tanh()": "np.tanh(x)", "x.sin()": "np.sin(x)",
          "wide.sin()": "np.sin(wide)", "x ** 2": "x ** 2", "x ** 3": "x ** 3", "x ** -1": "x ** -1.0", "x.abs() ** 2.5": "np.abs(x) ** 2.5", "x.abs() ** y": "np.abs(x) ** y",
          "x.abs().log()": "np.log(np.abs(x))", "x.abs().log1p()": "np.log1p(np.abs(x))", "wide.abs().log1p()": "np.log1p(np.abs(wide))", "wide.exp()": "np.exp(wide)", "wide.tanh()": "np.tanh(wide)",
@@ -158,6 +158,7 @@ def measure_numpy(names):
     x, y = draw((1000, 1000), np.float32), draw((1000, 1000), np.float32)
     scope = {"np": np, "x": x, "y": y, "flat": x.reshape(-1), "wide": x.astype(np.float64), "mask": x > 0, "square": x[:512, :512],
              "ints": np.random.default_rng(1).integers(0, 1000, 1000000), "tall": draw((2000, 200), np.float32)}
+    scope["short"] = scope["ints"].astype(np.int32)
     scope["octets"], scope["turning"], scope["revolving"] = scope["ints"].astype(np.uint8), x + 1j * y, scope["wide"] + 1j * y
     scope["whole"] = scope["square"] @ scope["square"].T + 512 * np.eye(512, dtype=np.float32)
     return {name: (timed(eval("lambda: " + code, scope)), None) for name, code in NUMPY.items() if not names or name in names}

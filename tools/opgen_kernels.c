@@ -476,6 +476,22 @@ static bool write_part_row(FILE *to, const og_op *op, const stamp *s) {
   return false;
 }
 
+// Quotients of longer whole numbers by one number (backends/cpu/divisor.h).
+static void write_by_one(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
+  static const char *const names[] = {"floordiv", "remainder", "truncdiv", "fmod"};
+  const char *text = op->expr.text, *name = NULL;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (!strcmp(text, og_format("%s(self, other)", names[i])))
+      name = og_format("k_%s_by_one_%s", names[i], s->suffix);
+  if (w->test && strstr(text, "'floor'), floordiv(self, other), truncdiv(self, other))"))
+    name = og_format("(%s ? k_floordiv_by_one_%s : k_truncdiv_by_one_%s)", w->test, s->suffix,
+                     s->suffix);
+  if (!name || (strcmp(s->suffix, "i32") != 0 && strcmp(s->suffix, "i64") != 0)) return;
+  fprintf(to,
+          "  if (PX__CPU_STEP(%s, 0) && PX__CPU_STEP(%s, 1) && s_[2] == 0 && %s(p_, n_)) return;\n",
+          s->c, s->c, name);
+}
+
 static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
   // Functions of complex numbers are calls for each element: no loop of vectors, in least room.
   bool easy = has_easy_powers(op, s);
@@ -490,6 +506,7 @@ static void write_row_as(FILE *to, const og_op *op, const stamp *s, const rewrit
     write_easy_powers(to, op, s, w, false);
     if (strcmp(op->params[0].name, "self") != 0) write_easy_powers(to, op, s, w, true);
   }
+  if (!w->form) write_by_one(to, op, s, w);
   if (w->slow && !w->form)
     fprintf(to, "  PX__CPU_IF_WIDE(row_%s_%s_wide, %d, %s)\n", op->name, s->suffix,
             operand_count(op), s->c);

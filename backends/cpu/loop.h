@@ -6,6 +6,7 @@
 // px__cpu_pointwise_run sees to that, element blocks of other dtypes being converted on the way.
 // Operands may be the same memory (in-place), never partly overlapping.
 #pragma once
+#include "cpu/divisor.h"
 #include "cpu/math.h"
 #include "cpu/parts.h"
 #include "cpu/vector.h"

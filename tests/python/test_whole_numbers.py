@@ -74,6 +74,26 @@ class WholeNumbers(unittest.TestCase):
         self.assertEqual(torch.minimum(*truths).tolist(), [True, False, False, False] * 20)
 
     @each_device
+    def test_quotients_by_one_number_are_those_of_python(self):
+        for dtype in torch.int32, torch.int64:
+            info = torch.iinfo(dtype)
+            powers = [2**k for k in range(1, info.bits - 1, 5)]
+            divisors = [1, 2, 3, 7, 10, 641, -1, -7, info.max, info.max - 1, info.max // 3, info.min] + powers + [p + 1 for p in powers] + [2 * p - 1 for p in powers]
+            for d in divisors:
+                edges = [info.min, info.min + 1, info.max, 0, 1, -1, *range(-30, 31)]
+                edges += [k * d + i for k in (info.max // d, info.min // d, 2, -3) for i in (-1, 0, 1)]
+                values = [v for v in edges if info.min <= v <= info.max and -v * (d == -1) <= info.max]
+                x = torch.tensor(values, dtype=dtype)
+                floors, rests = [v // d for v in values], [v % d for v in values]
+                whole = [-(-v // d) if (v < 0) != (d < 0) else v // d for v in values]
+                for made, expected in (x // d, floors), (x % d, rests), (torch.div(x, d, rounding_mode="floor"), floors), \
+                        (torch.div(x, d, rounding_mode="trunc"), whole), (torch.fmod(x, d), [v - q * d for v, q in zip(values, whole)]):
+                    self.assertEqual(made.tolist(), expected, d)
+                self.assertEqual(torch.stack([x, x], 1)[:, 0].floor_divide_(d).tolist(), floors)
+                self.assertEqual((x[:5] // d).tolist(), floors[:5])
+            with self.assertRaises(RuntimeError):
+                (torch.arange(100, dtype=dtype) // 0).tolist()
+
     def test_convolution(self):
         forms = {}, {"stride": 2, "padding": 1}, {"dilation": 2, "padding": 2}, {"groups": 2}, {"padding": "same"}
         for dims, convolve in enumerate((F.conv1d, F.conv2d, F.conv3d), 1):
