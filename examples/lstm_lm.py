@@ -5,7 +5,7 @@ import math, sys
 import torch
 from torch import nn
 
-BATCH, LENGTH, SIZE, STEPS = 20, 30, 64, 250
+BATCH, LENGTH, SIZE, STEPS = 20, 30, 64, 300
 NUMBERS = "zero one two three four five six seven eight".split()
 
 
