@@ -139,7 +139,7 @@ static void long_fold(plan *p) {
   for (int64_t r = 0; r < p->x.results; r++) {
     p->in = base + px__axes_place(p->x.kept, 0, p->x.kept_count, r).in;
     px__cpu_parallel(count, 1, parts, p);
-    for (int64_t i = 1; i < count; i++) p->f->merge(&p->parts[0], &p->parts[i]);
+    for (int64_t i = 1; i < count; i++) p->f->merge(&p->parts[0], &p->parts[i], 1);
     store(p, px__axes_place(p->x.kept, 0, p->x.kept_count, r).out, 0, &p->parts[0], 1);
   }
 }
@@ -228,9 +228,6 @@ static int64_t strip_count(const plan *p) {
   count = px__axes_product(p->x.length, width) / STRIP, most = STRIP_SUMS / width;
   return count < most ? count : most;
 }
-static void merge_sums(const plan *p, wide *to, wide *from, int64_t n) {
-  for (int64_t k = 0; k < n; k++) p->f->merge(sum_at(p, to, k), sum_at(p, from, k));
-}
 // Rows that follow each other without a gap are as good as fewer, longer ones.
 static int64_t rows_in_one(const plan *p) {
   int64_t n = p->x.kept[0].size, step = p->x.gone[0].in;
@@ -250,7 +247,7 @@ static void strips(void *context, int64_t begin, int64_t end) {
     fold_rows(p, mine, p->in, from + joined * m, to, n, step);
     if (joined == 0) continue;
     fold_rows(p, sums, p->in + from * step, 0, joined, m * n, m * step);
-    for (int64_t k = 0; k < m; k++) merge_sums(p, mine, sum_at(p, sums, k * n), n);
+    for (int64_t k = 0; k < m; k++) p->f->merge(mine, sum_at(p, sums, k * n), n);
   }
 }
 static void long_columns(plan *p) {
@@ -263,15 +260,18 @@ static void long_columns(plan *p) {
     px__place at = px__axes_place(p->x.kept, 0, p->x.kept_count, r);
     p->in = base + at.in;
     px__cpu_parallel(count, 1, strips, p);
-    for (int64_t i = 1; i < count; i++) merge_sums(p, sums, strip_of(p, i), width);
+    for (int64_t i = 1; i < count; i++) p->f->merge(sums, strip_of(p, i), width);
     store(p, at.out, p->x.kept[0].out, sums, width);
   }
 }
 
+// Whether elements of neighbouring results lie closer than those of one result.
+static bool are_beside(const plan *p) {
+  return px__magnitude(p->x.kept[0].in) < px__magnitude(p->x.gone[0].in);
+}
 static void run(plan *p) {
   int64_t work = p->x.results * p->x.length, width = p->x.kept[0].size;
-  bool by_column = width >= 8 && p->x.length > 1 &&
-                   px__magnitude(p->x.kept[0].in) < px__magnitude(p->x.gone[0].in);
+  bool by_column = width >= 8 && (p->x.length == 1 || (p->x.length > 1 && are_beside(p)));
   if (p->x.length < 2 * LEAST_PART && are_alike(p)) {
     fold_once(p);
   } else if (by_column && strip_count(p) >= 2) {

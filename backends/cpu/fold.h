@@ -21,7 +21,7 @@ typedef struct px__cpu_fold {
   void (*columns)(void *narrow, const char *rows, int64_t step, int64_t count, int64_t n);
   void (*widen)(void *wide, void *narrow, int64_t n);
   void (*clear)(void *narrow, int64_t n);
-  void (*merge)(void *wide, const void *other);
+  void (*merge)(void *wide, const void *other, int64_t n);
   void (*finish)(void *wide, int64_t n, int64_t count, const px_launch *l);
 } px__cpu_fold;
 
@@ -134,8 +134,9 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
       ((D *)wide)[i] = merge_##NAME##_##S(((D *)wide)[i], (D)((T *)narrow)[i]); \
     fold_clear_##NAME##_##S(narrow, n); \
   } \
-  static void fold_merge_##NAME##_##S(void *wide, const void *other) { \
-    *(D *)wide = merge_##NAME##_##S(*(D *)wide, *(const D *)other); \
+  static void fold_merge_##NAME##_##S(void *wide, const void *other, int64_t n) { \
+    PX__CPU_APART for (int64_t i = 0; i < n; i++)((D *)wide)[i] = \
+        merge_##NAME##_##S(((D *)wide)[i], ((const D *)other)[i]); \
   } \
   static void fold_finish_##NAME##_##S(void *wide, int64_t n, int64_t count, const px_launch *l) { \
     for (int64_t i = 0; i < n; i++) \

@@ -418,6 +418,7 @@ PX_KERNEL(index_get) {
 }
 
 static moves moving(int dtype, px_put_how how) {
+  if (how == PX_PUT_ADD && dtype == PX_FLOAT16) return add_halves;
   return how == PX_PUT_STORE ? putting[px__cpu_item[dtype]] : joining[how][dtype];
 }
 PX_KERNEL(index_put) {

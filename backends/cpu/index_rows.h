@@ -84,15 +84,30 @@ typedef struct wide {
   uint64_t half[2];
 } wide;
 PUT(put16, wide, b)
+// The first of two if `first`, by their bits: a branch would mostly be a surprise.
+#define CHOOSE(name, T, U) \
+  static inline T choose_##name(bool first, T a, T b) { \
+    U x, y, mask = (U) - (U)first; \
+    memcpy(&x, &a, sizeof x), memcpy(&y, &b, sizeof y); \
+    x = (U)((x & mask) | (y & (U)~mask)); \
+    memcpy(&a, &x, sizeof a); \
+    return a; \
+  }
+CHOOSE(u8, uint8_t, uint8_t)
+CHOOSE(i8, int8_t, uint8_t)
+CHOOSE(u16, uint16_t, uint16_t)
+CHOOSE(i16, int16_t, uint16_t)
+CHOOSE(i32, int32_t, uint32_t)
+CHOOSE(i64, int64_t, uint64_t)
+CHOOSE(f32, float, uint32_t)
+CHOOSE(f64, double, uint64_t)
 // How a value and what is there become one, of each dtype. A NaN is the greatest and the least. The
 // half formats are computed in float, and products of 16 bits without a sign, as they overflow.
-#define GREATEST(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
-#define LEAST(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
 #define NUMBERS(suffix, T, U) \
   PUT(add_##suffix, U, a + b) \
   PUT(multiply_##suffix, U, 1u * a * b) \
-  PUT(greatest_##suffix, T, GREATEST(a, b)) \
-  PUT(least_##suffix, T, LEAST(a, b))
+  PUT(greatest_##suffix, T, choose_##suffix((a > b) | (a != a), a, b)) \
+  PUT(least_##suffix, T, choose_##suffix((a < b) | (a != a), a, b))
 NUMBERS(u8, uint8_t, uint8_t)
 NUMBERS(i8, int8_t, uint8_t)
 NUMBERS(i16, int16_t, uint16_t)
@@ -103,10 +118,35 @@ NUMBERS(f64, double, double)
 #define HALVES(suffix, load, store) \
   PUT(add_##suffix, uint16_t, store(load(a) + load(b))) \
   PUT(multiply_##suffix, uint16_t, store(load(a) * load(b))) \
-  PUT(greatest_##suffix, uint16_t, store(GREATEST(load(a), load(b)))) \
-  PUT(least_##suffix, uint16_t, store(LEAST(load(a), load(b))))
-HALVES(f16, px__half_load, px__half_store)
+  PUT(greatest_##suffix, uint16_t, choose_u16((load(a) > load(b)) | (load(a) != load(a)), a, b)) \
+  PUT(least_##suffix, uint16_t, choose_u16((load(a) < load(b)) | (load(a) != load(a)), a, b))
+#if defined(__F16C__)
+static inline float half_load(uint16_t h) { return _cvtsh_ss(h); }
+static inline uint16_t half_store(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT); }
+#else
+static inline float half_load(uint16_t h) { return px__half_load(h); }
+static inline uint16_t half_store(float x) { return px__half_store(x); }
+#endif
+HALVES(f16, half_load, half_store)
 HALVES(bf16, px__bfloat_load, px__bfloat_store)
+// Lines of float16 in blocks, which have vectors.
+static void add_halves_line(char *to, int64_t ts, const char *from, int64_t fs, int64_t n) {
+  enum { SOME = 64 };
+  float a[SOME], b[SOME];
+  uint16_t *t = (uint16_t *)(void *)to;
+  const uint16_t *f = (const uint16_t *)(const void *)from;
+  if (ts != sizeof *t || fs != sizeof *f) {
+    add_f16_line(to, ts, from, fs, n);
+    return;
+  }
+  for (int64_t i = 0; i < n; i += SOME) {
+    int64_t count = n - i < SOME ? n - i : SOME;
+    px__half_load_many(a, t + i, count);
+    px__half_load_many(b, f + i, count);
+    for (int64_t k = 0; k < count; k++) a[k] += b[k];
+    px__half_store_many(t + i, a, count);
+  }
+}
 PUT(add_bool, uint8_t, a | b)
 PUT(multiply_bool, uint8_t, a &b)
 
@@ -125,6 +165,7 @@ static const moves putting[17] = {[1] = MOVES(put1),
     [PX_BFLOAT16] = MOVES(name##_bf16), [PX_FLOAT32] = MOVES(name##_f32), \
     [PX_FLOAT64] = MOVES(name##_f64) \
   }
+static const moves add_halves = {add_halves_line, add_f16_scatter};
 static const moves joining[][PX_DTYPE_COMPUTED] = {
     [PX_PUT_ADD] = JOINS(add, add_bool),
     [PX_PUT_MULTIPLY] = JOINS(multiply, multiply_bool),

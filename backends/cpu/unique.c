@@ -150,14 +150,27 @@ static inline void give(results *r, const source *s, int64_t first, int64_t coun
   r->number++;
 }
 
+enum { MANY_SLOTS = 64 };  // for which counters of a sort are worth it
 static int by_key(const void *a, const void *b) {
   int64_t p = ((const slot *)a)->key, q = ((const slot *)b)->key;
   return p < q ? -1 : p > q;
+}
+// Their order by the sort of keys. False: no memory, or the call has been ended.
+static bool give_in_order(results *r, const source *s, const slot *slots, int64_t n) {
+  int64_t *keys = malloc((size_t)n * 2 * sizeof *keys), *order = NULL;
+  px__key_counts *counts = malloc(sizeof *counts);
+  for (int64_t i = 0; keys && i < n; i++) keys[i] = slots[i].key;
+  if (keys && counts) order = px__keys_order(keys, n, keys + n, counts);
+  for (int64_t i = 0; order && i < n; i++) give(r, s, slots[order[i]].first, slots[order[i]].count);
+  free(keys);
+  free(counts);
+  return order;
 }
 static void give_few(results *r, const source *s, table *t) {
   int64_t n = 0;
   for (int64_t i = 0; i < (int64_t)1 << t->bits; i++)
     if (t->slots[i].count) t->slots[n++] = t->slots[i];
+  if (n >= MANY_SLOTS && give_in_order(r, s, t->slots, n)) return;
   qsort(t->slots, (size_t)n, sizeof *t->slots, by_key);
   for (int64_t i = 0; i < n; i++) give(r, s, t->slots[i].first, t->slots[i].count);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Padding with a value: the tensor is copied into a larger one. Padding with what is at the edges:
-// by indexing, one dimension after the other. Sizes come in pairs, the last dimension first.
+// by indexing (on the CPU of the edges alone), one dimension after the other. Sizes come in pairs,
+// the last dimension first.
 #include "hidden/index.h"
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
@@ -102,6 +103,25 @@ static const struct {
 
 static bool is_small(int64_t pad) { return -INT32_MAX <= pad && pad <= INT32_MAX; }
 
+// On the CPU what is within is copied in long pieces, and only the edges are picked.
+static px_status join_edges(px_tensor **out, const px_tensor *self, int dim, px_tensor *places,
+                            int64_t before, int64_t behind) {
+  PX_SCOPED(px_tensor) first = NULL;
+  PX_SCOPED(px_tensor) last = NULL;
+  PX_SCOPED(px_tensor) left = NULL;
+  PX_SCOPED(px_tensor) right = NULL;
+  PX_TRY(px_narrow(&first, places, 0, 0, before));
+  PX_TRY(px_narrow(&last, places, 0, places->numel - behind, behind));
+  PX_TRY(px_index_select(&left, self, dim, first));
+  PX_TRY(px_index_select(&right, self, dim, last));
+  px_tensor *parts[] = {left, (px_tensor *)self, right};
+  return px_cat(out, parts, 3, dim);
+}
+static bool has_few_edges(const px_tensor *self, int64_t size, int64_t before, int64_t behind) {
+  bool on_cpu = px__tensor_device(self).type == PX_CPU;
+  return on_cpu && before >= 0 && behind >= 0 && before + behind <= size / 2;
+}
+
 static px_status pad_dim(px_tensor **out, const px_tensor *self, int dim, int mode, int64_t before,
                          int64_t behind) {
   int64_t size = self->sizes[dim];
@@ -126,6 +146,8 @@ static px_status pad_dim(px_tensor **out, const px_tensor *self, int dim, int mo
   int64_t *to = px__tensor_at(places), kept = size - first - last;
   PX_CHECK(kept > 0, PX_RUNTIME, "Negative padding value is resulting in an empty dimension");
   for (int64_t i = 0; i < count; i++) to[i] = first + modes[mode].place(i - before - first, kept);
+  if (has_few_edges(self, size, before, behind))
+    return join_edges(out, self, dim, places, before, behind);
   PX_TRY(px__tensor_to(&near, places, PX_INT64, px__tensor_device(self)));
   return px_index_select(out, self, dim, near);
 }

@@ -202,3 +202,24 @@ PX_TEST(extremes_of_short_whole_numbers_are_those_of_long_ones) {
             CHECK_EQ(element(found, n), element(wanted, n));
         }
 }
+
+// As in a function that is mapped: what is one for each result goes by columns, too.
+PX_TEST(sums_over_one_element_are_that_element) {
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT16, PX_INT64, PX_BOOL};
+  int64_t middle = 1;
+  for (int i = 0; i < 4; i++)
+    for (int64_t columns = 3; columns < 1500; columns = columns * 5 + 1) {
+      PX_SCOPED(px_tensor) t = numbers(dtypes[i], 300, columns, 0);
+      PX_SCOPED(px_tensor) turned = NULL;
+      PX_SCOPED(px_tensor) more = NULL;
+      PX_SCOPED(px_tensor) sum = NULL;
+      OK(px_transpose(&turned, t, 0, 1));
+      OK(px_unsqueeze(&more, columns % 2 ? t : turned, 1));
+      OK(px_sum(&sum, more, &middle, 1, false, PX_DTYPE_NONE));
+      PX_SCOPED(px_tensor) again = NULL;
+      OK(px_transpose(&again, sum, 0, 1));
+      PX_SCOPED(px_tensor) plain = NULL;
+      OK(px_clone(&plain, columns % 2 ? sum : again, "contiguous_format"));
+      for (int64_t k = 0; k < 300 * columns; k++) CHECK_EQ(element(plain, k), element(t, k));
+    }
+}

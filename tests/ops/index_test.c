@@ -281,3 +281,27 @@ PX_TEST(pads_at_the_ends_of_int64_are_refused) {
           "narrow(): length must be non-negative.");
   FAILS(px_constant_pad_nd(&none, m, grown, 2, px_int(0)), PX_RUNTIME, "is too large");
 }
+
+// Of a dimension that is long enough that only its edges are picked.
+PX_TEST(long_dimensions_are_padded_by_what_is_at_their_edges) {
+  static const char *const modes[] = {"reflect", "replicate", "circular"};
+  static const int64_t pads[][2] = {{3, 4}, {0, 2}, {5, 0}, {9, 9}};
+  PX_SCOPED(px_tensor) x = NULL;
+  OK(px_arange(&x, px_int(0), px_int(40), px_int(1), PX_INT64, PX_DEVICE_NONE, false, false));
+  PX_SCOPED(px_tensor) rows = NULL;
+  OK(px_reshape(&rows, x, (int64_t[]){1, 2, 20}, 3));
+  for (int mode = 0; mode < 3; mode++)
+    for (int k = 0; k < 4; k++) {
+      PX_SCOPED(px_tensor) padded = NULL;
+      int64_t before = pads[k][0], width = 20 + before + pads[k][1];
+      OK(px_pad(&padded, rows, pads[k], 2, modes[mode], px_int(0)));
+      CHECK_EQ(px_tensor_numel(padded), 2 * width);
+      const int64_t *got = px_tensor_data(padded);
+      for (int64_t i = 0; i < 2 * width; i++) {
+        int64_t at = i % width - before;
+        if (mode == 0) at = at < 0 ? -at : at > 19 ? 38 - at : at;
+        if (mode == 1) at = at < 0 ? 0 : at > 19 ? 19 : at;
+        CHECK_EQ(got[i], i / width * 20 + (at + 20) % 20);
+      }
+    }
+}

@@ -326,3 +326,36 @@ PX_TEST(results_do_not_depend_on_the_number_of_threads) {
     }
   }
 }
+
+// Of what meets at a place, and what was there; a NaN is beyond all numbers.
+static void greatest_and_least(px_dtype dtype, bool least, int64_t nan) {
+  enum { M = 11, N = 37 };
+  PX_SCOPED(px_tensor) x = whole(M, N, 23, dtype, DENSE);
+  PX_SCOPED(px_tensor) to = whole(M, N, 13, dtype, DENSE);
+  PX_SCOPED(px_tensor) index = whole(M, N, 5, PX_INT64, DENSE);
+  PX_SCOPED(px_tensor) got = NULL;
+  if (nan >= 0)
+    px_scalar_store(px_float(NAN), dtype,
+                    (char *)px_tensor_data(x) + (size_t)nan * px_dtype_size(dtype));
+  double *from = elements(x), *at = elements(index), *wanted = elements(to);
+  for (int64_t i = 0; i < M * N; i++) {
+    double *place = &wanted[i / N * N + (int64_t)at[i]];
+    bool beats = from[i] != from[i] || (least ? from[i] < *place : from[i] > *place);
+    if (*place == *place && beats) *place = from[i];
+  }
+  OK(px_scatter_reduce(&got, to, 1, index, x, least ? "amin" : "amax", true));
+  double *given = elements(got);
+  for (int64_t i = 0; i < M * N; i++)
+    CHECK(given[i] == wanted[i] || (given[i] != given[i] && wanted[i] != wanted[i]));
+  free(from);
+  free(at);
+  free(wanted);
+  free(given);
+}
+PX_TEST(the_greatest_and_the_least_stay_where_several_are_put) {
+  for (int dtype = PX_UINT8; dtype < PX_DTYPE_COMPUTED; dtype++)
+    for (int least = 0; least < 2; least++) {
+      greatest_and_least((px_dtype)dtype, least, -1);
+      if (px_dtype_is_float((px_dtype)dtype)) greatest_and_least((px_dtype)dtype, least, 40);
+    }
+}
