@@ -686,7 +686,6 @@ static TARGET void NAME(few)(const px__gemm *g) {
     by_rows[to - from - 1](g, from);
   }
 }
-
 #endif
 
 // ---- vectors
@@ -822,10 +821,11 @@ typedef struct NAME(cell) {
   int64_t step;
 } NAME(cell);
 
-// Whether rows of A that lie apart are read where they are: for few columns, or of a B that is
-// packed once for all.
+// Whether rows of A that lie apart are read where they are: for few columns, of a B that is packed
+// once for all, and where packing would take them one by one, as they do not follow one another.
 static TARGET bool NAME(spread)(const px__gemm *g) {
-  return g->a_columns && (g->packed || g->n <= 4 * L);
+  bool beside = g->m >= R && g->a_rows && g->a_rows[R - 1] - g->a_rows[0] == R - 1;
+  return g->a_columns && (g->packed || g->n <= 4 * L || !beside);
 }
 // Rows of a tile of the block, from `row`, and where their panel of A is.
 static TARGET int NAME(rows_from)(const NAME(cell) * x, int64_t row) {
