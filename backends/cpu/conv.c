@@ -16,7 +16,7 @@
 // Of sources and results that lie channels_last (`pixels`) none is turned: where a term of a
 // position lies is the sum of a place of the position and one of the term, in the source itself or
 // in a copy with zeros about it. A row of the product is a position, or of the weight's gradient a
-// term.
+// term. So it is of large products of other layouts, whose results are turned at the end.
 //
 // A unit is a group of some small images, or of a band of rows of a large one. Threads share the
 // units; the weight's gradient is summed per part of the batch and the parts in order, so that the
@@ -25,6 +25,7 @@
 #include "cpu/dense.h"
 #include "cpu/gemm.h"
 #include "cpu/half.h"
+#include "cpu/simd.h"
 #include "cpu/threads.h"
 #include "kernel_args/conv.h"
 #include "kernel_args/volume.h"
@@ -43,6 +44,9 @@ enum { MAX_PARTS = 8, PART_ELEMENTS = 128 * 1024, CUT_CHANNELS = 8, CUT_WIDE = 3
 // And results of a group at most, in whole vectors but for a tenth, for which it is cheaper to pack
 // their gradients than what they see.
 enum { NARROW = 128 };
+// Terms, results and positions from which a row of the product may be a position, and lanes of a
+// tile.
+enum { UPRIGHT_TERMS = 256, UPRIGHT_RESULTS = 64, UPRIGHT_POSITIONS = 256, TILE_LANES = 32 };
 // Units for each thread at least, where some depths of a volume are one.
 enum { RUNS = 4 };
 // Weights that a thread turns or adds at least.
@@ -244,7 +248,7 @@ static int64_t pitch_of(const conv_axis *x) {
 static void choose_pitch(conv *t) {
   choose_planes(&t->x, t->what != 'w' || t->narrow);
   t->pitch = pitch_of(&t->x);
-  if (t->narrow || (t->pitch - t->x.grid) * t->results <= WASTE * t->x.grid) return;
+  if (t->narrow || t->upright || (t->pitch - t->x.grid) * t->results <= WASTE * t->x.grid) return;
   choose_planes(&t->x, false);
   t->pitch = t->x.grid;
 }
@@ -357,6 +361,13 @@ static void pack_factors(void *ctx, int64_t begin, int64_t end) {
                   (char *)t->packed + (group * packed_size(t) + first * t->terms) * item);
   }
 }
+static bool pack_all_factors(conv *t) {
+  t->packed = malloc((size_t)(t->groups * packed_size(t)) * type_of(t)->item + 1);
+  int64_t parts = packed_size(t) / (PX__GEMM_PACK * t->terms);
+  if (t->packed)
+    px__cpu_parallel(t->groups * parts, GRAIN / (PX__GEMM_PACK * t->terms) + 1, pack_factors, t);
+  return t->packed != NULL;
+}
 static bool plan_pixels(conv *t, const conv *like) {
   t->terms = t->channels * t->z.count * t->y.count * t->x.count;
   choose_box(t, like);
@@ -367,29 +378,39 @@ static bool plan_pixels(conv *t, const conv *like) {
   t->columns = malloc((size_t)positions * sizeof *t->columns);
   if (!t->table || !t->columns) return false;
   place_pixels(t);
-  if (t->what == 'w') return true;
-  t->packed = malloc((size_t)(t->groups * packed_size(t)) * type_of(t)->item + 1);
-  int64_t parts = packed_size(t) / (PX__GEMM_PACK * t->terms);
-  if (t->packed)
-    px__cpu_parallel(t->groups * parts, GRAIN / (PX__GEMM_PACK * t->terms) + 1, pack_factors, t);
-  return t->packed != NULL;
+  return t->what == 'w' || pack_all_factors(t);
 }
 
+// Whether a row of the product is to be a position, of a product so large that turning its results
+// and packing weights take little: results are whole tiles then but for a tenth, and no position is
+// for nobody. Not of weights that were turned for the pass, nor of large images that are rows of
+// the product as they lie.
+static bool is_upright(const conv *t) {
+  int64_t tiles = (t->results + TILE_LANES - 1) / TILE_LANES;
+  if (t->what == 'w' || t->dtype == PX_BFLOAT16 || (t->what == 'i' && t->places > 1)) return false;
+  if (t->terms < UPRIGHT_TERMS || t->results < UPRIGHT_RESULTS) return false;
+  if (t->n * t->seen < UPRIGHT_POSITIONS) return false;
+  if (10 * t->results < 9 * tiles * TILE_LANES) return false;
+  bool same = same_place(&t->z) && same_place(&t->y) && same_place(&t->x);
+  return !same || t->p < COLUMNS;
+}
 // What follows from the axes and channels. False if there was no memory.
 static bool plan(conv *t, const conv *like) {
   if (t->pixels) return plan_pixels(t, like);
   int64_t sources = t->channels * t->z.count;
   t->terms = sources * t->y.count * t->x.count;
+  t->upright = is_upright(t);
   choose_pitch(t);
   choose_rows(t, like);
   t->plain = t->images == 1 && same_place(&t->z) && same_place(&t->y) && same_place(&t->x);
   t->plane = t->images * (t->rows + t->y.reach) * t->pitch + t->x.reach;
   t->strips = t->plain ? 0 : sources * t->y.planes * t->x.planes * t->plane + PX__GEMM_SLACK;
   t->ld = (t->images * t->rows * t->pitch + 15) / 16 * 16;
-  if (t->narrow && !place_columns(t)) return false;
+  if ((t->narrow || t->upright) && !place_columns(t)) return false;
+  if (t->upright && !pack_all_factors(t)) return false;
   if (t->plain) {
     t->plane = t->z.source * t->p;
-    return true;
+    if (!t->upright) return true;
   }
   t->rolls =
       t->images == 1 && t->z.count > 1 && (t->z.move == t->z.step || t->z.move == -t->z.step);

@@ -90,6 +90,78 @@ static void NAME(scatter)(const conv *t, const unit *u, const T *result, const r
   }
 }
 
+// Four rows of four numbers become lines of four.
+typedef T NAME(four) __attribute__((vector_size(4 * sizeof(T))));
+static inline void NAME(turn_four)(const T *from, int64_t from_step, T *to, int64_t to_step) {
+  NAME(four) x[4], y[4];
+  for (int i = 0; i < 4; i++) memcpy(&x[i], from + i * from_step, sizeof x[i]);
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; i++) {
+    y[2 * i] = PX_SHUFFLE(x[i], x[i + 2], 0, 4, 1, 5);
+    y[2 * i + 1] = PX_SHUFFLE(x[i], x[i + 2], 2, 6, 3, 7);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; i++) {
+    x[2 * i] = PX_SHUFFLE(y[i], y[i + 2], 0, 4, 1, 5);
+    x[2 * i + 1] = PX_SHUFFLE(y[i], y[i + 2], 2, 6, 3, 7);
+  }
+  for (int i = 0; i < 4; i++) memcpy(to + i * to_step, &x[i], sizeof x[i]);
+}
+// Turns `rows` rows of `lines` numbers, `from_step` apart, into lines that are `to_step` apart.
+static void NAME(turn)(const T *from, int64_t from_step, int64_t rows, int64_t lines, T *to,
+                       int64_t to_step) {
+  for (int64_t o = 0; o < lines; o += 4) {
+    int64_t whole = lines - o < 4 ? 0 : rows / 4 * 4, count = lines - o < 4 ? lines - o : 4;
+    for (int64_t i = 0; i < whole; i += 4)
+      NAME(turn_four)(from + i * from_step + o, from_step, to + o * to_step + i, to_step);
+    for (int64_t q = o; q < o + count; q++)
+      for (int64_t i = whole; i < rows; i++) to[q * to_step + i] = from[i * from_step + q];
+  }
+}
+// Puts results that lie upright where they belong: all rows of an image at once, where those follow
+// one another.
+static void NAME(lay_down)(const conv *t, const unit *u, const T *from, const result_grid *r) {
+  int64_t rows = u->y1 - u->y0, width = t->x.grid, channel = r->depth * r->height * r->width;
+  if (r->ry == 1 && width == r->width) width *= rows, rows = 1;
+  for (int64_t i = 0; i < u->images; i++) {
+    T *to = NAME(results_at)(t, u, i, r);
+    for (int64_t y = 0; y < rows; y++, from += width * t->results) {
+      T *line = to + y * r->ry * r->width;
+      if (r->rx == 1) {
+        NAME(turn)(from, t->results, width, t->results, line, channel);
+        continue;
+      }
+      for (int64_t o = 0; o < t->results; o++)
+        for (int64_t x = 0; x < width; x++)
+          line[o * channel + x * r->rx] = from[x * t->results + o];
+    }
+  }
+}
+// As results() does: a row of the product is a position, whose places in the planes are those of
+// the terms from its own on.
+static bool NAME(upright_results)(const conv *t, const unit *u, T *room) {
+  T *to = room + t->strips;
+  px__gemm g = {.m = u->images * (u->y1 - u->y0) * t->x.grid,
+                .n = t->results,
+                .k = t->terms,
+                .a = NAME(sources)(t, u, room),
+                .a_rows = t->columns,
+                .a_columns = table_of(t, u),
+                .ac = 1,
+                .packed = (const T *)t->packed + u->group * packed_size(t),
+                .c = to,
+                .cr = t->results,
+                .cc = 1,
+                .s = t->bias ? (const T *)t->bias + u->group * t->results : NULL,
+                .sc = 1,
+                .alpha = 1,
+                .beta = t->bias ? 1 : 0};
+  if (!GEMM(&g, t->inner)) return false;
+  result_grid r = grid_of(t);
+  NAME(lay_down)(t, u, to, &r);
+  return true;
+}
+
 // ---- pixels
 
 // A row of a box: pixels of the source from `low` on, and zeros outside of it.
@@ -168,6 +240,7 @@ static bool NAME(pixel_results)(const conv *t, const unit *u, T *room) {
 static bool NAME(results)(const conv *t, const unit *u, void *scratch) {
   T *room = scratch;
   if (t->pixels) return NAME(pixel_results)(t, u, room);
+  if (t->upright) return NAME(upright_results)(t, u, room);
   result_grid r = grid_of(t);
   int64_t rows = u->y1 - u->y0;
   bool direct = u->images == 1 && r.ry == 1 && r.rx == 1 && t->pitch == r.width;

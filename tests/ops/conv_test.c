@@ -190,6 +190,19 @@ PX_TEST(pixels_are_used_as_they_lie) {
     check_conv((geometry){1, 64, 40, 50, 15, {3, 3}, {1, 1}, {2, 5}, {1, 1}, 1});  // in bands
   }
 }
+// Products so large that a row of theirs is a position, whose results are turned then.
+PX_TEST(large_products_of_rows_that_are_positions) {
+  for (int k = 0; k < 2; k++) {
+    weight_last = k;
+    check_conv((geometry){5, 32, 13, 17, 64, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+    check_conv(
+        (geometry){6, 64, 7, 7, 96 - k, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});  // images at once
+    check_conv((geometry){3, 96, 31, 45, 128, {3, 2}, {2, 3}, {2, 0}, {1, 2}, 2});
+    check_conv((geometry){2, 40, 30, 61, 94, {7, 7}, {2, 2}, {3, 3}, {1, 1}, 1});  // in bands
+    check_conv((geometry){30, 256, 5, 9, 256, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+    check_conv((geometry){2, 256, 25, 27, 256, {1, 1}, {2, 2}, {0, 0}, {1, 1}, 1});
+  }
+}
 // More terms than a block of a product has, so that sums are added to.
 PX_TEST(rows_of_pixels_of_each_length) {
   image_last = true;
@@ -306,6 +319,11 @@ PX_TEST(convolutions_do_not_depend_on_the_number_of_threads) {
                         (geometry){2, 160, 4, 4, 96, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
 }
 
+PX_TEST(large_products_of_positions_do_not_depend_on_the_number_of_threads) {
+  same_with_any_threads(PX_FLOAT32, (geometry){9, 64, 7, 7, 96, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+  same_with_any_threads(PX_FLOAT64,
+                        (geometry){2, 64, 33, 30, 64, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1});
+}
 PX_TEST(convolutions_of_pixels_do_not_depend_on_the_number_of_threads) {
   image_last = true;
   for (int last = 0; last < 2; last++) {
