@@ -547,6 +547,23 @@ const char *og_hand_kernel(const og_op *op) {
 // The half formats are computed with as floats.
 static bool has_row(const og_op *op, const stamp *s) { return og_is_wide(s) && og_in_set(op, s); }
 
+// Expressions that half formats have of their bits.
+static const char *sign_row(const og_op *op) {
+  static const char *const rows[][2] = {
+      {"-self", "neg"}, {"abs(self)", "abs"}, {"select(self < 0, 0, self)", "relu"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (!strcmp(op->expr.text, rows[i][0]) && operand_count(op) == 2) return rows[i][1];
+  return NULL;
+}
+static void write_sign_rows(FILE *to, const og_op *op, const char *name) {
+  static const char *const formats[][2] = {{"f16", "0x7c00"}, {"bf16", "0x7f80"}};
+  for (int i = 0; i < 2; i++)
+    fprintf(to,
+            "static void row_%s_%s(char *const *p_, const int64_t *s_, int64_t n_, const px_launch "
+            "*l) {\n  PX__CPU_SIGN_ROW(%s, %s)\n}\n",
+            op->name, formats[i][0], name, formats[i][1]);
+}
+
 static void write_pointwise(FILE *to, const og_op *op) {
   unsigned masks = gives_bool(op) ? 1 : 0, tensors = 0;
   int tensor = op->result_count;
@@ -559,6 +576,8 @@ static void write_pointwise(FILE *to, const og_op *op) {
   const stamp *stamps = og_stamps(&count);
   for (int i = 0; i < count; i++)
     if (has_row(op, &stamps[i])) write_row(to, op, &stamps[i]);
+  const char *signs = sign_row(op);
+  if (signs) write_sign_rows(to, op, signs);
   fprintf(to,
           "px_status px__cpu_op_%s(const px_launch *l);\n"
           "px_status px__cpu_op_%s(const px_launch *l) {\n"
@@ -569,6 +588,9 @@ static void write_pointwise(FILE *to, const og_op *op) {
   for (int i = 0; i < count; i++)
     if (has_row(op, &stamps[i]))
       fprintf(to, "      [%s] = row_%s_%s,\n", stamps[i].dtype, op->name, stamps[i].suffix);
+  if (signs)
+    fprintf(to, "      [PX_FLOAT16] = row_%s_f16,\n      [PX_BFLOAT16] = row_%s_bf16,\n", op->name,
+            op->name);
   fprintf(to, "  }};\n  return px__cpu_pointwise_run(l, &op);\n}\n\n");
 }
 

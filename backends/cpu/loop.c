@@ -27,8 +27,9 @@ typedef struct plan {
   int64_t strides[PX_MAX_DIMS][PX_MAX_OPERANDS];  // bytes; dimension 0 is the row
 } plan;
 
-static inline int row_dtype(int compute) {
-  return compute == PX_FLOAT16 || compute == PX_BFLOAT16 ? PX_FLOAT32 : compute;
+static inline int row_dtype(const px__cpu_pointwise *op, int compute) {
+  bool half = compute == PX_FLOAT16 || compute == PX_BFLOAT16;
+  return half && !op->rows[compute] ? PX_FLOAT32 : compute;
 }
 
 // The dtype that operand i has in a row.
@@ -77,7 +78,7 @@ static __attribute__((noinline)) int64_t any_stride(const px_operand *o, int wan
 static bool try_flat(const px_launch *l, const px__cpu_pointwise *op, px__cpu_row row, int64_t n) {
   char *data[PX_MAX_OPERANDS];
   int64_t strides[PX_MAX_OPERANDS];
-  int compute = row_dtype(l->compute);
+  int compute = row_dtype(op, l->compute);
   for (int i = 0; i < op->operands; i++) {
     const px_operand *o = &l->operands[i];
     int want = operand_dtype(op, i, compute);
@@ -136,7 +137,7 @@ bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, 
 
 static void load_operands(plan *p, const px_launch *l, const px__cpu_pointwise *op) {
   p->l = l, p->operands = op->operands, p->convert = 0;
-  int compute = row_dtype(l->compute);
+  int compute = row_dtype(op, l->compute);
   for (int i = 0; i < op->operands; i++) {
     const px_operand *o = &l->operands[i];
     if (compute == PX_DTYPE_NONE) compute = o->dtype;  // a copy has none
@@ -334,7 +335,7 @@ static bool try_fill(const px_launch *l, const px__cpu_pointwise *op, px__cpu_ro
 }
 
 px_status px__cpu_pointwise_run(const px_launch *l, const px__cpu_pointwise *op) {
-  px__cpu_row row = op->rows[row_dtype(l->compute)];
+  px__cpu_row row = op->rows[row_dtype(op, l->compute)];
   if (!row)
     return px_error_set(PX_UNIMPLEMENTED, 0, __FILE__, __LINE__, __func__,
                         "\"%s\" not implemented for '%s'", l->op,

@@ -17,7 +17,7 @@ typedef struct px__cpu_pointwise {
   uint32_t bools;                    // bit i: operand i is bool, whatever the compute dtype is
   bool alike;                        // no operand is read: all elements of a result are the same
   bool real;                         // results of complex numbers are real
-  px__cpu_row rows[PX_DTYPE_COUNT];  // half types have none: they go through float
+  px__cpu_row rows[PX_DTYPE_COUNT];  // most half types have none: they go through float
 } px__cpu_pointwise;
 // Copies an operand to another of the same shape, of any dtype and strides.
 px_status px__cpu_copy_elements(const px_launch *l);
@@ -90,6 +90,14 @@ bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, 
     for (int64_t k_ = 0; k_ < n_; k_++) { \
       PX__CPU_AT(A, a, i) PX__CPU_PUT_AT(O, expr) \
     }
+
+// Rows of a half format that look at its bits alone, by the bits of its infinity.
+#define PX__CPU_SIGN_neg(bits, infinite) (bits) ^ 0x8000
+#define PX__CPU_SIGN_abs(bits, infinite) (bits) & 0x7fff
+#define PX__CPU_SIGN_relu(bits, infinite) \
+  (bits) > 0x8000 && (bits) <= (0x8000 | (infinite)) ? 0 : (bits)
+#define PX__CPU_SIGN_ROW(name, infinite) \
+  PX__CPU_ROW1(uint16_t, uint16_t, bits, 1, PX__CPU_SIGN_##name(bits, infinite))
 
 #define PX__CPU_ROW2(O, A, a, i, B, b, j, expr) \
   PX__CPU_FROM(0); \

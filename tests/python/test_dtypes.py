@@ -321,5 +321,20 @@ class Views(unittest.TestCase):
                 call()
 
 
+class SignsOfHalves(unittest.TestCase):
+    def test_of_all_bits_are_those_of_floats(self):
+        for dtype in torch.float16, torch.bfloat16:
+            x = torch.arange(-32768, 32768, dtype=torch.int64).to(torch.int16).view(dtype)
+            for op in torch.neg, torch.abs, torch.relu:
+                expected = op(x.float())
+                nan = expected.isnan()
+                for made in op(x), torch.stack([op(x[::2]), op(x[1::2])], 1).flatten(), torch.cat([op(x[i:i + 4099]) for i in range(0, 65536, 4099)]):
+                    self.assertEqual(made.dtype, dtype)
+                    made = made.float()
+                    self.assertTrue((made.isnan() == nan).all())
+                    self.assertTrue(((made == expected) & (made.signbit() == expected.signbit()) | nan).all())
+            self.assertTrue(((x.clone().neg_().float() == -x.float()) | x.isnan()).all())
+
+
 if __name__ == "__main__":
     unittest.main()
