@@ -62,6 +62,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; ints % 7; short // 7
     short.amax(1); short.amax(0); mask.amax(); thin.sum(0); thin.sum(1); halves.sum(0); x.norm(dim=1); x.cummax(1); halves.char(); wide.half();
     torch.full((1000, 1000), 3, dtype=torch.uint8); torch.cat([image, image], 3); image.transpose(1, 2).contiguous();
     F.pad(image, (2, 2, 2, 2), mode='reflect'); flat[:1000].unique(); torch.zeros(1000, 1000).scatter_reduce_(1, places, x, 'amax'); halves.clone().index_add_(0, rows[:1000], halves);
+    halves.sum(1); brief.sum(1); ints.bincount(); octets.bincount(); torch.histc(x, 100, -3, 3); flat.unique_consecutive(); ints.unique_consecutive();
     L.cholesky(whole); L.cholesky(several); L.inv(square); L.inv(many); L.solve(square, y[:512]); L.solve(many, many); L.det(many);
     L.solve_triangular(whole, y[:512], upper=True); L.qr(square); L.qr(tall); L.eigh(whole); L.eigh(several); L.svd(square); L.svd(many); L.svdvals(tall);
     L.lstsq(tall, y[:1, :1].expand(2000, 1)); L.pinv(tall); L.matrix_exp(square / 64); L.matrix_power(many, 5); torch.bmm(many, many);
@@ -84,7 +85,7 @@ NUMPY = {"ints // 7": "ints // 7", "ints % 7": "ints % 7", "short // 7": "short 
          "x.max()": "x.max()", "x.max(1)": "x.max(1)", "x.argmax(1)": "x.argmax(1)", "x.var(1)": "x.var(1, ddof=1)", "x.cumsum(1)": "x.cumsum(1)",
          "x.cumsum(0)": "x.cumsum(0)", "x.sort(1)": "np.argsort(x, 1, kind='stable')", "flat.sort()": "np.argsort(flat, kind='stable')",
          "ints.sort()": "np.argsort(ints, kind='stable')", "flat.view(-1, 16).sort(1)": "np.argsort(flat.reshape(-1, 16), 1, kind='stable')",
-         "flat.view(-1, 4).sort(1)": "np.argsort(flat.reshape(-1, 4), 1, kind='stable')", "flat.msort()": "np.sort(flat)", "ints.msort()": "np.sort(ints)", "x.msort()": "np.sort(x, 0)", "wide.msort()": "np.sort(wide, 0)", "flat.unique()": "np.unique(flat)", "x @ y": "x @ y", "x @ y[:, :16]": "x @ y[:, :16]", "x[:8] @ y": "x[:8] @ y", "x[:16] @ y": "x[:16] @ y", "x[:32] @ y": "x[:32] @ y",
+         "flat.view(-1, 4).sort(1)": "np.argsort(flat.reshape(-1, 4), 1, kind='stable')", "flat.msort()": "np.sort(flat)", "ints.msort()": "np.sort(ints)", "x.msort()": "np.sort(x, 0)", "wide.msort()": "np.sort(wide, 0)", "flat.unique()": "np.unique(flat)", "ints.bincount()": "np.bincount(ints)", "torch.histc(x, 100, -3, 3)": "np.histogram(x, 100, (-3, 3))", "x @ y": "x @ y", "x @ y[:, :16]": "x @ y[:, :16]", "x[:8] @ y": "x[:8] @ y", "x[:16] @ y": "x[:16] @ y", "x[:32] @ y": "x[:32] @ y",
          "wide @ wide": "wide @ wide", "wide[:8] @ wide": "wide[:8] @ wide", "x.half()": "x.astype(np.float16)", "x[mask]": "x[mask]", "flat[ints]": "flat[ints]",
          "x.t().contiguous()": "np.ascontiguousarray(x.T)", "torch.where(mask, x, y)": "np.where(mask, x, y)", "torch.cat([x, y], 1)": "np.concatenate([x, y], 1)",
          "L.inv(square)": "np.linalg.inv(square)", "L.cholesky(whole)": "np.linalg.cholesky(whole)", "L.svd(square)": "np.linalg.svd(square)",

@@ -655,6 +655,12 @@ static void write_fold_stamp(FILE *to, const og_op *op, const stamp *s, const st
     form = "_EXTREME", more = ", true";
   else if (real && !strncmp(f->combine, "select(", 7))
     form = "_CHOICE";
+  else if (!strcmp(s->suffix, "u8"))
+    form = "_BYTES";
+  else if (plain && !strcmp(s->suffix, "f32") && !strcmp(f->combine, "a + b"))
+    form = "_HALVES", more = ", +";
+  else if (plain && !strcmp(s->suffix, "f32") && !strcmp(f->combine, "a * b"))
+    form = "_HALVES", more = ", *";
   fprintf(to, "PX__CPU_FOLD%s(%s, %s, %s, %s%s)\n", form, op->name, s->suffix, s->c, wide->c, more);
 }
 

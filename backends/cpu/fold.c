@@ -35,11 +35,19 @@ typedef struct plan {
 
 // ---- rows
 
+// What folds the elements as they are, side by side; NULL: they are to be converted.
+static px__cpu_fold_rows direct_rows(const plan *p) {
+  bool bfloat = p->in_dtype == PX_BFLOAT16, half = bfloat || p->in_dtype == PX_FLOAT16;
+  if (p->x.gone[0].in != px__cpu_item[p->in_dtype]) return NULL;
+  if (p->in_dtype == p->f->dtype) return p->f->rows;
+  return half ? p->f->half_rows[bfloat] : NULL;
+}
 // Folds n elements along the innermost reduced axis.
 static void fold_run(const plan *p, wide *sum, const char *at, int64_t n) {
   int64_t stride = p->x.gone[0].in, item = px__cpu_item[p->f->dtype];
-  if (p->in_dtype == p->f->dtype && stride == item) {
-    p->f->rows(sum, at, 0, 1, n);
+  px__cpu_fold_rows direct = direct_rows(p);
+  if (direct) {
+    direct(sum, at, 0, 1, n);
     return;
   }
   wide room[PX__CPU_BLOCK];
@@ -74,11 +82,11 @@ static void store(const plan *p, int64_t result, int64_t stride, wide *sums, int
 // Up to TOGETHER rows of neighbouring results, which are stored together.
 static void rows_together(const plan *p, px__place at, int64_t n) {
   wide sums[TOGETHER];
-  int64_t item = px__cpu_item[p->f->dtype], step = p->x.kept[0].in;
-  bool direct = p->in_dtype == p->f->dtype && p->x.gone[0].in == item && p->x.gone_count == 1;
+  int64_t step = p->x.kept[0].in;
+  px__cpu_fold_rows direct = p->x.gone_count == 1 ? direct_rows(p) : NULL;
   p->f->identity(sums, n);
   if (direct && p->x.length * n <= PX__STEP)
-    p->f->rows(sums, p->in + at.in, step, n, p->x.length);
+    direct(sums, p->in + at.in, step, n, p->x.length);
   else
     for (int64_t i = 0; i < n; i++)
       fold_span(p, (wide *)(void *)((char *)sums + i * px__cpu_item[p->f->wide]),

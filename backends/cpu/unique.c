@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel "distinct": the different elements in order, and how often each occurs.
+// The kernel "distinct": the different elements in order, and how often each occurs; and "kinds":
+// those that differ from the one before.
 //
 // If there are few different elements, they are counted in a hash table and only they are sorted;
 // otherwise all elements are sorted. Each thread counts a part, and the tables are merged in order.
@@ -175,15 +176,18 @@ static void give_few(results *r, const source *s, table *t) {
   for (int64_t i = 0; i < n; i++) give(r, s, t->slots[i].first, t->slots[i].count);
 }
 
-// Of sorted values the first of each kind moves to its place, and they are counted: as C compares
-// them, zeros are one kind, and each NaN is its own. Goes on from value i to the n-th, after `kept`
-// values, with the one before i in *last, and leaves the last one there.
-typedef int64_t (*keep_fn)(void *values, int64_t i, int64_t kept, int64_t n, void *last);
+// Of values the first of each run goes to its place, and they are counted: as C compares them,
+// zeros are one kind, and each NaN is its own. Goes on from value i to the n-th, after `kept`
+// values, with the one before i in *last, and leaves the last one there. Both may lie in one array.
+typedef int64_t (*keep_fn)(void *values, const void *from, int64_t i, int64_t kept, int64_t n,
+                           void *last);
 #define KEEP_FIRST(name, type) \
-  static int64_t name(void *values, int64_t i, int64_t kept, int64_t n, void *last) { \
+  static int64_t name(void *values, const void *from, int64_t i, int64_t kept, int64_t n, \
+                      void *last) { \
     type *v = values, before = *(type *)last; \
+    const type *e = from; \
     for (; i < n; i++) { \
-      type one = v[i]; \
+      type one = e[i]; \
       v[kept] = one; \
       kept += one != before; \
       before = one; \
@@ -201,13 +205,14 @@ static const keep_fn keeping[PX_DTYPE_COUNT] = {
 #if defined(__AVX2__)
 #define KEEP_WIDE(name, type, bits, MASK, DIFFERS) \
   __attribute__((target("avx512f"))) static int64_t name##_wide( \
-      void *values, int64_t i, int64_t kept, int64_t n, void *last) { \
+      void *values, const void *from, int64_t i, int64_t kept, int64_t n, void *last) { \
     enum { LANES = 512 / bits }; \
     type *v = values, lanes[LANES]; \
+    const type *e = from; \
     lanes[LANES - 1] = *(type *)last; \
     __m512i before = _mm512_loadu_si512(lanes); \
     for (; i + LANES <= n; i += LANES) { \
-      __m512i at = _mm512_loadu_si512(v + i); \
+      __m512i at = _mm512_loadu_si512(e + i); \
       MASK differ = DIFFERS(at, _mm512_alignr_epi##bits(at, before, LANES - 1)); \
       _mm512_storeu_si512(v + kept, _mm512_maskz_compress_epi##bits(differ, at)); \
       kept += __builtin_popcount(differ); \
@@ -215,7 +220,7 @@ static const keep_fn keeping[PX_DTYPE_COUNT] = {
     } \
     _mm512_storeu_si512(lanes, before); \
     *(type *)last = lanes[LANES - 1]; \
-    return name(values, i, kept, n, last); \
+    return name(values, from, i, kept, n, last); \
   }
 #define DIFFER_F32(a, b) _mm512_cmp_ps_mask((__m512)(a), (__m512)(b), _CMP_NEQ_UQ)
 #define DIFFER_F64(a, b) _mm512_cmp_pd_mask((__m512d)(a), (__m512d)(b), _CMP_NEQ_UQ)
@@ -230,12 +235,17 @@ static const keep_fn keeping_wide[PX_DTYPE_COUNT] = {[PX_FLOAT32] = keep_f32_wid
 #else
 static const keep_fn keeping_wide[PX_DTYPE_COUNT];
 #endif
-static int64_t keep_first(keep_fn keep, void *values, int64_t item, int64_t n) {
+static keep_fn keep_of(int dtype) {
+  bool wide = px_cpu_level_used() >= PX_CPU_AVX512;
+  return wide && keeping_wide[dtype] ? keeping_wide[dtype] : keeping[dtype];
+}
+static int64_t keep_first(keep_fn keep, void *values, const void *from, int64_t item, int64_t n) {
   _Alignas(8) char last[8];
   int64_t kept = 1;
-  memcpy(last, values, (size_t)item);
+  memcpy(last, from, (size_t)item);
+  memmove(values, from, (size_t)item);
   for (px__steps s = {.n = n - 1}; px__step(&s);)
-    kept = keep(values, s.begin + 1, kept, s.end + 1, last);
+    kept = keep(values, from, s.begin + 1, kept, s.end + 1, last);
   return kept;
 }
 
@@ -264,10 +274,9 @@ static bool give_sorted(results *r, const source *s) {
   const px__line to = {r->values, (int64_t)r->item, s->dtype},
                  from = {(char *)s->at, s->stride, s->dtype};
   bool fine = room && counts && px__values_sort(&to, &from, s->n, room, counts);
-  bool wide = px_cpu_level_used() >= PX_CPU_AVX512;
-  keep_fn keep = wide && keeping_wide[s->dtype] ? keeping_wide[s->dtype] : keeping[s->dtype];
+  keep_fn keep = keep_of(s->dtype);
   if (fine && !r->counts && keep)
-    r->number = keep_first(keep, r->values, (int64_t)r->item, s->n);
+    r->number = keep_first(keep, r->values, r->values, (int64_t)r->item, s->n);
   else if (fine)
     give_kinds(r, &sorted);
   free(room);
@@ -295,5 +304,13 @@ PX_KERNEL(distinct) {
     px_kernel_fault(l, PX_FAULT_NOMEM, s.n * 16, 0, 0);
   free(few.slots);
   *(int64_t *)args->number->data = r.number;
+  return PX_OK;
+}
+
+// The first of each run of float32, float64, int32 or int64 without gaps between.
+PX_KERNEL(kinds) {
+  const px_operand *in = args->self;
+  *(int64_t *)args->number->data = keep_first(keep_of(in->dtype), args->values->data, in->data,
+                                              px__cpu_item[in->dtype], in->sizes[0]);
   return PX_OK;
 }

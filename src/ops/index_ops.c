@@ -7,6 +7,7 @@
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/reduce.h"
+#include "phlox/ops/statistics.h"
 #include "phlox/ops/view.h"
 #include "run_functions/index.h"
 
@@ -427,27 +428,40 @@ PX_RUN(one_hot) {
   return PX_OK;
 }
 
+static px__named_kernel tally = {.name = "tally"};
+// The least and the greatest number. Those that the CPU compares as they are do not become int64.
+static px_status numbers_of(px_scalar *bottom, px_scalar *top, const px_tensor *self) {
+  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) most = NULL;
+  bool plain = self->dtype == PX_UINT8 || self->dtype == PX_INT32 || self->dtype == PX_INT64;
+  if (plain && px__named_kernel_on(&tally, (px_device_type)px__tensor_device(self).type)) {
+    PX_TRY(px_aminmax(&least, &most, self, NULL, false));
+  } else {
+    PX_TRY(px_min(&least, self));
+    PX_TRY(px__index_max(&most, self));
+  }
+  PX_TRY(px_tensor_item(bottom, least));
+  return px_tensor_item(top, most);
+}
 PX_RUN(bincount) {
   const px_tensor *self = args->self;
   px_tensor *weights = args->weights;
   px__picking p;
-  PX_SCOPED(px_tensor) most = NULL;
   PX_SCOPED(px_tensor) amount = NULL;
   px_scalar top = px_int(-1), bottom = px_int(0);
   PX_TRY(px__call_same_device(call));
-  if (self->numel) {
-    PX_SCOPED(px_tensor) least = NULL;
-    PX_TRY(px_min(&least, self));
-    PX_TRY(px__index_max(&most, self));
-    PX_TRY(px_tensor_item(&bottom, least));
-    PX_TRY(px_tensor_item(&top, most));
-  }
+  if (self->numel) PX_TRY(numbers_of(&bottom, &top, self));
   PX_CHECK(px_scalar_int(bottom) >= 0, PX_RUNTIME,
            "bincount only supports 1-d non-negative integral inputs.");
   int64_t n = px_scalar_int(top) + 1;
   if (n < args->minlength) n = args->minlength;
   px_dtype dtype = !weights ? PX_INT64 : weights->dtype == PX_FLOAT32 ? PX_FLOAT32 : PX_FLOAT64;
   px_device device = px__tensor_device(self);
+  if (!weights && self->numel && px__named_kernel_on(&tally, (px_device_type)device.type)) {
+    px_tensor *numbers = args->self;
+    PX_TRY(px_tensor_empty(&call->results[0], 1, &n, dtype, device));
+    return px__run_kernel(&tally, device, 1, &call->results[0], 1, &numbers, NULL, 0);
+  }
   PX_TRY(px_zeros(&call->results[0], &n, 1, dtype, device, false, false));
   if (weights)
     PX_TRY(px__tensor_to(&amount, weights, dtype, PX_DEVICE_NONE));

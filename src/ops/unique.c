@@ -225,6 +225,31 @@ PX_RUN(unique_dim) {
   return along(call, args->self, args->dim, true, args->return_inverse, args->return_counts);
 }
 
+static px__named_kernel kinds_kernel = {.name = "kinds"};
+static bool has_kinds(const px_tensor *t) {
+  bool wide = t->dtype == PX_INT32 || t->dtype == PX_INT64;
+  wide |= t->dtype == PX_FLOAT32 || t->dtype == PX_FLOAT64;
+  return wide && t->numel &&
+         px__named_kernel_on(&kinds_kernel, (px_device_type)px__tensor_device(t).type);
+}
+static px_status kinds(px_call *call, const px_tensor *elements) {
+  px_device device = px__tensor_device(elements);
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) number = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  px_scalar n;
+  PX_TRY(px_contiguous(&plain, elements));
+  PX_TRY(px_tensor_empty(&values, 1, plain->sizes, (px_dtype)plain->dtype, device));
+  PX_TRY(px_tensor_empty(&number, 0, NULL, PX_INT64, device));
+  px_tensor *results[] = {values, number};
+  PX_TRY(px__run_kernel(&kinds_kernel, device, 2, results, 1, &plain, NULL, 0));
+  PX_TRY(px_tensor_item(&n, number));
+  for (int i = 1; i < 3; i++) PX_TRY(filled(&call->results[i], plain, 0, px_int(0), PX_INT64));
+  if (px_scalar_int(n) == plain->numel) return call->results[0] = PX_MOVE(values), PX_OK;
+  PX_TRY(px_narrow(&part, values, 0, 0, px_scalar_int(n)));
+  return px_clone(&call->results[0], part, NULL);
+}
 PX_RUN(unique_consecutive) {
   const px_tensor *t = args->self;
   bool inverse = args->return_inverse, counts = args->return_counts;
@@ -232,5 +257,5 @@ PX_RUN(unique_consecutive) {
   GROUPS g = {
       .inverse_ndim = t->ndim, .inverse_sizes = t->sizes, .inverse = inverse, .counts = counts};
   PX_TRY(flat(&g.rows, t));
-  return give(call, &g);
+  return !inverse && !counts && has_kinds(g.rows) ? kinds(call, g.rows) : give(call, &g);
 }
