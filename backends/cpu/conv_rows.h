@@ -326,6 +326,8 @@ static bool NAME(to_weight)(const conv *t, const unit *u, void *scratch) {
   px__gemm g = {.m = u->o1 - u->o0,
                 .n = (u->c1 - u->c0) * (places / apart),
                 .k = u->images * (u->y1 - u->y0) * t->ow,
+                .all_m = t->og,
+                .all_n = t->k,
                 .a = grad + u->o0 * ld,
                 .ar = ld,
                 .ac = 1,

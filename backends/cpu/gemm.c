@@ -29,6 +29,8 @@ static px__gemm flipped(const px__gemm *g) {
   return (px__gemm){.m = g->n,
                     .n = g->m,
                     .k = g->k,
+                    .all_m = g->all_n,
+                    .all_n = g->all_m,
                     .a_rows = g->b_columns,
                     .a = g->b,
                     .ar = g->bc,
@@ -177,19 +179,25 @@ static bool should_flip(const px__gemm *g, const px__tiles *tiles) {
   return g->n < width && 4 * there < 3 * here;
 }
 
+// A product of the sizes by which it is done.
+static px__gemm whole_of(const px__gemm *g) {
+  px__gemm whole = *g;
+  if (g->all_m) whole.m = g->all_m, whole.n = g->all_n;
+  return whole;
+}
 static bool product(const px__gemm *given, const px__tiles *tiles, bool parallel) {
-  px__gemm whole;
+  px__gemm own, whole = whole_of(given);
   const px__gemm *g = given;
   if (g->m == 0 || g->n == 0) return true;
-  if (should_flip(g, tiles)) {
-    whole = flipped(g);
-    g = &whole;
+  if (should_flip(&whole, tiles)) {
+    own = flipped(g), whole = flipped(&whole);
+    g = &own;
   }
-  way how = choose(g, tiles);
-  if (g->m >= DEEP_ROWS && how == BLOCKED && !g->b_rows && !g->a_columns) {
-    whole = *g;
-    whole.deep = true;
-    g = &whole;
+  way how = choose(&whole, tiles);
+  if (whole.m >= DEEP_ROWS && how == BLOCKED && !g->b_rows && !g->a_columns) {
+    own = *g;
+    own.deep = true;
+    g = &own;
   }
   double worth = work_of(g) / tiles->worth;
   if (!parallel || worth < 1) return serial(g, tiles, how);

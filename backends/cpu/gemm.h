@@ -17,6 +17,7 @@ enum { PX__GEMM_SLACK = 8 * 16 };
 
 typedef struct px__gemm {
   int64_t m, n, k;
+  int64_t all_m, all_n;  // of a part of a product: the whole's, which say how it is done; or 0
   const int64_t *a_rows, *b_rows, *b_columns;  // NULL: evenly spaced
   const int64_t *a_columns;                    // or NULL; then ac is 1
   const void *a;

@@ -319,6 +319,11 @@ PX_TEST(convolutions_do_not_depend_on_the_number_of_threads) {
                         (geometry){2, 160, 4, 4, 96, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
 }
 
+// Whose cuts alone would be small products.
+PX_TEST(gradients_of_weights_of_one_place_do_not_depend_on_the_number_of_threads) {
+  same_with_any_threads(PX_FLOAT64,
+                        (geometry){8, 150, 14, 14, 160, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+}
 PX_TEST(large_products_of_positions_do_not_depend_on_the_number_of_threads) {
   same_with_any_threads(PX_FLOAT32, (geometry){9, 64, 7, 7, 96, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   same_with_any_threads(PX_FLOAT64,
