@@ -529,12 +529,18 @@ static void report(const conv *t, const px_launch *l) {
 
 // ---- the kernels
 
-// The dtype to compute in: bfloat16 stays what it is where the processor multiplies it, and groups
-// have enough channels for its tiles.
-static int compute_of(const px_operand *out, const px_operand *weight, int64_t groups) {
+// The dtype to compute in: bfloat16 stays what it is where the processor has tiles for it, and
+// groups have enough channels for them. Where it only multiplies it, float is twice as fast, which
+// pays for kernels of several places with enough results to make the weights float for.
+enum { ENOUGH = 1024 };
+static int compute_of(const px_operand *weight, const px_operand *results, int64_t groups) {
   bool fits = groups == 1 || (weight->sizes[1] >= TILED && weight->sizes[0] >= TILED * groups);
-  if (out->dtype == PX_BFLOAT16 && fits && px__gemm_has_bf16()) return PX_BFLOAT16;
-  return px__compute_of(out->dtype);
+  if (weight->dtype != PX_BFLOAT16 || !fits || !px__gemm_has_bf16())
+    return px__compute_of(weight->dtype);
+  int64_t places = 1, count = results->sizes[0];
+  for (int d = 2; d < weight->ndim; d++) places *= weight->sizes[d], count *= results->sizes[d];
+  bool floats = px_cpu_level_used() < PX_CPU_AMX && places > 1 && count >= ENOUGH;
+  return floats ? PX_FLOAT32 : PX_BFLOAT16;
 }
 // Weights as an array, row-major, or channels_last as they lie: float has ways, but that of pixels,
 // that want them row-major.
@@ -576,7 +582,7 @@ static px_status results_of(const px_launch *l, const px_operand *out, const px_
   px__dense d = {.launch = l};
   conv few = {.what = 'f'};
   if (done_few(l, &few, in, weight, bias, out, by)) return PX_OK;
-  int compute = compute_of(out, weight, by->groups);
+  int compute = compute_of(weight, out, by->groups);
   conv t = {.what = 'f',
             .dtype = compute,
             .pixels = in_pixels(in, out, out->sizes[1] / by->groups, compute)};
@@ -680,7 +686,7 @@ static px_status gradient_of_input(const px_launch *l, const px_operand *out,
   px__dense d = {.launch = l};
   conv few = {.what = 'i'};
   if (done_few(l, &few, out, weight, NULL, grad, by)) return PX_OK;
-  int compute = compute_of(out, weight, by->groups);
+  int compute = compute_of(weight, grad, by->groups);
   int64_t n = px_operand_numel(out), seen = px_operand_numel(grad);
   conv t = {.what = 'i',
             .dtype = compute,
@@ -753,7 +759,7 @@ static px_status gradient_of_weight(const px_launch *l, const px_operand *out,
   px__dense d = {.launch = l};
   conv few = {.what = 'w'};
   if (done_few(l, &few, in, out, NULL, grad, by)) return PX_OK;
-  int compute = compute_of(out, out, by->groups);
+  int compute = compute_of(out, grad, by->groups);
   int64_t n = px_operand_numel(out);
   conv t = {.what = 'w',
             .dtype = compute,

@@ -372,6 +372,29 @@ static bool product_split(const px__gemm *g, bool parallel) {
   return done;
 }
 
+// ---- bfloat16 without tiles: the processor multiplies it at half of float's rate, so that it is
+// made float, but for vectors and a few rows, which wait for memory
+
+enum { ROWS_ACROSS = 4, ROWS_ALONG = 16 };  // rows by rows of B that lie along k, and along n
+
+static bool product_of_rows(const px__gemm *g, bool parallel) {
+  for (int64_t i = 0; i < g->m; i++) {
+    px__gemm row = *g;
+    row.m = 1;
+    row.a = (const uint16_t *)g->a + i * g->ar, row.c = (uint16_t *)g->c + i * g->cr;
+    if (g->s) row.s = (const uint16_t *)g->s + i * g->sr;
+    if (!px__gemm_bf16(&row, parallel)) return false;
+  }
+  return true;
+}
+static bool product_bf16(const px__gemm *g, bool parallel) {
+  if (!px__gemm_has_bf16()) return product_wide(g, PX_BFLOAT16, PX_FLOAT32, parallel);
+  bool tiles = px_cpu_level_used() >= PX_CPU_AMX, vector = g->m == 1 || g->n == 1;
+  if (tiles || vector || (g->bc == 1 && g->m <= ROWS_ALONG)) return px__gemm_bf16(g, parallel);
+  if (g->bc != 1 && g->m <= ROWS_ACROSS) return product_of_rows(g, parallel);
+  return product_wide(g, PX_BFLOAT16, PX_FLOAT32, parallel);
+}
+
 bool px__gemm_any(const px__gemm *g, int dtype, bool parallel) {
   switch (dtype) {
     case PX_FLOAT32:
@@ -379,8 +402,7 @@ bool px__gemm_any(const px__gemm *g, int dtype, bool parallel) {
     case PX_FLOAT64:
       return product(g, px__tiles_f64(), parallel);
     case PX_BFLOAT16:
-      if (px__gemm_has_bf16()) return px__gemm_bf16(g, parallel);
-      return product_wide(g, dtype, PX_FLOAT32, parallel);
+      return product_bf16(g, parallel);
     case PX_FLOAT16:
       if (may_split(g) && product_split(g, parallel)) return true;
       return product_wide(g, dtype, PX_FLOAT32, parallel);
