@@ -44,9 +44,10 @@ enum { MAX_PARTS = 8, PART_ELEMENTS = 128 * 1024, CUT_CHANNELS = 8, CUT_WIDE = 3
 // And results of a group at most, in whole vectors but for a tenth, for which it is cheaper to pack
 // their gradients than what they see.
 enum { NARROW = 128 };
-// Terms, results and positions from which a row of the product may be a position, and lanes of a
-// tile.
-enum { UPRIGHT_TERMS = 256, UPRIGHT_RESULTS = 64, UPRIGHT_POSITIONS = 256, TILE_LANES = 32 };
+// Terms, results, weights and positions from which a row of the product may be a position, and
+// lanes of a tile.
+enum { UPRIGHT_TERMS = 256, UPRIGHT_RESULTS = 64, UPRIGHT_WEIGHTS = 32 * 1024 };
+enum { UPRIGHT_POSITIONS = 256, TILE_LANES = 32 };
 // Units for each thread at least, where some depths of a volume are one.
 enum { RUNS = 4 };
 // Weights that a thread turns or adds at least.
@@ -389,7 +390,7 @@ static bool is_upright(const conv *t) {
   int64_t tiles = (t->results + TILE_LANES - 1) / TILE_LANES;
   if (t->what == 'w' || t->dtype == PX_BFLOAT16 || (t->what == 'i' && t->places > 1)) return false;
   if (t->terms < UPRIGHT_TERMS || t->results < UPRIGHT_RESULTS) return false;
-  if (t->n * t->seen < UPRIGHT_POSITIONS) return false;
+  if (t->terms * t->results < UPRIGHT_WEIGHTS || t->n * t->seen < UPRIGHT_POSITIONS) return false;
   if (10 * t->results < 9 * tiles * TILE_LANES) return false;
   bool same = same_place(&t->z) && same_place(&t->y) && same_place(&t->x);
   return !same || t->p < COLUMNS;

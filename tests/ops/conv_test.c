@@ -194,10 +194,10 @@ PX_TEST(pixels_are_used_as_they_lie) {
 PX_TEST(large_products_of_rows_that_are_positions) {
   for (int k = 0; k < 2; k++) {
     weight_last = k;
-    check_conv((geometry){5, 32, 13, 17, 64, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+    check_conv((geometry){5, 64, 13, 17, 64, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
     check_conv(
         (geometry){6, 64, 7, 7, 96 - k, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});  // images at once
-    check_conv((geometry){3, 96, 31, 45, 128, {3, 2}, {2, 3}, {2, 0}, {1, 2}, 2});
+    check_conv((geometry){3, 96, 31, 45, 256, {3, 2}, {2, 3}, {2, 0}, {1, 2}, 2});
     check_conv((geometry){2, 40, 30, 61, 94, {7, 7}, {2, 2}, {3, 3}, {1, 1}, 1});  // in bands
     check_conv((geometry){30, 256, 5, 9, 256, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
     check_conv((geometry){2, 256, 25, 27, 256, {1, 1}, {2, 2}, {0, 0}, {1, 1}, 1});
