@@ -204,7 +204,7 @@ static bool product(const px__gemm *given, const px__tiles *tiles, bool parallel
   grid s = {.g = g, .tiles = tiles, .how = how};
   px__cpu_plan plan = px__cpu_plan_of((const char *)tiles + how, worth);
   // A direct product packs little: with more pieces, if it has all threads, a late one costs less.
-  bool finer = how == DIRECT && plan.count > 1 && plan.count == px__cpu_thread_count();
+  bool finer = how == DIRECT && plan.count == px__cpu_thread_count();
   lay_grid(&s, finer ? 4 * plan.count : plan.count);
   px__cpu_run(&plan, s.down * s.across, 1, run_pieces, &s);
   return !s.failed;
