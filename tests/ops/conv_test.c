@@ -194,13 +194,12 @@ PX_TEST(pixels_are_used_as_they_lie) {
 PX_TEST(large_products_of_rows_that_are_positions) {
   for (int k = 0; k < 2; k++) {
     weight_last = k;
-    check_conv((geometry){5, 64, 13, 17, 64, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
-    check_conv(
-        (geometry){6, 64, 7, 7, 96 - k, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});  // images at once
-    check_conv((geometry){3, 96, 31, 45, 256, {3, 2}, {2, 3}, {2, 0}, {1, 2}, 2});
-    check_conv((geometry){2, 40, 30, 61, 94, {7, 7}, {2, 2}, {3, 3}, {1, 1}, 1});  // in bands
-    check_conv((geometry){30, 256, 5, 9, 256, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
-    check_conv((geometry){2, 256, 25, 27, 256, {1, 1}, {2, 2}, {0, 0}, {1, 1}, 1});
+    check_with((geometry){5, 64, 13, 17, 64, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32, 0);
+    check_conv((geometry){6, 64, 7, 7, 64 - k, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});  // at once
+    check_with((geometry){3, 96, 31, 15, 256, {3, 2}, {2, 3}, {2, 0}, {1, 2}, 2}, PX_FLOAT32, 0);
+    check_with((geometry){1, 16, 30, 61, 94, {7, 7}, {2, 2}, {3, 3}, {1, 1}, 1}, PX_FLOAT32, 0);
+    check_with((geometry){6, 256, 5, 9, 128, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1}, PX_FLOAT32, 0);
+    check_with((geometry){2, 256, 25, 27, 128, {1, 1}, {2, 2}, {0, 0}, {1, 1}, 1}, PX_FLOAT64, 0);
   }
 }
 // More terms than a block of a product has, so that sums are added to.
