@@ -137,26 +137,31 @@ static void NAME(lay_down)(const conv *t, const unit *u, const T *from, const re
     }
   }
 }
-// As results() does: a row of the product is a position, whose places in the planes are those of
-// the terms from its own on.
-static bool NAME(upright_results)(const conv *t, const unit *u, T *room) {
-  T *to = room + t->strips;
+// The product of which a row is a position of the unit, `step` apart in `to`: the place of a term
+// is the sum of one of the position and one of the term, from `from` on.
+static bool NAME(rows_of_positions)(const conv *t, const unit *u, const T *from, T *to,
+                                    int64_t step) {
   px__gemm g = {.m = u->images * (u->y1 - u->y0) * t->x.grid,
                 .n = t->results,
                 .k = t->terms,
-                .a = NAME(sources)(t, u, room),
+                .a = from,
                 .a_rows = t->columns,
                 .a_columns = table_of(t, u),
                 .ac = 1,
                 .packed = (const T *)t->packed + u->group * packed_size(t),
                 .c = to,
-                .cr = t->results,
+                .cr = step,
                 .cc = 1,
                 .s = t->bias ? (const T *)t->bias + u->group * t->results : NULL,
                 .sc = 1,
                 .alpha = 1,
                 .beta = t->bias ? 1 : 0};
-  if (!GEMM(&g, t->inner)) return false;
+  return GEMM(&g, t->inner);
+}
+// As results() does, by rows of positions in the planes.
+static bool NAME(upright_results)(const conv *t, const unit *u, T *room) {
+  T *to = room + t->strips;
+  if (!NAME(rows_of_positions)(t, u, NAME(sources)(t, u, room), to, t->results)) return false;
   result_grid r = grid_of(t);
   NAME(lay_down)(t, u, to, &r);
   return true;
@@ -208,7 +213,7 @@ static void NAME(scatter_pixels)(const conv *t, const unit *u, const T *from,
       NAME(copy)(from, t->results, to + x * r->rx * each);
   }
 }
-// As results() does: a row of the product is a position.
+// As results() does, by rows of pixels.
 static bool NAME(pixel_results)(const conv *t, const unit *u, T *room) {
   result_grid r = grid_of(t);
   bool direct = r.rz == 1 && r.ry == 1 && r.rx == 1;
@@ -216,22 +221,8 @@ static bool NAME(pixel_results)(const conv *t, const unit *u, T *room) {
   T *to = direct
               ? (T *)t->out + (u->first * r.height + u->y0) * r.width * each + u->group * t->results
               : room + t->strips;
-  px__gemm g = {.m = u->images * (u->y1 - u->y0) * t->x.grid,
-                .n = t->results,
-                .k = t->terms,
-                .a = NAME(box)(t, u, room) + u->group * t->channels,
-                .a_rows = t->columns,
-                .a_columns = t->table,
-                .ac = 1,
-                .packed = (const T *)t->packed + u->group * packed_size(t),
-                .c = to,
-                .cr = direct ? each : t->results,
-                .cc = 1,
-                .s = t->bias ? (const T *)t->bias + u->group * t->results : NULL,
-                .sc = 1,
-                .alpha = 1,
-                .beta = t->bias ? 1 : 0};
-  if (!GEMM(&g, t->inner)) return false;
+  const T *from = NAME(box)(t, u, room) + u->group * t->channels;
+  if (!NAME(rows_of_positions)(t, u, from, to, direct ? each : t->results)) return false;
   if (!direct) NAME(scatter_pixels)(t, u, to, &r);
   return true;
 }
