@@ -137,6 +137,18 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
       PX__CPU_UNROLLED for (int k = 0; k < half; k++) all[k] = \
           merge_##NAME##_##S(all[k], all[k + half]); \
   return all[0];
+// Rows of T into sums of D, by blocks of S, which merge as M's do.
+#define PX__CPU_FOLD_ROWS(NAME, S, M, T, D) \
+  static void fold_rows_##NAME##_##S(void *wide, const char *rows, int64_t step, int64_t count, \
+                                     int64_t n) { \
+    for (D *sum = wide; count > 0; count--, sum++, rows += step) { \
+      const T *e = (const T *)(const void *)rows; \
+      for (int64_t i = 0; i < n; i += PX__CPU_BLOCK) { \
+        int64_t some = n - i < PX__CPU_BLOCK ? n - i : PX__CPU_BLOCK; \
+        *sum = merge_##NAME##_##M(*sum, fold_block_##NAME##_##S(e + i, some)); \
+      } \
+    } \
+  }
 #define PX__CPU_FOLD_HALF(NAME, H, OP) \
   static double fold_block_##NAME##_##H(const uint16_t *e, int64_t n) { \
     enum { V = PX__CPU_LANES / VF }; \
@@ -159,16 +171,7 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
       lane[k] = combine_##NAME##_f32(lane[k], px__##H##_load(e[i])); \
     PX__CPU_FOLD_JOINED(NAME, f32, double) \
   } \
-  static void fold_rows_##NAME##_##H(void *wide, const char *rows, int64_t step, int64_t count, \
-                                     int64_t n) { \
-    for (double *sum = wide; count > 0; count--, sum++, rows += step) { \
-      const uint16_t *e = (const uint16_t *)(const void *)rows; \
-      for (int64_t i = 0; i < n; i += PX__CPU_BLOCK) { \
-        int64_t some = n - i < PX__CPU_BLOCK ? n - i : PX__CPU_BLOCK; \
-        *sum = merge_##NAME##_f32(*sum, fold_block_##NAME##_##H(e + i, some)); \
-      } \
-    } \
-  }
+  PX__CPU_FOLD_ROWS(NAME, H, f32, uint16_t, double)
 // `AT_ONCE` rows, 4 or 1, are joined at a time; then come the functions for the half formats.
 #define PX__CPU_FOLD_BY(AT_ONCE, NAME, S, T, D, ...) \
   static void fold_identity_##NAME##_##S(void *wide, int64_t n) { \
@@ -177,16 +180,7 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
   static void fold_clear_##NAME##_##S(void *narrow, int64_t n) { \
     for (int64_t i = 0; i < n; i++) ((T *)narrow)[i] = (T)identity_##NAME##_##S(); \
   } \
-  static void fold_rows_##NAME##_##S(void *wide, const char *rows, int64_t step, int64_t count, \
-                                     int64_t n) { \
-    for (D *sum = wide; count > 0; count--, sum++, rows += step) { \
-      const T *e = (const T *)(const void *)rows; \
-      for (int64_t i = 0; i < n; i += PX__CPU_BLOCK) { \
-        int64_t some = n - i < PX__CPU_BLOCK ? n - i : PX__CPU_BLOCK; \
-        *sum = merge_##NAME##_##S(*sum, fold_block_##NAME##_##S(e + i, some)); \
-      } \
-    } \
-  } \
+  PX__CPU_FOLD_ROWS(NAME, S, S, T, D) \
   static void fold_columns_##NAME##_##S(void *narrow, const char *rows, int64_t step, \
                                         int64_t count, int64_t n) { \
     T *a = narrow; \

@@ -346,9 +346,6 @@ px_status px__cpu_pointwise_run(const px_launch *l, const px__cpu_pointwise *op)
   load_operands(&p, l, op);
   load_dims(&p, l);
   p.row = row;
-  if (n <= ALONE)
-    run_range(&p, 0, n);
-  else
-    px__cpu_parallel_of((const void *)(uintptr_t)row, n, PIECE, run_range, &p);
+  px__cpu_parallel_of((const void *)(uintptr_t)row, n, PIECE, run_range, &p);
   return PX_OK;
 }
