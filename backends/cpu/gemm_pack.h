@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// Part of gemm_block.h: copies of A and B in the order in which tiles read them.
+
+// Rows of a tile of which rows of B, or columns of A, lie apart.
+enum { NAME(APART) = R < 8 ? R : 8 };
+
+// Transposes n x L elements in registers, n a power of two that is at most L: each round
+// interleaves the first half of the rows with the second. The columns follow one another in x.
+static inline __attribute__((always_inline)) TARGET void NAME(transpose)(const int n, V *x) {
+#pragma GCC unroll 16
+  for (int round = 1; round < n; round *= 2) {
+    V y[L];
+#pragma GCC unroll 16
+    for (int i = 0; i < n / 2; i++) {
+      y[2 * i] = INTERLEAVE_LOW(x[i], x[i + n / 2]);
+      y[2 * i + 1] = INTERLEAVE_HIGH(x[i], x[i + n / 2]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < n; i++) x[i] = y[i];
+  }
+}
+
+// Where a row or column begins, by its table or by the stride.
+static inline TARGET int64_t NAME(row_at)(const int64_t *rows, int64_t stride, int64_t i) {
+  return rows ? rows[i] : i * stride;
+}
+// L columns of B that are contiguous each, into half a panel.
+static TARGET void NAME(pack_columns)(const T *b, const int64_t *columns, int64_t bc, int64_t k,
+                                      T *to) {
+  const T *from[L];
+  int64_t p = 0;
+  for (int j = 0; j < L; j++) from[j] = b + NAME(row_at)(columns, bc, j);
+  for (; p + L <= k; p += L) {
+    V x[L];
+    for (int j = 0; j < L; j++) x[j] = LOAD(from[j] + p);
+    NAME(transpose)(L, x);
+    for (int j = 0; j < L; j++) STORE(to + (p + j) * 2 * L, x[j]);
+  }
+  for (; p < k; p++)
+    for (int j = 0; j < L; j++) to[p * 2 * L + j] = from[j][p];
+}
+// So many rows of A that are contiguous each; the number is constant at each call. Vectors stored
+// past a column's end are overwritten by the next column; past the panel's end there must be room
+// for one.
+enum { NAME(GROUPS) = (R + L - 1) / L };
+static inline __attribute__((always_inline)) TARGET void NAME(pack_rows)(const int rows,
+                                                                         const T *const *a,
+                                                                         int64_t k, T *to) {
+  const bool even = (rows & (rows - 1)) == 0 && rows < L;
+  int64_t p = 0;
+  for (; even && p + L <= k; p += L) {
+    V x[L];
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) x[i] = LOAD(a[i] + p);
+    NAME(transpose)(even ? rows : 1, x);
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) STORE(to + p * rows + i * L, x[i]);
+  }
+  for (; p + L <= k; p += L) {
+    V x[NAME(GROUPS)][L];
+    for (int g = 0; g * L < rows; g++) {
+      for (int i = 0; i < L; i++) {
+        int row = g * L + i < rows ? g * L + i : rows - 1;
+        x[g][i] = LOAD(a[row] + p);
+      }
+      NAME(transpose)(L, x[g]);
+    }
+    for (int i = 0; i < L; i++)
+      for (int g = 0; g * L < rows; g++) STORE(to + (p + i) * rows + g * L, x[g][i]);
+  }
+  for (; p < k; p++)
+    for (int i = 0; i < rows; i++) to[p * rows + i] = a[i][p];
+}
+
+#ifdef LOAD_HALVES
+// The same of a B of float16: L columns, of which the last one is taken for those that are missing.
+static TARGET void NAME(pack_half_columns)(const uint16_t *b, int64_t bc, int64_t k, int64_t cols,
+                                           T *to) {
+  const uint16_t *from[L];
+  int64_t p = 0;
+  for (int64_t j = 0; j < L; j++) from[j] = b + (j < cols ? j : cols - 1) * bc;
+  for (; p + L <= k; p += L) {
+    V x[L];
+    for (int j = 0; j < L; j++) x[j] = LOAD_HALVES(from[j] + p);
+    NAME(transpose)(L, x);
+    for (int j = 0; j < L; j++) STORE(to + (p + j) * 2 * L, x[j]);
+  }
+  for (; p < k; p++)
+    for (int j = 0; j < L; j++) to[p * 2 * L + j] = px__half_load(from[j][p]);
+}
+// As pack_b does: it has no tables.
+static TARGET void NAME(pack_half)(const px__gemm *g, int64_t p0, int64_t k, int64_t j0, int cols,
+                                   T *to) {
+  const uint16_t *b = (const uint16_t *)g->b + p0 * g->br + j0 * g->bc;
+  if (cols < 2 * L) memset(to, 0, (size_t)k * 2 * L * sizeof(T));
+  if (g->br == 1 && g->bc != 1) {
+    NAME(pack_half_columns)(b, g->bc, k, cols, to);
+    if (cols > L) NAME(pack_half_columns)(b + L * g->bc, g->bc, k, cols - L, to + L);
+    return;
+  }
+  for (int64_t p = 0; p < k; p++, b += g->br, to += 2 * L)
+    if (g->bc == 1)
+      px__half_load_many(to, b, cols);
+    else
+      for (int j = 0; j < cols; j++) to[j] = px__half_load(b[j * g->bc]);
+}
+#endif
+// Copies rows [p, p + k) and `cols` columns from j of B into a panel of width 2L, zeros beyond.
+static TARGET void NAME(pack_b)(const px__gemm *g, int64_t p0, int64_t k, int64_t j0, int cols,
+                                T *to) {
+#ifdef LOAD_HALVES
+  if (g->b_half) {
+    NAME(pack_half)(g, p0, k, j0, cols, to);
+    return;
+  }
+#endif
+  const T *b = (const T *)g->b + p0 * g->br + j0 * g->bc;
+  const int64_t *columns = g->b_columns ? g->b_columns + j0 : NULL;
+  int64_t br = g->br, bc = g->bc;
+  if (bc == 1 && cols == 2 * L) {
+    for (int64_t p = 0; p < k; p++, to += 2 * L, b += br) {
+      STORE(to, LOAD(b));
+      STORE(to + L, LOAD(b + L));
+    }
+    return;
+  }
+  if (cols < 2 * L) memset(to, 0, (size_t)k * 2 * L * sizeof(T));
+  if (br == 1 && cols >= L) {
+    NAME(pack_columns)(b, columns, bc, k, to);
+    if (cols == 2 * L) NAME(pack_columns)(b + L * bc, columns ? columns + L : NULL, bc, k, to + L);
+    for (int64_t p = 0; cols < 2 * L && p < k; p++)
+      for (int j = L; j < cols; j++) to[p * 2 * L + j] = b[p + NAME(row_at)(columns, bc, j)];
+    return;
+  }
+  for (int64_t p = 0; p < k; p++, to += 2 * L)
+    for (int j = 0; j < cols; j++) to[j] = b[p * br + NAME(row_at)(columns, bc, j)];
+}
+// Whole panels beside each other from column j0, one behind the other, of a B whose rows are
+// contiguous: of each row so much is read that memory is walked in order.
+enum { NAME(PANELS) = 8, NAME(ROWS_AHEAD) = 4 };
+static TARGET void NAME(pack_panels)(const px__gemm *g, int64_t p0, int64_t k, int64_t j0, T *to) {
+#ifdef LOAD_HALVES
+  if (g->b_half) {
+    const uint16_t *half = (const uint16_t *)g->b + p0 * g->br + j0;
+    for (int64_t p = 0; p < k; p++, half += g->br, to += 2 * L)
+      for (int i = 0; i < 2 * NAME(PANELS); i++)
+        STORE(to + i / 2 * 2 * L * k + i % 2 * L, LOAD_HALVES(half + i * L));
+    return;
+  }
+#endif
+  const T *b = (const T *)g->b + p0 * g->br + j0;
+  for (int64_t p = 0; p < k; p++, b += g->br, to += 2 * L) {
+    for (int j = 0; j < NAME(PANELS) * 2 * L; j += 64 / (int)sizeof(T))
+      __builtin_prefetch(b + NAME(ROWS_AHEAD) * g->br + j);
+    for (int i = 0; i < NAME(PANELS); i++) {
+      STORE(to + i * 2 * L * k, LOAD(b + i * 2 * L));
+      STORE(to + i * 2 * L * k + L, LOAD(b + i * 2 * L + L));
+    }
+  }
+}
+// Copies `rows` rows from i0 and k columns from p0 of A into a panel of `high`, column by column,
+// zeros or a row beyond the last one.
+static inline __attribute__((always_inline)) TARGET void NAME(pack_a)(const int high,
+                                                                      const px__gemm *g, int64_t i0,
+                                                                      int rows, int64_t p0,
+                                                                      int64_t k, T *to) {
+  const T *a = (const T *)g->a + i0 * g->ar + p0 * g->ac, *from[R];
+  int64_t ar = g->ar, ac = g->ac;
+  for (int i = 0; i < high; i++)
+    from[i] = a + NAME(row_at)(g->a_rows ? g->a_rows + i0 : NULL, ar, i < rows ? i : rows - 1);
+  if (ac == 1) {
+    NAME(pack_rows)(high, from, k, to);
+    return;
+  }
+  if (rows == high && ar == 1 && !g->a_rows) {
+    for (int64_t p = 0; p < k; p++) memcpy(to + p * high, a + p * ac, (size_t)high * sizeof(T));
+    return;
+  }
+  memset(to, 0, (size_t)(k * high) * sizeof(T));
+  for (int64_t p = 0; p < k; p++, to += high)
+    for (int i = 0; i < high && i < rows; i++) to[i] = from[i][p * ac];
+}
+#ifndef WHOLE
+// A few numbers, in pieces that overlap.
+static inline TARGET void NAME(copy_few)(const T *from, int n, T *to) {
+  enum { PIECE = 16 / sizeof(T) };
+  if (n < PIECE) {
+    for (int i = 0; i < n; i++) to[i] = from[i];
+    return;
+  }
+  for (int i = 0; i + PIECE <= n; i += PIECE) memcpy(to + i, from + i, 16);
+  memcpy(to + n - PIECE, from + n - PIECE, 16);
+}
+// The same of columns that a table names: rows that follow one another are copied at once, and
+// those that follow the last one are fetched.
+static TARGET void NAME(pack_named)(const px__gemm *g, int64_t i0, int rows, int64_t p0, int64_t k,
+                                    T *to) {
+  const int64_t *at = g->a_columns + p0;
+  const T *from[R];
+  int begin[R + 1], runs = 0;
+  for (int i = 0; i < R; i++) {
+    int64_t row = i0 + (i < rows ? i : rows - 1);
+    from[i] = (const T *)g->a + NAME(row_at)(g->a_rows, g->ar, row);
+    if (i == 0 || from[i] != from[i - 1] + 1) begin[runs++] = i;
+  }
+  begin[runs] = R;
+  for (int64_t p = 0; p < k; p++, to += R) {
+    __builtin_prefetch(from[R - 1] + at[p] + R);
+    if (runs == 1)
+      memcpy(to, from[0] + at[p], R * sizeof(T));
+    else
+      for (int i = 0; i < runs; i++)
+        NAME(copy_few)(from[begin[i]] + at[p], begin[i + 1] - begin[i], to + begin[i]);
+  }
+}
+#endif
+static __attribute__((noinline)) TARGET void NAME(pack_tile)(const px__gemm *g, int64_t i0,
+                                                             int rows, int64_t p0, int64_t k,
+                                                             T *to) {
+#ifndef WHOLE
+  if (g->a_columns) {
+    NAME(pack_named)(g, i0, rows, p0, k, to);
+    return;
+  }
+#endif
+  NAME(pack_a)(R, g, i0, rows, p0, k, to);
+}
+#ifndef WHOLE
+static __attribute__((noinline)) TARGET void NAME(pack_apart)(const px__gemm *g, int64_t i0,
+                                                              int rows, int64_t p0, int64_t k,
+                                                              T *to) {
+  NAME(pack_a)(NAME(APART), g, i0, rows, p0, k, to);
+}
+#endif
+
+// All of B, panel by panel.
+static TARGET void NAME(pack_all)(const px__gemm *g, T *to) {
+  for (int64_t j = 0; j < g->n; j += 2 * L)
+    NAME(pack_b)(g, 0, g->k, j, g->n - j < 2 * L ? (int)(g->n - j) : 2 * L, to + j * g->k);
+}
