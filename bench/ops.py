@@ -26,6 +26,7 @@ last = image.to(memory_format=torch.channels_last)
 depth, scene = torch.randn(32, 1, 3, 3), torch.randn(4, 32, 112, 112)
 cube, bits = torch.randn(2, 16, 16, 32, 32), torch.randn(32, 16, 3, 3, 3)
 pixels, mix = torch.randn(8, 256, 28, 28).to(memory_format=torch.channels_last), torch.randn(96, 256, 1, 1)
+scene56, pick64 = torch.randn(8, 256, 56, 56), torch.randn(64, 256, 1, 1)
 places7, pick, deep = torch.randn(8, 512, 7, 7), torch.randn(128, 512, 1, 1), torch.randn(256, 512, 3, 3)
 halves, brief, octets, turning = x.half(), x.bfloat16(), ints.to(torch.uint8), torch.complex(x, y)
 revolving = turning.to(torch.complex128)
@@ -56,7 +57,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; ints % 7; short // 7
     places.to(torch.int8) @ places.to(torch.int8); F.conv2d(image, weight, padding=1); F.conv2d(image, depth, padding=1, groups=32);
     F.conv2d(scene, depth, padding=1, groups=32); F.max_pool2d(image, 2);
     F.relu(image); F.relu(last); image + image; last + last; F.batch_norm(image, None, None, training=True); F.batch_norm(last, None, None, training=True);
-    F.max_pool2d(last, 2); F.conv2d(last, weight, padding=1); F.conv2d(pixels, mix); F.conv2d(places7, pick); F.conv2d(places7, deep, padding=1);
+    F.max_pool2d(last, 2); F.conv2d(last, weight, padding=1); F.conv2d(pixels, mix); F.conv2d(scene56, pick64); F.conv2d(places7, pick); F.conv2d(places7, deep, padding=1);
     F.conv3d(cube, bits, padding=1); F.max_pool3d(cube, 2); F.avg_pool3d(cube, 2); F.avg_pool2d(image, 2); F.adaptive_avg_pool2d(image, 1); torch.multinomial(mask + 0.1, 10, True); F.layer_norm(x, (1000,)); x.softmax(1);
     F.mse_loss(x, y); F.embedding(tokens, words);
     short.amax(1); short.amax(0); mask.amax(); thin.sum(0); thin.sum(1); halves.sum(0); x.norm(dim=1); x.cummax(1); halves.char(); wide.half();

@@ -22,6 +22,7 @@
 // units; the weight's gradient is summed per part of the batch and the parts in order, so that the
 // numbers do not depend on the number of threads.
 #include "cpu/conv.h"
+#include "cpu/conv_tiles.h"
 #include "cpu/dense.h"
 #include "cpu/gemm.h"
 #include "cpu/half.h"
@@ -48,6 +49,9 @@ enum { NARROW = 128 };
 // lanes of a tile.
 enum { UPRIGHT_TERMS = 256, UPRIGHT_RESULTS = 64, UPRIGHT_WEIGHTS = 32 * 1024 };
 enum { UPRIGHT_POSITIONS = 256, TILE_LANES = 32 };
+// Results of a group at least for tiles that need nothing packed or turned (conv_tiles.h), and
+// positions of a unit at most whose source is used where it lies.
+enum { TILED_RESULTS = 12, FAR_COLUMNS = 512 };
 // Units for each thread at least, where some depths of a volume are one.
 enum { RUNS = 4 };
 // Weights that a thread turns or adds at least.
@@ -253,6 +257,27 @@ static void choose_pitch(conv *t) {
   choose_planes(&t->x, false);
   t->pitch = t->x.grid;
 }
+// Vectors of positions in so many rows, and of tiled ones what they take: a panel of four, or of
+// fewer, about as much as one vector besides.
+static int64_t vectors_in(const conv *t, int64_t rows, int64_t pitch) {
+  return rows ? (rows * pitch - (pitch - t->x.grid) + 15) / 16 : 0;
+}
+static int64_t tiles_in(const conv *t, int64_t rows) {
+  int64_t vectors = vectors_in(t, rows, t->pitch);
+  return vectors + (vectors + 3) / 4;
+}
+// Rows of a band of tiled positions, up to so many and at least half of them, that take least.
+static int64_t even_rows(const conv *t, int64_t most) {
+  int64_t best = most, least = INT64_MAX;
+  for (int64_t rows = most; rows > 0 && 2 * rows >= most; rows--) {
+    int64_t all = t->y.grid / rows * tiles_in(t, rows) + tiles_in(t, t->y.grid % rows);
+    if (all < least) best = rows, least = all;
+  }
+  return best;
+}
+static bool same_place(const conv_axis *a) {
+  return a->count == 1 && a->step == 1 && a->shift == 0 && a->grid == a->source;
+}
 // The phases of one convolution have images and rows of the first one.
 static void choose_rows(conv *t, const conv *like) {
   if (like) {
@@ -267,11 +292,10 @@ static void choose_rows(conv *t, const conv *like) {
   if (t->images > 1) return;
   int64_t row = t->channels * t->z.count * t->y.planes * t->x.planes * t->pitch;
   int64_t most = PIECE_ELEMENTS / row - t->y.reach, least = (COLUMNS + t->pitch - 1) / t->pitch;
+  // Of an image that is used where it lies no piece is held.
+  if (t->tiled && same_place(&t->y) && same_place(&t->x)) most = FAR_COLUMNS / t->pitch;
   if (most < least) most = least;
-  if (most < t->rows) t->rows = most;
-}
-static bool same_place(const conv_axis *a) {
-  return a->count == 1 && a->step == 1 && a->shift == 0 && a->grid == a->source;
+  if (most < t->rows) t->rows = t->tiled ? even_rows(t, most) : most;
 }
 // In the order in which the weights lie.
 static void place_terms(conv *t, int64_t turn, int64_t *table) {
@@ -395,23 +419,37 @@ static bool is_upright(const conv *t) {
   bool same = same_place(&t->z) && same_place(&t->y) && same_place(&t->x);
   return !same || t->p < COLUMNS;
 }
+// Whether results are tiles of rows of weights and of positions that follow one another. Where too
+// many lanes of vectors are empty, or places that a stride keeps apart share no lines of the cache,
+// others are better: the upright way, or for one place and many results a product with panels.
+static bool is_tiled(const conv *t) {
+  bool dense = t->sd == 1 && t->sh == 1 && t->sw == 1;
+  if (t->dtype != PX_FLOAT32 || t->what == 'w' || (t->what == 'i' && !dense)) return false;
+  if (t->term != 1 || t->p < COLUMNS || t->results < TILED_RESULTS) return false;
+  int64_t pitch = same_place(&t->x) ? t->x.grid : t->x.grid + 1;
+  bool full = 100 * vectors_in(t, t->y.grid, pitch) * 16 <= 105 * t->y.grid * t->x.grid;
+  if (same_place(&t->x) && !full && t->results > t->terms) return false;
+  return px__conv_has_tiles() && ((dense && full) || !is_upright(t));
+}
 // What follows from the axes and channels. False if there was no memory.
 static bool plan(conv *t, const conv *like) {
   if (t->pixels) return plan_pixels(t, like);
   int64_t sources = t->channels * t->z.count;
   t->terms = sources * t->y.count * t->x.count;
-  t->upright = is_upright(t);
+  t->tiled = is_tiled(t);
+  t->upright = !t->tiled && is_upright(t);
   choose_pitch(t);
   choose_rows(t, like);
   t->plain = t->images == 1 && same_place(&t->z) && same_place(&t->y) && same_place(&t->x);
   t->plane = t->images * (t->rows + t->y.reach) * t->pitch + t->x.reach;
-  t->strips = t->plain ? 0 : sources * t->y.planes * t->x.planes * t->plane + PX__GEMM_SLACK;
+  t->strips = sources * t->y.planes * t->x.planes * t->plane + PX__GEMM_SLACK;
+  if (t->plain) t->strips = t->tiled ? px__conv_room(t->results) + PX__GEMM_SLACK : 0;
   t->ld = (t->images * t->rows * t->pitch + 15) / 16 * 16;
   if ((t->narrow || t->upright) && !place_columns(t)) return false;
   if (t->upright && !pack_all_factors(t)) return false;
   if (t->plain) {
     t->plane = t->z.source * t->p;
-    if (!t->upright) return true;
+    if (!t->upright && !t->tiled) return true;
   }
   t->rolls =
       t->images == 1 && t->z.count > 1 && (t->z.move == t->z.step || t->z.move == -t->z.step);
@@ -448,13 +486,43 @@ static void *room_new(const conv *t) {
     int64_t lines = t->what == 'w' ? t->og : t[i].results, all = t[i].strips + lines * t[i].ld;
     if (all > most) most = all;
   }
-  char *room = malloc((size_t)most * item + 1);
+  char *room = aligned_alloc(64, ((size_t)most * item + 64) / 64 * 64);
   for (int64_t i = 0; room && i < t->phases; i++)
     if (t[i].strips && !t->pixels)
       memset(room + (size_t)(t[i].strips - PX__GEMM_SLACK) * item, 0, PX__GEMM_SLACK * item);
   return room;
 }
 
+// What the unit after this one reads first, of a source that is used where it lies; NULL: nothing.
+static const float *source_after(const conv *t, const unit *u) {
+  unit next = *u;
+  next.y0 += t->rows;
+  if (next.y0 >= t->y.grid) next.y0 = 0, next.group++;
+  if (next.group >= t->groups) next.group = 0, next.first++;
+  return next.first < all_images(t) ? sources_f32(t, &next, NULL) : NULL;
+}
+// As results() does, by tiles of positions.
+static bool tiled_results(const conv *t, const unit *u, void *room) {
+  result_grid r = grid_of(t);
+  int64_t n = (u->y1 - u->y0) * t->pitch - (t->pitch - t->x.grid);
+  px__conv_product g = {.m = t->results,
+                        .n = n,
+                        .k = t->terms,
+                        .a = (const float *)t->factors + u->group * t->results * t->terms,
+                        .ar = t->row,
+                        .b = sources_f32(t, u, room),
+                        .after = t->plain ? source_after(t, u) : NULL,
+                        .at = table_of(t, u),
+                        .bias = t->bias ? (const float *)t->bias + u->group * t->results : NULL,
+                        .c = results_at_f32(t, u, 0, &r),
+                        .cr = r.depth * r.height * r.width,
+                        .pitch = t->pitch,
+                        .grid = t->x.grid,
+                        .room = t->plain ? room : NULL};
+  if (n < PX__CONV_LEAST) return results_f32(t, u, room);
+  px__conv_product_run(&g);
+  return true;
+}
 // The i-th unit's share in a phase.
 static bool run_phase(const conv *t, const conv *p, int64_t i, void *room, int64_t *work) {
   int64_t first = i / t->bands / t->groups * t->run;
@@ -462,7 +530,7 @@ static bool run_phase(const conv *t, const conv *p, int64_t i, void *room, int64
     unit u = unit_of(p, block, i / t->bands % t->groups, i % t->bands);
     u.goes_on = p->rolls && block > first && u.first % p->z.grid > 0;
     if (u.y0 >= u.y1 || u.images <= 0 || px__worked(work, p->ld * p->terms)) return true;
-    if (!type_of(t)->results(p, &u, room)) return false;
+    if (!(p->tiled ? tiled_results : type_of(t)->results)(p, &u, room)) return false;
   }
   return true;
 }

@@ -36,6 +36,7 @@ typedef struct conv {
   bool results_cut;
   bool narrow;   // sums lie with the results innermost: what the positions see is read in place
   bool upright;  // of forward and the input's gradient: a position's results lie together at first
+  bool tiled;    // of forward and the input's gradient: by the tiles of conv_tiles.h
   struct conv_taps *taps;  // of the small way
   // A pass: results on a grid from sources on a grid, of so many channels a group.
   conv_axis z, y, x;
@@ -44,10 +45,11 @@ typedef struct conv {
   int64_t channels, results, terms, row, term;  // row, term: strides of the factors
   int64_t z0, y0, x0;                           // the grid's first place among the results
   int64_t phases, blocks, bands;                // see convolve()
-  int64_t images, rows, pitch;        // of a unit: images, rows of the grid, and their distance
-  int64_t plane, strips, ld, *table;  // elements of a plane and of all; of a result; terms' places
-  int64_t *columns;                   // places of positions, of `narrow`, `upright` and of pixels
-  bool plain;                         // the source needs no planes
+  int64_t images, rows, pitch;  // of a unit: images, rows of the grid, and their distance
+  // Elements of a plane and of all (tiled: or of sums); of a result; terms' places.
+  int64_t plane, strips, ld, *table;
+  int64_t *columns;  // places of positions, of `narrow`, `upright` and of pixels
+  bool plain;        // the source needs no planes
   // A depth's planes of the source serve the next depth too, all but one for each channel: they
   // stay where they are, and there is a table for each of the turns in which they come to lie.
   bool rolls;

@@ -28,7 +28,7 @@ static inline void NAME(copy_apart)(const T *from, int64_t step, int64_t n, T *t
 }
 // The plane of places (k, i, j) of one channel, whose sources lie from `channel` on and `each`
 // apart, for a unit's images and rows: the source, and zeros outside of it. Past its end the last
-// row goes on as the others do.
+// row goes on as the others do. The rows of the next channel are fetched meanwhile.
 static void NAME(lay_plane)(const conv *t, const unit *u, const T *channel, int64_t each, int64_t k,
                             int64_t i, int64_t j, T *to) {
   const conv_axis *x = &t->x, *y = &t->y;
@@ -37,16 +37,26 @@ static void NAME(lay_plane)(const conv *t, const unit *u, const T *channel, int6
   int64_t r0 = first_from(top, y->step, 0, rows), r1 = first_from(top, y->step, y->source, rows);
   int64_t q0 = first_from(left, x->step, 0, t->pitch);
   int64_t q1 = first_from(left, x->step, x->source, t->pitch);
-  memset(to, 0, (size_t)(u->images * rows * t->pitch + x->reach) * sizeof(T));
-  if (q0 == q1) return;
+  bool seen = q0 < q1 && r0 < r1;
   channel += top * x->source + left + q0 * x->step;
-  for (int64_t image = 0; image < u->images; image++, to += rows * t->pitch) {
+  for (int64_t image = 0; image < u->images; image++) {
     int64_t at = u->first + image, depth = at % t->z.grid * t->z.step + at_place(&t->z, k);
-    if (depth < 0 || depth >= t->z.source) continue;
+    bool there = seen && depth >= 0 && depth < t->z.source;
     const T *from = channel + at / t->z.grid * each + depth * y->source * x->source;
-    for (int64_t r = r0; r < r1; r++)
-      NAME(copy_apart)(from + r * y->step * x->source, x->step, q1 - q0, to + r * t->pitch + q0);
+    for (int64_t r = 0; r < rows; r++, to += t->pitch) {
+      if (!there || r < r0 || r >= r1) {
+        memset(to, 0, (size_t)t->pitch * sizeof(T));
+        continue;
+      }
+      const T *next = from + r * y->step * x->source + t->z.source * y->source * x->source;
+      for (int64_t q = 0; q < (q1 - q0) * x->step; q += 64 / (int64_t)sizeof(T))
+        __builtin_prefetch(next + q);
+      for (int64_t q = 0; q < q0; q++) to[q] = 0;
+      NAME(copy_apart)(from + r * y->step * x->source, x->step, q1 - q0, to + q0);
+      for (int64_t q = q1; q < t->pitch; q++) to[q] = 0;
+    }
   }
+  memset(to, 0, (size_t)x->reach * sizeof(T));
 }
 // The sources of a unit: where they lie, if they may be used so, or laid into planes.
 static const T *NAME(sources)(const conv *t, const unit *u, T *to) {
@@ -243,7 +253,7 @@ static bool NAME(results)(const conv *t, const unit *u, void *scratch) {
                 .ar = t->row,
                 .ac = t->term,
                 .b = NAME(sources)(t, u, room),
-                .b_rows = table_of(t, u),
+                .b_rows = t->plain ? NULL : table_of(t, u),
                 .br = t->plain ? t->plane : 0,
                 .bc = 1,
                 .c = result,

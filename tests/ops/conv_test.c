@@ -202,6 +202,22 @@ PX_TEST(large_products_of_rows_that_are_positions) {
     check_with((geometry){2, 256, 25, 27, 128, {1, 1}, {2, 2}, {0, 0}, {1, 1}, 1}, PX_FLOAT64, 0);
   }
 }
+// Positions that are no whole vectors, results that are no whole tiles, sums of several blocks of
+// terms, bands of few positions, and places of planes that are no results.
+PX_TEST(weights_and_positions_are_used_as_they_lie) {
+  check_conv((geometry){2, 20, 19, 23, 13, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+  check_conv((geometry){3, 48, 12, 11, 36, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 3});
+  for (int64_t w = 128; w < 146; w++)
+    check_with((geometry){2, 16, 1, w, 12, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1}, PX_FLOAT32, 0);
+  check_with((geometry){1, 16, 103, 5, 12, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1}, PX_FLOAT32, 0);
+  check_with((geometry){1, 300, 16, 16, 32, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1}, PX_FLOAT32, 0);
+  check_with((geometry){1, 72, 20, 40, 19, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32, 0);
+  check_with((geometry){1, 24, 123, 9, 14, {5, 2}, {1, 1}, {2, 1}, {1, 1}, 1}, PX_FLOAT32, 0);
+  check_with((geometry){2, 30, 33, 37, 26, {3, 3}, {1, 1}, {2, 2}, {2, 2}, 2}, PX_FLOAT32, 0);
+  check_with((geometry){2, 5, 41, 39, 20, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1}, PX_FLOAT32, 0);
+  check_with((geometry){1, 16, 12, 12, 16, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1}, PX_FLOAT32,
+             INFINITY);
+}
 // More terms than a block of a product has, so that sums are added to.
 PX_TEST(rows_of_pixels_of_each_length) {
   image_last = true;
@@ -229,20 +245,28 @@ PX_TEST(weights_whose_channels_lie_side_by_side) {
   check_conv((geometry){1, 66, 9, 11, 18, {3, 2}, {2, 2}, {1, 0}, {1, 1}, 1});
   check_conv((geometry){2, 72, 8, 9, 40, {3, 3}, {2, 1}, {1, 1}, {1, 2}, 2});
 }
+static void check_bias(px_tensor *x, int64_t results) {
+  int64_t channels = px_tensor_size(x, 1), each = px_tensor_size(x, 2) * px_tensor_size(x, 3);
+  PX_SCOPED(px_tensor) w = pattern(PX_FLOAT32, S(results, channels, 1, 1));
+  PX_SCOPED(px_tensor) b = pattern(PX_FLOAT32, S(results));
+  px_tensor *y[2] = {NULL};
+  for (int k = 0; k < 2; k++)
+    OK(px_conv2d(&y[k], x, w, k ? b : NULL, SIZES(1), 1, SIZES(0), 1, SIZES(1), 1, 1));
+  double *wanted = numbers(y[0]);
+  for (int64_t i = 0; i < px_tensor_numel(y[0]); i++) wanted[i] += number(b, i / each % results);
+  check_near(y[1], wanted, "results with a bias");
+  free(wanted), px_release(y[0]), px_release(y[1]);
+}
 PX_TEST(few_positions_have_a_bias) {
   for (int last = 0; last < 2; last++) {
     PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(2, 80, 2, 3));
-    PX_SCOPED(px_tensor) w = pattern(PX_FLOAT32, S(70, 80, 1, 1));
-    PX_SCOPED(px_tensor) b = pattern(PX_FLOAT32, S(70));
     if (last) lay_last(&x);
-    px_tensor *y[2] = {NULL};
-    for (int k = 0; k < 2; k++)
-      OK(px_conv2d(&y[k], x, w, k ? b : NULL, SIZES(1), 1, SIZES(0), 1, SIZES(1), 1, 1));
-    double *wanted = numbers(y[0]);
-    for (int64_t i = 0; i < px_tensor_numel(y[0]); i++) wanted[i] += number(b, i / 6 % 70);
-    check_near(y[1], wanted, "results with a bias");
-    free(wanted), px_release(y[0]), px_release(y[1]);
+    check_bias(x, 70);
   }
+}
+PX_TEST(weights_that_are_used_as_they_lie_have_a_bias) {
+  PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(2, 140, 11, 13));
+  check_bias(x, 21);
 }
 PX_TEST(a_kernel_of_one_place_sees_what_is_padded_behind) {
   PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(2, 64, 2, 3));
@@ -311,6 +335,8 @@ PX_TEST(convolutions_do_not_depend_on_the_number_of_threads) {
   same_with_any_threads(PX_FLOAT32,
                         (geometry){5, 16, 30, 30, 24, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1});
   same_with_any_threads(PX_FLOAT32,
+                        (geometry){2, 150, 30, 31, 40, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+  same_with_any_threads(PX_FLOAT32,
                         (geometry){3, 24, 30, 30, 24, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 24});
   same_with_any_threads(PX_BFLOAT16,
                         (geometry){5, 16, 30, 30, 24, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1});
@@ -356,6 +382,7 @@ static void check_level(px_cpu_level level, const char *name) {
   check_conv((geometry){3, 20, 9, 11, 33, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   check_conv((geometry){2, 40, 13, 13, 48, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 2});
   check_conv((geometry){1, 48, 7, 7, 70, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+  check_conv((geometry){1, 40, 12, 17, 25, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
   image_last = true;
   check_conv((geometry){2, 32, 23, 19, 48, {3, 3}, {2, 1}, {1, 1}, {1, 1}, 1});
   check_conv((geometry){2, 70, 4, 4, 150, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Results of a float convolution by AVX-512: rows of weights, read where they lie, times rows of
+// what positions see, which a table names.
+//
+// A tile is 6 results by 4 vectors of positions, in registers: nothing is packed. Vectors at the
+// edge overlap those before them, so that nothing behind the last position is read. Of a source
+// that is far away the rows of the next positions are fetched meanwhile, evenly, and so are the
+// lines of the results: a burst would wait for memory.
+//
+// A result is a chain of FMAs over blocks of terms, which follow from their number, and the sums
+// of the blocks in order, whatever tile it lies in.
+#include "cpu/conv_tiles.h"
+
+#include "cpu/simd.h"
+#include "cpu/threads.h"
+
+#if defined(__AVX2__)
+#define TARGET __attribute__((target("avx512f")))
+#define INLINE static inline __attribute__((always_inline)) TARGET
+typedef float wf __attribute__((vector_size(64)));
+// Rows and vectors of a tile, lanes, terms between two of which something is fetched, and panels
+// that each group of rows meets in turn.
+enum { ROWS = 6, ACROSS = 4, LANES = 16, STEPS = 8, SOME = 32 };
+// Terms of a block at most: of a source that is far away 32 KB of a panel, for the first cache; of
+// one that is near places share the lines of the cache.
+enum { DEPTH = 512, FAR_DEPTH = 128 };
+
+INLINE wf load(const float *p) { return (wf)_mm512_loadu_ps(p); }
+INLINE void store(float *p, wf v) { _mm512_storeu_ps(p, (__m512)v); }
+INLINE wf set(float x) { return (wf)_mm512_set1_ps(x); }
+
+// What is fetched within a tile, in each of its groups of STEPS terms: lines of the results, and
+// rows of the next positions, from `at` to `end` of their table.
+typedef struct ahead {
+  const float *next;
+  const int64_t *at, *end;
+  int64_t rows, lines;
+} ahead;
+// Vectors of positions, and where they lie among the results: all of a vector from `to` on, or
+// those of `lanes`, which then follow one another.
+typedef struct panel {
+  int64_t from, vectors, to[ACROSS];
+  uint32_t lanes[ACROSS];
+} panel;
+
+// sums = the products of `rows` by `vectors`, constants at each call, over terms [0, k).
+INLINE void tile(const int rows, const int vectors, int64_t k, const float *a, int64_t ar,
+                 const float *b, const int64_t *at, float *c, int64_t cr, const ahead *f,
+                 wf *sums) {
+  wf s[ROWS][ACROSS], y[ACROSS];
+#pragma GCC unroll 8
+  for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) s[i][v] = set(0);
+  const int64_t *next = f->at;
+  int64_t line = 0;
+  for (int64_t p = 0; p < k;) {
+    for (int64_t end = k - p < STEPS ? k : p + STEPS; p < end; p++) {
+      const float *row = b + at[p];
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; v++) y[v] = load(row + v * LANES);
+#pragma GCC unroll 8
+      for (int i = 0; i < rows; i++) {
+        wf x = set(a[i * ar + p]);
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+          s[i][v] = (wf)_mm512_fmadd_ps((__m512)x, (__m512)y[v], (__m512)s[i][v]);
+      }
+    }
+    for (int64_t i = 0; i < f->lines && line < rows * vectors; i++, line++)
+      __builtin_prefetch(c + line / vectors * cr + line % vectors * LANES, 1);
+    for (int64_t i = 0; i < f->rows && next < f->end; i++, next++)
+#pragma GCC unroll 4
+      for (int v = 0; v < ACROSS; v++) __builtin_prefetch(f->next + *next + v * LANES, 0, 2);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) sums[i * ACROSS + v] = s[i][v];
+}
+#define TILE(rows, vectors) \
+  static __attribute__((noinline)) TARGET void tile_##rows##_##vectors( \
+      int64_t k, const float *a, int64_t ar, const float *b, const int64_t *at, float *c, \
+      int64_t cr, const ahead *f, wf *sums) { \
+    tile(rows, vectors, k, a, ar, b, at, c, cr, f, sums); \
+  }
+#define TILES(rows) TILE(rows, 1) TILE(rows, 2) TILE(rows, 3) TILE(rows, 4)
+TILES(1)
+TILES(2)
+TILES(3)
+TILES(4)
+TILES(5)
+TILES(6)
+#undef TILES
+#undef TILE
+typedef void tile_function(int64_t k, const float *a, int64_t ar, const float *b, const int64_t *at,
+                           float *c, int64_t cr, const ahead *f, wf *sums);
+static tile_function *tile_of(int64_t rows, int64_t vectors) {
+#define TILES(rows) \
+  { tile_##rows##_1, tile_##rows##_2, tile_##rows##_3, tile_##rows##_4 }
+  static tile_function *const all[ROWS][ACROSS] = {TILES(1), TILES(2), TILES(3),
+                                                   TILES(4), TILES(5), TILES(6)};
+#undef TILES
+  return all[rows - 1][vectors - 1];
+}
+
+// Writes a tile's sums, with what is added to each row.
+static TARGET void put(const px__conv_product *g, const panel *x, int64_t row, int64_t rows,
+                       const wf *sums) {
+  for (int64_t i = 0; i < rows; i++, sums += ACROSS) {
+    float *c = g->c + (row + i) * g->cr;
+    wf bias = set(g->bias ? g->bias[row + i] : 0);
+    for (int64_t v = 0; v < x->vectors; v++) {
+      wf sum = sums[v] + bias;
+      if (x->lanes[v] == 0xffff) {
+        store(c + x->to[v], sum);
+        continue;
+      }
+      __m512 some = _mm512_maskz_compress_ps((__mmask16)x->lanes[v], (__m512)sum);
+      uint32_t count = (uint32_t)__builtin_popcount(x->lanes[v]);
+      _mm512_mask_storeu_ps(c + x->to[v], (__mmask16)((1u << count) - 1), some);
+    }
+  }
+}
+// How a product goes: its blocks of terms, and groups of rows.
+typedef struct course {
+  int64_t blocks, depth, groups;
+} course;
+static course course_of(const px__conv_product *g) {
+  int64_t most = g->room ? FAR_DEPTH : DEPTH, blocks = (g->k + most - 1) / most;
+  return (course){blocks, (g->k + blocks - 1) / blocks, (g->m + ROWS - 1) / ROWS};
+}
+// What a block's tile fetches: the lines of the results, for the last one, and its part of the rows
+// of `next`.
+static ahead ahead_of(const px__conv_product *g, const course *o, int64_t group, int64_t block,
+                      int64_t tile, const float *next) {
+  int64_t turns = (o->depth + STEPS - 1) / STEPS, last = block == o->blocks - 1;
+  ahead f = {next, g->at, g->at, 0, last ? (tile + turns - 1) / turns : 0};
+  if (!next) return f;
+  int64_t piece = block * o->groups + group, pieces = o->groups * o->blocks;
+  f.at += g->k * piece / pieces, f.end += g->k * (piece + 1) / pieces;
+  f.rows = (f.end - f.at + turns - 1) / turns;
+  return f;
+}
+// One tile of a block of terms, which goes on from `so_far`, and leaves it there but for the last.
+static TARGET void one_tile(const px__conv_product *g, const course *o, const panel *x,
+                            int64_t group, int64_t block, const float *next, wf *so_far) {
+  wf sums[ROWS * ACROSS];
+  int64_t row = g->m * group / o->groups, rows = g->m * (group + 1) / o->groups - row;
+  int64_t p = block * o->depth, k = g->k - p < o->depth ? g->k - p : o->depth;
+  bool last = block == o->blocks - 1;
+  ahead f = ahead_of(g, o, group, block, rows * x->vectors, next);
+  wf *to = block || last ? sums : so_far;
+  tile_of(rows, x->vectors)(k, g->a + row * g->ar + p, g->ar, g->b + x->from, g->at + p,
+                            g->c + row * g->cr + x->to[0], g->cr, &f, to);
+  for (int64_t i = 0; block && i < rows * ACROSS; i += ACROSS)
+    for (int64_t v = 0; v < x->vectors; v++) {
+      sums[i + v] += so_far[i + v];
+      if (!last) so_far[i + v] = sums[i + v];
+    }
+  if (last) put(g, x, row, rows, sums);
+}
+
+// ---- panels
+
+// Where the positions from x->from on lie among the results, of which those beyond `grid` in each
+// `pitch` are none.
+static void place(const px__conv_product *g, panel *x) {
+  for (int64_t v = 0; v < x->vectors; v++) {
+    int64_t from = x->from + v * LANES, at = from % g->pitch;
+    x->to[v] = from / g->pitch * g->grid + (at < g->grid ? at : g->grid);
+    x->lanes[v] = 0;
+    for (int64_t i = 0; i < LANES; i++, at = at + 1 < g->pitch ? at + 1 : 0)
+      x->lanes[v] |= (uint32_t)(at < g->grid) << i;
+  }
+}
+static int64_t vectors_of(const px__conv_product *g) { return (g->n + LANES - 1) / LANES; }
+// Few positions that are no whole vectors have a panel for the last one.
+static int64_t panels_of(const px__conv_product *g) {
+  int64_t n = (vectors_of(g) + ACROSS - 1) / ACROSS;
+  return n == 1 && g->n > LANES && g->n % LANES ? 2 : n;
+}
+static panel panel_of(const px__conv_product *g, int64_t i) {
+  int64_t vectors = vectors_of(g), panels = panels_of(g);
+  int64_t first = vectors * i / panels, last = vectors * (i + 1) / panels;
+  if (vectors <= ACROSS && panels == 2)
+    first = i ? vectors - 1 : 0, last = i ? vectors : vectors - 1;
+  panel x = {.from = first * LANES, .vectors = last - first};
+  if (last * LANES > g->n) x.from = g->n - x.vectors * LANES;
+  place(g, &x);
+  return x;
+}
+
+// Of a source that is near each group of rows meets some panels.
+static void run_near(const px__conv_product *g, const course *o) {
+  int64_t panels = panels_of(g), work = 0;
+  for (int64_t first = 0; first < panels; first += SOME) {
+    panel some[SOME];
+    wf sums[ROWS * ACROSS];
+    int64_t count = panels - first < SOME ? panels - first : SOME;
+    for (int64_t j = 0; j < count; j++) some[j] = panel_of(g, first + j);
+    for (int64_t i = 0; i < o->groups; i++)
+      for (int64_t j = 0; j < count && !px__worked(&work, ROWS * g->k); j++)
+        for (int64_t b = 0; b < o->blocks; b++) one_tile(g, o, &some[j], i, b, NULL, sums);
+  }
+}
+// Of one that is far away each panel is read once, a block of terms that fits into the first cache
+// after the other.
+static void run_far(const px__conv_product *g, const course *o) {
+  int64_t panels = panels_of(g), work = 0;
+  for (int64_t j = 0; j < panels; j++) {
+    panel x = panel_of(g, j);
+    const float *next = j + 1 < panels ? g->b + panel_of(g, j + 1).from : g->after;
+    for (int64_t b = 0; b < o->blocks; b++)
+      for (int64_t i = 0; i < o->groups && !px__worked(&work, ROWS * o->depth); i++)
+        one_tile(g, o, &x, i, b, next, (wf *)(void *)g->room + i * ROWS * ACROSS);
+  }
+}
+bool px__conv_has_tiles(void) { return px_cpu_level_used() >= PX_CPU_AVX512; }
+void px__conv_product_run(const px__conv_product *g) {
+  course o = course_of(g);
+  (g->room ? run_far : run_near)(g, &o);
+}
+#else
+bool px__conv_has_tiles(void) { return false; }
+void px__conv_product_run(const px__conv_product *g) { (void)g; }
+#endif
