@@ -123,8 +123,9 @@ static void run_piece(grid *s, int64_t i, int64_t j) {
   int64_t result = g.c_float ? (int64_t)sizeof(float) : item;
   g.m = cut(g.m, height, s->down, i + 1) - row;
   g.n = cut(g.n, width, s->across, j + 1) - col;
-  g.a = (const char *)g.a + row * g.ar * item;
+  g.a = (const char *)g.a + row * g.ar * (g.a_half ? (int64_t)sizeof(uint16_t) : item);
   g.b = (const char *)g.b + col * g.bc * (g.b_half ? (int64_t)sizeof(uint16_t) : item);
+  if (g.half) g.half += row * g.half_r + col;
   if (g.packed) g.packed = (const char *)g.packed + col * g.k * item;
   g.c = (char *)g.c + (row * g.cr + col * g.cc) * result;
   if (g.a_rows) g.a_rows += row;
@@ -167,7 +168,7 @@ static bool is_narrow(const px__gemm *g, const px__tiles *tiles) {
 // would be empty.
 static bool should_flip(const px__gemm *g, const px__tiles *tiles) {
   if (g->b_columns) return g->m <= MOST_COLUMNS;
-  if (g->a_rows || g->a_columns || g->b_rows || g->packed || g->b_half) return false;
+  if (g->a_rows || g->a_columns || g->b_rows || g->packed || g->a_half || g->b_half) return false;
   if (g->cc != 1 && g->cr == 1) return true;
   if (g->m == 1) return g->br == 1 && g->ac == 1;
   if (g->n == 1) return g->ac != 1;
@@ -265,6 +266,26 @@ static matrix place_of(const matrix *from, int64_t m, int64_t n, int wide, char 
   return (matrix){room, turned ? 1 : n, turned ? m : 1, wide};
 }
 
+// A large product of float16: operands are converted where they are packed, and sums where they are
+// written; between blocks of k they are in scratch. `none`: it is not large.
+static bool product_half(const px__gemm *given, bool parallel, bool *none) {
+  px__gemm w = given->cc != 1 ? flipped(given) : *given;
+  w.a_half = w.b_half = true;
+  px__gemm whole = whole_of(&w);
+  *none = w.cc != 1 || choose(&whole, px__tiles_f32()) != BLOCKED;
+  if (*none) return true;
+  float *room = malloc((size_t)(w.m * w.n) * sizeof *room);
+  if (!room) return false;
+  matrix s = {(void *)w.s, w.sr, w.sc, PX_FLOAT16}, sums = {room, w.n, 1, PX_FLOAT32};
+  bool add = w.s && w.beta != 0;
+  if (add) convert(&sums, &s, w.m, w.n, parallel);
+  w.half = w.c, w.half_r = w.cr;
+  w.c = room, w.cr = w.sr = w.n, w.sc = 1;
+  w.s = add ? room : NULL;
+  bool done = product(&w, px__tiles_f32(), parallel);
+  free(room);
+  return done;
+}
 // A B of float16, the greater operand, is converted where it is packed.
 static bool product_wide(const px__gemm *given, int dtype, int wide, bool parallel) {
   bool half = dtype == PX_FLOAT16;
@@ -395,6 +416,11 @@ static bool product_bf16(const px__gemm *g, bool parallel) {
   return product_wide(g, PX_BFLOAT16, PX_FLOAT32, parallel);
 }
 
+static bool product_f16(const px__gemm *g, bool parallel) {
+  if (may_split(g) && product_split(g, parallel)) return true;
+  bool none, done = product_half(g, parallel, &none);
+  return none ? product_wide(g, PX_FLOAT16, PX_FLOAT32, parallel) : done;
+}
 bool px__gemm_any(const px__gemm *g, int dtype, bool parallel) {
   switch (dtype) {
     case PX_FLOAT32:
@@ -404,8 +430,7 @@ bool px__gemm_any(const px__gemm *g, int dtype, bool parallel) {
     case PX_BFLOAT16:
       return product_bf16(g, parallel);
     case PX_FLOAT16:
-      if (may_split(g) && product_split(g, parallel)) return true;
-      return product_wide(g, dtype, PX_FLOAT32, parallel);
+      return product_f16(g, parallel);
     case PX_INT16:
       return product(g, px__tiles_i16(), parallel);
     case PX_INT32:

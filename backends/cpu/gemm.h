@@ -29,7 +29,10 @@ typedef struct px__gemm {
   const void *s;
   int64_t sr, sc;
   double alpha, beta;
-  bool b_half;         // of float: B is float16, and is converted where it is packed
+  bool a_half, b_half;  // of float: A, B is float16, and is converted where it is packed
+  // Of float, with both: where the sums go as float16, rows so far apart; C is scratch. Or NULL.
+  uint16_t *half;
+  int64_t half_r;
   bool deep;           // by the product itself: so many rows that blocks of k are to be long
   bool c_float;        // of bfloat16 by px__gemm_bf16: C and S are float
   const void *packed;  // B as px__gemm_pack has written it, instead of b; or NULL

@@ -362,7 +362,8 @@ static TARGET void NAME(pack_strip)(const NAME(cell) * x, int64_t row, int rows)
 }
 // Whether each row of A is read but once, and lies along k: it is not packed.
 static TARGET bool NAME(once)(const px__gemm *g) {
-  return g->n <= 2 * L && g->ac == 1 && !g->a_rows && !g->a_columns && !g->b_rows;
+  bool apart = g->a_rows || g->a_columns || g->b_rows;
+  return g->n <= 2 * L && g->ac == 1 && !apart && !g->a_half;
 }
 // Has a tile fetch its part of C; but the first one of few rows fetches the next panel of B, a row
 // at a time: it is packed soon, and its rows may lie apart.
@@ -378,16 +379,16 @@ static TARGET void NAME(fetch_next)(const NAME(cell) * x, int64_t row, int64_t c
   t->next = t->c, t->step = t->cr;
   for (int64_t k = x->kc / R; k > 1; k /= 2) t->shift++;
 }
-// Gives the number of its rows.
-static TARGET int NAME(one_tile)(const NAME(cell) * x, int64_t row, int64_t col, const T *panel) {
-  int cols = x->nc - col < 2 * L ? (int)(x->nc - col) : 2 * L, rows = NAME(rows_from)(x, row);
-  NAME(target) t = NAME(target_of)(x->g, x->i + row, x->j + col, x->p == 0);
+// A tile of the block, into its target; gives the number of its rows.
+static TARGET int NAME(tile_into)(const NAME(cell) * x, int64_t row, int64_t col, int cols,
+                                  const T *panel, NAME(target) * t) {
+  int rows = NAME(rows_from)(x, row);
   const T *a = NAME(panel_of)(x, row);
-  t.ahead = NAME(AHEAD);
+  t->ahead = NAME(AHEAD);
 #ifndef WHOLE
   if (x->g->b_rows) {
     const T *b = (const T *)x->g->b + x->j + col;
-    NAME(tile_apart)(rows, cols, x->kc, a, b, x->g->b_rows + x->p, &t);
+    NAME(tile_apart)(rows, cols, x->kc, a, b, x->g->b_rows + x->p, t);
     return rows;
   }
   if (NAME(spread)(x->g)) {
@@ -397,14 +398,31 @@ static TARGET int NAME(one_tile)(const NAME(cell) * x, int64_t row, int64_t col,
 #endif
   if (NAME(once)(x->g)) {
     const T *lines = (const T *)x->g->a + (x->i + row) * x->g->ar + x->p;
-    NAME(tile_direct)(rows, cols, x->kc, lines, x->g->ar, 1, panel, 2 * L, &t);
+    NAME(tile_direct)(rows, cols, x->kc, lines, x->g->ar, 1, panel, 2 * L, t);
   } else if (rows == R && cols > L) {
-    NAME(fetch_next)(x, row, col, &t);
-    NAME(tile_packed)(cols, x->kc, a, panel, &t);
+    NAME(fetch_next)(x, row, col, t);
+    NAME(tile_packed)(cols, x->kc, a, panel, t);
   } else {
-    NAME(tile_direct)(rows, cols, x->kc, a, 1, R, panel, 2 * L, &t);
+    NAME(tile_direct)(rows, cols, x->kc, a, 1, R, panel, 2 * L, t);
   }
   return rows;
+}
+static TARGET int NAME(one_tile)(const NAME(cell) * x, int64_t row, int64_t col, const T *panel) {
+  int cols = x->nc - col < 2 * L ? (int)(x->nc - col) : 2 * L;
+  NAME(target) t = NAME(target_of)(x->g, x->i + row, x->j + col, x->p == 0);
+#ifdef LOAD_HALVES
+  // Sums over the last columns of A become float16.
+  if (x->g->half && x->p + x->kc == x->g->k) {
+    T sums[R * 2 * L];
+    t.c = sums, t.cr = 2 * L, t.cc = 1, t.bare &= !t.s;
+    int rows = NAME(tile_into)(x, row, col, cols, panel, &t);
+    uint16_t *to = x->g->half + (x->i + row) * x->g->half_r + x->j + col;
+    for (int i = 0; i < rows; i++, to += x->g->half_r)
+      px__half_store_many(to, sums + i * 2 * L, cols);
+    return rows;
+  }
+#endif
+  return NAME(tile_into)(x, row, col, cols, panel, &t);
 }
 // Of a short k, which is one block, nearly all time goes into writing C: it is written row by row.
 static TARGET void NAME(by_rows)(const NAME(cell) * x) {

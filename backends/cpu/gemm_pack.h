@@ -88,6 +88,26 @@ static TARGET void NAME(pack_half_columns)(const uint16_t *b, int64_t bc, int64_
   for (; p < k; p++)
     for (int j = 0; j < L; j++) to[p * 2 * L + j] = px__half_load(from[j][p]);
 }
+// As pack_a does, of an A of float16.
+static TARGET void NAME(pack_half_a)(const px__gemm *g, int64_t i0, int rows, int64_t p0, int64_t k,
+                                     T *to) {
+  enum { LINE = 128 };
+  const uint16_t *a = (const uint16_t *)g->a + i0 * g->ar + p0 * g->ac;
+  T room[R][LINE];
+  const T *from[R];
+  for (int i = 0; i < R; i++) from[i] = room[i];
+  for (int64_t p = 0; p < k; p += LINE) {
+    int64_t n = k - p < LINE ? k - p : LINE;
+    for (int i = 0; i < R; i++) {
+      const uint16_t *row = a + (i < rows ? i : rows - 1) * g->ar + p * g->ac;
+      if (g->ac == 1)
+        px__half_load_many(room[i], row, n);
+      else
+        for (int64_t q = 0; q < n; q++) room[i][q] = px__half_load(row[q * g->ac]);
+    }
+    NAME(pack_rows)(R, from, n, to + p * R);
+  }
+}
 // As pack_b does: it has no tables.
 static TARGET void NAME(pack_half)(const px__gemm *g, int64_t p0, int64_t k, int64_t j0, int cols,
                                    T *to) {
@@ -220,6 +240,12 @@ static __attribute__((noinline)) TARGET void NAME(pack_tile)(const px__gemm *g, 
 #ifndef WHOLE
   if (g->a_columns) {
     NAME(pack_named)(g, i0, rows, p0, k, to);
+    return;
+  }
+#endif
+#ifdef LOAD_HALVES
+  if (g->a_half) {
+    NAME(pack_half_a)(g, i0, rows, p0, k, to);
     return;
   }
 #endif

@@ -94,9 +94,11 @@ static void check_level(px_cpu_level level, const char *name) {
         release(&p);
       }
   for (int layout = 0; layout < 4; layout++) {
-    problem p = problem_of(PX_BFLOAT16, 150, 530, 170, layout);
-    check_threads(&p);
-    release(&p);
+    problem wide = problem_of(PX_BFLOAT16, 150, 530, 170, layout);
+    problem deep = problem_of(PX_FLOAT16, 410, 1210, 70, layout);
+    check_threads(&wide), check_threads(&deep);
+    check_sums(&deep);
+    release(&wide), release(&deep);
   }
 }
 // Of sides at which float16 is multiplied by the tiles of bfloat16.
