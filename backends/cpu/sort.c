@@ -255,7 +255,7 @@ static px_status each_line(job *t, const px_launch *l, int64_t dim) {
   int64_t n = px_operand_numel(in);
   if (n == 0 || t->take == 0) return PX_OK;
   if (t->take < 0) t->take = t->size;
-  t->hold = t->size, t->rooms = 2;
+  t->hold = t->size, t->rooms = t->line == values_line ? 3 : 2;
   // Where half are wanted, all are sorted.
   if (t->line == first_line && t->take > t->size / 2) t->line = sort_line;
   if (t->line == first_line) {

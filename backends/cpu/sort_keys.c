@@ -169,14 +169,14 @@ enum { VECTORS = true };
 #else
 enum { VECTORS = false };
 // Never called.
-static bool px__sort_i32(int32_t *a, int32_t *room, int64_t n) { return a && room && n; }
-static bool px__sort_i64(int64_t *a, int64_t *room, int64_t n) { return a && room && n; }
-static bool px__sort_f32(const int32_t *a, int32_t *to, int32_t *room, int64_t n) {
-  return a && to && room && n;
-}
-static bool px__sort_f64(const int64_t *a, int64_t *to, int64_t *room, int64_t n) {
-  return a && to && room && n;
-}
+#define NEVER(NAME, T) \
+  static bool px__sort_##NAME(const T *from, T *to, T *room, int rooms, int64_t n) { \
+    return from && to && room && rooms && n; \
+  }
+NEVER(i32, int32_t)
+NEVER(i64, int64_t)
+NEVER(f32, int32_t)
+NEVER(f64, int64_t)
 #endif
 // Short arrays do not ask.
 static bool ended(int64_t n) { return n > PX__STEP && px__cpu_stopped(); }
@@ -187,7 +187,7 @@ static bool by_vectors(int64_t n, int bits) { return VECTORS && (n < MANY || bit
 static uint64_t *sort_words(uint64_t *a, uint64_t *room, int64_t n, int shift, int bits,
                             px__key_counts *counts) {
   if (!by_vectors(n, bits)) return sort_digits(a, room, n, shift, bits, counts);
-  return px__sort_i64((int64_t *)a, (int64_t *)room, n) ? a : NULL;
+  return px__sort_i64((int64_t *)a, (int64_t *)a, (int64_t *)room, 1, n) ? a : NULL;
 }
 
 static void order_few(const int64_t *keys, int64_t n, uint64_t *places, uint64_t mask) {
@@ -314,6 +314,21 @@ static int64_t count_below(const sorted_keys *s, int64_t key) {
 typedef struct alike {
   int64_t key, before, count;
 } alike;
+// Whether some of n are zero or NaN.
+#define BRINGS(T) \
+  static bool brings_##T(const char *at, int64_t n) { \
+    const T *x = (const void *)at; \
+    int found = 0; \
+    for (int64_t k = 0; k < n; k++) found |= !((x[k] < 0) | (x[k] > 0)); \
+    return found; \
+  }
+BRINGS(float)
+BRINGS(double)
+static bool brings(const px__line *from, const char *at, int64_t n) {
+  if (from->stride != px__cpu_item[from->dtype]) return true;
+  if (from->dtype == PX_FLOAT32) return brings_float(at, n);
+  return from->dtype != PX_FLOAT64 || brings_double(at, n);
+}
 static bool bring_back(const alike *a, const px__line *to, const px__line *from, int64_t n) {
   int64_t keys[BLOCK], item = px__cpu_item[from->dtype], work = 0;
   char *at = to->at + a->before * to->stride, *end = at + a->count * to->stride;
@@ -321,6 +336,7 @@ static bool bring_back(const alike *a, const px__line *to, const px__line *from,
     int64_t count = n - i < BLOCK ? n - i : BLOCK;
     const char *here = from->at + i * from->stride;
     if (px__worked(&work, count)) return false;
+    if (!brings(from, here, count)) continue;
     px__keys_load(keys, here, from->stride, from->dtype, false, count);
     for (int64_t k = 0; k < count && at != end; k++)
       if (keys[k] == a->key) {
@@ -387,7 +403,7 @@ static int64_t *sort_keys(int64_t *keys, int64_t n, int64_t *room, px__key_count
   if (bits == 0) return keys;
   if (bits <= digit_for(n) && n > FEW)
     return count_keys(keys, n, least, (int64_t)1 << bits, counts);
-  if (VECTORS) return px__sort_i64(keys, room, n) ? keys : NULL;
+  if (VECTORS) return px__sort_i64(keys, keys, room, 2, n) ? keys : NULL;
   for (px__steps s = {.n = n}; px__step(&s);)
     for (int64_t i = s.begin; i < s.end; i++)
       keys[i] = (int64_t)((uint64_t)keys[i] - (uint64_t)least);
@@ -398,16 +414,27 @@ static int64_t *sort_keys(int64_t *keys, int64_t n, int64_t *room, px__key_count
   return ended(n) ? NULL : (int64_t *)sorted;
 }
 
-// Floats that lie in a row are sorted where they are to be.
+// What lies in a row, of a dtype that vectors sort, is sorted where it is to be.
 static bool in_row(const px__line *x) {
-  return (x->dtype == PX_FLOAT32 && x->stride == 4) || (x->dtype == PX_FLOAT64 && x->stride == 8);
+  bool whole = x->dtype == PX_INT32 || x->dtype == PX_INT64;
+  bool known = whole || x->dtype == PX_FLOAT32 || x->dtype == PX_FLOAT64;
+  return known && x->stride == px__cpu_item[x->dtype];
 }
-static bool sort_floats(const px__line *to, const px__line *from, int64_t n, int64_t *room) {
-  bool wide = from->dtype == PX_FLOAT64;
+// Whether so many are of few kinds, which are counted sooner than numbers of 64 bits are sorted.
+static bool are_few(const px__line *from, int64_t n) {
+  int64_t least, most;
+  if (from->dtype != PX_INT64 || n <= FEW) return false;
+  return range_of((const void *)from->at, n, &least, &most) &&
+         bits_of((uint64_t)most - (uint64_t)least) <= digit_for(n);
+}
+static bool sort_row(const px__line *to, const px__line *from, int64_t n, int64_t *room) {
   const void *a = from->at;
-  void *b = to->at;
+  void *b = to->at, *rooms = room;
+  if (from->dtype == PX_INT32) return px__sort_i32(a, b, rooms, 3, n);
+  if (from->dtype == PX_INT64) return px__sort_i64(a, b, rooms, 3, n);
+  bool wide = from->dtype == PX_FLOAT64;
   sorted_keys s = {.floats = wide ? NULL : b, .doubles = wide ? b : NULL, .n = n};
-  bool done = wide ? px__sort_f64(a, b, room, n) : px__sort_f32(a, b, (int32_t *)room, n);
+  bool done = wide ? px__sort_f64(a, b, rooms, 3, n) : px__sort_f32(a, b, rooms, 3, n);
   return done && bring_back_all(&s, to, from);
 }
 
@@ -415,10 +442,11 @@ bool px__values_sort(const px__line *to, const px__line *from, int64_t n, int64_
                      px__key_counts *counts) {
   int64_t item = px__cpu_item[from->dtype];
   sorted_keys s = {.n = n};
-  if (VECTORS && in_row(from) && in_row(to)) return sort_floats(to, from, n, room);
+  if (VECTORS && in_row(from) && in_row(to) && !are_few(from, n))
+    return sort_row(to, from, n, room);
   if (VECTORS && (item == 4 || item == 2)) {
     int32_t *keys = (int32_t *)room;
-    if (!load_narrow(keys, from, n) || !px__sort_i32(keys, keys + n, n)) return false;
+    if (!load_narrow(keys, from, n) || !px__sort_i32(keys, keys, keys + n, 3, n)) return false;
     s.narrow = keys;
   } else {
     px__keys_load(room, from->at, from->stride, from->dtype, false, n);

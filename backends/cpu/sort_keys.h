@@ -20,7 +20,7 @@ typedef struct px__key_counts {
 int64_t *px__keys_order(int64_t *keys, int64_t n, int64_t *room, px__key_counts *counts);
 
 // The n elements of `from` in ascending order, first ones first among equals, to `to`, which has no
-// memory in common with it. `room` is for 2 n keys. False: the call has been ended.
+// memory in common with it. `room` is for 3 n keys. False: the call has been ended.
 bool px__values_sort(const px__line *to, const px__line *from, int64_t n, int64_t *room,
                      px__key_counts *counts);
 
@@ -30,11 +30,12 @@ bool px__keys_select(int64_t *out, const int64_t *keys, int64_t n, int64_t k, in
                      px__key_counts *counts, int64_t *below);
 
 #if defined(__AVX2__)
-// Sorts n numbers; `room` is for as many (sort_vectors.c). False: the call has been ended.
-bool px__sort_i32(int32_t *a, int32_t *room, int64_t n);
-bool px__sort_i64(int64_t *a, int64_t *room, int64_t n);
-// The same of the bits of floats, to other memory; zeros lose their sign, and NaN what else it
-// says.
-bool px__sort_f32(const int32_t *from, int32_t *to, int32_t *room, int64_t n);
-bool px__sort_f64(const int64_t *from, int64_t *to, int64_t *room, int64_t n);
+// Sorts the n numbers at `from` to `to`, which may be the same (sort_vectors.c). There are `rooms`
+// of n numbers at `room`: one at least, and three are faster. False: the call has been ended.
+bool px__sort_i32(const int32_t *from, int32_t *to, int32_t *room, int rooms, int64_t n);
+bool px__sort_i64(const int64_t *from, int64_t *to, int64_t *room, int rooms, int64_t n);
+// The same of the bits of floats, to other memory; zeros of both signs come in any order, and of
+// NaN is left that it is one.
+bool px__sort_f32(const int32_t *from, int32_t *to, int32_t *room, int rooms, int64_t n);
+bool px__sort_f64(const int64_t *from, int64_t *to, int64_t *room, int rooms, int64_t n);
 #endif

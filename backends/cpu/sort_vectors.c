@@ -76,7 +76,7 @@ static inline int split_i64x4(i64x4 v, i64x4 pivot, int64_t *low, int64_t *high)
 #define MOST INT32_MAX
 #define FLOAT_INFINITY 0x7f800000
 #define MIN min_i32x8
-#define MAX max_i32x8
+#define MAX(a, b, less) max_i32x8(a, b)
 #define SPLIT split_i32x8
 #include "cpu/sort_vectors.h"
 #undef MIN
@@ -88,7 +88,7 @@ static inline int split_i64x4(i64x4 v, i64x4 pivot, int64_t *low, int64_t *high)
 #define MOST INT64_MAX
 #define FLOAT_INFINITY 0x7ff0000000000000
 #define MIN min_i64x4
-#define MAX max_i64x4
+#define MAX(a, b, less) max_i64x4(a, b)
 #define SPLIT split_i64x4
 #include "cpu/sort_vectors.h"
 #undef MIN
@@ -113,6 +113,39 @@ TARGET static inline int split_i64x8(i64x8 v, i64x8 pivot, int64_t *low, int64_t
   _mm512_storeu_si512(high, _mm512_maskz_compress_epi64(_knot_mask8(less), (__m512i)v));
   return __builtin_popcount(less);
 }
+// Each part goes to the end of what it has, which moves on.
+#define PARTS(bits, lanes) \
+  __m512i x = (__m512i)v; \
+  __mmask##lanes a = _mm512_cmplt_epi##bits##_mask(x, (__m512i)low), \
+                 b = _mm512_cmplt_epi##bits##_mask(x, (__m512i)middle), \
+                 c = _mm512_cmplt_epi##bits##_mask(x, (__m512i)high); \
+  int first = __builtin_popcount(a), second = __builtin_popcount(b), \
+      third = __builtin_popcount(c); \
+  _mm512_storeu_si512(ends[0], _mm512_maskz_compress_epi##bits(a, x)); \
+  _mm512_storeu_si512(ends[1], _mm512_maskz_compress_epi##bits(_kandn_mask##lanes(a, b), x)); \
+  _mm512_storeu_si512(ends[2], _mm512_maskz_compress_epi##bits(_kandn_mask##lanes(b, c), x)); \
+  _mm512_storeu_si512(ends[3], _mm512_maskz_compress_epi##bits(_knot_mask##lanes(c), x)); \
+  ends[0] += first, ends[1] += second - first, ends[2] += third - second, ends[3] += lanes - third
+TARGET static inline void quarter_i32x16(i32x16 v, i32x16 low, i32x16 middle, i32x16 high,
+                                         int32_t **ends) {
+  PARTS(32, 16);
+}
+TARGET static inline void quarter_i64x8(i64x8 v, i64x8 low, i64x8 middle, i64x8 high,
+                                        int64_t **ends) {
+  PARTS(64, 8);
+}
+// The greater one of two, if the lesser is known: the greatest of zmm registers is found on one
+// port, as the least is, and bits on two.
+#define OTHER_OF(a, b, c) _mm512_ternarylogic_epi32((__m512i)(a), (__m512i)(b), (__m512i)(c), 0x96)
+enum { QUARTERED = 1 << 13 };  // bytes from which on ranges are parted in four
+// What is below 0 has all but its sign turned; NaN is the greatest, whatever its sign is.
+#define KEYS_OF(bits, suffix, vector) \
+  __m512i x = (__m512i)v, most = _mm512_set1_epi##bits(INT##bits##_MAX); \
+  __m512i key = _mm512_ternarylogic_epi##bits(x, _mm512_srai_epi##bits(x, bits - 1), most, 0x78); \
+  return _mm512_mask_mov_epi##bits( \
+      key, _mm512_cmp_##suffix##_mask((vector)v, (vector)v, _CMP_UNORD_Q), most)
+TARGET static inline __m512i keys_i32x16(i32x16 v) { KEYS_OF(32, ps, __m512); }
+TARGET static inline __m512i keys_i64x8(i64x8 v) { KEYS_OF(64, pd, __m512d); }
 #undef ROWS
 #define ROWS 16
 #define T int32_t
@@ -121,8 +154,10 @@ TARGET static inline int split_i64x8(i64x8 v, i64x8 pivot, int64_t *low, int64_t
 #define MOST INT32_MAX
 #define FLOAT_INFINITY 0x7f800000
 #define MIN(a, b) ((i32x16)_mm512_min_epi32((__m512i)(a), (__m512i)(b)))
-#define MAX(a, b) ((i32x16)_mm512_max_epi32((__m512i)(a), (__m512i)(b)))
+#define MAX(a, b, less) ((i32x16)OTHER_OF(a, b, less))
 #define SPLIT split_i32x16
+#define QUARTER quarter_i32x16
+#define KEYS(v) ((i32x16)keys_i32x16(v))
 #include "cpu/sort_vectors.h"
 #undef MIN
 #undef MAX
@@ -133,24 +168,34 @@ TARGET static inline int split_i64x8(i64x8 v, i64x8 pivot, int64_t *low, int64_t
 #define MOST INT64_MAX
 #define FLOAT_INFINITY 0x7ff0000000000000
 #define MIN(a, b) ((i64x8)_mm512_min_epi64((__m512i)(a), (__m512i)(b)))
-#define MAX(a, b) ((i64x8)_mm512_max_epi64((__m512i)(a), (__m512i)(b)))
+#define MAX(a, b, less) ((i64x8)OTHER_OF(a, b, less))
 #define SPLIT split_i64x8
+#undef QUARTER
+#undef KEYS
+#define QUARTER quarter_i64x8
+#define KEYS(v) ((i64x8)keys_i64x8(v))
 #include "cpu/sort_vectors.h"
 
 // Before ranges are halved: twice as many pivots as are needed if all are good.
 static int tries_for(int64_t n) { return 2 * (64 - __builtin_clzll((uint64_t)n | 1)); }
 static bool wide(void) { return px_cpu_level_used() >= PX_CPU_AVX512; }
-bool px__sort_i32(int32_t *a, int32_t *room, int64_t n) {
-  return (wide() ? sort_i32_512 : sort_i32)(false, a, a, room, n, tries_for(n));
-}
-bool px__sort_i64(int64_t *a, int64_t *room, int64_t n) {
-  return (wide() ? sort_i64_512 : sort_i64)(false, a, a, room, n, tries_for(n));
-}
-#define FLOATS(BITS, T) \
-  bool px__sort_f##BITS(const T *from, T *to, T *room, int64_t n) { \
-    return (wide() ? sort_floats_i##BITS##_512 : sort_floats_i##BITS)(from, to, room, n, \
-                                                                      tries_for(n)); \
+#define PLACES(kind, to, room, rooms, n) \
+  (places_##kind) { \
+    to, room, (rooms) >= 3 ? (room) + (n) : NULL, (rooms) >= 3 ? (room) + 2 * (n) : NULL \
   }
-FLOATS(32, int32_t)
-FLOATS(64, int64_t)
+#define SORTS(BITS, T) \
+  bool px__sort_i##BITS(const T *from, T *to, T *room, int rooms, int64_t n) { \
+    if (!wide()) \
+      return sort_i##BITS(false, from, PLACES(i##BITS, to, room, rooms, n), n, tries_for(n)); \
+    return sort_i##BITS##_512(false, from, PLACES(i##BITS##_512, to, room, rooms, n), n, \
+                              tries_for(n)); \
+  } \
+  bool px__sort_f##BITS(const T *from, T *to, T *room, int rooms, int64_t n) { \
+    if (!wide()) \
+      return sort_floats_i##BITS(from, PLACES(i##BITS, to, room, rooms, n), n, tries_for(n)); \
+    return sort_floats_i##BITS##_512(from, PLACES(i##BITS##_512, to, room, rooms, n), n, \
+                                     tries_for(n)); \
+  }
+SORTS(32, int32_t)
+SORTS(64, int64_t)
 #endif

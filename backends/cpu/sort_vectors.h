@@ -45,7 +45,7 @@ TARGET static inline void NAME(store)(T *p, NAME(vector) v) { memcpy(p, &v, size
 #define INLINE TARGET static inline __attribute__((always_inline))
 INLINE void NAME(order)(V *a, V *b) {
   V less = MIN(*a, *b);
-  *b = MAX(*a, *b), *a = less;
+  *b = MAX(*a, *b, less), *a = less;
 }
 // What is `far` apart in runs of 2 * size, as Batcher's network compares it.
 #define COMPARE(v, rows, size, far) \
@@ -77,7 +77,7 @@ INLINE void NAME(sort_columns)(V *v, const int rows) {
   UNROLL for (int i_ = 0; i_ < (rows + 1) / 2; i_++) { \
     V *a_ = &v[i_], *b_ = &v[rows - 1 - i_]; \
     V other_ = PX_SHUFFLE(*b_, *b_, FLIP(2 * lanes - 1)), less_ = MIN(*a_, other_); \
-    other_ = MAX(*a_, other_); \
+    other_ = MAX(*a_, other_, less_); \
     *a_ = PX_SHUFFLE(less_, other_, SIDE(lanes, L)); \
     less_ = PX_SHUFFLE(other_, less_, SIDE(lanes, L)); \
     if (rows > 1) *b_ = PX_SHUFFLE(less_, less_, FLIP(2 * lanes - 1)); \
@@ -85,7 +85,7 @@ INLINE void NAME(sort_columns)(V *v, const int rows) {
 #define PART(v, rows, lanes) \
   UNROLL for (int i_ = 0; i_ < rows; i_++) { \
     V other_ = PX_SHUFFLE(v[i_], v[i_], FLIP(lanes)), less_ = MIN(v[i_], other_); \
-    other_ = MAX(v[i_], other_); \
+    other_ = MAX(v[i_], other_, less_); \
     v[i_] = PX_SHUFFLE(less_, other_, SIDE(lanes, L)); \
   }
 INLINE void NAME(settle_columns)(V *v, const int rows) {
@@ -129,8 +129,9 @@ INLINE void NAME(turn)(V *v, const int rows) {
   if (rows >= 8) NAME(zip)(v, rows);
   if (rows >= 16) NAME(zip)(v, rows);
 }
-// From `from` to `to`, which may be the same; n is not above rows * L.
-INLINE void NAME(network)(const T *from, T *to, int64_t n, const int rows) {
+// From `from` to `to`, which may be the same; n is not above rows * L. What is below 0 has the bits
+// of `flip` turned at the end.
+INLINE void NAME(network)(const T *from, T *to, int64_t n, T flip, const int rows) {
   V v[ROWS];
   T edge[L], beyond[L];
   int64_t whole = n / L;
@@ -144,34 +145,40 @@ INLINE void NAME(network)(const T *from, T *to, int64_t n, const int rows) {
   NAME(sort_columns)(v, rows);
   NAME(merge_columns)(v, rows);
   NAME(turn)(v, rows);
+  V turned = (V){0} + flip;
+  UNROLL for (int i = 0; i < rows; i++) v[i] ^= (v[i] >> SIGN) & turned;
   UNROLL for (int i = 0; i < rows; i++) NAME(store)(i < whole    ? to + i * L
                                                     : i == whole ? edge
                                                                  : beyond,
                                                     v[i]);
   memcpy(to + whole * L, edge, rest);
 }
-TARGET static void NAME(sort_few)(const T *from, T *to, int64_t n) {
+TARGET static void NAME(sort_few)(const T *from, T *to, int64_t n, T flip) {
   if (n <= L)
-    NAME(network)(from, to, n, 1);
+    NAME(network)(from, to, n, flip, 1);
   else if (n <= 2 * L)
-    NAME(network)(from, to, n, 2);
+    NAME(network)(from, to, n, flip, 2);
   else if (n <= 4 * L)
-    NAME(network)(from, to, n, 4);
+    NAME(network)(from, to, n, flip, 4);
   else if (n <= 8 * L)
-    NAME(network)(from, to, n, 8);
+    NAME(network)(from, to, n, flip, 8);
 #if ROWS >= 16
   else
-    NAME(network)(from, to, n, 16);
+    NAME(network)(from, to, n, flip, 16);
 #endif
 }
 
 // ---- parts
 
-// Bits of floats as keys (key_f32), and in place back, but that zeros have no sign.
+// Bits of floats as keys (key_f32), and in place back; but zeros have a sign, by which they come in
+// another order, as NaN do by its bits.
 INLINE V NAME(keys)(V bits) {
-  V size = bits & MOST, key = bits ^ ((bits >> SIGN) & MOST);
-  V zero = (V)(size == 0), nan = (V)(size > FLOAT_INFINITY);
-  return (key & ~(zero | nan)) | (nan & MOST);
+#ifdef KEYS
+  return KEYS(bits);
+#else
+  V nan = (V)((bits & MOST) > FLOAT_INFINITY), key = bits ^ ((bits >> SIGN) & MOST);
+  return (key & ~nan) | (nan & MOST);
+#endif
 }
 TARGET static void NAME(unkey)(T *keys, int64_t n) {
   for (px__steps s = {.n = n}; px__step(&s);)
@@ -199,15 +206,21 @@ INLINE int64_t NAME(part_of)(const bool floats, const T *from, int64_t n, T pivo
 TARGET static int64_t NAME(part)(const T *from, int64_t n, T pivot, T *low, T *high) {
   return NAME(part_of)(false, from, n, pivot, low, high);
 }
-// The middle one of some, of more where a range is long.
-TARGET static T NAME(sampled)(bool floats, const T *from, int64_t n) {
-  T some[8 * L];
-  int count = n < 1024 ? L : n < 8192 ? 4 * L : 8 * L;
+// Some of them in order, more where a range is long; gives how many.
+enum { NAME(SAMPLES) = 8 * L };
+TARGET static int NAME(sample)(bool floats, const T *from, int64_t n, T *some) {
+  int count = n < 1024 ? L : n < 8192 ? 4 * L : NAME(SAMPLES);
   int64_t step = n / count;
   for (int i = 0; i < count; i++) some[i] = from[i * step + step / 2];
   for (int i = 0; floats && i < count; i += L)
     NAME(store)(some + i, NAME(keys)(NAME(load)(some + i)));
-  NAME(sort_few)(some, some, count);
+  NAME(sort_few)(some, some, count, 0);
+  return count;
+}
+// The middle one of some.
+TARGET static T NAME(sampled)(bool floats, const T *from, int64_t n) {
+  T some[NAME(SAMPLES)];
+  int count = NAME(sample)(floats, from, n, some);
   return some[count / 2];
 }
 // What is in the middle between the least and the greatest, above the least; if all are equal,
@@ -221,35 +234,102 @@ static T NAME(halfway)(const T *from, int64_t n) {
   T half = (least & most) + ((least ^ most) >> 1);  // rounded down
   return half < most ? half + 1 : most;
 }
-// Sorts what is at `from`, which is `to` or `other`, to `to`. Both have room for n. After `tries`
-// pivots of samples the range of the numbers is halved, and no input takes long. `floats`: what is
-// sorted becomes floats again, as it is at hand. False: the call has been ended.
-static bool NAME(sort)(bool floats, T *from, T *to, T *other, int64_t n, int tries) {
+// Memory for n each: `to`, where they are to be in order, and others; `third` may be NULL.
+typedef struct NAME(places) {
+  T *to, *other, *third, *fourth;
+} NAME(places);
+
+#ifdef QUARTER
+// Parts by three pivots at once what is at `from`, which may be `to` or `other`, to the four
+// places, from the least on: where a range does not lie in the first cache, passes take as long as
+// memory does. False: pivots are alike, and nothing was done.
+INLINE bool NAME(quarter_of)(const bool floats, const T *from, int64_t n, const NAME(places) * at,
+                             int64_t *counts) {
+  T some[NAME(SAMPLES)], *ends[4] = {at->to, at->other, at->third, at->fourth};
+  int count = NAME(sample)(floats, from, n, some);
+  T pivots[3] = {some[count / 4], some[count / 2], some[count / 4 * 3]};
+  if (pivots[0] == pivots[1] || pivots[1] == pivots[2]) return false;
+  int64_t whole = n / L * L;
+  V low = (V){0} + pivots[0], middle = (V){0} + pivots[1], high = (V){0} + pivots[2];
+  for (px__steps s = {.n = whole}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i += L) {
+      V v = NAME(load)(from + i);
+      for (int k = 0; k < 4; k++) __builtin_prefetch(ends[k] + 4 * L, 1);
+      QUARTER(floats ? NAME(keys)(v) : v, low, middle, high, ends);
+    }
+  for (int64_t i = whole; i < n; i++) {
+    T x = floats ? NAME(keys)((V){0} + from[i])[0] : from[i];
+    *ends[(x >= pivots[0]) + (x >= pivots[1]) + (x >= pivots[2])]++ = x;
+  }
+  counts[0] = ends[0] - at->to, counts[1] = ends[1] - at->other, counts[2] = ends[2] - at->third;
+  counts[3] = n - counts[0] - counts[1] - counts[2];
+  return true;
+}
+TARGET static bool NAME(quarter)(const T *from, int64_t n, const NAME(places) * at,
+                                 int64_t *counts) {
+  return NAME(quarter_of)(false, from, n, at, counts);
+}
+enum { NAME(QUARTERED) = QUARTERED / (int)sizeof(T) };
+static bool NAME(sort)(bool floats, const T *from, NAME(places) at, int64_t n, int tries);
+// Sorts the upper three parts: what is behind another one, and what is no longer needed, is room.
+static bool NAME(sort_parts)(bool floats, const NAME(places) * at, const int64_t *counts,
+                             int tries) {
+  int64_t second = counts[0], third = second + counts[1], fourth = third + counts[2];
+  T *rest = at->other + counts[1];
+  NAME(places) a = {at->to + fourth, at->fourth, at->third + counts[2], rest};
+  NAME(places) b = {at->to + third, at->third, at->fourth, rest};
+  NAME(places) c = {at->to + second, at->other, at->third, at->fourth};
+  return NAME(sort)(floats, at->fourth, a, counts[3], tries) &&
+         NAME(sort)(floats, at->third, b, counts[2], tries) &&
+         NAME(sort)(floats, at->other, c, counts[1], tries);
+}
+#endif
+
+// Sorts what is at `from`, which is at.to, at.other or elsewhere, to at.to. After `tries` pivots of
+// samples the range of the numbers is halved, and no input takes long. `floats`: what is sorted
+// becomes floats again, as it is at hand. False: the call has been ended.
+static bool NAME(sort)(bool floats, const T *from, NAME(places) at, int64_t n, int tries) {
   while (n > NAME(FEW)) {
     if (n > PX__STEP && px__cpu_stopped()) return false;
+#ifdef QUARTER
+    int64_t counts[4];
+    if (at.third && n >= NAME(QUARTERED) && tries > 1 && NAME(quarter)(from, n, &at, counts)) {
+      tries -= 2;
+      if (!NAME(sort_parts)(floats, &at, counts, tries)) return false;
+      from = at.to, n = counts[0];
+      continue;
+    }
+#endif
     T pivot = tries-- > 0 ? NAME(sampled)(false, from, n) : NAME(halfway)(from, n);
-    int64_t less = NAME(part)(from, n, pivot, to, other);
+    int64_t less = NAME(part)(from, n, pivot, at.to, at.other);
     if (less > 0) {
-      if (!NAME(sort)(floats, other, to + less, other, n - less, tries)) return false;
-      from = to, n = less;
+      NAME(places) above = {at.to + less, at.other, at.third, at.fourth};
+      if (!NAME(sort)(floats, at.other, above, n - less, tries)) return false;
+      from = at.to, n = less;
       continue;
     }
     // The pivot is the least: all of its kind come first.
-    less = pivot == MOST ? n : NAME(part)(other, n, (T)(pivot + 1), to, other);
-    if (pivot == MOST && to != other) memcpy(to, other, (size_t)n * sizeof(T));
-    if (floats) NAME(unkey)(to, less);
-    from = other, to += less, n -= less;
+    less = pivot == MOST ? n : NAME(part)(at.other, n, (T)(pivot + 1), at.to, at.other);
+    if (pivot == MOST && at.to != at.other) memcpy(at.to, at.other, (size_t)n * sizeof(T));
+    if (floats) NAME(unkey)(at.to, less);
+    from = at.other, at.to += less, n -= less;
   }
-  NAME(sort_few)(from, to, n);
-  if (floats) NAME(unkey)(to, n);
+  NAME(sort_few)(from, at.to, n, floats ? MOST : 0);
   return true;
 }
 // Sorts the floats at `from`, which is elsewhere: they become keys where they are first parted.
-TARGET static bool NAME(sort_floats)(const T *from, T *to, T *other, int64_t n, int tries) {
+TARGET static bool NAME(sort_floats)(const T *from, NAME(places) at, int64_t n, int tries) {
+#ifdef QUARTER
+  int64_t counts[4];
+  if (at.third && n >= NAME(QUARTERED) && NAME(quarter_of)(true, from, n, &at, counts))
+    return NAME(sort_parts)(true, &at, counts, tries) &&
+           NAME(sort)(true, at.to, at, counts[0], tries);
+#endif
   T pivot = n >= L ? NAME(sampled)(true, from, n) : MOST;
-  int64_t less = NAME(part_of)(true, from, n, pivot, to, other);
-  return NAME(sort)(true, other, to + less, other, n - less, tries) &&
-         NAME(sort)(true, to, to, other, less, tries);
+  int64_t less = NAME(part_of)(true, from, n, pivot, at.to, at.other);
+  NAME(places) above = {at.to + less, at.other, at.third, at.fourth};
+  return NAME(sort)(true, at.other, above, n - less, tries) &&
+         NAME(sort)(true, at.to, at, less, tries);
 }
 #undef T
 #undef L

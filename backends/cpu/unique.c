@@ -268,7 +268,7 @@ static void give_kinds(results *r, const source *sorted) {
 
 // All are sorted where the different ones go.
 static bool give_sorted(results *r, const source *s) {
-  int64_t *room = malloc((size_t)s->n * 2 * sizeof *room);
+  int64_t *room = malloc((size_t)s->n * 3 * sizeof *room);
   px__key_counts *counts = malloc(sizeof *counts);
   const source sorted = {r->values, (int64_t)r->item, s->n, s->dtype, s->has_nan, s->nan};
   const px__line to = {r->values, (int64_t)r->item, s->dtype},

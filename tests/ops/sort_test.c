@@ -162,6 +162,35 @@ PX_TEST(values_alone_are_those_of_a_sort_with_places) {
                       (size_t)(3 * lengths[i]) * px_dtype_size(d)));
       }
 }
+// Of both signs are zeros and NaN.
+static void turn_signs(px_tensor *t) {
+  size_t item = px_dtype_size(px_tensor_dtype(t));
+  char *at = px_tensor_data(t);
+  for (int64_t i = 0; i < px_tensor_numel(t); i += 3) at[(size_t)(i + 1) * item - 1] ^= (char)0x80;
+}
+static void check_rows(const char *level) {
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_INT32, PX_INT64};
+  static const int64_t lengths[] = {1, 15, 16, 255, 1000, 1025, 2049, 5000, 70001};
+  setenv("PHLOX_CPU", level, 1);
+  for (int i = 0; i < 36; i++)
+    for (int64_t kinds = 9; kinds < 100000000; kinds *= 1000) {
+      int64_t n = lengths[i / 4];
+      PX_SCOPED(px_tensor) t = assorted(dtypes[i % 4], 1, n, kinds);
+      PX_SCOPED(px_tensor) line = NULL;
+      PX_SCOPED(px_tensor) alone = NULL;
+      PX_SCOPED(px_tensor) values = NULL;
+      PX_SCOPED(px_tensor) where = NULL;
+      turn_signs(t);
+      OK(px_view(&line, t, SIZES(n), 1));
+      OK(px_msort(&alone, line));
+      OK(px_sort(&values, &where, line, 0, false, true));
+      CHECK(!memcmp(px_tensor_data(alone), px_tensor_data(values),
+                    (size_t)n * px_dtype_size(dtypes[i % 4])));
+    }
+}
+PX_TEST(values_in_a_row_are_those_of_a_sort_with_places) { check_rows("avx512"); }
+PX_TEST(values_in_a_row_are_those_of_a_sort_with_places_by_vectors_of_avx2) { check_rows("avx2"); }
+PX_TEST(values_in_a_row_are_those_of_a_sort_with_places_without_vectors) { check_rows("base"); }
 // As columns, of which some are sorted together.
 PX_TEST(values_of_many_columns_are_those_of_sorts_with_places) {
   static const int64_t lengths[] = {1, 5, 16, 100, 2000};
