@@ -75,13 +75,15 @@ static __attribute__((noinline)) int64_t any_stride(const px_operand *o, int wan
   return o->immediate ? 0 : flat_stride(o, px__cpu_item[want]);
 }
 
-static bool try_flat(const px_launch *l, const px__cpu_pointwise *op, px__cpu_row row, int64_t n) {
+// dtype: that of the row.
+static bool try_flat(const px_launch *l, const px__cpu_pointwise *op, int dtype, int64_t n) {
+  px__cpu_row row = op->rows[dtype];
   char *data[PX_MAX_OPERANDS];
   int64_t strides[PX_MAX_OPERANDS];
-  int compute = row_dtype(op, l->compute);
+  bool alike = !op->bools && !op->real;
   for (int i = 0; i < op->operands; i++) {
     const px_operand *o = &l->operands[i];
-    int want = operand_dtype(op, i, compute);
+    int want = alike ? dtype : operand_dtype(op, i, dtype);
     data[i] = o->data, strides[i] = px__cpu_item[want];
     // Most operands are vectors.
     if (o->dtype == want && o->ndim == 1 && !o->immediate && o->strides[0] == 1) continue;
@@ -335,13 +337,14 @@ static bool try_fill(const px_launch *l, const px__cpu_pointwise *op, px__cpu_ro
 }
 
 px_status px__cpu_pointwise_run(const px_launch *l, const px__cpu_pointwise *op) {
-  px__cpu_row row = op->rows[row_dtype(op, l->compute)];
+  int dtype = row_dtype(op, l->compute);
+  px__cpu_row row = op->rows[dtype];
   if (!row)
     return px_error_set(PX_UNIMPLEMENTED, 0, __FILE__, __LINE__, __func__,
                         "\"%s\" not implemented for '%s'", l->op,
                         px_dtype_class((px_dtype)l->compute));
   int64_t n = px_operand_numel(&l->operands[0]);
-  if (n == 0 || try_fill(l, op, row, n) || try_flat(l, op, row, n)) return PX_OK;
+  if (n == 0 || try_fill(l, op, row, n) || try_flat(l, op, dtype, n)) return PX_OK;
   plan p;
   load_operands(&p, l, op);
   load_dims(&p, l);

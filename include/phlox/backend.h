@@ -53,12 +53,15 @@ typedef struct px_value {
     px_generator *generator;
   } v;
 } px_value;
-// Returns a value of a kind whose content is still to be set.
-static inline px_value px_value_of(int kind) {
+// Returns a value of a kind whose content is still to be set. Always inline, as PX_I and those like
+// it: a call takes more room than what they do, and compilers that spare room make one.
+__attribute__((always_inline)) static inline px_value px_value_of(int kind) {
   px_value r = {(uint8_t)kind, 0, 0, {NULL}};
   return r;
 }
-static inline px_value PX_NONE(void) { return px_value_of(PX_ARG_NONE); }
+__attribute__((always_inline)) static inline px_value PX_NONE(void) {
+  return px_value_of(PX_ARG_NONE);
+}
 static inline px_value PX_T(const px_tensor *t) {
   px_value r = px_value_of(t ? PX_ARG_TENSOR : PX_ARG_NONE);
   r.v.tensor = (px_tensor *)t;
@@ -71,17 +74,17 @@ static inline px_value PX_TS(px_tensor *const *ts, int64_t n) {
   r.v.tensors = ts;
   return r;
 }
-static inline px_value PX_I(int64_t i) {
+__attribute__((always_inline)) static inline px_value PX_I(int64_t i) {
   px_value r = px_value_of(PX_ARG_INT);
   r.v.i = i;
   return r;
 }
-static inline px_value PX_F(double f) {
+__attribute__((always_inline)) static inline px_value PX_F(double f) {
   px_value r = px_value_of(PX_ARG_FLOAT);
   r.v.f = f;
   return r;
 }
-static inline px_value PX_B(bool b) {
+__attribute__((always_inline)) static inline px_value PX_B(bool b) {
   px_value r = px_value_of(PX_ARG_BOOL);
   r.v.i = b;
   return r;

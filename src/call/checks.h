@@ -14,8 +14,9 @@ static inline int64_t px__ndim_of(px_value a) { return px__is_tensor(a) ? a.v.te
 static inline int64_t px__numel_of(px_value a) { return px__is_tensor(a) ? a.v.tensor->numel : 1; }
 static inline int64_t px__length_of(px_value a) { return a.n; }
 
-// The dtype of a tensor, that which a number has, or an argument that is one.
-static inline px_dtype px__dtype_of(px_value a) {
+// The dtype of a tensor, that which a number has, or an argument that is one. What products ask of
+// each call is always inline: of what is surely a tensor hardly anything is left of it.
+__attribute__((always_inline)) static inline px_dtype px__dtype_of(px_value a) {
   if (px__is_tensor(a)) return (px_dtype)a.v.tensor->dtype;
   if (a.kind == PX_ARG_DTYPE) return (px_dtype)a.v.i;
   return a.kind == PX_ARG_NONE ? PX_DTYPE_NONE : px_scalar_dtype(px_value_scalar(a));
@@ -28,7 +29,7 @@ static inline bool px__is_float(px_value a) {
 static inline bool px__is_complex(px_value a) { return px_dtype_is_complex(px__dtype_of(a)); }
 static inline bool px__is_bool(px_value a) { return px__dtype_of(a) == PX_BOOL; }
 static inline bool px__is_int64(px_value a) { return px__dtype_of(a) == PX_INT64; }
-static inline bool px__same_dtype(px_value a, px_value b) {
+__attribute__((always_inline)) static inline bool px__same_dtype(px_value a, px_value b) {
   return px__dtype_of(a) == px__dtype_of(b);
 }
 static inline const char *px__class_of(px_value a) { return px_dtype_class(px__dtype_of(a)); }
@@ -38,7 +39,7 @@ typedef struct px__sizes {
   const int64_t *at;
   int n;
 } px__sizes;
-static inline px__sizes px__sizes_of(px_value a) {
+__attribute__((always_inline)) static inline px__sizes px__sizes_of(px_value a) {
   if (px__is_tensor(a)) return (px__sizes){a.v.tensor->sizes, a.v.tensor->ndim};
   return a.kind == PX_ARG_INTS ? (px__sizes){a.v.ints, a.n} : (px__sizes){NULL, 0};
 }
@@ -48,7 +49,7 @@ static inline bool px__same_sizes(px_value a, px_value b) {
 }
 // The size of dimension d, from the end if it is negative; -1 if there is none. A 0-dim tensor has
 // dimensions 0 and -1, of size 1.
-static inline int64_t px__size_of(px_value a, int64_t d) {
+__attribute__((always_inline)) static inline int64_t px__size_of(px_value a, int64_t d) {
   px__sizes x = px__sizes_of(a);
   if (x.n == 0 && px__is_tensor(a) && (d == 0 || d == -1)) return 1;
   if (d < 0) d += x.n;

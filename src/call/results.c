@@ -71,10 +71,10 @@ static inline px_status check_read(const px_tensor *out, const px_tensor *in, bo
 
 static px_status check_reads(const px_call *call, const px_tensor *out, bool apart) {
   const px_value *a = call->args, *end = a + call->op->param_count;
-  bool writes_self = call->op->flags & PX_OP_HAS_INPLACE;  // of which `out` may be the memory
+  // `out` may be the memory of self, where there is a form in place.
+  const px_value *same = apart && (call->op->flags & PX_OP_HAS_INPLACE) ? a : NULL;
   for (a += call->mode == PX_CALL_INPLACE; a < end; a++) {
-    bool is_self = writes_self && a == call->args;
-    if (a->kind == PX_ARG_TENSOR) PX_TRY(check_read(out, a->v.tensor, apart && !is_self));
+    if (a->kind == PX_ARG_TENSOR) PX_TRY(check_read(out, a->v.tensor, apart && a != same));
     for (int i = 0; a->kind == PX_ARG_TENSORS && i < a->n; i++)
       PX_TRY(check_read(out, a->v.tensors[i], apart));
   }

@@ -78,10 +78,14 @@ static px_status run_product(px_call *call, const px_tensor *a, const px_tensor 
   return PX_OK;
 }
 
-// Comes before the launch, and leaves real numbers to it. What it calls is not recorded.
+// Comes before the launch, and leaves real numbers to it, as those who are called often do first of
+// all. What it calls is not recorded.
+static bool is_real(const px_tensor *t) {
+  return PX_LIKELY(!px_dtype_is_complex((px_dtype)t->dtype));
+}
 static px_status products(px_call *call, const px_tensor *a, const px_tensor *b, int ndim,
                           const int64_t *sizes, product of, const scaled *s) {
-  if (PX_LIKELY(!px_dtype_is_complex((px_dtype)a->dtype))) return PX_OK;
+  if (is_real(a)) return PX_OK;
   px_device_type type = (px_device_type)call->device.type;
   if (a->dtype != PX_COMPLEX32 && type != PX_META && !px__runs_host_kernels(type)) return PX_OK;
   if (px__hooks) px__hooks->suspend(true);
@@ -92,10 +96,12 @@ static px_status products(px_call *call, const px_tensor *a, const px_tensor *b,
 
 PX_RUN(mm) {
   const px_tensor *a = args->self, *b = args->mat2;
+  if (is_real(a)) return PX_OK;
   return products(call, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[1]}, px_mm, NULL);
 }
 PX_RUN(bmm) {
   const px_tensor *a = args->self, *b = args->mat2;
+  if (is_real(a)) return PX_OK;
   const int64_t sizes[] = {a->sizes[0], a->sizes[1], b->sizes[2]};
   return products(call, a, b, 3, sizes, px_bmm, NULL);
 }
@@ -103,6 +109,7 @@ PX_RUN(mv) { return products(call, args->self, args->vec, 1, args->self->sizes, 
 PX_RUN(dot) { return products(call, args->self, args->tensor, 0, NULL, px_dot, NULL); }
 PX_RUN(addmm) {
   const px_tensor *a = args->mat1, *b = args->mat2;
+  if (is_real(a)) return PX_OK;
   const scaled s = {args->self, args->beta, args->alpha};
   return products(call, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[1]}, px_mm, &s);
 }
@@ -119,6 +126,7 @@ static px_status times_turned(px_tensor **out, const px_tensor *a, const px_tens
 }
 PX_RUN(_linear) {
   const px_tensor *a = args->mat1, *b = args->mat2;
+  if (is_real(a)) return PX_OK;
   const scaled s = {args->self, args->beta, args->alpha};
   return products(call, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[0]}, times_turned, &s);
 }

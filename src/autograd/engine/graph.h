@@ -163,8 +163,14 @@ static inline bool px__sees(const px_node *node, int i, bool forward) {
 }
 
 // ---- tensor.c
-// Whether t is a variable or has a history, of reverse mode or of forward mode.
-bool px__has_history(const px_tensor *t);
+// Whether t is a view whose base changed since t's history was made (view.c).
+bool px__view_stale(const px_tensor *t);
+// Whether t is a variable or has a history, of reverse mode or of forward mode. Each call asks it
+// of each argument, and the marks answer for most.
+static inline bool px__has_history(const px_tensor *t) {
+  unsigned marks = px_tensor_marks(t);
+  return (marks & PX_MARK_NEEDS_GRAD) || ((marks & PX_MARK_VIEW) && px__view_stale(t));
+}
 static inline bool px__is_origin(const px_tensor *t) {  // a leaf of either mode
   const px__grad_state *state = px_tensor_slot(t);
   return !(state && state->fn) && px_tensor_is_leaf(t);
@@ -247,8 +253,7 @@ extern const px__kind px__zero_kind;  // its first input's gradient is zero, in 
 // ---- view.c
 __attribute__((warn_unused_result)) px_status px__copy_slices_new(px_node **out, px_tensor *base,
                                                                   px_tensor *view, px_node *inner);
-// Whether t is a view whose base changed since t's history was made; brings it up to date.
-bool px__view_stale(const px_tensor *t);
+// Brings up to date a view of which px__view_stale is true.
 __attribute__((warn_unused_result)) px_status px__view_refresh(px_tensor *t);
 
 // ---- accumulate.c

@@ -21,7 +21,8 @@ static void mark(void) {
                           PX_MARK_VIEW | (off ? PX_MARK_UNRECORDED : 0));
 }
 
-bool px_grad_enabled(void) { return !modes.no_grad && !modes.inference; }
+static inline bool records(void) { return !modes.no_grad && !modes.inference; }
+bool px_grad_enabled(void) { return records(); }
 
 void px_grad_set_enabled(bool enabled) {
   if (modes.no_grad == !enabled) return;
@@ -82,7 +83,7 @@ void px__forward_count(int change) {
   mark();
 }
 
-bool px__recording(void) { return (px_grad_enabled() || modes.forward) && modes.suspended == 0; }
+bool px__recording(void) { return (records() || modes.forward) && modes.suspended == 0; }
 
 void px__suspend(bool on) { modes.suspended += on ? 1 : -1; }
 

@@ -89,10 +89,6 @@ px_status px_node_result(px_tensor **out, px_node *node, int nr) {
 
 // ---- requires_grad
 
-bool px__has_history(const px_tensor *t) {
-  return (px_tensor_marks(t) & PX_MARK_NEEDS_GRAD) || px__view_stale(t);
-}
-
 // The tensor that has the history: of a view that is out of date, its base.
 static const px_tensor *historian(const px_tensor *t) {
   return px__view_stale(t) ? px_tensor_base(t) : t;
