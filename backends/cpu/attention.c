@@ -45,14 +45,13 @@ typedef struct tile {
 } tile;
 
 static int64_t blocks_of(const attention *t) { return (t->length + QUERIES - 1) / QUERIES; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 // Places that the last of the tile's queries may see, and those of the tile that row r may.
 static int64_t reach(const attention *t, const tile *x) {
-  return t->causal ? least(t->places, x->i + x->rows) : t->places;
+  return t->causal ? px__least(t->places, x->i + x->rows) : t->places;
 }
 static int64_t seen(const attention *t, const tile *x, int64_t r) {
   int64_t count = x->i + r + 1 - x->j;
-  return !t->causal ? x->n : count < 0 ? 0 : least(count, x->n);
+  return !t->causal ? x->n : count < 0 ? 0 : px__least(count, x->n);
 }
 // The number of a row of query among all.
 static int64_t row_of(const attention *t, const tile *x, int64_t r) {

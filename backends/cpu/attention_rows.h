@@ -183,7 +183,7 @@ static bool NAME(forward_rows)(const attention *t, tile *x, const NAME(room) * r
   for (int64_t i = 0; i < x->rows; i++) r->top[i] = -(T)INFINITY, r->sum[i] = 0;
   if (!end) memset(r->weighted, 0, (size_t)(x->rows * t->value_width) * sizeof(T));
   for (x->j = 0; x->j < end; x->j += t->keys) {
-    x->n = least(t->keys, end - x->j);
+    x->n = px__least(t->keys, end - x->j);
     if (px__cpu_stopped()) return true;
     if (!NAME(forward_tile)(t, x, r, query)) return false;
   }
@@ -197,7 +197,7 @@ static bool NAME(forward)(const attention *t, int64_t begin, int64_t end) {
   bool done = room;
   for (int64_t u = begin; done && u < end; u++) {
     tile x = {.b = u / blocks / t->heads, .h = u / blocks % t->heads, .i = u % blocks * QUERIES};
-    x.group = x.h / (t->heads / t->groups), x.rows = least(QUERIES, t->length - x.i);
+    x.group = x.h / (t->heads / t->groups), x.rows = px__least(QUERIES, t->length - x.i);
     done = NAME(forward_rows)(t, &x, &r);
   }
   free(room);
@@ -261,7 +261,7 @@ static bool NAME(backward_rows)(const attention *t, tile *x, const NAME(room) * 
     r->sum[i] = (T)NAME(vec_dot)(grad + i * f, output + i * f, f);
   if (!end) memset(r->weighted, 0, (size_t)(x->rows * t->width) * sizeof(T));
   for (x->j = 0; x->j < end; x->j += t->keys) {
-    x->n = least(t->keys, end - x->j);
+    x->n = px__least(t->keys, end - x->j);
     if (px__cpu_stopped()) return true;
     if (!NAME(backward_tile)(t, x, r, query, grad)) return false;
   }
@@ -281,7 +281,7 @@ static bool NAME(backward_head)(const attention *t, int64_t b, int64_t group, NA
   for (int64_t k = 0; k < shared; k++)
     for (int64_t i = 0; i < t->length; i += QUERIES) {
       tile x = {.b = b, .h = group * shared + k, .group = group, .i = i};
-      x.rows = least(QUERIES, t->length - i);
+      x.rows = px__least(QUERIES, t->length - i);
       if (!NAME(backward_rows)(t, &x, r)) return false;
     }
   if (own) NAME(put_rows)(t->grad_key, b, group, 0, t->places, r->grad_key);

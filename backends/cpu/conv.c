@@ -69,7 +69,6 @@ typedef struct unit {
 enum { TURNED = 16 };
 static int64_t turned_blocks(const conv *t) { return (t->cg + TURNED - 1) / TURNED; }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t all_images(const conv *t) { return t->n * t->z.grid; }
 
 // ---- planes of one dimension
@@ -335,13 +334,13 @@ static bool stays_inside(const conv_axis *a) {
 }
 static void choose_box(conv *t, const conv *like) {
   int64_t each = t->channels * t->groups, whole = (t->x.grid - 1) * t->x.step + span_of(&t->x);
-  t->images = like ? like->images : least((COLUMNS + t->p - 1) / t->p, all_images(t));
-  t->rows = like ? least(like->rows, t->y.grid) : t->y.grid;
+  t->images = like ? like->images : px__least((COLUMNS + t->p - 1) / t->p, all_images(t));
+  t->rows = like ? px__least(like->rows, t->y.grid) : t->y.grid;
   if (!like && t->images == 1) {
     int64_t row = t->z.count * whole * each * t->y.step,
             columns = (COLUMNS + t->x.grid - 1) / t->x.grid;
     int64_t most = PIECE_ELEMENTS / row;
-    t->rows = least(t->rows, most < columns ? columns : most);
+    t->rows = px__least(t->rows, most < columns ? columns : most);
   }
   t->low = (conv_low){low_of(&t->z), low_of(&t->y), low_of(&t->x)};
   t->plain = (t->images == 1 || t->z.grid == 1) && stays_inside(&t->z) && stays_inside(&t->y) &&
@@ -377,7 +376,7 @@ static void pack_factors(void *ctx, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i++) {
     int64_t first = i % parts * PX__GEMM_PACK, group = i / parts;
     int64_t at = group * t->results * t->terms + first * t->row;
-    px__gemm g = {.n = least(t->results - first, PX__GEMM_PACK),
+    px__gemm g = {.n = px__least(t->results - first, PX__GEMM_PACK),
                   .k = t->terms,
                   .b = (const char *)t->factors + at * item,
                   .br = t->term,
@@ -719,8 +718,8 @@ static bool phase_of(conv *t, const conv *like) {
 }
 // Plans the phases that see anything; gives their number.
 static int64_t plan_back(const conv *t, conv *phases, bool *failed) {
-  int64_t count = 0, depth = least(t->sd, t->d), rows = least(t->sh, t->h);
-  int64_t columns = least(t->sw, t->w);
+  int64_t count = 0, depth = px__least(t->sd, t->d), rows = px__least(t->sh, t->h);
+  int64_t columns = px__least(t->sw, t->w);
   for (int64_t i = 0; i < depth * rows * columns; i++) {
     conv p = *t;
     p.z0 = i / (rows * columns), p.y0 = i / columns % rows, p.x0 = i % columns;
@@ -735,7 +734,7 @@ static int64_t plan_back(const conv *t, conv *phases, bool *failed) {
 }
 static void backward(conv *t) {
   conv *phases = malloc((size_t)t->places * sizeof *phases);
-  int64_t all = least(t->sd, t->d) * least(t->sh, t->h) * least(t->sw, t->w);
+  int64_t all = px__least(t->sd, t->d) * px__least(t->sh, t->h) * px__least(t->sw, t->w);
   int64_t count = phases ? plan_back(t, phases, &t->failed) : 0;
   if (count < all) {
     size_t numbers = (size_t)(t->n * t->c * t->d * t->h * t->w);

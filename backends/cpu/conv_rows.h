@@ -371,8 +371,8 @@ static void NAME(add_narrow)(void *ctx, int64_t begin, int64_t end) {
   const conv *t = ctx;
   int64_t each = t->oc * t->k;
   for (int64_t i = begin, count; i < end; i += count) {
-    int64_t term = i % t->k, left = least(end - i, t->k - term);
-    count = least(left, TURNED);
+    int64_t term = i % t->k, left = px__least(end - i, t->k - term);
+    count = px__least(left, TURNED);
     const SUM *from = (const SUM *)t->sums + i * t->og;
     T *out = (T *)t->out + i / t->k * t->og * t->k;
     int64_t places[TURNED];

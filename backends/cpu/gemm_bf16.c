@@ -168,7 +168,6 @@ INLINE void pair_up(half32 a, half32 b, word16 *low, word16 *high) {
                              24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63);
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t steps_of(int64_t k) { return (k + STEP - 1) / STEP; }
 static const uint16_t *row_of(const void *at, const int64_t *rows, int64_t stride, int64_t i) {
   return (const uint16_t *)at + (rows ? rows[i] : i * stride);
@@ -191,7 +190,7 @@ static TARGET void pack_b_columns(const px__gemm *g, int64_t j, int64_t cols, ui
   for (int64_t p = 0; p < g->k; p += STEP, to += PANEL)
     for (int64_t side = 0; side < 2; side++) {
       word16 x[HALF] = {0};
-      int64_t count = least(cols - side * HALF, HALF);
+      int64_t count = px__least(cols - side * HALF, HALF);
       for (int64_t i = 0; i < count; i++) {
         const uint16_t *from = row_of(g->b, g->b_columns, g->bc, j + side * HALF + i);
         x[i] = (word16)load_first(from + p, g->k - p);
@@ -208,7 +207,7 @@ static void pack_b_any(const px__gemm *g, int64_t j, int64_t cols, uint16_t *to)
   }
 }
 static void pack_b(const px__gemm *g, int64_t j, uint16_t *to) {
-  int64_t cols = least(g->n - j, SIDE);
+  int64_t cols = px__least(g->n - j, SIDE);
   if (g->bc == 1 && !g->b_columns)
     pack_b_rows(g, j, cols, to);
   else if (g->br == 1 && !g->b_rows)
@@ -265,11 +264,11 @@ static void pack_a(const px__gemm *g, int64_t i, int64_t rows, int64_t p, int64_
     return;
   }
   for (int64_t h = 0; h < rows; h += HALF, to += HALF * KC)
-    (g->ac == 1 ? pack_a_rows : pack_a_any)(g, i + h, least(rows - h, HALF), p, kc, to);
+    (g->ac == 1 ? pack_a_rows : pack_a_any)(g, i + h, px__least(rows - h, HALF), p, kc, to);
 }
 // The strip of A from row i, for k in [p, p + kc).
 static strip strip_of(const px__gemm *g, int64_t i, int64_t p, int64_t kc, uint16_t *room) {
-  int64_t rows = least(g->m - i, 2 * HALF);
+  int64_t rows = px__least(g->m - i, 2 * HALF);
   const uint16_t *at = (const uint16_t *)g->a + i * g->ar + p;
   if (g->n <= NARROW && g->ac == 1 && !g->a_rows && rows % HALF == 0 && kc % STEP == 0)
     return (strip){{at, at + HALF * g->ar}, g->ar, STEP};
@@ -379,7 +378,7 @@ static TARGET void vectors(const px__gemm *g) {
       const uint16_t *x = (const uint16_t *)g->b + j * g->bc;
       __m512 acc[DOTS];
       for (int r = 0; r < DOTS; r++) {
-        from[r] = row_of(g->a, g->a_rows, g->ar, least(i + r, g->m - 1));
+        from[r] = row_of(g->a, g->a_rows, g->ar, px__least(i + r, g->m - 1));
         acc[r] = _mm512_setzero_ps();
       }
       for (int64_t p = 0; p < g->k; p += STEP) {
@@ -404,13 +403,13 @@ typedef struct cell {
 
 static void run_strip(const cell *x, int64_t i) {
   const px__gemm *g = x->g;
-  int rows = (int)least(g->m - i, SIDE);
+  int rows = (int)px__least(g->m - i, SIDE);
   for (int64_t p = 0; p < g->k; p += KC) {
-    int64_t kc = least(g->k - p, KC);
+    int64_t kc = px__least(g->k - p, KC);
     strip a = strip_of(g, i, p, kc, x->pa);
     for (int64_t panel = 0; panel < x->panels; panel++) {
       int64_t j = x->j + panel * SIDE;
-      int cols = (int)least(g->n - j, SIDE);
+      int cols = (int)px__least(g->n - j, SIDE);
       const uint16_t *b = x->pb + (panel * steps_of(g->k) + p / STEP) * PANEL;
       float *sums = x->sums + panel * SIDE * SIDE;
       x->multiply(rows, cols, &a, b, steps_of(kc), sums, p > 0);
@@ -422,14 +421,14 @@ static void run_strip(const cell *x, int64_t i) {
 static bool blocked(const px__gemm *g, multiply *by) {
   int64_t steps = steps_of(g->k), all = (g->n + SIDE - 1) / SIDE, work = 0;
   int64_t most = PACKED_BYTES / (steps * PANEL * 2);
-  most = least(most < 1 ? 1 : least(most, MOST_PANELS), all);
+  most = px__least(most < 1 ? 1 : px__least(most, MOST_PANELS), all);
   size_t sums = (size_t)(most * SIDE * SIDE) * 4, panels = (size_t)(most * steps * PANEL) * 2;
   char *room = aligned_alloc(64, sums + panels + STRIP * 2);
   if (!room) return false;
   cell x = {.g = g, .sums = (float *)(void *)room, .multiply = by};
   x.pb = (uint16_t *)(void *)(room + sums), x.pa = (uint16_t *)(void *)(room + sums + panels);
   for (x.j = 0; x.j < g->n; x.j += most * SIDE) {
-    x.panels = least(most, (g->n - x.j + SIDE - 1) / SIDE);
+    x.panels = px__least(most, (g->n - x.j + SIDE - 1) / SIDE);
     for (int64_t i = 0; i < x.panels; i++) pack_b(g, x.j + i * SIDE, x.pb + i * steps * PANEL);
     for (int64_t i = 0; i < g->m && !px__worked(&work, x.panels * SIDE * g->k); i += SIDE)
       run_strip(&x, i);

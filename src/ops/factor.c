@@ -21,8 +21,6 @@
 
 static int64_t rows_of(const px_tensor *t) { return t->sizes[t->ndim - 2]; }
 static int64_t columns_of(const px_tensor *t) { return t->sizes[t->ndim - 1]; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static px_status turned(px_tensor **out, const px_tensor *t) {
   return px_transpose(out, t, -2, -1);
 }
@@ -46,7 +44,7 @@ PX_RUN(_linalg_geqrf) {
   const px_tensor *a = args->self;
   PX_TRY(px__check_kernel(call, a, false));
   PX_TRY(px__matrices_result(call, 0, a, rows_of(a), columns_of(a)));
-  return px__lines_result(call, 1, a, least(rows_of(a), columns_of(a)), (px_dtype)a->dtype);
+  return px__lines_result(call, 1, a, px__least(rows_of(a), columns_of(a)), (px_dtype)a->dtype);
 }
 PX_RUN(_linalg_householder) {
   const px_tensor *a = args->input, *tau = args->tau;
@@ -86,7 +84,7 @@ PX_RUN(_linalg_svd) {
   const px_tensor *a = args->A;
   px_dtype dtype = (px_dtype)a->dtype;
   PX_TRY(px__check_kernel(call, a, false));
-  int64_t m = rows_of(a), n = columns_of(a), k = least(m, n);
+  int64_t m = rows_of(a), n = columns_of(a), k = px__least(m, n);
   PX_TRY(px__lines_result(call, 1, a, k, real_of(a)));
   PX_TRY(px__lines_result(call, 3, a, -1, PX_INT32));
   if (!args->vectors) {
@@ -107,9 +105,9 @@ PX_RUN(_linalg_lstsq) {
   PX_TRY(px__check_kernel(call, a, false));
   PX_TRY(px__check_beside(call, a, b, 2, (px_dtype)a->dtype));
   PX_TRY(px__check_fits(call, rows_of(a) == rows_of(b) && args->driver && driver_of(args->driver)));
-  PX_TRY(px__matrices_result(call, 0, b, most(rows_of(a), columns_of(a)), columns_of(b)));
+  PX_TRY(px__matrices_result(call, 0, b, px__most(rows_of(a), columns_of(a)), columns_of(b)));
   PX_TRY(px__lines_result(call, 1, a, -1, PX_INT64));
-  PX_TRY(px__lines_result(call, 2, a, least(rows_of(a), columns_of(a)), real_of(a)));
+  PX_TRY(px__lines_result(call, 2, a, px__least(rows_of(a), columns_of(a)), real_of(a)));
   return px__lines_result(call, 3, a, -1, PX_INT32);
 }
 
@@ -119,7 +117,7 @@ PX_RUN(_linalg_qr) {
   const px_tensor *a = args->A;
   px_tensor **r = call->results;
   PX_TRY(px__check_matrices(a, "linalg.qr", "A"));
-  int64_t m = rows_of(a), n = columns_of(a), k = least(m, n);
+  int64_t m = rows_of(a), n = columns_of(a), k = px__least(m, n);
   bool complete = !strcmp(args->mode, "complete");
   PX_SCOPED(px_tensor) factor = NULL;
   PX_SCOPED(px_tensor) tau = NULL;
@@ -337,7 +335,7 @@ PX_RUN(linalg_lstsq) {
            "torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA");
   double limit = px__given(args->rcond)
                      ? px_value_float(args->rcond)
-                     : epsilon_of(self) * (double)most(rows_of(self), columns_of(self));
+                     : epsilon_of(self) * (double)px__most(rows_of(self), columns_of(self));
   PX_TRY(px__match_batches(&a, &b, self, sides));
   PX_TRY(px__linalg_lstsq(&raw, &rank, &values, &info, a, b, limit, driver));
   PX_TRY(px__check_info(info, PX_LINALG, "torch.linalg.lstsq",
@@ -373,7 +371,7 @@ static px_status check_bound(const px_tensor *bound, const char *op, const char 
 }
 static px_status bounds(px_tensor **atol_out, px_tensor **rtol_out, const px_tensor *t,
                         const px_tensor *atol, const px_tensor *rtol) {
-  double usual = epsilon_of(t) * (double)most(rows_of(t), columns_of(t));
+  double usual = epsilon_of(t) * (double)px__most(rows_of(t), columns_of(t));
   PX_SCOPED(px_tensor) given = NULL;
   PX_SCOPED(px_tensor) none = NULL;
   PX_SCOPED(px_tensor) some = NULL;

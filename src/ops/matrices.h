@@ -4,6 +4,10 @@
 #pragma once
 #include "ops/run.h"
 
+// The lesser and the greater of two sizes.
+static inline int64_t px__least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t px__most(int64_t a, int64_t b) { return a > b ? a : b; }
+
 // ---- checks; `name` is the op's in texts
 
 px_status px__check_matrices(const px_tensor *t, const char *name, const char *what)

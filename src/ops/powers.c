@@ -20,7 +20,6 @@
 
 // ---- powers
 
-static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
 static px_status identities(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) one = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
@@ -300,7 +299,7 @@ PX_RUN(linalg_matrix_exp) {
 
 PX_RUN(linalg_tensorinv) {
   const px_tensor *self = args->self;
-  int ind = (int)least_of(args->ind, self->ndim);
+  int ind = (int)px__least(args->ind, self->ndim);
   int64_t sizes[PX_MAX_DIMS], rows = px__sizes_product(self->sizes, ind);
   int64_t columns = px__sizes_product(self->sizes + ind, self->ndim - ind);
   PX_SCOPED(px_tensor) matrix = NULL;
@@ -333,7 +332,7 @@ PX_RUN(linalg_tensorsolve) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) found = NULL;
   PX_TRY(moved_back(&self, args->self, args->dims));
-  int leading = (int)least_of(other->ndim, self->ndim), kept = self->ndim - leading;
+  int leading = (int)px__least(other->ndim, self->ndim), kept = self->ndim - leading;
   int64_t n = px__sizes_product(self->sizes + leading, kept), all = other->numel;
   PX_CHECK(n == all, PX_RUNTIME,
            "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "

@@ -19,7 +19,6 @@
 
 static int64_t rows_of(const px_tensor *t) { return t->sizes[t->ndim - 2]; }
 static int64_t columns_of(const px_tensor *t) { return t->sizes[t->ndim - 1]; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static px_status turned(px_tensor **out, const px_tensor *t) {
   return px_transpose(out, t, -2, -1);
 }
@@ -38,7 +37,7 @@ PX_RUN(_linalg_lu) {
            "linalg.lu_factor: LU without pivoting is not implemented on the CPU");
   PX_TRY(px__check_kernel(call, a, false));
   PX_TRY(px__matrices_result(call, 0, a, rows_of(a), columns_of(a)));
-  PX_TRY(px__lines_result(call, 1, a, least(rows_of(a), columns_of(a)), PX_INT32));
+  PX_TRY(px__lines_result(call, 1, a, px__least(rows_of(a), columns_of(a)), PX_INT32));
   return px__lines_result(call, 2, a, -1, PX_INT32);
 }
 // That b and pivots go with the decompositions of square matrices, and the result, which is as b.
@@ -160,7 +159,7 @@ PX_RUN(linalg_lu_factor) {
 
 // The lower triangle with a diagonal of ones, and the upper one, of a decomposition.
 static px_status lower_of(px_tensor **out, const px_tensor *lu) {
-  int64_t m = rows_of(lu), k = least(m, columns_of(lu));
+  int64_t m = rows_of(lu), k = px__least(m, columns_of(lu));
   PX_SCOPED(px_tensor) part = NULL;
   PX_SCOPED(px_tensor) below = NULL;
   PX_SCOPED(px_tensor) ones = NULL;
@@ -172,7 +171,7 @@ static px_status lower_of(px_tensor **out, const px_tensor *lu) {
 static px_status upper_of(px_tensor **out, const px_tensor *lu) {
   PX_SCOPED(px_tensor) part = NULL;
   PX_SCOPED(px_tensor) above = NULL;
-  PX_TRY(px_narrow(&part, lu, -2, 0, least(rows_of(lu), columns_of(lu))));
+  PX_TRY(px_narrow(&part, lu, -2, 0, px__least(rows_of(lu), columns_of(lu))));
   PX_TRY(px_triu(&above, part, 0));
   return px_contiguous(out, above);
 }
