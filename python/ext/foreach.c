@@ -3,6 +3,7 @@
 // argument that is a list, the i-th call has the i-th item. Whether the lists fit is seen before
 // the first call.
 #include "ext.h"
+#include "phlox/extend.h"
 
 #include <string.h>
 
@@ -195,10 +196,27 @@ static int call_each(const form *f, PyObject *const *items, Py_ssize_t count, Py
   return 0;
 }
 
+// Before the first is written: a leaf among those that are to be, or a view of one, is refused.
+static int check_leaves(PyObject *list) {
+  for (Py_ssize_t i = 0; px_grad_enabled() && i < PyTuple_GET_SIZE(list); i++) {
+    PyObject *item = PyTuple_GET_ITEM(list, i);
+    const px_tensor *t = ext_is_tensor(item) ? ext_tensor(item) : NULL;
+    if (!t || !px_tensor_requires_grad(t)) continue;
+    bool is_view = px_tensor_marks(t) & PX_MARK_VIEW;
+    const px_tensor *origin = is_view ? px_tensor_base(t) : t;
+    if (origin && px_tensor_is_leaf(origin))
+      EXT_FAIL_INT(PyExc_RuntimeError,
+                   "a %sleaf Variable that requires grad is being used in an in-place operation.",
+                   is_view ? "view of a " : "");
+  }
+  return 0;
+}
+
 // What devices are given to do goes to them together.
 static PyObject *call_all(const form *f, PyObject *const *items, PyObject *self) {
   Py_ssize_t count = count_of(f, items);
-  EXT_OWNED *results = count < 0 ? NULL : PyTuple_New(f->in_place ? 0 : count);
+  if (count < 0 || (f->in_place && check_leaves(items[0]) < 0)) return NULL;
+  EXT_OWNED *results = PyTuple_New(f->in_place ? 0 : count);
   if (!results) return NULL;
   px_together_begin();
   int called = call_each(f, items, count, results);

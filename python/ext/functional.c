@@ -12,6 +12,33 @@ EXT_FUNCTION(torch, is_tensor, "(obj: object) -> bool", "Whether an object is a 
   EXT_ARGS(PyObject *, obj);
   return Py_NewRef(ext_is_tensor(obj) ? Py_True : Py_False);
 }
+
+// An attribute, or None where there is none.
+static PyObject *attribute_of(PyObject *object, const char *name) {
+  PyObject *found = PyObject_GetAttrString(object, name);
+  if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+  PyErr_Clear();
+  return Py_NewRef(Py_None);
+}
+EXT_FUNCTION(torch, typename, "(obj: object, /) -> str",
+             "What Tensor.type() gives of a tensor; of another object its name, or that of its "
+             "class, behind\nthe name of the module.\n\n"
+             ">>> torch.typename(torch.ones(1))\n"
+             "'torch.FloatTensor'\n") {
+  EXT_ARGS(PyObject *, obj);
+  if (ext_is_tensor(obj)) return PyObject_CallMethod(obj, "type", NULL);
+  EXT_OWNED *name = attribute_of(obj, "__qualname__");
+  if (name == Py_None) Py_SETREF(name, attribute_of(obj, "__name__"));
+  if (name == Py_None) {
+    obj = (PyObject *)Py_TYPE(obj);
+    Py_SETREF(name, attribute_of(obj, "__qualname__"));
+  }
+  EXT_OWNED *module = name ? attribute_of(obj, "__module__") : NULL;
+  if (!module) return NULL;
+  bool plain = module == Py_None || !PyUnicode_Check(module) || !PyUnicode_GET_LENGTH(module) ||
+               !PyUnicode_CompareWithASCIIString(module, "builtins");
+  return plain ? PyObject_Str(name) : PyUnicode_FromFormat("%U.%S", module, name);
+}
 EXT_FUNCTION(torch, is_floating_point, "(input: Tensor) -> bool",
              "Whether the elements are floating point.") {
   EXT_ARGS(px_tensor *, input);

@@ -752,7 +752,9 @@ static int add_rate(PyObject *rates, PyObject *momenta, const px_scheduler_kind 
   EXT_OWNED *lr = PyObject_GetItem(group, lr_name);
   if (!lr || ext_to_double(lr, &at->lr) < 0) return -1;
   EXT_TRY_INT(px_scheduler_kind_rate(&rate, &momentum, kind, at, closed));
-  EXT_OWNED *next = PyFloat_FromDouble(rate);
+  // A whole number that stays as it is stays whole.
+  bool stays = !closed && PyLong_Check(lr) && rate == at->lr;
+  EXT_OWNED *next = stays ? Py_NewRef(lr) : PyFloat_FromDouble(rate);
   if (!next || PyList_Append(rates, next) < 0) return -1;
   if (isnan(momentum) || isnan(at->base)) return 0;
   EXT_OWNED *turned = PyFloat_FromDouble(momentum);

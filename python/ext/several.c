@@ -119,6 +119,20 @@ EXT_FUNCTION(torch, unbind_copy,
   const ext_named given[] = {{"self", PX_T(input)}, {"dim", PX_I(dim)}};
   return copies_of(EXT_OP("unbind_copy"), EXT_OP("unbind"), 2, given, out, "unbind_copy_int_out");
 }
+EXT_FUNCTION(torch, split_copy,
+             "(input: Tensor, split_size: int, dim: int = 0, *, out: Sequence[Tensor] | None = "
+             "None) -> tuple[Tensor, ...] | None",
+             "Copies of what split gives, or None, where they are written to `out`.\n\n"
+             ">>> torch.split_copy(torch.tensor([1, 2, 3]), 2)\n"
+             "(tensor([1, 2]), tensor([3]))\n") {
+  px_tensor *input;
+  int64_t split_size, dim;
+  PyObject *out;
+  EXT_BIND(input, split_size, dim, out);
+  const ext_named given[] = {
+      {"self", PX_T(input)}, {"split_size", PX_I(split_size)}, {"dim", PX_I(dim)}};
+  return copies_of(EXT_OP("split_copy"), EXT_OP("split"), 3, given, out, "split_copy_Tensor_out()");
+}
 EXT_FUNCTION(torch, split_with_sizes_copy,
              "(input: Tensor, split_sizes: Sequence[int], dim: int = 0, *, out: Sequence[Tensor] | "
              "None = None) -> tuple[Tensor, ...] | None",

@@ -29,6 +29,11 @@ PX_RUN(unbind_copy) {
   PX_TRY(px_unbind(&views, args->self, args->dim));
   return copy_parts(call, views);
 }
+PX_RUN(split_copy) {
+  PX_SCOPED(px_list) views = NULL;
+  PX_TRY(px_split(&views, args->self, args->split_size, args->dim));
+  return copy_parts(call, views);
+}
 PX_RUN(split_with_sizes_copy) {
   PX_SCOPED(px_list) views = NULL;
   PX_TRY(px_split_with_sizes(&views, args->self, args->split_sizes.v.ints, args->split_sizes.n,

@@ -3,7 +3,9 @@
 #include <math.h>
 
 #include "ops/run.h"
+#include "hidden/layer.h"
 #include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/layer.h"
@@ -49,21 +51,40 @@ PX_RUN(alpha_dropout) {
   return px_add(&call->results[0], product, shift, px_int(1));
 }
 
+// Random slopes where x is not above zero, else 1. On the CPU only those that are needed are drawn,
+// one after the other and in double precision, as PyTorch does.
+static px_status draw_slopes(px_tensor **out, const px_tensor *x, double lower, double upper) {
+  px_dtype dtype = x->dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
+  PX_SCOPED(px_tensor) below = NULL;
+  PX_SCOPED(px_tensor) ones = NULL;
+  PX_SCOPED(px_tensor) drawn = NULL;
+  PX_SCOPED(px_tensor) slopes = NULL;
+  PX_TRY(px_le_scalar(&below, x, px_int(0)));
+  PX_TRY(px_ones_like(&ones, x, dtype, PX_DEVICE_NONE, false, false, NULL));
+  if (dtype == PX_FLOAT32) lower = (float)lower, upper = (float)upper;
+  if (px__tensor_device(x).type == PX_CPU && !px__is_batched(x)) {
+    PX_SCOPED(px_tensor) sum = NULL;
+    px_scalar count;
+    PX_TRY(px_sum(&sum, below, NULL, 0, false, PX_DTYPE_NONE));
+    PX_TRY(px_tensor_item(&count, sum));
+    PX_TRY(px_tensor_empty(&drawn, 1, (int64_t[]){count.v.i}, PX_FLOAT64, px_cpu()));
+    PX_TRY(px_uniform_(drawn, lower, upper, NULL));
+    PX_TRY(px_to(&slopes, drawn, dtype, PX_DEVICE_NONE, false, false));
+    return px_masked_scatter(out, ones, below, slopes);
+  }
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(px_rand_like(&drawn, x, dtype, PX_DEVICE_NONE, false, false, NULL));
+  PX_TRY(px_mul_scalar(&wide, drawn, px_float(upper - lower)));
+  PX_TRY(px_add_scalar(&slopes, wide, px_float(lower), px_int(1)));
+  return px_where(out, below, slopes, ones);
+}
 PX_RUN(rrelu) {
   const px_tensor *x = args->input;
   double lower = args->lower, upper = args->upper;
-  PX_SCOPED(px_tensor) noise = NULL;
-  PX_SCOPED(px_tensor) slope = NULL;
-  PX_SCOPED(px_tensor) shifted = NULL;
-  PX_SCOPED(px_tensor) product = NULL;
-  PX_SCOPED(px_tensor) above = NULL;
+  PX_SCOPED(px_tensor) slopes = NULL;
   if (!args->training) return px_leaky_relu(&call->results[0], x, px_float((lower + upper) / 2));
-  PX_TRY(px_rand_like(&noise, x, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
-  PX_TRY(px_mul_scalar(&slope, noise, px_float(upper - lower)));
-  PX_TRY(px_add_scalar(&shifted, slope, px_float(lower), px_int(1)));
-  PX_TRY(px_mul(&product, x, shifted));
-  PX_TRY(px_gt_scalar(&above, x, px_int(0)));
-  return px_where(&call->results[0], above, x, product);
+  PX_TRY(draw_slopes(&slopes, x, lower, upper));
+  return px_rrelu_with_noise(&call->results[0], x, slopes);
 }
 
 // With `hard` the result is 0 and 1, and its gradient that of the soft one.

@@ -240,6 +240,70 @@ class Arguments(Case):
                    "      didn't match because some of the arguments have invalid types: (!torch.dtype!)\n * (int dim, bool keepdim = False)")
 
 
+class Copies(Case):
+    def test_views_have_copies(self):
+        self.gives("x = torch.arange(6.); print(torch.select_copy(x, -1, -2), torch.slice_copy(x, 0, -4, -1, 2), torch.slice_copy(x)); print(torch.select_copy(x, 0, 1)._base)",
+                   "tensor(4.) tensor([2., 4.]) tensor([0., 1., 2., 3., 4., 5.])\nNone")
+        self.gives("x = torch.ones(2) * 1j; print(torch.view_as_real_copy(x), torch.view_as_complex_copy(torch.ones(1, 2)))", "tensor([[0., 1.],\n        [0., 1.]]) tensor([1.+1.j])")
+        self.gives("x = torch.ones(2); y = torch.detach_copy(x); y += 1; print(x, y)", "tensor([1., 1.]) tensor([2., 2.])")
+        self.gives("x = torch.arange(4.); a = torch.zeros(2); print(torch.slice_copy(x, 0, 2, out=a) is a, a)", "True tensor([2., 3.])")
+
+    def test_pieces_are_copied(self):
+        self.gives("print(*torch.split_copy(torch.arange(5), 2)); print(torch.split_copy(torch.ones(0), 2))", "tensor([0, 1]) tensor([2, 3]) tensor([4])\n(tensor([]),)")
+        self.gives("x = torch.arange(4.); a, b = torch.zeros(2), torch.zeros(2); print(torch.split_copy(x, 2, out=[a, b]), a, b)", "None tensor([0., 1.]) tensor([2., 3.])")
+        self.gives("x = torch.ones(3, requires_grad=True); torch.split_copy(x, 2)[0].sum().backward(); print(x.grad)", "tensor([1., 1., 0.])")
+
+    def test_what_gives_no_copy_is_refused_as_the_view_is(self):
+        for call, text in {"split_copy(x, -1)": "RuntimeError: split expects split_size be non-negative, but got split_size=-1", "split_copy(x, 2, out=[x])": "RuntimeError: split_copy_Tensor_out() expected an out= argument of size 3, got size 1",
+                           "split_copy(x, 2, 1)": "IndexError: Dimension out of range (expected to be in range of [-1, 0], but got 1)", "slice_copy(x, 0, 0, 3, 0)": "RuntimeError: slice step must be positive",
+                           "slice_copy(x, 1)": "IndexError: Dimension out of range (expected to be in range of [-1, 0], but got 1)", "select_copy(x, 0, 9)": "IndexError: select(): index 9 out of range for tensor of size [6] at dimension 0",
+                           "view_as_real_copy(x)": "TypeError: view_as_real is only supported for complex tensors", "view_as_complex_copy(torch.ones(3))": "RuntimeError: Tensor must have a last dimension of size 2"}.items():
+            self.gives(f"x = torch.arange(6.); torch.{call}", text)
+
+
+class Names(Case):
+    def test_types_have_names(self):
+        self.gives("print(*map(torch.typename, (torch.ones(1), torch.ones(1).half(), torch.ones(1, dtype=torch.complex64), nn.Parameter(torch.ones(1)))))",
+                   "torch.FloatTensor torch.HalfTensor torch.ComplexFloatTensor torch.FloatTensor")
+        self.gives("print(*map(torch.typename, (1, 'a', [1], None, int, len, torch.float32, torch.Size([1]), torch.device('cpu'), torch.Tensor, F.relu, torch.finfo(torch.float32))))",
+                   "int str list NoneType int len torch.dtype torch.Size torch.device torch.Tensor torch.nn.functional.relu torch.finfo")
+
+
+class Optimizers(Case):
+    MADE = "p = torch.ones(2, requires_grad=True); p.grad = torch.ones(2); rates = torch.optim.lr_scheduler\no = torch.optim.{}\n"
+
+    def test_whole_numbers_as_rates_stay_whole_until_something_multiplies_them(self):
+        step = "print(s.base_lrs, s.get_last_lr(), o.param_groups[0]['initial_lr'])\nfor _ in range(2): o.step(); s.step(); print(s.get_last_lr(), o.param_groups[0]['lr'])"
+        for schedule, wanted in {"StepLR(o, 2)": "[2] [2] 2\n[2] 2\n[0.2] 0.2", "ExponentialLR(o, 0.5)": "[2] [2] 2\n[1.0] 1.0\n[0.5] 0.5", "LambdaLR(o, lambda e: 1)": "[2] [2] 2\n[2] 2\n[2] 2",
+                                 "LambdaLR(o, lambda e: 0.5 ** e)": "[2] [2.0] 2\n[1.0] 1.0\n[0.5] 0.5", "MultiplicativeLR(o, lambda e: 3)": "[2] [2] 2\n[6] 6\n[18] 18",
+                                 "CosineAnnealingLR(o, 2)": "[2] [2] 2\n[1.0] 1.0\n[0.0] 0.0", "CosineAnnealingWarmRestarts(o, 2)": "[2] [2.0] 2\n[1.0] 1.0\n[2.0] 2.0",
+                                 "PolynomialLR(o, 2)": "[2] [2] 2\n[1.0] 1.0\n[0.0] 0.0", "ConstantLR(o, 0.5, 1)": "[2] [1.0] 2\n[2.0] 2.0\n[2.0] 2.0"}.items():
+            self.gives(self.MADE.format("SGD([p], lr=2)") + f"s = rates.{schedule}\n{step}", wanted)
+
+    def test_adagrad_has_its_state_from_the_start(self):
+        self.gives(self.MADE.format("Adagrad([p], initial_accumulator_value=0.5)") + "print(dict(o.state[p])); print(o.state_dict()['state']); o.step(); print(dict(o.state[p]))",
+                   "{'step': tensor(0.), 'sum': tensor([0.5000, 0.5000])}\n{0: {'step': tensor(0.), 'sum': tensor([0.5000, 0.5000])}}\n{'step': tensor(1.), 'sum': tensor([1.5000, 1.5000])}")
+
+    def test_a_list_with_a_leaf_is_not_begun_in_place(self):
+        for view, text in {"": "a leaf", "[:]": "a view of a leaf"}.items():
+            self.gives(f"a = [torch.ones(2), torch.ones(3, requires_grad=True){view}, torch.ones(2)]\ntry: torch._foreach_mul_(a, 2)\nfinally: print(a[0])",
+                       f"tensor([1., 1.])\nRuntimeError: {text} Variable that requires grad is being used in an in-place operation.")
+        self.gives("a = [torch.ones(2, requires_grad=True)]\nwith torch.no_grad(): torch._foreach_mul_(a, 2)\nprint(a[0].detach())", "tensor([2., 2.])")
+
+
+class RandomSlopes(Case):
+    GIVEN = "a = torch.tensor([-1., 2., -3., -4., 0., float('nan')]"
+
+    def test_one_number_is_drawn_for_each_that_is_not_above_zero(self):
+        self.gives(f"{self.GIVEN}); print(F.rrelu(a, training=True)); print(torch.rand(2))", "tensor([-0.3271,  2.0000, -0.8174, -0.8828,  0.0000,     nan])\ntensor([0.4556, 0.6323])")
+        self.gives(f"{self.GIVEN}, dtype=torch.float64); print(F.rrelu_(a.clone(), 0.1, 0.2, True))", "tensor([-0.1970,  2.0000, -0.5123, -0.5838,  0.0000,     nan],\n       dtype=torch.float64)")
+        self.gives("a = -torch.ones(2, 3).t(); print(F.rrelu(a, training=True))", "tensor([[-0.3271, -0.2725],\n        [-0.2207, -0.3168],\n        [-0.2594, -0.2898]])")
+
+    def test_gradients_are_the_slopes(self):
+        self.gives("a = (-torch.ones(4)).requires_grad_(); y = F.rrelu(a, training=True); y.sum().backward(); print(y, a.grad)",
+                   "tensor([-0.3271, -0.2725, -0.2207, -0.3168], grad_fn=<RreluWithNoiseBackward0>) tensor([0.3271, 0.2725, 0.2207, 0.3168])")
+
+
 class Printing(Case):
     def tearDown(self):
         for library in LIBRARIES:

@@ -48,6 +48,11 @@ def _set_rate(group, lr):
         group["lr"] = lr
 
 
+def _number(lr):
+    """What a rate is at the start: a whole number stays whole."""
+    return lr if isinstance(lr, int) else float(lr)
+
+
 def _rates_of(optimizer):
     return [group["lr"].clone() if isinstance(group["lr"], _C.Tensor) else group["lr"]
             for group in optimizer.param_groups]
@@ -85,14 +90,14 @@ class LRScheduler:
         self.optimizer, self.last_epoch, self._step_count = optimizer, last_epoch, 0
         for number, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
-                group.setdefault("initial_lr", float(group["lr"]))
+                group.setdefault("initial_lr", _number(group["lr"]))
             elif "initial_lr" not in group:
                 raise KeyError("param 'initial_lr' is not specified in "
                                f"param_groups[{number}] when resuming scheduler with last_epoch >= 0.\n"
                                "This typically happens when:\n1. You're trying to resume training from a "
                                "checkpoint but haven't properly loaded the optimizer state\n2. You're using "
                                "last_epoch >= 0 for a fresh training run (not recommended)")
-        self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
+        self.base_lrs = [_number(group["initial_lr"]) for group in optimizer.param_groups]
         self._advance(last_epoch + 1, self.get_lr)
 
     def state_dict(self) -> dict[str, Any]:
@@ -199,7 +204,7 @@ class MultiplicativeLR(LambdaLR):
 
     def get_lr(self) -> list[float]:
         """The rates of now times what the functions say."""
-        rates = [float(group["lr"]) for group in self.optimizer.param_groups]
+        rates = [_number(group["lr"]) for group in self.optimizer.param_groups]
         if self.last_epoch == 0:
             return rates
         return [lr * function(self.last_epoch) for function, lr in zip(self.lr_lambdas, rates)]
@@ -407,7 +412,8 @@ class KindLR(_Options, LRScheduler):
 
     def get_lr(self) -> list[float]:
         """The rates that follow those of now, for each group."""
-        return self._rates(False, self.last_epoch)
+        by_epoch = self._kind in ("CosineAnnealingWarmRestarts", "CyclicLR")
+        return self._rates(by_epoch, self.last_epoch)
 
     def _get_closed_form_lr(self, epoch=None):
         return self._rates(True, self.last_epoch if epoch is None else epoch)

@@ -321,6 +321,13 @@ class KindOptimizer(Optimizer):
         super().__init__(params, defaults)
         if defaults.get("fused"):
             self._step_supports_amp_scaling = True
+        # Its states are there from the start, as in PyTorch.
+        for group in self.param_groups if self._kind == "Adagrad" else ():
+            for parameter in group["params"]:
+                place = parameter.device if group["fused"] else "cpu"
+                self.state[parameter] = {
+                    "step": torch.zeros((), dtype=torch.float32, device=place),
+                    "sum": torch.full_like(parameter, group["initial_accumulator_value"])}
 
     def __setstate__(self, state):
         super().__setstate__(state)
