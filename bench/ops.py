@@ -62,7 +62,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; ints % 7; short // 7
     F.mse_loss(x, y); F.embedding(tokens, words);
     short.amax(1); short.amax(0); mask.amax(); thin.sum(0); thin.sum(1); halves.sum(0); x.norm(dim=1); x.cummax(1); halves.char(); wide.half();
     torch.full((1000, 1000), 3, dtype=torch.uint8); torch.cat([image, image], 3); image.transpose(1, 2).contiguous();
-    F.pad(image, (2, 2, 2, 2), mode='reflect'); flat[:1000].unique(); torch.zeros(1000, 1000).scatter_reduce_(1, places, x, 'amax'); halves.clone().index_add_(0, rows[:1000], halves);
+    F.pad(image, (2, 2, 2, 2), mode='reflect'); F.pad(last, (2, 2, 2, 2), mode='replicate'); flat[:1000].unique(); torch.zeros(1000, 1000).scatter_reduce_(1, places, x, 'amax'); halves.clone().index_add_(0, rows[:1000], halves);
     halves.sum(1); brief.sum(1); ints.bincount(); octets.bincount(); torch.histc(x, 100, -3, 3); flat.unique_consecutive(); ints.unique_consecutive();
     L.cholesky(whole); L.cholesky(several); L.inv(square); L.inv(many); L.solve(square, y[:512]); L.solve(many, many); L.det(many);
     L.solve_triangular(whole, y[:512], upper=True); L.qr(square); L.qr(tall); L.eigh(whole); L.eigh(several); L.svd(square); L.svd(many); L.svdvals(tall);
@@ -71,7 +71,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; ints % 7; short // 7
 BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(scene, a, padding=1, groups=32); F.conv2d(a, weight, padding=1); F.conv2d(last, a, padding=1); F.conv2d(pixels, a); F.conv3d(a, bits, padding=1); F.batch_norm(a, None, None, training=True);
     a.gather(1, places); a[rows]; a.max(1)[0]; a.softmax(1) ** 2;
     L.solve(a[:512, :512], y[:512]); L.cholesky(a[:512, :512] @ a[:512, :512].T + 512 * torch.eye(512)); L.svdvals(a[:256, :256]);
-    torch.cat([a, y]); F.gelu(a); torch.lerp(a, y, 0.3); F.logsigmoid(a); F.hardsigmoid(a); a ** 1; F.embedding(tokens, a.view(10000, 128))"""
+    torch.cat([a, y]); F.pad(a, (2, 2, 2, 2), mode='reflect'); F.gelu(a); torch.lerp(a, y, 0.3); F.logsigmoid(a); F.hardsigmoid(a); a ** 1; F.embedding(tokens, a.view(10000, 128))"""
 # Of functions (torch.func): a product with tangents, and Jacobians and Hessians of some inputs.
 TRANSFORMS = """func.jvp(lambda a: (a @ y).tanh(), (x,), (y,)); func.jvp(net, (x,), (y,)); func.hessian(lambda a: net(a).square().sum())(flat[:1000]);
     func.jacfwd(net)(flat[:1000]); func.jacrev(net)(flat[:1000]); func.vmap(func.jacrev(small))(x[:, :16]); func.linearize(net, x)[1](y)"""
@@ -94,7 +94,7 @@ NUMPY = {"ints // 7": "ints // 7", "ints % 7": "ints % 7", "short // 7": "short 
 RANDOM = "rand", "multinomial"  # such rows have no error
 GIVEN = {"F.conv2d(image, a.view(64, 32, 3, 3), padding=1)": "weight", "F.conv2d(scene, a, padding=1, groups=32)": "depth",
          "F.conv2d(a, weight, padding=1)": "image", "F.conv2d(last, a, padding=1)": "weight", "F.conv2d(pixels, a)": "mix", "F.batch_norm(a, None, None, training=True)": "last", "F.conv3d(a, bits, padding=1)": "cube",
-         "F.embedding(tokens, a.view(10000, 128))": "words"}
+         "F.embedding(tokens, a.view(10000, 128))": "words", "F.pad(a, (2, 2, 2, 2), mode='reflect')": "image"}
 
 THREADS = int(os.environ.get("THREADS", os.cpu_count()))
 

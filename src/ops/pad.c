@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Padding with a value: the tensor is copied into a larger one. Padding with what is at the edges:
-// by indexing (on the CPU of the edges alone), one dimension after the other. Sizes come in pairs,
-// the last dimension first.
+// by a kernel, or, where a backend has none, by indexing one dimension after the other. Sizes come
+// in pairs, the last dimension first.
 #include "hidden/index.h"
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
@@ -55,7 +55,7 @@ static px_status lay_out(frame *f, const px_tensor *self, px_value pad) {
 static px_status part(px_tensor **out, const px_tensor *t, const int64_t *first, const frame *f) {
   PX_SCOPED(px_tensor) now = px_retain((px_tensor *)t);
   for (int d = 0; d < t->ndim; d++) {
-    px_tensor *next;
+    px_tensor *next = NULL;
     // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Branch): the frame has all dimensions of t
     PX_TRY(px_narrow(&next, now, d, f->count[d] ? first[d] : 0, f->count[d]));
     px_release(now);
@@ -101,55 +101,42 @@ static const struct {
              {"replicate", nearest, 1, ""},
              {"circular", around, 0, "Padding value causes wrapping around more than once."}};
 
+enum { MOST_PADDED = 3 };  // dimensions
 static bool is_small(int64_t pad) { return -INT32_MAX <= pad && pad <= INT32_MAX; }
 
-// On the CPU what is within is copied in long pieces, and only the edges are picked.
-static px_status join_edges(px_tensor **out, const px_tensor *self, int dim, px_tensor *places,
-                            int64_t before, int64_t behind) {
-  PX_SCOPED(px_tensor) first = NULL;
-  PX_SCOPED(px_tensor) last = NULL;
-  PX_SCOPED(px_tensor) left = NULL;
-  PX_SCOPED(px_tensor) right = NULL;
-  PX_TRY(px_narrow(&first, places, 0, 0, before));
-  PX_TRY(px_narrow(&last, places, 0, places->numel - behind, behind));
-  PX_TRY(px_index_select(&left, self, dim, first));
-  PX_TRY(px_index_select(&right, self, dim, last));
-  px_tensor *parts[] = {left, (px_tensor *)self, right};
-  return px_cat(out, parts, 3, dim);
-}
-static bool has_few_edges(const px_tensor *self, int64_t size, int64_t before, int64_t behind) {
-  bool on_cpu = px__tensor_device(self).type == PX_CPU;
-  return on_cpu && before >= 0 && behind >= 0 && before + behind <= size / 2;
-}
+// A dimension that is padded.
+typedef struct edges {
+  int dim;
+  int64_t before, behind, size;
+  int64_t first, kept;  // what has a part in it
+} edges;
 
-static px_status pad_dim(px_tensor **out, const px_tensor *self, int dim, int mode, int64_t before,
-                         int64_t behind) {
-  int64_t size = self->sizes[dim];
-  PX_SCOPED(px_tensor) places = NULL;
-  PX_SCOPED(px_tensor) near = NULL;
+static px_status edges_of(edges *e, int ndim, const int64_t *sizes, px_value pad, int k, int mode) {
+  int dim = ndim - 1 - k;
+  int64_t size = sizes[dim], before = pad.v.ints[2 * k], behind = pad.v.ints[2 * k + 1];
   char text[256];
   int64_t most = modes[mode].most > 0 ? INT64_MAX : size + modes[mode].most;
+  *e = (edges){dim, 0, 0, size, 0, size};
+  if (before == 0 && behind == 0) return PX_OK;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 #pragma GCC diagnostic ignored "-Wformat-extra-args"
   PX_CHECK(before <= most && behind <= most, PX_RUNTIME, modes[mode].text, LL(before), LL(behind),
-           dim, px__sizes_text(text, sizeof text, self->ndim, self->sizes));
+           dim, px__sizes_text(text, sizeof text, ndim, sizes));
 #pragma GCC diagnostic pop
   PX_CHECK(size > 0 && is_small(before) && is_small(behind) && size + before + behind > 0,
            PX_RUNTIME, "padding (%lld, %lld) leaves nothing of dimension %d of size %lld",
            LL(before), LL(behind), dim, LL(size));
-  int64_t count = size + before + behind;
-  PX_TRY(px_tensor_empty(&places, 1, &count, PX_INT64, px_cpu()));
   // What a negative pad cuts off has no part in what goes around.
   bool cuts = modes[mode].place == around;
   int64_t first = cuts && before < 0 ? -before : 0, last = cuts && behind < 0 ? -behind : 0;
-  int64_t *to = px__tensor_at(places), kept = size - first - last;
-  PX_CHECK(kept > 0, PX_RUNTIME, "Negative padding value is resulting in an empty dimension");
-  for (int64_t i = 0; i < count; i++) to[i] = first + modes[mode].place(i - before - first, kept);
-  if (has_few_edges(self, size, before, behind))
-    return join_edges(out, self, dim, places, before, behind);
-  PX_TRY(px__tensor_to(&near, places, PX_INT64, px__tensor_device(self)));
-  return px_index_select(out, self, dim, near);
+  *e = (edges){dim, before, behind, size + before + behind, first, size - first - last};
+  PX_CHECK(e->kept > 0, PX_RUNTIME, "Negative padding value is resulting in an empty dimension");
+  return PX_OK;
+}
+static void list_places(int64_t *to, const edges *e, int mode) {
+  for (int64_t i = 0; i < e->size; i++)
+    to[i] = e->first + modes[mode].place(i - e->before - e->first, e->kept);
 }
 
 // All but the batch have elements, unless what goes around is nothing.
@@ -165,28 +152,147 @@ static px_status check_inner(const px_tensor *x, int dims, int mode) {
 }
 
 static px_status pad_edges(px_tensor **out, const px_tensor *self, px_value pad, int mode) {
-  PX_SCOPED(px_tensor) now = px_retain(self);
   int dims = pad.n / 2;
-  PX_CHECK(dims && dims <= 3 && (now->ndim == dims + 1 || now->ndim == dims + 2), PX_UNIMPLEMENTED,
+  bool pads = false;
+  PX_CHECK(dims && dims <= MOST_PADDED && (self->ndim == dims + 1 || self->ndim == dims + 2),
+           PX_UNIMPLEMENTED,
            "Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now");
-  PX_TRY(check_inner(now, dims, mode));
+  PX_TRY(check_inner(self, dims, mode));
+  for (int i = 0; i < pad.n; i++) pads |= pad.v.ints[i] != 0;
+  if (!pads) return px_clone(out, self, NULL);
+  return px__pad_near(out, self, pad.v.ints, pad.n, modes[mode].name);
+}
+
+static px_status mode_of(int *mode, const char *name) {
+  for (int i = 0; i < PX_COUNT_OF(modes); i++)
+    if (!strcmp(name, modes[i].name)) return *mode = i, PX_OK;
+  PX_FAIL(PX_UNIMPLEMENTED, "Unrecognised padding mode %s", name);
+}
+PX_RUN(_pad_edges) {
+  int mode = 0;
+  PX_TRY(mode_of(&mode, args->mode));
+  return pad_edges(&call->results[0], args->input, args->pad, mode);
+}
+
+// Where the places of all padded dimensions come from, the outermost one first.
+static px_status places_of(px_tensor **out, const edges *e, int dims, int mode, px_device device) {
+  PX_SCOPED(px_tensor) places = NULL;
+  int64_t total = 0;
+  for (int k = 0; k < dims; k++) total += e[k].size;
+  PX_TRY(px_tensor_empty(&places, 1, &total, PX_INT64, px_cpu()));
+  int64_t *to = px__tensor_at(places);
+  for (int k = dims - 1; k >= 0; to += e[k--].size) list_places(to, &e[k], mode);
+  return px__tensor_to(out, places, PX_INT64, device);
+}
+static px_status pick_in_turn(px_tensor **out, px_tensor *self, const edges *e, int dims,
+                              int mode) {
+  PX_SCOPED(px_tensor) now = px_retain(self);
   for (int k = 0; k < dims; k++) {
-    px_tensor *next;
-    if (!pad.v.ints[2 * k] && !pad.v.ints[2 * k + 1]) continue;
-    PX_TRY(pad_dim(&next, now, now->ndim - 1 - k, mode, pad.v.ints[2 * k], pad.v.ints[2 * k + 1]));
+    PX_SCOPED(px_tensor) places = NULL;
+    px_tensor *next = NULL;
+    if (!e[k].before && !e[k].behind) continue;
+    PX_TRY(places_of(&places, &e[k], 1, mode, px__tensor_device(self)));
+    PX_TRY(px_index_select(&next, now, e[k].dim, places));
     px_release(now);
     now = next;
   }
-  if (now == self) return px_clone(out, self, NULL);
   *out = PX_MOVE(now);
   return PX_OK;
 }
 
-PX_RUN(_pad_edges) {
-  for (int i = 0; i < PX_COUNT_OF(modes); i++)
-    if (!strcmp(args->mode, modes[i].name))
-      return pad_edges(&call->results[0], args->input, args->pad, i);
-  PX_FAIL(PX_UNIMPLEMENTED, "Unrecognised padding mode %s", args->mode);
+// Elements of any dtype are moved as they are.
+static px__named_kernel kernel = {.name = "pad_edges"};
+static px_status launch(px_tensor *out, px_tensor *self, px_tensor *places, int dims) {
+  px_tensor *given[] = {out, self, places};
+  px_device device = px__tensor_device(out);
+  px_operand o[3];
+  px_access accesses[3];
+  int uses = 0;
+  const px_value count = PX_I(dims);
+  for (int i = 0; i < 3; i++) {
+    px__operand_of(&o[i], given[i]);
+    px__note_access(accesses, &uses, device, given[i], i == 0);
+  }
+  px_launch l = {.op = kernel.name,
+                 .kernel = px__named_kernel_on(&kernel, (px_device_type)device.type),
+                 .operand_count = 3,
+                 .operands = o,
+                 .params = &count,
+                 .param_count = 1,
+                 .compute = PX_DTYPE_NONE};
+  return px__launch(device, &l, accesses, uses);
+}
+PX_RUN(_pad_near) {
+  px_tensor *self = args->input;
+  int64_t sizes[PX_MAX_DIMS];
+  edges e[MOST_PADDED];
+  int mode = 0, dims = args->pad.n / 2;
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_TRY(mode_of(&mode, args->mode));
+  memcpy(sizes, self->sizes, sizeof *sizes * (size_t)self->ndim);
+  for (int k = 0; k < dims; k++) {
+    PX_TRY(edges_of(&e[k], self->ndim, self->sizes, args->pad, k, mode));
+    sizes[e[k].dim] = e[k].size;
+  }
+  if (!px__named_kernel_on(&kernel, (px_device_type)call->device.type))
+    return pick_in_turn(&call->results[0], self, e, dims, mode);
+  PX_TRY(px__call_empty(call, 0, self->ndim, sizes, (px_dtype)self->dtype));
+  PX_TRY(places_of(&places, e, dims, mode, call->device));
+  return launch(call->results[0], self, places, dims);
+}
+
+// What came from places [first, first + n) of a dimension is added up there.
+static px_status add_back(px_tensor *to, const px_tensor *grad, const px_tensor *places, int dim,
+                          int64_t first, int64_t n) {
+  PX_SCOPED(px_tensor) at = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  if (n == 0) return PX_OK;
+  PX_TRY(px_narrow(&at, places, 0, first, n));
+  PX_TRY(px_narrow(&part, grad, dim, first, n));
+  return px_index_add_(to, dim, at, part, px_int(1));
+}
+// What has its own place is copied, and what is from the edges is added to it.
+static px_status edges_back(px_tensor **out, const px_tensor *grad, const edges *e, int mode) {
+  int64_t inner = e->size - e->before - e->behind, sizes[PX_MAX_DIMS];
+  px_device device = px__tensor_device(grad);
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) within = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(places_of(&places, e, 1, mode, device));
+  if (e->before < 0 || e->behind < 0) {
+    memcpy(sizes, grad->sizes, sizeof *sizes * (size_t)grad->ndim);
+    sizes[e->dim] = inner;
+    PX_TRY(px_zeros(&made, sizes, grad->ndim, (px_dtype)grad->dtype, device, false, false));
+    PX_TRY(add_back(made, grad, places, e->dim, 0, e->size));
+  } else {
+    PX_TRY(px_narrow(&within, grad, e->dim, e->before, inner));
+    PX_TRY(px_clone(&made, within, NULL));
+    PX_TRY(add_back(made, grad, places, e->dim, 0, e->before));
+    PX_TRY(add_back(made, grad, places, e->dim, e->size - e->behind, e->behind));
+  }
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+PX_RUN(_pad_near_backward) {
+  const px_value sizes = args->input_sizes;
+  PX_SCOPED(px_tensor) now = px_retain(args->grad_output);
+  int mode = 0;
+  PX_TRY(mode_of(&mode, args->mode));
+  for (int k = args->pad.n / 2 - 1; k >= 0; k--) {
+    edges e;
+    px_tensor *next = NULL;
+    PX_TRY(edges_of(&e, now->ndim, sizes.v.ints, args->pad, k, mode));
+    PX_CHECK(now->sizes[e.dim] == e.size, PX_RUNTIME,
+             "grad_output has %lld elements in "
+             "dimension %d, where the result has %lld",
+             LL(now->sizes[e.dim]), e.dim, LL(e.size));
+    if (!e.before && !e.behind) continue;
+    PX_TRY(edges_back(&next, now, &e, mode));
+    px_release(now);
+    now = next;
+  }
+  call->results[0] = PX_MOVE(now);
+  return PX_OK;
 }
 
 PX_RUN(pad) {

@@ -282,7 +282,6 @@ PX_TEST(pads_at_the_ends_of_int64_are_refused) {
   FAILS(px_constant_pad_nd(&none, m, grown, 2, px_int(0)), PX_RUNTIME, "is too large");
 }
 
-// Of a dimension that is long enough that only its edges are picked.
 PX_TEST(long_dimensions_are_padded_by_what_is_at_their_edges) {
   static const char *const modes[] = {"reflect", "replicate", "circular"};
   static const int64_t pads[][2] = {{3, 4}, {0, 2}, {5, 0}, {9, 9}};
@@ -304,4 +303,54 @@ PX_TEST(long_dimensions_are_padded_by_what_is_at_their_edges) {
         CHECK_EQ(got[i], i / width * 20 + (at + 20) % 20);
       }
     }
+}
+// The place of a padded dimension that place i of the result comes from.
+static int64_t source(int mode, int64_t i, int64_t size) {
+  if (mode == 0) return i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i;
+  if (mode == 1) return i < 0 ? 0 : i >= size ? size - 1 : i;
+  return (i + size) % size;
+}
+enum { IMAGES = 2, PLANES = 3, HIGH = 4, WIDE = 6 };
+// Of images whose elements are numbered.
+static bool is_padded(px_tensor *x, const int64_t *pad, int mode) {
+  static const char *const modes[] = {"reflect", "replicate", "circular"};
+  PX_SCOPED(px_tensor) padded = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  OK(px_pad(&padded, x, pad, 4, modes[mode], px_int(0)));
+  OK(px_clone(&rows, padded, "contiguous_format"));
+  const int16_t *got = px_tensor_data(rows);
+  int64_t h = HIGH + pad[2] + pad[3], w = WIDE + pad[0] + pad[1];
+  bool fine = px_tensor_numel(rows) == IMAGES * PLANES * h * w;
+  for (int64_t i = 0; fine && i < IMAGES * PLANES * h * w; i++) {
+    int64_t y = source(mode, i / w % h - pad[2], HIGH), z = source(mode, i % w - pad[0], WIDE);
+    fine = got[i] == (i / (w * h) * HIGH + y) * WIDE + z;
+  }
+  return fine;
+}
+// Images lie by rows, channels_last and turned; a negative pad cuts.
+PX_TEST(images_are_padded_in_all_dimensions_wherever_their_elements_lie) {
+  static const int64_t pads[][4] = {{2, 1, 1, 2}, {0, 0, 2, 0}, {3, 3, 0, 0}, {-1, 2, 1, -2}};
+  px_tensor *x[3] = {NULL};
+  PX_SCOPED(px_tensor) all = NULL;
+  PX_SCOPED(px_tensor) lying = NULL;
+  PX_SCOPED(px_tensor) turned = NULL;
+  OK(px_arange(&all, px_int(0), px_int(IMAGES * PLANES * HIGH * WIDE), px_int(1), PX_INT16,
+               PX_DEVICE_NONE, false, false));
+  OK(px_reshape(&x[0], all, (int64_t[]){IMAGES, PLANES, HIGH, WIDE}, 4));
+  OK(px_clone(&x[1], x[0], "channels_last"));
+  OK(px_transpose(&lying, x[0], 2, 3));
+  OK(px_clone(&turned, lying, "contiguous_format"));
+  OK(px_transpose(&x[2], turned, 2, 3));
+  for (int i = 0; i < 3; i++) {
+    for (int k = 0; k < 3 * 4; k++)
+      if (k % 3 < 2 || pads[k / 3][0] >= 0) CHECK(is_padded(x[i], pads[k / 3], k % 3));
+    px_release(x[i]);
+  }
+}
+PX_TEST(a_pad_that_is_too_large_is_told_with_the_sizes_of_the_input) {
+  PX_SCOPED(px_tensor) x = NULL;
+  px_tensor *none = NULL;
+  OK(px_zeros(&x, (int64_t[]){1, 2, 3, 4}, 4, PX_FLOAT32, PX_DEVICE_NONE, false, false));
+  FAILS(px_pad(&none, x, (int64_t[]){1, 0, 5, 0}, 4, "reflect", px_int(0)), PX_RUNTIME,
+        "padding (5, 0) at dimension 2 of input [1, 2, 3, 4]");
 }
