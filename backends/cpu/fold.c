@@ -159,6 +159,13 @@ static const char *row_at(const plan *p, const char *in, int64_t i) {
   if (p->x.gone_count == 1) return in + i * p->x.gone[0].in;
   return in + px__axes_place(p->x.gone, 0, p->x.gone_count, i).in;
 }
+// What folds columns as they are, side by side; NULL: they are to be converted.
+static px__cpu_fold_rows direct_columns(const plan *p) {
+  bool bfloat = p->in_dtype == PX_BFLOAT16, half = bfloat || p->in_dtype == PX_FLOAT16;
+  if (p->x.kept[0].in != px__cpu_item[p->in_dtype]) return NULL;
+  if (p->in_dtype == p->f->dtype) return p->f->columns;
+  return half ? p->f->half_columns[bfloat] : NULL;
+}
 // Rows [i, i + count) of n columns, converted, one behind the other.
 static void load_rows(const plan *p, void *room, const char *in, int64_t i, int64_t count,
                       int64_t n, int64_t step) {
@@ -176,8 +183,8 @@ static void load_rows(const plan *p, void *room, const char *in, int64_t i, int6
 static bool fold_rows(const plan *p, wide *sums, const char *in, int64_t first, int64_t end,
                       int64_t n, int64_t step) {
   wide narrow[CHUNK], room[FEW * CHUNK];
-  int64_t item = px__cpu_item[p->f->dtype], stride = p->x.kept[0].in;
-  bool direct = p->in_dtype == p->f->dtype && stride == item;
+  int64_t item = px__cpu_item[p->f->dtype];
+  px__cpu_fold_rows direct = direct_columns(p);
   int64_t most = !direct ? FEW : p->x.gone_count == 1 ? NARROW : 1;
   p->f->identity(sums, n);
   p->f->clear(narrow, n);
@@ -187,7 +194,10 @@ static bool fold_rows(const plan *p, wide *sums, const char *in, int64_t first, 
     if (end - i < rows) rows = end - i;
     const char *at = p->x.gone_count == 1 ? in + i * step : row_at(p, in, i);
     if (!direct) load_rows(p, room, in, i, rows, n, step);
-    p->f->columns(narrow, direct ? at : (char *)room, direct ? step : n * item, rows, n);
+    if (direct)
+      direct(narrow, at, step, rows, n);
+    else
+      p->f->columns(narrow, (char *)room, n * item, rows, n);
     if (rows < left) continue;
     p->f->widen(sums, narrow, n);
     if (px__cpu_stopped()) return false;

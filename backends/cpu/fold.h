@@ -28,7 +28,8 @@ typedef struct px__cpu_fold {
   void (*clear)(void *narrow, int64_t n);
   void (*merge)(void *wide, const void *other, int64_t n);
   void (*finish)(void *wide, int64_t n, int64_t count, const px_launch *l);
-  px__cpu_fold_rows half_rows[2];  // of float16 and bfloat16; NULL: they become T before
+  // Of float16 and bfloat16; NULL: they become T before.
+  px__cpu_fold_rows half_rows[2], half_columns[2];
 } px__cpu_fold;
 
 // Operands: the result, with stride 0 in the reduced dimensions; the input. `folds` by dtype: for
@@ -62,6 +63,21 @@ static inline void px__half_load_two(vf two[2], const uint16_t *e) {
   two[0] = vf_load(x), two[1] = vf_load(x + VF);
 #endif
 }
+static inline void px__half_load_in_order(vf two[2], const uint16_t *e) {
+  px__half_load_two(two, e);
+}
+static inline void px__bfloat_load_in_order(vf two[2], const uint16_t *e) {
+#if defined(__AVX2__)
+  for (int i = 0; i < 2; i++) {
+    __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)(e + i * VF));
+    two[i] = (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
+  }
+#else
+  float x[2 * VF];
+  for (int i = 0; i < 2 * VF; i++) x[i] = px__bfloat_load(e[i]);
+  two[0] = vf_load(x), two[1] = vf_load(x + VF);
+#endif
+}
 static inline void px__half_store_two(float *to, const vf two[2]) {
   vf_store(to, two[0]), vf_store(to + VF, two[1]);
 }
@@ -78,15 +94,18 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
 // chooses between floats, gcc makes branches of it unless the loop over the lanes stays one; where
 // it is k_max or k_min of the elements themselves, vectors do it (_EXTREME).
 #define PX__CPU_FOLD(NAME, S, T, D) \
-  PX__CPU_FOLD_LANES(PX__CPU_UNROLLED, NAME, S, T, D) PX__CPU_FOLD_BY(4, NAME, S, T, D, {NULL})
+  PX__CPU_FOLD_LANES(PX__CPU_UNROLLED, NAME, S, T, D) \
+  PX__CPU_FOLD_BY(4, NAME, S, T, D, {NULL}, {NULL})
 // Of floats, combined by OP, which vectors have: the half formats, too.
 #define PX__CPU_FOLD_HALVES(NAME, S, T, D, OP) \
   PX__CPU_FOLD_LANES(PX__CPU_UNROLLED, NAME, S, T, D) \
   PX__CPU_FOLD_HALF(NAME, half, OP) \
   PX__CPU_FOLD_HALF(NAME, bfloat, OP) \
-  PX__CPU_FOLD_BY(4, NAME, S, T, D, {fold_rows_##NAME##_half, fold_rows_##NAME##_bfloat})
+  PX__CPU_FOLD_BY(4, NAME, S, T, D, {fold_rows_##NAME##_half, fold_rows_##NAME##_bfloat}, \
+                  {fold_columns_##NAME##_half, fold_columns_##NAME##_bfloat})
 #define PX__CPU_FOLD_CHOICE(NAME, S, T, D) \
-  PX__CPU_FOLD_LANES(PX__CPU_ROLLED, NAME, S, T, D) PX__CPU_FOLD_BY(1, NAME, S, T, D, {NULL})
+  PX__CPU_FOLD_LANES(PX__CPU_ROLLED, NAME, S, T, D) \
+  PX__CPU_FOLD_BY(1, NAME, S, T, D, {NULL}, {NULL})
 // Of bytes, in any order: gcc makes vectors of the plain loop.
 #define PX__CPU_FOLD_BYTES(NAME, S, T, D) \
   static D fold_block_##NAME##_##S(const T *e, int64_t n) { \
@@ -94,7 +113,7 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
     for (int64_t i = 0; i < n; i++) all = combine_##NAME##_##S(all, map_##NAME##_##S(e[i])); \
     return (D)all; \
   } \
-  PX__CPU_FOLD_BY(4, NAME, S, T, D, {NULL})
+  PX__CPU_FOLD_BY(4, NAME, S, T, D, {NULL}, {NULL})
 #define PX__CPU_FOLD_EXTREME(NAME, S, T, D, LEAST) \
   static D fold_block_##NAME##_##S(const T *e, int64_t n) { \
     bool odd = false; \
@@ -103,7 +122,7 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
     for (int64_t i = 0; odd && i < n; i++) top = combine_##NAME##_##S(top, e[i]); \
     return (D)top; \
   } \
-  PX__CPU_FOLD_BY(4, NAME, S, T, D, {NULL})
+  PX__CPU_FOLD_BY(4, NAME, S, T, D, {NULL}, {NULL})
 #define PX__CPU_FOLD_LANES(LOOP, NAME, S, T, D) \
   static D fold_block_##NAME##_##S(const T *e, int64_t n) { \
     T lane[PX__CPU_LANES]; \
@@ -171,7 +190,30 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
       lane[k] = combine_##NAME##_f32(lane[k], px__##H##_load(e[i])); \
     PX__CPU_FOLD_JOINED(NAME, f32, double) \
   } \
-  PX__CPU_FOLD_ROWS(NAME, H, f32, uint16_t, double)
+  PX__CPU_FOLD_ROWS(NAME, H, f32, uint16_t, double) \
+  static inline void fold_some_##NAME##_##H(float *a, const char *rows, int64_t step, int count, \
+                                            int64_t n) { \
+    int64_t i = 0; \
+    for (; i + 2 * VF <= n; i += 2 * VF) { \
+      vf x = vf_load(a + i), y = vf_load(a + i + VF), two[2]; \
+      for (int k = 0; k < count; k++) { \
+        px__##H##_load_in_order(two, (const uint16_t *)(const void *)(rows + k * step) + i); \
+        x = x OP two[0], y = y OP two[1]; \
+      } \
+      vf_store(a + i, x), vf_store(a + i + VF, y); \
+    } \
+    for (; i < n; i++) \
+      for (int k = 0; k < count; k++) { \
+        const uint16_t *e = (const uint16_t *)(const void *)(rows + k * step); \
+        a[i] = combine_##NAME##_f32(a[i], px__##H##_load(e[i])); \
+      } \
+  } \
+  static void fold_columns_##NAME##_##H(void *narrow, const char *rows, int64_t step, \
+                                        int64_t count, int64_t n) { \
+    for (; count >= 4; count -= 4, rows += 4 * step) \
+      fold_some_##NAME##_##H(narrow, rows, step, 4, n); \
+    for (; count > 0; count--, rows += step) fold_some_##NAME##_##H(narrow, rows, step, 1, n); \
+  }
 // `AT_ONCE` rows, 4 or 1, are joined at a time; then come the functions for the half formats.
 #define PX__CPU_FOLD_BY(AT_ONCE, NAME, S, T, D, ...) \
   static void fold_identity_##NAME##_##S(void *wide, int64_t n) { \

@@ -70,6 +70,11 @@ static void each_group(void *context, int64_t begin, int64_t end) {
 }
 // Joins what groups of blocks are to s, in their order: threads do not change it.
 static void all_blocks(const walk *w, const char *base, block_fn fn, join_fn join, partial *s) {
+  bool ready = w->in_dtype == w->block_dtype && w->x.gone[0].in == px__cpu_item[w->block_dtype];
+  if (ready && w->x.gone_count == 1 && w->x.length > 0 && w->x.length <= BLOCK) {
+    fn(s, base, w->x.length);
+    return;
+  }
   blocks b;  // whose parts are not cleared, which would take longer than a short row
   b.w = w, b.base = base, b.fn = fn, b.inner = w->x.gone[0].size, b.first = 0;
   b.a_line = (b.inner + BLOCK - 1) / BLOCK;
@@ -126,6 +131,10 @@ static px_status run(const px_operand *out, const px_operand *in, one_fn one, do
 }
 
 static void store(const walk *w, px__place at, double value) {
+  if (w->out_dtype == PX_FLOAT32) {
+    *(float *)(void *)(w->out + at.out) = (float)value;
+    return;
+  }
   px__cpu_convert(w->out + at.out, 8, w->out_dtype, &value, 8, PX_FLOAT64, 1);
 }
 
@@ -181,13 +190,16 @@ static inline double norm_cube(double s, double x, double p) { return s + fabs(x
 static inline double norm_power(double s, double x, double p) { return s + pow(fabs(x), p); }
 #define NORM_SUM(TARGET, NAME, LANES, T, F) \
   TARGET static double NAME(const T *e, int64_t n, double p) { \
-    double lane[LANES] = {0}, sum = 0; \
+    double lane[LANES] = {0}; \
     int64_t k = 0; \
     for (; k + LANES <= n; k += LANES) \
       PX__CPU_ROLLED for (int j = 0; j < LANES; j++) lane[j] = F(lane[j], (double)e[k + j], p); \
+    for (double *l = lane; k + 8 <= n; k += 8, l += 8) \
+      PX__CPU_ROLLED for (int j = 0; j < 8; j++) l[j] = F(l[j], (double)e[k + j], p); \
     for (; k < n; k++) lane[k % LANES] = F(lane[k % LANES], (double)e[k], p); \
-    for (int j = 0; j < LANES; j++) sum += lane[j]; \
-    return sum; \
+    for (int half = LANES / 2; half; half /= 2) \
+      for (int j = 0; j < half; j++) lane[j] += lane[j + half]; \
+    return lane[0]; \
   }
 #define ADD_NORM(S, T) \
   NORM_SUM(, squares_##S, 8, T, norm_square) \

@@ -123,7 +123,7 @@ px_status px__run_kernel(px__named_kernel *kernel, px_device device, int result_
            px_device_type_name(device.type),
            result_count && results[0] ? px_dtype_name((px_dtype)results[0]->dtype) : "none");
   listing x;
-  x.device = device, x.dtypes = 0, x.n = x.uses = 0;
+  x.device = device, x.dtypes = kernel->moves ? UINT32_MAX : 0, x.n = x.uses = 0;
   for (int i = 0; i < result_count; i++) PX_TRY(list(&x, name, results[i], true));
   for (int i = 0; i < input_count; i++) PX_TRY(list(&x, name, inputs[i], false));
   return launch_list(&l, &x);

@@ -118,6 +118,7 @@ px_status px__meta_launch(const px_launch *launch) __attribute__((warn_unused_re
 // A kernel that is launched by a name, not as that of an op; what was found is kept.
 typedef struct px__named_kernel {
   const char *name;
+  bool moves;                        // elements as they are, of any dtype
   px_kernel found[PX_DEVICE_TYPES];  // atomic
 } px__named_kernel;
 px_kernel px__named_kernel_find(px__named_kernel *kernel, px_device_type type);

@@ -52,6 +52,30 @@ static px_status cat_shape(px_value list, int64_t given, int *out_dim, int *out_
   return PX_OK;
 }
 
+// On the CPU parts of short rows come into the result row by row, where all lie row-major and are
+// of one dtype. Truths are made 0 or 1 by copies.
+static px__named_kernel joined = {.name = "joined", .moves = true};
+enum { SHORT = 65536, AT_ONCE = PX_MAX_OPERANDS - 1 };  // bytes of a row; tensors of a launch
+static bool has_short_rows(const px_tensor *result, px_value list, int64_t rows) {
+  if (px__tensor_device(result).type != PX_CPU || rows < 2 || !result->numel) return false;
+  bool plain = result->contiguous && result->dtype != PX_BOOL;
+  for (int i = 0; i < list.n; i++) {
+    const px_tensor *t = list.v.tensors[i];
+    plain &= t->dtype == result->dtype && t->contiguous;
+  }
+  return plain && result->numel / rows * (int64_t)px__item(result) <= SHORT;
+}
+static px_status join_rows(px_tensor *result, px_value list, int64_t rows) {
+  int64_t first = 0;
+  for (int i = 0, n; i < list.n; i += n) {
+    n = list.n - i < AT_ONCE ? list.n - i : AT_ONCE;
+    const px_value params[] = {PX_I(rows), PX_I(first)};
+    PX_TRY(px__run_kernel(&joined, px_cpu(), 1, &result, n, list.v.tensors + i, params, 2));
+    for (int k = 0; k < n; k++) first += list.v.tensors[i + k]->numel / rows;
+  }
+  return PX_OK;
+}
+
 // Several copies into parts of a result go to a device together.
 static bool has_parts(const px_call *call, px_value list) {
   return list.n > 2 && px__tensor_device(call->results[0]).type == PX_CUDA;
@@ -59,6 +83,8 @@ static bool has_parts(const px_call *call, px_value list) {
 typedef px_status (*put_parts)(px_tensor *result, px_value list, int dim);
 static px_status put(const px_call *call, put_parts parts, px_value list, int dim) {
   px_tensor *result = call->results[0];
+  int64_t rows = px__sizes_product(result->sizes, dim);
+  if (has_short_rows(result, list, rows)) return join_rows(result, list, rows);
   if (!has_parts(call, list)) return parts(result, list, dim);
   px__together_begin();
   px_status status = px__together_parts(result->storage->block);

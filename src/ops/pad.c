@@ -200,28 +200,7 @@ static px_status pick_in_turn(px_tensor **out, px_tensor *self, const edges *e, 
   return PX_OK;
 }
 
-// Elements of any dtype are moved as they are.
-static px__named_kernel kernel = {.name = "pad_edges"};
-static px_status launch(px_tensor *out, px_tensor *self, px_tensor *places, int dims) {
-  px_tensor *given[] = {out, self, places};
-  px_device device = px__tensor_device(out);
-  px_operand o[3];
-  px_access accesses[3];
-  int uses = 0;
-  const px_value count = PX_I(dims);
-  for (int i = 0; i < 3; i++) {
-    px__operand_of(&o[i], given[i]);
-    px__note_access(accesses, &uses, device, given[i], i == 0);
-  }
-  px_launch l = {.op = kernel.name,
-                 .kernel = px__named_kernel_on(&kernel, (px_device_type)device.type),
-                 .operand_count = 3,
-                 .operands = o,
-                 .params = &count,
-                 .param_count = 1,
-                 .compute = PX_DTYPE_NONE};
-  return px__launch(device, &l, accesses, uses);
-}
+static px__named_kernel kernel = {.name = "pad_edges", .moves = true};
 PX_RUN(_pad_near) {
   px_tensor *self = args->input;
   int64_t sizes[PX_MAX_DIMS];
@@ -238,7 +217,9 @@ PX_RUN(_pad_near) {
     return pick_in_turn(&call->results[0], self, e, dims, mode);
   PX_TRY(px__call_empty(call, 0, self->ndim, sizes, (px_dtype)self->dtype));
   PX_TRY(places_of(&places, e, dims, mode, call->device));
-  return launch(call->results[0], self, places, dims);
+  px_tensor *given[] = {self, places};
+  const px_value count = PX_I(dims);
+  return px__run_kernel(&kernel, call->device, 1, &call->results[0], 2, given, &count, 1);
 }
 
 // What came from places [first, first + n) of a dimension is added up there.

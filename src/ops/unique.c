@@ -98,14 +98,23 @@ static px_status flat(px_tensor **out, const px_tensor *t) {
 }
 
 // Where no inverse is wanted, by a kernel that need not sort what occurs often.
+// The first n elements of one of ours: as they lie, unless more than half of the memory would be
+// kept for nothing.
+static px_status first_of(px_tensor **out, px_tensor *values, int64_t n) {
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_TRY(px_narrow(&part, values, 0, 0, n));
+  if (n < values->numel / 2) return px_clone(out, part, NULL);
+  PX_TRY(px__tensor_take_geometry(values, part));
+  *out = px_retain(values);
+  return PX_OK;
+}
+
 static px__named_kernel distinct_kernel = {.name = "distinct"};
 static px_status distinct(px_call *call, px_tensor *elements, bool wants_counts) {
   px_device device = px__tensor_device(elements);
   PX_SCOPED(px_tensor) values = NULL;
   PX_SCOPED(px_tensor) counts = NULL;
   PX_SCOPED(px_tensor) number = NULL;
-  PX_SCOPED(px_tensor) part = NULL;
-  PX_SCOPED(px_tensor) part_counts = NULL;
   px_scalar n;
   PX_TRY(px_tensor_empty(&values, 1, elements->sizes, (px_dtype)elements->dtype, device));
   if (wants_counts) PX_TRY(px_tensor_empty(&counts, 1, elements->sizes, PX_INT64, device));
@@ -113,12 +122,10 @@ static px_status distinct(px_call *call, px_tensor *elements, bool wants_counts)
   px_tensor *results[] = {values, counts, number};
   PX_TRY(px__run_kernel(&distinct_kernel, device, 3, results, 1, &elements, NULL, 0));
   PX_TRY(px_tensor_item(&n, number));
-  PX_TRY(px_narrow(&part, values, 0, 0, px_scalar_int(n)));
-  PX_TRY(px_clone(&call->results[0], part, NULL));
+  PX_TRY(first_of(&call->results[0], values, px_scalar_int(n)));
   PX_TRY(filled(&call->results[1], elements, 0, px_int(0), PX_INT64));
   if (!counts) return filled(&call->results[2], elements, 0, px_int(0), PX_INT64);
-  PX_TRY(px_narrow(&part_counts, counts, 0, 0, px_scalar_int(n)));
-  return px_clone(&call->results[2], part_counts, NULL);
+  return first_of(&call->results[2], counts, px_scalar_int(n));
 }
 
 // Unsigned numbers that are not computed in are sorted as int64 of the same order.
@@ -237,7 +244,6 @@ static px_status kinds(px_call *call, const px_tensor *elements) {
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) values = NULL;
   PX_SCOPED(px_tensor) number = NULL;
-  PX_SCOPED(px_tensor) part = NULL;
   px_scalar n;
   PX_TRY(px_contiguous(&plain, elements));
   PX_TRY(px_tensor_empty(&values, 1, plain->sizes, (px_dtype)plain->dtype, device));
@@ -246,9 +252,7 @@ static px_status kinds(px_call *call, const px_tensor *elements) {
   PX_TRY(px__run_kernel(&kinds_kernel, device, 2, results, 1, &plain, NULL, 0));
   PX_TRY(px_tensor_item(&n, number));
   for (int i = 1; i < 3; i++) PX_TRY(filled(&call->results[i], plain, 0, px_int(0), PX_INT64));
-  if (px_scalar_int(n) == plain->numel) return call->results[0] = PX_MOVE(values), PX_OK;
-  PX_TRY(px_narrow(&part, values, 0, 0, px_scalar_int(n)));
-  return px_clone(&call->results[0], part, NULL);
+  return first_of(&call->results[0], values, px_scalar_int(n));
 }
 PX_RUN(unique_consecutive) {
   const px_tensor *t = args->self;

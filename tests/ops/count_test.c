@@ -118,23 +118,25 @@ PX_TEST(of_runs_of_equals_the_first_is_kept) {
       CHECK(!memcmp(found + (size_t)kept++ * item, at + (size_t)k * item, item));
     }
     CHECK_EQ(px_tensor_numel(values), kept);
+    CHECK(px_storage_bytes(px_tensor_storage(values)) <= (size_t)(2 * kept + 2) * item);
   }
 }
 
-// Of thirds, which are rounded; rows of a few, of part of a block, and of several blocks.
+// Of thirds, which are rounded; rows of a few, of part of a block, and of several blocks; columns
+// of a few and of many rows.
 PX_TEST(halves_add_up_as_floats_do) {
-  static const int64_t shapes[][2] = {{9, 5},  {70, 16},  {64, 23},   {3, 250},
-                                      {33, 1}, {5, 3000}, {2, 140001}};
-  int64_t threads = px_num_threads(), along = 1;
-  for (int i = 0; i < 2 * 7 * 4; i++) {
+  static const int64_t shapes[][2] = {{9, 5},    {70, 16},    {64, 23},  {3, 250},  {33, 1},
+                                      {5, 3000}, {2, 140001}, {523, 39}, {7000, 16}};
+  int64_t threads = px_num_threads();
+  for (int i = 0; i < 2 * 9 * 4 * 2; i++) {
     px_dtype dtype = i % 2 ? PX_BFLOAT16 : PX_FLOAT16;
-    const int64_t *shape = shapes[i / 2 % 7];
+    const int64_t *shape = shapes[i / 2 % 9], along = i / 72;
     PX_SCOPED(px_tensor) line = numbers(dtype, shape[0] * shape[1], 300, 2);
     PX_SCOPED(px_tensor) halves = NULL;
     PX_SCOPED(px_tensor) floats = NULL;
     OK(px_reshape(&halves, line, shape, 2));
     OK(px_to(&floats, halves, PX_FLOAT32, PX_DEVICE_NONE, false, false));
-    OK(px_set_num_threads(thread_counts[i / 14]));
+    OK(px_set_num_threads(thread_counts[i / 18 % 4]));
     for (int k = 0; k < 3; k++) {
       PX_SCOPED(px_tensor) have = NULL;
       PX_SCOPED(px_tensor) sum = NULL;

@@ -164,6 +164,36 @@ PX_TEST(cat_joins_and_parts_its_gradient) {
   IS(px_tensor_grad(b), 6, 0., 2., 4., 6., 8., 10.);
 }
 
+// Thirty tensors of one to four columns; where one has gaps, all are copied one by one.
+static void join_many(px_dtype dtype, bool gaps) {
+  enum { MANY = 30, ROWS = 3, COLUMNS = 73 };
+  px_tensor *parts[MANY];
+  PX_SCOPED(px_tensor) numbers = NULL;
+  PX_SCOPED(px_tensor) all = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) joined = NULL;
+  OK(px_arange(&numbers, px_int(0), px_int(ROWS * COLUMNS), px_int(1), PX_INT64, PX_DEVICE_NONE,
+               false, false));
+  OK(px_to(&all, numbers, dtype, PX_DEVICE_NONE, false, false));
+  OK(px_reshape(&rows, all, (int64_t[]){ROWS, COLUMNS}, 2));
+  for (int64_t k = 0, at = 0; k < MANY; at += k++ % 4 + 1) {
+    PX_SCOPED(px_tensor) part = NULL;
+    OK(px_narrow(&part, rows, 1, at, k % 4 + 1));
+    if (gaps && k == 7)
+      parts[k] = PX_MOVE(part);
+    else
+      OK(px_contiguous(&parts[k], part));
+  }
+  OK(px_cat(&joined, parts, MANY, 1));
+  CHECK(!memcmp(px_tensor_data(joined), px_tensor_data(rows),
+                (size_t)(ROWS * COLUMNS) * px_dtype_size(dtype)));
+  for (int k = 0; k < MANY; k++) px_release(parts[k]);
+}
+PX_TEST(rows_of_many_tensors_are_joined) {
+  static const px_dtype dtypes[] = {PX_UINT8, PX_INT16, PX_FLOAT32, PX_INT64, PX_COMPLEX64};
+  for (int i = 0; i < 5 * 2; i++) join_many(dtypes[i % 5], i >= 5);
+}
+
 PX_TEST(cat_and_stack_say_what_does_not_fit) {
   PX_SCOPED(px_tensor) a = matrix();
   PX_SCOPED(px_tensor) b = floats(2, 1., 2.);
