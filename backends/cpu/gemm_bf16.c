@@ -5,8 +5,8 @@
 // Both read the same panels. k goes by blocks of STEP. A strip of A is two halves of HALF rows; a
 // half is a row of blocks of HALF x STEP. A panel of B has SIDE columns, two numbers of k beside
 // one another. What is missing at the edges is zero. Rows of A that lie together are read where
-// they lie, where C is narrow. An element of C is one chain over all of k, wherever in a tile it
-// lies.
+// they lie, if they are whole lines of the cache or C is narrow. An element of C is one chain over
+// all of k, wherever in a tile it lies.
 #include "cpu/gemm_tiles.h"
 #include "cpu/half.h"
 #include "cpu/simd.h"
@@ -24,6 +24,7 @@ enum { HALF = 16, SIDE = 32, STEP = 32, KC = 16 * STEP };
 enum { PANEL = SIDE * STEP, STRIP = 2 * HALF * KC };   // numbers of a block of k
 enum { PACKED_BYTES = 768 * 1024, MOST_PANELS = 32 };  // of B, at a time
 enum { NARROW = 8 * SIDE };                            // columns up to which A is not packed
+enum { BESIDE = 8 };                                   // panels of B that are packed at once
 enum { GROUP = 8 };                                    // rows of C in registers
 typedef uint16_t half32 __attribute__((vector_size(64)));
 typedef uint32_t word16 __attribute__((vector_size(64)));
@@ -35,8 +36,9 @@ typedef struct strip {
 
 // ---- what multiplies: sums (SIDE x SIDE) = or += a strip times a panel
 
+// `c`: where they go, rows so many bytes apart: a few are fetched at each step.
 typedef void multiply(int rows, int cols, const strip *a, const uint16_t *b, int64_t steps,
-                      float *sums, bool more);
+                      float *sums, bool more, const char *c, int64_t apart);
 
 INLINE void pairs(const int rows, const uint16_t *a, int64_t row, int64_t step, const uint16_t *b,
                   int64_t steps, float *sums, bool more) {
@@ -60,7 +62,8 @@ INLINE void pairs(const int rows, const uint16_t *a, int64_t row, int64_t step, 
     for (int v = 0; v < 2; v++) _mm512_storeu_ps(sums + i * SIDE + v * HALF, acc[i][v]);
 }
 static TARGET void multiply_pairs(int rows, int cols, const strip *a, const uint16_t *b,
-                                  int64_t steps, float *sums, bool more) {
+                                  int64_t steps, float *sums, bool more, const char *c,
+                                  int64_t apart) {
   for (int i = 0; i < rows; i += GROUP) {
     const uint16_t *from = a->half[i / HALF] + i % HALF * a->row;
     if (rows - i > 2)
@@ -77,8 +80,8 @@ static TARGET void multiply_pairs(int rows, int cols, const strip *a, const uint
 
 static inline __attribute__((always_inline)) TILES void tiles(const bool low, const bool right,
                                                               const strip *a, const uint16_t *b,
-                                                              int64_t steps, float *sums,
-                                                              bool more) {
+                                                              int64_t steps, float *sums, bool more,
+                                                              const char *c, int64_t apart) {
   const uint16_t *a0 = a->half[0], *a1 = a->half[1];
   const int64_t row = a->row * 2, line = SIDE * 4;
   SETTLED;
@@ -93,6 +96,7 @@ static inline __attribute__((always_inline)) TILES void tiles(const bool low, co
     if (low && right) _tile_loadd(3, sums + HALF * SIDE + HALF, line);
   }
   for (int64_t s = 0; s < steps; s++, a0 += a->step, a1 += a->step, b += PANEL) {
+    for (int64_t i = 2 * s; i < 2 * s + 2; i++) __builtin_prefetch(c + i % SIDE * apart, 1);
     _tile_loadd(4, a0, row);
     _tile_loadd(6, b, line);
     _tile_dpbf16ps(0, 4, 6);
@@ -110,16 +114,17 @@ static inline __attribute__((always_inline)) TILES void tiles(const bool low, co
 }
 static __attribute__((noinline)) TILES void multiply_tiles(int rows, int cols, const strip *a,
                                                            const uint16_t *b, int64_t steps,
-                                                           float *sums, bool more) {
+                                                           float *sums, bool more, const char *c,
+                                                           int64_t apart) {
   bool low = rows > HALF, right = cols > HALF;
   if (low && right)
-    tiles(true, true, a, b, steps, sums, more);
+    tiles(true, true, a, b, steps, sums, more, c, apart);
   else if (low)
-    tiles(true, false, a, b, steps, sums, more);
+    tiles(true, false, a, b, steps, sums, more, c, apart);
   else if (right)
-    tiles(false, true, a, b, steps, sums, more);
+    tiles(false, true, a, b, steps, sums, more, c, apart);
   else
-    tiles(false, false, a, b, steps, sums, more);
+    tiles(false, false, a, b, steps, sums, more, c, apart);
 }
 // All tiles of this thread have HALF rows of 64 bytes.
 static TILES void tiles_begin(void) {
@@ -173,19 +178,24 @@ static const uint16_t *row_of(const void *at, const int64_t *rows, int64_t strid
   return (const uint16_t *)at + (rows ? rows[i] : i * stride);
 }
 
-// A panel of B from column j on, where rows lie together, and where columns do.
+// Panels of B from column j on, where rows lie together: some at once, so that of each row as much
+// is read as lies together.
 static TARGET void pack_b_rows(const px__gemm *g, int64_t j, int64_t cols, uint16_t *to) {
   const half32 none = {0};
+  const int64_t panel = steps_of(g->k) * PANEL;
   for (int64_t p = 0, end = steps_of(g->k) * STEP; p < end; p += 2, to += 2 * SIDE) {
-    half32 a = none, b = none;
-    if (p < g->k) a = load_first(row_of(g->b, g->b_rows, g->br, p) + j, cols);
-    if (p + 1 < g->k) b = load_first(row_of(g->b, g->b_rows, g->br, p + 1) + j, cols);
-    word16 low, high;
-    pair_up(a, b, &low, &high);
-    memcpy(to, &low, sizeof low);
-    memcpy(to + SIDE, &high, sizeof high);
+    const uint16_t *upper = p < g->k ? row_of(g->b, g->b_rows, g->br, p) + j : NULL;
+    const uint16_t *lower = p + 1 < g->k ? row_of(g->b, g->b_rows, g->br, p + 1) + j : NULL;
+    for (int64_t c = 0; c < cols; c += SIDE) {
+      word16 low, high;
+      pair_up(upper ? load_first(upper + c, cols - c) : none,
+              lower ? load_first(lower + c, cols - c) : none, &low, &high);
+      memcpy(to + c / SIDE * panel, &low, sizeof low);
+      memcpy(to + c / SIDE * panel + SIDE, &high, sizeof high);
+    }
   }
 }
+// A panel where columns lie together, and where nothing does.
 static TARGET void pack_b_columns(const px__gemm *g, int64_t j, int64_t cols, uint16_t *to) {
   for (int64_t p = 0; p < g->k; p += STEP, to += PANEL)
     for (int64_t side = 0; side < 2; side++) {
@@ -206,14 +216,14 @@ static void pack_b_any(const px__gemm *g, int64_t j, int64_t cols, uint16_t *to)
     for (int64_t i = 0; i < cols; i++) to[p / 2 * 2 * SIDE + i * 2 + p % 2] = from[i * g->bc];
   }
 }
-static void pack_b(const px__gemm *g, int64_t j, uint16_t *to) {
-  int64_t cols = px__least(g->n - j, SIDE);
-  if (g->bc == 1 && !g->b_columns)
+// Panels of B, up to BESIDE.
+static void pack_b(const px__gemm *g, int64_t j, int64_t cols, uint16_t *to) {
+  if (g->bc == 1 && !g->b_columns) {
     pack_b_rows(g, j, cols, to);
-  else if (g->br == 1 && !g->b_rows)
-    pack_b_columns(g, j, cols, to);
-  else
-    pack_b_any(g, j, cols, to);
+    return;
+  }
+  for (; cols > 0; j += SIDE, cols -= SIDE, to += steps_of(g->k) * PANEL)
+    (g->br == 1 && !g->b_rows ? pack_b_columns : pack_b_any)(g, j, px__least(cols, SIDE), to);
 }
 
 // Rows of A from row i, up to HALF, for k in [p, p + kc): the same three ways.
@@ -270,8 +280,9 @@ static void pack_a(const px__gemm *g, int64_t i, int64_t rows, int64_t p, int64_
 static strip strip_of(const px__gemm *g, int64_t i, int64_t p, int64_t kc, uint16_t *room) {
   int64_t rows = px__least(g->m - i, 2 * HALF);
   const uint16_t *at = (const uint16_t *)g->a + i * g->ar + p;
-  if (g->n <= NARROW && g->ac == 1 && !g->a_rows && rows % HALF == 0 && kc % STEP == 0)
-    return (strip){{at, at + HALF * g->ar}, g->ar, STEP};
+  bool lines = g->ar % STEP == 0 && (uintptr_t)at % (STEP * sizeof *at) == 0;
+  bool whole = g->ac == 1 && !g->a_rows && rows % HALF == 0 && kc % STEP == 0;
+  if (whole && (lines || g->n <= NARROW)) return (strip){{at, at + HALF * g->ar}, g->ar, STEP};
   pack_a(g, i, rows, p, kc, room);
   return (strip){{room, room + HALF * KC}, STEP, HALF * STEP};
 }
@@ -322,6 +333,16 @@ INLINE __m512 addends(const target *t, int64_t i, int64_t j, __mmask16 which) {
   __m512i words = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(which, half));
   return (__m512)_mm512_slli_epi32(words, 16);
 }
+// A whole tile of sums as they are, or times alpha.
+static TARGET void put_whole(const target *t, int rows, const float *sums) {
+  uint16_t *to = (uint16_t *)(void *)t->c;
+  const __m512 alpha = _mm512_set1_ps(t->alpha);
+  for (int i = 0; i < rows; i++, to += t->cr, sums += SIDE)
+    for (int j = 0; j < SIDE; j += HALF) {
+      __m512 x = _mm512_mul_ps(_mm512_loadu_ps(sums + j), alpha);
+      _mm256_storeu_si256((__m256i *)(void *)(to + j), (__m256i)_mm512_cvtneps_pbh(x));
+    }
+}
 static TARGET void put_rows(const target *t, int rows, int cols, const float *sums) {
   for (int i = 0; i < rows; i++)
     for (int j = 0; j < cols; j += HALF) {
@@ -347,7 +368,9 @@ static TARGET void turn(const float *sums, float *to) {
 }
 static void put(const target *t, int rows, int cols, const float *sums) {
   float turned[SIDE * SIDE];
-  if (t->cc == 1 && (!t->s || t->sc == 1 || t->sc == 0)) {
+  if (t->cc == 1 && !t->s && !t->wide && cols == SIDE) {
+    put_whole(t, rows, sums);
+  } else if (t->cc == 1 && (!t->s || t->sc == 1 || t->sc == 0)) {
     put_rows(t, rows, cols, sums);
   } else if (t->cr == 1 && (!t->s || t->sr == 1 || t->sr == 0)) {
     target other = *t;
@@ -411,9 +434,10 @@ static void run_strip(const cell *x, int64_t i) {
       int64_t j = x->j + panel * SIDE;
       int cols = (int)px__least(g->n - j, SIDE);
       const uint16_t *b = x->pb + (panel * steps_of(g->k) + p / STEP) * PANEL;
-      float *sums = x->sums + panel * SIDE * SIDE;
-      x->multiply(rows, cols, &a, b, steps_of(kc), sums, p > 0);
+      // Between blocks of k each panel has sums of its own.
+      float *sums = x->sums + (g->k > KC ? panel * SIDE * SIDE : 0);
       target t = target_of(g, i, j);
+      x->multiply(rows, cols, &a, b, steps_of(kc), sums, p > 0, t.c, t.cr * (t.wide ? 4 : 2));
       if (p + kc == g->k) put(&t, rows, cols, sums);
     }
   }
@@ -429,7 +453,9 @@ static bool blocked(const px__gemm *g, multiply *by) {
   x.pb = (uint16_t *)(void *)(room + sums), x.pa = (uint16_t *)(void *)(room + sums + panels);
   for (x.j = 0; x.j < g->n; x.j += most * SIDE) {
     x.panels = px__least(most, (g->n - x.j + SIDE - 1) / SIDE);
-    for (int64_t i = 0; i < x.panels; i++) pack_b(g, x.j + i * SIDE, x.pb + i * steps * PANEL);
+    for (int64_t i = 0, j = x.j; i < x.panels; i += BESIDE, j += BESIDE * SIDE)
+      pack_b(g, j, px__least(g->n - j, px__least(x.panels - i, BESIDE) * SIDE),
+             x.pb + i * steps * PANEL);
     for (int64_t i = 0; i < g->m && !px__worked(&work, x.panels * SIDE * g->k); i += SIDE)
       run_strip(&x, i);
   }
