@@ -37,6 +37,7 @@ whole, several = square @ square.T + 512 * torch.eye(512), many @ many.mT + torc
 func, N = torch.func, torch.nn
 net, small = N.Sequential(N.Linear(1000, 256), N.Tanh(), N.Linear(256, 10)), N.Sequential(N.Linear(16, 32), N.Tanh(), N.Linear(32, 4))
 words, tokens = torch.randn(10000, 128), torch.randint(0, 10000, (64, 128))
+bags = torch.arange(0, 8192, 16)
 def back(f, *given):
     given = [t.clone().requires_grad_() for t in given]
     def step():
@@ -59,7 +60,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; ints % 7; short // 7
     F.relu(image); F.relu(last); image + image; last + last; F.batch_norm(image, None, None, training=True); F.batch_norm(last, None, None, training=True);
     F.max_pool2d(last, 2); F.conv2d(last, weight, padding=1); F.conv2d(pixels, mix); F.conv2d(scene56, pick64); F.conv2d(places7, pick); F.conv2d(places7, deep, padding=1);
     F.conv3d(cube, bits, padding=1); F.max_pool3d(cube, 2); F.avg_pool3d(cube, 2); F.avg_pool2d(image, 2); F.adaptive_avg_pool2d(image, 1); torch.multinomial(mask + 0.1, 10, True); F.layer_norm(x, (1000,)); x.softmax(1);
-    F.mse_loss(x, y); F.embedding(tokens, words);
+    F.mse_loss(x, y); F.embedding(tokens, words); F.embedding_bag(tokens, words); F.embedding_bag(tokens.view(-1), words, bags, mode='sum'); F.embedding_bag(tokens, words, mode='max');
     short.amax(1); short.amax(0); mask.amax(); thin.sum(0); thin.sum(1); halves.sum(0); brief.sum(0); x.norm(dim=1); x.cummax(1); halves.char(); wide.half();
     torch.full((1000, 1000), 3, dtype=torch.uint8); torch.cat([image, image], 3); torch.cat([image] * 8, 3); image.transpose(1, 2).contiguous();
     F.pad(image, (2, 2, 2, 2), mode='reflect'); F.pad(last, (2, 2, 2, 2), mode='replicate'); flat[:1000].unique(); torch.zeros(1000, 1000).scatter_reduce_(1, places, x, 'amax'); halves.clone().index_add_(0, rows[:1000], halves);
@@ -71,7 +72,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; ints % 7; short // 7
 BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(scene, a, padding=1, groups=32); F.conv2d(a, weight, padding=1); F.conv2d(last, a, padding=1); F.conv2d(pixels, a); F.conv3d(a, bits, padding=1); F.batch_norm(a, None, None, training=True);
     a.gather(1, places); a[rows]; a.max(1)[0]; a.softmax(1) ** 2;
     L.solve(a[:512, :512], y[:512]); L.cholesky(a[:512, :512] @ a[:512, :512].T + 512 * torch.eye(512)); L.svdvals(a[:256, :256]);
-    torch.cat([a, y]); F.pad(a, (2, 2, 2, 2), mode='reflect'); F.gelu(a); torch.lerp(a, y, 0.3); F.logsigmoid(a); F.hardsigmoid(a); a ** 1; F.embedding(tokens, a.view(10000, 128))"""
+    torch.cat([a, y]); F.pad(a, (2, 2, 2, 2), mode='reflect'); F.gelu(a); torch.lerp(a, y, 0.3); F.logsigmoid(a); F.hardsigmoid(a); a ** 1; F.embedding(tokens, a.view(10000, 128)); F.embedding_bag(tokens, a.view(10000, 128), mode='max')"""
 # Of functions (torch.func): a product with tangents, and Jacobians and Hessians of some inputs.
 TRANSFORMS = """func.jvp(lambda a: (a @ y).tanh(), (x,), (y,)); func.jvp(net, (x,), (y,)); func.hessian(lambda a: net(a).square().sum())(flat[:1000]);
     func.jacfwd(net)(flat[:1000]); func.jacrev(net)(flat[:1000]); func.vmap(func.jacrev(small))(x[:, :16]); func.linearize(net, x)[1](y)"""
@@ -94,7 +95,7 @@ NUMPY = {"ints // 7": "ints // 7", "ints % 7": "ints % 7", "short // 7": "short 
 RANDOM = "rand", "multinomial"  # such rows have no error
 GIVEN = {"F.conv2d(image, a.view(64, 32, 3, 3), padding=1)": "weight", "F.conv2d(scene, a, padding=1, groups=32)": "depth",
          "F.conv2d(a, weight, padding=1)": "image", "F.conv2d(last, a, padding=1)": "weight", "F.conv2d(pixels, a)": "mix", "F.batch_norm(a, None, None, training=True)": "last", "F.conv3d(a, bits, padding=1)": "cube",
-         "F.embedding(tokens, a.view(10000, 128))": "words", "F.pad(a, (2, 2, 2, 2), mode='reflect')": "image"}
+         "F.embedding(tokens, a.view(10000, 128))": "words", "F.embedding_bag(tokens, a.view(10000, 128), mode='max')": "words", "F.pad(a, (2, 2, 2, 2), mode='reflect')": "image"}
 
 THREADS = int(os.environ.get("THREADS", os.cpu_count()))
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables of vectors: rows that are shortened before they are looked up, gradients scaled by
-// frequency, and bags of rows. A bag's rows are added where the bag is; for maxima the bags are
-// laid side by side, as long as the longest one.
+// frequency, and bags of rows, which the CPU has kernels for. Elsewhere a bag's rows are added
+// where the bag is; for maxima all rows are laid beside each bag.
 #include <math.h>
 
 #include "hidden/index.h"
@@ -260,6 +260,134 @@ static px_status greatest(px_tensor **out, const bags *b, const px_tensor *rows)
   return px_masked_fill(out, top, empty, px_int(0));
 }
 
+// ---- bags by a kernel
+
+static px__named_kernel sums_kernel = {.name = "bag_sums"}, tops_kernel = {.name = "bag_tops"};
+// Bags begin in order, and have all indices. On a device the kernel keeps to those there are.
+static px_status check_begins(const px_tensor *weight, const px_tensor *indices,
+                              const px_tensor *begins, px__named_kernel *kernel) {
+  const int64_t *at;
+  px_device_type type = (px_device_type)px__tensor_device(weight).type;
+  PX_CHECK(px__named_kernel_on(kernel, type), PX_UNIMPLEMENTED,
+           "%s is not implemented for GPUs; the CPU has it, and simulated devices", kernel->name);
+  PX_CHECK(px_dtype_is_float((px_dtype)weight->dtype), PX_UNIMPLEMENTED,
+           "\"embedding_bag\" not implemented for '%s'", px_dtype_class((px_dtype)weight->dtype));
+  PX_CHECK(begins->numel > 0, PX_RUNTIME, "where the last bag ends must be told");
+  if (type != PX_CPU) return PX_OK;
+  PX_TRY(px__tensor_read(&at, begins));
+  for (int64_t i = 1; i < begins->numel; i++)
+    PX_CHECK(at[i] >= at[i - 1], PX_RUNTIME, "bags must be in order");
+  PX_CHECK(at[0] == 0 && at[begins->numel - 1] == indices->numel, PX_RUNTIME,
+           "bags are of all %lld indices", LL(indices->numel));
+  return PX_OK;
+}
+PX_RUN(_bag_sums) {
+  PX_SCOPED(px_tensor) weight = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
+  PX_SCOPED(px_tensor) begins = NULL;
+  PX_SCOPED(px_tensor) factors = NULL;
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(px_contiguous(&weight, args->weight));
+  PX_TRY(px_contiguous(&indices, args->indices));
+  PX_TRY(px_contiguous(&begins, args->begins));
+  if (args->factors) PX_TRY(px_contiguous(&factors, args->factors));
+  PX_TRY(check_begins(weight, indices, begins, &sums_kernel));
+  int64_t sizes[] = {begins->numel - 1, weight->sizes[1]};
+  px_tensor *given[] = {weight, indices, begins, factors};
+  const px_value padding = PX_I(args->padding);
+  PX_TRY(px_tensor_empty(&call->results[0], 2, sizes, (px_dtype)weight->dtype, call->device));
+  return px__run_kernel(&sums_kernel, call->device, 1, call->results, 4, given, &padding, 1);
+}
+PX_RUN(_bag_tops) {
+  PX_SCOPED(px_tensor) weight = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
+  PX_SCOPED(px_tensor) begins = NULL;
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(px_contiguous(&weight, args->weight));
+  PX_TRY(px_contiguous(&indices, args->indices));
+  PX_TRY(px_contiguous(&begins, args->begins));
+  PX_TRY(check_begins(weight, indices, begins, &tops_kernel));
+  int64_t sizes[] = {begins->numel - 1, weight->sizes[1]};
+  px_tensor *given[] = {weight, indices, begins};
+  const px_value padding = PX_I(args->padding);
+  PX_TRY(px_tensor_empty(&call->results[0], 2, sizes, (px_dtype)weight->dtype, call->device));
+  PX_TRY(px_tensor_empty(&call->results[1], 2, sizes, PX_INT64, call->device));
+  return px__run_kernel(&tops_kernel, call->device, 2, call->results, 3, given, &padding, 1);
+}
+
+static bool has_kernels(const px__bags_args *args) {
+  const px_tensor *weight = args->weight, *factors = args->per_sample_weights;
+  return px__tensor_device(weight).type == PX_CPU && !args->scale_grad_by_freq &&
+         px__tensor_device(args->input).type == PX_CPU && !px__is_batched(args->input) &&
+         !px__is_batched(weight) && px_dtype_is_float((px_dtype)weight->dtype) &&
+         (!factors || factors->dtype == weight->dtype);
+}
+// Where each bag begins, and where the last one ends.
+static px_status begins_of(px_tensor **out, int64_t *end, const px__bags_args *args) {
+  const px_tensor *input = args->input, *offsets = args->offsets;
+  bool all = offsets && args->include_last_offset;
+  int64_t count = offsets ? offsets->numel - all : input->sizes[0], places = count + 1;
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  const int64_t *at = NULL;
+  if (offsets) {
+    PX_TRY(check_offsets(offsets, input->numel));
+    PX_CHECK(count >= 0, PX_RUNTIME, "include_last_offset: number of offset should be at least 1");
+    PX_TRY(px__tensor_to(&whole, offsets, PX_INT64, PX_DEVICE_NONE));
+    PX_TRY(px_contiguous(&flat, whole));
+    PX_TRY(px__tensor_read(&at, flat));
+  }
+  PX_TRY(px_tensor_empty(&made, 1, &places, PX_INT64, px_cpu()));
+  int64_t *to = px__tensor_at(made);
+  for (int64_t i = 0; i < count; i++) to[i] = at ? at[i] : i * input->sizes[1];
+  *end = to[count] = all ? at[count] : input->numel;
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+// How many indices of each bag count, at least 1, as a column.
+static px_status divisors_of(px_tensor **out, const px_tensor *begins, const px_tensor *indices,
+                             int64_t padding, px_dtype dtype) {
+  PX_SCOPED(px_tensor) made = NULL;
+  const int64_t *at, *index, sizes[] = {begins->numel - 1, 1};
+  PX_TRY(px__tensor_read(&at, begins));
+  PX_TRY(px__tensor_read(&index, indices));
+  PX_TRY(px_tensor_empty(&made, 2, sizes, PX_FLOAT64, px_cpu()));
+  double *to = px__tensor_at(made);
+  for (int64_t i = 0; i < sizes[0]; i++) {
+    int64_t count = 0;
+    for (int64_t k = at[i]; k < at[i + 1]; k++) count += index[k] != padding;
+    to[i] = count ? (double)count : 1;
+  }
+  return px__tensor_to(out, made, dtype, PX_DEVICE_NONE);
+}
+// The first n elements, as a line.
+static px_status line_of(px_tensor **out, const px_tensor *t, int64_t n) {
+  PX_SCOPED(px_tensor) all = NULL;
+  PX_TRY(px_reshape(&all, t, (int64_t[]){-1}, 1));
+  return px_narrow(out, all, 0, 0, n);
+}
+static px_status bags_by_kernels(px_tensor **out, const px__bags_args *args, int64_t padding) {
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
+  PX_SCOPED(px_tensor) begins = NULL;
+  PX_SCOPED(px_tensor) factors = NULL;
+  PX_SCOPED(px_tensor) sums = NULL;
+  PX_SCOPED(px_tensor) divisors = NULL;
+  PX_SCOPED(px_tensor) places = NULL;
+  int64_t end = 0;
+  PX_TRY(begins_of(&begins, &end, args));
+  PX_TRY(px__tensor_to(&whole, args->input, PX_INT64, PX_DEVICE_NONE));
+  PX_TRY(line_of(&indices, whole, end));
+  if (!strcmp(args->mode, "max"))
+    return px__bag_tops(out, &places, args->weight, indices, begins, padding);
+  if (args->per_sample_weights) PX_TRY(line_of(&factors, args->per_sample_weights, end));
+  PX_TRY(px__bag_sums(&sums, args->weight, indices, begins, factors, padding));
+  if (!strcmp(args->mode, "sum")) return *out = PX_MOVE(sums), PX_OK;
+  PX_TRY(divisors_of(&divisors, begins, indices, padding, (px_dtype)args->weight->dtype));
+  return px_div(out, sums, divisors);
+}
+
 PX_RUN(bags) {
   px_tensor *weight = args->weight;
   PX_SCOPED(px_tensor) rows = NULL;
@@ -269,6 +397,7 @@ PX_RUN(bags) {
   PX_TRY(check_indices(args->input, "embedding_bag"));
   if (px__given(args->max_norm))
     PX_TRY(renorm(weight, args->input, px_value_float(args->max_norm), args->norm_type));
+  if (has_kernels(args)) return bags_by_kernels(&call->results[0], args, b.padding ? padding : -1);
   px_status status = bags_read(&b, args);
   if (status == PX_OK)
     status = (args->scale_grad_by_freq ? px_embedding_by_frequency : px_embedding)(

@@ -63,6 +63,31 @@ class Tables(unittest.TestCase):
         self.assertTrue(torch.allclose(got, self.written_out(indices, weight, begins, "sum", factors, None), atol=1e-5))
         self.assertEqual(F.embedding_bag(torch.tensor(indices)[:0], weight, torch.tensor([0, 0])).tolist(), [[0.0] * 4] * 2)
 
+    # Of columns that are cut into blocks; the first of equals and the first NaN are the greatest.
+    def test_bags_of_wide_rows_in_all_floats_and_by_any_threads(self):
+        indices, offsets = torch.randint(0, 9, (400,)), torch.tensor([0, 3, 3, 120])
+        threads = torch.get_num_threads()
+        for dtype, columns, mode in itertools.product((torch.float32, torch.float64, torch.float16, torch.bfloat16), (1, 64, 131), ("sum", "mean", "max")):
+            weight = torch.randint(-8, 8, (9, columns)).to(dtype)
+            weight[4, 0] = float("nan") if mode == "max" else 1
+            results = []
+            for count in (1, 2, 7):
+                torch.set_num_threads(count)
+                leaf = weight.clone().requires_grad_()
+                got = F.embedding_bag(indices, leaf, offsets, mode=mode)
+                got.sum().backward()
+                results.append((got.double().tolist(), leaf.grad.double().tolist()))
+            torch.set_num_threads(threads)
+            self.assertEqual(repr(results[1:]), repr(results[:1] * 2))
+            wanted = self.written_out(indices.tolist(), weight.double(), offsets.tolist(), mode, None, None)
+            self.assertTrue(torch.allclose(got.double(), wanted, rtol=2 ** -7, equal_nan=True))
+            if mode == "max":
+                self.assertEqual(leaf.grad.double().sum().item(), columns * 3)
+
+    def test_maxima_of_bags_take_no_room_for_other_bags(self):
+        got = F.embedding_bag(torch.arange(20000), torch.arange(20000.0).unsqueeze(1), torch.arange(0, 20000, 2), mode="max")
+        self.assertEqual(got.flatten().tolist(), [2.0 * i + 1 for i in range(10000)])
+
     def test_the_layer_of_bags(self):
         layer = nn.EmbeddingBag(5, 3, mode="sum", padding_idx=-1)
         self.assertEqual(repr(layer), "EmbeddingBag(5, 3, mode='sum', padding_idx=4)")

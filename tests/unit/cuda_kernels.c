@@ -8,12 +8,12 @@
 static px_core core = {.size = sizeof core, .abi = PX_BACKEND_ABI, .error = px_error_set};
 
 // Norms of weights, volumes, attention with dropout, sorts without places, counts, runs of equals,
-// pads and rows of several tensors have other ways.
+// pads, rows of several tensors and bags have other ways.
 static bool is_optional(const char *name) {
   return !strncmp(name, "weight_", 7) || !strncmp(name, "conv3d_", 7) ||
          !strcmp(name, "attention_dropout") || !strcmp(name, "sorted") || !strcmp(name, "tally") ||
          !strcmp(name, "binned") || !strcmp(name, "kinds") || !strcmp(name, "pad_edges") ||
-         !strcmp(name, "joined");
+         !strcmp(name, "joined") || !strncmp(name, "bag_", 4);
 }
 
 PX_TEST(every_kernel_of_the_cpu_is_there) {

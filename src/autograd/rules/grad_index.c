@@ -269,3 +269,63 @@ px_status px__grad_embedding_again(px_tensor **out, px_tensor *grad, px_tensor *
   PX_TRY(px_unsqueeze(&mask, pads, -1));
   return px_masked_fill(out, rows, mask, px_int(0));
 }
+
+// ---- bags of rows
+
+// The gradient of each index's row is that of its bag.
+static px_status bag_rows(px_tensor **out, px_tensor *grad, px_tensor *begins, int64_t length) {
+  int64_t count = px_tensor_size(grad, 0);
+  PX_SCOPED(px_tensor) from = NULL;
+  PX_SCOPED(px_tensor) to = NULL;
+  PX_SCOPED(px_tensor) sizes = NULL;
+  PX_SCOPED(px_tensor) of = NULL;
+  PX_TRY(px_narrow(&from, begins, 0, 0, count));
+  PX_TRY(px_narrow(&to, begins, 0, 1, count));
+  PX_TRY(px_sub(&sizes, to, from, px_int(1)));
+  PX_TRY(px_repeat_interleave_counts(&of, sizes, &length));
+  return px_index_select(out, grad, 0, of);
+}
+static px_status bag_factors(px_tensor **out, px_tensor *rows, px_tensor *indices,
+                             px_tensor *weight, int64_t padding) {
+  const int64_t last = -1;
+  PX_SCOPED(px_tensor) picked = NULL;
+  PX_SCOPED(px_tensor) products = NULL;
+  PX_SCOPED(px_tensor) sums = NULL;
+  PX_SCOPED(px_tensor) pads = NULL;
+  PX_TRY(px_embedding(&picked, indices, weight, NULL));
+  PX_TRY(px_mul(&products, picked, rows));
+  PX_TRY(px_sum(&sums, products, &last, 1, false, PX_DTYPE_NONE));
+  PX_TRY(px_eq_scalar(&pads, indices, px_int(padding)));
+  return px_masked_fill(out, sums, pads, px_int(0));
+}
+PX_GRAD(bag_sums) {
+  px_tensor *indices = args->indices, *weight = args->weight;
+  int64_t padding = args->padding;
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) column = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  if (!args->grad) return PX_OK;
+  PX_TRY(bag_rows(&rows, args->grad, args->begins, px_tensor_numel(indices)));
+  if (args->d_factors) PX_TRY(bag_factors(args->d_factors, rows, indices, weight, padding));
+  if (!args->d_weight) return PX_OK;
+  if (args->factors) {
+    PX_TRY(px_unsqueeze(&column, args->factors, 1));
+    PX_TRY(px_mul(&scaled, rows, column));
+  }
+  return px_embedding_backward(args->d_weight, scaled ? scaled : rows, px_tensor_sizes(weight), 2,
+                               indices, padding < 0 ? NULL : &padding);
+}
+
+// An empty bag has no place.
+px_status px__grad_bag_tops(px_tensor **out, px_tensor *grad, px_tensor *places, px_value sizes) {
+  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) counted = NULL;
+  PX_SCOPED(px_tensor) at = NULL;
+  PX_SCOPED(px_tensor) zeros = NULL;
+  PX_TRY(px_lt_scalar(&none, places, px_int(0)));
+  PX_TRY(px_masked_fill(&counted, grad, none, px_int(0)));
+  PX_TRY(px_masked_fill(&at, places, none, px_int(0)));
+  PX_TRY(px_zeros(&zeros, sizes.v.ints, sizes.n, px_tensor_dtype(grad), px_tensor_device(grad),
+                  false, false));
+  return px_scatter_add(out, zeros, 0, at, counted);
+}
