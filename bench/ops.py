@@ -31,7 +31,7 @@ places7, pick, deep = torch.randn(8, 512, 7, 7), torch.randn(128, 512, 1, 1), to
 halves, brief, octets, turning = x.half(), x.bfloat16(), ints.to(torch.uint8), torch.complex(x, y)
 revolving = turning.to(torch.complex128)
 short, thin = places.int(), torch.randn(100000, 8)
-L, many = torch.linalg, torch.randn(1000, 16, 16)
+L, many, slim = torch.linalg, torch.randn(1000, 16, 16), torch.randn(1000, 10, 100)
 square, tall = x[:512, :512], torch.randn(2000, 200)
 whole, several = square @ square.T + 512 * torch.eye(512), many @ many.mT + torch.eye(16)
 func, N = torch.func, torch.nn
@@ -67,7 +67,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; ints % 7; short // 7
     halves.sum(1); brief.sum(1); ints.bincount(); octets.bincount(); torch.histc(x, 100, -3, 3); flat.unique_consecutive(); ints.unique_consecutive();
     L.cholesky(whole); L.cholesky(several); L.inv(square); L.inv(many); L.solve(square, y[:512]); L.solve(many, many); L.det(many);
     L.solve_triangular(whole, y[:512], upper=True); L.qr(square); L.qr(tall); L.eigh(whole); L.eigh(several); L.svd(square); L.svd(many); L.svdvals(tall);
-    L.lstsq(tall, y[:1, :1].expand(2000, 1)); L.pinv(tall); L.matrix_exp(square / 64); L.matrix_power(many, 5); torch.bmm(many, many);
+    L.lstsq(tall, y[:1, :1].expand(2000, 1)); L.pinv(tall); L.matrix_exp(square / 64); L.matrix_power(many, 5); torch.bmm(many, many); torch.bmm(slim, slim.mT); torch.bmm(slim, slim.view(1000, 100, 10));
     F.cross_entropy(x, ints[:1000]); F.binary_cross_entropy_with_logits(x, mask.float())"""
 BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(scene, a, padding=1, groups=32); F.conv2d(a, weight, padding=1); F.conv2d(last, a, padding=1); F.conv2d(pixels, a); F.conv3d(a, bits, padding=1); F.batch_norm(a, None, None, training=True);
     a.gather(1, places); a[rows]; a.max(1)[0]; a.softmax(1) ** 2;

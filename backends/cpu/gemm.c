@@ -187,18 +187,19 @@ static px__gemm whole_of(const px__gemm *g) {
   return whole;
 }
 static bool product(const px__gemm *given, const px__tiles *tiles, bool parallel) {
-  px__gemm own, whole = whole_of(given);
-  const px__gemm *g = given;
+  px__gemm own, all;  // small products come in thousands: what need not be copied is not
+  const px__gemm *g = given, *whole = given;
   if (g->m == 0 || g->n == 0) return true;
-  if (should_flip(&whole, tiles)) {
-    own = flipped(g), whole = flipped(&whole);
-    g = &own;
+  if (g->all_m) all = whole_of(g), whole = &all;
+  if (should_flip(whole, tiles)) {
+    own = flipped(g), g = &own;
+    if (g->all_m) all = flipped(&all);
+    whole = g->all_m ? &all : g;
   }
-  way how = choose(&whole, tiles);
-  if (whole.m >= DEEP_ROWS && how == BLOCKED && !g->b_rows && !g->a_columns) {
-    own = *g;
+  way how = choose(whole, tiles);
+  if (whole->m >= DEEP_ROWS && how == BLOCKED && !g->b_rows && !g->a_columns) {
+    if (g == given) own = *g, g = &own;
     own.deep = true;
-    g = &own;
   }
   double worth = work_of(g) / tiles->worth;
   if (!parallel || worth < 1) return serial(g, tiles, how);

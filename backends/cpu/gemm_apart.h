@@ -10,7 +10,8 @@ static inline __attribute__((always_inline)) TARGET void NAME(few_tile)(const in
                                                                         int64_t i0, int64_t j0) {
   V acc[R * MOST_VECTORS];
   const T *a = (const T *)g->a + i0 * g->ar, *b = (const T *)g->b + j0;
-  NAME(tile)(rows, vectors, g->k, a, g->ar, g->ac, b, 0, g->b_rows, false, 0, NULL, 0, 0, acc);
+  NAME(tile)
+  (rows, vectors, g->k, a, g->ar, g->ac, b, 0, g->b_rows, false, 0, NULL, 0, 0, false, 0, acc);
   NAME(target) t = NAME(target_of)(g, i0, j0, true);
   int cols = g->n - j0 < vectors * L ? (int)(g->n - j0) : vectors * L;
   NAME(put)(&t, rows, cols, acc, vectors);
@@ -23,9 +24,10 @@ static __attribute__((noinline)) TARGET void NAME(tile_apart)(int rows, int cols
                                                               const NAME(target) * t) {
   V acc[2 * NAME(APART)];
   if (rows > NAME(APART) / 2)
-    NAME(tile)(NAME(APART), 2, k, a, 1, NAME(APART), b, 0, at, false, 0, NULL, 0, 0, acc);
+    NAME(tile)(NAME(APART), 2, k, a, 1, NAME(APART), b, 0, at, false, 0, NULL, 0, 0, false, 0, acc);
   else
-    NAME(tile)(NAME(APART) / 2, 2, k, a, 1, NAME(APART), b, 0, at, false, 0, NULL, 0, 0, acc);
+    NAME(tile)
+  (NAME(APART) / 2, 2, k, a, 1, NAME(APART), b, 0, at, false, 0, NULL, 0, 0, false, 0, acc);
   NAME(put)(t, rows, cols, acc, 2);
 }
 // A tile of rows of A that begin anywhere, and of their columns that a table names, of which `rows`
@@ -97,7 +99,7 @@ static inline __attribute__((always_inline)) TARGET void NAME(tile_halves)(
   }
   bool bare = t->bare && cols == vectors * L;
 #pragma GCC unroll 2
-  for (int h = 0; h < 2 && bare; h++) NAME(put_bare)(&t[h], half, vectors, c[h]);
+  for (int h = 0; h < 2 && bare; h++) NAME(put_bare)(&t[h], half, vectors, false, 0, c[h]);
   if (bare) return;
   V room[2][NAME(HALF) * 2];
 #pragma GCC unroll 2

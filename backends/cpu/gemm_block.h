@@ -18,24 +18,46 @@ static TARGET void NAME(scale)(const px__gemm *g) {
       c[i * g->cr + j * g->cc] = s ? (T)(s[i * g->sr + j * g->sc] * beta) : 0;
 }
 
+// The first n numbers of a vector, and zeros; and the way back, which not all have.
+static inline __attribute__((always_inline)) TARGET V NAME(load_first)(const T *from, int64_t n) {
+#ifdef LOAD_FIRST
+  return LOAD_FIRST(from, n);
+#else
+  T room[L] = {0};
+  memcpy(room, from, (size_t)n * sizeof(T));
+  return LOAD(room);
+#endif
+}
+#ifdef LOAD_FIRST
+enum { NAME(PARTS) = 1 };
+static inline __attribute__((always_inline)) TARGET void NAME(store_first)(T *to, V v, int64_t n) {
+  STORE_FIRST(to, v, n);
+}
+#else
+enum { NAME(PARTS) = 0 };
+static inline void NAME(store_first)(T *to, V v, int64_t n) {}
+#endif
+
 // acc = A(rows x k) * B(k x vectors L); `rows` and `vectors` are constants at each call. Rows of A
 // are `ar` apart and its columns `ac`; rows of B are contiguous, and `br` apart or where `at` says.
 // `fetch`: what lies so far behind each row of B is fetched, for another tile, as no cache sees by
 // itself that rows far apart are walked, or of a packed panel, which the first cache does not hold.
+// `part`: of the last vector only `left` numbers are there.
 // `next`, unless NULL: the first of two vectors of each of many rows, which the second cache is to
 // have: rows are `step` apart, and one is fetched every 2^shift columns of A. More at once would
 // wait for one another, and what the first cache lacks waits for them.
 static inline __attribute__((always_inline)) TARGET void NAME(tile)(
     const int rows, const int vectors, int64_t k, const T *a, int64_t ar, int64_t ac, const T *b,
     int64_t br, const int64_t *at, const bool fetch, int64_t ahead, const T *next, int64_t step,
-    int shift, V *acc) {
+    int shift, const bool part, int left, V *acc) {
   V c[R][MOST_VECTORS];
   for (int i = 0; i < rows; i++)
     for (int v = 0; v < vectors; v++) c[i][v] = SET(0);
   for (int64_t p = 0; p < k; p++, a += ac, b += br) {
     const T *row = at ? b + at[p] : b;
     V y[2];
-    for (int v = 0; vectors <= 2 && v < vectors; v++) y[v] = LOAD(row + v * L);
+    for (int v = 0; vectors <= 2 && v < vectors; v++)
+      y[v] = part && v == vectors - 1 ? NAME(load_first)(row + v * L, left) : LOAD(row + v * L);
     if (fetch) __builtin_prefetch(row + ahead);
     if (fetch && vectors > 1 && L * sizeof(T) >= 64) __builtin_prefetch(row + ahead + L);
     if (next) __builtin_prefetch(next + (p >> shift) * step, 0, 2);
@@ -96,39 +118,47 @@ static inline TARGET bool NAME(plain)(const NAME(target) * t) {
   return t->cc == 1 && (!t->s || t->sc == 1 || t->sc == 0);
 }
 
-// The first `whole` vectors of each row, which are written as such.
+// The first `whole` vectors of each row, which are written as such, and `left` numbers of one more.
 static inline __attribute__((always_inline)) TARGET void NAME(put_whole)(const NAME(target) * t,
                                                                          int rows, const int whole,
-                                                                         const V *row, int width) {
+                                                                         int left, const V *row,
+                                                                         int width) {
   T *c = t->c;
   const T *s = t->s;
-  for (int i = 0; i < rows; i++, row += width, c += t->cr)
+  for (int i = 0; i < rows; i++, row += width, c += t->cr) {
+    V same = SET(s && !t->sc ? s[i * t->sr] : 0);
     for (int v = 0; v < whole; v++) {
       V r = row[v] * t->alpha;
-      if (s) r += (t->sc ? LOAD(s + i * t->sr + v * L) : SET(s[i * t->sr])) * t->beta;
+      if (s) r += (t->sc ? LOAD(s + i * t->sr + v * L) : same) * t->beta;
       STORE(c + v * L, r);
     }
+    if (!left) continue;
+    V r = row[whole] * t->alpha;
+    if (s) r += (t->sc ? NAME(load_first)(s + i * t->sr + whole * L, left) : same) * t->beta;
+    NAME(store_first)(c + whole * L, r, left);
+  }
 }
 // Writes the first `cols` numbers of each row of a tile, whose rows are `width` vectors apart:
-// whole vectors, then one by one. It is one function for all tiles: at the end of each the same
-// would be most of its code.
+// whole vectors, then one by one where parts of vectors cannot be stored. It is one function for
+// all tiles: at the end of each the same would be most of its code.
 static __attribute__((noinline)) TARGET void NAME(put)(const NAME(target) * t, int rows, int cols,
                                                        const V *row, int width) {
-  int whole = NAME(plain)(t) ? cols / L : 0;
-  int64_t first = whole * L;
-  if (whole == 2)
-    NAME(put_whole)(t, rows, 2, row, width);
+  bool plain = NAME(plain)(t);
+  int whole = plain ? cols / L : 0, left = plain && NAME(PARTS) ? cols % L : 0;
+  int64_t first = whole * L + left;
+  if (whole == 2 && !left)
+    NAME(put_whole)(t, rows, 2, 0, row, width);
   else
-    NAME(put_whole)(t, rows, whole, row, width);
+    NAME(put_whole)(t, rows, whole, left, row, width);
   if (first == cols) return;
   T room[L];
   for (int i = 0; i < rows; i++, row += width) {
     T *c = t->c + i * t->cr + first * t->cc;
     const T *s = t->s ? t->s + i * t->sr + first * t->sc : NULL;
     const V *rest = row + whole;
-    for (int64_t left = cols - first; left > 0; left -= L, rest++) {
+    for (int64_t over = cols - first; over > 0; over -= L, rest++) {
       STORE(room, *rest * t->alpha);
-      for (int64_t j = 0; j < left && j < L; j++, c += t->cc) {
+      for (int64_t j = 0; j < over && j < L; j++, c += t->cc) {
         *c = s ? room[j] + *s * t->beta : room[j];
         if (s) s += t->sc;
       }
@@ -136,39 +166,43 @@ static __attribute__((noinline)) TARGET void NAME(put)(const NAME(target) * t, i
   }
 }
 
-// A whole tile of bare sums, which need not leave the registers before.
+// A tile of bare sums, which need not leave the registers before; `part`: as of `tile`.
 static inline __attribute__((always_inline)) TARGET void NAME(put_bare)(const NAME(target) * t,
                                                                         const int rows,
                                                                         const int vectors,
+                                                                        const bool part, int left,
                                                                         const V *acc) {
   T *c = t->c;
-  if (t->s) {
+  const int whole = part ? vectors - 1 : vectors;
 #pragma GCC unroll 16
-    for (int i = 0; i < rows; i++, c += t->cr)
+  for (int i = 0; i < rows; i++, c += t->cr) {
 #pragma GCC unroll 2
-      for (int v = 0; v < vectors; v++) STORE(c + v * L, acc[i * vectors + v] + LOAD(c + v * L));
-    return;
+    for (int v = 0; v < whole; v++)
+      STORE(c + v * L, t->s ? acc[i * vectors + v] + LOAD(c + v * L) : acc[i * vectors + v]);
+    if (!part) continue;
+    V r = acc[i * vectors + whole];
+    if (t->s) r += NAME(load_first)(c + whole * L, left);
+    NAME(store_first)(c + whole * L, r, left);
   }
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; i++, c += t->cr)
-#pragma GCC unroll 2
-    for (int v = 0; v < vectors; v++) STORE(c + v * L, acc[i * vectors + v]);
 }
 
-// One tile: `rows` and `vectors` are constants at each call.
+// One tile: `rows` and `vectors` are constants at each call. `packed`: of panels, which have whole
+// vectors.
 static inline __attribute__((always_inline)) TARGET void NAME(tile_rows)(
     const int rows, const int vectors, int cols, int64_t k, const T *a, int64_t ar, int64_t ac,
-    const T *b, int64_t br, const bool fetch, const bool next, const NAME(target) * t) {
+    const T *b, int64_t br, const bool fetch, const bool packed, const NAME(target) * t) {
   V acc[2 * R];
-  for (int i = 0; i < rows && !(next && t->next == t->c); i++) {
+  const bool part = !packed && NAME(PARTS);
+  int left = cols - (vectors - 1) * L;
+  for (int i = 0; i < rows && !(packed && t->next == t->c); i++) {
     __builtin_prefetch(t->c + i * t->cr, 1);
     if (vectors > 1) __builtin_prefetch(t->c + i * t->cr + L, 1);
   }
   NAME(tile)
-  (rows, vectors, k, a, ar, ac, b, br, NULL, fetch, t->ahead, next ? t->next : NULL, t->step,
-   t->shift, acc);
-  if (t->bare && cols == vectors * L) {
-    NAME(put_bare)(t, rows, vectors, acc);
+  (rows, vectors, k, a, ar, ac, b, br, NULL, fetch, t->ahead, packed ? t->next : NULL, t->step,
+   t->shift, part, left, acc);
+  if (t->bare && (part || cols == vectors * L)) {
+    NAME(put_bare)(t, rows, vectors, part, left, acc);
     return;
   }
   V room[2 * R];
@@ -268,7 +302,7 @@ static TARGET void NAME(direct_rows)(const px__gemm *g, int64_t p, int64_t k, T 
     const T *panel = b + j * g->bc;
     // What the last tile fetches: the next panel, or after the last one the first of later rows.
     int64_t br = g->br, ahead = j + 2 * L < g->n ? 2 * L : p + k < g->k ? k * br - j : 0;
-    if (g->bc != 1 || cols % L || g->b_half) {
+    if (g->bc != 1 || (cols % L && !NAME(PARTS)) || g->b_half) {
       NAME(pack_b)(g, p, k, j, cols, room);
       panel = room, br = 2 * L;
     }
@@ -515,5 +549,7 @@ static TARGET bool NAME(blocked)(const px__gemm *g) {
 #undef INTERLEAVE_LOW
 #undef INTERLEAVE_HIGH
 #undef LOAD_HALVES
+#undef LOAD_FIRST
+#undef STORE_FIRST
 #undef NUMBER
 #undef NAME

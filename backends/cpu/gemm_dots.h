@@ -24,12 +24,6 @@ static inline __attribute__((always_inline)) TARGET void NAME(dots)(const int ro
   }
 }
 
-// The first n numbers of a vector, and zeros.
-static inline __attribute__((always_inline)) TARGET V NAME(load_first)(const T *from, int64_t n) {
-  T room[L] = {0};
-  memcpy(room, from, (size_t)n * sizeof(T));
-  return LOAD(room);
-}
 // The sums of L vectors, each in its own lane of s[0].
 static inline __attribute__((always_inline)) TARGET void NAME(sum_lanes)(V s[L]) {
 #pragma GCC unroll 8

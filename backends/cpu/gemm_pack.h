@@ -24,12 +24,13 @@ static inline __attribute__((always_inline)) TARGET void NAME(transpose)(const i
 static inline TARGET int64_t NAME(row_at)(const int64_t *rows, int64_t stride, int64_t i) {
   return rows ? rows[i] : i * stride;
 }
-// L columns of B that are contiguous each, into half a panel.
+// L columns of B that are contiguous each, into half a panel; the last one is taken for those that
+// are missing.
 static TARGET void NAME(pack_columns)(const T *b, const int64_t *columns, int64_t bc, int64_t k,
-                                      T *to) {
+                                      int64_t cols, T *to) {
   const T *from[L];
   int64_t p = 0;
-  for (int j = 0; j < L; j++) from[j] = b + NAME(row_at)(columns, bc, j);
+  for (int j = 0; j < L; j++) from[j] = b + NAME(row_at)(columns, bc, j < cols ? j : cols - 1);
   for (; p + L <= k; p += L) {
     V x[L];
     for (int j = 0; j < L; j++) x[j] = LOAD(from[j] + p);
@@ -125,6 +126,21 @@ static TARGET void NAME(pack_half)(const px__gemm *g, int64_t p0, int64_t k, int
       for (int j = 0; j < cols; j++) to[j] = px__half_load(b[j * g->bc]);
 }
 #endif
+// Rows of fewer than 2L contiguous numbers: whole vectors of them, as far as B goes. What lies
+// beyond the columns is in lanes of its own, which nobody looks at.
+static TARGET void NAME(pack_narrow)(const px__gemm *g, int64_t p0, int64_t k, int64_t j0, int cols,
+                                     T *to) {
+  const T *b = (const T *)g->b + p0 * g->br + j0;
+  int64_t room = (g->k - 1 - p0) * g->br + g->n - j0, width = cols > L ? 2 * L : L;
+  for (int64_t p = 0; p < k; p++, to += 2 * L, b += g->br) {
+    if (p * g->br + width > room) {
+      for (int j = 0; j < width; j++) to[j] = j < cols ? b[j] : 0;
+      continue;
+    }
+    STORE(to, LOAD(b));
+    if (width > L) STORE(to + L, LOAD(b + L));
+  }
+}
 // Copies rows [p, p + k) and `cols` columns from j of B into a panel of width 2L, zeros beyond.
 static TARGET void NAME(pack_b)(const px__gemm *g, int64_t p0, int64_t k, int64_t j0, int cols,
                                 T *to) {
@@ -144,14 +160,18 @@ static TARGET void NAME(pack_b)(const px__gemm *g, int64_t p0, int64_t k, int64_
     }
     return;
   }
-  if (cols < 2 * L) memset(to, 0, (size_t)k * 2 * L * sizeof(T));
-  if (br == 1 && cols >= L) {
-    NAME(pack_columns)(b, columns, bc, k, to);
-    if (cols == 2 * L) NAME(pack_columns)(b + L * bc, columns ? columns + L : NULL, bc, k, to + L);
-    for (int64_t p = 0; cols < 2 * L && p < k; p++)
-      for (int j = L; j < cols; j++) to[p * 2 * L + j] = b[p + NAME(row_at)(columns, bc, j)];
+  if (bc == 1 && !columns) {
+    NAME(pack_narrow)(g, p0, k, j0, cols, to);
     return;
   }
+  if (br == 1 && cols > L / 4) {
+    NAME(pack_columns)(b, columns, bc, k, cols, to);
+    if (cols <= L) return;
+    if (columns) columns += L;
+    NAME(pack_columns)(columns ? b : b + L * bc, columns, bc, k, cols - L, to + L);
+    return;
+  }
+  if (cols < 2 * L) memset(to, 0, (size_t)k * 2 * L * sizeof(T));
   for (int64_t p = 0; p < k; p++, to += 2 * L)
     for (int j = 0; j < cols; j++) to[j] = b[p * br + NAME(row_at)(columns, bc, j)];
 }

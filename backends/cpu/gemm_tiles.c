@@ -58,6 +58,19 @@ INLINE wf wf_load_halves(const uint16_t *p) {
 }
 INLINE void wf_store(float *p, wf v) { _mm512_storeu_ps(p, (__m512)v); }
 INLINE void wd_store(double *p, wd v) { _mm512_storeu_pd(p, (__m512d)v); }
+// The first n numbers, of which there may be all.
+INLINE wf wf_load_first(const float *p, int64_t n) {
+  return (wf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+INLINE wd wd_load_first(const double *p, int64_t n) {
+  return (wd)_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), p);
+}
+INLINE void wf_store_first(float *p, wf v, int64_t n) {
+  _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
+}
+INLINE void wd_store_first(double *p, wd v, int64_t n) {
+  _mm512_mask_storeu_pd(p, (__mmask8)((1u << n) - 1), (__m512d)v);
+}
 INLINE wf wf_set(float x) { return (wf)_mm512_set1_ps(x); }
 INLINE wd wd_set(double x) { return (wd)_mm512_set1_pd(x); }
 INLINE wf wf_fma(wf a, wf b, wf c) { return (wf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
@@ -79,6 +92,8 @@ INLINE wd wd_interleave_high(wd a, wd b) { return PX_SHUFFLE(a, b, 4, 12, 5, 13,
 #define R PX__TILE_ROWS_512
 #define LOAD wf_load
 #define STORE wf_store
+#define LOAD_FIRST wf_load_first
+#define STORE_FIRST wf_store_first
 #define SET wf_set
 #define FMA wf_fma
 #define INTERLEAVE_LOW wf_interleave_low
@@ -92,6 +107,8 @@ INLINE wd wd_interleave_high(wd a, wd b) { return PX_SHUFFLE(a, b, 4, 12, 5, 13,
 #define R PX__TILE_ROWS_512
 #define LOAD wd_load
 #define STORE wd_store
+#define LOAD_FIRST wd_load_first
+#define STORE_FIRST wd_store_first
 #define SET wd_set
 #define FMA wd_fma
 #define INTERLEAVE_LOW wd_interleave_low
