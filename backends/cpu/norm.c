@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer and batch normalisation, forward and backward. Layers: threads share the rows, and the sums
+// Layer and batch normalisation, forward and backward. Layers: threads share the rows, of which
+// those of half formats become floats a few at a time in the forward pass; the sums
 // over rows are kept per chunk of rows, so that they do not depend on the number of threads.
 // Batches: threads share the channels, or where those lie side by side, parts of the rows, whose
 // sums are joined in the order of parts.
 #include "cpu/dense.h"
+#include "cpu/row_room.h"
 #include "cpu/threads.h"
 #include "cpu/vec.h"
 #include "kernel_args/norm.h"
@@ -17,6 +19,7 @@ typedef struct layer_task {
   const void *x, *grad, *weight, *bias;
   int64_t n, rows, chunks;
   double eps;
+  int dtype;  // of rows that are to become floats
   bool wide;
 } layer_task;
 struct row_part;
@@ -73,21 +76,37 @@ static void layer_run(void *ctx, int64_t begin, int64_t end) {
   else
     layer_f32(t, begin, end);
 }
+static void layer_run_halves(void *ctx, int64_t begin, int64_t end) {
+  const layer_task *t = ctx;
+  float y[PX__ROW_ROOM], x[PX__ROW_ROOM];
+  layer_task some = *t;
+  some.y = y, some.x = x;
+  for (int64_t i = begin, rows; i < end; i += rows) {
+    rows = px__rows_in_room(t->n, end - i);
+    some.mean = (float *)t->mean + i, some.rstd = (float *)t->rstd + i;
+    px__rows_load(x, t->x, t->dtype, i * t->n, rows * t->n);
+    layer_f32(&some, 0, rows);
+    px__rows_store(t->y, t->dtype, y, i * t->n, rows * t->n);
+  }
+}
 PX_KERNEL(native_layer_norm) {
   px__dense d = {.launch = l};
   int compute = px__compute_of(args->input->dtype);
   int64_t n = px__list_product(&args->normalized_shape);
-  layer_task t = {.y = px__dense_out(&d, args->output, compute),
+  bool halves = px__are_half_rows(args->output, args->input, n);
+  layer_task t = {.y = halves ? args->output->data : px__dense_out(&d, args->output, compute),
                   .mean = px__dense_out(&d, args->mean, compute),
                   .rstd = px__dense_out(&d, args->rstd, compute),
-                  .x = px__dense_in(&d, args->input, compute),
+                  .x = halves ? args->input->data : px__dense_in(&d, args->input, compute),
+                  .dtype = args->input->dtype,
                   .weight = px__dense_in(&d, args->weight, compute),
                   .bias = px__dense_in(&d, args->bias, compute),
                   .n = n,
                   .rows = n ? px_operand_numel(args->input) / n : 0,
                   .eps = args->eps,
                   .wide = compute == PX_FLOAT64};
-  if (!d.failed && t.rows) px__cpu_parallel(t.rows, n > GRAIN ? 1 : GRAIN / n, layer_run, &t);
+  if (!d.failed && t.rows)
+    px__cpu_parallel(t.rows, n > GRAIN ? 1 : GRAIN / n, halves ? layer_run_halves : layer_run, &t);
   px__dense_close(&d);
   return PX_OK;
 }

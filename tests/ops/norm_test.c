@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax and normalisation: known numbers, extremes, and what training keeps.
+#include "hidden.h"
 #include "kernels_help.h"
 
 PX_TEST(softmax_of_two) {
@@ -35,6 +36,46 @@ PX_TEST(softmax_over_any_dimension_sums_to_one) {
     for (int64_t i = 0; i < px_tensor_numel(sum); i++) CHECK_NEAR(element(sum, i), 1, 1e-5);
   }
 }
+static void check_rounded(const px_tensor *have, const px_tensor *floats) {
+  px_dtype dtype = px_tensor_dtype(have);
+  PX_SCOPED(px_tensor) wanted = NULL;
+  OK(px_to(&wanted, floats, dtype, PX_DEVICE_NONE, false, false));
+  CHECK(!memcmp(px_tensor_data(have), px_tensor_data(wanted),
+                (size_t)px_tensor_numel(have) * px_dtype_size(dtype)));
+}
+// Rows of which many, one and none fit the room that a thread has for floats.
+static void halves_are_as_floats(px_dtype dtype, int64_t rows, int64_t n) {
+  PX_SCOPED(px_tensor) x = pattern(dtype, S(rows, n));
+  PX_SCOPED(px_tensor) floats = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) wanted = NULL;
+  PX_SCOPED(px_tensor) normal = NULL;
+  PX_SCOPED(px_tensor) wanted_normal = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  PX_SCOPED(px_tensor) of = NULL;
+  PX_SCOPED(px_tensor) wanted_back = NULL;
+  OK(px_to(&floats, x, PX_FLOAT32, PX_DEVICE_NONE, false, false));
+  OK(px_log_softmax(&y, x, 1, PX_DTYPE_NONE));
+  OK(px_log_softmax(&wanted, floats, 1, PX_DTYPE_NONE));
+  check_rounded(y, wanted);
+  OK(px_layer_norm(&normal, x, &n, 1, NULL, NULL, 1e-5));
+  OK(px_layer_norm(&wanted_normal, floats, &n, 1, NULL, NULL, 1e-5));
+  check_rounded(normal, wanted_normal);
+  OK(px_to(&of, y, PX_FLOAT32, PX_DEVICE_NONE, false, false));
+  OK(HIDDEN(softmax_backward, (&back), PX_T(x), PX_T(y), PX_I(1)));
+  OK(HIDDEN(softmax_backward, (&wanted_back), PX_T(floats), PX_T(of), PX_I(1)));
+  check_rounded(back, wanted_back);
+}
+PX_TEST(rows_of_halves_are_what_they_are_of_floats_with_any_number_of_threads) {
+  static const int64_t shapes[][2] = {{5, 3}, {999, 37}, {40, 1000}, {3, 4096}, {3, 4097}};
+  int64_t threads = px_num_threads();
+  for (int i = 0; i < 2 * 3 * 5; i++) {
+    OK(px_set_num_threads((int64_t[]){1, 2, 7}[i / 2 % 3]));
+    halves_are_as_floats(i % 2 ? PX_BFLOAT16 : PX_FLOAT16, shapes[i / 6][0], shapes[i / 6][1]);
+  }
+  OK(px_set_num_threads(threads));
+}
+
 PX_TEST(softmax_wants_floats) {
   PX_SCOPED(px_tensor) x = made(PX_INT64, S(2), VALUES(1, 2));
   PX_SCOPED(px_tensor) y = NULL;
