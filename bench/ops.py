@@ -60,7 +60,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; ints % 7; short // 7
     F.relu(image); F.relu(last); image + image; last + last; F.batch_norm(image, None, None, training=True); F.batch_norm(last, None, None, training=True);
     F.max_pool2d(last, 2); F.conv2d(last, weight, padding=1); F.conv2d(pixels, mix); F.conv2d(scene56, pick64); F.conv2d(places7, pick); F.conv2d(places7, deep, padding=1);
     F.conv3d(cube, bits, padding=1); F.max_pool3d(cube, 2); F.avg_pool3d(cube, 2); F.avg_pool2d(image, 2); F.adaptive_avg_pool2d(image, 1); torch.multinomial(mask + 0.1, 10, True); F.layer_norm(x, (1000,)); x.softmax(1); brief.softmax(1); F.layer_norm(brief, (1000,));
-    F.mse_loss(x, y); F.embedding(tokens, words); F.embedding_bag(tokens, words); F.embedding_bag(tokens.view(-1), words, bags, mode='sum'); F.embedding_bag(tokens, words, mode='max');
+    F.mse_loss(x, y); F.mse_loss(brief, brief); F.embedding(tokens, words); F.embedding_bag(tokens, words); F.embedding_bag(tokens.view(-1), words, bags, mode='sum'); F.embedding_bag(tokens, words, mode='max');
     short.amax(1); short.amax(0); mask.amax(); thin.sum(0); thin.sum(1); halves.sum(0); brief.sum(0); x.norm(dim=1); x.cummax(1); halves.char(); wide.half();
     torch.full((1000, 1000), 3, dtype=torch.uint8); torch.cat([image, image], 3); torch.cat([image] * 8, 3); image.transpose(1, 2).contiguous();
     F.pad(image, (2, 2, 2, 2), mode='reflect'); F.pad(last, (2, 2, 2, 2), mode='replicate'); flat[:1000].unique(); torch.zeros(1000, 1000).scatter_reduce_(1, places, x, 'amax'); halves.clone().index_add_(0, rows[:1000], halves);

@@ -3,6 +3,7 @@
 // double.
 #include "cpu/dense.h"
 #include "cpu/loop.h"
+#include "cpu/row_room.h"
 #include "cpu/threads.h"
 #include "kernel_args/loss.h"
 
@@ -127,6 +128,7 @@ typedef struct loss_task {
   double p, scale;
   int64_t n, part;
   bool wide, one_grad;
+  int dtype;  // a half format: of a, b, and of grad and out if there are as many; else 0
   double sums[PARTS];
 } loss_task;
 
@@ -137,11 +139,28 @@ typedef struct loss_task {
                                 name##_wide_row_f64};
 LOSSES(LOSS_ROW)
 
+// Of half formats, a few floats at a time.
+static double half_part(const loss_task *t, int64_t begin, int64_t end) {
+  float a[PX__ROW_ROOM], b[PX__ROW_ROOM], grad[PX__ROW_ROOM], out[PX__ROW_ROOM];
+  bool grads = t->grad && !t->one_grad;
+  loss_task some = *t;
+  double sum = 0;
+  some.a = a, some.b = b, some.out = t->out ? out : NULL, some.grad = grads ? grad : t->grad;
+  for (int64_t i = begin, n; i < end; i += n) {
+    n = px__rows_in_room(1, end - i);
+    px__rows_load(a, t->a, t->dtype, i, n);
+    px__rows_load(b, t->b, t->dtype, i, n);
+    if (grads) px__rows_load(grad, t->grad, t->dtype, i, n);
+    sum += part_f32(&some, 0, n);
+    if (t->out) px__rows_store(t->out, t->dtype, out, i, n);
+  }
+  return sum;
+}
 static void parts(void *context, int64_t begin, int64_t end) {
   loss_task *t = context;
   for (int64_t i = begin; i < end; i++) {
     int64_t from = i * t->part, to = from + t->part < t->n ? from + t->part : t->n;
-    t->sums[i] = (t->wide ? part_f64 : part_f32)(t, from, to);
+    t->sums[i] = (t->dtype ? half_part : t->wide ? part_f64 : part_f32)(t, from, to);
   }
 }
 static double run(loss_task *t) {
@@ -163,19 +182,31 @@ static void check_chances(const px_launch *l, const loss_task *t) {
   else if (!all(t->b, t->n))
     px_kernel_fault(l, PX_FAULT_TARGETS, 0, 0, 0);
 }
+// An operand that is worked on as it lies, or a copy in which it is computed.
+static const void *given(px__dense *d, const px_operand *o, bool halves, int compute) {
+  return halves ? o->data : px__dense_in(d, o, compute);
+}
+// Whether all are of one half format and row-major, but `out` and `grad` where they are numbers.
+static bool are_halves(const px_operand *a, const px_operand *b, const px_operand *out,
+                       const px_operand *grad) {
+  return px__are_half_rows(a, b, 1) && (!out || px__are_half_rows(a, out, 1)) &&
+         (!grad || px__are_half_rows(a, grad, 1));
+}
 // `number` is the loss's own, if it has one.
 static px_status forward(const px_launch *l, const loss_row *f, const px_operand *out,
                          const px_operand *self, const px_operand *target, reduction how,
                          double number) {
   px__dense d = {.launch = l};
   int compute = px__compute_of(out->dtype);
-  void *to = px__dense_out(&d, out, compute);
+  bool halves = f != &bce && are_halves(self, target, how == NONE ? out : NULL, NULL);
+  void *to = halves && how == NONE ? out->data : px__dense_out(&d, out, compute);
   loss_task t = {.f = f,
-                 .a = px__dense_in(&d, self, compute),
-                 .b = px__dense_in(&d, target, compute),
+                 .a = given(&d, self, halves, compute),
+                 .b = given(&d, target, halves, compute),
                  .out = how == NONE ? to : NULL,
                  .p = number,
                  .n = px_operand_numel(self),
+                 .dtype = halves ? self->dtype : 0,
                  .wide = compute == PX_FLOAT64};
   if (!d.failed) {
     if (f == &bce) check_chances(l, &t);
@@ -191,15 +222,17 @@ static px_status backward(const px_launch *l, const loss_row *slope, const px_op
   px__dense d = {.launch = l};
   int compute = px__compute_of(out->dtype);
   int64_t n = px_operand_numel(out);
+  bool one = px_operand_numel(grad) == 1, halves = are_halves(self, target, out, one ? NULL : grad);
   loss_task t = {.f = slope,
-                 .out = px__dense_out(&d, out, compute),
-                 .grad = px__dense_in(&d, grad, compute),
-                 .a = px__dense_in(&d, self, compute),
-                 .b = px__dense_in(&d, target, compute),
+                 .out = halves ? out->data : px__dense_out(&d, out, compute),
+                 .grad = given(&d, grad, halves && !one, compute),
+                 .a = given(&d, self, halves, compute),
+                 .b = given(&d, target, halves, compute),
+                 .dtype = halves ? self->dtype : 0,
                  .p = number,
                  .scale = how == MEAN ? 1 / (double)n : 1,
                  .n = n,
-                 .one_grad = px_operand_numel(grad) == 1,
+                 .one_grad = one,
                  .wide = compute == PX_FLOAT64};
   if (!d.failed) run(&t);
   px__dense_close(&d);

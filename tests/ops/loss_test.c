@@ -241,3 +241,40 @@ PX_TEST(cross_entropy_of_many_classes_makes_no_matrix_of_logarithms) {
   agrees_with_steps("sum", -100);
   agrees_with_steps("none", 62);
 }
+
+// Of parts of several thousand elements; the gradient is one number for all, or one for each.
+static void check_halves(px_dtype dtype, const char *reduction) {
+  enum { N = 40001 };
+  px_tensor *results[2][2] = {{NULL}};
+  for (int i = 0; i < 2; i++) {
+    PX_SCOPED(px_tensor) drawn = pattern(dtype, S(N));
+    PX_SCOPED(px_tensor) x = NULL;
+    PX_SCOPED(px_tensor) y = NULL;
+    PX_SCOPED(px_tensor) half_y = NULL;
+    PX_SCOPED(px_tensor) grad = NULL;
+    px_dtype as = i ? PX_FLOAT32 : dtype;
+    OK(px_flip(&half_y, drawn, (int64_t[]){0}, 1));
+    OK(px_to(&x, drawn, as, PX_DEVICE_NONE, false, true));
+    OK(px_to(&y, half_y, as, PX_DEVICE_NONE, false, true));
+    OK(px_tensor_set_requires_grad(x, true));
+    OK(px_smooth_l1_loss(&results[i][0], x, y, reduction, 0.75));
+    OK(px_ones_like(&grad, results[i][0], PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
+    OK(px_backward(1, &results[i][0], &grad, false, false));
+    results[i][1] = px_retain(px_tensor_grad(x));
+  }
+  for (int k = 0; k < 2; k++) {
+    PX_SCOPED(px_tensor) wanted = NULL;
+    OK(px_to(&wanted, results[1][k], dtype, PX_DEVICE_NONE, false, false));
+    CHECK(!memcmp(px_tensor_data(results[0][k]), px_tensor_data(wanted),
+                  (size_t)px_tensor_numel(wanted) * px_dtype_size(dtype)));
+    for (int i = 0; i < 2; i++) px_release(results[i][k]);
+  }
+}
+PX_TEST(losses_of_halves_are_those_of_floats_with_any_number_of_threads) {
+  int64_t threads = px_num_threads();
+  for (int i = 0; i < 2 * 3 * 3; i++) {
+    OK(px_set_num_threads((int64_t[]){1, 2, 7}[i / 2 % 3]));
+    check_halves(i % 2 ? PX_BFLOAT16 : PX_FLOAT16, (const char *[]){"none", "mean", "sum"}[i / 6]);
+  }
+  OK(px_set_num_threads(threads));
+}
