@@ -64,7 +64,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; ints % 7; short // 7
     short.amax(1); short.amax(0); mask.amax(); thin.sum(0); thin.sum(1); halves.sum(0); brief.sum(0); x.norm(dim=1); x.cummax(1); halves.char(); wide.half();
     torch.full((1000, 1000), 3, dtype=torch.uint8); torch.cat([image, image], 3); torch.cat([image] * 8, 3); image.transpose(1, 2).contiguous();
     F.pad(image, (2, 2, 2, 2), mode='reflect'); F.pad(last, (2, 2, 2, 2), mode='replicate'); flat[:1000].unique(); torch.zeros(1000, 1000).scatter_reduce_(1, places, x, 'amax'); halves.clone().index_add_(0, rows[:1000], halves);
-    halves.sum(1); brief.sum(1); ints.bincount(); octets.bincount(); torch.histc(x, 100, -3, 3); flat.unique_consecutive(); ints.unique_consecutive();
+    halves.sum(1); brief.sum(1); ints.bincount(); octets.bincount(); torch.histc(x, 100, -3, 3); flat.unique_consecutive(); ints.unique_consecutive(); ints.unique_consecutive(return_counts=True); octets.unique_consecutive();
     L.cholesky(whole); L.cholesky(several); L.inv(square); L.inv(many); L.solve(square, y[:512]); L.solve(many, many); L.det(many);
     L.solve_triangular(whole, y[:512], upper=True); L.qr(square); L.qr(tall); L.eigh(whole); L.eigh(several); L.svd(square); L.svd(many); L.svdvals(tall);
     L.lstsq(tall, y[:1, :1].expand(2000, 1)); L.pinv(tall); L.matrix_exp(square / 64); L.matrix_power(many, 5); torch.bmm(many, many); torch.bmm(slim, slim.mT); torch.bmm(slim, slim.view(1000, 100, 10));

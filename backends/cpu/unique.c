@@ -197,10 +197,13 @@ typedef int64_t (*keep_fn)(void *values, const void *from, int64_t i, int64_t ke
   }
 KEEP_FIRST(keep_f32, float)
 KEEP_FIRST(keep_f64, double)
+KEEP_FIRST(keep_i8, int8_t)
+KEEP_FIRST(keep_i16, int16_t)
 KEEP_FIRST(keep_i32, int32_t)
 KEEP_FIRST(keep_i64, int64_t)
 static const keep_fn keeping[PX_DTYPE_COUNT] = {
-    [PX_FLOAT32] = keep_f32, [PX_FLOAT64] = keep_f64, [PX_INT32] = keep_i32, [PX_INT64] = keep_i64};
+    [PX_FLOAT32] = keep_f32, [PX_FLOAT64] = keep_f64, [PX_UINT8] = keep_i8, [PX_INT8] = keep_i8,
+    [PX_INT16] = keep_i16,   [PX_INT32] = keep_i32,   [PX_INT64] = keep_i64};
 // By vectors: what is stored behind those that are kept is not beyond what has been read.
 #if defined(__AVX2__)
 #define KEEP_WIDE(name, type, bits, MASK, DIFFERS) \
@@ -307,10 +310,42 @@ PX_KERNEL(distinct) {
   return PX_OK;
 }
 
-// The first of each run of float32, float64, int32 or int64 without gaps between.
+// Where the run of each element from i to the n-th ends, as far as it was seen, and which run it is
+// of; `run` is that of the element before. Either list may be NULL.
+typedef int64_t (*mark_fn)(const void *from, int64_t i, int64_t n, int64_t run, int64_t *ends,
+                           int64_t *where);
+#define MARK_RUNS(name, type) \
+  static int64_t name(const void *from, int64_t i, int64_t n, int64_t run, int64_t *ends, \
+                      int64_t *where) { \
+    const type *e = from; \
+    for (; i < n; i++) { \
+      run += i > 0 && e[i] != e[i - 1]; \
+      if (ends) ends[run] = i + 1; \
+      if (where) where[i] = run; \
+    } \
+    return run; \
+  }
+MARK_RUNS(mark_f32, float)
+MARK_RUNS(mark_f64, double)
+MARK_RUNS(mark_i8, int8_t)
+MARK_RUNS(mark_i16, int16_t)
+MARK_RUNS(mark_i32, int32_t)
+MARK_RUNS(mark_i64, int64_t)
+static const mark_fn marking[PX_DTYPE_COUNT] = {
+    [PX_FLOAT32] = mark_f32, [PX_FLOAT64] = mark_f64, [PX_UINT8] = mark_i8, [PX_INT8] = mark_i8,
+    [PX_INT16] = mark_i16,   [PX_INT32] = mark_i32,   [PX_INT64] = mark_i64};
+
+// The first of each run of elements without gaps between, how many are in it, and the run of each
+// element.
 PX_KERNEL(kinds) {
   const px_operand *in = args->self;
-  *(int64_t *)args->number->data = keep_first(keep_of(in->dtype), args->values->data, in->data,
-                                              px__cpu_item[in->dtype], in->sizes[0]);
+  int64_t *counts = args->counts->data, *where = args->where->data, n = in->sizes[0], run = 0;
+  int64_t kept =
+      keep_first(keep_of(in->dtype), args->values->data, in->data, px__cpu_item[in->dtype], n);
+  *(int64_t *)args->number->data = kept;
+  if (!counts && !where) return PX_OK;
+  for (px__steps s = {.n = n}; px__step(&s);)
+    run = marking[in->dtype](in->data, s.begin, s.end, run, counts, where);
+  for (int64_t i = kept - 1; counts && i > 0; i--) counts[i] -= counts[i - 1];
   return PX_OK;
 }

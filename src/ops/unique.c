@@ -234,25 +234,35 @@ PX_RUN(unique_dim) {
 
 static px__named_kernel kinds_kernel = {.name = "kinds"};
 static bool has_kinds(const px_tensor *t) {
-  bool wide = t->dtype == PX_INT32 || t->dtype == PX_INT64;
-  wide |= t->dtype == PX_FLOAT32 || t->dtype == PX_FLOAT64;
-  return wide && t->numel &&
+  bool plain = t->dtype >= PX_UINT8 && t->dtype <= PX_INT64;
+  plain |= t->dtype == PX_FLOAT32 || t->dtype == PX_FLOAT64;
+  return plain && t->numel &&
          px__named_kernel_on(&kinds_kernel, (px_device_type)px__tensor_device(t).type);
 }
-static px_status kinds(px_call *call, const px_tensor *elements) {
-  px_device device = px__tensor_device(elements);
+static px_status kinds(px_call *call, const groups *g) {
+  px_device device = px__tensor_device(g->rows);
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) counts = NULL;
+  PX_SCOPED(px_tensor) where = NULL;
   PX_SCOPED(px_tensor) number = NULL;
   px_scalar n;
-  PX_TRY(px_contiguous(&plain, elements));
+  PX_TRY(px_contiguous(&plain, g->rows));
   PX_TRY(px_tensor_empty(&values, 1, plain->sizes, (px_dtype)plain->dtype, device));
+  if (g->counts) PX_TRY(px_tensor_empty(&counts, 1, plain->sizes, PX_INT64, device));
+  if (g->inverse)
+    PX_TRY(px_tensor_empty(&where, g->inverse_ndim, g->inverse_sizes, PX_INT64, device));
   PX_TRY(px_tensor_empty(&number, 0, NULL, PX_INT64, device));
-  px_tensor *results[] = {values, number};
-  PX_TRY(px__run_kernel(&kinds_kernel, device, 2, results, 1, &plain, NULL, 0));
+  px_tensor *results[] = {values, counts, where, number};
+  PX_TRY(px__run_kernel(&kinds_kernel, device, 4, results, 1, &plain, NULL, 0));
   PX_TRY(px_tensor_item(&n, number));
-  for (int i = 1; i < 3; i++) PX_TRY(filled(&call->results[i], plain, 0, px_int(0), PX_INT64));
-  return first_of(&call->results[0], values, px_scalar_int(n));
+  PX_TRY(first_of(&call->results[0], values, px_scalar_int(n)));
+  if (where)
+    call->results[1] = PX_MOVE(where);
+  else
+    PX_TRY(filled(&call->results[1], plain, 0, px_int(0), PX_INT64));
+  return counts ? first_of(&call->results[2], counts, px_scalar_int(n))
+                : filled(&call->results[2], plain, 0, px_int(0), PX_INT64);
 }
 PX_RUN(unique_consecutive) {
   const px_tensor *t = args->self;
@@ -261,5 +271,5 @@ PX_RUN(unique_consecutive) {
   GROUPS g = {
       .inverse_ndim = t->ndim, .inverse_sizes = t->sizes, .inverse = inverse, .counts = counts};
   PX_TRY(flat(&g.rows, t));
-  return !inverse && !counts && has_kinds(g.rows) ? kinds(call, g.rows) : give(call, &g);
+  return has_kinds(g.rows) ? kinds(call, &g) : give(call, &g);
 }

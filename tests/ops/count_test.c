@@ -97,28 +97,38 @@ PX_TEST(bins_have_what_lies_between_their_edges) {
 }
 
 PX_TEST(of_runs_of_equals_the_first_is_kept) {
-  static const px_dtype dtypes[] = {PX_INT32, PX_INT64, PX_FLOAT32, PX_FLOAT64, PX_UINT8};
+  static const px_dtype dtypes[] = {PX_INT32, PX_INT64, PX_FLOAT32, PX_FLOAT64,
+                                    PX_UINT8, PX_INT8,  PX_INT16,   PX_FLOAT16};
   static const int64_t sizes[] = {1, 2, 15, 17, 33, 1000, 70001};
-  for (int i = 0; i < 5 * 7 * 3; i++) {
-    px_dtype dtype = dtypes[i % 5];
-    int64_t n = sizes[i / 5 % 7], kept = 0;
+  for (int i = 0; i < 8 * 7 * 3 * 2; i++) {
+    px_dtype dtype = dtypes[i % 8];
+    int64_t n = sizes[i / 8 % 7], kept = 0, first = 0;
+    bool lists = i >= 8 * 7 * 3;  // counts and places, too
     size_t item = px_dtype_size(dtype);
-    PX_SCOPED(px_tensor) t = numbers(dtype, n, 200, 1 + i / 35 * 7);
+    PX_SCOPED(px_tensor) t = numbers(dtype, n, 100, 1 + i / 56 % 3 * 7);
     PX_SCOPED(px_tensor) values = NULL;
     PX_SCOPED(px_tensor) where = NULL;
     PX_SCOPED(px_tensor) counts = NULL;
     char *at = px_tensor_data(t);
     for (int64_t k = 3; px_dtype_is_float(dtype) && k + 3 < n && k < 9; k++)  // zeros, then NaN
       px_scalar_store(px_float(k < 5 ? k % 2 ? -0.0 : 0.0 : NAN), dtype, at + (size_t)k * item);
-    OK(px_unique_consecutive(&values, &where, &counts, t, false, false, NULL));
+    OK(px_unique_consecutive(&values, &where, &counts, t, lists, lists, NULL));
     const char *found = px_tensor_data(values);
+    const int64_t *places = px_tensor_data(where), *lengths = px_tensor_data(counts);
     for (int64_t k = 0; k < n; k++) {
-      if (k && value(t, k) == value(t, k - 1)) continue;
+      bool begins = k == 0 || value(t, k) != value(t, k - 1);
+      if (lists) CHECK_EQ(places[k], kept - !begins);
+      if (lists && begins && k) CHECK_EQ(lengths[kept - 1], k - first);
+      if (!begins) continue;
+      first = k;
       CHECK(kept < px_tensor_numel(values));
       CHECK(!memcmp(found + (size_t)kept++ * item, at + (size_t)k * item, item));
     }
     CHECK_EQ(px_tensor_numel(values), kept);
-    CHECK(px_storage_bytes(px_tensor_storage(values)) <= (size_t)(2 * kept + 2) * item);
+    CHECK_EQ(px_tensor_numel(counts), lists ? kept : 0);
+    if (lists) CHECK_EQ(lengths[kept - 1], n - first);
+    if (dtype != PX_FLOAT16)
+      CHECK(px_storage_bytes(px_tensor_storage(values)) <= (size_t)(2 * kept + 2) * item);
   }
 }
 
