@@ -172,7 +172,7 @@ $(foreach v,$(VARIANTS),$(patsubst %,$(O)/$(v)/%.o,group pairs random recurrent 
 $(foreach v,$(VARIANTS),$(patsubst %,$(O)/$(v)/%.o,$(filter-out %_table %_optim,$(CPUGEN)))): KFAST := $(KVECTOR) $(KONCE)
 # So it is of these, whose loops of few steps are to be unrolled (clang does so unasked).
 KPEEL    := $(shell $(CC) -Werror -fpeel-loops -E -x c /dev/null >/dev/null 2>&1 && echo -fpeel-loops)
-PEELED   := arange conv conv_few conv_small conv_tiles fft gemm_bf16
+PEELED   := arange conv conv_depth conv_few conv_small conv_tiles fft gemm_bf16
 $(foreach v,$(VARIANTS),$(PEELED:%=$(O)/$(v)/%.o)): KFAST := $(KVECTOR) $(KALIGN) $(KONCE) $(KPEEL)
 $(O)/once/%.o: backends/cpu/%.c | $(GENHEAD)
 	@mkdir -p $(@D)

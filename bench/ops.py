@@ -23,7 +23,7 @@ flat, wide, ints, mask = x.view(-1), x.double(), torch.randint(0, 1000, (1000000
 places, rows = ints.view(1000, 1000), torch.randint(0, 1000, (2000,))
 image, weight = torch.randn(16, 32, 32, 32), torch.randn(64, 32, 3, 3)
 last = image.to(memory_format=torch.channels_last)
-depth, scene = torch.randn(32, 1, 3, 3), torch.randn(4, 32, 112, 112)
+depth, depth7, scene = torch.randn(32, 1, 3, 3), torch.randn(32, 1, 7, 7), torch.randn(4, 32, 112, 112)
 cube, bits = torch.randn(2, 16, 16, 32, 32), torch.randn(32, 16, 3, 3, 3)
 pixels, mix = torch.randn(8, 256, 28, 28).to(memory_format=torch.channels_last), torch.randn(96, 256, 1, 1)
 scene56, pick64 = torch.randn(8, 256, 56, 56), torch.randn(64, 256, 1, 1)
@@ -56,7 +56,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; ints % 7; short // 7
     x.t().contiguous(); torch.cat([x, y], 1); x.flip(1); x.roll(5, 1); x.tril(); torch.arange(1000000); torch.rand(1000, 1000);
     torch.randn(1000, 1000); torch.randperm(100000); x @ y; x @ y[:, :16]; x[:8] @ y; x[:16] @ y; x[:32] @ y; wide[:8] @ wide; wide @ wide; places @ places; places.int() @ places.int();
     places.to(torch.int8) @ places.to(torch.int8); F.conv2d(image, weight, padding=1); F.conv2d(image, depth, padding=1, groups=32);
-    F.conv2d(scene, depth, padding=1, groups=32); F.max_pool2d(image, 2);
+    F.conv2d(scene, depth, padding=1, groups=32); F.conv2d(scene, depth7, padding=3, groups=32); F.max_pool2d(image, 2);
     F.relu(image); F.relu(last); image + image; last + last; F.batch_norm(image, None, None, training=True); F.batch_norm(last, None, None, training=True);
     F.max_pool2d(last, 2); F.conv2d(last, weight, padding=1); F.conv2d(pixels, mix); F.conv2d(scene56, pick64); F.conv2d(places7, pick); F.conv2d(places7, deep, padding=1);
     F.conv3d(cube, bits, padding=1); F.max_pool3d(cube, 2); F.avg_pool3d(cube, 2); F.avg_pool2d(image, 2); F.adaptive_avg_pool2d(image, 1); torch.multinomial(mask + 0.1, 10, True); F.layer_norm(x, (1000,)); x.softmax(1); brief.softmax(1); F.layer_norm(brief, (1000,));

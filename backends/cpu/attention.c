@@ -80,6 +80,83 @@ static void draw_kept(const attention *t, int64_t row, int64_t j, int64_t n, flo
   }
 }
 
+// ---- rows of scores: vec.h's loops, and those of float in AVX-512 too
+
+#if defined(__AVX2__)
+#define TARGET __attribute__((target("avx512f")))
+#define INLINE static inline __attribute__((always_inline)) TARGET
+enum { WIDE = 16 };
+INLINE __m512 wide_first(const float *x, int64_t n, float rest) {
+  __mmask16 some = (__mmask16)(n < WIDE ? (1u << n) - 1 : 0xffff);
+  return _mm512_mask_loadu_ps(_mm512_set1_ps(rest), some, x);
+}
+static TARGET float wide_max(const float *x, int64_t n) {
+  __m512 a = _mm512_set1_ps(-INFINITY), b = a;
+  int64_t i = 0;
+  for (; i + 2 * WIDE <= n; i += 2 * WIDE) {
+    a = _mm512_max_ps(_mm512_loadu_ps(x + i), a);
+    b = _mm512_max_ps(_mm512_loadu_ps(x + i + WIDE), b);
+  }
+  for (; i < n; i += WIDE) a = _mm512_max_ps(wide_first(x + i, n - i, -INFINITY), a);
+  return _mm512_reduce_max_ps(_mm512_max_ps(a, b));
+}
+// As vf_exp_below does.
+INLINE __m512 wide_exp(__m512 x) {
+  __mmask16 there = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.33654f), _CMP_NLT_UQ);
+  __m512 shift = _mm512_set1_ps(12582912.0f + 127);
+  __m512 k = _mm512_fmadd_ps(x, _mm512_set1_ps(1.44269504088896341f), shift);
+  __m512 power = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(k), 23));
+  k = _mm512_sub_ps(k, shift);
+  __m512 r = _mm512_fmadd_ps(k, _mm512_set1_ps(-0.693359375f), x);
+  r = _mm512_fmadd_ps(k, _mm512_set1_ps(2.12194440e-4f), r);
+  __m512 p = _mm512_set1_ps(1.9875691500e-4f);
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
+  p = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1));
+  return _mm512_maskz_mul_ps(there, p, power);
+}
+static TARGET double wide_exp_sum(float *x, float shift, int64_t n) {
+  __m512 s = _mm512_set1_ps(shift), a = _mm512_setzero_ps(), b = a;
+  int64_t i = 0;
+  for (; i + 2 * WIDE <= n; i += 2 * WIDE) {
+    __m512 e = wide_exp(_mm512_sub_ps(_mm512_loadu_ps(x + i), s));
+    __m512 f = wide_exp(_mm512_sub_ps(_mm512_loadu_ps(x + i + WIDE), s));
+    _mm512_storeu_ps(x + i, e);
+    _mm512_storeu_ps(x + i + WIDE, f);
+    a = _mm512_add_ps(a, e), b = _mm512_add_ps(b, f);
+  }
+  for (; i < n; i += WIDE) {
+    __mmask16 some = (__mmask16)(n - i < WIDE ? (1u << (n - i)) - 1 : 0xffff);
+    __m512 e = wide_exp(_mm512_sub_ps(wide_first(x + i, n - i, -INFINITY), s));
+    _mm512_mask_storeu_ps(x + i, some, e);
+    a = _mm512_mask_add_ps(a, some, a, e);
+  }
+  return (double)_mm512_reduce_add_ps(_mm512_add_ps(a, b));
+}
+static bool is_wide_machine(void) { return px_cpu_level_used() >= PX_CPU_AVX512; }
+#else
+static float wide_max(const float *x, int64_t n) { return vec_max_f32(x, n); }
+static double wide_exp_sum(float *x, float shift, int64_t n) {
+  return vec_exp_sum_f32(x, x, shift, n, 0);
+}
+static bool is_wide_machine(void) { return false; }
+#endif
+// The greatest of n scores, at least one, where there is no NaN.
+static float row_max_f32(const float *x, int64_t n) {
+  return is_wide_machine() ? wide_max(x, n) : vec_max_f32(x, n);
+}
+static double row_max_f64(const double *x, int64_t n) { return vec_max_f64(x, n); }
+// x = exp(x - shift), where no x is above shift; gives the sum.
+static double row_exp_f32(float *x, float shift, int64_t n) {
+  return is_wide_machine() ? wide_exp_sum(x, shift, n) : vec_exp_sum_f32(x, x, shift, n, 0);
+}
+static double row_exp_f64(double *x, double shift, int64_t n) {
+  return vec_exp_sum_f64(x, x, shift, n, 0);
+}
+
 #define T float
 #define DTYPE PX_FLOAT32
 #define LOG logf

@@ -132,14 +132,14 @@ static T NAME(weigh_hidden)(T *scores, int64_t n) {
 // Makes weights of a row's scores, relative to the greatest score so far, and gives what the former
 // weights are to be multiplied with.
 static T NAME(weigh)(T *scores, int64_t n, T *top, T *sum) {
-  T greatest = n ? NAME(vec_max)(scores, n) : -(T)INFINITY, was = *top;
+  T greatest = n ? NAME(row_max)(scores, n) : -(T)INFINITY, was = *top;
   if (!(greatest > was)) greatest = was;
   if (greatest == -(T)INFINITY) {
     *sum += NAME(weigh_hidden)(scores, n);
     return 1;
   }
   T again = was == -(T)INFINITY ? 0 : EXP(was - greatest);
-  *sum = *sum * again + (T)NAME(vec_exp_sum)(scores, scores, greatest, n, 0);
+  *sum = *sum * again + (T)NAME(row_exp)(scores, greatest, n);
   *top = greatest;
   return again;
 }
@@ -169,13 +169,16 @@ static bool NAME(forward_tile)(const attention *t, const tile *x, const NAME(roo
 // A query that sees nothing has a sum of 0, and gives 0.
 static void NAME(forward_end)(const attention *t, const tile *x, const NAME(room) * r) {
   int64_t f = t->value_width;
+  const px_operand *o = t->output;
+  bool direct = o->dtype == DTYPE && o->strides[3] == 1;
   T *logsumexp = (T *)t->logsumexp + row_of(t, x, 0);
   for (int64_t i = 0; i < x->rows; i++) {
     T *weighted = r->weighted + i * f, sum = r->sum[i], part = sum == 0 ? 0 : 1 / sum;
+    T *to = direct ? (T *)place(o, x->b, x->h, x->i + i) : weighted;
     logsumexp[i] = sum == 0 ? (T)INFINITY : r->top[i] + LOG(sum);
-    for (int64_t k = 0; k < f; k++) weighted[k] *= part;
+    for (int64_t k = 0; k < f; k++) to[k] = weighted[k] * part;
   }
-  NAME(put_rows)(t->output, x->b, x->h, x->i, x->rows, r->weighted);
+  if (!direct) NAME(put_rows)(o, x->b, x->h, x->i, x->rows, r->weighted);
 }
 static bool NAME(forward_rows)(const attention *t, tile *x, const NAME(room) * r) {
   const T *query = NAME(rows)(t->query, x->b, x->h, x->i, x->rows, r->query);
@@ -211,7 +214,7 @@ static bool NAME(forward)(const attention *t, int64_t begin, int64_t end) {
 static void NAME(row_back)(const attention *t, T *scores, T *grads, const float *kept, int64_t n,
                            T logsumexp, T part) {
   T scale = (T)t->scale, factor = (T)t->factor;
-  (void)NAME(vec_exp_sum)(scores, scores, logsumexp, n, 0);
+  (void)NAME(row_exp)(scores, logsumexp, n);
   if (kept) {
     for (int64_t k = 0; k < n; k++) {
       T times = factor * (T)kept[k];

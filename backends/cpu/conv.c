@@ -52,6 +52,8 @@ enum { UPRIGHT_POSITIONS = 256, TILE_LANES = 32 };
 // Results of a group at least for tiles that need nothing packed or turned (conv_tiles.h), and
 // positions of a unit at most whose source is used where it lies.
 enum { TILED_RESULTS = 12, FAR_COLUMNS = 512 };
+// A distance of rows from which planes are not cleared before they are laid.
+enum { LONG_PITCH = 24 };
 // Units for each thread at least, where some depths of a volume are one.
 enum { RUNS = 4 };
 // Weights that a thread turns or adds at least.
@@ -660,9 +662,10 @@ static px_status results_of(const px_launch *l, const px_operand *out, const px_
   t.weight = weights_of(&t, &d, weight);
   if (!d.failed && px_operand_numel(out)) {
     conv_start(&t, in, weight, out, by);
-    if (!t.pixels && px__conv_small(&t)) {
+    bool depth = !t.pixels && px__conv_depth(&t);
+    if (!depth && !t.pixels && px__conv_small(&t)) {
       share(&t, px__conv_small_units(&t), px__conv_small_forward);
-    } else {
+    } else if (!depth) {
       forward(&t);
       t.failed = !plan(&t, NULL);
       if (!t.failed) convolve(&t, 1);
@@ -765,9 +768,10 @@ static px_status gradient_of_input(const px_launch *l, const px_operand *out,
   if (!d.failed && !seen) px__cpu_clear(t.out, (size_t)n * px_dtype_size((px_dtype)compute));
   if (!d.failed && n && seen) {
     conv_start(&t, out, weight, grad, by);
-    if (!t.pixels && px__conv_small(&t))
+    bool depth = !t.pixels && px__conv_depth(&t);
+    if (!depth && !t.pixels && px__conv_small(&t))
       share(&t, px__conv_small_units(&t), px__conv_small_forward);
-    else
+    else if (!depth)
       backward(&t);
     px__conv_small_end(&t);
     report(&t, l);

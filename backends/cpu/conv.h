@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the ways of convolving share: conv.c multiplies matrices, conv_small.c goes tap by tap for
-// many small float images, conv_few.c has those of few positions and many channels.
+// many small float images, conv_few.c has those of few positions and many channels, conv_depth.c
+// those of each channel by itself.
 #pragma once
 #include "phlox/backend.h"
 
@@ -75,6 +76,9 @@ int64_t px__conv_small_units(const conv *t);
 void px__conv_small_forward(void *ctx, int64_t begin, int64_t end);
 void px__conv_small_weight(void *ctx, int64_t begin, int64_t end);
 
+// Does all of a convolution of each channel by itself, forward or the gradient of the input, from
+// arrays that are row-major; false if this is none of those. t->failed: no memory.
+bool px__conv_depth(conv *t);
 // Does all of a float convolution, of images or volumes, of few positions and many channels, of
 // operands row-major or channels_last, from t's sizes and `what`; false if this is none. t->failed:
 // no memory.

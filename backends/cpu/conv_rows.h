@@ -26,6 +26,21 @@ static inline void NAME(copy_apart)(const T *from, int64_t step, int64_t n, T *t
   else
     for (int64_t q = 0; q < n; q++) to[q] = from[q * step];
 }
+// Of `all` numbers of a plane clears those before row r0, those from row r1 on, and in the rows
+// between those before column q0, and from q1 on.
+static void NAME(clear_about)(const conv *t, int64_t r0, int64_t r1, int64_t q0, int64_t q1,
+                              int64_t all, T *to) {
+  memset(to, 0, (size_t)(r0 * t->pitch) * sizeof(T));
+  for (int64_t r = r0; r < r1; r++) {
+    for (int64_t q = 0; q < q0; q++) to[r * t->pitch + q] = 0;
+    for (int64_t q = q1; q < t->pitch; q++) to[r * t->pitch + q] = 0;
+  }
+  int64_t done = (r0 > r1 ? r0 : r1) * t->pitch;
+  memset(to + done, 0, (size_t)(all - done) * sizeof(T));
+}
+static inline void NAME(fetch)(const T *from, int64_t n) {
+  for (int64_t q = 0; q < n; q += 64 / (int64_t)sizeof(T)) __builtin_prefetch(from + q);
+}
 // The plane of places (k, i, j) of one channel, whose sources lie from `channel` on and `each`
 // apart, for a unit's images and rows: the source, and zeros outside of it. Past its end the last
 // row goes on as the others do. The rows of the next channel are fetched meanwhile.
@@ -37,26 +52,21 @@ static void NAME(lay_plane)(const conv *t, const unit *u, const T *channel, int6
   int64_t r0 = first_from(top, y->step, 0, rows), r1 = first_from(top, y->step, y->source, rows);
   int64_t q0 = first_from(left, x->step, 0, t->pitch);
   int64_t q1 = first_from(left, x->step, x->source, t->pitch);
-  bool seen = q0 < q1 && r0 < r1;
+  bool seen = q0 < q1 && r0 < r1, apart = seen && u->images == 1 && t->pitch >= LONG_PITCH;
+  int64_t all = u->images * rows * t->pitch + x->reach;
   channel += top * x->source + left + q0 * x->step;
-  for (int64_t image = 0; image < u->images; image++) {
+  if (!apart) memset(to, 0, (size_t)all * sizeof(T));
+  for (int64_t image = 0; seen && image < u->images; image++, to += rows * t->pitch) {
     int64_t at = u->first + image, depth = at % t->z.grid * t->z.step + at_place(&t->z, k);
-    bool there = seen && depth >= 0 && depth < t->z.source;
+    bool there = depth >= 0 && depth < t->z.source;
     const T *from = channel + at / t->z.grid * each + depth * y->source * x->source;
-    for (int64_t r = 0; r < rows; r++, to += t->pitch) {
-      if (!there || r < r0 || r >= r1) {
-        memset(to, 0, (size_t)t->pitch * sizeof(T));
-        continue;
-      }
-      const T *next = from + r * y->step * x->source + t->z.source * y->source * x->source;
-      for (int64_t q = 0; q < (q1 - q0) * x->step; q += 64 / (int64_t)sizeof(T))
-        __builtin_prefetch(next + q);
-      for (int64_t q = 0; q < q0; q++) to[q] = 0;
-      NAME(copy_apart)(from + r * y->step * x->source, x->step, q1 - q0, to + q0);
-      for (int64_t q = q1; q < t->pitch; q++) to[q] = 0;
+    if (apart) NAME(clear_about)(t, there ? r0 : all / t->pitch, r1, q0, q1, all, to);
+    for (int64_t r = r0; there && r < r1; r++) {
+      const T *row = from + r * y->step * x->source;
+      NAME(fetch)(row + t->z.source * y->source * x->source, (q1 - q0) * x->step);
+      NAME(copy_apart)(row, x->step, q1 - q0, to + r * t->pitch + q0);
     }
   }
-  memset(to, 0, (size_t)x->reach * sizeof(T));
 }
 // The sources of a unit: where they lie, if they may be used so, or laid into planes.
 static const T *NAME(sources)(const conv *t, const unit *u, T *to) {

@@ -105,9 +105,10 @@ static tap *list_place(const conv *t, int64_t k, tap *to) {
   return to;
 }
 
-// Whether a product of matrices would take longer.
+// Whether a product of matrices would take longer: of one channel each it would be one of vectors.
 static bool pays(const conv *t, int64_t positions) {
-  if (t->dtype != PX_FLOAT32 || t->n < LANES || t->kh * t->kw == 1) return false;
+  int64_t images = t->cg == 1 && t->og == 1 ? LANES / 2 : LANES;
+  if (t->dtype != PX_FLOAT32 || t->n < images || t->kh * t->kw == 1) return false;
   if (t->what == 'w') return t->cg > 1 && t->cg <= FEW_CHANNELS && t->og >= LANES / 4;
   return px__tiles_f32()->rows <= ROWS || positions <= FEW_POSITIONS;
 }

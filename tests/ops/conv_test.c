@@ -161,6 +161,19 @@ PX_TEST(depthwise) {
   check_conv((geometry){1, 6, 20, 22, 6, {3, 3}, {1, 1}, {3, 3}, {3, 3}, 6});
   check_conv((geometry){9, 5, 7, 7, 5, {7, 7}, {1, 1}, {3, 3}, {1, 1}, 5});
 }
+// Strips that overlap, rows shorter than a vector, bands, and zeros of each number.
+PX_TEST(each_channel_by_itself_in_strips_of_columns) {
+  for (int64_t size = 3; size <= 7; size += 2) {
+    for (int64_t w = size; w < 40; w++)
+      check_with((geometry){1, 2, 9, w, 2, {size, size}, {1, 1}, {1, 1}, {1, 1}, 2}, PX_FLOAT32, 0);
+    for (int64_t pad = 0; pad <= size; pad++)
+      check_with((geometry){2, 3, 70, 21, 3, {size, size}, {1, 1}, {pad, size - pad}, {1, 1}, 3},
+                 PX_FLOAT32, 0);
+    check_with((geometry){1, 2, 20, 40, 2, {size, size}, {1, 1}, {1, 1}, {1, 1}, 2}, PX_FLOAT32,
+               INFINITY);
+    check_with((geometry){1, 1, 4, 600, 1, {size, size}, {1, 1}, {2, 2}, {1, 1}, 1}, PX_FLOAT32, 0);
+  }
+}
 PX_TEST(few_positions_and_many_channels) {
   for (int k = 0; k < 4; k++) {
     image_last = k & 1, weight_last = k & 2;
@@ -338,6 +351,8 @@ PX_TEST(convolutions_do_not_depend_on_the_number_of_threads) {
                         (geometry){2, 150, 30, 31, 40, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
   same_with_any_threads(PX_FLOAT32,
                         (geometry){3, 24, 30, 30, 24, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 24});
+  same_with_any_threads(PX_FLOAT32,
+                        (geometry){2, 24, 90, 50, 24, {5, 5}, {1, 1}, {2, 2}, {1, 1}, 24});
   same_with_any_threads(PX_BFLOAT16,
                         (geometry){5, 16, 30, 30, 24, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1});
   same_with_any_threads(PX_BFLOAT16,
@@ -382,6 +397,7 @@ static void check_level(px_cpu_level level, const char *name) {
   check_conv((geometry){3, 20, 9, 11, 33, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   check_conv((geometry){2, 40, 13, 13, 48, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 2});
   check_conv((geometry){1, 48, 7, 7, 70, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+  check_conv((geometry){2, 3, 19, 37, 3, {7, 7}, {1, 1}, {3, 3}, {1, 1}, 3});
   check_conv((geometry){1, 40, 12, 17, 25, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
   image_last = true;
   check_conv((geometry){2, 32, 23, 19, 48, {3, 3}, {2, 1}, {1, 1}, {1, 1}, 1});

@@ -70,6 +70,12 @@ class Results(unittest.TestCase):
                 tiled, composed = (outcome(way, qkv, *case, **options) for way in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH))
                 self.alike(tiled, composed, dtype, (device, dtype, shape, i))
 
+    def test_rows_of_scores_of_each_length(self):
+        for places in range(1, 70):
+            qkv = inputs((1, 1, 1, 3, places, 8, 8), torch.float32, grad=False)
+            wanted = (qkv[0].double() @ qkv[1].double().mT / math.sqrt(8)).softmax(-1) @ qkv[2].double()
+            self.assertTrue(torch.allclose(attend(*qkv).double(), wanted, rtol=0, atol=1e-6), places)
+
     def test_sizes_before_the_last_two_may_be_any_that_broadcast(self):
         for q, k, v, mask in (((3, 4), (5, 4), (5, 4), (5,)), ((2, 3, 4), (5, 4), (1, 5, 6), ()), ((2, 1, 3, 4), (2, 5, 4), (7, 1, 1, 5, 4), (7, 1, 2, 3, 5)),
                               ((2, 3, 2, 3, 4), (2, 3, 2, 5, 4), (2, 3, 2, 5, 4), (3, 1, 1, 5)), ((2, 3, 4), (2, 5, 4), (2, 5, 6), None)):
