@@ -25,6 +25,7 @@
 #include "cpu/conv_tiles.h"
 #include "cpu/dense.h"
 #include "cpu/gemm.h"
+#include "cpu/gemm_tiles.h"
 #include "cpu/half.h"
 #include "cpu/simd.h"
 #include "cpu/threads.h"
@@ -117,6 +118,14 @@ static result_grid grid_of(const conv *t) {
   return (result_grid){t->od, t->oh, t->ow, 1, 1, 1};
 }
 
+// The kernel's place that is the i-th of this pass.
+static int64_t picked(const conv *t, int64_t i) {
+  int64_t column = i % t->x.count, row = i / t->x.count % t->y.count;
+  int64_t depth = i / (t->x.count * t->y.count);
+  depth = t->z.first + depth * t->z.every;
+  row = t->y.first + row * t->y.every, column = t->x.first + column * t->x.every;
+  return (depth * t->kh + row) * t->kw + column;
+}
 #define T float
 #define SUM float
 #define FROM_SUM(x) (x)
@@ -151,15 +160,17 @@ typedef struct conv_type {
   void (*add_parts)(void *conv, int64_t begin, int64_t end);
   void (*add_narrow)(void *conv, int64_t begin, int64_t end);
   void (*turn_weights)(void *conv, int64_t begin, int64_t end);
+  void (*pack_back)(const conv *t, int64_t group, int64_t first, int64_t count, void *to);
 } conv_type;
 static const conv_type *type_of(const conv *t) {
-  static const conv_type
-      in_float =
-          {4, 4, results_f32, to_weight_f32, add_parts_f32, add_narrow_f32, turn_weights_f32},
-      in_double =
-          {8, 8, results_f64, to_weight_f64, add_parts_f64, add_narrow_f64, turn_weights_f64},
-      in_half = {
-          2, 4, results_bf16, to_weight_bf16, add_parts_bf16, add_narrow_bf16, turn_weights_bf16};
+#define TYPE(item, sum, name) \
+  { \
+    item, sum, results_##name, to_weight_##name, add_parts_##name, add_narrow_##name, \
+        turn_weights_##name, pack_back_##name \
+  }
+  static const conv_type in_float = TYPE(4, 4, f32), in_double = TYPE(8, 8, f64),
+                         in_half = TYPE(2, 4, bf16);
+#undef TYPE
   return t->dtype == PX_FLOAT32 ? &in_float : t->dtype == PX_FLOAT64 ? &in_double : &in_half;
 }
 
@@ -377,14 +388,18 @@ static void pack_factors(void *ctx, int64_t begin, int64_t end) {
   int64_t item = (int64_t)type_of(t)->item, parts = packed_size(t) / (PX__GEMM_PACK * t->terms);
   for (int64_t i = begin; i < end; i++) {
     int64_t first = i % parts * PX__GEMM_PACK, group = i / parts;
+    char *to = (char *)t->packed + (group * packed_size(t) + first * t->terms) * item;
+    if (t->upright && t->what == 'i' && t->places > 1) {
+      type_of(t)->pack_back(t, group, first, px__least(t->results - first, PX__GEMM_PACK), to);
+      continue;
+    }
     int64_t at = group * t->results * t->terms + first * t->row;
     px__gemm g = {.n = px__least(t->results - first, PX__GEMM_PACK),
                   .k = t->terms,
                   .b = (const char *)t->factors + at * item,
                   .br = t->term,
                   .bc = t->row};
-    px__gemm_pack(&g, t->dtype == PX_FLOAT64,
-                  (char *)t->packed + (group * packed_size(t) + first * t->terms) * item);
+    px__gemm_pack(&g, t->dtype == PX_FLOAT64, to);
   }
 }
 static bool pack_all_factors(conv *t) {
@@ -409,11 +424,11 @@ static bool plan_pixels(conv *t, const conv *like) {
 
 // Whether a row of the product is to be a position, of a product so large that turning its results
 // and packing weights take little: results are whole tiles then but for a tenth, and no position is
-// for nobody. Not of weights that were turned for the pass, nor of large images that are rows of
-// the product as they lie.
+// for nobody. Not of large images that are rows of the product as they lie.
 static bool is_upright(const conv *t) {
   int64_t tiles = (t->results + TILE_LANES - 1) / TILE_LANES;
-  if (t->what == 'w' || t->dtype == PX_BFLOAT16 || (t->what == 'i' && t->places > 1)) return false;
+  if (t->what == 'w' || t->dtype == PX_BFLOAT16) return false;
+  if (t->what == 'i' && t->places > 1 && t->last) return false;
   if (t->terms < UPRIGHT_TERMS || t->results < UPRIGHT_RESULTS) return false;
   if (t->terms * t->results < UPRIGHT_WEIGHTS || t->n * t->seen < UPRIGHT_POSITIONS) return false;
   if (10 * t->results < 9 * tiles * TILE_LANES) return false;
@@ -471,7 +486,7 @@ static unit unit_of(const conv *t, int64_t block, int64_t group, int64_t band) {
             .group = group,
             .y0 = band * t->rows,
             .c1 = t->pixels ? t->k : t->channels,
-            .o1 = t->og};
+            .o1 = t->results};
   int64_t left = all_images(t) - u.first;
   u.images = left < t->images ? left : t->images;
   if (t->rolls) u.turn = u.first % t->z.grid % t->z.count;
@@ -524,12 +539,20 @@ static bool tiled_results(const conv *t, const unit *u, void *room) {
   px__conv_product_run(&g);
   return true;
 }
+// Where the results of the i-th cut begin: between packed panels.
+static int64_t cut_at(const conv *t, int64_t i) {
+  return px__least((t->results + PX__GEMM_PACK - 1) / PX__GEMM_PACK * i / t->cuts * PX__GEMM_PACK,
+                   t->results);
+}
 // The i-th unit's share in a phase.
 static bool run_phase(const conv *t, const conv *p, int64_t i, void *room, int64_t *work) {
+  int64_t cut = i % t->cuts;
+  i /= t->cuts;
   int64_t first = i / t->bands / t->groups * t->run;
   for (int64_t block = first; block < first + t->run; block++) {
     unit u = unit_of(p, block, i / t->bands % t->groups, i % t->bands);
     u.goes_on = p->rolls && block > first && u.first % p->z.grid > 0;
+    if (p->cuts > 1) u.o0 = cut_at(p, cut), u.o1 = cut_at(p, cut + 1);
     if (u.y0 >= u.y1 || u.images <= 0 || px__worked(work, p->ld * p->terms)) return true;
     if (!(p->tiled ? tiled_results : type_of(t)->results)(p, &u, room)) return false;
   }
@@ -546,6 +569,25 @@ static void results_run(void *ctx, int64_t begin, int64_t end) {
       done = run_phase(t, &t[phase], i, room, &work);
   if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
   free(room);
+}
+// As to_weight() does, of one place and pixels: rows of results' gradients, which lie across, times
+// what they see, as it lies.
+static bool tiled_weight(const conv *t, const unit *u, void *room) {
+  int64_t pixel = u->first * t->p + u->y0 * t->ow, result = u->group * t->og + u->o0;
+  px__conv_product g = {.m = u->o1 - u->o0,
+                        .n = t->cg,
+                        .k = u->images * (u->y1 - u->y0) * t->ow,
+                        .a = (const float *)t->grad + pixel * t->oc + result,
+                        .ar = t->oc,
+                        .turned = true,
+                        .b = box_f32(t, u, room) + u->group * t->cg,
+                        .at = t->columns,
+                        .c = (float *)t->sums + (u->part * t->oc + result) * t->k,
+                        .cr = t->k,
+                        .pitch = t->cg,
+                        .grid = t->cg};
+  px__conv_sums_run(&g, !u->opens);
+  return true;
 }
 // How many channels of a group, or results, or terms of pixels, are cut.
 static int64_t cut_side(const conv *t) { return t->results_cut ? t->og : t->pixels ? t->k : t->cg; }
@@ -569,7 +611,7 @@ static void weight_run(void *ctx, int64_t begin, int64_t end) {
           u.o0 = low, u.o1 = high;
         else
           u.c0 = low, u.c1 = high;
-        done = type_of(t)->to_weight(t, &u, room);
+        done = (t->tiled ? tiled_weight : type_of(t)->to_weight)(t, &u, room);
       }
   }
   if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
@@ -578,6 +620,16 @@ static void weight_run(void *ctx, int64_t begin, int64_t end) {
 static void share(conv *t, int64_t units, void (*run)(void *, int64_t, int64_t)) {
   double work = (double)t->n * (double)t->seen * (double)t->k * (double)t->oc;
   px__cpu_parallel(units, work < 1e5 ? units : 1, run, t);
+}
+// Cuts of the results where several threads would have few units, of products with packed weights:
+// each lays its sources anew, and sums are the same.
+static int64_t choose_cuts(const conv *t, int64_t phases, int64_t units) {
+  int64_t threads = px__cpu_thread_count(), cuts = (threads + units - 1) / (units + (units == 0));
+  for (int64_t i = 0; i < phases; i++) {
+    int64_t panels = t[i].packed ? t[i].results / PX__GEMM_PACK : 1;
+    if (cuts > panels) cuts = panels;
+  }
+  return units > 1 && cuts > 1 ? cuts : 1;
 }
 // All phases, which follow one another from t.
 static void convolve(conv *t, int64_t phases) {
@@ -590,8 +642,9 @@ static void convolve(conv *t, int64_t phases) {
   t->run = t->rolls && units > runs ? units / runs : 1;
   if (t->run > t->z.grid) t->run = t->z.grid;
   units = (t->blocks + t->run - 1) / t->run * t->groups * t->bands;
-  for (int64_t i = 0; i < phases; i++) t[i].inner = units == 1;
-  share(t, units, results_run);
+  int64_t cuts = choose_cuts(t, phases, units);
+  for (int64_t i = 0; i < phases; i++) t[i].inner = units == 1, t[i].cuts = cuts;
+  share(t, units * cuts, results_run);
 }
 static void report(const conv *t, const px_launch *l) {
   if (t->failed) px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)1 << 20, 0, 0);
@@ -678,14 +731,6 @@ static px_status results_of(const px_launch *l, const px_operand *out, const px_
   return PX_OK;
 }
 
-// The kernel's place that is the i-th of this pass.
-static int64_t picked(const conv *t, int64_t i) {
-  int64_t column = i % t->x.count, row = i / t->x.count % t->y.count;
-  int64_t depth = i / (t->x.count * t->y.count);
-  depth = t->z.first + depth * t->z.every;
-  row = t->y.first + row * t->y.every, column = t->x.first + column * t->x.every;
-  return (depth * t->kh + row) * t->kw + column;
-}
 // Of output channels [begin, end) the weights that lie channels_last, at the places of this pass.
 static void pick_weights(void *ctx, int64_t begin, int64_t end) {
   const conv *t = ctx;
@@ -698,19 +743,19 @@ static void pick_weights(void *ctx, int64_t begin, int64_t end) {
 }
 
 // The positions that are z0, y0 and x0 beyond a multiple of the stride. Weights of one place are
-// used as they lie. False: no memory.
+// used as they lie, but for tiles, and those of the upright way are packed so. False: no memory.
 static bool phase_of(conv *t, const conv *like) {
-  t->channels = t->og, t->results = t->cg, t->source = t->grad;
-  if (t->places == 1) {
-    t->factors = t->weight, t->row = 1, t->term = t->cg;
-    return plan(t, like);
-  }
   int64_t places = t->z.count * t->y.count * t->x.count, row = t->og * places;
-  t->row = t->last ? 1 : row, t->term = t->last ? t->cg : 1;
-  if (t->last && places == t->places) {
-    t->factors = t->weight;
+  t->channels = t->og, t->results = t->cg, t->source = t->grad, t->factors = t->weight;
+  t->terms = t->row = row, t->term = 1;
+  bool tiled = !t->pixels && is_tiled(t);
+  if (t->places == 1 && !tiled) {
+    t->row = 1, t->term = t->cg;
     return plan(t, like);
   }
+  if (!t->pixels && !tiled && is_upright(t)) return plan(t, like);
+  t->row = t->last ? 1 : row, t->term = t->last ? t->cg : 1;
+  if (t->last && places == t->places) return plan(t, like);
   t->factors = t->own = malloc((size_t)(t->c * row) * type_of(t)->item + 1);
   if (t->own && t->last)
     px__cpu_parallel(t->oc, GRAIN / (places * t->cg) + 1, pick_weights, t);
@@ -787,7 +832,7 @@ static void choose_parts(conv *t, int64_t blocks) {
   t->parts = blocks < MAX_PARTS ? blocks : MAX_PARTS;
   while (t->parts > 1 && t->parts * t->k * t->oc > PART_ELEMENTS) t->parts /= 2;
   t->cuts = px__cpu_thread_count() > 1 ? MAX_PARTS / (t->parts * t->groups) : 1;
-  t->results_cut = t->og > t->k && !t->narrow;
+  t->results_cut = (t->og > t->k && !t->narrow) || t->tiled;
   int64_t least = t->results_cut || t->last || t->pixels ? CUT_WIDE : CUT_CHANNELS;
   if (t->cuts > cut_side(t) / least) t->cuts = cut_side(t) / least;
   if (t->cuts < 1) t->cuts = 1;
@@ -807,7 +852,9 @@ static bool is_narrow(const conv *t) {
 static void backward_weight(const px_launch *l, conv *t, int64_t n) {
   forward(t);
   bool small = !t->pixels && px__conv_small(t);
-  t->narrow = !small && is_narrow(t);
+  t->tiled = t->pixels && t->places == 1 && t->dtype == PX_FLOAT32 && t->cg % PX__CONV_LEAST == 0 &&
+             px__conv_has_tiles();
+  t->narrow = !small && !t->tiled && is_narrow(t);
   if (!small) t->failed = !plan(t, NULL);
   choose_parts(t, small ? t->n : blocks_of(t));
   bool once = !small && blocks_of(t) * bands_of(t) == 1;

@@ -142,18 +142,18 @@ static void NAME(turn)(const T *from, int64_t from_step, int64_t rows, int64_t l
 // one another.
 static void NAME(lay_down)(const conv *t, const unit *u, const T *from, const result_grid *r) {
   int64_t rows = u->y1 - u->y0, width = t->x.grid, channel = r->depth * r->height * r->width;
+  int64_t results = u->o1 - u->o0;
   if (r->ry == 1 && width == r->width) width *= rows, rows = 1;
   for (int64_t i = 0; i < u->images; i++) {
-    T *to = NAME(results_at)(t, u, i, r);
-    for (int64_t y = 0; y < rows; y++, from += width * t->results) {
+    T *to = NAME(results_at)(t, u, i, r) + u->o0 * channel;
+    for (int64_t y = 0; y < rows; y++, from += width * results) {
       T *line = to + y * r->ry * r->width;
       if (r->rx == 1) {
-        NAME(turn)(from, t->results, width, t->results, line, channel);
+        NAME(turn)(from, results, width, results, line, channel);
         continue;
       }
-      for (int64_t o = 0; o < t->results; o++)
-        for (int64_t x = 0; x < width; x++)
-          line[o * channel + x * r->rx] = from[x * t->results + o];
+      for (int64_t o = 0; o < results; o++)
+        for (int64_t x = 0; x < width; x++) line[o * channel + x * r->rx] = from[x * results + o];
     }
   }
 }
@@ -162,17 +162,17 @@ static void NAME(lay_down)(const conv *t, const unit *u, const T *from, const re
 static bool NAME(rows_of_positions)(const conv *t, const unit *u, const T *from, T *to,
                                     int64_t step) {
   px__gemm g = {.m = u->images * (u->y1 - u->y0) * t->x.grid,
-                .n = t->results,
+                .n = u->o1 - u->o0,
                 .k = t->terms,
                 .a = from,
                 .a_rows = t->columns,
                 .a_columns = table_of(t, u),
                 .ac = 1,
-                .packed = (const T *)t->packed + u->group * packed_size(t),
+                .packed = (const T *)t->packed + u->group * packed_size(t) + u->o0 * t->terms,
                 .c = to,
                 .cr = step,
                 .cc = 1,
-                .s = t->bias ? (const T *)t->bias + u->group * t->results : NULL,
+                .s = t->bias ? (const T *)t->bias + u->group * t->results + u->o0 : NULL,
                 .sc = 1,
                 .alpha = 1,
                 .beta = t->bias ? 1 : 0};
@@ -181,7 +181,7 @@ static bool NAME(rows_of_positions)(const conv *t, const unit *u, const T *from,
 // As results() does, by rows of positions in the planes.
 static bool NAME(upright_results)(const conv *t, const unit *u, T *room) {
   T *to = room + t->strips;
-  if (!NAME(rows_of_positions)(t, u, NAME(sources)(t, u, room), to, t->results)) return false;
+  if (!NAME(rows_of_positions)(t, u, NAME(sources)(t, u, room), to, u->o1 - u->o0)) return false;
   result_grid r = grid_of(t);
   NAME(lay_down)(t, u, to, &r);
   return true;
@@ -223,14 +223,14 @@ static const T *NAME(box)(const conv *t, const unit *u, T *to) {
 // Puts a unit's results, of a pass with a stride, where they belong.
 static void NAME(scatter_pixels)(const conv *t, const unit *u, const T *from,
                                  const result_grid *r) {
-  int64_t each = t->results * t->groups, rows = u->y1 - u->y0;
+  int64_t each = t->results * t->groups, rows = u->y1 - u->y0, results = u->o1 - u->o0;
   for (int64_t i = 0; i < u->images * rows; i++) {
     int64_t image = u->first + i / rows, y = t->y0 + (u->y0 + i % rows) * r->ry;
     int64_t plane = image / t->z.grid * r->depth + t->z0 + image % t->z.grid * r->rz;
     T *to = (T *)t->out + ((plane * r->height + y) * r->width + t->x0) * each;
-    to += u->group * t->results;
-    for (int64_t x = 0; x < t->x.grid; x++, from += t->results)
-      NAME(copy)(from, t->results, to + x * r->rx * each);
+    to += u->group * t->results + u->o0;
+    for (int64_t x = 0; x < t->x.grid; x++, from += results)
+      NAME(copy)(from, results, to + x * r->rx * each);
   }
 }
 // As results() does, by rows of pixels.
@@ -238,11 +238,11 @@ static bool NAME(pixel_results)(const conv *t, const unit *u, T *room) {
   result_grid r = grid_of(t);
   bool direct = r.rz == 1 && r.ry == 1 && r.rx == 1;
   int64_t each = t->results * t->groups;
-  T *to = direct
-              ? (T *)t->out + (u->first * r.height + u->y0) * r.width * each + u->group * t->results
-              : room + t->strips;
+  T *to = direct ? (T *)t->out + (u->first * r.height + u->y0) * r.width * each +
+                       u->group * t->results + u->o0
+                 : room + t->strips;
   const T *from = NAME(box)(t, u, room) + u->group * t->channels;
-  if (!NAME(rows_of_positions)(t, u, from, to, direct ? each : t->results)) return false;
+  if (!NAME(rows_of_positions)(t, u, from, to, direct ? each : u->o1 - u->o0)) return false;
   if (!direct) NAME(scatter_pixels)(t, u, to, &r);
   return true;
 }
@@ -423,5 +423,27 @@ static void NAME(turn_weights)(void *ctx, int64_t begin, int64_t end) {
             for (int64_t j = 0; j < t->x.count; j++)
               *to++ = from[(k * t->z.every * t->kh + i * t->y.every) * t->kw + j * t->x.every];
       }
+  }
+}
+// Packs `count` results from `first` of a group, as px__gemm_pack does: the weights of the places
+// of this pass.
+static void NAME(pack_back)(const conv *t, int64_t group, int64_t first, int64_t count, void *to) {
+  int64_t width = (sizeof(T) == 8 ? px__tiles_f64() : px__tiles_f32())->columns;
+  int64_t each = t->terms / t->og, places = t->places;
+  for (int64_t j = 0; j < count; j += width) {
+    int64_t columns = px__least(width, count - j);
+    T *panel = (T *)to + j * t->terms;
+    if (columns < width) memset(panel, 0, (size_t)(t->terms * width) * sizeof(T));
+    for (int64_t o = 0; o < t->og; o++, panel += each * width) {
+      const T *from = (const T *)t->weight + ((group * t->og + o) * t->cg + first + j) * places;
+      if (each == places) {
+        NAME(turn)(from, places, columns, places, panel, width);
+        continue;
+      }
+      for (int64_t q = 0; q < each; q++) {
+        const T *place = from + picked(t, q);
+        for (int64_t i = 0; i < columns; i++) panel[q * width + i] = place[i * places];
+      }
+    }
   }
 }

@@ -43,10 +43,11 @@ typedef struct panel {
   uint32_t lanes[ACROSS];
 } panel;
 
-// sums = the products of `rows` by `vectors`, constants at each call, over terms [0, k).
-INLINE void tile(const int rows, const int vectors, int64_t k, const float *a, int64_t ar,
-                 const float *b, const int64_t *at, float *c, int64_t cr, const ahead *f,
-                 wf *sums) {
+// sums = the products of `rows` by `vectors`, constants at each call, over terms [0, k); `turned`:
+// results follow one another in `a`, and terms are `ar` apart.
+INLINE void tile(const int rows, const int vectors, const bool turned, int64_t k, const float *a,
+                 int64_t ar, const float *b, const int64_t *at, float *c, int64_t cr,
+                 const ahead *f, wf *sums) {
   wf s[ROWS][ACROSS], y[ACROSS];
 #pragma GCC unroll 8
   for (int i = 0; i < rows; i++)
@@ -61,11 +62,12 @@ INLINE void tile(const int rows, const int vectors, int64_t k, const float *a, i
       for (int v = 0; v < vectors; v++) y[v] = load(row + v * LANES);
 #pragma GCC unroll 8
       for (int i = 0; i < rows; i++) {
-        wf x = set(a[i * ar + p]);
+        wf x = set(turned ? a[i] : a[i * ar + p]);
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++)
           s[i][v] = (wf)_mm512_fmadd_ps((__m512)x, (__m512)y[v], (__m512)s[i][v]);
       }
+      if (turned) a += ar;
     }
     for (int64_t i = 0; i < f->lines && line < rows * vectors; i++, line++)
       __builtin_prefetch(c + line / vectors * cr + line % vectors * LANES, 1);
@@ -78,30 +80,38 @@ INLINE void tile(const int rows, const int vectors, int64_t k, const float *a, i
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++) sums[i * ACROSS + v] = s[i][v];
 }
-#define TILE(rows, vectors) \
-  static __attribute__((noinline)) TARGET void tile_##rows##_##vectors( \
+#define TILE(rows, vectors, name, turned) \
+  static __attribute__((noinline)) TARGET void name##_##rows##_##vectors( \
       int64_t k, const float *a, int64_t ar, const float *b, const int64_t *at, float *c, \
       int64_t cr, const ahead *f, wf *sums) { \
-    tile(rows, vectors, k, a, ar, b, at, c, cr, f, sums); \
+    tile(rows, vectors, turned, k, a, ar, b, at, c, cr, f, sums); \
   }
-#define TILES(rows) TILE(rows, 1) TILE(rows, 2) TILE(rows, 3) TILE(rows, 4)
-TILES(1)
-TILES(2)
-TILES(3)
-TILES(4)
-TILES(5)
-TILES(6)
+#define TILES(rows, name, turned) \
+  TILE(rows, 1, name, turned) \
+  TILE(rows, 2, name, turned) \
+  TILE(rows, 3, name, turned) \
+  TILE(rows, 4, name, turned)
+#define BOTH(rows) TILES(rows, tile, false) TILES(rows, turned, true)
+BOTH(1)
+BOTH(2)
+BOTH(3)
+BOTH(4)
+BOTH(5)
+BOTH(6)
+#undef BOTH
 #undef TILES
 #undef TILE
 typedef void tile_function(int64_t k, const float *a, int64_t ar, const float *b, const int64_t *at,
                            float *c, int64_t cr, const ahead *f, wf *sums);
-static tile_function *tile_of(int64_t rows, int64_t vectors) {
-#define TILES(rows) \
-  { tile_##rows##_1, tile_##rows##_2, tile_##rows##_3, tile_##rows##_4 }
-  static tile_function *const all[ROWS][ACROSS] = {TILES(1), TILES(2), TILES(3),
-                                                   TILES(4), TILES(5), TILES(6)};
+static tile_function *tile_of(int64_t rows, int64_t vectors, bool turned) {
+#define TILES(name, rows) \
+  { name##_##rows##_1, name##_##rows##_2, name##_##rows##_3, name##_##rows##_4 }
+#define ALL(name) \
+  { TILES(name, 1), TILES(name, 2), TILES(name, 3), TILES(name, 4), TILES(name, 5), TILES(name, 6) }
+  static tile_function *const all[2][ROWS][ACROSS] = {ALL(tile), ALL(turned)};
+#undef ALL
 #undef TILES
-  return all[rows - 1][vectors - 1];
+  return all[turned][rows - 1][vectors - 1];
 }
 
 // Writes a tile's sums, with what is added to each row.
@@ -112,6 +122,7 @@ static TARGET void put(const px__conv_product *g, const panel *x, int64_t row, i
     wf bias = set(g->bias ? g->bias[row + i] : 0);
     for (int64_t v = 0; v < x->vectors; v++) {
       wf sum = sums[v] + bias;
+      if (g->more) sum += load(c + x->to[v]);
       if (x->lanes[v] == 0xffff) {
         store(c + x->to[v], sum);
         continue;
@@ -151,8 +162,9 @@ static TARGET void one_tile(const px__conv_product *g, const course *o, const pa
   bool last = block == o->blocks - 1;
   ahead f = ahead_of(g, o, group, block, rows * x->vectors, next);
   wf *to = block || last ? sums : so_far;
-  tile_of(rows, x->vectors)(k, g->a + row * g->ar + p, g->ar, g->b + x->from, g->at + p,
-                            g->c + row * g->cr + x->to[0], g->cr, &f, to);
+  const float *a = g->a + (g->turned ? row + p * g->ar : row * g->ar + p);
+  tile_of(rows, x->vectors, g->turned)(k, a, g->ar, g->b + x->from, g->at + p,
+                                       g->c + row * g->cr + x->to[0], g->cr, &f, to);
   for (int64_t i = 0; block && i < rows * ACROSS; i += ACROSS)
     for (int64_t v = 0; v < x->vectors; v++) {
       sums[i + v] += so_far[i + v];
@@ -217,11 +229,30 @@ static void run_far(const px__conv_product *g, const course *o) {
   }
 }
 bool px__conv_has_tiles(void) { return px_cpu_level_used() >= PX_CPU_AVX512; }
+// Of many terms and few sums each block of terms is read once, and what it gives is added.
+void px__conv_sums_run(const px__conv_product *g, bool more) {
+  px__conv_product part = *g;
+  course o = {1, FAR_DEPTH, (g->m + ROWS - 1) / ROWS};
+  int64_t panels = panels_of(g), work = 0;
+  for (int64_t p = 0; p < g->k; p += part.k) {
+    part.k = g->k - p < FAR_DEPTH ? g->k - p : FAR_DEPTH;
+    part.a = g->a + p * g->ar, part.at = g->at + p, o.depth = part.k;
+    part.more = more || p > 0;
+    for (int64_t j = 0; j < panels; j++) {
+      panel x = panel_of(&part, j);
+      const float *next =
+          p + 2 * part.k <= g->k ? g->b + g->at[p + part.k] - g->at[p] + x.from : NULL;
+      for (int64_t i = 0; i < o.groups && !px__worked(&work, ROWS * part.k); i++)
+        one_tile(&part, &o, &x, i, 0, next, NULL);
+    }
+  }
+}
 void px__conv_product_run(const px__conv_product *g) {
   course o = course_of(g);
   (g->room ? run_far : run_near)(g, &o);
 }
 #else
 bool px__conv_has_tiles(void) { return false; }
+void px__conv_sums_run(const px__conv_product *g, bool more) { (void)g, (void)more; }
 void px__conv_product_run(const px__conv_product *g) { (void)g; }
 #endif

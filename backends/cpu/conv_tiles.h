@@ -7,21 +7,25 @@
 // Positions of a product at least.
 enum { PX__CONV_LEAST = 16 };
 
-// Of m results and n positions: weights are `ar` apart for each result, and follow one another;
-// term p of position j lies at b + at[p] + j. Of each `pitch` positions `grid` are wanted: they
-// follow one another from c on, `cr` apart for each result. `room`, unless NULL: b is far away from
-// the near caches, and sums of a panel's blocks of terms have their place there, in vectors of 64
-// bytes and px__conv_room() elements; `after` is what another product of the same table will read,
-// or NULL.
+// Of m results and n positions: weights are `ar` apart for each result, and follow one another, or
+// `turned` the other way round; term p of position j lies at b + at[p] + j. Of each `pitch`
+// positions `grid` are wanted: they follow one another from c on, `cr` apart for each result.
+// `room`, unless NULL: b is far away from the near caches, and sums of a panel's blocks of terms
+// have their place there, in vectors of 64 bytes and px__conv_room() elements; `after` is what
+// another product of the same table will read, or NULL.
 typedef struct px__conv_product {
   int64_t m, n, k;
   const float *a, *b, *after, *bias;
   const int64_t *at;
   float *c, *room;
   int64_t ar, cr, pitch, grid;
+  bool turned, more;  // more: by px__conv_sums_run, which has `turned` weights
 } px__conv_product;
 
 // Whether this processor has tiles for it.
 bool px__conv_has_tiles(void);
 static inline int64_t px__conv_room(int64_t m) { return (m + 5) / 6 * 6 * 64; }
 void px__conv_product_run(const px__conv_product *g);
+// The same where sums are few beside terms: n a multiple of PX__CONV_LEAST, all of them wanted.
+// `more`: they are added to what is there.
+void px__conv_sums_run(const px__conv_product *g, bool more);

@@ -211,6 +211,7 @@ PX_TEST(large_products_of_rows_that_are_positions) {
     check_conv((geometry){6, 64, 7, 7, 64 - k, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});  // at once
     check_with((geometry){3, 96, 31, 15, 256, {3, 2}, {2, 3}, {2, 0}, {1, 2}, 2}, PX_FLOAT32, 0);
     check_with((geometry){1, 16, 30, 61, 94, {7, 7}, {2, 2}, {3, 3}, {1, 1}, 1}, PX_FLOAT32, 0);
+    check_with((geometry){3, 79, 31, 15, 256, {3, 3}, {2, 1}, {2, 0}, {1, 2}, 1}, PX_FLOAT64, 0);
     check_with((geometry){6, 256, 5, 9, 128, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1}, PX_FLOAT32, 0);
     check_with((geometry){2, 256, 25, 27, 128, {1, 1}, {2, 2}, {0, 0}, {1, 1}, 1}, PX_FLOAT64, 0);
   }
@@ -245,6 +246,7 @@ PX_TEST(gradients_of_weights_of_many_results_of_pixels) {
     check_conv((geometry){4, 3, 15, 19, 80, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
     check_conv((geometry){4, 19, 15, 19, 80, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
     check_conv((geometry){2, 64, 25, 19, 160, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 2});
+    check_conv((geometry){3, 80, 25, 19, 45, {1, 1}, {2, 1}, {0, 0}, {1, 1}, 1});
   }
 }
 PX_TEST(an_infinite_pixel_that_lies_in_one_piece_reaches_only_what_sees_it) {
@@ -366,6 +368,8 @@ PX_TEST(gradients_of_weights_of_one_place_do_not_depend_on_the_number_of_threads
 }
 PX_TEST(large_products_of_positions_do_not_depend_on_the_number_of_threads) {
   same_with_any_threads(PX_FLOAT32, (geometry){9, 64, 7, 7, 96, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+  same_with_any_threads(PX_FLOAT32,
+                        (geometry){6, 192, 7, 7, 200, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   same_with_any_threads(PX_FLOAT64,
                         (geometry){2, 64, 33, 30, 64, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1});
 }
@@ -377,6 +381,8 @@ PX_TEST(convolutions_of_pixels_do_not_depend_on_the_number_of_threads) {
                           (geometry){5, 16, 30, 30, 32, {3, 3}, {2, 1}, {1, 1}, {1, 1}, 1});
     same_with_any_threads(PX_FLOAT64,
                           (geometry){1, 64, 33, 30, 48, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+    same_with_any_threads(PX_FLOAT32,
+                          (geometry){3, 160, 9, 17, 224, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
     same_with_any_threads(PX_FLOAT32,
                           (geometry){6, 96, 15, 13, 96, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   }
