@@ -67,24 +67,43 @@ static void count(counting *c, int64_t *counts) {
 
 // ---- numbers
 
-// All were looked at before; what a program has written since is no index.
-#define TALLY(T) \
-  static void tally_##T(const counting *c, int64_t *counts, int tables, const void *elements, \
-                        int64_t n) { \
-    const T *e = elements; \
-    uint64_t size = (uint64_t)c->size; \
-    int64_t k = 0, *second = counts + size, *third = second + size, *fourth = third + size; \
-    for (; tables == TABLES && k + TABLES <= n; k += TABLES) { \
-      uint64_t w = (uint64_t)e[k], x = (uint64_t)e[k + 1]; \
-      uint64_t y = (uint64_t)e[k + 2], z = (uint64_t)e[k + 3]; \
-      if ((w >= size) | (x >= size) | (y >= size) | (z >= size)) continue; \
-      counts[w]++, second[x]++, third[y]++, fourth[z]++; \
-    } \
-    for (; k < n; k++) \
-      if ((uint64_t)e[k] < size) counts[e[k]]++; \
+// All were looked at before; what a program has written since is no index. Numbers of 32 bits are
+// looked at in a copy first, as vectors do that: where none is wrong the rest need not ask.
+static bool are_counted(const int32_t *e, uint64_t size, int64_t n) {
+  uint32_t most = size > UINT32_MAX ? UINT32_MAX : (uint32_t)size - 1, wrong = 0;
+  for (int64_t k = 0; k < n; k++) wrong |= (uint32_t)e[k] > most;
+  return size > 0 && !wrong;
+}
+static void tally_int32(const counting *c, int64_t *counts, int tables, const void *elements,
+                        int64_t n) {
+  int32_t e[BLOCK];
+  uint64_t size = (uint64_t)c->size;
+  int64_t k = 0, *second = counts + size, *third = second + size, *fourth = third + size;
+  memcpy(e, elements, (size_t)n * sizeof *e);
+  bool fine = tables == TABLES && are_counted(e, size, n);
+  for (; fine && k + TABLES <= n; k += TABLES) {
+    counts[e[k]]++, second[e[k + 1]]++;
+    third[e[k + 2]]++, fourth[e[k + 3]]++;
   }
-TALLY(int32_t)
-TALLY(int64_t)
+  for (; k < n; k++)
+    if ((uint64_t)e[k] < size) counts[e[k]]++;
+}
+static void tally_int64(const counting *c, int64_t *counts, int tables, const void *elements,
+                        int64_t n) {
+  const int64_t *e = elements;
+  uint64_t size = (uint64_t)c->size;
+  int64_t k = 0, *second = counts + size, *third = second + size, *fourth = third + size;
+  for (; tables == TABLES && k + TABLES <= n; k += TABLES) {
+    uint64_t w = (uint64_t)e[k], x = (uint64_t)e[k + 1];
+    uint64_t y = (uint64_t)e[k + 2], z = (uint64_t)e[k + 3];
+    if ((w >= size) | (x >= size) | (y >= size) | (z >= size)) continue;
+    counts[w]++, second[x]++, third[y]++, fourth[z]++;
+  }
+  for (; k < n; k++) {
+    uint64_t x = (uint64_t)e[k];
+    if (x < size) counts[x]++;
+  }
+}
 // There are tables for all bytes, so that none is looked at before it is counted.
 enum { BYTES = 256 };
 static void tally_bytes(const counting *c, int64_t *counts, int tables, const void *elements,
@@ -111,7 +130,7 @@ static void tally_all_bytes(counting *c, int64_t *counts) {
 PX_KERNEL(tally) {
   const px_operand *in = args->self, *out = args->counts;
   bool ints = in->dtype == PX_INT32;
-  counting c = {.fn = ints ? tally_int32_t : tally_int64_t,
+  counting c = {.fn = ints ? tally_int32 : tally_int64,
                 .in = in,
                 .dtype = ints ? PX_INT32 : PX_INT64,
                 .n = in->sizes[0],
