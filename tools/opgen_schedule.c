@@ -205,7 +205,7 @@ static void write_class(FILE *to, const og_entry *e) {
   write_class_doc(to, e);
   fprintf(to, "    _kind = \"%s\"\n    _options = (", e->name);
   for (int i = 0; i < e->param_count; i++) fprintf(to, "\"%s\", ", e->params[i].name);
-  fprintf(to, ")\n");
+  fprintf(to, ")\n    _by_epoch = %s\n", og_entry_field(e, "next") ? "False" : "True");
   write_words(to, e);
   fprintf(to, "\n    def __init__(self, optimizer: Optimizer");
   for (int i = 0; i < e->param_count; i++) {

@@ -64,7 +64,7 @@ static void run(void *context, int64_t begin, int64_t end) {
 static bool take_last(px__update *u, const task *t, const px_operand *const *tensors) {
   for (int k = 0; k < t->count; k++)
     if (px__operand_given(tensors[k]) &&
-        (!px__operand_last(tensors[k]) || tensors[k]->dtype != t->dtypes[k]))
+        (!px__operand_last(tensors[k]) || tensors[k]->dtype != opened_as(tensors[k], t->compute)))
       return false;
   for (int k = 0; k < t->count; k++)
     u->at[k] = px__operand_given(tensors[k]) ? tensors[k]->data : NULL;
@@ -72,10 +72,9 @@ static bool take_last(px__update *u, const task *t, const px_operand *const *ten
 }
 
 static void open_tensors(px__dense *d, px__update *u, task *t, const px_operand *const *tensors) {
-  for (int k = 0; k < t->count; k++) t->dtypes[k] = opened_as(tensors[k], t->compute);
   bool taken = take_last(u, t, tensors);
   for (int k = 0; k < t->count; k++) {
-    int dtype = t->dtypes[k];
+    int dtype = t->dtypes[k] = opened_as(tensors[k], t->compute);
     if (!taken)
       u->at[k] = k ? px__dense_inout(d, tensors[k], dtype) : px__dense_in(d, tensors[k], dtype);
     t->converts |= u->at[k] && dtype != t->compute;

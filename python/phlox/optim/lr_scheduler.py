@@ -412,8 +412,7 @@ class KindLR(_Options, LRScheduler):
 
     def get_lr(self) -> list[float]:
         """The rates that follow those of now, for each group."""
-        by_epoch = self._kind in ("CosineAnnealingWarmRestarts", "CyclicLR")
-        return self._rates(by_epoch, self.last_epoch)
+        return self._rates(self._by_epoch, self.last_epoch)
 
     def _get_closed_form_lr(self, epoch=None):
         return self._rates(True, self.last_epoch if epoch is None else epoch)
