@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops on the CPU one by one, Phlox, PyTorch and NumPy in turn: python3 bench/ops.py [NAME...]
+"""Ops on the CPU one by one, Phlox, PyTorch and NumPy in turn: python3 bench/ops.py [NAME...]; the large kernels: bench/ops.py kernels
 
 Each library runs in a process of its own, with the same inputs (a million floats, unless the row says otherwise); the best of five
-timings counts, and of TURNS processes (1), with THREADS threads (all cores; NumPy's functions have one). Decompositions of Phlox call
-NumPy's OpenBLAS, as where both are installed, unless PHLOX_LAPACK names another library. Prints milliseconds and the
-ratio, the faster peer's time over Phlox's: above 1, Phlox is faster. The errors are the greatest differences from the same
-expression on float64 inputs, as a share of its greatest result, where both are of floats.
+timings counts, and of TURNS processes (1), with THREADS threads (all cores; NumPy's functions have one). With one thread it is the
+processor's time, which other programs change less. Decompositions of Phlox call NumPy's OpenBLAS, as where both are installed,
+unless PHLOX_LAPACK names another library. Prints milliseconds and the ratio, the faster peer's time over Phlox's: above 1, Phlox
+is faster. The errors are the greatest differences from the same expression on float64 inputs, as a share of its greatest result,
+where both are of floats.
+
+`kernels` has the rows of the table in docs/cpu.md, with one thread and in three turns unless THREADS and TURNS say otherwise; the
+errors of float64 are those from NumPy's long doubles. A row whose ratio is below the goal (GOAL) says so.
 """
 import glob
 import importlib.util
@@ -92,16 +96,44 @@ NUMPY = {"ints // 7": "ints // 7", "ints % 7": "ints % 7", "short // 7": "short 
          "x.t().contiguous()": "np.ascontiguousarray(x.T)", "torch.where(mask, x, y)": "np.where(mask, x, y)", "torch.cat([x, y], 1)": "np.concatenate([x, y], 1)",
          "L.inv(square)": "np.linalg.inv(square)", "L.cholesky(whole)": "np.linalg.cholesky(whole)", "L.svd(square)": "np.linalg.svd(square)",
          "L.eigh(whole)": "np.linalg.eigh(whole)", "L.qr(tall)": "np.linalg.qr(tall)"}
+# The rows of `kernels`: name -> expression, and NumPy's.
+KERNEL_SETUP = """
+torch.manual_seed(0)
+F, R = torch.nn.functional, torch.randn
+a, b, d, m, v = R(2048, 2048), R(2048, 2048), R(1024, 1024).double(), R(4096, 4096), R(4096)
+brief, half, long = R(512, 512).bfloat16(), R(512, 512).half(), torch.randint(0, 9, (512, 512))
+whole, octet = long.int(), long.to(torch.int8)
+x, y = R(1000000), R(1000000)
+size, wide, lines, q = x.abs(), x.double(), R(1000, 1000), R(4, 8, 256, 64)
+c, c2, c3, c4 = R(8, 64, 56, 56), R(8, 128, 28, 28), R(8, 256, 14, 14), R(8, 256, 56, 56)
+last, w, w2, w3 = c.to(memory_format=torch.channels_last), R(64, 64, 3, 3), R(128, 128, 3, 3), R(256, 256, 3, 3)
+few, many, deep7, deep3 = R(64, 256, 1, 1), R(1024, 256, 1, 1), R(64, 1, 7, 7), R(64, 1, 3, 3)
+"""
+KERNELS = {"float32 product, 2048": ("a @ b", "a @ b"), "float64 product, 1024": ("d @ d", "d @ d"), "matrix and vector, 4096": ("m @ v", "m @ v"),
+           "bfloat16 product, 512": ("brief @ brief", None), "float16 product, 512": ("half @ half", None), "int64 product, 512": ("long @ long", "long @ long"),
+           "int32 product, 512": ("whole @ whole", "whole @ whole"), "int8 product, 512": ("octet @ octet", None),
+           "sort of a million floats, values": ("torch.msort(x)", "np.sort(x)"), "the same, and places": ("x.sort()", None),
+           "x.abs() ** y, a million": ("size ** y", "size ** y"), "exp, a million": ("x.exp()", "np.exp(x)"), "exp of float64": ("wide.exp()", "np.exp(wide)"),
+           "3x3, 8 x 64 x 56 x 56": ("F.conv2d(c, w, padding=1)", None), "the same, channels_last": ("F.conv2d(last, w, padding=1)", None),
+           "3x3, 8 x 128 x 28 x 28": ("F.conv2d(c2, w2, padding=1)", None), "3x3, 8 x 256 x 14 x 14": ("F.conv2d(c3, w3, padding=1)", None),
+           "1x1, 8 x 256 x 56 x 56 to 64": ("F.conv2d(c4, few)", None), "1x1, 8 x 256 x 14 x 14 to 1024": ("F.conv2d(c3, many)", None),
+           "7x7 of each channel, 8 x 64 x 56 x 56": ("F.conv2d(c, deep7, padding=3, groups=64)", None),
+           "3x3 of each channel": ("F.conv2d(c, deep3, padding=1, groups=64)", None), "softmax, 1000 x 1000": ("lines.softmax(1)", None),
+           "attention, 4 x 8 x 256 x 64": ("F.scaled_dot_product_attention(q, q, q)", None)}
+GOAL = 0.95
 RANDOM = "rand", "multinomial"  # such rows have no error
 GIVEN = {"F.conv2d(image, a.view(64, 32, 3, 3), padding=1)": "weight", "F.conv2d(scene, a, padding=1, groups=32)": "depth",
          "F.conv2d(a, weight, padding=1)": "image", "F.conv2d(last, a, padding=1)": "weight", "F.conv2d(pixels, a)": "mix", "F.batch_norm(a, None, None, training=True)": "last", "F.conv3d(a, bits, padding=1)": "cube",
          "F.embedding(tokens, a.view(10000, 128))": "words", "F.embedding_bag(tokens, a.view(10000, 128), mode='max')": "words", "F.pad(a, (2, 2, 2, 2), mode='reflect')": "image"}
 
-THREADS = int(os.environ.get("THREADS", os.cpu_count()))
+LARGE = "kernels" in sys.argv[1:]  # the rows of KERNELS, alone
+THREADS = int(os.environ.get("THREADS", 1 if LARGE else os.cpu_count()))
+CLOCK = time.process_time if THREADS == 1 else time.perf_counter
 
 
 def rows():
     """Name of a row -> the expression that makes its step."""
+    if LARGE: return {name: "lambda: " + code for name, (code, _) in KERNELS.items()}
     split = lambda text: [" ".join(part.split()) for part in text.split(";")]
     table = {name: "lambda: " + name for name in split(EXPRESSIONS + ";" + TRANSFORMS)}
     table.update({"backward of " + name: "back(lambda a: %s, %s)" % (name, GIVEN.get(name, "x")) for name in split(BACKWARD)})
@@ -110,23 +142,33 @@ def rows():
 
 def timed(step):
     step()
-    start = time.perf_counter()
+    start = CLOCK()
     step()
-    count = max(2, min(100, int(0.03 / max(time.perf_counter() - start, 1e-6))))
+    count = max(2, min(100, int(0.03 / max(CLOCK() - start, 1e-6))))
     best = float("inf")
     for _ in range(5):
-        start = time.perf_counter()
+        start = CLOCK()
         for _ in range(count):
             step()
-        best = min(best, (time.perf_counter() - start) / count)
+        best = min(best, (CLOCK() - start) / count)
     return 1e3 * best
 
 
-def error(torch, code, scope):
+def error_beside_long(torch, got, code, scope):
+    """Of a step in float64 beside NumPy's long doubles."""
+    import numpy as np
+    wanted = eval(code, {"np": np, **{name: v.numpy().astype(np.longdouble) for name, v in scope.items() if isinstance(v, torch.Tensor) and v.dtype == torch.float64}})
+    return float(np.abs(got.numpy() - wanted).max() / np.abs(wanted).max())
+
+
+def error(torch, name, code, scope):
     """Of what a step gives, beside the same on float64; None where that is not computed in it, as the row names another dtype."""
-    widened = lambda v: v.double() if hasattr(v, "double") and getattr(v, "dtype", torch.float32) in (torch.float32, torch.float16) else v
+    floats = torch.float32, torch.float16, torch.bfloat16
+    widened = lambda v: v.double() if hasattr(v, "double") and getattr(v, "dtype", torch.float32) in floats else v
     step = lambda given: eval(code, {**scope, **given})()
     got = step({})
+    if LARGE and isinstance(got, torch.Tensor) and got.dtype == torch.float64: return error_beside_long(torch, got, KERNELS[name][1], scope)
+    if LARGE and not isinstance(got, torch.Tensor): return None
     torch.set_default_dtype(torch.float64)
     try:
         wanted = step({name: widened(v) for name, v in scope.items() if isinstance(v, torch.Tensor)})
@@ -134,7 +176,7 @@ def error(torch, code, scope):
         return None
     finally:
         torch.set_default_dtype(torch.float32)
-    if not isinstance(got, torch.Tensor) or got.dtype not in (torch.float32, torch.float64) or wanted.dtype != torch.float64 or not got.numel():
+    if not isinstance(got, torch.Tensor) or got.dtype not in (*floats, torch.float64) or wanted.dtype != torch.float64 or not got.numel():
         return None
     apart, most = (got.double() - wanted).abs(), wanted.abs()
     finite = wanted.isfinite()
@@ -147,18 +189,19 @@ def measure(library, names):
     torch = __import__(library)
     torch.set_num_threads(THREADS)
     scope = {"torch": torch}
-    exec(SETUP, scope)
+    exec(KERNEL_SETUP if LARGE else SETUP, scope)
     found = {}
     for name, code in rows().items():
-        if names and name not in names: continue
+        if names and not LARGE and name not in names: continue
         exact = name.startswith("backward") or "func." in name or any(word in name for word in RANDOM)
-        found[name] = timed(eval(code, scope)), None if exact else error(torch, code, scope)
+        found[name] = timed(eval(code, scope)), None if exact else error(torch, name, code, scope)
     return found
 
 
 def measure_numpy(names):
     import numpy as np
     draw = np.random.default_rng(0).standard_normal
+    if LARGE: return measure_kernels(np, lambda *sizes: draw(sizes, np.float32))
     x, y = draw((1000, 1000), np.float32), draw((1000, 1000), np.float32)
     scope = {"np": np, "x": x, "y": y, "flat": x.reshape(-1), "wide": x.astype(np.float64), "mask": x > 0, "square": x[:512, :512],
              "ints": np.random.default_rng(1).integers(0, 1000, 1000000), "tall": draw((2000, 200), np.float32)}
@@ -166,6 +209,13 @@ def measure_numpy(names):
     scope["octets"], scope["turning"], scope["revolving"] = scope["ints"].astype(np.uint8), x + 1j * y, scope["wide"] + 1j * y
     scope["whole"] = scope["square"] @ scope["square"].T + 512 * np.eye(512, dtype=np.float32)
     return {name: (timed(eval("lambda: " + code, scope)), None) for name, code in NUMPY.items() if not names or name in names}
+
+
+def measure_kernels(np, draw):
+    scope = {"np": np, "a": draw(2048, 2048), "b": draw(2048, 2048), "d": draw(1024, 1024).astype(np.float64), "m": draw(4096, 4096), "v": draw(4096),
+             "long": np.random.default_rng(1).integers(0, 9, (512, 512)), "x": draw(1000000), "y": draw(1000000)}
+    scope["whole"], scope["size"], scope["wide"] = scope["long"].astype(np.int32), np.abs(scope["x"]), scope["x"].astype(np.float64)
+    return {name: (timed(eval("lambda: " + code, scope)), None) for name, (_, code) in KERNELS.items() if code}
 
 
 def lapack():
@@ -183,7 +233,7 @@ def run(library, names):
 
 def main():
     best = {library: {} for library in ("phlox", "torch", "numpy")}
-    for turn in range(int(os.environ.get("TURNS", 1))):
+    for turn in range(int(os.environ.get("TURNS", 3 if LARGE else 1))):
         for library, least in best.items():
             for name, (seconds, off) in run(library, sys.argv[1:]).items():
                 least[name] = (min(seconds, least.get(name, (seconds,))[0]), off)
@@ -197,9 +247,9 @@ def main():
         fastest = min((t for t in (theirs, peer) if t is not None), default=None)
         table.append((fastest / mine if fastest else 0, name, mine, theirs, peer, off, peer_off))
     print("%d threads\n%-58s %9s %9s %9s %6s %9s %9s" % (THREADS, "op, ms", "Phlox", "PyTorch", "NumPy", "ratio", "error", "PyTorch's"))
-    for ratio, name, mine, theirs, peer, off, peer_off in sorted(table):
-        print("%-58s %9.3f %9s %9s %6s %9s %9s" % (name[:58], mine, show(theirs, "%.3f"), show(peer, "%.3f"), show(ratio or None, "%.2f"),
-                                                   show(off, "%.1e"), show(peer_off, "%.1e")))
+    for ratio, name, mine, theirs, peer, off, peer_off in table if LARGE else sorted(table):
+        print("%-58s %9.3f %9s %9s %6s %9s %9s%s" % (name[:58], mine, show(theirs, "%.3f"), show(peer, "%.3f"), show(ratio or None, "%.2f"),
+                                                   show(off, "%.1e"), show(peer_off, "%.1e"), "  below %.2f" % GOAL if LARGE and ratio < GOAL else ""))
 
 
 if __name__ == "__main__":
