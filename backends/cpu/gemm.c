@@ -6,7 +6,6 @@
 // the sums, and the way is chosen before the split.
 #include "cpu/convert.h"
 #include "cpu/gemm_tiles.h"
-#include "cpu/half.h"
 #include "cpu/threads.h"
 
 #include <stdlib.h>
@@ -267,14 +266,9 @@ static matrix place_of(const matrix *from, int64_t m, int64_t n, int wide, char 
   return (matrix){room, turned ? 1 : n, turned ? m : 1, wide};
 }
 
-// A large product of float16: operands are converted where they are packed, and sums where they are
-// written; between blocks of k they are in scratch. `none`: it is not large.
-static bool product_half(const px__gemm *given, bool parallel, bool *none) {
-  px__gemm w = given->cc != 1 ? flipped(given) : *given;
-  w.a_half = w.b_half = true;
-  px__gemm whole = whole_of(&w);
-  *none = w.cc != 1 || choose(&whole, px__tiles_f32()) != BLOCKED;
-  if (*none) return true;
+// A large product of float16, whose operands are converted where they are packed, and sums where
+// they are written; between blocks of k they are in scratch.
+static bool product_half(px__gemm w, bool parallel) {
   float *room = malloc((size_t)(w.m * w.n) * sizeof *room);
   if (!room) return false;
   matrix s = {(void *)w.s, w.sr, w.sc, PX_FLOAT16}, sums = {room, w.n, 1, PX_FLOAT32};
@@ -315,85 +309,6 @@ static bool product_wide(const px__gemm *given, int dtype, int wide, bool parall
   return done;
 }
 
-// ---- float16 by the tiles of bfloat16, four products in place of one
-
-// Sides from which that takes less time than products of floats.
-enum { SPLIT_SIDE = 256 };
-
-// A number of float16 as the sum of two of bfloat16, which is exact: the first has its upper bits.
-// `special`: infinity or NaN was there, of which the sum would be NaN.
-typedef struct split {
-  uint16_t *high, *low;
-  matrix from;
-  int64_t rows, columns;
-  bool special;  // atomic
-} split;
-
-static void split_rows(void *ctx, int64_t begin, int64_t end) {
-  enum { LINE = 256 };
-  split *s = ctx;
-  uint32_t most = 0;
-  for (int64_t i = begin, work = 0; i < end && !px__worked(&work, s->columns); i++)
-    for (int64_t j = 0; j < s->columns; j += LINE) {
-      int64_t n = s->columns - j < LINE ? s->columns - j : LINE, at = i * s->columns + j;
-      const uint16_t *from = (const uint16_t *)s->from.at + i * s->from.row + j * s->from.column;
-      float line[LINE];
-      px__cpu_convert(line, sizeof *line, PX_FLOAT32, from, s->from.column * 2, PX_FLOAT16, n);
-      for (int64_t q = 0; q < n; q++) {
-        uint32_t bits = px__float_bits(line[q]), size = bits & 0x7fffffffu;
-        s->high[at + q] = (uint16_t)(bits >> 16);
-        float rest = line[q] - px__bits_float(bits & 0xffff0000u);
-        s->low[at + q] = (uint16_t)(px__float_bits(rest) >> 16);
-        most = size > most ? size : most;
-      }
-    }
-  if (most >= 0x7f800000u) __atomic_store_n(&s->special, true, __ATOMIC_RELAXED);
-}
-// Writes 2 * m * n numbers to `room`; gives the first ones as a matrix.
-static matrix split_matrix(split *s, const matrix *from, int64_t m, int64_t n, uint16_t *room,
-                           bool parallel) {
-  matrix to = place_of(from, m, n, PX_BFLOAT16, (char *)room);
-  bool turned = to.column != 1;
-  *s = (split){room, room + m * n, *from, turned ? n : m, turned ? m : n, false};
-  if (turned) s->from.row = from->column, s->from.column = from->row;
-  if (parallel)
-    px__cpu_parallel(s->rows, CONVERTED / (s->columns + 1) + 1, split_rows, s);
-  else
-    split_rows(s, 0, s->rows);
-  return to;
-}
-static bool may_split(const px__gemm *g) {
-  return px_cpu_level_used() >= PX_CPU_AMX && px__gemm_has_bf16() && g->m >= SPLIT_SIDE &&
-         g->n >= SPLIT_SIDE && g->k >= SPLIT_SIDE;
-}
-// False, with nothing written: there was no memory, or the matrices have special numbers.
-static bool product_split(const px__gemm *g, bool parallel) {
-  int64_t m = g->m, n = g->n, k = g->k;
-  uint16_t *room = malloc((size_t)(2 * (m * k + k * n)) * sizeof *room + (size_t)(m * n) * 4);
-  if (!room) return false;
-  matrix a = {(void *)g->a, g->ar, g->ac, PX_FLOAT16}, b = {(void *)g->b, g->br, g->bc, PX_FLOAT16};
-  matrix c = {g->c, g->cr, g->cc, PX_FLOAT16}, s = {(void *)g->s, g->sr, g->sc, PX_FLOAT16};
-  split sa, sb;
-  matrix wc = place_of(&c, m, n, PX_FLOAT32, (char *)room);
-  uint16_t *halves = room + 2 * m * n;
-  matrix wa = split_matrix(&sa, &a, m, k, halves, parallel);
-  matrix wb = split_matrix(&sb, &b, k, n, halves + 2 * m * k, parallel);
-  bool add = g->s && g->beta != 0, done = !sa.special && !sb.special;
-  if (done && add) convert(&wc, &s, m, n, parallel);
-  px__gemm w = {.m = m, .n = n, .k = k};
-  w.ar = wa.row, w.ac = wa.column, w.br = wb.row, w.bc = wb.column, w.c_float = true;
-  w.c = wc.at, w.cr = w.sr = wc.row, w.cc = w.sc = wc.column, w.alpha = g->alpha;
-  w.s = add ? wc.at : NULL, w.beta = g->beta;
-  for (int part = 0; part < 4 && done; part++) {
-    w.a = part & 1 ? sa.high : sa.low, w.b = part & 2 ? sb.high : sb.low;
-    done = px__gemm_bf16(&w, parallel);
-    w.s = wc.at, w.beta = 1;
-  }
-  if (done) convert(&c, &wc, m, n, parallel);
-  free(room);
-  return done;
-}
-
 // ---- bfloat16 without tiles: the processor multiplies it at half of float's rate, so that it is
 // made float, but for vectors and a few rows, which wait for memory
 
@@ -418,9 +333,11 @@ static bool product_bf16(const px__gemm *g, bool parallel) {
 }
 
 static bool product_f16(const px__gemm *g, bool parallel) {
-  if (may_split(g) && product_split(g, parallel)) return true;
-  bool none, done = product_half(g, parallel, &none);
-  return none ? product_wide(g, PX_FLOAT16, PX_FLOAT32, parallel) : done;
+  px__gemm w = g->cc != 1 ? flipped(g) : *g;
+  w.a_half = w.b_half = true;
+  px__gemm whole = whole_of(&w);
+  if (w.cc == 1 && choose(&whole, px__tiles_f32()) == BLOCKED) return product_half(w, parallel);
+  return product_wide(g, PX_FLOAT16, PX_FLOAT32, parallel);
 }
 bool px__gemm_any(const px__gemm *g, int dtype, bool parallel) {
   switch (dtype) {

@@ -101,7 +101,7 @@ static void check_level(px_cpu_level level, const char *name) {
     release(&wide), release(&deep);
   }
 }
-// Of sides at which float16 is multiplied by the tiles of bfloat16.
+// Of sides at which float16 is converted where it is packed.
 PX_TEST(large_products_of_float16) {
   for (int layout = 0; layout < 4; layout++) {
     problem p = problem_of(PX_FLOAT16, 256, 270, 257, layout);
