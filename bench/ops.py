@@ -54,7 +54,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; ints % 7; short // 7
     x.max(1); x.argmax(1); x.var(1); x.norm(); x.norm(p=3); x.cumsum(1); wide.cumsum(1); x.cumsum(0); x.logsumexp(1); x.sort(1); flat.sort(); ints.sort(); flat.view(-1, 16).sort(1); flat.view(-1, 4).sort(1); flat.msort(); ints.msort(); x.msort(); wide.msort(); flat.unique();
     x.topk(10, 1); flat.topk(100); flat.median(); ints.unique(); mask.nonzero(); x[mask]; x.masked_fill(mask, 0.0); flat[ints];
     x.abs().log(); x.sigmoid(); x.erf(); x.lgamma(); wide.lgamma(); x.log1p(); wide.abs().log1p(); torch.erfinv(x.tanh()); wide.tanh().erfinv(); x.abs() ** y; x ** 3; x ** -1; x ** -2; wide.abs() ** wide; x.abs() ** -0.5;
-    F.gelu(x, approximate='tanh'); F.silu(x); x.logsumexp(0); wide.exp(); wide.abs().log(); wide.tanh(); wide.sigmoid(); x.clamp(0, 1); halves @ halves; halves[:16] @ halves; x.sqrt();
+    F.gelu(x, approximate='tanh'); F.silu(x); x.logsumexp(0); wide.exp(); wide.abs().log(); wide.tanh(); wide.sigmoid(); wide.abs().sqrt(); x.clamp(0, 1); halves @ halves; halves[:16] @ halves; x.sqrt();
     x.gather(1, places); x.index_select(0, rows); flat.clone().index_put_((ints,), flat); torch.zeros(1000, 1000).scatter_add_(1, places, x);
     brief * 2; brief + brief; brief.neg(); brief.abs(); halves.abs(); F.relu(brief); octets + octets; torch.fmax(x, y); torch.heaviside(x, y); x.nan_to_num(); x.isneginf(); F.hardshrink(x); x.atan(); x.tanh().asin(); x.tanh().acos(); torch.special.i1e(x); places ** 2; places << 3; mask | mask; torch.maximum(mask, mask.t()); torch.frexp(x)[0]; torch.special.ndtr(x); turning ** 2; turning.abs(); turning.sgn(); turning.angle(); turning.reciprocal(); turning * turning; turning / turning.t(); revolving.abs(); revolving.reciprocal(); wide.nextafter(wide * 2); mask.half(); (x.abs() * 30) ** 20.3;
     x.t().contiguous(); torch.cat([x, y], 1); x.flip(1); x.roll(5, 1); x.tril(); torch.arange(1000000); torch.rand(1000, 1000);
@@ -85,7 +85,7 @@ NUMPY = {"ints // 7": "ints // 7", "ints % 7": "ints % 7", "short // 7": "short 
          "x + y": "x + y", "x * 2": "x * 2", "x > y": "x > y", "x.exp()": "np.exp(x)", "x.tanh()": "np.tanh(x)", "x.sin()": "np.sin(x)",
          "wide.sin()": "np.sin(wide)", "x ** 2": "x ** 2", "x ** 3": "x ** 3", "x ** -1": "x ** -1.0", "x.abs() ** 2.5": "np.abs(x) ** 2.5", "x.abs() ** y": "np.abs(x) ** y",
          "x.abs().log()": "np.log(np.abs(x))", "x.abs().log1p()": "np.log1p(np.abs(x))", "wide.abs().log1p()": "np.log1p(np.abs(wide))", "wide.exp()": "np.exp(wide)", "wide.tanh()": "np.tanh(wide)",
-         "wide.abs().log()": "np.log(np.abs(wide))", "x.sqrt()": "np.sqrt(x)", "torch.atan2(x, y)": "np.arctan2(x, y)",
+         "wide.abs().log()": "np.log(np.abs(wide))", "wide.abs().sqrt()": "np.sqrt(np.abs(wide))", "x.sqrt()": "np.sqrt(x)", "torch.atan2(x, y)": "np.arctan2(x, y)",
          "octets + octets": "octets + octets", "x.atan()": "np.arctan(x)", "torch.fmax(x, y)": "np.fmax(x, y)", "torch.heaviside(x, y)": "np.heaviside(x, y)", "wide.abs() ** wide": "np.abs(wide) ** wide",
          "torch.fmod(x, y)": "np.fmod(x, y)", "torch.remainder(x, y)": "np.mod(x, y)", "x.sum()": "x.sum()", "x.sum(0)": "x.sum(0)", "x.sum(1)": "x.sum(1)",
          "x.max()": "x.max()", "x.max(1)": "x.max(1)", "x.argmax(1)": "x.argmax(1)", "x.var(1)": "x.var(1, ddof=1)", "x.cumsum(1)": "x.cumsum(1)",

@@ -17,6 +17,7 @@ typedef og_stamp stamp;
 // tensors; NEAR_F64: of double alone as NEAR_REAL, and that of float is BLOCKS_F32; BLOCKS_F32:
 // that of float has so many operations (narrow.h) that one loop must do; PLAIN: it has a shorter
 // form, k_plain_NAME, for blocks that have plain numbers alone; PLAIN_F64: so has that of double.
+// OWN_F64: that of double has a form in AVX-512's own instructions (wide.h); so have PLAIN ones.
 typedef struct math_row {
   const char *name;
   int count;
@@ -32,7 +33,8 @@ typedef struct math_row {
     NEAR_F64,
     BLOCKS_F32,
     PLAIN,
-    PLAIN_F64
+    PLAIN_F64,
+    OWN_F64
   } blocks;
 } math_row;
 static const math_row math_rows[] = {
@@ -43,7 +45,7 @@ static const math_row math_rows[] = {
     {"log2", 1, 0, BLOCKS},
     {"log10", 1, 0, BLOCKS},
     {"log1p", 1, 0, BLOCKS},
-    {"sqrt", 1, 0, NO_BLOCKS},
+    {"sqrt", 1, 0, OWN_F64},
     {"rsqrt", 1, 0, NO_BLOCKS},
     {"sin", 1, 0, BLOCKS},
     {"cos", 1, 0, BLOCKS},
@@ -167,6 +169,7 @@ typedef struct rewriter {
   bool near, has_near;  // take fast forms; there is one
   bool twice;           // what is far is done again a block at once
   const char *plain;    // the function whose shorter form is the expression's
+  const char *own;      // the one whose form in AVX-512's own instructions is
   const char *easy;     // the exponent of all powers
 } rewriter;
 
@@ -196,6 +199,8 @@ static int blocks_of(const math_row *f, const rewriter *w, bool real, bool wide,
       return real && is_plain(f, w) ? PLAIN : BLOCKS_F64;
     case PLAIN_F64:
       return wide && is_plain(f, w) ? PLAIN : BLOCKS_F64;
+    case OWN_F64:
+      return NO_BLOCKS;
     default:
       return (int)f->blocks;
   }
@@ -205,12 +210,15 @@ static void emit_call(rewriter *w, const math_row *f) {
   bool whole = w->suffix[0] == 'u' || w->suffix[0] == 'i';
   int blocks = blocks_of(f, w, real, wide, whole);
   bool near = blocks == NEAR, memory = f->blocks == NEAR || f->blocks == NEAR_WHOLE;
+  bool has_own = f->blocks == OWN_F64 || f->blocks == PLAIN || f->blocks == PLAIN_F64;
   if (blocks == PLAIN) w->plain = f->name;
+  if (wide && has_own && is_plain(f, w)) w->own = f->name;
   w->blocks |= near || blocks == PLAIN || (real && blocks == BLOCKS) ||
                (wide && blocks == BLOCKS_F64) || (real && !wide && blocks == BLOCKS_F32);
   w->calls = true;
   w->has_near |= near;
   w->twice |= near && !wide && f->blocks == NEAR_TWICE;
+  w->slow |= w->own != NULL;
   w->slow |= real && !memory && blocks != NO_BLOCKS && !(wide && blocks == BLOCKS_F32);
   if (w->easy && !strcmp(f->name, "pow"))
     emit(w, og_format("k_easy_pow_%s(%s, ", w->suffix, w->easy));
@@ -352,13 +360,17 @@ static const char *plain_other(const og_op *op) {
 static void write_near(FILE *to, const stamp *s, const rewriter *w, const char *result,
                        const char *names, const char *near) {
   const char *other = plain_other(w->op);
+  bool own = other && w->form && !strcmp(s->suffix, "f32");
   fprintf(to, "    PX__CPU_FAR(%s)\n", s->c);
-  if (other)
+  if (own)
+    fprintf(to, "    PX__CPU_ASIDE(%s)\n    PX__CPU_OWN_FIRST(%s, pow, self, %s)\n", result,
+            s->suffix, other);
+  else if (other)
     fprintf(to, "    PX__CPU_ASIDE(%s)\n    PX__CPU_PLAIN_FIRST(%s, %s, pow, self, %s)\n", result,
             s->c, s->suffix, other);
   const char *each =
       other ? "if (!plain_) PX__CPU_EACH_PLACE" : og_format("PX__CPU_EACH_ASIDE(%s)", result);
-  fprintf(to, "    %s { %sPX__CPU_SET(%s, %s) }\n", each, names, result, near);
+  if (!own) fprintf(to, "    %s { %sPX__CPU_SET(%s, %s) }\n", each, names, result, near);
   const char *unless = other ? "if (!done_) " : "";
   if (w->twice)
     fprintf(to, "    %s{ PX__CPU_AGAIN_AT_ONCE(%s, K_far_%s, %s, %s) }\n", unless, result,
@@ -375,6 +387,8 @@ static void write_blocks(FILE *to, const stamp *s, const rewriter *w, const char
   fprintf(to, "  PX__CPU_BLOCKS {\n%s", loads);
   if (w->has_near)
     write_near(to, s, w, result, names, first.out);
+  else if (w->form && w->own)
+    fprintf(to, "    PX__CPU_EACH_OWN(%s, %s, %s, self)\n", s->c, s->suffix, w->own);
   else if (w->plain)
     fprintf(to, "    PX__CPU_EACH_PLAIN(%s, %s, %s, self)\n", s->c, s->suffix, w->plain);
   else
@@ -399,7 +413,7 @@ static void write_loop(FILE *to, const og_op *op, const stamp *s, const rewriter
     tensor++;
   }
   const char *result = gives_bool(op) ? "bool" : og_has(op, OG_W_realresult) ? s->number : s->c;
-  if (w->blocks && count)
+  if ((w->blocks || (w->form && w->own)) && count)
     write_blocks(to, s, w, result, loads, names);
   else
     fprintf(to, "  PX__CPU_%sROW%d(%s, %s(%s))\n", w->form ? "WIDE_" : "", count, result, inputs,
@@ -426,6 +440,13 @@ static void write_easy_powers(FILE *to, const og_op *op, const stamp *s, const r
     if (!one) ones = og_format("%sPX__CPU_FROM(%d); ", ones, tensor);
     steps = og_format("%s && s_[%d] == %s", steps, tensor,
                       one ? "0" : og_format("(int64_t)sizeof(%s)", s->c));
+  }
+  if (!still && !strcmp(s->suffix, "c64") && !strcmp(op->expr.text, "pow(self, exponent)")) {
+    fprintf(to, "  if (PX__CPU_STEP(%s, 0)%s) {\n    PX__CPU_ONE(%s, exponent, 2)\n", s->c, steps,
+            s->c);
+    fprintf(to, "    if (exponent == 2) {\n      k_square_row_c64(p_, s_, n_);\n");
+    fprintf(to, "      return;\n    }\n  }\n");
+    return;
   }
   fprintf(to, "  if (PX__CPU_STEP(%s, 0)%s) {\n    %s\n", s->c, steps, ones);
   fprintf(to, "    const %s power_ = %s;\n", s->c, power);
@@ -466,11 +487,14 @@ static bool write_part_row(FILE *to, const og_op *op, const stamp *s) {
     const char *suffix = part_rows[i].suffix;
     if (strcmp(op->expr.text, part_rows[i].expr) != 0) continue;
     if (suffix && strcmp(suffix, s->suffix) != 0) continue;
-    fprintf(to,
-            "static void row_%s_%s(char *const *p_, const int64_t *s_, int64_t n_, const px_launch "
-            "*l) {\n  PX__CPU_PARTS_ROW%d(%s, %s, %s)\n}\n",
-            op->name, s->suffix, part_rows[i].operands, s->suffix, part_rows[i].name,
-            og_has(op, OG_W_realresult) ? "k_reals" : "k_together");
+    const char *args = "(char *const *p_, const int64_t *s_, int64_t n_, const px_launch *l)";
+    const char *loop =
+        og_format("  PX__CPU_PARTS_ROW%d(%s, %s, %s)\n", part_rows[i].operands, s->suffix,
+                  part_rows[i].name, og_has(op, OG_W_realresult) ? "k_reals" : "k_together");
+    const char *name = og_format("row_%s_%s", op->name, s->suffix);
+    fprintf(to, "PX__CPU_WIDE static bool %s_wide%s {\n%s  return true;\n}\n", name, args, loop);
+    fprintf(to, "static void %s%s {\n  PX__CPU_IF_WIDE(%s_wide, %d, %s)\n%s}\n", name, args, name,
+            operand_count(op), s->c, loop);
     return true;
   }
   return false;

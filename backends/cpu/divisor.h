@@ -5,6 +5,7 @@
 // at most 2^N. What is divided is a magnitude; negative numbers are turned round before and after.
 #pragma once
 #include "cpu/vector.h"
+#include "phlox/backend.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,18 +36,31 @@ static inline uint64_t k_times_i64(uint64_t u, uint64_t by, int shift) {
 
 // minus: what is left after all bits of a negative number are turned: none makes it -1 - x, whose
 // quotient turned is rounded down, s (-1) makes it -x, whose quotient is rounded to zero.
+#define K_BY_ONE_LOOP(S, T, U, minus, result) \
+  PX__CPU_APART for (int64_t k = 0; k < n; k++) { \
+    U a = (U)from[k], s = (U)(from[k] < 0 ? -1 : 0); \
+    U q = (k_times_##S((a ^ s) - (minus), by, shift) ^ s) - (minus); \
+    to[k] = (T)(result); \
+  }
+// A product of 64 bits and its upper half is no operation of vectors.
+#define K_VECTORS_i32 (px_cpu_level_used() >= PX_CPU_AVX512)
+#define K_VECTORS_i64 false
 #define K_BY_ONE_ROW(S, T, U, name, minus, result) \
+  PX__CPU_WIDE static inline void k_##name##_by_one_wide_##S(T *to, const T *from, int64_t n, T d, \
+                                                             U by, int shift) { \
+    (void)d; \
+    K_BY_ONE_LOOP(S, T, U, minus, result) \
+  } \
   static inline bool k_##name##_by_one_##S(char *const *p, int64_t n) { \
     const T d = *(const T *)(const void *)p[2], *from = (const T *)(const void *)p[1]; \
     T *to = (T *)(void *)p[0]; \
     U by; \
     int shift; \
     if (n < K_FEW_QUOTIENTS || !k_reciprocal_##S(d, &by, &shift)) return false; \
-    PX__CPU_APART for (int64_t k = 0; k < n; k++) { \
-      U a = (U)from[k], s = (U)(from[k] < 0 ? -1 : 0); \
-      U q = (k_times_##S((a ^ s) - (minus), by, shift) ^ s) - (minus); \
-      to[k] = (T)(result); \
-    } \
+    if (K_VECTORS_##S) \
+      k_##name##_by_one_wide_##S(to, from, n, d, by, shift); \
+    else \
+      K_BY_ONE_LOOP(S, T, U, minus, result) \
     return true; \
   }
 #define K_BY_ONE(S, T, U) \

@@ -10,6 +10,7 @@
 #include "cpu/math.h"
 #include "cpu/parts.h"
 #include "cpu/vector.h"
+#include "cpu/wide.h"
 
 typedef void (*px__cpu_row)(char *const *p_, const int64_t *s_, int64_t n_, const px_launch *l);
 typedef struct px__cpu_pointwise {
@@ -38,14 +39,11 @@ typedef bool (*px__cpu_wide_row)(char *const *p_, const int64_t *s_, int64_t n_,
 bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, int64_t n,
                         const px_launch *l, int operands, int64_t item);
 #if defined(__AVX2__)
-#define PX__CPU_WIDE \
-  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
 #define PX__CPU_IF_WIDE(row, operands, T) \
   if (px_cpu_level_used() >= PX_CPU_AVX512 && \
       (row(p_, s_, n_, l) || px__cpu_wide_still(row, p_, s_, n_, l, operands, sizeof(T)))) \
     return;
 #else
-#define PX__CPU_WIDE __attribute__((unused))
 #define PX__CPU_IF_WIDE(row, operands, T)
 #endif
 
@@ -182,7 +180,7 @@ bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, 
 // Rows in blocks of a constant length, short ones filled up: all elements, wherever they lie, go
 // through the same code. Functions of libm are the reason: their forms for vectors and for one
 // number differ in the last bit. A whole block without gaps is read and written where it lies.
-enum { PX__CPU_PIECE = 64 };
+enum { PX__CPU_PIECE = K_WIDE_PIECE };
 #define PX__CPU_BLOCKS \
   for (int64_t begin_ = 0, m_; begin_ < n_ && (m_ = px__cpu_block(n_ - begin_), true); begin_ += m_)
 static inline int64_t px__cpu_block(int64_t left) {
@@ -216,6 +214,14 @@ static inline int64_t px__cpu_block(int64_t left) {
   else \
     PX__CPU_APART PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++) o_[k_] = \
         k_##name##_##S(a##_[k_]);
+// A function that AVX-512 has a form of its own for (wide.h), which may give back what is far.
+#define PX__CPU_EACH_OWN(T, S, name, a) \
+  T o_room_[PX__CPU_PIECE]; \
+  char *to_ = p_[0] + begin_ * s_[0]; \
+  T *o_ = PX__CPU_WHOLE(T, 0) ? (T *)(void *)to_ : o_room_; \
+  k_wide_##name##_##S(o_, a##_);
+#define PX__CPU_OWN_FIRST(S, name, a, b) \
+  const bool done_ = k_wide_##name##_##S(o_, far_, a##_, b##_);
 #define PX__CPU_TAKE(T, a) const T a = PX__CPU_READ(T, &a##_[k_]);
 #define PX__CPU_SET(O, expr) o_[k_] = (O)(expr);
 #define PX__CPU_STORE(O) \

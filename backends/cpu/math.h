@@ -434,12 +434,17 @@ K_INLINE float k_plain_pow_f32(float *size, float a, float b) {
   *size = fabsf(t);
   return y;
 }
-// a^b within 1.5 units. *far is infinite for easy exponents, for what is neither a normal number
-// nor zero, and where the result is beyond 2^126 or 2^-126, or 2^64 or 2^-64 by a large exponent.
-K_INLINE float k_near_pow_f32(float *far, float a, float b) {
-  uint32_t bits = px__float_bits(a), size = bits & 0x7fffffffu;
-  size |= (uint32_t)((int32_t)(size - 1) >> 31) & 0x3f800000u;  // of 0 first the power of 1
-  float t, y = k_power_of(size, b, &t), end = b > 0 ? 0 : y;
+// The bits of |a|, and of 1 if that is 0.
+K_INLINE uint32_t k_power_size(float a) {
+  uint32_t size = px__float_bits(a) & 0x7fffffffu;
+  return size | ((uint32_t)((int32_t)(size - 1) >> 31) & 0x3f800000u);
+}
+// a^b from y, the power of what has such bits, and from its t. *far is infinite for easy
+// exponents, for what is neither a normal number nor zero, and where the result is beyond 2^126 or
+// 2^-126, or 2^64 or 2^-64 by a large exponent.
+K_INLINE float k_settled_power(float *far, float a, float b, uint32_t size, float y, float t) {
+  uint32_t bits = px__float_bits(a);
+  float end = b > 0 ? 0 : y;
   end = b < 0 ? INFINITY : end;
   y = a == 0 ? end : y;
   // What has more bits than an int32 is even, and becomes the lowest one.
@@ -451,6 +456,11 @@ K_INLINE float k_near_pow_f32(float *far, float a, float b) {
   bool close = (px__float_bits(t) & 0x7fffffffu) < px__float_bits(k_most_close(power));
   *far = (normal & close & !K_IS_EASY(float, power, b)) ? 0 : INFINITY;
   return y;
+}
+// a^b within 1.5 units, and *far as above.
+K_INLINE float k_near_pow_f32(float *far, float a, float b) {
+  float t, y = k_power_of(k_power_size(a), b, &t);
+  return k_settled_power(far, a, b, k_power_size(a), y, t);
 }
 // Whether all of n bases are positive normal numbers, and no exponent is easy. Those, their
 // opposites, 1.5 and 0.75 are the only ones whose bits, turned so, are up to 5; of double, which

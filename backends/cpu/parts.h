@@ -14,7 +14,7 @@ enum { PX__CPU_PARTS = 64 };
   typedef struct k_parts_##S { \
     R re[PX__CPU_PARTS], im[PX__CPU_PARTS]; \
   } k_parts_##S; \
-  static inline void k_apart_##S(k_parts_##S *x, const char *from, int64_t step, int64_t m) { \
+  K_INLINE void k_apart_##S(k_parts_##S *x, const char *from, int64_t step, int64_t m) { \
     const R *at = (const R *)(const void *)from; \
     if (step == 2 * (int64_t)sizeof(R) && m == PX__CPU_PARTS) { \
       PX__CPU_APART PX__CPU_PART x->re[k] = at[2 * k], x->im[k] = at[2 * k + 1]; \
@@ -27,7 +27,7 @@ enum { PX__CPU_PARTS = 64 };
       x->re[k] = at[0], x->im[k] = at[1]; \
     } \
   } \
-  static inline void k_together_##S(char *to, int64_t step, const k_parts_##S *x, int64_t m) { \
+  K_INLINE void k_together_##S(char *to, int64_t step, const k_parts_##S *x, int64_t m) { \
     R *at = (R *)(void *)to; \
     if (step == 2 * (int64_t)sizeof(R) && m == PX__CPU_PARTS) { \
       PX__CPU_APART PX__CPU_PART at[2 * k] = x->re[k], at[2 * k + 1] = x->im[k]; \
@@ -38,25 +38,25 @@ enum { PX__CPU_PARTS = 64 };
       at[0] = x->re[k], at[1] = x->im[k]; \
     } \
   } \
-  static inline void k_reals_##S(char *to, int64_t step, const k_parts_##S *x, int64_t m) { \
+  K_INLINE void k_reals_##S(char *to, int64_t step, const k_parts_##S *x, int64_t m) { \
     if (step == (int64_t)sizeof(R)) \
       memcpy(to, x->re, (size_t)m * sizeof(R)); \
     else \
       for (int64_t k = 0; k < m; k++) *(R *)(void *)(to + k * step) = x->re[k]; \
   } \
-  static inline bool k_any_far_##S(const R *far) { \
+  K_INLINE bool k_any_far_##S(const R *far) { \
     int any = 0; \
     for (int k = 0; k < PX__CPU_PARTS; k++) any |= far[k] != 0; \
     return any; \
   } \
-  static inline k_complex_##S k_part_##S(const k_parts_##S *x, int k) { \
+  K_INLINE k_complex_##S k_part_##S(const k_parts_##S *x, int k) { \
     return k_of_parts_##S(x->re[k], x->im[k]); \
   } \
-  static inline void k_put_part_##S(k_parts_##S *x, int k, k_complex_##S value) { \
+  K_INLINE void k_put_part_##S(k_parts_##S *x, int k, k_complex_##S value) { \
     x->re[k] = k_real_##S(value); \
     memcpy(&x->im[k], (const char *)&value + sizeof(R), sizeof(R)); \
   } \
-  static inline void k_parts_mul_##S(k_parts_##S *o, const k_parts_##S *x, const k_parts_##S *y) { \
+  K_INLINE void k_parts_mul_##S(k_parts_##S *o, const k_parts_##S *x, const k_parts_##S *y) { \
     R far[PX__CPU_PARTS]; \
     PX__CPU_PART { \
       R a = x->re[k], b = x->im[k], c = y->re[k], d = y->im[k]; \
@@ -68,10 +68,10 @@ enum { PX__CPU_PARTS = 64 };
       for (int k = 0; k < PX__CPU_PARTS; k++) \
         if (far[k] != 0) k_put_part_##S(o, k, k_part_##S(x, k) * k_part_##S(y, k)); \
   } \
-  static inline void k_parts_square_##S(k_parts_##S *o, const k_parts_##S *x) { \
+  K_INLINE void k_parts_square_##S(k_parts_##S *o, const k_parts_##S *x) { \
     k_parts_mul_##S(o, x, x); \
   } \
-  static inline void k_parts_div_##S(k_parts_##S *o, const k_parts_##S *x, const k_parts_##S *y) { \
+  K_INLINE void k_parts_div_##S(k_parts_##S *o, const k_parts_##S *x, const k_parts_##S *y) { \
     R far[PX__CPU_PARTS]; \
     PX__CPU_PART o->re[k] = \
         k_quotient_##S(x->re[k], x->im[k], y->re[k], y->im[k], &o->im[k], &far[k]); \
@@ -79,14 +79,14 @@ enum { PX__CPU_PARTS = 64 };
       for (int k = 0; k < PX__CPU_PARTS; k++) \
         if (far[k] != 0) k_put_part_##S(o, k, k_part_##S(x, k) / k_part_##S(y, k)); \
   } \
-  static inline void k_parts_reciprocal_##S(k_parts_##S *o, const k_parts_##S *x) { \
+  K_INLINE void k_parts_reciprocal_##S(k_parts_##S *o, const k_parts_##S *x) { \
     R far[PX__CPU_PARTS]; \
     PX__CPU_PART o->re[k] = k_over_##S(x->re[k], x->im[k], &o->im[k], &far[k]); \
     if (k_any_far_##S(far)) \
       for (int k = 0; k < PX__CPU_PARTS; k++) \
         if (far[k] != 0) k_put_part_##S(o, k, 1 / k_part_##S(x, k)); \
   } \
-  static inline void k_parts_abs_##S(k_parts_##S *o, const k_parts_##S *x) { \
+  K_INLINE void k_parts_abs_##S(k_parts_##S *o, const k_parts_##S *x) { \
     R far[PX__CPU_PARTS]; \
     PX__CPU_PART o->re[k] = k_length_##S(x->re[k], x->im[k], &far[k]); \
     if (k_any_far_##S(far)) \
@@ -159,13 +159,13 @@ K_INLINE double k_length_c128(double a, double b, double *far) {
 K_PARTS(c64, float)
 K_PARTS(c128, double)
 
-static inline void k_parts_sgn_c64(k_parts_c64 *o, const k_parts_c64 *x) {
+K_INLINE void k_parts_sgn_c64(k_parts_c64 *o, const k_parts_c64 *x) {
   PX__CPU_PART {
     double a = x->re[k], b = x->im[k], s = a * a + b * b, over = 1 / sqrt(s);
     o->re[k] = s == 0 ? 0 : (float)(a * over), o->im[k] = s == 0 ? 0 : (float)(b * over);
   }
 }
-static inline void k_parts_sgn_c128(k_parts_c128 *o, const k_parts_c128 *x) {
+K_INLINE void k_parts_sgn_c128(k_parts_c128 *o, const k_parts_c128 *x) {
   k_parts_c128 length;
   k_parts_abs_c128(&length, x);
   PX__CPU_PART {
@@ -173,7 +173,7 @@ static inline void k_parts_sgn_c128(k_parts_c128 *o, const k_parts_c128 *x) {
     o->re[k] = h == 0 ? 0 : x->re[k] / h, o->im[k] = h == 0 ? 0 : x->im[k] / h;
   }
 }
-static inline void k_parts_angle_c64(k_parts_c64 *o, const k_parts_c64 *x) {
+K_INLINE void k_parts_angle_c64(k_parts_c64 *o, const k_parts_c64 *x) {
   PX__CPU_PART o->re[k] = (float)k_atan2_f64((double)x->im[k], (double)x->re[k]);
 }
 
@@ -197,3 +197,14 @@ static inline void k_parts_angle_c64(k_parts_c64 *o, const k_parts_c64 *x) {
     k_parts_##name##_##S(&o_, &x_, &y_); \
     put##_##S(p_[0] + begin_ * s_[0], s_[0], &o_, m_); \
   }
+
+// Squares of what powers to the exponent 2 are.
+PX__CPU_WIDE static inline void k_square_wide_c64(char *const *p_, const int64_t *s_, int64_t n_) {
+  PX__CPU_PARTS_ROW1(c64, square, k_together)
+}
+static inline void k_square_row_c64(char *const *p_, const int64_t *s_, int64_t n_) {
+  if (px_cpu_level_used() >= PX_CPU_AVX512)
+    k_square_wide_c64(p_, s_, n_);
+  else
+    PX__CPU_PARTS_ROW1(c64, square, k_together)
+}

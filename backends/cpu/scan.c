@@ -275,17 +275,29 @@ typedef struct extremes {
 } extremes;
 
 // n more elements, from place `from` on, of which the best so far is *best at *place. Of most lines
-// few elements beat those before.
+// few elements beat those before: where none of a group does, it is filled with what is.
+enum { GROUP = 16 };
 #define RUNNING(T, is_nan, BEATS) \
-  for (int64_t i = 0; i < n; i++) { \
-    T x = e[i]; \
-    if (__builtin_expect((x BEATS top) | is_nan(x), 0)) top = x, at = from + i; \
-    e[i] = top, places[i] = at; \
+  for (int64_t i = 0, end; i < n; i = end) { \
+    int beaten = 0; \
+    end = i + GROUP; \
+    for (int64_t k = i; end <= n && k < end; k++) beaten |= (x[k] BEATS top) | is_nan(x[k]); \
+    if (end <= n && !beaten) { \
+      for (int64_t k = i; k < end; k++) e[k] = top; \
+      for (int64_t k = i; k < end; k++) places[k] = at; \
+      continue; \
+    } \
+    end = end < n ? end : n; \
+    for (int64_t k = i; k < end; k++) { \
+      T found = x[k]; \
+      if ((found BEATS top) | is_nan(found)) top = found, at = from + k; \
+      e[k] = top, places[k] = at; \
+    } \
   }
 #define EXTREMES(T, is_nan) \
-  static void extremes_##T(T *e, int64_t *places, int64_t n, int64_t from, T *best, \
+  static void extremes_##T(const T *x, T *e, int64_t *places, int64_t n, int64_t from, T *best, \
                            int64_t *place, bool least) { \
-    T top = *place < 0 ? e[0] : *best; \
+    T top = *place < 0 ? x[0] : *best; \
     int64_t at = *place < 0 ? 0 : *place; \
     if (least) { \
       RUNNING(T, is_nan, <=) \
@@ -295,8 +307,24 @@ typedef struct extremes {
     *best = top, *place = at; \
   }
 #define NEVER(x) false
-EXTREMES(double, isnan)
+#define IS_NAN(x) ((x) != (x))
+EXTREMES(float, IS_NAN)
+EXTREMES(double, IS_NAN)
 EXTREMES(int64_t, NEVER)
+
+// Floats that lie in a row, and go to one, are taken where they lie.
+static bool extremes_in_row(const extremes *s, line out, line at, line in) {
+  if (in.dtype != PX_FLOAT32 || out.dtype != PX_FLOAT32 || in.stride != 4 || out.stride != 4 ||
+      at.stride != 8)
+    return false;
+  float best = 0;
+  int64_t place = -1;
+  for (px__steps t = {.n = s->length}; px__step(&t);)
+    extremes_float((const float *)(const void *)in.at + t.begin, (float *)(void *)out.at + t.begin,
+                   (int64_t *)(void *)at.at + t.begin, t.end - t.begin, t.begin, &best, &place,
+                   s->least);
+  return true;
+}
 
 static void extremes_of_lines(void *context, int64_t begin, int64_t end) {
   const extremes *s = context;
@@ -307,6 +335,7 @@ static void extremes_of_lines(void *context, int64_t begin, int64_t end) {
     px__lines_find(lines, 3, (const px_operand *[]){s->values, s->indices, s->in}, s->in, s->dim,
                    k);
     line out = lines[0], at = lines[1], in = lines[2];
+    if (extremes_in_row(s, out, at, in)) continue;
     union {
       double f[BLOCK];
       int64_t i[BLOCK];
@@ -317,9 +346,9 @@ static void extremes_of_lines(void *context, int64_t begin, int64_t end) {
       int64_t n = s->length - i < BLOCK ? s->length - i : BLOCK;
       px__cpu_convert(&room, 8, dtype, in.at + i * in.stride, in.stride, in.dtype, n);
       if (real)
-        extremes_double(room.f, places, n, i, &best, &place, s->least);
+        extremes_double(room.f, room.f, places, n, i, &best, &place, s->least);
       else
-        extremes_int64_t(room.i, places, n, i, &whole, &place, s->least);
+        extremes_int64_t(room.i, room.i, places, n, i, &whole, &place, s->least);
       px__cpu_convert(out.at + i * out.stride, out.stride, out.dtype, &room, 8, dtype, n);
       px__cpu_convert(at.at + i * at.stride, at.stride, at.dtype, places, 8, PX_INT64, n);
     }

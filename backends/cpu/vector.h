@@ -18,3 +18,11 @@
 #define PX__CPU_UNROLLED _Pragma("GCC unroll 16")
 #endif
 #endif
+
+// The form for wide vectors of a function: compiled for AVX-512, with the same operations.
+#if defined(__AVX2__)
+#define PX__CPU_WIDE \
+  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
+#else
+#define PX__CPU_WIDE __attribute__((unused))
+#endif

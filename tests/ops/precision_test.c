@@ -255,12 +255,36 @@ PX_TEST(arcs_of_float_are_within_two_and_a_half_units) {
   check_function("acos", px_acos, acos, 2.5);
   check_function("atan", px_atan, atan, 2.5);
 }
-PX_TEST(functions_of_double_are_within_three_units_in_the_last_place) {
+static void check_functions_of_double(void) {
   check_wide_function("exp", px_exp, expl, 1.1);
   check_wide_function("log", px_log, logl, 1.1);
   check_wide_function("log1p", px_log1p, log1pl, 1.5);
   check_wide_function("tanh", px_tanh, tanhl, 2.75);
   check_wide_function("sigmoid", px_sigmoid, wide_sigmoid, 2.75);
+}
+PX_TEST(functions_of_double_are_within_three_units_in_the_last_place) {
+  check_functions_of_double();
+}
+PX_TEST(functions_of_double_are_so_without_avx512) {
+  setenv("PHLOX_CPU", "avx2", 1);
+  check_functions_of_double();
+}
+// Of squares of what is in the middle between two doubles, too.
+PX_TEST(roots_of_double_are_rounded_once) {
+  enum { MANY = 1 << 16 };
+  static double squares[MANY];
+  uint64_t state = 5;
+  for (int i = 0; i < MANY; i++) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    long double middle = (long double)(state >> 12 | (uint64_t)1 << 52) + 0.5L * (i % 2);
+    squares[i] = ldexp((double)(middle * middle), i % 1700 - 950);
+  }
+  PX_SCOPED(px_tensor) x = made(PX_FLOAT64, S(MANY), squares);
+  PX_SCOPED(px_tensor) result = NULL;
+  OK(px_sqrt(&result, x));
+  const double *y = px_tensor_data(result);
+  for (int i = 0; i < MANY; i++) CHECK(y[i] == sqrt(squares[i]));
+  check_wide_function("sqrt", px_sqrt, sqrtl, 0.501);
 }
 PX_TEST(functions_of_libm_are_within_four_units_and_have_its_values_outside_of_their_domains) {
   check_function("log2", px_log2, log2, 4);
@@ -386,7 +410,7 @@ PX_TEST(powers_of_float_are_those_of_double_at_all_ends) {
 
 // Bases about one whose powers are large, and those of all magnitudes, negative ones with whole
 // exponents too.
-PX_TEST(powers_of_float_are_within_one_and_a_half_units) {
+static void check_powers(void) {
   enum { MANY = 200000 };
   static double bases[MANY], exponents[MANY];
   uint64_t state = 3;
@@ -406,6 +430,11 @@ PX_TEST(powers_of_float_are_within_one_and_a_half_units) {
   OK(px_pow(&result, a, b));
   const float *y = px_tensor_data(result);
   for (int i = 0; i < MANY; i++) check_power((float)bases[i], (float)exponents[i], y[i]);
+}
+PX_TEST(powers_of_float_are_within_one_and_a_half_units) { check_powers(); }
+PX_TEST(powers_of_float_are_so_without_avx512) {
+  setenv("PHLOX_CPU", "avx2", 1);
+  check_powers();
 }
 
 static void check_wide_power(double a, double b, double got) {
@@ -469,6 +498,7 @@ PX_TEST(what_a_number_gives_does_not_follow_from_its_neighbours) {
       px_dtype dtype = k ? PX_FLOAT64 : PX_FLOAT32;
       check_neighbour(px_exp, dtype, odd[i]);
       check_neighbour(px_log, dtype, odd[i]);
+      check_neighbour(px_sqrt, dtype, odd[i]);
       check_neighbour(power_of_itself, dtype, odd[i]);
     }
 }

@@ -110,6 +110,14 @@ PX_TEST(the_later_of_equals_wins_and_the_latest_nan) {
   OK(px_cummax(&values, &places, x, -1));
   ELEMENTS(places, 0, 0, 0, 2, 3, 3, 0, 1, 1, 3, 3);
 }
+PX_TEST(extremes_of_long_lines_with_nan_in_them) {
+  static double values[3 * 100];
+  for (int i = 0; i < 300; i++) values[i] = i % 100 == 41 || i == 277 ? (double)NAN : i * 37 % 29;
+  PX_SCOPED(px_tensor) floats = made(PX_FLOAT32, S(3, 100), values);
+  PX_SCOPED(px_tensor) doubles = made(PX_FLOAT64, S(3, 100), values);
+  for (int least = 0; least < 2; least++)
+    check_extremes(floats, 1, least), check_extremes(doubles, 1, least);
+}
 PX_TEST(extremes_of_one_number_and_of_none) {
   PX_SCOPED(px_tensor) one = made(PX_FLOAT32, 0, NULL, VALUES(3));
   PX_SCOPED(px_tensor) none = made(PX_FLOAT32, S(2, 0), NULL);
