@@ -341,6 +341,7 @@ static px_status resize_edges(px_call *call, const px_tensor *edges) {
   bool fits = call->mode == PX_CALL_OUT;
   for (int i = 0; i < 2; i++)
     fits = fits && call->given[i] && call->given[i]->dtype == edges->dtype;
+  if (fits) PX_TRY(px__call_same_device(call));
   return fits ? px__resize_output(call->given[1], 1, edges->sizes) : PX_OK;
 }
 PX_RUN(histogram) {

@@ -220,6 +220,7 @@ static px_status move(px_call *call, const px_tensor *mean) {
   px_tensor *made = call->results[0];
   PX_TRY(px_add_(made, mean, px_int(1)));
   if (call->mode != PX_CALL_OUT) return PX_OK;
+  PX_TRY(px__call_same_device(call));
   return px__resize_output(call->given[0], made->ndim, made->sizes);
 }
 static px_status check_deviations(const px_tensor *std) {

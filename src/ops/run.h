@@ -39,7 +39,7 @@ static inline px_status px__check_ndim(int64_t n) {
 }
 // Resizes what out= gives for a dimension that is reduced, as PyTorch does: it speaks of sizes that
 // have the dimension (sort.c).
-px_status px__resize_reduced(const px_call *call, const px_tensor *self, int64_t dim, bool keepdim)
+px_status px__resize_reduced(px_call *call, const px_tensor *self, int64_t dim, bool keepdim)
     __attribute__((warn_unused_result));
 // NaN without dimensions, or what it is as a whole number of t's dtype: what nothing has for a
 // median (sort.c).

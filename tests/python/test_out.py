@@ -268,6 +268,18 @@ class Out(unittest.TestCase):
             out = phlox.bernoulli(x, out=phlox.zeros(0, dtype=getattr(phlox, dtype)))
             self.assertEqual(sorted(set(out.double().tolist())), [0, 1])
 
+    @unittest.skipIf(not phlox.cuda.is_available(), "wants a device")
+    def test_out_on_another_device_keeps_its_size(self):
+        x = phlox.full((4,), 0.5, device="cuda")
+        for op, *dtypes in ((lambda out: phlox.normal(x, x, out=out), phlox.float32), (lambda out: phlox.normal(x, 1.0, out=out), phlox.float32),
+                            (lambda out: phlox.normal(0.0, x, out=out), phlox.float32), (lambda out: phlox.fft.ihfft(x, out=out), phlox.complex64),
+                            (lambda *out: phlox.mode(x, out=out), phlox.float32, phlox.int64),
+                            (lambda *out: phlox.histogram(x, 3, out=out), phlox.float32, phlox.float32)):
+            outs = [phlox.zeros(2, dtype=dtype) for dtype in dtypes]
+            with self.assertRaisesRegex(RuntimeError, "^Expected all tensors to be on the same device"):
+                op(*outs)
+            self.assertEqual([out.tolist() for out in outs], [[0, 0] for _ in outs])
+
     def test_element_wise_ops_of_one_dtype_say_what_they_found(self):
         for op, *more in (phlox.neg,), (phlox.floor,), (phlox.clamp_min, 0):
             with self.assertRaisesRegex(RuntimeError, "^Found dtype Double but expected Float$"):
