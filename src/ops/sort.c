@@ -58,8 +58,7 @@ PX_RUN(median_dim) {
   if (!px_dtype_is_float((px_dtype)t->dtype) || !t->numel) return PX_OK;
   return nan_first(call, t, dim, args->keepdim);
 }
-px_status px__resize_reduced(px_call *call, const px_tensor *self, int64_t dim,
-                             bool keepdim) {
+px_status px__resize_reduced(px_call *call, const px_tensor *self, int64_t dim, bool keepdim) {
   int64_t kept[PX_MAX_DIMS], gone[PX_MAX_DIMS];
   int at, n = self->ndim;
   if (call->mode != PX_CALL_OUT || n == 0 || keepdim) return PX_OK;
