@@ -166,24 +166,31 @@ static __attribute__((noinline)) TARGET void NAME(put)(const NAME(target) * t, i
   }
 }
 
-// A tile of bare sums, which need not leave the registers before; `part`: as of `tile`.
+// A tile of bare sums, which need not leave the registers before; `part`: as of `tile`; `more`:
+// they are added to C.
+static inline __attribute__((always_inline)) TARGET void NAME(put_rows)(
+    T *c, const int64_t cr, const int rows, const int vectors, const bool part, const int left,
+    const bool more, const V *acc) {
+  const int whole = part ? vectors - 1 : vectors;
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; i++, c += cr, acc += vectors) {
+#pragma GCC unroll 2
+    for (int v = 0; v < whole; v++) STORE(c + v * L, more ? acc[v] + LOAD(c + v * L) : acc[v]);
+    if (!part) continue;
+    V last = acc[whole];
+    if (more) last += NAME(load_first)(c + whole * L, left);
+    NAME(store_first)(c + whole * L, last, left);
+  }
+}
 static inline __attribute__((always_inline)) TARGET void NAME(put_bare)(const NAME(target) * t,
                                                                         const int rows,
                                                                         const int vectors,
                                                                         const bool part, int left,
                                                                         const V *acc) {
-  T *c = t->c;
-  const int whole = part ? vectors - 1 : vectors;
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; i++, c += t->cr) {
-#pragma GCC unroll 2
-    for (int v = 0; v < whole; v++)
-      STORE(c + v * L, t->s ? acc[i * vectors + v] + LOAD(c + v * L) : acc[i * vectors + v]);
-    if (!part) continue;
-    V r = acc[i * vectors + whole];
-    if (t->s) r += NAME(load_first)(c + whole * L, left);
-    NAME(store_first)(c + whole * L, r, left);
-  }
+  if (t->s)
+    NAME(put_rows)(t->c, t->cr, rows, vectors, part, left, true, acc);
+  else
+    NAME(put_rows)(t->c, t->cr, rows, vectors, part, left, false, acc);
 }
 
 // One tile: `rows` and `vectors` are constants at each call. `packed`: of panels, which have whole

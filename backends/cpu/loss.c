@@ -128,8 +128,8 @@ typedef struct loss_task {
   double p, scale;
   int64_t n, part;
   bool wide, one_grad;
-  int dtype;  // a half format: of a, b, and of grad and out if there are as many; else 0
-  double sums[PARTS];
+  int dtype;     // a half format: of a, b, and of grad and out if there are as many; else 0
+  double *sums;  // of the parts
 } loss_task;
 
 #define BOTH "cpu/loss_rows.h"
@@ -164,13 +164,14 @@ static void parts(void *context, int64_t begin, int64_t end) {
   }
 }
 static double run(loss_task *t) {
-  double sum = 0;
+  double sum = 0, sums[PARTS];
   int64_t part = (t->n + PARTS - 1) / PARTS;
   part = (part + PX__CPU_PIECE - 1) / PX__CPU_PIECE * PX__CPU_PIECE;
   t->part = part > LEAST_PART ? part : LEAST_PART;
   int64_t count = (t->n + t->part - 1) / t->part;
+  t->sums = sums;
   px__cpu_parallel(count, 1, parts, t);
-  for (int64_t i = 0; i < count; i++) sum += t->sums[i];
+  for (int64_t i = 0; i < count; i++) sum += sums[i];
   return sum;
 }
 

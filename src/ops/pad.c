@@ -103,6 +103,11 @@ static const struct {
 
 enum { MOST_PADDED = 3 };  // dimensions
 static bool is_small(int64_t pad) { return -INT32_MAX <= pad && pad <= INT32_MAX; }
+static bool leaves_some(int64_t size, int64_t before, int64_t behind) {
+  int64_t padded;
+  return size > 0 && is_small(before) && is_small(behind) &&
+         !__builtin_add_overflow(size, before + behind, &padded) && padded > 0;
+}
 
 // A dimension that is padded.
 typedef struct edges {
@@ -124,9 +129,9 @@ static px_status edges_of(edges *e, int ndim, const int64_t *sizes, px_value pad
   PX_CHECK(before <= most && behind <= most, PX_RUNTIME, modes[mode].text, LL(before), LL(behind),
            dim, px__sizes_text(text, sizeof text, ndim, sizes));
 #pragma GCC diagnostic pop
-  PX_CHECK(size > 0 && is_small(before) && is_small(behind) && size + before + behind > 0,
-           PX_RUNTIME, "padding (%lld, %lld) leaves nothing of dimension %d of size %lld",
-           LL(before), LL(behind), dim, LL(size));
+  PX_CHECK(leaves_some(size, before, behind), PX_RUNTIME,
+           "padding (%lld, %lld) leaves nothing of dimension %d of size %lld", LL(before),
+           LL(behind), dim, LL(size));
   // What a negative pad cuts off has no part in what goes around.
   bool cuts = modes[mode].place == around;
   int64_t first = cuts && before < 0 ? -before : 0, last = cuts && behind < 0 ? -behind : 0;

@@ -262,6 +262,23 @@ static void check_functions_of_double(void) {
   check_wide_function("tanh", px_tanh, tanhl, 2.75);
   check_wide_function("sigmoid", px_sigmoid, wide_sigmoid, 2.75);
 }
+// Of results from the least normal number down to nothing.
+static void check_small_exponentials(void) {
+  enum { MANY = 1 << 14 };
+  static double x[MANY];
+  for (int i = 0; i < MANY; i++) x[i] = -708 - 39.0 * i / MANY;
+  PX_SCOPED(px_tensor) t = made(PX_FLOAT64, S(MANY), x);
+  PX_SCOPED(px_tensor) result = NULL;
+  OK(px_exp(&result, t));
+  const double *y = px_tensor_data(result);
+  for (int i = 0; i < MANY; i++) {
+    long double off = fabsl(y[i] - expl(x[i]));
+    CHECK(off <= 0.5L * 0x1p-1074L + 1.1L * expl(x[i]) * 0x1p-53L);
+  }
+}
+PX_TEST(exponentials_of_double_below_all_normal_numbers_are_rounded_once) {
+  check_small_exponentials();
+}
 PX_TEST(functions_of_double_are_within_three_units_in_the_last_place) {
   check_functions_of_double();
 }
