@@ -120,7 +120,7 @@ static px_status edges_of(edges *e, int ndim, const int64_t *sizes, px_value pad
   int dim = ndim - 1 - k;
   int64_t size = sizes[dim], before = pad.v.ints[2 * k], behind = pad.v.ints[2 * k + 1];
   char text[256];
-  int64_t most = modes[mode].most > 0 ? INT64_MAX : size + modes[mode].most;
+  int64_t most = modes[mode].most > 0 ? INT64_MAX : (size > 0 ? size : 0) + modes[mode].most;
   *e = (edges){dim, 0, 0, size, 0, size};
   if (before == 0 && behind == 0) return PX_OK;
 #pragma GCC diagnostic push
