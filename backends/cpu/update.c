@@ -59,24 +59,28 @@ static void run(void *context, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i += BLOCK) run_block(t, i, end - i < BLOCK ? end - i : BLOCK);
 }
 
-// Whether all lie channels_last and are of the dtypes that the loop takes: their elements are gone
-// through as they lie.
-static bool take_last(px__update *u, const task *t, const px_operand *const *tensors) {
-  for (int k = 0; k < t->count; k++)
-    if (px__operand_given(tensors[k]) &&
-        (!px__operand_last(tensors[k]) || tensors[k]->dtype != opened_as(tensors[k], t->compute)))
-      return false;
-  for (int k = 0; k < t->count; k++)
-    u->at[k] = px__operand_given(tensors[k]) ? tensors[k]->data : NULL;
-  return true;
+// Whether all lie row-major, or all channels_last, and are of the dtypes that the loop takes: their
+// elements are gone through as they lie.
+static bool take(px__update *u, task *t, const px_operand *const *tensors) {
+  bool rows = true, last = true;
+  for (int k = 0; k < t->count && (rows || last); k++) {
+    const px_operand *o = tensors[k];
+    u->at[k] = NULL;
+    if (!px__operand_given(o)) continue;
+    if (o->dtype != opened_as(o, t->compute)) return false;
+    u->at[k] = o->data, t->dtypes[k] = o->dtype;
+    t->converts |= o->dtype != t->compute;
+    rows = rows && px__operand_row_major(o), last = last && px__operand_last(o);
+  }
+  return rows || last;
 }
 
 static void open_tensors(px__dense *d, px__update *u, task *t, const px_operand *const *tensors) {
-  bool taken = take_last(u, t, tensors);
+  if (take(u, t, tensors)) return;
+  t->converts = false;
   for (int k = 0; k < t->count; k++) {
     int dtype = t->dtypes[k] = opened_as(tensors[k], t->compute);
-    if (!taken)
-      u->at[k] = k ? px__dense_inout(d, tensors[k], dtype) : px__dense_in(d, tensors[k], dtype);
+    u->at[k] = k ? px__dense_inout(d, tensors[k], dtype) : px__dense_in(d, tensors[k], dtype);
     t->converts |= u->at[k] && dtype != t->compute;
   }
 }
