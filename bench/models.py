@@ -492,7 +492,7 @@ def measure(o, function, more):
 def worker(library, o):
     """Prints what was found of each row as a line of JSON."""
     torch = o.torch = run.bind(library)
-    if o.device == "cpu" and o.threads: torch.set_num_threads(o.threads)
+    if o.device == "cpu": torch.set_num_threads(o.threads or len(os.sched_getaffinity(0)))
     o.wait = torch.cuda.synchronize if o.device == "cuda" else lambda: None
     devices = torch.cuda.device_count() if o.device == "cuda" else 0
     print(json.dumps({"rates": rates(o)}), flush=True)
@@ -575,7 +575,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="parts of names of rows")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--threads", type=int, default=0, help="of the CPU")
+    parser.add_argument("--threads", type=int, default=0, help="of the CPU; all cores unless said")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long a row is measured")
     parser.add_argument("--turns", type=int, help="processes of each library, of whose figures the least counts; on the CPU 3")
     parser.add_argument("--clock", choices=("wall", "processor", "virtual"), default="wall",
