@@ -36,7 +36,8 @@ typedef struct strip {
 
 // ---- what multiplies: sums (SIDE x SIDE) = or += a strip times a panel
 
-// `c`: where they go, rows so many bytes apart: a few are fetched at each step.
+// `c`: where they go, rows so many bytes apart: two are fetched at each step, of which KC has as
+// many as the tile has pairs of rows.
 typedef void multiply(int rows, int cols, const strip *a, const uint16_t *b, int64_t steps,
                       float *sums, bool more, const char *c, int64_t apart);
 
@@ -96,7 +97,7 @@ static inline __attribute__((always_inline)) TILES void tiles(const bool low, co
     if (low && right) _tile_loadd(3, sums + HALF * SIDE + HALF, line);
   }
   for (int64_t s = 0; s < steps; s++, a0 += a->step, a1 += a->step, b += PANEL) {
-    for (int64_t i = 2 * s; i < 2 * s + 2; i++) __builtin_prefetch(c + i % SIDE * apart, 1);
+    for (int64_t i = 2 * s; i < 2 * s + 2; i++) __builtin_prefetch(c + i * apart, 1);
     _tile_loadd(4, a0, row);
     _tile_loadd(6, b, line);
     _tile_dpbf16ps(0, 4, 6);
