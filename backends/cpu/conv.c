@@ -715,10 +715,10 @@ static px_status results_of(const px_launch *l, const px_operand *out, const px_
   t.weight = weights_of(&t, &d, weight);
   if (!d.failed && px_operand_numel(out)) {
     conv_start(&t, in, weight, out, by);
-    bool depth = !t.pixels && px__conv_depth(&t);
-    if (!depth && !t.pixels && px__conv_small(&t)) {
+    bool done = (!t.pixels && px__conv_depth(&t)) || px__conv_winograd(&t);
+    if (!done && !t.pixels && px__conv_small(&t)) {
       share(&t, px__conv_small_units(&t), px__conv_small_forward);
-    } else if (!depth) {
+    } else if (!done) {
       forward(&t);
       t.failed = !plan(&t, NULL);
       if (!t.failed) convolve(&t, 1);
@@ -813,10 +813,10 @@ static px_status gradient_of_input(const px_launch *l, const px_operand *out,
   if (!d.failed && !seen) px__cpu_clear(t.out, (size_t)n * px_dtype_size((px_dtype)compute));
   if (!d.failed && n && seen) {
     conv_start(&t, out, weight, grad, by);
-    bool depth = !t.pixels && px__conv_depth(&t);
-    if (!depth && !t.pixels && px__conv_small(&t))
+    bool done = (!t.pixels && px__conv_depth(&t)) || px__conv_winograd(&t);
+    if (!done && !t.pixels && px__conv_small(&t))
       share(&t, px__conv_small_units(&t), px__conv_small_forward);
-    else if (!depth)
+    else if (!done)
       backward(&t);
     px__conv_small_end(&t);
     report(&t, l);
@@ -890,7 +890,10 @@ static px_status gradient_of_weight(const px_launch *l, const px_operand *out,
   if (!d.failed && !seen) px__cpu_clear(t.out, (size_t)n * px_dtype_size((px_dtype)compute));
   if (!d.failed && n && seen) {
     conv_start(&t, in, out, grad, by);
-    backward_weight(l, &t, n);
+    if (px__conv_winograd(&t))
+      report(&t, l);
+    else
+      backward_weight(l, &t, n);
   }
   px__dense_close(&d);
   return PX_OK;

@@ -79,6 +79,12 @@ void px__conv_small_weight(void *ctx, int64_t begin, int64_t end);
 // Does all of a convolution of each channel by itself, forward or the gradient of the input, from
 // arrays that are row-major; false if this is none of those. t->failed: no memory.
 bool px__conv_depth(conv *t);
+// Does all of a float convolution of images by 3 x 3 places with fewer multiplications
+// (conv_winograd.c); false if this is none for it, or a result was not finite and has to be
+// computed in another way. t->failed: no memory.
+bool px__conv_winograd(conv *t);
+// Whether its sizes are ones for that.
+bool px__conv_winograd_pays(const conv *t);
 // Does all of a float convolution, of images or volumes, of few positions and many channels, of
 // operands row-major or channels_last, from t's sizes and `what`; false if this is none. t->failed:
 // no memory.

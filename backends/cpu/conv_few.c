@@ -262,7 +262,7 @@ bool px__conv_few(conv *t, const px_operand *source, const px_operand *weight,
   bool plain =
       !biased || (bias->dtype == PX_FLOAT32 && !bias->immediate && px__operand_row_major(bias));
   if (!lies(source) || !lies(weight) || !lies(result) || !plain) return false;
-  if (!pays(t, all_last(source, weight, result))) return false;
+  if (!pays(t, all_last(source, weight, result)) || px__conv_winograd_pays(t)) return false;
   bool last = !px__operand_row_major(weight);
   few f = {.t = t,
            .source = image_of(source, t->c, t->d, t->h, t->w),

@@ -138,6 +138,10 @@ PX_API bool px_device_peer_enabled(int from, int to);
 // kernels have a form of which results are the same every time, so DETERMINISTIC_WARN, that others
 // warn and do not fail, is remembered alone.
 //
+// NNPACK_ENABLED: whether convolutions by 3 x 3 places may be computed on the CPU with fewer
+// multiplications, by Winograd's algorithm, as PyTorch has it from NNPACK. Each sum is then rounded
+// in another way; a pixel whose neighbours are a million times as large loses digits.
+//
 // SDP_* say how scaled_dot_product_attention may be computed: MATH is a composition of other ops;
 // the kernel in tiles serves where FLASH is on, and on devices also where EFFICIENT or CUDNN is.
 // Where both serve, the kernel does, unless SDP_ORDER is 2. On GPUs it is cuDNN's.
@@ -150,6 +154,7 @@ PX_API bool px_device_peer_enabled(int from, int to);
   XX(CUDNN_DETERMINISTIC, "cudnn", "deterministic", 0) \
   XX(CUDNN_TF32, "cudnn", "allow_tf32", 1) \
   XX(MKLDNN_ENABLED, "mkldnn", "enabled", 1) \
+  XX(NNPACK_ENABLED, "nnpack", "enabled", 1) \
   XX(DETERMINISTIC, "", "deterministic", 0) \
   XX(DETERMINISTIC_WARN, "", "deterministic_warn", 0) \
   XX(FILL_UNINITIALIZED, "", "fill_uninitialized_memory", 1) \

@@ -508,7 +508,6 @@ static const struct {
     {"backends.kleidiai", "no: is_available"},
     {"backends.miopen", "no: is_available"},
     {"backends.mkl", "no: is_available"},
-    {"backends.nnpack", "no: is_available"},
     {"backends.openmp", "no: is_available"},
     {"backends.opt_einsum", "no: is_available"},
     {"backends.cpu", "torch: get_cpu_capability=_cpu_capability"},
@@ -774,7 +773,6 @@ static const struct {
      "SourceChangeWarning StorageType check_module_version_greater_or_equal "
      "get_unsafe_globals_in_checkpoint mkdtemp normalize_storage_type storage_to_tensor_type "
      "validate_cuda_device validate_hpu_device"},
-    {"backends.nnpack", "flags set_flags"},
     {"backends.mkl", "verbose"},
     {"backends.cusparselt", "get_max_alg_id version"},
     {"accelerator.memory", "empty_host_cache"},

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import namedtuple
+from contextlib import contextmanager
 from types import ModuleType
 
 from phlox import _C
@@ -93,12 +94,58 @@ def _is_not_there():
     return False
 
 
+def _has_winograd():
+    return _C._cpu_capability() == "AVX512"
+
+
 def _has_cudnn():
     return _C._library_version("cudnn") > 0
 
 
 def _cudnn_version():
     return _C._library_version("cudnn") or None
+
+
+def _set_all(module, values):
+    """Sets those attributes that are not None; gives what all were."""
+    before = tuple(getattr(module, name) for name in values)
+    for name, value in values.items():
+        if value is not None:
+            setattr(module, name, value)
+    return before
+
+
+def _set_cudnn(_enabled=None, _benchmark=None, _benchmark_limit=None, _deterministic=None,
+               _allow_tf32=None):
+    if _benchmark_limit not in (None, 10):
+        raise NotImplementedError("torch.backends.cudnn.set_flags: benchmark_limit is always 10")
+    enabled, benchmark, deterministic, allow_tf32 = _set_all(cudnn, dict(
+        enabled=_enabled, benchmark=_benchmark, deterministic=_deterministic,
+        allow_tf32=_allow_tf32))
+    return enabled, benchmark, None, deterministic, allow_tf32
+
+
+@contextmanager
+def _cudnn_flags(enabled=False, benchmark=False, benchmark_limit=10, deterministic=False,
+                 allow_tf32=True):
+    before = _set_cudnn(enabled, benchmark, benchmark_limit, deterministic, allow_tf32)
+    try:
+        yield
+    finally:
+        _set_cudnn(*before)
+
+
+def _set_nnpack(_enabled):
+    return _set_all(nnpack, {"enabled": _enabled})
+
+
+@contextmanager
+def _nnpack_flags(enabled=False):
+    before = _set_nnpack(enabled)
+    try:
+        yield
+    finally:
+        _set_nnpack(*before)
 
 
 class cuFFTPlanCache:
@@ -159,7 +206,10 @@ cuda = _module("cuda", is_built=_is_there, SDPAParams=SDPAParams, **_sdp_functio
 cuda.matmul = _module("cuda.matmul")
 cuda.cuFFTPlanCache, cuda.cuFFTPlanCacheManager = cuFFTPlanCache, cuFFTPlanCacheManager
 cuda.cufft_plan_cache = cuFFTPlanCacheManager()
-cudnn = _module("cudnn", is_available=_has_cudnn, version=_cudnn_version)
+cudnn = _module("cudnn", is_available=_has_cudnn, version=_cudnn_version, flags=_cudnn_flags,
+                set_flags=_set_cudnn)
+# Winograd's convolutions on the CPU, which PyTorch has from NNPACK.
+nnpack = _module("nnpack", is_available=_has_winograd, flags=_nnpack_flags, set_flags=_set_nnpack)
 mkldnn = _module("mkldnn", is_available=_is_not_there, is_built=_is_not_there)
 mps = _module("mps", is_available=_is_not_there, is_built=_is_not_there)
 

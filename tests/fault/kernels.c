@@ -66,6 +66,7 @@ static const row floats[] = {
   {"linalg_eig", "d(2000,6,6)", 1},
   {"linalg_svdvals", "f(2000,6,6)", 1},
   {"conv2d", "f(4,8,40,40) f(8,8,3,3)", 1},
+  {"conv2d", "f(2,32,60,60) f(32,32,3,3)", 1},
   {"max_pool2d", "f(1,1,400,350) 2", 1},
   {"softmax", "f(140000) 0", 1},
   {"softmax", "f(1400,100) 0", 1},

@@ -6,6 +6,8 @@ typedef struct geometry {
   int64_t n, c, h, w, oc, kernel[2], stride[2], padding[2], dilation[2], groups;
 } geometry;
 static bool image_last, weight_last;  // what lies channels_last in a test
+// Tests of the ways that sum up products of all places.
+static void place_by_place(void) { px_setting_set(PX_SETTING_NNPACK_ENABLED, 0); }
 
 // ---- the reference: sums over all that meet, in double
 
@@ -190,6 +192,7 @@ PX_TEST(many_positions_of_channels_side_by_side) {
   check_conv((geometry){3, 70, 11, 13, 21, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
 }
 PX_TEST(pixels_are_used_as_they_lie) {
+  place_by_place();
   image_last = true;
   for (int k = 0; k < 2; k++) {
     weight_last = k;
@@ -205,6 +208,7 @@ PX_TEST(pixels_are_used_as_they_lie) {
 }
 // Products so large that a row of theirs is a position, whose results are turned then.
 PX_TEST(large_products_of_rows_that_are_positions) {
+  place_by_place();
   for (int k = 0; k < 2; k++) {
     weight_last = k;
     check_with((geometry){5, 64, 13, 17, 64, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32, 0);
@@ -219,6 +223,7 @@ PX_TEST(large_products_of_rows_that_are_positions) {
 // Positions that are no whole vectors, results that are no whole tiles, sums of several blocks of
 // terms, bands of few positions, and places of planes that are no results.
 PX_TEST(weights_and_positions_are_used_as_they_lie) {
+  place_by_place();
   check_conv((geometry){2, 20, 19, 23, 13, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
   check_conv((geometry){3, 48, 12, 11, 36, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 3});
   for (int64_t w = 128; w < 146; w++)
@@ -234,6 +239,7 @@ PX_TEST(weights_and_positions_are_used_as_they_lie) {
 }
 // More terms than a block of a product has, so that sums are added to.
 PX_TEST(rows_of_pixels_of_each_length) {
+  place_by_place();
   image_last = true;
   for (int64_t w = 1; w < 18; w++)
     check_conv((geometry){2, 80, 5, w, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
@@ -250,6 +256,7 @@ PX_TEST(gradients_of_weights_of_many_results_of_pixels) {
   }
 }
 PX_TEST(an_infinite_pixel_that_lies_in_one_piece_reaches_only_what_sees_it) {
+  place_by_place();
   image_last = true;
   check_with((geometry){1, 16, 30, 30, 16, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32,
              INFINITY);
@@ -260,28 +267,97 @@ PX_TEST(weights_whose_channels_lie_side_by_side) {
   check_conv((geometry){1, 66, 9, 11, 18, {3, 2}, {2, 2}, {1, 0}, {1, 1}, 1});
   check_conv((geometry){2, 72, 8, 9, 40, {3, 3}, {2, 1}, {1, 1}, {1, 2}, 2});
 }
-static void check_bias(px_tensor *x, int64_t results) {
-  int64_t channels = px_tensor_size(x, 1), each = px_tensor_size(x, 2) * px_tensor_size(x, 3);
-  PX_SCOPED(px_tensor) w = pattern(PX_FLOAT32, S(results, channels, 1, 1));
+static void same_with_any_threads(px_dtype dtype, geometry g) {
+  px_tensor *alone[4] = {NULL};
+  OK(px_set_num_threads(1));
+  convolve(&g, dtype, 1 / 3.0, 0, alone);
+  for (int k = 0; k < 3; k++) {
+    px_tensor *together[4] = {NULL};
+    OK(px_set_num_threads(SIZES(2, 7, 16)[k]));
+    convolve(&g, dtype, 1 / 3.0, 0, together);
+    for (int i = 0; i < 3; i++) {
+      px_tensor *a = i == 2 ? alone[2] : px_tensor_grad(alone[i]);
+      px_tensor *b = i == 2 ? together[2] : px_tensor_grad(together[i]);
+      size_t bytes = (size_t)px_tensor_numel(a) * px_dtype_size(dtype);
+      CHECK(!memcmp(px_tensor_data(a), px_tensor_data(b), bytes));
+    }
+    for (int i = 0; i < 4; i++) px_release(together[i]);
+  }
+  for (int i = 0; i < 4; i++) px_release(alone[i]);
+}
+// Winograd's algorithm: tiles that reach beyond the image, rows of tiles of several images in a
+// unit, results that are no whole blocks, units and parts of several pieces, and padding that
+// leaves rows out or adds more than one.
+PX_TEST(images_by_three_by_three_places_in_tiles) {
+  for (int k = 0; k < 4; k++) {
+    image_last = k & 1, weight_last = k & 2;
+    check_with((geometry){3, 32, 13, 17, 48, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32, 0);
+    check_with((geometry){2, 48, 30, 31, 112, {3, 3}, {1, 1}, {0, 2}, {1, 1}, 1}, PX_FLOAT32, 0);
+    check_with((geometry){20, 64, 5, 4, 80, {3, 3}, {1, 1}, {1, 0}, {1, 1}, 1}, PX_FLOAT32, 0);
+    check_with((geometry){1, 32, 3, 139, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_BFLOAT16, 0);
+  }
+  check_with((geometry){2, 160, 23, 20, 32, {3, 3}, {1, 1}, {2, 1}, {1, 1}, 1}, PX_FLOAT32, 0);
+  check_with((geometry){1, 32, 61, 70, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32, 0);
+}
+PX_TEST(an_infinite_pixel_in_a_tile_reaches_only_what_sees_it) {
+  for (int k = 0; k < 2; k++) {
+    image_last = k;
+    check_with((geometry){1, 32, 20, 20, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32,
+               INFINITY);
+  }
+}
+PX_TEST(convolutions_in_tiles_do_not_depend_on_the_number_of_threads) {
+  for (int last = 0; last < 2; last++) {
+    image_last = weight_last = last;
+    same_with_any_threads(PX_FLOAT32,
+                          (geometry){3, 96, 15, 13, 144, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+    same_with_any_threads(PX_FLOAT32,
+                          (geometry){2, 32, 40, 61, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+    same_with_any_threads(PX_FLOAT32,
+                          (geometry){2, 160, 14, 14, 192, {3, 3}, {1, 1}, {0, 1}, {1, 1}, 1});
+  }
+}
+// Whose sums are shorter and in another order: a setting tells the ways apart.
+PX_TEST(tiles_can_be_turned_off) {
+  geometry g = {2, 64, 20, 20, 64, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1};
+  px_tensor *tiles[4] = {NULL}, *plain[4] = {NULL};
+  if (px_cpu_level_used() < PX_CPU_AVX512) SKIP("the processor does not have it");
+  convolve(&g, PX_FLOAT32, 1 / 3.0, 0, tiles);
+  place_by_place();
+  convolve(&g, PX_FLOAT32, 1 / 3.0, 0, plain);
+  size_t bytes = (size_t)px_tensor_numel(plain[2]) * sizeof(float);
+  CHECK(memcmp(px_tensor_data(tiles[2]), px_tensor_data(plain[2]), bytes));
+  CHECK(px_setting_get(PX_SETTING_NNPACK_ENABLED) == 0);
+  for (int i = 0; i < 4; i++) px_release(tiles[i]), px_release(plain[i]);
+}
+
+static void check_bias(px_tensor *x, int64_t results, int64_t side) {
+  int64_t channels = px_tensor_size(x, 1), each;
+  PX_SCOPED(px_tensor) w = pattern(PX_FLOAT32, S(results, channels, side, side));
   PX_SCOPED(px_tensor) b = pattern(PX_FLOAT32, S(results));
   px_tensor *y[2] = {NULL};
   for (int k = 0; k < 2; k++)
     OK(px_conv2d(&y[k], x, w, k ? b : NULL, SIZES(1), 1, SIZES(0), 1, SIZES(1), 1, 1));
   double *wanted = numbers(y[0]);
+  each = px_tensor_size(y[0], 2) * px_tensor_size(y[0], 3);
   for (int64_t i = 0; i < px_tensor_numel(y[0]); i++) wanted[i] += number(b, i / each % results);
   check_near(y[1], wanted, "results with a bias");
   free(wanted), px_release(y[0]), px_release(y[1]);
+}
+PX_TEST(tiles_have_a_bias) {
+  PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(2, 32, 15, 14));
+  check_bias(x, 48, 3);
 }
 PX_TEST(few_positions_have_a_bias) {
   for (int last = 0; last < 2; last++) {
     PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(2, 80, 2, 3));
     if (last) lay_last(&x);
-    check_bias(x, 70);
+    check_bias(x, 70, 1);
   }
 }
 PX_TEST(weights_that_are_used_as_they_lie_have_a_bias) {
   PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(2, 140, 11, 13));
-  check_bias(x, 21);
+  check_bias(x, 21, 1);
 }
 PX_TEST(a_kernel_of_one_place_sees_what_is_padded_behind) {
   PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(2, 64, 2, 3));
@@ -324,25 +400,8 @@ PX_TEST(an_infinite_pixel_reaches_only_what_sees_it) {
   check_with((geometry){1, 3, 20, 20, 40, {3, 3}, {1, 1}, {0, 0}, {1, 1}, 1}, PX_FLOAT32, INFINITY);
 }
 
-static void same_with_any_threads(px_dtype dtype, geometry g) {
-  px_tensor *alone[4] = {NULL};
-  OK(px_set_num_threads(1));
-  convolve(&g, dtype, 1 / 3.0, 0, alone);
-  for (int k = 0; k < 3; k++) {
-    px_tensor *together[4] = {NULL};
-    OK(px_set_num_threads(SIZES(2, 7, 16)[k]));
-    convolve(&g, dtype, 1 / 3.0, 0, together);
-    for (int i = 0; i < 3; i++) {
-      px_tensor *a = i == 2 ? alone[2] : px_tensor_grad(alone[i]);
-      px_tensor *b = i == 2 ? together[2] : px_tensor_grad(together[i]);
-      size_t bytes = (size_t)px_tensor_numel(a) * px_dtype_size(dtype);
-      CHECK(!memcmp(px_tensor_data(a), px_tensor_data(b), bytes));
-    }
-    for (int i = 0; i < 4; i++) px_release(together[i]);
-  }
-  for (int i = 0; i < 4; i++) px_release(alone[i]);
-}
 PX_TEST(convolutions_do_not_depend_on_the_number_of_threads) {
+  place_by_place();
   same_with_any_threads(PX_FLOAT32,
                         (geometry){2, 20, 24, 24, 32, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   same_with_any_threads(PX_FLOAT32,
@@ -367,6 +426,7 @@ PX_TEST(gradients_of_weights_of_one_place_do_not_depend_on_the_number_of_threads
                         (geometry){8, 150, 14, 14, 160, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
 }
 PX_TEST(large_products_of_positions_do_not_depend_on_the_number_of_threads) {
+  place_by_place();
   same_with_any_threads(PX_FLOAT32, (geometry){9, 64, 7, 7, 96, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   same_with_any_threads(PX_FLOAT32,
                         (geometry){6, 192, 7, 7, 200, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
@@ -374,6 +434,7 @@ PX_TEST(large_products_of_positions_do_not_depend_on_the_number_of_threads) {
                         (geometry){2, 64, 33, 30, 64, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1});
 }
 PX_TEST(convolutions_of_pixels_do_not_depend_on_the_number_of_threads) {
+  place_by_place();
   image_last = true;
   for (int last = 0; last < 2; last++) {
     weight_last = last;
@@ -400,6 +461,8 @@ PX_TEST(convolutions_of_few_positions_do_not_depend_on_the_number_of_threads) {
 static void check_level(px_cpu_level level, const char *name) {
   setenv("PHLOX_CPU", name, 1);
   if (px_cpu_level_used() != level) SKIP("the processor does not have it");
+  check_with((geometry){2, 32, 13, 12, 48, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32, 0);
+  place_by_place();
   check_conv((geometry){3, 20, 9, 11, 33, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   check_conv((geometry){2, 40, 13, 13, 48, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 2});
   check_conv((geometry){1, 48, 7, 7, 70, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});

@@ -33,6 +33,33 @@ class Settings(unittest.TestCase):
         matmul.allow_tf32 = False
         self.assertEqual(torch.get_float32_matmul_precision(), "highest")
 
+    def test_flags_for_a_while(self):
+        cudnn, nnpack = torch.backends.cudnn, torch.backends.nnpack
+        with cudnn.flags(enabled=False, deterministic=True):
+            self.assertEqual((cudnn.enabled, cudnn.deterministic, cudnn.allow_tf32), (False, True, True))
+        self.assertEqual((cudnn.enabled, cudnn.deterministic), (True, False))
+        self.assertEqual(cudnn.set_flags(_benchmark=True), (True, False, None, False, True))
+        self.assertEqual(cudnn.set_flags(_benchmark=False), (True, True, None, False, True))
+        with self.assertRaisesRegex(NotImplementedError, "benchmark_limit is always 10"):
+            cudnn.set_flags(_enabled=False, _benchmark_limit=3)
+        with self.assertRaises(ZeroDivisionError), nnpack.flags():
+            self.assertEqual(nnpack.set_flags(False), (False,))
+            1 / 0
+        self.assertTrue(nnpack.enabled and cudnn.enabled)
+        self.assertRaises(RuntimeError, nnpack.set_flags, 1)
+
+    def test_convolutions_with_fewer_multiplications(self):
+        nnpack, conv = torch.backends.nnpack, torch.nn.functional.conv2d
+        self.assertEqual(nnpack.is_available(), torch.backends.cpu.get_cpu_capability() == "AVX512")
+        x, weight = torch.randn(2, 64, 20, 20), torch.randn(64, 64, 3, 3)
+        exact, fast = conv(x.double(), weight.double(), padding=1), conv(x, weight, padding=1)
+        with nnpack.flags(enabled=False):
+            plain = conv(x, weight, padding=1)
+        self.assertEqual(torch.equal(fast, plain), not nnpack.is_available())
+        for y in fast, plain:
+            self.assertLess(((y - exact).abs().max() / exact.abs().max()).item(), 2e-6)
+        self.assertTrue(torch.equal(conv(x, weight, padding=1), fast))
+
     def test_mistakes(self):
         with self.assertRaisesRegex(RuntimeError, "allow_tf32 expects a bool, but got int"):
             matmul.allow_tf32 = 1

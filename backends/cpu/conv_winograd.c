@@ -1,0 +1,571 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions of images by 3 x 3 places, and their gradients, by Winograd's algorithm (Lavin and
+// Gray, Fast Algorithms for Convolutional Neural Networks, 2016): four results of a channel, a
+// tile, take 16 multiplications where they would take 36.
+//
+// A tile sees 4 x 4 pixels of each channel, d. Of weights g its results are
+//   y = A' ((G g G') * (B' d B)) A,    * place by place, where
+//   B' = 1  0 -1  0    G = 1    0    0    A' = 1  1  1  0
+//        0  1  1  0        1/2  1/2  1/2       0  1 -1 -1
+//        0 -1  1  0        1/2 -1/2  1/2
+//        0  1  0 -1        0    0    1
+// The sum over channels is of what is multiplied: for each of the 16 places a product of matrices,
+// of tiles and channels with channels and results. The gradient of the source is such a convolution
+// of the results' gradient, with the kernel the other way round. That of the weights is
+//   G' (the sum over tiles of (A y A') * (B' d B)) G.
+// All factors are 1 or 1/2 and the sums of products are shorter than those of 3 x 3 places, so that
+// errors are like theirs.
+//
+// Pixels have their channels innermost, for vectors of channels; rows of images that have not are
+// turned, and results turned back. Rows of tiles are the units, of all images.
+//
+// Differences of pixels lose digits where neighbours differ much, which sums of products alone do
+// not: whoever minds turns it off (PX_SETTING_NNPACK_ENABLED).
+//
+// What is not finite would reach all of its tile, as inf minus inf is no number: if a result is not
+// finite, false says that the convolution is to be computed in another way.
+#include "cpu/conv.h"
+#include "cpu/conv_tiles.h"
+#include "cpu/simd.h"
+#include "cpu/threads.h"
+
+#include <stdlib.h>
+
+#if defined(__AVX2__)
+#define TARGET __attribute__((target("avx512f")))
+#define INLINE static inline __attribute__((always_inline)) TARGET
+typedef float wf __attribute__((vector_size(64)));
+// Of a tile: places, and those of a side; places of the kernel, and those of a side; lanes; results
+// that are computed at once.
+enum { PLACES = 16, SIDE = 4, TAPS = 9, REACH = 3, LANES = 16, SOME = 64 };
+// Bytes of what a unit multiplies, for the second cache. Channels and results at least, and tiles,
+// for which turning the weights pays; units for each thread, of so many tiles at least.
+enum { NEAR = 1 << 20, LEAST = 32, TILES = 64, UNITS = 4, UNIT_TILES = 16 };
+// Of the weights' gradient: parts of the tiles at most that are summed by themselves, numbers of
+// their sums at most, tiles of a unit at least, and results of a cut.
+enum { PARTS = 8, PART_SUMS = 512 * 1024, DEEP = 128, CUT = 32 };
+// Turned blocks of weights that a thread should have at least.
+enum { GRAIN = 256 };
+
+INLINE wf load(const float *p) { return (wf)_mm512_loadu_ps(p); }
+INLINE void store(float *p, wf v) { _mm512_storeu_ps(p, (__m512)v); }
+INLINE wf load_first(const float *p, int64_t n) {
+  return (wf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+INLINE void store_first(float *p, wf v, int64_t n) {
+  _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
+}
+
+// Images; `last`: their channels lie innermost.
+typedef struct images {
+  float *at;
+  int64_t channels, height, width;
+  bool last;
+} images;
+// `result`, of the weights' gradient: that of the results.
+typedef struct winograd {
+  images source, result;
+  int64_t n, top, left;                         // images, rows and columns of zeros before them
+  int64_t down, across;                         // tiles of an image
+  int64_t rows;                                 // of tiles, of a unit
+  float *weight;                                // or its gradient
+  const float *bias;                            // or NULL
+  int64_t result_step, channel_step, tap_step;  // of the weights
+  bool turned;                                  // the kernel is the other way round
+  float *factors;  // G g G': for each place and SOME results a matrix of channels and SOME
+  int64_t *at;     // where its rows begin, or those of tiles and channels
+  // Of the weights' gradient: sums for each part, place, result and channel.
+  float *sums;
+  int64_t parts, cuts;
+  bool failed, odd;  // no memory; a result is not finite
+} winograd;
+static int64_t blocks_of(const winograd *w) { return (w->result.channels + SOME - 1) / SOME; }
+static int64_t all_rows(const winograd *w) { return w->n * w->down; }
+
+// ---- turning
+
+// 16 rows of 16 numbers become 16 lines.
+INLINE void transpose(wf *x) {
+#pragma GCC unroll 4
+  for (int round = 0; round < 4; round++) {
+    wf y[LANES];
+#pragma GCC unroll 8
+    for (int i = 0; i < LANES / 2; i++) {
+      y[2 * i] = PX_SHUFFLE(x[i], x[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      y[2 * i + 1] =
+          PX_SHUFFLE(x[i], x[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++) x[i] = y[i];
+  }
+}
+// Turns `rows` rows of `lines` numbers, `from_step` apart, into lines that are `to_step` apart.
+static TARGET void turn(const float *from, int64_t from_step, int64_t rows, int64_t lines,
+                        float *to, int64_t to_step) {
+  for (int64_t i = 0; i < rows; i += LANES)
+    for (int64_t j = 0; j < lines; j += LANES) {
+      int64_t high = px__least(rows - i, LANES), wide = px__least(lines - j, LANES);
+      wf x[LANES];
+      for (int64_t r = 0; r < LANES; r++)
+        x[r] = load_first(from + (i + (r < high ? r : 0)) * from_step + j, wide);
+      transpose(x);
+      for (int64_t r = 0; r < wide; r++) store_first(to + (j + r) * to_step + i, x[r], high);
+    }
+}
+
+// ---- weights
+
+// The taps of 16 results, of a channel: x[tap].
+INLINE void load_taps(const winograd *w, int64_t result, int64_t channel, wf *x) {
+  const float *from = w->weight + result * w->result_step + channel * w->channel_step;
+  if (w->tap_step == 1) {
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++) x[i] = load_first(from + i * w->result_step, TAPS);
+    transpose(x);
+    return;
+  }
+  for (int tap = 0; tap < TAPS; tap++)
+    for (int i = 0; i < LANES; i++) x[tap][i] = from[i * w->result_step + tap * w->tap_step];
+}
+// G times three numbers.
+INLINE void spread_taps(wf a, wf b, wf c, wf *to, int step) {
+  wf outer = (a + c) * 0.5f, inner = b * 0.5f;
+  to[0] = a, to[step] = outer + inner, to[2 * step] = outer - inner, to[3 * step] = c;
+}
+// Factors of blocks of results and channels [begin, end).
+static TARGET void turn_weights(void *ctx, int64_t begin, int64_t end) {
+  const winograd *w = ctx;
+  int64_t groups = w->result.channels / LANES, panel = w->source.channels * SOME;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t result = i % groups * LANES, channel = i / groups;
+    wf x[LANES], half[SIDE * REACH], whole[PLACES];
+    load_taps(w, result, channel, x);
+#pragma GCC unroll 3
+    for (int j = 0; j < REACH; j++)
+      if (w->turned)
+        spread_taps(x[8 - j], x[5 - j], x[2 - j], half + j, REACH);
+      else
+        spread_taps(x[j], x[3 + j], x[6 + j], half + j, REACH);
+#pragma GCC unroll 4
+    for (int j = 0; j < SIDE; j++)
+      spread_taps(half[3 * j], half[3 * j + 1], half[3 * j + 2], whole + SIDE * j, 1);
+    float *to = w->factors + result / SOME * panel + channel * SOME + result % SOME;
+#pragma GCC unroll 16
+    for (int j = 0; j < PLACES; j++) store(to + j * blocks_of(w) * panel, whole[j]);
+  }
+}
+
+// ---- sources
+
+// A unit's memory: rows of images with channels innermost, a row of zeros, what tiles see, for each
+// place, and what they sum up to (or the results' gradients), rows of results, and what a product
+// needs.
+typedef struct room {
+  float *all, *pixels, *zeros, *seen, *sums, *lines, *product;
+  int64_t seen_step, sums_step;  // between places
+} room;
+// Rows of tiles [first, last) of an image, the first of which is the unit's `tile`.
+typedef struct piece {
+  int64_t image, first, last, tile;
+} piece;
+// The next piece of a unit's rows [begin, end), of all images; p begins as zeros.
+static bool next_piece(const winograd *w, int64_t begin, int64_t end, piece *p) {
+  if (p->last) begin = p->image * w->down + p->last;
+  p->tile += (p->last - p->first) * w->across;
+  p->image = begin / w->down, p->first = begin % w->down;
+  p->last = px__least(w->down, p->first + end - begin);
+  return begin < end;
+}
+// Where pixels of an image would begin, of which rows [y0, y1) are to be used, as far as there are
+// such.
+static const float *lay_rows(const images *x, int64_t image, int64_t y0, int64_t y1, float *to) {
+  int64_t plane = x->height * x->width;
+  const float *from = x->at + image * x->channels * plane;
+  if (x->last) return from;
+  if (y0 < 0) y0 = 0;
+  y1 = px__least(y1, x->height);
+  if (y0 < y1)
+    turn(from + y0 * x->width, plane, x->channels, (y1 - y0) * x->width, to, x->channels);
+  return to - y0 * x->width * x->channels;
+}
+// Rows of pixels from the y-th on, or zeros where there are none.
+static void find_rows(const images *x, const float *image, int64_t y, int count, const room *r,
+                      const float **rows) {
+  for (int i = 0; i < count; i++, y++)
+    rows[i] = y < 0 || y >= x->height ? r->zeros : image + y * x->width * x->channels;
+}
+INLINE wf pixel(const images *x, const float *row, int64_t at, int64_t c) {
+  bool there = at >= 0 && at < x->width;
+  return there ? load(row + at * x->channels + c) : (wf)_mm512_setzero_ps();
+}
+// B' times a column of a tile.
+INLINE void see_column(const images *s, const float *const *rows, int64_t x, int64_t c, wf *to) {
+  wf a = pixel(s, rows[0], x, c), b = pixel(s, rows[1], x, c);
+  wf d = pixel(s, rows[2], x, c), e = pixel(s, rows[3], x, c);
+  to[0] = a - d, to[1] = b + d, to[2] = d - b, to[3] = b - e;
+}
+// B' d B of a row of tiles.
+static TARGET void see_row(const winograd *w, const float *const *rows, float *to, int64_t step) {
+  const images *s = &w->source;
+  for (int64_t c = 0; c < s->channels; c += LANES) {
+    wf a[SIDE], b[SIDE], d[SIDE], e[SIDE];
+    see_column(s, rows, -w->left, c, a);
+    see_column(s, rows, 1 - w->left, c, b);
+    for (int64_t x = 0; x < w->across; x++) {
+      float *tile = to + x * s->channels + c;
+      see_column(s, rows, 2 * x + 2 - w->left, c, d);
+      see_column(s, rows, 2 * x + 3 - w->left, c, e);
+#pragma GCC unroll 4
+      for (int i = 0; i < SIDE; i++, tile += SIDE * step) {
+        store(tile, a[i] - d[i]);
+        store(tile + step, b[i] + d[i]);
+        store(tile + 2 * step, d[i] - b[i]);
+        store(tile + 3 * step, b[i] - e[i]);
+        a[i] = d[i], b[i] = e[i];
+      }
+    }
+  }
+}
+static void see_piece(const winograd *w, const piece *p, const room *r) {
+  const images *s = &w->source;
+  const float *rows[SIDE];
+  const float *image =
+      lay_rows(s, p->image, 2 * p->first - w->top, 2 * p->last + 2 - w->top, r->pixels);
+  for (int64_t row = p->first, tile = p->tile; row < p->last; row++, tile += w->across) {
+    find_rows(s, image, 2 * row - w->top, SIDE, r, rows);
+    see_row(w, rows, r->seen + tile * s->channels, r->seen_step);
+  }
+}
+
+// ---- results
+
+// The 16 products of a block of results, of so many tiles.
+static void multiply(const winograd *w, const room *r, int64_t block, int64_t tiles) {
+  int64_t channels = w->source.channels, panel = channels * SOME, apart = blocks_of(w) * panel;
+  const float *factors = w->factors + block * panel;
+  for (int64_t i = 0; i < PLACES; i++, factors += apart) {
+    int64_t n = px__least(w->result.channels - block * SOME, SOME);
+    px__conv_product g = {.m = tiles,
+                          .n = n,
+                          .k = channels,
+                          .a = r->seen + i * r->seen_step,
+                          .ar = channels,
+                          .b = factors,
+                          .after = i + 1 < PLACES ? factors + apart : NULL,
+                          .at = w->at,
+                          .c = r->sums + i * r->sums_step,
+                          .cr = SOME,
+                          .pitch = n,
+                          .grid = n,
+                          .room = r->product};
+    px__conv_product_run(&g);
+  }
+}
+// A' times four sums.
+INLINE void gather_sums(wf a, wf b, wf c, wf d, wf *first, wf *second) {
+  *first = a + b + c, *second = b - c - d;
+}
+// The results of a row of tiles, `count` from `result` on, into two rows of pixels, `step` apart,
+// of the last ones maybe one. Gives NaN if some are not finite.
+static TARGET float place_row(const winograd *w, const float *sums, int64_t sums_step,
+                              int64_t result, int64_t count, bool both, float *to, int64_t step) {
+  wf odd = (wf)_mm512_setzero_ps();
+  int64_t next = w->result.width * step;
+  for (int64_t x = 0; x < w->across; x++, sums += SOME, to += 2 * step)
+    for (int64_t c = 0; c < count; c += LANES) {
+      wf half[2][SIDE], y[2][2], bias = (wf)_mm512_setzero_ps();
+      if (w->bias) bias = load(w->bias + result + c);
+#pragma GCC unroll 4
+      for (int i = 0; i < SIDE; i++) {
+        const float *at = sums + c + i * sums_step;
+        gather_sums(load(at), load(at + 4 * sums_step), load(at + 8 * sums_step),
+                    load(at + 12 * sums_step), &half[0][i], &half[1][i]);
+      }
+#pragma GCC unroll 2
+      for (int i = 0; i < 2; i++) {
+        gather_sums(half[i][0], half[i][1], half[i][2], half[i][3], &y[i][0], &y[i][1]);
+        y[i][0] += bias, y[i][1] += bias;
+        odd += (y[i][0] + y[i][1]) * 0;
+      }
+      bool beside = 2 * x + 1 < w->result.width;
+      store(to + c, y[0][0]);
+      if (beside) store(to + c + step, y[0][1]);
+      if (both) store(to + c + next, y[1][0]);
+      if (both && beside) store(to + c + next + step, y[1][1]);
+    }
+  return _mm512_reduce_add_ps((__m512)odd);
+}
+// Writes a block of results of a piece. False: some are not finite.
+static bool place_piece(const winograd *w, const piece *p, const room *r, int64_t block) {
+  const images *y = &w->result;
+  int64_t result = block * SOME, count = px__least(y->channels - result, SOME);
+  int64_t plane = y->height * y->width, step = y->last ? y->channels : count;
+  float *image = y->at + p->image * y->channels * plane, odd = 0;
+  const float *sums = r->sums + p->tile * SOME;
+  for (int64_t row = p->first; row < p->last; row++, sums += w->across * SOME) {
+    int64_t pixel = 2 * row * y->width, high = px__least(y->height - 2 * row, 2);
+    float *to = y->last ? image + pixel * y->channels + result : r->lines;
+    odd += place_row(w, sums, r->sums_step, result, count, high == 2, to, step);
+    if (!y->last) turn(to, count, high * y->width, count, image + result * plane + pixel, plane);
+  }
+  return odd == 0;
+}
+
+// ---- units
+
+// So that places do not share lines of the first cache.
+static int64_t apart(int64_t n) {
+  return (n + LANES - 1) / LANES * LANES + (n / LANES % 2 ? 0 : LANES);
+}
+static int64_t row_of(const images *x) { return x->channels * x->width; }
+// Room for w->rows rows of tiles, and `sums` numbers for each of a place.
+static bool room_new(const winograd *w, int64_t sums, room *r) {
+  int64_t tiles = w->rows * w->across, source = row_of(&w->source), result = row_of(&w->result);
+  int64_t zeros = source > result ? source : result, pixels = 0;
+  if (!w->source.last) pixels = (2 * w->rows + 2) * source;
+  if (!w->result.last && 2 * w->rows * result > pixels) pixels = 2 * w->rows * result;
+  r->seen_step = apart(tiles * w->source.channels), r->sums_step = apart(tiles * sums);
+  int64_t lines = 2 * w->result.width * SOME, product = px__conv_room(tiles);
+  int64_t all = product + PLACES * (r->seen_step + r->sums_step) + pixels + lines + zeros;
+  r->product = r->all = aligned_alloc(64, ((size_t)all * sizeof(float) + 63) / 64 * 64);
+  if (!r->all) return false;
+  r->seen = r->product + product;
+  r->sums = r->seen + PLACES * r->seen_step;
+  r->pixels = r->sums + PLACES * r->sums_step;
+  r->lines = r->pixels + pixels;
+  r->zeros = r->lines + lines;
+  memset(r->zeros, 0, (size_t)zeros * sizeof(float));
+  return true;
+}
+static void fail(winograd *w) { __atomic_store_n(&w->failed, true, __ATOMIC_RELAXED); }
+// Rows of tiles [begin, end); false if some result is not finite.
+static bool run_rows(const winograd *w, int64_t begin, int64_t end, const room *r) {
+  bool finite = true;
+  for (piece p = {0}; next_piece(w, begin, end, &p);) see_piece(w, &p, r);
+  for (int64_t block = 0; block < blocks_of(w) && !px__cpu_stopped(); block++) {
+    multiply(w, r, block, (end - begin) * w->across);
+    for (piece p = {0}; next_piece(w, begin, end, &p);) finite &= place_piece(w, &p, r, block);
+  }
+  return finite;
+}
+static int64_t units_of(const winograd *w) { return (all_rows(w) + w->rows - 1) / w->rows; }
+static void run_units(void *ctx, int64_t begin, int64_t end) {
+  winograd *w = ctx;
+  int64_t rows = all_rows(w), units = units_of(w);
+  room r;
+  if (!room_new(w, SOME, &r)) {
+    fail(w);
+    return;
+  }
+  for (int64_t i = begin; i < end && !px__cpu_stopped(); i++)
+    if (!run_rows(w, rows * i / units, rows * (i + 1) / units, &r))
+      __atomic_store_n(&w->odd, true, __ATOMIC_RELAXED);
+  free(r.all);
+}
+
+// ---- the gradient of the weights
+
+// A y A' of a row of tiles, of results [first, first + count).
+static TARGET void spread_row(const winograd *w, const float *const *rows, int64_t first,
+                              int64_t count, float *to, int64_t step) {
+  const images *y = &w->result;
+  for (int64_t x = 0; x < w->across; x++)
+    for (int64_t o = 0; o < count; o += LANES, to += LANES) {
+      wf column[SIDE][2];
+#pragma GCC unroll 2
+      for (int i = 0; i < 2; i++) {
+        wf a = pixel(y, rows[0], 2 * x + i, first + o), b = pixel(y, rows[1], 2 * x + i, first + o);
+        column[0][i] = a, column[1][i] = a + b, column[2][i] = a - b, column[3][i] = -b;
+      }
+      float *place = to;
+#pragma GCC unroll 4
+      for (int i = 0; i < SIDE; i++, place += SIDE * step) {
+        wf a = column[i][0], b = column[i][1];
+        store(place, a), store(place + step, a + b);
+        store(place + 2 * step, a - b), store(place + 3 * step, -b);
+      }
+    }
+}
+static void spread_piece(const winograd *w, const piece *p, const room *r, int64_t first,
+                         int64_t count) {
+  const images *y = &w->result;
+  const float *rows[2], *image = lay_rows(y, p->image, 2 * p->first, 2 * p->last, r->pixels);
+  for (int64_t row = p->first, tile = p->tile; row < p->last; row++, tile += w->across) {
+    find_rows(y, image, 2 * row, 2, r, rows);
+    spread_row(w, rows, first, count, r->sums + tile * count, r->sums_step);
+  }
+}
+// Adds what so many tiles give to the sums of results [first, first + count), or opens them.
+static void add_products(const winograd *w, const room *r, int64_t tiles, int64_t first,
+                         int64_t count, bool more, float *sums) {
+  int64_t channels = w->source.channels, size = w->result.channels * channels;
+  for (int64_t i = 0; i < PLACES; i++) {
+    px__conv_product g = {.m = count,
+                          .n = channels,
+                          .k = tiles,
+                          .a = r->sums + i * r->sums_step,
+                          .ar = count,
+                          .turned = true,
+                          .b = r->seen + i * r->seen_step,
+                          .at = w->at,
+                          .c = sums + i * size + first * channels,
+                          .cr = channels,
+                          .pitch = channels,
+                          .grid = channels};
+    px__conv_sums_run(&g, more);
+  }
+}
+// Cuts [begin, end) of the results, of all parts.
+static void run_parts(void *ctx, int64_t begin, int64_t end) {
+  winograd *w = ctx;
+  int64_t size = PLACES * w->result.channels * w->source.channels, rows = all_rows(w);
+  int64_t lanes = w->result.channels / LANES;
+  room r;
+  if (!room_new(w, (lanes + w->cuts - 1) / w->cuts * LANES, &r)) {
+    fail(w);
+    return;
+  }
+  for (int64_t i = begin; i < end; i++) {
+    int64_t part = i / w->cuts, cut = i % w->cuts, first = lanes * cut / w->cuts * LANES;
+    int64_t count = lanes * (cut + 1) / w->cuts * LANES - first;
+    int64_t from = rows * part / w->parts, to = rows * (part + 1) / w->parts;
+    for (int64_t row = from, next; row < to && !px__cpu_stopped(); row = next) {
+      next = px__least(row + w->rows, to);
+      for (piece p = {0}; next_piece(w, row, next, &p);) {
+        see_piece(w, &p, &r);
+        spread_piece(w, &p, &r, first, count);
+      }
+      add_products(w, &r, (next - row) * w->across, first, count, row > from,
+                   w->sums + part * size);
+    }
+  }
+  free(r.all);
+}
+// G' times four sums.
+INLINE void gather_taps(wf a, wf b, wf c, wf d, wf *to, int step) {
+  wf sum = (b + c) * 0.5f;
+  to[0] = a + sum, to[step] = (b - c) * 0.5f, to[2 * step] = sum + d;
+}
+// The gradient of blocks of results and channels [begin, end), from the sums of all parts.
+static TARGET void place_weights(void *ctx, int64_t begin, int64_t end) {
+  winograd *w = ctx;
+  int64_t channels = w->source.channels, size = w->result.channels * channels;
+  int64_t groups = channels / LANES;
+  wf odd = (wf)_mm512_setzero_ps();
+  for (int64_t i = begin; i < end; i++) {
+    int64_t result = i / groups, channel = i % groups * LANES;
+    const float *from = w->sums + result * channels + channel;
+    wf x[PLACES], half[REACH * SIDE], y[LANES];
+#pragma GCC unroll 16
+    for (int j = 0; j < PLACES; j++) x[j] = load(from + j * size);
+    for (int64_t part = 1; part < w->parts; part++)
+#pragma GCC unroll 16
+      for (int j = 0; j < PLACES; j++) x[j] += load(from + (part * PLACES + j) * size);
+#pragma GCC unroll 4
+    for (int j = 0; j < SIDE; j++) gather_taps(x[j], x[4 + j], x[8 + j], x[12 + j], half + j, SIDE);
+#pragma GCC unroll 3
+    for (int j = 0; j < REACH; j++)
+      gather_taps(half[4 * j], half[4 * j + 1], half[4 * j + 2], half[4 * j + 3], y + 3 * j, 1);
+#pragma GCC unroll 9
+    for (int j = 0; j < TAPS; j++) odd += y[j] * 0;
+    float *to = w->weight + result * w->result_step + channel * w->channel_step;
+    if (w->tap_step > 1) {
+      for (int j = 0; j < TAPS; j++) store(to + j * w->tap_step, y[j]);
+      continue;
+    }
+#pragma GCC unroll 16
+    for (int j = TAPS; j < LANES; j++) y[j] = y[0];
+    transpose(y);
+    for (int j = 0; j < LANES; j++) store_first(to + j * TAPS, y[j], TAPS);
+  }
+  if (_mm512_reduce_add_ps((__m512)odd) != 0) __atomic_store_n(&w->odd, true, __ATOMIC_RELAXED);
+}
+
+// ---- which convolutions
+
+static winograd winograd_of(const conv *t) {
+  bool back = t->what == 'i';
+  images in = {(float *)t->in, t->c, t->h, t->w, t->pixels};
+  images out = {t->out, t->oc, t->oh, t->ow, t->pixels};
+  winograd w = {.source = in,
+                .result = out,
+                .n = t->n,
+                .top = t->ph,
+                .left = t->pw,
+                .weight = (float *)t->weight,
+                .bias = t->bias,
+                .result_step = t->k,
+                .channel_step = t->last ? 1 : TAPS,
+                .tap_step = t->last ? t->c : 1};
+  if (t->what == 'w') w.result.at = (float *)t->grad, w.weight = t->out;
+  if (back) {
+    w.source = out, w.source.at = (float *)t->grad;
+    w.result = in, w.result.at = t->out;
+    w.top = REACH - 1 - t->ph, w.left = REACH - 1 - t->pw, w.turned = true;
+    w.result_step = w.channel_step, w.channel_step = t->k;
+  }
+  w.down = (w.result.height + 1) / 2, w.across = (w.result.width + 1) / 2;
+  return w;
+}
+bool px__conv_winograd_pays(const conv *t) {
+  bool dense = t->sh == 1 && t->sw == 1 && t->dh == 1 && t->dw == 1 && t->groups == 1;
+  if (!px_setting_get(PX_SETTING_NNPACK_ENABLED)) return false;
+  bool flat = t->d == 1 && t->kd == 1 && t->kh == REACH && t->kw == REACH;
+  if (!dense || !flat || t->c % LANES || t->oc % LANES || t->c < LEAST || t->oc < LEAST)
+    return false;
+  winograd w = winograd_of(t);
+  return w.top >= 0 && w.left >= 0 && all_rows(&w) * w.across >= TILES && px__conv_has_tiles();
+}
+// As many rows as the second cache holds, of so many numbers for each place of a tile; `least`
+// tiles at least.
+static int64_t near_rows(const winograd *w, int64_t numbers, int64_t least) {
+  int64_t tiles = NEAR / (PLACES * numbers * (int64_t)sizeof(float));
+  int64_t rows = (tiles > least ? tiles : least + w->across - 1) / w->across;
+  return px__least(rows > 0 ? rows : 1, all_rows(w));
+}
+static void to_results(winograd *w) {
+  int64_t threads = px__cpu_thread_count(), units = UNITS * threads;
+  int64_t few = (UNIT_TILES + w->across - 1) / w->across, each = (all_rows(w) + units - 1) / units;
+  w->rows = near_rows(w, w->source.channels + SOME, 0);
+  if (threads > 1) w->rows = px__least(w->rows, each > few ? each : few);
+  for (int64_t i = 0; i < w->source.channels; i++) w->at[i] = i * SOME;
+  px__cpu_parallel(w->source.channels * (w->result.channels / LANES), GRAIN, turn_weights, w);
+  px__cpu_parallel(units_of(w), 1, run_units, w);
+}
+// The parts follow from sizes alone, as the order of sums does; cuts do not change it.
+static void choose_parts(winograd *w) {
+  int64_t sums = PLACES * w->result.channels * w->source.channels;
+  int64_t threads = px__cpu_thread_count(), most = w->result.channels / CUT;
+  w->rows = near_rows(w, w->source.channels + w->result.channels, DEEP);
+  w->parts = px__least(PARTS, all_rows(w) / w->rows);
+  while (w->parts > 1 && w->parts * sums > PART_SUMS) w->parts /= 2;
+  w->cuts = px__least((threads + w->parts - 1) / w->parts, most);
+}
+static void to_weight(winograd *w) {
+  int64_t channels = w->source.channels;
+  for (int64_t i = 0; i < w->rows * w->across; i++) w->at[i] = i * channels;
+  px__cpu_parallel(w->parts * w->cuts, 1, run_parts, w);
+  px__cpu_parallel(w->result.channels * (channels / LANES), GRAIN, place_weights, w);
+}
+bool px__conv_winograd(conv *t) {
+  if (t->dtype != PX_FLOAT32 || !px__conv_winograd_pays(t)) return false;
+  winograd w = winograd_of(t);
+  bool weight = t->what == 'w';
+  int64_t places = w.source.channels, numbers = blocks_of(&w) * SOME * w.source.channels;
+  if (weight) {
+    choose_parts(&w);
+    places = w.rows * w.across, numbers = w.parts * w.result.channels * w.source.channels;
+  }
+  w.at = malloc((size_t)places * sizeof *w.at);
+  w.sums = w.factors = aligned_alloc(64, (size_t)(PLACES * numbers) * sizeof *w.factors);
+  w.failed = !w.factors || !w.at;
+  if (!w.failed) (weight ? to_weight : to_results)(&w);
+  free(w.factors);
+  free(w.at);
+  t->failed |= w.failed;
+  return w.failed || !w.odd;
+}
+#else
+bool px__conv_winograd_pays(const conv *t) { return false; }
+bool px__conv_winograd(conv *t) { return false; }
+#endif
