@@ -20,7 +20,7 @@
 typedef float wf __attribute__((vector_size(64)));
 // Rows and vectors of a tile, lanes, terms between two of which something is fetched, and panels
 // that each group of rows meets in turn.
-enum { ROWS = 6, ACROSS = 4, LANES = 16, STEPS = 8, SOME = 32 };
+enum { ROWS = 6, ACROSS = 4, LANES = 16, STEPS = 16, SOME = 32 };
 // Terms of a block at most: of a source that is far away 32 KB of a panel, for the first cache; of
 // one that is near places share the lines of the cache.
 enum { DEPTH = 512, FAR_DEPTH = 128 };
@@ -37,17 +37,20 @@ typedef struct ahead {
   int64_t rows, lines;
 } ahead;
 // Vectors of positions, and where they lie among the results: all of a vector from `to` on, or
-// those of `lanes`, which then follow one another.
+// those of `lanes`, which then follow one another. `whole`: all of all vectors, one behind the
+// other.
 typedef struct panel {
   int64_t from, vectors, to[ACROSS];
   uint32_t lanes[ACROSS];
+  bool whole;
 } panel;
 
-// sums = the products of `rows` by `vectors`, constants at each call, over terms [0, k); `turned`:
-// results follow one another in `a`, and terms are `ar` apart.
+// sums = the products of `rows` by `vectors`, constants at each call, over terms [0, k), and what
+// was there before, unless NULL; `turned`: results follow one another in `a`, and terms are `ar`
+// apart.
 INLINE void tile(const int rows, const int vectors, const bool turned, int64_t k, const float *a,
                  int64_t ar, const float *b, const int64_t *at, float *c, int64_t cr,
-                 const ahead *f, wf *sums) {
+                 const ahead *f, const wf *before, wf *sums) {
   wf s[ROWS][ACROSS], y[ACROSS];
 #pragma GCC unroll 8
   for (int i = 0; i < rows; i++)
@@ -78,13 +81,14 @@ INLINE void tile(const int rows, const int vectors, const bool turned, int64_t k
 #pragma GCC unroll 8
   for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; v++) sums[i * ACROSS + v] = s[i][v];
+    for (int v = 0; v < vectors; v++)
+      sums[i * ACROSS + v] = before ? s[i][v] + before[i * ACROSS + v] : s[i][v];
 }
 #define TILE(rows, vectors, name, turned) \
   static __attribute__((noinline)) TARGET void name##_##rows##_##vectors( \
       int64_t k, const float *a, int64_t ar, const float *b, const int64_t *at, float *c, \
-      int64_t cr, const ahead *f, wf *sums) { \
-    tile(rows, vectors, turned, k, a, ar, b, at, c, cr, f, sums); \
+      int64_t cr, const ahead *f, const wf *before, wf *sums) { \
+    tile(rows, vectors, turned, k, a, ar, b, at, c, cr, f, before, sums); \
   }
 #define TILES(rows, name, turned) \
   TILE(rows, 1, name, turned) \
@@ -102,7 +106,7 @@ BOTH(6)
 #undef TILES
 #undef TILE
 typedef void tile_function(int64_t k, const float *a, int64_t ar, const float *b, const int64_t *at,
-                           float *c, int64_t cr, const ahead *f, wf *sums);
+                           float *c, int64_t cr, const ahead *f, const wf *before, wf *sums);
 static tile_function *tile_of(int64_t rows, int64_t vectors, bool turned) {
 #define TILES(name, rows) \
   { name##_##rows##_1, name##_##rows##_2, name##_##rows##_3, name##_##rows##_4 }
@@ -115,6 +119,17 @@ static tile_function *tile_of(int64_t rows, int64_t vectors, bool turned) {
 }
 
 // Writes a tile's sums, with what is added to each row.
+static TARGET void put_whole(const px__conv_product *g, const panel *x, int64_t row, int64_t rows,
+                             const wf *sums) {
+  float *c = g->c + row * g->cr + x->to[0];
+  for (int64_t i = 0; i < rows; i++, sums += ACROSS, c += g->cr) {
+    wf bias = set(g->bias ? g->bias[row + i] : 0);
+    for (int64_t v = 0; v < x->vectors; v++) {
+      wf sum = sums[v] + bias;
+      store(c + v * LANES, g->more ? sum + load(c + v * LANES) : sum);
+    }
+  }
+}
 static TARGET void put(const px__conv_product *g, const panel *x, int64_t row, int64_t rows,
                        const wf *sums) {
   for (int64_t i = 0; i < rows; i++, sums += ACROSS) {
@@ -122,55 +137,48 @@ static TARGET void put(const px__conv_product *g, const panel *x, int64_t row, i
     wf bias = set(g->bias ? g->bias[row + i] : 0);
     for (int64_t v = 0; v < x->vectors; v++) {
       wf sum = sums[v] + bias;
-      if (g->more) sum += load(c + x->to[v]);
-      if (x->lanes[v] == 0xffff) {
-        store(c + x->to[v], sum);
-        continue;
-      }
       __m512 some = _mm512_maskz_compress_ps((__mmask16)x->lanes[v], (__m512)sum);
       uint32_t count = (uint32_t)__builtin_popcount(x->lanes[v]);
       _mm512_mask_storeu_ps(c + x->to[v], (__mmask16)((1u << count) - 1), some);
     }
   }
 }
-// How a product goes: its blocks of terms, and groups of rows.
+// How a product goes: its blocks of terms, and groups of rows, the first `higher` of which have
+// `rows` + 1 of them; and what a tile fetches in each of its turns, and in all.
 typedef struct course {
-  int64_t blocks, depth, groups;
+  int64_t blocks, depth, groups, rows, higher, each, lines, turns;
 } course;
-static course course_of(const px__conv_product *g) {
-  int64_t most = g->room ? FAR_DEPTH : DEPTH, blocks = (g->k + most - 1) / most;
-  return (course){blocks, (g->k + blocks - 1) / blocks, (g->m + ROWS - 1) / ROWS};
+static course course_of(int64_t m, int64_t k, int64_t blocks, int64_t depth) {
+  int64_t groups = (m + ROWS - 1) / ROWS, turns = (depth + STEPS - 1) / STEPS;
+  int64_t each = (k + blocks * groups - 1) / (blocks * groups);
+  int64_t lines = (ROWS * ACROSS + turns - 1) / turns;
+  return (course){blocks, depth, groups, m / groups, m % groups, each, lines, turns};
 }
 // What a block's tile fetches: the lines of the results, for the last one, and its part of the rows
 // of `next`.
 static ahead ahead_of(const px__conv_product *g, const course *o, int64_t group, int64_t block,
-                      int64_t tile, const float *next) {
-  int64_t turns = (o->depth + STEPS - 1) / STEPS, last = block == o->blocks - 1;
-  ahead f = {next, g->at, g->at, 0, last ? (tile + turns - 1) / turns : 0};
+                      const float *next) {
+  ahead f = {next, g->at, g->at, 0, block == o->blocks - 1 ? o->lines : 0};
   if (!next) return f;
-  int64_t piece = block * o->groups + group, pieces = o->groups * o->blocks;
-  f.at += g->k * piece / pieces, f.end += g->k * (piece + 1) / pieces;
-  f.rows = (f.end - f.at + turns - 1) / turns;
+  int64_t first = (block * o->groups + group) * o->each;
+  f.at += px__least(first, g->k), f.end += px__least(first + o->each, g->k);
+  f.rows = o->each <= o->turns ? 1 : (o->each + o->turns - 1) / o->turns;
   return f;
 }
 // One tile of a block of terms, which goes on from `so_far`, and leaves it there but for the last.
 static TARGET void one_tile(const px__conv_product *g, const course *o, const panel *x,
                             int64_t group, int64_t block, const float *next, wf *so_far) {
   wf sums[ROWS * ACROSS];
-  int64_t row = g->m * group / o->groups, rows = g->m * (group + 1) / o->groups - row;
+  int64_t row = group * o->rows + px__least(group, o->higher);
+  int64_t rows = o->rows + (group < o->higher);
   int64_t p = block * o->depth, k = g->k - p < o->depth ? g->k - p : o->depth;
   bool last = block == o->blocks - 1;
-  ahead f = ahead_of(g, o, group, block, rows * x->vectors, next);
-  wf *to = block || last ? sums : so_far;
+  ahead f = ahead_of(g, o, group, block, next);
   const float *a = g->a + (g->turned ? row + p * g->ar : row * g->ar + p);
   tile_of(rows, x->vectors, g->turned)(k, a, g->ar, g->b + x->from, g->at + p,
-                                       g->c + row * g->cr + x->to[0], g->cr, &f, to);
-  for (int64_t i = 0; block && i < rows * ACROSS; i += ACROSS)
-    for (int64_t v = 0; v < x->vectors; v++) {
-      sums[i + v] += so_far[i + v];
-      if (!last) so_far[i + v] = sums[i + v];
-    }
-  if (last) put(g, x, row, rows, sums);
+                                       g->c + row * g->cr + x->to[0], g->cr, &f,
+                                       block ? so_far : NULL, last ? sums : so_far);
+  if (last) (x->whole ? put_whole : put)(g, x, row, rows, sums);
 }
 
 // ---- panels
@@ -178,12 +186,14 @@ static TARGET void one_tile(const px__conv_product *g, const course *o, const pa
 // Where the positions from x->from on lie among the results, of which those beyond `grid` in each
 // `pitch` are none.
 static void place(const px__conv_product *g, panel *x) {
+  x->whole = true;
   for (int64_t v = 0; v < x->vectors; v++) {
     int64_t from = x->from + v * LANES, at = from % g->pitch;
     x->to[v] = from / g->pitch * g->grid + (at < g->grid ? at : g->grid);
     x->lanes[v] = 0;
     for (int64_t i = 0; i < LANES; i++, at = at + 1 < g->pitch ? at + 1 : 0)
       x->lanes[v] |= (uint32_t)(at < g->grid) << i;
+    x->whole &= x->lanes[v] == 0xffff && x->to[v] == x->to[0] + v * LANES;
   }
 }
 static int64_t vectors_of(const px__conv_product *g) { return (g->n + LANES - 1) / LANES; }
@@ -232,7 +242,7 @@ bool px__conv_has_tiles(void) { return px_cpu_level_used() >= PX_CPU_AVX512; }
 // Of many terms and few sums each block of terms is read once, and what it gives is added.
 void px__conv_sums_run(const px__conv_product *g, bool more) {
   px__conv_product part = *g;
-  course o = {1, FAR_DEPTH, (g->m + ROWS - 1) / ROWS};
+  course o = course_of(g->m, FAR_DEPTH, 1, FAR_DEPTH);
   int64_t panels = panels_of(g), work = 0;
   for (int64_t p = 0; p < g->k; p += part.k) {
     part.k = g->k - p < FAR_DEPTH ? g->k - p : FAR_DEPTH;
@@ -248,7 +258,8 @@ void px__conv_sums_run(const px__conv_product *g, bool more) {
   }
 }
 void px__conv_product_run(const px__conv_product *g) {
-  course o = course_of(g);
+  int64_t most = g->room ? FAR_DEPTH : DEPTH, blocks = (g->k + most - 1) / most;
+  course o = course_of(g->m, g->k, blocks, (g->k + blocks - 1) / blocks);
   (g->room ? run_far : run_near)(g, &o);
 }
 #else
