@@ -59,20 +59,26 @@ static void run(void *context, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i += BLOCK) run_block(t, i, end - i < BLOCK ? end - i : BLOCK);
 }
 
+static bool all_lie(const task *t, const px_operand *const *tensors, bool last) {
+  for (int k = 0; k < t->count; k++) {
+    const px_operand *o = tensors[k];
+    if (px__operand_given(o) && !(last ? px__operand_last(o) : px__operand_row_major(o)))
+      return false;
+  }
+  return true;
+}
 // Whether all lie row-major, or all channels_last, and are of the dtypes that the loop takes: their
 // elements are gone through as they lie.
 static bool take(px__update *u, task *t, const px_operand *const *tensors) {
-  bool rows = true, last = true;
-  for (int k = 0; k < t->count && (rows || last); k++) {
+  for (int k = 0; k < t->count; k++) {
     const px_operand *o = tensors[k];
     u->at[k] = NULL;
     if (!px__operand_given(o)) continue;
-    if (o->dtype != opened_as(o, t->compute)) return false;
+    if (o->dtype != t->compute && o->dtype != opened_as(o, t->compute)) return false;
     u->at[k] = o->data, t->dtypes[k] = o->dtype;
     t->converts |= o->dtype != t->compute;
-    rows = rows && px__operand_row_major(o), last = last && px__operand_last(o);
   }
-  return rows || last;
+  return all_lie(t, tensors, false) || all_lie(t, tensors, true);
 }
 
 static void open_tensors(px__dense *d, px__update *u, task *t, const px_operand *const *tensors) {

@@ -135,7 +135,8 @@ static px_status choose(choice *c, bool look) {
   while (*list) {
     const px_backend *backend;
     bool glance = false;
-    size_t length = strcspn(list, ",");
+    size_t length = 0;
+    while (list[length] && list[length] != ',') length++;
     PX_TRY(load(&backend, list, length));
     list += length + (list[length] == ',');
     int present = backend ? count_devices(backend, look, &glance) : 0;
