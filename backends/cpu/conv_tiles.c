@@ -29,13 +29,20 @@ INLINE wf load(const float *p) { return (wf)_mm512_loadu_ps(p); }
 INLINE void store(float *p, wf v) { _mm512_storeu_ps(p, (__m512)v); }
 INLINE wf set(float x) { return (wf)_mm512_set1_ps(x); }
 
-// What is fetched within a tile, in each of its groups of STEPS terms: lines of the results, and
-// rows of the next positions, from `at` to `end` of their table.
+// What is fetched within a tile, in each of its groups of STEPS terms: a row of the results, if
+// `results`, and rows of the next positions, from `at` to `end` of their table.
 typedef struct ahead {
   const float *next;
   const int64_t *at, *end;
-  int64_t rows, lines;
+  int64_t rows;
+  bool results;
 } ahead;
+// Where a tile's rows go, and what is added to them: earlier sums, unless NULL, and a bias.
+typedef struct landing {
+  float *to;
+  const float *earlier, *bias;
+  int64_t step, earlier_step;
+} landing;
 // Vectors of positions, and where they lie among the results: all of a vector from `to` on, or
 // those of `lanes`, which then follow one another. `whole`: all of all vectors, one behind the
 // other.
@@ -45,50 +52,63 @@ typedef struct panel {
   bool whole;
 } panel;
 
-// sums = the products of `rows` by `vectors`, constants at each call, over terms [0, k), and what
-// was there before, unless NULL; `turned`: results follow one another in `a`, and terms are `ar`
-// apart.
+// Sums of products of `rows` by `vectors`, constants at each call, over terms [0, k); `turned`:
+// results follow one another in `a`, and terms are `ar` apart. Rows of `a` have two pointers, for
+// three each, as more do not stay in registers.
 INLINE void tile(const int rows, const int vectors, const bool turned, int64_t k, const float *a,
-                 int64_t ar, const float *b, const int64_t *at, float *c, int64_t cr,
-                 const ahead *f, const wf *before, wf *sums) {
+                 int64_t ar, const float *b, const int64_t *at, const float *c, int64_t cr,
+                 const ahead *f, const landing *l) {
   wf s[ROWS][ACROSS], y[ACROSS];
 #pragma GCC unroll 8
   for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++) s[i][v] = set(0);
-  const int64_t *next = f->at;
-  int64_t line = 0;
-  for (int64_t p = 0; p < k;) {
-    for (int64_t end = k - p < STEPS ? k : p + STEPS; p < end; p++) {
-      const float *row = b + at[p];
+  const int64_t *next = f->at, *end = at + k;
+  const float *upper = a + ROWS / 2 * ar;
+  int64_t row = 0;
+  while (at < end) {
+    for (const int64_t *stop = end - at < STEPS ? end : at + STEPS; at < stop; at++) {
+      const float *from = b + *at;
 #pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) y[v] = load(row + v * LANES);
+      for (int v = 0; v < vectors; v++) y[v] = load(from + v * LANES);
 #pragma GCC unroll 8
       for (int i = 0; i < rows; i++) {
-        wf x = set(turned ? a[i] : a[i * ar + p]);
+        const float *x = i < ROWS / 2 ? a + i * ar : upper + (i - ROWS / 2) * ar;
+        wf each = set(turned ? a[i] : *x);
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++)
-          s[i][v] = (wf)_mm512_fmadd_ps((__m512)x, (__m512)y[v], (__m512)s[i][v]);
+          s[i][v] = (wf)_mm512_fmadd_ps((__m512)each, (__m512)y[v], (__m512)s[i][v]);
       }
-      if (turned) a += ar;
+      a += turned ? ar : 1, upper++;
     }
-    for (int64_t i = 0; i < f->lines && line < rows * vectors; i++, line++)
-      __builtin_prefetch(c + line / vectors * cr + line % vectors * LANES, 1);
+    if (f->results && row < rows) {
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; v++) __builtin_prefetch(c + row * cr + v * LANES, 1);
+      row++;
+    }
     for (int64_t i = 0; i < f->rows && next < f->end; i++, next++)
 #pragma GCC unroll 4
       for (int v = 0; v < ACROSS; v++) __builtin_prefetch(f->next + *next + v * LANES, 0, 2);
   }
+  float *to = l->to;
+  const float *earlier = l->earlier;
 #pragma GCC unroll 8
-  for (int i = 0; i < rows; i++)
+  for (int i = 0; i < rows; i++, to += l->step) {
+    wf bias = set(l->bias ? l->bias[i] : 0);
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; v++)
-      sums[i * ACROSS + v] = before ? s[i][v] + before[i * ACROSS + v] : s[i][v];
+    for (int v = 0; v < vectors; v++) s[i][v] += bias;
+#pragma GCC unroll 4
+    for (int v = 0; earlier && v < vectors; v++) s[i][v] += load(earlier + v * LANES);
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) store(to + v * LANES, s[i][v]);
+    if (earlier) earlier += l->earlier_step;
+  }
 }
 #define TILE(rows, vectors, name, turned) \
   static __attribute__((noinline)) TARGET void name##_##rows##_##vectors( \
-      int64_t k, const float *a, int64_t ar, const float *b, const int64_t *at, float *c, \
-      int64_t cr, const ahead *f, const wf *before, wf *sums) { \
-    tile(rows, vectors, turned, k, a, ar, b, at, c, cr, f, before, sums); \
+      int64_t k, const float *a, int64_t ar, const float *b, const int64_t *at, const float *c, \
+      int64_t cr, const ahead *f, const landing *l) { \
+    tile(rows, vectors, turned, k, a, ar, b, at, c, cr, f, l); \
   }
 #define TILES(rows, name, turned) \
   TILE(rows, 1, name, turned) \
@@ -106,7 +126,7 @@ BOTH(6)
 #undef TILES
 #undef TILE
 typedef void tile_function(int64_t k, const float *a, int64_t ar, const float *b, const int64_t *at,
-                           float *c, int64_t cr, const ahead *f, const wf *before, wf *sums);
+                           const float *c, int64_t cr, const ahead *f, const landing *l);
 static tile_function *tile_of(int64_t rows, int64_t vectors, bool turned) {
 #define TILES(name, rows) \
   { name##_##rows##_1, name##_##rows##_2, name##_##rows##_3, name##_##rows##_4 }
@@ -118,52 +138,50 @@ static tile_function *tile_of(int64_t rows, int64_t vectors, bool turned) {
   return all[turned][rows - 1][vectors - 1];
 }
 
-// Writes a tile's sums, with what is added to each row.
-static TARGET void put_whole(const px__conv_product *g, const panel *x, int64_t row, int64_t rows,
-                             const wf *sums) {
-  float *c = g->c + row * g->cr + x->to[0];
-  for (int64_t i = 0; i < rows; i++, sums += ACROSS, c += g->cr) {
-    wf bias = set(g->bias ? g->bias[row + i] : 0);
-    for (int64_t v = 0; v < x->vectors; v++) {
-      wf sum = sums[v] + bias;
-      store(c + v * LANES, g->more ? sum + load(c + v * LANES) : sum);
-    }
-  }
-}
+// Writes a tile's sums where some lanes are for nobody.
 static TARGET void put(const px__conv_product *g, const panel *x, int64_t row, int64_t rows,
                        const wf *sums) {
   for (int64_t i = 0; i < rows; i++, sums += ACROSS) {
     float *c = g->c + (row + i) * g->cr;
-    wf bias = set(g->bias ? g->bias[row + i] : 0);
     for (int64_t v = 0; v < x->vectors; v++) {
-      wf sum = sums[v] + bias;
-      __m512 some = _mm512_maskz_compress_ps((__mmask16)x->lanes[v], (__m512)sum);
+      __m512 some = _mm512_maskz_compress_ps((__mmask16)x->lanes[v], (__m512)sums[v]);
       uint32_t count = (uint32_t)__builtin_popcount(x->lanes[v]);
       _mm512_mask_storeu_ps(c + x->to[v], (__mmask16)((1u << count) - 1), some);
     }
   }
 }
 // How a product goes: its blocks of terms, and groups of rows, the first `higher` of which have
-// `rows` + 1 of them; and what a tile fetches in each of its turns, and in all.
+// `rows` + 1 of them; and how many rows of the next positions a tile fetches, and in each turn.
 typedef struct course {
-  int64_t blocks, depth, groups, rows, higher, each, lines, turns;
+  int64_t blocks, depth, groups, rows, higher, each, some;
 } course;
 static course course_of(int64_t m, int64_t k, int64_t blocks, int64_t depth) {
   int64_t groups = (m + ROWS - 1) / ROWS, turns = (depth + STEPS - 1) / STEPS;
   int64_t each = (k + blocks * groups - 1) / (blocks * groups);
-  int64_t lines = (ROWS * ACROSS + turns - 1) / turns;
-  return (course){blocks, depth, groups, m / groups, m % groups, each, lines, turns};
+  return (course){blocks, depth, groups, m / groups, m % groups, each, (each + turns - 1) / turns};
 }
 // What a block's tile fetches: the lines of the results, for the last one, and its part of the rows
 // of `next`.
 static ahead ahead_of(const px__conv_product *g, const course *o, int64_t group, int64_t block,
                       const float *next) {
-  ahead f = {next, g->at, g->at, 0, block == o->blocks - 1 ? o->lines : 0};
+  ahead f = {next, g->at, g->at, o->some, block == o->blocks - 1};
   if (!next) return f;
   int64_t first = (block * o->groups + group) * o->each;
   f.at += px__least(first, g->k), f.end += px__least(first + o->each, g->k);
-  f.rows = o->each <= o->turns ? 1 : (o->each + o->turns - 1) / o->turns;
   return f;
+}
+// Where a tile goes whose first row is `row`, and so_far or `sums` if it does not go to the
+// results.
+static landing landing_of(const px__conv_product *g, const panel *x, int64_t row, bool first,
+                          bool last, wf *so_far, wf *sums) {
+  enum { STEP = ACROSS * LANES };
+  landing l = {.to = (float *)(last ? sums : so_far), .step = STEP, .earlier_step = STEP};
+  if (!first) l.earlier = (float *)so_far;
+  if (last && g->bias) l.bias = g->bias + row;
+  if (!last || !x->whole) return l;
+  l.to = g->c + row * g->cr + x->to[0], l.step = g->cr;
+  if (g->more) l.earlier = l.to, l.earlier_step = g->cr;
+  return l;
 }
 // One tile of a block of terms, which goes on from `so_far`, and leaves it there but for the last.
 static TARGET void one_tile(const px__conv_product *g, const course *o, const panel *x,
@@ -174,11 +192,11 @@ static TARGET void one_tile(const px__conv_product *g, const course *o, const pa
   int64_t p = block * o->depth, k = g->k - p < o->depth ? g->k - p : o->depth;
   bool last = block == o->blocks - 1;
   ahead f = ahead_of(g, o, group, block, next);
+  landing l = landing_of(g, x, row, block == 0, last, so_far, sums);
   const float *a = g->a + (g->turned ? row + p * g->ar : row * g->ar + p);
-  tile_of(rows, x->vectors, g->turned)(k, a, g->ar, g->b + x->from, g->at + p,
-                                       g->c + row * g->cr + x->to[0], g->cr, &f,
-                                       block ? so_far : NULL, last ? sums : so_far);
-  if (last) (x->whole ? put_whole : put)(g, x, row, rows, sums);
+  const float *c = g->c + row * g->cr + x->to[0];
+  tile_of(rows, x->vectors, g->turned)(k, a, g->ar, g->b + x->from, g->at + p, c, g->cr, &f, &l);
+  if (last && !x->whole) put(g, x, row, rows, sums);
 }
 
 // ---- panels
