@@ -521,7 +521,9 @@ static const float *source_after(const conv *t, const unit *u) {
 static bool tiled_results(const conv *t, const unit *u, void *room) {
   result_grid r = grid_of(t);
   int64_t n = (u->y1 - u->y0) * t->pitch - (t->pitch - t->x.grid);
-  px__conv_product g = {.m = t->results,
+  int64_t apart = r.depth * r.height * r.width;
+  if (n < PX__CONV_LEAST) return results_f32(t, u, room);
+  px__conv_product g = {.m = u->o1 - u->o0,
                         .n = n,
                         .k = t->terms,
                         .a = (const float *)t->factors + u->group * t->results * t->terms,
@@ -529,13 +531,13 @@ static bool tiled_results(const conv *t, const unit *u, void *room) {
                         .b = sources_f32(t, u, room),
                         .after = t->plain ? source_after(t, u) : NULL,
                         .at = table_of(t, u),
-                        .bias = t->bias ? (const float *)t->bias + u->group * t->results : NULL,
-                        .c = results_at_f32(t, u, 0, &r),
-                        .cr = r.depth * r.height * r.width,
+                        .c = results_at_f32(t, u, 0, &r) + u->o0 * apart,
+                        .cr = apart,
                         .pitch = t->pitch,
                         .grid = t->x.grid,
                         .room = t->plain ? room : NULL};
-  if (n < PX__CONV_LEAST) return results_f32(t, u, room);
+  g.a += u->o0 * t->row;
+  if (t->bias) g.bias = (const float *)t->bias + u->group * t->results + u->o0;
   px__conv_product_run(&g);
   return true;
 }
@@ -621,15 +623,19 @@ static void share(conv *t, int64_t units, void (*run)(void *, int64_t, int64_t))
   double work = (double)t->n * (double)t->seen * (double)t->k * (double)t->oc;
   px__cpu_parallel(units, work < 1e5 ? units : 1, run, t);
 }
-// Cuts of the results where several threads would have few units, of products with packed weights:
-// each lays its sources anew, and sums are the same.
+// Cuts of the results where several threads would have few units: each lays its sources anew,
+// unless they are used as they lie, and sums are the same. A single unit is a product that shares
+// the threads itself, if it is not tiled.
 static int64_t choose_cuts(const conv *t, int64_t phases, int64_t units) {
-  int64_t threads = px__cpu_thread_count(), cuts = (threads + units - 1) / (units + (units == 0));
+  int64_t threads = px__cpu_thread_count(),
+          wanted = threads > 1 && t->plain ? 4 * threads : threads;
+  int64_t cuts = (wanted + units - 1) / (units + (units == 0));
+  bool tiled = true;
   for (int64_t i = 0; i < phases; i++) {
-    int64_t panels = t[i].packed ? t[i].results / PX__GEMM_PACK : 1;
-    if (cuts > panels) cuts = panels;
+    cuts = px__least(cuts, t[i].results / PX__GEMM_PACK);
+    tiled &= t[i].tiled;
   }
-  return units > 1 && cuts > 1 ? cuts : 1;
+  return (units > 1 || tiled) && cuts > 1 ? cuts : 1;
 }
 // All phases, which follow one another from t.
 static void convolve(conv *t, int64_t phases) {

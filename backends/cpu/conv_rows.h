@@ -98,9 +98,10 @@ static void NAME(scatter)(const conv *t, const unit *u, const T *result, const r
   int64_t rows = u->y1 - u->y0;
   for (int64_t i = 0; i < u->images; i++) {
     T *to = NAME(results_at)(t, u, i, r);
-    for (int64_t o = 0; o < t->results; o++, to += r->depth * r->height * r->width)
+    to += u->o0 * r->depth * r->height * r->width;
+    for (int64_t o = u->o0; o < u->o1; o++, to += r->depth * r->height * r->width)
       for (int64_t y = 0; y < rows; y++) {
-        const T *from = result + o * t->ld + (i * rows + y) * t->pitch;
+        const T *from = result + (o - u->o0) * t->ld + (i * rows + y) * t->pitch;
         T *line = to + y * r->ry * r->width;
         if (r->rx == 1)
           NAME(copy)(from, t->x.grid, line);
@@ -253,13 +254,16 @@ static bool NAME(results)(const conv *t, const unit *u, void *scratch) {
   if (t->pixels) return NAME(pixel_results)(t, u, room);
   if (t->upright) return NAME(upright_results)(t, u, room);
   result_grid r = grid_of(t);
-  int64_t rows = u->y1 - u->y0;
+  int64_t rows = u->y1 - u->y0, plane = r.depth * r.height * r.width;
+  int64_t n = u->images * rows * t->pitch - (t->pitch - t->x.grid);
   bool direct = u->images == 1 && r.ry == 1 && r.rx == 1 && t->pitch == r.width;
-  T *result = direct ? NAME(results_at)(t, u, 0, &r) : room + t->strips;
-  px__gemm g = {.m = t->results,
-                .n = u->images * rows * t->pitch - (t->pitch - t->x.grid),
+  T *result = direct ? NAME(results_at)(t, u, 0, &r) + u->o0 * plane : room + t->strips;
+  px__gemm g = {.m = u->o1 - u->o0,
+                .n = n,
                 .k = t->terms,
-                .a = (const T *)t->factors + u->group * t->results * t->terms,
+                .all_m = t->results,
+                .all_n = n,
+                .a = (const T *)t->factors + u->group * t->results * t->terms + u->o0 * t->row,
                 .ar = t->row,
                 .ac = t->term,
                 .b = NAME(sources)(t, u, room),
@@ -267,9 +271,9 @@ static bool NAME(results)(const conv *t, const unit *u, void *scratch) {
                 .br = t->plain ? t->plane : 0,
                 .bc = 1,
                 .c = result,
-                .cr = direct ? r.depth * r.height * r.width : t->ld,
+                .cr = direct ? plane : t->ld,
                 .cc = 1,
-                .s = t->bias ? (const T *)t->bias + u->group * t->results : NULL,
+                .s = t->bias ? (const T *)t->bias + u->group * t->results + u->o0 : NULL,
                 .sr = 1,
                 .alpha = 1,
                 .beta = t->bias ? 1 : 0};

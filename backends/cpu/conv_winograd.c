@@ -39,11 +39,14 @@ typedef float wf __attribute__((vector_size(64)));
 // that are computed at once.
 enum { PLACES = 16, SIDE = 4, TAPS = 9, REACH = 3, LANES = 16, SOME = 64 };
 // Bytes of what a unit multiplies, for the second cache. Channels and results at least, and tiles,
-// for which turning the weights pays; units for each thread, of so many tiles at least.
-enum { NEAR = 1 << 20, LEAST = 32, TILES = 64, UNITS = 4, UNIT_TILES = 16 };
+// for which turning the weights pays.
+enum { NEAR = 1 << 20, LEAST = 32, TILES = 64 };
+// Units for each thread, of so many tiles at least. Bytes of weights that each unit would fetch
+// from far away, from which units are blocks of results, and bytes at most that they share then.
+enum { UNITS = 4, UNIT_TILES = 16, FAR = 2 << 20, MOST_SHARED = 32 << 20 };
 // Of the weights' gradient: parts of the tiles at most that are summed by themselves, numbers of
 // their sums at most, tiles of a unit at least, and results of a cut.
-enum { PARTS = 8, PART_SUMS = 512 * 1024, DEEP = 128, CUT = 32 };
+enum { PARTS = 8, PART_SUMS = 1024 * 1024, DEEP = 128, CUT = 32 };
 // Turned blocks of weights that a thread should have at least.
 enum { GRAIN = 256 };
 
@@ -77,10 +80,23 @@ typedef struct winograd {
   // Of the weights' gradient: sums for each part, place, result and channel.
   float *sums;
   int64_t parts, cuts;
-  bool failed, odd;  // no memory; a result is not finite
+  // Where threads would have few units: what all tiles see, for each place, and all gradients of
+  // results likewise, which several units use. Else NULL.
+  float *seen, *spread;
+  int64_t seen_step, spread_step;  // between places
+  bool failed, odd;                // no memory; a result is not finite
 } winograd;
 static int64_t blocks_of(const winograd *w) { return (w->result.channels + SOME - 1) / SOME; }
 static int64_t all_rows(const winograd *w) { return w->n * w->down; }
+static int64_t all_tiles(const winograd *w) { return all_rows(w) * w->across; }
+
+// So that places do not share lines of the first cache.
+static int64_t apart(int64_t n) {
+  return (n + LANES - 1) / LANES * LANES + (n / LANES % 2 ? 0 : LANES);
+}
+static int64_t factors_step(const winograd *w) {
+  return apart(blocks_of(w) * w->source.channels * SOME);
+}
 
 // ---- turning
 
@@ -132,26 +148,30 @@ INLINE void spread_taps(wf a, wf b, wf c, wf *to, int step) {
   wf outer = (a + c) * 0.5f, inner = b * 0.5f;
   to[0] = a, to[step] = outer + inner, to[2 * step] = outer - inner, to[3 * step] = c;
 }
-// Factors of blocks of results and channels [begin, end).
-static TARGET void turn_weights(void *ctx, int64_t begin, int64_t end) {
-  const winograd *w = ctx;
-  int64_t groups = w->result.channels / LANES, panel = w->source.channels * SOME;
-  for (int64_t i = begin; i < end; i++) {
-    int64_t result = i % groups * LANES, channel = i / groups;
-    wf x[LANES], half[SIDE * REACH], whole[PLACES];
-    load_taps(w, result, channel, x);
+// The factors of 16 results and a channel.
+static TARGET void turn_taps(const winograd *w, int64_t result, int64_t channel, float *to) {
+  wf x[LANES], half[SIDE * REACH], whole[PLACES];
+  load_taps(w, result, channel, x);
 #pragma GCC unroll 3
-    for (int j = 0; j < REACH; j++)
-      if (w->turned)
-        spread_taps(x[8 - j], x[5 - j], x[2 - j], half + j, REACH);
-      else
-        spread_taps(x[j], x[3 + j], x[6 + j], half + j, REACH);
+  for (int j = 0; j < REACH; j++)
+    if (w->turned)
+      spread_taps(x[8 - j], x[5 - j], x[2 - j], half + j, REACH);
+    else
+      spread_taps(x[j], x[3 + j], x[6 + j], half + j, REACH);
 #pragma GCC unroll 4
-    for (int j = 0; j < SIDE; j++)
-      spread_taps(half[3 * j], half[3 * j + 1], half[3 * j + 2], whole + SIDE * j, 1);
-    float *to = w->factors + result / SOME * panel + channel * SOME + result % SOME;
+  for (int j = 0; j < SIDE; j++)
+    spread_taps(half[3 * j], half[3 * j + 1], half[3 * j + 2], whole + SIDE * j, 1);
 #pragma GCC unroll 16
-    for (int j = 0; j < PLACES; j++) store(to + j * blocks_of(w) * panel, whole[j]);
+  for (int j = 0; j < PLACES; j++) store(to + j * factors_step(w), whole[j]);
+}
+// The rows [begin, end) of the matrices of all blocks.
+static void turn_weights(void *ctx, int64_t begin, int64_t end) {
+  const winograd *w = ctx;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t first = i / w->source.channels * SOME,
+            count = px__least(w->result.channels - first, SOME);
+    for (int64_t j = 0; j < count; j += LANES)
+      turn_taps(w, first + j, i % w->source.channels, w->factors + i * SOME + j);
   }
 }
 
@@ -159,7 +179,7 @@ static TARGET void turn_weights(void *ctx, int64_t begin, int64_t end) {
 
 // A unit's memory: rows of images with channels innermost, a row of zeros, what tiles see, for each
 // place, and what they sum up to (or the results' gradients), rows of results, and what a product
-// needs.
+// needs. What tiles see, and the gradients, may be those that are shared.
 typedef struct room {
   float *all, *pixels, *zeros, *seen, *sums, *lines, *product;
   int64_t seen_step, sums_step;  // between places
@@ -241,9 +261,9 @@ static void see_piece(const winograd *w, const piece *p, const room *r) {
 
 // The 16 products of a block of results, of so many tiles.
 static void multiply(const winograd *w, const room *r, int64_t block, int64_t tiles) {
-  int64_t channels = w->source.channels, panel = channels * SOME, apart = blocks_of(w) * panel;
+  int64_t channels = w->source.channels, panel = channels * SOME, step = factors_step(w);
   const float *factors = w->factors + block * panel;
-  for (int64_t i = 0; i < PLACES; i++, factors += apart) {
+  for (int64_t i = 0; i < PLACES; i++, factors += step) {
     int64_t n = px__least(w->result.channels - block * SOME, SOME);
     px__conv_product g = {.m = tiles,
                           .n = n,
@@ -251,7 +271,7 @@ static void multiply(const winograd *w, const room *r, int64_t block, int64_t ti
                           .a = r->seen + i * r->seen_step,
                           .ar = channels,
                           .b = factors,
-                          .after = i + 1 < PLACES ? factors + apart : NULL,
+                          .after = i + 1 < PLACES ? factors + step : NULL,
                           .at = w->at,
                           .c = r->sums + i * r->sums_step,
                           .cr = SOME,
@@ -313,10 +333,6 @@ static bool place_piece(const winograd *w, const piece *p, const room *r, int64_
 
 // ---- units
 
-// So that places do not share lines of the first cache.
-static int64_t apart(int64_t n) {
-  return (n + LANES - 1) / LANES * LANES + (n / LANES % 2 ? 0 : LANES);
-}
 static int64_t row_of(const images *x) { return x->channels * x->width; }
 // Room for w->rows rows of tiles, and `sums` numbers for each of a place.
 static bool room_new(const winograd *w, int64_t sums, room *r) {
@@ -324,7 +340,8 @@ static bool room_new(const winograd *w, int64_t sums, room *r) {
   int64_t zeros = source > result ? source : result, pixels = 0;
   if (!w->source.last) pixels = (2 * w->rows + 2) * source;
   if (!w->result.last && 2 * w->rows * result > pixels) pixels = 2 * w->rows * result;
-  r->seen_step = apart(tiles * w->source.channels), r->sums_step = apart(tiles * sums);
+  r->seen_step = w->seen ? 0 : apart(tiles * w->source.channels);
+  r->sums_step = w->spread ? 0 : apart(tiles * sums);
   int64_t lines = 2 * w->result.width * SOME, product = px__conv_room(tiles);
   int64_t all = product + PLACES * (r->seen_step + r->sums_step) + pixels + lines + zeros;
   r->product = r->all = aligned_alloc(64, ((size_t)all * sizeof(float) + 63) / 64 * 64);
@@ -335,31 +352,48 @@ static bool room_new(const winograd *w, int64_t sums, room *r) {
   r->lines = r->pixels + pixels;
   r->zeros = r->lines + lines;
   memset(r->zeros, 0, (size_t)zeros * sizeof(float));
+  if (w->seen) r->seen_step = w->seen_step;
+  if (w->spread) r->sums_step = w->spread_step;
   return true;
 }
+// Of what is shared, that of the tiles from a row on.
+static void share_from(const winograd *w, int64_t row, room *r) {
+  if (w->seen) r->seen = w->seen + row * w->across * w->source.channels;
+  if (w->spread) r->sums = w->spread + row * w->across * w->result.channels;
+}
 static void fail(winograd *w) { __atomic_store_n(&w->failed, true, __ATOMIC_RELAXED); }
-// Rows of tiles [begin, end); false if some result is not finite.
-static bool run_rows(const winograd *w, int64_t begin, int64_t end, const room *r) {
-  bool finite = true;
+static void see_rows(const winograd *w, int64_t begin, int64_t end, const room *r) {
   for (piece p = {0}; next_piece(w, begin, end, &p);) see_piece(w, &p, r);
-  for (int64_t block = 0; block < blocks_of(w) && !px__cpu_stopped(); block++) {
+}
+// Blocks of results [first, last) of rows of tiles [begin, end); false if some are not finite.
+static bool run_rows(const winograd *w, int64_t begin, int64_t end, int64_t first, int64_t last,
+                     const room *r) {
+  bool finite = true;
+  for (int64_t block = first; block < last && !px__cpu_stopped(); block++) {
     multiply(w, r, block, (end - begin) * w->across);
     for (piece p = {0}; next_piece(w, begin, end, &p);) finite &= place_piece(w, &p, r, block);
   }
   return finite;
 }
-static int64_t units_of(const winograd *w) { return (all_rows(w) + w->rows - 1) / w->rows; }
+// A unit has some rows of tiles and all results or, of what is shared, a block of them.
+static int64_t bands_of(const winograd *w) { return (all_rows(w) + w->rows - 1) / w->rows; }
+static int64_t shares_of(const winograd *w) { return w->seen ? blocks_of(w) : 1; }
 static void run_units(void *ctx, int64_t begin, int64_t end) {
   winograd *w = ctx;
-  int64_t rows = all_rows(w), units = units_of(w);
+  int64_t rows = all_rows(w), bands = bands_of(w), shares = shares_of(w), blocks = blocks_of(w);
   room r;
   if (!room_new(w, SOME, &r)) {
     fail(w);
     return;
   }
-  for (int64_t i = begin; i < end && !px__cpu_stopped(); i++)
-    if (!run_rows(w, rows * i / units, rows * (i + 1) / units, &r))
+  for (int64_t i = begin; i < end && !px__cpu_stopped(); i++) {
+    int64_t band = i / shares, share = i % shares;
+    int64_t from = rows * band / bands, to = rows * (band + 1) / bands;
+    share_from(w, from, &r);
+    if (!w->seen) see_rows(w, from, to, &r);
+    if (!run_rows(w, from, to, blocks * share / shares, blocks * (share + 1) / shares, &r))
       __atomic_store_n(&w->odd, true, __ATOMIC_RELAXED);
+  }
   free(r.all);
 }
 
@@ -395,49 +429,81 @@ static void spread_piece(const winograd *w, const piece *p, const room *r, int64
     spread_row(w, rows, first, count, r->sums + tile * count, r->sums_step);
   }
 }
-// Adds what so many tiles give to the sums of results [first, first + count), or opens them.
-static void add_products(const winograd *w, const room *r, int64_t tiles, int64_t first,
-                         int64_t count, bool more, float *sums) {
+// Rows of tiles [begin, end) of what is shared.
+static void share_rows(void *ctx, int64_t begin, int64_t end) {
+  winograd *w = ctx;
+  room r;
+  if (!room_new(w, SOME, &r)) {
+    fail(w);
+    return;
+  }
+  for (int64_t row = begin, next; row < end && !px__cpu_stopped(); row = next) {
+    next = px__least(row + w->rows, end);
+    share_from(w, row, &r);
+    see_rows(w, row, next, &r);
+    for (piece p = {0}; w->spread && next_piece(w, row, next, &p);)
+      spread_piece(w, &p, &r, 0, w->result.channels);
+  }
+  free(r.all);
+}
+
+// What is added up at once: results [first, first + count), and places [place, end).
+typedef struct share {
+  int64_t first, count, place, end;
+} share;
+// Adds what so many tiles give to sums, or opens them.
+static void add_products(const winograd *w, const room *r, int64_t tiles, const share *x, bool more,
+                         float *sums) {
   int64_t channels = w->source.channels, size = w->result.channels * channels;
-  for (int64_t i = 0; i < PLACES; i++) {
-    px__conv_product g = {.m = count,
+  for (int64_t i = x->place; i < x->end; i++) {
+    px__conv_product g = {.m = x->count,
                           .n = channels,
                           .k = tiles,
-                          .a = r->sums + i * r->sums_step,
-                          .ar = count,
+                          .a = r->sums + i * r->sums_step + (w->spread ? x->first : 0),
+                          .ar = w->spread ? w->result.channels : x->count,
                           .turned = true,
                           .b = r->seen + i * r->seen_step,
                           .at = w->at,
-                          .c = sums + i * size + first * channels,
+                          .c = sums + i * size + x->first * channels,
                           .cr = channels,
                           .pitch = channels,
                           .grid = channels};
     px__conv_sums_run(&g, more);
   }
 }
-// Cuts [begin, end) of the results, of all parts.
+// The i-th of the shares of a part: a cut of the results and, of what is shared, a place.
+static share share_of(const winograd *w, int64_t i) {
+  int64_t lanes = w->result.channels / LANES, cut = i % w->cuts, place = i / w->cuts;
+  int64_t first = lanes * cut / w->cuts * LANES, last = lanes * (cut + 1) / w->cuts * LANES;
+  if (!w->spread) return (share){first, last - first, 0, PLACES};
+  return (share){first, last - first, place, place + 1};
+}
+// Rows are taken some at a time, the same ones however they are shared: the order of sums follows.
+static void add_part(const winograd *w, int64_t part, const share *x, room *r) {
+  int64_t size = PLACES * w->result.channels * w->source.channels, rows = all_rows(w);
+  int64_t from = rows * part / w->parts, to = rows * (part + 1) / w->parts;
+  for (int64_t row = from, next; row < to && !px__cpu_stopped(); row = next) {
+    next = px__least(row + w->rows, to);
+    share_from(w, row, r);
+    for (piece p = {0}; !w->spread && next_piece(w, row, next, &p);) {
+      see_piece(w, &p, r);
+      spread_piece(w, &p, r, x->first, x->count);
+    }
+    add_products(w, r, (next - row) * w->across, x, row > from, w->sums + part * size);
+  }
+}
+static int64_t part_shares(const winograd *w) { return w->cuts * (w->spread ? PLACES : 1); }
 static void run_parts(void *ctx, int64_t begin, int64_t end) {
   winograd *w = ctx;
-  int64_t size = PLACES * w->result.channels * w->source.channels, rows = all_rows(w);
-  int64_t lanes = w->result.channels / LANES;
+  int64_t lanes = w->result.channels / LANES, shares = part_shares(w);
   room r;
   if (!room_new(w, (lanes + w->cuts - 1) / w->cuts * LANES, &r)) {
     fail(w);
     return;
   }
   for (int64_t i = begin; i < end; i++) {
-    int64_t part = i / w->cuts, cut = i % w->cuts, first = lanes * cut / w->cuts * LANES;
-    int64_t count = lanes * (cut + 1) / w->cuts * LANES - first;
-    int64_t from = rows * part / w->parts, to = rows * (part + 1) / w->parts;
-    for (int64_t row = from, next; row < to && !px__cpu_stopped(); row = next) {
-      next = px__least(row + w->rows, to);
-      for (piece p = {0}; next_piece(w, row, next, &p);) {
-        see_piece(w, &p, &r);
-        spread_piece(w, &p, &r, first, count);
-      }
-      add_products(w, &r, (next - row) * w->across, first, count, row > from,
-                   w->sums + part * size);
-    }
+    share x = share_of(w, i % shares);
+    add_part(w, i / shares, &x, &r);
   }
   free(r.all);
 }
@@ -523,14 +589,26 @@ static int64_t near_rows(const winograd *w, int64_t numbers, int64_t least) {
   int64_t rows = (tiles > least ? tiles : least + w->across - 1) / w->across;
   return px__least(rows > 0 ? rows : 1, all_rows(w));
 }
-static void to_results(winograd *w) {
+// Memory for what is shared, if it is not too much: without it the units do without.
+static void share_all(winograd *w, bool weight) {
+  int64_t tiles = all_tiles(w), channels = w->result.channels;
+  w->seen_step = apart(tiles * w->source.channels);
+  w->spread_step = weight ? apart(tiles * channels) : 0;
+  size_t bytes = (size_t)(PLACES * (w->seen_step + w->spread_step)) * sizeof *w->seen;
+  if (bytes > MOST_SHARED) return;
+  w->seen = aligned_alloc(64, bytes);
+  if (w->seen && weight) w->spread = w->seen + PLACES * w->seen_step;
+}
+static void choose_units(winograd *w) {
   int64_t threads = px__cpu_thread_count(), units = UNITS * threads;
-  int64_t few = (UNIT_TILES + w->across - 1) / w->across, each = (all_rows(w) + units - 1) / units;
+  int64_t rows = all_rows(w), blocks = blocks_of(w);
   w->rows = near_rows(w, w->source.channels + SOME, 0);
-  if (threads > 1) w->rows = px__least(w->rows, each > few ? each : few);
-  for (int64_t i = 0; i < w->source.channels; i++) w->at[i] = i * SOME;
-  px__cpu_parallel(w->source.channels * (w->result.channels / LANES), GRAIN, turn_weights, w);
-  px__cpu_parallel(units_of(w), 1, run_units, w);
+  if (threads == 1 || bands_of(w) >= units) return;
+  int64_t few = (UNIT_TILES + w->across - 1) / w->across;
+  if (PLACES * factors_step(w) * (int64_t)sizeof(float) > FAR) share_all(w, false);
+  if (w->seen) units = (units + blocks - 1) / blocks;
+  int64_t each = (rows + units - 1) / units;
+  w->rows = px__least(w->rows, each > few ? each : few);
 }
 // The parts follow from sizes alone, as the order of sums does; cuts do not change it.
 static void choose_parts(winograd *w) {
@@ -539,29 +617,37 @@ static void choose_parts(winograd *w) {
   w->rows = near_rows(w, w->source.channels + w->result.channels, DEEP);
   w->parts = px__least(PARTS, all_rows(w) / w->rows);
   while (w->parts > 1 && w->parts * sums > PART_SUMS) w->parts /= 2;
-  w->cuts = px__least((threads + w->parts - 1) / w->parts, most);
+  if (threads > 2 * w->parts) share_all(w, true);
+  int64_t units = w->parts * (w->spread ? PLACES : 1);
+  w->cuts = px__least((threads + units - 1) / units, most);
+}
+static void to_results(winograd *w) {
+  for (int64_t i = 0; i < w->source.channels; i++) w->at[i] = i * SOME;
+  px__cpu_parallel(w->source.channels * blocks_of(w), GRAIN / 4, turn_weights, w);
+  if (w->seen) px__cpu_parallel(all_rows(w), 1, share_rows, w);
+  px__cpu_parallel(bands_of(w) * shares_of(w), 1, run_units, w);
 }
 static void to_weight(winograd *w) {
   int64_t channels = w->source.channels;
   for (int64_t i = 0; i < w->rows * w->across; i++) w->at[i] = i * channels;
-  px__cpu_parallel(w->parts * w->cuts, 1, run_parts, w);
+  if (w->seen) px__cpu_parallel(all_rows(w), 1, share_rows, w);
+  px__cpu_parallel(w->parts * part_shares(w), 1, run_parts, w);
   px__cpu_parallel(w->result.channels * (channels / LANES), GRAIN, place_weights, w);
 }
 bool px__conv_winograd(conv *t) {
   if (t->dtype != PX_FLOAT32 || !px__conv_winograd_pays(t)) return false;
   winograd w = winograd_of(t);
   bool weight = t->what == 'w';
-  int64_t places = w.source.channels, numbers = blocks_of(&w) * SOME * w.source.channels;
-  if (weight) {
-    choose_parts(&w);
-    places = w.rows * w.across, numbers = w.parts * w.result.channels * w.source.channels;
-  }
+  int64_t places = w.source.channels, numbers = factors_step(&w);
+  (weight ? choose_parts : choose_units)(&w);
+  if (weight) places = w.rows * w.across, numbers = w.parts * w.result.channels * w.source.channels;
   w.at = malloc((size_t)places * sizeof *w.at);
   w.sums = w.factors = aligned_alloc(64, (size_t)(PLACES * numbers) * sizeof *w.factors);
   w.failed = !w.factors || !w.at;
   if (!w.failed) (weight ? to_weight : to_results)(&w);
   free(w.factors);
   free(w.at);
+  free(w.seen);
   t->failed |= w.failed;
   return w.failed || !w.odd;
 }
