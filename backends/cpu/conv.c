@@ -50,9 +50,9 @@ enum { NARROW = 128 };
 // lanes of a tile.
 enum { UPRIGHT_TERMS = 256, UPRIGHT_RESULTS = 64, UPRIGHT_WEIGHTS = 32 * 1024 };
 enum { UPRIGHT_POSITIONS = 256, TILE_LANES = 32 };
-// Results of a group at least for tiles that need nothing packed or turned (conv_tiles.h), and
-// positions of a unit at most whose source is used where it lies.
-enum { TILED_RESULTS = 12, FAR_COLUMNS = 512 };
+// Results of a group at least for tiles that need nothing packed or turned (conv_tiles.h), and of a
+// cut of them, and positions of a unit at most whose source is used where it lies.
+enum { TILED_RESULTS = 12, TILED_CUT = 24, FAR_COLUMNS = 512 };
 // A distance of rows from which planes are not cleared before they are laid.
 enum { LONG_PITCH = 24 };
 // Units for each thread at least, where some depths of a volume are one.
@@ -541,10 +541,11 @@ static bool tiled_results(const conv *t, const unit *u, void *room) {
   px__conv_product_run(&g);
   return true;
 }
-// Where the results of the i-th cut begin: between packed panels.
+// Where the results of the i-th cut begin: between whole tiles, or packed panels.
+static int64_t cut_unit(const conv *t) { return t->tiled ? TILED_CUT : PX__GEMM_PACK; }
 static int64_t cut_at(const conv *t, int64_t i) {
-  return px__least((t->results + PX__GEMM_PACK - 1) / PX__GEMM_PACK * i / t->cuts * PX__GEMM_PACK,
-                   t->results);
+  int64_t each = cut_unit(t), pieces = (t->results + each - 1) / each;
+  return px__least(pieces * i / t->cuts * each, t->results);
 }
 // The i-th unit's share in a phase.
 static bool run_phase(const conv *t, const conv *p, int64_t i, void *room, int64_t *work) {
@@ -632,7 +633,7 @@ static int64_t choose_cuts(const conv *t, int64_t phases, int64_t units) {
   int64_t cuts = (wanted + units - 1) / (units + (units == 0));
   bool tiled = true;
   for (int64_t i = 0; i < phases; i++) {
-    cuts = px__least(cuts, t[i].results / PX__GEMM_PACK);
+    cuts = px__least(cuts, t[i].results / cut_unit(&t[i]));
     tiled &= t[i].tiled;
   }
   return (units > 1 || tiled) && cuts > 1 ? cuts : 1;

@@ -325,10 +325,10 @@ static bool product_of_rows(const px__gemm *g, bool parallel) {
   return true;
 }
 static bool product_bf16(const px__gemm *g, bool parallel) {
-  if (!px__gemm_has_bf16()) return product_wide(g, PX_BFLOAT16, PX_FLOAT32, parallel);
-  bool tiles = px_cpu_level_used() >= PX_CPU_AMX, vector = g->m == 1 || g->n == 1;
-  if (tiles || vector || (g->bc == 1 && g->m <= ROWS_ALONG)) return px__gemm_bf16(g, parallel);
-  if (g->bc != 1 && g->m <= ROWS_ACROSS) return product_of_rows(g, parallel);
+  bool multiplies = px__gemm_has_bf16(), vector = g->m == 1 || g->n == 1;
+  bool tiles = px_cpu_level_used() >= PX_CPU_AMX, few = g->bc == 1 && g->m <= ROWS_ALONG;
+  if (multiplies && (tiles || vector || few)) return px__gemm_bf16(g, parallel);
+  if (multiplies && g->bc != 1 && g->m <= ROWS_ACROSS) return product_of_rows(g, parallel);
   return product_wide(g, PX_BFLOAT16, PX_FLOAT32, parallel);
 }
 
