@@ -10,7 +10,7 @@
 //
 // It is for vectors of 8 or more: a shorter one would be loaded for too few sums.
 #include "cpu/conv.h"
-#include "cpu/simd.h"
+#include "cpu/simd_wide.h"
 #include "cpu/threads.h"
 
 #include <stdlib.h>
@@ -48,14 +48,7 @@ static inline void copy_short(const float *from, int64_t n, float *to) {
 #include "cpu/conv_depth_rows.h"
 #undef TARGET
 
-#define TARGET __attribute__((target("avx512f")))
-#define INLINE static inline __attribute__((always_inline)) TARGET
-typedef float wf __attribute__((vector_size(64)));
-enum { WF = 16 };
-INLINE wf wf_load(const float *p) { return (wf)_mm512_loadu_ps(p); }
-INLINE void wf_store(float *p, wf v) { _mm512_storeu_ps(p, (__m512)v); }
-INLINE wf wf_set(float x) { return (wf)_mm512_set1_ps(x); }
-INLINE wf wf_fma(wf a, wf b, wf c) { return (wf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+#define TARGET WIDE
 #define V wf
 #define L WF
 #define LOAD wf_load

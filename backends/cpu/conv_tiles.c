@@ -11,23 +11,16 @@
 // of the blocks in order, whatever tile it lies in.
 #include "cpu/conv_tiles.h"
 
-#include "cpu/simd.h"
+#include "cpu/simd_wide.h"
 #include "cpu/threads.h"
 
 #if defined(__AVX2__)
-#define TARGET __attribute__((target("avx512f")))
-#define INLINE static inline __attribute__((always_inline)) TARGET
-typedef float wf __attribute__((vector_size(64)));
 // Rows and vectors of a tile, lanes, terms between two of which something is fetched, and panels
 // that each group of rows meets in turn.
-enum { ROWS = 6, ACROSS = 4, LANES = 16, STEPS = 16, SOME = 32 };
+enum { ROWS = 6, ACROSS = 4, LANES = WF, STEPS = 16, SOME = 32 };
 // Terms of a block at most: of a source that is far away 32 KB of a panel, for the first cache; of
 // one that is near places share the lines of the cache.
 enum { DEPTH = 512, FAR_DEPTH = 128 };
-
-INLINE wf load(const float *p) { return (wf)_mm512_loadu_ps(p); }
-INLINE void store(float *p, wf v) { _mm512_storeu_ps(p, (__m512)v); }
-INLINE wf set(float x) { return (wf)_mm512_set1_ps(x); }
 
 // What is fetched within a tile, in each of its groups of STEPS terms: a row of the results, if
 // `results`, and rows of the next positions, from `at` to `end` of their table.
@@ -55,14 +48,14 @@ typedef struct panel {
 // Sums of products of `rows` by `vectors`, constants at each call, over terms [0, k); `turned`:
 // results follow one another in `a`, and terms are `ar` apart. Rows of `a` have two pointers, for
 // three each, as more do not stay in registers.
-INLINE void tile(const int rows, const int vectors, const bool turned, int64_t k, const float *a,
-                 int64_t ar, const float *b, const int64_t *at, const float *c, int64_t cr,
-                 const ahead *f, const landing *l) {
+WIDE_INLINE void tile(const int rows, const int vectors, const bool turned, int64_t k,
+                      const float *a, int64_t ar, const float *b, const int64_t *at, const float *c,
+                      int64_t cr, const ahead *f, const landing *l) {
   wf s[ROWS][ACROSS], y[ACROSS];
 #pragma GCC unroll 8
   for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; v++) s[i][v] = set(0);
+    for (int v = 0; v < vectors; v++) s[i][v] = wf_set(0);
   const int64_t *next = f->at, *end = at + k;
   const float *upper = a + ROWS / 2 * ar;
   int64_t row = 0;
@@ -70,14 +63,13 @@ INLINE void tile(const int rows, const int vectors, const bool turned, int64_t k
     for (const int64_t *stop = end - at < STEPS ? end : at + STEPS; at < stop; at++) {
       const float *from = b + *at;
 #pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) y[v] = load(from + v * LANES);
+      for (int v = 0; v < vectors; v++) y[v] = wf_load(from + v * LANES);
 #pragma GCC unroll 8
       for (int i = 0; i < rows; i++) {
         const float *x = i < ROWS / 2 ? a + i * ar : upper + (i - ROWS / 2) * ar;
-        wf each = set(turned ? a[i] : *x);
+        wf each = wf_set(turned ? a[i] : *x);
 #pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++)
-          s[i][v] = (wf)_mm512_fmadd_ps((__m512)each, (__m512)y[v], (__m512)s[i][v]);
+        for (int v = 0; v < vectors; v++) s[i][v] = wf_fma(each, y[v], s[i][v]);
       }
       a += turned ? ar : 1, upper++;
     }
@@ -94,18 +86,18 @@ INLINE void tile(const int rows, const int vectors, const bool turned, int64_t k
   const float *earlier = l->earlier;
 #pragma GCC unroll 8
   for (int i = 0; i < rows; i++, to += l->step) {
-    wf bias = set(l->bias ? l->bias[i] : 0);
+    wf bias = wf_set(l->bias ? l->bias[i] : 0);
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++) s[i][v] += bias;
 #pragma GCC unroll 4
-    for (int v = 0; earlier && v < vectors; v++) s[i][v] += load(earlier + v * LANES);
+    for (int v = 0; earlier && v < vectors; v++) s[i][v] += wf_load(earlier + v * LANES);
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; v++) store(to + v * LANES, s[i][v]);
+    for (int v = 0; v < vectors; v++) wf_store(to + v * LANES, s[i][v]);
     if (earlier) earlier += l->earlier_step;
   }
 }
 #define TILE(rows, vectors, name, turned) \
-  static __attribute__((noinline)) TARGET void name##_##rows##_##vectors( \
+  static __attribute__((noinline)) WIDE void name##_##rows##_##vectors( \
       int64_t k, const float *a, int64_t ar, const float *b, const int64_t *at, const float *c, \
       int64_t cr, const ahead *f, const landing *l) { \
     tile(rows, vectors, turned, k, a, ar, b, at, c, cr, f, l); \
@@ -139,8 +131,8 @@ static tile_function *tile_of(int64_t rows, int64_t vectors, bool turned) {
 }
 
 // Writes a tile's sums where some lanes are for nobody.
-static TARGET void put(const px__conv_product *g, const panel *x, int64_t row, int64_t rows,
-                       const wf *sums) {
+static WIDE void put(const px__conv_product *g, const panel *x, int64_t row, int64_t rows,
+                     const wf *sums) {
   for (int64_t i = 0; i < rows; i++, sums += ACROSS) {
     float *c = g->c + (row + i) * g->cr;
     for (int64_t v = 0; v < x->vectors; v++) {
@@ -184,8 +176,8 @@ static landing landing_of(const px__conv_product *g, const panel *x, int64_t row
   return l;
 }
 // One tile of a block of terms, which goes on from `so_far`, and leaves it there but for the last.
-static TARGET void one_tile(const px__conv_product *g, const course *o, const panel *x,
-                            int64_t group, int64_t block, const float *next, wf *so_far) {
+static WIDE void one_tile(const px__conv_product *g, const course *o, const panel *x, int64_t group,
+                          int64_t block, const float *next, wf *so_far) {
   wf sums[ROWS * ACROSS];
   int64_t row = group * o->rows + px__least(group, o->higher);
   int64_t rows = o->rows + (group < o->higher);

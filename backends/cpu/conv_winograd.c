@@ -26,18 +26,15 @@
 // finite, false says that the convolution is to be computed in another way.
 #include "cpu/conv.h"
 #include "cpu/conv_tiles.h"
-#include "cpu/simd.h"
+#include "cpu/simd_wide.h"
 #include "cpu/threads.h"
 
 #include <stdlib.h>
 
 #if defined(__AVX2__)
-#define TARGET __attribute__((target("avx512f")))
-#define INLINE static inline __attribute__((always_inline)) TARGET
-typedef float wf __attribute__((vector_size(64)));
 // Of a tile: places, and those of a side; places of the kernel, and those of a side; lanes; results
 // that are computed at once.
-enum { PLACES = 16, SIDE = 4, TAPS = 9, REACH = 3, LANES = 16, SOME = 64 };
+enum { PLACES = 16, SIDE = 4, TAPS = 9, REACH = 3, LANES = WF, SOME = 64 };
 // Bytes of what a unit multiplies, for the second cache. Channels and results at least, and tiles,
 // for which turning the weights pays.
 enum { NEAR = 1 << 20, LEAST = 32, TILES = 64 };
@@ -49,15 +46,6 @@ enum { UNITS = 4, UNIT_TILES = 16, FAR = 2 << 20, MOST_SHARED = 32 << 20 };
 enum { PARTS = 8, PART_SUMS = 1024 * 1024, DEEP = 128, CUT = 32 };
 // Turned blocks of weights that a thread should have at least.
 enum { GRAIN = 256 };
-
-INLINE wf load(const float *p) { return (wf)_mm512_loadu_ps(p); }
-INLINE void store(float *p, wf v) { _mm512_storeu_ps(p, (__m512)v); }
-INLINE wf load_first(const float *p, int64_t n) {
-  return (wf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
-}
-INLINE void store_first(float *p, wf v, int64_t n) {
-  _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
-}
 
 // Images; `last`: their channels lie innermost.
 typedef struct images {
@@ -101,42 +89,41 @@ static int64_t factors_step(const winograd *w) {
 // ---- turning
 
 // 16 rows of 16 numbers become 16 lines.
-INLINE void transpose(wf *x) {
+WIDE_INLINE void transpose(wf *x) {
 #pragma GCC unroll 4
   for (int round = 0; round < 4; round++) {
     wf y[LANES];
 #pragma GCC unroll 8
     for (int i = 0; i < LANES / 2; i++) {
-      y[2 * i] = PX_SHUFFLE(x[i], x[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-      y[2 * i + 1] =
-          PX_SHUFFLE(x[i], x[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+      y[2 * i] = wf_interleave_low(x[i], x[i + 8]);
+      y[2 * i + 1] = wf_interleave_high(x[i], x[i + 8]);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++) x[i] = y[i];
   }
 }
 // Turns `rows` rows of `lines` numbers, `from_step` apart, into lines that are `to_step` apart.
-static TARGET void turn(const float *from, int64_t from_step, int64_t rows, int64_t lines,
-                        float *to, int64_t to_step) {
+static WIDE void turn(const float *from, int64_t from_step, int64_t rows, int64_t lines, float *to,
+                      int64_t to_step) {
   for (int64_t i = 0; i < rows; i += LANES)
     for (int64_t j = 0; j < lines; j += LANES) {
       int64_t high = px__least(rows - i, LANES), wide = px__least(lines - j, LANES);
       wf x[LANES];
       for (int64_t r = 0; r < LANES; r++)
-        x[r] = load_first(from + (i + (r < high ? r : 0)) * from_step + j, wide);
+        x[r] = wf_load_first(from + (i + (r < high ? r : 0)) * from_step + j, wide);
       transpose(x);
-      for (int64_t r = 0; r < wide; r++) store_first(to + (j + r) * to_step + i, x[r], high);
+      for (int64_t r = 0; r < wide; r++) wf_store_first(to + (j + r) * to_step + i, x[r], high);
     }
 }
 
 // ---- weights
 
 // The taps of 16 results, of a channel: x[tap].
-INLINE void load_taps(const winograd *w, int64_t result, int64_t channel, wf *x) {
+WIDE_INLINE void load_taps(const winograd *w, int64_t result, int64_t channel, wf *x) {
   const float *from = w->weight + result * w->result_step + channel * w->channel_step;
   if (w->tap_step == 1) {
 #pragma GCC unroll 16
-    for (int i = 0; i < LANES; i++) x[i] = load_first(from + i * w->result_step, TAPS);
+    for (int i = 0; i < LANES; i++) x[i] = wf_load_first(from + i * w->result_step, TAPS);
     transpose(x);
     return;
   }
@@ -144,12 +131,12 @@ INLINE void load_taps(const winograd *w, int64_t result, int64_t channel, wf *x)
     for (int i = 0; i < LANES; i++) x[tap][i] = from[i * w->result_step + tap * w->tap_step];
 }
 // G times three numbers.
-INLINE void spread_taps(wf a, wf b, wf c, wf *to, int step) {
+WIDE_INLINE void spread_taps(wf a, wf b, wf c, wf *to, int step) {
   wf outer = (a + c) * 0.5f, inner = b * 0.5f;
   to[0] = a, to[step] = outer + inner, to[2 * step] = outer - inner, to[3 * step] = c;
 }
 // The factors of 16 results and a channel.
-static TARGET void turn_taps(const winograd *w, int64_t result, int64_t channel, float *to) {
+static WIDE void turn_taps(const winograd *w, int64_t result, int64_t channel, float *to) {
   wf x[LANES], half[SIDE * REACH], whole[PLACES];
   load_taps(w, result, channel, x);
 #pragma GCC unroll 3
@@ -162,7 +149,7 @@ static TARGET void turn_taps(const winograd *w, int64_t result, int64_t channel,
   for (int j = 0; j < SIDE; j++)
     spread_taps(half[3 * j], half[3 * j + 1], half[3 * j + 2], whole + SIDE * j, 1);
 #pragma GCC unroll 16
-  for (int j = 0; j < PLACES; j++) store(to + j * factors_step(w), whole[j]);
+  for (int j = 0; j < PLACES; j++) wf_store(to + j * factors_step(w), whole[j]);
 }
 // The rows [begin, end) of the matrices of all blocks.
 static void turn_weights(void *ctx, int64_t begin, int64_t end) {
@@ -214,18 +201,19 @@ static void find_rows(const images *x, const float *image, int64_t y, int count,
   for (int i = 0; i < count; i++, y++)
     rows[i] = y < 0 || y >= x->height ? r->zeros : image + y * x->width * x->channels;
 }
-INLINE wf pixel(const images *x, const float *row, int64_t at, int64_t c) {
+WIDE_INLINE wf pixel(const images *x, const float *row, int64_t at, int64_t c) {
   bool there = at >= 0 && at < x->width;
-  return there ? load(row + at * x->channels + c) : (wf)_mm512_setzero_ps();
+  return there ? wf_load(row + at * x->channels + c) : wf_set(0);
 }
 // B' times a column of a tile.
-INLINE void see_column(const images *s, const float *const *rows, int64_t x, int64_t c, wf *to) {
+WIDE_INLINE void see_column(const images *s, const float *const *rows, int64_t x, int64_t c,
+                            wf *to) {
   wf a = pixel(s, rows[0], x, c), b = pixel(s, rows[1], x, c);
   wf d = pixel(s, rows[2], x, c), e = pixel(s, rows[3], x, c);
   to[0] = a - d, to[1] = b + d, to[2] = d - b, to[3] = b - e;
 }
 // B' d B of a row of tiles.
-static TARGET void see_row(const winograd *w, const float *const *rows, float *to, int64_t step) {
+static WIDE void see_row(const winograd *w, const float *const *rows, float *to, int64_t step) {
   const images *s = &w->source;
   for (int64_t c = 0; c < s->channels; c += LANES) {
     wf a[SIDE], b[SIDE], d[SIDE], e[SIDE];
@@ -237,10 +225,10 @@ static TARGET void see_row(const winograd *w, const float *const *rows, float *t
       see_column(s, rows, 2 * x + 3 - w->left, c, e);
 #pragma GCC unroll 4
       for (int i = 0; i < SIDE; i++, tile += SIDE * step) {
-        store(tile, a[i] - d[i]);
-        store(tile + step, b[i] + d[i]);
-        store(tile + 2 * step, d[i] - b[i]);
-        store(tile + 3 * step, b[i] - e[i]);
+        wf_store(tile, a[i] - d[i]);
+        wf_store(tile + step, b[i] + d[i]);
+        wf_store(tile + 2 * step, d[i] - b[i]);
+        wf_store(tile + 3 * step, b[i] - e[i]);
         a[i] = d[i], b[i] = e[i];
       }
     }
@@ -282,24 +270,24 @@ static void multiply(const winograd *w, const room *r, int64_t block, int64_t ti
   }
 }
 // A' times four sums.
-INLINE void gather_sums(wf a, wf b, wf c, wf d, wf *first, wf *second) {
+WIDE_INLINE void gather_sums(wf a, wf b, wf c, wf d, wf *first, wf *second) {
   *first = a + b + c, *second = b - c - d;
 }
 // The results of a row of tiles, `count` from `result` on, into two rows of pixels, `step` apart,
 // of the last ones maybe one. Gives NaN if some are not finite.
-static TARGET float place_row(const winograd *w, const float *sums, int64_t sums_step,
-                              int64_t result, int64_t count, bool both, float *to, int64_t step) {
-  wf odd = (wf)_mm512_setzero_ps();
+static WIDE float place_row(const winograd *w, const float *sums, int64_t sums_step, int64_t result,
+                            int64_t count, bool both, float *to, int64_t step) {
+  wf odd = wf_set(0);
   int64_t next = w->result.width * step;
   for (int64_t x = 0; x < w->across; x++, sums += SOME, to += 2 * step)
     for (int64_t c = 0; c < count; c += LANES) {
-      wf half[2][SIDE], y[2][2], bias = (wf)_mm512_setzero_ps();
-      if (w->bias) bias = load(w->bias + result + c);
+      wf half[2][SIDE], y[2][2], bias = wf_set(0);
+      if (w->bias) bias = wf_load(w->bias + result + c);
 #pragma GCC unroll 4
       for (int i = 0; i < SIDE; i++) {
         const float *at = sums + c + i * sums_step;
-        gather_sums(load(at), load(at + 4 * sums_step), load(at + 8 * sums_step),
-                    load(at + 12 * sums_step), &half[0][i], &half[1][i]);
+        gather_sums(wf_load(at), wf_load(at + 4 * sums_step), wf_load(at + 8 * sums_step),
+                    wf_load(at + 12 * sums_step), &half[0][i], &half[1][i]);
       }
 #pragma GCC unroll 2
       for (int i = 0; i < 2; i++) {
@@ -308,10 +296,10 @@ static TARGET float place_row(const winograd *w, const float *sums, int64_t sums
         odd += (y[i][0] + y[i][1]) * 0;
       }
       bool beside = 2 * x + 1 < w->result.width;
-      store(to + c, y[0][0]);
-      if (beside) store(to + c + step, y[0][1]);
-      if (both) store(to + c + next, y[1][0]);
-      if (both && beside) store(to + c + next + step, y[1][1]);
+      wf_store(to + c, y[0][0]);
+      if (beside) wf_store(to + c + step, y[0][1]);
+      if (both) wf_store(to + c + next, y[1][0]);
+      if (both && beside) wf_store(to + c + next + step, y[1][1]);
     }
   return _mm512_reduce_add_ps((__m512)odd);
 }
@@ -400,8 +388,8 @@ static void run_units(void *ctx, int64_t begin, int64_t end) {
 // ---- the gradient of the weights
 
 // A y A' of a row of tiles, of results [first, first + count).
-static TARGET void spread_row(const winograd *w, const float *const *rows, int64_t first,
-                              int64_t count, float *to, int64_t step) {
+static WIDE void spread_row(const winograd *w, const float *const *rows, int64_t first,
+                            int64_t count, float *to, int64_t step) {
   const images *y = &w->result;
   for (int64_t x = 0; x < w->across; x++)
     for (int64_t o = 0; o < count; o += LANES, to += LANES) {
@@ -415,8 +403,8 @@ static TARGET void spread_row(const winograd *w, const float *const *rows, int64
 #pragma GCC unroll 4
       for (int i = 0; i < SIDE; i++, place += SIDE * step) {
         wf a = column[i][0], b = column[i][1];
-        store(place, a), store(place + step, a + b);
-        store(place + 2 * step, a - b), store(place + 3 * step, -b);
+        wf_store(place, a), wf_store(place + step, a + b);
+        wf_store(place + 2 * step, a - b), wf_store(place + 3 * step, -b);
       }
     }
 }
@@ -508,25 +496,25 @@ static void run_parts(void *ctx, int64_t begin, int64_t end) {
   free(r.all);
 }
 // G' times four sums.
-INLINE void gather_taps(wf a, wf b, wf c, wf d, wf *to, int step) {
+WIDE_INLINE void gather_taps(wf a, wf b, wf c, wf d, wf *to, int step) {
   wf sum = (b + c) * 0.5f;
   to[0] = a + sum, to[step] = (b - c) * 0.5f, to[2 * step] = sum + d;
 }
 // The gradient of blocks of results and channels [begin, end), from the sums of all parts.
-static TARGET void place_weights(void *ctx, int64_t begin, int64_t end) {
+static WIDE void place_weights(void *ctx, int64_t begin, int64_t end) {
   winograd *w = ctx;
   int64_t channels = w->source.channels, size = w->result.channels * channels;
   int64_t groups = channels / LANES;
-  wf odd = (wf)_mm512_setzero_ps();
+  wf odd = wf_set(0);
   for (int64_t i = begin; i < end; i++) {
     int64_t result = i / groups, channel = i % groups * LANES;
     const float *from = w->sums + result * channels + channel;
     wf x[PLACES], half[REACH * SIDE], y[LANES];
 #pragma GCC unroll 16
-    for (int j = 0; j < PLACES; j++) x[j] = load(from + j * size);
+    for (int j = 0; j < PLACES; j++) x[j] = wf_load(from + j * size);
     for (int64_t part = 1; part < w->parts; part++)
 #pragma GCC unroll 16
-      for (int j = 0; j < PLACES; j++) x[j] += load(from + (part * PLACES + j) * size);
+      for (int j = 0; j < PLACES; j++) x[j] += wf_load(from + (part * PLACES + j) * size);
 #pragma GCC unroll 4
     for (int j = 0; j < SIDE; j++) gather_taps(x[j], x[4 + j], x[8 + j], x[12 + j], half + j, SIDE);
 #pragma GCC unroll 3
@@ -536,13 +524,13 @@ static TARGET void place_weights(void *ctx, int64_t begin, int64_t end) {
     for (int j = 0; j < TAPS; j++) odd += y[j] * 0;
     float *to = w->weight + result * w->result_step + channel * w->channel_step;
     if (w->tap_step > 1) {
-      for (int j = 0; j < TAPS; j++) store(to + j * w->tap_step, y[j]);
+      for (int j = 0; j < TAPS; j++) wf_store(to + j * w->tap_step, y[j]);
       continue;
     }
 #pragma GCC unroll 16
     for (int j = TAPS; j < LANES; j++) y[j] = y[0];
     transpose(y);
-    for (int j = 0; j < LANES; j++) store_first(to + j * TAPS, y[j], TAPS);
+    for (int j = 0; j < LANES; j++) wf_store_first(to + j * TAPS, y[j], TAPS);
   }
   if (_mm512_reduce_add_ps((__m512)odd) != 0) __atomic_store_n(&w->odd, true, __ATOMIC_RELAXED);
 }
@@ -606,7 +594,7 @@ static void choose_units(winograd *w) {
   if (threads == 1 || bands_of(w) >= units) return;
   int64_t few = (UNIT_TILES + w->across - 1) / w->across;
   if (PLACES * factors_step(w) * (int64_t)sizeof(float) > FAR) share_all(w, false);
-  if (w->seen) units = (units + blocks - 1) / blocks;
+  if (w->seen) units = (threads + blocks - 1) / blocks;  // each fetches weights from far away
   int64_t each = (rows + units - 1) / units;
   w->rows = px__least(w->rows, each > few ? each : few);
 }
