@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops on the CPU one by one, Phlox, PyTorch and NumPy in turn: python3 bench/ops.py [NAME...]; the large kernels: bench/ops.py kernels
 
-Each library runs in a process of its own, with the same inputs (a million floats, unless the row says otherwise); the best of five
-timings counts, and of TURNS processes (1), with THREADS threads (all cores; NumPy's functions have one). With one thread it is the
-processor's time, which other programs change less. Decompositions of Phlox call NumPy's OpenBLAS, as where both are installed,
-unless PHLOX_LAPACK names another library. Prints milliseconds and the ratio, the faster peer's time over Phlox's: above 1, Phlox
-is faster. The errors are the greatest differences from the same expression on float64 inputs, as a share of its greatest result,
-where both are of floats.
+Each library runs in a process of its own, with the same inputs (a million floats, unless the row says otherwise); row by row they take
+TURNS turns (1), in each of which the best of five timings counts, with THREADS threads (all cores; NumPy's functions have one). With one
+thread it is the processor's time, which other programs change less. Decompositions of Phlox call NumPy's OpenBLAS, as where both are
+installed, unless PHLOX_LAPACK names another library. Prints the median milliseconds and the ratio, the median of the faster peer's time
+over Phlox's in the same turn: above 1, Phlox is faster. The errors are the greatest differences from the same expression on float64
+inputs, as a share of its greatest result, where both are of floats.
 
-`kernels` has the rows of the table in docs/cpu.md, with one thread and in three turns unless THREADS and TURNS say otherwise; the
+`kernels` has the rows of the table in docs/cpu.md, with one thread and in seven turns unless THREADS and TURNS say otherwise; the
 errors of float64 are those from NumPy's long doubles. A row whose ratio is below the goal (GOAL) says so.
 """
 import glob
 import importlib.util
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -116,7 +117,8 @@ KERNELS = {"float32 product, 2048": ("a @ b", "a @ b"), "float64 product, 1024":
            "x.abs() ** y, a million": ("size ** y", "size ** y"), "exp, a million": ("x.exp()", "np.exp(x)"), "exp of float64": ("wide.exp()", "np.exp(wide)"),
            "3x3, 8 x 64 x 56 x 56": ("F.conv2d(c, w, padding=1)", None), "the same, channels_last": ("F.conv2d(last, w, padding=1)", None),
            "3x3, 8 x 128 x 28 x 28": ("F.conv2d(c2, w2, padding=1)", None), "3x3, 8 x 256 x 14 x 14": ("F.conv2d(c3, w3, padding=1)", None),
-           "1x1, 8 x 256 x 56 x 56 to 64": ("F.conv2d(c4, few)", None), "1x1, 8 x 256 x 14 x 14 to 1024": ("F.conv2d(c3, many)", None),
+           "1x1, 8 x 256 x 56 x 56 to 64": ("F.conv2d(c4, few)", "few @ c4"),
+           "1x1, 8 x 256 x 14 x 14 to 1024": ("F.conv2d(c3, many)", "many @ c3"),
            "7x7 of each channel, 8 x 64 x 56 x 56": ("F.conv2d(c, deep7, padding=3, groups=64)", None),
            "3x3 of each channel": ("F.conv2d(c, deep3, padding=1, groups=64)", None), "softmax, 1000 x 1000": ("lines.softmax(1)", None),
            "attention, 4 x 8 x 256 x 64": ("F.scaled_dot_product_attention(q, q, q)", None)}
@@ -183,9 +185,10 @@ def error(torch, name, code, scope):
     return float(apart[finite].max() / most[finite].max()) if finite.any() and most[finite].max() > 0 else None
 
 
-def measure(library, names):
+def steps(library, names):
+    """Name of a row -> its step and the error of what it gives."""
     if library == "numpy":
-        return measure_numpy(names)
+        return {name: (eval("lambda: " + code, scope), None) for scope, codes in [numpy_rows(names)] for name, code in codes.items()}
     torch = __import__(library)
     torch.set_num_threads(THREADS)
     scope = {"torch": torch}
@@ -194,28 +197,30 @@ def measure(library, names):
     for name, code in rows().items():
         if names and not LARGE and name not in names: continue
         exact = name.startswith("backward") or "func." in name or any(word in name for word in RANDOM)
-        found[name] = timed(eval(code, scope)), None if exact else error(torch, name, code, scope)
+        found[name] = eval(code, scope), None if exact else error(torch, name, code, scope)
     return found
 
 
-def measure_numpy(names):
+def numpy_rows(names):
+    """What NumPy's expressions use, and those by the names of rows."""
     import numpy as np
     draw = np.random.default_rng(0).standard_normal
-    if LARGE: return measure_kernels(np, lambda *sizes: draw(sizes, np.float32))
+    if LARGE: return kernel_scope(np, lambda *sizes: draw(sizes, np.float32)), {name: code for name, (_, code) in KERNELS.items() if code}
     x, y = draw((1000, 1000), np.float32), draw((1000, 1000), np.float32)
     scope = {"np": np, "x": x, "y": y, "flat": x.reshape(-1), "wide": x.astype(np.float64), "mask": x > 0, "square": x[:512, :512],
              "ints": np.random.default_rng(1).integers(0, 1000, 1000000), "tall": draw((2000, 200), np.float32)}
     scope["short"] = scope["ints"].astype(np.int32)
     scope["octets"], scope["turning"], scope["revolving"] = scope["ints"].astype(np.uint8), x + 1j * y, scope["wide"] + 1j * y
     scope["whole"] = scope["square"] @ scope["square"].T + 512 * np.eye(512, dtype=np.float32)
-    return {name: (timed(eval("lambda: " + code, scope)), None) for name, code in NUMPY.items() if not names or name in names}
+    return scope, {name: code for name, code in NUMPY.items() if not names or name in names}
 
 
-def measure_kernels(np, draw):
+def kernel_scope(np, draw):
     scope = {"np": np, "a": draw(2048, 2048), "b": draw(2048, 2048), "d": draw(1024, 1024).astype(np.float64), "m": draw(4096, 4096), "v": draw(4096),
              "long": np.random.default_rng(1).integers(0, 9, (512, 512)), "x": draw(1000000), "y": draw(1000000)}
     scope["whole"], scope["size"], scope["wide"] = scope["long"].astype(np.int32), np.abs(scope["x"]), scope["x"].astype(np.float64)
-    return {name: (timed(eval("lambda: " + code, scope)), None) for name, (_, code) in KERNELS.items() if code}
+    scope.update(c3=draw(8, 256, 196), c4=draw(8, 256, 3136), few=draw(64, 256), many=draw(1024, 256))  # kernels of one place are products
+    return scope
 
 
 def lapack():
@@ -225,27 +230,40 @@ def lapack():
     return {"PHLOX_LAPACK": found[0]} if found else {}
 
 
-def run(library, names):
+def start(library, names):
     given = {**lapack(), **os.environ, "OPENBLAS_NUM_THREADS": str(THREADS)}
-    done = subprocess.run([sys.executable, "-W", "ignore", __file__, "--measure", library, *names], capture_output=True, text=True, env=given)
-    return json.loads(done.stdout) if done.returncode == 0 else print(done.stderr[-2000:], file=sys.stderr) or {}
+    return subprocess.Popen([sys.executable, "-W", "ignore", __file__, "--measure", library, *names], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=given)
+
+
+def serve(library, names):
+    """Says which rows there are, with errors; then times a row whenever it is named."""
+    found = steps(library, names)
+    print(json.dumps({name: off for name, (_, off) in found.items()}), flush=True)
+    for line in sys.stdin:
+        print(timed(found[line.strip()][0]), flush=True)
+
+
+def ask(worker, name):
+    print(name, file=worker.stdin, flush=True)
+    return float(worker.stdout.readline())
 
 
 def main():
-    best = {library: {} for library in ("phlox", "torch", "numpy")}
-    for turn in range(int(os.environ.get("TURNS", 3 if LARGE else 1))):
-        for library, least in best.items():
-            for name, (seconds, off) in run(library, sys.argv[1:]).items():
-                least[name] = (min(seconds, least.get(name, (seconds,))[0]), off)
-    if not best["phlox"]:
+    workers = {library: start(library, sys.argv[1:]) for library in ("phlox", "torch", "numpy")}
+    errors = {library: json.loads(worker.stdout.readline() or "{}") for library, worker in workers.items()}
+    if not errors["phlox"]:
         sys.exit(1)
     show = lambda value, form: form % value if value is not None else "-"
     table = []
-    for name, (mine, off) in best["phlox"].items():
-        theirs, peer_off = best["torch"].get(name, (None, None))
-        peer = best["numpy"].get(name, (None, None))[0]
-        fastest = min((t for t in (theirs, peer) if t is not None), default=None)
-        table.append((fastest / mine if fastest else 0, name, mine, theirs, peer, off, peer_off))
+    for name, off in errors["phlox"].items():
+        turns = {library: [] for library in workers if name in errors[library]}
+        for _ in range(int(os.environ.get("TURNS", 7 if LARGE else 1))):
+            for library, times in turns.items():
+                times.append(ask(workers[library], name))
+        mine, theirs, peer = (statistics.median(turns[library]) if library in turns else None for library in workers)
+        # Of each turn, as the processor's clock changes from one to the next.
+        ratios = [statistics.median(t / m for t, m in zip(times, turns["phlox"])) for library, times in turns.items() if library != "phlox"]
+        table.append((min(ratios, default=0), name, mine, theirs, peer, off, errors["torch"].get(name)))
     print("%d threads\n%-58s %9s %9s %9s %6s %9s %9s" % (THREADS, "op, ms", "Phlox", "PyTorch", "NumPy", "ratio", "error", "PyTorch's"))
     for ratio, name, mine, theirs, peer, off, peer_off in table if LARGE else sorted(table):
         print("%-58s %9.3f %9s %9s %6s %9s %9s%s" % (name[:58], mine, show(theirs, "%.3f"), show(peer, "%.3f"), show(ratio or None, "%.2f"),
@@ -254,6 +272,6 @@ def main():
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--measure"]:
-        print(json.dumps(measure(sys.argv[2], sys.argv[3:])))
+        serve(sys.argv[2], sys.argv[3:])
     else:
         main()
