@@ -15,9 +15,9 @@
 #include "cpu/threads.h"
 
 #if defined(__AVX2__)
-// Rows and vectors of a tile, lanes, terms between two of which something is fetched, and panels
-// that each group of rows meets in turn.
-enum { ROWS = 6, ACROSS = 4, LANES = WF, STEPS = 16, SOME = 32 };
+// Rows and vectors of a tile, lanes, terms between two of which something is fetched, panels that
+// each group of rows meets in turn, and groups whose sums are near.
+enum { ROWS = 6, ACROSS = 4, LANES = WF, STEPS = 16, SOME = 32, NEAR = 24 };
 // Terms of a block at most: of a source that is far away 32 KB of a panel, for the first cache; of
 // one that is near places share the lines of the cache.
 enum { DEPTH = 512, FAR_DEPTH = 128 };
@@ -236,16 +236,22 @@ static void run_near(const px__conv_product *g, const course *o) {
         for (int64_t b = 0; b < o->blocks; b++) one_tile(g, o, &some[j], i, b, NULL, sums);
   }
 }
-// Of one that is far away each panel is read once, a block of terms that fits into the first cache
-// after the other.
+// Some groups, from `first` on, a block of terms that fits into the first cache after the other.
+static void run_some(const px__conv_product *g, const course *o, const panel *x, int64_t first,
+                     const float *next, int64_t *work) {
+  wf *sums = (wf *)(void *)g->room;
+  int64_t end = px__least(first + NEAR, o->groups);
+  for (int64_t b = 0; b < o->blocks; b++)
+    for (int64_t i = first; i < end && !px__worked(work, ROWS * o->depth); i++)
+      one_tile(g, o, x, i, b, next, sums + (i - first) * ROWS * ACROSS);
+}
+// Of one that is far away each panel is read once.
 static void run_far(const px__conv_product *g, const course *o) {
   int64_t panels = panels_of(g), work = 0;
   for (int64_t j = 0; j < panels; j++) {
     panel x = panel_of(g, j);
     const float *next = j + 1 < panels ? g->b + panel_of(g, j + 1).from : g->after;
-    for (int64_t b = 0; b < o->blocks; b++)
-      for (int64_t i = 0; i < o->groups && !px__worked(&work, ROWS * o->depth); i++)
-        one_tile(g, o, &x, i, b, next, (wf *)(void *)g->room + i * ROWS * ACROSS);
+    for (int64_t i = 0; i < o->groups; i += NEAR) run_some(g, o, &x, i, next, &work);
   }
 }
 bool px__conv_has_tiles(void) { return px_cpu_level_used() >= PX_CPU_AVX512; }
