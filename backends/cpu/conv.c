@@ -55,7 +55,8 @@ enum { UPRIGHT_POSITIONS = 256, TILE_LANES = 32 };
 enum { TILED_RESULTS = 12, TILED_CUT = 24, FAR_COLUMNS = 512 };
 // A distance of rows from which planes are not cleared before they are laid.
 enum { LONG_PITCH = 24 };
-// Units for each thread at least, where some depths of a volume are one.
+// Units for each thread at least, where some depths of a volume are one, or results are cut whose
+// sources are used as they lie.
 enum { RUNS = 4 };
 // Weights that a thread turns or adds at least.
 enum { GRAIN = 16 * 1024 };
@@ -523,20 +524,20 @@ static bool tiled_results(const conv *t, const unit *u, void *room) {
   int64_t n = (u->y1 - u->y0) * t->pitch - (t->pitch - t->x.grid);
   int64_t apart = r.depth * r.height * r.width;
   if (n < PX__CONV_LEAST) return results_f32(t, u, room);
-  px__conv_product g = {.m = u->o1 - u->o0,
-                        .n = n,
-                        .k = t->terms,
-                        .a = (const float *)t->factors + u->group * t->results * t->terms,
-                        .ar = t->row,
-                        .b = sources_f32(t, u, room),
-                        .after = t->plain ? source_after(t, u) : NULL,
-                        .at = table_of(t, u),
-                        .c = results_at_f32(t, u, 0, &r) + u->o0 * apart,
-                        .cr = apart,
-                        .pitch = t->pitch,
-                        .grid = t->x.grid,
-                        .room = t->plain ? room : NULL};
-  g.a += u->o0 * t->row;
+  px__conv_product g = {
+      .m = u->o1 - u->o0,
+      .n = n,
+      .k = t->terms,
+      .a = (const float *)t->factors + u->group * t->results * t->terms + u->o0 * t->row,
+      .ar = t->row,
+      .b = sources_f32(t, u, room),
+      .after = t->plain ? source_after(t, u) : NULL,
+      .at = table_of(t, u),
+      .c = results_at_f32(t, u, 0, &r) + u->o0 * apart,
+      .cr = apart,
+      .pitch = t->pitch,
+      .grid = t->x.grid,
+      .room = t->plain ? room : NULL};
   if (t->bias) g.bias = (const float *)t->bias + u->group * t->results + u->o0;
   px__conv_product_run(&g);
   return true;
@@ -629,7 +630,7 @@ static void share(conv *t, int64_t units, void (*run)(void *, int64_t, int64_t))
 // the threads itself, if it is not tiled.
 static int64_t choose_cuts(const conv *t, int64_t phases, int64_t units) {
   int64_t threads = px__cpu_thread_count(),
-          wanted = threads > 1 && t->plain ? 4 * threads : threads;
+          wanted = threads > 1 && t->plain ? RUNS * threads : threads;
   int64_t cuts = (wanted + units - 1) / (units + (units == 0));
   bool tiled = true;
   for (int64_t i = 0; i < phases; i++) {

@@ -95,11 +95,10 @@ static T *NAME(results_at)(const conv *t, const unit *u, int64_t i, const result
 }
 // Puts a unit's results where they belong.
 static void NAME(scatter)(const conv *t, const unit *u, const T *result, const result_grid *r) {
-  int64_t rows = u->y1 - u->y0;
+  int64_t rows = u->y1 - u->y0, plane = r->depth * r->height * r->width;
   for (int64_t i = 0; i < u->images; i++) {
-    T *to = NAME(results_at)(t, u, i, r);
-    to += u->o0 * r->depth * r->height * r->width;
-    for (int64_t o = u->o0; o < u->o1; o++, to += r->depth * r->height * r->width)
+    T *to = NAME(results_at)(t, u, i, r) + u->o0 * plane;
+    for (int64_t o = u->o0; o < u->o1; o++, to += plane)
       for (int64_t y = 0; y < rows; y++) {
         const T *from = result + (o - u->o0) * t->ld + (i * rows + y) * t->pitch;
         T *line = to + y * r->ry * r->width;

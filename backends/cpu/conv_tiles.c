@@ -15,9 +15,9 @@
 #include "cpu/threads.h"
 
 #if defined(__AVX2__)
-// Rows and vectors of a tile, lanes, terms between two of which something is fetched, panels that
-// each group of rows meets in turn, and groups whose sums are near.
-enum { ROWS = 6, ACROSS = 4, LANES = WF, STEPS = 16, SOME = 32, NEAR = 24 };
+// Rows and vectors of a tile, lanes, terms between two of which something is fetched, and panels
+// that each group of rows meets in turn.
+enum { ROWS = 6, ACROSS = 4, LANES = WF, STEPS = 16, SOME = 32 };
 // Terms of a block at most: of a source that is far away 32 KB of a panel, for the first cache; of
 // one that is near places share the lines of the cache.
 enum { DEPTH = 512, FAR_DEPTH = 128 };
@@ -240,7 +240,7 @@ static void run_near(const px__conv_product *g, const course *o) {
 static void run_some(const px__conv_product *g, const course *o, const panel *x, int64_t first,
                      const float *next, int64_t *work) {
   wf *sums = (wf *)(void *)g->room;
-  int64_t end = px__least(first + NEAR, o->groups);
+  int64_t end = px__least(first + PX__CONV_NEAR, o->groups);
   for (int64_t b = 0; b < o->blocks; b++)
     for (int64_t i = first; i < end && !px__worked(work, ROWS * o->depth); i++)
       one_tile(g, o, x, i, b, next, sums + (i - first) * ROWS * ACROSS);
@@ -251,7 +251,7 @@ static void run_far(const px__conv_product *g, const course *o) {
   for (int64_t j = 0; j < panels; j++) {
     panel x = panel_of(g, j);
     const float *next = j + 1 < panels ? g->b + panel_of(g, j + 1).from : g->after;
-    for (int64_t i = 0; i < o->groups; i += NEAR) run_some(g, o, &x, i, next, &work);
+    for (int64_t i = 0; i < o->groups; i += PX__CONV_NEAR) run_some(g, o, &x, i, next, &work);
   }
 }
 bool px__conv_has_tiles(void) { return px_cpu_level_used() >= PX_CPU_AVX512; }

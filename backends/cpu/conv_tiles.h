@@ -4,8 +4,8 @@
 #pragma once
 #include "phlox/backend.h"
 
-// Positions of a product at least.
-enum { PX__CONV_LEAST = 16 };
+// Positions of a product at least, and tiles of rows whose sums are kept between blocks of terms.
+enum { PX__CONV_LEAST = 16, PX__CONV_NEAR = 24 };
 
 // Of m results and n positions: weights are `ar` apart for each result, and follow one another, or
 // `turned` the other way round; term p of position j lies at b + at[p] + j. Of each `pitch`
@@ -24,7 +24,10 @@ typedef struct px__conv_product {
 
 // Whether this processor has tiles for it.
 bool px__conv_has_tiles(void);
-static inline int64_t px__conv_room(int64_t m) { return (m + 5) / 6 * 6 * 64; }
+static inline int64_t px__conv_room(int64_t m) {
+  int64_t tiles = (m + 5) / 6;
+  return (tiles < PX__CONV_NEAR ? tiles : PX__CONV_NEAR) * 6 * 64;
+}
 void px__conv_product_run(const px__conv_product *g);
 // The same where sums are few beside terms: n a multiple of PX__CONV_LEAST, all of them wanted.
 // `more`: they are added to what is there.

@@ -322,8 +322,8 @@ static bool place_piece(const winograd *w, const piece *p, const room *r, int64_
 // ---- units
 
 static int64_t row_of(const images *x) { return x->channels * x->width; }
-// Room for w->rows rows of tiles, and `sums` numbers for each of a place.
-static bool room_new(const winograd *w, int64_t sums, room *r) {
+// Room for w->rows rows of tiles, and `sums` numbers for each of a place. False: no memory.
+static bool room_new(winograd *w, int64_t sums, room *r) {
   int64_t tiles = w->rows * w->across, source = row_of(&w->source), result = row_of(&w->result);
   int64_t zeros = source > result ? source : result, pixels = 0;
   if (!w->source.last) pixels = (2 * w->rows + 2) * source;
@@ -333,7 +333,10 @@ static bool room_new(const winograd *w, int64_t sums, room *r) {
   int64_t lines = 2 * w->result.width * SOME, product = px__conv_room(tiles);
   int64_t all = product + PLACES * (r->seen_step + r->sums_step) + pixels + lines + zeros;
   r->product = r->all = aligned_alloc(64, ((size_t)all * sizeof(float) + 63) / 64 * 64);
-  if (!r->all) return false;
+  if (!r->all) {
+    __atomic_store_n(&w->failed, true, __ATOMIC_RELAXED);
+    return false;
+  }
   r->seen = r->product + product;
   r->sums = r->seen + PLACES * r->seen_step;
   r->pixels = r->sums + PLACES * r->sums_step;
@@ -349,7 +352,6 @@ static void share_from(const winograd *w, int64_t row, room *r) {
   if (w->seen) r->seen = w->seen + row * w->across * w->source.channels;
   if (w->spread) r->sums = w->spread + row * w->across * w->result.channels;
 }
-static void fail(winograd *w) { __atomic_store_n(&w->failed, true, __ATOMIC_RELAXED); }
 static void see_rows(const winograd *w, int64_t begin, int64_t end, const room *r) {
   for (piece p = {0}; next_piece(w, begin, end, &p);) see_piece(w, &p, r);
 }
@@ -370,10 +372,7 @@ static void run_units(void *ctx, int64_t begin, int64_t end) {
   winograd *w = ctx;
   int64_t rows = all_rows(w), bands = bands_of(w), shares = shares_of(w), blocks = blocks_of(w);
   room r;
-  if (!room_new(w, SOME, &r)) {
-    fail(w);
-    return;
-  }
+  if (!room_new(w, SOME, &r)) return;
   for (int64_t i = begin; i < end && !px__cpu_stopped(); i++) {
     int64_t band = i / shares, share = i % shares;
     int64_t from = rows * band / bands, to = rows * (band + 1) / bands;
@@ -421,10 +420,7 @@ static void spread_piece(const winograd *w, const piece *p, const room *r, int64
 static void share_rows(void *ctx, int64_t begin, int64_t end) {
   winograd *w = ctx;
   room r;
-  if (!room_new(w, SOME, &r)) {
-    fail(w);
-    return;
-  }
+  if (!room_new(w, SOME, &r)) return;
   for (int64_t row = begin, next; row < end && !px__cpu_stopped(); row = next) {
     next = px__least(row + w->rows, end);
     share_from(w, row, &r);
@@ -485,10 +481,7 @@ static void run_parts(void *ctx, int64_t begin, int64_t end) {
   winograd *w = ctx;
   int64_t lanes = w->result.channels / LANES, shares = part_shares(w);
   room r;
-  if (!room_new(w, (lanes + w->cuts - 1) / w->cuts * LANES, &r)) {
-    fail(w);
-    return;
-  }
+  if (!room_new(w, (lanes + w->cuts - 1) / w->cuts * LANES, &r)) return;
   for (int64_t i = begin; i < end; i++) {
     share x = share_of(w, i % shares);
     add_part(w, i / shares, &x, &r);
@@ -538,23 +531,21 @@ static WIDE void place_weights(void *ctx, int64_t begin, int64_t end) {
 // ---- which convolutions
 
 static winograd winograd_of(const conv *t) {
-  bool back = t->what == 'i';
-  images in = {(float *)t->in, t->c, t->h, t->w, t->pixels};
-  images out = {t->out, t->oc, t->oh, t->ow, t->pixels};
+  bool back = t->what == 'i', forward = t->what == 'f';
+  images in = {back ? t->out : (float *)t->in, t->c, t->h, t->w, t->pixels};
+  images out = {forward ? t->out : (float *)t->grad, t->oc, t->oh, t->ow, t->pixels};
   winograd w = {.source = in,
                 .result = out,
                 .n = t->n,
                 .top = t->ph,
                 .left = t->pw,
-                .weight = (float *)t->weight,
+                .weight = t->what == 'w' ? t->out : (float *)t->weight,
                 .bias = t->bias,
                 .result_step = t->k,
                 .channel_step = t->last ? 1 : TAPS,
                 .tap_step = t->last ? t->c : 1};
-  if (t->what == 'w') w.result.at = (float *)t->grad, w.weight = t->out;
   if (back) {
-    w.source = out, w.source.at = (float *)t->grad;
-    w.result = in, w.result.at = t->out;
+    w.source = out, w.result = in;
     w.top = REACH - 1 - t->ph, w.left = REACH - 1 - t->pw, w.turned = true;
     w.result_step = w.channel_step, w.channel_step = t->k;
   }
@@ -568,7 +559,7 @@ bool px__conv_winograd_pays(const conv *t) {
   if (!dense || !flat || t->c % LANES || t->oc % LANES || t->c < LEAST || t->oc < LEAST)
     return false;
   winograd w = winograd_of(t);
-  return w.top >= 0 && w.left >= 0 && all_rows(&w) * w.across >= TILES && px__conv_has_tiles();
+  return w.top >= 0 && w.left >= 0 && all_tiles(&w) >= TILES && px__conv_has_tiles();
 }
 // As many rows as the second cache holds, of so many numbers for each place of a tile; `least`
 // tiles at least.

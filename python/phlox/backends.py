@@ -115,6 +115,15 @@ def _set_all(module, values):
     return before
 
 
+@contextmanager
+def _for_a_while(set_flags, *values):
+    before = set_flags(*values)
+    try:
+        yield
+    finally:
+        set_flags(*before)
+
+
 def _set_cudnn(_enabled=None, _benchmark=None, _benchmark_limit=None, _deterministic=None,
                _allow_tf32=None):
     if _benchmark_limit not in (None, 10):
@@ -125,27 +134,17 @@ def _set_cudnn(_enabled=None, _benchmark=None, _benchmark_limit=None, _determini
     return enabled, benchmark, None, deterministic, allow_tf32
 
 
-@contextmanager
 def _cudnn_flags(enabled=False, benchmark=False, benchmark_limit=10, deterministic=False,
                  allow_tf32=True):
-    before = _set_cudnn(enabled, benchmark, benchmark_limit, deterministic, allow_tf32)
-    try:
-        yield
-    finally:
-        _set_cudnn(*before)
+    return _for_a_while(_set_cudnn, enabled, benchmark, benchmark_limit, deterministic, allow_tf32)
 
 
 def _set_nnpack(_enabled):
     return _set_all(nnpack, {"enabled": _enabled})
 
 
-@contextmanager
 def _nnpack_flags(enabled=False):
-    before = _set_nnpack(enabled)
-    try:
-        yield
-    finally:
-        _set_nnpack(*before)
+    return _for_a_while(_set_nnpack, enabled)
 
 
 class cuFFTPlanCache:
