@@ -30,9 +30,9 @@ OPT      ?= $(if $(SAN),-O1 -g1,-O2 -g)
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -Wno-maybe-uninitialized $(if $(findstring undefined,$(SAN)),-fno-sanitize-recover=all))
 # A library that Python loads has no room in the static block of thread-local storage; descriptors are fast without it.
 TLSFLAG  := $(shell $(CC) -mtls-dialect=gnu2 -E -x c /dev/null >/dev/null 2>&1 && echo -mtls-dialect=gnu2)
-# gcc copies and clears what is small, or of unknown size, by `rep`, which costs more to start than libc's functions take.
-NOREP    := -mmemcpy-strategy=libcall:-1:noalign -mmemset-strategy=libcall:-1:noalign
-NOREP    := $(shell $(CC) $(NOREP) -E -x c /dev/null >/dev/null 2>&1 && echo $(NOREP))
+# gcc copies and clears what is small, or of unknown size, by `rep`, which costs more to start than libc's functions take. This option alone holds where
+# room counts (-Os), too.
+NOREP    := $(shell $(CC) -Werror -mstringop-strategy=libcall -E -x c /dev/null >/dev/null 2>&1 && echo -mstringop-strategy=libcall)
 # Functions of other libraries are called through the table of addresses, without a stub before it, and begin at half a line of the instruction cache: a
 # call from Python runs through three libraries, and a small op is 3 to 7 % of its time faster.
 CALLS    := $(shell $(CC) -Werror -fno-plt -falign-functions=32 -E -x c /dev/null >/dev/null 2>&1 && echo -fno-plt -falign-functions=32)
@@ -131,9 +131,9 @@ $(O)/%.o: %.c | $(GENHEAD)
 $(O)/backends/cuda/%.o: TLSFLAG :=
 $(O)/src/base/memory.o: CPPFLAGS += -DPX__VERSION='"$(VERSION)"'
 $(O)/src/base/memory.o: Makefile
-# What waits for others, or for LAPACK, or runs once for a layer or a batch, takes no time of its own: room counts.
-COLD     := $(wildcard src/comm/*.c src/data/*.c src/io/*.c src/parallel/*.c) $(addprefix src/optim/,clip.c lbfgs.c scheduler.c schedules.c) \
-  $(addprefix src/nn/,adaptive.c containers.c dict.c flops.c fuse.c init.c init_matrix.c layer_code.c layer_norm.c layer_sized.c lazy.c prune.c state.c \
+# What waits for others, or for LAPACK, or runs once for a layer or a batch, takes no time of its own: room counts. Files have tensors by ten thousands.
+COLD     := $(wildcard src/comm/*.c src/data/*.c src/io/checkpoint*.c src/parallel/*.c) $(addprefix src/optim/,clip.c lbfgs.c scheduler.c schedules.c) \
+  $(addprefix src/nn/,adaptive.c containers.c flops.c fuse.c init.c init_matrix.c layer_code.c layer_norm.c layer_sized.c lazy.c prune.c state.c \
   sync_norm.c text.c visit.c) \
   $(addprefix src/ops/,factor.c fft.c fractional.c grid.c histogram.c integers.c jit.c jit_words.c linalg.c linalg_sums.c loss_ctc.c masked.c patches.c \
   quantile.c recurrent_pack.c solve.c statistics.c stft.c volume.c volume_pool.c windows.c \
@@ -142,8 +142,8 @@ COLD     := $(wildcard src/comm/*.c src/data/*.c src/io/*.c src/parallel/*.c) $(
   $(addprefix src/autograd/,engine/flops.c engine/gradcheck.c rules/grad_factor.c rules/grad_fft.c rules/grad_norm.c rules/grad_recurrent.c rules/grad_solve.c) \
   $(addprefix src/,call/batch.c call/schema.c device/configure.c nn/attention.c nn/recurrent.c nn/transformer.c)
 # Of the extension all but what calls of ops, tensors and modules go through.
-WARM     := args attributes bind construct convert device dtype function handle index methods module nn_call nn_class nn_functions nn_hooks nn_invoke nn_method nn_methods nn_module nn_values nn_views \
-  number ops optim override several signature size stream subclass tensor
+WARM     := args attributes bind construct convert device dtype foreach function handle index methods module nn_call nn_class nn_functions nn_hooks nn_invoke nn_method nn_methods nn_module nn_values nn_views \
+  number ops optim override pickle several signature size storage stream subclass tensor tree unpickle unpickle_globals
 COLDEXT  := $(filter-out $(WARM:%=python/ext/%.c),$(EXT))
 # An op's formulas, checks and C functions hand on to the driver: a sixth of their room, and a call from C took as long.
 $(O)/gen/layers.o $(OPSGEN:%.c=$(O)/gen/%.o) $(COLD:%.c=$(O)/%.o) $(COLDEXT:python/%.c=$(O)/%.o): CFLAGS := $(subst -O2,-Os,$(CFLAGS))

@@ -71,6 +71,11 @@ static int to_complex(ext_frame *frame, PyObject *object, px_value *out) {
   return 1;
 }
 
+static bool is_value(const char *name) {
+  return !strcmp(name, "value") || !strcmp(name, "fill_value");
+}
+static bool is_end(const char *name) { return !strcmp(name, "start") || !strcmp(name, "end"); }
+
 static int to_tensor(const ext_signature *s, int i, ext_frame *frame, PyObject *object,
                      px_value *out) {
   if (ext_is_tensor(object)) {
@@ -79,9 +84,7 @@ static int to_tensor(const ext_signature *s, int i, ext_frame *frame, PyObject *
   }
   px_scalar scalar;
   const char *name = s->op->params[i].name;
-  bool value = !strcmp(name, "value") || !strcmp(name, "fill_value");
-  value |= !strcmp(name, "start") || !strcmp(name, "end");
-  if (PyComplex_Check(object) && (value || ext_takes_number(s->op, i)))
+  if (PyComplex_Check(object) && (is_value(name) || is_end(name) || ext_takes_number(s->op, i)))
     return to_complex(frame, object, out);
   if (!ext_takes_number(s->op, i) || !ext_is_number(object)) return 0;
   if (ext_to_scalar(object, &scalar) < 0) return -1;
@@ -92,8 +95,8 @@ static int to_tensor(const ext_signature *s, int i, ext_frame *frame, PyObject *
 // Whether an end of a line is taken as a tensor, by another form: a complex one, and one that has a
 // value for each place of a mapping.
 static bool is_tensor_end(const ext_signature *s, int i, const px_tensor *t) {
-  const char *name = s->op->params[i].name, *function = s->op->python_name;
-  if (strcmp(name, "start") != 0 && strcmp(name, "end") != 0) return false;
+  const char *function = s->op->python_name;
+  if (!is_end(s->op->params[i].name)) return false;
   bool line = !strcmp(function, "linspace") || !strcmp(function, "logspace");
   return px_dtype_is_complex(px_tensor_dtype(t)) || (line && px_tensor_is_batched(t));
 }
@@ -104,8 +107,7 @@ static int to_scalar(const ext_signature *s, int i, ext_frame *frame, PyObject *
     return 0;
   if (ext_is_tensor(object) && is_tensor_end(s, i, ext_tensor(object))) return 0;
   if (ext_to_scalar(object, &scalar) < 0) return -1;
-  if (ext_is_tensor(object) &&
-      (!strcmp(s->op->params[i].name, "value") || !strcmp(s->op->params[i].name, "fill_value"))) {
+  if (ext_is_tensor(object) && is_value(s->op->params[i].name)) {
     frame->read_at = px_tensor_device(ext_tensor(object));
     frame->reads = frame->read_at.type == PX_CUDA;
   }

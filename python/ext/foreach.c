@@ -172,21 +172,33 @@ static Py_ssize_t count_of(const form *f, PyObject *const *items) {
 
 // ---- calls
 
-static PyObject *call_one(const form *f, PyObject *const *items, Py_ssize_t i) {
-  PyObject *args[PARAMS];
-  Py_ssize_t nargs = 0, named = 0;
-  for (int k = 0; k < PARAMS; k++)
-    if (items[k]) args[nargs++] = is_list(items[k]) ? PyTuple_GET_ITEM(items[k], i) : items[k];
-  EXT_OWNED *names = PyTuple_New(nargs > f->row->plain ? nargs - f->row->plain : 0);
-  for (int k = f->row->plain; names && k < PARAMS; k++)
-    if (items[k]) PyTuple_SET_ITEM(names, named++, Py_NewRef(f->keywords[k]));
-  if (!names) return NULL;
-  return PyObject_Vectorcall(f->op, args, (size_t)(nargs - named), named ? names : NULL);
+// The arguments of a call: the i-th items of lists stand in for them.
+typedef struct call {
+  PyObject *args[PARAMS], *lists[PARAMS], *names;
+  Py_ssize_t count, named;
+} call;
+
+// All but the items, which are the same for all calls.
+static int call_begin(call *c, const form *f, PyObject *const *items) {
+  *c = (call){.count = 0};
+  for (int k = 0; k < PARAMS; k++) {
+    if (!items[k]) continue;
+    c->lists[c->count] = is_list(items[k]) ? items[k] : NULL;
+    c->args[c->count++] = items[k];
+    c->named += k >= f->row->plain;
+  }
+  c->names = c->named ? PyTuple_New(c->named) : NULL;
+  Py_ssize_t at = 0;
+  for (int k = f->row->plain; c->names && k < PARAMS; k++)
+    if (items[k]) PyTuple_SET_ITEM(c->names, at++, Py_NewRef(f->keywords[k]));
+  return c->named && !c->names ? -1 : 0;
 }
 
-static int call_each(const form *f, PyObject *const *items, Py_ssize_t count, PyObject *results) {
+static int call_each(const form *f, call *c, Py_ssize_t count, PyObject *results) {
   for (Py_ssize_t i = 0; i < count; i++) {
-    PyObject *result = call_one(f, items, i);
+    for (Py_ssize_t k = 0; k < c->count; k++)
+      if (c->lists[k]) c->args[k] = PyTuple_GET_ITEM(c->lists[k], i);
+    PyObject *result = PyObject_Vectorcall(f->op, c->args, (size_t)(c->count - c->named), c->names);
     if (!result) return -1;
     if (f->in_place)
       Py_DECREF(result);
@@ -214,12 +226,14 @@ static int check_leaves(PyObject *list) {
 
 // What devices are given to do goes to them together.
 static PyObject *call_all(const form *f, PyObject *const *items, PyObject *self) {
+  call c;
   Py_ssize_t count = count_of(f, items);
   if (count < 0 || (f->in_place && check_leaves(items[0]) < 0)) return NULL;
   EXT_OWNED *results = PyTuple_New(f->in_place ? 0 : count);
-  if (!results) return NULL;
+  if (!results || call_begin(&c, f, items) < 0) return NULL;
   px_together_begin();
-  int called = call_each(f, items, count, results);
+  int called = call_each(f, &c, count, results);
+  Py_XDECREF(c.names);
   px_status issued = px_together_end(called < 0 ? PX_RUNTIME : PX_OK);
   if (called < 0) return NULL;
   EXT_TRY(issued);

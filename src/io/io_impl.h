@@ -51,7 +51,7 @@ const char *px__type_name(px_dtype dtype);  // as files have it, "F32"; NULL: th
 // A cursor over the JSON text of a file, in which the texts that are read are decoded where they
 // stand. `of` says in messages what cannot be read.
 typedef struct px__json {
-  char *text;
+  char *text;  // a zero stands behind it
   size_t length, at;
   const char *path, *of;
   bool first;  // no part of the object or array at hand has been read

@@ -20,15 +20,16 @@ static px_status wrong(const px__json *json, const char *what) {
 
 static bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
-char px__json_peek(px__json *json) {
-  while (json->at < json->length && is_blank(json->text[json->at])) json->at++;
-  return json->at < json->length ? json->text[json->at] : 0;
+static inline char peek(px__json *json) {
+  while (is_blank(json->text[json->at])) json->at++;
+  return json->text[json->at];
 }
+char px__json_peek(px__json *json) { return peek(json); }
 
 static px_status step(px__json *json, char expected) {
   char what[] = "'?' expected";
   what[1] = expected;
-  if (px__json_peek(json) != expected) return wrong(json, what);
+  if (peek(json) != expected) return wrong(json, what);
   json->at++;
   return PX_OK;
 }
@@ -39,15 +40,14 @@ px_status px__json_begin(px__json *json, char bracket) {
 }
 
 px_status px__json_more(px__json *json, char bracket, bool *more) {
-  *more = px__json_peek(json) != bracket;
+  *more = peek(json) != bracket;
   if (*more && !json->first) PX_TRY(step(json, ','));
   json->first = false;
   return *more ? PX_OK : step(json, bracket);
 }
 
 px_status px__json_end(px__json *json) {
-  return px__json_peek(json) || json->at < json->length ? wrong(json, "more than one value")
-                                                        : PX_OK;
+  return peek(json) || json->at < json->length ? wrong(json, "more than one value") : PX_OK;
 }
 
 static px_status parser_reset(json_tokener **parser, const char *path) {
@@ -92,18 +92,24 @@ px_status px__json_skip(px__json *json) {
 static bool escapes_itself(char c) { return c == '"' || c == '\\' || c == '/'; }
 static bool is_letter(char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; }
 
-// How many letters stand at the beginning of eight bytes, which are looked at together. A
-// subtraction of a limit sets the top bit of each byte below it; its borrow may mark bytes behind
-// such a one, which do not count.
+enum { BLOCK = 16 };  // bytes that are looked at together
+typedef signed char block __attribute__((vector_size(BLOCK)));
+
+// How many letters stand at the beginning of a block. A byte that is none has all its bits set in
+// what is compared; a byte over 127 is negative here.
 static size_t letters_of(const char *text) {
-  const uint64_t ones = 0x0101010101010101, tops = 0x80 * ones;
-  uint64_t x;
+  block x;
+  uint64_t marks[2];
   memcpy(&x, text, sizeof x);
-  x = le64toh(x);
-  uint64_t quote = x ^ ones * '"', slash = x ^ ones * '\\';
-  uint64_t below = (x - ones * ' ') | (quote - ones) | (slash - ones), above = x | (x + ones);
-  uint64_t marks = ((below & ~x) | above) & tops;
-  return marks ? (size_t)__builtin_ctzll(marks) / 8 : sizeof x;
+  block others = (x < ' ') | (x == '"') | (x == '\\') | (x > '~');
+  memcpy(marks, &others, sizeof marks);
+  if (marks[0]) return (size_t)__builtin_ctzll(le64toh(marks[0])) / 8;
+  return marks[1] ? 8 + (size_t)__builtin_ctzll(le64toh(marks[1])) / 8 : BLOCK;
+}
+
+// The letters at the beginning of a text, but for few that are counted at the next call.
+static size_t letters_before(const char *text, size_t rest) {
+  return rest >= BLOCK ? letters_of(text) : rest && is_letter(*text);
 }
 
 // The closing quote of a text of ASCII whose escapes stand for themselves; 0 for any other value.
@@ -112,9 +118,9 @@ static size_t plain_end(const px__json *json, size_t limit, bool *escapes) {
   size_t rest = json->length - json->at, end = rest < limit ? rest : limit;
   if (!end || *text != '"') return 0;
   for (size_t i = 1; i < end;) {
-    size_t letters = end - i >= 8 ? letters_of(text + i) : is_letter(text[i]);
+    size_t letters = letters_before(text + i, end - i);
     i += letters;
-    if (letters) continue;
+    if (letters == BLOCK || i == end || is_letter(text[i])) continue;
     if (text[i] == '"') return json->at + i;
     if (text[i] != '\\' || ++i == end || !escapes_itself(text[i])) return 0;
     *escapes = true;
@@ -126,15 +132,20 @@ static size_t plain_end(const px__json *json, size_t limit, bool *escapes) {
 // The text, decoded where it stands.
 static const char *take_plain(px__json *json, size_t end, bool escapes) {
   char *begin = json->text + json->at + 1, *to = begin, *stop = json->text + end;
-  for (const char *from = begin; escapes && from < stop; from++)
-    *to++ = *from == '\\' ? *++from : *from;
+  for (const char *from = begin; escapes && from < stop;) {
+    size_t letters = letters_before(from, (size_t)(stop - from));
+    memmove(to, from, letters);
+    to += letters;
+    from += letters;
+    if (letters < BLOCK && from < stop && *from == '\\') *to++ = from[1], from += 2;
+  }
   *(escapes ? to : stop) = 0;
   json->at = end + 1;
   return begin;
 }
 
 px_status px__json_text(const char **out, px__json *json, size_t limit) {
-  px__json_peek(json);
+  peek(json);
   char *place = json->text + json->at;
   json_object *value;
   bool escapes = false;
@@ -153,7 +164,7 @@ px_status px__json_key(const char **out, px__json *json) {
   PX_TRY(px__json_text(out, json, KEY_LIMIT));
   if (!*out) return wrong(json, "a member without a name");
   PX_TRY(step(json, ':'));
-  px__json_peek(json);
+  peek(json);
   return PX_OK;
 }
 
@@ -189,12 +200,12 @@ px_status px__json_sizes(int64_t *out, int room, int *count, px__json *json) {
   bool more;
   int64_t size;
   *count = -1;
-  if (px__json_peek(json) != '[') return px__json_skip(json);
+  if (peek(json) != '[') return px__json_skip(json);
   PX_TRY(px__json_begin(json, '['));
   for (*count = 0;; ++*count) {
     PX_TRY(px__json_more(json, ']', &more));
     if (!more) return PX_OK;
-    px__json_peek(json);
+    peek(json);
     PX_TRY(size_read(&size, json));
     if (*count < room) out[*count] = size;
   }

@@ -303,19 +303,29 @@ static px_status read_tensor(px_tensor **out, header *h, const entry *e, px_devi
   // A bool is one byte, 0 or 1: any other would be a trap for C.
   for (int64_t i = 0; e->dtype == PX_BOOL && i < e->end - e->begin; i++)
     ((uint8_t *)room)[i] = ((uint8_t *)room)[i] != 0;
-  return px_to(out, host, PX_DTYPE_NONE, device.type < 0 ? px_cpu() : device, false, false);
+  if (device.type < 0) return *out = PX_MOVE(host), PX_OK;
+  return px_to(out, host, PX_DTYPE_NONE, device, false, false);
+}
+
+// Puts an entry's tensor into the dict; *twice says that its name stood there.
+static px_status read_entry(bool *twice, px_dict *tensors, header *h, const entry *e,
+                            px_device device) {
+  PX_SCOPED(px_tensor) t = NULL;
+  int64_t before = px_dict_size(tensors);
+  if (e->foreign) return *twice = px_dict_get(tensors, e->name), PX_OK;
+  PX_TRY(read_tensor(&t, h, e, device));
+  PX_TRY(px_dict_set(tensors, e->name, t));
+  *twice = px_dict_size(tensors) == before;
+  return PX_OK;
 }
 
 static px_status read_all(px_dict *tensors, header *h, px_device device) {
   PX_TRY(layout_check(h));
   for (size_t i = 0; i < entry_count(h); i++) {
-    PX_SCOPED(px_tensor) t = NULL;
+    bool twice = false;
     const entry *e = entry_at(h, i);
-    PX_CHECK(!px_dict_get(tensors, e->name), PX_RUNTIME, "'%s': the name '%.200s' stands twice",
-             h->file.path, e->name);
-    if (e->foreign) continue;
-    PX_TRY(read_tensor(&t, h, e, device));
-    PX_TRY(px_dict_set(tensors, e->name, t));
+    PX_TRY(read_entry(&twice, tensors, h, e, device));
+    PX_CHECK(!twice, PX_RUNTIME, "'%s': the name '%.200s' stands twice", h->file.path, e->name);
   }
   return PX_OK;
 }

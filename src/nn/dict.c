@@ -57,14 +57,16 @@ static uint64_t mixed(uint64_t a, uint64_t b) {
 }
 
 static uint64_t hash_of(const char *name) {
-  size_t length = strlen(name);
-  uint64_t hash = secret() ^ length;
-  for (size_t at = 0; at < length; at += sizeof(uint64_t)) {
-    uint64_t word = 0, rest = length - at;
-    memcpy(&word, name + at, rest < sizeof word ? rest : sizeof word);
-    hash = mixed(hash ^ word, 0x9e3779b97f4a7c15u ^ secret());
+  const uint64_t key = secret(), by = 0x9e3779b97f4a7c15u ^ key;
+  size_t length = strlen(name), at = 0;
+  uint64_t hash = key ^ length, word;
+  for (; at + sizeof word <= length; at += sizeof word) {
+    memcpy(&word, name + at, sizeof word);
+    hash = mixed(hash ^ word, by);
   }
-  return mixed(hash, 0xd6e8feb86659fd93u);
+  word = 0;
+  memcpy(&word, name + at, length - at);
+  return mixed(mixed(hash ^ word, by), 0xd6e8feb86659fd93u);
 }
 
 // The slot of a name, or the free one that it would take. There are slots, and a free one.
@@ -94,15 +96,12 @@ static px_status more_slots(px_dict *dict) {
   return PX_OK;
 }
 
-static px_status dict_add(row **out, px_dict *dict, const char *name, uint64_t hash) {
+static px_status dict_add(px_dict *dict, int *slot, const char *name, uint64_t hash) {
   char *copy;
   PX_TRY(px__nn_grow((void **)&dict->rows, &dict->room, dict->count, sizeof(row)));
-  PX_TRY(more_slots(dict));
   PX_TRY(px_strdup(&copy, name));
-  int *slot = slot_of(dict, name, hash);
-  *out = &dict->rows[dict->count++];
-  **out = (row){copy, NULL, hash};
-  *slot = dict->count;
+  dict->rows[dict->count] = (row){copy, NULL, hash};
+  *slot = ++dict->count;
   return PX_OK;
 }
 
@@ -111,8 +110,10 @@ px_status px_dict_set(px_dict *dict, const char *name, px_tensor *value) {
   PX_GIVEN(name);
   PX_GIVEN(value);
   uint64_t hash = hash_of(name);
-  row *at = dict_find(dict, name, hash);
-  if (!at) PX_TRY(dict_add(&at, dict, name, hash));
+  PX_TRY(more_slots(dict));
+  int *slot = slot_of(dict, name, hash);
+  if (!*slot) PX_TRY(dict_add(dict, slot, name, hash));
+  row *at = &dict->rows[*slot - 1];
   px_tensor *old = at->value;
   at->value = px_retain(value);
   px_release(old);

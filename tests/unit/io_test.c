@@ -151,18 +151,18 @@ PX_TEST(names_may_hold_anything) {
   }
 }
 
-// Letters are looked at by eights: each kind of other byte stands at each place of one.
+// Letters are looked at by sixteens: each kind of other byte stands at each place of one.
 PX_TEST(a_name_comes_back_whatever_stands_where_in_it) {
   static const char *const odd[] = {"\"", "\\", "/", "~", "\x7f", "\x1f", " ", "\n", "é", "z"};
   PX_SCOPED(px_dict) state = dict();
   PX_SCOPED(px_dict) back = NULL;
-  char name[32];
+  char before[34], after[18], name[64];
   float number = 0;
+  memset(before, 'a', sizeof before), memset(after, 'b', sizeof after);
   for (size_t k = 0; k < sizeof odd / sizeof *odd; k++)
-    for (int at = 0; at < 18; at++)
-      for (int behind = 0; behind < 10; behind++, number++) {
-        snprintf(name, sizeof name, "%.*s%s%.*s", at, "aaaaaaaaaaaaaaaaaa", odd[k], behind,
-                 "bbbbbbbbbb");
+    for (int at = 0; at < (int)sizeof before; at++)
+      for (int behind = 0; behind < (int)sizeof after; behind++, number++) {
+        snprintf(name, sizeof name, "%.*s%s%.*s", at, before, odd[k], behind, after);
         keep(state, name, &number, 0, NULL, PX_FLOAT32);
       }
   PX_SCOPED(px_tree) tree = NULL;
@@ -462,6 +462,10 @@ PX_TEST(a_name_stands_once) {
   refuses(
       "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
       "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+      8, "'a' stands twice");
+  refuses(
+      "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+      "\"a\":{\"dtype\":\"F6\",\"shape\":[1],\"data_offsets\":[4,8]}}",
       8, "'a' stands twice");
 }
 
