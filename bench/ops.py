@@ -244,6 +244,8 @@ def serve(library, names):
 
 
 def ask(worker, name):
+    # Threads of the library before may wait busily for the next call: OpenBLAS's do for 0.12 s.
+    if THREADS > 1: time.sleep(0.15)
     print(name, file=worker.stdin, flush=True)
     return float(worker.stdout.readline())
 

@@ -46,13 +46,14 @@ enum { MAX_PARTS = 8, PART_ELEMENTS = 128 * 1024, CUT_CHANNELS = 8, CUT_WIDE = 3
 // And results of a group at most, in whole vectors but for a tenth, for which it is cheaper to pack
 // their gradients than what they see.
 enum { NARROW = 128 };
-// Terms, results, weights and positions from which a row of the product may be a position, and
-// lanes of a tile.
+// Terms, results, weights and positions from which a row of the product may be a position; the
+// columns of a unit whose source is used as it lies then, and lanes of a tile.
 enum { UPRIGHT_TERMS = 256, UPRIGHT_RESULTS = 64, UPRIGHT_WEIGHTS = 32 * 1024 };
-enum { UPRIGHT_POSITIONS = 256, TILE_LANES = 32 };
+enum { UPRIGHT_POSITIONS = 256, UPRIGHT_COLUMNS = 96, TILE_LANES = 32 };
 // Results of a group at least for tiles that need nothing packed or turned (conv_tiles.h), and of a
-// cut of them, and positions of a unit at most whose source is used where it lies.
-enum { TILED_RESULTS = 12, TILED_CUT = 24, FAR_COLUMNS = 512 };
+// cut of them, also of sources that are laid first, and positions of a unit at most whose source is
+// used where it lies.
+enum { TILED_RESULTS = 12, TILED_CUT = 24, LAID_CUT = 128, FAR_COLUMNS = 512 };
 // A distance of rows from which planes are not cleared before they are laid.
 enum { LONG_PITCH = 24 };
 // Units for each thread at least, where some depths of a volume are one, or results are cut whose
@@ -74,6 +75,10 @@ enum { TURNED = 16 };
 static int64_t turned_blocks(const conv *t) { return (t->cg + TURNED - 1) / TURNED; }
 
 static int64_t all_images(const conv *t) { return t->n * t->z.grid; }
+// Elements of an image of the source.
+static int64_t image_of(const conv *t) {
+  return t->channels * t->groups * t->z.source * t->y.source * t->x.source;
+}
 
 // ---- planes of one dimension
 
@@ -291,6 +296,10 @@ static int64_t even_rows(const conv *t, int64_t most) {
 static bool same_place(const conv_axis *a) {
   return a->count == 1 && a->step == 1 && a->shift == 0 && a->grid == a->source;
 }
+// Whether the source serves as it lies.
+static bool lies_there(const conv *t) {
+  return same_place(&t->z) && same_place(&t->y) && same_place(&t->x);
+}
 // The phases of one convolution have images and rows of the first one.
 static void choose_rows(conv *t, const conv *like) {
   if (like) {
@@ -298,7 +307,8 @@ static void choose_rows(conv *t, const conv *like) {
     t->images = like->images, t->rows = like->rows;
     return;
   }
-  t->images = (COLUMNS + t->p - 1) / t->p;
+  int64_t columns = t->tiled ? t->p : t->upright && lies_there(t) ? UPRIGHT_COLUMNS : COLUMNS;
+  t->images = (columns + t->p - 1) / t->p;
   if (t->images > all_images(t)) t->images = all_images(t);
   choose_planes(&t->y, t->images == 1);
   t->rows = t->y.grid;
@@ -325,12 +335,13 @@ static void place_terms(conv *t, int64_t turn, int64_t *table) {
             plane * t->plane + offset_of(&t->y, i) * t->pitch + offset_of(&t->x, j);
       }
 }
-// Where the positions of a unit lie in its planes.
+// Where the positions of a unit lie in its planes, or in the source.
 static bool place_columns(conv *t) {
-  int64_t n = t->images * t->rows * t->x.grid;
+  int64_t grid = t->x.grid, image = t->rows * grid, n = t->images * image;
+  int64_t apart = t->plain ? image_of(t) : t->rows * t->pitch;
   t->columns = malloc((size_t)n * sizeof *t->columns);
   for (int64_t i = 0; t->columns && i < n; i++)
-    t->columns[i] = i / t->x.grid * t->pitch + i % t->x.grid;
+    t->columns[i] = i / image * apart + i % image / grid * t->pitch + i % grid;
   return t->columns != NULL;
 }
 // ---- the plan of pixels
@@ -433,19 +444,19 @@ static bool is_upright(const conv *t) {
   if (t->terms < UPRIGHT_TERMS || t->results < UPRIGHT_RESULTS) return false;
   if (t->terms * t->results < UPRIGHT_WEIGHTS || t->n * t->seen < UPRIGHT_POSITIONS) return false;
   if (10 * t->results < 9 * tiles * TILE_LANES) return false;
-  bool same = same_place(&t->z) && same_place(&t->y) && same_place(&t->x);
-  return !same || t->p < COLUMNS;
+  return !lies_there(t) || t->p < COLUMNS;
 }
 // Whether results are tiles of rows of weights and of positions that follow one another. Where too
 // many lanes of vectors are empty, or places that a stride keeps apart share no lines of the cache,
 // others are better: the upright way, or for one place and many results a product with panels.
 static bool is_tiled(const conv *t) {
-  bool dense = t->sd == 1 && t->sh == 1 && t->sw == 1;
+  bool dense = t->sd == 1 && t->sh == 1 && t->sw == 1, small = t->p < COLUMNS;
   if (t->dtype != PX_FLOAT32 || t->what == 'w' || (t->what == 'i' && !dense)) return false;
-  if (t->term != 1 || t->p < COLUMNS || t->results < TILED_RESULTS) return false;
+  if (t->term != 1 || t->results < TILED_RESULTS) return false;
+  if (small && (t->p < PX__CONV_ALONE || !lies_there(t))) return false;
   int64_t pitch = same_place(&t->x) ? t->x.grid : t->x.grid + 1;
   bool full = 100 * vectors_in(t, t->y.grid, pitch) * 16 <= 105 * t->y.grid * t->x.grid;
-  if (same_place(&t->x) && !full && t->results > t->terms) return false;
+  if (!small && same_place(&t->x) && !full && t->results > t->terms) return false;
   return px__conv_has_tiles() && ((dense && full) || !is_upright(t));
 }
 // What follows from the axes and channels. False if there was no memory.
@@ -457,7 +468,8 @@ static bool plan(conv *t, const conv *like) {
   t->upright = !t->tiled && is_upright(t);
   choose_pitch(t);
   choose_rows(t, like);
-  t->plain = t->images == 1 && same_place(&t->z) && same_place(&t->y) && same_place(&t->x);
+  bool together = t->images == 1 || (t->upright && t->z.grid == 1);
+  t->plain = together && lies_there(t);
   t->plane = t->images * (t->rows + t->y.reach) * t->pitch + t->x.reach;
   t->strips = sources * t->y.planes * t->x.planes * t->plane + PX__GEMM_SLACK;
   if (t->plain) t->strips = t->tiled ? px__conv_room(t->results) + PX__GEMM_SLACK : 0;
@@ -625,18 +637,24 @@ static void share(conv *t, int64_t units, void (*run)(void *, int64_t, int64_t))
   double work = (double)t->n * (double)t->seen * (double)t->k * (double)t->oc;
   px__cpu_parallel(units, work < 1e5 ? units : 1, run, t);
 }
-// Cuts of the results where several threads would have few units: each lays its sources anew,
-// unless they are used as they lie, and sums are the same. A single unit is a product that shares
-// the threads itself, if it is not tiled.
+static int64_t cuts_for(int64_t wanted, int64_t units) {
+  return units ? (wanted + units - 1) / units : 1;
+}
+// Cuts of the results where several threads would have few units, so that none waits long for the
+// last: each lays its sources anew, unless they are used as they lie, which takes little time
+// beside LAID_CUT results, and sums are the same. A single unit is a product that shares the
+// threads itself, if it is not tiled.
 static int64_t choose_cuts(const conv *t, int64_t phases, int64_t units) {
-  int64_t threads = px__cpu_thread_count(),
-          wanted = threads > 1 && t->plain ? RUNS * threads : threads;
-  int64_t cuts = (wanted + units - 1) / (units + (units == 0));
+  int64_t threads = px__cpu_thread_count(), runs = threads > 1 ? RUNS * threads : 1;
+  int64_t cuts = cuts_for(threads, units), more = cuts_for(runs, units);
   bool tiled = true;
   for (int64_t i = 0; i < phases; i++) {
-    cuts = px__least(cuts, t[i].results / cut_unit(&t[i]));
+    int64_t least = cut_unit(&t[i]);
+    cuts = px__least(cuts, t[i].results / least);
+    more = px__least(more, t[i].results / (t->plain ? least : LAID_CUT));
     tiled &= t[i].tiled;
   }
+  if (more > cuts) cuts = more;
   return (units > 1 || tiled) && cuts > 1 ? cuts : 1;
 }
 // All phases, which follow one another from t.

@@ -12,6 +12,7 @@
 // The products share the threads, by sizes alone; a number of the input's gradient is summed by the
 // thread that has its channel, in the order of positions.
 #include "cpu/conv.h"
+#include "cpu/conv_tiles.h"
 #include "cpu/gemm.h"
 #include "cpu/threads.h"
 #include "operands.h"
@@ -243,13 +244,16 @@ static bool one_to_one(const conv *t) {
   bool inside = t->pd == 0 && t->ph == 0 && t->pw == 0 && t->seen == t->d * t->h * t->w;
   return t->places == 1 && dense && inside;
 }
-// Where weights are read for few positions, or else nothing needs to be turned.
+// Where weights are read for few positions, or else nothing needs to be turned. One image that
+// fills tiles as it lies (conv_tiles.h) needs none of this.
 static bool pays(const conv *t, bool last) {
   int64_t positions = t->n * t->seen, each = t->places == 1 ? CHANNELS_EACH : 1;
   if (t->groups != 1 || t->k < LEAST_TERMS) return false;
   bool pixels = px__conv_fills_lanes(t->what == 'i' ? t->c : t->oc);
   if (last && t->c >= LEAST_RUN)
     return positions * t->k <= MOST_VIEWS && (!pixels || positions <= LAST_POSITIONS);
+  bool tiled = t->what == 'f' && t->n == 1 && one_to_one(t) && t->p >= PX__CONV_ALONE;
+  if (tiled && px__conv_has_tiles()) return false;
   return positions <= FEW_POSITIONS && positions * each <= t->oc;
 }
 static bool all_last(const px_operand *source, const px_operand *weight, const px_operand *result) {

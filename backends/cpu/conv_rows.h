@@ -71,7 +71,7 @@ static void NAME(lay_plane)(const conv *t, const unit *u, const T *channel, int6
 // The sources of a unit: where they lie, if they may be used so, or laid into planes.
 static const T *NAME(sources)(const conv *t, const unit *u, T *to) {
   int64_t flat = t->y.source * t->x.source, size = t->z.source * flat;
-  int64_t each = t->channels * t->groups * size, work = 0;
+  int64_t each = image_of(t), work = 0;
   const T *from = (const T *)t->source + (u->group * t->channels + u->c0) * size;
   if (t->plain)
     return from + u->first / t->z.grid * each + u->first % t->z.grid * flat + u->y0 * t->x.source;

@@ -4,8 +4,9 @@
 #pragma once
 #include "phlox/backend.h"
 
-// Positions of a product at least, and tiles of rows whose sums are kept between blocks of terms.
-enum { PX__CONV_LEAST = 16, PX__CONV_NEAR = 24 };
+// Positions of a product at least, and of an image that is one by itself; and tiles of rows whose
+// sums are kept between blocks of terms.
+enum { PX__CONV_LEAST = 16, PX__CONV_ALONE = 48, PX__CONV_NEAR = 24 };
 
 // Of m results and n positions: weights are `ar` apart for each result, and follow one another, or
 // `turned` the other way round; term p of position j lies at b + at[p] + j. Of each `pitch`

@@ -237,6 +237,21 @@ PX_TEST(weights_and_positions_are_used_as_they_lie) {
   check_with((geometry){1, 16, 12, 12, 16, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1}, PX_FLOAT32,
              INFINITY);
 }
+// Some of them are a unit, with images left over, or each is tiles by itself.
+PX_TEST(small_images_of_one_place_are_used_as_they_lie) {
+  for (int k = 0; k < 2; k++) {
+    weight_last = k;
+    check_conv((geometry){9, 256, 7, 7, 130, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+    check_with((geometry){7, 512, 6, 7, 128, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 2}, PX_FLOAT32, 0);
+    check_with((geometry){17, 256, 4, 4, 96, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1}, PX_FLOAT64, 0);
+    check_conv((geometry){3, 40, 8, 8, 30, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+    check_conv((geometry){1, 300, 6, 8, 20, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+    check_with((geometry){2, 96, 7, 9, 60, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 3}, PX_FLOAT32, 0);
+  }
+  weight_last = false;
+  check_with((geometry){8, 256, 7, 7, 96, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1}, PX_FLOAT32, INFINITY);
+  check_with((geometry){1, 64, 7, 7, 32, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1}, PX_FLOAT32, INFINITY);
+}
 // More terms than a block of a product has, so that sums are added to.
 PX_TEST(rows_of_pixels_of_each_length) {
   place_by_place();
@@ -357,7 +372,9 @@ PX_TEST(few_positions_have_a_bias) {
 }
 PX_TEST(weights_that_are_used_as_they_lie_have_a_bias) {
   PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(2, 140, 11, 13));
+  PX_SCOPED(px_tensor) small = pattern(PX_FLOAT32, S(1, 70, 7, 7));
   check_bias(x, 21, 1);
+  check_bias(small, 30, 1);
 }
 PX_TEST(a_kernel_of_one_place_sees_what_is_padded_behind) {
   PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(2, 64, 2, 3));
@@ -432,6 +449,13 @@ PX_TEST(large_products_of_positions_do_not_depend_on_the_number_of_threads) {
                         (geometry){6, 192, 7, 7, 200, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   same_with_any_threads(PX_FLOAT64,
                         (geometry){2, 64, 33, 30, 64, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1});
+  same_with_any_threads(PX_FLOAT32,
+                        (geometry){9, 256, 7, 7, 520, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+  same_with_any_threads(PX_FLOAT64,
+                        (geometry){7, 256, 7, 7, 130, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+  same_with_any_threads(PX_FLOAT32,
+                        (geometry){1, 96, 7, 7, 300, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+  same_with_any_threads(PX_FLOAT32, (geometry){5, 64, 8, 8, 96, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
 }
 PX_TEST(convolutions_of_pixels_do_not_depend_on_the_number_of_threads) {
   place_by_place();
