@@ -11,7 +11,7 @@
 #include "cpu/threads.h"
 
 enum { PARTS = 256, LEAST_PART = 65536, CHUNK = 1024, FEW = 4, PARALLEL = 32768 };
-enum { NARROW = 256 };  // rows that are added up before sums become wide
+enum { NARROW = 64 };  // rows that are added up before sums become wide
 // Elements of a strip of rows, its most columns, and the most sums of all strips.
 enum { STRIP = 16384, MOST_STRIPPED = 256, STRIP_SUMS = 4096, JOINED = 128 };
 enum { TOGETHER = 64 };   // rows

@@ -16,10 +16,14 @@ enum { DIRECT_ELEMENTS = 48 * 1024, DIRECT_RESULTS = 256 * 1024 };
 // rows of B that lie apart does not pay, the length of rows that are multiplied as they lie, and
 // tiles that a row of B is used for at most if it is read where it lies.
 enum { MOST_COLUMNS = 8, FEW_ROWS = 16, LONG_ROWS = 128, FEW_TILES = 3 };
+// Columns that are multiplied as they lie at most, and the terms for each that their sums pay for.
+enum { FEW_LINES = 32, ODD_LINES = 16, LINE_TERMS = 16 };
 // Rows of A from which blocks of k are long: of fewer, a panel of B is used too seldom.
 enum { DEEP_ROWS = 400 };
-// Elements that a thread converts at least.
-enum { CONVERTED = 32 * 1024 };
+// Elements that a thread converts at least, and bytes of a line of the cache.
+enum { CONVERTED = 32 * 1024, LINE = 64 };
+// Of a B that is converted by pieces: rows of A at most, bytes of a piece, and columns at least.
+enum { PIECE_ROWS = 32, PIECE_BYTES = 256 * 1024, LEAST_PIECE = 16 };
 
 static double work_of(const px__gemm *g) { return (double)g->m * (double)g->n * (double)g->k; }
 
@@ -51,9 +55,11 @@ static px__gemm flipped(const px__gemm *g) {
 // How a product is done. It is chosen once for the whole, so that its pieces all add up alike.
 typedef enum way { SCALE, VECTOR, VECTORS, FEW, BLOCKED, DIRECT } way;
 
-// Whether so few columns are multiplied with rows of k as they lie.
-static bool few_lines(int64_t columns, int64_t k, const px__tiles *tiles) {
-  return tiles->vectors && columns <= MOST_COLUMNS && k >= LONG_ROWS;
+// Whether so few columns are multiplied with rows of k as they lie: more of them, if those are
+// whole lines of the cache.
+static bool few_lines(const px__gemm *g, int64_t columns, const px__tiles *tiles) {
+  int64_t item = (int64_t)tiles->item, most = (g->ar | g->bc) * item % LINE ? ODD_LINES : FEW_LINES;
+  return tiles->vectors && columns <= most && g->k >= LONG_ROWS && g->k >= LINE_TERMS * columns;
 }
 
 static way choose(const px__gemm *g, const px__tiles *tiles) {
@@ -61,7 +67,7 @@ static way choose(const px__gemm *g, const px__tiles *tiles) {
   if (g->packed || g->a_columns) return BLOCKED;
   bool lines = g->ac == 1 && g->br == 1 && !g->b_rows && !g->b_columns && !g->b_half;
   if (lines && g->n <= (g->a_rows ? MOST_COLUMNS : 1)) return VECTOR;
-  if (lines && !g->a_rows && few_lines(g->n, g->k, tiles)) return VECTORS;
+  if (lines && !g->a_rows && few_lines(g, g->n, tiles)) return VECTORS;
   if (g->b_rows && g->m <= FEW_ROWS && tiles->few) return FEW;
   if (g->a_rows || g->b_rows || g->b_columns || !tiles->direct) return BLOCKED;
   bool small = g->m * g->k + g->k * g->n <= DIRECT_ELEMENTS && g->m * g->n <= DIRECT_RESULTS &&
@@ -171,7 +177,7 @@ static bool should_flip(const px__gemm *g, const px__tiles *tiles) {
   if (g->cc != 1 && g->cr == 1) return true;
   if (g->m == 1) return g->br == 1 && g->ac == 1;
   if (g->n == 1) return g->ac != 1;
-  bool thin = g->m <= tiles->thin || few_lines(g->m, g->k, tiles);
+  bool thin = g->m <= tiles->thin || few_lines(g, g->m, tiles);
   if (thin && g->m < g->n && g->br == 1 && g->ac == 1) return true;
   if (is_narrow(g, tiles)) return false;
   int64_t width = tiles->columns;
@@ -281,29 +287,80 @@ static bool product_half(px__gemm w, bool parallel) {
   free(room);
   return done;
 }
-// A B of float16, the greater operand, is converted where it is packed.
+// Bytes of so many elements in whole lines of the cache: vectors of what lies across two are slow.
+static size_t lines_of(int64_t count, int64_t item) {
+  return ((size_t)(count * item) + LINE - 1) / LINE * LINE;
+}
+// A product whose A and C are wide already: B is not, nor is it anywhere in whole.
+typedef struct pieces {
+  px__gemm w;
+  matrix b;
+  int wide;
+  int64_t columns;  // of a piece
+  bool failed;
+} pieces;
+static void run_wide_pieces(void *ctx, int64_t begin, int64_t end) {
+  pieces *p = ctx;
+  int64_t item = px__cpu_item[p->b.dtype], size = px__cpu_item[p->wide], work = 0;
+  char *room = aligned_alloc(LINE, lines_of(p->w.k * p->columns + 1, size));
+  bool done = room != NULL;
+  for (int64_t i = begin; done && i < end && !px__worked(&work, p->w.k * p->columns); i++) {
+    px__gemm g = whole_of(&p->w);
+    int64_t j = i * p->columns;
+    g.all_m = g.m, g.all_n = g.n;
+    g.m = p->w.m, g.n = px__least(p->columns, p->w.n - j);
+    matrix from = p->b;
+    from.at = (char *)from.at + j * from.column * item;
+    matrix to = place_of(&from, g.k, g.n, p->wide, room);
+    convert(&to, &from, g.k, g.n, false);
+    g.b = to.at, g.br = to.row, g.bc = to.column;
+    g.c = (char *)g.c + j * g.cc * size;
+    if (g.s) g.s = (const char *)g.s + j * g.sc * size;
+    done = px__gemm_any(&g, p->wide, false);
+  }
+  if (!done) __atomic_store_n(&p->failed, true, __ATOMIC_RELAXED);
+  free(room);
+}
+static bool product_in_pieces(const px__gemm *w, const matrix *b, int wide, bool parallel) {
+  int64_t columns = PIECE_BYTES / (w->k * px__cpu_item[wide]) / LEAST_PIECE * LEAST_PIECE;
+  if (columns < LEAST_PIECE) columns = LEAST_PIECE;
+  pieces p = {.w = *w, .b = *b, .wide = wide, .columns = columns};
+  int64_t count = (w->n + columns - 1) / columns;
+  if (parallel)
+    px__cpu_parallel(count, 1, run_wide_pieces, &p);
+  else
+    run_wide_pieces(&p, 0, count);
+  return !p.failed;
+}
+
+// The greater operand is B: a float16 is converted where it is packed, and one of few rows of A
+// whose columns lie together in pieces that stay near.
 static bool product_wide(const px__gemm *given, int dtype, int wide, bool parallel) {
   bool half = dtype == PX_FLOAT16;
-  px__gemm w = half && given->m > given->n ? flipped(given) : *given;
+  px__gemm w = given->m > given->n ? flipped(given) : *given;
+  bool by_pieces = !half && w.m <= PIECE_ROWS && w.br == 1 && w.k > 1;
+  if (!half && !by_pieces) w = *given;
+  bool there = !half && !by_pieces;  // whether B is made wide as a whole
   int64_t m = w.m, n = w.n, k = w.k, size = px__cpu_item[wide];
-  int64_t na = m * k, nb = half ? 0 : k * n, nc = m * n;
-  char *room = malloc((size_t)((na + nb + nc) * size) + 1);
+  size_t for_a = lines_of(m * k, size), for_b = there ? lines_of(k * n, size) : 0;
+  char *room = aligned_alloc(LINE, for_a + for_b + lines_of(m * n + 1, size));
   if (!room) return false;
   matrix a = {(void *)w.a, w.ar, w.ac, dtype}, b = {(void *)w.b, w.br, w.bc, dtype};
   matrix c = {w.c, w.cr, w.cc, dtype}, s = {(void *)w.s, w.sr, w.sc, dtype};
   matrix wa = place_of(&a, m, k, wide, room);
-  matrix wb = place_of(&b, k, n, wide, room + na * size);
-  matrix wc = place_of(&c, m, n, wide, room + (na + nb) * size);
+  matrix wb = place_of(&b, k, n, wide, room + for_a);
+  matrix wc = place_of(&c, m, n, wide, room + for_a + for_b);
   convert(&wa, &a, m, k, parallel);
-  if (!half) convert(&wb, &b, k, n, parallel);
+  if (there) convert(&wb, &b, k, n, parallel);
   bool add = w.s && w.beta != 0;
   if (add) convert(&wc, &s, m, n, parallel);
   w.a = wa.at, w.ar = wa.row, w.ac = wa.column;
-  if (!half) w.b = wb.at, w.br = wb.row, w.bc = wb.column;
+  if (there) w.b = wb.at, w.br = wb.row, w.bc = wb.column;
   w.b_half = half;
   w.c = wc.at, w.cr = w.sr = wc.row, w.cc = w.sc = wc.column;
   w.s = add ? wc.at : NULL;
-  bool done = px__gemm_any(&w, wide, parallel);
+  bool done =
+      by_pieces ? product_in_pieces(&w, &b, wide, parallel) : px__gemm_any(&w, wide, parallel);
   if (done) convert(&c, &wc, m, n, parallel);
   free(room);
   return done;

@@ -56,6 +56,12 @@ PX_TEST(products_of_a_short_side_are_right) {
   for (int64_t n = 1; n < 18; n++) product_in_all_layouts(203, n % 2 ? 130 : 60, n);
   product_in_all_layouts(530, 520, 9);
 }
+PX_TEST(columns_that_are_used_as_they_lie_are_right) {
+  for (int64_t n = 8; n < 35; n++) {
+    product_in_all_layouts(37, 528, n);
+    product_in_all_layouts(n, 275, 41);
+  }
+}
 PX_TEST(rows_and_columns_are_right) {
   product_in_all_layouts(1, 33, 20);
   product_in_all_layouts(20, 33, 1);
@@ -236,7 +242,7 @@ PX_TEST(products_do_not_depend_on_the_number_of_threads) {
       {10, 1000, 64},  {257, 255, 300}, {64, 64, 64},    {1, 2000, 500},  {2000, 1, 500},
       {5, 1200, 700},  {1200, 7, 600},  {700, 900, 40},  {16, 400, 1100}, {199, 201, 70},
       {1000, 16, 300}, {900, 4, 128},   {300, 13, 90},   {30, 1000, 300}, {42, 700, 500},
-      {32, 900, 500},  {65, 700, 330}};
+      {32, 900, 500},  {65, 700, 330},  {23, 300, 512},  {32, 513, 528},  {610, 20, 512}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     for (int turned = 0; turned < 2; turned++) {
       same_with_any_threads(PX_FLOAT32, sizes[i][0], sizes[i][1], sizes[i][2], turned);
