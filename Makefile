@@ -9,7 +9,7 @@ O        ?= build$(SAN:%=-%)$(TARGET:%=-%)
 PYTHON   ?= python3
 PREFIX   ?= /usr/local
 LIBDIR   ?= $(PREFIX)/lib
-VERSION  := 0.9.0
+VERSION  := 0.10.0
 
 # Programs that run while Phlox is built are made by the host's compiler.
 HOSTCC   ?= $(if $(TARGET),cc,$(CC))

@@ -141,6 +141,7 @@ PX_API bool px_device_peer_enabled(int from, int to);
 // NNPACK_ENABLED: whether convolutions by 3 x 3 places may be computed on the CPU with fewer
 // multiplications, by Winograd's algorithm, as PyTorch has it from NNPACK. Each sum is then rounded
 // in another way; a pixel whose neighbours are a million times as large loses digits.
+// MKLDNN_ENABLED is remembered alone, as by a PyTorch without oneDNN, which there is none of here.
 //
 // SDP_* say how scaled_dot_product_attention may be computed: MATH is a composition of other ops;
 // the kernel in tiles serves where FLASH is on, and on devices also where EFFICIENT or CUDNN is.
