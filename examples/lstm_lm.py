@@ -54,7 +54,9 @@ for step in range(1, STEPS + 1):
     if step % 50 == 0: print(f"step {step:3}: perplexity {math.exp(loss.item()):.2f} of {len(words)} words")
 
 model.eval()
+given = len(sys.argv) > 1
+before = [] if given else text[:6]  # in the text, too, a sum follows another one
 with torch.no_grad():
-    for start in [["two", "plus", "three", "is"], ["four", "plus", "zero", "is"]] if len(sys.argv) == 1 else [text[:5]]:
-        guess, _ = model(torch.tensor([[places[word]] for word in start], device=device))
+    for start in [text[:5]] if given else [["two", "plus", "three", "is"], ["four", "plus", "zero", "is"]]:
+        guess, _ = model(torch.tensor([[places[word]] for word in before + start], device=device))
         print(" ".join(start), words[guess[-1, 0].argmax().item()])

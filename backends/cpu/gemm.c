@@ -16,12 +16,13 @@ enum { DIRECT_ELEMENTS = 48 * 1024, DIRECT_RESULTS = 256 * 1024 };
 // rows of B that lie apart does not pay, the length of rows that are multiplied as they lie, and
 // tiles that a row of B is used for at most if it is read where it lies.
 enum { MOST_COLUMNS = 8, FEW_ROWS = 16, LONG_ROWS = 128, FEW_TILES = 3 };
-// Columns that are multiplied as they lie at most, and the terms for each that their sums pay for.
+// Columns that are multiplied as they lie at most, of rows that are whole lines of the cache and of
+// others, and the terms for each that their sums pay for.
 enum { FEW_LINES = 32, ODD_LINES = 16, LINE_TERMS = 16 };
 // Rows of A from which blocks of k are long: of fewer, a panel of B is used too seldom.
 enum { DEEP_ROWS = 400 };
 // Elements that a thread converts at least, and bytes of a line of the cache.
-enum { CONVERTED = 32 * 1024, LINE = 64 };
+enum { CONVERTED = 32 * 1024, CACHE_LINE = 64 };
 // Of a B that is converted by pieces: rows of A at most, bytes of a piece, and columns at least.
 enum { PIECE_ROWS = 32, PIECE_BYTES = 256 * 1024, LEAST_PIECE = 16 };
 
@@ -58,7 +59,8 @@ typedef enum way { SCALE, VECTOR, VECTORS, FEW, BLOCKED, DIRECT } way;
 // Whether so few columns are multiplied with rows of k as they lie: more of them, if those are
 // whole lines of the cache.
 static bool few_lines(const px__gemm *g, int64_t columns, const px__tiles *tiles) {
-  int64_t item = (int64_t)tiles->item, most = (g->ar | g->bc) * item % LINE ? ODD_LINES : FEW_LINES;
+  int64_t item = (int64_t)tiles->item,
+          most = (g->ar | g->bc) * item % CACHE_LINE ? ODD_LINES : FEW_LINES;
   return tiles->vectors && columns <= most && g->k >= LONG_ROWS && g->k >= LINE_TERMS * columns;
 }
 
@@ -288,8 +290,8 @@ static bool product_half(px__gemm w, bool parallel) {
   return done;
 }
 // Bytes of so many elements in whole lines of the cache: vectors of what lies across two are slow.
-static size_t lines_of(int64_t count, int64_t item) {
-  return ((size_t)(count * item) + LINE - 1) / LINE * LINE;
+static size_t in_cache_lines(int64_t count, int64_t item) {
+  return ((size_t)(count * item) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 }
 // A product whose A and C are wide already: B is not, nor is it anywhere in whole.
 typedef struct pieces {
@@ -302,7 +304,7 @@ typedef struct pieces {
 static void run_wide_pieces(void *ctx, int64_t begin, int64_t end) {
   pieces *p = ctx;
   int64_t item = px__cpu_item[p->b.dtype], size = px__cpu_item[p->wide], work = 0;
-  char *room = aligned_alloc(LINE, lines_of(p->w.k * p->columns + 1, size));
+  char *room = aligned_alloc(CACHE_LINE, in_cache_lines(p->w.k * p->columns + 1, size));
   bool done = room != NULL;
   for (int64_t i = begin; done && i < end && !px__worked(&work, p->w.k * p->columns); i++) {
     px__gemm g = whole_of(&p->w);
@@ -333,18 +335,22 @@ static bool product_in_pieces(const px__gemm *w, const matrix *b, int wide, bool
   return !p.failed;
 }
 
-// The greater operand is B: a float16 is converted where it is packed, and one of few rows of A
-// whose columns lie together in pieces that stay near.
+// A B of float16, the greater operand, is converted where it is packed, and one that is large, of
+// few rows of A and whose columns lie together, in pieces that stay near.
 static bool product_wide(const px__gemm *given, int dtype, int wide, bool parallel) {
-  bool half = dtype == PX_FLOAT16;
-  px__gemm w = given->m > given->n ? flipped(given) : *given;
-  bool by_pieces = !half && w.m <= PIECE_ROWS && w.br == 1 && w.k > 1;
-  if (!half && !by_pieces) w = *given;
+  bool half = dtype == PX_FLOAT16, tall = given->m > given->n;
+  int64_t size = px__cpu_item[wide], few = tall ? given->n : given->m;
+  bool large = (given->m + given->n - few) * given->k * size > PIECE_BYTES;
+  bool lies = (tall ? given->ac : given->br) == 1;
+  bool by_pieces = !half && large && lies && few <= PIECE_ROWS;
   bool there = !half && !by_pieces;  // whether B is made wide as a whole
-  int64_t m = w.m, n = w.n, k = w.k, size = px__cpu_item[wide];
-  size_t for_a = lines_of(m * k, size), for_b = there ? lines_of(k * n, size) : 0;
-  char *room = aligned_alloc(LINE, for_a + for_b + lines_of(m * n + 1, size));
-  if (!room) return false;
+  px__gemm w = tall && !there ? flipped(given) : *given;
+  int64_t m = w.m, n = w.n, k = w.k;
+  size_t for_a = in_cache_lines(m * k, size), for_b = there ? in_cache_lines(k * n, size) : 0;
+  char *own = malloc(CACHE_LINE + for_a + for_b + (size_t)(m * n * size));
+  if (!own) return false;
+  char *room =
+      own + CACHE_LINE - (uintptr_t)own % CACHE_LINE;  // malloc is quicker than what aligns
   matrix a = {(void *)w.a, w.ar, w.ac, dtype}, b = {(void *)w.b, w.br, w.bc, dtype};
   matrix c = {w.c, w.cr, w.cc, dtype}, s = {(void *)w.s, w.sr, w.sc, dtype};
   matrix wa = place_of(&a, m, k, wide, room);
@@ -362,7 +368,7 @@ static bool product_wide(const px__gemm *given, int dtype, int wide, bool parall
   bool done =
       by_pieces ? product_in_pieces(&w, &b, wide, parallel) : px__gemm_any(&w, wide, parallel);
   if (done) convert(&c, &wc, m, n, parallel);
-  free(room);
+  free(own);
   return done;
 }
 
