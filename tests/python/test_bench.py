@@ -9,6 +9,7 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
+import convolutions
 import measured
 import models
 import reserved
@@ -40,6 +41,15 @@ class Rows(unittest.TestCase):
 
     def test_without_a_device_it_says_so(self):
         self.assertIn("no GPU", run(PHLOX_BACKENDS="sim", PHLOX_SIM_DEVICES="0").stdout)
+
+
+class Convolutions(unittest.TestCase):
+    def test_rows_have_names_of_their_own_and_are_timed(self):
+        names = [name for name, _ in convolutions.rows(convolutions.NETWORKS)]
+        self.assertEqual(len(names), len(set(names)))
+        small = [(1, (16, 8, 8, 3, 2, 1), backward) for backward in (False, True)]
+        done = subprocess.run([sys.executable, convolutions.__file__, "--measure", "phlox"], input="".join(json.dumps(row) + "\n" for row in small), check=True, capture_output=True, text=True)
+        self.assertEqual([float(line) > 0 for line in done.stdout.splitlines()], [True, True])
 
 
 class Models(unittest.TestCase):
