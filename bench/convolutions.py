@@ -2,16 +2,14 @@
 """Convolutions of whole networks on the CPU, Phlox and PyTorch in turn: python3 bench/convolutions.py [NETWORK...]
 
 Every shape of convolution of ResNet-50, MobileNetV2 and UNet by batches of 1, 8 and 64 images (BATCHES=1,8), forward and backward to input and weight, in
-float32, row-major. Each library runs in a process of its own; row by row they take TURNS turns (2), each the best of three timings, with THREADS threads
+float32, row-major. Each library runs in a process of its own; row by row they take TURNS turns (2), each the best of three timings (ops.py), with THREADS threads
 (all cores). Prints the rows from the one where Phlox is slowest beside PyTorch, and how many there are below 1; ratios are PyTorch's time over Phlox's.
 """
 import json
-import math
 import os
 import statistics
 import subprocess
 import sys
-import time
 
 import ops
 
@@ -57,30 +55,11 @@ def step_of(torch, batch, shape, backward):
     return lambda: torch.autograd.grad(y, (x, weight), gradient, retain_graph=True)
 
 
-def best(step):
-    step()
-    start = time.perf_counter()
-    step()
-    count = max(1, min(50, int(0.02 / max(time.perf_counter() - start, 1e-6))))
-    least = math.inf
-    for _ in range(3):
-        start = time.perf_counter()
-        for _ in range(count): step()
-        least = min(least, (time.perf_counter() - start) / count)
-    return least
-
-
 def serve(library):
     torch = __import__(library)
     torch.set_num_threads(ops.THREADS)
     for line in sys.stdin:
-        print(best(step_of(torch, *json.loads(line))), flush=True)
-
-
-def ask(worker, row):
-    if ops.THREADS > 1: time.sleep(0.05)  # threads of the other library fall asleep
-    print(json.dumps(row), file=worker.stdin, flush=True)
-    return float(worker.stdout.readline())
+        print(ops.timed(step_of(torch, *json.loads(line)), turns=3, seconds=0.02), flush=True)
 
 
 def main(*networks):
@@ -88,13 +67,13 @@ def main(*networks):
     phlox, torch = start("phlox"), start("torch")
     table = []
     for name, row in rows(networks or NETWORKS):
-        times = [(ask(phlox, row), ask(torch, row)) for _ in range(TURNS)]
+        times = [tuple(ops.ask(worker, json.dumps(row)) for worker in (phlox, torch)) for _ in range(TURNS)]
         table.append((statistics.median(b / a for a, b in times), name, *(statistics.median(turn) for turn in zip(*times))))
     ratios = [row[0] for row in table]
     print(f"{ops.THREADS} threads on {os.cpu_count()} cores, {TURNS} turns: {len(table)} rows, geometric mean {statistics.geometric_mean(ratios):.2f}; "
           f"{sum(r < 1 for r in ratios)} below 1, {sum(r < 0.8 for r in ratios)} below 0.8")
     print(f"{'us':70}{'Phlox':>10}{'PyTorch':>10}{'ratio':>8}")
-    for ratio, name, mine, theirs in sorted(table): print(f"{name:70}{1e6 * mine:10.0f}{1e6 * theirs:10.0f}{ratio:8.2f}")
+    for ratio, name, mine, theirs in sorted(table): print(f"{name:70}{1e3 * mine:10.0f}{1e3 * theirs:10.0f}{ratio:8.2f}")
 
 
 if __name__ == "__main__":

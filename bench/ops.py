@@ -142,13 +142,13 @@ def rows():
     return table
 
 
-def timed(step):
+def timed(step, turns=5, seconds=0.03):
     step()
     start = CLOCK()
     step()
-    count = max(2, min(100, int(0.03 / max(CLOCK() - start, 1e-6))))
+    count = max(2, min(100, int(seconds / max(CLOCK() - start, 1e-6))))
     best = float("inf")
-    for _ in range(5):
+    for _ in range(turns):
         start = CLOCK()
         for _ in range(count):
             step()

@@ -304,7 +304,7 @@ typedef struct pieces {
 static void run_wide_pieces(void *ctx, int64_t begin, int64_t end) {
   pieces *p = ctx;
   int64_t item = px__cpu_item[p->b.dtype], size = px__cpu_item[p->wide], work = 0;
-  char *room = aligned_alloc(CACHE_LINE, in_cache_lines(p->w.k * p->columns + 1, size));
+  char *room = aligned_alloc(CACHE_LINE, in_cache_lines(p->w.k * p->columns, size));
   bool done = room != NULL;
   for (int64_t i = begin; done && i < end && !px__worked(&work, p->w.k * p->columns); i++) {
     px__gemm g = whole_of(&p->w);

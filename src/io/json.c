@@ -118,9 +118,8 @@ static size_t plain_end(const px__json *json, size_t limit, bool *escapes) {
   size_t rest = json->length - json->at, end = rest < limit ? rest : limit;
   if (!end || *text != '"') return 0;
   for (size_t i = 1; i < end;) {
-    size_t letters = letters_before(text + i, end - i);
-    i += letters;
-    if (letters == BLOCK || i == end || is_letter(text[i])) continue;
+    i += letters_before(text + i, end - i);
+    if (i == end || is_letter(text[i])) continue;
     if (text[i] == '"') return json->at + i;
     if (text[i] != '\\' || ++i == end || !escapes_itself(text[i])) return 0;
     *escapes = true;
@@ -137,7 +136,7 @@ static const char *take_plain(px__json *json, size_t end, bool escapes) {
     memmove(to, from, letters);
     to += letters;
     from += letters;
-    if (letters < BLOCK && from < stop && *from == '\\') *to++ = from[1], from += 2;
+    if (from < stop && *from == '\\') *to++ = from[1], from += 2;
   }
   *(escapes ? to : stop) = 0;
   json->at = end + 1;

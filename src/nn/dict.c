@@ -78,11 +78,6 @@ static int *slot_of(const px_dict *dict, const char *name, uint64_t hash) {
   }
 }
 
-static row *dict_find(const px_dict *dict, const char *name, uint64_t hash) {
-  int slot = dict->places ? *slot_of(dict, name, hash) : 0;
-  return slot ? &dict->rows[slot - 1] : NULL;
-}
-
 static px_status more_slots(px_dict *dict) {
   if (2 * (uint64_t)(dict->count + 1) <= dict->places) return PX_OK;
   uint64_t places = dict->places ? 2 * dict->places : 8;
@@ -121,8 +116,8 @@ px_status px_dict_set(px_dict *dict, const char *name, px_tensor *value) {
 }
 
 px_tensor *px_dict_get(const px_dict *dict, const char *name) {
-  row *at = dict_find(dict, name, hash_of(name));
-  return at ? at->value : NULL;
+  int slot = dict->places ? *slot_of(dict, name, hash_of(name)) : 0;
+  return slot ? dict->rows[slot - 1].value : NULL;
 }
 
 int64_t px_dict_size(const px_dict *dict) { return dict->count; }
