@@ -147,7 +147,9 @@ static void look_out(bool (*come)(uint64_t), uint64_t argument) {
 }
 
 // ---- workers. Who goes to sleep says so before the last look at what it waits for, and who
-// changes that looks afterwards whether somebody sleeps: one of the two sees the other.
+// changes that looks afterwards whether somebody sleeps: one of the two sees the other. What is
+// looked after is written by an exchange or a sum, which on x86 is what a store of that order is,
+// too: where QEMU emulates aarch64, the look may overtake a mere store, which no processor does.
 
 static void leave(void) {
   uint32_t before = __atomic_fetch_sub(&state, INSIDE, __ATOMIC_SEQ_CST);
@@ -170,9 +172,9 @@ static job *join(void) {
 }
 static void sleep_until_after(uint64_t seen) {
   pthread_mutex_lock(&lock);
-  __atomic_store_n(&asleep, asleep + 1, __ATOMIC_SEQ_CST);
+  __atomic_fetch_add(&asleep, 1, __ATOMIC_SEQ_CST);
   while (!new_turn(seen)) pthread_cond_wait(&wake, &lock);
-  __atomic_store_n(&asleep, asleep - 1, __ATOMIC_SEQ_CST);
+  __atomic_fetch_sub(&asleep, 1, __ATOMIC_RELAXED);
   pthread_mutex_unlock(&lock);
 }
 static void *worker(void *number) {
@@ -242,7 +244,7 @@ static void post(job *j) {
   __atomic_store_n(&current, j, __ATOMIC_RELAXED);
   __atomic_store_n(&close_upon, started < cores && is_close(), __ATOMIC_RELAXED);
   __atomic_fetch_and(&state, ~(uint32_t)CLOSED, __ATOMIC_RELEASE);  // somebody may be going out
-  __atomic_store_n(&turn, turn + 1, __ATOMIC_SEQ_CST);
+  __atomic_fetch_add(&turn, 1, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&asleep, __ATOMIC_SEQ_CST) == 0) return;
   pthread_mutex_lock(&lock);
   for (int i = 0; i < asleep && i < j->helpers; i++) pthread_cond_signal(&wake);
@@ -255,7 +257,7 @@ static void finish(job *j) {
   if (started < cores) look_out(all_left, 0);
   if (count_inside() == 0) return;
   pthread_mutex_lock(&lock);
-  __atomic_store_n(&waiting, true, __ATOMIC_SEQ_CST);
+  (void)__atomic_exchange_n(&waiting, true, __ATOMIC_SEQ_CST);
   while (count_inside() > 0) {
     px_interrupt_wait(&left, &lock);
     if (count_inside() == 0) break;
@@ -263,7 +265,7 @@ static void finish(job *j) {
     if (px_interrupt_due()) __atomic_store_n(&j->stop, true, __ATOMIC_RELAXED);
     pthread_mutex_lock(&lock);
   }
-  __atomic_store_n(&waiting, false, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&waiting, false, __ATOMIC_RELAXED);
   pthread_mutex_unlock(&lock);
 }
 

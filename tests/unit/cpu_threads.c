@@ -51,6 +51,20 @@ PX_TEST(several_threads_share_the_pool) {
   for (int i = 0; i < 4; i++) CHECK(!pthread_create(&others[i], NULL, many_jobs, NULL));
   for (int i = 0; i < 4; i++) pthread_join(others[i], NULL);
 }
+static void add_and_give_way(void *context, int64_t begin, int64_t end) {
+  sched_yield();
+  add(context, begin, end);
+}
+// A job of threads that are no fewer than the cores is waited for asleep: the last one to leave
+// tells that it ended.
+PX_TEST(the_end_of_a_job_wakes_the_caller) {
+  setenv("PHLOX_THREADS", "3", 1);
+  for (int i = 0; i < 20000; i++) {
+    int64_t n = 0;
+    px__cpu_parallel(3, 1, add_and_give_way, &n);
+    CHECK_EQ(n, 3);
+  }
+}
 PX_TEST(one_thread_needs_no_pool) {
   setenv("PHLOX_THREADS", "1", 1);
   many_jobs(NULL);
