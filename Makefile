@@ -165,14 +165,14 @@ endef
 # An x86 without AVX2 has fast products and convolutions; all else takes the least room. Other machines have no variant but this.
 KBASE     = $(if $(filter v3,$(VARIANTS)),-Os,$(KFAST))
 $(eval $(call variant,base,,$$(KBASE)))
-$(addprefix $(O)/base/,conv.o conv_few.o conv_small.o conv_tiles.o conv_winograd.o gemm.o gemm_bf16.o gemm_tiles.o): KBASE := $(KFAST)
+$(addprefix $(O)/base/,conv.o conv_few.o conv_planes.o conv_small.o conv_tiles.o conv_winograd.o gemm.o gemm_bf16.o gemm_tiles.o): KBASE := $(KFAST)
 $(eval $(call variant,v3,$(V3FLAGS),$$(KFAST)))
 $(foreach v,$(VARIANTS),$(patsubst %,$(O)/$(v)/%.o,group pairs random recurrent stored)): KFAST := $(KVECTOR) $(KALIGN) $(KONCE)
 # A row of numbers is long: where its loop lies makes no difference.
 $(foreach v,$(VARIANTS),$(patsubst %,$(O)/$(v)/%.o,$(filter-out %_table %_optim,$(CPUGEN)))): KFAST := $(KVECTOR) $(KONCE)
 # So it is of these, whose loops of few steps are to be unrolled (clang does so unasked).
 KPEEL    := $(shell $(CC) -Werror -fpeel-loops -E -x c /dev/null >/dev/null 2>&1 && echo -fpeel-loops)
-PEELED   := arange conv conv_depth conv_few conv_small conv_tiles conv_winograd fft gemm_bf16
+PEELED   := arange conv conv_depth conv_few conv_planes conv_small conv_tiles conv_winograd fft gemm_bf16
 $(foreach v,$(VARIANTS),$(PEELED:%=$(O)/$(v)/%.o)): KFAST := $(KVECTOR) $(KALIGN) $(KONCE) $(KPEEL)
 $(O)/once/%.o: backends/cpu/%.c | $(GENHEAD)
 	@mkdir -p $(@D)

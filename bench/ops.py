@@ -28,7 +28,7 @@ flat, wide, ints, mask = x.view(-1), x.double(), torch.randint(0, 1000, (1000000
 places, rows = ints.view(1000, 1000), torch.randint(0, 1000, (2000,))
 image, weight = torch.randn(16, 32, 32, 32), torch.randn(64, 32, 3, 3)
 last = image.to(memory_format=torch.channels_last)
-depth, depth7, scene = torch.randn(32, 1, 3, 3), torch.randn(32, 1, 7, 7), torch.randn(4, 32, 112, 112)
+depth, depth7, scene, depths = torch.randn(32, 1, 3, 3), torch.randn(32, 1, 7, 7), torch.randn(4, 32, 112, 112), torch.randn(512, 1, 3, 3)
 cube, bits = torch.randn(2, 16, 16, 32, 32), torch.randn(32, 16, 3, 3, 3)
 pixels, mix = torch.randn(8, 256, 28, 28).to(memory_format=torch.channels_last), torch.randn(96, 256, 1, 1)
 scene56, pick64 = torch.randn(8, 256, 56, 56), torch.randn(64, 256, 1, 1)
@@ -61,7 +61,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; ints % 7; short // 7
     x.t().contiguous(); torch.cat([x, y], 1); x.flip(1); x.roll(5, 1); x.tril(); torch.arange(1000000); torch.rand(1000, 1000);
     torch.randn(1000, 1000); torch.randperm(100000); x @ y; x @ y[:, :16]; x[:8] @ y; x[:16] @ y; x[:32] @ y; F.linear(x[:16], y); F.linear(brief[:16], brief); F.linear(flat[:16384].view(16, 1024), flat[:524288].view(512, 1024)); x.prod(0); wide[:8] @ wide; wide @ wide; places @ places; places.int() @ places.int();
     places.to(torch.int8) @ places.to(torch.int8); F.conv2d(image, weight, padding=1); F.conv2d(image, depth, padding=1, groups=32);
-    F.conv2d(scene, depth, padding=1, groups=32); F.conv2d(scene, depth7, padding=3, groups=32); F.max_pool2d(image, 2);
+    F.conv2d(scene, depth, padding=1, groups=32); F.conv2d(scene, depth7, padding=3, groups=32); F.conv2d(scene, depth, stride=2, padding=1, groups=32); F.conv2d(places7, depths, padding=1, groups=512); F.max_pool2d(image, 2);
     F.relu(image); F.relu(last); image + image; last + last; F.batch_norm(image, None, None, training=True); F.batch_norm(last, None, None, training=True);
     F.max_pool2d(last, 2); F.conv2d(last, weight, padding=1); F.conv2d(pixels, mix); F.conv2d(scene56, pick64); F.conv2d(places7, pick); F.conv2d(places7[:1], pick); F.conv2d(places7, deep, padding=1);
     F.conv3d(cube, bits, padding=1); F.max_pool3d(cube, 2); F.avg_pool3d(cube, 2); F.avg_pool2d(image, 2); F.adaptive_avg_pool2d(image, 1); torch.multinomial(mask + 0.1, 10, True); F.layer_norm(x, (1000,)); x.softmax(1); brief.softmax(1); F.layer_norm(brief, (1000,));
@@ -74,7 +74,7 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; ints % 7; short // 7
     L.solve_triangular(whole, y[:512], upper=True); L.qr(square); L.qr(tall); L.eigh(whole); L.eigh(several); L.svd(square); L.svd(many); L.svdvals(tall);
     L.lstsq(tall, y[:1, :1].expand(2000, 1)); L.pinv(tall); L.matrix_exp(square / 64); L.matrix_power(many, 5); torch.bmm(many, many); torch.bmm(slim, slim.mT); torch.bmm(slim, slim.view(1000, 100, 10));
     F.cross_entropy(x, ints[:1000]); F.binary_cross_entropy_with_logits(x, mask.float())"""
-BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(scene, a, padding=1, groups=32); F.conv2d(a, weight, padding=1); F.conv2d(last, a, padding=1); F.conv2d(pixels, a); F.conv3d(a, bits, padding=1); F.batch_norm(a, None, None, training=True);
+BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(scene, a, padding=1, groups=32); F.conv2d(scene, a, stride=2, padding=1, groups=32); F.conv2d(a, depth, stride=2, padding=1, groups=32); F.conv2d(places7, a, padding=1, groups=512); F.conv2d(a, weight, padding=1); F.conv2d(last, a, padding=1); F.conv2d(pixels, a); F.conv3d(a, bits, padding=1); F.batch_norm(a, None, None, training=True);
     a.gather(1, places); a[rows]; a.max(1)[0]; a.softmax(1) ** 2;
     L.solve(a[:512, :512], y[:512]); L.cholesky(a[:512, :512] @ a[:512, :512].T + 512 * torch.eye(512)); L.svdvals(a[:256, :256]);
     torch.cat([a, y]); F.pad(a, (2, 2, 2, 2), mode='reflect'); F.gelu(a); torch.lerp(a, y, 0.3); F.logsigmoid(a); F.hardsigmoid(a); a ** 1; F.embedding(tokens, a.view(10000, 128)); F.embedding_bag(tokens, a.view(10000, 128), mode='max')"""
@@ -124,7 +124,8 @@ KERNELS = {"float32 product, 2048": ("a @ b", "a @ b"), "float64 product, 1024":
            "attention, 4 x 8 x 256 x 64": ("F.scaled_dot_product_attention(q, q, q)", None)}
 GOAL = 0.95
 RANDOM = "rand", "multinomial"  # such rows have no error
-GIVEN = {"F.conv2d(image, a.view(64, 32, 3, 3), padding=1)": "weight", "F.conv2d(scene, a, padding=1, groups=32)": "depth",
+GIVEN = {"F.conv2d(image, a.view(64, 32, 3, 3), padding=1)": "weight", "F.conv2d(scene, a, padding=1, groups=32)": "depth", "F.conv2d(scene, a, stride=2, padding=1, groups=32)": "depth",
+         "F.conv2d(a, depth, stride=2, padding=1, groups=32)": "scene", "F.conv2d(places7, a, padding=1, groups=512)": "depths",
          "F.conv2d(a, weight, padding=1)": "image", "F.conv2d(last, a, padding=1)": "weight", "F.conv2d(pixels, a)": "mix", "F.batch_norm(a, None, None, training=True)": "last", "F.conv3d(a, bits, padding=1)": "cube",
          "F.embedding(tokens, a.view(10000, 128))": "words", "F.embedding_bag(tokens, a.view(10000, 128), mode='max')": "words", "F.pad(a, (2, 2, 2, 2), mode='reflect')": "image"}
 

@@ -82,18 +82,16 @@ static int64_t image_of(const conv *t) {
 
 // ---- planes of one dimension
 
-static int64_t floor_of(int64_t a, int64_t b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
-static int64_t at_place(const conv_axis *a, int64_t j) { return a->shift + j * a->move; }
 static int64_t plane_of(const conv_axis *a, int64_t j) {
-  int64_t at = at_place(a, j);
-  return a->shared ? at - floor_of(at, a->step) * a->step : j;
+  int64_t at = px__conv_at(a, j);
+  return a->shared ? at - px__conv_floor(at, a->step) * a->step : j;
 }
 static int64_t offset_of(const conv_axis *a, int64_t j) {
-  return a->shared ? floor_of(at_place(a, j), a->step) - a->low : 0;
+  return a->shared ? px__conv_floor(px__conv_at(a, j), a->step) - a->low : 0;
 }
 // The source position of a plane's first element.
 static int64_t start_of(const conv_axis *a, int64_t plane) {
-  return a->shared ? a->low * a->step + plane : at_place(a, plane);
+  return a->shared ? a->low * a->step + plane : px__conv_at(a, plane);
 }
 // The first q whose position start + q * step is not below `bound`; at most `most`.
 static int64_t first_from(int64_t start, int64_t step, int64_t bound, int64_t most) {
@@ -222,35 +220,12 @@ static void conv_start(conv *t, const px_operand *in, const px_operand *weight,
   t->p = t->oh * t->ow, t->seen = t->od * t->p;
 }
 
-static conv_axis axis_forward(int64_t size, int64_t grid, int64_t kernel, int64_t stride,
-                              int64_t pad, int64_t dilation) {
-  return (conv_axis){.source = size,
-                     .grid = grid,
-                     .step = stride,
-                     .every = 1,
-                     .count = kernel,
-                     .shift = -pad,
-                     .move = dilation};
-}
-// Every stride-th position of the image from `at` on, and the output positions that saw it.
-static conv_axis axis_back(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t pad,
-                           int64_t dilation, int64_t at) {
-  conv_axis a = {.source = out, .grid = (size - at + stride - 1) / stride, .step = 1, .every = 1};
-  for (int64_t k = 0; k < kernel; k++) {
-    int64_t from = at + pad - k * dilation;
-    if (from % stride) continue;
-    if (a.count == 0) a.first = k, a.shift = from / stride;
-    if (a.count == 1) a.every = k - a.first, a.move = from / stride - a.shift;
-    a.count++;
-  }
-  return a;
-}
 // Chooses the planes: shared ones, if that is less to lay.
 static void choose_planes(conv_axis *a, bool may_share) {
-  int64_t high = floor_of(at_place(a, 0), a->step);
+  int64_t high = px__conv_floor(px__conv_at(a, 0), a->step);
   a->low = high;
   for (int64_t j = 1; j < a->count; j++) {
-    int64_t at = floor_of(at_place(a, j), a->step);
+    int64_t at = px__conv_floor(px__conv_at(a, j), a->step);
     if (at < a->low) a->low = at;
     if (at > high) high = at;
   }
@@ -350,7 +325,7 @@ static int64_t span_of(const conv_axis *a) {
   return (a->count - 1) * (a->move < 0 ? -a->move : a->move) + 1;
 }
 static int64_t low_of(const conv_axis *a) {
-  int64_t first = at_place(a, 0), last = at_place(a, a->count - 1);
+  int64_t first = px__conv_at(a, 0), last = px__conv_at(a, a->count - 1);
   return first < last ? first : last;
 }
 // Whether no position sees anything outside of the source.
@@ -381,9 +356,9 @@ static void place_pixels(conv *t) {
   int64_t places = t->z.count * t->y.count * t->x.count, width = t->x.grid;
   for (int64_t i = 0; i < places; i++) {
     int64_t k = i / (t->y.count * t->x.count);
-    int64_t y = at_place(&t->y, i / t->x.count % t->y.count) - t->low.y;
-    int64_t x = at_place(&t->x, i % t->x.count) - t->low.x;
-    int64_t z = t->plain ? at_place(&t->z, k) - t->low.z : k;
+    int64_t y = px__conv_at(&t->y, i / t->x.count % t->y.count) - t->low.y;
+    int64_t x = px__conv_at(&t->x, i % t->x.count) - t->low.x;
+    int64_t z = t->plain ? px__conv_at(&t->z, k) - t->low.z : k;
     int64_t at = z * t->box_plane + y * t->box_row + x * t->channels * t->groups;
     for (int64_t c = 0; c < t->channels; c++)
       t->table[inside ? i * t->channels + c : c * places + i] = at + c;
@@ -720,9 +695,9 @@ static bool in_pixels(const px_operand *source, const px_operand *result, int64_
   return dtype != PX_BFLOAT16 && px__conv_fills_lanes(results);
 }
 static void forward(conv *t) {
-  t->z = axis_forward(t->d, t->od, t->kd, t->sd, t->pd, t->dd);
-  t->y = axis_forward(t->h, t->oh, t->kh, t->sh, t->ph, t->dh);
-  t->x = axis_forward(t->w, t->ow, t->kw, t->sw, t->pw, t->dw);
+  t->z = px__conv_axis_forward(t->d, t->od, t->kd, t->sd, t->pd, t->dd);
+  t->y = px__conv_axis_forward(t->h, t->oh, t->kh, t->sh, t->ph, t->dh);
+  t->x = px__conv_axis_forward(t->w, t->ow, t->kw, t->sw, t->pw, t->dw);
   t->channels = t->cg, t->results = t->og, t->source = t->in, t->factors = t->weight;
   t->row = t->k, t->term = 1;
 }
@@ -741,7 +716,7 @@ static px_status results_of(const px_launch *l, const px_operand *out, const px_
   t.weight = weights_of(&t, &d, weight);
   if (!d.failed && px_operand_numel(out)) {
     conv_start(&t, in, weight, out, by);
-    bool done = (!t.pixels && px__conv_depth(&t)) || px__conv_winograd(&t);
+    bool done = (!t.pixels && (px__conv_depth(&t) || px__conv_planes(&t))) || px__conv_winograd(&t);
     if (!done && !t.pixels && px__conv_small(&t)) {
       share(&t, px__conv_small_units(&t), px__conv_small_forward);
     } else if (!done) {
@@ -797,9 +772,9 @@ static int64_t plan_back(const conv *t, conv *phases, bool *failed) {
   for (int64_t i = 0; i < depth * rows * columns; i++) {
     conv p = *t;
     p.z0 = i / (rows * columns), p.y0 = i / columns % rows, p.x0 = i % columns;
-    p.z = axis_back(t->d, t->od, t->kd, t->sd, t->pd, t->dd, p.z0);
-    p.y = axis_back(t->h, t->oh, t->kh, t->sh, t->ph, t->dh, p.y0);
-    p.x = axis_back(t->w, t->ow, t->kw, t->sw, t->pw, t->dw, p.x0);
+    p.z = px__conv_axis_back(t->d, t->od, t->kd, t->sd, t->pd, t->dd, p.z0);
+    p.y = px__conv_axis_back(t->h, t->oh, t->kh, t->sh, t->ph, t->dh, p.y0);
+    p.x = px__conv_axis_back(t->w, t->ow, t->kw, t->sw, t->pw, t->dw, p.x0);
     if (!p.z.count || !p.y.count || !p.x.count) continue;
     *failed |= !phase_of(&p, count ? phases : NULL);
     phases[count++] = p;
@@ -839,7 +814,7 @@ static px_status gradient_of_input(const px_launch *l, const px_operand *out,
   if (!d.failed && !seen) px__cpu_clear(t.out, (size_t)n * px_dtype_size((px_dtype)compute));
   if (!d.failed && n && seen) {
     conv_start(&t, out, weight, grad, by);
-    bool done = (!t.pixels && px__conv_depth(&t)) || px__conv_winograd(&t);
+    bool done = (!t.pixels && (px__conv_depth(&t) || px__conv_planes(&t))) || px__conv_winograd(&t);
     if (!done && !t.pixels && px__conv_small(&t))
       share(&t, px__conv_small_units(&t), px__conv_small_forward);
     else if (!done)
@@ -916,7 +891,7 @@ static px_status gradient_of_weight(const px_launch *l, const px_operand *out,
   if (!d.failed && !seen) px__cpu_clear(t.out, (size_t)n * px_dtype_size((px_dtype)compute));
   if (!d.failed && n && seen) {
     conv_start(&t, in, out, grad, by);
-    if (px__conv_winograd(&t))
+    if ((!t.pixels && px__conv_planes(&t)) || px__conv_winograd(&t))
       report(&t, l);
     else
       backward_weight(l, &t, n);

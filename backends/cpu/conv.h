@@ -3,17 +3,8 @@
 // many small float images, conv_few.c has those of few positions and many channels, conv_depth.c
 // those of each channel by itself.
 #pragma once
+#include "cpu/conv_axis.h"
 #include "phlox/backend.h"
-
-// One dimension of a sum over kernel places: at place first + j * every (j below `count`), position
-// q of the grid meets position q * step + shift + j * move of the source.
-typedef struct conv_axis {
-  int64_t source, grid, step, first, every, count, shift, move;
-  // The planes that hold the source for it. Shared: one for each remainder of `step`, from position
-  // low * step on, `reach` longer than the grid. Else one for each place, as long as the grid.
-  bool shared;
-  int64_t planes, low, reach;
-} conv_axis;
 
 // The least positions of the source that position 0 of the grid meets.
 typedef struct conv_low {
@@ -79,6 +70,9 @@ void px__conv_small_weight(void *ctx, int64_t begin, int64_t end);
 // Does all of a convolution of each channel by itself, forward or the gradient of the input, from
 // arrays that are row-major; false if this is none of those. t->failed: no memory.
 bool px__conv_depth(conv *t);
+// The same by planes (conv_planes.c), and the gradient of the weight; of that also false if it is
+// not finite and has to be computed in another way.
+bool px__conv_planes(conv *t);
 // Does all of a float convolution of images by 3 x 3 places with fewer multiplications
 // (conv_winograd.c); false if this is none for it, or a result was not finite and has to be
 // computed in another way. t->failed: no memory.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions of each channel by itself (depthwise), of float images, by square kernels of 3, 5 or
 // 7 places a side that go step by step; forward, and the gradient of the input, which is one by the
-// kernel turned round.
+// kernel turned round. Others, and the gradient of the weight, are in conv_planes.c.
 //
 // A strip of one or two vectors of columns goes down the image. The rows of results that see a row
 // of sources stay in registers, each of which becomes the next row's when its row is done: a vector
@@ -111,9 +111,10 @@ static void run_planes(void *ctx, int64_t begin, int64_t end) {
   }
 }
 static bool fits(const conv *t) {
+  int64_t columns = t->what == 'i' ? t->w : t->ow;
   bool flat = t->d == 1 && t->od == 1 && t->kd == 1;
   bool steps = t->sh == 1 && t->sw == 1 && t->dh == 1 && t->dw == 1;
-  bool square = t->kh == t->kw && (t->kh == 3 || t->kh == 5 || t->kh == 7);
+  bool square = t->kh == t->kw && (t->kh == 5 || t->kh == 7 || (t->kh == 3 && columns >= VF));
   return t->dtype == PX_FLOAT32 && t->cg == 1 && t->og == 1 && flat && steps && square &&
          t->ph < t->kh && t->pw < t->kw && (t->what == 'i' ? t->h * t->w : t->p) >= LEAST;
 }

@@ -57,7 +57,7 @@ static void NAME(lay_plane)(const conv *t, const unit *u, const T *channel, int6
   channel += top * x->source + left + q0 * x->step;
   if (!apart) memset(to, 0, (size_t)all * sizeof(T));
   for (int64_t image = 0; seen && image < u->images; image++, to += rows * t->pitch) {
-    int64_t at = u->first + image, depth = at % t->z.grid * t->z.step + at_place(&t->z, k);
+    int64_t at = u->first + image, depth = at % t->z.grid * t->z.step + px__conv_at(&t->z, k);
     bool there = depth >= 0 && depth < t->z.source;
     const T *from = channel + at / t->z.grid * each + depth * y->source * x->source;
     if (apart) NAME(clear_about)(t, there ? r0 : all / t->pitch, r1, q0, q1, all, to);
@@ -209,7 +209,7 @@ static const T *NAME(box)(const conv *t, const unit *u, T *to) {
   T *at = to;
   for (int64_t i = 0; i < u->images * t->z.count; i++) {
     int64_t image = u->first + i / t->z.count;
-    int64_t depth = image % t->z.grid * t->z.step + at_place(&t->z, i % t->z.count);
+    int64_t depth = image % t->z.grid * t->z.step + px__conv_at(&t->z, i % t->z.count);
     bool there = depth >= 0 && depth < t->z.source;
     const T *from = (const T *)t->source + (image / t->z.grid * t->z.source + depth) * plane;
     for (int64_t y = top; y < top + rows && !px__worked(&work, t->box_row); y++, at += t->box_row)

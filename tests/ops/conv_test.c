@@ -176,6 +176,37 @@ PX_TEST(each_channel_by_itself_in_strips_of_columns) {
     check_with((geometry){1, 1, 4, 600, 1, {size, size}, {1, 1}, {2, 2}, {1, 1}, 1}, PX_FLOAT32, 0);
   }
 }
+// Steps of each side, remainders that have no place, distances, zeros of each number, kernels that
+// are larger than the image; bands; and few channels, whose images are summed in parts.
+PX_TEST(each_channel_by_itself_in_planes) {
+  static const int64_t sizes[] = {1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33};
+  for (int64_t i = 0; i < 12 * 4 * 4; i++) {
+    int64_t w = sizes[i % 12], rows = 1 + i / 12 % 4, columns = 1 + i / 48;
+    for (int64_t k = 0; k < 12; k++) {
+      int64_t far = 1 + k / 8, steps[2] = {1 + k % 2, 1 + k / 2 % 2};
+      int64_t most = k % 3 ? far * (columns - 1) : 0, pad = k % 3 == 2 ? most : most / 2;
+      if (w + 2 * pad < far * (columns - 1) + 1) continue;
+      check_with((geometry){2,
+                            3,
+                            6 + i % 5 + 2 * rows,
+                            w,
+                            3,
+                            {rows, columns},
+                            {steps[0], steps[1]},
+                            {k % 4, pad},
+                            {far, far},
+                            3},
+                 PX_FLOAT32, k == 5 ? INFINITY : 0);
+    }
+  }
+  check_conv((geometry){9, 5, 7, 7, 5, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 5});
+  check_conv((geometry){3, 2, 130, 150, 2, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 2});
+  check_conv((geometry){2, 2, 160, 130, 2, {5, 5}, {2, 1}, {3, 2}, {1, 2}, 2});
+  check_with((geometry){1, 2, 160, 130, 2, {7, 7}, {1, 1}, {3, 3}, {1, 1}, 2}, PX_FLOAT32,
+             INFINITY);
+  check_with((geometry){1, 2, 1, 5000, 2, {1, 9}, {1, 2}, {0, 4}, {1, 1}, 2}, PX_FLOAT32, 0);
+  check_with((geometry){1, 2, 1, 70000, 2, {1, 5}, {1, 1}, {0, 2}, {1, 1}, 2}, PX_FLOAT32, 0);
+}
 PX_TEST(few_positions_and_many_channels) {
   for (int k = 0; k < 4; k++) {
     image_last = k & 1, weight_last = k & 2;
@@ -431,6 +462,7 @@ PX_TEST(convolutions_do_not_depend_on_the_number_of_threads) {
                         (geometry){3, 24, 30, 30, 24, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 24});
   same_with_any_threads(PX_FLOAT32,
                         (geometry){2, 24, 90, 50, 24, {5, 5}, {1, 1}, {2, 2}, {1, 1}, 24});
+  same_with_any_threads(PX_FLOAT32, (geometry){9, 5, 30, 31, 5, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 5});
   same_with_any_threads(PX_BFLOAT16,
                         (geometry){5, 16, 30, 30, 24, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1});
   same_with_any_threads(PX_BFLOAT16,
@@ -486,6 +518,8 @@ static void check_level(px_cpu_level level, const char *name) {
   setenv("PHLOX_CPU", name, 1);
   if (px_cpu_level_used() != level) SKIP("the processor does not have it");
   check_with((geometry){2, 32, 13, 12, 48, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1}, PX_FLOAT32, 0);
+  check_with((geometry){2, 5, 23, 37, 5, {5, 5}, {2, 2}, {2, 2}, {1, 1}, 5}, PX_FLOAT32, 0);
+  check_with((geometry){2, 5, 23, 37, 5, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 5}, PX_FLOAT32, 0);
   place_by_place();
   check_conv((geometry){3, 20, 9, 11, 33, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
   check_conv((geometry){2, 40, 13, 13, 48, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 2});
