@@ -54,6 +54,10 @@ enum { UPRIGHT_POSITIONS = 256, UPRIGHT_COLUMNS = 96, TILE_LANES = 32 };
 // cut of them, also of sources that are laid first, and positions of a unit at most whose source is
 // used where it lies.
 enum { TILED_RESULTS = 12, TILED_CUT = 24, LAID_CUT = 128, FAR_COLUMNS = 512 };
+// Weights at most for which an image is cut into many bands, and bands of all images then.
+enum { FEW_WEIGHTS = 16 * 1024, BANDS = 32 };
+// Weights that stay in the second cache beside what passes.
+enum { NEAR_WEIGHTS = 192 * 1024 };
 // A distance of rows from which planes are not cleared before they are laid.
 enum { LONG_PITCH = 24 };
 // Units for each thread at least, where some depths of a volume are one, or results are cut whose
@@ -282,7 +286,7 @@ static void choose_rows(conv *t, const conv *like) {
     t->images = like->images, t->rows = like->rows;
     return;
   }
-  int64_t columns = t->tiled ? t->p : t->upright && lies_there(t) ? UPRIGHT_COLUMNS : COLUMNS;
+  int64_t columns = t->tiled ? t->p : t->upright ? UPRIGHT_COLUMNS : COLUMNS;
   t->images = (columns + t->p - 1) / t->p;
   if (t->images > all_images(t)) t->images = all_images(t);
   choose_planes(&t->y, t->images == 1);
@@ -292,6 +296,10 @@ static void choose_rows(conv *t, const conv *like) {
   int64_t most = PIECE_ELEMENTS / row - t->y.reach, least = (COLUMNS + t->pitch - 1) / t->pitch;
   // Of an image that is used where it lies no piece is held.
   if (t->tiled && same_place(&t->y) && same_place(&t->x)) most = FAR_COLUMNS / t->pitch;
+  // Few weights cost little to meet anew: enough bands for many threads.
+  int64_t even = (t->y.grid * all_images(t) + BANDS - 1) / BANDS + FAR_COLUMNS / t->pitch;
+  bool many = t->what == 'f' || (t->what == 'i' && t->results >= TILED_RESULTS);
+  if (many && t->results * t->terms <= FEW_WEIGHTS && even < most) most = even;
   if (most < least) most = least;
   if (most < t->rows) t->rows = t->tiled ? even_rows(t, most) : most;
 }
@@ -537,8 +545,8 @@ static int64_t cut_at(const conv *t, int64_t i) {
 }
 // The i-th unit's share in a phase.
 static bool run_phase(const conv *t, const conv *p, int64_t i, void *room, int64_t *work) {
-  int64_t cut = i % t->cuts;
-  i /= t->cuts;
+  int64_t cut = t->by_cuts ? i / t->units : i % t->cuts;
+  i = t->by_cuts ? i % t->units : i / t->cuts;
   int64_t first = i / t->bands / t->groups * t->run;
   for (int64_t block = first; block < first + t->run; block++) {
     unit u = unit_of(p, block, i / t->bands % t->groups, i % t->bands);
@@ -632,6 +640,13 @@ static int64_t choose_cuts(const conv *t, int64_t phases, int64_t units) {
   if (more > cuts) cuts = more;
   return (units > 1 || tiled) && cuts > 1 ? cuts : 1;
 }
+// Cuts whose weights stay near, where each panel of sources that are used as they lie reads them:
+// one cut is done for all images after the other.
+static int64_t near_cuts(const conv *t) {
+  if (!t->tiled || !t->plain || t->p < COLUMNS) return 1;
+  int64_t cuts = t->results * t->terms / NEAR_WEIGHTS + 1;
+  return px__least(cuts, t->results / TILED_CUT);
+}
 // All phases, which follow one another from t.
 static void convolve(conv *t, int64_t phases) {
   t->phases = phases, t->blocks = t->bands = 0;
@@ -643,7 +658,9 @@ static void convolve(conv *t, int64_t phases) {
   t->run = t->rolls && units > runs ? units / runs : 1;
   if (t->run > t->z.grid) t->run = t->z.grid;
   units = (t->blocks + t->run - 1) / t->run * t->groups * t->bands;
-  int64_t cuts = choose_cuts(t, phases, units);
+  int64_t cuts = choose_cuts(t, phases, units), near = near_cuts(t);
+  t->units = units, t->by_cuts = near > 1;
+  if (cuts < near) cuts = near;
   for (int64_t i = 0; i < phases; i++) t[i].inner = units == 1, t[i].cuts = cuts;
   share(t, units * cuts, results_run);
 }

@@ -26,6 +26,8 @@ typedef struct conv {
   // results.
   int64_t parts, cuts;
   bool results_cut;
+  int64_t units;  // of a cut, and whether one cut is done after the other
+  bool by_cuts;
   bool narrow;   // sums lie with the results innermost: what the positions see is read in place
   bool upright;  // of forward and the input's gradient: a position's results lie together at first
   bool tiled;    // of forward and the input's gradient: by the tiles of conv_tiles.h

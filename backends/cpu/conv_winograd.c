@@ -36,8 +36,9 @@
 // that are computed at once.
 enum { PLACES = 16, SIDE = 4, TAPS = 9, REACH = 3, LANES = WF, SOME = 64 };
 // Bytes of what a unit multiplies, for the second cache. Channels and results at least, and tiles,
-// for which turning the weights pays.
-enum { NEAR = 1 << 20, LEAST = 32, TILES = 64 };
+// for which turning the weights pays: more of them where the weights are many, as they are turned
+// into memory that is far away.
+enum { NEAR = 1 << 20, LEAST = 32, TILES = 24, MANY = 128 * 1024, TILES_OF_MANY = 40 };
 // Units for each thread, of so many tiles at least. Bytes of weights that each unit would fetch
 // from far away, from which units are blocks of results, and bytes at most that they share then.
 enum { UNITS = 4, UNIT_TILES = 16, FAR = 2 << 20, MOST_SHARED = 32 << 20 };
@@ -559,7 +560,8 @@ bool px__conv_winograd_pays(const conv *t) {
   if (!dense || !flat || t->c % LANES || t->oc % LANES || t->c < LEAST || t->oc < LEAST)
     return false;
   winograd w = winograd_of(t);
-  return w.top >= 0 && w.left >= 0 && all_tiles(&w) >= TILES && px__conv_has_tiles();
+  int64_t least = t->c * t->oc >= MANY ? TILES_OF_MANY : TILES;
+  return w.top >= 0 && w.left >= 0 && all_tiles(&w) >= least && px__conv_has_tiles();
 }
 // As many rows as the second cache holds, of so many numbers for each place of a tile; `least`
 // tiles at least.
