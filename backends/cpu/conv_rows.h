@@ -412,6 +412,11 @@ static void NAME(turn_weights)(void *ctx, int64_t begin, int64_t end) {
   for (int64_t b = begin; b < end; b++) {
     int64_t g = b / blocks, c0 = b % blocks * TURNED, c1 = c0 + TURNED;
     if (c1 > t->cg) c1 = t->cg;
+    if (places == 1) {
+      const T *from = (const T *)t->weight + g * t->og * t->cg + c0;
+      NAME(turn)(from, t->cg, t->og, c1 - c0, (T *)t->factors + (g * t->cg + c0) * t->og, t->og);
+      continue;
+    }
     for (int64_t o = 0; o < t->og; o++)
       for (int64_t c = c0; c < c1; c++) {
         const T *from = (const T *)t->weight + (g * t->og + o) * t->k + c * places;
