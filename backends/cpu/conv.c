@@ -625,16 +625,16 @@ static int64_t cuts_for(int64_t wanted, int64_t units) {
 }
 // Cuts of the results where several threads would have few units, so that none waits long for the
 // last: each lays its sources anew, unless they are used as they lie, which takes little time
-// beside LAID_CUT results, and sums are the same. A single unit is a product that shares the
-// threads itself, if it is not tiled.
+// beside LAID_CUT results, and is not worth it where all threads have as many units. Sums are the
+// same. A single unit is a product that shares the threads itself, if it is not tiled.
 static int64_t choose_cuts(const conv *t, int64_t phases, int64_t units) {
   int64_t threads = px__cpu_thread_count(), runs = threads > 1 ? RUNS * threads : 1;
   int64_t cuts = cuts_for(threads, units), more = cuts_for(runs, units);
-  bool tiled = true;
+  bool tiled = true, even = units % threads == 0;
   for (int64_t i = 0; i < phases; i++) {
     int64_t least = cut_unit(&t[i]);
     cuts = px__least(cuts, t[i].results / least);
-    more = px__least(more, t[i].results / (t->plain ? least : LAID_CUT));
+    more = px__least(more, t->plain ? t[i].results / least : even ? 1 : t[i].results / LAID_CUT);
     tiled &= t[i].tiled;
   }
   if (more > cuts) cuts = more;
