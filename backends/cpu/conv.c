@@ -849,7 +849,8 @@ static px_status gradient_of_input(const px_launch *l, const px_operand *out,
 static void choose_parts(conv *t, int64_t blocks) {
   t->parts = blocks < MAX_PARTS ? blocks : MAX_PARTS;
   while (t->parts > 1 && t->parts * t->k * t->oc > PART_ELEMENTS) t->parts /= 2;
-  t->cuts = px__cpu_thread_count() > 1 ? MAX_PARTS / (t->parts * t->groups) : 1;
+  int64_t threads = px__cpu_thread_count(), wanted = threads < MAX_PARTS ? MAX_PARTS : threads;
+  t->cuts = threads > 1 ? wanted / (t->parts * t->groups) : 1;
   t->results_cut = (t->og > t->k && !t->narrow) || t->tiled;
   int64_t least = t->results_cut || t->last || t->pixels ? CUT_WIDE : CUT_CHANNELS;
   if (t->cuts > cut_side(t) / least) t->cuts = cut_side(t) / least;
