@@ -43,8 +43,9 @@ enum { NEAR = 1 << 20, LEAST = 32, TILES = 24, MANY = 128 * 1024, TILES_OF_MANY 
 // from far away, from which units are blocks of results, and bytes at most that they share then.
 enum { UNITS = 4, UNIT_TILES = 16, FAR = 2 << 20, MOST_SHARED = 32 << 20 };
 // Of the weights' gradient: parts of the tiles at most that are summed by themselves, numbers of
-// their sums at most, tiles of a unit at least, and results of a cut.
-enum { PARTS = 8, PART_SUMS = 1024 * 1024, DEEP = 128, CUT = 32 };
+// their sums at most, tiles of a unit at least, and results of a cut; and bytes that are shared at
+// a time.
+enum { PARTS = 8, PART_SUMS = 1024 * 1024, DEEP = 128, CUT = 32, SHARED_ONCE = 16 << 20 };
 // Turned blocks of weights that a thread should have at least.
 enum { GRAIN = 256 };
 
@@ -69,11 +70,13 @@ typedef struct winograd {
   // Of the weights' gradient: sums for each part, place, result and channel.
   float *sums;
   int64_t parts, cuts;
-  // Where threads would have few units: what all tiles see, for each place, and all gradients of
-  // results likewise, which several units use. Else NULL.
+  // Where threads would have few units: what tiles see, for each place, and gradients of results
+  // likewise, which several units use. Else NULL. They are of rows [base, end), up to `shared`; of
+  // the weights' gradient a part's.
   float *seen, *spread;
   int64_t seen_step, spread_step;  // between places
-  bool failed, odd;                // no memory; a result is not finite
+  int64_t base, end, shared, part;
+  bool failed, odd;  // no memory; a result is not finite
 } winograd;
 static int64_t blocks_of(const winograd *w) { return (w->result.channels + SOME - 1) / SOME; }
 static int64_t all_rows(const winograd *w) { return w->n * w->down; }
@@ -350,8 +353,9 @@ static bool room_new(winograd *w, int64_t sums, room *r) {
 }
 // Of what is shared, that of the tiles from a row on.
 static void share_from(const winograd *w, int64_t row, room *r) {
-  if (w->seen) r->seen = w->seen + row * w->across * w->source.channels;
-  if (w->spread) r->sums = w->spread + row * w->across * w->result.channels;
+  int64_t tile = (row - w->base) * w->across;
+  if (w->seen) r->seen = w->seen + tile * w->source.channels;
+  if (w->spread) r->sums = w->spread + tile * w->result.channels;
 }
 static void see_rows(const winograd *w, int64_t begin, int64_t end, const room *r) {
   for (piece p = {0}; next_piece(w, begin, end, &p);) see_piece(w, &p, r);
@@ -417,12 +421,13 @@ static void spread_piece(const winograd *w, const piece *p, const room *r, int64
     spread_row(w, rows, first, count, r->sums + tile * count, r->sums_step);
   }
 }
-// Rows of tiles [begin, end) of what is shared.
+// Rows of tiles [begin, end) of those that are shared.
 static void share_rows(void *ctx, int64_t begin, int64_t end) {
   winograd *w = ctx;
   room r;
   if (!room_new(w, SOME, &r)) return;
-  for (int64_t row = begin, next; row < end && !px__cpu_stopped(); row = next) {
+  end += w->base;
+  for (int64_t row = begin + w->base, next; row < end && !px__cpu_stopped(); row = next) {
     next = px__least(row + w->rows, end);
     share_from(w, row, &r);
     see_rows(w, row, next, &r);
@@ -463,11 +468,12 @@ static share share_of(const winograd *w, int64_t i) {
   if (!w->spread) return (share){first, last - first, 0, PLACES};
   return (share){first, last - first, place, place + 1};
 }
+static int64_t part_at(const winograd *w, int64_t part) { return all_rows(w) * part / w->parts; }
 // Rows are taken some at a time, the same ones however they are shared: the order of sums follows.
 static void add_part(const winograd *w, int64_t part, const share *x, room *r) {
-  int64_t size = PLACES * w->result.channels * w->source.channels, rows = all_rows(w);
-  int64_t from = rows * part / w->parts, to = rows * (part + 1) / w->parts;
-  for (int64_t row = from, next; row < to && !px__cpu_stopped(); row = next) {
+  int64_t size = PLACES * w->result.channels * w->source.channels, from = part_at(w, part);
+  int64_t to = w->spread ? w->end : part_at(w, part + 1);
+  for (int64_t row = w->spread ? w->base : from, next; row < to && !px__cpu_stopped(); row = next) {
     next = px__least(row + w->rows, to);
     share_from(w, row, r);
     for (piece p = {0}; !w->spread && next_piece(w, row, next, &p);) {
@@ -485,9 +491,18 @@ static void run_parts(void *ctx, int64_t begin, int64_t end) {
   if (!room_new(w, (lanes + w->cuts - 1) / w->cuts * LANES, &r)) return;
   for (int64_t i = begin; i < end; i++) {
     share x = share_of(w, i % shares);
-    add_part(w, i / shares, &x, &r);
+    add_part(w, w->spread ? w->part : i / shares, &x, &r);
   }
   free(r.all);
+}
+// What is shared of a part, some rows after the others.
+static void share_part(winograd *w) {
+  int64_t to = part_at(w, w->part + 1);
+  for (w->base = part_at(w, w->part); w->base < to && !px__cpu_stopped(); w->base = w->end) {
+    w->end = px__least(w->base + w->shared, to);
+    px__cpu_parallel(w->end - w->base, 1, share_rows, w);
+    px__cpu_parallel(part_shares(w), 1, run_parts, w);
+  }
 }
 // G' times four sums.
 WIDE_INLINE void gather_taps(wf a, wf b, wf c, wf d, wf *to, int step) {
@@ -570,14 +585,19 @@ static int64_t near_rows(const winograd *w, int64_t numbers, int64_t least) {
   int64_t rows = (tiles > least ? tiles : least + w->across - 1) / w->across;
   return px__least(rows > 0 ? rows : 1, all_rows(w));
 }
-// Memory for what is shared, if it is not too much: without it the units do without.
+// Memory for what is shared, of all rows or, for the weights' gradient, of as many as there may be:
+// without it the units do without.
 static void share_all(winograd *w, bool weight) {
-  int64_t tiles = all_tiles(w), channels = w->result.channels;
-  w->seen_step = apart(tiles * w->source.channels);
-  w->spread_step = weight ? apart(tiles * channels) : 0;
-  size_t bytes = (size_t)(PLACES * (w->seen_step + w->spread_step)) * sizeof *w->seen;
-  if (bytes > MOST_SHARED) return;
-  w->seen = aligned_alloc(64, bytes);
+  int64_t channels = w->source.channels + (weight ? w->result.channels : 0);
+  int64_t bytes = PLACES * w->across * channels * (int64_t)sizeof *w->seen;  // of a row
+  int64_t most = (weight ? SHARED_ONCE : MOST_SHARED) / bytes;
+  w->end = w->shared = all_rows(w);
+  if (most < w->shared) w->shared = weight ? most / w->rows * w->rows : 0;
+  if (!w->shared) return;
+  w->seen_step = apart(w->shared * w->across * w->source.channels);
+  w->spread_step = weight ? apart(w->shared * w->across * w->result.channels) : 0;
+  int64_t numbers = PLACES * (w->seen_step + w->spread_step);
+  w->seen = aligned_alloc(64, (size_t)numbers * sizeof *w->seen);
   if (w->seen && weight) w->spread = w->seen + PLACES * w->seen_step;
 }
 static void choose_units(winograd *w) {
@@ -599,7 +619,7 @@ static void choose_parts(winograd *w) {
   w->parts = px__least(PARTS, all_rows(w) / w->rows);
   while (w->parts > 1 && w->parts * sums > PART_SUMS) w->parts /= 2;
   if (threads > 2 * w->parts) share_all(w, true);
-  int64_t units = w->parts * (w->spread ? PLACES : 1);
+  int64_t units = w->spread ? PLACES : w->parts;
   w->cuts = px__least((threads + units - 1) / units, most);
 }
 static void to_results(winograd *w) {
@@ -611,8 +631,8 @@ static void to_results(winograd *w) {
 static void to_weight(winograd *w) {
   int64_t channels = w->source.channels;
   for (int64_t i = 0; i < w->rows * w->across; i++) w->at[i] = i * channels;
-  if (w->seen) px__cpu_parallel(all_rows(w), 1, share_rows, w);
-  px__cpu_parallel(w->parts * part_shares(w), 1, run_parts, w);
+  for (; w->spread && w->part < w->parts; w->part++) share_part(w);
+  if (!w->spread) px__cpu_parallel(w->parts * part_shares(w), 1, run_parts, w);
   px__cpu_parallel(w->result.channels * (channels / LANES), GRAIN, place_weights, w);
 }
 bool px__conv_winograd(conv *t) {
