@@ -63,8 +63,9 @@ enum { LONG_PITCH = 24 };
 // Units for each thread at least, where some depths of a volume are one, or results are cut whose
 // sources are used as they lie.
 enum { RUNS = 4 };
-// Weights that a thread turns or adds at least.
-enum { GRAIN = 16 * 1024 };
+// Weights that a thread turns or adds at least, and pieces of a panel that are packed by
+// themselves.
+enum { GRAIN = 16 * 1024, PACKED = 4 };
 
 typedef struct unit {
   int64_t first, images, group, y0, y1, part, c0, c1, o0, o1;  // c: of pixels, terms
@@ -115,6 +116,11 @@ static const int64_t *table_of(const conv *t, const unit *u) {
 // Elements of a group's packed factors.
 static int64_t packed_size(const conv *t) {
   return (t->results + PX__GEMM_PACK - 1) / PX__GEMM_PACK * PX__GEMM_PACK * t->terms;
+}
+
+// Lanes of a packed panel.
+static int64_t panel_of(const conv *t) {
+  return (t->dtype == PX_FLOAT64 ? px__tiles_f64() : px__tiles_f32())->columns;
 }
 
 // The results of a pass lie in these, `rz`, `ry` and `rx` apart.
@@ -168,7 +174,8 @@ typedef struct conv_type {
   void (*add_parts)(void *conv, int64_t begin, int64_t end);
   void (*add_narrow)(void *conv, int64_t begin, int64_t end);
   void (*turn_weights)(void *conv, int64_t begin, int64_t end);
-  void (*pack_back)(const conv *t, int64_t group, int64_t first, int64_t count, void *to);
+  void (*pack_back)(const conv *t, int64_t group, int64_t first, int64_t count, int64_t begin,
+                    int64_t end, void *to);
 } conv_type;
 static const conv_type *type_of(const conv *t) {
 #define TYPE(item, sum, name) \
@@ -272,6 +279,12 @@ static int64_t even_rows(const conv *t, int64_t most) {
   }
   return best;
 }
+// Rows of bands of which, with cuts of the results, each thread has one.
+static int64_t shared_rows(const conv *t) {
+  int64_t units = all_images(t) * ((t->results + PX__GEMM_PACK - 1) / PX__GEMM_PACK);
+  int64_t bands = (px__cpu_thread_count() + units - 1) / units;
+  return (t->y.grid + bands - 1) / bands;
+}
 static bool same_place(const conv_axis *a) {
   return a->count == 1 && a->step == 1 && a->shift == 0 && a->grid == a->source;
 }
@@ -300,6 +313,7 @@ static void choose_rows(conv *t, const conv *like) {
   int64_t even = (t->y.grid * all_images(t) + BANDS - 1) / BANDS + FAR_COLUMNS / t->pitch;
   bool many = t->what == 'f' || (t->what == 'i' && t->results >= TILED_RESULTS);
   if (many && t->results * t->terms <= FEW_WEIGHTS && even < most) most = even;
+  if (t->upright) most = px__least(most, shared_rows(t));
   if (most < least) most = least;
   if (most < t->rows) t->rows = t->tiled ? even_rows(t, most) : most;
 }
@@ -377,31 +391,37 @@ static void place_pixels(conv *t) {
     t->columns[i] = image * t->box_image + row * t->y.step * t->box_row + x;
   }
 }
-// Parts [begin, end) of all groups' factors.
+static int64_t panels_of(const conv *t) { return packed_size(t) / (panel_of(t) * t->terms); }
+// Pieces [begin, end) of the panels of all groups' factors.
 static void pack_factors(void *ctx, int64_t begin, int64_t end) {
   const conv *t = ctx;
-  int64_t item = (int64_t)type_of(t)->item, parts = packed_size(t) / (PX__GEMM_PACK * t->terms);
+  bool back = t->upright && t->what == 'i' && t->places > 1;
+  int64_t item = (int64_t)type_of(t)->item, width = panel_of(t), panels = panels_of(t);
+  int64_t each = back ? t->terms / t->og : 1, all = t->terms / each;
   for (int64_t i = begin; i < end; i++) {
-    int64_t first = i % parts * PX__GEMM_PACK, group = i / parts;
-    char *to = (char *)t->packed + (group * packed_size(t) + first * t->terms) * item;
-    if (t->upright && t->what == 'i' && t->places > 1) {
-      type_of(t)->pack_back(t, group, first, px__least(t->results - first, PX__GEMM_PACK), to);
+    int64_t panel = i / PACKED, group = panel / panels, first = panel % panels * width;
+    int64_t from = all * (i % PACKED) / PACKED, to = all * (i % PACKED + 1) / PACKED;
+    int64_t count = px__least(t->results - first, width);
+    if (count <= 0) continue;
+    char *at = t->packed;
+    at += (group * packed_size(t) + first * t->terms + from * each * width) * item;
+    if (back) {
+      type_of(t)->pack_back(t, group, first, count, from, to, at);
       continue;
     }
-    int64_t at = group * t->results * t->terms + first * t->row;
-    px__gemm g = {.n = px__least(t->results - first, PX__GEMM_PACK),
-                  .k = t->terms,
-                  .b = (const char *)t->factors + at * item,
+    int64_t place = group * t->results * t->terms + first * t->row;
+    px__gemm g = {.n = count,
+                  .k = to - from,
+                  .b = (const char *)t->factors + (place + from * t->term) * item,
                   .br = t->term,
                   .bc = t->row};
-    px__gemm_pack(&g, t->dtype == PX_FLOAT64, to);
+    px__gemm_pack(&g, t->dtype == PX_FLOAT64, at);
   }
 }
 static bool pack_all_factors(conv *t) {
   t->packed = malloc((size_t)(t->groups * packed_size(t)) * type_of(t)->item + 1);
-  int64_t parts = packed_size(t) / (PX__GEMM_PACK * t->terms);
-  if (t->packed)
-    px__cpu_parallel(t->groups * parts, GRAIN / (PX__GEMM_PACK * t->terms) + 1, pack_factors, t);
+  int64_t pieces = t->groups * panels_of(t) * PACKED, grain = GRAIN * PACKED / t->terms;
+  if (t->packed) px__cpu_parallel(pieces, grain / panel_of(t) + 1, pack_factors, t);
   return t->packed != NULL;
 }
 static bool plan_pixels(conv *t, const conv *like) {

@@ -433,25 +433,22 @@ static void NAME(turn_weights)(void *ctx, int64_t begin, int64_t end) {
       }
   }
 }
-// Packs `count` results from `first` of a group, as px__gemm_pack does: the weights of the places
-// of this pass.
-static void NAME(pack_back)(const conv *t, int64_t group, int64_t first, int64_t count, void *to) {
-  int64_t width = (sizeof(T) == 8 ? px__tiles_f64() : px__tiles_f32())->columns;
-  int64_t each = t->terms / t->og, places = t->places;
-  for (int64_t j = 0; j < count; j += width) {
-    int64_t columns = px__least(width, count - j);
-    T *panel = (T *)to + j * t->terms;
-    if (columns < width) memset(panel, 0, (size_t)(t->terms * width) * sizeof(T));
-    for (int64_t o = 0; o < t->og; o++, panel += each * width) {
-      const T *from = (const T *)t->weight + ((group * t->og + o) * t->cg + first + j) * places;
-      if (each == places) {
-        NAME(turn)(from, places, columns, places, panel, width);
-        continue;
-      }
-      for (int64_t q = 0; q < each; q++) {
-        const T *place = from + picked(t, q);
-        for (int64_t i = 0; i < columns; i++) panel[q * width + i] = place[i * places];
-      }
+// Packs a panel of `count` results from `first` of a group as px__gemm_pack does: of output
+// channels [begin, end) the weights of the places of this pass.
+static void NAME(pack_back)(const conv *t, int64_t group, int64_t first, int64_t count,
+                            int64_t begin, int64_t end, void *to) {
+  int64_t width = panel_of(t), each = t->terms / t->og, places = t->places;
+  T *panel = to;
+  if (count < width) memset(panel, 0, (size_t)((end - begin) * each * width) * sizeof(T));
+  for (int64_t o = begin; o < end; o++, panel += each * width) {
+    const T *from = (const T *)t->weight + ((group * t->og + o) * t->cg + first) * places;
+    if (each == places) {
+      NAME(turn)(from, places, count, places, panel, width);
+      continue;
+    }
+    for (int64_t q = 0; q < each; q++) {
+      const T *place = from + picked(t, q);
+      for (int64_t i = 0; i < count; i++) panel[q * width + i] = place[i * places];
     }
   }
 }
