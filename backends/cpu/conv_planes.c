@@ -21,8 +21,9 @@
 // Steps and taps at most; taps of the weight's gradient that are summed together; lanes.
 enum { MOST_STEP = 2, MOST_TAPS = 49, TOGETHER = 9, MOST_LANES = 16 };
 // Elements of the source's planes in the cache, and those of its fewest rows at most; and work for
-// a thread. Of the weight's gradient: units at least, where channels are few.
-enum { NEAR = 8 * 1024, MOST_NEAR = 32 * 1024, GRAIN = 64 * 1024, UNITS = 32 };
+// a thread. Of the weight's gradient: units at least, where channels are few, and elements of
+// an image that a unit takes from channels side by side, as the next image lies far away.
+enum { NEAR = 8 * 1024, MOST_NEAR = 32 * 1024, GRAIN = 64 * 1024, UNITS = 32, BESIDE = 1024 };
 
 // A place of the kernel, and how far from a result's place in its plane lies what it meets.
 typedef struct tap {
@@ -144,8 +145,9 @@ typedef struct planes {
   int64_t band, bands;          // rows of results in each, and how many
   tap taps[MOST_TAPS + TOGETHER];
   int64_t first[MOST_STEP * MOST_STEP + 1];  // the taps of each plane of results
-  // Of the weight's gradient: parts of images and bands that are summed by themselves, and sums.
-  int64_t parts;
+  // Of the weight's gradient: parts of images and bands that are summed by themselves, channels of
+  // a unit, and sums.
+  int64_t parts, beside;
   float *sums;
   bool failed;  // atomic: no memory
 } planes;
@@ -273,33 +275,46 @@ static void lay_grad(const planes *p, const float *image, int64_t band, float *t
       memset(to, 0, (size_t)p->x.size * sizeof *to);
   }
 }
-// A part of a channel: its images and bands one after the other.
-static void sum_part(const planes *p, int64_t channel, int64_t part, float *room, float *to) {
+typedef float products[TOGETHER][MOST_LANES];
+static int64_t groups_of(const conv *t) { return (t->places + TOGETHER - 1) / TOGETHER; }
+static void add_image(const planes *p, int64_t image, int64_t band, float *room, products *totals) {
   const conv *t = p->t;
-  float totals[MOST_TAPS / TOGETHER + 1][TOGETHER][MOST_LANES] = {{{0}}};
   float *grad = room + source_size(p);
-  int64_t pieces = t->n * p->bands, work = 0;
-  for (int64_t i = pieces * part / p->parts; i < pieces * (part + 1) / p->parts; i++) {
-    if (px__worked(&work, p->length)) return;
-    int64_t image = i / p->bands * t->c + channel, band = i % p->bands;
-    lay(p, p->source + image * p->height * p->width, band, room);
-    lay_grad(p, (const float *)t->grad + image * t->p, band, grad);
-    for (int64_t k = 0; k < t->places; k += TOGETHER)
-      p->by->multiply(p->taps + k, room, grad, p->length, totals[k / TOGETHER]);
-  }
+  lay(p, p->source + image * p->height * p->width, band, room);
+  lay_grad(p, (const float *)t->grad + image * t->p, band, grad);
+  for (int64_t g = 0; g < groups_of(t); g++)
+    p->by->multiply(p->taps + g * TOGETHER, room, grad, p->length, totals[g]);
+}
+static void write_sums(const conv *t, const products *totals, float *to) {
   for (int64_t k = 0; k < t->places; k++) {
-    float sum = 0;
-    for (int64_t l = 0; l < MOST_LANES; l++) sum += totals[k / TOGETHER][k % TOGETHER][l];
-    to[k] = sum;
+    to[k] = 0;
+    for (int64_t l = 0; l < MOST_LANES; l++) to[k] += totals[k / TOGETHER][k % TOGETHER][l];
   }
+}
+// A part of channels [first, last): images and bands one after the other.
+static void sum_part(const planes *p, int64_t first, int64_t last, int64_t part, float *room,
+                     products *totals) {
+  const conv *t = p->t;
+  int64_t pieces = t->n * p->bands, groups = groups_of(t), work = 0;
+  memset(totals, 0, (size_t)((last - first) * groups) * sizeof *totals);
+  for (int64_t i = pieces * part / p->parts; i < pieces * (part + 1) / p->parts; i++)
+    for (int64_t c = first; c < last; c++) {
+      if (px__worked(&work, p->length)) return;
+      add_image(p, i / p->bands * t->c + c, i % p->bands, room, totals + (c - first) * groups);
+    }
+  for (int64_t c = first; c < last; c++)
+    write_sums(t, totals + (c - first) * groups, p->sums + (c * p->parts + part) * t->places);
 }
 static void sum_parts(void *ctx, int64_t begin, int64_t end) {
   planes *p = ctx;
+  products *totals = malloc((size_t)(p->beside * groups_of(p->t)) * sizeof *totals);
   float *room = room_of(p, 1);
-  if (!room) __atomic_store_n(&p->failed, true, __ATOMIC_RELAXED);
-  for (int64_t i = begin; room && i < end; i++)
-    sum_part(p, i / p->parts, i % p->parts, room, p->sums + i * p->t->places);
-  free(room);
+  if (!room || !totals) __atomic_store_n(&p->failed, true, __ATOMIC_RELAXED);
+  for (int64_t i = begin; room && totals && i < end; i++) {
+    int64_t first = i / p->parts * p->beside;
+    sum_part(p, first, px__least(first + p->beside, p->t->c), i % p->parts, room, totals);
+  }
+  free(room), free(totals);
 }
 // The sums of all parts, in order. False: some are not finite.
 static bool add_parts(const planes *p) {
@@ -316,11 +331,14 @@ static bool add_parts(const planes *p) {
 }
 static bool gradient_of_weight(planes *p) {
   const conv *t = p->t;
-  int64_t pieces = t->n * p->bands, each = pieces * p->length * t->places;
+  int64_t pieces = t->n * p->bands, most = t->c / UNITS;
   p->parts = px__least((UNITS + t->c - 1) / t->c, pieces);
+  p->beside = px__least(BESIDE / t->p + 1, most > 1 ? most : 1);
+  int64_t units = (t->c + p->beside - 1) / p->beside * p->parts;
+  int64_t each = p->beside * pieces * p->length * t->places / p->parts;
   p->sums = calloc((size_t)(t->c * p->parts * t->places), sizeof *p->sums);
   p->failed = !p->sums;
-  if (p->sums) px__cpu_parallel(t->c * p->parts, GRAIN * p->parts / (each + 1) + 1, sum_parts, p);
+  if (p->sums) px__cpu_parallel(units, GRAIN / (each + 1) + 1, sum_parts, p);
   bool done = p->failed || add_parts(p);
   free(p->sums);
   return done;
