@@ -310,8 +310,9 @@ static void choose_rows(conv *t, const conv *like) {
   // Of an image that is used where it lies no piece is held.
   if (t->tiled && same_place(&t->y) && same_place(&t->x)) most = FAR_COLUMNS / t->pitch;
   // Few weights cost little to meet anew: enough bands for many threads.
-  int64_t even = (t->y.grid * all_images(t) + BANDS - 1) / BANDS + FAR_COLUMNS / t->pitch;
-  bool many = t->what == 'f' || (t->what == 'i' && t->results >= TILED_RESULTS);
+  int64_t bands = t->what == 'w' ? MAX_PARTS : BANDS;
+  int64_t even = (t->y.grid * all_images(t) + bands - 1) / bands + FAR_COLUMNS / t->pitch;
+  bool many = t->what != 'i' || t->results >= TILED_RESULTS;
   if (many && t->results * t->terms <= FEW_WEIGHTS && even < most) most = even;
   if (t->upright) most = px__least(most, shared_rows(t));
   if (most < least) most = least;
@@ -610,28 +611,28 @@ static bool tiled_weight(const conv *t, const unit *u, void *room) {
 }
 // How many channels of a group, or results, or terms of pixels, are cut.
 static int64_t cut_side(const conv *t) { return t->results_cut ? t->og : t->pixels ? t->k : t->cg; }
-// A unit of it is a block of channels of a group, or of results, for a part of the batch.
+// A unit of it is a block of channels of a group, or of results, for a part of the batch: of the
+// bands of all images, one band after the other.
 static void weight_run(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
   void *room = room_new(t);
   bool done = room != NULL;
-  int64_t blocks = blocks_of(t), bands = bands_of(t), work = 0, side = cut_side(t);
+  int64_t blocks = blocks_of(t), pieces = blocks * bands_of(t), work = 0, side = cut_side(t);
   for (int64_t i = begin; i < end; i++) {
     int64_t rest = i / t->cuts, cut = i % t->cuts;
-    int64_t part = rest / t->groups, to = blocks * (part + 1) / t->parts;
-    int64_t from = blocks * part / t->parts;
-    for (int64_t band = 0; done && band < bands; band++)
-      for (int64_t b = from; done && b < to && !px__worked(&work, t->ld * t->terms); b++) {
-        unit u = unit_of(t, b, rest % t->groups, band);
-        u.part = part, u.opens = b == from && band == 0;
-        u.goes_on = t->rolls && b > from && u.first % t->z.grid > 0;
-        int64_t low = side * cut / t->cuts, high = side * (cut + 1) / t->cuts;
-        if (t->results_cut)
-          u.o0 = low, u.o1 = high;
-        else
-          u.c0 = low, u.c1 = high;
-        done = (t->tiled ? tiled_weight : type_of(t)->to_weight)(t, &u, room);
-      }
+    int64_t part = rest / t->groups, to = pieces * (part + 1) / t->parts;
+    int64_t from = pieces * part / t->parts;
+    for (int64_t p = from; done && p < to && !px__worked(&work, t->ld * t->terms); p++) {
+      unit u = unit_of(t, p % blocks, rest % t->groups, p / blocks);
+      u.part = part, u.opens = p == from;
+      u.goes_on = t->rolls && p > from && u.first % t->z.grid > 0;
+      int64_t low = side * cut / t->cuts, high = side * (cut + 1) / t->cuts;
+      if (t->results_cut)
+        u.o0 = low, u.o1 = high;
+      else
+        u.c0 = low, u.c1 = high;
+      done = (t->tiled ? tiled_weight : type_of(t)->to_weight)(t, &u, room);
+    }
   }
   if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
   free(room);
@@ -866,8 +867,8 @@ static px_status gradient_of_input(const px_launch *l, const px_operand *out,
 // Parts to be summed by themselves, as long as the sums are small beside what is read; channels are
 // cut where that leaves few units for several threads, or results, where there are more of them
 // than numbers that an output sees. Cuts do not change sums, parts do.
-static void choose_parts(conv *t, int64_t blocks) {
-  t->parts = blocks < MAX_PARTS ? blocks : MAX_PARTS;
+static void choose_parts(conv *t, int64_t pieces) {
+  t->parts = pieces < MAX_PARTS ? pieces : MAX_PARTS;
   while (t->parts > 1 && t->parts * t->k * t->oc > PART_ELEMENTS) t->parts /= 2;
   int64_t threads = px__cpu_thread_count(), wanted = threads < MAX_PARTS ? MAX_PARTS : threads;
   t->cuts = threads > 1 ? wanted / (t->parts * t->groups) : 1;
@@ -895,8 +896,9 @@ static void backward_weight(const px_launch *l, conv *t, int64_t n) {
              px__conv_has_tiles();
   t->narrow = !small && !t->tiled && is_narrow(t);
   if (!small) t->failed = !plan(t, NULL);
-  choose_parts(t, small ? t->n : blocks_of(t));
-  bool once = !small && blocks_of(t) * bands_of(t) == 1;
+  int64_t pieces = small ? t->n : blocks_of(t) * bands_of(t);
+  choose_parts(t, pieces);
+  bool once = !small && pieces == 1;
   bool there = t->parts == 1 && !t->narrow && (once || type_of(t)->sum == type_of(t)->item);
   void *room = there ? NULL : px__scratch_new(l, (size_t)(t->parts * n) * type_of(t)->sum);
   t->sums = there ? t->out : room;

@@ -463,6 +463,10 @@ PX_TEST(convolutions_do_not_depend_on_the_number_of_threads) {
   same_with_any_threads(PX_FLOAT32,
                         (geometry){2, 24, 90, 50, 24, {5, 5}, {1, 1}, {2, 2}, {1, 1}, 24});
   same_with_any_threads(PX_FLOAT32, (geometry){9, 5, 30, 31, 5, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 5});
+  same_with_any_threads(PX_FLOAT32,
+                        (geometry){1, 3, 130, 140, 40, {3, 3}, {2, 1}, {1, 1}, {1, 1}, 1});
+  same_with_any_threads(PX_FLOAT32,
+                        (geometry){1, 64, 44, 41, 64, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1});
   same_with_any_threads(PX_BFLOAT16,
                         (geometry){5, 16, 30, 30, 24, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1});
   same_with_any_threads(PX_BFLOAT16,
