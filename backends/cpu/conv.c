@@ -285,6 +285,11 @@ static int64_t shared_rows(const conv *t) {
   int64_t bands = (px__cpu_thread_count() + units - 1) / units;
   return (t->y.grid + bands - 1) / bands;
 }
+// What each of the fewest shares of up to `most` has, of so many rows.
+static int64_t even_share(int64_t rows, int64_t most) {
+  int64_t shares = (rows + most - 1) / most;
+  return (rows + shares - 1) / shares;
+}
 static bool same_place(const conv_axis *a) {
   return a->count == 1 && a->step == 1 && a->shift == 0 && a->grid == a->source;
 }
@@ -316,7 +321,7 @@ static void choose_rows(conv *t, const conv *like) {
   if (many && t->results * t->terms <= FEW_WEIGHTS && even < most) most = even;
   if (t->upright) most = px__least(most, shared_rows(t));
   if (most < least) most = least;
-  if (most < t->rows) t->rows = t->tiled ? even_rows(t, most) : most;
+  if (most < t->rows) t->rows = t->tiled ? even_rows(t, most) : even_share(t->y.grid, most);
 }
 // In the order in which the weights lie.
 static void place_terms(conv *t, int64_t turn, int64_t *table) {
