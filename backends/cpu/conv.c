@@ -297,6 +297,18 @@ static bool same_place(const conv_axis *a) {
 static bool lies_there(const conv *t) {
   return same_place(&t->z) && same_place(&t->y) && same_place(&t->x);
 }
+// Rows of a band at most: no piece is held of an image that is used where it lies, and few weights
+// cost little to meet anew, so that there may be bands for many threads.
+static int64_t most_rows(const conv *t) {
+  int64_t row = t->channels * t->z.count * t->y.planes * t->x.planes * t->pitch;
+  int64_t most = PIECE_ELEMENTS / row - t->y.reach, least = (COLUMNS + t->pitch - 1) / t->pitch;
+  int64_t far = FAR_COLUMNS / t->pitch, bands = t->what == 'w' ? MAX_PARTS : BANDS;
+  if (t->tiled && same_place(&t->y) && same_place(&t->x)) most = far;
+  if (t->results * t->terms <= FEW_WEIGHTS && (t->what != 'i' || t->results >= TILED_RESULTS))
+    most = px__least(most, (t->y.grid * all_images(t) + bands - 1) / bands + far);
+  if (t->upright) most = px__least(most, shared_rows(t));
+  return most > least ? most : least;
+}
 // The phases of one convolution have images and rows of the first one.
 static void choose_rows(conv *t, const conv *like) {
   if (like) {
@@ -310,17 +322,7 @@ static void choose_rows(conv *t, const conv *like) {
   choose_planes(&t->y, t->images == 1);
   t->rows = t->y.grid;
   if (t->images > 1) return;
-  int64_t row = t->channels * t->z.count * t->y.planes * t->x.planes * t->pitch;
-  int64_t most = PIECE_ELEMENTS / row - t->y.reach, least = (COLUMNS + t->pitch - 1) / t->pitch;
-  // Of an image that is used where it lies no piece is held.
-  if (t->tiled && same_place(&t->y) && same_place(&t->x)) most = FAR_COLUMNS / t->pitch;
-  // Few weights cost little to meet anew: enough bands for many threads.
-  int64_t bands = t->what == 'w' ? MAX_PARTS : BANDS;
-  int64_t even = (t->y.grid * all_images(t) + bands - 1) / bands + FAR_COLUMNS / t->pitch;
-  bool many = t->what != 'i' || t->results >= TILED_RESULTS;
-  if (many && t->results * t->terms <= FEW_WEIGHTS && even < most) most = even;
-  if (t->upright) most = px__least(most, shared_rows(t));
-  if (most < least) most = least;
+  int64_t most = most_rows(t);
   if (most < t->rows) t->rows = t->tiled ? even_rows(t, most) : even_share(t->y.grid, most);
 }
 // In the order in which the weights lie.
