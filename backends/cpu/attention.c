@@ -44,7 +44,7 @@ typedef struct tile {
   int64_t b, h, group, i, j, rows, n;
 } tile;
 
-static int64_t blocks_of(const attention *t) { return (t->length + QUERIES - 1) / QUERIES; }
+static int64_t blocks_of(const attention *t) { return px__ceil_div(t->length, QUERIES); }
 // Places that the last of the tile's queries may see, and those of the tile that row r may.
 static int64_t reach(const attention *t, const tile *x) {
   return t->causal ? px__least(t->places, x->i + x->rows) : t->places;

@@ -3,6 +3,7 @@
 // the hand-written reductions.
 #pragma once
 #include "cpu/convert.h"
+#include "cpu/counts.h"
 
 typedef struct px__axis {
   int64_t size, in, out, out2;  // strides in bytes; out2 of a second result
@@ -87,11 +88,11 @@ static inline px__place px__axes_place(const px__axis *list, int first, int coun
 // The results in pieces of at most `most` along the innermost kept axis.
 static inline int64_t px__axes_pieces(const px__axes *x, int64_t most) {
   int64_t width = x->kept[0].size;
-  return width ? x->results / width * ((width + most - 1) / most) : 0;
+  return width ? x->results / width * px__ceil_div(width, most) : 0;
 }
 // Where piece i begins, and how many results it has.
 static inline px__place px__axes_piece(const px__axes *x, int64_t most, int64_t i, int64_t *n) {
-  int64_t pieces = (x->kept[0].size + most - 1) / most, j = i % pieces * most;
+  int64_t pieces = px__ceil_div(x->kept[0].size, most), j = i % pieces * most;
   px__place at = px__axes_place(x->kept, 1, x->kept_count, i / pieces);
   *n = x->kept[0].size - j < most ? x->kept[0].size - j : most;
   at.in += j * x->kept[0].in, at.out += j * x->kept[0].out, at.out2 += j * x->kept[0].out2;

@@ -77,7 +77,7 @@ typedef struct unit {
 
 // Channels whose weights are turned at once.
 enum { TURNED = 16 };
-static int64_t turned_blocks(const conv *t) { return (t->cg + TURNED - 1) / TURNED; }
+static int64_t turned_blocks(const conv *t) { return px__ceil_div(t->cg, TURNED); }
 
 static int64_t all_images(const conv *t) { return t->n * t->z.grid; }
 // Elements of an image of the source.
@@ -100,7 +100,7 @@ static int64_t start_of(const conv_axis *a, int64_t plane) {
 }
 // The first q whose position start + q * step is not below `bound`; at most `most`.
 static int64_t first_from(int64_t start, int64_t step, int64_t bound, int64_t most) {
-  int64_t q = bound <= start ? 0 : (bound - start + step - 1) / step;
+  int64_t q = bound <= start ? 0 : px__ceil_div(bound - start, step);
   return q < most ? q : most;
 }
 
@@ -115,7 +115,7 @@ static const int64_t *table_of(const conv *t, const unit *u) {
 
 // Elements of a group's packed factors.
 static int64_t packed_size(const conv *t) {
-  return (t->results + PX__GEMM_PACK - 1) / PX__GEMM_PACK * PX__GEMM_PACK * t->terms;
+  return px__ceil_div(t->results, PX__GEMM_PACK) * PX__GEMM_PACK * t->terms;
 }
 
 // Lanes of a packed panel.
@@ -248,7 +248,7 @@ static void choose_planes(conv_axis *a, bool may_share) {
 // A row's length in a plane. The zeros before a row serve as those behind the row before it.
 static int64_t pitch_of(const conv_axis *x) {
   int64_t lead = x->step == 1 ? -x->low : -x->low - 1, whole = x->grid + x->reach;
-  int64_t behind = (x->source + x->step - 1) / x->step - x->low;
+  int64_t behind = px__ceil_div(x->source, x->step) - x->low;
   int64_t pitch = whole - (lead > 0 ? lead : 0);
   if (pitch < behind) pitch = behind;
   if (pitch < x->grid) pitch = x->grid;
@@ -281,14 +281,14 @@ static int64_t even_rows(const conv *t, int64_t most) {
 }
 // Rows of bands of which, with cuts of the results, each thread has one.
 static int64_t shared_rows(const conv *t) {
-  int64_t units = all_images(t) * ((t->results + PX__GEMM_PACK - 1) / PX__GEMM_PACK);
-  int64_t bands = (px__cpu_thread_count() + units - 1) / units;
-  return (t->y.grid + bands - 1) / bands;
+  int64_t units = all_images(t) * px__ceil_div(t->results, PX__GEMM_PACK);
+  int64_t bands = px__ceil_div(px__cpu_thread_count(), units);
+  return px__ceil_div(t->y.grid, bands);
 }
 // What each of the fewest shares of up to `most` has, of so many rows.
 static int64_t even_share(int64_t rows, int64_t most) {
-  int64_t shares = (rows + most - 1) / most;
-  return (rows + shares - 1) / shares;
+  int64_t shares = px__ceil_div(rows, most);
+  return px__ceil_div(rows, shares);
 }
 static bool same_place(const conv_axis *a) {
   return a->count == 1 && a->step == 1 && a->shift == 0 && a->grid == a->source;
@@ -301,11 +301,11 @@ static bool lies_there(const conv *t) {
 // cost little to meet anew, so that there may be bands for many threads.
 static int64_t most_rows(const conv *t) {
   int64_t row = t->channels * t->z.count * t->y.planes * t->x.planes * t->pitch;
-  int64_t most = PIECE_ELEMENTS / row - t->y.reach, least = (COLUMNS + t->pitch - 1) / t->pitch;
+  int64_t most = PIECE_ELEMENTS / row - t->y.reach, least = px__ceil_div(COLUMNS, t->pitch);
   int64_t far = FAR_COLUMNS / t->pitch, bands = t->what == 'w' ? MAX_PARTS : BANDS;
   if (t->tiled && same_place(&t->y) && same_place(&t->x)) most = far;
   if (t->results * t->terms <= FEW_WEIGHTS && (t->what != 'i' || t->results >= TILED_RESULTS))
-    most = px__least(most, (t->y.grid * all_images(t) + bands - 1) / bands + far);
+    most = px__least(most, px__ceil_div(t->y.grid * all_images(t), bands) + far);
   if (t->upright) most = px__least(most, shared_rows(t));
   return most > least ? most : least;
 }
@@ -317,7 +317,7 @@ static void choose_rows(conv *t, const conv *like) {
     return;
   }
   int64_t columns = t->tiled ? t->p : t->upright ? UPRIGHT_COLUMNS : COLUMNS;
-  t->images = (columns + t->p - 1) / t->p;
+  t->images = px__ceil_div(columns, t->p);
   if (t->images > all_images(t)) t->images = all_images(t);
   choose_planes(&t->y, t->images == 1);
   t->rows = t->y.grid;
@@ -364,11 +364,10 @@ static bool stays_inside(const conv_axis *a) {
 }
 static void choose_box(conv *t, const conv *like) {
   int64_t each = t->channels * t->groups, whole = (t->x.grid - 1) * t->x.step + span_of(&t->x);
-  t->images = like ? like->images : px__least((COLUMNS + t->p - 1) / t->p, all_images(t));
+  t->images = like ? like->images : px__least(px__ceil_div(COLUMNS, t->p), all_images(t));
   t->rows = like ? px__least(like->rows, t->y.grid) : t->y.grid;
   if (!like && t->images == 1) {
-    int64_t row = t->z.count * whole * each * t->y.step,
-            columns = (COLUMNS + t->x.grid - 1) / t->x.grid;
+    int64_t row = t->z.count * whole * each * t->y.step, columns = px__ceil_div(COLUMNS, t->x.grid);
     int64_t most = PIECE_ELEMENTS / row;
     t->rows = px__least(t->rows, most < columns ? columns : most);
   }
@@ -449,7 +448,7 @@ static bool plan_pixels(conv *t, const conv *like) {
 // and packing weights take little: results are whole tiles then but for a tenth, and no position is
 // for nobody. Not of large images that are rows of the product as they lie.
 static bool is_upright(const conv *t) {
-  int64_t tiles = (t->results + TILE_LANES - 1) / TILE_LANES;
+  int64_t tiles = px__ceil_div(t->results, TILE_LANES);
   if (t->what == 'w' || t->dtype == PX_BFLOAT16) return false;
   if (t->what == 'i' && t->places > 1 && t->last) return false;
   if (t->terms < UPRIGHT_TERMS || t->results < UPRIGHT_RESULTS) return false;
@@ -503,8 +502,8 @@ static void plan_end(conv *t) { free(t->own), free(t->table), free(t->columns), 
 
 // ---- units
 
-static int64_t blocks_of(const conv *t) { return (all_images(t) + t->images - 1) / t->images; }
-static int64_t bands_of(const conv *t) { return (t->y.grid + t->rows - 1) / t->rows; }
+static int64_t blocks_of(const conv *t) { return px__ceil_div(all_images(t), t->images); }
+static int64_t bands_of(const conv *t) { return px__ceil_div(t->y.grid, t->rows); }
 static unit unit_of(const conv *t, int64_t block, int64_t group, int64_t band) {
   unit u = {.first = block * t->images,
             .group = group,
@@ -568,7 +567,7 @@ static bool tiled_results(const conv *t, const unit *u, void *room) {
 // Where the results of the i-th cut begin: between whole tiles, or packed panels.
 static int64_t cut_unit(const conv *t) { return t->tiled ? TILED_CUT : PX__GEMM_PACK; }
 static int64_t cut_at(const conv *t, int64_t i) {
-  int64_t each = cut_unit(t), pieces = (t->results + each - 1) / each;
+  int64_t each = cut_unit(t), pieces = px__ceil_div(t->results, each);
   return px__least(pieces * i / t->cuts * each, t->results);
 }
 // The i-th unit's share in a phase.
@@ -649,7 +648,7 @@ static void share(conv *t, int64_t units, void (*run)(void *, int64_t, int64_t))
   px__cpu_parallel(units, work < 1e5 ? units : 1, run, t);
 }
 static int64_t cuts_for(int64_t wanted, int64_t units) {
-  return units ? (wanted + units - 1) / units : 1;
+  return units ? px__ceil_div(wanted, units) : 1;
 }
 // Cuts of the results where several threads would have few units, so that none waits long for the
 // last: each lays its sources anew, unless they are used as they lie, which takes little time
@@ -685,7 +684,7 @@ static void convolve(conv *t, int64_t phases) {
   int64_t units = t->blocks * t->groups * t->bands, runs = RUNS * px__cpu_thread_count();
   t->run = t->rolls && units > runs ? units / runs : 1;
   if (t->run > t->z.grid) t->run = t->z.grid;
-  units = (t->blocks + t->run - 1) / t->run * t->groups * t->bands;
+  units = px__ceil_div(t->blocks, t->run) * t->groups * t->bands;
   int64_t cuts = choose_cuts(t, phases, units), near = near_cuts(t);
   t->units = units, t->by_cuts = near > 1;
   if (cuts < near) cuts = near;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows, columns or depths of a convolution: which position meets which.
 #pragma once
+#include "cpu/counts.h"
 #include <stdbool.h>
-#include <stdint.h>
 
 // One dimension of a sum over kernel places: at place first + j * every (j below `count`), position
 // q of the grid meets position q * step + shift + j * move of the source.
@@ -34,7 +34,7 @@ static inline conv_axis px__conv_axis_forward(int64_t size, int64_t grid, int64_
 static inline conv_axis px__conv_axis_back(int64_t size, int64_t out, int64_t kernel,
                                            int64_t stride, int64_t pad, int64_t dilation,
                                            int64_t at) {
-  conv_axis a = {.source = out, .grid = (size - at + stride - 1) / stride, .step = 1, .every = 1};
+  conv_axis a = {.source = out, .grid = px__ceil_div(size - at, stride), .step = 1, .every = 1};
   for (int64_t k = 0; k < kernel; k++) {
     int64_t from = at + pad - k * dilation;
     if (from % stride) continue;

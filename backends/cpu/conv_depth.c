@@ -88,7 +88,7 @@ static depth depth_of(const conv *t, const float *weight) {
              .left = back ? t->kw - 1 - t->pw : t->pw};
   int64_t rows = BAND / (d.columns + 1) + 1;
   d.band = rows < BAND_ROWS ? BAND_ROWS : rows;
-  d.bands = (d.rows + d.band - 1) / d.band;
+  d.bands = px__ceil_div(d.rows, d.band);
   return d;
 }
 static void run_planes(void *ctx, int64_t begin, int64_t end) {

@@ -120,7 +120,7 @@ static side side_of(bool back, int64_t in, int64_t out, int64_t kernel, int64_t 
                     int64_t dilation) {
   side s = {.size = back ? in : out, .results = back ? stride : 1, .sources = back ? 1 : stride};
   int64_t high = 0;
-  s.grid = (s.size + s.results - 1) / s.results;
+  s.grid = px__ceil_div(s.size, s.results);
   for (int64_t r = 0; r < s.results; r++) {
     s.to[r] = back ? px__conv_axis_back(in, out, kernel, stride, pad, dilation, r)
                    : px__conv_axis_forward(in, out, kernel, stride, pad, dilation);
@@ -186,7 +186,7 @@ static bool plan(planes *p, const conv *t) {
   p->band = NEAR / row - p->y.reach;
   if (p->band < 1 + p->y.reach) p->band = 1 + p->y.reach;
   if (p->band > p->y.grid) p->band = p->y.grid;
-  p->bands = (p->y.grid + p->band - 1) / p->band;
+  p->bands = px__ceil_div(p->y.grid, p->band);
   p->rows = p->band + p->y.reach, p->plane = p->rows * p->pitch;
   p->length = (p->band - 1) * p->pitch + p->x.grid;
   list_taps(p);
@@ -276,7 +276,7 @@ static void lay_grad(const planes *p, const float *image, int64_t band, float *t
   }
 }
 typedef float products[TOGETHER][MOST_LANES];
-static int64_t groups_of(const conv *t) { return (t->places + TOGETHER - 1) / TOGETHER; }
+static int64_t groups_of(const conv *t) { return px__ceil_div(t->places, TOGETHER); }
 static void add_image(const planes *p, int64_t image, int64_t band, float *room, products *totals) {
   const conv *t = p->t;
   float *grad = room + source_size(p);
@@ -332,9 +332,9 @@ static bool add_parts(const planes *p) {
 static bool gradient_of_weight(planes *p) {
   const conv *t = p->t;
   int64_t pieces = t->n * p->bands, most = t->c / UNITS;
-  p->parts = px__least((UNITS + t->c - 1) / t->c, pieces);
+  p->parts = px__least(px__ceil_div(UNITS, t->c), pieces);
   p->beside = px__least(BESIDE / t->p + 1, most > 1 ? most : 1);
-  int64_t units = (t->c + p->beside - 1) / p->beside * p->parts;
+  int64_t units = px__ceil_div(t->c, p->beside) * p->parts;
   int64_t each = p->beside * pieces * p->length * t->places / p->parts;
   p->sums = calloc((size_t)(t->c * p->parts * t->places), sizeof *p->sums);
   p->failed = !p->sums;

@@ -49,7 +49,7 @@ static inline __attribute__((always_inline)) TARGET void NAME(sum_some)(
 // The sums over the taps at `length` places, and up to L - 1 behind them.
 static TARGET void NAME(sum)(const tap *taps, int64_t n, const float *weight, float bias,
                              const float *source, int64_t length, float *to) {
-  int64_t i = 0, end = (length + L - 1) / L * L;
+  int64_t i = 0, end = px__ceil_div(length, L) * L;
   for (; i + 4 * L <= end; i += 4 * L) NAME(sum_some)(4, taps, n, weight, bias, source + i, to + i);
   if (end - i == 3 * L)
     NAME(sum_some)(3, taps, n, weight, bias, source + i, to + i);

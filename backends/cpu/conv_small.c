@@ -93,7 +93,7 @@ static tap *list_position(const conv *t, int64_t y, int64_t x, tap *to) {
   }
   return to;
 }
-static int64_t padded(int64_t channels) { return (channels + LANES - 1) / LANES * LANES; }
+static int64_t padded(int64_t channels) { return px__ceil_div(channels, LANES) * LANES; }
 // Taps of kernel place k for the gradient of the weight.
 static tap *list_place(const conv *t, int64_t k, tap *to) {
   for (int64_t p = 0; p < t->p; p++) {
@@ -174,7 +174,7 @@ static shape shape_of(const conv *t, int64_t group) {
                  .result_all = t->oc * t->p,
                  .step = t->k};
 }
-int64_t px__conv_small_units(const conv *t) { return (t->n + LANES - 1) / LANES * t->groups; }
+int64_t px__conv_small_units(const conv *t) { return px__ceil_div(t->n, LANES) * t->groups; }
 
 // ROWS channels of the result at all positions, for the images that lie in `x`. They are staged
 // with the images innermost, and written image by image: stores an image apart would share cache

@@ -148,9 +148,9 @@ typedef struct course {
   int64_t blocks, depth, groups, rows, higher, each, some;
 } course;
 static course course_of(int64_t m, int64_t k, int64_t blocks, int64_t depth) {
-  int64_t groups = (m + ROWS - 1) / ROWS, turns = (depth + STEPS - 1) / STEPS;
+  int64_t groups = px__ceil_div(m, ROWS), turns = px__ceil_div(depth, STEPS);
   int64_t each = (k + blocks * groups - 1) / (blocks * groups);
-  return (course){blocks, depth, groups, m / groups, m % groups, each, (each + turns - 1) / turns};
+  return (course){blocks, depth, groups, m / groups, m % groups, each, px__ceil_div(each, turns)};
 }
 // What a block's tile fetches: the lines of the results, for the last one, and its part of the rows
 // of `next`.
@@ -206,10 +206,10 @@ static void place(const px__conv_product *g, panel *x) {
     x->whole &= x->lanes[v] == 0xffff && x->to[v] == x->to[0] + v * LANES;
   }
 }
-static int64_t vectors_of(const px__conv_product *g) { return (g->n + LANES - 1) / LANES; }
+static int64_t vectors_of(const px__conv_product *g) { return px__ceil_div(g->n, LANES); }
 // Few positions that are no whole vectors have a panel for the last one.
 static int64_t panels_of(const px__conv_product *g) {
-  int64_t n = (vectors_of(g) + ACROSS - 1) / ACROSS;
+  int64_t n = px__ceil_div(vectors_of(g), ACROSS);
   return n == 1 && g->n > LANES && g->n % LANES ? 2 : n;
 }
 static panel panel_of(const px__conv_product *g, int64_t i) {
@@ -274,8 +274,8 @@ void px__conv_sums_run(const px__conv_product *g, bool more) {
   }
 }
 void px__conv_product_run(const px__conv_product *g) {
-  int64_t most = g->room ? FAR_DEPTH : DEPTH, blocks = (g->k + most - 1) / most;
-  course o = course_of(g->m, g->k, blocks, (g->k + blocks - 1) / blocks);
+  int64_t most = g->room ? FAR_DEPTH : DEPTH, blocks = px__ceil_div(g->k, most);
+  course o = course_of(g->m, g->k, blocks, px__ceil_div(g->k, blocks));
   (g->room ? run_far : run_near)(g, &o);
 }
 #else

@@ -78,13 +78,13 @@ typedef struct winograd {
   int64_t base, end, shared, part;
   bool failed, odd;  // no memory; a result is not finite
 } winograd;
-static int64_t blocks_of(const winograd *w) { return (w->result.channels + SOME - 1) / SOME; }
+static int64_t blocks_of(const winograd *w) { return px__ceil_div(w->result.channels, SOME); }
 static int64_t all_rows(const winograd *w) { return w->n * w->down; }
 static int64_t all_tiles(const winograd *w) { return all_rows(w) * w->across; }
 
 // So that places do not share lines of the first cache.
 static int64_t apart(int64_t n) {
-  return (n + LANES - 1) / LANES * LANES + (n / LANES % 2 ? 0 : LANES);
+  return px__ceil_div(n, LANES) * LANES + (n / LANES % 2 ? 0 : LANES);
 }
 static int64_t factors_step(const winograd *w) {
   return apart(blocks_of(w) * w->source.channels * SOME);
@@ -371,7 +371,7 @@ static bool run_rows(const winograd *w, int64_t begin, int64_t end, int64_t firs
   return finite;
 }
 // A unit has some rows of tiles and all results or, of what is shared, a block of them.
-static int64_t bands_of(const winograd *w) { return (all_rows(w) + w->rows - 1) / w->rows; }
+static int64_t bands_of(const winograd *w) { return px__ceil_div(all_rows(w), w->rows); }
 static int64_t shares_of(const winograd *w) { return w->seen ? blocks_of(w) : 1; }
 static void run_units(void *ctx, int64_t begin, int64_t end) {
   winograd *w = ctx;
@@ -488,7 +488,7 @@ static void run_parts(void *ctx, int64_t begin, int64_t end) {
   winograd *w = ctx;
   int64_t lanes = w->result.channels / LANES, shares = part_shares(w);
   room r;
-  if (!room_new(w, (lanes + w->cuts - 1) / w->cuts * LANES, &r)) return;
+  if (!room_new(w, px__ceil_div(lanes, w->cuts) * LANES, &r)) return;
   for (int64_t i = begin; i < end; i++) {
     share x = share_of(w, i % shares);
     add_part(w, w->spread ? w->part : i / shares, &x, &r);
@@ -605,10 +605,10 @@ static void choose_units(winograd *w) {
   int64_t rows = all_rows(w), blocks = blocks_of(w);
   w->rows = near_rows(w, w->source.channels + SOME, 0);
   if (threads == 1 || bands_of(w) >= units) return;
-  int64_t few = (UNIT_TILES + w->across - 1) / w->across;
+  int64_t few = px__ceil_div(UNIT_TILES, w->across);
   if (PLACES * factors_step(w) * (int64_t)sizeof(float) > FAR) share_all(w, false);
-  if (w->seen) units = (threads + blocks - 1) / blocks;  // each fetches weights from far away
-  int64_t each = (rows + units - 1) / units;
+  if (w->seen) units = px__ceil_div(threads, blocks);  // each fetches weights from far away
+  int64_t each = px__ceil_div(rows, units);
   w->rows = px__least(w->rows, each > few ? each : few);
 }
 // The parts follow from sizes alone, as the order of sums does; cuts do not change it.
@@ -620,7 +620,7 @@ static void choose_parts(winograd *w) {
   while (w->parts > 1 && w->parts * sums > PART_SUMS) w->parts /= 2;
   if (threads > 2 * w->parts) share_all(w, true);
   int64_t units = w->spread ? PLACES : w->parts;
-  w->cuts = px__least((threads + units - 1) / units, most);
+  w->cuts = px__least(px__ceil_div(threads, units), most);
 }
 static void to_results(winograd *w) {
   for (int64_t i = 0; i < w->source.channels; i++) w->at[i] = i * SOME;

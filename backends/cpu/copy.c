@@ -169,7 +169,7 @@ bool px__cpu_copy_across(const px_operand *to, const px_operand *from) {
   int64_t rows = x.p.sizes[x.p.ndim - 2], bands = 1, total = 1;
   for (int d = 0; d < x.p.ndim; d++) total *= x.p.sizes[d];
   for (int d = 0; d < x.p.ndim - 2; d++) bands *= x.p.sizes[d];
-  x.bands = (rows + TILE - 1) / TILE;
+  x.bands = px__ceil_div(rows, TILE);
   bands *= x.bands;
   if (total <= ALONE)
     run_bands(&x, 0, bands);

@@ -58,7 +58,7 @@ static void count(counting *c, int64_t *counts) {
     count_range(c, counts, 1, 0, c->n);
     return;
   }
-  c->part = (c->n + parts - 1) / parts;
+  c->part = px__ceil_div(c->n, parts);
   px__cpu_parallel(parts, 1, count_parts, c);
   for (int64_t i = 0; i < parts * TABLES; i++)
     for (int64_t k = 0; k < c->size; k++) counts[k] += c->tables[i * c->size + k];

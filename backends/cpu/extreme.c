@@ -147,8 +147,8 @@ static void long_lines(walk *w) {
   const char *base = w->in;
   int64_t count = w->x.length / LEAST_PART;
   if (count > PARTS) count = PARTS;
-  w->part = (w->x.length + count - 1) / count;
-  count = (w->x.length + w->part - 1) / w->part;
+  w->part = px__ceil_div(w->x.length, count);
+  count = px__ceil_div(w->x.length, w->part);
   for (int64_t r = 0; r < w->x.results; r++) {
     px__place at = px__axes_place(w->x.kept, 0, w->x.kept_count, r);
     w->in = base + at.in;

@@ -73,7 +73,7 @@ static void divide(pass *p, const px__fft_axis *axes, int count) {
   if (most >= 4) most &= ~(int64_t)3;  // lines that are computed together
   p->cut = true;
   p->outer[p->outer_count++] =
-      (px__fft_axis){(n + most - 1) / most, axes[k].from * most, axes[k].to * most};
+      (px__fft_axis){px__ceil_div(n, most), axes[k].from * most, axes[k].to * most};
   p->shape.batch[0].n = most;
   p->rest.batch[0].n = n % most ? n % most : most;
 }

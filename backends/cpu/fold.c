@@ -141,9 +141,9 @@ static void long_fold(plan *p) {
   p->parts = sums;
   int64_t count = p->x.length / LEAST_PART;
   if (count > PARTS) count = PARTS;
-  p->part = (p->x.length + count - 1) / count;
-  p->part = (p->part + PX__CPU_BLOCK - 1) / PX__CPU_BLOCK * PX__CPU_BLOCK;
-  count = (p->x.length + p->part - 1) / p->part;
+  p->part = px__ceil_div(p->x.length, count);
+  p->part = px__ceil_div(p->part, PX__CPU_BLOCK) * PX__CPU_BLOCK;
+  count = px__ceil_div(p->x.length, p->part);
   for (int64_t r = 0; r < p->x.results; r++) {
     p->in = base + px__axes_place(p->x.kept, 0, p->x.kept_count, r).in;
     px__cpu_parallel(count, 1, parts, p);
@@ -214,7 +214,7 @@ static void fold_chunk(const plan *p, const char *in, int64_t result, int64_t n)
 // Pieces of the innermost kept axis, for each place of the other kept axes.
 static void columns(void *context, int64_t begin, int64_t end) {
   const plan *p = context;
-  int64_t width = p->x.kept[0].size, chunk = p->chunk, pieces = (width + chunk - 1) / chunk;
+  int64_t width = p->x.kept[0].size, chunk = p->chunk, pieces = px__ceil_div(width, chunk);
   for (int64_t i = begin; i < end; i++) {
     int64_t j = i % pieces * chunk, n = width - j < chunk ? width - j : chunk;
     int64_t in = px__axes_place(p->x.kept, 1, p->x.kept_count, i / pieces).in;
@@ -229,7 +229,7 @@ static void run_columns(plan *p, bool shared) {
   int64_t width = p->x.kept[0].size, others = p->x.results / width, items;
   int64_t wanted = shared ? 2 * px__cpu_thread_count() : 1;
   for (p->chunk = CHUNK;; p->chunk /= 2) {
-    items = others * ((width + p->chunk - 1) / p->chunk);
+    items = others * px__ceil_div(width, p->chunk);
     if (items >= wanted || p->chunk == NARROWEST) break;
   }
   px__cpu_parallel(items, shared ? 1 : items, columns, p);
@@ -272,8 +272,8 @@ static void long_columns(plan *p) {
   wide sums[STRIP_SUMS];
   const char *base = p->in;
   int64_t width = p->x.kept[0].size, count = strip_count(p);
-  p->parts = sums, p->part = (p->x.length + count - 1) / count;
-  count = (p->x.length + p->part - 1) / p->part;
+  p->parts = sums, p->part = px__ceil_div(p->x.length, count);
+  count = px__ceil_div(p->x.length, p->part);
   for (int64_t r = 0; r < p->x.results && !px__cpu_stopped(); r += width) {
     px__place at = px__axes_place(p->x.kept, 0, p->x.kept_count, r);
     p->in = base + at.in;

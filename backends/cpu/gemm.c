@@ -115,7 +115,7 @@ typedef struct grid {
   int64_t down, across;  // pieces
 } grid;
 
-static int64_t whole_units(int64_t size, int64_t unit) { return (size + unit - 1) / unit; }
+static int64_t whole_units(int64_t size, int64_t unit) { return px__ceil_div(size, unit); }
 
 // Where the i-th of so many parts of a side begins: between tiles.
 static int64_t cut(int64_t size, int64_t unit, int64_t parts, int64_t i) {
@@ -327,7 +327,7 @@ static bool product_in_pieces(const px__gemm *w, const matrix *b, int wide, bool
   int64_t columns = PIECE_BYTES / (w->k * px__cpu_item[wide]) / LEAST_PIECE * LEAST_PIECE;
   if (columns < LEAST_PIECE) columns = LEAST_PIECE;
   pieces p = {.w = *w, .b = *b, .wide = wide, .columns = columns};
-  int64_t count = (w->n + columns - 1) / columns;
+  int64_t count = px__ceil_div(w->n, columns);
   if (parallel)
     px__cpu_parallel(count, 1, run_wide_pieces, &p);
   else

@@ -184,7 +184,7 @@ static TARGET void NAME(few)(const px__gemm *g) {
     NAME(few_8),
 #endif
   };
-  const int64_t most = sizeof by_rows / sizeof *by_rows, groups = (g->m + most - 1) / most;
+  const int64_t most = sizeof by_rows / sizeof *by_rows, groups = px__ceil_div(g->m, most);
   for (int64_t i = 0; i < groups; i++) {
     int64_t from = g->m * i / groups, to = g->m * (i + 1) / groups;
     by_rows[to - from - 1](g, from);

@@ -174,7 +174,7 @@ INLINE void pair_up(half32 a, half32 b, word16 *low, word16 *high) {
                              24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63);
 }
 
-static int64_t steps_of(int64_t k) { return (k + STEP - 1) / STEP; }
+static int64_t steps_of(int64_t k) { return px__ceil_div(k, STEP); }
 static const uint16_t *row_of(const void *at, const int64_t *rows, int64_t stride, int64_t i) {
   return (const uint16_t *)at + (rows ? rows[i] : i * stride);
 }
@@ -444,7 +444,7 @@ static void run_strip(const cell *x, int64_t i) {
   }
 }
 static bool blocked(const px__gemm *g, multiply *by) {
-  int64_t steps = steps_of(g->k), all = (g->n + SIDE - 1) / SIDE, work = 0;
+  int64_t steps = steps_of(g->k), all = px__ceil_div(g->n, SIDE), work = 0;
   int64_t most = PACKED_BYTES / (steps * PANEL * 2);
   most = px__least(most < 1 ? 1 : px__least(most, MOST_PANELS), all);
   size_t sums = (size_t)(most * SIDE * SIDE) * 4, panels = (size_t)(most * steps * PANEL) * 2;
@@ -453,7 +453,7 @@ static bool blocked(const px__gemm *g, multiply *by) {
   cell x = {.g = g, .sums = (float *)(void *)room, .multiply = by};
   x.pb = (uint16_t *)(void *)(room + sums), x.pa = (uint16_t *)(void *)(room + sums + panels);
   for (x.j = 0; x.j < g->n; x.j += most * SIDE) {
-    x.panels = px__least(most, (g->n - x.j + SIDE - 1) / SIDE);
+    x.panels = px__least(most, px__ceil_div(g->n - x.j, SIDE));
     for (int64_t i = 0, j = x.j; i < x.panels; i += BESIDE, j += BESIDE * SIDE)
       pack_b(g, j, px__least(g->n - j, px__least(x.panels - i, BESIDE) * SIDE),
              x.pb + i * steps * PANEL);

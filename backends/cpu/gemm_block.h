@@ -389,7 +389,7 @@ static TARGET void NAME(one_spread)(const NAME(cell) * x, const px__spread *tile
 }
 #endif
 static TARGET T *NAME(panel_of)(const NAME(cell) * x, int64_t row) {
-  return x->pa + (x->g->b_rows ? row : (row + R - 1) / R * R) * x->kc;
+  return x->pa + (x->g->b_rows ? row : px__ceil_div(row, R) * R) * x->kc;
 }
 static TARGET void NAME(pack_strip)(const NAME(cell) * x, int64_t row, int rows) {
   T *to = NAME(panel_of)(x, row);
@@ -518,7 +518,7 @@ static TARGET bool NAME(blocked)(const px__gemm *g) {
   // Of columns of A by a table, parts of a product are products: the depth follows from none of
   // their sides.
   if (g->a_columns) most = g->packed && NAME(AHEAD) ? 2 * NAME(KC) : NAME(KC);
-  int64_t blocks = (g->k + most - 1) / most, depth = (g->k + blocks - 1) / blocks;
+  int64_t blocks = px__ceil_div(g->k, most), depth = px__ceil_div(g->k, blocks);
   int64_t wide = g->n < NAME(NC) ? (g->n + 2 * L - 1) / (2 * L) * 2 * L : NAME(NC);
   int64_t panels = g->m <= NAME(MC) && g->k > SHALLOW ? 2 * L : wide;
   // Packing a panel of A may store beyond its end.
@@ -526,8 +526,7 @@ static TARGET bool NAME(blocked)(const px__gemm *g) {
   T *room = aligned_alloc(64, (bytes + 127) / 64 * 64);
   if (!room) return false;
   // No block of rows is much lower than others: reading B would take longer than multiplying.
-  int64_t down = (g->m + NAME(MC) - 1) / NAME(MC),
-          high = ((g->m + down - 1) / down + R - 1) / R * R;
+  int64_t down = px__ceil_div(g->m, NAME(MC)), high = px__ceil_div(px__ceil_div(g->m, down), R) * R;
   NAME(cell) x = {.g = g, .pa = room + depth * panels, .pb = room, .tiles = tiles};
   for (x.j = 0; x.j < g->n; x.j += NAME(NC))
     for (x.p = 0; x.p < g->k; x.p += depth)

@@ -6,6 +6,7 @@
 // wherever they are. Where runs are too short for that, a tile is of fewer rows that begin
 // anywhere.
 #pragma once
+#include "cpu/counts.h"
 #include "cpu/gemm.h"
 
 // Where its halves begin; the second is -1 if there is none. `half` is 0 if its rows begin
@@ -36,7 +37,7 @@ static inline void px__cut_runs(const px__gemm *g, int64_t i, int64_t n, int64_t
   for (int h = 0; h < most; h++) to->count[h] = 0;
   for (int64_t at = 0, run; at < n; at += run) {
     run = px__spread_run(g, i + at, i + n, step);
-    int64_t parts = (run + most - 1) / most;
+    int64_t parts = px__ceil_div(run, most);
     for (int64_t part = 0; part < parts; part++) {
       int64_t from = run * part / parts, rows = run * (part + 1) / parts - from;
       to->from[rows - 1][to->count[rows - 1]++] = at + from;
@@ -52,7 +53,7 @@ static inline int64_t px__spread_tiles(const px__gemm *g, int64_t i, int64_t n, 
   px__halves all;
   px__cut_runs(g, i, n, step, most, &all);
   for (int h = 0; h < most; h++) count += (all.count[h] + 1) / 2;
-  if (count > (n + apart - 1) / apart) {
+  if (count > px__ceil_div(n, apart)) {
     for (int64_t at = 0; at < n; at += apart)
       tiles[at] = (px__spread){.first = {at, -1}, .rows = n - at < apart ? (int)(n - at) : apart};
     return step;

@@ -390,7 +390,7 @@ static int choose_split(const pick *p) {
 
 static void run_split(pick *p, int64_t total) {
   int64_t size = p->sizes[p->split], each = total / size;
-  int64_t grain = (PIECE + each - 1) / each;
+  int64_t grain = px__ceil_div(PIECE, each);
   if (p->split == p->ndim - 1 && grain < LINE) grain = LINE;
   px__cpu_parallel(size, grain, run_part, p);
 }

@@ -165,10 +165,10 @@ static void parts(void *context, int64_t begin, int64_t end) {
 }
 static double run(loss_task *t) {
   double sum = 0, sums[PARTS];
-  int64_t part = (t->n + PARTS - 1) / PARTS;
-  part = (part + PX__CPU_PIECE - 1) / PX__CPU_PIECE * PX__CPU_PIECE;
+  int64_t part = px__ceil_div(t->n, PARTS);
+  part = px__ceil_div(part, PX__CPU_PIECE) * PX__CPU_PIECE;
   t->part = part > LEAST_PART ? part : LEAST_PART;
-  int64_t count = (t->n + t->part - 1) / t->part;
+  int64_t count = px__ceil_div(t->n, t->part);
   t->sums = sums;
   px__cpu_parallel(count, 1, parts, t);
   for (int64_t i = 0; i < count; i++) sum += sums[i];

@@ -116,14 +116,14 @@ static void count_pieces(void *context, int64_t begin, int64_t end) {
 static int64_t count_all(selection *s) {
   const px_operand *o = s->mask;
   s->width = o->ndim ? o->sizes[o->ndim - 1] : 1;
-  s->per_line = (s->width + UNIT - 1) / UNIT;
+  s->per_line = px__ceil_div(s->width, UNIT);
   s->units = s->per_line;
   for (int d = 0; d < o->ndim - 1; d++) s->units *= o->sizes[d];
   if (s->units == 0) return 0;
   int64_t least = PARALLEL / (s->width < UNIT ? s->width : UNIT) + 1;
-  s->piece = (s->units + PIECES - 1) / PIECES;
+  s->piece = px__ceil_div(s->units, PIECES);
   if (s->piece < least) s->piece = least;
-  int64_t pieces = (s->units + s->piece - 1) / s->piece;
+  int64_t pieces = px__ceil_div(s->units, s->piece);
   px__cpu_parallel(pieces, 1, count_pieces, s);
   return pieces;
 }

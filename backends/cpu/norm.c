@@ -42,7 +42,7 @@ typedef struct row_part {
   double *sums;
 } row_part;
 
-static int64_t blocks_of(const batch_task *t) { return (t->channels + COLUMNS - 1) / COLUMNS; }
+static int64_t blocks_of(const batch_task *t) { return px__ceil_div(t->channels, COLUMNS); }
 static void parts_run(void *ctx, int64_t begin, int64_t end) {
   const batch_task *t = ctx;
   for (int64_t i = begin; i < end; i++) {

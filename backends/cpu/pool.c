@@ -38,8 +38,8 @@ static int64_t extent(int64_t at, int64_t stride, int64_t pad, int64_t kernel, i
 static window window_of(const pool *t, int64_t oy, int64_t ox) {
   window v;
   if (t->adaptive) {
-    v.y0 = oy * t->h / t->oh, v.y1 = ((oy + 1) * t->h + t->oh - 1) / t->oh;
-    v.x0 = ox * t->w / t->ow, v.x1 = ((ox + 1) * t->w + t->ow - 1) / t->ow;
+    v.y0 = oy * t->h / t->oh, v.y1 = px__ceil_div((oy + 1) * t->h, t->oh);
+    v.x0 = ox * t->w / t->ow, v.x1 = px__ceil_div((ox + 1) * t->w, t->ow);
     v.divisor = (v.y1 - v.y0) * (v.x1 - v.x0);
     return v;
   }
@@ -61,7 +61,7 @@ static inline bool is_place(const pool *t, int64_t place) {
 static void whole_windows(const pool *t, int64_t *from, int64_t *to) {
   int64_t reach = (t->kw - 1) * t->dw + 1, room = t->w + t->pw - reach;
   bool short_ones = (t->kh - 1) * t->dh < (INT32_MAX - reach) / (t->w + 1);
-  *from = (t->pw + t->sw - 1) / t->sw;
+  *from = px__ceil_div(t->pw, t->sw);
   *to = room < 0 || !short_ones ? 0 : room / t->sw + 1;
   if (*to > t->ow) *to = t->ow;
 }

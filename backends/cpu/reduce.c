@@ -77,9 +77,9 @@ static void all_blocks(const walk *w, const char *base, block_fn fn, join_fn joi
   }
   blocks b;  // whose parts are not cleared, which would take longer than a short row
   b.w = w, b.base = base, b.fn = fn, b.inner = w->x.gone[0].size, b.first = 0;
-  b.a_line = (b.inner + BLOCK - 1) / BLOCK;
+  b.a_line = px__ceil_div(b.inner, BLOCK);
   b.count = w->x.length ? w->x.length / b.inner * b.a_line : 0;
-  int64_t groups = (b.count + GROUP - 1) / GROUP;
+  int64_t groups = px__ceil_div(b.count, GROUP);
   const partial none = b.parts[0] = *s;
   if (groups <= 1) {
     each_group(&b, 0, groups);

@@ -51,7 +51,7 @@ static px_status run(scan *s, int64_t dim) {
   if (s->length == 0) return PX_OK;
   int64_t width = out->ndim ? out->sizes[out->ndim - 1] : 1;
   if (s->run == plain_line && s->dim != out->ndim - 1 && width >= 8) {
-    int64_t pieces = (width + BLOCK - 1) / BLOCK, n = width < BLOCK ? width : BLOCK;
+    int64_t pieces = px__ceil_div(width, BLOCK), n = width < BLOCK ? width : BLOCK;
     px__cpu_parallel(lines / width * pieces, PARALLEL / (s->length * n) + 1, side_by_side, s);
     return PX_OK;
   }
@@ -136,7 +136,7 @@ static void step_whole(uint64_t *carry, const uint64_t *e, int64_t n, bool produ
 static void side_by_side(void *context, int64_t begin, int64_t end) {
   const scan *s = context;
   const px_operand *out = s->out, *in = s->in;
-  int64_t width = out->sizes[out->ndim - 1], pieces = (width + BLOCK - 1) / BLOCK;
+  int64_t width = out->sizes[out->ndim - 1], pieces = px__ceil_div(width, BLOCK);
   int64_t out_step = out->strides[out->ndim - 1] * px__cpu_item[out->dtype];
   int64_t in_step = in->strides[in->ndim - 1] * px__cpu_item[in->dtype], work = 0;
   for (int64_t k = begin; k < end; k++) {
@@ -241,7 +241,7 @@ static void cumprod_backward_line(const scan *s, line out, line in, line grad) {
   int64_t work = 0;
   // The products before each element are needed from the last on: they are made again for each
   // block, from the start of the line.
-  int64_t blocks = (s->length + BLOCK - 1) / BLOCK;
+  int64_t blocks = px__ceil_div(s->length, BLOCK);
   for (int64_t b = blocks - 1; b >= 0; b--) {
     int64_t first = b * BLOCK, n = s->length - first < BLOCK ? s->length - first : BLOCK;
     double product = 1;

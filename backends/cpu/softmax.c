@@ -79,7 +79,7 @@ static px_status softmax(const px_launch *l, const px_operand *to, const px_oper
   t.to = px__dense_out(&d, to, compute);
   t.a = px__dense_in(&d, a, compute);
   t.b = px__dense_in(&d, b, compute);
-  int64_t units = inner == 1 ? outer : outer * ((inner + LANES - 1) / LANES);
+  int64_t units = inner == 1 ? outer : outer * px__ceil_div(inner, LANES);
   int64_t cost = size * (inner == 1 ? 1 : LANES);
   if (!d.failed) px__cpu_parallel(units, cost > GRAIN ? 1 : GRAIN / cost, run, &t);
   px__dense_close(&d);

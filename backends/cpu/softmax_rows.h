@@ -102,7 +102,7 @@ static void NAME(range)(const task *t, int64_t begin, int64_t end) {
     }
     return;
   }
-  int64_t blocks = (t->inner + LANES - 1) / LANES;
+  int64_t blocks = px__ceil_div(t->inner, LANES);
   for (int64_t i = begin; i < end; i++) {
     int64_t j = i % blocks * LANES, at = i / blocks * t->size * t->inner + j;
     int lanes = t->inner - j < LANES ? (int)(t->inner - j) : LANES;

@@ -362,9 +362,9 @@ static void run_alone(const px__cpu_plan *p, const job *j) {
 // Holding `busy`.
 static void run_by(int count, const px__cpu_plan *p, job *j) {
   int64_t least = finest(j->grain), pieces = PIECES * (int64_t)count;
-  int64_t chunk = (j->n + pieces - 1) / pieces;
-  j->chunk = (chunk + least - 1) / least * least;
-  pieces = (j->n + j->chunk - 1) / j->chunk;
+  int64_t chunk = px__ceil_div(j->n, pieces);
+  j->chunk = px__ceil_div(chunk, least) * least;
+  pieces = px__ceil_div(j->n, j->chunk);
   j->helpers = pieces < count ? (int)pieces - 1 : count - 1;
   start_workers(j->helpers);
   measure();

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A small pool of threads for the CPU kernels.
 #pragma once
+#include "cpu/counts.h"
 #include "phlox/backend.h"
 
 #include <string.h>
-
-// The lesser of two counts: of what is left and what a piece has, say.
-static inline int64_t px__least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Calls fn(context, begin, end) for pieces of [0, n) on this thread and those of the pool; returns
 // when all are done, or the program has ended the call. The results must not depend on how long the

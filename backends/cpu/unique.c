@@ -115,8 +115,8 @@ static void count_all(const source *s, table *all) {
   counting c = {.s = s};
   int64_t parts = s->n / LEAST_PART;
   if (parts > PARTS) parts = PARTS;
-  c.part = parts ? (s->n + parts - 1) / parts : s->n;
-  parts = (s->n + c.part - 1) / c.part;
+  c.part = parts ? px__ceil_div(s->n, parts) : s->n;
+  parts = px__ceil_div(s->n, c.part);
   px__cpu_parallel(parts, 1, count_parts, &c);
   *all = c.tables[0];
   all->given_up |= !all->slots;
