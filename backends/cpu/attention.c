@@ -7,6 +7,7 @@
 // Half formats are computed in float. The tiles follow from the sizes alone and are added up in a
 // fixed order, so results do not depend on the number of threads: forward, a block of queries is
 // one thread's; backward, a head of the keys, with all queries that use it.
+#include "cpu/cache.h"
 #include "cpu/cells.h"
 #include "cpu/convert.h"
 #include "cpu/dense.h"

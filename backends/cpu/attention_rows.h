@@ -41,7 +41,7 @@ static size_t NAME(lay_out)(NAME(room) * r, const attention *t, T *at, bool back
 }
 static T *NAME(room_new)(NAME(room) * r, const attention *t, bool back) {
   if (t->width > longest_row || t->value_width > longest_row) return NULL;
-  T *at = aligned_alloc(64, NAME(lay_out)(r, t, NULL, back) * sizeof(T));
+  T *at = px__room_new(NAME(lay_out)(r, t, NULL, back) * sizeof(T));
   if (at) NAME(lay_out)(r, t, at, back);
   return at;
 }

@@ -3,13 +3,14 @@
 //
 // Bag i has the indices [begins[i], begins[i + 1]). A few columns at a time go through a bag, in
 // the order of its indices; threads share the bags. Half formats are added up as floats.
+#include "cpu/cache.h"
 #include "cpu/convert.h"
 #include "cpu/dense.h"
 #include "cpu/threads.h"
 #include "cpu/vector.h"
 #include "kernel_args/index.h"
 
-enum { COLUMNS = 64, PIECE = 16384, AHEAD = 4, LINE = 64, PART = 1 << 30 };
+enum { COLUMNS = 64, PIECE = 16384, AHEAD = 4, PART = 1 << 30 };
 
 typedef struct bags bags;
 struct bags {
@@ -39,7 +40,7 @@ static const void *row_of(const bags *b, int64_t index, int64_t c, int64_t n, vo
 static void fetch(const bags *b, int64_t k, int64_t end, int64_t c, int64_t n) {
   if (k + AHEAD >= end) return;
   const char *at = b->weight + (b->indices[k + AHEAD] * b->columns + c) * b->item;
-  for (int64_t i = 0; i < n * b->item; i += LINE) __builtin_prefetch(at + i);
+  for (int64_t i = 0; i < n * b->item; i += PX__CACHE_LINE) __builtin_prefetch(at + i);
 }
 static void store(const bags *b, int64_t bag, int64_t c, const void *from, int64_t n) {
   char *to = b->out + (bag * b->columns + c) * b->item;

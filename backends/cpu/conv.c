@@ -21,6 +21,7 @@
 // A unit is a group of some small images, or of a band of rows of a large one. Threads share the
 // units; the weight's gradient is summed per part of the batch and the parts in order, so that the
 // numbers do not depend on the number of threads.
+#include "cpu/cache.h"
 #include "cpu/conv.h"
 #include "cpu/conv_tiles.h"
 #include "cpu/dense.h"
@@ -525,7 +526,7 @@ static void *room_new(const conv *t) {
     int64_t lines = t->what == 'w' ? t->og : t[i].results, all = t[i].strips + lines * t[i].ld;
     if (all > most) most = all;
   }
-  char *room = aligned_alloc(64, ((size_t)most * item + 64) / 64 * 64);
+  char *room = px__room_new((size_t)most * item);
   for (int64_t i = 0; room && i < t->phases; i++)
     if (t[i].strips && !t->pixels)
       memset(room + (size_t)(t[i].strips - PX__GEMM_SLACK) * item, 0, PX__GEMM_SLACK * item);

@@ -24,6 +24,7 @@
 //
 // What is not finite would reach all of its tile, as inf minus inf is no number: if a result is not
 // finite, false says that the convolution is to be computed in another way.
+#include "cpu/cache.h"
 #include "cpu/conv.h"
 #include "cpu/conv_tiles.h"
 #include "cpu/simd_wide.h"
@@ -336,7 +337,7 @@ static bool room_new(winograd *w, int64_t sums, room *r) {
   r->sums_step = w->spread ? 0 : apart(tiles * sums);
   int64_t lines = 2 * w->result.width * SOME, product = px__conv_room(tiles);
   int64_t all = product + PLACES * (r->seen_step + r->sums_step) + pixels + lines + zeros;
-  r->product = r->all = aligned_alloc(64, ((size_t)all * sizeof(float) + 63) / 64 * 64);
+  r->product = r->all = px__room_new((size_t)all * sizeof(float));
   if (!r->all) {
     __atomic_store_n(&w->failed, true, __ATOMIC_RELAXED);
     return false;
@@ -597,7 +598,7 @@ static void share_all(winograd *w, bool weight) {
   w->seen_step = apart(w->shared * w->across * w->source.channels);
   w->spread_step = weight ? apart(w->shared * w->across * w->result.channels) : 0;
   int64_t numbers = PLACES * (w->seen_step + w->spread_step);
-  w->seen = aligned_alloc(64, (size_t)numbers * sizeof *w->seen);
+  w->seen = px__room_new((size_t)numbers * sizeof *w->seen);
   if (w->seen && weight) w->spread = w->seen + PLACES * w->seen_step;
 }
 static void choose_units(winograd *w) {
@@ -643,7 +644,7 @@ bool px__conv_winograd(conv *t) {
   (weight ? choose_parts : choose_units)(&w);
   if (weight) places = w.rows * w.across, numbers = w.parts * w.result.channels * w.source.channels;
   w.at = malloc((size_t)places * sizeof *w.at);
-  w.sums = w.factors = aligned_alloc(64, (size_t)(PLACES * numbers) * sizeof *w.factors);
+  w.sums = w.factors = px__room_new((size_t)(PLACES * numbers) * sizeof *w.factors);
   w.failed = !w.factors || !w.at;
   if (!w.failed) (weight ? to_weight : to_results)(&w);
   free(w.factors);

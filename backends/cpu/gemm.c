@@ -4,6 +4,7 @@
 //
 // The result does not depend on the number of threads: a split cuts rows and columns of C, never
 // the sums, and the way is chosen before the split.
+#include "cpu/cache.h"
 #include "cpu/convert.h"
 #include "cpu/gemm_tiles.h"
 #include "cpu/threads.h"
@@ -21,8 +22,8 @@ enum { MOST_COLUMNS = 8, FEW_ROWS = 16, LONG_ROWS = 128, FEW_TILES = 3 };
 enum { FEW_LINES = 32, ODD_LINES = 16, LINE_TERMS = 16 };
 // Rows of A from which blocks of k are long: of fewer, a panel of B is used too seldom.
 enum { DEEP_ROWS = 400 };
-// Elements that a thread converts at least, and bytes of a line of the cache.
-enum { CONVERTED = 32 * 1024, CACHE_LINE = 64 };
+// Elements that a thread converts at least.
+enum { CONVERTED = 32 * 1024 };
 // Of a B that is converted by pieces: rows of A at most, bytes of a piece, and columns at least.
 enum { PIECE_ROWS = 32, PIECE_BYTES = 256 * 1024, LEAST_PIECE = 16 };
 
@@ -60,7 +61,7 @@ typedef enum way { SCALE, VECTOR, VECTORS, FEW, BLOCKED, DIRECT } way;
 // whole lines of the cache.
 static bool few_lines(const px__gemm *g, int64_t columns, const px__tiles *tiles) {
   int64_t item = (int64_t)tiles->item,
-          most = (g->ar | g->bc) * item % CACHE_LINE ? ODD_LINES : FEW_LINES;
+          most = (g->ar | g->bc) * item % PX__CACHE_LINE ? ODD_LINES : FEW_LINES;
   return tiles->vectors && columns <= most && g->k >= LONG_ROWS && g->k >= LINE_TERMS * columns;
 }
 
@@ -289,10 +290,6 @@ static bool product_half(px__gemm w, bool parallel) {
   free(room);
   return done;
 }
-// Bytes of so many elements in whole lines of the cache: vectors of what lies across two are slow.
-static size_t in_cache_lines(int64_t count, int64_t item) {
-  return ((size_t)(count * item) + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-}
 // A product whose A and C are wide already: B is not, nor is it anywhere in whole.
 typedef struct pieces {
   px__gemm w;
@@ -304,7 +301,7 @@ typedef struct pieces {
 static void run_wide_pieces(void *ctx, int64_t begin, int64_t end) {
   pieces *p = ctx;
   int64_t item = px__cpu_item[p->b.dtype], size = px__cpu_item[p->wide], work = 0;
-  char *room = aligned_alloc(CACHE_LINE, in_cache_lines(p->w.k * p->columns, size));
+  char *room = px__room_new((size_t)(p->w.k * p->columns * size));
   bool done = room != NULL;
   for (int64_t i = begin; done && i < end && !px__worked(&work, p->w.k * p->columns); i++) {
     px__gemm g = whole_of(&p->w);
@@ -346,11 +343,12 @@ static bool product_wide(const px__gemm *given, int dtype, int wide, bool parall
   bool there = !half && !by_pieces;  // whether B is made wide as a whole
   px__gemm w = tall && !there ? flipped(given) : *given;
   int64_t m = w.m, n = w.n, k = w.k;
-  size_t for_a = in_cache_lines(m * k, size), for_b = there ? in_cache_lines(k * n, size) : 0;
-  char *own = malloc(CACHE_LINE + for_a + for_b + (size_t)(m * n * size));
+  size_t for_a = px__in_cache_lines((size_t)(m * k * size));
+  size_t for_b = there ? px__in_cache_lines((size_t)(k * n * size)) : 0;
+  char *own = malloc(PX__CACHE_LINE + for_a + for_b + (size_t)(m * n * size));
   if (!own) return false;
   char *room =
-      own + CACHE_LINE - (uintptr_t)own % CACHE_LINE;  // malloc is quicker than what aligns
+      own + PX__CACHE_LINE - (uintptr_t)own % PX__CACHE_LINE;  // malloc is quicker than what aligns
   matrix a = {(void *)w.a, w.ar, w.ac, dtype}, b = {(void *)w.b, w.br, w.bc, dtype};
   matrix c = {w.c, w.cr, w.cc, dtype}, s = {(void *)w.s, w.sr, w.sc, dtype};
   matrix wa = place_of(&a, m, k, wide, room);

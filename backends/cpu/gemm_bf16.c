@@ -7,6 +7,7 @@
 // one another. What is missing at the edges is zero. Rows of A that lie together are read where
 // they lie, if they are whole lines of the cache or C is narrow. An element of C is one chain over
 // all of k, wherever in a tile it lies.
+#include "cpu/cache.h"
 #include "cpu/gemm_tiles.h"
 #include "cpu/half.h"
 #include "cpu/simd.h"
@@ -448,7 +449,7 @@ static bool blocked(const px__gemm *g, multiply *by) {
   int64_t most = PACKED_BYTES / (steps * PANEL * 2);
   most = px__least(most < 1 ? 1 : px__least(most, MOST_PANELS), all);
   size_t sums = (size_t)(most * SIDE * SIDE) * 4, panels = (size_t)(most * steps * PANEL) * 2;
-  char *room = aligned_alloc(64, sums + panels + STRIP * 2);
+  char *room = px__room_new(sums + panels + STRIP * 2);
   if (!room) return false;
   cell x = {.g = g, .sums = (float *)(void *)room, .multiply = by};
   x.pb = (uint16_t *)(void *)(room + sums), x.pa = (uint16_t *)(void *)(room + sums + panels);

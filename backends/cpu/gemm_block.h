@@ -523,7 +523,7 @@ static TARGET bool NAME(blocked)(const px__gemm *g) {
   int64_t panels = g->m <= NAME(MC) && g->k > SHALLOW ? 2 * L : wide;
   // Packing a panel of A may store beyond its end.
   size_t bytes = (size_t)(depth * (panels + NAME(MC) + R)) * sizeof(T);
-  T *room = aligned_alloc(64, (bytes + 127) / 64 * 64);
+  T *room = px__room_new(bytes + PX__CACHE_LINE);
   if (!room) return false;
   // No block of rows is much lower than others: reading B would take longer than multiplying.
   int64_t down = px__ceil_div(g->m, NAME(MC)), high = px__ceil_div(px__ceil_div(g->m, down), R) * R;

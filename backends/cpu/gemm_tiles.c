@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stamps of gemm_block.h: float and double, in the vectors of the variant that is being
 // compiled, and in those of AVX-512, which are chosen at run time.
+#include "cpu/cache.h"
 #include "cpu/gemm_spread.h"
 #include "cpu/gemm_tiles.h"
 #include "cpu/half.h"

@@ -39,6 +39,7 @@ INLINE V SET(T x) { return (V){0} + x; }
 #define INTERLEAVE_LOW(x, y) PX_SHUFFLE(x, y, TURNS(0))
 #define INTERLEAVE_HIGH(x, y) PX_SHUFFLE(x, y, TURNS(L / 2))
 
+#include "cpu/cache.h"
 #include "cpu/gemm_block.h"
 #undef TURNS
 #undef INLINE

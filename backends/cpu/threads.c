@@ -17,6 +17,7 @@
 // step keeps its workers awake, a single job does not. It gives its core away only after a while:
 // where other programs want it, they keep it for some milliseconds, and the jobs that come
 // meanwhile are done by one thread alone.
+#include "cpu/cache.h"
 #include "cpu/threads.h"
 #include "cpu/spin.h"
 #include "cpu/worth.h"
@@ -28,7 +29,7 @@
 enum { MOST_THREADS = 64, LOOKS = 64 };  // LOOKS: between two of the clock
 enum { LOOK_OUT_NS = 100 * 1000, KEEP_NS = 40 * 1000 };
 enum { FIRST_STEP = 4, STEP_NS = 1000 * 1000 };  // grains of the first step; a short one
-enum { LINE = 64 };  // bytes of a cache line: what one thread writes is not beside what all read
+enum { LINE = PX__CACHE_LINE };  // what one thread writes is not beside what all read
 
 typedef struct job {
   void (*fn)(void *context, int64_t begin, int64_t end);

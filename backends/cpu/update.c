@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the loop of an optimiser's update, and makes the numbers of one.
+#include "cpu/cache.h"
 #include "cpu/update.h"
 #include "cpu/convert.h"
 #include "cpu/threads.h"
@@ -24,8 +25,8 @@ static int opened_as(const px_operand *o, int compute) {
 
 // The block after this one: the processor would begin to fetch it when it is read.
 static void fetch_early(const char *at, int64_t item) {
-  enum { LINE = 64 };
-  for (int64_t i = 0; i < BLOCK * item; i += LINE) __builtin_prefetch(at + BLOCK * item + i);
+  for (int64_t i = 0; i < BLOCK * item; i += PX__CACHE_LINE)
+    __builtin_prefetch(at + BLOCK * item + i);
 }
 
 static void run_block(const task *t, int64_t begin, int64_t n) {
