@@ -28,34 +28,8 @@ typedef struct depth_plane {
   int64_t top, left, y0, y1;
 } depth_plane;
 
-// Copies fewer than 16 numbers, in pieces that overlap.
-static inline void copy_short(const float *from, int64_t n, float *to) {
-  if (n >= 8) {
-    vf a = vf_load(from), b = vf_load(from + n - 8);
-    vf_store(to, a), vf_store(to + n - 8, b);
-    return;
-  }
-  for (int64_t i = 0; i < n; i++) to[i] = from[i];
-}
-#define TARGET
-#define V vf
-#define L VF
-#define LOAD vf_load
-#define STORE vf_store
-#define SET vf_set
-#define FMA vf_fma
-#define NAME(x) x##_vf
 #include "cpu/conv_depth_rows.h"
-#undef TARGET
-
-#define TARGET WIDE
-#define V wf
-#define L WF
-#define LOAD wf_load
-#define STORE wf_store
-#define SET wf_set
-#define FMA wf_fma
-#define NAME(x) x##_wf
+#define WIDE_NAMES
 #include "cpu/conv_depth_rows.h"
 typedef void plane_function(const depth_plane *p);
 static plane_function *function_of(int64_t size, int64_t columns) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strips of conv_depth.c for one width of vectors: V the vector of L floats, LOAD, STORE, SET and
-// FMA, NAME(x) the names, TARGET what a function needs to use V.
+// Strips of conv_depth.c for one width of vectors, by the names of names.h.
+#include "cpu/names.h"
 
 // A row of sources for the strip from column x0 on, zeros outside of the image: where it lies, or
 // copied into `line`, whose zeros are there.
@@ -14,7 +14,7 @@ static inline TARGET const float *NAME(line_of)(const depth_plane *p, int64_t y,
   if (high - low >= L)
     STORE(line + high - L, LOAD(from + left + high - L));
   else
-    copy_short(from + left + low, high - low, line + low);
+    STORE_FIRST(line + low, LOAD_FIRST(from + left + low, high - low), high - low);
   return line;
 }
 // Adds what a row of sources gives to the `size` rows of results that see it; the one that is seen
@@ -43,13 +43,10 @@ static inline __attribute__((always_inline)) TARGET void NAME(end_row)(const dep
   float *to = p->result + y * p->columns + x0;
   for (int i = 0; i < across && y >= p->y0; i++) {
     V sum = sums[i] + SET(p->bias);
-    if (p->columns >= L) {
+    if (p->columns >= L)
       STORE(to + i * L, sum);
-      continue;
-    }
-    float few[L];
-    STORE(few, sum);
-    copy_short(few, p->columns, to);
+    else
+      STORE_FIRST(to, sum, p->columns);
   }
 #pragma GCC unroll 2
   for (int i = 0; i < across; i++) sums[i] = SET(0);
@@ -112,10 +109,4 @@ static __attribute__((noinline)) TARGET void NAME(plane_7)(const depth_plane *p)
   NAME(plane)(7, L * sizeof(float) == 64 ? 2 : 1, p);
 }
 
-#undef V
-#undef L
-#undef LOAD
-#undef STORE
-#undef SET
-#undef FMA
-#undef NAME
+#include "cpu/names_end.h"

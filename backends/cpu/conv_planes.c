@@ -30,61 +30,9 @@ typedef struct tap {
   int64_t weight, offset;
 } tap;
 
-// The first n lanes of a vector, of which there may be all; others are zero.
-#if defined(__AVX2__)
-static inline __m256i first_lanes(int64_t n) {
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
-static inline vf vf_load_first(const float *p, int64_t n) {
-  return (vf)_mm256_maskload_ps(p, first_lanes(n));
-}
-static inline void vf_store_first(float *p, vf v, int64_t n) {
-  _mm256_maskstore_ps(p, first_lanes(n), (__m256)v);
-}
-#define EVEN(a, b) PX_SHUFFLE(a, b, 0, 2, 4, 6, 8, 10, 12, 14)
-#define ODD(a, b) PX_SHUFFLE(a, b, 1, 3, 5, 7, 9, 11, 13, 15)
-#else
-static inline vf vf_load_first(const float *p, int64_t n) {
-  vf v = vf_set(0);
-  for (int64_t i = 0; i < n; i++) v[i] = p[i];
-  return v;
-}
-static inline void vf_store_first(float *p, vf v, int64_t n) {
-  for (int64_t i = 0; i < n; i++) p[i] = v[i];
-}
-#define EVEN(a, b) PX_SHUFFLE(a, b, 0, 2, 4, 6)
-#define ODD(a, b) PX_SHUFFLE(a, b, 1, 3, 5, 7)
-#endif
-#define TARGET
-#define V vf
-#define L VF
-#define LOAD vf_load
-#define STORE vf_store
-#define SET vf_set
-#define FMA vf_fma
-#define LOAD_FIRST vf_load_first
-#define STORE_FIRST vf_store_first
-#define LOW vf_interleave_low
-#define HIGH vf_interleave_high
-#define NAME(x) x##_vf
 #include "cpu/conv_planes_rows.h"
-#undef TARGET
-
 #if defined(__AVX2__)
-#define TARGET WIDE
-#define V wf
-#define L WF
-#define LOAD wf_load
-#define STORE wf_store
-#define SET wf_set
-#define FMA wf_fma
-#define LOAD_FIRST wf_load_first
-#define STORE_FIRST wf_store_first
-#define LOW wf_interleave_low
-#define HIGH wf_interleave_high
-#define EVEN(a, b) PX_SHUFFLE(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
-#define ODD(a, b) PX_SHUFFLE(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
-#define NAME(x) x##_wf
+#define WIDE_NAMES
 #include "cpu/conv_planes_rows.h"
 #endif
 

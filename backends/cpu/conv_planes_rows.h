@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of conv_planes.c for one width of vectors: V the vector of L floats, LOAD, STORE, SET and
-// FMA, LOAD_FIRST and STORE_FIRST of so many lanes, LOW and HIGH, which lay lanes in turn, EVEN and
-// ODD, which take them apart, NAME(x) the names, TARGET what a function needs to use V.
+// Lines of conv_planes.c for one width of vectors, by the names of names.h.
+#include "cpu/names.h"
 
 static TARGET void NAME(copy)(const float *from, int64_t n, float *to) {
   int64_t i = 0;
@@ -74,16 +73,4 @@ static TARGET void NAME(multiply)(const tap *taps, const float *source, const fl
   for (int t = 0; t < TOGETHER; t++) STORE(totals[t], LOAD(totals[t]) + sums[t]);
 }
 
-#undef V
-#undef L
-#undef LOAD
-#undef STORE
-#undef SET
-#undef FMA
-#undef LOAD_FIRST
-#undef STORE_FIRST
-#undef LOW
-#undef HIGH
-#undef EVEN
-#undef ODD
-#undef NAME
+#include "cpu/names_end.h"

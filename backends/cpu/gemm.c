@@ -116,11 +116,9 @@ typedef struct grid {
   int64_t down, across;  // pieces
 } grid;
 
-static int64_t whole_units(int64_t size, int64_t unit) { return px__ceil_div(size, unit); }
-
 // Where the i-th of so many parts of a side begins: between tiles.
 static int64_t cut(int64_t size, int64_t unit, int64_t parts, int64_t i) {
-  int64_t at = whole_units(size, unit) * i / parts * unit;
+  int64_t at = px__ceil_div(size, unit) * i / parts * unit;
   return at < size ? at : size;
 }
 
@@ -151,10 +149,10 @@ static void run_pieces(void *ctx, int64_t begin, int64_t end) {
 // smallest, that with the shortest sides is taken.
 static void lay_grid(grid *s, int64_t pieces) {
   int64_t height = s->tiles->rows, width = s->tiles->columns, best = INT64_MAX, border = 0;
-  int64_t m = whole_units(s->g->m, height), n = whole_units(s->g->n, width);
+  int64_t m = px__ceil_div(s->g->m, height), n = px__ceil_div(s->g->n, width);
   for (int64_t down = 1; down <= pieces && down <= m; down++) {
     int64_t across = pieces / down < n ? pieces / down : n;
-    int64_t rows = whole_units(m, down) * height, columns = whole_units(n, across) * width;
+    int64_t rows = px__ceil_div(m, down) * height, columns = px__ceil_div(n, across) * width;
     int64_t size = rows * columns;
     if (size > best || (size == best && rows + columns >= border)) continue;
     best = size, border = rows + columns;
@@ -184,7 +182,7 @@ static bool should_flip(const px__gemm *g, const px__tiles *tiles) {
   if (thin && g->m < g->n && g->br == 1 && g->ac == 1) return true;
   if (is_narrow(g, tiles)) return false;
   int64_t width = tiles->columns;
-  int64_t here = g->m * whole_units(g->n, width), there = g->n * whole_units(g->m, width);
+  int64_t here = g->m * px__ceil_div(g->n, width), there = g->n * px__ceil_div(g->m, width);
   return g->n < width && 4 * there < 3 * here;
 }
 

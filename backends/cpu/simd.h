@@ -55,6 +55,28 @@ static inline vdi vdi_load(const int64_t *p) {
   return v;
 }
 
+// The first n lanes, of which there may be all; others are zero.
+#if PX_SIMD_BYTES == 32
+static inline __m256i vf_first(int64_t n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+static inline vf vf_load_first(const float *p, int64_t n) {
+  return (vf)_mm256_maskload_ps(p, vf_first(n));
+}
+static inline void vf_store_first(float *p, vf v, int64_t n) {
+  _mm256_maskstore_ps(p, vf_first(n), (__m256)v);
+}
+#else
+static inline vf vf_load_first(const float *p, int64_t n) {
+  vf v = vf_set(0);
+  for (int64_t i = 0; i < n; i++) v[i] = p[i];
+  return v;
+}
+static inline void vf_store_first(float *p, vf v, int64_t n) {
+  for (int64_t i = 0; i < n; i++) p[i] = v[i];
+}
+#endif
+
 // The elements at so many places.
 #if PX_SIMD_BYTES == 32
 static inline vd vd_gather(const double *p, vdi at) {
@@ -100,6 +122,14 @@ static inline vf vf_interleave_low(vf a, vf b) { return PX_SHUFFLE(a, b, 0, 4, 1
 static inline vf vf_interleave_high(vf a, vf b) { return PX_SHUFFLE(a, b, 2, 6, 3, 7); }
 static inline vd vd_interleave_low(vd a, vd b) { return PX_SHUFFLE(a, b, 0, 2); }
 static inline vd vd_interleave_high(vd a, vd b) { return PX_SHUFFLE(a, b, 1, 3); }
+#endif
+// The lanes at even places of both, and at odd ones.
+#if PX_SIMD_BYTES == 32
+static inline vf vf_even(vf a, vf b) { return PX_SHUFFLE(a, b, 0, 2, 4, 6, 8, 10, 12, 14); }
+static inline vf vf_odd(vf a, vf b) { return PX_SHUFFLE(a, b, 1, 3, 5, 7, 9, 11, 13, 15); }
+#else
+static inline vf vf_even(vf a, vf b) { return PX_SHUFFLE(a, b, 0, 2, 4, 6); }
+static inline vf vf_odd(vf a, vf b) { return PX_SHUFFLE(a, b, 1, 3, 5, 7); }
 #endif
 
 // Lane by lane: a where the mask's lane is all ones, else b.

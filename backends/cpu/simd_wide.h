@@ -45,4 +45,10 @@ WIDE_INLINE wd wd_interleave_low(wd a, wd b) { return PX_SHUFFLE(a, b, 0, 8, 1, 
 WIDE_INLINE wd wd_interleave_high(wd a, wd b) {
   return PX_SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
 }
+WIDE_INLINE wf wf_even(wf a, wf b) {
+  return PX_SHUFFLE(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+}
+WIDE_INLINE wf wf_odd(wf a, wf b) {
+  return PX_SHUFFLE(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+}
 #endif

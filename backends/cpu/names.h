@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names of a vector of floats and what is done with it, for a file that is included once for each
+// width: that of simd.h, or with WIDE_NAMES that of simd_wide.h. TARGET is what a function needs to
+// use it, NAME(x) a name of its own. names_end.h takes them back.
+#if defined(WIDE_NAMES)
+#define V wf
+#define L WF
+#define LOAD wf_load
+#define STORE wf_store
+#define SET wf_set
+#define FMA wf_fma
+#define LOAD_FIRST wf_load_first
+#define STORE_FIRST wf_store_first
+#define LOW wf_interleave_low
+#define HIGH wf_interleave_high
+#define EVEN wf_even
+#define ODD wf_odd
+#define NAME(x) x##_wf
+#define TARGET WIDE
+#else
+#define V vf
+#define L VF
+#define LOAD vf_load
+#define STORE vf_store
+#define SET vf_set
+#define FMA vf_fma
+#define LOAD_FIRST vf_load_first
+#define STORE_FIRST vf_store_first
+#define LOW vf_interleave_low
+#define HIGH vf_interleave_high
+#define EVEN vf_even
+#define ODD vf_odd
+#define NAME(x) x##_vf
+#define TARGET
+#endif
