@@ -362,7 +362,7 @@ static void write_kernel_table(const char *folder) {
 static void write_kernels(const char *folder) {
   for (int s = 0; s < CPU_SHARDS; s++) {
     FILE *to = og_create(folder, og_format("kernels_cpu_%d.c", s));
-    fprintf(to, "%s#include \"cpu/fold.h\"\n#include \"cpu/loop.h\"\n\n", license);
+    fprintf(to, "%s#include \"cpu/reduce/fold.h\"\n#include \"cpu/loop/loop.h\"\n\n", license);
     for (int i = 0; i < og.count; i++)
       if (og_shard(og.ops[i], CPU_SHARDS) == s) og_write_kernel(to, og.ops[i]);
     og_finish(to);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes the CPU kernels of pointwise ops and folds: an expression becomes one row function per
-// element type, its calls the functions of backends/cpu/math.h for that type (`exp(x)` is
+// element type, its calls the functions of backends/cpu/vector/math.h for that type (`exp(x)` is
 // `k_exp_f32(x)`), its numbers numbers of that type.
 #include "opgen.h"
 
@@ -471,7 +471,7 @@ static int operand_count(const og_op *op) {
   return count;
 }
 
-// Expressions of complex numbers that have rows by their parts (backends/cpu/parts.h).
+// Expressions of complex numbers that have rows by their parts (backends/cpu/vector/complex_blocks.h).
 static const struct {
   const char *expr, *name, *suffix;  // of that type alone
   int operands;
@@ -500,7 +500,7 @@ static bool write_part_row(FILE *to, const og_op *op, const stamp *s) {
   return false;
 }
 
-// Quotients of longer whole numbers by one number (backends/cpu/divisor.h).
+// Quotients of longer whole numbers by one number (backends/cpu/vector/divisor.h).
 static void write_by_one(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
   static const char *const names[] = {"floordiv", "remainder", "truncdiv", "fmod"};
   const char *text = op->expr.text, *name = NULL;

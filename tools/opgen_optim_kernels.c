@@ -275,7 +275,7 @@ static void each(FILE *to, writer write) {
 
 void og_optim_write(const char *folder) {
   each(create(folder, "kernels_cpu_optim.c",
-              "#include \"cpu/math.h\"\n#include \"cpu/update.h\"\n"
+              "#include \"cpu/vector/math.h\"\n#include \"cpu/loop/optim.h\"\n"
               "#include \"kernel_args/optimizers.h\"\n"),
        optim_write_cpu);
   each(create(folder, "kernels_cuda_optim.cu", "#include \"cuda/kernels/update.cuh\"\n"),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds FFTW when a Fourier transform on the CPU is first to be launched, and keeps its plans.
 // Nothing is linked.
-#include "cpu/fftw.h"
+#include "cpu/fft/fftw.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

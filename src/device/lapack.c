@@ -2,7 +2,7 @@
 // Finds LAPACK when a kernel of linear algebra on the CPU is first to be launched: the library that
 // the environment names, one that pip has put beside this one, or one of those that systems have.
 // Nothing is linked.
-#include "cpu/lapack.h"
+#include "cpu/linalg/lapack.h"
 
 #include <dlfcn.h>
 #include <glob.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The saved state of the CPU's generator, in the layout of PyTorch's files: an old C struct with
 // words of 64 bits. Only one of its three normal numbers is used.
-#include "cpu/mt19937.h"
+#include "cpu/random/mt19937.h"
 #include "tensor/random_impl.h"
 
 typedef struct saved_state {

@@ -5,8 +5,8 @@
 // A CPU generator is an mt19937 engine with a lock, which a kernel holds while it draws. A device's
 // generator is a Philox key and an offset; a launch reserves its numbers by advancing the offset,
 // so launches never share numbers. The default generators are static and never end.
-#include "cpu/mt19937.h"
-#include "cpu/philox.h"
+#include "cpu/random/mt19937.h"
+#include "cpu/random/philox.h"
 #include "phlox/extend.h"
 #include "tensor/random_impl.h"
 

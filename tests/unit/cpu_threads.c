@@ -10,8 +10,8 @@
 #define px__kind_of own_kind_of
 #define px__kind_note own_kind_note
 #define px__kind_work own_kind_work
-#include "cpu/threads.c"
-#include "cpu/worth.c"
+#include "cpu/threads/threads.c"
+#include "cpu/threads/cost.c"
 
 #include "test.h"
 

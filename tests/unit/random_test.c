@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generators: PyTorch's streams, seeds and saved states.
-#include "cpu/mt19937.h"
-#include "cpu/philox.h"
+#include "cpu/random/mt19937.h"
+#include "cpu/random/philox.h"
 #include "device_test.h"
 #include "tensor/tensor_impl.h"
 

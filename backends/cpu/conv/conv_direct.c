@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolution of small float images, tap by tap, without building a column matrix.
+//
+// Forward and the gradient of the input: as many images as two vectors have lanes lie side by side
+// (image innermost), and every position of the result is a sum over the taps that are inside the
+// image: a list of (place in the source, place in the weight), made once. The gradient of the
+// weight: the lanes are output channels, and the list runs over positions, one list for each place
+// (ky, kx) of the kernel.
+#include "cpu/conv/conv.h"
+#include "cpu/gemm/gemm_tiles.h"
+#include "cpu/vector/simd.h"
+
+#include <stdlib.h>
+
+enum { ROWS = 6, LANES = 2 * VF, MOST_POSITIONS = 128, MOST_TAPS = 128 * 1024 };
+// Positions at most where tiles of products (gemm_tiles.h) are larger than those here: the list is
+// worth it if many places are outside of the image. And channels of a group for which the gradient
+// of the weight is no product.
+enum { FEW_POSITIONS = 25, FEW_CHANNELS = 16 };
+
+typedef struct tap {
+  int32_t a, b;  // offset of the number that is broadcast, and of the vector
+} tap;
+typedef struct conv_taps {
+  int64_t lists;
+  int64_t *starts;  // lists + 1
+  tap *taps;
+} conv_taps;
+
+// acc += a[row * step + tap.a] * b[tap.b ...] over the taps, for a constant number of rows.
+static inline __attribute__((always_inline)) void sum_rows(const int rows, const tap *taps,
+                                                           int64_t count, const float *a,
+                                                           int64_t step, const float *b,
+                                                           vf acc[ROWS][2]) {
+  vf c[ROWS][2];
+  for (int i = 0; i < rows; i++) c[i][0] = acc[i][0], c[i][1] = acc[i][1];
+  for (int64_t t = 0; t < count; t++) {
+    const float *x = a + taps[t].a, *y = b + taps[t].b;
+    vf y0 = vf_load(y), y1 = vf_load(y + VF);
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) {
+      vf v = vf_set(x[i * step]);
+      c[i][0] = vf_fma(v, y0, c[i][0]);
+      c[i][1] = vf_fma(v, y1, c[i][1]);
+    }
+  }
+  for (int i = 0; i < rows; i++) acc[i][0] = c[i][0], acc[i][1] = c[i][1];
+}
+static __attribute__((noinline)) void sum_taps(int rows, const tap *taps, int64_t count,
+                                               const float *a, int64_t step, const float *b,
+                                               vf acc[ROWS][2]) {
+  switch (rows) {
+    case 1:
+      sum_rows(1, taps, count, a, step, b, acc);
+      break;
+    case 2:
+      sum_rows(2, taps, count, a, step, b, acc);
+      break;
+    case 3:
+      sum_rows(3, taps, count, a, step, b, acc);
+      break;
+    case 4:
+      sum_rows(4, taps, count, a, step, b, acc);
+      break;
+    case 5:
+      sum_rows(5, taps, count, a, step, b, acc);
+      break;
+    default:
+      sum_rows(ROWS, taps, count, a, step, b, acc);
+  }
+}
+
+// ---- the lists
+
+// The output coordinate that sees input coordinate `at` through kernel place k; -1 if none.
+static int64_t seen_by(int64_t at, int64_t k, int64_t pad, int64_t stride, int64_t dilation,
+                       int64_t size) {
+  int64_t from = at + pad - k * dilation;
+  return from < 0 || from % stride || from / stride >= size ? -1 : from / stride;
+}
+// Taps of result position (y, x): forward reads the image, the gradient of the input the output's.
+static tap *list_position(const conv *t, int64_t y, int64_t x, tap *to) {
+  bool back = t->what == 'i';
+  int64_t h = back ? t->oh : t->h, w = back ? t->ow : t->w, places = t->kh * t->kw;
+  int64_t channels = back ? t->og : t->cg, step = back ? t->k : places;
+  for (int64_t k = 0; k < places; k++) {
+    int64_t ky = k / t->kw, kx = k % t->kw;
+    int64_t sy = back ? seen_by(y, ky, t->ph, t->sh, t->dh, h) : y * t->sh - t->ph + ky * t->dh;
+    int64_t sx = back ? seen_by(x, kx, t->pw, t->sw, t->dw, w) : x * t->sw - t->pw + kx * t->dw;
+    if (sy < 0 || sy >= h || sx < 0 || sx >= w) continue;
+    for (int64_t c = 0; c < channels; c++)
+      *to++ = (tap){(int32_t)(c * step + k), (int32_t)(((c * h + sy) * w + sx) * LANES)};
+  }
+  return to;
+}
+static int64_t padded(int64_t channels) { return px__ceil_div(channels, LANES) * LANES; }
+// Taps of kernel place k for the gradient of the weight.
+static tap *list_place(const conv *t, int64_t k, tap *to) {
+  for (int64_t p = 0; p < t->p; p++) {
+    int64_t y = p / t->ow * t->sh - t->ph + k / t->kw * t->dh;
+    int64_t x = p % t->ow * t->sw - t->pw + k % t->kw * t->dw;
+    if (y < 0 || y >= t->h || x < 0 || x >= t->w) continue;
+    *to++ = (tap){(int32_t)(y * t->w + x), (int32_t)(p * padded(t->og))};
+  }
+  return to;
+}
+
+// Whether a product of matrices would take longer: of one channel each it would be one of vectors.
+static bool pays(const conv *t, int64_t positions) {
+  int64_t images = t->cg == 1 && t->og == 1 ? LANES / 2 : LANES;
+  if (t->dtype != PX_FLOAT32 || t->n < images || t->kh * t->kw == 1) return false;
+  if (t->what == 'w') return t->cg > 1 && t->cg <= FEW_CHANNELS && t->og >= LANES / 4;
+  return px__tiles_f32()->rows <= ROWS || positions <= FEW_POSITIONS;
+}
+bool px__conv_small(conv *t) {
+  t->taps = NULL;
+  if (t->d > 1 || t->kd > 1) return false;
+  int64_t positions = t->what == 'i' ? t->h * t->w : t->p, places = t->kh * t->kw;
+  int64_t lists = t->what == 'w' ? places : positions;
+  int64_t each = t->what == 'w' ? t->p : places * (t->what == 'i' ? t->og : t->cg);
+  if (!pays(t, positions) || positions > MOST_POSITIONS || t->p > MOST_POSITIONS ||
+      lists * each > MOST_TAPS || t->h * t->w > 4 * MOST_POSITIONS)
+    return false;
+  char *room = malloc(sizeof(conv_taps) + (size_t)(lists + 1) * sizeof(int64_t) +
+                      (size_t)(lists * each) * sizeof(tap));
+  if (!room) return false;
+  t->taps = (conv_taps *)room;
+  t->taps->lists = lists;
+  t->taps->starts = (int64_t *)(room + sizeof(conv_taps));
+  t->taps->taps = (tap *)(t->taps->starts + lists + 1);
+  tap *to = t->taps->taps;
+  for (int64_t i = 0; i < lists; i++) {
+    t->taps->starts[i] = to - t->taps->taps;
+    int64_t w = t->what == 'i' ? t->w : t->ow;
+    to = t->what == 'w' ? list_place(t, i, to) : list_position(t, i / w, i % w, to);
+  }
+  t->taps->starts[lists] = to - t->taps->taps;
+  return true;
+}
+void px__conv_small_end(conv *t) {
+  free(t->taps);
+  t->taps = NULL;
+}
+
+// ---- forward, and the gradient of the input
+
+// Of one group: numbers of an image in the source, and channels and positions of the result.
+typedef struct shape {
+  const float *source, *weight, *bias;
+  float *result;
+  int64_t source_each, source_all, channels, positions, result_all, step;
+} shape;
+static shape shape_of(const conv *t, int64_t group) {
+  int64_t places = t->kh * t->kw;
+  const float *weight = (const float *)t->weight + group * t->og * t->k;
+  if (t->what == 'i')
+    return (shape){.source = (const float *)t->grad + group * t->og * t->p,
+                   .weight = weight,
+                   .result = (float *)t->out + group * t->cg * t->h * t->w,
+                   .source_each = t->og * t->p,
+                   .source_all = t->oc * t->p,
+                   .channels = t->cg,
+                   .positions = t->h * t->w,
+                   .result_all = t->c * t->h * t->w,
+                   .step = places};
+  return (shape){.source = (const float *)t->in + group * t->cg * t->h * t->w,
+                 .weight = weight,
+                 .bias = t->bias ? (const float *)t->bias + group * t->og : NULL,
+                 .result = (float *)t->out + group * t->og * t->p,
+                 .source_each = t->cg * t->h * t->w,
+                 .source_all = t->c * t->h * t->w,
+                 .channels = t->og,
+                 .positions = t->p,
+                 .result_all = t->oc * t->p,
+                 .step = t->k};
+}
+int64_t px__conv_small_units(const conv *t) { return px__ceil_div(t->n, LANES) * t->groups; }
+
+// ROWS channels of the result at all positions, for the images that lie in `x`. They are staged
+// with the images innermost, and written image by image: stores an image apart would share cache
+// sets.
+static void channels_of(const conv *t, const shape *s, int64_t channel, int rows, const float *x,
+                        int64_t first, int64_t images, float *stage) {
+  const conv_taps *l = t->taps;
+  for (int64_t p = 0; p < s->positions; p++) {
+    vf acc[ROWS][2];
+    for (int i = 0; i < rows; i++)
+      acc[i][0] = acc[i][1] = vf_set(s->bias ? s->bias[channel + i] : 0);
+    sum_taps(rows, l->taps + l->starts[p], l->starts[p + 1] - l->starts[p],
+             s->weight + channel * s->step, s->step, x, acc);
+    for (int i = 0; i < rows; i++) {
+      float *to = stage + (i * s->positions + p) * LANES;
+      vf_store(to, acc[i][0]);
+      vf_store(to + VF, acc[i][1]);
+    }
+  }
+  int64_t count = rows * s->positions;
+  for (int64_t g = 0; g < images; g++) {
+    float *to = s->result + (first + g) * s->result_all + channel * s->positions;
+    for (int64_t e = 0; e < count; e++) to[e] = stage[e * LANES + g];
+  }
+}
+void px__conv_small_forward(void *ctx, int64_t begin, int64_t end) {
+  conv *t = ctx;
+  shape any = shape_of(t, 0);
+  size_t numbers = (size_t)((any.source_each + ROWS * any.positions) * LANES);
+  float *x = malloc(numbers * sizeof(float) + 1);
+  if (!x) {
+    __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
+    return;
+  }
+  float *stage = x + any.source_each * LANES;
+  for (int64_t unit = begin; unit < end; unit++) {
+    shape s = shape_of(t, unit % t->groups);
+    int64_t first = unit / t->groups * LANES;
+    int64_t images = t->n - first < LANES ? t->n - first : LANES;
+    const float *from = s.source + first * s.source_all;
+    if (images < LANES) memset(x, 0, (size_t)(s.source_each * LANES) * sizeof *x);
+    for (int64_t g = 0; g < images; g++)
+      for (int64_t e = 0; e < s.source_each; e++) x[e * LANES + g] = from[g * s.source_all + e];
+    for (int64_t c = 0; c < s.channels; c += ROWS)
+      channels_of(t, &s, c, s.channels - c < ROWS ? (int)(s.channels - c) : ROWS, x, first, images,
+                  stage);
+  }
+  free(x);
+}
+
+// ---- the gradient of the weight
+
+// A part's images of one group, with the output channels innermost.
+static void turn_gradient(const conv *t, int64_t group, int64_t first, int64_t images, float *to) {
+  int64_t wide = padded(t->og);
+  memset(to, 0, (size_t)(images * t->p * wide) * sizeof *to);
+  for (int64_t i = 0; i < images; i++) {
+    const float *g = (const float *)t->grad + ((first + i) * t->oc + group * t->og) * t->p;
+    for (int64_t o = 0; o < t->og; o++)
+      for (int64_t p = 0; p < t->p; p++) to[(i * t->p + p) * wide + o] = g[o * t->p + p];
+  }
+}
+// The sums of one kernel place for ROWS input channels and LANES output channels.
+static void weight_tile(const conv *t, int64_t place, int64_t channel, int rows, int64_t out,
+                        const float *image, int64_t images, const float *grad, float *sums) {
+  const conv_taps *l = t->taps;
+  int64_t from = l->starts[place], count = l->starts[place + 1] - from, wide = padded(t->og);
+  vf acc[ROWS][2];
+  for (int i = 0; i < rows; i++) acc[i][0] = acc[i][1] = vf_set(0);
+  for (int64_t i = 0; i < images; i++)
+    sum_taps(rows, l->taps + from, count, image + (i * t->c + channel) * t->h * t->w, t->h * t->w,
+             grad + i * t->p * wide + out, acc);
+  int64_t cols = t->og - out < LANES ? t->og - out : LANES;
+  for (int i = 0; i < rows; i++) {
+    float line[LANES];
+    vf_store(line, acc[i][0]);
+    vf_store(line + VF, acc[i][1]);
+    float *to = sums + out * t->k + (channel + i) * t->kh * t->kw + place;
+    for (int64_t j = 0; j < cols; j++) to[j * t->k] = line[j];
+  }
+}
+void px__conv_small_weight(void *ctx, int64_t begin, int64_t end) {
+  conv *t = ctx;
+  int64_t most = t->n / t->parts + 1;
+  float *grad = malloc((size_t)(most * t->p * padded(t->og)) * sizeof(float) + 1);
+  if (!grad) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
+  for (int64_t part = begin; grad && part < end; part++)
+    for (int64_t group = 0; group < t->groups; group++) {
+      int64_t first = t->n * part / t->parts, images = t->n * (part + 1) / t->parts - first;
+      const float *image = (const float *)t->in + (first * t->c + group * t->cg) * t->h * t->w;
+      float *sums = (float *)t->sums + (part * t->groups + group) * t->k * t->og;
+      turn_gradient(t, group, first, images, grad);
+      for (int64_t place = 0; place < t->kh * t->kw; place++)
+        for (int64_t c = 0; c < t->cg; c += ROWS)
+          for (int64_t o = 0; o < t->og; o += LANES)
+            weight_tile(t, place, c, t->cg - c < ROWS ? (int)(t->cg - c) : ROWS, o, image, images,
+                        grad, sums);
+    }
+  free(grad);
+}

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a row function over the operands of a launch.
+//
+// The short way: all operands contiguous or numbers, of the row's dtypes; one call. The general
+// way: dimensions that are contiguous with each other are joined, the one with the smallest strides
+// becomes the row, and rows of other dtypes are converted in blocks. Large launches are split over
+// the pool; the parts are disjoint in the result, so the split does not show in it.
+#include "cpu/loop/loop.h"
+
+#include "cpu/convert/convert.h"
+#include "cpu/threads/threads.h"
+#include "cpu_kernels.h"
+
+enum { ALONE = 2048, BLOCK = 512, PIECE = 16384 };
+enum { SHORT = 8192, ALIKE = 512 };  // bytes of a short row; results that are made of one
+static const int64_t nothing[2];     // an absent operand reads as zero
+
+typedef struct plan {
+  const px_launch *l;
+  px__cpu_row row;
+  int operands, ndim;
+  uint32_t convert;  // bit i: operand i has another dtype than the row wants
+  int dtypes[PX_MAX_OPERANDS], wanted[PX_MAX_OPERANDS];
+  char *data[PX_MAX_OPERANDS];
+  double numbers[PX_MAX_OPERANDS][2];  // converted single elements
+  int64_t sizes[PX_MAX_DIMS];
+  int64_t strides[PX_MAX_DIMS][PX_MAX_OPERANDS];  // bytes; dimension 0 is the row
+} plan;
+
+static inline int row_dtype(const px__cpu_pointwise *op, int compute) {
+  bool half = compute == PX_FLOAT16 || compute == PX_BFLOAT16;
+  return half && !op->rows[compute] ? PX_FLOAT32 : compute;
+}
+
+// The dtype that operand i has in a row.
+static inline int operand_dtype(const px__cpu_pointwise *op, int i, int compute) {
+  if (op->bools >> i & 1u) return PX_BOOL;
+  if (i > 0 || !op->real) return compute;
+  return compute == PX_COMPLEX64 ? PX_FLOAT32 : compute == PX_COMPLEX128 ? PX_FLOAT64 : compute;
+}
+
+// ---- the short way
+
+// The stride of an operand along all elements: 0 or the item's size; -1 if there is no such.
+static int64_t flat_stride(const px_operand *o, int64_t item) {
+  int64_t dense = 1;
+  bool contiguous = true, still = true;
+  for (int d = o->ndim - 1; d >= 0; d--) {
+    if (o->sizes[d] == 1) continue;
+    contiguous &= o->strides[d] == dense;
+    still &= o->strides[d] == 0;
+    dense *= o->sizes[d];
+  }
+  return still ? 0 : contiguous ? item : -1;
+}
+
+typedef struct flat_job {
+  px__cpu_row row;
+  const px_launch *l;
+  int operands;
+  char **data;
+  const int64_t *strides;
+} flat_job;
+static void run_flat(void *context, int64_t begin, int64_t end) {
+  const flat_job *j = context;
+  char *at[PX_MAX_OPERANDS];
+  for (int i = 0; i < j->operands; i++) at[i] = j->data[i] + begin * j->strides[i];
+  j->row(at, j->strides, end - begin, j->l);
+}
+
+// The stride of any operand, absent and immediate ones included; -1 if there is none.
+static __attribute__((noinline)) int64_t any_stride(const px_operand *o, int want) {
+  if (o->dtype == PX_DTYPE_NONE) return 0;
+  if (o->dtype != want) return -1;
+  return o->immediate ? 0 : flat_stride(o, px__cpu_item[want]);
+}
+
+// dtype: that of the row.
+static bool try_flat(const px_launch *l, const px__cpu_pointwise *op, int dtype, int64_t n) {
+  px__cpu_row row = op->rows[dtype];
+  char *data[PX_MAX_OPERANDS];
+  int64_t strides[PX_MAX_OPERANDS];
+  bool alike = !op->bools && !op->real;
+  for (int i = 0; i < op->operands; i++) {
+    const px_operand *o = &l->operands[i];
+    int want = alike ? dtype : operand_dtype(op, i, dtype);
+    data[i] = o->data, strides[i] = px__cpu_item[want];
+    // Most operands are vectors.
+    if (o->dtype == want && o->ndim == 1 && !o->immediate && o->strides[0] == 1) continue;
+    strides[i] = any_stride(o, want);
+    if (o->dtype == PX_DTYPE_NONE) data[i] = (char *)(uintptr_t)nothing;
+    if (strides[i] < 0 || (i == 0 && strides[i] == 0 && n > 1)) return false;
+  }
+  if (n <= ALONE) {
+    row(data, strides, n, l);
+    return true;
+  }
+  flat_job j = {row, l, op->operands, data, strides};
+  px__cpu_parallel_of((const void *)(uintptr_t)row, n, PIECE, run_flat, &j);
+  return true;
+}
+
+// ---- rows in the form for wide vectors
+
+#if defined(__AVX2__)
+enum { STILL = 3, REPEATED = 256 };  // operands that stay, and how often they are repeated
+
+static void repeat(char *to, const char *from, int64_t item, int64_t n) {
+  if (item == sizeof(float))
+    for (int64_t k = 0; k < n; k++) memcpy(to + k * 4, from, 4);
+  else
+    for (int64_t k = 0; k < n; k++) memcpy(to + k * 8, from, 8);
+}
+
+bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, int64_t n,
+                        const px_launch *l, int operands, int64_t item) {
+  double room[STILL][REPEATED];
+  char *at[PX_MAX_OPERANDS];
+  int64_t steps[PX_MAX_OPERANDS];
+  int64_t piece = n < REPEATED ? n : REPEATED;
+  int still = 0;
+  for (int i = 0; i < operands; i++) {
+    at[i] = p[i], steps[i] = item;
+    if (s[i] == item) continue;
+    if (i == 0 || s[i] != 0 || still == STILL) return false;
+    repeat(at[i] = (char *)room[still++], p[i], item, piece);
+  }
+  for (int64_t begin = 0; begin < n; begin += piece) {
+    int64_t count = n - begin < piece ? n - begin : piece;
+    if (!row(at, steps, count, l)) return false;
+    for (int i = 0; i < operands; i++)
+      if (s[i] != 0) at[i] += count * item;
+  }
+  return true;
+}
+#endif
+
+// ---- the general way
+
+static void load_operands(plan *p, const px_launch *l, const px__cpu_pointwise *op) {
+  p->l = l, p->operands = op->operands, p->convert = 0;
+  int compute = row_dtype(op, l->compute);
+  for (int i = 0; i < op->operands; i++) {
+    const px_operand *o = &l->operands[i];
+    if (compute == PX_DTYPE_NONE) compute = o->dtype;  // a copy has none
+    p->wanted[i] = operand_dtype(op, i, compute);
+    p->dtypes[i] = o->dtype;
+    p->data[i] = o->data;
+    bool still = i > 0 && (o->immediate || o->dtype == PX_DTYPE_NONE || flat_stride(o, 1) == 0);
+    if (o->dtype == PX_DTYPE_NONE) {
+      p->data[i] = (char *)(uintptr_t)nothing;
+    } else if (o->dtype != p->wanted[i] && still) {
+      px__cpu_convert(p->numbers[i], 8, p->wanted[i], o->data, 8, o->dtype, 1);
+      p->data[i] = (char *)p->numbers[i];
+    } else if (o->dtype != p->wanted[i]) {
+      p->convert |= 1u << i;
+    }
+  }
+}
+
+static void add_dim(plan *p, int64_t size, const int64_t *strides) {
+  if (p->ndim > 0) {  // joins the dimension before, if every operand walks on in step
+    int64_t *last = p->strides[p->ndim - 1];
+    bool joins = true;
+    for (int i = 0; i < p->operands; i++) joins &= strides[i] == last[i] * p->sizes[p->ndim - 1];
+    if (joins) {
+      p->sizes[p->ndim - 1] *= size;
+      return;
+    }
+  }
+  p->sizes[p->ndim] = size;
+  memcpy(p->strides[p->ndim++], strides, sizeof(int64_t) * (size_t)p->operands);
+}
+
+static int64_t byte_stride(const px_launch *l, int i, int d) {
+  const px_operand *o = &l->operands[i];
+  return o->immediate || o->dtype == PX_DTYPE_NONE ? 0 : o->strides[d] * px__cpu_item[o->dtype];
+}
+
+// Whether dimension a is to be inside of b: the result's strides say, then the inputs'.
+static bool inner(const px_launch *l, int operands, int a, int b) {
+  for (int i = 0; i < operands; i++) {
+    int64_t x = byte_stride(l, i, a), y = byte_stride(l, i, b);
+    x = x < 0 ? -x : x, y = y < 0 ? -y : y;
+    if (x != y && x && y) return x < y;
+  }
+  return a > b;
+}
+
+static void load_dims(plan *p, const px_launch *l) {
+  const px_operand *out = &l->operands[0];
+  int order[PX_MAX_DIMS], count = 0;
+  for (int d = out->ndim - 1; d >= 0; d--) {
+    if (out->sizes[d] == 1) continue;
+    int at = count++;
+    for (; at > 0 && inner(l, p->operands, d, order[at - 1]); at--) order[at] = order[at - 1];
+    order[at] = d;
+  }
+  p->ndim = 0;
+  for (int k = 0; k < count; k++) {
+    int64_t strides[PX_MAX_OPERANDS];
+    for (int i = 0; i < p->operands; i++) strides[i] = byte_stride(l, i, order[k]);
+    add_dim(p, out->sizes[order[k]], strides);
+  }
+  if (p->ndim == 0) {
+    p->ndim = 1, p->sizes[0] = 1;
+    memset(p->strides[0], 0, sizeof p->strides[0]);
+  }
+}
+
+// Part of a row whose operands are not all of the wanted dtypes.
+static void run_blocks(const plan *p, char *const *at, int64_t n) {
+  _Alignas(64) double room[PX_MAX_OPERANDS][BLOCK + 4][2];  // vectors lie in one cache line each
+  char *data[PX_MAX_OPERANDS];
+  int64_t strides[PX_MAX_OPERANDS];
+  const int64_t *step = p->strides[0];
+  for (int64_t begin = 0; begin < n; begin += BLOCK) {
+    int64_t count = n - begin < BLOCK ? n - begin : BLOCK;
+    for (int i = 0; i < p->operands; i++) {
+      bool other = p->convert >> i & 1u;
+      char *from = at[i] + begin * step[i];
+      data[i] = other ? (char *)room[i] : from;
+      strides[i] = other ? px__cpu_item[p->wanted[i]] : step[i];
+      if (other && i > 0)
+        px__cpu_convert(room[i], strides[i], p->wanted[i], from, step[i], p->dtypes[i], count);
+    }
+    p->row(data, strides, count, p->l);
+    if (p->convert & 1u)
+      px__cpu_convert(at[0] + begin * step[0], step[0], p->dtypes[0], room[0], strides[0],
+                      p->wanted[0], count);
+  }
+}
+
+static void run_part(const plan *p, char *const *at, int64_t n) {
+  if (!p->row)
+    px__cpu_convert(at[0], p->strides[0][0], p->dtypes[0], at[1], p->strides[0][1], p->dtypes[1],
+                    n);
+  else if (p->convert)
+    run_blocks(p, at, n);
+  else
+    p->row(at, p->strides[0], n, p->l);
+}
+
+// How many whole rows from here on, with at most `left` elements, are copied in one call: short
+// ones without gaps. Truths are not copied byte by byte.
+static int64_t short_rows(const plan *p, const int64_t *index, int64_t left) {
+  int64_t item = px__cpu_item[p->dtypes[0]], rows;
+  bool alike = p->dtypes[0] == p->dtypes[1] && p->dtypes[0] != PX_BOOL;
+  if (p->row || p->ndim < 2 || !alike || index[0] || p->sizes[0] * item > SHORT) return 0;
+  if (p->strides[0][0] != item || p->strides[0][1] != item) return 0;
+  rows = left / p->sizes[0];
+  return rows < p->sizes[1] - index[1] ? rows : p->sizes[1] - index[1];
+}
+static void copy_rows(const plan *p, char *const *at, int64_t rows) {
+  px__cpu_move_rows(at[0], p->strides[1][0], at[1], p->strides[1][1], rows,
+                    p->sizes[0] * px__cpu_item[p->dtypes[0]]);
+}
+
+// Elements [begin, end) in the order of the plan.
+static void run_range(void *context, int64_t begin, int64_t end) {
+  const plan *p = context;
+  const int ndim = p->ndim;
+  int64_t index[PX_MAX_DIMS], rest = begin;
+  char *at[PX_MAX_OPERANDS];
+  memcpy(at, p->data, sizeof at);
+  for (int d = 0; d < ndim; d++) {
+    index[d] = rest % p->sizes[d];
+    rest /= p->sizes[d];
+    for (int i = 0; i < p->operands; i++) at[i] += index[d] * p->strides[d][i];
+  }
+  while (begin < end) {
+    int64_t n = p->sizes[0] - index[0], rows = short_rows(p, index, end - begin);
+    if (n > end - begin) n = end - begin;
+    if (rows > 1) {
+      copy_rows(p, at, rows);
+      n = rows-- * p->sizes[0], index[1] += rows;
+      for (int i = 0; i < p->operands; i++) at[i] += rows * p->strides[1][i];
+    } else {
+      run_part(p, at, n);
+    }
+    begin += n;
+    if (index[0])
+      for (int i = 0; i < p->operands; i++) at[i] -= index[0] * p->strides[0][i];
+    index[0] = 0;
+    for (int d = 1; d < ndim; d++) {
+      bool wraps = ++index[d] == p->sizes[d];
+      int64_t steps = wraps ? 1 - p->sizes[d] : 1;
+      for (int i = 0; i < p->operands; i++) at[i] += steps * p->strides[d][i];
+      if (!wraps) break;
+      index[d] = 0;
+    }
+  }
+}
+
+// Copies an operand to another of the same shape, of any dtype.
+px_status px__cpu_copy_elements(const px_launch *l) {
+  static const px__cpu_pointwise two = {.operands = 2};
+  int64_t n = px_operand_numel(&l->operands[0]);
+  if (n == 0) return PX_OK;
+  plan p;
+  load_operands(&p, l, &two);
+  load_dims(&p, l);
+  for (int i = 0; i < 2; i++) p.data[i] = l->operands[i].data;
+  p.row = NULL;
+  px__cpu_parallel(n, PIECE, run_range, &p);
+  return PX_OK;
+}
+
+typedef struct fill {
+  char *to;
+  int64_t item;
+  int dtype;
+} fill;
+static void fill_part(void *context, int64_t begin, int64_t end) {
+  const fill *f = context;  // element 0 is there
+  px__cpu_convert(f->to + (begin + 1) * f->item, f->item, f->dtype, f->to, 0, f->dtype,
+                  end - begin);
+}
+// Where all operands stay on one element, or none is read, so does the result, whatever its dtype:
+// it is computed once. False: they do not, or the result has gaps.
+static bool try_fill(const px_launch *l, const px__cpu_pointwise *op, px__cpu_row row, int64_t n) {
+  const px_operand *out = &l->operands[0];
+  fill f = {out->data, px__cpu_item[out->dtype], out->dtype};
+  plan p;
+  if (n < ALIKE) return false;
+  for (int i = 1; i < op->operands && !op->alike; i++) {
+    const px_operand *o = &l->operands[i];
+    if (!o->immediate && o->dtype != PX_DTYPE_NONE && flat_stride(o, 1) != 0) return false;
+  }
+  if (flat_stride(out, f.item) != f.item) return false;
+  load_operands(&p, l, op);
+  p.row = row, p.ndim = 1;
+  memset(p.strides[0], 0, sizeof p.strides[0]);
+  run_part(&p, p.data, 1);
+  px__cpu_parallel(n - 1, PIECE, fill_part, &f);
+  return true;
+}
+
+px_status px__cpu_pointwise_run(const px_launch *l, const px__cpu_pointwise *op) {
+  int dtype = row_dtype(op, l->compute);
+  px__cpu_row row = op->rows[dtype];
+  if (!row)
+    return px_error_set(PX_UNIMPLEMENTED, 0, __FILE__, __LINE__, __func__,
+                        "\"%s\" not implemented for '%s'", l->op,
+                        px_dtype_class((px_dtype)l->compute));
+  int64_t n = px_operand_numel(&l->operands[0]);
+  if (n == 0 || try_fill(l, op, row, n) || try_flat(l, op, dtype, n)) return PX_OK;
+  plan p;
+  load_operands(&p, l, op);
+  load_dims(&p, l);
+  p.row = row;
+  px__cpu_parallel_of((const void *)(uintptr_t)row, n, PIECE, run_range, &p);
+  return PX_OK;
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention in tiles: a block of queries goes along the keys, block by block, and keeps the
+// greatest score, the sum of exponentials and the weighted values of each row (online softmax: Dao
+// et al. 2022; Rabe and Staats 2021). The backward pass computes the scores of a tile again. There
+// is never more of them than one tile for each thread.
+//
+// Half formats are computed in float. The tiles follow from the sizes alone and are added up in a
+// fixed order, so results do not depend on the number of threads: forward, a block of queries is
+// one thread's; backward, a head of the keys, with all queries that use it.
+#include "cpu/threads/cache_line.h"
+#include "cpu/vector/load_store.h"
+#include "cpu/convert/convert.h"
+#include "cpu/convert/dense.h"
+#include "cpu/gemm/gemm.h"
+#include "cpu/random/mt19937.h"
+#include "cpu/random/philox.h"
+#include "cpu/threads/threads.h"
+#include "cpu/vector/rows.h"
+#include "kernel_args/attention.h"
+
+#include <stdlib.h>
+
+// Queries and keys of a tile; fewer keys where rows are long, so that products stay direct
+// (gemm.c).
+enum { QUERIES = 96, KEYS = 256, FEWER_KEYS = 128, LONG_ROW = 64 };
+static const int64_t longest_row = INT64_C(1)
+                                   << 40;  // longer ones (repeated elements) find no room
+
+// Operands are of (batch, heads, length, width), the mask too, with strides 0 where it repeats;
+// logsumexp is row-major.
+typedef struct attention {
+  const px_operand *query, *key, *value, *mask, *output, *grad;
+  const px_operand *grad_query, *grad_key, *grad_value;
+  void *logsumexp;
+  int64_t batch, heads, groups;  // heads of query, and of key
+  int64_t length, places;        // of query, and of key
+  int64_t width, value_width, keys;
+  double scale, chance, factor;  // of dropout: the chance, and what is kept is multiplied with
+  uint64_t seed, offset;
+  bool causal, failed;
+} attention;
+
+// A tile: rows of query from i of a head, and places of key from j.
+typedef struct tile {
+  int64_t b, h, group, i, j, rows, n;
+} tile;
+
+static int64_t blocks_of(const attention *t) { return px__ceil_div(t->length, QUERIES); }
+// Places that the last of the tile's queries may see, and those of the tile that row r may.
+static int64_t reach(const attention *t, const tile *x) {
+  return t->causal ? px__least(t->places, x->i + x->rows) : t->places;
+}
+static int64_t seen(const attention *t, const tile *x, int64_t r) {
+  int64_t count = x->i + r + 1 - x->j;
+  return !t->causal ? x->n : count < 0 ? 0 : px__least(count, x->n);
+}
+// The number of a row of query among all.
+static int64_t row_of(const attention *t, const tile *x, int64_t r) {
+  return (x->b * t->heads + x->h) * t->length + x->i + r;
+}
+static const char *place(const px_operand *o, int64_t b, int64_t h, int64_t i) {
+  int64_t at = b * o->strides[0] + h * o->strides[1] + i * o->strides[2];
+  return (const char *)o->data + at * (int64_t)px__cpu_item[o->dtype];
+}
+
+// Whether gradients of key and value lie as they are summed: rows of the dtype without gaps.
+static bool sums_in_place(const attention *t, int dtype) {
+  const int64_t *key = t->grad_key->strides, *value = t->grad_value->strides;
+  return t->grad_key->dtype == dtype && key[3] == 1 && key[2] == t->width && value[3] == 1 &&
+         value[2] == t->value_width;
+}
+
+// 1 for those of n weights of a row that dropout keeps, from place j, a multiple of 4; 0 for
+// others.
+static void draw_kept(const attention *t, int64_t row, int64_t j, int64_t n, float *to) {
+  float chance = (float)t->chance;
+  for (int64_t i = 0; i < n; i += 4) {
+    px_philox4 words = px_philox(t->seed, (uint64_t)row, t->offset + (uint64_t)(j + i));
+    for (int64_t k = 0; k < 4 && i + k < n; k++)
+      to[i + k] = px_philox_uniform_float(words.v[k]) > chance ? 1 : 0;
+  }
+}
+
+// ---- rows of scores: vec.h's loops, and those of float in AVX-512 too
+
+#if defined(__AVX2__)
+#define TARGET __attribute__((target("avx512f")))
+#define INLINE static inline __attribute__((always_inline)) TARGET
+enum { WIDE = 16 };
+INLINE __m512 wide_first(const float *x, int64_t n, float rest) {
+  __mmask16 some = (__mmask16)(n < WIDE ? (1u << n) - 1 : 0xffff);
+  return _mm512_mask_loadu_ps(_mm512_set1_ps(rest), some, x);
+}
+static TARGET float wide_max(const float *x, int64_t n) {
+  __m512 a = _mm512_set1_ps(-INFINITY), b = a;
+  int64_t i = 0;
+  for (; i + 2 * WIDE <= n; i += 2 * WIDE) {
+    a = _mm512_max_ps(_mm512_loadu_ps(x + i), a);
+    b = _mm512_max_ps(_mm512_loadu_ps(x + i + WIDE), b);
+  }
+  for (; i < n; i += WIDE) a = _mm512_max_ps(wide_first(x + i, n - i, -INFINITY), a);
+  return _mm512_reduce_max_ps(_mm512_max_ps(a, b));
+}
+// As vf_exp_below does.
+INLINE __m512 wide_exp(__m512 x) {
+  __mmask16 there = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.33654f), _CMP_NLT_UQ);
+  __m512 shift = _mm512_set1_ps(12582912.0f + 127);
+  __m512 k = _mm512_fmadd_ps(x, _mm512_set1_ps(1.44269504088896341f), shift);
+  __m512 power = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(k), 23));
+  k = _mm512_sub_ps(k, shift);
+  __m512 r = _mm512_fmadd_ps(k, _mm512_set1_ps(-0.693359375f), x);
+  r = _mm512_fmadd_ps(k, _mm512_set1_ps(2.12194440e-4f), r);
+  __m512 p = _mm512_set1_ps(1.9875691500e-4f);
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
+  p = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1));
+  return _mm512_maskz_mul_ps(there, p, power);
+}
+static TARGET double wide_exp_sum(float *x, float shift, int64_t n) {
+  __m512 s = _mm512_set1_ps(shift), a = _mm512_setzero_ps(), b = a;
+  int64_t i = 0;
+  for (; i + 2 * WIDE <= n; i += 2 * WIDE) {
+    __m512 e = wide_exp(_mm512_sub_ps(_mm512_loadu_ps(x + i), s));
+    __m512 f = wide_exp(_mm512_sub_ps(_mm512_loadu_ps(x + i + WIDE), s));
+    _mm512_storeu_ps(x + i, e);
+    _mm512_storeu_ps(x + i + WIDE, f);
+    a = _mm512_add_ps(a, e), b = _mm512_add_ps(b, f);
+  }
+  for (; i < n; i += WIDE) {
+    __mmask16 some = (__mmask16)(n - i < WIDE ? (1u << (n - i)) - 1 : 0xffff);
+    __m512 e = wide_exp(_mm512_sub_ps(wide_first(x + i, n - i, -INFINITY), s));
+    _mm512_mask_storeu_ps(x + i, some, e);
+    a = _mm512_mask_add_ps(a, some, a, e);
+  }
+  return (double)_mm512_reduce_add_ps(_mm512_add_ps(a, b));
+}
+static bool is_wide_machine(void) { return px_cpu_level_used() >= PX_CPU_AVX512; }
+#else
+static float wide_max(const float *x, int64_t n) { return vec_max_f32(x, n); }
+static double wide_exp_sum(float *x, float shift, int64_t n) {
+  return vec_exp_sum_f32(x, x, shift, n, 0);
+}
+static bool is_wide_machine(void) { return false; }
+#endif
+// The greatest of n scores, at least one, where there is no NaN.
+static float row_max_f32(const float *x, int64_t n) {
+  return is_wide_machine() ? wide_max(x, n) : vec_max_f32(x, n);
+}
+static double row_max_f64(const double *x, int64_t n) { return vec_max_f64(x, n); }
+// x = exp(x - shift), where no x is above shift; gives the sum.
+static double row_exp_f32(float *x, float shift, int64_t n) {
+  return is_wide_machine() ? wide_exp_sum(x, shift, n) : vec_exp_sum_f32(x, x, shift, n, 0);
+}
+static double row_exp_f64(double *x, double shift, int64_t n) {
+  return vec_exp_sum_f64(x, x, shift, n, 0);
+}
+
+#define T float
+#define DTYPE PX_FLOAT32
+#define LOG logf
+#define EXP expf
+#define NAME(x) x##_f32
+#include "cpu/nn/attention_rows.h"
+#undef T
+#undef DTYPE
+#undef LOG
+#undef EXP
+#undef NAME
+#define T double
+#define DTYPE PX_FLOAT64
+#define LOG log
+#define EXP exp
+#define NAME(x) x##_f64
+#include "cpu/nn/attention_rows.h"
+
+static bool is_wide(const attention *t) { return t->query->dtype == PX_FLOAT64; }
+static void forward(void *ctx, int64_t begin, int64_t end) {
+  attention *t = ctx;
+  bool done = is_wide(t) ? forward_f64(t, begin, end) : forward_f32(t, begin, end);
+  if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
+}
+static void backward(void *ctx, int64_t begin, int64_t end) {
+  attention *t = ctx;
+  bool done = is_wide(t) ? backward_f64(t, begin, end) : backward_f32(t, begin, end);
+  if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
+}
+
+static attention sizes_of(const px_operand *q, const px_operand *k, const px_operand *v,
+                          const px_operand *mask, double scale, double chance, bool causal) {
+  int64_t width = q->sizes[3], value_width = v->sizes[3];
+  return (attention){.query = q,
+                     .key = k,
+                     .value = v,
+                     .mask = px__operand_given(mask) ? mask : NULL,
+                     .batch = q->sizes[0],
+                     .heads = q->sizes[1],
+                     .groups = k->sizes[1],
+                     .length = q->sizes[2],
+                     .places = k->sizes[2],
+                     .width = width,
+                     .value_width = value_width,
+                     .keys = width > LONG_ROW || value_width > LONG_ROW ? FEWER_KEYS : KEYS,
+                     .scale = scale,
+                     .chance = chance,
+                     .factor = chance < 1 ? 1 / (1 - chance) : 0,
+                     .causal = causal};
+}
+// Without memory, or ended: the results are not used.
+static px_status finish(const attention *t, px__dense *d, const px_launch *l) {
+  if (t->failed) px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)1 << 20, 0, 0);
+  px__dense_close(d);
+  return PX_OK;
+}
+static void draw_seed(const px_launch *l, int64_t *seed) {
+  px_mt19937 *mt = l->mt19937;
+  seed[0] = (int64_t)l->seed, seed[1] = (int64_t)l->offset;
+  if (!mt) return;
+  px_mt19937_lock(mt);
+  seed[0] = (int64_t)px_mt19937_random64(mt), seed[1] = 0;
+  px_mt19937_unlock(mt);
+}
+static void take_seed(attention *t, const int64_t *seed) {
+  if (t->chance > 0 && seed) t->seed = (uint64_t)seed[0], t->offset = (uint64_t)seed[1];
+}
+
+PX_KERNEL(tiled_attention) {
+  px__dense d = {.launch = l};
+  attention t = sizes_of(args->query, args->key, args->value, args->attn_mask, args->scale,
+                         args->dropout_p, args->is_causal);
+  t.output = args->output;
+  t.logsumexp = px__dense_out(&d, args->logsumexp, args->logsumexp->dtype);
+  int64_t *seed = px__dense_out(&d, args->seed, PX_INT64);
+  if (t.chance > 0 && seed) draw_seed(l, seed);
+  take_seed(&t, seed);
+  if (!d.failed && px_operand_numel(args->logsumexp))
+    px__cpu_parallel(t.batch * t.heads * blocks_of(&t), 1, forward, &t);
+  return finish(&t, &d, l);
+}
+PX_KERNEL(tiled_attention_backward) {
+  px__dense d = {.launch = l};
+  attention t = sizes_of(args->query, args->key, args->value, args->attn_mask, args->scale,
+                         args->dropout_p, args->is_causal);
+  t.output = args->output, t.grad = args->grad_output;
+  t.grad_query = args->grad_query, t.grad_key = args->grad_key, t.grad_value = args->grad_value;
+  t.logsumexp = px__dense_in(&d, args->logsumexp, px__compute_of(args->query->dtype));
+  take_seed(&t, px__dense_in(&d, args->seed, PX_INT64));
+  bool any = px_operand_numel(args->grad_query) || px_operand_numel(args->grad_key) ||
+             px_operand_numel(args->grad_value);
+  if (!d.failed && any) px__cpu_parallel(t.batch * t.groups, 1, backward, &t);
+  return finish(&t, &d, l);
+}
+
+// Rows of scores are those of tiled_attention.
+PX_KERNEL(attention_dropout) {
+  px__dense d = {.launch = l};
+  attention t = {.chance = args->dropout_p};
+  int64_t n = px__operand_size(args->out, -1), rows = n ? px_operand_numel(args->out) / n : 0;
+  float *to = px__dense_out(&d, args->out, PX_FLOAT32);
+  take_seed(&t, px__dense_in(&d, args->seed, PX_INT64));
+  for (int64_t r = 0, work = 0; !d.failed && r < rows && !px__worked(&work, n); r++)
+    draw_kept(&t, r, 0, n, to + r * n);
+  px__dense_close(&d);
+  return PX_OK;
+}
