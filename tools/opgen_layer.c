@@ -444,7 +444,7 @@ static void write_code(const char *folder) {
   FILE *to = og_create(folder, "layers.c");
   fprintf(to,
           "%s#include \"phlox/layers.h\"\n#include \"layer_functions.h\"\n"
-          "#include \"nn/layer_code.h\"\n#include \"phlox/op.h\"\n\n#include <math.h>\n#include "
+          "#include \"nn/layers/layer_code.h\"\n#include \"phlox/op.h\"\n\n#include <math.h>\n#include "
           "<stdio.h>\n\n",
           license);
   og_body b;

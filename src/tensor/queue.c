@@ -2,7 +2,7 @@
 // Work of other libraries on tensors of a device: what it accesses is told, and its addresses stay
 // within the library, so that their blocks count as used by this work alone.
 #include "phlox/queue.h"
-#include "device/queue.h"
+#include "device/core/queue.h"
 #include "tensor/tensor_impl.h"
 
 typedef struct call {

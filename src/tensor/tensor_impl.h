@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tensor layer, for the layers above it.
 #pragma once
-#include "device/device_impl.h"
+#include "device/core/device_impl.h"
 #include "phlox/random.h"
 #include "phlox/tensor.h"
 

@@ -5,7 +5,7 @@
 // The backend loads its libraries by name; this program's dlopen comes before the system's, and
 // answers for libcudnn.so.9 with the program itself.
 #include "cuda_backend.h"
-#include "device/state.h"
+#include "device/core/state.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the device layer's tests share: simulated devices, and small kernels to launch on them.
 #pragma once
-#include "device/state.h"
+#include "device/core/state.h"
 #include "devices.h"
 
 // Devices whose pauses are real time, and whose work no checker looks at.

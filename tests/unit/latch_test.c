@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Latches: they exclude threads from each other, whoever owns them, and the thread that takes one
 // nearly always comes to own it.
-#include "device/latch.h"
+#include "device/core/biased_lock.h"
 
 #include "test.h"
 

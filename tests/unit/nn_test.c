@@ -2,7 +2,7 @@
 // Modules: what they hold, how they start (PyTorch's numbers for its seeds, 1.13.1), how they are
 // moved, saved, copied and printed.
 #include "devices.h"
-#include "nn/nn_impl.h"
+#include "nn/module/nn_impl.h"
 
 static px_module *linear(int64_t in, int64_t out) {
   px_module *made = NULL;

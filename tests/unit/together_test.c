@@ -3,7 +3,7 @@
 // comes after it, and what has been done where one fails.
 #include <math.h>
 
-#include "device/state.h"
+#include "device/core/state.h"
 #include "devices.h"
 #include "phlox/phlox.h"
 

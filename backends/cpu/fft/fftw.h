@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // FFTW, whose plans the kernels of Fourier transforms execute.
 //
-// The library is found when it is first needed (src/device/fftw.c), before such a kernel is
+// The library is found when it is first needed (src/device/open/fftw.c), before such a kernel is
 // launched. Plans are made under a lock, as the library asks; any number of threads may execute
 // one. Those made last are kept, by what they do.
 #pragma once

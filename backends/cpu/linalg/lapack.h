@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // LAPACK and BLAS, whose functions the kernels of linear algebra call.
 //
-// They are found when they are first needed (src/device/lapack.c), before such a kernel is
+// They are found when they are first needed (src/device/open/lapack.c), before such a kernel is
 // launched, and never change afterwards. Names and arguments are Fortran's: numbers by address,
 // matrices by columns, and behind all arguments the length of each text.
 #pragma once

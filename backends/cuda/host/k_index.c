@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of index.cu. src/ops/index_impl.h describes the operands of index_get and
+// Host functions of index.cu. src/ops/index/index_impl.h describes the operands of index_get and
 // index_put: all have the sizes of the loop.
 #include "cuda/host/kernel.h"
 #include "kernel_args/index.h"

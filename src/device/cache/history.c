@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The history of device memory: what the pool reports of its chunks and segments, as PyTorch's
+// snapshots have it. While nothing is recorded, the pool pays for a look at px__unbinned.
+//
+// While something is, no chunk goes by a fast bin, where none would see it.
+#include "device/core/state.h"
+
+#include <time.h>
+
+int px__unbinned;
+static int wanted;        // px_history_stacks; atomic
+static unsigned skipped;  // atomic
+static bool lines_only;   // atomic
+
+const char *px_memory_action_name(px_memory_action action) {
+  static const char *const names[] = {
+#define XX(name, text) #text,
+      PX_MEMORY_ACTION_MAP(XX)
+#undef XX
+  };
+  return (unsigned)action < PX_MEMORY_ACTIONS ? names[action] : "";
+}
+
+bool px__history_wants(px_history_stacks stacks) {
+  return px__history_on() && __atomic_load_n(&wanted, __ATOMIC_RELAXED) >= (int)stacks;
+}
+
+bool px__history_names_ops(void) { return !__atomic_load_n(&lines_only, __ATOMIC_RELAXED); }
+
+void px__history_choose(const px_memory_history *history) {
+  static const px_memory_history none;
+  const px_memory_history *h = history ? history : &none;
+  __atomic_store_n(&wanted, (int)h->stacks, __ATOMIC_RELAXED);
+  __atomic_store_n(&skipped, h->skipped, __ATOMIC_RELAXED);
+  __atomic_store_n(&lines_only, h->lines_only, __ATOMIC_RELAXED);
+  px__unbin(PX__RECORDED, history != NULL);
+  px__watch(PX__WATCH_CALLERS, h->stacks != PX_HISTORY_NO_STACKS && !h->lines_only);
+}
+
+// ---- events, with the device's lock held
+void px__history_begin(px__device *d, const px_memory_history *history) {
+  px__events *events = &d->cache.events;
+  int64_t most = history ? history->max_entries : 0;
+  if (history && !history->clear && most == events->most) return;
+  px__free(events->at);
+  *events = (px__events){.most = most};
+}
+
+static int64_t microseconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static void make_room(px__events *events) {
+  px__error_guard guard;
+  int64_t room = 2 * events->room + 256;
+  if (room > events->most) room = events->most;
+  if (room <= events->room) return;
+  px__error_save(&guard);
+  if (px__realloc((void **)&events->at, (size_t)room * sizeof *events->at) == PX_OK)
+    events->room = room;
+  px__error_restore(&guard);
+}
+
+// The place of one more event: where there is no room, or no memory, the oldest goes. NULL if there
+// is none at all.
+static px_memory_event *next_place(px__events *events) {
+  if (events->count == events->room && !events->oldest) make_room(events);
+  if (events->count < events->room) return &events->at[events->count++];
+  if (!events->count) return NULL;
+  px_memory_event *place = &events->at[events->oldest];
+  events->oldest = (events->oldest + 1) % events->count;
+  return place;
+}
+
+static bool keeps_stack(px_memory_action action) {
+  bool frees = action == PX_MEMORY_FREE_REQUESTED || action == PX_MEMORY_FREE_COMPLETED;
+  return px__history_wants(frees ? PX_HISTORY_ALL : PX_HISTORY_ALLOCATIONS);
+}
+
+void px__history_note(px__device *d, const px_memory_event *event) {
+  if (__atomic_load_n(&skipped, __ATOMIC_RELAXED) >> event->action & 1) return;
+  px_memory_event *place = next_place(&d->cache.events);
+  if (!place) return;
+  *place = *event;
+  place->time = microseconds();
+  if (!keeps_stack(event->action)) place->stack = NULL;
+}

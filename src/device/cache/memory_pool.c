@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pools of memory of the program's own: rooms that threads send their requests to. The routes of a
+// device say which threads do.
+#include "device/core/state.h"
+
+struct px_memory_pool {
+  px_object head;
+  px__device *device;
+  px__room *room;
+  px_graph_pool name;
+  px_memory_allocator plugged;
+};
+
+static void pool_destroy(void *self) {
+  px_memory_pool *pool = self;
+  if (px__device_alive()) {  // in a forked child the memory is the parent's
+    px__error_guard guard;
+    px__error_save(&guard);
+    px_interrupt_hold(true);
+    if (px__cache_rest(pool->device) != PX_OK) px_error_clear();  // less goes back then
+    px_interrupt_hold(false);
+    px__error_restore(&guard);
+    px__device_lock(pool->device);
+    px__reserve_end_room(pool->device, pool->room);
+    px__device_unlock(pool->device);
+  }
+  px__object_end(pool);
+  px__free(pool);
+}
+static const px_class pool_class = {"memory pool", pool_destroy};
+
+px_status px_memory_pool_new(px_memory_pool **out, int device) {
+  return px_memory_pool_new_over(out, device, NULL);
+}
+
+// The room on a device, for one user more. Lock held.
+static px_status open_room(px__room **out, px__device *d, const px_memory_pool *pool) {
+  PX_TRY(px__room_open(out, d, pool->name));
+  (*out)->plugged = pool->plugged;
+  return PX_OK;
+}
+
+px_status px_memory_pool_new_over(px_memory_pool **out, int device,
+                                  const px_memory_allocator *allocator) {
+  PX_GIVEN(out);
+  PX_CHECK(!allocator || (allocator->alloc && allocator->free), PX_TYPE,
+           "an allocator needs both functions");
+  px__device *d;
+  px_memory_pool *pool;
+  *out = NULL;
+  PX_TRY(px__device_asked(&d, device));
+  PX_TRY(PX_NEW(&pool));
+  pool->device = d;
+  pool->name = px_graph_pool_new();
+  if (allocator) pool->plugged = *allocator;
+  px__device_lock(d);
+  px_status status = open_room(&pool->room, d, pool);
+  px__device_unlock(d);
+  if (status != PX_OK) {
+    px__free(pool);
+    return px_error_pass(status, __FILE__, __LINE__, __func__);
+  }
+  px__object_init(pool, &pool_class);
+  *out = pool;
+  return PX_OK;
+}
+
+px_status px_memory_pool_set(px_memory_pool *pool, bool use_on_oom, bool no_split) {
+  PX_GIVEN(pool);
+  px__device_lock(pool->device);
+  pool->room->lends = use_on_oom;
+  pool->room->keeps_whole = no_split;
+  px__device_unlock(pool->device);
+  return PX_OK;
+}
+
+px_graph_pool px_memory_pool_name(const px_memory_pool *pool) { return pool->name; }
+
+px_status px_memory_pool_uses(int *out, const px_memory_pool *pool) {
+  PX_GIVEN(out);
+  PX_GIVEN(pool);
+  px__device_lock(pool->device);
+  *out = pool->room->users;
+  px__device_unlock(pool->device);
+  return PX_OK;
+}
+
+px_status px_memory_pool_begin(px_memory_pool *pool, int device) {
+  PX_GIVEN(pool);
+  px__device *d;
+  px__route *route;
+  PX_TRY(px__device_asked(&d, device));
+  PX_TRY(PX_NEW(&route));
+  px__device_lock(d);
+  px_status status = open_room(&route->room, d, pool);
+  if (status == PX_OK) {
+    route->thread = pthread_self();
+    route->pool = px_retain(pool);
+    route->next = d->cache.routes;
+    __atomic_store_n(&d->cache.routes, route, __ATOMIC_RELAXED);
+  }
+  px__device_unlock(d);
+  if (status == PX_OK) return PX_OK;
+  px__free(route);
+  return px_error_pass(status, __FILE__, __LINE__, __func__);
+}
+
+// The place of the route that the calling thread has begun last; of NULL if there is none.
+static px__route **latest(px__cache *cache) {
+  px__route *mine = px__route_now(cache), **place = &cache->routes;
+  while (*place != mine) place = &(*place)->next;
+  return place;
+}
+
+px_status px_memory_pool_end(px_memory_pool *pool, int device) {
+  PX_GIVEN(pool);
+  px__device *d;
+  PX_TRY(px__device_asked(&d, device));
+  px__device_lock(d);
+  px__route **place = latest(&d->cache), *route = *place;
+  bool own = route && route->pool == pool;
+  if (own) {
+    __atomic_store_n(place, route->next, __ATOMIC_RELAXED);
+    px__room_close(d, route->room);
+  }
+  px__device_unlock(d);
+  PX_CHECK(own, PX_RUNTIME, "the thread did not begin this pool of memory last");
+  px__free(route);
+  px_release(pool);  // which may be its end, and takes the lock
+  return PX_OK;
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the error of a device without memory says after PyTorch's text: who asked, who has how much,
+// what is free but of no use, and what would have helped.
+//
+// It is written into room of its own: there may be no host memory either.
+#include "device/core/state.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { OWNERS = 256, NAMED = 10 };
+
+// What the blocks of an op and a line sum up to.
+typedef struct owner {
+  const char *op;  // or the function, where no op is known
+  px_frame line;
+  size_t bytes;
+  int64_t blocks;
+} owner;
+typedef struct pending {
+  const px_stream *stream;
+  size_t bytes;
+} pending;
+typedef struct survey {
+  owner owners[OWNERS];
+  int owner_count;
+  size_t nameless, crowd;  // live bytes without a stack; of owners that there is no room for
+  pending pending[NAMED];
+  int pending_count;
+  size_t free, largest;  // in segments that are in use
+} survey;
+
+// ---- what there is, with the device's lock held
+// The line of the program: the innermost one that is not the language's own.
+static const px_frame *line_of(const px_traceback *stack) {
+  for (int i = 0; i < stack->count; i++)
+    if (!stack->frames[i].inside) return &stack->frames[i];
+  return stack->count ? &stack->frames[0] : NULL;
+}
+
+static void add_owner(survey *s, const px__chunk *chunk) {
+  const px_traceback *stack = chunk->stack;
+  const px_frame *line = stack ? line_of(stack) : NULL;
+  if (!line) {
+    s->nameless += chunk->node.size;
+    return;
+  }
+  const char *op = stack->op ? stack->op : line->function;
+  int i = 0;
+  while (i < s->owner_count && (s->owners[i].op != op || s->owners[i].line.file != line->file ||
+                                s->owners[i].line.line != line->line))
+    i++;
+  if (i == OWNERS) {
+    s->crowd += chunk->node.size;
+    return;
+  }
+  if (i == s->owner_count) s->owners[s->owner_count++] = (owner){.op = op, .line = *line};
+  s->owners[i].bytes += chunk->node.size;
+  s->owners[i].blocks++;
+}
+
+static void add_pending(survey *s, px__chunk *chunk) {
+  const px_stream *stream = px__block_user(&chunk->block, 0);
+  int i = 0;
+  while (i < s->pending_count && s->pending[i].stream != stream) i++;
+  if (!stream || i == NAMED) return;
+  if (i == s->pending_count) s->pending[s->pending_count++] = (pending){.stream = stream};
+  s->pending[i].bytes += chunk->node.size;
+}
+
+static void add_chunk(survey *s, px__chunk *chunk) {
+  if (chunk->state == PX__TAKEN) add_owner(s, chunk);
+  if (chunk->state == PX__PENDING) add_pending(s, chunk);
+  if (chunk->state != PX__FREE) return;
+  s->free += chunk->node.size;
+  if (chunk->node.size > s->largest) s->largest = chunk->node.size;
+}
+
+// ---- the text
+const char *px__bytes_text(char text[PX__SIZE_TEXT], uint64_t bytes) {
+  static const char *const units[] = {"KiB", "MiB", "GiB"};
+  if (bytes <= 1024) {
+    snprintf(text, PX__SIZE_TEXT, "%llu bytes", (unsigned long long)bytes);
+    return text;
+  }
+  int unit = bytes <= 1 << 20 ? 0 : bytes <= 1 << 30 ? 1 : 2;
+  snprintf(text, PX__SIZE_TEXT, "%.2f %s", (double)bytes / (double)(1ull << (10 * (unit + 1))),
+           units[unit]);
+  return text;
+}
+
+typedef struct writer {
+  char *at;
+  size_t room;
+} writer;
+__attribute__((format(printf, 2, 3))) static void put(writer *w, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  int length = vsnprintf(w->at, w->room, format, arguments);
+  va_end(arguments);
+  size_t used = length < 0 ? 0 : (size_t)length < w->room ? (size_t)length : w->room - 1;
+  w->at += used, w->room -= used;
+}
+
+static void put_asker(writer *w) {
+  const char *file;
+  int line;
+  px_site_get(&file, &line);
+  if (!px__caller && !file) return;
+  put(w, "\nAsked for");
+  if (px__caller) put(w, " by %s", px__caller);
+  if (file) put(w, " at %s:%d", file, line);
+  put(w, ".");
+}
+
+static void put_pending(writer *w, const survey *s) {
+  char bytes[PX__SIZE_TEXT], stream[64];
+  for (int i = 0; i < s->pending_count; i++)
+    put(w, "\nFreed, but in use by %s: %s.", px__stream_text(s->pending[i].stream, stream),
+        px__bytes_text(bytes, s->pending[i].bytes));
+}
+
+static void put_owners(writer *w, survey *s) {
+  char bytes[PX__SIZE_TEXT];
+  if (s->owner_count) put(w, "\nWhat lives, by op and line:");
+  for (int n = 0; n < NAMED && n < s->owner_count; n++) {
+    owner *most = &s->owners[0];
+    for (int i = 1; i < s->owner_count; i++)
+      if (s->owners[i].bytes > most->bytes) most = &s->owners[i];
+    put(w, "\n  %s in %lld block%s: %s at %s:%d", px__bytes_text(bytes, most->bytes),
+        (long long)most->blocks, most->blocks == 1 ? "" : "s", most->op, most->line.file,
+        most->line.line);
+    s->crowd += most->bytes;
+    most->bytes = 0;
+  }
+  if (s->owner_count && s->nameless)
+    put(w, "\n  %s from before the history", px__bytes_text(bytes, s->nameless));
+}
+
+static void put_help(writer *w, const survey *s, const px__shortage *x) {
+  char free_text[PX__SIZE_TEXT], missing[PX__SIZE_TEXT];
+  size_t at_hand = s->free + x->unused;
+  put(w, "\nWhat would have helped: ");
+  if (x->limit && x->unused >= x->wanted)
+    put(w, "a higher limit (set_per_process_memory_fraction), since the device has %s unused",
+        px__bytes_text(free_text, x->unused));
+  else if (s->pending_count)
+    put(w, "work of other streams that ends, or is waited for, before its memory is freed");
+  else if (at_hand >= x->wanted)
+    put(w,
+        "the same memory in fewer pieces, since %s is free: large requests before small ones, "
+        "sizes that repeat (roundup_power2_divisions)",
+        px__bytes_text(free_text, at_hand));
+  else
+    put(w, "%s less in use at this time: smaller batches, torch.utils.checkpoint, autocast",
+        px__bytes_text(missing, x->wanted - at_hand));
+  put(w, ".");
+  if (!s->owner_count)
+    put(w, " torch.cuda.memory._record_memory_history() lets this text name what lives.");
+}
+
+void px__shortage_text(char *text, size_t room, px__device *d, const px__shortage *x) {
+  static survey s;  // too large for a stack; of the thread that has the lock
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  writer w = {text, room};
+  char free_text[PX__SIZE_TEXT], largest[PX__SIZE_TEXT];
+  *text = 0;
+  put_asker(&w);  // may run the language, and takes no lock
+  pthread_mutex_lock(&lock);
+  memset(&s, 0, sizeof s);
+  px__device_lock(d);
+  for (px__segment *segment = d->cache.segments; segment; segment = segment->next)
+    for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next) add_chunk(&s, chunk);
+  px__device_unlock(d);
+  if (s.free)
+    put(&w, "\nThe largest of the free pieces, %s in all, has %s.",
+        px__bytes_text(free_text, s.free), px__bytes_text(largest, s.largest));
+  put_pending(&w, &s);
+  put_owners(&w, &s);
+  put_help(&w, &s, x);
+  pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Segments that are runs of pages: where they lie in the device's range of addresses, and the pages
+// behind them. All with the device's lock held.
+//
+// The range is several times as long as the device has memory, and is reserved once. A segment gets
+// the first gap that it fits into, so addresses follow from the order of requests alone.
+#include "device/core/state.h"
+
+enum { LENGTHS = 4 };  // of the device's memory: addresses
+
+static bool may_have(const px__settings *s) {
+  const px_backend *b = px__rt.backend;
+  if (!PX__BACKEND_HAS(b, pages_map) || s->max_split != SIZE_MAX || s->expands == PX__NEVER)
+    return false;
+  return s->expands == PX__SOON || (PX__BACKEND_HAS(b, shares_pages));
+}
+
+// Without addresses, segments are the backend's allocations.
+static void reserve(px__device *d) {
+  size_t page = px__rt.backend->page_size(d->physical);
+  if (!page || PX__PAGE % page) return;
+  size_t bytes = (LENGTHS * d->properties.total_memory) & ~(size_t)(PX__PAGE - 1);
+  void *at = NULL;
+  if (!bytes) return;
+  if (px__rt.backend->range_new(d->physical, bytes, &at) != PX_OK) return px_error_clear();
+  d->cache.range = (uintptr_t)at;
+  d->cache.range_end = d->cache.range + bytes;
+}
+
+bool px__pages_wanted(px__device *d) {
+  if (!may_have(&d->cache.settings)) return false;
+  if (PX_UNLIKELY(!d->cache.range_asked)) {
+    d->cache.range_asked = true;
+    reserve(d);
+  }
+  return d->cache.range != 0;
+}
+
+// ---- the segments by address
+static uintptr_t start_of(const px__segment *s) { return (uintptr_t)s->data; }
+static uintptr_t end_of(const px__segment *s) { return (uintptr_t)s->data + s->size; }
+
+static void insert_above(px__cache *cache, px__segment *below, px__segment *segment) {
+  px__segment *above = below ? below->above : cache->lowest;
+  segment->below = below, segment->above = above;
+  *(below ? &below->above : &cache->lowest) = segment;
+  if (above) above->below = segment;
+}
+
+// The first gap of `bytes`: what lies below it, or NULL.
+static bool find_gap(const px__cache *cache, size_t bytes, uintptr_t *at, px__segment **below) {
+  *at = cache->range, *below = NULL;
+  for (px__segment *s = cache->lowest; s; s = s->above) {
+    if (start_of(s) - *at >= bytes) return true;
+    *at = end_of(s), *below = s;
+  }
+  return cache->range_end - *at >= bytes;
+}
+
+// What lies below an address.
+static bool find_below(const px__cache *cache, uintptr_t at, px__segment **below) {
+  for (px__segment *s = cache->lowest; s && start_of(s) < at; s = s->above) *below = s;
+  return true;
+}
+
+// ---- pages
+px_status px__pages_take(px__device *d, px__segment *segment) {
+  uintptr_t at = (uintptr_t)segment->data;
+  px__segment *below = NULL;
+  bool has_place =
+      !px__fault(PX__FAULT_MAP) &&
+      (at ? find_below(&d->cache, at, &below) : find_gap(&d->cache, segment->size, &at, &below));
+  PX_CHECK(has_place, PX_OUT_OF_MEMORY, "there is no place for %zu bytes of pages", segment->size);
+  PX_TRY(px__rt.backend->pages_map(d->physical, (void *)at, segment->size));
+  segment->data = (void *)at;
+  insert_above(&d->cache, below, segment);
+  return PX_OK;
+}
+
+static void take_out(px__cache *cache, px__segment *segment) {
+  *(segment->below ? &segment->below->above : &cache->lowest) = segment->above;
+  if (segment->above) segment->above->below = segment->below;
+}
+
+void px__pages_give(px__device *d, px__segment *segment) {
+  px__rt.backend->pages_unmap(d->physical, segment->data, segment->size);
+  take_out(&d->cache, segment);
+}
+
+void px__pages_join(px__device *d, px__segment *segment) {
+  segment->size += segment->above->size;
+  take_out(&d->cache, segment->above);
+}
+
+void px__pages_cut(px__device *d, px__segment *segment, uintptr_t at, size_t bytes,
+                   px__segment *rest) {
+  px__rt.backend->pages_unmap(d->physical, (void *)at, bytes);
+  uintptr_t end = end_of(segment);
+  if (rest) {
+    rest->data = (void *)(at + bytes), rest->size = end - at - bytes;
+    insert_above(&d->cache, segment, rest);
+  }
+  if (at == start_of(segment)) segment->data = (void *)(at + bytes);
+  segment->size = rest ? at - start_of(segment) : segment->size - bytes;
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much of a device is reserved: what is tried before a request takes memory, and when memory
+// goes back. All with the device's lock held.
+//
+// At first segments have PyTorch's sizes, and their number grows as PyTorch's does. That is so
+// while what is reserved and not in use stays within an allowance. Past it, a request that finds no
+// fit gets as few pages as will do, and as many are taken out of free chunks, from wherever they
+// lie, if nothing uses them any more. So what is reserved beyond the most that was in use is the
+// allowance, and the parts of pages that are free.
+//
+// A step that repeats may miss at the same place each time: what its pages were taken out of takes
+// them back. Moving pages takes longer than most of what is done with them, so a request that
+// misses again gets pages that are new, and the step comes to rest, as long as those are few.
+//
+// A host that runs ahead of its device has free chunks whose work is still to come, and their pages
+// stay. Now and then a request that would take more waits for that work, if it is that of one
+// stream alone.
+#include "device/core/state.h"
+
+#define MIB ((size_t)1 << 20)
+enum {
+  ALLOWANCE = 256,       // MiB that may be reserved and not in use, before pages move
+  ALLOWANCE_SOON = 32,   // ... where the program has asked for it (expandable_segments)
+  ALLOWANCE_SHARE = 16,  // ... but no more than this part of the device
+  KEPT = 32,             // MiB that steps that repeat may take besides,
+  KEPT_SHARE = 20,       // ... or this part of the most in use
+  PATIENCE = 128         // units of work between two waits: they take far longer than a wait
+};
+
+// What a graph's memory holds between its replays is not known: it is never idle.
+static bool is_held(const px__segment *segment) { return segment->room && segment->room->users; }
+
+// Releases idle segments, the oldest first, until no more than `allowed` is reserved.
+static void release_down_to(px__device *d, size_t allowed) {
+  if (px__device_captures(d)) return;
+  px__pool_flush(d);
+  for (px__segment *segment = px__segment_oldest(d), *before; segment; segment = before) {
+    before = segment->prev;
+    if (d->cache.reserved <= allowed) return;
+    if (!is_held(segment) && px__segment_can_go(segment)) px__segment_release(d, segment);
+  }
+}
+static void collect(px__device *d) {
+  size_t most = d->cache.limit ? d->cache.limit : d->properties.total_memory;
+  release_down_to(d, (size_t)(d->cache.settings.threshold * (double)most));
+}
+
+static bool is_past_allowance(px__device *d, const px__request *r) {
+  px__cache *c = &d->cache;
+  size_t live = (size_t)c->ledger.allocated_bytes[0].current + r->size;
+  size_t share = (c->limit ? c->limit : d->properties.total_memory) / ALLOWANCE_SHARE;
+  size_t allowance = (c->settings.expands == PX__SOON ? ALLOWANCE_SOON : ALLOWANCE) * MIB;
+  if (live > c->most) c->most = live;
+  if (allowance > share) allowance = share;
+  return c->reserved + px__segment_size(d, r->size) > c->most + allowance;
+}
+
+// Whether the request has missed before when as much was in use.
+static bool is_again(px__cache *c, const px__request *r) {
+  px__misses *m = &c->misses;
+  px__miss now = {.size = r->size, .live = (size_t)c->ledger.allocated_bytes[0].current};
+  unsigned known = m->count < PX__MISSES ? m->count : PX__MISSES;
+  for (unsigned i = 0; i < known; i++)
+    if (m->seen[i].size == now.size && m->seen[i].live == now.live) return true;
+  m->seen[m->count++ % PX__MISSES] = now;
+  return false;
+}
+
+// Serves a request past the allowance with pages from elsewhere, or with new ones.
+static void grow(px_block **out, const px__request *r) {
+  px__cache *c = &r->device->cache;
+  size_t most = c->most / KEPT_SHARE > KEPT * MIB ? c->most / KEPT_SHARE : KEPT * MIB;
+  size_t more = is_again(c, r) && most > c->misses.kept ? most - c->misses.kept : 0;
+  size_t before = c->reserved;
+  if (px__runs_grow(out, r, more) != PX_OK) px_error_clear();
+  if (more && c->reserved > before) c->misses.kept += c->reserved - before;
+}
+
+// Whether a stream, and no other of the process, has work under way. What others do may want
+// another rank, which may want what this thread has yet to issue.
+static bool works_alone(const px_stream *self) {
+  for (int i = 0; i < px__rt.count; i++) {
+    const px__device *d = px__device_found(i);
+    int count = d ? __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE) : 0;
+    for (int k = 0; k < count; k++)
+      if (d->streams[k] != self && px__done(d->streams[k]) < px__issued(d->streams[k]))
+        return false;
+  }
+  return px__done(self) < px__issued(self);
+}
+
+// Whether a request should wait: what is free is in use by work that has not been waited for
+// lately.
+static bool is_worth_a_rest(const px__device *d, const px__request *r) {
+  px_stream *s = r->stream;
+  if (!r->may_rest || px__pool_room(r) || px__device_captures(d) || !works_alone(s)) return false;
+  if (s->rested && s->issued - s->rested < PATIENCE) return false;
+  s->rested = s->issued;
+  return true;
+}
+
+void px__reserve_make_way(px_block **out, px__request *r) {
+  px__device *d = r->device;
+  size_t wanted = px__segment_size(d, r->size), reserved = d->cache.reserved;
+  *out = NULL;
+  if (d->cache.settings.threshold > 0) collect(d);
+  if (px__pages_wanted(d)) {
+    d->cache.tight = is_past_allowance(d, r);
+    if (d->cache.tight && !d->cache.thrifty && px__thrift_may(d)) {
+      d->cache.thrifty = true;
+      if ((*out = px__thrift_allocate(r))) return;
+    }
+    if (!d->cache.tight || (*out = px__pool_allocate_other(r))) return;
+    if ((r->rests = is_worth_a_rest(d, r))) return;
+    grow(out, r);
+  } else if (d->cache.settings.expands == PX__SOON && r->size > PX__SMALL) {
+    release_down_to(d, reserved > wanted ? reserved - wanted : 0);
+  }
+}
+
+// rested: no work uses free memory any more.
+static bool may_go(const px__segment *segment, bool rested) {
+  return (rested || !px__segment_must_rest(segment)) && px__segment_can_go(segment);
+}
+
+static bool waits_for_work(const px__segment *segment) {
+  return px__segment_must_rest(segment) && px__segment_is_free(segment) &&
+         !px__segment_can_go(segment);
+}
+
+// Waits until nothing uses pages that are free. Who could wait without the lock has done so: the
+// wait does not end early, and what the device still does may not need the lock.
+static bool wait_for_pages(px__device *d) {
+  px__error_guard guard;
+  for (int i = 0; i < d->stream_count; i++) px__stream_ask(d->streams[i]);
+  const px__segment *segment = d->cache.segments;
+  while (segment && !waits_for_work(segment)) segment = segment->next;
+  if (!segment) return true;
+  px__error_save(&guard);
+  px_interrupt_hold(true);
+  bool done = px__rt.backend->synchronize(d->physical) == PX_OK;
+  px_interrupt_hold(false);
+  px__error_restore(&guard);
+  for (int i = 0; i < d->stream_count && done; i++)
+    px__stream_finished(d->streams[i], d->streams[i]->issued);
+  return done;
+}
+
+void px__reserve_release(px__device *d, bool pages) {
+  if (px__device_captures(d)) return;
+  px__pool_flush(d);
+  d->cache.ledger.num_sync_all_streams++;
+  bool done = wait_for_pages(d);
+  for (px__segment *segment = d->cache.segments, *next; segment; segment = next) {
+    next = segment->next;
+    if (!is_held(segment) && may_go(segment, done)) px__segment_release(d, segment);
+  }
+  if (pages || d->cache.tight || d->cache.settings.expands == PX__SOON)
+    px__runs_give(d, SIZE_MAX, NULL);
+  d->cache.most = (size_t)d->cache.ledger.allocated_bytes[0].current;
+  d->cache.misses = (px__misses){0};
+  d->cache.tight = false;
+  if (!pages) d->cache.thrifty = false;
+}
+
+void px__reserve_end_room(px__device *d, px__room *room) {
+  bool last = room->users == 1 && !px__device_captures(d), done = last && wait_for_pages(d);
+  for (px__segment *segment = last ? d->cache.segments : NULL, *next; segment; segment = next) {
+    next = segment->next;
+    if (segment->room == room && may_go(segment, done)) px__segment_release(d, segment);
+  }
+  px__room_close(d, room);
+}

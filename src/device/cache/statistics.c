@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is counted for each thing that happens to the pool's chunks and segments.
+#include "device/core/state.h"
+
+static inline void move_pooled(px__stat stat[3], bool small, int64_t by) {
+  px__stat_move(&stat[0], by);
+  px__stat_move(&stat[1 + small], by);
+}
+
+// Of a segment; those of a pool are counted for the pool too.
+static void move_reserved(px__ledger *l, const px__segment *segment, int64_t by) {
+  move_pooled(l->reserved_bytes, segment->small, by);
+  if (segment->room) move_pooled(segment->room->reserved, segment->small, by);
+}
+
+static void move_split(px__ledger *l, bool small, int64_t chunks, int64_t bytes) {
+  if (chunks) move_pooled(l->inactive_split, small, chunks);
+  if (bytes) move_pooled(l->inactive_split_bytes, small, bytes);
+}
+
+static void move_allocated(px__ledger *l, const px__chunk *chunk, int sign) {
+  bool small = chunk->small;
+  if (chunk->node.size >= chunk->stream->owner->cache.settings.max_split)
+    px__stat_move(l->oversize_allocations, sign);
+  move_pooled(l->allocation, small, sign);
+  move_pooled(l->allocated_bytes, small, (int64_t)chunk->node.size * sign);
+  move_pooled(l->requested_bytes, small, (int64_t)chunk->block.pub.bytes * sign);
+}
+
+static void move_active(px__ledger *l, const px__chunk *chunk, int sign) {
+  move_pooled(l->active, chunk->small, sign);
+  move_pooled(l->active_bytes, chunk->small, (int64_t)chunk->node.size * sign);
+}
+
+void px__ledger_allocate(px__ledger *l, const px__chunk *chunk, const px__chunk *remainder,
+                         bool was_part) {
+  bool small = chunk->small;
+  int64_t size = (int64_t)chunk->node.size;
+  if (remainder && was_part)
+    move_split(l, small, 0, -size);
+  else if (remainder)
+    move_split(l, small, 1, (int64_t)remainder->node.size);
+  else if (was_part)
+    move_split(l, small, -1, -size);
+  move_allocated(l, chunk, 1);
+  move_active(l, chunk, 1);
+}
+
+void px__ledger_free(px__ledger *l, const px__chunk *chunk) { move_allocated(l, chunk, -1); }
+void px__ledger_retire(px__ledger *l, const px__chunk *chunk) { move_active(l, chunk, -1); }
+
+void px__ledger_idle(px__ledger *l, const px__chunk *chunk) {
+  if (px__chunk_is_part(chunk)) move_split(l, chunk->small, 1, (int64_t)chunk->node.size);
+}
+void px__ledger_unidle(px__ledger *l, const px__chunk *chunk) {
+  if (px__chunk_is_part(chunk)) move_split(l, chunk->small, -1, -(int64_t)chunk->node.size);
+}
+
+void px__ledger_segment(px__ledger *l, const px__segment *segment, size_t max_split, int sign) {
+  move_pooled(l->segment, segment->small, sign);
+  move_reserved(l, segment, (int64_t)segment->size * sign);
+  if (sign > 0)
+    l->num_device_alloc++;
+  else
+    l->num_device_free++;
+  if (segment->size >= max_split) px__stat_move(l->oversize_segments, sign);
+}
+
+void px__ledger_cut(px__ledger *l, const px__segment *segment, size_t bytes, bool two) {
+  if (two) move_pooled(l->segment, segment->small, 1);
+  move_reserved(l, segment, -(int64_t)bytes);
+  l->num_device_free++;
+}
+
+void px__ledger_join(px__ledger *l, const px__segment *segment) {
+  move_pooled(l->segment, segment->small, -1);
+}
+
+// Each of these requests followed a free of the same chunk, so only the requested bytes can have
+// reached a new peak.
+void px__ledger_post(px__ledger *l, const px__unposted *u, bool small) {
+  px__stat *const once[] = {l->allocation, l->active};
+  px__stat *const sized[] = {l->allocated_bytes, l->active_bytes};
+  for (int pool = 0; pool <= 1 + small; pool += 1 + small) {
+    px__stat *requested = &l->requested_bytes[pool];
+    for (int i = 0; i < 2; i++) {
+      once[i][pool].allocated += u->count;
+      sized[i][pool].allocated += u->bytes;
+    }
+    requested->allocated += u->requested;
+    int64_t highest = requested->current + u->highest;
+    if (highest > requested->peak) requested->peak = highest;
+    requested->current += u->change;
+  }
+}

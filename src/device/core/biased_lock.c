@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Latches: what others than the owner do.
+//
+// The barrier costs some microseconds. So a thread must have taken a latch a thousand times in turn
+// before it is the owner, and twice as often each time that the ownership was taken away.
+#include "device/core/biased_lock.h"
+
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ENOUGH = 1 << 10, MOST = 1 << 24 };
+_Thread_local px__latch_thread *px__latch_here;
+static px__seat *threads;  // atomic; only added to
+static bool has_barriers;  // atomic
+
+// ---- the places of threads
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t at_exit;
+static bool have_key;
+
+static void give_back(void *self) {
+  px__latch_here = NULL;
+  px__seat_leave(&((px__latch_thread *)self)->seat);
+}
+static void make_key(void) { have_key = pthread_key_create(&at_exit, give_back) == 0; }
+
+// The calling thread's; NULL without memory.
+static px__latch_thread *here(void) {
+  if (px__latch_here) return px__latch_here;
+  pthread_once(&once, make_key);
+  px__latch_thread *t = have_key ? px__seat_take(&threads, sizeof *t) : NULL;
+  if (t && pthread_setspecific(at_exit, t)) px__seat_leave(&t->seat), t = NULL;
+  return px__latch_here = t;
+}
+
+// ---- the ownership
+static bool barrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
+
+void px__latch_start(void) {
+  if (barrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
+    __atomic_store_n(&has_barriers, true, __ATOMIC_RELAXED);
+}
+
+// After it, what the owner has written is seen here, or it sees what was written here. A sandbox
+// that was closed since may refuse it: a processor does not hold a write back for that long.
+static void reach_all(void) {
+  if (barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
+  __atomic_store_n(&has_barriers, false, __ATOMIC_RELAXED);
+  nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static void take_away(px__latch *l, const px__latch_thread *owner) {
+  __atomic_store_n(&l->owner, NULL, __ATOMIC_RELEASE);
+  reach_all();
+  while (__atomic_load_n(&owner->inside, __ATOMIC_ACQUIRE) == l)
+    ;
+  l->reluctance = l->reluctance < MOST ? 2 * l->reluctance + ENOUGH : MOST;
+}
+
+void px__latch_enter_shared(px__latch *l) {
+  px__spin_acquire(&l->spin);
+  const px__latch_thread *owner = __atomic_load_n(&l->owner, __ATOMIC_RELAXED);
+  if (owner) take_away(l, owner);
+  if (!pthread_equal(l->latest, pthread_self())) {
+    l->latest = pthread_self(), l->turns = 0;
+  } else if (++l->turns >= ENOUGH + l->reluctance &&
+             __atomic_load_n(&has_barriers, __ATOMIC_RELAXED)) {
+    l->turns = 0;
+    __atomic_store_n(&l->owner, here(), __ATOMIC_RELEASE);
+  }
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stacks: the op and the lines that run on a thread. Each is kept once, and for good: a program has
+// no more of them than ways that lead to its lines, and blocks and events point to theirs.
+#include "device/core/state.h"
+
+enum { FRAMES = 128 };  // of a stack, the innermost
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // a leaf
+// By number, from 1; and the numbers by what the stacks hold: open addressing, 0 is a free place.
+static px_traceback **kept;
+static unsigned *places, used;
+static size_t room;  // of places, twice that of `kept`: 0, or a power of two
+
+static size_t hash_of(const px_traceback *s) {
+  uint64_t hash = (uintptr_t)s->op + (uint64_t)s->count;
+  for (int i = 0; i < s->count; i++) {
+    const px_frame *f = &s->frames[i];
+    hash = (hash ^ (uintptr_t)f->file ^ (uint64_t)f->line << 40) * 0x9E3779B97F4A7C15u;
+    hash = (hash ^ (uintptr_t)f->function ^ hash >> 29) * 0xBF58476D1CE4E5B9u;
+  }
+  return (size_t)(hash ^ hash >> 32);
+}
+
+// By address: whoever names a line names it with the same strings each time.
+static bool is_same(const px_traceback *a, const px_traceback *b) {
+  bool same = a->op == b->op && a->count == b->count;
+  for (int i = 0; i < a->count && same; i++) {
+    const px_frame *f = &a->frames[i], *g = &b->frames[i];
+    same = f->file == g->file && f->function == g->function && f->line == g->line;
+  }
+  return same;
+}
+
+// Where the stack's number is, or may be put. There is a free place.
+static unsigned *place_of(unsigned *in, size_t size, const px_traceback *stack) {
+  size_t at = hash_of(stack) & (size - 1);
+  while (in[at] && !is_same(kept[in[at]], stack)) at = (at + 1) & (size - 1);
+  return &in[at];
+}
+
+static px_status grow(void) {
+  size_t size = room ? 2 * room : 256;
+  unsigned *larger = NULL;
+  if (2 * ((size_t)used + 2) <= room) return PX_OK;
+  PX_TRY(px__realloc((void **)&kept, size / 2 * sizeof *kept));
+  PX_TRY(px__alloc((void **)&larger, size * sizeof *larger));
+  for (unsigned i = 1; i <= used; i++) *place_of(larger, size, kept[i]) = i;
+  px__free(places);
+  places = larger, room = size;
+  return PX_OK;
+}
+
+static px_status copy(px_traceback **out, const px_traceback *stack) {
+  size_t bytes = (size_t)stack->count * sizeof *stack->frames;
+  PX_TRY(px__alloc((void **)out, sizeof **out + bytes));
+  px_frame *frames = (px_frame *)(*out + 1);
+  memcpy(frames, stack->frames, bytes);
+  **out = *stack;
+  (*out)->frames = frames;
+  return PX_OK;
+}
+
+static px_status keep(unsigned *out, const px_traceback *stack) {
+  PX_TRY(grow());
+  unsigned *place = place_of(places, room, stack);
+  if (!*place) {
+    PX_TRY(copy(&kept[used + 1], stack));
+    *place = ++used;
+  }
+  *out = *place;
+  return PX_OK;
+}
+
+// With the lock held, since lines that were lent are a stack that is kept.
+static int add_lines(px_frame *frames, int count, const px_site *site) {
+  const px_traceback *lent = kept && site->lines ? kept[site->lines] : NULL;
+  if (!site->file) return count;
+  if (!lent)
+    return frames[count] = (px_frame){.file = site->file, .function = "", .line = site->line},
+           count + 1;
+  for (int i = 0; i < lent->count && count < FRAMES; i++) frames[count++] = lent->frames[i];
+  return count;
+}
+
+// 0 without memory for it.
+static unsigned find(const char *op, bool latest) {
+  px_frame frames[FRAMES];
+  unsigned found = 0;
+  px__error_guard guard;
+  px_site other;
+  px_traceback here = {op, frames, px__site_frames(frames, FRAMES, latest, &other)};
+  px__error_save(&guard);  // a block may be freed because something has failed
+  pthread_mutex_lock(&lock);
+  here.count = add_lines(frames, here.count, &other);
+  if (keep(&found, &here) != PX_OK) found = 0;
+  pthread_mutex_unlock(&lock);
+  px__error_restore(&guard);
+  return found;
+}
+
+static const px_traceback *numbered(unsigned number) {
+  pthread_mutex_lock(&lock);
+  const px_traceback *stack = number ? kept[number] : NULL;
+  pthread_mutex_unlock(&lock);
+  return stack;
+}
+
+static const char *op_now(void) { return px__history_names_ops() ? px__caller : NULL; }
+const px_traceback *px__stack_here(void) { return numbered(find(op_now(), false)); }
+const px_traceback *px__stack_at_launch(void) { return numbered(find(op_now(), true)); }
+const px_traceback *px__stack_of_lines(void) { return numbered(find(NULL, false)); }
+
+px_site px_site_here(void) {
+  px_site now;
+  px__site_find(&now);
+  bool whole = px__history_wants(PX_HISTORY_LIVE) || px__call_watched(PX__WATCH_STACKS);
+  if (now.file && !now.lines && whole) now.lines = find(NULL, false);
+  return now;
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of devices between processes. An allocation of another process is opened once, and closed
+// with the last block over it.
+#include "device/core/state.h"
+
+typedef struct opened {
+  struct opened *next;
+  int refs;
+  px__device *device;
+  px_ipc_handle handle;
+  void *memory;
+  size_t bytes;
+} opened;
+// The release function of a block over one.
+typedef struct part {
+  opened *whole;
+  void (*release)(void *);
+  void *context;
+} part;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static opened *first;  // guarded by `lock`, which is held while the backend opens and closes
+
+static px_status can_share(const px__device *d) {
+  PX_CHECK(PX__BACKEND_HAS(px__rt.backend, memory_share), PX_UNIMPLEMENTED,
+           "the backend %s cannot share memory of cuda:%d with other processes",
+           px__rt.backend->name, d->index);
+  return PX_OK;
+}
+
+// A live block stays where it is, so that its pages may be others', too, where the backend can.
+static px_status check_pages(px__device *d, const px__block *block) {
+  if (block->kind != PX__CACHED) return PX_OK;
+  px__device_lock(d);
+  bool paged = ((const px__chunk *)block)->segment->paged;
+  px__device_unlock(d);
+  PX_CHECK(!paged || px__rt.backend->shares_pages, PX_UNIMPLEMENTED,
+           "the backend %s cannot share memory of expandable segments with other processes: set "
+           "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False",
+           px__rt.backend->name);
+  return PX_OK;
+}
+
+px_status px__block_share(px_ipc_handle *out, size_t *offset, px_block *block) {
+  px__device *d;
+  PX_TRY(px__device_get(&d, block->device.index));
+  PX_TRY(can_share(d));
+  PX_TRY(check_pages(d, px__block_of(block)));
+  return px__rt.backend->memory_share(d->physical, block->data, out, offset);
+}
+
+// Later work of the stream comes after all uses of the block so far.
+static px_status order(px_stream *after, px_block *block) {
+  px__block *b = px__block_of(block);
+  px__device *d = after->owner;
+  px_stream *user;
+  PX_TRY(px__stream_order(after, px__stream_now(d)));
+  if (b->kind == PX__CACHED || b->kind == PX__RAW)
+    PX_TRY(px__stream_order(after, ((px__chunk *)b)->stream));
+  for (int i = 0; (user = px__block_user(b, i)); i++) PX_TRY(px__stream_order(after, user));
+  int known = block->foreign ? __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE) : 0;
+  for (int i = 0; i < known; i++) PX_TRY(px__stream_order(after, d->streams[i]));
+  return PX_OK;
+}
+
+// The stream is the library's own: a message may be made on a thread that does not know on which
+// streams the program works, and makes none of them wait.
+px_status px__block_record(px_event *event, px_block *block) {
+  px__device *d;
+  PX_TRY(px__device_get(&d, block->device.index));
+  PX_TRY(px__capture_asked_device(d));
+  pthread_mutex_lock(&lock);
+  px_status status = d->messages ? PX_OK : px_stream_new(&d->messages, block->device, 0);
+  if (status == PX_OK) status = order(d->messages, block);
+  if (status == PX_OK) status = px_event_record(event, d->messages);
+  pthread_mutex_unlock(&lock);
+  return status;
+}
+
+static px_status open_new(opened **out, px__device *d, const px_ipc_handle *handle) {
+  opened *o;
+  PX_TRY(PX_NEW(&o));
+  *o = (opened){.next = first, .device = d, .handle = *handle};
+  px_status status = px__rt.backend->memory_open(d->physical, handle, &o->memory, &o->bytes);
+  if (status != PX_OK) return px__free(o), status;
+  *out = first = o;
+  return PX_OK;
+}
+
+static px_status open_memory(opened **out, px__device *d, const px_ipc_handle *handle) {
+  pthread_mutex_lock(&lock);
+  opened *o = first;
+  while (o && (o->device != d || memcmp(&o->handle, handle, sizeof *handle))) o = o->next;
+  px_status status = o ? PX_OK : open_new(&o, d, handle);
+  if (status == PX_OK) o->refs++;
+  pthread_mutex_unlock(&lock);
+  *out = o;
+  return status;
+}
+
+static void close_memory(opened *o) {
+  pthread_mutex_lock(&lock);
+  bool last = --o->refs == 0;
+  if (last) {
+    opened **at = &first;
+    while (*at != o) at = &(*at)->next;
+    *at = o->next;
+    px__rt.backend->memory_close(o->device->physical, o->memory);
+  }
+  pthread_mutex_unlock(&lock);
+  if (last) px__free(o);
+}
+
+static void release_part(void *context) {
+  part p = *(part *)context;
+  if (!px__device_alive()) return;  // in a forked child the memory is the parent's
+  px__free(context);
+  close_memory(p.whole);
+  if (p.release) p.release(p.context);
+}
+
+static px_status block_in(px_block **out, part **p, opened *o, size_t offset, size_t bytes) {
+  PX_CHECK(offset <= o->bytes && bytes <= o->bytes - offset, PX_VALUE,
+           "%zu bytes at %zu are not in the %zu bytes of memory that the handle is of", bytes,
+           offset, o->bytes);
+  PX_TRY(PX_NEW(p));
+  (*p)->whole = o;
+  return px__block_wrap(out, (char *)o->memory + offset, bytes, px_cuda(o->device->index),
+                        release_part, *p);
+}
+
+px_status px__block_open(px_block **out, int device, const px__foreign *foreign) {
+  px__device *d;
+  opened *o = NULL;
+  part *p = NULL;
+  PX_TRY(px__device_get(&d, device));
+  PX_TRY(can_share(d));
+  PX_TRY(open_memory(&o, d, &foreign->handle));
+  px_status status = block_in(out, &p, o, foreign->offset, foreign->bytes);
+  if (status != PX_OK) {
+    px__free(p);
+    close_memory(o);
+    return px_error_pass(status, __FILE__, __LINE__, __func__);
+  }
+  p->release = foreign->release, p->context = foreign->context;
+  return PX_OK;
+}

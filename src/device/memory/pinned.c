@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+// Page-locked host memory, cached. Sizes are rounded to 512 bytes, not to powers of two.
+//
+// Blocks are pieces of one range of addresses, where the backend puts pages behind those that are
+// used (pinned_pages.c), or else of arenas, which the backend allocates. A request gets the best
+// fit, and what it leaves is a piece of its own; idle neighbours become one. A freed block is
+// reused only when the copies that use it are done; those copies left a mark in their stream.
+// Everything here is guarded by `lock`, which comes before devices' locks.
+#include "device/core/state.h"
+
+#include <stdio.h>
+#include <time.h>
+
+enum {
+  PAGE = 4096,
+  GRAIN = 512,
+  SLAB = 2 << 20,       // an arena for small requests
+  SMALL = 1 << 20,      // ... which are no larger than this; others get one of their size
+  SHARE = 32,           // this part of the most that was used may be idle, before arenas go back
+  ALLOWANCE = 2 << 20,  // ... and so much
+};
+
+typedef struct pin {
+  px__block block;  // first
+  px__node node;
+  struct pin *next;           // in pending
+  struct pin *below, *above;  // neighbours in the arena, or the range
+  bool idle, paged;           // paged: a piece of the range
+} pin;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static px__node *idle;
+static pin *pending;
+static pin *top;  // the highest piece of the range
+// Also the statistics' current numbers.
+static struct {
+  px__stat active_requests, active_bytes, allocated_bytes, allocations;
+  int64_t num_host_alloc, num_host_free;
+  struct {
+    int64_t total, max, min, count;
+  } alloc_time, free_time;  // microseconds
+} stats;
+
+static pin *pin_of(px__node *node) {
+  return node ? (pin *)((char *)node - offsetof(pin, node)) : NULL;
+}
+
+static size_t whole(size_t bytes, size_t grain) { return (bytes + grain - 1) & ~(grain - 1); }
+
+static int64_t now_us(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static void count_time(int64_t *total, int64_t *max, int64_t *min, int64_t *count, int64_t since) {
+  int64_t took = now_us() - since;
+  *total += took;
+  if (took > *max) *max = took;
+  if (!*count || took < *min) *min = took;
+  ++*count;
+}
+#define COUNT_TIME(which, since) \
+  count_time(&stats.which.total, &stats.which.max, &stats.which.min, &stats.which.count, since)
+
+// Gives back an arena that is one idle piece, in no list.
+static void release(pin *p) {
+  int64_t since = now_us();
+  px__rt.backend->host_release((void *)p->node.address);
+  COUNT_TIME(free_time, since);
+  stats.num_host_free++;
+  px__stat_move(&stats.allocated_bytes, -(int64_t)p->node.size);
+  px__stat_move(&stats.allocations, -1);
+  px__block_drop_uses(&p->block);
+  px__free(p);
+}
+
+// Asks the streams of the uses what is done.
+static bool is_done(pin *p) {
+  for (int i = 0; i < p->block.use_count; i++) {
+    px_stream *stream = p->block.uses[i].stream;
+    if (px__completed(stream) >= p->block.uses[i].seq) continue;
+    px__device_lock(stream->owner);
+    px__stream_poll(stream);
+    px__device_unlock(stream->owner);
+  }
+  return px__block_settled(&p->block, NULL);
+}
+
+static bool is_arena(const pin *p) { return !p->below && !p->above && !p->paged; }
+
+// Makes the idle piece above `p` part of it. Neither is in the tree.
+static void absorb(pin *p, pin *above) {
+  p->node.size += above->node.size;
+  p->above = above->above;
+  if (p->above) p->above->below = p;
+  if (above == top) top = p;
+  px__free(above);
+}
+
+// Gives back at most `most` bytes of pages that lie in [low, high) of an idle piece.
+static void unmap(uintptr_t low, uintptr_t high, size_t most) {
+  int64_t since = now_us();
+  size_t bytes = px__pinned_pages_unmap(low, high, most);
+  if (!bytes) return;
+  COUNT_TIME(free_time, since);
+  stats.num_host_free++;
+  px__stat_move(&stats.allocated_bytes, -(int64_t)bytes);
+  px__stat_move(&stats.allocations, -(int64_t)(bytes / PX__PAGE));
+}
+
+// Of an idle piece, the pages that hold some of [low, high).
+static void unmap_around(const pin *p, uintptr_t low, uintptr_t high) {
+  low &= ~(uintptr_t)(PX__PAGE - 1), high = px__whole_pages(high);
+  if (low < p->node.address) low = p->node.address;
+  if (high > p->node.address + p->node.size) high = p->node.address + p->node.size;
+  unmap(low, high, SIZE_MAX);
+}
+
+// Makes the piece idle, and one with those beside it.
+static pin *coalesce(pin *p) {
+  if (p->above && p->above->idle) {
+    px__tree_remove(&idle, &p->above->node);
+    absorb(p, p->above);
+  }
+  if (p->below && p->below->idle) {
+    px__tree_remove(&idle, &p->below->node);
+    p = p->below;
+    absorb(p, p->above);
+  }
+  p->idle = true;
+  return p;
+}
+
+// Keeps a block that nobody uses, or gives it back.
+static void rest(pin *p) {
+  size_t most = __atomic_load_n(&px__pinned_most, __ATOMIC_RELAXED);
+  uintptr_t low = p->node.address, high = low + p->node.size;
+  px__block_drop_uses(&p->block);
+  p = coalesce(p);
+  if (is_arena(p) && p->node.size > most) return release(p);
+  px__tree_insert(&idle, &p->node);
+  if (p->paged && high - low > most) unmap_around(p, low, high);
+}
+
+static void sweep(void) {
+  for (pin **place = &pending; *place;) {
+    pin *p = *place;
+    if (!is_done(p)) {
+      place = &p->next;
+      continue;
+    }
+    *place = p->next;
+    rest(p);
+  }
+}
+
+// The arena of which nothing is used that has at least so many bytes, or the largest; or NULL.
+static pin *idle_arena(size_t bytes) {
+  pin *largest = NULL;
+  for (px__node *node = px__tree_least(idle, 0); node; node = px__tree_after(idle, node)) {
+    if (!is_arena(pin_of(node))) continue;
+    largest = pin_of(node);
+    if (node->size >= bytes) break;
+  }
+  return largest;
+}
+
+// Gives pages back that lie in idle pieces, the highest first, until no more than `most` bytes are
+// left or they all are in use.
+static void unmap_down_to(int64_t most) {
+  for (pin *p = top; p && stats.allocated_bytes.current > most; p = p->below)
+    if (p->idle)
+      unmap(p->node.address, p->node.address + p->node.size,
+            (size_t)(stats.allocated_bytes.current - most));
+}
+
+// Gives back what is idle, until no more than `most` bytes are left: pages, and arenas of which
+// nothing is used.
+static void release_down_to(int64_t most) {
+  if (most < 0) most = 0;
+  unmap_down_to(most);
+  while (stats.allocated_bytes.current > most) {
+    pin *p = idle_arena((size_t)(stats.allocated_bytes.current - most));
+    if (!p) return;
+    px__tree_remove(&idle, &p->node);
+    release(p);
+  }
+}
+
+// Leaves what lies above `size` idle. Without memory for its record a piece of an arena stays
+// whole.
+static px_status split(pin *p, size_t size) {
+  pin *left;
+  if (p->node.size - size < GRAIN) return PX_OK;
+  px_status status = PX_NEW(&left);
+  if (status != PX_OK && !p->paged) return px_error_clear(), PX_OK;
+  PX_TRY(status);
+  left->node.address = p->node.address + size, left->node.size = p->node.size - size;
+  left->below = p, left->above = p->above, left->idle = true, left->paged = p->paged;
+  if (left->above) left->above->below = left;
+  p->above = left, p->node.size = size;
+  if (p == top) top = left;
+  px__tree_insert(&idle, &left->node);
+  return PX_OK;
+}
+
+static pin *find(size_t size) {
+  pin *p = pin_of(px__tree_least(idle, size));
+  if (!p) return NULL;
+  px__tree_remove(&idle, &p->node);
+  p->idle = false;
+  return p;
+}
+
+static px_status may_fault(void) {
+  PX_CHECK(!px__fault(PX__FAULT_HOST_ALLOC), PX_OUT_OF_MEMORY,
+           "no page-locked memory is left (injected)");
+  return PX_OK;
+}
+
+static void count_new(size_t bytes, int64_t allocations, int64_t since) {
+  COUNT_TIME(alloc_time, since);
+  stats.num_host_alloc++;
+  px__stat_move(&stats.allocated_bytes, (int64_t)bytes);
+  px__stat_move(&stats.allocations, allocations);
+}
+
+static px_status raw_new(pin *p, size_t size) {
+  void *data = NULL;
+  int64_t since = now_us();
+  PX_TRY(may_fault());
+  PX_TRY(px__rt.backend->host_alloc(size, &data));
+  p->node.address = (uintptr_t)data, p->node.size = size;
+  count_new(size, 1, since);
+  return PX_OK;
+}
+
+// Puts pages behind a piece of the range, of which so many bytes are missing.
+static px_status raw_map(const pin *p, size_t missing) {
+  uintptr_t low = p->node.address, high = low + p->node.size;
+  int64_t since = now_us();
+  PX_TRY(may_fault());
+  px_status status = px__pinned_pages_map(low, high);
+  size_t bytes = status == PX_OK ? missing : missing - px__pinned_pages_missing(low, high);
+  if (bytes) count_new(bytes, (int64_t)(bytes / PX__PAGE), since);
+  return status;
+}
+
+// What may be allocated for a request: the most that was used, and an allowance.
+static int64_t allowed(size_t size) {
+  int64_t live = stats.active_bytes.current + (int64_t)size;
+  int64_t most = live > stats.active_bytes.peak ? live : stats.active_bytes.peak;
+  return most + most / SHARE + ALLOWANCE;
+}
+
+static size_t arena_size(size_t size) {
+  size_t most = __atomic_load_n(&px__pinned_most, __ATOMIC_RELAXED);
+  return size <= SMALL && SLAB <= most ? SLAB : whole(size, PAGE);
+}
+
+// Begins to have a range, all of which is idle. False: it is there already, or cannot be had.
+static bool begin_range(void) {
+  pin *p;
+  if (PX_NEW(&p) != PX_OK) return px_error_clear(), false;
+  if (!px__pinned_range(&p->node.address, &p->node.size)) return px__free(p), false;
+  p->idle = p->paged = true;
+  px__tree_insert(&idle, &p->node);
+  top = p;
+  return true;
+}
+
+static px_status make_arena(pin **out, size_t size) {
+  pin *p;
+  size_t bytes = arena_size(size);
+  release_down_to(allowed(size) - (int64_t)bytes);
+  PX_TRY(PX_NEW(&p));
+  px_status status = raw_new(p, bytes);
+  if (status != PX_OK) {
+    release_down_to(0);
+    status = raw_new(p, whole(size, PAGE));
+  }
+  if (status != PX_OK) {
+    px__free(p);
+    return px_error_pass(status, __FILE__, __LINE__, __func__);
+  }
+  *out = p;
+  return PX_OK;
+}
+
+static px_status map(pin *p) {
+  size_t missing = px__pinned_pages_missing(p->node.address, p->node.address + p->node.size);
+  if (!missing) return PX_OK;
+  release_down_to(allowed(p->node.size) - (int64_t)missing);
+  px_status status = raw_map(p, missing);
+  if (status == PX_OK) return PX_OK;
+  release_down_to(0);
+  return raw_map(p, px__pinned_pages_missing(p->node.address, p->node.address + p->node.size));
+}
+
+static px_status take(pin **out, size_t size) {
+  pin *p = find(size);
+  if (!p && begin_range()) p = find(size);
+  if (!p) PX_TRY(make_arena(&p, size));
+  px_status status = split(p, size);
+  if (status == PX_OK && p->paged) status = map(p);
+  if (status != PX_OK) {
+    rest(p);
+    return px_error_pass(status, __FILE__, __LINE__, __func__);
+  }
+  *out = p;
+  return PX_OK;
+}
+
+px_status px__block_new_pinned(px_block **out, size_t bytes) {
+  *out = NULL;
+  PX_CHECK(px_device_count(PX_CUDA) > 0, PX_RUNTIME,
+           "pin_memory=True requires a CUDA or other accelerator backend; no pinned memory "
+           "allocator is available on this system.");
+  px__device *d;  // page-locking needs a context
+  PX_TRY(px_device_init());
+  PX_TRY(px__device_get(&d, px_device_peek()));
+  if (bytes == 0) return px__host_new(out, 0);
+  PX_CHECK(bytes <= PTRDIFF_MAX, PX_NOMEM, "no host has %zu bytes", bytes);
+  size_t size = whole(bytes, GRAIN);
+  pthread_mutex_lock(&lock);
+  if (pending) sweep();
+  pin *p = NULL;
+  px_status status = take(&p, size);
+  if (status == PX_OK) {
+    px__stat_move(&stats.active_requests, 1);
+    px__stat_move(&stats.active_bytes, (int64_t)p->node.size);
+    p->block = (px__block){.pub = {.data = (void *)p->node.address,
+                                   .bytes = bytes,
+                                   .device = {PX_CPU, -1},
+                                   .pinned = true},
+                           .kind = PX__PINNED};
+    *out = &p->block.pub;
+  }
+  pthread_mutex_unlock(&lock);
+  return status;
+}
+
+void px__pinned_free(px_block *block) {
+  pin *p = (pin *)block;
+  if (!px__device_alive()) return;  // in a forked child: the parent's
+  pthread_mutex_lock(&lock);
+  px__stat_move(&stats.active_requests, -1);
+  px__stat_move(&stats.active_bytes, -(int64_t)p->node.size);
+  if (px__block_settled(&p->block, NULL)) {
+    rest(p);
+  } else {
+    p->next = pending;
+    pending = p;
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+px_status px_memory_empty_host_cache(void) {
+  if (!px__device_alive()) return PX_OK;
+  pthread_mutex_lock(&lock);
+  sweep();
+  release_down_to(0);
+  pthread_mutex_unlock(&lock);
+  return PX_OK;
+}
+
+// ---- statistics
+typedef void (*visitor)(const px_memory_stat *stat, void *context);
+
+static void tell(visitor each, void *context, const char *name, const char *part, int64_t value) {
+  px_memory_stat out = {.value = value};
+  snprintf(out.key, sizeof out.key, "%s%s%s", name, *part ? "." : "", part);
+  each(&out, context);
+}
+
+static void tell_stat(visitor each, void *context, const char *name, const px__stat *stat) {
+  tell(each, context, name, "allocated", stat->allocated);
+  tell(each, context, name, "current", stat->current);
+  tell(each, context, name, "freed", px__stat_freed(stat));
+  tell(each, context, name, "peak", stat->peak);
+}
+
+static px_status reset(void (*one)(px__stat *), bool numbers) {
+  px__stat *all[] = {&stats.active_requests, &stats.active_bytes, &stats.allocated_bytes,
+                     &stats.allocations};
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < PX_COUNT_OF(all); i++) one(all[i]);
+  if (numbers) {
+    stats.num_host_alloc = stats.num_host_free = 0;
+    memset(&stats.alloc_time, 0, sizeof stats.alloc_time);
+    memset(&stats.free_time, 0, sizeof stats.free_time);
+  }
+  pthread_mutex_unlock(&lock);
+  return PX_OK;
+}
+
+px_status px_memory_host_reset_peak(void) { return reset(px__stat_reset_peak, false); }
+px_status px_memory_host_reset_accumulated(void) { return reset(px__stat_reset_accumulated, true); }
+
+#define TELL_TIME(which) \
+  do { \
+    int64_t count = s.which.count; \
+    tell(each, context, "host_" #which, "avg", count ? s.which.total / count : 0); \
+    tell(each, context, "host_" #which, "count", count); \
+    tell(each, context, "host_" #which, "max", s.which.max); \
+    tell(each, context, "host_" #which, "min", s.which.min); \
+    tell(each, context, "host_" #which, "total", s.which.total); \
+  } while (0)
+
+px_status px_memory_host_stats(visitor each, void *context) {
+  PX_GIVEN(each);
+  if (!px__device_alive()) return PX_OK;
+  pthread_mutex_lock(&lock);
+  __typeof__(stats) s = stats;
+  pthread_mutex_unlock(&lock);
+  tell_stat(each, context, "active_bytes", &s.active_bytes);
+  tell_stat(each, context, "active_requests", &s.active_requests);
+  tell_stat(each, context, "allocated_bytes", &s.allocated_bytes);
+  tell_stat(each, context, "allocations", &s.allocations);
+  TELL_TIME(alloc_time);
+  TELL_TIME(free_time);
+  tell(each, context, "num_host_alloc", "", s.num_host_alloc);
+  tell(each, context, "num_host_free", "", s.num_host_free);
+  return PX_OK;
+}

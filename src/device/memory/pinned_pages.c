@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Page-locked memory in pages: a range of addresses that is reserved once, and which of its pages
+// there are. All with the lock of page-locked memory held.
+#include "device/core/state.h"
+
+#include <unistd.h>
+
+enum {
+  HOST = -1,   // for the backend: not a device
+  LENGTHS = 2  // of the host's memory: addresses
+};
+
+static struct {
+  uintptr_t at;
+  size_t count;    // pages
+  size_t highest;  // none is there from this one on
+  bool *there;
+} range;
+
+bool px__pinned_range(uintptr_t *at, size_t *bytes) {
+  void *data = NULL;
+  long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  const px_backend *b = px__rt.backend;
+  if (range.at || !PX__BACKEND_HAS(b, pages_map) || pages < 0) return false;
+  size_t size = b->page_size(HOST);
+  if (!size || PX__PAGE % size) return false;
+  range.count = LENGTHS * (size_t)pages / (size_t)(PX__PAGE / page);
+  *bytes = range.count * PX__PAGE;
+  px_status status = px__alloc((void **)&range.there, range.count);
+  if (status == PX_OK) status = b->range_new(HOST, *bytes, &data);
+  if (status != PX_OK) {
+    px__free(range.there);
+    px_error_clear();
+    return false;
+  }
+  *at = range.at = (uintptr_t)data;
+  return true;
+}
+
+static size_t page_of(uintptr_t address) { return (address - range.at) / PX__PAGE; }
+static void *address_of(size_t page) { return (void *)(range.at + page * PX__PAGE); }
+
+// The first page from `first` on, and below `end`, that is there or not.
+static size_t next(size_t first, size_t end, bool there) {
+  while (first < end && range.there[first] != there) first++;
+  return first;
+}
+
+size_t px__pinned_pages_missing(uintptr_t low, uintptr_t high) {
+  size_t missing = 0;
+  for (size_t i = page_of(low); i < page_of(high - 1) + 1; i++) missing += !range.there[i];
+  return missing * PX__PAGE;
+}
+
+px_status px__pinned_pages_map(uintptr_t low, uintptr_t high) {
+  size_t end = page_of(high - 1) + 1;
+  for (size_t i = next(page_of(low), end, false), until; i < end; i = next(until, end, false)) {
+    until = next(i, end, true);
+    PX_TRY(px__rt.backend->pages_map(HOST, address_of(i), (until - i) * PX__PAGE));
+    memset(range.there + i, true, until - i);
+    if (until > range.highest) range.highest = until;
+  }
+  return PX_OK;
+}
+
+size_t px__pinned_pages_unmap(uintptr_t low, uintptr_t high, size_t most) {
+  size_t first = page_of(px__whole_pages(low)), end = page_of(high), given = 0;
+  if (end > range.highest) end = range.highest;
+  while (end > first && given < most) {
+    if (range.there[--end]) {
+      px__rt.backend->pages_unmap(HOST, address_of(end), PX__PAGE);
+      range.there[end] = false;
+      given += PX__PAGE;
+    }
+  }
+  return given;
+}

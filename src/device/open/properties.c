@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// What devices are and what they can reach.
+#include "device/core/state.h"
+
+static bool is_device(int index) { return index >= 0 && index < px__rt.count; }
+
+px_status px_device_get_properties(px_device_properties *out, int index) {
+  PX_GIVEN(out);
+  px__device *d;
+  PX_TRY(px_device_init());
+  PX_CHECK(is_device(index), PX_ASSERTION, "Invalid device id");
+  PX_TRY(px__device_get(&d, index));
+  *out = d->properties;
+  return PX_OK;
+}
+
+px_status px__device_of_uuid(int *out, const unsigned char uuid[16]) {
+  px_device_properties properties;
+  PX_TRY(px_device_init());
+  for (*out = 0; *out < px__rt.count; ++*out) {  // without opening devices
+    PX_TRY(px__rt.backend->properties(px__rt.devices[*out]->physical, &properties));
+    if (!memcmp(properties.uuid, uuid, sizeof properties.uuid)) return PX_OK;
+  }
+  PX_FAIL(PX_RUNTIME, "this process does not see the device that the handle is of");
+}
+
+px_status px_device_memory(size_t *free, size_t *total, int index) {
+  PX_GIVEN(free);
+  PX_GIVEN(total);
+  px__device *d;
+  PX_TRY(px_device_init());
+  PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
+  return px__rt.backend->memory_info(d->physical, free, total);
+}
+
+px_status px_device_figure(int64_t *out, int index, px_figure figure) {
+#define XX(name, python, doc) #python,
+  static const char *const names[] = {PX_FIGURE_MAP(XX)};
+#undef XX
+  px__device *d;
+  PX_GIVEN(out);
+  PX_CHECK((unsigned)figure < PX_COUNT_OF(names), PX_VALUE, "there is no figure %d", (int)figure);
+  PX_TRY(px_device_init());
+  PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
+  bool known = px__rt.backend->figure && px__rt.backend->figure((int)d->physical, figure, out);
+  PX_CHECK(known, PX_UNIMPLEMENTED, "%s is not known of cuda:%d: the backend %s %s", names[figure],
+           d->index, px__rt.backend->name,
+           px__rt.backend->figure ? "has no NVML, or it does not tell" : "has no such figures");
+  return PX_OK;
+}
+
+// ---- plans of Fourier transforms
+
+// What the backend has after it was told `most`; device locked.
+static int64_t tell_plans(const px__device *d, int64_t most) {
+  const px_backend *b = px__rt.backend;
+  return PX__BACKEND_HAS(b, fft_plans) ? b->fft_plans(d->physical, most) : 0;
+}
+px_status px_device_fft_plans(int64_t *count, int64_t *most, int index) {
+  px__device *d;
+  PX_GIVEN(count);
+  PX_GIVEN(most);
+  PX_TRY(px_device_init());
+  PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
+  px__device_lock(d);
+  *count = tell_plans(d, -1), *most = d->fft_plans;
+  px__device_unlock(d);
+  return PX_OK;
+}
+px_status px_device_set_fft_plans(int index, int64_t most) {
+  px__device *d;
+  PX_TRY(px_device_init());
+  PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
+  PX_CHECK(most >= 0, PX_RUNTIME, "cuFFT plan cache size must be non-negative, but got %lld",
+           (long long)most);
+  px__device_lock(d);
+  d->fft_plans = most;
+  tell_plans(d, most);
+  px__device_unlock(d);
+  return PX_OK;
+}
+px_status px_device_clear_fft_plans(int index) {
+  px__device *d;
+  PX_TRY(px_device_init());
+  PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
+  px__device_lock(d);
+  tell_plans(d, 0);
+  tell_plans(d, d->fft_plans);
+  px__device_unlock(d);
+  return PX_OK;
+}
+
+// ---- peers
+
+static px_status pair(px__device **a, px__device **b, int from, int to) {
+  PX_TRY(px_device_init());
+  PX_CHECK(is_device(from), PX_ASSERTION, "Invalid device id");
+  PX_CHECK(is_device(to), PX_ASSERTION, "Invalid peer device id");
+  PX_TRY(px__device_get(a, from));
+  return px__device_get(b, to);
+}
+
+px_status px_device_can_access_peer(bool *out, int from, int to) {
+  PX_GIVEN(out);
+  px__device *a, *b;
+  PX_TRY(pair(&a, &b, from, to));
+  *out = a != b && px__rt.backend->can_access_peer(a->physical, b->physical);
+  return PX_OK;
+}
+
+px_status px_device_enable_peer(int from, int to) {
+  px__device *a, *b;
+  PX_TRY(pair(&a, &b, from, to));
+  PX_CHECK(a != b && px__rt.backend->can_access_peer(a->physical, b->physical), PX_RUNTIME,
+           "peer access from cuda:%d to cuda:%d is not possible", from, to);
+  px__device_lock(a);
+  px_status status =
+      a->peer_open[to] ? PX_OK : px__rt.backend->enable_peer(a->physical, b->physical);
+  if (status == PX_OK) {
+    __atomic_store_n(&a->peer_open[to], true, __ATOMIC_RELEASE);
+    __atomic_store_n(&a->peer_asked[to], true, __ATOMIC_RELEASE);
+    __atomic_store_n(&px__rt.peered, true, __ATOMIC_RELEASE);
+  }
+  px__device_unlock(a);
+  return status;
+}
+
+bool px_device_peer_enabled(int from, int to) {
+  if (!px__device_alive() || !is_device(from) || !is_device(to)) return false;
+  return __atomic_load_n(&px__rt.devices[from]->peer_asked[to], __ATOMIC_ACQUIRE);
+}

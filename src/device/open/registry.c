@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which backend serves type cuda, and bringing it and its devices up.
+//
+// Before initialisation every call reads the environment anew. Initialisation happens at most once
+// and fixes the backend; each device is opened at its first use. In a forked child of an
+// initialised process every call fails with PyTorch's text.
+#include "device/core/state.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+
+enum { BACKENDS = 8 };
+
+// All below: guarded by `lock`.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+  char name[32];
+  const px_backend *table;  // NULL: looked for and not found
+} loaded[BACKENDS];
+static int loaded_count;
+static px_core core;
+static bool by_driver;  // a driver has counted devices, which a forked child cannot do again
+
+// The backend that serves type cuda, and its visible devices.
+typedef struct choice {
+  const px_backend *backend;
+  int count, physical[PX__DEVICES];
+  bool loaded;  // some backend of the list is there
+} choice;
+
+static void after_fork(void) {
+  pthread_mutex_init(&lock, NULL);
+  if (by_driver || __atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) px__rt.forked = true;
+  for (int i = 0; px__rt.forked && i < PX__DEVICES; i++)
+    __atomic_store_n(&px__devices_open[i], NULL, __ATOMIC_RELEASE);
+}
+static void watch_forks(void) {
+  static bool watching;
+  if (!watching) watching = pthread_atfork(NULL, NULL, after_fork) == 0;
+}
+
+static void prepare_core(void) {
+  if (core.size) return;
+  core = (px_core){.size = sizeof core,
+                   .abi = PX_BACKEND_ABI,
+                   .error = px_error_set,
+                   .env = px_env_read,
+                   .pack = px__launch_pack,
+                   .scratch = px__scratch_take,
+                   .setting = px_setting_get,
+                   .file_share = px__file_share,
+                   .file_open = px__file_open,
+                   .interrupt_wanted = px_interrupt_wanted,
+                   .interrupt_poll = px_interrupt_poll};
+  core.host_kernels = px__host_kernels(&core.host_kernel_count);
+}
+
+static void *open_in(const char *folder, size_t length, const char *name) {
+  char path[4096];
+  int needed = snprintf(path, sizeof path, "%.*s/libphlox_%s.so", (int)length, folder, name);
+  return needed > 0 && needed < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+}
+
+// In `folder` if it is given, then beside this library, then where the system looks.
+static void *open_backend(const char *folder, const char *name) {
+  void *handle = folder ? open_in(folder, strlen(folder), name) : NULL;
+  Dl_info self;
+  if (!handle && dladdr((void *)&px__rt, &self) && self.dli_fname) {
+    const char *slash = strrchr(self.dli_fname, '/');
+    handle = slash ? open_in(self.dli_fname, (size_t)(slash - self.dli_fname), name)
+                   : open_in(".", 1, name);
+  }
+  if (handle) return handle;
+  char file[64];
+  snprintf(file, sizeof file, "libphlox_%s.so", name);
+  return dlopen(file, RTLD_NOW | RTLD_LOCAL);
+}
+
+static const px_backend *open_table(const char *folder, const char *name) {
+  void *handle = open_backend(folder, name);
+  px_backend_entry_fn entry = NULL;
+  if (handle) *(void **)&entry = dlsym(handle, PX_BACKEND_ENTRY);
+  prepare_core();
+  const px_backend *table = entry ? entry(&core) : NULL;
+  bool fits = table && table->abi == PX_BACKEND_ABI && table->type == PX_CUDA;
+  return fits ? table : NULL;
+}
+
+// The backend whose name is at the beginning of `list`; NULL where there is none. Fails if
+// PHLOX_BACKEND_PATH, which is read when a backend is first looked for, is no folder.
+static px_status load(const px_backend **out, const char *list, size_t length) {
+  const char *folder;
+  *out = NULL;
+  for (int i = 0; i < loaded_count; i++)
+    if (!strncmp(loaded[i].name, list, length) && !loaded[i].name[length])
+      return *out = loaded[i].table, PX_OK;
+  if (length == 0 || length >= sizeof loaded[0].name || loaded_count == BACKENDS) return PX_OK;
+  PX_TRY(px__env_PHLOX_BACKEND_PATH(&folder));
+  snprintf(loaded[loaded_count].name, sizeof loaded[0].name, "%.*s", (int)length, list);
+  *out = loaded[loaded_count].table = open_table(folder, loaded[loaded_count].name);
+  loaded_count++;
+  return PX_OK;
+}
+
+#define NAMED_TWICE \
+  "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling " \
+  "NumCudaDevices() that might have already set an error? Error 101: invalid device ordinal"
+
+// The visible ones of a backend's devices. The CUDA driver reads CUDA_VISIBLE_DEVICES itself; for
+// others, and for a glance, the core does.
+static px_status see(choice *c, int present, bool glance) {
+  bool is_driver = !strcmp(c->backend->name, "cuda") && !glance;
+  const char *names = NULL;
+  if (is_driver && !px__rt.forked) by_driver = true, watch_forks();
+  if (!is_driver) PX_TRY(px__env_CUDA_VISIBLE_DEVICES(&names));
+  c->count = present < 0 ? -1 : px__visible(names, present, c->backend, glance, c->physical);
+  PX_CHECK(c->count >= 0, PX_RUNTIME, NAMED_TWICE);
+  return PX_OK;
+}
+
+// How many devices a backend has. A look does not start its driver, where the backend can tell.
+static int count_devices(const px_backend *backend, bool look, bool *glance) {
+  bool asks = look && PX__BACKEND_HAS(backend, glance);
+  int present = asks ? backend->glance() : PX_GLANCE_UNKNOWN;
+  *glance = present >= 0;
+  return *glance ? present : backend->probe();
+}
+
+// Chooses the first backend that has a device, and lists its visible devices. Fails if the
+// environment has a bad value.
+static px_status choose(choice *c, bool look) {
+  const char *list;
+  c->backend = NULL, c->count = 0, c->loaded = false;
+  PX_TRY(px__env_PHLOX_BACKENDS(&list));
+  while (*list) {
+    const px_backend *backend;
+    bool glance = false;
+    size_t length = 0;
+    while (list[length] && list[length] != ',') length++;
+    PX_TRY(load(&backend, list, length));
+    list += length + (list[length] == ',');
+    int present = backend ? count_devices(backend, look, &glance) : 0;
+    c->loaded |= backend != NULL;
+    if (present == 0) continue;
+    if (present == PX_PROBE_ERROR) return px_error_last()->code;
+    c->backend = backend;
+    return see(c, present, glance);
+  }
+  return PX_OK;
+}
+
+// For functions that cannot fail: on an error there are no devices, and the first one is warned of.
+static void choose_or_warn(choice *c) {
+  static bool told;  // atomic
+  char why[PX_ERROR_MESSAGE];
+  pthread_mutex_lock(&lock);
+  px_status status = choose(c, true);
+  pthread_mutex_unlock(&lock);
+  if (status == PX_OK) return;
+  snprintf(why, sizeof why, "%s", px_error_last()->message);
+  c->count = 0;
+  px_error_clear();
+  if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) return;
+  if (px_warn(PX_WARN_USER, "CUDA initialization: %s", why) != PX_OK) px_error_clear();
+}
+
+int px_device_count(px_device_type type) {
+  if (type != PX_CUDA) return type == PX_CPU || type == PX_META;
+  if (__atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) return px__rt.count;
+  choice c;
+  choose_or_warn(&c);
+  return c.count;
+}
+
+bool px_device_initialized(void) { return px__device_alive(); }
+
+const char *px_device_backend(void) {
+  if (__atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) return px__rt.backend->name;
+  choice c;
+  choose_or_warn(&c);
+  return c.count > 0 ? c.backend->name : "";
+}
+
+int64_t px_device_library(const char *name) {
+  choice c;
+  if (__atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE))
+    c.backend = px__rt.backend;
+  else
+    choose_or_warn(&c);
+  return c.backend ? c.backend->library(name) : 0;
+}
+
+static px_status make_devices(int count, const int physical[PX__DEVICES]) {
+  for (int i = 0; i < count; i++) {
+    px__device **d = &px__rt.devices[i];
+    if (!*d) PX_TRY(PX_NEW(d));
+    pthread_mutex_init(&(*d)->lock, NULL);
+    (*d)->index = i;
+    (*d)->physical = physical[i];
+    (*d)->fft_plans = PX_FFT_PLANS;
+  }
+  return PX_OK;
+}
+
+// Reads the variables that concern devices, also those whose values are used later: a bad value is
+// an error of the first call that needs a device.
+static px_status read_environment(void) {
+  bool unused, uncached;
+  PX_TRY(px__env_CUDA_LAUNCH_BLOCKING(&px__rt.blocking));
+  PX_TRY(px__env_PYTORCH_NO_CUDA_MEMORY_CACHING(&uncached));
+  if (uncached) px__unbin(PX__UNCACHED, true);
+  PX_TRY(px__env_TORCH_ALLOW_TF32_CUBLAS_OVERRIDE(&unused));
+  PX_TRY(px__race_asked(&unused));
+  return px__settings_start();
+}
+
+static px_status no_devices(const choice *c) {
+  const char *list;
+  PX_TRY(px__env_PHLOX_BACKENDS(&list));
+  px_status status =
+      px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__, "No CUDA GPUs are available");
+  if (!c->loaded) PX_NOTE(" (PHLOX_BACKENDS is '%.80s', and no such backend is found)", list);
+  return status;
+}
+
+px_status px_memory_set_allocator(const px_memory_allocator *allocator) {
+  PX_CHECK(!allocator || (allocator->alloc && allocator->free), PX_TYPE,
+           "an allocator needs both functions");
+  pthread_mutex_lock(&lock);
+  bool late = px__rt.ready;
+  if (!late) px__rt.plugged = allocator ? *allocator : (px_memory_allocator){0};
+  pthread_mutex_unlock(&lock);
+  PX_CHECK(!late, PX_RUNTIME, "Can't swap an already initialized allocator");
+  return PX_OK;
+}
+
+bool px_memory_is_plugged(void) {
+  pthread_mutex_lock(&lock);
+  bool plugged = px__rt.plugged.alloc != NULL;
+  pthread_mutex_unlock(&lock);
+  return plugged;
+}
+
+static px_status start(void) {
+  choice c;
+  PX_TRY(choose(&c, false));
+  if (c.count == 0) return no_devices(&c);
+  PX_TRY(read_environment());
+  PX_TRY(make_devices(c.count, c.physical));
+  px__rt.backend = c.backend;
+  px__rt.count = c.count;
+  px__rt.loads_late = PX__BACKEND_HAS(c.backend, loads_late) && c.backend->loads_late();
+  c.backend->priority_range(&px__rt.least, &px__rt.greatest);
+  px__virtual_begin();
+  px__latch_start();
+  if (px__rt.plugged.alloc) px__unbin(PX__PLUGGED, true);
+  watch_forks();
+  __atomic_store_n(&px__rt.ready, true, __ATOMIC_RELEASE);
+  return PX_OK;
+}
+
+px_status px_device_init(void) {
+  PX_CHECK(!px__rt.forked, PX_RUNTIME,
+           "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you "
+           "must use the 'spawn' start method");
+  if (__atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) return PX_OK;
+  pthread_mutex_lock(&lock);
+  px_status status = px__rt.ready ? PX_OK : start();
+  pthread_mutex_unlock(&lock);
+  PX_TRY(status);
+  PX_TRY(px__env_check());
+  return px__settings_warn();
+}
+
+static px_status open_device(px__device *d) {
+  const px_backend *backend = px__rt.backend;
+  PX_TRY(backend->open(d->physical));
+  PX_TRY(backend->properties(d->physical, &d->properties));
+  d->slot = backend->fault_slot(d->physical);
+  if (!d->ring) PX_TRY(px__alloc((void **)&d->ring, PX__RING * sizeof *d->ring));
+  PX_TRY(px__stream_create(&d->streams[0], d, 0, 0));
+  __atomic_store_n(&d->stream_count, 1, __ATOMIC_RELEASE);
+  px__settings_apply(d);
+  __atomic_store_n(&px__devices_open[d->index], d, __ATOMIC_RELEASE);
+  px__fault_watch();
+  return PX_OK;
+}
+
+px_status px__device_open(px__device **out, int index) {
+  PX_TRY(px_device_init());
+  if (index < 0 || index >= px__rt.count) return px__error_cuda(101);
+  px__device *d = px__rt.devices[index];
+  pthread_mutex_lock(&lock);
+  px_status status = px__device_found(index) ? PX_OK : open_device(d);
+  pthread_mutex_unlock(&lock);
+  *out = d;
+  return status;
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// A capture under way: which streams are part of it, and what it keeps.
+//
+// A stream that is captured has the number of its capture; memory for it comes from a room. Its
+// timeline goes on: captured work has numbers and clocks, by which the allocator and the race
+// checker see what is ordered. It counts as done when the stream has reached a mark after the
+// capture.
+#include "device/order/capture.h"
+
+// ---- streams
+
+// The device's lock is held, the captures' not: nobody else changes the leases of this device.
+static px_status lease(px_graph *g, px__device *d, px__room **out) {
+  for (int i = 0; i < g->lease_count; i++)
+    if (g->leases[i].device == d) return *out = g->leases[i].room, PX_OK;
+  px__captures_lock();
+  px_status status =
+      px__realloc((void **)&g->leases, (size_t)(g->lease_count + 1) * sizeof *g->leases);
+  if (status == PX_OK) status = px__room_open(out, d, g->pool);
+  if (status == PX_OK) {
+    (*out)->captured = true;
+    g->leases[g->lease_count++] = (px__lease){d, *out};
+  }
+  px__captures_unlock();
+  return status;
+}
+
+px_status px__capture_add(px_graph *g, px_stream *stream) {
+  px__room *room;
+  PX_TRY(lease(g, stream->owner, &room));
+  px__captures_lock();
+  px_status status =
+      px__realloc((void **)&g->members, (size_t)(g->member_count + 1) * sizeof(px_stream *));
+  if (status == PX_OK) {
+    g->members[g->member_count++] = px_retain(stream);
+    stream->room = room;
+    stream->captured = 0;
+    __atomic_store_n(&stream->capture, g->id, __ATOMIC_RELEASE);
+  }
+  px__captures_unlock();
+  return status;
+}
+
+px_status px__capture_meet(px_stream *stream, uint64_t capture) {
+  uint64_t own = px__capture_of(stream);
+  if (!capture) return px__capture_spoil(own, 905);
+  px__captures_lock();
+  px_graph *g = px__capture_at(capture),
+           *other = own && own != capture ? px__capture_at(own) : NULL;
+  bool spoilt = g && g->spoilt;
+  if (g && other) g->spoilt = other->spoilt = true;
+  if (!g && other) other->spoilt = true;
+  px__captures_unlock();
+  if (!g) return px__error_cuda(907);
+  if (other) return px__error_cuda(902);
+  if (spoilt) return px__error_cuda(901);
+  return own ? PX_OK : px__capture_add(g, stream);
+}
+
+// ---- what is kept
+
+static px_status make_room(void **rows, int64_t *room, int64_t count, size_t size) {
+  if (count < *room) return PX_OK;
+  int64_t more = *room ? 2 * *room : 32;
+  PX_TRY(px__realloc(rows, (size_t)more * size));
+  *room = more;
+  return PX_OK;
+}
+
+static px_status keep_touch(px_graph *g, const px_access *a) {
+  PX_TRY(make_room((void **)&g->touches, &g->touch_room, g->touch_count, sizeof *g->touches));
+  px__touch *touch = &g->touches[g->touch_count++];
+  *touch = (px__touch){.data = a->block->data,
+                       .begin = a->begin,
+                       .end = a->end,
+                       .write = a->write,
+                       .work = g->work_count};
+  memcpy(touch->gaps, a->gaps, sizeof touch->gaps);
+  return PX_OK;
+}
+
+// The graph has the address from now on, as if it had left the library.
+static void hand_out(px_block *block) {
+  const px__block *b = px__block_of(block);
+  bool outside = b->kind == PX__CACHED && !((const px__chunk *)b)->in_room;
+  if (outside || b->kind == PX__RAW) block->foreign = true;
+}
+
+static px_status keep(px_graph *g, const px__work *work, const px_access *accesses, int count) {
+  PX_TRY(make_room((void **)&g->works, &g->work_room, g->work_count, sizeof *g->works));
+  for (int i = 0; i < count; i++) {
+    if (!px__access_given(&accesses[i])) continue;
+    hand_out(accesses[i].block);
+    if (px__races()) PX_TRY(keep_touch(g, &accesses[i]));
+  }
+  g->works[g->work_count++] = *work;
+  return PX_OK;
+}
+
+px_status px__capture_keep(const px__work *work, const px_access *accesses, int count) {
+  px__captures_lock();
+  px_graph *g = px__capture_at(work->capture);
+  bool whole = g && !g->spoilt;
+  px_status status = whole ? keep(g, work, accesses, count) : PX_OK;
+  px__captures_unlock();
+  if (!whole) return px__error_cuda(901);
+  if (status == PX_OK) __atomic_store_n(&work->stream->captured, work->seq, __ATOMIC_RELAXED);
+  return status;
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public functions of streams: making one, asking whether it is done, and waiting for it, by
+// the host or by another stream.
+#include "device/core/queue.h"
+#include "device/core/state.h"
+
+px_status px_stream_new(px_stream **out, px_device device, int priority) {
+  PX_GIVEN(out);
+  *out = NULL;
+  if (device.type == PX_CPU) return *out = px_retain(&px__cpu_stream), PX_OK;
+  px__device *d;
+  PX_TRY(px_device_resolve(&device, device));
+  PX_TRY(px__device_get(&d, device.index));
+  PX_CHECK(!px__fault(PX__FAULT_STREAM), PX_ACCELERATOR, "a stream could not be made (injected)");
+  if (priority > px__rt.least) priority = px__rt.least;
+  if (priority < px__rt.greatest) priority = px__rt.greatest;
+  px__device_lock(d);
+  px_status status = px__stream_lend(out, d, priority);
+  px__device_unlock(d);
+  return status;
+}
+
+px_status px_stream_default(px_stream **out, px_device device) {
+  PX_GIVEN(out);
+  if (device.type == PX_CPU) return *out = &px__cpu_stream, PX_OK;
+  px__device *d;
+  PX_TRY(px_device_resolve(&device, device));
+  PX_TRY(px__device_get(&d, device.index));
+  *out = d->streams[0];
+  return PX_OK;
+}
+
+px_device px_stream_device(const px_stream *stream) { return stream->device; }
+int px_stream_priority(const px_stream *stream) { return stream->priority; }
+px_status px_stream_priority_range(int *least, int *greatest) {
+  PX_GIVEN(least);
+  PX_GIVEN(greatest);
+  *least = *greatest = 0;
+  PX_TRY(px_device_init());
+  *least = px__rt.least;
+  *greatest = px__rt.greatest;
+  return PX_OK;
+}
+int64_t px_stream_id(const px_stream *stream) { return stream->id; }
+void *px_stream_native(const px_stream *stream) { return stream->native; }
+
+static px_status check_alive(void) { return px__rt.forked ? px__error_cuda(3) : PX_OK; }
+
+px_status px_stream_query(bool *out, px_stream *stream) {
+  PX_GIVEN(out);
+  PX_GIVEN(stream);
+  *out = true;
+  if (!stream->owner) return PX_OK;
+  PX_TRY(check_alive());
+  PX_TRY(px__capture_asked(stream));
+  px__device_lock(stream->owner);
+  uint64_t seq = stream->issued;
+  px_status status = px__rt.backend->stream_query(stream->native, out);
+  if (status == PX_OK && *out) px__stream_synced(stream, seq, &stream->clock);
+  px__device_unlock(stream->owner);
+  return status;
+}
+
+px_status px_stream_synchronize(px_stream *stream) {
+  PX_GIVEN(stream);
+  if (!stream->owner) return PX_OK;
+  PX_TRY(check_alive());
+  PX_TRY(px__collected_issue());
+  PX_TRY(px__capture_asked(stream));
+  PX_TRY(px__sync_point());
+  return px__stream_finish(stream);
+}
+
+px_status px__stream_finish(px_stream *stream) {
+  PX_TRY(px__stream_wait_all(stream));
+  px__wrapped_sweep();
+  return px__fault_raise(stream->owner);
+}
+
+px_status px_stream_wait_stream(px_stream *stream, px_stream *other) {
+  PX_GIVEN(stream);
+  PX_GIVEN(other);
+  if (!stream->owner || !other->owner || stream == other) return PX_OK;
+  PX_TRY(check_alive());
+  PX_TRY(px__collected_issue());
+  return px__stream_order(stream, other);
+}
+
+px_status px_stream_host_call(px_stream *stream, void (*fn)(void *argument), void *argument) {
+  PX_GIVEN(stream);
+  PX_CHECK(fn, PX_TYPE, "a host call needs a function");
+  if (!stream->owner) {
+    fn(argument);
+    return PX_OK;
+  }
+  PX_TRY(check_alive());
+  px__work work;
+  PX_TRY(px__work_begin(&work, stream, "host_call", NULL, 0));
+  px__profile_work_is(&work, PX_PROFILE_OTHER);
+  px_status status = px__rt.backend->host_call(stream->native, fn, argument);
+  px__work_end(&work, false);
+  return status;
+}
+
+px_status px__stream_queue(px_stream *stream, const char *name, const px_access *accesses,
+                           int count, px_status (*queue)(void *native, void *context),
+                           void *context) {
+  px__work work;
+  PX_TRY(check_alive());
+  PX_TRY(px__work_begin(&work, stream, name, accesses, count));
+  px__profile_work_is(&work, PX_PROFILE_COLLECTIVE);
+  px_status status = queue(stream->native, context);
+  px__work_end(&work, true);
+  return px__broken_note(stream->owner, status);
+}
+
+void px_device_fail(px_device device, const px_error *why) {
+  px_error *kept = NULL;
+  px__device *d;
+  if (device.type != PX_CUDA || px__device_get(&d, device.index) != PX_OK) return px_error_clear();
+  if (why && px__alloc((void **)&kept, sizeof *kept) != PX_OK) return px_error_clear();
+  if (why) *kept = *why;
+  // The first is told.
+  px_error *before = why ? NULL : __atomic_load_n(&d->failed, __ATOMIC_ACQUIRE);
+  bool done = __atomic_compare_exchange_n(&d->failed, &before, kept, false, __ATOMIC_ACQ_REL,
+                                          __ATOMIC_ACQUIRE);
+  px__free(why ? (done ? NULL : kept) : (done ? before : NULL));
+}
+
+// Joins the clocks of the device's streams; leaves some out if there is no memory.
+static void join_clocks(px__device *d, int count, px__clock *clock) {
+  px__device_lock(d);
+  for (int i = 0; i < count; i++) {
+    px__clock *one = &d->streams[i]->clock;
+    if (px__clock_room(clock, one->count) == PX_OK)
+      px__clock_join(clock, one);
+    else
+      px_error_clear();
+  }
+  px__device_unlock(d);
+}
+
+// The program may end a backend's wait for a stream; its wait for the device is then a short one.
+static px_status wait_for_streams(const px__device *d, int count, const uint64_t *seqs) {
+  for (int i = 0; i < count && px_interrupt_wanted(); i++)
+    if (px__synced(d->streams[i]) < seqs[i])
+      PX_TRY(px__rt.backend->stream_synchronize(d->streams[i]->native));
+  return PX_OK;
+}
+
+px_status px_device_synchronize(int index) {
+  px__device *d;
+  px__clock clock = {0};
+  uint64_t seqs[PX__DEVICE_STREAMS];
+  PX_TRY(px_device_init());
+  PX_TRY(px__collected_issue());
+  PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
+  PX_TRY(px__capture_asked_device(d));
+  int count = __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE);
+  for (int i = 0; i < count; i++) seqs[i] = px__issued(d->streams[i]);
+  join_clocks(d, count, &clock);
+  px_status status = wait_for_streams(d, count, seqs);
+  if (status == PX_OK) status = px__broken_note(d, px__rt.backend->synchronize(d->physical));
+  px__device_lock(d);
+  for (int i = 0; i < count && status == PX_OK; i++) {
+    px__stream_synced(d->streams[i], seqs[i], &clock);
+    px__stream_poll(d->streams[i]);
+  }
+  px__device_unlock(d);
+  px__free(clock.at);
+  PX_TRY(status);
+  px__wrapped_sweep();
+  return px__fault_raise(d);
+}

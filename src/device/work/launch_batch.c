@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches that are issued together: a thread collects them, copied as for a queue, and the backend
+// gets them in one call, of which it may make one launch of the device. They are of one stream, and
+// none depends on another: one that does, and anything else that the thread gives to a stream, is
+// issued after those before it, so that nobody can tell.
+#include "device/core/state.h"
+
+enum { ROOM = 64 << 10 };
+
+// A launch of the list: its copy lies in the room.
+typedef struct later {
+  px__work work;
+  px_launch *launch;
+  px_access accesses[PX_MAX_OPERANDS];
+  int count;
+} later;
+typedef struct list {
+  px__device *device;
+  px_stream *stream;
+  const px_block *parts;  // a block whose parts are written
+  uint32_t mark;          // in the blocks that the list touches
+  int count;
+  size_t used;            // of the room
+  px_status status;       // of what was issued and failed first
+  px__error_guard error;  // of that, if nobody was told of it
+  bool untold;
+  later launches[PX__TOGETHER];
+  _Alignas(16) char room[ROOM];
+} list;
+static _Thread_local list *here;  // NULL until there is something to collect
+
+// Not 0, which blocks have that are in no list.
+static uint32_t new_mark(void) {
+  static uint32_t last;
+  uint32_t mark = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+  return mark ? mark : new_mark();
+}
+
+static px_status make(void) {
+  if (here) return PX_OK;
+  PX_TRY(px__realloc((void **)&here, sizeof *here));
+  here->stream = NULL, here->count = 0, here->used = 0, here->mark = new_mark(),
+  here->status = PX_OK;
+  here->untold = false, here->parts = NULL;
+  return PX_OK;
+}
+
+// ---- what depends on what
+
+static px__block *touched(const px_access *access) {
+  return px__access_given(access) ? px__block_of(access->block) : NULL;
+}
+
+static bool depends(const list *t, const px_access *accesses, int count) {
+  for (int i = 0; i < count; i++) {
+    const px__block *b = touched(&accesses[i]);
+    if (!b || (accesses[i].write && accesses[i].block == t->parts)) continue;
+    if (__atomic_load_n(&b->written_by, __ATOMIC_RELAXED) == t->mark) return true;
+    if (accesses[i].write && __atomic_load_n(&b->read_by, __ATOMIC_RELAXED) == t->mark) return true;
+  }
+  return false;
+}
+
+static void mark(const list *t, const px_access *accesses, int count) {
+  for (int i = 0; i < count; i++) {
+    px__block *b = touched(&accesses[i]);
+    if (b)
+      __atomic_store_n(accesses[i].write ? &b->written_by : &b->read_by, t->mark, __ATOMIC_RELAXED);
+  }
+}
+
+// ---- issuing
+
+static px_status hand_over(list *t, int count) {
+  const px_launch *launches[PX__TOGETHER];
+  const px_backend *backend = px__rt.backend;
+  void *stream = t->stream->native;
+  for (int i = 0; i < count; i++) launches[i] = t->launches[i].launch;
+  if (PX__BACKEND_HAS(backend, launch_all)) return backend->launch_all(stream, launches, count);
+  for (int i = 0; i < count; i++) PX_TRY(backend->launch(stream, launches[i]));
+  return PX_OK;
+}
+
+static px_status number(list *t, int count) {
+  for (int i = 0; i < count; i++) {
+    later *l = &t->launches[i];
+    PX_TRY(px__work_number(&l->work, l->accesses, l->count));
+    l->launch->id = l->work.id;
+  }
+  return PX_OK;
+}
+
+static px_status issue(list *t, int count) {
+  px__device_lock(t->device);
+  px_status status = number(t, count);
+  px__scratch_here.device = t->device;
+  if (status == PX_OK) status = hand_over(t, count);
+  px__scratch_here.device = NULL;
+  for (int i = 0; i < count; i++) px__profile_work_end(t->launches[i].work.profiled);
+  px__device_unlock(t->device);
+  return px__launch_given(t->device, status);
+}
+
+static px_status flush(void) {
+  list *t = here;
+  if (!t || !t->count) return PX_OK;
+  int count = t->count;
+  t->count = 0, t->used = 0, t->mark = new_mark();
+  px_status status = issue(t, count);
+  if (PX_UNLIKELY(status != PX_OK) && t->status == PX_OK) t->status = status;
+  return status;
+}
+
+// ---- collecting
+
+static bool fits(const list *t, size_t bytes) {
+  return t->count < PX__TOGETHER && bytes <= ROOM - t->used;
+}
+
+px_status px__together_add(bool *taken, px__device *d, px_stream *stream, const px_launch *launch,
+                           const px_access *accesses, int count) {
+  PX_TRY(make());
+  list *t = here;
+  size_t bytes = px__launch_pack(launch, NULL, 0);
+  if (t->stream != stream || depends(t, accesses, count) || !fits(t, bytes)) PX_TRY(flush());
+  *taken = fits(t, bytes);
+  if (!*taken) return PX_OK;
+  later *l = &t->launches[t->count++];
+  l->launch = (px_launch *)(void *)(t->room + t->used);
+  t->used += px__launch_pack(launch, l->launch, bytes);
+  px__launch_address(l->launch, d, stream);
+  t->device = d, t->stream = stream;
+  memcpy(l->accesses, accesses, (size_t)count * sizeof *accesses);
+  l->count = count;
+  px__work_describe(&l->work, stream, launch->op, accesses, count);
+  l->work.profiled = 0;
+  mark(t, accesses, count);
+  return PX_OK;
+}
+
+static void let_go(const px__block *block) {
+  list *t = here;
+  if (!t || !t->count) return;
+  if (__atomic_load_n(&block->written_by, __ATOMIC_RELAXED) != t->mark &&
+      __atomic_load_n(&block->read_by, __ATOMIC_RELAXED) != t->mark)
+    return;
+  px__error_guard outer;
+  px__error_save(&outer);
+  bool first = t->status == PX_OK;
+  if (flush() != PX_OK && first) {
+    t->untold = true;
+    px__error_save(&t->error);
+  }
+  px__error_restore(&outer);
+}
+
+// ---- from begin to end
+
+void px__together_begin(void) {
+  static const px__collector collector = {flush, let_go};
+  px__collecting = &collector;
+}
+
+px_status px__together_parts(const px_block *block) {
+  PX_TRY(make());
+  here->parts = block;
+  return PX_OK;
+}
+
+bool px__together_on(void) { return px__collecting != NULL; }
+
+px_status px__together_end(void) {
+  list *t = here;
+  px__collecting = NULL;
+  if (!t) return PX_OK;
+  (void)!flush();
+  px_status status = t->status;
+  if (t->untold) px__error_restore(&t->error);
+  here = NULL;
+  px__free(t);
+  return status;
+}

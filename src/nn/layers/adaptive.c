@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// A softmax over many classes (Grave et al. 2017): the head has the frequent ones, and one place
+// for each cluster of rare ones, whose own layers see only the examples that need them.
+#include <math.h>
+#include <stdio.h>
+
+#include "layer_functions.h"
+#include "nn/module/nn_impl.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/norm.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
+
+#define LL(x) ((long long)(x))
+
+static int64_t whole(const px_module *self, const char *name) {
+  return px_value_int(px_module_attribute(self, name));
+}
+
+// ---- making
+
+static px_status check_cutoffs(const px_value *cutoffs, int64_t classes) {
+  int64_t before = 0;
+  for (int i = 0; i < cutoffs->n; before = cutoffs->v.ints[i++])
+    PX_CHECK(cutoffs->v.ints[i] > before && cutoffs->v.ints[i] < classes, PX_VALUE,
+             "cutoffs should be a sequence of unique, positive integers sorted in an increasing "
+             "order, where each value is between 1 and n_classes-1");
+  return PX_OK;
+}
+
+static px_status add_linear(px_module *to, const char *name, const px_module *self, int64_t in,
+                            int64_t out, bool bias) {
+  PX_SCOPED(px_module) layer = NULL;
+  const px_value args[] = {PX_I(in), PX_I(out), PX_B(bias), px_module_attribute(self, "device"),
+                           px_module_attribute(self, "dtype")};
+  PX_TRY(px_module_new(&layer, px_module_kind_find("Linear"), args, NULL));
+  return px_module_register_module(to, name, layer);
+}
+
+static px_status add_clusters(px_module *self, px_module *tail, const int64_t *cutoffs, int count) {
+  double divisor = px__float_of(self, "div_value");
+  int64_t in = whole(self, "in_features");
+  for (int i = 0; i < count; i++) {
+    char name[16];
+    PX_SCOPED(px_module) cluster = NULL;
+    double size = floor((double)in / pow(divisor, i + 1));
+    PX_CHECK(size >= 0 && size < INT32_MAX, PX_VALUE, "div_value %g gives cluster %d no size",
+             divisor, i);
+    snprintf(name, sizeof name, "%d", i);
+    PX_TRY(px_module_new(&cluster, px_module_kind_find("Sequential"), NULL, NULL));
+    PX_TRY(add_linear(cluster, "0", self, in, (int64_t)size, false));
+    PX_TRY(add_linear(cluster, "1", self, (int64_t)size, cutoffs[i + 1] - cutoffs[i], false));
+    PX_TRY(px_module_register_module(tail, name, cluster));
+  }
+  return PX_OK;
+}
+
+static px_status start_again(const char *name, const px_module_entry *entry, px_module *owner,
+                             void *self) {
+  return entry->module == self ? PX_OK : px_module_reset(entry->module);
+}
+
+px_status px__adaptive_init(px_module *self) {
+  PX_SCOPED(px_module) tail = NULL;
+  if (self->stage == PX__STARTS) {  // the entry has counted n_classes among the cutoffs
+    PX_TRY(px_module_set_attribute(self, "n_clusters", PX_I(whole(self, "n_clusters") - 1)));
+    PX_TRY(px_module_set_attribute(self, "head_size", PX_I(whole(self, "head_size") - 1)));
+    return px_module_each(self, PX_ENTRY_MODULE, "", true, false, start_again, self);
+  }
+  px_value given = px_module_attribute(self, "cutoffs");
+  int64_t all[PX__ATTRIBUTE_INTS];
+  int count = given.n;
+  PX_CHECK(count < PX__ATTRIBUTE_INTS, PX_VALUE, "%s takes at most %d cutoffs, not %d",
+           self->kind->name, PX__ATTRIBUTE_INTS - 1, count);
+  PX_TRY(check_cutoffs(&given, whole(self, "n_classes")));
+  memcpy(all, given.v.ints, (size_t)count * sizeof *all);
+  all[count] = whole(self, "n_classes");
+  PX_TRY(add_linear(self, "head", self, whole(self, "in_features"), whole(self, "head_size"),
+                    whole(self, "head_bias")));
+  PX_TRY(px_module_new(&tail, px_module_kind_find("ModuleList"), NULL, NULL));
+  PX_TRY(add_clusters(self, tail, all, count));
+  PX_TRY(px_module_set_attribute(self, "cutoffs", PX_IS(all, count + 1)));
+  return px_module_register_module(self, "tail", tail);
+}
+
+// ---- probabilities
+
+static px_status call_softmax(px_tensor **out, px_module *layer, px_tensor *x) {
+  PX_SCOPED(px_tensor) scores = NULL;
+  PX_TRY(px_module_call(&scores, layer, x));
+  return px_log_softmax(out, scores, -1, PX_DTYPE_NONE);
+}
+static px_status head_of(px_tensor **out, px_module *self, px_tensor *x) {
+  px_module *head;
+  PX_TRY(px__child(&head, self, "head"));
+  return call_softmax(out, head, x);
+}
+static px_status cluster_at(px_module **out, const px_module *self, int i) {
+  px_module *tail;
+  px_module_entry entry;
+  PX_TRY(px__child(&tail, self, "tail"));
+  PX_CHECK(px_module_entry_at(tail, PX_ENTRY_MODULE, i, &entry) && entry.module, PX_INDEX,
+           "index %d is out of range", i);
+  *out = entry.module;
+  return PX_OK;
+}
+
+static px_status add_cluster(px_tensor **all, px_module *self, px_tensor *x, const px_tensor *head,
+                             int i) {
+  PX_SCOPED(px_tensor) own = NULL;
+  PX_SCOPED(px_tensor) place = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  px_module *cluster;
+  px_tensor *joined;
+  PX_TRY(cluster_at(&cluster, self, i));
+  PX_TRY(call_softmax(&own, cluster, x));
+  PX_TRY(px_narrow(&place, head, -1, whole(self, "shortlist_size") + i, 1));
+  PX_TRY(px_add(&part, own, place, px_int(1)));
+  PX_TRY(px_cat(&joined, (px_tensor *[]){*all, part}, 2, -1));
+  px_release(*all);
+  *all = joined;
+  return PX_OK;
+}
+static px_status log_probabilities(px_tensor **out, px_module *self, px_tensor *x) {
+  PX_SCOPED(px_tensor) head = NULL;
+  PX_SCOPED(px_tensor) all = NULL;
+  PX_TRY(head_of(&head, self, x));
+  PX_TRY(px_narrow(&all, head, -1, 0, whole(self, "shortlist_size")));
+  for (int i = 0; i < whole(self, "n_clusters"); i++) PX_TRY(add_cluster(&all, self, x, head, i));
+  *out = PX_MOVE(all);
+  return PX_OK;
+}
+px_status px__adaptive_log_prob(px_tensor **out, px_module *self,
+                                const px__adaptive_log_prob_args *args) {
+  return log_probabilities(out, self, args->input);
+}
+px_status px__adaptive_predict(px_tensor **out, px_module *self,
+                               const px__adaptive_predict_args *args) {
+  PX_SCOPED(px_tensor) all = NULL;
+  PX_TRY(log_probabilities(&all, self, args->input));
+  return px_argmax(out, all, (int64_t[]){-1}, false);
+}
+
+// ---- the loss
+
+static px_status check_shapes(const px_tensor *x, const px_tensor *target) {
+  enum { ROOM = PX_MAX_DIMS * 24 };
+  char text[ROOM];
+  int ndim = px_tensor_ndim(target), wanted = ndim + 1;
+  PX_CHECK(ndim < 2, PX_RUNTIME, "0D or 1D target tensor expected, multi-target not supported");
+  PX_CHECK(ndim == 0 || (px_tensor_ndim(x) && px_tensor_size(x, 0) == px_tensor_size(target, 0)),
+           PX_RUNTIME, "Input and target should have the same size in the batch dimension.");
+  PX_CHECK(px_tensor_ndim(x) == wanted, PX_RUNTIME,
+           "%dD target tensor expects %dD input tensors, but found inputs with size "
+           "torch.Size([%s])",
+           ndim, wanted, px__comma_text(text, ROOM, px_tensor_ndim(x), px_tensor_sizes(x)));
+  return PX_OK;
+}
+
+static px_status check_range(const px_module *self, const px_tensor *target) {
+  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) most = NULL;
+  px_scalar low, high;
+  int64_t classes = whole(self, "n_classes");
+  if (px_tensor_numel(target) == 0) return PX_OK;
+  PX_TRY(px_min(&least, target));
+  PX_TRY(px_max(&most, target));
+  PX_TRY(px_tensor_item(&low, least));
+  PX_TRY(px_tensor_item(&high, most));
+  PX_CHECK(px_scalar_int(low) >= 0 && px_scalar_int(high) < classes, PX_RUNTIME,
+           "Target values should be in [0, %lld], but values in range [%lld, %lld] were found. ",
+           LL(classes - 1), LL(px_scalar_int(low)), LL(px_scalar_int(high)));
+  return PX_OK;
+}
+
+// A batch, the place of each target in the head, and what the clusters add to the head's logarithm.
+typedef struct batch {
+  px_module *self;
+  px_tensor *x, *target, *places, *added;  // places and added are owned
+} batch;
+
+// The examples whose targets are in a cluster; NULL where there are none.
+static px_status rows_of(px_tensor **out, const batch *b, int64_t from, int64_t to) {
+  PX_SCOPED(px_tensor) above = NULL;
+  PX_SCOPED(px_tensor) below = NULL;
+  PX_SCOPED(px_tensor) both = NULL;
+  PX_SCOPED(px_tensor) found = NULL;
+  PX_TRY(px_ge_scalar(&above, b->target, px_int(from)));
+  PX_TRY(px_lt_scalar(&below, b->target, px_int(to)));
+  PX_TRY(px_logical_and(&both, above, below));
+  PX_TRY(px_nonzero(&found, both));
+  *out = NULL;
+  return px_tensor_numel(found) ? px_flatten(out, found, 0, -1) : PX_OK;
+}
+
+static px_status visit_cluster(batch *b, int i) {
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_SCOPED(px_tensor) targets = NULL;
+  PX_SCOPED(px_tensor) inside = NULL;
+  PX_SCOPED(px_tensor) index = NULL;
+  PX_SCOPED(px_tensor) all = NULL;
+  PX_SCOPED(px_tensor) picked = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  px_module *cluster;
+  px_tensor *next;
+  const int64_t *cutoffs = px_module_attribute(b->self, "cutoffs").v.ints;
+  PX_TRY(rows_of(&rows, b, cutoffs[i], cutoffs[i + 1]));
+  if (!rows) return PX_OK;
+  PX_TRY(cluster_at(&cluster, b->self, i));
+  PX_TRY(px_index_select(&part, b->x, 0, rows));
+  PX_TRY(call_softmax(&all, cluster, part));
+  PX_TRY(px_index_select(&targets, b->target, 0, rows));
+  PX_TRY(px_add_scalar(&inside, targets, px_int(-cutoffs[i]), px_int(1)));
+  PX_TRY(px_unsqueeze(&index, inside, 1));
+  PX_TRY(px_gather(&picked, all, 1, index, false));
+  PX_TRY(px_flatten(&flat, picked, 0, -1));
+  PX_TRY(px_index_add(&next, b->added, 0, rows, flat, px_int(1)));
+  px_release(b->added);
+  b->added = next;
+  int64_t place = whole(b->self, "shortlist_size") + i;
+  PX_TRY(px_index_fill(&next, b->places, 0, rows, px_int(place)));
+  px_release(b->places);
+  b->places = next;
+  return PX_OK;
+}
+
+static px_status sum_up(px_tensor **out, batch *b) {
+  PX_SCOPED(px_tensor) head = NULL;
+  PX_SCOPED(px_tensor) index = NULL;
+  PX_SCOPED(px_tensor) picked = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_TRY(head_of(&head, b->self, b->x));
+  PX_TRY(px_new_zeros(&b->added, head, px_tensor_sizes(b->target), 1, PX_DTYPE_NONE, PX_DEVICE_NONE,
+                      false, false));
+  for (int i = 0; i < whole(b->self, "n_clusters"); i++) PX_TRY(visit_cluster(b, i));
+  PX_TRY(px_unsqueeze(&index, b->places, 1));
+  PX_TRY(px_gather(&picked, head, 1, index, false));
+  PX_TRY(px_flatten(&flat, picked, 0, -1));
+  return px_add(out, flat, b->added, px_int(1));
+}
+
+px_status px__adaptive_forward(px_tensor **out, px_module *self,
+                               const px__adaptive_forward_args *args) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) target = NULL;
+  PX_SCOPED(px_tensor) output = NULL;
+  PX_SCOPED(px_tensor) negated = NULL;
+  px_tensor *given = args->input_, *wanted = args->target_;
+  bool batched = px_tensor_ndim(wanted) == 1;
+  PX_TRY(check_shapes(given, wanted));
+  PX_TRY(check_range(self, wanted));
+  if (batched) {
+    x = px_retain(given), target = px_retain(wanted);
+  } else {
+    PX_TRY(px_unsqueeze(&x, given, 0));
+    PX_TRY(px_unsqueeze(&target, wanted, 0));
+  }
+  batch b = {self, x, target, px_retain(target), NULL};
+  px_status status = sum_up(&output, &b);
+  px_release(b.places);
+  px_release(b.added);
+  if (status != PX_OK) return px_error_pass(status, __FILE__, __LINE__, __func__);
+  PX_TRY(px_neg(&negated, output));
+  PX_TRY(px_mean(&out[1], negated, NULL, 0, false, PX_DTYPE_NONE));
+  if (batched) return out[0] = PX_MOVE(output), PX_OK;
+  return px_squeeze_dim(&out[0], output, (int64_t[]){0}, 1);
+}

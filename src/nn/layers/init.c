@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Initialisation of weights, as torch.nn.init draws them. It is not recorded.
+//
+// Kaiming: He et al. 2015, "Delving deep into rectifiers". Xavier: Glorot and Bengio 2010,
+// "Understanding the difficulty of training deep feedforward neural networks".
+#include "conditions.h"
+#include "nn/module/nn_impl.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/random.h"
+#include "phlox/ops/reduce.h"
+
+#include <math.h>
+
+px_status px_init_fans(int64_t *fan_in, int64_t *fan_out, const px_tensor *weight) {
+  PX_GIVEN(fan_in);
+  PX_GIVEN(fan_out);
+  PX_GIVEN(weight);
+  int ndim = px_tensor_ndim(weight);
+  PX_CHECK(ndim >= 2, PX_VALUE,
+           "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions");
+  int64_t field = 1;
+  for (int i = 2; i < ndim; i++) field = px__product(field, px_tensor_size(weight, i));
+  *fan_in = px__product(px_tensor_size(weight, 1), field);
+  *fan_out = px__product(px_tensor_size(weight, 0), field);
+  return PX_OK;
+}
+
+px_status px_init_gain(double *out, const char *nonlinearity, double parameter) {
+  PX_GIVEN(out);
+  PX_GIVEN(nonlinearity);
+  static const struct {
+    const char *name;
+    double gain;
+  } gains[] = {{"linear", 1},
+               {"conv1d", 1},
+               {"conv2d", 1},
+               {"conv3d", 1},
+               {"sigmoid", 1},
+               {"tanh", 5.0 / 3},
+               {"relu", 1.4142135623730951},
+               {"selu", 0.75}};
+  *out = sqrt(2 / (1 + parameter * parameter));
+  if (!strcmp(nonlinearity, "leaky_relu")) return PX_OK;
+  for (size_t i = 0; i < sizeof gains / sizeof *gains; i++)
+    if (!strcmp(gains[i].name, nonlinearity)) return *out = gains[i].gain, PX_OK;
+  PX_FAIL(PX_VALUE, "Unsupported nonlinearity %s", nonlinearity);
+}
+
+// Switches recording off and tells what it was.
+static bool quiet(void) {
+  bool was = px_grad_enabled();
+  px_grad_set_enabled(false);
+  return was;
+}
+
+static px_status loud(bool was, px_status status) {
+  px_grad_set_enabled(was);
+  return status;
+}
+
+px_status px_init_uniform(px_tensor *weight, double from, double to, px_generator *generator) {
+  PX_GIVEN(weight);
+  bool was = quiet();
+  return loud(was, px_uniform_(weight, from, to, generator));
+}
+
+px_status px_init_normal(px_tensor *weight, double mean, double std, px_generator *generator) {
+  PX_GIVEN(weight);
+  bool was = quiet();
+  return loud(was, px_normal_(weight, mean, std, generator));
+}
+
+px_status px_init_constant(px_tensor *weight, double value) {
+  PX_GIVEN(weight);
+  bool was = quiet();
+  return loud(was, px_fill_(weight, px_float(value)));
+}
+
+static px_status kaiming_std(double *out, const px_tensor *weight, double a, bool use_fan_out,
+                             const char *nonlinearity) {
+  int64_t fan_in, fan_out;
+  double gain;
+  PX_TRY(px_init_fans(&fan_in, &fan_out, weight));
+  PX_TRY(px_init_gain(&gain, nonlinearity ? nonlinearity : "leaky_relu", a));
+  *out = gain / sqrt((double)(use_fan_out ? fan_out : fan_in));
+  return PX_OK;
+}
+
+static px_status warn_empty(void) {
+  return px_warn(PX_WARN_USER, "Initializing zero-element tensors is a no-op");
+}
+
+px_status px_init_kaiming_uniform(px_tensor *weight, double a, bool fan_out,
+                                  const char *nonlinearity, px_generator *generator) {
+  PX_GIVEN(weight);
+  double std;
+  if (px_tensor_numel(weight) == 0) return warn_empty();
+  PX_TRY(kaiming_std(&std, weight, a, fan_out, nonlinearity));
+  double bound = sqrt(3.0) * std;
+  return px_init_uniform(weight, -bound, bound, generator);
+}
+
+px_status px_init_kaiming_normal(px_tensor *weight, double a, bool fan_out,
+                                 const char *nonlinearity, px_generator *generator) {
+  PX_GIVEN(weight);
+  double std;
+  if (px_tensor_numel(weight) == 0) return warn_empty();
+  PX_TRY(kaiming_std(&std, weight, a, fan_out, nonlinearity));
+  return px_init_normal(weight, 0, std, generator);
+}
+
+static px_status xavier_std(double *out, const px_tensor *weight, double gain) {
+  int64_t fan_in, fan_out;
+  PX_TRY(px_init_fans(&fan_in, &fan_out, weight));
+  *out = gain * sqrt(2.0 / (double)(fan_in + fan_out));
+  return PX_OK;
+}
+
+px_status px_init_xavier_uniform(px_tensor *weight, double gain, px_generator *generator) {
+  PX_GIVEN(weight);
+  double std;
+  PX_TRY(xavier_std(&std, weight, gain));
+  double bound = sqrt(3.0) * std;
+  return px_init_uniform(weight, -bound, bound, generator);
+}
+
+px_status px_init_xavier_normal(px_tensor *weight, double gain, px_generator *generator) {
+  PX_GIVEN(weight);
+  double std;
+  PX_TRY(xavier_std(&std, weight, gain));
+  return px_init_normal(weight, 0, std, generator);
+}
+
+// ---- normal numbers between two bounds
+
+static double below(double x) { return (1 + erf(x / sqrt(2))) / 2; }
+
+// Draws again where `pending` says so, until nothing is pending.
+typedef struct bounds {
+  double mean, std, a, b, peak;
+  bool likely;  // most normal numbers are between them
+  px_generator *generator;
+} bounds;
+static px_status draw(px_tensor *to, const bounds *r) {
+  return r->likely ? px_normal_(to, r->mean, r->std, r->generator)
+                   : px_uniform_(to, r->a, r->b, r->generator);
+}
+// Which numbers are refused: those outside, or with the probability that the normal density lacks.
+static px_status refused(px_tensor **out, const px_tensor *x, const bounds *r) {
+  PX_SCOPED(px_tensor) low = NULL;
+  PX_SCOPED(px_tensor) high = NULL;
+  PX_SCOPED(px_tensor) moved = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_SCOPED(px_tensor) square = NULL;
+  PX_SCOPED(px_tensor) half = NULL;
+  PX_SCOPED(px_tensor) density = NULL;
+  PX_SCOPED(px_tensor) chance = NULL;
+  if (r->likely) {
+    PX_TRY(px_lt_scalar(&low, x, px_float(r->a)));
+    PX_TRY(px_gt_scalar(&high, x, px_float(r->b)));
+    return px_logical_or(out, low, high);
+  }
+  PX_TRY(px_add_scalar(&moved, x, px_float(-r->mean), px_int(1)));
+  PX_TRY(px_div_scalar(&scaled, moved, px_float(r->std)));
+  PX_TRY(px_mul(&square, scaled, scaled));
+  PX_TRY(px_mul_scalar(&half, square, px_float(-0.5)));
+  PX_TRY(px_add_scalar(&density, half, px_float(-r->peak), px_int(1)));
+  PX_TRY(px_empty_like(&chance, x, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
+  PX_TRY(px_uniform_(chance, 0, 1, r->generator));
+  PX_TRY(px_log_(chance));
+  return px_gt(out, chance, density);
+}
+static px_status draw_between(px_tensor *weight, const bounds *r) {
+  PX_SCOPED(px_tensor) pending = NULL;
+  PX_TRY(draw(weight, r));
+  PX_TRY(refused(&pending, weight, r));
+  for (;;) {
+    PX_SCOPED(px_tensor) any = NULL;
+    PX_SCOPED(px_tensor) other = NULL;
+    PX_SCOPED(px_tensor) chosen = NULL;
+    PX_SCOPED(px_tensor) again = NULL;
+    px_scalar left;
+    px_tensor *both;
+    PX_TRY(px_any(&any, pending, NULL, 0, false));
+    PX_TRY(px_tensor_item(&left, any));
+    if (!px_scalar_int(left)) return PX_OK;
+    PX_TRY(px_empty_like(&other, weight, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
+    PX_TRY(draw(other, r));
+    PX_TRY(px_where(&chosen, pending, other, weight));
+    PX_TRY(px_copy_(weight, chosen, false));
+    PX_TRY(refused(&again, other, r));
+    PX_TRY(px_logical_and(&both, pending, again));
+    px_release(pending);
+    pending = both;
+  }
+}
+px_status px_init_truncated_normal(px_tensor *weight, double mean, double std, double a, double b,
+                                   px_generator *generator) {
+  PX_GIVEN(weight);
+  double part = below((b - mean) / std) - below((a - mean) / std);
+  double mode = fmax(a, fmin(mean, b)), off = (mode - mean) / std;
+  bounds r = {mean, std, a, b, -0.5 * off * off, part > 0.3, generator};
+  PX_CHECK(std > 0 && a < b, PX_VALUE, "trunc_normal_: expected std > 0 and a < b");
+  if (mean < a - 2 * std || mean > b + 2 * std)
+    PX_TRY(px_warn(PX_WARN_USER,
+                   "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The "
+                   "distribution of values may be incorrect."));
+  if (px_tensor_device(weight).type == PX_META || !px_tensor_numel(weight)) return PX_OK;
+  bool was = quiet();
+  return loud(was, draw_between(weight, &r));
+}

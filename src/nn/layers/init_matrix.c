@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Initialisation of weights as matrices: ones on the diagonal, few numbers, vectors at right
+// angles. What has a pattern is made on the host and copied; numbers are drawn where the weight is.
+#include "nn/module/nn_impl.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/random.h"
+#include "phlox/ops/view.h"
+
+#include <math.h>
+
+// Copies numbers, row-major, into a weight, unrecorded.
+static px_status fill(px_tensor *weight, const px_tensor *host) {
+  PX_SCOPED(px_tensor) shaped = NULL;
+  bool recording = px_grad_enabled();
+  px_grad_set_enabled(false);
+  px_status status = px_reshape(&shaped, host, px_tensor_sizes(weight), px_tensor_ndim(weight));
+  if (status == PX_OK) status = px_copy_(weight, shaped, false);
+  px_grad_set_enabled(recording);
+  return status;
+}
+static px_status host_zeros(px_tensor **out, double **numbers, int64_t rows, int64_t columns) {
+  PX_TRY(px_zeros(out, (int64_t[]){rows, columns}, 2, PX_FLOAT64, px_cpu(), false, false));
+  *numbers = px_tensor_data(*out);
+  return PX_OK;
+}
+
+px_status px_init_eye(px_tensor *weight) {
+  PX_GIVEN(weight);
+  double *numbers;
+  PX_SCOPED(px_tensor) host = NULL;
+  PX_CHECK(px_tensor_ndim(weight) == 2, PX_VALUE, "Only tensors with 2 dimensions are supported");
+  int64_t rows = px_tensor_size(weight, 0), columns = px_tensor_size(weight, 1);
+  PX_TRY(host_zeros(&host, &numbers, rows, columns));
+  for (int64_t i = 0; i < rows && i < columns; i++) numbers[i * columns + i] = 1;
+  return fill(weight, host);
+}
+
+// A one in the middle of each kernel that keeps a channel.
+px_status px_init_dirac(px_tensor *weight, int64_t groups) {
+  PX_GIVEN(weight);
+  int ndim = px_tensor_ndim(weight);
+  int64_t field = 1, middle = 0;
+  double *numbers;
+  PX_SCOPED(px_tensor) host = NULL;
+  PX_CHECK(ndim >= 3 && ndim <= 5, PX_VALUE,
+           "Only tensors with 3, 4, or 5 dimensions are supported");
+  int64_t rows = px_tensor_size(weight, 0), columns = px_tensor_size(weight, 1);
+  PX_CHECK(groups > 0 && rows % groups == 0, PX_VALUE, "dim 0 must be divisible by groups");
+  if (px_tensor_numel(weight) == 0) return PX_OK;
+  for (int d = 2; d < ndim; d++) {
+    int64_t size = px_tensor_size(weight, d);
+    field *= size, middle = middle * size + size / 2;
+  }
+  int64_t each = rows / groups, most = each < columns ? each : columns;
+  PX_TRY(host_zeros(&host, &numbers, rows, columns * field));
+  for (int64_t g = 0; g < groups; g++)
+    for (int64_t c = 0; c < most; c++) numbers[((g * each + c) * columns + c) * field + middle] = 1;
+  return fill(weight, host);
+}
+
+// So many of each column's numbers are 0, the others normal.
+px_status px_init_sparse(px_tensor *weight, double sparsity, double std, px_generator *generator) {
+  PX_GIVEN(weight);
+  PX_SCOPED(px_tensor) host = NULL;
+  double *numbers;
+  PX_CHECK(px_tensor_ndim(weight) == 2, PX_VALUE, "Only tensors with 2 dimensions are supported");
+  int64_t rows = px_tensor_size(weight, 0), columns = px_tensor_size(weight, 1);
+  if (px_tensor_numel(weight) == 0) return PX_OK;
+  double wanted = ceil(sparsity * (double)rows);
+  int64_t zeros = wanted < 0 ? 0 : wanted > (double)rows ? rows : (int64_t)wanted;
+  PX_TRY(px_init_normal(weight, 0, std, generator));
+  PX_TRY(px_to(&host, weight, PX_FLOAT64, px_cpu(), false, true));
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) packed = NULL;
+  PX_TRY(px_tensor_detach(&plain, host));
+  PX_TRY(px_contiguous(&packed, plain));
+  numbers = px_tensor_data(packed);
+  for (int64_t c = 0; c < columns; c++) {
+    PX_SCOPED(px_tensor) order = NULL;
+    int64_t *at;
+    PX_TRY(px_randperm(&order, rows, NULL, PX_INT64, px_cpu(), false, false));
+    at = px_tensor_data(order);
+    for (int64_t k = 0; k < zeros; k++) numbers[at[k] * columns + c] = 0;
+  }
+  return fill(weight, packed);
+}
+
+// ---- vectors at right angles
+
+// Takes from vector k what points along those before it, twice for the digits' sake, and makes its
+// length 1. The vectors are `n` long and lie one after another.
+static void straighten(double *vectors, int64_t k, int64_t n) {
+  double *own = vectors + k * n, length = 0;
+  for (int turn = 0; turn < 2; turn++)
+    for (int64_t j = 0; j < k; j++) {
+      const double *other = vectors + j * n;
+      double along = 0;
+      for (int64_t i = 0; i < n; i++) along += own[i] * other[i];
+      for (int64_t i = 0; i < n; i++) own[i] -= along * other[i];
+    }
+  for (int64_t i = 0; i < n; i++) length += own[i] * own[i];
+  length = sqrt(length);
+  for (int64_t i = 0; length > 0 && i < n; i++) own[i] /= length;
+}
+
+// Saxe et al. 2013, "Exact solutions to the nonlinear dynamics of learning in deep linear neural
+// networks".
+px_status px_init_orthogonal(px_tensor *weight, double gain, px_generator *generator) {
+  PX_GIVEN(weight);
+  PX_SCOPED(px_tensor) drawn = NULL;
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) host = NULL;
+  PX_SCOPED(px_tensor) packed = NULL;
+  double *numbers;
+  PX_CHECK(px_tensor_ndim(weight) >= 2, PX_VALUE,
+           "Only tensors with 2 or more dimensions are supported");
+  if (px_tensor_numel(weight) == 0) return PX_OK;
+  int64_t rows = px_tensor_size(weight, 0), columns = px_tensor_numel(weight) / rows;
+  bool wide = rows < columns;  // then the rows are the vectors
+  PX_TRY(px_tensor_empty(&drawn, 2, (int64_t[]){rows, columns}, px_tensor_dtype(weight),
+                         px_tensor_device(weight)));
+  PX_TRY(px_normal_(drawn, 0, 1, generator));
+  PX_TRY(px_transpose(&turned, drawn, 0, 1));
+  PX_TRY(px_to(&host, wide ? drawn : turned, PX_FLOAT64, px_cpu(), false, true));
+  PX_TRY(px_contiguous(&packed, host));
+  numbers = px_tensor_data(packed);
+  int64_t count = wide ? rows : columns, n = wide ? columns : rows;
+  for (int64_t k = 0; k < count; k++) straighten(numbers, k, n);
+  for (int64_t i = 0; i < count * n; i++) numbers[i] *= gain;
+  if (wide) return fill(weight, packed);
+  PX_SCOPED(px_tensor) back = NULL;
+  PX_TRY(px_transpose(&back, packed, 0, 1));
+  return fill(weight, back);
+}

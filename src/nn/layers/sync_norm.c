@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batch norm over the batches of all ranks of a communicator.
+//
+// Forward, each rank tells its count, mean and variance of each channel, and all compute the same
+// statistics of the whole. Backward, the two sums over the batch that the gradient of the input
+// needs are summed over the ranks; those of weight and bias are this rank's, which
+// DistributedDataParallel averages as all others. Statistics are of float32 at least.
+#include "nn/module/nn_impl.h"
+#include "phlox/comm.h"
+#include "phlox/distributed.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/norm.h"
+#include "phlox/ops/powers.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/statistics.h"
+#include "phlox/ops/view.h"
+
+typedef struct sync_norm {
+  px_comm *comm;
+  px_saved *input, *weight;  // weight may be NULL
+  px_tensor *mean, *invstd;  // of the whole batch, as `wide` views
+  double count;
+  bool input_grad;
+} sync_norm;
+
+static void sync_norm_release(void *context) {
+  sync_norm *self = context;
+  px_release(self->comm);
+  px_release(self->input);
+  px_release(self->weight);
+  px_release(self->mean);
+  px_release(self->invstd);
+  px_free(self);
+}
+
+// ---- shapes
+
+// All dimensions but that of the channels.
+static int batch_dims(int64_t *dims, const px_tensor *x) {
+  int n = 0;
+  for (int d = 0; d < px_tensor_ndim(x); d++)
+    if (d != 1) dims[n++] = d;
+  return n;
+}
+
+// A vector of channels as one that is multiplied with x.
+static px_status wide(px_tensor **out, px_tensor *channels, const px_tensor *x) {
+  int64_t sizes[PX_MAX_DIMS];
+  for (int d = 0; d < px_tensor_ndim(x); d++) sizes[d] = d == 1 ? px_tensor_size(x, 1) : 1;
+  return px_reshape(out, channels, sizes, px_tensor_ndim(x));
+}
+
+static px_status sum_batch(px_tensor **out, px_tensor *x) {
+  int64_t dims[PX_MAX_DIMS];
+  int n = batch_dims(dims, x);
+  return px_sum(out, x, dims, n, false, PX_DTYPE_NONE);
+}
+
+static px_dtype wide_dtype(const px_tensor *x) {
+  return px_tensor_dtype(x) == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
+}
+
+static px_status widened(px_tensor **out, px_tensor *x) {
+  return px_to(out, x, wide_dtype(x), PX_DEVICE_NONE, false, false);
+}
+
+// ---- statistics
+
+// Mean, variance and count of this rank: rows of the channels, and zero where the batch is empty.
+static px_status own_moments(px_tensor **out, px_tensor *x, int64_t channels, int64_t count) {
+  int64_t dims[PX_MAX_DIMS], sizes[] = {3, channels};
+  PX_SCOPED(px_tensor) rows = NULL;
+  int n = batch_dims(dims, x);
+  PX_TRY(px_full(&rows, sizes, 2, px_float((double)count), px_tensor_dtype(x), px_tensor_device(x),
+                 false, false));
+  if (!count) return *out = PX_MOVE(rows), PX_OK;
+  PX_SCOPED(px_list) pair = NULL;
+  PX_TRY(px_var_mean(&pair, x, dims, n, px_int(0), false));
+  for (int i = 0; i < 2; i++) {
+    PX_SCOPED(px_tensor) row = NULL;
+    PX_TRY(px_select(&row, rows, 0, i));
+    PX_TRY(px_copy_(row, px_list_get(pair, 1 - i), false));
+  }
+  *out = PX_MOVE(rows);
+  return PX_OK;
+}
+
+static px_status gather(px_tensor **out, px_comm *comm, px_tensor *rows) {
+  PX_SCOPED(px_work) work = NULL;
+  PX_SCOPED(px_tensor) all = NULL;
+  int64_t sizes[] = {px_comm_size(comm), 3, px_tensor_size(rows, 1)};
+  PX_TRY(px_tensor_empty(&all, 3, sizes, px_tensor_dtype(rows), px_tensor_device(rows)));
+  px_collective collective = {
+      .op = PX_ALL_GATHER, .inputs = &rows, .input_count = 1, .outputs = &all, .output_count = 1};
+  PX_TRY(px_comm_run(&work, comm, &collective));
+  PX_TRY(px_work_wait(work, 0));
+  *out = PX_MOVE(all);
+  return PX_OK;
+}
+
+// The mean over all elements of what each rank's elements have on the average.
+static px_status weigh(px_tensor **out, px_tensor *values, px_tensor *shares) {
+  PX_SCOPED(px_tensor) product = NULL;
+  int64_t ranks = 0;
+  PX_TRY(px_mul(&product, values, shares));
+  return px_sum(out, product, &ranks, 1, false, PX_DTYPE_NONE);
+}
+
+static px_status all_moments(px_tensor **mean, px_tensor **var, double *count, px_tensor *all) {
+  PX_SCOPED(px_tensor)
+  means = NULL, *vars = NULL, *counts = NULL, *shares = NULL, *total = NULL, *first = NULL;
+  PX_SCOPED(px_tensor) away = NULL, *square = NULL, *spread = NULL;
+  int64_t ranks = 0;
+  px_scalar number;
+  PX_TRY(px_select(&means, all, 1, 0));
+  PX_TRY(px_select(&vars, all, 1, 1));
+  PX_TRY(px_select(&counts, all, 1, 2));
+  PX_TRY(px_sum(&total, counts, &ranks, 1, false, PX_DTYPE_NONE));
+  PX_TRY(px_select(&first, total, 0, 0));
+  PX_TRY(px_tensor_item(&number, first));
+  *count = px_scalar_float(number);
+  PX_CHECK(*count > 0, PX_VALUE, "SyncBatchNorm: the batches of all ranks are empty");
+  PX_TRY(px_div(&shares, counts, total));
+  PX_TRY(weigh(mean, means, shares));
+  PX_TRY(px_sub(&away, means, *mean, px_int(1)));
+  PX_TRY(px_square(&square, away));
+  PX_TRY(px_add(&spread, square, vars, px_int(1)));
+  return weigh(var, spread, shares);
+}
+
+// running = running * (1 - momentum) + value * momentum
+static px_status follow(px_tensor *running, px_tensor *value, double momentum, double scale) {
+  PX_SCOPED(px_tensor) fitting = NULL;
+  if (!running) return PX_OK;
+  PX_TRY(px_to(&fitting, value, px_tensor_dtype(running), PX_DEVICE_NONE, false, false));
+  PX_TRY(px_mul_scalar_(running, px_float(1 - momentum)));
+  return px_add_(running, fitting, px_float(momentum * scale));
+}
+
+// ---- backward
+
+static px_status sum_over_ranks(px_comm *comm, px_tensor *tensor) {
+  PX_SCOPED(px_work) work = NULL;
+  px_collective all = {.op = PX_ALL_REDUCE, .outputs = &tensor, .output_count = 1};
+  PX_TRY(px_comm_run(&work, comm, &all));
+  return px_work_wait(work, 0);
+}
+
+// (dy - mean(dy) - xhat * mean(dy * xhat)) * invstd * weight, with means over all ranks.
+static px_status input_grad(px_tensor **out, const sync_norm *self, px_tensor *grad,
+                            px_tensor *normal, px_tensor *sums, px_tensor *weight) {
+  PX_SCOPED(px_tensor)
+  first = NULL, *second = NULL, *wide_first = NULL, *wide_second = NULL, *along = NULL;
+  PX_SCOPED(px_tensor) centred = NULL, *whole = NULL, *scale = NULL;
+  PX_TRY(sum_over_ranks(self->comm, sums));
+  PX_TRY(px_mul_scalar_(sums, px_float(1 / self->count)));
+  PX_TRY(px_select(&first, sums, 0, 0));
+  PX_TRY(px_select(&second, sums, 0, 1));
+  PX_TRY(wide(&wide_first, first, grad));
+  PX_TRY(wide(&wide_second, second, grad));
+  PX_TRY(px_mul(&along, normal, wide_second));
+  PX_TRY(px_sub(&centred, grad, wide_first, px_int(1)));
+  PX_TRY(px_sub_(centred, along, px_int(1)));
+  PX_TRY(px_mul_(centred, self->invstd));
+  if (!weight) return *out = PX_MOVE(centred), PX_OK;
+  PX_TRY(widened(&whole, weight));
+  PX_TRY(wide(&scale, whole, grad));
+  PX_TRY(px_mul_(centred, scale));
+  *out = PX_MOVE(centred);
+  return PX_OK;
+}
+
+static px_status narrowed(px_tensor **out, px_tensor *grad, const px_tensor *like) {
+  return px_to(out, grad, px_tensor_dtype(like), PX_DEVICE_NONE, false, false);
+}
+
+static px_status sync_norm_backward(px_tensor **grads, int input_count, px_tensor *const *outputs,
+                                    int output_count, void *context) {
+  const sync_norm *self = context;
+  PX_SCOPED(px_tensor)
+  input = NULL, *weight = NULL, *x = NULL, *dy = NULL, *normal = NULL, *product = NULL;
+  PX_SCOPED(px_tensor) bias_grad = NULL, *weight_grad = NULL, *sums = NULL, *wide_grad = NULL;
+  PX_TRY(px_saved_unpack(&input, self->input, "SyncBatchNormBackward"));
+  if (self->weight) PX_TRY(px_saved_unpack(&weight, self->weight, "SyncBatchNormBackward"));
+  PX_TRY(widened(&x, input));
+  PX_TRY(widened(&dy, outputs[0]));
+  PX_TRY(px_sub(&normal, x, self->mean, px_int(1)));
+  PX_TRY(px_mul_(normal, self->invstd));
+  PX_TRY(px_mul(&product, dy, normal));
+  PX_TRY(sum_batch(&bias_grad, dy));
+  PX_TRY(sum_batch(&weight_grad, product));
+  px_tensor *both[] = {bias_grad, weight_grad};
+  PX_TRY(px_stack(&sums, both, 2, 0));
+  if (self->input_grad) {
+    PX_TRY(input_grad(&wide_grad, self, dy, normal, sums, weight));
+    PX_TRY(narrowed(&grads[0], wide_grad, input));
+  }
+  if (weight) PX_TRY(narrowed(&grads[1], weight_grad, weight));
+  if (weight) PX_TRY(narrowed(&grads[2], bias_grad, weight));
+  return PX_OK;
+}
+
+// ---- forward
+
+static px_status remember(sync_norm *self, px_comm *comm, px_tensor *input, px_tensor *weight,
+                          px_tensor *mean, px_tensor *var, double eps) {
+  PX_SCOPED(px_tensor) invstd = NULL, *sum = NULL;
+  self->comm = px_retain(comm);
+  self->input_grad = px_tensor_requires_grad(input);
+  PX_TRY(px_saved_new(&self->input, input, false));
+  if (weight) PX_TRY(px_saved_new(&self->weight, weight, false));
+  PX_TRY(px_add_scalar(&sum, var, px_float(eps), px_int(1)));
+  PX_TRY(px_rsqrt(&invstd, sum));
+  PX_TRY(wide(&self->mean, mean, input));
+  return wide(&self->invstd, invstd, input);
+}
+
+static px_status normalise(px_tensor **out, sync_norm *self, px_comm *comm, px_tensor *input,
+                           px_tensor *const *running, px_tensor *weight, px_tensor *bias,
+                           double momentum, double eps) {
+  PX_SCOPED(px_tensor) x = NULL, *own = NULL, *all = NULL, *mean = NULL, *var = NULL;
+  int64_t channels = px_tensor_size(input, 1);
+  PX_TRY(widened(&x, input));
+  PX_TRY(own_moments(&own, x, channels, px_tensor_numel(input) / channels));
+  PX_TRY(gather(&all, comm, own));
+  PX_TRY(all_moments(&mean, &var, &self->count, all));
+  PX_TRY(remember(self, comm, input, weight, mean, var, eps));
+  double unbiased = self->count > 1 ? self->count / (self->count - 1) : 1;
+  PX_TRY(px_batch_norm(out, input, mean, var, weight, bias, false, momentum, eps));
+  PX_TRY(follow(running[0], mean, momentum, 1));
+  return follow(running[1], var, momentum, unbiased);
+}
+
+static px_status check_channels(const px_tensor *input, px_tensor *const *given) {
+  static const char *const names[] = {"running_mean", "running_var", "weight", "bias"};
+  int64_t channels = px_tensor_size(input, 1);
+  PX_CHECK(channels > 0, PX_VALUE, "SyncBatchNorm number of input channels should be non-zero");
+  for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
+    PX_CHECK(!given[i] || px_tensor_numel(given[i]) == channels, PX_RUNTIME,
+             "%s should contain %lld elements not %lld", names[i], (long long)channels,
+             (long long)px_tensor_numel(given[i]));
+  return PX_OK;
+}
+
+px_status px_sync_batch_norm(px_tensor **out, px_comm *comm, px_tensor *input,
+                             px_tensor *running_mean, px_tensor *running_var, px_tensor *weight,
+                             px_tensor *bias, double momentum, double eps) {
+  static const px_function function = {"SyncBatchNormBackward", sync_norm_backward,
+                                       sync_norm_release, NULL};
+  PX_GIVEN(out);
+  PX_GIVEN(comm);
+  PX_GIVEN(input);
+  PX_CHECK(px_tensor_ndim(input) >= 2, PX_VALUE, "expected at least 2D input (got %dD input)",
+           px_tensor_ndim(input));
+  PX_CHECK(px_dtype_is_float(px_tensor_dtype(input)), PX_VALUE,
+           "SyncBatchNorm takes floating-point tensors, not %s",
+           px_dtype_name(px_tensor_dtype(input)));
+  PX_TRY(check_channels(input, (px_tensor *[]){running_mean, running_var, weight, bias}));
+  sync_norm *self;
+  px_tensor *inputs[] = {input, weight, bias}, *running[] = {running_mean, running_var};
+  PX_TRY(px_alloc((void **)&self, sizeof *self));
+  *out = NULL;
+  bool was = px_grad_enabled();
+  px_grad_set_enabled(false);
+  px_status status = normalise(out, self, comm, input, running, weight, bias, momentum, eps);
+  px_grad_set_enabled(was);
+  if (status != PX_OK) {
+    sync_norm_release(self);
+    px_release(*out);
+    *out = NULL;
+    return status;
+  }
+  status = px_function_record(&function, self, 3, inputs, 1, out);
+  if (status == PX_OK) return PX_OK;
+  px_release(*out);
+  *out = NULL;
+  return status;
+}
+
+// ---- the layer
+
+static px_sync_norm_choice chosen;  // atomic
+
+void px_sync_norm_choose(px_sync_norm_choice choice) {
+  __atomic_store_n(&chosen, choice, __ATOMIC_RELEASE);
+}
+
+px_status px__sync_norm_comm(px_comm **out, px_module *layer) {
+  px_sync_norm_choice choice = __atomic_load_n(&chosen, __ATOMIC_ACQUIRE);
+  PX_SCOPED(px_comm) comm = NULL;
+  *out = NULL;
+  if (choice) PX_TRY(choice(&comm, layer));
+  if (comm && px_comm_size(comm) > 1) *out = PX_MOVE(comm);
+  return PX_OK;
+}

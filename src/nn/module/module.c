@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules: making them, their entries and attributes.
+#include "nn/module/nn_impl.h"
+#include "phlox/names.h"
+
+px_status px__nn_grow(void **items, int *room, int count, size_t size) {
+  if (count < *room) return PX_OK;
+  int more = *room ? *room * 2 : 4;
+  PX_TRY(px_realloc(items, (size_t)more * size));
+  *room = more;
+  return PX_OK;
+}
+
+static _Thread_local int nest;  // of calls and walks of modules, on this thread
+
+px_status px__nn_enter(const px_module *self) {
+  enum { DEEPEST = 1000 };
+  PX_CHECK(nest < DEEPEST, PX_RECURSION, "%s: modules are nested deeper than %d", self->kind->name,
+           DEEPEST);
+  nest++;
+  return PX_OK;
+}
+void px__nn_leave(void) { nest--; }
+
+static void entry_clear(px__entry *entry) {
+  px_free(entry->name);
+  px_release(entry->tensor);
+  px_release(entry->module);
+}
+
+void (*px__nn_ended)(const px_module *self);
+static void module_end(px_module *self) {
+  void (*ended)(const px_module *) = __atomic_load_n(&px__nn_ended, __ATOMIC_ACQUIRE);
+  if (ended) ended(self);
+  for (int i = 0; i < self->entry_count; i++) entry_clear(&self->entries[i]);
+  for (int i = 0; i < self->attribute_count; i++) {
+    px_free(self->attributes[i].name);
+    px_free(self->attributes[i].text);
+  }
+  for (int i = 0; i < self->hook_count; i++)
+    if (self->hooks[i].release) self->hooks[i].release(self->hooks[i].context);
+  if (self->kind->release) self->kind->release(self->context);
+  px_free(self->entries);
+  px_free(self->attributes);
+  px_free(self->hooks);
+  px_object_end(self);
+  px_free(self);
+}
+
+// Without recursion, so that modules may be nested as deep as memory lasts: those that end because
+// their parent does wait in a list.
+static void module_destroy(void *object) {
+  static _Thread_local px_module *waiting;
+  static _Thread_local bool ending;
+  px_module *self = object;
+  self->next_waiting = waiting;
+  waiting = self;
+  if (ending) return;
+  ending = true;
+  while ((self = waiting)) {
+    waiting = self->next_waiting;
+    module_end(self);
+  }
+  ending = false;
+}
+
+static const px_class module_class = {"module", module_destroy};
+
+static px_status attribute_set(px_module *self, const char *name, px_value value);
+
+// What becomes the attribute: the argument, or the default. A number in the place of a list is a
+// list that prints as a number.
+static px_value argument_of(const px_param *param, const px_value *given) {
+  px_value value = given ? *given : param->fallback;
+  if (param->kind != PX_ARG_INTS) return value;
+  if (!given && value.n == 1 && param->fallback_text && *param->fallback_text != '[')
+    value.category = 'i';
+  if (given && given->kind == PX_ARG_INT) {
+    value = PX_IS(&given->v.i, 1);
+    value.category = 'i';
+  }
+  return value;
+}
+
+static px_status set_arguments(px_module *self, const px_value *args) {
+  for (int i = 0; i < self->kind->param_count; i++) {
+    const px_param *param = &self->kind->params[i];
+    bool none = args && args[i].kind == PX_ARG_NONE && args[i].category == 'n' && param->optional;
+    bool given = none || (args && args[i].kind != PX_ARG_NONE);
+    PX_CHECK(given || param->has_default || param->optional, PX_TYPE,
+             "%s.__init__() missing 1 required positional argument: '%s'", self->kind->name,
+             param->name);
+    PX_TRY(attribute_set(self, param->name, argument_of(param, given ? &args[i] : NULL)));
+  }
+  return PX_OK;
+}
+
+// What is nearest to what this thread's px_module_kind_find did not find: a name of a kind.
+static _Thread_local const char *nearest_kind;
+
+void px__kind_missed(const char *name, const char *nearest) {
+  px_name_miss(&module_class, name);
+  nearest_kind = nearest;
+}
+
+px_status px_module_new(px_module **out, const px_module_kind *kind, const px_value *args,
+                        void *context) {
+  PX_GIVEN(out);
+  *out = NULL;
+  const char *missed = kind ? NULL : px_name_missed(&module_class);
+  PX_CHECK(!missed, PX_ATTRIBUTE, "there is no module kind '%s': the nearest name is %s", missed,
+           nearest_kind);
+  PX_GIVEN(kind);
+  px_module *made;
+  PX_TRY(px_alloc((void **)&made, sizeof *made));
+  px_object_init(made, &module_class);
+  made->kind = kind;
+  made->training = true;
+  PX_SCOPED(px_module) self = made;
+  PX_TRY(set_arguments(self, args));
+  if (kind->init) PX_TRY(kind->init(self));
+  self->context = context;  // taken over only now: a failing call leaves it with the caller
+  *out = PX_MOVE(self);
+  return PX_OK;
+}
+
+px_status px_module_adopt_kind(px_module *self, const px_module_kind *kind) {
+  PX_GIVEN(self);
+  PX_GIVEN(kind);
+  PX_CHECK(self->kind->lazy || (!self->entry_count && !self->attribute_count), PX_VALUE,
+           "only an empty or a lazy module takes another kind");
+  self->kind = kind;
+  return PX_OK;
+}
+
+const px_module_kind *px_module_kind_of(const px_module *self) { return self->kind; }
+void *px_module_context(const px_module *self) { return self->context; }
+void *px_module_user(const px_module *self) { return self->user; }
+void px_module_set_user(px_module *self, void *user) { self->user = user; }
+void px_module_set_forward(px_module *self, px_module_function forward) { self->forward = forward; }
+void px_module_set_invoke(px_module *self, px_module_invoker invoke) { self->invoke = invoke; }
+bool px_module_training(const px_module *self) { return self->training; }
+void px_module_set_training(px_module *self, bool training) { self->training = training; }
+
+// ---- attributes
+
+static px__attribute *attribute_find(const px_module *self, const char *name) {
+  for (int i = 0; i < self->attribute_count; i++)
+    if (!strcmp(self->attributes[i].name, name)) return &self->attributes[i];
+  return NULL;
+}
+
+static px_status attribute_store(px__attribute *at, px_value value) {
+  char *text = NULL;
+  if (value.kind == PX_ARG_TEXT) PX_TRY(px_strdup(&text, value.v.text));
+  if (value.kind == PX_ARG_INTS) {
+    memmove(at->ints, value.v.ints, (size_t)value.n * sizeof(int64_t));
+    value.v.ints = at->ints;
+  }
+  px_free(at->text);
+  at->text = text;
+  if (text) value.v.text = text;
+  at->value = value;
+  return PX_OK;
+}
+
+// Lists point into the array of attributes, which moves when it grows.
+static void attributes_moved(px_module *self) {
+  for (int i = 0; i < self->attribute_count; i++)
+    if (self->attributes[i].value.kind == PX_ARG_INTS)
+      self->attributes[i].value.v.ints = self->attributes[i].ints;
+}
+
+static px_status attribute_set(px_module *self, const char *name, px_value value) {
+  PX_CHECK(value.kind != PX_ARG_INTS || (value.n >= 0 && value.n <= PX__ATTRIBUTE_INTS), PX_VALUE,
+           "a module's attribute holds at most %d integers, but '%s' has %d", PX__ATTRIBUTE_INTS,
+           name, value.n);
+  px__attribute *at = attribute_find(self, name);
+  if (at) return attribute_store(at, value);
+  PX_TRY(px__nn_grow((void **)&self->attributes, &self->attribute_room, self->attribute_count,
+                     sizeof *at));
+  attributes_moved(self);
+  px__attribute fresh = {0};
+  PX_TRY(px_strdup(&fresh.name, name));
+  at = &self->attributes[self->attribute_count];
+  *at = fresh;
+  px_status status = attribute_store(at, value);
+  if (status != PX_OK)
+    px_free(fresh.name);
+  else
+    self->attribute_count++;
+  return status;
+}
+
+// Attributes own no objects: those of a constructor's arguments are its init's to take over.
+px_status px_module_set_attribute(px_module *self, const char *name, px_value value) {
+  PX_GIVEN(self);
+  PX_GIVEN(name);
+  PX_CHECK(
+      value.kind != PX_ARG_TENSOR && value.kind != PX_ARG_TENSORS && value.kind != PX_ARG_GENERATOR,
+      PX_TYPE, "a module's attribute '%s' cannot be a %s", name, px_arg_name(value.kind));
+  return attribute_set(self, name, value);
+}
+
+px_value px_module_attribute(const px_module *self, const char *name) {
+  px__attribute *at = attribute_find(self, name);
+  return at ? at->value : PX_NONE();
+}
+
+double px__float_of(const px_module *self, const char *name) {
+  return px_value_float(px_module_attribute(self, name));
+}
+
+// ---- entries
+
+static int entry_find(const px_module *self, const char *name) {
+  for (int i = 0; i < self->entry_count; i++)
+    if (!strcmp(self->entries[i].name, name)) return i;
+  return -1;
+}
+
+px_tensor *px__tensor_of(const px_module *self, const char *name) {
+  int i = entry_find(self, name);
+  return i < 0 ? NULL : self->entries[i].tensor;
+}
+
+static px_status name_check(const char *sort, const char *name) {
+  PX_CHECK(name && *name, PX_KEY, "%s name can't be empty string \"\"", sort);
+  bool given = !strcmp(sort, "module");  // of these PyTorch tells the name
+  PX_CHECK(!strchr(name, '.'), PX_KEY, "%s name can't contain \".\"%s%s", sort,
+           given ? ", got: " : "", given ? name : "");
+  return PX_OK;
+}
+
+// Puts an entry in its place, or at the end. References to tensor and module are taken over.
+static px_status entry_put(px_module *self, const px__entry *fresh) {
+  int i = entry_find(self, fresh->name);
+  if (i >= 0) {
+    PX_CHECK(self->entries[i].sort == fresh->sort, PX_KEY, "attribute '%s' already exists",
+             fresh->name);
+    px__entry old = self->entries[i];
+    self->entries[i] = *fresh;
+    self->entries[i].name = old.name;
+    px_release(old.tensor);
+    px_release(old.module);
+    return PX_OK;
+  }
+  PX_TRY(px__nn_grow((void **)&self->entries, &self->entry_room, self->entry_count, sizeof *fresh));
+  char *name;
+  PX_TRY(px_strdup(&name, fresh->name));
+  self->entries[self->entry_count] = *fresh;
+  self->entries[self->entry_count++].name = name;
+  return PX_OK;
+}
+
+static px_status entry_register(px_module *self, px__entry entry) {
+  px_retain(entry.tensor);
+  px_retain(entry.module);
+  px_status status = entry_put(self, &entry);
+  if (status == PX_OK) return PX_OK;
+  px_release(entry.tensor);
+  px_release(entry.module);
+  return px_error_pass(status, __FILE__, __LINE__, __func__);
+}
+
+px_status px_module_register_parameter(px_module *self, const char *name, px_tensor *parameter) {
+  PX_GIVEN(self);
+  PX_GIVEN(name);
+  PX_TRY(name_check("parameter", name));
+  if (parameter) {
+    PX_CHECK(px_tensor_is_leaf(parameter), PX_VALUE,
+             "Cannot assign non-leaf Tensor to parameter '%s'. Model parameters must be created "
+             "explicitly. To express '%s' as a function of another Tensor, compute the value in "
+             "the forward() method.",
+             name, name);
+    px_tensor_set_parameter(parameter, true);
+  }
+  px__entry entry = {(char *)name, PX_ENTRY_PARAMETER, true, parameter, NULL};
+  return entry_register(self, entry);
+}
+
+px_status px_module_register_buffer(px_module *self, const char *name, px_tensor *buffer,
+                                    bool persistent) {
+  PX_GIVEN(self);
+  PX_GIVEN(name);
+  PX_TRY(name_check("buffer", name));
+  px__entry entry = {(char *)name, PX_ENTRY_BUFFER, persistent, buffer, NULL};
+  return entry_register(self, entry);
+}
+
+px_status px_module_register_module(px_module *self, const char *name, px_module *child) {
+  PX_GIVEN(self);
+  PX_GIVEN(name);
+  PX_TRY(name_check("module", name));
+  px__entry entry = {(char *)name, PX_ENTRY_MODULE, true, NULL, child};
+  return entry_register(self, entry);
+}
+
+// At its place if the sort stays, else at the end.
+px_status px_module_put(px_module *self, const px_module_entry *entry) {
+  PX_GIVEN(self);
+  PX_GIVEN(entry);
+  PX_GIVEN(entry->name);
+  int i = entry_find(self, entry->name);
+  px__entry fresh = {(char *)entry->name, entry->sort, entry->persistent, entry->tensor,
+                     entry->module};
+  if (i < 0 || self->entries[i].sort == entry->sort) return entry_register(self, fresh);
+  px_retain(entry->tensor);
+  px_retain(entry->module);
+  px__entry old = self->entries[i];
+  fresh.name = old.name;
+  memmove(&self->entries[i], &self->entries[i + 1],
+          (size_t)(self->entry_count - 1 - i) * sizeof fresh);
+  self->entries[self->entry_count - 1] = fresh;
+  px_release(old.tensor);
+  px_release(old.module);
+  return PX_OK;
+}
+
+px_status px_module_remove(px_module *self, const char *name) {
+  PX_GIVEN(self);
+  PX_GIVEN(name);
+  int i = entry_find(self, name);
+  PX_CHECK(i >= 0, PX_ATTRIBUTE, "'%s' object has no attribute '%s'", self->kind->name, name);
+  px__entry old = self->entries[i];
+  memmove(&self->entries[i], &self->entries[i + 1], (size_t)(--self->entry_count - i) * sizeof old);
+  entry_clear(&old);
+  return PX_OK;
+}
+
+static px_module_entry entry_shown(const px__entry *entry) {
+  return (px_module_entry){entry->name, entry->sort, entry->persistent, entry->tensor,
+                           entry->module};
+}
+
+bool px_module_entry_at(const px_module *self, int sorts, int i, px_module_entry *out) {
+  enum { ALL = PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER | PX_ENTRY_MODULE };
+  int first = sorts == ALL && i > 0 ? i : 0;  // at once
+  i -= first;
+  for (int k = first; k < self->entry_count; k++) {
+    if (!((int)self->entries[k].sort & sorts) || i-- > 0) continue;
+    *out = entry_shown(&self->entries[k]);
+    return true;
+  }
+  return false;
+}
+
+bool px_module_entry_find(const px_module *self, const char *name, px_module_entry *out) {
+  int i = entry_find(self, name);
+  if (i >= 0) *out = entry_shown(&self->entries[i]);
+  return i >= 0;
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Walking a module and its children: parameters, buffers, modes, moves.
+#include "nn/module/nn_impl.h"
+#include "phlox/ops/copy.h"
+
+#include <stdio.h>
+
+enum { NAME_ROOM = 512 };
+
+typedef struct walk {
+  int sorts;
+  bool recurse, duplicates;
+  px_module_visit visit;
+  void *context;
+  const void **seen;              // what was visited already: a table by address
+  int64_t seen_count, seen_room;  // the room is a power of two, at least twice the count
+} walk;
+
+// Where in the table an address is, or belongs.
+static const void **seen_at(const walk *w, const void *item) {
+  for (uint64_t at = (uint64_t)(uintptr_t)item * 0x9e3779b97f4a7c15u >> 20;; at++) {
+    const void **place = &w->seen[at & (uint64_t)(w->seen_room - 1)];
+    if (!*place || *place == item) return place;
+  }
+}
+
+static px_status seen_grow(walk *w) {
+  const void **old = w->seen, **grown;
+  int64_t room = w->seen_room;
+  PX_TRY(px_alloc((void **)&grown, (size_t)(room ? 2 * room : 32) * sizeof *old));
+  w->seen = grown;
+  w->seen_room = room ? 2 * room : 32;
+  for (int64_t i = 0; i < room; i++)
+    if (old[i]) *seen_at(w, old[i]) = old[i];
+  px_free(old);
+  return PX_OK;
+}
+
+// Whether `item` is new; it is then remembered.
+static px_status seen_add(walk *w, const void *item, bool *fresh) {
+  *fresh = true;
+  if (w->duplicates) return PX_OK;
+  if (2 * (w->seen_count + 1) > w->seen_room) PX_TRY(seen_grow(w));
+  const void **place = seen_at(w, item);
+  *fresh = !*place;
+  w->seen_count += *fresh;
+  *place = item;
+  return PX_OK;
+}
+
+static size_t add(char *out, size_t used, const char *text) {
+  size_t length = strnlen(text, NAME_ROOM - 1 - used);
+  memcpy(out + used, text, length);
+  return used + length;
+}
+// Each walk makes the name of each entry; printf would take most of its time.
+static void join(char *out, const char *prefix, const char *name) {
+  size_t used = add(out, 0, prefix);
+  if (*prefix && *name) used = add(out, used, ".");
+  out[add(out, used, name)] = 0;
+}
+
+static px_status visit_entries(walk *w, px_module *self, const char *prefix, px_entry_sort sort) {
+  for (int i = 0; i < self->entry_count; i++) {
+    px__entry *entry = &self->entries[i];
+    bool fresh;
+    if (entry->sort != sort || !entry->tensor) continue;
+    PX_TRY(seen_add(w, entry->tensor, &fresh));
+    if (!fresh) continue;
+    char name[NAME_ROOM];
+    join(name, prefix, entry->name);
+    px_module_entry shown = {name, sort, entry->persistent, entry->tensor, NULL};
+    PX_TRY(w->visit(name, &shown, self, w->context));
+  }
+  return PX_OK;
+}
+
+static px_status walk_module(walk *w, px_module *self, const char *prefix);
+
+static px_status walk_below(walk *w, px_module *self, const char *prefix) {
+  for (int i = 0; w->recurse && i < self->entry_count; i++) {
+    if (!self->entries[i].module) continue;
+    char name[NAME_ROOM];
+    join(name, prefix, self->entries[i].name);
+    PX_TRY(walk_module(w, self->entries[i].module, name));
+  }
+  return PX_OK;
+}
+
+static px_status walk_module(walk *w, px_module *self, const char *prefix) {
+  bool fresh;
+  PX_TRY(seen_add(w, self, &fresh));
+  if (!fresh) return PX_OK;
+  px_module_entry own = {prefix, PX_ENTRY_MODULE, true, NULL, self};
+  if (w->sorts & PX_ENTRY_MODULE) PX_TRY(w->visit(prefix, &own, self, w->context));
+  if (w->sorts & PX_ENTRY_PARAMETER) PX_TRY(visit_entries(w, self, prefix, PX_ENTRY_PARAMETER));
+  if (w->sorts & PX_ENTRY_BUFFER) PX_TRY(visit_entries(w, self, prefix, PX_ENTRY_BUFFER));
+  PX_TRY(px__nn_enter(self));
+  px_status status = walk_below(w, self, prefix);
+  px__nn_leave();
+  return status;
+}
+
+px_status px_module_each(px_module *self, int sorts, const char *prefix, bool recurse,
+                         bool duplicates, px_module_visit visit, void *context) {
+  PX_GIVEN(self);
+  PX_GIVEN(visit);
+  walk w = {sorts, recurse, duplicates, visit, context, NULL, 0, 0};
+  px_status status = walk_module(&w, self, prefix ? prefix : "");
+  px_free(w.seen);
+  return status;
+}
+
+// ---- lists of parameters
+
+typedef struct tensor_array {
+  px_tensor **items;
+  int count, room;
+} tensor_array;
+
+static px_status collect(const char *name, const px_module_entry *entry, px_module *owner,
+                         void *context) {
+  tensor_array *all = context;
+  PX_TRY(px__nn_grow((void **)&all->items, &all->room, all->count, sizeof(px_tensor *)));
+  all->items[all->count++] = entry->tensor;
+  return PX_OK;
+}
+
+px_status px_module_parameters(px_list **out, px_module *self) {
+  PX_GIVEN(out);
+  PX_GIVEN(self);
+  tensor_array all = {0};
+  px_status status = px_module_each(self, PX_ENTRY_PARAMETER, "", true, false, collect, &all);
+  if (status == PX_OK) status = px_list_new(out, all.items, all.count);
+  px_free(all.items);
+  return status;
+}
+
+// ---- modes
+
+static px_status set_mode(const char *name, const px_module_entry *entry, px_module *owner,
+                          void *context) {
+  owner->training = *(bool *)context;
+  return PX_OK;
+}
+
+px_status px_module_train(px_module *self, bool training) {
+  PX_GIVEN(self);
+  return px_module_each(self, PX_ENTRY_MODULE, "", true, false, set_mode, &training);
+}
+
+static px_status set_requires(const char *name, const px_module_entry *entry, px_module *owner,
+                              void *context) {
+  return px_tensor_set_requires_grad(entry->tensor, *(bool *)context);
+}
+
+px_status px_module_requires_grad(px_module *self, bool requires_grad) {
+  PX_GIVEN(self);
+  return px_module_each(self, PX_ENTRY_PARAMETER, "", true, false, set_requires, &requires_grad);
+}
+
+static px_status clear_grad(const char *name, const px_module_entry *entry, px_module *owner,
+                            void *context) {
+  return px_tensor_set_grad(entry->tensor, NULL);
+}
+
+px_status px_module_zero_grad(px_module *self) {
+  PX_GIVEN(self);
+  return px_module_each(self, PX_ENTRY_PARAMETER, "", true, false, clear_grad, NULL);
+}
+
+// ---- moving
+
+typedef struct destination {
+  px_dtype dtype;
+  px_device device;
+  bool non_blocking;
+  px_memory_format format;
+} destination;
+
+static px_status moved(px_tensor **out, px_tensor *tensor, const destination *to) {
+  px_dtype dtype = px_dtype_is_differentiable(px_tensor_dtype(tensor)) ? to->dtype : PX_DTYPE_NONE;
+  bool stays = to->device.type < 0 || to->device.type == PX_META;
+  PX_CHECK(stays || px_tensor_device(tensor).type != PX_META, PX_UNIMPLEMENTED,
+           "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead "
+           "of torch.nn.Module.to() when moving module from meta to a different device.");
+  int ndim = px_tensor_ndim(tensor);
+  bool formed = to->format != PX_FORMAT_PRESERVE && (ndim == 4 || ndim == 5);
+  return px_to_format(out, tensor, dtype, to->device, to->non_blocking, false,
+                      formed ? px_memory_format_name(to->format) : NULL);
+}
+
+// Moves one tensor in place, with its gradient; both stay the same objects. The gradient is
+// detached from the tensor meanwhile, because it must fit the tensor at every moment.
+static px_status move_entry(const char *name, const px_module_entry *entry, px_module *owner,
+                            void *context) {
+  PX_SCOPED(px_tensor) value = NULL;
+  PX_SCOPED(px_tensor) slope = NULL;
+  PX_SCOPED(px_tensor) grad = px_retain(px_tensor_grad(entry->tensor));
+  PX_TRY(moved(&value, entry->tensor, context));
+  if (value == entry->tensor) return PX_OK;
+  if (grad) PX_TRY(moved(&slope, grad, context));
+  PX_TRY(px_tensor_set_grad(entry->tensor, NULL));
+  px_status status = px_tensor_set_data(entry->tensor, value);
+  if (!grad) return status;
+  if (status == PX_OK) PX_TRY(px_tensor_set_data(grad, slope));
+  PX_TRY(px_tensor_set_grad(entry->tensor, grad));
+  return status;
+}
+
+px_status px_module_to(px_module *self, px_dtype dtype, px_device device, bool non_blocking) {
+  return px_module_to_format(self, dtype, device, non_blocking, PX_FORMAT_PRESERVE);
+}
+
+px_status px_module_to_format(px_module *self, px_dtype dtype, px_device device, bool non_blocking,
+                              px_memory_format format) {
+  PX_GIVEN(self);
+  PX_CHECK(dtype == PX_DTYPE_NONE || px_dtype_is_differentiable(dtype), PX_TYPE,
+           "nn.Module.to only accepts floating point or complex dtypes, but got desired "
+           "dtype=torch.%s",
+           px_dtype_name(dtype));
+  if (px_dtype_is_complex(dtype))
+    PX_TRY(px_warn(PX_WARN_USER,
+                   "Complex modules are a new feature under active development whose design may "
+                   "change, and some modules might not work as expected when using complex tensors "
+                   "as parameters or buffers."));
+  destination to = {dtype, device, non_blocking, format};
+  bool recording = px_grad_enabled();
+  px_grad_set_enabled(false);
+  px_status status =
+      px_module_each(self, PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, false, move_entry, &to);
+  px_grad_set_enabled(recording);
+  return status;
+}

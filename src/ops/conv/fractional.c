@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fractional max-pooling (Graham 2015): windows stand at steps that random samples place. The
+// places of all elements of all windows are computed as tensors, so every device has it, and the
+// gradient is that of gather.
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
+#include "phlox/ops/volume.h"
+#include "ops/core/run.h"
+#include "run_functions/volume.h"
+
+#include <stdio.h>
+
+#define LL(x) ((long long)(x))
+enum { DIMS = 3 };
+
+// A pool over the last `dims` dimensions of x, (N, C, ...).
+typedef struct pool {
+  const char *name;
+  const px_tensor *x, *samples;
+  int dims;
+  int64_t in[DIMS], kernel[DIMS], out[DIMS];
+} pool;
+
+static px_status check_samples(const pool *p) {
+  const px_tensor *s = p->samples;
+  PX_CHECK(s->dtype == p->x->dtype, PX_RUNTIME,
+           "Expect _random_samples to have the same dtype as input");
+  PX_CHECK(s->ndim == 3, PX_RUNTIME, "Expect _random_samples to have 3 dimensions, got %d",
+           s->ndim);
+  PX_CHECK(s->sizes[0] >= p->x->sizes[0], PX_RUNTIME,
+           "Expect _random_samples.size(0) no less then input batch size.");
+  PX_CHECK(s->sizes[1] == p->x->sizes[1], PX_RUNTIME,
+           "Expect _random_samples.size(1) equals to input channel size.");
+  PX_CHECK(s->sizes[2] == p->dims, PX_RUNTIME,
+           "Expect _random_samples.size(2) equals to %d; got %lld.", p->dims, LL(s->sizes[2]));
+  return PX_OK;
+}
+
+static px_status check_pool(const pool *p) {
+  static const char *const words[] = {"time", "height", "width"};
+  for (int d = 1; d < p->x->ndim; d++)
+    PX_CHECK(p->x->sizes[d], PX_RUNTIME,
+             "%s(): Expected input to have non-zero size for non-batch dimensions, but got "
+             "dimension %d being empty.",
+             p->name, d);
+  for (int k = 0; k < p->dims; k++) {
+    const char *word = words[DIMS - p->dims + k];
+    PX_CHECK(p->kernel[k] > 0 && p->out[k] >= 0, PX_RUNTIME,
+             "%s(): kernel sizes must be positive, and output sizes not negative", p->name);
+    PX_CHECK(p->kernel[k] <= p->in[k] && p->out[k] <= p->in[k] - p->kernel[k] + 1, PX_RUNTIME,
+             "%s(): pool %s %lld too large relative to input %s %lld", p->name, word,
+             LL(p->kernel[k]), word, LL(p->in[k]));
+  }
+  return check_samples(p);
+}
+
+static px_status range(px_tensor **out, int64_t size, px_dtype dtype, const px_tensor *like) {
+  return px_arange(out, px_int(0), px_int(size), px_int(1), dtype, px__tensor_device(like), false,
+                   false);
+}
+
+// What a step is in the samples' dtype, in which PyTorch computes places too.
+static double step_of(const pool *p, int k) {
+  int64_t room = p->in[k] - p->kernel[k], steps = p->out[k] - 1;
+  if (p->samples->dtype == PX_FLOAT64) return (double)room / (double)steps;
+  return (double)((float)room / (float)steps);
+}
+
+// Where windows begin along a dimension, (N, C, out): a part of what the steps come to with the
+// sample, and the last at the end. The first dimension has the last sample of an image's, and so
+// on.
+static px_status beginnings(px_tensor **out, const pool *p, int k) {
+  PX_SCOPED(px_tensor) samples = NULL;
+  PX_SCOPED(px_tensor) sample = NULL;
+  PX_SCOPED(px_tensor) steps = NULL;
+  PX_SCOPED(px_tensor) at = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_SCOPED(px_tensor) offset = NULL;
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) before = NULL;
+  PX_SCOPED(px_tensor) most = NULL;
+  PX_SCOPED(px_tensor) last = NULL;
+  int64_t n = p->x->sizes[0], room = p->in[k] - p->kernel[k], which = p->dims == 2 ? 1 - k : k;
+  int64_t sizes[] = {n, p->x->sizes[1], p->out[k] ? 1 : 0};
+  PX_TRY(px_full(&last, sizes, 3, px_int(room), PX_INT64, px__tensor_device(p->x), false, false));
+  if (p->out[k] <= 1) return *out = PX_MOVE(last), PX_OK;
+  PX_TRY(px_narrow(&samples, p->samples, 0, 0, n));
+  PX_TRY(px_narrow(&sample, samples, 2, which, 1));
+  PX_TRY(range(&steps, p->out[k] - 1, (px_dtype)p->samples->dtype, p->x));
+  PX_TRY(px_add(&at, steps, sample, px_int(1)));
+  PX_TRY(px_mul_scalar(&scaled, at, px_float(step_of(p, k))));
+  PX_TRY(px_mul_scalar(&offset, sample, px_float(step_of(p, k))));
+  PX_TRY(px_to(&whole, scaled, PX_INT64, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_to(&before, offset, PX_INT64, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_sub(&most, whole, before, px_int(1)));
+  return px_cat(out, (px_tensor *[]){most, last}, 2, 2);
+}
+
+// The places in a plane of the elements of each window, (N, C, out..., kernel...): added up over
+// the dimensions.
+static px_status add_places(px_tensor **places, const pool *p, int k) {
+  PX_SCOPED(px_tensor) begin = NULL;
+  PX_SCOPED(px_tensor) inside = NULL;
+  PX_SCOPED(px_tensor) spread = NULL;
+  PX_SCOPED(px_tensor) here = NULL;
+  PX_SCOPED(px_tensor) grown = NULL;
+  int64_t outer[2 + 2 * DIMS], inner[2 * DIMS];
+  for (int d = 0; d < 2 + 2 * p->dims; d++)
+    outer[d] = d < 2 ? p->x->sizes[d] : d == 2 + k ? p->out[k] : 1;
+  for (int d = 0; d < 2 * p->dims; d++) inner[d] = d == p->dims + k ? p->kernel[k] : 1;
+  PX_TRY(beginnings(&begin, p, k));
+  PX_TRY(px_reshape(&spread, begin, outer, 2 + 2 * p->dims));
+  PX_TRY(range(&here, p->kernel[k], PX_INT64, p->x));
+  PX_TRY(px_reshape(&inside, here, inner, 2 * p->dims));
+  PX_TRY(px_add(&grown, spread, inside, px_int(1)));
+  if (!*places) return *places = PX_MOVE(grown), PX_OK;
+  PX_SCOPED(px_tensor) rows = NULL;
+  px_tensor *sum;
+  PX_TRY(px_mul_scalar(&rows, *places, px_int(p->in[k])));
+  PX_TRY(px_add(&sum, rows, grown, px_int(1)));
+  px_release(*places);
+  *places = sum;
+  return PX_OK;
+}
+
+// The place of the greatest element of each window, (N, C, windows).
+static px_status greatest(px_tensor **out, const pool *p, const px_tensor *flat) {
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) all = NULL;
+  PX_SCOPED(px_tensor) line = NULL;
+  PX_SCOPED(px_tensor) picked = NULL;
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) best = NULL;
+  PX_SCOPED(px_tensor) found = NULL;
+  int64_t windows = 1, area = 1;
+  for (int k = 0; k < p->dims; k++) {
+    PX_TRY(add_places(&places, p, k));
+    windows *= p->out[k], area *= p->kernel[k];  // at most the elements of x, and of a plane
+  }
+  int64_t n = p->x->sizes[0], c = p->x->sizes[1];
+  PX_TRY(px_reshape(&line, places, (int64_t[]){n, c, px__product(windows, area)}, 3));
+  PX_TRY(px_reshape(&all, line, (int64_t[]){n, c, windows, area}, 4));
+  PX_TRY(px_gather(&picked, flat, 2, line, false));
+  PX_TRY(px_reshape(&values, picked, (int64_t[]){n, c, windows, area}, 4));
+  PX_TRY(px_argmax(&best, values, (int64_t[]){3}, true));
+  PX_TRY(px_gather(&found, all, 3, best, false));
+  return px_reshape(out, found, (int64_t[]){n, c, windows}, 3);
+}
+
+static px_status run(px_tensor **output, px_tensor **indices, const pool *p) {
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) values = NULL;
+  int64_t sizes[2 + DIMS] = {p->x->sizes[0], p->x->sizes[1]};
+  memcpy(sizes + 2, p->out, (size_t)p->dims * sizeof *sizes);
+  PX_TRY(px_flatten(&flat, p->x, 2, -1));
+  PX_TRY(px_detach(&plain, flat));
+  PX_TRY(greatest(&places, p, plain));
+  PX_TRY(px_gather(&values, flat, 2, places, false));
+  PX_TRY(px_reshape(output, values, sizes, 2 + p->dims));
+  return px_reshape(indices, places, sizes, 2 + p->dims);
+}
+
+static int64_t number_at(px_value list, int k) { return list.v.ints[list.n == 1 ? 0 : k]; }
+
+static px_status fractional(px_call *call, int dims, px_tensor *self, px_value kernel,
+                            px_value size, const px_tensor *samples) {
+  PX_SCOPED(px_tensor) batch = NULL;
+  PX_SCOPED(px_tensor) output = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
+  bool batched = self->ndim == dims + 2;
+  PX_CHECK(batched || self->ndim == dims + 1, PX_RUNTIME,
+           "%s(): expected %dD or %dD input, but got a tensor of %d dimensions", call->op->name,
+           dims + 1, dims + 2, self->ndim);
+  if (batched)
+    batch = px_retain(self);
+  else
+    PX_TRY(px_unsqueeze(&batch, self, 0));
+  pool p = {call->op->name, batch, samples, dims, {0}, {0}, {0}};
+  for (int k = 0; k < dims; k++) {
+    p.in[k] = batch->sizes[2 + k];
+    p.kernel[k] = number_at(kernel, k), p.out[k] = number_at(size, k);
+  }
+  PX_TRY(check_pool(&p));
+  PX_TRY(run(&output, &indices, &p));
+  if (!batched) {
+    PX_TRY(px_squeeze_dim(&call->results[0], output, (int64_t[]){0}, 1));
+    return px_squeeze_dim(&call->results[1], indices, (int64_t[]){0}, 1);
+  }
+  call->results[0] = PX_MOVE(output), call->results[1] = PX_MOVE(indices);
+  return PX_OK;
+}
+
+PX_RUN(fractional_max_pool2d) {
+  return fractional(call, 2, args->self, args->kernel_size, args->output_size,
+                    args->random_samples);
+}
+PX_RUN(fractional_max_pool3d) {
+  return fractional(call, 3, args->self, args->kernel_size, args->output_size,
+                    args->random_samples);
+}

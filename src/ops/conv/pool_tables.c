@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Maxima over windows that tables tell, and where they are: one dimension after the other, the last
+// one first, so that of equal elements the first in row-major order is found.
+#include "ops/conv/conv_impl.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
+
+// What stands at the places of the windows of a dimension: its maximum, and its place in the volume
+// of the input, of which `where` has that of each element (NULL: each is at its own).
+typedef struct top {
+  px_tensor *values, *where;
+} top;
+static void top_drop(top *t) { px_release(t->values), px_release(t->where); }
+
+// [.., to, most, ..] from the elements at the places, in dimension dim.
+static px_status windows_of(px_tensor **out, const px_tensor *x, int dim, px_tensor *table) {
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) picked = NULL;
+  PX_TRY(px_flatten(&flat, table, 0, 1));
+  PX_TRY(px_index_select(&picked, x, dim, flat));
+  return px_unflatten(out, picked, dim, table->sizes, 2);
+}
+static px_status top_of_dim(top *t, int dim, px_tensor *table) {
+  PX_SCOPED(px_tensor) windows = NULL;
+  PX_SCOPED(px_tensor) where = NULL;
+  PX_SCOPED(px_tensor) best = NULL;
+  PX_SCOPED(px_tensor) at = NULL;
+  PX_SCOPED(px_tensor) one = NULL;
+  PX_SCOPED(px_tensor) picked = NULL;
+  PX_TRY(windows_of(&windows, t->values, dim, table));
+  PX_TRY(windows_of(&where, t->where, dim, table));
+  PX_TRY(px_max_dim(&best, &at, windows, dim + 1, false));
+  PX_TRY(px_unsqueeze(&one, at, dim + 1));
+  PX_TRY(px_gather(&picked, where, dim + 1, one, false));
+  top next = {.values = PX_MOVE(best)};
+  px_status status = px_squeeze_dim(&next.where, picked, (int64_t[]){dim + 1}, 1);
+  top_drop(t);
+  *t = next;
+  return status;
+}
+// The places of the elements of a volume in it: 0, 1, ..., as large as the input.
+static px_status own_places(px_tensor **out, const px_tensor *x, int dims) {
+  PX_SCOPED(px_tensor) range = NULL;
+  PX_SCOPED(px_tensor) shaped = NULL;
+  int64_t count = px__sizes_product(x->sizes + x->ndim - dims, dims);
+  PX_TRY(px_arange(&range, px_int(count), px_no_scalar(), px_int(1), PX_INT64, px__tensor_device(x),
+                   false, false));
+  PX_TRY(px_view(&shaped, range, x->sizes + x->ndim - dims, dims));
+  return px_expand(out, shaped, x->sizes, x->ndim);
+}
+px_status px__tops_of(px_tensor **out, px_tensor **where, px_tensor *x, int dims,
+                      px__window_table *table, const void *context) {
+  top t = {.values = px_retain(x)};
+  px_status status = own_places(&t.where, x, dims);
+  for (int k = dims - 1; status == PX_OK && k >= 0; k--) {
+    PX_SCOPED(px_tensor) elements = NULL;
+    status = table(&elements, context, k, x);
+    if (status == PX_OK) status = top_of_dim(&t, x->ndim - dims + k, elements);
+  }
+  if (status == PX_OK) status = px_contiguous(out, t.values);
+  if (status == PX_OK) status = px_contiguous(where, t.where);
+  top_drop(&t);
+  return status;
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// What comes before the launch of element-wise ops, which most operands go on to: whether complex
+// numbers are equal on devices, where no kernel compares them (both parts are), and choices by
+// bytes instead of bools.
+#include <stdatomic.h>
+
+#include "ops/core/run.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
+#include "run_functions/arithmetic.h"
+
+static bool is_complex(px_value value) {
+  return value.kind == PX_ARG_TENSOR && px_dtype_is_complex((px_dtype)value.v.tensor->dtype);
+}
+// An operand, or a number in its place, as pairs of parts on a device.
+static px_status parts_of(px_tensor **out, px_value value, px_dtype dtype, px_device device) {
+  PX_SCOPED(px_tensor) number = NULL;
+  PX_SCOPED(px_tensor) numbers = NULL;
+  px_device to = PX_DEVICE_NONE;
+  if (value.kind != PX_ARG_TENSOR) PX_TRY(px_tensor_from_scalar(&number, px_value_scalar(value)));
+  const px_tensor *t = number ? number : value.v.tensor;
+  if (t->ndim == 0) to = device;
+  PX_TRY(px__tensor_to(&numbers, t, dtype, to));
+  return px_view_as_real(out, numbers);
+}
+static px_status complex_dtype(px_dtype *out, px_value a, px_value b) {
+  if (a.kind != PX_ARG_TENSOR || b.kind != PX_ARG_TENSOR)
+    return *out = (px_dtype)(a.kind == PX_ARG_TENSOR ? a : b).v.tensor->dtype, PX_OK;
+  return px_dtype_promote_or_fail(out, (px_dtype)a.v.tensor->dtype, (px_dtype)b.v.tensor->dtype);
+}
+static px_status compare_parts(px_call *call, px_value a, px_value b, bool equal) {
+  PX_SCOPED(px_tensor) left = NULL;
+  PX_SCOPED(px_tensor) right = NULL;
+  PX_SCOPED(px_tensor) parts = NULL;
+  px_dtype dtype;
+  int64_t last = -1;
+  bool of_b = a.kind != PX_ARG_TENSOR || (a.v.tensor->ndim == 0 && b.kind == PX_ARG_TENSOR);
+  call->device = px__tensor_device(of_b ? b.v.tensor : a.v.tensor);
+  PX_TRY(complex_dtype(&dtype, a, b));
+  PX_TRY(parts_of(&left, a, dtype, call->device));
+  PX_TRY(parts_of(&right, b, dtype, call->device));
+  call->skip_launch = true;
+  if (equal) {
+    PX_TRY(px_eq(&parts, left, right));
+    return px_all(&call->results[0], parts, &last, 1, false);
+  }
+  PX_TRY(px_ne(&parts, left, right));
+  return px_any(&call->results[0], parts, &last, 1, false);
+}
+static bool on_device(px_value value) {
+  return value.kind == PX_ARG_TENSOR && px__tensor_device(value.v.tensor).type == PX_CUDA;
+}
+static inline bool has_complex(const px_call *call, px_value a, px_value b) {
+  return call->mode != PX_CALL_INPLACE && (is_complex(a) || is_complex(b)) &&
+         (on_device(a) || on_device(b));
+}
+PX_RUN(equality) {
+  return PX_UNLIKELY(has_complex(call, args->self, args->other))
+             ? compare_parts(call, args->self, args->other, true)
+             : PX_OK;
+}
+PX_RUN(difference) {
+  return PX_UNLIKELY(has_complex(call, args->self, args->other))
+             ? compare_parts(call, args->self, args->other, false)
+             : PX_OK;
+}
+
+// A number stays one, as a tensor.
+static px_status detached(px_tensor **out, px_value value) {
+  if (value.kind != PX_ARG_TENSOR) return px_tensor_from_scalar(out, px_value_scalar(value));
+  if (!px_tensor_is_wrapped(value.v.tensor)) return px_tensor_detach(out, value.v.tensor);
+  *out = px_retain(value.v.tensor);
+  return PX_OK;
+}
+// Once, as PyTorch does.
+static px_status warn_of_bytes(void) {
+  static atomic_bool said;
+  if (atomic_exchange_explicit(&said, true, memory_order_relaxed)) return PX_OK;
+  return px_warn(PX_WARN_USER,
+                 "where received a uint8 condition tensor. This behavior is deprecated and will be "
+                 "removed in a future version of PyTorch. Use a boolean condition instead.");
+}
+// The driver records the call, not what it calls.
+PX_RUN(where) {
+  px_value by = args->condition;
+  if (by.kind != PX_ARG_TENSOR || by.v.tensor->dtype != PX_UINT8) return PX_OK;
+  PX_SCOPED(px_tensor) mask = NULL;
+  PX_SCOPED(px_tensor) self = NULL;
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_TRY(warn_of_bytes());
+  PX_TRY(px_to(&mask, by.v.tensor, PX_BOOL, PX_DEVICE_NONE, false, false));
+  PX_TRY(detached(&self, args->self));
+  PX_TRY(detached(&other, args->other));
+  PX_TRY(px_where(&call->results[0], mask, self, other));
+  call->device = px__tensor_device(call->results[0]);
+  call->skip_launch = true;
+  return PX_OK;
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// Complex numbers where no kernel knows them: they are put together from their parts, and products
+// of matrices are four products of the parts' matrices on the CPU; GPUs have kernels.
+#include "hidden/linalg.h"
+#include "hidden/arithmetic.h"
+#include "ops/core/run.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/linalg.h"
+#include "phlox/ops/norm.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
+#include "run_functions/linalg.h"
+#include "run_functions/norm.h"
+#include "run_functions/arithmetic.h"
+
+// ---- products
+
+typedef px_status (*product)(px_tensor **out, const px_tensor *a, const px_tensor *b);
+
+static px_status parts_of(px_tensor *parts[2], const px_tensor *t) {
+  PX_TRY(px_real(&parts[0], t));
+  return px_imag(&parts[1], t);
+}
+static void drop(px_tensor **list, int n) {
+  for (int i = 0; i < n; i++) px_release(list[i]);
+}
+
+// One part of the product: a c - b d, or a d + b c.
+static px_status one_part(px_tensor *to, px_tensor *const a[2], px_tensor *const b[2], int which,
+                          product of) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(of(&x, a[0], b[which]));
+  PX_TRY(of(&y, a[1], b[!which]));
+  PX_TRY(which ? px_add(&sum, x, y, px_int(1)) : px_sub(&sum, x, y, px_int(1)));
+  return px__tensor_copy(to, sum, false);
+}
+
+static px_status multiply(px_tensor *to, const px_tensor *a, const px_tensor *b, product of) {
+  px_tensor *parts[6] = {NULL};
+  px_status status = parts_of(parts, a);
+  if (status == PX_OK) status = parts_of(parts + 2, b);
+  if (status == PX_OK) status = parts_of(parts + 4, to);
+  for (int which = 0; which < 2 && status == PX_OK; which++)
+    status = one_part(parts[4 + which], parts, parts + 2, which, of);
+  drop(parts, 6);
+  return status;
+}
+
+// alpha times the product, and beta times self, of which nothing is read where beta is 0.
+typedef struct scaled {
+  const px_tensor *self;
+  px_scalar beta, alpha;
+} scaled;
+static px_status add_scaled(px_tensor **out, const px_tensor *made, const scaled *s) {
+  PX_SCOPED(px_tensor) rest = NULL;
+  PX_SCOPED(px_tensor) times = NULL;
+  PX_TRY(px_mul_scalar(&times, made, s->alpha));
+  if (px_scalar_float(s->beta) == 0) return *out = PX_MOVE(times), PX_OK;
+  PX_TRY(px_mul_scalar(&rest, s->self, s->beta));
+  return px_add(out, times, rest, px_int(1));
+}
+
+static px_status run_product(px_call *call, const px_tensor *a, const px_tensor *b, int ndim,
+                             const int64_t *sizes, product of, const scaled *s) {
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(px__check_dtype(call->op, (px_dtype)a->dtype, call->device));
+  PX_TRY(px__call_result(call, 0, ndim, sizes, (px_dtype)a->dtype));
+  PX_TRY(px_tensor_empty(&made, ndim, sizes, (px_dtype)a->dtype, px__tensor_device(a)));
+  PX_TRY(multiply(made, a, b, of));
+  if (s) PX_TRY(add_scaled(&sum, made, s));
+  PX_TRY(px__tensor_copy(call->results[0], s ? sum : made, false));
+  call->skip_launch = true;
+  return PX_OK;
+}
+
+// Comes before the launch, and leaves real numbers to it, as those who are called often do first of
+// all. What it calls is not recorded.
+static bool is_real(const px_tensor *t) {
+  return PX_LIKELY(!px_dtype_is_complex((px_dtype)t->dtype));
+}
+static px_status products(px_call *call, const px_tensor *a, const px_tensor *b, int ndim,
+                          const int64_t *sizes, product of, const scaled *s) {
+  if (is_real(a)) return PX_OK;
+  px_device_type type = (px_device_type)call->device.type;
+  if (a->dtype != PX_COMPLEX32 && type != PX_META && !px__runs_host_kernels(type)) return PX_OK;
+  if (px__hooks) px__hooks->suspend(true);
+  px_status status = run_product(call, a, b, ndim, sizes, of, s);
+  if (px__hooks) px__hooks->suspend(false);
+  return status;
+}
+
+PX_RUN(mm) {
+  const px_tensor *a = args->self, *b = args->mat2;
+  if (is_real(a)) return PX_OK;
+  return products(call, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[1]}, px_mm, NULL);
+}
+PX_RUN(bmm) {
+  const px_tensor *a = args->self, *b = args->mat2;
+  if (is_real(a)) return PX_OK;
+  const int64_t sizes[] = {a->sizes[0], a->sizes[1], b->sizes[2]};
+  return products(call, a, b, 3, sizes, px_bmm, NULL);
+}
+PX_RUN(mv) { return products(call, args->self, args->vec, 1, args->self->sizes, px_mv, NULL); }
+PX_RUN(dot) { return products(call, args->self, args->tensor, 0, NULL, px_dot, NULL); }
+PX_RUN(addmm) {
+  const px_tensor *a = args->mat1, *b = args->mat2;
+  if (is_real(a)) return PX_OK;
+  const scaled s = {args->self, args->beta, args->alpha};
+  return products(call, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[1]}, px_mm, &s);
+}
+PX_RUN(baddbmm) {
+  const px_tensor *a = args->batch1, *b = args->batch2;
+  const scaled s = {args->self, args->beta, args->alpha};
+  const int64_t sizes[] = {a->sizes[0], a->sizes[1], b->sizes[2]};
+  return products(call, a, b, 3, sizes, px_bmm, &s);
+}
+static px_status times_turned(px_tensor **out, const px_tensor *a, const px_tensor *b) {
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_TRY(px_t(&turned, b));
+  return px_mm(out, a, turned);
+}
+PX_RUN(_linear) {
+  const px_tensor *a = args->mat1, *b = args->mat2;
+  if (is_real(a)) return PX_OK;
+  const scaled s = {args->self, args->beta, args->alpha};
+  return products(call, a, b, 2, (const int64_t[]){a->sizes[0], b->sizes[0]}, times_turned, &s);
+}
+
+// ---- with complex numbers as factors, which go to what they scale
+
+px_status px__check_complex_scalar(const px_tensor *self) {
+  PX_CHECK(px_dtype_is_complex((px_dtype)self->dtype), PX_RUNTIME,
+           "value cannot be converted to type %s without overflow",
+           px_dtype_about((px_dtype)self->dtype)->c_name);
+  return PX_OK;
+}
+static px_status times_number(px_tensor **out, px_tensor *t, const px_tensor *number) {
+  if (number) return px_mul(out, t, number);
+  return *out = px_retain(t), PX_OK;
+}
+#define OF_COMPLEX(name, first, second) \
+  PX_RUN(name##_of_complex) { \
+    PX_SCOPED(px_tensor) self = NULL; \
+    PX_SCOPED(px_tensor) factor = NULL; \
+    PX_TRY(px__check_complex_scalar(args->self)); \
+    PX_TRY(times_number(&self, args->self, args->beta)); \
+    PX_TRY(times_number(&factor, args->first, args->alpha)); \
+    return px_##name(&call->results[0], self, factor, args->second, px_int(1), px_int(1)); \
+  }
+OF_COMPLEX(addmm, mat1, mat2)
+OF_COMPLEX(baddbmm, batch1, batch2)
+OF_COMPLEX(addmv, mat, vec)
+OF_COMPLEX(addr, vec1, vec2)
+OF_COMPLEX(addbmm, batch1, batch2)
+
+// ---- softmax
+
+// Numbers whose exponentials do not overflow: those of a line less the greatest real part.
+static px_status lowered(px_tensor **out, const px_tensor *t, int64_t dim) {
+  PX_SCOPED(px_tensor) real = NULL;
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) most = NULL;
+  PX_TRY(px_real(&real, t));
+  PX_TRY(px_tensor_detach(&plain, real));
+  PX_TRY(px_amax(&most, plain, &dim, 1, true));
+  return px_sub(out, t, most, px_int(1));
+}
+// Of unsigned numbers where dtype is that of floats: they become those first.
+static px_status softmax_of_unsigned(px_call *call, const px_tensor *self, px_dtype dtype,
+                                     int64_t dim, bool log) {
+  PX_SCOPED(px_tensor) wide = NULL;
+  if (dtype == PX_DTYPE_NONE || !px_dtype_is_float(dtype))
+    return px__refuse_dtype(px_op_find(log ? "log_softmax" : "softmax"), (px_dtype)self->dtype,
+                            call->device);
+  PX_TRY(px_to(&wide, self, dtype, PX_DEVICE_NONE, false, false));
+  px_tensor **out = &call->results[0];
+  return log ? px_log_softmax(out, wide, dim, dtype) : px_softmax(out, wide, dim, dtype);
+}
+PX_RUN(_softmax_of_complex) {
+  if (px__is_unsigned((px_dtype)args->self->dtype))
+    return softmax_of_unsigned(call, args->self, args->dtype, args->dim, args->log);
+  px_dtype dtype = args->dtype == PX_DTYPE_NONE ? (px_dtype)args->self->dtype : args->dtype;
+  bool half = dtype == PX_COMPLEX32;
+  int64_t dim = args->dim;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) low = NULL;
+  PX_SCOPED(px_tensor) each = NULL;
+  PX_SCOPED(px_tensor) total = NULL;
+  PX_SCOPED(px_tensor) logs = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px_to(&wide, args->self, half ? PX_COMPLEX64 : dtype, PX_DEVICE_NONE, false, false));
+  if (!wide->numel) return px_clone(&call->results[0], wide, NULL);
+  PX_TRY(lowered(&low, wide, dim));
+  PX_TRY(px_exp(&each, low));
+  PX_TRY(px_sum(&total, each, &dim, 1, true, PX_DTYPE_NONE));
+  if (args->log) {
+    PX_TRY(px_log(&logs, total));
+    PX_TRY(px_sub(&made, low, logs, px_int(1)));
+  } else {
+    PX_TRY(px_div(&made, each, total));
+  }
+  return px_to(&call->results[0], made, dtype, PX_DEVICE_NONE, false, false);
+}
+
+// ---- from parts
+
+static px_status check_parts(const px_tensor *a, const px_tensor *b, const char *name) {
+  PX_CHECK(px_dtype_to_complex((px_dtype)a->dtype) != PX_DTYPE_NONE &&
+               px_dtype_is_float((px_dtype)a->dtype) && px_dtype_is_float((px_dtype)b->dtype) &&
+               px_dtype_to_complex((px_dtype)b->dtype) != PX_DTYPE_NONE,
+           PX_UNIMPLEMENTED,
+           "Expected both inputs to be Half, Float or Double tensors but got %s and %s",
+           px_dtype_class((px_dtype)a->dtype), px_dtype_class((px_dtype)b->dtype));
+  PX_CHECK(a->dtype == b->dtype, PX_RUNTIME,
+           "Expected object of scalar type %s but got scalar type %s for second argument",
+           px_dtype_class((px_dtype)a->dtype), px_dtype_class((px_dtype)b->dtype));
+  return PX_OK;
+}
+
+PX_RUN(complex_of) {
+  const px_tensor *a = args->real, *b = args->imag;
+  px_tensor *parts[2] = {NULL};
+  int ndim;
+  int64_t sizes[PX_MAX_DIMS];
+  PX_TRY(check_parts(a, b, "complex"));
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(px__broadcast(&ndim, sizes, a->ndim, a->sizes, b->ndim, b->sizes));
+  PX_TRY(px__call_result(call, 0, ndim, sizes, px_dtype_to_complex((px_dtype)a->dtype)));
+  px_status status = parts_of(parts, call->results[0]);
+  if (status == PX_OK) status = px__tensor_copy(parts[0], a, false);
+  if (status == PX_OK) status = px__tensor_copy(parts[1], b, false);
+  drop(parts, 2);
+  return status;
+}
+
+PX_RUN(conj_physical) {
+  px_tensor *self = args->self;
+  if (px_dtype_is_complex((px_dtype)self->dtype)) return px__conj_physical(&call->results[0], self);
+  call->results[0] = px_retain(self);
+  return PX_OK;
+}
+
+PX_RUN(polar) {
+  PX_SCOPED(px_tensor) cosine = NULL;
+  PX_SCOPED(px_tensor) sine = NULL;
+  PX_SCOPED(px_tensor) real = NULL;
+  PX_SCOPED(px_tensor) imag = NULL;
+  PX_TRY(check_parts(args->abs, args->angle, "polar"));
+  PX_TRY(px_cos(&cosine, args->angle));
+  PX_TRY(px_sin(&sine, args->angle));
+  PX_TRY(px_mul(&real, args->abs, cosine));
+  PX_TRY(px_mul(&imag, args->abs, sine));
+  return px_complex_of(&call->results[0], real, imag);
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run functions of the random ops: what their entries cannot say of how far a generator advances,
+// and tensors that are made and filled.
+#include <math.h>
+
+#include "hidden/random.h"
+#include "ops/core/run.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/random.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
+#include "run_functions/random.h"
+
+#define LL(x) ((long long)(x))
+
+// A double has no room for the greatest int64, which both are.
+static px_status check_range(px_dtype dtype, int64_t from, int64_t to) {
+  const px_dtype_info *info = px_dtype_about(dtype);
+  if (dtype == PX_INT64) return PX_OK;
+  PX_CHECK((double)from >= info->least, PX_RUNTIME, "from is out of bounds for %s",
+           info->type_name);
+  PX_CHECK((double)(to - 1) <= info->greatest, PX_RUNTIME, "to - 1 is out of bounds for %s",
+           info->type_name);
+  return PX_OK;
+}
+// Kernels draw what they compute with.
+static px_status random_unsigned(px_call *call, px_tensor *self, const int64_t *from,
+                                 const int64_t *to, px_generator *generator) {
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(px_tensor_empty(&wide, self->ndim, self->sizes, PX_INT64, px__tensor_device(self)));
+  PX_TRY(px_random_(wide, from, to, generator));
+  call->skip_launch = true;
+  return px__tensor_copy(self, wide, false);
+}
+// Without `to`, `from` is where the range ends.
+PX_RUN(random) {
+  px_value from = px__given(args->to) ? args->from : PX_I(0);
+  px_value to = px__given(args->to) ? args->to : args->from;
+  px_dtype dtype = (px_dtype)args->self->dtype;
+  bool ranged = px__given(to);
+  PX_CHECK(!ranged || from.v.i < to.v.i, PX_RUNTIME,
+           "random_ expects 'from' to be less than 'to', but got from=%lld >= to=%lld",
+           LL(from.v.i), LL(to.v.i));
+  if (ranged) PX_TRY(check_range(dtype, from.v.i, to.v.i));
+  if (px__is_unsigned(dtype) && ranged)
+    return random_unsigned(call, args->self, &from.v.i, &to.v.i, args->generator);
+  uint64_t range = ranged ? (uint64_t)to.v.i - (uint64_t)from.v.i : 0;
+  int narrow = call->device.type == PX_CPU ? 32 : 28;  // bits that one word serves, as in PyTorch
+  bool wide = ranged ? range >= UINT64_C(1) << narrow : dtype == PX_INT64 || dtype == PX_FLOAT64;
+  return px__call_draws(call, args->generator, args->self->numel, wide ? 2 : 4);
+}
+// Room for both parts of numbers like t.
+static px_status parts_like(px_tensor **out, const px_tensor *t) {
+  int64_t sizes[PX_MAX_DIMS];
+  PX_TRY(px__check_ndim(t->ndim + 1));
+  px__sizes_copy(sizes, t->sizes, t->ndim);
+  sizes[t->ndim] = 2;
+  return px_tensor_empty(out, t->ndim + 1, sizes, px_dtype_to_real((px_dtype)t->dtype),
+                         px__tensor_device(t));
+}
+PX_RUN(_uniform_parts) {
+  PX_SCOPED(px_tensor) parts = NULL;
+  PX_TRY(parts_like(&parts, args->self));
+  PX_TRY(px_uniform_(parts, args->from, args->to, args->generator));
+  return px_view_as_complex(&call->results[0], parts);
+}
+PX_RUN(_normal_parts) {
+  PX_SCOPED(px_tensor) parts = NULL;
+  PX_TRY(parts_like(&parts, args->self));
+  PX_TRY(px_normal_(parts, args->mean, args->std / sqrt(2), args->generator));
+  return px_view_as_complex(&call->results[0], parts);
+}
+PX_RUN(bernoulli) {
+  PX_TRY(px__call_draws(call, args->generator, args->self->numel, 4));
+  if (call->device.type != PX_CPU) call->counter = 12;  // a thread draws once; PyTorch reserves ten
+  return PX_OK;
+}
+// Each element draws from a subsequence of its own until it accepts; few draw ten times.
+static px_status until_accepted(px_call *call, px_generator *generator, const px_tensor *like) {
+  PX_TRY(px__call_draws(call, generator, like->numel, 1));
+  if (call->device.type != PX_CPU) call->counter = 400;
+  return PX_OK;
+}
+PX_RUN(geometric) { return until_accepted(call, args->generator, args->self); }
+PX_RUN(cauchy) { return until_accepted(call, args->generator, args->self); }
+PX_RUN(log_normal) { return until_accepted(call, args->generator, args->self); }
+PX_RUN(_standard_gamma) { return until_accepted(call, args->generator, args->self); }
+PX_RUN(poisson_draw) { return until_accepted(call, args->generator, args->self); }
+PX_RUN(binomial_draw) { return until_accepted(call, args->generator, args->count); }
+PX_RUN(poisson) { return px_poisson_draw(&call->results[0], args->self, args->generator); }
+PX_RUN(binomial) {
+  PX_SCOPED(px_tensor) count = NULL;
+  PX_SCOPED(px_tensor) prob = NULL;
+  const px_tensor *a = args->count, *b = args->prob;
+  int64_t sizes[PX_MAX_DIMS];
+  int ndim;
+  PX_TRY(px__broadcast(&ndim, sizes, a->ndim, a->sizes, b->ndim, b->sizes));
+  PX_TRY(px_expand(&count, a, sizes, ndim));
+  PX_TRY(px_expand(&prob, b, sizes, ndim));
+  return px_binomial_draw(&call->results[0], count, prob, args->generator);
+}
+// In double: shares of small concentrations are smaller than floats.
+PX_RUN(_sample_dirichlet) {
+  px_tensor *self = args->self;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) drawn = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_tensor) shares = NULL;
+  PX_SCOPED(px_tensor) least = NULL;
+  PX_TRY(px_to(&wide, self, PX_FLOAT64, PX_DEVICE_NONE, false, false));
+  PX_TRY(px__standard_gamma(&drawn, wide, args->generator));
+  PX_TRY(px_sum(&sum, drawn, (const int64_t[]){-1}, 1, true, PX_DTYPE_NONE));
+  PX_TRY(px_div(&shares, drawn, sum));
+  PX_TRY(px_tensor_from_scalar(&least, px_float(px_dtype_about((px_dtype)self->dtype)->tiny)));
+  PX_TRY(px_clamp_(shares, least, NULL));
+  return px_to(&call->results[0], shares, (px_dtype)self->dtype, PX_DEVICE_NONE, false, false);
+}
+PX_RUN(randperm_fill) {
+  PX_TRY(px__call_draws(call, args->generator, args->self->numel, 2));
+  // Each thread may draw as many numbers again as there are elements, to order equal keys.
+  if (call->device.type != PX_CPU) call->counter += (uint64_t)(args->self->numel + 3) / 4 * 4;
+  return PX_OK;
+}
+
+// ---- makers: an empty tensor, filled
+
+static px_status made(px_call *call, int64_t n, const int64_t *sizes, px__options o) {
+  return px_empty(&call->results[0], sizes, n, o.dtype, o.device, o.pin_memory, false, NULL);
+}
+// What is not asked for, like a tensor.
+static px_status made_like(px_call *call, const px_tensor *t, px__options o,
+                           const char *memory_format) {
+  if (o.dtype == PX_DTYPE_NONE) o.dtype = (px_dtype)t->dtype;
+  if (o.device.type < 0) o.device = px__tensor_device(t);
+  return px__empty_in(&call->results[0], t, memory_format, o.dtype, o.device, o.pin_memory);
+}
+static px__options or_int64(px__options o) {
+  if (o.dtype == PX_DTYPE_NONE) o.dtype = PX_INT64;
+  return o;
+}
+// Marks the result as a leaf that needs a gradient, if that is wanted, after it was filled.
+static px_status marked(px_call *call, bool requires_grad, px_status status) {
+  px_tensor *t = call->results[0];
+  PX_TRY(status);
+  if (!requires_grad) return PX_OK;
+  PX_TRY(px_dtype_check_grad((px_dtype)t->dtype));
+  t->flags |= PX_TENSOR_NEEDS_GRAD;
+  return PX_OK;
+}
+PX_RUN(rand) {
+  PX_TRY(made(call, args->size.n, args->size.v.ints, PX_OPTIONS(args)));
+  return marked(call, args->requires_grad, px_uniform_(call->results[0], 0, 1, args->generator));
+}
+PX_RUN(randn) {
+  PX_TRY(made(call, args->size.n, args->size.v.ints, PX_OPTIONS(args)));
+  return marked(call, args->requires_grad, px_normal_(call->results[0], 0, 1, args->generator));
+}
+static px_status whole(px_call *call, int64_t low, int64_t high, px_value size, px__options o,
+                       px_generator *generator) {
+  PX_TRY(made(call, size.n, size.v.ints, or_int64(o)));
+  return marked(call, o.requires_grad, px_random_(call->results[0], &low, &high, generator));
+}
+PX_RUN(randint) {
+  return whole(call, args->low, args->high, args->size, PX_OPTIONS(args), args->generator);
+}
+PX_RUN(randint_below) {
+  return whole(call, 0, args->high, args->size, PX_OPTIONS(args), args->generator);
+}
+PX_RUN(randperm) {
+  PX_TRY(made(call, 1, &args->n, or_int64(PX_OPTIONS(args))));
+  return marked(call, args->requires_grad, px_randperm_fill_(call->results[0], args->generator));
+}
+PX_RUN(rand_like) {
+  PX_TRY(made_like(call, args->self, PX_OPTIONS(args), args->memory_format));
+  return marked(call, args->requires_grad, px_uniform_(call->results[0], 0, 1, NULL));
+}
+PX_RUN(randn_like) {
+  PX_TRY(made_like(call, args->self, PX_OPTIONS(args), args->memory_format));
+  return marked(call, args->requires_grad, px_normal_(call->results[0], 0, 1, NULL));
+}
+PX_RUN(randint_like) {
+  PX_TRY(made_like(call, args->self, PX_OPTIONS(args), args->memory_format));
+  return marked(call, args->requires_grad,
+                px_random_(call->results[0], &args->low, &args->high, NULL));
+}
+PX_RUN(randint_like_below) {
+  int64_t low = 0;
+  PX_TRY(made_like(call, args->self, PX_OPTIONS(args), args->memory_format));
+  return marked(call, args->requires_grad, px_random_(call->results[0], &low, &args->high, NULL));
+}
+PX_RUN(bernoulli_like) {
+  const px_tensor *self = args->self;
+  PX_TRY(px__empty_as(&call->results[0], self, (px_dtype)self->dtype, px__tensor_device(self)));
+  return px_bernoulli_scalar_(call->results[0], args->p, args->generator);
+}
+PX_RUN(bernoulli_tensor) {
+  px_tensor *self = args->self;
+  PX_SCOPED(px_tensor) chances = NULL;
+  PX_SCOPED(px_tensor) drawn = NULL;
+  if (px__tensor_device(args->p).type != PX_CPU) PX_TRY(px__call_same_device(call));
+  PX_TRY(px_expand_as(&chances, args->p, self));
+  PX_TRY(px_bernoulli(&drawn, chances, args->generator));
+  PX_TRY(px__call_result(call, 0, self->ndim, self->sizes, (px_dtype)self->dtype));
+  return px__tensor_copy(self, drawn, false);
+}
+
+// ---- normal(): standard numbers of the shape of mean and std, then scaled, then moved
+
+static px_status standard_normal(px_call *call, int ndim, const int64_t *sizes,
+                                 const px_tensor *like, double std, px_generator *generator) {
+  const px_tensor *out = call->mode == PX_CALL_OUT ? call->given[0] : like;
+  PX_TRY(px_tensor_empty(&call->results[0], ndim, sizes, (px_dtype)out->dtype,
+                         px__tensor_device(like)));
+  return px_normal_(call->results[0], 0, std, generator);
+}
+// The last step: `out` is resized when nothing can be refused any more.
+static px_status move(px_call *call, const px_tensor *mean) {
+  px_tensor *made = call->results[0];
+  PX_TRY(px_add_(made, mean, px_int(1)));
+  if (call->mode != PX_CALL_OUT) return PX_OK;
+  PX_TRY(px__call_same_device(call));
+  return px__resize_output(call->given[0], made->ndim, made->sizes);
+}
+static px_status check_deviations(const px_tensor *std) {
+  PX_SCOPED(px_tensor) least = NULL;
+  px_scalar value;
+  if (std->numel == 0 || px__lacks_values(std)) return PX_OK;
+  PX_TRY(px_min(&least, std));
+  PX_TRY(px_tensor_item(&value, least));
+  PX_CHECK(px_scalar_float(value) >= 0, PX_RUNTIME, "normal expects all elements of std >= 0.0");
+  return PX_OK;
+}
+PX_RUN(normal_of) {
+  const px_tensor *mean = args->mean, *std = args->std;
+  int64_t sizes[PX_MAX_DIMS];
+  int ndim;
+  PX_TRY(check_deviations(std));
+  PX_TRY(px__broadcast(&ndim, sizes, mean->ndim, mean->sizes, std->ndim, std->sizes));
+  PX_TRY(standard_normal(call, ndim, sizes, mean, 1, args->generator));
+  PX_TRY(px_mul_(call->results[0], std));
+  return move(call, mean);
+}
+PX_RUN(normal_around) {
+  const px_tensor *mean = args->mean;
+  PX_TRY(standard_normal(call, mean->ndim, mean->sizes, mean, args->std, args->generator));
+  return move(call, mean);
+}
+PX_RUN(normal_wide) {
+  const px_tensor *std = args->std;
+  PX_TRY(check_deviations(std));
+  PX_TRY(standard_normal(call, std->ndim, std->sizes, std, 1, args->generator));
+  PX_SCOPED(px_tensor) mean = NULL;
+  PX_TRY(px_tensor_from_scalar(&mean, px_float(args->mean)));
+  PX_TRY(px_mul_(call->results[0], std));
+  return move(call, mean);
+}
+PX_RUN(normal_sized) {
+  PX_TRY(made(call, args->size.n, args->size.v.ints, PX_OPTIONS(args)));
+  return marked(call, args->requires_grad,
+                px_normal_(call->results[0], args->mean, args->std, args->generator));
+}

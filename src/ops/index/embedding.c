@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables of vectors: rows that are shortened before they are looked up, gradients scaled by
+// frequency, and bags of rows, which the CPU has kernels for. Elsewhere a bag's rows are added
+// where the bag is; for maxima all rows are laid beside each bag.
+#include <math.h>
+
+#include "hidden/index.h"
+#include "ops/core/run.h"
+#include "phlox/autograd.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
+#include "run_functions/index.h"
+
+#define LL(x) ((long long)(x))
+
+static px_status check_indices(const px_tensor *t, const char *op) {
+  PX_CHECK(t->dtype == PX_INT64 || t->dtype == PX_INT32, PX_RUNTIME,
+           "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
+           "Long, Int; but got torch.%sTensor instead (while checking arguments for %s)",
+           px_dtype_class((px_dtype)t->dtype), op);
+  return PX_OK;
+}
+static px_status ones_for(px_tensor **out, const px_tensor *flat, px_dtype dtype) {
+  return px_ones(out, flat->sizes, 1, dtype, px__tensor_device(flat), false, false);
+}
+
+// ---- gradients by frequency
+
+PX_RUN(by_frequency) {
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) ones = NULL;
+  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) counts = NULL;
+  PX_SCOPED(px_tensor) own = NULL;
+  PX_SCOPED(px_tensor) shaped = NULL;
+  const px_tensor *grad = args->grad;
+  int64_t rows = args->weight_sizes.v.ints[0], sizes[PX_MAX_DIMS];
+  for (int d = 0; d < args->input->ndim; d++) sizes[d] = args->input->sizes[d];
+  sizes[args->input->ndim] = 1;
+  PX_TRY(px_reshape(&flat, args->input, (int64_t[]){-1}, 1));
+  PX_TRY(ones_for(&ones, flat, (px_dtype)grad->dtype));
+  PX_TRY(px__zeros_like_sized(&none, grad, 1, &rows));
+  PX_TRY(px_index_add(&counts, none, 0, flat, ones, px_int(1)));
+  PX_TRY(px_index_select(&own, counts, 0, flat));
+  PX_TRY(px_reshape(&shaped, own, sizes, args->input->ndim + 1));
+  return px_div(&call->results[0], grad, shaped);
+}
+PX_RUN(embedding_by_frequency) {
+  return px_embedding(&call->results[0], args->input, args->weight, NULL);
+}
+
+// ---- rows that are shortened
+
+static px_status shorten(px_tensor *weight, const px_tensor *indices, double most, double p) {
+  const int64_t last = -1;
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) norms = NULL;
+  PX_SCOPED(px_tensor) more = NULL;
+  PX_SCOPED(px_tensor) inverse = NULL;
+  PX_SCOPED(px_tensor) factors = NULL;
+  PX_SCOPED(px_tensor) fits = NULL;
+  PX_SCOPED(px_tensor) chosen = NULL;
+  PX_SCOPED(px_tensor) shortened = NULL;
+  PX_TRY(px_tensor_detach(&plain, weight));
+  PX_TRY(px_reshape(&flat, indices, (int64_t[]){-1}, 1));
+  PX_TRY(px_index_select(&rows, plain, 0, flat));
+  PX_TRY(px_norm(&norms, rows, px_float(p), &last, 1, true, PX_DTYPE_NONE));
+  PX_TRY(px_le_scalar(&fits, norms, px_float(most)));
+  PX_TRY(px_add_scalar(&more, norms, px_float(1e-7), px_int(1)));
+  PX_TRY(px_reciprocal(&inverse, more));
+  PX_TRY(px_mul_scalar(&factors, inverse, px_float(most)));
+  PX_TRY(px_masked_fill(&chosen, factors, fits, px_int(1)));
+  PX_TRY(px_mul(&shortened, rows, chosen));
+  return px_index_copy_(plain, 0, flat, shortened);
+}
+static px_status renorm(px_tensor *weight, const px_tensor *indices, double most, double p) {
+  bool recording = px_grad_enabled();
+  px_grad_set_enabled(false);
+  px_status status = shorten(weight, indices, most, p);
+  px_grad_set_enabled(recording);
+  return status;
+}
+PX_RUN(embedding_renorm_) {
+  PX_TRY(check_indices(args->indices, "embedding_renorm_"));
+  PX_TRY(renorm(args->self, args->indices, args->max_norm, args->norm_type));
+  call->results[0] = px_retain(args->self);
+  return PX_OK;
+}
+PX_RUN(embedding_with) {
+  int64_t padding = px__given(args->padding_idx) ? px_value_int(args->padding_idx) : 0;
+  const int64_t *at = px__given(args->padding_idx) ? &padding : NULL;
+  PX_TRY(check_indices(args->input, "embedding"));
+  if (px__given(args->max_norm))
+    PX_TRY(renorm(args->weight, args->input, px_value_float(args->max_norm), args->norm_type));
+  return (args->scale_grad_by_freq ? px_embedding_by_frequency : px_embedding)(
+      &call->results[0], args->input, args->weight, at);
+}
+
+// ---- bags
+
+typedef struct bags {
+  px_tensor *flat, *of, *counts;  // indices; the bag of each; how many count in each (float)
+  px_tensor *kept;                // whether an index counts: is not the padding; or NULL
+  int64_t count;
+  const int64_t *padding;
+} bags;
+static void bags_drop(bags *b) {
+  px_release(b->flat), px_release(b->of), px_release(b->counts), px_release(b->kept);
+}
+
+// On the CPU the offsets are looked at.
+static px_status check_offsets(const px_tensor *offsets, int64_t length) {
+  PX_TRY(check_indices(offsets, "embedding_bag"));
+  PX_TRY(px__refuse_batched(offsets));
+  if (px__tensor_device(offsets).type != PX_CPU || !offsets->numel) return PX_OK;
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_TRY(px__tensor_to(&whole, offsets, PX_INT64, PX_DEVICE_NONE));
+  PX_TRY(px_contiguous(&flat, whole));
+  const int64_t *at;
+  PX_TRY(px__tensor_read(&at, flat));
+  PX_CHECK(at[0] == 0, PX_RUNTIME,
+           "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from "
+           "position 0. However, got %lld",
+           LL(at[0]));
+  PX_CHECK(at[flat->numel - 1] <= length, PX_RUNTIME,
+           "offsets[-1] can not be greater than input's length %lld but got offsets[-1] of %lld",
+           LL(length), LL(at[flat->numel - 1]));
+  for (int64_t i = 1; i < flat->numel; i++)
+    PX_CHECK(at[i] >= at[i - 1] && at[i] <= length, PX_RUNTIME,
+             "embedding_bag: offsets must not decrease, but offsets[%lld] is %lld after %lld",
+             LL(i), LL(at[i]), LL(at[i - 1]));
+  return PX_OK;
+}
+// The bag of each index: how many bags have begun there, less 1.
+static px_status bags_of_offsets(px_tensor **out, const px_tensor *offsets, int64_t length) {
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) ones = NULL;
+  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) begun = NULL;
+  PX_SCOPED(px_tensor) sums = NULL;
+  PX_SCOPED(px_tensor) own = NULL;
+  int64_t places = length + 1;  // an empty last bag begins behind the end
+  PX_TRY(px__tensor_to(&whole, offsets, PX_INT64, PX_DEVICE_NONE));
+  PX_TRY(ones_for(&ones, whole, PX_INT64));
+  PX_TRY(px__zeros_like_sized(&none, whole, 1, &places));
+  PX_TRY(px_index_add(&begun, none, 0, whole, ones, px_int(1)));
+  PX_TRY(px_cumsum(&sums, begun, 0, PX_INT64));
+  PX_TRY(px_narrow(&own, sums, 0, 0, length));
+  return px_add_scalar(out, own, px_int(-1), px_int(1));
+}
+static px_status bags_of_rows(px_tensor **out, const px_tensor *input) {
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) column = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(px_arange(&rows, px_int(input->sizes[0]), px_no_scalar(), px_int(1), PX_INT64,
+                   px__tensor_device(input), false, false));
+  PX_TRY(px_unsqueeze(&column, rows, 1));
+  PX_TRY(px_expand(&wide, column, input->sizes, 2));
+  return px_reshape(out, wide, (int64_t[]){-1}, 1);
+}
+static px_status bags_read(bags *b, const px__bags_args *args) {
+  const px_tensor *input = args->input, *offsets = args->offsets;
+  px_dtype dtype = (px_dtype)args->weight->dtype;
+  PX_SCOPED(px_tensor) ones = NULL;
+  PX_SCOPED(px_tensor) none = NULL;
+  PX_TRY(px_reshape(&b->flat, input, (int64_t[]){-1}, 1));
+  if (offsets) {
+    PX_TRY(check_offsets(offsets, input->numel));
+    PX_TRY(bags_of_offsets(&b->of, offsets, input->numel));
+    b->count = offsets->numel - args->include_last_offset;
+    PX_CHECK(b->count >= 0, PX_RUNTIME,
+             "include_last_offset: number of offset should be at least 1");
+  } else {
+    PX_TRY(bags_of_rows(&b->of, input));
+    b->count = input->sizes[0];
+  }
+  if (b->padding) {
+    PX_SCOPED(px_tensor) kept = NULL;
+    PX_TRY(px_ne_scalar(&kept, b->flat, px_int(*b->padding)));
+    PX_TRY(px__tensor_to(&b->kept, kept, dtype, PX_DEVICE_NONE));
+    ones = px_retain(b->kept);
+  } else {
+    PX_TRY(ones_for(&ones, b->flat, dtype));
+  }
+  PX_TRY(px__zeros_like_sized(&none, args->weight, 1, &b->count));
+  return px_index_add(&b->counts, none, 0, b->of, ones, px_int(1));
+}
+
+static px_status times_column(px_tensor **rows, const px_tensor *factors) {
+  PX_SCOPED(px_tensor) column = NULL;
+  px_tensor *product;
+  PX_TRY(px_unsqueeze(&column, factors, 1));
+  PX_TRY(px_mul(&product, *rows, column));
+  px_release(*rows);
+  *rows = product;
+  return PX_OK;
+}
+static px_status sum_bags(px_tensor **out, const bags *b, px_tensor **rows, const char *mode,
+                          const px_tensor *factors) {
+  int64_t sizes[] = {b->count, (*rows)->sizes[1]};
+  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) sums = NULL;
+  PX_SCOPED(px_tensor) empty = NULL;
+  PX_SCOPED(px_tensor) divisors = NULL;
+  PX_SCOPED(px_tensor) column = NULL;
+  if (factors) {
+    PX_SCOPED(px_tensor) flat = NULL;
+    PX_TRY(px_reshape(&flat, factors, (int64_t[]){-1}, 1));
+    PX_TRY(times_column(rows, flat));
+  }
+  if (b->kept) PX_TRY(times_column(rows, b->kept));
+  PX_TRY(px__zeros_like_sized(&none, *rows, 2, sizes));
+  PX_TRY(px_index_add(&sums, none, 0, b->of, *rows, px_int(1)));
+  if (!strcmp(mode, "sum")) return *out = PX_MOVE(sums), PX_OK;
+  PX_TRY(px_eq_scalar(&empty, b->counts, px_int(0)));
+  PX_TRY(px_masked_fill(&divisors, b->counts, empty, px_int(1)));
+  PX_TRY(px_unsqueeze(&column, divisors, 1));
+  return px_div(out, sums, column);
+}
+// The bags side by side [count, longest, m], filled up by what is below all; an empty one gives 0.
+static px_status greatest(px_tensor **out, const bags *b, const px_tensor *rows) {
+  PX_SCOPED(px_tensor) wanted = NULL;
+  PX_SCOPED(px_tensor) below = NULL;
+  PX_SCOPED(px_tensor) top = NULL;
+  PX_SCOPED(px_tensor) at = NULL;
+  PX_SCOPED(px_tensor) empty = NULL;
+  PX_SCOPED(px_tensor) column = NULL;
+  PX_SCOPED(px_tensor) numbers = NULL;
+  PX_SCOPED(px_tensor) mine = NULL;
+  PX_SCOPED(px_tensor) every = NULL;
+  int64_t length = rows->sizes[0], sizes[] = {b->count, length, rows->sizes[1]};
+  if (!length || !b->count)
+    return px__zeros_like_sized(out, rows, 2, (int64_t[]){b->count, sizes[2]});
+  PX_TRY(px_arange(&numbers, px_int(b->count), px_no_scalar(), px_int(1), PX_INT64,
+                   px__tensor_device(rows), false, false));
+  PX_TRY(px_unsqueeze(&column, numbers, 1));
+  PX_TRY(px_ne(&mine, column, b->of));  // [count, length]: of another bag
+  if (b->kept) {
+    PX_SCOPED(px_tensor) padding = NULL;
+    px_tensor *either;
+    PX_TRY(px_eq_scalar(&padding, b->kept, px_int(0)));
+    PX_TRY(px_logical_or(&either, mine, padding));
+    px_release(mine);
+    mine = either;
+  }
+  PX_TRY(px_unsqueeze(&wanted, mine, 2));
+  PX_TRY(px_expand(&every, rows, sizes, 3));
+  PX_TRY(px_masked_fill(&below, every, wanted, px_float(-INFINITY)));
+  PX_TRY(px_max_dim(&top, &at, below, 1, false));
+  PX_SCOPED(px_tensor) none = NULL;
+  PX_TRY(px_eq_scalar(&none, b->counts, px_int(0)));
+  PX_TRY(px_unsqueeze(&empty, none, 1));
+  return px_masked_fill(out, top, empty, px_int(0));
+}
+
+// ---- bags by a kernel
+
+static px__named_kernel sums_kernel = {.name = "bag_sums"}, tops_kernel = {.name = "bag_tops"};
+// Bags begin in order, and have all indices. On a device the kernel keeps to those there are.
+static px_status check_begins(const px_tensor *weight, const px_tensor *indices,
+                              const px_tensor *begins, px__named_kernel *kernel) {
+  const int64_t *at;
+  px_device_type type = (px_device_type)px__tensor_device(weight).type;
+  PX_CHECK(px__named_kernel_on(kernel, type), PX_UNIMPLEMENTED,
+           "%s is not implemented for GPUs; the CPU has it, and simulated devices", kernel->name);
+  PX_CHECK(px_dtype_is_float((px_dtype)weight->dtype), PX_UNIMPLEMENTED,
+           "\"embedding_bag\" not implemented for '%s'", px_dtype_class((px_dtype)weight->dtype));
+  PX_CHECK(begins->numel > 0, PX_RUNTIME, "where the last bag ends must be told");
+  if (type != PX_CPU) return PX_OK;
+  PX_TRY(px__tensor_read(&at, begins));
+  for (int64_t i = 1; i < begins->numel; i++)
+    PX_CHECK(at[i] >= at[i - 1], PX_RUNTIME, "bags must be in order");
+  PX_CHECK(at[0] == 0 && at[begins->numel - 1] == indices->numel, PX_RUNTIME,
+           "bags are of all %lld indices", LL(indices->numel));
+  return PX_OK;
+}
+PX_RUN(_bag_sums) {
+  PX_SCOPED(px_tensor) weight = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
+  PX_SCOPED(px_tensor) begins = NULL;
+  PX_SCOPED(px_tensor) factors = NULL;
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(px_contiguous(&weight, args->weight));
+  PX_TRY(px_contiguous(&indices, args->indices));
+  PX_TRY(px_contiguous(&begins, args->begins));
+  if (args->factors) PX_TRY(px_contiguous(&factors, args->factors));
+  PX_TRY(check_begins(weight, indices, begins, &sums_kernel));
+  int64_t sizes[] = {begins->numel - 1, weight->sizes[1]};
+  px_tensor *given[] = {weight, indices, begins, factors};
+  const px_value padding = PX_I(args->padding);
+  PX_TRY(px_tensor_empty(&call->results[0], 2, sizes, (px_dtype)weight->dtype, call->device));
+  return px__run_kernel(&sums_kernel, call->device, 1, call->results, 4, given, &padding, 1);
+}
+PX_RUN(_bag_tops) {
+  PX_SCOPED(px_tensor) weight = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
+  PX_SCOPED(px_tensor) begins = NULL;
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(px_contiguous(&weight, args->weight));
+  PX_TRY(px_contiguous(&indices, args->indices));
+  PX_TRY(px_contiguous(&begins, args->begins));
+  PX_TRY(check_begins(weight, indices, begins, &tops_kernel));
+  int64_t sizes[] = {begins->numel - 1, weight->sizes[1]};
+  px_tensor *given[] = {weight, indices, begins};
+  const px_value padding = PX_I(args->padding);
+  PX_TRY(px_tensor_empty(&call->results[0], 2, sizes, (px_dtype)weight->dtype, call->device));
+  PX_TRY(px_tensor_empty(&call->results[1], 2, sizes, PX_INT64, call->device));
+  return px__run_kernel(&tops_kernel, call->device, 2, call->results, 3, given, &padding, 1);
+}
+
+static bool has_kernels(const px__bags_args *args) {
+  const px_tensor *weight = args->weight, *factors = args->per_sample_weights;
+  return px__tensor_device(weight).type == PX_CPU && !args->scale_grad_by_freq &&
+         px__tensor_device(args->input).type == PX_CPU && !px__is_batched(args->input) &&
+         !px__is_batched(weight) && px_dtype_is_float((px_dtype)weight->dtype) &&
+         (!factors || factors->dtype == weight->dtype);
+}
+// Where each bag begins, and where the last one ends.
+static px_status begins_of(px_tensor **out, int64_t *end, const px__bags_args *args) {
+  const px_tensor *input = args->input, *offsets = args->offsets;
+  bool all = offsets && args->include_last_offset;
+  int64_t count = offsets ? offsets->numel - all : input->sizes[0], places = count + 1;
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  const int64_t *at = NULL;
+  if (offsets) {
+    PX_TRY(check_offsets(offsets, input->numel));
+    PX_CHECK(count >= 0, PX_RUNTIME, "include_last_offset: number of offset should be at least 1");
+    PX_TRY(px__tensor_to(&whole, offsets, PX_INT64, PX_DEVICE_NONE));
+    PX_TRY(px_contiguous(&flat, whole));
+    PX_TRY(px__tensor_read(&at, flat));
+  }
+  PX_TRY(px_tensor_empty(&made, 1, &places, PX_INT64, px_cpu()));
+  int64_t *to = px__tensor_at(made);
+  for (int64_t i = 0; i < count; i++) to[i] = at ? at[i] : i * input->sizes[1];
+  *end = to[count] = all ? at[count] : input->numel;
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+// How many indices of each bag count, at least 1, as a column.
+static px_status divisors_of(px_tensor **out, const px_tensor *begins, const px_tensor *indices,
+                             int64_t padding, px_dtype dtype) {
+  PX_SCOPED(px_tensor) made = NULL;
+  const int64_t *at, *index, sizes[] = {begins->numel - 1, 1};
+  PX_TRY(px__tensor_read(&at, begins));
+  PX_TRY(px__tensor_read(&index, indices));
+  PX_TRY(px_tensor_empty(&made, 2, sizes, PX_FLOAT64, px_cpu()));
+  double *to = px__tensor_at(made);
+  for (int64_t i = 0; i < sizes[0]; i++) {
+    int64_t count = 0;
+    for (int64_t k = at[i]; k < at[i + 1]; k++) count += index[k] != padding;
+    to[i] = count ? (double)count : 1;
+  }
+  return px__tensor_to(out, made, dtype, PX_DEVICE_NONE);
+}
+// The first n elements, as a line.
+static px_status line_of(px_tensor **out, const px_tensor *t, int64_t n) {
+  PX_SCOPED(px_tensor) all = NULL;
+  PX_TRY(px_reshape(&all, t, (int64_t[]){-1}, 1));
+  return px_narrow(out, all, 0, 0, n);
+}
+static px_status bags_by_kernels(px_tensor **out, const px__bags_args *args, int64_t padding) {
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
+  PX_SCOPED(px_tensor) begins = NULL;
+  PX_SCOPED(px_tensor) factors = NULL;
+  PX_SCOPED(px_tensor) sums = NULL;
+  PX_SCOPED(px_tensor) divisors = NULL;
+  PX_SCOPED(px_tensor) places = NULL;
+  int64_t end = 0;
+  PX_TRY(begins_of(&begins, &end, args));
+  PX_TRY(px__tensor_to(&whole, args->input, PX_INT64, PX_DEVICE_NONE));
+  PX_TRY(line_of(&indices, whole, end));
+  if (!strcmp(args->mode, "max"))
+    return px__bag_tops(out, &places, args->weight, indices, begins, padding);
+  if (args->per_sample_weights) PX_TRY(line_of(&factors, args->per_sample_weights, end));
+  PX_TRY(px__bag_sums(&sums, args->weight, indices, begins, factors, padding));
+  if (!strcmp(args->mode, "sum")) return *out = PX_MOVE(sums), PX_OK;
+  PX_TRY(divisors_of(&divisors, begins, indices, padding, (px_dtype)args->weight->dtype));
+  return px_div(out, sums, divisors);
+}
+
+PX_RUN(bags) {
+  px_tensor *weight = args->weight;
+  PX_SCOPED(px_tensor) rows = NULL;
+  int64_t padding = px__given(args->padding_idx) ? px_value_int(args->padding_idx) : 0;
+  if (padding < 0) padding += weight->sizes[0];
+  bags b = {.padding = px__given(args->padding_idx) ? &padding : NULL};
+  PX_TRY(check_indices(args->input, "embedding_bag"));
+  if (px__given(args->max_norm))
+    PX_TRY(renorm(weight, args->input, px_value_float(args->max_norm), args->norm_type));
+  if (has_kernels(args)) return bags_by_kernels(&call->results[0], args, b.padding ? padding : -1);
+  px_status status = bags_read(&b, args);
+  if (status == PX_OK)
+    status = (args->scale_grad_by_freq ? px_embedding_by_frequency : px_embedding)(
+        &rows, b.flat, weight, b.padding);
+  if (status == PX_OK)
+    status = !strcmp(args->mode, "max")
+                 ? greatest(&call->results[0], &b, rows)
+                 : sum_bags(&call->results[0], &b, &rows, args->mode, args->per_sample_weights);
+  bags_drop(&b);
+  return status;
+}
+
+PX_RUN(embedding_bag) {
+  const px_tensor *input = args->input, *weight = args->weight;
+  double norm = px__given(args->max_norm) ? px_value_float(args->max_norm) : 0;
+  int64_t padding = px__given(args->padding_idx) ? px_value_int(args->padding_idx) : 0;
+  if (weight->dtype == PX_INT64 && px_dtype_is_float((px_dtype)input->dtype)) {
+    PX_TRY(px_warn(PX_WARN_USER,
+                   "Argument order of nn.functional.embedding_bag was changed. Usage "
+                   "`embedding_bag(weight, input, ...)` is deprecated, and should now be "
+                   "`embedding_bag(input, weight, ...)`."));
+    input = weight, weight = args->input;
+  }
+  return px_bags(&call->results[0], input, weight, args->offsets,
+                 px__given(args->max_norm) ? &norm : NULL, args->norm_type,
+                 args->scale_grad_by_freq, args->mode, args->sparse, args->per_sample_weights,
+                 args->include_last_offset, px__given(args->padding_idx) ? &padding : NULL);
+}

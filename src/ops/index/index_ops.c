@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops that index: shapes and checks. index.c moves the elements.
+#include "hidden/view.h"
+#include "ops/index/index_impl.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/statistics.h"
+#include "phlox/ops/view.h"
+#include "run_functions/index.h"
+
+// ---- getting and putting with a picking that is dropped whatever happens
+
+static px_status get(px_call *call, px__picking *p, px_status made, const px_tensor *self) {
+  // cppcheck-suppress uninitvar ; what was made is filled in
+  if (made == PX_OK) made = px__call_result(call, 0, p->ndim, p->sizes, (px_dtype)self->dtype);
+  if (made == PX_OK) made = px__picking_get(p, call->results[0], self);
+  px__picking_drop(p);
+  return made;
+}
+
+static px_status put(px__picking *p, px_status made, px_tensor *to, const px_tensor *values,
+                     bool add) {
+  if (made == PX_OK) made = px__picking_put(p, to, values, add);
+  px__picking_drop(p);
+  return made;
+}
+
+// ---- x[i, j]
+
+PX_RUN(index) {
+  px__picking p;
+  const px_tensor *self = args->self;
+  return get(call, &p, px__pick_advanced(&p, self, args->indices, args->dims), self);
+}
+
+PX_RUN(index_backward) {
+  px__picking p;
+  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
+  px_tensor *to = call->results[0];
+  return put(&p, px__pick_advanced(&p, to, args->indices, args->dims), to, args->grad_output, true);
+}
+
+// A number or a 0-dim value goes to self's device and dtype; others must be there.
+static px_status value_for(px_tensor **out, const px_tensor *values, const px_tensor *self) {
+  px_device d = px__tensor_device(self);
+  if (values->flags & PX_TENSOR_WRAPPED)
+    return px__tensor_to(out, values, (px_dtype)self->dtype, d);
+  PX_CHECK(values->dtype == self->dtype, PX_RUNTIME,
+           "Index put requires the source and destination dtypes match, got %s for the destination "
+           "and %s for the source.",
+           px_dtype_class((px_dtype)self->dtype), px_dtype_class((px_dtype)values->dtype));
+  bool near = px_device_equal(px__tensor_device(values), d) ||
+              (values->ndim == 0 && px__tensor_device(values).type == PX_CPU);
+  char a[PX_DEVICE_TEXT], b[PX_DEVICE_TEXT];
+  PX_CHECK(near, PX_RUNTIME,
+           "Expected all tensors to be on the same device, but found at least two devices, %s and "
+           "%s!",
+           px_device_format(d, a), px_device_format(px__tensor_device(values), b));
+  return px__tensor_to(out, values, PX_DTYPE_NONE, d);
+}
+
+PX_RUN(index_put) {
+  px__picking p;
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_TRY(value_for(&values, args->values, args->self));
+  PX_TRY(px__start_from_self(call, args->self));
+  px_tensor *to = call->results[0];
+  return put(&p, px__pick_advanced(&p, to, args->indices, args->dims), to, values,
+             args->accumulate);
+}
+
+// ---- flat places
+
+PX_RUN(take) {
+  px__picking p;
+  PX_SCOPED(px_tensor) self = NULL;
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(px_contiguous(&self, args->self));
+  return get(call, &p, px__pick_flat(&p, self, args->index), self);
+}
+
+PX_RUN(take_backward) {
+  px__picking p;
+  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
+  px_tensor *to = call->results[0];
+  return put(&p, px__pick_flat(&p, to, args->index), to, args->grad_output, true);
+}
+
+// Negative places count from the end.
+static px_status from_start(px_tensor **out, const px_tensor *indices, int64_t size) {
+  PX_SCOPED(px_tensor) negative = NULL;
+  PX_SCOPED(px_tensor) moved = NULL;
+  PX_TRY(px_lt_scalar(&negative, indices, px_int(0)));
+  PX_TRY(px_add_scalar(&moved, indices, px_int(size), px_int(1)));
+  return px_where(out, negative, moved, indices);
+}
+// Both expanded to each other's sizes but in `dim`.
+static px_status along_each_other(px_tensor **self, px_tensor **indices, int dim) {
+  PX_SCOPED(px_tensor) first = PX_MOVE(*self);
+  PX_SCOPED(px_tensor) second = PX_MOVE(*indices);
+  int64_t a[PX_MAX_DIMS], b[PX_MAX_DIMS], all[PX_MAX_DIMS];
+  int ndim = first->ndim, n;
+  for (int d = 0; d < ndim; d++) {
+    a[d] = d == dim ? 1 : first->sizes[d];
+    b[d] = d == dim ? 1 : second->sizes[d];
+  }
+  PX_TRY(px__broadcast(&n, all, ndim, a, ndim, b));
+  if (ndim) all[dim] = first->sizes[dim];
+  PX_TRY(px_expand(self, first, all, ndim));
+  if (ndim) all[dim] = second->sizes[dim];
+  return px_expand(indices, second, all, ndim);
+}
+PX_RUN(take_along_dim) {
+  PX_SCOPED(px_tensor) self = NULL;
+  PX_SCOPED(px_tensor) given = NULL;
+  PX_SCOPED(px_tensor) indices = NULL;
+  int dim = 0;
+  if (px__given(args->dim)) {
+    PX_TRY(px__wrap_dim(&dim, args->dim.v.i, args->self->ndim));
+    self = px_retain(args->self), given = px_retain(args->indices);
+  } else {
+    PX_TRY(px_reshape(&self, args->self, &args->self->numel, 1));
+    PX_TRY(px_reshape(&given, args->indices, &args->indices->numel, 1));
+  }
+  PX_TRY(from_start(&indices, given, self->ndim ? self->sizes[dim] : 1));
+  PX_TRY(along_each_other(&self, &indices, dim));
+  return px_gather(&call->results[0], self, dim, indices, false);
+}
+
+// ---- places of a dimension
+
+PX_RUN(index_select) {
+  px__picking p;
+  int dim;
+  const px_tensor *self = args->self;
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
+  return get(call, &p, px__pick_dim(&p, self, dim, args->index), self);
+}
+
+PX_RUN(index_select_backward) {
+  px__picking p;
+  int dim;
+  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
+  px_tensor *to = call->results[0];
+  PX_TRY(px__wrap_dim(&dim, args->dim, to->ndim));
+  return put(&p, px__pick_dim(&p, to, dim, args->index), to, args->grad_output, true);
+}
+
+static px_status check_source(const px_call *call, const px_tensor *self, int dim,
+                              const px_tensor *index, const px_tensor *source, bool add) {
+  int64_t n = source->ndim ? source->sizes[dim] : 1;
+  bool one = source->ndim > 0 || index->numel == 1;
+  PX_CHECK(one || add, PX_INDEX,
+           "index_copy_(): When source is scalar, index should have one element (got %lld)",
+           (long long)index->numel);
+  PX_CHECK(one, PX_INDEX, "Dimension specified as %d but tensor has no dimensions", dim);
+  PX_CHECK(index->numel == n, PX_RUNTIME,
+           "%s(): Number of indices (%lld) should be equal to source.size(dim): (%lld)",
+           call->op->name, (long long)index->numel, (long long)n);
+  for (int d = 0; d < self->ndim; d++)
+    PX_CHECK(d == dim || self->sizes[d] == source->sizes[d], PX_RUNTIME,
+             "%s(): Source/destination tensor must have same slice shapes except at dimension %d",
+             call->op->name, dim);
+  return PX_OK;
+}
+
+// `source` is what the caller gave, `values` what is put.
+typedef struct slices {
+  px_tensor *self, *index, *source;
+  int64_t dim;
+} slices;
+static px_status put_slices(px_call *call, const slices *s, const px_tensor *values, bool add) {
+  px__picking p;
+  int dim;
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(px__wrap_dim(&dim, s->dim, s->self->ndim));
+  PX_TRY(check_source(call, s->self, dim, s->index, s->source, add));
+  PX_TRY(px__start_from_self(call, s->self));
+  px_tensor *to = call->results[0];
+  return put(&p, px__pick_dim(&p, to, dim, s->index), to, values, add);
+}
+
+// A number as an element of a dtype has it: whole numbers have no fraction.
+static px_scalar as_element(px_scalar number, px_dtype dtype) {
+  char bytes[16];  // the widest elements
+  px_scalar_store(number, dtype, bytes);
+  return px_scalar_load(dtype, bytes);
+}
+PX_RUN(index_add) {
+  px_scalar alpha = as_element(args->alpha, (px_dtype)args->self->dtype);
+  PX_SCOPED(px_tensor) scaled = NULL;
+  slices s = {args->self, args->index, args->source, args->dim};
+  if (px_scalar_float(alpha) == 1) return put_slices(call, &s, s.source, true);
+  PX_TRY(px_mul_scalar(&scaled, s.source, alpha));
+  return put_slices(call, &s, scaled, true);
+}
+
+PX_RUN(index_copy) {
+  slices s = {args->self, args->index, args->source, args->dim};
+  return put_slices(call, &s, s.source, false);
+}
+
+px_status px__value_like(px_tensor **out, const px_tensor *like, px_scalar value) {
+  return px_full(out, NULL, 0, value, (px_dtype)like->dtype, px__tensor_device(like), false, false);
+}
+
+static px_status fill_places(px_call *call, px_tensor *self, int64_t at, const px_tensor *index,
+                             const px_tensor *value) {
+  px__picking p;
+  int dim;
+  PX_TRY(px__wrap_dim(&dim, at, self->ndim));
+  PX_TRY(px__start_from_self(call, self));
+  px_tensor *to = call->results[0];
+  return put(&p, px__pick_dim(&p, to, dim, index), to, value, false);
+}
+PX_RUN(index_fill) {
+  PX_SCOPED(px_tensor) value = NULL;
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(px__value_like(&value, args->self, args->value));
+  return fill_places(call, args->self, args->dim, args->index, value);
+}
+PX_RUN(index_fill_tensor) {
+  px_device device = px__tensor_device(args->self);
+  PX_SCOPED(px_tensor) value = NULL;
+  PX_TRY(px__check_value(args->value, device));
+  PX_TRY(px__tensor_to(&value, args->value, (px_dtype)args->self->dtype, device));
+  return fill_places(call, args->self, args->dim, args->index, value);
+}
+
+// ---- an index for each element
+
+// `index` may not reach beyond `self`, which PyTorch calls `name`, but in `dim`, nor beyond `src`,
+// if there is one.
+static px_status check_along(const px_call *call, const px_tensor *self, int dim,
+                             const px_tensor *index, const px_tensor *src, const char *name) {
+  char a[256], b[256], e[256];
+  int n = self->ndim ? self->ndim : 1, have = index->ndim ? index->ndim : 1;
+  if (index->numel == 0) return PX_OK;
+  PX_CHECK(n == have, PX_RUNTIME,
+           "Index tensor must have the same number of dimensions as %s tensor", name);
+  PX_CHECK(!src || have == (src->ndim ? src->ndim : 1), PX_RUNTIME,
+           "Index tensor must have the same number of dimensions as src tensor");
+  for (int d = 0; d < index->ndim; d++) {
+    int64_t most = self->ndim ? self->sizes[d] : 1;
+    bool fits = (d == dim || index->sizes[d] <= most) &&
+                (!src || index->sizes[d] <= (src->ndim ? src->sizes[d] : 1));
+    if (fits) continue;
+    px__sizes_text(a, sizeof a, index->ndim, index->sizes);
+    px__sizes_text(b, sizeof b, self->ndim, self->sizes);
+    PX_CHECK(src, PX_RUNTIME,
+             "Size does not match at dimension %d expected index %s to be no larger than self %s "
+             "apart from dimension %d",
+             d, a, b, dim);
+    PX_FAIL(PX_RUNTIME,
+            "Expected index %s to be no larger than self %s apart from dimension %d and to be no "
+            "larger size than src %s",
+            a, b, dim, px__sizes_text(e, sizeof e, src->ndim, src->sizes));
+  }
+  return PX_OK;
+}
+
+// An index as the kernels take it; one of no elements may have any dtype.
+static px_status long_index(px_tensor **out, const px_tensor *index, const char *name) {
+  bool whole = index->dtype == PX_INT64 || index->dtype == PX_INT32;
+  PX_CHECK(whole || !index->numel, PX_RUNTIME, "%s(): Expected dtype int32/int64 for index", name);
+  return px__tensor_to(out, index, PX_INT64, px__tensor_device(index));
+}
+
+PX_RUN(gather) {
+  px__picking p;
+  int dim;
+  PX_SCOPED(px_tensor) index = NULL;
+  const px_tensor *self = args->self;
+  PX_TRY(long_index(&index, args->index, "gather"));
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
+  PX_TRY(check_along(call, self, dim, index, NULL, "input"));
+  return get(call, &p, px__pick_along(&p, self, dim, index), self);
+}
+
+PX_RUN(gather_backward) {
+  px__picking p;
+  int dim;
+  PX_SCOPED(px_tensor) index = NULL;
+  PX_TRY(long_index(&index, args->index, "gather"));
+  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
+  px_tensor *to = call->results[0];
+  PX_TRY(px__wrap_dim(&dim, args->dim, to->ndim));
+  PX_TRY(check_along(call, to, dim, index, args->grad_output, "self"));
+  return put(&p, px__pick_along(&p, to, dim, index), to, args->grad_output, true);
+}
+
+static px_status put_along(px_tensor *to, int dim, const px_tensor *index, const px_tensor *values,
+                           px_put_how how) {
+  px__picking p;
+  px_status status = px__pick_along(&p, to, dim, index);
+  if (status == PX_OK) status = px__picking_join(&p, to, values, how);
+  px__picking_drop(&p);
+  return status;
+}
+px_status px__scatter(px_call *call, const px__scattering *s) {
+  int dim;
+  px_tensor *src = s->src;
+  PX_SCOPED(px_tensor) index = NULL;
+  PX_TRY(long_index(&index, s->index, "scatter"));
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(px__wrap_dim(&dim, s->dim, s->self->ndim));
+  bool one = src->ndim == 0 && index->ndim != 0;
+  PX_TRY(check_along(call, s->self, dim, index, one ? NULL : src, "self"));
+  PX_CHECK(s->self->dtype == src->dtype, PX_RUNTIME,
+           "scatter(): Expected self.dtype to be equal to src.dtype");
+  if (one)
+    part = px_retain(src);
+  else if (index->numel)
+    PX_TRY(px__tensor_view(&part, src, index->ndim, index->sizes, src->strides, src->offset));
+  if (index->numel) PX_TRY(px__picking_takes((px_dtype)src->dtype, s->how));  // before any is put
+  PX_TRY(px__start_from_self(call, s->self));
+  px_tensor *to = call->results[0];
+  if (!index->numel) return PX_OK;
+  if (s->first) PX_TRY(put_along(to, dim, index, s->first, PX_PUT_STORE));
+  return put_along(to, dim, index, part, s->how);
+}
+
+PX_RUN(scatter) {
+  PX_SCOPED(px_tensor) value = NULL;
+  px__scattering s = {args->self, args->index, args->src, .dim = args->dim};
+  if (s.src->flags & PX_TENSOR_WRAPPED) {
+    PX_TRY(value_for(&value, s.src, s.self));
+    s.src = value;
+  }
+  return px__scatter(call, &s);
+}
+
+PX_RUN(scatter_value) {
+  PX_SCOPED(px_tensor) value = NULL;
+  PX_TRY(px__value_like(&value, args->self, args->value));
+  px__scattering s = {args->self, args->index, value, .dim = args->dim};
+  return px__scatter(call, &s);
+}
+
+PX_RUN(scatter_add) {
+  px__scattering s = {args->self, args->index, args->src, args->dim, PX_PUT_ADD, NULL};
+  return px__scatter(call, &s);
+}
+
+// ---- tables
+
+PX_RUN(embedding) {
+  px__picking p;
+  const px_tensor *input = args->input, *weight = args->weight;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  int64_t sizes[PX_MAX_DIMS];
+  PX_CHECK(input->dtype == PX_INT64 || input->dtype == PX_INT32, PX_RUNTIME,
+           "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
+           "Long, Int; but got torch.%sTensor instead (while checking arguments for embedding)",
+           px_dtype_class((px_dtype)input->dtype));
+  char here[PX_DEVICE_TEXT], there[PX_DEVICE_TEXT];
+  call->device = px__tensor_device(weight);
+  PX_CHECK(px_device_equal(px__tensor_device(input), call->device), PX_RUNTIME,
+           "Expected all tensors to be on the same device, but got index is on %s, different from "
+           "other tensors on %s (when checking argument in method wrapper_CUDA__index_select)",
+           px_device_format(px__tensor_device(input), here), px_device_format(call->device, there));
+  PX_TRY(px__check_ndim(input->ndim + 1));
+  PX_TRY(px_reshape(&flat, input, (const int64_t[]){-1}, 1));
+  px_status made = px__pick_dim(&p, weight, 0, flat);
+  PX_TRY(get(call, &p, made, weight));
+  memcpy(sizes, input->sizes, sizeof *sizes * (size_t)input->ndim);
+  sizes[input->ndim] = weight->sizes[1];
+  PX_TRY(px__unsafe_view(&rows, call->results[0], sizes, input->ndim + 1));
+  px_release(call->results[0]);
+  call->results[0] = PX_MOVE(rows);
+  return PX_OK;
+}
+
+PX_RUN(embedding_backward) {
+  px__picking p;
+  const px_tensor *input = args->input;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) padding = NULL;
+  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->weight_sizes));
+  px_tensor *to = call->results[0];
+  PX_TRY(px_reshape(&flat, input, (const int64_t[]){-1}, 1));
+  int64_t sizes[2] = {flat->numel, to->sizes[1]};
+  PX_TRY(px_reshape(&rows, args->grad_output, sizes, 2));
+  PX_TRY(put(&p, px__pick_dim(&p, to, 0, flat), to, rows, true));
+  if (!px__given(args->padding_idx)) return PX_OK;
+  int64_t row = args->padding_idx.v.i;
+  PX_TRY(px__part_select(&padding, to, 0, row));
+  return px_zero_(padding);
+}
+
+PX_RUN(one_hot) {
+  const px_tensor *self = args->self;
+  int64_t classes = args->num_classes, sizes[PX_MAX_DIMS];
+  PX_SCOPED(px_tensor) most = NULL;
+  PX_SCOPED(px_tensor) column = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  px_scalar top;
+  PX_TRY(px__check_ndim(self->ndim + 1));
+  if (classes == -1) {
+    PX_TRY(px__index_max(&most, self));
+    PX_TRY(px_tensor_item(&top, most));
+    classes = px_scalar_int(top) + 1;
+    PX_CHECK(classes > 0, PX_RUNTIME, "Class values must be non-negative.");
+  }
+  memcpy(sizes, self->sizes, sizeof *sizes * (size_t)self->ndim);
+  sizes[self->ndim] = classes;
+  PX_TRY(px_zeros(&made, sizes, self->ndim + 1, PX_INT64, px__tensor_device(self), false, false));
+  PX_TRY(px_unsqueeze(&column, self, -1));
+  px_status status = px_scatter_value_(made, -1, column, px_int(1));
+  // A bad index on the CPU; a device reports it later.
+  if (status == PX_RUNTIME && px__tensor_device(self).type == PX_CPU) {
+    PX_SCOPED(px_tensor) least = NULL;
+    PX_TRY(px_min(&least, self));
+    PX_TRY(px_tensor_item(&top, least));
+    PX_FAIL(PX_RUNTIME, "Class values must be %s.",
+            px_scalar_int(top) < 0 ? "non-negative" : "smaller than num_classes");
+  }
+  PX_TRY(status);
+  call->results[0] = PX_MOVE(made);
+  return PX_OK;
+}
+
+static px__named_kernel tally = {.name = "tally"};
+// The least and the greatest number. Those that the CPU compares as they are do not become int64.
+static px_status numbers_of(px_scalar *bottom, px_scalar *top, const px_tensor *self) {
+  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) most = NULL;
+  bool plain = self->dtype == PX_UINT8 || self->dtype == PX_INT32 || self->dtype == PX_INT64;
+  if (plain && px__named_kernel_on(&tally, (px_device_type)px__tensor_device(self).type)) {
+    PX_TRY(px_aminmax(&least, &most, self, NULL, false));
+  } else {
+    PX_TRY(px_min(&least, self));
+    PX_TRY(px__index_max(&most, self));
+  }
+  PX_TRY(px_tensor_item(bottom, least));
+  return px_tensor_item(top, most);
+}
+PX_RUN(bincount) {
+  const px_tensor *self = args->self;
+  px_tensor *weights = args->weights;
+  px__picking p;
+  PX_SCOPED(px_tensor) amount = NULL;
+  px_scalar top = px_int(-1), bottom = px_int(0);
+  PX_TRY(px__call_same_device(call));
+  if (self->numel) PX_TRY(numbers_of(&bottom, &top, self));
+  PX_CHECK(px_scalar_int(bottom) >= 0, PX_RUNTIME,
+           "bincount only supports 1-d non-negative integral inputs.");
+  int64_t n = px_scalar_int(top) + 1;
+  if (n < args->minlength) n = args->minlength;
+  px_dtype dtype = !weights ? PX_INT64 : weights->dtype == PX_FLOAT32 ? PX_FLOAT32 : PX_FLOAT64;
+  px_device device = px__tensor_device(self);
+  if (!weights && self->numel && px__named_kernel_on(&tally, (px_device_type)device.type)) {
+    px_tensor *numbers = args->self;
+    PX_TRY(px_tensor_empty(&call->results[0], 1, &n, dtype, device));
+    return px__run_kernel(&tally, device, 1, &call->results[0], 1, &numbers, NULL, 0);
+  }
+  PX_TRY(px_zeros(&call->results[0], &n, 1, dtype, device, false, false));
+  if (weights)
+    PX_TRY(px__tensor_to(&amount, weights, dtype, PX_DEVICE_NONE));
+  else
+    PX_TRY(px_full(&amount, NULL, 0, px_int(1), dtype, device, false, false));
+  px_tensor *to = call->results[0];
+  px_status made = px__pick_flat(&p, to, self);
+  p.wraps = false;
+  return put(&p, made, to, amount, true);
+}
+
+PX_RUN(put) {
+  const px_tensor *self = args->self;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) done = NULL;
+  PX_TRY(px_reshape(&flat, self, &self->numel, 1));
+  PX_TRY(px_reshape(&places, args->index, &args->index->numel, 1));
+  PX_TRY(px_reshape(&values, args->source, &args->index->numel, 1));
+  PX_TRY(px_index_put(&done, flat, &places, 1, (const int64_t[]){0}, 1, values, args->accumulate));
+  return px_reshape(&call->results[0], done, self->sizes, self->ndim);
+}

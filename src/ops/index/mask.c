@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops over masks, triangles and diagonals. Only the device knows how many elements a mask selects,
+// so these ops wait for it.
+#include "call/checks.h"
+#include "hidden/index.h"
+#include "ops/index/index_impl.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/view.h"
+#include "run_functions/index.h"
+
+#include <stdlib.h>
+
+static px__named_kernel index_max = {.name = "index_max"}, nonzero = {.name = "nonzero"},
+                        nonzero_count = {.name = "nonzero_count"}, selected = {.name = "selected"};
+
+px_status px__index_max(px_tensor **out, const px_tensor *self) {
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) most = NULL;
+  px_device device = px__tensor_device(self);
+  PX_TRY(px__tensor_to(&wide, self, PX_INT64, PX_DEVICE_NONE));
+  PX_TRY(px_tensor_empty(&most, 0, NULL, PX_INT64, device));
+  PX_TRY(px__run_kernel(&index_max, device, 1, &most, 1, &wide, NULL, 0));
+  *out = PX_MOVE(most);
+  return PX_OK;
+}
+
+static px_status count_nonzero(int64_t *out, const px_tensor *self) {
+  px_device device = px__tensor_device(self);
+  PX_SCOPED(px_tensor) count = NULL;
+  px_tensor *input = (px_tensor *)self;
+  px_scalar n;
+  *out = 0;
+  if (self->numel == 0) return PX_OK;
+  PX_TRY(px_tensor_empty(&count, 0, NULL, PX_INT64, device));
+  PX_TRY(px__run_kernel(&nonzero_count, device, 1, &count, 1, &input, NULL, 0));
+  PX_TRY(px_tensor_item(&n, count));
+  *out = px_scalar_int(n);
+  return PX_OK;
+}
+
+// The indices of each dimension lie beside each other, as in PyTorch.
+px_status px__nonzero(px_tensor **out, const px_tensor *self) {
+  px_device device = px__tensor_device(self);
+  PX_SCOPED(px_tensor) rows = NULL;
+  px_tensor *input = (px_tensor *)self;
+  int64_t sizes[2] = {0, self->ndim}, strides[2] = {1, 1};
+  PX_TRY(count_nonzero(&sizes[0], self));
+  if (sizes[0]) strides[1] = sizes[0];
+  PX_TRY(px_tensor_empty_strided(&rows, 2, sizes, strides, PX_INT64, device));
+  if (rows->numel) PX_TRY(px__run_kernel(&nonzero, device, 1, &rows, 1, &input, NULL, 0));
+  *out = PX_MOVE(rows);
+  return PX_OK;
+}
+
+PX_RUN(nonzero) { return px__nonzero(&call->results[0], args->self); }
+
+// The places in row-major order, of the shape that a and mask broadcast to, where mask is true.
+static px_status flat_places(px_tensor **out, const px_tensor *mask, int ndim,
+                             const int64_t *sizes) {
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_TRY(px_expand(&wide, mask, sizes, ndim));
+  PX_TRY(px_reshape(&flat, wide, (const int64_t[]){-1}, 1));
+  PX_TRY(px__nonzero(&rows, flat));
+  return px_reshape(out, rows, (const int64_t[]){-1}, 1);
+}
+
+// By a kernel of its own, where the backend has one.
+static px_status select_masked(px_tensor **out, px_tensor *wide, const px_tensor *mask) {
+  px_device device = px__tensor_device(wide);
+  PX_SCOPED(px_tensor) mask_wide = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  int64_t n;
+  PX_TRY(px_expand(&mask_wide, mask, wide->sizes, wide->ndim));
+  PX_TRY(count_nonzero(&n, mask_wide));
+  PX_TRY(px_tensor_empty(&made, 1, &n, (px_dtype)wide->dtype, device));
+  if (n)
+    PX_TRY(
+        px__run_kernel(&selected, device, 1, &made, 2, (px_tensor *[]){wide, mask_wide}, NULL, 0));
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+PX_RUN(masked_select) {
+  px_tensor *self = args->self, *mask = args->mask;
+  int ndim;
+  int64_t sizes[PX_MAX_DIMS];
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(px__call_same_device(call));
+  px_device a = px__tensor_device(self), b = px__tensor_device(mask);
+  // A number is on the host.
+  PX_CHECK(px__device_reaches(a, b) && px__device_reaches(b, a), PX_RUNTIME,
+           "expected self and mask to be on the same device");
+  PX_TRY(px__broadcast(&ndim, sizes, mask->ndim, mask->sizes, self->ndim, self->sizes));
+  PX_TRY(px_expand(&wide, self, sizes, ndim));
+  if (px__named_kernel_on(&selected, (px_device_type)a.type))
+    return select_masked(&call->results[0], wide, mask);
+  PX_TRY(flat_places(&places, mask, ndim, sizes));
+  return px_take(&call->results[0], wide, places);
+}
+
+static px_status put_flat(px_tensor *to, const px_tensor *places, px_tensor *values, bool add) {
+  px__picking p;
+  px_status status = px__pick_flat(&p, to, places);
+  if (status == PX_OK) status = px__picking_put(&p, to, values, add);
+  px__picking_drop(&p);
+  return status;
+}
+
+PX_RUN(masked_select_backward) {
+  px_tensor *grad = args->grad_output, *mask = args->mask;
+  int ndim;
+  int64_t sizes[PX_MAX_DIMS];
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_TRY(px__broadcast(&ndim, sizes, args->input_sizes.n, args->input_sizes.v.ints, mask->ndim,
+                       mask->sizes));
+  // Memory comes first: sizes for which there is none are not walked through.
+  PX_TRY(px__zeros_of(&call->results[0], grad, PX_IS(sizes, ndim)));
+  PX_TRY(flat_places(&places, mask, ndim, sizes));
+  return put_flat(call->results[0], places, grad, true);
+}
+
+// Source's elements, in order, go to where mask is true; on meta none do.
+static px_status put_masked(px_tensor *to, const px_tensor *mask, const px_tensor *source) {
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  if (px__lacks_values(mask)) return px_expand(&wide, mask, to->sizes, to->ndim);
+  PX_TRY(flat_places(&places, mask, to->ndim, to->sizes));
+  PX_CHECK(places->numel <= source->numel, PX_RUNTIME,
+           "masked_scatter: Number of elements of source < number of ones in mask");
+  PX_TRY(px_reshape(&flat, source, (const int64_t[]){-1}, 1));
+  PX_TRY(px__part_slice(&part, flat, 0, 0, places->numel, 1));
+  return put_flat(to, places, part, false);
+}
+// Self becomes as large as the mask; in place it cannot.
+static px_status as_large(px_tensor **out, const px_call *call, const px_tensor *self,
+                          const px_tensor *mask) {
+  int ndim;
+  int64_t sizes[PX_MAX_DIMS];
+  char have[256], want[256];
+  if (call->mode == PX_CALL_INPLACE) {
+    PX_CHECK(mask->ndim <= self->ndim, PX_RUNTIME,
+             "expand(%sBoolType{%s}, size=%s): the number of sizes provided (%d) must be greater "
+             "or equal to the number of dimensions in the tensor (%d)",
+             px__tensor_device(mask).type == PX_CUDA ? "CUDA" : "CPU",
+             px__sizes_text(have, sizeof have, mask->ndim, mask->sizes),
+             px__sizes_text(want, sizeof want, self->ndim, self->sizes), self->ndim, mask->ndim);
+    return px_clone(out, self, "contiguous_format");
+  }
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(px__broadcast(&ndim, sizes, mask->ndim, mask->sizes, self->ndim, self->sizes));
+  PX_TRY(px_expand(&wide, self, sizes, ndim));
+  return px_clone(out, wide, "contiguous_format");
+}
+PX_RUN(masked_scatter) {
+  px_tensor *self = args->self;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(as_large(&made, call, self, args->mask));
+  PX_TRY(put_masked(made, args->mask, args->source));
+  if (call->mode != PX_CALL_INPLACE) {
+    call->results[0] = PX_MOVE(made);
+    return PX_OK;
+  }
+  PX_TRY(px__tensor_copy(self, made, false));
+  call->results[0] = px_retain(self);
+  return PX_OK;
+}
+
+// Source's first elements went to the places, in order; the others went nowhere.
+PX_RUN(masked_scatter_backward) {
+  const px_tensor *grad = args->grad_output;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) taken = NULL;
+  PX_SCOPED(px_tensor) padded = NULL;
+  int64_t rest[2] = {0, px__sizes_product(args->sizes.v.ints, (int)args->sizes.n)};
+  PX_TRY(px_expand(&wide, args->mask, grad->sizes, grad->ndim));
+  if (px__lacks_values(wide)) return px__zeros_of(&call->results[0], grad, args->sizes);
+  PX_TRY(px_masked_select(&taken, grad, wide));
+  rest[1] = (int64_t)((uint64_t)rest[1] - (uint64_t)taken->numel);
+  PX_TRY(px_constant_pad_nd(&padded, taken, rest, 2, px_int(0)));
+  return px_reshape(&call->results[0], padded, args->sizes.v.ints, args->sizes.n);
+}
+
+// In place, where self may have elements that share memory: these are written where mask holds.
+static px_status fill_masked(px_call *call, px_tensor *self, const px_tensor *mask,
+                             const px_tensor *value) {
+  px_scalar number;
+  PX_TRY(px_tensor_item(&number, value));
+  PX_TRY(px_masked_fill_(self, mask, number));
+  call->results[0] = px_retain(self);
+  return PX_OK;
+}
+
+// A number with an imaginary part is none of self's.
+static px_status check_real(const px_tensor *self, const px_tensor *value) {
+  px_complex number = {0};
+  if (px_dtype_is_complex((px_dtype)self->dtype) || !px_dtype_is_complex((px_dtype)value->dtype) ||
+      px__lacks_values(value))
+    return PX_OK;
+  PX_TRY(px_tensor_item_complex(&number, value));
+  PX_CHECK(number.imag == 0, PX_RUNTIME, "value cannot be converted to type %s without overflow",
+           px__ctype_of(PX_T((px_tensor *)self)));
+  return PX_OK;
+}
+
+PX_RUN(masked_fill_tensor) {
+  px_tensor *self = args->self, *mask = args->mask;
+  const px_tensor *value = args->value;
+  PX_SCOPED(px_tensor) here = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px__check_value(value, px__tensor_device(self)));
+  PX_TRY(check_real(self, value));
+  if (call->mode == PX_CALL_INPLACE && !self->contiguous)
+    return fill_masked(call, self, mask, value);
+  PX_TRY(px__tensor_to(&here, value, (px_dtype)self->dtype, px__tensor_device(self)));
+  PX_TRY(px_where(&made, mask, here, self));
+  if (call->mode != PX_CALL_INPLACE) {
+    call->results[0] = PX_MOVE(made);
+    return PX_OK;
+  }
+  call->results[0] = px_retain(self);
+  return px__tensor_copy(self, made, false);
+}
+
+// ---- triangles and diagonals
+
+PX_RUN(diag_embed) {
+  px_tensor *self = args->self;
+  int64_t offset = args->offset, sizes[PX_MAX_DIMS];
+  int a, b, n = self->ndim + 1;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_CHECK(self->ndim > 0 && n <= PX_MAX_DIMS, PX_RUNTIME,
+           "diag_embed wants a tensor with 1 to %d dimensions", PX_MAX_DIMS - 1);
+  PX_TRY(px__wrap_dim(&a, args->dim1, n));
+  PX_TRY(px__wrap_dim(&b, args->dim2, n));
+  PX_CHECK(a != b, PX_RUNTIME, "diagonal dimensions cannot be identical %lld, %lld",
+           (long long)args->dim1, (long long)args->dim2);
+  int64_t length;
+  bool over = offset < -INT64_MAX ||
+              __builtin_add_overflow(self->sizes[self->ndim - 1], llabs(offset), &length);
+  PX_CHECK(!over, PX_RUNTIME, "diag_embed: offset %lld is out of range", (long long)offset);
+  for (int d = 0, from = 0; d < n; d++) sizes[d] = d == a || d == b ? length : self->sizes[from++];
+  PX_TRY(px__zeros_like_sized(&made, self, n, sizes));
+  PX_TRY(px_diagonal(&part, made, offset, a, b));
+  PX_TRY(px__tensor_copy(part, self, false));
+  call->results[0] = PX_MOVE(made);
+  return PX_OK;
+}
+
+PX_RUN(diag) {
+  px_tensor *self = args->self;
+  PX_SCOPED(px_tensor) part = NULL;
+  // PyTorch says it of dtypes that cannot be cast; of those that can it says what it says of all.
+  const px_tensor *out = call->mode == PX_CALL_OUT ? call->given[0] : NULL;
+  PX_CHECK(!out || px_dtype_can_cast((px_dtype)self->dtype, (px_dtype)out->dtype), PX_RUNTIME,
+           "diag: result type %s can't be cast to the desired out= type %s",
+           px_dtype_class((px_dtype)self->dtype), px_dtype_class((px_dtype)out->dtype));
+  if (self->ndim == 1) return px_diag_embed(&call->results[0], self, args->diagonal, 0, 1);
+  PX_TRY(px_diagonal(&part, self, args->diagonal, 0, 1));
+  return px_clone(&call->results[0], part, NULL);
+}

@@ -1,0 +1,644 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run functions of orthogonal decompositions: those of the kernels make results by columns; the
+// others are composites over them.
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "hidden/factor.h"
+#include "ops/core/matrices.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factor.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/linalg.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/solve.h"
+#include "phlox/ops/view.h"
+#include "run_functions/factor.h"
+
+static int64_t rows_of(const px_tensor *t) { return t->sizes[t->ndim - 2]; }
+static int64_t columns_of(const px_tensor *t) { return t->sizes[t->ndim - 1]; }
+static px_status turned(px_tensor **out, const px_tensor *t) {
+  return px_transpose(out, t, -2, -1);
+}
+static bool is_recorded(const px_tensor *t) {
+  return px__hooks && px__hooks->recording() && px__needs_grad(t);
+}
+static px_status adjoint(px_tensor **out, const px_tensor *t) {
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_TRY(turned(&other, t));
+  return px_conj(out, other);
+}
+static px_dtype real_of(const px_tensor *t) { return px_dtype_to_real((px_dtype)t->dtype); }
+static px_status nothing_like(px_tensor **out, const px_tensor *t, px_dtype dtype) {
+  int64_t none = 0;
+  return px_tensor_empty(out, 1, &none, dtype, px__tensor_device(t));
+}
+
+// ---- kernels
+
+PX_RUN(_linalg_geqrf) {
+  const px_tensor *a = args->self;
+  PX_TRY(px__check_kernel(call, a, false));
+  PX_TRY(px__matrices_result(call, 0, a, rows_of(a), columns_of(a)));
+  return px__lines_result(call, 1, a, px__least(rows_of(a), columns_of(a)), (px_dtype)a->dtype);
+}
+PX_RUN(_linalg_householder) {
+  const px_tensor *a = args->input, *tau = args->tau;
+  PX_TRY(px__check_kernel(call, a, false));
+  PX_TRY(px__check_beside(call, a, tau, 1, (px_dtype)a->dtype));
+  int64_t k = columns_of(tau), columns = args->columns;
+  PX_TRY(px__check_fits(call, k <= columns_of(a) && k <= columns && columns <= rows_of(a)));
+  return px__matrices_result(call, 0, a, rows_of(a), columns);
+}
+PX_RUN(_linalg_ormqr) {
+  const px_tensor *a = args->self, *tau = args->input2, *c = args->input3;
+  PX_TRY(px__check_kernel(call, a, false));
+  PX_TRY(px__check_beside(call, a, tau, 1, (px_dtype)a->dtype));
+  PX_TRY(px__check_beside(call, a, c, 2, (px_dtype)a->dtype));
+  int64_t k = columns_of(tau), m = args->left ? rows_of(c) : columns_of(c);
+  PX_TRY(px__check_fits(call, k <= columns_of(a) && k <= m && m == rows_of(a)));
+  return px__matrices_result(call, 0, c, rows_of(c), columns_of(c));
+}
+PX_RUN(_linalg_eigh) {
+  const px_tensor *a = args->self;
+  PX_TRY(px__check_kernel(call, a, true));
+  PX_TRY(px__lines_result(call, 0, a, rows_of(a), real_of(a)));
+  PX_TRY(args->vectors ? px__matrices_result(call, 1, a, rows_of(a), rows_of(a))
+                       : nothing_like(&call->results[1], a, (px_dtype)a->dtype));
+  return px__lines_result(call, 2, a, -1, PX_INT32);
+}
+PX_RUN(_linalg_eig) {
+  const px_tensor *a = args->self;
+  px_dtype dtype = px_dtype_to_complex((px_dtype)a->dtype);
+  PX_TRY(px__check_kernel(call, a, true));
+  PX_TRY(px__lines_result(call, 0, a, rows_of(a), dtype));
+  PX_TRY(args->vectors ? px__matrices_result_of(call, 1, a, rows_of(a), rows_of(a), dtype)
+                       : nothing_like(&call->results[1], a, dtype));
+  return px__lines_result(call, 2, a, -1, PX_INT32);
+}
+PX_RUN(_linalg_svd) {
+  const px_tensor *a = args->A;
+  px_dtype dtype = (px_dtype)a->dtype;
+  PX_TRY(px__check_kernel(call, a, false));
+  int64_t m = rows_of(a), n = columns_of(a), k = px__least(m, n);
+  PX_TRY(px__lines_result(call, 1, a, k, real_of(a)));
+  PX_TRY(px__lines_result(call, 3, a, -1, PX_INT32));
+  if (!args->vectors) {
+    PX_TRY(nothing_like(&call->results[0], a, dtype));
+    return nothing_like(&call->results[2], a, dtype);
+  }
+  PX_TRY(px__matrices_result(call, 0, a, m, args->full_matrices ? m : k));
+  return px__matrices_result(call, 2, a, args->full_matrices ? n : k, n);
+}
+static const char *driver_of(const char *given) {
+  static const char *const known[] = {"gels", "gelsy", "gelsd", "gelss"};
+  for (int i = 0; i < 4; i++)
+    if (!strcmp(given, known[i])) return known[i];
+  return NULL;
+}
+PX_RUN(_linalg_lstsq) {
+  const px_tensor *a = args->A, *b = args->B;
+  PX_TRY(px__check_kernel(call, a, false));
+  PX_TRY(px__check_beside(call, a, b, 2, (px_dtype)a->dtype));
+  PX_TRY(px__check_fits(call, rows_of(a) == rows_of(b) && args->driver && driver_of(args->driver)));
+  PX_TRY(px__matrices_result(call, 0, b, px__most(rows_of(a), columns_of(a)), columns_of(b)));
+  PX_TRY(px__lines_result(call, 1, a, -1, PX_INT64));
+  PX_TRY(px__lines_result(call, 2, a, px__least(rows_of(a), columns_of(a)), real_of(a)));
+  return px__lines_result(call, 3, a, -1, PX_INT32);
+}
+
+// ---- QR
+
+PX_RUN(_linalg_qr) {
+  const px_tensor *a = args->A;
+  px_tensor **r = call->results;
+  PX_TRY(px__check_matrices(a, "linalg.qr", "A"));
+  int64_t m = rows_of(a), n = columns_of(a), k = px__least(m, n);
+  bool complete = !strcmp(args->mode, "complete");
+  PX_SCOPED(px_tensor) factor = NULL;
+  PX_SCOPED(px_tensor) tau = NULL;
+  PX_SCOPED(px_tensor) top = NULL;
+  PX_SCOPED(px_tensor) lying = NULL;
+  PX_SCOPED(px_tensor) lower = NULL;
+  PX_TRY(px__linalg_geqrf(&factor, &tau, a));
+  PX_TRY(px_narrow(&top, factor, -2, 0, complete ? m : k));
+  PX_TRY(turned(&lying, top));  // by rows, so that what is made of it lies by columns
+  PX_TRY(px_tril(&lower, lying, 0));
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_TRY(px_contiguous(&whole, lower));
+  PX_TRY(turned(&r[1], whole));
+  if (!strcmp(args->mode, "r")) return nothing_like(&r[0], a, (px_dtype)a->dtype);
+  return px__linalg_householder(&r[0], factor, tau, complete ? m : k);
+}
+PX_RUN(linalg_qr) {
+  const char *mode = args->mode;
+  PX_TRY(px__check_matrices(args->A, "linalg.qr", "A"));
+  PX_TRY(px__check_numbers(args->A, "linalg.qr", true));
+  PX_CHECK(!strcmp(mode, "reduced") || !strcmp(mode, "r") || !strcmp(mode, "complete"), PX_RUNTIME,
+           "qr received unrecognized mode '%s' but expected one of 'reduced' (default), 'r', or "
+           "'complete'",
+           mode);
+  return px__linalg_qr(&call->results[0], &call->results[1], args->A, mode);
+}
+PX_RUN(geqrf) { return px__linalg_geqrf(&call->results[0], &call->results[1], args->self); }
+static px_status same_batches(const px_tensor *t, int last, const px_tensor *other, int other_last,
+                              const char *name, const char *what) {
+  int ndim = t->ndim - last;
+  bool same = ndim == other->ndim - other_last;
+  for (int d = 0; same && d < ndim; d++) same = t->sizes[d] == other->sizes[d];
+  char have[128];
+  PX_CHECK(same, PX_RUNTIME, "%s: Expected batch dimensions of %s to be those of input, but got %s",
+           name, what, px__sizes_text(have, sizeof have, other->ndim - other_last, other->sizes));
+  return PX_OK;
+}
+PX_RUN(linalg_householder_product) {
+  const px_tensor *input = args->input;
+  PX_TRY(same_batches(input, 2, args->tau, 1, "torch.linalg.householder_product", "tau"));
+  return px__linalg_householder(&call->results[0], input, args->tau, columns_of(input));
+}
+PX_RUN(ormqr) {
+  PX_TRY(same_batches(args->self, 2, args->input2, 1, "torch.ormqr", "tau"));
+  PX_TRY(same_batches(args->self, 2, args->input3, 2, "torch.ormqr", "other"));
+  return px__linalg_ormqr(&call->results[0], args->self, args->input2, args->input3, args->left,
+                          args->transpose);
+}
+
+// ---- eigenvalues
+
+static px_status eigh(px_tensor **values, px_tensor **vectors, const px_tensor *self,
+                      const char *uplo, bool wants_vectors) {
+  PX_SCOPED(px_tensor) info = NULL;
+  char side = uplo[0] == 'l' ? 'L' : uplo[0] == 'u' ? 'U' : uplo[0];
+  PX_TRY(px__check_square(self, "linalg.eigh"));
+  PX_CHECK((side == 'L' || side == 'U') && !uplo[1], PX_RUNTIME,
+           "Expected UPLO argument to be 'L' or 'U', but got %s", uplo);
+  PX_TRY(px__linalg_eigh(values, vectors, &info, self, side == 'U', wants_vectors));
+  return px__check_info(info, PX_LINALG, "linalg.eigh",
+                        "%s: %sThe algorithm failed to converge because the input matrix is "
+                        "ill-conditioned or has too many repeated eigenvalues (error code: %d).");
+}
+PX_RUN(linalg_eigh) {
+  return eigh(&call->results[0], &call->results[1], args->self, args->UPLO, true);
+}
+PX_RUN(linalg_eigvalsh) {
+  PX_SCOPED(px_tensor) vectors = NULL;
+  return eigh(&call->results[0], &vectors, args->self, args->UPLO, is_recorded(args->self));
+}
+
+static px_status check_finite(const px_tensor *t) {
+  px_scalar truth;
+  PX_SCOPED(px_tensor) finite = NULL;
+  PX_SCOPED(px_tensor) all = NULL;
+  if (px__lacks_values(t)) return PX_OK;
+  PX_TRY(px_isfinite(&finite, px__all_places(t)));
+  PX_TRY(px_all(&all, finite, NULL, 0, false));
+  PX_TRY(px_tensor_item(&truth, all));
+  PX_CHECK(px_scalar_int(truth), PX_RUNTIME,
+           "torch.linalg.eig: input tensor should not contain infs or NaNs.");
+  return PX_OK;
+}
+static px_status eig(px_tensor **values, px_tensor **vectors, const px_tensor *self, bool wanted,
+                     const char *name) {
+  PX_SCOPED(px_tensor) info = NULL;
+  PX_TRY(px__check_square(self, name));
+  PX_TRY(px__check_numbers(self, name, false));
+  PX_TRY(check_finite(self));
+  PX_TRY(px__linalg_eig(values, vectors, &info, self, wanted));
+  return px__check_info(info, PX_LINALG, "linalg.eig",
+                        "%s: %sThe algorithm failed to converge because the input matrix is "
+                        "ill-conditioned or has too many repeated eigenvalues (error code: %d).");
+}
+PX_RUN(linalg_eig) {
+  return eig(&call->results[0], &call->results[1], args->self, true, "linalg.eig");
+}
+PX_RUN(linalg_eigvals) {
+  PX_SCOPED(px_tensor) vectors = NULL;
+  return eig(&call->results[0], &vectors, args->self, is_recorded(args->self), "linalg.eigvals");
+}
+
+// ---- singular values
+
+static px_status singular(px_tensor **u, px_tensor **s, px_tensor **vh, const px_tensor *a,
+                          bool full, bool vectors) {
+  PX_SCOPED(px_tensor) info = NULL;
+  PX_TRY(px__check_matrices(a, "linalg.svd", "A"));
+  PX_TRY(px__check_numbers(a, "linalg.svd", true));
+  PX_TRY(px__linalg_svd(u, s, vh, &info, a, full, vectors));
+  return px__check_info(info, PX_LINALG, "linalg.svd",
+                        "%s: %sThe algorithm failed to converge because the input matrix is "
+                        "ill-conditioned or has too many repeated singular values (error code: "
+                        "%d).");
+}
+static px_status check_driver(const char *driver) {
+  PX_CHECK(!driver, PX_RUNTIME,
+           "torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with "
+           "cuSOLVER backend.");
+  return PX_OK;
+}
+PX_RUN(linalg_svd) {
+  px_tensor **r = call->results;
+  PX_TRY(check_driver(args->driver));
+  return singular(&r[0], &r[1], &r[2], args->A, args->full_matrices, true);
+}
+// Vectors only where a gradient will want them.
+static px_status singular_values(px_tensor **out, const px_tensor *a) {
+  PX_SCOPED(px_tensor) u = NULL;
+  PX_SCOPED(px_tensor) vh = NULL;
+  return singular(&u, out, &vh, a, false, is_recorded(a));
+}
+PX_RUN(linalg_svdvals) {
+  PX_TRY(check_driver(args->driver));
+  return singular_values(&call->results[0], args->A);
+}
+static px_status zero_square(px_tensor **out, const px_tensor *t, int64_t n) {
+  int64_t sizes[PX_MAX_DIMS];
+  px__sizes_copy(sizes, t->sizes, t->ndim - 2);
+  sizes[t->ndim - 2] = sizes[t->ndim - 1] = n;
+  return px__zeros_like_sized(out, t, t->ndim, sizes);
+}
+PX_RUN(svd) {
+  const px_tensor *self = args->self;
+  px_tensor **r = call->results;
+  PX_SCOPED(px_tensor) vh = NULL;
+  PX_TRY(px__check_matrices(self, "linalg.svd", "A"));
+  if (args->compute_uv) {
+    PX_TRY(singular(&r[0], &r[1], &vh, self, !args->some, true));
+    return adjoint(&r[2], vh);
+  }
+  PX_TRY(singular_values(&r[1], self));
+  PX_TRY(zero_square(&r[0], self, rows_of(self)));
+  PX_TRY(zero_square(&vh, self, columns_of(self)));
+  return turned(&r[2], vh);
+}
+
+// ---- least squares
+
+static double epsilon_of(const px_tensor *t) {
+  return real_of(t) == PX_FLOAT64 ? DBL_EPSILON : FLT_EPSILON;
+}
+// The sums of squares that are left, where the matrices are of full rank and have more rows.
+static px_status residuals(px_tensor **out, const px_tensor *a, const px_tensor *raw,
+                           const px_tensor *rank, const char *driver) {
+  int64_t m = rows_of(a), n = columns_of(a), rows = -2;
+  bool full = m > n && strcmp(driver, "gelsy") != 0;
+  if (full && strcmp(driver, "gels") != 0 && !px__lacks_values(a)) {
+    PX_SCOPED(px_tensor) fits = NULL;
+    PX_SCOPED(px_tensor) all = NULL;
+    px_scalar truth;
+    PX_TRY(px_eq_scalar(&fits, rank, px_int(n)));
+    PX_TRY(px_all(&all, fits, NULL, 0, false));
+    PX_TRY(px_tensor_item(&truth, all));
+    full = px_scalar_int(truth) != 0;
+  }
+  if (!full) return nothing_like(out, a, real_of(a));
+  PX_SCOPED(px_tensor) rest = NULL;
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) sizes = NULL;
+  PX_SCOPED(px_tensor) squares = NULL;
+  PX_TRY(px_tensor_detach(&plain, raw));
+  PX_TRY(px_narrow(&rest, plain, -2, n, m - n));
+  PX_TRY(px_abs(&sizes, rest));
+  PX_TRY(px_mul(&squares, sizes, sizes));
+  return px_sum(out, squares, &rows, 1, false, PX_DTYPE_NONE);
+}
+PX_RUN(linalg_lstsq) {
+  const px_tensor *self = args->self, *given = args->b;
+  px_tensor **r = call->results;
+  px_device_type type = (px_device_type)px__tensor_device(self).type;
+  bool gpu = type == PX_CUDA && !px__runs_host_kernels(type);
+  const char *driver = driver_of(args->driver ? args->driver : gpu ? "gels" : "gelsy");
+  int lacks = self->ndim - given->ndim;
+  PX_SCOPED(px_tensor) column = NULL;
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  PX_SCOPED(px_tensor) raw = NULL;
+  PX_SCOPED(px_tensor) rank = NULL;
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) info = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_CHECK(lacks == 0 || lacks == 1, PX_RUNTIME,
+           "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() and "
+           "(input.dim() - other.dim()) <= 1");
+  PX_CHECK(px__is_lapacks(self), PX_RUNTIME,
+           "This function doesn't handle types other than float and double");
+  if (lacks) PX_TRY(px_unsqueeze(&column, given, -1));
+  const px_tensor *sides = lacks ? column : given;
+  PX_CHECK(rows_of(self) == rows_of(sides), PX_RUNTIME,
+           "torch.linalg.lstsq: input.size(-2) should match other.size(-%d)", lacks ? 1 : 2);
+  PX_CHECK(driver, PX_RUNTIME,
+           "torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)");
+  PX_CHECK(!gpu || !strcmp(driver, "gels"), PX_RUNTIME,
+           "torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA");
+  double limit = px__given(args->rcond)
+                     ? px_value_float(args->rcond)
+                     : epsilon_of(self) * (double)px__most(rows_of(self), columns_of(self));
+  PX_TRY(px__match_batches(&a, &b, self, sides));
+  PX_TRY(px__linalg_lstsq(&raw, &rank, &values, &info, a, b, limit, driver));
+  PX_TRY(px__check_info(info, PX_LINALG, "torch.linalg.lstsq",
+                        "%s: %sThe least squares solution could not be computed because the input "
+                        "matrix does not have full rank (error code: %d)."));
+  PX_TRY(px_narrow(&part, raw, -2, 0, columns_of(a)));
+  PX_TRY(residuals(&r[1], a, raw, rank, driver));
+  bool ranks = strcmp(driver, "gels") != 0, has_values = ranks && strcmp(driver, "gelsy") != 0;
+  if (ranks)
+    r[2] = PX_MOVE(rank);
+  else
+    PX_TRY(nothing_like(&r[2], a, PX_INT64));
+  if (has_values)
+    r[3] = PX_MOVE(values);
+  else
+    PX_TRY(nothing_like(&r[3], a, real_of(a)));
+  if (lacks) return px_squeeze_dim(&r[0], part, (const int64_t[]){-1}, 1);
+  r[0] = PX_MOVE(part);
+  return PX_OK;
+}
+
+// ---- what counts as zero
+
+// Numbers become tensors; where there is no rtol, it follows from the size, unless atol is given.
+static px_status number(px_tensor **out, double value) {
+  return px_tensor_from_scalar(out, px_float(value));
+}
+static px_status check_bound(const px_tensor *bound, const char *op, const char *name) {
+  PX_CHECK(!bound || !px_dtype_is_complex((px_dtype)bound->dtype), PX_RUNTIME,
+           "%s: %s tensor of complex type is not supported. Got %s", op, name,
+           px_dtype_class((px_dtype)bound->dtype));
+  return PX_OK;
+}
+static px_status bounds(px_tensor **atol_out, px_tensor **rtol_out, const px_tensor *t,
+                        const px_tensor *atol, const px_tensor *rtol) {
+  double usual = epsilon_of(t) * (double)px__most(rows_of(t), columns_of(t));
+  PX_SCOPED(px_tensor) given = NULL;
+  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) some = NULL;
+  if (rtol) {
+    *rtol_out = px_retain(rtol);
+  } else if (!atol) {
+    PX_TRY(number(rtol_out, usual));
+  } else {
+    PX_TRY(px_gt_scalar(&given, atol, px_int(0)));
+    PX_TRY(number(&none, 0));
+    PX_TRY(number(&some, usual));
+    PX_TRY(px_where(rtol_out, given, none, some));
+  }
+  if (!atol) return number(atol_out, 0);
+  *atol_out = px_retain(atol);
+  return PX_OK;
+}
+static px_status bounds_of_numbers(px_tensor **atol_out, px_tensor **rtol_out, const px_tensor *t,
+                                   px_value atol, px_value rtol) {
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) r = NULL;
+  if (px__given(atol)) PX_TRY(number(&a, px_value_float(atol)));
+  if (px__given(rtol)) PX_TRY(number(&r, px_value_float(rtol)));
+  return bounds(atol_out, rtol_out, t, a, r);
+}
+// Which of the values, of which there are some, are greater than both bounds.
+static px_status counts(px_tensor **out, const px_tensor *values, const px_tensor *atol,
+                        const px_tensor *rtol) {
+  int64_t last = -1;
+  PX_SCOPED(px_tensor) greatest = NULL;
+  PX_SCOPED(px_tensor) share = NULL;
+  PX_SCOPED(px_tensor) bound = NULL;
+  PX_SCOPED(px_tensor) floor = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(px_amax(&greatest, values, &last, 1, false));
+  PX_TRY(px_mul(&share, greatest, rtol));
+  PX_TRY(px__tensor_to(&floor, atol, (px_dtype)share->dtype, PX_DEVICE_NONE));
+  PX_TRY(px_clamp_min(&bound, share, floor));
+  PX_TRY(px_unsqueeze(&wide, bound, -1));
+  return px_gt(out, values, wide);
+}
+
+// ---- pseudoinverses
+
+// Columns of one matrix, scaled by 1 over the values that count, times the transpose of another.
+static px_status joined(px_tensor **out, const px_tensor *columns, const px_tensor *values,
+                        const px_tensor *counted, const px_tensor *rows) {
+  PX_SCOPED(px_tensor) inverse = NULL;
+  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) factors = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_TRY(px_reciprocal(&inverse, values));
+  PX_TRY(number(&none, 0));
+  PX_TRY(px_where(&factors, counted, inverse, none));
+  PX_TRY(px_unsqueeze(&wide, factors, -2));
+  PX_TRY(px_mul(&scaled, columns, wide));
+  return px_matmul(out, scaled, rows);
+}
+static px_status symmetric_pinv(px_tensor **out, const px_tensor *self, const px_tensor *atol,
+                                const px_tensor *rtol) {
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) vectors = NULL;
+  PX_SCOPED(px_tensor) sizes = NULL;
+  PX_SCOPED(px_tensor) counted = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_TRY(eigh(&values, &vectors, self, "L", true));
+  PX_TRY(px_abs(&sizes, values));
+  PX_TRY(counts(&counted, sizes, atol, rtol));
+  PX_TRY(adjoint(&rows, vectors));
+  return joined(out, vectors, values, counted, rows);
+}
+PX_RUN(_linalg_pinv) {
+  const px_tensor *self = args->self;
+  PX_TRY(px__check_matrices(self, "linalg.pinv", "A"));
+  PX_SCOPED(px_tensor) u = NULL;
+  PX_SCOPED(px_tensor) s = NULL;
+  PX_SCOPED(px_tensor) vh = NULL;
+  PX_SCOPED(px_tensor) counted = NULL;
+  PX_SCOPED(px_tensor) columns = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  if (!self->numel) {
+    int64_t sizes[PX_MAX_DIMS];
+    px__sizes_copy(sizes, self->sizes, self->ndim);
+    sizes[self->ndim - 2] = columns_of(self), sizes[self->ndim - 1] = rows_of(self);
+    return px__zeros_like_sized(&call->results[0], self, self->ndim, sizes);
+  }
+  if (args->hermitian) return symmetric_pinv(&call->results[0], self, args->atol, args->rtol);
+  PX_TRY(singular(&u, &s, &vh, self, false, true));
+  PX_TRY(counts(&counted, s, args->atol, args->rtol));
+  PX_TRY(adjoint(&columns, vh));
+  PX_TRY(adjoint(&rows, u));
+  return joined(&call->results[0], columns, s, counted, rows);
+}
+static px_status check_constant(const px_tensor *t, const char *name) {
+  PX_CHECK(!t || !is_recorded(t), PX_RUNTIME,
+           "The function 'linalg_pinv' is not differentiable with respect to argument '%s'. This "
+           "input cannot have requires_grad True.",
+           name);
+  return PX_OK;
+}
+static px_status check_pinv(const px_tensor *t) {
+  char sizes[128];
+  bool fits = t->ndim >= 2 && px__is_lapacks(t);
+  PX_CHECK(fits, PX_RUNTIME,
+           "linalg.pinv(%s{%s}): expected a tensor with 2 or more dimensions of float, double, "
+           "cfloat or cdouble types",
+           px_dtype_class((px_dtype)t->dtype), px__size_text(sizes, sizeof sizes, t));
+  return PX_OK;
+}
+PX_RUN(linalg_pinv) {
+  PX_SCOPED(px_tensor) atol = NULL;
+  PX_SCOPED(px_tensor) rtol = NULL;
+  PX_TRY(check_pinv(args->self));
+  PX_TRY(check_bound(args->atol, "torch.linalg.pinv", "atol"));
+  PX_TRY(check_bound(args->rtol, "torch.linalg.pinv", "rtol"));
+  PX_TRY(check_constant(args->atol, "atol"));
+  PX_TRY(check_constant(args->rtol, "rtol"));
+  PX_TRY(bounds(&atol, &rtol, args->self, args->atol, args->rtol));
+  return px__linalg_pinv(&call->results[0], args->self, atol, rtol, args->hermitian);
+}
+PX_RUN(linalg_pinv_float) {
+  PX_SCOPED(px_tensor) atol = NULL;
+  PX_SCOPED(px_tensor) rtol = NULL;
+  PX_TRY(check_pinv(args->self));
+  PX_TRY(bounds_of_numbers(&atol, &rtol, args->self, args->atol, args->rtol));
+  return px__linalg_pinv(&call->results[0], args->self, atol, rtol, args->hermitian);
+}
+PX_RUN(linalg_pinv_rcond) {
+  return px_linalg_pinv_float(&call->results[0], args->self, NULL, &args->rcond, args->hermitian);
+}
+PX_RUN(linalg_pinv_rcond_tensor) {
+  PX_TRY(check_bound(args->rcond, "torch.linalg.pinv", "rcond"));
+  return px_linalg_pinv(&call->results[0], args->self, NULL, args->rcond, args->hermitian);
+}
+
+// ---- ranks
+
+static px_status check_rank(const px_tensor *t) {
+  PX_TRY(px__check_matrices(t, "torch.linalg.matrix_rank", "input"));
+  PX_CHECK(px__is_lapacks(t), PX_RUNTIME,
+           "This function doesn't handle types other than float and double");
+  return PX_OK;
+}
+static px_status rank_of(px_tensor **out, const px_tensor *t, const px_tensor *atol,
+                         const px_tensor *rtol, bool hermitian) {
+  int64_t last = -1;
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) sizes = NULL;
+  PX_SCOPED(px_tensor) counted = NULL;
+  PX_TRY(px_tensor_detach(&plain, t));
+  if (!t->numel)
+    return px_zeros(out, t->sizes, t->ndim - 2, PX_INT64, px__tensor_device(t), false, false);
+  PX_TRY(hermitian ? px_linalg_eigvalsh(&values, plain, "L") : singular_values(&values, plain));
+  PX_TRY(px_abs(&sizes, values));
+  PX_TRY(counts(&counted, sizes, atol, rtol));
+  return px_sum(out, counted, &last, 1, false, PX_DTYPE_NONE);
+}
+PX_RUN(linalg_matrix_rank) {
+  PX_SCOPED(px_tensor) atol = NULL;
+  PX_SCOPED(px_tensor) rtol = NULL;
+  PX_TRY(check_rank(args->input));
+  PX_TRY(check_bound(args->atol, "torch.linalg.matrix_rank", "atol"));
+  PX_TRY(check_bound(args->rtol, "torch.linalg.matrix_rank", "rtol"));
+  PX_TRY(bounds(&atol, &rtol, args->input, args->atol, args->rtol));
+  return rank_of(&call->results[0], args->input, atol, rtol, args->hermitian);
+}
+PX_RUN(linalg_matrix_rank_float) {
+  PX_SCOPED(px_tensor) atol = NULL;
+  PX_SCOPED(px_tensor) rtol = NULL;
+  PX_TRY(check_rank(args->self));
+  PX_TRY(bounds_of_numbers(&atol, &rtol, args->self, args->atol, args->rtol));
+  return rank_of(&call->results[0], args->self, atol, rtol, args->hermitian);
+}
+PX_RUN(linalg_matrix_rank_tol) {
+  double none = 0;
+  return px_linalg_matrix_rank_float(&call->results[0], args->self, &args->tol, &none,
+                                     args->hermitian);
+}
+PX_RUN(linalg_matrix_rank_tol_tensor) {
+  PX_TRY(check_bound(args->tol, "torch.linalg.matrix_rank", "tol"));
+  PX_SCOPED(px_tensor) none = NULL;
+  PX_TRY(number(&none, 0));
+  return px_linalg_matrix_rank(&call->results[0], args->input, args->tol, none, args->hermitian);
+}
+
+// ---- condition numbers
+
+static px_status norms_of_nothing(px_tensor **out, const px_tensor *t) {
+  return px_zeros(out, t->sizes, t->ndim - 2, real_of(t), px__tensor_device(t), false, false);
+}
+static px_status ratio_of_values(px_tensor **out, const px_tensor *self, bool least_first) {
+  int64_t last = -1;
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) first = NULL;
+  PX_SCOPED(px_tensor) final = NULL;
+  PX_SCOPED(px_tensor) ratio = NULL;
+  PX_TRY(singular_values(&values, self));
+  int64_t n = columns_of(values);
+  PX_TRY(px_narrow(&first, values, -1, 0, 1));
+  PX_TRY(px_narrow(&final, values, -1, n - 1, 1));
+  PX_TRY(least_first ? px_div(&ratio, final, first) : px_div(&ratio, first, final));
+  return px_squeeze_dim(out, ratio, &last, 1);
+}
+// The inverse, with infinities in the place of one that there is not.
+static px_status inverse_or_infinity(px_tensor **out, const px_tensor *self) {
+  int64_t sizes[PX_MAX_DIMS];
+  PX_SCOPED(px_tensor) inverse = NULL;
+  PX_SCOPED(px_tensor) info = NULL;
+  PX_SCOPED(px_tensor) singular = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(px_linalg_inv_ex(&inverse, &info, self, false));
+  px__sizes_copy(sizes, info->sizes, info->ndim);
+  sizes[info->ndim] = sizes[info->ndim + 1] = 1;
+  PX_TRY(px_gt_scalar(&singular, info, px_int(0)));
+  PX_TRY(px_reshape(&wide, singular, sizes, info->ndim + 2));
+  return px_masked_fill(out, inverse, wide, px_float(INFINITY));
+}
+PX_RUN(linalg_cond) {
+  const px_tensor *self = args->self;
+  double order = px__given(args->p) ? px_value_float(args->p) : 2;
+  char name[64];
+  int64_t dims[2] = {-2, -1};
+  PX_SCOPED(px_tensor) inverse = NULL;
+  PX_SCOPED(px_tensor) norm = NULL;
+  PX_SCOPED(px_tensor) other = NULL;
+  bool known = fabs(order) == 2 || fabs(order) == 1 || isinf(order);
+  PX_CHECK(known, PX_VALUE, "linalg.cond got an invalid norm type: %g", order);
+  snprintf(name, sizeof name, "linalg.cond(ord=%g)", order);
+  if (fabs(order) != 2) PX_TRY(px__check_square(self, name));
+  if (!self->numel) return norms_of_nothing(&call->results[0], self);
+  if (fabs(order) == 2) return ratio_of_values(&call->results[0], self, order < 0);
+  PX_TRY(inverse_or_infinity(&inverse, self));
+  PX_TRY(px_linalg_matrix_norm(&norm, self, px_float(order), dims, 2, false, PX_DTYPE_NONE));
+  PX_TRY(px_linalg_matrix_norm(&other, inverse, px_float(order), dims, 2, false, PX_DTYPE_NONE));
+  return px_mul(&call->results[0], norm, other);
+}
+// The sum of the singular values times the sum of their inverses, infinity where one is 0.
+static px_status nuclear(px_tensor **out, const px_tensor *self) {
+  int64_t last = -1;
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) inverse = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_TRY(singular_values(&values, self));
+  PX_TRY(px_reciprocal(&inverse, values));
+  PX_TRY(px_sum(&sum, values, &last, 1, false, PX_DTYPE_NONE));
+  PX_TRY(px_sum(&other, inverse, &last, 1, false, PX_DTYPE_NONE));
+  return px_mul(out, sum, other);
+}
+PX_RUN(linalg_cond_named) {
+  const px_tensor *self = args->self;
+  char name[64];
+  int64_t dims[2] = {-2, -1};
+  PX_SCOPED(px_tensor) inverse = NULL;
+  PX_SCOPED(px_tensor) norm = NULL;
+  PX_SCOPED(px_tensor) other = NULL;
+  snprintf(name, sizeof name, "linalg.cond(ord=%.32s)", args->p);
+  PX_TRY(px__check_square(self, name));
+  bool nuc = !strcmp(args->p, "nuc");
+  PX_CHECK(nuc || !strcmp(args->p, "fro"), PX_VALUE, "linalg.cond got an invalid norm type: %s",
+           args->p);
+  if (!self->numel) return norms_of_nothing(&call->results[0], self);
+  if (nuc) return nuclear(&call->results[0], self);
+  PX_TRY(inverse_or_infinity(&inverse, self));
+  PX_TRY(px_linalg_matrix_norm_named(&norm, self, "fro", dims, 2, false, PX_DTYPE_NONE));
+  PX_TRY(px_linalg_matrix_norm_named(&other, inverse, "fro", dims, 2, false, PX_DTYPE_NONE));
+  return px_mul(&call->results[0], norm, other);
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Composites of products: sums of a scaled tensor and a product, inner and outer products of
+// tensors of any shape, vector products.
+#include "ops/core/run.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/linalg.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
+#include "run_functions/linalg.h"
+
+static bool is_number(px_scalar s, double value) { return px_scalar_float(s) == value; }
+
+static px_scalar as_whole(px_scalar x) { return x.kind == 'f' ? px_int((int64_t)x.v.f) : x; }
+
+// beta * self + alpha * product; of whole numbers these are whole, too. What is multiplied by 0 is
+// not read, NaN neither.
+static px_status sum_of(px_tensor **out, const px_tensor *self, const px_tensor *product,
+                        px_scalar beta, px_scalar alpha) {
+  PX_SCOPED(px_tensor) scaled = NULL;
+  px_dtype dtype = (px_dtype)self->dtype;
+  if (!px_dtype_is_float(dtype) && !px_dtype_is_complex(dtype) && self->dtype == product->dtype)
+    beta = as_whole(beta), alpha = as_whole(alpha);
+  if (is_number(beta, 0)) return px_mul_scalar(out, product, alpha);
+  if (is_number(beta, 1)) return px_add(out, self, product, alpha);
+  PX_TRY(px_mul_scalar(&scaled, self, beta));
+  return px_add(out, scaled, product, alpha);
+}
+static px_status check_broadcast(const px_tensor *self, int64_t rows, int64_t columns) {
+  PX_SCOPED(px_tensor) wide = NULL;
+  return px_expand(&wide, self, (const int64_t[]){rows, columns}, 2);
+}
+PX_RUN(addmv) {
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_TRY(px_mv(&product, args->mat, args->vec));
+  return sum_of(&call->results[0], args->self, product, args->beta, args->alpha);
+}
+// Of bools: whether self or the product holds, of those whose number is not 0.
+static px_status either(px_tensor **out, const px_tensor *self, const px_tensor *product,
+                        px_scalar beta, px_scalar alpha) {
+  px_scalar by_self = px_int(!is_number(beta, 0)), by_product = px_int(!is_number(alpha, 0));
+  PX_SCOPED(px_tensor) count = NULL;
+  PX_TRY(sum_of(&count, self, product, by_self, by_product));
+  return px__tensor_to(out, count, PX_BOOL, PX_DEVICE_NONE);
+}
+// Of halves a matrix product, which rounds once.
+static px_status addr_of_halves(px_call *call, const px__addr_args *args) {
+  PX_SCOPED(px_tensor) column = NULL;
+  PX_SCOPED(px_tensor) row = NULL;
+  PX_TRY(px_unsqueeze(&column, args->vec1, 1));
+  PX_TRY(px_unsqueeze(&row, args->vec2, 0));
+  return px_addmm(&call->results[0], args->self, column, row, args->beta, args->alpha);
+}
+PX_RUN(addr) {
+  PX_SCOPED(px_tensor) product = NULL;
+  px_dtype dtype = (px_dtype)args->self->dtype;
+  PX_TRY(check_broadcast(args->self, args->vec1->numel, args->vec2->numel));
+  if ((dtype == PX_FLOAT16 || dtype == PX_BFLOAT16) && args->vec1->dtype == dtype &&
+      args->vec2->dtype == dtype)
+    return addr_of_halves(call, args);
+  PX_TRY(px_outer(&product, args->vec1, args->vec2));
+  if (args->self->dtype == PX_BOOL && product->dtype == PX_BOOL)
+    return either(&call->results[0], args->self, product, args->beta, args->alpha);
+  return sum_of(&call->results[0], args->self, product, args->beta, args->alpha);
+}
+
+// A batch of products, summed, is one product of rows and columns that are as long as the batch.
+PX_RUN(addbmm) {
+  const px_tensor *a = args->batch1, *b = args->batch2;
+  int64_t inner = px__product(a->sizes[0], a->sizes[2]);
+  int64_t left[2] = {a->sizes[1], inner}, right[2] = {inner, b->sizes[2]};
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) columns = NULL;
+  PX_TRY(px_transpose(&turned, a, 0, 1));
+  PX_TRY(px_reshape(&rows, turned, left, 2));
+  PX_TRY(px_reshape(&columns, b, right, 2));
+  return px_addmm(&call->results[0], args->self, rows, columns, args->beta, args->alpha);
+}
+
+// ---- any shapes
+
+PX_RUN(inner) {
+  const px_tensor *a = args->self, *b = args->other;
+  int64_t last = -1;
+  if (!a->ndim || !b->ndim) return px_mul(&call->results[0], a, b);
+  return px_tensordot(&call->results[0], a, b, &last, 1, &last, 1);
+}
+
+// t with sizes of 1 between its own, in front of them (odd 1) or behind.
+static px_status spaced(px_tensor **out, const px_tensor *t, int ndim, int odd) {
+  int64_t sizes[2 * PX_MAX_DIMS];
+  for (int d = 0; d < 2 * ndim; d++) sizes[d] = 1;
+  for (int d = 0; d < t->ndim; d++) sizes[2 * (ndim - t->ndim + d) + odd] = t->sizes[d];
+  return px_reshape(out, t, sizes, 2 * ndim);
+}
+PX_RUN(kron) {
+  const px_tensor *a = args->self, *b = args->other;
+  PX_SCOPED(px_tensor) left = NULL;
+  PX_SCOPED(px_tensor) right = NULL;
+  PX_SCOPED(px_tensor) products = NULL;
+  int ndim = a->ndim > b->ndim ? a->ndim : b->ndim;
+  int64_t sizes[PX_MAX_DIMS];
+  PX_TRY(px__check_ndim(2 * (int64_t)ndim));
+  for (int d = 0; d < ndim; d++) {
+    int da = d - ndim + a->ndim, db = d - ndim + b->ndim;
+    bool over = px__mul_size(da < 0 ? 1 : a->sizes[da], db < 0 ? 1 : b->sizes[db], &sizes[d]);
+    PX_CHECK(!over, PX_RUNTIME, "kron: the result has too many elements");
+  }
+  PX_TRY(spaced(&left, a, ndim, 0));
+  PX_TRY(spaced(&right, b, ndim, 1));
+  PX_TRY(px_mul(&products, left, right));
+  return px_reshape(&call->results[0], products, sizes, ndim);
+}
+
+// ---- tensordot
+
+// The dimensions that are summed, and the others, of one tensor.
+typedef struct sides {
+  uint64_t taken;
+  int64_t order[PX_MAX_DIMS];  // summed ones behind (of the left) or in front
+  int64_t own, summed;         // products of sizes
+} sides;
+static px_status take_dims(sides *s, const px_tensor *t, px_value dims) {
+  s->taken = 0;
+  for (int i = 0, at; i < dims.n; i++) {
+    PX_TRY(px__wrap_dim(&at, dims.v.ints[i], t->ndim));
+    PX_CHECK(!(s->taken >> at & 1), PX_RUNTIME, "dim %d appears multiple times in the list of dims",
+             at);
+    s->taken |= (uint64_t)1 << at;
+  }
+  return PX_OK;
+}
+static void order_dims(sides *s, const px_tensor *t, px_value dims, bool behind) {
+  int n = 0, free_dims = t->ndim - dims.n;
+  s->own = s->summed = 1;
+  for (int d = 0; d < t->ndim; d++) {
+    if (s->taken >> d & 1) continue;
+    s->order[(behind ? 0 : dims.n) + n++] = d;
+    s->own = px__product(s->own, t->sizes[d]);
+  }
+  for (int i = 0; i < dims.n; i++) {
+    int64_t d = dims.v.ints[i] < 0 ? dims.v.ints[i] + t->ndim : dims.v.ints[i];
+    s->order[(behind ? free_dims : 0) + i] = d;
+    s->summed = px__product(s->summed, t->sizes[d]);
+  }
+}
+static px_status flat_matrix(px_tensor **out, const px_tensor *t, const sides *s, bool behind) {
+  PX_SCOPED(px_tensor) turned = NULL;
+  int64_t sizes[2] = {behind ? s->own : s->summed, behind ? s->summed : s->own};
+  PX_TRY(px_permute(&turned, t, s->order, t->ndim));
+  return px_reshape(out, turned, sizes, 2);
+}
+// Sizes of a pair are equal, or the other one's dimension, which is then summed by itself, is 1.
+static px_status match_sizes(px_tensor **a, px_tensor **b, px_value dims_a, px_value dims_b) {
+  for (int i = 0; i < dims_a.n; i++) {
+    int64_t da = dims_a.v.ints[i], db = dims_b.v.ints[i];
+    int64_t na = (*a)->sizes[da < 0 ? da + (*a)->ndim : da];
+    int64_t nb = (*b)->sizes[db < 0 ? db + (*b)->ndim : db];
+    px_tensor *sum = NULL, **longer = nb == 1 ? a : b;
+    if (na == nb) continue;
+    PX_CHECK(na == 1 || nb == 1, PX_RUNTIME,
+             "contracted dimensions need to match, but first has size %lld in dim %lld and second "
+             "has size %lld in dim %lld",
+             (long long)na, (long long)da, (long long)nb, (long long)db);
+    PX_TRY(px_sum(&sum, *longer, longer == a ? &da : &db, 1, true, (px_dtype)(*longer)->dtype));
+    px_release(*longer);
+    *longer = sum;
+  }
+  return PX_OK;
+}
+PX_RUN(tensordot) {
+  PX_SCOPED(px_tensor) a = px_retain(args->self);
+  PX_SCOPED(px_tensor) b = px_retain(args->other);
+  PX_SCOPED(px_tensor) left = NULL;
+  PX_SCOPED(px_tensor) right = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  int64_t sizes[2 * PX_MAX_DIMS];
+  sides x, y;
+  int n = 0;
+  PX_TRY(take_dims(&x, a, args->dims_self));
+  PX_TRY(take_dims(&y, b, args->dims_other));
+  PX_TRY(match_sizes(&a, &b, args->dims_self, args->dims_other));
+  order_dims(&x, a, args->dims_self, true);
+  order_dims(&y, b, args->dims_other, false);
+  for (int d = 0; d < a->ndim; d++)
+    if (!(x.taken >> d & 1)) sizes[n++] = a->sizes[d];
+  for (int d = 0; d < b->ndim; d++)
+    if (!(y.taken >> d & 1)) sizes[n++] = b->sizes[d];
+  PX_TRY(px__check_ndim(n));
+  PX_TRY(flat_matrix(&left, a, &x, true));
+  PX_TRY(flat_matrix(&right, b, &y, false));
+  PX_TRY(px_mm(&product, left, right));
+  return px_reshape(&call->results[0], product, sizes, n);
+}
+
+// ---- vector products
+
+// The products of a, moved on by one place, and b, moved on by two.
+static px_status turned_product(px_tensor **out, const px_tensor *a, const px_tensor *b,
+                                int64_t dim) {
+  PX_SCOPED(px_tensor) next = NULL;
+  PX_SCOPED(px_tensor) after = NULL;
+  PX_TRY(px_roll(&next, a, (const int64_t[]){-1}, 1, &dim, 1));
+  PX_TRY(px_roll(&after, b, (const int64_t[]){-2}, 1, &dim, 1));
+  return px_mul(out, next, after);
+}
+PX_RUN(linalg_cross) {
+  PX_SCOPED(px_tensor) forth = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  PX_TRY(turned_product(&forth, args->self, args->other, args->dim));
+  PX_TRY(turned_product(&back, args->other, args->self, args->dim));
+  return px_sub(&call->results[0], forth, back, px_int(1));
+}
+PX_RUN(cross) {
+  const px_tensor *self = args->self;
+  if (px__given(args->dim))
+    return px_linalg_cross(&call->results[0], self, args->other, args->dim.v.i);
+  static bool told;  // by whichever thread comes first
+  if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
+    PX_TRY(
+        px_warn(PX_WARN_USER,
+                "Using torch.cross without specifying the dim arg is deprecated.\nPlease either "
+                "pass the dim explicitly or simply use torch.linalg.cross.\nThe default value of "
+                "dim will change to agree with that of linalg.cross in a future release."));
+  for (int d = 0; d < self->ndim; d++)
+    if (self->sizes[d] == 3) return px_linalg_cross(&call->results[0], self, args->other, d);
+  PX_FAIL(PX_RUNTIME, "no dimension of size 3 in input");
+}

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run functions of powers, products and exponentials of matrices, and of tensors as matrices:
+// composites over products and systems.
+#include <math.h>
+
+#include "hidden/powers.h"
+#include "ops/core/matrices.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factor.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/linalg.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/powers.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/solve.h"
+#include "phlox/ops/view.h"
+#include "run_functions/powers.h"
+
+// ---- powers
+
+static px_status identities(px_tensor **out, const px_tensor *t) {
+  PX_SCOPED(px_tensor) one = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(px_eye(&one, t->sizes[t->ndim - 1], NULL, (px_dtype)t->dtype, px__tensor_device(t), false,
+                false));
+  PX_TRY(px_expand(&wide, one, t->sizes, t->ndim));
+  return px_clone(out, wide, "contiguous_format");
+}
+static void replace(px_tensor **place, px_tensor **value) {
+  px_release(*place);
+  *place = PX_MOVE(*value);
+}
+// t to the n-th power, n being 1 or more: squares of squares, of which n's digits choose some.
+static px_status power(px_tensor **out, const px_tensor *t, uint64_t n) {
+  PX_SCOPED(px_tensor) square = px_retain(t);
+  PX_SCOPED(px_tensor) product = NULL;
+  for (;;) {
+    px_tensor *next = NULL;
+    if (n & 1) {
+      if (product)
+        PX_TRY(px_matmul(&next, product, square));
+      else
+        next = px_retain(square);
+      replace(&product, &next);
+    }
+    if (!(n >>= 1)) break;
+    PX_TRY(px_matmul(&next, square, square));
+    replace(&square, &next);
+  }
+  *out = PX_MOVE(product);
+  return PX_OK;
+}
+PX_RUN(linalg_matrix_power) {
+  const px_tensor *self = args->self;
+  int64_t n = args->n;
+  PX_SCOPED(px_tensor) inverse = NULL;
+  PX_TRY(px__check_square(self, "linalg.matrix_power"));
+  if (n == 0) return identities(&call->results[0], self);
+  if (n == 1) return px_clone(&call->results[0], self, NULL);
+  if (n > 0) return power(&call->results[0], self, (uint64_t)n);
+  PX_TRY(px_linalg_inv(&inverse, self));
+  return power(&call->results[0], inverse, 0 - (uint64_t)n);
+}
+
+// ---- roots
+
+// The columns of x times s, times the conjugate transpose of y.
+static px_status scaled_product(px_tensor **out, const px_tensor *x, const px_tensor *s,
+                                const px_tensor *y) {
+  PX_SCOPED(px_tensor) row = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_TRY(px_unsqueeze(&row, s, -2));
+  PX_TRY(px_mul(&scaled, x, row));
+  PX_TRY(px_adjoint(&turned, y));
+  return px_matmul(out, scaled, turned);
+}
+PX_RUN(linalg_matrix_sqrth) {
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) vectors = NULL;
+  PX_SCOPED(px_tensor) above = NULL;
+  PX_SCOPED(px_tensor) roots = NULL;
+  PX_TRY(px__check_square(args->self, "linalg.matrix_sqrth"));
+  PX_TRY(px_linalg_eigh(&values, &vectors, args->self, "L"));
+  PX_TRY(px_relu(&above, values));
+  PX_TRY(px_sqrt(&roots, above));
+  return scaled_product(&call->results[0], vectors, roots, vectors);
+}
+PX_RUN(linalg_polar) {
+  PX_SCOPED(px_tensor) u = NULL;
+  PX_SCOPED(px_tensor) s = NULL;
+  PX_SCOPED(px_tensor) vh = NULL;
+  PX_SCOPED(px_tensor) v = NULL;
+  PX_TRY(px_linalg_svd(&u, &s, &vh, args->A, false, NULL));
+  PX_TRY(px_adjoint(&v, vh));
+  PX_TRY(px_matmul(&call->results[0], u, vh));
+  return scaled_product(&call->results[1], v, s, v);
+}
+
+// ---- products of several
+
+// Matrices, the first and last of which may have been vectors, and for each pair of first and last
+// one where their product is best cut in two.
+typedef struct chain {
+  px_tensor **items;  // owned
+  int n;
+  int64_t *sizes;  // n + 1 of them
+  double *cost;    // n by n
+  int *cut;
+} chain;
+static void chain_end(chain *c) {
+  for (int i = 0; c->items && i < c->n; i++) px_release(c->items[i]);
+  px__free(c->items);
+  px__free(c->sizes);
+  px__free(c->cost);
+  px__free(c->cut);
+}
+static px_status chain_room(chain *c, int n) {
+  c->n = n;
+  PX_TRY(px__alloc((void **)&c->items, (size_t)n * sizeof *c->items));
+  PX_TRY(px__alloc((void **)&c->sizes, ((size_t)n + 1) * sizeof *c->sizes));
+  PX_TRY(px__alloc((void **)&c->cost, (size_t)n * (size_t)n * sizeof *c->cost));
+  return px__alloc((void **)&c->cut, (size_t)n * (size_t)n * sizeof *c->cut);
+}
+static px_status chain_check(px_tensor *const *tensors, int n) {
+  PX_CHECK(n >= 2, PX_RUNTIME, "multi_dot(): expected at least 2 tensors but got %d", n);
+  for (int i = 0; i < n; i++) {
+    const px_tensor *t = tensors[i];
+    bool end = i == 0 || i == n - 1;
+    PX_CHECK(!end || t->ndim == 1 || t->ndim == 2, PX_RUNTIME,
+             "multi_dot(): the %s tensor must be 1D or 2D but got %dD", i ? "last" : "first",
+             t->ndim);
+    PX_CHECK(end || t->ndim == 2, PX_RUNTIME, "multi_dot(): tensor %d must be 2D but got %dD", i,
+             t->ndim);
+    PX_CHECK(t->dtype == tensors[0]->dtype, PX_RUNTIME,
+             "multi_dot(): all tensors must have be the same dtype but tensor 0 is %s and tensor "
+             "%d %s",
+             px_dtype_about((px_dtype)tensors[0]->dtype)->type_name, i,
+             px_dtype_about((px_dtype)t->dtype)->type_name);
+  }
+  return PX_OK;
+}
+static px_status chain_fill(chain *c, px_tensor *const *tensors) {
+  char a[128], b[128];
+  for (int i = 0; i < c->n; i++) {
+    const px_tensor *t = tensors[i];
+    if (t->ndim == 2)
+      c->items[i] = px_retain(t);
+    else
+      PX_TRY(px_unsqueeze(&c->items[i], t, i ? 1 : 0));
+    if (i)
+      PX_CHECK(c->items[i]->sizes[0] == c->sizes[i], PX_RUNTIME,
+               "multi_dot(): tensors %d and %d with shapes %s and %s cannot be multiplied", i - 1,
+               i, px__size_text(a, sizeof a, tensors[i - 1]), px__size_text(b, sizeof b, t));
+    c->sizes[i] = c->items[i]->sizes[0];
+    c->sizes[i + 1] = c->items[i]->sizes[1];
+  }
+  return PX_OK;
+}
+static void chain_plan(chain *c) {
+  int n = c->n;
+  for (int length = 2; length <= n; length++)
+    for (int i = 0; i + length <= n; i++) {
+      int j = i + length - 1;
+      c->cost[i * n + j] = INFINITY;
+      for (int k = i; k < j; k++) {
+        double both = c->cost[i * n + k] + c->cost[(k + 1) * n + j];
+        double cost =
+            both + (double)c->sizes[i] * (double)c->sizes[k + 1] * (double)c->sizes[j + 1];
+        if (cost < c->cost[i * n + j]) c->cost[i * n + j] = cost, c->cut[i * n + j] = k;
+      }
+    }
+}
+static px_status chain_multiply(px_tensor **out, const chain *c, int i, int j) {
+  PX_SCOPED(px_tensor) left = NULL;
+  PX_SCOPED(px_tensor) right = NULL;
+  if (i == j) return *out = px_retain(c->items[i]), PX_OK;
+  int k = c->cut[i * c->n + j];
+  PX_TRY(chain_multiply(&left, c, i, k));
+  PX_TRY(chain_multiply(&right, c, k + 1, j));
+  return px_mm(out, left, right);
+}
+static px_status multiply_all(px_tensor **out, chain *c, px_tensor *const *tensors, int n) {
+  PX_TRY(chain_room(c, n));
+  PX_TRY(chain_fill(c, tensors));
+  chain_plan(c);
+  return chain_multiply(out, c, 0, n - 1);
+}
+PX_RUN(linalg_multi_dot) {
+  px_tensor *const *tensors = args->tensors.v.tensors;
+  int n = args->tensors.n;
+  chain c = {0};
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_TRY(chain_check(tensors, n));
+  px_status status = multiply_all(&product, &c, tensors, n);
+  chain_end(&c);
+  PX_TRY(status);
+  bool row = tensors[0]->ndim == 1, column = tensors[n - 1]->ndim == 1;
+  int64_t sizes[2], kept = 0;
+  if (!row) sizes[kept++] = product->sizes[0];
+  if (!column) sizes[kept++] = product->sizes[1];
+  return px_reshape(&call->results[0], product, sizes, kept);
+}
+
+// ---- exponentials
+
+enum { DEGREE = 16, STEP = 4 };
+static const double greatest_norm = 0.78;  // that the polynomial is right to the last digit for
+
+// How often a matrix is to be halved.
+static px_status halvings(int *out, const px_tensor *t) {
+  int64_t rows = -2;
+  PX_SCOPED(px_tensor) sizes = NULL;
+  PX_SCOPED(px_tensor) sums = NULL;
+  PX_SCOPED(px_tensor) most = NULL;
+  px_scalar norm;
+  *out = 0;
+  if (px__lacks_values(t)) return PX_OK;
+  PX_TRY(px_abs(&sizes, t));
+  PX_TRY(px_sum(&sums, sizes, &rows, 1, false, PX_DTYPE_NONE));
+  PX_TRY(px_amax(&most, sums, NULL, 0, false));
+  PX_TRY(px_tensor_item(&norm, most));
+  double value = px_scalar_float(norm);
+  if (isfinite(value) && value > greatest_norm) *out = (int)ceil(log2(value / greatest_norm));
+  return PX_OK;
+}
+// c[0] + c[1] A + ... + c[STEP - 1] A^(STEP-1), and `more` if there is one; powers[k] is A^k.
+static px_status block(px_tensor **out, px_tensor *const *powers, const double *c,
+                       const px_tensor *more) {
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(px_mul_scalar(&sum, powers[0], px_float(c[0])));
+  for (int k = 1; k < STEP; k++) {
+    px_tensor *next = NULL;
+    PX_TRY(px_add(&next, sum, powers[k], px_float(c[k])));
+    replace(&sum, &next);
+  }
+  if (more) return px_add(out, sum, more, px_int(1));
+  *out = PX_MOVE(sum);
+  return PX_OK;
+}
+// Horner's rule, in the fourth power of A.
+static px_status polynomial(px_tensor **out, px_tensor *const *powers) {
+  double c[DEGREE + 1] = {1};
+  for (int k = 1; k <= DEGREE; k++) c[k] = c[k - 1] / k;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(px_mul_scalar(&sum, powers[STEP], px_float(c[DEGREE])));
+  for (int at = DEGREE - STEP; at >= 0; at -= STEP) {
+    px_tensor *next = NULL;
+    PX_TRY(block(&next, powers, c + at, sum));
+    replace(&sum, &next);
+    if (!at) break;
+    PX_TRY(px_matmul(&next, sum, powers[STEP]));
+    replace(&sum, &next);
+  }
+  *out = PX_MOVE(sum);
+  return PX_OK;
+}
+static px_status exponential(px_tensor **out, px_tensor **powers, const px_tensor *t) {
+  int halved;
+  PX_TRY(halvings(&halved, t));
+  PX_TRY(identities(&powers[0], t));
+  PX_TRY(px_mul_scalar(&powers[1], t, px_float(ldexp(1, -halved))));
+  for (int k = 2; k <= STEP; k++) PX_TRY(px_matmul(&powers[k], powers[k - 1], powers[1]));
+  PX_SCOPED(px_tensor) result = NULL;
+  PX_TRY(polynomial(&result, powers));
+  for (; halved > 0; halved--) {
+    px_tensor *square = NULL;
+    PX_TRY(px_matmul(&square, result, result));
+    replace(&result, &square);
+  }
+  *out = PX_MOVE(result);
+  return PX_OK;
+}
+// Halves are squared so often that they are so in float32.
+PX_RUN(_linalg_matrix_exp) {
+  px_tensor *powers[STEP + 1] = {NULL};
+  px_dtype dtype = (px_dtype)args->self->dtype;
+  bool half = dtype == PX_FLOAT16 || dtype == PX_BFLOAT16;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px__check_square(args->self, "linalg.matrix_exp"));
+  if (!args->self->numel) return px_clone(&call->results[0], args->self, NULL);
+  PX_TRY(px__tensor_to(&wide, args->self, half ? PX_FLOAT32 : dtype, PX_DEVICE_NONE));
+  px_status status = exponential(&made, powers, wide);
+  for (int k = 0; k <= STEP; k++) px_release(powers[k]);
+  PX_TRY(status);
+  return px__tensor_to(&call->results[0], made, half ? dtype : (px_dtype)made->dtype,
+                       PX_DEVICE_NONE);
+}
+PX_RUN(linalg_matrix_exp) {
+  PX_TRY(px__check_square(args->self, "linalg.matrix_exp"));
+  PX_TRY(px__check_numbers(args->self, "linalg.matrix_exp", true));
+  return px__linalg_matrix_exp(&call->results[0], args->self);
+}
+
+// ---- tensors as matrices
+
+PX_RUN(linalg_tensorinv) {
+  const px_tensor *self = args->self;
+  int ind = (int)px__least(args->ind, self->ndim);
+  int64_t sizes[PX_MAX_DIMS], rows = px__sizes_product(self->sizes, ind);
+  int64_t columns = px__sizes_product(self->sizes + ind, self->ndim - ind);
+  PX_SCOPED(px_tensor) matrix = NULL;
+  PX_SCOPED(px_tensor) inverse = NULL;
+  PX_SCOPED(px_tensor) info = NULL;
+  PX_CHECK(rows == columns, PX_RUNTIME,
+           "Expected self to satisfy the requirement prod(self.shape[ind:]) == "
+           "prod(self.shape[:ind]), but got %lld != %lld",
+           (long long)columns, (long long)rows);
+  PX_TRY(px_reshape(&matrix, self, (const int64_t[]){rows, columns}, 2));
+  PX_TRY(px_linalg_inv_ex(&inverse, &info, matrix, false));
+  PX_TRY(px__check_info(info, PX_LINALG, "inv",
+                        "%s: %sThe diagonal element %d is zero, the inversion could not be "
+                        "completed because the input matrix is singular."));
+  px__sizes_copy(sizes, self->sizes + ind, self->ndim - ind);
+  px__sizes_copy(sizes + self->ndim - ind, self->sizes, ind);
+  return px_reshape(&call->results[0], inverse, sizes, self->ndim);
+}
+static px_status moved_back(px_tensor **out, const px_tensor *t, px_value dims) {
+  int64_t to[PX_MAX_DIMS];
+  if (!px__given(dims)) return *out = px_retain(t), PX_OK;
+  PX_TRY(px__check_ndim(dims.n));
+  for (int k = 0; k < dims.n; k++) to[k] = k - dims.n;
+  return px_movedim(out, t, dims.v.ints, dims.n, to, dims.n);
+}
+PX_RUN(linalg_tensorsolve) {
+  const px_tensor *other = args->other;
+  PX_SCOPED(px_tensor) self = NULL;
+  PX_SCOPED(px_tensor) matrix = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) found = NULL;
+  PX_TRY(moved_back(&self, args->self, args->dims));
+  int leading = (int)px__least(other->ndim, self->ndim), kept = self->ndim - leading;
+  int64_t n = px__sizes_product(self->sizes + leading, kept), all = other->numel;
+  PX_CHECK(n == all, PX_RUNTIME,
+           "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
+           "prod(self.shape[:other.ndim]), but got %lld != %lld",
+           (long long)n, (long long)all);
+  PX_TRY(px_reshape(&matrix, self, (const int64_t[]){n, n}, 2));
+  PX_TRY(px_reshape(&flat, other, &n, 1));
+  PX_TRY(px_linalg_solve(&found, matrix, flat, true));
+  return px_reshape(&call->results[0], found, self->sizes + leading, kept);
+}
+
+// The powers of x from 0 to n - 1, in a last dimension.
+static px_status powers_of(px_tensor **out, const px_tensor *x, int64_t n) {
+  int64_t sizes[PX_MAX_DIMS];
+  int ndim = x->ndim + 1;
+  px_dtype own = (px_dtype)x->dtype, dtype = px_dtype_is_differentiable(own) ? own : PX_INT64;
+  PX_SCOPED(px_tensor) ones = NULL;
+  PX_SCOPED(px_tensor) column = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) products = NULL;
+  PX_TRY(px__check_ndim(ndim));
+  px__sizes_copy(sizes, x->sizes, x->ndim);
+  sizes[ndim - 1] = n ? 1 : 0;
+  PX_TRY(px_full(&ones, sizes, ndim, px_int(1), dtype, px__tensor_device(x), false, false));
+  if (n <= 1) return *out = PX_MOVE(ones), PX_OK;
+  sizes[ndim - 1] = n - 1;
+  PX_TRY(px_unsqueeze(&column, x, -1));
+  PX_TRY(px_expand(&wide, column, sizes, ndim));
+  PX_TRY(px_cumprod(&products, wide, -1, dtype));
+  return px_cat(out, (px_tensor *[]){ones, products}, 2, -1);
+}
+PX_RUN(linalg_vander) {
+  const px_tensor *x = args->x;
+  int64_t one = 1, n = px__given(args->N) ? args->N.v.i : x->ndim ? x->sizes[x->ndim - 1] : 1;
+  PX_SCOPED(px_tensor) line = NULL;
+  PX_CHECK(n > 1, PX_RUNTIME, "N must be greater than 1.");
+  if (x->ndim) return powers_of(&call->results[0], x, n);
+  PX_TRY(px_reshape(&line, x, &one, 1));
+  return powers_of(&call->results[0], line, n);
+}
+PX_RUN(vander) {
+  int64_t n = px__given(args->N) ? args->N.v.i : args->x->sizes[0], last = -1;
+  PX_SCOPED(px_tensor) powers = NULL;
+  PX_TRY(powers_of(&powers, args->x, n));
+  if (!args->increasing) return px_flip(&call->results[0], powers, &last, 1);
+  call->results[0] = PX_MOVE(powers);
+  return PX_OK;
+}

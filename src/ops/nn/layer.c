@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run functions for layers that are made of several ops: gates, channel-wise dropout and
+// normalisation, resizing images.
+#include <math.h>
+#include <stdio.h>
+
+#include "hidden/layer.h"
+#include "ops/core/run.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/linalg.h"
+#include "phlox/ops/norm.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
+#include "run_functions/layer.h"
+
+#define LL(x) ((long long)(x))
+
+// ---- activations
+
+PX_RUN(glu) {
+  const px_tensor *x = args->input;
+  PX_SCOPED(px_tensor) value = NULL;
+  PX_SCOPED(px_tensor) door = NULL;
+  PX_SCOPED(px_tensor) open = NULL;
+  int dim;
+  PX_TRY(px__wrap_dim(&dim, args->dim, x->ndim));
+  int64_t half = x->sizes[dim] / 2;
+  PX_CHECK(x->sizes[dim] % 2 == 0, PX_RUNTIME,
+           "Halving dimension must be even, but dimension %d is size %lld", dim, LL(x->sizes[dim]));
+  PX_TRY(px_narrow(&value, x, dim, 0, half));
+  PX_TRY(px_narrow(&door, x, dim, half, half));
+  PX_TRY(px_sigmoid(&open, door));
+  return px_mul(&call->results[0], value, open);
+}
+
+PX_RUN(prelu) {
+  const px_tensor *x = args->self, *weight = args->weight;
+  PX_SCOPED(px_tensor) slope = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_SCOPED(px_tensor) positive = NULL;
+  int64_t sizes[PX_MAX_DIMS];
+  for (int d = 0; d < x->ndim; d++) sizes[d] = d == 1 ? weight->numel : 1;
+  PX_TRY(px_reshape(&slope, weight, sizes, x->ndim));
+  PX_TRY(px_mul(&scaled, x, slope));
+  PX_TRY(px_gt_scalar(&positive, x, px_int(0)));
+  return px_where(&call->results[0], positive, x, scaled);
+}
+
+// ---- noise
+
+// lambd is rounded as self's elements are.
+PX_RUN(hardshrink) {
+  char element[8];
+  px_scalar lambd = args->lambd;
+  px_dtype dtype = (px_dtype)args->self->dtype;
+  PX_SCOPED(px_tensor) size = NULL;
+  PX_SCOPED(px_tensor) small = NULL;
+  if (px_dtype_is_float(dtype)) {
+    px_scalar_store(lambd, dtype, element);
+    lambd = px_scalar_load(dtype, element);
+    return px_hardshrink_to(&call->results[0], args->self, lambd);
+  }
+  PX_TRY(px_abs(&size, args->self));
+  PX_TRY(px_le_scalar(&small, size, lambd));
+  return px_masked_fill(&call->results[0], args->self, small, px_int(0));
+}
+
+// What dropout2d and dropout3d take beside images and volumes, in PyTorch's words.
+static px_status warn_of_dims(const px_tensor *x, int dims) {
+  if (dims == 2 && x->ndim == 3)
+    return px_warn(
+        PX_WARN_USER,
+        "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout "
+        "behavior is desired - input is interpreted as shape (N, C, L), where C is the channel "
+        "dim. This behavior will change in a future release to interpret the input as one without "
+        "a batch dimension, i.e. shape (C, H, W). To maintain the 1D channel-wise dropout "
+        "behavior, please switch to using dropout1d instead.");
+  if (x->ndim == dims + 1 || x->ndim == dims + 2) return PX_OK;
+  return px_warn(PX_WARN_USER,
+                 "dropout%dd: Received a %d-D input to dropout%dd, which is deprecated and will "
+                 "result in an error in a future release. To retain the behavior and silence this "
+                 "warning, please use dropout instead. Note that dropout%dd exists to provide "
+                 "channel-wise dropout on inputs with %d spatial dimensions, a channel dimension, "
+                 "and an optional batch dimension (i.e. %dD or %dD inputs).",
+                 dims, x->ndim, dims, dims, dims, dims + 1, dims + 2);
+}
+// A mask of one number a channel. A signal of two dimensions has no batch; for dropout3d nothing
+// has one but what has five.
+PX_RUN(channel_dropout) {
+  const px_tensor *x = args->input;
+  double p = args->p;
+  int dims = call->op->name[strlen("dropout")] - '0';
+  int given = (dims == 1 && x->ndim == 2) || (dims == 3 && x->ndim != 5) ? 1 : 2;
+  if (dims > 1) PX_TRY(warn_of_dims(x, dims));
+  PX_SCOPED(px_tensor) ones = NULL;
+  PX_SCOPED(px_tensor) mask = NULL;
+  int64_t sizes[PX_MAX_DIMS];
+  if (!args->training || p == 0) {
+    call->results[0] = px_retain((px_tensor *)x);
+    return PX_OK;
+  }
+  for (int d = 0; d < x->ndim; d++) sizes[d] = d < given ? x->sizes[d] : 1;
+  PX_TRY(px_ones(&ones, sizes, x->ndim, (px_dtype)x->dtype, px__tensor_device(x), false, false));
+  PX_TRY(px_dropout(&mask, ones, p, true));
+  return px_mul(&call->results[0], x, mask);
+}
+
+// ---- normalisation
+
+// Examples become channels of one example; the statistics of a channel are the means over examples.
+static px_status fold_batch(px_tensor **out, const px_tensor *t, int64_t times) {
+  if (!t) return *out = NULL, PX_OK;
+  return px_repeat(out, t, &times, 1);
+}
+static px_status unfold_batch(px_tensor *to, const px_tensor *many, int64_t times) {
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) mean = NULL;
+  PX_TRY(px_reshape(&rows, many, (int64_t[]){times, to->numel}, 2));
+  PX_TRY(px_mean(&mean, rows, (int64_t[]){0}, 1, false, PX_DTYPE_NONE));
+  return px_copy_(to, mean, false);
+}
+static px_status check_places(const px_tensor *x, bool own) {
+  char text[128];
+  int64_t places = x->ndim > 2 ? px__sizes_product(x->sizes + 2, x->ndim - 2) : 1;
+  PX_CHECK(!own || places != 1, PX_VALUE,
+           "Expected more than 1 spatial element when training, got input size torch.Size(%s)",
+           px__size_text(text, sizeof text, x));
+  return PX_OK;
+}
+PX_RUN(instance_norm) {
+  const px_tensor *x = args->input;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) mean = NULL;
+  PX_SCOPED(px_tensor) var = NULL;
+  PX_SCOPED(px_tensor) weight = NULL;
+  PX_SCOPED(px_tensor) bias = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
+  bool own = args->use_input_stats;
+  PX_TRY(check_places(x, own));
+  int64_t sizes[PX_MAX_DIMS] = {1, px__product(x->sizes[0], x->sizes[1])}, n = x->sizes[0];
+  for (int d = 2; d < x->ndim; d++) sizes[d] = x->sizes[d];
+  px_tensor *kept_mean = args->running_mean, *kept_var = args->running_var;
+  PX_TRY(px_reshape(&flat, x, sizes, x->ndim));
+  PX_TRY(fold_batch(&mean, kept_mean, n));
+  PX_TRY(fold_batch(&var, kept_var, n));
+  PX_TRY(fold_batch(&weight, args->weight, n));
+  PX_TRY(fold_batch(&bias, args->bias, n));
+  PX_TRY(px_batch_norm(&result, flat, mean, var, weight, bias, own, args->momentum, args->eps));
+  if (own && kept_mean) PX_TRY(unfold_batch(kept_mean, mean, n));
+  if (own && kept_var) PX_TRY(unfold_batch(kept_var, var, n));
+  return px_reshape(&call->results[0], result, x->sizes, x->ndim);
+}
+
+// Squares of short floats overflow: they are computed in float32, weight too.
+static px_status scale_by_rms(px_tensor **out, const px_tensor *x, const px_tensor *weight,
+                              px_value shape, double eps) {
+  PX_SCOPED(px_tensor) square = NULL;
+  PX_SCOPED(px_tensor) mean = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_tensor) scale = NULL;
+  PX_SCOPED(px_tensor) normal = NULL;
+  int64_t dims[PX_MAX_DIMS];
+  for (int i = 0; i < shape.n; i++) dims[i] = x->ndim - shape.n + i;
+  PX_TRY(px_square(&square, x));
+  PX_TRY(px_mean(&mean, square, dims, shape.n, true, PX_DTYPE_NONE));
+  PX_TRY(px_add_scalar(&sum, mean, px_float(eps), px_int(1)));
+  PX_TRY(px_rsqrt(&scale, sum));
+  if (!weight) return px_mul(out, x, scale);
+  PX_TRY(px_mul(&normal, x, scale));
+  return px_mul(out, normal, weight);
+}
+PX_RUN(rms_norm) {
+  const px_tensor *x = args->input;
+  px_dtype dtype = (px_dtype)x->dtype;
+  bool is_short = dtype == PX_FLOAT16 || dtype == PX_BFLOAT16;
+  double least = dtype == PX_FLOAT64 ? 0x1p-52 : 0x1p-23;
+  double eps = args->eps.kind == PX_ARG_NONE ? least : px_value_float(args->eps);
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  if (!is_short)
+    return scale_by_rms(&call->results[0], x, args->weight, args->normalized_shape, eps);
+  PX_TRY(px_to(&wide, x, PX_FLOAT32, PX_DEVICE_NONE, false, false));
+  PX_TRY(scale_by_rms(&made, wide, args->weight, args->normalized_shape, eps));
+  return px_to(&call->results[0], made, dtype, PX_DEVICE_NONE, false, false);
+}
+
+// ---- sizes of images
+
+// (.., C r r, H, W) as (.., C, r, r, H, W) becomes (.., C, H, r, W, r), and back.
+static px_status reorder(px_tensor **out, const px_tensor *x, const int64_t *parts,
+                         const int64_t *order, const int64_t *last) {
+  PX_SCOPED(px_tensor) split = NULL;
+  PX_SCOPED(px_tensor) moved = NULL;
+  int64_t sizes[PX_MAX_DIMS + 2], dims[PX_MAX_DIMS + 2];
+  int lead = x->ndim - 3;
+  for (int d = 0; d < lead; d++) sizes[d] = x->sizes[d], dims[d] = d;
+  for (int k = 0; k < 5; k++) sizes[lead + k] = parts[k], dims[lead + k] = lead + order[k];
+  PX_TRY(px_reshape(&split, x, sizes, lead + 5));
+  PX_TRY(px_permute(&moved, split, dims, lead + 5));
+  for (int k = 0; k < 3; k++) sizes[lead + k] = last[k];
+  PX_SCOPED(px_tensor) copy = NULL;
+  PX_TRY(px_clone(&copy, moved, "contiguous_format"));  // never a view of x
+  return px_reshape(out, copy, sizes, x->ndim);
+}
+static px_status check_image(const px_call *call, const px_tensor *x) {
+  PX_CHECK(x->ndim >= 3 && x->ndim <= PX_MAX_DIMS - 2, PX_RUNTIME,
+           "%s expects input to have at least 3 dimensions, but got input with %d dimension(s)",
+           call->op->name, x->ndim);
+  return PX_OK;
+}
+PX_RUN(pixel_shuffle) {
+  PX_TRY(check_image(call, args->self));
+  const px_tensor *x = args->self;
+  const int64_t *end = x->sizes + x->ndim - 3;
+  int64_t r = args->upscale_factor;
+  PX_CHECK(r <= INT32_MAX && end[0] % (r * r) == 0, PX_RUNTIME,
+           "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
+           "upscale_factor, but input.size(-3)=%lld is not divisible by %lld",
+           LL(end[0]), r <= INT32_MAX ? LL(r * r) : LL(r));
+  return reorder(&call->results[0], x, (int64_t[]){end[0] / (r * r), r, r, end[1], end[2]},
+                 (int64_t[]){0, 3, 1, 4, 2},
+                 (int64_t[]){end[0] / (r * r), px__product(end[1], r), px__product(end[2], r)});
+}
+PX_RUN(pixel_unshuffle) {
+  PX_TRY(check_image(call, args->self));
+  const px_tensor *x = args->self;
+  const int64_t *end = x->sizes + x->ndim - 3;
+  int64_t r = args->downscale_factor;
+  for (int k = 1; k < 3; k++)
+    PX_CHECK(end[k] % r == 0, PX_RUNTIME,
+             "pixel_unshuffle expects %s to be divisible by downscale_factor, but input.size(%d)="
+             "%lld is not divisible by %lld",
+             k == 1 ? "height" : "width", k - 3, LL(end[k]), LL(r));
+  if (!x->numel) return px_clone(&call->results[0], x, NULL);  // as it is, as in PyTorch
+  return reorder(&call->results[0], x, (int64_t[]){end[0], end[1] / r, r, end[2] / r, r},
+                 (int64_t[]){0, 2, 4, 1, 3},
+                 (int64_t[]){px__product(px__product(end[0], r), r), end[1] / r, end[2] / r});
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connectionist temporal classification (Graves et al. 2006). The states of an example are its
+// classes with blanks between and around them; the logarithms of the probabilities of all ways
+// that end in a state are carried from time to time, for all examples and states at once, by ops
+// that record themselves.
+#include <math.h>
+
+#include "hidden/loss.h"
+#include "ops/core/run.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/loss.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/view.h"
+#include "run_functions/loss.h"
+
+#define LL(x) ((long long)(x))
+// The logarithm of what cannot be, far enough below all that can; and where an infinite loss
+// begins.
+#define NEVER (-1e30)
+
+// What the lengths and targets say, on the host and then where log_probs is.
+typedef struct ctc {
+  const px_tensor *log_probs;  // [T, N, C]
+  int64_t times, batch, classes, states, blank;
+  px_tensor *input_lengths, *target_lengths;  // int64 on the CPU
+  px_tensor *labels, *skips, *lasts;          // [1, N, states], [N, states] bool, [N, 2] the ends
+  px_tensor *begin;                           // [N, states]
+} ctc;
+static void ctc_drop(ctc *c) {
+  px_tensor *all[] = {c->input_lengths, c->target_lengths, c->labels, c->skips, c->lasts, c->begin};
+  for (int i = 0; i < PX_COUNT_OF(all); i++) px_release(all[i]);
+}
+
+static px_status on_host(px_tensor **out, const px_tensor *t) {
+  const int64_t *read;  // before others do
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_TRY(px__refuse_batched(t));
+  PX_TRY(px__tensor_to(&whole, t, PX_INT64, px_cpu()));
+  PX_TRY(px_contiguous(out, whole));
+  return px__tensor_read(&read, *out);
+}
+static px_status check_lengths(const ctc *c) {
+  const int64_t *in = px__tensor_at(c->input_lengths), *of = px__tensor_at(c->target_lengths);
+  static const char where[] = "(while checking arguments for ctc_loss_allocate_outputs)";
+  PX_CHECK(c->input_lengths->numel == c->batch, PX_RUNTIME,
+           "input_lengths must be of size batch_size");
+  PX_CHECK(c->target_lengths->numel == c->batch, PX_RUNTIME,
+           "target_lengths must be of size batch_size");
+  for (int64_t n = 0; n < c->batch; n++) {
+    PX_CHECK(in[n] >= 0, PX_RUNTIME,
+             "Expected input_lengths to have value at least 0, but got value %lld %s", LL(in[n]),
+             where);
+    PX_CHECK(in[n] <= c->times, PX_RUNTIME,
+             "Expected input_lengths to have value at most %lld, but got value %lld %s",
+             LL(c->times), LL(in[n]), where);
+    PX_CHECK(of[n] >= 0, PX_RUNTIME,
+             "Expected target_lengths to have value at least 0, but got value %lld %s", LL(of[n]),
+             where);
+    PX_CHECK(of[n] < INT32_MAX, PX_RUNTIME, "integer out of range");
+  }
+  return PX_OK;
+}
+// The targets have as many classes as their lengths say.
+static px_status check_targets(const ctc *c, const px_tensor *targets) {
+  const int64_t *of = px__tensor_at(c->target_lengths);
+  int64_t sum = 0, most = 0;
+  for (int64_t n = 0; n < c->batch; n++) sum += of[n], most = of[n] > most ? of[n] : most;
+  bool rows = targets->ndim == 2;
+  PX_CHECK(targets->ndim == 1 || rows, PX_RUNTIME,
+           "Expected 1 to 2 dimensions, but got %d-dimensional tensor for argument #2 'targets' "
+           "(while checking arguments for ctc_loss_allocate_outputs)",
+           targets->ndim);
+  for (int d = 0; d < targets->ndim; d++) {
+    int64_t wanted = !rows ? sum : d == 0 ? c->batch : most;
+    bool fits = d == 0 ? targets->sizes[d] == wanted : targets->sizes[d] >= wanted;
+    PX_CHECK(fits, PX_RUNTIME,
+             "Expected tensor to have size %s%lld at dimension %d, but got size %lld for argument "
+             "#2 'targets' (while checking arguments for ctc_loss_allocate_outputs)",
+             d ? "at least " : "", LL(wanted), d, LL(targets->sizes[d]));
+  }
+  return PX_OK;
+}
+
+// Writes the states of each example: blank, class, blank, ...; those of shorter ones end in blanks.
+static px_status write_states(ctc *c, const px_tensor *targets) {
+  const int64_t *of = px__tensor_at(c->target_lengths), *from = px__tensor_at(targets);
+  int64_t most = 0, begin = 0, states[3] = {1, c->batch, 0};
+  for (int64_t n = 0; n < c->batch; n++) most = of[n] > most ? of[n] : most;
+  c->states = states[2] = 2 * most + 1;
+  PX_TRY(px_tensor_empty(&c->labels, 3, states, PX_INT64, px_cpu()));
+  PX_TRY(px_tensor_empty(&c->skips, 2, states + 1, PX_BOOL, px_cpu()));
+  PX_TRY(px_tensor_empty(&c->lasts, 2, (int64_t[]){c->batch, 2}, PX_INT64, px_cpu()));
+  int64_t *label = px__tensor_at(c->labels), *last = px__tensor_at(c->lasts);
+  bool *skip = px__tensor_at(c->skips);
+  for (int64_t n = 0; n < c->batch; n++, label += c->states, skip += c->states) {
+    const int64_t *own = from + (targets->ndim == 2 ? n * targets->sizes[1] : begin);
+    for (int64_t s = 0; s < c->states; s++) {
+      bool is_class = s % 2 && s / 2 < of[n];
+      label[s] = is_class ? own[s / 2] : c->blank;
+      PX_CHECK(label[s] >= 0 && label[s] < c->classes, PX_RUNTIME,
+               "ctc_loss: class %lld of targets is not in [0, %lld)", LL(label[s]), LL(c->classes));
+      skip[s] = is_class && s > 1 && label[s] != label[s - 2];
+    }
+    last[2 * n] = 2 * of[n], last[2 * n + 1] = of[n] ? 2 * of[n] - 1 : 0;
+    begin += of[n];
+  }
+  return PX_OK;
+}
+static px_status to_device(px_tensor **t, px_device device) {
+  px_tensor *moved;
+  PX_TRY(px__tensor_to(&moved, *t, PX_DTYPE_NONE, device));
+  px_release(*t);
+  *t = moved;
+  return PX_OK;
+}
+static px_status prepare(ctc *c, const px_tensor *targets, const px_tensor *input_lengths,
+                         const px_tensor *target_lengths) {
+  px_device device = px__tensor_device(c->log_probs);
+  PX_SCOPED(px_tensor) classes = NULL;
+  PX_SCOPED(px_tensor) first = NULL;
+  PX_TRY(on_host(&c->input_lengths, input_lengths));
+  PX_TRY(on_host(&c->target_lengths, target_lengths));
+  PX_TRY(on_host(&classes, targets));
+  PX_TRY(check_lengths(c));
+  PX_TRY(check_targets(c, classes));
+  PX_TRY(write_states(c, classes));
+  PX_TRY(to_device(&c->labels, device));
+  PX_TRY(to_device(&c->skips, device));
+  PX_TRY(to_device(&c->lasts, device));
+  PX_TRY(px_full(&c->begin, (int64_t[]){c->batch, c->states}, 2, px_float(NEVER),
+                 (px_dtype)c->log_probs->dtype, device, false, false));
+  PX_TRY(px__part_select(&first, c->begin, 1, 0));
+  return px_zero_(first);
+}
+
+// The states as they were `back` places before.
+static px_status moved(px_tensor **out, const px_tensor *alpha, int64_t back, int64_t states) {
+  PX_SCOPED(px_tensor) padded = NULL;
+  PX_TRY(px_constant_pad_nd(&padded, alpha, (int64_t[]){back, 0}, 2, px_float(NEVER)));
+  return px_narrow(out, padded, 1, 0, states);
+}
+// One time: a state stays, comes from the one before, or from the class before the blank.
+static px_status step(px_tensor **alpha, const ctc *c, const px_tensor *emission,
+                      const px_tensor *runs) {
+  PX_SCOPED(px_tensor) one = NULL;
+  PX_SCOPED(px_tensor) two = NULL;
+  PX_SCOPED(px_tensor) skipped = NULL;
+  PX_SCOPED(px_tensor) either = NULL;
+  PX_SCOPED(px_tensor) any = NULL;
+  PX_SCOPED(px_tensor) next = NULL;
+  PX_SCOPED(px_tensor) never = NULL;
+  PX_TRY(moved(&one, *alpha, 1, c->states));
+  PX_TRY(moved(&two, *alpha, 2, c->states));
+  PX_TRY(px_full_like(&never, two, px_float(NEVER), PX_DTYPE_NONE, PX_DEVICE_NONE, false, false,
+                      NULL));
+  PX_TRY(px_where(&skipped, c->skips, two, never));
+  PX_TRY(px_logaddexp(&either, *alpha, one));
+  PX_TRY(px_logaddexp(&any, either, skipped));
+  PX_TRY(px_add(&next, any, emission, px_int(1)));
+  px_tensor *kept = NULL;
+  PX_TRY(px_where(&kept, runs, next, *alpha));
+  px_release(*alpha);
+  *alpha = kept;
+  return PX_OK;
+}
+// The logarithms of all states at the end of each example.
+static px_status walk(px_tensor **alpha, const ctc *c) {
+  PX_SCOPED(px_tensor) labels = NULL;
+  PX_SCOPED(px_tensor) emissions = NULL;
+  PX_SCOPED(px_tensor) lengths = NULL;
+  PX_SCOPED(px_tensor) column = NULL;
+  *alpha = px_retain(c->begin);
+  PX_TRY(px_expand(&labels, c->labels, (int64_t[]){c->times, c->batch, c->states}, 3));
+  PX_TRY(px_gather(&emissions, c->log_probs, 2, labels, false));
+  PX_TRY(px__tensor_to(&lengths, c->input_lengths, PX_INT64, px__tensor_device(c->log_probs)));
+  PX_TRY(px_reshape(&column, lengths, (int64_t[]){c->batch, 1}, 2));
+  for (int64_t t = 0; t < c->times; t++) {
+    PX_SCOPED(px_tensor) emission = NULL;
+    PX_SCOPED(px_tensor) runs = NULL;
+    PX_TRY(px_select(&emission, emissions, 0, t));
+    PX_TRY(px_gt_scalar(&runs, column, px_int(t)));
+    PX_TRY(step(alpha, c, emission, runs));
+  }
+  return PX_OK;
+}
+// The loss of each example: it ends in the last class or the blank behind it.
+static px_status losses(px_tensor **out, const ctc *c, bool zero_infinity) {
+  PX_SCOPED(px_tensor) alpha = NULL;
+  PX_SCOPED(px_tensor) ends = NULL;
+  PX_SCOPED(px_tensor) blank = NULL;
+  PX_SCOPED(px_tensor) class = NULL;
+  PX_SCOPED(px_tensor) without = NULL;
+  PX_SCOPED(px_tensor) lasts = NULL;
+  PX_SCOPED(px_tensor) empty = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_tensor) loss = NULL;
+  PX_SCOPED(px_tensor) infinite = NULL;
+  PX_TRY(walk(&alpha, c));
+  PX_TRY(px_gather(&ends, alpha, 1, c->lasts, false));
+  PX_TRY(px_select(&blank, ends, 1, 0));
+  PX_TRY(px_select(&class, ends, 1, 1));
+  PX_TRY(px_select(&lasts, c->lasts, 1, 0));
+  PX_TRY(px_eq_scalar(&empty, lasts, px_int(0)));  // then both are the one blank
+  PX_TRY(px_masked_fill(&without, class, empty, px_float(NEVER)));
+  PX_TRY(px_logaddexp(&sum, blank, without));
+  PX_TRY(px_neg(&loss, sum));
+  PX_TRY(px_gt_scalar(&infinite, loss, px_float(-NEVER / 10)));
+  return px_masked_fill(out, loss, infinite, px_float(zero_infinity ? 0 : INFINITY));
+}
+// A mean is first one over the classes of each target.
+static px_status reduced(px_tensor **out, const px_tensor *loss, const ctc *c,
+                         const char *reduction) {
+  PX_SCOPED(px_tensor) lengths = NULL;
+  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) shaped = NULL;
+  PX_SCOPED(px_tensor) each = NULL;
+  if (strcmp(reduction, "mean") != 0) return px_reduced(out, loss, reduction);
+  PX_TRY(
+      px__tensor_to(&lengths, c->target_lengths, (px_dtype)loss->dtype, px__tensor_device(loss)));
+  PX_TRY(px_eq_scalar(&none, lengths, px_int(0)));
+  PX_TRY(px_masked_fill(&least, lengths, none, px_int(1)));
+  PX_TRY(px_reshape(&shaped, least, loss->sizes, loss->ndim));
+  PX_TRY(px_div(&each, loss, shaped));
+  return px_reduced(out, each, reduction);
+}
+
+PX_RUN(ctc_loss) {
+  px_tensor *x = args->log_probs;
+  bool alone = x->ndim == 2;
+  PX_SCOPED(px_tensor) batch = NULL;
+  PX_SCOPED(px_tensor) loss = NULL;
+  PX_SCOPED(px_tensor) own = NULL;
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_CHECK(px_dtype_is_float((px_dtype)x->dtype), PX_UNIMPLEMENTED,
+           "\"ctc_loss_cpu\" not implemented for '%s'", px_dtype_class((px_dtype)x->dtype));
+  // Halves cannot hold what never is.
+  px_dtype dtype = (px_dtype)x->dtype, wide = dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
+  PX_TRY(px__tensor_to(&whole, x, wide, PX_DEVICE_NONE));
+  if (alone)
+    PX_TRY(px_unsqueeze(&batch, whole, 1));
+  else
+    batch = px_retain(whole);
+  ctc c = {.log_probs = batch,
+           .times = batch->sizes[0],
+           .batch = batch->sizes[1],
+           .classes = batch->sizes[2],
+           .blank = args->blank};
+  px_status status = prepare(&c, args->targets, args->input_lengths, args->target_lengths);
+  if (status == PX_OK) status = losses(&loss, &c, args->zero_infinity);
+  if (status == PX_OK && alone) status = px_squeeze_dim(&own, loss, (int64_t[]){0}, 1);
+  if (status == PX_OK) status = reduced(&made, alone ? own : loss, &c, args->reduction);
+  ctc_drop(&c);
+  if (status != PX_OK) return status;
+  return px__tensor_to(&call->results[0], made, dtype, PX_DEVICE_NONE);
+}
+
+static px_status of_numbers(px_tensor **out, px_value list) {
+  int64_t count = list.n;
+  PX_TRY(px_tensor_empty(out, 1, &count, PX_INT64, px_cpu()));
+  if (count) memcpy(px__tensor_at(*out), list.v.ints, (size_t)count * sizeof(int64_t));
+  return PX_OK;
+}
+PX_RUN(ctc_loss_lengths) {
+  PX_SCOPED(px_tensor) input_lengths = NULL;
+  PX_SCOPED(px_tensor) target_lengths = NULL;
+  PX_TRY(of_numbers(&input_lengths, args->input_lengths));
+  PX_TRY(of_numbers(&target_lengths, args->target_lengths));
+  return px_ctc_loss(&call->results[0], args->log_probs, args->targets, input_lengths,
+                     target_lengths, args->blank, args->reduction, args->zero_infinity);
+}

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run functions of the normalisations, and of dropout.
+#include "hidden/norm.h"
+#include "hidden/random.h"
+#include "ops/core/run.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/norm.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
+#include "phlox/vmap.h"
+#include "run_functions/layer.h"
+#include "run_functions/norm.h"
+
+#include <stdio.h>
+
+// ---- layer_norm
+
+PX_RUN(layer_norm) {
+  PX_SCOPED(px_tensor) mean = NULL;
+  PX_SCOPED(px_tensor) rstd = NULL;
+  px_value shape = args->normalized_shape;
+  return px_native_layer_norm(&call->results[0], &mean, &rstd, args->input, shape.v.ints, shape.n,
+                              args->weight, args->bias, args->eps);
+}
+
+// ---- batch_norm
+
+static px_status per_channel(px_tensor **out, const px_tensor *t, int ndim) {
+  int64_t sizes[PX_MAX_DIMS];
+  for (int i = 0; i < ndim; i++) sizes[i] = i == 1 ? t->numel : 1;
+  return px_reshape(out, t, sizes, ndim);
+}
+// Scales and shifts a batch of nothing, which has no statistics, as PyTorch does: by what is there
+// for the first channel.
+static px_status first_of(px_tensor **out, const px_tensor *t) {
+  char text[128];
+  PX_CHECK(t->numel, PX_INDEX,
+           "select(): index 0 out of range for tensor of size %s at dimension 0",
+           px__size_text(text, sizeof text, t));
+  return px_select(out, t, 0, 0);
+}
+static px_status scale_nothing(px_call *call, const px__batch_norm_args *args) {
+  const px_tensor *x = args->input;
+  PX_SCOPED(px_tensor) weight = NULL;
+  PX_SCOPED(px_tensor) bias = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_TRY(px_clone(&y, x, NULL));
+  if (args->weight) {
+    PX_SCOPED(px_tensor) from = PX_MOVE(y);
+    PX_TRY(first_of(&weight, args->weight));
+    PX_TRY(px_mul(&y, from, weight));
+  }
+  if (args->bias) {
+    PX_SCOPED(px_tensor) from = PX_MOVE(y);
+    PX_TRY(first_of(&bias, args->bias));
+    PX_TRY(px_add(&y, from, bias, px_int(1)));
+  }
+  return px__tensor_to(&call->results[0], y, (px_dtype)x->dtype, PX_DEVICE_NONE);
+}
+// Moves the running statistics: the variance that is kept is the unbiased one.
+// They are no part of the graph.
+static px_status update_running(px_tensor *running, const px_tensor *now, double momentum) {
+  if (!running) return PX_OK;
+  if (px__hooks) px__hooks->suspend(true);
+  px_status status = px_running_average_(running, now, momentum);
+  if (px__hooks) px__hooks->suspend(false);
+  return status;
+}
+// What is written in place has a place for each of the input's.
+static px_status check_running(const px_tensor *x, const px_tensor *running, bool training) {
+  PX_CHECK(!training || !running || px_tensor_batch_level(running) >= px_tensor_batch_level(x),
+           PX_RUNTIME,
+           "Batch norm got a batched tensor as input while the running_mean or running_var, which "
+           "will be updated in place, were not batched.\nIf you are using a module and do not need "
+           "eval mode, please set `track_running_stats` to be False.If you are using a prebuilt "
+           "module and do not need eval mode, please see the functorch website for resources on "
+           "how to patch your module to work with vmap");
+  return PX_OK;
+}
+PX_RUN(batch_norm) {
+  const px_tensor *x = args->input;
+  px_tensor *mean = args->running_mean, *var = args->running_var;
+  bool training = args->training;
+  double momentum = args->momentum;
+  PX_TRY(check_running(x, mean, training));
+  PX_TRY(check_running(x, var, training));
+  if (training && x->ndim >= 2 && x->sizes[1] && x->numel == x->sizes[1]) {
+    char text[128];
+    PX_FAIL(PX_VALUE,
+            "Expected more than 1 value per channel when training, got input size torch.Size(%s)",
+            px__size_text(text, sizeof text, x));
+  }
+  if (!x->numel) return scale_nothing(call, args);
+  PX_SCOPED(px_tensor) save_mean = NULL;
+  PX_SCOPED(px_tensor) invstd = NULL;
+  PX_SCOPED(px_tensor) variance = NULL;
+  // In training the statistics are only written: what is saved for the gradient must not change.
+  PX_TRY(px_native_batch_norm(&call->results[0], &save_mean, &invstd, &variance, x, args->weight,
+                              args->bias, training ? NULL : mean, training ? NULL : var, training,
+                              args->eps));
+  if (!training || !save_mean->numel) return PX_OK;
+  PX_TRY(update_running(mean, save_mean, momentum));
+  return update_running(var, variance, momentum);
+}
+
+// The statistics have no gradient. On the CPU they are of the parameters' dtype, on devices as they
+// were computed, as in PyTorch.
+static px_status plain(px_tensor **out, const px_tensor *t, px_dtype dtype) {
+  PX_SCOPED(px_tensor) apart = NULL;
+  PX_TRY(px_tensor_detach(&apart, t));
+  return px__tensor_to(out, apart, dtype, PX_DEVICE_NONE);
+}
+PX_RUN(layer_norm_with_statistics) {
+  px_dtype dtype = (px_dtype)(args->weight ? args->weight : args->input)->dtype;
+  PX_SCOPED(px_tensor) mean = NULL;
+  PX_SCOPED(px_tensor) rstd = NULL;
+  PX_TRY(px_native_layer_norm(&call->results[0], &mean, &rstd, args->input,
+                              args->normalized_shape.v.ints, args->normalized_shape.n, args->weight,
+                              args->bias, args->eps));
+  if (call->device.type != PX_CPU) dtype = (px_dtype)mean->dtype;
+  PX_TRY(plain(&call->results[1], mean, dtype));
+  return plain(&call->results[2], rstd, dtype);
+}
+PX_RUN(batch_norm_with_statistics) {
+  px_tensor *mean = args->running_mean, *var = args->running_var;
+  bool training = args->training;
+  px_dtype dtype = (px_dtype)(args->weight ? args->weight : args->input)->dtype;
+  PX_SCOPED(px_tensor) means = NULL;
+  PX_SCOPED(px_tensor) deviations = NULL;
+  PX_SCOPED(px_tensor) variance = NULL;
+  PX_TRY(check_running(args->input, mean, training));
+  PX_TRY(check_running(args->input, var, training));
+  PX_TRY(px_native_batch_norm(&call->results[0], &means, &deviations, &variance, args->input,
+                              args->weight, args->bias, training ? NULL : mean,
+                              training ? NULL : var, training, args->eps));
+  if (call->device.type != PX_CPU) dtype = (px_dtype)means->dtype;
+  PX_TRY(plain(&call->results[1], means, dtype));
+  PX_TRY(plain(&call->results[2], deviations, dtype));
+  if (!training || !means->numel) return PX_OK;
+  PX_TRY(update_running(mean, means, args->momentum));
+  return update_running(var, variance, args->momentum);
+}
+
+PX_RUN(batch_norm_without_running) {
+  px_tensor **out = call->results;
+  return px_batch_norm_with_statistics(&out[0], &out[1], &out[2], args->input, args->weight,
+                                       args->bias, NULL, NULL, args->training, args->momentum,
+                                       args->eps);
+}
+
+// ---- cosines
+
+// t with all dimensions of the shape that the two broadcast to, and its size in dimension dim: what
+// is summed along it. The others broadcast when the sums meet.
+static px_status as_wide(px_tensor **out, const px_tensor *t, int ndim, const int64_t *sizes,
+                         int dim) {
+  int64_t own[PX_MAX_DIMS];
+  int lead = ndim - t->ndim;
+  for (int d = 0; d < ndim; d++) own[d] = d == dim ? sizes[d] : d < lead ? 1 : t->sizes[d - lead];
+  if (lead || (ndim && own[dim] != t->sizes[dim])) return px_expand(out, t, own, ndim);
+  *out = px_retain((px_tensor *)t);
+  return PX_OK;
+}
+PX_RUN(cosine_similarity) {
+  const px_tensor *a = args->x1, *b = args->x2;
+  int64_t sizes[PX_MAX_DIMS];
+  int ndim, dim;
+  PX_SCOPED(px_tensor) x1 = NULL;
+  PX_SCOPED(px_tensor) x2 = NULL;
+  PX_TRY(px__broadcast(&ndim, sizes, a->ndim, a->sizes, b->ndim, b->sizes));
+  PX_TRY(px__wrap_dim(&dim, args->dim, ndim));
+  PX_TRY(as_wide(&x1, a, ndim, sizes, dim));
+  PX_TRY(as_wide(&x2, b, ndim, sizes, dim));
+  return px_cosine_along(&call->results[0], x1, x2, args->dim, args->eps);
+}
+
+// ---- length and direction apart
+
+// Norms over all dimensions but one, which keep them; of a vector, over a dimension of size 1 that
+// it is given, since no dimensions would mean all.
+PX_RUN(norm_except_dim) {
+  const px_tensor *v = args->v;
+  px_scalar p = px_int(args->pow);
+  int64_t others[PX_MAX_DIMS];
+  int dim, count = 0;
+  if (args->dim == -1) return px_norm(&call->results[0], v, p, NULL, 0, false, PX_DTYPE_NONE);
+  PX_TRY(px__wrap_dim(&dim, args->dim, v->ndim));
+  for (int d = 0; d < v->ndim; d++)
+    if (d != dim) others[count++] = d;
+  if (v->ndim != 1) return px_norm(&call->results[0], v, p, others, count, true, PX_DTYPE_NONE);
+  PX_SCOPED(px_tensor) column = NULL;
+  PX_TRY(px_unsqueeze(&column, v, 1));
+  return px_norm(&call->results[0], column, p, (int64_t[]){1}, 1, false, PX_DTYPE_NONE);
+}
+
+// ---- group_norm: layers of the channels of a group, then one scale and shift a channel
+
+static px_status check_group_sizes(const px_tensor *x, int64_t groups) {
+  int64_t each = px__sizes_product(x->sizes + 2, x->ndim - 2);
+  char text[128];
+  PX_CHECK(x->sizes[1] > 0, PX_RUNTIME, "Expected number of channels to be greater than 0, got 0");
+  PX_CHECK(each > 0, PX_RUNTIME, "Expected HxW to be greater than 0, got 0");
+  PX_CHECK(x->sizes[1] % groups == 0, PX_RUNTIME,
+           "Expected number of channels in input to be divisible by num_groups, but got input of "
+           "shape %s and num_groups=%lld",
+           px__size_text(text, sizeof text, x), (long long)groups);
+  return PX_OK;
+}
+// Of one value there is no deviation. PyTorch tells the sizes of the groups of all examples.
+static px_status check_group_values(const px_tensor *x, int64_t groups) {
+  int64_t sizes[PX_MAX_DIMS];
+  char text[128];
+  px__sizes_copy(sizes, x->sizes, x->ndim);
+  sizes[0] = px__product(x->sizes[0], x->sizes[1]) / groups, sizes[1] = groups;
+  PX_CHECK(!x->numel || x->numel != groups, PX_VALUE,
+           "Expected more than 1 value per channel when training, got input size %s",
+           px__sizes_text(text, sizeof text, x->ndim, sizes));
+  return PX_OK;
+}
+// What the kernel takes: no mapped examples, and one dtype.
+static bool is_grouped(const px_tensor *x, const px_tensor *w, const px_tensor *b) {
+  const px_tensor *all[] = {x, w, b};
+  for (int i = 0; i < 3; i++)
+    if (all[i] && (px__is_batched(all[i]) || all[i]->dtype != x->dtype)) return false;
+  return x->numel > 0;
+}
+static px_status group_at_once(px_call *call, const px__group_norm_args *args) {
+  PX_SCOPED(px_tensor) mean = NULL;
+  PX_SCOPED(px_tensor) rstd = NULL;
+  return px_grouped_norm(&call->results[0], &mean, &rstd, args->input, args->num_groups,
+                         args->weight, args->bias, args->eps);
+}
+PX_RUN(group_norm) {
+  const px_tensor *x = args->input, *w = args->weight;
+  const px_tensor *b = args->bias;
+  int64_t groups = args->num_groups;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) normal = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  PX_SCOPED(px_tensor) scale = NULL;
+  PX_SCOPED(px_tensor) shift = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_TRY(check_group_sizes(x, groups));
+  PX_TRY(check_group_values(x, groups));
+  if (is_grouped(x, w, b)) return group_at_once(call, args);
+  int64_t each = x->sizes[0] ? x->numel / px__product(x->sizes[0], groups) : 0;
+  int64_t sizes[3] = {x->sizes[0], groups, each};
+  PX_TRY(px_reshape(&flat, x, sizes, 3));
+  PX_TRY(px_layer_norm(&normal, flat, &each, 1, NULL, NULL, args->eps));
+  PX_TRY(px_reshape(&back, normal, x->sizes, x->ndim));
+  if (w) PX_TRY(per_channel(&scale, w, x->ndim));
+  if (b) PX_TRY(per_channel(&shift, b, x->ndim));
+  if (w)
+    PX_TRY(px_mul(&scaled, back, scale));
+  else
+    scaled = px_retain(back);
+  if (b) return px_add(&call->results[0], scaled, shift, px_int(1));
+  call->results[0] = px_retain(scaled);
+  return PX_OK;
+}
+
+// Computed in float32 at least. The statistics are ops' too, and so have a gradient.
+PX_RUN(native_group_norm) {
+  const px_tensor *x = args->input;
+  int64_t n = args->N, groups = args->group, each = n ? x->numel / (n * groups) : 0, last = -1;
+  px_dtype dtype = (px_dtype)x->dtype;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) mean = NULL;
+  PX_SCOPED(px_tensor) variance = NULL;
+  PX_SCOPED(px_tensor) shifted = NULL;
+  PX_SCOPED(px_tensor) rstd = NULL;
+  PX_SCOPED(px_tensor) less = NULL;
+  PX_SCOPED(px_tensor) normal = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_SCOPED(px_tensor) moved = NULL;
+  PX_TRY(
+      px_to(&wide, x, dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_reshape(&flat, wide, (const int64_t[]){n, groups, each}, 3));
+  PX_TRY(px_mean(&mean, flat, &last, 1, true, PX_DTYPE_NONE));
+  PX_TRY(px_var(&variance, flat, &last, 1, px_int(0), true));
+  PX_TRY(px_add_scalar(&shifted, variance, px_float(args->eps), px_int(1)));
+  PX_TRY(px_rsqrt(&rstd, shifted));
+  PX_TRY(px_sub(&less, flat, mean, px_int(1)));
+  PX_TRY(px_mul(&normal, less, rstd));
+  PX_TRY(px_reshape(&back, normal, x->sizes, x->ndim));
+  if (args->weight) {
+    PX_SCOPED(px_tensor) scale = NULL;
+    PX_TRY(per_channel(&scale, args->weight, x->ndim));
+    PX_TRY(px_mul(&scaled, back, scale));
+  } else {
+    scaled = px_retain(back);
+  }
+  if (args->bias) {
+    PX_SCOPED(px_tensor) shift = NULL;
+    PX_TRY(per_channel(&shift, args->bias, x->ndim));
+    PX_TRY(px_add(&moved, scaled, shift, px_int(1)));
+  } else {
+    moved = px_retain(scaled);
+  }
+  px_dtype kept = args->weight ? (px_dtype)args->weight->dtype : dtype;
+  PX_SCOPED(px_tensor) flat_mean = NULL;
+  PX_SCOPED(px_tensor) flat_rstd = NULL;
+  PX_TRY(px_to(&call->results[0], moved, dtype, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_squeeze_dim(&flat_mean, mean, &last, 1));
+  PX_TRY(px_squeeze_dim(&flat_rstd, rstd, &last, 1));
+  PX_TRY(px_to(&call->results[1], flat_mean, kept, PX_DEVICE_NONE, false, false));
+  return px_to(&call->results[2], flat_rstd, kept, PX_DEVICE_NONE, false, false);
+}
+
+// ---- dropout
+
+// How many neighbours a thread of PyTorch's kernel takes: 16 bytes, or less where that leaves a
+// remainder; 1 where the memory of x has gaps, so that the mask lies otherwise.
+static int64_t lanes_of(const px_tensor *x, const px_tensor *mask) {
+  int64_t lanes = 16 / (int64_t)px_dtype_size((px_dtype)x->dtype);
+  for (int d = 0; d < x->ndim; d++)
+    if (x->sizes[d] > 1 && x->strides[d] != mask->strides[d]) return 1;
+  while (x->numel % lanes) lanes /= 2;
+  return lanes;
+}
+// Neighbours are neighbours in memory: with several lanes the mask is drawn as one row.
+static px_status draw_mask(px_tensor **out, const px_tensor *x, double keep) {
+  PX_SCOPED(px_tensor) mask = NULL;
+  PX_SCOPED(px_tensor) row = NULL;
+  int64_t one = 1;
+  PX_TRY(px_empty_like(&mask, x, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
+  int64_t lanes = !px_tensor_is_cuda(x) ? 1 : lanes_of(x, mask);
+  if (lanes > 1) PX_TRY(px_as_strided(&row, mask, &x->numel, 1, &one, 1, NULL));
+  PX_TRY(px_dropout_mask_(row ? row : mask, keep, lanes, NULL));
+  *out = PX_MOVE(mask);
+  return PX_OK;
+}
+PX_RUN(dropout) {
+  px_tensor *x = args->input;
+  double p = args->p;
+  if (!args->training || p == 0 || x->numel == 0) {
+    call->results[0] = px_retain(x);
+    return PX_OK;
+  }
+  if (p == 1) return px_mul_scalar(&call->results[0], x, px_float(0));
+  PX_SCOPED(px_tensor) mask = NULL;
+  PX_TRY(draw_mask(&mask, x, 1 - p));
+  return px_mul(&call->results[0], x, mask);
+}
+
+// ---- softmax along a dimension that follows from their number
+
+// The dimension given, or the one that PyTorch takes for its old callers.
+static px_status implicit_dim(int64_t *dim, px_value given, const px_tensor *t, const char *name) {
+  *dim = px__given(given) ? given.v.i : t->ndim == 2 || t->ndim > 3;
+  if (px__given(given)) return PX_OK;
+  return px_warn(PX_WARN_USER,
+                 "Implicit dimension choice for %s has been deprecated. Change the call to include "
+                 "dim=X as an argument.",
+                 name);
+}
+PX_RUN(softmax_implicit) {
+  int64_t dim;
+  PX_TRY(implicit_dim(&dim, args->dim, args->self, "softmax"));
+  return px_softmax(&call->results[0], args->self, dim, args->dtype);
+}
+PX_RUN(log_softmax_implicit) {
+  int64_t dim;
+  PX_TRY(implicit_dim(&dim, args->dim, args->self, "log_softmax"));
+  return px_log_softmax(&call->results[0], args->self, dim, args->dtype);
+}
+PX_RUN(softmin_implicit) {
+  int64_t dim;
+  PX_SCOPED(px_tensor) negated = NULL;
+  PX_TRY(implicit_dim(&dim, args->dim, args->self, "softmin"));
+  PX_TRY(px_neg(&negated, args->self));
+  return px_softmax(&call->results[0], negated, dim, args->dtype);
+}

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+// Resizing signals, images and volumes, one dimension after the other. Each place of the result is
+// a weighted sum of a few places of the input, its taps, which are taken by indexing. Places are
+// computed in float, of float64 in double, as in PyTorch. Sums of uint8 are rounded, those of each
+// dimension.
+#include <math.h>
+#include <stdio.h>
+
+#include "hidden/layer.h"
+#include "ops/core/run.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/conv.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/view.h"
+#include "phlox/ops/volume.h"
+#include "run_functions/layer.h"
+
+#define LL(x) ((long long)(x))
+
+enum { TAPS = 4, DIMS = 3 };
+#define PI 3.14159265358979323846
+
+static int64_t within(int64_t i, int64_t size) { return i < 0 ? 0 : i >= size ? size - 1 : i; }
+
+static const struct mode {
+  const char *name;
+  int dims;  // spatial dimensions; 0: any
+  int taps;
+  float centre;  // of a place: what is added before scaling, and taken off again if there are taps
+  bool corners;  // takes align_corners
+  const char *cpu, *cuda;  // PyTorch's kernels
+} modes[] = {
+    {"nearest", 0, 1, 0, false, "", ""},
+    {"nearest-exact", 0, 1, 0.5f, false, "", ""},
+    {"linear", 1, 2, 0.5f, true, "compute_indices_weights_linear", "upsample_linear1d_out_frame"},
+    {"bilinear", 2, 2, 0.5f, true, "compute_indices_weights_linear",
+     "upsample_bilinear2d_out_frame"},
+    {"trilinear", 3, 2, 0.5f, true, "compute_indices_weights_linear",
+     "upsample_trilinear3d_out_frame"},
+    {"bicubic", 2, 4, 0.5f, true, "compute_indices_weights_cubic", "upsample_bicubic2d_out_frame"}};
+
+// `from` places become `to`, by a scale, if that is not 0.
+typedef struct span {
+  int64_t from, to;
+  double scale;
+  bool corners;
+} span;
+
+#define T float
+#define NAME(x) x##_f32
+#define M(x) x##f
+#include "ops/resize/resize_taps.h"
+#define T double
+#define NAME(x) x##_f64
+#define M(x) x
+#include "ops/resize/resize_taps.h"
+
+typedef struct tables {
+  px_tensor *places[TAPS], *weights[TAPS];
+} tables;
+
+static void tables_drop(tables *t) {
+  for (int k = 0; k < TAPS; k++) px_release(t->places[k]), px_release(t->weights[k]);
+}
+static px_status tables_fill(tables *t, const struct mode *m, const span *s, bool wide) {
+  int64_t *places[TAPS];
+  void *weights[TAPS];
+  px_dtype dtype = wide ? PX_FLOAT64 : PX_FLOAT32;
+  const int taps = m->taps;
+  for (int k = 0; k < taps; k++) {
+    PX_TRY(px_tensor_empty(&t->places[k], 1, &s->to, PX_INT64, px_cpu()));
+    PX_TRY(px_tensor_empty(&t->weights[k], 1, &s->to, dtype, px_cpu()));
+    places[k] = px__tensor_at(t->places[k]), weights[k] = px__tensor_at(t->weights[k]);
+  }
+  (wide ? fill_f64 : fill_f32)(m, s, places, weights);
+  return PX_OK;
+}
+
+// The taps of one k: the places picked, times their weights.
+static px_status tap(px_tensor **out, const px_tensor *x, int dim, const tables *t, int k,
+                     bool weighed) {
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) picked = NULL;
+  PX_SCOPED(px_tensor) weights = NULL;
+  PX_SCOPED(px_tensor) shaped = NULL;
+  int64_t sizes[PX_MAX_DIMS];
+  px_device device = px__tensor_device(x);
+  PX_TRY(px__tensor_to(&places, t->places[k], PX_INT64, device));
+  if (!weighed) return px_index_select(out, x, dim, places);
+  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what weighs has weights
+  for (int d = 0; d < x->ndim; d++) sizes[d] = d == dim ? t->weights[k]->numel : 1;
+  PX_TRY(px_index_select(&picked, x, dim, places));
+  PX_TRY(px__tensor_to(&weights, t->weights[k], (px_dtype)x->dtype, device));
+  PX_TRY(px_reshape(&shaped, weights, sizes, x->ndim));
+  return px_mul(out, picked, shaped);
+}
+static px_status sum_taps(px_tensor **out, const px_tensor *x, int dim, const tables *t, int taps) {
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(tap(&sum, x, dim, t, 0, taps > 1));
+  for (int k = 1; k < taps; k++) {
+    PX_SCOPED(px_tensor) more = NULL;
+    px_tensor *next;
+    PX_TRY(tap(&more, x, dim, t, k, true));
+    PX_TRY(px_add(&next, sum, more, px_int(1)));
+    px_release(sum);
+    sum = next;
+  }
+  *out = PX_MOVE(sum);
+  return PX_OK;
+}
+
+static px_status resize_dim(px_tensor **x, const struct mode *m, int dim, const span *s) {
+  tables t = {{NULL}, {NULL}};
+  px_tensor *next = NULL;
+  if (s->from == s->to && m->taps == 1) return PX_OK;
+  px_status status = tables_fill(&t, m, s, (*x)->dtype == PX_FLOAT64);
+  if (status == PX_OK) status = sum_taps(&next, *x, dim, &t, m->taps);
+  tables_drop(&t);
+  if (status != PX_OK) return status;
+  px_release(*x);
+  *x = next;
+  return PX_OK;
+}
+
+// ---- with antialias
+
+// The filters' reach at scale 1; 0: no such mode.
+static int reach_of(const char *mode) {
+  return !strcmp(mode, "bilinear")  ? 1
+         : !strcmp(mode, "bicubic") ? 2
+         : !strcmp(mode, "lanczos") ? 3
+                                    : 0;
+}
+// How many places count at most for an element of the result.
+static int64_t most_places(const span *s, int reach) {
+  double scale = s->corners     ? (s->to > 1 ? (double)(s->from - 1) / (double)(s->to - 1) : 0)
+                 : s->scale > 0 ? 1 / s->scale
+                                : (double)s->from / (double)s->to;
+  double support = scale >= 1 ? reach * scale : reach, most = ceil(support) * 2 + 2;
+  return most > (double)s->from ? s->from : (int64_t)most;
+}
+// The k-th place of each element, and what it counts.
+static px_status add_places(px_tensor **sum, const px_tensor *x, int dim, const px_tensor *places,
+                            const px_tensor *weights, int64_t k) {
+  PX_SCOPED(px_tensor) at = NULL;
+  PX_SCOPED(px_tensor) factors = NULL;
+  PX_SCOPED(px_tensor) shaped = NULL;
+  PX_SCOPED(px_tensor) picked = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  int64_t sizes[PX_MAX_DIMS];
+  for (int d = 0; d < x->ndim; d++) sizes[d] = d == dim ? places->sizes[1] : 1;
+  PX_TRY(px_select(&at, places, 0, k));
+  PX_TRY(px_select(&factors, weights, 0, k));
+  PX_TRY(px_reshape(&shaped, factors, sizes, x->ndim));
+  PX_TRY(px_index_select(&picked, x, dim, at));
+  PX_TRY(px_mul(&product, picked, shaped));
+  px_tensor *next = NULL;
+  if (*sum)
+    PX_TRY(px_add(&next, *sum, product, px_int(1)));
+  else
+    next = PX_MOVE(product);
+  px_release(*sum);
+  *sum = next;
+  return PX_OK;
+}
+static px_status resize_wide(px_tensor **x, int reach, int dim, const span *s) {
+  bool wide = (*x)->dtype == PX_FLOAT64;
+  px_device device = px__tensor_device(*x);
+  int64_t sizes[] = {most_places(s, reach), s->to};
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) weights = NULL;
+  PX_SCOPED(px_tensor) at = NULL;
+  PX_SCOPED(px_tensor) factors = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  if (s->from == s->to && !s->scale) return PX_OK;
+  PX_TRY(px_tensor_empty(&places, 2, sizes, PX_INT64, px_cpu()));
+  PX_TRY(px_tensor_empty(&weights, 2, sizes, wide ? PX_FLOAT64 : PX_FLOAT32, px_cpu()));
+  (wide ? fill_wide_f64 : fill_wide_f32)(reach, s, sizes[0], px__tensor_at(places),
+                                         px__tensor_at(weights));
+  PX_TRY(px__tensor_to(&at, places, PX_INT64, device));
+  PX_TRY(px__tensor_to(&factors, weights, (px_dtype)(*x)->dtype, device));
+  for (int64_t k = 0; k < sizes[0]; k++) PX_TRY(add_places(&sum, *x, dim, at, factors, k));
+  px_release(*x);
+  *x = PX_MOVE(sum);
+  return PX_OK;
+}
+
+static px_status mode_of(const struct mode **out, const px_tensor *x, const char *name,
+                         bool corners) {
+  int dims = x->ndim - 2;
+  PX_CHECK(1 <= dims && dims <= 3, PX_UNIMPLEMENTED,
+           "Input Error: Only 3D, 4D and 5D input Tensors supported (got %dD) for the modes: "
+           "nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact (got %s)",
+           x->ndim, name);
+  for (int i = 0; i < PX_COUNT_OF(modes); i++) {
+    if (strcmp(modes[i].name, name)) continue;
+    PX_CHECK(!corners || modes[i].corners, PX_VALUE,
+             "align_corners option can only be set with the interpolating modes: linear | bilinear "
+             "| bicubic | trilinear");
+    PX_CHECK(!modes[i].dims || modes[i].dims == dims, PX_UNIMPLEMENTED,
+             "Got %dD input, but %s mode needs %dD input", x->ndim, name, modes[i].dims + 2);
+    *out = &modes[i];
+    return PX_OK;
+  }
+  PX_FAIL(PX_UNIMPLEMENTED, "interpolate: mode '%s' is not implemented", name);
+}
+
+// The size asked for, of a spatial dimension, and its scale; 0: none was given.
+static px_status size_of(int64_t *to, double *scale, const px_tensor *x, px_value size,
+                         px_value given, int k) {
+  int64_t from = x->sizes[2 + k];
+  char have[128], want[128];
+  *scale = given.kind == PX_ARG_NONE ? 0 : px_value_float(given);
+  PX_CHECK((size.kind == PX_ARG_NONE) == (given.kind != PX_ARG_NONE), PX_VALUE, "%s",
+           size.kind == PX_ARG_NONE ? "either size or scale_factor should be defined"
+                                    : "only one of size or scale_factor should be defined");
+  PX_CHECK(size.kind == PX_ARG_NONE || size.n == 1 || size.n == x->ndim - 2, PX_VALUE,
+           "Input and output must have the same number of spatial dimensions, but got input with "
+           "spatial dimensions of %s and output size of %s. Please provide input tensor in (N, C, "
+           "d1, d2, ...,dK) format and output size in (o1, o2, ...,oK) format.",
+           px__sizes_text(have, sizeof have, x->ndim - 2, x->sizes + 2),
+           px__sizes_text(want, sizeof want, size.n, size.v.ints));
+  double wide = (double)from * *scale;
+  // cppcheck-suppress incorrectLogicOperator ; it does not read 0x1p53
+  PX_CHECK(wide < 0x1p53 && wide > -0x1p53, PX_RUNTIME, "interpolate: scale_factor is too large");
+  *to = size.kind == PX_ARG_NONE ? (int64_t)floor(wide) : px__int_at(size, k);
+  return PX_OK;
+}
+
+// "D: 2, H: 3, W: 4": the sizes, or the sizes asked for.
+static const char *span_text(char text[96], const span *s, int dims, bool to) {
+  size_t used = 0;
+  for (int k = 0; k < dims; k++)
+    used += (size_t)snprintf(text + used, 96 - used, "%s%c: %lld", k ? ", " : "",
+                             "DHW"[3 - dims + k], LL(to ? s[k].to : s[k].from));
+  return text;
+}
+// Images have channels, and neither they nor the results are empty; the batch may be.
+static px_status check_spans(const px_tensor *x, const span *s) {
+  char text[128], have[96], want[96];
+  int dims = x->ndim - 2;
+  for (int k = 0; k < dims; k++)
+    PX_CHECK(s[k].from > 0 && s[k].to > 0, PX_RUNTIME,
+             "Input and output sizes should be greater than 0, but got input (%s) %soutput (%s)",
+             span_text(have, s, dims, false), dims == 1 ? "and " : "",
+             span_text(want, s, dims, true));
+  PX_CHECK(x->sizes[1] > 0, PX_RUNTIME,
+           "Non-empty %dD data tensor expected but got a tensor with sizes %s", x->ndim,
+           px__size_text(text, sizeof text, x));
+  return PX_OK;
+}
+
+// Bytes and, but for antialias, short floats are summed as floats; other whole numbers are refused
+// where there are weights.
+static px_status as_floats(px_tensor **out, px_tensor *x, const struct mode *m, bool antialias) {
+  const char *host = antialias ? "compute_index_ranges_weights" : m->cpu;
+  bool on_device = px__tensor_device(x).type == PX_CUDA;
+  px_dtype dtype = (px_dtype)x->dtype;
+  bool narrow = px_dtype_is_float(dtype) && px_dtype_size(dtype) < 4 && !antialias;
+  if (m->taps > 1 && (dtype == PX_UINT8 || narrow))
+    return px_to(out, x, PX_FLOAT32, PX_DEVICE_NONE, false, false);
+  PX_CHECK(m->taps == 1 || px_dtype_is_float(dtype), PX_UNIMPLEMENTED,
+           "\"%s\" not implemented for '%s'", on_device ? m->cuda : host, px_dtype_class(dtype));
+  *out = px_retain(x);
+  return PX_OK;
+}
+// The CPU of PyTorch keeps what a pass over a dimension gives as bytes, halves rounded up.
+static px_status round_bytes(px_tensor **x) {
+  PX_SCOPED(px_tensor) above = NULL;
+  PX_SCOPED(px_tensor) whole = NULL;
+  px_tensor *bounded;
+  PX_TRY(px_add_scalar(&above, *x, px_float(0.5), px_int(1)));
+  PX_TRY(px_floor(&whole, above));
+  PX_TRY(px_hardtanh(&bounded, whole, px_int(0), px_int(255)));
+  px_release(*x);
+  *x = bounded;
+  return PX_OK;
+}
+
+// Means of the parts that come to lie in a place.
+static px_status means_of(px_tensor **out, const px_tensor *x, const span *s) {
+  int64_t sizes[DIMS];
+  int dims = x->ndim - 2;
+  for (int k = 0; k < dims; k++) sizes[k] = s[k].to;
+  px_status (*const mean[])(px_tensor **, const px_tensor *, const int64_t *, int64_t) = {
+      px_adaptive_avg_pool1d, px_adaptive_avg_pool2d, px_adaptive_avg_pool3d};
+  return mean[dims - 1](out, x, sizes, dims);
+}
+
+// Mixed precision casts what an op is given, and averages of areas are not cast.
+PX_RUN(_sampled) {
+  call->results[0] = px_retain(args->input);
+  return PX_OK;
+}
+
+PX_RUN(resize_images) {
+  px_tensor *input = args->input;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) sampled = NULL;
+  bool corners = args->align_corners, area = !strcmp(args->mode, "area");
+  const struct mode *m = NULL;
+  span spans[DIMS];
+  int dims = input->ndim - 2;
+  int reach = args->antialias ? reach_of(args->mode) : 0;
+  PX_CHECK(!args->antialias || (reach && input->ndim == 4), PX_VALUE,
+           "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a "
+           "4-D tensor as input");
+  PX_TRY(mode_of(&m, input, area ? "nearest" : reach == 3 ? "bicubic" : args->mode, corners));
+  for (int k = 0; k < dims; k++) {
+    bool deep = dims == 3 && k == 0 && px__given(args->scale_depth);
+    px_value given = deep            ? args->scale_depth
+                     : k == dims - 1 ? args->scale_width
+                                     : args->scale_height;
+    spans[k] = (span){.from = input->sizes[2 + k], .corners = corners};
+    PX_TRY(size_of(&spans[k].to, &spans[k].scale, input, args->size, given, k));
+  }
+  PX_TRY(check_spans(input, spans));
+  if (area) return means_of(&call->results[0], input, spans);
+  PX_TRY(px__sampled(&sampled, input));
+  PX_TRY(as_floats(&x, sampled, m, reach > 0));
+  bool bytes = sampled->dtype == PX_UINT8;
+  for (int k = dims - 1; k >= 0; k--) {
+    PX_TRY(reach ? resize_wide(&x, reach, 2 + k, &spans[k]) : resize_dim(&x, m, 2 + k, &spans[k]));
+    if (bytes && x->dtype != PX_UINT8) PX_TRY(round_bytes(&x));
+  }
+  return px_to(&call->results[0], x, (px_dtype)sampled->dtype, PX_DEVICE_NONE, false, false);
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fourier transforms of short times: windows of a signal, each transformed, and back.
+#include "hidden/fft.h"
+#include "hidden/view.h"
+#include "ops/core/run.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
+#include "run_functions/fft.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+// The sizes of a call.
+typedef struct frames {
+  int64_t n_fft, hop, win, count;
+  const px_tensor *window;  // or NULL
+  char text[512];           // the call, for errors
+} frames;
+
+static int64_t number_or(px_value v, int64_t otherwise) {
+  return px__given(v) ? px_value_int(v) : otherwise;
+}
+static const char *flag_text(px_value v) {
+  return !px__given(v) ? "None" : px_value_int(v) ? "1" : "0";
+}
+
+// ---- texts
+
+// "torch.FloatTensor[2, 40]"; the sizes in braces of a window, and of complex numbers another name.
+static const char *tensor_text(char *room, size_t bytes, const px_tensor *t, const char *around) {
+  char sizes[256];
+  if (!t) return "None";
+  bool cuda = px__tensor_device(t).type == PX_CUDA;
+  const char *class = px_dtype_class((px_dtype)t->dtype);
+  px__size_text(sizes, sizeof sizes, t);
+  if (px_dtype_is_complex((px_dtype)t->dtype))
+    snprintf(room, bytes, "%s%sType%.1s%s%s", cuda ? "CUDA" : "CPU", class, around, sizes,
+             around + (*around != 0));
+  else
+    snprintf(room, bytes, "torch.%s%sTensor%.1s%s%s", cuda ? "cuda." : "", class, around, sizes,
+             around + (*around != 0));
+  return room;
+}
+static void start_frames(frames *f, const px_tensor *self, int64_t n_fft, px_value hop,
+                         px_value win, const px_tensor *window, const char *name) {
+  char first[320], second[320];
+  f->n_fft = n_fft, f->window = window;
+  f->hop = number_or(hop, n_fft >> 2), f->win = number_or(win, n_fft);
+  snprintf(f->text, sizeof f->text,
+           "%s(%s, n_fft=%lld, hop_length=%lld, win_length=%lld, window=%s", name,
+           tensor_text(first, sizeof first, self, ""), (long long)n_fft, (long long)f->hop,
+           (long long)f->win, tensor_text(second, sizeof second, window, "{}"));
+}
+static void add_text(frames *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add_text(frames *f, const char *format, ...) {
+  size_t used = strlen(f->text);
+  va_list list;
+  va_start(list, format);
+  vsnprintf(f->text + used, sizeof f->text - used, format, list);
+  va_end(list);
+}
+static px_status check_device(const px_tensor *self, const px_tensor *window, const char *name) {
+  char a[PX_DEVICE_TEXT], b[PX_DEVICE_TEXT];
+  if (!window) return PX_OK;
+  px_device x = px__tensor_device(self), y = px__tensor_device(window);
+  PX_CHECK(px_device_equal(x, y), PX_RUNTIME,
+           "%s input and window must be on the same device but got self on %s and window on %s",
+           name, px_device_format(x, a), px_device_format(y, b));
+  return PX_OK;
+}
+static px_status warn_of_no_window(const px_tensor *window, const char *why) {
+  if (window) return PX_OK;
+  return px_warn(PX_WARN_USER,
+                 "A window was not provided. A rectangular window will be applied%s"
+                 "To suppress this warning and use a rectangular window, explicitly set "
+                 "`window=torch.ones(n_fft, device=<device>)`.",
+                 why);
+}
+
+// The window, or ones in its place, in the middle of n_fft places.
+static px_status whole_window(px_tensor **out, const frames *f, px_dtype dtype, px_device device) {
+  int64_t left = (f->n_fft - f->win) / 2, pad[] = {left, f->n_fft - f->win - left};
+  PX_SCOPED(px_tensor) window = NULL;
+  if (f->window)
+    window = px_retain((px_tensor *)f->window);
+  else
+    PX_TRY(px_ones(&window, &f->win, 1, dtype, device, false, false));
+  if (f->win != f->n_fft) return px_constant_pad_nd(out, window, pad, 2, px_int(0));
+  *out = PX_MOVE(window);
+  return PX_OK;
+}
+static px_status retained(px_tensor **out, const px_tensor *t) {
+  *out = px_retain((px_tensor *)t);
+  return PX_OK;
+}
+
+// ---- forward
+
+// The signal with half a window of more at both ends. Modes but "constant" want three dimensions.
+static px_status surrounded(px_tensor **out, const px_tensor *t, int64_t pad, const char *mode) {
+  int64_t sizes[3] = {1, 1, 1}, pads[] = {pad, pad};
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  if (t->ndim >= 3) return px_pad(out, t, pads, 2, mode, px_no_scalar());
+  for (int d = 0; d < t->ndim; d++) sizes[3 - t->ndim + d] = t->sizes[d];
+  PX_TRY(px_view(&wide, t, sizes, 3));
+  PX_TRY(px_pad(&made, wide, pads, 2, mode, px_no_scalar()));
+  if (!t->ndim) return retained(out, made);
+  return px_view(out, made, made->sizes + 3 - t->ndim, t->ndim);
+}
+
+static px_status check_stft(const px_tensor *self, frames *f, int64_t length) {
+  const char *text = f->text;
+  PX_CHECK(f->n_fft > 0 && f->n_fft <= length, PX_RUNTIME,
+           "%s : expected 0 < n_fft < %lld, but got n_fft=%lld", text, (long long)length,
+           (long long)f->win);
+  PX_CHECK(f->hop > 0, PX_RUNTIME, "%s : expected hop_length > 0, but got hop_length=%lld", text,
+           (long long)f->hop);
+  PX_CHECK(f->win > 0 && f->win <= f->n_fft, PX_RUNTIME,
+           "%s : expected 0 < win_length <= n_fft, but got win_length=%lld", text,
+           (long long)f->win);
+  char sizes[256];
+  if (f->window && (f->window->ndim != 1 || f->window->sizes[0] != f->win))
+    PX_FAIL(PX_RUNTIME,
+            "%s : expected a 1D window tensor of size equal to win_length=%lld, but got window "
+            "with size %s",
+            text, (long long)f->win, px__size_text(sizes, sizeof sizes, f->window));
+  return PX_OK;
+}
+// The windows of a signal of two dimensions, multiplied: (batch, count, n_fft).
+static px_status cut(px_tensor **out, const px_tensor *signal, const frames *f, bool aligned) {
+  int64_t left = (f->n_fft - f->win) / 2, pad[] = {left, f->n_fft - f->win - left};
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) cuts = NULL;
+  PX_SCOPED(px_tensor) window = NULL;
+  PX_TRY(aligned ? px_constant_pad_nd(&wide, signal, pad, 2, px_int(0)) : retained(&wide, signal));
+  PX_TRY(px_unfold(&cuts, wide, 1, f->n_fft, f->hop));
+  if (!f->window && f->win == f->n_fft) return retained(out, cuts);
+  PX_TRY(whole_window(&window, f, px_dtype_to_real((px_dtype)signal->dtype),
+                      px__tensor_device(signal)));
+  return px_mul(out, cuts, window);
+}
+static px_status transform(px_tensor **out, const px_tensor *cuts, bool normalized,
+                           px_value onesided) {
+  bool complex = px_dtype_is_complex((px_dtype)cuts->dtype);
+  bool half = px__given(onesided) ? px_value_int(onesided) : !complex;
+  const int64_t dim = 2;
+  PX_CHECK(!complex || !half, PX_RUNTIME,
+           "Cannot have onesided output if window or input is complex");
+  return complex ? px__fft_c2c(out, cuts, &dim, 1, normalized, 1)
+                 : px__fft_r2c(out, cuts, &dim, 1, normalized, half);
+}
+
+typedef struct stft_way {
+  bool as_complex, line;
+} stft_way;
+static px_status give_stft(px_tensor **out, const px_tensor *made, stft_way way) {
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) one = NULL;
+  PX_TRY(px_transpose(&turned, made, 1, 2));
+  PX_TRY(way.line ? px_select(&one, turned, 0, 0) : retained(&one, turned));
+  return way.as_complex ? retained(out, one) : px_view_as_real(out, one);
+}
+// Whether complex numbers are wanted; of real input it has to be said.
+static px_status read_complex(bool *out, const px_tensor *self, const px_tensor *window,
+                              px_value said) {
+  bool complex = px_dtype_is_complex((px_dtype)self->dtype) ||
+                 (window && px_dtype_is_complex((px_dtype)window->dtype));
+  *out = px__given(said) ? px_value_int(said) : complex;
+  PX_CHECK(*out || px__given(said), PX_RUNTIME,
+           "stft requires the return_complex parameter be given for real inputs, and will further "
+           "require that return_complex=True in a future PyTorch release.");
+  if (*out) return PX_OK;
+  return px_warn(PX_WARN_USER,
+                 "stft with return_complex=False is deprecated. In a future pytorch release, stft "
+                 "will return complex tensors for all inputs, and return_complex=False will raise "
+                 "an error.\nNote: you can still call torch.view_as_real on the complex output to "
+                 "recover the old return format.");
+}
+
+PX_RUN(stft) {
+  const px_tensor *self = args->self;
+  frames f;
+  stft_way way = {.line = self->ndim == 1};
+  PX_SCOPED(px_tensor) signal = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) cuts = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_CHECK(!args->center || !px__given(args->align_to_window), PX_RUNTIME,
+           "stft align_to_window should only be set when center = false");
+  PX_TRY(args->center ? surrounded(&signal, self, args->n_fft / 2, args->pad_mode)
+                      : retained(&signal, self));
+  PX_TRY(check_device(self, args->window, "stft"));
+  start_frames(&f, signal, args->n_fft, args->hop_length, args->win_length, args->window, "stft");
+  add_text(&f, ", normalized=%d, onesided=%s, return_complex=%s, align_to_window=%s)",
+           args->normalized, flag_text(args->onesided), flag_text(args->return_complex),
+           flag_text(args->align_to_window));
+  PX_TRY(warn_of_no_window(args->window,
+                           ",which is known to cause spectral leakage. Other windows such as "
+                           "torch.hann_window or torch.hamming_window are recommended to reduce "
+                           "spectral leakage."));
+  PX_TRY(read_complex(&way.as_complex, self, args->window, args->return_complex));
+  px_dtype dtype = (px_dtype)self->dtype;
+  PX_CHECK(px_dtype_is_float(dtype) || px_dtype_is_complex(dtype), PX_UNIMPLEMENTED,
+           "%s : expected a tensor of floating point or complex values", f.text);
+  PX_CHECK(signal->ndim == 1 || signal->ndim == 2, PX_RUNTIME, "%s : expected a 1D or 2D tensor",
+           f.text);
+  PX_TRY(way.line ? px_unsqueeze(&rows, signal, 0) : retained(&rows, signal));
+  PX_TRY(check_stft(self, &f, rows->sizes[1]));
+  bool aligned = px__given(args->align_to_window) && px_value_int(args->align_to_window);
+  PX_TRY(cut(&cuts, rows, &f, aligned));
+  PX_TRY(transform(&made, cuts, args->normalized, args->onesided));
+  return give_stft(&call->results[0], made, way);
+}
+
+// ---- back
+
+static px_status check_istft(const px_tensor *self, frames *f, px_value onesided, bool *half) {
+  const char *text = f->text;
+  int64_t places = self->sizes[self->ndim - 2];
+  *half = px__given(onesided) ? px_value_int(onesided) : places != f->n_fft;
+  PX_CHECK(self->numel, PX_RUNTIME, "%s : input tensor cannot be empty.", text);
+  PX_CHECK(self->ndim == 2 || self->ndim == 3, PX_RUNTIME,
+           "%s : expected a tensor with 3 or 4 dimensions, but got %d", text, self->ndim + 1);
+  PX_CHECK(!*half || places == f->n_fft / 2 + 1, PX_RUNTIME,
+           "%s : expected the frequency dimension (3rd to the last) of the input tensor to match "
+           "n_fft / 2 + 1 when onesided=True, but got %lld",
+           text, (long long)places);
+  PX_CHECK(*half || places == f->n_fft, PX_RUNTIME,
+           "%s : expected the frequency dimension (3rd to the last) of the input tensor to match "
+           "n_fft when onesided=False, but got %lld",
+           text, (long long)places);
+  PX_CHECK(0 < f->hop && f->hop <= f->win, PX_RUNTIME, "%s : expected 0 < hop_length <= win_length",
+           text);
+  PX_CHECK(0 < f->win && f->win <= f->n_fft, PX_RUNTIME, "%s : expected 0 < win_length <= n_fft",
+           text);
+  PX_CHECK(!f->window || (f->window->ndim == 1 && f->window->sizes[0] == f->win), PX_RUNTIME,
+           "%s : Invalid window shape. window has to be 1D and length of `win_length`", text);
+  return PX_OK;
+}
+
+// The signals in the windows: (batch, count, n_fft).
+static px_status transform_back(px_tensor **out, const px_tensor *t, const frames *f, bool half,
+                                bool normalized, bool complex) {
+  const int64_t dim = 2;
+  int norm = normalized ? 1 : 2;
+  PX_SCOPED(px_tensor) first = NULL;
+  if (complex) {
+    PX_CHECK(!half, PX_RUNTIME, "Cannot have onesided output if window or input is complex");
+    return px__fft_c2c(out, t, &dim, 1, norm, -1);
+  }
+  PX_CHECK(!f->window || !px_dtype_is_complex((px_dtype)f->window->dtype), PX_RUNTIME,
+           "Complex windows are incompatible with return_complex=False");
+  PX_TRY(half ? retained(&first, t) : px_narrow(&first, t, 2, 0, f->n_fft / 2 + 1));
+  return px__fft_c2r(out, first, dim, norm, f->n_fft);
+}
+
+// Adds up the windows of (batch, count, n_fft) where they were, and takes a part of it.
+static px_status overlapped(px_tensor **out, const px_tensor *cuts, const frames *f, int64_t length,
+                            int64_t start, int64_t end) {
+  int64_t sizes[] = {cuts->sizes[0], length};
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_TRY(px_unfold_backward(&whole, cuts, sizes, 2, 1, f->n_fft, f->hop));
+  return px_slice(out, whole, 1, &start, &end, 1);
+}
+static px_status envelope(px_tensor **out, const px_tensor *window, const frames *f, int64_t length,
+                          int64_t start, int64_t end) {
+  const int64_t sizes[] = {1, f->count, f->n_fft};
+  PX_SCOPED(px_tensor) squares = NULL;
+  PX_SCOPED(px_tensor) each = NULL;
+  PX_TRY(px_mul(&squares, window, window));
+  PX_TRY(px_expand(&each, squares, sizes, 3));
+  return overlapped(out, each, f, length, start, end);
+}
+static px_status check_envelope(const px_tensor *t, const frames *f) {
+  PX_SCOPED(px_tensor) size = NULL;
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) least = NULL;
+  px_scalar value;
+  PX_TRY(px_tensor_detach(&plain, t));
+  PX_TRY(px_abs(&size, plain));
+  PX_TRY(px_min(&least, size));
+  if (px__lacks_values(least)) return PX_OK;
+  PX_TRY(px_tensor_item(&value, least));
+  PX_CHECK(!(px_scalar_float(value) < 1e-11), PX_RUNTIME,
+           "%s window overlap add min: 1\n[ %sBoolType{} ]", f->text,
+           px__tensor_device(t).type == PX_CUDA ? "CUDA" : "CPU");
+  return PX_OK;
+}
+
+// What the windows add up to, by what they have been multiplied with.
+static px_status put_together(px_tensor **out, const px_tensor *cuts, const px_tensor *window,
+                              const frames *f, bool center, px_value wanted) {
+  int64_t length = f->n_fft + f->hop * (f->count - 1), start = center ? f->n_fft / 2 : 0;
+  int64_t end = px__given(wanted) ? start + px_value_int(wanted) : length - start;
+  const int64_t pad[] = {0, end - length};
+  PX_SCOPED(px_tensor) times = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_tensor) weights = NULL;
+  PX_SCOPED(px_tensor) signal = NULL;
+  PX_TRY(px_mul(&times, cuts, window));
+  PX_TRY(overlapped(&sum, times, f, length, start, end));
+  PX_TRY(envelope(&weights, window, f, length, start, end));
+  PX_TRY(check_envelope(weights, f));
+  PX_TRY(px_div(&signal, sum, weights));
+  if (end <= length) return retained(out, signal);
+  PX_TRY(px_warn(PX_WARN_USER,
+                 "The length of signal is shorter than the length parameter. Result is being "
+                 "padded with zeros in the tail. Please check your center and hop_length "
+                 "settings."));
+  return px_constant_pad_nd(out, signal, pad, 2, px_int(0));
+}
+
+PX_RUN(istft) {
+  const px_tensor *self = args->self;
+  frames f;
+  bool half, line = self->ndim == 2;
+  PX_SCOPED(px_tensor) batch = NULL;
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) cuts = NULL;
+  PX_SCOPED(px_tensor) window = NULL;
+  PX_SCOPED(px_tensor) signal = NULL;
+  PX_TRY(warn_of_no_window(args->window,
+                           ".Please provide the same window used by stft to make the inversion "
+                           "lossless."));
+  PX_TRY(check_device(self, args->window, "istft"));
+  px_dtype dtype = (px_dtype)self->dtype;
+  PX_CHECK(px_dtype_is_complex(dtype), PX_TYPE,
+           "istft requires a complex-valued input tensor matching the output from stft with "
+           "return_complex=True.");
+  PX_CHECK(self->ndim >= 2, PX_INDEX,
+           "Dimension out of range (expected to be in range of [%d, %d], but got -3)",
+           -self->ndim - 1, self->ndim);
+  start_frames(&f, self, args->n_fft, args->hop_length, args->win_length, args->window, "istft");
+  add_text(&f, ", center=%d, normalized=%d, onesided=%s, length=", args->center, args->normalized,
+           flag_text(args->onesided));
+  if (px__given(args->length))
+    add_text(&f, "%lld", (long long)px_value_int(args->length));
+  else
+    add_text(&f, "None");
+  add_text(&f, ", return_complex=%d)", args->return_complex);
+  PX_TRY(check_istft(self, &f, args->onesided, &half));
+  f.count = self->sizes[self->ndim - 1];
+  PX_TRY(whole_window(&window, &f, px_dtype_to_real(dtype), px__tensor_device(self)));
+  PX_TRY(line ? px_unsqueeze(&batch, self, 0) : retained(&batch, self));
+  PX_TRY(px_transpose(&turned, batch, 1, 2));
+  PX_TRY(transform_back(&cuts, turned, &f, half, args->normalized, args->return_complex));
+  PX_TRY(put_together(&signal, cuts, window, &f, args->center, args->length));
+  return line ? px_select(&call->results[0], signal, 0, 0) : retained(&call->results[0], signal);
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Windows of signals, and logarithmic steps. A window is computed on the host, in double.
+#include <math.h>
+
+#include "ops/core/run.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/special.h"
+#include "run_functions/factory.h"
+
+#define TAU 6.28318530717958647692
+
+typedef struct shape {
+  double constant, first, second;  // the weights of cos(0), cos(x) and cos(2 x)
+} shape;
+// An uninitialised result, and a line of doubles for its values.
+static px_status start(px_call *call, px_tensor **values, const char *name, int64_t length,
+                       px__options o) {
+  px_dtype dtype = o.dtype == PX_DTYPE_NONE ? px_dtype_default() : o.dtype;
+  PX_CHECK(px_dtype_is_float(dtype), PX_RUNTIME, "%s expects floating point dtypes, got: %s", name,
+           px_dtype_class(dtype));
+  PX_CHECK(length >= 0, PX_RUNTIME,
+           "%s requires non-negative window_length, got window_length=%lld", name,
+           (long long)length);
+  PX_TRY(px_tensor_empty(values, 1, &length, PX_FLOAT64, px_cpu()));
+  return px_empty(&call->results[0], &length, 1, dtype, o.device, o.pin_memory, o.requires_grad,
+                  NULL);
+}
+static px_status give(px_call *call, const px_tensor *values) {
+  call->device = px__tensor_device(call->results[0]);
+  return px__tensor_copy(call->results[0], values, false);
+}
+// How many steps a whole turn has: one more than there are places in it, if the window repeats.
+static double steps(int64_t length, bool periodic) {
+  return (double)(periodic ? length : length - 1);
+}
+static px_status cosines(px_call *call, const char *name, int64_t length, bool periodic, shape s,
+                         px__options o) {
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_TRY(start(call, &values, name, length, o));
+  double *to = px__tensor_at(values), turn = steps(length, periodic);
+  for (int64_t i = 0; i < length; i++) {
+    double x = TAU * (double)i / turn;
+    to[i] = length == 1 ? 1 : s.constant + s.first * cos(x) + s.second * cos(2 * x);
+  }
+  return give(call, values);
+}
+PX_RUN(hann_window) {
+  return cosines(call, "hann_window", args->window_length, args->periodic, (shape){0.5, -0.5, 0},
+                 PX_OPTIONS(args));
+}
+PX_RUN(hamming_window) {
+  return cosines(call, "hamming_window", args->window_length, args->periodic,
+                 (shape){args->alpha, -args->beta, 0}, PX_OPTIONS(args));
+}
+PX_RUN(blackman_window) {
+  return cosines(call, "blackman_window", args->window_length, args->periodic,
+                 (shape){0.42, -0.5, 0.08}, PX_OPTIONS(args));
+}
+PX_RUN(bartlett_window) {
+  PX_SCOPED(px_tensor) values = NULL;
+  int64_t length = args->window_length;
+  PX_TRY(start(call, &values, "bartlett_window", length, PX_OPTIONS(args)));
+  double *to = px__tensor_at(values), turn = steps(length, args->periodic);
+  for (int64_t i = 0; i < length; i++) to[i] = length == 1 ? 1 : 1 - fabs(2 * (double)i / turn - 1);
+  return give(call, values);
+}
+PX_RUN(kaiser_window) {
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) heights = NULL;
+  PX_SCOPED(px_tensor) beta = NULL;
+  PX_SCOPED(px_tensor) most = NULL;
+  int64_t length = args->window_length;
+  PX_TRY(start(call, &values, "kaiser_window", length, PX_OPTIONS(args)));
+  double *to = px__tensor_at(values), turn = steps(length, args->periodic);
+  for (int64_t i = 0; i < length; i++) {
+    double x = 2 * (double)i / turn - 1;
+    to[i] = args->beta * (length == 1 ? 1 : sqrt(fmax(0, 1 - x * x)));
+  }
+  PX_TRY(px_full(&beta, NULL, 0, px_float(args->beta), PX_FLOAT64, px_cpu(), false, false));
+  PX_TRY(px_i0(&most, beta));
+  PX_TRY(px_i0_(values));
+  PX_TRY(px_div(&heights, values, most));
+  return give(call, heights);
+}
+
+PX_RUN(logspace) {
+  px__options o = PX_OPTIONS(args);
+  PX_SCOPED(px_tensor) powers = NULL;
+  PX_SCOPED(px_tensor) values = NULL;
+  int64_t n = args->steps;
+  px_dtype dtype = o.dtype == PX_DTYPE_NONE ? px_dtype_default() : o.dtype;
+  PX_CHECK(dtype < PX_DTYPE_COMPUTED || px_dtype_is_complex(dtype), PX_UNIMPLEMENTED,
+           "\"logspace_cpu\" not implemented for '%s'", px_dtype_class(dtype));
+  PX_TRY(px_empty(&call->results[0], &n, 1, dtype, o.device, o.pin_memory, o.requires_grad, NULL));
+  PX_TRY(px_linspace(&powers, args->start, args->end, n, PX_FLOAT64,
+                     px__tensor_device(call->results[0]), false, false));
+  PX_TRY(px_pow_of_number(&values, px_float(args->base), powers));
+  return give(call, values);
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+// Composites that rearrange and join: dimensions that are added, planes that are turned, diagonals
+// and slices that are written, blocks, products of sets.
+#include "ops/core/run.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/view.h"
+#include "run_functions/index.h"
+#include "run_functions/view.h"
+
+// ---- at least so many dimensions
+
+// A line, or a tensor without dimensions, gets n sizes, of which one is all of it.
+static px_status lined(px_tensor **out, const px_tensor *t, int n, int at) {
+  int64_t sizes[3] = {1, 1, 1};
+  sizes[at] = t->numel;
+  return px_reshape(out, t, sizes, n);
+}
+PX_RUN(atleast_1d) {
+  if (args->self->ndim == 0) return lined(&call->results[0], args->self, 1, 0);
+  call->results[0] = px_retain(args->self);
+  return PX_OK;
+}
+PX_RUN(atleast_2d) {
+  if (args->self->ndim < 2) return lined(&call->results[0], args->self, 2, 1);
+  call->results[0] = px_retain(args->self);
+  return PX_OK;
+}
+PX_RUN(atleast_3d) {
+  if (args->self->ndim < 2) return lined(&call->results[0], args->self, 3, 1);
+  if (args->self->ndim == 2) return px_unsqueeze(&call->results[0], args->self, 2);
+  call->results[0] = px_retain(args->self);
+  return PX_OK;
+}
+static px_status column(px_tensor **out, const px_tensor *t) {
+  if (t->ndim < 2) return lined(out, t, 2, 0);
+  *out = px_retain((px_tensor *)t);
+  return PX_OK;
+}
+
+// Makes a part of each of the tensors, and joins them.
+typedef px_status part_fn(px_tensor **out, const px_tensor *t, void *context);
+typedef px_status join_fn(px_tensor **out, px_tensor *const *items, int64_t n, int64_t dim);
+static px_status joined(px_tensor **out, px_value list, part_fn *part, void *context, join_fn *join,
+                        int64_t dim) {
+  px_tensor **items = NULL;
+  px_status status = PX_OK;
+  int made = 0;
+  PX_TRY(px__alloc((void **)&items, (size_t)list.n * sizeof *items));
+  for (; made < list.n && status == PX_OK; made++)
+    status = part(&items[made], list.v.tensors[made], context);
+  if (status == PX_OK) status = join(out, items, list.n, dim);
+  for (int i = 0; i < made; i++) px_release(items[i]);
+  px__free(items);
+  return status;
+}
+
+typedef px_status widen_fn(px_tensor **out, const px_tensor *t);
+static px_status widened(px_tensor **out, const px_tensor *t, void *widen) {
+  return (*(widen_fn **)widen)(out, t);
+}
+static px_status cat_widened(px_tensor **out, px_value list, widen_fn *widen, int dim) {
+  return joined(out, list, widened, &widen, px_cat, dim);
+}
+PX_RUN(hstack) {
+  bool flat = args->tensors.v.tensors[0]->ndim <= 1;
+  return cat_widened(&call->results[0], args->tensors, px_atleast_1d, flat ? 0 : 1);
+}
+PX_RUN(vstack) { return cat_widened(&call->results[0], args->tensors, px_atleast_2d, 0); }
+PX_RUN(dstack) { return cat_widened(&call->results[0], args->tensors, px_atleast_3d, 2); }
+PX_RUN(column_stack) { return cat_widened(&call->results[0], args->tensors, column, 1); }
+
+// ---- turning
+
+PX_RUN(rot90) {
+  const px_tensor *self = args->self;
+  int64_t dims[2], turns = (args->k % 4 + 4) % 4;
+  PX_SCOPED(px_tensor) flipped = NULL;
+  for (int i = 0, at; i < 2; i++) {
+    PX_TRY(px__wrap_dim(&at, args->dims.v.ints[i], self->ndim));
+    dims[i] = at;
+  }
+  PX_CHECK(dims[0] != dims[1], PX_RUNTIME,
+           "expected rotation dims to be different, but got dim0 = %lld and dim1 = %lld",
+           (long long)args->dims.v.ints[0], (long long)args->dims.v.ints[1]);
+  if (turns == 0) return px_clone(&call->results[0], self, NULL);
+  if (turns == 2) return px_flip(&call->results[0], self, dims, 2);
+  PX_TRY(px_flip(&flipped, self, &dims[turns == 1], 1));
+  return px_transpose(&call->results[0], flipped, dims[0], dims[1]);
+}
+
+// ---- coordinates
+
+// The places in units of the dimensions behind, cut at the dimension's own size.
+static px_status coordinate(px_tensor **out, const px_tensor *places, int64_t *unit, int64_t size) {
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_TRY(px_floor_divide_scalar(&whole, places, px_int(*unit)));
+  PX_CHECK(!px__mul_size(*unit, size ? size : 1, unit), PX_RUNTIME,
+           "unravel_index: the shape has too many elements");
+  return px_remainder_scalar(out, whole, px_int(size));
+}
+// The coordinates of a place lie beside each other.
+static px_status beside(px_list **out, px_tensor *const *items, int n) {
+  PX_SCOPED(px_tensor) all = NULL;
+  PX_TRY(px_stack(&all, items, n, -1));
+  return px_unbind(out, all, -1);
+}
+PX_RUN(unravel_index) {
+  const px_tensor *places = args->indices;
+  px_tensor *items[PX_MAX_DIMS];
+  int n = args->shape.n, made = n;
+  int64_t unit = 1;
+  px_dtype dtype = (px_dtype)places->dtype;
+  PX_CHECK(!px_dtype_is_float(dtype) && !px_dtype_is_complex(dtype) && dtype != PX_BOOL, PX_TYPE,
+           "expected 'indices' to be integer dtype, but got torch.%s", px_dtype_name(dtype));
+  PX_TRY(px__check_ndim(n));
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(px__tensor_to(&wide, places, PX_INT64, PX_DEVICE_NONE));
+  px_status status = PX_OK;
+  while (made > 0 && status == PX_OK) {
+    status = coordinate(&items[made - 1], wide, &unit, args->shape.v.ints[made - 1]);
+    if (status == PX_OK) made--;
+  }
+  if (status == PX_OK)
+    status = n ? beside(&call->list, items, n) : px_list_new(&call->list, items, n);
+  for (int i = made; i < n; i++) px_release(items[i]);
+  return status;
+}
+
+// ---- writing into a part of a copy
+
+// Gives the part, a view of a copy, what src holds.
+static px_status write_part(px_tensor *part, const px_tensor *src) {
+  char have[128], want[128];
+  bool same = src->ndim == part->ndim;
+  for (int d = 0; same && d < src->ndim; d++) same = src->sizes[d] == part->sizes[d];
+  PX_CHECK(same, PX_RUNTIME,
+           "expected src to have a size equal to the slice of self. src size = %s, slice size = %s",
+           px__size_text(have, sizeof have, src), px__size_text(want, sizeof want, part));
+  return px__tensor_copy(part, src, false);
+}
+// A copy with the strides of t, gaps included; row-major where elements share memory.
+static px_status clone_as_it_lies(px_tensor **out, const px_tensor *t) {
+  for (int d = 0; d < t->ndim; d++)
+    if (t->sizes[d] > 1 && t->strides[d] == 0) return px_clone(out, t, NULL);
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px_empty_strided(&made, t->sizes, t->ndim, t->strides, t->ndim, t->dtype,
+                          px_tensor_device(t), false, false));
+  PX_TRY(px__tensor_copy(made, t, false));
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+PX_RUN(select_scatter) {
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_TRY(clone_as_it_lies(&call->results[0], args->self));
+  PX_TRY(px_select(&part, call->results[0], args->dim, args->index));
+  return write_part(part, args->src);
+}
+PX_RUN(as_strided_scatter) {
+  PX_SCOPED(px_tensor) part = NULL;
+  const int64_t *offset = px__given(args->storage_offset) ? &args->storage_offset.v.i : NULL;
+  PX_TRY(clone_as_it_lies(&call->results[0], args->self));
+  PX_TRY(px_as_strided(&part, call->results[0], args->size.v.ints, args->size.n,
+                       args->stride.v.ints, args->stride.n, offset));
+  return write_part(part, args->src);
+}
+PX_RUN(slice_scatter) {
+  PX_SCOPED(px_tensor) part = NULL;
+  const int64_t *start = px__given(args->start) ? &args->start.v.i : NULL;
+  const int64_t *end = px__given(args->end) ? &args->end.v.i : NULL;
+  PX_TRY(px_clone(&call->results[0], args->self, NULL));
+  PX_TRY(px_slice(&part, call->results[0], args->dim, start, end, args->step));
+  return write_part(part, args->src);
+}
+PX_RUN(diagonal_scatter) {
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_TRY(clone_as_it_lies(&call->results[0], args->self));
+  PX_TRY(px_diagonal(&part, call->results[0], args->offset, args->dim1, args->dim2));
+  return write_part(part, args->src);
+}
+
+// The diagonal of all dimensions; of a tall matrix it begins anew below, a row left out between.
+static px_status whole_diagonal(px_tensor **out, const px_tensor *self, bool again) {
+  int64_t least = self->sizes[0], stride = 0, offset;
+  for (int d = 0; d < self->ndim; d++) {
+    if (self->sizes[d] < least) least = self->sizes[d];
+    stride += self->strides[d];
+  }
+  offset = self->offset;
+  if (again) {
+    int64_t step = self->sizes[1] + 1;
+    least = (self->numel + step - 1) / step - least;
+    offset += self->strides[0] * step;
+  }
+  return px_as_strided(out, self, &least, 1, &stride, 1, &offset);
+}
+PX_RUN(fill_diagonal) {
+  px_tensor *self = args->self;
+  PX_SCOPED(px_tensor) line = NULL;
+  PX_SCOPED(px_tensor) below = NULL;
+  for (int d = 1; d < self->ndim && self->ndim > 2; d++)
+    PX_CHECK(self->sizes[d] == self->sizes[0], PX_RUNTIME,
+             "all dimensions of input must be of equal length");
+  PX_TRY(whole_diagonal(&line, self, false));
+  bool wraps = args->wrap && self->ndim == 2 && self->sizes[0] > self->sizes[1] + 1;
+  if (wraps) PX_TRY(whole_diagonal(&below, self, true));
+  PX_TRY(px_fill_(line, args->fill_value));
+  if (wraps) PX_TRY(px_fill_(below, args->fill_value));
+  call->results[0] = px_retain(self);
+  return PX_OK;
+}
+
+// ---- blocks and sets
+
+// What all blocks share, and how many columns come before the next one.
+typedef struct blocks {
+  px_dtype dtype;
+  int64_t columns, before;
+} blocks;
+static int64_t columns_of(const px_tensor *t) { return t->ndim ? t->sizes[t->ndim - 1] : 1; }
+static px_status measure_blocks(blocks *all, px_value list) {
+  *all = (blocks){.dtype = (px_dtype)list.v.tensors[0]->dtype};
+  for (int i = 0; i < list.n; i++) {
+    const px_tensor *t = list.v.tensors[i];
+    PX_CHECK(t->ndim <= 2, PX_RUNTIME,
+             "torch.block_diag: Input tensors must have 2 or fewer dimensions. Input %d has %d "
+             "dimensions",
+             i, t->ndim);
+    all->columns = px__sum(all->columns, columns_of(t));
+    PX_TRY(px_dtype_promote_or_fail(&all->dtype, all->dtype, (px_dtype)t->dtype));
+  }
+  return PX_OK;
+}
+// A block with zeros at both sides.
+static px_status pad_block(px_tensor **out, const px_tensor *t, void *context) {
+  blocks *all = context;
+  PX_SCOPED(px_tensor) matrix = NULL;
+  PX_SCOPED(px_tensor) cast = NULL;
+  PX_TRY(px_atleast_2d(&matrix, t));
+  PX_TRY(px_to(&cast, matrix, all->dtype, PX_DEVICE_NONE, false, false));
+  int64_t before = all->before;
+  all->before = px__sum(before, columns_of(t));
+  int64_t pad[2] = {before, all->columns - all->before};
+  return px_constant_pad_nd(out, cast, pad, 2, px_int(0));
+}
+PX_RUN(block_diag) {
+  px_value list = args->tensors;
+  int64_t empty[2] = {1, 0};
+  blocks all;
+  if (!list.n) return px_zeros(&call->results[0], empty, 2, PX_DTYPE_NONE, px_cpu(), false, false);
+  PX_TRY(measure_blocks(&all, list));
+  return joined(&call->results[0], list, pad_block, &all, px_cat, 0);
+}
+
+// A line of a set, each element as often as there are combinations of what comes behind, all of it
+// as often as of what comes before.
+typedef struct rows_of_product {
+  int64_t all, before;
+} rows_of_product;
+static px_status product_column(px_tensor **out, const px_tensor *t, void *context) {
+  rows_of_product *rows = context;
+  PX_SCOPED(px_tensor) shaped = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  int64_t size = t->numel, behind = rows->all ? rows->all / rows->before / size : 0;
+  int64_t sizes[3] = {1, size, 1}, full[3] = {rows->before, size, behind};
+  rows->before *= size;
+  PX_TRY(px_reshape(&shaped, t, sizes, 3));
+  PX_TRY(px_expand(&wide, shaped, full, 3));
+  return px_reshape(out, wide, &rows->all, 1);
+}
+PX_RUN(cartesian_prod) {
+  px_value list = args->tensors;
+  char text[128];
+  rows_of_product rows = {1, 1};
+  for (int i = 0; i < list.n; i++) {
+    const px_tensor *t = list.v.tensors[i];
+    PX_CHECK(t->ndim == 1, PX_RUNTIME, "Expect a 1D vector, but got shape %s",
+             px__size_text(text, sizeof text, t));
+    PX_CHECK(!px__mul_size(rows.all, t->numel, &rows.all), PX_RUNTIME,
+             "cartesian_prod: too many elements");
+  }
+  if (list.n == 1) return call->results[0] = px_retain(list.v.tensors[0]), PX_OK;
+  return joined(&call->results[0], list, product_column, &rows, px_stack, 1);
+}
+
+// The next of the rising rows of r numbers below n, which may repeat; false after the last.
+static bool next_choice(int64_t *row, int64_t r, int64_t n, bool repeats) {
+  int64_t k = r - 1;
+  while (k >= 0 && row[k] == (repeats ? n - 1 : n - r + k)) k--;
+  if (k < 0) return false;
+  row[k]++;
+  for (int64_t i = k + 1; i < r; i++) row[i] = repeats ? row[k] : row[i - 1] + 1;
+  return true;
+}
+static px_status count_choices(int64_t *count, int64_t n, int64_t r, bool repeats) {
+  int64_t from = repeats ? px__sum(n - 1, r) : n, made = 1;
+  *count = 0;
+  if ((!repeats && r > n) || (repeats && n == 0)) return PX_OK;
+  int64_t least = r < from - r ? r : from - r;
+  for (int64_t i = 1; i <= least; i++) {
+    PX_CHECK(!px__mul_size(made, from - least + i, &made), PX_RUNTIME,
+             "combinations: too many rows");
+    made /= i;
+  }
+  *count = made;
+  return PX_OK;
+}
+PX_RUN(combinations) {
+  const px_tensor *self = args->self;
+  int64_t r = args->r, n = self->numel, count, none = 0;
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) there = NULL;
+  PX_SCOPED(px_tensor) picked = NULL;
+  px_device device = px__tensor_device(self);
+  if (r == 0)
+    return px_zeros(&call->results[0], &none, 1, (px_dtype)self->dtype, device, false, false);
+  PX_TRY(count_choices(&count, n, r, args->with_replacement));
+  int64_t sizes[2] = {count, r};
+  PX_TRY(px_tensor_empty(&rows, 2, sizes, PX_INT64, px_cpu()));
+  int64_t *to = px__tensor_at(rows);
+  for (int64_t i = 0; i < r && count; i++) to[i] = args->with_replacement ? 0 : i;
+  for (int64_t k = 1; k < count; k++) {
+    for (int64_t i = 0; i < r; i++) to[k * r + i] = to[(k - 1) * r + i];
+    next_choice(to + k * r, r, n, args->with_replacement);
+  }
+  int64_t total = count * r;
+  PX_TRY(px_reshape(&flat, rows, &total, 1));
+  PX_TRY(px__tensor_to(&there, flat, PX_DTYPE_NONE, device));
+  PX_TRY(px_index_select(&picked, self, 0, there));
+  return px_reshape(&call->results[0], picked, sizes, 2);
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of views: the part's gradient among zeros. Parts that overlap (windows, strided views)
+// add up.
+#include "batch_functions/view.h"
+#include "call/batch.h"
+#include "ops/core/run.h"
+#include "phlox/ops/arithmetic.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/view.h"
+#include "run_functions/view.h"
+
+px_status px__zeros_like_sized(px_tensor **out, const px_tensor *t, int ndim,
+                               const int64_t *sizes) {
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px_tensor_empty(&made, ndim, sizes, (px_dtype)t->dtype, px__tensor_device(t)));
+  PX_TRY(px_zero_(made));
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+PX_RUN(select_backward) {
+  PX_SCOPED(px_tensor) part = NULL;
+  int dim;
+  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
+  PX_CHECK(args->input_sizes.n > 0, PX_INDEX, "select() cannot be applied to a 0-dim tensor.");
+  PX_TRY(px__wrap_dim(&dim, args->dim, args->input_sizes.n));
+  PX_TRY(px__part_select(&part, call->results[0], dim, args->index));
+  return px__tensor_copy(part, args->grad_output, false);
+}
+
+PX_RUN(slice_backward) {
+  PX_SCOPED(px_tensor) part = NULL;
+  int dim;
+  int64_t first, count, step = args->step;
+  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
+  PX_TRY(px__wrap_dim(&dim, args->dim, args->input_sizes.n));
+  PX_TRY(px__slice_range(call->results[0], args->start, args->end, step, dim, &first, &count));
+  PX_TRY(px__part_slice(&part, call->results[0], dim, first, count, step));
+  return px__tensor_copy(part, args->grad_output, false);
+}
+
+PX_RUN(diagonal_backward) {
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
+  PX_TRY(px_diagonal(&part, call->results[0], args->offset, args->dim1, args->dim2));
+  return px__tensor_copy(part, args->grad_output, false);
+}
+
+// Place k of every window is a slice of the input.
+PX_RUN(unfold_backward) {
+  px_tensor *grad = args->grad_in;
+  int64_t size = args->size, step = args->step;
+  int dim;
+  PX_TRY(px__zeros_of(&call->results[0], args->grad_in, args->input_sizes));
+  px_tensor *sum = call->results[0];
+  if (sum->ndim == 0) {
+    PX_SCOPED(px_tensor) one = NULL;
+    if (!size) return PX_OK;
+    PX_TRY(px__part_select(&one, grad, 0, 0));
+    return px__tensor_copy(sum, one, false);
+  }
+  PX_TRY(px__wrap_dim(&dim, args->dim, sum->ndim));
+  int64_t windows = grad->sizes[dim];
+  for (int64_t k = 0; k < size; k++) {
+    PX_SCOPED(px_tensor) part = NULL;
+    PX_SCOPED(px_tensor) place = NULL;
+    PX_TRY(px__part_slice(&part, sum, dim, k, windows, step));
+    PX_TRY(px__part_select(&place, grad, grad->ndim - 1, k));
+    PX_TRY(px_add_(part, place, px_int(1)));
+  }
+  return PX_OK;
+}
+
+// Whether two places of the geometry may be one element of memory.
+static bool may_overlap(int ndim, const int64_t *sizes, const int64_t *strides) {
+  bool used[PX_MAX_DIMS] = {false};
+  int64_t reach = 0;
+  for (int n = 0; n < ndim; n++) {
+    int least = 0;
+    while (used[least]) least++;
+    for (int d = least + 1; d < ndim; d++)
+      if (!used[d] && strides[d] < strides[least]) least = d;
+    used[least] = true;
+    if (sizes[least] <= 1) continue;
+    if (strides[least] <= reach) return true;
+    reach += (sizes[least] - 1) * strides[least];
+  }
+  return false;
+}
+
+static px_status flat_index(px_tensor **out, const px_tensor *memory, int ndim,
+                            const int64_t *sizes, const int64_t *strides, int64_t offset) {
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) view = NULL;
+  PX_TRY(px_arange(&places, px_int(0), px_int(memory->numel), px_int(1), PX_INT64,
+                   px__tensor_device(memory), false, false));
+  PX_TRY(px_tensor_as_strided(&view, places, ndim, sizes, strides, offset));
+  return px_reshape(out, view, (const int64_t[]){-1}, 1);
+}
+
+// Adds grad up in `memory` at the places of a view that overlaps itself.
+static px_status add_strided(px_tensor *memory, px_tensor *grad, const int64_t *strides,
+                             int64_t offset) {
+  PX_SCOPED(px_tensor) index = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_TRY(flat_index(&index, memory, grad->ndim, grad->sizes, strides, offset));
+  PX_TRY(px_reshape(&flat, grad, (const int64_t[]){-1}, 1));
+  return px_index_add_(memory, 0, index, flat, px_int(1));
+}
+
+// The number of elements of memory that a geometry spans; *most grows to it.
+static px_status span(int64_t *most, int ndim, const int64_t *sizes, px_value strides,
+                      int64_t offset) {
+  int64_t last = offset, step;
+  bool empty = false, fits = offset >= 0 && offset < INT64_MAX;
+  PX_CHECK(strides.n == ndim, PX_RUNTIME, "mismatch in length of strides and shape");
+  for (int d = 0; d < ndim && fits; d++) {
+    empty |= sizes[d] == 0;
+    fits = sizes[d] >= 0 && strides.v.ints[d] >= 0 &&
+           !__builtin_mul_overflow(sizes[d] ? sizes[d] - 1 : 0, strides.v.ints[d], &step) &&
+           !__builtin_add_overflow(last, step, &last) && last < INT64_MAX;
+  }
+  PX_CHECK(fits, PX_RUNTIME, "sizes, strides and offset do not fit any memory");
+  if (!empty && last + 1 > *most) *most = last + 1;
+  return PX_OK;
+}
+
+PX_RUN(as_strided_backward) {
+  px_tensor *grad = args->grad_output;
+  px_value base = args->base_size, base_stride = args->base_stride, stride = args->stride;
+  int64_t base_offset = args->base_offset, offset = args->storage_offset;
+  int64_t length = 0;
+  PX_TRY(span(&length, base.n, base.v.ints, base_stride, base_offset));
+  PX_TRY(span(&length, grad->ndim, grad->sizes, stride, offset));
+  PX_SCOPED(px_tensor) memory = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_TRY(px__zeros_like_sized(&memory, grad, 1, &length));
+  if (may_overlap(grad->ndim, grad->sizes, stride.v.ints)) {
+    PX_TRY(add_strided(memory, grad, stride.v.ints, offset));
+  } else {
+    PX_TRY(px_tensor_as_strided(&part, memory, grad->ndim, grad->sizes, stride.v.ints, offset));
+    PX_TRY(px__tensor_copy(part, grad, false));
+  }
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_TRY(
+      px_tensor_as_strided(&whole, memory, base.n, base.v.ints, base_stride.v.ints, base_offset));
+  return px_clone(&call->results[0], whole, "contiguous_format");
+}
+
+// The places lie one behind the other, each as far from the next as what a place spans.
+PX_BATCH(as_strided_backward) {
+  const px_op *op = b->call->op;
+  px_tensor *grad = args->grad_output;
+  int64_t length = 0, rooms[4][PX_MAX_DIMS + 1];
+  PX_TRY(span(&length, args->base_size.n, args->base_size.v.ints, args->base_stride,
+              args->base_offset));
+  PX_TRY(span(&length, grad->ndim, grad->sizes, args->stride, args->storage_offset));
+  static const char *const names[] = {"base_size", "size", "base_stride", "stride"};
+  px_value given[PX__MAX_PARAMS];
+  void *result[1] = {NULL};
+  memcpy(given, b->call->args, op->param_count * sizeof *given);
+  for (int k = 0; k < 4; k++) {
+    px_value *list = px__batch_argument(op, given, names[k]);
+    PX_CHECK(list->n < PX_MAX_DIMS, PX_RUNTIME, "only tensors with up to %d dims are supported",
+             PX_MAX_DIMS);
+    rooms[k][0] = k < 2 ? b->size : length;
+    px__sizes_copy(rooms[k] + 1, list->v.ints, list->n);
+    *list = PX_IS(rooms[k], list->n + 1);
+  }
+  *px__batch_argument(op, given, "grad_output") = PX_T(grad->beneath);
+  PX_TRY(px_op_call(op, PX_CALL_NEW, given, result));
+  return px__batch_give(b, 0, result[0]);
+}

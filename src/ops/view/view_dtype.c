@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Views of the same memory in another dtype: bits as they are, and complex numbers as pairs of
+// their parts. Elements of another size make the last dimension longer or shorter.
+#include "batch_functions/view.h"
+#include "call/batch.h"
+#include "ops/core/run.h"
+#include "phlox/ops/view.h"
+#include "run_functions/view.h"
+
+#include <stdio.h>
+
+typedef struct geometry {
+  int ndim;
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS], offset;
+} geometry;
+
+static geometry geometry_of(const px_tensor *t) {
+  geometry g = {.ndim = t->ndim, .offset = t->offset};
+  px__sizes_copy(g.sizes, t->sizes, t->ndim);
+  px__sizes_copy(g.strides, t->strides, t->ndim);
+  return g;
+}
+
+static px_status view_as(px_tensor **out, const px_tensor *self, const geometry *g,
+                         px_dtype dtype) {
+  PX_TRY(px__tensor_view(out, self, g->ndim, g->sizes, g->strides, g->offset));
+  (*out)->dtype = (uint8_t)dtype;
+  return PX_OK;
+}
+
+// Each element becomes `by` of them.
+static void divide_elements(geometry *g, int64_t by) {
+  for (int d = 0; d < g->ndim - 1; d++) g->strides[d] = px__product(g->strides[d], by);
+  g->offset *= by;
+  g->sizes[g->ndim - 1] *= by;
+}
+
+// `by` neighbours become one element. `what` tells of which dtypes, in PyTorch's texts.
+static px_status join_elements(geometry *g, int64_t by, const char *what) {
+  int last = g->ndim - 1;
+  PX_CHECK(g->sizes[last] % by == 0, PX_RUNTIME,
+           "self.size(-1) must be divisible by %lld to %s, but got %lld", (long long)by, what,
+           (long long)g->sizes[last]);
+  PX_CHECK(g->offset % by == 0, PX_RUNTIME,
+           "self.storage_offset() must be divisible by %lld to %s, but got %lld", (long long)by,
+           what, (long long)g->offset);
+  for (int d = 0; d < last; d++) {
+    PX_CHECK(g->strides[d] % by == 0, PX_RUNTIME,
+             "self.stride(%d) must be divisible by %lld to %s, but got %lld", d, (long long)by,
+             what, (long long)g->strides[d]);
+    g->strides[d] /= by;
+  }
+  g->sizes[last] /= by, g->offset /= by;
+  return PX_OK;
+}
+
+PX_RUN(view_dtype) {
+  const px_tensor *self = args->self;
+  px_dtype from = (px_dtype)self->dtype, to = args->dtype;
+  PX_CHECK(to != PX_DTYPE_NONE, PX_TYPE, "view(): argument 'dtype' must be torch.dtype");
+  geometry g = geometry_of(self);
+  int64_t a = (int64_t)px_dtype_size(from), b = (int64_t)px_dtype_size(to);
+  char what[128];
+  snprintf(what, sizeof what, "view %s as %s (different element sizes)", px_dtype_class(from),
+           px_dtype_class(to));
+  if (a != b) {
+    PX_CHECK(g.ndim > 0, PX_RUNTIME, "self.dim() cannot be 0 to %s", what);
+    PX_CHECK(g.strides[g.ndim - 1] == 1, PX_RUNTIME,
+             "self.stride(-1) must be 1 to %s, but got %lld", what,
+             (long long)g.strides[g.ndim - 1]);
+    if (a > b)
+      divide_elements(&g, a / b);
+    else
+      PX_TRY(join_elements(&g, b / a, what));
+  }
+  return view_as(&call->results[0], self, &g, to);
+}
+
+// ---- the parts of complex numbers
+
+PX_RUN(view_as_real) {
+  const px_tensor *self = args->self;
+  geometry g = geometry_of(self);
+  PX_CHECK(!(self->flags & PX_TENSOR_CONJ), PX_RUNTIME,
+           "view_as_real doesn't work on unresolved conjugated tensors.  To resolve the conjugate "
+           "tensor so you can view it as real, use self.resolve_conj(); however, be warned that "
+           "the resulting tensor will NOT alias the original.");
+  PX_TRY(px__check_ndim(g.ndim + 1));
+  for (int d = 0; d < g.ndim; d++) g.strides[d] = px__product(g.strides[d], 2);
+  g.sizes[g.ndim] = 2, g.strides[g.ndim] = 1, g.offset *= 2;
+  g.ndim++;
+  return view_as(&call->results[0], self, &g, px_dtype_to_real((px_dtype)self->dtype));
+}
+
+PX_RUN(view_as_complex) {
+  const px_tensor *self = args->self;
+  geometry g = geometry_of(self);
+  px_dtype dtype = (px_dtype)self->dtype, pair = px_dtype_to_complex(dtype);
+  int last = g.ndim - 1;
+  PX_CHECK(pair != PX_DTYPE_NONE && pair != dtype, PX_UNIMPLEMENTED,
+           "view_as_complex is only supported for half, float and double tensors, but got a tensor "
+           "of scalar type: %s",
+           px_dtype_class(dtype));
+  PX_CHECK(g.ndim > 0, PX_RUNTIME, "Input tensor must have one or more dimensions");
+  PX_CHECK(g.sizes[last] == 2, PX_RUNTIME, "Tensor must have a last dimension of size 2");
+  PX_CHECK(g.strides[last] == 1, PX_RUNTIME, "Tensor must have a last dimension with stride 1");
+  for (int d = 0; d < last; d++) {
+    PX_CHECK(g.strides[d] % 2 == 0, PX_RUNTIME,
+             "Tensor must have a stride divisible by 2 for all but last dimension");
+    g.strides[d] /= 2;
+  }
+  PX_CHECK(g.offset % 2 == 0, PX_RUNTIME, "Tensor must have a storage_offset divisible by 2");
+  g.offset /= 2, g.ndim--;
+  return view_as(&call->results[0], self, &g, pair);
+}
+
+// The imaginary parts of a conjugate are the negatives of those in memory.
+static px_status part(px_tensor **out, const px_tensor *self, int which) {
+  geometry g = geometry_of(self);
+  unsigned flags = self->flags & PX_TENSOR_NEG;
+  for (int d = 0; d < g.ndim; d++) g.strides[d] = px__product(g.strides[d], 2);
+  g.offset = 2 * g.offset + which;
+  PX_TRY(view_as(out, self, &g, px_dtype_to_real((px_dtype)self->dtype)));
+  if (which && (self->flags & PX_TENSOR_CONJ)) flags ^= PX_TENSOR_NEG;
+  (*out)->flags = (uint16_t)(((*out)->flags & ~PX_TENSOR_LAZY) | flags);
+  return PX_OK;
+}
+// The dimension of pairs is each example's own: numbers have none, though all of them have one.
+PX_BATCH(view_as_complex) { return args->self->ndim ? px__batch_shift(b) : px__batch_itself(b); }
+
+PX_RUN(real) {
+  if (px_dtype_is_complex((px_dtype)args->self->dtype))
+    return part(&call->results[0], args->self, 0);
+  call->results[0] = px_retain(args->self);
+  return PX_OK;
+}
+PX_RUN(imag) { return part(&call->results[0], args->self, 1); }
+
+// ---- conjugates and negatives, which views are by a flag
+
+PX_RUN(conj) {
+  px_tensor *self = args->self;
+  if (px_dtype_is_complex((px_dtype)self->dtype))
+    return px__tensor_lazy_view(&call->results[0], self,
+                                (self->flags & PX_TENSOR_LAZY) ^ PX_TENSOR_CONJ);
+  call->results[0] = px_retain(self);
+  return PX_OK;
+}
+
+PX_RUN(_neg_view) {
+  px_tensor *self = args->self;
+  return px__tensor_lazy_view(&call->results[0], self,
+                              (self->flags & PX_TENSOR_LAZY) ^ PX_TENSOR_NEG);
+}
+
+PX_RUN(_resolve) {
+  const px_tensor *self = args->self;
+  PX_TRY(px__empty_as(&call->results[0], self, (px_dtype)self->dtype, px__tensor_device(self)));
+  return px__tensor_copy(call->results[0], self, false);
+}
+
+// The driver has made a copy of what is lazy.
+PX_RUN(resolve_conj) {
+  call->results[0] = px_retain(args->self);
+  return PX_OK;
+}
