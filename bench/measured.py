@@ -15,7 +15,7 @@ WANTED = ("MLP step, b128", "CNN step, b64", "ResNet-50, bfloat16, channels_last
           "DataParallel over 2, MLP-4096, tf32, b256", "DataParallel over 2, MLP-4096, tf32, b8192",
           "DDP, MLP-4096, tf32, b256", "DDP, MLP-4096, tf32, b8192", "GPT-2 124M, bfloat16 by autocast, 32x1024 a rank, DDP")
 HOST = "a small net, of which the host's time is measured"
-DEFAULT_ISSUE = 6000  # nanoseconds of a launch, as backends/sim/machine.h has it
+DEFAULT_ISSUE = 6000  # nanoseconds of a launch, as backends/sim/cost_model.h has it
 
 
 @models.row(HOST, aside=True)

@@ -5,7 +5,7 @@
 // large one, as drivers do; a copy to pageable memory waits; copies with page-locked memory are
 // left to the stream. If the bytes are not live memory of the device, the call fails. A copy
 // between devices without peer access goes through the host and takes longer.
-#include "sim/machine.h"
+#include "sim/cost_model.h"
 
 #include <string.h>
 

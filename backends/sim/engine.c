@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sim/meet.h"
+#include "sim/rendezvous.h"
 
 #define KEY "simulated"
 typedef struct invitation {

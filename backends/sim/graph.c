@@ -6,7 +6,7 @@
 // stream that it is launched on, those of the others to streams of the graph's own, so that what
 // nothing orders may run in any order. Marks are made anew too. The first branch forks into the
 // others at the beginning, and joins them at the end.
-#include "sim/machine.h"
+#include "sim/cost_model.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 // enable_peer, or page-locked. Otherwise the kernel does not run and the device stays broken, as a
 // real one does after an illegal access.
 #include "operands.h"
-#include "sim/machine.h"
+#include "sim/cost_model.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,8 +7,8 @@
 // nothing and waited for nothing for PATIENCE, tasks run all the same; and if a host function takes
 // longer than GRACE, it goes on in a thread of its own while other streams continue. One stream may
 // be starved: its tasks run only when nothing else can.
-#include "sim/machine.h"
-#include "sim/meet.h"
+#include "sim/cost_model.h"
+#include "sim/rendezvous.h"
 
 #include <stdlib.h>
 #include <time.h>

@@ -3,7 +3,7 @@
 //
 // The environment is read when the first device is opened (the number of devices: at each probe
 // until then).
-#include "sim/machine.h"
+#include "sim/cost_model.h"
 
 #include <stdlib.h>
 #include <string.h>

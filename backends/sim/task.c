@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tasks: making them, finishing them, and telling who waits for them. Threads and the clock, for
 // both modes.
-#include "sim/machine.h"
+#include "sim/cost_model.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Schemas of functions with annotations, and torch.library.custom_op; the rest of torch.library is
-python/ext/library.c."""
+python/ext/ops/library.c."""
 from __future__ import annotations
 
 import collections.abc

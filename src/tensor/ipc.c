@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Storages of devices between processes: making handles, and storages of handles. How long the
 // memory lives is passed.c's matter.
-#include "tensor/passed.h"
+#include "tensor/ipc_counters.h"
 #include "tensor/storage.h"
 
 // ---- sending

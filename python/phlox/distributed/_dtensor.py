@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors that lie on the ranks of a mesh. What a DTensor does is in C (python/ext/dtensor.c, placed.c)."""
+"""Tensors that lie on the ranks of a mesh. What a DTensor does is in C (python/ext/dist/dtensor.c, placed.c)."""
 import inspect
 import sys
 import warnings

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fully_shard. What moves, and when, is the core's (phlox/shard.h); FSDPModule's methods are in C (python/ext/shards.c)."""
+"""fully_shard. What moves, and when, is the core's (phlox/shard.h); FSDPModule's methods are in C (python/ext/dist/shards.c)."""
 import functools
 import sys
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Factories: dtype, device, page-locked memory and requires_grad of new tensors, and their values.
 #include "batch_functions/factory.h"
-#include "call/batch.h"
+#include "call/vmap.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/factory.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "batch_functions/sort.h"
-#include "call/batch.h"
+#include "call/vmap.h"
 #include "hidden/sort.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops that concatenate tensors, repeat them or rearrange their elements, by copies into views.
 #include "batch_functions/index.h"
-#include "call/batch.h"
+#include "call/vmap.h"
 #include "hidden/view.h"
 #include "ops/core/run.h"
 #include "phlox/ops/copy.h"

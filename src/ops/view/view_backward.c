@@ -2,7 +2,7 @@
 // Gradients of views: the part's gradient among zeros. Parts that overlap (windows, strided views)
 // add up.
 #include "batch_functions/view.h"
-#include "call/batch.h"
+#include "call/vmap.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"

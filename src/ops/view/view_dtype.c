@@ -2,7 +2,7 @@
 // Views of the same memory in another dtype: bits as they are, and complex numbers as pairs of
 // their parts. Elements of another size make the last dimension longer or shorter.
 #include "batch_functions/view.h"
-#include "call/batch.h"
+#include "call/vmap.h"
 #include "ops/core/run.h"
 #include "phlox/ops/view.h"
 #include "run_functions/view.h"

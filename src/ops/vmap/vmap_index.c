@@ -4,7 +4,7 @@
 #include "batch_functions/factory.h"
 #include "batch_functions/index.h"
 #include "batch_functions/arithmetic.h"
-#include "call/batch.h"
+#include "call/vmap.h"
 #include "hidden/index.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"

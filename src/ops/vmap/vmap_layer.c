@@ -7,7 +7,7 @@
 #include "batch_functions/loss.h"
 #include "batch_functions/norm.h"
 #include "batch_functions/volume.h"
-#include "call/batch.h"
+#include "call/vmap.h"
 #include "hidden/loss.h"
 #include "hidden/norm.h"
 #include "phlox/ops/arithmetic.h"

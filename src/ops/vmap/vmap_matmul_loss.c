@@ -4,7 +4,7 @@
 #include "batch_functions/linalg.h"
 #include "batch_functions/loss.h"
 #include "batch_functions/solve.h"
-#include "call/batch.h"
+#include "call/vmap.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/linalg.h"

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cuda backend: its entry function, its table, devices and their peers.
+//
+// A device's context is the primary one, which other libraries of the process share, so they can
+// use the same addresses. It is kept until the process ends. The driver itself reads
+// CUDA_VISIBLE_DEVICES.
+#include "cuda/host/library/cudnn.h"
+#include "cuda/host/library/cufft.h"
+#include "cuda/host/ops/kernel.h"
+
+#include <pthread.h>
+#include <string.h>
+
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+
+// ---- devices
+
+static int probe(void) {
+  int count = 0;
+  const char *path;
+  if (px_env_PHLOX_CUDA_PATH(px__cuda_core, &path) != PX_OK) return PX_PROBE_ERROR;
+  CUresult result = px__cuda_load() ? px__cu.cuInit(0) : CUDA_ERROR_NO_DEVICE;
+  if (result == CUDA_SUCCESS) result = px__cu.cuDeviceGetCount(&count);
+  if (result == CUDA_ERROR_INVALID_DEVICE) return -1;  // CUDA_VISIBLE_DEVICES names one twice
+  if (result != CUDA_SUCCESS) return 0;
+  return count > PX__CUDA_DEVICES ? PX__CUDA_DEVICES : count;
+}
+
+static px_status attribute(int *out, CUdevice_attribute which, CUdevice device) {
+  PX_CUDA_TRY(cuDeviceGetAttribute(out, which, device));
+  return PX_OK;
+}
+
+static px_status measure(px__cuda_device *d) {
+  PX_CUDA_PASS(attribute(&d->multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, d->handle));
+  PX_CUDA_PASS(
+      attribute(&d->threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, d->handle));
+  PX_CUDA_PASS(
+      attribute(&d->shared, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, d->handle));
+  PX_CUDA_PASS(attribute(&d->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, d->handle));
+  return attribute(&d->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, d->handle);
+}
+
+static px_status make_fault(px__cuda_device *d) {
+  void *slot = NULL;
+  if (d->fault) return PX_OK;
+  PX_CUDA_TRY(cuMemHostAlloc(&slot, sizeof *d->fault,
+                             CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+  d->fault = memset(slot, 0, sizeof *d->fault);
+  return PX_OK;
+}
+
+static px_status open_locked(px__cuda_device *d, int device) {
+  PX_CUDA_TRY(cuDeviceGet(&d->handle, device));
+  PX_CUDA_PASS(measure(d));
+  if (!d->context) PX_CUDA_TRY(cuDevicePrimaryCtxRetain(&d->context, d->handle));
+  PX_CUDA_TRY(cuCtxSetCurrent(d->context));
+  PX_CUDA_PASS(make_fault(d));
+  __atomic_store_n(&d->open, true, __ATOMIC_RELEASE);
+  return PX_OK;
+}
+
+static px_status open_device(int device) {
+  bool unused;
+  PX_CUDA_PASS(px_env_PHLOX_CUDNN(px__cuda_core, &unused));  // needed later, told now
+  if (!px__cuda_load()) PX_CUDA_FAIL(PX_RUNTIME, "Found no NVIDIA driver on your system.");
+  if (device < 0 || device >= probe())
+    return px__cuda_error(CUDA_ERROR_INVALID_DEVICE, __FILE__, __LINE__, __func__);
+  pthread_mutex_lock(&opening);
+  px__cuda_device *d = &px__cuda_devices[device];
+  px_status status = d->open ? PX_OK : open_locked(d, device);
+  pthread_mutex_unlock(&opening);
+  return status;
+}
+
+px_status px__cuda_properties(int device, px_device_properties *out) {
+  CUdevice handle;
+  CUuuid uuid;
+  int cache = 0;
+  *out = (px_device_properties){0};
+  PX_CUDA_TRY(cuDeviceGet(&handle, device));
+  px__cuda_device d = {.handle = handle};
+  PX_CUDA_PASS(measure(&d));
+  PX_CUDA_TRY(cuDeviceGetName(out->name, sizeof out->name, handle));
+  PX_CUDA_TRY(cuDeviceTotalMem(&out->total_memory, handle));
+  PX_CUDA_TRY(cuDeviceGetUuid(&uuid, handle));
+  PX_CUDA_PASS(attribute(&cache, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, handle));
+  PX_CUDA_PASS(attribute(&out->pci_domain_id, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, handle));
+  PX_CUDA_PASS(attribute(&out->pci_bus_id, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, handle));
+  PX_CUDA_PASS(attribute(&out->pci_device_id, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, handle));
+  memcpy(out->uuid, uuid.bytes, sizeof out->uuid);
+  out->major = d.major, out->minor = d.minor;
+  out->multi_processor_count = d.multiprocessors;
+  out->max_threads_per_multi_processor = d.threads;
+  out->l2_cache_size = (size_t)cache;
+  return PX_OK;
+}
+
+static px_status memory_info(int device, size_t *free, size_t *total) {
+  PX_CUDA_PASS(px__cuda_use(device));
+  PX_CUDA_TRY(cuMemGetInfo(free, total));
+  return PX_OK;
+}
+
+static px_status synchronize(int device) {
+  PX_CUDA_PASS(px__cuda_use(device));
+  PX_CUDA_TRY(cuCtxSynchronize());
+  return PX_OK;
+}
+
+static px_fault_slot *fault_slot(int device) { return px__cuda_devices[device].fault; }
+
+// ---- peers
+
+static bool can_access_peer(int from, int to) {
+  int can = 0, count = probe();
+  CUdevice a, b;
+  bool inside = from >= 0 && to >= 0 && from < count && to < count && from != to;
+  return inside && px__cu.cuDeviceGet(&a, from) == CUDA_SUCCESS &&
+         px__cu.cuDeviceGet(&b, to) == CUDA_SUCCESS &&
+         px__cu.cuDeviceCanAccessPeer(&can, a, b) == CUDA_SUCCESS && can;
+}
+
+static px_status enable_peer(int from, int to) {
+  if (!can_access_peer(from, to))
+    return px__cuda_error(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, __FILE__, __LINE__, __func__);
+  PX_CUDA_PASS(open_device(to));
+  PX_CUDA_PASS(open_device(from));
+  PX_CUDA_PASS(px__cuda_use(from));
+  CUresult result = px__cu.cuCtxEnablePeerAccess(px__cuda_devices[to].context, 0);
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
+    return px__cuda_error((int)result, __FILE__, __LINE__, __func__);
+  return px__cuda_pages_reach(from, to);
+}
+
+// ---- the table
+
+// PyTorch offers the same four, whatever the device has; asking it would take a context.
+static void priority_range(int *least, int *greatest) { *least = 0, *greatest = -3; }
+
+// Memory of a device is not the host's to read.
+static void *peek(int device, void *memory) { return NULL; }
+
+static px_status launch(void *stream, const px_launch *l) {
+  PX_CUDA_PASS(px__cuda_use(l->device));
+  if (__builtin_expect(l->stream == stream, 1)) return l->kernel(l);
+  px_launch own = *l;
+  own.stream = stream;
+  return l->kernel(&own);
+}
+
+static px_status launch_all(void *stream, const px_launch *const *launches, int count) {
+  px__cuda_lot lot;
+  px__cuda_loops loops;
+  px__cuda_folds folds;
+  px_status status = PX_OK;
+  px__cuda_lot_begin(&lot), px__cuda_loops_begin(&loops), px__cuda_folds_begin(&folds);
+  for (int i = 0; i < count && status == PX_OK; i++) status = launch(stream, launches[i]);
+  const px_status last[] = {px__cuda_lot_end(&lot), px__cuda_loops_end(&loops),
+                            px__cuda_folds_end(&folds)};
+  for (int i = 0; i < 3 && status == PX_OK; i++) status = last[i];
+  return status;
+}
+
+static int64_t library(const char *name) {
+  return strcmp(name, "cudnn") == 0 ? px__cudnn_version() : 0;
+}
+
+static const px_backend table = {
+    .size = sizeof(px_backend),
+    .abi = PX_BACKEND_ABI,
+    .name = "cuda",
+    .type = PX_CUDA,
+    .probe = probe,
+    .open = open_device,
+    .properties = px__cuda_properties,
+    .processes = px__cuda_processes,
+    .figure = px__cuda_figure,
+    .glance = px__cuda_glance,
+    .glance_named = px__cuda_glance_named,
+    .memory_info = memory_info,
+    .synchronize = synchronize,
+    .fault_slot = fault_slot,
+    .alloc = px__cuda_alloc,
+    .release = px__cuda_release,
+    .host_alloc = px__cuda_host_alloc,
+    .host_release = px__cuda_host_release,
+    .can_access_peer = can_access_peer,
+    .enable_peer = enable_peer,
+    .stream_new = px__cuda_stream_new,
+    .stream_release = px__cuda_stream_release,
+    .priority_range = priority_range,
+    .stream_adopt = px__cuda_stream_adopt,
+    .stream_query = px__cuda_stream_query,
+    .stream_synchronize = px__cuda_stream_synchronize,
+    .stream_wait = px__cuda_stream_wait,
+    .copy = px__cuda_copy,
+    .fill = px__cuda_fill,
+    .host_call = px__cuda_host_call,
+    .event_new = px__cuda_event_new,
+    .event_release = px__cuda_event_release,
+    .event_record = px__cuda_event_record,
+    .event_query = px__cuda_event_query,
+    .event_synchronize = px__cuda_event_synchronize,
+    .event_elapsed = px__cuda_event_elapsed,
+    .find = px__cuda_find,
+    .launch = launch,
+    .launch_all = launch_all,
+    .loads_late = px__cuda_loads_late,
+    .peek = peek,
+    .library = library,
+    .memory_share = px__cuda_memory_share,
+    .memory_open = px__cuda_memory_open,
+    .memory_close = px__cuda_memory_close,
+    .event_share = px__cuda_event_share,
+    .event_open = px__cuda_event_open,
+    .capture_begin = px__cuda_capture_begin,
+    .capture_end = px__cuda_capture_end,
+    .graph_launch = px__cuda_graph_launch,
+    .graph_release = px__cuda_graph_release,
+    .capture_keep = px__cuda_capture_keep,
+    .graph_make = px__cuda_graph_make,
+    .graph_print = px__cuda_graph_print,
+    .graph_drop = px__cuda_graph_drop,
+    .recurrent_plan = px__cudnn_recurrent_plan,
+    .attention_refusal = px__cuda_attention_refusal,
+    .fft_plans = px__cufft_plans,
+    .page_size = px__cuda_page_size,
+    .range_new = px__cuda_range_new,
+    .pages_map = px__cuda_pages_map,
+    .pages_unmap = px__cuda_pages_unmap,
+};
+
+PX_API const px_backend *px_backend_entry(const px_core *core);
+const px_backend *px_backend_entry(const px_core *core) {
+  if (core->abi != PX_BACKEND_ABI || core->size < sizeof *core) return NULL;
+  px__cuda_core = core;
+  return &table;
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Libraries that are found when they are first needed, and their functions by name: nothing is
+// linked.
+#include "cuda/host/driver/cuda.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+bool px__cuda_symbols(void *api, void *library, const px__cuda_symbol *symbols, size_t count) {
+  for (size_t i = 0; library && i < count; i++) {
+    void *found = dlsym(library, symbols[i].name);
+    if (!found) return false;
+    memcpy((char *)api + symbols[i].at, &found, sizeof found);
+  }
+  return library != NULL;
+}
+
+static void *open_in(const char *folder, const char *below, const char *name) {
+  char path[4096];
+  if (!folder || !*folder) return NULL;
+  int needed = snprintf(path, sizeof path, "%s%s/%s", folder, below, name);
+  return needed < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_GLOBAL) : NULL;
+}
+
+// Where pip puts NVIDIA's libraries, if it has put this one beside them.
+static void *open_beside(const char *name) {
+  static const char *const below[] = {"nvidia/cu13/lib", "nvidia/cudnn/lib", "nvidia/cublas/lib",
+                                      "nvidia/cufft/lib", "nvidia/cusolver/lib"};
+  const int count = sizeof below / sizeof *below;
+  char folder[3072];
+  Dl_info self;
+  const char *slash = dladdr((void *)&px__cu, &self) ? strrchr(self.dli_fname, '/') : NULL;
+  int length = slash ? (int)(slash - self.dli_fname) : 0;
+  if (!length || length > 3000) return NULL;
+  void *library = NULL;
+  snprintf(folder, sizeof folder, "%.*s/../", length, self.dli_fname);
+  for (int i = 0; i < count && !library; i++) library = open_in(folder, below[i], name);
+  return library;
+}
+
+// In PHLOX_CUDA_PATH; one that the process has; where pip puts it, as that is what a program's
+// environment asks for; where the system looks; in the toolkit that the environment names; where
+// NVIDIA's installer puts it.
+static void *open_library(const char *name) {
+  const px_core *core = px__cuda_core;
+  const char *ours, *home, *path;
+  if (px_env_PHLOX_CUDA_PATH(core, &ours) != PX_OK) ours = NULL;
+  if (px_env_CUDA_HOME(core, &home) != PX_OK) home = NULL;
+  if (px_env_CUDA_PATH(core, &path) != PX_OK) path = NULL;
+  void *library = open_in(ours, "", name);
+  if (!library) library = dlopen(name, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+  if (!library) library = open_beside(name);
+  if (!library) library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
+  if (!library) library = open_in(home, "/lib64", name);
+  if (!library) library = open_in(path, "/lib64", name);
+  return library ? library : open_in("/usr/local/cuda", "/lib64", name);
+}
+
+void *px__cuda_library(const char *const *names, int count) {
+  void *library = NULL;
+  for (int i = 0; i < count && !library; i++) library = open_library(names[i]);
+  return library;
+}

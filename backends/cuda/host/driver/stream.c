@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams and events: the driver's, whose handles are the backend's.
+//
+// All streams are non-blocking ones (rule C5). The driver keeps what was released until the work
+// that was issued is done (C8), and takes an event's latest record at the wait (C1).
+#include "cuda/host/driver/cuda.h"
+
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+enum { TIMING = 1, BLOCKING = 2, SHARED = 4 };  // flags of event_new
+
+px_status px__cuda_stream_new(int device, int priority, void **out) {
+  CUstream stream = NULL;
+  *out = NULL;
+  PX_CUDA_PASS(px__cuda_use(device));
+  PX_CUDA_TRY(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, priority));
+  *out = stream;
+  return PX_OK;
+}
+
+void px__cuda_stream_release(int device, void *stream) {
+  if (stream && px__cuda_use(device) == PX_OK) px__cu.cuStreamDestroy(stream);
+}
+
+px_status px__cuda_stream_adopt(int device, void *stream, int *priority) {
+  CUcontext context = NULL;
+  PX_CUDA_PASS(px__cuda_use(device));
+  if (stream == CU_STREAM_PER_THREAD)
+    PX_CUDA_FAIL(PX_VALUE, "the handle 2 means another stream in each thread");
+  PX_CUDA_TRY(cuStreamGetCtx(stream, &context));
+  if (context != px__cuda_devices[device].context)
+    return px__cuda_error(CUDA_ERROR_INVALID_HANDLE, __FILE__, __LINE__, __func__);
+  PX_CUDA_TRY(cuStreamGetPriority(stream, priority));
+  return PX_OK;
+}
+
+// What is not ready is an answer, not an error.
+static px_status answer(CUresult result, bool *out) {
+  *out = result == CUDA_SUCCESS;
+  if (*out || result == CUDA_ERROR_NOT_READY) return PX_OK;
+  return px__cuda_error((int)result, __FILE__, __LINE__, __func__);
+}
+
+px_status px__cuda_stream_query(void *stream, bool *out) {
+  PX_CUDA_PASS(px__cuda_use_any());
+  return answer(px__cu.cuStreamQuery(stream), out);
+}
+
+static bool may_end(void) {
+  return px__cuda_core->interrupt_wanted && px__cuda_core->interrupt_wanted();
+}
+
+static int64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+// Lets others have the core: for a moment in a short wait, as the driver does, and in a long one
+// for a part of the time that has passed, so that the end is seen little later.
+static void rest(int64_t passed) {
+  enum {
+    YIELD_NS = 20 * 1000,
+    SLEEP_NS = 10 * 1000 * 1000,
+    SHARE = 128,
+    MOST_NS = 2 * 1000 * 1000
+  };
+  int64_t nap = passed / SHARE;
+  if (passed >= SLEEP_NS)
+    nanosleep(&(struct timespec){0, nap < MOST_NS ? nap : MOST_NS}, NULL);
+  else if (passed >= YIELD_NS)
+    sched_yield();
+}
+
+// Asks the driver again and again, and meanwhile the program whether it still wants to wait.
+static px_status wait_asking(px_status (*query)(void *handle, bool *out), void *handle) {
+  int64_t begin = now();
+  for (bool done = false;;) {
+    PX_CUDA_PASS(query(handle, &done));
+    if (done) return PX_OK;
+    PX_CUDA_PASS(px__cuda_core->interrupt_poll());
+    rest(now() - begin);
+  }
+}
+
+px_status px__cuda_stream_synchronize(void *stream) {
+  if (may_end()) return wait_asking(px__cuda_stream_query, stream);
+  PX_CUDA_PASS(px__cuda_use_any());
+  PX_CUDA_TRY(cuStreamSynchronize(stream));
+  return PX_OK;
+}
+
+px_status px__cuda_stream_wait(void *stream, void *event) {
+  PX_CUDA_PASS(px__cuda_use_stream(stream));
+  PX_CUDA_TRY(cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT));
+  return PX_OK;
+}
+
+px_status px__cuda_host_call(void *stream, void (*fn)(void *), void *argument) {
+  PX_CUDA_PASS(px__cuda_use_stream(stream));
+  PX_CUDA_TRY(cuLaunchHostFunc(stream, fn, argument));
+  return PX_OK;
+}
+
+px_status px__cuda_event_new(int device, unsigned flags, void **out) {
+  CUevent event = NULL;
+  unsigned native = (flags & TIMING ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING) |
+                    (flags & BLOCKING ? CU_EVENT_BLOCKING_SYNC : 0u) |
+                    (flags & SHARED ? CU_EVENT_INTERPROCESS : 0u);
+  *out = NULL;
+  PX_CUDA_PASS(px__cuda_use(device));
+  PX_CUDA_TRY(cuEventCreate(&event, native));
+  *out = event;
+  return PX_OK;
+}
+
+void px__cuda_event_release(int device, void *event) {
+  if (event && px__cuda_use(device) == PX_OK) px__cu.cuEventDestroy(event);
+}
+
+px_status px__cuda_event_record(void *event, void *stream) {
+  PX_CUDA_PASS(px__cuda_use_stream(stream));
+  PX_CUDA_TRY(cuEventRecord(event, stream));
+  return PX_OK;
+}
+
+px_status px__cuda_event_query(void *event, bool *out) {
+  PX_CUDA_PASS(px__cuda_use_any());
+  return answer(px__cu.cuEventQuery(event), out);
+}
+
+px_status px__cuda_event_synchronize(void *event) {
+  if (may_end()) return wait_asking(px__cuda_event_query, event);
+  PX_CUDA_PASS(px__cuda_use_any());
+  PX_CUDA_TRY(cuEventSynchronize(event));
+  return PX_OK;
+}
+
+px_status px__cuda_event_elapsed(void *start, void *end, float *out) {
+  *out = 0;
+  PX_CUDA_PASS(px__cuda_use_any());
+  PX_CUDA_TRY(cuEventElapsedTime(out, start, end));
+  return PX_OK;
+}
+
+// ---- between processes
+_Static_assert(sizeof(CUipcEventHandle) == sizeof(px_ipc_handle), "they are passed on as they are");
+
+px_status px__cuda_event_share(void *event, px_ipc_handle *out) {
+  CUipcEventHandle handle;
+  PX_CUDA_PASS(px__cuda_use_any());
+  PX_CUDA_TRY(cuIpcGetEventHandle(&handle, event));
+  memcpy(out->bytes, &handle, sizeof handle);
+  return PX_OK;
+}
+
+px_status px__cuda_event_open(int device, const px_ipc_handle *handle, void **out) {
+  CUipcEventHandle theirs;
+  CUevent event = NULL;
+  *out = NULL;
+  memcpy(&theirs, handle->bytes, sizeof theirs);
+  PX_CUDA_PASS(px__cuda_use(device));
+  PX_CUDA_TRY(cuIpcOpenEventHandle(&event, theirs));
+  *out = event;
+  return PX_OK;
+}

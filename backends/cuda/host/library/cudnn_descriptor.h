@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers of cuDNN's header that graphs and plans share. Declared here, since a toolkit comes
+// without it.
+#pragma once
+#include "cuda/host/library/cudnn.h"
+
+// Descriptors:
+enum {
+  PX_CUDNN_OF_POINTWISE = 0,
+  PX_CUDNN_OF_CONVOLUTION = 1,
+  PX_CUDNN_OF_ENGINE = 2,
+  PX_CUDNN_OF_CONFIGURATION = 3,
+  PX_CUDNN_OF_HEURISTICS = 4,
+  PX_CUDNN_OF_PLAN = 5,
+  PX_CUDNN_OPERATION_POINTWISE = 13,
+  PX_CUDNN_OF_GRAPH = 15,
+  PX_CUDNN_OF_PACK = 16,
+  PX_CUDNN_OF_TENSOR = 17,
+  PX_CUDNN_OF_MATMUL = 18,
+  PX_CUDNN_OPERATION_MATMUL = 19,
+  PX_CUDNN_OF_REDUCTION = 21,
+  PX_CUDNN_OPERATION_REDUCTION = 22,
+  PX_CUDNN_OPERATION_RESHAPE = 31
+};
+// Types of attributes:
+enum {
+  PX_CUDNN_HANDLE = 0,
+  PX_CUDNN_DATA_TYPE = 1,
+  PX_CUDNN_BOOLEAN = 2,
+  PX_CUDNN_INT64 = 3,
+  PX_CUDNN_OF_FLOAT = 4,
+  PX_CUDNN_OF_DOUBLE = 5,
+  PX_CUDNN_POINTER = 6,
+  PX_CUDNN_CONVOLUTION_MODE = 7,
+  PX_CUDNN_HEURISTICS_MODE = 8,
+  PX_CUDNN_NOTE = 11,
+  PX_CUDNN_POINTWISE_MODE = 14,
+  PX_CUDNN_DESCRIPTOR = 15,
+  PX_CUDNN_REDUCTION_WAY = 18
+};

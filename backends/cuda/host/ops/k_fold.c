@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches of reductions: which dimensions are kept and which are reduced, whether by rows or by
+// columns, and in how many parts. All of it follows from shapes and strides, so that a result is
+// the same every time.
+#include "cuda/host/ops/kernel.h"
+
+// Parts, the blocks that make a device busy, and what each thread of a dense row has to load; the
+// same for all devices, so that a result is.
+enum { LEAST_PART = 4096, LEAST_COLUMN = 256, BLOCKS = 1056, LEAST_AHEAD = 6, LEAST_INNER = 512 };
+
+static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
+
+// Puts an axis where its stride belongs, or outermost.
+static void add_axis(k_axis *list, int32_t *count, k_axis a, bool sorted) {
+  int at = (*count)++;
+  for (; sorted && at > 0 && magnitude(list[at - 1].in) > magnitude(a.in); at--)
+    list[at] = list[at - 1];
+  list[at] = a;
+}
+// Joins neighbours that are walked in step, and makes the list hold at least one.
+static void join_axes(k_axis *list, int32_t *count) {
+  int n = 0;
+  for (int i = 0; i < *count; i++) {
+    k_axis *last = n ? &list[n - 1] : NULL, a = list[i];
+    if (last && a.in == last->in * last->size && a.out == last->out * last->size &&
+        a.out2 == last->out2 * last->size)
+      last->size *= a.size;
+    else
+      list[n++] = a;
+  }
+  if (n == 0) list[n++] = (k_axis){1, 0, 0, 0};
+  *count = n;
+}
+
+px_status px__cuda_axes(k_fold *p, const px_operand *out, const px_operand *second,
+                        const px_operand *in, bool sorted) {
+  PX_CUDA_PASS(px__cuda_fits(in, 2));
+  p->in = in->data, p->out = out->data, p->out2 = second ? second->data : NULL;
+  p->in_dtype = in->dtype, p->out_dtype = out->dtype;
+  p->kept_count = p->gone_count = 0, p->results = p->length = p->parts = 1;
+  int64_t item = (int64_t)px__cuda_dtype_size(in->dtype);
+  int64_t out_item = (int64_t)px__cuda_dtype_size(out->dtype);
+  int64_t item2 = second ? (int64_t)px__cuda_dtype_size(second->dtype) : 0;
+  for (int d = in->ndim - 1; d >= 0; d--) {
+    k_axis a = {in->sizes[d], in->strides[d] * item, out->strides[d] * out_item,
+                second ? second->strides[d] * item2 : 0};
+    bool reduced = out->sizes[d] == 1 && in->sizes[d] != 1;
+    *(reduced ? &p->length : &p->results) *= a.size;
+    if (a.size == 1) continue;
+    if (reduced) a.out = a.out2 = 0;
+    add_axis(reduced ? p->gone : p->kept, reduced ? &p->gone_count : &p->kept_count, a, sorted);
+  }
+  join_axes(p->kept, &p->kept_count);
+  join_axes(p->gone, &p->gone_count);
+  p->part = p->length, p->inner = 0;
+  return PX_OK;
+}
+
+// Rows whose elements are neighbours, and those that can be read 16 bytes at a time.
+static bool is_dense(const k_fold *p, int64_t item) {
+  return (p->gone_count == 1 || p->inner) && (p->gone[0].in == item || p->length == 1);
+}
+static bool is_aligned(const k_fold *p) {
+  for (int i = 0; i < p->kept_count; i++)
+    if (p->kept[i].in % 16) return false;
+  for (int i = 1; i < p->gone_count; i++)
+    if (p->gone[i].in % 16) return false;
+  return (uintptr_t)p->in % 16 == 0;
+}
+// Over dimensions that do not lie in a row, as the examples and places of an image's channel:
+// whether the innermost is long enough to be read as one for each place of the others.
+static int64_t inner_of(const k_fold *p) {
+  bool row = p->gone_count > 1 && p->gone[0].in == (int64_t)px__cuda_dtype_size(p->in_dtype);
+  return row && p->gone[0].size >= LEAST_INNER ? p->gone[0].size : 0;
+}
+static int64_t row_of_part(const k_fold *p) { return p->inner ? p->inner : p->length; }
+
+// The threads of a row, each with some vectors, or elements, in flight: of short rows, a warp has
+// several.
+static int32_t lanes_of(const k_fold *p, int64_t item) {
+  int64_t length = row_of_part(p), units = p->vector ? length * item / 16 : length;
+  int64_t least = p->dense ? LEAST_AHEAD : 2;
+  int32_t lanes = 32;
+  if (length > 2048) return K_BLOCK;
+  while (lanes > 1 && units < least * lanes) lanes /= 2;
+  return lanes;
+}
+
+// Cuts the length so that there are blocks enough.
+static void part(k_fold *p, int64_t blocks, int64_t least) {
+  int64_t length = row_of_part(p), rows = p->length / length, unit = least / 4;
+  int64_t most = length / least, parts = blocks * rows < BLOCKS ? BLOCKS / (blocks * rows) : 1;
+  if (parts > most) parts = most;
+  p->part = parts < 2 ? length : ((length + parts - 1) / parts + unit - 1) / unit * unit;
+  p->parts = (length + p->part - 1) / p->part * rows;
+}
+static px_status cut(const px_launch *l, k_fold *p, int64_t blocks, int64_t least,
+                     size_t accumulator) {
+  part(p, blocks, least);
+  if (p->parts == 1) return PX_OK;
+  return px__cuda_scratch(l, (size_t)(p->results * p->parts) * accumulator, &p->partial);
+}
+
+static unsigned grid_of(int64_t blocks) {
+  return blocks > INT32_MAX ? (unsigned)INT32_MAX : (unsigned)blocks;
+}
+
+static void choose_rows(k_fold *p) {
+  int64_t item = (int64_t)px__cuda_dtype_size(p->in_dtype);
+  p->dense = is_dense(p, item), p->vector = p->dense && is_aligned(p);
+  p->lanes = lanes_of(p, item);
+}
+static px_status by_rows(const px_launch *l, k_fold *p, const char *module, const char *function,
+                         size_t accumulator) {
+  void *params[] = {p};
+  choose_rows(p);
+  if (p->lanes == K_BLOCK || p->inner) PX_CUDA_PASS(cut(l, p, p->results, LEAST_PART, accumulator));
+  int64_t groups = K_BLOCK / p->lanes, total = p->results * p->parts;
+  return px__cuda_launch(l, module, function, grid_of((total + groups - 1) / groups), K_BLOCK, 0,
+                         params);
+}
+// Columns that can be read 16 bytes at a time.
+static bool in_vectors(const k_fold *p) {
+  int64_t item = (int64_t)px__cuda_dtype_size(p->in_dtype);
+  bool good =
+      p->kept[0].in == item && p->kept[0].size * item % 16 == 0 && (uintptr_t)p->in % 16 == 0;
+  for (int i = 1; i < p->kept_count; i++) good &= p->kept[i].in % 16 == 0;
+  for (int i = 0; i < p->gone_count; i++) good &= p->gone[i].in % 16 == 0;
+  return good;
+}
+static px_status by_columns(const px_launch *l, k_fold *p, const char *module, const char *function,
+                            size_t accumulator) {
+  void *params[] = {p};
+  int64_t item = (int64_t)px__cuda_dtype_size(p->in_dtype);
+  int64_t wide = !p->vector || !in_vectors(p) ? 1 : item == 2 ? 4 : 16 / item;
+  int64_t width = p->kept[0].size, pieces = p->results / width * ((width / wide + 31) / 32);
+  p->vector = wide > 1, p->inner = 0;
+  PX_CUDA_PASS(cut(l, p, pieces, LEAST_COLUMN, accumulator));
+  return px__cuda_launch(l, module, function, grid_of(pieces * p->parts), K_BLOCK, 0, params);
+}
+
+px_status px__cuda_reduce(const px_launch *l, k_fold *p, const char *module,
+                          const char *const ways[3], size_t accumulator) {
+  if (p->results == 0) return PX_OK;
+  bool columns =
+      p->kept[0].size >= 8 && p->length > 1 && magnitude(p->kept[0].in) < magnitude(p->gone[0].in);
+  PX_CUDA_PASS(columns ? by_columns(l, p, module, ways[1], accumulator)
+                       : by_rows(l, p, module, ways[0], accumulator));
+  if (p->parts == 1) return PX_OK;
+  void *params[] = {p};
+  p->lanes = p->parts > 64 ? K_BLOCK : 32;
+  int64_t groups = K_BLOCK / p->lanes;
+  return px__cuda_launch(l, module, ways[2], grid_of((p->results + groups - 1) / groups), K_BLOCK,
+                         0, params);
+}
+
+// The row of the functions for a dtype of computation.
+static int row_of(int compute) {
+  if (compute == PX_COMPLEX64 || compute == PX_COMPLEX128) return compute == PX_COMPLEX64 ? 3 : 4;
+  return compute == PX_FLOAT64 ? 2 : compute >= PX_FLOAT16 ? 1 : 0;
+}
+// Whether rows are dense elements that the functions read as they are.
+static bool is_native(int compute, int in) {
+  if (compute == PX_FLOAT16 || compute == PX_BFLOAT16 || compute == PX_FLOAT32)
+    return in == PX_FLOAT32 || in == PX_FLOAT16 || in == PX_BFLOAT16;
+  return in == (compute < PX_FLOAT16 ? PX_INT64 : compute);
+}
+
+px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3]) {
+  int c = l->compute;
+  const char *const *ways = functions[row_of(c)];
+  bool complex = c == PX_COMPLEX64 || c == PX_COMPLEX128;
+  if (!ways[0] || (c >= PX_DTYPE_COMPUTED && !complex)) return px__cuda_missing(l, c);
+  px_operand in = l->operands[l->operand_count - 1];
+  int64_t strides[PX_MAX_DIMS];
+  if (!complex && in.dtype >= PX_DTYPE_COMPUTED)  // the truth of complex numbers
+    PX_CUDA_PASS(px__cuda_as(l, &in, c, strides));
+  k_fold p;
+  PX_CUDA_PASS(px__cuda_axes(&p, &l->operands[0], NULL, &in, true));
+  p.vector = is_native(c, p.in_dtype);
+  if (p.vector) p.inner = inner_of(&p);
+  return px__cuda_reduce(l, &p, complex ? "kernels_cuda_complex" : "kernels_cuda_fold", ways,
+                         complex ? 16 : 8);
+}
+
+// ---- whole tensors in one launch
+
+_Thread_local px__cuda_folds *px__cuda_folds_waiting;
+
+static px_status launch_folds(px__cuda_folds *f) {
+  k_folds *p = &f->p;
+  void *params[] = {p};
+  char name[64];
+  int count = p->count;
+  p->count = 0;
+  if (!count) return PX_OK;
+  const k_fold_of *last = &p->of[count - 1];
+  size_t parts = last->first + (last->parts > 1 ? last->parts : 0);
+  if (parts) PX_CUDA_PASS(px__cuda_scratch(&f->launch, parts * f->accumulator, &p->all.partial));
+  snprintf(name, sizeof name, "%s_listed", f->name);
+  PX_CUDA_PASS(px__cuda_launch(&f->launch, f->module, name, last->end, K_BLOCK, 0, params));
+  if (!parts) return PX_OK;
+  snprintf(name, sizeof name, "%s_listed_join", f->name);
+  return px__cuda_launch(&f->launch, f->module, name, (unsigned)count, K_BLOCK, 0, params);
+}
+
+void px__cuda_folds_begin(px__cuda_folds *folds) {
+  folds->p.count = 0;
+  px__cuda_folds_waiting = folds;
+}
+px_status px__cuda_folds_end(px__cuda_folds *folds) {
+  px__cuda_folds_waiting = NULL;
+  return launch_folds(folds);
+}
+
+// Whether what is shared is that of those that wait.
+static bool agrees(const px__cuda_folds *f, const px_launch *l, const char *name, const k_fold *p) {
+  const k_fold *all = &f->p.all;
+  return f->p.count < K_FOLDS && f->launch.stream == l->stream && !strcmp(f->name, name) &&
+         all->in_dtype == p->in_dtype && all->out_dtype == p->out_dtype && all->a.i == p->a.i &&
+         all->b.i == p->b.i;
+}
+
+// Parts and threads are those of a launch by itself, so the result is the same.
+px_status px__cuda_folds_take(bool *taken, const px_launch *l, const char *module, const char *name,
+                              size_t accumulator, k_fold *p) {
+  px__cuda_folds *f = px__cuda_folds_waiting;
+  if (p->results != 1) return PX_OK;
+  choose_rows(p);
+  if (!p->dense) return PX_OK;
+  if (p->lanes == K_BLOCK) part(p, 1, LEAST_PART);
+  if (f->p.count && !agrees(f, l, name, p)) PX_CUDA_PASS(launch_folds(f));
+  if (!f->p.count)
+    f->launch = *l, f->module = module, f->name = name, f->accumulator = accumulator, f->p.all = *p;
+  k_fold_of *of = &f->p.of[f->p.count++], none = {0}, *before = of > f->p.of ? of - 1 : &none;
+  *of = (k_fold_of){.in = p->in,
+                    .out = p->out,
+                    .length = p->length,
+                    .part = p->part,
+                    .parts = (uint32_t)p->parts,
+                    .first = before->first + (before->parts > 1 ? before->parts : 0),
+                    .end = before->end + (uint32_t)p->parts,
+                    .lanes = (int16_t)p->lanes,
+                    .vector = (int16_t)p->vector};
+  *taken = true;
+  return PX_OK;
+}

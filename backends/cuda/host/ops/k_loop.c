@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element-wise launches: operands become a loop whose dimensions are joined where all of them walk
+// in step.
+//
+// The generated kernels know one dtype each. An operand of another dtype goes through scratch
+// memory and the copy kernel, before the launch or, for the result, after it.
+#include "cuda/host/ops/kernel.h"
+
+void px__cuda_divisor(k_divisor *out, int64_t by) {
+  uint32_t shift = 0;
+  uint64_t d = (uint64_t)by;
+  if (by < 1 || by >= INT64_C(1) << 31) {  // never used: nothing is there, or the loop is wide
+    *out = (k_divisor){1, 1, 0};
+    return;
+  }
+  while (UINT64_C(1) << shift < d) shift++;
+  uint64_t magic = ((UINT64_C(1) << 32) * ((UINT64_C(1) << shift) - d)) / d + 1;
+  *out = (k_divisor){(uint32_t)d, (uint32_t)magic, shift};
+}
+
+static bool absent(const px_operand *o) { return o->immediate || o->dtype == PX_DTYPE_NONE; }
+static int64_t stride_of(const px_operand *o, int d) { return absent(o) ? 0 : o->strides[d]; }
+static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
+
+// Whether dimension a is to be inside of b: the result's strides say, then the inputs'.
+static bool is_inner(const px_operand *operands, int n, int a, int b) {
+  for (int i = 0; i < n; i++) {
+    int64_t x = magnitude(stride_of(&operands[i], a)), y = magnitude(stride_of(&operands[i], b));
+    if (x != y && x && y) return x < y;
+  }
+  return a > b;
+}
+
+static void add_dim(k_loop *p, const px_operand *operands, int n, int64_t size, int d) {
+  if (p->ndim > 0) {
+    int64_t *last = p->strides[p->ndim - 1], step = p->sizes[p->ndim - 1];
+    bool joins = true;
+    for (int i = 0; i < n; i++) joins &= stride_of(&operands[i], d) == last[i] * step;
+    if (joins) {
+      p->sizes[p->ndim - 1] *= size;
+      return;
+    }
+  }
+  p->sizes[p->ndim] = size;
+  for (int i = 0; i < n; i++) p->strides[p->ndim][i] = stride_of(&operands[i], d);
+  p->ndim++;
+}
+
+void px__cuda_read(k_number *out, const px_operand *o, bool real) {
+  double f = 0;
+  int64_t whole = 0;
+  switch (o->dtype) {
+    case PX_FLOAT64:
+      memcpy(&f, o->value, sizeof f);
+      whole = (int64_t)f;
+      break;
+    case PX_FLOAT32: {
+      float x;
+      memcpy(&x, o->value, sizeof x);
+      f = x, whole = (int64_t)x;
+      break;
+    }
+    case PX_INT64:
+      memcpy(&whole, o->value, sizeof whole);
+      break;
+    case PX_INT32: {
+      int32_t x;
+      memcpy(&x, o->value, sizeof x);
+      whole = x;
+      break;
+    }
+    case PX_INT16: {
+      int16_t x;
+      memcpy(&x, o->value, sizeof x);
+      whole = x;
+      break;
+    }
+    case PX_INT8:
+      whole = (int8_t)o->value[0];
+      break;
+    case PX_BOOL:
+      whole = o->value[0] != 0;
+      break;
+    default:
+      whole = o->value[0];
+  }
+  if (o->dtype < PX_FLOAT16) f = (double)whole;
+  if (real)
+    out->f = f;
+  else
+    out->i = whole;
+}
+
+// Of complex numbers the imaginary part is where another operand's memory is: a value has none.
+static void read_complex(k_loop *p, const px_operand *o, int i) {
+  double parts[2] = {0, 0};
+  if (o->dtype == PX_COMPLEX128) {
+    memcpy(parts, o->value, sizeof parts);
+  } else if (o->dtype == PX_COMPLEX64) {
+    float narrow[2];
+    memcpy(narrow, o->value, sizeof narrow);
+    parts[0] = narrow[0], parts[1] = narrow[1];
+  } else {
+    k_number real;
+    px__cuda_read(&real, o, true);
+    parts[0] = real.f;
+  }
+  p->value[i].f = parts[0];
+  memcpy(&p->data[i], &parts[1], sizeof p->data[i]);
+}
+
+static void load_operand(k_loop *p, const px_operand *o, int i) {
+  p->kind[i] = K_VALUE, p->data[i] = NULL, p->value[i].i = 0;
+  p->dtype[i] = o->dtype == PX_DTYPE_NONE ? 0 : (uint8_t)o->dtype;
+  if (absent(o)) return;
+  p->data[i] = o->data;
+  p->kind[i] = i == 0 ? K_MANY : K_ONE;
+  for (int d = 0; d < o->ndim; d++)
+    if (o->strides[d] != 0 && o->sizes[d] != 1) p->kind[i] = K_MANY;
+}
+
+// All operands dense and aligned to their vectors, which hold as many elements each.
+static bool is_flat(const k_loop *p, int n, int vector_item) {
+  if (vector_item == 0 || p->ndim > 1) return false;
+  for (int i = 0; i < n; i++) {
+    if (p->kind[i] != K_MANY) continue;
+    if (p->ndim == 1 && p->n > 1 && p->strides[0][i] != 1) return false;
+    size_t bytes = px__cuda_dtype_size(p->dtype[i]) * (size_t)(16 / vector_item);
+    if ((uintptr_t)p->data[i] % bytes) return false;
+  }
+  return true;
+}
+
+// Rows of the result that are dense, aligned to its vectors and whole numbers of them long.
+// Operands are too, or their elements are taken one by one. Elements become vectors in sizes and
+// strides.
+static bool into_rows(k_loop *p, int n, int vector_item) {
+  int64_t each = vector_item ? 16 / vector_item : 1;
+  if (each == 1 || p->ndim == 0 || p->sizes[0] % each || p->n / each >> 31) return false;
+  for (int i = 0; i < n; i++) {
+    if (p->kind[i] != K_MANY || (i > 0 && p->strides[0][i] != 1)) continue;
+    if (p->strides[0][i] != 1) return false;
+    if ((uintptr_t)p->data[i] % (px__cuda_dtype_size(p->dtype[i]) * (size_t)each)) return false;
+    for (int d = 1; d < p->ndim; d++)
+      if (p->strides[d][i] % each) return false;
+  }
+  p->sizes[0] /= each;
+  for (int i = 0; i < n; i++) p->strides[0][i] *= each;
+  return true;
+}
+
+px_status px__cuda_fits(const px_operand *o, int64_t least) {
+  int count = 0;
+  for (int d = 0; d < o->ndim; d++) count += o->sizes[d] >= least;
+  if (count > K_DIMS) PX_CUDA_FAIL(PX_RUNTIME, "tensor has too many (>%d) dims", K_DIMS);
+  return PX_OK;
+}
+
+void px__cuda_walk(k_loop *p, const px_operand *operands, int n) {
+  int order[PX_MAX_DIMS], count = 0;
+  const px_operand *shape = &operands[0];
+  p->n = px_operand_numel(shape), p->ndim = 0;
+  for (int i = 0; i < n; i++) load_operand(p, &operands[i], i);
+  for (int d = shape->ndim - 1; d >= 0; d--) {
+    if (shape->sizes[d] == 1) continue;
+    int at = count++;
+    for (; at > 0 && is_inner(operands, n, d, order[at - 1]); at--) order[at] = order[at - 1];
+    order[at] = d;
+  }
+  for (int k = 0; k < count; k++) add_dim(p, operands, n, shape->sizes[order[k]], order[k]);
+}
+
+// A part of dimension d becomes dimension `at`: every `step`th of its elements, `size` of them.
+static void put_dim(k_loop *to, int at, const k_loop *from, int d, int64_t step, int64_t size) {
+  to->sizes[at] = size;
+  for (int i = 0; i < K_OPERANDS; i++) to->strides[at][i] = from->strides[d][i] * step;
+}
+// The greatest power of two, up to `most`, that divides a size.
+static int64_t part_of(int64_t size, int64_t most) {
+  while (size % most) most /= 2;
+  return most;
+}
+// Where an operand runs across the rows of the result, a block of threads takes a tile: what memory
+// gives at once is used by threads that run together. A tile is 4 vectors by 32 rows, which
+// measured best, or 32 elements by 8.
+static void tile(k_loop *p, int n) {
+  bool rows = p->mode == K_ROWS;
+  int64_t width, height;
+  int down = 0, count = 0;
+  if ((!rows && p->mode != K_NARROW) || p->ndim < 2 || p->ndim > K_DIMS - 2) return;
+  for (int d = 1; d < p->ndim; d++)
+    for (int i = 1; i < n; i++)
+      if (p->strides[d][i] == 1 && p->strides[0][i] > 1) down = d;
+  width = part_of(p->sizes[0], rows ? 4 : 32), height = part_of(p->sizes[down], rows ? 32 : 8);
+  if (down == 0 || width == 1 || height == 1) return;
+  k_loop own = *p;
+  put_dim(p, count++, &own, 0, 1, width);
+  put_dim(p, count++, &own, down, 1, height);
+  put_dim(p, count++, &own, 0, width, own.sizes[0] / width);
+  put_dim(p, count++, &own, down, height, own.sizes[down] / height);
+  for (int d = 1; d < own.ndim; d++)
+    if (d != down) put_dim(p, count++, &own, d, 1, own.sizes[d]);
+  p->ndim = count;
+}
+
+void px__cuda_vectors(k_loop *p, int n, int vector_item) {
+  p->mode = is_flat(p, n, vector_item)     ? K_FLAT
+            : into_rows(p, n, vector_item) ? K_ROWS
+            : p->n >> 31                   ? K_WIDE
+                                           : K_NARROW;
+  tile(p, n);
+  for (int d = 0; d < p->ndim; d++) px__cuda_divisor(&p->by[d], p->sizes[d]);
+}
+
+px_status px__cuda_over(const px_launch *l, const char *module, const char *function, int64_t n,
+                        void *params) {
+  void *list[] = {params};
+  if (n <= 0) return PX_OK;
+  return px__cuda_launch(l, module, function, px__cuda_grid(l, n, K_BLOCK), K_BLOCK, 0, list);
+}
+
+// A block for each 128 to 512 vectors: on large tensors that is faster by a twentieth than blocks
+// that go round. Single elements are found by division: there the threads go round.
+px_status px__cuda_each(const px_launch *l, const char *module, const char *function, int each,
+                        k_loop *p) {
+  void *list[] = {p};
+  int64_t tile = (int64_t)K_LOOP * each * (p->mode == K_FLAT ? K_FLIGHT(each) : 1);
+  int64_t blocks = p->n / tile + 1;
+  unsigned grid = p->mode > K_ROWS     ? px__cuda_grid(l, p->n, K_LOOP)
+                  : blocks > INT32_MAX ? (unsigned)INT32_MAX
+                                       : (unsigned)blocks;
+  return px__cuda_launch(l, module, function, grid, K_LOOP, 0, list);
+}
+
+// ---- launches of the tables' ops
+
+static void load_numbers(k_loop *p, const px_launch *l, const px__cuda_pointwise *op) {
+  bool real = l->compute >= PX_FLOAT16;  // numbers beside complex ones are real
+  p->has = 0, p->truth = 0;
+  for (int i = 0; i < l->param_count; i++)
+    if (l->params[i].kind != PX_ARG_NONE) p->has |= 1u << i;
+  for (int i = 0; i < op->number_count; i++) {
+    if (op->numbers[i] < 0) continue;
+    const px_value *v = &l->params[op->numbers[i]];
+    if (real)
+      p->numbers[i].f = px_value_float(*v);
+    else if (l->compute == PX_BOOL)
+      p->numbers[i].i = px_value_float(*v) != 0;
+    else
+      p->numbers[i].i = px_value_int(*v);
+  }
+  if (op->test_text) {
+    const px_value *v = &l->params[op->test_param];
+    p->truth = v->kind == PX_ARG_TEXT && !strcmp(v->v.text, op->test_text);
+  }
+}
+
+// Room for an operand of another dtype: dense, of the sizes that it has without its repetitions.
+typedef struct stand_in {
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS], repeated[PX_MAX_DIMS];
+} stand_in;
+static px_status replace(const px_launch *l, px_operand *o, int dtype, stand_in *s, bool read) {
+  px_operand to = *o, from = *o;
+  int64_t n = 1;
+  for (int d = o->ndim - 1; d >= 0; d--) {
+    bool still = o->strides[d] == 0;
+    s->sizes[d] = still ? 1 : o->sizes[d];
+    s->strides[d] = n;
+    s->repeated[d] = still ? 0 : n;
+    n *= s->sizes[d];
+  }
+  to.dtype = dtype, to.sizes = from.sizes = s->sizes, to.strides = s->strides;
+  PX_CUDA_PASS(px__cuda_scratch(l, (size_t)n * px__cuda_dtype_size(dtype), &to.data));
+  if (read) PX_CUDA_PASS(px__cuda_copy_operand(l, &to, &from));
+  o->data = to.data, o->dtype = dtype, o->strides = s->repeated;
+  return PX_OK;
+}
+
+px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *op) {
+  px_operand o[K_OPERANDS], result = l->operands[0];
+  stand_in room[K_OPERANDS];
+  int compute = l->compute;
+  const char *function = compute >= 0 ? op->functions[compute] : NULL;
+  if (!function) return px__cuda_missing(l, compute);
+  if (px_operand_numel(&result) == 0) return PX_OK;
+  PX_CUDA_PASS(px__cuda_fits(&result, 2));
+  int each = 16 / (int)px__cuda_dtype_size(compute);
+  bool replaced = false, complex = compute >= PX_DTYPE_COMPUTED;
+  const char *module = complex ? "kernels_cuda_complex" : op->module;
+  k_loop p;
+  memcpy(o, l->operands, (size_t)op->operands * sizeof *o);
+  for (int i = 0; i < op->operands; i++) {
+    int want = op->bools >> i & 1u   ? PX_BOOL
+               : i == 0 && op->parts ? px__cuda_real_of(compute)
+                                     : compute;
+    if (absent(&o[i]) || o[i].dtype == want) continue;
+    PX_CUDA_PASS(replace(l, &o[i], want, &room[i], i > 0));
+    replaced = true;
+  }
+  px__cuda_walk(&p, o, op->operands);
+  for (int i = 1; i < op->operands; i++) {
+    if (!o[i].immediate) continue;
+    if (complex)
+      read_complex(&p, &o[i], i);
+    else
+      px__cuda_read(&p.value[i], &o[i], px__cuda_is_float(compute));
+  }
+  load_numbers(&p, l, op);
+  p.where = px__cuda_where(l);
+  bool taken = false;
+  // What is converted before or after can wait for no other.
+  if (px__cuda_loops_waiting && !replaced && !complex)
+    PX_CUDA_PASS(
+        px__cuda_loops_take(&taken, l, module, function, each, op->operands, op->number_count, &p));
+  if (taken) return PX_OK;
+  px__cuda_vectors(&p, op->operands, 16 / each);
+  PX_CUDA_PASS(px__cuda_each(l, module, function, each, &p));
+  if (o[0].data == result.data) return PX_OK;
+  return px__cuda_copy_operand(l, &result, &o[0]);
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host functions of reduce.cu. Elements are taken in the input's row-major order: places are
+// counted in it.
+#include "cuda/host/ops/kernel.h"
+#include "kernel_args/reduce.h"
+
+enum { MOST_BYTES = 32 };  // of an accumulator
+
+#define WAYS(type) \
+  { #type "_rows", #type "_columns", #type "_join" }
+// The functions for whole numbers, for floats up to 32 bits, and for doubles.
+static px_status reduce(const px_launch *l, k_fold *p, const char *const (*functions)[3],
+                        const px_operand *out, const px_operand *second, const px_operand *in) {
+  PX_CUDA_PASS(px__cuda_axes(p, out, second, in, false));
+  return px__cuda_reduce(l, p, "reduce",
+                         functions[in->dtype == PX_FLOAT64        ? 2
+                                   : px__cuda_is_float(in->dtype) ? 1
+                                                                  : 0],
+                         MOST_BYTES);
+}
+
+// `values` is NULL where places alone are wanted.
+static px_status extreme(const px_launch *l, const px_operand *values, const px_operand *indices,
+                         const px_operand *in, bool least) {
+  static const char *const functions[3][3] = {WAYS(extreme_i64), WAYS(extreme_f32),
+                                              WAYS(extreme_f64)};
+  k_fold p = {.a = {.i = least}, .b = {.i = values != NULL}};
+  return reduce(l, &p, functions, values ? values : indices, values ? indices : NULL, in);
+}
+PX_CUDA_KERNEL(argmax) { return extreme(l, NULL, args->out, args->self, false); }
+PX_CUDA_KERNEL(argmin) { return extreme(l, NULL, args->out, args->self, true); }
+PX_CUDA_KERNEL(max_dim) { return extreme(l, args->values, args->indices, args->self, false); }
+PX_CUDA_KERNEL(min_dim) { return extreme(l, args->values, args->indices, args->self, true); }
+
+static px_status variance(const px_launch *l, const px_operand *out, const px_operand *in,
+                          double correction, bool root) {
+  static const char *const functions[3][3] = {WAYS(variance_f64), WAYS(variance_f64),
+                                              WAYS(variance_f64)};
+  k_fold p = {.a = {.f = correction}, .b = {.i = root}};
+  return reduce(l, &p, functions, out, NULL, in);
+}
+PX_CUDA_KERNEL(var) {
+  return variance(l, args->out, args->self, px__number_or(&args->correction, 1), false);
+}
+PX_CUDA_KERNEL(std) {
+  return variance(l, args->out, args->self, px__number_or(&args->correction, 1), true);
+}
+
+PX_CUDA_KERNEL(norm) {
+  static const char *const functions[3][3] = {WAYS(norm_f64), WAYS(norm_f64), WAYS(norm_f64)};
+  k_fold p = {.a = {.f = px__number_or(&args->p, 2)}};
+  bool taken = false;
+  if (px__cuda_folds_waiting && args->self->dtype != PX_FLOAT64) {
+    PX_CUDA_PASS(px__cuda_axes(&p, args->out, NULL, args->self, false));
+    PX_CUDA_PASS(px__cuda_folds_take(&taken, l, "reduce", "norm_f64", sizeof(double), &p));
+  }
+  return taken ? PX_OK : reduce(l, &p, functions, args->out, NULL, args->self);
+}
+PX_CUDA_KERNEL(logsumexp) {
+  static const char *const functions[3][3] = {WAYS(logsumexp_f64), WAYS(logsumexp_f32),
+                                              WAYS(logsumexp_f64)};
+  k_fold p = {.results = 0};
+  return reduce(l, &p, functions, args->out, NULL, args->self);
+}

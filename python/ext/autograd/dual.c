@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// What phlox/autograd/forward_ad.py and torch.func make dual tensors with (phlox/autograd.h). A
+// level is a capsule; who began it ends it.
+#include "bind/ext.h"
+
+enum { MAX_TENSORS = 512 };
+
+static px_duals *level_of(PyObject *level) { return PyCapsule_GetPointer(level, NULL); }
+
+EXT_FUNCTION0(torch, _duals_begin, "object", "Begins a level of dual tensors.") {
+  px_duals *level = NULL;
+  EXT_TRY(px_duals_begin(&level));
+  PyObject *capsule = PyCapsule_New(level, NULL, NULL);
+  if (!capsule) px_duals_end(level);
+  return capsule;
+}
+
+EXT_FUNCTION(torch, _duals_end, "(level: object) -> None",
+             "Ends a level, which is not to be used any more.") {
+  EXT_ARGS(PyObject *, level);
+  px_duals *ended = level_of(level);
+  if (!ended) return NULL;
+  px_duals_end(ended);
+  Py_RETURN_NONE;
+}
+
+EXT_FUNCTION(torch, _dual_make, "(level: object, tensor: Tensor, tangent: Tensor) -> Tensor",
+             "A tensor that changes by a tangent.") {
+  PyObject *level;
+  px_tensor *tensor, *tangent, *made = NULL;
+  EXT_BIND(level, tensor, tangent);
+  px_duals *of = level_of(level);
+  if (!of) return NULL;
+  EXT_TRY(px_dual_make(&made, of, tensor, tangent));
+  return ext_wrap(made);
+}
+
+EXT_FUNCTION(torch, _dual_tangents,
+             "(level: object, tensors: Sequence[Tensor]) -> list[Tensor | None]",
+             "How tensors change; None for one that does not.") {
+  PyObject *level, *tensors;
+  EXT_BIND(level, tensors);
+  px_tensor *items[MAX_TENSORS], *results[MAX_TENSORS] = {NULL};
+  EXT_OWNED *keep = NULL;
+  px_duals *of = level_of(level);
+  int n = of ? ext_to_tensors(tensors, items, MAX_TENSORS, "unpack_dual", &keep) : -1;
+  if (n < 0) return NULL;
+  EXT_WAIT(px_dual_tangents(results, of, n, items));
+  PyObject *list = PyList_New(n);
+  for (int i = 0; i < n; i++) {
+    PyObject *item = ext_wrap(results[i]);
+    if (list && item)
+      PyList_SET_ITEM(list, i, item);
+    else
+      Py_XDECREF(item);
+  }
+  return PyErr_Occurred() ? Py_XDECREF(list), NULL : list;
+}
+
+static PyObject *seen_by(px_status (*mode)(px_tensor **, px_tensor *), px_tensor *tensor) {
+  px_tensor *made = NULL;
+  EXT_TRY(mode(&made, tensor));
+  return ext_wrap(made);
+}
+EXT_FUNCTION(torch, _dual_primal, "(tensor: Tensor) -> Tensor", "The tensor without its change.") {
+  EXT_ARGS(px_tensor *, tensor);
+  return seen_by(px_dual_primal, tensor);
+}
+
+EXT_FUNCTION(torch, _dual_change, "(tensor: Tensor) -> Tensor",
+             "The tensor with its change, but without history.") {
+  EXT_ARGS(px_tensor *, tensor);
+  return seen_by(px_dual_change, tensor);
+}
+
+EXT_FUNCTION(torch, _dual_variable, "(tensor: Tensor) -> Tensor",
+             "A variable of reverse mode that changes as the tensor does.") {
+  EXT_ARGS(px_tensor *, tensor);
+  return seen_by(px_dual_variable, tensor);
+}
+
+EXT_FUNCTION(torch, _is_dual, "(tensor: Tensor) -> bool",
+             "Whether forward mode knows its change.") {
+  EXT_ARGS(px_tensor *, tensor);
+  return PyBool_FromLong(px_tensor_is_dual(tensor));
+}

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch.autograd.Function: a user's own forward and backward. `apply` runs forward without
+// recording, then makes one node (px_function_record) whose context is the ctx object. The node
+// owns a reference to the object, and the object none to the node: what is saved of the function's
+// own results has no history, so no cycle of references arises.
+#include "bind/ext.h"
+
+#include <string.h>
+
+enum { MAX_VALUES = 64 };
+typedef struct ctx_object {
+  PyObject_HEAD PyObject *dict, *cls, *to_save, *dirty, *constant, *needs;
+  px_saved **saved;
+  int saved_count, input_count, output_count;
+  bool materialize, dropped;
+  px_tensor *outlines[MAX_VALUES];  // shapes of the outputs that are tensors, for zeros
+  int8_t position[MAX_VALUES];      // of a recorded output among all outputs
+  int all_outputs;
+  char name[64];
+} ctx_object;
+static ctx_object *ctx_of(PyObject *self) { return (ctx_object *)self; }
+
+static void ctx_end(PyObject *self) {
+  for (int i = 0; i < ctx_of(self)->saved_count; i++) px_release(ctx_of(self)->saved[i]);
+  for (int i = 0; i < ctx_of(self)->all_outputs; i++) px_release(ctx_of(self)->outlines[i]);
+}
+EXT_OWNS(ctx, EXT_OBJECT(ctx_object, dict), EXT_OBJECT(ctx_object, cls),
+         EXT_OBJECT(ctx_object, to_save), EXT_OBJECT(ctx_object, dirty),
+         EXT_OBJECT(ctx_object, constant), EXT_OBJECT(ctx_object, needs), EXT_ENDS(ctx_end),
+         EXT_MEMORY(ctx_object, saved));
+EXT_TYPE(
+    ctx, "torch.autograd.function.FunctionCtx", "autograd.function.FunctionCtx", ctx_object,
+    EXT_OPEN | EXT_CYCLES,
+    "FunctionCtx()\n--\n\n"
+    "The first argument of a Function's forward and backward: what one leaves for the other, in "
+    "attributes\nand by save_for_backward.",
+    EXT_LIFE(ctx), .tp_new = PyType_GenericNew, .tp_dictoffset = offsetof(ctx_object, dict));
+
+// Keeps the arguments in a field until `apply` reads them.
+static PyObject *keep(PyObject **field, const ext_call *call) {
+  EXT_ARGS(ext_rest, tensors);
+  PyObject *tuple = ext_tuple_of(tensors);
+  if (!tuple) return NULL;
+  Py_XSETREF(*field, tuple);
+  Py_RETURN_NONE;
+}
+EXT_METHOD(ctx, save_for_backward, "(*tensors: Tensor | None) -> None",
+           "Keeps tensors for backward, in saved_tensors: inputs, results, or others.") {
+  return keep(&ctx_of(self)->to_save, call);
+}
+EXT_ALSO(ctx, ctx_save_for_backward, save_for_forward);
+EXT_METHOD(ctx, mark_dirty, "(*tensors: Tensor) -> None",
+           "Says which inputs forward changed in place.") {
+  return keep(&ctx_of(self)->dirty, call);
+}
+EXT_METHOD(ctx, mark_non_differentiable, "(*tensors: Tensor) -> None",
+           "Says which results have no gradient.") {
+  return keep(&ctx_of(self)->constant, call);
+}
+EXT_METHOD(
+    ctx, set_materialize_grads, "(value: bool) -> None",
+    "Whether backward gets zeros (the default) or None for results that nothing depends on.") {
+  EXT_ARGS(bool, value);
+  ctx_of(self)->materialize = value;
+  Py_RETURN_NONE;
+}
+
+EXT_GETTER(ctx, saved_tensors, "tuple[Tensor | None, ...]", "What save_for_backward kept.") {
+  const ctx_object *ctx = ctx_of(self);
+  if (!ctx->saved) return ctx->to_save ? Py_NewRef(ctx->to_save) : PyTuple_New(0);
+  if (ctx->dropped)
+    EXT_FAIL(PyExc_RuntimeError,
+             "Trying to backward through the graph a second time (or directly access saved tensors "
+             "after they have already been freed). Saved intermediate values of the graph are "
+             "freed when you call .backward() or autograd.grad(). Specify retain_graph=True if you "
+             "need to backward through the graph a second time or if you need to access saved "
+             "tensors after calling backward.");
+  PyObject *tuple = PyTuple_New(ctx->saved_count);
+  for (int i = 0; tuple && i < ctx->saved_count; i++) {
+    px_tensor *tensor = NULL;
+    if (ctx->saved[i] && px_saved_unpack(&tensor, ctx->saved[i], ctx->name) != PX_OK) {
+      Py_DECREF(tuple);
+      return ext_raise();
+    }
+    PyTuple_SET_ITEM(tuple, i, ext_wrap(tensor));
+  }
+  return tuple;
+}
+EXT_ALSO(ctx, ctx_attr_saved_tensors, saved_variables);
+EXT_GET(ctx, needs_input_grad, "tuple[bool, ...]",
+        ctx_of(self)->needs ? Py_NewRef(ctx_of(self)->needs) : PyTuple_New(0),
+        "Whether each argument of forward wants a gradient.");
+
+static bool holds(PyObject *tuple, PyObject *object) {
+  for (Py_ssize_t i = 0; tuple && i < PyTuple_GET_SIZE(tuple); i++)
+    if (PyTuple_GET_ITEM(tuple, i) == object) return true;
+  return false;
+}
+
+// ---- backward
+static PyObject *gradient_of(ctx_object *self, int i, px_tensor *grad) {
+  if (grad) return ext_wrap_borrowed(grad);
+  if (!self->materialize || !self->outlines[i]) Py_RETURN_NONE;
+  return ext_op_named(EXT_OP("zeros_like"), PX_CALL_NEW, 1,
+                      (ext_named[]){{"self", PX_T(self->outlines[i])}});
+}
+
+static PyObject *backward_args(ctx_object *self, px_tensor *const *grads, int count) {
+  PyObject *args = PyTuple_New(self->all_outputs + 1);
+  if (!args) return NULL;
+  PyTuple_SET_ITEM(args, 0, Py_NewRef((PyObject *)self));
+  px_tensor *given[MAX_VALUES] = {NULL};
+  for (int i = 0; i < count && i < self->output_count; i++) given[self->position[i]] = grads[i];
+  for (int i = 0; i < self->all_outputs; i++) {
+    PyObject *grad = gradient_of(self, i, given[i]);
+    if (!grad) return Py_DECREF(args), NULL;
+    PyTuple_SET_ITEM(args, i + 1, grad);
+  }
+  return args;
+}
+
+static int take_gradients(const ctx_object *self, PyObject *result, px_tensor **out, int count) {
+  EXT_OWNED *tuple = PyTuple_Check(result) || PyList_Check(result) ? PySequence_Tuple(result)
+                                                                   : PyTuple_Pack(1, result);
+  if (!tuple) return -1;
+  Py_ssize_t given = PyTuple_GET_SIZE(tuple);
+  for (Py_ssize_t i = count; i < given; i++)
+    if (PyTuple_GET_ITEM(tuple, i) != Py_None)
+      EXT_FAIL_INT(PyExc_RuntimeError,
+                   "function %s returned an incorrect number of gradients (expected %d, got %zd)",
+                   self->name, count, given);
+  if (given < count)
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "function %s returned an incorrect number of gradients (expected %d, got %zd)",
+                 self->name, count, given);
+  for (int i = 0; i < count; i++) {
+    PyObject *item = PyTuple_GET_ITEM(tuple, i);
+    if (item == Py_None) continue;
+    if (!ext_is_tensor(item))
+      EXT_FAIL_INT(PyExc_RuntimeError, "expected Variable or None (got %s)", ext_type_name(item));
+    out[i] = px_retain(ext_tensor(item));
+  }
+  return 0;
+}
+
+// The engine calls this on a thread of its own choosing, without the GIL.
+static px_status run_backward(px_tensor **grad_inputs, int input_count,
+                              px_tensor *const *grad_outputs, int output_count, void *context) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  ctx_object *self = context;
+  PyObject *args = backward_args(self, grad_outputs, output_count);
+  PyObject *function = args ? PyObject_GetAttrString(self->cls, "backward") : NULL;
+  PyObject *result = function ? PyObject_CallObject(function, args) : NULL;
+  int failed = !result || take_gradients(self, result, grad_inputs, input_count) < 0;
+  px_status status = failed ? ext_foreign() : PX_OK;
+  Py_XDECREF(result);
+  Py_XDECREF(function);
+  Py_XDECREF(args);
+  PyGILState_Release(state);
+  return status;
+}
+
+// After a backward that does not retain the graph. px_release needs no GIL.
+static void drop_saved(void *context) {
+  ctx_object *self = context;
+  for (int i = 0; i < self->saved_count; i++) {
+    px_saved *saved = self->saved[i];
+    self->saved[i] = NULL;
+    self->dropped |= saved != NULL;
+    px_release(saved);
+  }
+}
+
+// ---- apply
+static int save_tensors(ctx_object *self, PyObject *outputs) {
+  Py_ssize_t count = self->to_save ? PyTuple_GET_SIZE(self->to_save) : 0;
+  self->saved = PyMem_Calloc((size_t)count + 1, sizeof *self->saved);
+  if (!self->saved) return PyErr_NoMemory(), -1;
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject *item = PyTuple_GET_ITEM(self->to_save, i);
+    self->saved_count = (int)i + 1;
+    if (item == Py_None) continue;
+    if (!ext_is_tensor(item))
+      EXT_FAIL_INT(PyExc_TypeError,
+                   "save_for_backward can only save variables, but argument %zd is of type %s", i,
+                   ext_type_name(item));
+    EXT_TRY_INT(px_saved_new(&self->saved[i], ext_tensor(item), holds(outputs, item)));
+  }
+  Py_CLEAR(self->to_save);
+  return 0;
+}
+
+// An output that is an input, and not marked dirty, becomes a tensor of its own: a view, unless it
+// has no gradient.
+static px_tensor *own_output(const ctx_object *self, PyObject *item) {
+  px_tensor *alias = NULL;
+  if (!holds(self->constant, item))
+    return ext_op_tensor(EXT_OP("alias"), PX_CALL_NEW, 1,
+                         (ext_named[]){{"self", PX_T(ext_tensor(item))}});
+  return px_tensor_detach(&alias, ext_tensor(item)) == PX_OK ? alias : ext_raise();
+}
+
+static void replace(PyObject *tuple, const PyObject *item, PyObject *other) {
+  for (Py_ssize_t i = 0; tuple && i < PyTuple_GET_SIZE(tuple); i++) {
+    PyObject *old = PyTuple_GET_ITEM(tuple, i);
+    if (old != item) continue;
+    PyTuple_SET_ITEM(tuple, i, Py_NewRef(other));
+    Py_DECREF(old);
+  }
+}
+
+static int separate(const ctx_object *self, PyObject *inputs, PyObject *outputs) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs); i++) {
+    PyObject *item = PyTuple_GET_ITEM(outputs, i);
+    if (!ext_is_tensor(item) || !holds(inputs, item) || holds(self->dirty, item)) continue;
+    px_tensor *alias = own_output(self, item);
+    PyObject *fresh = alias ? ext_wrap_as(ext_TensorType, alias) : NULL;
+    if (!fresh) return -1;
+    PyTuple_SET_ITEM(outputs, i, fresh);
+    replace(self->constant, item, fresh);
+    Py_DECREF(item);
+  }
+  return 0;
+}
+
+static int check_dirty(const ctx_object *self, PyObject *outputs) {
+  for (Py_ssize_t i = 0; self->dirty && i < PyTuple_GET_SIZE(self->dirty); i++)
+    if (!holds(outputs, PyTuple_GET_ITEM(self->dirty, i)))
+      EXT_FAIL_INT(PyExc_RuntimeError,
+                   "Some elements marked as dirty during the forward method were not returned as "
+                   "output. The inputs that are modified inplace must all be outputs of the "
+                   "Function.");
+  return 0;
+}
+
+static int record(ctx_object *self, PyObject *inputs, PyObject *outputs) {
+  px_tensor *ins[MAX_VALUES], *outs[MAX_VALUES];
+  Py_ssize_t n = PyTuple_GET_SIZE(inputs), m = PyTuple_GET_SIZE(outputs);
+  bool wanted = false;
+  if (n > MAX_VALUES || m > MAX_VALUES)
+    EXT_FAIL_INT(PyExc_RuntimeError, "a Function takes and gives at most %d values", MAX_VALUES);
+  for (Py_ssize_t i = 0; i < n; i++) {
+    PyObject *item = PyTuple_GET_ITEM(inputs, i);
+    ins[i] = ext_is_tensor(item) ? ext_tensor(item) : NULL;
+    wanted |= ins[i] && px_tensor_is_recorded(ins[i]);
+  }
+  if (!wanted) return 0;
+  self->all_outputs = (int)m;
+  for (Py_ssize_t i = 0; i < m; i++) {
+    PyObject *item = PyTuple_GET_ITEM(outputs, i);
+    if (!ext_is_tensor(item)) continue;
+    EXT_TRY_INT(px_tensor_outline(&self->outlines[i], ext_tensor(item)));
+    if (holds(self->constant, item)) continue;
+    int at = self->output_count++;
+    outs[at] = ext_tensor(item);
+    self->position[at] = (int8_t)i;
+  }
+  px_function function = {self->name, run_backward, ext_release, drop_saved};
+  Py_INCREF(self);
+  return ext_zero(px_function_record(&function, self, (int)n, ins, self->output_count, outs));
+}
+
+static PyObject *call_forward(ctx_object *self, PyObject *cls, PyObject *args) {
+  EXT_OWNED *forward = PyObject_GetAttrString(cls, "forward");
+  EXT_OWNED *setup = PyObject_GetAttrString(cls, "setup_context");
+  if (!forward || !setup) return NULL;
+  if (setup != Py_None) {
+    EXT_OWNED *output = PyObject_CallObject(forward, args);
+    EXT_OWNED *done = output ? PyObject_CallFunctionObjArgs(setup, self, args, output, NULL) : NULL;
+    return done ? ext_moved(&output) : NULL;
+  }
+  EXT_OWNED *first = PyTuple_Pack(1, self);
+  EXT_OWNED *all = first ? PySequence_Concat(first, args) : NULL;
+  return all ? PyObject_CallObject(forward, all) : NULL;
+}
+
+static PyObject *needs_of(PyObject *args) {
+  Py_ssize_t n = PyTuple_GET_SIZE(args);
+  PyObject *needs = PyTuple_New(n);
+  for (Py_ssize_t i = 0; needs && i < n; i++) {
+    PyObject *item = PyTuple_GET_ITEM(args, i);
+    const px_tensor *t = ext_is_tensor(item) ? ext_tensor(item) : NULL;
+    bool need = t && (px_tensor_requires_grad(t) || px_tensor_is_dual(t));
+    PyTuple_SET_ITEM(needs, i, PyBool_FromLong(need));
+  }
+  return needs;
+}
+
+// forward runs before the node is made, so an exception leaves nothing behind; tensors are saved
+// after it, since a result is saved as one of this node's.
+static PyObject *apply(PyObject *cls, PyObject *args) {
+  EXT_OWNED *object = ext_new(&ctx_type);
+  if (!object) return NULL;
+  ctx_object *self = ctx_of(object);
+  self->materialize = true;
+  self->cls = Py_NewRef(cls);
+  self->needs = needs_of(args);
+  const char *dot = strrchr(((PyTypeObject *)cls)->tp_name, '.');
+  snprintf(self->name, sizeof self->name, "%sBackward",
+           dot ? dot + 1 : ((PyTypeObject *)cls)->tp_name);
+  px_modes before = px_modes_get(), within = before;
+  within.grad = false, within.forward = 0;
+  px_modes_set(within);
+  EXT_OWNED *result = call_forward(self, cls, args);
+  EXT_OWNED *list = result && PyTuple_Check(result) ? PySequence_List(result) : NULL;
+  EXT_OWNED *outputs = list ? PyList_AsTuple(list) : result ? PyTuple_Pack(1, result) : NULL;
+  int failed = !outputs || check_dirty(self, outputs) < 0 || separate(self, args, outputs) < 0;
+  px_modes_set(before);
+  if (failed || record(self, args, outputs) < 0 || save_tensors(self, outputs) < 0) return NULL;
+  return PyTuple_Check(result) ? ext_moved(&outputs) : Py_NewRef(PyTuple_GET_ITEM(outputs, 0));
+}
+
+typedef struct function_object {
+  PyObject_HEAD
+} function_object;
+EXT_TYPE(function, "torch.autograd.Function", "autograd.Function autograd.function.Function",
+         function_object, EXT_OPEN,
+         "Function()\n--\n\n"
+         "An operation with a gradient of its own: a class derived from it has two static methods, "
+         "forward\nand backward, and is used by `apply`.\n\n"
+         ">>> class Double(torch.autograd.Function):\n"
+         "...     @staticmethod\n"
+         "...     def forward(ctx, x):\n"
+         "...         return x * 2\n"
+         "...     @staticmethod\n"
+         "...     def backward(ctx, grad):\n"
+         "...         return grad * 2\n"
+         ">>> x = torch.ones(1, requires_grad=True)\n"
+         ">>> Double.apply(x).backward(); x.grad\n"
+         "tensor([2.])\n",
+         .tp_new = PyType_GenericNew);
+
+EXT_CLASS_METHOD(function, apply, "(*args: object) -> object",
+                 "Runs forward without recording, and records backward as one operation.") {
+  EXT_ARGS(ext_rest, args);
+  EXT_OWNED *tuple = ext_tuple_of(args);
+  return tuple ? apply(self, tuple) : NULL;
+}
+EXT_STATIC_METHOD(
+    function, forward, "(*args: object) -> object",
+    "To be given: the results from ctx and the arguments of apply; or from the arguments "
+    "alone, where\nsetup_context(ctx, inputs, output) is given too.") {
+  EXT_FAIL(PyExc_NotImplementedError,
+           "You must implement the forward function for custom autograd.Function.");
+}
+EXT_STATIC_METHOD(
+    function, backward, "(*args: object) -> object",
+    "To be given: the gradients of the arguments, from ctx and those of the results.") {
+  EXT_FAIL(PyExc_NotImplementedError,
+           "You must implement either the backward or vjp method for your custom "
+           "autograd.Function to use it with backward mode AD.");
+}
+// None stands for what a class need not give.
+static int add_setup_context(PyObject *torch) {
+  return PyDict_SetItemString(function_type.tp_dict, "setup_context", Py_None);
+}
+EXT_START(EXT_VALUES, add_setup_context);
+
+// ---- once_differentiable
+EXT_MODULE(autograd_function, "autograd.function", "Operations with gradients of their own.");
+static PyObject *run_once(PyObject *function, PyObject *args, PyObject *kwargs) {
+  bool grad = px_grad_enabled();
+  if (px_modes_get().forward)
+    EXT_FAIL(PyExc_NotImplementedError,
+             "forward mode through a backward that is once_differentiable is not implemented");
+  px_grad_set_enabled(false);
+  PyObject *result = PyObject_Call(function, args, kwargs);
+  px_grad_set_enabled(grad);
+  return result;
+}
+static PyMethodDef run_once_def = {"once_differentiable", (PyCFunction)(void (*)(void))run_once,
+                                   METH_VARARGS | METH_KEYWORDS, NULL};
+EXT_FUNCTION(autograd_function, once_differentiable, "(fn: Callable) -> Callable",
+             "For backward, as a decorator: it runs without recording.") {
+  EXT_ARGS(PyObject *, fn);
+  return PyCFunction_New(&run_once_def, fn);
+}

@@ -1,0 +1,589 @@
+// SPDX-License-Identifier: Apache-2.0
+// The graph in Python's eyes: grad_fn nodes, hooks and their handles, backward and grad. A node's
+// object is made when it is asked for and holds a reference to the node; two of one node are equal.
+// Hooks run with the GIL, on whichever thread the engine runs the node.
+#include "bind/ext.h"
+
+#include <string.h>
+
+// ---- nodes: two objects of one node are equal
+typedef struct node_object {
+  PyObject_HEAD px_node *node;
+} node_object;
+static PyTypeObject node_type;
+static px_node *node_of(PyObject *self) { return ((node_object *)self)->node; }
+
+// type(y.grad_fn).__name__ is what scripts print: each name has a type of its own, made when it is
+// first seen.
+static PyTypeObject *type_of(const char *name) {
+  static PyObject *types;
+  if (!types && !(types = PyDict_New())) return NULL;
+  PyObject *known = PyDict_GetItemString(types, name);
+  if (known) return (PyTypeObject *)known;
+  EXT_OWNED *type = PyObject_CallFunction((PyObject *)&PyType_Type, "s(O){s:()}", name,
+                                          (PyObject *)&node_type, "__slots__");
+  if (!type || PyDict_SetItemString(types, name, type) < 0) return NULL;
+  return (PyTypeObject *)type;
+}
+
+// Anew at each call: two objects of one node are equal, and hash alike.
+PyObject *ext_node(px_node *node) {
+  if (!node) Py_RETURN_NONE;
+  PyTypeObject *type = type_of(px_node_name(node));
+  return type ? ext_over(type, px_retain(node)) : NULL;
+}
+EXT_OWNS(node, EXT_CORE(node_object, node));
+// The ctx of a Function's node, borrowed, or NULL.
+static PyObject *ctx_of(PyObject *self) {
+  px_context context;
+  bool own = px_node_context(node_of(self), &context) && context.release == ext_release;
+  return own ? context.context : NULL;
+}
+
+static PyObject *node_repr(PyObject *self) {
+  return PyUnicode_FromFormat("<%s%s object at %p>", ctx_of(self) ? "torch.autograd.function." : "",
+                              px_node_name(node_of(self)), node_of(self));
+}
+
+// A Function's node has what its ctx has: saved_tensors, and what forward left there.
+static PyObject *node_getattr(PyObject *self, PyObject *name) {
+  PyObject *found = PyObject_GenericGetAttr(self, name), *ctx = ctx_of(self);
+  if (found || !ctx || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+  EXT_OWNED *first = ext_exception_take();
+  found = PyObject_GetAttr(ctx, name);
+  if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+  PyErr_Clear();
+  ext_exception_give(ext_moved(&first));
+  return NULL;
+}
+static Py_hash_t node_hash(PyObject *self) { return _Py_HashPointer(node_of(self)); }
+static PyObject *node_compare(PyObject *a, PyObject *b, int op) {
+  if (!PyObject_TypeCheck(b, &node_type) || (op != Py_EQ && op != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
+  return PyBool_FromLong((node_of(a) == node_of(b)) == (op == Py_EQ));
+}
+EXT_TYPE(node, "torch.autograd.graph.Node", "autograd.graph.Node", node_object, EXT_OPEN,
+         "An operation that was recorded: the grad_fn of its results.", EXT_LIFE(node),
+         .tp_repr = node_repr, .tp_getattro = node_getattr, .tp_hash = node_hash,
+         .tp_richcompare = node_compare);
+
+// Those of ops end in a number. Others that are no program's are of the engine itself.
+EXT_METHOD0(node, name, "str", "The name, as AddBackward0.") {
+  const char *name = px_node_name(node_of(self));
+  char last = *name ? name[strlen(name) - 1] : '0';
+  bool inner = !ctx_of(self) && !(last >= '0' && last <= '9');
+  return PyUnicode_FromFormat("%s%s", inner ? "torch::autograd::" : "", name);
+}
+EXT_GIVES(node, _address, "int", (void *)node_of(self), "Where it is in memory.");
+EXT_GIVES(node, _sequence_nr, "int", px_node_sequence(node_of(self)),
+          "When it was recorded: later nodes have higher numbers.");
+EXT_GETTER(node, next_functions, "tuple[tuple[Node | None, int], ...]",
+           "The nodes of its inputs, each with the number of the result that it was.") {
+  int count = px_node_edge_count(node_of(self));
+  PyObject *tuple = PyTuple_New(count);
+  for (int i = 0; tuple && i < count; i++) {
+    int output_nr = 0;
+    px_node *next = px_node_edge(node_of(self), i, &output_nr);
+    PyObject *pair = Py_BuildValue("(Ni)", ext_node(next), next ? output_nr : 0);
+    if (!pair) Py_CLEAR(tuple);
+    if (tuple) PyTuple_SET_ITEM(tuple, i, pair);
+  }
+  return tuple;
+}
+EXT_GETTER(node, variable, "Tensor", "The leaf of a node that adds up its gradient.") {
+  px_tensor *variable = px_node_variable(node_of(self));
+  if (!variable)
+    EXT_FAIL(PyExc_AttributeError, "'%s' object has no attribute 'variable'",
+             px_node_name(node_of(self)));
+  return ext_wrap_borrowed(variable);
+}
+EXT_GETTER(node, metadata, "dict", "A dict for the program's own use.") {
+  PyObject *known = px_node_note(node_of(self));
+  if (known) return Py_NewRef(known);
+  EXT_OWNED *dict = PyDict_New();
+  if (!dict) return NULL;
+  EXT_TRY(px_node_set_note(node_of(self), dict, ext_release));
+  Py_INCREF(dict);  // the node's reference
+  return ext_moved(&dict);
+}
+
+// ---- hooks
+// What a hook makes of a tensor; new reference.
+static PyObject *call_hook(void *hook, px_tensor *tensor) {
+  EXT_OWNED *argument = ext_wrap_borrowed(tensor);
+  return argument ? PyObject_CallOneArg(hook, argument) : NULL;
+}
+
+static px_status run_hook(px_tensor **out, px_tensor *grad, void *context) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject *result = call_hook(context, grad);
+  *out = NULL;
+  if (result && result != Py_None && !ext_is_tensor(result))
+    PyErr_Format(PyExc_TypeError, "expected Variable, but hook returned '%s'",
+                 ext_type_name(result));
+  else if (result && result != Py_None)
+    *out = px_retain(ext_tensor(result));
+  px_status status = PyErr_Occurred() ? ext_foreign() : PX_OK;
+  Py_XDECREF(result);
+  PyGILState_Release(state);
+  return status;
+}
+
+static px_status run_accumulated_hook(px_tensor *self, void *context) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject *result = call_hook(context, self);
+  px_status status = result ? PX_OK : ext_foreign();
+  Py_XDECREF(result);
+  PyGILState_Release(state);
+  return status;
+}
+
+static void remove_hook(void *hook, int64_t id) { px_hook_remove(hook); }
+
+// ---- hooks of nodes: functions of tuples of gradients
+
+static PyObject *tuple_of_borrowed(px_tensor *const *grads, int count) {
+  PyObject *tuple = PyTuple_New(count);
+  for (int i = 0; tuple && i < count; i++) PyTuple_SET_ITEM(tuple, i, ext_wrap_borrowed(grads[i]));
+  return tuple && PyErr_Occurred() ? Py_DECREF(tuple), NULL : tuple;
+}
+
+// Puts what a hook gave in the place of gradients; a single tensor will do for a single one.
+static int replace_gradients(px_tensor **grads, int count, PyObject *hook, PyObject *given) {
+  if (given == Py_None) return 0;
+  EXT_OWNED *tuple = ext_is_tensor(given) ? PyTuple_Pack(1, given) : Py_NewRef(given);
+  if (!tuple) return -1;
+  if (!PyTuple_Check(tuple))
+    EXT_FAIL_INT(PyExc_TypeError, "expected tuple, but hook returned '%s'", ext_type_name(given));
+  if (PyTuple_GET_SIZE(tuple) != count) {
+    EXT_OWNED *name = PyObject_GetAttrString(hook, "__name__");
+    PyErr_Clear();
+    PyErr_Format(PyExc_RuntimeError,
+                 "hook '%S' has returned an incorrect number of values (got %zd, but expected %d)",
+                 name ? name : hook, PyTuple_GET_SIZE(tuple), count);
+    return -1;
+  }
+  for (int i = 0; i < count; i++)
+    if (PyTuple_GET_ITEM(tuple, i) != Py_None && !ext_is_tensor(PyTuple_GET_ITEM(tuple, i)))
+      EXT_FAIL_INT(PyExc_TypeError, "expected Variable, but hook returned '%s'",
+                   ext_type_name(PyTuple_GET_ITEM(tuple, i)));
+  for (int i = 0; i < count; i++) {
+    PyObject *item = PyTuple_GET_ITEM(tuple, i);
+    px_tensor *before = grads[i];
+    grads[i] = item == Py_None ? NULL : px_retain(ext_tensor(item));
+    px_release(before);
+  }
+  return 0;
+}
+
+// Before the node the hook gets the gradients of its results; after it those of its inputs, and
+// then these.
+static px_status run_node_hook(px_tensor **grads, int count, px_tensor *const *others,
+                               int other_count, void *hook) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject *first = tuple_of_borrowed(grads, count);
+  PyObject *second = first && others ? tuple_of_borrowed(others, other_count) : NULL;
+  PyObject *given =
+      PyErr_Occurred() ? NULL : PyObject_CallFunctionObjArgs(hook, first, second, NULL);
+  bool good = given && replace_gradients(grads, count, hook, given) == 0;
+  px_status status = good ? PX_OK : ext_foreign();
+  Py_XDECREF(given);
+  Py_XDECREF(second);
+  Py_XDECREF(first);
+  PyGILState_Release(state);
+  return status;
+}
+
+static PyObject *add_node_hook(PyObject *self, PyObject *hook, bool after) {
+  px_hook *added;
+  Py_INCREF(hook);
+  if (px_node_add_hook(&added, node_of(self), after, run_node_hook, hook, ext_release) == PX_OK)
+    return ext_handle(added, 0, remove_hook, px_release);
+  Py_DECREF(hook);
+  return ext_raise();
+}
+EXT_METHOD(node, register_hook, "(fn: Callable) -> RemovableHandle",
+           "Calls fn(grad_inputs, grad_outputs), tuples of gradients, after each run of the node; "
+           "it may give\nother grad_inputs.\n\n"
+           ">>> x = torch.ones(1, requires_grad=True)\n"
+           ">>> y = x * 2\n"
+           ">>> handle = y.grad_fn.register_hook(lambda inputs, outputs: (inputs[0] * 5, None))\n"
+           ">>> y.backward(); x.grad\n"
+           "tensor([10.])\n") {
+  EXT_ARGS(PyObject *, fn);
+  return add_node_hook(self, fn, true);
+}
+EXT_METHOD(node, register_prehook, "(fn: Callable) -> RemovableHandle",
+           "Calls fn(grad_outputs), a tuple of gradients, before each run of the node; it may give "
+           "others.") {
+  EXT_ARGS(PyObject *, fn);
+  return add_node_hook(self, fn, false);
+}
+EXT_GET(node, requires_grad, "bool", (bool)true, "True: it was recorded.");
+
+PyObject *ext_tensor_register_hook(PyObject *self, PyObject *hook, bool accumulated) {
+  px_tensor *tensor = ext_tensor(self);
+  if (!px_tensor_requires_grad(tensor))
+    EXT_FAIL(PyExc_RuntimeError,
+             "cannot register a hook on a tensor that doesn't require gradient");
+  int64_t id;
+  Py_INCREF(hook);
+  px_status status = accumulated ? px_tensor_add_accumulated_hook(&id, tensor, run_accumulated_hook,
+                                                                  hook, ext_release)
+                                 : px_tensor_add_hook(&id, tensor, run_hook, hook, ext_release);
+  if (status == PX_OK)
+    return ext_handle(px_retain(px_tensor_hook(tensor, id)), id, remove_hook, px_release);
+  Py_DECREF(hook);
+  return ext_raise();
+}
+
+// ---- hooks for saved tensors: the context is the tuple of both
+static px_status run_pack(void **out, px_tensor *tensor, void *context) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  *out = call_hook(PyTuple_GET_ITEM((PyObject *)context, 0), tensor);
+  px_status status = *out ? PX_OK : ext_foreign();
+  PyGILState_Release(state);
+  return status;
+}
+
+static px_status run_unpack(px_tensor **out, void *packed, void *context) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject *result = PyObject_CallOneArg(PyTuple_GET_ITEM((PyObject *)context, 1), packed);
+  if (result && !ext_is_tensor(result))
+    PyErr_Format(PyExc_TypeError,
+                 "Output of saved tensor unpack_hook expected to be a Tensor but got result of "
+                 "type %s",
+                 ext_type_name(result));
+  else if (result)
+    *out = px_retain(ext_tensor(result));
+  px_status status = PyErr_Occurred() ? ext_foreign() : PX_OK;
+  Py_XDECREF(result);
+  PyGILState_Release(state);
+  return status;
+}
+
+EXT_FUNCTION(torch, _push_saved_hooks, "(pack: Callable, unpack: Callable) -> None",
+             "Lets hooks have the tensors that are saved for backward, until they are popped.") {
+  EXT_ARGS(PyObject *, pack, unpack);
+  static const px_saved_hooks hooks = {run_pack, run_unpack, ext_release, ext_release};
+  PyObject *pair = PyTuple_Pack(2, pack, unpack);
+  if (!pair) return NULL;
+  px_status status = px_saved_hooks_push(&hooks, pair);
+  if (status != PX_OK) Py_DECREF(pair);
+  return ext_none(status);
+}
+EXT_FUNCTION0(torch, _pop_saved_hooks, "None", "Takes the hooks away that were pushed last.") {
+  px_saved_hooks_pop();
+  Py_RETURN_NONE;
+}
+EXT_FUNCTION(
+    torch, _disable_saved_hooks, "(message: str | None) -> str | None",
+    "Lets hooks be refused with a text, or with None no more; gives what was said before.") {
+  EXT_ARGS(PyObject *, message);
+  if (message && !PyUnicode_Check(message))
+    EXT_FAIL(PyExc_TypeError, "error_message must be str, not %s", ext_type_name(message));
+  const char *text = message ? PyUnicode_AsUTF8(message) : NULL;
+  if (!text && message) return NULL;
+  const char *before = px_saved_hooks_disabled();
+  EXT_OWNED *was = before ? PyUnicode_FromString(before) : Py_NewRef(Py_None);
+  if (!was) return NULL;
+  EXT_TRY(px_saved_hooks_disable(text));
+  return ext_moved(&was);
+}
+EXT_FUNCTION(torch, _mutable_saved, "(on: bool) -> None",
+             "Begins or ends what allow_mutation_on_saved_tensors says.") {
+  EXT_ARGS(PyObject *, on);
+  if (on == Py_True) return ext_none(px_saved_mutable_begin());
+  px_saved_mutable_end();
+  Py_RETURN_NONE;
+}
+EXT_FUNCTION(torch, _mutable_saved_list, "(copies: bool) -> tuple[Tensor, ...]",
+             "The tensors that are saved so, or the copies of those that changed.") {
+  EXT_ARGS(PyObject *, copies);
+  px_list *list = NULL;
+  EXT_TRY(px_saved_mutable_list(&list, copies == Py_True));
+  return ext_wrap_list(list);
+}
+
+// ---- edges: a node and the number of one of its results, in the place of that
+// (phlox.autograd._edges)
+
+static bool is_edge(PyObject *object) {
+  return PyTuple_Check(object) && !PyTuple_CheckExact(object) &&
+         PyObject_HasAttrString(object, "output_nr");
+}
+static PyObject *tensor_of_edge(PyObject *edge) {
+  EXT_OWNED *node = PyObject_GetAttrString(edge, "node");
+  EXT_OWNED *number = PyObject_GetAttrString(edge, "output_nr");
+  px_tensor *result;
+  int64_t nr;
+  if (!node || !number || ext_to_int(number, &nr) < 0) return NULL;
+  if (!PyObject_TypeCheck(node, &node_type))
+    EXT_FAIL(PyExc_TypeError, "the node of a GradientEdge must be a Node, not %s",
+             ext_type_name(node));
+  return ext_result(px_node_result(&result, node_of(node), nr < 0 || nr > INT32_MAX ? -1 : (int)nr),
+                    &result);
+}
+// Tensors as a program gave them, with tensors in the place of edges.
+static PyObject *without_edges(PyObject *given) {
+  if (!given || ext_is_tensor(given)) return Py_XNewRef(given);
+  if (is_edge(given)) return tensor_of_edge(given);
+  if (!PyTuple_Check(given) && !PyList_Check(given)) return Py_NewRef(given);
+  EXT_OWNED *list = PySequence_List(given);
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
+    PyObject *item = PyList_GET_ITEM(list, i);
+    if (!is_edge(item)) continue;
+    PyObject *tensor = tensor_of_edge(item);
+    if (!tensor || PyList_SetItem(list, i, tensor) < 0) return NULL;
+  }
+  return ext_moved(&list);
+}
+
+EXT_FUNCTION(
+    torch, _backward_call, "(nodes: list) -> tuple[int, int]",
+    "Within a hook: the number of the backward call, and to how many nodes, or addresses of "
+    "nodes, it comes.") {
+  EXT_ARGS(PyObject *, nodes);
+  EXT_OWNED *list = ext_items(nodes, "nodes is no sequence");
+  Py_ssize_t reached = 0;
+  for (Py_ssize_t i = 0; list && i < PySequence_Fast_GET_SIZE(list); i++) {
+    PyObject *node = PySequence_Fast_GET_ITEM(list, i);
+    const void *address = PyLong_Check(node) ? PyLong_AsVoidPtr(node) : NULL;
+    if (PyErr_Occurred()) return NULL;
+    if (PyObject_TypeCheck(node, &node_type)) address = node_of(node);
+    reached += px_backward_reaches(address);
+  }
+  return list ? Py_BuildValue("Kn", (unsigned long long)px_backward_number(), reached) : NULL;
+}
+
+EXT_FUNCTION(autograd_graph, increment_version, "(tensor: Tensor | Iterable[Tensor]) -> None",
+             "Says that tensors were changed in place, by what autograd has not seen.\n\n"
+             ">>> x = torch.ones(2)\n"
+             ">>> torch.autograd.graph.increment_version(x); x._version\n"
+             "1\n") {
+  EXT_ARGS(PyObject *, tensor);
+  EXT_OWNED *list =
+      ext_is_tensor(tensor) ? PyTuple_Pack(1, tensor) : ext_items(tensor, "tensor is no sequence");
+  if (!list) return NULL;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); i++)
+    if (!ext_need_tensor(PySequence_Fast_GET_ITEM(list, i), "increment_version", "tensor"))
+      return NULL;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); i++)
+    px_tensor_bump_version(ext_tensor(PySequence_Fast_GET_ITEM(list, i)));
+  Py_RETURN_NONE;
+}
+
+// ---- backward and grad
+enum { MAX_TENSORS = 512 };
+
+// Adds what px_grad gives to the gradients of `inputs`: backward(inputs=...).
+static PyObject *accumulate(int count, px_tensor *const *inputs, px_tensor **grads) {
+  PyObject *failed = NULL;
+  for (int i = 0; i < count; i++) {
+    PX_SCOPED(px_tensor) grad = grads[i];
+    px_tensor *before = px_tensor_grad(inputs[i]);
+    if (!grad || failed || PyErr_Occurred()) continue;
+    PX_SCOPED(px_tensor)
+    sum = before ? ext_op_tensor(EXT_OP("add"), PX_CALL_NEW, 2,
+                                 (ext_named[]){{"self", PX_T(before)}, {"other", PX_T(grad)}})
+                 : px_retain(grad);
+    if (sum && px_tensor_set_grad(inputs[i], sum) != PX_OK) ext_raise();
+  }
+  if (PyErr_Occurred()) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyObject *backward_inputs(int count, px_tensor *const *outputs, px_tensor *const *gradients,
+                                 bool retain, bool create, PyObject *inputs) {
+  px_tensor *items[MAX_TENSORS], *grads[MAX_TENSORS] = {NULL};
+  EXT_OWNED *keep = NULL;
+  int n = ext_to_tensors(inputs, items, MAX_TENSORS, "backward", &keep);
+  if (n < 0) return NULL;
+  if (n == 0) EXT_FAIL(PyExc_RuntimeError, "`inputs` argument to `backward()` cannot be empty.");
+  EXT_WAIT(px_grad(grads, count, outputs, gradients, n, items, retain, create, true));
+  return accumulate(n, items, grads);
+}
+
+PyObject *ext_backward(int count, px_tensor *const *outputs, px_tensor *const *gradients,
+                       ext_maybe retain_graph, bool create_graph, PyObject *inputs) {
+  bool retain = retain_graph < 0 ? create_graph : retain_graph;
+  if (!ext_is_none(inputs))
+    return backward_inputs(count, outputs, gradients, retain, create_graph, inputs);
+  return ext_none(EXT_NOGIL(px_backward(count, outputs, gradients, retain, create_graph)));
+}
+
+// outputs and their gradients out of the arguments; the count or -1.
+static int read_outputs(PyObject *outputs, PyObject *gradients, px_tensor **outs, px_tensor **grads,
+                        PyObject **keep_outs, PyObject **keep_grads, const char *function) {
+  int n = ext_to_tensors(outputs, outs, MAX_TENSORS, function, keep_outs);
+  if (n < 0 || ext_is_none(gradients)) return n;
+  int given = ext_to_tensors(gradients, grads, MAX_TENSORS, function, keep_grads);
+  if (given >= 0 && given != n)
+    EXT_FAIL_INT(PyExc_RuntimeError, "got %d tensors and %d gradients", n, given);
+  return given < 0 ? -1 : n;
+}
+
+EXT_FUNCTION(
+    autograd, backward,
+    "(tensors: Tensor | Sequence[Tensor], grad_tensors: Tensor | Sequence[Tensor | None] | "
+    "None = None, retain_graph: bool | None = None, create_graph: bool = False, "
+    "grad_variables: Tensor | Sequence[Tensor | None] | None = None, inputs: Tensor | "
+    "Sequence[Tensor] | None = None) -> None",
+    "Tensor.backward of several tensors at once.\n\n"
+    "Args:\n"
+    "    tensors (Tensor or sequence): what is derived\n"
+    "    grad_tensors (Tensor, sequence or None): what flows into each of them\n"
+    "    retain_graph, create_graph, inputs: as in Tensor.backward\n"
+    "    grad_variables: the older name of grad_tensors\n") {
+  PyObject *tensors, *grad_tensors, *grad_variables, *inputs;
+  ext_maybe retain_graph;
+  bool create_graph;
+  EXT_BIND(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs);
+  px_tensor *outs[MAX_TENSORS], *grads[MAX_TENSORS] = {NULL};
+  EXT_OWNED *keep_outs = NULL, *keep_grads = NULL;
+  EXT_OWNED *plain = without_edges(tensors);
+  EXT_OWNED *leaves = without_edges(inputs);
+  if (PyErr_Occurred()) return NULL;
+  int n = read_outputs(plain, grad_tensors ? grad_tensors : grad_variables, outs, grads, &keep_outs,
+                       &keep_grads, "backward");
+  return n < 0 ? NULL : ext_backward(n, outs, grads, retain_graph, create_graph, leaves);
+}
+
+// Zeros for an input that outputs do not depend on; with create_graph a leaf that can be derived.
+static px_tensor *zeros_of(px_tensor *input, bool create) {
+  PX_SCOPED(px_tensor)
+  zeros = ext_op_tensor(EXT_OP("zeros_like"), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(input)}});
+  if (zeros && create) EXT_TRY(px_tensor_set_requires_grad(zeros, true));
+  return PX_MOVE(zeros);
+}
+
+// A tuple of the gradients, which it takes; zeros for those that are not there, where asked for.
+static PyObject *tuple_of(int count, px_tensor **grads_take, px_tensor *const *inputs, bool zeros,
+                          bool create) {
+  PyObject *tuple = PyTuple_New(count);
+  for (int i = 0; i < count; i++) {
+    if (!grads_take[i] && zeros) grads_take[i] = zeros_of(inputs[i], create);
+    PyObject *item = ext_wrap(grads_take[i]);
+    if (tuple && item)
+      PyTuple_SET_ITEM(tuple, i, item);
+    else
+      Py_XDECREF(item);
+  }
+  return PyErr_Occurred() ? Py_XDECREF(tuple), NULL : tuple;
+}
+
+EXT_FUNCTION(
+    autograd, grad,
+    "(outputs: Tensor | Sequence[Tensor], inputs: Tensor | Sequence[Tensor], grad_outputs: "
+    "Tensor | Sequence[Tensor | None] | None = None, retain_graph: bool | None = None, "
+    "create_graph: bool = False, only_inputs: bool = True, allow_unused: bool | None = None, "
+    "is_grads_batched: bool = False, materialize_grads: bool = False) -> tuple[Tensor, ...]",
+    "The gradients of `inputs`, and nothing added to any grad.\n\n"
+    "Args:\n"
+    "    outputs (Tensor or sequence): what is derived\n"
+    "    inputs (Tensor or sequence): by what\n"
+    "    grad_outputs (Tensor, sequence or None): what flows into each of outputs\n"
+    "    retain_graph (bool or None): keeps what was saved; by default as create_graph\n"
+    "    create_graph (bool): records the computation of the gradients too\n"
+    "    allow_unused (bool): an input that outputs do not depend on gets None, and is no "
+    "error\n"
+    "    materialize_grads (bool): ... gets zeros\n\n"
+    ">>> x = torch.tensor([3.], requires_grad=True)\n"
+    ">>> torch.autograd.grad(x * x, x)\n"
+    "(tensor([6.]),)\n") {
+  PyObject *outputs, *inputs, *grad_outputs;
+  ext_maybe retain_graph, allow_unused;
+  bool create_graph, only_inputs, is_grads_batched, materialize_grads;
+  EXT_BIND(outputs, inputs, grad_outputs, retain_graph, create_graph, only_inputs, allow_unused,
+           is_grads_batched, materialize_grads);
+  px_tensor *outs[MAX_TENSORS], *grads[MAX_TENSORS] = {NULL}, *ins[MAX_TENSORS];
+  px_tensor *results[MAX_TENSORS] = {NULL};
+  EXT_OWNED *keep_outs = NULL, *keep_grads = NULL, *keep_ins = NULL;
+  EXT_OWNED *from = without_edges(outputs);
+  EXT_OWNED *by = from ? without_edges(inputs) : NULL;
+  if (!by) return NULL;
+  if (is_grads_batched)
+    EXT_FAIL(PyExc_NotImplementedError, "grad with is_grads_batched=True is not implemented");
+  int n = read_outputs(from, grad_outputs, outs, grads, &keep_outs, &keep_grads, "grad");
+  int m = n < 0 ? -1 : ext_to_tensors(by, ins, MAX_TENSORS, "grad", &keep_ins);
+  if (m < 0) return NULL;
+  if (m == 0) EXT_FAIL(PyExc_RuntimeError, "`inputs` argument to `grad()` cannot be empty.");
+  bool retain = retain_graph < 0 ? create_graph : retain_graph;
+  if (materialize_grads && allow_unused == 0)
+    EXT_FAIL(PyExc_ValueError,
+             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
+             "allow_unused=False.");
+  bool unused_ok = allow_unused < 0 ? materialize_grads : allow_unused;
+  EXT_WAIT(px_grad(results, n, outs, grads, m, ins, retain, create_graph, unused_ok));
+  return tuple_of(m, results, ins, materialize_grads, create_graph);
+}
+
+EXT_FUNCTION(torch, _jvp,
+             "(outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Tensor], "
+             "create_graph: bool) -> tuple[Tensor | None, ...]",
+             "The tangents of outputs, where inputs change by theirs; None for an output that "
+             "depends on none.") {
+  PyObject *outputs, *inputs, *tangents;
+  bool create_graph;
+  EXT_BIND(outputs, inputs, tangents, create_graph);
+  px_tensor *outs[MAX_TENSORS], *ins[MAX_TENSORS], *changes[MAX_TENSORS];
+  px_tensor *results[MAX_TENSORS] = {NULL};
+  EXT_OWNED *keep_outs = NULL, *keep_ins = NULL, *keep_changes = NULL;
+  int n = ext_to_tensors(outputs, outs, MAX_TENSORS, "jvp", &keep_outs);
+  int m =
+      n < 0 ? -1 : read_outputs(inputs, tangents, ins, changes, &keep_ins, &keep_changes, "jvp");
+  if (m < 0) return NULL;
+  EXT_WAIT(px_jvp(results, n, outs, m, ins, changes, create_graph));
+  return tuple_of(n, results, NULL, false, false);
+}
+
+// ---- gradcheck(fn, inputs)
+typedef struct check_context {
+  PyObject *fn, *inputs;
+} check_context;
+
+static px_status call_checked(px_tensor **out, px_tensor *const *inputs, void *argument) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  check_context *context = argument;
+  Py_ssize_t n = PyTuple_GET_SIZE(context->inputs);
+  EXT_OWNED *args = PyTuple_New(n);
+  int tensors = 0;
+  for (Py_ssize_t i = 0; args && i < n; i++) {
+    PyObject *given = PyTuple_GET_ITEM(context->inputs, i);
+    PyTuple_SET_ITEM(
+        args, i, ext_is_tensor(given) ? ext_wrap_borrowed(inputs[tensors++]) : Py_NewRef(given));
+  }
+  EXT_OWNED *result = args ? PyObject_CallObject(context->fn, args) : NULL;
+  PyObject *first = result && PyTuple_Check(result) && PyTuple_GET_SIZE(result)
+                        ? PyTuple_GET_ITEM(result, 0)
+                        : result;
+  px_tensor *tensor = first ? ext_need_tensor(first, "gradcheck", "output") : NULL;
+  px_status status = tensor ? PX_OK : ext_foreign();
+  *out = px_retain(tensor);
+  Py_CLEAR(args);
+  Py_CLEAR(result);
+  PyGILState_Release(state);
+  return status;
+}
+
+EXT_FUNCTION(autograd, _gradcheck,
+             "(func: Callable, inputs: tuple, eps: float, atol: float, rtol: float) -> None",
+             "For torch.autograd.gradcheck: an error where gradients and differences part.") {
+  PyObject *func, *inputs;
+  double eps, atol, rtol;
+  EXT_BIND(func, inputs, eps, atol, rtol);
+  px_tensor **items = PyMem_New(px_tensor *, (size_t)PyTuple_GET_SIZE(inputs));
+  int n = 0;
+  if (!items) return PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(inputs); i++)
+    if (ext_is_tensor(PyTuple_GET_ITEM(inputs, i)))
+      items[n++] = ext_tensor(PyTuple_GET_ITEM(inputs, i));
+  check_context context = {func, inputs};
+  px_status status = EXT_NOGIL(px_gradcheck(call_checked, &context, n, items, eps, atol, rtol));
+  PyMem_Free(items);
+  return ext_none(status);
+}
+
+EXT_MODULE(autograd, "autograd", "Automatic differentiation.");
+EXT_MODULE(autograd_graph, "autograd.graph", "The nodes of the graph.");
+EXT_MODULE(utils, "utils", "What belongs to no other module.");
+EXT_MODULE(utils_hooks, "utils.hooks", "Handles of hooks.");

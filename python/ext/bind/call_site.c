@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Python line on whose behalf the core works: the innermost one that is not of the package.
+//
+// The core asks when it issues work for a device. Then the GIL is held, and the frames tell; or it
+// was released by EXT_NOGIL, which lends the core the line before. It does so only once the core
+// has asked for the first time: a program without devices does not pay for it.
+#include "bind/declare.h"
+
+bool ext_sites_asked;  // guarded by the GIL; also written once without it
+
+// Names of source files and functions that were handed to the core, by themselves: they live as
+// long as the process. Equal names are one, since code that is made anew brings a name of its own.
+static PyObject *site_names;
+// "FOLDER/" of the package, found when it is first needed.
+static PyObject *package;
+
+// A line is found by a walk over its function's table, which takes longer than a small launch: what
+// was found is kept, by instruction.
+typedef struct known_site {
+  PyCodeObject *code;  // owned
+  int instruction;
+  bool inside;  // the package
+  px_site site;
+  const char *function;
+} known_site;
+enum { KNOWN_SITES = 512 };
+static known_site known_sites[KNOWN_SITES];
+
+static int instruction_of(PyFrameObject *frame) {
+#if PY_VERSION_HEX >= 0x030B0000
+  return PyFrame_GetLasti(frame);
+#else
+  return frame->f_lasti;
+#endif
+}
+
+static PyObject *find_package(void) {
+  EXT_OWNED *path = ext_from("phlox", "__path__");
+  EXT_OWNED *first = path ? PySequence_GetItem(path, 0) : NULL;
+  return first ? PyUnicode_FromFormat("%U/", first) : NULL;
+}
+
+static bool is_inside(PyObject *file) {
+  if (!package) package = find_package();
+  bool inside = package && PyUnicode_Tailmatch(file, package, 0, PY_SSIZE_T_MAX, -1) == 1;
+  PyErr_Clear();
+  return inside;
+}
+
+static const char *lasting(PyObject *name) {
+  PyObject *kept = PyDict_SetDefault(site_names, name, name);
+  return kept ? PyUnicode_AsUTF8(kept) : NULL;
+}
+
+static void learn(known_site *known, PyFrameObject *frame, PyCodeObject *code, int at) {
+  PyCodeObject *old = known->code;
+  px_site site = {.file = lasting(code->co_filename), .line = PyFrame_GetLineNumber(frame)};
+  const char *function = lasting(code->co_name);
+  PyErr_Clear();
+  *known = (known_site){(PyCodeObject *)Py_NewRef(code), at, is_inside(code->co_filename), site,
+                        function};
+  Py_XDECREF(old);
+}
+
+static inline const known_site *look_up(PyFrameObject *frame) {
+  PyCodeObject *code = PyFrame_GetCode(frame);
+  int at = instruction_of(frame);
+  known_site *known = &known_sites[((uintptr_t)code / 64 + (unsigned)at / 2) % KNOWN_SITES];
+  if (known->code != code || known->instruction != at) learn(known, frame, code, at);
+  Py_DECREF(code);
+  return known;
+}
+
+// What called a frame of the package, from outside of it.
+static const known_site *find_outside(PyFrameObject *frame) {
+  const known_site *known = NULL;
+  Py_INCREF(frame);
+  do {
+    PyFrameObject *back = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = back;
+    known = frame ? look_up(frame) : NULL;
+  } while (known && known->inside);
+  Py_XDECREF(frame);
+  return known;
+}
+
+// With the GIL.
+static inline px_site find_site(void) {
+  PyFrameObject *frame = PyEval_GetFrame();
+  const known_site *known = frame ? look_up(frame) : NULL;
+  if (known && __builtin_expect(known->inside, 0)) known = find_outside(frame);
+  return known ? known->site : (px_site){0};
+}
+
+// The first question, in a call that has released the GIL: the rest of the call is told as well.
+static px_site find_first(void) {
+  if (ext_sites_asked || !PyGILState_GetThisThreadState()) return (px_site){0};
+  PyGILState_STATE gil = PyGILState_Ensure();
+  ext_sites_asked = true;
+  px_site found = find_site();
+  PyGILState_Release(gil);
+  (void)px_site_lend(found);
+  return found;
+}
+
+static void tell(const char **file, int *line) {
+  bool held = PyGILState_Check();
+  if (held) ext_sites_asked = true;
+  px_site found = held ? find_site() : find_first();
+  *file = found.file, *line = found.line;
+}
+
+px_site ext_site_lend(void) { return px_site_lend(px_site_here()); }
+
+// All lines that run, for the history of memory. A block may be freed while an exception is raised.
+static int tell_frames(px_frame *frames, int room) {
+  PyObject *type, *value, *traceback;
+  int count = 0;
+  if (!PyGILState_Check()) return 0;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyFrameObject *frame = PyEval_GetFrame();
+  Py_XINCREF(frame);
+  while (frame && count < room) {
+    const known_site *known = look_up(frame);
+    const char *file = known->site.file, *function = known->function;
+    frames[count++] =
+        (px_frame){file ? file : "", function ? function : "", known->site.line, known->inside};
+    PyFrameObject *back = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = back;
+  }
+  Py_XDECREF(frame);
+  PyErr_Restore(type, value, traceback);
+  return count;
+}
+
+static int make_sites(PyObject *torch) {
+  site_names = PyDict_New();
+  if (!site_names) return -1;
+  px_site_set_source(tell);
+  px_site_set_frames(tell_frames);
+  return 0;
+}
+EXT_START(EXT_ERRORS, make_sites);

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// __torch_function__: how a call finds the classes, and the modes that its thread has entered, that
+// take it over, and asks them. What Tensor's own does is in subclass.c, what programs use in
+// phlox/overrides.py.
+#include "bind/ext.h"
+
+#include <string.h>
+
+// ---- what a thread has entered
+int ext_mode_count;
+static _Thread_local struct {
+  PyObject *modes;  // a list, the innermost last; NULL if there is none
+  int classes_off, modes_off;
+} here;
+
+bool ext_mode_active(void) { return here.modes && !here.modes_off; }
+
+int ext_mode_push(PyObject *mode) {
+  if (!here.modes) here.modes = PyList_New(0);
+  return here.modes ? PyList_Append(here.modes, mode) : -1;
+}
+PyObject *ext_mode_pop(void) {
+  Py_ssize_t last = here.modes ? PyList_GET_SIZE(here.modes) - 1 : -1;
+  if (last < 0) EXT_FAIL(PyExc_RuntimeError, "no mode is entered");
+  PyObject *mode = Py_NewRef(PyList_GET_ITEM(here.modes, last));
+  if (PyList_SetSlice(here.modes, last, last + 1, NULL) < 0) PyErr_Clear();
+  if (!last) Py_CLEAR(here.modes);
+  return mode;
+}
+void ext_overrides_off(int classes, int modes) {
+  here.classes_off += classes;
+  here.modes_off += modes;
+}
+EXT_FUNCTION0(torch, _modes, "list", "The modes of this thread, the innermost last.") {
+  return here.modes ? PySequence_List(here.modes) : PyList_New(0);
+}
+
+// ---- who takes a call over
+PyObject *ext_disabled_function;
+
+// Most objects are of no type that was made by a class statement.
+static inline bool may_override(PyObject *object) {
+  return PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE) && !ext_is_plain(object);
+}
+// The __torch_function__ of an object that takes calls over: new reference, NULL without an
+// exception if it does not. Mostly the type has no such name, which CPython keeps in a cache.
+static PyObject *function_of(PyObject *object) {
+  static PyObject *word;
+  if (!word && !(word = PyUnicode_InternFromString("__torch_function__"))) return NULL;
+  PyTypeObject *type = Py_TYPE(object);
+  if (!may_override(object) || here.classes_off || !_PyType_Lookup(type, word)) return NULL;
+  PyObject *function = PyObject_GetAttr((PyObject *)type, word);
+  if (!function) PyErr_Clear();
+  if (function == ext_disabled_function) Py_CLEAR(function);
+  return function;
+}
+bool ext_overrides(PyObject *object) {
+  EXT_OWNED *function = function_of(object);
+  return function != NULL;
+}
+
+// What is behind an argument: the items of a list or tuple, or the argument itself.
+typedef struct behind {
+  PyObject *const *items;
+  Py_ssize_t count;
+} behind;
+static behind look_behind(PyObject *const *arg) {
+  if (!PyList_Check(*arg) && !PyTuple_Check(*arg)) return (behind){arg, 1};
+  return (behind){PySequence_Fast_ITEMS(*arg), PySequence_Fast_GET_SIZE(*arg)};
+}
+
+bool ext_any_overrides(PyObject *const *args, Py_ssize_t count) {
+  for (Py_ssize_t i = 0; i < count; i++) {
+    behind of = look_behind(&args[i]);
+    for (Py_ssize_t k = 0; k < of.count; k++)
+      if (may_override(of.items[k]) && ext_overrides(of.items[k])) return true;
+  }
+  return false;
+}
+
+// Puts an object into the list of those that take the call over: one of each type, in the order of
+// the arguments, but a class before those that it is derived from.
+static int enlist(PyObject *list, PyObject *object) {
+  Py_ssize_t at = PyList_GET_SIZE(list);
+  for (Py_ssize_t i = PyList_GET_SIZE(list); i-- > 0;) {
+    PyTypeObject *type = Py_TYPE(PyList_GET_ITEM(list, i));
+    if (Py_IS_TYPE(object, type)) return 0;
+    if (PyType_IsSubtype(Py_TYPE(object), type)) at = i;
+  }
+  return PyList_Insert(list, at, object);
+}
+static int enlist_all(PyObject *list, PyObject *const *args, Py_ssize_t count) {
+  for (Py_ssize_t i = 0; i < count; i++) {
+    behind of = look_behind(&args[i]);
+    for (Py_ssize_t k = 0; k < of.count; k++)
+      if (ext_overrides(of.items[k]) && enlist(list, of.items[k]) < 0) return -1;
+  }
+  return 0;
+}
+
+static PyObject *types_of(PyObject *list) {
+  PyObject *types = PyTuple_New(PyList_GET_SIZE(list));
+  for (Py_ssize_t i = 0; types && i < PyList_GET_SIZE(list); i++)
+    PyTuple_SET_ITEM(types, i, Py_NewRef((PyObject *)Py_TYPE(PyList_GET_ITEM(list, i))));
+  return types;
+}
+
+// ---- asking them
+// The innermost mode is left while it answers, so that what it calls goes to the next one.
+static PyObject *ask_mode(PyObject *function, PyObject *types, PyObject *args, PyObject *kwargs) {
+  EXT_OWNED *mode = ext_mode_pop();
+  if (!mode) return NULL;
+  PyObject *result = PyObject_CallMethod(mode, "__torch_function__", "OOOO", function, types, args,
+                                         kwargs ? kwargs : Py_None);
+  if (ext_mode_push(mode) < 0) Py_CLEAR(result);
+  return result;
+}
+
+static PyObject *name_of(PyObject *function) {
+  PyObject *name = PyObject_GetAttrString(function, "__name__");
+  PyErr_Clear();
+  return name ? name : PyObject_Str(function);
+}
+static PyObject *nobody(PyObject *function, PyObject *mode, PyObject *list) {
+  EXT_OWNED *name = name_of(function);
+  EXT_OWNED *text = name ? PyUnicode_FromFormat(
+                               "Multiple dispatch failed for 'torch.%U'; all __torch_function__ "
+                               "handlers returned NotImplemented:\n",
+                               name)
+                         : NULL;
+  if (text && mode) Py_SETREF(text, PyUnicode_FromFormat("%U\n  - mode object %R", text, mode));
+  for (Py_ssize_t i = 0; text && i < PyList_GET_SIZE(list); i++)
+    Py_SETREF(text, PyUnicode_FromFormat("%U\n  - tensor subclass %R", text,
+                                         (PyObject *)Py_TYPE(PyList_GET_ITEM(list, i))));
+  if (text) PyErr_SetObject(PyExc_TypeError, text);
+  return NULL;
+}
+
+static PyObject *ask_all(PyObject *function, PyObject *list, PyObject *args, PyObject *kwargs) {
+  EXT_OWNED *types = types_of(list);
+  if (!types) return NULL;
+  PyObject *mode = NULL;  // borrowed
+  if (ext_mode_active()) {
+    mode = PyList_GET_ITEM(here.modes, PyList_GET_SIZE(here.modes) - 1);
+    PyObject *result = ask_mode(function, types, args, kwargs);
+    if (result != Py_NotImplemented) return result;
+    Py_DECREF(result);
+  }
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
+    EXT_OWNED *own = function_of(PyList_GET_ITEM(list, i));
+    if (!own) continue;
+    PyObject *result =
+        PyObject_CallFunction(own, "OOOO", function, types, args, kwargs ? kwargs : Py_None);
+    if (result != Py_NotImplemented) return result;
+    Py_DECREF(result);
+  }
+  return nobody(function, mode, list);
+}
+
+PyObject *ext_ask(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  Py_ssize_t named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  EXT_OWNED *list = PyList_New(0);
+  EXT_OWNED *tuple = ext_tuple_of((ext_rest){args, nargs});
+  EXT_OWNED *kwargs = ext_kwargs_of(args, nargs, kwnames);
+  if (!list || !tuple || !kwargs || enlist_all(list, args, nargs + named) < 0) return NULL;
+  return ask_all(function, list, tuple, kwargs);
+}
+
+PyObject *ext_ask_slot(const char *name, PyObject *self, PyObject *other, PyObject *third) {
+  EXT_OWNED *function = PyObject_GetAttrString((PyObject *)ext_TensorType, name);
+  return function
+             ? ext_ask(function, (PyObject *[]){self, other, third}, 1 + !!other + !!third, NULL)
+             : NULL;
+}
+
+bool ext_modes_take(PyObject *self, const ext_call *call, PyObject **result) {
+  const ext_row *row = call->row;
+  if (!ext_mode_active() || strcmp(row->owner, "torch") || row->name[0] == '_') return false;
+  EXT_OWNED *known = PyObject_GetAttrString(self, row->name);
+  *result = known ? ext_ask(known, call->args, call->nargs, call->kwnames) : NULL;
+  return true;
+}
+
+bool ext_classes_take(const ext_call *call, PyObject **result) {
+  Py_ssize_t named = call->kwnames ? PyTuple_GET_SIZE(call->kwnames) : 0;
+  if (call->first || !ext_any_overrides(call->args, call->nargs + named)) return false;
+  EXT_OWNED *known = ext_from_module(call->row->name);
+  *result = known ? ext_ask(known, call->args, call->nargs, call->kwnames) : NULL;
+  return true;
+}
+
+EXT_FUNCTION(torch, _ask,
+             "(function: Callable, relevant: tuple, args: tuple, kwargs: dict) -> object",
+             "What those among the relevant arguments that take over calls make of one.") {
+  PyObject *function, *relevant, *args_, *kwargs;
+  EXT_BIND(function, relevant, args_, kwargs);
+  EXT_OWNED *list = PyList_New(0);
+  if (!list || enlist_all(list, &relevant, 1) < 0) return NULL;
+  return ask_all(function, list, args_, kwargs);
+}
+EXT_FUNCTION(torch, _overrides, "(objects: tuple) -> bool",
+             "Whether one of the objects, or a mode, takes calls over.") {
+  PyObject *objects;
+  EXT_BIND(objects);
+  return PyBool_FromLong(ext_mode_active() || ext_any_overrides(&objects, 1));
+}

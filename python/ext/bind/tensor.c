@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Tensor type: one Python object per px_tensor. The object owns a reference to the tensor; the
+// tensor knows its object (px_tensor_user, borrowed), so that a tensor that comes back from the
+// core is the same Python object as long as that lives. An object that has attributes or a class of
+// its own and ends before its tensor leaves them with the tensor (px_tensor_set_kept): the next
+// object takes them. Modules keep the objects of their tensors. Plain objects are recycled through
+// a free list.
+#include "bind/ext.h"
+
+enum { FREE_MAX = 128 };
+static ext_tensor_object *free_list[FREE_MAX];
+static int free_count;
+
+// ---- what a tensor keeps of an object that ended
+typedef struct kept_object {
+  struct kept_object *next;  // in `dropped`
+  PyObject *type, *dict;
+} kept_object;
+
+// Of tensors that ended: perhaps on a thread without the GIL, or under a lock of the library's, so
+// their objects wait here until an object of a tensor begins or ends.
+static kept_object *dropped;  // atomic
+
+static void kept_end(kept_object *kept) {
+  Py_XDECREF(kept->dict);
+  Py_XDECREF(kept->type);
+  PyMem_RawFree(kept);
+}
+
+static void kept_drop(void *object) {
+  kept_object *kept = object;
+  kept->next = __atomic_load_n(&dropped, __ATOMIC_RELAXED);
+  while (!__atomic_compare_exchange_n(&dropped, &kept->next, kept, true, __ATOMIC_RELEASE,
+                                      __ATOMIC_RELAXED))
+    ;
+}
+
+static void drain_dropped(void) {
+  if (__builtin_expect(!__atomic_load_n(&dropped, __ATOMIC_RELAXED), 1)) return;
+  kept_object *kept = __atomic_exchange_n(&dropped, NULL, __ATOMIC_ACQUIRE);
+  for (kept_object *next; kept; kept = next) {
+    next = kept->next;
+    kept_end(kept);
+  }
+}
+
+// Leaves with the tensor what the object has beside it; without memory it is lost.
+static void keep(ext_tensor_object *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  bool plain = type == ext_TensorType || type == ext_ParameterType;
+  bool empty = !self->dict || !PyDict_GET_SIZE(self->dict);
+  if ((plain && empty) || px_refs(self->tensor) < 2) return;
+  kept_object *kept = PyMem_RawMalloc(sizeof *kept);
+  if (!kept) return;
+  *kept = (kept_object){NULL, Py_NewRef(type), self->dict};
+  self->dict = NULL;
+  px_tensor_set_kept(self->tensor, kept);
+}
+
+static ext_tensor_object *tensor_alloc(PyTypeObject *type) {
+  if (type != ext_TensorType || !free_count) return (ext_tensor_object *)type->tp_alloc(type, 0);
+  ext_tensor_object *self = free_list[--free_count];
+  _Py_NewReference((PyObject *)self);  // it kept its type, and the reference to it
+  PyObject_GC_Track(self);
+  return self;
+}
+
+PyObject *ext_wrap_as(PyTypeObject *type, px_tensor *tensor) {
+  if (!tensor) Py_RETURN_NONE;
+  ext_tensor_object *self = tensor_alloc(type);
+  if (!self) {
+    px_release(tensor);
+    return NULL;
+  }
+  self->tensor = tensor;
+  px_tensor_set_user(tensor, self);
+  return (PyObject *)self;
+}
+
+// The object of a tensor that keeps what an earlier one had.
+static PyObject *wrap_again(kept_object *kept, px_tensor *tensor) {
+  ext_tensor_object *self = (ext_tensor_object *)ext_wrap_as((PyTypeObject *)kept->type, tensor);
+  if (!self) return NULL;
+  self->dict = kept->dict;
+  kept->dict = NULL;
+  kept_end(kept);
+  return (PyObject *)self;
+}
+
+PyObject *ext_wrap(px_tensor *tensor) {
+  if (!tensor) Py_RETURN_NONE;
+  PyObject *known = px_tensor_user(tensor);
+  if (known) {
+    Py_INCREF(known);
+    px_release(tensor);
+    return known;
+  }
+  kept_object *kept = px_tensor_kept(tensor);
+  if (__builtin_expect(kept != NULL, 0)) return wrap_again(kept, tensor);
+  return ext_wrap_as(px_tensor_is_parameter(tensor) ? ext_ParameterType : ext_TensorType, tensor);
+}
+
+PyObject *ext_complex(PyObject *number) {
+  px_tensor *made = NULL;
+  Py_complex value = PyComplex_AsCComplex(number);
+  return ext_result(px_tensor_from_complex(&made, (px_complex){value.real, value.imag}), &made);
+}
+
+PyObject *ext_wrap_borrowed(const px_tensor *tensor) {
+  return ext_wrap((px_tensor *)px_retain(tensor));
+}
+
+PyObject *ext_wrap_list(px_list *list) {
+  int64_t count = px_list_size(list);
+  PyObject *tuple = PyTuple_New((Py_ssize_t)count);
+  for (int64_t i = 0; tuple && i < count; i++) {
+    PyObject *item = ext_wrap_borrowed(px_list_get(list, i));
+    if (!item) Py_CLEAR(tuple);
+    if (tuple) PyTuple_SET_ITEM(tuple, i, item);
+  }
+  px_release(list);
+  return tuple;
+}
+
+// What the tensor holds of Python's (hooks, the ctx of a Function) and the object's attributes are
+// the object's where nothing but it and modules that keep it have the tensor. Else they may be
+// needed when the object has ended, and the collector is to believe that somebody else has them.
+// It asks several times, and must be told the same: meanwhile a thread without the GIL may use the
+// tensor of an object that is in use. The first question of a collection, that for references to be
+// counted off, comes with the object itself.
+static bool is_sole(ext_tensor_object *self, const void *arg) {
+  if (arg == self || !self->sole)
+    self->sole = self->tensor && px_tensor_is_sole(self->tensor, 1 + self->kept) ? 1 : -1;
+  return self->sole > 0;
+}
+
+static int tensor_traverse(PyObject *object, visitproc visit, void *arg) {
+  ext_tensor_object *self = (ext_tensor_object *)object;
+  if (Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE) Py_VISIT(Py_TYPE(object));
+  if (!is_sole(self, arg)) return 0;
+  Py_VISIT(self->dict);
+  px_context context;
+  for (int i = 0; self->tensor && px_tensor_context_at(self->tensor, i, &context); i++)
+    if (context.release == ext_release) Py_VISIT((PyObject *)context.context);
+  return 0;
+}
+static int tensor_clear(PyObject *object) {
+  ext_tensor_object *self = (ext_tensor_object *)object;
+  if (self->sole <= 0) return 0;
+  Py_CLEAR(self->dict);
+  px_context context;
+  for (int i = 0; self->tensor && px_tensor_context_at(self->tensor, i, &context);)
+    if (context.release == ext_release && context.hook)
+      px_tensor_remove_hook(self->tensor, context.hook);
+    else
+      i++;
+  return 0;
+}
+
+// By hand, unlike other types: it runs at the end of every temporary. The object is off the
+// collector's list before anything else runs, and the tensor forgets it before it can be asked for.
+static void tensor_dealloc(PyObject *object) {
+  ext_tensor_object *self = (ext_tensor_object *)object;
+  PyObject_GC_UnTrack(self);
+  if (self->weak) PyObject_ClearWeakRefs(object);
+  px_tensor *tensor = self->tensor;
+  if (tensor) px_tensor_set_user(tensor, NULL);
+  bool plain = Py_IS_TYPE(object, ext_TensorType) && !self->dict;
+  if (!plain && tensor) keep(self);
+  Py_CLEAR(self->dict);
+  self->tensor = NULL;
+  self->sole = 0;
+  if (tensor) px_release(tensor);
+  drain_dropped();
+  PyTypeObject *type = Py_TYPE(object);
+  if (type == ext_TensorType && free_count < FREE_MAX) {
+    free_list[free_count++] = self;
+    return;
+  }
+  type->tp_free(object);
+  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) Py_DECREF(type);
+}
+
+PyObject *ext_tensor_text(PyObject *self, const char *prefix) {
+  char *text = NULL;
+  EXT_WAIT(px_tensor_text(&text, ext_tensor(self), prefix));
+  PyObject *result = PyUnicode_FromString(text);
+  px_free(text);
+  return result;
+}
+
+static PyObject *parameter_repr(PyObject *self) {
+  EXT_OWNED *text = ext_tensor_text(self, "tensor(");
+  return text ? PyUnicode_FromFormat("Parameter containing:\n%U", text) : NULL;
+}
+
+// That of id(self): an address is its own hash, as an int.
+static Py_hash_t tensor_hash(PyObject *self) { return (Py_hash_t)(uintptr_t)self; }
+
+#define TENSOR_DOC \
+  "Tensor(*data, device=None)\n--\n\n" \
+  "A multi-dimensional array of one dtype on one device."
+EXT_SHARED_TYPE(tensor_base, ext_TensorBaseType, "torch._C.TensorBase", "_TensorBase",
+                ext_tensor_object, EXT_OPEN | EXT_CYCLES, TENSOR_DOC, .tp_dealloc = tensor_dealloc,
+                .tp_traverse = tensor_traverse, .tp_clear = tensor_clear, .tp_hash = tensor_hash,
+                .tp_dictoffset = offsetof(ext_tensor_object, dict),
+                .tp_weaklistoffset = offsetof(ext_tensor_object, weak));
+
+// ---- Parameter: a leaf tensor that a module registers
+PyObject *(*ext_parameter_like)(PyObject *data, px_tensor *leaf_take);
+static PyObject *parameter_of(PyTypeObject *type, px_tensor *data, bool requires_grad) {
+  if (requires_grad) EXT_TRY(px_dtype_check_grad(px_tensor_dtype(data)));
+  PX_SCOPED(px_tensor) leaf = NULL;
+  EXT_TRY(px_tensor_detach(&leaf, data));
+  EXT_TRY(px_tensor_set_requires_grad(leaf, requires_grad));
+  px_tensor_set_parameter(leaf, true);
+  PyObject *of = px_tensor_user(data);
+  if (type == ext_ParameterType && of && ext_parameter_like)
+    return ext_parameter_like(of, PX_MOVE(leaf));
+  return ext_wrap_as(type, PX_MOVE(leaf));
+}
+
+EXT_NEW(parameter, "(data: Tensor | None = None, requires_grad: bool = True)") {
+  px_tensor *data;
+  bool requires_grad;
+  EXT_BIND(data, requires_grad);
+  if (data) return parameter_of(type, data, requires_grad);
+  PX_SCOPED(px_tensor) empty = NULL;
+  EXT_TRY(px_tensor_empty(&empty, 1, (int64_t[]){0}, PX_DTYPE_NONE, PX_DEVICE_NONE));
+  return parameter_of(type, empty, requires_grad);
+}
+
+static int parameter_init(PyObject *self, PyObject *args, PyObject *kwargs) { return 0; }
+
+// ---- the classes: heap types, as classes of Python's are, so that messages have their short names
+// and programs may add to them
+PyTypeObject *ext_TensorType, *ext_ParameterType;
+
+static PyTypeObject *make_class(const char *name, PyTypeObject *base, PyType_Slot *slots) {
+  PyType_Spec spec = {name, sizeof(ext_tensor_object), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
+  EXT_OWNED *bases = PyTuple_Pack(1, (PyObject *)base);
+  PyTypeObject *type = bases ? (PyTypeObject *)PyType_FromSpecWithBases(&spec, bases) : NULL;
+  if (type) ext_short_name(type);
+  return type;
+}
+
+#define TENSOR_SLOTS \
+  {Py_tp_dealloc, tensor_dealloc}, {Py_tp_traverse, tensor_traverse}, { Py_tp_clear, tensor_clear }
+static PyType_Slot tensor_slots[] = {TENSOR_SLOTS, {Py_tp_doc, TENSOR_DOC}, {0, NULL}};
+static PyType_Slot parameter_slots[] = {
+    TENSOR_SLOTS,
+    {Py_tp_doc,
+     "Parameter(data=None, requires_grad=True)\n--\n\n"
+     "A tensor that a module registers as its parameter when it is assigned to it.\n\n"
+     "Args:\n"
+     "    data (Tensor or None): the values, whose memory it shares; none are an empty tensor\n"
+     "    requires_grad (bool): whether it gets a gradient\n\n"
+     ">>> torch.nn.Parameter(torch.ones(2))\n"
+     "Parameter containing:\n"
+     "tensor([1., 1.], requires_grad=True)\n"},
+    {Py_tp_new, parameter_new},
+    {Py_tp_init, parameter_init},
+    {Py_tp_repr, parameter_repr},
+    {0, NULL}};
+
+static int make_tensor_types(PyObject *torch) {
+  px_tensor_set_kept_release(kept_drop);
+  ext_TensorType = make_class("torch.Tensor", &ext_TensorBaseType, tensor_slots);
+  if (!ext_TensorType) return -1;
+  ext_ParameterType = make_class("torch.nn.parameter.Parameter", ext_TensorType, parameter_slots);
+  if (!ext_ParameterType) return -1;
+  if (ext_own("tensor", ext_TensorType) < 0 || ext_own("parameter", ext_ParameterType) < 0)
+    return -1;
+  if (ext_add_type(torch, "Tensor", ext_TensorType) < 0) return -1;
+  return ext_add_type(torch, "_Parameter", ext_ParameterType);
+}
+EXT_START(EXT_TYPES, make_tensor_types);

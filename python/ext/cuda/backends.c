@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The settings of PX_SETTING_MAP for torch.backends (phlox/backends.py), whose modules have them as
+// attributes: values are kept in the library alone.
+#include "bind/ext.h"
+#include "phlox/attention.h"
+#include "phlox/lapack.h"
+
+EXT_METHOD0(torch, _settings, "list[tuple[str, str]]",
+            "The settings by number: a module below torch.backends, and its attribute.") {
+  static const struct {
+    const char *module, *name;
+  } settings[] = {
+#define XX(name, module, attribute, value) {module, attribute},
+      PX_SETTING_MAP(XX)
+#undef XX
+  };
+  PyObject *list = PyList_New(0);
+  for (int i = 0; list && i < PX_SETTING_COUNT; i++) {
+    EXT_OWNED *pair = Py_BuildValue("(ss)", settings[i].module, settings[i].name);
+    if (!pair || PyList_Append(list, pair) < 0) Py_CLEAR(list);
+  }
+  return list;
+}
+EXT_FUNCTION(torch, _setting, "(number: int, value: int | None = None) -> int",
+             "The value of a setting, which is set before where a value is given.") {
+  EXT_ARGS(int64_t, number, value);
+  if (value != EXT_NO_INT) px_setting_set((px_setting)number, (int)value);
+  return PyLong_FromLong(px_setting_get((px_setting)number));
+}
+EXT_FUNCTION(torch, _can_use_sdp,
+             "(number: int, on_cpu: bool, query: Tensor, key: Tensor, value: Tensor, "
+             "attn_mask: Tensor | None, dropout: float, is_causal: bool, enable_gqa: bool, "
+             "debug: bool) -> bool",
+             "Whether a setting allows attention in tiles, and the arguments can be computed so.") {
+  int64_t number;
+  double dropout;
+  bool on_cpu, is_causal, enable_gqa, debug;
+  px_tensor *query, *key, *value, *attn_mask;
+  EXT_BIND(number, on_cpu, query, key, value, attn_mask, dropout, is_causal, enable_gqa, debug);
+  const char *why =
+      px_attention_unfit(query, key, value, attn_mask, dropout, is_causal, enable_gqa);
+  if (attn_mask && is_causal) why = "attn_mask and is_causal are given both.";
+  if (!on_cpu && px_tensor_device(query).type != PX_CUDA) why = "query is not on a cuda device.";
+  if (!px_setting_get((px_setting)number)) why = "it is turned off.";
+  if (why && debug) EXT_TRY(px_warn(PX_WARN_USER, "Attention kernel not used because: %s", why));
+  return PyBool_FromLong(!why);
+}
+EXT_FUNCTION(torch, _library_version, "(name: str) -> int",
+             "The version of a library that kernels are taken from, as \"cudnn\"; 0: not there.") {
+  EXT_ARGS(const char *, name);
+  return PyLong_FromLongLong(px_device_library(name));
+}
+EXT_GIVES(torch, _cpu_capability, "str", PyUnicode_FromString(px_cpu_capability()),
+          "Which instructions of the processor the kernels use at most: DEFAULT, AVX2 or AVX512.");
+EXT_METHOD0(torch, _cpu_lapack, "str",
+            "The path of the LAPACK that linear algebra on the CPU calls; raises where none is.") {
+  const char *path;
+  EXT_TRY(px_cpu_lapack(&path));
+  return PyUnicode_DecodeFSDefault(path);
+}

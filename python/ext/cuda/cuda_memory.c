@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch.cuda's figures of memory: statistics, blocks, limits. What is told of them in words, and
+// the older names, are phlox/cuda/memory.py.
+#include "bind/ext.h"
+
+#include <string.h>
+
+EXT_MODULE(sanitizer, "cuda._sanitizer", "The race checker under PyTorch's name.");
+
+// The device of an argument without initialising anything.
+static int index_of(PyObject *device, int *out) {
+  *out = px_device_peek();
+  return ext_is_none(device) ? 0 : ext_to_cuda_index(device, out);
+}
+
+// Zeros before anything is initialised, whatever the index.
+static int figure_index(PyObject *device, int *out) {
+  if (index_of(device, out) < 0) return -1;
+  if (px_device_initialized() && (*out < 0 || *out >= px_device_count(PX_CUDA)))
+    EXT_FAIL_INT(PyExc_RuntimeError, "Invalid device argument %d: did you call init?", *out);
+  return 0;
+}
+
+#define FIGURE(name, function, text) \
+  EXT_FUNCTION(cuda, name, "(device: Device | None = None) -> int", text) { \
+    PyObject *device; \
+    int index; \
+    EXT_BIND(device); \
+    return figure_index(device, &index) < 0 ? NULL : PyLong_FromLongLong(function(index)); \
+  }
+FIGURE(memory_allocated, px_memory_allocated, "Bytes of a device that tensors hold now.")
+FIGURE(max_memory_allocated, px_memory_allocated_peak, "The most bytes that tensors held at once.")
+FIGURE(memory_reserved, px_memory_reserved, "Bytes of a device that the allocator holds now.")
+FIGURE(max_memory_reserved, px_memory_reserved_peak, "The most bytes that the allocator held.")
+
+static PyObject *reset(const ext_call *call, px_status (*function)(int device)) {
+  int index;
+  EXT_ARGS(PyObject *, device);
+  if (index_of(device, &index) < 0) return NULL;
+  return ext_none(function(index));
+}
+EXT_FUNCTION(cuda, reset_peak_memory_stats, "(device: Device | None = None) -> None",
+             "Lets the peaks of a device begin again from what is used now.") {
+  return reset(call, px_memory_reset_peak);
+}
+EXT_FUNCTION(cuda, reset_accumulated_memory_stats, "(device: Device | None = None) -> None",
+             "Sets the sums of a device, of what was allocated and freed, to 0.") {
+  return reset(call, px_memory_reset_accumulated);
+}
+EXT_DOES(cuda, empty_cache, px_memory_empty_cache(),
+         "Gives memory that no tensor holds back to the devices.");
+EXT_DOES(cuda, _empty_host_cache, px_memory_empty_host_cache(),
+         "Gives page-locked memory that no tensor holds back to the system.");
+EXT_FUNCTION(cuda, set_per_process_memory_fraction,
+             "(fraction: float, device: Device | None = None) -> None",
+             "Limits what the allocator takes of a device.\n\n"
+             "Args:\n"
+             "    fraction (float): of all its memory, 0 to 1\n"
+             "    device (torch.device, str, int or None): the current one by default\n") {
+  PyObject *fraction;
+  ext_cuda device;
+  EXT_BIND(fraction, device);
+  if (!PyFloat_Check(fraction))
+    EXT_FAIL(PyExc_TypeError, "Invalid type for fraction argument, must be `float`");
+  return ext_none(px_memory_set_fraction(PyFloat_AS_DOUBLE(fraction), device.index));
+}
+EXT_FUNCTION(cuda, get_per_process_memory_fraction, "(device: Device | None = None) -> float",
+             "The limit that set_per_process_memory_fraction has set; 1.0 by default.") {
+  ext_cuda device;
+  double fraction;
+  EXT_BIND(device);
+  EXT_TRY(px_memory_fraction(&fraction, device.index));
+  return PyFloat_FromDouble(fraction);
+}
+EXT_DOES(cuda, reset_peak_host_memory_stats, px_memory_host_reset_peak(),
+         "Lets the peaks of pinned memory begin again from what is used now.");
+EXT_DOES(cuda, reset_accumulated_host_memory_stats, px_memory_host_reset_accumulated(),
+         "Sets the sums of pinned memory, of what was allocated and freed, to 0.");
+EXT_FUNCTION(cuda, _set_allocator_settings, "(env: str) -> None",
+             "The settings of PYTORCH_CUDA_ALLOC_CONF from here on.") {
+  EXT_ARGS(const char *, env);
+  return ext_none(px_memory_configure(env));
+}
+EXT_FUNCTION(cuda, _caching_allocator_enable, "(value: bool) -> None",
+             "Whether memory of devices is cached.") {
+  EXT_ARGS(bool, value);
+  px_memory_set_caching(value);
+  Py_RETURN_NONE;
+}
+
+// ---- statistics
+static void add_stat(const px_memory_stat *stat, void *context) {
+  PyObject *value = PyLong_FromLongLong(stat->value);
+  if (value) PyMapping_SetItemString((PyObject *)context, stat->key, value);
+  Py_XDECREF(value);
+}
+static PyObject *ordered_dict(void) { return ext_call_from("collections", "OrderedDict", "()"); }
+EXT_FUNCTION(cuda, memory_stats, "(device: Device | None = None) -> OrderedDict[str, int]",
+             "All figures of a device, with PyTorch's keys, as \"allocated_bytes.all.peak\".") {
+  int index;
+  EXT_ARGS(PyObject *, device);
+  EXT_OWNED *stats = ordered_dict();
+  if (!stats || index_of(device, &index) < 0) return NULL;
+  EXT_TRY(px_memory_stats(index, add_stat, stats));
+  return PyErr_Occurred() ? NULL : ext_moved(&stats);
+}
+EXT_METHOD0(cuda, host_memory_stats, "OrderedDict[str, int]", "The same of pinned memory.") {
+  EXT_OWNED *stats = ordered_dict();
+  if (!stats) return NULL;
+  EXT_TRY(px_memory_host_stats(add_stat, stats));
+  return PyErr_Occurred() ? NULL : ext_moved(&stats);
+}
+
+// ---- the snapshot, and the history of what happened
+// Lists of frames are made once for a stack: `known` has them by its address.
+typedef struct listing {
+  PyObject *list, *known;
+} listing;
+
+static void add_frame(PyObject *list, const char *file, int line, const char *function) {
+  EXT_OWNED *frame =
+      Py_BuildValue("{s:s,s:i,s:s}", "filename", file, "line", line, "name", function);
+  if (frame) PyList_Append(list, frame);
+}
+// The op is a frame too, as a function of the library's is in PyTorch's lists.
+static PyObject *list_frames(const px_traceback *stack) {
+  PyObject *list = PyList_New(0);
+  if (list && stack && stack->op) add_frame(list, "libphlox", 0, stack->op);
+  for (int i = 0; list && stack && i < stack->count; i++)
+    add_frame(list, stack->frames[i].file, stack->frames[i].line, stack->frames[i].function);
+  return list;
+}
+static PyObject *frames_of(const px_traceback *stack, PyObject *known) {
+  EXT_OWNED *key = PyLong_FromVoidPtr((void *)stack);
+  PyObject *list = key ? PyDict_GetItemWithError(known, key) : NULL;
+  if (list || PyErr_Occurred()) return Py_XNewRef(list);
+  list = list_frames(stack);
+  if (list && PyDict_SetItem(known, key, list) < 0) Py_CLEAR(list);
+  return list;
+}
+
+static void add_block(const px_memory_block *b, void *context) {
+  const listing *to = context;
+  if (PyErr_Occurred()) return;
+  EXT_OWNED *block = Py_BuildValue(
+      "{s:L,s:L,s:N,s:N,s:L,s:O,s:O,s:L,s:L,s:L,s:s,s:N}", "segment_address",
+      (long long)b->segment_address, "segment_size", (long long)b->segment_size, "pool",
+      ext_graph_pool(b->pool), "segment_frames", frames_of(b->segment_stack, to->known), "stream",
+      (long long)b->segment_stream, "small", b->small_pool ? Py_True : Py_False, "expandable",
+      b->expandable ? Py_True : Py_False, "address", (long long)b->address, "size",
+      (long long)b->size, "requested_size", (long long)b->requested, "state", b->state, "frames",
+      frames_of(b->stack, to->known));
+  if (block) PyList_Append(to->list, block);
+}
+EXT_FUNCTION(cuda, _memory_blocks, "(device: int, known: dict) -> list[dict]",
+             "The blocks of a device, by segment and address; lists of frames go to `known`.") {
+  int64_t device;
+  PyObject *known;
+  EXT_BIND(device, known);
+  EXT_OWNED *list = PyList_New(0);
+  if (!list) return NULL;
+  EXT_TRY(px_memory_snapshot(ext_narrow(device), add_block, &(listing){list, known}));
+  return PyErr_Occurred() ? NULL : ext_moved(&list);
+}
+
+static void add_event(const px_memory_event *e, void *context) {
+  const listing *to = context;
+  if (PyErr_Occurred()) return;
+  EXT_OWNED *event = Py_BuildValue(
+      "{s:s,s:L,s:L,s:N,s:L,s:N}", "action", px_memory_action_name(e->action), "size",
+      (long long)e->size, "stream", (long long)e->stream, "pool_id", ext_graph_pool(e->pool),
+      "time_us", (long long)e->time, "frames", frames_of(e->stack, to->known));
+  bool oom = e->action == PX_MEMORY_OOM;
+  EXT_OWNED *number = event ? PyLong_FromLongLong(oom ? e->free_bytes : e->address) : NULL;
+  if (number && PyDict_SetItemString(event, oom ? "device_free" : "addr", number) == 0)
+    PyList_Append(to->list, event);
+}
+EXT_FUNCTION(cuda, _memory_events, "(device: int, known: dict) -> list[dict]",
+             "The recorded history of a device; lists of frames go to `known`.") {
+  int64_t device;
+  PyObject *known;
+  EXT_BIND(device, known);
+  EXT_OWNED *list = PyList_New(0);
+  if (!list) return NULL;
+  EXT_TRY(px_memory_events(ext_narrow(device), add_event, &(listing){list, known}));
+  return PyErr_Occurred() ? NULL : ext_moved(&list);
+}
+
+static const char *const contexts[] = {"", "state", "alloc", "all"};
+static int skip(PyObject *actions, unsigned *out) {
+  EXT_OWNED *list = PySequence_Fast(actions, "skip_actions must be a list of str");
+  for (Py_ssize_t i = 0; list && i < PySequence_Fast_GET_SIZE(list); i++) {
+    const char *name = PyUnicode_AsUTF8(PySequence_Fast_GET_ITEM(list, i));
+    int action = 0;
+    if (!name) return -1;
+    while (action < PX_MEMORY_ACTIONS && strcmp(name, px_memory_action_name(action))) action++;
+    if (action == PX_MEMORY_ACTIONS)
+      EXT_FAIL_INT(PyExc_ValueError, "Unknown action to skip: '%s'", name);
+    *out |= 1u << action;
+  }
+  return list ? 0 : -1;
+}
+EXT_FUNCTION(cuda, _record_memory,
+             "(max_entries: int | None, context: str, ops: bool, skip_actions: Any, clear: bool) "
+             "-> None",
+             "Records the history of memory; nothing any more where max_entries is None.") {
+  px_memory_history history = {0};
+  int64_t max_entries;
+  const char *context;
+  PyObject *skip_actions;
+  bool ops, clear;
+  EXT_BIND(max_entries, context, ops, skip_actions, clear);
+  if (skip(skip_actions, &history.skipped) < 0) return NULL;
+  while (strcmp(contexts[history.stacks], context)) history.stacks++;
+  ext_sites_asked = true;  // so that the first call that releases the GIL lends its lines too
+  history.max_entries = max_entries, history.clear = clear, history.lines_only = !ops;
+  return ext_none(px_memory_record(max_entries == EXT_NO_INT ? NULL : &history));
+}
+
+// ---- pools
+typedef struct pool_object {
+  PyObject_HEAD px_memory_pool *pool;
+  PyObject *allocator;  // or NULL
+} pool_object;
+static px_memory_pool *pool_of(PyObject *self) { return ((pool_object *)self)->pool; }
+
+EXT_OWNS(mem_pool, EXT_CORE(pool_object, pool), EXT_OBJECT(pool_object, allocator));
+EXT_NEW(mem_pool,
+        "(allocator: CUDAPluggableAllocator | None = None, use_on_oom: bool = False, "
+        "no_split: bool = False)") {
+  px_memory_pool *made;
+  const px_memory_allocator *functions;
+  PyObject *allocator;
+  bool use_on_oom, no_split;
+  EXT_BIND(allocator, use_on_oom, no_split);
+  if (ext_plugged(allocator, "MemPool()", &functions) < 0) return NULL;
+  EXT_TRY(px_memory_pool_new_over(&made, -1, functions));
+  EXT_TRY(px_memory_pool_set(made, use_on_oom, no_split));
+  PyObject *self = ext_over(type, made);
+  if (self && functions) ((pool_object *)self)->allocator = Py_NewRef(allocator);
+  return self;
+}
+EXT_TYPE(
+    mem_pool, "torch.cuda.MemPool", "cuda.MemPool", pool_object, EXT_OPEN,
+    "A pool of memory of the current device: what is allocated within\n"
+    "`with torch.cuda.use_mem_pool(pool)` comes from segments that nothing else is given while "
+    "the pool lives.\n"
+    "Graphs can share it: `torch.cuda.graph(g, pool=pool.id)`.\n\n"
+    "Args:\n"
+    "    allocator (CUDAPluggableAllocator or None): where its segments come from; None: from the "
+    "device\n"
+    "    use_on_oom (bool): what is free in the pool serves requests from outside of it before "
+    "they "
+    "fail\n"
+    "    no_split (bool): a block has a segment by itself\n",
+    EXT_LIFE(mem_pool), .tp_new = mem_pool_new);
+EXT_GET(mem_pool, id, "tuple[int, int]", ext_graph_pool(px_memory_pool_name(pool_of(self))),
+        "Its name, as graphs take it.");
+EXT_GETTER(mem_pool, allocator, "CUDAPluggableAllocator | None",
+           "Where its segments come from; None: from the device.") {
+  PyObject *allocator = ((pool_object *)self)->allocator;
+  return Py_NewRef(allocator ? allocator : Py_None);
+}
+EXT_METHOD0(mem_pool, use_count, "int",
+            "How often it is held: by itself, where it is in use, and by graphs.") {
+  int uses;
+  EXT_TRY(px_memory_pool_uses(&uses, pool_of(self)));
+  return PyLong_FromLong(uses);
+}
+EXT_METHOD(mem_pool, snapshot, "(include_traces: bool = True) -> list[dict[str, Any]]",
+           "The pool's segments, as memory_snapshot gives them; there are no traces in them.") {
+  bool include_traces;
+  EXT_BIND(include_traces);
+  return ext_call_from("phlox.cuda.memory", "memory_snapshot", "(N)",
+                       ext_graph_pool(px_memory_pool_name(pool_of(self))));
+}
+EXT_METHOD(mem_pool, _begin, "(device: int) -> None", "Begins use_mem_pool.") {
+  EXT_ARGS(int64_t, device);
+  return ext_none(px_memory_pool_begin(pool_of(self), ext_narrow(device)));
+}
+EXT_METHOD(mem_pool, _end, "(device: int) -> None", "Ends it.") {
+  EXT_ARGS(int64_t, device);
+  EXT_WAIT(px_memory_pool_end(pool_of(self), ext_narrow(device)));
+  Py_RETURN_NONE;
+}
+
+// ---- the race checker
+EXT_METHOD0(sanitizer, enable_cuda_sanitizer, "None",
+            "Checks every launch for races from here on.") {
+  px_race_enable(1, true);
+  Py_RETURN_NONE;
+}

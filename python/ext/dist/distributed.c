@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+// What torch.distributed (phlox/distributed) has of the core beside groups (group.c) and their
+// collectives (collectives.c): stores, torchrun, and bytes of objects.
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "dist/group.h"
+#include "ops/ops.h"
+#include "phlox/extend.h"
+#include "phlox/launch.h"
+
+int ext_to_milliseconds(PyObject *object, int64_t *out) {
+  *out = 0;
+  if (!object || object == Py_None) return 0;
+  EXT_OWNED *seconds = PyObject_CallMethod(object, "total_seconds", NULL);
+  double value = seconds ? PyFloat_AsDouble(seconds) : -1;
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    EXT_FAIL_INT(PyExc_TypeError, "timeout must be a datetime.timedelta, not %s",
+                 ext_type_name(object));
+  }
+  *out = value * 1000 > 1 ? (int64_t)(value * 1000) : 1;
+  return 0;
+}
+
+PyObject *ext_delta(int64_t milliseconds) {
+  return ext_call_from("datetime", "timedelta", "(iii)", 0, (int)(milliseconds / 1000),
+                       (int)(milliseconds % 1000 * 1000));
+}
+
+// ---- stores
+
+typedef struct store_object {
+  PyObject_HEAD px_store *store;
+} store_object;
+#define S(self) (((store_object *)(self))->store)
+EXT_OWNS(store, EXT_CORE(store_object, store));
+EXT_NEW(store, "()") {
+  EXT_FAIL(PyExc_TypeError,
+           "torch.distributed.Store: no constructor defined; TCPStore, FileStore, HashStore and "
+           "PrefixStore have one");
+}
+EXT_TYPE(store, "torch.distributed.Store", "_Store", store_object, EXT_OPEN,
+         "Keys and values that the processes of a job share.", EXT_LIFE(store),
+         .tp_new = store_new);
+
+static PyObject *made(PyTypeObject *type, px_store *store_take) {
+  return ext_over(type, store_take);
+}
+
+EXT_NEW(tcp_store,
+        "(host_name: str, port: int, world_size: int | None = None, is_master: bool = False, "
+        "timeout: Any | None = None, wait_for_workers: bool = True, multi_tenant: bool = "
+        "False, master_listen_fd: int | None = None, use_libuv: bool = True)") {
+  const char *host_name;
+  int64_t port, world_size, master_listen_fd, milliseconds;
+  bool is_master, wait_for_workers, multi_tenant, use_libuv;
+  PyObject *timeout;
+  px_store *store;
+  EXT_BIND(host_name, port, world_size, is_master, timeout, wait_for_workers, multi_tenant,
+           master_listen_fd, use_libuv);
+  if (master_listen_fd != EXT_NO_INT)
+    EXT_FAIL(PyExc_NotImplementedError, "TCPStore(master_listen_fd=) is not implemented in Phlox");
+  if (ext_to_milliseconds(timeout, &milliseconds) < 0) return NULL;
+  px_store_tcp_options options = {.host = host_name,
+                                  .port = port > 65535 || port < 0 ? -1 : (int)port,
+                                  .serve = is_master,
+                                  .workers = world_size == EXT_NO_INT ? 0 : ext_narrow(world_size),
+                                  .wait = wait_for_workers,
+                                  .timeout_ms = milliseconds};
+  EXT_WAIT(px_store_tcp(&store, &options));
+  return made(type, store);
+}
+EXT_TYPE(tcp_store, "torch.distributed.TCPStore", "_TCPStore", store_object, EXT_OPEN,
+         "A store over TCP: one process is its server. Where PHLOX_STORE_SECRET is set, a process "
+         "must know it.",
+         EXT_LIFE(store), .tp_base = &store_type, .tp_new = tcp_store_new);
+EXT_GET(tcp_store, port, "int", px_store_port(S(self)), "The port of the server.");
+
+EXT_NEW(file_store, "(file_name: str, world_size: int = -1)") {
+  const char *file_name;
+  int64_t world_size;
+  px_store *store;
+  EXT_BIND(file_name, world_size);
+  EXT_WAIT(px_store_file(&store, file_name));
+  return made(type, store);
+}
+EXT_TYPE(file_store, "torch.distributed.FileStore", "_FileStore", store_object, EXT_OPEN,
+         "A store in a file, which all processes can open.", EXT_LIFE(store),
+         .tp_base = &store_type, .tp_new = file_store_new);
+
+EXT_NEW(hash_store, "()") {
+  px_store *store;
+  EXT_TRY(px_store_memory(&store));
+  return made(type, store);
+}
+EXT_TYPE(hash_store, "torch.distributed.HashStore", "_HashStore", store_object, EXT_OPEN,
+         "A store in memory, for the threads of a process.", EXT_LIFE(store),
+         .tp_base = &store_type, .tp_new = hash_store_new);
+
+px_store *ext_store(PyObject *object) {
+  if (object && PyObject_TypeCheck(object, &store_type)) return S(object);
+  EXT_FAIL(PyExc_TypeError, "store must be a torch.distributed.Store, not %s",
+           object ? ext_type_name(object) : "None");
+}
+
+EXT_NEW(prefix_store, "(prefix: str, store: Any)") {
+  const char *prefix;
+  PyObject *store;
+  px_store *beneath, *out;
+  EXT_BIND(prefix, store);
+  if (!(beneath = ext_store(store))) return NULL;
+  EXT_TRY(px_store_prefix(&out, prefix, beneath));
+  return made(type, out);
+}
+EXT_TYPE(prefix_store, "torch.distributed.PrefixStore", "_PrefixStore", store_object, EXT_OPEN,
+         "A store that puts a prefix before each key of another one.", EXT_LIFE(store),
+         .tp_base = &store_type, .tp_new = prefix_store_new);
+
+// The bytes of a value, which may be text; borrowed.
+static const char *bytes_of(PyObject *value, Py_ssize_t *size) {
+  char *at = NULL;
+  if (value && PyUnicode_Check(value)) return PyUnicode_AsUTF8AndSize(value, size);
+  if (!value || PyBytes_AsStringAndSize(value, &at, size) < 0)
+    EXT_FAIL(PyExc_TypeError, "a store's value must be str or bytes");
+  return at;
+}
+
+static PyObject *as_bytes(void *value_take, size_t size) {
+  PyObject *bytes = PyBytes_FromStringAndSize(value_take, (Py_ssize_t)size);
+  px_free(value_take);
+  return bytes;
+}
+
+EXT_METHOD(store, set, "(key: str, value: str | bytes) -> None", "Sets a key's value.") {
+  const char *key;
+  PyObject *value;
+  Py_ssize_t size;
+  EXT_BIND(key, value);
+  const char *at = bytes_of(value, &size);
+  if (!at) return NULL;
+  EXT_WAIT(px_store_set(S(self), key, at, (size_t)size));
+  Py_RETURN_NONE;
+}
+EXT_METHOD(store, get, "(key: str) -> bytes", "The value of a key, which it waits for.") {
+  const char *key;
+  void *value;
+  size_t size;
+  EXT_BIND(key);
+  EXT_WAIT(px_store_get(&value, &size, S(self), key));
+  return as_bytes(value, size);
+}
+EXT_METHOD(store, add, "(key: str, amount: int) -> int", "Adds to a number, which begins at 0.") {
+  const char *key;
+  int64_t amount, sum;
+  EXT_BIND(key, amount);
+  EXT_WAIT(px_store_add(&sum, S(self), key, amount));
+  return PyLong_FromLongLong(sum);
+}
+EXT_METHOD(store, compare_set, "(key: str, expected_value: str, desired_value: str) -> bytes",
+           "Sets a value if it is the expected one; gives what is there then.") {
+  const char *key;
+  PyObject *expected_value, *desired_value;
+  Py_ssize_t expected_size, desired_size;
+  void *value;
+  size_t size;
+  EXT_BIND(key, expected_value, desired_value);
+  const char *expected = bytes_of(expected_value, &expected_size);
+  const char *desired = expected ? bytes_of(desired_value, &desired_size) : NULL;
+  if (!desired) return NULL;
+  EXT_WAIT(px_store_compare_set(&value, &size, S(self), key, expected, (size_t)expected_size,
+                                desired, (size_t)desired_size));
+  return as_bytes(value, size);
+}
+EXT_METHOD(store, delete_key, "(key: str) -> bool", "Removes a key; whether it was there.") {
+  const char *key;
+  bool there;
+  EXT_BIND(key);
+  EXT_WAIT(px_store_delete(&there, S(self), key));
+  return PyBool_FromLong(there);
+}
+EXT_METHOD0(store, num_keys, "int", "How many keys there are.") {
+  int64_t count;
+  EXT_WAIT(px_store_num_keys(&count, S(self)));
+  return PyLong_FromLongLong(count);
+}
+
+// The texts of a list, borrowed from it, as an array to be freed.
+static const char **texts_of(PyObject *list, Py_ssize_t *count) {
+  *count = PySequence_Fast_GET_SIZE(list);
+  const char **texts = PyMem_Malloc(((size_t)*count + 1) * sizeof *texts);
+  for (Py_ssize_t i = 0; texts && i < *count; i++)
+    if (!(texts[i] = PyUnicode_AsUTF8(PySequence_Fast_GET_ITEM(list, i)))) {
+      PyMem_Free(texts);
+      return NULL;
+    }
+  if (!texts) PyErr_NoMemory();
+  return texts;
+}
+EXT_METHOD(store, wait, "(keys: Sequence[str], timeout: Any | None = None) -> None",
+           "Waits for keys; DistStoreError if they do not come in time.") {
+  PyObject *keys, *timeout;
+  int64_t milliseconds;
+  Py_ssize_t count;
+  EXT_BIND(keys, timeout);
+  EXT_OWNED *list = ext_items(keys, "keys must be a sequence of str");
+  if (!list || ext_to_milliseconds(timeout, &milliseconds) < 0) return NULL;
+  const char **texts = texts_of(list, &count);
+  if (!texts) return NULL;
+  px_status status = EXT_NOGIL(px_store_wait(S(self), texts, (int)count, milliseconds));
+  PyMem_Free(texts);
+  return ext_none(status);
+}
+EXT_METHOD(store, check, "(keys: Sequence[str]) -> bool", "Whether all keys are there.") {
+  PyObject *keys;
+  Py_ssize_t count;
+  bool there = false;
+  EXT_BIND(keys);
+  EXT_OWNED *list = ext_items(keys, "keys must be a sequence of str");
+  const char **texts = list ? texts_of(list, &count) : NULL;
+  if (!texts) return NULL;
+  px_status status = EXT_NOGIL(px_store_check(&there, S(self), texts, (int)count));
+  PyMem_Free(texts);
+  EXT_TRY(status);
+  return PyBool_FromLong(there);
+}
+EXT_METHOD(store, set_timeout, "(timeout: Any) -> None", "Sets how long calls wait.") {
+  PyObject *timeout;
+  int64_t milliseconds;
+  EXT_BIND(timeout);
+  if (ext_to_milliseconds(timeout, &milliseconds) < 0) return NULL;
+  px_store_set_timeout(S(self), milliseconds);
+  Py_RETURN_NONE;
+}
+EXT_GET(store, timeout, "Any", ext_delta(px_store_timeout(S(self))), "How long calls wait.");
+
+EXT_FUNCTION(torch, _engine_available, "(name: str) -> bool", "Whether an engine can be loaded.") {
+  const char *name;
+  EXT_BIND(name);
+  return PyBool_FromLong(px_engine_available(name));
+}
+
+// ---- simulated clusters
+
+// The threads of ranks that run Python code, by rank; with the GIL.
+static unsigned long rank_threads[64];
+
+static px_status call_rank(int rank, int ranks, void *argument) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  rank_threads[rank] = PyThread_get_thread_ident();
+  PyObject *result = PyObject_CallFunction(argument, "i", rank);
+  px_status status = result ? PX_OK : ext_foreign();
+  Py_XDECREF(result);
+  rank_threads[rank] = 0;
+  PyGILState_Release(state);
+  return status;
+}
+// What a handler of a signal raises in the thread that waits for the ranks ends them: their calls
+// by the core, and what they run by a KeyboardInterrupt, when they next run Python code.
+static px_status check_signals(void) {
+  px_status status = ext_run_handlers();
+  if (status == PX_OK) return PX_OK;
+  PyGILState_STATE state = PyGILState_Ensure();
+  for (size_t r = 0; r < EXT_LENGTH(rank_threads); r++)
+    if (rank_threads[r]) PyThreadState_SetAsyncExc(rank_threads[r], PyExc_KeyboardInterrupt);
+  PyGILState_Release(state);
+  return status;
+}
+// While ranks are threads, one that waits for a device may wait for others, who want the GIL.
+static void *let_go(void) { return PyGILState_Check() ? PyEval_SaveThread() : NULL; }
+static void take_back(void *held) { PyEval_RestoreThread(held); }
+
+EXT_FUNCTION(torch, _cluster_run, "(function: Any, ranks: int) -> None",
+             "Calls function(rank) in a thread for each rank of a simulated cluster.") {
+  PyObject *function;
+  int64_t ranks;
+  EXT_BIND(function, ranks);
+  if (ext_ranks_run)
+    EXT_FAIL(PyExc_RuntimeError, "a simulated cluster is running: there is one at a time");
+  ext_ranks_run = true;
+  bool asks = px_interrupt_wanted();  // of other threads nobody does
+  px_wait_set_hooks(let_go, take_back);
+  if (asks) px_interrupt_set_check(check_signals);
+  px_status status = EXT_NOGIL(px_cluster_run(ext_narrow(ranks), call_rank, function));
+  if (asks) px_interrupt_set_check(ext_run_handlers);
+  px_wait_set_hooks(NULL, NULL);
+  ext_ranks_run = false;
+  return ext_none(status);
+}
+EXT_FUNCTION0(
+    torch, _cluster, "tuple[Any, int, int] | None",
+    "Of a rank of a simulated cluster: a store for its next group of all, its rank, and how "
+    "many there are.") {
+  px_store *store;
+  int rank;
+  if ((rank = px_cluster_rank()) < 0) Py_RETURN_NONE;
+  EXT_TRY(px_cluster_meeting(&store));
+  EXT_OWNED *object = made(&prefix_store_type, store);
+  return object ? Py_BuildValue("(Oii)", object, rank, px_cluster_size()) : NULL;
+}
+EXT_FUNCTION0(torch, _end_with_parent, "None",
+              "The process gets SIGINT when the one that started it ends.") {
+  (void)prctl(PR_SET_PDEATHSIG, SIGINT);
+  Py_RETURN_NONE;
+}
+EXT_FUNCTION(torch, _mpi, "(timeout: Any) -> tuple[Any, int, int]",
+             "The store of the ranks that mpirun has started, this rank, and how many there are.") {
+  PyObject *timeout;
+  px_store *store;
+  int64_t milliseconds;
+  int rank, size;
+  EXT_BIND(timeout);
+  if (ext_to_milliseconds(timeout, &milliseconds) < 0) return NULL;
+  EXT_WAIT(px_store_mpi(&store, &rank, &size, milliseconds));
+  EXT_OWNED *object = made(&tcp_store_type, store);
+  return object ? Py_BuildValue("(Oii)", object, rank, size) : NULL;
+}
+
+// ---- torchrun
+
+EXT_FUNCTION(torch, _job_run,
+             "(arguments: Sequence[str], interpreter: Sequence[str], environment: Sequence[str], "
+             "local_rank_argument: bool) -> None",
+             "Runs a job as torchrun does.") {
+  PyObject *arguments, *interpreter, *environment;
+  bool local_rank_argument;
+  Py_ssize_t count[3] = {0};
+  const char **texts[3] = {NULL};
+  px_status status = PX_OK;
+  EXT_BIND(arguments, interpreter, environment, local_rank_argument);
+  PyObject *lists[3] = {arguments, interpreter, environment};
+  for (int i = 0; i < 3; i++) {
+    lists[i] = lists[i] ? PySequence_Fast(lists[i], "lists of str are expected") : NULL;
+    texts[i] = lists[i] ? texts_of(lists[i], &count[i]) : NULL;
+    if (texts[i]) texts[i][count[i]] = NULL;
+  }
+  if (texts[0] && texts[1] && texts[2]) {
+    px_job_options options = {texts[0],      (int)count[0], texts[1],
+                              (int)count[1], texts[2],      local_rank_argument};
+    status = EXT_NOGIL(px_job_run(&options));
+  }
+  for (int i = 0; i < 3; i++) {
+    PyMem_Free(texts[i]);
+    Py_XDECREF(lists[i]);
+  }
+  return PyErr_Occurred() ? NULL : ext_none(status);
+}
+EXT_FUNCTION(torch, _job_usage, "() -> str", "What torchrun takes.") {
+  return PyUnicode_FromString(px_job_usage());
+}
+
+// ---- bytes of pickles, as tensors on the CPU
+
+EXT_FUNCTION(torch, _bytes_tensor, "(data: bytes) -> Tensor", "A tensor of uint8, of a copy.") {
+  PyObject *data;
+  px_tensor *tensor;
+  EXT_BIND(data);
+  if (!data || !PyBytes_Check(data)) EXT_FAIL(PyExc_TypeError, "data must be bytes");
+  int64_t size = PyBytes_GET_SIZE(data);
+  EXT_TRY(px_tensor_empty(&tensor, 1, &size, PX_UINT8, (px_device){PX_CPU, -1}));
+  memcpy(px_tensor_data(tensor), PyBytes_AS_STRING(data), (size_t)size);
+  return ext_wrap(tensor);
+}
+EXT_FUNCTION(torch, _tensor_bytes, "(tensor: Tensor, size: int) -> bytes",
+             "The first bytes of a contiguous tensor of uint8 on the CPU.") {
+  px_tensor *tensor;
+  int64_t size;
+  EXT_BIND(tensor, size);
+  if (!tensor || px_tensor_dtype(tensor) != PX_UINT8 || !px_tensor_is_contiguous(tensor) ||
+      px_tensor_device(tensor).type != PX_CPU || size < 0 || size > px_tensor_numel(tensor))
+    EXT_FAIL(PyExc_ValueError, "no %lld bytes of a tensor", (long long)size);
+  return PyBytes_FromStringAndSize(px_tensor_data(tensor), (Py_ssize_t)size);
+}

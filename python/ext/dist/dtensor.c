@@ -1,0 +1,576 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch.distributed.tensor.DTensor: a tensor whose memory is this rank's part, and whose `_spec`
+// says of what (placed.h). It is a class of Python's over Tensor and _Sharded, which is here: calls
+// of ops come to its __torch_function__. And the places where C makes a tensor that belongs to a
+// sharded one.
+#include "phlox/shard.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "nn/nn.h"
+#include "phlox/op.h"
+#include "phlox/optim.h"
+#include "phlox/ops/copy.h"
+#include "dist/placements.h"
+
+// ---- the classes: of any sharded tensor, and of a parameter
+
+static PyTypeObject *tensor_class;
+PyTypeObject *ext_ShardedParameterType;
+static PyObject *spec_word;
+
+bool ext_is_sharded(PyObject *object) {
+  return tensor_class && object && PyObject_TypeCheck(object, tensor_class);
+}
+
+static PyObject *with_spec(PyTypeObject *type, px_tensor *tensor_take, PyObject *like) {
+  EXT_OWNED *spec = PyObject_GetAttr(like, spec_word);
+  EXT_OWNED *made = spec ? ext_wrap_as(type, tensor_take) : (px_release(tensor_take), NULL);
+  return made && PyObject_SetAttr(made, spec_word, spec) == 0 ? ext_moved(&made) : NULL;
+}
+
+PyObject *ext_wrap_beside(PyObject *like, px_tensor *tensor) {
+  bool alike = ext_is_sharded(like) && !px_tensor_user(tensor) && px_tensor_ndim(tensor) > 0 &&
+               px_tensor_has_sizes(tensor, px_tensor_ndim(ext_tensor(like)),
+                                   px_tensor_sizes(ext_tensor(like)));
+  return alike ? with_spec(tensor_class, px_retain(tensor), like) : ext_wrap_borrowed(tensor);
+}
+
+static PyObject *parameter_like(PyObject *data, px_tensor *leaf_take) {
+  return ext_is_sharded(data) ? with_spec(ext_ShardedParameterType, leaf_take, data)
+                              : ext_wrap_as(ext_ParameterType, leaf_take);
+}
+
+EXT_FUNCTION(torch, _sharded_classes, "(tensor: type, parameter: type) -> None",
+             "Says which the classes of sharded tensors are.") {
+  EXT_ARGS(PyObject *, tensor, parameter);
+  ext_parameter_like = parameter_like;
+  Py_XSETREF(tensor_class, (PyTypeObject *)Py_NewRef(tensor));
+  Py_XSETREF(ext_ShardedParameterType, (PyTypeObject *)Py_NewRef(parameter));
+  return ext_none_unless(!spec_word && !(spec_word = PyUnicode_InternFromString("_spec")));
+}
+
+// ---- ops that work on parts as they do on the whole
+
+// Not pointwise, but of each element apart, or of no element.
+static const char *const of_parts[] = {"clone",
+                                       "detach",
+                                       "detach_",
+                                       "to",
+                                       "cpu",
+                                       "cuda",
+                                       "float",
+                                       "double",
+                                       "half",
+                                       "bfloat16",
+                                       "type",
+                                       "type_as",
+                                       "contiguous",
+                                       "zero_",
+                                       "fill_",
+                                       "copy_",
+                                       "zeros_like",
+                                       "ones_like",
+                                       "empty_like",
+                                       "full_like",
+                                       "dim",
+                                       "ndimension",
+                                       "is_contiguous",
+                                       "is_floating_point",
+                                       "is_complex",
+                                       "is_signed",
+                                       "element_size",
+                                       "data_ptr",
+                                       "get_device",
+                                       "storage",
+                                       "untyped_storage",
+                                       "requires_grad_",
+                                       "pin_memory",
+                                       "is_pinned",
+                                       "record_stream",
+                                       "register_hook",
+                                       "nan_to_num",
+                                       "retain_grad",
+                                       "__deepcopy__",
+                                       "register_post_accumulate_grad_hook",
+                                       "backward",
+                                       "is_inference",
+                                       "is_same_size",
+                                       "_make_subclass"};
+
+static bool is_pointwise(const char *name) {
+  char bare[64];
+  size_t n = strlen(name);
+  if (n >= sizeof bare) return false;
+  strcpy(bare, name);
+  if (n > 4 && !strncmp(name, "__", 2) && !strcmp(name + n - 2, "__")) {
+    memmove(bare, name + 2, n - 4);
+    bare[n - 4] = 0;
+    bool swapped = *bare == 'i' || *bare == 'r';  // __iadd__, __radd__
+    const px_op *op = px_op_find(bare);
+    if (!op && swapped) op = px_op_find(bare + 1);
+    if (!op && (!strcmp(bare, "truediv") || !strcmp(bare + 1, "truediv"))) op = px_op_find("div");
+    return op && op->kind == PX_OP_POINTWISE;
+  }
+  if (bare[n - 1] == '_') bare[n - 1] = 0;
+  const px_op *op = px_op_find(bare);
+  return op && op->kind == PX_OP_POINTWISE;
+}
+
+static bool is_in(const char *name, const char *const *list, int count) {
+  for (int i = 0; i < count; i++)
+    if (!strcmp(name, list[i])) return true;
+  return false;
+}
+// Of what is still to be reduced only what does nothing with the numbers, or leaves none.
+static bool is_of_parts(const char *name, bool partial) {
+  static const char *const numbers[] = {"fill_", "copy_", "ones_like", "full_like", "nan_to_num"};
+  if (partial && is_in(name, numbers, EXT_LENGTH(numbers))) return false;
+  return is_in(name, of_parts, EXT_LENGTH(of_parts)) || (!partial && is_pointwise(name));
+}
+
+// ---- what a DTensor says of itself
+
+typedef struct sharded_object {
+  PyObject_HEAD
+} sharded_object;
+EXT_TYPE(sharded, "torch.distributed.tensor._Sharded", "_Sharded", sharded_object, EXT_OPEN,
+         "What a DTensor has beside Tensor.");
+
+// New reference.
+static PyObject *of_spec(PyObject *self, int i) {
+  EXT_OWNED *spec = PyObject_GetAttr(self, spec_word);
+  if (spec && PyTuple_Check(spec) && PyTuple_GET_SIZE(spec) > EXT_SPEC_COMM)
+    return Py_NewRef(PyTuple_GET_ITEM(spec, i));
+  if (spec) PyErr_SetString(PyExc_RuntimeError, "a DTensor without a mesh: it was not made by one");
+  return NULL;
+}
+EXT_GET(sharded, device_mesh, "Any", of_spec(self, EXT_SPEC_MESH), "The mesh of the ranks.");
+EXT_GET(sharded, placements, "tuple[Any, ...]", of_spec(self, EXT_SPEC_PLACEMENTS),
+        "How it lies on the ranks.");
+EXT_GET(sharded, shape, "Size", of_spec(self, EXT_SPEC_SHAPE), "The sizes of the whole.");
+EXT_GET(sharded, _comm, "Any", of_spec(self, EXT_SPEC_COMM), "The communicator, or None.");
+
+// A number of each dimension, by `dim` one of them.
+static PyObject *one_of(PyObject *numbers_take, PyObject *dim) {
+  EXT_OWNED *numbers = numbers_take;
+  return !numbers || ext_is_none(dim) ? ext_moved(&numbers) : PyObject_GetItem(numbers, dim);
+}
+EXT_METHOD(sharded, size, "(dim: int | None = None) -> Size | int", "The sizes of the whole.") {
+  PyObject *dim;
+  EXT_BIND(dim);
+  return one_of(of_spec(self, EXT_SPEC_SHAPE), dim);
+}
+// Of dimensions from one on.
+static int64_t product(PyObject *shape, Py_ssize_t from) {
+  int64_t n = 1;
+  for (Py_ssize_t d = from; d < PyTuple_GET_SIZE(shape); d++)
+    n *= PyLong_AsLongLong(PyTuple_GET_ITEM(shape, d));
+  return n;
+}
+EXT_METHOD(sharded, stride, "(dim: int | None = None) -> tuple[int, ...] | int",
+           "The strides of the whole, which is row-major.") {
+  PyObject *dim;
+  int64_t strides[PX_MAX_DIMS];
+  EXT_BIND(dim);
+  EXT_OWNED *shape = of_spec(self, EXT_SPEC_SHAPE);
+  if (!shape) return NULL;
+  int n = (int)PyTuple_GET_SIZE(shape);
+  for (int d = 0; d < n; d++) strides[d] = product(shape, d + 1);
+  return one_of(ext_tuple(n, strides, 1), dim);
+}
+static PyObject *count(PyObject *self) {
+  EXT_OWNED *shape = of_spec(self, EXT_SPEC_SHAPE);
+  return shape ? PyLong_FromLongLong(product(shape, 0)) : NULL;
+}
+EXT_GIVES(sharded, numel, "int", count(self), "How many elements the whole has.");
+EXT_GIVES(sharded, nelement, "int", count(self), "How many elements the whole has.");
+EXT_METHOD0(sharded, __len__, "int", "The rows of the whole.") {
+  EXT_OWNED *shape = of_spec(self, EXT_SPEC_SHAPE);
+  if (shape && !PyTuple_GET_SIZE(shape)) EXT_FAIL(PyExc_TypeError, "len() of a 0-d tensor");
+  return shape ? Py_NewRef(PyTuple_GET_ITEM(shape, 0)) : NULL;
+}
+
+// ---- part and whole
+
+static PyObject *part_of(PyObject *self) { return ext_as_class(self, ext_TensorType, false); }
+
+static PyObject *whole_of(PyObject *self) {
+  ext_placed of;
+  px_tensor *whole;
+  EXT_OWNED *spec = ext_placed_of(&of, self);
+  if (!spec) return NULL;
+  if (ext_placed_is_whole(&of)) return part_of(self);
+  EXT_WAIT(ext_placed_whole(&whole, &of, ext_tensor(self)));
+  return ext_wrap(whole);
+}
+static int refuse(PyObject *grad_placements) {
+  if (ext_is_none(grad_placements)) return 0;
+  EXT_FAIL_INT(PyExc_NotImplementedError, "grad_placements= is not implemented in Phlox");
+}
+EXT_METHOD(sharded, to_local, "(*, grad_placements: Any | None = None) -> Tensor",
+           "This rank's part, over the same memory.") {
+  PyObject *grad_placements;
+  EXT_BIND(grad_placements);
+  return refuse(grad_placements) < 0 ? NULL : part_of(self);
+}
+EXT_METHOD(sharded, full_tensor, "(*, grad_placements: Any | None = None) -> Tensor",
+           "The whole; all ranks call it.") {
+  PyObject *grad_placements;
+  EXT_BIND(grad_placements);
+  return refuse(grad_placements) < 0 ? NULL : whole_of(self);
+}
+static PyObject *bare_part(PyObject *self) {
+  px_tensor *bare;
+  return ext_result(px_tensor_detach(&bare, ext_tensor(self)), &bare);
+}
+EXT_GET(sharded, _local_tensor, "Tensor", bare_part(self), "This rank's part, without history.");
+
+// A DTensor over a part, with its history.
+static PyObject *over(PyObject *part, PyObject *spec) {
+  EXT_OWNED *made = ext_as_class(part, tensor_class, false);
+  return made && PyObject_SetAttr(made, spec_word, spec) == 0 ? ext_moved(&made) : NULL;
+}
+EXT_FUNCTION(torch, _sharded_over, "(part: Tensor, spec: tuple) -> Tensor",
+             "A DTensor over this rank's part.") {
+  EXT_ARGS(PyObject *, part, spec);
+  return ext_need_tensor(part, "DTensor", "part") ? over(part, spec) : NULL;
+}
+
+// The gradient as an object of the class: made once.
+static PyObject *gradient(PyObject *self) {
+  px_tensor *grad = px_tensor_grad(ext_tensor(self));
+  EXT_OWNED *object = grad ? ext_wrap_beside(self, grad) : Py_NewRef(Py_None);
+  if (!object || object == Py_None || ext_is_sharded(object)) return ext_moved(&object);
+  EXT_OWNED *bare = bare_part(object);
+  EXT_OWNED *spec = bare ? PyObject_GetAttr(self, spec_word) : NULL;
+  EXT_OWNED *made = spec ? over(bare, spec) : NULL;
+  if (!made) return NULL;
+  EXT_TRY(px_tensor_set_grad(ext_tensor(self), ext_tensor(made)));
+  return ext_moved(&made);
+}
+EXT_GETTER_AND_SETTER(sharded, grad, "Tensor | None", "The gradient, sharded likewise.") {
+  return gradient(self);
+}
+EXT_SETTER(sharded, grad) {
+  if (!ext_is_none(value) && !ext_is_tensor(value))
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "assigned grad expected to be a Tensor or None but got grad of type %s",
+                 ext_type_name(value));
+  return ext_zero(
+      px_tensor_set_grad(ext_tensor(self), ext_is_none(value) ? NULL : ext_tensor(value)));
+}
+
+static PyObject *text_of(PyObject *self) {
+  EXT_OWNED *part = bare_part(self);
+  EXT_OWNED *mesh = part ? of_spec(self, EXT_SPEC_MESH) : NULL;
+  EXT_OWNED *placements = mesh ? of_spec(self, EXT_SPEC_PLACEMENTS) : NULL;
+  return placements
+             ? PyUnicode_FromFormat("DTensor(local_tensor=%S, device_mesh=%S, placements=%S)", part,
+                                    mesh, placements)
+             : NULL;
+}
+EXT_GIVES(sharded, __repr__, "str", text_of(self), "The part, the mesh and the placements.");
+EXT_METHOD(sharded, __reduce_ex__, "(protocol: int) -> tuple", "Refuses: a mesh is no data.") {
+  EXT_FAIL(PyExc_NotImplementedError,
+           "a DTensor is not pickled by Phlox: save its full_tensor(), or use "
+           "torch.distributed.checkpoint");
+}
+
+// ---- calls
+
+typedef struct called {
+  PyObject *func, *args, *kwargs;
+  PyObject *tensors;  // all among the arguments: a list
+  PyObject *spec;     // of the first sharded one
+  const char *name;
+} called;
+
+static const char *name_of(PyObject *func, PyObject **keep) {
+  *keep = PyObject_GetAttrString(func, "__name__");
+  if (!*keep) PyErr_Clear();
+  const char *name = *keep && PyUnicode_Check(*keep) ? PyUnicode_AsUTF8(*keep) : "";
+  return name ? name : (PyErr_Clear(), "");
+}
+
+static int find_spec(called *c) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(c->tensors) && !c->spec; i++) {
+    PyObject *one = PyList_GET_ITEM(c->tensors, i);
+    if (ext_is_sharded(one) && !(c->spec = PyObject_GetAttr(one, spec_word))) return -1;
+  }
+  return 0;
+}
+
+// Whether all sharded arguments lie alike, and the others, if any, are numbers: 1, 0 or -1.
+static int fit(const called *c) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(c->tensors); i++) {
+    PyObject *one = PyList_GET_ITEM(c->tensors, i);
+    if (!ext_is_sharded(one) && px_tensor_ndim(ext_tensor(one))) return 0;
+    EXT_OWNED *spec = ext_is_sharded(one) ? PyObject_GetAttr(one, spec_word) : Py_NewRef(c->spec);
+    int same = spec ? PyObject_RichCompareBool(spec, c->spec, Py_EQ) : -1;
+    if (same <= 0) return same;
+  }
+  return 1;
+}
+
+// A result of the size of a part is a part.
+static PyObject *part_again(PyObject *result, void *context) {
+  const called *c = context;
+  px_tensor *t = ext_tensor(result);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(c->tensors) && !ext_is_sharded(result); i++) {
+    PyObject *one = PyList_GET_ITEM(c->tensors, i);
+    if (ext_is_sharded(one) &&
+        px_tensor_has_sizes(t, px_tensor_ndim(ext_tensor(one)), px_tensor_sizes(ext_tensor(one))))
+      return over(result, c->spec);
+  }
+  return Py_NewRef(result);
+}
+
+static PyObject *call_on_parts(called *c) {
+  ext_overrides_off(1, 0);
+  EXT_OWNED *result = ext_apply(c->func, c->args, c->kwargs);
+  ext_overrides_off(-1, 0);
+  return result ? ext_map_tensors(result, part_again, c) : NULL;
+}
+
+static PyObject *to_whole(PyObject *tensor, void *context) {
+  return ext_is_sharded(tensor) ? whole_of(tensor) : Py_NewRef(tensor);
+}
+
+// What each rank has computed of whole tensors, it has whole.
+static PyObject *replicated(PyObject *result, void *context) {
+  const called *c = context;
+  EXT_OWNED *replicate = ext_call_from("phlox.distributed._placements", "Replicate", "()");
+  EXT_OWNED *one = replicate ? PyTuple_Pack(1, replicate) : NULL;
+  PyObject *mesh = PyTuple_GET_ITEM(c->spec, EXT_SPEC_MESH);
+  PyObject *before = PyTuple_GET_ITEM(c->spec, EXT_SPEC_PLACEMENTS);
+  EXT_OWNED *each = one ? PySequence_Repeat(one, PyObject_Length(before)) : NULL;
+  EXT_OWNED *shape = each ? PyObject_GetAttrString(result, "shape") : NULL;
+  EXT_OWNED *spec = shape ? PyTuple_Pack(4, mesh, each, shape, Py_None) : NULL;
+  return spec ? over(result, spec) : NULL;
+}
+
+// This rank's part of a whole tensor, which was changed in place, goes back.
+static PyObject *put_back(const called *c, PyObject *whole) {
+  PyObject *self = PyTuple_GET_ITEM(c->args, 0);
+  ext_placed of;
+  PX_SCOPED(px_tensor) mine = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  EXT_OWNED *spec = ext_placed_of(&of, self);
+  if (!spec) return NULL;
+  if (ext_placed_is_whole(&of)) return Py_NewRef(self);
+  EXT_TRY(px_layout_cut(&mine, &of.layout, ext_tensor(whole)));
+  EXT_TRY(px_tensor_detach(&part, ext_tensor(self)));
+  EXT_TRY(px_copy_(part, mine, false));
+  return Py_NewRef(self);
+}
+
+static bool is_in_place(const called *c) {
+  size_t n = strlen(c->name);
+  if (!strcmp(c->name, "__setitem__")) return true;
+  return n > 1 && c->name[n - 1] == '_' && c->name[n - 2] != '_' && PyTuple_GET_SIZE(c->args) &&
+         ext_is_sharded(PyTuple_GET_ITEM(c->args, 0));
+}
+
+// What is to be reduced is no place to put a whole tensor.
+static int refuse_partial(const called *c) {
+  ext_placed of;
+  if (!ext_is_sharded(PyTuple_GET_ITEM(c->args, 0))) return 0;
+  EXT_OWNED *spec = ext_placed_of(&of, PyTuple_GET_ITEM(c->args, 0));
+  if (!spec || !ext_placed_is_partial(&of)) return spec ? 0 : -1;
+  EXT_FAIL_INT(
+      PyExc_RuntimeError,
+      "%s: in-place operations that require placement changes are not supported. The input "
+      "has placement %S, but no valid strategy preserves this placement. Please use the "
+      "out-of-place version of this operation instead.",
+      c->name, PyTuple_GET_ITEM(spec, EXT_SPEC_PLACEMENTS));
+}
+
+static PyObject *call_on_wholes(called *c) {
+  if (is_in_place(c) && refuse_partial(c) < 0) return NULL;
+  EXT_OWNED *args = ext_map_tensors(c->args, to_whole, NULL);
+  EXT_OWNED *kwargs = args ? ext_map_tensors(c->kwargs, to_whole, NULL) : NULL;
+  EXT_OWNED *result = kwargs ? ext_apply(c->func, args, kwargs) : NULL;
+  if (!result) return NULL;
+  if (is_in_place(c)) return put_back(c, PyTuple_GET_ITEM(args, 0));
+  return ext_map_tensors(result, replicated, c);
+}
+
+static PyObject *answer(called *c) {
+  ext_placed of;
+  if (ext_take_placed(&of, c->spec) < 0) return NULL;
+  bool attribute = !strcmp(c->name, "__get__") || !strcmp(c->name, "__set__");
+  int fits = attribute || is_of_parts(c->name, ext_placed_is_partial(&of)) ? fit(c) : 0;
+  if (fits) return fits < 0 ? NULL : call_on_parts(c);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(c->tensors); i++) {
+    PyObject *one = PyList_GET_ITEM(c->tensors, i);
+    if (!ext_is_sharded(one) && px_tensor_ndim(ext_tensor(one)))
+      EXT_FAIL(PyExc_RuntimeError,
+               "%s: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to "
+               "DTensor before calling distributed operators!",
+               c->name);
+  }
+  return call_on_wholes(c);
+}
+
+EXT_CLASS_METHOD(sharded, __torch_function__,
+                 "(func: Callable, types: Sequence[type], args: tuple = (), kwargs: dict | None = "
+                 "None) -> object",
+                 "Calls ops of single elements with the parts, and others with the wholes, which "
+                 "all ranks gather.") {
+  PyObject *func, *types, *args_, *kwargs;
+  EXT_BIND(func, types, args_, kwargs);
+  EXT_OWNED *none = PyTuple_New(0);
+  EXT_OWNED *empty = PyDict_New();
+  if (!none || !empty) return NULL;
+  called c = {.func = func, .args = args_ ? args_ : none};
+  c.kwargs = ext_is_none(kwargs) ? empty : kwargs;
+  EXT_OWNED *both = PyTuple_Pack(2, c.args, c.kwargs);
+  EXT_OWNED *tensors = both ? ext_tensors_within(both) : NULL;
+  EXT_OWNED *name = NULL;
+  c.name = name_of(func, &name);
+  if (!(c.tensors = tensors) || find_spec(&c) < 0) return NULL;
+  EXT_OWNED *spec = c.spec;
+  if (!spec) return Py_NewRef(Py_NotImplemented);
+  return answer(&c);
+}
+
+// ---- norms of which each rank knows a part
+
+// Sorts the items of a sequence, or their gradients, into parts and others.
+typedef struct kinds {
+  px_tensor **parts, **own;
+  int64_t part_count, own_count;
+  PyObject *wholes;  // keeps those of parts along several dimensions, and of summands
+  PyObject *like;    // the first sharded one; borrowed
+  PyObject *comm;
+} kinds;
+
+// What does not lie along one dimension of its mesh alone is taken whole.
+static int whole_for(kinds *k, PyObject *object, px_tensor **value) {
+  ext_placed of;
+  px_tensor *whole;
+  EXT_OWNED *spec = ext_placed_of(&of, object);
+  if (!spec || ext_placed_is_whole(&of)) return spec ? 0 : -1;
+  EXT_TRY_INT(EXT_NOGIL(ext_placed_whole(&whole, &of, *value)));
+  EXT_OWNED *keeps = ext_wrap(whole);
+  *value = keeps ? ext_tensor(keeps) : NULL;
+  return keeps ? PyList_Append(k->wholes, keeps) : -1;
+}
+
+static int sort_one(kinds *k, PyObject *object, px_tensor *value) {
+  EXT_OWNED *comm = ext_is_sharded(object) ? PyObject_GetAttrString(object, "_comm") : NULL;
+  if (PyErr_Occurred()) return -1;
+  bool part = comm && comm != Py_None;
+  if (comm && !part && whole_for(k, object, &value) < 0) return -1;
+  if (part && !k->like) k->like = object, k->comm = Py_NewRef(comm);
+  if (part && ext_comm(comm) != ext_comm(k->comm))
+    EXT_FAIL_INT(PyExc_NotImplementedError,
+                 "the norm of tensors that are sharded over different groups is not implemented "
+                 "in Phlox");
+  if (part)
+    k->parts[k->part_count++] = value;
+  else
+    k->own[k->own_count++] = value;
+  return 0;
+}
+
+static int sort(kinds *k, const ext_tensors *g, bool gradients) {
+  for (Py_ssize_t i = 0; i < g->count; i++) {
+    px_tensor *value = gradients ? px_tensor_grad(g->items[i]) : g->items[i];
+    if (value && sort_one(k, px_tensor_user(g->items[i]), value) < 0) return -1;
+  }
+  return 0;
+}
+
+static bool any_sharded(const ext_tensors *g) {
+  for (Py_ssize_t i = 0; i < g->count; i++)
+    if (ext_is_sharded(px_tensor_user(g->items[i]))) return true;
+  return false;
+}
+
+static int check_finite(px_tensor *norm, double norm_type) {
+  px_scalar value;
+  EXT_TRY_INT(ext_item(&value, norm));
+  if (isfinite(px_scalar_float(value))) return 0;
+  EXT_OWNED *order = PyFloat_FromDouble(norm_type);
+  if (order)
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "The total norm of order %R for gradients from `parameters` is non-finite, so it "
+                 "cannot be clipped. To disable this error and scale the gradients by the "
+                 "non-finite norm anyway, set `error_if_nonfinite=False`",
+                 order);
+  return -1;
+}
+
+int ext_sharded_norm(px_tensor **out, const ext_tensors *g, bool gradients, double norm_type,
+                     bool error_if_nonfinite) {
+  *out = NULL;
+  if (!any_sharded(g)) return 0;
+  EXT_OWNED *wholes = PyList_New(0);
+  kinds k = {.wholes = wholes};
+  if (!wholes) return -1;
+  k.parts = PyMem_Calloc(2 * (size_t)g->count, sizeof *k.parts);
+  if (!k.parts) return PyErr_NoMemory(), -1;
+  k.own = k.parts + g->count;
+  int bad = sort(&k, g, gradients);
+  px_comm *comm = !bad && k.part_count ? ext_comm(k.comm) : NULL;
+  if (comm) {
+    px_status status =
+        EXT_NOGIL(px_shard_norm(out, comm, k.parts, k.part_count, k.own, k.own_count, norm_type));
+    if (status != PX_OK) ext_raise(), bad = -1;
+  }
+  if (comm && !bad && error_if_nonfinite && check_finite(*out, norm_type) < 0) bad = -1;
+  Py_XDECREF(k.comm);
+  PyMem_Free(k.parts);
+  if (bad) px_release(*out), *out = NULL;
+  return bad;
+}
+
+// Gives all ranks that have parts of a tensor the greatest of their numbers, in place.
+static px_status greatest_of_all(const ext_placed *of, px_tensor *number) {
+  for (int m = 0; m < px_mesh_ndim(of->layout.mesh); m++)
+    if (of->placements[m].kind != PX_PLACED_WHOLE)
+      PX_TRY(px_shard_greatest(px_mesh_comm(of->layout.mesh, m), number));
+  return PX_OK;
+}
+
+int ext_sharded_found(PyObject *grads, PyObject *found) {
+  EXT_OWNED *before = NULL;  // the mesh and placements of the last one
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(grads); i++) {
+    PyObject *grad = PyList_GET_ITEM(grads, i);
+    ext_placed of;
+    if (!ext_is_sharded(grad)) continue;
+    EXT_OWNED *spec = ext_placed_of(&of, grad);
+    EXT_OWNED *place = spec ? PyTuple_GetSlice(spec, 0, EXT_SPEC_SHAPE) : NULL;
+    EXT_OWNED *device = place ? ext_device(px_tensor_device(ext_tensor(grad))) : NULL;
+    int again = device && before ? PyObject_RichCompareBool(place, before, Py_EQ) : 0;
+    if (!device || again < 0) return -1;
+    if (again || ext_placed_is_whole(&of)) continue;
+    PyObject *number = PyDict_GetItemWithError(found, device);
+    if (!number) return -1;
+    EXT_TRY_INT(EXT_NOGIL(greatest_of_all(&of, ext_tensor(number))));
+    Py_XSETREF(before, Py_NewRef(place));
+  }
+  return 0;
+}
+
+// ---- state dicts
+
+static px_status put_detached(const char *name, const px_module_entry *entry, px_module *owner,
+                              void *dict) {
+  bool saved = entry->tensor && (entry->sort != PX_ENTRY_BUFFER || entry->persistent);
+  PyObject *object = saved ? ext_wrap_borrowed(entry->tensor) : NULL;
+  EXT_OWNED *owned = object;
+  EXT_OWNED *key = ext_is_sharded(object) ? PyUnicode_FromString(name) : NULL;
+  if (!key) return PyErr_Occurred() ? ext_foreign() : PX_OK;
+  EXT_OWNED *value = PyObject_CallMethod(object, "detach", NULL);
+  return value && PyObject_SetItem(dict, key, value) == 0 ? PX_OK : ext_foreign();
+}
+
+px_status ext_sharded_state(PyObject *dict, px_module *module, const char *prefix) {
+  if (!tensor_class) return PX_OK;
+  PX_TRY(px_module_each(module, PX_ENTRY_PARAMETER, prefix, true, true, put_detached, dict));
+  return px_module_each(module, PX_ENTRY_BUFFER, prefix, true, true, put_detached, dict);
+}

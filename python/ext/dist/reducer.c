@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// What nn.parallel.DistributedDataParallel (phlox/nn/parallel.py) has of the core: the reducer,
+// the buckets that communication hooks get, and the tensors in what a forward pass gave; and the
+// communicator of a SyncBatchNorm.
+#include "phlox/distributed.h"
+#include "nn/nn.h"
+
+// ---- buckets
+
+typedef struct grad_bucket_object {
+  PyObject_HEAD int64_t index;
+  bool last;
+  PyObject *buffer, *gradients, *parameters;
+} grad_bucket_object;
+#define B(self) ((grad_bucket_object *)(self))
+EXT_OWNS(grad_bucket, EXT_OBJECT(grad_bucket_object, buffer),
+         EXT_OBJECT(grad_bucket_object, gradients), EXT_OBJECT(grad_bucket_object, parameters));
+EXT_NEW(grad_bucket, "()") {
+  EXT_FAIL(PyExc_TypeError, "torch._C._distributed_c10d.GradBucket: No constructor defined!");
+}
+EXT_TYPE(grad_bucket, "torch.distributed.GradBucket", "distributed.GradBucket", grad_bucket_object,
+         EXT_FINAL, "Gradients in one piece of memory, as communication hooks get them.",
+         EXT_LIFE(grad_bucket), .tp_new = grad_bucket_new);
+EXT_GIVES(grad_bucket, index, "int", B(self)->index, "The place of the bucket among all.");
+EXT_GIVES(grad_bucket, is_last, "bool", B(self)->last, "Whether it is reduced last.");
+EXT_METHOD0(grad_bucket, buffer, "Tensor", "The gradients, in one dimension.") {
+  return Py_NewRef(B(self)->buffer);
+}
+EXT_METHOD0(grad_bucket, gradients, "list[Tensor]", "The gradients, which are views of it.") {
+  return Py_NewRef(B(self)->gradients);
+}
+EXT_METHOD0(grad_bucket, parameters, "list[Tensor]", "The parameters that they are of.") {
+  return Py_NewRef(B(self)->parameters);
+}
+EXT_METHOD(grad_bucket, set_buffer, "(buffer: Tensor) -> None",
+           "Puts another tensor in the buffer's place.") {
+  EXT_ARGS(PyObject *, buffer);
+  if (!ext_need_tensor(buffer, "set_buffer", "buffer")) return NULL;
+  Py_XSETREF(B(self)->buffer, Py_NewRef(buffer));
+  Py_RETURN_NONE;
+}
+
+static PyObject *list_of(px_tensor *const *tensors, int count) {
+  EXT_OWNED *list = PyList_New(count);
+  for (int i = 0; list && i < count; i++) {
+    PyObject *tensor = ext_wrap_borrowed(tensors[i]);
+    if (!tensor) return NULL;
+    PyList_SET_ITEM(list, i, tensor);
+  }
+  return ext_moved(&list);
+}
+
+static PyObject *bucket_object(const px_bucket *bucket) {
+  EXT_OWNED *self = ext_new(&grad_bucket_type);
+  if (!self) return NULL;
+  B(self)->index = bucket->index;
+  B(self)->last = bucket->last;
+  B(self)->buffer = ext_wrap_borrowed(bucket->buffer);
+  B(self)->gradients = list_of(bucket->gradients, bucket->count);
+  B(self)->parameters = list_of(bucket->parameters, bucket->count);
+  return B(self)->buffer && B(self)->gradients && B(self)->parameters ? ext_moved(&self) : NULL;
+}
+
+// ---- communication hooks: callables that get a bucket and give what has wait()
+
+static px_status hook_begin(void **pending, const px_bucket *bucket, void *context) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *told = bucket_object(bucket);
+  PyObject *future = told ? PyObject_CallOneArg(context, told) : NULL;
+  Py_XDECREF(told);
+  px_status status = future ? PX_OK : ext_foreign();
+  *pending = future;
+  PyGILState_Release(gil);
+  return status;
+}
+
+// What was waited for is a tensor, or a list of one.
+static int take_result(PyObject *result, px_tensor **out) {
+  if (result && PyList_Check(result) && PyList_GET_SIZE(result) == 1)
+    result = PyList_GET_ITEM(result, 0);
+  px_tensor *tensor = result ? ext_need_tensor(result, "a communication hook", "result") : NULL;
+  if (!tensor) return -1;
+  return *out = px_retain(tensor), 0;
+}
+
+static px_status hook_end(px_tensor **out, void *pending_take, void *context) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *result = PyObject_CallMethod(pending_take, "wait", NULL);
+  px_status status = take_result(result, out) == 0 ? PX_OK : ext_foreign();
+  Py_XDECREF(result);
+  Py_DECREF((PyObject *)pending_take);
+  PyGILState_Release(gil);
+  return status;
+}
+
+// ---- the reducer
+
+typedef struct reducer_object {
+  PyObject_HEAD px_reducer *reducer;
+  bool casts;
+  px_dtype inputs;  // in mixed precision, what the forward pass is given
+} reducer_object;
+#define R(self) (((reducer_object *)(self))->reducer)
+static void leave(PyObject *self) { ext_release_waiting(R(self)); }
+EXT_OWNS(reducer, EXT_ENDS(leave));
+EXT_NEW(reducer,
+        "(comm: Any, parameters: Sequence[Tensor], bucket_bytes: int, bucket_view: bool, "
+        "find_unused: bool, static_graph: bool)") {
+  PyObject *comm, *parameters;
+  int64_t bucket_bytes;
+  bool bucket_view, find_unused, static_graph;
+  EXT_TENSORS items = {0};
+  EXT_BIND(comm, parameters, bucket_bytes, bucket_view, find_unused, static_graph);
+  px_reducer_options options = {.comm = ext_comm(comm),
+                                .first_bytes = bucket_bytes,
+                                .bucket_bytes = bucket_bytes,
+                                .bucket_view = bucket_view,
+                                .find_unused = find_unused,
+                                .static_graph = static_graph};
+  if (!options.comm || ext_take_tensors(&items, ext_items(parameters, "parameters are a list"),
+                                        "Reducer", "parameters") < 0)
+    return NULL;
+  options.parameters = items.items;
+  options.count = (int)items.count;
+  px_reducer *made;
+  EXT_WAIT(px_reducer_new(&made, &options));
+  return ext_over(type, made);
+}
+EXT_TYPE(reducer, "torch._C._Reducer", "_Reducer", reducer_object, EXT_FINAL,
+         "Averages the gradients of parameters over ranks.", EXT_LIFE(reducer),
+         .tp_new = reducer_new);
+EXT_METHOD0(reducer, begin, "None", "Before a forward pass.") {
+  EXT_WAIT(px_reducer_begin(R(self)));
+  Py_RETURN_NONE;
+}
+EXT_METHOD0(reducer, bucket_count, "int", "How many buckets there are.") {
+  return PyLong_FromLong(px_reducer_bucket_count(R(self)));
+}
+EXT_METHOD(reducer, divide_by, "(ranks: int) -> None", "By how many ranks sums are divided.") {
+  EXT_ARGS(int64_t, ranks);
+  EXT_TRY(px_reducer_divide_by(R(self), ext_narrow(ranks)));
+  Py_RETURN_NONE;
+}
+EXT_METHOD0(reducer, shadow, "None", "In the place of a step, where there is no batch left.") {
+  EXT_WAIT(px_reducer_shadow(R(self)));
+  Py_RETURN_NONE;
+}
+EXT_METHOD(reducer, set_hook, "(hook: Callable) -> None", "Has a hook reduce the buckets.") {
+  static const px_bucket_hook hook_of = {hook_begin, hook_end, ext_release, ext_release};
+  EXT_ARGS(PyObject *, hook);
+  EXT_TRY(px_reducer_set_hook(R(self), &hook_of, hook));
+  Py_INCREF(hook);
+  Py_RETURN_NONE;
+}
+EXT_METHOD(reducer, compress, "(dtype: dtype | None) -> None", "Has buckets sent as a dtype.") {
+  px_dtype dtype;
+  EXT_BIND(dtype);
+  EXT_TRY(px_reducer_compress(R(self), dtype));
+  Py_RETURN_NONE;
+}
+
+static int dtype_in(PyObject *policy, const char *name, px_dtype *out) {
+  EXT_OWNED *value = PyObject_GetAttrString(policy, name);
+  *out = PX_DTYPE_NONE;
+  return !value ? -1 : value == Py_None ? 0 : ext_to_dtype(value, out);
+}
+EXT_METHOD(reducer, mix, "(module: Any, policy: Any, ignored: Sequence[Tensor]) -> None",
+           "Has a module trained in mixed precision.") {
+  EXT_ARGS(PyObject *, module, policy, ignored);
+  EXT_TENSORS items = {0};
+  px_mixed_precision mixed;
+  if (!ext_is_module(module)) EXT_FAIL(PyExc_TypeError, "mix takes a Module");
+  if (dtype_in(policy, "param_dtype", &mixed.param_dtype) < 0 ||
+      dtype_in(policy, "reduce_dtype", &mixed.reduce_dtype) < 0 ||
+      dtype_in(policy, "buffer_dtype", &mixed.buffer_dtype) < 0 ||
+      ext_take_tensors(&items, ext_items(ignored, "tensors are a list"), "mix", "ignored") < 0)
+    return NULL;
+  EXT_TRY(px_reducer_mix(R(self), ext_module(module), &mixed, items.items, (int)items.count));
+  ((reducer_object *)self)->casts = mixed.param_dtype != PX_DTYPE_NONE;
+  ((reducer_object *)self)->inputs = mixed.param_dtype;
+  Py_RETURN_NONE;
+}
+EXT_METHOD(reducer, lower, "(inputs: Any) -> Any",
+           "Before a forward pass in mixed precision, with what goes in.") {
+  EXT_ARGS(PyObject *, inputs);
+  const reducer_object *own = (reducer_object *)self;
+  EXT_WAIT(px_reducer_lower(R(self)));
+  return own->casts ? ext_cast_within(inputs, own->inputs) : Py_NewRef(inputs);
+}
+EXT_METHOD(reducer, raise_, "() -> None", "After a forward pass in mixed precision.") {
+  EXT_WAIT(px_reducer_raise(R(self)));
+  Py_RETURN_NONE;
+}
+
+EXT_METHOD(reducer, expect, "(output: Any) -> None", "After a forward pass, with what it gave.") {
+  EXT_ARGS(PyObject *, output);
+  EXT_TENSORS items = {0};
+  EXT_OWNED *list = ext_tensors_within(output);
+  if (!list || ext_take_tensors(&items, Py_NewRef(list), "expect", "output") < 0) return NULL;
+  EXT_WAIT(px_reducer_expect(R(self), items.items, (int)items.count));
+  Py_RETURN_NONE;
+}
+
+// ---- ranks that have the same
+
+EXT_FUNCTION(torch, _copy_from, "(comm: Any, tensors: Sequence[Tensor], root: int = 0) -> None",
+             "Copies a rank's tensors to the others.") {
+  PyObject *comm, *tensors;
+  int64_t root;
+  EXT_BIND(comm, tensors, root);
+  EXT_TENSORS items = {0};
+  px_comm *among = ext_comm(comm);
+  if (!among || ext_take_tensors(&items, ext_items(tensors, "tensors are a list"), "of a module",
+                                 "tensors") < 0)
+    return NULL;
+  EXT_WAIT(px_comm_copy_from(among, ext_narrow(root), items.items, (int)items.count));
+  Py_RETURN_NONE;
+}
+EXT_FUNCTION(torch, _check_alike, "(comm: Any, parameters: Sequence[Tensor]) -> None",
+             "RuntimeError unless all ranks have such parameters.") {
+  EXT_ARGS(PyObject *, comm, parameters);
+  EXT_TENSORS items = {0};
+  px_comm *among = ext_comm(comm);
+  if (!among || ext_take_tensors(&items, ext_items(parameters, "parameters are a list"),
+                                 "of a module", "parameters") < 0)
+    return NULL;
+  EXT_WAIT(px_comm_check_alike(among, items.items, (int)items.count));
+  Py_RETURN_NONE;
+}
+
+// ---- tensors that belong to one rank each
+
+static PyObject *owners_list(const int *owners, Py_ssize_t count) {
+  EXT_OWNED *list = PyList_New(count);
+  for (Py_ssize_t i = 0; list && i < count; i++)
+    PyList_SET_ITEM(list, i, PyLong_FromLong(owners[i]));
+  return ext_moved(&list);
+}
+EXT_FUNCTION(torch, _partition,
+             "(groups: Sequence[Sequence[Tensor]], size: int) -> list[list[int]]",
+             "The rank of each tensor of each group: the largest first, to the rank that has the "
+             "fewest elements.") {
+  PyObject *groups;
+  int64_t size;
+  EXT_BIND(groups, size);
+  EXT_OWNED *list = ext_items(groups, "groups are a list");
+  EXT_OWNED *result = PyList_New(0);
+  int64_t *loads = list && result ? PyMem_Calloc((size_t)size + 1, sizeof *loads) : NULL;
+  bool good = loads;
+  for (Py_ssize_t g = 0; good && g < PySequence_Fast_GET_SIZE(list); g++) {
+    EXT_TENSORS items = {0};
+    PyObject *group = ext_items(PySequence_Fast_GET_ITEM(list, g), "a group is a list");
+    int *owners = NULL;
+    good = ext_take_tensors(&items, group, "partition", "tensors") == 0 &&
+           (owners = PyMem_Calloc((size_t)items.count + 1, sizeof *owners));
+    if (good && px_partition(owners, loads, (int)size, items.items, (int)items.count) != PX_OK)
+      ext_raise(), good = false;
+    EXT_OWNED *one = good ? owners_list(owners, items.count) : NULL;
+    good = one && PyList_Append(result, one) == 0;
+    PyMem_Free(owners);
+  }
+  PyMem_Free(loads);
+  return good ? ext_moved(&result) : NULL;
+}
+
+EXT_FUNCTION(torch, _share_owned,
+             "(comm: Any, tensors: Sequence[Tensor], owners: Sequence[int]) -> None",
+             "Gives all ranks the tensors of their owners.") {
+  PyObject *comm, *tensors, *owners;
+  EXT_TENSORS items = {0};
+  EXT_BIND(comm, tensors, owners);
+  px_comm *of = ext_comm(comm);
+  EXT_OWNED *ranks = of ? ext_items(owners, "owners are a list") : NULL;
+  if (!ranks ||
+      ext_take_tensors(&items, ext_items(tensors, "tensors are a list"), "share", "tensors") < 0)
+    return NULL;
+  if (PySequence_Fast_GET_SIZE(ranks) != items.count)
+    EXT_FAIL(PyExc_ValueError, "each tensor has an owner");
+  int *list = PyMem_Calloc((size_t)items.count + 1, sizeof *list);
+  if (!list) return PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < items.count; i++)
+    list[i] = (int)PyLong_AsLong(PySequence_Fast_GET_ITEM(ranks, i));
+  px_status status = EXT_NOGIL(px_comm_share(of, items.items, list, (int)items.count));
+  PyMem_Free(list);
+  return PyErr_Occurred() ? NULL : ext_none(status);
+}
+
+// ---- the group of a SyncBatchNorm: its own, or that of all processes
+
+static int comm_of(PyObject *layer, px_comm **out) {
+  EXT_OWNED *own = layer ? PyObject_GetAttrString(layer, "process_group") : Py_NewRef(Py_None);
+  EXT_OWNED *world = own ? ext_call_from("phlox.distributed", "_world", "()") : NULL;
+  PyObject *group = own && own != Py_None ? own : world;
+  if (!group || group == Py_None) return world ? 0 : -1;
+  px_comm *comm = ext_comm(group);
+  *out = px_retain(comm);
+  return comm ? 0 : -1;
+}
+
+static px_status choose(px_comm **out, px_module *layer) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  *out = NULL;
+  px_status status = comm_of(px_module_user(layer), out) == 0 ? PX_OK : ext_foreign();
+  PyGILState_Release(gil);
+  return status;
+}
+
+static int choose_comm(PyObject *torch) {
+  px_sync_norm_choose(choose);
+  return 0;
+}
+EXT_START(EXT_VALUES, choose_comm);

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// What torch.utils.data, which is Python (python/phlox/utils/data), asks of the core: random
+// orders, rows of tensors, the seed of a pass.
+#include "phlox/data.h"
+#include "bind/ext.h"
+
+EXT_FUNCTION(
+    torch, _random_order,
+    "(length: int, count: int, replacement: bool, generator: Generator | None) -> list[int]",
+    NULL) {
+  int64_t length, count;
+  bool replacement;
+  px_generator *generator;
+  EXT_BIND(length, count, replacement, generator);
+  int64_t *order = PyMem_Malloc((size_t)(count > 0 ? count : 1) * sizeof *order);
+  if (!order) return PyErr_NoMemory();
+  px_status status = px_random_order(order, length, count, replacement, generator);
+  PyObject *list = status == PX_OK ? PyList_New((Py_ssize_t)count) : ext_raise();
+  for (Py_ssize_t i = 0; list && i < count; i++) {
+    PyObject *index = PyLong_FromLongLong(order[i]);
+    if (index)
+      PyList_SET_ITEM(list, i, index);
+    else
+      Py_CLEAR(list);
+  }
+  PyMem_Free(order);
+  return list;
+}
+
+// The indices of a list of ints from 0, as an array to be freed; *count 0 where it is something
+// else.
+static int64_t *plain_indices(PyObject *list, Py_ssize_t *count) {
+  *count = PyList_CheckExact(list) ? PyList_GET_SIZE(list) : 0;
+  int64_t *indices = PyMem_Malloc((size_t)(*count ? *count : 1) * sizeof *indices);
+  if (!indices) return (int64_t *)PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < *count; i++) {
+    PyObject *item = PyList_GET_ITEM(list, i);
+    indices[i] = PyLong_CheckExact(item) ? PyLong_AsLongLong(item) : -1;
+    if (indices[i] < 0) *count = 0;
+  }
+  PyErr_Clear();
+  return indices;
+}
+
+EXT_FUNCTION(
+    torch, _rows, "(dataset: object, otherwise: Callable | None, indices: object) -> Any",
+    "The rows of each of a TensorDataset's tensors, cut out at once. What otherwise() gives, "
+    "or None, for indices that are no list of ints from 0.") {
+  enum { LIMIT = 64 };
+  PyObject *dataset, *otherwise, *indices_;
+  px_tensor *tensors[LIMIT];
+  px_list *list = NULL;
+  Py_ssize_t count;
+  EXT_OWNED *keep = NULL;
+  EXT_BIND(dataset, otherwise, indices_);
+  static PyObject *name;
+  if (!name && !(name = PyUnicode_InternFromString("tensors"))) return NULL;
+  EXT_OWNED *given = PyObject_GetAttr(dataset, name);
+  int n = given ? ext_to_tensors(given, tensors, LIMIT, "TensorDataset", &keep) : -1;
+  int64_t *indices = n < 0 ? NULL : plain_indices(indices_, &count);
+  if (!indices) return NULL;
+  px_status status = count ? px_collate_rows(&list, tensors, n, indices, count) : PX_OK;
+  PyMem_Free(indices);
+  EXT_TRY(status);
+  if (!list) return otherwise ? PyObject_CallOneArg(otherwise, indices_) : Py_NewRef(Py_None);
+  EXT_OWNED *made = ext_wrap_list(list);
+  return made ? PySequence_List(made) : NULL;
+}
+
+// ---- batches of an order
+typedef struct batches_object {
+  PyObject_HEAD PyObject *sampler, *order;  // the order begins with the first batch
+  int64_t size;                             // 0 behind the last batch
+  bool drop_last;
+} batches_object;
+EXT_OWNS(batches, EXT_OBJECT(batches_object, sampler), EXT_OBJECT(batches_object, order));
+
+static PyObject *batches_next(PyObject *object) {
+  batches_object *self = (batches_object *)object;
+  if (!self->order && !(self->order = PyObject_GetIter(self->sampler))) return NULL;
+  EXT_OWNED *batch = PyList_New(0);
+  while (batch && PyList_GET_SIZE(batch) < self->size) {
+    EXT_OWNED *item = PyIter_Next(self->order);
+    if (item ? PyList_Append(batch, item) < 0 : PyErr_Occurred() != NULL) return NULL;
+    if (item) continue;
+    self->size = 0;
+    if (self->drop_last) return NULL;
+  }
+  return batch && PyList_GET_SIZE(batch) ? ext_moved(&batch) : NULL;
+}
+EXT_TYPE(batches, "torch.utils.data._Batches", "", batches_object, EXT_CYCLES,
+         "Lists of the next items of an order.", EXT_LIFE(batches), .tp_iter = PyObject_SelfIter,
+         .tp_iternext = batches_next);
+
+EXT_FUNCTION(torch, _batches, "(sampler: Iterable, size: int, drop_last: bool) -> Iterator",
+             "Lists of `size` items of the sampler; the last is shorter, or, with drop_last, left "
+             "out.") {
+  PyObject *sampler;
+  int64_t size;
+  bool drop_last;
+  EXT_BIND(sampler, size, drop_last);
+  batches_object *made = ext_new(&batches_type);
+  if (!made) return NULL;
+  made->sampler = Py_NewRef(sampler), made->size = size, made->drop_last = drop_last;
+  return (PyObject *)made;
+}
+
+EXT_FUNCTION(torch, _draw_seed, "(generator: Generator | None) -> int", NULL) {
+  int64_t seed;
+  EXT_ARGS(px_generator *, generator);
+  EXT_TRY(px_seed_draw(&seed, generator));
+  return PyLong_FromLongLong(seed);
+}

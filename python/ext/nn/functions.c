@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers by Python's functions. Layers call the ops themselves; where a program has replaced one of
+// theirs in torch.nn.functional, or where an input or a mode takes calls over (__torch_function__),
+// the layer's formula is evaluated by Python. Whether anything in the module's dict changed is one
+// comparison a call.
+#include "nn/nn.h"
+
+static PyObject *functions, *usual;  // the module's dict, and a copy of it from the start
+static PyObject *replaced;           // the names whose values are others now
+
+static int find_replaced(void) {
+  PyObject *name, *value, *now;
+  Py_ssize_t at = 0;
+  if (PySet_Clear(replaced) < 0) return -1;
+  while (PyDict_Next(usual, &at, &name, &value)) {
+    if (PyUnicode_READ_CHAR(name, 0) == '_') continue;  // no function of a formula's
+    now = PyDict_GetItemWithError(functions, name);
+    if (now && now != value && PySet_Add(replaced, name) < 0) return -1;
+  }
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+#if PY_VERSION_HEX < 0x030C0000
+static uint64_t seen;
+static bool may_have_changed(void) { return ((PyDictObject *)functions)->ma_version_tag != seen; }
+static bool has_changed(void) {
+  bool changed = may_have_changed();
+  seen = ((PyDictObject *)functions)->ma_version_tag;
+  return changed;
+}
+static int watch(void) { return 0; }
+#else
+static bool changed_since;
+static bool may_have_changed(void) { return changed_since; }
+static bool has_changed(void) {
+  bool changed = changed_since;
+  changed_since = false;
+  return changed;
+}
+static int note_change(PyDict_WatchEvent event, PyObject *dict, PyObject *key, PyObject *value) {
+  changed_since = true;
+  return 0;
+}
+static int watch(void) {
+  int id = PyDict_AddWatcher(note_change);
+  return id < 0 ? -1 : PyDict_Watch(id, functions);
+}
+#endif
+
+bool ext_module_is_taken(PyObject *const *given, int count) {
+  if (ext_mode_count && ext_mode_active()) return true;
+  for (int i = 0; i < count; i++) {
+    if (!given[i] || ext_is_plain(given[i])) continue;
+    if (ext_overrides(given[i])) return true;
+    for (Py_ssize_t k = 0; PyTuple_Check(given[i]) && k < PyTuple_GET_SIZE(given[i]); k++)
+      if (ext_overrides(PyTuple_GET_ITEM(given[i], k))) return true;
+  }
+  return false;
+}
+
+// A layer without a formula has one function, its forward.
+static int ask_forward(PyObject **out, PyObject *self, const px_module_kind *kind,
+                       PyObject *const *inputs) {
+  enum { LIMIT = 4 };
+  PyObject *args[LIMIT + 1] = {self};
+  EXT_OWNED *forward = PyObject_GetAttrString((PyObject *)Py_TYPE(self), "forward");
+  for (int i = 0; i < kind->input_count && i < LIMIT; i++)
+    args[i + 1] = inputs[i] ? inputs[i] : Py_None;
+  *out = forward ? ext_ask(forward, args, kind->input_count + 1, NULL) : NULL;
+  return *out ? 1 : -1;
+}
+
+__attribute__((noinline)) static int by_functions(PyObject **out, PyObject *self,
+                                                  const px_module_kind *kind,
+                                                  PyObject *const *inputs, bool taken) {
+  if (taken && !kind->formula) return ask_forward(out, self, kind, inputs);
+  EXT_OWNED *given = PyDict_New();
+  for (int i = 0; given && i < kind->input_count; i++)
+    if (PyDict_SetItemString(given, ext_port_name(kind, i), inputs[i] ? inputs[i] : Py_None) < 0)
+      return -1;
+  EXT_OWNED *how =
+      given ? Py_BuildValue("(zOO)", kind->formula, given, taken ? Py_None : replaced) : NULL;
+  PyObject *result = how ? ext_module_python("by_functions", self, how) : NULL;
+  if (!result) return -1;
+  if (result != Py_NotImplemented) return *out = result, 1;
+  Py_DECREF(result);
+  return taken ? ask_forward(out, self, kind, inputs) : 0;
+}
+
+int ext_module_by_functions(PyObject **out, PyObject *self, const px_module_kind *kind,
+                            PyObject *const *inputs) {
+  *out = NULL;
+  bool taken = ext_module_is_taken(inputs, kind->input_count);
+  if (has_changed() && find_replaced() < 0) return -1;
+  return taken || PySet_GET_SIZE(replaced) ? by_functions(out, self, kind, inputs, taken) : 0;
+}
+
+bool ext_module_is_usual(px_tensor **out, const px_module_kind *kind, PyObject *const *given) {
+  if (ext_mode_count || may_have_changed() || PySet_GET_SIZE(replaced)) return false;
+  for (int i = 0; i < kind->input_count; i++) {
+    if (!given[i] || !ext_is_plain(given[i])) return false;
+    if (kind->inputs && kind->inputs[i].tensors != 1) return false;
+    out[i] = ext_tensor(given[i]);
+  }
+  return true;
+}
+
+static int keep_usual(PyObject *root) {
+  PyObject *nn = ext_submodule(root, "nn"), *module = nn ? ext_submodule(nn, "functional") : NULL;
+  if (!module) return -1;
+  functions = Py_NewRef(PyModule_GetDict(module));
+  usual = PyDict_Copy(functions);
+  replaced = PySet_New(NULL);
+  return usual && replaced ? watch() : -1;
+}
+EXT_START(EXT_LAST, keep_usual);

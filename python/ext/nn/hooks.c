@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hooks of modules. They are in dicts of the object, by the id of their handle, where programs find
+// and change them; those for the calls of all modules are in dicts of phlox/nn/_module.py. What is
+// kept here is nothing but the names of these dicts. Backward hooks are led past gradients by
+// Python.
+#include "nn/nn.h"
+
+// ---- dicts
+#define ENUMERATOR(bit, word, name) word,
+#define NAME(bit, word, name) #name,
+#define BIT(bit, word, name) EXT_HEARS_##bit,
+typedef enum hook_dict { EXT_MODULE_HOOKS(ENUMERATOR) DICTS } hook_dict;
+enum { OF_MODULE, OF_ALL, OWNERS };
+static PyObject *names[DICTS][OWNERS];
+// What a module hears that may have such a dict.
+static const unsigned heard[DICTS] = {EXT_MODULE_HOOKS(BIT)};
+static ext_module_object *object_of(PyObject *self) { return (ext_module_object *)self; }
+
+PyObject *ext_module_hook_dict(PyObject *self, PyObject *name) {
+  static PyObject *ordered;
+  int i = 0;
+  while (i < DICTS && PyUnicode_Compare(name, names[i][OF_MODULE])) i++;
+  if (i == DICTS || PyErr_Occurred()) return NULL;
+  EXT_OWNED *collections = ordered ? NULL : PyImport_ImportModule("collections");
+  if (collections) ordered = PyObject_GetAttrString(collections, "OrderedDict");
+  EXT_OWNED *made = ordered ? PyObject_CallNoArgs(ordered) : NULL;
+  return made && PyObject_GenericSetAttr(self, name, made) == 0 ? ext_moved(&made) : NULL;
+}
+
+static int name_dicts(PyObject *root) {
+  static const char *const texts[] = {EXT_MODULE_HOOKS(NAME)};
+  for (int i = 0; i < DICTS; i++) {
+    EXT_OWNED *of_all = PyUnicode_FromFormat("_global%s", texts[i]);
+    if (!of_all) return -1;
+    PyUnicode_InternInPlace(&of_all);
+    names[i][OF_ALL] = ext_moved(&of_all);
+    if (!(names[i][OF_MODULE] = PyUnicode_InternFromString(texts[i]))) return -1;
+  }
+  return 0;
+}
+EXT_START(EXT_TYPES, name_dicts);
+
+// ---- adding
+
+static PyObject *add_hook(PyObject *hooks, PyObject *hook, PyObject *const *marks, Py_ssize_t count,
+                          bool prepend) {
+  int64_t id;
+  EXT_OWNED *handle = ext_hook_handle(hooks, marks, count, &id);
+  EXT_OWNED *key = handle ? PyLong_FromLongLong(id) : NULL;
+  for (Py_ssize_t i = 0; key && i < count; i++)
+    if (PyObject_SetItem(marks[i], key, Py_True) < 0) return NULL;
+  if (!key || PyObject_SetItem(hooks, key, hook) < 0) return NULL;
+  EXT_OWNED *none =
+      prepend ? PyObject_CallMethod(hooks, "move_to_end", "OO", key, Py_False) : Py_NewRef(Py_None);
+  return none ? ext_moved(&handle) : NULL;
+}
+
+EXT_FUNCTION(torch, _add_hook,
+             "(hooks: dict, hook: Callable, *marks: dict, prepend: bool = False) -> Any",
+             "Adds a hook to a dict, and gives its handle. `marks` are dicts that say something of "
+             "it by its id.") {
+  PyObject *hooks, *hook;
+  ext_rest marks;
+  bool prepend;
+  EXT_BIND(hooks, hook, marks, prepend);
+  return add_hook(hooks, hook, marks.items, marks.count, prepend);
+}
+
+// To the first of some dicts of a module's; the others are marks. They end with DICTS.
+static PyObject *add_to_module(PyObject *self, PyObject *hook, const hook_dict *dicts,
+                               bool prepend) {
+  PyObject *found[DICTS], *handle = NULL;
+  int count = 0;
+  for (; dicts[count] != DICTS; count++)
+    if (!(found[count] = PyObject_GetAttr(self, names[dicts[count]][OF_MODULE]))) break;
+  if (dicts[count] == DICTS) handle = add_hook(found[0], hook, found + 1, count - 1, prepend);
+  while (count > 0) Py_DECREF(found[--count]);
+  return handle;
+}
+
+EXT_METHOD(module, register_forward_pre_hook,
+           "(hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> "
+           "RemovableHandle",
+           "Calls hook(module, args) before each forward; what it gives, unless None, are the "
+           "arguments. With\nwith_kwargs it is hook(module, args, kwargs), which may give both; "
+           "with prepend it comes before the others.") {
+  PyObject *hook;
+  bool prepend, with_kwargs;
+  EXT_BIND(hook, prepend, with_kwargs);
+  const hook_dict dicts[] = {BEFORE, with_kwargs ? BEFORE_NAMED : DICTS, DICTS};
+  return add_to_module(self, hook, dicts, prepend);
+}
+EXT_METHOD(module, register_forward_hook,
+           "(hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, "
+           "always_call: bool = False) -> RemovableHandle",
+           "Calls hook(module, args, result) after each forward; what it gives, unless None, is "
+           "the result. With\nwith_kwargs it is hook(module, args, kwargs, result); with "
+           "always_call it is called after an error, too.") {
+  PyObject *hook;
+  bool prepend, with_kwargs, always_call;
+  hook_dict dicts[4] = {AFTER, DICTS, DICTS, DICTS};
+  int count = 1;
+  EXT_BIND(hook, prepend, with_kwargs, always_call);
+  if (with_kwargs) dicts[count++] = AFTER_NAMED;
+  if (always_call) dicts[count++] = AFTER_ALWAYS;
+  return add_to_module(self, hook, dicts, prepend);
+}
+
+// ---- calls
+
+PyObject *ext_hooks_of_all;
+EXT_FUNCTION(torch, _watch_modules, "(space: dict) -> None",
+             "From now on each call of a module looks for hooks in the dicts of a space, too.") {
+  EXT_ARGS(PyObject *, space);
+  Py_XSETREF(ext_hooks_of_all, Py_NewRef(space));
+  Py_RETURN_NONE;
+}
+
+// One call of a module: what its hooks see, and may replace.
+typedef struct passing {
+  ext_module_runner *forward;
+  PyObject *self;
+  PyObject *args, *kwargs, *result;  // owned; kwargs and result may be NULL
+  PyObject *done;  // the ids of the hooks that ran after forward, if some are always called
+} passing;
+
+// Borrowed; NULL where there is none.
+static PyObject *dict_of(const passing *p, hook_dict dict, int owner) {
+  PyObject *own = ext_module_hears(p->self) & heard[dict] ? object_of(p->self)->dict : NULL;
+  PyObject *space = owner == OF_ALL ? ext_hooks_of_all : own;
+  return space ? PyDict_GetItemWithError(space, names[dict][owner]) : NULL;
+}
+static int owners(void) { return ext_hooks_of_all ? OWNERS : OF_MODULE + 1; }
+static bool has_any(const passing *p, hook_dict dict) {
+  for (int owner = 0; owner < owners(); owner++) {
+    PyObject *hooks = dict_of(p, dict, owner);
+    if (hooks && PyObject_Size(hooks) != 0) return true;
+  }
+  return false;
+}
+static int is_marked(const passing *p, hook_dict marks, PyObject *id) {
+  for (int owner = 0; owner < owners(); owner++) {
+    PyObject *dict = dict_of(p, marks, owner);
+    int found = dict ? PySequence_Contains(dict, id) : 0;
+    if (found) return found;
+  }
+  return 0;
+}
+
+// The (id, hook) of all modules, then those of the module.
+static PyObject *items_of(const passing *p, hook_dict dict) {
+  EXT_OWNED *items = PyList_New(0);
+  for (int owner = owners(); items && owner-- > 0;) {
+    EXT_OWNED *hooks = Py_XNewRef(dict_of(p, dict, owner));
+    EXT_OWNED *more = hooks ? PyMapping_Items(hooks) : NULL;
+    if (hooks && (!more || PyList_SetSlice(items, PY_SSIZE_T_MAX, PY_SSIZE_T_MAX, more) < 0))
+      return NULL;
+  }
+  return ext_moved(&items);
+}
+
+typedef int hook_runner(passing *p, PyObject *id, PyObject *hook);
+
+// Calls the hooks that there are now: one may remove itself, or add others. Mostly there is one.
+static int run_each(passing *p, hook_dict dict, hook_runner *run) {
+  PyObject *own = dict_of(p, dict, OF_MODULE), *id, *hook;
+  Py_ssize_t at = 0;
+  if (!own && !ext_hooks_of_all) return 0;
+  if (!ext_hooks_of_all && PyDict_Check(own) && PyDict_GET_SIZE(own) == 1 &&
+      PyDict_Next(own, &at, &id, &hook)) {
+    EXT_OWNED *kept_id = Py_NewRef(id);
+    EXT_OWNED *kept_hook = Py_NewRef(hook);
+    return run(p, kept_id, kept_hook);
+  }
+  EXT_OWNED *items = items_of(p, dict);
+  for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items); i++) {
+    PyObject *item = PyList_GET_ITEM(items, i);
+    if (run(p, PyTuple_GET_ITEM(item, 0), PyTuple_GET_ITEM(item, 1)) < 0) return -1;
+  }
+  return items ? 0 : -1;
+}
+
+static int make_kwargs(passing *p) { return p->kwargs || (p->kwargs = PyDict_New()) ? 0 : -1; }
+static int replace(PyObject **place, PyObject *value_take) {
+  if (value_take) Py_XSETREF(*place, value_take);
+  return value_take ? 0 : -1;
+}
+
+static int run_before(passing *p, PyObject *id, PyObject *hook) {
+  int named = is_marked(p, BEFORE_NAMED, id);
+  if (named < 0 || (named && make_kwargs(p) < 0)) return -1;
+  PyObject *given[] = {p->self, p->args, p->kwargs};
+  EXT_OWNED *said = PyObject_Vectorcall(hook, given, (size_t)(2 + named), NULL);
+  if (!said || said == Py_None) return said ? 0 : -1;
+  if (!named)
+    return replace(&p->args, PyTuple_Check(said) ? Py_NewRef(said) : PyTuple_Pack(1, said));
+  if (!PyTuple_Check(said) || PyTuple_GET_SIZE(said) != 2)
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got "
+                 "%S.",
+                 said);
+  EXT_OWNED *kwargs = PyDict_New();
+  if (!kwargs || PyDict_Update(kwargs, PyTuple_GET_ITEM(said, 1)) < 0) return -1;
+  Py_SETREF(p->args, Py_NewRef(PyTuple_GET_ITEM(said, 0)));
+  Py_SETREF(p->kwargs, ext_moved(&kwargs));
+  return 0;
+}
+
+static int run_after(passing *p, PyObject *id, PyObject *hook) {
+  if (p->done && PySet_Add(p->done, id) < 0) return -1;
+  int named = is_marked(p, AFTER_NAMED, id);
+  if (named < 0 || (named && make_kwargs(p) < 0)) return -1;
+  PyObject *result = p->result ? p->result : Py_None;
+  PyObject *given[] = {p->self, p->args, named ? p->kwargs : result, result};
+  EXT_OWNED *said = PyObject_Vectorcall(hook, given, (size_t)(3 + named), NULL);
+  return said == Py_None ? 0 : replace(&p->result, ext_moved(&said));
+}
+
+// After an error: a hook that is always called and has not been.
+static int run_late(passing *p, PyObject *id, PyObject *hook) {
+  int always = is_marked(p, AFTER_ALWAYS, id);
+  int done = always > 0 ? PySet_Contains(p->done, id) : always < 0 ? -1 : 1;
+  if (done) return done < 0 ? -1 : 0;
+  if (run_after(p, id, hook) == 0) return 0;
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;
+  EXT_OWNED *later = ext_exception_take();
+  return PyErr_WarnFormat(PyExc_UserWarning, 1,
+                          "module forward hook with ``always_call=True`` raised an exception that "
+                          "was silenced as another error was raised in forward: %S",
+                          later);
+}
+static void run_all_late(passing *p) {
+  if (!p->done || !PyErr_ExceptionMatches(PyExc_Exception)) return;
+  PyObject *error = ext_exception_take();
+  if (run_each(p, AFTER, run_late) == 0)
+    ext_exception_give(error);
+  else
+    Py_DECREF(error);
+}
+
+static PyObject *call_forward(const passing *p) {
+  EXT_OWNED *args = PySequence_Tuple(p->args);
+  if (!args) return NULL;
+  if (!p->kwargs)
+    return p->forward(p->self, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), NULL);
+  EXT_OWNED *found = PyObject_GetAttrString(p->self, "forward");
+  return found ? PyObject_Call(found, args, p->kwargs) : NULL;
+}
+
+// Between the hooks before and after: with backward hooks, arguments and result go past them.
+static int run_forward(passing *p) {
+  bool backward = (ext_hooks_of_all || ext_module_hears(p->self) & EXT_HEARS_BACKWARD) &&
+                  (has_any(p, BACKWARD_BEFORE) || has_any(p, BACKWARD));
+  EXT_OWNED *led = backward ? ext_module_python("backward_of", p->self, NULL) : NULL;
+  if (backward &&
+      (!led || replace(&p->args, PyObject_CallMethod(led, "inputs", "(O)", p->args)) < 0))
+    return -1;
+  p->result = call_forward(p);
+  if (!p->result || run_each(p, AFTER, run_after) < 0) return -1;
+  return led ? replace(&p->result, PyObject_CallMethod(led, "outputs", "(O)", p->result)) : 0;
+}
+
+static int begin(passing *p, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  if (!(p->args = ext_tuple_of((ext_rest){args, nargs}))) return -1;
+  if (kwnames && !(p->kwargs = ext_kwargs_of(args, nargs, kwnames))) return -1;
+  return has_any(p, AFTER_ALWAYS) && !(p->done = PySet_New(NULL)) ? -1 : 0;
+}
+
+PyObject *ext_module_run_hooked(ext_module_runner *forward, PyObject *self, PyObject *const *args,
+                                Py_ssize_t nargs, PyObject *kwnames) {
+  passing p = {.forward = forward, .self = self};
+  bool failed = begin(&p, args, nargs, kwnames) < 0 || run_each(&p, BEFORE, run_before) < 0 ||
+                run_forward(&p) < 0;
+  if (failed) run_all_late(&p);
+  if (failed) Py_CLEAR(p.result);
+  Py_XDECREF(p.args);
+  Py_XDECREF(p.kwargs);
+  Py_XDECREF(p.done);
+  return p.result;
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of a module's methods from C, by name: whatever Python has by the name, which a subclass or
+// an object may have put in the place of the library's.
+#include "nn/nn.h"
+
+enum { MOST = 16 };
+
+// Arguments in Python's order: those without a name, then those with one. How many of all.
+static int give_args(PyObject **out, PyObject **kwnames, const px_named_value *args, int count) {
+  EXT_OWNED *names = PyList_New(0);
+  int made = 0;
+  for (int named = 0; named < 2 && names; named++)
+    for (int i = 0; i < count && i < MOST; i++) {
+      if (named != (args[i].name != NULL)) continue;
+      bool tensor = args[i].value.kind == PX_ARG_TENSOR;
+      out[made] =
+          tensor ? ext_wrap_borrowed(args[i].value.v.tensor) : ext_from_value(args[i].value);
+      if (!out[made++]) return made;
+      EXT_OWNED *name = named ? PyUnicode_InternFromString(args[i].name) : NULL;
+      if (named && (!name || PyList_Append(names, name) < 0)) return made;
+    }
+  *kwnames = names ? PyList_AsTuple(names) : NULL;
+  return made;
+}
+
+// A tensor, or for several the first of a tuple, in which None stands for no tensor.
+static int take_results(px_tensor **out, int wanted, const char *method, PyObject *value) {
+  for (int i = 0; i < wanted; i++) {
+    PyObject *item = wanted == 1 ? value
+                     : !PyTuple_Check(value) || i >= PyTuple_GET_SIZE(value)
+                         ? Py_None
+                         : PyTuple_GET_ITEM(value, i);
+    if (item == Py_None && (i || wanted == 1)) continue;
+    if (!ext_is_tensor(item)) {
+      while (i) px_release(out[--i]), out[i] = NULL;
+      EXT_FAIL_INT(PyExc_TypeError, "%s must give a Tensor here, not %s", method,
+                   ext_type_name(value));
+    }
+    out[i] = px_retain(ext_tensor(item));
+  }
+  return 0;
+}
+
+// Forward with its hooks; a method; or a tensor that the object has by this name.
+static PyObject *call_found(PyObject *self, const char *name, PyObject *const *args, int count,
+                            PyObject *kwnames) {
+  Py_ssize_t nargs = count - PyTuple_GET_SIZE(kwnames);
+  if (!strcmp(name, "forward")) return ext_module_run(self, args, nargs, kwnames);
+  EXT_OWNED *found = PyObject_GetAttrString(self, name);
+  if (!found || ext_is_tensor(found) || found == Py_None) return ext_moved(&found);
+  return PyObject_Vectorcall(found, args, (size_t)nargs, kwnames);
+}
+
+px_status ext_module_invoke(px_tensor **results, int result_count, px_module *self,
+                            const char *method, const px_named_value *args, int count) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *objects[MOST] = {NULL}, *kwnames = NULL, *result = NULL;
+  PyObject *object = Py_XNewRef((PyObject *)px_module_user(self));
+  px_status status = PX_OK;
+  int made = object ? give_args(objects, &kwnames, args, count) : 0;
+  if (!object) PyErr_SetString(PyExc_RuntimeError, "this module has lost its Python object");
+  if (kwnames) result = call_found(object, method, objects, made, kwnames);
+  if (!result || take_results(results, result_count, method, result) < 0) status = ext_foreign();
+  for (int i = 0; i < made; i++) Py_XDECREF(objects[i]);
+  Py_XDECREF(kwnames);
+  Py_XDECREF(result);
+  Py_XDECREF(object);
+  PyGILState_Release(gil);
+  return status;
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch.nn.utils: all parameters as one vector, modules that do what two do, and modules without
+// initial numbers.
+#include "phlox/ops/index.h"
+#include "phlox/ops/view.h"
+
+#include "nn/nn.h"
+
+// ---- one vector
+
+// Adds a tensor to a list of Python's.
+static int add(PyObject *list, px_tensor *tensor_take) {
+  EXT_OWNED *object = ext_wrap(tensor_take);
+  return object ? PyList_Append(list, object) : -1;
+}
+
+PyObject *ext_vector_of(PyObject *parameters) {
+  EXT_TENSORS given = {NULL};
+  EXT_TENSORS flat = {NULL};
+  px_tensor *vector = NULL;
+  PyObject *items = ext_items(parameters, "parameters is no sequence");
+  if (ext_take_tensors(&given, items, "parameters_to_vector", "parameters") < 0) return NULL;
+  PyObject *rows = PyList_New(0);
+  for (Py_ssize_t i = 0; rows && i < given.count; i++) {
+    px_tensor *row = NULL;
+    if (px_view(&row, given.items[i], (int64_t[]){-1}, 1) != PX_OK) ext_raise();
+    if (!row || add(rows, row) < 0) Py_CLEAR(rows);
+  }
+  if (ext_take_tensors(&flat, rows, "parameters_to_vector", "parameters") < 0) return NULL;
+  return ext_result(EXT_NOGIL(px_cat(&vector, flat.items, flat.count, 0)), &vector);
+}
+
+EXT_FUNCTION(nn_utils, parameters_to_vector, "(parameters: Iterable[Tensor]) -> Tensor",
+             "All parameters, one after another, as one vector.\n\n"
+             ">>> torch.nn.utils.parameters_to_vector([torch.ones(1, 2), torch.zeros(1)])\n"
+             "tensor([1., 1., 0.])\n") {
+  EXT_ARGS(PyObject *, parameters);
+  return ext_vector_of(parameters);
+}
+
+// The part of a vector from a place on that has a parameter's form.
+static px_status cut(px_tensor **out, const px_tensor *vector, int64_t at, const px_tensor *like) {
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_TRY(px_narrow(&part, vector, 0, at, px_tensor_numel(like)));
+  return px_view(out, part, px_tensor_sizes(like), px_tensor_ndim(like));
+}
+
+EXT_FUNCTION(nn_utils, vector_to_parameters, "(vec: Tensor, parameters: Iterable[Tensor]) -> None",
+             "Gives each parameter its numbers of a vector, in their order, as views of it.") {
+  EXT_ARGS(PyObject *, vec, parameters);
+  EXT_TENSORS given = {NULL};
+  EXT_TENSORS parts = {NULL};
+  if (!ext_is_tensor(vec))
+    EXT_FAIL(PyExc_TypeError, "expected torch.Tensor, but got: %s", ext_type_name(vec));
+  PyObject *items = ext_items(parameters, "parameters is no sequence");
+  if (ext_take_tensors(&given, items, "vector_to_parameters", "parameters") < 0) return NULL;
+  PyObject *list = PyList_New(0);  // all of them, before a parameter is changed
+  int64_t at = 0;
+  for (Py_ssize_t i = 0; list && i < given.count; at += px_tensor_numel(given.items[i++])) {
+    px_tensor *part = NULL;
+    if (cut(&part, ext_tensor(vec), at, given.items[i]) != PX_OK) ext_raise();
+    if (!part || add(list, part) < 0) Py_CLEAR(list);
+  }
+  if (ext_take_tensors(&parts, list, "vector_to_parameters", "vec") < 0) return NULL;
+  for (Py_ssize_t i = 0; i < given.count; i++)
+    EXT_TRY(px_tensor_set_data(given.items[i], parts.items[i]));
+  Py_RETURN_NONE;
+}
+
+// ---- a norm within the layer before it
+
+static PyObject *as_parameter(px_tensor *tensor_take, bool learned) {
+  if (tensor_take && px_tensor_set_requires_grad(tensor_take, learned) != PX_OK) {
+    px_release(tensor_take);
+    return ext_raise();
+  }
+  return ext_wrap_as(ext_ParameterType, tensor_take);
+}
+
+static PyObject *fuse(const px_tensor *weight, const px_tensor *bias, const px_channel_norm *norm,
+                      bool transposed) {
+  px_tensor *fused = NULL, *shifts = NULL;
+  EXT_WAIT(px_fuse_norm(&fused, &shifts, weight, bias, norm, transposed));
+  EXT_OWNED *first = as_parameter(fused, px_tensor_requires_grad(weight));
+  EXT_OWNED *second = as_parameter(shifts, bias && px_tensor_requires_grad(bias));
+  return first && second ? PyTuple_Pack(2, first, second) : NULL;
+}
+
+EXT_FUNCTION(nn_utils, fuse_conv_bn_weights,
+             "(conv_w: Tensor, conv_b: Tensor | None, bn_rm: Tensor, bn_rv: Tensor, bn_eps: float, "
+             "bn_w: Tensor | None, bn_b: Tensor | None, transpose: bool = False) -> "
+             "tuple[Parameter, Parameter]",
+             "The weight and bias of a convolution that normalises as well.") {
+  px_tensor *conv_w, *conv_b, *bn_rm, *bn_rv, *bn_w, *bn_b;
+  double bn_eps;
+  bool transpose;
+  EXT_BIND(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, transpose);
+  return fuse(conv_w, conv_b, &(px_channel_norm){bn_rm, bn_rv, bn_w, bn_b, bn_eps}, transpose);
+}
+
+EXT_FUNCTION(nn_utils, fuse_linear_bn_weights,
+             "(linear_w: Tensor, linear_b: Tensor | None, bn_rm: Tensor, bn_rv: Tensor, bn_eps: "
+             "float, bn_w: Tensor | None, bn_b: Tensor | None) -> tuple[Parameter, Parameter]",
+             "The weight and bias of a linear layer that normalises as well.") {
+  px_tensor *linear_w, *linear_b, *bn_rm, *bn_rv, *bn_w, *bn_b;
+  double bn_eps;
+  EXT_BIND(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b);
+  return fuse(linear_w, linear_b, &(px_channel_norm){bn_rm, bn_rv, bn_w, bn_b, bn_eps}, false);
+}
+
+// An attribute of a module that is a tensor or None (*out = NULL); the object is borrowed from it.
+static int tensor_of(px_tensor **out, PyObject *module, const char *name) {
+  EXT_OWNED *value = PyObject_GetAttrString(module, name);
+  if (!value) return -1;
+  if (value == Py_None) return 0;
+  *out = ext_need_tensor(value, "fuse", name);
+  return *out ? 0 : -1;
+}
+
+static int norm_of(px_channel_norm *norm, PyObject *bn) {
+  px_tensor *found[4] = {NULL};
+  static const char *const names[] = {"running_mean", "running_var", "weight", "bias"};
+  for (int i = 0; i < 4; i++)
+    if (tensor_of(&found[i], bn, names[i]) < 0) return -1;
+  if (!found[0] || !found[1])
+    EXT_FAIL_INT(PyExc_AssertionError, "bn.running_mean and bn.running_var must not be None");
+  EXT_OWNED *eps = PyObject_GetAttrString(bn, "eps");
+  *norm = (px_channel_norm){found[0], found[1], found[2], found[3], 0};
+  return eps ? ext_to_double(eps, &norm->eps) : -1;
+}
+
+static int is_training(PyObject *module) {
+  EXT_OWNED *training = PyObject_GetAttrString(module, "training");
+  return training ? PyObject_IsTrue(training) : -1;
+}
+
+// A copy of a layer with the weights that fit it and a norm behind it.
+static PyObject *fused_copy(PyObject *layer, PyObject *bn, bool transposed) {
+  px_channel_norm norm;
+  px_tensor *weight = NULL, *bias = NULL;
+  int one = is_training(layer), other = one < 0 ? -1 : is_training(bn);
+  if (other < 0) return NULL;
+  if (one || other) EXT_FAIL(PyExc_AssertionError, "Fusion only for eval!");
+  if (norm_of(&norm, bn) < 0 || tensor_of(&weight, layer, "weight") < 0) return NULL;
+  if (tensor_of(&bias, layer, "bias") < 0) return NULL;
+  if (!weight) EXT_FAIL(PyExc_TypeError, "a layer to fuse has a weight");
+  EXT_OWNED *made = fuse(weight, bias, &norm, transposed);
+  EXT_OWNED *copy = made ? ext_call_from("copy", "deepcopy", "(O)", layer) : NULL;
+  if (!copy || PyObject_SetAttrString(copy, "weight", PyTuple_GET_ITEM(made, 0)) < 0) return NULL;
+  if (PyObject_SetAttrString(copy, "bias", PyTuple_GET_ITEM(made, 1)) < 0) return NULL;
+  return ext_moved(&copy);
+}
+
+EXT_FUNCTION(nn_utils, fuse_conv_bn_eval, "(conv: Any, bn: Any, transpose: bool = False) -> Any",
+             "A copy of a convolution that does what it and a batch normalisation behind it do, "
+             "both in evaluation\nmode. `transpose` says that it is a transposed one.") {
+  PyObject *conv, *bn;
+  bool transpose;
+  EXT_BIND(conv, bn, transpose);
+  return fused_copy(conv, bn, transpose);
+}
+
+static int whole(int64_t *out, PyObject *module, const char *name) {
+  EXT_OWNED *value = PyObject_GetAttrString(module, name);
+  return value ? ext_to_int(value, out) : -1;
+}
+
+EXT_FUNCTION(nn_utils, fuse_linear_bn_eval, "(linear: Any, bn: Any) -> Any",
+             "A copy of a linear layer that does what it and a batch normalisation behind it do, "
+             "both in evaluation\nmode.") {
+  EXT_ARGS(PyObject *, linear, bn);
+  int64_t out, features;
+  if (whole(&out, linear, "out_features") < 0 || whole(&features, bn, "num_features") < 0)
+    return NULL;
+  if (features != out && features != 1)
+    EXT_FAIL(PyExc_AssertionError,
+             "To fuse, linear.out_features == bn.num_features or bn.num_features == 1, got "
+             "linear.out_features=%lld and bn.num_features=%lld",
+             (long long)out, (long long)features);
+  return fused_copy(linear, bn, false);
+}
+
+// ---- no initial numbers
+
+// Whether a class can be told a device.
+static int takes_device(PyObject *cls) {
+  EXT_OWNED *signature = ext_call_from("inspect", "signature", "(O)", cls);
+  EXT_OWNED *known = signature ? PyObject_GetAttrString(signature, "parameters") : NULL;
+  EXT_OWNED *device = PyUnicode_FromString("device");
+  return known && device ? PySequence_Contains(known, device) : -1;
+}
+
+EXT_FUNCTION(nn_utils, skip_init, "(module_cls: type, *args: Any, **kwargs: Any) -> Any",
+             "A module whose parameters and buffers have whatever numbers are in their memory.\n\n"
+             ">>> torch.nn.utils.skip_init(torch.nn.Linear, 5, 1, dtype=torch.float64).weight"
+             ".dtype\ntorch.float64\n") {
+  PyObject *cls = call->nargs ? *call->args : NULL;
+  if (!cls || !PyType_Check(cls) || !PyType_IsSubtype((PyTypeObject *)cls, &ext_ModuleType))
+    EXT_FAIL(PyExc_RuntimeError, "Expected a Module; got %S", cls ? cls : Py_None);
+  int takes = takes_device(cls);
+  if (takes < 0) return NULL;
+  if (!takes)
+    EXT_FAIL(PyExc_RuntimeError, "Module must support a 'device' arg to skip initialization");
+  EXT_OWNED *kwargs = ext_kwargs_of(call->args, call->nargs, call->kwnames);
+  EXT_OWNED *args = ext_tuple_of((ext_rest){call->args + 1, call->nargs - 1});
+  EXT_OWNED *place = kwargs ? PyDict_New() : NULL;
+  if (!args || !place) return NULL;
+  PyObject *device = PyDict_GetItemString(kwargs, "device");
+  EXT_OWNED *meta = PyUnicode_FromString("meta");
+  EXT_OWNED *cpu = PyUnicode_FromString("cpu");
+  if (!meta || !cpu || PyDict_SetItemString(place, "device", device ? device : cpu) < 0)
+    return NULL;
+  if (PyDict_SetItemString(kwargs, "device", meta) < 0) return NULL;
+  EXT_OWNED *made = PyObject_Call(cls, args, kwargs);
+  EXT_OWNED *fill = made ? PyObject_GetAttrString(made, "to_empty") : NULL;
+  EXT_OWNED *none = PyTuple_New(0);
+  return fill && none ? PyObject_Call(fill, none, place) : NULL;
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// What phlox/cuda/jiterator.py calls code for one element with (phlox/jit.h).
+#include "bind/ext.h"
+#include "phlox/jit.h"
+
+EXT_FUNCTION(torch, _jit_check, "(code: str) -> None",
+             "Refuses what does not look like functions for one element.") {
+  const char *code;
+  EXT_BIND(code);
+  return ext_none(px_jit_check(code));
+}
+
+// A number counts as one, whatever dtype the tensors have.
+static px_status number_of(px_tensor **out, PyObject *value) {
+  px_scalar number;
+  if (PyComplex_Check(value)) {
+    Py_complex c = PyComplex_AsCComplex(value);
+    return px_tensor_from_complex(out, (px_complex){c.real, c.imag});
+  }
+  if (ext_to_scalar(value, &number) < 0) return PX_FOREIGN;
+  return px_tensor_from_scalar(out, number);
+}
+
+// The arguments of a call; what lies behind the tensors is ours.
+typedef struct arguments {
+  px_tensor *items[PX_JIT_ARGS];
+  Py_ssize_t count, borrowed;
+} arguments;
+static void release_numbers(arguments *args) {
+  while (args->count > args->borrowed) px_release(args->items[--args->count]);
+}
+static int take_arguments(arguments *args, const ext_tensors *tensors, PyObject *numbers) {
+  Py_ssize_t count = PySequence_Fast_GET_SIZE(numbers);
+  if (tensors->count + count > PX_JIT_ARGS)
+    EXT_FAIL_INT(PyExc_RuntimeError, "jiterator takes up to %d arguments", PX_JIT_ARGS);
+  args->count = args->borrowed = tensors->count;
+  for (Py_ssize_t i = 0; i < tensors->count; i++) args->items[i] = tensors->items[i];
+  for (Py_ssize_t i = 0; i < count; i++) {
+    px_tensor **to = &args->items[args->count];
+    *to = NULL;
+    px_status status = number_of(to, PySequence_Fast_GET_ITEM(numbers, i));
+    if (status == PX_FOREIGN) return -1;
+    EXT_TRY_INT(status);
+    args->count++;
+  }
+  return 0;
+}
+static PyObject *tuple_of(px_tensor *const *made_take, Py_ssize_t count) {
+  EXT_OWNED *tuple = PyTuple_New(count);
+  bool whole = tuple;
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject *item = tuple ? ext_wrap(made_take[i]) : NULL;
+    if (!tuple) px_release(made_take[i]);
+    whole = whole && item;
+    if (item) PyTuple_SET_ITEM(tuple, i, item);
+  }
+  return whole ? ext_moved(&tuple) : NULL;
+}
+
+EXT_FUNCTION(torch, _jit_call,
+             "(code: str, num_outputs: int, tensors: Sequence[Tensor], numbers: Sequence[Number]) "
+             "-> Tensor | tuple[Tensor, ...]",
+             "Calls code for one element: its result, or a tuple of several.") {
+  const char *code;
+  int64_t num_outputs;
+  PyObject *tensors, *numbers;
+  EXT_BIND(code, num_outputs, tensors, numbers);
+  EXT_TENSORS given = {0};
+  EXT_OWNED *values = ext_items(numbers, "argument 'numbers' must be tuple of Numbers");
+  __attribute__((cleanup(release_numbers))) arguments args = {.count = 0};
+  px_tensor *made[PX_JIT_ARGS];
+  if (!values ||
+      ext_take_tensors(&given, ext_items(tensors, "argument 'tensors' must be tuple"), "jiterator",
+                       "tensors") < 0 ||
+      take_arguments(&args, &given, values) < 0)
+    return NULL;
+  int wanted = num_outputs < 0 || num_outputs > PX_JIT_ARGS ? 0 : (int)num_outputs;
+  EXT_TRY(EXT_NOGIL(px_jit_call(made, wanted, code, args.items, (int)args.count)));
+  return wanted == 1 ? ext_wrap(made[0]) : tuple_of(made, wanted);
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of torch whose work is in their arguments: the sizes and dtypes on which tensors agree,
+// grids of coordinates, sums that a text describes.
+#include "bind/ext.h"
+#include "phlox/ops/view.h"
+
+#include <string.h>
+
+// ---- sizes
+
+// The shape that two shapes are broadcast to, in the place of the first.
+static int join_shapes(ext_ints *shape, const int64_t *sizes, int ndim) {
+  ext_ints joined = {.count = shape->count > ndim ? shape->count : ndim};
+  for (int d = joined.count - 1; d >= 0; d--) {
+    int i = d - (joined.count - shape->count), k = d - (joined.count - ndim);
+    int64_t a = i < 0 ? 1 : shape->items[i], b = k < 0 ? 1 : sizes[k];
+    if (a != 1 && b != 1 && a != b)
+      EXT_FAIL_INT(PyExc_RuntimeError,
+                   "The size of tensor a (%lld) must match the size of tensor b (%lld) at "
+                   "non-singleton dimension %d",
+                   (long long)a, (long long)b, d);
+    joined.items[d] = b == 1 ? a : b;
+  }
+  *shape = joined;
+  return 0;
+}
+
+// The tensors of f(a, b) or f([a, b]).
+static int take_given(ext_tensors *tensors, ext_rest given, const char *function) {
+  bool list = given.count == 1 && !ext_is_tensor(given.items[0]);
+  PyObject *items =
+      list ? ext_items(given.items[0], "expected a sequence of Tensors") : ext_tuple_of(given);
+  return ext_take_tensors(tensors, items, function, "tensors");
+}
+static PyObject *expanded(const px_tensor *t, const ext_ints *shape) {
+  px_tensor *view = NULL;
+  return ext_result(px_expand(&view, t, shape->items, shape->count), &view);
+}
+
+EXT_FUNCTION(torch, broadcast_tensors,
+             "(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]",
+             "Views of the tensors with one size, by the rules of broadcasting.\n\n"
+             ">>> a, b = torch.broadcast_tensors(torch.zeros(3), torch.zeros(2, 1))\n"
+             ">>> a.shape == b.shape == (2, 3)\n"
+             "True\n") {
+  EXT_CLASSES_TAKE();
+  EXT_ARGS(ext_rest, tensors);
+  EXT_TENSORS given = {0};
+  ext_ints shape = {0};
+  if (take_given(&given, tensors, "broadcast_tensors") < 0) return NULL;
+  for (Py_ssize_t i = 0; i < given.count; i++)
+    if (join_shapes(&shape, px_tensor_sizes(given.items[i]), px_tensor_ndim(given.items[i])) < 0)
+      return NULL;
+  EXT_OWNED *views = PyTuple_New(given.count);
+  for (Py_ssize_t i = 0; views && i < given.count; i++) {
+    PyObject *view = expanded(given.items[i], &shape);
+    if (!view) return NULL;
+    PyTuple_SET_ITEM(views, i, view);
+  }
+  return ext_moved(&views);
+}
+
+EXT_FUNCTION(torch, broadcast_shapes, "(*shapes: int | Sequence[int]) -> Size",
+             "The size that sizes are broadcast to.\n\n"
+             ">>> torch.broadcast_shapes((3,), (2, 1))\n"
+             "torch.Size([2, 3])\n") {
+  EXT_ARGS(ext_rest, shapes);
+  ext_ints joined = {0}, one;
+  for (Py_ssize_t i = 0; i < shapes.count; i++) {
+    if (ext_to_ints(shapes.items[i], &one) < 0) return NULL;
+    if (join_shapes(&joined, one.items, one.count) == 0) continue;
+    PyErr_Clear();
+    EXT_FAIL(PyExc_RuntimeError, "Shape mismatch: objects cannot be broadcast to a single shape");
+  }
+  return ext_size(joined.count, joined.items);
+}
+
+// ---- grids
+
+static int check_grid(const ext_tensors *given, PyObject *const *objects) {
+  for (Py_ssize_t i = 0; i < given->count; i++) {
+    const px_tensor *t = given->items[i], *first = given->items[0];
+    if (px_tensor_ndim(t) > 1)
+      EXT_FAIL_INT(PyExc_RuntimeError,
+                   "torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: %S",
+                   objects[i]);
+    if (px_tensor_dtype(t) != px_tensor_dtype(first))
+      EXT_FAIL_INT(PyExc_RuntimeError, "torch.meshgrid expects all tensors to have the same dtype");
+    if (!px_device_equal(px_tensor_device(t), px_tensor_device(first)))
+      EXT_FAIL_INT(PyExc_RuntimeError,
+                   "torch.meshgrid expects all tensors to have the same device");
+  }
+  return 0;
+}
+// A tensor along one dimension of a grid.
+static PyObject *coordinates(const px_tensor *t, const ext_ints *shape, int dim) {
+  PX_SCOPED(px_tensor) line = NULL;
+  ext_ints sizes = {.count = shape->count};
+  for (int d = 0; d < sizes.count; d++) sizes.items[d] = d == dim ? -1 : 1;
+  EXT_TRY(px_reshape(&line, t, sizes.items, sizes.count));
+  return expanded(line, shape);
+}
+EXT_FUNCTION(torch, meshgrid,
+             "(*tensors: Tensor | Sequence[Tensor], indexing: str | None = None) -> tuple[Tensor, "
+             "...]",
+             "Grids of coordinates: of n tensors, n of n dimensions, each with one tensor's values "
+             "along\none.\n\n"
+             "Args:\n"
+             "    tensors: of one dimension, or none\n"
+             "    indexing (str): \"ij\" (the default), or \"xy\", where the first two dimensions "
+             "are exchanged\n\n"
+             ">>> torch.meshgrid(torch.tensor([1, 2]), torch.tensor([3, 4]), indexing='ij')[0]\n"
+             "tensor([[1, 1],\n"
+             "        [2, 2]])\n") {
+  EXT_CLASSES_TAKE();
+  ext_rest tensors;
+  const char *indexing;
+  EXT_BIND(tensors, indexing);
+  bool exchanged = indexing && !strcmp(indexing, "xy");
+  if (indexing && !exchanged && strcmp(indexing, "ij"))
+    EXT_FAIL(PyExc_RuntimeError,
+             "torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: %s",
+             indexing);
+  EXT_TENSORS given = {0};
+  if (take_given(&given, tensors, "meshgrid") < 0 ||
+      check_grid(&given, PySequence_Fast_ITEMS(given.owner)) < 0)
+    return NULL;
+  if (given.count > PX_MAX_DIMS)
+    EXT_FAIL(PyExc_RuntimeError, "torch.meshgrid: tensors have at most %d dimensions", PX_MAX_DIMS);
+  int count = (int)given.count, dims[PX_MAX_DIMS];
+  ext_ints shape = {.count = count};
+  for (int i = 0; i < count; i++) dims[i] = exchanged && count > 1 && i < 2 ? 1 - i : i;
+  for (int i = 0; i < count; i++) shape.items[dims[i]] = px_tensor_numel(given.items[i]);
+  EXT_OWNED *grids = PyTuple_New(count);
+  for (int i = 0; grids && i < count; i++) {
+    PyObject *grid = coordinates(given.items[i], &shape, dims[i]);
+    if (!grid) return NULL;
+    PyTuple_SET_ITEM(grids, i, grid);
+  }
+  return ext_moved(&grids);
+}
+
+// ---- dtypes
+
+// A tensor with dimensions counts before one without, and that before a number: what comes after
+// adds its dtype only if it is of a higher kind, as float is to int.
+enum { DIMENSIONED, ZERO_DIM, NUMBER, RANKS };
+static int rank_of(PyObject *value, px_dtype *dtype) {
+  if (ext_is_tensor(value)) {
+    *dtype = px_tensor_dtype(ext_tensor(value));
+    return px_tensor_ndim(ext_tensor(value)) ? DIMENSIONED : ZERO_DIM;
+  }
+  bool complex = PyComplex_Check(value);
+  if (!complex && !PyObject_HasAttrString(value, "__float__"))
+    EXT_FAIL_INT(PyExc_TypeError, "must be Number, not %s", ext_type_name(value));
+  px_tensor *made = ext_tensor_from(value, PX_DTYPE_NONE, px_cpu());
+  if (!made) return -1;
+  *dtype = px_tensor_dtype(made);
+  px_release(made);
+  return NUMBER;
+}
+static int category(px_dtype d) {
+  return px_dtype_is_complex(d) ? 3 : px_dtype_is_float(d) ? 2 : d != PX_BOOL;
+}
+static px_dtype risen(px_dtype higher, px_dtype lower) {
+  if (higher == PX_DTYPE_NONE) return lower;
+  if (lower == PX_DTYPE_NONE || category(lower) <= category(higher)) return higher;
+  bool complex = px_dtype_is_complex(lower) && px_dtype_is_float(higher);
+  return complex ? px_dtype_to_complex(higher) : lower;
+}
+EXT_FUNCTION(torch, result_type, "(tensor: Tensor | Number, other: Tensor | Number) -> dtype",
+             "The dtype of what an operation on the two gives.\n\n"
+             ">>> torch.result_type(torch.tensor([1, 2]), 1.0)\n"
+             "torch.float32\n") {
+  EXT_CLASSES_TAKE();
+  EXT_ARGS(PyObject *, tensor, other);
+  px_dtype ranks[RANKS] = {PX_DTYPE_NONE, PX_DTYPE_NONE, PX_DTYPE_NONE}, dtype;
+  PyObject *const values[] = {tensor, other};
+  for (int i = 0; i < EXT_LENGTH(values); i++) {
+    int rank = rank_of(values[i], &dtype);
+    if (rank < 0) return NULL;
+    if (ranks[rank] == PX_DTYPE_NONE)
+      ranks[rank] = dtype;
+    else
+      EXT_TRY(px_dtype_promote_or_fail(&ranks[rank], ranks[rank], dtype));
+  }
+  return ext_dtype(risen(risen(ranks[DIMENSIONED], ranks[ZERO_DIM]), ranks[NUMBER]));
+}
+
+// ---- values
+
+EXT_BOTH(torch, tensor, allclose,
+         "(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool "
+         "= False) -> bool",
+         "Whether isclose holds everywhere; its arguments.\n\n"
+         ">>> torch.allclose(torch.tensor([1., 2.]), torch.tensor([1., 2.1]))\n"
+         "False\n") {
+  EXT_CLASSES_TAKE();
+  PyObject *input, *other;
+  double rtol, atol;
+  bool equal_nan;
+  EXT_BIND(input, other, rtol, atol, equal_nan);
+  const px_tensor *a = ext_need_tensor(input, "allclose", "input");
+  const px_tensor *b = a ? ext_need_tensor(other, "allclose", "other") : NULL;
+  if (!b) return NULL;
+  ext_named named[] = {{"self", PX_T(a)},
+                       {"other", PX_T(b)},
+                       {"rtol", PX_F(rtol)},
+                       {"atol", PX_F(atol)},
+                       {"equal_nan", PX_B(equal_nan)}};
+  px_tensor *close = ext_op_tensor(EXT_OP("isclose"), PX_CALL_NEW, EXT_LENGTH(named), named);
+  if (!close) return NULL;
+  EXT_OWNED *all =
+      ext_op_named(EXT_OP("all"), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(close)}});
+  px_release(close);
+  int truth = all ? PyObject_IsTrue(all) : -1;
+  return truth < 0 ? NULL : PyBool_FromLong(truth);
+}
+
+EXT_FUNCTION(torch, einsum, "(equation: Any, *operands: Any) -> Tensor",
+             "Sums of products along dimensions that are named by letters.\n\n"
+             "Args:\n"
+             "    equation (str): letters of each operand's dimensions, and behind \"->\" those of "
+             "the result\n"
+             "    operands (Tensors, or a sequence of them)\n\n"
+             ">>> torch.einsum('ij,jk->ik', torch.ones(2, 3), torch.ones(3, 2))\n"
+             "tensor([[3., 3.],\n"
+             "        [3., 3.]])\n") {
+  EXT_CLASSES_TAKE();
+  PyObject *equation;
+  ext_rest operands;
+  EXT_BIND(equation, operands);
+  if (!PyUnicode_Check(equation))
+    EXT_FAIL(PyExc_TypeError, "einsum(): argument 'equation' (position 1) must be str, not %s",
+             ext_type_name(equation));
+  const char *text = PyUnicode_AsUTF8(equation);
+  EXT_TENSORS given = {0};
+  if (!text || take_given(&given, operands, "einsum") < 0) return NULL;
+  ext_named named[] = {{"equation", PX_TX(text)},
+                       {"tensors", PX_TS(given.items, (int)given.count)}};
+  return ext_op_named(EXT_OP("einsum"), PX_CALL_NEW, EXT_LENGTH(named), named);
+}
+
+static PyObject *own_copy(PyObject *tensor) {
+  EXT_OWNED *alone = PyObject_CallMethod(tensor, "detach", NULL);
+  return alone ? PyObject_CallMethod(alone, "clone", NULL) : NULL;
+}
+EXT_FUNCTION(
+    torch, asarray,
+    "(obj: Any, *, dtype: dtype | None = None, device: Device | None = None, copy: bool | None = "
+    "None, requires_grad: bool = False) -> Tensor",
+    "`obj` as a tensor, which shares its memory where it can and copy is not True.\n\n"
+    "Args:\n"
+    "    obj: what torch.tensor takes, or a storage\n"
+    "    dtype (torch.dtype), device (torch.device): of the tensor; another than the object's "
+    "makes\n        a copy\n"
+    "    copy (bool or None): True makes one in any case\n"
+    "    requires_grad (bool): whether operations on it are recorded\n") {
+  PyObject *obj, *dtype, *device;
+  ext_maybe copy;
+  bool requires_grad;
+  EXT_BIND(obj, dtype, device, copy, requires_grad);
+  EXT_OWNED *data = ext_is_storage(obj) ? ext_call_from("phlox._C", "_storage_elements", "(O)", obj)
+                                        : Py_NewRef(obj);
+  EXT_OWNED *made = data ? ext_call_from("phlox._C", "as_tensor", "(OOO)", data,
+                                         dtype ? dtype : Py_None, device ? device : Py_None)
+                         : NULL;
+  if (made && copy > 0) Py_SETREF(made, own_copy(made));
+  if (!made || !requires_grad) return ext_moved(&made);
+  return PyObject_CallMethod(made, "requires_grad_", NULL);
+}
+
+EXT_FUNCTION(torch, is_nonzero, "(input: Tensor) -> bool",
+             "The truth of a tensor of one element; RuntimeError for others.") {
+  EXT_CLASSES_TAKE();
+  EXT_ARGS(PyObject *, input);
+  if (!ext_need_tensor(input, "is_nonzero", "input")) return NULL;
+  int truth = PyObject_IsTrue(input);
+  return truth < 0 ? NULL : PyBool_FromLong(truth);
+}
+EXT_FUNCTION(torch, numel, "(input: Tensor) -> int", "Number of elements.") {
+  EXT_CLASSES_TAKE();
+  EXT_ARGS(PyObject *, input);
+  const px_tensor *t = ext_need_tensor(input, "numel", "input");
+  return t ? PyLong_FromLongLong(px_tensor_numel(t)) : NULL;
+}
+
+EXT_FUNCTION(torch, get_device_module, "(device: Device | None = None) -> Any",
+             "The module of a device's type, torch.cuda or torch.cpu; without one, that of the "
+             "accelerator.\n\n"
+             ">>> torch.get_device_module(\"cpu\") is torch.cpu\n"
+             "True\n") {
+  EXT_ARGS(px_device, device);
+  if (device.type < 0) device.type = px_device_count(PX_CUDA) > 0 ? PX_CUDA : PX_CPU;
+  const char *name = px_device_type_name(device.type);
+  if (device.type != PX_CPU && device.type != PX_CUDA)
+    EXT_FAIL(PyExc_RuntimeError,
+             "Device '%s' does not have a corresponding module registered as 'torch.%s'.", name,
+             name);
+  return ext_from_module(name);
+}

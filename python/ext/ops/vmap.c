@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What phlox/func/_vmap.py maps functions with (phlox/vmap.h).
+#include "bind/ext.h"
+
+EXT_FUNCTION(torch, _vmap_begin, "(size: int, randomness: str) -> int",
+             "Begins a mapping over that many places, and gives its level.") {
+  static const char *const names[] = {"error", "different", "same"};
+  int64_t size;
+  const char *randomness;
+  int level = 0;
+  EXT_BIND(size, randomness);
+  for (int i = 0; i < 3; i++) {
+    if (strcmp(randomness, names[i]) != 0) continue;
+    EXT_TRY(px_vmap_begin(&level, size, (px_randomness)i));
+    return PyLong_FromLong(level);
+  }
+  EXT_FAIL(PyExc_RuntimeError,
+           "Only allowed values for randomness are 'error', 'different', or 'same'. Got %s",
+           randomness);
+}
+
+EXT_FUNCTION0(torch, _vmap_end, "None", "Ends the innermost mapping.") {
+  px_vmap_end();
+  Py_RETURN_NONE;
+}
+
+EXT_FUNCTION0(torch, _vmap_depth, "int", "How many mappings are under way.") {
+  return PyLong_FromLong(px_vmap_depth());
+}
+
+EXT_FUNCTION(torch, _vmap_add, "(tensor: Tensor, dim: int) -> Tensor",
+             "A tensor that hides a dimension in the innermost mapping.") {
+  px_tensor *tensor, *made = NULL;
+  int64_t dim;
+  EXT_BIND(tensor, dim);
+  return ext_result(px_batch(&made, tensor, dim), &made);
+}
+
+EXT_FUNCTION(torch, _vmap_remove, "(tensor: Tensor, dim: int) -> Tensor",
+             "A tensor in which what the innermost mapping hides is a dimension.") {
+  px_tensor *tensor, *made = NULL;
+  int64_t dim;
+  EXT_BIND(tensor, dim);
+  return ext_result(px_unbatch(&made, tensor, dim), &made);
+}
+
+EXT_FUNCTION(torch, _vmap_level, "(tensor: Tensor) -> int",
+             "The level whose mapping a tensor belongs to, or 0.") {
+  px_tensor *tensor;
+  EXT_BIND(tensor);
+  return PyLong_FromLong(px_tensor_batch_level(tensor));
+}

@@ -1,0 +1,829 @@
+// SPDX-License-Identifier: Apache-2.0
+// What torch.optim, which is Python (python/phlox/optim), asks of the core: the step of a group,
+// and the rates of schedules. Options and states are the program's dicts, which are read here at
+// every step.
+#include "phlox/optim.h"
+
+#include <math.h>
+
+#include "bind/declare.h"
+#include "phlox/graph.h"
+#include "phlox/ops/arithmetic.h"
+
+enum { KINDS = 64, OPTIONS = 16 };
+// Names of attributes and keys.
+static PyObject *groups_name, *params_name, *lr_name, *optimizer_name, *options_name, *words_name,
+    *bases_name, *called_name, *before_name, *after_name, *kind_name, *state_name, *warned_name,
+    *found_name, *scale_name;
+enum { FUSED, FOREACH, DIFFERENTIABLE, CAPTURABLE, FLAGS };
+static PyObject *flag_names[FLAGS];
+static const struct {
+  PyObject **name;
+  const char *text;
+} interned[] = {{&groups_name, "param_groups"},
+                {&params_name, "params"},
+                {&lr_name, "lr"},
+                {&optimizer_name, "optimizer"},
+                {&options_name, "_options"},
+                {&words_name, "_words"},
+                {&bases_name, "base_lrs"},
+                {&called_name, "_opt_called"},
+                {&before_name, "_optimizer_step_pre_hooks"},
+                {&after_name, "_optimizer_step_post_hooks"},
+                {&kind_name, "_kind"},
+                {&state_name, "state"},
+                {&warned_name, "_warned_capturable_if_run_uncaptured"},
+                {&found_name, "found_inf"},
+                {&scale_name, "grad_scale"},
+                {&flag_names[CAPTURABLE], "capturable"},
+                {&flag_names[FUSED], "fused"},
+                {&flag_names[FOREACH], "foreach"},
+                {&flag_names[DIFFERENTIABLE], "differentiable"}};
+
+// The keys of a kind in param_groups and in the states, made when it is first used.
+typedef struct keys {
+  const px_optimizer_kind *kind;
+  const px_option *options;
+  int option_count, state_count;
+  bool counts;  // steps, and may count them on the device
+  PyObject *option[OPTIONS], *state[PX_OPTIMIZER_STATES];
+  bool scalar[PX_OPTIMIZER_STATES];
+} keys;
+
+static const keys *fill_keys(keys *row, const px_optimizer_kind *kind) {
+  const char *name;
+  row->options = px_optimizer_kind_options(kind, &row->option_count);
+  for (int k = 0; k < row->option_count; k++) {
+    const px_option *o = &row->options[k];
+    row->option[k] = PyUnicode_InternFromString(o->pair ? o->pair : o->name);
+    if (!row->option[k]) return NULL;
+    row->counts |= row->option[k] == flag_names[CAPTURABLE];
+  }
+  for (int k = 0; (name = px_optimizer_kind_state(kind, k)); k++) {
+    if (!(row->state[k] = PyUnicode_InternFromString(name))) return NULL;
+    row->scalar[k] = px_optimizer_kind_scalar(kind, k);
+    row->state_count = k + 1;
+  }
+  row->kind = kind;
+  return row;
+}
+
+static const keys *keys_of(const char *name) {
+  static keys rows[KINDS];
+  const px_optimizer_kind *kind = px_optimizer_kind_find(name);
+  if (!kind) return PyErr_Format(PyExc_KeyError, "'%s'", name), NULL;
+  int i = 0;
+  while (px_optimizer_kind_at(i) != kind) i++;
+  if (i >= KINDS) return PyErr_SetString(PyExc_SystemError, "too many kinds of optimizer"), NULL;
+  return rows[i].kind ? &rows[i] : fill_keys(&rows[i], kind);
+}
+
+// The same by a name that is mostly the one of the call before.
+static const keys *keys_by(PyObject *name) {
+  static PyObject *latest;
+  static const keys *row;
+  if (name == latest) return row;
+  const char *text = PyUnicode_AsUTF8(name);
+  const keys *found = text ? keys_of(text) : NULL;
+  if (!found) return NULL;
+  Py_XSETREF(latest, Py_NewRef(name));
+  return row = found;
+}
+
+// ---- options
+
+static int number_of(PyObject *value, double *out) {
+  px_scalar scalar;
+  if (PyFloat_CheckExact(value)) return *out = PyFloat_AS_DOUBLE(value), 0;
+  if (PyBool_Check(value)) return *out = value == Py_True, 0;
+  if (value == Py_None) return *out = 0, 0;
+  if (ext_to_scalar(value, &scalar) < 0) return -1;
+  *out = px_scalar_float(scalar);
+  return 0;
+}
+
+// A rate that lies on a device is not waited for, but `rate` from here on, if that is given.
+static bool is_rate(PyObject *value, PyObject *key, px_tensor **rate) {
+  if (!rate || key != lr_name || !ext_is_tensor(value)) return false;
+  if (px_tensor_device(ext_tensor(value)).type != PX_CUDA) return false;
+  *rate = ext_tensor(value);
+  return true;
+}
+
+static int read_options(const keys *kind, PyObject *group, double *out, px_tensor **rate) {
+  for (int k = 0, place = 0; k < kind->option_count; k++) {
+    const px_option *o = &kind->options[k];
+    PyObject *value = PyDict_GetItemWithError(group, kind->option[k]);
+    out[k] = 0;
+    if (value && is_rate(value, kind->option[k], rate)) continue;
+    if (!value) {
+      if (!PyErr_Occurred()) PyErr_SetObject(PyExc_KeyError, kind->option[k]);
+      return -1;
+    }
+    place = o->pair && k && kind->options[k - 1].pair == o->pair ? place + 1 : 0;
+    if (!o->pair) {
+      if (number_of(value, &out[k]) < 0) return -1;
+      continue;
+    }
+    EXT_OWNED *item = PySequence_GetItem(value, place);
+    if (!item || number_of(item, &out[k]) < 0) return -1;
+  }
+  return 0;
+}
+
+// 1, 0, or -1 for an exception.
+static int is_on(PyObject *group, int flag) {
+  PyObject *value = PyDict_GetItemWithError(group, flag_names[flag]);
+  if (!value) return PyErr_Occurred() ? -1 : 0;
+  return value == Py_None || value == Py_False ? 0 : PyObject_IsTrue(value);
+}
+
+// Of PyTorch's ways to make a step, those that exclude each other are refused.
+static int check_flags(PyObject *group) {
+  int on[FLAGS];
+  for (int k = 0; k < FLAGS; k++)
+    if ((on[k] = is_on(group, k)) < 0) return -1;
+  if (on[FUSED] && on[DIFFERENTIABLE])
+    EXT_FAIL_INT(PyExc_RuntimeError, "`fused` does not support `differentiable`");
+  if (on[FUSED] && on[FOREACH])
+    EXT_FAIL_INT(PyExc_RuntimeError, "`fused` and `foreach` cannot be `True` together.");
+  PyObject *rate = PyDict_GetItemWithError(group, lr_name);
+  if (!rate || !ext_is_tensor(rate)) return PyErr_Occurred() ? -1 : 0;
+  if (on[FOREACH] && !on[CAPTURABLE])
+    EXT_FAIL_INT(PyExc_ValueError,
+                 "lr as a Tensor is not supported for capturable=False and foreach=True");
+  if (px_tensor_numel(ext_tensor(rate)) != 1)
+    EXT_FAIL_INT(PyExc_ValueError, "Tensor lr must be 1-element");
+  return 0;
+}
+
+EXT_FUNCTION(torch, _optimizer_check, "(kind: str, group: dict) -> None",
+             "ValueError for options out of their range, RuntimeError for those that exclude each "
+             "other.") {
+  const char *kind;
+  PyObject *group;
+  double options[OPTIONS];
+  EXT_BIND(kind, group);
+  const keys *k = keys_of(kind);
+  if (!k || check_flags(group) < 0 || read_options(k, group, options, NULL) < 0) return NULL;
+  return ext_none(px_optimizer_kind_check(k->kind, options));
+}
+
+// ---- groups
+
+// A set of objects, each the same as itself alone: a table with free places, by address.
+typedef struct objects {
+  PyObject **places;
+  size_t mask;
+} objects;
+
+static int objects_begin(objects *set, Py_ssize_t most) {
+  size_t room = 8;
+  while (room < 2 * (size_t)most) room *= 2;
+  set->places = PyMem_Calloc(room, sizeof *set->places);
+  set->mask = room - 1;
+  return set->places ? 0 : (PyErr_NoMemory(), -1);
+}
+
+static PyObject **objects_find(const objects *set, PyObject *object) {
+  size_t at = (uintptr_t)object / sizeof(PyObject);
+  while (set->places[at & set->mask] && set->places[at & set->mask] != object) at++;
+  return &set->places[at & set->mask];
+}
+
+// The parameters of all groups, in a list.
+static PyObject *parameters_of(PyObject *groups) {
+  EXT_OWNED *all = PyList_New(0);
+  for (Py_ssize_t g = 0; all && g < PyList_GET_SIZE(groups); g++) {
+    EXT_OWNED *params = PyObject_GetItem(PyList_GET_ITEM(groups, g), params_name);
+    EXT_OWNED *longer = params ? PySequence_InPlaceConcat(all, params) : NULL;
+    if (!longer) return NULL;
+  }
+  return ext_moved(&all);
+}
+
+static int check_parameter(PyObject *item, bool any) {
+  if (PyTuple_CheckExact(item))  // with a name, behind one without
+    EXT_FAIL_INT(PyExc_ValueError,
+                 "all optimizer params should be with/without names. Some param names are missing");
+  if (!ext_is_tensor(item))
+    EXT_FAIL_INT(PyExc_TypeError,
+                 "optimizer can only optimize Tensors, but one of the params is %s",
+                 ext_type_name(item));
+  if (!any && !px_tensor_is_leaf(ext_tensor(item)) && !px_tensor_retains_grad(ext_tensor(item)))
+    EXT_FAIL_INT(PyExc_ValueError, "can't optimize a non-leaf Tensor");
+  return 0;
+}
+
+// Whether a parameter is among `params` twice; -1 where one cannot be.
+static int check_parameters(PyObject *params, PyObject *others, bool any, const objects *known,
+                            const objects *here) {
+  int twice = 0;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(others); i++)
+    *objects_find(known, PyList_GET_ITEM(others, i)) = PyList_GET_ITEM(others, i);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); i++) {
+    PyObject *item = PyList_GET_ITEM(params, i);
+    if (check_parameter(item, any) < 0) return -1;
+    if (*objects_find(known, item))
+      EXT_FAIL_INT(PyExc_ValueError, "some parameters appear in more than one parameter group");
+    PyObject **place = objects_find(here, item);
+    if (*place) twice = 1;
+    *place = item;
+  }
+  return twice;
+}
+
+EXT_FUNCTION(torch, _optimizer_params, "(params: list, groups: list, any: bool) -> bool",
+             "TypeError or ValueError for what a new group cannot have beside others, and, unless "
+             "`any`, for tensors that are no leaves; whether a tensor is in it twice.") {
+  PyObject *params, *groups;
+  bool any;
+  EXT_BIND(params, groups, any);
+  if (!PyList_Check(params) || !PyList_Check(groups))
+    EXT_FAIL(PyExc_TypeError, "params and param_groups are lists");
+  objects known = {NULL}, here = {NULL};
+  int twice = -1;
+  EXT_OWNED *others = parameters_of(groups);
+  if (others && objects_begin(&known, PyList_GET_SIZE(others)) == 0 &&
+      objects_begin(&here, PyList_GET_SIZE(params)) == 0)
+    twice = check_parameters(params, others, any, &known, &here);
+  PyMem_Free(known.places);
+  PyMem_Free(here.places);
+  return twice < 0 ? NULL : PyBool_FromLong(twice);
+}
+
+// ---- steps
+
+// The parameters of a group that have a gradient, and their states. Python's references keep them
+// while other threads run; a state that the step has begun is the core's reference, and ours.
+enum { HELD = 1 + PX_OPTIMIZER_STATES };
+typedef struct work {
+  const keys *kind;
+  px_tensor **tensors, **states;
+  PyObject **held;  // of each parameter: itself, then its states
+  Py_ssize_t count;
+} work;
+
+static void work_end(work *w) {
+  for (Py_ssize_t i = 0; i < w->count; i++)
+    for (int k = 0; k <= w->kind->state_count; k++) {
+      PyObject *held = w->held[i * HELD + k];
+      if (!held) px_release(w->states[i * PX_OPTIMIZER_STATES + k - 1]);
+      Py_XDECREF(held);
+    }
+  PyMem_Free(w->tensors);
+}
+
+static int work_begin(work *w, const keys *kind, Py_ssize_t room) {
+  size_t each = (1 + PX_OPTIMIZER_STATES + HELD) * sizeof(void *);
+  void **block = PyMem_Calloc((size_t)(room ? room : 1), each);
+  if (!block) return PyErr_NoMemory(), -1;
+  *w = (work){kind, (px_tensor **)block, (px_tensor **)(block + room),
+              (PyObject **)(block + room * (1 + PX_OPTIMIZER_STATES)), 0};
+  // cppcheck-suppress memleak ; it is the work's now
+  return 0;
+}
+
+// A state as a tensor; a number that a program has put there becomes one. New reference.
+static PyObject *state_tensor(PyObject *state, PyObject *key, PyObject *value) {
+  double number;
+  if (ext_is_tensor(value)) return Py_NewRef(value);
+  if (number_of(value, &number) < 0) return NULL;
+  float small = (float)number;
+  px_tensor *made;
+  EXT_TRY(px_tensor_from_data(&made, &small, 0, NULL, PX_FLOAT32, px_cpu()));
+  EXT_OWNED *object = ext_wrap(made);
+  return object && PyDict_SetItem(state, key, object) == 0 ? ext_moved(&object) : NULL;
+}
+
+static int take_state(work *w, int k, PyObject *state, PyObject *value) {
+  Py_ssize_t i = w->count - 1;
+  if (value == Py_None) return 0;
+  PyObject *found = state_tensor(state, w->kind->state[k], value);
+  if (!found) return -1;
+  w->held[i * HELD + 1 + k] = found;
+  w->states[i * PX_OPTIMIZER_STATES + k] = ext_tensor(found);
+  return 0;
+}
+
+// The states of the latest parameter. Mostly their dict has them alone and in the kind's order, and
+// a walk finds them; others are looked up.
+static int take_states(work *w, PyObject *state) {
+  PyObject *name = NULL, *value;
+  Py_ssize_t at = 0, count = w->kind->state_count, left = PyDict_GET_SIZE(state);
+  for (int k = 0; k < count && left > 0; k++) {
+    PyObject *const key = w->kind->state[k];
+    if (!name && !PyDict_Next(state, &at, &name, &value)) return 0;
+    bool here = name == key;
+    PyObject *found = here ? value : PyDict_GetItemWithError(state, key);
+    if (found ? take_state(w, k, state, found) < 0 : PyErr_Occurred() != NULL) return -1;
+    if (here) name = NULL, left--;
+  }
+  return 0;
+}
+
+static int take_parameter(work *w, PyObject *parameter, PyObject *all) {
+  Py_ssize_t i = w->count;
+  if (!ext_is_tensor(parameter))
+    EXT_FAIL_INT(PyExc_TypeError,
+                 "optimizer can only optimize Tensors, but one of the params is %s",
+                 ext_type_name(parameter));
+  px_tensor *tensor = ext_tensor(parameter);
+  if (!px_tensor_grad(tensor)) return 0;
+  w->tensors[i] = tensor;
+  w->held[i * HELD] = Py_NewRef(parameter);
+  w->count++;
+  PyObject *state = PyDict_GetItemWithError(all, parameter);
+  if (!state || !PyDict_Check(state)) return PyErr_Occurred() ? -1 : 0;
+  return take_states(w, state);
+}
+
+// Puts a state that has come to be into the program's dict.
+static int give_state(PyObject *all, PyObject *parameter, PyObject *key, px_tensor *fresh) {
+  PyObject *state = PyDict_GetItemWithError(all, parameter);
+  EXT_OWNED *first = state || PyErr_Occurred() ? NULL : PyDict_New();
+  if (first && PyDict_SetItem(all, parameter, first) < 0) return -1;
+  EXT_OWNED *object = ext_wrap_beside(parameter, fresh);
+  if (!object || !(state || first)) return -1;
+  return PyDict_SetItem(state ? state : first, key, object);
+}
+
+static int give_states(const work *w, PyObject *all) {
+  for (Py_ssize_t i = 0; i < w->count; i++)
+    for (int k = 0; k < w->kind->state_count; k++) {
+      px_tensor *now = w->states[i * PX_OPTIMIZER_STATES + k];
+      if (!now || w->held[i * HELD + 1 + k]) continue;
+      if (give_state(all, w->held[i * HELD], w->kind->state[k], now) < 0) return -1;
+    }
+  return 0;
+}
+
+static px_status unscale(const work *w, px_tensor *found, px_tensor *scale) {
+  PX_SCOPED(px_tensor) by = NULL;
+  PX_TRY(px_reciprocal(&by, scale));
+  for (Py_ssize_t i = 0; i < w->count; i++) {
+    px_tensor *grad = px_tensor_grad(w->tensors[i]);
+    PX_TRY(px_amp_unscale(1, &grad, found, by));
+  }
+  return PX_OK;
+}
+
+// What a GradScaler has told: the scale to take off the gradients first, which may be none.
+typedef struct scaling {
+  px_tensor *found, *scale;
+} scaling;
+
+static px_status make_step(work *w, const double *options, const px_step_manner *manner,
+                           const scaling *told) {
+  if (told->scale) PX_TRY(unscale(w, told->found, told->scale));
+  return px_optimizer_kind_step(w->kind->kind, options, manner, w->tensors, w->states, w->count);
+}
+
+static int step_params(const keys *kind, const double *options, const px_step_manner *manner,
+                       const scaling *told, PyObject *params, PyObject *state) {
+  work w;
+  Py_ssize_t count = PySequence_Fast_GET_SIZE(params);
+  if (work_begin(&w, kind, count) < 0) return -1;
+  int failed = 0;
+  for (Py_ssize_t i = 0; i < count && !failed; i++)
+    failed = take_parameter(&w, PySequence_Fast_GET_ITEM(params, i), state);
+  px_status status = PX_OK;
+  if (!failed) status = EXT_NOGIL(make_step(&w, options, manner, told));
+  if (!failed) failed = give_states(&w, state);
+  work_end(&w);
+  if (failed) return status == PX_OK ? -1 : (px_error_clear(), -1);
+  return ext_zero(status);
+}
+
+static int is_capturing(bool *out) {
+  px_stream *stream;
+  *out = false;
+  if (!px_device_initialized()) return 0;
+  EXT_TRY_INT(px_stream_current(&stream, px_cuda(px_device_peek())));
+  *out = px_stream_capturing(stream);
+  return 0;
+}
+
+// A step that is recorded is many operations, by the kind's formulas in Python. It makes its
+// numbers on the host, so every replay of it would be the same step.
+static int recorded_step(const keys *kind, const double *options, PyObject *group,
+                         PyObject *state) {
+  bool capturing = false;
+  EXT_TRY_INT(px_optimizer_kind_check(kind->kind, options));
+  if (is_capturing(&capturing) < 0) return -1;
+  if (capturing)
+    EXT_FAIL_INT(PyExc_NotImplementedError,
+                 "%s.step() with differentiable=True cannot be captured in a graph",
+                 px_optimizer_kind_name(kind->kind));
+  EXT_OWNED *done = ext_call_from("phlox.optim._differentiable", "step", "(sOO)",
+                                  px_optimizer_kind_name(kind->kind), group, state);
+  return done ? 0 : -1;
+}
+
+// A tensor that a GradScaler has set at the optimiser; NULL, perhaps without an error, where none.
+static PyObject *told_tensor(PyObject *optimizer, PyObject *name) {
+  PyObject *value = PyObject_GetAttr(optimizer, name);
+  if (!value && PyErr_ExceptionMatches(PyExc_AttributeError)) PyErr_Clear();
+  if (value && ext_is_tensor(value)) return value;
+  Py_XDECREF(value);
+  return NULL;
+}
+
+static int step_group(const keys *kind, PyObject *optimizer, PyObject *group, PyObject *state) {
+  double options[OPTIONS];
+  px_step_manner manner = {0};
+  if (!PyDict_Check(group) || !PyDict_Check(state))
+    EXT_FAIL_INT(PyExc_TypeError, "the groups and the state of an optimizer are dicts");
+  int fused = is_on(group, FUSED), recorded = fused < 0 ? -1 : is_on(group, DIFFERENTIABLE);
+  if (recorded < 0) return -1;
+  if (read_options(kind, group, options, recorded ? NULL : &manner.rate) < 0) return -1;
+  if (recorded) return recorded_step(kind, options, group, state);
+  EXT_OWNED *rate = manner.rate ? Py_XNewRef(PyDict_GetItem(group, lr_name)) : NULL;
+  EXT_OWNED *found = fused ? told_tensor(optimizer, found_name) : NULL;
+  EXT_OWNED *scale = found ? told_tensor(optimizer, scale_name) : NULL;
+  PyObject *given = PyErr_Occurred() ? NULL : PyDict_GetItemWithError(group, params_name);
+  if (!given) return PyErr_Occurred() ? -1 : (PyErr_SetObject(PyExc_KeyError, params_name), -1);
+  EXT_OWNED *params = ext_items(given, "params is no sequence");
+  scaling told = {found ? ext_tensor(found) : NULL, scale ? ext_tensor(scale) : NULL};
+  manner.on_device = fused, manner.found_inf = told.found;
+  return params ? step_params(kind, options, &manner, &told, params, state) : -1;
+}
+
+// ---- steps in a capture
+
+static int is_capturable(PyObject *group) {
+  bool plain = PyDict_CheckExact(group);
+  PyObject *known = plain ? PyDict_GetItemWithError(group, flag_names[CAPTURABLE]) : NULL;
+  if (known == Py_False) return 0;
+  EXT_OWNED *flag = known ? Py_NewRef(known) : PyObject_GetItem(group, flag_names[CAPTURABLE]);
+  return flag ? PyObject_IsTrue(flag) : -1;
+}
+static int all_capturable(PyObject *groups) {
+  int all = 1;
+  for (Py_ssize_t g = 0; all > 0 && g < PySequence_Fast_GET_SIZE(groups); g++)
+    all = is_capturable(PySequence_Fast_GET_ITEM(groups, g));
+  return all;
+}
+
+// Once for each optimiser.
+static int warn_uncaptured(PyObject *self) {
+  EXT_OWNED *warned = PyObject_GetAttr(self, warned_name);
+  int was = warned ? PyObject_IsTrue(warned) : -1;
+  if (was || px_device_count(PX_CUDA) == 0) return was < 0 ? -1 : 0;
+  if (PyErr_WarnEx(PyExc_UserWarning,
+                   "This instance was constructed with capturable=True or some of all the "
+                   "param_groups came with capturable=True, but step() is running without CUDA "
+                   "graph capture. If you never intend to graph-capture this instance, "
+                   "capturable=True can impair performance, and you should set capturable=False.",
+                   1) < 0)
+    return -1;
+  return PyObject_SetAttr(self, warned_name, Py_True);
+}
+
+static int check_capture(PyObject *self, PyObject *groups) {
+  bool capturing;
+  int all = all_capturable(groups);
+  if (all < 0 || is_capturing(&capturing) < 0) return -1;
+  if (capturing && !all)
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "Attempting CUDA graph capture of step() for an instance of %s but param_groups' "
+                 "capturable is False.",
+                 ext_type_name(self));
+  return all && !capturing ? warn_uncaptured(self) : 0;
+}
+
+// ---- the base of Optimizer: what is called in each turn of a loop and costs less than a call of
+// Python's
+static PyObject *list_of(PyObject *object_take) {
+  if (!object_take || PyList_CheckExact(object_take)) return object_take;
+  EXT_OWNED *object = object_take;
+  return PySequence_List(object);
+}
+
+static int clear_grad(PyObject *parameter, bool set_to_none) {
+  px_tensor *tensor = ext_tensor(parameter);
+  EXT_OWNED *kept = Py_NewRef(parameter);  // what ends with a gradient may change the list
+  return ext_zero(px_clear_grads(&tensor, 1, set_to_none));
+}
+
+static int clear_group(PyObject *group, bool set_to_none) {
+  bool plain = PyDict_CheckExact(group);
+  PyObject *known = plain ? PyDict_GetItemWithError(group, params_name) : NULL;
+  EXT_OWNED *list = list_of(known ? Py_NewRef(known) : PyObject_GetItem(group, params_name));
+  if (!list) return -1;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
+    PyObject *item = PyList_GET_ITEM(list, i);
+    if (!ext_is_tensor(item) && !ext_need_tensor(item, "zero_grad", "params")) return -1;
+    if (px_tensor_grad(ext_tensor(item)) && clear_grad(item, set_to_none) < 0) return -1;
+  }
+  return 0;
+}
+
+static PyObject *groups_of(PyObject *self) { return list_of(PyObject_GetAttr(self, groups_name)); }
+
+EXT_METHOD(optimizer, zero_grad, "(set_to_none: bool = True) -> None",
+           "Clears the gradients of all parameters: to None, or to zeros.") {
+  bool set_to_none = true;
+  if (call->nargs || call->kwnames) EXT_BIND(set_to_none);  // mostly there is nothing to bind
+  EXT_OWNED *list = groups_of(self);
+  if (!list) return NULL;
+  for (Py_ssize_t g = 0; g < PyList_GET_SIZE(list); g++) {
+    EXT_OWNED *group = Py_NewRef(PyList_GET_ITEM(list, g));
+    if (clear_group(group, set_to_none) < 0) return NULL;
+  }
+  Py_RETURN_NONE;
+}
+
+EXT_METHOD0(optimizer, _accelerator_graph_capture_health_check, "None",
+            "RuntimeError where a step is captured that counts on the host; warns once of one that "
+            "counts on the device and is not captured.") {
+  EXT_OWNED *groups = groups_of(self);
+  return !groups || check_capture(self, groups) < 0 ? NULL : Py_NewRef(Py_None);
+}
+EXT_ALSO(optimizer, optimizer__accelerator_graph_capture_health_check,
+         _cuda_graph_capture_health_check);
+
+EXT_METHOD0(optimizer, _step_groups, "None", "One step of the parameters of all groups.") {
+  EXT_OWNED *name = PyObject_GetAttr(self, kind_name);
+  const keys *kind = name ? keys_by(name) : NULL;
+  EXT_OWNED *groups = kind ? groups_of(self) : NULL;
+  EXT_OWNED *state = groups ? PyObject_GetAttr(self, state_name) : NULL;
+  if (!state || (kind->counts && check_capture(self, groups) < 0)) return NULL;
+  for (Py_ssize_t g = 0; g < PySequence_Fast_GET_SIZE(groups); g++) {
+    EXT_OWNED *group = Py_NewRef(PySequence_Fast_GET_ITEM(groups, g));
+    if (step_group(kind, self, group, state) < 0) return NULL;
+  }
+  Py_RETURN_NONE;
+}
+
+// A heap type, over which Python's pickles look to the class above.
+static int make_base(PyObject *torch) {
+  static PyType_Slot slots[] = {{Py_tp_doc, "What torch.optim.Optimizer has in C."}, {0, NULL}};
+  PyType_Spec spec = {"torch.optim.optimizer._Base", sizeof(PyObject), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+  PyTypeObject *type = (PyTypeObject *)PyType_FromSpec(&spec);
+  if (!type || ext_own("optimizer", type) < 0) return -1;
+  for (int i = 0; i < EXT_LENGTH(interned); i++)
+    if (!(*interned[i].name = PyUnicode_InternFromString(interned[i].text))) return -1;
+  return ext_add_type(torch, "_Optimizer", type);
+}
+EXT_START(EXT_TYPES, make_base);
+
+// ---- the hooks around a step
+// A class's step() as its objects call it, in C because mostly there is no hook and nothing to do.
+typedef struct hooked_object {
+  PyObject_HEAD vectorcallfunc vectorcall;
+  PyObject *step, *around, *everywhere, *dict;  // everywhere: the hooks of all optimisers
+  PyObject *alone;                              // what `step` does without arguments, in C; or NULL
+} hooked_object;
+EXT_OWNS(hooked, EXT_OBJECT(hooked_object, step), EXT_OBJECT(hooked_object, around),
+         EXT_OBJECT(hooked_object, everywhere), EXT_OBJECT(hooked_object, dict),
+         EXT_OBJECT(hooked_object, alone));
+
+// 1, 0, or -1 for an exception.
+static int has_hooks(const hooked_object *self, PyObject *optimizer) {
+  PyObject *const names[] = {before_name, after_name};
+  for (int i = 0; i < EXT_LENGTH(names); i++) {
+    EXT_OWNED *own = PyObject_GetAttr(optimizer, names[i]);
+    int some = own ? PyObject_IsTrue(own) : -1;
+    if (some) return some;
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->everywhere); i++) {
+    int some = PyObject_IsTrue(PyTuple_GET_ITEM(self->everywhere, i));
+    if (some) return some;
+  }
+  return 0;
+}
+
+static PyObject *hooked_call(PyObject *object, PyObject *const *args, size_t nargsf,
+                             PyObject *kwnames) {
+  const hooked_object *self = (hooked_object *)object;
+  Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+  if (!nargs) return PyObject_Vectorcall(self->step, args, nargsf, kwnames);  // it says what lacks
+  PyObject *optimizer = *args;
+  if (PyObject_SetAttr(optimizer, called_name, Py_True) < 0) return NULL;
+  int some = has_hooks(self, optimizer);
+  if (some < 0) return NULL;
+  PyObject *step = nargs == 1 && !kwnames && self->alone ? self->alone : self->step;
+  if (!some) return PyObject_Vectorcall(step, args, nargsf, kwnames);
+  EXT_OWNED *tuple = ext_tuple_of((ext_rest){args + 1, nargs - 1});
+  EXT_OWNED *kwargs = ext_kwargs_of(args, nargs, kwnames);
+  if (!tuple || !kwargs) return NULL;
+  return PyObject_CallFunctionObjArgs(self->around, self->step, optimizer, tuple, kwargs, NULL);
+}
+static PyObject *hooked_get(PyObject *self, PyObject *instance, PyObject *owner) {
+  return instance ? PyMethod_New(self, instance) : Py_NewRef(self);
+}
+
+EXT_NEW(hooked,
+        "(step: Callable, around: Callable, everywhere: tuple, alone: Callable | None = None)") {
+  EXT_ARGS(PyObject *, step, around, everywhere, alone);
+  if (!PyTuple_Check(everywhere)) EXT_FAIL(PyExc_TypeError, "everywhere is a tuple");
+  hooked_object *self = ext_new(type);
+  if (!self) return NULL;
+  self->vectorcall = hooked_call;
+  self->step = Py_NewRef(step), self->around = Py_NewRef(around);
+  self->everywhere = Py_NewRef(everywhere);
+  self->alone = Py_XNewRef(alone);
+  return (PyObject *)self;
+}
+static PyGetSetDef hooked_attributes[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {NULL}};
+EXT_TYPE(hooked, "torch.optim.optimizer._Hooked", "_Hooked", hooked_object,
+         EXT_CYCLES | EXT_VECTORCALL | EXT_BINDS,
+         "A step() that says that it was called, and goes to around(step, optimizer, args, kwargs) "
+         "if there\nare hooks, of the optimiser or everywhere.",
+         EXT_LIFE(hooked), .tp_new = hooked_new, .tp_call = PyVectorcall_Call,
+         .tp_vectorcall_offset = offsetof(hooked_object, vectorcall),
+         .tp_dictoffset = offsetof(hooked_object, dict), .tp_descr_get = hooked_get,
+         .tp_getset = hooked_attributes);
+
+// ---- schedules
+
+static const px_scheduler_kind *schedule_of(const char *name) {
+  const px_scheduler_kind *kind = px_scheduler_kind_find(name);
+  if (!kind) PyErr_Format(PyExc_KeyError, "'%s'", name);
+  return kind;
+}
+
+// A list of all the options' numbers.
+static int read_numbers(PyObject *list, double *out) {
+  Py_ssize_t count = PyList_Check(list) ? PyList_GET_SIZE(list) : -1;
+  if (count < 0 || count > OPTIONS) EXT_FAIL_INT(PyExc_TypeError, "a list of options is wanted");
+  for (Py_ssize_t i = 0; i < count; i++)
+    if (ext_to_double(PyList_GET_ITEM(list, i), &out[i]) < 0) return -1;
+  return 0;
+}
+
+EXT_FUNCTION(torch, _schedule_check, "(kind: str, options: list) -> tuple[list, float]",
+             "The options, with those that follow from others, and the rate that the schedule "
+             "begins with, NaN for that of the group.") {
+  const char *kind;
+  PyObject *options_;
+  double options[OPTIONS];
+  EXT_BIND(kind, options_);
+  const px_scheduler_kind *k = schedule_of(kind);
+  if (!k || read_numbers(options_, options) < 0) return NULL;
+  EXT_TRY(px_scheduler_kind_check(k, options));
+  Py_ssize_t count = PyList_GET_SIZE(options_);
+  EXT_OWNED *filled = PyList_New(count);
+  for (Py_ssize_t i = 0; filled && i < count; i++)
+    PyList_SET_ITEM(filled, i, PyFloat_FromDouble(options[i]));
+  return filled ? Py_BuildValue("Od", filled, px_scheduler_kind_first(k, options)) : NULL;
+}
+
+// The place of a word among those of an option, which the class lists in _words; -1: nowhere.
+static int word_index(PyObject *schedule, PyObject *name, PyObject *word) {
+  EXT_OWNED *all = PyObject_GetAttr(schedule, words_name);
+  PyObject *row = all && PyDict_Check(all) ? PyDict_GetItemWithError(all, name) : NULL;
+  PyObject *words = row && PyTuple_Check(row) ? PyTuple_GetItem(row, 0) : NULL;
+  for (int i = 0; words && PyTuple_Check(words) && i < PyTuple_GET_SIZE(words); i++)
+    if (PyTuple_GET_ITEM(words, i) == word) return i;
+  PyErr_Clear();
+  return -1;
+}
+
+// An attribute of a schedule that is an option. What is not simply a number, a known word or None
+// is read by its class. *lists: whether it has a value for each group.
+static int read_attribute(PyObject *schedule, PyObject *name, char type, double *out, bool *lists) {
+  EXT_OWNED *value = PyObject_GetAttr(schedule, name);
+  *lists |= value && type == 'f' && (PyList_Check(value) || PyTuple_Check(value));
+  int word = value && type == 'c' ? word_index(schedule, name, value) : -1;
+  if (!value) return -1;
+  if (word >= 0) return *out = word, 0;
+  if (type != 'c' && value == Py_None) return *out = NAN, 0;
+  if (type != 'c' && (PyFloat_CheckExact(value) || PyLong_Check(value)))
+    return ext_to_double(value, out);
+  EXT_OWNED *number = PyObject_CallMethod(schedule, "_number", "O", name);
+  return number ? ext_to_double(number, out) : -1;
+}
+
+// Milestones in memory of PyMem.
+static int read_milestones(PyObject *schedule, PyObject *name, px_schedule_point *at) {
+  EXT_OWNED *value = PyObject_GetAttr(schedule, name);
+  EXT_OWNED *counted = value && PyDict_Check(value) ? PyObject_CallMethod(value, "elements", NULL)
+                                                    : Py_XNewRef(value);
+  EXT_OWNED *list = counted ? ext_items(counted, "milestones is no sequence") : NULL;
+  if (!list) return -1;
+  Py_ssize_t count = PySequence_Fast_GET_SIZE(list);
+  int64_t *items = PyMem_Malloc((size_t)(count ? count : 1) * sizeof *items);
+  if (!items) return PyErr_NoMemory(), -1;
+  at->milestones = items, at->milestone_count = (int)count;
+  for (Py_ssize_t i = 0; i < count; i++)
+    if (ext_to_int(PySequence_Fast_GET_ITEM(list, i), &items[i]) < 0) return -1;
+  return 0;
+}
+
+// Options that are lists have a value for each group: those of one.
+static int read_own(PyObject *schedule, const px_scheduler_kind *kind, Py_ssize_t group,
+                    double *options) {
+  int count;
+  const px_option *rows = px_scheduler_kind_options(kind, &count);
+  for (int k = 0; k < count; k++) {
+    if (rows[k].type != 'f') continue;
+    EXT_OWNED *value = PyObject_GetAttrString(schedule, rows[k].name);
+    if (!value) return -1;
+    if (!PyList_Check(value) && !PyTuple_Check(value)) continue;
+    EXT_OWNED *item = group < PySequence_Size(value) ? PySequence_GetItem(value, group) : NULL;
+    if (PyErr_Occurred() || (item && ext_to_double(item, &options[k]) < 0)) return -1;
+  }
+  return 0;
+}
+
+static int read_schedule(PyObject *schedule, const px_scheduler_kind *kind, double *options,
+                         px_schedule_point *at, bool *lists) {
+  int count;
+  const px_option *rows = px_scheduler_kind_options(kind, &count);
+  EXT_OWNED *names = PyObject_GetAttr(schedule, options_name);
+  if (!names || !PyTuple_Check(names) || PyTuple_GET_SIZE(names) != count || count > OPTIONS)
+    return names ? (PyErr_SetString(PyExc_TypeError, "_options are others"), -1) : -1;
+  for (int k = 0; k < count; k++) {
+    PyObject *name = PyTuple_GET_ITEM(names, k);
+    if (read_attribute(schedule, name, rows[k].type, &options[k], lists) < 0) return -1;
+    if (rows[k].type == 'm' && read_milestones(schedule, name, at) < 0) return -1;
+  }
+  return 0;
+}
+
+// Adds what the schedule says of a group to the lists.
+static int add_rate(PyObject *rates, PyObject *momenta, const px_scheduler_kind *kind,
+                    px_schedule_point *at, bool closed, PyObject *group) {
+  double rate, momentum;
+  EXT_OWNED *lr = PyObject_GetItem(group, lr_name);
+  if (!lr || ext_to_double(lr, &at->lr) < 0) return -1;
+  EXT_TRY_INT(px_scheduler_kind_rate(&rate, &momentum, kind, at, closed));
+  // A whole number that stays as it is stays whole.
+  bool stays = !closed && PyLong_Check(lr) && rate == at->lr;
+  EXT_OWNED *next = stays ? Py_NewRef(lr) : PyFloat_FromDouble(rate);
+  if (!next || PyList_Append(rates, next) < 0) return -1;
+  if (isnan(momentum) || isnan(at->base)) return 0;
+  EXT_OWNED *turned = PyFloat_FromDouble(momentum);
+  return turned ? PyList_Append(momenta, turned) : -1;
+}
+
+static PyObject *rates_of(PyObject *schedule, const px_scheduler_kind *kind, px_schedule_point *at,
+                          double *options, bool lists, bool closed) {
+  EXT_OWNED *optimizer = PyObject_GetAttr(schedule, optimizer_name);
+  EXT_OWNED *groups = optimizer ? PyObject_GetAttr(optimizer, groups_name) : NULL;
+  EXT_OWNED *bases = groups ? PyObject_GetAttr(schedule, bases_name) : NULL;
+  EXT_OWNED *rates = PyList_New(0);
+  EXT_OWNED *momenta = PyList_New(0);
+  if (!bases || !rates || !momenta) return NULL;
+  if (!PyList_Check(groups) || !PyList_Check(bases))
+    EXT_FAIL(PyExc_TypeError, "param_groups and base_lrs are lists");
+  for (Py_ssize_t g = 0; g < PyList_GET_SIZE(groups); g++) {
+    at->base = NAN;
+    EXT_OWNED *group = Py_NewRef(PyList_GET_ITEM(groups, g));
+    EXT_OWNED *base = Py_XNewRef(g < PyList_GET_SIZE(bases) ? PyList_GET_ITEM(bases, g) : NULL);
+    if (base && ext_to_double(base, &at->base) < 0) return NULL;
+    if (lists && read_own(schedule, kind, g, options) < 0) return NULL;
+    if (add_rate(rates, momenta, kind, at, closed, group) < 0) return NULL;
+  }
+  return PyTuple_Pack(2, rates, momenta);
+}
+
+EXT_FUNCTION(torch, _schedule_rates,
+             "(schedule: object, kind: str, closed: bool, epoch: float) -> tuple[list[float], "
+             "list[float]]",
+             "The rates of the groups, and the momenta that go along with them, if the kind has "
+             "any, of the groups that were there at the start.") {
+  PyObject *schedule;
+  const char *kind;
+  bool closed;
+  double options[OPTIONS], epoch;
+  EXT_BIND(schedule, kind, closed, epoch);
+  const px_scheduler_kind *k = schedule_of(kind);
+  px_schedule_point at = {.options = options, .epoch = epoch};
+  if (!k) return NULL;
+  bool lists = false, read = read_schedule(schedule, k, options, &at, &lists) == 0;
+  PyObject *rates = read ? rates_of(schedule, k, &at, options, lists, closed) : NULL;
+  PyMem_Free((void *)at.milestones);
+  return rates;
+}
+
+EXT_FUNCTION(torch, _plateau_step,
+             "(schedule: object, kind: str, best: float, bad_epochs: float, cooling: float, "
+             "metric: float) -> tuple[bool, float, int, int]",
+             "Whether the rates fall, and what is remembered from now on.") {
+  PyObject *schedule;
+  const char *kind;
+  double options[OPTIONS], best, bad_epochs, cooling, metric;
+  EXT_BIND(schedule, kind, best, bad_epochs, cooling, metric);
+  const px_scheduler_kind *k = schedule_of(kind);
+  px_schedule_point at = {0};
+  bool lists = false;
+  if (!k || read_schedule(schedule, k, options, &at, &lists) < 0) return NULL;
+  px_plateau p = {best, bad_epochs, cooling};
+  bool falls = px_plateau_step(&p, options, metric);
+  return Py_BuildValue("Odnn", falls ? Py_True : Py_False, p.best, (Py_ssize_t)p.bad_epochs,
+                       (Py_ssize_t)p.cooling);
+}
+
+EXT_FUNCTION(torch, _plateau_rate, "(options: list, lr: float) -> float",
+             "The rate to which `lr` falls.") {
+  PyObject *options_;
+  double options[OPTIONS], lr;
+  EXT_BIND(options_, lr);
+  if (read_numbers(options_, options) < 0) return NULL;
+  return PyFloat_FromDouble(px_plateau_rate(options, lr));
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensor.__dlpack__ and __dlpack_device__: capsules named "dltensor", renamed once they are taken,
+// as the protocol says. from_dlpack is phlox/utils/dlpack.py.
+// https://dmlc.github.io/dlpack/latest/python_spec.html
+#include "phlox/dlpack.h"
+
+#include "bind/ext.h"
+#include "phlox/ops/copy.h"
+
+static void capsule_end(PyObject *capsule) {
+  px_dl_managed *managed =
+      PyCapsule_IsValid(capsule, "dltensor") ? PyCapsule_GetPointer(capsule, "dltensor") : NULL;
+  if (managed) managed->deleter(managed);
+}
+
+// The consumer's stream as a handle. None is CUDA's default stream, 0 would be ambiguous; -1 asks
+// for no order, and gives NULL.
+static int to_native(PyObject *stream, void **out) {
+  long long handle = 1;
+  if (!ext_is_none(stream) && !PyLong_Check(stream))
+    EXT_FAIL_INT(PyExc_TypeError, "stream must be an int or None, not %s", ext_type_name(stream));
+  if (!ext_is_none(stream)) handle = PyLong_AsLongLong(stream);
+  if (handle == -1 && PyErr_Occurred()) return -1;
+  if (handle == 0 || handle < -1)
+    EXT_FAIL_INT(PyExc_BufferError, "unsupported stream on CUDA: %lld.", handle);
+  *out = handle == -1 ? NULL : (void *)(intptr_t)handle;
+  return 0;
+}
+
+static px_status export_to(px_dl_managed **out, px_tensor *tensor, void *native) {
+  return native ? px_dlpack_export_native(out, tensor, native)
+                : px_dlpack_export(out, tensor, NULL);
+}
+
+// The protocol's dl_device asks for a copy on another device, which is refused.
+static int check_device(px_tensor *tensor, PyObject *wanted) {
+  px_dl_device device = px_dlpack_device(tensor);
+  int type, index;
+  if (ext_is_none(wanted)) return 0;
+  if (!PyTuple_Check(wanted))
+    EXT_FAIL_INT(PyExc_TypeError, "dl_device must be a tuple, not %s", ext_type_name(wanted));
+  if (!PyArg_ParseTuple(wanted, "ii", &type, &index)) return -1;
+  if (type == device.device_type && index == device.device_id) return 0;
+  EXT_FAIL_INT(PyExc_BufferError, "the tensor is on DLPack device (%d, %d), not on (%d, %d)",
+               device.device_type, device.device_id, type, index);
+}
+
+EXT_METHOD(
+    tensor, __dlpack__,
+    "(stream: int | None = None, *, max_version: tuple[int, int] | None = None, dl_device: "
+    "tuple[int, int] | None = None, copy: bool | None = None) -> object",
+    "The memory as a DLPack capsule, for another library.\n\n"
+    "Args:\n"
+    "    stream (int or None): the consumer's stream, made to wait for the memory; -1 for no "
+    "order\n"
+    "    dl_device: must be the tensor's\n"
+    "    copy (bool): the capsule gets memory of its own\n\n"
+    "Raises BufferError for what DLPack cannot say: a tensor that requires a gradient, another "
+    "device.") {
+  PyObject *stream, *max_version, *dl_device, *copy;
+  PX_SCOPED(px_tensor) own = NULL;
+  px_dl_managed *managed;
+  void *native = NULL;
+  EXT_BIND(stream, max_version, dl_device, copy);
+  px_tensor *tensor = ext_tensor(self);
+  if (px_tensor_requires_grad(tensor))
+    EXT_FAIL(PyExc_BufferError, "Can't export tensors that require gradient, use tensor.detach()");
+  if (px_tensor_device(tensor).type == PX_META)
+    EXT_FAIL(PyExc_BufferError, "Cannot pack tensors on meta");
+  if (check_device(tensor, dl_device) < 0) return NULL;
+  if (px_tensor_is_cuda(tensor) && to_native(stream, &native) < 0) return NULL;
+  if (copy == Py_True) {
+    EXT_TRY(px_clone(&own, tensor, NULL));
+    tensor = own;
+  }
+  EXT_WAIT(export_to(&managed, tensor, native));
+  PyObject *capsule = PyCapsule_New(managed, "dltensor", capsule_end);
+  if (!capsule) managed->deleter(managed);
+  return capsule;
+}
+EXT_METHOD0(tensor, __dlpack_device__, "tuple[int, int]", "DLPack's number of its device.") {
+  px_dl_device device = px_dlpack_device(ext_tensor(self));
+  return Py_BuildValue("(ii)", device.device_type, device.device_id);
+}
+
+EXT_FUNCTION(torch, _take_capsule, "(capsule: object) -> Tensor",
+             "The tensor of a capsule, which is renamed so that nobody takes it again.") {
+  px_tensor *tensor;
+  EXT_ARGS(PyObject *, capsule);
+  px_dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
+  if (!managed) return NULL;
+  EXT_TRY(px_dlpack_import_take(&tensor, managed));
+  PyCapsule_SetName(capsule, "used_dltensor");
+  return ext_wrap(tensor);
+}
+EXT_FUNCTION(cuda, _native_stream, "(device: int) -> int",
+             "The handle of a device's current stream, as the protocol wants it.") {
+  px_stream *stream;
+  EXT_ARGS(int64_t, device);
+  EXT_TRY(px_stream_current(&stream, px_cuda(ext_narrow(device))));
+  return PyLong_FromVoidPtr(px_stream_native(stream));
+}

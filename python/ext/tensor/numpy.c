@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// NumPy without NumPy's headers: arrays come and go by __array_interface__, sharing their memory.
+// NumPy itself is imported by the first call that must make an array. Who shares memory holds the
+// other: a tensor the array it was made of, an array the holder that owns the tensor's storage.
+#include "bind/ext.h"
+#include "phlox/extend.h"
+
+#include <string.h>
+
+// Lists, numbers and tensors are never looked up for the attribute: they are the common case.
+bool ext_is_array(PyObject *object) {
+  PyTypeObject *type = Py_TYPE(object);
+  if (type == &PyList_Type || type == &PyTuple_Type || type == &PyFloat_Type ||
+      type == &PyLong_Type || type == &PyBool_Type || type == &PyUnicode_Type ||
+      ext_is_tensor(object))
+    return false;
+  return PyObject_HasAttrString(object, "__array_interface__");
+}
+
+static int unsupported(PyObject *object) {
+  EXT_OWNED *dtype = PyObject_GetAttrString(object, "dtype");
+  EXT_OWNED *type = dtype ? PyObject_GetAttrString(dtype, "type") : NULL;
+  const char *name = type && PyType_Check(type) ? ((PyTypeObject *)type)->tp_name : "unknown";
+  PyErr_Clear();
+  EXT_FAIL_INT(PyExc_TypeError,
+               "can't convert np.ndarray of type %s. The only supported types are: float64, "
+               "float32, float16, complex64, complex128, int64, int32, int16, int8, uint64, "
+               "uint32, uint16, uint8, and bool.",
+               name);
+}
+
+static int read_typestr(PyObject *object, PyObject *interface, px_dtype *out) {
+  PyObject *text = PyDict_GetItemString(interface, "typestr");
+  const char *code = text ? PyUnicode_AsUTF8(text) : NULL;
+  if (!code || !*code) return unsupported(object);
+  for (int i = 0; i < PX_DTYPE_COUNT; i++) {
+    const px_dtype_info *about = px_dtype_about((px_dtype)i);
+    if (!about->numpy || strcmp(code + 1, about->numpy)) continue;
+    if (*code == '>' && about->size > 1)
+      EXT_FAIL_INT(PyExc_ValueError,
+                   "given numpy array has byte order different from the native byte order. "
+                   "Conversion between byte orders is currently not supported.");
+    *out = (px_dtype)i;
+    return 0;
+  }
+  return unsupported(object);
+}
+
+// A value of the description, which is the array's own, and may change while it is read.
+static PyObject *value_of(PyObject *interface, const char *key) {
+  return Py_XNewRef(PyDict_GetItemString(interface, key));
+}
+
+static int read_strides(PyObject *interface, ext_array *out) {
+  EXT_OWNED *strides = value_of(interface, "strides");
+  int64_t size = (int64_t)px_dtype_size(out->dtype), step = 1;
+  ext_ints bytes;
+  bool given = strides && strides != Py_None;
+  if (given && !PyTuple_Check(strides)) EXT_FAIL_INT(PyExc_TypeError, "strides must be a tuple");
+  if (given && ext_to_ints(strides, &bytes) < 0) return -1;
+  if (given && bytes.count != out->ndim)
+    EXT_FAIL_INT(PyExc_ValueError, "__array_interface__ has %d strides for %d dimensions",
+                 bytes.count, out->ndim);
+  out->bytes = (size_t)size;
+  bool empty = false, over = false;
+  int64_t reach;
+  for (int i = out->ndim - 1; i >= 0; i--) {
+    int64_t stride;
+    over |= __builtin_mul_overflow(step, size, &stride);
+    if (given) stride = bytes.items[i];
+    if (stride < 0)
+      EXT_FAIL_INT(PyExc_ValueError,
+                   "At least one stride in the given numpy array is negative, and tensors with "
+                   "negative strides are not currently supported. (You can probably work around "
+                   "this by making a copy of your array  with array.copy().) ");
+    if (stride % size)
+      EXT_FAIL_INT(PyExc_ValueError,
+                   "given numpy array strides not a multiple of the element byte size. Copy the "
+                   "numpy array to reallocate the memory.");
+    out->strides[i] = stride / size;
+    empty |= out->sizes[i] == 0;
+    over |= __builtin_mul_overflow(step, out->sizes[i], &step) ||
+            __builtin_mul_overflow(out->sizes[i] - (out->sizes[i] > 0), stride, &reach) ||
+            __builtin_add_overflow(out->bytes, (size_t)reach, &out->bytes);
+  }
+  if (over && !empty)
+    EXT_FAIL_INT(PyExc_ValueError, "the array spans more memory than there are addresses");
+  if (empty) out->bytes = 0;
+  return 0;
+}
+
+static int read_interface(PyObject *object, PyObject *interface, ext_array *out) {
+  if (!PyDict_Check(interface)) EXT_FAIL_INT(PyExc_TypeError, "__array_interface__ is no dict");
+  EXT_OWNED *shape = value_of(interface, "shape");
+  EXT_OWNED *data = value_of(interface, "data");
+  ext_ints sizes;
+  if (read_typestr(object, interface, &out->dtype) < 0) return -1;
+  if (!shape || !data || !PyTuple_Check(data) || PyTuple_GET_SIZE(data) != 2)
+    EXT_FAIL_INT(PyExc_TypeError, "__array_interface__ lacks shape or data");
+  if (!PyTuple_Check(shape)) EXT_FAIL_INT(PyExc_TypeError, "shape must be a tuple");
+  if (ext_to_ints(shape, &sizes) < 0) return -1;
+  if (sizes.count > PX_MAX_DIMS)
+    EXT_FAIL_INT(PyExc_ValueError, "the array has more than %d dimensions", PX_MAX_DIMS);
+  out->ndim = sizes.count;
+  memcpy(out->sizes, sizes.items, (size_t)sizes.count * sizeof *sizes.items);
+  out->data = PyLong_AsVoidPtr(PyTuple_GET_ITEM(data, 0));
+  out->readonly = PyObject_IsTrue(PyTuple_GET_ITEM(data, 1)) == 1;
+  if (PyErr_Occurred()) return -1;
+  return read_strides(interface, out);
+}
+
+static PyObject *interface_from(PyObject *object) {
+  return PyObject_GetAttrString(object, "__array_interface__");
+}
+int ext_array_read(PyObject *object, ext_array *out) {
+  EXT_OWNED *interface = interface_from(object);
+  return interface ? read_interface(object, interface, out) : -1;
+}
+
+// The memory is the object's, or the description's: a number of NumPy makes it for each one.
+static px_tensor *tensor_over(PyObject *object, PyObject *interface, const ext_array *array) {
+  px_tensor *made = NULL;
+  PyObject *owners = PyTuple_Pack(2, object, interface);
+  if (!owners) return NULL;
+  if (px_tensor_wrap(&made, array->data, array->bytes, array->ndim, array->sizes, array->strides,
+                     array->dtype, px_cpu(), ext_release, owners) == PX_OK)
+    return made;
+  Py_DECREF(owners);
+  return ext_raise();
+}
+
+px_tensor *ext_tensor_from_array(PyObject *object) {
+  ext_array array;
+  EXT_OWNED *interface = interface_from(object);
+  if (!interface || read_interface(object, interface, &array) < 0) return NULL;
+  return tensor_over(object, interface, &array);
+}
+
+EXT_FUNCTION(torch, from_numpy, "(ndarray: object) -> Tensor",
+             "A tensor over the memory of a NumPy array: a change of one is seen in the other.\n\n"
+             "Raises TypeError for dtypes that Phlox lacks, ValueError for negative strides.") {
+  EXT_ARGS(PyObject *, ndarray);
+  if (!ext_is_array(ndarray) || ext_is_number(ndarray))
+    EXT_FAIL(PyExc_TypeError, "expected np.ndarray (got %s)", ext_type_name(ndarray));
+  ext_array read;
+  static bool warned;
+  EXT_OWNED *interface = interface_from(ndarray);
+  if (!interface || read_interface(ndarray, interface, &read) < 0) return NULL;
+  if (read.readonly && !warned) {
+    warned = true;
+    if (PyErr_WarnEx(PyExc_UserWarning,
+                     "The given NumPy array is not writable, and PyTorch does not support "
+                     "non-writable tensors. This means writing to this tensor will result in "
+                     "undefined behavior. You may want to copy the array to protect its data or "
+                     "make it writable before converting it to a tensor. This type of warning will "
+                     "be suppressed for the rest of this program.",
+                     1) < 0)
+      return NULL;
+  }
+  px_tensor *made = tensor_over(ndarray, interface, &read);
+  return made ? ext_wrap(made) : NULL;
+}
+
+// ---- to NumPy and others
+// What array protocols say of memory: version 3 of the host's, version 2 of devices'.
+static PyObject *interface_of(const px_tensor *t, void *data, int version) {
+  px_dtype dtype = px_tensor_dtype(t);
+  size_t size = px_dtype_size(dtype);
+  int ndim = px_tensor_ndim(t);
+  char typestr[8];
+  const char *code = px_dtype_about(dtype)->numpy;
+  if (code)
+    snprintf(typestr, sizeof typestr, "%c%s", size == 1 ? '|' : '<', code);
+  else  // what array protocols lack is told as others tell it: a float of its size
+    snprintf(typestr, sizeof typestr, "<f%zu", size);
+  PyObject *strides = px_tensor_is_contiguous(t)
+                          ? Py_NewRef(Py_None)
+                          : ext_tuple(ndim, px_tensor_strides(t), (int64_t)size);
+  return Py_BuildValue("{s:s,s:N,s:N,s:i,s:(NO)}", "typestr", typestr, "shape",
+                       ext_tuple(ndim, px_tensor_sizes(t), 1), "strides", strides, "version",
+                       version, "data", PyLong_FromVoidPtr(data), Py_False);
+}
+
+EXT_GETTER(tensor_base, __cuda_array_interface__, "dict", NULL) {
+  const px_tensor *t = ext_tensor(self);
+  char text[48];
+  if (!px_tensor_is_cuda(t))
+    EXT_FAIL(PyExc_AttributeError,
+             "Can't get __cuda_array_interface__ on non-CUDA tensor type: %s If CUDA data is "
+             "required use tensor.cuda() to copy tensor to device memory.",
+             px_tensor_type_name(t, text));
+  if (px_tensor_requires_grad(t))
+    EXT_FAIL(PyExc_RuntimeError,
+             "Can't get __cuda_array_interface__ on Variable that requires "
+             "grad. If gradients aren't required, use var.detach() to get "
+             "Variable that doesn't require grad.");
+  return interface_of(t, px_tensor_numel(t) ? px_tensor_data(t) : NULL, 2);
+}
+
+// An object that NumPy asks for its __array_interface__, and keeps: it owns the memory.
+typedef struct holder_object {
+  PyObject_HEAD px_tensor *tensor;
+  void *data;
+} holder_object;
+static double no_data[2];  // an address for arrays without elements: NumPy wants one
+
+EXT_OWNS(holder, EXT_CORE(holder_object, tensor));
+EXT_TYPE(holder, "torch.array", "", holder_object, EXT_FINAL, "What NumPy sees of a tensor.",
+         EXT_LIFE(holder));
+EXT_GETTER(holder, __array_interface__, "dict", NULL) {
+  const holder_object *holder = (holder_object *)self;
+  return interface_of(holder->tensor, holder->data, 3);
+}
+
+static PyObject *to_numpy(px_tensor *t) {
+  px_device device = px_tensor_device(t);
+  char text[PX_DEVICE_TEXT];
+  if (device.type != PX_CPU)
+    EXT_FAIL(PyExc_TypeError,
+             "can't convert %s device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
+             "host memory first.",
+             px_device_format(device, text));
+  if (px_tensor_requires_grad(t) && px_grad_enabled())
+    EXT_FAIL(PyExc_RuntimeError,
+             "Can't call numpy() on Tensor that requires grad. Use "
+             "tensor.detach().numpy() instead.");
+  unsigned marks = px_tensor_marks(t);
+  if (marks & (PX_MARK_CONJ | PX_MARK_NEG)) {
+    bool conj = marks & PX_MARK_CONJ;
+    EXT_FAIL(PyExc_RuntimeError,
+             "Can't call numpy() on Tensor that has %s bit set. Use tensor.resolve_%s().numpy() "
+             "instead.",
+             conj ? "conjugate" : "negative", conj ? "conj" : "neg");
+  }
+  if (!px_dtype_about(px_tensor_dtype(t))->numpy)
+    EXT_FAIL(PyExc_TypeError, "Got unsupported ScalarType %s", px_dtype_class(px_tensor_dtype(t)));
+  void *data = no_data;
+  if (px_tensor_numel(t)) EXT_WAIT(px_tensor_host_data(&data, t));
+  holder_object *holder = ext_new(&holder_type);
+  if (!holder) return NULL;
+  holder->tensor = px_retain(t);
+  holder->data = data;
+  px_tensor_data(t);  // the address has left the library
+  EXT_OWNED *owner = (PyObject *)holder;
+  return ext_call_from("numpy", "asarray", "(O)", owner);
+}
+
+EXT_METHOD(tensor, numpy, "(*, force: bool = False) -> numpy.ndarray",
+           "A NumPy array over the memory of a tensor on the CPU.\n\n"
+           "Args:\n"
+           "    force (bool): a tensor on a device, or one that requires a gradient, is copied or "
+           "detached\n\n"
+           "Raises TypeError for bfloat16, which NumPy lacks.") {
+  EXT_ARGS(bool, force);
+  if (!force) return to_numpy(ext_tensor(self));
+  px_tensor *detached = NULL;
+  EXT_TRY(px_tensor_detach(&detached, ext_tensor(self)));
+  EXT_OWNED *object = ext_wrap_as(ext_TensorType, detached);
+  EXT_OWNED *host = object ? ext_convert(object, px_cpu(), PX_DTYPE_NONE, false, false) : NULL;
+  return host ? to_numpy(ext_tensor(host)) : NULL;
+}
+
+EXT_METHOD(tensor, __array__, "(dtype: object | None = None, copy: bool = False) -> numpy.ndarray",
+           NULL) {
+  PyObject *dtype;
+  bool copy;
+  EXT_BIND(dtype, copy);
+  EXT_OWNED *array = to_numpy(ext_tensor(self));
+  if (!array) return NULL;
+  if (dtype) return PyObject_CallMethod(array, "astype", "O", dtype);
+  return copy ? PyObject_CallMethod(array, "copy", NULL) : ext_moved(&array);
+}
+EXT_METHOD(tensor, __array_wrap__, "(array: numpy.ndarray, *context: object) -> Tensor", NULL) {
+  PyObject *array;
+  ext_rest context;
+  EXT_BIND(array, context);
+  if (!ext_is_array(array)) return Py_NewRef(array);
+  px_tensor *made = ext_tensor_from_array(array);
+  return made ? ext_wrap(made) : NULL;
+}
+
+// ---- buffers
+typedef struct buffer_context {
+  Py_buffer view;
+} buffer_context;
+// At the end of the tensor's memory, on whichever thread that is: a buffer wants the GIL.
+static void release_buffer(void *context) {
+  if (!Py_IsInitialized()) return;
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyBuffer_Release(&((buffer_context *)context)->view);
+  PyMem_Free(context);
+  PyGILState_Release(state);
+}
+
+EXT_FUNCTION(torch, _over_buffer,
+             "(buffer: object, dtype: dtype, count: int, offset: int) -> Tensor",
+             "For torch.frombuffer, which has checked that the elements lie in the buffer.") {
+  PyObject *buffer;
+  px_dtype dtype;
+  int64_t count, offset;
+  EXT_BIND(buffer, dtype, count, offset);
+  buffer_context *context = PyMem_Calloc(1, sizeof *context);
+  if (!context) return PyErr_NoMemory();
+  if (PyObject_GetBuffer(buffer, &context->view, PyBUF_WRITABLE) < 0) {
+    PyErr_Clear();
+    if (PyObject_GetBuffer(buffer, &context->view, PyBUF_SIMPLE) < 0) {
+      PyMem_Free(context);
+      return NULL;
+    }
+  }
+  px_tensor *made = NULL;
+  size_t bytes = (size_t)count * px_dtype_size(dtype);
+  bool inside = offset >= 0 && offset + (int64_t)bytes <= context->view.len;
+  if (inside && px_tensor_wrap(&made, (char *)context->view.buf + offset, bytes, 1, &count, NULL,
+                               dtype, px_cpu(), release_buffer, context) == PX_OK)
+    return ext_wrap(made);
+  PyBuffer_Release(&context->view);
+  PyMem_Free(context);
+  return inside ? ext_raise()
+                : PyErr_Format(PyExc_ValueError, "the elements are not in the buffer");
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch.Generator and the functions that seed, save and restore random streams; print options and
+// thread counts live here too: they are settings of the process.
+#include "bind/ext.h"
+
+#include <limits.h>
+#include <string.h>
+
+typedef struct generator_object {
+  PyObject_HEAD px_generator *generator;
+} generator_object;
+static px_generator *generator_of(PyObject *self) { return ((generator_object *)self)->generator; }
+
+PyObject *ext_generator(px_generator *generator_take) {
+  return ext_over(&ext_GeneratorType, generator_take);
+}
+int ext_to_generator(PyObject *object, px_generator **out) {
+  *out = NULL;
+  if (ext_is_none(object)) return 0;
+  if (!Py_IS_TYPE(object, &ext_GeneratorType))
+    EXT_FAIL_INT(PyExc_TypeError, "must be torch.Generator, not %s", ext_type_name(object));
+  *out = generator_of(object);
+  return 0;
+}
+
+// Any int of 64 bits, signed or not: PyTorch maps negative seeds to the upper half.
+static int to_seed(PyObject *object, uint64_t *out) {
+  EXT_OWNED *index = PyNumber_Index(object);
+  if (!index) return -1;
+  *out = PyLong_AsUnsignedLongLong(index);
+  if (!PyErr_Occurred()) return 0;
+  PyErr_Clear();
+  *out = (uint64_t)PyLong_AsLongLong(index);
+  if (!PyErr_Occurred()) return 0;
+  PyErr_Clear();
+  EXT_FAIL_INT(PyExc_RuntimeError,
+               "Overflow when unpacking long; manual_seed expects a 64-bit number");
+}
+
+static PyObject *state_of(px_generator *generator) {
+  uint8_t state[8192];
+  px_tensor *made = NULL;
+  int64_t size = (int64_t)px_generator_state_size(generator);
+  px_generator_get_state(generator, state);
+  return ext_result(px_tensor_from_data(&made, state, 1, &size, PX_UINT8, px_cpu()), &made);
+}
+
+static int set_state(px_generator *generator, PyObject *state) {
+  uint8_t bytes[8192];
+  if (!ext_is_tensor(state) || px_tensor_dtype(ext_tensor(state)) != PX_UINT8 ||
+      px_tensor_is_cuda(ext_tensor(state)))
+    EXT_FAIL_INT(PyExc_TypeError, "RNG state must be a torch.ByteTensor");
+  size_t size = (size_t)px_tensor_numel(ext_tensor(state));
+  if (size > sizeof bytes) EXT_FAIL_INT(PyExc_RuntimeError, "RNG state is wrong size");
+  EXT_TRY_INT(px_tensor_read(ext_tensor(state), bytes, size));
+  return ext_zero(px_generator_set_state(generator, bytes, size));
+}
+
+static int fresh_seed(uint64_t *seed) {
+  FILE *file = fopen("/dev/urandom", "rb");
+  size_t got = file ? fread(seed, sizeof *seed, 1, file) : 0;
+  if (file) fclose(file);
+  if (!got) EXT_FAIL_INT(PyExc_OSError, "no random seed can be read");
+  *seed &= UINT64_C(0x1fffffffffffff);
+  return 0;
+}
+// ---- generators
+EXT_OWNS(generator, EXT_CORE(generator_object, generator));
+EXT_NEW(generator, "(device: Device | None = None)") {
+  px_device device;
+  px_generator *made = NULL;
+  EXT_BIND(device);
+  if (device.type < 0) device = px_cpu();
+  EXT_TRY(px_generator_new(&made, device));
+  return ext_generator(made);
+}
+static PyObject *generator_repr(PyObject *self) {
+  return PyUnicode_FromFormat("<torch._C.Generator object at %p>", self);
+}
+EXT_SHARED_TYPE(generator, ext_GeneratorType, "torch._C.Generator", "Generator", generator_object,
+                EXT_FINAL,
+                "A stream of random numbers: what a seed gives is the same everywhere.\n\n"
+                "Args:\n"
+                "    device (torch.device, str or int): where it draws; the CPU by default\n\n"
+                ">>> g = torch.Generator().manual_seed(3)\n"
+                ">>> a = torch.rand(2, generator=g)\n"
+                ">>> torch.equal(a, torch.rand(2, generator=g.manual_seed(3)))\n"
+                "True\n",
+                EXT_LIFE(generator), .tp_new = generator_new, .tp_repr = generator_repr);
+
+EXT_GET(generator, device, "device", px_generator_device(generator_of(self)), "Where it draws.");
+EXT_METHOD(generator, manual_seed, "(seed: int) -> Generator",
+           "Begins the stream of a seed, an int of 64 bits; gives the generator.") {
+  uint64_t value;
+  EXT_ARGS(PyObject *, seed);
+  if (to_seed(seed, &value) < 0) return NULL;
+  px_generator_seed(generator_of(self), value);
+  return Py_NewRef(self);
+}
+EXT_METHOD0(generator, seed, "int", "Begins the stream of a seed from the system, and gives it.") {
+  uint64_t seed;
+  if (fresh_seed(&seed) < 0) return NULL;
+  px_generator_seed(generator_of(self), seed);
+  return PyLong_FromUnsignedLongLong(seed);
+}
+EXT_GIVES(generator, initial_seed, "int", px_generator_initial_seed(generator_of(self)),
+          "The seed that its stream began with.");
+EXT_GIVES(generator, get_state, "Tensor", state_of(generator_of(self)),
+          "Where in its stream it is, as a tensor of bytes.");
+EXT_METHOD(generator, set_state, "(new_state: Tensor) -> Generator",
+           "Goes to where get_state was called; gives the generator.") {
+  EXT_ARGS(PyObject *, new_state);
+  return set_state(generator_of(self), new_state) < 0 ? NULL : Py_NewRef(self);
+}
+
+// ---- the default generators (phlox/random.py, phlox/cuda/random.py)
+EXT_FUNCTION(torch, _manual_seed, "(seed: int) -> None",
+             "Begins the stream of a seed on the CPU and all devices.") {
+  uint64_t value;
+  EXT_ARGS(PyObject *, seed);
+  if (to_seed(seed, &value) < 0) return NULL;
+  px_manual_seed(value);
+  Py_RETURN_NONE;
+}
+EXT_FUNCTION(cuda, _default_generator, "(index: int) -> Generator",
+             "The default generator of a device.") {
+  px_generator *generator;
+  EXT_ARGS(int64_t, index);
+  EXT_TRY(px_generator_default(&generator, px_cuda(ext_narrow(index))));
+  return ext_generator(px_retain(generator));
+}
+static int make_default_generator(PyObject *torch) {
+  px_generator *generator = NULL;
+  EXT_TRY_INT(px_generator_default(&generator, px_cpu()));
+  return ext_add(torch, "default_generator", ext_generator(px_retain(generator)));
+}
+EXT_START(EXT_VALUES, make_default_generator);
+
+// ---- settings of the process
+static void base_options(px_print_options *options, const char *profile) {
+  static const struct {
+    const char *name;
+    int precision, threshold, edgeitems, linewidth;
+  } profiles[] = {
+      {"default", 4, 1000, 3, 80}, {"short", 2, 1000, 2, 80}, {"full", 4, INT_MAX, 3, 80}};
+  for (int i = 0; i < EXT_LENGTH(profiles); i++) {
+    if (strcmp(profiles[i].name, profile)) continue;
+    options->precision = profiles[i].precision, options->threshold = profiles[i].threshold;
+    options->edgeitems = profiles[i].edgeitems, options->linewidth = profiles[i].linewidth;
+  }
+}
+// Sets a number that is given; what is too large is as much as can be: threshold=inf.
+static int option(int *to, PyObject *given) {
+  double value;
+  if (ext_is_none(given)) return 0;
+  if (ext_to_double(given, &value) < 0) return -1;
+  *to = value < INT_MAX ? (int)value : INT_MAX;
+  return 0;
+}
+EXT_FUNCTION(torch, set_printoptions,
+             "(precision: int | None = None, threshold: float | None = None, edgeitems: int | None "
+             "= None, linewidth: int | None = None, profile: str | None = None, sci_mode: bool | "
+             "None = None) -> None",
+             "Sets how tensors print.\n\n"
+             "Args:\n"
+             "    precision (int): digits behind the point (4)\n"
+             "    threshold (float): of more elements than that only the edges are shown (1000)\n"
+             "    edgeitems (int): how many of them at each edge (3)\n"
+             "    linewidth (int): columns of a line (80)\n"
+             "    profile (str): \"default\", \"short\" or \"full\", before the others\n"
+             "    sci_mode (bool or None): with exponents, without, or as the values are\n\n"
+             ">>> torch.set_printoptions(precision=2); torch.tensor([0.123456])\n"
+             "tensor([0.12])\n"
+             ">>> torch.set_printoptions(profile=\"default\")\n") {
+  PyObject *precision, *threshold, *edgeitems, *linewidth;
+  const char *profile;
+  ext_maybe sci_mode;
+  EXT_BIND(precision, threshold, edgeitems, linewidth, profile, sci_mode);
+  px_print_options options = px_print_options_get();
+  if (profile) base_options(&options, profile);
+  if (option(&options.precision, precision) < 0 || option(&options.threshold, threshold) < 0 ||
+      option(&options.edgeitems, edgeitems) < 0 || option(&options.linewidth, linewidth) < 0)
+    return NULL;
+  options.sci_mode = sci_mode;
+  px_print_options_set(options);
+  Py_RETURN_NONE;
+}
+EXT_GIVES(torch, get_num_threads, "int", px_num_threads(), "Threads that CPU kernels run on.");
+EXT_ALSO(torch, torch_get_num_threads, get_num_interop_threads);
+EXT_FUNCTION(torch, set_num_threads, "(num: int) -> None",
+             "Sets the number of threads that CPU kernels run on, from 1.") {
+  EXT_ARGS(int64_t, num);
+  return ext_none(px_set_num_threads(num));
+}
+
+static int to_generator(PyObject *object, void *out) { return ext_to_generator(object, out); }
+EXT_CONVERTS(EXT_KIND_GENERATOR, to_generator);

@@ -1,0 +1,15 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Compares each op and module with PyTorch's, on samples of the tables that PyTorch tests itself with, and writes docs/parity.md (docs/parity-cuda.md on GPUs).
+#   tests/parity/run.sh TORCH [DEVICE...]   TORCH: a Python with PyTorch. DEVICE: cpu, sim (the default: both) or cuda.
+# Environment: BESIDE, a Python whose PyTorch has the GPU; JOBS, processes a device (2); MOST, samples an op (12); O, the build folder (build).
+set -eu
+cd "$(dirname "$0")/../.."
+[ $# -gt 0 ] || { sed -n '3,5s/^# //p' "$0" >&2; exit 2; }
+torch=$1
+shift
+devices=${*:-cpu sim} samples=${O:-build}/parity.gz page=docs/parity.md
+case $devices in *cuda*) page=docs/parity-cuda.md ;; esac
+"$torch" tests/parity/sample.py "$samples" --most "${MOST:-12}"
+# shellcheck disable=SC2086
+PYTHONPATH=python ${PYTHON:-python3} tests/parity/replay.py "$samples" --device $devices --jobs "${JOBS:-2}" ${BESIDE:+--beside "$BESIDE"} --page "$page"

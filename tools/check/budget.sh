@@ -1,0 +1,38 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Size budgets and banned calls: a function is 80 lines at most, a file 1000, a line 100 columns; every file names its licence.
+# Python is at most one line in ten of the product, its tables and what builds it (examples and benchmarks are programs that use it). The library
+# neither prints nor exits.
+set -u
+status=0
+complain() { echo "$1"; status=1; }
+
+sources=$(git ls-files 'src/*.[ch]' 'include/*.h' 'backends/*.[ch]' 'backends/*.cu' 'backends/*.cc' 'python/ext/*.[ch]' 'tools/*.[ch]' 'tests/*.[ch]' 'examples/*.c' 'bench/*.c')
+# Tables of data are exempt.
+exempt='tests/unit/print_golden.h python/ext/bind/missing.h'
+for file in $sources; do
+  [ -f "$file" ] || continue
+  case " $exempt " in *" $file "*) continue ;; esac
+  head -3 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' || complain "$file: no licence line"
+  lines=$(wc -l <"$file")
+  [ "$lines" -le 1000 ] || complain "$file: $lines lines, 1000 at most"
+  # A line that holds one long string or address may be longer.
+  LC_ALL=C awk -v f="$file" '{ gsub(/[\200-\277]/, "") } length($0) > 100 && !/"[^"]{60,}"/ && !/https?:/ { print f ":" FNR ": " length($0) " columns"; bad = 1 } END { exit bad }' "$file" || status=1
+  awk -v f="$file" '
+    /^[a-zA-Z_].*\{$/ && !/^(typedef |static const |const )?(struct|union|enum)( |\{)/ && !/^extern "C"/ && !/=[^=]*\{$/ { start = FNR; name = $0 }
+    /^\}/ && start { if (FNR - start > 80) { print f ":" start ": a function of " FNR - start " lines"; bad = 1 } start = 0 }
+    END { exit bad }' "$file" || status=1
+done
+for file in $(git ls-files 'src/*.[ch]' 'backends/*.[ch]'); do
+  [ -f "$file" ] || continue
+  if grep -nE '(^|[^a-zA-Z_>.])(abort|exit|_exit|longjmp|setjmp|printf|puts|perror|strcpy|strcat|sprintf|gets|alloca)\(' "$file" | grep -vE '^[0-9]+: *(//|\*)' | sed "s|^|$file:|" | grep -vE '// .*(exit|abort|printf)\('; then
+    complain "$file: a banned call"
+  fi
+done
+
+count() { cat /dev/null $(git ls-files "$@") | grep -cvE '^\s*(//.*|#.*)?$'; }
+python=$(count 'python/*.py' 'tools/*.py')
+other=$(count 'src/*.[ch]' 'include/*.h' 'backends/*.[ch]' 'backends/*.cu' 'backends/*.cuh' 'backends/*.cc' 'python/ext/*.[ch]' 'tools/*.[ch]' \
+  'include/*.def' 'backends/*.sym' 'ops/*.op' 'layers/*.layer' 'optim/*.optim' Makefile 'tools/*.sh' 'script/*')
+[ $((python * 10)) -le $((python + other)) ] || complain "Python is $python of $((python + other)) lines: more than one in ten"
+exit $status

@@ -1,0 +1,26 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Public functions that nobody needs: declared by hand in include/phlox/*.h, and named neither by the Python extension, nor by an example, nor
+# by a test of behaviour, nor by a macro of the headers (PX_TRY and its like). tools/check/unused.txt lists those that stay, each with its reason; a
+# name in it that is used by now, or is no function any more, is an error too.
+set -u
+cd "$(dirname "$0")/../.."
+names() { grep -ohE '\bpx_[a-z0-9_]+' "$@" | sort -u; }
+
+declared=$(cat include/phlox/*.h | sed -e 's://.*::' -e '/^#/d' | tr '\n' ' ' | grep -oE '\bPX_(CALL|API)\b[^;{}()]*\(' |
+  sed -nE 's/.*[ *](px_[a-z0-9_]+)\($/\1/p' | sort -u)
+macros=$(sed -nE ':more; /^#define.*\\$/ { N; s/\\\n//; b more; }; /^#define/p' include/phlox/*.h | grep -oE '\bpx_[a-z0-9_]+' | sort -u)
+used=$({ names $(git ls-files 'python/ext/*.[ch]' 'examples/*.c' 'tests/*.[ch]'); echo "$macros"; } | sort -u)
+unused=$(comm -23 <(echo "$declared") <(echo "$used"))
+listed=$(grep -oE '^px_[a-z0-9_]+' tools/check/unused.txt | sort -u)
+
+status=0
+for name in $(comm -23 <(echo "$unused") <(echo "$listed")); do
+  echo "$name: public, and used by neither the binding, the examples nor a test"
+  status=1
+done
+for name in $(comm -13 <(echo "$unused") <(echo "$listed")); do
+  echo "tools/check/unused.txt: $name is used, or is gone"
+  status=1
+done
+exit $status

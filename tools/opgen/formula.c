@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+// Formulas and conditions: text to tree, and what a tree saves of the call. Writing them as C is
+// backward.c's.
+#include "opgen/opgen.h"
+
+#include <ctype.h>
+
+typedef struct lexer {
+  const char *text, *at;
+  og_place place;
+} lexer;
+
+static og_node *new_node(lexer *l, og_node_kind kind, const char *text) {
+  og_node *n = calloc(1, sizeof *n);
+  if (!n) exit(1);
+  n->kind = kind, n->text = text, n->place = l->place;
+  return n;
+}
+static char peek(lexer *l) {
+  while (isspace((unsigned char)*l->at)) l->at++;
+  return *l->at;
+}
+static bool take(lexer *l, char c) {
+  if (peek(l) != c) return false;
+  l->at++;
+  return true;
+}
+static void want(lexer *l, char c) {
+  if (!take(l, c)) og_die(l->place, "expected '%c' before '%s' in formula `%s`", c, l->at, l->text);
+}
+static void add_item(lexer *l, og_node *to, const char *key, og_node *item) {
+  if (to->count == OG_MAX_PARAMS) og_die(l->place, "too many arguments in formula `%s`", l->text);
+  to->keys[to->count] = key;
+  to->items[to->count++] = item;
+}
+
+static og_node *parse_choice(lexer *l);
+
+static char *take_word(lexer *l) {
+  peek(l);
+  const char *from = l->at;
+  while (isalnum((unsigned char)*l->at) || *l->at == '_') l->at++;
+  if (l->at == from)
+    og_die(l->place, "expected a name before '%s' in formula `%s`", l->at, l->text);
+  return og_copy(from, (size_t)(l->at - from));
+}
+
+// A keyword before an argument: `dim=`; NULL if there is none.
+static const char *take_key(lexer *l) {
+  const char *from = (peek(l), l->at), *at = from;
+  while (isalnum((unsigned char)*at) || *at == '_') at++;
+  const char *end = at;
+  while (*at == ' ') at++;
+  if (end == from || isdigit((unsigned char)*from) || *at != '=' || at[1] == '=') return NULL;
+  l->at = at + 1;
+  return og_copy(from, (size_t)(end - from));
+}
+
+static og_node *parse_arguments(lexer *l, og_node *call) {
+  want(l, '(');
+  while (peek(l) != ')') {
+    const char *key = take_key(l);
+    add_item(l, call, key, parse_choice(l));
+    if (peek(l) != ')') want(l, ',');
+  }
+  want(l, ')');
+  return call;
+}
+
+static og_node *parse_number(lexer *l) {
+  char *end;
+  strtod(l->at, &end);
+  og_node *n = new_node(l, OG_NUMBER, og_copy(l->at, (size_t)(end - l->at)));
+  l->at = end;
+  return n;
+}
+
+static og_node *parse_word(lexer *l) {
+  char *word = take_word(l);
+  if (!strcmp(word, "True") || !strcmp(word, "False") || !strcmp(word, "None"))
+    return new_node(l, OG_CONSTANT, word);
+  if (peek(l) != '(') return new_node(l, OG_NAME, word);
+  static const char *const shapes[] = {"sizes",  "numel",  "dtype", "ndim",
+                                       "turned", "format", "number"};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    if (!strcmp(word, shapes[i])) {
+      og_node *n = parse_arguments(l, new_node(l, OG_SHAPE, word));
+      if (n->count != 1 || n->items[0]->kind != OG_NAME)
+        og_die(l->place, "%s() wants one name in formula `%s`", word, l->text);
+      return n;
+    }
+  return parse_arguments(l, new_node(l, OG_CALL, word));
+}
+
+// [a, b]; *a stands for all the numbers of a.
+static og_node *parse_list(lexer *l) {
+  og_node *n = new_node(l, OG_LIST, "");
+  while (peek(l) != ']') {
+    og_node *all = take(l, '*') ? new_node(l, OG_SPREAD, "*") : NULL;
+    og_node *item = parse_choice(l);
+    if (all) add_item(l, all, NULL, item);
+    add_item(l, n, NULL, all ? all : item);
+    if (peek(l) != ']') want(l, ',');
+  }
+  want(l, ']');
+  return n;
+}
+
+static og_node *parse_string(lexer *l) {
+  const char *from = l->at;
+  while (*l->at && *l->at != '\'') l->at++;
+  og_node *n = new_node(l, OG_STRING, og_copy(from, (size_t)(l->at - from)));
+  want(l, '\'');
+  return n;
+}
+
+static og_node *parse_atom(lexer *l) {
+  char c = peek(l);
+  if (take(l, '(')) {
+    og_node *inner = parse_choice(l);
+    want(l, ')');
+    return inner;
+  }
+  if (take(l, '-')) {
+    og_node *n = new_node(l, OG_NEGATE, "-");
+    add_item(l, n, NULL, parse_atom(l));
+    return n;
+  }
+  if (take(l, '@')) return parse_arguments(l, new_node(l, OG_HELPER, take_word(l)));
+  if (take(l, '[')) return parse_list(l);
+  if (take(l, '\'')) return parse_string(l);
+  return isdigit((unsigned char)c) || c == '.' ? parse_number(l) : parse_word(l);
+}
+
+// The operator of `words` that comes next, which is passed; NULL if it is none of them. A longer
+// one stands before its beginning.
+static const char *take_operator(lexer *l, const char *const *words) {
+  peek(l);
+  for (; *words; words++) {
+    size_t n = strlen(*words);
+    bool name = isalpha((unsigned char)**words);
+    if (strncmp(l->at, *words, n)) continue;
+    if (name && (isalnum((unsigned char)l->at[n]) || l->at[n] == '_')) continue;
+    l->at += n;
+    return *words;
+  }
+  return NULL;
+}
+
+static og_node *two(lexer *l, og_node_kind kind, const char *text, og_node *a, og_node *b) {
+  og_node *n = new_node(l, kind, text);
+  add_item(l, n, NULL, a);
+  add_item(l, n, NULL, b);
+  return n;
+}
+
+static og_node *parse_chain(lexer *l, og_node_kind kind, const char *const *operators,
+                            og_node *(*inner)(lexer *)) {
+  og_node *left = inner(l);
+  for (const char *text; (text = take_operator(l, operators));)
+    left = two(l, kind, text, left, inner(l));
+  return left;
+}
+static og_node *parse_power(lexer *l) {
+  static const char *const words[] = {"**", NULL};
+  return parse_chain(l, OG_BINARY, words, parse_atom);
+}
+static og_node *parse_product(lexer *l) {
+  static const char *const words[] = {"*", "//", "/", "%", NULL};
+  return parse_chain(l, OG_BINARY, words, parse_power);
+}
+static og_node *parse_sum(lexer *l) {
+  static const char *const words[] = {"+", "-", NULL};
+  return parse_chain(l, OG_BINARY, words, parse_product);
+}
+
+// a <= b < c is a <= b and b < c.
+static og_node *parse_comparison(lexer *l) {
+  static const char *const words[] = {"<=", ">=", "==", "!=", "<", ">", "is not", "is", NULL};
+  og_node *left = parse_sum(l), *all = NULL;
+  for (const char *text; (text = take_operator(l, words));) {
+    og_node *right = parse_sum(l), *one = two(l, OG_COMPARE, text, left, right);
+    all = all ? two(l, OG_LOGIC, "and", all, one) : one;
+    left = right;
+  }
+  return all ? all : left;
+}
+static og_node *parse_not(lexer *l) {
+  static const char *const words[] = {"not", NULL};
+  if (!take_operator(l, words)) return parse_comparison(l);
+  og_node *n = new_node(l, OG_LOGIC, "not");
+  add_item(l, n, NULL, parse_not(l));
+  return n;
+}
+static og_node *parse_and(lexer *l) {
+  static const char *const words[] = {"and", NULL};
+  return parse_chain(l, OG_LOGIC, words, parse_not);
+}
+static og_node *parse_or(lexer *l) {
+  static const char *const words[] = {"or", NULL};
+  return parse_chain(l, OG_LOGIC, words, parse_and);
+}
+
+// a if condition else b; where `condition` is given, `a if condition` as well.
+static og_node *parse_choice_or(lexer *l, og_node **condition) {
+  static const char *const then[] = {"if", NULL}, *const otherwise[] = {"else", NULL};
+  og_node *value = parse_or(l);
+  if (!take_operator(l, then)) return value;
+  og_node *test = parse_or(l);
+  if (!take_operator(l, otherwise)) {
+    if (!condition) og_die(l->place, "expected 'else' before '%s' in formula `%s`", l->at, l->text);
+    *condition = test;
+    return value;
+  }
+  og_node *n = two(l, OG_CHOICE, "if", value, test);
+  add_item(l, n, NULL, parse_choice_or(l, condition));
+  return n;
+}
+static og_node *parse_choice(lexer *l) { return parse_choice_or(l, NULL); }
+
+og_node *og_formula_if(const char *text, og_place at, og_node **condition) {
+  lexer l = {text, text, at};
+  og_node *root = parse_choice_or(&l, condition);
+  if (peek(&l)) og_die(at, "unexpected '%s' in formula `%s`", l.at, text);
+  return root;
+}
+
+og_node *og_formula(const char *text, og_place at) { return og_formula_if(text, at, NULL); }
+
+// ---- what a formula saves
+
+static int grad_index(const og_op *op, const char *name) {
+  if (!strcmp(name, "grad")) return 0;
+  return strncmp(name, "grad_", 5) ? -1 : og_result_find(op, name + 5);
+}
+
+static void save_name(og_op *op, const og_node *n, bool shape_only, bool body) {
+  int i = og_param_find(op, n->text);
+  if (i >= 0) {
+    bool holds = op->params[i].type == OG_TENSOR || op->params[i].type == OG_TENSORS;
+    if (holds && shape_only) op->shape_mask |= 1u << i;
+    if (holds && !shape_only) op->save_mask |= 1u << i;
+    return;
+  }
+  if (!body && grad_index(op, n->text) >= 0) return;
+  i = og_result_find(op, n->text);
+  if (i < 0 || body) og_die(n->place, "unknown name '%s' in formula of %s", n->text, op->name);
+  op->save_result_mask |= 1u << i;
+}
+
+static void walk(og_op *op, const og_node *n, bool shape_only, bool body) {
+  if (n->kind == OG_NAME) save_name(op, n, shape_only, body);
+  if (n->kind == OG_HELPER && !og_helper(n->text))
+    og_die(n->place, "unknown helper '%s' in formula of %s", n->text, op->name);
+  if (n->kind == OG_CALL && !og_find(n->text))
+    og_die(n->place, "unknown op '%s' in formula of %s", n->text, op->name);
+  for (int i = 0; i < n->count; i++) walk(op, n->items[i], n->kind == OG_SHAPE, body);
+}
+
+// Names of a list field: `masks condition`, `saves self result`.
+static void analyse_names(og_op *op, const og_field *field, bool saves) {
+  if (!field->text) return;
+  char *names = strdup(field->text);
+  for (char *name = strtok(names, ", "); name; name = strtok(NULL, ", ")) {
+    int i = og_param_find(op, name), r = og_result_find(op, name);
+    if (i >= 0 && saves) op->save_mask |= 1u << i;
+    if (i >= 0 && !saves) op->mask_params |= 1u << i;
+    if (i < 0 && saves && r >= 0) op->save_result_mask |= 1u << r;
+    if (i < 0 && (r < 0 || !saves) && !(saves && !strcmp(name, "none")))
+      og_die(field->place, "unknown name '%s' in a list of %s", name, op->name);
+  }
+}
+
+// Whether a list field has a name.
+static bool named(const og_field *field, const char *name) {
+  bool found = false;
+  char *names = strdup(field->text ? field->text : "");
+  for (char *at = strtok(names, ", "); at; at = strtok(NULL, ", ")) found |= !strcmp(at, name);
+  free(names);
+  return found;
+}
+
+// `grad * = FN`: every tensor may get a gradient; what FN reads is in `saves`, else it is all.
+static void analyse_whole(og_op *op) {
+  for (int i = 0; i < op->param_count; i++)
+    if (op->params[i].type == OG_TENSOR || op->params[i].type == OG_TENSORS) {
+      if (!named(&op->nograd, op->params[i].name)) op->grad_mask |= 1u << i;
+      op->shape_mask |= 1u << i;
+    }
+  if (op->saves.text) {
+    analyse_names(op, &op->saves, true);
+  } else {
+    op->save_mask = op->shape_mask;
+    op->save_result_mask = op->result_list ? 0 : (1u << op->result_count) - 1;
+  }
+}
+
+// What one formula reads of the call: parameters in the low 16 bits, results in the high ones.
+static unsigned reads(const og_op *op, const og_node *n) {
+  unsigned mask = 0;
+  if (n->kind == OG_SHAPE) return 0;
+  if (n->kind == OG_NAME) {
+    int i = og_param_find(op, n->text), r = i < 0 ? og_result_find(op, n->text) : -1;
+    if (i >= 0 && (op->params[i].type == OG_TENSOR || op->params[i].type == OG_TENSORS))
+      mask = 1u << i;
+    if (r >= 0) mask = 1u << (16 + r);
+  }
+  for (int i = 0; i < n->count; i++) mask |= reads(op, n->items[i]);
+  return mask;
+}
+
+void og_analyse(og_op *op) {
+  analyse_names(op, &op->masks, false);
+  if (op->body.text)
+    walk(op, op->body_node = og_formula(op->body.text, op->body.place), false, true);
+  if (op->complex.text)
+    walk(op, op->complex_node = og_formula(op->complex.text, op->complex.place), false, true);
+  if (op->of_unsigned.text && !op->complex.text)
+    walk(op, op->unsigned_node = og_formula(op->of_unsigned.text, op->of_unsigned.place), false,
+         true);
+  op->save_mask = op->shape_mask = 0;
+  if (op->grad_all.text) analyse_whole(op);
+  for (int i = 0; i < op->param_count; i++) {
+    if (!op->grads[i].text) continue;
+    if (op->grad_all.text)
+      og_die(op->grads[i].place, "op %s has both `grad *` and `grad %s`", op->name,
+             op->params[i].name);
+    op->grad_nodes[i] = og_formula(op->grads[i].text, op->grads[i].place);
+    walk(op, op->grad_nodes[i], false, false);
+    op->grad_mask |= 1u << i;
+    op->save_for[i] = reads(op, op->grad_nodes[i]);
+  }
+}

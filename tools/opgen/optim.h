@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// An optimiser's entry, taken apart (optim.c); what follows from it is written by the files
+// that include this.
+#pragma once
+#include "opgen/opgen.h"
+
+enum {
+  OPTIM_STATES = 6,
+  OPTIM_SCALARS = 3,  // PX_NUMBERS_SCALARS
+  OPTIM_PAIRS = 4,
+  OPTIM_NUMBERS = 16,  // PX_NUMBERS
+  OPTIM_LINES = 40
+};
+
+// A number or a tensor that is kept from step to step.
+typedef struct optim_state {
+  const char *name;
+  bool scalar;
+  og_node *initial, *needed;  // NULL: zero; always
+} optim_state;
+
+// A line of the update, in the order of the entry.
+typedef enum optim_sort { OPTIM_CHECK, OPTIM_NUMBER, OPTIM_NEXT, OPTIM_LET, OPTIM_SET } optim_sort;
+typedef struct optim_line {
+  optim_sort sort;
+  const char *name;
+  og_node *tree;
+  og_check check;
+  og_place place;
+} optim_line;
+
+// Several options that are one tuple in Python.
+enum { OPTIM_PARTS = 3 };
+typedef struct optim_pair {
+  const char *name, *parts[OPTIM_PARTS];  // the last may be NULL
+} optim_pair;
+
+typedef struct optim {
+  const og_entry *entry;
+  const char *op;                          // "adam_step"; by numbers on the device "adam_step_by"
+  const char *numbers_op;                  // "adam_numbers"
+  const og_param *options[OG_MAX_PARAMS];  // those that are no manners
+  int option_count;
+  optim_pair pairs[OPTIM_PAIRS];
+  int pair_count;
+  optim_state states[OPTIM_STATES];
+  int state_count;
+  optim_line lines[OPTIM_LINES];
+  int line_count;
+  const char *numbers[OPTIM_NUMBERS];  // what the kernel is given beside the tensors
+  int number_count;
+} optim;
+
+// Options of PyTorch's that say how a step is done, which is ours to choose: `bool? NAME`.
+static inline bool optim_is_manner(const og_param *p) { return p->type == OG_BOOL && p->optional; }
+// The pair that an option belongs to, and its place there; NULL if it stands alone.
+const optim_pair *optim_pair_of(const optim *o, const char *option, int *place);
+bool optim_has_option(const optim *o, const char *name);
+int optim_scalars(const optim *o);  // how many states are scalars: the first ones
+// The k-th entry; NULL past the last.
+const optim *optim_at(int k);
+// The same for those whose step is a loop of Python: these have options and pairs alone.
+const optim *optim_loop_at(int k);
+
+void optim_write_constructor(FILE *to, const optim *o);
+void optim_write_kind(FILE *to, const optim *o);
+// The body that makes the numbers `n` and moves the scalars `s` on, of options `o`; `checked`: it
+// returns a px_status where it refuses.
+void optim_write_numbers(FILE *to, const optim *o, bool checked);
+
+// ---- optim_kernels.c
+void optim_write_cpu(FILE *to, const optim *o);
+void optim_write_cuda(FILE *to, const optim *o);
+void optim_write_cuda_row(FILE *to, const optim *o);
+// ---- optim_text.c
+void optim_write_python(FILE *to, const optim *o);
+void optim_write_loop(FILE *to, const optim *o);
+void optim_write_formula(FILE *to, const optim *o);
+void optim_write_page(FILE *to, const optim *o);

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the run function of a kernel op whose entry says what its results are: `result NAMES =
+// SIZES : DTYPE`. The numbers in it are those of conditions (condition.c); the functions that
+// put sizes together are in src/call/shapes.h.
+#include "opgen/opgen.h"
+
+// ---- sizes: statements that add to the shape `s`
+
+// What gives several sizes: of a tensor or a list of sizes, and numbers.
+static const struct {
+  const char *name, *c;
+  int numbers;
+} shapes[] = {{"sizes", "px__shape_sizes", 0},
+              {"leading", "px__shape_leading", 1},
+              {"rows", "px__shape_rows", 1},
+              {"along", "px__shape_along", 2},
+              {"reduced", "px__shape_reduced", 2}};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static void write_shape(FILE *to, const og_op *op, const og_node *n, const char *indent);
+
+static bool has_sizes(const og_op *op, const og_node *n) {
+  int i = n->kind == OG_NAME ? og_param_find(op, n->text) : -1;
+  return i >= 0 && (op->params[i].type == OG_TENSOR || op->params[i].type == OG_INTS);
+}
+
+static void write_shape_of(FILE *to, const og_op *op, const og_node *n, const char *indent) {
+  for (int k = 0; k < SHAPES; k++) {
+    if (strcmp(shapes[k].name, n->text) || shapes[k].numbers + 1 != n->count) continue;
+    if (!has_sizes(op, n->items[0]))
+      og_die(n->place, "%s() in a result of %s wants a tensor or a list of sizes", n->text,
+             op->name);
+    fprintf(to, "%s%s(&s, a[%d]", indent, shapes[k].c, og_param_find(op, n->items[0]->text));
+    for (int i = 1; i < n->count; i++) fprintf(to, ", %s", og_argument_number(op, n->items[i]));
+    fprintf(to, ");\n");
+    return;
+  }
+  og_die(n->place, "unknown shape '%s' of %d arguments in a result of %s", n->text, n->count,
+         op->name);
+}
+
+static void write_choice(FILE *to, const og_op *op, const og_node *n, const char *indent) {
+  const char *deeper = og_format("%s  ", indent);
+  fprintf(to, "%sif (%s) {\n", indent, og_argument_test(op, n->items[1]));
+  write_shape(to, op, n->items[0], deeper);
+  fprintf(to, "%s}", indent);
+  if (n->items[2]->kind == OG_LIST && n->items[2]->count == 0) {
+    fprintf(to, "\n");
+    return;
+  }
+  fprintf(to, " else {\n");
+  write_shape(to, op, n->items[2], deeper);
+  fprintf(to, "%s}\n", indent);
+}
+
+static void write_shape(FILE *to, const og_op *op, const og_node *n, const char *indent) {
+  if (n->kind == OG_CHOICE) {
+    write_choice(to, op, n, indent);
+    return;
+  }
+  if (n->kind == OG_SHAPE || n->kind == OG_CALL) {
+    write_shape_of(to, op, n, indent);
+    return;
+  }
+  if (n->kind != OG_LIST) og_die(n->place, "'%s' is no shape in a result of %s", n->text, op->name);
+  for (int i = 0; i < n->count; i++) {
+    const og_node *item = n->items[i];
+    if (item->kind == OG_SPREAD)
+      write_shape(to, op, item->items[0], indent);
+    else
+      fprintf(to, "%spx__shape_add(&s, %s);\n", indent, og_argument_number(op, item));
+  }
+}
+
+// The parameter whose sizes a result has as they are, and that are not copied then; -1: none.
+static int whole_sizes(const og_op *op, const og_node *n) {
+  if (n->kind == OG_LIST && n->count == 1 && n->items[0]->kind == OG_SPREAD)
+    n = n->items[0]->items[0];
+  bool whole = (n->kind == OG_SHAPE || n->kind == OG_CALL) && n->count == 1 &&
+               !strcmp(n->text, "sizes") && has_sizes(op, n->items[0]);
+  return whole ? og_param_find(op, n->items[0]->text) : -1;
+}
+
+// ---- dtypes, as C expressions
+
+static const char *dtype(const og_op *op, const og_node *n);
+
+static const char *named_dtype(const og_op *op, const og_node *n) {
+  static const char *const names[][2] = {
+      {"bool", "PX_BOOL"}, {"int64", "PX_INT64"}, {"int32", "PX_INT32"}};
+  int i = og_param_find(op, n->text);
+  if (i >= 0 && op->params[i].type == OG_TENSOR) return og_format("px__dtype_of(a[%d])", i);
+  if (i >= 0 && op->params[i].type == OG_DTYPE) return og_format("(px_dtype)a[%d].v.i", i);
+  for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+    if (!strcmp(n->text, names[k][0])) return names[k][1];
+  og_die(n->place, "'%s' has no dtype in a result of %s", n->text, op->name);
+}
+
+// `weight or input`: that of the first, if it was given.
+static const char *first_dtype(const og_op *op, const og_node *n) {
+  const og_node *maybe = n->items[0];
+  int i = maybe->kind == OG_NAME ? og_param_find(op, maybe->text) : -1;
+  if (*n->text != 'o' || i < 0 || !op->params[i].optional)
+    og_die(n->place, "'%s' in a dtype of %s wants an optional parameter at its left side", n->text,
+           op->name);
+  return og_format("(a[%d].kind != PX_ARG_NONE ? %s : %s)", i, dtype(op, maybe),
+                   dtype(op, n->items[1]));
+}
+
+static const char *dtype(const og_op *op, const og_node *n) {
+  static const struct {
+    const char *name, *c;
+    int count;
+  } functions[] = {{"promoted", "px_dtype_promote", 2},
+                   {"whole", "px__whole_dtype", 1},
+                   {"wide", "px__wide_dtype", 1}};
+  if (n->kind == OG_NAME) return named_dtype(op, n);
+  if (n->kind == OG_LOGIC && n->count == 2) return first_dtype(op, n);
+  for (size_t k = 0; k < sizeof functions / sizeof *functions && n->kind == OG_CALL; k++) {
+    if (strcmp(n->text, functions[k].name) || n->count != functions[k].count) continue;
+    const char *list = dtype(op, n->items[0]);
+    for (int i = 1; i < n->count; i++) list = og_format("%s, %s", list, dtype(op, n->items[i]));
+    return og_format("%s(%s)", functions[k].c, list);
+  }
+  og_die(n->place, "'%s' is no dtype in a result of %s", n->text, op->name);
+}
+
+// ---- a line
+
+og_result og_result_parse(const og_op *op, const og_field *field) {
+  og_result r = {.place = field->place};
+  const char *shape = field->text, *equals = strchr(shape, '='), *colon = strstr(shape, " : ");
+  if (!colon) og_die(field->place, "expected `result NAMES = SIZES : DTYPE`");
+  if (equals && equals < colon && equals[1] != '=' &&
+      strspn(shape, OG_LETTERS ", ") == (size_t)(equals - shape)) {
+    char *names = og_trimmed(shape, equals);
+    for (char *name = strtok(names, ", "); name; name = strtok(NULL, ", ")) {
+      int i = og_result_find(op, name);
+      if (i < 0 || !op->result_names[i])
+        og_die(field->place, "%s has no result '%s'", op->name, name);
+      if (r.count == op->result_count)
+        og_die(field->place, "a result of %s is named twice", op->name);
+      r.results[r.count++] = i;
+    }
+    shape = equals + 1;
+  } else if (op->result_count > 1) {
+    og_die(field->place, "a result of %s, which has several, without a name", op->name);
+  } else {
+    r.count = 1;
+  }
+  r.shape = og_formula(og_trimmed(shape, colon), field->place);
+  r.dtypes = og_formula(og_format("[%s]", og_skip(colon + 3)), field->place);
+  if (r.dtypes->count != 1 && r.dtypes->count != r.count)
+    og_die(field->place, "%d results of %s have %d dtypes", r.count, op->name, r.dtypes->count);
+  return r;
+}
+
+// The dtype of the results that follow; float(DTYPE) refuses others.
+static void write_dtype(FILE *to, const og_op *op, const og_node *n) {
+  bool only = n->kind == OG_CALL && !strcmp(n->text, "float") && n->count == 1;
+  fprintf(to, "  d = %s;\n", dtype(op, only ? n->items[0] : n));
+  if (only)
+    fprintf(to,
+            "  if (!px_dtype_is_float(d)) return px__refuse_dtype(call->op, d, call->device);\n");
+}
+
+static void write_result(FILE *to, const og_op *op, const og_result *r, bool last) {
+  int whole = whole_sizes(op, r->shape);
+  if (whole >= 0) {
+    fprintf(to, "  x = px__sizes_of(a[%d]);\n", whole);
+  } else {
+    fprintf(to, "  s.n = 0;\n");
+    write_shape(to, op, r->shape, "  ");
+    fprintf(to, "  x = px__shape_made(&s);\n");
+  }
+  if (op->expands.text && r->results[0] == 0) {
+    int i = og_param_find(op, op->expands.text);
+    if (i < 0 || op->params[i].type != OG_TENSOR)
+      og_die(op->expands.place, "%s has no tensor '%s'", op->name, op->expands.text);
+    fprintf(to, "  PX_TRY(px__check_expands(a[%d], x));\n", i);
+  }
+  for (int i = 0; i < r->count; i++) {
+    bool end = last && i == r->count - 1;
+    if (i < r->dtypes->count) write_dtype(to, op, r->dtypes->items[i]);
+    fprintf(to, "  %spx__shape_result(call, %d, x, d)%s;\n", end ? "return " : "PX_TRY(",
+            r->results[i], end ? "" : ")");
+  }
+}
+
+// `draws N by K`: the kernel draws N numbers, K at a time.
+static void write_draws(FILE *to, const og_op *op) {
+  const og_field *f = &op->draws;
+  const char *by = f->text ? strstr(f->text, " by ") : NULL;
+  int generator = og_param_find(op, "generator");
+  if (!f->text) return;
+  if (!by || generator < 0)
+    og_die(f->place, "expected `draws NUMBER by NUMBER` in an op with a generator");
+  const char *n = og_argument_number(op, og_formula(og_trimmed(f->text, by), f->place));
+  const char *each = og_argument_number(op, og_formula(og_skip(by + 4), f->place));
+  fprintf(to, "  PX_TRY(px__call_draws(call, a[%d].v.generator, %s, %s));\n", generator, n, each);
+}
+
+// Every result must be made, by one line.
+static void check_results(const og_op *op, const og_result *lines) {
+  unsigned made = 0;
+  for (int k = 0; k < op->made_count; k++)
+    for (int i = 0; i < lines[k].count; i++) {
+      unsigned bit = 1u << lines[k].results[i];
+      if (made & bit) og_die(lines[k].place, "a result of %s is already given", op->name);
+      made |= bit;
+    }
+  if (made != (1u << op->result_count) - 1)
+    og_die(op->place, "a result of %s has no line", op->name);
+}
+
+void og_write_results(FILE *to, const og_op *op) {
+  og_result lines[OG_MAX_RESULTS];
+  if (!op->made_count) return;
+  bool built = false;  // from parts, and not a parameter's
+  for (int k = 0; k < op->made_count; k++) {
+    lines[k] = og_result_parse(op, &op->made[k]);
+    built |= whole_sizes(op, lines[k].shape) < 0;
+  }
+  check_results(op, lines);
+  fprintf(to,
+          "static px_status make_%s(px_call *call) {\n"
+          "  const px_value *a = call->args;\n%s  px__sizes x;\n  px_dtype d;\n"
+          "  PX_TRY(px__call_same_device(call));\n",
+          op->name, built ? "  px__shape s;\n" : "");
+  for (int i = 0; i < op->param_count; i++)
+    if (op->params[i].type == OG_TENSOR && !op->params[i].optional)
+      fprintf(to, "  px__surely_tensor(a[%d]);\n", i);
+  og_write_late_checks(to, op);
+  if (op->run.text) fprintf(to, "  PX_TRY(%s(call));\n", og_run_function(op));
+  write_draws(to, op);
+  for (int k = 0; k < op->made_count; k++) write_result(to, op, &lines[k], k == op->made_count - 1);
+  fprintf(to, "}\n");
+}

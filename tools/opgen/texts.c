@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes what is said of an op's arguments where they are refused: PyTorch's texts and names, from
+// the fields `wrapper` and `refuse`.
+#include "opgen/opgen.h"
+
+// A text in which `\n` ends a line.
+static const char *with_lines(char *text) {
+  for (char *at = strstr(text, "\\n"); at; at = strstr(at, "\\n")) {
+    *at = '\n';
+    memmove(at + 1, at + 2, strlen(at + 2) + 1);
+  }
+  return text;
+}
+
+// A refusal's text, `CODE "text"`, as the initialiser of a px__refusal. A %s in the text is what
+// the kind of refusal gives.
+static const char *refusal(const og_op *op, const og_field *f, const char *at) {
+  const char *quote = strchr(at, '"'), *end = strrchr(at, '"');
+  if (!quote || quote == end || end[1])
+    og_die(f->place, "a refusal of %s is `WHAT : CODE \"text\"`", op->name);
+  const char *code = og_trimmed(at, quote);
+  return og_format("{PX_%s, %s}", code,
+                   og_quote(with_lines(og_copy(quote + 1, (size_t)(end - quote - 1)))));
+}
+
+static const char *wrapper_of(const og_op *op) {
+  if (!op->wrapper.text) return og_is(op, "pointwise") ? "NULL" : og_quote(op->name);
+  return strcmp(op->wrapper.text, "none") ? og_quote(op->wrapper.text) : "NULL";
+}
+
+// `name CPU CUDA`: what PyTorch calls the kernels.
+static void write_kernel_names(FILE *to, const char *names) {
+  static const char *const fields[] = {"cpu_kernel", "cuda_kernel"};
+  for (int i = 0; i < 2 && *names; i++) {
+    const char *end = og_word_end(names);
+    fprintf(to, ".%s = %s, ", fields[i], og_quote(og_copy(names, (size_t)(end - names))));
+    names = og_skip(end);
+  }
+}
+
+static void write_refusal(FILE *to, const og_op *op, const og_field *f) {
+  static const char *const kinds[] = {"bool", "dtype",  "mask",  "device",
+                                      "out",  "second", "sizes", "autocast"};
+  const char *end = og_word_end(f->text), *rest = og_skip(end);
+  if (!strncmp(f->text, "name ", 5)) {
+    write_kernel_names(to, rest);
+    return;
+  }
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (!strncmp(f->text, kinds[i], (size_t)(end - f->text)) && *rest == ':') {
+      fprintf(to, ".of_%s = %s, ", kinds[i], refusal(op, f, og_skip(rest + 1)));
+      return;
+    }
+  og_die(f->place, "unknown refusal '%s' of %s", f->text, op->name);
+}
+
+bool og_has_texts(const og_op *op) {
+  return op->wrapper.text || op->refusal_count || op->expanded.text;
+}
+
+void og_write_texts(FILE *to, const og_op *op) {
+  if (!og_has_texts(op)) return;
+  fprintf(to, "static const px__op_texts texts_%s = {", op->name);
+  for (int i = 0; i < op->refusal_count; i++) write_refusal(to, op, &op->refusals[i]);
+  if (op->expanded.text) fprintf(to, ".of_expanded = %s, ", og_quote(op->expanded.text));
+  fprintf(to, ".wrapper = %s};\n", wrapper_of(op));
+}

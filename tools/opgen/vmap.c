@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the field `batch`: what a call does for the places of a mapped dimension
+// (src/call/vmap.c).
+#include "opgen/opgen.h"
+
+typedef struct word_row {
+  const char *word, *rule;
+  bool names;  // parameters may follow
+} word_row;
+static const word_row words[] = {{"itself", "ITSELF", false}, {"align", "ALIGN", false},
+                                 {"shift", "SHIFT", true},    {"grow", "GROW", true},
+                                 {"merge", "MERGE", true},    {"loop", "LOOP", false}};
+
+static const word_row *known(const char *text) {
+  const char *end = og_word_end(text);
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (strlen(words[i].word) == (size_t)(end - text) &&
+        !strncmp(text, words[i].word, (size_t)(end - text)))
+      return &words[i];
+  return NULL;
+}
+
+static bool begins(const char *text, const char *word) {
+  return !strncmp(text, word, strlen(word)) && text[strlen(word)] == ' ';
+}
+
+static unsigned named_params(const og_op *op, const char *names) {
+  unsigned mask = 0;
+  char *list = strdup(names);
+  for (char *one = strtok(list, " "); one; one = strtok(NULL, " ")) {
+    int i = og_param_find(op, one);
+    if (i < 0 || (op->params[i].type != OG_TENSOR && op->params[i].type != OG_TENSORS))
+      og_die(op->batch.place, "%s has no tensor '%s'", op->name, one);
+    mask |= 1u << i;
+  }
+  free(list);
+  return mask;
+}
+
+static bool is_function(const char *text) {
+  return !known(text) && !begins(text, "as") && !begins(text, "refuse");
+}
+const char *og_batch_function(const og_op *op) {
+  const char *text = op->batch.text;
+  if (!text || !is_function(text)) return NULL;
+  return og_copy(text, (size_t)(og_word_end(text) - text));
+}
+
+void og_write_batch(FILE *to, const og_op *op) {
+  const char *text = op->batch.text;
+  const word_row *row = text ? known(text) : NULL;
+  if (!text) return;
+  if (row) {
+    const char *names = og_skip(og_word_end(text));
+    if (*names && !row->names)
+      og_die(op->batch.place, "nothing follows `batch %s`, but '%s' does", row->word, names);
+    fprintf(to, ".batch = PX__BATCH_%s, .batch_mask = 0x%x, ", row->rule, named_params(op, names));
+  } else if (begins(text, "as")) {
+    if (!og_is(op, "reduce") || !og_find(text + 3))
+      og_die(op->batch.place, "`batch as` wants a reduction and the name of another");
+    fprintf(to, ".batch_as = \"%s\", ", text + 3);
+  } else if (begins(text, "refuse")) {
+    fprintf(to, ".batch = PX__BATCH_REFUSE, .batch_text = %s, ", og_skip(text + 6));
+  } else {
+    const char *name = og_batch_function(op);
+    og_use("px_status px__batch_%s(px__batching *b);", name);
+    fprintf(to, ".batch = PX__BATCH_RUN, .batch_run = px__batch_%s, .batch_mask = 0x%x, ", name,
+            named_params(op, og_skip(og_word_end(text))));
+  }
+}
