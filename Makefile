@@ -99,8 +99,8 @@ $(O)/gen/kernels_cuda_rows.c $(O)/gen/kernels_cuda_optim_rows.c: $(GEN) ;
 
 # ---- the library
 # Not performance-critical, compiled for size: I/O, collectives, set-up, and ops that call other ops for each batch.
-COLD     := src/comm src/data src/parallel src/nn/layers src/autograd/rules $(addprefix src/ops/,vmap linalg statistics signal resize recurrent jit) \
-  $(addprefix python/ext/,cuda dist io)
+COLD     := src/comm src/data src/parallel src/nn/layers src/autograd/rules $(addprefix src/ops/,vmap linalg statistics signal resize recurrent volume jit) \
+  $(addprefix python/ext/,declare autograd cuda dist io)
 SMALL    := $(call built,$(foreach d,$(COLD),$(wildcard $(d)/*.c))) $(patsubst %.c,%.o,$(filter-out %_table.c %_kinds.c,$(GENSRC)))
 $(SMALL): CFLAGS := $(subst -O2,-Os,$(CFLAGS))
 $(O)/%.o: %.c | $(GENHEAD)
@@ -127,7 +127,7 @@ VECTOR   := -O2 $(call accepted,-ftree-vectorize -fvect-cost-model=dynamic -finl
 VECTORS  := $(VECTOR) $(ALIGN) $(call accepted,-fpeel-loops)
 # $(call kernel_speed,VARIANT): by the folder of the source. Beside v3, base serves old processors: only products and convolutions are fast.
 folder    = $(firstword $(subst /, ,$*))
-kernel_speed = $(if $(SAN),,$(if $(filter $(1)v3,base$(lastword $(VARIANTS))),$(if $(filter conv gemm,$(folder)),$(FAST),-Os),$(if $(filter conv convert fft random,$(folder)),$(VECTORS),$(FAST))))
+kernel_speed = $(if $(SAN),,$(if $(filter $(1)v3,base$(lastword $(VARIANTS))),$(if $(filter gemm,$(folder)),$(FAST),$(if $(filter conv,$(folder)),$(VECTORS),-Os)),$(if $(filter conv convert fft random,$(folder)),$(VECTORS),$(FAST))))
 define variant
 $(O)/$(1)/%.o: backends/cpu/%.c | $$(GENHEAD)
 	@mkdir -p $$(@D)

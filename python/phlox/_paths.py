@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules that PyTorch has and that are no files of Phlox: their names are those of other modules,
-or can be imported and refuse to be called. python/ext/bind/paths.h has the table."""
+or can be imported and refuse to be called. python/ext/declare/paths.h has the table."""
 from functools import cache
 from importlib import import_module
 from types import ModuleType

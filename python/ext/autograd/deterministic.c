@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch.use_deterministic_algorithms and its like: settings of the core, which kernels read.
-#include "bind/declare.h"
+#include "declare/declare.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 // The core asks when it issues work for a device. Then the GIL is held, and the frames tell; or it
 // was released by EXT_NOGIL, which lends the core the line before. It does so only once the core
 // has asked for the first time: a program without devices does not pay for it.
-#include "bind/declare.h"
+#include "declare/declare.h"
 
 bool ext_sites_asked;  // guarded by the GIL; also written once without it
 

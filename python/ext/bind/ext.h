@@ -352,4 +352,4 @@ bool ext_is_array(PyObject *object);
 int ext_array_read(PyObject *object, ext_array *out);
 px_tensor *ext_tensor_from_array(PyObject *object);  // shares the memory
 
-#include "bind/declare.h"
+#include "declare/declare.h"

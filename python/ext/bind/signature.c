@@ -2,7 +2,7 @@
 // Signatures of hand-written functions, as stub files have them: "(a: int, *, b: str | None = None)
 // -> Tensor". Reading one, telling it without its annotations (as CPython wants it in a docstring),
 // and binding a call's arguments to C variables.
-#include "bind/declare.h"
+#include "declare/declare.h"
 
 #include <math.h>
 #include <string.h>

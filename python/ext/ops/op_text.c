@@ -3,7 +3,7 @@
 // file has them, and docstrings. They are made when they are asked for; calls do not read them.
 #include "ops/ops.h"
 
-#include "bind/declare.h"
+#include "declare/declare.h"
 
 #include <string.h>
 

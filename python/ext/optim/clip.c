@@ -2,7 +2,7 @@
 // torch.nn.utils: clipping of gradients.
 #include "phlox/optim.h"
 
-#include "bind/declare.h"
+#include "declare/declare.h"
 
 EXT_MODULE(nn_utils, "nn.utils",
            "What is done to gradients, parameters and modules: clipping, norms of weights.");

@@ -3,7 +3,7 @@
 // program's, under PyTorch's names.
 #include "phlox/optim.h"
 
-#include "bind/declare.h"
+#include "declare/declare.h"
 
 // ---- the memory, out of the dict and back
 

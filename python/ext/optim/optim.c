@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "bind/declare.h"
+#include "declare/declare.h"
 #include "phlox/graph.h"
 #include "phlox/ops/arithmetic.h"
 

@@ -4,7 +4,7 @@
 // The library has the weights in one piece, in an order of its own, and leaves in memory of a size
 // of its own what its backward pass needs. Both lie in one tensor, `saved`, the weights first. The
 // backend tells the sizes and the places (px_backend.recurrent_plan); its kernels do the rest.
-#include "ops/nn/recurrent_impl.h"
+#include "ops/recurrent/recurrent_impl.h"
 #include "hidden/recurrent.h"
 #include "ops/core/run.h"
 #include "phlox/ops/arithmetic.h"

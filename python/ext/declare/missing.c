@@ -2,8 +2,8 @@
 // What PyTorch has and Phlox lacks: an attribute that does not exist, as hasattr sees it, and whose
 // AttributeError says that Phlox lacks it.
 #include "bind/ext.h"
-#include "bind/missing.h"
-#include "bind/paths.h"
+#include "declare/missing.h"
+#include "declare/paths.h"
 
 #include <string.h>
 

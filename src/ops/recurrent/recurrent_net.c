@@ -2,7 +2,7 @@
 // Recurrent nets: layers over layers, in one direction or two, and single steps. Both are put
 // together from recurrent_layer, but for nets that a library of the device runs as a whole.
 #include "hidden/recurrent.h"
-#include "ops/nn/recurrent_impl.h"
+#include "ops/recurrent/recurrent_impl.h"
 #include "ops/core/run.h"
 #include "phlox/autograd.h"
 #include "phlox/ops/index.h"

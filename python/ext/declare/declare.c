@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes what was declared (declare.h): reads the rows that the linker put together, in parts that
 // come one after another. Types and modules are found by their words only here.
-#include "bind/declare.h"
+#include "declare/declare.h"
 
 #include <string.h>
 
