@@ -216,8 +216,9 @@ stripped: all
 size: stripped
 	@tools/size.sh $(O)
 
-# ---- tests: every tests/{unit,cts,ops,fault,race,fuzz}/**/*.c is a program
-TESTS    := $(foreach d,unit cts ops fault race fuzz,$(wildcard tests/$(d)/*.c tests/$(d)/*/*.c))
+# ---- tests: every tests/{unit,cts,call,ops,device,comm,fault,race,fuzz}/**/*.c is a program
+TESTS    := $(foreach d,unit cts call ops device comm fault race fuzz,$(wildcard tests/$(d)/*.c tests/$(d)/*/*.c))
+TESTINC  := -Itests -Itests/ops -Itests/comm -Itests/unit -Itests/unit/device
 TESTHEAD := $(wildcard tests/*.h tests/*/*.h tests/*/*/*.h tests/fuzz/corpus/*.inc)
 TESTBIN  := $(TESTS:tests/%.c=$(O)/tests/%)
 $(O)/tests/nccl/libnccl.so.2: tests/nccl/stub.c tests/nccl/stub.h
@@ -227,10 +228,10 @@ $(filter %/nccl_test,$(TESTBIN)): $(O)/tests/nccl/libnccl.so.2
 # Unit tests link the library's objects; all others see the public headers only.
 $(O)/tests/unit/%: tests/unit/%.c $(TESTHEAD) $(GENHEAD) $(COREOBJ) $(CPUOBJ) | $(BACKENDS)
 	@mkdir -p $(@D)
-	$(call say,CC)$(COMPILE) $(INCLUDES) -Itests -o $@ $< $(COREOBJ) $(CPUOBJ) $(LDFLAGS) $(ARCHIVES) -lm -ldl -rdynamic
+	$(call say,CC)$(COMPILE) $(INCLUDES) $(TESTINC) -o $@ $< $(COREOBJ) $(CPUOBJ) $(LDFLAGS) $(ARCHIVES) -lm -ldl -rdynamic
 $(O)/tests/%: tests/%.c $(TESTHEAD) $(GENHEAD) $(O)/libphlox.so | $(BACKENDS)
 	@mkdir -p $(@D)
-	$(call say,CC)$(call program,-Itests $<) -Wl,-rpath,'$(abspath $(O))'
+	$(call say,CC)$(call program,$(TESTINC) $<) -Wl,-rpath,'$$ORIGIN/../..:$$ORIGIN/../../..'
 tests: all examples $(TESTBIN)
 test: tests
 	script/test --built

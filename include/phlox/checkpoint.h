@@ -6,7 +6,7 @@
 // (phlox/io.h), and gets its name when all files are complete. So whoever is killed while it saves
 // leaves the checkpoint that was there before.
 //
-// Example: tests/ops/checkpoint_test.c.
+// Example: tests/comm/checkpoint_test.c.
 #pragma once
 #include "phlox/comm.h"
 #include "phlox/io.h"

@@ -9,7 +9,7 @@
 // once when one ends, hangs for longer than PHLOX_HEARTBEAT_TIMEOUT, leaves while others go on, or
 // calls for something else: what is under way then fails, and says so.
 //
-// Example: tests/ops/comm_test.c.
+// Example: tests/comm/comm_test.c.
 #pragma once
 #include "phlox/engine.h"
 #include "phlox/event.h"

@@ -3,7 +3,7 @@
 // are and where they meet; agents of several nodes, which find each other by a store; restarts of
 // all when one fails; and a report of who failed first.
 //
-// Example: tests/ops/launch_test.c.
+// Example: tests/comm/launch_test.c.
 #pragma once
 #include "phlox/base.h"
 #ifdef __cplusplus

@@ -5,7 +5,7 @@
 // A dimension that is cut out, or that several are flattened into, keeps its place among the
 // ranks: the mesh of some names is, for each rank, the part that the rank is in.
 //
-// Example: tests/ops/mesh_test.c.
+// Example: tests/comm/mesh_test.c.
 #pragma once
 #include "phlox/comm.h"
 #ifdef __cplusplus

@@ -6,7 +6,7 @@
 // Where several dimensions cut the same dimension of the tensor, later ones cut the parts of
 // earlier ones.
 //
-// Example: tests/ops/placement_test.c.
+// Example: tests/comm/placement_test.c.
 #pragma once
 #include "phlox/mesh.h"
 #ifdef __cplusplus

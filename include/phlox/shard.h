@@ -10,7 +10,7 @@
 // on its way: all collectives are given to streams of their own, which wait for nothing but what
 // they need. Ranks make the same calls in the same order.
 //
-// Example: tests/ops/shard_test.c.
+// Example: tests/comm/shard_test.c.
 #pragma once
 #include "phlox/comm.h"
 #include "phlox/nn.h"

@@ -3,8 +3,8 @@
 //
 // Thread-local storage has but a pointer to it: access to that is fast in a library that Python
 // loads only as long as all of it fits into the few hundred bytes that the loader keeps free
-// (tools/check/binary.sh). A thread takes a record at its first error and gives it back when it ends.
-// Nothing is allocated for that unless many threads have one.
+// (tools/check/binary.sh). A thread takes a record at its first error and gives it back when it
+// ends. Nothing is allocated for that unless many threads have one.
 #include "base/base_impl.h"
 #include "phlox/names.h"
 

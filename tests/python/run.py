@@ -6,7 +6,7 @@ import importlib.util, os, sys, unittest
 # A process that a test spawns imports this file, and runs nothing.
 if __name__ == "__main__":
     path = os.path.abspath(sys.argv[1])
-    sys.path.insert(0, os.path.dirname(path))
+    sys.path[:1] = [os.path.dirname(path), os.path.dirname(os.path.abspath(__file__))]
     spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

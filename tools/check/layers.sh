@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Layers only include downward. One rule a folder: the includes that its files may have, beside the public headers and their own.
+# Files include headers of their own layer and of lower ones only. One rule a folder: its allowed includes, besides headers of the same folder.
 set -u
 status=0
 
@@ -9,42 +9,51 @@ allow() {
   for file in $(find "$1" -name '*.[ch]' -o -name '*.cc' 2>/dev/null); do
     bad=$(sed -n 's/^ *#include "\([^"]*\)".*/\1/p' "$file" | grep -Ev "^($2)") || continue
     for include in $bad; do
-      echo "$file: includes \"$include\", which its layer may not see"
+      echo "$file: includes \"$include\", which is not below its layer"
       status=1
     done
   done
 }
 
 allow src/base     'phlox/((base|names).h|env(_cluster)?.def)|base/'
-allow src/device   'phlox/(base|device|stream|event|graph|lapack|memory|profile|dtype|backend|extend|queue).h|base/|device/|cpu/'
-allow src/tensor   'phlox/(base|device|stream|event|memory|dtype|backend|tensor|random|dlpack|extend|float8|queue).h|base/|device/(device_impl|queue).h|tensor/|cpu/(mt19937|philox).h'
-allow src/call     'phlox/|base/|device/device_impl.h|tensor/|call/|conditions.h$'
-allow src/ops      'phlox/|base/|device/device_impl.h|tensor/|call/|ops/|run_functions/|batch_functions/|hidden/|conditions.h$'
-allow src/autograd 'phlox/|autograd/|hidden/|[a-z_]+.h$'
+allow src/device   'phlox/(base|device|stream|event|graph|lapack|memory|profile|dtype|backend|extend|queue).h|base/|device/|cpu/(linalg/lapack|fft/fftw).h'
+allow src/tensor   'phlox/(base|device|stream|event|memory|dtype|backend|tensor|random|dlpack|extend|float8|queue).h|base/|device/core/(device_impl|queue).h|tensor/|cpu/random/(mt19937|philox).h'
+allow src/call     'phlox/|base/|device/core/device_impl.h|tensor/|call/|conditions.h$'
+allow src/ops      'phlox/|base/|device/core/device_impl.h|tensor/|call/|ops/|run_functions/|batch_functions/|hidden/|conditions.h$'
+allow src/autograd 'phlox/|autograd/|hidden/|(conditions|grad_functions).h$'
 allow src/nn       'phlox/|nn/|layer_functions.h|conditions.h$'
 allow src/optim    'phlox/|optim/'
 allow src/data     'phlox/|data/'
 allow src/parallel 'phlox/|parallel/'
 allow src/io       'phlox/|io/'
 allow src/comm     'phlox/|comm/'
-allow python/ext   'phlox/|[a-z_0-9]+.h$'
-allow backends/sim 'phlox/(backend|engine).h|phlox/env_cluster.def|sim|[a-z_]+.h$'
-allow backends/cuda 'phlox/(backend|dtypes|float8).h|cuda/|kernel_args/|[a-z_0-9]+.(h|cuh)$'
+allow python/ext/declare  'phlox/|declare/|bind/ext.h'
+allow python/ext/bind     'phlox/|(declare|bind)/|nn/nn.h'
+allow python/ext/ops      'phlox/|(declare|bind|ops|nn)/'
+allow python/ext/autograd 'phlox/|(declare|bind|ops|autograd|nn)/'
+allow python/ext/tensor   'phlox/|(declare|bind|ops|autograd|tensor|io)/'
+allow python/ext/nn       'phlox/|(declare|bind|ops|autograd|tensor|dist|nn)/'
+allow python/ext          'phlox/|(declare|bind|ops|autograd|tensor|nn|cuda|optim|dist|io)/'
+allow backends/sim  'phlox/(backend|engine).h|phlox/env_cluster.def|sim/|operands.h$'
+allow backends/cuda 'phlox/(backend|dtypes|float8).h|cuda/|kernel_args/|(operands|scalars|special|rejection|cuda_args).h$|[a-z_]+.cuh$'
 allow backends/gloo 'phlox/engine.h'
 allow backends/mpi  'phlox/engine.h'
 allow backends/nccl 'phlox/engine.h|nccl/nccl.sym'
-allow backends/cpu 'phlox/(backend|float8).h|cpu/|kernel_args/|[a-z_0-9]+.(h|inc)$'
+allow backends/cpu/threads 'phlox/backend.h|cpu/threads/'
+allow backends/cpu/vector  'phlox/(backend|float8).h|cpu/(threads|vector)/|(scalars|special).h$'
+allow backends/cpu/convert 'phlox/(backend|float8).h|cpu/(threads|vector|convert|loop)/|kernel_args/copy.h$|operands.h$|convert_pairs.inc$'
+allow backends/cpu         'phlox/(backend|float8).h|cpu/|kernel_args/|(operands|scalars|special|rejection|cpu_kernels).h$|convert_pairs.inc$'
 allow examples     'phlox/phlox.h'
-for file in backends/*.h backends/*/*.[ch]; do
+for file in backends/*.h $(git ls-files 'backends/*/*.[ch]'); do
   case $file in backends/nccl/*) continue ;; esac
   if grep -E '^ *#include "phlox/' "$file" | grep -vE '"phlox/((backend|dtypes|float8|engine).h|env_cluster.def)"'; then
-    echo "$file: a backend includes phlox/backend.h, an engine phlox/engine.h, and nothing else of Phlox"
+    echo "$file: a backend includes phlox/backend.h, an engine phlox/engine.h, and no other header of Phlox"
     status=1
   fi
 done
-# What includes all ops is compiled anew for each new one: files of the library include the tables that they call (phlox/ops/view.h).
+# A file that includes all ops is recompiled for each new op: library files include single tables (phlox/ops/view.h).
 for file in $(grep -lrE '^ *#include "phlox/(ops|phlox).h"' --include='*.[ch]' src python/ext); do
-  echo "$file: includes all ops, instead of those of the tables that it needs"
+  echo "$file: includes all ops; include the headers of single tables instead"
   status=1
 done
 exit $status

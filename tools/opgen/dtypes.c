@@ -116,8 +116,8 @@ unsigned og_dtype_mask(const og_op *op) {
   return mask;
 }
 
-// ---- conversions: PAIR of backends/cpu/convert/convert_pairs.c for each two dtypes, and their table. What stays
-// what it is is copied, but for bools: of them any byte but 0 becomes 1.
+// ---- conversions: PAIR of backends/cpu/convert/convert_pairs.c for each two dtypes, and their
+// table. What stays what it is is copied, but for bools: of them any byte but 0 becomes 1.
 
 static bool is_pair(int a, int b) { return a != b || a == PX_BOOL; }
 

@@ -471,7 +471,8 @@ static int operand_count(const og_op *op) {
   return count;
 }
 
-// Expressions of complex numbers that have rows by their parts (backends/cpu/vector/complex_blocks.h).
+// Expressions of complex numbers that have rows by their parts
+// (backends/cpu/vector/complex_blocks.h).
 static const struct {
   const char *expr, *name, *suffix;  // of that type alone
   int operands;

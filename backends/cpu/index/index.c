@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels "index_get" and "index_put": elements picked by index tensors (src/ops/index/index_impl.h).
+// The kernels "index_get" and "index_put": elements picked by index tensors
+// (src/ops/index/index_impl.h).
 //
 // All operands have the sizes of the loop. Before anything is put all indices are checked, so that
 // a bad one changes nothing; what is got is checked on the way.

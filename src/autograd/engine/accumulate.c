@@ -4,7 +4,7 @@
 // A leaf has at most one such node at a time. It lives as long as a graph refers to it; the leaf's
 // gradient state has a weak pointer to it. Several backward calls may reach a leaf at once
 // (DataParallel), so a lock of the leaf guards its gradient.
-#include "graph.h"
+#include "autograd/engine/graph.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two calls that start the engine: px_backward and px_grad.
-#include "engine.h"
+#include "autograd/engine/engine.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/factory.h"
 #include "phlox/vmap.h"

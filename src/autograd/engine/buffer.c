@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients that wait for their node. If several arrive for one result of a node, they are summed,
 // on the stream of that node, which first waits for the stream on which the new gradient was made.
-#include "engine.h"
+#include "autograd/engine/engine.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/vmap.h"
 

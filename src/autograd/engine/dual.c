@@ -5,7 +5,7 @@
 // of it by calls is recorded as ever. The tangent of a tensor is its derivative by e (forward.c).
 // Nodes know which modes see them (graph.h): reverse mode does not see what has a history by e
 // alone, or was recorded while grad mode was off. A level has one e for each dtype and device.
-#include "graph.h"
+#include "autograd/engine/graph.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/reduce.h"

@@ -10,7 +10,7 @@
 // task's lock guards entries, counters and the error; a queue's lock guards its heap. A queue's
 // lock may be taken with a task's held, never the reverse.
 #pragma once
-#include "graph.h"
+#include "autograd/engine/graph.h"
 
 typedef struct px__task px__task;
 typedef struct px__item {

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "engine.h"
+#include "autograd/engine/engine.h"
 
 // Of the process, interned, and kept: scope 0 is Global.
 typedef struct scope {

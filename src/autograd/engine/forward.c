@@ -5,7 +5,7 @@
 // give back, where tangents of the inputs flow into them, are the tangents of the outputs: each
 // formula of a gradient is one of a tangent too, and no op has a second one. What flows into the
 // outputs has no influence then. It is a one, repeated: some formulas part at 0.
-#include "graph.h"
+#include "autograd/engine/graph.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/view.h"
 

@@ -2,7 +2,7 @@
 // Functions of programs: a node whose backward is the program's, and the tensors that it saves.
 #include <stdio.h>
 
-#include "graph.h"
+#include "autograd/engine/graph.h"
 
 _Thread_local px_node *px__running;
 

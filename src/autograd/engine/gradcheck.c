@@ -7,7 +7,7 @@
 // slopes by both.
 #include <math.h>
 
-#include "graph.h"
+#include "autograd/engine/graph.h"
 
 typedef px_status (*px__checked)(px_tensor **out, px_tensor *const *inputs, void *context);
 typedef struct px__check {

@@ -5,7 +5,7 @@
 // node runs it, so hooks outlive the tensor, as the graph does. If the
 // tensor is changed in place, its hooks stay with the old node; only retain_grad moves to the new
 // one.
-#include "graph.h"
+#include "autograd/engine/graph.h"
 #include "phlox/ops/arithmetic.h"
 
 static int64_t last_id;  // atomic

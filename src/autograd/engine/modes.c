@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modes: grad mode and inference mode of the calling thread, anomaly mode of the process (the
 // engine's threads must see it); and the registration of this layer's hooks.
-#include "modes.h"
+#include "autograd/engine/modes.h"
 
 typedef struct px__modes {
   bool no_grad, inference;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions that this layer registers as hooks of the op path (see px_op_hooks).
 #pragma once
-#include "graph.h"
+#include "autograd/engine/graph.h"
 #include "phlox/vmap.h"
 
 void px__suspend(bool on);

@@ -5,7 +5,7 @@
 // A tensor that is saved several times before it changes is kept once. Nodes hold what is kept by
 // its uses, not by references: the region finds it while it has any. Copies are made without the
 // lock, since a copy may run code of the embedding language, which may end nodes.
-#include "graph.h"
+#include "autograd/engine/graph.h"
 #include "phlox/ops/copy.h"
 
 enum { BUCKETS = 1024 };

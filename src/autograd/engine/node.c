@@ -4,7 +4,7 @@
 // A node is one allocation: its struct, the data of its kind, edges, the forms of its results.
 // Destroying a node may release the last reference to the next one, and so on through a graph of
 // any depth. So nodes to destroy are queued, and the outermost call destroys them in a loop.
-#include "graph.h"
+#include "autograd/engine/graph.h"
 
 static uint64_t sequence;  // atomic
 static _Thread_local px_node *dying;

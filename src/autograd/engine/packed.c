@@ -2,7 +2,7 @@
 // Hooks for saved tensors: what a program keeps in the place of the tensors that calls save. The
 // hooks of a thread form a stack, of which the top one serves. What was packed keeps the hooks that
 // packed it, whatever has been pushed and popped since.
-#include "graph.h"
+#include "autograd/engine/graph.h"
 
 struct px__packers {
   px_object head;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of nodes and gradient states, of which each recorded op needs two: each thread has free
 // lists of a few sizes. A block may be freed by another thread than the one that allocated it.
-#include "graph.h"
+#include "autograd/engine/graph.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ready nodes, in a max-heap: inner backward calls first, then by sequence, so that the node that
 // was recorded last runs first.
-#include "engine.h"
+#include "autograd/engine/engine.h"
 
 enum { POPS_A_QUESTION = 8 };
 

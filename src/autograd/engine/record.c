@@ -3,7 +3,7 @@
 // making its node.
 #include <stdio.h>
 
-#include "modes.h"
+#include "autograd/engine/modes.h"
 #include "phlox/ops/copy.h"
 
 // ---- which parameters want a gradient

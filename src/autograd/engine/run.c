@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Running one node: hooks, captures, the node's backward, checks of its gradients, and passing them
 // to the nodes of its inputs.
-#include "engine.h"
+#include "autograd/engine/engine.h"
 #include "phlox/profile.h"
 
 // ---- where an item goes, how a task ends

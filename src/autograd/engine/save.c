@@ -7,7 +7,7 @@
 // saved as aliases without history: a later in-place op would make this node part of the tensor's
 // history, and the references would form a cycle.
 #include "autograd/rules/backward.h"
-#include "graph.h"
+#include "autograd/engine/graph.h"
 #include "phlox/ops/view.h"
 
 typedef struct px__save {

@@ -3,7 +3,7 @@
 // at its end. A node remembers the last task that
 // reached it and its entry there; this hint saves most lookups. If another task has overwritten it,
 // the table has the entry.
-#include "engine.h"
+#include "autograd/engine/engine.h"
 
 static uint32_t last_number;  // atomic
 

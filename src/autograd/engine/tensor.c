@@ -5,7 +5,7 @@
 // tensors with a history, have PX_MARK_NEEDS_GRAD.
 #include <stdio.h>
 
-#include "modes.h"
+#include "autograd/engine/modes.h"
 
 static void state_destroy(void *self) {
   px__grad_state *state = self;

@@ -3,7 +3,7 @@
 // undo broadcasting and promotion; and refuses a gradient that cannot have this form.
 #include <stdio.h>
 
-#include "graph.h"
+#include "autograd/engine/graph.h"
 #include "hidden/copy.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/reduce.h"

@@ -3,7 +3,7 @@
 // which passes the gradient of the changed part through the node of the op. The other views of that
 // base are then out of date. When the history of one is asked for, it is made anew, as a strided
 // view of the changed base.
-#include "graph.h"
+#include "autograd/engine/graph.h"
 #include "phlox/ops/arithmetic.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"

@@ -3,7 +3,7 @@
 // child has no workers, and no device that it may use either.
 #include <stdatomic.h>
 
-#include "engine.h"
+#include "autograd/engine/engine.h"
 
 enum { DEVICES = 64 };
 

@@ -128,8 +128,8 @@ static inline px_kernel px__named_kernel_on(px__named_kernel *kernel, px_device_
 }
 // Whether the device type's backend can run host functions as kernels.
 bool px__runs_host_kernels(px_device_type type);
-// Finds LAPACK for the kernels that call it (backends/cpu/linalg/lapack.h). PX_RUNTIME where there is
-// none; the next call looks again.
+// Finds LAPACK for the kernels that call it (backends/cpu/linalg/lapack.h). PX_RUNTIME where there
+// is none; the next call looks again.
 px_status px__lapack_ready(void) __attribute__((warn_unused_result));
 // The same of FFTW, for those of backends/cpu/fft/fftw.h.
 px_status px__fftw_ready(void) __attribute__((warn_unused_result));

@@ -15,7 +15,7 @@ import unittest
 import phlox as torch
 
 os.environ.update(PHLOX_BACKENDS="sim", PHLOX_SIM_DEVICES="4")
-HEADERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "include", "phlox")
+HEADERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "include", "phlox")
 OK, TYPE, KEY, FOREIGN, BUG = 0, 3, 5, 22, 23
 
 

@@ -13,7 +13,7 @@ import unittest
 import phlox as torch
 
 cuda = torch.cuda
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 GEN = os.path.join(ROOT, "build", "gen")
 SOURCE = """
 #include <phlox/phlox.h>

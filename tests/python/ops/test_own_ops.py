@@ -8,7 +8,7 @@ import unittest
 
 import phlox as torch
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 GEN = os.path.join(ROOT, "build", "gen")
 

@@ -11,7 +11,7 @@ import unittest
 
 import phlox
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 BUILT = os.path.join(ROOT, "build", "examples")
 TESTS = os.path.join(ROOT, "build", "tests")
 

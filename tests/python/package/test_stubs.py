@@ -3,7 +3,7 @@
 are not installed."""
 import json, os, re, shutil, subprocess, sys, tempfile, unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PACKAGE = os.path.join(HERE, "..", "..", "python")
 
 

@@ -289,7 +289,7 @@ class States(unittest.TestCase):
 def reference():
     """The formulas of optim/*.optim, for elements or tensors, and the samples of each kind."""
     from phlox.optim import _formulas
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     path = os.path.join(root, "build", "gen", "optim_samples.py")
     if not os.path.exists(path):
         raise unittest.SkipTest("no build/gen/optim_samples.py")

@@ -12,7 +12,7 @@ static inline void cuda_folder(char *path, size_t room) {
   ssize_t length = readlink("/proc/self/exe", path, room - 1);
   CHECK(length > 0);
   path[length] = 0;
-  for (int i = 0; i < 3; i++) *strrchr(path, '/') = 0;  // build/tests/unit/PROGRAM
+  for (int i = 0; i < 4; i++) *strrchr(path, '/') = 0;  // build/tests/unit/device/PROGRAM
 }
 static inline px_backend_entry_fn cuda_entry(void) {
   char path[4096];

@@ -68,7 +68,7 @@ assert a.grad[1].item() == b.grad[1].item() == 55
 @two_devices
 class Settings(unittest.TestCase):
     """The table of docs/threads.md: what is the process's, what is a thread's, and who takes it over."""
-    page = pathlib.Path(__file__).resolve().parents[2] / "docs/threads.md"
+    page = pathlib.Path(__file__).resolve().parents[3] / "docs/threads.md"
     # name: what sets it, and what tells that it is set
     settings = {
         "set_default_dtype": ("torch.set_default_dtype(torch.float64)", "torch.ones(1).dtype == torch.float64"),

@@ -10,7 +10,7 @@ import unittest
 
 import phlox as torch
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 PACKAGE = os.path.dirname(os.path.abspath(torch.__file__))
 # Functions with integers of 64 bits, over those that this process has: what the test below calls, and for all other names one that ends it.
 WIDE = """

@@ -8,7 +8,7 @@ import unittest
 
 import phlox
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 DATA = os.environ.get("MNIST") or os.path.join(ROOT, "data", "mnist")
 PLAIN = (2.31499791, 2.27061296, 2.24634933, 2.28739262)
 WITH_DROPOUT = (2.35861659, 2.28127074, 2.31922770, 2.24932671)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.cuda.jiterator: code for one element, on the CPU and on devices. What the code means is in tests/ops/jit_test.c."""
+"""torch.cuda.jiterator: code for one element, on the CPU and on devices. What the code means is in tests/call/jit_test.c."""
 import unittest
 
 import phlox as torch

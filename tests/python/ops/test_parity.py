@@ -18,7 +18,7 @@ except ImportError:
     torch = None
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SAMPLES = os.path.join(os.path.dirname(HERE), "parity")
+SAMPLES = os.path.join(HERE, "..", "..", "parity")
 sys.path.insert(0, SAMPLES)
 import form
 import replay

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Simulated clusters: many ranks in one process, the order of their streams, the links, and ranks
-// that die, differ, leave or are late. tests/ops/comm_test.c has what each collective does.
+// that die, differ, leave or are late. tests/comm/comm_test.c has what each collective does.
 #include "phlox/comm.h"
 #include "phlox/extend.h"
 #include "phlox/phlox.h"
