@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles for other processes: the name of a memory file, which the core writes and reads, and two
-// numbers behind it.
+// IPC handles: the name of a memory file, written and read by the core, followed by two numbers.
 #include "sim/sim.h"
 
 #include <string.h>
