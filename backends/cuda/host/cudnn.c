@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading cuDNN when it is first needed. Each device has one handle, which a lock guards.
+// Loads cuDNN on first use. Each device has one handle, guarded by a lock.
 #include "cuda/host/cudnn.h"
 
 #include <pthread.h>
@@ -24,14 +24,15 @@ static bool loaded, recurrent_loaded;
 static struct {
   pthread_mutex_t lock;
   void *handle;
-  CUstream stream;  // that the handle works on
+  CUstream stream;  // set on the handle
 } devices[PX__CUDA_DEVICES];
 
 static void load(void) {
   static const char *const names[] = {"libcudnn.so.9"};
   bool wanted;
   for (int i = 0; i < PX__CUDA_DEVICES; i++) pthread_mutex_init(&devices[i].lock, NULL);
-  if (px_env_PHLOX_CUDNN(px__cuda_core, &wanted) != PX_OK || !wanted) return;  // open tells
+  if (px_env_PHLOX_CUDNN(px__cuda_core, &wanted) != PX_OK || !wanted)
+    return;  // open() reports errors
   void *library = px__cuda_library(names, 1);
   loaded = px__cuda_symbols(&px__cudnn, library, symbols, sizeof symbols / sizeof *symbols);
   recurrent_loaded =

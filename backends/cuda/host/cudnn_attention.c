@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention by cuDNN, without a matrix of scores: it knows the graphs that are written down here
-// (Dao et al. 2022, FlashAttention), and has one kernel for the whole of each.
+// Attention by cuDNN without materialising the scores. cuDNN recognises the graphs built here
+// (FlashAttention, Dao et al. 2022) and runs each as one fused kernel.
 #include "cuda/host/cudnn.h"
 
 #include <string.h>
@@ -37,7 +37,7 @@ static tensor *given(graph *g, problem *p, int which, bool turned) {
   return px__cudnn_given(g, which, in_float ? PX_CUDNN_FLOAT : px__cudnn_type(p->dtype), sizes,
                          strides, ALIGNMENT);
 }
-// Between operations: scores, and a number for each row.
+// Virtual tensors: scores, and one number a row.
 static tensor *new_scores(graph *g, problem *p) {
   return px__cudnn_between(g, PX_CUDNN_FLOAT,
                            (int64_t[]){p->batch, p->heads, p->length, p->places});
@@ -55,7 +55,7 @@ static tensor *scores(graph *g, problem *p, tensor *query, tensor *turned_key, t
   if (!p->bias[0]) return scaled;
   return px__cudnn_pointwise(g, PX_CUDNN_ADD, scaled, given(g, p, PX_CUDNN_BIAS, false));
 }
-// A query sees places up to its own.
+// Causal mask: a query sees keys up to its own index.
 static tensor *hide(graph *g, problem *p, tensor *of) {
   if (!p->causal) return of;
   tensor *row = px__cudnn_index(g, of, 2), *column = px__cudnn_index(g, of, 3);
@@ -79,7 +79,7 @@ static void forward(graph *g, problem *p) {
   px__cudnn_matmul(g, output, weights, value);
 }
 
-// a turned, times b: the gradient of key or value, which serve several heads.
+// a transposed times b: the gradient of key or value, summed over the query heads sharing it.
 static void gradient_of_keys(graph *g, problem *p, int which, tensor *a, tensor *b) {
   tensor *out = given(g, p, which, false), *turned = px__cudnn_turned(g, b->type, a);
   tensor *of_heads = out;
@@ -89,7 +89,7 @@ static void gradient_of_keys(graph *g, problem *p, int which, tensor *a, tensor 
   px__cudnn_matmul(g, of_heads, turned, b);
   if (of_heads != out) px__cudnn_reduce(g, out, PX_CUDNN_SUM, of_heads);
 }
-// What all gradients of a row have in common: the sum of grad times output.
+// The term common to all gradients of a row: sum(grad * output).
 static tensor *sums_of_rows(graph *g, problem *p, tensor *grad) {
   tensor *output = given(g, p, PX_CUDNN_OUTPUT, false), *sum = new_rows(g, p);
   tensor *products = px__cudnn_pointwise(g, PX_CUDNN_MUL, grad, output);
@@ -98,7 +98,8 @@ static tensor *sums_of_rows(graph *g, problem *p, tensor *grad) {
   px__cudnn_pointwise_to(g, kept, PX_CUDNN_MUL, sum, px__cudnn_number(g, PX_CUDNN_ONE));
   return kept;
 }
-// Sums of parts come in any order, unless there is to be one: then cuDNN keeps what it adds up.
+// Partial sums are added in any order in float. In deterministic mode cuDNN accumulates in its own
+// buffer.
 static void gradient_of_query(graph *g, problem *p, tensor *of_scores, tensor *turned_key) {
   tensor *key = px__cudnn_turned(g, turned_key->type, turned_key);
   tensor *out = given(g, p, PX_CUDNN_GRAD_QUERY, false);
@@ -138,8 +139,8 @@ static void describe(graph *g, problem *p, void *handle) {
     forward(g, p);
   px__cudnn_graph_close(g);
 }
-// The entry of a problem, whose plan is made here, or of which is told whether there are engines.
-// Where there is none, `why` gets cuDNN's words.
+// Returns the problem's entry. For a new one, creates its plan or checks for engines. If there is
+// none, `why` receives cuDNN's error text.
 static px__cudnn_entry *entry_of(px__cudnn_table *table, int device, problem *p, void *handle,
                                  char *why, size_t room) {
   px__cudnn_entry *e = px__cudnn_find(table, device, p);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions by cuDNN: which plan, and running it.
+// Convolutions by cuDNN: choice and execution of plans.
 //
-// The device's cuDNN lock is held while plans are looked for and the library is called. The memory
-// that a plan works in is scratch memory of the launch, like that of cuBLAS.
+// The device's cuDNN lock is held while plans are created and run. Workspace is scratch memory of
+// the launch, as for cuBLAS.
 #include "cuda/host/cudnn.h"
 
-static const int64_t ids[] = {1, 2, 3};  // of image, weight and result
+static const int64_t ids[] = {1, 2, 3};  // image, weight, result
 enum { TRIED = 8, RUNS = 3 };
 typedef px__cudnn_entry entry;
 static px__cudnn_table table = {.key_bytes = sizeof(px__cudnn_problem)};
@@ -14,7 +14,8 @@ _Static_assert(sizeof(px__cudnn_problem) == 8 * (12 + 3 + 8) + 16, "problems hav
 
 // ---- making plans
 
-// Sums are kept in float at least, and what is rounded on the way is the caller's choice.
+// Excludes engines with sums below float precision, and rounding of inputs unless allowed by the
+// caller.
 static uint32_t unwanted_by(const px__cudnn_problem *q) {
   bool half = q->dtype == PX_FLOAT16 || q->dtype == PX_BFLOAT16;
   uint32_t notes = 1u << PX_CUDNN_SHORT_SUMS;
@@ -45,8 +46,7 @@ static int run_plan(const px__cudnn_plan *plan, void *handle, void *const data[3
 
 // ---- choosing
 
-// The time of a few runs, in milliseconds; false where the plan does not run. The result is
-// written by each of them, and each writes the same.
+// Measures a few runs, in milliseconds. False if the plan fails. Each run writes the same result.
 static bool time_of(const px__cudnn_plan *plan, const px_launch *l, void *handle,
                     void *const data[3], void *room, float *out) {
   CUevent start = NULL, end = NULL;
@@ -60,7 +60,7 @@ static bool time_of(const px__cudnn_plan *plan, const px_launch *l, void *handle
   return good;
 }
 
-// Memory for as many of the plans as can be; `bytes` becomes its size.
+// Allocates workspace for as many plans as possible; sets `bytes` to its size.
 static void *room_for(const px_launch *l, const px__cudnn_plan *plans, int count, int64_t *bytes) {
   void *room = NULL;
   *bytes = 0;
@@ -70,7 +70,7 @@ static void *room_for(const px_launch *l, const px__cudnn_plan *plans, int count
   return room;
 }
 
-// The fastest of several plans becomes the entry's; waits for each of them.
+// Times several plans and keeps the fastest in the entry. Blocks until each has run.
 static void choose_by_trial(entry *e, const px_launch *l, void *handle, const px__cudnn_problem *q,
                             void *const data[3], int64_t most) {
   px__cudnn_plan plans[TRIED];
@@ -92,7 +92,7 @@ static void choose_by_trial(entry *e, const px_launch *l, void *handle, const px
 static void choose(entry *e, const px_launch *l, void *handle, const px__cudnn_problem *q,
                    void *const data[3], int64_t most) {
   px__cudnn_plan_release(&e->plan);
-  if (q->benchmark && !px__cuda_captures(l->stream))  // where nothing can be timed
+  if (q->benchmark && !px__cuda_captures(l->stream))  // captures cannot be timed
     choose_by_trial(e, l, handle, q, data, most);
   else
     plans_of(&e->plan, 1, handle, q, most);
@@ -114,8 +114,8 @@ static void complete(px__cudnn_problem *problem, void *const data[3]) {
   for (int i = 0; i < 3; i++) problem->alignments[i] = alignment_of(data[i]);
 }
 
-// cuDNN wants elements, and counts them in 32 bits. Of padding that differs at the two ends not all
-// its plans are right: one that a trial chose gave another gradient of the weight.
+// cuDNN requires nonempty tensors and 32-bit element counts. Asymmetric padding is excluded: a plan
+// chosen by benchmarking returned a wrong weight gradient.
 static bool fits(const px__cudnn_problem *problem) {
   for (int k = 0; k < 2; k++)
     if (problem->before[k] != problem->behind[k]) return false;
@@ -127,8 +127,8 @@ static bool fits(const px__cudnn_problem *problem) {
   return px__cudnn_has_dtype(problem->dtype);
 }
 
-// If there is no memory for a plan, one that needs less takes its place. If there is no such plan,
-// the next call tries again: there may be more memory then.
+// If a plan's workspace cannot be allocated, falls back to one with less. If there is none, the
+// next call retries, as more memory may be free then.
 static px_status run(const px_launch *l, entry *e, void *handle, const px__cudnn_problem *q,
                      void *const data[3], bool *done) {
   if (!e->known) choose(e, l, handle, q, data, INT64_MAX);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operation graphs of cuDNN, made node by node.
+// cuDNN operation graphs, built node by node.
 //
-// What fails first is kept as the graph's status, and all that follows does nothing: so a graph is
-// written down without asking after each node.
+// The first failure is kept as the graph's status and disables later calls, so callers check once
+// at the end.
 #include "cuda/host/cudnn_descriptor.h"
 
 #include <string.h>
 
-// Attributes of cuDNN's header:
+// Attribute names from cuDNN's header.
 enum {
   POINTWISE_MODE = 0,
   POINTWISE_COMPUTE = 1,
@@ -47,9 +47,9 @@ enum {
   OF_RESHAPE_Y = 2201
 };
 enum { CROSS_CORRELATION = 1, VALUE_ALIGNMENT = 16 };
-enum { BETWEEN = 1000 };  // tensors in between have numbers behind those that callers give
+enum { BETWEEN = 1000 };  // first id of virtual tensors, above those of callers
 
-// An operation of convolution: its descriptor's type, and its attributes for image, weight, result.
+// Convolution operations: descriptor type and attributes for image, weight, result.
 static const struct {
   int type, alpha, beta, convolution, tensors[3];
 } convolutions[] = {
@@ -72,7 +72,7 @@ int32_t px__cudnn_type(int dtype) { return types[dtype] - 1; }
 static void note(px__cudnn_graph *g, int status) {
   if (g->status == 0) g->status = status;
 }
-// A new part of the graph; NULL where something has failed.
+// Creates a node of the graph; NULL after a failure.
 static void *part(px__cudnn_graph *g, int type) {
   void *made = NULL;
   if (g->status == 0 && g->part_count == PX_CUDNN_PARTS) note(g, PX_CUDNN_NOT_SUPPORTED);
@@ -92,7 +92,7 @@ static void set_number(px__cudnn_graph *g, void *of, int name, int type, int32_t
 static void finish(px__cudnn_graph *g, void *part) {
   if (g->status == 0) note(g, px__cudnn.cudnnBackendFinalize(part));
 }
-// An operation of the graph, with the description of what it does, if it has one.
+// Creates an operation with its optional parameter descriptor.
 static void *operation(px__cudnn_graph *g, int type, int name, void *description) {
   void *made = part(g, type);
   if (description) set_part(g, made, name, description);
@@ -261,7 +261,7 @@ void px__cudnn_convolution(px__cudnn_graph *g, const px__cudnn_problem *q,
   add_operation(g, o);
 }
 
-// ---- the whole
+// ---- completion
 
 void px__cudnn_graph_close(px__cudnn_graph *g) {
   void *whole = part(g, PX_CUDNN_OF_GRAPH);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Execution plans of cuDNN: its heuristics propose engines for a graph, and the first ones that
-// work become plans. Making one takes milliseconds, so plans are kept in tables.
+// cuDNN execution plans. Heuristics propose engines for a graph; the first working ones become
+// plans. Creating a plan takes milliseconds, so plans are cached.
 #include "cuda/host/cudnn_descriptor.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// Attributes of cuDNN's header:
+// Attribute names from cuDNN's header.
 enum {
   HEURISTICS_OF_MODE = 200,
   HEURISTICS_OF_GRAPH = 201,
@@ -39,8 +39,8 @@ static int finish(void *descriptor) { return px__cudnn.cudnnBackendFinalize(desc
 
 // ---- engines
 
-// Configurations of engines, the best first; returns how many of `out`, which are all to be
-// destroyed.
+// Returns the number of engine configurations in order of preference. The caller destroys all of
+// `out`.
 static int configurations(void *out[ENGINES], const px__cudnn_graph *g, int32_t mode) {
   void *h = NULL;
   int64_t count = 0;
@@ -55,7 +55,7 @@ static int configurations(void *out[ENGINES], const px__cudnn_graph *g, int32_t 
   return status ? 0 : (int)(count < ENGINES ? count : ENGINES);
 }
 
-// Bit i: the engine has note i. An engine that does not answer has every note.
+// Bit i: the engine has note i. An engine that cannot be queried has all.
 static uint32_t notes_of(void *configuration) {
   int32_t notes[NOTES];
   int64_t count = 0, one = 0;
@@ -77,7 +77,7 @@ void px__cudnn_plan_release(px__cudnn_plan *p) {
   *p = (px__cudnn_plan){0};
 }
 
-// A plan of the configuration, which it takes.
+// Creates a plan from the configuration, taking ownership of it.
 static bool make(px__cudnn_plan *p, void *handle, void **configuration) {
   int64_t count = 0;
   *p = (px__cudnn_plan){.configuration = *configuration};

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recurrent nets by cuDNN: what it is told of a net, and where it has the weights.
+// Recurrent nets by cuDNN: descriptors of nets and offsets of their weights.
 //
-// cuDNN's description of a net does not depend on the sequences, and making one takes a while, so
-// descriptions are kept in a table of each device, with the places of the parameters. The device's
-// cuDNN lock guards it. Rows are always packed: those of one time beside each other, as everywhere
-// here; sequences of one length are packed, too.
+// A net's descriptor does not depend on the sequences and is slow to create. Each device therefore
+// caches descriptors together with the parameters' offsets, guarded by its cuDNN lock. Rows are
+// always packed: rows of one time step are contiguous, as everywhere here, even for sequences of
+// equal length.
 #include "cuda/host/cudnn.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// Of cuDNN's header.
+// Constants of cuDNN's header.
 enum { STANDARD = 0, INFERENCE = 0, TRAINING = 1, LINEAR_INPUT = 0, PACKED_ROWS = 1 };
 enum { NO_BIAS = 0, DOUBLE_BIAS = 2, ONE_WAY = 0, BOTH_WAYS = 1 };
 enum { DEFAULT_MATH = 0, TENSOR_CORE_MATH = 1, FMA_MATH = 3, FLOAT = 0, DOUBLE = 1 };
@@ -21,7 +21,7 @@ static const struct {
 static const int8_t types[PX_DTYPE_COUNT] = {
     [PX_FLOAT32] = 0 + 1, [PX_FLOAT64] = 1 + 1, [PX_FLOAT16] = 2 + 1, [PX_BFLOAT16] = 9 + 1};
 
-// All that a description depends on. Compared as bytes, so it has no holes.
+// The full key of a descriptor. Compared as bytes, so it has no padding holes.
 typedef struct key {
   int64_t input, hidden, width;
   int32_t cell, dtype, layers, directions, math;
@@ -33,18 +33,18 @@ typedef struct entry {
   key key;
   void *net, *dropout;
   size_t weights;   // in bytes
-  int64_t *places;  // of the parameters in them, in elements
+  int64_t *places;  // offsets of the parameters, in elements
   bool known;
 } entry;
 enum { ENTRIES = 64 };
 static struct table {
   entry entries[ENTRIES];
-  unsigned next;             // to be replaced
+  unsigned next;             // index of the entry to replace
 } tables[PX__CUDA_DEVICES];  // guarded by the device's lock
 
 #define RNN px__cudnn_recurrent
 
-// ---- the places of parameters
+// ---- offsets of parameters
 
 static int gates_of(int cell) {
   for (size_t i = 0; i < sizeof cells / sizeof *cells; i++)
@@ -54,14 +54,14 @@ static int gates_of(int cell) {
 
 static int params_of(const key *k) { return 2 + 2 * k->has_biases + k->projected; }
 
-// Where cuDNN has a matrix and a bias of a layer in one direction, in bytes; SIZE_MAX: nowhere.
+// Byte offsets of a layer's matrix and bias in cuDNN's weights; SIZE_MAX: absent.
 typedef struct spot {
   size_t matrix, bias;
 } spot;
 
 static bool find(spot *out, const entry *e, void *handle, void *const tensors[2], int layer,
                  int part) {
-  // Nothing is read at this address; places are told from it.
+  // An arbitrary base address, never dereferenced; offsets are relative to it.
   enum { BASE = 1 << 20 };
   void *matrix = NULL, *bias = NULL;
   if (RNN.cudnnGetRNNWeightParams(handle, e->net, layer, e->weights, (void *)(uintptr_t)BASE, part,
@@ -72,7 +72,7 @@ static bool find(spot *out, const entry *e, void *handle, void *const tensors[2]
   return true;
 }
 
-// The gates of a matrix are one tensor here, so they must follow each other there.
+// A matrix's gates are one tensor here, so cuDNN must store them contiguously.
 static bool place_gates(const entry *e, int64_t *matrix, int64_t *bias, void *handle,
                         void *const tensors[2], int layer, int first, int64_t columns) {
   int gates = gates_of(e->key.cell);
@@ -143,7 +143,7 @@ static bool describe(entry *e, void *handle) {
          !RNN.cudnnGetRNNWeightSpaceSize(handle, e->net, &e->weights);
 }
 
-// The entry of the net; one without `net` if cuDNN does not take it. The lock is held.
+// Returns the net's entry, without `net` if cuDNN does not support it. Lock held.
 static entry *entry_of(int device, void *handle, const key *k) {
   struct table *t = &tables[device];
   for (int i = 0; i < ENTRIES; i++)
@@ -174,7 +174,7 @@ static bool make_key(key *k, const px_recurrent_net *net) {
 
 // ---- sequences
 
-// The length of each sequence: the longest come first. The caller frees it; NULL: no memory.
+// Length of each sequence in descending order. The caller frees it; NULL without memory.
 static int *lengths_of(const px_recurrent_net *net) {
   int *lengths = malloc((size_t)net->batch * sizeof *lengths);
   int64_t times = net->times;
@@ -201,7 +201,7 @@ static int describe_state(void **out, const px_recurrent_net *net, int64_t size)
   return RNN.cudnnSetTensorNdDescriptor(*out, types[net->dtype] - 1, 3, sizes, strides);
 }
 
-// cuDNN's status of what failed, and which call that was; or NO_MEMORY.
+// cuDNN's status of the failing call, named in *call; or NO_MEMORY.
 enum { NO_MEMORY = -1 };
 static int describe_all(px__cudnn_net *n, const px_recurrent_net *net, bool training,
                         const char **call) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuFFT and its plans.
 //
-// A plan has a stream and a work area of its own, so one thread at a time uses the plans of a
-// device: `lock` of the device guards all of its fields. Work areas are scratch memory of the
-// launch. A plan that a graph has captured is not destroyed when it is let go of, since the graph
-// reads its tables.
+// A plan has one stream and one work area, so a device's plans are used by one thread at a time:
+// the device's `lock` guards all its fields. Work areas are scratch memory of the launch. A plan
+// captured by a graph is never destroyed after eviction, because the graph reads its tables.
 #include "cuda/host/cufft.h"
 
 #include <pthread.h>
@@ -24,18 +23,18 @@ static const px__cuda_symbol symbols[] = {
 #include "cuda/cufft.sym"
 #undef XX
 };
-// Of cuFFT's headers, and the types of library_types.h.
+// Constants of cuFFT's headers; types of library_types.h.
 enum { SUCCESS = 0, FORWARD = -1, INVERSE = 1 };
 enum { REAL_32F = 0, REAL_64F = 1, COMPLEX_32F = 4, COMPLEX_64F = 5 };
 
 enum { CHAINS = 256 };
 typedef struct plan {
-  struct plan *next;  // of the chain
+  struct plan *next;  // in the hash chain
   px__cufft_shape shape;
   int handle;
   bool captured;
   size_t area;    // bytes
-  uint64_t used;  // the count of uses when it was used last
+  uint64_t used;  // value of `uses` at the last use
 } plan;
 static struct {
   pthread_mutex_t lock;
@@ -90,7 +89,7 @@ static void let_go(plan *p) {
   if (!p->captured) fft.cufftDestroy(p->handle);
   free(p);
 }
-// Takes plans out, those that were used longest ago first, until there are `most`.
+// Evicts least recently used plans until at most `most` are left.
 static void keep_at_most(int device, int64_t most) {
   while (devices[device].count > most) {
     plan **oldest = NULL;
@@ -152,7 +151,7 @@ static px_status execute(const px_launch *l, const px__cufft_shape *shape, void 
   return status ? failed(status) : PX_OK;
 }
 
-// ---- for kernels, and the backend's table
+// ---- interface
 
 px_status px__cufft_run(const px_launch *l, const px__cufft_shape *shape, void *in, void *out,
                         bool forward) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads cuSOLVER, and runs it on each matrix of a batch.
+// Loads cuSOLVER and runs it on batches of matrices.
 #include "cuda/host/cusolver.h"
 
 #include <pthread.h>
@@ -95,7 +95,7 @@ static px_status failed(int status, const char *call) {
                               "cusolver error: CUSOLVER_STATUS_%s, when calling `%s`", name, call);
 }
 
-// How Jacobi's methods are to work, made once.
+// Creates a handle or parameter object once.
 static px_status ready(void **made, int (*create)(void **), const char *name) {
   int status = *made ? 0 : create(made);
   return status ? *made = NULL, failed(status, name) : PX_OK;

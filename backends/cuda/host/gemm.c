@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of batches of matrices: from strides to cuBLAS's column-major matrices.
+// Batched matrix products: maps strided operands to cuBLAS's column-major matrices.
 //
-// cuBLAS has one handle a device, used under its lock. float32 is computed in float32 unless a
-// setting asks for TF32. The half types accumulate in float32, but parts of a sum may be joined in
-// their own precision where the settings allow that.
+// Each device has one cuBLAS handle, used under its lock. float32 is computed in float32 unless a
+// setting allows TF32. fp16 and bf16 accumulate in float32; partial sums may be combined in their
+// own precision if a setting allows it.
 #include "cuda/host/gemm.h"
 
 #include <pthread.h>
@@ -26,7 +26,7 @@ static const px__cuda_symbol symbols[] = {
 #undef XX
 #undef YY
 };
-// Functions of one dtype.
+// Functions for one dtype.
 typedef struct typed_api {
 #define XX(name, parameters)
 #define YY(name, parameters) int(*name) parameters;
@@ -61,7 +61,7 @@ static const px__cuda_symbol typed_symbols[PX__CUDA_KINDS][4] = {
 };
 #undef XX
 #undef YY
-// Of cuBLAS's headers.
+// Constants of cuBLAS's headers.
 enum { NO_TRANSPOSE = 0, TRANSPOSE = 1, ALGORITHM = -1, SUCCESS = 0 };
 enum { COMPUTE_32F = 68, COMPUTE_64F = 70, COMPUTE_TF32 = 77 };
 enum { DEFAULT_MATH = 0, WIDE_REDUCTIONS = 16 };
@@ -92,7 +92,7 @@ static px_status failed(int status, const char *call) {
                               "CUDA error: CUBLAS_STATUS_%s when calling `%s`", name, call);
 }
 
-// The handle of the device; lock held.
+// Returns the device's handle, creating it first if needed. Lock held.
 static px_status handle_of(void **out, int device) {
   int status = devices[device].handle ? SUCCESS : blas.cublasCreate_v2(&devices[device].handle);
   *out = devices[device].handle;
@@ -128,7 +128,7 @@ static px_status copy_matrices(const px_launch *l, const px__cuda_matrices *to,
   return px__cuda_strided_copy(l, &copy, dtype);
 }
 
-// Room for the same matrices, row-major, in scratch memory.
+// Allocates row-major scratch memory for the same matrices.
 static px_status make_room(const px_launch *l, px__cuda_matrices *out, const px__cuda_matrices *x,
                            int dtype) {
   *out = *x;
@@ -181,14 +181,13 @@ size_t px__cuda_workspace_size(const px_launch *l, const px__cuda_product *p) {
   return (size_t)(px__cuda_devices[l->device].major >= 9 ? 32 : 4) << 20;
 }
 
-// Of a row-major c, cuBLAS computes the transposed one: the product of both, transposed, in the
-// other order.
+// For a row-major c, computes its transpose: the factors transposed, in reverse order.
 static int call(void *handle, const px__cuda_product *p, const px__cuda_layout *c,
                 const px__cuda_layout *a, const px__cuda_layout *b) {
   const px__cuda_layout *first = c->rows ? b : a, *second = c->rows ? a : b;
   int64_t m = p->c.sizes[c->rows ? 2 : 1], n = p->c.sizes[c->rows ? 1 : 2], k = p->a.sizes[2];
   px__cuda_arithmetic kind = px__cuda_arithmetic_of(p->dtype);
-  float factors[2][2] = {{(float)p->alpha}, {(float)p->beta}};  // real and, of complex ones, 0
+  float factors[2][2] = {{(float)p->alpha}, {(float)p->beta}};  // complex scalars: imaginary part 0
   double wide[2][2] = {{p->alpha}, {p->beta}};
   bool is_wide = p->dtype == PX_FLOAT64 || p->dtype == PX_COMPLEX128;
   return blas.cublasGemmStridedBatchedEx_64(
@@ -226,13 +225,13 @@ static bool same_place(const px__cuda_matrices *a, const px__cuda_matrices *b) {
   return true;
 }
 
-// What is added is one dense row for all rows: a layer's bias.
+// True if s is one dense row broadcast over all rows: a bias.
 static bool is_row(const px__cuda_product *p) {
   return p->beta == 1 && p->c.sizes[0] == 1 && p->s.strides[1] == 0 && p->s.strides[2] == 1 &&
          p->c.sizes[1] > 1 && p->c.sizes[2] > 1 && p->a.sizes[2] > 0;
 }
 
-// Products of whole numbers are not there on devices, as in PyTorch, and by its names.
+// Integer products are not implemented on devices, as in PyTorch; errors use its function names.
 static px_status refuse(const px_launch *l, int dtype) {
   static const char *const names[][2] = {{"mm", "addmm_cuda"},      {"addmm", "addmm_cuda"},
                                          {"bmm", "baddbmm_cuda"},   {"baddbmm", "baddbmm_cuda"},
@@ -254,8 +253,8 @@ static px_status check_there(const px_launch *l) {
   return PX_OK;
 }
 
-// Runs `work` with a handle whose stream is the launch's; it returns cuBLAS's status, and says of
-// what function.
+// Runs `work` with a handle on the launch's stream. It returns cuBLAS's status and sets the
+// function's name for errors.
 static px_status with_handle(const px_launch *l, const void *with,
                              int (*work)(void *handle, const void *with, const char **name)) {
   void *handle;
@@ -304,7 +303,7 @@ px_status px__cuda_solve_systems(const px_launch *l, const px__cuda_systems *s) 
 
 static int reflect(void *handle, const void *with, const char **name) {
   const px__cuda_reflections *r = with;
-  int wrong = 0;  // on the host: an argument's number
+  int wrong = 0;  // host memory: index of an invalid argument
   *name = "cublas<t>geqrfBatched";
   return typed[px__cuda_kind(r->dtype)].geqrfBatched(handle, r->m, r->n, r->a, r->lda, r->tau,
                                                      &wrong, r->count);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products by cuBLASLt, with a bias in the same pass where there is one.
+// Products by cuBLASLt, with a fused bias.
 //
-// Choosing an algorithm takes longer than a small product. So each device has a table of plans,
-// whose key is everything that the choice depends on; with a known plan a product costs little more
-// than a launch. The table's lock is held while the library is called, because a plan holds the
-// address of the bias.
+// Choosing an algorithm takes longer than a small product. Each device therefore caches plans keyed
+// by everything that the choice depends on. With a cached plan, a product costs little more than a
+// launch. The lock is held during the library's call because a plan stores the bias's address.
 #include "cuda/host/gemm.h"
 
 #include <pthread.h>
@@ -24,11 +23,11 @@ static const px__cuda_symbol symbols[] = {
 #include "cuda/cublaslt.sym"
 #undef XX
 };
-// Of cuBLASLt's header.
+// Constants of cuBLASLt's header.
 enum { TRANSPOSE_A = 3, TRANSPOSE_B = 4, EPILOGUE = 7, BIAS_AT = 8, WITH_BIAS = 4 };
 enum { BATCH_COUNT = 5, BATCH_STRIDE = 6 };
 enum { GREATEST_WORKSPACE = 1, REDUCTIONS = 3, ALIGNMENT_A = 5, ALIGNMENTS = 4 };
-// Masks of REDUCTIONS: any, or sums in the precision of the arithmetic alone.
+// Masks of REDUCTIONS: any scheme, or sums in compute precision only.
 enum { ANY_REDUCTION = 7, WIDE_REDUCTION = 2 };
 typedef struct choice {
   uint64_t algorithm[8];
@@ -50,13 +49,13 @@ static void load(void) {
 // ---- plans
 
 enum { FIRST, SECOND, D, MATRICES };
-// The matrices as cuBLASLt sees them: d (m by n) is first (m by k) times second (k by n).
+// The matrices as seen by cuBLASLt: d (m by n) is first (m by k) times second (k by n).
 typedef struct key {
   int64_t m, n, k, batches;
   int64_t ld[MATRICES], batch_stride[MATRICES];
-  uint64_t workspace;               // that it may take
+  uint64_t workspace;               // limit in bytes
   uint32_t alignments[ALIGNMENTS];  // of first, second, d, d, in bytes
-  int32_t turned[2];                // first, second
+  int32_t turned[2];                // whether first, second are transposed
   int32_t dtype, with_bias, compute;
   uint32_t reductions;
 } key;
@@ -65,7 +64,7 @@ typedef struct plan {
   key key;
   bool known, works;
   void *description, *layouts[MATRICES];
-  const void *bias;  // that the description holds
+  const void *bias;  // stored in the description
   choice choice;
 } plan;
 enum { PLANS = 1024 };
@@ -101,7 +100,7 @@ static bool lay_out(plan *p, int i, int64_t rows, int64_t cols) {
 static bool describe(plan *p) {
   const key *k = &p->key;
   int epilogue = WITH_BIAS;
-  int scale = k->dtype == PX_FLOAT64;  // the types' numbers: 0 float, 1 double
+  int scale = k->dtype == PX_FLOAT64;  // data type: 0 float, 1 double
   void **d = &p->description;
   return !lt.cublasLtMatmulDescCreate(d, k->compute, scale) &&
          !lt.cublasLtMatmulDescSetAttribute(*d, TRANSPOSE_A, &k->turned[FIRST], 4) &&
@@ -136,7 +135,7 @@ static bool choose(plan *p, void *handle) {
   return good;
 }
 
-// Lock held.
+// Returns the key's plan, replacing the slot's previous one if it differs. Lock held.
 static plan *plan_of(int device, const key *wanted, const void *bias) {
   const uint64_t *words = (const uint64_t *)(const void *)wanted;
   uint64_t hash = 0;
@@ -159,7 +158,7 @@ static bool ready(int device) {
   return devices[device].plans != NULL;
 }
 
-// Of a row-major c, cuBLASLt computes the transposed one: both transposed, in the other order.
+// For a row-major c, describes its transpose: the factors transposed, in reverse order.
 static key key_of(const px_launch *l, const px__cuda_product *p, const px__cuda_layout *const at[],
                   bool with_bias) {
   key k;
@@ -201,7 +200,7 @@ bool px__cuda_multiply_lt(const px_launch *l, const px__cuda_product *p, const p
                           const px__cuda_layout *a, const px__cuda_layout *b, bool with_bias) {
   const px__cuda_layout *at[MATRICES] = {c->rows ? b : a, c->rows ? a : b, c};
   if (p->dtype >= PX_DTYPE_COMPUTED) return false;  // complex numbers
-  // The library reads a bias in words of 16 bytes.
+  // cuBLASLt requires a 16-byte aligned bias.
   if (with_bias && (uintptr_t)p->s.at % 16) return false;
   pthread_once(&once, load);
   if (!loaded) return false;

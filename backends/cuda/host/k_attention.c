@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of attention: which operands cuDNN takes where they are, which as copies, and what
-// is left to the backend's own kernels (k_attention_tiles.c).
+// Host functions of attention: operands passed to cuDNN directly or as copies, and calls left to
+// the backend's own kernels (k_attention_tiles.c).
 #include "cuda/attention_params.h"
 #include "cuda/host/attention.h"
 #include "cuda/host/cudnn.h"
 
 #include <math.h>
 
-// Vectors of 16 bytes, of elements of two.
+// Bytes of cuDNN's vectors, bytes of an element, elements of a vector, widest head.
 enum { VECTOR = 16, ITEM = 2, STEP = VECTOR / ITEM, WIDEST = 256 };
-// Before 91501 gradients are right of multiples of TILE keys alone.
+// cuDNN versions. Before 91501, gradients are correct only for multiples of TILE keys.
 enum { RIGHT_AT_ALL = 91002, RIGHT_AT_ANY_LENGTH = 91501, TILE = 128 };
 
-// A call: where things are, and what is to be copied from scratch memory behind it.
+// A call: addresses of the tensors, and outputs to copy back from scratch memory afterwards.
 typedef struct attending {
   const px_launch *launch;
   px__cudnn_attention problem;
@@ -22,8 +22,8 @@ typedef struct attending {
 
 // ---- the problem
 
-// The keys that cuDNN is given: those of a call, and behind them, where its gradients would be
-// wrong else, others that no query sees.
+// Number of keys passed to cuDNN: padded to a multiple of TILE where gradients would be wrong
+// otherwise. Padding keys are masked.
 static int64_t places_for(const px_operand *key, bool backward) {
   int64_t places = key->sizes[2];
   if (!backward || px__cudnn_version() >= RIGHT_AT_ANY_LENGTH) return places;
@@ -46,8 +46,8 @@ static px__cudnn_attention problem_of(const px_operand *query, const px_operand 
                                .backward = backward,
                                .deterministic = backward && in_order};
 }
-// The batch and the heads over which a mask repeats are of size 1. A bias hides keys that were
-// added, unless all of them are behind the last query that is causal.
+// Sets the bias's sizes; broadcast batch and heads have size 1. A bias also masks padding keys,
+// unless the causal mask already does for all queries.
 static void set_bias(px__cudnn_attention *p, const px_operand *mask, int64_t places) {
   bool given = mask && px__operand_given(mask);
   if (!given && (p->places == places || (p->causal && p->length <= places))) return;
@@ -55,15 +55,16 @@ static void set_bias(px__cudnn_attention *p, const px_operand *mask, int64_t pla
   p->bias[2] = p->length, p->bias[3] = p->places;
   px__cudnn_row_major(p->strides[PX_CUDNN_BIAS], p->bias);
 }
-// Whether it is read and written where it is: rows without gaps, everything in steps of vectors.
+// True if cuDNN can use the tensor's memory: dense rows, all strides multiples of a vector,
+// aligned.
 static bool is_in_place(const px_operand *o) {
   if (o->strides[3] != 1 || (uintptr_t)o->data % VECTOR) return false;
   for (int i = 0; i < 3; i++)
     if (o->sizes[i] > 1 && (o->strides[i] <= 0 || o->strides[i] % STEP)) return false;
   return true;
 }
-// Its strides, or those of a copy; those along which nothing moves are always the same. False: it
-// is a copy, of what has more rows where keys were added.
+// Sets the tensor's own strides, or row-major ones for a copy. Strides of dimensions of size 1 are
+// normalised. Returns false if a copy is needed, such as one with padding keys.
 static bool set_strides(px__cudnn_attention *p, int which, const px_operand *o) {
   int64_t sizes[4], *strides = p->strides[which];
   px__cudnn_attention_sizes(sizes, p, which);
@@ -86,7 +87,7 @@ static px_status room_for(attending *a, int which, size_t item) {
   px__cudnn_attention_sizes(s, &a->problem, which);
   return px__cuda_scratch(a->launch, (size_t)(s[0] * s[1] * s[2] * s[3]) * item, &a->data[which]);
 }
-// The number in all of it from a place along an axis.
+// Fills the tensor with a number from an index along an axis to its end.
 static px_status fill_from(attending *a, int which, int axis, int64_t from, float value) {
   static const int64_t still[4];
   int64_t sizes[4], *strides = a->problem.strides[which];
@@ -102,7 +103,7 @@ static px_status fill_from(attending *a, int which, int axis, int64_t from, floa
   memcpy(number.value, &value, sizeof value);
   return px__cuda_copy_operand(a->launch, &rest, &number);
 }
-// Added keys and values are 0: products with them are no NaN.
+// Padding keys and values are 0, so that their products are not NaN.
 static px_status open_in(attending *a, int which, const px_operand *o) {
   a->data[which] = o->data;
   if (set_strides(&a->problem, which, o)) return PX_OK;
@@ -117,7 +118,7 @@ static px_status open_out(attending *a, int which, const px_operand *o) {
   a->written[which] = o;
   return room_for(a, which, ITEM);
 }
-// A mask with nothing behind it may be read where it is.
+// A mask without padding keys may be used in place.
 static px_status open_bias(attending *a, const px_operand *mask, int64_t places) {
   px__cudnn_attention *p = &a->problem;
   set_bias(p, mask, places);
@@ -153,9 +154,9 @@ static px_status attend(attending *a, double scale) {
   return put_back(a);
 }
 
-// ---- what is taken
+// ---- supported calls
 
-// Of a whole call, without the question whether cuDNN has a plan.
+// Reason for not using cuDNN, apart from the lack of a plan; NULL if there is none.
 static const char *reason_against(const px_attention_call *c) {
   const px_operand *given[] = {c->query, c->key, c->value, c->output};
   int dtype = c->query->dtype;
@@ -168,14 +169,14 @@ static const char *reason_against(const px_attention_call *c) {
     if (n < 1 || n > INT32_MAX) return "cuDNN takes 1 to 2147483647 elements.";
     if (width % STEP || width > WIDEST) return "cuDNN takes heads of multiples of 8, to 256.";
   }
-  // Where keys are kept and grow by one. A plan takes as long as thousands of such calls.
+  // Decoding with a growing key cache: creating a plan takes as long as thousands of such calls.
   if (c->query->sizes[2] <= K_FEW)
     return "cuDNN would make a plan for each number of keys of so few queries.";
   if (c->dropout_p > 0) return "cuDNN draws random numbers of its own for dropout.";
   return NULL;
 }
 const char *px__cuda_attention_refusal(int device, px_attention_call *c) {
-  static _Thread_local char why[256];  // of a thread, so kept short
+  static _Thread_local char why[256];  // kept short: one a thread
   const char *against = reason_against(c);
   c->adds_mask = !against;
   if (against) {
@@ -199,7 +200,7 @@ const char *px__cuda_attention_refusal(int device, px_attention_call *c) {
 
 // ---- kernels
 
-// What both passes read.
+// Prepares the inputs common to both passes.
 static px_status open_inputs(attending *a, const px_attention_call *c) {
   bool is_bias = !px__operand_given(c->attn_mask) || c->attn_mask->dtype == c->query->dtype;
   const px_launch *l = a->launch;

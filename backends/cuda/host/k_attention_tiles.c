@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of attention.cu. Operands are read and written where they are if their rows have
-// no gaps and begin at 16 bytes; others as copies whose rows do.
+// Host functions of attention.cu. Operands with dense rows aligned to 16 bytes are used in place;
+// others are copied.
 //
-// float32 is computed as exactly as products of float32 are, or in tf32 where these may be; half
-// formats in tf32, which holds them.
+// float32 is computed with the precision of float32 products, or in TF32 if allowed. fp16 and bf16
+// are computed in TF32, which represents them exactly.
 #include "cuda/attention_params.h"
 #include "cuda/host/attention.h"
 
 enum { VECTOR = 16, WIDEST = 128, LONGEST = INT32_MAX - 256 };
 
-// ---- what is taken
+// ---- supported calls
 
-// The width of the kernels that take it.
+// Head width of the kernel variant to use.
 static int width_of(const px_operand *query, const px_operand *value) {
   int64_t width = query->sizes[3] > value->sizes[3] ? query->sizes[3] : value->sizes[3];
   return width <= 32 ? 32 : width <= 64 ? 64 : WIDEST;
 }
-// Bytes of shared memory that a block needs.
+// Bytes of shared memory a block.
 static int room_of(int width, bool backward) {
   int rows = backward ? 2 * K_BACKWARD_ROWS : K_FORWARD_ROWS(width);
   int numbers = (rows + 4 * K_PASSING) * (width + 4) + backward * 4 * K_PASSING;
@@ -47,7 +47,7 @@ const char *px__cuda_tiles_refusal(int device, const px_attention_call *c) {
 
 // ---- operands
 
-// A call: what the kernels are given, and what is to be copied from scratch memory behind them.
+// A call: kernel parameters, and outputs to copy back from scratch memory afterwards.
 typedef struct attending {
   const px_launch *launch;
   k_attention p;
@@ -66,7 +66,7 @@ static bool is_in_place(const px_operand *o) {
     if (o->sizes[i] > 1 && o->strides[i] % step) return false;
   return true;
 }
-// A copy in scratch memory, still empty, whose rows begin at vectors.
+// Allocates a copy in scratch memory with rows aligned to vectors, without filling it.
 static px_status make_copy(const px_launch *l, px_operand *copy, int64_t strides[4],
                            const px_operand *o) {
   size_t item = px__cuda_dtype_size(o->dtype);
@@ -121,7 +121,7 @@ static k_attention numbers_of(const px_attention_call *c, double scale) {
   memcpy(p.mask_strides, c->attn_mask->strides, sizeof p.mask_strides);
   return p;
 }
-// What both passes read.
+// Prepares the inputs common to both passes.
 static px_status open_inputs(attending *a, const px_attention_call *c, double scale) {
   const px_launch *l = a->launch;
   const px_operand *mask = c->attn_mask;
@@ -137,7 +137,7 @@ static px_status open_inputs(attending *a, const px_attention_call *c, double sc
 
 // ---- kernels
 
-// Dropout is the tiles'.
+// True for the few-query kernels, which have no dropout.
 static bool is_few(const k_attention *p) { return p->length <= K_FEW && !(p->chance > 0); }
 static px_status launch_few(attending *a, const px_attention_call *c) {
   char name[16];

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands as dense arrays for the hand-written kernels, and what their host functions share.
+// Dense operands for the hand-written kernels, and helpers shared by their host functions.
 #include "cuda/host/kernel.h"
 
 static bool has_last(const px__cuda_dense *d, const px_operand *o) {
   return d->last && (o->ndim == 4 || o->ndim == 5);
 }
-// The operand as it is in scratch memory, with room for its strides.
+// Describes the operand's copy in scratch memory; `strides` holds the copy's strides.
 static px_operand plain_of(const px__cuda_dense *d, const px_operand *o, void *at, int dtype,
                            int64_t *strides) {
   px_operand plain = *o;
@@ -18,11 +18,12 @@ static px_operand plain_of(const px__cuda_dense *d, const px_operand *o, void *a
   return plain;
 }
 
-// A number from the host has no memory: it is filled in by a copy whose source is the value.
+// Returns the operand's own memory if it is dense and of the dtype, else a scratch copy. Immediate
+// operands are materialised by the copy kernel.
 static void *open_one(px__cuda_dense *d, const px_operand *o, int dtype, bool read, bool write) {
   if (d->status != PX_OK || !o || !px__operand_given(o)) return NULL;
-  bool lies = has_last(d, o) ? px__operand_last(o) : px__operand_row_major(o);
-  if (!o->immediate && o->dtype == dtype && lies) return o->data;
+  bool dense = has_last(d, o) ? px__operand_last(o) : px__operand_row_major(o);
+  if (!o->immediate && o->dtype == dtype && dense) return o->data;
   void *at = NULL;
   int64_t n = px_operand_numel(o), strides[PX_MAX_DIMS];
   d->status = px__cuda_scratch(d->launch, (size_t)(n ? n : 1) * px__cuda_dtype_size(dtype), &at);

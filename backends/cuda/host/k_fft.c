@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discrete Fourier transforms by cuFFT, up to three dimensions at a time. An operand that does not
-// lie as cuFFT can walk it is copied, in scratch memory; so is what a transform to real numbers
-// reads, which cuFFT may overwrite.
+// Discrete Fourier transforms by cuFFT, up to three dimensions at a time. Operands with a layout
+// unsupported by cuFFT are copied to scratch memory. So are inputs of complex-to-real transforms,
+// which cuFFT may overwrite.
 #include "cuda/fft_params.h"
 #include "cuda/host/cufft.h"
 #include "cuda/host/kernel.h"
@@ -11,17 +11,17 @@
 
 enum { MOST = 3 };  // dimensions of a plan
 
-// One transform. `dims` are those of the batch and then those that are transformed, each the
-// longest steps first; dimensions of size 1 are left out.
+// One transform. `dims` holds the batch dimensions followed by the transformed ones, each in order
+// of decreasing stride, without dimensions of size 1.
 typedef struct pass {
   const px_launch *launch;
   px__cufft_shape shape;
   int dims[PX_MAX_DIMS], count, rank;
-  bool forward, mirrored;  // mirrored: R2C, the other half is wanted too
-  double scale;            // of the results; 1: none
+  bool forward, mirrored;  // mirrored: R2C with the redundant half filled in
+  double scale;            // of the result; 1: none
 } pass;
 
-// ---- how operands lie
+// ---- layouts
 
 static void by_steps(int *dims, int count, const int64_t *strides) {
   for (int i = 1; i < count; i++)
@@ -31,8 +31,8 @@ static void by_steps(int *dims, int count, const int64_t *strides) {
     }
 }
 
-// Whether cuFFT can walk the operand as it lies: steps of which each is a multiple of the next, and
-// a batch with one step.
+// Describes the operand's layout to cuFFT. False if unsupported: each stride must be a multiple of
+// the next, and the batch must have a single stride.
 static bool lies(px__cufft_side *side, const pass *p, const px_operand *o) {
   const int *dims = p->dims, first = p->count - p->rank;
   int64_t below = o->strides[dims[p->count - 1]];
@@ -51,14 +51,15 @@ static bool lies(px__cufft_side *side, const pass *p, const px_operand *o) {
     if (o->strides[dims[i - 1]] != o->strides[dims[i]] * o->sizes[dims[i]]) return false;
   return side->apart > 0;
 }
-// Whether the operand fills the memory that it lies in.
+// True if the operand has no gaps in memory.
 static bool is_whole(const pass *p, const px_operand *o) {
   int64_t last = 0;
   for (int i = 0; i < p->count; i++) last += (o->sizes[p->dims[i]] - 1) * o->strides[p->dims[i]];
   return last + 1 == px_operand_numel(o);
 }
 
-// Room for the operand in scratch memory, in the order of the pass; `strides` are to stay.
+// Allocates a scratch copy of the operand, dense in the pass's dimension order. The caller keeps
+// `strides`.
 static px_status make_room(px_operand *made, int64_t *strides, const pass *p, const px_operand *o) {
   int64_t step = 1;
   *made = *o;
@@ -85,13 +86,13 @@ static k_fft lines_of(const pass *p, const px_operand *o, const px__cufft_side *
                  .n = p->shape.sizes[0],
                  .step = side->step};
 }
-// n real numbers in a row, times the scale.
+// Scales n contiguous real numbers.
 static px_status scaled(const pass *p, void *to, const void *from, int64_t n) {
   k_fft scale = {.at = to, .from = from, .n = n, .by = p->scale};
   return call(p, "scale", &scale, n / 2 + 1);
 }
-// Real numbers where a half stands for a whole line: what cuFFT makes of other parts there is not
-// said.
+// Zeroes the imaginary parts that are zero by symmetry; cuFFT's result for nonzero ones is
+// undefined.
 static px_status real_ends(const pass *p, const px_operand *in) {
   k_fft ends = lines_of(p, in, &p->shape.in);
   return call(p, "ends", &ends, ends.lines);
@@ -103,8 +104,8 @@ static px_status finish(const pass *p, const px_operand *out) {
   return p->scale != 1 ? scaled(p, out->data, out->data, px_operand_numel(out) * parts) : PX_OK;
 }
 
-// Copies an operand to its room. Before a transform to real numbers it is scaled on the way, where
-// both lie alike.
+// Copies an operand to scratch memory. Inputs of C2R are scaled on the way if both layouts are
+// equal.
 static px_status copy_in(pass *p, const px_operand *to, const px_operand *from) {
   bool alike = p->shape.way == PX__CUFFT_C2R && p->scale != 1 &&
                (uintptr_t)from->data % px__cuda_dtype_size(from->dtype) == 0;
@@ -112,7 +113,7 @@ static px_status copy_in(pass *p, const px_operand *to, const px_operand *from) 
     alike &= from->sizes[d] == 1 || from->strides[d] == to->strides[d];
   if (!alike) return px__cuda_copy_operand(p->launch, to, from);
   PX_CUDA_PASS(scaled(p, to->data, from->data, 2 * px_operand_numel(from)));
-  p->scale = 1;  // it is done
+  p->scale = 1;  // applied
   return PX_OK;
 }
 
@@ -135,7 +136,7 @@ static px_status run(pass *p, const px_operand *from, const px_operand *to) {
   return out.data != to->data ? px__cuda_copy_operand(p->launch, to, &out) : PX_OK;
 }
 
-// Which dimensions the pass is over: those of `line`, ordered, and all others as its batch.
+// Sets the pass's dimensions: `line`, in order, and all others as its batch.
 static void choose(pass *p, const px_operand *to, const int *line, int rank) {
   uint64_t transformed = 0;
   for (int i = 0; i < rank; i++) transformed |= UINT64_C(1) << line[i];
@@ -162,7 +163,7 @@ static bool is_wide(const px_operand *o) {
   return o->dtype == PX_FLOAT64 || o->dtype == PX_COMPLEX128;
 }
 
-// Along dimensions of which each has longer steps than the next.
+// Transforms along `dims`, in order of decreasing stride.
 static px_status run_complex(const px_launch *l, const px_operand *from, const px_operand *to,
                              const int *dims, int count, bool forward, double scale) {
   for (int i = 0; i < count; i += MOST) {
@@ -186,14 +187,14 @@ PX_CUDA_KERNEL(fft_c2c) {
     if (to->sizes[d] != 1) dims[count++] = d;
     n *= (double)to->sizes[d];
   }
-  // Of a single number the transform is the number.
+  // The transform of a single number is that number.
   if (!count) return px__cuda_copy_operand(l, to, from);
   by_steps(dims, count, to->strides);
   return run_complex(l, from, to, dims, count, args->way > 0, scale_of(args->normalization, n));
 }
 
-// Lines of n real numbers, the last of the dimensions, from or to the first halves of their
-// transforms.
+// Transforms lines of n real numbers along the last dimension, to or from the nonredundant half of
+// their spectra.
 static px_status run_real(pass *p, const px_operand *to, const px_operand *from, const int *dims,
                           int rank, int64_t n) {
   if (n == 1) return px__cuda_copy_operand(p->launch, to, from);
@@ -202,8 +203,8 @@ static px_status run_real(pass *p, const px_operand *to, const px_operand *from,
   p->shape.sizes[rank - 1] = n;
   return run(p, from, to);
 }
-// The dimensions beside the last one of a plan are of complex numbers. cuFFT has those of longer
-// steps before those of shorter ones, so that some may be left for a pass of their own.
+// A plan's other dimensions are complex. cuFFT requires strides in decreasing order, so the
+// outermost dimensions may be left for a separate complex pass.
 PX_CUDA_KERNEL(fft_r2c) {
   const px_operand *to = args->out;
   int dims[PX_MAX_DIMS], count = 0, last = (int)args->dim.v.ints[args->dim.n - 1];

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of reductions: which dimensions are kept and which are reduced, whether by rows or by
-// columns, and in how many parts. All of it follows from shapes and strides, so that a result is
-// the same every time.
+// Launches of reductions: kept and reduced dimensions, reduction by rows or by columns, number of
+// parts. All of it depends on shapes and strides only, so results are reproducible.
 #include "cuda/host/kernel.h"
 
-// Parts, the blocks that make a device busy, and what each thread of a dense row has to load; the
-// same for all devices, so that a result is.
+// LEAST_PART, LEAST_COLUMN: minimum elements of a part by rows, by columns. BLOCKS: blocks that
+// fill a device. LEAST_AHEAD: minimum loads in flight a thread of a dense row. LEAST_INNER: minimum
+// innermost row. Equal on all devices, so that results are.
 enum { LEAST_PART = 4096, LEAST_COLUMN = 256, BLOCKS = 1056, LEAST_AHEAD = 6, LEAST_INNER = 512 };
 
 static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 
-// Puts an axis where its stride belongs, or outermost.
+// Inserts an axis sorted by input stride, or appends it as the outermost.
 static void add_axis(k_axis *list, int32_t *count, k_axis a, bool sorted) {
   int at = (*count)++;
   for (; sorted && at > 0 && magnitude(list[at - 1].in) > magnitude(a.in); at--)
     list[at] = list[at - 1];
   list[at] = a;
 }
-// Joins neighbours that are walked in step, and makes the list hold at least one.
+// Merges adjacent axes contiguous in all operands. The list keeps at least one axis.
 static void join_axes(k_axis *list, int32_t *count) {
   int n = 0;
   for (int i = 0; i < *count; i++) {
@@ -56,7 +56,7 @@ px_status px__cuda_axes(k_fold *p, const px_operand *out, const px_operand *seco
   return PX_OK;
 }
 
-// Rows whose elements are neighbours, and those that can be read 16 bytes at a time.
+// True for rows of contiguous elements; is_aligned: rows readable in 16-byte vectors.
 static bool is_dense(const k_fold *p, int64_t item) {
   return (p->gone_count == 1 || p->inner) && (p->gone[0].in == item || p->length == 1);
 }
@@ -67,16 +67,17 @@ static bool is_aligned(const k_fold *p) {
     if (p->gone[i].in % 16) return false;
   return (uintptr_t)p->in % 16 == 0;
 }
-// Over dimensions that do not lie in a row, as the examples and places of an image's channel:
-// whether the innermost is long enough to be read as one for each place of the others.
+// For reduced dimensions that are not contiguous as a whole, such as the examples and pixels of an
+// image's channel: size of the innermost dimension if it is contiguous and long enough to be
+// reduced as one row for each index of the others, else 0.
 static int64_t inner_of(const k_fold *p) {
   bool row = p->gone_count > 1 && p->gone[0].in == (int64_t)px__cuda_dtype_size(p->in_dtype);
   return row && p->gone[0].size >= LEAST_INNER ? p->gone[0].size : 0;
 }
 static int64_t row_of_part(const k_fold *p) { return p->inner ? p->inner : p->length; }
 
-// The threads of a row, each with some vectors, or elements, in flight: of short rows, a warp has
-// several.
+// Threads for each row, with several vectors or elements in flight; a warp handles several short
+// rows.
 static int32_t lanes_of(const k_fold *p, int64_t item) {
   int64_t length = row_of_part(p), units = p->vector ? length * item / 16 : length;
   int64_t least = p->dense ? LEAST_AHEAD : 2;
@@ -86,7 +87,7 @@ static int32_t lanes_of(const k_fold *p, int64_t item) {
   return lanes;
 }
 
-// Cuts the length so that there are blocks enough.
+// Splits the length into parts until there are enough blocks.
 static void part(k_fold *p, int64_t blocks, int64_t least) {
   int64_t length = row_of_part(p), rows = p->length / length, unit = least / 4;
   int64_t most = length / least, parts = blocks * rows < BLOCKS ? BLOCKS / (blocks * rows) : 1;
@@ -119,7 +120,7 @@ static px_status by_rows(const px_launch *l, k_fold *p, const char *module, cons
   return px__cuda_launch(l, module, function, grid_of((total + groups - 1) / groups), K_BLOCK, 0,
                          params);
 }
-// Columns that can be read 16 bytes at a time.
+// True if columns can be read in 16-byte vectors.
 static bool in_vectors(const k_fold *p) {
   int64_t item = (int64_t)px__cuda_dtype_size(p->in_dtype);
   bool good =
@@ -154,12 +155,12 @@ px_status px__cuda_reduce(const px_launch *l, k_fold *p, const char *module,
                          0, params);
 }
 
-// The row of the functions for a dtype of computation.
+// Index of the functions for a compute dtype.
 static int row_of(int compute) {
   if (compute == PX_COMPLEX64 || compute == PX_COMPLEX128) return compute == PX_COMPLEX64 ? 3 : 4;
   return compute == PX_FLOAT64 ? 2 : compute >= PX_FLOAT16 ? 1 : 0;
 }
-// Whether rows are dense elements that the functions read as they are.
+// True if the functions read dense rows of this dtype without conversion.
 static bool is_native(int compute, int in) {
   if (compute == PX_FLOAT16 || compute == PX_BFLOAT16 || compute == PX_FLOAT32)
     return in == PX_FLOAT32 || in == PX_FLOAT16 || in == PX_BFLOAT16;
@@ -173,7 +174,7 @@ px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3
   if (!ways[0] || (c >= PX_DTYPE_COMPUTED && !complex)) return px__cuda_missing(l, c);
   px_operand in = l->operands[l->operand_count - 1];
   int64_t strides[PX_MAX_DIMS];
-  if (!complex && in.dtype >= PX_DTYPE_COMPUTED)  // the truth of complex numbers
+  if (!complex && in.dtype >= PX_DTYPE_COMPUTED)  // truth value of complex numbers
     PX_CUDA_PASS(px__cuda_as(l, &in, c, strides));
   k_fold p;
   PX_CUDA_PASS(px__cuda_axes(&p, &l->operands[0], NULL, &in, true));
@@ -183,7 +184,7 @@ px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3
                          complex ? 16 : 8);
 }
 
-// ---- whole tensors in one launch
+// ---- batched launches: whole tensors
 
 _Thread_local px__cuda_folds *px__cuda_folds_waiting;
 
@@ -213,7 +214,8 @@ px_status px__cuda_folds_end(px__cuda_folds *folds) {
   return launch_folds(folds);
 }
 
-// Whether what is shared is that of those that wait.
+// True if the reduction shares dtypes, parameters and stream with the batch, and the batch has
+// space.
 static bool agrees(const px__cuda_folds *f, const px_launch *l, const char *name, const k_fold *p) {
   const k_fold *all = &f->p.all;
   return f->p.count < K_FOLDS && f->launch.stream == l->stream && !strcmp(f->name, name) &&
@@ -221,7 +223,7 @@ static bool agrees(const px__cuda_folds *f, const px_launch *l, const char *name
          all->b.i == p->b.i;
 }
 
-// Parts and threads are those of a launch by itself, so the result is the same.
+// Parts and threads are those of a separate launch, so the result is identical.
 px_status px__cuda_folds_take(bool *taken, const px_launch *l, const char *module, const char *name,
                               size_t accumulator, k_fold *p) {
   px__cuda_folds *f = px__cuda_folds_waiting;

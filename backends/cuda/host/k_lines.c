@@ -18,13 +18,13 @@ static px_status short_rows(const px_launch *l, k_lines *p, int64_t rows, const 
   p->width = p->size, p->take = p->size * rows, p->size *= p->outer, p->outer = 1;
   return over(l, "scan_short", suffix, (p->size + p->take - 1) / p->take * 32, p);
 }
-// Of lines that lie in one piece a warp has several, if they are short; few long ones go by tiles,
-// others by a warp each.
+// Contiguous lines: a warp handles several short ones. A few long ones are split into tiles; others
+// take a warp each.
 static px_status in_one_piece(const px_launch *l, k_lines *p, int64_t item, const char *suffix) {
   enum { ENOUGH = 4096, WARPS = K_BLOCK / 32 };
   int64_t tile = K_SCAN_TILE(item), tiles = (p->size + tile - 1) / tile;
   int64_t rows = tile / WARPS / p->size;
-  while (rows > 1 && rows * p->size * item % 16) rows--;  // each warp's begin at a vector
+  while (rows > 1 && rows * p->size * item % 16) rows--;  // align each warp's rows to vectors
   if (rows > 1) return short_rows(l, p, rows, suffix);
   if (tiles == 1 || p->outer >= ENOUGH) return over(l, "scan_rows", suffix, p->outer * 32, p);
   char function[24];
@@ -33,8 +33,7 @@ static px_status in_one_piece(const px_launch *l, k_lines *p, int64_t item, cons
   snprintf(function, sizeof function, "scan_tiles_%s", suffix);
   return px__cuda_launch(l, "lines", function, (unsigned)(p->outer * tiles), K_BLOCK, 0, params);
 }
-// Lines whose elements are apart, or complex, are cut so that there are chunks enough to make a
-// device busy; the same for all devices.
+// Strided or complex lines are split into enough chunks to fill a device, as many on all devices.
 static px_status apart(const px_launch *l, k_lines *p, const char *suffix) {
   enum { GOAL = 65536, LEAST = 256, MOST = 2048 };
   int64_t lines = p->outer * p->inner, chunks = GOAL / lines;

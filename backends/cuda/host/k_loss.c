@@ -67,8 +67,8 @@ PX_CUDA_KERNEL(nll_loss_backward) {
 
 // ---- rows of classes (softmax.cu)
 
-// A block a row, of as many threads as have some of its elements each. Rows of both tensors lie
-// alike, to be walked in vectors.
+// One block a row; its size grows with the row, so that each thread has several elements. Vector
+// loads require equal alignment of both tensors.
 static px_status class_rows(const px_launch *l, k_rows *p, const char *name,
                             const px_operand *input) {
   p->outer = input->sizes[0], p->size = input->sizes[1];
@@ -107,7 +107,7 @@ PX_CUDA_KERNEL(class_losses_backward) {
 
 // ---- element-wise losses
 
-// `number` is the loss's own, if it has one.
+// `number` is the loss's parameter, if any.
 static px_status forward(const px_launch *l, int what, const px_operand *out,
                          const px_operand *self, const px_operand *target, int how, double number) {
   int dtype = out->dtype;

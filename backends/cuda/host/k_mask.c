@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of mask.cu: searches of masks, and the different elements of a tensor.
+// Host functions of mask.cu: nonzero, masked_select and unique.
 #include "cuda/host/sort.h"
 #include "kernel_args/index.h"
 #include "kernel_args/sort.h"
 
 static k_mask mask_of(const void *in, int64_t n, int dtype) {
-  k_sort s;  // knows what a NaN is
+  k_sort s;  // provides the dtype's NaN threshold
   px__cuda_sort_as(&s, dtype, false);
   bool real = px__cuda_is_float(dtype);
   return (k_mask){.in = in, .n = n, .magnitude = real ? s.top - 1 : UINT64_MAX, .most = s.most};
@@ -57,7 +57,8 @@ PX_CUDA_KERNEL(selected) {
   PX_CUDA_PASS(by_tiles(l, "selected", dtype, &p));
   return px__cuda_dense_close(&d);
 }
-// `values` and `counts`, which may be absent, have room for all elements; there is one at least.
+// `values` and `counts`, which may be absent, have capacity for all elements. The input is not
+// empty.
 PX_CUDA_KERNEL(distinct) {
   void *sorted, *places = NULL;
   int dtype = args->self->dtype;
@@ -81,7 +82,7 @@ PX_CUDA_KERNEL(distinct) {
   return px__cuda_dense_close(&d);
 }
 
-// The greatest of int64: the fold of amax, over all elements.
+// Maximum of int64 elements, by the fold of amax over the whole tensor.
 PX_CUDA_KERNEL(index_max) {
   static const char *const ways[3] = {"amax_i64_rows", "amax_i64_columns", "amax_i64_join"};
   int64_t n = px_operand_numel(args->self);

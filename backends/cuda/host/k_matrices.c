@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decompositions and systems of matrices by cuSOLVER and cuBLAS. Results lie by columns, as the
-// libraries write them; operands lie anyhow, and are copied to them, or to scratch memory, for a
-// whole batch at a time.
+// Matrix decompositions and linear systems by cuSOLVER and cuBLAS. Results are column-major, as
+// written by the libraries. Operands have any strides and are copied to the results or to scratch
+// memory, a whole batch at a time.
 #include "cuda/host/cusolver.h"
 #include "cuda/host/gemm.h"
 #include "cuda/host/kernel.h"
@@ -16,7 +16,7 @@ typedef px__cusolver_task task;
 static int rows_of(const px_operand *o) { return (int)o->sizes[o->ndim - 2]; }
 static int columns_of(const px_operand *o) { return (int)o->sizes[o->ndim - 1]; }
 static int least(int a, int b) { return a < b ? a : b; }
-// How many matrices (last 2), lines (1) or numbers (0); none if they have no elements.
+// Number of matrices (last 2), vectors (1) or scalars (0); 0 if they are empty.
 static int64_t count_of(const px_operand *o, int last) {
   int64_t n = 1;
   if (!px_operand_numel(o)) return 0;
@@ -36,11 +36,11 @@ static int step_of(const px_operand *o) {
   return columns_of(o) > 1 ? (int)o->strides[o->ndim - 1] : rows;
 }
 
-// Sizes and strides of an operand that is made here.
+// Sizes and strides of a derived operand.
 typedef struct shape {
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
 } shape;
-// The operand with its last two dimensions exchanged.
+// Transposes the last two dimensions.
 static px_operand turned(const px_operand *o, shape *s) {
   px_operand made = *o;
   int a = o->ndim - 2, b = o->ndim - 1;
@@ -51,7 +51,7 @@ static px_operand turned(const px_operand *o, shape *s) {
   made.sizes = s->sizes, made.strides = s->strides;
   return made;
 }
-// The first rows and columns of its matrices.
+// The leading rows and columns of each matrix.
 static px_operand corner(const px_operand *o, shape *s, int rows, int columns) {
   px_operand made = *o;
   memcpy(s->sizes, o->sizes, (size_t)o->ndim * sizeof *s->sizes);
@@ -59,7 +59,8 @@ static px_operand corner(const px_operand *o, shape *s, int rows, int columns) {
   made.sizes = s->sizes;
   return made;
 }
-// Room in scratch memory for a batch like `like`, of matrices by columns or, with last 1, of lines.
+// Allocates scratch memory shaped like `like`: column-major matrices or, with last 1, dense
+// vectors.
 static px_status make_room(const px_launch *l, px_operand *made, shape *s, const px_operand *like,
                            int last) {
   int64_t step = 1;
@@ -79,17 +80,17 @@ static px_status copied(const px_launch *l, px_operand *made, shape *s, const px
   PX_CUDA_PASS(make_room(l, made, s, from, last));
   return px__cuda_copy_operand(l, made, from);
 }
-// The operand, to be read by columns: as it is, where it lies so.
+// The operand as column-major matrices: itself if it is, else a copy.
 static px_status by_columns(const px_launch *l, px_operand *made, shape *s,
                             const px_operand *from) {
   int64_t down = from->strides[from->ndim - 2], across = from->strides[from->ndim - 1];
   *made = *from;
-  bool lies =
+  bool fits =
       (down == 1 || rows_of(from) == 1) && (across >= rows_of(from) || columns_of(from) == 1);
-  return lies && across <= INT32_MAX ? PX_OK : copied(l, made, s, from, 2);
+  return fits && across <= INT32_MAX ? PX_OK : copied(l, made, s, from, 2);
 }
 
-// All elements become one number.
+// Fills all elements with a number.
 static px_status fill(const px_launch *l, const px_operand *to, double value) {
   static const int64_t none[PX_MAX_DIMS];
   px_operand number = *to;
@@ -101,11 +102,11 @@ static px_status fill(const px_launch *l, const px_operand *to, double value) {
 static bool is_complex(const px_operand *o) {
   return o->dtype == PX_COMPLEX64 || o->dtype == PX_COMPLEX128;
 }
-// How a matrix whose adjoint is wanted, or it itself, counts.
+// Library operation for the matrix or its adjoint.
 static int turned_of(const px_operand *o, bool adjoint) {
   return !adjoint ? PX__CUDA_PLAIN : is_complex(o) ? PX__CUDA_CONJUGATE : PX__CUDA_TRANSPOSED;
 }
-// In place: the imaginary parts change their signs. Of real numbers nothing is done.
+// Conjugates in place, by negating the imaginary parts; no effect on real operands.
 static px_status conjugate(const px_launch *l, const px_operand *o) {
   shape s;
   px_operand parts = *o;
@@ -122,7 +123,7 @@ static px_status conjugate(const px_launch *l, const px_operand *o) {
   negate.compute = parts.dtype;
   return px__cuda_find("neg")(&negate);
 }
-// Zeros, with ones on the diagonal.
+// Fills with the identity.
 static px_status identity(const px_launch *l, const px_operand *to) {
   shape s;
   px_operand diagonal = *to;
@@ -136,15 +137,15 @@ static px_status identity(const px_launch *l, const px_operand *to) {
   return fill(l, &diagonal, 1);
 }
 
-// ---- many small matrices at a time
+// ---- batches of small matrices
 
-// Of few, or large ones, each keeps the device busy.
+// Few or large matrices occupy the device one at a time.
 static bool are_many(const px_operand *o, int64_t count) {
   enum { MANY = 4, LARGEST = 128 };
   return count >= MANY && count <= INT32_MAX && rows_of(o) == columns_of(o) &&
          rows_of(o) <= LARGEST;
 }
-// Whether the matrices of a batch are equally far apart.
+// True if the matrices of a batch have a constant distance.
 static bool is_even(const px_operand *o) {
   int64_t next = -1;
   for (int d = o->ndim - 3; d >= 0; d--) {
@@ -154,7 +155,7 @@ static bool is_even(const px_operand *o) {
   }
   return true;
 }
-// Where each begins, of matrices (last 2) or lines (1), in device memory.
+// Writes the addresses of matrices (last 2) or vectors (1) to device memory.
 static px_status find_places(const px_launch *l, void ***out, const px_operand *o, int64_t count,
                              int last) {
   void *room;
@@ -190,7 +191,7 @@ static px_status keep_triangle(const px_launch *l, const px_operand *to, const p
   triangle.params = params, triangle.param_count = 2;
   return px__cuda_find(upper ? "triu" : "tril")(&triangle);
 }
-// The library leaves the other triangle of one matrix as it is: zeros. That of many it works in.
+// potrf leaves the other triangle zero. potrfBatched overwrites it.
 PX_CUDA_KERNEL(cholesky) {
   int64_t count = count_of(args->L, 2);
   bool many = are_many(args->L, count), upper = args->upper;
@@ -220,7 +221,7 @@ static px__cuda_systems systems_of(const px_operand *a, int64_t count) {
   return (px__cuda_systems){
       .dtype = a->dtype, .n = rows_of(a), .lda = step_of(a), .count = (int)count};
 }
-// What is solved for becomes the result.
+// Overwrites b with the solution.
 static px_status solve_all(const px_launch *l, px__cuda_systems *s, const px_operand *a,
                            const px_operand *b) {
   s->solve = true, s->columns = columns_of(b), s->ldb = step_of(b);
@@ -243,7 +244,7 @@ PX_CUDA_KERNEL(lu) {
   return px__cusolver_run(&t, args->LU->dtype, count);
 }
 
-// The factors in in[0], rows of scratch memory for pivots in in[1].
+// in[0]: the factors. in[1]: pivots, in scratch memory.
 static int one_inverse(task *t, int64_t i) {
   const px__inverse_kernel *x = t->args;
   int n = rows_of(x->inverse), *pivots = t->in[1].data;
@@ -283,7 +284,7 @@ static k_exchanges exchanges_of(const px_launch *l, px__cuda_dense *d, const px_
                        .parts = 1,
                        .from = px__cuda_dense_in(d, pivots, PX_INT32)};
 }
-// The factors in in[0], the exchanges, which were checked, in in[1], row-major.
+// in[0]: the factors. in[1]: checked pivots, row-major.
 static int one_lu_solve(task *t, int64_t i) {
   const px__lu_solve_kernel *x = t->args;
   int n = rows_of(x->out);
@@ -359,7 +360,7 @@ PX_CUDA_KERNEL(geqrf) {
   return px__cuda_reflect(l, &r);
 }
 
-// tau in in[0].
+// in[0]: tau.
 static int ask_householder(task *t, int *room) {
   const px_operand *q = ((const px__householder_kernel *)t->args)->out;
   return t->api->orgqr_bufferSize(t->handle, rows_of(q), columns_of(q), columns_of(&t->in[0]),
@@ -384,7 +385,7 @@ PX_CUDA_KERNEL(householder) {
   return px__cusolver_run(&t, q->dtype, count_of(q, 2));
 }
 
-// The reflections in in[0], tau in in[1].
+// in[0]: the Householder vectors. in[1]: tau.
 static int ask_ormqr(task *t, int *room) {
   const px__ormqr_kernel *x = t->args;
   return t->api->ormqr_bufferSize(t->handle, !x->left, turned_of(x->out, x->transpose),
@@ -411,7 +412,7 @@ PX_CUDA_KERNEL(ormqr) {
 
 // ---- triangular systems
 
-// For each matrix of b, in its place, with what `how` says besides sizes and places.
+// Solves in place for each matrix of b; `how` holds the flags, sizes and addresses are filled in.
 static px_status solve_triangles(const px_launch *l, const px_operand *a, const px_operand *b,
                                  px__cuda_triangle how) {
   how.dtype = b->dtype, how.m = rows_of(b), how.n = columns_of(b);
@@ -436,8 +437,8 @@ PX_CUDA_KERNEL(triangular) {
 
 // ---- least squares, by QR
 
-// A, or its adjoint where it is wider than high, which becomes reflections, in in[0], tau in in[1];
-// the right sides become the solution.
+// in[0]: A, or its adjoint if wide, overwritten by reflectors. in[1]: tau. The right-hand sides are
+// overwritten by the solution.
 static int ask_gels(task *t, int *room) {
   const px_operand *a = &t->in[0], *b = ((const px__lstsq_kernel *)t->args)->solution;
   int other, status;
@@ -467,7 +468,7 @@ static int reflect_high(task *t, int64_t i) {
 }
 static int multiply_wide(task *t, int64_t i) { return multiply_one(t, i, false); }
 
-// Of a high A = Q R: R x = Q' b. Of a wide one, whose adjoint is Q R: x = Q y with R' y = b.
+// Tall A = Q R: R x = Q' b. Wide A with adjoint Q R: x = Q y with R' y = b.
 static px_status solve_by_reflections(const px_launch *l, task *t, bool wide) {
   const px__lstsq_kernel *x = t->args;
   shape r_shape, b_shape;
@@ -496,7 +497,7 @@ PX_CUDA_KERNEL(lstsq) {
   PX_CUDA_PASS(px__cuda_copy_operand(l, &b, args->B));
   PX_CUDA_PASS(copied(l, &t.in[0], &room, &a, 2));
   if (wide) PX_CUDA_PASS(conjugate(l, &t.in[0]));
-  px_operand line = t.in[0];  // one number of tau for each column
+  px_operand line = t.in[0];  // one tau a column
   int64_t sizes[PX_MAX_DIMS];
   memcpy(sizes, line.sizes, (size_t)line.ndim * sizeof *sizes);
   sizes[line.ndim - 2] = columns_of(&a);
@@ -530,7 +531,7 @@ PX_CUDA_KERNEL(ldl) {
   return px__cusolver_run(&t, args->LD->dtype, count_of(args->LD, 2));
 }
 
-// The factors in in[0], the exchanges as int64 in in[1]. The numbers of dtypes are CUDA's.
+// in[0]: the factors. in[1]: pivots as int64. type_of: cudaDataType.
 static int type_of(const px_operand *o) {
   return o->dtype == PX_FLOAT32 ? 0 : o->dtype == PX_FLOAT64 ? 1 : o->dtype == PX_COMPLEX64 ? 4 : 5;
 }
@@ -575,10 +576,10 @@ PX_CUDA_KERNEL(ldl_solve) {
   return px__cusolver_run(&t, args->out->dtype, count_of(args->out, 2));
 }
 
-// ---- eigenvalues of any matrices
+// ---- eigenvalues of general matrices
 
-// What becomes of the matrix, as complex numbers, in in[0]; the vectors, if they are wanted, go to
-// where they lie by columns, in in[1].
+// in[0]: the complex copy of the matrix, overwritten. in[1]: column-major eigenvectors, if
+// requested.
 static int ask_eig(task *t, int *room) {
   const px__eig_kernel *x = t->args;
   const px_operand *a = &t->in[0], *v = &t->in[1];
@@ -620,7 +621,7 @@ PX_CUDA_KERNEL(eig) {
   return px__cusolver_run(&t, complex.dtype, count);
 }
 
-// ---- eigenvalues, in[0] being what becomes vectors
+// ---- eigenvalues of Hermitian matrices; in[0] is overwritten by eigenvectors
 
 static int ask_eigh(task *t, int *room) {
   const px__eigh_kernel *x = t->args;
@@ -633,7 +634,7 @@ static int one_eigh(task *t, int64_t i) {
                        step_of(&t->in[0]), at(x->eigenvalues, i, 1), t->work, t->room,
                        at(x->info, i, 0));
 }
-// Jacobi's method, for all at once; of larger matrices it takes longer than one after the other.
+// Batched Jacobi; slower than one-by-one solves for larger matrices.
 enum { JACOBI = 32 };
 static int ask_eighs(task *t, int *room) {
   const px__eigh_kernel *x = t->args;
@@ -664,10 +665,9 @@ PX_CUDA_KERNEL(eigh) {
   return px__cusolver_run(&t, args->self->dtype, count);
 }
 
-// ---- singular values by Jacobi's method, of matrices that are not wider than high: of others
-// turned round
+// ---- singular values by Jacobi, of tall matrices; wide ones are transposed
 
-// The matrices in in[0]; u and v by columns, which the library wants where no vectors are, too.
+// in[0]: the matrices. u and v are column-major; the library requires them even without vectors.
 typedef struct singular {
   const px__svd_kernel *x;
   px_operand u, v;
@@ -703,7 +703,7 @@ static int all_svd(task *t) {
                                step_of(&s->v), t->work, t->room, s->x->info->data, t->svd_jacobi,
                                t->count);
 }
-// Room for a batch like `like`, of matrices of other sizes.
+// Allocates scratch matrices of other sizes with the batch of `like`.
 static px_status room_of(const px_launch *l, px_operand *made, shape *s, const px_operand *like,
                          int rows, int columns) {
   shape own;
@@ -731,7 +731,7 @@ PX_CUDA_KERNEL(svd) {
     t.ask = ask_svds, t.all = all_svd, t.name = "gesvdjBatched";
   PX_CUDA_PASS(px__cusolver_run(&t, args->A->dtype, count));
   if (!args->vectors) return PX_OK;
-  // The library gives V, and of the transposed matrix conj(V) S U'.
+  // The library returns V, and conj(V) S U' for the transposed matrix.
   px_operand vh = turned(args->Vh, &vh_shape);
   PX_CUDA_PASS(conjugate(l, &s.v));
   PX_CUDA_PASS(px__cuda_copy_operand(l, args->U, wide ? &s.v : &s.u));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches the updates of optimisers, whose kernels the generator writes (kernels_cuda_optim.cu):
-// those of several parameters by one launch.
+// Launches of optimiser updates, generated in kernels_cuda_optim.cu. Several parameters share a
+// launch.
 #include "cuda/host/kernel.h"
 
-static _Thread_local px__cuda_lot *waiting;  // NULL: each goes at once
+static _Thread_local px__cuda_lot *waiting;  // NULL: no batching
 
 static px_status launch_lot(px__cuda_lot *lot) {
   int count = lot->p.count = lot->count;
@@ -22,15 +22,15 @@ px_status px__cuda_lot_end(px__cuda_lot *lot) {
   return launch_lot(lot);
 }
 
-// Whether a launch takes the step along: all have its numbers.
+// True if the step shares numbers, dtype and stream with the batch, and the batch has space.
 static bool fits(const px__cuda_lot *lot, const px_launch *l, const px__cuda_step *step,
                  const char *name, int dtype) {
   return lot->count < K_UPDATES && lot->dtype == dtype && lot->launch.stream == l->stream &&
          !strcmp(lot->name, name) && !memcmp(lot->p.numbers, step->numbers, sizeof step->numbers);
 }
 
-// A thread takes 16 bytes of each tensor, where all are aligned to them, a few times: what a block
-// looks up is worth some work. At least one moves the scalars on.
+// Blocks for a parameter. Threads process 16-byte vectors if all tensors are aligned, TURNS of them
+// each, to amortise the block's lookup. At least one block, which also updates the scalars.
 static void add(px__cuda_lot *lot, const px__cuda_step *step, const px_operand *param) {
   enum { MOST_BLOCKS = 1 << 24, TURNS = 4 };
   k_update *u = &lot->p.of[lot->count];
@@ -51,7 +51,7 @@ px_status px__cuda_update(px__cuda_dense *d, const px__cuda_step *step, const ch
   px__cuda_lot own;
   own.count = 0;
   PX_CUDA_PASS(d->status);
-  // What is copied back can wait for no other.
+  // Outputs copied back from scratch memory cannot be batched.
   px__cuda_lot *lot = waiting && !d->count ? waiting : &own;
   if (lot->count && !fits(lot, d->launch, step, name, param->dtype)) PX_CUDA_PASS(launch_lot(lot));
   if (!lot->count) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of random.cu. The numbers depend on l->blocks, the blocks of PyTorch's launch.
+// Host functions of random.cu. The numbers depend on l->blocks, the grid size of PyTorch's launch.
 #include "cuda/host/kernel.h"
 #include "cuda/host/sort.h"
 #include "kernel_args/random.h"
 
 #include <math.h>
 
-// Numbers to `out`, in its own dtype.
+// Parameters for numbers written to `out` in its own dtype.
 static k_random start(px__cuda_dense *d, const px_operand *out) {
   const px_launch *l = d->launch;
   return (k_random){.where = px__cuda_where(l),
@@ -65,7 +65,7 @@ PX_CUDA_KERNEL(dropout_mask) {
   PX_CUDA_PASS(draw_floats(l, "dropout", &p, l->blocks));
   return px__cuda_dense_close(&d);
 }
-// The probabilities are a tensor.
+// Probabilities from a tensor.
 PX_CUDA_KERNEL(bernoulli) {
   px__cuda_dense d = {.launch = l};
   k_random p = start(&d, args->out);
@@ -76,7 +76,7 @@ PX_CUDA_KERNEL(bernoulli) {
   return px__cuda_dense_close(&d);
 }
 
-// ---- numbers that take as many draws as it comes: what they depend on is an operand or a number
+// ---- distributions with a variable number of draws; parameters are operands or numbers
 
 typedef struct parameter {
   const px_operand *from;
@@ -127,13 +127,13 @@ PX_CUDA_KERNEL(random) {
   return px__cuda_dense_close(&d);
 }
 
-// ---- orders
+// ---- permutations
 
 static int key_bits(int64_t n) {
   double x = (double)n, bits = ceil(log2(x - (6 * x * x + 1) / (log(0.9) * 12)));
   return bits < 64 ? (int)bits : 64;
 }
-// Sorts by random keys, then shuffles equal ones.
+// Sorts by random keys, then shuffles runs of equal keys.
 PX_CUDA_KERNEL(randperm_fill) {
   px__cuda_dense d = {.launch = l};
   k_random p = start(&d, args->out);

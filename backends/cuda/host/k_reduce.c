@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of reduce.cu. Elements are taken in the input's row-major order: places are
-// counted in it.
+// Host functions of reduce.cu. Elements are visited in the input's row-major order, which defines
+// the indices.
 #include "cuda/host/kernel.h"
 #include "kernel_args/reduce.h"
 
-enum { MOST_BYTES = 32 };  // of an accumulator
+enum { MOST_BYTES = 32 };  // upper bound of an accumulator's bytes
 
 #define WAYS(type) \
   { #type "_rows", #type "_columns", #type "_join" }
-// The functions for whole numbers, for floats up to 32 bits, and for doubles.
+// functions: for integers, floats of up to 32 bits, doubles.
 static px_status reduce(const px_launch *l, k_fold *p, const char *const (*functions)[3],
                         const px_operand *out, const px_operand *second, const px_operand *in) {
   PX_CUDA_PASS(px__cuda_axes(p, out, second, in, false));
@@ -19,7 +19,7 @@ static px_status reduce(const px_launch *l, k_fold *p, const char *const (*funct
                          MOST_BYTES);
 }
 
-// `values` is NULL where places alone are wanted.
+// `values` is NULL for argmax and argmin.
 static px_status extreme(const px_launch *l, const px_operand *values, const px_operand *indices,
                          const px_operand *in, bool least) {
   static const char *const functions[3][3] = {WAYS(extreme_i64), WAYS(extreme_f32),

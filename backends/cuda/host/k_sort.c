@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of sort.cu. Lines lie in one piece there: operands have their dimension moved to
-// the end, and are copied if they are not dense then.
+// Host functions of sort.cu, which sorts contiguous lines. The operands' dimension is moved to the
+// end, and they are copied if not dense then.
 #include "cuda/host/sort.h"
 #include "kernel_args/sort.h"
 
@@ -15,7 +15,7 @@ void px__cuda_sort_as(k_sort *s, int dtype, bool down) {
   uint64_t turned = down ? all : 0;
   s->item = item, s->passes = item, s->top = top;
   s->negative = (real ? all : plain ? 0 : top) ^ turned, s->positive = (plain ? 0 : top) ^ turned;
-  s->most = real ? (all ^ top) >> fraction << fraction : all;  // beyond infinity are the NaNs
+  s->most = real ? (all ^ top) >> fraction << fraction : all;  // larger magnitudes are NaN
   s->nan = all ^ turned;
   s->zero = s->positive, s->minus_zero = real ? top ^ s->negative : s->zero;
 }
@@ -50,7 +50,7 @@ static px_status count_digits(const px_launch *l, k_sort *s, int place) {
   size_t bytes = (size_t)(s->lines * s->passes * 256 * place);
   s->tiles = tiles > most ? most : tiles < 1 ? 1 : tiles;
   s->width = (s->size + s->tiles - 1) / s->tiles;
-  if (s->width >> 31) s->width = INT64_C(1) << 30;  // counts of a piece have 32 bits
+  if (s->width >> 31) s->width = INT64_C(1) << 30;  // counts within a piece have 32 bits
   s->tiles = (s->size + s->width - 1) / s->width;
   void *still;
   PX_CUDA_PASS(px__cuda_scratch(l, bytes, &s->starts));
@@ -60,8 +60,8 @@ static px_status count_digits(const px_launch *l, k_sort *s, int place) {
   PX_CUDA_PASS(run(l, "sort_counts", key_of(s), place, s->lines * s->tiles, K_BLOCK, 0, s));
   return run(l, "sort_starts", place, 0, s->lines * s->passes, 256, 0, s);
 }
-// Keys and places go to and fro between two rooms; the first pass reads the elements, the last one
-// writes them. A pass over digits that are all the same is left out, of each line by itself.
+// Radix sort. Keys and indices alternate between two buffers; the first pass reads the elements,
+// the last one writes them. Passes over a line's constant digits are skipped.
 static px_status sort_long(const px_launch *l, k_sort *s) {
   enum { NEXT = 512 };
   int key = key_of(s), place = s->size < INT64_C(1) << 30 ? 4 : 8;
@@ -90,9 +90,10 @@ px_status px__cuda_sort_lines(const px_launch *l, k_sort *s) {
   return sort_long(l, s);
 }
 
-// ---- choices
+// ---- selection
 
-// Leaves of lines what can be among their first `first` elements, as long as that is much less.
+// Reduces lines to candidates for their first `first` elements, while that shrinks them
+// considerably.
 static px_status shorten(const px_launch *l, k_sort *s, int64_t first) {
   enum { BLOCKS = 2048, LEAST = 8192 };
   k_sort own = *s;
@@ -103,7 +104,7 @@ static px_status shorten(const px_launch *l, k_sort *s, int64_t first) {
     own.tiles = own.tiles > most ? most : own.tiles;
     if (own.tiles < 1) own.tiles = 1;
     own.width = (own.size + own.tiles - 1) / own.tiles;
-    if (own.width >> 31) own.width = INT64_C(1) << 30;  // places in a piece have 32 bits
+    if (own.width >> 31) own.width = INT64_C(1) << 30;  // indices within a piece have 32 bits
     own.tiles = (own.size + own.width - 1) / own.width;
     int64_t last = own.size - (own.tiles - 1) * own.width;
     int64_t size = (own.tiles - 1) * first + (last < first ? last : first);
@@ -123,7 +124,7 @@ typedef struct turned {
   px_operand operand;
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
 } turned;
-// `ndim` are the dimensions of the input; a result may be without the one that is moved.
+// `ndim` is the input's; a result may lack the moved dimension.
 static const px_operand *turn(turned *t, const px_operand *o, int ndim, int64_t dim) {
   t->operand = *o;
   if (o->ndim < ndim || ndim == 0) return &t->operand;
@@ -134,7 +135,7 @@ static const px_operand *turn(turned *t, const px_operand *o, int ndim, int64_t 
   t->operand.sizes = t->sizes, t->operand.strides = t->strides;
   return &t->operand;
 }
-// Of each sorted line the elements from `skip` on: `take` of them, or all where that is negative.
+// Writes `take` elements of each sorted line from `skip` on; all if `take` is negative.
 static px_status choose(const px_launch *l, const px_operand *values, const px_operand *indices,
                         const px_operand *in, int64_t dim, bool down, int64_t take, int64_t skip) {
   turned of_values, of_indices, of_in;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops of one function over several tensors, by one launch: those that lie in a row, whose blocks
-// look up in the launch's arguments what they work on (kernels/loop.cuh).
+// Batched loops: one launch applies a function to several contiguous tensors. Blocks look up their
+// tensor in the launch's arguments (kernels/loop.cuh).
 #include "cuda/host/kernel.h"
 
 #include <stddef.h>
@@ -28,7 +28,7 @@ px_status px__cuda_loops_end(px__cuda_loops *loops) {
   return launch_loops(loops);
 }
 
-// All operands of many elements lie in a row.
+// True if all operands with several elements are contiguous.
 static bool in_a_row(const k_loop *p, int operands) {
   if (p->ndim > 1 || p->n >> 31) return false;
   for (int i = 0; i < operands && p->n > 1; i++)
@@ -36,7 +36,8 @@ static bool in_a_row(const k_loop *p, int operands) {
   return true;
 }
 
-// Of one element, an operand is like those that have many. One that all share is the same.
+// True if operand i matches the batch's. In one-element loops, single elements count as arrays. A
+// shared scalar must be identical.
 static bool same_operand(const k_loop *all, const k_loop *p, int i) {
   if (all->dtype[i] != p->dtype[i]) return false;
   if (all->kind[i] == K_MANY) return p->kind[i] == K_MANY || (p->n == 1 && p->kind[i] == K_ONE);
@@ -62,7 +63,7 @@ static void start(px__cuda_loops *loops, const px__cuda_loops *own) {
 }
 
 static void add(px__cuda_loops *loops, const k_loop *p) {
-  enum { LONE = 4 };  // elements of a thread where they are taken one by one
+  enum { LONE = 4 };  // elements a thread without vectors
   k_list *list = &loops->p.list;
   uint64_t *entry = &list->at[list->count * list->words], begin = 0, vectors = K_LIST_VECTORS;
   int64_t each = loops->each, turn = K_LOOP * LONE;

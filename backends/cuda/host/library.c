@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Libraries that are found when they are first needed, and their functions by name: nothing is
-// linked.
+// Loads libraries and their functions by name on first use; nothing is linked.
 #include "cuda/host/cuda.h"
 
 #include <dlfcn.h>
@@ -23,7 +22,7 @@ static void *open_in(const char *folder, const char *below, const char *name) {
   return needed < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_GLOBAL) : NULL;
 }
 
-// Where pip puts NVIDIA's libraries, if it has put this one beside them.
+// Opens pip's copy of an NVIDIA library next to this package, if installed.
 static void *open_beside(const char *name) {
   static const char *const below[] = {"nvidia/cu13/lib", "nvidia/cudnn/lib", "nvidia/cublas/lib",
                                       "nvidia/cufft/lib", "nvidia/cusolver/lib"};
@@ -39,9 +38,13 @@ static void *open_beside(const char *name) {
   return library;
 }
 
-// In PHLOX_CUDA_PATH; one that the process has; where pip puts it, as that is what a program's
-// environment asks for; where the system looks; in the toolkit that the environment names; where
-// NVIDIA's installer puts it.
+// Search order:
+// - PHLOX_CUDA_PATH
+// - a copy already loaded by the process
+// - pip's copy, as requested by the program's environment
+// - the system's search path
+// - the toolkit named by CUDA_HOME or CUDA_PATH
+// - /usr/local/cuda
 static void *open_library(const char *name) {
   const px_core *core = px__cuda_core;
   const char *ours, *home, *path;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Raw memory, copies and fills.
 //
-// Releasing waits for the work that may use the memory (rule C7): the driver promises that for
-// neither kind, so the devices are waited for. Raw memory is what caches are made of, and is
-// released rarely. The driver's own copies keep rule C6.
+// Release must wait for work using the memory (rule C7). The driver guarantees that neither for
+// device nor for page-locked memory, so the devices are synchronised. Raw memory backs the caches
+// and is rarely released. The driver's copies satisfy rule C6.
 #include "cuda/host/cuda.h"
 
 #include <string.h>
 
-// Above this no device has memory, and the driver's arithmetic might not hold.
+// Upper bound of a request in bytes, above any device's memory; the driver's arithmetic may
+// overflow beyond.
 #define GREATEST ((size_t)1 << 48)
 
 static bool is_open(int device) {
@@ -110,7 +111,7 @@ px_status px__cuda_memory_open(int device, const px_ipc_handle *handle, void **o
   memcpy(&theirs, handle->bytes, sizeof theirs);
   PX_CUDA_PASS(px__cuda_use(device));
   PX_CUDA_TRY(cuIpcOpenMemHandle(&memory, theirs, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-  // A driver that does not know the size of another process's memory leaves it open.
+  // The driver may not report the size of another process's memory: then the size is unlimited.
   if (px__cu.cuMemGetAddressRange(&base, bytes, memory) != CUDA_SUCCESS) *bytes = SIZE_MAX;
   *out = (void *)(uintptr_t)memory;
   return PX_OK;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NVML, the driver's library of nvidia-smi, knows: how many devices there are, without
-// starting CUDA, which would spoil a fork; when memory has run out, which processes hold memory of
-// a device; and how busy and hot a device is. It is loaded at the first question.
+// NVML, the driver's management library: number of devices without initialising CUDA, which would
+// break a later fork; processes holding device memory, for out-of-memory reports; utilisation,
+// temperature and clocks. Loaded on first use.
 #include "cuda/host/cuda.h"
 
 #include <dlfcn.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-// Of NVML's header.
+// Declarations of NVML's header.
 typedef struct nvml_process {
   unsigned id;
   unsigned long long bytes;
@@ -36,7 +36,7 @@ static const px__cuda_symbol symbols[] = {
 #undef XX
 };
 
-// Which parts of a device that is divided (MIG) programs see, only the driver knows.
+// False for devices partitioned by MIG, whose visible parts only the driver can enumerate.
 static bool is_whole(unsigned device) {
   void *handle;
   unsigned now = 0, later;
@@ -44,7 +44,7 @@ static bool is_whole(unsigned device) {
   return nvml.nvmlDeviceGetMigMode(handle, &now, &later) != SUCCESS || !now;
 }
 
-// The devices of this machine, if all are whole. Asking for each takes 100 us, so it is done once.
+// Counts the devices if none is partitioned. Each query takes 100 us, so the result is cached.
 static int count_whole(void) {
   unsigned count = 0;
   if (nvml.nvmlDeviceGetCount_v2(&count) != SUCCESS || !count) return PX_GLANCE_UNKNOWN;
@@ -63,7 +63,7 @@ static void load(void) {
   if (loaded) present = count_whole();
 }
 
-// A part that is named is the only device.
+// True if CUDA_VISIBLE_DEVICES names a MIG partition, which is then the only device.
 static bool is_part(const char *name) { return name && !strncmp(name, "MIG-", 4); }
 
 int px__cuda_glance(void) {
@@ -86,7 +86,7 @@ bool px__cuda_glance_named(int device, const char *name, size_t length) {
          !strncasecmp(uuid, name, length);
 }
 
-// NVML's handle of a device, or NULL.
+// Returns NVML's handle of a device, or NULL.
 static void *handle_of(int device) {
   char place[32];
   void *handle = NULL;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages of device memory, and the addresses that they are put behind.
+// Pages of device memory, mapped into reserved addresses.
 //
-// A page is an allocation of the driver's with one mapping, and goes with that, so no handle is
-// kept. Which pages are mapped is: memory of the driver's pages is out of the reach of peers until
-// each is told so.
+// A page is one driver allocation with a single mapping, freed when it is unmapped, so no handle is
+// kept. The set of mapped pages is tracked, because peers have no access to such memory until it is
+// granted for each.
 #include "cuda/host/cuda.h"
 
 #include <pthread.h>
@@ -14,13 +14,13 @@
 typedef struct range {
   CUdeviceptr at;
   size_t pages;
-  bool *mapped;         // by page
+  bool *mapped;         // one flag a page
   uint64_t reached_by;  // bit d: device d has access
 } range;
 static range ranges[PX__CUDA_DEVICES];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // guards `ranges`, a leaf
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // guards `ranges`; a leaf lock
 
-// The driver's own description of a page; false where the device has none.
+// Fills in the driver's properties of a page. False without virtual memory management.
 static bool describe(CUmemAllocationProp *out, int device) {
   CUdevice handle = px__cuda_devices[device].handle;
   int can = 0, direct = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams and events: the driver's, whose handles are the backend's.
+// Streams and events: driver handles.
 //
-// All streams are non-blocking ones (rule C5). The driver keeps what was released until the work
-// that was issued is done (C8), and takes an event's latest record at the wait (C1).
+// All streams are non-blocking (rule C5). The driver keeps released streams and events until their
+// issued work is done (C8), and a wait refers to the event's latest record at that time (C1).
 #include "cuda/host/cuda.h"
 
 #include <sched.h>
@@ -36,7 +36,7 @@ px_status px__cuda_stream_adopt(int device, void *stream, int *priority) {
   return PX_OK;
 }
 
-// What is not ready is an answer, not an error.
+// CUDA_ERROR_NOT_READY is a result, not an error.
 static px_status answer(CUresult result, bool *out) {
   *out = result == CUDA_SUCCESS;
   if (*out || result == CUDA_ERROR_NOT_READY) return PX_OK;
@@ -58,8 +58,8 @@ static int64_t now(void) {
   return t.tv_sec * 1000000000ll + t.tv_nsec;
 }
 
-// Lets others have the core: for a moment in a short wait, as the driver does, and in a long one
-// for a part of the time that has passed, so that the end is seen little later.
+// Yields the CPU core between polls: briefly in a short wait, as the driver does; in a long wait
+// for a fraction of the time passed, which bounds the delay in noticing the end.
 static void rest(int64_t passed) {
   enum {
     YIELD_NS = 20 * 1000,
@@ -74,7 +74,7 @@ static void rest(int64_t passed) {
     sched_yield();
 }
 
-// Asks the driver again and again, and meanwhile the program whether it still wants to wait.
+// Polls the driver, and the program's interrupt check in between.
 static px_status wait_asking(px_status (*query)(void *handle, bool *out), void *handle) {
   int64_t begin = now();
   for (bool done = false;;) {
