@@ -57,8 +57,9 @@ void px__cuda_walk(k_loop *p, const px_operand *operands, int n);
 // Fails if more dimensions of size `least` and above than kernels support.
 px_status px__cuda_fits(const px_operand *o, int64_t least);
 // Chooses the access pattern: 16-byte vectors of elements of `item` bytes, or single elements
-// (always if `item` is 0), tiled if operands are contiguous in different dimensions. Value of an
-// immediate operand as a real number or an integer.
+// (always if `item` is 0), tiled if operands are contiguous in different dimensions.
+void px__cuda_vectors(k_loop *p, int n, int item);
+// Value of an immediate operand as a real number or an integer.
 void px__cuda_read(k_number *out, const px_operand *o, bool real);
 // Launches a grid-stride loop over n elements with at most as many threads as the device holds.
 px_status px__cuda_over(const px_launch *l, const char *module, const char *function, int64_t n,

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention in tiles, without a matrix of scores (Dao 2023, FlashAttention-2; Milakov and
-// Gimelshein 2018, Online normalizer calculation for softmax). Sums have one order: no atomics.
+// Tiled attention without materialised scores (Dao 2023, FlashAttention-2; Milakov and
+// Gimelshein 2018, online softmax). Sums have a fixed order: no atomics.
 //
-// A block has K_ATTENTION_BLOCK threads and a tile of rows, of which each warp has its own: of
-// queries in `forward` and `backward_query`, of keys in `backward_keys`. The others pass by in
-// tiles of K_PASSING rows, of which one is fetched while another is computed with. Blocks are
-// numbered from the longest causal tile of the first head on. Heads of up to 32, 64 and 128
-// elements have kernels of their own, NAME_WIDTH_PARTS.
+// A block of K_ATTENTION_BLOCK threads owns a tile of rows, divided among its warps: queries in
+// `forward` and `backward_query`, keys in `backward_keys`. The other operand streams past in
+// tiles of K_PASSING rows, double-buffered. Blocks start with the longest causal tile of the
+// first head. Heads of up to 32, 64 and 128 elements have separate kernels NAME_WIDTH_PARTS.
 #include "attention.cuh"
 #include "philox.cuh"
 
-// What a block works on: the rows of `own` heads from `first` on, in tiles of `rows`.
+// A block's work: rows of one of `heads` heads from `first` on, in tiles of `rows`.
 struct work {
   int batch, head, group, first;
   __device__ __forceinline__ work(const k_attention &p, int heads, int length, int rows,
@@ -21,15 +20,15 @@ struct work {
     group = heads == p.groups ? head : head / (p.heads / p.groups);
   }
 };
-// The number of a query's row among all.
+// Index of a query's row among all rows.
 static __device__ __forceinline__ int64_t row_of(const k_attention &p, int batch, int head, int i) {
   return ((int64_t)batch * p.heads + head) * p.length + i;
 }
 
 // ---- scores
 
-// A warp's part of a tile of scores: `own` is its first row, `passing` the first that passes by.
-// TURNED: rows are keys, and queries pass by.
+// A warp's part of a tile of scores: `own` is its first row, `passing` the first streamed row.
+// TURNED: rows are keys, and queries are streamed.
 template <bool TURNED>
 struct patch {
   int own, passing;
@@ -39,7 +38,7 @@ struct patch {
   __device__ __forceinline__ int key(int row, int column) const {
     return TURNED ? own + row : passing + column;
   }
-  // Whether a causal query sees none of it; whether there are places in it that are not seen.
+  // is_hidden: fully masked by causality. is_edge: contains masked or missing positions.
   __device__ __forceinline__ bool is_hidden(int rows) const {
     return TURNED ? own > passing + K_PASSING - 1 : passing > own + rows - 1;
   }
@@ -48,7 +47,7 @@ struct patch {
     return last > p.places || (p.causal && last - 1 > (TURNED ? passing : own));
   }
 };
-// f(m, n, e, row, column) for each of a thread's numbers.
+// Calls f(m, n, e, row, column) for each of a thread's numbers.
 template <int M, typename F>
 static __device__ __forceinline__ void each(F f) {
   seat s = k_seat();
@@ -60,7 +59,7 @@ static __device__ __forceinline__ void each(F f) {
       for (int e = 0; e < 4; e++)
         f(m, n, e, 16 * m + e / 2 * 8 + s.row, 8 * n + e % 2 * 4 + s.column);
 }
-// Makes scores of products: scaled, masked, -inf where a query does not see a key.
+// Converts products to scores: scaled, masked, -inf where a query does not see a key.
 template <int M, bool TURNED>
 static __device__ __forceinline__ void see(float (&s)[M][EIGHTS][4], const k_attention &p,
                                            const patch<TURNED> &at, int batch, int head) {
@@ -86,7 +85,7 @@ static __device__ __forceinline__ void see(float (&s)[M][EIGHTS][4], const k_att
 struct origin {
   uint64_t seed, offset;
 };
-// Bit i: whether word i of the block of a row's place `key` keeps a weight.
+// Bit i: word i of the Philox block at `key` of a row keeps a weight.
 static __device__ __forceinline__ uint32_t four_kept(const origin &at, float chance, int64_t row,
                                                      int key) {
   words w = philox(at.seed, (uint64_t)row, at.offset + (uint64_t)key);
@@ -95,7 +94,7 @@ static __device__ __forceinline__ uint32_t four_kept(const origin &at, float cha
   for (int i = 0; i < 4; i++) bits |= (uint32_t)(uniform_float(w.v[i]) > chance) << i;
   return bits;
 }
-// Which of 32 keys from `key` on a row keeps, drawn by the four threads that have the row.
+// Mask of kept weights for 32 keys from `key` on in a row, drawn by the row's four threads.
 static __device__ __forceinline__ uint32_t row_kept(const origin &at, float chance, int64_t row,
                                                     int key) {
   int place = 4 * (threadIdx.x & 3);
@@ -104,7 +103,7 @@ static __device__ __forceinline__ uint32_t row_kept(const origin &at, float chan
   bits |= __shfl_xor_sync(0xffffffffu, bits, 1);
   return bits | __shfl_xor_sync(0xffffffffu, bits, 2);
 }
-// Of queries as rows: those of this thread's.
+// Rows are queries: draws the thread's rows.
 template <int M>
 static __device__ __forceinline__ void draw_rows(uint32_t (&kept)[M][2], const origin &at,
                                                  float chance, int64_t row, int key) {
@@ -115,8 +114,8 @@ static __device__ __forceinline__ void draw_rows(uint32_t (&kept)[M][2], const o
     for (int half = 0; half < 2; half++)
       kept[m][half] = row_kept(at, chance, row + 16 * m + 8 * half + s.row, key);
 }
-// Of 32 queries that pass by keys: a thread draws the warp's 16 keys of one, and takes the eight
-// queries that are its columns from others.
+// Rows are keys, 32 queries are streamed: a thread draws one query for the warp's 16 keys and
+// receives its eight column queries from other lanes.
 static __device__ __forceinline__ void draw_columns(uint32_t (&kept)[EIGHTS][2], const origin &at,
                                                     float chance, int64_t row, int key) {
   seat s = k_seat();
@@ -132,7 +131,7 @@ static __device__ __forceinline__ void draw_columns(uint32_t (&kept)[EIGHTS][2],
 
 // ---- forward
 
-// Of the thread's rows: the greatest score so far, and its part of the sum of powers.
+// Online softmax of the thread's rows: maximum score so far, and its part of the sum of powers.
 template <int M>
 struct heap {
   float top[M][2], sum[M][2];
@@ -142,8 +141,8 @@ static __device__ __forceinline__ float join_row(float x, F f) {
   x = f(x, __shfl_xor_sync(0xffffffffu, x, 1));
   return f(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
-// Makes weights of scores, relative to the greatest one; `keep` is what former ones are multiplied
-// with. Rows that have seen nothing have weights of 0.
+// Converts scores to weights relative to the running maximum; `keep` rescales earlier results.
+// Rows without any visible key get weights of 0.
 template <int M>
 static __device__ __forceinline__ void raise(float (&s)[M][EIGHTS][4], heap<M> &h,
                                              float (&keep)[M][2]) {
@@ -165,7 +164,7 @@ static __device__ __forceinline__ void raise(float (&s)[M][EIGHTS][4], heap<M> &
       h.top[m][half] = top, h.sum[m][half] = h.sum[m][half] * keep[m][half] + sum;
     }
 }
-// What results are multiplied with; writes the logarithms of sums.
+// Computes the results' factors and writes logsumexp.
 template <int M>
 static __device__ __forceinline__ void finish(float (&times)[M][2], const k_attention &p,
                                               const heap<M> &h, const work &w, int first) {
@@ -200,7 +199,7 @@ static __device__ __forceinline__ void fill(T (&x)[M][2], T value) {
   for (int m = 0; m < M; m++) x[m][0] = x[m][1] = value;
 }
 
-// Shared memory: the queries, and two tiles of keys and values.
+// Shared memory: the query tile, and two stages of key and value tiles.
 template <int D, int PARTS, int M>
 static __device__ __forceinline__ void forward_body(const k_attention &p, float *room) {
   enum { ROWS = 16 * M * WARPS, STEP = tile<D>::STEP, PASSING = tile<D>::PASSING };
@@ -251,7 +250,7 @@ static __device__ __forceinline__ void forward_body(const k_attention &p, float 
 
 // ---- backward
 
-// Of each row: the sum of its gradient times the result. A warp a row.
+// sums[row] = sum(grad * output). One warp a row.
 extern "C" __global__ void __launch_bounds__(K_BLOCK)
     row_sums(const __grid_constant__ k_attention p) {
   k_wait();
@@ -278,9 +277,9 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
   if ((threadIdx.x & 31) == 0) p.sums[row] = sum;
 }
 
-// Makes weights of scores s, as they were after dropout, and gradients of scores, without the
-// scale, of gradients of weights g. `row(m, n, e)` gives the logarithm of a row's sum, to base 2,
-// and the sum of its gradient; `kept(m, n, e, row, column)` whether dropout keeps a weight.
+// Converts scores s to weights after dropout, and gradients of weights g to gradients of scores
+// before scaling. `row(m, n, e)` returns a row's base-2 logsumexp and its sum of gradients;
+// `kept(m, n, e, row, column)` whether dropout keeps a weight.
 template <int M, typename R, typename K>
 static __device__ __forceinline__ void turn_back(float (&s)[M][EIGHTS][4], float (&g)[M][EIGHTS][4],
                                                  const k_attention &p, R row, K kept) {
@@ -293,13 +292,13 @@ static __device__ __forceinline__ void turn_back(float (&s)[M][EIGHTS][4], float
     s[m][n][e] = weight * times;
   });
 }
-// What row() gives of query i of a head; of none, what makes its weights 0.
+// row() of query i of a head; past the last, values that make its weights 0.
 static __device__ __forceinline__ float2 sums_of(const k_attention &p, int64_t first, int i) {
   if (i >= p.length) return {infinity(), 0};
   return {p.logsumexp[first + i] * log2_e, p.sums[first + i]};
 }
 
-// Shared memory: queries and gradients, and two tiles of keys and values.
+// Shared memory: query and gradient tiles, and two stages of key and value tiles.
 template <int D, int PARTS, int M>
 static __device__ __forceinline__ void backward_query_body(const k_attention &p, float *room) {
   enum { ROWS = 16 * M * WARPS, STEP = tile<D>::STEP, PASSING = tile<D>::PASSING };
@@ -351,7 +350,7 @@ static __device__ __forceinline__ void backward_query_body(const k_attention &p,
                        times);
 }
 
-// A tile of queries that passes by keys, in shared memory: queries, gradients, and row() of each.
+// Fetches a streamed query tile into shared memory: queries, gradients, and row() of each.
 template <int D, int PARTS>
 static __device__ __forceinline__ void fetch_queries(float *to, const k_attention &p, int batch,
                                                      int number, int first) {
@@ -364,8 +363,8 @@ static __device__ __forceinline__ void fetch_queries(float *to, const k_attentio
     ((float2 *)(to + 2 * PASSING))[threadIdx.x] =
         sums_of(p, row_of(p, batch, number, 0), first + (int)threadIdx.x);
 }
-// Shared memory: keys and values, and two tiles of queries. All heads that a head of keys serves
-// pass by, one after the other, each from the first query on that sees the first key.
+// Shared memory: key and value tiles, and two stages of query tiles. All query heads sharing the
+// key head are streamed in turn, each from the first query that sees the tile's first key.
 template <int D, int PARTS>
 static __device__ __forceinline__ void backward_keys_body(const k_attention &p, float *room) {
   enum { ROWS = 16 * WARPS, STEP = tile<D>::STEP, PASSING = tile<D>::PASSING };
@@ -424,7 +423,7 @@ static __device__ __forceinline__ void backward_keys_body(const k_attention &p, 
 
 extern __shared__ float4 room[];
 
-// With how many blocks a multiprocessor is to be shared: measured.
+// FORWARD, BACKWARD: resident blocks a multiprocessor, chosen by measurement.
 #define KERNELS(D, PARTS, FORWARD, BACKWARD) \
   extern "C" __global__ void __launch_bounds__(K_ATTENTION_BLOCK, FORWARD) \
       forward_##D##_##PARTS(const __grid_constant__ k_attention p) { \
@@ -445,7 +444,7 @@ extern __shared__ float4 room[];
 WIDTHS(1)
 WIDTHS(3)
 
-// Which weights dropout keeps, as 1 and 0: a thread for each block of four.
+// Dropout mask as 1 and 0: a thread for each Philox block of four weights.
 template <typename S>
 static __device__ __forceinline__ void kept_body(const k_kept &p) {
   int64_t blocks = (p.n + 3) / 4;

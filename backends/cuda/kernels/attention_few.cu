@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of few queries, as where words are made one by one: a block for each, of which a tile
-// would be all but empty. Keys and values are read once, in vectors of 16 bytes, so memory is the
-// bound, or the launch: a group of threads has a row of both at a time, and with it a softmax of
-// its own (Milakov and Gimelshein 2018), all of which are joined at the end, in order. Heads of up
-// to 32, 64 and 128 elements have kernels of their own, few_WIDTH.
+// Attention for few queries, as in decoding: one block a query, where a tile would be nearly
+// empty. Keys and values are read once in 16-byte vectors, so the kernel is bound by memory or
+// launch overhead. Groups of threads process one row of keys and values at a time with their own
+// online softmax (Milakov and Gimelshein 2018); the groups are joined at the end in a fixed
+// order. Heads of up to 32, 64 and 128 elements have separate kernels few_WIDTH.
 #include "attention.cuh"
 
-enum { AHEAD = 4 };  // rows that are on their way at a time
+enum { AHEAD = 4 };  // rows in flight
 
-// A row from its element `from` on: N numbers, 0 behind its end.
+// Loads N numbers of a row from element `from` on; 0 past its end.
 template <typename S, int N>
 static __device__ __forceinline__ void read_row(float (&x)[N], const S *row, int from, int width) {
   if (from + N <= width) {
@@ -27,7 +27,7 @@ static __device__ __forceinline__ float sum_of(float x) {
   return x;
 }
 
-// Which query a block has; where its rows of keys and values begin, and its mask.
+// A block's query: offsets of its key and value rows, and of its mask.
 template <typename S>
 struct one_query {
   int64_t row, mask;
@@ -47,7 +47,7 @@ struct one_query {
   }
 };
 
-// A group's softmax so far: the greatest score, the sum of powers, and the weighted sum of values.
+// A group's online softmax: maximum score, sum of powers, weighted sum of values.
 template <int N>
 struct share {
   float top, sum, out[N];
@@ -61,7 +61,7 @@ struct share {
     for (int k = 0; k < N; k++) out[k] *= keep;
 #pragma unroll
     for (int a = 0; a < AHEAD; a++) {
-      if (s[a] == -infinity()) continue;  // of what is not there
+      if (s[a] == -infinity()) continue;  // masked or missing
       float weight = power(s[a] - base);
       sum += weight;
 #pragma unroll
@@ -84,7 +84,7 @@ static __device__ __forceinline__ void few_body(const k_attention &p) {
 #pragma unroll
     for (int a = 0; a < AHEAD; a++) {
       int64_t j = first + a * GROUPS;
-      int there = j < at.end;  // else nothing is read
+      int there = j < at.end;  // 0: nothing is read
       read_row(keys[a], at.key + j * p.key.strides[2], from, there * p.width);
       read_row(values[a], at.value + j * p.value.strides[2], from, there * p.value_width);
     }

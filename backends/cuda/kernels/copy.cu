@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies: raw elements of 1, 2, 4 and 8 bytes, dense, strided or transposing; and conversions, a
-// function for each target dtype that asks for the source's when it runs. Launches and accesses are
-// those of loop.cuh, but for the tiles.
+// Copies of 1, 2, 4 and 8 byte elements, dense, strided or transposing; and conversions: one
+// function for each target dtype, with the source dtype selected at run time. Launches and
+// accesses are those of loop.cuh, except tiles.
 #include "loop.cuh"
 
-// ---- the same dtype
+// ---- equal dtypes
 
 template <typename S>
 static __device__ __forceinline__ void raw_body(const k_loop &p) {
@@ -16,9 +16,9 @@ K_KERNEL(raw, 2, int16_t, k_loop)
 K_KERNEL(raw, 4, int32_t, k_loop)
 K_KERNEL(raw, 8, int64_t, k_loop)
 
-// A tile goes through shared memory, so that both sides are walked along what is dense: T x T
-// elements, V of them at a time. A block of K_BLOCK threads has a tile, or goes round over them; a
-// row of shared memory is a word longer than the tile, so that its columns lie in different banks.
+// Transposes through shared memory, so that both sides are accessed along their dense dimension:
+// tiles of T x T elements, in vectors of V. A block of K_BLOCK threads loops over tiles. Shared
+// rows are padded by one word, so that columns fall into different banks.
 template <typename S, int T, int V>
 static __device__ __forceinline__ void tiles(const k_tiles &p) {
   enum { WORD = sizeof(S) * V < 4 ? V : 4 / (sizeof(S) < 4 ? sizeof(S) : 4) };  // elements
@@ -75,7 +75,7 @@ K_KERNEL(wide_tiles, 2, uint16_t, k_tiles)
 K_KERNEL(wide_tiles, 4, uint32_t, k_tiles)
 K_KERNEL(wide_tiles, 8, uint64_t, k_tiles)
 
-// ---- between dtypes: the element is a number of the source's on the way
+// ---- conversions, through the source's compute type
 
 template <typename D, typename S>
 static __device__ __forceinline__ void convert_pair(const k_loop &p) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows that lie in one piece, each multiplied with the same vector: a layer of one sample. Every
-// element is read once, so memory is the bound: a warp reads a row, or its share of one, in vectors
-// of 16 bytes, several of which are on their way at a time.
+// Matrix-vector products with contiguous rows, such as a linear layer on one sample. Each
+// element is read once, so the kernel is memory-bound: a warp reads a row, or its share of one,
+// in 16-byte vectors with several in flight. Blocks have K_DOTS_BLOCK threads.
 #include "cuda/dots_params.h"
 #include "math.cuh"
 
-// More at a time, or by way of shared memory, took longer on an H200.
+// Vectors in flight. More, or staging in shared memory, was slower on an H200.
 enum { AHEAD = 3 };
 
-// 16 bytes of a row, which are read once: the vector is what should stay near.
+// Loads 16 bytes of a matrix row, used once and not kept in L1; L1 is for the vector.
 template <typename S, int N>
 static __device__ __forceinline__ k_loaded<S, N> once(const S *at) {
   uint4 x;
@@ -19,8 +19,9 @@ static __device__ __forceinline__ k_loaded<S, N> once(const S *at) {
   memcpy(&out, &x, sizeof out);
   return out;
 }
-// A lane's share of the sum: vectors of N, `apart` elements from one to the next. Beyond a row its
-// first ones are read again, and not added, since the compiler does not load ahead of conditions.
+// A lane's share of the sum: vectors of N at stride `apart`. Past the row's end, its first
+// vectors are loaded again and not added, because the compiler does not load ahead of
+// conditions.
 template <typename S, int N, typename C>
 static __device__ __forceinline__ C dot(const S *row, const S *with, int first, int n, int apart) {
   C sum = 0;
@@ -44,7 +45,7 @@ static __device__ __forceinline__ C dot(const S *row, const S *with, int first, 
   return sum;
 }
 
-// A lane's place: in which row of which matrix, and where in it.
+// A lane's position: batch index, row, part of the row, and first element.
 typedef struct place {
   int64_t batch, row;
   int part, first, apart;
@@ -59,8 +60,8 @@ template <typename S>
 static __device__ __forceinline__ const S *row_of(const k_dots &p, const place &at) {
   return (const S *)p.matrix.at + at.batch * p.matrix.batch + at.row * p.matrix.step;
 }
-// Asks for what will be read, while the launch before this one still runs: only the way from memory
-// is made shorter, and what that launch writes is seen.
+// Prefetches the first vectors while the previous launch still runs. Only L2 is filled, so
+// writes of that launch are still seen.
 template <typename S>
 static __device__ __forceinline__ void ask(const k_dots &p) {
   place at = place_of<16 / sizeof(S)>(p);

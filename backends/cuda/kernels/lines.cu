@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines along a dimension: running sums, products and extremes. Operands are dense, outer x size x
-// inner.
+// Scans along a dimension: cumulative sums, products and extremes. Operands are dense, outer x
+// size x inner.
 //
-// Lines in one piece (inner = 1) are read and written in vectors of 16 bytes by warps: short ones
-// several to a warp, most ones a warp each, few long ones a block of K_BLOCK threads a tile. Lines
-// whose elements are apart are cut into chunks, a thread each; neighbouring threads have
-// neighbouring lines, so that their elements share lines of memory.
+// Contiguous lines (inner = 1) are read and written by warps in 16-byte vectors: several short
+// lines a warp, one warp for most lines, one block of K_BLOCK threads a tile for few long lines.
+// Strided lines are split into chunks of one thread each; adjacent threads process adjacent
+// lines, so accesses are coalesced.
 #include "complex.cuh"
 #include "cuda_args.h"
 #include "tiles.cuh"
@@ -32,9 +32,9 @@ struct wide_of<k_complex<R>> {
   typedef k_c128 W;
 };
 
-// A warp's share of a line that lies in one piece: K_SCAN_VECTORS turns of 32 vectors, all of which
-// are on their way from memory at once. ROWS: the line is many rows of p.width elements, each with
-// a sum of its own, and the share has whole ones.
+// A warp's share of a contiguous line: K_SCAN_VECTORS rounds of 32 vectors, all in flight at
+// once. ROWS: the line consists of rows of p.width elements with separate sums, and the share
+// covers whole rows.
 template <typename S, bool ROWS>
 struct share {
   typedef typename wide_of<S>::W W;
@@ -42,12 +42,12 @@ struct share {
   enum { SIZE = VECTORS * TURN };
   typedef k_loaded<S, EACH> V;
   V x[VECTORS];
-  W before[VECTORS];  // the sum of what this thread's elements follow
+  W before[VECTORS];  // sum of the elements preceding this thread's
   int64_t at;
   int size, step;
   bool aligned;
 
-  // Elements from `begin` on; the unit beyond the end.
+  // Loads elements from `begin` on; the unit past the end.
   __device__ __forceinline__ share(const k_lines &p, int64_t line, int64_t begin, W unit) {
     int64_t left = p.size - begin, most = ROWS ? p.take : SIZE;
     size = (int)(left < most ? left : most), step = p.backwards ? -1 : 1;
@@ -73,11 +73,11 @@ struct share {
   static __device__ __forceinline__ int first(int v) {
     return v * TURN + (threadIdx.x & 31) * EACH;
   }
-  // Where the first element of a vector is in its row.
+  // Index of a vector's first element in its row.
   static __device__ __forceinline__ int place(const k_lines &p, int v) {
     return ROWS ? first(v) - (int)k_divide((uint32_t)first(v), p.by_width) * (int)p.width : 0;
   }
-  // The sum of all; of ROWS, of the last one.
+  // Total of all elements; with ROWS, of the last row.
   __device__ __forceinline__ W sum(const k_lines &p, const sum_or_product &f, W unit) {
     W carry = unit;
     int lane = threadIdx.x & 31, row = (int)p.width;
@@ -86,7 +86,7 @@ struct share {
       before[v] = carry;
       if (v * TURN >= size) continue;
       const int begin = place(p, v);
-      int end = begin;  // where the last element is in its row
+      int end = begin;  // index of the last element in its row
       W total = (W)k_get(x[v][0]);
 #pragma unroll
       for (int e = 1; e < EACH; e++) {
@@ -133,7 +133,7 @@ struct share {
   }
 };
 
-// A warp goes along a line.
+// One warp walks a line.
 template <typename S>
 static __device__ __forceinline__ void scan_rows_body(const k_lines &p) {
   typedef typename wide_of<S>::W W;
@@ -151,7 +151,7 @@ static __device__ __forceinline__ void scan_rows_body(const k_lines &p) {
     }
   }
 }
-// A warp has several short rows at a time, p.take elements.
+// One warp processes several short rows at a time, p.take elements.
 template <typename S>
 static __device__ __forceinline__ void scan_short_body(const k_lines &p) {
   typedef typename wide_of<S>::W W;
@@ -164,7 +164,7 @@ static __device__ __forceinline__ void scan_short_body(const k_lines &p) {
     own.store(p, f, unit);
   }
 }
-// Few long lines, over memory once, by tiles.
+// Few long lines: a single pass over memory in tiles.
 template <typename S>
 static __device__ __forceinline__ void scan_tiles_body(const k_lines &p) {
   typedef typename wide_of<S>::W W;
@@ -193,11 +193,10 @@ EVERY_DTYPE(scan_rows)
 EVERY_DTYPE(scan_short)
 EVERY_DTYPE(scan_tiles)
 
-// Lines whose elements are apart: a thread has a chunk of `width` elements; `keys` holds the
-// chunks' totals.
-enum { SCAN = 4 };  // elements on their way at once
+// Strided lines: one thread a chunk of `width` elements; `keys` holds the chunks' totals.
+enum { SCAN = 4 };  // elements in flight
 
-// Calls f(line, chunk, the place of its first element, its size).
+// Calls f(line, chunk, offset of its first element, size).
 template <typename F>
 static __device__ __forceinline__ void each_chunk(const k_lines &p, F f) {
   int64_t lines = p.outer * p.inner;
@@ -208,7 +207,7 @@ static __device__ __forceinline__ void each_chunk(const k_lines &p, F f) {
     f(line, chunk, first * p.inner + line % p.inner, left < p.width ? left : p.width);
   }
 }
-// SCAN elements, of which `left` are there; the unit beyond.
+// Loads SCAN elements, of which `left` exist; the unit for the rest.
 template <typename S, typename W>
 static __device__ __forceinline__ void scan_load(W *x, const S *in, int64_t step, int64_t left,
                                                  W unit) {
@@ -260,8 +259,8 @@ static __device__ __forceinline__ void scan_body(const k_lines &p) {
 SCANS(scan)
 SCANS(scan_totals)
 
-// The gradient of cumprod without a division: with a_i = g_i + x_(i+1) a_(i+1), it is the product
-// before i, times a_i. `keys` has room for the products. A thread a line.
+// Gradient of cumprod without division: with a_i = g_i + x_(i+1) a_(i+1), it is a_i times the
+// product before i. `keys` holds these products. One thread a line.
 template <typename S>
 static __device__ __forceinline__ void cumprod_backward_body(const k_lines &p) {
 #pragma unroll 1
@@ -283,15 +282,15 @@ static __device__ __forceinline__ void cumprod_backward_body(const k_lines &p) {
 K_KERNEL(cumprod_backward, i64, int64_t, k_lines)
 K_KERNEL(cumprod_backward, f64, double, k_lines)
 
-// ---- cummax, cummin: the later of equals, and a NaN before all
+// ---- cummax, cummin: the later of equal elements; NaN beats all
 
 template <bool MOST, typename C>
 static __device__ __forceinline__ bool beats(C later, C earlier) {
   return (MOST ? later >= earlier : later <= earlier) || later != later;
 }
 
-// A line in one piece, by a warp: of 32 neighbours at a time each finds the best up to itself, then
-// that of all before.
+// A contiguous line by one warp: a prefix scan of 32 adjacent elements, then combined with the
+// preceding ones.
 template <bool MOST, typename S, typename P>
 static __device__ __forceinline__ void extremes_of_row(const P &p, int64_t row) {
   typedef typename k_type<S>::number C;
@@ -314,7 +313,7 @@ static __device__ __forceinline__ void extremes_of_row(const P &p, int64_t row) 
     carried = (C)__shfl_sync(~0u, best, 31), carried_at = __shfl_sync(~0u, at, 31);
   }
 }
-// A line whose elements are apart, by a thread.
+// A strided line by one thread.
 template <bool MOST, typename S, typename P>
 static __device__ __forceinline__ void extremes_of_line(const P &p, int64_t line) {
   typedef typename k_type<S>::number C;
@@ -347,15 +346,15 @@ static __device__ __forceinline__ void cummin_body(const k_cummin &p) {
 }
 K_KERNELS_cummin
 
-// ---- places in sorted lines; NaN is the greatest number. A thread a value.
+// ---- searchsorted in lines; NaN is the maximum. One thread a value.
 
-// Does the value belong behind an element?
+// True if the value's insertion point is after element `there`.
 template <typename C>
 static __device__ __forceinline__ bool is_behind(C there, C value, bool right) {
   if (value != value) return right || there == there;
   return right ? there <= value : there < value;
 }
-// The middles are those of the CPU's search, so that a line out of order gives the same place.
+// Uses the midpoints of the CPU's search, so unsorted lines give the same index.
 template <typename S, typename I, typename C>
 static __device__ __forceinline__ I place_in(const S *line, I n, C value, bool right) {
   I low = 0;
@@ -380,14 +379,14 @@ static __device__ __forceinline__ void search_lines_body(const k_search_lines &p
 }
 K_KERNELS_search_lines
 
-// ---- logcumsumexp, in double or complex double: a warp a line in one piece, of which each lane
-// has every 32nd element; a thread a line whose elements are apart
+// ---- logcumsumexp, in double or complex double: one warp a contiguous line with lanes at
+// stride 32; one thread a strided line
 
 static __device__ __forceinline__ double log_sum(double a, double b) {
   double most = a > b || a != a ? a : b, least = a > b || a != a ? b : a;
   return most == least && isinf(most) ? most : most + log1p(exp(least - most));
 }
-// The one of the greater real part comes out of the logarithm.
+// The operand with the larger real part is factored out.
 static __device__ __noinline__ k_c128 log_sum(k_c128 a, k_c128 b) {
   k_c128 most = a.re > b.re ? a : b, least = a.re > b.re ? b : a;
   if (k_isnan_c128(a) || k_isnan_c128(b)) return {NAN, NAN};

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counting and finding elements that are not zero, selecting by a mask, and finding the different
-// ones of sorted elements. Memory is read once: each tile gets the number found before it from the
-// tiles before it (tiles.cuh).
+// nonzero, masked_select and unique of sorted elements. Memory is read once: each
+// tile receives the number of elements selected before it from earlier tiles (tiles.cuh).
 //
-// A block of K_BLOCK threads has a tile of K_MASK_EACH elements a thread, which its warps read 32
-// neighbours at a time; what is found is written side by side. nonzero_count goes round.
+// A block of K_BLOCK threads has a tile of K_MASK_EACH elements a thread, read by warps in
+// coalesced rows of 32; results are written contiguously. nonzero_count uses a grid-stride loop.
 #include "tiles.cuh"
 
 enum { EACH = K_MASK_EACH, TILE = K_BLOCK * EACH };
 
-// Of the lane before; the first lane has `first`.
+// Value of the previous lane; `first` for lane 0.
 template <typename S>
 static __device__ __forceinline__ S lane_before(S x, S first) {
   S before = (S)__shfl_up_sync(0xffffffffu, x, 1);
@@ -20,8 +19,8 @@ static __device__ __forceinline__ S last_lane(S x) {
   return (S)__shfl_sync(0xffffffffu, x, 31);
 }
 
-// Bit e: element i + e is marked, where i is the thread's own. A warp reads 32 neighbours at a
-// time, HELD of them together: beyond the end, the last one once more.
+// Bit e: element i + e is marked, where i is the thread's first. A warp reads rows of 32
+// adjacent elements, HELD in flight; past the end, the last one is repeated.
 template <int HELD, typename R, typename F>
 static __device__ __forceinline__ unsigned bits_of(const k_mask &p, int64_t i, R read, F marked) {
   int lane = threadIdx.x & 31;
@@ -37,7 +36,7 @@ static __device__ __forceinline__ unsigned bits_of(const k_mask &p, int64_t i, R
     }
 #pragma unroll
     for (int e = 0; e < HELD; e++) {
-      bool here = first + (turn + e) * 32 < p.n, is = marked(x[e]);  // lanes ask each other
+      bool here = first + (turn + e) * 32 < p.n, is = marked(x[e]);  // marked() shuffles lanes
       unsigned set = __ballot_sync(0xffffffffu, here && is);
       bits = lane == turn + e ? set : bits;
     }
@@ -51,7 +50,7 @@ static __device__ __forceinline__ unsigned set_bits(const k_mask &p, int64_t i) 
   return bits_of<HELD>(
       p, i, [&](int64_t k) { return in[k]; }, [&](S x) { return (x & (S)p.magnitude) != 0; });
 }
-// Bytes are read by the 16.
+// Bytes are read in 16-byte vectors.
 template <>
 __device__ __forceinline__ unsigned set_bits<uint8_t>(const k_mask &p, int64_t i) {
   typedef k_vector<uint8_t, 16> V;
@@ -70,7 +69,7 @@ __device__ __forceinline__ unsigned set_bits<uint8_t>(const k_mask &p, int64_t i
   }
   return bits;
 }
-// Elements that differ from the one before, which a lane has from the lane before it.
+// Marks elements that differ from their predecessor, received from the previous lane.
 template <typename S>
 static __device__ __forceinline__ unsigned begin_bits(const k_mask &p, int64_t i) {
   enum { HELD = sizeof(S) == 8 ? 8 : 16 };
@@ -93,15 +92,15 @@ static __device__ __forceinline__ unsigned begin_bits(const k_mask &p, int64_t i
 template <typename S>
 static __device__ __forceinline__ void nonzero_count_body(const k_mask &p) {
   unsigned long long n = 0;
-  int64_t lane = threadIdx.x & 31;  // warps come to an end as one
+  int64_t lane = threadIdx.x & 31;  // warps leave the loop as one
   for (int64_t i = k_thread() * EACH; i - lane * EACH < p.n; i += k_threads() * EACH)
     n += __popc(set_bits<S>(p, i));
   n = k_join(n, K_BLOCK, k_add());
   if (threadIdx.x == 0) atomicAdd((unsigned long long *)p.number, n);
 }
 
-// Calls write(k, i) for the k-th element that is marked, which is element i, as long as there is
-// room, whatever became of the mask since it was counted. A warp writes what 32 neighbours give.
+// Calls write(k, i) for the k-th marked element, element i, up to the output's capacity, even if
+// the mask changed since it was counted. A warp writes the results of 32 adjacent elements.
 template <typename M, typename W>
 static __device__ __forceinline__ void put_together(const k_mask &p, M marks, W write) {
   int64_t tile = k_take_tile(p.tiles.next), begin = tile * TILE + threadIdx.x / 32 * 32 * EACH;
@@ -122,7 +121,7 @@ static __device__ __forceinline__ void nonzero_body(const k_mask &p) {
   put_together(
       p, [&](int64_t i) { return set_bits<S>(p, i); },
       [&](int64_t row, int64_t i) {
-        int64_t *to = (int64_t *)p.out + row;  // of the outermost; the others are `room` apart
+        int64_t *to = (int64_t *)p.out + row;  // outermost coordinate; others at stride `room`
 #pragma unroll 1
         for (int d = 0; d + 1 < p.ndim; d++) {  // the innermost first
           int64_t next = k_quotient(i, p.sizes[d]);
@@ -162,7 +161,7 @@ EVERY_SIZE(nonzero)
 EVERY_SIZE(selected)
 EVERY_SIZE(distinct)
 
-// How many elements there are from each place to the next.
+// Counts: the differences of consecutive start indices.
 extern "C" __global__ void __launch_bounds__(K_BLOCK)
     distinct_counts(const __grid_constant__ k_mask p) {
   k_wait();

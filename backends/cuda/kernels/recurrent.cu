@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of recurrent cells: what is computed of each element once the products are there.
+// Steps of recurrent cells: the element-wise part after the matrix products.
 //
-// A thread has one element of the state, with its gates, which lie `size` apart in the row. The
-// state before is kept for the backward pass.
+// One thread an element of the state, with its gates at stride `size` in the row. The previous
+// state is kept for the backward pass.
 #include "device.cuh"
 
 #define NUMBER typename k_type<S>::number
@@ -20,7 +20,7 @@ static __device__ __forceinline__ C sigmoid(C x) {
   return 1 / (1 + (C)exp(-x));
 }
 
-// The new state goes to the output, and unless it is projected first, to the state.
+// Stores the new state to the output and, unless it is projected first, to the state.
 template <typename S>
 static __device__ __forceinline__ void pass_on(const k_step &p, int64_t i, NUMBER fresh) {
   store<S>(p.output, i, fresh);
@@ -72,7 +72,7 @@ K_FLOATS(rnn_step, k_step)
 
 // ---- backward
 
-// All that comes back to the state: from the next step, and from the output of this one.
+// Gradient of the state: from the next step, and from this step's output.
 template <typename S>
 static __device__ __forceinline__ NUMBER arriving(const k_step &p, int64_t i) {
   NUMBER dh = load<S>(p.grad_h, i);
@@ -96,7 +96,7 @@ static __device__ __forceinline__ void lstm_step_back_body(const k_step &p) {
 }
 K_FLOATS(lstm_step_back, k_step)
 
-// Leaves in grad_h what comes to the state before without the products.
+// Leaves in grad_h the previous state's gradient without the products' part.
 template <typename S>
 static __device__ __forceinline__ void gru_step_back_body(const k_step &p) {
   for (int64_t i = k_thread(); i < p.n; i += k_threads()) {

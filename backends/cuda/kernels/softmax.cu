@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// softmax and log_softmax with their backward kernels, over the middle of outer x size x inner.
+// softmax and log_softmax with backward kernels, over the middle dimension of outer x size x inner.
 //
-// Rows that lie in one piece (inner = 1) stay in registers if they are aligned and not too long,
-// and memory is read once. Others are read twice: rows by a block, lines by a thread each, whose
-// neighbours have the lines beside it.
-//
-// Rows in registers have `lanes` threads each, in blocks of 64 to 1024 threads (rows.cuh); others
-// blocks of 1024. Lines have blocks of K_BLOCK threads; a warp reads 32 neighbours of `inner`.
+// Contiguous rows (inner = 1) stay in registers if aligned and not too long, and memory is read
+// once: `lanes` threads a row, in blocks of 64 to 1024 threads (rows.cuh). Other rows are read
+// twice by blocks of 1024. Strided lines are read twice, by one thread each in blocks of
+// K_BLOCK; a warp reads 32 adjacent elements of `inner`.
 #include "rows.cuh"
 
 template <typename C>
@@ -19,7 +17,7 @@ template <>
 struct least_of<double> {
   static __device__ double get() { return K_least_f64; }
 };
-// e to the x, for results that are stored as S: to 2^-21 where they are halves.
+// exp(x) for results stored as S: with an error of 2^-21 for fp16 and bf16.
 template <typename S>
 static __device__ __forceinline__ float exp_for(float x) {
   return sizeof(S) == 2 ? __expf(x) : expf(x);
@@ -77,7 +75,7 @@ K_ROW_FLOATS(softmax_backward, K_MIDDLE, 1024)
 
 // ---- rows and lines of any length
 
-// The greatest so far, and the sum of what is raised to e, less that.
+// Running maximum, and the sum of exp(x - maximum).
 template <typename S>
 struct heap {
   typedef typename k_type<S>::number C;
@@ -99,7 +97,7 @@ struct heap {
   }
 };
 
-// A block a row.
+// One block a row.
 template <typename S>
 static __device__ __forceinline__ void softmax_rows_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
@@ -155,13 +153,13 @@ static __device__ __forceinline__ void softmax_backward_rows_body(const k_rows &
 }
 K_FLOATS(softmax_backward_rows, k_rows)
 
-// A thread a line: where it starts, and how many elements it has, p.inner apart.
+// One thread a line: offset of its first element, and its n elements at stride p.inner.
 struct line {
   int64_t at, n;
   __device__ __forceinline__ line(const k_rows &p, int64_t row)
       : at(row / p.inner * p.size * p.inner + row % p.inner), n(p.size) {}
 };
-enum { AHEAD = 8 };  // elements that a thread has in flight
+enum { AHEAD = 8 };  // elements in flight a thread
 
 template <typename S>
 static __device__ __forceinline__ void softmax_lines_body(const k_rows &p) {
@@ -208,10 +206,10 @@ static __device__ __forceinline__ void softmax_backward_lines_body(const k_rows 
 }
 K_FLOATS(softmax_backward_lines, k_rows)
 
-// ---- losses of rows of classes: a block a row, which is read once and, backward, written once. C
-// is the type of the losses, their gradients and the logarithms of the rows' sums.
+// ---- cross entropy of rows of classes: one block a row, which is read once and, backward,
+// written once. C is the type of losses, their gradients and the rows' logsumexp.
 
-// The class of a row, or -1 if it does not count; a class that is none is reported.
+// Class of a row, or -1 if ignored; an invalid class is reported.
 static __device__ __forceinline__ int64_t class_of_row(const k_rows &p) {
   int64_t t = ((const int64_t *)p.target)[blockIdx.x];
   if (t == p.ignore) return -1;

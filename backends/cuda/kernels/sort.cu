@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stable sorts of lines, by keys (keys.cuh). Short lines are sorted in the registers of a few
-// threads (sort_short), those that fit in a block by the block (sort_block), longer ones by passes
-// over memory, a digit of eight bits each from the last one on (sort_counts, sort_starts,
-// sort_pass).
+// Stable sorts of contiguous lines by keys (keys.cuh). Short lines are sorted in the registers
+// of a few threads (sort_short), medium ones by one block (sort_block), longer ones by LSD radix
+// passes over memory with 8-bit digits (sort_counts, sort_starts, sort_pass).
 //
-// Lines lie in one piece. sort_short: blocks of K_BLOCK threads, `width` threads a line;
-// sort_block: a block a line, of as many warps as it needs; sort_counts: a block of K_BLOCK threads
-// a piece of a line; sort_pass: a block of K_SORT_WARPS warps a tile, which is read side by side,
-// put in order in the block, and written in runs of one digit. select: a block of K_BLOCK threads a
-// piece.
+// sort_short: blocks of K_BLOCK threads, `width` threads a line. sort_block: one block a line,
+// with as many warps as needed. sort_counts: one block of K_BLOCK threads a piece of a line.
+// sort_pass: one block of K_SORT_WARPS warps a tile, with coalesced reads, reordered in shared
+// memory, and written in runs of equal digits. select: one block of K_BLOCK threads a piece.
 #include "keys.cuh"
 #include "tiles.cuh"
 
@@ -17,7 +15,7 @@ template <typename K>
 static __device__ __forceinline__ unsigned digit_of(const k_sort &p, K key, int pass) {
   return (unsigned)(k_rank(p, key) >> (pass * 8)) & (DIGITS - 1);
 }
-// Element `place` of a line is the `at`th in order.
+// Writes element `place` of a line as the `at`th in sorted order.
 template <typename K>
 static __device__ __forceinline__ void give(const k_sort &p, int64_t line, int64_t at, K bits,
                                             int64_t place) {
@@ -27,8 +25,8 @@ static __device__ __forceinline__ void give(const k_sort &p, int64_t line, int64
   if (p.indices) p.indices[line * p.take + at] = p.from ? p.from[line * p.size + place] : place;
 }
 
-// ---- short lines: `lanes` threads of a warp have a line, EACH elements each. Bitonic merges of
-// elements that differ, since the place decides between equals.
+// ---- short lines: `lanes` threads of a warp sort a line, EACH elements each. Bitonic merges;
+// the index breaks ties, so all elements differ.
 
 enum { EACH = 8 };
 static __device__ __forceinline__ bool goes_before(uint32_t a, int i, uint32_t b, int j) {
@@ -44,7 +42,7 @@ static __device__ __forceinline__ void put_in_order(K &a, int &i, K &b, int &j) 
   int first = good ? i : j, last = good ? j : i;
   a = low, b = high, i = first, j = last;
 }
-// Of this lane's elements and another's keeps the lower or the higher ones.
+// Keeps the lower or the higher of this lane's and another lane's elements.
 template <typename K>
 static __device__ __forceinline__ void merge_lanes(K (&key)[EACH], int (&place)[EACH], int across,
                                                    bool mirrored, bool low) {
@@ -93,7 +91,7 @@ static __device__ __forceinline__ void sort_lanes(K (&key)[EACH], int (&place)[E
   }
 }
 
-// `width` lanes have a line. Elements lie in shared memory with a gap after each EACH.
+// `width` lanes a line. Elements are stored in shared memory with a gap after each EACH.
 static __device__ __forceinline__ int gapped(int i) { return i + i / EACH; }
 template <typename K>
 static __device__ __forceinline__ void sort_short_body(const k_sort &p) {
@@ -134,11 +132,11 @@ static __device__ __forceinline__ void sort_short_body(const k_sort &p) {
   }
 }
 
-// ---- digits within a block: warps hold elements in turns of 32
+// ---- digits within a block: warps hold elements in rounds of 32
 
-// Where each key goes in the block by its digit, and stably. `counts` has room for twice DIGITS a
-// warp: of how many it has seen each, and which lanes have it now. `starts` is left with where each
-// digit begins; seen(digit, count) is called once for each.
+// Stable target index of each key in the block by its digit. `counts` holds 2 * DIGITS numbers a
+// warp: counts of digits so far, and lane masks of the current round. `starts` returns the first
+// index of each digit; seen(digit, count) is called once for each.
 template <typename K, int N, typename F>
 static __device__ __forceinline__ void place_by_digit(int (&to)[N], const K (&key)[N],
                                                       const k_sort &p, int pass, unsigned *counts,
@@ -194,7 +192,7 @@ static __device__ __forceinline__ void place_by_digit(int (&to)[N], const K (&ke
   }
 }
 
-// ---- lines of a block
+// ---- lines sorted by one block
 
 template <typename T, typename R, int N>
 static __device__ __forceinline__ void exchange(T (&x)[N], const int (&to)[N], R *room, int first) {
@@ -230,8 +228,8 @@ static __device__ __forceinline__ void sort_block_body(const k_sort &p) {
     if (first + e * 32 < size) give(p, line, first + e * 32, k_element(p, key[e]), place[e]);
 }
 
-// ---- long lines. `starts`: for each line and pass, how many elements have each digit, then where
-// it begins.
+// ---- long lines. `starts`: for each line and pass, first the digits' counts, then their start
+// indices.
 
 template <typename K, typename P>
 static __device__ __forceinline__ void sort_counts_body(const k_sort &p) {
@@ -275,21 +273,21 @@ static __device__ __forceinline__ void sort_starts_body(const k_sort &p) {
   bool still = __syncthreads_or(count == (P)p.size);
   if (threadIdx.x == 0) p.still[blockIdx.x / p.passes * 8 + blockIdx.x % p.passes] = still;
 }
-// The passes of a line that move its elements: bits. There is one at least, to write the results.
+// Bit set of the passes that move a line's elements. At least one, to write the results.
 static __device__ __forceinline__ unsigned moving(const k_sort &p, int64_t line) {
   unsigned passes = 0;
   for (int i = 0; i < p.passes; i++) passes |= (unsigned)!p.still[line * 8 + i] << i;
   return passes ? passes : 1;
 }
 
-// What a tile tells of a digit: how many there are in the tile, or up to its end in the line; which
-// of them it is, is in the two top bits.
+// Published state of a digit: the tile's count, or the inclusive prefix of the line's tiles; the
+// two top bits select which.
 template <typename P>
 struct told {
   static const int BITS = sizeof(P) * 8 - 2;
   static const P OWN = (P)1 << BITS, UP_TO_HERE = (P)2 << BITS, COUNT = OWN - 1;
 };
-// How many there are in the tiles of the line before this one.
+// Decoupled look-back: the count of a digit in the line's preceding tiles.
 template <typename P>
 static __device__ __forceinline__ P look_back(volatile P *own, int64_t tile) {
   typedef told<P> T;
@@ -304,20 +302,20 @@ static __device__ __forceinline__ P look_back(volatile P *own, int64_t tile) {
   }
   return sum;
 }
-// A thread's elements of a tile, 32 apart; all bits set where there is none.
+// Loads a thread's elements of a tile at stride 32; all bits set if absent.
 template <typename T, int N>
 static __device__ __forceinline__ void load(T (&x)[N], const T *from, int left) {
 #pragma unroll
   for (int e = 0; e < N; e++) x[e] = e * 32 < left ? from[e * 32] : ~(T)0;
 }
-// Those of the n elements of a tile in order that this thread has, to their places.
+// Stores this thread's share of the tile's n sorted elements at their target indices.
 template <typename T, typename P, int N>
 static __device__ __forceinline__ void store(T *to, const P (&at)[N], const T (&x)[N], int n) {
 #pragma unroll
   for (int e = 0; e < N; e++)
     if ((int)threadIdx.x + e * K_SORT_WARPS * 32 < n) to[at[e]] = x[e];
 }
-// Calls f(e, its place in the result) for those that are wanted.
+// Calls f(e, index in the result) for elements within the requested range.
 template <typename P, int N, typename F>
 static __device__ __forceinline__ void each_given(const k_sort &p, const P (&at)[N], int n,
                                                   int64_t line, F f) {
@@ -339,7 +337,7 @@ static __device__ __forceinline__ void sort_pass_body(const k_sort &p) {
     P places[TILE];
   } room;
   __shared__ unsigned starts[DIGITS];
-  __shared__ P goes[DIGITS];  // to the place in the tile that a digit begins at 0 would have
+  __shared__ P goes[DIGITS];  // target index minus index in the tile, for each digit
   unsigned number = k_take_tile(p.next);
   int64_t line = number / p.tiles, tile = number % p.tiles, begin = tile * TILE;
   int64_t base = line * p.size + begin;
@@ -383,7 +381,7 @@ static __device__ __forceinline__ void sort_pass_body(const k_sort &p) {
   if (!p.indices) return;
   __syncthreads();
 #pragma unroll
-  for (int from = 0; from < N; from += N / 2) {  // all at once would be more than registers hold
+  for (int from = 0; from < N; from += N / 2) {  // in halves, to limit registers
     P half[N / 2];
     const P *from_room = (const P *)p.places[!to_room] + base;
     if (!initial) load(half, from_room + first + from * 32, n - first - from * 32);
@@ -424,10 +422,10 @@ KERNEL(sort_pass, 84, K_SORT_WARPS * 32, 2, uint64_t, uint32_t)
 KERNEL(sort_pass, 48, K_SORT_WARPS * 32, 2, uint32_t, uint64_t)
 KERNEL(sort_pass, 88, K_SORT_WARPS * 32, 2, uint64_t, uint64_t)
 
-// ---- select: of each of the `tiles` pieces of a line the `take` first, in the order in which they
-// lie there. A block goes over a piece once and keeps the keys that may be among the first; when
-// there is no room for more, the first of these are found by their digits from the top one on, and
-// what comes later must go before the last of them.
+// ---- select: the first `take` elements in sort order of each of a line's `tiles` pieces, in
+// their original order. A block scans a piece once and keeps candidate keys. When the buffer is
+// full, the `take` first are selected by radix from the top digit on; later keys must sort
+// before their limit.
 
 struct chosen {
   int digit, before, count;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions from and to the dtypes that are not computed in: one kernel for all pairs, which asks
-// for both when it runs; and copies of elements of 16 bytes. A thread an element; operands have any
+// Conversions from and to storage-only dtypes: one kernel for all pairs, with both dtypes
+// selected at run time; and copies of 16-byte elements. One thread an element; operands have any
 // strides.
 #define PX_FLOAT8_MATH static __device__ __forceinline__
 #include "loop.cuh"
 #include "phlox/float8.h"
 
-// A number on its way: an integer of 64 bits, which `large` says is not signed, or its parts.
+// An intermediate number: a 64-bit integer (`large`: unsigned), or real and imaginary parts.
 struct k_any {
   bool whole, large;
   int64_t bits;

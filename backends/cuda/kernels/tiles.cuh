@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prefix sums over the threads of a block, and over the blocks of a line, in a single pass.
+// Prefix sums over a block's threads and over the blocks of a line, in a single pass.
 //
-// In a kernel that reads memory once, each block has a tile and needs the sum of all tiles before
-// it. Blocks take the numbers of their tiles from a counter, so the tiles that one waits for have
-// begun, whatever the order in which blocks are scheduled. The order of summation depends only on
-// the numbers of tiles, so a sum of floats is the same every time.
+// Each block processes a tile and needs the sum of all preceding tiles. Blocks take tile numbers
+// from an atomic counter, so awaited tiles have already started, in any order of block
+// scheduling. The order of summation depends only on tile numbers, so float sums are
+// reproducible.
 #pragma once
 #include "device.cuh"
 
@@ -12,7 +12,8 @@ static __device__ __forceinline__ unsigned k_lower_lanes() {
   return (1u << (threadIdx.x & 31)) - 1;
 }
 
-// The sum of x over the threads before this one; *total: over the block. All threads must come.
+// Exclusive prefix sum of x over the block's threads; *total: the block's sum. All threads must
+// call it.
 template <typename T, typename F>
 static __device__ __forceinline__ T k_before(T x, T unit, T *total, F f) {
   __shared__ T room[32];
@@ -37,8 +38,8 @@ static __device__ __forceinline__ T k_before(T x, T unit, T *total, F f) {
   return f(base, before);
 }
 
-// Of elements that warps hold in turns of 32, where each that is flagged goes when they are put
-// together in their order; returns how many there are. All threads must come.
+// Stable compaction of flagged elements held by warps in rounds of 32: computes each one's
+// target index and returns the total. All threads must call it.
 template <int N>
 static __device__ __forceinline__ int k_order(int (&to)[N], const bool (&flag)[N]) {
   __shared__ int room[32];
@@ -63,7 +64,7 @@ static __device__ __forceinline__ int k_order(int (&to)[N], const bool (&flag)[N
 
 // ---- tiles
 
-// The number of this block's tile, which no other has. All threads must come, once in a kernel.
+// Takes the next tile number. All threads must call it, once in a kernel.
 static __device__ __forceinline__ unsigned k_take_tile(unsigned *counter) {
   __shared__ unsigned tile;
   if (threadIdx.x == 0) tile = atomicAdd(counter, 1);
@@ -71,7 +72,7 @@ static __device__ __forceinline__ unsigned k_take_tile(unsigned *counter) {
   return tile;
 }
 
-// Rooms are written and read as wholes, so what is seen to be ready has its value.
+// Entries are written and read by single 16-byte accesses, so a ready entry has its value.
 static __device__ __forceinline__ void k_write_room(k_room *room, int64_t value) {
   asm volatile(
       "{ .reg .b128 x; mov.b128 x, {%1, %2}; st.relaxed.gpu.global.b128 [%0], x; }" ::"l"(room),
@@ -86,7 +87,7 @@ static __device__ __forceinline__ k_room k_read_room(const k_room *room) {
                : "memory");
   return x;
 }
-// A value of eight bytes that a tile tells in a room; the unit where there is none.
+// An 8-byte value published by a tile; `unit` without an entry.
 template <typename T>
 struct k_told {
   const k_room *from;
@@ -110,9 +111,9 @@ static __device__ __forceinline__ void k_tell(k_room *room, T x) {
   k_write_room(room, value);
 }
 
-// The sum over the tiles of a line before this one, whose own is `sum`. All threads must come. Sums
-// are joined by 32: tiles, the runs of 32 tiles that the last of these told of, and all runs
-// before. All three are asked for at once.
+// Sum of the line's tiles before this one, whose own sum is `sum`. All threads must call it.
+// Three levels of 32 are read at once: tiles, runs of 32 tiles published by their last tile, and
+// prefixes of 32 runs.
 template <typename T, typename F>
 static __device__ __forceinline__ T k_before_tile(const k_tiles_of &p, int64_t line, int64_t tile,
                                                   T sum, T unit, F f) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling, and convolution without a library: a thread an element of the result, or, of pools of
-// channels_last images (NAME_last), 16 bytes of neighbouring channels. Other planes are row-major.
+// Pooling, and convolution without a library. One thread an element of the result; for
+// channels_last pooling (NAME_last), 16 bytes of adjacent channels. Other planes are row-major.
 //
-// Blocks of K_BLOCK threads, enough for all elements. Neighbouring threads have neighbours of a
-// row: what they write is dense, and their windows overlap in the cache. conv_weight has a block an
-// element, which goes over all positions of all images in order.
+// Blocks of K_BLOCK threads, enough for all elements. Adjacent threads have adjacent elements of
+// a row: writes are coalesced, and windows overlap in the cache. conv_weight uses one block an
+// element, which loops over all output pixels of all images in order.
 #include "math.cuh"
 
 static __device__ __forceinline__ float least(float) { return K_least_f32; }
 static __device__ __forceinline__ double least(double) { return K_least_f64; }
 
-// A position in a plane, found from its number: that of `step` in the planes that are walked.
+// A position in a plane, computed from the loop index.
 struct spot {
   int64_t plane;
   int y, x;
@@ -27,12 +27,12 @@ static __device__ __forceinline__ spot spot_of(const k_window &t, int64_t i, int
   return s;
 }
 
-// The first place of a window along a dimension; its corner may be outside.
+// First index of a window inside the plane along a dimension; its corner may be outside.
 static __device__ __forceinline__ int inside(int corner, int step) {
   while (corner < 0) corner += step;
   return corner;
 }
-// The maximum of K by K neighbours, and its place. All are loaded before any is looked at.
+// Maximum of K by K adjacent elements, and its index. All are loaded before any is compared.
 template <typename S, int K>
 static __device__ __forceinline__ typename k_type<S>::number max_of(const k_window &t, const S *in,
                                                                     int y0, int x0, int *best) {
@@ -54,7 +54,7 @@ static __device__ __forceinline__ typename k_type<S>::number max_of(const k_wind
       if (v[a][b] > top || v[a][b] != v[a][b]) top = v[a][b], *best = (y0 + a) * w + x0 + b;
   return top;
 }
-// Of a window of any kind.
+// The same for any window.
 template <typename S>
 static __device__ __forceinline__ typename k_type<S>::number max_of_any(const k_window &t,
                                                                         const S *in, int y0, int x0,
@@ -72,7 +72,7 @@ static __device__ __forceinline__ typename k_type<S>::number max_of_any(const k_
     }
   return top;
 }
-// max(in, y0, x0, &best) for each window.
+// Calls max(in, y0, x0, &best) for each window.
 template <typename S, typename F>
 static __device__ __forceinline__ void max_pool_by(const k_window &t, F max) {
   for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads()) {
@@ -83,7 +83,7 @@ static __device__ __forceinline__ void max_pool_by(const k_window &t, F max) {
     t.indices[i] = best;
   }
 }
-// Out: maxima and their places in the plane.
+// Out: maxima and their indices in the plane.
 template <typename S>
 static __device__ __forceinline__ void max_pool_body(const k_window &t) {
   bool plain = t.kh == t.kw && t.dh == 1 && t.dw == 1;
@@ -99,7 +99,7 @@ static __device__ __forceinline__ void max_pool_body(const k_window &t) {
 }
 K_FLOATS(max_pool, k_window)
 
-// The output positions along a dimension whose windows reach the padded position `at`.
+// Output indices along a dimension whose windows contain the padded index `at`.
 struct reach {
   int from, to;
 };
@@ -112,8 +112,8 @@ static __device__ __forceinline__ reach windows_at(int at, int step, const k_div
   if (r.to >= out) r.to = out - 1;
   return r;
 }
-// Out: gradient of the input. An element adds up the gradients of those windows around it whose
-// maximum it was; so each is written once, and always in the same order.
+// Out: gradient of the input. Each element sums the gradients of the windows in which it was the
+// maximum, so each is written once and in a fixed order.
 template <typename S>
 static __device__ __forceinline__ void max_pool_gather_body(const k_window &t) {
   typedef typename k_type<S>::number C;
@@ -134,15 +134,14 @@ static __device__ __forceinline__ void max_pool_gather_body(const k_window &t) {
 }
 K_FLOATS(max_pool_gather, k_window)
 
-// Whether a plane has the place; if not, that is reported.
+// Checks an index within a plane; reports it if invalid.
 static __device__ __forceinline__ bool is_place(const k_window &t, int64_t at) {
   bool good = at >= 0 && at < t.h * t.w;
   if (!good) k_fault(&t.where, K_FAULT_RANGE, at, t.h * t.w, 0);
   return good;
 }
 
-// Of float or double: adds the gradients to their places, whichever these are; the result was
-// cleared before.
+// float and double: adds gradients at arbitrary indices. The result is cleared before.
 template <typename S>
 static __device__ __forceinline__ void max_pool_scatter_body(const k_window &t) {
   for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads())
@@ -152,7 +151,7 @@ static __device__ __forceinline__ void max_pool_scatter_body(const k_window &t) 
 K_KERNEL(max_pool_scatter, f32, float, k_window)
 K_KERNEL(max_pool_scatter, f64, double, k_window)
 
-// The same in a fixed order: a thread a plane.
+// The same in a fixed order: one thread a plane.
 template <typename S>
 static __device__ __forceinline__ void max_pool_ordered_body(const k_window &t) {
   int64_t all = t.oh * t.ow;
@@ -177,7 +176,7 @@ K_FLOATS(max_pool_pick, k_window)
 struct span {
   int64_t from, to, padded;
 };
-// One output position's window along one dimension.
+// The window of one output index along one dimension.
 static __device__ __forceinline__ span span_of(const k_window &t, int64_t at, bool down) {
   int64_t size = down ? t.h : t.w, out = down ? t.oh : t.ow;
   span s;
@@ -213,7 +212,7 @@ static __device__ __forceinline__ void mean_pool_body(const k_window &t) {
 }
 K_FLOATS(mean_pool, k_window)
 
-// The output positions whose windows may hold input position `at`: [from, to).
+// Output indices whose windows may contain input index `at`: [from, to).
 static __device__ __forceinline__ span reach_of(const k_window &t, int64_t at, bool down) {
   int64_t size = down ? t.h : t.w, out = down ? t.oh : t.ow;
   span s = {0, 0, 0};
@@ -246,13 +245,14 @@ static __device__ __forceinline__ void mean_pool_backward_body(const k_window &t
 }
 K_FLOATS(mean_pool_backward, k_window)
 
-// ---- pooling where channels lie side by side: `planes` images of c channels. A thread has 16
-// bytes of neighbouring channels of a position, or one channel where these are no whole vectors.
+// ---- pooling with channels_last: `planes` images of c channels. One thread a 16-byte vector of
+// a position's channels, or one channel if they are not whole vectors.
 
 template <typename S, int N>
 struct k_channels {
   typedef typename k_type<S>::number C;
-  // f(position, first channel) for each position of h by w and each vector of channels.
+  // Calls f(position, offset, first channel) for each position of h by w and each vector of
+  // channels.
   template <typename F>
   static __device__ __forceinline__ void each(const k_window &t, int64_t h, int64_t w, F f) {
     int64_t vectors = t.c / N;
@@ -273,7 +273,7 @@ struct k_channels {
     *(k_vector<S, N> *)((S *)to + at) = v;
   }
 };
-// Whether vectors of 16 bytes are whole, and aligned.
+// True if channels consist of whole, aligned 16-byte vectors.
 template <typename S>
 static __device__ __forceinline__ bool is_even(const k_window &t) {
   uintptr_t all = (uintptr_t)t.out | (uintptr_t)t.in | (uintptr_t)t.indices;
@@ -289,8 +289,8 @@ static __device__ __forceinline__ bool is_even(const k_window &t) {
   } \
   K_FLOATS(name, k_window)
 
-// A row of K neighbours, all loaded before any is looked at. Places beyond the image are those of
-// its edge again, which changes no maximum.
+// Maximum over a row of K adjacent positions, all loaded before any is compared. Positions
+// outside the image repeat its edge, which changes no maximum.
 template <typename S, int N, int K>
 static __device__ __forceinline__ void max_along(const k_window &t, int64_t image, int y, int x0,
                                                  typename k_type<S>::number *top, int *best) {
@@ -487,7 +487,7 @@ static __device__ __forceinline__ void conv_input_body(const k_window &t) {
 }
 K_FLOATS(conv_input, k_window)
 
-// A block an element of the weight's gradient. In: gradient of the result; bias: the images.
+// One block an element of the weight's gradient. In: gradient of the result; bias: the images.
 template <typename S>
 static __device__ __forceinline__ void conv_weight_body(const k_window &t) {
   typedef typename k_type<S>::number C;
@@ -509,7 +509,7 @@ static __device__ __forceinline__ void conv_weight_body(const k_window &t) {
 }
 K_FLOATS(conv_weight, k_window)
 
-// Adds its channel's bias to each element; four elements a thread.
+// Adds each channel's bias; four elements a thread.
 template <typename S>
 static __device__ __forceinline__ void bias_body(const k_window &t) {
   struct alignas(4 * sizeof(S)) four {
@@ -533,7 +533,7 @@ static __device__ __forceinline__ void bias_body(const k_window &t) {
 }
 K_FLOATS(bias, k_window)
 
-// The same where channels lie side by side; 16 bytes a thread.
+// The same for channels_last; 16 bytes a thread.
 template <typename S>
 static __device__ __forceinline__ void bias_last_body(const k_window &t) {
   enum { N = 16 / sizeof(S) };
