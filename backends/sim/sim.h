@@ -292,8 +292,8 @@ int64_t px__sim_clock(void);
 px_status px__sim_issue(px__sim_stream *stream, px__sim_task *task, uint64_t *sequence);
 px_status px__sim_start(px__sim_stream *stream);  // starts its thread or the schedule's worker
 void px__sim_await(px__sim_waiter *waiter);
-// For the collective at the head of its stream: `stay` blocks the stream's thread until it has
-// ended, `end` reports the result. Lock held, and released temporarily.
+// For the collective at the head of its stream: `wait` blocks the stream's thread until it has
+// ended, `finish` reports the result. Lock held, and released temporarily.
 void px__sim_participant_wait(px__sim_participant *participant);
 void px__sim_participant_finish(px__sim_participant *participant);
 px_status px__sim_await_interruptible(px__sim_waiter *waiter);
