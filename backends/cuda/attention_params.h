@@ -5,7 +5,7 @@
 
 // Threads of a tile kernel's block, and rows of the operand streamed past its tile at a time.
 // Rows of the tile depend on the head width.
-enum { K_ATTENTION_BLOCK = 128, K_PASSING = 32 };
+enum { K_ATTENTION_BLOCK = 128, K_STREAMED = 32 };
 #define K_FORWARD_ROWS(width) ((width) > 64 ? 64 : 128)
 enum { K_BACKWARD_ROWS = 64 };
 // The maximum number of queries of a head that get one block each, and its threads.
@@ -26,7 +26,7 @@ typedef struct k_attention {
   int64_t *seed;
   const uint64_t *state;  // graphs: see k_random
   uint64_t drawn_seed, drawn_offset;
-  int32_t batch, heads, groups, length, places, width, value_width;
+  int32_t batch, heads, groups, length, key_length, width, value_width;
   int32_t causal, dtype, mask_dtype;  // the mask is bool, or has the dtype of a bias
   float scale, chance, factor;        // dropout: probability, and scale of kept weights
 } k_attention;

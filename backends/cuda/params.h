@@ -93,9 +93,9 @@ typedef struct k_fold {
   void *out, *out2, *partial;
   int64_t results, length, parts, part;
   int64_t inner;  // size of gone[0] if parts are pieces of it alone, else 0
-  int32_t in_dtype, out_dtype, kept_count, gone_count, lanes, dense, vector;
+  int32_t in_dtype, out_dtype, kept_count, reduced_count, lanes, dense, vector;
   k_number a, b;
-  k_axis kept[K_DIMS], gone[K_DIMS];
+  k_axis kept[K_DIMS], reduced[K_DIMS];
 } k_fold;
 
 // Batched whole-tensor reductions. `all` holds the shared parameters and the scratch memory of
@@ -213,12 +213,12 @@ typedef struct k_amp_scale {
 typedef struct k_random {
   k_where where;
   void *out;
-  const void *in, *beside;
+  const void *in, *in2;
   int64_t n, from, rows;
   uint64_t seed, offset, range;
   const uint64_t *state;  // graphs: the seed and an addend of `offset`; else NULL
   double a, b;
-  int32_t dtype, wide, bits, again;
+  int32_t dtype, wide, bits, replacement;
   void *scratch, *keys;
 } k_random;
 
@@ -236,14 +236,14 @@ typedef struct k_window {
 } k_window;
 
 // State exchanged between tiles of a line (kernels/tiles.cuh), initialised to zero. A line has
-// K_ROOMS entries, aligned to their size.
-typedef struct k_room {
+// K_TILE_STATES entries, aligned to their size.
+typedef struct k_tile_state {
   int64_t value, ready;
-} k_room;
-#define K_ROOMS(tiles) ((tiles) + (tiles) / 32 + (tiles) / 1024)
+} k_tile_state;
+#define K_TILE_STATES(tiles) ((tiles) + (tiles) / 32 + (tiles) / 1024)
 typedef struct k_tiles_of {
   int64_t tiles;  // a line
-  k_room *rooms;
+  k_tile_state *states;
   uint32_t *next;
 } k_tiles_of;
 
@@ -258,7 +258,7 @@ typedef struct k_lines {
   int64_t *indices;
   int64_t outer, size, inner, chunks, take, width, dim;
   void *keys;
-  int32_t product, backwards, place;
+  int32_t product, backwards, scatters;
   k_divisor by_width;
   k_tiles_of tiles;
 } k_lines;
@@ -276,12 +276,12 @@ typedef struct k_sort {
   void *out;
   int64_t *indices;  // NULL: not requested
   int64_t lines, size, skip, take, tiles, width;
-  uint64_t top, negative, positive, most, nan, minus_zero, zero;
+  uint64_t top, negative, positive, max_magnitude, nan, minus_zero, zero;
   int32_t item, pass, passes;
   k_divisor by_take;
-  void *keys[2], *places[2];  // ping-pong buffers of the passes
+  void *keys[2], *positions[2];  // ping-pong buffers of the passes
   void *starts, *states;
-  uint8_t *still;  // flag for each line and pass (stride 8): all elements have one digit
+  uint8_t *uniform;  // flag for each line and pass (stride 8): all elements have one digit
   uint32_t *next;
 } k_sort;
 
@@ -297,14 +297,14 @@ typedef struct k_make {
 
 // Compaction of selected elements, and starts of runs of equal elements; dense. A thread has
 // K_MASK_EACH elements. Elements are compared by bits: `magnitude` masks the bits of a nonzero
-// value, `most` is the largest magnitude that is not NaN.
+// value, `max_magnitude` is the largest magnitude that is not NaN.
 enum { K_MASK_EACH = 32 };  // bits of a word
 typedef struct k_mask {
   const void *in, *from;
   void *out;
-  int64_t *places, *number;  // NULL: not requested
-  int64_t n, room;           // elements of `in`; capacity of `out`
-  uint64_t magnitude, most;
+  int64_t *starts, *number;  // NULL: not requested
+  int64_t n, capacity;       // elements of `in`; capacity of `out`
+  uint64_t magnitude, max_magnitude;
   int32_t ndim;
   int64_t sizes[K_DIMS];
   k_tiles_of tiles;

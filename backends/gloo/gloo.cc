@@ -174,9 +174,8 @@ struct Joined {
   Device device;
 };
 
-// Blocks SIGPIPE in the calling thread and threads started by it, and discards one that arrived.
-// Gloo writes to connections that may be closed, which would kill a process that does not ignore
-// the signal.
+// Blocks SIGPIPE in the calling thread and threads started by it, and discards a pending one.
+// Gloo may write to closed connections. By default the signal would kill the process.
 class NoSigpipe {
  public:
   NoSigpipe() {
@@ -388,7 +387,7 @@ void reduce_scatter(const Call &call) {
 
 // Sizes differ between ranks and are not in the tag, so ranks exchange and compare them.
 void check_counts(const Call &call, const std::vector<int64_t> &in,
-                 const std::vector<int64_t> &out) {
+                  const std::vector<int64_t> &out) {
   std::vector<int64_t> theirs(out.size());
   gloo::AlltoallOptions options(call.context);
   common(options, call);

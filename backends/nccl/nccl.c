@@ -3,10 +3,10 @@
 //
 // A group has two NCCL communicators. `whole` is non-blocking: its calls are polled until done,
 // so missing ranks cause a timeout. Its child `comm`, a split with all ranks, is blocking,
-// because NCCL starts a thread for each call of a non-blocking one, which takes longer than a
-// small collective. A call may block its thread while NCCL connects the ranks, as the first of
-// its kind does. Both communicators share resources and so the abort flag: aborting `whole`
-// makes blocked calls of `comm` return. Then `comm` is aborted as well, and both are NULL.
+// because NCCL starts a thread for each call of a non-blocking one. This takes longer than a small
+// collective. A call may block its thread while NCCL connects the ranks, as the first of its kind
+// does. Both communicators share resources and so the abort flag: aborting `whole` makes blocked
+// calls of `comm` return. Then `comm` is aborted as well, and both are NULL.
 #include "phlox/engine.h"
 
 #include <dirent.h>
@@ -202,7 +202,7 @@ static int share_id(nccl_id *id, const px_engine_job *job, char *why, size_t cap
   return fits ? 0 : set_error(why, capacity, "rank 0 stored an invalid NCCL id");
 }
 
-// Names of threads; a new thread inherits its creator's, which identifies NCCL's.
+// Names of threads. A new thread inherits its creator's name, so NCCL's threads can be identified.
 static const char waiter[] = "phlox-nccl", ender[] = "phlox-nccl-end";
 
 static bool is_ender(const char *id) {
@@ -224,7 +224,7 @@ static bool any_ender(void) {
 }
 
 // Ends a non-blocking communicator. A thread of NCCL does the work, without a call to query its
-// end, and a process exiting meanwhile may hang. Therefore waits for threads that inherited the
+// end, and a process exiting meanwhile may hang. Therefore waits for threads with the inherited
 // name `ender`. Threads started by the driver meanwhile persist but rename themselves.
 static void end_nonblocking(int (*end)(nccl_comm *comm), nccl_comm *comm) {
   enum { PATIENCE = 5000, NAP_NS = 1000000 };
@@ -312,7 +312,7 @@ static int join(void **out, const px_engine_job *job, char *why, size_t capacity
   return 0;
 }
 
-// An orderly destruction. It waits for the other ranks' destructions, each of which may first
+// An orderly destruction. It waits for the other ranks' destructions, and each of these may first
 // wait for another group's. It therefore has a thread, awaited for a limited time.
 typedef struct ending {
   struct ending *next;  // guarded by `ends`
@@ -551,7 +551,7 @@ static int (*const issuers[PX_COLLECTIVE_COUNT])(const order *o) = {
     [PX_RECV] = receive_all,
 };
 
-// Issues the calls as one NCCL group, which is ended even if a call fails.
+// Issues the calls as one NCCL group. The group is ended even if a call fails.
 static int issue_all(const joined *self, nccl_comm *comm, const px_engine_call *calls, int count,
                      void *stream) {
   int status = api.ncclGroupStart();

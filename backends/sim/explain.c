@@ -2,8 +2,8 @@
 // Explains host accesses to device memory with one line on standard error before the process dies.
 //
 // The SIGSEGV handler is installed when the first device is opened. After printing, it restores the
-// previous handler, which receives the same fault again. Other faults are passed on silently. It
-// calls only async-signal-safe functions: write, sigaction and raise.
+// previous handler to receive the same fault again. Other faults are passed on silently. It calls
+// only async-signal-safe functions: write, sigaction and raise.
 #include "sim/sim.h"
 
 #include <signal.h>

@@ -2,8 +2,8 @@
 // Memory of the simulated devices shared between processes.
 //
 // Each process simulates its own devices. A handle names the memory file of the sender's device and
-// an allocation in it. Opening it maps the allocation into the address range that the local device
-// reserves for foreign memory, in both of its mappings.
+// an allocation in it. Opening it maps the allocation into the local device's address range for
+// foreign memory, in both of its mappings.
 #include "sim/sim.h"
 
 #include <sys/mman.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// IPC handles: the name of a memory file, written and read by the core, followed by two numbers.
+// IPC handles: the name of a memory file followed by two numbers. The core writes and reads the
+// name.
 #include "sim/sim.h"
 
 #include <string.h>

@@ -75,7 +75,7 @@ static bool locate(px__sim_stream *s, const px_launch *l, intptr_t *deltas) {
 }
 
 // Launches of a graph read their seed and offset from device memory. Breaks the device and returns
-// false if that memory was released.
+// false if the memory was released.
 static bool load_random_state(const px__sim_stream *s, px_launch *l) {
   intptr_t delta;
   uintptr_t at = (uintptr_t)l->random;
@@ -92,8 +92,8 @@ static bool load_random_state(const px__sim_stream *s, px_launch *l) {
   return true;
 }
 
-// Other threads read a running launch's operands (release checks which tasks touch a range), so the
-// kernel gets a translated copy.
+// Other threads read a running launch's operands to find tasks touching a range. The kernel
+// therefore gets a translated copy.
 static void run_launch(px__sim_stream *stream, px__sim_task *task) {
   px_launch launch = *task->launch;
   intptr_t deltas[PX_MAX_OPERANDS] = {0};

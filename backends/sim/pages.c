@@ -4,7 +4,7 @@
 // The memory file has an offset for every address, so mapping pages only means accounting for them.
 // Unmapping discards the content and makes the addresses invalid until pages are mapped there
 // again. A GPU faults when pages in use by pending work are unmapped. Here the device breaks in the
-// same way, which exposes a core that fails to wait, or waits for the wrong work.
+// same way. This exposes missing or wrong waits in the core.
 #include "sim/sim.h"
 
 #include <sys/mman.h>

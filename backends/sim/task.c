@@ -96,7 +96,7 @@ px__sim_task *px__sim_task_new(px__sim_kind kind, size_t extra) {
   if (!task) return NULL;
   memset(task, 0, sizeof *task);
   task->kind = kind;
-  // Records and waits cost the host nothing, so profiling, which adds some, does not change times.
+  // Records and waits cost the host nothing, so the ones added by profiling do not change times.
   bool free_of_cost = kind == PX__SIM_TASK_RECORD || kind == PX__SIM_TASK_WAIT;
   task->host = free_of_cost ? 0 : px__sim_host_cost(NULL);
   return task;

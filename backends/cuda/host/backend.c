@@ -150,13 +150,13 @@ static px_status launch(void *stream, const px_launch *l) {
 }
 
 static px_status launch_all(void *stream, const px_launch *const *launches, int count) {
-  px__cuda_lot lot;
+  px__cuda_updates updates;
   px__cuda_loops loops;
   px__cuda_folds folds;
   px_status status = PX_OK;
-  px__cuda_lot_begin(&lot), px__cuda_loops_begin(&loops), px__cuda_folds_begin(&folds);
+  px__cuda_updates_begin(&updates), px__cuda_loops_begin(&loops), px__cuda_folds_begin(&folds);
   for (int i = 0; i < count && status == PX_OK; i++) status = launch(stream, launches[i]);
-  const px_status last[] = {px__cuda_lot_end(&lot), px__cuda_loops_end(&loops),
+  const px_status last[] = {px__cuda_updates_end(&updates), px__cuda_loops_end(&loops),
                             px__cuda_folds_end(&folds)};
   for (int i = 0; i < 3 && status == PX_OK; i++) status = last[i];
   return status;

@@ -40,16 +40,18 @@ static void load(void) {
                                  sizeof recurrent_symbols / sizeof *recurrent_symbols);
 }
 
-static bool there(void) {
+static bool available(void) {
   pthread_once(&once, load);
   return loaded;
 }
 
-bool px__cudnn_ready(void) { return px__cuda_core->setting(PX_SETTING_CUDNN_ENABLED) && there(); }
+bool px__cudnn_ready(void) {
+  return px__cuda_core->setting(PX_SETTING_CUDNN_ENABLED) && available();
+}
 
-bool px__cudnn_recurrent_there(void) { return there() && recurrent_loaded; }
+bool px__cudnn_recurrent_available(void) { return available() && recurrent_loaded; }
 
-int64_t px__cudnn_version(void) { return there() ? (int64_t)px__cudnn.cudnnGetVersion() : 0; }
+int64_t px__cudnn_version(void) { return available() ? (int64_t)px__cudnn.cudnnGetVersion() : 0; }
 
 px_status px__cudnn_error(int status, const char *call) {
   char more[512] = "";

@@ -25,7 +25,7 @@ extern px__cudnn_recurrent_api px__cudnn_recurrent;
 // True if the library is present and enabled. Fills in `px__cudnn` at the first call.
 bool px__cudnn_ready(void);
 // True if it is present with recurrent nets, enabled or not. Fills in `px__cudnn_recurrent`.
-bool px__cudnn_recurrent_there(void);
+bool px__cudnn_recurrent_available(void);
 int64_t px__cudnn_version(void);  // 0 without cuDNN
 // Records the error of a call with the library's own text and returns the status.
 px_status px__cudnn_error(int status, const char *call);
@@ -46,7 +46,7 @@ typedef enum px__cudnn_kind { PX_CUDNN_FORWARD, PX_CUDNN_IMAGE, PX_CUDNN_WEIGHT 
 // three tensors, in the order image, weight, result, are all row-major or all channels_last.
 typedef struct px__cudnn_problem {
   int64_t sizes[3][4], alignments[3];  // alignments in bytes
-  int64_t before[2], behind[2], stride[2], dilation[2];
+  int64_t pad_before[2], pad_after[2], stride[2], dilation[2];
   int32_t kind, dtype;
   bool last, tf32, deterministic, benchmark, unused[4];
 } px__cudnn_problem;
@@ -73,7 +73,7 @@ enum {
   PX_CUDNN_SELECT = 601
 };
 enum { PX_CUDNN_NOT_SUPPORTED = 3000 };  // a status
-enum { PX_CUDNN_SUM = 0, PX_CUDNN_GREATEST = 3 };
+enum { PX_CUDNN_SUM = 0, PX_CUDNN_MAX = 3 };
 
 // A graph's tensor, and a graph under construction. `status` is the first failure. The graph must
 // be released in any case; plans created from it stay valid.
@@ -97,11 +97,11 @@ void px__cudnn_row_major(int64_t strides[4], const int64_t sizes[4]);
 void px__cudnn_channels_last(int64_t strides[4], const int64_t sizes[4]);
 // Tensors: an external one with the id used to pass its address to plans; a float scalar passed by
 // host address; a virtual one, internal to the graph.
-const px__cudnn_tensor *px__cudnn_given(px__cudnn_graph *g, int64_t id, int32_t type,
-                                        const int64_t sizes[4], const int64_t strides[4],
-                                        int64_t alignment);
-const px__cudnn_tensor *px__cudnn_number(px__cudnn_graph *g, int64_t id);
-const px__cudnn_tensor *px__cudnn_between(px__cudnn_graph *g, int32_t type, const int64_t sizes[4]);
+const px__cudnn_tensor *px__cudnn_external(px__cudnn_graph *g, int64_t id, int32_t type,
+                                           const int64_t sizes[4], const int64_t strides[4],
+                                           int64_t alignment);
+const px__cudnn_tensor *px__cudnn_scalar(px__cudnn_graph *g, int64_t id);
+const px__cudnn_tensor *px__cudnn_virtual(px__cudnn_graph *g, int32_t type, const int64_t sizes[4]);
 // Operations computed in float, writing to `out` or to a new virtual tensor of the first operand's
 // sizes. The second operand may be broadcast to these sizes; b may be NULL.
 void px__cudnn_pointwise_to(px__cudnn_graph *g, const px__cudnn_tensor *out, int mode,
@@ -117,11 +117,11 @@ const px__cudnn_tensor *px__cudnn_select(px__cudnn_graph *g, const px__cudnn_ten
                                          const px__cudnn_tensor *x, const px__cudnn_tensor *other);
 void px__cudnn_matmul(px__cudnn_graph *g, const px__cudnn_tensor *out, const px__cudnn_tensor *a,
                       const px__cudnn_tensor *b);
-void px__cudnn_reduce(px__cudnn_graph *g, const px__cudnn_tensor *out, int way,
+void px__cudnn_reduce(px__cudnn_graph *g, const px__cudnn_tensor *out, int mode,
                       const px__cudnn_tensor *x);
 // Transposes the last two dimensions.
-const px__cudnn_tensor *px__cudnn_turned(px__cudnn_graph *g, int32_t type,
-                                         const px__cudnn_tensor *x);
+const px__cudnn_tensor *px__cudnn_transpose(px__cudnn_graph *g, int32_t type,
+                                            const px__cudnn_tensor *x);
 void px__cudnn_convolution(px__cudnn_graph *g, const px__cudnn_problem *q,
                            const px__cudnn_tensor *const tensors[3]);
 void px__cudnn_graph_close(px__cudnn_graph *g);
@@ -138,17 +138,17 @@ typedef struct px__cudnn_plan {
 // Engine notes, in cuDNN's numbering of numerical notes.
 typedef enum px__cudnn_note {
   PX_CUDNN_TENSOR_CORE,
-  PX_CUDNN_ROUNDS_INPUTS,
-  PX_CUDNN_SHORT_SUMS,
-  PX_CUDNN_FOURIER,
-  PX_CUDNN_NOT_REPEATABLE
+  PX_CUDNN_DOWN_CONVERTS_INPUTS,
+  PX_CUDNN_REDUCED_PRECISION_SUMS,
+  PX_CUDNN_FFT,
+  PX_CUDNN_NONDETERMINISTIC
 } px__cudnn_note;
 
-// Creates up to `room` plans for the graph in cuDNN's order of preference, with at most `most`
-// bytes of workspace and without engines having a note in `unwanted` (bit i: note i). Returns their
-// number. Failures are not errors: they mean that no such plan exists.
-int px__cudnn_plans(px__cudnn_plan *out, int room, const px__cudnn_graph *graph, uint32_t unwanted,
-                    int64_t most);
+// Creates up to `capacity` plans for the graph in cuDNN's order of preference, with at most
+// `max_workspace` bytes of workspace and without engines having a note in `unwanted` (bit i: note
+// i). Returns their number. Failures are not errors: they mean that no such plan exists.
+int px__cudnn_plans(px__cudnn_plan *out, int capacity, const px__cudnn_graph *graph,
+                    uint32_t unwanted, int64_t max_workspace);
 // True if any engine supports the graph; cheaper than creating a plan.
 bool px__cudnn_has_engine(const px__cudnn_graph *graph);
 void px__cudnn_plan_release(px__cudnn_plan *plan);
@@ -159,8 +159,8 @@ int px__cudnn_plan_run(const px__cudnn_plan *plan, void *handle, int count, cons
 // A per-device cache of plans, keyed by the bytes of the problem. Guarded by the device's cuDNN
 // lock.
 typedef struct px__cudnn_entry {
-  px__cudnn_plan plan;  // `plan.plan` is NULL if the key has none
-  bool known, served;   // a plan was looked for; one was found
+  px__cudnn_plan plan;    // `plan.plan` is NULL if the key has none
+  bool known, supported;  // a plan was looked for; one was found
 } px__cudnn_entry;
 enum { PX_CUDNN_ENTRIES = 1024 };
 typedef struct px__cudnn_table {
@@ -200,15 +200,15 @@ enum {
   PX_CUDNN_SUMS,
   PX_CUDNN_QUERY_SUMS,
   PX_CUDNN_SCALE,
-  PX_CUDNN_HIDDEN,
+  PX_CUDNN_MASKED,
   PX_CUDNN_ONE,
-  PX_CUDNN_GIVEN
+  PX_CUDNN_ATTENTION_TENSORS
 };
 enum { PX_CUDNN_STRIDED = PX_CUDNN_LOGSUMEXP };  // ids below have any strides; others are row-major
 
 // An attention problem: the full key of a plan. Compared as bytes, so it has no padding holes.
 typedef struct px__cudnn_attention {
-  int64_t batch, heads, groups, length, places, width, value_width;
+  int64_t batch, heads, groups, length, key_length, width, value_width;
   int64_t strides[PX_CUDNN_STRIDED][4];
   int64_t bias[4];  // sizes, 1 if broadcast; all 0 without a bias
   int32_t dtype;
@@ -219,10 +219,11 @@ typedef struct px__cudnn_attention {
 void px__cudnn_attention_sizes(int64_t sizes[4], const px__cudnn_attention *p, int which);
 // True if a plan exists. For the backward pass, true if engines exist, since its plan is created on
 // demand. If false, `why` receives cuDNN's error text or "".
-bool px__cudnn_attends(int device, const px__cudnn_attention *p, char *why, size_t room);
+bool px__cudnn_attention_supported(int device, const px__cudnn_attention *p, char *why,
+                                   size_t capacity);
 // Queues the work. `data` holds the tensors' addresses by id, NULL for absent ones.
-px_status px__cudnn_attend(const px_launch *l, const px__cudnn_attention *p,
-                           void *const data[PX_CUDNN_GIVEN]);
+px_status px__cudnn_attention_run(const px_launch *l, const px__cudnn_attention *p,
+                                  void *const data[PX_CUDNN_ATTENTION_TENSORS]);
 
 // ---- k_attention.c
 
@@ -238,12 +239,12 @@ typedef struct px__cudnn_net {
   void *handle, *net;               // owned by the tables
   void *x_rows, *y_rows, *h, *c;    // descriptors owned by this struct
   size_t weights, workspace, kept;  // in bytes
-  void *room;                       // the workspace
+  void *scratch;                    // the workspace
 } px__cudnn_net;
 
 // px_backend.recurrent_plan.
-bool px__cudnn_recurrent_plan(int device, const px_recurrent_net *net, px_recurrent_room *room,
-                              int64_t *places);
+bool px__cudnn_recurrent_plan(int device, const px_recurrent_net *net, px_recurrent_room *sizes,
+                              int64_t *offsets);
 // `training`: a backward pass follows, or this is it. Close must be called in any case.
 px_status px__cudnn_net_open(px__cudnn_net *n, const px_launch *l, const px_recurrent_net *net,
                              bool training);

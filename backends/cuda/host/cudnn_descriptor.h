@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Constants of cuDNN's header shared by graphs and plans. Declared here because the CUDA toolkit
-// does not include that header.
+// does not include the header.
 #pragma once
 #include "cuda/host/cudnn.h"
 
@@ -36,5 +36,5 @@ enum {
   PX_CUDNN_NOTE = 11,
   PX_CUDNN_POINTWISE_MODE = 14,
   PX_CUDNN_DESCRIPTOR = 15,
-  PX_CUDNN_REDUCTION_WAY = 18
+  PX_CUDNN_REDUCTION_OPERATOR = 18
 };

@@ -3,8 +3,8 @@
 #pragma once
 #include "cuda/host/cuda.h"
 
-// Functions for one dtype, and functions for any dtype. Of the latter, those absent from older
-// libraries may be NULL.
+// Functions for one dtype, and functions for any dtype. The latter may be NULL if older libraries
+// lack them.
 #define WW(name, parameters)
 #define XX(name, parameters)
 #define YY(name, parameters) int(*name) parameters;
@@ -28,26 +28,26 @@ typedef struct px__cusolver_common {
 #undef YY
 #undef ZZ
 
-// A launch's work on a batch of column-major matrices. `ask` returns the workspace size in elements
-// (NULL: none). `one` is called for each matrix; `all`, if set, is called once instead. Callbacks
-// return the library's status.
+// A launch's work on a batch of column-major matrices. `query` returns the workspace size in
+// elements (NULL: none). `run_one` is called for each matrix; `run_batch`, if set, is called once
+// instead. Callbacks return the library's status.
 typedef struct px__cusolver_task {
   const px_launch *l;
   const void *args;
-  int (*ask)(struct px__cusolver_task *t, int *room);
-  int (*one)(struct px__cusolver_task *t, int64_t i);
-  int (*all)(struct px__cusolver_task *t);
-  const char *name;  // of the function, for errors
-  bool waits;        // synchronises the stream first, as the library reads its input at once
-  px_operand in[2];  // inputs or working copies of `one`, if not in args
-  void **places;     // addresses of the matrices, for `all`
+  int (*query)(struct px__cusolver_task *t, int *size);
+  int (*run_one)(struct px__cusolver_task *t, int64_t i);
+  int (*run_batch)(struct px__cusolver_task *t);
+  const char *name;   // of the function, for errors
+  bool synchronizes;  // synchronises the stream first, as the library reads its input at once
+  px_operand in[2];   // inputs or working copies of `run_one`, if not in args
+  void **addresses;   // addresses of the matrices, for `run_batch`
   // Set for ask, one and all.
   const px__cusolver_api *api;
   const px__cusolver_common *common;
   void *handle, *work, *jacobi, *svd_jacobi, *options;
-  int room, count;
+  int work_size, count;
   int *info;  // not checked
-  // Host workspace: size set by `ask`, and the buffer.
+  // Host workspace: size set by `query`, and the buffer.
   size_t host_bytes;
   void *host;
 } px__cusolver_task;

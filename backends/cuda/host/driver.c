@@ -27,7 +27,7 @@ static const px__cuda_symbol symbols[] = {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool loaded;
 
-// Fails for drivers older than the toolkit, which lack functions.
+// Fails for drivers older than the toolkit: they lack functions.
 static void load(void) {
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   loaded = px__cuda_symbols(&px__cu, library, symbols, sizeof symbols / sizeof *symbols);
@@ -90,13 +90,13 @@ static const struct {
              {999, "Unknown"}};
 
 // Writes PyTorch's hint for an error code.
-static void advice(int code, char *text, size_t room) {
+static void hint(int code, char *text, size_t capacity) {
   *text = 0;
   if (code == CUDA_ERROR_INVALID_DEVICE)
-    snprintf(text, room, "\nGPU device may be out of range, do you have enough GPUs?");
+    snprintf(text, capacity, "\nGPU device may be out of range, do you have enough GPUs?");
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (names[i].code == code)
-      snprintf(text, room,
+      snprintf(text, capacity,
                "\nSearch for `cudaError%s' in https://docs.nvidia.com/cuda/cuda-runtime-api/"
                "group__CUDART__TYPES.html for more information.",
                names[i].name);
@@ -112,7 +112,7 @@ px_status px__cuda_error(int code, const char *file, int line, const char *funct
   char more[256];
   if (px__cu.cuGetErrorString((CUresult)code, &text) != CUDA_SUCCESS || !text)
     text = "unknown error";
-  advice(code, more, sizeof more);
+  hint(code, more, sizeof more);
   px_status status = code == CUDA_ERROR_OUT_OF_MEMORY   ? PX_OUT_OF_MEMORY
                      : code == CUDA_ERROR_INVALID_VALUE ? PX_VALUE
                                                         : PX_ACCELERATOR;

@@ -35,7 +35,7 @@ px_status px__cuda_dots(const px_launch *l, const px__cuda_product *p);
 // Overwrites b with x in a x = b, or x a = b if `right`, for a triangular a. Both are column-major.
 typedef struct px__cuda_triangle {
   int dtype, m, n, lda, ldb;  // m, n: of b
-  int turned;                 // operation applied to a
+  int operation;              // operation applied to a
   bool right, upper, unit;    // unit: the diagonal of a counts as ones
   const void *a;
   void *b;
@@ -44,9 +44,9 @@ px_status px__cuda_solve_triangle(const px_launch *l, const px__cuda_triangle *t
 
 // Batched linear systems of small column-major matrices. `factor` overwrites each `a` with its LU
 // decomposition. `solve` overwrites each `b` with the solution for the decomposed `a`, or its
-// transpose with `turned`.
+// transpose with `operation`.
 typedef struct px__cuda_systems {
-  int dtype, n, columns, lda, ldb, count, turned;
+  int dtype, n, columns, lda, ldb, count, operation;
   bool factor, solve;
   void **a, **b;  // device arrays of matrix addresses
   int *pivots, *info;
@@ -55,11 +55,11 @@ px_status px__cuda_solve_systems(const px_launch *l, const px__cuda_systems *s);
 
 // Overwrites each small column-major matrix of a batch with its QR decomposition as Householder
 // reflectors.
-typedef struct px__cuda_reflections {
+typedef struct px__cuda_qr {
   int dtype, m, n, lda, count;
   void **a, **tau;  // device arrays of addresses
-} px__cuda_reflections;
-px_status px__cuda_reflect(const px_launch *l, const px__cuda_reflections *r);
+} px__cuda_qr;
+px_status px__cuda_factor_qr(const px_launch *l, const px__cuda_qr *r);
 
 // ---- shared by gemm.c and gemm_lt.c
 
@@ -76,7 +76,7 @@ typedef struct px__cuda_arithmetic {
 } px__cuda_arithmetic;
 px__cuda_arithmetic px__cuda_arithmetic_of(int dtype);
 // True if partial sums may be combined in the dtype's own precision.
-bool px__cuda_narrow_sums(int dtype);
+bool px__cuda_reduced_precision(int dtype);
 // Bytes of workspace recommended by cuBLAS's manual; 0 for products too small to benefit.
 size_t px__cuda_workspace_size(const px_launch *l, const px__cuda_product *p);
 

@@ -77,12 +77,12 @@ static px_status copy_operand(const px_launch *l, const px_operand *to, const px
   if (down > 0) return transpose(l, &p, down, item);
   p.where = px__cuda_where(l);
   p.has = p.truth = 0;
-  bool taken = false;
+  bool batched = false;
   if (!same) snprintf(convert, sizeof convert, "convert_%s", px__cuda_suffix(to->dtype));
   const char *function = same ? by_item(raw, item) : convert;
-  if (alone && px__cuda_loops_waiting && !wide && (same || (!stored && !from->immediate)))
-    PX_CUDA_PASS(px__cuda_loops_take(&taken, l, "copy", function, each, 2, 0, &p));
-  if (taken) return PX_OK;
+  if (alone && px__cuda_loops_batch && !wide && (same || (!stored && !from->immediate)))
+    PX_CUDA_PASS(px__cuda_loops_add(&batched, l, "copy", function, each, 2, 0, &p));
+  if (batched) return PX_OK;
   px__cuda_vectors(&p, 2, wide || (stored && !same) ? 0 : 16 / each);
   if (wide) return px__cuda_over(l, "stored", "raw_16", p.n, (void *)&p);
   if (same) return px__cuda_each(l, "copy", function, each, &p);

@@ -5,8 +5,8 @@
 #include "cuda/host/gemm.h"
 #include "cuda/host/kernel.h"
 
-// VECTOR: bytes. BUSY: number of warps that saturates a device's memory bandwidth.
-enum { VECTOR = 16, FEW = 16, LONGEST = 1 << 16, BUSY = 2048 };
+// VECTOR: bytes. SATURATING_WARPS: number of warps that saturates a device's memory bandwidth.
+enum { VECTOR = 16, MIN_ROWS = 16, MAX_LENGTH = 1 << 16, SATURATING_WARPS = 2048 };
 
 // A single row a: columns of b times a. Otherwise: rows of a times the column b.
 static k_dots dots_of(const px__cuda_product *p) {
@@ -37,7 +37,7 @@ bool px__cuda_is_dots(const px__cuda_product *p) {
   k_dots d = dots_of(p);
   int64_t each = VECTOR / (int64_t)px__cuda_dtype_size(p->dtype);
   // Few long rows would leave the device idle.
-  if (d.rows < FEW || d.n < each || d.n > LONGEST || d.n % each) return false;
+  if (d.rows < MIN_ROWS || d.n < each || d.n > MAX_LENGTH || d.n % each) return false;
   return is_aligned(&d.matrix, d.count, d.rows, each) && is_aligned(&d.vector, d.count, 1, each);
 }
 // Number of warps sharing a row: more for few rows, as long as each lane gets more than two
@@ -45,7 +45,8 @@ bool px__cuda_is_dots(const px__cuda_product *p) {
 static int split_of(const k_dots *d, int64_t each) {
   int64_t vectors = d->n / each / 32, warps = d->count * d->rows;
   int split = 1;
-  while (split < K_DOTS_WARPS && split * warps < BUSY && vectors > 2 * split) split *= 2;
+  while (split < K_DOTS_WARPS && split * warps < SATURATING_WARPS && vectors > 2 * split)
+    split *= 2;
   return split;
 }
 px_status px__cuda_dots(const px_launch *l, const px__cuda_product *p) {

@@ -118,7 +118,7 @@ static px_status move_along(const px_launch *l, const px_operand *out, const px_
   int dtype = px__cuda_is_float(out->dtype) ? PX_FLOAT64 : PX_INT64;
   px__cuda_dense d = {.launch = l};
   k_lines p = {.where = px__cuda_where(l),
-               .place = big == out,
+               .scatters = big == out,
                .dim = dim,
                .out = px__cuda_dense_out(&d, out, dtype),
                .in = px__cuda_dense_in(&d, in, dtype),
@@ -126,8 +126,9 @@ static px_status move_along(const px_launch *l, const px_operand *out, const px_
   PX_CUDA_PASS(d.status);
   px__around(big, dim, &p.outer, &p.take, &p.inner);
   px__around(indices, dim, &p.outer, &p.size, &p.inner);
-  if (p.place) PX_CUDA_PASS(px__cuda_fill(l->stream, p.out, 0, (size_t)px_operand_numel(out) * 8));
-  if (p.place && is_ordered(dtype))
+  if (p.scatters)
+    PX_CUDA_PASS(px__cuda_fill(l->stream, p.out, 0, (size_t)px_operand_numel(out) * 8));
+  if (p.scatters && is_ordered(dtype))
     PX_CUDA_PASS(px__cuda_over(l, "index", "along_ordered_f64", p.outer * p.inner, &p));
   else
     PX_CUDA_PASS(px__cuda_over(l, "index", dtype == PX_FLOAT64 ? "along_f64" : "along_i64",

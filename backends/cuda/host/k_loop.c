@@ -48,47 +48,47 @@ static void add_dim(k_loop *p, const px_operand *operands, int n, int64_t size, 
 
 void px__cuda_read(k_number *out, const px_operand *o, bool real) {
   double f = 0;
-  int64_t whole = 0;
+  int64_t integer = 0;
   switch (o->dtype) {
     case PX_FLOAT64:
       memcpy(&f, o->value, sizeof f);
-      whole = (int64_t)f;
+      integer = (int64_t)f;
       break;
     case PX_FLOAT32: {
       float x;
       memcpy(&x, o->value, sizeof x);
-      f = x, whole = (int64_t)x;
+      f = x, integer = (int64_t)x;
       break;
     }
     case PX_INT64:
-      memcpy(&whole, o->value, sizeof whole);
+      memcpy(&integer, o->value, sizeof integer);
       break;
     case PX_INT32: {
       int32_t x;
       memcpy(&x, o->value, sizeof x);
-      whole = x;
+      integer = x;
       break;
     }
     case PX_INT16: {
       int16_t x;
       memcpy(&x, o->value, sizeof x);
-      whole = x;
+      integer = x;
       break;
     }
     case PX_INT8:
-      whole = (int8_t)o->value[0];
+      integer = (int8_t)o->value[0];
       break;
     case PX_BOOL:
-      whole = o->value[0] != 0;
+      integer = o->value[0] != 0;
       break;
     default:
-      whole = o->value[0];
+      integer = o->value[0];
   }
-  if (o->dtype < PX_FLOAT16) f = (double)whole;
+  if (o->dtype < PX_FLOAT16) f = (double)integer;
   if (real)
     out->f = f;
   else
-    out->i = whole;
+    out->i = integer;
 }
 
 // A complex immediate stores its imaginary part in the operand's data pointer, unused otherwise.
@@ -133,7 +133,7 @@ static bool is_flat(const k_loop *p, int n, int vector_item) {
 
 // Row mode: the result's rows are dense, vector-aligned and multiples of the vector size. Inputs
 // are too, or they are loaded element by element. Sizes and strides are converted to vectors.
-static bool into_rows(k_loop *p, int n, int vector_item) {
+static bool use_rows(k_loop *p, int n, int vector_item) {
   int64_t each = vector_item ? 16 / vector_item : 1;
   if (each == 1 || p->ndim == 0 || p->sizes[0] % each || p->n / each >> 31) return false;
   for (int i = 0; i < n; i++) {
@@ -203,10 +203,10 @@ static void tile(k_loop *p, int n) {
 }
 
 void px__cuda_vectors(k_loop *p, int n, int vector_item) {
-  p->mode = is_flat(p, n, vector_item)     ? K_FLAT
-            : into_rows(p, n, vector_item) ? K_ROWS
-            : p->n >> 31                   ? K_WIDE
-                                           : K_NARROW;
+  p->mode = is_flat(p, n, vector_item)    ? K_FLAT
+            : use_rows(p, n, vector_item) ? K_ROWS
+            : p->n >> 31                  ? K_WIDE
+                                          : K_NARROW;
   tile(p, n);
   for (int d = 0; d < p->ndim; d++) px__cuda_divisor(&p->by[d], p->sizes[d]);
 }
@@ -255,17 +255,17 @@ static void load_numbers(k_loop *p, const px_launch *l, const px__cuda_pointwise
 }
 
 // Layout of a scratch copy in another dtype: dense over the operand's distinct elements.
-typedef struct stand_in {
+typedef struct scratch_copy {
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS], repeated[PX_MAX_DIMS];
-} stand_in;
-static px_status replace(const px_launch *l, px_operand *o, int dtype, stand_in *s, bool read) {
+} scratch_copy;
+static px_status convert(const px_launch *l, px_operand *o, int dtype, scratch_copy *s, bool read) {
   px_operand to = *o, from = *o;
   int64_t n = 1;
   for (int d = o->ndim - 1; d >= 0; d--) {
-    bool still = o->strides[d] == 0;
-    s->sizes[d] = still ? 1 : o->sizes[d];
+    bool is_broadcast = o->strides[d] == 0;
+    s->sizes[d] = is_broadcast ? 1 : o->sizes[d];
     s->strides[d] = n;
-    s->repeated[d] = still ? 0 : n;
+    s->repeated[d] = is_broadcast ? 0 : n;
     n *= s->sizes[d];
   }
   to.dtype = dtype, to.sizes = from.sizes = s->sizes, to.strides = s->strides;
@@ -277,14 +277,14 @@ static px_status replace(const px_launch *l, px_operand *o, int dtype, stand_in 
 
 px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *op) {
   px_operand o[K_OPERANDS], result = l->operands[0];
-  stand_in room[K_OPERANDS];
+  scratch_copy copies[K_OPERANDS];
   int compute = l->compute;
   const char *function = compute >= 0 ? op->functions[compute] : NULL;
   if (!function) return px__cuda_missing(l, compute);
   if (px_operand_numel(&result) == 0) return PX_OK;
   PX_CUDA_PASS(px__cuda_fits(&result, 2));
   int each = 16 / (int)px__cuda_dtype_size(compute);
-  bool replaced = false, complex = compute >= PX_DTYPE_COMPUTED;
+  bool converted = false, complex = compute >= PX_DTYPE_COMPUTED;
   const char *module = complex ? "kernels_cuda_complex" : op->module;
   k_loop p;
   memcpy(o, l->operands, (size_t)op->operands * sizeof *o);
@@ -293,8 +293,8 @@ px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *o
                : i == 0 && op->parts ? px__cuda_real_of(compute)
                                      : compute;
     if (absent(&o[i]) || o[i].dtype == want) continue;
-    PX_CUDA_PASS(replace(l, &o[i], want, &room[i], i > 0));
-    replaced = true;
+    PX_CUDA_PASS(convert(l, &o[i], want, &copies[i], i > 0));
+    converted = true;
   }
   px__cuda_walk(&p, o, op->operands);
   for (int i = 1; i < op->operands; i++) {
@@ -306,12 +306,12 @@ px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *o
   }
   load_numbers(&p, l, op);
   p.where = px__cuda_where(l);
-  bool taken = false;
+  bool batched = false;
   // Operands converted before or after the launch cannot be batched.
-  if (px__cuda_loops_waiting && !replaced && !complex)
-    PX_CUDA_PASS(
-        px__cuda_loops_take(&taken, l, module, function, each, op->operands, op->number_count, &p));
-  if (taken) return PX_OK;
+  if (px__cuda_loops_batch && !converted && !complex)
+    PX_CUDA_PASS(px__cuda_loops_add(&batched, l, module, function, each, op->operands,
+                                    op->number_count, &p));
+  if (batched) return PX_OK;
   px__cuda_vectors(&p, op->operands, 16 / each);
   PX_CUDA_PASS(px__cuda_each(l, module, function, each, &p));
   if (o[0].data == result.data) return PX_OK;

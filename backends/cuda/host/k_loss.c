@@ -3,14 +3,14 @@
 #include "cuda/host/kernel.h"
 #include "kernel_args/loss.h"
 
-enum { MOST_BLOCKS = 1024 };
+enum { MAX_BLOCKS = 1024 };
 
 static int how_of(const char *reduction) {
   return !strcmp(reduction, "none") ? K_EACH : !strcmp(reduction, "sum") ? K_SUM : K_MEAN;
 }
 static int64_t blocks_of(int64_t n) {
   int64_t blocks = (n + K_BLOCK - 1) / K_BLOCK;
-  return blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS;
+  return blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS;
 }
 
 // ---- nll: the input is [C] or [N, C, positions...]

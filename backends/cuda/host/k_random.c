@@ -88,7 +88,7 @@ static px_status draw_each(const px_launch *l, const char *name, const px_operan
   k_random p = start(&d, out);
   p.a = first.number, p.b = second.number;
   if (first.from) p.in = px__cuda_dense_in(&d, first.from, PX_FLOAT64);
-  if (second.from) p.beside = px__cuda_dense_in(&d, second.from, PX_FLOAT64);
+  if (second.from) p.in2 = px__cuda_dense_in(&d, second.from, PX_FLOAT64);
   PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(draw_any(l, name, &p, (p.n + K_BLOCK - 1) / K_BLOCK));
   return px__cuda_dense_close(&d);
@@ -139,11 +139,11 @@ PX_CUDA_KERNEL(randperm_fill) {
   k_random p = start(&d, args->out);
   PX_CUDA_PASS(d.status);
   if (p.n == 0) return PX_OK;
-  void *room[4];
-  for (int i = 0; i < 4; i++) PX_CUDA_PASS(px__cuda_scratch(l, (size_t)p.n * 8, &room[i]));
-  p.keys = room[0], p.scratch = room[1], p.bits = key_bits(p.n);
+  void *buffers[4];
+  for (int i = 0; i < 4; i++) PX_CUDA_PASS(px__cuda_scratch(l, (size_t)p.n * 8, &buffers[i]));
+  p.keys = buffers[0], p.scratch = buffers[1], p.bits = key_bits(p.n);
   PX_CUDA_PASS(draw_any(l, "order_keys", &p, l->blocks));
-  k_sort s = {.in = p.keys, .from = p.scratch, .out = room[2], .indices = room[3]};
+  k_sort s = {.in = p.keys, .from = p.scratch, .out = buffers[2], .indices = buffers[3]};
   s.lines = 1, s.size = s.take = p.n;
   px__cuda_sort_as(&s, PX_INT64, false);
   s.passes = (p.bits + 7) / 8;
@@ -161,7 +161,7 @@ PX_CUDA_KERNEL(multinomial) {
   px__cuda_dense d = {.launch = l};
   k_random p = start(&d, args->out);
   p.in = px__cuda_dense_in(&d, self, PX_FLOAT64), p.range = (uint64_t)n, p.rows = n ? numel / n : 0;
-  p.from = args->num_samples, p.again = args->replacement;
+  p.from = args->num_samples, p.replacement = args->replacement;
   PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(numel + 1) * sizeof(double), &p.scratch));
   PX_CUDA_PASS(px__cuda_over(l, "random", "multinomial", p.rows, &p));

@@ -142,7 +142,7 @@ PX_CUDA_KERNEL(recurrent_whole) {
   return end(&n, &d,
              px__cudnn_recurrent.cudnnRNNForward(
                  n.handle, n.net, training, NULL, n.x_rows, rows, n.y_rows, output, n.h, h, h_n,
-                 n.c, c, c_n, n.weights, weights, n.workspace, n.room, training ? n.kept : 0,
+                 n.c, c, c_n, n.weights, weights, n.workspace, n.scratch, training ? n.kept : 0,
                  training ? args->kept->data : NULL),
              "cudnnRNNForward");
 }
@@ -167,7 +167,7 @@ PX_CUDA_KERNEL(recurrent_whole_back) {
              px__cudnn_recurrent.cudnnRNNBackwardData_v8(
                  n.handle, n.net, NULL, n.y_rows, output, grad_output, n.x_rows, grad_rows, n.h, h,
                  grad_h_n, grad_h, n.c, c, grad_c_n, grad_c, n.weights, weights, n.workspace,
-                 n.room, n.kept, args->kept->data),
+                 n.scratch, n.kept, args->kept->data),
              "cudnnRNNBackwardData_v8");
 }
 
@@ -184,6 +184,6 @@ PX_CUDA_KERNEL(recurrent_whole_weights) {
   return end(&n, &d,
              px__cudnn_recurrent.cudnnRNNBackwardWeights_v8(
                  n.handle, n.net, ADD, NULL, n.x_rows, rows, n.h, h, n.y_rows, output, n.weights,
-                 args->grad_weights->data, n.workspace, n.room, n.kept, args->kept->data),
+                 args->grad_weights->data, n.workspace, n.scratch, n.kept, args->kept->data),
              "cudnnRNNBackwardWeights_v8");
 }

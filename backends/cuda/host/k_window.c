@@ -26,9 +26,9 @@ static void planes(k_window *t, const px_operand *big, const px_operand *small, 
 }
 
 // Prepares the index arithmetic for planes of h by w.
-static px_status divide(const px_launch *l, k_window *t, int64_t h, int64_t w) {
+static px_status prepare_divisors(const px_launch *l, k_window *t, int64_t h, int64_t w) {
   if (t->h * t->w > INT32_MAX || t->oh * t->ow > INT32_MAX)
-    PX_CUDA_FAIL(PX_RUNTIME, "%s on cuda:%d: a plane of more than 2147483647 elements", l->op,
+    PX_CUDA_FAIL(PX_RUNTIME, "%s on cuda:%d: expected planes of at most 2147483647 elements", l->op,
                  l->device);
   t->wide = t->planes * h * w > INT32_MAX;
   px__cuda_divisor(&t->by_h, h), px__cuda_divisor(&t->by_w, w);
@@ -41,7 +41,7 @@ static px_status pool(const px_launch *l, k_window *t, const char *name, const p
   char function[48];
   int64_t n = px_operand_numel(out), each = 16 / (int64_t)px__cuda_dtype_size(out->dtype);
   if (n == 0) return PX_OK;
-  if (last) PX_CUDA_PASS(divide(l, t, out->sizes[2], out->sizes[3]));
+  if (last) PX_CUDA_PASS(prepare_divisors(l, t, out->sizes[2], out->sizes[3]));
   if (last && t->c % each == 0) n /= each;
   snprintf(function, sizeof function, "%s%s", name, last ? "_last" : "");
   return px__cuda_by_dtype(l, "window", function, out->dtype, blocks_of(n), K_BLOCK, t);
@@ -58,7 +58,7 @@ PX_CUDA_KERNEL(max_pool2d_with_indices) {
   windows(&t, &args->kernel_size, &args->stride, &args->padding);
   dilate(&t, &args->dilation);
   planes(&t, args->self, args->output, last);
-  if (!last) PX_CUDA_PASS(divide(l, &t, t.oh, t.ow));
+  if (!last) PX_CUDA_PASS(prepare_divisors(l, &t, t.oh, t.ow));
   PX_CUDA_PASS(pool(l, &t, "max_pool", args->output, last));
   return px__cuda_dense_close(&d);
 }
@@ -95,7 +95,7 @@ PX_CUDA_KERNEL(max_pool2d_backward) {
   windows(&t, &args->kernel_size, &args->stride, &args->padding);
   dilate(&t, &args->dilation);
   planes(&t, args->out, args->grad_output, last);
-  if (!last) PX_CUDA_PASS(divide(l, &t, t.h, t.w));
+  if (!last) PX_CUDA_PASS(prepare_divisors(l, &t, t.h, t.w));
   PX_CUDA_PASS(pool(l, &t, "max_pool_gather", args->out, last));
   return px__cuda_dense_close(&d);
 }
@@ -171,8 +171,8 @@ static void describe(conv *c, const px_value *stride, const px_value *padding,
   for (int i = 0; i < TENSORS; i++) memcpy(p->sizes[i], c->operands[i]->sizes, sizeof p->sizes[i]);
   for (int k = 0; k < 2; k++) {
     p->stride[k] = px__list_at(stride, k), p->dilation[k] = px__list_at(dilation, k);
-    p->before[k] = px__list_at(padding, k);
-    p->behind[k] = padding->n == 4 ? padding->v.ints[2 + k] : p->before[k];
+    p->pad_before[k] = px__list_at(padding, k);
+    p->pad_after[k] = padding->n == 4 ? padding->v.ints[2 + k] : p->pad_before[k];
   }
   const int64_t *x = p->sizes[IMAGE], *w = p->sizes[WEIGHT], *y = p->sizes[RESULT];
   c->direct = (k_window){.n = x[0],
@@ -186,7 +186,7 @@ static void describe(conv *c, const px_value *stride, const px_value *padding,
                          .ow = y[3],
                          .groups = groups};
   k_window *t = &c->direct;
-  t->sh = p->stride[0], t->sw = p->stride[1], t->ph = p->before[0], t->pw = p->before[1];
+  t->sh = p->stride[0], t->sw = p->stride[1], t->ph = p->pad_before[0], t->pw = p->pad_before[1];
   t->dh = p->dilation[0], t->dw = p->dilation[1];
 }
 
@@ -201,7 +201,8 @@ static px_status add_bias(const px_launch *l, const conv *c, void *result, void 
                            blocks_of((n + each - 1) / each), K_BLOCK, &t);
 }
 
-static px_status directly(const px_launch *l, conv *c, void *const data[TENSORS], void *bias) {
+static px_status convolve_directly(const px_launch *l, conv *c, void *const data[TENSORS],
+                                   void *bias) {
   int kind = c->problem.kind, dtype = c->problem.dtype;
   int64_t n = px_operand_numel(c->operands[kinds[kind].out]);
   c->direct.out = data[kinds[kind].out], c->direct.in = data[kinds[kind].in];
@@ -212,7 +213,7 @@ static px_status directly(const px_launch *l, conv *c, void *const data[TENSORS]
 }
 
 // Convolves in one memory format. Without a library, only row-major.
-static px_status convolve_in(const px_launch *l, conv *c, bool last, bool *done) {
+static px_status convolve_format(const px_launch *l, conv *c, bool last, bool *done) {
   void *data[TENSORS], *bias;
   int dtype = c->problem.dtype, out = kinds[c->problem.kind].out;
   px__cuda_dense d = {.launch = l, .last = last};
@@ -224,7 +225,7 @@ static px_status convolve_in(const px_launch *l, conv *c, bool last, bool *done)
   c->problem.last = last;
   PX_CUDA_PASS(px__cudnn_convolve(l, &c->problem, data, done));
   if (!*done && last) return PX_OK;
-  if (!*done) PX_CUDA_PASS(directly(l, c, data, bias));
+  if (!*done) PX_CUDA_PASS(convolve_directly(l, c, data, bias));
   if (*done && bias) PX_CUDA_PASS(add_bias(l, c, data[RESULT], bias));
   *done = true;
   return px__cuda_dense_close(&d);
@@ -234,8 +235,8 @@ static px_status convolve(const px_launch *l, conv *c) {
   bool done = false, wide = c->problem.dtype == PX_FLOAT64;
   const px_operand *out = c->operands[kinds[c->problem.kind].out];
   if (!wide && px__cudnn_ready() && px__cuda_wants_last(out, c->operands, TENSORS))
-    PX_CUDA_PASS(convolve_in(l, c, true, &done));
-  return done ? PX_OK : convolve_in(l, c, false, &done);
+    PX_CUDA_PASS(convolve_format(l, c, true, &done));
+  return done ? PX_OK : convolve_format(l, c, false, &done);
 }
 
 PX_CUDA_KERNEL(conv2d) {

@@ -32,7 +32,7 @@ px_status px__cuda_axes(k_fold *p, const px_operand *out, const px_operand *seco
 // Launches ways[0] (by rows) or ways[1] (by columns), then ways[2] to join parts, if any, with
 // accumulators of `accumulator` bytes. p->vector: columns may be read in vectors.
 px_status px__cuda_reduce(const px_launch *l, k_fold *p, const char *module,
-                          const char *const ways[3], size_t accumulator);
+                          const char *const variants[3], size_t accumulator);
 // A batch of whole-tensor reductions, launched together as loops are (px__cuda_loops). Accumulators
 // have `accumulator` bytes; the functions are NAME_listed and NAME_listed_join.
 typedef struct px__cuda_folds {
@@ -41,13 +41,12 @@ typedef struct px__cuda_folds {
   size_t accumulator;
   k_folds p;
 } px__cuda_folds;
-extern _Thread_local px__cuda_folds
-    *px__cuda_folds_waiting;  // the thread's batch; NULL: no batching
+extern _Thread_local px__cuda_folds *px__cuda_folds_batch;  // the thread's batch; NULL: no batching
 void px__cuda_folds_begin(px__cuda_folds *folds);
 px_status px__cuda_folds_end(px__cuda_folds *folds);
 // Adds a reduction, after px__cuda_axes, if it is over a whole contiguous tensor; sets *taken.
-px_status px__cuda_folds_take(bool *taken, const px_launch *l, const char *module, const char *name,
-                              size_t accumulator, k_fold *p);
+px_status px__cuda_folds_add(bool *batched, const px_launch *l, const char *module,
+                             const char *name, size_t accumulator, k_fold *p);
 
 // ---- loops over operands
 
@@ -80,15 +79,14 @@ typedef struct px__cuda_loops {
   int each, operands, numbers;
   k_loop p;
 } px__cuda_loops;
-extern _Thread_local px__cuda_loops
-    *px__cuda_loops_waiting;  // the thread's batch; NULL: no batching
+extern _Thread_local px__cuda_loops *px__cuda_loops_batch;  // the thread's batch; NULL: no batching
 void px__cuda_loops_begin(px__cuda_loops *loops);
 px_status px__cuda_loops_end(px__cuda_loops *loops);
 // Adds a loop for px__cuda_each with `each`, after px__cuda_walk, if all operands are contiguous.
 // `numbers` is its count of numeric parameters. *taken is false if the caller must launch it.
-px_status px__cuda_loops_take(bool *taken, const px_launch *l, const char *module,
-                              const char *function, int each, int operands, int numbers,
-                              const k_loop *p);
+px_status px__cuda_loops_add(bool *batched, const px_launch *l, const char *module,
+                             const char *function, int each, int operands, int numbers,
+                             const k_loop *p);
 static inline k_where px__cuda_where(const px_launch *l) { return (k_where){l->fault, l->id}; }
 
 // ---- dense operands
@@ -130,14 +128,14 @@ typedef struct px__cuda_step {
 px_status px__cuda_update(px__cuda_dense *d, const px__cuda_step *step, const char *name,
                           const px_operand *param);
 // A batch of updates, launched together: those of the calling thread from begin to end.
-typedef struct px__cuda_lot {
+typedef struct px__cuda_updates {
   px_launch launch;  // of the first update
   const char *name;
   int dtype, count;
   k_updates p;
-} px__cuda_lot;
-void px__cuda_lot_begin(px__cuda_lot *lot);
-px_status px__cuda_lot_end(px__cuda_lot *lot);
+} px__cuda_updates;
+void px__cuda_updates_begin(px__cuda_updates *updates);
+px_status px__cuda_updates_end(px__cuda_updates *updates);
 // Launches NAME, which computes the numbers of steps: one line of `out` for each.
 px_status px__cuda_numbers(const px_launch *l, k_numbers *p, const char *name,
                            const px_operand *out, const px_operand *rate, const px_operand *found,

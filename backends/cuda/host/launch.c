@@ -133,8 +133,8 @@ bool px__cuda_loads_late(void) {
 
 // Programmatic dependent launch: the next kernel may start before this one's writes are visible.
 // All kernels begin with k_wait(), which waits for them. Saves a third of a small kernel's time.
-enum { EARLY_SINCE = 9 };  // compute capability
-static CUlaunchAttribute begins_early = {
+enum { MIN_MAJOR = 9 };  // compute capability
+static CUlaunchAttribute programmatic_launch = {
     .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
     .value.programmaticStreamSerializationAllowed = 1};
 
@@ -152,8 +152,8 @@ px_status px__cuda_launch_function(const px_launch *l, CUkernel function, const 
                            .blockDimZ = block[2],
                            .sharedMemBytes = shared,
                            .hStream = l->stream,
-                           .attrs = &begins_early,
-                           .numAttrs = px__cuda_devices[l->device].major >= EARLY_SINCE};
+                           .attrs = &programmatic_launch,
+                           .numAttrs = px__cuda_devices[l->device].major >= MIN_MAJOR};
   PX_CUDA_TRY(cuLaunchKernelEx(&config, (CUfunction)function, params, NULL));
   return PX_OK;
 }
@@ -188,7 +188,8 @@ unsigned px__cuda_grid(const px_launch *l, int64_t n, unsigned block) {
 px_status px__cuda_scratch(const px_launch *l, size_t bytes, void **out) {
   *out = px__cuda_core->scratch(l, bytes);
   if (!*out)
-    PX_CUDA_FAIL(PX_OUT_OF_MEMORY, "CUDA out of memory. %s could not get %zu bytes to work in",
+    PX_CUDA_FAIL(PX_OUT_OF_MEMORY,
+                 "CUDA out of memory. %s could not allocate %zu bytes of workspace",
                  l->op ? l->op : "A kernel", bytes);
   return PX_OK;
 }

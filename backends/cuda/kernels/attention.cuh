@@ -7,33 +7,33 @@
 //
 // A tile has rows of D elements with a stride of D + 4: an odd multiple of 16 bytes. A warp
 // computes 16 rows of a product for each M. mma assigns rows and columns by lane / 4; here lane
-// / 4 maps to row k_turned(lane / 4) of eight, so 16-byte reads of eight lanes cover 32 banks.
+// / 4 maps to row k_row_of_lane(lane / 4) of eight, so 16-byte reads of eight lanes cover 32 banks.
 // Along the summed dimension, any order is correct if both operands use the same.
 #pragma once
 #include "cuda/attention_params.h"
 #include "device.cuh"
 
-enum { EIGHTS = K_PASSING / 8, WARPS = K_ATTENTION_BLOCK / 32 };
+enum { STREAMED_EIGHTS = K_STREAMED / 8, WARPS = K_ATTENTION_BLOCK / 32 };
 
 // Scores are base-2 logarithms.
 static const float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 static __device__ __forceinline__ float power(float x) { return exp2f(x); }
 static __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
 
-static __device__ __forceinline__ int k_turned(int x) { return x >> 1 | (x & 1) << 2; }
+static __device__ __forceinline__ int k_row_of_lane(int x) { return x >> 1 | (x & 1) << 2; }
 // A thread's position in its warp: its first row (the second is 8 below), and its first column
 // of eight (the second is 4 to the right). Element e of four is at row + e / 2 * 8 and column +
 // e % 2 * 4.
-struct seat {
+struct lane_position {
   int row, column;
 };
-static __device__ __forceinline__ seat k_seat() {
+static __device__ __forceinline__ lane_position k_lane_position() {
   int lane = threadIdx.x & 31;
-  return {k_turned(lane >> 2), lane & 3};
+  return {k_row_of_lane(lane >> 2), lane & 3};
 }
 template <int D>
 struct tile {
-  enum { STEP = D + 4, PASSING = K_PASSING * STEP };
+  enum { STEP = D + 4, STREAMED = K_STREAMED * STEP };
 };
 
 // ---- split floats
@@ -81,28 +81,28 @@ static __device__ __forceinline__ void k_multiply(float (&c)[M][N][4],
 // c = the warp's rows of `a` times the streamed rows of `b`, transposed: all pairs of rows. A
 // thread reads four adjacent elements of a row, for two steps of the sum.
 template <int D, int PARTS, int M>
-static __device__ __forceinline__ void k_pairs(float (&c)[M][EIGHTS][4], const float *a,
+static __device__ __forceinline__ void k_pairs(float (&c)[M][STREAMED_EIGHTS][4], const float *a,
                                                const float *b) {
   enum { STEP = tile<D>::STEP };
-  seat s = k_seat();
+  lane_position s = k_lane_position();
   a += s.row * STEP + 4 * s.column, b += s.row * STEP + 4 * s.column;
 #pragma unroll
   for (int m = 0; m < M; m++)
 #pragma unroll
-    for (int n = 0; n < EIGHTS; n++)
+    for (int n = 0; n < STREAMED_EIGHTS; n++)
 #pragma unroll
       for (int e = 0; e < 4; e++) c[m][n][e] = 0;
 #pragma unroll 4
   for (int k = 0; k < D; k += 16) {
-    float4 x[M][2], y[EIGHTS];
+    float4 x[M][2], y[STREAMED_EIGHTS];
 #pragma unroll
     for (int m = 0; m < 2 * M; m++) x[m / 2][m % 2] = *(const float4 *)(a + m * 8 * STEP + k);
 #pragma unroll
-    for (int n = 0; n < EIGHTS; n++) y[n] = *(const float4 *)(b + n * 8 * STEP + k);
+    for (int n = 0; n < STREAMED_EIGHTS; n++) y[n] = *(const float4 *)(b + n * 8 * STEP + k);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       k_side<PARTS, 4> left[M];
-      k_side<PARTS, 2> right[EIGHTS];
+      k_side<PARTS, 2> right[STREAMED_EIGHTS];
 #pragma unroll
       for (int m = 0; m < M; m++)
 #pragma unroll
@@ -111,7 +111,7 @@ static __device__ __forceinline__ void k_pairs(float (&c)[M][EIGHTS][4], const f
           left[m].set(e, half ? (e / 2 ? v.w : v.z) : (e / 2 ? v.y : v.x));
         }
 #pragma unroll
-      for (int n = 0; n < EIGHTS; n++) {
+      for (int n = 0; n < STREAMED_EIGHTS; n++) {
         right[n].set(0, half ? y[n].z : y[n].x);
         right[n].set(1, half ? y[n].w : y[n].y);
       }
@@ -124,15 +124,16 @@ static __device__ __forceinline__ void k_pairs(float (&c)[M][EIGHTS][4], const f
 // e / 4 * 32 + k % 2 * 16 + 4 * column + e % 4 of a row.
 template <int D, int PARTS, int M>
 static __device__ __forceinline__ void k_weigh(float (&to)[M][D / 8][4], const float (&keep)[M][2],
-                                               const float (&p)[M][EIGHTS][4], const float *b) {
+                                               const float (&p)[M][STREAMED_EIGHTS][4],
+                                               const float *b) {
   enum { STEP = tile<D>::STEP };
-  seat s = k_seat();
+  lane_position s = k_lane_position();
   b += s.column * STEP + 4 * s.row;
 #pragma unroll
   for (int h = 0; h < D / 32; h++) {
     float sum[M][4][4] = {};
 #pragma unroll
-    for (int k = 0; k < EIGHTS; k++) {
+    for (int k = 0; k < STREAMED_EIGHTS; k++) {
       k_side<PARTS, 4> left[M];
       k_side<PARTS, 2> right[4];
 #pragma unroll
@@ -215,18 +216,18 @@ static __device__ __forceinline__ void k_fetch(float *to, const head &from, int 
     k_fetch_four<PARTS>(to + row * tile<D>::STEP + column, source, left, from.dtype);
   }
 }
-static __device__ __forceinline__ void k_fetched() {
+static __device__ __forceinline__ void k_commit_fetches() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// Waits for all copies started before the last k_fetched().
-static __device__ __forceinline__ void k_await() {
+// Waits for all copies started before the last k_commit_fetches().
+static __device__ __forceinline__ void k_await_fetches() {
   asm volatile("cp.async.wait_group 1;" ::: "memory");
   __syncthreads();
 }
 
 // Writes up to four elements of a row.
 template <int PARTS>
-static __device__ __forceinline__ void k_put_four(char *to, float4 x, int left, int dtype) {
+static __device__ __forceinline__ void k_store_four(char *to, float4 x, int left, int dtype) {
   if (left <= 0) return;
   bool whole = left >= 4;
   if (PARTS == 3 || dtype == K_FLOAT32) {
@@ -251,10 +252,10 @@ static __device__ __forceinline__ void k_put_four(char *to, float4 x, int left, 
 }
 // Writes the sums of k_weigh, scaled by a factor for each row. `first`: the warp's first row.
 template <int D, int PARTS, int M>
-static __device__ __forceinline__ void k_put_rows(const head &to, int first,
-                                                  const float (&from)[M][D / 8][4],
-                                                  const float (&times)[M][2]) {
-  seat s = k_seat();
+static __device__ __forceinline__ void k_store_rows(const head &to, int first,
+                                                    const float (&from)[M][D / 8][4],
+                                                    const float (&times)[M][2]) {
+  lane_position s = k_lane_position();
   int item = to.dtype == K_FLOAT32 ? 4 : 2;
 #pragma unroll
   for (int m = 0; m < M; m++)
@@ -268,7 +269,7 @@ static __device__ __forceinline__ void k_put_rows(const head &to, int first,
         int column = k * 16 + 4 * s.column, n = k / 2 * 4, e = 2 * half + k % 2;
         float4 x = make_float4(from[m][n][e] * t, from[m][n + 1][e] * t, from[m][n + 2][e] * t,
                                from[m][n + 3][e] * t);
-        k_put_four<PARTS>(to.at + row * to.step + column * item, x, to.width - column, to.dtype);
+        k_store_four<PARTS>(to.at + row * to.step + column * item, x, to.width - column, to.dtype);
       }
     }
 }

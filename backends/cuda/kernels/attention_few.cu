@@ -37,7 +37,7 @@ struct one_query {
   __device__ __forceinline__ explicit one_query(const k_attention &p) : row(blockIdx.x) {
     int i = (int)(row % p.length), head = (int)(row / p.length % p.heads);
     int batch = (int)(row / p.length / p.heads), group = head / (p.heads / p.groups);
-    end = p.causal && p.places > i + 1 ? i + 1 : p.places;
+    end = p.causal && p.key_length > i + 1 ? i + 1 : p.key_length;
     query = at(p.query, batch, head, i), output = (S *)at(p.output, batch, head, i);
     key = at(p.key, batch, group, 0), value = at(p.value, batch, group, 0);
     mask = batch * p.mask_strides[0] + head * p.mask_strides[1] + i * p.mask_strides[2];
@@ -49,14 +49,14 @@ struct one_query {
 
 // A group's online softmax: maximum score, sum of powers, weighted sum of values.
 template <int N>
-struct share {
+struct partial_softmax {
   float top, sum, out[N];
   __device__ __forceinline__ void take(const float (&s)[AHEAD], const float (&values)[AHEAD][N]) {
-    float greatest = top;
+    float maximum = top;
 #pragma unroll
-    for (int a = 0; a < AHEAD; a++) greatest = fmaxf(greatest, s[a]);
-    float base = greatest == -infinity() ? 0 : greatest, keep = power(top - base);
-    top = greatest, sum *= keep;
+    for (int a = 0; a < AHEAD; a++) maximum = fmaxf(maximum, s[a]);
+    float base = maximum == -infinity() ? 0 : maximum, keep = power(top - base);
+    top = maximum, sum *= keep;
 #pragma unroll
     for (int k = 0; k < N; k++) out[k] *= keep;
 #pragma unroll
@@ -77,16 +77,16 @@ static __device__ __forceinline__ void few_body(const k_attention &p) {
   const one_query<S> at(p);
   int group = threadIdx.x / LANES, from = threadIdx.x % LANES * N;
   float query[N];
-  share<N> mine = {-infinity(), 0, {}};
+  partial_softmax<N> mine = {-infinity(), 0, {}};
   read_row(query, at.query, from, p.width);
   for (int first = group; first - group < at.end; first += GROUPS * AHEAD) {
     float keys[AHEAD][N], values[AHEAD][N], s[AHEAD];
 #pragma unroll
     for (int a = 0; a < AHEAD; a++) {
       int64_t j = first + a * GROUPS;
-      int there = j < at.end;  // 0: nothing is read
-      read_row(keys[a], at.key + j * p.key.strides[2], from, there * p.width);
-      read_row(values[a], at.value + j * p.value.strides[2], from, there * p.value_width);
+      int exists = j < at.end;  // 0: nothing is read
+      read_row(keys[a], at.key + j * p.key.strides[2], from, exists * p.width);
+      read_row(values[a], at.value + j * p.value.strides[2], from, exists * p.value_width);
     }
 #pragma unroll
     for (int a = 0; a < AHEAD; a++) {

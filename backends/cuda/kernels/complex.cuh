@@ -69,8 +69,8 @@ static __device__ __forceinline__ void k_put(k_complex<R> *to, C x) {
   *to = (k_complex<R>)x;
 }
 template <typename R>
-static __device__ __forceinline__ k_complex<R> k_across(k_complex<R> x, int step, int width) {
-  return {k_across(x.re, step, width), k_across(x.im, step, width)};
+static __device__ __forceinline__ k_complex<R> k_shuffle(k_complex<R> x, int step, int width) {
+  return {k_shuffle(x.re, step, width), k_shuffle(x.im, step, width)};
 }
 static __device__ __forceinline__ k_complex_c128 k_load_complex(const void *from, int dtype) {
   if (dtype == K_COMPLEX64) return (k_complex_c128) * (const k_c64 *)from;

@@ -43,7 +43,7 @@ struct k_is_real<double> {
   static const bool value = true;
 };
 template <typename I, typename C>
-static __device__ __forceinline__ I k_whole(C x) {
+static __device__ __forceinline__ I k_to_integer(C x) {
   return k_is_real<C>::value ? (I)(int64_t)x : (I)x;
 }
 #define K_PUT(type, stored) \
@@ -52,10 +52,10 @@ static __device__ __forceinline__ I k_whole(C x) {
     *to = stored; \
   }
 K_PUT(k_bool, k_bool{(uint8_t)(x != (C)0)})
-K_PUT(uint8_t, k_whole<uint8_t>(x))
-K_PUT(int8_t, k_whole<int8_t>(x))
-K_PUT(int16_t, k_whole<int16_t>(x))
-K_PUT(int32_t, k_whole<int32_t>(x))
+K_PUT(uint8_t, k_to_integer<uint8_t>(x))
+K_PUT(int8_t, k_to_integer<int8_t>(x))
+K_PUT(int16_t, k_to_integer<int16_t>(x))
+K_PUT(int32_t, k_to_integer<int32_t>(x))
 K_PUT(int64_t, (int64_t)x)
 K_PUT(__half, __float2half_rn((float)x))
 K_PUT(__nv_bfloat16, __float2bfloat16_rn((float)x))
@@ -199,7 +199,7 @@ static __device__ __forceinline__ void k_wait() {
 #endif
 }
 // Prefetches to L2 without reading: writes until the actual read are still seen.
-static __device__ __forceinline__ void k_ask(const void *at) {
+static __device__ __forceinline__ void k_prefetch(const void *at) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
 
@@ -250,7 +250,7 @@ enum {
   K_FAULT_NEGATIVE_WEIGHT = 16,
   K_FAULT_ENDLESS_WEIGHT
 };
-enum { K_PUT_STORE, K_PUT_ADD, K_PUT_MULTIPLY, K_PUT_GREATEST, K_PUT_LEAST };  // px_put_how
+enum { K_PUT_STORE, K_PUT_ADD, K_PUT_MULTIPLY, K_PUT_MAX, K_PUT_MIN };  // px_put_how
 static __device__ __noinline__ void k_fault(const k_where *at, int code, int64_t a, int64_t b,
                                             int64_t c) {
   k_slot *slot = (k_slot *)at->slot;
@@ -272,8 +272,8 @@ static __device__ __forceinline__ int64_t k_quotient(int64_t n, int64_t by) {
   return (uint64_t)(n | by) >> 32 ? n / by : (uint32_t)n / (uint32_t)by;
 }
 // Byte offsets of element i of the axes.
-static __device__ __forceinline__ void k_place(const k_axis *list, int count, int64_t i,
-                                               int64_t *in, int64_t *out, int64_t *out2) {
+static __device__ __forceinline__ void k_locate(const k_axis *list, int count, int64_t i,
+                                                int64_t *in, int64_t *out, int64_t *out2) {
   *in = *out = *out2 = 0;
 #pragma unroll 1
   for (int d = 0; d < count; d++) {
@@ -288,10 +288,10 @@ static __device__ __forceinline__ void k_place(const k_axis *list, int count, in
     *out2 += k * list[d].out2;
   }
 }
-static __device__ __forceinline__ int64_t k_place_in(const k_axis *list, int count, int64_t i) {
+static __device__ __forceinline__ int64_t k_locate_in(const k_axis *list, int count, int64_t i) {
   int64_t in, out, out2;
   if (count == 1) return i * list[0].in;
-  k_place(list, count, i, &in, &out, &out2);
+  k_locate(list, count, i, &in, &out, &out2);
   return in;
 }
 
@@ -311,7 +311,7 @@ template <typename C>
 static __device__ __forceinline__ k_pair<C> operator+(k_pair<C> x, k_pair<C> y) {
   return {x.a + y.a, x.b + y.b};
 }
-struct k_greater {
+struct k_maximum {
   template <typename T>
   __device__ __forceinline__ T operator()(T a, T b) const {
     return a > b || a != a ? a : b;
@@ -323,26 +323,26 @@ struct k_greater {
   }
 };
 template <typename T>
-static __device__ __forceinline__ T k_across(T x, int step, int width) {
+static __device__ __forceinline__ T k_shuffle(T x, int step, int width) {
   return __shfl_xor_sync(0xffffffffu, x, step, width);
 }
 template <typename C>
-static __device__ __forceinline__ k_pair<C> k_across(k_pair<C> x, int step, int width) {
-  return {k_across(x.a, step, width), k_across(x.b, step, width)};
+static __device__ __forceinline__ k_pair<C> k_shuffle(k_pair<C> x, int step, int width) {
+  return {k_shuffle(x.a, step, width), k_shuffle(x.b, step, width)};
 }
 // Reduces the values of a group; all of its threads receive the result. All threads of the block
 // must call this; the block size is a power of two.
 template <typename T, typename F>
 static __device__ T k_join(T x, int lanes, F f) {
-  __shared__ T room[32];
+  __shared__ T partials[32];
   int width = lanes < 32 ? lanes : 32;
-  for (int step = width / 2; step > 0; step /= 2) x = f(x, k_across(x, step, width));
+  for (int step = width / 2; step > 0; step /= 2) x = f(x, k_shuffle(x, step, width));
   if (lanes <= 32) return x;
   int warps = blockDim.x / 32;
   __syncthreads();
-  if ((threadIdx.x & 31) == 0) room[threadIdx.x / 32] = x;
+  if ((threadIdx.x & 31) == 0) partials[threadIdx.x / 32] = x;
   __syncthreads();
-  x = room[threadIdx.x & (warps - 1)];
-  for (int step = warps / 2; step > 0; step /= 2) x = f(x, k_across(x, step, 32));
+  x = partials[threadIdx.x & (warps - 1)];
+  for (int step = warps / 2; step > 0; step /= 2) x = f(x, k_shuffle(x, step, 32));
   return x;
 }

@@ -30,8 +30,8 @@ static __device__ __forceinline__ void mirror(const k_fft &p) {
   const int64_t half = (p.n - 1) / 2, count = p.lines * half;
   for (int64_t i = k_thread(); i < count; i += k_threads()) {
     int64_t line = i / half, k = i - line * half + 1;
-    const T *from = (const T *)p.at + 2 * (line * p.apart + k * p.step);
-    T *to = (T *)p.at + 2 * (line * p.apart + (p.n - k) * p.step);
+    const T *from = (const T *)p.at + 2 * (line * p.distance + k * p.stride);
+    T *to = (T *)p.at + 2 * (line * p.distance + (p.n - k) * p.stride);
     to[0] = from[0], to[1] = -from[1];
   }
 }
@@ -41,9 +41,9 @@ static __device__ __forceinline__ void mirror(const k_fft &p) {
 template <typename T>
 static __device__ __forceinline__ void ends(const k_fft &p) {
   for (int64_t i = k_thread(); i < p.lines; i += k_threads()) {
-    T *line = (T *)p.at + 2 * i * p.apart;
+    T *line = (T *)p.at + 2 * i * p.distance;
     line[1] = 0;
-    if (p.n % 2 == 0) line[p.n * p.step + 1] = 0;
+    if (p.n % 2 == 0) line[p.n * p.stride + 1] = 0;
   }
 }
 

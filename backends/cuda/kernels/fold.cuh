@@ -70,7 +70,7 @@ static __device__ __forceinline__ typename F::D k_fold_dense(const char *row, in
 #pragma unroll
     for (int k = 0; k < N; k++) part[k] = (T)F::identity();
 #pragma unroll 1
-    for (int turn = 0; turn < K_FLUSH && left > 0; turn += AHEAD) {
+    for (int round = 0; round < K_FLUSH && left > 0; round += AHEAD) {
       if (left >= AHEAD * lanes)
         k_fold_vectors<F, S, N, AHEAD, true>(part, from, lanes, 0);
       else
@@ -103,9 +103,9 @@ static __device__ __forceinline__ typename F::D k_fold_any(const k_fold &p, cons
   for (int64_t i = begin + lane; i < end;) {
     T part = (T)F::identity();
 #pragma unroll 1
-    for (int turn = 0; turn < K_FLUSH && i < end; turn++, i += lanes)
-      part = F::combine(part,
-                        F::map(k_load<T>(row + k_place_in(p.gone, p.gone_count, i), p.in_dtype)));
+    for (int round = 0; round < K_FLUSH && i < end; round++, i += lanes)
+      part = F::combine(
+          part, F::map(k_load<T>(row + k_locate_in(p.reduced, p.reduced_count, i), p.in_dtype)));
     sum = F::merge(sum, (typename F::D)part);
   }
   return sum;
@@ -148,8 +148,8 @@ static __device__ __forceinline__ typename F::D k_fold_row(const k_fold &p, cons
 }
 
 template <typename F>
-static __device__ __forceinline__ void k_fold_give(const k_fold &p, int64_t result, int64_t part,
-                                                   int64_t out, typename F::D sum) {
+static __device__ __forceinline__ void k_fold_store(const k_fold &p, int64_t result, int64_t part,
+                                                    int64_t out, typename F::D sum) {
   if (p.parts > 1)
     ((typename F::D *)p.partial)[result * p.parts + part] = sum;
   else
@@ -164,7 +164,7 @@ struct k_part {
     int64_t size = p.inner ? p.inner : p.length;
     if (p.inner) {
       int64_t pieces = (size + p.part - 1) / p.part, row = part / pieces;
-      *in += k_place_in(p.gone + 1, p.gone_count - 1, row);
+      *in += k_locate_in(p.reduced + 1, p.reduced_count - 1, row);
       part -= row * pieces;
     }
     begin = part * p.part, end = begin + p.part;
@@ -183,12 +183,12 @@ static __device__ void k_fold_rows(const k_fold &p) {
     int64_t in = 0, out = 0, out2 = 0;
     typename F::D sum = F::identity();
     if (g < total) {
-      k_place(p.kept, p.kept_count, result, &in, &out, &out2);
+      k_locate(p.kept, p.kept_count, result, &in, &out, &out2);
       k_part of_row(p, part, &in);
       sum = k_fold_row<F>(p, (const char *)p.in + in, of_row.begin, of_row.end, of.lane);
     }
     sum = k_join(sum, p.lanes, k_merge<F>());
-    if (of.lane == 0 && g < total) k_fold_give<F>(p, result, part, out, sum);
+    if (of.lane == 0 && g < total) k_fold_store<F>(p, result, part, out, sum);
   }
 }
 
@@ -203,12 +203,14 @@ static __device__ __forceinline__ void k_fold_column(const k_fold &p, const char
 #pragma unroll
     for (int k = 0; k < N; k++) part[k] = (T)F::identity();
 #pragma unroll 1
-    for (int turn = 0; turn < K_FLUSH && i < end; turn += K_COLUMN_AHEAD, i += K_COLUMN_AHEAD * 8) {
+    for (int round = 0; round < K_FLUSH && i < end;
+         round += K_COLUMN_AHEAD, i += K_COLUMN_AHEAD * 8) {
       k_loaded<S, N> v[K_COLUMN_AHEAD];
 #pragma unroll
       for (int u = 0; u < K_COLUMN_AHEAD; u++)
         if (i + u * 8 < end)
-          v[u] = *(const k_loaded<S, N> *)(from + k_place_in(p.gone, p.gone_count, i + u * 8));
+          v[u] =
+              *(const k_loaded<S, N> *)(from + k_locate_in(p.reduced, p.reduced_count, i + u * 8));
 #pragma unroll
       for (int u = 0; u < K_COLUMN_AHEAD; u++) {
         if (i + u * 8 >= end) break;
@@ -248,7 +250,7 @@ static __device__ __forceinline__ void k_fold_column_any(const k_fold &p, const 
 template <typename F>
 static __device__ void k_fold_columns(const k_fold &p) {
   enum { N = 16 / sizeof(typename k_native<typename F::T>::A) };
-  __shared__ typename F::D room[N][8][33];
+  __shared__ typename F::D partials[N][8][33];
   int x = threadIdx.x & 31, y = threadIdx.x >> 5, wide = p.vector ? N : 1;
   int64_t width = p.kept[0].size, pieces = (width + 32 * wide - 1) / (32 * wide);
   int64_t total = p.results / width * pieces;
@@ -261,18 +263,18 @@ static __device__ void k_fold_columns(const k_fold &p) {
     for (int k = 0; k < N; k++) sums[k] = F::identity();
     if (end > p.length) end = p.length;
     if (column < width) {
-      k_place(p.kept, p.kept_count, result, &in, &out, &out2);
+      k_locate(p.kept, p.kept_count, result, &in, &out, &out2);
       k_fold_column_any<F>(p, (const char *)p.in + in, begin, end, sums);
     }
     __syncthreads();
 #pragma unroll
-    for (int k = 0; k < N; k++) room[k][y][x] = sums[k];
+    for (int k = 0; k < N; k++) partials[k][y][x] = sums[k];
     __syncthreads();
-    // Of a column vector's 8 threads, thread y joins the 8 partial results of its element y.
+    // Thread y of a column vector's 8 threads joins the 8 partial results of element y.
     if (y >= wide || column >= width) continue;
-    typename F::D sum = room[y][0][x];
-    for (int k = 1; k < 8; k++) sum = F::merge(sum, room[y][k][x]);
-    k_fold_give<F>(p, result + y, part, out + y * p.kept[0].out, sum);
+    typename F::D sum = partials[y][0][x];
+    for (int k = 1; k < 8; k++) sum = F::merge(sum, partials[y][k][x]);
+    k_fold_store<F>(p, result + y, part, out + y * p.kept[0].out, sum);
   }
 }
 
@@ -288,7 +290,7 @@ static __device__ void k_fold_join(const k_fold &p) {
       sum = F::merge(sum, ((const typename F::D *)p.partial)[result * p.parts + i]);
     sum = k_join(sum, p.lanes, k_merge<F>());
     if (of.lane != 0 || result >= p.results) continue;
-    k_place(p.kept, p.kept_count, result, &in, &out, &out2);
+    k_locate(p.kept, p.kept_count, result, &in, &out, &out2);
     k_store((char *)p.out + out, p.out_dtype, F::finish(sum, p.length));
   }
 }

@@ -44,7 +44,7 @@ static __device__ __forceinline__ C joined(int how, C a, C b) {
       return a + b;
     case K_PUT_MULTIPLY:
       return a * b;
-    case K_PUT_GREATEST:
+    case K_PUT_MAX:
       return a > b || a != a ? a : b;
     default:
       return a < b || a != a ? a : b;
@@ -73,8 +73,8 @@ static __device__ __forceinline__ void join_at(S *to, S x, int how) {
   size_t at = (uintptr_t)to & (sizeof(W) - 1);
   do {
     next = seen = old;
-    S *place = (S *)((char *)&next + at);
-    *place = joined_as(how, *place, x);
+    S *target = (S *)((char *)&next + at);
+    *target = joined_as(how, *target, x);
     old = atomicCAS(word, seen, next);
   } while (old != seen);
 }
@@ -174,13 +174,13 @@ K_FLOATS(join, k_pick)
 template <typename S>
 static __device__ __forceinline__ void join_run(const k_pick &p, int64_t to, int64_t from) {
   for (int64_t k = threadIdx.x % 32; k < p.run; k += 32) {
-    S *place = (S *)p.self + to + k * p.self_strides[0];
+    S *target = (S *)p.self + to + k * p.self_strides[0];
     S x = ((const S *)p.other)[from + k * p.other_strides[0]];
-    *place = joined_as(p.how, *place, x);
+    *target = joined_as(p.how, *target, x);
   }
 }
-static __device__ __forceinline__ bool is_own(int64_t place) {
-  uint32_t mixed = (uint32_t)((uint64_t)place * 0x9e3779b97f4a7c15ull >> 32);
+static __device__ __forceinline__ bool is_own(int64_t target) {
+  uint32_t mixed = (uint32_t)((uint64_t)target * 0x9e3779b97f4a7c15ull >> 32);
   return mixed % (uint32_t)(k_threads() / 32) == (uint32_t)(k_thread() / 32);
 }
 template <typename S>
@@ -274,7 +274,7 @@ K_FLOATS(add_runs, k_pick)
 // thread an index: reads of indices are coalesced, accesses of the indexed side are not.
 
 // Offset of index i on the indexed side, -1 if invalid.
-static __device__ __forceinline__ int64_t big_of(const k_lines &p, int64_t i) {
+static __device__ __forceinline__ int64_t indexed_offset(const k_lines &p, int64_t i) {
   int64_t o = i / (p.size * p.inner), r = i % p.inner, k = p.indices[i];
   if (k >= 0 && k < p.take) return (o * p.take + k) * p.inner + r;
   k_fault(&p.where, K_FAULT_INDEX, k, p.dim, p.take);
@@ -284,9 +284,9 @@ template <typename S>
 static __device__ __forceinline__ void along_body(const k_lines &p) {
   int64_t n = p.outer * p.size * p.inner;
   for (int64_t i = k_thread(); i < n; i += k_threads()) {
-    int64_t big = big_of(p, i);
+    int64_t big = indexed_offset(p, i);
     if (big < 0) continue;
-    if (p.place)
+    if (p.scatters)
       add_to((S *)p.out + big, ((const S *)p.in)[i]);
     else
       ((S *)p.out)[i] = ((const S *)p.in)[big];
@@ -300,7 +300,7 @@ template <typename S>
 static __device__ __forceinline__ void along_ordered_body(const k_lines &p) {
   for (int64_t i = k_thread(); i < p.outer * p.inner; i += k_threads())
     for (int64_t k = 0; k < p.size; k++) {
-      int64_t at = (i / p.inner * p.size + k) * p.inner + i % p.inner, big = big_of(p, at);
+      int64_t at = (i / p.inner * p.size + k) * p.inner + i % p.inner, big = indexed_offset(p, at);
       if (big >= 0) ((S *)p.out)[big] += ((const S *)p.in)[at];
     }
 }

@@ -8,7 +8,7 @@
 
 template <typename K>
 static __device__ __forceinline__ K k_key(const k_sort &p, K bits) {
-  if ((bits & ~(K)p.top) > (K)p.most) return (K)p.nan;
+  if ((bits & ~(K)p.top) > (K)p.max_magnitude) return (K)p.nan;
   return bits ^ (K)(bits & (K)p.top ? p.negative : p.positive);
 }
 template <typename K>

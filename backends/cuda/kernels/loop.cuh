@@ -78,11 +78,11 @@ static __device__ __forceinline__ int64_t k_find(const k_loop &p, int64_t i, In 
 }
 
 // The block's loop of a batch, and its block range.
-struct k_part_of_list {
+struct k_list_entry {
   const uint64_t *entry;
   int64_t n, block, blocks;
   bool vectors;
-  __device__ __forceinline__ explicit k_part_of_list(const k_list &list) {
+  __device__ __forceinline__ explicit k_list_entry(const k_list &list) {
     int low = 0, high = list.count - 1;
 #pragma unroll 1
     while (low < high) {
@@ -101,7 +101,7 @@ struct k_part_of_list {
 
 // Evaluates vector u of the loaded inputs and stores it at `to`.
 template <typename O, int N, typename E, typename... In>
-static __device__ __forceinline__ void k_give(O *to, int u, const E &e, const In &...in) {
+static __device__ __forceinline__ void k_store_vector(O *to, int u, const E &e, const In &...in) {
   k_vector<O, N> x;
 #pragma unroll
   for (int k = 0; k < N; k++) k_put(&x.v[k], e(in.get(u, k)...));
@@ -114,7 +114,7 @@ static __device__ __forceinline__ void k_each(const k_loop &p, E e, In... in) {
   int64_t n = p.n, block = blockIdx.x, blocks = gridDim.x, vectors = p.mode <= K_ROWS ? n / N : 0;
   O *out = (O *)p.data[0];
   if (p.mode == K_LIST) {
-    k_part_of_list part(p.list);
+    k_list_entry part(p.list);
     n = part.n, block = part.block, blocks = part.blocks, vectors = part.vectors ? n / N : 0;
     out = (O *)part.entry[1];
     (in.move(part.entry), ...);
@@ -130,7 +130,7 @@ static __device__ __forceinline__ void k_each(const k_loop &p, E e, In... in) {
       }
 #pragma unroll
       for (int u = 0; u < FLIGHT; u++)
-        if (i + u * K_LOOP < vectors) k_give<O, N>(out + (i + u * K_LOOP) * N, u, e, in...);
+        if (i + u * K_LOOP < vectors) k_store_vector<O, N>(out + (i + u * K_LOOP) * N, u, e, in...);
     }
   } else {
 #pragma unroll 1
@@ -138,7 +138,7 @@ static __device__ __forceinline__ void k_each(const k_loop &p, E e, In... in) {
          i += (int64_t)gridDim.x * K_LOOP) {
       int64_t to = k_find<true>(p, i, in...);
       (in.fetch_row(p), ...);
-      k_give<O, N>(out + to, 0, e, in...);
+      k_store_vector<O, N>(out + to, 0, e, in...);
     }
   }
 #pragma unroll 1

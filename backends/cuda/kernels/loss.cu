@@ -76,13 +76,13 @@ K_FLOATS(nll_backward, k_rows)
 // ---- element-wise losses f(a, b) with parameter p, and their derivatives in a
 
 template <typename C>
-static __device__ __forceinline__ C most(C a, C b) {
+static __device__ __forceinline__ C larger(C a, C b) {
   return a > b ? a : b;
 }
 template <typename C>
-static __device__ __forceinline__ C loss_of(int what, C a, C b, C p) {
+static __device__ __forceinline__ C loss_of(int loss, C a, C b, C p) {
   C d = fabs(a - b);
-  switch (what) {
+  switch (loss) {
     case K_MSE:
       return d * d;
     case K_SMOOTH:
@@ -90,15 +90,15 @@ static __device__ __forceinline__ C loss_of(int what, C a, C b, C p) {
     case K_HUBER:
       return d <= p ? (C)0.5 * d * d : p * (d - (C)0.5 * p);
     case K_BCE:  // logarithms are clamped at -100, so a probability of 0 gives a finite loss
-      return (b - 1) * most((C)log1p(-a), (C)-100) - b * most((C)log(a), (C)-100);
+      return (b - 1) * larger((C)log1p(-a), (C)-100) - b * larger((C)log(a), (C)-100);
     default:
       return (a > 0 ? a : (C)0) - a * b + (C)log1p(exp(-fabs(a)));
   }
 }
 template <typename C>
-static __device__ __forceinline__ C slope_of(int what, C a, C b, C p) {
+static __device__ __forceinline__ C slope_of(int loss, C a, C b, C p) {
   C d = a - b;
-  switch (what) {
+  switch (loss) {
     case K_MSE:
       return 2 * d;
     case K_SMOOTH:
@@ -106,7 +106,7 @@ static __device__ __forceinline__ C slope_of(int what, C a, C b, C p) {
     case K_HUBER:
       return d < -p ? -p : d > p ? p : d;
     case K_BCE:
-      return d / most(a * (1 - a), (C)1e-12);
+      return d / larger(a * (1 - a), (C)1e-12);
     default:
       return 1 / (1 + (C)exp(-a)) - b;
   }

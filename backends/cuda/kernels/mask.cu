@@ -27,18 +27,18 @@ static __device__ __forceinline__ unsigned bits_of(const k_mask &p, int64_t i, R
   int64_t first = i - lane * EACH + lane;
   unsigned bits = 0;
 #pragma unroll 1
-  for (int turn = 0; turn < EACH; turn += HELD) {
+  for (int round = 0; round < EACH; round += HELD) {
     decltype(read(first)) x[HELD];
 #pragma unroll
     for (int e = 0; e < HELD; e++) {
-      int64_t k = first + (turn + e) * 32;
+      int64_t k = first + (round + e) * 32;
       x[e] = read(k < p.n ? k : p.n - 1);
     }
 #pragma unroll
     for (int e = 0; e < HELD; e++) {
-      bool here = first + (turn + e) * 32 < p.n, is = marked(x[e]);  // marked() shuffles lanes
+      bool here = first + (round + e) * 32 < p.n, is = marked(x[e]);  // marked() shuffles lanes
       unsigned set = __ballot_sync(0xffffffffu, here && is);
-      bits = lane == turn + e ? set : bits;
+      bits = lane == round + e ? set : bits;
     }
   }
   return bits;
@@ -74,7 +74,7 @@ template <typename S>
 static __device__ __forceinline__ unsigned begin_bits(const k_mask &p, int64_t i) {
   enum { HELD = sizeof(S) == 8 ? 8 : 16 };
   const S *in = (const S *)p.in;
-  const S magnitude = (S)p.magnitude, most = (S)p.most;
+  const S magnitude = (S)p.magnitude, max_magnitude = (S)p.max_magnitude;
   int lane = threadIdx.x & 31;
   int64_t begin = i - lane * EACH, at = begin;
   S latest = begin < p.n ? in[begin ? begin - 1 : 0] : S();
@@ -85,7 +85,7 @@ static __device__ __forceinline__ unsigned begin_bits(const k_mask &p, int64_t i
         latest = last_lane(x);
         bool zeros = ((x | before) & magnitude) == 0, first = at == 0 && lane == 0;
         at += 32;
-        return first || (x != before && !zeros) || (x & magnitude) > most;
+        return first || (x != before && !zeros) || (x & magnitude) > max_magnitude;
       });
 }
 
@@ -102,7 +102,7 @@ static __device__ __forceinline__ void nonzero_count_body(const k_mask &p) {
 // Calls write(k, i) for the k-th marked element, element i, up to the output's capacity, even if
 // the mask changed since it was counted. A warp writes the results of 32 adjacent elements.
 template <typename M, typename W>
-static __device__ __forceinline__ void put_together(const k_mask &p, M marks, W write) {
+static __device__ __forceinline__ void compact(const k_mask &p, M marks, W write) {
   int64_t tile = k_take_tile(p.tiles.next), begin = tile * TILE + threadIdx.x / 32 * 32 * EACH;
   int lane = threadIdx.x & 31, all;
   unsigned bits = marks(begin + lane * EACH);
@@ -113,19 +113,19 @@ static __device__ __forceinline__ void put_together(const k_mask &p, M marks, W 
   for (int e = 0; e < EACH; e++) {
     unsigned set = __shfl_sync(0xffffffffu, bits, e);
     int64_t k = first + __shfl_sync(0xffffffffu, before, e) + __popc(set & k_lower_lanes());
-    if (set >> lane & 1 && k < p.room) write(k, begin + e * 32 + lane);
+    if (set >> lane & 1 && k < p.capacity) write(k, begin + e * 32 + lane);
   }
 }
 template <typename S>
 static __device__ __forceinline__ void nonzero_body(const k_mask &p) {
-  put_together(
+  compact(
       p, [&](int64_t i) { return set_bits<S>(p, i); },
       [&](int64_t row, int64_t i) {
-        int64_t *to = (int64_t *)p.out + row;  // outermost coordinate; others at stride `room`
+        int64_t *to = (int64_t *)p.out + row;  // outermost coordinate; others at stride `capacity`
 #pragma unroll 1
         for (int d = 0; d + 1 < p.ndim; d++) {  // the innermost first
           int64_t next = k_quotient(i, p.sizes[d]);
-          to[(p.ndim - 1 - d) * p.room] = i - next * p.sizes[d];
+          to[(p.ndim - 1 - d) * p.capacity] = i - next * p.sizes[d];
           i = next;
         }
         *to = i;
@@ -133,17 +133,17 @@ static __device__ __forceinline__ void nonzero_body(const k_mask &p) {
 }
 template <typename S>
 static __device__ __forceinline__ void selected_body(const k_mask &p) {
-  put_together(
+  compact(
       p, [&](int64_t i) { return set_bits<uint8_t>(p, i); },
       [&](int64_t k, int64_t i) { ((S *)p.out)[k] = ((const S *)p.from)[i]; });
 }
 template <typename S>
 static __device__ __forceinline__ void distinct_body(const k_mask &p) {
-  put_together(
+  compact(
       p, [&](int64_t i) { return begin_bits<S>(p, i); },
       [&](int64_t k, int64_t i) {
         ((S *)p.out)[k] = ((const S *)p.in)[i];
-        if (p.places) p.places[k] = i;
+        if (p.starts) p.starts[k] = i;
       });
 }
 #define KERNEL(name, suffix, S) \
@@ -167,5 +167,5 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
   k_wait();
   int64_t last = *p.number - 1;
   for (int64_t k = k_thread(); k <= last; k += k_threads())
-    ((int64_t *)p.out)[k] = (k < last ? p.places[k + 1] : p.n) - p.places[k];
+    ((int64_t *)p.out)[k] = (k < last ? p.starts[k + 1] : p.n) - p.starts[k];
 }

@@ -108,7 +108,7 @@ static __device__ __forceinline__ void layer_backward_body(const k_rows &p) {
   for (int apart = p.lanes; apart < 32; apart *= 2)
 #pragma unroll
     for (int k = 0; k < R::E; k++)
-      dw[k] += k_across(dw[k], apart, 32), db[k] += k_across(db[k], apart, 32);
+      dw[k] += k_shuffle(dw[k], apart, 32), db[k] += k_shuffle(db[k], apart, 32);
   r.n = threadIdx.x % warps < p.lanes ? (int)p.size : 0;
   C *to = (C *)p.partial + k_thread() / warps * 2 * p.size;
   r.each([&](int k, int i) { to[i] = dw[k], to[p.size + i] = db[k]; });
@@ -144,7 +144,7 @@ K_FLOATS(layer_backward_rows, k_rows)
 template <typename S>
 static __device__ __forceinline__ void layer_partial_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  __shared__ C room[2][8][33];
+  __shared__ C partials[2][8][33];
   int x = threadIdx.x & 31, y = threadIdx.x >> 5;
   int64_t pieces = (p.size + 31) / 32, chunk = blockIdx.x / pieces;
   int64_t column = blockIdx.x % pieces * 32 + x;
@@ -155,10 +155,10 @@ static __device__ __forceinline__ void layer_partial_body(const k_rows &p) {
     C h = k_get(((const S *)p.input)[row * p.size + column]) - ((const C *)p.mean)[row];
     dw += g * h * ((const C *)p.rstd)[row], db += g;
   }
-  room[0][y][x] = dw, room[1][y][x] = db;
+  partials[0][y][x] = dw, partials[1][y][x] = db;
   __syncthreads();
   if (y || column >= p.size) return;
-  for (int k = 1; k < 8; k++) dw += room[0][k][x], db += room[1][k][x];
+  for (int k = 1; k < 8; k++) dw += partials[0][k][x], db += partials[1][k][x];
   ((C *)p.partial)[chunk * 2 * p.size + column] = dw;
   ((C *)p.partial)[(chunk * 2 + 1) * p.size + column] = db;
 }
@@ -169,7 +169,7 @@ K_FLOATS(layer_partial, k_rows)
 template <typename S>
 static __device__ __forceinline__ void layer_sums_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  __shared__ k_pair<C> room[32][K_SUM_COLUMNS];
+  __shared__ k_pair<C> partials[32][K_SUM_COLUMNS];
   int x = threadIdx.x % K_SUM_COLUMNS, y = threadIdx.x / K_SUM_COLUMNS;
   int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
   int64_t column = (int64_t)blockIdx.x * K_SUM_COLUMNS;
@@ -180,13 +180,12 @@ static __device__ __forceinline__ void layer_sums_body(const k_rows &p) {
     sums = sums + k_pair<C>{from[0], from[p.size]};
   }
 #pragma unroll
-  for (int apart = K_SUM_COLUMNS; apart < 32; apart *= 2)
-    sums = sums + k_across(sums, apart, 32);
-  if (lane < K_SUM_COLUMNS) room[warp][lane] = sums;
+  for (int apart = K_SUM_COLUMNS; apart < 32; apart *= 2) sums = sums + k_shuffle(sums, apart, 32);
+  if (lane < K_SUM_COLUMNS) partials[warp][lane] = sums;
   __syncthreads();
   if (warp >= K_SUM_COLUMNS) return;
   column += warp;
-  sums = k_join(room[lane][warp], 32, k_add());
+  sums = k_join(partials[lane][warp], 32, k_add());
   if (lane || column >= p.size) return;
   if (p.grad_weight) k_put((S *)p.grad_weight + column, sums.a);
   if (p.grad_bias) k_put((S *)p.grad_bias + column, sums.b);
@@ -226,28 +225,28 @@ static __device__ __forceinline__ int64_t batch_part(const k_rows &p,
                       [&](const k_loaded<S, N> *v, int64_t) { f(v, about); });
   return channel;
 }
-static __device__ __forceinline__ double *batch_room(const k_rows &p, int64_t channel) {
+static __device__ __forceinline__ double *batch_partials(const k_rows &p, int64_t channel) {
   return (double *)p.partial + channel * p.chunks * 2;
 }
 static __device__ __forceinline__ void batch_store(const k_rows &p, int64_t channel, double a,
                                                    double b) {
-  __shared__ double room[2][K_BLOCK];
-  double *to = batch_room(p, channel) + blockIdx.x % p.chunks * 2;
+  __shared__ double partials[2][K_BLOCK];
+  double *to = batch_partials(p, channel) + blockIdx.x % p.chunks * 2;
   if (p.inner > 1) {
     k_pair<double> sums = k_join(k_pair<double>{a, b}, K_BLOCK, k_add());
     if (threadIdx.x == 0) to[0] = sums.a, to[1] = sums.b;
     return;
   }
-  room[0][threadIdx.x] = a, room[1][threadIdx.x] = b;
+  partials[0][threadIdx.x] = a, partials[1][threadIdx.x] = b;
   __syncthreads();
   if (threadIdx.x >= 32 || channel >= p.size) return;
   for (int k = 32; k < K_BLOCK; k += 32)
-    a += room[0][threadIdx.x + k], b += room[1][threadIdx.x + k];
+    a += partials[0][threadIdx.x + k], b += partials[1][threadIdx.x + k];
   to[0] = a, to[1] = b;
 }
 static __device__ __forceinline__ void batch_join(const k_rows &p, int64_t channel, double *a,
                                                   double *b) {
-  const double *from = batch_room(p, channel);
+  const double *from = batch_partials(p, channel);
   *a = *b = 0;
 #pragma unroll 1
   for (int64_t k = 0; k < p.chunks; k++) *a += from[2 * k], *b += from[2 * k + 1];
@@ -380,7 +379,7 @@ static __device__ __forceinline__ void batch_backward_join_body(const k_rows &p)
   for (int64_t c = k_thread(); c < p.size; c += k_threads()) {
     double s, sx;
     batch_join(p, c, &s, &sx);
-    batch_gradients<S>(p, c, s, sx, batch_room(p, c));
+    batch_gradients<S>(p, c, s, sx, batch_partials(p, c));
   }
 }
 K_FLOATS(batch_backward_join, k_rows)
@@ -402,7 +401,7 @@ static __device__ __forceinline__ void batch_backward(const k_rows &p) {
   batch_each<S, N>(
       p, {p.grad, p.input},
       [&](int64_t c) {
-        const double *sums = batch_room(p, c);
+        const double *sums = batch_partials(p, c);
         return batch_slope<S>(p, c, sums[0], sums[1]);
       },
       [&](const k_loaded<S, N> *v, slope<C> s) {
@@ -427,8 +426,8 @@ K_FLOATS_BY_VECTORS(batch_backward)
 // The element-wise pass runs in reverse row order, since the last rows are still in the cache.
 
 // Address of sum i of channel c in a part.
-static __device__ __forceinline__ double *last_room(const k_rows &p, int64_t part, int i,
-                                                    int64_t c) {
+static __device__ __forceinline__ double *last_partials(const k_rows &p, int64_t part, int i,
+                                                        int64_t c) {
   return (double *)p.partial + (part * 2 + i) * p.size + c;
 }
 template <typename S>
@@ -473,39 +472,40 @@ struct k_last {
   }
   // Joins the block's two sums for each channel and stores them as the part's.
   __device__ __forceinline__ void store(const k_rows &p, C *a, C *b) const {
-    __shared__ C room[2][K_BLOCK / 32][32 * N];
+    __shared__ C partials[2][K_BLOCK / 32][32 * N];
     int lanes = p.lanes, lane = threadIdx.x & 31, warp = threadIdx.x / 32;
 #pragma unroll
     for (int k = 0; k < N; k++) {
       if (!here) a[k] = b[k] = 0;
       for (int s = lanes; s < 32; s *= 2)
-        a[k] += k_across(a[k], s, 32), b[k] += k_across(b[k], s, 32);
-      if (lane < lanes) room[0][warp][lane * N + k] = a[k], room[1][warp][lane * N + k] = b[k];
+        a[k] += k_shuffle(a[k], s, 32), b[k] += k_shuffle(b[k], s, 32);
+      if (lane < lanes)
+        partials[0][warp][lane * N + k] = a[k], partials[1][warp][lane * N + k] = b[k];
     }
     __syncthreads();
     int64_t first = channel - threadIdx.x % lanes * N;
     for (int i = threadIdx.x; i < 2 * lanes * N; i += K_BLOCK) {
       int which = i / (lanes * N), c = i % (lanes * N);
       double sum = 0;
-      for (int w = 0; w < K_BLOCK / 32; w++) sum += room[which][w][c];
-      if (first + c < p.size) *last_room(p, part, which, first + c) = sum;
+      for (int w = 0; w < K_BLOCK / 32; w++) sum += partials[which][w][c];
+      if (first + c < p.size) *last_partials(p, part, which, first + c) = sum;
     }
   }
 };
 // Calls f(channel, two sums) for each channel, on one thread.
 template <typename F>
 static __device__ __forceinline__ void last_columns(const k_rows &p, F f) {
-  __shared__ k_pair<double> room[32][33];
+  __shared__ k_pair<double> partials[32][33];
   int x = threadIdx.x & 31, y = threadIdx.x >> 5;
   int64_t column = (int64_t)blockIdx.x * 32;
   k_pair<double> sums = {0, 0};
 #pragma unroll 4
   for (int64_t part = y; column + x < p.size && part < p.chunks; part += 32)
-    sums = sums +
-           k_pair<double>{*last_room(p, part, 0, column + x), *last_room(p, part, 1, column + x)};
-  room[y][x] = sums;
+    sums = sums + k_pair<double>{*last_partials(p, part, 0, column + x),
+                                 *last_partials(p, part, 1, column + x)};
+  partials[y][x] = sums;
   __syncthreads();
-  sums = k_join(room[x][y], 32, k_add());
+  sums = k_join(partials[x][y], 32, k_add());
   if (x == 0 && column + y < p.size) f(column + y, sums.a, sums.b);
 }
 
@@ -578,7 +578,7 @@ static __device__ __forceinline__ void last_backward_columns_body(const k_rows &
   last_columns(p, [&](int64_t c, double s, double sx) {
     double to[2];
     batch_gradients<S>(p, c, s, sx, to);
-    *last_room(p, 0, 0, c) = to[0], *last_room(p, 0, 1, c) = to[1];
+    *last_partials(p, 0, 0, c) = to[0], *last_partials(p, 0, 1, c) = to[1];
   });
 }
 K_FLOATS(last_backward_columns, k_rows)
@@ -590,7 +590,7 @@ struct back {
 template <typename S>
 static __device__ __forceinline__ auto batch_line(const k_rows &p, int64_t c) {
   typedef typename k_type<S>::number C;
-  slope<C> s = batch_slope<S>(p, c, *last_room(p, 0, 0, c), *last_room(p, 0, 1, c));
+  slope<C> s = batch_slope<S>(p, c, *last_partials(p, 0, 0, c), *last_partials(p, 0, 1, c));
   if (!p.training) return back<C>{s.scale, 0, 0};
   return back<C>{s.scale, -s.k * s.scale, (s.mean * s.k - s.m) * s.scale};
 }

@@ -92,11 +92,11 @@ static __device__ __forceinline__ void each(const k_random &p, E emit) {
       p, [](words w) { return w; }, emit);
 }
 // Keeps a number in a register; otherwise the compiler converts the parameter at each use.
-static __device__ __forceinline__ float kept(float x) {
+static __device__ __forceinline__ float in_register(float x) {
   asm volatile("" : "+f"(x));
   return x;
 }
-static __device__ __forceinline__ double kept(double x) { return x; }
+static __device__ __forceinline__ double in_register(double x) { return x; }
 
 static __device__ __forceinline__ float scaled(float u, float low, float high) {
   return __fmaf_rn(u, high - low, low);
@@ -107,7 +107,7 @@ static __device__ __forceinline__ double scaled(double u, double low, double hig
 template <typename S>
 static __device__ __forceinline__ void uniform_body(const k_random &p) {
   typedef typename k_type<S>::number C;
-  C low = kept((C)p.a), high = kept((C)p.b);
+  C low = in_register((C)p.a), high = in_register((C)p.b);
   S none;
   k_put(&none, high);
   each<draw<S>::lanes>(p, [&](const words &w, int lane, int64_t i) {
@@ -124,7 +124,7 @@ template <typename S>
 static __device__ __forceinline__ void normal_body(const k_random &p) {
   typedef draw<S> D;
   typedef typename k_type<S>::number C;
-  C mean = kept((C)p.a), deviation = kept((C)p.b);
+  C mean = in_register((C)p.a), deviation = in_register((C)p.b);
   each<D::lanes>(
       p, [](words w) { return D::normals(w); },
       [&](const numbers<C, D::lanes> &x, int lane, int64_t i) {
@@ -136,7 +136,7 @@ K_FLOATS(normal, k_random)
 template <typename S>
 static __device__ __forceinline__ void exponential_body(const k_random &p) {
   typedef typename k_type<S>::number C;
-  C rate = kept((C)p.a);
+  C rate = in_register((C)p.a);
   each<draw<S>::lanes>(p, [&](const words &w, int lane, int64_t i) {
     k_put((S *)p.out + i, draw<S>::exponential(draw<S>::uniform(w, lane)) / rate);
   });
@@ -163,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK) chance(const __grid_consta
 template <typename S>
 static __device__ __forceinline__ void dropout_body(const k_random &p) {
   typedef typename k_type<S>::number C;
-  C keep = kept((C)p.a);
+  C keep = in_register((C)p.a);
   S one, none;
   k_put(&one, (C)p.b), k_put(&none, (C)0);
   int lanes = (int)p.from;
@@ -187,8 +187,8 @@ static __device__ __forceinline__ void dropout_body(const k_random &p) {
 K_FLOATS(dropout, k_random)
 
 // Integers in [from, from + range).
-static __device__ __forceinline__ void put_whole(const k_random &p, int item, int64_t i,
-                                                 uint64_t x) {
+static __device__ __forceinline__ void put_integer(const k_random &p, int item, int64_t i,
+                                                   uint64_t x) {
   int64_t value = (int64_t)(x + (uint64_t)p.from);
   if (p.dtype == K_INT64)
     ((int64_t *)p.out)[i] = value;
@@ -201,12 +201,12 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK) whole(const __grid_constan
   if (p.wide)
     each<2>(p, [&](const words &w, int lane, int64_t i) {
       uint64_t x = (uint64_t)w.v[2 * lane] << 32 | w.v[2 * lane + 1];
-      put_whole(p, item, i, x % p.range);
+      put_integer(p, item, i, x % p.range);
     });
   else
     each<4>(p, [&](const words &w, int lane, int64_t i) {
       uint64_t x = p.range >> 32 ? w.v[lane] : w.v[lane] % (uint32_t)p.range;
-      put_whole(p, item, i, x);
+      put_integer(p, item, i, x);
     });
 }
 
@@ -229,7 +229,7 @@ static __device__ __forceinline__ void bernoulli_body(const k_random &p) {
 K_FLOATS(bernoulli, k_random)
 
 // ---- rejection sampling: element i uses subsequence i, one Philox block a draw. Parameters are
-// tensors of doubles (`in`, `beside`) or numbers.
+// tensors of doubles (`in`, `in2`) or numbers.
 
 struct k_source {
   uint64_t seed, subsequence, offset;
@@ -255,8 +255,8 @@ static __device__ __forceinline__ void drawn(const k_random &p, bool rates) {
   const origin at = origin_of(p);
   for (int64_t i = k_thread(); i < p.n; i += k_threads()) {
     k_source s = {at.seed, (uint64_t)i, at.offset};
-    double x = DRAW(&s, p.in ? ((const double *)p.in)[i] : p.a,
-                    p.beside ? ((const double *)p.beside)[i] : p.b);
+    double x =
+        DRAW(&s, p.in ? ((const double *)p.in)[i] : p.a, p.in2 ? ((const double *)p.in2)[i] : p.b);
     if (rates && x != x) k_fault(&p.where, K_FAULT_RATE, 0, 0, 0);
     k_store((char *)p.out + i * item, p.dtype, x);
   }
@@ -304,9 +304,9 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
     uint64_t drawn = 0;
     for (int64_t k = count - 1; k > 0; k--, drawn++) {
       words w = philox(at.seed, (uint64_t)i, at.offset + drawn / 4 * 4);
-      int64_t r = w.v[drawn % 4] % (uint32_t)(k + 1), kept = place[i + k];
+      int64_t r = w.v[drawn % 4] % (uint32_t)(k + 1), saved = place[i + k];
       place[i + k] = place[i + r];
-      place[i + r] = kept;
+      place[i + r] = saved;
     }
     for (int64_t k = i; k < i + count; k++) k_store((char *)p.out + k * item, p.dtype, place[k]);
   }
@@ -324,11 +324,11 @@ static __device__ __forceinline__ double number(const k_random &p, int64_t i) {
 }
 // PyTorch's fault for the first invalid weight when sampling with replacement, or for the lack
 // of positive weights.
-static __device__ __noinline__ int weight_fault(const double *chance, int64_t n, bool again) {
+static __device__ __noinline__ int weight_fault(const double *chance, int64_t n, bool replacement) {
   const double endless = __longlong_as_double(0x7ff0000000000000ll);
   for (int64_t i = 0; i < n; i++) {
     if (chance[i] >= 0 && chance[i] < endless) continue;
-    if (!again) return K_FAULT_WEIGHTS;
+    if (!replacement) return K_FAULT_WEIGHTS;
     return chance[i] >= 0 ? K_FAULT_ENDLESS_WEIGHT : K_FAULT_NEGATIVE_WEIGHT;
   }
   return K_FAULT_NO_WEIGHT;
@@ -339,30 +339,30 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
   int64_t n = (int64_t)p.range;
   for (int64_t row = k_thread(); row < p.rows; row += k_threads()) {
     const double *chance = (const double *)p.in + row * n;
-    double *room = (double *)p.scratch + row * n, total = 0;
+    double *scores = (double *)p.scratch + row * n, total = 0;
     int64_t *to = (int64_t *)p.out + row * p.from;
     bool good = true;
     for (int64_t i = 0; i < n; i++) {
       good &= chance[i] >= 0 && chance[i] < __longlong_as_double(0x7ff0000000000000ll);
-      room[i] = total += chance[i];
+      scores[i] = total += chance[i];
     }
     if (!good || !(total > 0)) {
-      k_fault(&p.where, weight_fault(chance, n, p.again), 0, 0, 0);
+      k_fault(&p.where, weight_fault(chance, n, p.replacement), 0, 0, 0);
       continue;
     }
-    for (int64_t i = 0; !p.again && i < n; i++)
-      room[i] = chance[i] / -log1p(-number(p, row * n + i));
+    for (int64_t i = 0; !p.replacement && i < n; i++)
+      scores[i] = chance[i] / -log1p(-number(p, row * n + i));
     for (int64_t k = 0; k < p.from; k++) {
       int64_t low = 0, high = n - 1;
-      if (!p.again) {
+      if (!p.replacement) {
         for (int64_t i = 1; i < n; i++)
-          if (room[i] > room[low]) low = i;
-        room[low] = -1;
+          if (scores[i] > scores[low]) low = i;
+        scores[low] = -1;
       }
-      double u = p.again ? number(p, row * p.from + k) * total : 0;
-      while (p.again && low < high) {
+      double u = p.replacement ? number(p, row * p.from + k) * total : 0;
+      while (p.replacement && low < high) {
         int64_t middle = (low + high) / 2;
-        if (room[middle] <= u)
+        if (scores[middle] <= u)
           low = middle + 1;
         else
           high = middle;

@@ -134,20 +134,20 @@ struct logsumexp {
   static __device__ __forceinline__ T shift(T top) {
     return fabs(top) == (T)K_inf_f64 ? (T)0 : top;
   }
-  __device__ __forceinline__ void raise(T most) {
-    if (sum != 0) sum *= exp_of(shift(top) - shift(most));
-    top = most;
+  __device__ __forceinline__ void rescale(T maximum) {
+    if (sum != 0) sum *= exp_of(shift(top) - shift(maximum));
+    top = maximum;
   }
   __device__ __forceinline__ void start(const k_fold &p) { top = (T)K_least_f64, sum = 0; }
   __device__ __forceinline__ void take(const k_fold &p, const T *x, int count, int64_t i) {
-    T most = top;
-    for (int k = 0; k < count; k++) most = k_greater()(x[k], most);
-    if (!(most == top)) raise(most);
+    T maximum = top;
+    for (int k = 0; k < count; k++) maximum = k_maximum()(x[k], maximum);
+    if (!(maximum == top)) rescale(maximum);
     for (int k = 0; k < count; k++) sum += exp_of(x[k] - shift(top));
   }
   __device__ __forceinline__ void merge(const k_fold &p, logsumexp o) {
-    T most = k_greater()(o.top, top);
-    raise(most), o.raise(most);
+    T maximum = k_maximum()(o.top, top);
+    rescale(maximum), o.rescale(maximum);
     sum += o.sum;
   }
   __device__ __forceinline__ void give(const k_fold &p, char *out, char *) const {
@@ -195,7 +195,8 @@ static __device__ __forceinline__ void take_any(A *a, const k_fold &p, const cha
                                                 int64_t begin, int64_t end, int step) {
 #pragma unroll 1
   for (int64_t i = begin; i < end; i += step) {
-    typename A::T x = k_load<typename A::T>(row + k_place_in(p.gone, p.gone_count, i), p.in_dtype);
+    typename A::T x =
+        k_load<typename A::T>(row + k_locate_in(p.reduced, p.reduced_count, i), p.in_dtype);
     a->take(p, &x, 1, i);
   }
 }
@@ -252,21 +253,21 @@ static __device__ __forceinline__ A from_lane(const A &a, int step) {
 // call it.
 template <typename A>
 static __device__ __forceinline__ void join_lanes(A *a, const k_fold &p, int lanes) {
-  __shared__ A room[32];
+  __shared__ A partials[32];
 #pragma unroll 1
   for (int step = (lanes < 32 ? lanes : 32) / 2; step > 0; step /= 2)
     a->merge(p, from_lane(*a, step));
   if (lanes <= 32) return;
   int warps = blockDim.x / 32;
   __syncthreads();
-  if ((threadIdx.x & 31) == 0) room[threadIdx.x / 32] = *a;
+  if ((threadIdx.x & 31) == 0) partials[threadIdx.x / 32] = *a;
   __syncthreads();
 #pragma unroll 1
-  for (int i = 1; threadIdx.x == 0 && i < warps; i++) a->merge(p, room[i]);
+  for (int i = 1; threadIdx.x == 0 && i < warps; i++) a->merge(p, partials[i]);
 }
 template <typename A>
-static __device__ __forceinline__ void give_part(A *a, const k_fold &p, int64_t result,
-                                                 int64_t part, int64_t out, int64_t out2) {
+static __device__ __forceinline__ void store_part(A *a, const k_fold &p, int64_t result,
+                                                  int64_t part, int64_t out, int64_t out2) {
   if (p.parts > 1)
     ((A *)p.partial)[result * p.parts + part] = *a;
   else
@@ -285,16 +286,16 @@ static __device__ __forceinline__ void reduce_rows(const k_fold &p) {
     a.start(p);
     if (end > p.length) end = p.length;
     if (g < total) {
-      k_place(p.kept, p.kept_count, result, &in, &out, &out2);
+      k_locate(p.kept, p.kept_count, result, &in, &out, &out2);
       take_row(&a, p, (const char *)p.in + in, begin, end, of.lane);
     }
     join_lanes(&a, p, p.lanes);
-    if (of.lane == 0 && g < total) give_part(&a, p, result, part, out, out2);
+    if (of.lane == 0 && g < total) store_part(&a, p, result, part, out, out2);
   }
 }
 template <typename A>
 static __device__ __forceinline__ void reduce_columns(const k_fold &p) {
-  __shared__ A room[8][32];
+  __shared__ A partials[8][32];
   int x = threadIdx.x & 31, y = threadIdx.x >> 5;
   int64_t width = p.kept[0].size, pieces = (width + 31) / 32, total = p.results / width * pieces;
   for (int64_t b = blockIdx.x; b < total * p.parts; b += gridDim.x) {
@@ -305,16 +306,16 @@ static __device__ __forceinline__ void reduce_columns(const k_fold &p) {
     a.start(p);
     if (end > p.length) end = p.length;
     if (column < width) {
-      k_place(p.kept, p.kept_count, result, &in, &out, &out2);
+      k_locate(p.kept, p.kept_count, result, &in, &out, &out2);
       take_any(&a, p, (const char *)p.in + in, begin + y, end, 8);
     }
     __syncthreads();
-    room[y][x] = a;
+    partials[y][x] = a;
     __syncthreads();
     if (y || column >= width) continue;
 #pragma unroll 1
-    for (int k = 1; k < 8; k++) a.merge(p, room[k][x]);
-    give_part(&a, p, result, part, out, out2);
+    for (int k = 1; k < 8; k++) a.merge(p, partials[k][x]);
+    store_part(&a, p, result, part, out, out2);
   }
 }
 template <typename A>
@@ -330,7 +331,7 @@ static __device__ __forceinline__ void reduce_join(const k_fold &p) {
       a.merge(p, ((const A *)p.partial)[result * p.parts + i]);
     join_lanes(&a, p, p.lanes);
     if (of.lane || result >= p.results) continue;
-    k_place(p.kept, p.kept_count, result, &in, &out, &out2);
+    k_locate(p.kept, p.kept_count, result, &in, &out, &out2);
     a.give(p, (char *)p.out + out, (char *)p.out2 + out2);
   }
 }

@@ -8,13 +8,13 @@
 #include "rows.cuh"
 
 template <typename C>
-struct least_of;
+struct lowest_of;
 template <>
-struct least_of<float> {
+struct lowest_of<float> {
   static __device__ float get() { return K_least_f32; }
 };
 template <>
-struct least_of<double> {
+struct lowest_of<double> {
   static __device__ double get() { return K_least_f64; }
 };
 // exp(x) for results stored as S: with an error of 2^-21 for fp16 and bf16.
@@ -36,11 +36,11 @@ static __device__ __forceinline__ void softmax_body(const k_rows &p) {
   typedef k_row<S, BYTES> R;
   typedef typename R::C C;
   R r(p);
-  C x[R::E], top = least_of<C>::get(), sum = 0;
+  C x[R::E], top = lowest_of<C>::get(), sum = 0;
   r.load(x, (const S *)p.input + r.begin(p), top);
 #pragma unroll
-  for (int k = 0; k < R::E; k++) top = k_greater()(x[k], top);
-  top = k_join(top, p.lanes, k_greater());
+  for (int k = 0; k < R::E; k++) top = k_maximum()(x[k], top);
+  top = k_join(top, p.lanes, k_maximum());
 #pragma unroll
   for (int k = 0; k < R::E; k++) {
     C v = x[k] - top, e = exp_for<S>(v);
@@ -77,23 +77,23 @@ K_ROW_FLOATS(softmax_backward, K_MIDDLE, 1024)
 
 // Running maximum, and the sum of exp(x - maximum).
 template <typename S>
-struct heap {
+struct online_softmax {
   typedef typename k_type<S>::number C;
   C top, sum;
   template <int COUNT>
   __device__ __forceinline__ void add(const C *x) {
-    C most = top;
+    C maximum = top;
 #pragma unroll
-    for (int k = 0; k < COUNT; k++) most = k_greater()(x[k], most);
-    if (!(most == top)) sum *= exp_for<S>(top - most), top = most;
-    C shift = most == least_of<C>::get() ? (C)0 : most;
+    for (int k = 0; k < COUNT; k++) maximum = k_maximum()(x[k], maximum);
+    if (!(maximum == top)) sum *= exp_for<S>(top - maximum), top = maximum;
+    C shift = maximum == lowest_of<C>::get() ? (C)0 : maximum;
 #pragma unroll
     for (int k = 0; k < COUNT; k++) sum += exp_for<S>(x[k] - shift);
   }
   __device__ __forceinline__ void join(int lanes) {
-    C most = k_join(top, lanes, k_greater());
-    sum = k_join(top == most ? sum : sum * exp_for<S>(top - most), lanes, k_add());
-    top = most;
+    C maximum = k_join(top, lanes, k_maximum());
+    sum = k_join(top == maximum ? sum : sum * exp_for<S>(top - maximum), lanes, k_add());
+    top = maximum;
   }
 };
 
@@ -104,7 +104,7 @@ static __device__ __forceinline__ void softmax_rows_body(const k_rows &p) {
   const S *__restrict__ x = (const S *)p.input + blockIdx.x * p.size;
   S *__restrict__ y = (S *)p.result + blockIdx.x * p.size;
   k_strip<S> strip(x, p.size, p.vector);
-  heap<S> h = {least_of<C>::get(), 0};
+  online_softmax<S> h = {lowest_of<C>::get(), 0};
   strip.each([&](auto count, int64_t i) {
     auto v = k_several<count.value>(x, i);
     C c[count.value];
@@ -168,12 +168,12 @@ static __device__ __forceinline__ void softmax_lines_body(const k_rows &p) {
     line l(p, row);
     const S *x = (const S *)p.input + l.at;
     S *y = (S *)p.result + l.at;
-    heap<S> h = {least_of<C>::get(), 0};
+    online_softmax<S> h = {lowest_of<C>::get(), 0};
     for (int64_t i = 0; i < l.n; i += AHEAD) {
       C v[AHEAD];
 #pragma unroll
       for (int k = 0; k < AHEAD; k++)
-        v[k] = i + k < l.n ? k_get(x[(i + k) * p.inner]) : least_of<C>::get();
+        v[k] = i + k < l.n ? k_get(x[(i + k) * p.inner]) : lowest_of<C>::get();
       h.template add<AHEAD>(v);
     }
     C scale = 1 / h.sum, shift = log_of(h.sum);
@@ -222,7 +222,7 @@ static __device__ __forceinline__ void class_losses_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
   const S *__restrict__ x = (const S *)p.input + blockIdx.x * p.size;
   k_strip<S> strip(x, p.size, p.vector);
-  heap<S> h = {least_of<C>::get(), 0};
+  online_softmax<S> h = {lowest_of<C>::get(), 0};
   strip.each([&](auto count, int64_t i) {
     auto v = k_several<count.value>(x, i);
     C c[count.value];

@@ -17,8 +17,8 @@ static __device__ __forceinline__ unsigned digit_of(const k_sort &p, K key, int 
 }
 // Writes element `place` of a line as the `at`th in sorted order.
 template <typename K>
-static __device__ __forceinline__ void give(const k_sort &p, int64_t line, int64_t at, K bits,
-                                            int64_t place) {
+static __device__ __forceinline__ void store_result(const k_sort &p, int64_t line, int64_t at,
+                                                    K bits, int64_t place) {
   at -= p.skip;
   if (at < 0 || at >= p.take) return;
   k_store_bits(p, line * p.take + at, bits);
@@ -29,15 +29,15 @@ static __device__ __forceinline__ void give(const k_sort &p, int64_t line, int64
 // the index breaks ties, so all elements differ.
 
 enum { EACH = 8 };
-static __device__ __forceinline__ bool goes_before(uint32_t a, int i, uint32_t b, int j) {
+static __device__ __forceinline__ bool precedes(uint32_t a, int i, uint32_t b, int j) {
   return ((uint64_t)a << 32 | (uint32_t)i) < ((uint64_t)b << 32 | (uint32_t)j);
 }
-static __device__ __forceinline__ bool goes_before(uint64_t a, int i, uint64_t b, int j) {
+static __device__ __forceinline__ bool precedes(uint64_t a, int i, uint64_t b, int j) {
   return a < b || (a == b && i < j);
 }
 template <typename K>
-static __device__ __forceinline__ void put_in_order(K &a, int &i, K &b, int &j) {
-  bool good = goes_before(a, i, b, j);
+static __device__ __forceinline__ void compare_swap(K &a, int &i, K &b, int &j) {
+  bool good = precedes(a, i, b, j);
   K low = good ? a : b, high = good ? b : a;
   int first = good ? i : j, last = good ? j : i;
   a = low, b = high, i = first, j = last;
@@ -57,7 +57,7 @@ static __device__ __forceinline__ void merge_lanes(K (&key)[EACH], int (&place)[
   for (int e = 0; e < EACH; e++) {
     K theirs = mirrored ? other[EACH - 1 - e] : other[e];
     int its = mirrored ? at[EACH - 1 - e] : at[e];
-    bool mine = goes_before(key[e], place[e], theirs, its) == low;
+    bool mine = precedes(key[e], place[e], theirs, its) == low;
     key[e] = mine ? key[e] : theirs, place[e] = mine ? place[e] : its;
   }
 }
@@ -67,7 +67,7 @@ static __device__ __forceinline__ void merge_own(K (&key)[EACH], int (&place)[EA
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
     int o = mirrored ? e ^ (2 * STEP - 1) : e ^ STEP;
-    if (o > e) put_in_order(key[e], place[e], key[o], place[o]);
+    if (o > e) compare_swap(key[e], place[e], key[o], place[o]);
   }
 }
 template <typename K>
@@ -96,7 +96,7 @@ static __device__ __forceinline__ int gapped(int i) { return i + i / EACH; }
 template <typename K>
 static __device__ __forceinline__ void sort_short_body(const k_sort &p) {
   enum { ROOM = K_BLOCK * EACH };
-  __shared__ K room[ROOM + ROOM / EACH];
+  __shared__ K shared_memory[ROOM + ROOM / EACH];
   __shared__ uint8_t order[ROOM];
   int lanes = (int)p.width, size = (int)p.size, take = (int)p.take, each = K_BLOCK / lanes;
   int64_t line = (int64_t)blockIdx.x * each;
@@ -110,7 +110,7 @@ static __device__ __forceinline__ void sort_short_body(const k_sort &p) {
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
     int i = threadIdx.x + e * K_BLOCK;
-    if (i < total) room[gapped(i)] = key[e];
+    if (i < total) shared_memory[gapped(i)] = key[e];
   }
   __syncthreads();
   int own = threadIdx.x / lanes, first = threadIdx.x % lanes * EACH;
@@ -118,7 +118,7 @@ static __device__ __forceinline__ void sort_short_body(const k_sort &p) {
   for (int e = 0; e < EACH; e++) {
     bool real = own < count && first + e < size;
     place[e] = first + e;
-    key[e] = real ? k_rank(p, k_key(p, room[gapped(own * size + first + e)])) : ~(K)0;
+    key[e] = real ? k_rank(p, k_key(p, shared_memory[gapped(own * size + first + e)])) : ~(K)0;
   }
   sort_lanes(key, place, lanes);
 #pragma unroll
@@ -128,7 +128,7 @@ static __device__ __forceinline__ void sort_short_body(const k_sort &p) {
   for (int i = threadIdx.x; i < count * take; i += K_BLOCK) {
     int row = (int)k_divide(i, p.by_take), at = (int)p.skip + i - row * take;
     int from = order[row * size + at];
-    give(p, line + row, at, room[gapped(row * size + from)], from);
+    store_result(p, line + row, at, shared_memory[gapped(row * size + from)], from);
   }
 }
 
@@ -195,18 +195,19 @@ static __device__ __forceinline__ void place_by_digit(int (&to)[N], const K (&ke
 // ---- lines sorted by one block
 
 template <typename T, typename R, int N>
-static __device__ __forceinline__ void exchange(T (&x)[N], const int (&to)[N], R *room, int first) {
+static __device__ __forceinline__ void exchange(T (&x)[N], const int (&to)[N], R *shared_memory,
+                                                int first) {
   __syncthreads();
 #pragma unroll
-  for (int e = 0; e < N; e++) room[to[e]] = (R)x[e];
+  for (int e = 0; e < N; e++) shared_memory[to[e]] = (R)x[e];
   __syncthreads();
 #pragma unroll
-  for (int e = 0; e < N; e++) x[e] = (T)room[first + e * 32];
+  for (int e = 0; e < N; e++) x[e] = (T)shared_memory[first + e * 32];
 }
 template <typename K>
 static __device__ __forceinline__ void sort_block_body(const k_sort &p) {
   enum { N = K_SORT_EACH(sizeof(K)) };
-  extern __shared__ uint64_t room[];
+  extern __shared__ uint64_t shared_memory[];
   __shared__ unsigned starts[DIGITS];
   int first = threadIdx.x / 32 * 32 * N + (threadIdx.x & 31), size = (int)p.size;
   int64_t line = blockIdx.x;
@@ -218,14 +219,15 @@ static __device__ __forceinline__ void sort_block_body(const k_sort &p) {
   for (int e = 0; e < N; e++) place[e] = first + e * 32;
 #pragma unroll 1
   for (int pass = 0; pass < p.passes; pass++) {
-    place_by_digit(to, key, p, pass, (unsigned *)room, starts, [](int, unsigned) {});
-    exchange(key, to, (K *)room, first);
-    exchange(place, to, (uint16_t *)room, first);
+    place_by_digit(to, key, p, pass, (unsigned *)shared_memory, starts, [](int, unsigned) {});
+    exchange(key, to, (K *)shared_memory, first);
+    exchange(place, to, (uint16_t *)shared_memory, first);
     __syncthreads();
   }
 #pragma unroll
   for (int e = 0; e < N; e++)
-    if (first + e * 32 < size) give(p, line, first + e * 32, k_element(p, key[e]), place[e]);
+    if (first + e * 32 < size)
+      store_result(p, line, first + e * 32, k_element(p, key[e]), place[e]);
 }
 
 // ---- long lines. `starts`: for each line and pass, first the digits' counts, then their start
@@ -270,27 +272,27 @@ template <typename P>
 static __device__ __forceinline__ void sort_starts_body(const k_sort &p) {
   P *at = (P *)p.starts + blockIdx.x * (int64_t)DIGITS + threadIdx.x, count = *at, total;
   *at = k_before(count, (P)0, &total, k_add());
-  bool still = __syncthreads_or(count == (P)p.size);
-  if (threadIdx.x == 0) p.still[blockIdx.x / p.passes * 8 + blockIdx.x % p.passes] = still;
+  bool uniform = __syncthreads_or(count == (P)p.size);
+  if (threadIdx.x == 0) p.uniform[blockIdx.x / p.passes * 8 + blockIdx.x % p.passes] = uniform;
 }
 // Bit set of the passes that move a line's elements. At least one, to write the results.
-static __device__ __forceinline__ unsigned moving(const k_sort &p, int64_t line) {
+static __device__ __forceinline__ unsigned active_passes(const k_sort &p, int64_t line) {
   unsigned passes = 0;
-  for (int i = 0; i < p.passes; i++) passes |= (unsigned)!p.still[line * 8 + i] << i;
+  for (int i = 0; i < p.passes; i++) passes |= (unsigned)!p.uniform[line * 8 + i] << i;
   return passes ? passes : 1;
 }
 
 // Published state of a digit: the tile's count, or the inclusive prefix of the line's tiles; the
 // two top bits select which.
 template <typename P>
-struct told {
+struct published {
   static const int BITS = sizeof(P) * 8 - 2;
   static const P OWN = (P)1 << BITS, UP_TO_HERE = (P)2 << BITS, COUNT = OWN - 1;
 };
 // Decoupled look-back: the count of a digit in the line's preceding tiles.
 template <typename P>
 static __device__ __forceinline__ P look_back(volatile P *own, int64_t tile) {
-  typedef told<P> T;
+  typedef published<P> T;
   P sum = 0;
   while (tile-- > 0) {
     P x;
@@ -317,8 +319,8 @@ static __device__ __forceinline__ void store(T *to, const P (&at)[N], const T (&
 }
 // Calls f(e, index in the result) for elements within the requested range.
 template <typename P, int N, typename F>
-static __device__ __forceinline__ void each_given(const k_sort &p, const P (&at)[N], int n,
-                                                  int64_t line, F f) {
+static __device__ __forceinline__ void each_requested(const k_sort &p, const P (&at)[N], int n,
+                                                      int64_t line, F f) {
 #pragma unroll
   for (int e = 0; e < N; e++) {
     int64_t i = (int64_t)at[e] - p.skip;
@@ -330,75 +332,77 @@ template <typename K, typename P>
 static __device__ __forceinline__ void sort_pass_body(const k_sort &p) {
   enum { N = K_SORT_EACH(sizeof(K) > sizeof(P) ? sizeof(K) : sizeof(P)) };
   enum { THREADS = K_SORT_WARPS * 32, TILE = THREADS * N };
-  typedef told<P> T;
+  typedef published<P> T;
   __shared__ union {
     unsigned counts[2 * K_SORT_WARPS * DIGITS];
     K keys[TILE];
-    P places[TILE];
-  } room;
+    P positions[TILE];
+  } shared_memory;
   __shared__ unsigned starts[DIGITS];
-  __shared__ P goes[DIGITS];  // target index minus index in the tile, for each digit
+  __shared__ P target_shift[DIGITS];  // target index minus index in the tile, for each digit
   unsigned number = k_take_tile(p.next);
   int64_t line = number / p.tiles, tile = number % p.tiles, begin = tile * TILE;
   int64_t base = line * p.size + begin;
   int n = p.size - begin < TILE ? (int)(p.size - begin) : TILE;
   int first = threadIdx.x / 32 * 32 * N + (threadIdx.x & 31), to[N];
-  unsigned passes = moving(p, line), before = passes & ((1u << p.pass) - 1);
+  unsigned passes = active_passes(p, line), before = passes & ((1u << p.pass) - 1);
   if (!(passes >> p.pass & 1)) return;
   bool initial = !before, last = passes >> p.pass == 1;
-  int to_room = __popc(before) % 2;
+  int to_buffer = __popc(before) % 2;
   volatile P *state = (volatile P *)p.states + (int64_t)number * DIGITS + threadIdx.x;
   K key[N];
   P total = 0, at[N];
   if (initial)
     k_keys(key, p, [&](int e) { return first + e * 32 < n ? base + first + e * 32 : (int64_t)-1; });
   else
-    load(key, (const K *)p.keys[!to_room] + base + first, n - first);
-  place_by_digit(to, key, p, p.pass, room.counts, starts, [&](int, unsigned count) {
+    load(key, (const K *)p.keys[!to_buffer] + base + first, n - first);
+  place_by_digit(to, key, p, p.pass, shared_memory.counts, starts, [&](int, unsigned count) {
     total = count;
     *state = tile ? T::OWN | total : T::UP_TO_HERE | total;
   });
   if (threadIdx.x < DIGITS) {
-    P sooner = look_back(state, tile);
-    if (tile) *state = T::UP_TO_HERE | (sooner + total);
+    P earlier = look_back(state, tile);
+    if (tile) *state = T::UP_TO_HERE | (earlier + total);
     const P *begins = (const P *)p.starts + (line * p.passes + p.pass) * DIGITS;
-    goes[threadIdx.x] = begins[threadIdx.x] + sooner - starts[threadIdx.x];
+    target_shift[threadIdx.x] = begins[threadIdx.x] + earlier - starts[threadIdx.x];
   }
   __syncthreads();
 #pragma unroll
-  for (int e = 0; e < N; e++) room.keys[to[e]] = key[e];
+  for (int e = 0; e < N; e++) shared_memory.keys[to[e]] = key[e];
   __syncthreads();
 #pragma unroll
   for (int e = 0; e < N; e++) {
     int j = threadIdx.x + e * THREADS;
-    key[e] = room.keys[j];
-    at[e] = goes[digit_of(p, key[e], p.pass)] + j;
+    key[e] = shared_memory.keys[j];
+    at[e] = target_shift[digit_of(p, key[e], p.pass)] + j;
   }
   if (last)
-    each_given(p, at, n, line, [&](int e, int64_t i) { k_store_bits(p, i, k_element(p, key[e])); });
+    each_requested(p, at, n, line,
+                   [&](int e, int64_t i) { k_store_bits(p, i, k_element(p, key[e])); });
   else
-    store((K *)p.keys[to_room] + line * p.size, at, key, n);
+    store((K *)p.keys[to_buffer] + line * p.size, at, key, n);
   if (!p.indices) return;
   __syncthreads();
 #pragma unroll
   for (int from = 0; from < N; from += N / 2) {  // in halves, to limit registers
     P half[N / 2];
-    const P *from_room = (const P *)p.places[!to_room] + base;
-    if (!initial) load(half, from_room + first + from * 32, n - first - from * 32);
+    const P *from_positions = (const P *)p.positions[!to_buffer] + base;
+    if (!initial) load(half, from_positions + first + from * 32, n - first - from * 32);
 #pragma unroll
     for (int e = 0; e < N / 2; e++)
-      room.places[to[from + e]] = !initial ? half[e] : (P)(begin + first + (from + e) * 32);
+      shared_memory.positions[to[from + e]] =
+          !initial ? half[e] : (P)(begin + first + (from + e) * 32);
   }
   __syncthreads();
   P place[N];
 #pragma unroll
-  for (int e = 0; e < N; e++) place[e] = room.places[threadIdx.x + e * THREADS];
+  for (int e = 0; e < N; e++) place[e] = shared_memory.positions[threadIdx.x + e * THREADS];
   if (last)
-    each_given(p, at, n, line, [&](int e, int64_t i) {
+    each_requested(p, at, n, line, [&](int e, int64_t i) {
       p.indices[i] = p.from ? p.from[line * p.size + place[e]] : (int64_t)place[e];
     });
   else
-    store((P *)p.places[to_room] + line * p.size, at, place, n);
+    store((P *)p.positions[to_buffer] + line * p.size, at, place, n);
 }
 
 #define KERNEL(name, suffix, threads, blocks, ...) \
@@ -485,9 +489,9 @@ static __device__ void keep_first(candidates<K> &c, const k_sort &p, int take) {
 template <typename K>
 static __device__ __forceinline__ void select_body(const k_sort &p) {
   enum { N = K_SELECT_STEP / K_BLOCK };
-  extern __shared__ uint64_t room[];
+  extern __shared__ uint64_t shared_memory[];
   int take = (int)p.take, most = take + K_SELECT_STEP, warp = threadIdx.x / 32;
-  candidates<K> c = {(K *)room, 0, (unsigned *)((K *)room + most), 0, true};
+  candidates<K> c = {(K *)shared_memory, 0, (unsigned *)((K *)shared_memory + most), 0, true};
   int64_t line = blockIdx.x / p.tiles, tile = blockIdx.x % p.tiles, begin = tile * p.width;
   int64_t n = p.size - begin < p.width ? p.size - begin : p.width;
   const int64_t start = line * p.size + begin;

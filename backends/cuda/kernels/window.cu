@@ -7,16 +7,17 @@
 // element, which loops over all output pixels of all images in order.
 #include "math.cuh"
 
-static __device__ __forceinline__ float least(float) { return K_least_f32; }
-static __device__ __forceinline__ double least(double) { return K_least_f64; }
+static __device__ __forceinline__ float lowest(float) { return K_least_f32; }
+static __device__ __forceinline__ double lowest(double) { return K_least_f64; }
 
 // A position in a plane, computed from the loop index.
-struct spot {
+struct position {
   int64_t plane;
   int y, x;
 };
-static __device__ __forceinline__ spot spot_of(const k_window &t, int64_t i, int64_t h, int64_t w) {
-  spot s;
+static __device__ __forceinline__ position position_of(const k_window &t, int64_t i, int64_t h,
+                                                       int64_t w) {
+  position s;
   if (t.wide) {
     s.x = (int)(i % w), s.y = (int)(i / w % h), s.plane = i / (w * h);
     return s;
@@ -28,7 +29,7 @@ static __device__ __forceinline__ spot spot_of(const k_window &t, int64_t i, int
 }
 
 // First index of a window inside the plane along a dimension; its corner may be outside.
-static __device__ __forceinline__ int inside(int corner, int step) {
+static __device__ __forceinline__ int first_inside(int corner, int step) {
   while (corner < 0) corner += step;
   return corner;
 }
@@ -38,7 +39,7 @@ static __device__ __forceinline__ typename k_type<S>::number max_of(const k_wind
                                                                     int y0, int x0, int *best) {
   typedef typename k_type<S>::number C;
   int h = (int)t.h, w = (int)t.w;
-  C top = least(C()), v[K][K];
+  C top = lowest(C()), v[K][K];
 #pragma unroll
   for (int a = 0; a < K; a++)
 #pragma unroll
@@ -46,7 +47,7 @@ static __device__ __forceinline__ typename k_type<S>::number max_of(const k_wind
       int y = y0 + a, x = x0 + b;
       v[a][b] = y >= 0 && y < h && x >= 0 && x < w ? k_get(in[y * w + x]) : top;
     }
-  *best = inside(y0, 1) * w + inside(x0, 1);
+  *best = first_inside(y0, 1) * w + first_inside(x0, 1);
 #pragma unroll
   for (int a = 0; a < K; a++)
 #pragma unroll
@@ -62,8 +63,8 @@ static __device__ __forceinline__ typename k_type<S>::number max_of_any(const k_
   typedef typename k_type<S>::number C;
   int w = (int)t.w, dh = (int)t.dh, dw = (int)t.dw;
   int y1 = y0 + ((int)t.kh - 1) * dh, x1 = x0 + ((int)t.kw - 1) * dw;
-  C top = least(C());
-  y0 = inside(y0, dh), x0 = inside(x0, dw);
+  C top = lowest(C());
+  y0 = first_inside(y0, dh), x0 = first_inside(x0, dw);
   *best = y0 * w + x0;
   for (int y = y0; y <= y1 && y < t.h; y += dh)
     for (int x = x0; x <= x1 && x < w; x += dw) {
@@ -76,7 +77,7 @@ static __device__ __forceinline__ typename k_type<S>::number max_of_any(const k_
 template <typename S, typename F>
 static __device__ __forceinline__ void max_pool_by(const k_window &t, F max) {
   for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads()) {
-    spot at = spot_of(t, i, t.oh, t.ow);
+    position at = position_of(t, i, t.oh, t.ow);
     int best;
     k_put((S *)t.out + i, max((const S *)t.in + at.plane * t.h * t.w, at.y * (int)t.sh - (int)t.ph,
                               at.x * (int)t.sw - (int)t.pw, &best));
@@ -119,23 +120,23 @@ static __device__ __forceinline__ void max_pool_gather_body(const k_window &t) {
   typedef typename k_type<S>::number C;
   int span_y = (int)((t.kh - 1) * t.dh), span_x = (int)((t.kw - 1) * t.dw), ow = (int)t.ow;
   for (int64_t i = k_thread(); i < t.planes * t.h * t.w; i += k_threads()) {
-    spot at = spot_of(t, i, t.h, t.w);
+    position at = position_of(t, i, t.h, t.w);
     reach down = windows_at(at.y + (int)t.ph, (int)t.sh, t.by_sh, span_y, (int)t.oh);
     reach across = windows_at(at.x + (int)t.pw, (int)t.sw, t.by_sw, span_x, ow);
-    const int64_t *places = t.indices + at.plane * t.oh * t.ow;
+    const int64_t *maxima = t.indices + at.plane * t.oh * t.ow;
     const S *in = (const S *)t.in + at.plane * t.oh * t.ow;
     int self = at.y * (int)t.w + at.x;
     C sum = 0;
     for (int oy = down.from; oy <= down.to; oy++)
       for (int ox = across.from; ox <= across.to; ox++)
-        if (places[oy * ow + ox] == self) sum += k_get(in[oy * ow + ox]);
+        if (maxima[oy * ow + ox] == self) sum += k_get(in[oy * ow + ox]);
     k_put((S *)t.out + i, sum);
   }
 }
 K_FLOATS(max_pool_gather, k_window)
 
 // Checks an index within a plane; reports it if invalid.
-static __device__ __forceinline__ bool is_place(const k_window &t, int64_t at) {
+static __device__ __forceinline__ bool check_index(const k_window &t, int64_t at) {
   bool good = at >= 0 && at < t.h * t.w;
   if (!good) k_fault(&t.where, K_FAULT_RANGE, at, t.h * t.w, 0);
   return good;
@@ -145,7 +146,7 @@ static __device__ __forceinline__ bool is_place(const k_window &t, int64_t at) {
 template <typename S>
 static __device__ __forceinline__ void max_pool_scatter_body(const k_window &t) {
   for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads())
-    if (is_place(t, t.indices[i]))
+    if (check_index(t, t.indices[i]))
       atomicAdd((S *)t.out + i / (t.oh * t.ow) * t.h * t.w + t.indices[i], ((const S *)t.in)[i]);
 }
 K_KERNEL(max_pool_scatter, f32, float, k_window)
@@ -157,7 +158,7 @@ static __device__ __forceinline__ void max_pool_ordered_body(const k_window &t) 
   int64_t all = t.oh * t.ow;
   for (int64_t plane = k_thread(); plane < t.planes; plane += k_threads())
     for (int64_t i = plane * all; i < (plane + 1) * all; i++)
-      if (is_place(t, t.indices[i]))
+      if (check_index(t, t.indices[i]))
         ((S *)t.out)[plane * t.h * t.w + t.indices[i]] += ((const S *)t.in)[i];
 }
 K_KERNEL(max_pool_ordered, f32, float, k_window)
@@ -166,7 +167,7 @@ K_KERNEL(max_pool_ordered, f64, double, k_window)
 template <typename S>
 static __device__ __forceinline__ void max_pool_pick_body(const k_window &t) {
   for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads())
-    if (is_place(t, t.indices[i]))
+    if (check_index(t, t.indices[i]))
       ((S *)t.out)[i] = ((const S *)t.in)[i / (t.oh * t.ow) * t.h * t.w + t.indices[i]];
 }
 K_FLOATS(max_pool_pick, k_window)
@@ -258,9 +259,9 @@ struct k_channels {
     int64_t vectors = t.c / N;
 #pragma unroll 1
     for (int64_t i = k_thread(); i < t.planes * h * w * vectors; i += k_threads()) {
-      int64_t place = k_quotient(i, vectors);
-      f(spot_of(t, place, h, w), place * t.c + (i - place * vectors) * N,
-        (i - place * vectors) * N);
+      int64_t pixel = k_quotient(i, vectors);
+      f(position_of(t, pixel, h, w), pixel * t.c + (i - pixel * vectors) * N,
+        (i - pixel * vectors) * N);
     }
   }
   static __device__ __forceinline__ k_loaded<S, N> load(const void *from, int64_t at) {
@@ -314,20 +315,20 @@ static __device__ __forceinline__ void max_pool_last_by(const k_window &t) {
   typedef k_channels<S, N> channels;
   typedef typename channels::C C;
   int h = (int)t.h, w = (int)t.w, dh = (int)t.dh, dw = (int)t.dw;
-  channels::each(t, t.oh, t.ow, [&](spot at, int64_t to, int64_t channel) {
+  channels::each(t, t.oh, t.ow, [&](position at, int64_t to, int64_t channel) {
     int y0 = at.y * (int)t.sh - (int)t.ph, x0 = at.x * (int)t.sw - (int)t.pw;
     int y1 = y0 + ((int)t.kh - 1) * dh, x1 = x0 + ((int)t.kw - 1) * dw, best[N];
     int64_t image = at.plane * t.h * t.w * t.c + channel;
     C top[N];
-    y0 = inside(y0, dh);
+    y0 = first_inside(y0, dh);
 #pragma unroll
-    for (int k = 0; k < N; k++) top[k] = least(C()), best[k] = y0 * w + inside(x0, dw);
+    for (int k = 0; k < N; k++) top[k] = lowest(C()), best[k] = y0 * w + first_inside(x0, dw);
 #pragma unroll(K > 1 ? K : 1)
     for (int y = y0; y <= y1 && y < h; y += dh)
       if (K > 1)
         max_along<S, N, K>(t, image, y, x0, top, best);
       else
-        for (int x = inside(x0, dw); x <= x1 && x < w; x += dw)
+        for (int x = first_inside(x0, dw); x <= x1 && x < w; x += dw)
           max_along<S, N, 1>(t, image, y, x, top, best);
     channels::store(t.out, to, top);
 #pragma unroll
@@ -356,7 +357,7 @@ static __device__ __forceinline__ void max_pool_gather_last_of(const k_window &t
   typedef k_channels<S, N> channels;
   typedef typename channels::C C;
   int span_y = (int)((t.kh - 1) * t.dh), span_x = (int)((t.kw - 1) * t.dw), ow = (int)t.ow;
-  channels::each(t, t.h, t.w, [&](spot at, int64_t to, int64_t channel) {
+  channels::each(t, t.h, t.w, [&](position at, int64_t to, int64_t channel) {
     reach down = windows_at(at.y + (int)t.ph, (int)t.sh, t.by_sh, span_y, (int)t.oh);
     reach across = windows_at(at.x + (int)t.pw, (int)t.sw, t.by_sw, span_x, ow);
     int64_t image = at.plane * t.oh * t.ow * t.c + channel;
@@ -369,13 +370,13 @@ static __device__ __forceinline__ void max_pool_gather_last_of(const k_window &t
       for (int ox = across.from; ox <= across.to; ox++) {
         int64_t from = image + (int64_t)(oy * ow + ox) * t.c;
         k_loaded<S, N> g = channels::load(t.in, from);
-        k_vector<int64_t, N % 2 ? 1 : 2> places[(N + 1) / 2];
+        k_vector<int64_t, N % 2 ? 1 : 2> maxima[(N + 1) / 2];
 #pragma unroll
         for (int k = 0; k < (N + 1) / 2; k++)
-          places[k] = ((const k_vector<int64_t, N % 2 ? 1 : 2> *)(t.indices + from))[k];
+          maxima[k] = ((const k_vector<int64_t, N % 2 ? 1 : 2> *)(t.indices + from))[k];
 #pragma unroll
         for (int k = 0; k < N; k++)
-          if (places[k / 2].v[N > 1 ? k % 2 : 0] == self) sum[k] += k_get(g[k]);
+          if (maxima[k / 2].v[N > 1 ? k % 2 : 0] == self) sum[k] += k_get(g[k]);
       }
     channels::store(t.out, to, sum);
   });
@@ -386,7 +387,7 @@ template <typename S, int N>
 static __device__ __forceinline__ void mean_pool_last_of(const k_window &t) {
   typedef k_channels<S, N> channels;
   typedef typename channels::C C;
-  channels::each(t, t.oh, t.ow, [&](spot at, int64_t to, int64_t channel) {
+  channels::each(t, t.oh, t.ow, [&](position at, int64_t to, int64_t channel) {
     span y = span_of(t, at.y, true), x = span_of(t, at.x, false);
     int64_t image = at.plane * t.h * t.w * t.c + channel;
     C sum[N];
@@ -411,7 +412,7 @@ template <typename S, int N>
 static __device__ __forceinline__ void mean_pool_backward_last_of(const k_window &t) {
   typedef k_channels<S, N> channels;
   typedef typename channels::C C;
-  channels::each(t, t.h, t.w, [&](spot at, int64_t to, int64_t channel) {
+  channels::each(t, t.h, t.w, [&](position at, int64_t to, int64_t channel) {
     span ys = reach_of(t, at.y, true), xs = reach_of(t, at.x, false);
     int64_t image = at.plane * t.oh * t.ow * t.c + channel;
     C sum[N];
