@@ -291,7 +291,7 @@ typedef struct k_make {
   const void *in;
   int64_t n, columns, start, step, diagonal;
   double from, by, to;
-  int32_t dtype, whole, lower, ndim;
+  int32_t dtype, integer, lower, ndim;
   int64_t sizes[K_DIMS], to_strides[K_DIMS], from_strides[K_DIMS];
 } k_make;
 

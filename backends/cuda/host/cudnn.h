@@ -88,7 +88,7 @@ typedef struct px__cudnn_graph {
   int status, part_count, tensor_count, operation_count;
   void *parts[PX_CUDNN_PARTS], *operations[PX_CUDNN_PARTS];
   px__cudnn_tensor tensors[PX_CUDNN_TENSORS];
-  void *whole;
+  void *descriptor;
 } px__cudnn_graph;
 
 bool px__cudnn_has_dtype(int dtype);

@@ -264,11 +264,11 @@ void px__cudnn_convolution(px__cudnn_graph *g, const px__cudnn_problem *q,
 // ---- completion
 
 void px__cudnn_graph_close(px__cudnn_graph *g) {
-  void *whole = part(g, PX_CUDNN_OF_GRAPH);
-  set(g, whole, GRAPH_HANDLE, PX_CUDNN_HANDLE, 1, &g->handle);
-  set(g, whole, GRAPH_OPERATIONS, PX_CUDNN_DESCRIPTOR, g->operation_count, g->operations);
-  finish(g, whole);
-  g->whole = whole;
+  void *descriptor = part(g, PX_CUDNN_OF_GRAPH);
+  set(g, descriptor, GRAPH_HANDLE, PX_CUDNN_HANDLE, 1, &g->handle);
+  set(g, descriptor, GRAPH_OPERATIONS, PX_CUDNN_DESCRIPTOR, g->operation_count, g->operations);
+  finish(g, descriptor);
+  g->descriptor = descriptor;
 }
 void px__cudnn_graph_release(px__cudnn_graph *g) {
   while (g->part_count) px__cudnn.cudnnBackendDestroyDescriptor(g->parts[--g->part_count]);

@@ -46,7 +46,7 @@ static int configurations(void *out[ENGINES], const px__cudnn_graph *g, int32_t 
   int64_t count = 0;
   memset(out, 0, ENGINES * sizeof *out);
   int status = create(&h, PX_CUDNN_OF_HEURISTICS);
-  if (!status) status = set(h, HEURISTICS_OF_GRAPH, PX_CUDNN_DESCRIPTOR, 1, &g->whole);
+  if (!status) status = set(h, HEURISTICS_OF_GRAPH, PX_CUDNN_DESCRIPTOR, 1, &g->descriptor);
   if (!status) status = set(h, HEURISTICS_OF_MODE, PX_CUDNN_HEURISTICS_MODE, 1, &mode);
   if (!status) status = finish(h);
   for (int i = 0; !status && i < ENGINES; i++) status = create(&out[i], PX_CUDNN_OF_CONFIGURATION);

@@ -12,7 +12,7 @@ PX_CUDA_KERNEL(arange) {
   k_make p = make_of(args->out);
   p.start = px_scalar_int(args->start), p.step = px_scalar_int(args->step);
   p.from = px_scalar_float(args->start), p.by = px_scalar_float(args->step);
-  p.whole = args->start.kind != 'f' && args->step.kind != 'f';
+  p.integer = args->start.kind != 'f' && args->step.kind != 'f';
   return px__cuda_over(l, "make", "arange", p.n, &p);
 }
 PX_CUDA_KERNEL(linspace) {

@@ -100,7 +100,7 @@ static px_status select_candidates(const px_launch *l, k_sort *s, int64_t first)
   k_sort own = *s;
   for (own.tiles = 2; own.tiles > 1 && own.size > K_SORT_SHORT && own.size / 4 >= first;) {
     int64_t least = first * 16 > LEAST ? first * 16 : LEAST, max_tiles = own.size / least;
-    void *places;
+    void *indices;
     own.tiles = BLOCKS / own.lines;
     own.tiles = own.tiles > max_tiles ? max_tiles : own.tiles;
     if (own.tiles < 1) own.tiles = 1;
@@ -110,8 +110,8 @@ static px_status select_candidates(const px_launch *l, k_sort *s, int64_t first)
     int64_t last = own.size - (own.tiles - 1) * own.width;
     int64_t size = (own.tiles - 1) * first + (last < first ? last : first);
     PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(own.lines * size * own.item), &own.out));
-    PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(own.lines * size) * sizeof(int64_t), &places));
-    own.indices = places, own.take = first;
+    PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(own.lines * size) * sizeof(int64_t), &indices));
+    own.indices = indices, own.take = first;
     unsigned shared = (unsigned)((first + K_SELECT_STEP) * (key_of(s) + 4));
     PX_CUDA_PASS(run(l, "select", key_of(s), 0, own.lines * own.tiles, K_BLOCK, shared, &own));
     own.in = own.out, own.from = own.indices, own.size = size;

@@ -229,9 +229,9 @@ static __device__ __forceinline__ void k_await_fetches() {
 template <int PARTS>
 static __device__ __forceinline__ void k_store_four(char *to, float4 x, int left, int dtype) {
   if (left <= 0) return;
-  bool whole = left >= 4;
+  bool is_full = left >= 4;
   if (PARTS == 3 || dtype == K_FLOAT32) {
-    if (whole) {
+    if (is_full) {
       *(float4 *)to = x;
       return;
     }
@@ -242,7 +242,7 @@ static __device__ __forceinline__ void k_store_four(char *to, float4 x, int left
   }
   uint2 w = {k_bits_of(x.x, dtype) | k_bits_of(x.y, dtype) << 16,
              k_bits_of(x.z, dtype) | k_bits_of(x.w, dtype) << 16};
-  if (whole) {
+  if (is_full) {
     *(uint2 *)to = w;
     return;
   }

@@ -7,7 +7,7 @@ extern "C" __global__ void arange(const __grid_constant__ k_make p) {
   k_wait();
   int item = k_item(p.dtype);
   for (int64_t i = k_thread(); i < p.n; i += k_threads()) {
-    if (p.whole)
+    if (p.integer)
       k_store((char *)p.out + i * item, p.dtype, p.start + i * p.step);
     else
       k_store((char *)p.out + i * item, p.dtype, fma((double)i, p.by, p.from));

@@ -55,15 +55,15 @@ template <>
 __device__ __forceinline__ unsigned set_bits<uint8_t>(const k_mask &p, int64_t i) {
   typedef k_vector<uint8_t, 16> V;
   const uint8_t *in = (const uint8_t *)p.in + i;
-  bool whole = i + EACH <= p.n && (uintptr_t)in % sizeof(V) == 0;
+  bool is_full = i + EACH <= p.n && (uintptr_t)in % sizeof(V) == 0;
   unsigned bits = 0;
 #pragma unroll
   for (int k = 0; k < EACH; k += 16) {
     V x;
-    if (whole) x = *(const V *)(in + k);
+    if (is_full) x = *(const V *)(in + k);
 #pragma unroll
     for (int e = 0; e < 16; e++) {
-      bool set = whole ? x.v[e] != 0 : i + k + e < p.n && in[k + e] != 0;
+      bool set = is_full ? x.v[e] != 0 : i + k + e < p.n && in[k + e] != 0;
       bits |= (unsigned)set << (k + e);
     }
   }

@@ -295,7 +295,7 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
     order_runs(const __grid_constant__ k_random p) {
   k_wait();
   const uint64_t *key = (const uint64_t *)p.keys;
-  int64_t *place = (int64_t *)p.scratch;
+  int64_t *index = (int64_t *)p.scratch;
   const origin at = origin_of(p);
   for (int64_t i = k_thread(); i < p.n; i += k_threads()) {
     if (i > 0 && key[i] == key[i - 1]) continue;
@@ -304,11 +304,11 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
     uint64_t drawn = 0;
     for (int64_t k = count - 1; k > 0; k--, drawn++) {
       words w = philox(at.seed, (uint64_t)i, at.offset + drawn / 4 * 4);
-      int64_t r = w.v[drawn % 4] % (uint32_t)(k + 1), saved = place[i + k];
-      place[i + k] = place[i + r];
-      place[i + r] = saved;
+      int64_t r = w.v[drawn % 4] % (uint32_t)(k + 1), saved = index[i + k];
+      index[i + k] = index[i + r];
+      index[i + r] = saved;
     }
-    for (int64_t k = i; k < i + count; k++) k_store((char *)p.out + k * item, p.dtype, place[k]);
+    for (int64_t k = i; k < i + count; k++) k_store((char *)p.out + k * item, p.dtype, index[k]);
   }
 }
 

@@ -233,9 +233,9 @@ static __device__ __forceinline__ void class_losses_body(const k_rows &p) {
   h.join(blockDim.x);
   int64_t t = class_of_row(p);
   if (threadIdx.x != 0) return;
-  C whole = h.top + log_of(h.sum);
-  ((C *)p.logsumexp)[blockIdx.x] = whole;
-  ((C *)p.result)[blockIdx.x] = t < 0 ? (C)0 : whole - k_get(x[t]);
+  C logsumexp = h.top + log_of(h.sum);
+  ((C *)p.logsumexp)[blockIdx.x] = logsumexp;
+  ((C *)p.result)[blockIdx.x] = t < 0 ? (C)0 : logsumexp - k_get(x[t]);
 }
 K_FLOATS(class_losses, k_rows)
 
@@ -245,14 +245,14 @@ static __device__ __forceinline__ void class_losses_backward_body(const k_rows &
   const S *__restrict__ x = (const S *)p.input + blockIdx.x * p.size;
   S *__restrict__ to = (S *)p.result + blockIdx.x * p.size;
   int64_t t = class_of_row(p);
-  C whole = ((const C *)p.logsumexp)[blockIdx.x];
+  C logsumexp = ((const C *)p.logsumexp)[blockIdx.x];
   C g = t < 0 ? (C)0 : ((const C *)p.grad)[blockIdx.x];
   k_strip<S> strip(x, p.size, p.vector);
   strip.each([&](auto count, int64_t i) {
     auto v = k_several<count.value>(x, i);
 #pragma unroll
     for (int k = 0; k < count.value; k++) {
-      C share = t < 0 ? (C)0 : exp_for<S>(k_get(v.v[k]) - whole) * g;
+      C share = t < 0 ? (C)0 : exp_for<S>(k_get(v.v[k]) - logsumexp) * g;
       k_put(&v.v[k], i + k == t ? share - g : share);
     }
     *(decltype(v) *)(to + i) = v;

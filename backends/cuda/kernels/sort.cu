@@ -15,14 +15,14 @@ template <typename K>
 static __device__ __forceinline__ unsigned digit_of(const k_sort &p, K key, int pass) {
   return (unsigned)(k_rank(p, key) >> (pass * 8)) & (DIGITS - 1);
 }
-// Writes element `place` of a line as the `at`th in sorted order.
+// Writes element `index` of a line as the `at`th in sorted order.
 template <typename K>
 static __device__ __forceinline__ void store_result(const k_sort &p, int64_t line, int64_t at,
-                                                    K bits, int64_t place) {
+                                                    K bits, int64_t index) {
   at -= p.skip;
   if (at < 0 || at >= p.take) return;
   k_store_bits(p, line * p.take + at, bits);
-  if (p.indices) p.indices[line * p.take + at] = p.from ? p.from[line * p.size + place] : place;
+  if (p.indices) p.indices[line * p.take + at] = p.from ? p.from[line * p.size + index] : index;
 }
 
 // ---- short lines: `lanes` threads of a warp sort a line, EACH elements each. Bitonic merges;
@@ -44,50 +44,50 @@ static __device__ __forceinline__ void compare_swap(K &a, int &i, K &b, int &j) 
 }
 // Keeps the lower or the higher of this lane's and another lane's elements.
 template <typename K>
-static __device__ __forceinline__ void merge_lanes(K (&key)[EACH], int (&place)[EACH], int across,
+static __device__ __forceinline__ void merge_lanes(K (&key)[EACH], int (&index)[EACH], int across,
                                                    bool mirrored, bool low) {
   K other[EACH];
   int at[EACH];
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
     other[e] = __shfl_xor_sync(0xffffffffu, key[e], across);
-    at[e] = __shfl_xor_sync(0xffffffffu, place[e], across);
+    at[e] = __shfl_xor_sync(0xffffffffu, index[e], across);
   }
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
     K theirs = mirrored ? other[EACH - 1 - e] : other[e];
     int its = mirrored ? at[EACH - 1 - e] : at[e];
-    bool mine = precedes(key[e], place[e], theirs, its) == low;
-    key[e] = mine ? key[e] : theirs, place[e] = mine ? place[e] : its;
+    bool mine = precedes(key[e], index[e], theirs, its) == low;
+    key[e] = mine ? key[e] : theirs, index[e] = mine ? index[e] : its;
   }
 }
 template <int STEP, typename K>
-static __device__ __forceinline__ void merge_own(K (&key)[EACH], int (&place)[EACH],
+static __device__ __forceinline__ void merge_own(K (&key)[EACH], int (&index)[EACH],
                                                  bool mirrored) {
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
     int o = mirrored ? e ^ (2 * STEP - 1) : e ^ STEP;
-    if (o > e) compare_swap(key[e], place[e], key[o], place[o]);
+    if (o > e) compare_swap(key[e], index[e], key[o], index[o]);
   }
 }
 template <typename K>
-static __device__ __forceinline__ void sort_lanes(K (&key)[EACH], int (&place)[EACH], int lanes) {
+static __device__ __forceinline__ void sort_lanes(K (&key)[EACH], int (&index)[EACH], int lanes) {
   int lane = threadIdx.x & 31;
-  merge_own<1>(key, place, true);
-  merge_own<2>(key, place, true);
-  merge_own<1>(key, place, false);
-  merge_own<4>(key, place, true);
-  merge_own<2>(key, place, false);
-  merge_own<1>(key, place, false);
+  merge_own<1>(key, index, true);
+  merge_own<2>(key, index, true);
+  merge_own<1>(key, index, false);
+  merge_own<4>(key, index, true);
+  merge_own<2>(key, index, false);
+  merge_own<1>(key, index, false);
 #pragma unroll 1
   for (int width = 2; width <= lanes; width *= 2) {
-    merge_lanes(key, place, width - 1, true, (lane & (width / 2)) == 0);
+    merge_lanes(key, index, width - 1, true, (lane & (width / 2)) == 0);
 #pragma unroll 1
     for (int step = width / 4; step > 0; step /= 2)
-      merge_lanes(key, place, step, false, (lane & step) == 0);
-    merge_own<4>(key, place, false);
-    merge_own<2>(key, place, false);
-    merge_own<1>(key, place, false);
+      merge_lanes(key, index, step, false, (lane & step) == 0);
+    merge_own<4>(key, index, false);
+    merge_own<2>(key, index, false);
+    merge_own<1>(key, index, false);
   }
 }
 
@@ -102,7 +102,7 @@ static __device__ __forceinline__ void sort_short_body(const k_sort &p) {
   int64_t line = (int64_t)blockIdx.x * each;
   int count = p.lines - line < each ? (int)(p.lines - line) : each, total = count * size;
   K key[EACH];
-  int place[EACH];
+  int index[EACH];
   k_bits(key, p, [&](int e) {
     int i = threadIdx.x + e * K_BLOCK;
     return i < total ? line * size + i : (int64_t)-1;
@@ -117,13 +117,13 @@ static __device__ __forceinline__ void sort_short_body(const k_sort &p) {
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
     bool real = own < count && first + e < size;
-    place[e] = first + e;
+    index[e] = first + e;
     key[e] = real ? k_rank(p, k_key(p, shared_memory[gapped(own * size + first + e)])) : ~(K)0;
   }
-  sort_lanes(key, place, lanes);
+  sort_lanes(key, index, lanes);
 #pragma unroll
   for (int e = 0; e < EACH; e++)
-    if (own < count && first + e < size) order[own * size + first + e] = (uint8_t)place[e];
+    if (own < count && first + e < size) order[own * size + first + e] = (uint8_t)index[e];
   __syncthreads();
   for (int i = threadIdx.x; i < count * take; i += K_BLOCK) {
     int row = (int)k_divide(i, p.by_take), at = (int)p.skip + i - row * take;
@@ -138,9 +138,9 @@ static __device__ __forceinline__ void sort_short_body(const k_sort &p) {
 // warp: counts of digits so far, and lane masks of the current round. `starts` returns the first
 // index of each digit; seen(digit, count) is called once for each.
 template <typename K, int N, typename F>
-static __device__ __forceinline__ void place_by_digit(int (&to)[N], const K (&key)[N],
-                                                      const k_sort &p, int pass, unsigned *counts,
-                                                      unsigned *starts, F seen) {
+static __device__ __forceinline__ void rank_by_digit(int (&to)[N], const K (&key)[N],
+                                                     const k_sort &p, int pass, unsigned *counts,
+                                                     unsigned *starts, F seen) {
   int warps = blockDim.x / 32, lane = threadIdx.x & 31;
   unsigned *own = counts + threadIdx.x / 32 * DIGITS, *lanes = own + warps * DIGITS;
   for (int d = lane; d < DIGITS; d += 32) own[d] = 0, lanes[d] = 0;
@@ -212,22 +212,22 @@ static __device__ __forceinline__ void sort_block_body(const k_sort &p) {
   int first = threadIdx.x / 32 * 32 * N + (threadIdx.x & 31), size = (int)p.size;
   int64_t line = blockIdx.x;
   K key[N];
-  int place[N], to[N];
+  int index[N], to[N];
   k_keys(key, p,
          [&](int e) { return first + e * 32 < size ? line * size + first + e * 32 : (int64_t)-1; });
 #pragma unroll
-  for (int e = 0; e < N; e++) place[e] = first + e * 32;
+  for (int e = 0; e < N; e++) index[e] = first + e * 32;
 #pragma unroll 1
   for (int pass = 0; pass < p.passes; pass++) {
-    place_by_digit(to, key, p, pass, (unsigned *)shared_memory, starts, [](int, unsigned) {});
+    rank_by_digit(to, key, p, pass, (unsigned *)shared_memory, starts, [](int, unsigned) {});
     exchange(key, to, (K *)shared_memory, first);
-    exchange(place, to, (uint16_t *)shared_memory, first);
+    exchange(index, to, (uint16_t *)shared_memory, first);
     __syncthreads();
   }
 #pragma unroll
   for (int e = 0; e < N; e++)
     if (first + e * 32 < size)
-      store_result(p, line, first + e * 32, k_element(p, key[e]), place[e]);
+      store_result(p, line, first + e * 32, k_element(p, key[e]), index[e]);
 }
 
 // ---- long lines. `starts`: for each line and pass, first the digits' counts, then their start
@@ -356,7 +356,7 @@ static __device__ __forceinline__ void sort_pass_body(const k_sort &p) {
     k_keys(key, p, [&](int e) { return first + e * 32 < n ? base + first + e * 32 : (int64_t)-1; });
   else
     load(key, (const K *)p.keys[!to_buffer] + base + first, n - first);
-  place_by_digit(to, key, p, p.pass, shared_memory.counts, starts, [&](int, unsigned count) {
+  rank_by_digit(to, key, p, p.pass, shared_memory.counts, starts, [&](int, unsigned count) {
     total = count;
     *state = tile ? T::OWN | total : T::UP_TO_HERE | total;
   });
@@ -394,15 +394,15 @@ static __device__ __forceinline__ void sort_pass_body(const k_sort &p) {
           !initial ? half[e] : (P)(begin + first + (from + e) * 32);
   }
   __syncthreads();
-  P place[N];
+  P index[N];
 #pragma unroll
-  for (int e = 0; e < N; e++) place[e] = shared_memory.positions[threadIdx.x + e * THREADS];
+  for (int e = 0; e < N; e++) index[e] = shared_memory.positions[threadIdx.x + e * THREADS];
   if (last)
     each_requested(p, at, n, line, [&](int e, int64_t i) {
-      p.indices[i] = p.from ? p.from[line * p.size + place[e]] : (int64_t)place[e];
+      p.indices[i] = p.from ? p.from[line * p.size + index[e]] : (int64_t)index[e];
     });
   else
-    store((P *)p.positions[to_buffer] + line * p.size, at, place, n);
+    store((P *)p.positions[to_buffer] + line * p.size, at, index, n);
 }
 
 #define KERNEL(name, suffix, threads, blocks, ...) \
@@ -437,7 +437,7 @@ struct chosen {
 template <typename K>
 struct candidates {
   K *keys, limit;
-  unsigned *places;
+  unsigned *indices;
   int count;
   bool any;  // no limit yet
 };
@@ -447,7 +447,7 @@ static __device__ void keep_first(candidates<K> &c, const k_sort &p, int take) {
   __shared__ unsigned counts[DIGITS];
   __shared__ chosen found;
   K prefix = 0, key[N];
-  unsigned place[N];
+  unsigned index[N];
   int need = take, shift = p.passes * 8, to[N], first = threadIdx.x / 32 * 32 * N;
   bool exact, flag[N], tie[N];
   first += threadIdx.x & 31;
@@ -470,7 +470,7 @@ static __device__ void keep_first(candidates<K> &c, const k_sort &p, int take) {
   for (int e = 0; e < N; e++) {
     int j = first + e * 32;
     bool real = j < c.count;
-    key[e] = real ? c.keys[j] : 0, place[e] = real ? c.places[j] : 0;
+    key[e] = real ? c.keys[j] : 0, index[e] = real ? c.indices[j] : 0;
     flag[e] = real && key[e] >> shift < prefix;
     tie[e] = real && key[e] >> shift == prefix;
   }
@@ -480,7 +480,7 @@ static __device__ void keep_first(candidates<K> &c, const k_sort &p, int take) {
   k_order(to, flag);
 #pragma unroll
   for (int e = 0; e < N; e++)
-    if (flag[e]) c.keys[to[e]] = key[e], c.places[to[e]] = place[e];
+    if (flag[e]) c.keys[to[e]] = key[e], c.indices[to[e]] = index[e];
   __syncthreads();
   c.count = take;
   c.limit = shift ? (prefix + 1) << shift : prefix;
@@ -517,7 +517,7 @@ static __device__ __forceinline__ void select_body(const k_sort &p) {
 #pragma unroll
     for (int e = 0; e < N; e++)
       if (flag[e])
-        c.keys[c.count + to[e]] = key[e], c.places[c.count + to[e]] = (unsigned)(first + e * 32);
+        c.keys[c.count + to[e]] = key[e], c.indices[c.count + to[e]] = (unsigned)(first + e * 32);
     c.count += more;
   }
   __syncthreads();
@@ -525,11 +525,11 @@ static __device__ __forceinline__ void select_body(const k_sort &p) {
   int64_t last = p.size - (p.tiles - 1) * p.width;
   int64_t to = line * ((p.tiles - 1) * take + (last < take ? last : take)) + tile * take;
   for (int j = threadIdx.x; j < c.count; j += K_BLOCK) {
-    int64_t i = start + c.places[j];
+    int64_t i = start + c.indices[j];
     K bits[1];
     k_bits(bits, p, [&](int) { return i; });
     k_store_bits(p, to + j, bits[0]);
-    p.indices[to + j] = p.from ? p.from[i] : begin + c.places[j];
+    p.indices[to + j] = p.from ? p.from[i] : begin + c.indices[j];
   }
 }
 KERNEL(select, 4, K_BLOCK, 4, uint32_t)

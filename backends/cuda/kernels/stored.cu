@@ -8,17 +8,17 @@
 
 // An intermediate number: a 64-bit integer (`large`: unsigned), or real and imaginary parts.
 struct k_any {
-  bool whole, large;
+  bool is_integer, large;
   int64_t bits;
   double real, imag;
 };
 template <typename C>
 static __device__ __forceinline__ C k_real(const k_any &x) {
-  if (!x.whole) return (C)x.real;
+  if (!x.is_integer) return (C)x.real;
   return x.large ? (C)(uint64_t)x.bits : (C)x.bits;
 }
 static __device__ __forceinline__ int64_t k_bits(const k_any &x) {
-  if (x.whole) return x.bits;
+  if (x.is_integer) return x.bits;
   return x.real >= 0x1p63 && x.real < 0x1p64 ? (int64_t)(uint64_t)x.real : (int64_t)x.real;
 }
 
@@ -58,7 +58,7 @@ static __device__ k_any k_any_load(const char *from, int dtype) {
 static __device__ void k_any_store(char *to, int dtype, const k_any &x) {
   switch (dtype) {
     case K_BOOL:
-      *(uint8_t *)to = x.whole ? x.bits != 0 : x.real != 0 || x.imag != 0;
+      *(uint8_t *)to = x.is_integer ? x.bits != 0 : x.real != 0 || x.imag != 0;
       break;
     case K_UINT8:
     case K_INT8:
