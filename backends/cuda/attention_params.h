@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host hands to the kernels of attention.cu: see params.h.
+// Parameters of the kernels of attention.cu: see params.h.
 #pragma once
 #include "cuda/params.h"
 
-// The block of a tile kernel; rows of its tile by width of heads, and those that pass by at a time.
-enum { K_ATTENTION_BLOCK = 128, K_PASSING = 32 };
+// Threads of a tile kernel's block, and rows of the operand streamed past its tile at a time.
+// Rows of the tile depend on the head width.
+enum { K_ATTENTION_BLOCK = 128, K_STREAMED = 32 };
 #define K_FORWARD_ROWS(width) ((width) > 64 ? 64 : 128)
 enum { K_BACKWARD_ROWS = 64 };
-// Up to as many queries of a head have a block each, of so many threads.
+// The maximum number of queries of a head that get one block each, and its threads.
 enum { K_FEW = 15, K_FEW_BLOCK = 256 };
 
-// Attention: rows of heads, whose elements are next to each other (strides of batch, head and row,
-// in elements), and what else a pass reads and writes; `at` is NULL where there is none. The key
-// and the offset of random numbers are kept in `seed`.
+// Attention. Rows of heads have contiguous elements; strides of batch, head and row are in
+// elements, and `at` is NULL for absent operands. `seed` keeps the key and offset of the random
+// numbers.
 typedef struct k_heads {
   void *at;
   int64_t strides[3];
@@ -23,13 +24,13 @@ typedef struct k_attention {
   int64_t mask_strides[4];
   float *logsumexp, *sums;
   int64_t *seed;
-  const uint64_t *state;  // of a graph: see k_random
+  const uint64_t *state;  // graphs: see k_random
   uint64_t drawn_seed, drawn_offset;
-  int32_t batch, heads, groups, length, places, width, value_width;
-  int32_t causal, dtype, mask_dtype;  // of the mask: bool, or of what is added
-  float scale, chance, factor;        // of dropout: the chance, and what is kept is multiplied with
+  int32_t batch, heads, groups, length, key_length, width, value_width;
+  int32_t causal, dtype, mask_dtype;  // the mask is bool, or has the dtype of a bias
+  float scale, chance, factor;        // dropout: probability, and scale of kept weights
 } k_attention;
-// Which weights dropout keeps: rows of n.
+// Dropout mask of attention weights: rows of n.
 typedef struct k_kept {
   void *out;
   int64_t rows, n;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host hands to the device kernels: plain structs, passed by value, for C and for CUDA
-// C++.
+// Parameters of the device kernels: plain structs passed by value, for C and CUDA C++.
 //
-// Dtypes have the numbers of px_dtype. Strides are in elements unless a comment says bytes.
+// Dtypes have the numbers of px_dtype. Strides are in elements unless stated as bytes.
 // Dimensions are innermost first.
 #pragma once
 #include "phlox/dtypes.h"
@@ -21,30 +20,31 @@ typedef union k_number {
   int64_t i;
 } k_number;
 
-// Where a fault is reported: the mapped slot (NULL: nowhere), and the launch's id.
+// Destination of fault reports: the mapped slot (NULL: none) and the launch's id.
 typedef struct k_where {
   void *slot;
   uint64_t id;
 } k_where;
 
-// A division by a number known on the host: of n below 2^31, (umulhi(n, magic) + n) >> shift.
+// Division by an integer known on the host: for n below 2^31, (umulhi(n, magic) + n) >> shift.
 typedef struct k_divisor {
   uint32_t size, magic, shift;
 } k_divisor;
 
-// Threads of a block of a loop, and vectors of n elements that a thread has in flight: measured,
-// most where elements are of two bytes.
+// Threads of a loop's block, and vectors of n elements in flight a thread. Measured; the most
+// for 2-byte elements.
 enum { K_LOOP = 128 };
 #define K_FLIGHT(n) ((n) > 8 ? 1 : (n) == 8 ? 4 : 2)
 
-// A loop over elements. An operand has many elements, one for all, or is a number.
+// Kinds of loop operands: array, one element for all, immediate number.
 enum { K_MANY, K_ONE, K_VALUE };
-// All row-major and aligned; several such loops; aligned rows, of vectors (sizes[0] counts them);
-// below 2^31 elements; any.
+// Loop modes. FLAT: all operands row-major and aligned. LIST: a batch of such loops. ROWS:
+// aligned rows of vectors (sizes[0] counts vectors). NARROW: fewer than 2^31 elements. WIDE:
+// any.
 enum { K_FLAT, K_LIST, K_ROWS, K_NARROW, K_WIDE };
-// Several loops in one launch, each with blocks of its own: `count` entries of `words`. The first
-// word of an entry has the number of elements (31 bits), whether they are aligned (K_LIST_VECTORS)
-// and the block behind its own (32 bits); the others are where its operands lie.
+// A batch of loops in one launch, each with its own blocks: `count` entries of `words` words. An
+// entry's first word holds the number of elements (31 bits), alignment (K_LIST_VECTORS) and the
+// end of its block range (32 bits); the others hold the operands' addresses.
 enum { K_LIST_WORDS = 135 };
 #define K_LIST_VECTORS (1u << 31)
 typedef struct k_list {
@@ -55,7 +55,7 @@ typedef struct k_loop {
   int64_t n;
   k_where where;
   int32_t mode, ndim;
-  uint32_t has, truth;  // bit i: the i-th optional argument is given; the answer of is()
+  uint32_t has, truth;  // bit i of has: optional argument i is given; truth: result of is()
   uint8_t kind[K_OPERANDS];
   uint8_t dtype[K_OPERANDS];
   void *data[K_OPERANDS];
@@ -69,9 +69,9 @@ typedef struct k_loop {
   };
 } k_loop;
 
-// A transposing copy, by tiles of 32 or K_WIDE_TILE(item size) elements each way: planes of rows x
-// columns, dense along columns in the target and along rows in the source; `batch` planes with the
-// loop's dimensions.
+// A transposing copy in tiles of 32 or K_WIDE_TILE(item size) elements each way. Planes of rows
+// x columns are dense along columns in the target and along rows in the source; `batch` counts
+// planes over the loop's other dimensions.
 #define K_WIDE_TILE(item) ((item) < 4 ? 128 : 64)
 typedef struct k_tiles {
   int64_t rows, columns, to_step, from_step, batch;
@@ -82,8 +82,9 @@ typedef struct k_tiles {
   int64_t sizes[K_DIMS], to_strides[K_DIMS], from_strides[K_DIMS];
 } k_tiles;
 
-// A reduction. Strides are in bytes. `lanes` threads make a result; or, by columns, 32 neighbouring
-// results are made by 8 threads each. With several parts each makes an accumulator in `partial`.
+// A reduction; strides in bytes. By rows, `lanes` threads compute a result. By columns, 8
+// threads compute each of 32 adjacent results. Each of several parts stores an accumulator in
+// `partial`.
 typedef struct k_axis {
   int64_t size, in, out, out2;
 } k_axis;
@@ -91,15 +92,14 @@ typedef struct k_fold {
   const void *in;
   void *out, *out2, *partial;
   int64_t results, length, parts, part;
-  int64_t inner;  // where parts are pieces of gone[0] alone: its size; 0 otherwise
-  int32_t in_dtype, out_dtype, kept_count, gone_count, lanes, dense, vector;
+  int64_t inner;  // size of gone[0] if parts are pieces of it alone, else 0
+  int32_t in_dtype, out_dtype, kept_count, reduced_count, lanes, dense, vector;
   k_number a, b;
-  k_axis kept[K_DIMS], gone[K_DIMS];
+  k_axis kept[K_DIMS], reduced[K_DIMS];
 } k_fold;
 
-// Whole tensors, each reduced to one element, in one launch; `all` has what they share, and room
-// for what the parts of all give. Of each: the first of its parts there, and the block behind its
-// own.
+// Batched whole-tensor reductions. `all` holds the shared parameters and the scratch memory of
+// all parts. Each tensor has the index of its first part there, and the end of its block range.
 enum { K_FOLDS = 48 };
 typedef struct k_fold_of {
   const void *in;
@@ -114,11 +114,11 @@ typedef struct k_folds {
   k_fold_of of[K_FOLDS];
 } k_folds;
 
-// Elements picked by index tensors (the kernels index_get and index_put). A thread has K_RUNS where
-// it takes runs.
+// Gather and scatter by index tensors (kernels index_get and index_put). K_RUNS: elements a
+// thread of the run kernels.
 enum { K_RUNS = 4 };
 typedef struct k_pick {
-  int64_t n, run;  // of join_ordered: elements in a row that one index moves
+  int64_t n, run;  // run: contiguous elements moved by one index, for join_ordered
   k_where where;
   int32_t ndim, count, wraps, fault, dtype, wide, how;  // how: px_put_how
   k_divisor by[K_DIMS];
@@ -129,10 +129,9 @@ typedef struct k_pick {
   void *self, *other;
 } k_pick;
 
-// Rows: softmax, layer and batch normalisation, losses. What a launch reads and writes has the
-// names of the ops, NULL where there is none; `result` is the op's, or the gradient of the input,
-// `grad` the gradient of the op's, `partial` scratch memory. What a number means is said at the
-// kernel.
+// Row kernels: softmax, layer and batch normalisation, losses. Tensors are named as in the ops,
+// NULL if absent: `result` is the op's output or the input's gradient, `grad` the output's
+// gradient, `partial` scratch memory. Numbers are explained at their kernels.
 typedef struct k_rows {
   k_where where;
   const void *input, *grad, *output, *weight, *bias, *target, *running_mean, *running_var;
@@ -144,12 +143,12 @@ typedef struct k_rows {
   int64_t ignore;
   double number;
 } k_rows;
-enum { K_SUM_COLUMNS = 8 };                          // of a block of layer_sums
+enum { K_SUM_COLUMNS = 8 };                          // columns of a block of layer_sums
 enum { K_EACH, K_MEAN, K_SUM };                      // k_rows.how
 enum { K_MSE, K_SMOOTH, K_HUBER, K_BCE, K_LOGITS };  // k_rows.logs of an element-wise loss
 
-// A step of a recurrent cell, forward or backward: rows of `size` elements, or of `size` for each
-// gate. NULL: the launch has none.
+// A step of a recurrent cell, forward or backward. Rows have `size` elements, or `size` for each
+// gate. Unused operands are NULL.
 typedef struct k_step {
   void *gates, *kept, *c, *h, *h_before, *output;
   const void *hidden;
@@ -159,9 +158,9 @@ typedef struct k_step {
   int32_t relu;
 } k_step;
 
-// Updates of optimisers, of several parameters in one launch. Of each: the parameter and the states
-// that are tensors, NULL where one is absent. Numbers that are made on the device come as a line
-// (phlox/backend.h), with the scalars that it has new values of. `end`: the block behind its own.
+// Batched optimiser updates. Each parameter has its tensor and states, NULL if absent. Numbers
+// computed on the device are read from a line (phlox/backend.h), which also holds new values of
+// scalars. `end`: end of its block range.
 enum {
   K_UPDATED = 4,
   K_UPDATES = 32,
@@ -184,8 +183,8 @@ typedef struct k_updates {
   int32_t count;
   k_update of[K_UPDATES];
 } k_updates;
-// The numbers of steps: scalars of each parameter in turn, the rate if it is a tensor, and whether
-// a gradient was not finite.
+// Computes the numbers of steps. Inputs: each parameter's scalars in turn, the rate if it is a
+// tensor, and the flag of a gradient with inf or NaN.
 enum { K_NUMBERS_OPTIONS = 14, K_NUMBERS_SCALARS = 9 };
 typedef struct k_numbers {
   double first, options[K_NUMBERS_OPTIONS];
@@ -195,7 +194,7 @@ typedef struct k_numbers {
   int32_t each, rate_at, lines;
 } k_numbers;
 
-// The scale of gradients: what is scaled, and whether an element was not finite; the scale itself.
+// Gradient scaling: the gradient and the flag of an inf or NaN element; then the scale's update.
 typedef struct k_amp {
   void *grad;
   float *found;
@@ -210,21 +209,21 @@ typedef struct k_amp_scale {
   int64_t interval;
 } k_amp_scale;
 
-// Random numbers in the layout of PyTorch's device kernels.
+// Random numbers with the counter layout of PyTorch's device kernels.
 typedef struct k_random {
   k_where where;
   void *out;
-  const void *in, *beside;
+  const void *in, *in2;
   int64_t n, from, rows;
   uint64_t seed, offset, range;
-  const uint64_t *state;  // of a graph: the seed, and what is added to `offset`; or NULL
+  const uint64_t *state;  // graphs: the seed and an addend of `offset`; else NULL
   double a, b;
-  int32_t dtype, wide, bits, again;
+  int32_t dtype, wide, bits, replacement;
   void *scratch, *keys;
 } k_random;
 
-// Pooling and convolution of planes. The divisors are those of the planes that are walked, and of
-// the steps; `wide`: there are too many elements for them. A plane has less than 2^31.
+// Pooling and convolution of planes. The divisors are for the loop's planes and the strides;
+// `wide`: too many elements for them. A plane has fewer than 2^31.
 typedef struct k_window {
   k_where where;
   void *out;
@@ -236,20 +235,20 @@ typedef struct k_window {
   int32_t adaptive, count_pad, wide;
 } k_window;
 
-// What tiles of a line tell each other (kernels/tiles.cuh); all of it begins as zeros. A line has
-// K_ROOMS rooms, which are aligned to their size.
-typedef struct k_room {
+// State exchanged between tiles of a line (kernels/tiles.cuh), initialised to zero. A line has
+// K_TILE_STATES entries, aligned to their size.
+typedef struct k_tile_state {
   int64_t value, ready;
-} k_room;
-#define K_ROOMS(tiles) ((tiles) + (tiles) / 32 + (tiles) / 1024)
+} k_tile_state;
+#define K_TILE_STATES(tiles) ((tiles) + (tiles) / 32 + (tiles) / 1024)
 typedef struct k_tiles_of {
-  int64_t tiles;  // of a line
-  k_room *rooms;
+  int64_t tiles;  // a line
+  k_tile_state *states;
   uint32_t *next;
 } k_tiles_of;
 
-// Lines along a dimension. A line has `size` elements `inner` apart. A tile of a scan has
-// K_SCAN_VECTORS vectors of 16 bytes a thread.
+// Lines along a dimension: `size` elements at stride `inner`. A scan tile has K_SCAN_VECTORS
+// 16-byte vectors a thread.
 enum { K_SCAN_VECTORS = 8 };
 #define K_SCAN_TILE(bytes) (K_BLOCK * K_SCAN_VECTORS * 16 / (bytes))
 typedef struct k_lines {
@@ -259,59 +258,59 @@ typedef struct k_lines {
   int64_t *indices;
   int64_t outer, size, inner, chunks, take, width, dim;
   void *keys;
-  int32_t product, backwards, place;
+  int32_t product, backwards, scatters;
   k_divisor by_width;
   k_tiles_of tiles;
 } k_lines;
 
-// Sorts of dense lines, and choices of the first of their elements: of each sorted line, those from
-// `skip` to `skip` + `take` are given. Places are counts up to the length of a line. The elements
-// of `item` bytes become keys: numbers without sign in the order that is wanted (kernels/keys.cuh).
-// A block of K_SORT_WARPS warps has K_SORT_EACH(bytes of a key or place) elements a thread; short
-// lines have K_SORT_SHORT elements at most; a choice of up to K_SELECT is made without a sort.
+// Sorts of dense lines, and selection of their first elements: elements `skip` to `skip` +
+// `take` of each sorted line are written. Indices are smaller than the line length. Elements of
+// `item` bytes become keys, unsigned integers in the requested order (kernels/keys.cuh). A block
+// of K_SORT_WARPS warps holds K_SORT_EACH(bytes of a key or index) elements a thread. Short
+// lines have up to K_SORT_SHORT elements; selections of up to K_SELECT need no sort.
 enum { K_SORT_WARPS = 16, K_SORT_SHORT = 256, K_SELECT = 1024, K_SELECT_STEP = 2048 };
 #define K_SORT_EACH(bytes) (64 / (int)(bytes))
 typedef struct k_sort {
   const void *in;
-  const int64_t *from;  // where the elements were in their lines; NULL: these are the whole lines
+  const int64_t *from;  // the elements' original indices; NULL: these are whole lines
   void *out;
-  int64_t *indices;  // NULL: not wanted
+  int64_t *indices;  // NULL: not requested
   int64_t lines, size, skip, take, tiles, width;
-  uint64_t top, negative, positive, most, nan, minus_zero, zero;
+  uint64_t top, negative, positive, max_magnitude, nan, minus_zero, zero;
   int32_t item, pass, passes;
   k_divisor by_take;
-  void *keys[2], *places[2];  // rooms that passes go to and fro between
+  void *keys[2], *positions[2];  // ping-pong buffers of the passes
   void *starts, *states;
-  uint8_t *still;  // for each line and pass of eight: whether all elements have the same digit
+  uint8_t *uniform;  // flag for each line and pass (stride 8): all elements have one digit
   uint32_t *next;
 } k_sort;
 
-// Tensors by a rule of the place.
+// Tensors computed from the element's index.
 typedef struct k_make {
   void *out;
   const void *in;
   int64_t n, columns, start, step, diagonal;
   double from, by, to;
-  int32_t dtype, whole, lower, ndim;
+  int32_t dtype, integer, lower, ndim;
   int64_t sizes[K_DIMS], to_strides[K_DIMS], from_strides[K_DIMS];
 } k_make;
 
-// What a mask selects, and the first of each run of equal elements; dense. A thread has K_MASK_EACH
-// elements. Elements are compared by their bits: `magnitude` has those that are set in one that is
-// not zero, `most` is the greatest magnitude that is not NaN's.
-enum { K_MASK_EACH = 32 };  // the bits of a word
+// Compaction of selected elements, and starts of runs of equal elements; dense. A thread has
+// K_MASK_EACH elements. Elements are compared by bits: `magnitude` masks the bits of a nonzero
+// value, `max_magnitude` is the largest magnitude that is not NaN.
+enum { K_MASK_EACH = 32 };  // bits of a word
 typedef struct k_mask {
   const void *in, *from;
   void *out;
-  int64_t *places, *number;  // NULL: not wanted
-  int64_t n, room;           // elements of `in`, and of `out` at most
-  uint64_t magnitude, most;
+  int64_t *starts, *number;  // NULL: not requested
+  int64_t n, capacity;       // elements of `in`; capacity of `out`
+  uint64_t magnitude, max_magnitude;
   int32_t ndim;
   int64_t sizes[K_DIMS];
   k_tiles_of tiles;
 } k_mask;
 
-// Copies between strided arrays of three dimensions; elements are 1, 2, 4 or 8 bytes.
+// Strided copies of three dimensions; elements of 1, 2, 4, 8 or 16 bytes.
 typedef struct k_strided {
   void *to;
   const void *from;

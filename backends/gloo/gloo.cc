@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine over Gloo (libgloo-dev): each collective becomes Gloo's, no exception gets out.
+// Collective backend over Gloo (libgloo-dev). Each collective maps to Gloo's; exceptions are
+// caught.
 //
-// Gloo ends the process where a message does not fit the memory that waits for it. So the core's
-// tags tell calls apart, by their sizes too, and those of sends and receives get the size here.
+// Gloo terminates the process if a message does not fit the receive buffer. The core's tags
+// therefore encode the call and its size; for sends and receives the size is added to the slot
+// here.
 #include "phlox/engine.h"
 
 #include <gloo/allgather.h>
@@ -60,22 +62,22 @@ class Store : public gloo::rendezvous::Store {
   const px_engine_job &job_;
 };
 
-// Gloo's closing of connections wakes nobody here who waits for them. So the memory that
-// collectives send and receive knows who waits, and an end of the group wakes them.
-class Waiting {
+// Buffers of pending waits. Gloo's closing of connections does not wake local waiters, so ending
+// the group aborts these buffers' waits.
+class PendingWaits {
  public:
   void add(gloo::transport::UnboundBuffer *buffer) {
-    const std::lock_guard<std::mutex> hold(lock_);
-    if (over_) throw std::runtime_error("the group is over");
+    const std::lock_guard<std::mutex> guard(lock_);
+    if (ended_) throw std::runtime_error("the group has ended");
     buffers_.insert(buffer);
   }
   void remove(gloo::transport::UnboundBuffer *buffer) {
-    const std::lock_guard<std::mutex> hold(lock_);
+    const std::lock_guard<std::mutex> guard(lock_);
     buffers_.erase(buffer);
   }
   void end() {
-    const std::lock_guard<std::mutex> hold(lock_);
-    over_ = true;
+    const std::lock_guard<std::mutex> guard(lock_);
+    ended_ = true;
     for (auto *buffer : buffers_) {
       buffer->abortWaitRecv();
       buffer->abortWaitSend();
@@ -85,26 +87,26 @@ class Waiting {
  private:
   std::mutex lock_;
   std::set<gloo::transport::UnboundBuffer *> buffers_;
-  bool over_ = false;
+  bool ended_ = false;
 };
 
 class Memory : public gloo::transport::UnboundBuffer {
   using Base = gloo::transport::UnboundBuffer;
 
  public:
-  Memory(std::unique_ptr<Base> inner, std::shared_ptr<Waiting> waiting)
-      : Base(inner->ptr, inner->size), inner_(std::move(inner)), waiting_(std::move(waiting)) {
-    waiting_->add(inner_.get());
+  Memory(std::unique_ptr<Base> inner, std::shared_ptr<PendingWaits> waits)
+      : Base(inner->ptr, inner->size), inner_(std::move(inner)), waits_(std::move(waits)) {
+    waits_->add(inner_.get());
   }
-  ~Memory() override { waiting_->remove(inner_.get()); }
+  ~Memory() override { waits_->remove(inner_.get()); }
   Memory(const Memory &) = delete;
   Memory &operator=(const Memory &) = delete;
-  // Those who wait do not ask whether the wait was broken off.
+  // Gloo's collectives ignore an aborted wait, so it throws.
   bool waitRecv(int *rank, milliseconds timeout) override {
-    return came(inner_->waitRecv(rank, timeout));
+    return completed(inner_->waitRecv(rank, timeout));
   }
   bool waitSend(int *rank, milliseconds timeout) override {
-    return came(inner_->waitSend(rank, timeout));
+    return completed(inner_->waitSend(rank, timeout));
   }
   void abortWaitRecv() override { inner_->abortWaitRecv(); }
   void abortWaitSend() override { inner_->abortWaitSend(); }
@@ -119,15 +121,15 @@ class Memory : public gloo::transport::UnboundBuffer {
   }
 
  private:
-  static bool came(bool yes) {
+  static bool completed(bool yes) {
     if (!yes) throw std::runtime_error("the group has ended");
     return yes;
   }
   std::unique_ptr<Base> inner_;
-  std::shared_ptr<Waiting> waiting_;
+  std::shared_ptr<PendingWaits> waits_;
 };
 
-// The pairs of another context, with such memory.
+// A transport context with the pairs of another one, creating such buffers.
 class Transport : public gloo::transport::Context {
   using Base = gloo::transport::Context;
   using Pair = std::unique_ptr<gloo::transport::Pair>;
@@ -141,13 +143,13 @@ class Transport : public gloo::transport::Context {
   Pair &createPair(int to) override { return inner_->createPair(to); }
   std::unique_ptr<gloo::transport::UnboundBuffer> createUnboundBuffer(void *ptr,
                                                                       size_t bytes) override {
-    return std::make_unique<Memory>(inner_->createUnboundBuffer(ptr, bytes), waiting_);
+    return std::make_unique<Memory>(inner_->createUnboundBuffer(ptr, bytes), waits_);
   }
-  void end() { waiting_->end(); }
+  void end() { waits_->end(); }
 
  private:
   std::shared_ptr<Base> inner_;
-  std::shared_ptr<Waiting> waiting_ = std::make_shared<Waiting>();
+  std::shared_ptr<PendingWaits> waits_ = std::make_shared<PendingWaits>();
 };
 
 class Connections : public gloo::rendezvous::Context {
@@ -172,8 +174,8 @@ struct Joined {
   Device device;
 };
 
-// Gloo writes to connections that may have ended, which would end a process that does not ignore
-// SIGPIPE. The thread, and those that it starts, do not get one here; one that came is forgotten.
+// Blocks SIGPIPE in the calling thread and threads started by it, and discards a pending one.
+// Gloo may write to closed connections. By default the signal would kill the process.
 class NoSigpipe {
  public:
   NoSigpipe() {
@@ -197,17 +199,17 @@ class NoSigpipe {
   bool was_pending_;
 };
 
-// Calls `body`, and gives what it throws as a text.
+// Calls `body` and returns its exception as a text.
 template <typename Body>
-int guarded(char *why, size_t room, Body body) {
+int guarded(char *why, size_t capacity, Body body) {
   const NoSigpipe quiet;
   try {
     body();
     return 0;
   } catch (const std::exception &e) {
-    snprintf(why, room, "%s", e.what());
+    snprintf(why, capacity, "%s", e.what());
   } catch (...) {
-    snprintf(why, room, "an error of Gloo without a text");
+    snprintf(why, capacity, "unknown error in Gloo");
   }
   return 1;
 }
@@ -219,8 +221,8 @@ Device device_of(const char *hostname, const char *interface) {
   return gloo::transport::tcp::CreateDevice(attr);
 }
 
-// The host's name, unless it leads to no address of this host.
-Device usual_device() {
+// The device of the host's name, or loopback if the name resolves to no local address.
+Device default_device() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
   try {
@@ -230,15 +232,16 @@ Device usual_device() {
   }
 }
 
-int join(void **out, const px_engine_job *job, char *why, size_t room) {
-  return guarded(why, room, [&] {
+int join(void **out, const px_engine_job *job, char *why, size_t capacity) {
+  return guarded(why, capacity, [&] {
     auto joined = std::make_unique<Joined>();
     Store store(*job);
-    joined->device = job->interface ? device_of(nullptr, job->interface) : usual_device();
+    joined->device = job->interface ? device_of(nullptr, job->interface) : default_device();
     joined->context = std::make_shared<Connections>(job->rank, job->size);
     joined->context->setTimeout(milliseconds(job->timeout_ms));
     joined->context->connect(store, joined->device);
-    // A rank that leaves at once must not be gone before the others have noticed its connection.
+    // Wait for all ranks: a rank leaving at once must not exit before the others see its
+    // connection.
     gloo::BarrierOptions together(joined->context);
     together.setTimeout(milliseconds(job->timeout_ms));
     gloo::barrier(together);
@@ -256,7 +259,7 @@ void abort_all(void *self) {
   guarded(why, sizeof why, [&] { static_cast<Joined *>(self)->context->end(); });
 }
 
-// ---- collectives: an element is so many bytes; the functions that reduce know what they are
+// ---- collectives: elements are opaque bytes, except to the reduction functions
 
 struct Call {
   const px_engine_call &c;
@@ -301,21 +304,21 @@ void reduce_of(const Call &call, void *at, size_t count) {
   gloo::reduce(options);
 }
 
-// By the size of an element.
+// Dispatches on the element size.
 using Reduction = void (*)(const Call &call, void *at, size_t count);
 void by_size(const Call &call, void *at, size_t count, const Reduction (&sizes)[4]) {
   const int which = call.c.item == 1 ? 0 : call.c.item == 2 ? 1 : call.c.item == 4 ? 2 : 3;
   sizes[which](call, at, count);
 }
 
-// What is small goes to all others at once, and each rank adds it up, in the order of ranks, so
-// that all have the same bits. Gloo's ring takes four messages where this takes one, and its
-// threads wait for each other at each of them.
-constexpr size_t AT_ONCE = 1 << 18;  // bytes that a rank sends and gets
+// Small all_reduces send the input to all ranks at once, and each rank reduces in rank order, so
+// all have the same bits. Gloo's ring needs four messages instead of one, with a thread wake-up
+// for each.
+constexpr size_t DIRECT_BYTES = 1 << 18;  // maximum bytes sent and received by a rank
 
-bool goes_at_once(const Call &call, size_t count) {
+bool is_direct(const Call &call, size_t count) {
   const auto others = static_cast<size_t>(call.context->size) - 1;
-  return others > 0 && others * count * call.c.item <= AT_ONCE;
+  return others > 0 && others * count * call.c.item <= DIRECT_BYTES;
 }
 
 void exchange(const Call &call, void *at, size_t bytes, uint8_t *parts) {
@@ -333,7 +336,7 @@ void exchange(const Call &call, void *at, size_t bytes, uint8_t *parts) {
   for (int step = 1; step < ranks; step++) out->waitSend(timeout);
 }
 
-void all_reduce_at_once(const Call &call, void *at, size_t count) {
+void all_reduce_direct(const Call &call, void *at, size_t count) {
   const size_t bytes = count * call.c.item;
   const auto ranks = static_cast<size_t>(call.context->size);
   const auto rank = static_cast<size_t>(call.context->rank);
@@ -345,8 +348,8 @@ void all_reduce_at_once(const Call &call, void *at, size_t count) {
 }
 
 void all_reduce_at(const Call &call, void *at, size_t count) {
-  if (goes_at_once(call, count)) {
-    all_reduce_at_once(call, at, count);
+  if (is_direct(call, count)) {
+    all_reduce_direct(call, at, count);
     return;
   }
   static const Reduction sizes[] = {all_reduce_of<uint8_t>, all_reduce_of<uint16_t>,
@@ -372,7 +375,8 @@ void all_gather(const Call &call) {
   gloo::allgather(options);
 }
 
-// Gloo has none for memory that is not registered: all is reduced, and the own part kept.
+// Gloo has no reduce_scatter for unregistered memory: reduces everything and keeps this rank's
+// part.
 void reduce_scatter(const Call &call) {
   const auto ranks = static_cast<size_t>(call.context->size);
   std::vector<uint8_t> all(call.in(), call.in() + call.bytes() * ranks);
@@ -381,9 +385,9 @@ void reduce_scatter(const Call &call) {
          call.bytes());
 }
 
-// The sizes are each rank's own, and so not in the tag: ranks tell each other.
-void check_parts(const Call &call, const std::vector<int64_t> &in,
-                 const std::vector<int64_t> &out) {
+// Sizes differ between ranks and are not in the tag, so ranks exchange and compare them.
+void check_counts(const Call &call, const std::vector<int64_t> &in,
+                  const std::vector<int64_t> &out) {
   std::vector<int64_t> theirs(out.size());
   gloo::AlltoallOptions options(call.context);
   common(options, call);
@@ -403,7 +407,7 @@ void all_to_all(const Call &call) {
     return bytes;
   };
   const auto in = parts(call.c.in_counts), out = parts(call.c.out_counts);
-  check_parts(call, in, out);
+  check_counts(call, in, out);
   gloo::AlltoallvOptions options(call.context);
   common(options, call);
   options.setInput(call.in(), in);
@@ -449,7 +453,7 @@ struct Pending {
   bool sends;
 };
 
-// Gloo's own collectives have the highest byte: slots of pairs leave it 0.
+// The highest byte is nonzero in slots of Gloo's collectives, and 0 in these.
 uint64_t slot_of(const px_engine_call &c) {
   const uint64_t bytes = c.item * static_cast<uint64_t>(c.count);
   return ((bytes * 0x9e3779b97f4a7c15u >> 40) << 32) | c.tag;
@@ -480,15 +484,15 @@ void end(Pending &p, int *peer, int64_t timeout_ms) {
     p.buffer->waitRecv(peer, milliseconds(timeout_ms));
 }
 
-int start(void **pending, void *self, const px_engine_call *call, char *why, size_t room) {
-  return guarded(why, room,
+int start(void **pending, void *self, const px_engine_call *call, char *why, size_t capacity) {
+  return guarded(why, capacity,
                  [&] { *pending = new Pending(begin(static_cast<Joined *>(self), *call)); });
 }
 
-int finish(void *pending, int *peer, int64_t timeout_ms, char *why, size_t room) {
+int finish(void *pending, int *peer, int64_t timeout_ms, char *why, size_t capacity) {
   std::unique_ptr<Pending> p(static_cast<Pending *>(pending));
   if (timeout_ms < 0) return 0;  // the connections stay
-  return guarded(why, room, [&] { end(*p, peer, timeout_ms); });
+  return guarded(why, capacity, [&] { end(*p, peer, timeout_ms); });
 }
 
 // ---- the table
@@ -497,9 +501,9 @@ using Collective = void (*)(const Call &call);
 const Collective collectives[] = {broadcast,  all_reduce, reduce,  all_gather, reduce_scatter,
                                   all_to_all, gather,     scatter, barrier};
 
-int run(void *self, const px_engine_call *call, char *why, size_t room) {
+int run(void *self, const px_engine_call *call, char *why, size_t capacity) {
   auto *joined = static_cast<Joined *>(self);
-  return guarded(why, room, [&] {
+  return guarded(why, capacity, [&] {
     if (call->op == PX_SEND || call->op == PX_RECV) {
       int peer;
       Pending p = begin(joined, *call);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine of collectives over MPI (Open MPI, MPICH): ranks that mpirun has started.
+// Collective backend over MPI (Open MPI, MPICH) for ranks started by mpirun.
 //
-// Every call is begun without blocking and asked about until its deadline, since MPI itself waits
-// for ever. Collectives run one at a time in the order of their numbers, as MPI matches them by
-// their order. MPI works on memory of the engine's own, which stays with it if a call is given up:
-// MPI may still write there. Reductions are exchanges of parts and a reduction of each part in the
-// order of ranks, so that every dtype is served and all ranks get the same bits. One lock guards
-// all calls of MPI.
+// Every call is started non-blocking and polled until its deadline, because MPI itself waits
+// forever. Collectives run one at a time in the order of their numbers, since MPI matches them
+// by order. MPI works on buffers of the engine. They are leaked if a call is abandoned, because
+// MPI may still write to them. A reduction exchanges parts and reduces each part in rank order,
+// so every dtype is supported and all ranks get the same bits. One lock guards all MPI calls.
 #include <mpi.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -17,33 +16,33 @@
 
 #include "phlox/engine.h"
 
-enum { SPINS = 200, NAP_NS = 50000 };
+enum { SPINS = 200, NAP_NS = 50000 };  // polls before sleeping; nanoseconds between later polls
 #define KEY "mpi"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool started;  // by lock: MPI was started here
-static bool spoiled;  // atomic: a call was given up, so that MPI would wait at its end
+static bool started;    // guarded by lock: MPI was started here
+static bool abandoned;  // atomic: a call was abandoned, so MPI_Finalize would block
 
 typedef struct joined {
   MPI_Comm comm;
   int rank, size;
-  bool aborted;          // atomic
-  pthread_mutex_t turn;  // of `next`
+  bool aborted;                // atomic
+  pthread_mutex_t order_lock;  // guards `next`
   pthread_cond_t changed;
-  uint64_t next;  // the number of the collective that runs next
+  uint64_t next;  // number of the next collective to run
 } joined;
 
-static int fail(char *why, size_t room, const char *text) {
-  return snprintf(why, room, "%s", text), 1;
+static int fail(char *why, size_t capacity, const char *text) {
+  return snprintf(why, capacity, "%s", text), 1;
 }
 
-// Says what MPI says.
-static int check(int code, char *why, size_t room) {
+// Returns MPI's error text.
+static int check(int code, char *why, size_t capacity) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   if (code == MPI_SUCCESS) return 0;
   MPI_Error_string(code, text, &length);
-  return fail(why, room, text);
+  return fail(why, capacity, text);
 }
 
 static int64_t now_ms(void) {
@@ -52,97 +51,97 @@ static int64_t now_ms(void) {
   return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-// ---- MPI's beginning and end
+// ---- start and end of MPI
 
 static void finalize(void) {
   int over = 1;
   pthread_mutex_lock(&lock);
   MPI_Finalized(&over);
-  if (!over && !__atomic_load_n(&spoiled, __ATOMIC_ACQUIRE)) MPI_Finalize();
+  if (!over && !__atomic_load_n(&abandoned, __ATOMIC_ACQUIRE)) MPI_Finalize();
   pthread_mutex_unlock(&lock);
 }
 
-static int start_mpi(char *why, size_t room) {
-  int there = 0, over = 0, level = 0;
-  MPI_Initialized(&there);
+static int start_mpi(char *why, size_t capacity) {
+  int initialized = 0, over = 0, level = 0;
+  MPI_Initialized(&initialized);
   MPI_Finalized(&over);
-  if (over) return fail(why, room, "MPI was finalized");
-  if (!there) {
-    if (check(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level), why, room)) return 1;
+  if (over) return fail(why, capacity, "MPI was finalized");
+  if (!initialized) {
+    if (check(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level), why, capacity)) return 1;
     started = true;
     atexit(finalize);
   }
   MPI_Query_thread(&level);
   if (level < MPI_THREAD_SERIALIZED)
-    return fail(why, room, "MPI was started without MPI_THREAD_SERIALIZED, and threads call it");
-  return check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), why, room);
+    return fail(why, capacity, "MPI was initialized without MPI_THREAD_SERIALIZED");
+  return check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), why, capacity);
 }
 
-static int world(int *rank, int *size, void *note, size_t bytes, char *why, size_t room) {
+static int world(int *rank, int *size, void *note, size_t bytes, char *why, size_t capacity) {
   pthread_mutex_lock(&lock);
-  int bad = start_mpi(why, room);
-  if (!bad) bad = check(MPI_Comm_rank(MPI_COMM_WORLD, rank), why, room);
-  if (!bad) bad = check(MPI_Comm_size(MPI_COMM_WORLD, size), why, room);
+  int bad = start_mpi(why, capacity);
+  if (!bad) bad = check(MPI_Comm_rank(MPI_COMM_WORLD, rank), why, capacity);
+  if (!bad) bad = check(MPI_Comm_size(MPI_COMM_WORLD, size), why, capacity);
   if (!bad && bytes)
-    bad = check(MPI_Bcast(note, (int)bytes, MPI_BYTE, 0, MPI_COMM_WORLD), why, room);
+    bad = check(MPI_Bcast(note, (int)bytes, MPI_BYTE, 0, MPI_COMM_WORLD), why, capacity);
   pthread_mutex_unlock(&lock);
   return bad;
 }
 
 // ---- joining
 
-// The ranks of MPI_COMM_WORLD that the communicator's are.
-static int find_ranks(int *ranks, const px_engine_job *job, char *why, size_t room) {
+// Finds the communicator's ranks in MPI_COMM_WORLD.
+static int find_ranks(int *ranks, const px_engine_job *job, char *why, size_t capacity) {
   char key[32];
   MPI_Comm_rank(MPI_COMM_WORLD, &ranks[job->rank]);
   snprintf(key, sizeof key, KEY "/%d", job->rank);
-  if (job->set(job->store, key, &ranks[job->rank], sizeof(int), why, room)) return 1;
+  if (job->set(job->store, key, &ranks[job->rank], sizeof(int), why, capacity)) return 1;
   for (int r = 0; r < job->size; r++) {
     void *value;
     size_t size;
     snprintf(key, sizeof key, KEY "/%d", r);
-    if (job->get(job->store, key, &value, &size, why, room)) return 1;
+    if (job->get(job->store, key, &value, &size, why, capacity)) return 1;
     bool whole = size == sizeof(int);
     if (whole) memcpy(&ranks[r], value, sizeof(int));
     job->release(value);
-    if (!whole) return fail(why, room, "the store has something else than ranks");
+    if (!whole) return fail(why, capacity, "the store holds an invalid rank");
   }
   return 0;
 }
 
-static int make_comm(joined *self, const int *ranks, char *why, size_t room) {
-  MPI_Group all, some;
+static int make_comm(joined *self, const int *ranks, char *why, size_t capacity) {
+  MPI_Group all, group;
   MPI_Comm_group(MPI_COMM_WORLD, &all);
-  int bad = check(MPI_Group_incl(all, self->size, ranks, &some), why, room);
+  int bad = check(MPI_Group_incl(all, self->size, ranks, &group), why, capacity);
   if (!bad) {
-    bad = check(MPI_Comm_create_group(MPI_COMM_WORLD, some, 0, &self->comm), why, room);
-    MPI_Group_free(&some);
+    bad = check(MPI_Comm_create_group(MPI_COMM_WORLD, group, 0, &self->comm), why, capacity);
+    MPI_Group_free(&group);
   }
   MPI_Group_free(&all);
   if (bad) return 1;
-  return check(MPI_Comm_set_errhandler(self->comm, MPI_ERRORS_RETURN), why, room);
+  return check(MPI_Comm_set_errhandler(self->comm, MPI_ERRORS_RETURN), why, capacity);
 }
 
-static int join(void **out, const px_engine_job *job, char *why, size_t room) {
+static int join(void **out, const px_engine_job *job, char *why, size_t capacity) {
   joined *self = calloc(1, sizeof *self);
   int *ranks = calloc((size_t)job->size, sizeof *ranks);
   int bad = 1;
   *out = NULL;
   if (!self || !ranks) {
-    fail(why, room, "there is no memory left");
+    fail(why, capacity, "out of host memory");
   } else {
     *self = (joined){.rank = job->rank, .size = job->size, .next = 1};
     pthread_mutex_lock(&lock);
-    bad = start_mpi(why, room);
+    bad = start_mpi(why, capacity);
     pthread_mutex_unlock(&lock);
-    if (!bad) bad = find_ranks(ranks, job, why, room);
+    if (!bad) bad = find_ranks(ranks, job, why, capacity);
     pthread_mutex_lock(&lock);
-    if (!bad) bad = make_comm(self, ranks, why, room);
+    if (!bad) bad = make_comm(self, ranks, why, capacity);
     pthread_mutex_unlock(&lock);
   }
   free(ranks);
   if (bad) return free(self), 1;
-  pthread_mutex_init(&self->turn, NULL);
+  pthread_mutex_init(&self->order_lock, NULL);
   pthread_cond_init(&self->changed, NULL);
   *out = self;
   return 0;
@@ -153,117 +152,118 @@ static void leave(void *object) {
   int over = 0;
   pthread_mutex_lock(&lock);
   MPI_Finalized(&over);
-  // MPI_Comm_free is for all ranks together: one that is over stays.
-  if (!over && !__atomic_load_n(&spoiled, __ATOMIC_ACQUIRE)) MPI_Comm_free(&self->comm);
+  // MPI_Comm_free is collective: after an abandoned call the communicator is leaked.
+  if (!over && !__atomic_load_n(&abandoned, __ATOMIC_ACQUIRE)) MPI_Comm_free(&self->comm);
   pthread_mutex_unlock(&lock);
   pthread_cond_destroy(&self->changed);
-  pthread_mutex_destroy(&self->turn);
+  pthread_mutex_destroy(&self->order_lock);
   free(self);
 }
 
-static void give_up(void *object) {
+static void abort_group(void *object) {
   joined *self = object;
-  __atomic_store_n(&spoiled, true, __ATOMIC_RELEASE);
+  __atomic_store_n(&abandoned, true, __ATOMIC_RELEASE);
   __atomic_store_n(&self->aborted, true, __ATOMIC_RELEASE);
-  pthread_mutex_lock(&self->turn);
+  pthread_mutex_lock(&self->order_lock);
   pthread_cond_broadcast(&self->changed);
-  pthread_mutex_unlock(&self->turn);
+  pthread_mutex_unlock(&self->order_lock);
 }
 
 // ---- waiting
 
 static int await(joined *self, MPI_Request *request, MPI_Status *status, int64_t end, char *why,
-                 size_t room) {
+                 size_t capacity) {
   const struct timespec nap = {0, NAP_NS};
-  for (int turns = 0;; turns++) {
+  for (int polls = 0;; polls++) {
     int done = 0;
     pthread_mutex_lock(&lock);
-    int bad = check(MPI_Test(request, &done, status), why, room);
+    int bad = check(MPI_Test(request, &done, status), why, capacity);
     pthread_mutex_unlock(&lock);
     if (bad) return 1;
     if (done) return 0;
     bool aborted = __atomic_load_n(&self->aborted, __ATOMIC_ACQUIRE);
     if (aborted || now_ms() >= end) {
-      __atomic_store_n(&spoiled, true, __ATOMIC_RELEASE);
-      return fail(why, room, aborted ? "it was aborted" : "it took too long");
+      __atomic_store_n(&abandoned, true, __ATOMIC_RELEASE);
+      return fail(why, capacity, aborted ? "it was aborted" : "it timed out");
     }
-    if (turns > SPINS) nanosleep(&nap, NULL);
+    if (polls > SPINS) nanosleep(&nap, NULL);
   }
 }
 
 // ---- exchanges
 
-// What a collective is on its way: its memory, and what each rank sends and gets, in bytes.
+// A running collective: its buffers, and the elements sent to and received from each rank.
 typedef struct exchange {
   joined *self;
   const px_engine_call *call;
   int64_t end;
   MPI_Datatype item;
-  char *in, *out;  // the engine's
-  int *counts;     // sent, from where, got, to where: of each rank
+  char *in, *out;  // buffers of the engine
+  int *counts;  // arrays by rank: send counts, send offsets, receive counts, receive offsets, parts
   char *why;
-  size_t room;
+  size_t capacity;
 } exchange;
 
 static int finish_request(exchange *x, int code, MPI_Request *request) {
   pthread_mutex_unlock(&lock);
-  if (check(code, x->why, x->room)) return 1;
-  return await(x->self, request, MPI_STATUS_IGNORE, x->end, x->why, x->room);
+  if (check(code, x->why, x->capacity)) return 1;
+  return await(x->self, request, MPI_STATUS_IGNORE, x->end, x->why, x->capacity);
 }
 
-static int *sent(exchange *x, int side) { return x->counts + (ptrdiff_t)side * x->self->size; }
+static int *counts_of(exchange *x, int side) { return x->counts + (ptrdiff_t)side * x->self->size; }
 
 static int all_to_all(exchange *x, const void *from, void *to) {
   MPI_Request request;
   pthread_mutex_lock(&lock);
-  return finish_request(x,
-                        MPI_Ialltoallv(from, sent(x, 0), sent(x, 1), x->item, to, sent(x, 2),
-                                       sent(x, 3), x->item, x->self->comm, &request),
-                        &request);
+  return finish_request(
+      x,
+      MPI_Ialltoallv(from, counts_of(x, 0), counts_of(x, 1), x->item, to, counts_of(x, 2),
+                     counts_of(x, 3), x->item, x->self->comm, &request),
+      &request);
 }
 
-// Rank r gets part r of `n` elements, or, where all_to_all is asked for, what the counts say.
+// Elements of rank r's part of `n`.
 static int part(int64_t n, int size, int r) { return (int)(n / size + (r < n % size)); }
 
-static void place(int *counts, int *places, int size) {
+static void set_offsets(int *counts, int *offsets, int size) {
   int at = 0;
-  for (int r = 0; r < size; r++) places[r] = at, at += counts[r];
+  for (int r = 0; r < size; r++) offsets[r] = at, at += counts[r];
 }
 
-// Sums part `rank` of all ranks, which lie behind each other at x->out, into its first.
+// Reduces this rank's part from all ranks, stored consecutively at x->out, into the first.
 static void reduce_parts(exchange *x, int n) {
   const px_engine_call *c = x->call;
   for (int r = 1; r < x->self->size; r++)
     c->reduce(x->out, x->out, x->out + (size_t)r * (size_t)n * c->item, (size_t)n);
 }
 
-// Sends each rank its part of the input and reduces what came; the part is then at x->out.
+// Sends each rank its part of the input and reduces the received ones to x->out.
 static int reduce_own_part(exchange *x, const int *parts) {
   int size = x->self->size, own = parts[x->self->rank];
-  for (int r = 0; r < size; r++) sent(x, 0)[r] = parts[r], sent(x, 2)[r] = own;
-  place(sent(x, 0), sent(x, 1), size);
-  place(sent(x, 2), sent(x, 3), size);
+  for (int r = 0; r < size; r++) counts_of(x, 0)[r] = parts[r], counts_of(x, 2)[r] = own;
+  set_offsets(counts_of(x, 0), counts_of(x, 1), size);
+  set_offsets(counts_of(x, 2), counts_of(x, 3), size);
   if (all_to_all(x, x->in, x->out)) return 1;
   reduce_parts(x, own);
   return 0;
 }
 
 static int all_reduce(exchange *x) {
-  int size = x->self->size, *parts = sent(x, 4);
+  int size = x->self->size, *parts = counts_of(x, 4);
   MPI_Request request;
   for (int r = 0; r < size; r++) parts[r] = part(x->call->count, size, r);
   if (reduce_own_part(x, parts)) return 1;
   pthread_mutex_lock(&lock);
   int code = x->call->op == PX_REDUCE
-                 ? MPI_Igatherv(x->out, parts[x->self->rank], x->item, x->in, parts, sent(x, 1),
-                                x->item, x->call->peer, x->self->comm, &request)
-                 : MPI_Iallgatherv(x->out, parts[x->self->rank], x->item, x->in, parts, sent(x, 1),
-                                   x->item, x->self->comm, &request);
+                 ? MPI_Igatherv(x->out, parts[x->self->rank], x->item, x->in, parts,
+                                counts_of(x, 1), x->item, x->call->peer, x->self->comm, &request)
+                 : MPI_Iallgatherv(x->out, parts[x->self->rank], x->item, x->in, parts,
+                                   counts_of(x, 1), x->item, x->self->comm, &request);
   return finish_request(x, code, &request);
 }
 
 static int reduce_scatter(exchange *x) {
-  int *parts = sent(x, 4);
+  int *parts = counts_of(x, 4);
   for (int r = 0; r < x->self->size; r++) parts[r] = (int)x->call->count;
   return reduce_own_part(x, parts);
 }
@@ -271,11 +271,11 @@ static int reduce_scatter(exchange *x) {
 static int exchange_all(exchange *x) {
   int size = x->self->size;
   for (int r = 0; r < size; r++) {
-    sent(x, 0)[r] = (int)x->call->in_counts[r];
-    sent(x, 2)[r] = (int)x->call->out_counts[r];
+    counts_of(x, 0)[r] = (int)x->call->in_counts[r];
+    counts_of(x, 2)[r] = (int)x->call->out_counts[r];
   }
-  place(sent(x, 0), sent(x, 1), size);
-  place(sent(x, 2), sent(x, 3), size);
+  set_offsets(counts_of(x, 0), counts_of(x, 1), size);
+  set_offsets(counts_of(x, 2), counts_of(x, 3), size);
   return all_to_all(x, x->in, x->out);
 }
 
@@ -296,13 +296,13 @@ static int simple(exchange *x) {
   return finish_request(x, code, &request);
 }
 
-// How each collective is done, and how many elements its sides have: the share of one rank, those
-// of all, or as the counts say. Without an output of its own, a collective changes its input.
+// Implementation and element counts of each collective: one rank's share, all ranks' shares, or
+// as given by the counts. Collectives without an output work in place.
 enum { NONE, ONE, ALL, COUNTS };
 static const struct {
   int (*run)(exchange *x);
-  unsigned char in, out, room;  // room: what it needs at x->out, where parts lie that do not divide
-} ways[PX_COLLECTIVE_COUNT] = {
+  unsigned char in, out, capacity;  // capacity: minimum capacity of x->out, excluding uneven parts
+} collectives[PX_COLLECTIVE_COUNT] = {
     [PX_BROADCAST] = {simple, ONE, NONE, NONE},
     [PX_ALL_REDUCE] = {all_reduce, ONE, NONE, ONE},
     [PX_REDUCE] = {all_reduce, ONE, NONE, ONE},
@@ -324,43 +324,46 @@ static size_t bytes_of(const joined *self, const px_engine_call *c, int kind, bo
 static int exchange_bytes(exchange *x) {
   const px_engine_call *c = x->call;
   const joined *self = x->self;
-  bool in_place = ways[c->op].out == NONE;
-  size_t in = bytes_of(self, c, ways[c->op].in, false);
-  size_t out = bytes_of(self, c, ways[c->op].out, true);
-  size_t room = bytes_of(self, c, ways[c->op].room, true) + (size_t)self->size * c->item;
+  bool in_place = collectives[c->op].out == NONE;
+  size_t in = bytes_of(self, c, collectives[c->op].in, false);
+  size_t out = bytes_of(self, c, collectives[c->op].out, true);
+  size_t capacity =
+      bytes_of(self, c, collectives[c->op].capacity, true) + (size_t)self->size * c->item;
   x->in = malloc(in + 1);
-  x->out = malloc(room + 1);
+  x->out = malloc(capacity + 1);
   x->counts = calloc(5 * (size_t)self->size, sizeof(int));
-  if (!x->in || !x->out || !x->counts) return fail(x->why, x->room, "there is no memory left");
+  if (!x->in || !x->out || !x->counts) return fail(x->why, x->capacity, "out of host memory");
   if (c->in && in) memcpy(x->in, c->in, in);
-  if (ways[c->op].run(x)) return 1;
+  if (collectives[c->op].run(x)) return 1;
   size_t wanted = !in_place ? out : c->op == PX_REDUCE && c->peer != self->rank ? 0 : in;
   if (c->out && wanted) memcpy(c->out, in_place ? x->in : x->out, wanted);
   return 0;
 }
 
-// ---- the order of numbers
+// ---- ordering by number
 
-static int take_turn(joined *self, uint64_t number, int64_t end, char *why, size_t room) {
+static int await_order(joined *self, uint64_t number, int64_t end, char *why, size_t capacity) {
   struct timespec until;
   int bad = 0;
-  pthread_mutex_lock(&self->turn);
+  pthread_mutex_lock(&self->order_lock);
   while (!bad && self->next != number) {
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec++;
-    pthread_cond_timedwait(&self->changed, &self->turn, &until);
-    if (__atomic_load_n(&self->aborted, __ATOMIC_ACQUIRE)) bad = fail(why, room, "it was aborted");
-    if (!bad && now_ms() >= end) bad = fail(why, room, "an earlier collective is not over");
+    pthread_cond_timedwait(&self->changed, &self->order_lock, &until);
+    if (__atomic_load_n(&self->aborted, __ATOMIC_ACQUIRE))
+      bad = fail(why, capacity, "it was aborted");
+    if (!bad && now_ms() >= end)
+      bad = fail(why, capacity, "timed out waiting for an earlier collective");
   }
-  pthread_mutex_unlock(&self->turn);
+  pthread_mutex_unlock(&self->order_lock);
   return bad;
 }
 
-static void pass_turn(joined *self) {
-  pthread_mutex_lock(&self->turn);
+static void advance_order(joined *self) {
+  pthread_mutex_lock(&self->order_lock);
   self->next++;
   pthread_cond_broadcast(&self->changed);
-  pthread_mutex_unlock(&self->turn);
+  pthread_mutex_unlock(&self->order_lock);
 }
 
 // ---- sends and receives
@@ -368,23 +371,24 @@ static void pass_turn(joined *self) {
 typedef struct pending {
   joined *self;
   MPI_Request request;
-  char *data;  // the engine's
-  void *out;   // of a receive
+  char *data;  // buffer of the engine
+  void *out;   // receives
   size_t bytes;
   bool receives;
 } pending;
 
-static int start(void **out, void *object, const px_engine_call *call, char *why, size_t room) {
+static int start(void **out, void *object, const px_engine_call *call, char *why, size_t capacity) {
   joined *self = object;
-  int *most = NULL, there = 0, code;
+  int *max_tag = NULL, initialized = 0, code;
   pending *p = calloc(1, sizeof *p);
   *out = p;
   if (p) *p = (pending){.self = self, .out = call->out, .receives = call->op == PX_RECV};
   if (p) p->bytes = (size_t)call->count * call->item;
-  if (!p || !(p->data = malloc(p->bytes + 1))) return free(p), fail(why, room, "no memory is left");
+  if (!p || !(p->data = malloc(p->bytes + 1)))
+    return free(p), fail(why, capacity, "out of host memory");
   pthread_mutex_lock(&lock);
-  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &there);
-  bool fits = there && call->tag <= (uint32_t)*most && p->bytes <= 0x7fffffff;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &max_tag, &initialized);
+  bool fits = initialized && call->tag <= (uint32_t)*max_tag && p->bytes <= 0x7fffffff;
   if (!fits) {
     code = MPI_ERR_TAG;
   } else if (p->receives) {
@@ -399,16 +403,16 @@ static int start(void **out, void *object, const px_engine_call *call, char *why
   if (code == MPI_SUCCESS) return 0;
   free(p->data);
   free(p);
-  return check(code, why, room);
+  return check(code, why, capacity);
 }
 
-static int finish(void *object, int *peer, int64_t timeout_ms, char *why, size_t room) {
+static int finish(void *object, int *peer, int64_t timeout_ms, char *why, size_t capacity) {
   pending *p = object;
   MPI_Status status = {.MPI_SOURCE = -1};
   *peer = -1;
-  // Its memory stays where MPI may still need it.
+  // The buffer is leaked: MPI may still access it.
   if (timeout_ms < 0) return free(p), 0;
-  int bad = await(p->self, &p->request, &status, now_ms() + timeout_ms, why, room);
+  int bad = await(p->self, &p->request, &status, now_ms() + timeout_ms, why, capacity);
   if (!bad && p->receives) {
     *peer = status.MPI_SOURCE;
     if (p->bytes) memcpy(p->out, p->data, p->bytes);
@@ -421,8 +425,8 @@ static int finish(void *object, int *peer, int64_t timeout_ms, char *why, size_t
 // ---- collectives
 
 static int run_exchange(joined *self, const px_engine_call *call, int64_t end, char *why,
-                        size_t room) {
-  exchange x = {.self = self, .call = call, .end = end, .why = why, .room = room};
+                        size_t capacity) {
+  exchange x = {.self = self, .call = call, .end = end, .why = why, .capacity = capacity};
   pthread_mutex_lock(&lock);
   MPI_Type_contiguous((int)(call->item ? call->item : 1), MPI_BYTE, &x.item);
   MPI_Type_commit(&x.item);
@@ -431,26 +435,26 @@ static int run_exchange(joined *self, const px_engine_call *call, int64_t end, c
   pthread_mutex_lock(&lock);
   MPI_Type_free(&x.item);
   pthread_mutex_unlock(&lock);
-  if (bad) return 1;  // with the memory, which MPI may still use
+  if (bad) return 1;  // leaks the buffers, which MPI may still access
   free(x.in);
   free(x.out);
   free(x.counts);
   return 0;
 }
 
-static int run(void *object, const px_engine_call *call, char *why, size_t room) {
+static int run(void *object, const px_engine_call *call, char *why, size_t capacity) {
   joined *self = object;
   int64_t end = now_ms() + call->timeout_ms;
   void *sends;
   int peer;
   if (call->op == PX_SEND || call->op == PX_RECV)
-    return start(&sends, self, call, why, room) ||
-           finish(sends, &peer, call->timeout_ms, why, room);
+    return start(&sends, self, call, why, capacity) ||
+           finish(sends, &peer, call->timeout_ms, why, capacity);
   if (call->count * self->size > 0x7fffffff)
-    return fail(why, room, "MPI counts up to 2147483647 elements");
-  if (take_turn(self, call->number, end, why, room)) return 1;
-  int bad = run_exchange(self, call, end, why, room);
-  pass_turn(self);
+    return fail(why, capacity, "MPI supports at most 2147483647 elements");
+  if (await_order(self, call->number, end, why, capacity)) return 1;
+  int bad = run_exchange(self, call, end, why, capacity);
+  advance_order(self);
   return bad;
 }
 
@@ -459,7 +463,7 @@ static const px_engine table = {.abi = PX_ENGINE_ABI,
                                 .name = "mpi",
                                 .open = join,
                                 .close = leave,
-                                .abort = give_up,
+                                .abort = abort_group,
                                 .run = run,
                                 .start = start,
                                 .finish = finish,

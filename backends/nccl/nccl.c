@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine over NCCL, for NVIDIA's GPUs: a collective is queued on a stream.
+// Collective backend over NCCL for NVIDIA GPUs: collectives are queued on a stream.
 //
-// A group has two communicators of NCCL. `whole` is non-blocking: a call only begins something, and
-// is asked about until it is done, so that ranks which do not come are waited for no longer than is
-// asked. Its child `comm`, a split of all ranks, is blocking, since NCCL starts a thread for each
-// call of a non-blocking one, which takes longer than a small collective. A call may hold a thread,
-// the first of a kind, for which NCCL connects the ranks. The two share their resources, and so
-// the flag that ends what they do: to abort `whole` calls back whom a call of `comm` holds. Then
-// `comm` is ended, too, and both are NULL.
+// A group has two NCCL communicators. `whole` is non-blocking: its calls are polled until done,
+// so missing ranks cause a timeout. Its child `comm`, a split with all ranks, is blocking,
+// because NCCL starts a thread for each call of a non-blocking one. This takes longer than a small
+// collective. A call may block its thread while NCCL connects the ranks, as the first of its kind
+// does. Both communicators share resources and so the abort flag: aborting `whole` makes blocked
+// calls of `comm` return. Then `comm` is aborted as well, and both are NULL.
 #include "phlox/engine.h"
 
 #include <dirent.h>
@@ -23,17 +22,17 @@
 #include <time.h>
 #include <unistd.h>
 
-// ---- NCCL, as its header says
+// ---- declarations of NCCL's header
 
 typedef struct nccl_comm nccl_comm;
 typedef struct nccl_id {
   char bytes[128];
 } nccl_id;
-// Of version 2.18: a newer library takes what follows in its own as not given.
+// Layout of version 2.18; newer libraries treat missing fields as unset.
 typedef struct nccl_config {
   size_t size;
   unsigned magic, version;
-  int blocking, cluster, least_blocks, most_blocks;
+  int blocking, cluster, min_blocks, max_blocks;
   const char *net;
   int split_share;
 } nccl_config;
@@ -46,21 +45,21 @@ static struct {
 #undef XX
 } api;
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
-static void *library;  // by `loading`
+static void *library;  // guarded by `loading`
 
-// ---- finding it
+// ---- loading
 
 static const char soname[] = "libnccl.so.2";
 
-static void *open_in(const char *folder, const char *below) {
+static void *open_in(const char *folder, const char *subfolder) {
   char path[4096];
   if (!folder || !*folder) return NULL;
-  int needed = snprintf(path, sizeof path, "%s%s/%s", folder, below, soname);
+  int needed = snprintf(path, sizeof path, "%s%s/%s", folder, subfolder, soname);
   return needed < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
 }
 
-// Where pip puts NVIDIA's libraries, if it has put this one beside them.
-static void *open_beside(void) {
+// Opens pip's copy of NCCL next to this package, if installed.
+static void *open_pip(void) {
   char folder[3072];
   Dl_info self;
   const char *slash = dladdr((void *)&api, &self) ? strrchr(self.dli_fname, '/') : NULL;
@@ -72,7 +71,7 @@ static void *open_beside(void) {
 
 static void *open_library(const px_engine_places *places) {
   void *found = open_in(places->ours, "");
-  if (!found) found = open_beside();
+  if (!found) found = open_pip();
   if (!found) found = dlopen(soname, RTLD_NOW | RTLD_LOCAL);
   if (!found) found = open_in(places->home, "/lib64");
   if (!found) found = open_in(places->path, "/lib64");
@@ -93,36 +92,36 @@ static const char *missing_symbol(void *from) {
   return NULL;
 }
 
-static int load_locked(const px_engine_places *places, char *why, size_t room) {
+static int load_locked(const px_engine_places *places, char *why, size_t capacity) {
   void *found = open_library(places);
   if (!found)
-    return snprintf(why, room,
-                    "NCCL is not found: %s is looked for in PHLOX_CUDA_PATH, in nvidia/nccl/lib "
-                    "beside this package, where the system looks, and in the toolkit",
+    return snprintf(why, capacity,
+                    "NCCL not found: looked for %s in PHLOX_CUDA_PATH, nvidia/nccl/lib "
+                    "next to this package, the system's search path and the CUDA toolkit",
                     soname),
            1;
   const char *missing = missing_symbol(found);
   if (missing)
-    return snprintf(why, room, "%s is too old for Phlox: it lacks %s", soname, missing), 1;
+    return snprintf(why, capacity, "%s is too old for Phlox: it lacks %s", soname, missing), 1;
   library = found;
   return 0;
 }
 
-static int load(const px_engine_places *places, char *why, size_t room) {
+static int load(const px_engine_places *places, char *why, size_t capacity) {
   pthread_mutex_lock(&loading);
-  int bad = library ? 0 : load_locked(places, why, room);
+  int bad = library ? 0 : load_locked(places, why, capacity);
   pthread_mutex_unlock(&loading);
   return bad;
 }
 
-// ---- a communicator, and how far it is
+// ---- communicators and their state
 
 typedef struct joined {
   pthread_mutex_t lock;
-  pthread_cond_t left;        // a thread has left NCCL
-  nccl_comm *whole, *comm;    // by `lock`; NULL when all was ended
-  int inside;                 // by `lock`: threads in calls of `comm`
-  int64_t since_ns, time_ms;  // by `lock`: when the latest of them went in, and the time it has
+  pthread_cond_t left;        // a thread has returned from NCCL
+  nccl_comm *whole, *comm;    // guarded by `lock`; NULL after the end
+  int inside;                 // guarded by `lock`: threads in calls of `comm`
+  int64_t since_ns, time_ms;  // guarded by `lock`: start and time limit of the latest call
   int size, rank;
 } joined;
 
@@ -132,49 +131,52 @@ static int64_t now_ns(void) {
   return t.tv_sec * 1000000000ll + t.tv_nsec;
 }
 
-static int say(char *why, size_t room, const char *format, ...)
+static int set_error(char *why, size_t capacity, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-static int say(char *why, size_t room, const char *format, ...) {
+static int set_error(char *why, size_t capacity, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(why, room, format, arguments);
+  vsnprintf(why, capacity, format, arguments);
   va_end(arguments);
   return 1;
 }
 
 static bool is_bad(int status) { return status != 0 && status != IN_PROGRESS; }
 
-static int tell(nccl_comm *comm, int status, char *why, size_t room) {
+static int nccl_error(nccl_comm *comm, int status, char *why, size_t capacity) {
   const char *more = comm ? api.ncclGetLastError(comm) : NULL;
-  return say(why, room, "NCCL: %s%s%s", api.ncclGetErrorString(status), more && *more ? ": " : "",
-             more ? more : "");
+  return set_error(why, capacity, "NCCL: %s%s%s", api.ncclGetErrorString(status),
+                   more && *more ? ": " : "", more ? more : "");
 }
 
-static int is_gone(char *why, size_t room) { return say(why, room, "the group has ended"); }
-static int is_late(int64_t time_ms, char *why, size_t room) {
-  return say(why, room, "the other ranks have not come within %lld ms", (long long)time_ms);
+static int ended_error(char *why, size_t capacity) {
+  return set_error(why, capacity, "the group has ended");
+}
+static int timeout_error(int64_t time_ms, char *why, size_t capacity) {
+  return set_error(why, capacity, "the other ranks have not come within %lld ms",
+                   (long long)time_ms);
 }
 
-// How a communicator is. Lock held, or nobody else has it yet.
+// Returns a communicator's state. Lock held, unless it is not shared yet.
 enum { NOT_YET = -1 };
-static int state_of(nccl_comm *comm, char *why, size_t room) {
+static int state_of(nccl_comm *comm, char *why, size_t capacity) {
   int state = 0;
   int status = api.ncclCommGetAsyncError(comm, &state);
-  if (status || is_bad(state)) return tell(comm, status ? status : state, why, room);
+  if (status || is_bad(state)) return nccl_error(comm, status ? status : state, why, capacity);
   return state == IN_PROGRESS ? NOT_YET : 0;
 }
 
-// Till what has begun is done; from `begin` on it has the time of the job.
+// Polls until the pending operation is done. `begin`: start of the job's time limit.
 static int await(nccl_comm *whole, const px_engine_job *job, int64_t begin, char *why,
-                 size_t room) {
+                 size_t capacity) {
   enum { SPIN_NS = 500000, NAP_NS = 200000 };
-  int64_t passed;
+  int64_t elapsed;
   int answer;
-  while ((answer = state_of(whole, why, room)) == NOT_YET) {
-    passed = now_ns() - begin;
-    if (job->over && job->over(job->store, why, room)) return 1;
-    if (passed / 1000000 >= job->timeout_ms) return is_late(job->timeout_ms, why, room);
-    if (passed < SPIN_NS)
+  while ((answer = state_of(whole, why, capacity)) == NOT_YET) {
+    elapsed = now_ns() - begin;
+    if (job->over && job->over(job->store, why, capacity)) return 1;
+    if (elapsed / 1000000 >= job->timeout_ms) return timeout_error(job->timeout_ms, why, capacity);
+    if (elapsed < SPIN_NS)
       sched_yield();
     else
       nanosleep(&(struct timespec){0, NAP_NS}, NULL);
@@ -184,23 +186,23 @@ static int await(nccl_comm *whole, const px_engine_job *job, int64_t begin, char
 
 // ---- joining and leaving
 
-static int share_id(nccl_id *id, const px_engine_job *job, char *why, size_t room) {
+static int share_id(nccl_id *id, const px_engine_job *job, char *why, size_t capacity) {
   static const char key[] = "nccl";
   void *value = NULL;
   size_t size = 0;
   if (job->rank == 0) {
     int status = api.ncclGetUniqueId(id);
-    if (status) return say(why, room, "NCCL: %s", api.ncclGetErrorString(status));
-    return job->set(job->store, key, id, sizeof *id, why, room);
+    if (status) return set_error(why, capacity, "NCCL: %s", api.ncclGetErrorString(status));
+    return job->set(job->store, key, id, sizeof *id, why, capacity);
   }
-  if (job->get(job->store, key, &value, &size, why, room)) return 1;
+  if (job->get(job->store, key, &value, &size, why, capacity)) return 1;
   bool fits = size == sizeof *id;
   if (fits) memcpy(id, value, sizeof *id);
   job->release(value);
-  return fits ? 0 : say(why, room, "rank 0 gave something else than an id of NCCL");
+  return fits ? 0 : set_error(why, capacity, "rank 0 stored an invalid NCCL id");
 }
 
-// Threads are told apart by their names, which a thread has from the one that has started it.
+// Names of threads. A new thread inherits its creator's name, so NCCL's threads can be identified.
 static const char waiter[] = "phlox-nccl", ender[] = "phlox-nccl-end";
 
 static bool is_ender(const char *id) {
@@ -212,7 +214,7 @@ static bool is_ender(const char *id) {
   return named;
 }
 
-static bool are_enders(void) {
+static bool any_ender(void) {
   DIR *folder = opendir("/proc/self/task");
   const struct dirent *entry;
   bool found = false;
@@ -221,22 +223,22 @@ static bool are_enders(void) {
   return found;
 }
 
-// A non-blocking communicator is taken down by a thread of NCCL's, for whose end it has no
-// question. A process that exits meanwhile may never end: so it is waited for. Threads that the
-// driver starts meanwhile stay, and name themselves.
-static void take_down(int (*end)(nccl_comm *comm), nccl_comm *comm) {
+// Ends a non-blocking communicator. A thread of NCCL does the work, without a call to query its
+// end, and a process exiting meanwhile may hang. Therefore waits for threads with the inherited
+// name `ender`. Threads started by the driver meanwhile persist but rename themselves.
+static void end_nonblocking(int (*end)(nccl_comm *comm), nccl_comm *comm) {
   enum { PATIENCE = 5000, NAP_NS = 1000000 };
   char name[16];
   prctl(PR_GET_NAME, name);
   prctl(PR_SET_NAME, ender);
   (void)end(comm);
   prctl(PR_SET_NAME, name);
-  for (int naps = 0; naps < PATIENCE && are_enders(); naps++)
+  for (int naps = 0; naps < PATIENCE && any_ender(); naps++)
     nanosleep(&(struct timespec){0, NAP_NS}, NULL);
 }
 
-// Takes both out; returns whether there were any.
-static bool take(joined *self, nccl_comm **whole, nccl_comm **comm) {
+// Detaches both communicators; returns whether there were any.
+static bool detach(joined *self, nccl_comm **whole, nccl_comm **comm) {
   pthread_mutex_lock(&self->lock);
   *whole = self->whole, *comm = self->comm;
   self->whole = self->comm = NULL;
@@ -244,8 +246,8 @@ static bool take(joined *self, nccl_comm **whole, nccl_comm **comm) {
   return *whole != NULL;
 }
 
-// Nobody is inside any more, or it takes too long.
-static void await_leaving(joined *self) {
+// Waits until no thread is in a call, or PATIENCE_S have elapsed.
+static void await_calls(joined *self) {
   enum { PATIENCE_S = 5 };
   struct timespec until;
   int late = 0;
@@ -259,9 +261,9 @@ static void await_leaving(joined *self) {
 static void end_all(void *joined_self) {
   joined *self = joined_self;
   nccl_comm *whole, *comm;
-  if (!take(self, &whole, &comm)) return;
-  take_down(api.ncclCommAbort, whole);
-  await_leaving(self);
+  if (!detach(self, &whole, &comm)) return;
+  end_nonblocking(api.ncclCommAbort, whole);
+  await_calls(self);
   if (comm) (void)api.ncclCommAbort(comm);
 }
 
@@ -271,22 +273,22 @@ static nccl_config config_of(bool blocking) {
                        .version = CONFIG_VERSION,
                        .blocking = blocking,
                        .cluster = UNDEFINED,
-                       .least_blocks = UNDEFINED,
-                       .most_blocks = UNDEFINED,
+                       .min_blocks = UNDEFINED,
+                       .max_blocks = UNDEFINED,
                        .split_share = blocking ? UNDEFINED : 1};
 }
 
-static int begin_joining(joined *self, const px_engine_job *job, char *why, size_t room) {
+static int begin_joining(joined *self, const px_engine_job *job, char *why, size_t capacity) {
   nccl_id id;
   nccl_config config = config_of(false);
-  if (share_id(&id, job, why, room)) return 1;
+  if (share_id(&id, job, why, capacity)) return 1;
   int status = api.ncclCommInitRankConfig(&self->whole, self->size, id, self->rank, &config);
-  return is_bad(status) ? tell(self->whole, status, why, room) : 0;
+  return is_bad(status) ? nccl_error(self->whole, status, why, capacity) : 0;
 }
-static int begin_splitting(joined *self, char *why, size_t room) {
+static int begin_splitting(joined *self, char *why, size_t capacity) {
   nccl_config config = config_of(true);
   int status = api.ncclCommSplit(self->whole, 0, self->rank, &self->comm, &config);
-  return is_bad(status) ? tell(self->whole, status, why, room) : 0;
+  return is_bad(status) ? nccl_error(self->whole, status, why, capacity) : 0;
 }
 
 static void drop(joined *self) {
@@ -296,55 +298,55 @@ static void drop(joined *self) {
   free(self);
 }
 
-static int join(void **out, const px_engine_job *job, char *why, size_t room) {
+static int join(void **out, const px_engine_job *job, char *why, size_t capacity) {
   joined *self = calloc(1, sizeof *self);
-  if (!self) return say(why, room, "there is no memory left");
+  if (!self) return set_error(why, capacity, "out of host memory");
   pthread_mutex_init(&self->lock, NULL);
   pthread_cond_init(&self->left, NULL);
   self->size = job->size, self->rank = job->rank;
   int64_t begin = now_ns();
-  if (begin_joining(self, job, why, room) || await(self->whole, job, begin, why, room) ||
-      begin_splitting(self, why, room) || await(self->whole, job, begin, why, room))
+  if (begin_joining(self, job, why, capacity) || await(self->whole, job, begin, why, capacity) ||
+      begin_splitting(self, why, capacity) || await(self->whole, job, begin, why, capacity))
     return drop(self), 1;
   *out = self;
   return 0;
 }
 
-// The end of what is let go of in order: it waits for the other ranks' ends of the same, which may
-// each end another group first. So it has a thread, which is not waited for longer than some time.
+// An orderly destruction. It waits for the other ranks' destructions, and each of these may first
+// wait for another group's. It therefore has a thread, awaited for a limited time.
 typedef struct ending {
-  struct ending *next;  // by `ends`
+  struct ending *next;  // guarded by `ends`
   nccl_comm *whole, *comm;
   pthread_t thread;
-  bool over;  // by `ends`
+  bool done;  // guarded by `ends`
 } ending;
 static pthread_mutex_t ends = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t one_is_over = PTHREAD_COND_INITIALIZER;
-static ending *endings;  // by `ends`
+static pthread_cond_t one_done = PTHREAD_COND_INITIALIZER;
+static ending *endings;  // guarded by `ends`
 
 static void end_both(nccl_comm *whole, nccl_comm *comm) {
   (void)api.ncclCommDestroy(comm);
-  take_down(api.ncclCommDestroy, whole);
+  end_nonblocking(api.ncclCommDestroy, whole);
 }
 static void *end_on_thread(void *argument) {
   ending *self = argument;
   prctl(PR_SET_NAME, waiter);
   end_both(self->whole, self->comm);
   pthread_mutex_lock(&ends);
-  self->over = true;
-  pthread_cond_broadcast(&one_is_over);
+  self->done = true;
+  pthread_cond_broadcast(&one_done);
   pthread_mutex_unlock(&ends);
   return NULL;
 }
 
-static ending *take_out(ending *which) {
+static ending *unlink_ending(ending *which) {
   ending **at = &endings;
   while (*at && *at != which) at = &(*at)->next;
   if (*at) *at = which->next;
   return which;
 }
 
-// Waits for one, or, for NULL, all of them.
+// Waits for one destruction, or for all if `which` is NULL.
 static void await_ends(ending *which, int64_t patience_ms) {
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
@@ -352,15 +354,15 @@ static void await_ends(ending *which, int64_t patience_ms) {
   pthread_mutex_lock(&ends);
   for (ending *at = which ? which : endings; at; at = which ? NULL : endings) {
     int late = 0;
-    while (!at->over && !late) late = pthread_cond_timedwait(&one_is_over, &ends, &until);
-    if (!at->over) break;
-    pthread_join(take_out(at)->thread, NULL);
+    while (!at->done && !late) late = pthread_cond_timedwait(&one_done, &ends, &until);
+    if (!at->done) break;
+    pthread_join(unlink_ending(at)->thread, NULL);
     free(at);
   }
   pthread_mutex_unlock(&ends);
 }
 
-// A process that was forked off has none of the threads.
+// Forked processes have none of the threads.
 static pid_t owner;
 static void await_all_ends(void) {
   enum { PATIENCE_MS = 5000 };
@@ -371,7 +373,7 @@ static void at_exit(void) {
   atexit(await_all_ends);
 }
 
-// What was queued is over.
+// Destroys both communicators; queued work has completed.
 static void end_in_order(nccl_comm *whole, nccl_comm *comm) {
   enum { PATIENCE_MS = 1000 };
   static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -395,18 +397,18 @@ static void leave(void *joined_self) {
   nccl_comm *whole, *comm;
   char why[256];
   bool fine = self->comm && !state_of(self->comm, why, sizeof why);
-  if (fine && take(self, &whole, &comm)) end_in_order(whole, comm);
+  if (fine && detach(self, &whole, &comm)) end_in_order(whole, comm);
   drop(self);
 }
 
-// A thread that a call holds for too long has the others' absence to tell of.
-static int check(void *joined_self, char *why, size_t room) {
+// Reports NCCL's asynchronous error, or a timeout if a call blocks its thread for too long.
+static int check(void *joined_self, char *why, size_t capacity) {
   joined *self = joined_self;
   pthread_mutex_lock(&self->lock);
-  int bad = self->comm ? state_of(self->comm, why, room) : 0;
+  int bad = self->comm ? state_of(self->comm, why, capacity) : 0;
   bool held = !bad && self->comm && self->inside;
   if (held && (now_ns() - self->since_ns) / 1000000 >= self->time_ms)
-    bad = is_late(self->time_ms, why, room);
+    bad = timeout_error(self->time_ms, why, capacity);
   pthread_mutex_unlock(&self->lock);
   return bad == 1;
 }
@@ -419,11 +421,11 @@ static const int8_t types[PX_DTYPE_COUNT] = {
     [PX_FLOAT32] = 7, [PX_FLOAT64] = 8, [PX_UINT16] = NO_TYPE, [PX_UINT32] = 3,
     [PX_UINT64] = 5,
 };
-enum { ADD = 0, MULTIPLY = 1, GREATEST = 2, LEAST = 3, AVERAGE = 4, NO_OP = -1 };
+enum { ADD = 0, MULTIPLY = 1, MAX = 2, MIN = 3, AVERAGE = 4, NO_OP = -1 };
 static const int8_t reductions[PX_REDUCE_COUNT] = {
-    [PX_REDUCE_SUM] = ADD,   [PX_REDUCE_AVG] = AVERAGE,  [PX_REDUCE_PRODUCT] = MULTIPLY,
-    [PX_REDUCE_MIN] = LEAST, [PX_REDUCE_MAX] = GREATEST, [PX_REDUCE_BAND] = NO_OP,
-    [PX_REDUCE_BOR] = NO_OP, [PX_REDUCE_BXOR] = NO_OP,   [PX_REDUCE_PREMUL_SUM] = ADD,
+    [PX_REDUCE_SUM] = ADD,   [PX_REDUCE_AVG] = AVERAGE, [PX_REDUCE_PRODUCT] = MULTIPLY,
+    [PX_REDUCE_MIN] = MIN,   [PX_REDUCE_MAX] = MAX,     [PX_REDUCE_BAND] = NO_OP,
+    [PX_REDUCE_BOR] = NO_OP, [PX_REDUCE_BXOR] = NO_OP,  [PX_REDUCE_PREMUL_SUM] = ADD,
 };
 #define XX(name) #name,
 static const char *const reduction_names[] = {PX_REDUCE_MAP(XX)};
@@ -439,25 +441,27 @@ static int type_of(px_dtype dtype) {
   return known ? types[dtype] : NO_TYPE;
 }
 
-// A sum of truths is whether one of them holds.
+// A sum of bools is their logical or.
 static int reduction_of(const px_engine_call *call) {
-  bool truths = call->dtype == PX_BOOL && call->reduction == PX_REDUCE_SUM;
-  return truths ? GREATEST : reductions[call->reduction];
+  bool is_bool_sum = call->dtype == PX_BOOL && call->reduction == PX_REDUCE_SUM;
+  return is_bool_sum ? MAX : reductions[call->reduction];
 }
 
-static int refuse(const px_engine_call *call, char *why, size_t room) {
+static int refuse(const px_engine_call *call, char *why, size_t capacity) {
   if (call->op == PX_RECV && call->peer < 0)
-    return 2 + say(why, room, "Backend nccl does not support recvAnysource");
+    return 2 + set_error(why, capacity, "Backend nccl does not support recvAnysource");
   if (!reduces(call->op)) return 0;
   if (reductions[call->reduction] == NO_OP)
-    return say(why, room, "Cannot use ReduceOp.%s with NCCL", reduction_names[call->reduction]);
+    return set_error(why, capacity, "Cannot use ReduceOp.%s with NCCL",
+                     reduction_names[call->reduction]);
   if (call->dtype == PX_BOOL && call->reduction == PX_REDUCE_AVG)
-    return say(why, room, "Cannot use ReduceOp.AVG with Boolean inputs");
+    return set_error(why, capacity, "Cannot use ReduceOp.AVG with Boolean inputs");
   if (type_of(call->dtype) != NO_TYPE) return 0;
-  return 1 + say(why, room, "Input tensor data type is not supported for NCCL process group: ");
+  return 1 + set_error(why, capacity,
+                       "Input tensor data type is not supported for NCCL process group: ");
 }
 
-// One call on its way to NCCL; what only moves is so many bytes.
+// A call being issued to NCCL; data movement counts bytes.
 typedef struct order {
   const px_engine_call *c;
   nccl_comm *comm;
@@ -532,8 +536,8 @@ static int scatter(const order *o) {
   return status;
 }
 
-// A barrier is a sum of one element.
-static int (*const givers[PX_COLLECTIVE_COUNT])(const order *o) = {
+// A barrier is an all_reduce of one element.
+static int (*const issuers[PX_COLLECTIVE_COUNT])(const order *o) = {
     [PX_BROADCAST] = broadcast,
     [PX_ALL_REDUCE] = all_reduce,
     [PX_REDUCE] = reduce,
@@ -547,14 +551,14 @@ static int (*const givers[PX_COLLECTIVE_COUNT])(const order *o) = {
     [PX_RECV] = receive_all,
 };
 
-// A group that was begun is ended, too, where a call of it fails.
-static int give_all(const joined *self, nccl_comm *comm, const px_engine_call *calls, int count,
-                    void *stream) {
+// Issues the calls as one NCCL group. The group is ended even if a call fails.
+static int issue_all(const joined *self, nccl_comm *comm, const px_engine_call *calls, int count,
+                     void *stream) {
   int status = api.ncclGroupStart();
   if (is_bad(status)) return status;
   for (int i = 0; i < count && !is_bad(status); i++) {
     order o = {&calls[i], comm, stream, self->size, self->rank};
-    status = givers[calls[i].op](&o);
+    status = issuers[calls[i].op](&o);
   }
   int ended = api.ncclGroupEnd();
   return is_bad(status) ? status : ended;
@@ -566,28 +570,30 @@ static int64_t longest_time(const px_engine_call *calls, int count) {
     if (calls[i].timeout_ms > time_ms) time_ms = calls[i].timeout_ms;
   return time_ms;
 }
-static nccl_comm *go_in(joined *self, int64_t time_ms) {
+static nccl_comm *enter(joined *self, int64_t time_ms) {
   pthread_mutex_lock(&self->lock);
   nccl_comm *comm = self->comm;
   if (comm) self->inside++, self->since_ns = now_ns(), self->time_ms = time_ms;
   pthread_mutex_unlock(&self->lock);
   return comm;
 }
-// What NCCL says of a call that was called back is not told: the group has ended before.
-static int go_out(joined *self, nccl_comm *comm, int status, char *why, size_t room) {
+// The status of an aborted call is ignored: the group ended first.
+static int exit_call(joined *self, nccl_comm *comm, int status, char *why, size_t capacity) {
   pthread_mutex_lock(&self->lock);
-  int bad = !self->comm ? is_gone(why, room) : is_bad(status) ? tell(comm, status, why, room) : 0;
+  int bad = !self->comm      ? ended_error(why, capacity)
+            : is_bad(status) ? nccl_error(comm, status, why, capacity)
+                             : 0;
   self->inside--;
   pthread_cond_broadcast(&self->left);
   pthread_mutex_unlock(&self->lock);
   return bad;
 }
 static int queue(void *joined_self, const px_engine_call *calls, int count, void *stream, char *why,
-                 size_t room) {
+                 size_t capacity) {
   joined *self = joined_self;
-  nccl_comm *comm = go_in(self, longest_time(calls, count));
-  if (!comm) return is_gone(why, room);
-  return go_out(self, comm, give_all(self, comm, calls, count, stream), why, room);
+  nccl_comm *comm = enter(self, longest_time(calls, count));
+  if (!comm) return ended_error(why, capacity);
+  return exit_call(self, comm, issue_all(self, comm, calls, count, stream), why, capacity);
 }
 
 // ---- the table

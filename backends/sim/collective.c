@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a collective of a simulated cluster does with the ranks' memory, when all have come: plain
-// copies and reductions in the order of ranks, so that the results are the same on each run and at
-// each rank. And how long it takes over the links, in virtual time, as in a ring or a tree.
+// Execution of collectives of a simulated cluster once all ranks have arrived. Data is copied and
+// reduced in rank order, so results are identical on each run and at each rank. The cost model
+// gives virtual time of ring and tree algorithms.
 #include <string.h>
 
 #include "sim/cost_model.h"
 #include "sim/rendezvous.h"
 
-enum { PIECE = 16384 };  // bytes that are reduced at a time
+enum { PIECE = 16384 };  // bytes reduced at a time: a buffer on the stack
 
-// How many shares each side has: one, one of each rank, or as the counts say; of a rooted
-// collective's side perhaps at the root alone.
+// Shares on each side of a call: one, one for each rank, as given by the counts, or one for each
+// rank at the root alone.
 enum { ONE = 1, EACH, COUNTS, ROOTS_EACH };
 static const struct {
   unsigned char in, out;
-  // The cost: steps for each other rank, and for each doubling of ranks; and the bytes that pass a
-  // link: shares for each other rank, whole shares, and shares that are cut over the ranks.
+  // Cost. Steps: for each other rank, and for each doubling of ranks. Bytes over a link, in shares:
+  // for each other rank, whole shares, and shares divided over the ranks.
   unsigned char steps, doublings, each, whole, cut;
-} ways[PX_COLLECTIVE_COUNT] = {
+} patterns[PX_COLLECTIVE_COUNT] = {
     [PX_BROADCAST] = {ONE, ONE, 0, 1, 0, 1, 0},
     [PX_ALL_REDUCE] = {ONE, ONE, 2, 0, 0, 0, 2},
     [PX_REDUCE] = {ONE, ONE, 0, 1, 0, 1, 0},
@@ -38,7 +38,7 @@ static int64_t sum(const int64_t *counts, int n) {
 }
 
 size_t px__sim_side(const px_engine_call *call, int size, int rank, bool out) {
-  int kind = out ? ways[call->op].out : ways[call->op].in;
+  int kind = out ? patterns[call->op].out : patterns[call->op].in;
   if (!kind || (kind == ROOTS_EACH && call->peer != rank)) return 0;
   int64_t count = kind == COUNTS ? sum(out ? call->out_counts : call->in_counts, size)
                   : kind == ONE  ? call->count
@@ -48,31 +48,32 @@ size_t px__sim_side(const px_engine_call *call, int size, int rank, bool out) {
 
 // ---- time
 
-// More ranks than a node has meet over the network.
+// Groups larger than a node communicate over the network.
 static int64_t link_cost(int ranks, int steps, double bytes) {
   double latency = (double)px__sim.latency, bandwidth = (double)px__sim.bandwidth;
-  double network = px__sim_figure(PX__SIM_network), far = px__sim_figure(PX__SIM_network_ns);
+  double network = px__sim_figure(PX__SIM_network), network_ns = px__sim_figure(PX__SIM_network_ns);
   if (ranks > (int)px__sim_figure(PX__SIM_node)) {
     if (network > 0 && network < bandwidth) bandwidth = network;
-    if (far > latency) latency = far;
+    if (network_ns > latency) latency = network_ns;
   }
   return (int64_t)(steps * latency) + (int64_t)(bytes * 1e9 / bandwidth);
 }
 
 int64_t px__sim_link_cost(int steps, size_t bytes) { return link_cost(2, steps, (double)bytes); }
 
-// A machine may have collectives take the time of more ranks than there are.
-int64_t px__sim_exchange_cost(px__sim_visit *const *visits, int size) {
-  const px_engine_call *call = visits[0]->call;
+// The machine's `ranks` parameter may raise the number of ranks modelled.
+int64_t px__sim_exchange_cost(px__sim_participant *const *participants, int size) {
+  const px_engine_call *call = participants[0]->call;
   int op = call->op, ranks = (int)px__sim_figure(PX__SIM_ranks), doublings = 0;
   if (ranks < size) ranks = size;
-  double share = (double)call->count * (double)call->item, most = 0, others = ranks - 1;
+  double share = (double)call->count * (double)call->item, max_bytes = 0, others = ranks - 1;
   while (1 << doublings < ranks) doublings++;
   for (int r = 0; r < size && op == PX_ALL_TO_ALL; r++)
-    if ((double)visits[r]->in_bytes > most) most = (double)visits[r]->in_bytes;
-  double bytes = most + share * (ways[op].each * others + ways[op].whole) +
-                 share * ways[op].cut * others / ranks;
-  int steps = ways[op].steps * (ranks - 1) + ways[op].doublings * doublings;
+    if ((double)participants[r]->in_bytes > max_bytes)
+      max_bytes = (double)participants[r]->in_bytes;
+  double bytes = max_bytes + share * (patterns[op].each * others + patterns[op].whole) +
+                 share * patterns[op].cut * others / ranks;
+  int steps = patterns[op].steps * (ranks - 1) + patterns[op].doublings * doublings;
   int64_t ring = link_cost(ranks, steps, bytes);
   int64_t tree = link_cost(ranks, 2 * doublings, 2 * share);
   return op == PX_ALL_REDUCE && tree < ring ? tree : ring;
@@ -80,23 +81,24 @@ int64_t px__sim_exchange_cost(px__sim_visit *const *visits, int size) {
 
 // ---- bytes
 
-// Reduces `n` elements from byte `at` of all ranks' inputs on.
-static void reduce_piece(px__sim_visit *const *visits, int size, size_t at, size_t n, void *out,
-                         const px_engine_call *of) {
-  memcpy(out, visits[0]->in + at, n * of->item);
-  for (int r = 1; r < size; r++) of->reduce(out, out, visits[r]->in + at, n);
+// Reduces `n` elements at byte offset `at` of all ranks' inputs.
+static void reduce_piece(px__sim_participant *const *participants, int size, size_t at, size_t n,
+                         void *out, const px_engine_call *of) {
+  memcpy(out, participants[0]->in + at, n * of->item);
+  for (int r = 1; r < size; r++) of->reduce(out, out, participants[r]->in + at, n);
   if (of->finish) of->finish(of, out, (int64_t)n);
 }
 
-// Reduces the share at byte `from` of the inputs into the outputs of the ranks in [low, high).
-static void reduce_share(px__sim_visit *const *visits, int size, size_t from, int low, int high) {
-  const px_engine_call *of = visits[low]->call;
+// Reduces the share at byte offset `from` of the inputs into the outputs of ranks [low, high).
+static void reduce_share(px__sim_participant *const *participants, int size, size_t from, int low,
+                         int high) {
+  const px_engine_call *of = participants[low]->call;
   _Alignas(64) char piece[PIECE];
   size_t bytes = (size_t)of->count * of->item, step = PIECE / of->item * of->item;
   for (size_t at = 0; at < bytes; at += step) {
     size_t part = bytes - at < step ? bytes - at : step;
-    reduce_piece(visits, size, from + at, part / of->item, piece, of);
-    for (int r = low; r < high; r++) memcpy(visits[r]->out + at, piece, part);
+    reduce_piece(participants, size, from + at, part / of->item, piece, of);
+    for (int r = low; r < high; r++) memcpy(participants[r]->out + at, piece, part);
   }
 }
 
@@ -104,36 +106,39 @@ static void copy(char *to, const char *from, size_t bytes) {
   if (bytes && to != from) memmove(to, from, bytes);
 }
 
-// From each rank what is for rank `to`.
-static void collect(px__sim_visit *const *visits, int size, int to) {
-  const px_engine_call *mine = visits[to]->call;
+// Copies each rank's part for rank `to` into its output.
+static void collect(px__sim_participant *const *participants, int size, int to) {
+  const px_engine_call *mine = participants[to]->call;
   size_t at = 0;
   for (int r = 0; r < size; r++) {
-    const px_engine_call *theirs = visits[r]->call;
+    const px_engine_call *theirs = participants[r]->call;
     size_t bytes = (size_t)mine->out_counts[r] * mine->item;
-    copy(visits[to]->out + at, visits[r]->in + (size_t)sum(theirs->in_counts, to) * theirs->item,
-         bytes);
+    copy(participants[to]->out + at,
+         participants[r]->in + (size_t)sum(theirs->in_counts, to) * theirs->item, bytes);
     at += bytes;
   }
 }
 
-static void gather(px__sim_visit *const *visits, int size, int to) {
-  size_t share = (size_t)visits[to]->call->count * visits[to]->call->item;
-  for (int r = 0; r < size; r++) copy(visits[to]->out + (size_t)r * share, visits[r]->in, share);
+static void gather(px__sim_participant *const *participants, int size, int to) {
+  size_t share = (size_t)participants[to]->call->count * participants[to]->call->item;
+  for (int r = 0; r < size; r++)
+    copy(participants[to]->out + (size_t)r * share, participants[r]->in, share);
 }
 
-void px__sim_exchange(px__sim_visit *const *visits, int size) {
-  const px_engine_call *call = visits[0]->call;
+void px__sim_exchange(px__sim_participant *const *participants, int size) {
+  const px_engine_call *call = participants[0]->call;
   size_t share = (size_t)call->count * call->item;
   int root = call->peer;
-  if (call->op == PX_ALL_REDUCE) reduce_share(visits, size, 0, 0, size);
-  if (call->op == PX_REDUCE) reduce_share(visits, size, 0, root, root + 1);
-  if (call->op == PX_GATHER) gather(visits, size, root);
+  if (call->op == PX_ALL_REDUCE) reduce_share(participants, size, 0, 0, size);
+  if (call->op == PX_REDUCE) reduce_share(participants, size, 0, root, root + 1);
+  if (call->op == PX_GATHER) gather(participants, size, root);
   for (int r = 0; r < size; r++) {
-    if (call->op == PX_BROADCAST) copy(visits[r]->out, visits[root]->in, share);
-    if (call->op == PX_SCATTER) copy(visits[r]->out, visits[root]->in + (size_t)r * share, share);
-    if (call->op == PX_ALL_GATHER) gather(visits, size, r);
-    if (call->op == PX_ALL_TO_ALL) collect(visits, size, r);
-    if (call->op == PX_REDUCE_SCATTER) reduce_share(visits, size, (size_t)r * share, r, r + 1);
+    if (call->op == PX_BROADCAST) copy(participants[r]->out, participants[root]->in, share);
+    if (call->op == PX_SCATTER)
+      copy(participants[r]->out, participants[root]->in + (size_t)r * share, share);
+    if (call->op == PX_ALL_GATHER) gather(participants, size, r);
+    if (call->op == PX_ALL_TO_ALL) collect(participants, size, r);
+    if (call->op == PX_REDUCE_SCATTER)
+      reduce_share(participants, size, (size_t)r * share, r, r + 1);
   }
 }

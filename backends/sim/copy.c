@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies and fills of the simulated devices.
 //
-// Rule C6: a copy from pageable host memory takes a small source along at the call and waits for a
-// large one, as drivers do; a copy to pageable memory waits; copies with page-locked memory are
-// left to the stream. If the bytes are not live memory of the device, the call fails. A copy
-// between devices without peer access goes through the host and takes longer.
+// Rule C6: copies from pageable host memory stage a small source at the call and block for a large
+// one, as drivers do. Copies to pageable memory block. Copies with page-locked memory are
+// asynchronous. A call fails if its bytes are not live memory of the device. Copies between devices
+// without peer access go through the host and take longer.
 #include "sim/cost_model.h"
 
 #include <string.h>
 
-enum { STAGED = 64 << 10 };  // bytes that are copied away rather than waited for
+enum { STAGED = 64 << 10 };  // bytes: the largest source that is staged instead of awaited
 
 static bool reaches(int from, const void *at, size_t bytes) {
   intptr_t delta;
@@ -37,9 +37,9 @@ static px_status check_copy(const px__sim_stream *s, const px_copy *c) {
   return PX_OK;
 }
 
-// ---- when the stream gets there
+// ---- execution
 
-// Where the host finds what an address of a task means. The ranges were checked at the call, and
+// Translates a task's address to the host-visible mapping. The ranges were checked at the call, and
 // memory is not released while a task uses it.
 static char *translate(const char *at) {
   px__sim_lock();
@@ -49,20 +49,21 @@ static char *translate(const char *at) {
   return (char *)((uintptr_t)at + (uintptr_t)delta);
 }
 
-// Whether one side of a replayed copy is still there: it was checked when it was captured.
-static bool remains(const char *at, size_t bytes) {
+// True if one side of a replayed copy is still live; it was checked only at capture.
+static bool is_live(const char *at, size_t bytes) {
   intptr_t delta;
   return px__sim_reach(-1, (uintptr_t)at, bytes, &delta);
 }
 
-// A broken device does no work. `node`: of a graph, whose memory may have been released since.
-static bool works(const px__sim_stream *stream, const px__sim_task *task) {
+// False if the device is broken. For tasks of a graph (`node`), breaks the device if the memory was
+// released since capture.
+static bool may_execute(const px__sim_stream *stream, const px__sim_task *task) {
   px__sim_lock();
-  bool node = task != stream->head, here = remains(task->to, task->bytes);
-  if (task->from && here) here = remains(task->from, task->bytes);
+  bool node = task != stream->head, here = is_live(task->to, task->bytes);
+  if (task->from && here) here = is_live(task->from, task->bytes);
   if (node && !here)
     px__sim_break(stream->device, PX__SIM_ILLEGAL,
-                  "a replay of a graph on device %d copies or fills %zu bytes at %p, of which "
+                  "a replay of a graph on device %d copies or fills %zu bytes at %p, whose "
                   "memory was released",
                   stream->device, task->bytes, (void *)task->to);
   bool good = !px__sim.device[stream->device].broken;
@@ -71,11 +72,11 @@ static bool works(const px__sim_stream *stream, const px__sim_task *task) {
 }
 
 static void run_copy(px__sim_stream *stream, px__sim_task *task) {
-  if (works(stream, task)) memmove(translate(task->to), translate(task->from), task->bytes);
+  if (may_execute(stream, task)) memmove(translate(task->to), translate(task->from), task->bytes);
 }
 
 static void run_fill(px__sim_stream *stream, px__sim_task *task) {
-  if (works(stream, task)) memset(translate(task->to), task->value, task->bytes);
+  if (may_execute(stream, task)) memset(translate(task->to), task->value, task->bytes);
 }
 
 static bool touches(const px__sim_task *task, uintptr_t low, uintptr_t high) {
@@ -84,7 +85,7 @@ static bool touches(const px__sim_task *task, uintptr_t low, uintptr_t high) {
          (from && from < high && from + task->bytes > low);
 }
 
-// ---- at the call
+// ---- calls
 
 static bool takes_detour(const px_copy *c) {
   return c->kind == PX_COPY_PEER && !(px__sim.device[c->from_device].peers >> c->to_device & 1);
@@ -108,11 +109,11 @@ px_status px__sim_copy(void *stream, const px_copy *copy) {
     task->to = copy->to, task->from = copy->from, task->bytes = copy->bytes;
     task->cost = px__sim_copy_cost(copy, takes_detour(copy));
   }
-  if (task && staged) task->from = memcpy(task->room, copy->from, copy->bytes);
-  uint64_t ticket;
-  PX__SIM_TRY(px__sim_issue(s, task, &ticket));
+  if (task && staged) task->from = memcpy(task->payload, copy->from, copy->bytes);
+  uint64_t sequence;
+  PX__SIM_TRY(px__sim_issue(s, task, &sequence));
   if (!pageable || staged) return PX_OK;
-  px__sim_waiter waiter = {.stream = s, .device = -1, .ticket = ticket};
+  px__sim_waiter waiter = {.stream = s, .device = -1, .sequence = sequence};
   px__sim_lock();
   px__sim_await(&waiter);
   px__sim_unlock();

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine whose time mode `schedule` tells: figures for kernels, copies and links, and what
-// they make of a launch or a copy.
+// Cost model of mode `schedule`: virtual times of kernels, copies and links.
 //
-// A kernel takes as long as its bytes or its operations, whichever takes longer, behind a fixed
-// beginning. Its bytes are those of its operands, each element once; its operations are told by the
-// op's entry. Images are laid out anew for a convolution where tensor cores cannot take them. Work
-// on one stream does not slow down that on another. The figures are read once, with the
-// environment, and do not change after that.
+// A kernel takes a fixed start-up time plus the longer of its memory time and its compute time.
+// Memory time counts each operand element once. Operation counts come from the op's entry.
+// Convolutions pay for layout conversion of images unsupported by tensor cores. Work on one stream
+// does not slow down another. The parameters are read once, with the environment, and are constant
+// afterwards.
 #include "sim/cost_model.h"
 
 #include "operands.h"
@@ -39,7 +38,7 @@ static char *trimmed(char *text) {
   return text;
 }
 
-// A number above 0, or 0, with a suffix K, M, G or T of powers of a thousand.
+// Parses a number >= 0 with an optional decimal suffix K, M, G or T.
 static bool read_number(const char *text, double *out) {
   static const char suffixes[] = "KMGT";
   char *end;
@@ -57,7 +56,7 @@ static px_status read_line(const char *path, int number, char *line) {
   double value;
   if (!equals || !read_number(trimmed(equals + 1), &value))
     PX__SIM_FAIL(PX_VALUE, 0,
-                 "%s:%d: expected `name = number`, with K, M, G or T perhaps, but it is '%.60s'",
+                 "%s:%d: expected `name = number` (optional suffix K, M, G or T), got '%.60s'",
                  path, number, line);
   *equals = 0;
   line = trimmed(line);
@@ -83,12 +82,12 @@ px_status px__sim_machine_read(const char *path) {
   return status;
 }
 
-// ---- what it makes of work
+// ---- cost model
 
-// `units` at so many a second, in nanoseconds; a rate of 0 costs nothing.
+// Nanoseconds for `units` at `rate` units/s; a rate of 0 costs nothing.
 static double at_rate(double units, double rate) { return rate > 0 ? units / rate * 1e9 : 0; }
 
-// The bytes of an operand's elements; those that it repeats count once.
+// Bytes of an operand's distinct elements; broadcast elements count once.
 static double bytes_of(const px_operand *o) {
   if (o->immediate || o->dtype < 0 || o->dtype >= PX_DTYPE_COUNT) return 0;
   double bytes = (double)px__dtypes[o->dtype].size;
@@ -101,14 +100,14 @@ static bool is_convolution(const px_launch *l) { return l->op && !strncmp(l->op,
 
 static bool is_attention(const px_launch *l) { return l->op && strstr(l->op, "attention"); }
 
-// float32 has two rates: products may be told to use fewer digits, but for those within attention.
+// Products in float32 may be allowed TF32, but not those inside attention.
 static px__sim_figure_name float32_rate(const px_launch *l) {
   if (is_attention(l)) return PX__SIM_float32;
   px_setting setting = is_convolution(l) ? PX_SETTING_CUDNN_TF32 : PX_SETTING_MATMUL_TF32;
   return px__sim.core->setting(setting) ? PX__SIM_tfloat32 : PX__SIM_float32;
 }
 
-// Of the dtype of what is written; a pointwise op computes in another, but is bound by its bytes.
+// Rate of the output's dtype. Pointwise ops may compute in another dtype, but are bound by memory.
 static px__sim_figure_name rate_of(const px_launch *l) {
   static const struct {
     int dtype;
@@ -122,9 +121,9 @@ static px__sim_figure_name rate_of(const px_launch *l) {
   return float32_rate(l);
 }
 
-// Tensor cores take images whose channels lie side by side; others are laid out anew, one read and
-// one written, before and after.
-static double laid_out(const px_launch *l) {
+// Bytes of layout conversion: tensor cores require channels-last images, so other layouts are read
+// and written once more.
+static double conversion_bytes(const px_launch *l) {
   double bytes = 0;
   if (!is_convolution(l)) return 0;
   px__sim_figure_name rate = rate_of(l);
@@ -139,11 +138,11 @@ static double laid_out(const px_launch *l) {
 int64_t px__sim_launch_cost(const px_launch *launch) {
   double bytes = 0;
   for (int i = 0; i < launch->operand_count; i++) bytes += bytes_of(&launch->operands[i]);
-  double moving = at_rate(bytes, figures[PX__SIM_memory]);
-  double share = is_convolution(launch) ? figures[PX__SIM_convolution] : 1, working = 0;
-  if (launch->work) working = at_rate((double)launch->work, figures[rate_of(launch)] * share);
-  return (int64_t)(figures[PX__SIM_kernel_ns] + (moving > working ? moving : working) +
-                   at_rate(laid_out(launch), figures[PX__SIM_memory]));
+  double memory_ns = at_rate(bytes, figures[PX__SIM_memory]);
+  double share = is_convolution(launch) ? figures[PX__SIM_convolution] : 1, compute_ns = 0;
+  if (launch->work) compute_ns = at_rate((double)launch->work, figures[rate_of(launch)] * share);
+  return (int64_t)(figures[PX__SIM_kernel_ns] + (memory_ns > compute_ns ? memory_ns : compute_ns) +
+                   at_rate(conversion_bytes(launch), figures[PX__SIM_memory]));
 }
 
 int64_t px__sim_host_cost(const px_launch *launch) {

@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// The figures of the machine whose time mode `schedule` tells, and what they make of work.
+// Cost model of mode `schedule`: parameters of the modelled machine and virtual times of
+// operations.
 #pragma once
 #include "sim/sim.h"
 
-// XX(name, value): nanoseconds, bytes a second, operations a second. The defaults are those of an
-// H200, published figures times what is reached of them: of memory (4.8 TB/s) four fifths, of
-// links (450 GB/s a direction between devices, of which bench/calibrate reached 393; PCIe 5.0)
-// nearly nine tenths, and of dense products (989 TFLOP/s in bfloat16) 55 in a hundred, which is
-// what whole steps of transformers reach by the README's measurements; of products in TF32 (495
-// TFLOP/s) 74, and convolutions reach a share of both. issue_ns is what the host takes for a
-// launch from Python, a copy, a fill or a call, and plan_ns what it takes more for a convolution,
-// whose plan a library carries out; kernel_ns and copy_ns are what the device takes for the
-// smallest one (a copy by calibrate, too). A stream goes on wait_ns after what it waited for on
-// another stream of its device, and peer_wait_ns after that of another device, as the signal goes
-// through memory that both see: chains of the smallest kernels took 1.03 and 6.03 us more for each
-// wait, on two H200s. Links of 0 are as PHLOX_SIM_LINK_BANDWIDTH and _LATENCY say. A node
-// has so many ranks, and beyond it there is a network of 400 Gbit/s a rank. `ranks`: how many a
-// collective is to take the time of, if there are fewer.
+// XX(name, value): nanoseconds, bytes/s or operations/s. Defaults model an H200, as published peaks
+// times the measured efficiency:
+// - memory: 4/5 of 4.8 TB/s
+// - links: about 9/10 of 450 GB/s a direction between devices (bench/calibrate reached 393) and of
+// PCIe 5.0
+// - bfloat16 products: 55 % of 989 TFLOP/s, reached by whole transformer steps in the README's
+// measurements
+// - TF32 products: 74 % of 495 TFLOP/s
+// - convolution: fraction of either rate reached by convolutions
+//
+// issue_ns is the host's time for a launch from Python, a copy, a fill or a call; plan_ns is added
+// for a convolution, executed by a library's plan. kernel_ns and copy_ns are the device's minimum
+// times; copy_ns was measured by calibrate. wait_ns is the delay of a stream after a wait on
+// another stream of its device. peer_wait_ns is the delay across devices, signalled through shared
+// memory. Chains of the smallest kernels took 1.03 and 6.03 us more a wait on two H200s. link and
+// link_ns of 0 select PHLOX_SIM_LINK_BANDWIDTH and _LATENCY. A node holds `node` ranks; nodes are
+// joined by a network of 400 Gbit/s a rank. `ranks`: number of ranks to model in collectives, if
+// more than there are.
 #define PX__SIM_FIGURES(XX) \
   XX(issue_ns, 6000) \
   XX(plan_ns, 25000) \
@@ -50,14 +55,15 @@ typedef enum px__sim_figure_name {
 } px__sim_figure_name;
 
 double px__sim_figure(px__sim_figure_name name);
-// Reads lines `name = number` of a file; none if the path is empty. PX_VALUE for what is no figure.
+// Reads lines `name = number` from a file; an empty path reads nothing. PX_VALUE for an invalid
+// line.
 px_status px__sim_machine_read(const char *path);
-// What the host takes to issue a launch, or something else (NULL).
+// Host time to issue a launch, or any other operation (NULL).
 int64_t px__sim_host_cost(const px_launch *launch);
-// Virtual nanoseconds. `detour`: between devices that are no peers, by way of the host.
+// Virtual nanoseconds. `detour`: between devices without peer access, through the host.
 int64_t px__sim_launch_cost(const px_launch *launch);
 int64_t px__sim_copy_cost(const px_copy *copy, bool detour);
 int64_t px__sim_fill_cost(size_t bytes);
-// Until a stream of `device` sees that one of device `other` has reached a mark. -1, as in graphs:
-// the same.
+// Delay until a stream of `device` observes a mark reached on device `other`. -1 (graphs): the same
+// device.
 int64_t px__sim_wait_cost(int device, int other);

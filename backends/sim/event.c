@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events of the simulated devices.
 //
-// Each record makes a new mark. A wait refers to the mark that is the latest when it is issued
-// (rule C1); query, synchronize and elapsed look at the latest mark (C3). So a record does not
-// affect tasks that wait for an earlier one, and when an event is released, tasks keep the marks
-// that they wait for (C8).
+// Each record creates a new mark. A wait refers to the latest mark at the time of issue (rule C1).
+// Query, synchronize and elapsed read the latest mark (C3). A record therefore does not affect
+// tasks waiting for an earlier one. Releasing an event does not release the marks still waited for
+// (C8).
 #include "sim/sim.h"
 
 #include <stdlib.h>
@@ -38,7 +38,7 @@ px_status px__sim_event_record(void *event, void *stream) {
   PX__SIM_TRY(px__sim_check(s->device));
   if (e->device != s->device) return px__sim_fail(PX__SIM_HANDLE);
   px__sim_lock();
-  bool foreign = e->shared && s->capture;  // other processes would wait for ever
+  bool foreign = e->shared && s->capture;  // other processes would wait forever
   px__sim_unlock();
   if (foreign) return px__sim_fail(PX__SIM_CAPTURING);
   px__sim_task *task = px__sim_task_new(PX__SIM_TASK_RECORD, 0);
@@ -52,7 +52,7 @@ px_status px__sim_event_record(void *event, void *stream) {
   mark->device = s->device;
   mark->ends = e->flags & PX__SIM_ENDS;
   if (e->shared) px__sim_lock(), e->shared->refs++, px__sim_unlock();
-  // A record that cannot be issued leaves the event as it was: the event's reference is given back.
+  // If issuing fails, the event keeps its previous mark and the new mark's reference is released.
   px_status status = px__sim_issue(s, task, NULL);
   px__sim_lock();
   px__sim_mark_release(status ? mark : e->mark);
@@ -66,7 +66,7 @@ px_status px__sim_stream_wait(void *stream, void *event) {
   px__sim_stream *s = stream;
   PX__SIM_TRY(px__sim_check(s->device));
   px__sim_lock();
-  px_status status = px__sim_look(e);
+  px_status status = px__sim_refresh(e);
   if (status == PX_OK && e->mark) status = px__sim_join(s, e->mark);
   px__sim_mark *mark = status == PX_OK ? e->mark : NULL;
   if (mark) mark->refs++;
@@ -77,12 +77,12 @@ px_status px__sim_stream_wait(void *stream, void *event) {
   px__sim_lock();
   px__sim_mark_release(mark);
   px__sim_unlock();
-  return px__sim_issue(s, NULL, NULL);  // says that there is no memory
+  return px__sim_issue(s, NULL, NULL);  // returns the error for lack of memory
 }
 
-// What was recorded in a capture is never reached. Lock held.
-static px_status look(px__sim_event *e) {
-  PX__SIM_TRY(px__sim_look(e));
+// Fails for events recorded in a capture, as they never complete. Lock held.
+static px_status check_queryable(px__sim_event *e) {
+  PX__SIM_TRY(px__sim_refresh(e));
   return e->mark && e->mark->captured ? px__sim_fail(PX__SIM_CAPTURED) : PX_OK;
 }
 
@@ -90,7 +90,7 @@ px_status px__sim_event_query(void *event, bool *out) {
   px__sim_event *e = event;
   PX__SIM_TRY(px__sim_check(e->device));
   px__sim_lock();
-  px_status status = look(e);
+  px_status status = check_queryable(e);
   if (status == PX_OK && e->mark && !e->mark->done) px__sim_schedule_step(e->device);
   *out = !e->mark || e->mark->done;
   px__sim_unlock();
@@ -100,12 +100,12 @@ px_status px__sim_event_query(void *event, bool *out) {
 px_status px__sim_event_synchronize(void *event) {
   px__sim_event *e = event;
   px__sim_lock();
-  px_status status = look(e);
+  px_status status = check_queryable(e);
   px__sim_mark *mark = e->mark;
   if (status == PX_OK && mark) {
     mark->refs++;
     px__sim_waiter waiter = {.mark = mark, .device = -1};
-    status = px__sim_await_asking(&waiter);
+    status = px__sim_await_interruptible(&waiter);
     px__sim_mark_release(mark);
   }
   px__sim_unlock();

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Explains accesses of the host to device memory: one line on standard error, before the process
-// dies.
+// Explains host accesses to device memory with one line on standard error before the process dies.
 //
-// The handler of SIGSEGV is set when the first device is opened. After it has written its line, it
-// restores the handler that was there before, which then gets the same fault; it passes other
-// faults on silently. It uses only write and sigaction.
+// The SIGSEGV handler is installed when the first device is opened. After printing, it restores the
+// previous handler to receive the same fault again. Other faults are passed on silently. It calls
+// only async-signal-safe functions: write, sigaction and raise.
 #include "sim/sim.h"
 
 #include <signal.h>
@@ -24,7 +23,7 @@ static char *put_hex(char *to, uintptr_t value) {
   return to;
 }
 
-static void say(int device, uintptr_t at) {
+static void print_access(int device, uintptr_t at) {
   char line[200], *end = put_text(line, "phlox: the host read or wrote 0x");
   end = put_text(put_hex(end, at), ", which is memory of cuda:");
   if (device >= 10) *end++ = (char)('0' + device / 10);
@@ -34,12 +33,12 @@ static void say(int device, uintptr_t at) {
   (void)written;
 }
 
-// The lock is not taken: a device's addresses never change once it is open.
+// Lock-free: a device's addresses never change after it is opened.
 static void on_fault(int number, siginfo_t *info, void *context) {
   int device = info->si_code > 0 ? px__sim_owner((uintptr_t)info->si_addr) : -1;
-  if (device >= 0) say(device, (uintptr_t)info->si_addr);
+  if (device >= 0) print_access(device, (uintptr_t)info->si_addr);
   sigaction(SIGSEGV, &before, NULL);
-  // A fault happens again on return; a signal that somebody sent does not.
+  // A fault recurs on return; a signal sent by another process does not.
   if (info->si_code <= 0) raise(number);
 }
 

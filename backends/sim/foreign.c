@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the simulated devices between processes.
+// Memory of the simulated devices shared between processes.
 //
-// Each process simulates its own devices. A handle names the memory file of the sender's device,
-// and an allocation in it; opening it maps that among the addresses that the device here keeps for
-// this, at both places where the device has its memory.
+// Each process simulates its own devices. A handle names the memory file of the sender's device and
+// an allocation in it. Opening it maps the allocation into the local device's address range for
+// foreign memory, in both of its mappings.
 #include "sim/sim.h"
 
 #include <sys/mman.h>
@@ -22,7 +22,7 @@ px_status px__sim_memory_share(int device, void *memory, px_ipc_handle *out, siz
   return px__sim_share_file(out, d->file, (px__sim_handle){row.at - d->base, row.bytes});
 }
 
-// Maps a part of a file, in whole pages, at both places where the device has its memory.
+// Maps whole pages of a file into both mappings of the device.
 static bool map_part(const px__sim_device *d, uintptr_t at, size_t bytes, int file, off_t from) {
   int flags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
   void *work = (void *)(at + (uintptr_t)d->delta);
@@ -30,14 +30,14 @@ static bool map_part(const px__sim_device *d, uintptr_t at, size_t bytes, int fi
          mmap(work, bytes, PROT_READ | PROT_WRITE, flags, file, from) != MAP_FAILED;
 }
 
-// Where nothing is mapped, the addresses stay the device's.
+// Replaces the pages with inaccessible ones, so the addresses stay reserved.
 static void unmap_part(const px__sim_device *d, uintptr_t at, size_t bytes) {
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
   mmap((void *)at, bytes, PROT_NONE, flags, -1, 0);
   mmap((void *)(at + (uintptr_t)d->delta), bytes, PROT_NONE, flags, -1, 0);
 }
 
-// The whole pages of a range.
+// Expands a range to whole pages.
 static px__sim_range pages_of(uintptr_t at, size_t bytes) {
   uintptr_t mask = px__sim_in_page(), first = at & ~mask;
   return (px__sim_range){first, (at + bytes - first + mask) & ~mask};
@@ -55,7 +55,8 @@ static px_status map_foreign(px__sim_device *d, int file, px__sim_handle p, void
     px__sim_range_remove(&d->live, at + (p.at - pages.at));
   }
   px__sim_unlock();
-  if (!mapped) PX__SIM_FAIL(PX_NOMEM, 0, "cannot map %zu bytes of another process", pages.bytes);
+  if (!mapped)
+    PX__SIM_FAIL(PX_NOMEM, 0, "cannot map %zu bytes of another process's memory", pages.bytes);
   *out = (void *)(at + (p.at - pages.at));
   return PX_OK;
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs of the simulated devices: tasks that were kept, and are issued anew at each replay.
+// Graphs of the simulated devices: captured tasks, issued again at each replay.
 //
-// A capture keeps the tasks of its streams in the order in which they were issued. Each stream is a
-// branch of the graph. A replay makes a task for each that was kept: those of branch 0 go to the
-// stream that it is launched on, those of the others to streams of the graph's own, so that what
-// nothing orders may run in any order. Marks are made anew too. The first branch forks into the
-// others at the beginning, and joins them at the end.
+// A capture keeps the tasks of its streams in issue order. Each captured stream is a branch of the
+// graph. A replay creates a task and new marks for each captured one. Tasks of branch 0 go to the
+// launching stream and those of other branches to streams owned by the graph, so unordered work may
+// run in any order. Branch 0 forks into the others at the beginning and joins them at the end.
 #include "sim/cost_model.h"
 
 #include <errno.h>
@@ -15,7 +14,7 @@
 
 // ---- captures
 
-// Whether there is room for the device of one branch more.
+// Appends a branch with its device. False if host memory runs out.
 static bool branch_add(px__sim_graph *g, int device) {
   int *more = realloc(g->devices, (size_t)(g->branches + 1) * sizeof *more);
   if (!more) return false;
@@ -55,7 +54,7 @@ px_status px__sim_join(px__sim_stream *s, const px__sim_mark *mark) {
   return PX_OK;
 }
 
-// Lock held. Marks of the capture lead to it no longer; nodes keep only their numbers.
+// Detaches the graph from its streams and marks; nodes keep only the marks' indices. Lock held.
 static void detach(px__sim_graph *g) {
   for (px__sim_stream *s = px__sim.streams; s; s = s->next)
     if (s->capture == g) s->capture = NULL;
@@ -70,15 +69,17 @@ static void detach(px__sim_graph *g) {
   g->origin = NULL;
 }
 
-// Streams for the branches, with threads that run: a replay is then issued as a whole.
-static px_status make_sides(px__sim_graph *g) {
+// Creates the branches' streams and starts their threads, so that a replay is issued without
+// failures in between.
+static px_status make_branch_streams(px__sim_graph *g) {
   if (g->branches == 1) return PX_OK;
-  g->sides = calloc((size_t)g->branches, sizeof *g->sides);
-  if (!g->sides) PX__SIM_FAIL(PX_NOMEM, 0, "no host memory for a graph of a simulated device");
+  g->branch_streams = calloc((size_t)g->branches, sizeof *g->branch_streams);
+  if (!g->branch_streams)
+    PX__SIM_FAIL(PX_NOMEM, 0, "no host memory for a graph of a simulated device");
   for (int i = 1; i < g->branches; i++) {
     void *side;
     PX__SIM_TRY(px__sim_stream_new(g->devices[i], 0, &side));
-    g->sides[i] = side;
+    g->branch_streams[i] = side;
     px__sim_lock();
     px_status status = px__sim_start(side);
     px__sim_unlock();
@@ -95,7 +96,7 @@ static px_status end(px__sim_stream *s, void **out, bool ready) {
   px__sim_unlock();
   if (out) *out = NULL;
   if (!begun) return px__sim_fail(PX__SIM_UNMATCHED);
-  px_status status = out && ready ? make_sides(g) : PX_OK;
+  px_status status = out && ready ? make_branch_streams(g) : PX_OK;
   if (out && status == PX_OK)
     *out = g;
   else
@@ -109,7 +110,7 @@ px_status px__sim_capture_keep(void *stream, void **out) { return end(stream, ou
 px_status px__sim_graph_make(int device, void *kept, void **out) {
   px__sim_graph *g = kept;
   PX__SIM_TRY(px__sim_check(device));
-  if (!g->sides) PX__SIM_TRY(make_sides(g));
+  if (!g->branch_streams) PX__SIM_TRY(make_branch_streams(g));
   px__sim_lock();
   g->refs++, g->owners++;
   px__sim_unlock();
@@ -117,7 +118,8 @@ px_status px__sim_graph_make(int device, void *kept, void **out) {
   return PX_OK;
 }
 
-// A node for each task, below that of its branch before; a wait is below its record too.
+// Prints one node a task with an edge from its predecessor on the branch; waits get an edge from
+// their record too.
 static void print_nodes(FILE *to, const px__sim_graph *g) {
   static const char *const names[] = {"work", "host call", "record", "wait"};
   int at = 0;
@@ -154,8 +156,8 @@ void px__sim_graph_release(int device, void *graph) {
   if (!last) px__sim_graph_free(g);
   px__sim_unlock();
   if (!last) return;
-  for (int i = 1; g->sides && i < g->branches; i++)
-    if (g->sides[i]) px__sim_stream_release(g->devices[i], g->sides[i]);
+  for (int i = 1; g->branch_streams && i < g->branches; i++)
+    if (g->branch_streams[i]) px__sim_stream_release(g->devices[i], g->branch_streams[i]);
   px__sim_lock();
   px__sim_graph_free(g);
   px__sim_unlock();
@@ -163,8 +165,8 @@ void px__sim_graph_release(int device, void *graph) {
 
 // ---- replays
 
-// The tasks of a replay, to be issued when all are made. Marks: of the records, of the fork, of the
-// other branches' ends.
+// Tasks of a replay, issued after all were created. Marks: of the records, the fork, and the ends
+// of the other branches.
 typedef struct replay {
   px__sim_graph *graph;
   px__sim_stream *stream;
@@ -185,7 +187,7 @@ static px__sim_task *add(replay *r, px__sim_kind kind, int branch) {
   px__sim_task *task = px__sim_task_new(kind, 0);
   if (!task) return r->failed = true, NULL;
   task->branch = branch;
-  task->host = r->first ? 0 : px__sim_host_cost(NULL);  // a replay is issued as one
+  task->host = r->first ? 0 : px__sim_host_cost(NULL);  // a replay has the host cost of one launch
   *(r->last ? &r->last->next : &r->first) = task;
   return r->last = task;
 }
@@ -244,7 +246,7 @@ static px_status issue(replay *r) {
   while (r->first && status == PX_OK) {
     px__sim_task *task = r->first;
     r->first = task->next;
-    px__sim_stream *s = task->branch ? r->graph->sides[task->branch] : r->stream;
+    px__sim_stream *s = task->branch ? r->graph->branch_streams[task->branch] : r->stream;
     status = px__sim_issue(s, task, NULL);
   }
   return status;

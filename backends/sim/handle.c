@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles for other processes: the name of a memory file, which the core writes and reads, and two
-// numbers behind it.
+// IPC handles: the name of a memory file followed by two numbers. The core writes and reads the
+// name.
 #include "sim/sim.h"
 
 #include <string.h>

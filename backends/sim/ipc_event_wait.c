@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks of what other processes have recorded: a thread waits at the event's post, and then tells
-// who waits here.
+// Records made by other processes: a thread waits for each such record and then wakes this
+// process's waiters.
 #include "sim/sim.h"
 
 static void *watch_main(void *argument) {
@@ -14,7 +14,7 @@ static void *watch_main(void *argument) {
   return NULL;
 }
 
-// Lock held: the thread gives its reference back later.
+// Adds a reference to the mark, released by the thread. Lock held.
 static bool start_watch(px__sim_mark *mark) {
   pthread_t thread;
   if (!px__sim_thread(&thread, watch_main, mark)) return false;
@@ -23,7 +23,7 @@ static bool start_watch(px__sim_mark *mark) {
   return true;
 }
 
-px_status px__sim_look(px__sim_event *e) {
+px_status px__sim_refresh(px__sim_event *e) {
   px__sim_shared *s = e->shared;
   uint64_t number = s ? px__sim_shared_latest(s) : 0;
   if (!s || number == (e->mark ? e->mark->number : 0)) return PX_OK;

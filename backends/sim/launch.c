@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the simulated devices: the CPU's kernels, which run when the stream reaches them.
+// Kernels of the simulated devices: the CPU kernels, executed when the stream reaches them.
 //
-// Each operand must lie in live memory that the device may address: its own, a peer's after
-// enable_peer, or page-locked. Otherwise the kernel does not run and the device stays broken, as a
-// real one does after an illegal access.
+// Each operand must be in live memory addressable by the device: its own, a peer's after
+// enable_peer, or page-locked. Otherwise the kernel does not run and the device is broken from then
+// on, as after an illegal access on a GPU.
 #include "operands.h"
 #include "sim/cost_model.h"
 
@@ -21,7 +21,7 @@ static size_t element_size(int dtype) {
   return dtype >= 0 && dtype < PX_DTYPE_COUNT ? px__dtypes[dtype].size : 0;
 }
 
-// The bytes that an operand's elements span; false if it has none, or is not in memory.
+// Computes the byte range spanned by an operand. False if it is empty or immediate.
 static bool extent(const px_operand *o, uintptr_t *low, size_t *bytes) {
   size_t element = element_size(o->dtype);
   int64_t first = 0, last = 0;
@@ -45,16 +45,16 @@ static bool touches(const px__sim_task *task, uintptr_t low, uintptr_t high) {
   return false;
 }
 
-static const char *whereabouts(int device, uintptr_t at) {
+static const char *describe_address(int device, uintptr_t at) {
   int owner = px__sim_owner(at);
   if (owner < 0) return "pageable host memory";
   if (owner == device) return "not in one live allocation";
-  return px__sim.device[device].enabled >> owner & 1
-             ? "not in one live allocation of its peer"
-             : "memory of a device that it has no access to";
+  return px__sim.device[device].enabled >> owner & 1 ? "not in one live allocation of its peer"
+                                                     : "memory of a device without peer access";
 }
 
-// Finds where the host sees each operand. False, with the device broken, if one is out of reach.
+// Computes the offset of each operand to its host-visible mapping. Breaks the device and returns
+// false if one is inaccessible.
 static bool locate(px__sim_stream *s, const px_launch *l, intptr_t *deltas) {
   bool good = true;
   px__sim_lock();
@@ -66,7 +66,7 @@ static bool locate(px__sim_stream *s, const px_launch *l, intptr_t *deltas) {
     if (!good && px__sim_break(s->device, PX__SIM_ILLEGAL,
                                "%s on device %d: operand %d, %zu bytes at %p, is %s",
                                l->op ? l->op : "a kernel", s->device, i, bytes, (void *)at,
-                               whereabouts(s->device, at)))
+                               describe_address(s->device, at)))
       px_kernel_fault(l, PX_FAULT_BROKEN, 0, 0, 0);
   }
   bool broken = px__sim.device[s->device].broken != 0;
@@ -74,9 +74,9 @@ static bool locate(px__sim_stream *s, const px_launch *l, intptr_t *deltas) {
   return good && !broken;
 }
 
-// Of a graph's launch, the seed and the offset are in the device's memory. False, with the device
-// broken, if they are there no more.
-static bool renew(const px__sim_stream *s, px_launch *l) {
+// Launches of a graph read their seed and offset from device memory. Breaks the device and returns
+// false if the memory was released.
+static bool load_random_state(const px__sim_stream *s, px_launch *l) {
   intptr_t delta;
   uintptr_t at = (uintptr_t)l->random;
   px__sim_lock();
@@ -92,14 +92,14 @@ static bool renew(const px__sim_stream *s, px_launch *l) {
   return true;
 }
 
-// While a launch runs, others look at its operands (release asks which tasks touch what): the
-// kernel gets operands of its own.
+// Other threads read a running launch's operands to find tasks touching a range. The kernel
+// therefore gets a translated copy.
 static void run_launch(px__sim_stream *stream, px__sim_task *task) {
   px_launch launch = *task->launch;
   intptr_t deltas[PX_MAX_OPERANDS] = {0};
   px_operand operands[PX_MAX_OPERANDS];
   if (!locate(stream, &launch, deltas) || px__sim.skips) return;
-  if (launch.random && !renew(stream, &launch)) return;
+  if (launch.random && !load_random_state(stream, &launch)) return;
   for (int i = 0; i < launch.operand_count; i++) {
     operands[i] = launch.operands[i];
     if (operands[i].immediate)
@@ -121,8 +121,8 @@ static void run_launch(px__sim_stream *stream, px__sim_task *task) {
   px__sim_unlock();
 }
 
-// As a driver does that loads code late: a kernel that is new to the device waits for all of it,
-// and nobody can end that. Without memory it stays new.
+// Emulates lazy loading: the first launch of a kernel on a device waits for the whole device,
+// without interruption. If host memory runs out, the kernel stays unloaded.
 static void load(int device, px_kernel kernel) {
   px__sim_device *d = &px__sim.device[device];
   px__sim_lock();
@@ -142,13 +142,13 @@ px_status px__sim_launch(void *stream, const px_launch *launch) {
   PX__SIM_TRY(px__sim_check(s->device));
   if (px__sim.late) load(s->device, launch->kernel);
   if (launch->operand_count > PX_MAX_OPERANDS)
-    PX__SIM_FAIL(PX_BUG, 0, "a launch of %d operands; %d are possible", launch->operand_count,
-                 PX_MAX_OPERANDS);
-  size_t room = px__sim.core->pack(launch, NULL, 0);
-  px__sim_task *task = px__sim_task_new(PX__SIM_TASK_WORK, room);
+    PX__SIM_FAIL(PX_BUG, 0, "expected at most %d operands, got %d", PX_MAX_OPERANDS,
+                 launch->operand_count);
+  size_t size = px__sim.core->pack(launch, NULL, 0);
+  px__sim_task *task = px__sim_task_new(PX__SIM_TASK_WORK, size);
   if (task) {
-    px__sim.core->pack(launch, task->room, room);
-    task->launch = (px_launch *)task->room;
+    px__sim.core->pack(launch, task->payload, size);
+    task->launch = (px_launch *)task->payload;
     task->launch->mt19937 = NULL;
     task->launch->stream = s;
     task->cost = px__sim_launch_cost(launch), task->host = px__sim_host_cost(launch);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of the simulated devices: address ranges, raw allocations, page-locked host memory.
 //
-// A device has twice as many addresses as bytes of memory, so an allocation fails only when the
-// memory is used up; behind them are four times as many for pages (pages.c), and then twice as many
-// for memory of other processes (foreign.c). Addresses are chosen first fit between the live
-// allocations. Released memory is returned to the system, or,
-// for tests, filled with a pattern.
+// A device's own addresses span twice its memory, so allocation fails only when the memory is used
+// up. Then follow four times its memory for pages (pages.c) and twice for memory of other processes
+// (foreign.c). Addresses are chosen first fit between live allocations. Released memory is returned
+// to the system or, in tests, filled with a pattern.
 #include "sim/sim.h"
 
 #include <stdlib.h>
@@ -13,13 +12,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { GRAIN = 512 };
+enum { GRAIN = 512 };  // bytes: alignment of allocations
 
 uintptr_t px__sim_in_page(void) { return (uintptr_t)sysconf(_SC_PAGESIZE) - 1; }
 
 // ---- addresses
 
-// Addresses that lead nowhere yet, with the first bytes of a file there.
+// Reserves inaccessible addresses and maps the first bytes of a file at their start.
 static void *reserve(size_t span, int file, size_t bytes, int access) {
   void *at = mmap(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return at;
@@ -70,13 +69,13 @@ void *px__sim_peek(int device, void *memory) {
 
 // ---- device memory
 
-// Fills with a pattern that no program means: by seed NaN, a huge number, or a plain wrong one.
+// Fills memory with a pattern chosen by the seed: NaN, a huge number, or a plausible wrong one.
 static void poison(const px__sim_device *d, uintptr_t at, size_t bytes) {
   static const unsigned char patterns[] = {0xff, 0x7f, 0xcb, 0xa5};
   memset((void *)(at + (uintptr_t)d->delta), patterns[px__sim.seed % sizeof patterns], bytes);
 }
 
-// Gives the whole pages back to the system; they read as zero when they are used again.
+// Returns whole pages to the system; they read as zero when used again.
 static void punch(const px__sim_device *d, uintptr_t at, size_t bytes) {
   uintptr_t mask = px__sim_in_page(), first = (at + mask) & ~mask, last = (at + bytes) & ~mask;
   if (first < last) madvise((void *)(first + (uintptr_t)d->delta), last - first, MADV_REMOVE);
@@ -89,7 +88,7 @@ void px__sim_blank(const px__sim_device *d, uintptr_t at, size_t bytes, bool tak
     punch(d, at, bytes);
 }
 
-// First fit. Large blocks start on a page.
+// First fit. Requests of at least a page are page-aligned.
 int px__sim_gap(const px__sim_device *d, uintptr_t low, uintptr_t high, size_t bytes,
                 uintptr_t *at) {
   uintptr_t mask = px__sim_in_page();
@@ -140,7 +139,8 @@ void px__sim_release(int device, void *memory) {
   px__sim_device *d = &px__sim.device[device];
   px__sim_lock();
   px__sim_range gone = px__sim_take_live(device, (uintptr_t)memory);
-  // The pages go while the lock is held: nobody may be given the range before.
+  // Blank the memory before releasing the lock, so that no other thread can allocate the range
+  // first.
   d->used -= gone.bytes;
   px__sim_blank(d, gone.at, gone.bytes, false);
   px__sim_unlock();
@@ -155,7 +155,7 @@ px_status px__sim_memory_info(int device, size_t *free_bytes, size_t *total) {
   return PX_OK;
 }
 
-// ---- page-locked host memory: plain pages, and a list that kernels are checked against
+// ---- page-locked host memory: plain pages, listed for the checks of kernels
 
 px_status px__sim_host_alloc(size_t bytes, void **out) {
   size_t mask = px__sim_in_page(), rounded = (bytes + mask) & ~mask;

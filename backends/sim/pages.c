@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages of the simulated devices, and the addresses that they are put behind.
+// Pages of the simulated devices, mapped into reserved addresses.
 //
-// The memory file has a place for each address, so mapping pages is counting them: what lies at an
-// address is gone when its pages are, and may not be used until there are others. A GPU faults
-// where pages go that work still uses; here the device breaks in the same way, so that a core that
-// does not wait, or waits for the wrong work, is found out.
+// The memory file has an offset for every address, so mapping pages only means accounting for them.
+// Unmapping discards the content and makes the addresses invalid until pages are mapped there
+// again. A GPU faults when pages in use by pending work are unmapped. Here the device breaks in the
+// same way. This exposes missing or wrong waits in the core.
 #include "sim/sim.h"
 
 #include <sys/mman.h>
@@ -14,7 +14,7 @@ static px_status host_range_new(size_t bytes, void **out) {
   void *at = mmap(NULL, bytes + PX__SIM_PAGE, PROT_NONE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   *out = NULL;
-  if (at == MAP_FAILED) PX__SIM_FAIL(PX_NOMEM, 0, "no %zu bytes of addresses", bytes);
+  if (at == MAP_FAILED) PX__SIM_FAIL(PX_NOMEM, 0, "cannot reserve %zu bytes of addresses", bytes);
   *out = (void *)(((uintptr_t)at + PX__SIM_PAGE - 1) & ~(uintptr_t)(PX__SIM_PAGE - 1));
   return PX_OK;
 }
@@ -29,7 +29,7 @@ static px_status host_pages_map(void *at, size_t bytes) {
   PX__SIM_FAIL(PX_NOMEM, 0, "cannot allocate %zu bytes of page-locked memory", bytes);
 }
 
-// Without host memory to list two runs for one, the pages stay where they are.
+// If host memory runs out for splitting the range, the pages stay mapped.
 static void host_pages_unmap(void *at, size_t bytes) {
   uintptr_t low = (uintptr_t)at;
   px__sim_lock();
@@ -42,7 +42,7 @@ static void host_pages_unmap(void *at, size_t bytes) {
   px__sim_unlock();
 }
 
-// ---- pages of a device, or of the host (-1)
+// ---- pages of a device or of the host (-1)
 size_t px__sim_page_size(int device) { return PX__SIM_PAGE; }
 
 px_status px__sim_range_new(int device, size_t bytes, void **out) {
@@ -80,18 +80,19 @@ px_status px__sim_pages_map(int device, void *at, size_t bytes) {
   return PX_OK;
 }
 
-// Without host memory to list two runs for one, the pages stay where they are.
+// If host memory runs out for splitting the range, the pages stay mapped.
 void px__sim_pages_unmap(int device, void *at, size_t bytes) {
   if (device < 0) return host_pages_unmap(at, bytes);
   px__sim_device *d = &px__sim.device[device];
   uintptr_t low = (uintptr_t)at;
   px__sim_lock();
-  px__sim_waiter work = {.device = -1, .low = low, .high = low + bytes, .ticket = px__sim.ticket};
+  px__sim_waiter work = {
+      .device = -1, .low = low, .high = low + bytes, .sequence = px__sim.sequence};
   intptr_t delta;
   bool there = px__sim_reach(device, low, bytes, &delta);
   if (!there || !px__sim_satisfied(&work))
     px__sim_break(device, PX__SIM_ILLEGAL, "pages were unmapped %s",
-                  there ? "that work uses" : "where there are none");
+                  there ? "in use by pending work" : "at unmapped addresses");
   if (there && px__sim_range_cut(&d->live, low, bytes)) {
     d->used -= bytes;
     px__sim_blank(d, low, bytes, false);

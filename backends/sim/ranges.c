@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorted ranges of addresses, which tell the owner of an address and whether its memory is live.
+// Sorted address ranges: the owner of an address, and whether its memory is live.
 #include "sim/sim.h"
 
 #include <stdlib.h>
@@ -25,11 +25,11 @@ static bool range_holds(const px__sim_ranges *ranges, uintptr_t at, size_t bytes
 }
 
 bool px__sim_range_insert(px__sim_ranges *ranges, int i, uintptr_t at, size_t bytes) {
-  if (ranges->count == ranges->room) {
-    int room = ranges->room ? 2 * ranges->room : 16;
-    px__sim_range *rows = realloc(ranges->rows, (size_t)room * sizeof *rows);
+  if (ranges->count == ranges->capacity) {
+    int capacity = ranges->capacity ? 2 * ranges->capacity : 16;
+    px__sim_range *rows = realloc(ranges->rows, (size_t)capacity * sizeof *rows);
     if (!rows) return false;
-    ranges->rows = rows, ranges->room = room;
+    ranges->rows = rows, ranges->capacity = capacity;
   }
   memmove(ranges->rows + i + 1, ranges->rows + i,
           (size_t)(ranges->count - i) * sizeof *ranges->rows);
@@ -54,16 +54,16 @@ size_t px__sim_range_remove(px__sim_ranges *ranges, uintptr_t at) {
 
 bool px__sim_range_join(px__sim_ranges *ranges, uintptr_t at, size_t bytes) {
   int i = px__sim_range_after(ranges, at);
-  px__sim_range *before = i ? &ranges->rows[i - 1] : NULL;
-  px__sim_range *behind = i < ranges->count ? &ranges->rows[i] : NULL;
-  bool meets = behind && behind->at == at + bytes;
-  if (before && before->at + before->bytes == at) {
-    size_t more = meets ? px__sim_range_remove(ranges, at + bytes) : 0;
-    before->bytes += bytes + more;
+  px__sim_range *previous = i ? &ranges->rows[i - 1] : NULL;
+  px__sim_range *next = i < ranges->count ? &ranges->rows[i] : NULL;
+  bool adjacent = next && next->at == at + bytes;
+  if (previous && previous->at + previous->bytes == at) {
+    size_t more = adjacent ? px__sim_range_remove(ranges, at + bytes) : 0;
+    previous->bytes += bytes + more;
     return true;
   }
-  if (!meets) return px__sim_range_insert(ranges, i, at, bytes);
-  behind->at = at, behind->bytes += bytes;
+  if (!adjacent) return px__sim_range_insert(ranges, i, at, bytes);
+  next->at = at, next->bytes += bytes;
   return true;
 }
 

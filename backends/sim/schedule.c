@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mode `schedule` of the simulated devices: one thread runs the tasks of all streams, one at a
-// time, in a random order that follows from the seed. Time is virtual and follows a cost model.
+// Mode `schedule`: one thread runs the tasks of all streams, one at a time, in a random order
+// determined by the seed. Time is virtual and follows the cost model.
 //
-// A task runs only when a host thread waits or polls for it, so with one host thread a seed always
-// gives the same order. Two exceptions keep programs from waiting for ever: if the host has issued
-// nothing and waited for nothing for PATIENCE, tasks run all the same; and if a host function takes
-// longer than GRACE, it goes on in a thread of its own while other streams continue. One stream may
-// be starved: its tasks run only when nothing else can.
+// Tasks run only while a host thread waits or polls for them, so one host thread and one seed
+// always give the same order. Two timeouts prevent deadlock. If the host has issued nothing and
+// waited for nothing for PATIENCE, tasks run anyway. If a host function runs longer than GRACE, it
+// continues on its own thread and other streams proceed. A starved stream runs only when no other
+// can.
 #include "sim/cost_model.h"
 #include "sim/rendezvous.h"
 
@@ -19,9 +19,9 @@ enum { CALL_COST = 5000 };  // virtual nanoseconds
 
 static struct {
   pthread_cond_t stepped;
-  int steps;          // asked for by host threads that poll
-  int64_t host;       // the host's virtual clock
-  int64_t last_word;  // real time of the last issue
+  int steps;           // tasks requested by polling host threads
+  int64_t host;        // the host's virtual clock
+  int64_t last_issue;  // real time of the last issue
   uint64_t random;
 } worker;
 
@@ -30,10 +30,10 @@ static struct timespec timespec_of(int64_t time) {
 }
 
 static bool ready(const px__sim_stream *s) {
-  if (px__sim_alone(s->device)) return false;  // turns.c
+  if (px__sim_in_cluster(s->device)) return false;  // turns.c
   const px__sim_task *t = s->head;
-  if (!t || t->away) return false;
-  if (t->kind == PX__SIM_TASK_VISIT) return !t->visit->come || t->visit->over;
+  if (!t || t->detached) return false;
+  if (t->kind == PX__SIM_TASK_COLLECTIVE) return !t->participant->arrived || t->participant->done;
   return t->kind != PX__SIM_TASK_WAIT || t->mark->done;
 }
 
@@ -44,7 +44,7 @@ static int count_ready(bool with_starved) {
   return count;
 }
 
-// The list's order is that of creation, so that the choice depends on the seed alone.
+// The list is in creation order, so the choice depends on the seed alone.
 static px__sim_stream *choose(void) {
   bool with_starved = count_ready(false) == 0;
   int count = count_ready(with_starved);
@@ -56,17 +56,17 @@ static px__sim_stream *choose(void) {
 }
 
 static bool may_run(void) {
-  return px__sim.waiters || worker.steps || px__sim_clock() >= worker.last_word + PATIENCE;
+  return px__sim.waiters || worker.steps || px__sim_clock() >= worker.last_issue + PATIENCE;
 }
 
-// Takes the head off; a released stream goes with its last task.
+// Removes the head; frees a released stream after its last task.
 static void finish(px__sim_stream *s) {
   px__sim_finish(s);
   if (s->orphan && !s->head) px__sim_stream_free(s);
 }
 
-// A host function on a thread of its own; the worker waits for it for a while.
-static void *away_main(void *argument) {
+// Runs a host function on a detached thread; the worker waits for it up to GRACE.
+static void *detached_main(void *argument) {
   px__sim_stream *s = argument;
   px__sim_lock();
   px__sim_task *task = s->head;
@@ -79,18 +79,18 @@ static void *away_main(void *argument) {
   return NULL;
 }
 
-static bool still_away(uint64_t ticket) {
+static bool is_running(uint64_t sequence) {
   for (const px__sim_stream *s = px__sim.streams; s; s = s->next)
-    if (s->head && s->head->ticket == ticket) return true;
+    if (s->head && s->head->sequence == sequence) return true;
   return false;
 }
 
 static void run_call(px__sim_stream *s) {
   px__sim_task *task = s->head;
-  uint64_t ticket = task->ticket;
+  uint64_t sequence = task->sequence;
   pthread_t thread;
-  task->away = true;
-  if (!px__sim_thread(&thread, away_main, s)) {
+  task->detached = true;
+  if (!px__sim_thread(&thread, detached_main, s)) {
     px__sim_unlock();
     task->call(task->argument);
     px__sim_lock();
@@ -99,14 +99,14 @@ static void run_call(px__sim_stream *s) {
   }
   pthread_detach(thread);
   struct timespec until = timespec_of(px__sim_clock() + GRACE);
-  while (still_away(ticket))
+  while (is_running(sequence))
     if (pthread_cond_timedwait(&px__sim.work, &px__sim.lock, &until)) break;
 }
 
-// A rank's part of a collective is two steps: it comes, and, when all have, goes on.
-static void run_visit(px__sim_stream *s, px__sim_visit *visit) {
-  if (!visit->come) return px__sim_arrive(visit);
-  px__sim_visit_end(visit);
+// A rank's part of a collective runs in two steps: arrival, then completion after all have arrived.
+static void run_participant(px__sim_stream *s, px__sim_participant *participant) {
+  if (!participant->arrived) return px__sim_arrive(participant);
+  px__sim_participant_finish(participant);
   finish(s);
 }
 
@@ -114,7 +114,7 @@ static void run(px__sim_stream *s) {
   px__sim_task *task = s->head;
   bool ends = task->kind == PX__SIM_TASK_RECORD && task->mark->ends;
   if (!ends && s->now < task->issued) s->now = task->issued;
-  if (task->kind == PX__SIM_TASK_VISIT) return run_visit(s, task->visit);
+  if (task->kind == PX__SIM_TASK_COLLECTIVE) return run_participant(s, task->participant);
   s->now += task->cost;
   if (task->kind == PX__SIM_TASK_CALL) {
     s->now += CALL_COST;
@@ -131,26 +131,27 @@ static void run(px__sim_stream *s) {
   finish(s);
 }
 
-// Ends collectives that are late, and says whether there were any: the streams go on then. If not,
-// *out is when the next one is late, or 0.
-static bool look_at_deadlines(int64_t *out) {
+// Fails overdue collectives and returns true if any ended, so that their streams can continue.
+// Otherwise *out is the next deadline, or 0.
+static bool expire_deadlines(int64_t *out) {
   int64_t next = 0, now = px__sim_clock();
   bool ended = false;
   for (px__sim_stream *s = px__sim.streams; s; s = s->next) {
-    px__sim_visit *visit = s->head && s->head->kind == PX__SIM_TASK_VISIT ? s->head->visit : NULL;
-    if (!visit || !visit->come || visit->over) continue;
-    if (visit->deadline <= now) px__sim_late(visit);
-    ended |= visit->over;
-    if (!visit->over && (!next || visit->deadline < next)) next = visit->deadline;
+    px__sim_participant *participant =
+        s->head && s->head->kind == PX__SIM_TASK_COLLECTIVE ? s->head->participant : NULL;
+    if (!participant || !participant->arrived || participant->done) continue;
+    if (participant->deadline <= now) px__sim_time_out(participant);
+    ended |= participant->done;
+    if (!participant->done && (!next || participant->deadline < next)) next = participant->deadline;
   }
   *out = next > now ? next : next ? now + GRACE : 0;
   return ended;
 }
 
 static void wait_for_work(void) {
-  int64_t next, patience = px__sim_turn_patience();
-  if (look_at_deadlines(&next)) return;
-  if (count_ready(true) && !may_run()) patience = worker.last_word + PATIENCE;
+  int64_t next, patience = px__sim_cluster_patience();
+  if (expire_deadlines(&next)) return;
+  if (count_ready(true) && !may_run()) patience = worker.last_issue + PATIENCE;
   if (!next || (patience && patience < next)) next = patience;
   struct timespec until = timespec_of(next);
   if (next)
@@ -165,7 +166,7 @@ static void end_steps(int left) {
 }
 
 static void end_poll(int device) {
-  if (!px__sim_turn_poll(device, -1)) pthread_cond_broadcast(&worker.stepped);
+  if (!px__sim_cluster_poll(device, -1)) pthread_cond_broadcast(&worker.stepped);
 }
 
 static void *worker_main(void *unused) {
@@ -176,11 +177,11 @@ static void *worker_main(void *unused) {
     if (s) {
       run(s);
       if (worker.steps) end_steps(worker.steps - 1);
-    } else if ((s = px__sim_turn_next())) {
+    } else if ((s = px__sim_cluster_next())) {
       int device = s->device;
       run(s);
       end_poll(device);
-    } else if (!px__sim_turn_settle()) {
+    } else if (!px__sim_cluster_settle()) {
       pthread_cond_broadcast(&worker.stepped);
       wait_for_work();
     }
@@ -188,7 +189,7 @@ static void *worker_main(void *unused) {
   return unused;
 }
 
-// ---- for the streams
+// ---- interface to the streams
 
 bool px__sim_schedule_start(void) {
   if (px__sim.working) return true;
@@ -203,10 +204,10 @@ bool px__sim_schedule_start(void) {
 
 void px__sim_schedule_step(int device) {
   if (!px__sim.working) return;
-  if (px__sim_alone(device)) {
-    px__sim_turn_poll(device, 1);
+  if (px__sim_in_cluster(device)) {
+    px__sim_cluster_poll(device, 1);
     pthread_cond_broadcast(&px__sim.work);
-    while (px__sim_turn_poll(device, 0)) pthread_cond_wait(&worker.stepped, &px__sim.lock);
+    while (px__sim_cluster_poll(device, 0)) pthread_cond_wait(&worker.stepped, &px__sim.lock);
     return;
   }
   worker.steps++;
@@ -214,22 +215,22 @@ void px__sim_schedule_step(int device) {
   while (worker.steps) pthread_cond_wait(&worker.stepped, &px__sim.lock);
 }
 
-// A task may begin when the host begins to issue it.
+// A task may start at the host's time before the cost of issuing it.
 int64_t px__sim_schedule_issue(int device, int64_t cost) {
   if (!px__sim.schedule) return 0;
-  if (px__sim_alone(device)) return px__sim_turn_issue(device, cost);
-  worker.last_word = px__sim_clock();
+  if (px__sim_in_cluster(device)) return px__sim_cluster_issue(device, cost);
+  worker.last_issue = px__sim_clock();
   worker.host += cost;
   return worker.host - cost;
 }
 
-void px__sim_schedule_meet(int device, int64_t time) {
-  if (device >= 0 && px__sim_alone(device)) return px__sim_turn_meet(device, time);
+void px__sim_schedule_waited(int device, int64_t time) {
+  if (device >= 0 && px__sim_in_cluster(device)) return px__sim_cluster_waited(device, time);
   if (worker.host < time) worker.host = time;
 }
 
 int64_t px__sim_schedule_clock(int device, const px__sim_stream *s, const px__sim_event *e) {
   if (e) return e->mark ? e->mark->time : 0;
   if (s) return s->now;
-  return device >= 0 && px__sim_alone(device) ? px__sim_turn_issue(device, 0) : worker.host;
+  return device >= 0 && px__sim_in_cluster(device) ? px__sim_cluster_issue(device, 0) : worker.host;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated accelerators: the table of the backend, the environment, devices and their peers.
+// Simulated accelerators: the backend table, the environment, devices and peer access.
 //
-// The environment is read when the first device is opened (the number of devices: at each probe
-// until then).
+// The environment is read when the first device is opened. The number of devices is read at each
+// probe before that.
 #include "sim/cost_model.h"
 
 #include <stdlib.h>
@@ -19,7 +19,8 @@
 
 // ---- the environment
 
-// One item of PHLOX_SIM_PEERS, "0-1" for both ways or "0>1" for one; returns what follows it.
+// Parses one item of PHLOX_SIM_PEERS, "0-1" for both directions or "0>1" for one. Returns the rest
+// of the text, NULL if invalid.
 static const char *peer_item(const char *text) {
   char *end;
   long a = strtol(text, &end, 10);
@@ -170,15 +171,15 @@ static bool virtual_clock(int device, void *stream, void *event, int64_t *out) {
 
 static bool loads_late(void) {
   bool late;
-  return loading(&late) == PX_OK && late;  // what is wrong with it, the first device tells
+  return loading(&late) == PX_OK && late;  // opening the first device reports errors
 }
 
 static int64_t library(const char *name) { return 0; }
 
-// A simulated device is this process's alone.
-static int processes(int device, px_process *out, int room) {
+// A simulated device is used by this process alone.
+static int processes(int device, px_process *out, int capacity) {
   size_t unused, total;
-  if (room < 1 || px__sim_memory_info(device, &unused, &total) != PX_OK) return 0;
+  if (capacity < 1 || px__sim_memory_info(device, &unused, &total) != PX_OK) return 0;
   *out = (px_process){getpid(), total - unused};
   return 1;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of the simulated devices, and their sticky errors with a driver's codes and texts.
+// State of the simulated devices, and sticky errors with the driver's codes and texts.
 #include "sim/sim.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ px_status px__sim_fail(int code) {
   PX__SIM_FAIL(status_of(code), code, "CUDA error: %s", text_of(code));
 }
 
-// The first error of a device stays, and all that is asked of the device later fails with it.
+// Keeps the first error of a device; all later calls on the device fail with it.
 bool px__sim_break(int device, int code, const char *format, ...) {
   px__sim_device *d = &px__sim.device[device];
   if (d->broken) return false;

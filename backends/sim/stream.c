@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams of the simulated devices: queues of tasks, and in mode `threads` the thread of each.
+// Streams of the simulated devices: task queues and, in mode `threads`, one thread each.
 //
-// The thread of a stream starts with its first task and ends when the stream is released: at once
-// if it is idle, else after its last task (rule C8: releasing does not wait). When the process
-// exits, threads of streams that were not released are waiting, or are in the middle of a task;
-// nothing that they use is torn down.
+// A stream's thread starts with its first task. When the stream is released, the thread ends at
+// once if idle, else after its last task (rule C8: releasing does not wait). At process exit,
+// threads of unreleased streams may be waiting or executing a task; nothing used by them is torn
+// down.
 #include "sim/sim.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static int target_of(const px__sim_waiter *waiter) {
                           : waiter->device;
 }
 
-static int64_t met_at(const px__sim_waiter *waiter) {
+static int64_t completion_time(const px__sim_waiter *waiter) {
   if (waiter->mark) return waiter->mark->time;
   int64_t latest = 0;
   for (const px__sim_stream *s = px__sim.streams; s; s = s->next)
@@ -27,12 +27,12 @@ static int64_t met_at(const px__sim_waiter *waiter) {
   return latest;
 }
 
-// Sleeps until the waiter is satisfied. If `polled`, the program is asked at first and every 50 ms
-// whether it still wants to wait; the lock is not held meanwhile.
-static px_status sleep_until(px__sim_waiter *waiter, bool polled) {
+// Sleeps until the waiter is satisfied. If `interruptible`, calls the core's interrupt check at
+// first and every 50 ms, without the lock.
+static px_status sleep_until(px__sim_waiter *waiter, bool interruptible) {
   px_status status = PX_OK;
   while (!waiter->satisfied && status == PX_OK) {
-    if (!polled) {
+    if (!interruptible) {
       pthread_cond_wait(&waiter->wake, &px__sim.lock);
       continue;
     }
@@ -53,29 +53,29 @@ static void leave(const px__sim_waiter *waiter) {
   if (*at) *at = waiter->next;
 }
 
-// The thread that finishes a task decides who may go on, so that a host thread wakes exactly once,
-// and in mode `schedule` nothing more runs than what was waited for.
-static px_status await(px__sim_waiter *waiter, bool polled) {
+// The thread finishing a task decides which waiters are satisfied. A host thread therefore wakes
+// exactly once, and mode `schedule` runs nothing beyond the awaited task.
+static px_status await(px__sim_waiter *waiter, bool interruptible) {
   px_status status = PX_OK;
-  if (!waiter->ticket) waiter->ticket = px__sim.ticket;
+  if (!waiter->sequence) waiter->sequence = px__sim.sequence;
   waiter->satisfied = px__sim_satisfied(waiter);
   if (!waiter->satisfied) {
     px__sim_condition(&waiter->wake);
     waiter->next = px__sim.waiters;
     px__sim.waiters = waiter;
     px__sim_schedule_wake();
-    status = sleep_until(waiter, polled);
+    status = sleep_until(waiter, interruptible);
     if (!waiter->satisfied) leave(waiter);
     pthread_cond_destroy(&waiter->wake);
   }
-  if (status == PX_OK) px__sim_schedule_meet(target_of(waiter), met_at(waiter));
+  if (status == PX_OK) px__sim_schedule_waited(target_of(waiter), completion_time(waiter));
   return status;
 }
 
 void px__sim_await(px__sim_waiter *waiter) { (void)await(waiter, false); }
 
-px_status px__sim_await_asking(px__sim_waiter *waiter) {
-  const px_core *core = px__sim.core;  // of a core that knows of no interrupts: nobody asks
+px_status px__sim_await_interruptible(px__sim_waiter *waiter) {
+  const px_core *core = px__sim.core;  // older cores have no interrupt checks
   return await(waiter, core->interrupt_wanted && core->interrupt_wanted());
 }
 
@@ -83,14 +83,14 @@ px_status px__sim_await_asking(px__sim_waiter *waiter) {
 
 static void *stream_main(void *argument);
 
-// As a driver does, lets the host run ahead by so many tasks of a stream; then it waits until half
-// of them are done. What a program never waits for would else pile up without bound.
+// Limits how far the host runs ahead of a stream, in tasks, as drivers do. At the limit it waits
+// until half of them are done. Otherwise unawaited work would accumulate without bound.
 enum { AHEAD = 1024 };
-static void make_room(const px__sim_stream *stream) {
+static void limit_run_ahead(const px__sim_stream *stream) {
   if (stream->tasks < AHEAD) return;
   const px__sim_task *middle = stream->head;
   for (int i = 1; i < AHEAD / 2; i++) middle = middle->next;
-  px__sim_waiter waiter = {.stream = stream, .device = -1, .ticket = middle->ticket};
+  px__sim_waiter waiter = {.stream = stream, .device = -1, .sequence = middle->sequence};
   px__sim_await(&waiter);
 }
 
@@ -103,12 +103,12 @@ px_status px__sim_start(px__sim_stream *stream) {
 }
 
 // Lock held.
-static void append(px__sim_stream *stream, px__sim_task *task, uint64_t *ticket) {
-  make_room(stream);
-  task->ticket = ++px__sim.ticket;
+static void append(px__sim_stream *stream, px__sim_task *task, uint64_t *sequence) {
+  limit_run_ahead(stream);
+  task->sequence = ++px__sim.sequence;
   if (task->kind == PX__SIM_TASK_RECORD && task->mark->shared)
     task->mark->number = px__sim_shared_record(task->mark->shared);
-  if (ticket) *ticket = task->ticket;
+  if (sequence) *sequence = task->sequence;
   task->issued = px__sim_schedule_issue(stream->device, task->host);
   task->next = NULL;
   if (stream->tail)
@@ -123,26 +123,26 @@ static void append(px__sim_stream *stream, px__sim_task *task, uint64_t *ticket)
     pthread_cond_signal(&stream->work);
 }
 
-px_status px__sim_issue(px__sim_stream *stream, px__sim_task *task, uint64_t *ticket) {
+px_status px__sim_issue(px__sim_stream *stream, px__sim_task *task, uint64_t *sequence) {
   if (!task) PX__SIM_FAIL(PX_NOMEM, 0, "no host memory for a task of a simulated stream");
   px__sim_lock();
   px_status status = stream->capture ? PX_OK : px__sim_start(stream);
   if (status != PX_OK)
     px__sim_task_free(task);
   else if (stream->capture)
-    px__sim_keep(stream, task);
+    px__sim_capture_task(stream, task);
   else
-    append(stream, task, ticket);
+    append(stream, task, sequence);
   px__sim_unlock();
   return status;
 }
 
-// Whether the host may ask about the stream's work, or wait for it. Lock held.
+// Fails while the stream is capturing, when its work can be neither queried nor awaited. Lock held.
 static px_status check_idle(const px__sim_stream *stream) {
   return stream->capture ? px__sim_fail(PX__SIM_CAPTURING) : PX_OK;
 }
 
-// ---- the thread of a stream
+// ---- stream threads
 
 static void delay(px__sim_stream *s) {
   if (!px__sim.delay) return;
@@ -158,9 +158,9 @@ static void run_head(px__sim_stream *s) {
   if (task->run) task->run(s, task);
   if (task->kind == PX__SIM_TASK_CALL) task->call(task->argument);
   px__sim_lock();
-  if (task->kind == PX__SIM_TASK_VISIT) {
-    px__sim_visit_stay(task->visit);
-    px__sim_visit_end(task->visit);
+  if (task->kind == PX__SIM_TASK_COLLECTIVE) {
+    px__sim_participant_wait(task->participant);
+    px__sim_participant_finish(task->participant);
   }
   if (task->kind == PX__SIM_TASK_WAIT)
     while (!task->mark->done) pthread_cond_wait(&task->mark->reached, &px__sim.lock);
@@ -180,7 +180,7 @@ static void *stream_main(void *argument) {
   return NULL;
 }
 
-// ---- the table's functions
+// ---- functions of the backend table
 
 px_status px__sim_stream_new(int device, int priority, void **out) {
   *out = NULL;
@@ -244,7 +244,7 @@ px_status px__sim_stream_synchronize(void *stream) {
   px__sim_waiter waiter = {.stream = s, .device = -1};
   px__sim_lock();
   px_status status = check_idle(s);
-  if (status == PX_OK) status = px__sim_await_asking(&waiter);
+  if (status == PX_OK) status = px__sim_await_interruptible(&waiter);
   px__sim_unlock();
   return status ? status : px__sim_check(s->device);
 }
@@ -252,7 +252,7 @@ px_status px__sim_stream_synchronize(void *stream) {
 px_status px__sim_synchronize(int device) {
   px__sim_waiter waiter = {.device = device};
   px__sim_lock();
-  px_status status = px__sim_await_asking(&waiter);
+  px_status status = px__sim_await_interruptible(&waiter);
   px__sim_unlock();
   return status ? status : px__sim_check(device);
 }

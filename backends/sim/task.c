@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks: making them, finishing them, and telling who waits for them. Threads and the clock, for
-// both modes.
+// Tasks: creation, completion, waking of waiters. Threads and the clock of both modes.
 #include "sim/cost_model.h"
 
 #include <signal.h>
@@ -22,8 +21,8 @@ void px__sim_condition(pthread_cond_t *condition) {
   pthread_condattr_destroy(&attributes);
 }
 
-// Starts a thread that takes no signals but those that it causes itself: the others are the
-// program's.
+// Starts a thread with all signals blocked except faults of its own; the rest are for the program's
+// threads.
 bool px__sim_thread(pthread_t *out, void *(*run)(void *), void *argument) {
   sigset_t all, before;
   sigfillset(&all);
@@ -35,7 +34,7 @@ bool px__sim_thread(pthread_t *out, void *(*run)(void *), void *argument) {
   return !failed;
 }
 
-// ---- who waits
+// ---- marks and waiters
 
 px__sim_mark *px__sim_mark_new(int refs) {
   px__sim_mark *mark = calloc(1, sizeof *mark);
@@ -53,11 +52,11 @@ void px__sim_mark_release(px__sim_mark *mark) {
   free(mark);
 }
 
-// Whether the stream still has a task that the waiter waits for.
+// True if the stream still has a task matching the waiter.
 static bool stream_holds(const px__sim_stream *s, const px__sim_waiter *w) {
-  if (!s->head || s->head->ticket > w->ticket) return false;
+  if (!s->head || s->head->sequence > w->sequence) return false;
   if (s == w->stream || s->device == w->device) return true;
-  for (const px__sim_task *t = s->head; t && t->ticket <= w->ticket; t = t->next)
+  for (const px__sim_task *t = s->head; t && t->sequence <= w->sequence; t = t->next)
     if (w->high > w->low && t->touches && t->touches(t, w->low, w->high)) return true;
   return false;
 }
@@ -69,7 +68,7 @@ bool px__sim_satisfied(const px__sim_waiter *waiter) {
   return true;
 }
 
-static void tell_waiters(void) {
+static void wake_waiters(void) {
   for (px__sim_waiter **at = &px__sim.waiters; *at;) {
     px__sim_waiter *waiter = *at;
     if (!px__sim_satisfied(waiter)) {
@@ -86,7 +85,7 @@ void px__sim_reached(px__sim_mark *mark, int64_t time) {
   mark->time = time;
   mark->done = true;
   pthread_cond_broadcast(&mark->reached);
-  tell_waiters();
+  wake_waiters();
 }
 
 // ---- tasks
@@ -97,7 +96,7 @@ px__sim_task *px__sim_task_new(px__sim_kind kind, size_t extra) {
   if (!task) return NULL;
   memset(task, 0, sizeof *task);
   task->kind = kind;
-  // Records and waits cost the host nothing, so that a profile, which makes some, changes no time.
+  // Records and waits cost the host nothing, so the ones added by profiling do not change times.
   bool free_of_cost = kind == PX__SIM_TASK_RECORD || kind == PX__SIM_TASK_WAIT;
   task->host = free_of_cost ? 0 : px__sim_host_cost(NULL);
   return task;
@@ -119,11 +118,11 @@ void px__sim_finish(px__sim_stream *stream) {
   if (mark)
     px__sim_reached(mark, px__sim.schedule ? stream->now : px__sim_clock());
   else
-    tell_waiters();
+    wake_waiters();
   px__sim_task_free(task);
 }
 
-// Takes the stream off the list and frees it; it has no tasks any more. Lock held.
+// Unlinks and frees a stream without tasks. Lock held.
 void px__sim_stream_free(px__sim_stream *stream) {
   px__sim_stream **at = &px__sim.streams;
   while (*at != stream) at = &(*at)->next;
@@ -132,9 +131,9 @@ void px__sim_stream_free(px__sim_stream *stream) {
   free(stream);
 }
 
-// ---- tasks that are kept
+// ---- captured tasks
 
-void px__sim_keep(px__sim_stream *s, px__sim_task *task) {
+void px__sim_capture_task(px__sim_stream *s, px__sim_task *task) {
   px__sim_graph *g = s->capture;
   task->branch = s->branch;
   if (task->kind == PX__SIM_TASK_RECORD) {
@@ -154,6 +153,6 @@ void px__sim_graph_free(px__sim_graph *g) {
     px__sim_task_free(node);
   }
   free(g->devices);
-  free(g->sides);
+  free(g->branch_streams);
   free(g);
 }

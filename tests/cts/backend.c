@@ -619,7 +619,7 @@ PX_TEST(c11_peer_access_belongs_to_an_ordered_pair) {
   OK(b->synchronize(0));
   CHECK_EQ(*(int32_t *)b->peek(1, far), 5);
   OK(add(1, s1, far, near, 5, 8));  // the other way is not enabled
-  FAILS(b->synchronize(1), PX_ACCELERATOR, "memory of a device that it has no access to");
+  FAILS(b->synchronize(1), PX_ACCELERATOR, "memory of a device without peer access");
 }
 
 // ---- memory

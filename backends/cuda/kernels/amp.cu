@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scale of gradients in mixed precision. unscale: a thread takes one element after the other,
-// with the grid's stride; threads that find an element infinite or NaN write the same.
-// update_scale: one thread.
+// Gradient scaling in mixed precision. unscale: one thread an element in a grid-stride loop;
+// threads finding inf or NaN write the same flag. update_scale: one thread.
 #include "math.cuh"
 
 template <typename S>

@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of rows in shared memory, and their products by the matrix units (mma.sync m16n8k8, tf32).
+// Row tiles in shared memory and their products on tensor cores (mma.sync m16n8k8, TF32).
 //
-// PARTS = 3: a float is two numbers of tf32, and a product three products of these, so that errors
-// are those of float32; the products of a tile are added up on their own, since the units'
-// additions do not round to nearest. PARTS = 1: numbers are rounded to tf32, which holds both half
-// formats.
+// PARTS = 3: each float is split into two TF32 numbers and each product into three, for float32
+// accuracy. The products of a tile are summed separately, since tensor core additions do not
+// round to nearest. PARTS = 1: operands are rounded to TF32, exact for fp16 and bf16.
 //
-// A tile has rows of D elements, four more apart: 16 bytes times an odd number. A warp has 16 rows
-// of a product for each M. The units want rows (and columns) by lane / 4; here lane / 4 stands for
-// row k_turned(lane / 4) of eight, so that eight lanes that read 16 bytes each meet 32 banks. Where
-// numbers are summed over, any order will do as long as both sides have it.
+// A tile has rows of D elements with a stride of D + 4: an odd multiple of 16 bytes. A warp
+// computes 16 rows of a product for each M. mma assigns rows and columns by lane / 4; here lane
+// / 4 maps to row k_row_of_lane(lane / 4) of eight, so 16-byte reads of eight lanes cover 32 banks.
+// Along the summed dimension, any order is correct if both operands use the same.
 #pragma once
 #include "cuda/attention_params.h"
 #include "device.cuh"
 
-enum { EIGHTS = K_PASSING / 8, WARPS = K_ATTENTION_BLOCK / 32 };
+enum { STREAMED_EIGHTS = K_STREAMED / 8, WARPS = K_ATTENTION_BLOCK / 32 };
 
-// Scores are logarithms to base 2.
+// Scores are base-2 logarithms.
 static const float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 static __device__ __forceinline__ float power(float x) { return exp2f(x); }
 static __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
 
-static __device__ __forceinline__ int k_turned(int x) { return x >> 1 | (x & 1) << 2; }
-// Of a thread in its warp: the first of its rows, the other is 8 on; and the first of its columns
-// of eight, the other is 4 on. Element e of four has row + e / 2 * 8 and column + e % 2 * 4.
-struct seat {
+static __device__ __forceinline__ int k_row_of_lane(int x) { return x >> 1 | (x & 1) << 2; }
+// A thread's position in its warp: its first row (the second is 8 below), and its first column
+// of eight (the second is 4 to the right). Element e of four is at row + e / 2 * 8 and column +
+// e % 2 * 4.
+struct lane_position {
   int row, column;
 };
-static __device__ __forceinline__ seat k_seat() {
+static __device__ __forceinline__ lane_position k_lane_position() {
   int lane = threadIdx.x & 31;
-  return {k_turned(lane >> 2), lane & 3};
+  return {k_row_of_lane(lane >> 2), lane & 3};
 }
 template <int D>
 struct tile {
-  enum { STEP = D + 4, PASSING = K_PASSING * STEP };
+  enum { STEP = D + 4, STREAMED = K_STREAMED * STEP };
 };
 
-// ---- numbers in parts
+// ---- split floats
 
 struct k_parts {
   uint32_t big, small;
@@ -46,7 +46,7 @@ static __device__ __forceinline__ k_parts k_part(float x) {
   uint32_t big = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
   return {big, PARTS == 3 ? __float_as_uint(x - __uint_as_float(big)) : 0u};
 }
-// What a thread has of a left or right side of eight steps: four or two numbers.
+// A thread's fragment of the left (N = 4) or right (N = 2) operand for eight steps of the sum.
 template <int PARTS, int N>
 struct k_side {
   uint32_t big[N], small[PARTS == 3 ? N : 1];
@@ -62,7 +62,7 @@ static __device__ __forceinline__ void k_mma(float (&c)[4], const uint32_t *a, c
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-// The small parts first. Products that follow each other do not wait for each other.
+// Small parts are multiplied first. Consecutive products are independent.
 template <int PARTS, int M, int N>
 static __device__ __forceinline__ void k_multiply(float (&c)[M][N][4],
                                                   const k_side<PARTS, 4> (&a)[M],
@@ -78,31 +78,31 @@ static __device__ __forceinline__ void k_multiply(float (&c)[M][N][4],
 
 // ---- products of tiles
 
-// c = the warp's rows of `a` times the passing rows of `b`, turned: all pairs of rows. A thread
-// reads four neighbours of a row, for two steps of the sum.
+// c = the warp's rows of `a` times the streamed rows of `b`, transposed: all pairs of rows. A
+// thread reads four adjacent elements of a row, for two steps of the sum.
 template <int D, int PARTS, int M>
-static __device__ __forceinline__ void k_pairs(float (&c)[M][EIGHTS][4], const float *a,
+static __device__ __forceinline__ void k_pairs(float (&c)[M][STREAMED_EIGHTS][4], const float *a,
                                                const float *b) {
   enum { STEP = tile<D>::STEP };
-  seat s = k_seat();
+  lane_position s = k_lane_position();
   a += s.row * STEP + 4 * s.column, b += s.row * STEP + 4 * s.column;
 #pragma unroll
   for (int m = 0; m < M; m++)
 #pragma unroll
-    for (int n = 0; n < EIGHTS; n++)
+    for (int n = 0; n < STREAMED_EIGHTS; n++)
 #pragma unroll
       for (int e = 0; e < 4; e++) c[m][n][e] = 0;
 #pragma unroll 4
   for (int k = 0; k < D; k += 16) {
-    float4 x[M][2], y[EIGHTS];
+    float4 x[M][2], y[STREAMED_EIGHTS];
 #pragma unroll
     for (int m = 0; m < 2 * M; m++) x[m / 2][m % 2] = *(const float4 *)(a + m * 8 * STEP + k);
 #pragma unroll
-    for (int n = 0; n < EIGHTS; n++) y[n] = *(const float4 *)(b + n * 8 * STEP + k);
+    for (int n = 0; n < STREAMED_EIGHTS; n++) y[n] = *(const float4 *)(b + n * 8 * STEP + k);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       k_side<PARTS, 4> left[M];
-      k_side<PARTS, 2> right[EIGHTS];
+      k_side<PARTS, 2> right[STREAMED_EIGHTS];
 #pragma unroll
       for (int m = 0; m < M; m++)
 #pragma unroll
@@ -111,7 +111,7 @@ static __device__ __forceinline__ void k_pairs(float (&c)[M][EIGHTS][4], const f
           left[m].set(e, half ? (e / 2 ? v.w : v.z) : (e / 2 ? v.y : v.x));
         }
 #pragma unroll
-      for (int n = 0; n < EIGHTS; n++) {
+      for (int n = 0; n < STREAMED_EIGHTS; n++) {
         right[n].set(0, half ? y[n].z : y[n].x);
         right[n].set(1, half ? y[n].w : y[n].y);
       }
@@ -119,21 +119,21 @@ static __device__ __forceinline__ void k_pairs(float (&c)[M][EIGHTS][4], const f
     }
   }
 }
-// to = to * keep + the passing rows of `b`, weighed by p, which k_pairs has made room for. A thread
-// has four neighbours of every 32 elements of `b`; c[..][e][k] of `to` is element e / 4 * 32 + k %
-// 2
-// * 16 + 4 * column + e % 4 of a row.
+// to = to * keep + p times the streamed rows of `b`, with p in the layout of k_pairs. A thread
+// holds four adjacent elements of every 32 of `b`; to[..][e][k] is element
+// e / 4 * 32 + k % 2 * 16 + 4 * column + e % 4 of a row.
 template <int D, int PARTS, int M>
 static __device__ __forceinline__ void k_weigh(float (&to)[M][D / 8][4], const float (&keep)[M][2],
-                                               const float (&p)[M][EIGHTS][4], const float *b) {
+                                               const float (&p)[M][STREAMED_EIGHTS][4],
+                                               const float *b) {
   enum { STEP = tile<D>::STEP };
-  seat s = k_seat();
+  lane_position s = k_lane_position();
   b += s.column * STEP + 4 * s.row;
 #pragma unroll
   for (int h = 0; h < D / 32; h++) {
     float sum[M][4][4] = {};
 #pragma unroll
-    for (int k = 0; k < EIGHTS; k++) {
+    for (int k = 0; k < STREAMED_EIGHTS; k++) {
       k_side<PARTS, 4> left[M];
       k_side<PARTS, 2> right[4];
 #pragma unroll
@@ -159,7 +159,7 @@ static __device__ __forceinline__ void k_weigh(float (&to)[M][D / 8][4], const f
 
 // ---- rows
 
-// Rows of a head in memory: `end` of them, of `width` elements, `step` apart.
+// Rows of a head in memory: `end` rows of `width` elements at stride `step`.
 struct head {
   char *at;
   int64_t step;  // bytes
@@ -175,7 +175,7 @@ static __device__ __forceinline__ float k_half_of(uint32_t bits, int dtype) {
   if (dtype == K_BFLOAT16) return __uint_as_float(bits << 16);
   return __half2float(__ushort_as_half((unsigned short)bits));
 }
-// What element i of the mask adds to a score: -inf where it hides.
+// Addend of mask element i to a score: -inf if masked.
 static __device__ __forceinline__ float k_masked(const k_attention &p, int64_t i) {
   if (p.mask_dtype == K_BOOL) return ((const uint8_t *)p.mask)[i] ? 0 : -infinity();
   if (p.mask_dtype == K_FLOAT32) return ((const float *)p.mask)[i] * log2_e;
@@ -185,8 +185,9 @@ static __device__ __forceinline__ uint32_t k_bits_of(float x, int dtype) {
   if (dtype == K_BFLOAT16) return __bfloat16_as_ushort(__float2bfloat16_rn(x));
   return __half_as_ushort(__float2half_rn(x));
 }
-// Asks for four elements, as floats; those from the `left`-th on are zeros. Vectors begin at 16
-// bytes, or 8 of halves, so that what lies behind the last element may be read.
+// Starts an asynchronous copy of four elements as floats; elements from `left` on become zeros.
+// Vectors are aligned to 16 bytes (8 for fp16 and bf16), so reading past the last element is
+// safe.
 template <int PARTS>
 static __device__ __forceinline__ void k_fetch_four(float *to, const char *from, int left,
                                                     int dtype) {
@@ -202,8 +203,8 @@ static __device__ __forceinline__ void k_fetch_four(float *to, const char *from,
       left > 0 ? k_half_of(w.x & 0xffff, dtype) : 0, left > 1 ? k_half_of(w.x >> 16, dtype) : 0,
       left > 2 ? k_half_of(w.y & 0xffff, dtype) : 0, left > 3 ? k_half_of(w.y >> 16, dtype) : 0);
 }
-// Asks for ROWS rows from `first` on; what there is not is zeros. Neighbouring threads have
-// neighbouring vectors of a row.
+// Starts the copies of ROWS rows from `first` on; missing rows become zeros. Coalesced: adjacent
+// threads copy adjacent vectors of a row.
 template <int D, int PARTS, int ROWS>
 static __device__ __forceinline__ void k_fetch(float *to, const head &from, int first) {
 #pragma unroll
@@ -215,22 +216,22 @@ static __device__ __forceinline__ void k_fetch(float *to, const head &from, int 
     k_fetch_four<PARTS>(to + row * tile<D>::STEP + column, source, left, from.dtype);
   }
 }
-static __device__ __forceinline__ void k_fetched() {
+static __device__ __forceinline__ void k_commit_fetches() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// Waits for all that was asked for before the last k_fetched().
-static __device__ __forceinline__ void k_await() {
+// Waits for all copies started before the last k_commit_fetches().
+static __device__ __forceinline__ void k_await_fetches() {
   asm volatile("cp.async.wait_group 1;" ::: "memory");
   __syncthreads();
 }
 
-// Writes four elements of a row, or as many as there are.
+// Writes up to four elements of a row.
 template <int PARTS>
-static __device__ __forceinline__ void k_put_four(char *to, float4 x, int left, int dtype) {
+static __device__ __forceinline__ void k_store_four(char *to, float4 x, int left, int dtype) {
   if (left <= 0) return;
-  bool whole = left >= 4;
+  bool is_full = left >= 4;
   if (PARTS == 3 || dtype == K_FLOAT32) {
-    if (whole) {
+    if (is_full) {
       *(float4 *)to = x;
       return;
     }
@@ -241,7 +242,7 @@ static __device__ __forceinline__ void k_put_four(char *to, float4 x, int left, 
   }
   uint2 w = {k_bits_of(x.x, dtype) | k_bits_of(x.y, dtype) << 16,
              k_bits_of(x.z, dtype) | k_bits_of(x.w, dtype) << 16};
-  if (whole) {
+  if (is_full) {
     *(uint2 *)to = w;
     return;
   }
@@ -249,12 +250,12 @@ static __device__ __forceinline__ void k_put_four(char *to, float4 x, int left, 
   if (left > 1) ((uint16_t *)to)[1] = (uint16_t)(w.x >> 16);
   if (left > 2) ((uint16_t *)to)[2] = (uint16_t)w.y;
 }
-// Writes what k_weigh has summed, times a number for each row. `first`: the warp's first row.
+// Writes the sums of k_weigh, scaled by a factor for each row. `first`: the warp's first row.
 template <int D, int PARTS, int M>
-static __device__ __forceinline__ void k_put_rows(const head &to, int first,
-                                                  const float (&from)[M][D / 8][4],
-                                                  const float (&times)[M][2]) {
-  seat s = k_seat();
+static __device__ __forceinline__ void k_store_rows(const head &to, int first,
+                                                    const float (&from)[M][D / 8][4],
+                                                    const float (&times)[M][2]) {
+  lane_position s = k_lane_position();
   int item = to.dtype == K_FLOAT32 ? 4 : 2;
 #pragma unroll
   for (int m = 0; m < M; m++)
@@ -268,7 +269,7 @@ static __device__ __forceinline__ void k_put_rows(const head &to, int first,
         int column = k * 16 + 4 * s.column, n = k / 2 * 4, e = 2 * half + k % 2;
         float4 x = make_float4(from[m][n][e] * t, from[m][n + 1][e] * t, from[m][n + 2][e] * t,
                                from[m][n + 3][e] * t);
-        k_put_four<PARTS>(to.at + row * to.step + column * item, x, to.width - column, to.dtype);
+        k_store_four<PARTS>(to.at + row * to.step + column * item, x, to.width - column, to.dtype);
       }
     }
 }

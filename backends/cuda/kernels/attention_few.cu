@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of few queries, as where words are made one by one: a block for each, of which a tile
-// would be all but empty. Keys and values are read once, in vectors of 16 bytes, so memory is the
-// bound, or the launch: a group of threads has a row of both at a time, and with it a softmax of
-// its own (Milakov and Gimelshein 2018), all of which are joined at the end, in order. Heads of up
-// to 32, 64 and 128 elements have kernels of their own, few_WIDTH.
+// Attention for few queries, as in decoding: one block a query, where a tile would be nearly
+// empty. Keys and values are read once in 16-byte vectors, so the kernel is bound by memory or
+// launch overhead. Groups of threads process one row of keys and values at a time with their own
+// online softmax (Milakov and Gimelshein 2018); the groups are joined at the end in a fixed
+// order. Heads of up to 32, 64 and 128 elements have separate kernels few_WIDTH.
 #include "attention.cuh"
 
-enum { AHEAD = 4 };  // rows that are on their way at a time
+enum { AHEAD = 4 };  // rows in flight
 
-// A row from its element `from` on: N numbers, 0 behind its end.
+// Loads N numbers of a row from element `from` on; 0 past its end.
 template <typename S, int N>
 static __device__ __forceinline__ void read_row(float (&x)[N], const S *row, int from, int width) {
   if (from + N <= width) {
@@ -27,7 +27,7 @@ static __device__ __forceinline__ float sum_of(float x) {
   return x;
 }
 
-// Which query a block has; where its rows of keys and values begin, and its mask.
+// A block's query: offsets of its key and value rows, and of its mask.
 template <typename S>
 struct one_query {
   int64_t row, mask;
@@ -37,7 +37,7 @@ struct one_query {
   __device__ __forceinline__ explicit one_query(const k_attention &p) : row(blockIdx.x) {
     int i = (int)(row % p.length), head = (int)(row / p.length % p.heads);
     int batch = (int)(row / p.length / p.heads), group = head / (p.heads / p.groups);
-    end = p.causal && p.places > i + 1 ? i + 1 : p.places;
+    end = p.causal && p.key_length > i + 1 ? i + 1 : p.key_length;
     query = at(p.query, batch, head, i), output = (S *)at(p.output, batch, head, i);
     key = at(p.key, batch, group, 0), value = at(p.value, batch, group, 0);
     mask = batch * p.mask_strides[0] + head * p.mask_strides[1] + i * p.mask_strides[2];
@@ -47,21 +47,21 @@ struct one_query {
   }
 };
 
-// A group's softmax so far: the greatest score, the sum of powers, and the weighted sum of values.
+// A group's online softmax: maximum score, sum of powers, weighted sum of values.
 template <int N>
-struct share {
+struct partial_softmax {
   float top, sum, out[N];
   __device__ __forceinline__ void take(const float (&s)[AHEAD], const float (&values)[AHEAD][N]) {
-    float greatest = top;
+    float maximum = top;
 #pragma unroll
-    for (int a = 0; a < AHEAD; a++) greatest = fmaxf(greatest, s[a]);
-    float base = greatest == -infinity() ? 0 : greatest, keep = power(top - base);
-    top = greatest, sum *= keep;
+    for (int a = 0; a < AHEAD; a++) maximum = fmaxf(maximum, s[a]);
+    float base = maximum == -infinity() ? 0 : maximum, keep = power(top - base);
+    top = maximum, sum *= keep;
 #pragma unroll
     for (int k = 0; k < N; k++) out[k] *= keep;
 #pragma unroll
     for (int a = 0; a < AHEAD; a++) {
-      if (s[a] == -infinity()) continue;  // of what is not there
+      if (s[a] == -infinity()) continue;  // masked or missing
       float weight = power(s[a] - base);
       sum += weight;
 #pragma unroll
@@ -77,16 +77,16 @@ static __device__ __forceinline__ void few_body(const k_attention &p) {
   const one_query<S> at(p);
   int group = threadIdx.x / LANES, from = threadIdx.x % LANES * N;
   float query[N];
-  share<N> mine = {-infinity(), 0, {}};
+  partial_softmax<N> mine = {-infinity(), 0, {}};
   read_row(query, at.query, from, p.width);
   for (int first = group; first - group < at.end; first += GROUPS * AHEAD) {
     float keys[AHEAD][N], values[AHEAD][N], s[AHEAD];
 #pragma unroll
     for (int a = 0; a < AHEAD; a++) {
       int64_t j = first + a * GROUPS;
-      int there = j < at.end;  // else nothing is read
-      read_row(keys[a], at.key + j * p.key.strides[2], from, there * p.width);
-      read_row(values[a], at.value + j * p.value.strides[2], from, there * p.value_width);
+      int exists = j < at.end;  // 0: nothing is read
+      read_row(keys[a], at.key + j * p.key.strides[2], from, exists * p.width);
+      read_row(values[a], at.value + j * p.value.strides[2], from, exists * p.value_width);
     }
 #pragma unroll
     for (int a = 0; a < AHEAD; a++) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Complex numbers on the device, and their kernel math library: `exp(x)` in a table is k_exp_c64
-// here. Numbers in an expression are real, so that 2 * x and x / 2 work on the parts alone.
+// Complex numbers on the device and their math library: `exp(x)` in an op table is k_exp_c64
+// here. Real operands act on the parts separately, as in 2 * x and x / 2.
 //
-// Functions beyond arithmetic are the toolkit's (thrust), and are called: in the place of each call
-// they would make modules large, and slow to compile.
+// Functions beyond arithmetic are the toolkit's (thrust). They are not inlined, as modules would
+// become large and slow to compile.
 #pragma once
 #include "fold.cuh"
 #include "loop.cuh"
@@ -40,7 +40,7 @@ struct alignas(2 * sizeof(R)) k_complex {
 typedef k_complex<float> k_complex_c64, k_c64;
 typedef k_complex<double> k_complex_c128, k_c128;
 
-// The larger part of the divisor scales it, so that squares do not overflow.
+// Scales by the larger part of the divisor, so that squares do not overflow.
 template <typename R>
 static __device__ __noinline__ k_complex<R> operator/(k_complex<R> a, k_complex<R> b) {
   if (fabs(b.re) >= fabs(b.im)) {
@@ -58,7 +58,7 @@ static __device__ __forceinline__ k_complex_c128 operator/(double a, k_complex_c
   return k_complex_c128(a) / b;
 }
 
-// ---- elements, and what folds ask of them
+// ---- elements, and operations used by folds
 
 template <typename R>
 static __device__ __forceinline__ k_complex<R> k_get(k_complex<R> x) {
@@ -69,8 +69,8 @@ static __device__ __forceinline__ void k_put(k_complex<R> *to, C x) {
   *to = (k_complex<R>)x;
 }
 template <typename R>
-static __device__ __forceinline__ k_complex<R> k_across(k_complex<R> x, int step, int width) {
-  return {k_across(x.re, step, width), k_across(x.im, step, width)};
+static __device__ __forceinline__ k_complex<R> k_shuffle(k_complex<R> x, int step, int width) {
+  return {k_shuffle(x.re, step, width), k_shuffle(x.im, step, width)};
 }
 static __device__ __forceinline__ k_complex_c128 k_load_complex(const void *from, int dtype) {
   if (dtype == K_COMPLEX64) return (k_complex_c128) * (const k_c64 *)from;
@@ -102,8 +102,7 @@ struct k_native<k_complex<R>> {
   typedef k_complex<R> A, B, C;
   enum { a = sizeof(R) == 4 ? K_COMPLEX64 : K_COMPLEX128, b = -1, c = -1 };
 };
-// An operand of a loop. Of a value the imaginary part comes in the place of the memory that it has
-// not.
+// A loop operand. The imaginary part of an immediate is stored in its unused data pointer.
 template <typename S, int I, int N>
 struct k_complex_in : k_in<S, I, N> {
   __device__ __forceinline__ explicit k_complex_in(const k_loop &p) : k_in<S, I, N>(p) {
@@ -125,7 +124,7 @@ struct k_complex_in : k_in<S, I, N> {
     return {y.real(), y.imag()}; \
   }
 #define K_COMPLEX_THRUST(S, R, name) K_COMPLEX_CALLED(S, R, name, thrust::name(z))
-// expm1 and log1p keep the digits that exp(x) - 1 and log(1 + x) lose where x is small.
+// expm1 and log1p avoid the cancellation of exp(x) - 1 and log(1 + x) for small x.
 #define K_COMPLEX(S, R) \
   K_COMPLEX_THRUST(S, R, exp) \
   K_COMPLEX_THRUST(S, R, log) \

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies: raw elements of 1, 2, 4 and 8 bytes, dense, strided or transposing; and conversions, a
-// function for each target dtype that asks for the source's when it runs. Launches and accesses are
-// those of loop.cuh, but for the tiles.
+// Copies and conversions. Elements of 1, 2, 4 and 8 bytes are copied dense, strided or transposed.
+// Conversions have one function for each target dtype and select the source dtype at run time.
+// Launches and accesses are those of loop.cuh, except tiles.
 #include "loop.cuh"
 
-// ---- the same dtype
+// ---- equal dtypes
 
 template <typename S>
 static __device__ __forceinline__ void raw_body(const k_loop &p) {
@@ -16,13 +16,13 @@ K_KERNEL(raw, 2, int16_t, k_loop)
 K_KERNEL(raw, 4, int32_t, k_loop)
 K_KERNEL(raw, 8, int64_t, k_loop)
 
-// A tile goes through shared memory, so that both sides are walked along what is dense: T x T
-// elements, V of them at a time. A block of K_BLOCK threads has a tile, or goes round over them; a
-// row of shared memory is a word longer than the tile, so that its columns lie in different banks.
+// Transposes tiles of T x T elements through shared memory, in vectors of V. Both sides are
+// accessed along their dense dimension. A block of K_BLOCK threads loops over tiles. Shared rows
+// are padded by one word against bank conflicts.
 template <typename S, int T, int V>
 static __device__ __forceinline__ void tiles(const k_tiles &p) {
   enum { WORD = sizeof(S) * V < 4 ? V : 4 / (sizeof(S) < 4 ? sizeof(S) : 4) };  // elements
-  __shared__ alignas(16) S room[T][T + WORD];
+  __shared__ alignas(16) S tile_memory[T][T + WORD];
   int x = threadIdx.x % (T / V) * V, y = threadIdx.x / (T / V);
   int64_t each = p.tiles_down * p.tiles_across;
   for (int64_t t = blockIdx.x; t < each * p.batch; t += gridDim.x) {
@@ -44,7 +44,7 @@ static __device__ __forceinline__ void tiles(const k_tiles &p) {
           *(const k_vector<S, V> *)((const S *)p.from + from + column * p.from_step + row);
 #pragma unroll
       for (int j = 0; j < V; j += WORD)
-        *(k_vector<S, WORD> *)&room[k][x + j] = *(const k_vector<S, WORD> *)&v.v[j];
+        *(k_vector<S, WORD> *)&tile_memory[k][x + j] = *(const k_vector<S, WORD> *)&v.v[j];
     }
     __syncthreads();
 #pragma unroll
@@ -53,7 +53,7 @@ static __device__ __forceinline__ void tiles(const k_tiles &p) {
       if (row >= p.rows || column >= p.columns) continue;
       k_vector<S, V> v;
 #pragma unroll
-      for (int j = 0; j < V; j++) v.v[j] = room[x + j][k];
+      for (int j = 0; j < V; j++) v.v[j] = tile_memory[x + j][k];
       *(k_vector<S, V> *)((S *)p.to + to + row * p.to_step + column) = v;
     }
   }
@@ -75,7 +75,7 @@ K_KERNEL(wide_tiles, 2, uint16_t, k_tiles)
 K_KERNEL(wide_tiles, 4, uint32_t, k_tiles)
 K_KERNEL(wide_tiles, 8, uint64_t, k_tiles)
 
-// ---- between dtypes: the element is a number of the source's on the way
+// ---- conversions, through the source's compute type
 
 template <typename D, typename S>
 static __device__ __forceinline__ void convert_pair(const k_loop &p) {

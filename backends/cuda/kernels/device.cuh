@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all device kernels share: elements of every dtype, faults, sums over groups of threads.
+// Shared by all device kernels: elements of every dtype, faults, sums over groups of threads.
 //
-// k_get makes of a stored element the number to compute with (float for the half formats, bool for
-// any byte that is not zero); k_put stores it. Kernels never trap: what is wrong goes to the mapped
-// slot of the device, the first to come having it, and the element is left alone.
+// k_get converts a stored element to its compute type (float for fp16 and bf16, bool for any
+// nonzero byte); k_put stores it. Kernels never trap: the first fault is written to the device's
+// mapped slot, and the faulty element is skipped.
 //
-// Where a kernel says nothing else of its launch, it has blocks of K_BLOCK threads, no more of them
-// than the device holds, and goes round with the grid's stride: neighbouring threads have
-// neighbouring elements, so that dense operands are read and written in whole lines of memory.
+// Default launch: blocks of K_BLOCK threads, at most as many as the device holds, in a
+// grid-stride loop. Adjacent threads access adjacent elements, so accesses of dense operands are
+// coalesced.
 #pragma once
 #include "cuda/params.h"
 
@@ -29,7 +29,7 @@ static __device__ __forceinline__ float k_get(__nv_bfloat16 x) { return __bfloat
 static __device__ __forceinline__ float k_get(float x) { return x; }
 static __device__ __forceinline__ double k_get(double x) { return x; }
 
-// Floats become integers by way of int64, as on the host.
+// Floats convert to integers through int64, as on the host.
 template <typename C>
 struct k_is_real {
   static const bool value = false;
@@ -43,7 +43,7 @@ struct k_is_real<double> {
   static const bool value = true;
 };
 template <typename I, typename C>
-static __device__ __forceinline__ I k_whole(C x) {
+static __device__ __forceinline__ I k_to_integer(C x) {
   return k_is_real<C>::value ? (I)(int64_t)x : (I)x;
 }
 #define K_PUT(type, stored) \
@@ -52,17 +52,17 @@ static __device__ __forceinline__ I k_whole(C x) {
     *to = stored; \
   }
 K_PUT(k_bool, k_bool{(uint8_t)(x != (C)0)})
-K_PUT(uint8_t, k_whole<uint8_t>(x))
-K_PUT(int8_t, k_whole<int8_t>(x))
-K_PUT(int16_t, k_whole<int16_t>(x))
-K_PUT(int32_t, k_whole<int32_t>(x))
+K_PUT(uint8_t, k_to_integer<uint8_t>(x))
+K_PUT(int8_t, k_to_integer<int8_t>(x))
+K_PUT(int16_t, k_to_integer<int16_t>(x))
+K_PUT(int32_t, k_to_integer<int32_t>(x))
 K_PUT(int64_t, (int64_t)x)
 K_PUT(__half, __float2half_rn((float)x))
 K_PUT(__nv_bfloat16, __float2bfloat16_rn((float)x))
 K_PUT(float, (float)x)
 K_PUT(double, (double)x)
 
-// The types of computation: of storage S, and of sums over many.
+// Compute type of storage type S.
 template <typename S>
 struct k_type {
   typedef S number;
@@ -80,7 +80,7 @@ struct k_type<__nv_bfloat16> {
   typedef float number;
 };
 
-// How a dtype lies in memory, by its suffix.
+// Storage types by dtype suffix.
 typedef uint8_t k_u8;
 typedef int8_t k_i8;
 typedef int16_t k_i16;
@@ -91,7 +91,7 @@ typedef __nv_bfloat16 k_bf16;
 typedef float k_f32;
 typedef double k_f64;
 
-// An element of a dtype that is known when the kernel runs; every thread takes the same way.
+// Loads an element of a dtype known at run time; the branch is uniform.
 template <typename C>
 static __device__ __forceinline__ C k_load(const void *from, int dtype) {
   switch (dtype) {
@@ -130,9 +130,8 @@ struct alignas(sizeof(S) * N) k_vector {
   S v[N];
 };
 
-// A vector as it was loaded. Of small elements it holds the words, and they are taken apart where
-// an element is asked for: taken apart at once, each load would be waited for before the next
-// begins.
+// A vector as loaded. Small elements stay packed in words and are extracted on access.
+// Extracting at once would make each load wait before the next is issued.
 template <int BYTES>
 struct k_word {
   typedef uint32_t type;
@@ -150,7 +149,7 @@ struct alignas(sizeof(S) * N) k_loaded {
 template <typename S, int N>
 struct alignas(sizeof(S) * N) k_loaded<S, N, true> {
   typedef typename k_word<sizeof(S) * N>::type W;
-  enum { EACH = sizeof(W) / sizeof(S), BITS = 8 * sizeof(S) };  // elements of a word, and theirs
+  enum { EACH = sizeof(W) / sizeof(S), BITS = 8 * sizeof(S) };  // elements a word; bits an element
   W w[N / EACH];
   __device__ __forceinline__ S operator[](int k) const {
     W x = (W)(w[k / EACH] >> (k % EACH * BITS));
@@ -158,7 +157,7 @@ struct alignas(sizeof(S) * N) k_loaded<S, N, true> {
     memcpy(&s, &x, sizeof s);
     return s;
   }
-  // Elements are put in order, from the first of a word on.
+  // Elements must be put in order, from the first of a word on.
   __device__ __forceinline__ void put(int k, S s) {
     W x = 0;
     memcpy(&x, &s, sizeof s);
@@ -166,9 +165,9 @@ struct alignas(sizeof(S) * N) k_loaded<S, N, true> {
   }
 };
 
-// f(vectors of N of each of TENSORS, place) for vectors begin, begin + step and so on before `end`
-// of a row from `at` on. Some are loaded before one is used: what f stores may lie anywhere, as far
-// as the compiler knows, so it would load none before.
+// Calls f(vectors of N of each of TENSORS, element index) for vectors begin, begin + step, ... <
+// end of the row starting at element `at`. Several vectors are loaded before one is used: stores
+// in f may alias, so the compiler would not load ahead.
 template <typename S, int N, int TENSORS, typename F>
 static __device__ __forceinline__ void k_walk(const void *const (&tensors)[TENSORS], int64_t at,
                                               int64_t begin, int64_t end, int step, F f) {
@@ -188,10 +187,10 @@ static __device__ __forceinline__ void k_walk(const void *const (&tensors)[TENSO
   }
 }
 
-// The first thing that each kernel does. Where devices can (from 9.0 on), a launch begins while the
-// one before it in its stream ends (programmatic dependent launch); what that writes is there only
-// from here on. A launch of few blocks lets the next one begin as soon as all of them run; the blocks
-// of the next one would lie unevenly beside those of a large launch.
+// First statement of each kernel. On devices from 9.0 on, a launch starts while its predecessor
+// in the stream finishes (programmatic dependent launch); the predecessor's writes are visible
+// only after this. Launches of few blocks let their successor start once all of them run; next
+// to a large launch, the successor's blocks would be distributed unevenly.
 static __device__ __forceinline__ void k_wait() {
 #if __CUDA_ARCH__ >= 900
   enum { FEW = 256 };
@@ -199,12 +198,12 @@ static __device__ __forceinline__ void k_wait() {
   if (gridDim.x <= FEW) asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
-// Brings what will be read near, without reading it: what is written until then is seen.
-static __device__ __forceinline__ void k_ask(const void *at) {
+// Prefetches to L2 without reading: writes until the actual read are still seen.
+static __device__ __forceinline__ void k_prefetch(const void *at) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
 
-// Defines the kernel NAME_f16 and so on from the function NAME_body<S>(const P &p).
+// Defines kernels NAME_f16 etc. from NAME_body<S>(const P &p).
 #define K_KERNEL(name, suffix, S, P) \
   extern "C" __global__ void __launch_bounds__(1024) \
       name##_##suffix(const __grid_constant__ P p) { \
@@ -215,7 +214,7 @@ static __device__ __forceinline__ void k_ask(const void *at) {
   K_KERNEL(name, f16, __half, P) \
   K_KERNEL(name, bf16, __nv_bfloat16, P) \
   K_KERNEL(name, f32, float, P) K_KERNEL(name, f64, double, P)
-// ... from name<S, N>(const k_rows &p): by vectors of 16 bytes where p.vector says so.
+// The same from name<S, N>(const k_rows &p): 16-byte vectors if p.vector.
 #define K_FLOATS_BY_VECTORS(name) \
   template <typename S> \
   static __device__ __forceinline__ void name##_body(const k_rows &p) { \
@@ -251,7 +250,7 @@ enum {
   K_FAULT_NEGATIVE_WEIGHT = 16,
   K_FAULT_ENDLESS_WEIGHT
 };
-enum { K_PUT_STORE, K_PUT_ADD, K_PUT_MULTIPLY, K_PUT_GREATEST, K_PUT_LEAST };  // px_put_how
+enum { K_PUT_STORE, K_PUT_ADD, K_PUT_MULTIPLY, K_PUT_MAX, K_PUT_MIN };  // px_put_how
 static __device__ __noinline__ void k_fault(const k_where *at, int code, int64_t a, int64_t b,
                                             int64_t c) {
   k_slot *slot = (k_slot *)at->slot;
@@ -264,7 +263,7 @@ static __device__ __noinline__ void k_fault(const k_where *at, int code, int64_t
   __threadfence_system();
 }
 
-// ---- places
+// ---- index arithmetic
 
 static __device__ __forceinline__ uint32_t k_divide(uint32_t n, const k_divisor &by) {
   return (__umulhi(n, by.magic) + n) >> by.shift;
@@ -272,9 +271,9 @@ static __device__ __forceinline__ uint32_t k_divide(uint32_t n, const k_divisor 
 static __device__ __forceinline__ int64_t k_quotient(int64_t n, int64_t by) {
   return (uint64_t)(n | by) >> 32 ? n / by : (uint32_t)n / (uint32_t)by;
 }
-// Where element i of the axes lies, as byte offsets.
-static __device__ __forceinline__ void k_place(const k_axis *list, int count, int64_t i,
-                                               int64_t *in, int64_t *out, int64_t *out2) {
+// Byte offsets of element i of the axes.
+static __device__ __forceinline__ void k_locate(const k_axis *list, int count, int64_t i,
+                                                int64_t *in, int64_t *out, int64_t *out2) {
   *in = *out = *out2 = 0;
 #pragma unroll 1
   for (int d = 0; d < count; d++) {
@@ -289,14 +288,14 @@ static __device__ __forceinline__ void k_place(const k_axis *list, int count, in
     *out2 += k * list[d].out2;
   }
 }
-static __device__ __forceinline__ int64_t k_place_in(const k_axis *list, int count, int64_t i) {
+static __device__ __forceinline__ int64_t k_locate_in(const k_axis *list, int count, int64_t i) {
   int64_t in, out, out2;
   if (count == 1) return i * list[0].in;
-  k_place(list, count, i, &in, &out, &out2);
+  k_locate(list, count, i, &in, &out, &out2);
   return in;
 }
 
-// ---- groups of threads: `lanes` is a power of two, up to 32 within a warp or the whole block
+// ---- groups of threads: `lanes` is a power of two up to 32 within a warp, or the whole block
 
 struct k_add {
   template <typename T>
@@ -312,7 +311,7 @@ template <typename C>
 static __device__ __forceinline__ k_pair<C> operator+(k_pair<C> x, k_pair<C> y) {
   return {x.a + y.a, x.b + y.b};
 }
-struct k_greater {
+struct k_maximum {
   template <typename T>
   __device__ __forceinline__ T operator()(T a, T b) const {
     return a > b || a != a ? a : b;
@@ -324,26 +323,26 @@ struct k_greater {
   }
 };
 template <typename T>
-static __device__ __forceinline__ T k_across(T x, int step, int width) {
+static __device__ __forceinline__ T k_shuffle(T x, int step, int width) {
   return __shfl_xor_sync(0xffffffffu, x, step, width);
 }
 template <typename C>
-static __device__ __forceinline__ k_pair<C> k_across(k_pair<C> x, int step, int width) {
-  return {k_across(x.a, step, width), k_across(x.b, step, width)};
+static __device__ __forceinline__ k_pair<C> k_shuffle(k_pair<C> x, int step, int width) {
+  return {k_shuffle(x.a, step, width), k_shuffle(x.b, step, width)};
 }
-// Joins the values of a group; every thread of the group gets the result. All threads of the block
-// must come here, and the block is a power of two.
+// Reduces the values of a group; all of its threads receive the result. All threads of the block
+// must call this; the block size is a power of two.
 template <typename T, typename F>
 static __device__ T k_join(T x, int lanes, F f) {
-  __shared__ T room[32];
+  __shared__ T partials[32];
   int width = lanes < 32 ? lanes : 32;
-  for (int step = width / 2; step > 0; step /= 2) x = f(x, k_across(x, step, width));
+  for (int step = width / 2; step > 0; step /= 2) x = f(x, k_shuffle(x, step, width));
   if (lanes <= 32) return x;
   int warps = blockDim.x / 32;
   __syncthreads();
-  if ((threadIdx.x & 31) == 0) room[threadIdx.x / 32] = x;
+  if ((threadIdx.x & 31) == 0) partials[threadIdx.x / 32] = x;
   __syncthreads();
-  x = room[threadIdx.x & (warps - 1)];
-  for (int step = warps / 2; step > 0; step /= 2) x = f(x, k_across(x, step, 32));
+  x = partials[threadIdx.x & (warps - 1)];
+  for (int step = warps / 2; step > 0; step /= 2) x = f(x, k_shuffle(x, step, 32));
   return x;
 }

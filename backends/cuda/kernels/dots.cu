@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows that lie in one piece, each multiplied with the same vector: a layer of one sample. Every
-// element is read once, so memory is the bound: a warp reads a row, or its share of one, in vectors
-// of 16 bytes, several of which are on their way at a time.
+// Matrix-vector products with contiguous rows, such as a linear layer on one sample. Each
+// element is read once, so the kernel is memory-bound: a warp reads a row, or its share of one,
+// in 16-byte vectors with several in flight. Blocks have K_DOTS_BLOCK threads.
 #include "cuda/dots_params.h"
 #include "math.cuh"
 
-// More at a time, or by way of shared memory, took longer on an H200.
+// Vectors in flight. More, or staging in shared memory, was slower on an H200.
 enum { AHEAD = 3 };
 
-// 16 bytes of a row, which are read once: the vector is what should stay near.
+// Loads 16 bytes of a matrix row, used once and not kept in L1; L1 is for the vector.
 template <typename S, int N>
-static __device__ __forceinline__ k_loaded<S, N> once(const S *at) {
+static __device__ __forceinline__ k_loaded<S, N> load_once(const S *at) {
   uint4 x;
   k_loaded<S, N> out;
   asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -19,21 +19,22 @@ static __device__ __forceinline__ k_loaded<S, N> once(const S *at) {
   memcpy(&out, &x, sizeof out);
   return out;
 }
-// A lane's share of the sum: vectors of N, `apart` elements from one to the next. Beyond a row its
-// first ones are read again, and not added, since the compiler does not load ahead of conditions.
+// A lane's share of the sum: vectors of N at stride `stride`. Past the row's end, its first
+// vectors are loaded again and not added, because the compiler does not load ahead of
+// conditions.
 template <typename S, int N, typename C>
-static __device__ __forceinline__ C dot(const S *row, const S *with, int first, int n, int apart) {
+static __device__ __forceinline__ C dot(const S *row, const S *with, int first, int n, int stride) {
   C sum = 0;
-  for (int begin = first; begin < n; begin += AHEAD * apart) {
+  for (int begin = first; begin < n; begin += AHEAD * stride) {
     k_loaded<S, N> x[AHEAD];
 #pragma unroll
     for (int a = 0; a < AHEAD; a++) {
-      int i = begin + a * apart;
-      x[a] = once<S, N>(row + (i < n ? i : begin));
+      int i = begin + a * stride;
+      x[a] = load_once<S, N>(row + (i < n ? i : begin));
     }
 #pragma unroll
     for (int a = 0; a < AHEAD; a++) {
-      int i = begin + a * apart;
+      int i = begin + a * stride;
       k_loaded<S, N> y = *(const k_loaded<S, N> *)(with + (i < n ? i : begin));
       C more = 0;
 #pragma unroll
@@ -44,30 +45,30 @@ static __device__ __forceinline__ C dot(const S *row, const S *with, int first, 
   return sum;
 }
 
-// A lane's place: in which row of which matrix, and where in it.
-typedef struct place {
+// A lane's position: batch index, row, part of the row, and first element.
+typedef struct lane_range {
   int64_t batch, row;
-  int part, first, apart;
-} place;
+  int part, first, stride;
+} lane_range;
 template <int N>
-static __device__ __forceinline__ place place_of(const k_dots &p) {
+static __device__ __forceinline__ lane_range lane_range_of(const k_dots &p) {
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = warp % p.split;
   int64_t row = blockIdx.x % p.blocks * (K_DOTS_WARPS / p.split) + warp / p.split;
   return {blockIdx.x / p.blocks, row, part, (part * 32 + lane) * N, p.split * 32 * N};
 }
 template <typename S>
-static __device__ __forceinline__ const S *row_of(const k_dots &p, const place &at) {
+static __device__ __forceinline__ const S *row_of(const k_dots &p, const lane_range &at) {
   return (const S *)p.matrix.at + at.batch * p.matrix.batch + at.row * p.matrix.step;
 }
-// Asks for what will be read, while the launch before this one still runs: only the way from memory
-// is made shorter, and what that launch writes is seen.
+// Prefetches the first vectors while the previous launch still runs. Only L2 is filled, so
+// writes of that launch are still seen.
 template <typename S>
-static __device__ __forceinline__ void ask(const k_dots &p) {
-  place at = place_of<16 / sizeof(S)>(p);
+static __device__ __forceinline__ void prefetch(const k_dots &p) {
+  lane_range at = lane_range_of<16 / sizeof(S)>(p);
   const S *row = row_of<S>(p, at);
   for (int a = 0; a < AHEAD && at.row < p.rows; a++) {
-    int i = at.first + a * at.apart;
-    if (i < p.n) k_ask(row + i);
+    int i = at.first + a * at.stride;
+    if (i < p.n) k_prefetch(row + i);
   }
 }
 
@@ -76,12 +77,12 @@ static __device__ __forceinline__ void dots_body(const k_dots &p) {
   typedef typename k_type<S>::number C;
   enum { N = 16 / sizeof(S) };
   __shared__ C parts[K_DOTS_WARPS];
-  place at = place_of<N>(p);
+  lane_range at = lane_range_of<N>(p);
   bool real = at.row < p.rows;
   const S *with = (const S *)p.vector.at + at.batch * p.vector.batch;
   C sum = 0;
-  if (real) sum = dot<S, N, C>(row_of<S>(p, at), with, at.first, (int)p.n, at.apart);
-  for (int step = 16; step > 0; step /= 2) sum += k_across(sum, step, 32);
+  if (real) sum = dot<S, N, C>(row_of<S>(p, at), with, at.first, (int)p.n, at.stride);
+  for (int step = 16; step > 0; step /= 2) sum += k_shuffle(sum, step, 32);
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (p.split > 1) {
     if (lane == 0) parts[warp] = sum;
@@ -97,7 +98,7 @@ static __device__ __forceinline__ void dots_body(const k_dots &p) {
 #define DOTS(suffix, S) \
   extern "C" __global__ void __launch_bounds__(K_DOTS_BLOCK) \
       dots_##suffix(const __grid_constant__ k_dots p) { \
-    ask<S>(p), k_wait(); \
+    prefetch<S>(p), k_wait(); \
     dots_body<S>(p); \
   }
 DOTS(f16, __half)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cuFFT leaves to be done. Threads go round with the grid's stride: over numbers, over the
-// places of the second halves of lines, or over lines.
+// Pre- and post-processing of cuFFT transforms. Grid-stride loops over numbers, over elements of
+// the redundant halves of lines, or over lines.
 #include "cuda/fft_params.h"
 #include "device.cuh"
 
-// n real numbers in a row are multiplied by one, two at a time: they lie as complex ones do.
+// Scales n contiguous real numbers, in pairs: they are aligned as complex numbers are.
 template <typename T>
 static __device__ __forceinline__ void scale(const k_fft &p) {
   enum { FLIGHT = 4 };
@@ -24,26 +24,26 @@ static __device__ __forceinline__ void scale(const k_fft &p) {
   if (p.n % 2 && k_thread() == 0) to[p.n - 1] = from[p.n - 1] * by;
 }
 
-// The second halves of lines become the conjugates of the first, backwards.
+// Fills the redundant half of each line: the conjugate of the first half, reversed.
 template <typename T>
 static __device__ __forceinline__ void mirror(const k_fft &p) {
   const int64_t half = (p.n - 1) / 2, count = p.lines * half;
   for (int64_t i = k_thread(); i < count; i += k_threads()) {
     int64_t line = i / half, k = i - line * half + 1;
-    const T *from = (const T *)p.at + 2 * (line * p.apart + k * p.step);
-    T *to = (T *)p.at + 2 * (line * p.apart + (p.n - k) * p.step);
+    const T *from = (const T *)p.at + 2 * (line * p.distance + k * p.stride);
+    T *to = (T *)p.at + 2 * (line * p.distance + (p.n - k) * p.stride);
     to[0] = from[0], to[1] = -from[1];
   }
 }
 
-// Of lines of n places, given by halves, the places that stand for themselves become real numbers:
-// the first, and, where n is even, the last.
+// Zeroes the imaginary parts of the self-conjugate elements of half spectra of n-element lines:
+// the first one and, for even n, the last one.
 template <typename T>
 static __device__ __forceinline__ void ends(const k_fft &p) {
   for (int64_t i = k_thread(); i < p.lines; i += k_threads()) {
-    T *line = (T *)p.at + 2 * i * p.apart;
+    T *line = (T *)p.at + 2 * i * p.distance;
     line[1] = 0;
-    if (p.n % 2 == 0) line[p.n * p.step + 1] = 0;
+    if (p.n % 2 == 0) line[p.n * p.stride + 1] = 0;
   }
 }
 

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions: what the generated folds run. A fold F has elements of type T, sums of them in T and,
-// every few elements, in the wider D.
+// Reductions: the bodies of generated folds. A fold F has elements of type T, accumulated in T
+// and flushed every few elements to the wider D.
 //
-// Which thread takes which element depends on shapes and alignment alone, and so does the order of
-// joining: a result is the same every time. By rows, `lanes` threads make a result; by columns,
-// neighbouring threads make neighbouring results. So in both ways a warp reads side by side, in
-// vectors of 16 bytes where strides allow it. A part is a piece of a long fold, or of one of its
-// rows (`inner`); its sum goes to `partial`, and the parts are joined by a second kernel. Blocks
-// have K_BLOCK threads.
+// The assignment of elements to threads and the order of joining depend only on shapes and
+// alignment, so results are reproducible. By rows, `lanes` threads compute a result. By columns,
+// adjacent threads compute adjacent results. Both are coalesced, with 16-byte vectors if strides
+// allow. A part is a piece of a long fold, or of one of its rows (`inner`); its accumulator goes
+// to `partial`, and a second kernel joins the parts. Blocks have K_BLOCK threads.
 #pragma once
 #include "math.cuh"
 
-// Elements of a thread that are added up in T; vectors that it has in flight, of a row and of
-// columns.
+// Elements a thread accumulates in T; vectors in flight a thread, by rows and by columns.
 enum { K_FLUSH = 16, K_ROW_AHEAD = 8, K_COLUMN_AHEAD = 8 };
 
 template <typename F>
@@ -22,7 +20,7 @@ struct k_merge {
   }
 };
 
-// The groups of `lanes` threads of a block, a power of two.
+// Groups of `lanes` threads of a block; `lanes` is a power of two.
 struct k_groups {
   int count, group, lane;
   __device__ __forceinline__ explicit k_groups(int lanes) {
@@ -31,18 +29,18 @@ struct k_groups {
   }
 };
 
-// Hides a number's value: what follows from it is made anew where it is used, and holds no
+// Hides a value from the compiler: expressions of it are recomputed where used and hold no
 // registers throughout a loop.
 static __device__ __forceinline__ void k_opaque(int *x) { asm volatile("" : "+r"(*x)); }
 
-// Takes COUNT vectors, `lanes` apart, into the sums of their elements; unless ALL are there, those
-// of the next `left`. Then the first half are loaded in any case, the last one again for those that
-// are missing: there are fewer predicates than vectors, and loads would wait for one another's.
+// Accumulates COUNT vectors at stride `lanes`. Without ALL, only the next `left` exist. The
+// first half is then loaded unconditionally, with the last vector repeated for missing ones:
+// this needs fewer predicates than vectors, and loads would wait for each other's predicates.
 template <typename F, typename S, int N, int COUNT, bool ALL>
 static __device__ __forceinline__ void k_fold_vectors(typename F::T *part,
                                                       const k_loaded<S, N> *from, int lanes,
                                                       int left) {
-  k_loaded<S, N> v[COUNT] = {};  // not left undefined: registers would be kept for it throughout
+  k_loaded<S, N> v[COUNT] = {};  // undefined values would occupy registers throughout
   k_opaque(&lanes);
 #pragma unroll
   for (int u = 0; u < COUNT; u++)
@@ -57,8 +55,8 @@ static __device__ __forceinline__ void k_fold_vectors(typename F::T *part,
       if (ALL || u * lanes < left)
         part[k] = F::combine(part[k], F::map((typename F::T)k_get(v[u][k])));
 }
-// Elements [begin, end) in steps of `lanes` vectors of N; the row is dense and stored as S. All
-// threads of a warp have rows of one length, so that they take the same way.
+// Accumulates elements [begin, end) of a dense row stored as S, in steps of `lanes` vectors of
+// N. All threads of a warp have rows of equal length, so branches are uniform.
 template <typename F, typename S, int N>
 static __device__ __forceinline__ typename F::D k_fold_dense(const char *row, int64_t begin,
                                                              int64_t end, int lane, int lanes) {
@@ -72,7 +70,7 @@ static __device__ __forceinline__ typename F::D k_fold_dense(const char *row, in
 #pragma unroll
     for (int k = 0; k < N; k++) part[k] = (T)F::identity();
 #pragma unroll 1
-    for (int turn = 0; turn < K_FLUSH && left > 0; turn += AHEAD) {
+    for (int round = 0; round < K_FLUSH && left > 0; round += AHEAD) {
       if (left >= AHEAD * lanes)
         k_fold_vectors<F, S, N, AHEAD, true>(part, from, lanes, 0);
       else
@@ -87,7 +85,7 @@ static __device__ __forceinline__ typename F::D k_fold_dense(const char *row, in
     sum = F::merge(sum, (typename F::D)F::map((T)k_get(((const S *)row)[i])));
   return sum;
 }
-// Rows that are not aligned are read by elements.
+// Unaligned rows are read by elements.
 template <typename F, typename S>
 static __device__ __forceinline__ typename F::D k_fold_stored(const k_fold &p, const char *row,
                                                               int64_t begin, int64_t end,
@@ -105,15 +103,15 @@ static __device__ __forceinline__ typename F::D k_fold_any(const k_fold &p, cons
   for (int64_t i = begin + lane; i < end;) {
     T part = (T)F::identity();
 #pragma unroll 1
-    for (int turn = 0; turn < K_FLUSH && i < end; turn++, i += lanes)
-      part = F::combine(part,
-                        F::map(k_load<T>(row + k_place_in(p.gone, p.gone_count, i), p.in_dtype)));
+    for (int round = 0; round < K_FLUSH && i < end; round++, i += lanes)
+      part = F::combine(
+          part, F::map(k_load<T>(row + k_locate_in(p.reduced, p.reduced_count, i), p.in_dtype)));
     sum = F::merge(sum, (typename F::D)part);
   }
   return sum;
 }
 
-// The dtypes whose dense rows a type is read from.
+// Storage dtypes read directly for dense rows of T.
 template <typename T>
 struct k_native;
 template <>
@@ -150,23 +148,23 @@ static __device__ __forceinline__ typename F::D k_fold_row(const k_fold &p, cons
 }
 
 template <typename F>
-static __device__ __forceinline__ void k_fold_give(const k_fold &p, int64_t result, int64_t part,
-                                                   int64_t out, typename F::D sum) {
+static __device__ __forceinline__ void k_fold_store(const k_fold &p, int64_t result, int64_t part,
+                                                    int64_t out, typename F::D sum) {
   if (p.parts > 1)
     ((typename F::D *)p.partial)[result * p.parts + part] = sum;
   else
     k_store((char *)p.out + out, p.out_dtype, F::finish(sum, p.length));
 }
 
-// Where a part begins and ends in its row. Where the row is gone[0] alone, there is one for each
-// place of the other dimensions, and `in` is moved to the part's.
+// Range of a part in its row. If rows are gone[0] alone, there is one for each index of the
+// other dimensions, and `in` is advanced to the part's.
 struct k_part {
   int64_t begin, end;
   __device__ __forceinline__ k_part(const k_fold &p, int64_t part, int64_t *in) {
     int64_t size = p.inner ? p.inner : p.length;
     if (p.inner) {
       int64_t pieces = (size + p.part - 1) / p.part, row = part / pieces;
-      *in += k_place_in(p.gone + 1, p.gone_count - 1, row);
+      *in += k_locate_in(p.reduced + 1, p.reduced_count - 1, row);
       part -= row * pieces;
     }
     begin = part * p.part, end = begin + p.part;
@@ -174,7 +172,7 @@ struct k_part {
   }
 };
 
-// Group g of the grid makes part g % parts of a result.
+// Group g of the grid computes part g % parts of a result.
 template <typename F>
 static __device__ void k_fold_rows(const k_fold &p) {
   k_groups of(p.lanes);
@@ -185,16 +183,16 @@ static __device__ void k_fold_rows(const k_fold &p) {
     int64_t in = 0, out = 0, out2 = 0;
     typename F::D sum = F::identity();
     if (g < total) {
-      k_place(p.kept, p.kept_count, result, &in, &out, &out2);
+      k_locate(p.kept, p.kept_count, result, &in, &out, &out2);
       k_part of_row(p, part, &in);
       sum = k_fold_row<F>(p, (const char *)p.in + in, of_row.begin, of_row.end, of.lane);
     }
     sum = k_join(sum, p.lanes, k_merge<F>());
-    if (of.lane == 0 && g < total) k_fold_give<F>(p, result, part, out, sum);
+    if (of.lane == 0 && g < total) k_fold_store<F>(p, result, part, out, sum);
   }
 }
 
-// Elements begin, begin + 8 and so on of N neighbouring columns, stored as S.
+// Accumulates elements begin, begin + 8, ... of N adjacent columns stored as S.
 template <typename F, typename S, int N>
 static __device__ __forceinline__ void k_fold_column(const k_fold &p, const char *from,
                                                      int64_t begin, int64_t end,
@@ -205,12 +203,14 @@ static __device__ __forceinline__ void k_fold_column(const k_fold &p, const char
 #pragma unroll
     for (int k = 0; k < N; k++) part[k] = (T)F::identity();
 #pragma unroll 1
-    for (int turn = 0; turn < K_FLUSH && i < end; turn += K_COLUMN_AHEAD, i += K_COLUMN_AHEAD * 8) {
+    for (int round = 0; round < K_FLUSH && i < end;
+         round += K_COLUMN_AHEAD, i += K_COLUMN_AHEAD * 8) {
       k_loaded<S, N> v[K_COLUMN_AHEAD];
 #pragma unroll
       for (int u = 0; u < K_COLUMN_AHEAD; u++)
         if (i + u * 8 < end)
-          v[u] = *(const k_loaded<S, N> *)(from + k_place_in(p.gone, p.gone_count, i + u * 8));
+          v[u] =
+              *(const k_loaded<S, N> *)(from + k_locate_in(p.reduced, p.reduced_count, i + u * 8));
 #pragma unroll
       for (int u = 0; u < K_COLUMN_AHEAD; u++) {
         if (i + u * 8 >= end) break;
@@ -245,11 +245,12 @@ static __device__ __forceinline__ void k_fold_column_any(const k_fold &p, const 
     sums[0] = k_fold_any<F>(p, from, begin, end, 0, 8);
 }
 
-// A block has 32 columns, neighbours along kept[0], or 32 vectors of them, and 8 threads for each.
+// A block covers 32 columns adjacent along kept[0], or 32 vectors of them, with 8 threads each.
+// Shared memory: N x 8 x 33 accumulators.
 template <typename F>
 static __device__ void k_fold_columns(const k_fold &p) {
   enum { N = 16 / sizeof(typename k_native<typename F::T>::A) };
-  __shared__ typename F::D room[N][8][33];
+  __shared__ typename F::D partials[N][8][33];
   int x = threadIdx.x & 31, y = threadIdx.x >> 5, wide = p.vector ? N : 1;
   int64_t width = p.kept[0].size, pieces = (width + 32 * wide - 1) / (32 * wide);
   int64_t total = p.results / width * pieces;
@@ -262,22 +263,22 @@ static __device__ void k_fold_columns(const k_fold &p) {
     for (int k = 0; k < N; k++) sums[k] = F::identity();
     if (end > p.length) end = p.length;
     if (column < width) {
-      k_place(p.kept, p.kept_count, result, &in, &out, &out2);
+      k_locate(p.kept, p.kept_count, result, &in, &out, &out2);
       k_fold_column_any<F>(p, (const char *)p.in + in, begin, end, sums);
     }
     __syncthreads();
 #pragma unroll
-    for (int k = 0; k < N; k++) room[k][y][x] = sums[k];
+    for (int k = 0; k < N; k++) partials[k][y][x] = sums[k];
     __syncthreads();
-    // Thread y of a column's 8 joins what the 8 have of neighbour y.
+    // Thread y of a column vector's 8 threads joins the 8 partial results of element y.
     if (y >= wide || column >= width) continue;
-    typename F::D sum = room[y][0][x];
-    for (int k = 1; k < 8; k++) sum = F::merge(sum, room[y][k][x]);
-    k_fold_give<F>(p, result + y, part, out + y * p.kept[0].out, sum);
+    typename F::D sum = partials[y][0][x];
+    for (int k = 1; k < 8; k++) sum = F::merge(sum, partials[y][k][x]);
+    k_fold_store<F>(p, result + y, part, out + y * p.kept[0].out, sum);
   }
 }
 
-// A warp or a block joins the parts of a result.
+// A warp or a block joins the parts of each result.
 template <typename F>
 static __device__ void k_fold_join(const k_fold &p) {
   k_groups of(p.lanes);
@@ -289,12 +290,12 @@ static __device__ void k_fold_join(const k_fold &p) {
       sum = F::merge(sum, ((const typename F::D *)p.partial)[result * p.parts + i]);
     sum = k_join(sum, p.lanes, k_merge<F>());
     if (of.lane != 0 || result >= p.results) continue;
-    k_place(p.kept, p.kept_count, result, &in, &out, &out2);
+    k_locate(p.kept, p.kept_count, result, &in, &out, &out2);
     k_store((char *)p.out + out, p.out_dtype, F::finish(sum, p.length));
   }
 }
 
-// Each way, and the blocks that a processor is to hold: registers are limited to that.
+// Variants, with the minimum resident blocks a multiprocessor, which limits registers.
 #define K_FOLD_WAY(name, suffix, way, blocks) \
   extern "C" __global__ void __launch_bounds__(K_BLOCK, blocks) \
       name##_##suffix##_##way(const __grid_constant__ k_fold p) { \

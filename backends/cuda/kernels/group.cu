@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Group normalisation: rows of `inner` elements, a channel of an example each (outer x size of
-// them); `chunks` neighbouring rows make a group. A row is cut into `how` parts. `lanes` threads
-// take a part, by 16 bytes of neighbouring elements each where `vector` says so; blocks have
-// K_BLOCK threads, and there are enough for all parts. Two sums of each part go to `partial`, and
-// two numbers of each group behind them; all of it is joined in order.
+// Group normalisation: outer x size rows of `inner` elements, one a channel of an example.
+// `chunks` adjacent rows form a group. A row is split into `how` parts of `lanes` threads each,
+// which read adjacent 16-byte vectors if `vector`. Blocks have K_BLOCK threads, enough for all
+// parts. `partial` holds two sums for each part, then two numbers for each group, joined in
+// order.
 #include "fold.cuh"
 
-// The row and the part of a group of threads.
+// A thread group's row and part.
 struct group_part {
   int64_t row, part;
   int lane, lanes;
@@ -17,7 +17,7 @@ struct group_part {
     row = at / p.how, part = at - row * p.how, lane = of.lane, lanes = p.lanes;
     here = row < p.outer * p.size;
   }
-  // f(vectors of N of each tensor, place) for the elements of the part.
+  // Calls f(vectors of N of each tensor, element index) over the part.
   template <typename S, int N, int TENSORS, typename F>
   __device__ __forceinline__ void each(const k_rows &p, const void *const (&tensors)[TENSORS],
                                        F f) const {
@@ -32,8 +32,7 @@ static __device__ __forceinline__ k_pair<double> *group_at(const k_rows &p, int6
   return group_sums_at(p, p.outer * p.size) + group;
 }
 
-// ---- forward. The sums are those of x less the group's
-// first element, and of its squares.
+// ---- forward. Sums of x minus the group's first element, and of its squares.
 
 template <typename S, int N>
 static __device__ __forceinline__ void group_sums(const k_rows &p) {
@@ -55,7 +54,7 @@ static __device__ __forceinline__ void group_sums(const k_rows &p) {
 }
 K_FLOATS_BY_VECTORS(group_sums)
 
-// A warp joins the parts of a group.
+// One warp joins the parts of a group.
 template <typename S>
 static __device__ __forceinline__ void group_join_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
@@ -90,7 +89,7 @@ static __device__ __forceinline__ void group_apply(const k_rows &p) {
 }
 K_FLOATS_BY_VECTORS(group_apply)
 
-// ---- backward. The sums are those of the gradient, and of it times x less the mean.
+// ---- backward. Sums of the gradient, and of the gradient times x minus the mean.
 
 template <typename S, int N>
 static __device__ __forceinline__ void group_backward_sums(const k_rows &p) {
@@ -112,7 +111,7 @@ static __device__ __forceinline__ void group_backward_sums(const k_rows &p) {
 }
 K_FLOATS_BY_VECTORS(group_backward_sums)
 
-// A warp makes the two numbers of a group: the mean of the gradients, and what x takes from them.
+// One warp computes a group's two numbers: the mean gradient, and the coefficient of x - mean.
 template <typename S>
 static __device__ __forceinline__ void group_backward_join_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
@@ -132,7 +131,7 @@ static __device__ __forceinline__ void group_backward_join_body(const k_rows &p)
 }
 K_FLOATS(group_backward_join, k_rows)
 
-// A warp adds up what the examples give to a channel's weight and bias.
+// One warp sums a channel's gradients of weight and bias over the examples.
 template <typename S>
 static __device__ __forceinline__ void group_channels_body(const k_rows &p) {
   typedef typename k_type<S>::number C;

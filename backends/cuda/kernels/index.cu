@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Indexing by tensors, and gather and scatter along a dimension. A bad index is reported, and its
-// element is skipped. What is added to one place, or joined otherwise, is so atomically, in no
-// order, unless a fixed one is asked for.
+// Indexing by tensors; gather and scatter along a dimension. An invalid index is reported and
+// its element skipped. Accumulation is atomic in any order, unless a fixed order is requested.
 #include "device.cuh"
 
-// ---- additions of every dtype
+// ---- atomic additions
 
 static __device__ __forceinline__ void add_to(float *to, float x) { atomicAdd(to, x); }
 static __device__ __forceinline__ void add_to(double *to, double x) { atomicAdd(to, x); }
@@ -16,7 +15,7 @@ static __device__ __forceinline__ void add_to(int32_t *to, int32_t x) { atomicAd
 static __device__ __forceinline__ void add_to(int64_t *to, int64_t x) {
   atomicAdd((unsigned long long *)to, (unsigned long long)x);
 }
-// Narrow ones by way of the aligned word around them. Bytes of bools are joined by `or`.
+// Small types by compare-and-swap of the aligned word; bools by atomic or.
 template <typename S>
 static __device__ __forceinline__ void add_narrow(S *to, S x) {
   unsigned *word = (unsigned *)((uintptr_t)to & ~(uintptr_t)3);
@@ -36,7 +35,7 @@ static __device__ __forceinline__ void add_to(k_bool *to, k_bool x) {
   if (x.byte) atomicOr(word, 1u << ((uintptr_t)to & 3) * 8);
 }
 
-// ---- other ways to make one of what is there and a value; NaN is the greatest and the least
+// ---- other reductions; NaN wins both max and min
 
 template <typename C>
 static __device__ __forceinline__ C joined(int how, C a, C b) {
@@ -45,7 +44,7 @@ static __device__ __forceinline__ C joined(int how, C a, C b) {
       return a + b;
     case K_PUT_MULTIPLY:
       return a * b;
-    case K_PUT_GREATEST:
+    case K_PUT_MAX:
       return a > b || a != a ? a : b;
     default:
       return a < b || a != a ? a : b;
@@ -58,7 +57,7 @@ static __device__ __forceinline__ S joined_as(int how, S a, S b) {
   k_put(&both, joined(how, (C)k_get(a), (C)k_get(b)));
   return both;
 }
-// By way of the aligned word around the element.
+// By compare-and-swap of the aligned word containing the element.
 template <bool WIDE>
 struct word_around {
   typedef unsigned type;
@@ -74,17 +73,17 @@ static __device__ __forceinline__ void join_at(S *to, S x, int how) {
   size_t at = (uintptr_t)to & (sizeof(W) - 1);
   do {
     next = seen = old;
-    S *place = (S *)((char *)&next + at);
-    *place = joined_as(how, *place, x);
+    S *target = (S *)((char *)&next + at);
+    *target = joined_as(how, *target, x);
     old = atomicCAS(word, seen, next);
   } while (old != seen);
 }
 
-// ---- index_get, index_put: a thread an element of the loop, or 16 bytes of neighbours (widen() of
-// the host). The side that is not indexed is walked in order; the indexed one in pieces as long as
-// the dimensions inside of the indices are.
+// ---- index_get, index_put: one thread an element of the loop, or 16 bytes of adjacent elements
+// (widen() of the host). Accesses are coalesced on the side without indices; on the indexed
+// side, within runs as long as the dimensions inside the indexed ones.
 
-// Where element i lies on both sides; false if an index is bad.
+// Offsets of element i on both sides; false for an invalid index.
 static __device__ bool find(const k_pick &p, int64_t i, int64_t *self, int64_t *other) {
   int64_t at[K_INDICES];
   *self = *other = 0;
@@ -168,20 +167,20 @@ K_KERNEL(join, i32, int32_t, k_pick)
 K_KERNEL(join, i64, int64_t, k_pick)
 K_FLOATS(join, k_pick)
 
-// In a fixed order. A place belongs to one of the launch's warps. Each warp looks at all
-// runs, 32 at a time, and joins those of its own places one after the other, so a place gets what
-// is put there in the order of the runs, however many warps there are. A lane has an element in 32
-// of a run. The indices are read by all warps, but come from the cache.
+// Accumulation in a fixed order. Each target element belongs to one warp of the launch. Every
+// warp scans all runs, 32 at a time, and accumulates those of its own targets one by one, so a
+// target receives values in run order for any number of warps. A lane handles every 32nd element
+// of a run. All warps read the indices, mostly from the cache.
 template <typename S>
 static __device__ __forceinline__ void join_run(const k_pick &p, int64_t to, int64_t from) {
   for (int64_t k = threadIdx.x % 32; k < p.run; k += 32) {
-    S *place = (S *)p.self + to + k * p.self_strides[0];
+    S *target = (S *)p.self + to + k * p.self_strides[0];
     S x = ((const S *)p.other)[from + k * p.other_strides[0]];
-    *place = joined_as(p.how, *place, x);
+    *target = joined_as(p.how, *target, x);
   }
 }
-static __device__ __forceinline__ bool is_own(int64_t place) {
-  uint32_t mixed = (uint32_t)((uint64_t)place * 0x9e3779b97f4a7c15ull >> 32);
+static __device__ __forceinline__ bool is_own(int64_t target) {
+  uint32_t mixed = (uint32_t)((uint64_t)target * 0x9e3779b97f4a7c15ull >> 32);
   return mixed % (uint32_t)(k_threads() / 32) == (uint32_t)(k_thread() / 32);
 }
 template <typename S>
@@ -198,8 +197,9 @@ static __device__ __forceinline__ void join_ordered_body(const k_pick &p) {
 }
 K_FLOATS(join_ordered, k_pick)
 
-// Runs picked by one index, several of them in flight; below 2^31 elements. A block of K_BLOCK
-// threads has K_BLOCK * K_RUNS elements, a thread K_RUNS that are K_BLOCK apart; blocks for all.
+// Gathers runs by one index, several in flight, for fewer than 2^31 elements. A block of K_BLOCK
+// threads covers K_BLOCK * K_RUNS elements; a thread has K_RUNS at stride K_BLOCK. One block for
+// each such tile.
 static __device__ __forceinline__ bool bad_index(const k_pick &p, int64_t x) {
   int64_t n = p.dim_sizes[0];
   if (x >= (p.wraps ? -n : 0) && x < n) return false;
@@ -234,7 +234,7 @@ K_KERNEL(get_runs, 4, int32_t, k_pick)
 K_KERNEL(get_runs, 8, int64_t, k_pick)
 K_KERNEL(get_runs, 16, int4, k_pick)
 
-// Runs added where one index says, 16 bytes at a time.
+// Adds runs at the offsets of one index, 16 bytes at a time.
 static __device__ __forceinline__ void add_vector(float *to, k_vector<float, 4> x) {
 #if __CUDA_ARCH__ >= 900
   atomicAdd((float4 *)to, make_float4(x.v[0], x.v[1], x.v[2], x.v[3]));
@@ -269,12 +269,12 @@ static __device__ __forceinline__ void add_runs_body(const k_pick &p) {
 }
 K_FLOATS(add_runs, k_pick)
 
-// ---- place_along, pick_along: dense doubles or int64; `take` is the size of the big side. The
-// indices are [outer, size, inner]; `out` was cleared before elements are placed. A thread an
-// index: those are walked in order, the big side where they say.
+// ---- place_along, pick_along: dense doubles or int64. `take` is the dimension's size on the
+// indexed side; the indices are [outer, size, inner]. `out` is cleared before place_along. One
+// thread an index: reads of indices are coalesced, accesses of the indexed side are not.
 
-// Where index i says on the big side, -1 if it is a bad one.
-static __device__ __forceinline__ int64_t big_of(const k_lines &p, int64_t i) {
+// Offset of index i on the indexed side, -1 if invalid.
+static __device__ __forceinline__ int64_t indexed_offset(const k_lines &p, int64_t i) {
   int64_t o = i / (p.size * p.inner), r = i % p.inner, k = p.indices[i];
   if (k >= 0 && k < p.take) return (o * p.take + k) * p.inner + r;
   k_fault(&p.where, K_FAULT_INDEX, k, p.dim, p.take);
@@ -284,9 +284,9 @@ template <typename S>
 static __device__ __forceinline__ void along_body(const k_lines &p) {
   int64_t n = p.outer * p.size * p.inner;
   for (int64_t i = k_thread(); i < n; i += k_threads()) {
-    int64_t big = big_of(p, i);
+    int64_t big = indexed_offset(p, i);
     if (big < 0) continue;
-    if (p.place)
+    if (p.scatters)
       add_to((S *)p.out + big, ((const S *)p.in)[i]);
     else
       ((S *)p.out)[i] = ((const S *)p.in)[big];
@@ -295,12 +295,12 @@ static __device__ __forceinline__ void along_body(const k_lines &p) {
 K_KERNEL(along, i64, int64_t, k_lines)
 K_KERNEL(along, f64, double, k_lines)
 
-// In a fixed order: a thread a line.
+// In a fixed order: one thread a line.
 template <typename S>
 static __device__ __forceinline__ void along_ordered_body(const k_lines &p) {
   for (int64_t i = k_thread(); i < p.outer * p.inner; i += k_threads())
     for (int64_t k = 0; k < p.size; k++) {
-      int64_t at = (i / p.inner * p.size + k) * p.inner + i % p.inner, big = big_of(p, at);
+      int64_t at = (i / p.inner * p.size + k) * p.inner + i % p.inner, big = indexed_offset(p, at);
       if (big >= 0) ((S *)p.out)[big] += ((const S *)p.in)[at];
     }
 }

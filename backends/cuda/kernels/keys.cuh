@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys: elements of any dtype as unsigned integers with the wanted order. For ascending order, a
-// signed integer has its top bit flipped; a float has its top bit flipped, or all bits if it is
-// negative; a NaN is the greatest. For descending order all bits are flipped. The two zeros have
-// different keys, from which they can be restored, but compare as equal.
+// Sort keys: elements of any dtype as unsigned integers in the requested order. Ascending:
+// signed integers have the top bit flipped; floats have the top bit flipped, or all bits if
+// negative; NaN is the maximum. Descending flips all bits. The two zeros have distinct keys, so
+// they can be restored, but compare as equal.
 #pragma once
 #include "device.cuh"
 
 template <typename K>
 static __device__ __forceinline__ K k_key(const k_sort &p, K bits) {
-  if ((bits & ~(K)p.top) > (K)p.most) return (K)p.nan;
+  if ((bits & ~(K)p.top) > (K)p.max_magnitude) return (K)p.nan;
   return bits ^ (K)(bits & (K)p.top ? p.negative : p.positive);
 }
 template <typename K>
 static __device__ __forceinline__ K k_element(const k_sort &p, K key) {
   return key ^ (K)((key ^ (K)p.positive) & (K)p.top ? p.negative : p.positive);
 }
-// The key to compare.
+// The key used for comparison.
 template <typename K>
 static __device__ __forceinline__ K k_rank(const k_sort &p, K key) {
   return key == (K)p.minus_zero ? (K)p.zero : key;
 }
 
-// Bits of elements: at `first` + at(e) for each of N, or all set where at(e) is negative.
+// Loads the bits of elements at index at(e) for each of N; all bits set if at(e) is negative.
 template <typename S, typename K, int N, typename F>
 static __device__ __forceinline__ void k_bits_of(K (&x)[N], const void *from, F at) {
 #pragma unroll
@@ -43,7 +43,7 @@ static __device__ __forceinline__ void k_bits(K (&x)[N], const k_sort &p, F at) 
       k_bits_of<uint64_t>(x, p.in, at);
   }
 }
-// The keys of elements, all bits set where there is none.
+// Keys of elements; all bits set if absent.
 template <typename K, int N, typename F>
 static __device__ __forceinline__ void k_keys(K (&x)[N], const k_sort &p, F at) {
   k_bits(x, p, at);

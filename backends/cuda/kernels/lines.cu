@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines along a dimension: running sums, products and extremes. Operands are dense, outer x size x
-// inner.
+// Scans along a dimension: cumulative sums, products and extremes. Operands are dense, outer x
+// size x inner.
 //
-// Lines in one piece (inner = 1) are read and written in vectors of 16 bytes by warps: short ones
-// several to a warp, most ones a warp each, few long ones a block of K_BLOCK threads a tile. Lines
-// whose elements are apart are cut into chunks, a thread each; neighbouring threads have
-// neighbouring lines, so that their elements share lines of memory.
+// Contiguous lines (inner = 1) are read and written by warps in 16-byte vectors: several short
+// lines a warp, one warp for most lines, one block of K_BLOCK threads a tile for few long lines.
+// Strided lines are split into chunks of one thread each; adjacent threads process adjacent
+// lines, so accesses are coalesced.
 #include "complex.cuh"
 #include "cuda_args.h"
 #include "tiles.cuh"
@@ -32,25 +32,25 @@ struct wide_of<k_complex<R>> {
   typedef k_c128 W;
 };
 
-// A warp's share of a line that lies in one piece: K_SCAN_VECTORS turns of 32 vectors, all of which
-// are on their way from memory at once. ROWS: the line is many rows of p.width elements, each with
-// a sum of its own, and the share has whole ones.
+// A warp's share of a contiguous line: K_SCAN_VECTORS rounds of 32 vectors, all in flight at
+// once. ROWS: the line consists of rows of p.width elements with separate sums, and the share
+// covers whole rows.
 template <typename S, bool ROWS>
-struct share {
+struct warp_share {
   typedef typename wide_of<S>::W W;
-  enum { VECTORS = K_SCAN_VECTORS, EACH = 16 / sizeof(S), TURN = 32 * EACH };
-  enum { SIZE = VECTORS * TURN };
+  enum { VECTORS = K_SCAN_VECTORS, EACH = 16 / sizeof(S), ROUND = 32 * EACH };
+  enum { SIZE = VECTORS * ROUND };
   typedef k_loaded<S, EACH> V;
   V x[VECTORS];
-  W before[VECTORS];  // the sum of what this thread's elements follow
+  W before[VECTORS];  // sum of the elements preceding this thread's
   int64_t at;
   int size, step;
   bool aligned;
 
-  // Elements from `begin` on; the unit beyond the end.
-  __device__ __forceinline__ share(const k_lines &p, int64_t line, int64_t begin, W unit) {
-    int64_t left = p.size - begin, most = ROWS ? p.take : SIZE;
-    size = (int)(left < most ? left : most), step = p.backwards ? -1 : 1;
+  // Loads elements from `begin` on; the unit past the end.
+  __device__ __forceinline__ warp_share(const k_lines &p, int64_t line, int64_t begin, W unit) {
+    int64_t left = p.size - begin, larger = ROWS ? p.take : SIZE;
+    size = (int)(left < larger ? left : larger), step = p.backwards ? -1 : 1;
     at = line * p.size + (p.backwards ? p.size - 1 - begin : begin);
     const S *in = (const S *)p.in + at;
     aligned = step == 1 && ((uintptr_t)in | (uintptr_t)((S *)p.out + at)) % sizeof(V) == 0;
@@ -71,22 +71,22 @@ struct share {
     }
   }
   static __device__ __forceinline__ int first(int v) {
-    return v * TURN + (threadIdx.x & 31) * EACH;
+    return v * ROUND + (threadIdx.x & 31) * EACH;
   }
-  // Where the first element of a vector is in its row.
-  static __device__ __forceinline__ int place(const k_lines &p, int v) {
+  // Index of a vector's first element in its row.
+  static __device__ __forceinline__ int index_in_row(const k_lines &p, int v) {
     return ROWS ? first(v) - (int)k_divide((uint32_t)first(v), p.by_width) * (int)p.width : 0;
   }
-  // The sum of all; of ROWS, of the last one.
+  // Total of all elements; with ROWS, of the last row.
   __device__ __forceinline__ W sum(const k_lines &p, const sum_or_product &f, W unit) {
     W carry = unit;
     int lane = threadIdx.x & 31, row = (int)p.width;
 #pragma unroll
     for (int v = 0; v < VECTORS; v++) {
       before[v] = carry;
-      if (v * TURN >= size) continue;
-      const int begin = place(p, v);
-      int end = begin;  // where the last element is in its row
+      if (v * ROUND >= size) continue;
+      const int begin = index_in_row(p, v);
+      int end = begin;  // index of the last element in its row
       W total = (W)k_get(x[v][0]);
 #pragma unroll
       for (int e = 1; e < EACH; e++) {
@@ -102,7 +102,7 @@ struct share {
       W left = __shfl_up_sync(0xffffffffu, total, 1);
       if (lane) before[v] = !ROWS || begin > lane * EACH ? f(carry, left) : left;
       total = __shfl_sync(0xffffffffu, total, 31);
-      carry = !ROWS || __shfl_sync(0xffffffffu, end, 31) >= TURN ? f(carry, total) : total;
+      carry = !ROWS || __shfl_sync(0xffffffffu, end, 31) >= ROUND ? f(carry, total) : total;
     }
     return carry;
   }
@@ -110,7 +110,7 @@ struct share {
     S *out = (S *)p.out + at;
 #pragma unroll
     for (int v = 0; v < VECTORS; v++) {
-      int i = first(v), in_row = place(p, v);
+      int i = first(v), in_row = index_in_row(p, v);
       W sum = f(base, before[v]);
       V y;
 #pragma unroll
@@ -133,7 +133,7 @@ struct share {
   }
 };
 
-// A warp goes along a line.
+// One warp walks a line.
 template <typename S>
 static __device__ __forceinline__ void scan_rows_body(const k_lines &p) {
   typedef typename wide_of<S>::W W;
@@ -143,15 +143,15 @@ static __device__ __forceinline__ void scan_rows_body(const k_lines &p) {
   for (int64_t line = k_thread() / 32; line < p.outer; line += k_threads() / 32) {
     W carry = unit;
 #pragma unroll 1
-    for (int64_t begin = 0; begin < p.size; begin += share<S, false>::SIZE) {
-      share<S, false> own(p, line, begin, unit);
+    for (int64_t begin = 0; begin < p.size; begin += warp_share<S, false>::SIZE) {
+      warp_share<S, false> own(p, line, begin, unit);
       W total = own.sum(p, f, unit);
       own.store(p, f, carry);
       carry = f(carry, total);
     }
   }
 }
-// A warp has several short rows at a time, p.take elements.
+// One warp processes several short rows at a time, p.take elements.
 template <typename S>
 static __device__ __forceinline__ void scan_short_body(const k_lines &p) {
   typedef typename wide_of<S>::W W;
@@ -159,12 +159,12 @@ static __device__ __forceinline__ void scan_short_body(const k_lines &p) {
   const W unit = p.product ? 1 : 0;
 #pragma unroll 1
   for (int64_t warp = k_thread() / 32; warp * p.take < p.size; warp += k_threads() / 32) {
-    share<S, true> own(p, 0, warp * p.take, unit);
+    warp_share<S, true> own(p, 0, warp * p.take, unit);
     own.sum(p, f, unit);
     own.store(p, f, unit);
   }
 }
-// Few long lines, over memory once, by tiles.
+// Few long lines: a single pass over memory in tiles.
 template <typename S>
 static __device__ __forceinline__ void scan_tiles_body(const k_lines &p) {
   typedef typename wide_of<S>::W W;
@@ -172,8 +172,8 @@ static __device__ __forceinline__ void scan_tiles_body(const k_lines &p) {
   const W unit = p.product ? 1 : 0;
   unsigned number = k_take_tile(p.tiles.next), tiles = (unsigned)p.tiles.tiles;
   int64_t line = number / tiles, tile = number % tiles;
-  int64_t begin = tile * K_SCAN_TILE(sizeof(S)) + threadIdx.x / 32 * share<S, false>::SIZE;
-  share<S, false> own(p, line, begin, unit);
+  int64_t begin = tile * K_SCAN_TILE(sizeof(S)) + threadIdx.x / 32 * warp_share<S, false>::SIZE;
+  warp_share<S, false> own(p, line, begin, unit);
   W total = own.sum(p, f, unit), all;
   W base = k_before((threadIdx.x & 31) == 31 ? total : unit, unit, &all, f);
   base = f(k_before_tile(p.tiles, line, tile, all, unit, f), base);
@@ -193,11 +193,10 @@ EVERY_DTYPE(scan_rows)
 EVERY_DTYPE(scan_short)
 EVERY_DTYPE(scan_tiles)
 
-// Lines whose elements are apart: a thread has a chunk of `width` elements; `keys` holds the
-// chunks' totals.
-enum { SCAN = 4 };  // elements on their way at once
+// Strided lines: one thread a chunk of `width` elements; `keys` holds the chunks' totals.
+enum { SCAN = 4 };  // elements in flight
 
-// Calls f(line, chunk, the place of its first element, its size).
+// Calls f(line, chunk, offset of its first element, size).
 template <typename F>
 static __device__ __forceinline__ void each_chunk(const k_lines &p, F f) {
   int64_t lines = p.outer * p.inner;
@@ -208,7 +207,7 @@ static __device__ __forceinline__ void each_chunk(const k_lines &p, F f) {
     f(line, chunk, first * p.inner + line % p.inner, left < p.width ? left : p.width);
   }
 }
-// SCAN elements, of which `left` are there; the unit beyond.
+// Loads SCAN elements, of which `left` exist; the unit for the rest.
 template <typename S, typename W>
 static __device__ __forceinline__ void scan_load(W *x, const S *in, int64_t step, int64_t left,
                                                  W unit) {
@@ -260,8 +259,8 @@ static __device__ __forceinline__ void scan_body(const k_lines &p) {
 SCANS(scan)
 SCANS(scan_totals)
 
-// The gradient of cumprod without a division: with a_i = g_i + x_(i+1) a_(i+1), it is the product
-// before i, times a_i. `keys` has room for the products. A thread a line.
+// Gradient of cumprod without division: with a_i = g_i + x_(i+1) a_(i+1), it is a_i times the
+// product before i. `keys` holds these products. One thread a line.
 template <typename S>
 static __device__ __forceinline__ void cumprod_backward_body(const k_lines &p) {
 #pragma unroll 1
@@ -283,16 +282,16 @@ static __device__ __forceinline__ void cumprod_backward_body(const k_lines &p) {
 K_KERNEL(cumprod_backward, i64, int64_t, k_lines)
 K_KERNEL(cumprod_backward, f64, double, k_lines)
 
-// ---- cummax, cummin: the later of equals, and a NaN before all
+// ---- cummax, cummin: the later of equal elements; NaN beats all
 
-template <bool MOST, typename C>
+template <bool IS_MAX, typename C>
 static __device__ __forceinline__ bool beats(C later, C earlier) {
-  return (MOST ? later >= earlier : later <= earlier) || later != later;
+  return (IS_MAX ? later >= earlier : later <= earlier) || later != later;
 }
 
-// A line in one piece, by a warp: of 32 neighbours at a time each finds the best up to itself, then
-// that of all before.
-template <bool MOST, typename S, typename P>
+// A contiguous line by one warp: a prefix scan of 32 adjacent elements, then combined with the
+// preceding ones.
+template <bool IS_MAX, typename S, typename P>
 static __device__ __forceinline__ void extremes_of_row(const P &p, int64_t row) {
   typedef typename k_type<S>::number C;
   int lane = (int)(threadIdx.x % 32);
@@ -307,34 +306,34 @@ static __device__ __forceinline__ void extremes_of_row(const P &p, int64_t row) 
     for (int step = 1; step < 32; step *= 2) {
       C other = (C)__shfl_up_sync(~0u, best, step);
       int64_t other_at = __shfl_up_sync(~0u, at, step);
-      if (lane >= step && !beats<MOST>(best, other)) best = other, at = other_at;
+      if (lane >= step && !beats<IS_MAX>(best, other)) best = other, at = other_at;
     }
-    if (first > 0 && !beats<MOST>(best, carried)) best = carried, at = carried_at;
+    if (first > 0 && !beats<IS_MAX>(best, carried)) best = carried, at = carried_at;
     if (i < p.size) k_put(values + i, best), indices[i] = at;
     carried = (C)__shfl_sync(~0u, best, 31), carried_at = __shfl_sync(~0u, at, 31);
   }
 }
-// A line whose elements are apart, by a thread.
-template <bool MOST, typename S, typename P>
+// A strided line by one thread.
+template <bool IS_MAX, typename S, typename P>
 static __device__ __forceinline__ void extremes_of_line(const P &p, int64_t line) {
   typedef typename k_type<S>::number C;
   int64_t from = line / p.inner * p.size * p.inner + line % p.inner, at = 0;
   C best = C();
   for (int64_t i = 0; i < p.size; i++) {
     C x = k_get(((const S *)p.self)[from + i * p.inner]);
-    if (i == 0 || beats<MOST>(x, best)) best = x, at = i;
+    if (i == 0 || beats<IS_MAX>(x, best)) best = x, at = i;
     k_put((S *)p.values + from + i * p.inner, best);
     p.indices[from + i * p.inner] = at;
   }
 }
-template <bool MOST, typename S, typename P>
+template <bool IS_MAX, typename S, typename P>
 static __device__ __forceinline__ void extremes_of_lines(const P &p) {
   if (p.inner == 1)
     for (int64_t row = k_thread() / 32; row < p.outer; row += k_threads() / 32)
-      extremes_of_row<MOST, S>(p, row);
+      extremes_of_row<IS_MAX, S>(p, row);
   else
     for (int64_t line = k_thread(); line < p.outer * p.inner; line += k_threads())
-      extremes_of_line<MOST, S>(p, line);
+      extremes_of_line<IS_MAX, S>(p, line);
 }
 template <typename S>
 static __device__ __forceinline__ void cummax_body(const k_cummax &p) {
@@ -347,23 +346,23 @@ static __device__ __forceinline__ void cummin_body(const k_cummin &p) {
 }
 K_KERNELS_cummin
 
-// ---- places in sorted lines; NaN is the greatest number. A thread a value.
+    // ---- searchsorted in lines; NaN is the maximum. One thread a value.
 
-// Does the value belong behind an element?
-template <typename C>
-static __device__ __forceinline__ bool is_behind(C there, C value, bool right) {
+    // True if the value's insertion point is after element `there`.
+    template <typename C>
+    static __device__ __forceinline__ bool inserts_after(C there, C value, bool right) {
   if (value != value) return right || there == there;
   return right ? there <= value : there < value;
 }
-// The middles are those of the CPU's search, so that a line out of order gives the same place.
+// Uses the midpoints of the CPU's search, so unsorted lines give the same index.
 template <typename S, typename I, typename C>
-static __device__ __forceinline__ I place_in(const S *line, I n, C value, bool right) {
+static __device__ __forceinline__ I insertion_index(const S *line, I n, C value, bool right) {
   I low = 0;
   while (low < n) {
     I middle = low + (n - low) / 2;
-    bool behind = is_behind(C(k_get(line[middle])), value, right);
-    low = behind ? middle + 1 : low;
-    n = behind ? n : middle;
+    bool after = inserts_after(C(k_get(line[middle])), value, right);
+    low = after ? middle + 1 : low;
+    n = after ? n : middle;
   }
   return low;
 }
@@ -374,25 +373,25 @@ static __device__ __forceinline__ void search_lines_body(const k_search_lines &p
   for (int64_t i = k_thread(); i < p.count; i += k_threads()) {
     const S *line = (const S *)p.boundaries + (one ? 0 : i / p.each * p.size);
     C value = k_get(((const S *)p.values)[i]);
-    p.out[i] = p.size >> 31 ? place_in(line, p.size, value, right)
-                            : place_in(line, (int)p.size, value, right);
+    p.out[i] = p.size >> 31 ? insertion_index(line, p.size, value, right)
+                            : insertion_index(line, (int)p.size, value, right);
   }
 }
 K_KERNELS_search_lines
 
-// ---- logcumsumexp, in double or complex double: a warp a line in one piece, of which each lane
-// has every 32nd element; a thread a line whose elements are apart
+// ---- logcumsumexp, in double or complex double: one warp a contiguous line with lanes at
+// stride 32; one thread a strided line
 
 static __device__ __forceinline__ double log_sum(double a, double b) {
-  double most = a > b || a != a ? a : b, least = a > b || a != a ? b : a;
-  return most == least && isinf(most) ? most : most + log1p(exp(least - most));
+  double larger = a > b || a != a ? a : b, smaller = a > b || a != a ? b : a;
+  return larger == smaller && isinf(larger) ? larger : larger + log1p(exp(smaller - larger));
 }
-// The one of the greater real part comes out of the logarithm.
+// The operand with the larger real part is factored out.
 static __device__ __noinline__ k_c128 log_sum(k_c128 a, k_c128 b) {
-  k_c128 most = a.re > b.re ? a : b, least = a.re > b.re ? b : a;
+  k_c128 larger = a.re > b.re ? a : b, smaller = a.re > b.re ? b : a;
   if (k_isnan_c128(a) || k_isnan_c128(b)) return {NAN, NAN};
-  if (isinf(most.re) && most.re == least.re) return most.re < 0 ? most : a + b;
-  return most + k_log1p_c128(k_exp_c128(least + -most));
+  if (isinf(larger.re) && larger.re == smaller.re) return larger.re < 0 ? larger : a + b;
+  return larger + k_log1p_c128(k_exp_c128(smaller + -larger));
 }
 static __device__ __forceinline__ double before_lane(double x, int step) {
   return __shfl_up_sync(~0u, x, step);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop of the element-wise kernels: an expression over inputs, for each element of the result.
+// The element-wise loop: evaluates an expression over inputs for each element of the result.
 //
-// Where everything is row-major and aligned, or all rows are, a thread takes 16 bytes of each
-// operand at a time, K_FLIGHT of them at once where all is row-major; else elements are placed by
-// their index. Blocks have K_LOOP threads. A launch may be for several tensors (K_LIST), whose
-// blocks look up what they work on. The result may be the memory of an input with the
-// same strides: a thread reads all that it needs before it writes.
+// If all operands, or all rows, are row-major and aligned, a thread processes 16-byte vectors of
+// each operand; K_FLIGHT at a time if everything is row-major. Otherwise elements are located by
+// index. Blocks have K_LOOP threads. A launch may cover several tensors (K_LIST); each block
+// looks up its own. The result may alias an input with the same strides: a thread reads its
+// inputs before it writes.
 #pragma once
 #include "math.cuh"
 
@@ -20,7 +20,7 @@ struct k_in {
   typedef typename k_type<S>::number C;
   k_loaded<S, N> v[K_FLIGHT(N)];
   C one;
-  bool many;  // elements
+  bool many;  // array operand
   const S *data;
   int64_t at;
   __device__ __forceinline__ k_in(const k_loop &p) {
@@ -28,15 +28,15 @@ struct k_in {
     data = (const S *)p.data[I];
     one = p.kind[I] == K_ONE ? (C)k_get(*(const S *)p.data[I]) : k_number_as<C>(p.value[I]);
   }
-  // Goes to an entry of a list.
+  // Selects an entry of a list.
   __device__ __forceinline__ void move(const uint64_t *entry) {
     if (many) data = (const S *)entry[1 + I];
   }
-  // The vector from element `at` on.
+  // Loads the vector at element `at`.
   __device__ __forceinline__ void fetch(int u) {
     if (many) v[u] = *(const k_loaded<S, N> *)(data + at);
   }
-  // The vector of a row: its elements may lie apart, or be one.
+  // Loads a vector of a row whose elements may be strided or broadcast.
   __device__ __forceinline__ void fetch_row(const k_loop &p) {
     int64_t step = p.strides[0][I];
     if (step == N || !many) return fetch(0);
@@ -55,7 +55,7 @@ struct k_in {
   }
 };
 
-// Finds place i of the loop in all operands; returns that of the result.
+// Locates index i of the loop in all operands; returns the result's offset.
 template <bool NARROW, typename... In>
 static __device__ __forceinline__ int64_t k_find(const k_loop &p, int64_t i, In &...in) {
   int64_t to = 0;
@@ -77,12 +77,12 @@ static __device__ __forceinline__ int64_t k_find(const k_loop &p, int64_t i, In 
   return to;
 }
 
-// The loop that the block belongs to, and its blocks.
-struct k_part_of_list {
+// The block's loop of a batch, and its block range.
+struct k_list_entry {
   const uint64_t *entry;
   int64_t n, block, blocks;
   bool vectors;
-  __device__ __forceinline__ explicit k_part_of_list(const k_list &list) {
+  __device__ __forceinline__ explicit k_list_entry(const k_list &list) {
     int low = 0, high = list.count - 1;
 #pragma unroll 1
     while (low < high) {
@@ -99,22 +99,22 @@ struct k_part_of_list {
   }
 };
 
-// The vector at `to` of the result, of what was fetched as number u.
+// Evaluates vector u of the loaded inputs and stores it at `to`.
 template <typename O, int N, typename E, typename... In>
-static __device__ __forceinline__ void k_give(O *to, int u, const E &e, const In &...in) {
+static __device__ __forceinline__ void k_store_vector(O *to, int u, const E &e, const In &...in) {
   k_vector<O, N> x;
 #pragma unroll
   for (int k = 0; k < N; k++) k_put(&x.v[k], e(in.get(u, k)...));
   *(k_vector<O, N> *)to = x;
 }
-// Vectors first, and then single elements: all of them, or the few that make no vector.
+// Vectors first, then single elements: all of them, or the tail.
 template <typename O, int N, typename E, typename... In>
 static __device__ __forceinline__ void k_each(const k_loop &p, E e, In... in) {
   enum { FLIGHT = K_FLIGHT(N), TILE = K_LOOP * FLIGHT };
   int64_t n = p.n, block = blockIdx.x, blocks = gridDim.x, vectors = p.mode <= K_ROWS ? n / N : 0;
   O *out = (O *)p.data[0];
   if (p.mode == K_LIST) {
-    k_part_of_list part(p.list);
+    k_list_entry part(p.list);
     n = part.n, block = part.block, blocks = part.blocks, vectors = part.vectors ? n / N : 0;
     out = (O *)part.entry[1];
     (in.move(part.entry), ...);
@@ -130,7 +130,7 @@ static __device__ __forceinline__ void k_each(const k_loop &p, E e, In... in) {
       }
 #pragma unroll
       for (int u = 0; u < FLIGHT; u++)
-        if (i + u * K_LOOP < vectors) k_give<O, N>(out + (i + u * K_LOOP) * N, u, e, in...);
+        if (i + u * K_LOOP < vectors) k_store_vector<O, N>(out + (i + u * K_LOOP) * N, u, e, in...);
     }
   } else {
 #pragma unroll 1
@@ -138,7 +138,7 @@ static __device__ __forceinline__ void k_each(const k_loop &p, E e, In... in) {
          i += (int64_t)gridDim.x * K_LOOP) {
       int64_t to = k_find<true>(p, i, in...);
       (in.fetch_row(p), ...);
-      k_give<O, N>(out + to, 0, e, in...);
+      k_store_vector<O, N>(out + to, 0, e, in...);
     }
   }
 #pragma unroll 1

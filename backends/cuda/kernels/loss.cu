@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses: picking by class (nll), and element-wise losses with their sums. Sums are double, made in
-// an order that depends on the sizes alone.
+// Losses: selection by class (nll), and element-wise losses with their sums. Sums are double, in
+// an order that depends on sizes only.
 //
-// At most 1024 blocks of K_BLOCK threads go round over the elements, in order; each leaves a sum,
-// and one block joins them. Of nll, a thread has a position: it reads its target and one element of
-// x, which are `inner` neighbours or, with inner = 1, a row of classes apart.
+// Up to 1024 blocks of K_BLOCK threads loop over the elements in order; each stores a sum, and
+// one block joins them. In nll a thread handles one position: it reads the target and one
+// element of x. These elements are `inner` neighbours or, with inner = 1, a row of classes
+// apart.
 #include "math.cuh"
 
-// ---- nll. Classes are the middle of outer x size x inner; targets int64 or uint8 (`dtype`).
+// ---- nll. Classes are the middle dimension of outer x size x inner; targets are int64 or uint8
+// (`dtype`).
 
-// The class of position i, or -1 if it does not count; a class that is none is reported.
+// Class of position i, or -1 if ignored; an invalid class is reported.
 static __device__ __forceinline__ int64_t class_at(const k_rows &p, const void *target, int64_t i) {
   int64_t t = p.dtype == K_INT64 ? ((const int64_t *)target)[i] : ((const uint8_t *)target)[i];
   if (t == p.ignore) return -1;
@@ -17,7 +19,7 @@ static __device__ __forceinline__ int64_t class_at(const k_rows &p, const void *
   k_fault(&p.where, K_FAULT_TARGET, t, 0, 0);
   return -1;
 }
-// The loss and the total weight, or a sum and a weight for each block (partial).
+// Writes losses and zero total weight, or each block's sum and weight (partial).
 template <typename S>
 static __device__ __forceinline__ void nll_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
@@ -41,7 +43,7 @@ static __device__ __forceinline__ void nll_body(const k_rows &p) {
 }
 K_FLOATS(nll, k_rows)
 
-// One block: joins the sums of `chunks` blocks.
+// One block joins the sums of `chunks` blocks.
 template <typename S>
 static __device__ __forceinline__ void nll_join_body(const k_rows &p) {
   const double *from = (const double *)p.partial;
@@ -55,7 +57,7 @@ static __device__ __forceinline__ void nll_join_body(const k_rows &p) {
 }
 K_FLOATS(nll_join, k_rows)
 
-// The gradient of x, which was cleared before.
+// Gradient of x, which is cleared before.
 template <typename S>
 static __device__ __forceinline__ void nll_backward_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
@@ -71,32 +73,32 @@ static __device__ __forceinline__ void nll_backward_body(const k_rows &p) {
 }
 K_FLOATS(nll_backward, k_rows)
 
-// ---- element-wise losses f(a, b) with a number p, and their derivatives by a
+// ---- element-wise losses f(a, b) with parameter p, and their derivatives in a
 
 template <typename C>
-static __device__ __forceinline__ C most(C a, C b) {
+static __device__ __forceinline__ C larger(C a, C b) {
   return a > b ? a : b;
 }
 template <typename C>
-static __device__ __forceinline__ C loss_of(int what, C a, C b, C p) {
+static __device__ __forceinline__ C loss_of(int loss, C a, C b, C p) {
   C d = fabs(a - b);
-  switch (what) {
+  switch (loss) {
     case K_MSE:
       return d * d;
     case K_SMOOTH:
       return d < p ? (C)0.5 * d * d / p : d - (C)0.5 * p;
     case K_HUBER:
       return d <= p ? (C)0.5 * d * d : p * (d - (C)0.5 * p);
-    case K_BCE:  // logarithms are cut off, so that a probability of 0 gives a number
-      return (b - 1) * most((C)log1p(-a), (C)-100) - b * most((C)log(a), (C)-100);
+    case K_BCE:  // logarithms are clamped at -100, so a probability of 0 gives a finite loss
+      return (b - 1) * larger((C)log1p(-a), (C)-100) - b * larger((C)log(a), (C)-100);
     default:
       return (a > 0 ? a : (C)0) - a * b + (C)log1p(exp(-fabs(a)));
   }
 }
 template <typename C>
-static __device__ __forceinline__ C slope_of(int what, C a, C b, C p) {
+static __device__ __forceinline__ C slope_of(int loss, C a, C b, C p) {
   C d = a - b;
-  switch (what) {
+  switch (loss) {
     case K_MSE:
       return 2 * d;
     case K_SMOOTH:
@@ -104,18 +106,18 @@ static __device__ __forceinline__ C slope_of(int what, C a, C b, C p) {
     case K_HUBER:
       return d < -p ? -p : d > p ? p : d;
     case K_BCE:
-      return d / most(a * (1 - a), (C)1e-12);
+      return d / larger(a * (1 - a), (C)1e-12);
     default:
       return 1 / (1 + (C)exp(-a)) - b;
   }
 }
-// A probability that is none is reported, the input's before the target's.
+// Reports invalid probabilities, the input's before the target's.
 template <typename C>
 static __device__ __forceinline__ void check_chances(const k_rows &p, C a, C b) {
   if (!(a >= 0 && a <= 1)) k_fault(&p.where, K_FAULT_INPUT, 0, 0, 0);
   if (!(b >= 0 && b <= 1)) k_fault(&p.where, K_FAULT_TARGETS, 0, 0, 0);
 }
-// The losses of `size` elements, or a sum for each block (partial).
+// Losses of `size` elements, or each block's sum (partial).
 template <typename S>
 static __device__ __forceinline__ void element_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
@@ -135,7 +137,7 @@ static __device__ __forceinline__ void element_body(const k_rows &p) {
 }
 K_FLOATS(element, k_rows)
 
-// One block: joins the sums of `chunks` blocks.
+// One block joins the sums of `chunks` blocks.
 template <typename S>
 static __device__ __forceinline__ void element_join_body(const k_rows &p) {
   double sum = 0;
@@ -145,7 +147,7 @@ static __device__ __forceinline__ void element_join_body(const k_rows &p) {
 }
 K_FLOATS(element_join, k_rows)
 
-// The gradient of a; that of the loss is one number, or one for each element.
+// Gradient of a; the loss's gradient is one number, or one an element.
 template <typename S>
 static __device__ __forceinline__ void element_backward_body(const k_rows &p) {
   typedef typename k_type<S>::number C;

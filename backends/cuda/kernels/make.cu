@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors by a rule of the place: arange, linspace, eye, the triangles of matrices. A thread an
-// element of the result, in its row-major order; triangles have strides on both sides.
+// Tensors computed from indices: arange, linspace, eye, triangles of matrices. One thread an
+// element of the result in row-major order; triangles have strides on both sides.
 #include "loop.cuh"
 
 extern "C" __global__ void arange(const __grid_constant__ k_make p) {
   k_wait();
   int item = k_item(p.dtype);
   for (int64_t i = k_thread(); i < p.n; i += k_threads()) {
-    if (p.whole)
+    if (p.integer)
       k_store((char *)p.out + i * item, p.dtype, p.start + i * p.step);
     else
       k_store((char *)p.out + i * item, p.dtype, fma((double)i, p.by, p.from));
   }
 }
 
-// The second half counts from the end, so that it is exact there.
+// The second half counts back from the end, so the end is exact.
 extern "C" __global__ void linspace(const __grid_constant__ k_make p) {
   k_wait();
   int item = k_item(p.dtype);
@@ -38,7 +38,7 @@ extern "C" __global__ void eye(const __grid_constant__ k_make p) {
     k_store((char *)p.out + i * item, p.dtype, (int64_t)(i / p.columns == i % p.columns));
 }
 
-// I has room for n: a division of 32 bits takes a quarter of the time.
+// I holds n: a 32-bit division takes a quarter of the time of a 64-bit one.
 template <typename S, typename I>
 static __device__ __forceinline__ void triangle_by(const k_make &p) {
   for (int64_t i = k_thread(); i < p.n; i += k_threads()) {

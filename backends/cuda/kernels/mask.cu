@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counting and finding elements that are not zero, selecting by a mask, and finding the different
-// ones of sorted elements. Memory is read once: each tile gets the number found before it from the
-// tiles before it (tiles.cuh).
+// nonzero, masked_select and unique of sorted elements. Memory is read once: each
+// tile receives the number of elements selected before it from earlier tiles (tiles.cuh).
 //
-// A block of K_BLOCK threads has a tile of K_MASK_EACH elements a thread, which its warps read 32
-// neighbours at a time; what is found is written side by side. nonzero_count goes round.
+// A block of K_BLOCK threads has a tile of K_MASK_EACH elements a thread, read by warps in
+// coalesced rows of 32; results are written contiguously. nonzero_count uses a grid-stride loop.
 #include "tiles.cuh"
 
 enum { EACH = K_MASK_EACH, TILE = K_BLOCK * EACH };
 
-// Of the lane before; the first lane has `first`.
+// Value of the previous lane; `first` for lane 0.
 template <typename S>
 static __device__ __forceinline__ S lane_before(S x, S first) {
   S before = (S)__shfl_up_sync(0xffffffffu, x, 1);
@@ -20,26 +19,26 @@ static __device__ __forceinline__ S last_lane(S x) {
   return (S)__shfl_sync(0xffffffffu, x, 31);
 }
 
-// Bit e: element i + e is marked, where i is the thread's own. A warp reads 32 neighbours at a
-// time, HELD of them together: beyond the end, the last one once more.
+// Bit e: element i + e is marked, where i is the thread's first. A warp reads rows of 32
+// adjacent elements, HELD in flight; past the end, the last one is repeated.
 template <int HELD, typename R, typename F>
 static __device__ __forceinline__ unsigned bits_of(const k_mask &p, int64_t i, R read, F marked) {
   int lane = threadIdx.x & 31;
   int64_t first = i - lane * EACH + lane;
   unsigned bits = 0;
 #pragma unroll 1
-  for (int turn = 0; turn < EACH; turn += HELD) {
+  for (int round = 0; round < EACH; round += HELD) {
     decltype(read(first)) x[HELD];
 #pragma unroll
     for (int e = 0; e < HELD; e++) {
-      int64_t k = first + (turn + e) * 32;
+      int64_t k = first + (round + e) * 32;
       x[e] = read(k < p.n ? k : p.n - 1);
     }
 #pragma unroll
     for (int e = 0; e < HELD; e++) {
-      bool here = first + (turn + e) * 32 < p.n, is = marked(x[e]);  // lanes ask each other
+      bool here = first + (round + e) * 32 < p.n, is = marked(x[e]);  // marked() shuffles lanes
       unsigned set = __ballot_sync(0xffffffffu, here && is);
-      bits = lane == turn + e ? set : bits;
+      bits = lane == round + e ? set : bits;
     }
   }
   return bits;
@@ -51,31 +50,31 @@ static __device__ __forceinline__ unsigned set_bits(const k_mask &p, int64_t i) 
   return bits_of<HELD>(
       p, i, [&](int64_t k) { return in[k]; }, [&](S x) { return (x & (S)p.magnitude) != 0; });
 }
-// Bytes are read by the 16.
+// Bytes are read in 16-byte vectors.
 template <>
 __device__ __forceinline__ unsigned set_bits<uint8_t>(const k_mask &p, int64_t i) {
   typedef k_vector<uint8_t, 16> V;
   const uint8_t *in = (const uint8_t *)p.in + i;
-  bool whole = i + EACH <= p.n && (uintptr_t)in % sizeof(V) == 0;
+  bool is_full = i + EACH <= p.n && (uintptr_t)in % sizeof(V) == 0;
   unsigned bits = 0;
 #pragma unroll
   for (int k = 0; k < EACH; k += 16) {
     V x;
-    if (whole) x = *(const V *)(in + k);
+    if (is_full) x = *(const V *)(in + k);
 #pragma unroll
     for (int e = 0; e < 16; e++) {
-      bool set = whole ? x.v[e] != 0 : i + k + e < p.n && in[k + e] != 0;
+      bool set = is_full ? x.v[e] != 0 : i + k + e < p.n && in[k + e] != 0;
       bits |= (unsigned)set << (k + e);
     }
   }
   return bits;
 }
-// Elements that differ from the one before, which a lane has from the lane before it.
+// Marks elements that differ from their predecessor, received from the previous lane.
 template <typename S>
 static __device__ __forceinline__ unsigned begin_bits(const k_mask &p, int64_t i) {
   enum { HELD = sizeof(S) == 8 ? 8 : 16 };
   const S *in = (const S *)p.in;
-  const S magnitude = (S)p.magnitude, most = (S)p.most;
+  const S magnitude = (S)p.magnitude, max_magnitude = (S)p.max_magnitude;
   int lane = threadIdx.x & 31;
   int64_t begin = i - lane * EACH, at = begin;
   S latest = begin < p.n ? in[begin ? begin - 1 : 0] : S();
@@ -86,24 +85,24 @@ static __device__ __forceinline__ unsigned begin_bits(const k_mask &p, int64_t i
         latest = last_lane(x);
         bool zeros = ((x | before) & magnitude) == 0, first = at == 0 && lane == 0;
         at += 32;
-        return first || (x != before && !zeros) || (x & magnitude) > most;
+        return first || (x != before && !zeros) || (x & magnitude) > max_magnitude;
       });
 }
 
 template <typename S>
 static __device__ __forceinline__ void nonzero_count_body(const k_mask &p) {
   unsigned long long n = 0;
-  int64_t lane = threadIdx.x & 31;  // warps come to an end as one
+  int64_t lane = threadIdx.x & 31;  // warps leave the loop as one
   for (int64_t i = k_thread() * EACH; i - lane * EACH < p.n; i += k_threads() * EACH)
     n += __popc(set_bits<S>(p, i));
   n = k_join(n, K_BLOCK, k_add());
   if (threadIdx.x == 0) atomicAdd((unsigned long long *)p.number, n);
 }
 
-// Calls write(k, i) for the k-th element that is marked, which is element i, as long as there is
-// room, whatever became of the mask since it was counted. A warp writes what 32 neighbours give.
+// Calls write(k, i) for the k-th marked element, element i, up to the output's capacity, even if
+// the mask changed since it was counted. A warp writes the results of 32 adjacent elements.
 template <typename M, typename W>
-static __device__ __forceinline__ void put_together(const k_mask &p, M marks, W write) {
+static __device__ __forceinline__ void compact(const k_mask &p, M marks, W write) {
   int64_t tile = k_take_tile(p.tiles.next), begin = tile * TILE + threadIdx.x / 32 * 32 * EACH;
   int lane = threadIdx.x & 31, all;
   unsigned bits = marks(begin + lane * EACH);
@@ -114,19 +113,19 @@ static __device__ __forceinline__ void put_together(const k_mask &p, M marks, W 
   for (int e = 0; e < EACH; e++) {
     unsigned set = __shfl_sync(0xffffffffu, bits, e);
     int64_t k = first + __shfl_sync(0xffffffffu, before, e) + __popc(set & k_lower_lanes());
-    if (set >> lane & 1 && k < p.room) write(k, begin + e * 32 + lane);
+    if (set >> lane & 1 && k < p.capacity) write(k, begin + e * 32 + lane);
   }
 }
 template <typename S>
 static __device__ __forceinline__ void nonzero_body(const k_mask &p) {
-  put_together(
+  compact(
       p, [&](int64_t i) { return set_bits<S>(p, i); },
       [&](int64_t row, int64_t i) {
-        int64_t *to = (int64_t *)p.out + row;  // of the outermost; the others are `room` apart
+        int64_t *to = (int64_t *)p.out + row;  // outermost coordinate; others at stride `capacity`
 #pragma unroll 1
         for (int d = 0; d + 1 < p.ndim; d++) {  // the innermost first
           int64_t next = k_quotient(i, p.sizes[d]);
-          to[(p.ndim - 1 - d) * p.room] = i - next * p.sizes[d];
+          to[(p.ndim - 1 - d) * p.capacity] = i - next * p.sizes[d];
           i = next;
         }
         *to = i;
@@ -134,17 +133,17 @@ static __device__ __forceinline__ void nonzero_body(const k_mask &p) {
 }
 template <typename S>
 static __device__ __forceinline__ void selected_body(const k_mask &p) {
-  put_together(
+  compact(
       p, [&](int64_t i) { return set_bits<uint8_t>(p, i); },
       [&](int64_t k, int64_t i) { ((S *)p.out)[k] = ((const S *)p.from)[i]; });
 }
 template <typename S>
 static __device__ __forceinline__ void distinct_body(const k_mask &p) {
-  put_together(
+  compact(
       p, [&](int64_t i) { return begin_bits<S>(p, i); },
       [&](int64_t k, int64_t i) {
         ((S *)p.out)[k] = ((const S *)p.in)[i];
-        if (p.places) p.places[k] = i;
+        if (p.starts) p.starts[k] = i;
       });
 }
 #define KERNEL(name, suffix, S) \
@@ -162,11 +161,11 @@ EVERY_SIZE(nonzero)
 EVERY_SIZE(selected)
 EVERY_SIZE(distinct)
 
-// How many elements there are from each place to the next.
+// Counts: the differences of consecutive start indices.
 extern "C" __global__ void __launch_bounds__(K_BLOCK)
     distinct_counts(const __grid_constant__ k_mask p) {
   k_wait();
   int64_t last = *p.number - 1;
   for (int64_t k = k_thread(); k <= last; k += k_threads())
-    ((int64_t *)p.out)[k] = (k < last ? p.places[k + 1] : p.n) - p.places[k];
+    ((int64_t *)p.out)[k] = (k < last ? p.starts[k + 1] : p.n) - p.starts[k];
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel math library on the device: what the expressions of ops/*.op may call, by the names
-// that the generator writes (`exp(x)` in a table is k_exp_f32 here). What the CPU's has too is in
-// scalars.h.
+// The device math library: functions callable from expressions of ops/*.op, under the names
+// written by the generator (`exp(x)` in a table is k_exp_f32 here). Functions shared with the
+// CPU are in scalars.h.
 #pragma once
 #include "device.cuh"
 
@@ -19,10 +19,10 @@
 #define K_least_i64 INT64_MIN
 
 #define K_MATH static __device__ __forceinline__
-// Is called: in the place of each call, in every form of every kernel, it takes nvcc minutes.
+// Not inlined: inlining it into every kernel variant takes nvcc minutes.
 #define K_CALLED static inline __device__ __noinline__
 #define K_LGAMMA(x) lgamma(x)
-#define K_LGAMMA_F32(x) lgammaf(x)  // CUDA's own in float: errors of some units in the last place,
+#define K_LGAMMA_F32(x) lgammaf(x)  // CUDA's float versions: errors of a few ulp,
 #define K_ERFINV_F32(x) erfinvf(x)  // in a fraction of the time
 #define K_BESSEL(name) name
 #define K_FMA_f64(a, b, c) fma(a, b, c)
@@ -39,7 +39,7 @@ K_LIBM(erf, erff, erf)
 K_MATH float k_sigmoid_f32(float x) { return 1.0f / (1.0f + expf(-x)); }
 K_MATH double k_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
 
-// Of the standard normal distribution.
+// Standard normal distribution.
 K_MATH float k_normal_f32(float x) { return 0.5f * (1 + erff(x * 0.7071067811865476f)); }
 K_MATH double k_normal_f64(double x) { return 0.5 * (1 + erf(x * 0.7071067811865476)); }
 K_MATH float k_density_f32(float x) { return 0.3989422804014327f * expf(-0.5f * x * x); }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchanges of rows, as decompositions give them; where matrices begin. Threads go round with the
-// grid's stride: over numbers, or over matrices.
+// Pivots of decompositions, and addresses of matrices. Grid-stride loops over numbers or matrices.
 #include "cuda/matrices_params.h"
 #include "device.cuh"
 
@@ -11,14 +10,14 @@ static __device__ __forceinline__ int32_t checked(const k_exchanges &p, int64_t 
   return 1;
 }
 
-// The numbers again, with those that are none reported and 1 in their place.
+// Copies the pivots; invalid ones are reported and replaced by 1.
 extern "C" __global__ void exchanges(const __grid_constant__ k_exchanges p) {
   k_wait();
   for (int64_t i = k_thread(); i < p.lines * p.count; i += k_threads()) p.to[i] = checked(p, i);
 }
 
-// The matrix, of zeros before, whose column k gets a 1 in the row that is brought to k. A thread a
-// matrix; `to` has n places for each.
+// Sets column k of a zeroed matrix to 1 in the row moved to k. One thread a matrix; `to` has n
+// numbers of scratch for each.
 template <typename T>
 static __device__ __forceinline__ void permute(const k_exchanges &p) {
   for (int64_t i = k_thread(); i < p.lines; i += k_threads()) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer and batch normalisation. Means and their like are of the compute type (float for the half
-// formats); weights and biases have the input's type.
+// Layer and batch normalisation. Statistics have the compute type (float for fp16 and bf16);
+// weights and biases have the input's type.
 //
-// Layers: rows of `size` stay in registers, or, if they are too long, a block reads them again; the
-// sums over rows for weight and bias are made in `chunks` of rows, and the chunks joined in order.
-// `lanes` threads have a row, in vectors of 16 bytes; small blocks have several rows each. Of rows
-// that are too long, or not aligned, a block of 1024 threads goes along each by single elements.
+// Layer norm: rows of `size` stay in registers, read by `lanes` threads in 16-byte vectors,
+// several rows in a small block. Rows that are too long or unaligned are walked by blocks of
+// 1024 threads by elements and read again. Gradients of weight and bias are summed over `chunks`
+// of rows, and the chunks are joined in order.
 #include "rows.cuh"
 
 // ---- layers
@@ -62,15 +62,15 @@ static __device__ __forceinline__ void layer_rows_body(const k_rows &p) {
 }
 K_FLOATS(layer_rows, k_rows)
 
-// The gradient of x, and partial sums. The grid goes round over the rows, and a warp, or the warps
-// that share a row, add up what weight and bias get from theirs, so that memory is read once.
+// Gradient of x, and partial sums. The grid loops over the rows. A warp, or the warps sharing a
+// row, accumulates its rows' gradients of weight and bias, so memory is read once.
 template <typename S, int BYTES>
 static __device__ __forceinline__ void layer_backward_body(const k_rows &p) {
   typedef k_row<S, BYTES> R;
   typedef typename R::C C;
   const S *g_at = (const S *)p.grad, *x_at = (const S *)p.input;
   R r(p);
-  int rows = blockDim.x / p.lanes, warps = p.lanes < 32 ? 32 : p.lanes;  // threads of a sum
+  int rows = blockDim.x / p.lanes, warps = p.lanes < 32 ? 32 : p.lanes;  // threads sharing a sum
   int64_t block = (int64_t)blockIdx.x * rows, own = r.row, step = (int64_t)gridDim.x * rows;
   C dw[R::E], db[R::E], part = 1 / (C)p.size;
   k_loaded<S, R::N> gs[R::G], xs[R::G];
@@ -108,7 +108,7 @@ static __device__ __forceinline__ void layer_backward_body(const k_rows &p) {
   for (int apart = p.lanes; apart < 32; apart *= 2)
 #pragma unroll
     for (int k = 0; k < R::E; k++)
-      dw[k] += k_across(dw[k], apart, 32), db[k] += k_across(db[k], apart, 32);
+      dw[k] += k_shuffle(dw[k], apart, 32), db[k] += k_shuffle(db[k], apart, 32);
   r.n = threadIdx.x % warps < p.lanes ? (int)p.size : 0;
   C *to = (C *)p.partial + k_thread() / warps * 2 * p.size;
   r.each([&](int k, int i) { to[i] = dw[k], to[p.size + i] = db[k]; });
@@ -139,11 +139,12 @@ static __device__ __forceinline__ void layer_backward_rows_body(const k_rows &p)
 }
 K_FLOATS(layer_backward_rows, k_rows)
 
-// Sums over a chunk of rows. A block: 32 columns, 8 threads each. Partial: chunks x 2 x size of C.
+// Sums over a chunk of rows. A block covers 32 columns with 8 threads each. Partial: chunks x 2
+// x size of C.
 template <typename S>
 static __device__ __forceinline__ void layer_partial_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  __shared__ C room[2][8][33];
+  __shared__ C partials[2][8][33];
   int x = threadIdx.x & 31, y = threadIdx.x >> 5;
   int64_t pieces = (p.size + 31) / 32, chunk = blockIdx.x / pieces;
   int64_t column = blockIdx.x % pieces * 32 + x;
@@ -154,21 +155,21 @@ static __device__ __forceinline__ void layer_partial_body(const k_rows &p) {
     C h = k_get(((const S *)p.input)[row * p.size + column]) - ((const C *)p.mean)[row];
     dw += g * h * ((const C *)p.rstd)[row], db += g;
   }
-  room[0][y][x] = dw, room[1][y][x] = db;
+  partials[0][y][x] = dw, partials[1][y][x] = db;
   __syncthreads();
   if (y || column >= p.size) return;
-  for (int k = 1; k < 8; k++) dw += room[0][k][x], db += room[1][k][x];
+  for (int k = 1; k < 8; k++) dw += partials[0][k][x], db += partials[1][k][x];
   ((C *)p.partial)[chunk * 2 * p.size + column] = dw;
   ((C *)p.partial)[(chunk * 2 + 1) * p.size + column] = db;
 }
 K_FLOATS(layer_partial, k_rows)
 
-// Gradients of weight and bias from the chunks' sums. A block of 1024 threads: K_SUM_COLUMNS
-// columns, so that there are blocks enough where rows are short.
+// Gradients of weight and bias from the chunks' sums. A block of 1024 threads covers only
+// K_SUM_COLUMNS columns, so that short rows still give enough blocks.
 template <typename S>
 static __device__ __forceinline__ void layer_sums_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  __shared__ k_pair<C> room[32][K_SUM_COLUMNS];
+  __shared__ k_pair<C> partials[32][K_SUM_COLUMNS];
   int x = threadIdx.x % K_SUM_COLUMNS, y = threadIdx.x / K_SUM_COLUMNS;
   int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
   int64_t column = (int64_t)blockIdx.x * K_SUM_COLUMNS;
@@ -179,27 +180,26 @@ static __device__ __forceinline__ void layer_sums_body(const k_rows &p) {
     sums = sums + k_pair<C>{from[0], from[p.size]};
   }
 #pragma unroll
-  for (int apart = K_SUM_COLUMNS; apart < 32; apart *= 2)
-    sums = sums + k_across(sums, apart, 32);
-  if (lane < K_SUM_COLUMNS) room[warp][lane] = sums;
+  for (int apart = K_SUM_COLUMNS; apart < 32; apart *= 2) sums = sums + k_shuffle(sums, apart, 32);
+  if (lane < K_SUM_COLUMNS) partials[warp][lane] = sums;
   __syncthreads();
   if (warp >= K_SUM_COLUMNS) return;
   column += warp;
-  sums = k_join(room[lane][warp], 32, k_add());
+  sums = k_join(partials[lane][warp], 32, k_add());
   if (lane || column >= p.size) return;
   if (p.grad_weight) k_put((S *)p.grad_weight + column, sums.a);
   if (p.grad_bias) k_put((S *)p.grad_bias + column, sums.b);
 }
 K_FLOATS(layer_sums, k_rows)
 
-// ---- batches: channels are the middle of outer x size x inner. A block makes two sums over a part
-// of a channel, or, where channels are neighbours (inner = 1), of 32 of them; a thread a channel
-// joins the parts, in order; then all elements are walked. Blocks have K_BLOCK threads. Elements
-// are read by warps along `inner`, by 16 bytes where `vector` says so, or along 32 neighbouring
-// channels; to walk all, warps go over the rows of `inner`, or threads over the elements. Where
-// there are few rows, long ones are cut into `how` pieces.
+// ---- batch norm: channels are the middle dimension of outer x size x inner. A block computes
+// two sums over a part of a channel or, for adjacent channels (inner = 1), of 32 channels. One
+// thread a channel joins the parts in order. Then an element-wise pass follows. Blocks have
+// K_BLOCK threads. Warps read along `inner`, in 16-byte vectors if `vector`, or along 32
+// adjacent channels. In the element-wise pass, warps take rows of `inner`, or threads take
+// elements. Few long rows are split into `how` pieces.
 
-// f(vectors of each tensor, place) for a piece of a row, which starts at place `at`.
+// Calls f(vectors of each tensor, element index) for a piece of the row at offset `at`.
 template <typename S, int N, int TENSORS, typename F>
 static __device__ __forceinline__ void batch_piece(const k_rows &p,
                                                    const void *const (&tensors)[TENSORS],
@@ -207,8 +207,8 @@ static __device__ __forceinline__ void batch_piece(const k_rows &p,
   int64_t units = p.inner / N, lane = p.inner == 1 ? 0 : threadIdx.x & 31;
   k_walk<S, N>(tensors, at, units * piece / p.how + lane, units * (piece + 1) / p.how, 32, f);
 }
-// f(vectors of each tensor, of(channel)) for what a thread has of a part; warps take pieces of rows
-// of `inner`, or rows of 32 channels. Returns the channel.
+// Calls f(vectors of each tensor, of(channel)) for the thread's share of a part; warps take
+// pieces of rows of `inner`, or rows of 32 channels. Returns the channel.
 template <typename S, int N, int TENSORS, typename O, typename F>
 static __device__ __forceinline__ int64_t batch_part(const k_rows &p,
                                                      const void *const (&tensors)[TENSORS], O of,
@@ -225,33 +225,33 @@ static __device__ __forceinline__ int64_t batch_part(const k_rows &p,
                       [&](const k_loaded<S, N> *v, int64_t) { f(v, about); });
   return channel;
 }
-static __device__ __forceinline__ double *batch_room(const k_rows &p, int64_t channel) {
+static __device__ __forceinline__ double *batch_partials(const k_rows &p, int64_t channel) {
   return (double *)p.partial + channel * p.chunks * 2;
 }
 static __device__ __forceinline__ void batch_store(const k_rows &p, int64_t channel, double a,
                                                    double b) {
-  __shared__ double room[2][K_BLOCK];
-  double *to = batch_room(p, channel) + blockIdx.x % p.chunks * 2;
+  __shared__ double partials[2][K_BLOCK];
+  double *to = batch_partials(p, channel) + blockIdx.x % p.chunks * 2;
   if (p.inner > 1) {
     k_pair<double> sums = k_join(k_pair<double>{a, b}, K_BLOCK, k_add());
     if (threadIdx.x == 0) to[0] = sums.a, to[1] = sums.b;
     return;
   }
-  room[0][threadIdx.x] = a, room[1][threadIdx.x] = b;
+  partials[0][threadIdx.x] = a, partials[1][threadIdx.x] = b;
   __syncthreads();
   if (threadIdx.x >= 32 || channel >= p.size) return;
   for (int k = 32; k < K_BLOCK; k += 32)
-    a += room[0][threadIdx.x + k], b += room[1][threadIdx.x + k];
+    a += partials[0][threadIdx.x + k], b += partials[1][threadIdx.x + k];
   to[0] = a, to[1] = b;
 }
 static __device__ __forceinline__ void batch_join(const k_rows &p, int64_t channel, double *a,
                                                   double *b) {
-  const double *from = batch_room(p, channel);
+  const double *from = batch_partials(p, channel);
   *a = *b = 0;
 #pragma unroll 1
   for (int64_t k = 0; k < p.chunks; k++) *a += from[2 * k], *b += from[2 * k + 1];
 }
-// f(vectors of each tensor, of(channel)) gives the vector of the result, for all of them.
+// Stores f(vectors of each tensor, of(channel)) as the result, for all vectors.
 template <typename S, int N, int TENSORS, typename O, typename F>
 static __device__ __forceinline__ void batch_each(const k_rows &p,
                                                   const void *const (&tensors)[TENSORS], O of,
@@ -268,8 +268,8 @@ static __device__ __forceinline__ void batch_each(const k_rows &p,
   }
 }
 
-// Means, invstds and variances are of C. The sums are those of x less the channel's first element,
-// and of its squares.
+// Means, invstds and variances are of C. Sums of x minus the channel's first element, and of its
+// squares.
 template <typename S, int N>
 static __device__ __forceinline__ void batch_sums(const k_rows &p) {
   double sum = 0, squares = 0;
@@ -336,7 +336,7 @@ static __device__ __forceinline__ void batch(const k_rows &p) {
 }
 K_FLOATS_BY_VECTORS(batch)
 
-// The sums are those of the gradient, and of it times x less the mean.
+// Sums of the gradient, and of the gradient times x minus the mean.
 template <typename S>
 static __device__ __forceinline__ auto batch_mean(const k_rows &p, int64_t c) {
   typedef typename k_type<S>::number C;
@@ -364,7 +364,7 @@ static __device__ __forceinline__ void batch_backward_sums(const k_rows &p) {
 }
 K_FLOATS_BY_VECTORS(batch_backward_sums)
 
-// The sums become the mean of the gradient, and what x takes from it.
+// Converts the sums to the mean gradient and the coefficient of x - mean.
 template <typename S>
 static __device__ __forceinline__ void batch_gradients(const k_rows &p, int64_t c, double s,
                                                        double sx, double *to) {
@@ -379,7 +379,7 @@ static __device__ __forceinline__ void batch_backward_join_body(const k_rows &p)
   for (int64_t c = k_thread(); c < p.size; c += k_threads()) {
     double s, sx;
     batch_join(p, c, &s, &sx);
-    batch_gradients<S>(p, c, s, sx, batch_room(p, c));
+    batch_gradients<S>(p, c, s, sx, batch_partials(p, c));
   }
 }
 K_FLOATS(batch_backward_join, k_rows)
@@ -401,7 +401,7 @@ static __device__ __forceinline__ void batch_backward(const k_rows &p) {
   batch_each<S, N>(
       p, {p.grad, p.input},
       [&](int64_t c) {
-        const double *sums = batch_room(p, c);
+        const double *sums = batch_partials(p, c);
         return batch_slope<S>(p, c, sums[0], sums[1]);
       },
       [&](const k_loaded<S, N> *v, slope<C> s) {
@@ -417,26 +417,25 @@ static __device__ __forceinline__ void batch_backward(const k_rows &p) {
 }
 K_FLOATS_BY_VECTORS(batch_backward)
 
-// ---- batches of rows of neighbouring channels, whole vectors of 16 bytes of them
+// ---- batch norm with channels_last: rows of adjacent channels, whole 16-byte vectors
 //
-// A block of K_BLOCK threads has `lanes` vectors of channels, a power of two up to 32, and goes
-// over rows, K_BLOCK / lanes of them at a time: the blocks of a part are neighbours, and parts go
-// round. What follows from a channel is made once. Sums are kept as numbers of the compute type by
-// each thread, and joined as double, which the kernels NAME_columns do for 32 channels a block of
-// 1024 threads. All elements are walked backward after the sums, since the last rows are in the
-// cache.
+// A block of K_BLOCK threads covers `lanes` vectors of channels, a power of two up to 32, and
+// K_BLOCK / lanes rows at a time. Blocks of a part are adjacent, and parts stride over the rows.
+// Per-channel coefficients are computed once. Threads accumulate sums in the compute type; they
+// are joined in double by the kernels NAME_columns, 32 channels for each block of 1024 threads.
+// The element-wise pass runs in reverse row order, since the last rows are still in the cache.
 
-// Where channel c has sum i of a part.
-static __device__ __forceinline__ double *last_room(const k_rows &p, int64_t part, int i,
-                                                    int64_t c) {
+// Address of sum i of channel c in a part.
+static __device__ __forceinline__ double *last_partials(const k_rows &p, int64_t part, int i,
+                                                        int64_t c) {
   return (double *)p.partial + (part * 2 + i) * p.size + c;
 }
 template <typename S>
 struct k_last {
   typedef typename k_type<S>::number C;
   enum { N = 16 / sizeof(S) };
-  int64_t channel, part, row, step;  // the first channel, and the rows of the thread
-  bool here;                         // whether the thread has channels
+  int64_t channel, part, row, step;  // first channel, first row, row stride of the thread
+  bool here;                         // the thread has channels
   __device__ __forceinline__ k_last(const k_rows &p) {
     int lanes = p.lanes, per = K_BLOCK / lanes;
     int64_t groups = (p.size / N + lanes - 1) / lanes;
@@ -445,8 +444,8 @@ struct k_last {
     row = part * per + threadIdx.x / lanes, step = p.chunks * per;
     here = channel < p.size;
   }
-  // f(loaded vectors of the input, or of gradient and input, place) for each row. Four vectors are
-  // loaded at a time.
+  // Calls f(loaded vectors of the input, or of gradient and input; element index) for each
+  // row. Four vectors are in flight.
   template <int TENSORS, typename F>
   __device__ __forceinline__ void each(const k_rows &p, bool backward, F f) const {
     const int AHEAD = 4 / TENSORS;
@@ -471,41 +470,42 @@ struct k_last {
       }
     }
   }
-  // Joins two sums of each channel over the rows of the block, and keeps them as the part's.
+  // Joins the block's two sums for each channel and stores them as the part's.
   __device__ __forceinline__ void store(const k_rows &p, C *a, C *b) const {
-    __shared__ C room[2][K_BLOCK / 32][32 * N];
+    __shared__ C partials[2][K_BLOCK / 32][32 * N];
     int lanes = p.lanes, lane = threadIdx.x & 31, warp = threadIdx.x / 32;
 #pragma unroll
     for (int k = 0; k < N; k++) {
       if (!here) a[k] = b[k] = 0;
       for (int s = lanes; s < 32; s *= 2)
-        a[k] += k_across(a[k], s, 32), b[k] += k_across(b[k], s, 32);
-      if (lane < lanes) room[0][warp][lane * N + k] = a[k], room[1][warp][lane * N + k] = b[k];
+        a[k] += k_shuffle(a[k], s, 32), b[k] += k_shuffle(b[k], s, 32);
+      if (lane < lanes)
+        partials[0][warp][lane * N + k] = a[k], partials[1][warp][lane * N + k] = b[k];
     }
     __syncthreads();
     int64_t first = channel - threadIdx.x % lanes * N;
     for (int i = threadIdx.x; i < 2 * lanes * N; i += K_BLOCK) {
       int which = i / (lanes * N), c = i % (lanes * N);
       double sum = 0;
-      for (int w = 0; w < K_BLOCK / 32; w++) sum += room[which][w][c];
-      if (first + c < p.size) *last_room(p, part, which, first + c) = sum;
+      for (int w = 0; w < K_BLOCK / 32; w++) sum += partials[which][w][c];
+      if (first + c < p.size) *last_partials(p, part, which, first + c) = sum;
     }
   }
 };
-// f(channel, two sums) for each channel, by one thread.
+// Calls f(channel, two sums) for each channel, on one thread.
 template <typename F>
 static __device__ __forceinline__ void last_columns(const k_rows &p, F f) {
-  __shared__ k_pair<double> room[32][33];
+  __shared__ k_pair<double> partials[32][33];
   int x = threadIdx.x & 31, y = threadIdx.x >> 5;
   int64_t column = (int64_t)blockIdx.x * 32;
   k_pair<double> sums = {0, 0};
 #pragma unroll 4
   for (int64_t part = y; column + x < p.size && part < p.chunks; part += 32)
-    sums = sums +
-           k_pair<double>{*last_room(p, part, 0, column + x), *last_room(p, part, 1, column + x)};
-  room[y][x] = sums;
+    sums = sums + k_pair<double>{*last_partials(p, part, 0, column + x),
+                                 *last_partials(p, part, 1, column + x)};
+  partials[y][x] = sums;
   __syncthreads();
-  sums = k_join(room[x][y], 32, k_add());
+  sums = k_join(partials[x][y], 32, k_add());
   if (x == 0 && column + y < p.size) f(column + y, sums.a, sums.b);
 }
 
@@ -572,13 +572,13 @@ static __device__ __forceinline__ void last_backward_sums_body(const k_rows &p) 
   t.store(p, a, b);
 }
 K_FLOATS(last_backward_sums, k_rows)
-// What is left of the sums replaces those of part 0, which only this block reads.
+// The results replace the sums of part 0, read by this block only.
 template <typename S>
 static __device__ __forceinline__ void last_backward_columns_body(const k_rows &p) {
   last_columns(p, [&](int64_t c, double s, double sx) {
     double to[2];
     batch_gradients<S>(p, c, s, sx, to);
-    *last_room(p, 0, 0, c) = to[0], *last_room(p, 0, 1, c) = to[1];
+    *last_partials(p, 0, 0, c) = to[0], *last_partials(p, 0, 1, c) = to[1];
   });
 }
 K_FLOATS(last_backward_columns, k_rows)
@@ -590,7 +590,7 @@ struct back {
 template <typename S>
 static __device__ __forceinline__ auto batch_line(const k_rows &p, int64_t c) {
   typedef typename k_type<S>::number C;
-  slope<C> s = batch_slope<S>(p, c, *last_room(p, 0, 0, c), *last_room(p, 0, 1, c));
+  slope<C> s = batch_slope<S>(p, c, *last_partials(p, 0, 0, c), *last_partials(p, 0, 1, c));
   if (!p.training) return back<C>{s.scale, 0, 0};
   return back<C>{s.scale, -s.k * s.scale, (s.mean * s.k - s.m) * s.scale};
 }
@@ -612,7 +612,8 @@ static __device__ __forceinline__ void last_backward_body(const k_rows &p) {
 }
 K_FLOATS(last_backward, k_rows)
 
-// result = (1 - number) * result + number * input, in double; `dtype` is result's, `how` input's.
+// result = (1 - number) * result + number * input, in double. `dtype` is the result's, `how` the
+// input's.
 extern "C" __global__ void running_average(const __grid_constant__ k_rows p) {
   k_wait();
   int to_item = k_item(p.dtype), from_item = k_item(p.how);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Philox4x32-10 as cuRAND addresses it: the key is the seed, a subsequence has blocks of four
+// Philox4x32-10 with cuRAND's addressing: the key is the seed; a subsequence has blocks of four
 // words.
 #pragma once
 #include "device.cuh"
@@ -7,8 +7,7 @@
 struct words {
   uint32_t v[4];
 };
-// Both words of a product, the low one first: one instruction, where the product of uint64_t is
-// three.
+// Low and high word of a product in one instruction; the uint64_t product takes three.
 static __device__ __forceinline__ uint2 wide_product(uint32_t x, uint32_t y) {
   uint2 z;
   asm("{ .reg .u64 z; mul.wide.u32 z, %2, %3; mov.b64 {%0, %1}, z; }"
@@ -16,7 +15,7 @@ static __device__ __forceinline__ uint2 wide_product(uint32_t x, uint32_t y) {
       : "r"(x), "r"(y));
   return z;
 }
-// The block of four words that draw number `offset / 4` of a subsequence gives.
+// The block of four words at `offset`, in words, of a subsequence.
 static __device__ __forceinline__ words philox(uint64_t seed, uint64_t subsequence,
                                                uint64_t offset) {
   uint64_t block = offset / 4;
@@ -32,7 +31,7 @@ static __device__ __forceinline__ words philox(uint64_t seed, uint64_t subsequen
   }
   return {{c0, c1, c2, c3}};
 }
-// In (0, 1].
+// Uniform in (0, 1].
 static __device__ __forceinline__ float uniform_float(uint32_t x) {
   return __fmaf_rn((float)x, 2.3283064365386963e-10f, 1.1641532182693481e-10f);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers in the layout of PyTorch's device kernels: a thread is a subsequence of Philox, a
-// step of it gives four words, and those make values one grid of threads apart. The grid is the
-// generator's, so that the numbers are PyTorch's. Blocks have K_BLOCK threads; at each step the
-// grid writes a piece of the result as long as itself, in order.
+// Random numbers in the layout of PyTorch's device kernels: each thread has one Philox
+// subsequence and draws four words a step, for values at a stride of the grid's threads. The
+// grid is the generator's, so the numbers equal PyTorch's. Blocks have K_BLOCK threads; each
+// step writes a contiguous, coalesced piece of the result.
 #include "math.cuh"
 #include "philox.cuh"
 
-// In (0, 1], of two words.
+// Uniform in (0, 1] from two words.
 static __device__ __forceinline__ double uniform_double(uint32_t x, uint32_t y) {
   uint64_t z = (uint64_t)x ^ ((uint64_t)y << 21);
   return fma((double)z, 1.1102230246251565e-16, 5.5511151231257827e-17);
@@ -17,12 +17,12 @@ struct numbers {
   C v[N];
 };
 template <typename S>
-struct draw {  // of a lane of the words, as the compute type
+struct draw {  // from a lane of the words, in the compute type
   static const int lanes = 4;
   static __device__ __forceinline__ float uniform(const words &w, int lane) {
     return uniform_float(w.v[lane]);
   }
-  // Polar pairs: the sine first. The angle goes through the device's own sine, as in PyTorch.
+  // Box-Muller pairs, sine first. Uses the device's fast sine, as PyTorch does.
   static __device__ __forceinline__ numbers<float, lanes> normals(const words &w) {
     const float turn = 6.2831855f;
     numbers<float, lanes> x;
@@ -58,7 +58,8 @@ struct draw<double> {
   }
 };
 
-// Where the launch's numbers begin. Those of a graph are told anew before each replay.
+// Start of the launch's random sequence. For graphs it is read from memory, updated before each
+// replay.
 struct origin {
   uint64_t seed, offset;
 };
@@ -68,7 +69,7 @@ static __device__ __forceinline__ origin origin_of(const k_random &p) {
           p.offset + __ldg((const unsigned long long *)p.state + 1)};
 }
 
-// emit(of(words), lane, i) for each of the n elements.
+// Calls emit(of(words), lane, i) for each of the n elements.
 template <int LANES, typename O, typename E>
 static __device__ __forceinline__ void each(const k_random &p, O of, E emit) {
   int64_t thread = k_thread(), stride = k_threads(), step = 0, last = (LANES - 1) * stride;
@@ -90,12 +91,12 @@ static __device__ __forceinline__ void each(const k_random &p, E emit) {
   each<LANES>(
       p, [](words w) { return w; }, emit);
 }
-// A number in a register. The compiler would convert a parameter again at each use of it.
-static __device__ __forceinline__ float kept(float x) {
+// Keeps a number in a register; otherwise the compiler converts the parameter at each use.
+static __device__ __forceinline__ float in_register(float x) {
   asm volatile("" : "+f"(x));
   return x;
 }
-static __device__ __forceinline__ double kept(double x) { return x; }
+static __device__ __forceinline__ double in_register(double x) { return x; }
 
 static __device__ __forceinline__ float scaled(float u, float low, float high) {
   return __fmaf_rn(u, high - low, low);
@@ -106,12 +107,12 @@ static __device__ __forceinline__ double scaled(double u, double low, double hig
 template <typename S>
 static __device__ __forceinline__ void uniform_body(const k_random &p) {
   typedef typename k_type<S>::number C;
-  C low = kept((C)p.a), high = kept((C)p.b);
+  C low = in_register((C)p.a), high = in_register((C)p.b);
   S none;
   k_put(&none, high);
   each<draw<S>::lanes>(p, [&](const words &w, int lane, int64_t i) {
     C x = scaled(draw<S>::uniform(w, lane), low, high);
-    // Draws are in (0, 1]: the upper bound becomes the lower one, also where rounding gives it.
+    // Draws are in (0, 1]: values equal to the upper bound after rounding become the lower bound.
     S stored;
     k_put(&stored, x);
     k_put((S *)p.out + i, k_get(stored) == k_get(none) ? low : x);
@@ -123,7 +124,7 @@ template <typename S>
 static __device__ __forceinline__ void normal_body(const k_random &p) {
   typedef draw<S> D;
   typedef typename k_type<S>::number C;
-  C mean = kept((C)p.a), deviation = kept((C)p.b);
+  C mean = in_register((C)p.a), deviation = in_register((C)p.b);
   each<D::lanes>(
       p, [](words w) { return D::normals(w); },
       [&](const numbers<C, D::lanes> &x, int lane, int64_t i) {
@@ -135,14 +136,14 @@ K_FLOATS(normal, k_random)
 template <typename S>
 static __device__ __forceinline__ void exponential_body(const k_random &p) {
   typedef typename k_type<S>::number C;
-  C rate = kept((C)p.a);
+  C rate = in_register((C)p.a);
   each<draw<S>::lanes>(p, [&](const words &w, int lane, int64_t i) {
     k_put((S *)p.out + i, draw<S>::exponential(draw<S>::uniform(w, lane)) / rate);
   });
 }
 K_FLOATS(exponential, k_random)
 
-// `b` where a draw is below `a`, else 0; float64 draws doubles, all others floats.
+// `b` where a draw is below `a`, else 0. float64 draws doubles, other dtypes floats.
 extern "C" __global__ void __launch_bounds__(K_BLOCK) chance(const __grid_constant__ k_random p) {
   k_wait();
   int item = k_item(p.dtype);
@@ -157,12 +158,12 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK) chance(const __grid_consta
     });
 }
 
-// 1 / keep where a draw is below keep (`a`), else 0. A thread takes `from` neighbours at a time,
-// four to a block of words; with 1, four elements a grid apart.
+// 1 / keep where a draw is below keep (`a`), else 0. A thread takes `from` adjacent elements,
+// four a Philox block; with 1, four elements at the grid's stride.
 template <typename S>
 static __device__ __forceinline__ void dropout_body(const k_random &p) {
   typedef typename k_type<S>::number C;
-  C keep = kept((C)p.a);
+  C keep = in_register((C)p.a);
   S one, none;
   k_put(&one, (C)p.b), k_put(&none, (C)0);
   int lanes = (int)p.from;
@@ -185,9 +186,9 @@ static __device__ __forceinline__ void dropout_body(const k_random &p) {
 }
 K_FLOATS(dropout, k_random)
 
-// Whole numbers below `range`, from `from` on.
-static __device__ __forceinline__ void put_whole(const k_random &p, int item, int64_t i,
-                                                 uint64_t x) {
+// Integers in [from, from + range).
+static __device__ __forceinline__ void put_integer(const k_random &p, int item, int64_t i,
+                                                   uint64_t x) {
   int64_t value = (int64_t)(x + (uint64_t)p.from);
   if (p.dtype == K_INT64)
     ((int64_t *)p.out)[i] = value;
@@ -200,16 +201,16 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK) whole(const __grid_constan
   if (p.wide)
     each<2>(p, [&](const words &w, int lane, int64_t i) {
       uint64_t x = (uint64_t)w.v[2 * lane] << 32 | w.v[2 * lane + 1];
-      put_whole(p, item, i, x % p.range);
+      put_integer(p, item, i, x % p.range);
     });
   else
     each<4>(p, [&](const words &w, int lane, int64_t i) {
       uint64_t x = p.range >> 32 ? w.v[lane] : w.v[lane] % (uint32_t)p.range;
-      put_whole(p, item, i, x);
+      put_integer(p, item, i, x);
     });
 }
 
-// Each element its own probability: element i has word i % 4 of subsequence i / 4.
+// Per-element probabilities: element i uses word i % 4 of subsequence i / 4.
 template <typename S>
 static __device__ __forceinline__ void bernoulli_body(const k_random &p) {
   int item = k_item(p.dtype);
@@ -227,8 +228,8 @@ static __device__ __forceinline__ void bernoulli_body(const k_random &p) {
 }
 K_FLOATS(bernoulli, k_random)
 
-// ---- numbers that take as many draws as it comes: element i from subsequence i, a block of words
-// a draw. What they depend on is a tensor of doubles (`in`, `beside`), or a number.
+// ---- rejection sampling: element i uses subsequence i, one Philox block a draw. Parameters are
+// tensors of doubles (`in`, `in2`) or numbers.
 
 struct k_source {
   uint64_t seed, subsequence, offset;
@@ -254,8 +255,8 @@ static __device__ __forceinline__ void drawn(const k_random &p, bool rates) {
   const origin at = origin_of(p);
   for (int64_t i = k_thread(); i < p.n; i += k_threads()) {
     k_source s = {at.seed, (uint64_t)i, at.offset};
-    double x = DRAW(&s, p.in ? ((const double *)p.in)[i] : p.a,
-                    p.beside ? ((const double *)p.beside)[i] : p.b);
+    double x =
+        DRAW(&s, p.in ? ((const double *)p.in)[i] : p.a, p.in2 ? ((const double *)p.in2)[i] : p.b);
     if (rates && x != x) k_fault(&p.where, K_FAULT_RATE, 0, 0, 0);
     k_store((char *)p.out + i * item, p.dtype, x);
   }
@@ -273,9 +274,9 @@ DRAWN(gamma, false)
 DRAWN(poisson, true)
 DRAWN(binomial, false)
 
-// ---- orders: random keys, of as many bits as keep collisions rare; equal ones are shuffled. Keys
-// are drawn on the generator's grid; then a thread looks at an element, and has few runs to
-// shuffle.
+// ---- randperm: sorts random keys with enough bits to make collisions rare; equal keys are
+// shuffled. Keys are drawn on the generator's grid; then one thread inspects each element, and
+// few find runs to shuffle.
 
 extern "C" __global__ void __launch_bounds__(K_BLOCK)
     order_keys(const __grid_constant__ k_random p) {
@@ -283,18 +284,18 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
   uint64_t mask = p.bits >= 64 ? ~0ull : (1ull << p.bits) - 1;
   each<2>(p, [&](const words &w, int lane, int64_t i) {
     uint64_t x = (uint64_t)w.v[2 * lane] << 32 | w.v[2 * lane + 1];
-    // PyTorch sorts signed numbers from the least one on, which is the order of these.
+    // PyTorch sorts signed numbers in ascending order, which is the order of these.
     ((uint64_t *)p.keys)[i] = x % (p.bits > 32 ? ~0ull : 0xffffffffull) & mask;
     ((int64_t *)p.scratch)[i] = i;
   });
 }
-// The first thread of a run of equal keys shuffles it with the numbers of its own subsequence; then
-// the places are stored.
+// The first thread of a run of equal keys shuffles it with numbers of its own subsequence and
+// stores the indices.
 extern "C" __global__ void __launch_bounds__(K_BLOCK)
     order_runs(const __grid_constant__ k_random p) {
   k_wait();
   const uint64_t *key = (const uint64_t *)p.keys;
-  int64_t *place = (int64_t *)p.scratch;
+  int64_t *index = (int64_t *)p.scratch;
   const origin at = origin_of(p);
   for (int64_t i = k_thread(); i < p.n; i += k_threads()) {
     if (i > 0 && key[i] == key[i - 1]) continue;
@@ -303,31 +304,31 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
     uint64_t drawn = 0;
     for (int64_t k = count - 1; k > 0; k--, drawn++) {
       words w = philox(at.seed, (uint64_t)i, at.offset + drawn / 4 * 4);
-      int64_t r = w.v[drawn % 4] % (uint32_t)(k + 1), kept = place[i + k];
-      place[i + k] = place[i + r];
-      place[i + r] = kept;
+      int64_t r = w.v[drawn % 4] % (uint32_t)(k + 1), saved = index[i + k];
+      index[i + k] = index[i + r];
+      index[i + r] = saved;
     }
-    for (int64_t k = i; k < i + count; k++) k_store((char *)p.out + k * item, p.dtype, place[k]);
+    for (int64_t k = i; k < i + count; k++) k_store((char *)p.out + k * item, p.dtype, index[k]);
   }
 }
 
-// ---- multinomial: a thread a row of `range` probabilities (double); `from` choices of each row.
-// Draw number d is that of subsequence d. With replacement the running sums are searched, without
-// it the largest of p / (an exponential number) win. Neighbouring threads read a row apart: this is
-// for few or short rows.
+// ---- multinomial: one thread a row of `range` probabilities (double), with `from` samples
+// each. Draw d uses subsequence d. With replacement, the cumulative sums are searched; without,
+// the largest of p / (an exponential number) win. Accesses are not coalesced: for few or short
+// rows.
 
 static __device__ __forceinline__ double number(const k_random &p, int64_t i) {
   const origin at = origin_of(p);
   words w = philox(at.seed, (uint64_t)i, at.offset);
   return uniform_double(w.v[0], w.v[1]) * (1 - 1.1102230246251565e-16);
 }
-// PyTorch's words for the first weight that cannot be, where places are drawn again; or that none
-// is above 0.
-static __device__ __noinline__ int weight_fault(const double *chance, int64_t n, bool again) {
+// PyTorch's fault for the first invalid weight when sampling with replacement, or for the lack
+// of positive weights.
+static __device__ __noinline__ int weight_fault(const double *chance, int64_t n, bool replacement) {
   const double endless = __longlong_as_double(0x7ff0000000000000ll);
   for (int64_t i = 0; i < n; i++) {
     if (chance[i] >= 0 && chance[i] < endless) continue;
-    if (!again) return K_FAULT_WEIGHTS;
+    if (!replacement) return K_FAULT_WEIGHTS;
     return chance[i] >= 0 ? K_FAULT_ENDLESS_WEIGHT : K_FAULT_NEGATIVE_WEIGHT;
   }
   return K_FAULT_NO_WEIGHT;
@@ -338,30 +339,30 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
   int64_t n = (int64_t)p.range;
   for (int64_t row = k_thread(); row < p.rows; row += k_threads()) {
     const double *chance = (const double *)p.in + row * n;
-    double *room = (double *)p.scratch + row * n, total = 0;
+    double *scores = (double *)p.scratch + row * n, total = 0;
     int64_t *to = (int64_t *)p.out + row * p.from;
     bool good = true;
     for (int64_t i = 0; i < n; i++) {
       good &= chance[i] >= 0 && chance[i] < __longlong_as_double(0x7ff0000000000000ll);
-      room[i] = total += chance[i];
+      scores[i] = total += chance[i];
     }
     if (!good || !(total > 0)) {
-      k_fault(&p.where, weight_fault(chance, n, p.again), 0, 0, 0);
+      k_fault(&p.where, weight_fault(chance, n, p.replacement), 0, 0, 0);
       continue;
     }
-    for (int64_t i = 0; !p.again && i < n; i++)
-      room[i] = chance[i] / -log1p(-number(p, row * n + i));
+    for (int64_t i = 0; !p.replacement && i < n; i++)
+      scores[i] = chance[i] / -log1p(-number(p, row * n + i));
     for (int64_t k = 0; k < p.from; k++) {
       int64_t low = 0, high = n - 1;
-      if (!p.again) {
+      if (!p.replacement) {
         for (int64_t i = 1; i < n; i++)
-          if (room[i] > room[low]) low = i;
-        room[low] = -1;
+          if (scores[i] > scores[low]) low = i;
+        scores[low] = -1;
       }
-      double u = p.again ? number(p, row * p.from + k) * total : 0;
-      while (p.again && low < high) {
+      double u = p.replacement ? number(p, row * p.from + k) * total : 0;
+      while (p.replacement && low < high) {
         int64_t middle = (low + high) / 2;
-        if (room[middle] <= u)
+        if (scores[middle] <= u)
           low = middle + 1;
         else
           high = middle;

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions that are no folds: extremes with their places, variance, norms, logsumexp.
+// Reductions other than folds: extremes with indices, variance, norms, logsumexp.
 //
-// An accumulator A takes `count` elements of type T from place i on (`take`), and what other
-// accumulators have (`merge`); between threads its bytes are moved. Rows of its Source and what is
-// narrower are read in vectors. Blocks have K_BLOCK threads, and there are enough for all results
-// and parts. By rows, `lanes` threads make a result, neighbours of them reading neighbours; by
-// columns, 32 neighbouring results are made by 8 threads each. A part is a piece of a long
-// reduction; its accumulator goes to `partial`, and a warp joins those of a result. The order of
-// joining follows from the shapes alone.
+// An accumulator A takes `count` elements of type T from index i on (`take`) and other
+// accumulators (`merge`); threads exchange its bytes. Rows of its Source type and narrower ones
+// are read in vectors. Blocks have K_BLOCK threads, enough for all results and parts. By rows,
+// `lanes` threads compute a result with coalesced reads. By columns, 8 threads compute each of
+// 32 adjacent results. A part is a piece of a long reduction; its accumulator goes to `partial`,
+// and a warp joins those of a result. The order of joining depends on shapes only.
 #include "fold.cuh"
 
 // ---- accumulators
 
-// The first of equals; NaN is beyond all numbers. The least is the greatest of the flipped.
-// a.i: the least; b.i: with values
+// The first of equal elements wins; NaN beats all numbers. The minimum is the maximum of flipped
+// values. a.i: minimum. b.i: with values.
 static __device__ __forceinline__ float flipped(float x) { return -x; }
 static __device__ __forceinline__ double flipped(double x) { return -x; }
 static __device__ __forceinline__ int64_t flipped(int64_t x) { return ~x; }
@@ -49,8 +48,8 @@ typedef extreme<int64_t> extreme_i64;
 typedef extreme<float> extreme_f32;
 typedef extreme<double> extreme_f64;
 
-// The sums of elements less the first of them, and of the squares of that; a finished one has the
-// mean, and the squares about it. a.f: the correction; b.i: the root
+// Sums of elements minus a pivot, initially the first element, and of the squares. Settled: the
+// pivot is the mean, with the squares about it. a.f: correction. b.i: square root.
 struct variance_f64 {
   typedef double T;
   typedef float Source;
@@ -87,7 +86,7 @@ struct variance_f64 {
   }
 };
 
-// Norms of order a.f.
+// Norm of order a.f.
 static __device__ __noinline__ double power(double x, double by) { return pow(x, by); }
 struct norm_f64 {
   typedef double T;
@@ -97,7 +96,7 @@ struct norm_f64 {
     sum = p.a.f == -K_inf_f64 ? K_inf_f64 : 0;
   }
   __device__ __forceinline__ void take(const k_fold &p, const T *x, int count, int64_t i) {
-    if (p.a.f == 2) {  // by far the most frequent, and bound by memory
+    if (p.a.f == 2) {  // the most frequent case, memory-bound
       for (int k = 0; k < count; k++) sum += x[k] * x[k];
       return;
     }
@@ -127,7 +126,7 @@ struct norm_f64 {
 static __device__ __forceinline__ float exp_of(float x) { return expf(x); }
 static __device__ __forceinline__ double exp_of(double x) { return exp(x); }
 
-// The greatest so far, and the sum of what is raised to e, less that; where it is infinite, less 0.
+// Running maximum, and the sum of exp(x - maximum); exp(x) if the maximum is infinite.
 template <typename Number>
 struct logsumexp {
   typedef Number T, Source;
@@ -135,20 +134,20 @@ struct logsumexp {
   static __device__ __forceinline__ T shift(T top) {
     return fabs(top) == (T)K_inf_f64 ? (T)0 : top;
   }
-  __device__ __forceinline__ void raise(T most) {
-    if (sum != 0) sum *= exp_of(shift(top) - shift(most));
-    top = most;
+  __device__ __forceinline__ void rescale(T maximum) {
+    if (sum != 0) sum *= exp_of(shift(top) - shift(maximum));
+    top = maximum;
   }
   __device__ __forceinline__ void start(const k_fold &p) { top = (T)K_least_f64, sum = 0; }
   __device__ __forceinline__ void take(const k_fold &p, const T *x, int count, int64_t i) {
-    T most = top;
-    for (int k = 0; k < count; k++) most = k_greater()(x[k], most);
-    if (!(most == top)) raise(most);
+    T maximum = top;
+    for (int k = 0; k < count; k++) maximum = k_maximum()(x[k], maximum);
+    if (!(maximum == top)) rescale(maximum);
     for (int k = 0; k < count; k++) sum += exp_of(x[k] - shift(top));
   }
   __device__ __forceinline__ void merge(const k_fold &p, logsumexp o) {
-    T most = k_greater()(o.top, top);
-    raise(most), o.raise(most);
+    T maximum = k_maximum()(o.top, top);
+    rescale(maximum), o.rescale(maximum);
     sum += o.sum;
   }
   __device__ __forceinline__ void give(const k_fold &p, char *out, char *) const {
@@ -158,13 +157,13 @@ struct logsumexp {
 typedef logsumexp<float> logsumexp_f32;
 typedef logsumexp<double> logsumexp_f64;
 
-// ---- walks
+// ---- traversal
 
-// Elements [begin, end) of a dense row stored as S, in steps of `lanes` vectors of N.
+// Takes elements [begin, end) of a dense row stored as S, in steps of `lanes` vectors of N.
 template <typename A, typename S, int N>
 static __device__ __forceinline__ void take_dense(A *a, const k_fold &p, const char *row,
                                                   int64_t begin, int64_t end, int lane, int step) {
-  enum { AHEAD = N == 1 ? 8 : 4 };  // vectors that a thread has in flight
+  enum { AHEAD = N == 1 ? 8 : 4 };  // vectors in flight a thread
   typedef typename A::T T;
   int64_t last = end / N;
   for (int64_t i = begin / N + lane; i < last; i += AHEAD * step) {
@@ -190,17 +189,18 @@ static __device__ __forceinline__ void take_dense(A *a, const k_fold &p, const c
     a->take(p, &x, 1, i);
   }
 }
-// Elements begin, begin + step and so on, wherever they lie.
+// Takes elements begin, begin + step, ... with any strides.
 template <typename A>
 static __device__ __forceinline__ void take_any(A *a, const k_fold &p, const char *row,
                                                 int64_t begin, int64_t end, int step) {
 #pragma unroll 1
   for (int64_t i = begin; i < end; i += step) {
-    typename A::T x = k_load<typename A::T>(row + k_place_in(p.gone, p.gone_count, i), p.in_dtype);
+    typename A::T x =
+        k_load<typename A::T>(row + k_locate_in(p.reduced, p.reduced_count, i), p.in_dtype);
     a->take(p, &x, 1, i);
   }
 }
-// How a row that is dense is read: by `lanes` threads; by elements where it is not aligned.
+// Access to a dense row by `lanes` threads; by elements if unaligned.
 struct dense_row {
   const char *at;
   int64_t begin, end;
@@ -215,7 +215,7 @@ static __device__ __forceinline__ void take_stored(A *a, const k_fold &p, const 
   else
     take_dense<A, S, 1>(a, p, r.at, r.begin, r.end, r.lane, r.lanes);
 }
-// False: its dtype is none of those that are read so.
+// False if the dtype is not read directly.
 template <typename A>
 static __device__ __forceinline__ bool take_native(A *a, const k_fold &p, const dense_row &r) {
   typedef k_native<typename A::Source> native;
@@ -236,7 +236,7 @@ static __device__ __forceinline__ void take_row(A *a, const k_fold &p, const cha
   if (!p.dense || !take_native(a, p, r)) take_any(a, p, row, begin + lane, end, p.lanes);
 }
 
-// The accumulator of another lane.
+// Another lane's accumulator.
 template <typename A>
 static __device__ __forceinline__ A from_lane(const A &a, int step) {
   union {
@@ -249,24 +249,25 @@ static __device__ __forceinline__ A from_lane(const A &a, int step) {
     x.words[k] = __shfl_xor_sync(0xffffffffu, x.words[k], step);
   return x.a;
 }
-// Joins those of a group; the first thread has the result. All threads of the block come here.
+// Joins a group's accumulators; the first thread has the result. All threads of the block must
+// call it.
 template <typename A>
 static __device__ __forceinline__ void join_lanes(A *a, const k_fold &p, int lanes) {
-  __shared__ A room[32];
+  __shared__ A partials[32];
 #pragma unroll 1
   for (int step = (lanes < 32 ? lanes : 32) / 2; step > 0; step /= 2)
     a->merge(p, from_lane(*a, step));
   if (lanes <= 32) return;
   int warps = blockDim.x / 32;
   __syncthreads();
-  if ((threadIdx.x & 31) == 0) room[threadIdx.x / 32] = *a;
+  if ((threadIdx.x & 31) == 0) partials[threadIdx.x / 32] = *a;
   __syncthreads();
 #pragma unroll 1
-  for (int i = 1; threadIdx.x == 0 && i < warps; i++) a->merge(p, room[i]);
+  for (int i = 1; threadIdx.x == 0 && i < warps; i++) a->merge(p, partials[i]);
 }
 template <typename A>
-static __device__ __forceinline__ void give_part(A *a, const k_fold &p, int64_t result,
-                                                 int64_t part, int64_t out, int64_t out2) {
+static __device__ __forceinline__ void store_part(A *a, const k_fold &p, int64_t result,
+                                                  int64_t part, int64_t out, int64_t out2) {
   if (p.parts > 1)
     ((A *)p.partial)[result * p.parts + part] = *a;
   else
@@ -285,16 +286,16 @@ static __device__ __forceinline__ void reduce_rows(const k_fold &p) {
     a.start(p);
     if (end > p.length) end = p.length;
     if (g < total) {
-      k_place(p.kept, p.kept_count, result, &in, &out, &out2);
+      k_locate(p.kept, p.kept_count, result, &in, &out, &out2);
       take_row(&a, p, (const char *)p.in + in, begin, end, of.lane);
     }
     join_lanes(&a, p, p.lanes);
-    if (of.lane == 0 && g < total) give_part(&a, p, result, part, out, out2);
+    if (of.lane == 0 && g < total) store_part(&a, p, result, part, out, out2);
   }
 }
 template <typename A>
 static __device__ __forceinline__ void reduce_columns(const k_fold &p) {
-  __shared__ A room[8][32];
+  __shared__ A partials[8][32];
   int x = threadIdx.x & 31, y = threadIdx.x >> 5;
   int64_t width = p.kept[0].size, pieces = (width + 31) / 32, total = p.results / width * pieces;
   for (int64_t b = blockIdx.x; b < total * p.parts; b += gridDim.x) {
@@ -305,16 +306,16 @@ static __device__ __forceinline__ void reduce_columns(const k_fold &p) {
     a.start(p);
     if (end > p.length) end = p.length;
     if (column < width) {
-      k_place(p.kept, p.kept_count, result, &in, &out, &out2);
+      k_locate(p.kept, p.kept_count, result, &in, &out, &out2);
       take_any(&a, p, (const char *)p.in + in, begin + y, end, 8);
     }
     __syncthreads();
-    room[y][x] = a;
+    partials[y][x] = a;
     __syncthreads();
     if (y || column >= width) continue;
 #pragma unroll 1
-    for (int k = 1; k < 8; k++) a.merge(p, room[k][x]);
-    give_part(&a, p, result, part, out, out2);
+    for (int k = 1; k < 8; k++) a.merge(p, partials[k][x]);
+    store_part(&a, p, result, part, out, out2);
   }
 }
 template <typename A>
@@ -330,12 +331,12 @@ static __device__ __forceinline__ void reduce_join(const k_fold &p) {
       a.merge(p, ((const A *)p.partial)[result * p.parts + i]);
     join_lanes(&a, p, p.lanes);
     if (of.lane || result >= p.results) continue;
-    k_place(p.kept, p.kept_count, result, &in, &out, &out2);
+    k_locate(p.kept, p.kept_count, result, &in, &out, &out2);
     a.give(p, (char *)p.out + out, (char *)p.out2 + out2);
   }
 }
 
-// ---- several tensors in one launch, each to one element, in the order of the launches by rows
+// ---- batched whole-tensor reductions, in the order of separate launches by rows
 
 static __device__ __forceinline__ const k_fold_of &fold_of_block(const k_folds &p, int64_t *part) {
   int i = 0;
@@ -343,7 +344,7 @@ static __device__ __forceinline__ const k_fold_of &fold_of_block(const k_folds &
   *part = blockIdx.x - (i ? p.of[i - 1].end : 0);
   return p.of[i];
 }
-// A block has a part.
+// One block a part.
 template <typename A>
 static __device__ __forceinline__ void reduce_listed(const k_folds &p) {
   int64_t part;
@@ -361,7 +362,7 @@ static __device__ __forceinline__ void reduce_listed(const k_folds &p) {
   else
     a.give(p.all, (char *)f.out, NULL);
 }
-// A block joins the parts of a tensor, if it has several.
+// One block joins the parts of a tensor, if it has several.
 template <typename A>
 static __device__ __forceinline__ void reduce_listed_join(const k_folds &p) {
   const k_fold_of &f = p.of[blockIdx.x];

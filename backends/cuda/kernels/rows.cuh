@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows that lie in one piece. Most stay in registers, so that memory is read once:
+// Contiguous rows, mostly held in registers so that memory is read once.
 //
-// `lanes` threads (a power of two) share a row of n elements, E each: up to a warp of them, several
-// rows to a block; or the block. A thread has vectors of 16 bytes, `lanes` apart; or, of short rows
-// that are not aligned, single elements.
+// `lanes` threads (a power of two) share a row of n elements, E each: up to a warp with several
+// rows a block, or the whole block. A thread holds 16-byte vectors at stride `lanes`, or single
+// elements for short unaligned rows.
 #pragma once
 #include "math.cuh"
 
-// Bytes of numbers in a thread; K_TWO: two vectors of elements.
+// Bytes of compute-type registers a thread; K_TWO: two vectors of elements.
 enum { K_TWO = 2, K_SHORT = 32, K_MIDDLE = 64, K_LONG = 128 };
 
-// `BYTES` of registers for the elements of a thread, as numbers of the compute type.
+// The elements of a thread in `BYTES` of registers.
 template <typename S, int BYTES>
 struct k_row {
   typedef typename k_type<S>::number C;
@@ -19,21 +19,21 @@ struct k_row {
   int n, lane, lanes;
   bool vector;
 
-  // The row of this thread; n is 0 beyond the last.
+  // The thread's row; n is 0 past the last row.
   __device__ __forceinline__ k_row(const k_rows &p)
       : row((int64_t)blockIdx.x * (blockDim.x / p.lanes) + threadIdx.x / p.lanes),
         n(row < p.outer ? (int)p.size : 0),
         lane(threadIdx.x % p.lanes),
         lanes(p.lanes),
         vector(BYTES != K_SHORT || p.vector) {}
-  // Row `to` is the thread's from now on.
+  // Moves the thread to row `to`.
   __device__ __forceinline__ void go(const k_rows &p, int64_t to) {
     row = to, n = to < p.outer ? (int)p.size : 0;
   }
-  // Where the row begins; the first one's beginning where there is no row.
+  // Offset of the row; of the first row if there is none.
   __device__ __forceinline__ int64_t begin(const k_rows &p) const { return n ? row * p.size : 0; }
 
-  // f(k, i) for each element k of the thread that is element i of the row.
+  // Calls f(k, i) for the thread's element k, element i of the row.
   template <typename F>
   __device__ __forceinline__ void each(F f) const {
 #pragma unroll
@@ -42,7 +42,7 @@ struct k_row {
       if (i < n) f(k, i);
     }
   }
-  // The elements of the thread as they are stored. What is fetched may be asked for while it comes.
+  // Loads the thread's elements as stored. Asynchronous until they are used.
   __device__ __forceinline__ void fetch(k_loaded<S, N> *v, const S *from) const {
 #pragma unroll
     for (int g = 0; g < G; g++) {
@@ -66,8 +66,8 @@ struct k_row {
     fetch(v, from);
     read(x, v, fill);
   }
-  // x = f(x, y) for each element, y of another row. What is beyond the row stays: there is no y, and
-  // a sum over all lanes has it, too.
+  // x = f(x, y) for each element, with y from another row. Elements past the row's end are
+  // unchanged: they have no y, and sums over all lanes include them.
   template <typename F>
   __device__ __forceinline__ void combine(C *x, const S *from, F f) const {
 #pragma unroll
@@ -102,8 +102,8 @@ struct k_row {
   }
 };
 
-// A row of any length and alignment that a block walks: single elements up to the first whole 16
-// bytes, and after the last.
+// A row of any length and alignment walked by a block: single elements up to the first 16-byte
+// boundary and after the last.
 template <int COUNT>
 struct k_count {
   enum { value = COUNT };
@@ -117,7 +117,7 @@ struct k_strip {
     if (head > n) head = n;
     vectors = (n - head) / N;
   }
-  // f(k_count<C>(), i) for the C elements from i on.
+  // Calls f(k_count<C>(), i) for C elements starting at i.
   template <typename F>
   __device__ __forceinline__ void each(F f) const {
     for (int64_t i = threadIdx.x; i < head; i += blockDim.x) f(k_count<1>(), i);
@@ -131,8 +131,8 @@ static __device__ __forceinline__ k_vector<S, COUNT> k_several(const S *row, int
   return *(const k_vector<S, COUNT> *)(row + i);
 }
 
-// Defines NAME_short_f16 and so on and NAME_long_f16, of `bytes` and up to `threads`, from
-// NAME_body<S, BYTES>(const k_rows &p).
+// Defines NAME_short_f16 etc. and NAME_long_f16 etc. (`bytes` a thread, up to `threads` threads)
+// from NAME_body<S, BYTES>(const k_rows &p).
 #define K_ROW_KERNEL(name, suffix, S, bytes, threads) \
   extern "C" __global__ void __launch_bounds__(K_BLOCK) \
       name##_short_##suffix(const __grid_constant__ k_rows p) { \

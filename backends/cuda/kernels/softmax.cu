@@ -1,25 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// softmax and log_softmax with their backward kernels, over the middle of outer x size x inner.
+// softmax and log_softmax with backward kernels, over the middle dimension of outer x size x inner.
 //
-// Rows that lie in one piece (inner = 1) stay in registers if they are aligned and not too long,
-// and memory is read once. Others are read twice: rows by a block, lines by a thread each, whose
-// neighbours have the lines beside it.
-//
-// Rows in registers have `lanes` threads each, in blocks of 64 to 1024 threads (rows.cuh); others
-// blocks of 1024. Lines have blocks of K_BLOCK threads; a warp reads 32 neighbours of `inner`.
+// Contiguous rows (inner = 1) stay in registers if aligned and not too long, and memory is read
+// once: `lanes` threads a row, in blocks of 64 to 1024 threads (rows.cuh). Other rows are read
+// twice by blocks of 1024. Strided lines are read twice, by one thread each in blocks of
+// K_BLOCK; a warp reads 32 adjacent elements of `inner`.
 #include "rows.cuh"
 
 template <typename C>
-struct least_of;
+struct lowest_of;
 template <>
-struct least_of<float> {
+struct lowest_of<float> {
   static __device__ float get() { return K_least_f32; }
 };
 template <>
-struct least_of<double> {
+struct lowest_of<double> {
   static __device__ double get() { return K_least_f64; }
 };
-// e to the x, for results that are stored as S: to 2^-21 where they are halves.
+// exp(x) for results stored as S: with an error of 2^-21 for fp16 and bf16.
 template <typename S>
 static __device__ __forceinline__ float exp_for(float x) {
   return sizeof(S) == 2 ? __expf(x) : expf(x);
@@ -38,11 +36,11 @@ static __device__ __forceinline__ void softmax_body(const k_rows &p) {
   typedef k_row<S, BYTES> R;
   typedef typename R::C C;
   R r(p);
-  C x[R::E], top = least_of<C>::get(), sum = 0;
+  C x[R::E], top = lowest_of<C>::get(), sum = 0;
   r.load(x, (const S *)p.input + r.begin(p), top);
 #pragma unroll
-  for (int k = 0; k < R::E; k++) top = k_greater()(x[k], top);
-  top = k_join(top, p.lanes, k_greater());
+  for (int k = 0; k < R::E; k++) top = k_maximum()(x[k], top);
+  top = k_join(top, p.lanes, k_maximum());
 #pragma unroll
   for (int k = 0; k < R::E; k++) {
     C v = x[k] - top, e = exp_for<S>(v);
@@ -77,36 +75,36 @@ K_ROW_FLOATS(softmax_backward, K_MIDDLE, 1024)
 
 // ---- rows and lines of any length
 
-// The greatest so far, and the sum of what is raised to e, less that.
+// Running maximum, and the sum of exp(x - maximum).
 template <typename S>
-struct heap {
+struct online_softmax {
   typedef typename k_type<S>::number C;
   C top, sum;
   template <int COUNT>
   __device__ __forceinline__ void add(const C *x) {
-    C most = top;
+    C maximum = top;
 #pragma unroll
-    for (int k = 0; k < COUNT; k++) most = k_greater()(x[k], most);
-    if (!(most == top)) sum *= exp_for<S>(top - most), top = most;
-    C shift = most == least_of<C>::get() ? (C)0 : most;
+    for (int k = 0; k < COUNT; k++) maximum = k_maximum()(x[k], maximum);
+    if (!(maximum == top)) sum *= exp_for<S>(top - maximum), top = maximum;
+    C shift = maximum == lowest_of<C>::get() ? (C)0 : maximum;
 #pragma unroll
     for (int k = 0; k < COUNT; k++) sum += exp_for<S>(x[k] - shift);
   }
   __device__ __forceinline__ void join(int lanes) {
-    C most = k_join(top, lanes, k_greater());
-    sum = k_join(top == most ? sum : sum * exp_for<S>(top - most), lanes, k_add());
-    top = most;
+    C maximum = k_join(top, lanes, k_maximum());
+    sum = k_join(top == maximum ? sum : sum * exp_for<S>(top - maximum), lanes, k_add());
+    top = maximum;
   }
 };
 
-// A block a row.
+// One block a row.
 template <typename S>
 static __device__ __forceinline__ void softmax_rows_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
   const S *__restrict__ x = (const S *)p.input + blockIdx.x * p.size;
   S *__restrict__ y = (S *)p.result + blockIdx.x * p.size;
   k_strip<S> strip(x, p.size, p.vector);
-  heap<S> h = {least_of<C>::get(), 0};
+  online_softmax<S> h = {lowest_of<C>::get(), 0};
   strip.each([&](auto count, int64_t i) {
     auto v = k_several<count.value>(x, i);
     C c[count.value];
@@ -155,13 +153,13 @@ static __device__ __forceinline__ void softmax_backward_rows_body(const k_rows &
 }
 K_FLOATS(softmax_backward_rows, k_rows)
 
-// A thread a line: where it starts, and how many elements it has, p.inner apart.
+// One thread a line: offset of its first element, and its n elements at stride p.inner.
 struct line {
   int64_t at, n;
   __device__ __forceinline__ line(const k_rows &p, int64_t row)
       : at(row / p.inner * p.size * p.inner + row % p.inner), n(p.size) {}
 };
-enum { AHEAD = 8 };  // elements that a thread has in flight
+enum { AHEAD = 8 };  // elements in flight a thread
 
 template <typename S>
 static __device__ __forceinline__ void softmax_lines_body(const k_rows &p) {
@@ -170,12 +168,12 @@ static __device__ __forceinline__ void softmax_lines_body(const k_rows &p) {
     line l(p, row);
     const S *x = (const S *)p.input + l.at;
     S *y = (S *)p.result + l.at;
-    heap<S> h = {least_of<C>::get(), 0};
+    online_softmax<S> h = {lowest_of<C>::get(), 0};
     for (int64_t i = 0; i < l.n; i += AHEAD) {
       C v[AHEAD];
 #pragma unroll
       for (int k = 0; k < AHEAD; k++)
-        v[k] = i + k < l.n ? k_get(x[(i + k) * p.inner]) : least_of<C>::get();
+        v[k] = i + k < l.n ? k_get(x[(i + k) * p.inner]) : lowest_of<C>::get();
       h.template add<AHEAD>(v);
     }
     C scale = 1 / h.sum, shift = log_of(h.sum);
@@ -208,10 +206,10 @@ static __device__ __forceinline__ void softmax_backward_lines_body(const k_rows 
 }
 K_FLOATS(softmax_backward_lines, k_rows)
 
-// ---- losses of rows of classes: a block a row, which is read once and, backward, written once. C
-// is the type of the losses, their gradients and the logarithms of the rows' sums.
+// ---- cross entropy of rows of classes: one block a row, which is read once and, backward,
+// written once. C is the type of losses, their gradients and the rows' logsumexp.
 
-// The class of a row, or -1 if it does not count; a class that is none is reported.
+// Class of a row, or -1 if ignored; an invalid class is reported.
 static __device__ __forceinline__ int64_t class_of_row(const k_rows &p) {
   int64_t t = ((const int64_t *)p.target)[blockIdx.x];
   if (t == p.ignore) return -1;
@@ -224,7 +222,7 @@ static __device__ __forceinline__ void class_losses_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
   const S *__restrict__ x = (const S *)p.input + blockIdx.x * p.size;
   k_strip<S> strip(x, p.size, p.vector);
-  heap<S> h = {least_of<C>::get(), 0};
+  online_softmax<S> h = {lowest_of<C>::get(), 0};
   strip.each([&](auto count, int64_t i) {
     auto v = k_several<count.value>(x, i);
     C c[count.value];
@@ -235,9 +233,9 @@ static __device__ __forceinline__ void class_losses_body(const k_rows &p) {
   h.join(blockDim.x);
   int64_t t = class_of_row(p);
   if (threadIdx.x != 0) return;
-  C whole = h.top + log_of(h.sum);
-  ((C *)p.logsumexp)[blockIdx.x] = whole;
-  ((C *)p.result)[blockIdx.x] = t < 0 ? (C)0 : whole - k_get(x[t]);
+  C logsumexp = h.top + log_of(h.sum);
+  ((C *)p.logsumexp)[blockIdx.x] = logsumexp;
+  ((C *)p.result)[blockIdx.x] = t < 0 ? (C)0 : logsumexp - k_get(x[t]);
 }
 K_FLOATS(class_losses, k_rows)
 
@@ -247,14 +245,14 @@ static __device__ __forceinline__ void class_losses_backward_body(const k_rows &
   const S *__restrict__ x = (const S *)p.input + blockIdx.x * p.size;
   S *__restrict__ to = (S *)p.result + blockIdx.x * p.size;
   int64_t t = class_of_row(p);
-  C whole = ((const C *)p.logsumexp)[blockIdx.x];
+  C logsumexp = ((const C *)p.logsumexp)[blockIdx.x];
   C g = t < 0 ? (C)0 : ((const C *)p.grad)[blockIdx.x];
   k_strip<S> strip(x, p.size, p.vector);
   strip.each([&](auto count, int64_t i) {
     auto v = k_several<count.value>(x, i);
 #pragma unroll
     for (int k = 0; k < count.value; k++) {
-      C share = t < 0 ? (C)0 : exp_for<S>(k_get(v.v[k]) - whole) * g;
+      C share = t < 0 ? (C)0 : exp_for<S>(k_get(v.v[k]) - logsumexp) * g;
       k_put(&v.v[k], i + k == t ? share - g : share);
     }
     *(decltype(v) *)(to + i) = v;

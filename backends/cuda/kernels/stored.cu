@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions from and to the dtypes that are not computed in: one kernel for all pairs, which asks
-// for both when it runs; and copies of elements of 16 bytes. A thread an element; operands have any
+// Conversions from and to storage-only dtypes: one kernel for all pairs, with both dtypes
+// selected at run time; and copies of 16-byte elements. One thread an element; operands have any
 // strides.
 #define PX_FLOAT8_MATH static __device__ __forceinline__
 #include "loop.cuh"
 #include "phlox/float8.h"
 
-// A number on its way: an integer of 64 bits, which `large` says is not signed, or its parts.
+// An intermediate number: a 64-bit integer (`large`: unsigned), or real and imaginary parts.
 struct k_any {
-  bool whole, large;
+  bool is_integer, large;
   int64_t bits;
   double real, imag;
 };
 template <typename C>
 static __device__ __forceinline__ C k_real(const k_any &x) {
-  if (!x.whole) return (C)x.real;
+  if (!x.is_integer) return (C)x.real;
   return x.large ? (C)(uint64_t)x.bits : (C)x.bits;
 }
 static __device__ __forceinline__ int64_t k_bits(const k_any &x) {
-  if (x.whole) return x.bits;
+  if (x.is_integer) return x.bits;
   return x.real >= 0x1p63 && x.real < 0x1p64 ? (int64_t)(uint64_t)x.real : (int64_t)x.real;
 }
 
@@ -58,7 +58,7 @@ static __device__ k_any k_any_load(const char *from, int dtype) {
 static __device__ void k_any_store(char *to, int dtype, const k_any &x) {
   switch (dtype) {
     case K_BOOL:
-      *(uint8_t *)to = x.whole ? x.bits != 0 : x.real != 0 || x.imag != 0;
+      *(uint8_t *)to = x.is_integer ? x.bits != 0 : x.real != 0 || x.imag != 0;
       break;
     case K_UINT8:
     case K_INT8:

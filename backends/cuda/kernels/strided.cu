@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between strided arrays of three dimensions; the element's size is all that matters of its
-// type. Blocks of 256 threads go round over the elements, the last dimension innermost.
+// Strided copies of three dimensions by element size. Grid-stride loop of 256-thread blocks over
+// the elements, last dimension innermost.
 #include "device.cuh"
 
 template <typename T>

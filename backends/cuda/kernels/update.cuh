@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The updates of optimisers in one pass over memory: what the generated kernels call. Numbers are
-// in the compute type. A launch is for several parameters, and each has blocks of its own. A thread
-// takes 16 bytes of each tensor at a time, where all are aligned to them.
+// Optimiser updates in one pass over memory: called by the generated kernels. Numbers have the
+// compute type. A launch covers several parameters, each with its own blocks. A thread processes
+// 16-byte vectors of each tensor if all are aligned.
 #pragma once
 #include "math.cuh"
 
-// What the calling thread works on: an update, and the thread's place among those of it.
+// The calling thread's update, and its index among the update's threads.
 struct k_part {
   const k_update &of;
   int64_t thread, threads;
@@ -25,8 +25,8 @@ static __device__ __forceinline__ k_part k_part_of(const k_updates &p) {
           (p.of[i].end - begin) * blockDim.x};
 }
 
-// step(gradient, elements of the tensors that change) for `N` elements at a time, from vector
-// `first` to `last`. A tensor that is absent is not touched; its element has no meaning.
+// Calls step(gradient, elements of the updated tensors) for `N` elements at a time, vectors
+// `first` to `last`. Absent tensors are not accessed; their elements are undefined.
 template <typename S, int M, int N, typename F>
 static __device__ __forceinline__ void k_update_by(const k_part &part, int64_t first, int64_t last,
                                                    F step) {
@@ -60,8 +60,8 @@ static __device__ __forceinline__ void k_update_each(const k_part &part, F step)
   k_update_by<S, M, 1>(part, vectors * N, part.of.n, step);
 }
 
-// Where the numbers lie on the device, the first thread moves the scalars on. True: the step is
-// left out.
+// If the numbers are on the device, the first thread updates the scalars. Returns true if the
+// step is skipped.
 static __device__ __forceinline__ bool k_update_begin(const k_part &part) {
   const k_update &u = part.of;
   if (!u.line) return false;
@@ -76,7 +76,7 @@ static __device__ __forceinline__ double k_update_number(const k_updates &p, con
   return part.of.line ? part.of.line[i] : p.numbers[i];
 }
 
-// One thread for each line: make(options, scalars, first, numbers).
+// One thread a line: make(options, scalars, first, numbers).
 template <typename F>
 static __device__ __forceinline__ void k_numbers_each(const k_numbers &p, F make) {
   for (int64_t i = k_thread(); i < p.lines; i += k_threads()) {

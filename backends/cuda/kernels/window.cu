@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling, and convolution without a library: a thread an element of the result, or, of pools of
-// channels_last images (NAME_last), 16 bytes of neighbouring channels. Other planes are row-major.
+// Pooling, and convolution without a library. One thread an element of the result; for
+// channels_last pooling (NAME_last), 16 bytes of adjacent channels. Other planes are row-major.
 //
-// Blocks of K_BLOCK threads, enough for all elements. Neighbouring threads have neighbours of a
-// row: what they write is dense, and their windows overlap in the cache. conv_weight has a block an
-// element, which goes over all positions of all images in order.
+// Blocks of K_BLOCK threads, enough for all elements. Adjacent threads have adjacent elements of
+// a row: writes are coalesced, and windows overlap in the cache. conv_weight uses one block an
+// element, which loops over all output pixels of all images in order.
 #include "math.cuh"
 
-static __device__ __forceinline__ float least(float) { return K_least_f32; }
-static __device__ __forceinline__ double least(double) { return K_least_f64; }
+static __device__ __forceinline__ float lowest(float) { return K_least_f32; }
+static __device__ __forceinline__ double lowest(double) { return K_least_f64; }
 
-// A position in a plane, found from its number: that of `step` in the planes that are walked.
-struct spot {
+// A position in a plane, computed from the loop index.
+struct position {
   int64_t plane;
   int y, x;
 };
-static __device__ __forceinline__ spot spot_of(const k_window &t, int64_t i, int64_t h, int64_t w) {
-  spot s;
+static __device__ __forceinline__ position position_of(const k_window &t, int64_t i, int64_t h,
+                                                       int64_t w) {
+  position s;
   if (t.wide) {
     s.x = (int)(i % w), s.y = (int)(i / w % h), s.plane = i / (w * h);
     return s;
@@ -27,18 +28,18 @@ static __device__ __forceinline__ spot spot_of(const k_window &t, int64_t i, int
   return s;
 }
 
-// The first place of a window along a dimension; its corner may be outside.
-static __device__ __forceinline__ int inside(int corner, int step) {
+// First index of a window inside the plane along a dimension; its corner may be outside.
+static __device__ __forceinline__ int first_inside(int corner, int step) {
   while (corner < 0) corner += step;
   return corner;
 }
-// The maximum of K by K neighbours, and its place. All are loaded before any is looked at.
+// Maximum of K by K adjacent elements, and its index. All are loaded before any is compared.
 template <typename S, int K>
 static __device__ __forceinline__ typename k_type<S>::number max_of(const k_window &t, const S *in,
                                                                     int y0, int x0, int *best) {
   typedef typename k_type<S>::number C;
   int h = (int)t.h, w = (int)t.w;
-  C top = least(C()), v[K][K];
+  C top = lowest(C()), v[K][K];
 #pragma unroll
   for (int a = 0; a < K; a++)
 #pragma unroll
@@ -46,7 +47,7 @@ static __device__ __forceinline__ typename k_type<S>::number max_of(const k_wind
       int y = y0 + a, x = x0 + b;
       v[a][b] = y >= 0 && y < h && x >= 0 && x < w ? k_get(in[y * w + x]) : top;
     }
-  *best = inside(y0, 1) * w + inside(x0, 1);
+  *best = first_inside(y0, 1) * w + first_inside(x0, 1);
 #pragma unroll
   for (int a = 0; a < K; a++)
 #pragma unroll
@@ -54,7 +55,7 @@ static __device__ __forceinline__ typename k_type<S>::number max_of(const k_wind
       if (v[a][b] > top || v[a][b] != v[a][b]) top = v[a][b], *best = (y0 + a) * w + x0 + b;
   return top;
 }
-// Of a window of any kind.
+// The same for any window.
 template <typename S>
 static __device__ __forceinline__ typename k_type<S>::number max_of_any(const k_window &t,
                                                                         const S *in, int y0, int x0,
@@ -62,8 +63,8 @@ static __device__ __forceinline__ typename k_type<S>::number max_of_any(const k_
   typedef typename k_type<S>::number C;
   int w = (int)t.w, dh = (int)t.dh, dw = (int)t.dw;
   int y1 = y0 + ((int)t.kh - 1) * dh, x1 = x0 + ((int)t.kw - 1) * dw;
-  C top = least(C());
-  y0 = inside(y0, dh), x0 = inside(x0, dw);
+  C top = lowest(C());
+  y0 = first_inside(y0, dh), x0 = first_inside(x0, dw);
   *best = y0 * w + x0;
   for (int y = y0; y <= y1 && y < t.h; y += dh)
     for (int x = x0; x <= x1 && x < w; x += dw) {
@@ -72,18 +73,18 @@ static __device__ __forceinline__ typename k_type<S>::number max_of_any(const k_
     }
   return top;
 }
-// max(in, y0, x0, &best) for each window.
+// Calls max(in, y0, x0, &best) for each window.
 template <typename S, typename F>
 static __device__ __forceinline__ void max_pool_by(const k_window &t, F max) {
   for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads()) {
-    spot at = spot_of(t, i, t.oh, t.ow);
+    position at = position_of(t, i, t.oh, t.ow);
     int best;
     k_put((S *)t.out + i, max((const S *)t.in + at.plane * t.h * t.w, at.y * (int)t.sh - (int)t.ph,
                               at.x * (int)t.sw - (int)t.pw, &best));
     t.indices[i] = best;
   }
 }
-// Out: maxima and their places in the plane.
+// Out: maxima and their indices in the plane.
 template <typename S>
 static __device__ __forceinline__ void max_pool_body(const k_window &t) {
   bool plain = t.kh == t.kw && t.dh == 1 && t.dw == 1;
@@ -99,7 +100,7 @@ static __device__ __forceinline__ void max_pool_body(const k_window &t) {
 }
 K_FLOATS(max_pool, k_window)
 
-// The output positions along a dimension whose windows reach the padded position `at`.
+// Output indices along a dimension whose windows contain the padded index `at`.
 struct reach {
   int from, to;
 };
@@ -112,53 +113,52 @@ static __device__ __forceinline__ reach windows_at(int at, int step, const k_div
   if (r.to >= out) r.to = out - 1;
   return r;
 }
-// Out: gradient of the input. An element adds up the gradients of those windows around it whose
-// maximum it was; so each is written once, and always in the same order.
+// Out: gradient of the input. Each element sums the gradients of the windows in which it was the
+// maximum, so each is written once and in a fixed order.
 template <typename S>
 static __device__ __forceinline__ void max_pool_gather_body(const k_window &t) {
   typedef typename k_type<S>::number C;
   int span_y = (int)((t.kh - 1) * t.dh), span_x = (int)((t.kw - 1) * t.dw), ow = (int)t.ow;
   for (int64_t i = k_thread(); i < t.planes * t.h * t.w; i += k_threads()) {
-    spot at = spot_of(t, i, t.h, t.w);
+    position at = position_of(t, i, t.h, t.w);
     reach down = windows_at(at.y + (int)t.ph, (int)t.sh, t.by_sh, span_y, (int)t.oh);
     reach across = windows_at(at.x + (int)t.pw, (int)t.sw, t.by_sw, span_x, ow);
-    const int64_t *places = t.indices + at.plane * t.oh * t.ow;
+    const int64_t *maxima = t.indices + at.plane * t.oh * t.ow;
     const S *in = (const S *)t.in + at.plane * t.oh * t.ow;
     int self = at.y * (int)t.w + at.x;
     C sum = 0;
     for (int oy = down.from; oy <= down.to; oy++)
       for (int ox = across.from; ox <= across.to; ox++)
-        if (places[oy * ow + ox] == self) sum += k_get(in[oy * ow + ox]);
+        if (maxima[oy * ow + ox] == self) sum += k_get(in[oy * ow + ox]);
     k_put((S *)t.out + i, sum);
   }
 }
 K_FLOATS(max_pool_gather, k_window)
 
-// Whether a plane has the place; if not, that is reported.
-static __device__ __forceinline__ bool is_place(const k_window &t, int64_t at) {
+// Checks an index within a plane; reports it if invalid.
+static __device__ __forceinline__ bool check_index(const k_window &t, int64_t at) {
   bool good = at >= 0 && at < t.h * t.w;
   if (!good) k_fault(&t.where, K_FAULT_RANGE, at, t.h * t.w, 0);
   return good;
 }
 
-// Of float or double: adds the gradients to their places, whichever these are; the result was
-// cleared before.
+// float and double: adds gradients at arbitrary indices. The result is cleared before.
 template <typename S>
 static __device__ __forceinline__ void max_pool_scatter_body(const k_window &t) {
   for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads())
-    if (is_place(t, t.indices[i]))
+    if (check_index(t, t.indices[i]))
       atomicAdd((S *)t.out + i / (t.oh * t.ow) * t.h * t.w + t.indices[i], ((const S *)t.in)[i]);
 }
 K_KERNEL(max_pool_scatter, f32, float, k_window)
 K_KERNEL(max_pool_scatter, f64, double, k_window)
 
-// The same in a fixed order: a thread a plane.
+// The same in a fixed order: one thread a plane.
 template <typename S>
 static __device__ __forceinline__ void max_pool_ordered_body(const k_window &t) {
   int64_t all = t.oh * t.ow;
   for (int64_t plane = k_thread(); plane < t.planes; plane += k_threads())
     for (int64_t i = plane * all; i < (plane + 1) * all; i++)
-      if (is_place(t, t.indices[i]))
+      if (check_index(t, t.indices[i]))
         ((S *)t.out)[plane * t.h * t.w + t.indices[i]] += ((const S *)t.in)[i];
 }
 K_KERNEL(max_pool_ordered, f32, float, k_window)
@@ -167,7 +167,7 @@ K_KERNEL(max_pool_ordered, f64, double, k_window)
 template <typename S>
 static __device__ __forceinline__ void max_pool_pick_body(const k_window &t) {
   for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads())
-    if (is_place(t, t.indices[i]))
+    if (check_index(t, t.indices[i]))
       ((S *)t.out)[i] = ((const S *)t.in)[i / (t.oh * t.ow) * t.h * t.w + t.indices[i]];
 }
 K_FLOATS(max_pool_pick, k_window)
@@ -177,7 +177,7 @@ K_FLOATS(max_pool_pick, k_window)
 struct span {
   int64_t from, to, padded;
 };
-// One output position's window along one dimension.
+// The window of one output index along one dimension.
 static __device__ __forceinline__ span span_of(const k_window &t, int64_t at, bool down) {
   int64_t size = down ? t.h : t.w, out = down ? t.oh : t.ow;
   span s;
@@ -213,7 +213,7 @@ static __device__ __forceinline__ void mean_pool_body(const k_window &t) {
 }
 K_FLOATS(mean_pool, k_window)
 
-// The output positions whose windows may hold input position `at`: [from, to).
+// Output indices whose windows may contain input index `at`: [from, to).
 static __device__ __forceinline__ span reach_of(const k_window &t, int64_t at, bool down) {
   int64_t size = down ? t.h : t.w, out = down ? t.oh : t.ow;
   span s = {0, 0, 0};
@@ -246,21 +246,22 @@ static __device__ __forceinline__ void mean_pool_backward_body(const k_window &t
 }
 K_FLOATS(mean_pool_backward, k_window)
 
-// ---- pooling where channels lie side by side: `planes` images of c channels. A thread has 16
-// bytes of neighbouring channels of a position, or one channel where these are no whole vectors.
+// ---- pooling with channels_last: `planes` images of c channels. One thread a 16-byte vector of
+// a position's channels, or one channel if they are not whole vectors.
 
 template <typename S, int N>
 struct k_channels {
   typedef typename k_type<S>::number C;
-  // f(position, first channel) for each position of h by w and each vector of channels.
+  // Calls f(position, offset, first channel) for each position of h by w and each vector of
+  // channels.
   template <typename F>
   static __device__ __forceinline__ void each(const k_window &t, int64_t h, int64_t w, F f) {
     int64_t vectors = t.c / N;
 #pragma unroll 1
     for (int64_t i = k_thread(); i < t.planes * h * w * vectors; i += k_threads()) {
-      int64_t place = k_quotient(i, vectors);
-      f(spot_of(t, place, h, w), place * t.c + (i - place * vectors) * N,
-        (i - place * vectors) * N);
+      int64_t pixel = k_quotient(i, vectors);
+      f(position_of(t, pixel, h, w), pixel * t.c + (i - pixel * vectors) * N,
+        (i - pixel * vectors) * N);
     }
   }
   static __device__ __forceinline__ k_loaded<S, N> load(const void *from, int64_t at) {
@@ -273,7 +274,7 @@ struct k_channels {
     *(k_vector<S, N> *)((S *)to + at) = v;
   }
 };
-// Whether vectors of 16 bytes are whole, and aligned.
+// True if channels consist of whole, aligned 16-byte vectors.
 template <typename S>
 static __device__ __forceinline__ bool is_even(const k_window &t) {
   uintptr_t all = (uintptr_t)t.out | (uintptr_t)t.in | (uintptr_t)t.indices;
@@ -289,8 +290,8 @@ static __device__ __forceinline__ bool is_even(const k_window &t) {
   } \
   K_FLOATS(name, k_window)
 
-// A row of K neighbours, all loaded before any is looked at. Places beyond the image are those of
-// its edge again, which changes no maximum.
+// Maximum over a row of K adjacent positions, all loaded before any is compared. Positions
+// outside the image repeat its edge, which changes no maximum.
 template <typename S, int N, int K>
 static __device__ __forceinline__ void max_along(const k_window &t, int64_t image, int y, int x0,
                                                  typename k_type<S>::number *top, int *best) {
@@ -314,20 +315,20 @@ static __device__ __forceinline__ void max_pool_last_by(const k_window &t) {
   typedef k_channels<S, N> channels;
   typedef typename channels::C C;
   int h = (int)t.h, w = (int)t.w, dh = (int)t.dh, dw = (int)t.dw;
-  channels::each(t, t.oh, t.ow, [&](spot at, int64_t to, int64_t channel) {
+  channels::each(t, t.oh, t.ow, [&](position at, int64_t to, int64_t channel) {
     int y0 = at.y * (int)t.sh - (int)t.ph, x0 = at.x * (int)t.sw - (int)t.pw;
     int y1 = y0 + ((int)t.kh - 1) * dh, x1 = x0 + ((int)t.kw - 1) * dw, best[N];
     int64_t image = at.plane * t.h * t.w * t.c + channel;
     C top[N];
-    y0 = inside(y0, dh);
+    y0 = first_inside(y0, dh);
 #pragma unroll
-    for (int k = 0; k < N; k++) top[k] = least(C()), best[k] = y0 * w + inside(x0, dw);
+    for (int k = 0; k < N; k++) top[k] = lowest(C()), best[k] = y0 * w + first_inside(x0, dw);
 #pragma unroll(K > 1 ? K : 1)
     for (int y = y0; y <= y1 && y < h; y += dh)
       if (K > 1)
         max_along<S, N, K>(t, image, y, x0, top, best);
       else
-        for (int x = inside(x0, dw); x <= x1 && x < w; x += dw)
+        for (int x = first_inside(x0, dw); x <= x1 && x < w; x += dw)
           max_along<S, N, 1>(t, image, y, x, top, best);
     channels::store(t.out, to, top);
 #pragma unroll
@@ -356,7 +357,7 @@ static __device__ __forceinline__ void max_pool_gather_last_of(const k_window &t
   typedef k_channels<S, N> channels;
   typedef typename channels::C C;
   int span_y = (int)((t.kh - 1) * t.dh), span_x = (int)((t.kw - 1) * t.dw), ow = (int)t.ow;
-  channels::each(t, t.h, t.w, [&](spot at, int64_t to, int64_t channel) {
+  channels::each(t, t.h, t.w, [&](position at, int64_t to, int64_t channel) {
     reach down = windows_at(at.y + (int)t.ph, (int)t.sh, t.by_sh, span_y, (int)t.oh);
     reach across = windows_at(at.x + (int)t.pw, (int)t.sw, t.by_sw, span_x, ow);
     int64_t image = at.plane * t.oh * t.ow * t.c + channel;
@@ -369,13 +370,13 @@ static __device__ __forceinline__ void max_pool_gather_last_of(const k_window &t
       for (int ox = across.from; ox <= across.to; ox++) {
         int64_t from = image + (int64_t)(oy * ow + ox) * t.c;
         k_loaded<S, N> g = channels::load(t.in, from);
-        k_vector<int64_t, N % 2 ? 1 : 2> places[(N + 1) / 2];
+        k_vector<int64_t, N % 2 ? 1 : 2> maxima[(N + 1) / 2];
 #pragma unroll
         for (int k = 0; k < (N + 1) / 2; k++)
-          places[k] = ((const k_vector<int64_t, N % 2 ? 1 : 2> *)(t.indices + from))[k];
+          maxima[k] = ((const k_vector<int64_t, N % 2 ? 1 : 2> *)(t.indices + from))[k];
 #pragma unroll
         for (int k = 0; k < N; k++)
-          if (places[k / 2].v[N > 1 ? k % 2 : 0] == self) sum[k] += k_get(g[k]);
+          if (maxima[k / 2].v[N > 1 ? k % 2 : 0] == self) sum[k] += k_get(g[k]);
       }
     channels::store(t.out, to, sum);
   });
@@ -386,7 +387,7 @@ template <typename S, int N>
 static __device__ __forceinline__ void mean_pool_last_of(const k_window &t) {
   typedef k_channels<S, N> channels;
   typedef typename channels::C C;
-  channels::each(t, t.oh, t.ow, [&](spot at, int64_t to, int64_t channel) {
+  channels::each(t, t.oh, t.ow, [&](position at, int64_t to, int64_t channel) {
     span y = span_of(t, at.y, true), x = span_of(t, at.x, false);
     int64_t image = at.plane * t.h * t.w * t.c + channel;
     C sum[N];
@@ -411,7 +412,7 @@ template <typename S, int N>
 static __device__ __forceinline__ void mean_pool_backward_last_of(const k_window &t) {
   typedef k_channels<S, N> channels;
   typedef typename channels::C C;
-  channels::each(t, t.h, t.w, [&](spot at, int64_t to, int64_t channel) {
+  channels::each(t, t.h, t.w, [&](position at, int64_t to, int64_t channel) {
     span ys = reach_of(t, at.y, true), xs = reach_of(t, at.x, false);
     int64_t image = at.plane * t.oh * t.ow * t.c + channel;
     C sum[N];
@@ -487,7 +488,7 @@ static __device__ __forceinline__ void conv_input_body(const k_window &t) {
 }
 K_FLOATS(conv_input, k_window)
 
-// A block an element of the weight's gradient. In: gradient of the result; bias: the images.
+// One block an element of the weight's gradient. In: gradient of the result; bias: the images.
 template <typename S>
 static __device__ __forceinline__ void conv_weight_body(const k_window &t) {
   typedef typename k_type<S>::number C;
@@ -509,7 +510,7 @@ static __device__ __forceinline__ void conv_weight_body(const k_window &t) {
 }
 K_FLOATS(conv_weight, k_window)
 
-// Adds its channel's bias to each element; four elements a thread.
+// Adds each channel's bias; four elements a thread.
 template <typename S>
 static __device__ __forceinline__ void bias_body(const k_window &t) {
   struct alignas(4 * sizeof(S)) four {
@@ -533,7 +534,7 @@ static __device__ __forceinline__ void bias_body(const k_window &t) {
 }
 K_FLOATS(bias, k_window)
 
-// The same where channels lie side by side; 16 bytes a thread.
+// The same for channels_last; 16 bytes a thread.
 template <typename S>
 static __device__ __forceinline__ void bias_last_body(const k_window &t) {
   enum { N = 16 / sizeof(S) };

@@ -258,7 +258,7 @@ PX_TEST(attention_has_one_plan_for_sizes_and_strides) {
 PX_TEST(attention_without_a_plan_is_an_error_that_says_why) {
   for (int i = 0; i < 2; i++) {
     library.finish_fails = true;
-    FAILS(attend(PX_BFLOAT16, by_heads, true), PX_UNIMPLEMENTED, "cuDNN does not take it");
+    FAILS(attend(PX_BFLOAT16, by_heads, true), PX_UNIMPLEMENTED, "unsupported by cuDNN");
   }
   FAILS(attend(PX_FLOAT32, by_heads, true), PX_UNIMPLEMENTED, "too little shared memory");
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cuda backend: its entry function, its table, devices and their peers.
+// The cuda backend: entry function, backend table, devices and peer access.
 //
-// A device's context is the primary one, which other libraries of the process share, so they can
-// use the same addresses. It is kept until the process ends. The driver itself reads
+// Devices use their primary context, shared with other libraries of the process, so all use the
+// same addresses. It is retained until the process exits. The driver itself reads
 // CUDA_VISIBLE_DEVICES.
 #include "cuda/host/library/cudnn.h"
 #include "cuda/host/library/cufft.h"
@@ -21,7 +21,7 @@ static int probe(void) {
   if (px_env_PHLOX_CUDA_PATH(px__cuda_core, &path) != PX_OK) return PX_PROBE_ERROR;
   CUresult result = px__cuda_load() ? px__cu.cuInit(0) : CUDA_ERROR_NO_DEVICE;
   if (result == CUDA_SUCCESS) result = px__cu.cuDeviceGetCount(&count);
-  if (result == CUDA_ERROR_INVALID_DEVICE) return -1;  // CUDA_VISIBLE_DEVICES names one twice
+  if (result == CUDA_ERROR_INVALID_DEVICE) return -1;  // CUDA_VISIBLE_DEVICES has a duplicate
   if (result != CUDA_SUCCESS) return 0;
   return count > PX__CUDA_DEVICES ? PX__CUDA_DEVICES : count;
 }
@@ -62,7 +62,7 @@ static px_status open_locked(px__cuda_device *d, int device) {
 
 static px_status open_device(int device) {
   bool unused;
-  PX_CUDA_PASS(px_env_PHLOX_CUDNN(px__cuda_core, &unused));  // needed later, told now
+  PX_CUDA_PASS(px_env_PHLOX_CUDNN(px__cuda_core, &unused));  // report an invalid value early
   if (!px__cuda_load()) PX_CUDA_FAIL(PX_RUNTIME, "Found no NVIDIA driver on your system.");
   if (device < 0 || device >= probe())
     return px__cuda_error(CUDA_ERROR_INVALID_DEVICE, __FILE__, __LINE__, __func__);
@@ -135,10 +135,10 @@ static px_status enable_peer(int from, int to) {
 
 // ---- the table
 
-// PyTorch offers the same four, whatever the device has; asking it would take a context.
+// PyTorch's range. The device's own would require a context to query.
 static void priority_range(int *least, int *greatest) { *least = 0, *greatest = -3; }
 
-// Memory of a device is not the host's to read.
+// Device memory is not host-readable.
 static void *peek(int device, void *memory) { return NULL; }
 
 static px_status launch(void *stream, const px_launch *l) {
@@ -150,13 +150,13 @@ static px_status launch(void *stream, const px_launch *l) {
 }
 
 static px_status launch_all(void *stream, const px_launch *const *launches, int count) {
-  px__cuda_lot lot;
+  px__cuda_updates updates;
   px__cuda_loops loops;
   px__cuda_folds folds;
   px_status status = PX_OK;
-  px__cuda_lot_begin(&lot), px__cuda_loops_begin(&loops), px__cuda_folds_begin(&folds);
+  px__cuda_updates_begin(&updates), px__cuda_loops_begin(&loops), px__cuda_folds_begin(&folds);
   for (int i = 0; i < count && status == PX_OK; i++) status = launch(stream, launches[i]);
-  const px_status last[] = {px__cuda_lot_end(&lot), px__cuda_loops_end(&loops),
+  const px_status last[] = {px__cuda_updates_end(&updates), px__cuda_loops_end(&loops),
                             px__cuda_folds_end(&folds)};
   for (int i = 0; i < 3 && status == PX_OK; i++) status = last[i];
   return status;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cuda backend: what its host files share.
+// The cuda backend: declarations shared by its host files.
 //
-// A kernel of an op is a host function, PX_CUDA_KERNEL(op), that launches device functions by name.
-// Device functions are extern "C" in backends/cuda/kernels/MODULE.cu; each .cu file becomes one
-// module of this library, loaded by the driver at its first launch. Nothing here links the driver:
-// all of it goes through `px__cu`, which open() has filled in before any kernel runs. Streams and
-// events are the driver's own handles, so that programs may hand them to other libraries.
+// PX_CUDA_KERNEL(op) defines an op's kernel: a host function that launches device functions by
+// name. Device functions are extern "C" in backends/cuda/kernels/MODULE.cu. Each .cu file becomes
+// one module, embedded in this library and loaded by the driver at its first launch. The driver is
+// not linked: calls go through `px__cu`, filled in by open() before any kernel runs. Streams and
+// events are driver handles, usable by other libraries.
 #pragma once
 #include "cuda/params.h"
 #include "phlox/backend.h"
@@ -27,24 +27,24 @@ extern const px_core *px__cuda_core;
 typedef struct px__cuda_device {
   bool open;  // atomic
   CUdevice handle;
-  CUcontext context;             // the primary one
-  px_fault_slot *fault;          // page-locked: one address for the host and all devices
-  int multiprocessors, threads;  // threads: that one multiprocessor may hold
-  int shared;                    // bytes of shared memory that a block may have
+  CUcontext context;             // primary context
+  px_fault_slot *fault;          // page-locked: same address on the host and all devices
+  int multiprocessors, threads;  // threads: maximum resident threads a multiprocessor
+  int shared;                    // bytes: opt-in maximum of shared memory a block
   int major, minor;
 } px__cuda_device;
 extern px__cuda_device px__cuda_devices[PX__CUDA_DEVICES];
 
-// Fills in `px__cu` at the first call; false where there is no driver that has all of it.
+// Fills in `px__cu` at the first call. False without a driver that exports all of it.
 bool px__cuda_load(void);
-// Records the error of a driver's code, with PyTorch's text, and returns its status.
+// Records a driver error with PyTorch's text and returns its status.
 px_status px__cuda_error(int code, const char *file, int line, const char *function);
-// Makes the device's context the thread's; `any` where no matter which.
+// Makes the device's context current on the calling thread; `any` picks any open device.
 px_status px__cuda_use(int device);
 px_status px__cuda_use_any(void);
 px_status px__cuda_use_stream(CUstream stream);
 
-// PX_CUDA_TRY(cuMemAlloc(...)) returns the driver's error to the caller.
+// PX_CUDA_TRY(cuMemAlloc(...)) returns on a driver error.
 #define PX_CUDA_TRY(call) \
   do { \
     CUresult result_ = px__cu.call; \
@@ -59,23 +59,23 @@ px_status px__cuda_use_stream(CUstream stream);
 #define PX_CUDA_FAIL(status, ...) \
   return px__cuda_core->error((status), 0, __FILE__, __LINE__, __func__, __VA_ARGS__)
 
-// ---- library.c: libraries that are found when they are first needed
+// ---- library.c: libraries loaded on first use
 
-// A library of the CUDA toolkit by its file names, the first that is found; NULL where none is.
+// Opens the first library found of several file names of the CUDA toolkit; NULL if none is.
 void *px__cuda_library(const char *const *names, int count);
-// A function by name, and where its address goes in a struct of functions.
+// A function's name and the offset of its pointer in the struct of functions.
 typedef struct px__cuda_symbol {
   const char *name;
   size_t at;
 } px__cuda_symbol;
-// Fills the struct `api`; false where there is no library (NULL), or not all of its functions.
+// Fills the struct `api`. False if the library is NULL or lacks a function.
 bool px__cuda_symbols(void *api, void *library, const px__cuda_symbol *symbols, size_t count);
 
 // ---- launch.c: kernels by name, device functions by name
 
-// PX_CUDA_KERNEL(mm) { ... args->self ... args->mat2 ... } defines the kernel `mm`. It gets the
-// launch `l` and, as `args`, its operands and numbers by name (build/gen/kernel_args/TABLE.h).
-// PX_CUDA_ROW is for generated ones. Nothing else lists them.
+// PX_CUDA_KERNEL(mm) { ... args->self ... args->mat2 ... } defines and registers the kernel `mm`.
+// It receives the launch `l` and its operands and scalars by name in `args`
+// (build/gen/kernel_args/TABLE.h). PX_CUDA_ROW registers generated kernels.
 #define PX_CUDA_ROW(ident, text, function) \
   static const px_kernel_row px__cuda_row_##ident = {text, function}; \
   static const px_kernel_row *const px__cuda_at_##ident \
@@ -89,32 +89,34 @@ bool px__cuda_symbols(void *api, void *library, const px__cuda_symbol *symbols, 
   PX_CUDA_ROW(name, #name, launch_##name); \
   static inline px_status kernel_##name(const px_launch *l, const px__##name##_kernel *args)
 
-// Launches `function` of kernels/`module`.cu on the launch's stream and device. `shared` bytes of
-// dynamic shared memory may exceed 48 KiB. A grid of 0 is nothing to do.
+// Launches `function` of kernels/`module`.cu on the launch's stream and device with a 1D grid of
+// `grid` blocks of `block` threads. `shared`: bytes of dynamic shared memory, which may exceed 48
+// KiB. A grid of 0 launches nothing.
 px_status px__cuda_launch(const px_launch *l, const char *module, const char *function,
                           unsigned grid, unsigned block, unsigned shared, void **params);
-// The same with grids and blocks of three dimensions.
+// The same with 3D grids and blocks.
 px_status px__cuda_launch_3d(const px_launch *l, const char *module, const char *function,
                              const unsigned grid[3], const unsigned block[3], unsigned shared,
                              void **params);
-// The function alone, for who keeps it (it serves all devices), and a launch of it.
+// Looks up a function for repeated launches; the handle is valid on all devices.
 px_status px__cuda_function(CUkernel *out, const char *module, const char *function);
 px_status px__cuda_launch_function(const px_launch *l, CUkernel function, const unsigned grid[3],
                                    const unsigned block[3], unsigned shared, void **params);
-// Of the launch's device: multiprocessors, and threads that one may hold.
+// The launch's device: number of multiprocessors, maximum resident threads of each.
 int px__cuda_multiprocessors(const px_launch *l);
 int px__cuda_threads(const px_launch *l);
-// Blocks for a loop with the grid's stride over n elements: enough to fill the device, no more.
+// Grid for a grid-stride loop over n elements: at most as many blocks as fill the device.
 unsigned px__cuda_grid(const px_launch *l, int64_t n, unsigned block);
-// Gives scratch memory on the device, 512-byte aligned, until the launch is over; PX_OUT_OF_MEMORY.
+// Allocates device scratch memory, 512-byte aligned and valid until the launch completes;
+// PX_OUT_OF_MEMORY.
 px_status px__cuda_scratch(const px_launch *l, size_t bytes, void **out);
-// Says that the kernel lacks the dtype, naming op, dtype and device.
+// Returns the error for a dtype the kernel lacks, naming op, dtype and device.
 px_status px__cuda_missing(const px_launch *l, int dtype);
 const char *px__cuda_dtype_class(int dtype);  // "Float"
 const char *px__cuda_suffix(int dtype);       // "f32"
 size_t px__cuda_dtype_size(int dtype);
 
-// The modules, in the order of their names; written by tools/bin2c.c.
+// The modules sorted by name; generated by tools/bin2c.c.
 typedef struct px__cuda_module {
   const char *name;
   const void *image;
@@ -125,10 +127,10 @@ extern const int px__cuda_module_count;
 px_kernel px__cuda_find(const char *name);
 bool px__cuda_loads_late(void);
 
-// ---- memory.c, stream.c, nvml.c: parts of the table
+// ---- memory.c, stream.c, nvml.c: functions of the backend table
 
 px_status px__cuda_properties(int device, px_device_properties *out);
-int px__cuda_processes(int device, px_process *out, int room);
+int px__cuda_processes(int device, px_process *out, int capacity);
 bool px__cuda_figure(int device, px_figure figure, int64_t *out);
 int px__cuda_glance(void);
 bool px__cuda_glance_named(int device, const char *name, size_t length);
@@ -157,7 +159,7 @@ px_status px__cuda_memory_open(int device, const px_ipc_handle *handle, void **o
 void px__cuda_memory_close(int device, void *memory);
 px_status px__cuda_event_share(void *event, px_ipc_handle *out);
 px_status px__cuda_event_open(int device, const px_ipc_handle *handle, void **out);
-// pages.c. `reach`: device `from` has access to the pages of `to`, those of later too.
+// pages.c. `reach` gives device `from` access to the current and future pages of `to`.
 size_t px__cuda_page_size(int device);
 px_status px__cuda_range_new(int device, size_t bytes, void **out);
 px_status px__cuda_pages_map(int device, void *at, size_t bytes);
@@ -172,8 +174,8 @@ px_status px__cuda_capture_keep(void *stream, void **out);
 px_status px__cuda_graph_make(int device, void *kept, void **out);
 px_status px__cuda_graph_print(int device, void *kept, const char *path);
 void px__cuda_graph_drop(int device, void *kept);
-bool px__cuda_captures(CUstream stream);  // whether its work is being captured
+bool px__cuda_captures(CUstream stream);  // true while the stream is capturing
 
-// ---- copy.c: matrices and their like
+// ---- copy.c
 
 px_status px__cuda_strided_copy(const px_launch *l, const k_strided *copy, int dtype);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA driver: loading its functions by name, its errors with PyTorch's texts, and the contexts
-// of threads.
+// The CUDA driver: functions loaded by name, errors with PyTorch's texts, thread contexts.
 //
-// Each call asks the driver for the thread's context, because other libraries of the process may
-// have set another; asking takes a few nanoseconds.
+// Each call checks the thread's current context, because other libraries of the process may have
+// changed it. The check takes a few nanoseconds.
 #include "cuda/host/driver/cuda.h"
 
 #include <dlfcn.h>
@@ -28,7 +27,7 @@ static const px__cuda_symbol symbols[] = {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool loaded;
 
-// A driver that is older than the toolkit lacks some.
+// Fails for drivers older than the toolkit: they lack functions.
 static void load(void) {
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   loaded = px__cuda_symbols(&px__cu, library, symbols, sizeof symbols / sizeof *symbols);
@@ -41,8 +40,8 @@ bool px__cuda_load(void) {
 
 // ---- errors
 
-// The driver's codes that have a name of their own in the runtime's reference, which PyTorch points
-// to; all other codes are fatal to no text.
+// Driver codes with a name in the runtime's reference, linked by PyTorch's error texts. Other codes
+// get no link.
 static const struct {
   int code;
   const char *name;
@@ -90,14 +89,14 @@ static const struct {
              {906, "StreamCaptureImplicit"},
              {999, "Unknown"}};
 
-// What PyTorch adds to the text of a code.
-static void advice(int code, char *text, size_t room) {
+// Writes PyTorch's hint for an error code.
+static void hint(int code, char *text, size_t capacity) {
   *text = 0;
   if (code == CUDA_ERROR_INVALID_DEVICE)
-    snprintf(text, room, "\nGPU device may be out of range, do you have enough GPUs?");
+    snprintf(text, capacity, "\nGPU device may be out of range, do you have enough GPUs?");
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (names[i].code == code)
-      snprintf(text, room,
+      snprintf(text, capacity,
                "\nSearch for `cudaError%s' in https://docs.nvidia.com/cuda/cuda-runtime-api/"
                "group__CUDART__TYPES.html for more information.",
                names[i].name);
@@ -113,7 +112,7 @@ px_status px__cuda_error(int code, const char *file, int line, const char *funct
   char more[256];
   if (px__cu.cuGetErrorString((CUresult)code, &text) != CUDA_SUCCESS || !text)
     text = "unknown error";
-  advice(code, more, sizeof more);
+  hint(code, more, sizeof more);
   px_status status = code == CUDA_ERROR_OUT_OF_MEMORY   ? PX_OUT_OF_MEMORY
                      : code == CUDA_ERROR_INVALID_VALUE ? PX_VALUE
                                                         : PX_ACCELERATOR;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: stream capture of the driver.
+// Graphs by the driver's stream capture.
 //
-// The driver is told to forbid nothing: what a program may do during a capture the core decides, by
-// the capture's mode, and the library itself allocates, loads code and asks about older work
-// meanwhile. What still breaks a capture, the driver says at its end.
+// Capture uses relaxed mode. The core enforces the capture mode's rules for programs; the library
+// itself allocates, loads code and queries older work during captures. Remaining violations are
+// reported by the driver at the end of the capture.
 #include "cuda/host/driver/cuda.h"
 
 px_status px__cuda_capture_begin(void *stream) {
@@ -12,7 +12,8 @@ px_status px__cuda_capture_begin(void *stream) {
   return PX_OK;
 }
 
-// Libraries that allocate in a capture leave that to the graph, which frees it before the next run.
+// Allocations captured from libraries are owned by the graph, which frees them before its next
+// launch.
 static px_status instantiate(CUgraph graph, void **out) {
   CUgraphExec exec = NULL;
   PX_CUDA_TRY(

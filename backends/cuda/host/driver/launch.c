@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of ops by name, device functions by name, launches.
+// Lookup of op kernels and device functions by name, and launches.
 //
-// A module is loaded as a library of the driver: one handle for all devices, code moved to a device
-// at the first launch there. Functions found are kept in a table of fixed size that is read without
-// a lock; names are compared by content, so that callers may build them.
+// A module is loaded as a driver library: one handle for all devices, with code moved to a device
+// at its first launch there. Functions are cached in a fixed-size table read without a lock. Names
+// are compared by content, so callers may build them.
 #include "cuda/host/driver/cuda.h"
 #include "operands.h"
 
@@ -47,7 +47,7 @@ px_kernel px__cuda_find(const char *name) {
 typedef struct found {
   uint32_t hash;
   CUkernel kernel;
-  const char *module;  // of the table of modules
+  const char *module;  // points into the table of modules
   char function[];
 } found;
 static found *functions[FUNCTIONS];  // atomic
@@ -104,7 +104,7 @@ static px_status add_function(CUkernel *out, const char *module, const char *fun
   if (result != CUDA_SUCCESS) return px__cuda_error((int)result, __FILE__, __LINE__, __func__);
   size_t length = strlen(function);
   found *f = function_count < FUNCTIONS / 2 ? malloc(sizeof *f + length + 1) : NULL;
-  if (!f) return PX_OK;  // found again each time
+  if (!f) return PX_OK;  // not cached: looked up again next time
   f->hash = hash, f->kernel = *out, f->module = name;
   memcpy(f->function, function, length + 1);
   function_count++;
@@ -122,8 +122,8 @@ px_status px__cuda_function(CUkernel *out, const char *module, const char *funct
   return status;
 }
 
-// Code goes to a device when it is first launched there, and that waits for what is queued, unless
-// CUDA_MODULE_LOADING says otherwise.
+// True if code is loaded lazily: the first launch on a device then waits for queued work. The
+// default, unless CUDA_MODULE_LOADING changes it.
 bool px__cuda_loads_late(void) {
   CUmoduleLoadingMode mode = CU_MODULE_LAZY_LOADING;
   return px__cu.cuModuleGetLoadingMode(&mode) != CUDA_SUCCESS || mode == CU_MODULE_LAZY_LOADING;
@@ -131,10 +131,10 @@ bool px__cuda_loads_late(void) {
 
 // ---- launches
 
-// The next launch need not wait until this one's memory is seen everywhere: all kernels of the
-// modules begin with k_wait(), which does. A third of what a small kernel takes is saved so.
-enum { EARLY_SINCE = 9 };  // compute capability
-static CUlaunchAttribute begins_early = {
+// Programmatic dependent launch: the next kernel may start before this one's writes are visible.
+// All kernels begin with k_wait(), which waits for them. Saves a third of a small kernel's time.
+enum { MIN_MAJOR = 9 };  // compute capability
+static CUlaunchAttribute programmatic_launch = {
     .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
     .value.programmaticStreamSerializationAllowed = 1};
 
@@ -152,8 +152,8 @@ px_status px__cuda_launch_function(const px_launch *l, CUkernel function, const 
                            .blockDimZ = block[2],
                            .sharedMemBytes = shared,
                            .hStream = l->stream,
-                           .attrs = &begins_early,
-                           .numAttrs = px__cuda_devices[l->device].major >= EARLY_SINCE};
+                           .attrs = &programmatic_launch,
+                           .numAttrs = px__cuda_devices[l->device].major >= MIN_MAJOR};
   PX_CUDA_TRY(cuLaunchKernelEx(&config, (CUfunction)function, params, NULL));
   return PX_OK;
 }
@@ -172,7 +172,7 @@ px_status px__cuda_launch(const px_launch *l, const char *module, const char *fu
   return px__cuda_launch_3d(l, module, function, grids, blocks, shared, params);
 }
 
-// ---- what kernels ask
+// ---- queries by kernels
 
 int px__cuda_multiprocessors(const px_launch *l) {
   return px__cuda_devices[l->device].multiprocessors;
@@ -188,7 +188,8 @@ unsigned px__cuda_grid(const px_launch *l, int64_t n, unsigned block) {
 px_status px__cuda_scratch(const px_launch *l, size_t bytes, void **out) {
   *out = px__cuda_core->scratch(l, bytes);
   if (!*out)
-    PX_CUDA_FAIL(PX_OUT_OF_MEMORY, "CUDA out of memory. %s could not get %zu bytes to work in",
+    PX_CUDA_FAIL(PX_OUT_OF_MEMORY,
+                 "CUDA out of memory. %s could not allocate %zu bytes of workspace",
                  l->op ? l->op : "A kernel", bytes);
   return PX_OK;
 }

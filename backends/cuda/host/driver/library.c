@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Libraries that are found when they are first needed, and their functions by name: nothing is
-// linked.
+// Loads libraries and their functions by name on first use; nothing is linked.
 #include "cuda/host/driver/cuda.h"
 
 #include <dlfcn.h>
@@ -16,18 +15,19 @@ bool px__cuda_symbols(void *api, void *library, const px__cuda_symbol *symbols, 
   return library != NULL;
 }
 
-static void *open_in(const char *folder, const char *below, const char *name) {
+static void *open_in(const char *folder, const char *subfolder, const char *name) {
   char path[4096];
   if (!folder || !*folder) return NULL;
-  int needed = snprintf(path, sizeof path, "%s%s/%s", folder, below, name);
+  int needed = snprintf(path, sizeof path, "%s%s/%s", folder, subfolder, name);
   return needed < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_GLOBAL) : NULL;
 }
 
-// Where pip puts NVIDIA's libraries, if it has put this one beside them.
-static void *open_beside(const char *name) {
-  static const char *const below[] = {"nvidia/cu13/lib", "nvidia/cudnn/lib", "nvidia/cublas/lib",
-                                      "nvidia/cufft/lib", "nvidia/cusolver/lib"};
-  const int count = sizeof below / sizeof *below;
+// Opens pip's copy of an NVIDIA library next to this package, if installed.
+static void *open_pip(const char *name) {
+  static const char *const subfolder[] = {"nvidia/cu13/lib", "nvidia/cudnn/lib",
+                                          "nvidia/cublas/lib", "nvidia/cufft/lib",
+                                          "nvidia/cusolver/lib"};
+  const int count = sizeof subfolder / sizeof *subfolder;
   char folder[3072];
   Dl_info self;
   const char *slash = dladdr((void *)&px__cu, &self) ? strrchr(self.dli_fname, '/') : NULL;
@@ -35,13 +35,17 @@ static void *open_beside(const char *name) {
   if (!length || length > 3000) return NULL;
   void *library = NULL;
   snprintf(folder, sizeof folder, "%.*s/../", length, self.dli_fname);
-  for (int i = 0; i < count && !library; i++) library = open_in(folder, below[i], name);
+  for (int i = 0; i < count && !library; i++) library = open_in(folder, subfolder[i], name);
   return library;
 }
 
-// In PHLOX_CUDA_PATH; one that the process has; where pip puts it, as that is what a program's
-// environment asks for; where the system looks; in the toolkit that the environment names; where
-// NVIDIA's installer puts it.
+// Search order:
+// - PHLOX_CUDA_PATH
+// - a copy already loaded by the process
+// - pip's copy, as requested by the program's environment
+// - the system's search path
+// - the toolkit named by CUDA_HOME or CUDA_PATH
+// - /usr/local/cuda
 static void *open_library(const char *name) {
   const px_core *core = px__cuda_core;
   const char *ours, *home, *path;
@@ -50,7 +54,7 @@ static void *open_library(const char *name) {
   if (px_env_CUDA_PATH(core, &path) != PX_OK) path = NULL;
   void *library = open_in(ours, "", name);
   if (!library) library = dlopen(name, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
-  if (!library) library = open_beside(name);
+  if (!library) library = open_pip(name);
   if (!library) library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
   if (!library) library = open_in(home, "/lib64", name);
   if (!library) library = open_in(path, "/lib64", name);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Raw memory, copies and fills.
 //
-// Releasing waits for the work that may use the memory (rule C7): the driver promises that for
-// neither kind, so the devices are waited for. Raw memory is what caches are made of, and is
-// released rarely. The driver's own copies keep rule C6.
+// Release must wait for work using the memory (rule C7). The driver does not guarantee this for
+// device or page-locked memory, so the devices are synchronised. Raw memory backs the caches and is
+// rarely released. The driver's copies satisfy rule C6.
 #include "cuda/host/driver/cuda.h"
 
 #include <string.h>
 
-// Above this no device has memory, and the driver's arithmetic might not hold.
-#define GREATEST ((size_t)1 << 48)
+// Upper bound of a request in bytes, above any device's memory; the driver's arithmetic may
+// overflow beyond.
+#define MAX_BYTES ((size_t)1 << 48)
 
 static bool is_open(int device) {
   return device >= 0 && device < PX__CUDA_DEVICES &&
@@ -20,7 +21,7 @@ px_status px__cuda_alloc(int device, size_t bytes, void **out) {
   CUdeviceptr memory = 0;
   *out = NULL;
   PX_CUDA_PASS(px__cuda_use(device));
-  if (bytes > GREATEST)
+  if (bytes > MAX_BYTES)
     return px__cuda_error(CUDA_ERROR_OUT_OF_MEMORY, __FILE__, __LINE__, __func__);
   PX_CUDA_TRY(cuMemAlloc(&memory, bytes ? bytes : 1));
   *out = (void *)(uintptr_t)memory;
@@ -36,7 +37,7 @@ void px__cuda_release(int device, void *memory) {
 px_status px__cuda_host_alloc(size_t bytes, void **out) {
   *out = NULL;
   PX_CUDA_PASS(px__cuda_use_any());
-  CUresult result = bytes > GREATEST
+  CUresult result = bytes > MAX_BYTES
                         ? CUDA_ERROR_OUT_OF_MEMORY
                         : px__cu.cuMemHostAlloc(out, bytes ? bytes : 1, CU_MEMHOSTALLOC_PORTABLE);
   if (result == CUDA_ERROR_OUT_OF_MEMORY)
@@ -89,7 +90,7 @@ px_status px__cuda_fill(void *stream, void *memory, int value, size_t bytes) {
 }
 
 // ---- between processes
-_Static_assert(sizeof(CUipcMemHandle) == sizeof(px_ipc_handle), "they are passed on as they are");
+_Static_assert(sizeof(CUipcMemHandle) == sizeof(px_ipc_handle), "handles are passed on unchanged");
 
 px_status px__cuda_memory_share(int device, void *memory, px_ipc_handle *out, size_t *offset) {
   CUdeviceptr base = 0;
@@ -110,7 +111,7 @@ px_status px__cuda_memory_open(int device, const px_ipc_handle *handle, void **o
   memcpy(&theirs, handle->bytes, sizeof theirs);
   PX_CUDA_PASS(px__cuda_use(device));
   PX_CUDA_TRY(cuIpcOpenMemHandle(&memory, theirs, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-  // A driver that does not know the size of another process's memory leaves it open.
+  // The driver may not report the size of another process's memory: then the size is unlimited.
   if (px__cu.cuMemGetAddressRange(&base, bytes, memory) != CUDA_SUCCESS) *bytes = SIZE_MAX;
   *out = (void *)(uintptr_t)memory;
   return PX_OK;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NVML, the driver's library of nvidia-smi, knows: how many devices there are, without
-// starting CUDA, which would spoil a fork; when memory has run out, which processes hold memory of
-// a device; and how busy and hot a device is. It is loaded at the first question.
+// NVML, the driver's management library: number of devices without initialising CUDA (an
+// initialised CUDA breaks a later fork); processes holding device memory, for out-of-memory
+// reports; utilisation, temperature and clocks. Loaded on first use.
 #include "cuda/host/driver/cuda.h"
 
 #include <dlfcn.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-// Of NVML's header.
+// Declarations of NVML's header.
 typedef struct nvml_process {
   unsigned id;
   unsigned long long bytes;
@@ -36,20 +36,20 @@ static const px__cuda_symbol symbols[] = {
 #undef XX
 };
 
-// Which parts of a device that is divided (MIG) programs see, only the driver knows.
-static bool is_whole(unsigned device) {
+// False for devices partitioned by MIG. Only the driver can enumerate their visible parts.
+static bool is_unpartitioned(unsigned device) {
   void *handle;
   unsigned now = 0, later;
   if (nvml.nvmlDeviceGetHandleByIndex_v2(device, &handle) != SUCCESS) return false;
   return nvml.nvmlDeviceGetMigMode(handle, &now, &later) != SUCCESS || !now;
 }
 
-// The devices of this machine, if all are whole. Asking for each takes 100 us, so it is done once.
-static int count_whole(void) {
+// Counts the devices if none is partitioned. Each query takes 100 us, so the result is cached.
+static int count_devices(void) {
   unsigned count = 0;
   if (nvml.nvmlDeviceGetCount_v2(&count) != SUCCESS || !count) return PX_GLANCE_UNKNOWN;
   for (unsigned i = 0; i < count; i++)
-    if (!is_whole(i)) return PX_GLANCE_UNKNOWN;
+    if (!is_unpartitioned(i)) return PX_GLANCE_UNKNOWN;
   return count > PX__CUDA_DEVICES ? PX__CUDA_DEVICES : (int)count;
 }
 
@@ -60,10 +60,10 @@ static void load(void) {
   void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   loaded = px__cuda_symbols(&nvml, library, symbols, sizeof symbols / sizeof *symbols) &&
            nvml.nvmlInit_v2() == SUCCESS;
-  if (loaded) present = count_whole();
+  if (loaded) present = count_devices();
 }
 
-// A part that is named is the only device.
+// True if CUDA_VISIBLE_DEVICES names a MIG partition: the only visible device then.
 static bool is_part(const char *name) { return name && !strncmp(name, "MIG-", 4); }
 
 int px__cuda_glance(void) {
@@ -86,19 +86,19 @@ bool px__cuda_glance_named(int device, const char *name, size_t length) {
          !strncasecmp(uuid, name, length);
 }
 
-// NVML's handle of a device, or NULL.
+// Returns NVML's handle of a device, or NULL.
 static void *handle_of(int device) {
-  char place[32];
+  char bus_id[32];
   void *handle = NULL;
   px_device_properties p;
   pthread_once(&once, load);
   if (!loaded || px__cuda_properties(device, &p) != PX_OK) return NULL;
-  snprintf(place, sizeof place, "%08x:%02x:%02x.0", (unsigned)p.pci_domain_id,
+  snprintf(bus_id, sizeof bus_id, "%08x:%02x:%02x.0", (unsigned)p.pci_domain_id,
            (unsigned)p.pci_bus_id, (unsigned)p.pci_device_id);
-  return nvml.nvmlDeviceGetHandleByPciBusId_v2(place, &handle) == SUCCESS ? handle : NULL;
+  return nvml.nvmlDeviceGetHandleByPciBusId_v2(bus_id, &handle) == SUCCESS ? handle : NULL;
 }
 
-static bool shares(void *handle, bool of_memory, int64_t *out) {
+static bool utilization(void *handle, bool of_memory, int64_t *out) {
   nvml_rates rates;
   if (nvml.nvmlDeviceGetUtilizationRates(handle, &rates) != SUCCESS) return false;
   *out = of_memory ? rates.memory : rates.device;
@@ -112,7 +112,7 @@ bool px__cuda_figure(int device, px_figure figure, int64_t *out) {
   int status = -1;
   if (!handle) return false;
   if (figure == PX_FIGURE_UTILIZATION || figure == PX_FIGURE_MEMORY_USAGE)
-    return shares(handle, figure == PX_FIGURE_MEMORY_USAGE, out);
+    return utilization(handle, figure == PX_FIGURE_MEMORY_USAGE, out);
   if (figure == PX_FIGURE_TEMPERATURE)
     status = nvml.nvmlDeviceGetTemperature(handle, SENSOR_OF_CHIP, &value);
   if (figure == PX_FIGURE_POWER) status = nvml.nvmlDeviceGetPowerUsage(handle, &value);
@@ -123,13 +123,13 @@ bool px__cuda_figure(int device, px_figure figure, int64_t *out) {
   return status == SUCCESS;
 }
 
-int px__cuda_processes(int device, px_process *out, int room) {
+int px__cuda_processes(int device, px_process *out, int capacity) {
   nvml_process rows[LIST];
   unsigned count = LIST;
   void *handle = handle_of(device);
   if (!handle || nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle, &count, rows) != SUCCESS)
     return 0;
-  int listed = (int)count < room ? (int)count : room;
+  int listed = (int)count < capacity ? (int)count : capacity;
   for (int i = 0; i < listed; i++) out[i] = (px_process){rows[i].id, (size_t)rows[i].bytes};
   return listed;
 }

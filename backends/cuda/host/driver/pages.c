@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages of device memory, and the addresses that they are put behind.
+// Pages of device memory, mapped into reserved addresses.
 //
-// A page is an allocation of the driver's with one mapping, and goes with that, so no handle is
-// kept. Which pages are mapped is: memory of the driver's pages is out of the reach of peers until
-// each is told so.
+// A page is one driver allocation with a single mapping, freed when it is unmapped, so no handle is
+// kept. The set of mapped pages is tracked, because peers have no access to such memory until it is
+// granted for each.
 #include "cuda/host/driver/cuda.h"
 
 #include <pthread.h>
@@ -14,13 +14,13 @@
 typedef struct range {
   CUdeviceptr at;
   size_t pages;
-  bool *mapped;         // by page
+  bool *mapped;         // one flag a page
   uint64_t reached_by;  // bit d: device d has access
 } range;
 static range ranges[PX__CUDA_DEVICES];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // guards `ranges`, a leaf
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // guards `ranges`; a leaf lock
 
-// The driver's own description of a page; false where the device has none.
+// Fills in the driver's properties of a page. False without virtual memory management.
 static bool describe(CUmemAllocationProp *out, int device) {
   CUdevice handle = px__cuda_devices[device].handle;
   int can = 0, direct = 0;
@@ -40,11 +40,11 @@ static bool describe(CUmemAllocationProp *out, int device) {
 
 size_t px__cuda_page_size(int device) {
   CUmemAllocationProp page;
-  size_t least = 0;
+  size_t granularity = 0;
   bool can = device >= 0 && px__cuda_use(device) == PX_OK && describe(&page, device) &&
-             px__cu.cuMemGetAllocationGranularity(&least, &page,
+             px__cu.cuMemGetAllocationGranularity(&granularity, &page,
                                                   CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS;
-  return can && least && PAGE % least == 0 ? PAGE : 0;
+  return can && granularity && PAGE % granularity == 0 ? PAGE : 0;
 }
 
 px_status px__cuda_range_new(int device, size_t bytes, void **out) {
@@ -53,7 +53,7 @@ px_status px__cuda_range_new(int device, size_t bytes, void **out) {
   *out = NULL;
   PX_CUDA_PASS(px__cuda_use(device));
   bool *mapped = calloc(bytes / PAGE + 1, sizeof *mapped);
-  if (!mapped) PX_CUDA_FAIL(PX_NOMEM, "no host memory to list pages of device %d", device);
+  if (!mapped) PX_CUDA_FAIL(PX_NOMEM, "out of host memory for the pages of device %d", device);
   CUresult result = px__cu.cuMemAddressReserve(&at, bytes, PAGE, 0, 0);
   if (result != CUDA_SUCCESS) {
     free(mapped);
@@ -117,7 +117,7 @@ static CUresult map_all(range *r, CUdeviceptr at, size_t bytes, const CUmemAlloc
   return result;
 }
 
-static void note(range *r, CUdeviceptr at, size_t bytes, bool mapped) {
+static void mark_pages(range *r, CUdeviceptr at, size_t bytes, bool mapped) {
   size_t first = (at - r->at) / PAGE;
   for (size_t i = 0; i < bytes / PAGE; i++) r->mapped[first + i] = mapped;
 }
@@ -129,7 +129,7 @@ px_status px__cuda_pages_map(int device, void *at, size_t bytes) {
   describe(&page, device);
   pthread_mutex_lock(&lock);
   CUresult result = map_all(&ranges[device], low, bytes, &page);
-  if (result == CUDA_SUCCESS) note(&ranges[device], low, bytes, true);
+  if (result == CUDA_SUCCESS) mark_pages(&ranges[device], low, bytes, true);
   pthread_mutex_unlock(&lock);
   return result == CUDA_SUCCESS ? PX_OK : px__cuda_error((int)result, __FILE__, __LINE__, __func__);
 }
@@ -139,6 +139,6 @@ void px__cuda_pages_unmap(int device, void *at, size_t bytes) {
   if (px__cuda_use(device) != PX_OK) return;
   pthread_mutex_lock(&lock);
   px__cu.cuMemUnmap(low, bytes);
-  note(&ranges[device], low, bytes, false);
+  mark_pages(&ranges[device], low, bytes, false);
   pthread_mutex_unlock(&lock);
 }

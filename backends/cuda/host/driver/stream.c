@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams and events: the driver's, whose handles are the backend's.
+// Streams and events: driver handles.
 //
-// All streams are non-blocking ones (rule C5). The driver keeps what was released until the work
-// that was issued is done (C8), and takes an event's latest record at the wait (C1).
+// All streams are non-blocking (rule C5). The driver keeps released streams and events until their
+// issued work is done (C8). A wait refers to the event's latest record at the time of the call
+// (C1).
 #include "cuda/host/driver/cuda.h"
 
 #include <sched.h>
@@ -28,7 +29,7 @@ px_status px__cuda_stream_adopt(int device, void *stream, int *priority) {
   CUcontext context = NULL;
   PX_CUDA_PASS(px__cuda_use(device));
   if (stream == CU_STREAM_PER_THREAD)
-    PX_CUDA_FAIL(PX_VALUE, "the handle 2 means another stream in each thread");
+    PX_CUDA_FAIL(PX_VALUE, "the handle 2 (per-thread default stream) differs between threads");
   PX_CUDA_TRY(cuStreamGetCtx(stream, &context));
   if (context != px__cuda_devices[device].context)
     return px__cuda_error(CUDA_ERROR_INVALID_HANDLE, __FILE__, __LINE__, __func__);
@@ -36,8 +37,8 @@ px_status px__cuda_stream_adopt(int device, void *stream, int *priority) {
   return PX_OK;
 }
 
-// What is not ready is an answer, not an error.
-static px_status answer(CUresult result, bool *out) {
+// CUDA_ERROR_NOT_READY is a result, not an error.
+static px_status query_result(CUresult result, bool *out) {
   *out = result == CUDA_SUCCESS;
   if (*out || result == CUDA_ERROR_NOT_READY) return PX_OK;
   return px__cuda_error((int)result, __FILE__, __LINE__, __func__);
@@ -45,10 +46,10 @@ static px_status answer(CUresult result, bool *out) {
 
 px_status px__cuda_stream_query(void *stream, bool *out) {
   PX_CUDA_PASS(px__cuda_use_any());
-  return answer(px__cu.cuStreamQuery(stream), out);
+  return query_result(px__cu.cuStreamQuery(stream), out);
 }
 
-static bool may_end(void) {
+static bool is_interruptible(void) {
   return px__cuda_core->interrupt_wanted && px__cuda_core->interrupt_wanted();
 }
 
@@ -58,35 +59,30 @@ static int64_t now(void) {
   return t.tv_sec * 1000000000ll + t.tv_nsec;
 }
 
-// Lets others have the core: for a moment in a short wait, as the driver does, and in a long one
-// for a part of the time that has passed, so that the end is seen little later.
-static void rest(int64_t passed) {
-  enum {
-    YIELD_NS = 20 * 1000,
-    SLEEP_NS = 10 * 1000 * 1000,
-    SHARE = 128,
-    MOST_NS = 2 * 1000 * 1000
-  };
-  int64_t nap = passed / SHARE;
-  if (passed >= SLEEP_NS)
-    nanosleep(&(struct timespec){0, nap < MOST_NS ? nap : MOST_NS}, NULL);
-  else if (passed >= YIELD_NS)
+// Yields the CPU core between polls: briefly in a short wait, as the driver does; in a long wait
+// for a fraction of the elapsed time, bounding the delay at the end.
+static void back_off(int64_t elapsed) {
+  enum { YIELD_NS = 20 * 1000, SLEEP_NS = 10 * 1000 * 1000, SHARE = 128, MAX_NS = 2 * 1000 * 1000 };
+  int64_t pause = elapsed / SHARE;
+  if (elapsed >= SLEEP_NS)
+    nanosleep(&(struct timespec){0, pause < MAX_NS ? pause : MAX_NS}, NULL);
+  else if (elapsed >= YIELD_NS)
     sched_yield();
 }
 
-// Asks the driver again and again, and meanwhile the program whether it still wants to wait.
-static px_status wait_asking(px_status (*query)(void *handle, bool *out), void *handle) {
+// Polls the driver, and the program's interrupt check in between.
+static px_status wait_interruptible(px_status (*query)(void *handle, bool *out), void *handle) {
   int64_t begin = now();
   for (bool done = false;;) {
     PX_CUDA_PASS(query(handle, &done));
     if (done) return PX_OK;
     PX_CUDA_PASS(px__cuda_core->interrupt_poll());
-    rest(now() - begin);
+    back_off(now() - begin);
   }
 }
 
 px_status px__cuda_stream_synchronize(void *stream) {
-  if (may_end()) return wait_asking(px__cuda_stream_query, stream);
+  if (is_interruptible()) return wait_interruptible(px__cuda_stream_query, stream);
   PX_CUDA_PASS(px__cuda_use_any());
   PX_CUDA_TRY(cuStreamSynchronize(stream));
   return PX_OK;
@@ -128,11 +124,11 @@ px_status px__cuda_event_record(void *event, void *stream) {
 
 px_status px__cuda_event_query(void *event, bool *out) {
   PX_CUDA_PASS(px__cuda_use_any());
-  return answer(px__cu.cuEventQuery(event), out);
+  return query_result(px__cu.cuEventQuery(event), out);
 }
 
 px_status px__cuda_event_synchronize(void *event) {
-  if (may_end()) return wait_asking(px__cuda_event_query, event);
+  if (is_interruptible()) return wait_interruptible(px__cuda_event_query, event);
   PX_CUDA_PASS(px__cuda_use_any());
   PX_CUDA_TRY(cuEventSynchronize(event));
   return PX_OK;
@@ -146,7 +142,8 @@ px_status px__cuda_event_elapsed(void *start, void *end, float *out) {
 }
 
 // ---- between processes
-_Static_assert(sizeof(CUipcEventHandle) == sizeof(px_ipc_handle), "they are passed on as they are");
+_Static_assert(sizeof(CUipcEventHandle) == sizeof(px_ipc_handle),
+               "handles are passed on unchanged");
 
 px_status px__cuda_event_share(void *event, px_ipc_handle *out) {
   CUipcEventHandle handle;

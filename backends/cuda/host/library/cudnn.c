@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading cuDNN when it is first needed. Each device has one handle, which a lock guards.
+// Loads cuDNN on first use. Each device has one handle, guarded by a lock.
 #include "cuda/host/library/cudnn.h"
 
 #include <pthread.h>
@@ -24,14 +24,15 @@ static bool loaded, recurrent_loaded;
 static struct {
   pthread_mutex_t lock;
   void *handle;
-  CUstream stream;  // that the handle works on
+  CUstream stream;  // set on the handle
 } devices[PX__CUDA_DEVICES];
 
 static void load(void) {
   static const char *const names[] = {"libcudnn.so.9"};
   bool wanted;
   for (int i = 0; i < PX__CUDA_DEVICES; i++) pthread_mutex_init(&devices[i].lock, NULL);
-  if (px_env_PHLOX_CUDNN(px__cuda_core, &wanted) != PX_OK || !wanted) return;  // open tells
+  if (px_env_PHLOX_CUDNN(px__cuda_core, &wanted) != PX_OK || !wanted)
+    return;  // open() reports errors
   void *library = px__cuda_library(names, 1);
   loaded = px__cuda_symbols(&px__cudnn, library, symbols, sizeof symbols / sizeof *symbols);
   recurrent_loaded =
@@ -39,16 +40,18 @@ static void load(void) {
                                  sizeof recurrent_symbols / sizeof *recurrent_symbols);
 }
 
-static bool there(void) {
+static bool available(void) {
   pthread_once(&once, load);
   return loaded;
 }
 
-bool px__cudnn_ready(void) { return px__cuda_core->setting(PX_SETTING_CUDNN_ENABLED) && there(); }
+bool px__cudnn_ready(void) {
+  return px__cuda_core->setting(PX_SETTING_CUDNN_ENABLED) && available();
+}
 
-bool px__cudnn_recurrent_there(void) { return there() && recurrent_loaded; }
+bool px__cudnn_recurrent_available(void) { return available() && recurrent_loaded; }
 
-int64_t px__cudnn_version(void) { return there() ? (int64_t)px__cudnn.cudnnGetVersion() : 0; }
+int64_t px__cudnn_version(void) { return available() ? (int64_t)px__cudnn.cudnnGetVersion() : 0; }
 
 px_status px__cudnn_error(int status, const char *call) {
   char more[512] = "";

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of cuDNN's header that graphs and plans share. Declared here, since a toolkit comes
-// without it.
+// Constants of cuDNN's header shared by graphs and plans. Declared here because the CUDA toolkit
+// does not include the header.
 #pragma once
 #include "cuda/host/library/cudnn.h"
 
-// Descriptors:
+// Descriptor types.
 enum {
   PX_CUDNN_OF_POINTWISE = 0,
   PX_CUDNN_OF_CONVOLUTION = 1,
@@ -22,7 +22,7 @@ enum {
   PX_CUDNN_OPERATION_REDUCTION = 22,
   PX_CUDNN_OPERATION_RESHAPE = 31
 };
-// Types of attributes:
+// Attribute types.
 enum {
   PX_CUDNN_HANDLE = 0,
   PX_CUDNN_DATA_TYPE = 1,
@@ -36,5 +36,5 @@ enum {
   PX_CUDNN_NOTE = 11,
   PX_CUDNN_POINTWISE_MODE = 14,
   PX_CUDNN_DESCRIPTOR = 15,
-  PX_CUDNN_REDUCTION_WAY = 18
+  PX_CUDNN_REDUCTION_OPERATOR = 18
 };

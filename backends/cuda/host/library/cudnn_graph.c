@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operation graphs of cuDNN, made node by node.
+// cuDNN operation graphs, built node by node.
 //
-// What fails first is kept as the graph's status, and all that follows does nothing: so a graph is
-// written down without asking after each node.
+// The first failure is kept as the graph's status and disables later calls, so callers check once
+// at the end.
 #include "cuda/host/library/cudnn_descriptor.h"
 
 #include <string.h>
 
-// Attributes of cuDNN's header:
+// Attribute names from cuDNN's header.
 enum {
   POINTWISE_MODE = 0,
   POINTWISE_COMPUTE = 1,
   POINTWISE_AXIS = 9,
   CONVOLUTION_COMPUTE = 100,
-  CONVOLUTION_WAY = 101,
+  CONVOLUTION_MODE = 101,
   CONVOLUTION_DILATION = 102,
   CONVOLUTION_STRIDE = 103,
-  CONVOLUTION_BEHIND = 104,
-  CONVOLUTION_BEFORE = 105,
+  CONVOLUTION_POST_PADDING = 104,
+  CONVOLUTION_PRE_PADDING = 105,
   CONVOLUTION_DIMS = 106,
   OF_POINTWISE = 750,
   OF_POINTWISE_X = 751,
@@ -38,7 +38,7 @@ enum {
   OF_MATMUL_B = 1521,
   OF_MATMUL_C = 1522,
   OF_MATMUL = 1523,
-  REDUCTION_WAY = 1600,
+  REDUCTION_OPERATOR = 1600,
   REDUCTION_COMPUTE = 1601,
   OF_REDUCTION_X = 1610,
   OF_REDUCTION_Y = 1611,
@@ -47,9 +47,9 @@ enum {
   OF_RESHAPE_Y = 2201
 };
 enum { CROSS_CORRELATION = 1, VALUE_ALIGNMENT = 16 };
-enum { BETWEEN = 1000 };  // tensors in between have numbers behind those that callers give
+enum { FIRST_VIRTUAL_ID = 1000 };  // first id of virtual tensors, above those of callers
 
-// An operation of convolution: its descriptor's type, and its attributes for image, weight, result.
+// Convolution operations: descriptor type and attributes for image, weight, result.
 static const struct {
   int type, alpha, beta, convolution, tensors[3];
 } convolutions[] = {
@@ -72,7 +72,7 @@ int32_t px__cudnn_type(int dtype) { return types[dtype] - 1; }
 static void note(px__cudnn_graph *g, int status) {
   if (g->status == 0) g->status = status;
 }
-// A new part of the graph; NULL where something has failed.
+// Creates a node of the graph; NULL after a failure.
 static void *part(px__cudnn_graph *g, int type) {
   void *made = NULL;
   if (g->status == 0 && g->part_count == PX_CUDNN_PARTS) note(g, PX_CUDNN_NOT_SUPPORTED);
@@ -92,7 +92,7 @@ static void set_number(px__cudnn_graph *g, void *of, int name, int type, int32_t
 static void finish(px__cudnn_graph *g, void *part) {
   if (g->status == 0) note(g, px__cudnn.cudnnBackendFinalize(part));
 }
-// An operation of the graph, with the description of what it does, if it has one.
+// Creates an operation with its optional parameter descriptor.
 static void *operation(px__cudnn_graph *g, int type, int name, void *description) {
   void *made = part(g, type);
   if (description) set_part(g, made, name, description);
@@ -123,14 +123,14 @@ static const px__cudnn_tensor *tensor(px__cudnn_graph *g, const px__cudnn_tensor
   finish(g, made);
   return t;
 }
-const px__cudnn_tensor *px__cudnn_given(px__cudnn_graph *g, int64_t id, int32_t type,
-                                        const int64_t sizes[4], const int64_t strides[4],
-                                        int64_t alignment) {
+const px__cudnn_tensor *px__cudnn_external(px__cudnn_graph *g, int64_t id, int32_t type,
+                                           const int64_t sizes[4], const int64_t strides[4],
+                                           int64_t alignment) {
   px__cudnn_tensor t = {.type = type};
   memcpy(t.sizes, sizes, sizeof t.sizes), memcpy(t.strides, strides, sizeof t.strides);
   return tensor(g, &t, id, alignment, false, false);
 }
-const px__cudnn_tensor *px__cudnn_number(px__cudnn_graph *g, int64_t id) {
+const px__cudnn_tensor *px__cudnn_scalar(px__cudnn_graph *g, int64_t id) {
   px__cudnn_tensor t = {.sizes = {1, 1, 1, 1}, .strides = {1, 1, 1, 1}, .type = PX_CUDNN_FLOAT};
   return tensor(g, &t, id, VALUE_ALIGNMENT, false, true);
 }
@@ -142,12 +142,12 @@ void px__cudnn_channels_last(int64_t strides[4], const int64_t sizes[4]) {
   strides[1] = 1, strides[3] = sizes[1];
   strides[2] = strides[3] * sizes[3], strides[0] = strides[2] * sizes[2];
 }
-const px__cudnn_tensor *px__cudnn_between(px__cudnn_graph *g, int32_t type,
+const px__cudnn_tensor *px__cudnn_virtual(px__cudnn_graph *g, int32_t type,
                                           const int64_t sizes[4]) {
   px__cudnn_tensor t = {.type = type};
   memcpy(t.sizes, sizes, sizeof t.sizes);
   px__cudnn_row_major(t.strides, sizes);
-  return tensor(g, &t, BETWEEN + g->tensor_count, VALUE_ALIGNMENT, true, false);
+  return tensor(g, &t, FIRST_VIRTUAL_ID + g->tensor_count, VALUE_ALIGNMENT, true, false);
 }
 
 // ---- operations
@@ -176,25 +176,25 @@ void px__cudnn_pointwise_to(px__cudnn_graph *g, const px__cudnn_tensor *out, int
 }
 const px__cudnn_tensor *px__cudnn_pointwise(px__cudnn_graph *g, int mode, const px__cudnn_tensor *x,
                                             const px__cudnn_tensor *b) {
-  const px__cudnn_tensor *out = px__cudnn_between(g, PX_CUDNN_FLOAT, x->sizes);
+  const px__cudnn_tensor *out = px__cudnn_virtual(g, PX_CUDNN_FLOAT, x->sizes);
   px__cudnn_pointwise_to(g, out, mode, x, b);
   return out;
 }
 const px__cudnn_tensor *px__cudnn_index(px__cudnn_graph *g, const px__cudnn_tensor *x,
                                         int64_t axis) {
-  const px__cudnn_tensor *out = px__cudnn_between(g, PX_CUDNN_INT32, x->sizes);
+  const px__cudnn_tensor *out = px__cudnn_virtual(g, PX_CUDNN_INT32, x->sizes);
   pointwise_of(g, pointwise(g, PX_CUDNN_GEN_INDEX, PX_CUDNN_FLOAT, axis), out, x, NULL, NULL);
   return out;
 }
 const px__cudnn_tensor *px__cudnn_compare(px__cudnn_graph *g, int mode, const px__cudnn_tensor *a,
                                           const px__cudnn_tensor *b) {
-  const px__cudnn_tensor *out = px__cudnn_between(g, PX_CUDNN_BOOL, a->sizes);
+  const px__cudnn_tensor *out = px__cudnn_virtual(g, PX_CUDNN_BOOL, a->sizes);
   pointwise_of(g, pointwise(g, mode, PX_CUDNN_BOOL, -1), out, a, b, NULL);
   return out;
 }
 const px__cudnn_tensor *px__cudnn_select(px__cudnn_graph *g, const px__cudnn_tensor *condition,
                                          const px__cudnn_tensor *x, const px__cudnn_tensor *other) {
-  const px__cudnn_tensor *out = px__cudnn_between(g, PX_CUDNN_FLOAT, x->sizes);
+  const px__cudnn_tensor *out = px__cudnn_virtual(g, PX_CUDNN_FLOAT, x->sizes);
   void *description = pointwise(g, PX_CUDNN_SELECT, PX_CUDNN_FLOAT, -1);
   pointwise_of(g, description, out, x, other, condition);
   return out;
@@ -210,25 +210,25 @@ void px__cudnn_matmul(px__cudnn_graph *g, const px__cudnn_tensor *out, const px_
   set_part(g, o, OF_MATMUL_C, out->descriptor);
   add_operation(g, o);
 }
-void px__cudnn_reduce(px__cudnn_graph *g, const px__cudnn_tensor *out, int way,
+void px__cudnn_reduce(px__cudnn_graph *g, const px__cudnn_tensor *out, int mode,
                       const px__cudnn_tensor *x) {
   void *r = part(g, PX_CUDNN_OF_REDUCTION);
   set_number(g, r, REDUCTION_COMPUTE, PX_CUDNN_DATA_TYPE, PX_CUDNN_FLOAT);
-  set_number(g, r, REDUCTION_WAY, PX_CUDNN_REDUCTION_WAY, way);
+  set_number(g, r, REDUCTION_OPERATOR, PX_CUDNN_REDUCTION_OPERATOR, mode);
   finish(g, r);
   void *o = operation(g, PX_CUDNN_OPERATION_REDUCTION, OF_REDUCTION, r);
   set_part(g, o, OF_REDUCTION_X, x->descriptor);
   set_part(g, o, OF_REDUCTION_Y, out->descriptor);
   add_operation(g, o);
 }
-const px__cudnn_tensor *px__cudnn_turned(px__cudnn_graph *g, int32_t type,
-                                         const px__cudnn_tensor *x) {
+const px__cudnn_tensor *px__cudnn_transpose(px__cudnn_graph *g, int32_t type,
+                                            const px__cudnn_tensor *x) {
   px__cudnn_tensor like = *x;
   like.type = type;
   like.sizes[2] = x->sizes[3], like.sizes[3] = x->sizes[2];
   like.strides[2] = x->strides[3], like.strides[3] = x->strides[2];
   const px__cudnn_tensor *out =
-      tensor(g, &like, BETWEEN + g->tensor_count, VALUE_ALIGNMENT, true, false);
+      tensor(g, &like, FIRST_VIRTUAL_ID + g->tensor_count, VALUE_ALIGNMENT, true, false);
   void *o = operation(g, PX_CUDNN_OPERATION_RESHAPE, 0, NULL);
   set_part(g, o, OF_RESHAPE_X, x->descriptor);
   set_part(g, o, OF_RESHAPE_Y, out->descriptor);
@@ -245,12 +245,12 @@ void px__cudnn_convolution(px__cudnn_graph *g, const px__cudnn_problem *q,
   void *c = part(g, PX_CUDNN_OF_CONVOLUTION);
   set_number(g, c, CONVOLUTION_COMPUTE, PX_CUDNN_DATA_TYPE,
              wide ? PX_CUDNN_DOUBLE : PX_CUDNN_FLOAT);
-  set_number(g, c, CONVOLUTION_WAY, PX_CUDNN_CONVOLUTION_MODE, CROSS_CORRELATION);
+  set_number(g, c, CONVOLUTION_MODE, PX_CUDNN_CONVOLUTION_MODE, CROSS_CORRELATION);
   set(g, c, CONVOLUTION_DIMS, PX_CUDNN_INT64, 1, &dims);
   set(g, c, CONVOLUTION_DILATION, PX_CUDNN_INT64, 2, q->dilation);
   set(g, c, CONVOLUTION_STRIDE, PX_CUDNN_INT64, 2, q->stride);
-  set(g, c, CONVOLUTION_BEFORE, PX_CUDNN_INT64, 2, q->before);
-  set(g, c, CONVOLUTION_BEHIND, PX_CUDNN_INT64, 2, q->behind);
+  set(g, c, CONVOLUTION_PRE_PADDING, PX_CUDNN_INT64, 2, q->pad_before);
+  set(g, c, CONVOLUTION_POST_PADDING, PX_CUDNN_INT64, 2, q->pad_after);
   finish(g, c);
   int kind = q->kind, scale = wide ? PX_CUDNN_OF_DOUBLE : PX_CUDNN_OF_FLOAT;
   void *o = operation(g, convolutions[kind].type, convolutions[kind].convolution, c);
@@ -261,14 +261,14 @@ void px__cudnn_convolution(px__cudnn_graph *g, const px__cudnn_problem *q,
   add_operation(g, o);
 }
 
-// ---- the whole
+// ---- completion
 
 void px__cudnn_graph_close(px__cudnn_graph *g) {
-  void *whole = part(g, PX_CUDNN_OF_GRAPH);
-  set(g, whole, GRAPH_HANDLE, PX_CUDNN_HANDLE, 1, &g->handle);
-  set(g, whole, GRAPH_OPERATIONS, PX_CUDNN_DESCRIPTOR, g->operation_count, g->operations);
-  finish(g, whole);
-  g->whole = whole;
+  void *descriptor = part(g, PX_CUDNN_OF_GRAPH);
+  set(g, descriptor, GRAPH_HANDLE, PX_CUDNN_HANDLE, 1, &g->handle);
+  set(g, descriptor, GRAPH_OPERATIONS, PX_CUDNN_DESCRIPTOR, g->operation_count, g->operations);
+  finish(g, descriptor);
+  g->descriptor = descriptor;
 }
 void px__cudnn_graph_release(px__cudnn_graph *g) {
   while (g->part_count) px__cudnn.cudnnBackendDestroyDescriptor(g->parts[--g->part_count]);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Execution plans of cuDNN: its heuristics propose engines for a graph, and the first ones that
-// work become plans. Making one takes milliseconds, so plans are kept in tables.
+// cuDNN execution plans. Heuristics propose engines for a graph; the first working ones become
+// plans. Creating a plan takes milliseconds, so plans are cached.
 #include "cuda/host/library/cudnn_descriptor.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// Attributes of cuDNN's header:
+// Attribute names from cuDNN's header.
 enum {
   HEURISTICS_OF_MODE = 200,
   HEURISTICS_OF_GRAPH = 201,
@@ -21,7 +21,7 @@ enum {
   ENGINE_NOTES = 1303
 };
 enum { MODE_INSTANT = 0, MODE_FALLBACK = 2 };
-enum { ENGINES = 24, NOTES = 16, NEIGHBOURS = 8 };
+enum { ENGINES = 24, NOTES = 16, PROBES = 8 };
 
 static void destroy(void *descriptor) {
   if (descriptor) px__cudnn.cudnnBackendDestroyDescriptor(descriptor);
@@ -32,21 +32,21 @@ static int create(void **out, int type) {
 static int set(void *of, int name, int type, int64_t count, const void *values) {
   return px__cudnn.cudnnBackendSetAttribute(of, name, type, count, values);
 }
-static int get(void *of, int name, int type, int64_t room, int64_t *count, void *out) {
-  return px__cudnn.cudnnBackendGetAttribute(of, name, type, room, count, out);
+static int get(void *of, int name, int type, int64_t capacity, int64_t *count, void *out) {
+  return px__cudnn.cudnnBackendGetAttribute(of, name, type, capacity, count, out);
 }
 static int finish(void *descriptor) { return px__cudnn.cudnnBackendFinalize(descriptor); }
 
 // ---- engines
 
-// Configurations of engines, the best first; returns how many of `out`, which are all to be
-// destroyed.
+// Returns the number of engine configurations in order of preference. The caller destroys all of
+// `out`.
 static int configurations(void *out[ENGINES], const px__cudnn_graph *g, int32_t mode) {
   void *h = NULL;
   int64_t count = 0;
   memset(out, 0, ENGINES * sizeof *out);
   int status = create(&h, PX_CUDNN_OF_HEURISTICS);
-  if (!status) status = set(h, HEURISTICS_OF_GRAPH, PX_CUDNN_DESCRIPTOR, 1, &g->whole);
+  if (!status) status = set(h, HEURISTICS_OF_GRAPH, PX_CUDNN_DESCRIPTOR, 1, &g->descriptor);
   if (!status) status = set(h, HEURISTICS_OF_MODE, PX_CUDNN_HEURISTICS_MODE, 1, &mode);
   if (!status) status = finish(h);
   for (int i = 0; !status && i < ENGINES; i++) status = create(&out[i], PX_CUDNN_OF_CONFIGURATION);
@@ -55,7 +55,7 @@ static int configurations(void *out[ENGINES], const px__cudnn_graph *g, int32_t 
   return status ? 0 : (int)(count < ENGINES ? count : ENGINES);
 }
 
-// Bit i: the engine has note i. An engine that does not answer has every note.
+// Bit i: the engine has note i. An engine that cannot be queried has all.
 static uint32_t notes_of(void *configuration) {
   int32_t notes[NOTES];
   int64_t count = 0, one = 0;
@@ -77,7 +77,7 @@ void px__cudnn_plan_release(px__cudnn_plan *p) {
   *p = (px__cudnn_plan){0};
 }
 
-// A plan of the configuration, which it takes.
+// Creates a plan from the configuration, taking ownership of it.
 static bool make(px__cudnn_plan *p, void *handle, void **configuration) {
   int64_t count = 0;
   *p = (px__cudnn_plan){.configuration = *configuration};
@@ -90,16 +90,16 @@ static bool make(px__cudnn_plan *p, void *handle, void **configuration) {
   return !status;
 }
 
-int px__cudnn_plans(px__cudnn_plan *out, int room, const px__cudnn_graph *g, uint32_t unwanted,
-                    int64_t most) {
+int px__cudnn_plans(px__cudnn_plan *out, int capacity, const px__cudnn_graph *g, uint32_t unwanted,
+                    int64_t max_workspace) {
   static const int32_t modes[] = {MODE_INSTANT, MODE_FALLBACK};
   void *found[ENGINES];
   int made = 0;
   for (int m = 0; g->status == 0 && m < 2 && !made; m++) {
     int count = configurations(found, g, modes[m]);
-    for (int i = 0; i < count && made < room; i++) {
+    for (int i = 0; i < count && made < capacity; i++) {
       if (notes_of(found[i]) & unwanted) continue;
-      if (make(&out[made], g->handle, &found[i]) && out[made].workspace <= most)
+      if (make(&out[made], g->handle, &found[i]) && out[made].workspace <= max_workspace)
         made++;
       else
         px__cudnn_plan_release(&out[made]);
@@ -149,12 +149,12 @@ px__cudnn_entry *px__cudnn_find(px__cudnn_table *table, int device, const void *
   if (!*keys) *keys = malloc(PX_CUDNN_ENTRIES * bytes);
   if (!*entries || !*keys) return NULL;
   uint64_t hash = hash_of(key, bytes), spare = PX_CUDNN_ENTRIES;
-  for (uint64_t i = 0; i < NEIGHBOURS; i++) {
+  for (uint64_t i = 0; i < PROBES; i++) {
     uint64_t at = (hash + i) % PX_CUDNN_ENTRIES;
     if ((*entries)[at].known && !memcmp(*keys + at * bytes, key, bytes)) return &(*entries)[at];
     if (!(*entries)[at].known && spare == PX_CUDNN_ENTRIES) spare = at;
   }
-  if (spare == PX_CUDNN_ENTRIES) spare = (hash + (hash >> 32) % NEIGHBOURS) % PX_CUDNN_ENTRIES;
+  if (spare == PX_CUDNN_ENTRIES) spare = (hash + (hash >> 32) % PROBES) % PX_CUDNN_ENTRIES;
   px__cudnn_plan_release(&(*entries)[spare].plan);
   memcpy(*keys + spare * bytes, key, bytes);
   (*entries)[spare].known = false;

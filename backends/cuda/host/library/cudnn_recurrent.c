@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recurrent nets by cuDNN: what it is told of a net, and where it has the weights.
+// Recurrent nets by cuDNN: descriptors of nets and offsets of their weights.
 //
-// cuDNN's description of a net does not depend on the sequences, and making one takes a while, so
-// descriptions are kept in a table of each device, with the places of the parameters. The device's
-// cuDNN lock guards it. Rows are always packed: those of one time beside each other, as everywhere
-// here; sequences of one length are packed, too.
+// A net's descriptor does not depend on the sequences and is slow to create. Each device therefore
+// caches descriptors together with the parameters' offsets, guarded by its cuDNN lock. Rows are
+// always packed: rows of one time step are contiguous, as everywhere here, even for sequences of
+// equal length.
 #include "cuda/host/library/cudnn.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// Of cuDNN's header.
+// Constants of cuDNN's header.
 enum { STANDARD = 0, INFERENCE = 0, TRAINING = 1, LINEAR_INPUT = 0, PACKED_ROWS = 1 };
 enum { NO_BIAS = 0, DOUBLE_BIAS = 2, ONE_WAY = 0, BOTH_WAYS = 1 };
 enum { DEFAULT_MATH = 0, TENSOR_CORE_MATH = 1, FMA_MATH = 3, FLOAT = 0, DOUBLE = 1 };
@@ -21,7 +21,7 @@ static const struct {
 static const int8_t types[PX_DTYPE_COUNT] = {
     [PX_FLOAT32] = 0 + 1, [PX_FLOAT64] = 1 + 1, [PX_FLOAT16] = 2 + 1, [PX_BFLOAT16] = 9 + 1};
 
-// All that a description depends on. Compared as bytes, so it has no holes.
+// The full key of a descriptor. Compared as bytes, so it has no padding holes.
 typedef struct key {
   int64_t input, hidden, width;
   int32_t cell, dtype, layers, directions, math;
@@ -32,19 +32,19 @@ _Static_assert(sizeof(key) == 3 * 8 + 5 * 4 + 4, "keys have no holes");
 typedef struct entry {
   key key;
   void *net, *dropout;
-  size_t weights;   // in bytes
-  int64_t *places;  // of the parameters in them, in elements
+  size_t weights;    // in bytes
+  int64_t *offsets;  // offsets of the parameters, in elements
   bool known;
 } entry;
 enum { ENTRIES = 64 };
 static struct table {
   entry entries[ENTRIES];
-  unsigned next;             // to be replaced
+  unsigned next;             // index of the entry to replace
 } tables[PX__CUDA_DEVICES];  // guarded by the device's lock
 
 #define RNN px__cudnn_recurrent
 
-// ---- the places of parameters
+// ---- offsets of parameters
 
 static int gates_of(int cell) {
   for (size_t i = 0; i < sizeof cells / sizeof *cells; i++)
@@ -54,14 +54,14 @@ static int gates_of(int cell) {
 
 static int params_of(const key *k) { return 2 + 2 * k->has_biases + k->projected; }
 
-// Where cuDNN has a matrix and a bias of a layer in one direction, in bytes; SIZE_MAX: nowhere.
-typedef struct spot {
+// Byte offsets of a layer's matrix and bias in cuDNN's weights; SIZE_MAX: absent.
+typedef struct param_offsets {
   size_t matrix, bias;
-} spot;
+} param_offsets;
 
-static bool find(spot *out, const entry *e, void *handle, void *const tensors[2], int layer,
-                 int part) {
-  // Nothing is read at this address; places are told from it.
+static bool find_params(param_offsets *out, const entry *e, void *handle, void *const tensors[2],
+                        int layer, int part) {
+  // An arbitrary base address, never dereferenced; offsets are relative to it.
   enum { BASE = 1 << 20 };
   void *matrix = NULL, *bias = NULL;
   if (RNN.cudnnGetRNNWeightParams(handle, e->net, layer, e->weights, (void *)(uintptr_t)BASE, part,
@@ -72,15 +72,15 @@ static bool find(spot *out, const entry *e, void *handle, void *const tensors[2]
   return true;
 }
 
-// The gates of a matrix are one tensor here, so they must follow each other there.
-static bool place_gates(const entry *e, int64_t *matrix, int64_t *bias, void *handle,
-                        void *const tensors[2], int layer, int first, int64_t columns) {
+// A matrix's gates are one tensor here, so cuDNN must store them contiguously.
+static bool locate_gates(const entry *e, int64_t *matrix, int64_t *bias, void *handle,
+                         void *const tensors[2], int layer, int first, int64_t columns) {
   int gates = gates_of(e->key.cell);
   size_t item = px__cuda_dtype_size(e->key.dtype), step = (size_t)e->key.hidden * item;
-  spot begin, at;
-  if (!find(&begin, e, handle, tensors, layer, first)) return false;
+  param_offsets begin, at;
+  if (!find_params(&begin, e, handle, tensors, layer, first)) return false;
   for (int g = 0; g < gates; g++) {
-    if (!find(&at, e, handle, tensors, layer, first + g) || at.matrix == SIZE_MAX ||
+    if (!find_params(&at, e, handle, tensors, layer, first + g) || at.matrix == SIZE_MAX ||
         at.matrix != begin.matrix + (size_t)g * step * (size_t)columns)
       return false;
     if (bias && (at.bias == SIZE_MAX || at.bias != begin.bias + (size_t)g * step)) return false;
@@ -90,31 +90,33 @@ static bool place_gates(const entry *e, int64_t *matrix, int64_t *bias, void *ha
   return begin.matrix % item == 0;
 }
 
-static bool place_layer(const entry *e, int64_t *places, void *handle, void *const tensors[2],
-                        int layer) {
+static bool locate_layer(const entry *e, int64_t *offsets, void *handle, void *const tensors[2],
+                         int layer) {
   const key *k = &e->key;
   int gates = gates_of(k->cell);
   int64_t input = layer < k->directions ? k->input : k->directions * k->width;
   bool biases = k->has_biases;
-  spot at;
-  if (!place_gates(e, &places[0], biases ? &places[2] : NULL, handle, tensors, layer, 0, input) ||
-      !place_gates(e, &places[1], biases ? &places[3] : NULL, handle, tensors, layer, gates,
-                   k->width))
+  param_offsets at;
+  if (!locate_gates(e, &offsets[0], biases ? &offsets[2] : NULL, handle, tensors, layer, 0,
+                    input) ||
+      !locate_gates(e, &offsets[1], biases ? &offsets[3] : NULL, handle, tensors, layer, gates,
+                    k->width))
     return false;
   if (!k->projected) return true;
-  if (!find(&at, e, handle, tensors, layer, 2 * gates) || at.matrix == SIZE_MAX) return false;
-  places[params_of(k) - 1] = (int64_t)(at.matrix / px__cuda_dtype_size(k->dtype));
+  if (!find_params(&at, e, handle, tensors, layer, 2 * gates) || at.matrix == SIZE_MAX)
+    return false;
+  offsets[params_of(k) - 1] = (int64_t)(at.matrix / px__cuda_dtype_size(k->dtype));
   return true;
 }
 
-static bool place_all(entry *e, void *handle) {
+static bool locate_params(entry *e, void *handle) {
   void *tensors[2] = {NULL, NULL};
   int layers = e->key.layers * e->key.directions, each = params_of(&e->key);
-  e->places = calloc((size_t)(layers * each), sizeof *e->places);
-  bool good = e->places && !RNN.cudnnCreateTensorDescriptor(&tensors[0]) &&
+  e->offsets = calloc((size_t)(layers * each), sizeof *e->offsets);
+  bool good = e->offsets && !RNN.cudnnCreateTensorDescriptor(&tensors[0]) &&
               !RNN.cudnnCreateTensorDescriptor(&tensors[1]);
   for (int i = 0; good && i < layers; i++)
-    good = place_layer(e, e->places + i * each, handle, tensors, i);
+    good = locate_layer(e, e->offsets + i * each, handle, tensors, i);
   for (int i = 0; i < 2; i++)
     if (tensors[i]) RNN.cudnnDestroyTensorDescriptor(tensors[i]);
   return good;
@@ -122,10 +124,10 @@ static bool place_all(entry *e, void *handle) {
 
 // ---- the table
 
-static void forget(entry *e) {
+static void reset_entry(entry *e) {
   if (e->net) RNN.cudnnDestroyRNNDescriptor(e->net);
   if (e->dropout) RNN.cudnnDestroyDropoutDescriptor(e->dropout);
-  free(e->places);
+  free(e->offsets);
   *e = (entry){.key = e->key};
 }
 
@@ -143,15 +145,15 @@ static bool describe(entry *e, void *handle) {
          !RNN.cudnnGetRNNWeightSpaceSize(handle, e->net, &e->weights);
 }
 
-// The entry of the net; one without `net` if cuDNN does not take it. The lock is held.
+// Returns the net's entry, without `net` if cuDNN does not support it. Lock held.
 static entry *entry_of(int device, void *handle, const key *k) {
   struct table *t = &tables[device];
   for (int i = 0; i < ENTRIES; i++)
     if (t->entries[i].known && !memcmp(&t->entries[i].key, k, sizeof *k)) return &t->entries[i];
   entry *e = &t->entries[t->next++ % ENTRIES];
-  forget(e);
+  reset_entry(e);
   *e = (entry){.key = *k};
-  if (!describe(e, handle) || !place_all(e, handle)) forget(e);
+  if (!describe(e, handle) || !locate_params(e, handle)) reset_entry(e);
   e->known = true;
   return e;
 }
@@ -174,7 +176,7 @@ static bool make_key(key *k, const px_recurrent_net *net) {
 
 // ---- sequences
 
-// The length of each sequence: the longest come first. The caller frees it; NULL: no memory.
+// Length of each sequence in descending order. The caller frees it; NULL without memory.
 static int *lengths_of(const px_recurrent_net *net) {
   int *lengths = malloc((size_t)net->batch * sizeof *lengths);
   int64_t times = net->times;
@@ -201,7 +203,7 @@ static int describe_state(void **out, const px_recurrent_net *net, int64_t size)
   return RNN.cudnnSetTensorNdDescriptor(*out, types[net->dtype] - 1, 3, sizes, strides);
 }
 
-// cuDNN's status of what failed, and which call that was; or NO_MEMORY.
+// cuDNN's status of the failing call, named in *call; or NO_MEMORY.
 enum { NO_MEMORY = -1 };
 static int describe_all(px__cudnn_net *n, const px_recurrent_net *net, bool training,
                         const char **call) {
@@ -232,27 +234,27 @@ static void drop_descriptors(px__cudnn_net *n) {
 // ---- plans and launches
 
 static bool plan_locked(int device, const key *k, const px_recurrent_net *net,
-                        px_recurrent_room *room, int64_t *places) {
+                        px_recurrent_room *sizes, int64_t *offsets) {
   px__cudnn_net n = {0};
   const char *call;
   if (px__cudnn_any_handle(&n.handle, device) != PX_OK) return false;
   const entry *e = entry_of(device, n.handle, k);
-  if (!e->net || !room) return e->net != NULL;
+  if (!e->net || !sizes) return e->net != NULL;
   n.net = e->net;
   bool good = !describe_all(&n, net, true, &call);
   drop_descriptors(&n);
-  *room = (px_recurrent_room){e->weights, n.kept};
-  memcpy(places, e->places, (size_t)(k->layers * k->directions * params_of(k)) * sizeof *places);
+  *sizes = (px_recurrent_room){e->weights, n.kept};
+  memcpy(offsets, e->offsets, (size_t)(k->layers * k->directions * params_of(k)) * sizeof *offsets);
   return good;
 }
 
-bool px__cudnn_recurrent_plan(int device, const px_recurrent_net *net, px_recurrent_room *room,
-                              int64_t *places) {
+bool px__cudnn_recurrent_plan(int device, const px_recurrent_net *net, px_recurrent_room *sizes,
+                              int64_t *offsets) {
   key k;
-  if (!make_key(&k, net) || !px__cudnn_recurrent_there() || px__cuda_use(device) != PX_OK)
+  if (!make_key(&k, net) || !px__cudnn_recurrent_available() || px__cuda_use(device) != PX_OK)
     return false;
   px__cudnn_lock(device);
-  bool planned = plan_locked(device, &k, net, room, places);
+  bool planned = plan_locked(device, &k, net, sizes, offsets);
   px__cudnn_unlock(device);
   return planned;
 }
@@ -261,19 +263,21 @@ static px_status open_locked(px__cudnn_net *n, const px_launch *l, const px_recu
                              bool training) {
   key k;
   const char *call;
-  if (!make_key(&k, net) || !px__cudnn_recurrent_there())
-    PX_CUDA_FAIL(PX_UNIMPLEMENTED, "%s on cuda:%d: cuDNN does not take this net", l->op, l->device);
+  if (!make_key(&k, net) || !px__cudnn_recurrent_available())
+    PX_CUDA_FAIL(PX_UNIMPLEMENTED, "%s on cuda:%d: cuDNN does not support this net", l->op,
+                 l->device);
   PX_CUDA_PASS(px__cudnn_handle(&n->handle, l));
   const entry *e = entry_of(l->device, n->handle, &k);
   if (!e->net)
-    PX_CUDA_FAIL(PX_UNIMPLEMENTED, "%s on cuda:%d: cuDNN does not take this net", l->op, l->device);
+    PX_CUDA_FAIL(PX_UNIMPLEMENTED, "%s on cuda:%d: cuDNN does not support this net", l->op,
+                 l->device);
   n->net = e->net, n->weights = e->weights;
   int status = describe_all(n, net, training, &call);
   if (status == NO_MEMORY)
     PX_CUDA_FAIL(PX_NOMEM, "could not allocate the lengths of %lld sequences",
                  (long long)net->batch);
   if (status) return px__cudnn_error(status, call);
-  return n->workspace ? px__cuda_scratch(l, n->workspace, &n->room) : PX_OK;
+  return n->workspace ? px__cuda_scratch(l, n->workspace, &n->scratch) : PX_OK;
 }
 
 px_status px__cudnn_net_open(px__cudnn_net *n, const px_launch *l, const px_recurrent_net *net,

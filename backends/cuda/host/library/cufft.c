@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuFFT and its plans.
 //
-// A plan has a stream and a work area of its own, so one thread at a time uses the plans of a
-// device: `lock` of the device guards all of its fields. Work areas are scratch memory of the
-// launch. A plan that a graph has captured is not destroyed when it is let go of, since the graph
-// reads its tables.
+// A plan has one stream and one work area, so a device's plans are used by one thread at a time:
+// the device's `lock` guards all its fields. Work areas are scratch memory of the launch. A plan
+// captured by a graph is never destroyed after eviction, because the graph reads its tables.
 #include "cuda/host/library/cufft.h"
 
 #include <pthread.h>
@@ -24,23 +23,23 @@ static const px__cuda_symbol symbols[] = {
 #include "cuda/cufft.sym"
 #undef XX
 };
-// Of cuFFT's headers, and the types of library_types.h.
+// Constants of cuFFT's headers; types of library_types.h.
 enum { SUCCESS = 0, FORWARD = -1, INVERSE = 1 };
 enum { REAL_32F = 0, REAL_64F = 1, COMPLEX_32F = 4, COMPLEX_64F = 5 };
 
 enum { CHAINS = 256 };
 typedef struct plan {
-  struct plan *next;  // of the chain
+  struct plan *next;  // in the hash chain
   px__cufft_shape shape;
   int handle;
   bool captured;
   size_t area;    // bytes
-  uint64_t used;  // the count of uses when it was used last
+  uint64_t used;  // value of `uses` at the last use
 } plan;
 static struct {
   pthread_mutex_t lock;
   plan *chains[CHAINS];
-  int64_t count, most;
+  int64_t count, capacity;
   uint64_t uses;
 } devices[PX__CUDA_DEVICES];
 
@@ -55,7 +54,7 @@ static void load(void) {
 static void begin_plans(void) {
   for (int i = 0; i < PX__CUDA_DEVICES; i++) {
     pthread_mutex_init(&devices[i].lock, NULL);
-    devices[i].most = PX_FFT_PLANS;
+    devices[i].capacity = PX_FFT_PLANS;
   }
 }
 
@@ -86,13 +85,13 @@ static unsigned chain_of(const px__cufft_shape *shape) {
   return hash % CHAINS;
 }
 
-static void let_go(plan *p) {
+static void destroy_plan(plan *p) {
   if (!p->captured) fft.cufftDestroy(p->handle);
   free(p);
 }
-// Takes plans out, those that were used longest ago first, until there are `most`.
-static void keep_at_most(int device, int64_t most) {
-  while (devices[device].count > most) {
+// Evicts least recently used plans until at most `capacity` are left.
+static void evict_above(int device, int64_t capacity) {
+  while (devices[device].count > capacity) {
     plan **oldest = NULL;
     for (int i = 0; i < CHAINS; i++)
       for (plan **at = &devices[device].chains[i]; *at; at = &(*at)->next)
@@ -100,7 +99,7 @@ static void keep_at_most(int device, int64_t most) {
     plan *p = *oldest;
     *oldest = p->next;
     devices[device].count--;
-    let_go(p);
+    destroy_plan(p);
   }
 }
 
@@ -113,9 +112,9 @@ static int make_handle(plan *p) {
   status = fft.cufftSetAutoAllocation(p->handle, 0);
   if (!status)
     status = fft.cufftXtMakePlanMany(
-        p->handle, (int)s->rank, own.sizes, own.in.embed, s->in.step, s->in.apart,
-        s->way == PX__CUFFT_R2C ? real : complex, own.out.embed, s->out.step, s->out.apart,
-        s->way == PX__CUFFT_C2R ? real : complex, s->batch, &p->area, complex);
+        p->handle, (int)s->rank, own.sizes, own.in.embed, s->in.stride, s->in.distance,
+        s->kind == PX__CUFFT_R2C ? real : complex, own.out.embed, s->out.stride, s->out.distance,
+        s->kind == PX__CUFFT_C2R ? real : complex, s->batch, &p->area, complex);
   if (status) fft.cufftDestroy(p->handle);
   return status;
 }
@@ -125,12 +124,12 @@ static px_status find_plan(plan **out, int device, const px__cufft_shape *shape)
   for (plan *p = *chain; p; p = p->next)
     if (!memcmp(&p->shape, shape, sizeof *shape)) return *out = p, PX_OK;
   plan *p = calloc(1, sizeof *p);
-  if (!p) PX_CUDA_FAIL(PX_NOMEM, "a plan of cuFFT could not get %zu bytes", sizeof *p);
+  if (!p) PX_CUDA_FAIL(PX_NOMEM, "could not allocate %zu bytes for a cuFFT plan", sizeof *p);
   p->shape = *shape;
   int status = make_handle(p);
   if (status) return free(p), failed(status);
-  int64_t most = devices[device].most;
-  keep_at_most(device, most ? most - 1 : 0);
+  int64_t capacity = devices[device].capacity;
+  evict_above(device, capacity ? capacity - 1 : 0);
   p->next = *chain;
   *chain = p;
   devices[device].count++;
@@ -152,7 +151,7 @@ static px_status execute(const px_launch *l, const px__cufft_shape *shape, void 
   return status ? failed(status) : PX_OK;
 }
 
-// ---- for kernels, and the backend's table
+// ---- interface
 
 px_status px__cufft_run(const px_launch *l, const px__cufft_shape *shape, void *in, void *out,
                         bool forward) {
@@ -160,22 +159,23 @@ px_status px__cufft_run(const px_launch *l, const px__cufft_shape *shape, void *
   pthread_once(&plans_once, begin_plans);
   if (!loaded)
     PX_CUDA_FAIL(PX_RUNTIME,
-                 "%s on cuda:%d needs cuFFT (libcufft.so.12), which was not found; "
-                 "PHLOX_CUDA_PATH may name its folder",
+                 "%s on cuda:%d needs cuFFT (libcufft.so.12), which was not found; set "
+                 "PHLOX_CUDA_PATH to its folder",
                  l->op, l->device);
   pthread_mutex_lock(&devices[l->device].lock);
   px_status result = execute(l, shape, in, out, forward);
-  keep_at_most(l->device, devices[l->device].most);
+  evict_above(l->device, devices[l->device].capacity);
   pthread_mutex_unlock(&devices[l->device].lock);
   return result;
 }
 
-int64_t px__cufft_plans(int device, int64_t most) {
+int64_t px__cufft_plans(int device, int64_t capacity) {
   pthread_once(&plans_once, begin_plans);
   pthread_mutex_lock(&devices[device].lock);
-  if (most >= 0) {
-    devices[device].most = most;
-    if (devices[device].count > most && px__cuda_use(device) == PX_OK) keep_at_most(device, most);
+  if (capacity >= 0) {
+    devices[device].capacity = capacity;
+    if (devices[device].count > capacity && px__cuda_use(device) == PX_OK)
+      evict_above(device, capacity);
   }
   int64_t count = devices[device].count;
   pthread_mutex_unlock(&devices[device].lock);

@@ -1,28 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuFFT, and its plans: loaded at the first transform; each device keeps the plans that it used
-// last, by what they do.
+// cuFFT, loaded on first use. Each device caches its most recently used plans by shape.
 #pragma once
 #include "cuda/host/driver/cuda.h"
 
-// How numbers lie: the places of the last dimension are `step` apart, those of each dimension
-// before it `embed` of the next one's steps, and transforms of the batch `apart`; all in numbers.
+// Layout, in elements: `stride` is the stride of the last dimension, `embed` the storage extents of
+// the dimensions, `distance` the distance between transforms of the batch.
 typedef struct px__cufft_side {
-  long long embed[3], step, apart;
+  long long embed[3], stride, distance;
 } px__cufft_side;
 
-typedef enum px__cufft_way { PX__CUFFT_C2C, PX__CUFFT_R2C, PX__CUFFT_C2R } px__cufft_way;
+typedef enum px__cufft_kind { PX__CUFFT_C2C, PX__CUFFT_R2C, PX__CUFFT_C2R } px__cufft_kind;
 
-// What a plan does, over one to three dimensions. All bytes count: begin with zeros.
+// The full key of a plan, over one to three dimensions. Compared as bytes: zero it first.
 typedef struct px__cufft_shape {
-  long long way, wide, rank, batch, sizes[3];  // wide: float64
+  long long kind, wide, rank, batch, sizes[3];  // wide: float64
   px__cufft_side in, out;
 } px__cufft_shape;
 
-// Queues a transform on the launch's stream. `forward` is for C2C. PX_RUNTIME if there is no cuFFT,
-// or if it fails.
+// Queues a transform on the launch's stream. `forward` applies to C2C only. PX_RUNTIME without
+// cuFFT or if it fails.
 px_status px__cufft_run(const px_launch *l, const px__cufft_shape *shape, void *in, void *out,
                         bool forward);
 
-// The device keeps at most so many plans from now on, or as before if that is negative. Returns how
-// many it has.
-int64_t px__cufft_plans(int device, int64_t most);
+// Sets the device's maximum number of cached plans; negative leaves it. Returns the number cached.
+int64_t px__cufft_plans(int device, int64_t capacity);

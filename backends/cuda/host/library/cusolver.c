@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads cuSOLVER, and runs it on each matrix of a batch.
+// Loads cuSOLVER and runs it on batches of matrices.
 #include "cuda/host/library/cusolver.h"
 
 #include <pthread.h>
@@ -95,7 +95,7 @@ static px_status failed(int status, const char *call) {
                               "cusolver error: CUSOLVER_STATUS_%s, when calling `%s`", name, call);
 }
 
-// How Jacobi's methods are to work, made once.
+// Creates a handle or parameter object once.
 static px_status ready(void **made, int (*create)(void **), const char *name) {
   int status = *made ? 0 : create(made);
   return status ? *made = NULL, failed(status, name) : PX_OK;
@@ -115,18 +115,19 @@ static px_status run(px__cusolver_task *t, int dtype, int64_t count) {
   t->options = *options;
   t->handle = *handle, t->jacobi = *jacobi, t->svd_jacobi = *svd, t->count = (int)count;
   int status = base.cusolverDnSetStream(t->handle, t->l->stream);
-  if (!status && t->ask) status = t->ask(t, &t->room);
+  if (!status && t->query) status = t->query(t, &t->work_size);
   if (status) return failed(status, t->name);
-  size_t bytes = (size_t)t->room * px__cuda_dtype_size(dtype);
+  size_t bytes = (size_t)t->work_size * px__cuda_dtype_size(dtype);
   PX_CUDA_PASS(px__cuda_scratch(t->l, sizeof(int), &info));
   if (bytes) PX_CUDA_PASS(px__cuda_scratch(t->l, bytes, &t->work));
   t->info = info;
   t->host = t->host_bytes ? malloc(t->host_bytes) : NULL;
   if (t->host_bytes && !t->host)
-    PX_CUDA_FAIL(PX_NOMEM, "%s: no memory for %zu bytes to work in", t->name, t->host_bytes);
-  if (t->waits) PX_CUDA_PASS(px__cuda_stream_synchronize(t->l->stream));
-  if (t->all) status = t->all(t);
-  for (int64_t i = 0; !t->all && i < count && !status; i++) status = t->one(t, i);
+    PX_CUDA_FAIL(PX_NOMEM, "%s: could not allocate %zu bytes of host workspace", t->name,
+                 t->host_bytes);
+  if (t->synchronizes) PX_CUDA_PASS(px__cuda_stream_synchronize(t->l->stream));
+  if (t->run_batch) status = t->run_batch(t);
+  for (int64_t i = 0; !t->run_batch && i < count && !status; i++) status = t->run_one(t, i);
   free(t->host);
   return status ? failed(status, t->name) : PX_OK;
 }
@@ -136,8 +137,8 @@ px_status px__cusolver_run(px__cusolver_task *t, int dtype, int64_t count) {
   pthread_once(&once, load);
   if (!loaded)
     PX_CUDA_FAIL(PX_RUNTIME,
-                 "%s on cuda:%d needs cuSOLVER (libcusolver.so.12), which was not found; "
-                 "PHLOX_CUDA_PATH may name its folder",
+                 "%s on cuda:%d needs cuSOLVER (libcusolver.so.12), which was not found; set "
+                 "PHLOX_CUDA_PATH to its folder",
                  t->l->op, t->l->device);
   t->api = &typed[px__cuda_kind(dtype)], t->common = &base;
   pthread_mutex_lock(&devices[t->l->device].lock);

@@ -3,8 +3,8 @@
 #pragma once
 #include "cuda/host/driver/cuda.h"
 
-// Its functions for elements of one dtype, and for those of any; of the latter, those that are
-// missing in older libraries may be NULL.
+// Functions for one dtype, and functions for any dtype. The latter may be NULL if older libraries
+// lack them.
 #define WW(name, parameters)
 #define XX(name, parameters)
 #define YY(name, parameters) int(*name) parameters;
@@ -28,29 +28,29 @@ typedef struct px__cusolver_common {
 #undef YY
 #undef ZZ
 
-// The work of a launch on a batch of matrices, which lie by columns: `ask` says how many elements
-// the library works in (NULL: none); `one` is called for each matrix, or `all`, where it is given,
-// once. They return the library's status.
+// A launch's work on a batch of column-major matrices. `query` returns the workspace size in
+// elements (NULL: none). `run_one` is called for each matrix; `run_batch`, if set, is called once
+// instead. Callbacks return the library's status.
 typedef struct px__cusolver_task {
   const px_launch *l;
   const void *args;
-  int (*ask)(struct px__cusolver_task *t, int *room);
-  int (*one)(struct px__cusolver_task *t, int64_t i);
-  int (*all)(struct px__cusolver_task *t);
-  const char *name;  // of the function, in errors
-  bool waits;        // the library reads at once what the stream's work before it writes
-  px_operand in[2];  // what `one` reads, or works in, if it is not of args
-  void **places;     // where the matrices begin, for `all`
+  int (*query)(struct px__cusolver_task *t, int *size);
+  int (*run_one)(struct px__cusolver_task *t, int64_t i);
+  int (*run_batch)(struct px__cusolver_task *t);
+  const char *name;   // of the function, for errors
+  bool synchronizes;  // synchronises the stream first, as the library reads its input at once
+  px_operand in[2];   // inputs or working copies of `run_one`, if not in args
+  void **addresses;   // addresses of the matrices, for `run_batch`
   // Set for ask, one and all.
   const px__cusolver_api *api;
   const px__cusolver_common *common;
   void *handle, *work, *jacobi, *svd_jacobi, *options;
-  int room, count;
-  int *info;  // where nobody looks
-  // What `ask` says that is wanted of the host's memory, and that.
+  int work_size, count;
+  int *info;  // not checked
+  // Host workspace: size set by `query`, and the buffer.
   size_t host_bytes;
   void *host;
 } px__cusolver_task;
 px_status px__cusolver_run(px__cusolver_task *t, int dtype, int64_t count);
-// The functions for any dtype, or NULL: the library was not found.
+// Functions for any dtype, or NULL if the library was not found.
 const px__cusolver_common *px__cusolver_any(void);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of batches of matrices: from strides to cuBLAS's column-major matrices.
+// Batched matrix products: maps strided operands to cuBLAS's column-major matrices.
 //
-// cuBLAS has one handle a device, used under its lock. float32 is computed in float32 unless a
-// setting asks for TF32. The half types accumulate in float32, but parts of a sum may be joined in
-// their own precision where the settings allow that.
+// Each device has one cuBLAS handle, used under its lock. float32 is computed in float32 unless a
+// setting allows TF32. fp16 and bf16 accumulate in float32; partial sums may be combined in their
+// own precision if a setting allows it.
 #include "cuda/host/library/gemm.h"
 
 #include <pthread.h>
@@ -26,7 +26,7 @@ static const px__cuda_symbol symbols[] = {
 #undef XX
 #undef YY
 };
-// Functions of one dtype.
+// Functions for one dtype.
 typedef struct typed_api {
 #define XX(name, parameters)
 #define YY(name, parameters) int(*name) parameters;
@@ -61,7 +61,7 @@ static const px__cuda_symbol typed_symbols[PX__CUDA_KINDS][4] = {
 };
 #undef XX
 #undef YY
-// Of cuBLAS's headers.
+// Constants of cuBLAS's headers.
 enum { NO_TRANSPOSE = 0, TRANSPOSE = 1, ALGORITHM = -1, SUCCESS = 0 };
 enum { COMPUTE_32F = 68, COMPUTE_64F = 70, COMPUTE_TF32 = 77 };
 enum { DEFAULT_MATH = 0, WIDE_REDUCTIONS = 16 };
@@ -92,7 +92,7 @@ static px_status failed(int status, const char *call) {
                               "CUDA error: CUBLAS_STATUS_%s when calling `%s`", name, call);
 }
 
-// The handle of the device; lock held.
+// Returns the device's handle, creating it first if needed. Lock held.
 static px_status handle_of(void **out, int device) {
   int status = devices[device].handle ? SUCCESS : blas.cublasCreate_v2(&devices[device].handle);
   *out = devices[device].handle;
@@ -103,7 +103,7 @@ static px_status handle_of(void **out, int device) {
 
 static int64_t at_least_one(int64_t n) { return n > 1 ? n : 1; }
 
-static bool lay_out(px__cuda_layout *out, const px__cuda_matrices *x) {
+static bool describe_layout(px__cuda_layout *out, const px__cuda_matrices *x) {
   int64_t rows = x->sizes[1], cols = x->sizes[2], r = x->strides[1], c = x->strides[2];
   *out = (px__cuda_layout){.at = x->at, .batch = x->sizes[0] > 1 ? x->strides[0] : 0};
   if ((c == 1 || cols <= 1) && (rows <= 1 || r >= at_least_one(cols))) {
@@ -128,9 +128,9 @@ static px_status copy_matrices(const px_launch *l, const px__cuda_matrices *to,
   return px__cuda_strided_copy(l, &copy, dtype);
 }
 
-// Room for the same matrices, row-major, in scratch memory.
-static px_status make_room(const px_launch *l, px__cuda_matrices *out, const px__cuda_matrices *x,
-                           int dtype) {
+// Allocates row-major scratch memory for the same matrices.
+static px_status allocate_dense(const px_launch *l, px__cuda_matrices *out,
+                                const px__cuda_matrices *x, int dtype) {
   *out = *x;
   out->strides[0] = x->sizes[1] * x->sizes[2];
   out->strides[1] = x->sizes[2];
@@ -138,13 +138,13 @@ static px_status make_room(const px_launch *l, px__cuda_matrices *out, const px_
   return px__cuda_scratch(l, (size_t)count_of(x) * px__cuda_dtype_size(dtype), &out->at);
 }
 
-static px_status lay_out_input(const px_launch *l, px__cuda_layout *out, const px__cuda_matrices *x,
+static px_status prepare_input(const px_launch *l, px__cuda_layout *out, const px__cuda_matrices *x,
                                int dtype) {
   px__cuda_matrices dense;
-  if (lay_out(out, x) || !count_of(x)) return PX_OK;
-  PX_CUDA_PASS(make_room(l, &dense, x, dtype));
+  if (describe_layout(out, x) || !count_of(x)) return PX_OK;
+  PX_CUDA_PASS(allocate_dense(l, &dense, x, dtype));
   PX_CUDA_PASS(copy_matrices(l, &dense, x, dtype));
-  lay_out(out, &dense);
+  describe_layout(out, &dense);
   return PX_OK;
 }
 
@@ -171,7 +171,7 @@ px__cuda_arithmetic px__cuda_arithmetic_of(int dtype) {
   }
 }
 
-bool px__cuda_narrow_sums(int dtype) {
+bool px__cuda_reduced_precision(int dtype) {
   if (dtype == PX_FLOAT16) return px__cuda_core->setting(PX_SETTING_MATMUL_FP16_REDUCTION);
   return dtype != PX_BFLOAT16 || px__cuda_core->setting(PX_SETTING_MATMUL_BF16_REDUCTION);
 }
@@ -181,14 +181,13 @@ size_t px__cuda_workspace_size(const px_launch *l, const px__cuda_product *p) {
   return (size_t)(px__cuda_devices[l->device].major >= 9 ? 32 : 4) << 20;
 }
 
-// Of a row-major c, cuBLAS computes the transposed one: the product of both, transposed, in the
-// other order.
+// For a row-major c, computes its transpose: the factors transposed, in reverse order.
 static int call(void *handle, const px__cuda_product *p, const px__cuda_layout *c,
                 const px__cuda_layout *a, const px__cuda_layout *b) {
   const px__cuda_layout *first = c->rows ? b : a, *second = c->rows ? a : b;
   int64_t m = p->c.sizes[c->rows ? 2 : 1], n = p->c.sizes[c->rows ? 1 : 2], k = p->a.sizes[2];
   px__cuda_arithmetic kind = px__cuda_arithmetic_of(p->dtype);
-  float factors[2][2] = {{(float)p->alpha}, {(float)p->beta}};  // real and, of complex ones, 0
+  float factors[2][2] = {{(float)p->alpha}, {(float)p->beta}};  // complex scalars: imaginary part 0
   double wide[2][2] = {{p->alpha}, {p->beta}};
   bool is_wide = p->dtype == PX_FLOAT64 || p->dtype == PX_COMPLEX128;
   return blas.cublasGemmStridedBatchedEx_64(
@@ -204,13 +203,14 @@ static px_status run(const px_launch *l, const px__cuda_product *p, const px__cu
                      const px__cuda_layout *a, const px__cuda_layout *b) {
   void *handle;
   size_t bytes = px__cuda_workspace_size(l, p);
-  void *room = bytes ? px__cuda_core->scratch(l, bytes) : NULL;
+  void *workspace = bytes ? px__cuda_core->scratch(l, bytes) : NULL;
   pthread_mutex_lock(&devices[l->device].lock);
   px_status result = handle_of(&handle, l->device);
   if (result == PX_OK) {
     int status = blas.cublasSetStream_v2(handle, l->stream);
-    if (status == SUCCESS && room) status = blas.cublasSetWorkspace_v2(handle, room, bytes);
-    int mode = px__cuda_narrow_sums(p->dtype) ? DEFAULT_MATH : WIDE_REDUCTIONS;
+    if (status == SUCCESS && workspace)
+      status = blas.cublasSetWorkspace_v2(handle, workspace, bytes);
+    int mode = px__cuda_reduced_precision(p->dtype) ? DEFAULT_MATH : WIDE_REDUCTIONS;
     if (status == SUCCESS) status = blas.cublasSetMathMode(handle, mode);
     if (status == SUCCESS) status = call(handle, p, c, a, b);
     if (status != SUCCESS) result = failed(status, "cublasGemmStridedBatchedEx");
@@ -219,21 +219,21 @@ static px_status run(const px_launch *l, const px__cuda_product *p, const px__cu
   return result;
 }
 
-static bool same_place(const px__cuda_matrices *a, const px__cuda_matrices *b) {
+static bool same_layout(const px__cuda_matrices *a, const px__cuda_matrices *b) {
   if (a->at != b->at) return false;
   for (int i = 0; i < 3; i++)
     if (a->sizes[i] > 1 && a->strides[i] != b->strides[i]) return false;
   return true;
 }
 
-// What is added is one dense row for all rows: a layer's bias.
-static bool is_row(const px__cuda_product *p) {
+// True if s is one dense row broadcast over all rows: a bias.
+static bool is_bias(const px__cuda_product *p) {
   return p->beta == 1 && p->c.sizes[0] == 1 && p->s.strides[1] == 0 && p->s.strides[2] == 1 &&
          p->c.sizes[1] > 1 && p->c.sizes[2] > 1 && p->a.sizes[2] > 0;
 }
 
-// Products of whole numbers are not there on devices, as in PyTorch, and by its names.
-static px_status refuse(const px_launch *l, int dtype) {
+// Integer products are not implemented on devices, as in PyTorch; errors use its function names.
+static px_status reject_dtype(const px_launch *l, int dtype) {
   static const char *const names[][2] = {{"mm", "addmm_cuda"},      {"addmm", "addmm_cuda"},
                                          {"bmm", "baddbmm_cuda"},   {"baddbmm", "baddbmm_cuda"},
                                          {"mv", "addmv_impl_cuda"}, {"dot", "dot"}};
@@ -244,50 +244,50 @@ static px_status refuse(const px_launch *l, int dtype) {
   return px__cuda_missing(l, dtype);
 }
 
-static px_status check_there(const px_launch *l) {
+static px_status require_cublas(const px_launch *l) {
   pthread_once(&once, load);
   if (!loaded)
     PX_CUDA_FAIL(PX_RUNTIME,
-                 "%s on cuda:%d needs cuBLAS (libcublas.so.13), which was not found; "
-                 "PHLOX_CUDA_PATH may name its folder",
+                 "%s on cuda:%d needs cuBLAS (libcublas.so.13), which was not found; set "
+                 "PHLOX_CUDA_PATH to its folder",
                  l->op, l->device);
   return PX_OK;
 }
 
-// Runs `work` with a handle whose stream is the launch's; it returns cuBLAS's status, and says of
-// what function.
-static px_status with_handle(const px_launch *l, const void *with,
-                             int (*work)(void *handle, const void *with, const char **name)) {
+// Runs `work` with a handle on the launch's stream. It returns cuBLAS's status and sets the
+// function's name for errors.
+static px_status with_handle(const px_launch *l, const void *task,
+                             int (*work)(void *handle, const void *task, const char **name)) {
   void *handle;
   const char *name = "cublasSetStream";
-  PX_CUDA_PASS(check_there(l));
+  PX_CUDA_PASS(require_cublas(l));
   pthread_mutex_lock(&devices[l->device].lock);
   px_status result = handle_of(&handle, l->device);
   if (result == PX_OK) {
     int status = blas.cublasSetStream_v2(handle, l->stream);
-    if (status == SUCCESS) status = work(handle, with, &name);
+    if (status == SUCCESS) status = work(handle, task, &name);
     if (status != SUCCESS) result = failed(status, name);
   }
   pthread_mutex_unlock(&devices[l->device].lock);
   return result;
 }
 
-static int solve_triangle(void *handle, const void *with, const char **name) {
+static int solve_triangle(void *handle, const void *task, const char **name) {
   const float one[2] = {1};
   const double wide_one[2] = {1};
-  const px__cuda_triangle *t = with;
+  const px__cuda_triangle *t = task;
   bool wide = t->dtype == PX_FLOAT64 || t->dtype == PX_COMPLEX128;
   *name = "cublas<t>trsm";
   return typed[px__cuda_kind(t->dtype)].trsm_v2(
-      handle, t->right, t->upper, t->turned, t->unit, t->m, t->n,
+      handle, t->right, t->upper, t->operation, t->unit, t->m, t->n,
       wide ? (const void *)wide_one : (const void *)one, t->a, t->lda, t->b, t->ldb);
 }
 px_status px__cuda_solve_triangle(const px_launch *l, const px__cuda_triangle *t) {
   return with_handle(l, t, solve_triangle);
 }
 
-static int solve_systems(void *handle, const void *with, const char **name) {
-  const px__cuda_systems *s = with;
+static int solve_systems(void *handle, const void *task, const char **name) {
+  const px__cuda_systems *s = task;
   const typed_api *api = &typed[px__cuda_kind(s->dtype)];
   int status = SUCCESS, wrong = 0;
   *name = "cublas<t>getrfBatched";
@@ -295,46 +295,47 @@ static int solve_systems(void *handle, const void *with, const char **name) {
     status = api->getrfBatched(handle, s->n, s->a, s->lda, s->pivots, s->info, s->count);
   if (status != SUCCESS || !s->solve) return status;
   *name = "cublas<t>getrsBatched";
-  return api->getrsBatched(handle, s->turned, s->n, s->columns, s->a, s->lda, s->pivots, s->b,
+  return api->getrsBatched(handle, s->operation, s->n, s->columns, s->a, s->lda, s->pivots, s->b,
                            s->ldb, &wrong, s->count);
 }
 px_status px__cuda_solve_systems(const px_launch *l, const px__cuda_systems *s) {
   return with_handle(l, s, solve_systems);
 }
 
-static int reflect(void *handle, const void *with, const char **name) {
-  const px__cuda_reflections *r = with;
-  int wrong = 0;  // on the host: an argument's number
+static int factor_qr(void *handle, const void *task, const char **name) {
+  const px__cuda_qr *r = task;
+  int wrong = 0;  // host memory: index of an invalid argument
   *name = "cublas<t>geqrfBatched";
   return typed[px__cuda_kind(r->dtype)].geqrfBatched(handle, r->m, r->n, r->a, r->lda, r->tau,
                                                      &wrong, r->count);
 }
-px_status px__cuda_reflect(const px_launch *l, const px__cuda_reflections *r) {
-  return with_handle(l, r, reflect);
+px_status px__cuda_factor_qr(const px_launch *l, const px__cuda_qr *r) {
+  return with_handle(l, r, factor_qr);
 }
 
 px_status px__cuda_multiply(const px_launch *l, px__cuda_product p) {
   px__cuda_layout a, b, c;
   pthread_once(&once, load);
   if (!count_of(&p.c)) return PX_OK;
-  if (px__cuda_arithmetic_of(p.dtype).type < 0) return refuse(l, p.dtype);
+  if (px__cuda_arithmetic_of(p.dtype).type < 0) return reject_dtype(l, p.dtype);
   if (px__cuda_is_dots(&p) && count_of(&p.c) < INT32_MAX) return px__cuda_dots(l, &p);
   if (!loaded)
     PX_CUDA_FAIL(PX_RUNTIME,
-                 "%s on cuda:%d needs cuBLAS (libcublas.so.13), which was not found; "
-                 "PHLOX_CUDA_PATH may name its folder",
+                 "%s on cuda:%d needs cuBLAS (libcublas.so.13), which was not found; set "
+                 "PHLOX_CUDA_PATH to its folder",
                  l->op, l->device);
   px__cuda_matrices result = p.c;
-  bool fits = lay_out(&c, &result);
+  bool fits = describe_layout(&c, &result);
   if (!fits) {
-    PX_CUDA_PASS(make_room(l, &p.c, &result, p.dtype));
-    lay_out(&c, &p.c);
+    PX_CUDA_PASS(allocate_dense(l, &p.c, &result, p.dtype));
+    describe_layout(&c, &p.c);
   }
   if (!p.s.at) p.beta = 0;
-  PX_CUDA_PASS(lay_out_input(l, &a, &p.a, p.dtype));
-  PX_CUDA_PASS(lay_out_input(l, &b, &p.b, p.dtype));
-  if (!(is_row(&p) && c.rows && px__cuda_multiply_lt(l, &p, &c, &a, &b, true))) {
-    if (p.beta != 0 && !same_place(&p.s, &p.c)) PX_CUDA_PASS(copy_matrices(l, &p.c, &p.s, p.dtype));
+  PX_CUDA_PASS(prepare_input(l, &a, &p.a, p.dtype));
+  PX_CUDA_PASS(prepare_input(l, &b, &p.b, p.dtype));
+  if (!(is_bias(&p) && c.rows && px__cuda_multiply_lt(l, &p, &c, &a, &b, true))) {
+    if (p.beta != 0 && !same_layout(&p.s, &p.c))
+      PX_CUDA_PASS(copy_matrices(l, &p.c, &p.s, p.dtype));
     if (!px__cuda_multiply_lt(l, &p, &c, &a, &b, false)) PX_CUDA_PASS(run(l, &p, &c, &a, &b));
   }
   return fits ? PX_OK : copy_matrices(l, &result, &p.c, p.dtype);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products by cuBLASLt, with a bias in the same pass where there is one.
+// Products by cuBLASLt, with a fused bias.
 //
-// Choosing an algorithm takes longer than a small product. So each device has a table of plans,
-// whose key is everything that the choice depends on; with a known plan a product costs little more
-// than a launch. The table's lock is held while the library is called, because a plan holds the
-// address of the bias.
+// Choosing an algorithm takes longer than a small product. Each device therefore caches plans keyed
+// by everything that the choice depends on. With a cached plan, a product costs little more than a
+// launch. The lock is held during the library's call because a plan stores the bias's address.
 #include "cuda/host/library/gemm.h"
 
 #include <pthread.h>
@@ -24,11 +23,11 @@ static const px__cuda_symbol symbols[] = {
 #include "cuda/cublaslt.sym"
 #undef XX
 };
-// Of cuBLASLt's header.
+// Constants of cuBLASLt's header.
 enum { TRANSPOSE_A = 3, TRANSPOSE_B = 4, EPILOGUE = 7, BIAS_AT = 8, WITH_BIAS = 4 };
 enum { BATCH_COUNT = 5, BATCH_STRIDE = 6 };
-enum { GREATEST_WORKSPACE = 1, REDUCTIONS = 3, ALIGNMENT_A = 5, ALIGNMENTS = 4 };
-// Masks of REDUCTIONS: any, or sums in the precision of the arithmetic alone.
+enum { MAX_WORKSPACE = 1, REDUCTIONS = 3, ALIGNMENT_A = 5, ALIGNMENTS = 4 };
+// Masks of REDUCTIONS: any scheme, or sums in compute precision only.
 enum { ANY_REDUCTION = 7, WIDE_REDUCTION = 2 };
 typedef struct choice {
   uint64_t algorithm[8];
@@ -50,13 +49,13 @@ static void load(void) {
 // ---- plans
 
 enum { FIRST, SECOND, D, MATRICES };
-// The matrices as cuBLASLt sees them: d (m by n) is first (m by k) times second (k by n).
+// The matrices as seen by cuBLASLt: d (m by n) is first (m by k) times second (k by n).
 typedef struct key {
   int64_t m, n, k, batches;
   int64_t ld[MATRICES], batch_stride[MATRICES];
-  uint64_t workspace;               // that it may take
+  uint64_t workspace;               // limit in bytes
   uint32_t alignments[ALIGNMENTS];  // of first, second, d, d, in bytes
-  int32_t turned[2];                // first, second
+  int32_t transposed[2];            // whether first, second are transposed
   int32_t dtype, with_bias, compute;
   uint32_t reductions;
 } key;
@@ -65,7 +64,7 @@ typedef struct plan {
   key key;
   bool known, works;
   void *description, *layouts[MATRICES];
-  const void *bias;  // that the description holds
+  const void *bias;  // stored in the description
   choice choice;
 } plan;
 enum { PLANS = 1024 };
@@ -80,20 +79,20 @@ static uint32_t alignment_of(const void *at) {
   return lowest && lowest < 256 ? (uint32_t)lowest : 256;
 }
 
-static void forget(plan *p) {
+static void evict(plan *p) {
   if (p->description) lt.cublasLtMatmulDescDestroy(p->description);
   for (int i = 0; i < MATRICES; i++)
     if (p->layouts[i]) lt.cublasLtMatrixLayoutDestroy(p->layouts[i]);
   *p = (plan){0};
 }
 
-static bool lay_out(plan *p, int i, int64_t rows, int64_t cols) {
+static bool create_layout(plan *p, int i, int64_t rows, int64_t cols) {
   const key *k = &p->key;
   int32_t batches = (int32_t)k->batches;
-  bool turned = i != D && k->turned[i];
+  bool transposed = i != D && k->transposed[i];
   return !lt.cublasLtMatrixLayoutCreate(&p->layouts[i], px__cuda_arithmetic_of(k->dtype).type,
-                                        (uint64_t)(turned ? cols : rows),
-                                        (uint64_t)(turned ? rows : cols), k->ld[i]) &&
+                                        (uint64_t)(transposed ? cols : rows),
+                                        (uint64_t)(transposed ? rows : cols), k->ld[i]) &&
          !lt.cublasLtMatrixLayoutSetAttribute(p->layouts[i], BATCH_COUNT, &batches, 4) &&
          !lt.cublasLtMatrixLayoutSetAttribute(p->layouts[i], BATCH_STRIDE, &k->batch_stride[i], 8);
 }
@@ -101,14 +100,14 @@ static bool lay_out(plan *p, int i, int64_t rows, int64_t cols) {
 static bool describe(plan *p) {
   const key *k = &p->key;
   int epilogue = WITH_BIAS;
-  int scale = k->dtype == PX_FLOAT64;  // the types' numbers: 0 float, 1 double
+  int scale = k->dtype == PX_FLOAT64;  // data type: 0 float, 1 double
   void **d = &p->description;
   return !lt.cublasLtMatmulDescCreate(d, k->compute, scale) &&
-         !lt.cublasLtMatmulDescSetAttribute(*d, TRANSPOSE_A, &k->turned[FIRST], 4) &&
-         !lt.cublasLtMatmulDescSetAttribute(*d, TRANSPOSE_B, &k->turned[SECOND], 4) &&
+         !lt.cublasLtMatmulDescSetAttribute(*d, TRANSPOSE_A, &k->transposed[FIRST], 4) &&
+         !lt.cublasLtMatmulDescSetAttribute(*d, TRANSPOSE_B, &k->transposed[SECOND], 4) &&
          (!k->with_bias || !lt.cublasLtMatmulDescSetAttribute(*d, EPILOGUE, &epilogue, 4)) &&
-         lay_out(p, FIRST, k->m, k->k) && lay_out(p, SECOND, k->k, k->n) &&
-         lay_out(p, D, k->m, k->n);
+         create_layout(p, FIRST, k->m, k->k) && create_layout(p, SECOND, k->k, k->n) &&
+         create_layout(p, D, k->m, k->n);
 }
 
 static bool set_bias(plan *p, const void *bias) {
@@ -122,8 +121,7 @@ static bool choose(plan *p, void *handle) {
   int count = 0;
   if (lt.cublasLtMatmulPreferenceCreate(&preference)) return false;
   bool good =
-      !lt.cublasLtMatmulPreferenceSetAttribute(preference, GREATEST_WORKSPACE, &p->key.workspace,
-                                               8) &&
+      !lt.cublasLtMatmulPreferenceSetAttribute(preference, MAX_WORKSPACE, &p->key.workspace, 8) &&
       !lt.cublasLtMatmulPreferenceSetAttribute(preference, REDUCTIONS, &p->key.reductions, 4);
   for (int i = 0; i < ALIGNMENTS; i++)
     good = good && !lt.cublasLtMatmulPreferenceSetAttribute(preference, ALIGNMENT_A + i,
@@ -136,7 +134,7 @@ static bool choose(plan *p, void *handle) {
   return good;
 }
 
-// Lock held.
+// Returns the key's plan, replacing the slot's previous one if it differs. Lock held.
 static plan *plan_of(int device, const key *wanted, const void *bias) {
   const uint64_t *words = (const uint64_t *)(const void *)wanted;
   uint64_t hash = 0;
@@ -144,7 +142,7 @@ static plan *plan_of(int device, const key *wanted, const void *bias) {
     hash = (hash ^ words[i]) * 0x9E3779B97F4A7C15u, hash ^= hash >> 29;
   plan *p = &devices[device].plans[hash % PLANS];
   if (p->known && !memcmp(&p->key, wanted, sizeof *wanted)) return p;
-  forget(p);
+  evict(p);
   p->key = *wanted;
   p->known = true;
   p->works = describe(p) && set_bias(p, bias) && choose(p, devices[device].handle);
@@ -159,7 +157,7 @@ static bool ready(int device) {
   return devices[device].plans != NULL;
 }
 
-// Of a row-major c, cuBLASLt computes the transposed one: both transposed, in the other order.
+// For a row-major c, describes its transpose: the factors transposed, in reverse order.
 static key key_of(const px_launch *l, const px__cuda_product *p, const px__cuda_layout *const at[],
                   bool with_bias) {
   key k;
@@ -170,46 +168,46 @@ static key key_of(const px_launch *l, const px__cuda_product *p, const px__cuda_
   for (int i = 0; i < MATRICES; i++) {
     k.ld[i] = at[i]->ld, k.batch_stride[i] = at[i]->batch;
     k.alignments[i] = alignment_of(at[i]->at);
-    if (i != D) k.turned[i] = at[i]->rows != rows;
+    if (i != D) k.transposed[i] = at[i]->rows != rows;
   }
   k.alignments[MATRICES] = k.alignments[D];
   k.workspace = px__cuda_workspace_size(l, p);
   k.dtype = p->dtype, k.with_bias = with_bias;
   k.compute = px__cuda_arithmetic_of(p->dtype).compute;
-  k.reductions = px__cuda_narrow_sums(p->dtype) ? ANY_REDUCTION : WIDE_REDUCTION;
+  k.reductions = px__cuda_reduced_precision(p->dtype) ? ANY_REDUCTION : WIDE_REDUCTION;
   return k;
 }
 
-static bool call(const px_launch *l, const px__cuda_product *p, const plan *how,
+static bool call(const px_launch *l, const px__cuda_product *p, const plan *chosen,
                  const px__cuda_layout *const at[]) {
-  size_t bytes = how->choice.workspace;
-  void *room = bytes ? px__cuda_core->scratch(l, bytes) : NULL;
-  if (bytes && !room) return false;
-  double beta = how->key.with_bias ? 0 : p->beta;
+  size_t bytes = chosen->choice.workspace;
+  void *workspace = bytes ? px__cuda_core->scratch(l, bytes) : NULL;
+  if (bytes && !workspace) return false;
+  double beta = chosen->key.with_bias ? 0 : p->beta;
   float one[2] = {(float)p->alpha, (float)beta};
   double wide[2] = {p->alpha, beta};
   bool is_wide = p->dtype == PX_FLOAT64;
-  void *const *layouts = how->layouts;
-  return !lt.cublasLtMatmul(devices[l->device].handle, how->description,
-                            is_wide ? (void *)&wide[0] : (void *)&one[0], at[FIRST]->at,
-                            layouts[FIRST], at[SECOND]->at, layouts[SECOND],
-                            is_wide ? (void *)&wide[1] : (void *)&one[1], at[D]->at, layouts[D],
-                            at[D]->at, layouts[D], how->choice.algorithm, room, bytes, l->stream);
+  void *const *layouts = chosen->layouts;
+  return !lt.cublasLtMatmul(
+      devices[l->device].handle, chosen->description, is_wide ? (void *)&wide[0] : (void *)&one[0],
+      at[FIRST]->at, layouts[FIRST], at[SECOND]->at, layouts[SECOND],
+      is_wide ? (void *)&wide[1] : (void *)&one[1], at[D]->at, layouts[D], at[D]->at, layouts[D],
+      chosen->choice.algorithm, workspace, bytes, l->stream);
 }
 
 bool px__cuda_multiply_lt(const px_launch *l, const px__cuda_product *p, const px__cuda_layout *c,
                           const px__cuda_layout *a, const px__cuda_layout *b, bool with_bias) {
   const px__cuda_layout *at[MATRICES] = {c->rows ? b : a, c->rows ? a : b, c};
   if (p->dtype >= PX_DTYPE_COMPUTED) return false;  // complex numbers
-  // The library reads a bias in words of 16 bytes.
+  // cuBLASLt requires a 16-byte aligned bias.
   if (with_bias && (uintptr_t)p->s.at % 16) return false;
   pthread_once(&once, load);
   if (!loaded) return false;
   key wanted = key_of(l, p, at, with_bias);
   pthread_mutex_lock(&devices[l->device].lock);
   const void *bias = with_bias ? p->s.at : NULL;
-  plan *how = ready(l->device) ? plan_of(l->device, &wanted, bias) : NULL;
-  bool done = how && how->works && set_bias(how, bias) && call(l, p, how, at);
+  plan *chosen = ready(l->device) ? plan_of(l->device, &wanted, bias) : NULL;
+  bool done = chosen && chosen->works && set_bias(chosen, bias) && call(l, p, chosen, at);
   pthread_mutex_unlock(&devices[l->device].lock);
   return done;
 }

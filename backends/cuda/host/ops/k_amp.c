@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of amp.cu: the scale of gradients in mixed precision.
+// Host functions of amp.cu: gradient scaling in mixed precision.
 #include "cuda/host/ops/kernel.h"
 #include "kernel_args/amp.h"
 

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of attention: which operands cuDNN takes where they are, which as copies, and what
-// is left to the backend's own kernels (k_attention_tiles.c).
+// Host functions of attention: operands passed to cuDNN directly or as copies, and calls left to
+// the backend's own kernels (k_attention_tiles.c).
 #include "cuda/attention_params.h"
 #include "cuda/host/ops/attention.h"
 #include "cuda/host/library/cudnn.h"
 
 #include <math.h>
 
-// Vectors of 16 bytes, of elements of two.
-enum { VECTOR = 16, ITEM = 2, STEP = VECTOR / ITEM, WIDEST = 256 };
-// Before 91501 gradients are right of multiples of TILE keys alone.
-enum { RIGHT_AT_ALL = 91002, RIGHT_AT_ANY_LENGTH = 91501, TILE = 128 };
+// Bytes of cuDNN's vectors, bytes of an element, elements of a vector, widest head.
+enum { VECTOR = 16, ITEM = 2, STEP = VECTOR / ITEM, MAX_WIDTH = 256 };
+// cuDNN versions. Before 91501, gradients are correct only for multiples of TILE keys.
+enum { MIN_VERSION = 91002, ANY_LENGTH_VERSION = 91501, TILE = 128 };
 
-// A call: where things are, and what is to be copied from scratch memory behind it.
-typedef struct attending {
+// A call: addresses of the tensors, and outputs to copy back from scratch memory afterwards.
+typedef struct attention_launch {
   const px_launch *launch;
   px__cudnn_attention problem;
-  void *data[PX_CUDNN_GIVEN];
-  const px_operand *written[PX_CUDNN_GIVEN];
-} attending;
+  void *data[PX_CUDNN_ATTENTION_TENSORS];
+  const px_operand *written[PX_CUDNN_ATTENTION_TENSORS];
+} attention_launch;
 
 // ---- the problem
 
-// The keys that cuDNN is given: those of a call, and behind them, where its gradients would be
-// wrong else, others that no query sees.
-static int64_t places_for(const px_operand *key, bool backward) {
-  int64_t places = key->sizes[2];
-  if (!backward || px__cudnn_version() >= RIGHT_AT_ANY_LENGTH) return places;
-  return (places + TILE - 1) / TILE * TILE;
+// Number of keys passed to cuDNN: padded to a multiple of TILE where gradients would be wrong
+// otherwise. Padding keys are masked.
+static int64_t padded_keys(const px_operand *key, bool backward) {
+  int64_t keys = key->sizes[2];
+  if (!backward || px__cudnn_version() >= ANY_LENGTH_VERSION) return keys;
+  return (keys + TILE - 1) / TILE * TILE;
 }
 static px__cudnn_attention problem_of(const px_operand *query, const px_operand *key,
                                       const px_operand *value, bool is_causal, bool backward) {
@@ -38,7 +38,7 @@ static px__cudnn_attention problem_of(const px_operand *query, const px_operand 
                                .heads = query->sizes[1],
                                .groups = key->sizes[1],
                                .length = query->sizes[2],
-                               .places = places_for(key, backward),
+                               .key_length = padded_keys(key, backward),
                                .width = query->sizes[3],
                                .value_width = value->sizes[3],
                                .dtype = query->dtype,
@@ -46,29 +46,30 @@ static px__cudnn_attention problem_of(const px_operand *query, const px_operand 
                                .backward = backward,
                                .deterministic = backward && in_order};
 }
-// The batch and the heads over which a mask repeats are of size 1. A bias hides keys that were
-// added, unless all of them are behind the last query that is causal.
-static void set_bias(px__cudnn_attention *p, const px_operand *mask, int64_t places) {
+// Sets the bias's sizes; broadcast batch and heads have size 1. A bias also masks padding keys,
+// unless the causal mask already does for all queries.
+static void set_bias(px__cudnn_attention *p, const px_operand *mask, int64_t keys) {
   bool given = mask && px__operand_given(mask);
-  if (!given && (p->places == places || (p->causal && p->length <= places))) return;
+  if (!given && (p->key_length == keys || (p->causal && p->length <= keys))) return;
   for (int i = 0; i < 2; i++) p->bias[i] = given && mask->strides[i] ? mask->sizes[i] : 1;
-  p->bias[2] = p->length, p->bias[3] = p->places;
+  p->bias[2] = p->length, p->bias[3] = p->key_length;
   px__cudnn_row_major(p->strides[PX_CUDNN_BIAS], p->bias);
 }
-// Whether it is read and written where it is: rows without gaps, everything in steps of vectors.
-static bool is_in_place(const px_operand *o) {
+// True if cuDNN can use the tensor's memory: dense rows, all strides multiples of a vector,
+// aligned.
+static bool is_aligned(const px_operand *o) {
   if (o->strides[3] != 1 || (uintptr_t)o->data % VECTOR) return false;
   for (int i = 0; i < 3; i++)
     if (o->sizes[i] > 1 && (o->strides[i] <= 0 || o->strides[i] % STEP)) return false;
   return true;
 }
-// Its strides, or those of a copy; those along which nothing moves are always the same. False: it
-// is a copy, of what has more rows where keys were added.
+// Sets the tensor's own strides, or row-major ones for a copy. Strides of dimensions of size 1 are
+// normalised. Returns false if a copy is needed, such as one with padding keys.
 static bool set_strides(px__cudnn_attention *p, int which, const px_operand *o) {
   int64_t sizes[4], *strides = p->strides[which];
   px__cudnn_attention_sizes(sizes, p, which);
   px__cudnn_row_major(strides, sizes);
-  if (sizes[2] != o->sizes[2] || !is_in_place(o)) return false;
+  if (sizes[2] != o->sizes[2] || !is_aligned(o)) return false;
   for (int i = 0; i < 3; i++)
     if (sizes[i] > 1) strides[i] = o->strides[i];
   return true;
@@ -76,114 +77,116 @@ static bool set_strides(px__cudnn_attention *p, int which, const px_operand *o) 
 
 // ---- operands
 
-static px_operand plain_of(const attending *a, int which, const px_operand *o) {
-  px_operand plain = *o;
-  plain.data = a->data[which], plain.strides = a->problem.strides[which];
-  return plain;
+static px_operand copy_of(const attention_launch *a, int which, const px_operand *o) {
+  px_operand copy = *o;
+  copy.data = a->data[which], copy.strides = a->problem.strides[which];
+  return copy;
 }
-static px_status room_for(attending *a, int which, size_t item) {
+static px_status allocate_tensor(attention_launch *a, int which, size_t item) {
   int64_t s[4];
   px__cudnn_attention_sizes(s, &a->problem, which);
   return px__cuda_scratch(a->launch, (size_t)(s[0] * s[1] * s[2] * s[3]) * item, &a->data[which]);
 }
-// The number in all of it from a place along an axis.
-static px_status fill_from(attending *a, int which, int axis, int64_t from, float value) {
-  static const int64_t still[4];
+// Fills the tensor with a number from an index along an axis to its end.
+static px_status fill_from(attention_launch *a, int which, int axis, int64_t from, float value) {
+  static const int64_t zero_strides[4];
   int64_t sizes[4], *strides = a->problem.strides[which];
   px__cudnn_attention_sizes(sizes, &a->problem, which);
   sizes[axis] -= from;
-  px_operand rest = {.data = (char *)a->data[which] + from * strides[axis] * ITEM,
+  px_operand tail = {.data = (char *)a->data[which] + from * strides[axis] * ITEM,
                      .sizes = sizes,
                      .strides = strides,
                      .ndim = 4,
                      .dtype = a->problem.dtype};
-  px_operand number = {.sizes = sizes, .strides = still, .ndim = 4, .dtype = PX_FLOAT32};
+  px_operand number = {.sizes = sizes, .strides = zero_strides, .ndim = 4, .dtype = PX_FLOAT32};
   number.immediate = true;
   memcpy(number.value, &value, sizeof value);
-  return px__cuda_copy_operand(a->launch, &rest, &number);
+  return px__cuda_copy_operand(a->launch, &tail, &number);
 }
-// Added keys and values are 0: products with them are no NaN.
-static px_status open_in(attending *a, int which, const px_operand *o) {
+// Padding keys and values are 0, so that their products are not NaN.
+static px_status prepare_input(attention_launch *a, int which, const px_operand *o) {
   a->data[which] = o->data;
   if (set_strides(&a->problem, which, o)) return PX_OK;
-  PX_CUDA_PASS(room_for(a, which, ITEM));
+  PX_CUDA_PASS(allocate_tensor(a, which, ITEM));
   PX_CUDA_PASS(fill_from(a, which, 2, o->sizes[2], 0));
-  px_operand plain = plain_of(a, which, o);
-  return px__cuda_copy_operand(a->launch, &plain, o);
+  px_operand copy = copy_of(a, which, o);
+  return px__cuda_copy_operand(a->launch, &copy, o);
 }
-static px_status open_out(attending *a, int which, const px_operand *o) {
+static px_status prepare_output(attention_launch *a, int which, const px_operand *o) {
   a->data[which] = o->data;
   if (set_strides(&a->problem, which, o)) return PX_OK;
   a->written[which] = o;
-  return room_for(a, which, ITEM);
+  return allocate_tensor(a, which, ITEM);
 }
-// A mask with nothing behind it may be read where it is.
-static px_status open_bias(attending *a, const px_operand *mask, int64_t places) {
+// A mask without padding keys may be used in place.
+static px_status prepare_bias(attention_launch *a, const px_operand *mask, int64_t keys) {
   px__cudnn_attention *p = &a->problem;
-  set_bias(p, mask, places);
+  set_bias(p, mask, keys);
   if (!p->bias[3]) return PX_OK;
   px_operand once = *mask;
-  int64_t sizes[4] = {p->bias[0], p->bias[1], p->bias[2], places};
+  int64_t sizes[4] = {p->bias[0], p->bias[1], p->bias[2], keys};
   once.sizes = sizes;
   a->data[PX_CUDNN_BIAS] = mask->data;
-  bool given = px__operand_given(mask), more = p->places != places;
+  bool given = px__operand_given(mask), more = p->key_length != keys;
   if (given && !more && px__operand_row_major(&once) && (uintptr_t)mask->data % VECTOR == 0)
     return PX_OK;
-  PX_CUDA_PASS(room_for(a, PX_CUDNN_BIAS, ITEM));
+  PX_CUDA_PASS(allocate_tensor(a, PX_CUDNN_BIAS, ITEM));
   if (!given) PX_CUDA_PASS(fill_from(a, PX_CUDNN_BIAS, 3, 0, 0));
-  PX_CUDA_PASS(fill_from(a, PX_CUDNN_BIAS, 3, places, -INFINITY));
-  px_operand plain = plain_of(a, PX_CUDNN_BIAS, &once);
-  return given ? px__cuda_copy_operand(a->launch, &plain, &once) : PX_OK;
+  PX_CUDA_PASS(fill_from(a, PX_CUDNN_BIAS, 3, keys, -INFINITY));
+  px_operand copy = copy_of(a, PX_CUDNN_BIAS, &once);
+  return given ? px__cuda_copy_operand(a->launch, &copy, &once) : PX_OK;
 }
-static px_status put_back(const attending *a) {
-  for (int i = 0; i < PX_CUDNN_GIVEN; i++) {
+static px_status copy_outputs_back(const attention_launch *a) {
+  for (int i = 0; i < PX_CUDNN_ATTENTION_TENSORS; i++) {
     if (!a->written[i]) continue;
-    px_operand plain = plain_of(a, i, a->written[i]);
-    PX_CUDA_PASS(px__cuda_copy_operand(a->launch, a->written[i], &plain));
+    px_operand copy = copy_of(a, i, a->written[i]);
+    PX_CUDA_PASS(px__cuda_copy_operand(a->launch, a->written[i], &copy));
   }
   return PX_OK;
 }
-static px_status attend(attending *a, double scale) {
-  static const float hidden = -INFINITY, one = 1;
+static px_status attend(attention_launch *a, double scale) {
+  static const float masked = -INFINITY, one = 1;
   float factor = (float)scale;
   a->data[PX_CUDNN_SCALE] = &factor;
-  if (a->problem.causal) a->data[PX_CUDNN_HIDDEN] = (void *)&hidden;
+  if (a->problem.causal) a->data[PX_CUDNN_MASKED] = (void *)&masked;
   if (a->problem.backward) a->data[PX_CUDNN_ONE] = (void *)&one;
-  PX_CUDA_PASS(px__cudnn_attend(a->launch, &a->problem, a->data));
-  return put_back(a);
+  PX_CUDA_PASS(px__cudnn_attention_run(a->launch, &a->problem, a->data));
+  return copy_outputs_back(a);
 }
 
-// ---- what is taken
+// ---- supported calls
 
-// Of a whole call, without the question whether cuDNN has a plan.
-static const char *reason_against(const px_attention_call *c) {
+// Reason for not using cuDNN, apart from the lack of a plan; NULL if there is none.
+static const char *unsupported_reason(const px_attention_call *c) {
   const px_operand *given[] = {c->query, c->key, c->value, c->output};
   int dtype = c->query->dtype;
-  if (!px__cudnn_ready()) return "there is no cuDNN, or it is turned off.";
-  if (px__cudnn_version() < RIGHT_AT_ALL) return "it needs cuDNN 9.10.2 or later.";
-  if (dtype != PX_FLOAT16 && dtype != PX_BFLOAT16) return "cuDNN takes float16 and bfloat16 alone.";
+  if (!px__cudnn_ready()) return "cuDNN is not available or is disabled.";
+  if (px__cudnn_version() < MIN_VERSION) return "requires cuDNN 9.10.2 or later.";
+  if (dtype != PX_FLOAT16 && dtype != PX_BFLOAT16)
+    return "cuDNN supports float16 and bfloat16 only.";
   for (int i = 0; i < 4; i++) {
     int64_t n = px_operand_numel(given[i]), width = given[i]->sizes[3];
-    if (given[i]->dtype != dtype) return "query, key and value must be of one dtype.";
-    if (n < 1 || n > INT32_MAX) return "cuDNN takes 1 to 2147483647 elements.";
-    if (width % STEP || width > WIDEST) return "cuDNN takes heads of multiples of 8, to 256.";
+    if (given[i]->dtype != dtype) return "query, key and value must have the same dtype.";
+    if (n < 1 || n > INT32_MAX) return "cuDNN supports 1 to 2147483647 elements.";
+    if (width % STEP || width > MAX_WIDTH)
+      return "cuDNN supports head widths that are multiples of 8, up to 256.";
   }
-  // Where keys are kept and grow by one. A plan takes as long as thousands of such calls.
+  // Decoding with a growing key cache: creating a plan takes as long as thousands of such calls.
   if (c->query->sizes[2] <= K_FEW)
-    return "cuDNN would make a plan for each number of keys of so few queries.";
-  if (c->dropout_p > 0) return "cuDNN draws random numbers of its own for dropout.";
+    return "for few queries cuDNN would need a plan for each number of keys.";
+  if (c->dropout_p > 0) return "cuDNN's dropout uses different random numbers.";
   return NULL;
 }
 const char *px__cuda_attention_refusal(int device, px_attention_call *c) {
-  static _Thread_local char why[256];  // of a thread, so kept short
-  const char *against = reason_against(c);
-  c->adds_mask = !against;
-  if (against) {
+  static _Thread_local char why[256];  // kept short: one a thread
+  const char *reason = unsupported_reason(c);
+  c->adds_mask = !reason;
+  if (reason) {
     const char *own = px__cuda_tiles_refusal(device, c);
-    return own && c->query->dtype != PX_FLOAT32 && c->query->dtype != PX_FLOAT64 ? against : own;
+    return own && c->query->dtype != PX_FLOAT32 && c->query->dtype != PX_FLOAT64 ? reason : own;
   }
   const px_operand *given[] = {c->query, c->key, c->value, c->output};
-  int length = snprintf(why, sizeof why, "cuDNN has no plan for it. ");
+  int length = snprintf(why, sizeof why, "cuDNN has no plan. ");
   for (int backward = 0; backward <= c->backward; backward++) {
     px__cudnn_attention p = problem_of(c->query, c->key, c->value, c->is_causal, backward);
     set_bias(&p, c->attn_mask, c->key->sizes[2]);
@@ -192,59 +195,61 @@ const char *px__cuda_attention_refusal(int device, px_attention_call *c) {
       set_strides(&p, PX_CUDNN_GRAD, c->output);
       for (int i = 0; i < 3; i++) set_strides(&p, PX_CUDNN_GRAD_QUERY + i, given[i]);
     }
-    if (!px__cudnn_attends(device, &p, why + length, sizeof why - (size_t)length)) return why;
+    if (!px__cudnn_attention_supported(device, &p, why + length, sizeof why - (size_t)length))
+      return why;
   }
   return NULL;
 }
 
 // ---- kernels
 
-// What both passes read.
-static px_status open_inputs(attending *a, const px_attention_call *c) {
+// Prepares the inputs common to both passes.
+static px_status prepare_inputs(attention_launch *a, const px_attention_call *c) {
   bool is_bias = !px__operand_given(c->attn_mask) || c->attn_mask->dtype == c->query->dtype;
   const px_launch *l = a->launch;
   if (!is_bias)
-    PX_CUDA_FAIL(PX_UNIMPLEMENTED, "%s on cuda:%d: attn_mask must be of query's dtype.", l->op,
+    PX_CUDA_FAIL(PX_UNIMPLEMENTED, "%s on cuda:%d: attn_mask must have the dtype of query.", l->op,
                  l->device);
   a->problem = problem_of(c->query, c->key, c->value, c->is_causal, c->backward);
-  PX_CUDA_PASS(open_in(a, PX_CUDNN_QUERY, c->query));
-  PX_CUDA_PASS(open_in(a, PX_CUDNN_KEY, c->key));
-  PX_CUDA_PASS(open_in(a, PX_CUDNN_VALUE, c->value));
-  return open_bias(a, c->attn_mask, c->key->sizes[2]);
+  PX_CUDA_PASS(prepare_input(a, PX_CUDNN_QUERY, c->query));
+  PX_CUDA_PASS(prepare_input(a, PX_CUDNN_KEY, c->key));
+  PX_CUDA_PASS(prepare_input(a, PX_CUDNN_VALUE, c->value));
+  return prepare_bias(a, c->attn_mask, c->key->sizes[2]);
 }
 
 PX_CUDA_KERNEL(tiled_attention) {
-  attending a = {.launch = l};
+  attention_launch a = {.launch = l};
   px__cuda_dense d = {.launch = l};
   const px_attention_call c = {args->query,     args->key,    args->value,
                                args->attn_mask, args->output, args->dropout_p,
                                args->is_causal, false,        false};
   if (px_operand_numel(args->output) == 0) return PX_OK;
-  if (reason_against(&c)) return px__cuda_tiles_forward(l, args);
-  PX_CUDA_PASS(open_inputs(&a, &c));
-  PX_CUDA_PASS(open_out(&a, PX_CUDNN_OUTPUT, args->output));
+  if (unsupported_reason(&c)) return px__cuda_tiles_forward(l, args);
+  PX_CUDA_PASS(prepare_inputs(&a, &c));
+  PX_CUDA_PASS(prepare_output(&a, PX_CUDNN_OUTPUT, args->output));
   a.data[PX_CUDNN_LOGSUMEXP] = px__cuda_dense_out(&d, args->logsumexp, PX_FLOAT32);
   PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(attend(&a, args->scale));
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(tiled_attention_backward) {
-  attending a = {.launch = l};
+  attention_launch a = {.launch = l};
   px__cuda_dense d = {.launch = l};
   const px_attention_call c = {args->query,     args->key,    args->value,
                                args->attn_mask, args->output, args->dropout_p,
                                args->is_causal, true,         false};
   if (px_operand_numel(args->output) == 0 && px_operand_numel(args->key) == 0) return PX_OK;
-  if (reason_against(&c)) return px__cuda_tiles_backward(l, args);
-  PX_CUDA_PASS(open_inputs(&a, &c));
-  PX_CUDA_PASS(open_in(&a, PX_CUDNN_OUTPUT, args->output));
-  PX_CUDA_PASS(open_in(&a, PX_CUDNN_GRAD, args->grad_output));
-  PX_CUDA_PASS(open_out(&a, PX_CUDNN_GRAD_QUERY, args->grad_query));
-  PX_CUDA_PASS(open_out(&a, PX_CUDNN_GRAD_KEY, args->grad_key));
-  PX_CUDA_PASS(open_out(&a, PX_CUDNN_GRAD_VALUE, args->grad_value));
+  if (unsupported_reason(&c)) return px__cuda_tiles_backward(l, args);
+  PX_CUDA_PASS(prepare_inputs(&a, &c));
+  PX_CUDA_PASS(prepare_input(&a, PX_CUDNN_OUTPUT, args->output));
+  PX_CUDA_PASS(prepare_input(&a, PX_CUDNN_GRAD, args->grad_output));
+  PX_CUDA_PASS(prepare_output(&a, PX_CUDNN_GRAD_QUERY, args->grad_query));
+  PX_CUDA_PASS(prepare_output(&a, PX_CUDNN_GRAD_KEY, args->grad_key));
+  PX_CUDA_PASS(prepare_output(&a, PX_CUDNN_GRAD_VALUE, args->grad_value));
   a.data[PX_CUDNN_LOGSUMEXP] = px__cuda_dense_in(&d, args->logsumexp, PX_FLOAT32);
   PX_CUDA_PASS(d.status);
-  PX_CUDA_PASS(room_for(&a, PX_CUDNN_SUMS, sizeof(float)));
-  if (!a.problem.deterministic) PX_CUDA_PASS(room_for(&a, PX_CUDNN_QUERY_SUMS, sizeof(float)));
+  PX_CUDA_PASS(allocate_tensor(&a, PX_CUDNN_SUMS, sizeof(float)));
+  if (!a.problem.deterministic)
+    PX_CUDA_PASS(allocate_tensor(&a, PX_CUDNN_QUERY_SUMS, sizeof(float)));
   return attend(&a, args->scale);
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops of one function over several tensors, by one launch: those that lie in a row, whose blocks
-// look up in the launch's arguments what they work on (kernels/loop.cuh).
+// Batched loops: one launch applies a function to several contiguous tensors. Blocks look up their
+// tensor in the launch's arguments (kernels/loop.cuh).
 #include "cuda/host/ops/kernel.h"
 
 #include <stddef.h>
 
-_Thread_local px__cuda_loops *px__cuda_loops_waiting;
+_Thread_local px__cuda_loops *px__cuda_loops_batch;
 
 static px_status launch_loops(px__cuda_loops *loops) {
   k_list *list = &loops->p.list;
@@ -21,29 +21,30 @@ static px_status launch_loops(px__cuda_loops *loops) {
 
 void px__cuda_loops_begin(px__cuda_loops *loops) {
   loops->p.list.count = 0;
-  px__cuda_loops_waiting = loops;
+  px__cuda_loops_batch = loops;
 }
 px_status px__cuda_loops_end(px__cuda_loops *loops) {
-  px__cuda_loops_waiting = NULL;
+  px__cuda_loops_batch = NULL;
   return launch_loops(loops);
 }
 
-// All operands of many elements lie in a row.
-static bool in_a_row(const k_loop *p, int operands) {
+// True if all operands with several elements are contiguous.
+static bool is_contiguous(const k_loop *p, int operands) {
   if (p->ndim > 1 || p->n >> 31) return false;
   for (int i = 0; i < operands && p->n > 1; i++)
     if (p->kind[i] == K_MANY && p->strides[0][i] != 1) return false;
   return true;
 }
 
-// Of one element, an operand is like those that have many. One that all share is the same.
+// True if operand i matches the batch's. In one-element loops, single elements count as arrays. A
+// shared scalar must be identical.
 static bool same_operand(const k_loop *all, const k_loop *p, int i) {
   if (all->dtype[i] != p->dtype[i]) return false;
   if (all->kind[i] == K_MANY) return p->kind[i] == K_MANY || (p->n == 1 && p->kind[i] == K_ONE);
   return all->kind[i] == p->kind[i] && all->data[i] == p->data[i] &&
          all->value[i].i == p->value[i].i;
 }
-static bool fits(const px__cuda_loops *loops, const px__cuda_loops *own) {
+static bool matches(const px__cuda_loops *loops, const px__cuda_loops *own) {
   const k_loop *all = &loops->p, *p = &own->p;
   bool same = loops->launch.stream == own->launch.stream && loops->each == own->each &&
               loops->operands == own->operands && all->has == p->has && all->truth == p->truth &&
@@ -62,33 +63,33 @@ static void start(px__cuda_loops *loops, const px__cuda_loops *own) {
 }
 
 static void add(px__cuda_loops *loops, const k_loop *p) {
-  enum { LONE = 4 };  // elements of a thread where they are taken one by one
+  enum { SCALARS_EACH = 4 };  // elements a thread without vectors
   k_list *list = &loops->p.list;
   uint64_t *entry = &list->at[list->count * list->words], begin = 0, vectors = K_LIST_VECTORS;
-  int64_t each = loops->each, turn = K_LOOP * LONE;
+  int64_t each = loops->each, tile = K_LOOP * SCALARS_EACH;
   if (list->count++) begin = entry[-list->words] >> 32;
   for (int i = 0; i < loops->operands; i++) {
     entry[1 + i] = (uint64_t)(uintptr_t)p->data[i];
     if (loops->p.kind[i] == K_MANY && entry[1 + i] % (px__cuda_dtype_size(p->dtype[i]) * each))
       vectors = 0;
   }
-  if (vectors) turn = K_LOOP * each * K_FLIGHT(each);
-  entry[0] = (begin + (uint64_t)(p->n / turn + 1)) << 32 | vectors | (uint64_t)p->n;
+  if (vectors) tile = K_LOOP * each * K_FLIGHT(each);
+  entry[0] = (begin + (uint64_t)(p->n / tile + 1)) << 32 | vectors | (uint64_t)p->n;
 }
 
-px_status px__cuda_loops_take(bool *taken, const px_launch *l, const char *module,
-                              const char *function, int each, int operands, int numbers,
-                              const k_loop *p) {
-  px__cuda_loops *loops = px__cuda_loops_waiting, own;
+px_status px__cuda_loops_add(bool *batched, const px_launch *l, const char *module,
+                             const char *function, int each, int operands, int numbers,
+                             const k_loop *p) {
+  px__cuda_loops *loops = px__cuda_loops_batch, own;
   size_t length = strlen(function) + 1;
-  if (!in_a_row(p, operands) || length > sizeof own.function) return PX_OK;
+  if (!is_contiguous(p, operands) || length > sizeof own.function) return PX_OK;
   own.launch = *l, own.module = module, own.each = each;
   own.operands = operands, own.numbers = numbers;
   memcpy(own.function, function, length);
   memcpy(&own.p, p, offsetof(k_loop, list));
-  if (loops->p.list.count && !fits(loops, &own)) PX_CUDA_PASS(launch_loops(loops));
+  if (loops->p.list.count && !matches(loops, &own)) PX_CUDA_PASS(launch_loops(loops));
   if (!loops->p.list.count) start(loops, &own);
   add(loops, p);
-  *taken = true;
+  *batched = true;
   return PX_OK;
 }

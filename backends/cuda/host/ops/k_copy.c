@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel "copy": element-wise, between any two dtypes and any strides, negative ones included.
-// Where the source runs across the rows of the target, tiles are transposed in shared memory.
+// The kernel "copy": element-wise between any two dtypes and any strides, including negative ones.
+// If the source is dense along another dimension than the target, tiles are transposed in shared
+// memory.
 #include "cuda/host/ops/kernel.h"
 #include "kernel_args/copy.h"
 
@@ -8,8 +9,8 @@ static const char *by_item(const char *const *names, size_t item) {
   return names[item == 1 ? 0 : item == 2 ? 1 : item == 4 ? 2 : 3];
 }
 
-// Whether two dimensions of the loop are a plane to transpose: the innermost of the target, and
-// another along which the source is dense.
+// Returns the dimension along which the source is dense, if it forms a plane to transpose with the
+// target's innermost dimension, else -1.
 static int plane_of(const k_loop *p) {
   if (p->ndim < 2 || p->strides[0][0] != 1 || p->strides[0][1] == 1 || p->strides[0][1] == 0)
     return -1;
@@ -17,7 +18,7 @@ static int plane_of(const k_loop *p) {
     if (p->strides[d][1] == 1 && p->sizes[d] >= 8 && p->sizes[0] >= 8) return d;
   return -1;
 }
-// Whether both sides can be walked 16 bytes at a time.
+// True if both sides can be accessed in 16-byte vectors.
 static bool is_wide(const k_tiles *t, size_t item) {
   int64_t each = 16 / (int64_t)item;
   bool wide = t->rows % each == 0 && t->columns % each == 0 && t->to_step % each == 0 &&
@@ -54,7 +55,8 @@ static px_status transpose(const px_launch *l, const k_loop *p, int down, size_t
                          params);
 }
 
-// A copy that is all of a launch may be taken along by others; others are steps of a launch.
+// A copy forming a whole launch (`alone`) may be batched with others; copies within a kernel may
+// not.
 static px_status copy_operand(const px_launch *l, const px_operand *to, const px_operand *from,
                               bool alone) {
   static const char *const raw[] = {"raw_1", "raw_2", "raw_4", "raw_8"};
@@ -65,7 +67,7 @@ static px_status copy_operand(const px_launch *l, const px_operand *to, const px
   PX_CUDA_PASS(px__cuda_fits(to, 2));
   bool same = to->dtype == from->dtype && !from->immediate && to->dtype != PX_BOOL;
   size_t item = px__cuda_dtype_size(to->dtype);
-  // Vectors of conversions have four elements, or two where an element has 8 bytes.
+  // Conversions use vectors of four elements, or two for 8-byte elements.
   size_t other = px__cuda_dtype_size(from->dtype), most = item > other ? item : other;
   int each = same ? 16 / (int)item : most == 8 ? 2 : 4;
   px__cuda_walk(&p, both, 2);
@@ -75,12 +77,12 @@ static px_status copy_operand(const px_launch *l, const px_operand *to, const px
   if (down > 0) return transpose(l, &p, down, item);
   p.where = px__cuda_where(l);
   p.has = p.truth = 0;
-  bool taken = false;
+  bool batched = false;
   if (!same) snprintf(convert, sizeof convert, "convert_%s", px__cuda_suffix(to->dtype));
   const char *function = same ? by_item(raw, item) : convert;
-  if (alone && px__cuda_loops_waiting && !wide && (same || (!stored && !from->immediate)))
-    PX_CUDA_PASS(px__cuda_loops_take(&taken, l, "copy", function, each, 2, 0, &p));
-  if (taken) return PX_OK;
+  if (alone && px__cuda_loops_batch && !wide && (same || (!stored && !from->immediate)))
+    PX_CUDA_PASS(px__cuda_loops_add(&batched, l, "copy", function, each, 2, 0, &p));
+  if (batched) return PX_OK;
   px__cuda_vectors(&p, 2, wide || (stored && !same) ? 0 : 16 / each);
   if (wide) return px__cuda_over(l, "stored", "raw_16", p.n, (void *)&p);
   if (same) return px__cuda_each(l, "copy", function, each, &p);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of dots.cu: products of a matrix with one vector, where the rows of what is read
-// lie in one piece. It is one launch with what is added, where cuBLAS needs two or three.
+// Host functions of dots.cu: matrix-vector products with contiguous rows. The added operand is
+// fused, so it takes one launch instead of cuBLAS's two or three.
 #include "cuda/dots_params.h"
 #include "cuda/host/library/gemm.h"
 #include "cuda/host/ops/kernel.h"
 
-// BUSY: so many warps keep a device's memory busy.
-enum { VECTOR = 16, FEW = 16, LONGEST = 1 << 16, BUSY = 2048 };
+// VECTOR: bytes. SATURATING_WARPS: number of warps that saturates a device's memory bandwidth.
+enum { VECTOR = 16, MIN_ROWS = 16, MAX_LENGTH = 1 << 16, SATURATING_WARPS = 2048 };
 
-// Columns of b by the row a, if there is one row; else rows of a by the column b.
+// A single row a: columns of b times a. Otherwise: rows of a times the column b.
 static k_dots dots_of(const px__cuda_product *p) {
   bool row = p->c.sizes[1] == 1;
   const px__cuda_matrices *matrix = row ? &p->b : &p->a, *vector = row ? &p->a : &p->b;
@@ -36,21 +36,23 @@ bool px__cuda_is_dots(const px__cuda_product *p) {
   if (p->a.strides[2] != 1 || p->b.strides[1] != 1) return false;
   k_dots d = dots_of(p);
   int64_t each = VECTOR / (int64_t)px__cuda_dtype_size(p->dtype);
-  // Of few and long rows the device would be left idle.
-  if (d.rows < FEW || d.n < each || d.n > LONGEST || d.n % each) return false;
+  // Few long rows would leave the device idle.
+  if (d.rows < MIN_ROWS || d.n < each || d.n > MAX_LENGTH || d.n % each) return false;
   return is_aligned(&d.matrix, d.count, d.rows, each) && is_aligned(&d.vector, d.count, 1, each);
 }
-// How many warps share a row: more of few rows, as long as each has some vectors for its lanes.
+// Number of warps sharing a row: more for few rows, as long as each lane gets more than two
+// vectors.
 static int split_of(const k_dots *d, int64_t each) {
   int64_t vectors = d->n / each / 32, warps = d->count * d->rows;
   int split = 1;
-  while (split < K_DOTS_WARPS && split * warps < BUSY && vectors > 2 * split) split *= 2;
+  while (split < K_DOTS_WARPS && split * warps < SATURATING_WARPS && vectors > 2 * split)
+    split *= 2;
   return split;
 }
 px_status px__cuda_dots(const px_launch *l, const px__cuda_product *p) {
   k_dots d = dots_of(p);
   d.split = split_of(&d, VECTOR / (int64_t)px__cuda_dtype_size(p->dtype));
-  int64_t rows = K_DOTS_WARPS / d.split;  // of a block
+  int64_t rows = K_DOTS_WARPS / d.split;  // a block
   d.blocks = (d.rows + rows - 1) / rows;
   return px__cuda_by_dtype(l, "dots", "dots", p->dtype, d.count * d.blocks, K_DOTS_BLOCK, &d);
 }

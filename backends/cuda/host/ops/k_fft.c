@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discrete Fourier transforms by cuFFT, up to three dimensions at a time. An operand that does not
-// lie as cuFFT can walk it is copied, in scratch memory; so is what a transform to real numbers
-// reads, which cuFFT may overwrite.
+// Discrete Fourier transforms by cuFFT, up to three dimensions at a time. Operands with a layout
+// unsupported by cuFFT are copied to scratch memory. Inputs of complex-to-real transforms are
+// always copied because cuFFT may overwrite them.
 #include "cuda/fft_params.h"
 #include "cuda/host/library/cufft.h"
 #include "cuda/host/ops/kernel.h"
@@ -9,21 +9,21 @@
 
 #include <math.h>
 
-enum { MOST = 3 };  // dimensions of a plan
+enum { MAX_RANK = 3 };  // dimensions of a plan
 
-// One transform. `dims` are those of the batch and then those that are transformed, each the
-// longest steps first; dimensions of size 1 are left out.
+// One transform. `dims` holds the batch dimensions followed by the transformed ones, each in order
+// of decreasing stride, without dimensions of size 1.
 typedef struct pass {
   const px_launch *launch;
   px__cufft_shape shape;
   int dims[PX_MAX_DIMS], count, rank;
-  bool forward, mirrored;  // mirrored: R2C, the other half is wanted too
-  double scale;            // of the results; 1: none
+  bool forward, mirrored;  // mirrored: R2C with the redundant half filled in
+  double scale;            // of the result; 1: none
 } pass;
 
-// ---- how operands lie
+// ---- layouts
 
-static void by_steps(int *dims, int count, const int64_t *strides) {
+static void sort_by_stride(int *dims, int count, const int64_t *strides) {
   for (int i = 1; i < count; i++)
     for (int k = i; k > 0 && strides[dims[k]] > strides[dims[k - 1]]; k--) {
       int swap = dims[k];
@@ -31,35 +31,37 @@ static void by_steps(int *dims, int count, const int64_t *strides) {
     }
 }
 
-// Whether cuFFT can walk the operand as it lies: steps of which each is a multiple of the next, and
-// a batch with one step.
-static bool lies(px__cufft_side *side, const pass *p, const px_operand *o) {
+// Describes the operand's layout to cuFFT. False if unsupported: each stride must be a multiple of
+// the next, and the batch must have a single stride.
+static bool describe_layout(px__cufft_side *side, const pass *p, const px_operand *o) {
   const int *dims = p->dims, first = p->count - p->rank;
-  int64_t below = o->strides[dims[p->count - 1]];
+  int64_t inner = o->strides[dims[p->count - 1]];
   size_t unit = px__cuda_dtype_size(o->dtype) * (px__dtypes[o->dtype].kind == 'c' ? 1 : 2);
-  if (below < 1 || (uintptr_t)o->data % unit) return false;
-  side->step = below;
+  if (inner < 1 || (uintptr_t)o->data % unit) return false;
+  side->stride = inner;
   for (int i = p->rank - 1; i > 0; i--) {
     int64_t stride = o->strides[dims[first + i - 1]];
-    if (stride < below * o->sizes[dims[first + i]] || stride % below) return false;
-    side->embed[i] = stride / below;
-    below = stride;
+    if (stride < inner * o->sizes[dims[first + i]] || stride % inner) return false;
+    side->embed[i] = stride / inner;
+    inner = stride;
   }
   side->embed[0] = o->sizes[dims[first]];
-  side->apart = first ? o->strides[dims[first - 1]] : below * o->sizes[dims[first]];
+  side->distance = first ? o->strides[dims[first - 1]] : inner * o->sizes[dims[first]];
   for (int i = first - 1; i > 0; i--)
     if (o->strides[dims[i - 1]] != o->strides[dims[i]] * o->sizes[dims[i]]) return false;
-  return side->apart > 0;
+  return side->distance > 0;
 }
-// Whether the operand fills the memory that it lies in.
-static bool is_whole(const pass *p, const px_operand *o) {
+// True if the operand has no gaps in memory.
+static bool is_dense(const pass *p, const px_operand *o) {
   int64_t last = 0;
   for (int i = 0; i < p->count; i++) last += (o->sizes[p->dims[i]] - 1) * o->strides[p->dims[i]];
   return last + 1 == px_operand_numel(o);
 }
 
-// Room for the operand in scratch memory, in the order of the pass; `strides` are to stay.
-static px_status make_room(px_operand *made, int64_t *strides, const pass *p, const px_operand *o) {
+// Allocates a scratch copy of the operand, dense in the pass's dimension order. The caller keeps
+// `strides`.
+static px_status allocate_copy(px_operand *made, int64_t *strides, const pass *p,
+                               const px_operand *o) {
   int64_t step = 1;
   *made = *o;
   made->strides = strides;
@@ -81,62 +83,62 @@ static px_status call(const pass *p, const char *name, k_fft *params, int64_t th
 static k_fft lines_of(const pass *p, const px_operand *o, const px__cufft_side *side) {
   return (k_fft){.at = o->data,
                  .lines = p->shape.batch,
-                 .apart = side->apart,
+                 .distance = side->distance,
                  .n = p->shape.sizes[0],
-                 .step = side->step};
+                 .stride = side->stride};
 }
-// n real numbers in a row, times the scale.
+// Scales n contiguous real numbers.
 static px_status scaled(const pass *p, void *to, const void *from, int64_t n) {
   k_fft scale = {.at = to, .from = from, .n = n, .by = p->scale};
   return call(p, "scale", &scale, n / 2 + 1);
 }
-// Real numbers where a half stands for a whole line: what cuFFT makes of other parts there is not
-// said.
-static px_status real_ends(const pass *p, const px_operand *in) {
+// Zeroes the imaginary parts known to be zero by symmetry. cuFFT's result for nonzero ones is
+// undefined.
+static px_status clear_imaginary(const pass *p, const px_operand *in) {
   k_fft ends = lines_of(p, in, &p->shape.in);
   return call(p, "ends", &ends, ends.lines);
 }
 static px_status finish(const pass *p, const px_operand *out) {
   k_fft mirror = lines_of(p, out, &p->shape.out);
-  int parts = p->shape.way == PX__CUFFT_C2R ? 1 : 2;
+  int parts = p->shape.kind == PX__CUFFT_C2R ? 1 : 2;
   if (p->mirrored) PX_CUDA_PASS(call(p, "mirror", &mirror, mirror.lines * ((mirror.n - 1) / 2)));
   return p->scale != 1 ? scaled(p, out->data, out->data, px_operand_numel(out) * parts) : PX_OK;
 }
 
-// Copies an operand to its room. Before a transform to real numbers it is scaled on the way, where
-// both lie alike.
+// Copies an operand to scratch memory. Inputs of C2R are scaled on the way if both layouts are
+// equal.
 static px_status copy_in(pass *p, const px_operand *to, const px_operand *from) {
-  bool alike = p->shape.way == PX__CUFFT_C2R && p->scale != 1 &&
-               (uintptr_t)from->data % px__cuda_dtype_size(from->dtype) == 0;
+  bool same_layout = p->shape.kind == PX__CUFFT_C2R && p->scale != 1 &&
+                     (uintptr_t)from->data % px__cuda_dtype_size(from->dtype) == 0;
   for (int d = 0; d < from->ndim; d++)
-    alike &= from->sizes[d] == 1 || from->strides[d] == to->strides[d];
-  if (!alike) return px__cuda_copy_operand(p->launch, to, from);
+    same_layout &= from->sizes[d] == 1 || from->strides[d] == to->strides[d];
+  if (!same_layout) return px__cuda_copy_operand(p->launch, to, from);
   PX_CUDA_PASS(scaled(p, to->data, from->data, 2 * px_operand_numel(from)));
-  p->scale = 1;  // it is done
+  p->scale = 1;  // applied
   return PX_OK;
 }
 
 static px_status run(pass *p, const px_operand *from, const px_operand *to) {
   int64_t in_strides[PX_MAX_DIMS], out_strides[PX_MAX_DIMS];
   px_operand in = *from, out = *to;
-  bool to_real = p->shape.way == PX__CUFFT_C2R;
-  if (to_real || !lies(&p->shape.in, p, &in)) {
-    PX_CUDA_PASS(make_room(&in, in_strides, p, from));
+  bool to_real = p->shape.kind == PX__CUFFT_C2R;
+  if (to_real || !describe_layout(&p->shape.in, p, &in)) {
+    PX_CUDA_PASS(allocate_copy(&in, in_strides, p, from));
     PX_CUDA_PASS(copy_in(p, &in, from));
-    lies(&p->shape.in, p, &in);
+    describe_layout(&p->shape.in, p, &in);
   }
-  if (!is_whole(p, &out) || !lies(&p->shape.out, p, &out)) {
-    PX_CUDA_PASS(make_room(&out, out_strides, p, to));
-    lies(&p->shape.out, p, &out);
+  if (!is_dense(p, &out) || !describe_layout(&p->shape.out, p, &out)) {
+    PX_CUDA_PASS(allocate_copy(&out, out_strides, p, to));
+    describe_layout(&p->shape.out, p, &out);
   }
-  if (to_real) PX_CUDA_PASS(real_ends(p, &in));
+  if (to_real) PX_CUDA_PASS(clear_imaginary(p, &in));
   PX_CUDA_PASS(px__cufft_run(p->launch, &p->shape, in.data, out.data, p->forward));
   PX_CUDA_PASS(finish(p, &out));
   return out.data != to->data ? px__cuda_copy_operand(p->launch, to, &out) : PX_OK;
 }
 
-// Which dimensions the pass is over: those of `line`, ordered, and all others as its batch.
-static void choose(pass *p, const px_operand *to, const int *line, int rank) {
+// Sets the pass's dimensions: `line`, in order, and all others as its batch.
+static void set_dims(pass *p, const px_operand *to, const int *line, int rank) {
   uint64_t transformed = 0;
   for (int i = 0; i < rank; i++) transformed |= UINT64_C(1) << line[i];
   p->count = 0, p->rank = rank;
@@ -146,7 +148,7 @@ static void choose(pass *p, const px_operand *to, const int *line, int rank) {
     p->dims[p->count++] = d;
     p->shape.batch *= to->sizes[d];
   }
-  by_steps(p->dims, p->count, to->strides);
+  sort_by_stride(p->dims, p->count, to->strides);
   for (int i = 0; i < rank; i++) {
     p->dims[p->count++] = line[i];
     p->shape.sizes[i] = to->sizes[line[i]];
@@ -162,16 +164,16 @@ static bool is_wide(const px_operand *o) {
   return o->dtype == PX_FLOAT64 || o->dtype == PX_COMPLEX128;
 }
 
-// Along dimensions of which each has longer steps than the next.
+// Transforms along `dims`, in order of decreasing stride.
 static px_status run_complex(const px_launch *l, const px_operand *from, const px_operand *to,
                              const int *dims, int count, bool forward, double scale) {
-  for (int i = 0; i < count; i += MOST) {
-    int rank = count - i < MOST ? count - i : MOST;
+  for (int i = 0; i < count; i += MAX_RANK) {
+    int rank = count - i < MAX_RANK ? count - i : MAX_RANK;
     pass p = {.launch = l,
-              .shape = {.way = PX__CUFFT_C2C, .wide = is_wide(to)},
+              .shape = {.kind = PX__CUFFT_C2C, .wide = is_wide(to)},
               .forward = forward,
               .scale = i + rank == count ? scale : 1};
-    choose(&p, to, dims + i, rank);
+    set_dims(&p, to, dims + i, rank);
     PX_CUDA_PASS(run(&p, from, to));
     from = to;
   }
@@ -186,24 +188,24 @@ PX_CUDA_KERNEL(fft_c2c) {
     if (to->sizes[d] != 1) dims[count++] = d;
     n *= (double)to->sizes[d];
   }
-  // Of a single number the transform is the number.
+  // The transform of a single number is the number itself.
   if (!count) return px__cuda_copy_operand(l, to, from);
-  by_steps(dims, count, to->strides);
+  sort_by_stride(dims, count, to->strides);
   return run_complex(l, from, to, dims, count, args->way > 0, scale_of(args->normalization, n));
 }
 
-// Lines of n real numbers, the last of the dimensions, from or to the first halves of their
-// transforms.
+// Transforms lines of n real numbers along the last dimension, to or from the nonredundant half of
+// their spectra.
 static px_status run_real(pass *p, const px_operand *to, const px_operand *from, const int *dims,
                           int rank, int64_t n) {
   if (n == 1) return px__cuda_copy_operand(p->launch, to, from);
   p->shape.wide = is_wide(to);
-  choose(p, to, dims, rank);
+  set_dims(p, to, dims, rank);
   p->shape.sizes[rank - 1] = n;
   return run(p, from, to);
 }
-// The dimensions beside the last one of a plan are of complex numbers. cuFFT has those of longer
-// steps before those of shorter ones, so that some may be left for a pass of their own.
+// A plan's other dimensions are complex. cuFFT requires strides in decreasing order, so the
+// outermost dimensions may be left for a separate complex pass.
 PX_CUDA_KERNEL(fft_r2c) {
   const px_operand *to = args->out;
   int dims[PX_MAX_DIMS], count = 0, last = (int)args->dim.v.ints[args->dim.n - 1];
@@ -214,11 +216,11 @@ PX_CUDA_KERNEL(fft_r2c) {
     if (to->sizes[d] != 1) dims[count++] = d;
     n *= (double)to->sizes[d];
   }
-  by_steps(dims, count, to->strides);
-  int left = count < MOST ? 0 : count - MOST + 1;
+  sort_by_stride(dims, count, to->strides);
+  int left = count < MAX_RANK ? 0 : count - MAX_RANK + 1;
   double scale = scale_of(args->normalization, n);
   pass p = {.launch = l,
-            .shape = {.way = PX__CUFFT_R2C},
+            .shape = {.kind = PX__CUFFT_R2C},
             .forward = true,
             .mirrored = !args->onesided,
             .scale = left ? 1 : scale};
@@ -230,6 +232,6 @@ PX_CUDA_KERNEL(fft_r2c) {
 PX_CUDA_KERNEL(fft_c2r) {
   int line = (int)args->dim;
   double scale = scale_of(args->normalization, (double)args->last_dim_size);
-  pass p = {.launch = l, .shape = {.way = PX__CUFFT_C2R}, .scale = scale};
+  pass p = {.launch = l, .shape = {.kind = PX__CUFFT_C2R}, .scale = scale};
   return run_real(&p, args->out, args->self, &line, 1, args->last_dim_size);
 }

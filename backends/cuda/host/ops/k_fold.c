@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of reductions: which dimensions are kept and which are reduced, whether by rows or by
-// columns, and in how many parts. All of it follows from shapes and strides, so that a result is
-// the same every time.
+// Launches of reductions: kept and reduced dimensions, reduction by rows or by columns, number of
+// parts. All of it depends on shapes and strides only, so results are reproducible.
 #include "cuda/host/ops/kernel.h"
 
-// Parts, the blocks that make a device busy, and what each thread of a dense row has to load; the
-// same for all devices, so that a result is.
-enum { LEAST_PART = 4096, LEAST_COLUMN = 256, BLOCKS = 1056, LEAST_AHEAD = 6, LEAST_INNER = 512 };
+// MIN_PART, MIN_COLUMN: minimum elements of a part by rows, by columns. BLOCKS: blocks that
+// fill a device. MIN_IN_FLIGHT: minimum loads in flight a thread of a dense row. MIN_INNER: minimum
+// innermost row. Equal on all devices, so that results are.
+enum { MIN_PART = 4096, MIN_COLUMN = 256, BLOCKS = 1056, MIN_IN_FLIGHT = 6, MIN_INNER = 512 };
 
 static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 
-// Puts an axis where its stride belongs, or outermost.
+// Inserts an axis sorted by input stride, or appends it as the outermost.
 static void add_axis(k_axis *list, int32_t *count, k_axis a, bool sorted) {
   int at = (*count)++;
   for (; sorted && at > 0 && magnitude(list[at - 1].in) > magnitude(a.in); at--)
     list[at] = list[at - 1];
   list[at] = a;
 }
-// Joins neighbours that are walked in step, and makes the list hold at least one.
+// Merges adjacent axes contiguous in all operands. The list keeps at least one axis.
 static void join_axes(k_axis *list, int32_t *count) {
   int n = 0;
   for (int i = 0; i < *count; i++) {
@@ -37,7 +37,7 @@ px_status px__cuda_axes(k_fold *p, const px_operand *out, const px_operand *seco
   PX_CUDA_PASS(px__cuda_fits(in, 2));
   p->in = in->data, p->out = out->data, p->out2 = second ? second->data : NULL;
   p->in_dtype = in->dtype, p->out_dtype = out->dtype;
-  p->kept_count = p->gone_count = 0, p->results = p->length = p->parts = 1;
+  p->kept_count = p->reduced_count = 0, p->results = p->length = p->parts = 1;
   int64_t item = (int64_t)px__cuda_dtype_size(in->dtype);
   int64_t out_item = (int64_t)px__cuda_dtype_size(out->dtype);
   int64_t item2 = second ? (int64_t)px__cuda_dtype_size(second->dtype) : 0;
@@ -48,55 +48,57 @@ px_status px__cuda_axes(k_fold *p, const px_operand *out, const px_operand *seco
     *(reduced ? &p->length : &p->results) *= a.size;
     if (a.size == 1) continue;
     if (reduced) a.out = a.out2 = 0;
-    add_axis(reduced ? p->gone : p->kept, reduced ? &p->gone_count : &p->kept_count, a, sorted);
+    add_axis(reduced ? p->reduced : p->kept, reduced ? &p->reduced_count : &p->kept_count, a,
+             sorted);
   }
   join_axes(p->kept, &p->kept_count);
-  join_axes(p->gone, &p->gone_count);
+  join_axes(p->reduced, &p->reduced_count);
   p->part = p->length, p->inner = 0;
   return PX_OK;
 }
 
-// Rows whose elements are neighbours, and those that can be read 16 bytes at a time.
+// True for rows of contiguous elements; is_aligned: rows readable in 16-byte vectors.
 static bool is_dense(const k_fold *p, int64_t item) {
-  return (p->gone_count == 1 || p->inner) && (p->gone[0].in == item || p->length == 1);
+  return (p->reduced_count == 1 || p->inner) && (p->reduced[0].in == item || p->length == 1);
 }
 static bool is_aligned(const k_fold *p) {
   for (int i = 0; i < p->kept_count; i++)
     if (p->kept[i].in % 16) return false;
-  for (int i = 1; i < p->gone_count; i++)
-    if (p->gone[i].in % 16) return false;
+  for (int i = 1; i < p->reduced_count; i++)
+    if (p->reduced[i].in % 16) return false;
   return (uintptr_t)p->in % 16 == 0;
 }
-// Over dimensions that do not lie in a row, as the examples and places of an image's channel:
-// whether the innermost is long enough to be read as one for each place of the others.
+// For reduced dimensions that are not contiguous as a whole, such as the examples and pixels of an
+// image's channel: size of the innermost dimension if it is contiguous and long enough to be
+// reduced as one row for each index of the others, else 0.
 static int64_t inner_of(const k_fold *p) {
-  bool row = p->gone_count > 1 && p->gone[0].in == (int64_t)px__cuda_dtype_size(p->in_dtype);
-  return row && p->gone[0].size >= LEAST_INNER ? p->gone[0].size : 0;
+  bool row = p->reduced_count > 1 && p->reduced[0].in == (int64_t)px__cuda_dtype_size(p->in_dtype);
+  return row && p->reduced[0].size >= MIN_INNER ? p->reduced[0].size : 0;
 }
 static int64_t row_of_part(const k_fold *p) { return p->inner ? p->inner : p->length; }
 
-// The threads of a row, each with some vectors, or elements, in flight: of short rows, a warp has
-// several.
+// Threads for each row, with several vectors or elements in flight; a warp handles several short
+// rows.
 static int32_t lanes_of(const k_fold *p, int64_t item) {
   int64_t length = row_of_part(p), units = p->vector ? length * item / 16 : length;
-  int64_t least = p->dense ? LEAST_AHEAD : 2;
+  int64_t least = p->dense ? MIN_IN_FLIGHT : 2;
   int32_t lanes = 32;
   if (length > 2048) return K_BLOCK;
   while (lanes > 1 && units < least * lanes) lanes /= 2;
   return lanes;
 }
 
-// Cuts the length so that there are blocks enough.
-static void part(k_fold *p, int64_t blocks, int64_t least) {
+// Splits the length into parts until there are enough blocks.
+static void split_length(k_fold *p, int64_t blocks, int64_t least) {
   int64_t length = row_of_part(p), rows = p->length / length, unit = least / 4;
   int64_t most = length / least, parts = blocks * rows < BLOCKS ? BLOCKS / (blocks * rows) : 1;
   if (parts > most) parts = most;
   p->part = parts < 2 ? length : ((length + parts - 1) / parts + unit - 1) / unit * unit;
   p->parts = (length + p->part - 1) / p->part * rows;
 }
-static px_status cut(const px_launch *l, k_fold *p, int64_t blocks, int64_t least,
-                     size_t accumulator) {
-  part(p, blocks, least);
+static px_status allocate_parts(const px_launch *l, k_fold *p, int64_t blocks, int64_t least,
+                                size_t accumulator) {
+  split_length(p, blocks, least);
   if (p->parts == 1) return PX_OK;
   return px__cuda_scratch(l, (size_t)(p->results * p->parts) * accumulator, &p->partial);
 }
@@ -114,18 +116,19 @@ static px_status by_rows(const px_launch *l, k_fold *p, const char *module, cons
                          size_t accumulator) {
   void *params[] = {p};
   choose_rows(p);
-  if (p->lanes == K_BLOCK || p->inner) PX_CUDA_PASS(cut(l, p, p->results, LEAST_PART, accumulator));
+  if (p->lanes == K_BLOCK || p->inner)
+    PX_CUDA_PASS(allocate_parts(l, p, p->results, MIN_PART, accumulator));
   int64_t groups = K_BLOCK / p->lanes, total = p->results * p->parts;
   return px__cuda_launch(l, module, function, grid_of((total + groups - 1) / groups), K_BLOCK, 0,
                          params);
 }
-// Columns that can be read 16 bytes at a time.
+// True if columns can be read in 16-byte vectors.
 static bool in_vectors(const k_fold *p) {
   int64_t item = (int64_t)px__cuda_dtype_size(p->in_dtype);
   bool good =
       p->kept[0].in == item && p->kept[0].size * item % 16 == 0 && (uintptr_t)p->in % 16 == 0;
   for (int i = 1; i < p->kept_count; i++) good &= p->kept[i].in % 16 == 0;
-  for (int i = 0; i < p->gone_count; i++) good &= p->gone[i].in % 16 == 0;
+  for (int i = 0; i < p->reduced_count; i++) good &= p->reduced[i].in % 16 == 0;
   return good;
 }
 static px_status by_columns(const px_launch *l, k_fold *p, const char *module, const char *function,
@@ -135,31 +138,31 @@ static px_status by_columns(const px_launch *l, k_fold *p, const char *module, c
   int64_t wide = !p->vector || !in_vectors(p) ? 1 : item == 2 ? 4 : 16 / item;
   int64_t width = p->kept[0].size, pieces = p->results / width * ((width / wide + 31) / 32);
   p->vector = wide > 1, p->inner = 0;
-  PX_CUDA_PASS(cut(l, p, pieces, LEAST_COLUMN, accumulator));
+  PX_CUDA_PASS(allocate_parts(l, p, pieces, MIN_COLUMN, accumulator));
   return px__cuda_launch(l, module, function, grid_of(pieces * p->parts), K_BLOCK, 0, params);
 }
 
 px_status px__cuda_reduce(const px_launch *l, k_fold *p, const char *module,
-                          const char *const ways[3], size_t accumulator) {
+                          const char *const variants[3], size_t accumulator) {
   if (p->results == 0) return PX_OK;
-  bool columns =
-      p->kept[0].size >= 8 && p->length > 1 && magnitude(p->kept[0].in) < magnitude(p->gone[0].in);
-  PX_CUDA_PASS(columns ? by_columns(l, p, module, ways[1], accumulator)
-                       : by_rows(l, p, module, ways[0], accumulator));
+  bool columns = p->kept[0].size >= 8 && p->length > 1 &&
+                 magnitude(p->kept[0].in) < magnitude(p->reduced[0].in);
+  PX_CUDA_PASS(columns ? by_columns(l, p, module, variants[1], accumulator)
+                       : by_rows(l, p, module, variants[0], accumulator));
   if (p->parts == 1) return PX_OK;
   void *params[] = {p};
   p->lanes = p->parts > 64 ? K_BLOCK : 32;
   int64_t groups = K_BLOCK / p->lanes;
-  return px__cuda_launch(l, module, ways[2], grid_of((p->results + groups - 1) / groups), K_BLOCK,
-                         0, params);
+  return px__cuda_launch(l, module, variants[2], grid_of((p->results + groups - 1) / groups),
+                         K_BLOCK, 0, params);
 }
 
-// The row of the functions for a dtype of computation.
+// Index of the functions for a compute dtype.
 static int row_of(int compute) {
   if (compute == PX_COMPLEX64 || compute == PX_COMPLEX128) return compute == PX_COMPLEX64 ? 3 : 4;
   return compute == PX_FLOAT64 ? 2 : compute >= PX_FLOAT16 ? 1 : 0;
 }
-// Whether rows are dense elements that the functions read as they are.
+// True if the functions read dense rows of this dtype without conversion.
 static bool is_native(int compute, int in) {
   if (compute == PX_FLOAT16 || compute == PX_BFLOAT16 || compute == PX_FLOAT32)
     return in == PX_FLOAT32 || in == PX_FLOAT16 || in == PX_BFLOAT16;
@@ -168,24 +171,24 @@ static bool is_native(int compute, int in) {
 
 px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3]) {
   int c = l->compute;
-  const char *const *ways = functions[row_of(c)];
+  const char *const *variants = functions[row_of(c)];
   bool complex = c == PX_COMPLEX64 || c == PX_COMPLEX128;
-  if (!ways[0] || (c >= PX_DTYPE_COMPUTED && !complex)) return px__cuda_missing(l, c);
+  if (!variants[0] || (c >= PX_DTYPE_COMPUTED && !complex)) return px__cuda_missing(l, c);
   px_operand in = l->operands[l->operand_count - 1];
   int64_t strides[PX_MAX_DIMS];
-  if (!complex && in.dtype >= PX_DTYPE_COMPUTED)  // the truth of complex numbers
+  if (!complex && in.dtype >= PX_DTYPE_COMPUTED)  // truth value of complex numbers
     PX_CUDA_PASS(px__cuda_as(l, &in, c, strides));
   k_fold p;
   PX_CUDA_PASS(px__cuda_axes(&p, &l->operands[0], NULL, &in, true));
   p.vector = is_native(c, p.in_dtype);
   if (p.vector) p.inner = inner_of(&p);
-  return px__cuda_reduce(l, &p, complex ? "kernels_cuda_complex" : "kernels_cuda_fold", ways,
+  return px__cuda_reduce(l, &p, complex ? "kernels_cuda_complex" : "kernels_cuda_fold", variants,
                          complex ? 16 : 8);
 }
 
-// ---- whole tensors in one launch
+// ---- batched launches: whole tensors
 
-_Thread_local px__cuda_folds *px__cuda_folds_waiting;
+_Thread_local px__cuda_folds *px__cuda_folds_batch;
 
 static px_status launch_folds(px__cuda_folds *f) {
   k_folds *p = &f->p;
@@ -206,30 +209,32 @@ static px_status launch_folds(px__cuda_folds *f) {
 
 void px__cuda_folds_begin(px__cuda_folds *folds) {
   folds->p.count = 0;
-  px__cuda_folds_waiting = folds;
+  px__cuda_folds_batch = folds;
 }
 px_status px__cuda_folds_end(px__cuda_folds *folds) {
-  px__cuda_folds_waiting = NULL;
+  px__cuda_folds_batch = NULL;
   return launch_folds(folds);
 }
 
-// Whether what is shared is that of those that wait.
-static bool agrees(const px__cuda_folds *f, const px_launch *l, const char *name, const k_fold *p) {
+// True if the reduction shares dtypes, parameters and stream with the batch, and the batch has
+// space.
+static bool matches(const px__cuda_folds *f, const px_launch *l, const char *name,
+                    const k_fold *p) {
   const k_fold *all = &f->p.all;
   return f->p.count < K_FOLDS && f->launch.stream == l->stream && !strcmp(f->name, name) &&
          all->in_dtype == p->in_dtype && all->out_dtype == p->out_dtype && all->a.i == p->a.i &&
          all->b.i == p->b.i;
 }
 
-// Parts and threads are those of a launch by itself, so the result is the same.
-px_status px__cuda_folds_take(bool *taken, const px_launch *l, const char *module, const char *name,
-                              size_t accumulator, k_fold *p) {
-  px__cuda_folds *f = px__cuda_folds_waiting;
+// Parts and threads are those of a separate launch, so the result is identical.
+px_status px__cuda_folds_add(bool *batched, const px_launch *l, const char *module,
+                             const char *name, size_t accumulator, k_fold *p) {
+  px__cuda_folds *f = px__cuda_folds_batch;
   if (p->results != 1) return PX_OK;
   choose_rows(p);
   if (!p->dense) return PX_OK;
-  if (p->lanes == K_BLOCK) part(p, 1, LEAST_PART);
-  if (f->p.count && !agrees(f, l, name, p)) PX_CUDA_PASS(launch_folds(f));
+  if (p->lanes == K_BLOCK) split_length(p, 1, MIN_PART);
+  if (f->p.count && !matches(f, l, name, p)) PX_CUDA_PASS(launch_folds(f));
   if (!f->p.count)
     f->launch = *l, f->module = module, f->name = name, f->accumulator = accumulator, f->p.all = *p;
   k_fold_of *of = &f->p.of[f->p.count++], none = {0}, *before = of > f->p.of ? of - 1 : &none;
@@ -242,6 +247,6 @@ px_status px__cuda_folds_take(bool *taken, const px_launch *l, const char *modul
                     .end = before->end + (uint32_t)p->parts,
                     .lanes = (int16_t)p->lanes,
                     .vector = (int16_t)p->vector};
-  *taken = true;
+  *batched = true;
   return PX_OK;
 }

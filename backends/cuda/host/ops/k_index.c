@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of index.cu. src/ops/index/index_impl.h describes the operands of index_get and
-// index_put: all have the sizes of the loop.
+// Host functions of index.cu. Operands of index_get and index_put, described in
+// src/ops/index/index_impl.h, all have the sizes of the loop.
 #include "cuda/host/ops/kernel.h"
 #include "kernel_args/index.h"
 #include "kernel_args/sort.h"
 
-// What is the same in both kernels: `other` is what is got, or put.
+// Parameters common to both kernels; `other` is the gathered or the scattered operand.
 static px_status fill_pick(k_pick *p, const px_launch *l, const px_operand *self,
                            const px_operand *other, const px_operand *indices, int count) {
   memset(p, 0, sizeof *p);
@@ -25,7 +25,8 @@ static px_status fill_pick(k_pick *p, const px_launch *l, const px_operand *self
   for (int i = 0; i < p->count; i++) p->index[i] = indices[i].data;
   return PX_OK;
 }
-// The indexed dimensions, how indices count, and the fault of a bad one.
+// Sets the indexed dimensions, whether negative indices wrap, and the fault code of an invalid
+// index.
 static void fill_dims(k_pick *p, const px_value *sizes, const px_value *strides,
                       const px_value *dims, bool wraps, int64_t fault) {
   size_t bytes = (size_t)p->count * sizeof(int64_t);
@@ -34,8 +35,7 @@ static void fill_dims(k_pick *p, const px_value *sizes, const px_value *strides,
   memcpy(p->dims, dims->v.ints, bytes);
   p->wraps = wraps, p->fault = (int32_t)fault;
 }
-// Where whole runs are moved, elements are joined into larger ones, up to 16 bytes: returns their
-// size.
+// If whole runs are moved, merges elements into larger ones of up to 16 bytes. Returns their size.
 static int64_t widen(k_pick *p) {
   int64_t item = (int64_t)px__cuda_dtype_size(p->dtype), by = 16 / item;
   bool runs = p->ndim > 0 && p->self_strides[0] == 1 && p->other_strides[0] == 1;
@@ -56,7 +56,7 @@ static int64_t widen(k_pick *p) {
   return item * by;
 }
 
-// Runs along one dimension.
+// True for runs along one dimension.
 static bool has_runs(const k_pick *p) {
   return !p->wide && p->count == 1 && p->ndim == 2 && p->index_strides[0][0] == 0;
 }
@@ -67,7 +67,7 @@ PX_CUDA_KERNEL(index_get) {
   PX_CUDA_PASS(fill_pick(&p, l, args->self, args->out, args->list, args->list_n));
   fill_dims(&p, &args->dim_sizes, &args->dim_strides, &args->dims, args->wraps, args->fault);
   int64_t item = widen(&p);
-  // Places in the result are told from none by their sign.
+  // The kernel marks an absent output offset by its sign.
   if (item < 4 || !has_runs(&p) || p.other_strides[0] < 0 || p.other_strides[1] < 0) {
     snprintf(function, sizeof function, "get_%d", (int)item);
     return px__cuda_over(l, "index", function, p.n, &p);
@@ -78,7 +78,7 @@ PX_CUDA_KERNEL(index_get) {
                          (unsigned)((p.n + K_BLOCK * K_RUNS - 1) / (K_BLOCK * K_RUNS)), K_BLOCK, 0,
                          params);
 }
-// Floats are joined in a fixed order where that was asked for: integers come out the same anyway.
+// In deterministic mode, float accumulation has a fixed order; integer sums do not depend on it.
 static bool is_ordered(int dtype) {
   return px__cuda_is_float(dtype) && px__cuda_core->setting(PX_SETTING_DETERMINISTIC);
 }
@@ -111,13 +111,14 @@ PX_CUDA_KERNEL(index_put) {
   return px__cuda_over(l, "index", function, runs ? wide.n : p.n, runs ? &wide : &p);
 }
 
-// Numbers of 64 bits: floats are moved, and added, as doubles. `big` has the lines with all places.
+// Works on 64-bit numbers: floats are moved and added as doubles. `big` is the operand with full
+// lines.
 static px_status move_along(const px_launch *l, const px_operand *out, const px_operand *in,
                             const px_operand *indices, const px_operand *big, int64_t dim) {
   int dtype = px__cuda_is_float(out->dtype) ? PX_FLOAT64 : PX_INT64;
   px__cuda_dense d = {.launch = l};
   k_lines p = {.where = px__cuda_where(l),
-               .place = big == out,
+               .scatters = big == out,
                .dim = dim,
                .out = px__cuda_dense_out(&d, out, dtype),
                .in = px__cuda_dense_in(&d, in, dtype),
@@ -125,8 +126,9 @@ static px_status move_along(const px_launch *l, const px_operand *out, const px_
   PX_CUDA_PASS(d.status);
   px__around(big, dim, &p.outer, &p.take, &p.inner);
   px__around(indices, dim, &p.outer, &p.size, &p.inner);
-  if (p.place) PX_CUDA_PASS(px__cuda_fill(l->stream, p.out, 0, (size_t)px_operand_numel(out) * 8));
-  if (p.place && is_ordered(dtype))
+  if (p.scatters)
+    PX_CUDA_PASS(px__cuda_fill(l->stream, p.out, 0, (size_t)px_operand_numel(out) * 8));
+  if (p.scatters && is_ordered(dtype))
     PX_CUDA_PASS(px__cuda_over(l, "index", "along_ordered_f64", p.outer * p.inner, &p));
   else
     PX_CUDA_PASS(px__cuda_over(l, "index", dtype == PX_FLOAT64 ? "along_f64" : "along_i64",

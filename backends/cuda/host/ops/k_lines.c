@@ -18,13 +18,13 @@ static px_status short_rows(const px_launch *l, k_lines *p, int64_t rows, const 
   p->width = p->size, p->take = p->size * rows, p->size *= p->outer, p->outer = 1;
   return over(l, "scan_short", suffix, (p->size + p->take - 1) / p->take * 32, p);
 }
-// Of lines that lie in one piece a warp has several, if they are short; few long ones go by tiles,
-// others by a warp each.
-static px_status in_one_piece(const px_launch *l, k_lines *p, int64_t item, const char *suffix) {
+// Contiguous lines: a warp handles several short ones. A few long ones are split into tiles; others
+// take a warp each.
+static px_status scan_contiguous(const px_launch *l, k_lines *p, int64_t item, const char *suffix) {
   enum { ENOUGH = 4096, WARPS = K_BLOCK / 32 };
   int64_t tile = K_SCAN_TILE(item), tiles = (p->size + tile - 1) / tile;
   int64_t rows = tile / WARPS / p->size;
-  while (rows > 1 && rows * p->size * item % 16) rows--;  // each warp's begin at a vector
+  while (rows > 1 && rows * p->size * item % 16) rows--;  // align each warp's rows to vectors
   if (rows > 1) return short_rows(l, p, rows, suffix);
   if (tiles == 1 || p->outer >= ENOUGH) return over(l, "scan_rows", suffix, p->outer * 32, p);
   char function[24];
@@ -33,13 +33,12 @@ static px_status in_one_piece(const px_launch *l, k_lines *p, int64_t item, cons
   snprintf(function, sizeof function, "scan_tiles_%s", suffix);
   return px__cuda_launch(l, "lines", function, (unsigned)(p->outer * tiles), K_BLOCK, 0, params);
 }
-// Lines whose elements are apart, or complex, are cut so that there are chunks enough to make a
-// device busy; the same for all devices.
-static px_status apart(const px_launch *l, k_lines *p, const char *suffix) {
-  enum { GOAL = 65536, LEAST = 256, MOST = 2048 };
-  int64_t lines = p->outer * p->inner, chunks = GOAL / lines;
-  if (chunks > p->size / LEAST) chunks = p->size / LEAST;
-  p->chunks = chunks < 1 ? 1 : chunks > MOST ? MOST : chunks;
+// Strided or complex lines are split into enough chunks to fill a device, as many on all devices.
+static px_status scan_strided(const px_launch *l, k_lines *p, const char *suffix) {
+  enum { TARGET_CHUNKS = 65536, MIN_CHUNK = 256, MAX_CHUNKS = 2048 };
+  int64_t lines = p->outer * p->inner, chunks = TARGET_CHUNKS / lines;
+  if (chunks > p->size / MIN_CHUNK) chunks = p->size / MIN_CHUNK;
+  p->chunks = chunks < 1 ? 1 : chunks > MAX_CHUNKS ? MAX_CHUNKS : chunks;
   p->width = (p->size + p->chunks - 1) / p->chunks;
   if (p->chunks > 1) {
     PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(lines * p->chunks) * 16, &p->keys));
@@ -61,8 +60,8 @@ static px_status scan(const px_launch *l, const px_operand *out, const px_operan
   px__around(out, dim, &p.outer, &p.size, &p.inner);
   if (px_operand_numel(out) == 0) return PX_OK;
   int64_t item = (int64_t)px__cuda_dtype_size(dtype);
-  PX_CUDA_PASS(p.inner == 1 && !complex ? in_one_piece(l, &p, item, px__cuda_suffix(dtype))
-                                        : apart(l, &p, px__cuda_suffix(dtype)));
+  PX_CUDA_PASS(p.inner == 1 && !complex ? scan_contiguous(l, &p, item, px__cuda_suffix(dtype))
+                                        : scan_strided(l, &p, px__cuda_suffix(dtype)));
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(cumsum) { return scan(l, args->out, args->self, args->dim, false, false); }

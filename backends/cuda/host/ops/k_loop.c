@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element-wise launches: operands become a loop whose dimensions are joined where all of them walk
-// in step.
+// Element-wise launches: operands become a loop over merged dimensions. Adjacent dimensions are
+// merged if they are contiguous in all operands.
 //
-// The generated kernels know one dtype each. An operand of another dtype goes through scratch
-// memory and the copy kernel, before the launch or, for the result, after it.
+// Each generated kernel is for one dtype. An operand of another dtype is converted by the copy
+// kernel through scratch memory, before the launch or, for the result, after it.
 #include "cuda/host/ops/kernel.h"
 
 void px__cuda_divisor(k_divisor *out, int64_t by) {
   uint32_t shift = 0;
   uint64_t d = (uint64_t)by;
-  if (by < 1 || by >= INT64_C(1) << 31) {  // never used: nothing is there, or the loop is wide
+  if (by < 1 || by >= INT64_C(1) << 31) {  // never used: the loop is empty, or uses 64-bit indices
     *out = (k_divisor){1, 1, 0};
     return;
   }
@@ -22,7 +22,7 @@ static bool absent(const px_operand *o) { return o->immediate || o->dtype == PX_
 static int64_t stride_of(const px_operand *o, int d) { return absent(o) ? 0 : o->strides[d]; }
 static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 
-// Whether dimension a is to be inside of b: the result's strides say, then the inputs'.
+// True if dimension a is inside b, decided by the strides of the result, then of the inputs.
 static bool is_inner(const px_operand *operands, int n, int a, int b) {
   for (int i = 0; i < n; i++) {
     int64_t x = magnitude(stride_of(&operands[i], a)), y = magnitude(stride_of(&operands[i], b));
@@ -48,50 +48,50 @@ static void add_dim(k_loop *p, const px_operand *operands, int n, int64_t size, 
 
 void px__cuda_read(k_number *out, const px_operand *o, bool real) {
   double f = 0;
-  int64_t whole = 0;
+  int64_t integer = 0;
   switch (o->dtype) {
     case PX_FLOAT64:
       memcpy(&f, o->value, sizeof f);
-      whole = (int64_t)f;
+      integer = (int64_t)f;
       break;
     case PX_FLOAT32: {
       float x;
       memcpy(&x, o->value, sizeof x);
-      f = x, whole = (int64_t)x;
+      f = x, integer = (int64_t)x;
       break;
     }
     case PX_INT64:
-      memcpy(&whole, o->value, sizeof whole);
+      memcpy(&integer, o->value, sizeof integer);
       break;
     case PX_INT32: {
       int32_t x;
       memcpy(&x, o->value, sizeof x);
-      whole = x;
+      integer = x;
       break;
     }
     case PX_INT16: {
       int16_t x;
       memcpy(&x, o->value, sizeof x);
-      whole = x;
+      integer = x;
       break;
     }
     case PX_INT8:
-      whole = (int8_t)o->value[0];
+      integer = (int8_t)o->value[0];
       break;
     case PX_BOOL:
-      whole = o->value[0] != 0;
+      integer = o->value[0] != 0;
       break;
     default:
-      whole = o->value[0];
+      integer = o->value[0];
   }
-  if (o->dtype < PX_FLOAT16) f = (double)whole;
+  if (o->dtype < PX_FLOAT16) f = (double)integer;
   if (real)
     out->f = f;
   else
-    out->i = whole;
+    out->i = integer;
 }
 
-// Of complex numbers the imaginary part is where another operand's memory is: a value has none.
+// A complex immediate stores its imaginary part in the operand's data pointer, unused otherwise.
 static void read_complex(k_loop *p, const px_operand *o, int i) {
   double parts[2] = {0, 0};
   if (o->dtype == PX_COMPLEX128) {
@@ -119,7 +119,7 @@ static void load_operand(k_loop *p, const px_operand *o, int i) {
     if (o->strides[d] != 0 && o->sizes[d] != 1) p->kind[i] = K_MANY;
 }
 
-// All operands dense and aligned to their vectors, which hold as many elements each.
+// True if all operands are dense and aligned to vectors of the same number of elements.
 static bool is_flat(const k_loop *p, int n, int vector_item) {
   if (vector_item == 0 || p->ndim > 1) return false;
   for (int i = 0; i < n; i++) {
@@ -131,10 +131,9 @@ static bool is_flat(const k_loop *p, int n, int vector_item) {
   return true;
 }
 
-// Rows of the result that are dense, aligned to its vectors and whole numbers of them long.
-// Operands are too, or their elements are taken one by one. Elements become vectors in sizes and
-// strides.
-static bool into_rows(k_loop *p, int n, int vector_item) {
+// Row mode: the result's rows are dense, vector-aligned and multiples of the vector size. Inputs
+// are too, or they are loaded element by element. Sizes and strides are converted to vectors.
+static bool use_rows(k_loop *p, int n, int vector_item) {
   int64_t each = vector_item ? 16 / vector_item : 1;
   if (each == 1 || p->ndim == 0 || p->sizes[0] % each || p->n / each >> 31) return false;
   for (int i = 0; i < n; i++) {
@@ -170,19 +169,19 @@ void px__cuda_walk(k_loop *p, const px_operand *operands, int n) {
   for (int k = 0; k < count; k++) add_dim(p, operands, n, shape->sizes[order[k]], order[k]);
 }
 
-// A part of dimension d becomes dimension `at`: every `step`th of its elements, `size` of them.
+// Adds a loop dimension: `size` indices of dimension d, `step` apart.
 static void put_dim(k_loop *to, int at, const k_loop *from, int d, int64_t step, int64_t size) {
   to->sizes[at] = size;
   for (int i = 0; i < K_OPERANDS; i++) to->strides[at][i] = from->strides[d][i] * step;
 }
-// The greatest power of two, up to `most`, that divides a size.
+// Largest power of two that divides a size, at most `most`.
 static int64_t part_of(int64_t size, int64_t most) {
   while (size % most) most /= 2;
   return most;
 }
-// Where an operand runs across the rows of the result, a block of threads takes a tile: what memory
-// gives at once is used by threads that run together. A tile is 4 vectors by 32 rows, which
-// measured best, or 32 elements by 8.
+// If an operand is contiguous across the rows of the result, a block of threads processes a tile,
+// so memory transactions of that operand serve threads that run together. A tile is 4 vectors by 32
+// rows (fastest by measurement), or 32 elements by 8.
 static void tile(k_loop *p, int n) {
   bool rows = p->mode == K_ROWS;
   int64_t width, height;
@@ -204,10 +203,10 @@ static void tile(k_loop *p, int n) {
 }
 
 void px__cuda_vectors(k_loop *p, int n, int vector_item) {
-  p->mode = is_flat(p, n, vector_item)     ? K_FLAT
-            : into_rows(p, n, vector_item) ? K_ROWS
-            : p->n >> 31                   ? K_WIDE
-                                           : K_NARROW;
+  p->mode = is_flat(p, n, vector_item)    ? K_FLAT
+            : use_rows(p, n, vector_item) ? K_ROWS
+            : p->n >> 31                  ? K_WIDE
+                                          : K_NARROW;
   tile(p, n);
   for (int d = 0; d < p->ndim; d++) px__cuda_divisor(&p->by[d], p->sizes[d]);
 }
@@ -219,8 +218,8 @@ px_status px__cuda_over(const px_launch *l, const char *module, const char *func
   return px__cuda_launch(l, module, function, px__cuda_grid(l, n, K_BLOCK), K_BLOCK, 0, list);
 }
 
-// A block for each 128 to 512 vectors: on large tensors that is faster by a twentieth than blocks
-// that go round. Single elements are found by division: there the threads go round.
+// One block for each 128 to 512 vectors: 5 % faster on large tensors than a grid-stride loop. Modes
+// locating elements by division use a grid-stride loop.
 px_status px__cuda_each(const px_launch *l, const char *module, const char *function, int each,
                         k_loop *p) {
   void *list[] = {p};
@@ -232,10 +231,10 @@ px_status px__cuda_each(const px_launch *l, const char *module, const char *func
   return px__cuda_launch(l, module, function, grid, K_LOOP, 0, list);
 }
 
-// ---- launches of the tables' ops
+// ---- launches of table-driven ops
 
 static void load_numbers(k_loop *p, const px_launch *l, const px__cuda_pointwise *op) {
-  bool real = l->compute >= PX_FLOAT16;  // numbers beside complex ones are real
+  bool real = l->compute >= PX_FLOAT16;  // scalars combined with complex operands are real
   p->has = 0, p->truth = 0;
   for (int i = 0; i < l->param_count; i++)
     if (l->params[i].kind != PX_ARG_NONE) p->has |= 1u << i;
@@ -255,18 +254,18 @@ static void load_numbers(k_loop *p, const px_launch *l, const px__cuda_pointwise
   }
 }
 
-// Room for an operand of another dtype: dense, of the sizes that it has without its repetitions.
-typedef struct stand_in {
+// Layout of a scratch copy in another dtype: dense over the operand's distinct elements.
+typedef struct scratch_copy {
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS], repeated[PX_MAX_DIMS];
-} stand_in;
-static px_status replace(const px_launch *l, px_operand *o, int dtype, stand_in *s, bool read) {
+} scratch_copy;
+static px_status convert(const px_launch *l, px_operand *o, int dtype, scratch_copy *s, bool read) {
   px_operand to = *o, from = *o;
   int64_t n = 1;
   for (int d = o->ndim - 1; d >= 0; d--) {
-    bool still = o->strides[d] == 0;
-    s->sizes[d] = still ? 1 : o->sizes[d];
+    bool is_broadcast = o->strides[d] == 0;
+    s->sizes[d] = is_broadcast ? 1 : o->sizes[d];
     s->strides[d] = n;
-    s->repeated[d] = still ? 0 : n;
+    s->repeated[d] = is_broadcast ? 0 : n;
     n *= s->sizes[d];
   }
   to.dtype = dtype, to.sizes = from.sizes = s->sizes, to.strides = s->strides;
@@ -278,14 +277,14 @@ static px_status replace(const px_launch *l, px_operand *o, int dtype, stand_in 
 
 px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *op) {
   px_operand o[K_OPERANDS], result = l->operands[0];
-  stand_in room[K_OPERANDS];
+  scratch_copy copies[K_OPERANDS];
   int compute = l->compute;
   const char *function = compute >= 0 ? op->functions[compute] : NULL;
   if (!function) return px__cuda_missing(l, compute);
   if (px_operand_numel(&result) == 0) return PX_OK;
   PX_CUDA_PASS(px__cuda_fits(&result, 2));
   int each = 16 / (int)px__cuda_dtype_size(compute);
-  bool replaced = false, complex = compute >= PX_DTYPE_COMPUTED;
+  bool converted = false, complex = compute >= PX_DTYPE_COMPUTED;
   const char *module = complex ? "kernels_cuda_complex" : op->module;
   k_loop p;
   memcpy(o, l->operands, (size_t)op->operands * sizeof *o);
@@ -294,8 +293,8 @@ px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *o
                : i == 0 && op->parts ? px__cuda_real_of(compute)
                                      : compute;
     if (absent(&o[i]) || o[i].dtype == want) continue;
-    PX_CUDA_PASS(replace(l, &o[i], want, &room[i], i > 0));
-    replaced = true;
+    PX_CUDA_PASS(convert(l, &o[i], want, &copies[i], i > 0));
+    converted = true;
   }
   px__cuda_walk(&p, o, op->operands);
   for (int i = 1; i < op->operands; i++) {
@@ -307,12 +306,12 @@ px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *o
   }
   load_numbers(&p, l, op);
   p.where = px__cuda_where(l);
-  bool taken = false;
-  // What is converted before or after can wait for no other.
-  if (px__cuda_loops_waiting && !replaced && !complex)
-    PX_CUDA_PASS(
-        px__cuda_loops_take(&taken, l, module, function, each, op->operands, op->number_count, &p));
-  if (taken) return PX_OK;
+  bool batched = false;
+  // Operands converted before or after the launch cannot be batched.
+  if (px__cuda_loops_batch && !converted && !complex)
+    PX_CUDA_PASS(px__cuda_loops_add(&batched, l, module, function, each, op->operands,
+                                    op->number_count, &p));
+  if (batched) return PX_OK;
   px__cuda_vectors(&p, op->operands, 16 / each);
   PX_CUDA_PASS(px__cuda_each(l, module, function, each, &p));
   if (o[0].data == result.data) return PX_OK;

@@ -3,14 +3,14 @@
 #include "cuda/host/ops/kernel.h"
 #include "kernel_args/loss.h"
 
-enum { MOST_BLOCKS = 1024 };
+enum { MAX_BLOCKS = 1024 };
 
 static int how_of(const char *reduction) {
   return !strcmp(reduction, "none") ? K_EACH : !strcmp(reduction, "sum") ? K_SUM : K_MEAN;
 }
 static int64_t blocks_of(int64_t n) {
   int64_t blocks = (n + K_BLOCK - 1) / K_BLOCK;
-  return blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS;
+  return blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS;
 }
 
 // ---- nll: the input is [C] or [N, C, positions...]
@@ -67,8 +67,8 @@ PX_CUDA_KERNEL(nll_loss_backward) {
 
 // ---- rows of classes (softmax.cu)
 
-// A block a row, of as many threads as have some of its elements each. Rows of both tensors lie
-// alike, to be walked in vectors.
+// One block a row; its size grows with the row, so that each thread has several elements. Vector
+// loads require equal alignment of both tensors.
 static px_status class_rows(const px_launch *l, k_rows *p, const char *name,
                             const px_operand *input) {
   p->outer = input->sizes[0], p->size = input->sizes[1];
@@ -107,7 +107,7 @@ PX_CUDA_KERNEL(class_losses_backward) {
 
 // ---- element-wise losses
 
-// `number` is the loss's own, if it has one.
+// `number` is the loss's parameter, if any.
 static px_status forward(const px_launch *l, int what, const px_operand *out,
                          const px_operand *self, const px_operand *target, int how, double number) {
   int dtype = out->dtype;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of make.cu: fills by a rule of the place, and triangles.
+// Host functions of make.cu: arange, linspace, eye and triangles.
 #include "cuda/host/ops/kernel.h"
 #include "kernel_args/factory.h"
 #include "kernel_args/index.h"
@@ -12,7 +12,7 @@ PX_CUDA_KERNEL(arange) {
   k_make p = make_of(args->out);
   p.start = px_scalar_int(args->start), p.step = px_scalar_int(args->step);
   p.from = px_scalar_float(args->start), p.by = px_scalar_float(args->step);
-  p.whole = args->start.kind != 'f' && args->step.kind != 'f';
+  p.integer = args->start.kind != 'f' && args->step.kind != 'f';
   return px__cuda_over(l, "make", "arange", p.n, &p);
 }
 PX_CUDA_KERNEL(linspace) {
@@ -46,7 +46,7 @@ static px_status triangle(const px_launch *l, const px_operand *to, const px_ope
     p.sizes[d] = from->sizes[k];
     p.to_strides[d] = to->strides[k], p.from_strides[d] = from->strides[k];
   }
-  // The other way round, where columns of the result lie in one piece.
+  // Swap rows and columns if the result is column-major.
   if (p.ndim > 1 && p.to_strides[1] < p.to_strides[0]) {
     swap(p.sizes), swap(p.to_strides), swap(p.from_strides);
     p.lower = !lower, p.diagonal = -diagonal;

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of mask.cu: searches of masks, and the different elements of a tensor.
+// Host functions of mask.cu: nonzero, masked_select and unique.
 #include "cuda/host/ops/sort.h"
 #include "kernel_args/index.h"
 #include "kernel_args/sort.h"
 
 static k_mask mask_of(const void *in, int64_t n, int dtype) {
-  k_sort s;  // knows what a NaN is
+  k_sort s;  // provides the dtype's NaN threshold
   px__cuda_sort_as(&s, dtype, false);
   bool real = px__cuda_is_float(dtype);
-  return (k_mask){.in = in, .n = n, .magnitude = real ? s.top - 1 : UINT64_MAX, .most = s.most};
+  return (k_mask){.in = in,
+                  .n = n,
+                  .magnitude = real ? s.top - 1 : UINT64_MAX,
+                  .max_magnitude = s.max_magnitude};
 }
 static px_status run(const px_launch *l, const char *name, int dtype, int64_t grid, k_mask *p) {
   char function[32];
@@ -40,7 +43,7 @@ PX_CUDA_KERNEL(nonzero) {
   k_mask p = mask_of(px__cuda_dense_in(&d, in, in->dtype), px_operand_numel(in), in->dtype);
   PX_CUDA_PASS(d.status);
   p.out = args->places->data;
-  p.room = args->places->sizes[0], p.ndim = in->ndim;
+  p.capacity = args->places->sizes[0], p.ndim = in->ndim;
   for (int k = 0; k < p.ndim; k++) p.sizes[k] = in->sizes[p.ndim - 1 - k];
   PX_CUDA_PASS(by_tiles(l, "nonzero", in->dtype, &p));
   return px__cuda_dense_close(&d);
@@ -53,13 +56,14 @@ PX_CUDA_KERNEL(selected) {
   p.out = px__cuda_dense_out(&d, args->out, dtype),
   p.from = px__cuda_dense_in(&d, args->self, dtype);
   PX_CUDA_PASS(d.status);
-  p.room = px_operand_numel(args->out);
+  p.capacity = px_operand_numel(args->out);
   PX_CUDA_PASS(by_tiles(l, "selected", dtype, &p));
   return px__cuda_dense_close(&d);
 }
-// `values` and `counts`, which may be absent, have room for all elements; there is one at least.
+// `values` and `counts` may be absent, else have capacity for all elements. The input is not
+// empty.
 PX_CUDA_KERNEL(distinct) {
-  void *sorted, *places = NULL;
+  void *sorted, *starts = NULL;
   int dtype = args->self->dtype;
   int64_t n = px_operand_numel(args->self);
   px__cuda_dense d = {.launch = l};
@@ -73,17 +77,17 @@ PX_CUDA_KERNEL(distinct) {
   px__cuda_sort_as(&s, dtype, false);
   PX_CUDA_PASS(px__cuda_sort_lines(l, &s));
   k_mask p = mask_of(sorted, n, dtype);
-  if (counts) PX_CUDA_PASS(px__cuda_scratch(l, (size_t)n * sizeof *p.places, &places));
-  p.out = values, p.number = number, p.places = places, p.room = n;
+  if (counts) PX_CUDA_PASS(px__cuda_scratch(l, (size_t)n * sizeof *p.starts, &starts));
+  p.out = values, p.number = number, p.starts = starts, p.capacity = n;
   PX_CUDA_PASS(by_tiles(l, "distinct", dtype, &p));
   p.out = counts;
   if (counts) PX_CUDA_PASS(px__cuda_over(l, "mask", "distinct_counts", n, &p));
   return px__cuda_dense_close(&d);
 }
 
-// The greatest of int64: the fold of amax, over all elements.
+// Maximum of int64 elements, by the fold of amax over the whole tensor.
 PX_CUDA_KERNEL(index_max) {
-  static const char *const ways[3] = {"amax_i64_rows", "amax_i64_columns", "amax_i64_join"};
+  static const char *const variants[3] = {"amax_i64_rows", "amax_i64_columns", "amax_i64_join"};
   int64_t n = px_operand_numel(args->self);
   px__cuda_dense d = {.launch = l};
   k_fold p = {.in = px__cuda_dense_in(&d, args->self, PX_INT64),
@@ -95,10 +99,10 @@ PX_CUDA_KERNEL(index_max) {
               .in_dtype = PX_INT64,
               .out_dtype = PX_INT64,
               .kept_count = 1,
-              .gone_count = 1,
+              .reduced_count = 1,
               .kept = {{1, 0, 0, 0}},
-              .gone = {{n, sizeof(int64_t), 0, 0}}};
+              .reduced = {{n, sizeof(int64_t), 0, 0}}};
   PX_CUDA_PASS(d.status);
-  PX_CUDA_PASS(px__cuda_reduce(l, &p, "kernels_cuda_fold", ways, sizeof(int64_t)));
+  PX_CUDA_PASS(px__cuda_reduce(l, &p, "kernels_cuda_fold", variants, sizeof(int64_t)));
   return px__cuda_dense_close(&d);
 }

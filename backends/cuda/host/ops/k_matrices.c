@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decompositions and systems of matrices by cuSOLVER and cuBLAS. Results lie by columns, as the
-// libraries write them; operands lie anyhow, and are copied to them, or to scratch memory, for a
-// whole batch at a time.
+// Matrix decompositions and linear systems by cuSOLVER and cuBLAS. Results are column-major, as
+// written by the libraries. Operands have any strides and are copied to the results or to scratch
+// memory, a whole batch at a time.
 #include "cuda/host/library/cusolver.h"
 #include "cuda/host/library/gemm.h"
 #include "cuda/host/ops/kernel.h"
@@ -15,8 +15,8 @@ typedef px__cusolver_task task;
 
 static int rows_of(const px_operand *o) { return (int)o->sizes[o->ndim - 2]; }
 static int columns_of(const px_operand *o) { return (int)o->sizes[o->ndim - 1]; }
-static int least(int a, int b) { return a < b ? a : b; }
-// How many matrices (last 2), lines (1) or numbers (0); none if they have no elements.
+static int min_int(int a, int b) { return a < b ? a : b; }
+// Number of matrices (last 2), vectors (1) or scalars (0); 0 if they are empty.
 static int64_t count_of(const px_operand *o, int last) {
   int64_t n = 1;
   if (!px_operand_numel(o)) return 0;
@@ -24,24 +24,24 @@ static int64_t count_of(const px_operand *o, int last) {
   return n;
 }
 static void *at(const px_operand *o, int64_t i, int last) {
-  int64_t place = 0;
+  int64_t offset = 0;
   for (int d = o->ndim - last - 1; d >= 0; d--) {
-    place += i % o->sizes[d] * o->strides[d];
+    offset += i % o->sizes[d] * o->strides[d];
     i /= o->sizes[d];
   }
-  return (char *)o->data + place * (int64_t)px__cuda_dtype_size(o->dtype);
+  return (char *)o->data + offset * (int64_t)px__cuda_dtype_size(o->dtype);
 }
 static int step_of(const px_operand *o) {
   int rows = rows_of(o) > 1 ? rows_of(o) : 1;
   return columns_of(o) > 1 ? (int)o->strides[o->ndim - 1] : rows;
 }
 
-// Sizes and strides of an operand that is made here.
+// Sizes and strides of a derived operand.
 typedef struct shape {
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
 } shape;
-// The operand with its last two dimensions exchanged.
-static px_operand turned(const px_operand *o, shape *s) {
+// Transposes the last two dimensions.
+static px_operand transposed(const px_operand *o, shape *s) {
   px_operand made = *o;
   int a = o->ndim - 2, b = o->ndim - 1;
   memcpy(s->sizes, o->sizes, (size_t)o->ndim * sizeof *s->sizes);
@@ -51,7 +51,7 @@ static px_operand turned(const px_operand *o, shape *s) {
   made.sizes = s->sizes, made.strides = s->strides;
   return made;
 }
-// The first rows and columns of its matrices.
+// The leading rows and columns of each matrix.
 static px_operand corner(const px_operand *o, shape *s, int rows, int columns) {
   px_operand made = *o;
   memcpy(s->sizes, o->sizes, (size_t)o->ndim * sizeof *s->sizes);
@@ -59,9 +59,10 @@ static px_operand corner(const px_operand *o, shape *s, int rows, int columns) {
   made.sizes = s->sizes;
   return made;
 }
-// Room in scratch memory for a batch like `like`, of matrices by columns or, with last 1, of lines.
-static px_status make_room(const px_launch *l, px_operand *made, shape *s, const px_operand *like,
-                           int last) {
+// Allocates scratch memory shaped like `like`: column-major matrices or, with last 1, dense
+// vectors.
+static px_status allocate(const px_launch *l, px_operand *made, shape *s, const px_operand *like,
+                          int last) {
   int64_t step = 1;
   *made = *like;
   for (int k = 0; k < like->ndim; k++) {
@@ -76,20 +77,20 @@ static px_status make_room(const px_launch *l, px_operand *made, shape *s, const
 }
 static px_status copied(const px_launch *l, px_operand *made, shape *s, const px_operand *from,
                         int last) {
-  PX_CUDA_PASS(make_room(l, made, s, from, last));
+  PX_CUDA_PASS(allocate(l, made, s, from, last));
   return px__cuda_copy_operand(l, made, from);
 }
-// The operand, to be read by columns: as it is, where it lies so.
-static px_status by_columns(const px_launch *l, px_operand *made, shape *s,
+// The operand as column-major matrices: itself if it is, else a copy.
+static px_status as_columns(const px_launch *l, px_operand *made, shape *s,
                             const px_operand *from) {
   int64_t down = from->strides[from->ndim - 2], across = from->strides[from->ndim - 1];
   *made = *from;
-  bool lies =
+  bool fits =
       (down == 1 || rows_of(from) == 1) && (across >= rows_of(from) || columns_of(from) == 1);
-  return lies && across <= INT32_MAX ? PX_OK : copied(l, made, s, from, 2);
+  return fits && across <= INT32_MAX ? PX_OK : copied(l, made, s, from, 2);
 }
 
-// All elements become one number.
+// Fills all elements with a number.
 static px_status fill(const px_launch *l, const px_operand *to, double value) {
   static const int64_t none[PX_MAX_DIMS];
   px_operand number = *to;
@@ -101,11 +102,11 @@ static px_status fill(const px_launch *l, const px_operand *to, double value) {
 static bool is_complex(const px_operand *o) {
   return o->dtype == PX_COMPLEX64 || o->dtype == PX_COMPLEX128;
 }
-// How a matrix whose adjoint is wanted, or it itself, counts.
-static int turned_of(const px_operand *o, bool adjoint) {
+// Library operation for the matrix or its adjoint.
+static int operation_of(const px_operand *o, bool adjoint) {
   return !adjoint ? PX__CUDA_PLAIN : is_complex(o) ? PX__CUDA_CONJUGATE : PX__CUDA_TRANSPOSED;
 }
-// In place: the imaginary parts change their signs. Of real numbers nothing is done.
+// Conjugates in place, by negating the imaginary parts; no effect on real operands.
 static px_status conjugate(const px_launch *l, const px_operand *o) {
   shape s;
   px_operand parts = *o;
@@ -122,7 +123,7 @@ static px_status conjugate(const px_launch *l, const px_operand *o) {
   negate.compute = parts.dtype;
   return px__cuda_find("neg")(&negate);
 }
-// Zeros, with ones on the diagonal.
+// Fills with the identity.
 static px_status identity(const px_launch *l, const px_operand *to) {
   shape s;
   px_operand diagonal = *to;
@@ -130,21 +131,21 @@ static px_status identity(const px_launch *l, const px_operand *to) {
   PX_CUDA_PASS(fill(l, to, 0));
   memcpy(s.sizes, to->sizes, (size_t)to->ndim * sizeof *s.sizes);
   memcpy(s.strides, to->strides, (size_t)to->ndim * sizeof *s.strides);
-  s.sizes[last] = least(rows_of(to), columns_of(to));
+  s.sizes[last] = min_int(rows_of(to), columns_of(to));
   s.strides[last] += s.strides[last + 1];
   diagonal.sizes = s.sizes, diagonal.strides = s.strides, diagonal.ndim = to->ndim - 1;
   return fill(l, &diagonal, 1);
 }
 
-// ---- many small matrices at a time
+// ---- batches of small matrices
 
-// Of few, or large ones, each keeps the device busy.
+// Few or large matrices occupy the device one at a time.
 static bool are_many(const px_operand *o, int64_t count) {
   enum { MANY = 4, LARGEST = 128 };
   return count >= MANY && count <= INT32_MAX && rows_of(o) == columns_of(o) &&
          rows_of(o) <= LARGEST;
 }
-// Whether the matrices of a batch are equally far apart.
+// True if the matrices of a batch have a constant distance.
 static bool is_even(const px_operand *o) {
   int64_t next = -1;
   for (int d = o->ndim - 3; d >= 0; d--) {
@@ -154,31 +155,32 @@ static bool is_even(const px_operand *o) {
   }
   return true;
 }
-// Where each begins, of matrices (last 2) or lines (1), in device memory.
-static px_status find_places(const px_launch *l, void ***out, const px_operand *o, int64_t count,
-                             int last) {
-  void *room;
-  PX_CUDA_PASS(px__cuda_scratch(l, (size_t)count * sizeof(void *), &room));
-  k_places p = {o->data, room, count > 1 ? (char *)at(o, 1, last) - (char *)o->data : 0, count};
-  *out = room;
+// Writes the addresses of matrices (last 2) or vectors (1) to device memory.
+static px_status write_addresses(const px_launch *l, void ***out, const px_operand *o,
+                                 int64_t count, int last) {
+  void *addresses;
+  PX_CUDA_PASS(px__cuda_scratch(l, (size_t)count * sizeof(void *), &addresses));
+  k_places p = {o->data, addresses, count > 1 ? (char *)at(o, 1, last) - (char *)o->data : 0,
+                count};
+  *out = addresses;
   return px__cuda_over(l, "matrices", "places", count, &p);
 }
 
 // ---- positive-definite matrices
 
-static int ask_cholesky(task *t, int *room) {
+static int query_cholesky(task *t, int *size) {
   const px__cholesky_kernel *x = t->args;
   return t->api->potrf_bufferSize(t->handle, x->upper, rows_of(x->L), x->L->data, step_of(x->L),
-                                  room);
+                                  size);
 }
-static int one_cholesky(task *t, int64_t i) {
+static int run_cholesky(task *t, int64_t i) {
   const px__cholesky_kernel *x = t->args;
   return t->api->potrf(t->handle, x->upper, rows_of(x->L), at(x->L, i, 2), step_of(x->L), t->work,
-                       t->room, at(x->info, i, 0));
+                       t->work_size, at(x->info, i, 0));
 }
-static int all_cholesky(task *t) {
+static int batch_cholesky(task *t) {
   const px__cholesky_kernel *x = t->args;
-  return t->api->potrfBatched(t->handle, x->upper, rows_of(x->L), t->places, step_of(x->L),
+  return t->api->potrfBatched(t->handle, x->upper, rows_of(x->L), t->addresses, step_of(x->L),
                               x->info->data, t->count);
 }
 static px_status keep_triangle(const px_launch *l, const px_operand *to, const px_operand *from,
@@ -190,16 +192,17 @@ static px_status keep_triangle(const px_launch *l, const px_operand *to, const p
   triangle.params = params, triangle.param_count = 2;
   return px__cuda_find(upper ? "triu" : "tril")(&triangle);
 }
-// The library leaves the other triangle of one matrix as it is: zeros. That of many it works in.
+// potrf leaves the other triangle zero. potrfBatched overwrites it.
 PX_CUDA_KERNEL(cholesky) {
   int64_t count = count_of(args->L, 2);
   bool many = are_many(args->L, count), upper = args->upper;
-  task t = {.l = l, .args = args, .ask = ask_cholesky, .one = one_cholesky, .name = "potrf"};
+  task t = {
+      .l = l, .args = args, .query = query_cholesky, .run_one = run_cholesky, .name = "potrf"};
   PX_CUDA_PASS(fill(l, args->info, 0));
   PX_CUDA_PASS(keep_triangle(l, args->L, args->self, upper));
   if (many) {
-    t.ask = NULL, t.all = all_cholesky, t.name = "potrfBatched";
-    PX_CUDA_PASS(find_places(l, &t.places, args->L, count, 2));
+    t.query = NULL, t.run_batch = batch_cholesky, t.name = "potrfBatched";
+    PX_CUDA_PASS(write_addresses(l, &t.addresses, args->L, count, 2));
   }
   PX_CUDA_PASS(px__cusolver_run(&t, args->L->dtype, count));
   return many ? keep_triangle(l, args->L, args->L, upper) : PX_OK;
@@ -207,11 +210,11 @@ PX_CUDA_KERNEL(cholesky) {
 
 // ---- LU
 
-static int ask_lu(task *t, int *room) {
+static int query_lu(task *t, int *size) {
   const px_operand *a = &t->in[0];
-  return t->api->getrf_bufferSize(t->handle, rows_of(a), columns_of(a), a->data, step_of(a), room);
+  return t->api->getrf_bufferSize(t->handle, rows_of(a), columns_of(a), a->data, step_of(a), size);
 }
-static int one_lu(task *t, int64_t i) {
+static int run_lu(task *t, int64_t i) {
   const px__lu_kernel *x = t->args;
   return t->api->getrf(t->handle, rows_of(x->LU), columns_of(x->LU), at(x->LU, i, 2),
                        step_of(x->LU), t->work, at(x->pivots, i, 1), at(x->info, i, 0));
@@ -220,12 +223,12 @@ static px__cuda_systems systems_of(const px_operand *a, int64_t count) {
   return (px__cuda_systems){
       .dtype = a->dtype, .n = rows_of(a), .lda = step_of(a), .count = (int)count};
 }
-// What is solved for becomes the result.
+// Overwrites b with the solution.
 static px_status solve_all(const px_launch *l, px__cuda_systems *s, const px_operand *a,
                            const px_operand *b) {
   s->solve = true, s->columns = columns_of(b), s->ldb = step_of(b);
-  PX_CUDA_PASS(find_places(l, &s->a, a, s->count, 2));
-  PX_CUDA_PASS(find_places(l, &s->b, b, s->count, 2));
+  PX_CUDA_PASS(write_addresses(l, &s->a, a, s->count, 2));
+  PX_CUDA_PASS(write_addresses(l, &s->b, b, s->count, 2));
   return px__cuda_solve_systems(l, s);
 }
 PX_CUDA_KERNEL(lu) {
@@ -235,16 +238,16 @@ PX_CUDA_KERNEL(lu) {
   if (are_many(args->LU, count)) {
     px__cuda_systems s = systems_of(args->LU, count);
     s.factor = true, s.pivots = args->pivots->data, s.info = args->info->data;
-    PX_CUDA_PASS(find_places(l, &s.a, args->LU, count, 2));
+    PX_CUDA_PASS(write_addresses(l, &s.a, args->LU, count, 2));
     return px__cuda_solve_systems(l, &s);
   }
-  task t = {.l = l, .args = args, .ask = ask_lu, .one = one_lu, .name = "getrf"};
+  task t = {.l = l, .args = args, .query = query_lu, .run_one = run_lu, .name = "getrf"};
   t.in[0] = *args->LU;
   return px__cusolver_run(&t, args->LU->dtype, count);
 }
 
-// The factors in in[0], rows of scratch memory for pivots in in[1].
-static int one_inverse(task *t, int64_t i) {
+// in[0]: the factors. in[1]: pivots, in scratch memory.
+static int run_inverse(task *t, int64_t i) {
   const px__inverse_kernel *x = t->args;
   int n = rows_of(x->inverse), *pivots = t->in[1].data;
   void *a = at(&t->in[0], i, 2);
@@ -256,7 +259,7 @@ static int one_inverse(task *t, int64_t i) {
 }
 PX_CUDA_KERNEL(inverse) {
   shape s;
-  task t = {.l = l, .args = args, .ask = ask_lu, .one = one_inverse, .name = "getrf"};
+  task t = {.l = l, .args = args, .query = query_lu, .run_one = run_inverse, .name = "getrf"};
   PX_CUDA_PASS(fill(l, args->info, 0));
   int64_t count = count_of(args->inverse, 2);
   if (!count) return PX_OK;
@@ -283,18 +286,18 @@ static k_exchanges exchanges_of(const px_launch *l, px__cuda_dense *d, const px_
                        .parts = 1,
                        .from = px__cuda_dense_in(d, pivots, PX_INT32)};
 }
-// The factors in in[0], the exchanges, which were checked, in in[1], row-major.
-static int one_lu_solve(task *t, int64_t i) {
+// in[0]: the factors. in[1]: checked pivots, row-major.
+static int run_lu_solve(task *t, int64_t i) {
   const px__lu_solve_kernel *x = t->args;
   int n = rows_of(x->out);
-  return t->api->getrs(t->handle, turned_of(x->out, x->adjoint), n, columns_of(x->out),
+  return t->api->getrs(t->handle, operation_of(x->out, x->adjoint), n, columns_of(x->out),
                        at(&t->in[0], i, 2), step_of(&t->in[0]), (const int *)t->in[1].data + i * n,
                        at(x->out, i, 2), step_of(x->out), t->info);
 }
 PX_CUDA_KERNEL(lu_solve) {
   shape s;
   px__cuda_dense d = {.launch = l};
-  task t = {.l = l, .args = args, .one = one_lu_solve, .name = "getrs"};
+  task t = {.l = l, .args = args, .run_one = run_lu_solve, .name = "getrs"};
   int64_t count = count_of(args->out, 2);
   if (!count) return PX_OK;
   k_exchanges p = exchanges_of(l, &d, args->pivots, rows_of(args->out));
@@ -302,11 +305,11 @@ PX_CUDA_KERNEL(lu_solve) {
   PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(p.lines * p.count) * sizeof(int), &t.in[1].data));
   p.to = t.in[1].data;
   PX_CUDA_PASS(px__cuda_over(l, "matrices", "exchanges", p.lines * p.count, &p));
-  PX_CUDA_PASS(by_columns(l, &t.in[0], &s, args->LU));
+  PX_CUDA_PASS(as_columns(l, &t.in[0], &s, args->LU));
   PX_CUDA_PASS(px__cuda_copy_operand(l, args->out, args->B));
   if (are_many(&t.in[0], count) && is_even(&t.in[0])) {
     px__cuda_systems all = systems_of(&t.in[0], count);
-    all.turned = turned_of(args->out, args->adjoint), all.pivots = t.in[1].data;
+    all.operation = operation_of(args->out, args->adjoint), all.pivots = t.in[1].data;
     return solve_all(l, &all, &t.in[0], args->out);
   }
   return px__cusolver_run(&t, args->out->dtype, count);
@@ -335,47 +338,51 @@ PX_CUDA_KERNEL(permutation) {
 
 // ---- QR
 
-static int ask_geqrf(task *t, int *room) {
+static int query_geqrf(task *t, int *size) {
   const px_operand *a = ((const px__geqrf_kernel *)t->args)->a;
-  return t->api->geqrf_bufferSize(t->handle, rows_of(a), columns_of(a), a->data, step_of(a), room);
+  return t->api->geqrf_bufferSize(t->handle, rows_of(a), columns_of(a), a->data, step_of(a), size);
 }
-static int one_geqrf(task *t, int64_t i) {
+static int run_geqrf(task *t, int64_t i) {
   const px__geqrf_kernel *x = t->args;
   return t->api->geqrf(t->handle, rows_of(x->a), columns_of(x->a), at(x->a, i, 2), step_of(x->a),
-                       at(x->tau, i, 1), t->work, t->room, t->info);
+                       at(x->tau, i, 1), t->work, t->work_size, t->info);
 }
 PX_CUDA_KERNEL(geqrf) {
-  task t = {.l = l, .args = args, .ask = ask_geqrf, .one = one_geqrf, .name = "geqrf"};
+  task t = {.l = l, .args = args, .query = query_geqrf, .run_one = run_geqrf, .name = "geqrf"};
   int64_t count = count_of(args->a, 2);
   PX_CUDA_PASS(px__cuda_copy_operand(l, args->a, args->self));
   if (!are_many(args->a, count)) return px__cusolver_run(&t, args->a->dtype, count);
-  px__cuda_reflections r = {.dtype = args->a->dtype,
-                            .m = rows_of(args->a),
-                            .n = columns_of(args->a),
-                            .lda = step_of(args->a),
-                            .count = (int)count};
-  PX_CUDA_PASS(find_places(l, &r.a, args->a, count, 2));
-  PX_CUDA_PASS(find_places(l, &r.tau, args->tau, count, 1));
-  return px__cuda_reflect(l, &r);
+  px__cuda_qr r = {.dtype = args->a->dtype,
+                   .m = rows_of(args->a),
+                   .n = columns_of(args->a),
+                   .lda = step_of(args->a),
+                   .count = (int)count};
+  PX_CUDA_PASS(write_addresses(l, &r.a, args->a, count, 2));
+  PX_CUDA_PASS(write_addresses(l, &r.tau, args->tau, count, 1));
+  return px__cuda_factor_qr(l, &r);
 }
 
-// tau in in[0].
-static int ask_householder(task *t, int *room) {
+// in[0]: tau.
+static int query_householder(task *t, int *size) {
   const px_operand *q = ((const px__householder_kernel *)t->args)->out;
   return t->api->orgqr_bufferSize(t->handle, rows_of(q), columns_of(q), columns_of(&t->in[0]),
-                                  q->data, step_of(q), t->in[0].data, room);
+                                  q->data, step_of(q), t->in[0].data, size);
 }
-static int one_householder(task *t, int64_t i) {
+static int run_householder(task *t, int64_t i) {
   const px_operand *q = ((const px__householder_kernel *)t->args)->out;
   return t->api->orgqr(t->handle, rows_of(q), columns_of(q), columns_of(&t->in[0]), at(q, i, 2),
-                       step_of(q), at(&t->in[0], i, 1), t->work, t->room, t->info);
+                       step_of(q), at(&t->in[0], i, 1), t->work, t->work_size, t->info);
 }
 PX_CUDA_KERNEL(householder) {
   shape tau, to_shape, from_shape;
   const px_operand *q = args->out;
-  task t = {.l = l, .args = args, .ask = ask_householder, .one = one_householder, .name = "orgqr"};
+  task t = {.l = l,
+            .args = args,
+            .query = query_householder,
+            .run_one = run_householder,
+            .name = "orgqr"};
   if (!columns_of(args->tau)) return identity(l, q);
-  int columns = least(columns_of(args->input), columns_of(q));
+  int columns = min_int(columns_of(args->input), columns_of(q));
   px_operand to = corner(q, &to_shape, rows_of(q), columns);
   px_operand from = corner(args->input, &from_shape, rows_of(q), columns);
   PX_CUDA_PASS(copied(l, &t.in[0], &tau, args->tau, 1));
@@ -384,34 +391,34 @@ PX_CUDA_KERNEL(householder) {
   return px__cusolver_run(&t, q->dtype, count_of(q, 2));
 }
 
-// The reflections in in[0], tau in in[1].
-static int ask_ormqr(task *t, int *room) {
+// in[0]: the Householder vectors. in[1]: tau.
+static int query_ormqr(task *t, int *size) {
   const px__ormqr_kernel *x = t->args;
-  return t->api->ormqr_bufferSize(t->handle, !x->left, turned_of(x->out, x->transpose),
+  return t->api->ormqr_bufferSize(t->handle, !x->left, operation_of(x->out, x->transpose),
                                   rows_of(x->out), columns_of(x->out), columns_of(&t->in[1]),
                                   t->in[0].data, step_of(&t->in[0]), t->in[1].data, x->out->data,
-                                  step_of(x->out), room);
+                                  step_of(x->out), size);
 }
-static int one_ormqr(task *t, int64_t i) {
+static int run_ormqr(task *t, int64_t i) {
   const px__ormqr_kernel *x = t->args;
-  return t->api->ormqr(t->handle, !x->left, turned_of(x->out, x->transpose), rows_of(x->out),
+  return t->api->ormqr(t->handle, !x->left, operation_of(x->out, x->transpose), rows_of(x->out),
                        columns_of(x->out), columns_of(&t->in[1]), at(&t->in[0], i, 2),
                        step_of(&t->in[0]), at(&t->in[1], i, 1), at(x->out, i, 2), step_of(x->out),
-                       t->work, t->room, t->info);
+                       t->work, t->work_size, t->info);
 }
 PX_CUDA_KERNEL(ormqr) {
   shape a, tau;
-  task t = {.l = l, .args = args, .ask = ask_ormqr, .one = one_ormqr, .name = "ormqr"};
+  task t = {.l = l, .args = args, .query = query_ormqr, .run_one = run_ormqr, .name = "ormqr"};
   PX_CUDA_PASS(px__cuda_copy_operand(l, args->out, args->input3));
   if (!columns_of(args->input2)) return PX_OK;
-  PX_CUDA_PASS(by_columns(l, &t.in[0], &a, args->self));
+  PX_CUDA_PASS(as_columns(l, &t.in[0], &a, args->self));
   PX_CUDA_PASS(copied(l, &t.in[1], &tau, args->input2, 1));
   return px__cusolver_run(&t, args->out->dtype, count_of(args->out, 2));
 }
 
 // ---- triangular systems
 
-// For each matrix of b, in its place, with what `how` says besides sizes and places.
+// Solves in place for each matrix of b; `how` holds the flags, sizes and addresses are filled in.
 static px_status solve_triangles(const px_launch *l, const px_operand *a, const px_operand *b,
                                  px__cuda_triangle how) {
   how.dtype = b->dtype, how.m = rows_of(b), how.n = columns_of(b);
@@ -428,7 +435,7 @@ PX_CUDA_KERNEL(triangular) {
   const px_operand *b = args->out;
   PX_CUDA_PASS(px__cuda_copy_operand(l, b, args->B));
   if (!count_of(b, 2)) return PX_OK;
-  PX_CUDA_PASS(by_columns(l, &a, &s, args->self));
+  PX_CUDA_PASS(as_columns(l, &a, &s, args->self));
   return solve_triangles(
       l, &a, b,
       (px__cuda_triangle){.right = !args->left, .upper = args->upper, .unit = args->unitriangular});
@@ -436,30 +443,30 @@ PX_CUDA_KERNEL(triangular) {
 
 // ---- least squares, by QR
 
-// A, or its adjoint where it is wider than high, which becomes reflections, in in[0], tau in in[1];
-// the right sides become the solution.
-static int ask_gels(task *t, int *room) {
+// in[0]: A, or its adjoint if wide, overwritten by reflectors. in[1]: tau. The right-hand sides are
+// overwritten by the solution.
+static int query_gels(task *t, int *size) {
   const px_operand *a = &t->in[0], *b = ((const px__lstsq_kernel *)t->args)->solution;
   int other, status;
   status =
       t->api->geqrf_bufferSize(t->handle, rows_of(a), columns_of(a), a->data, step_of(a), &other);
   if (status) return status;
-  status = t->api->ormqr_bufferSize(t->handle, 0, turned_of(a, true), rows_of(a), columns_of(b),
+  status = t->api->ormqr_bufferSize(t->handle, 0, operation_of(a, true), rows_of(a), columns_of(b),
                                     columns_of(a), a->data, step_of(a), t->in[1].data, b->data,
-                                    step_of(b), room);
-  if (other > *room) *room = other;
+                                    step_of(b), size);
+  if (other > *size) *size = other;
   return status;
 }
 static int reflect_one(task *t, int64_t i) {
   const px_operand *a = &t->in[0];
   return t->api->geqrf(t->handle, rows_of(a), columns_of(a), at(a, i, 2), step_of(a),
-                       at(&t->in[1], i, 1), t->work, t->room, t->info);
+                       at(&t->in[1], i, 1), t->work, t->work_size, t->info);
 }
 static int multiply_one(task *t, int64_t i, bool adjoint) {
   const px_operand *a = &t->in[0], *b = ((const px__lstsq_kernel *)t->args)->solution;
-  return t->api->ormqr(t->handle, 0, turned_of(a, adjoint), rows_of(a), columns_of(b),
+  return t->api->ormqr(t->handle, 0, operation_of(a, adjoint), rows_of(a), columns_of(b),
                        columns_of(a), at(a, i, 2), step_of(a), at(&t->in[1], i, 1), at(b, i, 2),
-                       step_of(b), t->work, t->room, t->info);
+                       step_of(b), t->work, t->work_size, t->info);
 }
 static int reflect_high(task *t, int64_t i) {
   int status = reflect_one(t, i);
@@ -467,26 +474,26 @@ static int reflect_high(task *t, int64_t i) {
 }
 static int multiply_wide(task *t, int64_t i) { return multiply_one(t, i, false); }
 
-// Of a high A = Q R: R x = Q' b. Of a wide one, whose adjoint is Q R: x = Q y with R' y = b.
-static px_status solve_by_reflections(const px_launch *l, task *t, bool wide) {
+// Tall A = Q R: R x = Q' b. Wide A with adjoint Q R: x = Q y with R' y = b.
+static px_status solve_by_qr(const px_launch *l, task *t, bool wide) {
   const px__lstsq_kernel *x = t->args;
   shape r_shape, b_shape;
   int64_t count = count_of(x->solution, 2);
   int k = columns_of(&t->in[0]), dtype = x->solution->dtype;
   px_operand r = corner(&t->in[0], &r_shape, k, k);
   px_operand b = corner(x->solution, &b_shape, k, columns_of(x->solution));
-  t->one = wide ? reflect_one : reflect_high;
+  t->run_one = wide ? reflect_one : reflect_high;
   PX_CUDA_PASS(px__cusolver_run(t, dtype, count));
-  PX_CUDA_PASS(solve_triangles(l, &r, &b,
-                               (px__cuda_triangle){.upper = true, .turned = turned_of(&r, wide)}));
-  t->one = multiply_wide;
+  PX_CUDA_PASS(solve_triangles(
+      l, &r, &b, (px__cuda_triangle){.upper = true, .operation = operation_of(&r, wide)}));
+  t->run_one = multiply_wide;
   return wide ? px__cusolver_run(t, dtype, count) : PX_OK;
 }
 PX_CUDA_KERNEL(lstsq) {
-  shape across, room, tau_shape, to_shape;
-  task t = {.l = l, .args = args, .ask = ask_gels, .name = "geqrf"};
+  shape across, copy_shape, tau_shape, to_shape;
+  task t = {.l = l, .args = args, .query = query_gels, .name = "geqrf"};
   bool wide = rows_of(args->A) < columns_of(args->A);
-  px_operand a = wide ? turned(args->A, &across) : *args->A;
+  px_operand a = wide ? transposed(args->A, &across) : *args->A;
   px_operand b = corner(args->solution, &to_shape, rows_of(args->B), columns_of(args->B));
   PX_CUDA_PASS(fill(l, args->info, 0));
   PX_CUDA_PASS(fill(l, args->rank, columns_of(&a)));
@@ -494,27 +501,27 @@ PX_CUDA_KERNEL(lstsq) {
   PX_CUDA_PASS(fill(l, args->solution, 0));
   if (!px_operand_numel(args->solution) || !px_operand_numel(args->A)) return PX_OK;
   PX_CUDA_PASS(px__cuda_copy_operand(l, &b, args->B));
-  PX_CUDA_PASS(copied(l, &t.in[0], &room, &a, 2));
+  PX_CUDA_PASS(copied(l, &t.in[0], &copy_shape, &a, 2));
   if (wide) PX_CUDA_PASS(conjugate(l, &t.in[0]));
-  px_operand line = t.in[0];  // one number of tau for each column
+  px_operand line = t.in[0];  // one tau a column
   int64_t sizes[PX_MAX_DIMS];
   memcpy(sizes, line.sizes, (size_t)line.ndim * sizeof *sizes);
   sizes[line.ndim - 2] = columns_of(&a);
   line.sizes = sizes, line.ndim--;
-  PX_CUDA_PASS(make_room(l, &t.in[1], &tau_shape, &line, 1));
-  return solve_by_reflections(l, &t, wide);
+  PX_CUDA_PASS(allocate(l, &t.in[1], &tau_shape, &line, 1));
+  return solve_by_qr(l, &t, wide);
 }
 
 // ---- symmetric matrices
 
-static int ask_ldl(task *t, int *room) {
+static int query_ldl(task *t, int *size) {
   const px_operand *a = ((const px__ldl_kernel *)t->args)->LD;
-  return t->api->sytrf_bufferSize(t->handle, rows_of(a), a->data, step_of(a), room);
+  return t->api->sytrf_bufferSize(t->handle, rows_of(a), a->data, step_of(a), size);
 }
-static int one_ldl(task *t, int64_t i) {
+static int run_ldl(task *t, int64_t i) {
   const px__ldl_kernel *x = t->args;
   return t->api->sytrf(t->handle, 0, rows_of(x->LD), at(x->LD, i, 2), step_of(x->LD),
-                       at(x->pivots, i, 1), t->work, t->room, at(x->info, i, 0));
+                       at(x->pivots, i, 1), t->work, t->work_size, at(x->info, i, 0));
 }
 static px_status check_hermitian(const px_operand *a, bool hermitian, const char *name) {
   if (hermitian && is_complex(a))
@@ -523,14 +530,14 @@ static px_status check_hermitian(const px_operand *a, bool hermitian, const char
   return PX_OK;
 }
 PX_CUDA_KERNEL(ldl) {
-  task t = {.l = l, .args = args, .ask = ask_ldl, .one = one_ldl, .name = "sytrf"};
+  task t = {.l = l, .args = args, .query = query_ldl, .run_one = run_ldl, .name = "sytrf"};
   PX_CUDA_PASS(check_hermitian(args->LD, args->hermitian, "torch.linalg.ldl_factor"));
   PX_CUDA_PASS(fill(l, args->info, 0));
   PX_CUDA_PASS(keep_triangle(l, args->LD, args->self, false));
   return px__cusolver_run(&t, args->LD->dtype, count_of(args->LD, 2));
 }
 
-// The factors in in[0], the exchanges as int64 in in[1]. The numbers of dtypes are CUDA's.
+// in[0]: the factors. in[1]: pivots as int64. type_of: cudaDataType.
 static int type_of(const px_operand *o) {
   return o->dtype == PX_FLOAT32 ? 0 : o->dtype == PX_FLOAT64 ? 1 : o->dtype == PX_COMPLEX64 ? 4 : 5;
 }
@@ -538,48 +545,48 @@ static int elements(size_t bytes, const px_operand *o) {
   size_t size = px__cuda_dtype_size(o->dtype);
   return (int)((bytes + size - 1) / size);
 }
-static int ask_ldl_solve(task *t, int *room) {
+static int query_ldl_solve(task *t, int *size) {
   const px__ldl_solve_kernel *x = t->args;
   const px_operand *a = &t->in[0];
   size_t bytes;
   int status = t->common->cusolverDnXsytrs_bufferSize(
       t->handle, 0, rows_of(a), columns_of(x->out), type_of(a), a->data, step_of(a), t->in[1].data,
       type_of(x->out), x->out->data, step_of(x->out), &bytes, &t->host_bytes);
-  *room = elements(bytes, x->out);
+  *size = elements(bytes, x->out);
   return status;
 }
-static int one_ldl_solve(task *t, int64_t i) {
+static int run_ldl_solve(task *t, int64_t i) {
   const px__ldl_solve_kernel *x = t->args;
   const px_operand *a = &t->in[0];
   return t->common->cusolverDnXsytrs(
       t->handle, 0, rows_of(a), columns_of(x->out), type_of(a), at(a, i, 2), step_of(a),
       at(&t->in[1], i, 1), type_of(x->out), at(x->out, i, 2), step_of(x->out), t->work,
-      (size_t)t->room * px__cuda_dtype_size(x->out->dtype), t->host, t->host_bytes, t->info);
+      (size_t)t->work_size * px__cuda_dtype_size(x->out->dtype), t->host, t->host_bytes, t->info);
 }
 PX_CUDA_KERNEL(ldl_solve) {
   shape s, lines;
   task t = {.l = l,
             .args = args,
-            .ask = ask_ldl_solve,
-            .one = one_ldl_solve,
+            .query = query_ldl_solve,
+            .run_one = run_ldl_solve,
             .name = "Xsytrs",
-            .waits = true};
+            .synchronizes = true};
   PX_CUDA_PASS(check_hermitian(args->out, args->hermitian, "torch.linalg.ldl_solve"));
   PX_CUDA_PASS(px__cuda_copy_operand(l, args->out, args->B));
   if (!count_of(args->out, 2)) return PX_OK;
   px_operand wide = *args->pivots;
   wide.dtype = PX_INT64;
-  PX_CUDA_PASS(by_columns(l, &t.in[0], &s, args->LD));
-  PX_CUDA_PASS(make_room(l, &t.in[1], &lines, &wide, 1));
+  PX_CUDA_PASS(as_columns(l, &t.in[0], &s, args->LD));
+  PX_CUDA_PASS(allocate(l, &t.in[1], &lines, &wide, 1));
   PX_CUDA_PASS(px__cuda_copy_operand(l, &t.in[1], args->pivots));
   return px__cusolver_run(&t, args->out->dtype, count_of(args->out, 2));
 }
 
-// ---- eigenvalues of any matrices
+// ---- eigenvalues of general matrices
 
-// What becomes of the matrix, as complex numbers, in in[0]; the vectors, if they are wanted, go to
-// where they lie by columns, in in[1].
-static int ask_eig(task *t, int *room) {
+// in[0]: the complex copy of the matrix, overwritten. in[1]: column-major eigenvectors, if
+// requested.
+static int query_eig(task *t, int *size) {
   const px__eig_kernel *x = t->args;
   const px_operand *a = &t->in[0], *v = &t->in[1];
   size_t bytes;
@@ -588,68 +595,69 @@ static int ask_eig(task *t, int *room) {
       t->handle, t->options, 0, x->vectors, rows_of(a), type, a->data, step_of(a), type,
       x->eigenvalues->data, type, NULL, 1, type, v->data, x->vectors ? step_of(v) : 1, type, &bytes,
       &t->host_bytes);
-  *room = elements(bytes, a);
+  *size = elements(bytes, a);
   return status;
 }
-static int one_eig(task *t, int64_t i) {
+static int run_eig(task *t, int64_t i) {
   const px__eig_kernel *x = t->args;
   const px_operand *a = &t->in[0], *v = &t->in[1];
   int type = type_of(a);
-  return t->common->cusolverDnXgeev(
-      t->handle, t->options, 0, x->vectors, rows_of(a), type, at(a, i, 2), step_of(a), type,
-      at(x->eigenvalues, i, 1), type, NULL, 1, type, x->vectors ? at(v, i, 2) : NULL,
-      x->vectors ? step_of(v) : 1, type, t->work, (size_t)t->room * px__cuda_dtype_size(a->dtype),
-      t->host, t->host_bytes, at(x->info, i, 0));
+  return t->common->cusolverDnXgeev(t->handle, t->options, 0, x->vectors, rows_of(a), type,
+                                    at(a, i, 2), step_of(a), type, at(x->eigenvalues, i, 1), type,
+                                    NULL, 1, type, x->vectors ? at(v, i, 2) : NULL,
+                                    x->vectors ? step_of(v) : 1, type, t->work,
+                                    (size_t)t->work_size * px__cuda_dtype_size(a->dtype), t->host,
+                                    t->host_bytes, at(x->info, i, 0));
 }
 PX_CUDA_KERNEL(eig) {
   shape s;
-  task t = {.l = l, .args = args, .ask = ask_eig, .one = one_eig, .name = "Xgeev"};
+  task t = {.l = l, .args = args, .query = query_eig, .run_one = run_eig, .name = "Xgeev"};
   const px__cusolver_common *common = px__cusolver_any();
   if (common && !common->cusolverDnXgeev)
     PX_CUDA_FAIL(PX_UNIMPLEMENTED,
-                 "linalg.eig on cuda:%d needs a cuSOLVER that has cusolverDnXgeev (11.7 or newer)",
+                 "linalg.eig on cuda:%d requires cuSOLVER 11.7 or newer (cusolverDnXgeev)",
                  l->device);
   PX_CUDA_PASS(fill(l, args->info, 0));
   int64_t count = count_of(args->self, 2);
   if (!count) return PX_OK;
   px_operand complex = *args->self;
   complex.dtype = args->eigenvalues->dtype;
-  PX_CUDA_PASS(make_room(l, &t.in[0], &s, &complex, 2));
+  PX_CUDA_PASS(allocate(l, &t.in[0], &s, &complex, 2));
   PX_CUDA_PASS(px__cuda_copy_operand(l, &t.in[0], args->self));
   t.in[1] = *args->eigenvectors;
   return px__cusolver_run(&t, complex.dtype, count);
 }
 
-// ---- eigenvalues, in[0] being what becomes vectors
+// ---- eigenvalues of Hermitian matrices; in[0] is overwritten by eigenvectors
 
-static int ask_eigh(task *t, int *room) {
+static int query_eigh(task *t, int *size) {
   const px__eigh_kernel *x = t->args;
   return t->api->syevd_bufferSize(t->handle, x->vectors, x->upper, rows_of(&t->in[0]),
-                                  t->in[0].data, step_of(&t->in[0]), x->eigenvalues->data, room);
+                                  t->in[0].data, step_of(&t->in[0]), x->eigenvalues->data, size);
 }
-static int one_eigh(task *t, int64_t i) {
+static int run_eigh(task *t, int64_t i) {
   const px__eigh_kernel *x = t->args;
   return t->api->syevd(t->handle, x->vectors, x->upper, rows_of(&t->in[0]), at(&t->in[0], i, 2),
-                       step_of(&t->in[0]), at(x->eigenvalues, i, 1), t->work, t->room,
+                       step_of(&t->in[0]), at(x->eigenvalues, i, 1), t->work, t->work_size,
                        at(x->info, i, 0));
 }
-// Jacobi's method, for all at once; of larger matrices it takes longer than one after the other.
+// Batched Jacobi; slower than one-by-one solves for larger matrices.
 enum { JACOBI = 32 };
-static int ask_eighs(task *t, int *room) {
+static int query_eighs(task *t, int *size) {
   const px__eigh_kernel *x = t->args;
   return t->api->syevjBatched_bufferSize(t->handle, x->vectors, x->upper, rows_of(&t->in[0]),
                                          t->in[0].data, step_of(&t->in[0]), x->eigenvalues->data,
-                                         room, t->jacobi, t->count);
+                                         size, t->jacobi, t->count);
 }
-static int all_eigh(task *t) {
+static int batch_eigh(task *t) {
   const px__eigh_kernel *x = t->args;
   return t->api->syevjBatched(t->handle, x->vectors, x->upper, rows_of(&t->in[0]), t->in[0].data,
-                              step_of(&t->in[0]), x->eigenvalues->data, t->work, t->room,
+                              step_of(&t->in[0]), x->eigenvalues->data, t->work, t->work_size,
                               x->info->data, t->jacobi, t->count);
 }
 PX_CUDA_KERNEL(eigh) {
   shape s;
-  task t = {.l = l, .args = args, .ask = ask_eigh, .one = one_eigh, .name = "syevd"};
+  task t = {.l = l, .args = args, .query = query_eigh, .run_one = run_eigh, .name = "syevd"};
   PX_CUDA_PASS(fill(l, args->info, 0));
   int64_t count = count_of(args->self, 2);
   if (!count) return PX_OK;
@@ -660,60 +668,59 @@ PX_CUDA_KERNEL(eigh) {
     PX_CUDA_PASS(copied(l, &t.in[0], &s, args->self, 2));
   }
   if (are_many(&t.in[0], count) && rows_of(&t.in[0]) <= JACOBI)
-    t.ask = ask_eighs, t.all = all_eigh, t.name = "syevjBatched";
+    t.query = query_eighs, t.run_batch = batch_eigh, t.name = "syevjBatched";
   return px__cusolver_run(&t, args->self->dtype, count);
 }
 
-// ---- singular values by Jacobi's method, of matrices that are not wider than high: of others
-// turned round
+// ---- singular values by Jacobi, of tall matrices; wide ones are transposed
 
-// The matrices in in[0]; u and v by columns, which the library wants where no vectors are, too.
+// in[0]: the matrices. u and v are column-major; the library requires them even without vectors.
 typedef struct singular {
   const px__svd_kernel *x;
   px_operand u, v;
   shape u_shape, v_shape;
 } singular;
-static int ask_svd(task *t, int *room) {
+static int query_svd(task *t, int *size) {
   const singular *s = t->args;
   const px_operand *a = &t->in[0];
   return t->api->gesvdj_bufferSize(t->handle, s->x->vectors, !s->x->full_matrices, rows_of(a),
                                    columns_of(a), a->data, step_of(a), s->x->S->data, s->u.data,
-                                   step_of(&s->u), s->v.data, step_of(&s->v), room, t->svd_jacobi);
+                                   step_of(&s->u), s->v.data, step_of(&s->v), size, t->svd_jacobi);
 }
-static int one_svd(task *t, int64_t i) {
+static int run_svd(task *t, int64_t i) {
   const singular *s = t->args;
   const px_operand *a = &t->in[0];
   return t->api->gesvdj(t->handle, s->x->vectors, !s->x->full_matrices, rows_of(a), columns_of(a),
                         at(a, i, 2), step_of(a), at(s->x->S, i, 1), at(&s->u, i, 2), step_of(&s->u),
-                        at(&s->v, i, 2), step_of(&s->v), t->work, t->room, at(s->x->info, i, 0),
-                        t->svd_jacobi);
+                        at(&s->v, i, 2), step_of(&s->v), t->work, t->work_size,
+                        at(s->x->info, i, 0), t->svd_jacobi);
 }
-static int ask_svds(task *t, int *room) {
+static int query_svds(task *t, int *size) {
   const singular *s = t->args;
   const px_operand *a = &t->in[0];
   return t->api->gesvdjBatched_bufferSize(
       t->handle, s->x->vectors, rows_of(a), columns_of(a), a->data, step_of(a), s->x->S->data,
-      s->u.data, step_of(&s->u), s->v.data, step_of(&s->v), room, t->svd_jacobi, t->count);
+      s->u.data, step_of(&s->u), s->v.data, step_of(&s->v), size, t->svd_jacobi, t->count);
 }
-static int all_svd(task *t) {
+static int batch_svd(task *t) {
   const singular *s = t->args;
   const px_operand *a = &t->in[0];
   return t->api->gesvdjBatched(t->handle, s->x->vectors, rows_of(a), columns_of(a), a->data,
                                step_of(a), s->x->S->data, s->u.data, step_of(&s->u), s->v.data,
-                               step_of(&s->v), t->work, t->room, s->x->info->data, t->svd_jacobi,
-                               t->count);
+                               step_of(&s->v), t->work, t->work_size, s->x->info->data,
+                               t->svd_jacobi, t->count);
 }
-// Room for a batch like `like`, of matrices of other sizes.
-static px_status room_of(const px_launch *l, px_operand *made, shape *s, const px_operand *like,
-                         int rows, int columns) {
+// Allocates scratch matrices of other sizes with the batch of `like`.
+static px_status allocate_matrices(const px_launch *l, px_operand *made, shape *s,
+                                   const px_operand *like, int rows, int columns) {
   shape own;
   px_operand of = corner(like, &own, rows, columns);
-  return make_room(l, made, s, &of, 2);
+  return allocate(l, made, s, &of, 2);
 }
 PX_CUDA_KERNEL(svd) {
-  shape room, across, vh_shape;
+  shape copy_shape, across, vh_shape;
   singular s = {.x = args};
-  task t = {.l = l, .args = &s, .ask = ask_svd, .one = one_svd, .name = "gesvdj"};
+  task t = {.l = l, .args = &s, .query = query_svd, .run_one = run_svd, .name = "gesvdj"};
   int64_t count = count_of(args->A, 2);
   PX_CUDA_PASS(fill(l, args->info, 0));
   if (!count && args->vectors) {
@@ -722,17 +729,17 @@ PX_CUDA_KERNEL(svd) {
   }
   if (!count) return PX_OK;
   bool wide = rows_of(args->A) < columns_of(args->A);
-  px_operand a = wide ? turned(args->A, &across) : *args->A;
+  px_operand a = wide ? transposed(args->A, &across) : *args->A;
   int m = rows_of(&a), n = columns_of(&a);
-  PX_CUDA_PASS(copied(l, &t.in[0], &room, &a, 2));
-  PX_CUDA_PASS(room_of(l, &s.u, &s.u_shape, &a, m, args->full_matrices ? m : n));
-  PX_CUDA_PASS(room_of(l, &s.v, &s.v_shape, &a, n, n));
+  PX_CUDA_PASS(copied(l, &t.in[0], &copy_shape, &a, 2));
+  PX_CUDA_PASS(allocate_matrices(l, &s.u, &s.u_shape, &a, m, args->full_matrices ? m : n));
+  PX_CUDA_PASS(allocate_matrices(l, &s.v, &s.v_shape, &a, n, n));
   if (are_many(&t.in[0], count) && n <= JACOBI)
-    t.ask = ask_svds, t.all = all_svd, t.name = "gesvdjBatched";
+    t.query = query_svds, t.run_batch = batch_svd, t.name = "gesvdjBatched";
   PX_CUDA_PASS(px__cusolver_run(&t, args->A->dtype, count));
   if (!args->vectors) return PX_OK;
-  // The library gives V, and of the transposed matrix conj(V) S U'.
-  px_operand vh = turned(args->Vh, &vh_shape);
+  // The library returns V, and conj(V) S U' for the transposed matrix.
+  px_operand vh = transposed(args->Vh, &vh_shape);
   PX_CUDA_PASS(conjugate(l, &s.v));
   PX_CUDA_PASS(px__cuda_copy_operand(l, args->U, wide ? &s.v : &s.u));
   return px__cuda_copy_operand(l, &vh, wide ? &s.u : &s.v);

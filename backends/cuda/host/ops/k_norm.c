@@ -3,22 +3,24 @@
 #include "cuda/host/ops/kernel.h"
 #include "kernel_args/norm.h"
 
-// Chunks of rows that are added up: CHUNK_ROWS or more in each; or those of SUM_THREADS threads
-// that go round. The same on all devices, so that a result is.
-enum { CHUNK_ROWS = 64, MOST_CHUNKS = 256, SUM_THREADS = 1056 * 64 };
-// Threads that rows are shared among although fewer would do: a few warps for each multiprocessor.
-enum { FEW_THREADS = 16384 };
-// Blocks that make sums of channels that lie side by side, and rows a thread where all are walked.
+// Row chunks of partial sums: at least CHUNK_ROWS rows each, at most MAX_CHUNKS chunks; or one
+// chunk a group of threads in a grid-stride loop of SUM_THREADS threads. Equal on all devices, so
+// that results are.
+enum { CHUNK_ROWS = 64, MAX_CHUNKS = 256, SUM_THREADS = 1056 * 64 };
+// Minimum number of threads to spread few rows over: a few warps a multiprocessor.
+enum { MIN_THREADS = 16384 };
+// channels_last: blocks for channel sums, and rows a thread in element-wise passes.
 enum { LAST_BLOCKS = 1056, LAST_ROWS = 16 };
 
-// ---- rows that lie in one piece
+// ---- contiguous rows
 
-// How rows of `size` elements are shared among threads: the kernel NAME_short holds 32 bytes of
-// numbers a thread, NAME_long `bytes` in up to `threads` if rows are aligned, and NAME_rows takes
-// the others. `all`: every tensor of elements that the kernel walks. Of few rows a thread has less,
-// down to a vector, since it waits for all that it has. Gives the threads of a block.
-static unsigned share(k_rows *p, const char **way, int dtype, int64_t bytes, int64_t threads,
-                      const void *const *all, int count) {
+// Chooses a kernel for rows of `size` elements and returns the threads a block. NAME_short holds 32
+// bytes of numbers a thread. NAME_long holds `bytes` a thread in up to `threads` threads and
+// requires aligned rows. NAME_rows handles the rest. `all` lists the tensors walked by the kernel.
+// With few rows, threads hold less, down to one vector, because a thread waits for all of its
+// loads.
+static unsigned choose_variant(k_rows *p, const char **variant, int dtype, int64_t bytes,
+                               int64_t threads, const void *const *all, int count) {
   size_t item = px__cuda_dtype_size(dtype), number = px__cuda_dtype_size(px__compute_of(dtype));
   bool is_short = p->size * (int64_t)number <= 32 * 32;
   int64_t each = (is_short ? 32 : bytes) / (int64_t)number;
@@ -29,31 +31,32 @@ static unsigned share(k_rows *p, const char **way, int dtype, int64_t bytes, int
   if (fits) p->vector &= dense;
   p->lanes = fits ? 1 : 1024;
   while (fits && p->lanes * each < p->size) p->lanes *= 2;
-  *way = !fits ? "rows" : is_short ? "short" : "long";
+  *variant = !fits ? "rows" : is_short ? "short" : "long";
   while (fits && !is_short && p->lanes * 16 / (int64_t)item < p->size && p->lanes < threads &&
-         p->outer * p->lanes * 2 <= FEW_THREADS)
+         p->outer * p->lanes * 2 <= MIN_THREADS)
     p->lanes *= 2;
-  // Blocks that are small are in many stages at a time: some load while others store.
+  // Small blocks run in different phases at a time: some load while others store.
   return p->lanes > 64 ? (unsigned)p->lanes : is_short ? K_BLOCK : 64;
 }
-static px_status launch_way(const px_launch *l, const char *module, const char *name,
-                            const char *way, int dtype, int64_t grid, unsigned block, k_rows *p) {
+static px_status launch_variant(const px_launch *l, const char *module, const char *name,
+                                const char *variant, int dtype, int64_t grid, unsigned block,
+                                k_rows *p) {
   char function[48];
-  snprintf(function, sizeof function, "%s_%s", name, way);
+  snprintf(function, sizeof function, "%s_%s", name, variant);
   return px__cuda_by_dtype(l, module, function, dtype, grid, block, p);
 }
-// A kernel whose threads have 128 bytes of numbers, or 64.
+// Launches a kernel with 64 or 128 bytes of numbers a thread.
 static px_status by_rows(const px_launch *l, k_rows *p, const char *module, const char *name,
                          int dtype, int64_t bytes, const void *const *all, int count) {
-  const char *way;
-  unsigned block = share(p, &way, dtype, bytes, 1024, all, count);
+  const char *variant;
+  unsigned block = choose_variant(p, &variant, dtype, bytes, 1024, all, count);
   int64_t rows = block / p->lanes;
-  return launch_way(l, module, name, way, dtype, (p->outer + rows - 1) / rows, block, p);
+  return launch_variant(l, module, name, variant, dtype, (p->outer + rows - 1) / rows, block, p);
 }
 
 // ---- softmax
 
-// Of self, or backward, of the gradient of the output.
+// Forward from self; backward from grad and output.
 static px_status softmax(const px_launch *l, const px_operand *to, const px_operand *self,
                          const px_operand *grad, const px_operand *output, int64_t dim, bool logs) {
   const char *name = grad ? "softmax_backward" : "softmax";
@@ -108,22 +111,22 @@ PX_CUDA_KERNEL(native_layer_norm) {
   return px__cuda_dense_close(&d);
 }
 
-// The gradient of the input, and sums over chunks of rows for those of weight and bias: by one
-// kernel, or, of rows that do not fit it, by two.
+// Computes the input's gradient, and partial sums over chunks of rows for the gradients of weight
+// and bias, in one kernel; in two for rows that do not fit.
 static px_status layer_backward(const px_launch *l, k_rows *p, int dtype, const void *const *all) {
-  const char *way;
+  const char *variant;
   size_t item = px__cuda_dtype_size(px__compute_of(dtype));
   int64_t bytes = (int64_t)(2 * 16 / px__cuda_dtype_size(dtype) * item);  // K_TWO vectors
-  unsigned block = share(p, &way, dtype, bytes, 512, all, 4);
+  unsigned block = choose_variant(p, &variant, dtype, bytes, 512, all, 4);
   int64_t rows = block / p->lanes, grid = (p->outer + rows - 1) / rows;
-  bool fits = strcmp(way, "rows") != 0, sums = p->grad_weight || p->grad_bias;
+  bool fits = strcmp(variant, "rows") != 0, sums = p->grad_weight || p->grad_bias;
   if (fits && grid > SUM_THREADS / block) grid = SUM_THREADS / block;
   p->chunks = fits ? grid * block / (p->lanes < 32 ? 32 : p->lanes) : p->outer / CHUNK_ROWS + 1;
-  if (!fits && p->chunks > MOST_CHUNKS) p->chunks = MOST_CHUNKS;
+  if (!fits && p->chunks > MAX_CHUNKS) p->chunks = MAX_CHUNKS;
   if (sums)
     PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(p->chunks * 2 * p->size) * item, &p->partial));
   if (fits || p->result)
-    PX_CUDA_PASS(launch_way(l, "norm", "layer_backward", way, dtype, grid, block, p));
+    PX_CUDA_PASS(launch_variant(l, "norm", "layer_backward", variant, dtype, grid, block, p));
   if (fits || !sums) return PX_OK;
   return px__cuda_by_dtype(l, "norm", "layer_partial", dtype, (p->size + 31) / 32 * p->chunks,
                            K_BLOCK, p);
@@ -150,9 +153,9 @@ PX_CUDA_KERNEL(layer_norm_backward) {
   return px__cuda_dense_close(&d);
 }
 
-// ---- batches
+// ---- batch norm
 
-// Two sums over each channel, in parts, and what follows from them, a thread a channel.
+// Two partial sums for each channel, then their combination with one thread a channel.
 static px_status batch_sums(const px_launch *l, k_rows *p, const char *sums, const char *join,
                             int dtype) {
   int64_t pieces = p->inner == 1 ? (p->size + 31) / 32 : p->size;
@@ -165,7 +168,7 @@ static px_status batch_sums(const px_launch *l, k_rows *p, const char *sums, con
   PX_CUDA_PASS(px__cuda_by_dtype(l, "norm", sums, dtype, pieces * p->chunks, K_BLOCK, p));
   return px__cuda_by_dtype(l, "norm", join, dtype, (p->size + K_BLOCK - 1) / K_BLOCK, K_BLOCK, p);
 }
-// A thread an element, or a warp a piece of a row of them.
+// Element-wise pass: a thread an element, or a warp a piece of a row.
 static px_status batch_each(const px_launch *l, k_rows *p, const char *name, int dtype) {
   int64_t threads = p->outer * p->size * p->how * (p->inner == 1 ? 1 : 32);
   int64_t blocks = (threads + K_BLOCK - 1) / K_BLOCK;
@@ -175,20 +178,21 @@ static px_status batch_each(const px_launch *l, k_rows *p, const char *name, int
 static bool is_aligned(const k_rows *p) {
   return ((uintptr_t)p->result | (uintptr_t)p->input | (uintptr_t)p->grad) % 16 == 0;
 }
-// Whether rows of channels are whole vectors, and aligned: then `lanes` vectors belong to a block.
-static bool lies_last(k_rows *p, int dtype) {
+// True for channels_last with aligned rows of whole vectors. Sets `lanes`, the vectors a block
+// covers.
+static bool is_channels_last(k_rows *p, int dtype) {
   int64_t each = 16 / (int64_t)px__cuda_dtype_size(dtype), vectors = p->size / each;
   p->lanes = 1;
   while (p->lanes < 32 && p->lanes < vectors) p->lanes *= 2;
   return p->inner == 1 && p->size % each == 0 && p->outer > 1 && is_aligned(p);
 }
-// Groups of `lanes` vectors, and parts of rows: as many as asked for, or more if there is room for
-// more blocks, but of whole rows of a block.
+// groups_of: groups of `lanes` vectors. divide: number of row chunks, at least `chunks` and enough
+// for LAST_BLOCKS blocks, each with whole block rows.
 static int64_t groups_of(const k_rows *p, int dtype) {
   int64_t vectors = p->size / (16 / (int64_t)px__cuda_dtype_size(dtype));
   return (vectors + p->lanes - 1) / p->lanes;
 }
-static void divide(k_rows *p, int64_t groups, int64_t chunks) {
+static void set_chunks(k_rows *p, int64_t groups, int64_t chunks) {
   int64_t least = LAST_BLOCKS / groups, most = p->outer / (K_BLOCK / p->lanes);
   if (chunks < least) chunks = least;
   if (chunks > most) chunks = most;
@@ -197,7 +201,7 @@ static void divide(k_rows *p, int64_t groups, int64_t chunks) {
 static px_status last_sums(const px_launch *l, k_rows *p, const char *sums, const char *columns,
                            int dtype) {
   int64_t groups = groups_of(p, dtype);
-  divide(p, groups, 0);
+  set_chunks(p, groups, 0);
   size_t bytes = (size_t)(p->size * 2 * p->chunks) * sizeof(double);
   PX_CUDA_PASS(px__cuda_scratch(l, bytes, &p->partial));
   PX_CUDA_PASS(px__cuda_by_dtype(l, "norm", sums, dtype, p->chunks * groups, K_BLOCK, p));
@@ -205,21 +209,21 @@ static px_status last_sums(const px_launch *l, k_rows *p, const char *sums, cons
 }
 static px_status last_each(const px_launch *l, k_rows *p, const char *name, int dtype) {
   int64_t groups = groups_of(p, dtype);
-  divide(p, groups, p->outer / (K_BLOCK / p->lanes * LAST_ROWS));
+  set_chunks(p, groups, p->outer / (K_BLOCK / p->lanes * LAST_ROWS));
   return px__cuda_by_dtype(l, "norm", name, dtype, p->chunks * groups, K_BLOCK, p);
 }
 
-// Whether what a channel has of an example is whole vectors, and aligned.
+// True if a channel of an example consists of whole, aligned vectors.
 static bool in_vectors(const k_rows *p, const px_operand *x) {
   return p->inner % (16 / (int64_t)px__cuda_dtype_size(x->dtype)) == 0 && is_aligned(p);
 }
-// The pieces of a row of `inner`, of `least` elements or more, that make so many of all rows.
+// Pieces of a row of `inner`, with `least` or more elements each, so that all rows have `wanted`.
 static int32_t pieces_of(const k_rows *p, int64_t wanted, int64_t least) {
   int64_t rows = p->outer * p->size, pieces = rows ? wanted / rows : 1;
   if (pieces > p->inner / least) pieces = p->inner / least;
   return pieces < 1 ? 1 : (int32_t)pieces;
 }
-// The shape, and pieces enough that there are warps to make a device busy.
+// Sets the shape, and enough pieces for WARPS warps.
 static void batch_shape(k_rows *p, const px_operand *x) {
   enum { WARPS = 1056 * K_BLOCK / 32, LEAST = 1024 };
   px__around(x, 1, &p->outer, &p->size, &p->inner);
@@ -227,13 +231,13 @@ static void batch_shape(k_rows *p, const px_operand *x) {
   p->vector = in_vectors(p, x);
 }
 static px_status normalise(const px_launch *l, k_rows *p, int dtype) {
-  bool last = lies_last(p, dtype);
+  bool last = is_channels_last(p, dtype);
   if (p->training && last) PX_CUDA_PASS(last_sums(l, p, "last_sums", "last_columns", dtype));
   if (p->training && !last) PX_CUDA_PASS(batch_sums(l, p, "batch_sums", "batch_join", dtype));
   return last ? last_each(l, p, "last", dtype) : batch_each(l, p, "batch", dtype);
 }
-static px_status normalise_back(const px_launch *l, k_rows *p, int dtype) {
-  if (!lies_last(p, dtype)) {
+static px_status normalise_backward(const px_launch *l, k_rows *p, int dtype) {
+  if (!is_channels_last(p, dtype)) {
     PX_CUDA_PASS(batch_sums(l, p, "batch_backward_sums", "batch_backward_join", dtype));
     return batch_each(l, p, "batch_backward", dtype);
   }
@@ -277,7 +281,7 @@ PX_CUDA_KERNEL(batch_norm_backward) {
   PX_CUDA_PASS(d.status);
   batch_shape(&p, args->input);
   if (p.outer * p.size * p.inner > 0 && px__operand_given(args->grad_output))
-    PX_CUDA_PASS(normalise_back(l, &p, dtype));
+    PX_CUDA_PASS(normalise_backward(l, &p, dtype));
   return px__cuda_dense_close(&d);
 }
 // self = (1 - weight) * self + weight * value
@@ -294,9 +298,9 @@ PX_CUDA_KERNEL(running_average) {
   return px__cuda_dense_close(&d);
 }
 
-// ---- groups
+// ---- group norm
 
-// Blocks that make a device busy, and the least elements of a part; the same for all devices.
+// BLOCKS: blocks that fill a device. LEAST: minimum elements of a part. Equal on all devices.
 static px_status group_start(const px_launch *l, k_rows *p, const px_operand *x, int64_t groups) {
   enum { BLOCKS = 1056, LEAST = 4096, LONG = 1024 };
   px__around(x, 1, &p->outer, &p->size, &p->inner);

@@ -1,66 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches the updates of optimisers, whose kernels the generator writes (kernels_cuda_optim.cu):
-// those of several parameters by one launch.
+// Launches of optimiser updates, generated in kernels_cuda_optim.cu. Several parameters share a
+// launch.
 #include "cuda/host/ops/kernel.h"
 
-static _Thread_local px__cuda_lot *waiting;  // NULL: each goes at once
+static _Thread_local px__cuda_updates *current;  // NULL: no batching
 
-static px_status launch_lot(px__cuda_lot *lot) {
-  int count = lot->p.count = lot->count;
-  lot->count = 0;
+static px_status launch_batch(px__cuda_updates *batch) {
+  int count = batch->p.count = batch->count;
+  batch->count = 0;
   if (!count) return PX_OK;
-  return px__cuda_by_dtype(&lot->launch, "kernels_cuda_optim", lot->name, lot->dtype,
-                           lot->p.of[count - 1].end, K_BLOCK, &lot->p);
+  return px__cuda_by_dtype(&batch->launch, "kernels_cuda_optim", batch->name, batch->dtype,
+                           batch->p.of[count - 1].end, K_BLOCK, &batch->p);
 }
 
-void px__cuda_lot_begin(px__cuda_lot *lot) {
-  lot->count = 0;
-  waiting = lot;
+void px__cuda_updates_begin(px__cuda_updates *batch) {
+  batch->count = 0;
+  current = batch;
 }
-px_status px__cuda_lot_end(px__cuda_lot *lot) {
-  waiting = NULL;
-  return launch_lot(lot);
-}
-
-// Whether a launch takes the step along: all have its numbers.
-static bool fits(const px__cuda_lot *lot, const px_launch *l, const px__cuda_step *step,
-                 const char *name, int dtype) {
-  return lot->count < K_UPDATES && lot->dtype == dtype && lot->launch.stream == l->stream &&
-         !strcmp(lot->name, name) && !memcmp(lot->p.numbers, step->numbers, sizeof step->numbers);
+px_status px__cuda_updates_end(px__cuda_updates *batch) {
+  current = NULL;
+  return launch_batch(batch);
 }
 
-// A thread takes 16 bytes of each tensor, where all are aligned to them, a few times: what a block
-// looks up is worth some work. At least one moves the scalars on.
-static void add(px__cuda_lot *lot, const px__cuda_step *step, const px_operand *param) {
-  enum { MOST_BLOCKS = 1 << 24, TURNS = 4 };
-  k_update *u = &lot->p.of[lot->count];
+// True if the step shares numbers, dtype and stream with the batch, and the batch has space.
+static bool matches(const px__cuda_updates *batch, const px_launch *l, const px__cuda_step *step,
+                    const char *name, int dtype) {
+  return batch->count < K_UPDATES && batch->dtype == dtype && batch->launch.stream == l->stream &&
+         !strcmp(batch->name, name) &&
+         !memcmp(batch->p.numbers, step->numbers, sizeof step->numbers);
+}
+
+// Blocks for a parameter. Threads process 16-byte vectors if all tensors are aligned, VECTORS_EACH
+// of them each, to amortise the block's lookup. At least one block, to update the scalars.
+static void add(px__cuda_updates *batch, const px__cuda_step *step, const px_operand *param) {
+  enum { MAX_BLOCKS = 1 << 24, VECTORS_EACH = 4 };
+  k_update *u = &batch->p.of[batch->count];
   int64_t each = 16 / (int64_t)px__cuda_dtype_size(param->dtype);
   *u = (k_update){.grad = step->grad, .n = px_operand_numel(param), .line = step->line};
   memcpy(u->at, step->at, sizeof u->at);
   memcpy(u->scalars, step->scalars, sizeof u->scalars);
   u->vector = (uintptr_t)u->grad % 16 == 0;
   for (int i = 0; i < K_UPDATED; i++) u->vector &= (uintptr_t)u->at[i] % 16 == 0;
-  int64_t threads = u->vector ? u->n / (each * TURNS) + 1 : u->n;
+  int64_t threads = u->vector ? u->n / (each * VECTORS_EACH) + 1 : u->n;
   int64_t blocks = (threads + K_BLOCK - 1) / K_BLOCK;
-  blocks = blocks < 1 ? 1 : blocks > MOST_BLOCKS ? MOST_BLOCKS : blocks;
-  u->end = (lot->count++ ? u[-1].end : 0) + (uint32_t)blocks;
+  blocks = blocks < 1 ? 1 : blocks > MAX_BLOCKS ? MAX_BLOCKS : blocks;
+  u->end = (batch->count++ ? u[-1].end : 0) + (uint32_t)blocks;
 }
 
 px_status px__cuda_update(px__cuda_dense *d, const px__cuda_step *step, const char *name,
                           const px_operand *param) {
-  px__cuda_lot own;
+  px__cuda_updates own;
   own.count = 0;
   PX_CUDA_PASS(d->status);
-  // What is copied back can wait for no other.
-  px__cuda_lot *lot = waiting && !d->count ? waiting : &own;
-  if (lot->count && !fits(lot, d->launch, step, name, param->dtype)) PX_CUDA_PASS(launch_lot(lot));
-  if (!lot->count) {
-    lot->launch = *d->launch, lot->name = name, lot->dtype = param->dtype;
-    memcpy(lot->p.numbers, step->numbers, sizeof step->numbers);
+  // Outputs copied back from scratch memory cannot be batched.
+  px__cuda_updates *batch = current && !d->count ? current : &own;
+  if (batch->count && !matches(batch, d->launch, step, name, param->dtype))
+    PX_CUDA_PASS(launch_batch(batch));
+  if (!batch->count) {
+    batch->launch = *d->launch, batch->name = name, batch->dtype = param->dtype;
+    memcpy(batch->p.numbers, step->numbers, sizeof step->numbers);
   }
-  add(lot, step, param);
-  if (lot != &own) return PX_OK;
-  PX_CUDA_PASS(launch_lot(lot));
+  add(batch, step, param);
+  if (batch != &own) return PX_OK;
+  PX_CUDA_PASS(launch_batch(batch));
   return px__cuda_dense_close(d);
 }
 

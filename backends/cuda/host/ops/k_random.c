@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of random.cu. The numbers depend on l->blocks, the blocks of PyTorch's launch.
+// Host functions of random.cu. The numbers depend on l->blocks, the grid size of PyTorch's launch.
 #include "cuda/host/ops/kernel.h"
 #include "cuda/host/ops/sort.h"
 #include "kernel_args/random.h"
 
 #include <math.h>
 
-// Numbers to `out`, in its own dtype.
+// Parameters for numbers written to `out` in its own dtype.
 static k_random start(px__cuda_dense *d, const px_operand *out) {
   const px_launch *l = d->launch;
   return (k_random){.where = px__cuda_where(l),
@@ -65,7 +65,7 @@ PX_CUDA_KERNEL(dropout_mask) {
   PX_CUDA_PASS(draw_floats(l, "dropout", &p, l->blocks));
   return px__cuda_dense_close(&d);
 }
-// The probabilities are a tensor.
+// Probabilities from a tensor.
 PX_CUDA_KERNEL(bernoulli) {
   px__cuda_dense d = {.launch = l};
   k_random p = start(&d, args->out);
@@ -76,7 +76,7 @@ PX_CUDA_KERNEL(bernoulli) {
   return px__cuda_dense_close(&d);
 }
 
-// ---- numbers that take as many draws as it comes: what they depend on is an operand or a number
+// ---- distributions with a variable number of draws; parameters are operands or numbers
 
 typedef struct parameter {
   const px_operand *from;
@@ -88,7 +88,7 @@ static px_status draw_each(const px_launch *l, const char *name, const px_operan
   k_random p = start(&d, out);
   p.a = first.number, p.b = second.number;
   if (first.from) p.in = px__cuda_dense_in(&d, first.from, PX_FLOAT64);
-  if (second.from) p.beside = px__cuda_dense_in(&d, second.from, PX_FLOAT64);
+  if (second.from) p.in2 = px__cuda_dense_in(&d, second.from, PX_FLOAT64);
   PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(draw_any(l, name, &p, (p.n + K_BLOCK - 1) / K_BLOCK));
   return px__cuda_dense_close(&d);
@@ -127,23 +127,23 @@ PX_CUDA_KERNEL(random) {
   return px__cuda_dense_close(&d);
 }
 
-// ---- orders
+// ---- permutations
 
 static int key_bits(int64_t n) {
   double x = (double)n, bits = ceil(log2(x - (6 * x * x + 1) / (log(0.9) * 12)));
   return bits < 64 ? (int)bits : 64;
 }
-// Sorts by random keys, then shuffles equal ones.
+// Sorts by random keys, then shuffles runs of equal keys.
 PX_CUDA_KERNEL(randperm_fill) {
   px__cuda_dense d = {.launch = l};
   k_random p = start(&d, args->out);
   PX_CUDA_PASS(d.status);
   if (p.n == 0) return PX_OK;
-  void *room[4];
-  for (int i = 0; i < 4; i++) PX_CUDA_PASS(px__cuda_scratch(l, (size_t)p.n * 8, &room[i]));
-  p.keys = room[0], p.scratch = room[1], p.bits = key_bits(p.n);
+  void *buffers[4];
+  for (int i = 0; i < 4; i++) PX_CUDA_PASS(px__cuda_scratch(l, (size_t)p.n * 8, &buffers[i]));
+  p.keys = buffers[0], p.scratch = buffers[1], p.bits = key_bits(p.n);
   PX_CUDA_PASS(draw_any(l, "order_keys", &p, l->blocks));
-  k_sort s = {.in = p.keys, .from = p.scratch, .out = room[2], .indices = room[3]};
+  k_sort s = {.in = p.keys, .from = p.scratch, .out = buffers[2], .indices = buffers[3]};
   s.lines = 1, s.size = s.take = p.n;
   px__cuda_sort_as(&s, PX_INT64, false);
   s.passes = (p.bits + 7) / 8;
@@ -161,7 +161,7 @@ PX_CUDA_KERNEL(multinomial) {
   px__cuda_dense d = {.launch = l};
   k_random p = start(&d, args->out);
   p.in = px__cuda_dense_in(&d, self, PX_FLOAT64), p.range = (uint64_t)n, p.rows = n ? numel / n : 0;
-  p.from = args->num_samples, p.again = args->replacement;
+  p.from = args->num_samples, p.replacement = args->replacement;
   PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(numel + 1) * sizeof(double), &p.scratch));
   PX_CUDA_PASS(px__cuda_over(l, "random", "multinomial", p.rows, &p));

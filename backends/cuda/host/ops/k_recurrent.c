@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of recurrent.cu, and recurrent nets as a whole, which cuDNN runs.
+// Host functions of recurrent.cu, and recurrent nets run as a whole by cuDNN.
 #include "cuda/host/library/cudnn.h"
 #include "cuda/host/ops/kernel.h"
 #include "kernel_args/recurrent.h"
 
-// Launches a kernel on operands that are opened, and closes them. `state` has the rows.
+// Launches a kernel on opened operands and closes them. `state` defines the rows.
 static px_status run(px__cuda_dense *d, k_step *p, const char *name, const px_operand *state) {
   char function[32];
   int dtype = state->dtype;
@@ -87,9 +87,9 @@ PX_CUDA_KERNEL(rnn_step_back) {
   return run(&d, &p, "rnn_step_back", args->grad_gates);
 }
 
-// ---- nets as a whole
+// ---- whole nets
 
-// The net, from what the kernels have in common.
+// Describes the net from the kernels' common operands.
 static px_recurrent_net net_of(const px_operand *rows, const px_operand *h, const px_operand *c,
                                const px_value *counts, const char *mode, bool has_biases, bool tf32,
                                int64_t columns) {
@@ -108,7 +108,7 @@ static px_recurrent_net net_of(const px_operand *rows, const px_operand *h, cons
   return net;
 }
 
-// Begins a launch of a net whose operands are opened.
+// Opens a net for a launch.
 static px_status begin(px__cudnn_net *n, const px__cuda_dense *d, const px_recurrent_net *net,
                        bool training) {
   PX_CUDA_PASS(d->status);
@@ -117,7 +117,7 @@ static px_status begin(px__cudnn_net *n, const px__cuda_dense *d, const px_recur
   return status;
 }
 
-// Ends a launch: cuDNN's status of `call`, and what was opened.
+// Ends a launch: reports the status of `call` and closes the operands.
 static px_status end(px__cudnn_net *n, px__cuda_dense *d, int status, const char *call) {
   px_status failed = status ? px__cudnn_error(status, call) : PX_OK;
   px__cudnn_net_close(n);
@@ -142,7 +142,7 @@ PX_CUDA_KERNEL(recurrent_whole) {
   return end(&n, &d,
              px__cudnn_recurrent.cudnnRNNForward(
                  n.handle, n.net, training, NULL, n.x_rows, rows, n.y_rows, output, n.h, h, h_n,
-                 n.c, c, c_n, n.weights, weights, n.workspace, n.room, training ? n.kept : 0,
+                 n.c, c, c_n, n.weights, weights, n.workspace, n.scratch, training ? n.kept : 0,
                  training ? args->kept->data : NULL),
              "cudnnRNNForward");
 }
@@ -167,12 +167,12 @@ PX_CUDA_KERNEL(recurrent_whole_back) {
              px__cudnn_recurrent.cudnnRNNBackwardData_v8(
                  n.handle, n.net, NULL, n.y_rows, output, grad_output, n.x_rows, grad_rows, n.h, h,
                  grad_h_n, grad_h, n.c, c, grad_c_n, grad_c, n.weights, weights, n.workspace,
-                 n.room, n.kept, args->kept->data),
+                 n.scratch, n.kept, args->kept->data),
              "cudnnRNNBackwardData_v8");
 }
 
 PX_CUDA_KERNEL(recurrent_whole_weights) {
-  enum { ADD = 0 };  // the other way is not done by cuDNN
+  enum { ADD = 0 };  // cuDNN supports accumulation only
   int dtype = args->output->dtype;
   px__cudnn_net n;
   px_recurrent_net net = net_of(args->rows, args->h, args->c, &args->counts, args->mode,
@@ -184,6 +184,6 @@ PX_CUDA_KERNEL(recurrent_whole_weights) {
   return end(&n, &d,
              px__cudnn_recurrent.cudnnRNNBackwardWeights_v8(
                  n.handle, n.net, ADD, NULL, n.x_rows, rows, n.h, h, n.y_rows, output, n.weights,
-                 args->grad_weights->data, n.workspace, n.room, n.kept, args->kept->data),
+                 args->grad_weights->data, n.workspace, n.scratch, n.kept, args->kept->data),
              "cudnnRNNBackwardWeights_v8");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of window.cu: pooling, and convolution where no library does it.
+// Host functions of window.cu: pooling, and convolutions without a library.
 #include "cuda/host/library/cudnn.h"
 #include "cuda/host/ops/kernel.h"
 #include "kernel_args/conv.h"
@@ -15,7 +15,7 @@ static void windows(k_window *t, const px_value *kernel_size, const px_value *st
 static void dilate(k_window *t, const px_value *dilation) {
   t->dh = px__list_at(dilation, 0), t->dw = px__list_at(dilation, 1);
 }
-// Planes of one channel; or, where channels lie side by side, images of `c` channels.
+// Planes of one channel each or, for channels_last, images of `c` channels.
 static void planes(k_window *t, const px_operand *big, const px_operand *small, bool last) {
   int d = big->ndim;
   t->h = big->sizes[d - 2], t->w = big->sizes[d - 1];
@@ -25,23 +25,23 @@ static void planes(k_window *t, const px_operand *big, const px_operand *small, 
   t->c = last ? big->sizes[1] : 1;
 }
 
-// Prepares a walk over planes of h by w.
-static px_status divide(const px_launch *l, k_window *t, int64_t h, int64_t w) {
+// Prepares the index arithmetic for planes of h by w.
+static px_status prepare_divisors(const px_launch *l, k_window *t, int64_t h, int64_t w) {
   if (t->h * t->w > INT32_MAX || t->oh * t->ow > INT32_MAX)
-    PX_CUDA_FAIL(PX_RUNTIME, "%s on cuda:%d: a plane of more than 2147483647 elements", l->op,
+    PX_CUDA_FAIL(PX_RUNTIME, "%s on cuda:%d: expected planes of at most 2147483647 elements", l->op,
                  l->device);
   t->wide = t->planes * h * w > INT32_MAX;
   px__cuda_divisor(&t->by_h, h), px__cuda_divisor(&t->by_w, w);
   px__cuda_divisor(&t->by_sh, t->sh), px__cuda_divisor(&t->by_sw, t->sw);
   return PX_OK;
 }
-// Launches NAME, or NAME_last, for as many elements as the result has.
+// Launches NAME or NAME_last with one thread for each output element, or vector.
 static px_status pool(const px_launch *l, k_window *t, const char *name, const px_operand *out,
                       bool last) {
   char function[48];
   int64_t n = px_operand_numel(out), each = 16 / (int64_t)px__cuda_dtype_size(out->dtype);
   if (n == 0) return PX_OK;
-  if (last) PX_CUDA_PASS(divide(l, t, out->sizes[2], out->sizes[3]));
+  if (last) PX_CUDA_PASS(prepare_divisors(l, t, out->sizes[2], out->sizes[3]));
   if (last && t->c % each == 0) n /= each;
   snprintf(function, sizeof function, "%s%s", name, last ? "_last" : "");
   return px__cuda_by_dtype(l, "window", function, out->dtype, blocks_of(n), K_BLOCK, t);
@@ -58,11 +58,11 @@ PX_CUDA_KERNEL(max_pool2d_with_indices) {
   windows(&t, &args->kernel_size, &args->stride, &args->padding);
   dilate(&t, &args->dilation);
   planes(&t, args->self, args->output, last);
-  if (!last) PX_CUDA_PASS(divide(l, &t, t.oh, t.ow));
+  if (!last) PX_CUDA_PASS(prepare_divisors(l, &t, t.oh, t.ow));
   PX_CUDA_PASS(pool(l, &t, "max_pool", args->output, last));
   return px__cuda_dense_close(&d);
 }
-// Gradients to places that may be any.
+// Adds gradients at arbitrary indices.
 static px_status scatter(const px_launch *l, const px_operand *out, const px_operand *grad,
                          const px_operand *indices) {
   int dtype = px__compute_of(out->dtype);
@@ -76,7 +76,7 @@ static px_status scatter(const px_launch *l, const px_operand *out, const px_ope
   planes(&t, out, grad, false);
   if (n == 0) return PX_OK;
   PX_CUDA_PASS(px__cuda_fill(l->stream, t.out, 0, (size_t)n * px__cuda_dtype_size(dtype)));
-  bool ordered = px__cuda_core->setting(PX_SETTING_DETERMINISTIC);  // a thread a plane
+  bool ordered = px__cuda_core->setting(PX_SETTING_DETERMINISTIC);  // one thread a plane
   PX_CUDA_PASS(px__cuda_by_dtype(l, "window", ordered ? "max_pool_ordered" : "max_pool_scatter",
                                  dtype, blocks_of(ordered ? t.planes : px_operand_numel(grad)),
                                  K_BLOCK, &t));
@@ -95,7 +95,7 @@ PX_CUDA_KERNEL(max_pool2d_backward) {
   windows(&t, &args->kernel_size, &args->stride, &args->padding);
   dilate(&t, &args->dilation);
   planes(&t, args->out, args->grad_output, last);
-  if (!last) PX_CUDA_PASS(divide(l, &t, t.h, t.w));
+  if (!last) PX_CUDA_PASS(prepare_divisors(l, &t, t.h, t.w));
   PX_CUDA_PASS(pool(l, &t, "max_pool_gather", args->out, last));
   return px__cuda_dense_close(&d);
 }
@@ -113,7 +113,7 @@ PX_CUDA_KERNEL(max_pool2d_pick) {
   return px__cuda_dense_close(&d);
 }
 
-// `t` says what windows there are.
+// `t` describes the windows.
 static px_status mean(const px_launch *l, k_window *t, const px_operand *out, const px_operand *in,
                       bool backward) {
   int dtype = out->dtype;
@@ -148,15 +148,15 @@ PX_CUDA_KERNEL(adaptive_avg_pool2d_backward) {
 
 // ---- convolution
 
-enum { IMAGE, WEIGHT, RESULT, TENSORS };  // in cuDNN's order
+enum { IMAGE, WEIGHT, RESULT, TENSORS };  // cuDNN's order
 typedef struct conv {
   px__cudnn_problem problem;
   const px_operand *operands[TENSORS], *bias;
-  k_window direct;  // the same for the kernels of window.cu
+  k_window direct;  // parameters for window.cu
 } conv;
 
-// What each kind writes, and the kernel that does it without a library: it reads `in` and `weight`,
-// or, where those are read, the images in the place of the bias.
+// For each kind: the output, the first input, and the kernel used without a library. It reads `in`
+// and `weight`; the weight's gradient reads the images instead of a bias.
 static const struct {
   int out, in;
   const char *direct;
@@ -164,15 +164,15 @@ static const struct {
              [PX_CUDNN_IMAGE] = {IMAGE, RESULT, "conv_input"},
              [PX_CUDNN_WEIGHT] = {WEIGHT, RESULT, "conv_weight"}};
 
-// Fills in sizes and geometry; kind, dtype and operands are there.
+// Fills in sizes and geometry. Kind, dtype and operands are already set.
 static void describe(conv *c, const px_value *stride, const px_value *padding,
                      const px_value *dilation, int64_t groups) {
   px__cudnn_problem *p = &c->problem;
   for (int i = 0; i < TENSORS; i++) memcpy(p->sizes[i], c->operands[i]->sizes, sizeof p->sizes[i]);
   for (int k = 0; k < 2; k++) {
     p->stride[k] = px__list_at(stride, k), p->dilation[k] = px__list_at(dilation, k);
-    p->before[k] = px__list_at(padding, k);
-    p->behind[k] = padding->n == 4 ? padding->v.ints[2 + k] : p->before[k];
+    p->pad_before[k] = px__list_at(padding, k);
+    p->pad_after[k] = padding->n == 4 ? padding->v.ints[2 + k] : p->pad_before[k];
   }
   const int64_t *x = p->sizes[IMAGE], *w = p->sizes[WEIGHT], *y = p->sizes[RESULT];
   c->direct = (k_window){.n = x[0],
@@ -186,11 +186,11 @@ static void describe(conv *c, const px_value *stride, const px_value *padding,
                          .ow = y[3],
                          .groups = groups};
   k_window *t = &c->direct;
-  t->sh = p->stride[0], t->sw = p->stride[1], t->ph = p->before[0], t->pw = p->before[1];
+  t->sh = p->stride[0], t->sw = p->stride[1], t->ph = p->pad_before[0], t->pw = p->pad_before[1];
   t->dh = p->dilation[0], t->dw = p->dilation[1];
 }
 
-// A bias is added to what cuDNN made in a pass of its own.
+// cuDNN's result gets its bias in a separate pass.
 static px_status add_bias(const px_launch *l, const conv *c, void *result, void *bias) {
   k_window t = c->direct;
   int dtype = c->problem.dtype, each = c->problem.last ? 16 / (int)px__cuda_dtype_size(dtype) : 4;
@@ -201,7 +201,8 @@ static px_status add_bias(const px_launch *l, const conv *c, void *result, void 
                            blocks_of((n + each - 1) / each), K_BLOCK, &t);
 }
 
-static px_status directly(const px_launch *l, conv *c, void *const data[TENSORS], void *bias) {
+static px_status convolve_directly(const px_launch *l, conv *c, void *const data[TENSORS],
+                                   void *bias) {
   int kind = c->problem.kind, dtype = c->problem.dtype;
   int64_t n = px_operand_numel(c->operands[kinds[kind].out]);
   c->direct.out = data[kinds[kind].out], c->direct.in = data[kinds[kind].in];
@@ -211,8 +212,8 @@ static px_status directly(const px_launch *l, conv *c, void *const data[TENSORS]
                            kind == PX_CUDNN_WEIGHT ? n : blocks_of(n), K_BLOCK, &c->direct);
 }
 
-// In one order of dimensions. Without a library only row-major images are convolved.
-static px_status convolve_in(const px_launch *l, conv *c, bool last, bool *done) {
+// Convolves in one memory format. Without a library, only row-major.
+static px_status convolve_format(const px_launch *l, conv *c, bool last, bool *done) {
   void *data[TENSORS], *bias;
   int dtype = c->problem.dtype, out = kinds[c->problem.kind].out;
   px__cuda_dense d = {.launch = l, .last = last};
@@ -224,18 +225,18 @@ static px_status convolve_in(const px_launch *l, conv *c, bool last, bool *done)
   c->problem.last = last;
   PX_CUDA_PASS(px__cudnn_convolve(l, &c->problem, data, done));
   if (!*done && last) return PX_OK;
-  if (!*done) PX_CUDA_PASS(directly(l, c, data, bias));
+  if (!*done) PX_CUDA_PASS(convolve_directly(l, c, data, bias));
   if (*done && bias) PX_CUDA_PASS(add_bias(l, c, data[RESULT], bias));
   *done = true;
   return px__cuda_dense_close(&d);
 }
-// Of float64, cuDNN's plans for channels_last are slow, where there are any.
+// float64 is always row-major: cuDNN's channels_last plans are slow or absent.
 static px_status convolve(const px_launch *l, conv *c) {
   bool done = false, wide = c->problem.dtype == PX_FLOAT64;
   const px_operand *out = c->operands[kinds[c->problem.kind].out];
   if (!wide && px__cudnn_ready() && px__cuda_wants_last(out, c->operands, TENSORS))
-    PX_CUDA_PASS(convolve_in(l, c, true, &done));
-  return done ? PX_OK : convolve_in(l, c, false, &done);
+    PX_CUDA_PASS(convolve_format(l, c, true, &done));
+  return done ? PX_OK : convolve_format(l, c, false, &done);
 }
 
 PX_CUDA_KERNEL(conv2d) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the matrix ops: operands become batches of matrices.
+// Kernels of matrix ops: operands become batches of matrices.
 #include "cuda/host/library/gemm.h"
 #include "kernel_args/linalg.h"
 
-// The operand as matrices of the sizes given: dimensions that are missing or single are broadcast.
+// The operand as matrices of the given sizes; missing and size-1 dimensions are broadcast.
 static px__cuda_matrices broadcast(const px_operand *o, const int64_t sizes[3]) {
   px__cuda_matrices out = {.at = o->data};
   for (int i = 0; i < 3; i++) {
@@ -14,7 +14,7 @@ static px__cuda_matrices broadcast(const px_operand *o, const int64_t sizes[3]) 
   return out;
 }
 
-// The operand, of two or three dimensions, as it is.
+// A 2D or 3D operand as matrices.
 static px__cuda_matrices matrices(const px_operand *o) {
   px__cuda_matrices out = {.at = o->data, .sizes = {1, 1, 1}};
   for (int i = 0; i < o->ndim; i++) {
@@ -24,7 +24,7 @@ static px__cuda_matrices matrices(const px_operand *o) {
   return out;
 }
 
-// c = a b; or beta s + alpha a b.
+// c = a b, and c = beta s + alpha a b.
 static px_status multiply(const px_launch *l, const px_operand *c, const px_operand *a,
                           const px_operand *b) {
   return px__cuda_multiply(

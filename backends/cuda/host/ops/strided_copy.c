@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strided copies of three dimensions, by the size of an element.
+// Strided copies of up to three dimensions, by element size.
 #include "cuda/host/driver/cuda.h"
 
 enum { BLOCK = 256 };
