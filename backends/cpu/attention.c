@@ -48,11 +48,11 @@ typedef struct tile {
 static int64_t blocks_of(const attention *t) { return px__ceil_div(t->length, QUERIES); }
 // Places that the last of the tile's queries may see, and those of the tile that row r may.
 static int64_t reach(const attention *t, const tile *x) {
-  return t->causal ? px__least(t->places, x->i + x->rows) : t->places;
+  return t->causal ? px__min_count(t->places, x->i + x->rows) : t->places;
 }
 static int64_t seen(const attention *t, const tile *x, int64_t r) {
   int64_t count = x->i + r + 1 - x->j;
-  return !t->causal ? x->n : count < 0 ? 0 : px__least(count, x->n);
+  return !t->causal ? x->n : count < 0 ? 0 : px__min_count(count, x->n);
 }
 // The number of a row of query among all.
 static int64_t row_of(const attention *t, const tile *x, int64_t r) {
@@ -260,7 +260,7 @@ PX_KERNEL(attention_dropout) {
   int64_t n = px__operand_size(args->out, -1), rows = n ? px_operand_numel(args->out) / n : 0;
   float *to = px__dense_out(&d, args->out, PX_FLOAT32);
   take_seed(&t, px__dense_in(&d, args->seed, PX_INT64));
-  for (int64_t r = 0, work = 0; !d.failed && r < rows && !px__worked(&work, n); r++)
+  for (int64_t r = 0, work = 0; !d.failed && r < rows && !px__work_stopped(&work, n); r++)
     draw_kept(&t, r, 0, n, to + r * n);
   px__dense_close(&d);
   return PX_OK;

@@ -41,7 +41,7 @@ static size_t NAME(lay_out)(NAME(room) * r, const attention *t, T *at, bool back
 }
 static T *NAME(room_new)(NAME(room) * r, const attention *t, bool back) {
   if (t->width > longest_row || t->value_width > longest_row) return NULL;
-  T *at = px__room_new(NAME(lay_out)(r, t, NULL, back) * sizeof(T));
+  T *at = px__aligned_new(NAME(lay_out)(r, t, NULL, back) * sizeof(T));
   if (at) NAME(lay_out)(r, t, at, back);
   return at;
 }
@@ -186,7 +186,7 @@ static bool NAME(forward_rows)(const attention *t, tile *x, const NAME(room) * r
   for (int64_t i = 0; i < x->rows; i++) r->top[i] = -(T)INFINITY, r->sum[i] = 0;
   if (!end) memset(r->weighted, 0, (size_t)(x->rows * t->value_width) * sizeof(T));
   for (x->j = 0; x->j < end; x->j += t->keys) {
-    x->n = px__least(t->keys, end - x->j);
+    x->n = px__min_count(t->keys, end - x->j);
     if (px__cpu_stopped()) return true;
     if (!NAME(forward_tile)(t, x, r, query)) return false;
   }
@@ -200,7 +200,7 @@ static bool NAME(forward)(const attention *t, int64_t begin, int64_t end) {
   bool done = room;
   for (int64_t u = begin; done && u < end; u++) {
     tile x = {.b = u / blocks / t->heads, .h = u / blocks % t->heads, .i = u % blocks * QUERIES};
-    x.group = x.h / (t->heads / t->groups), x.rows = px__least(QUERIES, t->length - x.i);
+    x.group = x.h / (t->heads / t->groups), x.rows = px__min_count(QUERIES, t->length - x.i);
     done = NAME(forward_rows)(t, &x, &r);
   }
   free(room);
@@ -264,7 +264,7 @@ static bool NAME(backward_rows)(const attention *t, tile *x, const NAME(room) * 
     r->sum[i] = (T)NAME(vec_dot)(grad + i * f, output + i * f, f);
   if (!end) memset(r->weighted, 0, (size_t)(x->rows * t->width) * sizeof(T));
   for (x->j = 0; x->j < end; x->j += t->keys) {
-    x->n = px__least(t->keys, end - x->j);
+    x->n = px__min_count(t->keys, end - x->j);
     if (px__cpu_stopped()) return true;
     if (!NAME(backward_tile)(t, x, r, query, grad)) return false;
   }
@@ -284,7 +284,7 @@ static bool NAME(backward_head)(const attention *t, int64_t b, int64_t group, NA
   for (int64_t k = 0; k < shared; k++)
     for (int64_t i = 0; i < t->length; i += QUERIES) {
       tile x = {.b = b, .h = group * shared + k, .group = group, .i = i};
-      x.rows = px__least(QUERIES, t->length - i);
+      x.rows = px__min_count(QUERIES, t->length - i);
       if (!NAME(backward_rows)(t, &x, r)) return false;
     }
   if (own) NAME(put_rows)(t->grad_key, b, group, 0, t->places, r->grad_key);

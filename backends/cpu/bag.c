@@ -58,14 +58,14 @@ static void store(const bags *b, int64_t bag, int64_t c, const void *from, int64
       const T *row = row_of(b, b->indices[k], c, n, room); \
       T factor = b->factors ? ((const T *)b->factors)[k] : one; \
       if (n == COLUMNS && !b->factors) \
-        PX__CPU_APART for (int i = 0; i < COLUMNS; i++) sum[i] += row[i]; \
+        PX__CPU_INDEPENDENT for (int i = 0; i < COLUMNS; i++) sum[i] += row[i]; \
       else \
-        PX__CPU_APART for (int64_t i = 0; i < n; i++) sum[i] += row[i] * factor; \
+        PX__CPU_INDEPENDENT for (int64_t i = 0; i < n; i++) sum[i] += row[i] * factor; \
     } \
     store(b, bag, c, sum, n); \
   } \
   static inline void join_tops_##S(T *top, I *which, const T *row, I k, int64_t n) { \
-    PX__CPU_APART for (int64_t i = 0; i < n; i++) { \
+    PX__CPU_INDEPENDENT for (int64_t i = 0; i < n; i++) { \
       T x = row[i], y = top[i]; \
       I more = -(I)((x > y) | ((x != x) & (y == y))); \
       top[i] = more ? x : y, which[i] = more ? k : which[i]; \

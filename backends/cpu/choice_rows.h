@@ -54,7 +54,7 @@ static void NAME(draw_once)(source *s, const T *p, double *race, int64_t n, int6
   int64_t work = 0;
   for (px__steps t = {.n = n}; px__draw_step(&t, s->mt);)
     for (int64_t i = t.begin; i < t.end; i++) race[i] = (double)p[i] / -log1p(-next_uniform(s));
-  for (int64_t k = 0; k < count && !px__worked(&work, n); k++) {
+  for (int64_t k = 0; k < count && !px__work_stopped(&work, n); k++) {
     int64_t best = 0;
     for (px__steps t = {.n = n}; px__step(&t);)
       for (int64_t i = t.begin; i < t.end; i++)
@@ -68,7 +68,7 @@ static void NAME(choose)(source *s, const T *p, int64_t n, int64_t rows, bool ag
                          int64_t *to, int64_t count) {
   int64_t work = 0;
   for (int64_t r0 = 0; r0 < rows; r0 += ROWS) {
-    if (r0 > 0 && px__worked(&work, ROWS * n)) return;
+    if (r0 > 0 && px__work_stopped(&work, ROWS * n)) return;
     int64_t many = rows - r0 < ROWS ? rows - r0 : ROWS;
     if (again) NAME(running_sums)(p + r0 * n, n, many, room);
     for (int64_t r = r0; r < r0 + many; r++) {

@@ -306,8 +306,8 @@ static int64_t most_rows(const conv *t) {
   int64_t far = FAR_COLUMNS / t->pitch, bands = t->what == 'w' ? MAX_PARTS : BANDS;
   if (t->tiled && same_place(&t->y) && same_place(&t->x)) most = far;
   if (t->results * t->terms <= FEW_WEIGHTS && (t->what != 'i' || t->results >= TILED_RESULTS))
-    most = px__least(most, px__ceil_div(t->y.grid * all_images(t), bands) + far);
-  if (t->upright) most = px__least(most, shared_rows(t));
+    most = px__min_count(most, px__ceil_div(t->y.grid * all_images(t), bands) + far);
+  if (t->upright) most = px__min_count(most, shared_rows(t));
   return most > least ? most : least;
 }
 // The phases of one convolution have images and rows of the first one.
@@ -365,12 +365,12 @@ static bool stays_inside(const conv_axis *a) {
 }
 static void choose_box(conv *t, const conv *like) {
   int64_t each = t->channels * t->groups, whole = (t->x.grid - 1) * t->x.step + span_of(&t->x);
-  t->images = like ? like->images : px__least(px__ceil_div(COLUMNS, t->p), all_images(t));
-  t->rows = like ? px__least(like->rows, t->y.grid) : t->y.grid;
+  t->images = like ? like->images : px__min_count(px__ceil_div(COLUMNS, t->p), all_images(t));
+  t->rows = like ? px__min_count(like->rows, t->y.grid) : t->y.grid;
   if (!like && t->images == 1) {
     int64_t row = t->z.count * whole * each * t->y.step, columns = px__ceil_div(COLUMNS, t->x.grid);
     int64_t most = PIECE_ELEMENTS / row;
-    t->rows = px__least(t->rows, most < columns ? columns : most);
+    t->rows = px__min_count(t->rows, most < columns ? columns : most);
   }
   t->low = (conv_low){low_of(&t->z), low_of(&t->y), low_of(&t->x)};
   t->plain = (t->images == 1 || t->z.grid == 1) && stays_inside(&t->z) && stays_inside(&t->y) &&
@@ -409,7 +409,7 @@ static void pack_factors(void *ctx, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i++) {
     int64_t panel = i / PACKED, group = panel / panels, first = panel % panels * width;
     int64_t from = all * (i % PACKED) / PACKED, to = all * (i % PACKED + 1) / PACKED;
-    int64_t count = px__least(t->results - first, width);
+    int64_t count = px__min_count(t->results - first, width);
     if (count <= 0) continue;
     char *at = t->packed;
     at += (group * packed_size(t) + first * t->terms + from * each * width) * item;
@@ -526,7 +526,7 @@ static void *room_new(const conv *t) {
     int64_t lines = t->what == 'w' ? t->og : t[i].results, all = t[i].strips + lines * t[i].ld;
     if (all > most) most = all;
   }
-  char *room = px__room_new((size_t)most * item);
+  char *room = px__aligned_new((size_t)most * item);
   for (int64_t i = 0; room && i < t->phases; i++)
     if (t[i].strips && !t->pixels)
       memset(room + (size_t)(t[i].strips - PX__GEMM_SLACK) * item, 0, PX__GEMM_SLACK * item);
@@ -569,7 +569,7 @@ static bool tiled_results(const conv *t, const unit *u, void *room) {
 static int64_t cut_unit(const conv *t) { return t->tiled ? TILED_CUT : PX__GEMM_PACK; }
 static int64_t cut_at(const conv *t, int64_t i) {
   int64_t each = cut_unit(t), pieces = px__ceil_div(t->results, each);
-  return px__least(pieces * i / t->cuts * each, t->results);
+  return px__min_count(pieces * i / t->cuts * each, t->results);
 }
 // The i-th unit's share in a phase.
 static bool run_phase(const conv *t, const conv *p, int64_t i, void *room, int64_t *work) {
@@ -580,7 +580,7 @@ static bool run_phase(const conv *t, const conv *p, int64_t i, void *room, int64
     unit u = unit_of(p, block, i / t->bands % t->groups, i % t->bands);
     u.goes_on = p->rolls && block > first && u.first % p->z.grid > 0;
     if (p->cuts > 1) u.o0 = cut_at(p, cut), u.o1 = cut_at(p, cut + 1);
-    if (u.y0 >= u.y1 || u.images <= 0 || px__worked(work, p->ld * p->terms)) return true;
+    if (u.y0 >= u.y1 || u.images <= 0 || px__work_stopped(work, p->ld * p->terms)) return true;
     if (!(p->tiled ? tiled_results : type_of(t)->results)(p, &u, room)) return false;
   }
   return true;
@@ -629,7 +629,7 @@ static void weight_run(void *ctx, int64_t begin, int64_t end) {
     int64_t rest = i / t->cuts, cut = i % t->cuts;
     int64_t part = rest / t->groups, to = pieces * (part + 1) / t->parts;
     int64_t from = pieces * part / t->parts;
-    for (int64_t p = from; done && p < to && !px__worked(&work, t->ld * t->terms); p++) {
+    for (int64_t p = from; done && p < to && !px__work_stopped(&work, t->ld * t->terms); p++) {
       unit u = unit_of(t, p % blocks, rest % t->groups, p / blocks);
       u.part = part, u.opens = p == from;
       u.goes_on = t->rolls && p > from && u.first % t->z.grid > 0;
@@ -661,8 +661,10 @@ static int64_t choose_cuts(const conv *t, int64_t phases, int64_t units) {
   bool tiled = true, even = units % threads == 0;
   for (int64_t i = 0; i < phases; i++) {
     int64_t least = cut_unit(&t[i]);
-    cuts = px__least(cuts, t[i].results / least);
-    more = px__least(more, t->plain ? t[i].results / least : even ? 1 : t[i].results / LAID_CUT);
+    cuts = px__min_count(cuts, t[i].results / least);
+    more = px__min_count(more, t->plain ? t[i].results / least
+                               : even   ? 1
+                                        : t[i].results / LAID_CUT);
     tiled &= t[i].tiled;
   }
   if (more > cuts) cuts = more;
@@ -673,7 +675,7 @@ static int64_t choose_cuts(const conv *t, int64_t phases, int64_t units) {
 static int64_t near_cuts(const conv *t) {
   if (!t->tiled || !t->plain || t->p < COLUMNS) return 1;
   int64_t cuts = t->results * t->terms / NEAR_WEIGHTS + 1;
-  return px__least(cuts, t->results / TILED_CUT);
+  return px__min_count(cuts, t->results / TILED_CUT);
 }
 // All phases, which follow one another from t.
 static void convolve(conv *t, int64_t phases) {
@@ -812,8 +814,8 @@ static bool phase_of(conv *t, const conv *like) {
 }
 // Plans the phases that see anything; gives their number.
 static int64_t plan_back(const conv *t, conv *phases, bool *failed) {
-  int64_t count = 0, depth = px__least(t->sd, t->d), rows = px__least(t->sh, t->h);
-  int64_t columns = px__least(t->sw, t->w);
+  int64_t count = 0, depth = px__min_count(t->sd, t->d), rows = px__min_count(t->sh, t->h);
+  int64_t columns = px__min_count(t->sw, t->w);
   for (int64_t i = 0; i < depth * rows * columns; i++) {
     conv p = *t;
     p.z0 = i / (rows * columns), p.y0 = i / columns % rows, p.x0 = i % columns;
@@ -828,7 +830,8 @@ static int64_t plan_back(const conv *t, conv *phases, bool *failed) {
 }
 static void backward(conv *t) {
   conv *phases = malloc((size_t)t->places * sizeof *phases);
-  int64_t all = px__least(t->sd, t->d) * px__least(t->sh, t->h) * px__least(t->sw, t->w);
+  int64_t all =
+      px__min_count(t->sd, t->d) * px__min_count(t->sh, t->h) * px__min_count(t->sw, t->w);
   int64_t count = phases ? plan_back(t, phases, &t->failed) : 0;
   if (count < all) {
     size_t numbers = (size_t)(t->n * t->c * t->d * t->h * t->w);

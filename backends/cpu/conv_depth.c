@@ -68,7 +68,7 @@ static depth depth_of(const conv *t, const float *weight) {
 static void run_planes(void *ctx, int64_t begin, int64_t end) {
   const depth *d = ctx;
   int64_t work = 0;
-  for (int64_t i = begin; i < end && !px__worked(&work, d->band * d->columns); i++) {
+  for (int64_t i = begin; i < end && !px__work_stopped(&work, d->band * d->columns); i++) {
     int64_t plane = i / d->bands, y0 = i % d->bands * d->band, channel = plane % d->t->c;
     depth_plane p = {.source = d->source + plane * d->height * d->width,
                      .weight = d->weight + channel * d->t->places,

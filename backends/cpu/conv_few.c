@@ -105,7 +105,7 @@ static void lay_views(void *ctx, int64_t begin, int64_t end) {
   const few *f = ctx;
   const conv *t = f->t;
   bool runs = f->source.channel == 1 && f->channel_term == 1;
-  for (int64_t p = begin, work = 0; p < end && !px__worked(&work, t->k); p++) {
+  for (int64_t p = begin, work = 0; p < end && !px__work_stopped(&work, t->k); p++) {
     const seen *places = f->seen + f->starts[p];
     int64_t count = f->starts[p + 1] - f->starts[p];
     float *to = f->views + p * t->k;
@@ -122,7 +122,7 @@ static void add_views(void *ctx, int64_t begin, int64_t end) {
   const few *f = ctx;
   bool runs = f->source.channel == 1 && f->channel_term == 1;
   int64_t apart = f->source.channel, step = f->channel_term;
-  for (int64_t p = 0, work = 0; p < f->positions && !px__worked(&work, f->t->k); p++) {
+  for (int64_t p = 0, work = 0; p < f->positions && !px__work_stopped(&work, f->t->k); p++) {
     const seen *places = f->seen + f->starts[p];
     int64_t count = f->starts[p + 1] - f->starts[p];
     const float *row = f->views + p * f->t->k;
@@ -146,7 +146,7 @@ static bool is_matrix(const few *f) { return by_channels(f) || f->t->n == 1; }
 // Copies between the result and its lines, a line for each channel.
 static void copy_lines(const few *f, bool out) {
   const conv *t = f->t;
-  for (int64_t i = 0, work = 0; i < t->n && !px__worked(&work, t->oc * t->seen); i++)
+  for (int64_t i = 0, work = 0; i < t->n && !px__work_stopped(&work, t->oc * t->seen); i++)
     for (int64_t o = 0; o < t->oc; o++) {
       float *there = f->result.at + i * f->result.next + o * t->seen;
       float *here = f->lines + o * f->positions + i * t->seen;

@@ -207,7 +207,7 @@ static void run_planes(void *ctx, int64_t begin, int64_t end) {
   float *room = room_of(p, p->x.results);
   if (!room) __atomic_store_n(&p->failed, true, __ATOMIC_RELAXED);
   int64_t work = 0;
-  for (int64_t i = begin; room && i < end && !px__worked(&work, p->length); i++)
+  for (int64_t i = begin; room && i < end && !px__work_stopped(&work, p->length); i++)
     run_plane(p, i / p->bands, i % p->bands, room);
   free(room);
 }
@@ -247,7 +247,7 @@ static void sum_part(const planes *p, int64_t first, int64_t last, int64_t part,
   memset(totals, 0, (size_t)((last - first) * groups) * sizeof *totals);
   for (int64_t i = pieces * part / p->parts; i < pieces * (part + 1) / p->parts; i++)
     for (int64_t c = first; c < last; c++) {
-      if (px__worked(&work, p->length)) return;
+      if (px__work_stopped(&work, p->length)) return;
       add_image(p, i / p->bands * t->c + c, i % p->bands, room, totals + (c - first) * groups);
     }
   for (int64_t c = first; c < last; c++)
@@ -260,7 +260,7 @@ static void sum_parts(void *ctx, int64_t begin, int64_t end) {
   if (!room || !totals) __atomic_store_n(&p->failed, true, __ATOMIC_RELAXED);
   for (int64_t i = begin; room && totals && i < end; i++) {
     int64_t first = i / p->parts * p->beside;
-    sum_part(p, first, px__least(first + p->beside, p->t->c), i % p->parts, room, totals);
+    sum_part(p, first, px__min_count(first + p->beside, p->t->c), i % p->parts, room, totals);
   }
   free(room), free(totals);
 }
@@ -280,8 +280,8 @@ static bool add_parts(const planes *p) {
 static bool gradient_of_weight(planes *p) {
   const conv *t = p->t;
   int64_t pieces = t->n * p->bands, most = t->c / UNITS;
-  p->parts = px__least(px__ceil_div(UNITS, t->c), pieces);
-  p->beside = px__least(BESIDE / t->p + 1, most > 1 ? most : 1);
+  p->parts = px__min_count(px__ceil_div(UNITS, t->c), pieces);
+  p->beside = px__min_count(BESIDE / t->p + 1, most > 1 ? most : 1);
   int64_t units = px__ceil_div(t->c, p->beside) * p->parts;
   int64_t each = p->beside * pieces * p->length * t->places / p->parts;
   p->sums = calloc((size_t)(t->c * p->parts * t->places), sizeof *p->sums);

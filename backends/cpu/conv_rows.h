@@ -77,7 +77,7 @@ static const T *NAME(sources)(const conv *t, const unit *u, T *to) {
     return from + u->first / t->z.grid * each + u->first % t->z.grid * flat + u->y0 * t->x.source;
   int64_t count = t->z.count, k0 = 0, k1 = count, planes = t->y.planes * t->x.planes;
   if (u->goes_on) k0 = t->z.move > 0 ? count - 1 : 0, k1 = k0 + 1;
-  for (int64_t c = u->c0; c < u->c1 && !px__worked(&work, t->plane); c++, from += size)
+  for (int64_t c = u->c0; c < u->c1 && !px__work_stopped(&work, t->plane); c++, from += size)
     for (int64_t k = k0; k < k1; k++) {
       T *at = to + ((c - u->c0) * count + slot_of(t, u->turn, k)) * planes * t->plane;
       for (int64_t i = 0; i < planes; i++, at += t->plane)
@@ -212,7 +212,8 @@ static const T *NAME(box)(const conv *t, const unit *u, T *to) {
     int64_t depth = image % t->z.grid * t->z.step + px__conv_at(&t->z, i % t->z.count);
     bool there = depth >= 0 && depth < t->z.source;
     const T *from = (const T *)t->source + (image / t->z.grid * t->z.source + depth) * plane;
-    for (int64_t y = top; y < top + rows && !px__worked(&work, t->box_row); y++, at += t->box_row)
+    for (int64_t y = top; y < top + rows && !px__work_stopped(&work, t->box_row);
+         y++, at += t->box_row)
       if (there && y >= 0 && y < t->y.source)
         NAME(lay_row)(t, from + y * line, at);
       else
@@ -260,8 +261,8 @@ static bool NAME(results)(const conv *t, const unit *u, void *scratch) {
   px__gemm g = {.m = u->o1 - u->o0,
                 .n = n,
                 .k = t->terms,
-                .all_m = t->results,
-                .all_n = n,
+                .whole_m = t->results,
+                .whole_n = n,
                 .a = (const T *)t->factors + u->group * t->results * t->terms + u->o0 * t->row,
                 .ar = t->row,
                 .ac = t->term,
@@ -340,8 +341,8 @@ static bool NAME(to_weight)(const conv *t, const unit *u, void *scratch) {
   px__gemm g = {.m = u->o1 - u->o0,
                 .n = (u->c1 - u->c0) * (places / apart),
                 .k = u->images * (u->y1 - u->y0) * t->ow,
-                .all_m = t->og,
-                .all_n = t->k,
+                .whole_m = t->og,
+                .whole_n = t->k,
                 .a = grad + u->o0 * ld,
                 .ar = ld,
                 .ac = 1,
@@ -384,8 +385,8 @@ static void NAME(add_narrow)(void *ctx, int64_t begin, int64_t end) {
   const conv *t = ctx;
   int64_t each = t->oc * t->k;
   for (int64_t i = begin, count; i < end; i += count) {
-    int64_t term = i % t->k, left = px__least(end - i, t->k - term);
-    count = px__least(left, TURNED);
+    int64_t term = i % t->k, left = px__min_count(end - i, t->k - term);
+    count = px__min_count(left, TURNED);
     const SUM *from = (const SUM *)t->sums + i * t->og;
     T *out = (T *)t->out + i / t->k * t->og * t->k;
     int64_t places[TURNED];

@@ -159,7 +159,7 @@ static ahead ahead_of(const px__conv_product *g, const course *o, int64_t group,
   ahead f = {next, g->at, g->at, o->some, block == o->blocks - 1};
   if (!next) return f;
   int64_t first = (block * o->groups + group) * o->each;
-  f.at += px__least(first, g->k), f.end += px__least(first + o->each, g->k);
+  f.at += px__min_count(first, g->k), f.end += px__min_count(first + o->each, g->k);
   return f;
 }
 // Where a tile goes whose first row is `row`, and so_far or `sums` if it does not go to the
@@ -179,7 +179,7 @@ static landing landing_of(const px__conv_product *g, const panel *x, int64_t row
 static WIDE void one_tile(const px__conv_product *g, const course *o, const panel *x, int64_t group,
                           int64_t block, const float *next, wf *so_far) {
   wf sums[ROWS * ACROSS];
-  int64_t row = group * o->rows + px__least(group, o->higher);
+  int64_t row = group * o->rows + px__min_count(group, o->higher);
   int64_t rows = o->rows + (group < o->higher);
   int64_t p = block * o->depth, k = g->k - p < o->depth ? g->k - p : o->depth;
   bool last = block == o->blocks - 1;
@@ -232,7 +232,7 @@ static void run_near(const px__conv_product *g, const course *o) {
     int64_t count = panels - first < SOME ? panels - first : SOME;
     for (int64_t j = 0; j < count; j++) some[j] = panel_of(g, first + j);
     for (int64_t i = 0; i < o->groups; i++)
-      for (int64_t j = 0; j < count && !px__worked(&work, ROWS * g->k); j++)
+      for (int64_t j = 0; j < count && !px__work_stopped(&work, ROWS * g->k); j++)
         for (int64_t b = 0; b < o->blocks; b++) one_tile(g, o, &some[j], i, b, NULL, sums);
   }
 }
@@ -240,9 +240,9 @@ static void run_near(const px__conv_product *g, const course *o) {
 static void run_some(const px__conv_product *g, const course *o, const panel *x, int64_t first,
                      const float *next, int64_t *work) {
   wf *sums = (wf *)(void *)g->room;
-  int64_t end = px__least(first + PX__CONV_NEAR, o->groups);
+  int64_t end = px__min_count(first + PX__CONV_NEAR, o->groups);
   for (int64_t b = 0; b < o->blocks; b++)
-    for (int64_t i = first; i < end && !px__worked(work, ROWS * o->depth); i++)
+    for (int64_t i = first; i < end && !px__work_stopped(work, ROWS * o->depth); i++)
       one_tile(g, o, x, i, b, next, sums + (i - first) * ROWS * ACROSS);
 }
 // Of one that is far away each panel is read once.
@@ -268,7 +268,7 @@ void px__conv_sums_run(const px__conv_product *g, bool more) {
       panel x = panel_of(&part, j);
       const float *next =
           p + 2 * part.k <= g->k ? g->b + g->at[p + part.k] - g->at[p] + x.from : NULL;
-      for (int64_t i = 0; i < o.groups && !px__worked(&work, ROWS * part.k); i++)
+      for (int64_t i = 0; i < o.groups && !px__work_stopped(&work, ROWS * part.k); i++)
         one_tile(&part, &o, &x, i, 0, next, NULL);
     }
   }

@@ -112,7 +112,7 @@ static WIDE void turn(const float *from, int64_t from_step, int64_t rows, int64_
                       int64_t to_step) {
   for (int64_t i = 0; i < rows; i += LANES)
     for (int64_t j = 0; j < lines; j += LANES) {
-      int64_t high = px__least(rows - i, LANES), wide = px__least(lines - j, LANES);
+      int64_t high = px__min_count(rows - i, LANES), wide = px__min_count(lines - j, LANES);
       wf x[LANES];
       for (int64_t r = 0; r < LANES; r++)
         x[r] = wf_load_first(from + (i + (r < high ? r : 0)) * from_step + j, wide);
@@ -161,7 +161,7 @@ static void turn_weights(void *ctx, int64_t begin, int64_t end) {
   const winograd *w = ctx;
   for (int64_t i = begin; i < end; i++) {
     int64_t first = i / w->source.channels * SOME,
-            count = px__least(w->result.channels - first, SOME);
+            count = px__min_count(w->result.channels - first, SOME);
     for (int64_t j = 0; j < count; j += LANES)
       turn_taps(w, first + j, i % w->source.channels, w->factors + i * SOME + j);
   }
@@ -185,7 +185,7 @@ static bool next_piece(const winograd *w, int64_t begin, int64_t end, piece *p) 
   if (p->last) begin = p->image * w->down + p->last;
   p->tile += (p->last - p->first) * w->across;
   p->image = begin / w->down, p->first = begin % w->down;
-  p->last = px__least(w->down, p->first + end - begin);
+  p->last = px__min_count(w->down, p->first + end - begin);
   return begin < end;
 }
 // Where pixels of an image would begin, of which rows [y0, y1) are to be used, as far as there are
@@ -195,7 +195,7 @@ static const float *lay_rows(const images *x, int64_t image, int64_t y0, int64_t
   const float *from = x->at + image * x->channels * plane;
   if (x->last) return from;
   if (y0 < 0) y0 = 0;
-  y1 = px__least(y1, x->height);
+  y1 = px__min_count(y1, x->height);
   if (y0 < y1)
     turn(from + y0 * x->width, plane, x->channels, (y1 - y0) * x->width, to, x->channels);
   return to - y0 * x->width * x->channels;
@@ -257,7 +257,7 @@ static void multiply(const winograd *w, const room *r, int64_t block, int64_t ti
   int64_t channels = w->source.channels, panel = channels * SOME, step = factors_step(w);
   const float *factors = w->factors + block * panel;
   for (int64_t i = 0; i < PLACES; i++, factors += step) {
-    int64_t n = px__least(w->result.channels - block * SOME, SOME);
+    int64_t n = px__min_count(w->result.channels - block * SOME, SOME);
     px__conv_product g = {.m = tiles,
                           .n = n,
                           .k = channels,
@@ -311,12 +311,12 @@ static WIDE float place_row(const winograd *w, const float *sums, int64_t sums_s
 // Writes a block of results of a piece. False: some are not finite.
 static bool place_piece(const winograd *w, const piece *p, const room *r, int64_t block) {
   const images *y = &w->result;
-  int64_t result = block * SOME, count = px__least(y->channels - result, SOME);
+  int64_t result = block * SOME, count = px__min_count(y->channels - result, SOME);
   int64_t plane = y->height * y->width, step = y->last ? y->channels : count;
   float *image = y->at + p->image * y->channels * plane, odd = 0;
   const float *sums = r->sums + p->tile * SOME;
   for (int64_t row = p->first; row < p->last; row++, sums += w->across * SOME) {
-    int64_t pixel = 2 * row * y->width, high = px__least(y->height - 2 * row, 2);
+    int64_t pixel = 2 * row * y->width, high = px__min_count(y->height - 2 * row, 2);
     float *to = y->last ? image + pixel * y->channels + result : r->lines;
     odd += place_row(w, sums, r->sums_step, result, count, high == 2, to, step);
     if (!y->last) turn(to, count, high * y->width, count, image + result * plane + pixel, plane);
@@ -337,7 +337,7 @@ static bool room_new(winograd *w, int64_t sums, room *r) {
   r->sums_step = w->spread ? 0 : apart(tiles * sums);
   int64_t lines = 2 * w->result.width * SOME, product = px__conv_room(tiles);
   int64_t all = product + PLACES * (r->seen_step + r->sums_step) + pixels + lines + zeros;
-  r->product = r->all = px__room_new((size_t)all * sizeof(float));
+  r->product = r->all = px__aligned_new((size_t)all * sizeof(float));
   if (!r->all) {
     __atomic_store_n(&w->failed, true, __ATOMIC_RELAXED);
     return false;
@@ -429,7 +429,7 @@ static void share_rows(void *ctx, int64_t begin, int64_t end) {
   if (!room_new(w, SOME, &r)) return;
   end += w->base;
   for (int64_t row = begin + w->base, next; row < end && !px__cpu_stopped(); row = next) {
-    next = px__least(row + w->rows, end);
+    next = px__min_count(row + w->rows, end);
     share_from(w, row, &r);
     see_rows(w, row, next, &r);
     for (piece p = {0}; w->spread && next_piece(w, row, next, &p);)
@@ -475,7 +475,7 @@ static void add_part(const winograd *w, int64_t part, const share *x, room *r) {
   int64_t size = PLACES * w->result.channels * w->source.channels, from = part_at(w, part);
   int64_t to = w->spread ? w->end : part_at(w, part + 1);
   for (int64_t row = w->spread ? w->base : from, next; row < to && !px__cpu_stopped(); row = next) {
-    next = px__least(row + w->rows, to);
+    next = px__min_count(row + w->rows, to);
     share_from(w, row, r);
     for (piece p = {0}; !w->spread && next_piece(w, row, next, &p);) {
       see_piece(w, &p, r);
@@ -500,7 +500,7 @@ static void run_parts(void *ctx, int64_t begin, int64_t end) {
 static void share_part(winograd *w) {
   int64_t to = part_at(w, w->part + 1);
   for (w->base = part_at(w, w->part); w->base < to && !px__cpu_stopped(); w->base = w->end) {
-    w->end = px__least(w->base + w->shared, to);
+    w->end = px__min_count(w->base + w->shared, to);
     px__cpu_parallel(w->end - w->base, 1, share_rows, w);
     px__cpu_parallel(part_shares(w), 1, run_parts, w);
   }
@@ -584,7 +584,7 @@ bool px__conv_winograd_pays(const conv *t) {
 static int64_t near_rows(const winograd *w, int64_t numbers, int64_t least) {
   int64_t tiles = NEAR / (PLACES * numbers * (int64_t)sizeof(float));
   int64_t rows = (tiles > least ? tiles : least + w->across - 1) / w->across;
-  return px__least(rows > 0 ? rows : 1, all_rows(w));
+  return px__min_count(rows > 0 ? rows : 1, all_rows(w));
 }
 // Memory for what is shared, of all rows or, for the weights' gradient, of as many as there may be:
 // without it the units do without.
@@ -598,7 +598,7 @@ static void share_all(winograd *w, bool weight) {
   w->seen_step = apart(w->shared * w->across * w->source.channels);
   w->spread_step = weight ? apart(w->shared * w->across * w->result.channels) : 0;
   int64_t numbers = PLACES * (w->seen_step + w->spread_step);
-  w->seen = px__room_new((size_t)numbers * sizeof *w->seen);
+  w->seen = px__aligned_new((size_t)numbers * sizeof *w->seen);
   if (w->seen && weight) w->spread = w->seen + PLACES * w->seen_step;
 }
 static void choose_units(winograd *w) {
@@ -610,18 +610,18 @@ static void choose_units(winograd *w) {
   if (PLACES * factors_step(w) * (int64_t)sizeof(float) > FAR) share_all(w, false);
   if (w->seen) units = px__ceil_div(threads, blocks);  // each fetches weights from far away
   int64_t each = px__ceil_div(rows, units);
-  w->rows = px__least(w->rows, each > few ? each : few);
+  w->rows = px__min_count(w->rows, each > few ? each : few);
 }
 // The parts follow from sizes alone, as the order of sums does; cuts do not change it.
 static void choose_parts(winograd *w) {
   int64_t sums = PLACES * w->result.channels * w->source.channels;
   int64_t threads = px__cpu_thread_count(), most = w->result.channels / CUT;
   w->rows = near_rows(w, w->source.channels + w->result.channels, DEEP);
-  w->parts = px__least(PARTS, all_rows(w) / w->rows);
+  w->parts = px__min_count(PARTS, all_rows(w) / w->rows);
   while (w->parts > 1 && w->parts * sums > PART_SUMS) w->parts /= 2;
   if (threads > 2 * w->parts) share_all(w, true);
   int64_t units = w->spread ? PLACES : w->parts;
-  w->cuts = px__least(px__ceil_div(threads, units), most);
+  w->cuts = px__min_count(px__ceil_div(threads, units), most);
 }
 static void to_results(winograd *w) {
   for (int64_t i = 0; i < w->source.channels; i++) w->at[i] = i * SOME;
@@ -644,7 +644,7 @@ bool px__conv_winograd(conv *t) {
   (weight ? choose_parts : choose_units)(&w);
   if (weight) places = w.rows * w.across, numbers = w.parts * w.result.channels * w.source.channels;
   w.at = malloc((size_t)places * sizeof *w.at);
-  w.sums = w.factors = px__room_new((size_t)(PLACES * numbers) * sizeof *w.factors);
+  w.sums = w.factors = px__aligned_new((size_t)(PLACES * numbers) * sizeof *w.factors);
   w.failed = !w.factors || !w.at;
   if (!w.failed) (weight ? to_weight : to_results)(&w);
   free(w.factors);

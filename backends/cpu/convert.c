@@ -93,9 +93,9 @@ static void fill(char *to, const char *one, int64_t item, int64_t n) {
     else if (fs == 0) \
       fill(to, from, item, n); \
     else if (fs == 2 * item) \
-      PX__CPU_APART for (int64_t i = 0; i < n; i++) t[i] = f[2 * i]; \
+      PX__CPU_INDEPENDENT for (int64_t i = 0; i < n; i++) t[i] = f[2 * i]; \
     else if (fs == -item) \
-      PX__CPU_APART for (int64_t i = 0; i < n; i++) t[i] = f[-i]; \
+      PX__CPU_INDEPENDENT for (int64_t i = 0; i < n; i++) t[i] = f[-i]; \
     else \
       for (int64_t i = 0; i < n; i++) t[i] = *(const T *)(const void *)(from + i * fs); \
   }
@@ -126,7 +126,7 @@ static void move(char *to, int64_t ts, const char *from, int64_t fs, int64_t n, 
 }
 
 static void move_truths(char *to, const char *from, int64_t n) {
-  PX__CPU_APART for (int64_t i = 0; i < n; i++) to[i] = from[i] != 0;
+  PX__CPU_INDEPENDENT for (int64_t i = 0; i < n; i++) to[i] = from[i] != 0;
 }
 
 // ---- bfloat16 and float without gaps: AVX-512 has what narrows a whole vector

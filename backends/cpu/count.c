@@ -33,7 +33,7 @@ static void count_range(const counting *c, int64_t *counts, int tables, int64_t 
   int64_t stride = (c->in->ndim ? c->in->strides[0] : 1) * item;
   bool ready = c->in->dtype == c->dtype && stride == item;
   const char *from = (const char *)c->in->data + begin * stride;
-  for (int64_t n; begin < end && !px__worked(&work, BLOCK); begin += n, from += n * stride) {
+  for (int64_t n; begin < end && !px__work_stopped(&work, BLOCK); begin += n, from += n * stride) {
     n = end - begin < BLOCK ? end - begin : BLOCK;
     if (!ready)
       px__cpu_convert(room, px__cpu_item[c->dtype], c->dtype, from, stride, c->in->dtype, n);

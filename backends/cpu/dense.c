@@ -124,7 +124,7 @@ static void copy_spread(void *ctx, int64_t begin, int64_t end) {
   const px_operand *o = s->c->operand;
   int64_t item = (int64_t)px_dtype_size((px_dtype)o->dtype), n = 0;
   int64_t width = (int64_t)px_dtype_size((px_dtype)s->c->dtype), work = 0;
-  for (int64_t e = begin; e < end && !px__worked(&work, n); e += n) {
+  for (int64_t e = begin; e < end && !px__work_stopped(&work, n); e += n) {
     int64_t at = e % s->length;
     n = s->length - at < end - e ? s->length - at : end - e;
     if (n > PX__STEP) n = PX__STEP;

@@ -37,7 +37,7 @@ static inline uint64_t k_times_i64(uint64_t u, uint64_t by, int shift) {
 // minus: what is left after all bits of a negative number are turned: none makes it -1 - x, whose
 // quotient turned is rounded down, s (-1) makes it -x, whose quotient is rounded to zero.
 #define K_BY_ONE_LOOP(S, T, U, minus, result) \
-  PX__CPU_APART for (int64_t k = 0; k < n; k++) { \
+  PX__CPU_INDEPENDENT for (int64_t k = 0; k < n; k++) { \
     U a = (U)from[k], s = (U)(from[k] < 0 ? -1 : 0); \
     U q = (k_times_##S((a ^ s) - (minus), by, shift) ^ s) - (minus); \
     to[k] = (T)(result); \

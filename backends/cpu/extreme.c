@@ -104,22 +104,22 @@ static const void *elements(const walk *w, const char *at, int64_t stride, int64
 
 // Elements [begin, end) of a line.
 static best find_best(const walk *w, const char *base, int64_t begin, int64_t end) {
-  int64_t room[BLOCK], inner = w->x.gone[0].size, stride = w->x.gone[0].in;
+  int64_t room[BLOCK], inner = w->x.reduced[0].size, stride = w->x.reduced[0].in;
   best b = {0};
   int64_t work = 0;
-  while (begin < end && !px__worked(&work, BLOCK)) {
+  while (begin < end && !px__work_stopped(&work, BLOCK)) {
     int64_t outer = begin < inner ? 0 : begin / inner, k = begin - outer * inner;
     int64_t n = inner - k < end - begin ? inner - k : end - begin;
     if (n > BLOCK) n = BLOCK;
     const char *at = base + k * stride;
-    if (outer) at += px__axes_place(w->x.gone, 1, w->x.gone_count, outer).in;
+    if (outer) at += px__axes_offset_of(w->x.reduced, 1, w->x.reduced_count, outer).in;
     w->k->join(&b, elements(w, at, stride, n, room), n, begin, w->least);
     begin += n;
   }
   return b;
 }
 
-static void put(const walk *w, px__place at, const best *b) {
+static void put(const walk *w, px__axes_offset at, const best *b) {
   char *index = w->pair ? w->out2 + at.out2 : w->out + at.out;
   memcpy(index, &b->index, sizeof b->index);
   if (w->pair) px__cpu_convert(w->out + at.out, 8, w->out_dtype, &b->value, 8, w->k->dtype, 1);
@@ -128,7 +128,7 @@ static void put(const walk *w, px__place at, const best *b) {
 static void lines(void *context, int64_t begin, int64_t end) {
   const walk *w = context;
   for (int64_t i = begin; i < end; i++) {
-    px__place at = px__axes_place(w->x.kept, 0, w->x.kept_count, i);
+    px__axes_offset at = px__axes_offset_of(w->x.kept, 0, w->x.kept_count, i);
     best b = find_best(w, w->in + at.in, 0, w->x.length);
     put(w, at, &b);
   }
@@ -150,7 +150,7 @@ static void long_lines(walk *w) {
   w->part = px__ceil_div(w->x.length, count);
   count = px__ceil_div(w->x.length, w->part);
   for (int64_t r = 0; r < w->x.results; r++) {
-    px__place at = px__axes_place(w->x.kept, 0, w->x.kept_count, r);
+    px__axes_offset at = px__axes_offset_of(w->x.kept, 0, w->x.kept_count, r);
     w->in = base + at.in;
     for (int64_t i = 0; i < count; i++) w->parts[i].some = false;  // one may not be reached
     px__cpu_parallel(count, 1, parts, w);
@@ -161,8 +161,8 @@ static void long_lines(walk *w) {
 
 // ---- columns
 
-static void columns_chunk(const walk *w, px__place at, int64_t n) {
-  int64_t top[CHUNK], rows[CHUNK], room[CHUNK], index[CHUNK] = {0}, row = w->x.gone[0].in;
+static void columns_chunk(const walk *w, px__axes_offset at, int64_t n) {
+  int64_t top[CHUNK], rows[CHUNK], room[CHUNK], index[CHUNK] = {0}, row = w->x.reduced[0].in;
   int64_t item = px__cpu_item[w->k->dtype];
   px__axis across = w->x.kept[0];
   int64_t work = 0;
@@ -171,7 +171,7 @@ static void columns_chunk(const walk *w, px__place at, int64_t n) {
   memset(rows, -1, sizeof rows);
   for (int64_t first = 0; first < w->x.length; first += SPAN) {
     int64_t end = w->x.length - first < SPAN ? w->x.length - first : SPAN;
-    for (int64_t i = first ? 0 : 1; i < end && !px__worked(&work, n); i++) {
+    for (int64_t i = first ? 0 : 1; i < end && !px__work_stopped(&work, n); i++) {
       const char *here = in + (first + i) * row;
       w->k->columns(top, rows, elements(w, here, across.in, n, room), n, i, w->least);
     }
@@ -187,7 +187,7 @@ static void columns_chunk(const walk *w, px__place at, int64_t n) {
 static void columns(void *context, int64_t begin, int64_t end) {
   const walk *w = context;
   for (int64_t i = begin, n; i < end; i++) {
-    px__place at = px__axes_piece(&w->x, CHUNK, i, &n);
+    px__axes_offset at = px__axes_piece(&w->x, CHUNK, i, &n);
     columns_chunk(w, at, n);
   }
 }
@@ -204,7 +204,7 @@ static px_status extreme(const px_operand *values, const px_operand *indices, co
   w.in_dtype = in->dtype, w.out_dtype = out->dtype;
   px__axes_load(&w.x, out, values ? indices : NULL, in, false);
   int64_t length = w.x.length, width = w.x.kept[0].size;
-  if (px__axes_side_by_side(&w.x))
+  if (px__axes_reduces_outer(&w.x))
     px__cpu_parallel(px__axes_pieces(&w.x, CHUNK),
                      PARALLEL / (length * (width < CHUNK ? width : CHUNK)) + 1, columns, &w);
   else if (length >= 2 * LEAST_PART && w.x.results < 16)

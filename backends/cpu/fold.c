@@ -38,13 +38,13 @@ typedef struct plan {
 // What folds the elements as they are, side by side; NULL: they are to be converted.
 static px__cpu_fold_rows direct_rows(const plan *p) {
   bool bfloat = p->in_dtype == PX_BFLOAT16, half = bfloat || p->in_dtype == PX_FLOAT16;
-  if (p->x.gone[0].in != px__cpu_item[p->in_dtype]) return NULL;
+  if (p->x.reduced[0].in != px__cpu_item[p->in_dtype]) return NULL;
   if (p->in_dtype == p->f->dtype) return p->f->rows;
   return half ? p->f->half_rows[bfloat] : NULL;
 }
 // Folds n elements along the innermost reduced axis.
 static void fold_run(const plan *p, wide *sum, const char *at, int64_t n) {
-  int64_t stride = p->x.gone[0].in, item = px__cpu_item[p->f->dtype];
+  int64_t stride = p->x.reduced[0].in, item = px__cpu_item[p->f->dtype];
   px__cpu_fold_rows direct = direct_rows(p);
   if (direct) {
     direct(sum, at, 0, 1, n);
@@ -60,16 +60,16 @@ static void fold_run(const plan *p, wide *sum, const char *at, int64_t n) {
 
 // Folds the elements [begin, end) of one result.
 static void fold_span(const plan *p, wide *sum, const char *base, int64_t begin, int64_t end) {
-  int64_t inner = p->x.gone[0].size, work = 0;
+  int64_t inner = p->x.reduced[0].size, work = 0;
   while (begin < end) {
     int64_t k = begin % inner, n = inner - k < end - begin ? inner - k : end - begin;
     if (n > PX__STEP) n = PX__STEP;
     fold_run(p, sum,
-             base + px__axes_place(p->x.gone, 1, p->x.gone_count, begin / inner).in +
-                 k * p->x.gone[0].in,
+             base + px__axes_offset_of(p->x.reduced, 1, p->x.reduced_count, begin / inner).in +
+                 k * p->x.reduced[0].in,
              n);
     begin += n;
-    if (begin < end && px__worked(&work, n)) return;
+    if (begin < end && px__work_stopped(&work, n)) return;
   }
 }
 
@@ -80,10 +80,10 @@ static void store(const plan *p, int64_t result, int64_t stride, wide *sums, int
 }
 
 // Up to TOGETHER rows of neighbouring results, which are stored together.
-static void rows_together(const plan *p, px__place at, int64_t n) {
+static void rows_together(const plan *p, px__axes_offset at, int64_t n) {
   wide sums[TOGETHER];
   int64_t step = p->x.kept[0].in;
-  px__cpu_fold_rows direct = p->x.gone_count == 1 ? direct_rows(p) : NULL;
+  px__cpu_fold_rows direct = p->x.reduced_count == 1 ? direct_rows(p) : NULL;
   p->f->identity(sums, n);
   if (direct && p->x.length * n <= PX__STEP)
     direct(sums, p->in + at.in, step, n, p->x.length);
@@ -99,7 +99,7 @@ static void rows(void *context, int64_t begin, int64_t end) {
   while (begin < end) {
     int64_t left = width - begin % width, n = left < TOGETHER ? left : TOGETHER;
     if (n > end - begin) n = end - begin;
-    rows_together(p, px__axes_place(p->x.kept, 0, p->x.kept_count, begin), n);
+    rows_together(p, px__axes_offset_of(p->x.kept, 0, p->x.kept_count, begin), n);
     begin += n;
   }
 }
@@ -120,7 +120,7 @@ static void fold_once(const plan *p) {
   store(p, 0, 0, &sum, 1);
   const px__axis *inner = &p->x.kept[0];
   for (int64_t r = 0; r < p->x.results; r += inner->size)
-    px__cpu_convert(p->out + px__axes_place(p->x.kept, 0, p->x.kept_count, r).out, inner->out,
+    px__cpu_convert(p->out + px__axes_offset_of(p->x.kept, 0, p->x.kept_count, r).out, inner->out,
                     p->out_dtype, p->out, 0, p->out_dtype, inner->size);
 }
 
@@ -145,10 +145,10 @@ static void long_fold(plan *p) {
   p->part = px__ceil_div(p->part, PX__CPU_BLOCK) * PX__CPU_BLOCK;
   count = px__ceil_div(p->x.length, p->part);
   for (int64_t r = 0; r < p->x.results; r++) {
-    p->in = base + px__axes_place(p->x.kept, 0, p->x.kept_count, r).in;
+    p->in = base + px__axes_offset_of(p->x.kept, 0, p->x.kept_count, r).in;
     px__cpu_parallel(count, 1, parts, p);
     for (int64_t i = 1; i < count; i++) p->f->merge(&p->parts[0], &p->parts[i], 1);
-    store(p, px__axes_place(p->x.kept, 0, p->x.kept_count, r).out, 0, &p->parts[0], 1);
+    store(p, px__axes_offset_of(p->x.kept, 0, p->x.kept_count, r).out, 0, &p->parts[0], 1);
   }
 }
 
@@ -156,8 +156,8 @@ static void long_fold(plan *p) {
 
 // Where row i of a chunk that begins at `in` lies.
 static const char *row_at(const plan *p, const char *in, int64_t i) {
-  if (p->x.gone_count == 1) return in + i * p->x.gone[0].in;
-  return in + px__axes_place(p->x.gone, 0, p->x.gone_count, i).in;
+  if (p->x.reduced_count == 1) return in + i * p->x.reduced[0].in;
+  return in + px__axes_offset_of(p->x.reduced, 0, p->x.reduced_count, i).in;
 }
 // What folds columns as they are, side by side; NULL: they are to be converted.
 static px__cpu_fold_rows direct_columns(const plan *p) {
@@ -170,10 +170,10 @@ static px__cpu_fold_rows direct_columns(const plan *p) {
 static void load_rows(const plan *p, void *room, const char *in, int64_t i, int64_t count,
                       int64_t n, int64_t step) {
   int64_t item = px__cpu_item[p->f->dtype], stride = p->x.kept[0].in;
-  bool dense = p->x.gone_count == 1 && step == n * stride;
+  bool dense = p->x.reduced_count == 1 && step == n * stride;
   int64_t at_once = dense ? count : 1;
   for (int64_t k = 0; k < count; k += at_once) {
-    const char *row = p->x.gone_count == 1 ? in + (i + k) * step : row_at(p, in, i + k);
+    const char *row = p->x.reduced_count == 1 ? in + (i + k) * step : row_at(p, in, i + k);
     px__cpu_convert((char *)room + k * n * item, item, p->f->dtype, row, stride, p->in_dtype,
                     at_once * n);
   }
@@ -185,14 +185,14 @@ static bool fold_rows(const plan *p, wide *sums, const char *in, int64_t first, 
   wide narrow[CHUNK], room[FEW * CHUNK];
   int64_t item = px__cpu_item[p->f->dtype];
   px__cpu_fold_rows direct = direct_columns(p);
-  int64_t most = !direct ? FEW : p->x.gone_count == 1 ? NARROW : 1;
+  int64_t most = !direct ? FEW : p->x.reduced_count == 1 ? NARROW : 1;
   p->f->identity(sums, n);
   p->f->clear(narrow, n);
   for (int64_t i = first, rows; i < end; i += rows) {
     int64_t left = NARROW - (i - first) % NARROW;  // until sums become wide
     rows = left < most ? left : most;
     if (end - i < rows) rows = end - i;
-    const char *at = p->x.gone_count == 1 ? in + i * step : row_at(p, in, i);
+    const char *at = p->x.reduced_count == 1 ? in + i * step : row_at(p, in, i);
     if (!direct) load_rows(p, room, in, i, rows, n, step);
     if (direct)
       direct(narrow, at, step, rows, n);
@@ -207,7 +207,7 @@ static bool fold_rows(const plan *p, wide *sums, const char *in, int64_t first, 
 }
 static void fold_chunk(const plan *p, const char *in, int64_t result, int64_t n) {
   wide sums[CHUNK];
-  if (fold_rows(p, sums, in, 0, p->x.length, n, p->x.gone[0].in))
+  if (fold_rows(p, sums, in, 0, p->x.length, n, p->x.reduced[0].in))
     store(p, result, p->x.kept[0].out, sums, n);
 }
 
@@ -217,8 +217,8 @@ static void columns(void *context, int64_t begin, int64_t end) {
   int64_t width = p->x.kept[0].size, chunk = p->chunk, pieces = px__ceil_div(width, chunk);
   for (int64_t i = begin; i < end; i++) {
     int64_t j = i % pieces * chunk, n = width - j < chunk ? width - j : chunk;
-    int64_t in = px__axes_place(p->x.kept, 1, p->x.kept_count, i / pieces).in;
-    int64_t out = px__axes_place(p->x.kept, 1, p->x.kept_count, i / pieces).out;
+    int64_t in = px__axes_offset_of(p->x.kept, 1, p->x.kept_count, i / pieces).in;
+    int64_t out = px__axes_offset_of(p->x.kept, 1, p->x.kept_count, i / pieces).out;
     fold_chunk(p, p->in + in + j * p->x.kept[0].in, out + j * p->x.kept[0].out, n);
   }
 }
@@ -248,8 +248,8 @@ static int64_t strip_count(const plan *p) {
 }
 // Rows that follow each other without a gap are as good as fewer, longer ones.
 static int64_t rows_in_one(const plan *p) {
-  int64_t n = p->x.kept[0].size, step = p->x.gone[0].in;
-  bool dense = p->x.gone_count == 1 && step == n * p->x.kept[0].in;
+  int64_t n = p->x.kept[0].size, step = p->x.reduced[0].in;
+  bool dense = p->x.reduced_count == 1 && step == n * p->x.kept[0].in;
   return dense && n < JOINED ? JOINED / n : 1;
 }
 // Few columns of many rows are cut into parts of the rows, by the shape alone, which are joined in
@@ -257,7 +257,8 @@ static int64_t rows_in_one(const plan *p) {
 static void strips(void *context, int64_t begin, int64_t end) {
   plan *p = context;
   wide sums[JOINED];
-  int64_t n = p->x.kept[0].size, length = p->x.length, step = p->x.gone[0].in, m = rows_in_one(p);
+  int64_t n = p->x.kept[0].size, length = p->x.length, step = p->x.reduced[0].in,
+          m = rows_in_one(p);
   for (int64_t i = begin; i < end; i++) {
     int64_t from = i * p->part, to = from + p->part < length ? from + p->part : length;
     int64_t joined = m > 1 ? (to - from) / m : 0;
@@ -275,7 +276,7 @@ static void long_columns(plan *p) {
   p->parts = sums, p->part = px__ceil_div(p->x.length, count);
   count = px__ceil_div(p->x.length, p->part);
   for (int64_t r = 0; r < p->x.results && !px__cpu_stopped(); r += width) {
-    px__place at = px__axes_place(p->x.kept, 0, p->x.kept_count, r);
+    px__axes_offset at = px__axes_offset_of(p->x.kept, 0, p->x.kept_count, r);
     p->in = base + at.in;
     px__cpu_parallel(count, 1, strips, p);
     for (int64_t i = 1; i < count; i++) p->f->merge(sums, strip_of(p, i), width);
@@ -285,7 +286,7 @@ static void long_columns(plan *p) {
 
 // Whether elements of neighbouring results lie closer than those of one result.
 static bool are_beside(const plan *p) {
-  return px__magnitude(p->x.kept[0].in) < px__magnitude(p->x.gone[0].in);
+  return px__abs_stride(p->x.kept[0].in) < px__abs_stride(p->x.reduced[0].in);
 }
 static void run(plan *p) {
   int64_t work = p->x.results * p->x.length, width = p->x.kept[0].size;

@@ -230,7 +230,7 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
       const T *e = (const T *)(const void *)rows, *f = (const T *)(const void *)(rows + step); \
       const T *g = (const T *)(const void *)(rows + 2 * step); \
       const T *h = (const T *)(const void *)(rows + 3 * step); \
-      PX__CPU_APART for (int64_t i = 0; i < n; i++) { \
+      PX__CPU_INDEPENDENT for (int64_t i = 0; i < n; i++) { \
         T x = combine_##NAME##_##S(a[i], map_##NAME##_##S(e[i])); \
         x = combine_##NAME##_##S(x, map_##NAME##_##S(f[i])); \
         x = combine_##NAME##_##S(x, map_##NAME##_##S(g[i])); \
@@ -239,7 +239,7 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
     } \
     for (; count > 0; count--, rows += step) { \
       const T *e = (const T *)(const void *)rows; \
-      PX__CPU_APART for (int64_t i = 0; i < n; i++) a[i] = \
+      PX__CPU_INDEPENDENT for (int64_t i = 0; i < n; i++) a[i] = \
           combine_##NAME##_##S(a[i], map_##NAME##_##S(e[i])); \
     } \
   } \
@@ -249,7 +249,7 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
     fold_clear_##NAME##_##S(narrow, n); \
   } \
   static void fold_merge_##NAME##_##S(void *wide, const void *other, int64_t n) { \
-    PX__CPU_APART for (int64_t i = 0; i < n; i++)((D *)wide)[i] = \
+    PX__CPU_INDEPENDENT for (int64_t i = 0; i < n; i++)((D *)wide)[i] = \
         merge_##NAME##_##S(((D *)wide)[i], ((const D *)other)[i]); \
   } \
   static void fold_finish_##NAME##_##S(void *wide, int64_t n, int64_t count, const px_launch *l) { \

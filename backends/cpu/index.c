@@ -188,7 +188,7 @@ static bool report_one(const pick *p, const request *r, int i) {
   const px_operand *o = &r->indices[i];
   const int64_t *index = p->index[i];
   int64_t at[PX_MAX_DIMS] = {0}, n = p->dim_sizes[i], work = 0;
-  while (!px__worked(&work, 1)) {
+  while (!px__work_stopped(&work, 1)) {
     if ((uint64_t)*index - p->least[i] >= p->span[i]) {
       bool range = r->fault == PX_FAULT_RANGE;
       px_kernel_fault(r->l, r->fault, *index, range ? n : r->dims[i], range ? 0 : n);
@@ -297,7 +297,7 @@ static bool run_row(const pick *p, char *self, char *other, const int64_t *const
   const int64_t most = block_of(p);
   for (int64_t begin = 0; begin < p->sizes[row]; begin += most) {
     int64_t n = p->sizes[row] - begin < most ? p->sizes[row] - begin : most;
-    if (begin > 0 && px__worked(work, most * count)) return false;
+    if (begin > 0 && px__work_stopped(work, most * count)) return false;
     spots where = {self, 0, 1, at};
     if (p->direct && (p->plain || are_plain(index[0] + begin, p->dim_sizes[0], n)))
       where = direct_spots(p, self, index[0], begin);
@@ -325,7 +325,7 @@ static bool run_all(const pick *p) {
   int64_t at[DIMS] = {0}, work = 0, size = p->sizes[p->ndim - 2];
   int64_t most = block_of(p), cost = (size < most ? size : most) * p->sizes[p->ndim - 1];
   for (int i = 0; i < p->count; i++) index[i] = p->index[i];
-  while (!px__worked(&work, cost)) {
+  while (!px__work_stopped(&work, cost)) {
     if (!run_row(p, self, other, index, &work)) return false;
     int d = p->ndim - 3;
     for (; d >= 0; d--) {

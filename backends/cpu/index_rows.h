@@ -31,7 +31,7 @@ enum { FETCHED = 8, AHEAD = 128 };
     T *t = (T *)(void *)to_; \
     const T *f = (const T *)(const void *)from_; \
     if (ts == item && fs == item) { \
-      PX__CPU_APART for (int64_t k = 0; k < n; k++) { \
+      PX__CPU_INDEPENDENT for (int64_t k = 0; k < n; k++) { \
         T a = t[k], b = f[k]; \
         (void)a; \
         t[k] = (T)(expr); \

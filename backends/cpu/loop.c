@@ -112,8 +112,8 @@ static void repeat(char *to, const char *from, int64_t item, int64_t n) {
     for (int64_t k = 0; k < n; k++) memcpy(to + k * 8, from, 8);
 }
 
-bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, int64_t n,
-                        const px_launch *l, int operands, int64_t item) {
+bool px__cpu_wide_broadcast(px__cpu_wide_row row, char *const *p, const int64_t *s, int64_t n,
+                            const px_launch *l, int operands, int64_t item) {
   double room[STILL][REPEATED];
   char *at[PX_MAX_OPERANDS];
   int64_t steps[PX_MAX_OPERANDS];

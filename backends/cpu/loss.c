@@ -141,13 +141,13 @@ LOSSES(LOSS_ROW)
 
 // Of half formats, a few floats at a time.
 static double half_part(const loss_task *t, int64_t begin, int64_t end) {
-  float a[PX__ROW_ROOM], b[PX__ROW_ROOM], grad[PX__ROW_ROOM], out[PX__ROW_ROOM];
+  float a[PX__ROW_SCRATCH], b[PX__ROW_SCRATCH], grad[PX__ROW_SCRATCH], out[PX__ROW_SCRATCH];
   bool grads = t->grad && !t->one_grad;
   loss_task some = *t;
   double sum = 0;
   some.a = a, some.b = b, some.out = t->out ? out : NULL, some.grad = grads ? grad : t->grad;
   for (int64_t i = begin, n; i < end; i += n) {
-    n = px__rows_in_room(1, end - i);
+    n = px__rows_in_scratch(1, end - i);
     px__rows_load(a, t->a, t->dtype, i, n);
     px__rows_load(b, t->b, t->dtype, i, n);
     if (grads) px__rows_load(grad, t->grad, t->dtype, i, n);
@@ -166,7 +166,7 @@ static void parts(void *context, int64_t begin, int64_t end) {
 static double run(loss_task *t) {
   double sum = 0, sums[PARTS];
   int64_t part = px__ceil_div(t->n, PARTS);
-  part = px__ceil_div(part, PX__CPU_PIECE) * PX__CPU_PIECE;
+  part = px__ceil_div(part, PX__CPU_BLOCK_SIZE) * PX__CPU_BLOCK_SIZE;
   t->part = part > LEAST_PART ? part : LEAST_PART;
   int64_t count = px__ceil_div(t->n, t->part);
   t->sums = sums;

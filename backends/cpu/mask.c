@@ -100,7 +100,7 @@ static void count_pieces(void *context, int64_t begin, int64_t end) {
   uint64_t bits = bits_of(s->mask->dtype);
   for (int64_t i = begin, work = 0; i < end; i++) {
     int64_t n = 0, last = (i + 1) * s->piece < s->units ? (i + 1) * s->piece : s->units;
-    for (int64_t u = i * s->piece; u < last && !px__worked(&work, most); u++) {
+    for (int64_t u = i * s->piece; u < last && !px__work_stopped(&work, most); u++) {
       unit x = find_unit(s, u);
       const char *at = start_of(s->mask, &x);
       n += item == 1   ? count_uint8_t(at, stride, x.n, bits)
@@ -165,7 +165,7 @@ static void write_pieces(void *context, int64_t begin, int64_t end) {
   for (int64_t i = begin, work = 0; i < end; i++) {
     int64_t row = i ? s->counts[i - 1] : 0;
     int64_t last = (i + 1) * s->piece < s->units ? (i + 1) * s->piece : s->units;
-    for (int64_t u = i * s->piece; u < last && !px__worked(&work, most); u++) {
+    for (int64_t u = i * s->piece; u < last && !px__work_stopped(&work, most); u++) {
       unit x = find_unit(s, u);
       const char *here = start_of(s->mask, &x);
       int64_t n = item == 1   ? find_uint8_t(here, stride, x.n, bits, at)
@@ -217,7 +217,7 @@ PX_KERNEL(index_max) {
         int64_t v = *(const int64_t *)(const void *)(c.at + i * last_stride(o));
         if (v > most) most = v;
       }
-  } while (next_line(&c) && !px__worked(&work, n));
+  } while (next_line(&c) && !px__work_stopped(&work, n));
   *(int64_t *)args->most->data = most;
   return PX_OK;
 }

@@ -78,11 +78,11 @@ static void layer_run(void *ctx, int64_t begin, int64_t end) {
 }
 static void layer_run_halves(void *ctx, int64_t begin, int64_t end) {
   const layer_task *t = ctx;
-  float y[PX__ROW_ROOM], x[PX__ROW_ROOM];
+  float y[PX__ROW_SCRATCH], x[PX__ROW_SCRATCH];
   layer_task some = *t;
   some.y = y, some.x = x;
   for (int64_t i = begin, rows; i < end; i += rows) {
-    rows = px__rows_in_room(t->n, end - i);
+    rows = px__rows_in_scratch(t->n, end - i);
     some.mean = (float *)t->mean + i, some.rstd = (float *)t->rstd + i;
     px__rows_load(x, t->x, t->dtype, i * t->n, rows * t->n);
     layer_f32(&some, 0, rows);

@@ -130,7 +130,7 @@ static double NAME(channel_sum)(const batch_task *t, int64_t c) {
   const T *x = t->x;
   double s = 0;
   int64_t work = 0;
-  for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++)
+  for (int64_t o = 0; o < t->outer && !px__work_stopped(&work, t->inner); o++)
     s += NAME(vec_sum)(x + (o * t->channels + c) * t->inner, t->inner);
   return s;
 }
@@ -138,7 +138,7 @@ static double NAME(channel_square)(const batch_task *t, int64_t c, T mean) {
   const T *x = t->x;
   double s = 0;
   int64_t work = 0;
-  for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++)
+  for (int64_t o = 0; o < t->outer && !px__work_stopped(&work, t->inner); o++)
     s += NAME(vec_sum_square)(x + (o * t->channels + c) * t->inner, mean, t->inner, 0);
   return s;
 }
@@ -149,7 +149,8 @@ static void NAME(channel)(const batch_task *t, int64_t c) {
   T mean = NAME(mean_of)(t, c, t->training ? NAME(channel_sum)(t, c) : 0);
   T scale = NAME(scale_of)(t, c, mean, t->training ? NAME(channel_square)(t, c, mean) : 0);
   T shift = NAME(shift_of)(t, c, mean, scale);
-  for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++, x += stride, y += stride)
+  for (int64_t o = 0; o < t->outer && !px__work_stopped(&work, t->inner);
+       o++, x += stride, y += stride)
     for (px__steps at = {.n = t->inner}; px__step(&at);)
       for (int64_t i = at.begin; i < at.end; i++) y[i] = x[i] * scale + shift;
 }
@@ -158,7 +159,8 @@ static void NAME(channel_products)(const batch_task *t, int64_t c, T mean, doubl
   int64_t stride = t->channels * t->inner, work = 0;
   const T *x = (const T *)t->x + c * t->inner, *g = (const T *)t->grad + c * t->inner;
   *s = *sx = 0;
-  for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++, x += stride, g += stride) {
+  for (int64_t o = 0; o < t->outer && !px__work_stopped(&work, t->inner);
+       o++, x += stride, g += stride) {
     double part = NAME(vec_sum)(g, t->inner);
     *s += part, *sx += NAME(vec_dot)(g, x, t->inner) - part * mean;
   }
@@ -169,7 +171,7 @@ static void NAME(channel_backward)(const batch_task *t, int64_t c) {
   T mean = NAME(kept_mean)(t, c);
   NAME(channel_products)(t, c, mean, &s, &sx);
   NAME(slopes) f = NAME(slopes_of)(t, c, s, sx);
-  for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++) {
+  for (int64_t o = 0; o < t->outer && !px__work_stopped(&work, t->inner); o++) {
     int64_t at = (o * t->channels + c) * t->inner;
     const T *x = (const T *)t->x + at, *g = (const T *)t->grad + at;
     T *to = (T *)t->y + at;

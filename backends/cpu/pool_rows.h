@@ -80,7 +80,8 @@ static void NAME(max_plane)(const pool *t, int64_t plane) {
   int64_t *where = t->indices + plane * t->oh * t->ow;
   int64_t work = 0, line = t->ow * t->kh * t->kw, from, to;
   whole_windows(t, &from, &to);
-  for (int64_t oy = 0; oy < t->oh && !px__worked(&work, line); oy++, out += t->ow, where += t->ow) {
+  for (int64_t oy = 0; oy < t->oh && !px__work_stopped(&work, line);
+       oy++, out += t->ow, where += t->ow) {
     int64_t y0 = oy * t->sh - t->ph, y1 = y0 + (t->kh - 1) * t->dh + 1;
     if (y1 > t->h) y1 = t->h;
     while (y0 < 0) y0 += t->dh;
@@ -103,7 +104,7 @@ static void NAME(max_last)(const pool *t, int64_t row) {
   int64_t y0 = row % t->oh * t->sh - t->ph, y1 = y0 + (t->kh - 1) * t->dh + 1;
   if (y1 > t->h) y1 = t->h;
   while (y0 < 0) y0 += t->dh;
-  for (int64_t ox = 0; ox < t->ow && !px__worked(&work, t->channels * t->kh * t->kw); ox++) {
+  for (int64_t ox = 0; ox < t->ow && !px__work_stopped(&work, t->channels * t->kh * t->kw); ox++) {
     int64_t x0 = ox * t->sw - t->pw, x1 = x0 + (t->kw - 1) * t->dw + 1;
     if (x1 > t->w) x1 = t->w;
     while (x0 < 0) x0 += t->dw;
@@ -209,7 +210,7 @@ static void NAME(mean_planes)(const pool *t, int64_t first, int64_t count) {
   for (int64_t i = 0, n, work = 0; i < small; i += n) {
     window v = window_of(t, i / t->ow, i % t->ow);
     n = i % t->ow == from && to - from >= NAME(LANES) ? to - from : 1;
-    if (px__worked(&work, n * count * (v.y1 - v.y0) * (v.x1 - v.x0))) return;
+    if (px__work_stopped(&work, n * count * (v.y1 - v.y0) * (v.x1 - v.x0))) return;
     for (int64_t p = 0; p < count; p++)
       if (t->backward)
         NAME(window_spread)(t, &v, in[p * small + i] / (T)v.divisor, out + p * big);

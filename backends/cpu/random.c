@@ -48,7 +48,7 @@ static numbers numbers_of(px__dense *d, ordered *turned, const px_operand *o, in
 }
 static void put(const numbers *d, int64_t i, double x) { px__cell_put(d->dtype, d->at, i, x); }
 static void put_whole(const numbers *d, int64_t i, int64_t x) {
-  px__cell_put_whole(d->dtype, d->at, i, x);
+  px__cell_put_int(d->dtype, d->at, i, x);
 }
 
 // ---- Philox: a step of one thread gives four words; `emit` writes what they become

@@ -19,7 +19,7 @@ enum {
 };
 
 typedef struct walk walk;
-typedef void (*one_fn)(const walk *w, const char *base, px__place at);  // computes a result
+typedef void (*one_fn)(const walk *w, const char *base, px__axes_offset at);  // computes a result
 struct walk {
   px__axes x;
   const char *in;
@@ -52,31 +52,32 @@ typedef struct blocks {
 static void each_group(void *context, int64_t begin, int64_t end) {
   blocks *b = context;
   const walk *w = b->w;
-  int64_t room[BLOCK], stride = w->x.gone[0].in, item = px__cpu_item[w->block_dtype], work = 0;
+  int64_t room[BLOCK], stride = w->x.reduced[0].in, item = px__cpu_item[w->block_dtype], work = 0;
   bool ready = w->in_dtype == w->block_dtype && stride == item;
   int64_t at = (b->first + begin) * GROUP, stop = (b->first + end) * GROUP;
   int64_t line = at ? at / b->a_line : 0, k = (at - line * b->a_line) * BLOCK;
-  const char *from = b->base + px__axes_place(w->x.gone, 1, w->x.gone_count, line).in + k * stride;
+  const char *from =
+      b->base + px__axes_offset_of(w->x.reduced, 1, w->x.reduced_count, line).in + k * stride;
   if (stop > b->count) stop = b->count;
   for (partial *s = b->parts + begin; at < stop; s += ++at % GROUP == 0) {
     int64_t n = b->inner - k < BLOCK ? b->inner - k : BLOCK;
     if (!ready) px__cpu_convert(room, item, w->block_dtype, from, stride, w->in_dtype, n);
     b->fn(s, ready ? (const void *)from : room, n);
-    if (px__worked(&work, n)) return;
+    if (px__work_stopped(&work, n)) return;
     k += n, from += n * stride;
     if (k < b->inner || at + 1 == b->count) continue;
-    k = 0, from = b->base + px__axes_place(w->x.gone, 1, w->x.gone_count, ++line).in;
+    k = 0, from = b->base + px__axes_offset_of(w->x.reduced, 1, w->x.reduced_count, ++line).in;
   }
 }
 // Joins what groups of blocks are to s, in their order: threads do not change it.
 static void all_blocks(const walk *w, const char *base, block_fn fn, join_fn join, partial *s) {
-  bool ready = w->in_dtype == w->block_dtype && w->x.gone[0].in == px__cpu_item[w->block_dtype];
-  if (ready && w->x.gone_count == 1 && w->x.length > 0 && w->x.length <= BLOCK) {
+  bool ready = w->in_dtype == w->block_dtype && w->x.reduced[0].in == px__cpu_item[w->block_dtype];
+  if (ready && w->x.reduced_count == 1 && w->x.length > 0 && w->x.length <= BLOCK) {
     fn(s, base, w->x.length);
     return;
   }
   blocks b;  // whose parts are not cleared, which would take longer than a short row
-  b.w = w, b.base = base, b.fn = fn, b.inner = w->x.gone[0].size, b.first = 0;
+  b.w = w, b.base = base, b.fn = fn, b.inner = w->x.reduced[0].size, b.first = 0;
   b.a_line = px__ceil_div(b.inner, BLOCK);
   b.count = w->x.length ? w->x.length / b.inner * b.a_line : 0;
   int64_t groups = px__ceil_div(b.count, GROUP);
@@ -99,14 +100,14 @@ static void add_up(partial *s, const partial *next) { s->sum += next->sum; }
 static void each_result(void *context, int64_t begin, int64_t end) {
   const walk *w = context;
   for (int64_t i = begin; i < end; i++) {
-    px__place at = px__axes_place(w->x.kept, 0, w->x.kept_count, i);
+    px__axes_offset at = px__axes_offset_of(w->x.kept, 0, w->x.kept_count, i);
     w->one(w, w->in + at.in, at);
   }
 }
 
 static void each_columns(void *context, int64_t begin, int64_t end);
-static void one_logsumexp(const walk *w, const char *base, px__place at);
-static void one_norm(const walk *w, const char *base, px__place at);
+static void one_logsumexp(const walk *w, const char *base, px__axes_offset at);
+static void one_norm(const walk *w, const char *base, px__axes_offset at);
 
 // The axes are not cleared, which would take longer than a small reduction.
 static px_status run(const px_operand *out, const px_operand *in, one_fn one, double number,
@@ -117,12 +118,12 @@ static px_status run(const px_operand *out, const px_operand *in, one_fn one, do
   w.in_dtype = in->dtype, w.out_dtype = out->dtype;
   px__axes_load(&w.x, out, NULL, in, false);
   // float16 with gaps between is converted to double in less time.
-  bool gaps = in->dtype == PX_FLOAT16 && w.x.gone[0].in != px__cpu_item[PX_FLOAT16];
+  bool gaps = in->dtype == PX_FLOAT16 && w.x.reduced[0].in != px__cpu_item[PX_FLOAT16];
   bool floats = one == one_logsumexp || (one == one_norm && !gaps);
   floats &= px__compute_of(in->dtype) == PX_FLOAT32;
   w.block_dtype = floats ? PX_FLOAT32 : PX_FLOAT64;
   int64_t work = w.x.length > 0 ? w.x.length : 1, width = w.x.kept[0].size;
-  if (one == one_logsumexp && px__axes_side_by_side(&w.x))
+  if (one == one_logsumexp && px__axes_reduces_outer(&w.x))
     px__cpu_parallel(px__axes_pieces(&w.x, COLUMNS),
                      PARALLEL / (work * (width < COLUMNS ? width : COLUMNS)) + 1, each_columns, &w);
   else
@@ -130,7 +131,7 @@ static px_status run(const px_operand *out, const px_operand *in, one_fn one, do
   return PX_OK;
 }
 
-static void store(const walk *w, px__place at, double value) {
+static void store(const walk *w, px__axes_offset at, double value) {
   if (w->out_dtype == PX_FLOAT32) {
     *(float *)(void *)(w->out + at.out) = (float)value;
     return;
@@ -158,7 +159,7 @@ static void add_squares(partial *s, const void *block, int64_t n) {
   for (; k < n; k++) lane[k & 7] += (e[k] - mean) * (e[k] - mean);
   for (int j = 0; j < 8; j++) s->sum += lane[j];
 }
-static void one_variance(const walk *w, const char *base, px__place at) {
+static void one_variance(const walk *w, const char *base, px__axes_offset at) {
   partial s = {0};
   double n = (double)w->x.length;
   all_blocks(w, base, add_plain, add_up, &s);
@@ -226,7 +227,7 @@ ADD_NORM(f64, double)
 static void join_extremes(partial *s, const partial *next) {
   s->sum = norm_join(s->sum, next->sum, s->number);
 }
-static void one_norm(const walk *w, const char *base, px__place at) {
+static void one_norm(const walk *w, const char *base, px__axes_offset at) {
   double p = w->number;
   bool extreme = fabs(p) == (double)INFINITY, power = p != 0 && p != 1 && !extreme;
   partial s = {.number = p, .sum = p == -(double)INFINITY ? (double)INFINITY : 0};
@@ -261,13 +262,13 @@ static double sum_exp_f32(const float *x, float shift, int64_t n) {
 }
 #define SUM_EXP(NAME) \
   static double NAME(const double *e, double shift, int64_t n) { \
-    double x[PX__CPU_PIECE], lane[8] = {0}, sum = 0; \
-    for (int64_t i = 0; i < n; i += PX__CPU_PIECE) { \
+    double x[PX__CPU_BLOCK_SIZE], lane[8] = {0}, sum = 0; \
+    for (int64_t i = 0; i < n; i += PX__CPU_BLOCK_SIZE) { \
       int64_t count = px__cpu_block(n - i); \
       for (int64_t k = 0; k < count; k++) x[k] = e[i + k] - shift; \
-      for (int64_t k = count; k < PX__CPU_PIECE; k++) x[k] = -(double)INFINITY; \
-      PX__CPU_ROLLED for (int k = 0; k < PX__CPU_PIECE; k++) x[k] = k_exp_f64(x[k]); \
-      for (int k = 0; k < PX__CPU_PIECE; k += 8) \
+      for (int64_t k = count; k < PX__CPU_BLOCK_SIZE; k++) x[k] = -(double)INFINITY; \
+      PX__CPU_ROLLED for (int k = 0; k < PX__CPU_BLOCK_SIZE; k++) x[k] = k_exp_f64(x[k]); \
+      for (int k = 0; k < PX__CPU_BLOCK_SIZE; k += 8) \
         for (int j = 0; j < 8; j++) lane[j] += x[k + j]; \
     } \
     for (int j = 0; j < 8; j++) sum += lane[j]; \
@@ -290,7 +291,7 @@ PX__CPU_WIDE SUM_EXP(sum_exp_wide)
   }
 ADD_EXPS(f32, float)
 ADD_EXPS(f64, double)
-static void one_logsumexp(const walk *w, const char *base, px__place at) {
+static void one_logsumexp(const walk *w, const char *base, px__axes_offset at) {
   partial s = {.top = -(double)INFINITY};
   all_blocks(w, base, w->block_dtype == PX_FLOAT32 ? add_exps_f32 : add_exps_f64, join_exps, &s);
   double sum = s.sum > 0 ? log(s.sum) + s.top : s.sum == s.sum ? -(double)INFINITY : s.sum;
@@ -303,7 +304,7 @@ static void one_logsumexp(const walk *w, const char *base, px__place at) {
 enum { FEW = 32 };
 #define ROW_EXPS(TARGET, NAME, S, T, LEAST) \
   TARGET static void NAME(T *sum, const T *e, const T *top, int64_t n) { \
-    PX__CPU_APART for (int64_t k = 0; k < n; k++) { \
+    PX__CPU_INDEPENDENT for (int64_t k = 0; k < n; k++) { \
       T x = e[k] - top[k]; \
       sum[k] += k_exp_##S(x < LEAST ? -K_inf_##S : x); \
     } \
@@ -314,25 +315,26 @@ ROW_EXPS(PX__CPU_WIDE, row_exps_wide_f32, f32, float, -87)
 ROW_EXPS(PX__CPU_WIDE, row_exps_wide_f64, f64, double, -708)
 
 // n elements of row i, as the block's dtype has them: there, or in the room.
-static const void *columns_row(const walk *w, px__place at, int64_t i, int64_t n, void *room) {
+static const void *columns_row(const walk *w, px__axes_offset at, int64_t i, int64_t n,
+                               void *room) {
   int64_t item = px__cpu_item[w->block_dtype], step = w->x.kept[0].in;
-  const char *from = w->in + at.in + i * w->x.gone[0].in;
+  const char *from = w->in + at.in + i * w->x.reduced[0].in;
   if (w->in_dtype == w->block_dtype && step == item) return from;
   px__cpu_convert(room, item, w->block_dtype, from, step, w->in_dtype, n);
   return room;
 }
 #define COLUMN_EXPS(S, T) \
-  static void columns_exps_##S(const walk *w, px__place at, int64_t n) { \
+  static void columns_exps_##S(const walk *w, px__axes_offset at, int64_t n) { \
     T room[COLUMNS], top[COLUMNS], few[COLUMNS]; \
     double sum[COLUMNS] = {0}; \
     int64_t length = w->x.length, work = 0; \
     bool wide = px_cpu_level_used() >= PX_CPU_AVX512; \
     memcpy(top, columns_row(w, at, 0, n, room), (size_t)n * sizeof(T)); \
-    for (int64_t i = 1; i < length && !px__worked(&work, n); i++) { \
+    for (int64_t i = 1; i < length && !px__work_stopped(&work, n); i++) { \
       const T *e = columns_row(w, at, i, n, room); \
-      PX__CPU_APART for (int64_t k = 0; k < n; k++) top[k] = k_max_##S(top[k], e[k]); \
+      PX__CPU_INDEPENDENT for (int64_t k = 0; k < n; k++) top[k] = k_max_##S(top[k], e[k]); \
     } \
-    for (int64_t i = 0; i < length && !px__worked(&work, FEW * n);) { \
+    for (int64_t i = 0; i < length && !px__work_stopped(&work, FEW * n);) { \
       memset(few, 0, sizeof few); \
       for (int64_t end = i + FEW < length ? i + FEW : length; i < end; i++) \
         (wide ? row_exps_wide_##S : row_exps_##S)(few, columns_row(w, at, i, n, room), top, n); \
@@ -349,7 +351,7 @@ COLUMN_EXPS(f64, double)
 static void each_columns(void *context, int64_t begin, int64_t end) {
   const walk *w = context;
   for (int64_t i = begin, n; i < end; i++) {
-    px__place at = px__axes_piece(&w->x, COLUMNS, i, &n);
+    px__axes_offset at = px__axes_piece(&w->x, COLUMNS, i, &n);
     (w->block_dtype == PX_FLOAT32 ? columns_exps_f32 : columns_exps_f64)(w, at, n);
   }
 }

@@ -110,7 +110,7 @@ static void plain_line(const scan *s, line out, line in, line grad) {
   for (int64_t n, left = s->length; left > 0; left -= n) {
     int64_t most = ready ? PX__STEP : BLOCK;
     n = left < most ? left : most;
-    if (left < s->length && px__worked(&work, n)) return;
+    if (left < s->length && px__work_stopped(&work, n)) return;
     if (!ready) px__cpu_convert(room, block.stride, dtype, in.at, in.stride, in.dtype, n);
     fn(ready ? &out : &block, ready ? &in : &block, n, carry);
     if (!ready) px__cpu_convert(out.at, out.stride, out.dtype, room, block.stride, dtype, n);
@@ -155,7 +155,7 @@ static void side_by_side(void *context, int64_t begin, int64_t end) {
         carry.i[i] = s->product;
       else
         carry.f[i] = s->product;
-    for (int64_t i = 0; i < s->length && !px__worked(&work, n); i++) {
+    for (int64_t i = 0; i < s->length && !px__work_stopped(&work, n); i++) {
       px__cpu_convert(&room, 8, s->dtype, from.at + i * from.stride, in_step, in->dtype, n);
       if (s->dtype == PX_INT64)
         step_whole(carry.i, room.i, n, s->product);
@@ -172,7 +172,7 @@ static k_complex_c128 times(k_complex_c128 a, k_complex_c128 b) { return a * b; 
 static void complex_line(const scan *s, line out, line in, line grad) {
   k_complex_c128 room[BLOCK], carry = 0;
   int64_t work = 0;
-  for (int64_t i = 0; i < s->length && !px__worked(&work, BLOCK); i += BLOCK) {
+  for (int64_t i = 0; i < s->length && !px__work_stopped(&work, BLOCK); i += BLOCK) {
     int64_t n = s->length - i < BLOCK ? s->length - i : BLOCK;
     px__cpu_convert(room, 16, PX_COMPLEX128, in.at + i * in.stride, in.stride, in.dtype, n);
     for (int64_t k = 0; k < n; k++) room[k] = carry = i + k ? s->join(carry, room[k]) : room[k];
@@ -211,7 +211,7 @@ static k_complex_c128 log_sum_complex(k_complex_c128 a, k_complex_c128 b) {
 static void log_sum_line(const scan *s, line out, line in, line grad) {
   double room[BLOCK], sum = -INFINITY;
   int64_t work = 0;
-  for (int64_t i = 0; i < s->length && !px__worked(&work, BLOCK); i += BLOCK) {
+  for (int64_t i = 0; i < s->length && !px__work_stopped(&work, BLOCK); i += BLOCK) {
     int64_t n = s->length - i < BLOCK ? s->length - i : BLOCK;
     px__cpu_convert(room, 8, PX_FLOAT64, in.at + i * in.stride, in.stride, in.dtype, n);
     for (int64_t k = 0; k < n; k++) room[k] = sum = log_sum(sum, room[k]);
@@ -247,7 +247,7 @@ static void cumprod_backward_line(const scan *s, line out, line in, line grad) {
     double product = 1;
     for (px__steps p = {.n = first}; px__step(&p);)
       for (int64_t i = p.begin; i < p.end; i++) product *= element(in, i);
-    if (px__worked(&work, first + n)) return;
+    if (px__work_stopped(&work, first + n)) return;
     for (int64_t i = 0; i < n; i++) {
       before[i] = product;
       product *= element(in, first + i);
@@ -342,7 +342,7 @@ static void extremes_of_lines(void *context, int64_t begin, int64_t end) {
     } room;
     double best = 0;
     int64_t whole = 0, place = -1, places[BLOCK], work = 0;
-    for (int64_t i = 0; i < s->length && !px__worked(&work, BLOCK); i += BLOCK) {
+    for (int64_t i = 0; i < s->length && !px__work_stopped(&work, BLOCK); i += BLOCK) {
       int64_t n = s->length - i < BLOCK ? s->length - i : BLOCK;
       px__cpu_convert(&room, 8, dtype, in.at + i * in.stride, in.stride, in.dtype, n);
       if (real)

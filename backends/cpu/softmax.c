@@ -41,11 +41,11 @@ static void run(void *ctx, int64_t begin, int64_t end) {
 
 static void run_halves(void *ctx, int64_t begin, int64_t end) {
   const task *t = ctx;
-  float to[PX__ROW_ROOM], a[PX__ROW_ROOM], b[PX__ROW_ROOM];
+  float to[PX__ROW_SCRATCH], a[PX__ROW_SCRATCH], b[PX__ROW_SCRATCH];
   task some = *t;
   some.to = to, some.a = a, some.b = b;
   for (int64_t i = begin, n; i < end; i += n) {
-    n = px__rows_in_room(t->size, end - i);
+    n = px__rows_in_scratch(t->size, end - i);
     px__rows_load(a, t->a, t->dtype, i * t->size, n * t->size);
     if (t->backward) px__rows_load(b, t->b, t->dtype, i * t->size, n * t->size);
     range_f32(&some, 0, n);

@@ -144,7 +144,7 @@ static bool first_line(const job *t, const lines *x, scratch *s) {
   int64_t work = 0;
   for (int64_t i = 0; i < t->size; i += BLOCK) {
     int64_t n = t->size - i < BLOCK ? t->size - i : BLOCK;
-    if (px__worked(&work, n)) return false;
+    if (px__work_stopped(&work, n)) return false;
     if (c.n + n > t->hold && !throw_out(&c, t->take, s)) return false;
     load(t, x, block, i, n);
     take_in(&c, block, i, n);

@@ -230,7 +230,7 @@ static bool order_runs(const int64_t *keys, int64_t n, uint64_t *words, int plac
   int64_t work = 0;
   for (int64_t i = 0, next; i < n; i = next) {
     for (next = i + 1; next < n && (words[next] ^ words[i]) <= mask; next++) continue;
-    if (px__worked(&work, next - i)) return false;
+    if (px__work_stopped(&work, next - i)) return false;
     if (next - i > 1 && !order_run(keys, next - i, words + i, mask, counts)) return false;
   }
   return true;
@@ -335,7 +335,7 @@ static bool bring_back(const alike *a, const px__line *to, const px__line *from,
   for (int64_t i = 0; i < n && at != end; i += BLOCK) {
     int64_t count = n - i < BLOCK ? n - i : BLOCK;
     const char *here = from->at + i * from->stride;
-    if (px__worked(&work, count)) return false;
+    if (px__work_stopped(&work, count)) return false;
     if (!brings(from, here, count)) continue;
     px__keys_load(keys, here, from->stride, from->dtype, false, count);
     for (int64_t k = 0; k < count && at != end; k++)
@@ -363,7 +363,7 @@ static bool load_narrow(int32_t *keys, const px__line *from, int64_t n) {
   for (int64_t i = 0; i < n; i += BLOCK) {
     int64_t count = n - i < BLOCK ? n - i : BLOCK;
     const char *here = from->at + i * from->stride;
-    if (px__worked(&work, count)) return false;
+    if (px__work_stopped(&work, count)) return false;
     px__keys_load(block, here, from->stride, from->dtype, false, count);
     for (int64_t k = 0; k < count; k++) keys[i + k] = (int32_t)block[k];
   }
@@ -376,7 +376,7 @@ static bool store_sorted(const sorted_keys *s, const px__line *to, const px__lin
     int64_t count = s->n - i < BLOCK ? s->n - i : BLOCK;
     const int64_t *keys = s->narrow ? block : s->wide + i;
     char *here = to->at + i * to->stride;
-    if (px__worked(&work, count)) return false;
+    if (px__work_stopped(&work, count)) return false;
     for (int64_t k = 0; s->narrow && k < count; k++) block[k] = s->narrow[i + k];
     store(keys, here, to->stride, count);
   }

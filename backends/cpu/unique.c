@@ -88,7 +88,7 @@ static void count_part(const source *s, table *t, int64_t begin, int64_t end) {
   int64_t work = 0;
   for (int64_t i = begin; i < end && !t->given_up; i += BLOCK) {
     int64_t n = end - i < BLOCK ? end - i : BLOCK;
-    t->given_up = px__worked(&work, n);
+    t->given_up = px__work_stopped(&work, n);
     load(s, keys, i, n);
     for (int64_t k = 0; k < n && !t->given_up; k++) {
       slot *likely = &t->slots[place_of(t, keys[k])];
@@ -264,7 +264,7 @@ static void give_kinds(results *r, const source *sorted) {
       if (i + k > 0) give(r, sorted, first, i + k - first);
       first = i + k, last = keys[k];
     }
-    if (px__worked(&work, next)) break;
+    if (px__work_stopped(&work, next)) break;
   }
   give(r, sorted, first, sorted->n - first);
 }
