@@ -31,7 +31,7 @@ typedef struct px__gemm {
   int64_t sr, sc;
   double alpha, beta;
   bool a_f16, b_f16;  // float only: A or B is float16, converted during packing
-  // Float with a_half and b_half only: float16 result with row stride c_f16_stride; C is scratch.
+  // Float with a_f16 and b_f16 only: float16 result with row stride c_f16_stride; C is scratch.
   // Or NULL.
   uint16_t *c_f16;
   int64_t c_f16_stride;
