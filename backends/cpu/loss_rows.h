@@ -19,7 +19,7 @@ static inline T NAME(huber_slope)(T a, T b, T delta) {
   T d = a - b;
   return d < -delta ? -delta : d > delta ? delta : d;
 }
-// Logarithms are cut off at -100, so that a probability of 0 gives a number.
+// Logarithms are clamped at -100, so that a probability of 0 gives a finite loss.
 static inline T NAME(bce)(T a, T b, T p) {
   T yes = NAME(k_log)(a), no = NAME(k_log1p)(-a);
   return (b - 1) * (no > -100 ? no : -100) - b * (yes > -100 ? yes : -100);
@@ -44,15 +44,15 @@ LOSSES(LOSS_LOOP)
 #undef LOSS_LOOP_AS
 #undef LOSS_LOOP
 
-// Whether all elements are probabilities; NaN is not one.
-static bool NAME(all_chances)(const void *at, int64_t n) {
+// True if all elements are in [0, 1]; false for NaN.
+static bool NAME(all_probabilities)(const void *at, int64_t n) {
   const T *x = at;
   bool good = true;
   for (int64_t i = 0; i < n; i++) good &= x[i] >= 0 && x[i] <= 1;
   return good;
 }
 
-// Elements [begin, end): to t->out, times the gradient where there is one; or their sum.
+// Elements [begin, end): stored to t->out, times the gradient if present; or returns their sum.
 static double NAME(part)(const loss_task *t, int64_t begin, int64_t end) {
   T a[PX__CPU_BLOCK_SIZE] = {0}, b[PX__CPU_BLOCK_SIZE] = {0}, o[PX__CPU_BLOCK_SIZE];
   double lanes[LANES] = {0}, sum = 0;
