@@ -64,21 +64,21 @@ static void NAME(draw_once)(source *s, const T *p, double *race, int64_t n, int6
   }
 }
 // All rows, ROWS at a time; `room` holds so many rows of doubles.
-static void NAME(choose)(source *s, const T *p, int64_t n, int64_t rows, bool again, void *room,
+static void NAME(choose)(source *s, const T *p, int64_t n, int64_t rows, bool again, void *scratch,
                          int64_t *to, int64_t count) {
   int64_t work = 0;
   for (int64_t r0 = 0; r0 < rows; r0 += ROWS) {
     if (r0 > 0 && px__work_stopped(&work, ROWS * n)) return;
     int64_t many = rows - r0 < ROWS ? rows - r0 : ROWS;
-    if (again) NAME(running_sums)(p + r0 * n, n, many, room);
+    if (again) NAME(running_sums)(p + r0 * n, n, many, scratch);
     for (int64_t r = r0; r < r0 + many; r++) {
       px_fault_code wrong = NAME(fault_of)(p + r * n, n, again);
       if (wrong)
         px_kernel_fault(s->l, wrong, 0, 0, 0);
       else if (again)
-        NAME(draw_again)(s, (T *)room + (r - r0) * n, n, to + r * count, count);
+        NAME(draw_again)(s, (T *)scratch + (r - r0) * n, n, to + r * count, count);
       else
-        NAME(draw_once)(s, p + r * n, room, n, to + r * count, count);
+        NAME(draw_once)(s, p + r * n, scratch, n, to + r * count, count);
     }
   }
 }
