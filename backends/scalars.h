@@ -97,18 +97,20 @@ K_ALONE(i64, int64_t)
 K_FLOAT(f32, float, f)
 K_FLOAT(f64, double, )
 
-// Splits a number into a mantissa in [0.5, 1) and a power of 2. PLACES: mantissa bits; LEAST:
-// smallest normal number, subnormals are scaled first. Branch-free, for vectorized loops.
-#define K_SPLIT(S, T, M, BITS, PLACES, HALF, LEAST) \
+// Splits a number into a mantissa in [0.5, 1) and a power of 2. SMALLEST_NORMAL: the smallest
+// normal number; subnormals are scaled first. Branch-free, for vectorized loops.
+#define K_SPLIT(S, T, M, BITS, MANTISSA_BITS, HALF, SMALLEST_NORMAL) \
   K_MATH BITS k_scaled_##S(T size) { \
-    T raised = size * ((BITS)1 << (PLACES + 1)), y = size < (T)LEAST ? raised : size; \
+    T raised = size * ((BITS)1 << (MANTISSA_BITS + 1)), \
+      y = size < (T)SMALLEST_NORMAL ? raised : size; \
     BITS bits; \
     memcpy(&bits, &y, sizeof bits); \
     return bits; \
   } \
   K_MATH T k_mantissa_##S(T x) { \
     T size = fabs##M(x), y; \
-    BITS bits = (k_scaled_##S(size) & (((BITS)1 << PLACES) - 1)) | ((BITS)HALF << PLACES); \
+    BITS bits = \
+        (k_scaled_##S(size) & (((BITS)1 << MANTISSA_BITS) - 1)) | ((BITS)HALF << MANTISSA_BITS); \
     memcpy(&y, &bits, sizeof y); \
     y = copysign##M(y, x); \
     y = size < K_inf_##S ? y : x; \
@@ -116,8 +118,8 @@ K_FLOAT(f64, double, )
   } \
   K_MATH T k_exponent_##S(T x) { \
     T size = fabs##M(x); \
-    int lifted = size < (T)LEAST ? PLACES + 1 : 0; \
-    T e = (T)((int)(k_scaled_##S(size) >> PLACES) - HALF - lifted); \
+    int lifted = size < (T)SMALLEST_NORMAL ? MANTISSA_BITS + 1 : 0; \
+    T e = (T)((int)(k_scaled_##S(size) >> MANTISSA_BITS) - HALF - lifted); \
     e = size < K_inf_##S ? e : 0; \
     return size == 0 ? 0 : e; \
   }
@@ -150,17 +152,17 @@ K_MATH float k_nextafter_f32(float a, float b, float highest) {
   int32_t bits, sign;
   memcpy(&bits, &x, sizeof bits);
   memcpy(&sign, &a, sizeof sign);
-  int32_t place = (bits - first) >> shift, even = (int32_t)(x * 0x1p24f);
-  place = place > last ? last : place;
-  place = x < least ? even : place;
-  place = (sign < 0 ? -place : place) + (b > a) - (b < a);
-  int32_t count = place < 0 ? -place : place;
+  int32_t index = (bits - first) >> shift, even = (int32_t)(x * 0x1p24f);
+  index = index > last ? last : index;
+  index = x < least ? even : index;
+  index = (sign < 0 ? -index : index) + (b > a) - (b < a);
+  int32_t count = index < 0 ? -index : index;
   bits = (count << shift) + first;
   float y, few = (float)count * 0x1p-24f;
   memcpy(&y, &bits, sizeof y);
   y = count >= last ? K_inf_f32 : y;
   y = count < evens ? few : y;
-  y = copysignf(y, place == 0 ? a : (float)place);
+  y = copysignf(y, index == 0 ? a : (float)index);
   y = a == b ? b : y;
   return a == a && b == b ? y : a + b;
 }

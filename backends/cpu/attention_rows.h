@@ -46,7 +46,7 @@ static T *NAME(scratch_new)(NAME(scratch) * r, const attention *t, bool back) {
   return at;
 }
 
-// Contiguous rows of a head: in place, or copied to `room`.
+// Contiguous rows of a head: in place, or copied to `scratch`.
 static const T *NAME(rows)(const px_operand *o, int64_t b, int64_t h, int64_t i, int64_t n,
                            T *scratch) {
   int64_t width = o->sizes[3], item = (int64_t)px__cpu_item[o->dtype];

@@ -89,16 +89,16 @@ static inline px__axes_offset px__axes_offset_of(const px__axis *list, int first
 }
 
 // Number of pieces of at most `most` results along the innermost kept axis.
-static inline int64_t px__axes_pieces(const px__axes *x, int64_t most) {
+static inline int64_t px__axes_pieces(const px__axes *x, int64_t max_size) {
   int64_t width = x->kept[0].size;
-  return width ? x->results / width * px__ceil_div(width, most) : 0;
+  return width ? x->results / width * px__ceil_div(width, max_size) : 0;
 }
 // Offsets of piece i; *n receives its number of results.
-static inline px__axes_offset px__axes_piece(const px__axes *x, int64_t most, int64_t i,
+static inline px__axes_offset px__axes_piece(const px__axes *x, int64_t max_size, int64_t i,
                                              int64_t *n) {
-  int64_t pieces = px__ceil_div(x->kept[0].size, most), j = i % pieces * most;
+  int64_t pieces = px__ceil_div(x->kept[0].size, max_size), j = i % pieces * max_size;
   px__axes_offset at = px__axes_offset_of(x->kept, 1, x->kept_count, i / pieces);
-  *n = x->kept[0].size - j < most ? x->kept[0].size - j : most;
+  *n = x->kept[0].size - j < max_size ? x->kept[0].size - j : max_size;
   at.in += j * x->kept[0].in, at.out += j * x->kept[0].out, at.out2 += j * x->kept[0].out2;
   return at;
 }

@@ -34,7 +34,7 @@ static int64_t begin_of(const bags *b, int64_t bag) {
   int64_t at = b->begins[bag];
   return at < 0 ? 0 : at < b->count ? at : b->count;
 }
-// n columns of a row from column c in the compute dtype: in place, or converted into `room`.
+// n columns of a row from column c in the compute dtype: in place, or converted into `buffer`.
 static const void *row_of(const bags *b, int64_t index, int64_t c, int64_t n, void *buffer) {
   const char *at = b->weight + (index * b->columns + c) * b->item;
   if (b->dtype == b->compute) return at;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // conv2d, conv3d and their gradients as products of matrices.
 //
-// The im2col matrix (channels * kh * kw rows, a column per output pixel) is never materialised. Its
+// The im2col matrix (channels * kh * kw rows, a column per output pixel) is never materialized. Its
 // rows are slices of the image at different offsets, so the product takes an offset table. The
 // image is first copied into zero-padded planes in which the pixels of one tap are contiguous,
 // separated by stride remainder. If plane rows are longer than result rows, the product has unused
@@ -108,9 +108,9 @@ static int64_t start_of(const conv_axis *a, int64_t plane) {
   return a->shared ? a->low * a->step + plane : px__conv_at(a, plane);
 }
 // The first q with start + q * step >= bound, at most `most`.
-static int64_t first_from(int64_t start, int64_t step, int64_t bound, int64_t most) {
+static int64_t first_from(int64_t start, int64_t step, int64_t bound, int64_t max) {
   int64_t q = bound <= start ? 0 : px__ceil_div(bound - start, step);
-  return q < most ? q : most;
+  return q < max ? q : max;
 }
 
 // The slot of depth tap k among a channel's planes.
@@ -178,8 +178,8 @@ static int64_t kernel_tap(const conv *t, int64_t i) {
 
 typedef struct conv_type {
   size_t item, sum;  // bytes of an element, and of a sum of the weight gradient
-  bool (*results)(const conv *t, const unit *u, void *room);
-  bool (*to_weight)(const conv *t, const unit *u, void *room);
+  bool (*results)(const conv *t, const unit *u, void *buffer);
+  bool (*to_weight)(const conv *t, const unit *u, void *buffer);
   void (*add_parts)(void *conv, int64_t begin, int64_t end);
   void (*add_narrow)(void *conv, int64_t begin, int64_t end);
   void (*transpose_weights)(void *conv, int64_t begin, int64_t end);
@@ -282,11 +282,11 @@ static int64_t tiles_in(const conv *t, int64_t rows) {
   return vectors + (vectors + 3) / 4;
 }
 // Rows of a band of tiled pixels with the lowest cost, between most / 2 and `most`.
-static int64_t even_rows(const conv *t, int64_t most) {
-  int64_t best = most, least = INT64_MAX;
-  for (int64_t rows = most; rows > 0 && 2 * rows >= most; rows--) {
+static int64_t even_rows(const conv *t, int64_t max) {
+  int64_t best = max, min = INT64_MAX;
+  for (int64_t rows = max; rows > 0 && 2 * rows >= max; rows--) {
     int64_t all = t->y.grid / rows * tiles_in(t, rows) + tiles_in(t, t->y.grid % rows);
-    if (all < least) best = rows, least = all;
+    if (all < min) best = rows, min = all;
   }
   return best;
 }
@@ -297,8 +297,8 @@ static int64_t shared_rows(const conv *t) {
   return px__ceil_div(t->y.grid, bands);
 }
 // Rows of a share if `rows` are divided evenly into the fewest shares of at most `most`.
-static int64_t even_share(int64_t rows, int64_t most) {
-  int64_t shares = px__ceil_div(rows, most);
+static int64_t even_share(int64_t rows, int64_t max) {
+  int64_t shares = px__ceil_div(rows, max);
   return px__ceil_div(rows, shares);
 }
 static bool is_identity(const conv_axis *a) {
@@ -312,15 +312,15 @@ static bool uses_source_directly(const conv *t) {
 // repeatedly, so there may be bands for many threads.
 static int64_t max_rows(const conv *t) {
   int64_t row = t->channels * t->z.count * t->y.planes * t->x.planes * t->pitch;
-  int64_t most = MAX_PLANE_ELEMENTS / row - t->y.reach,
-          least = px__ceil_div(MIN_UNIT_COLUMNS, t->pitch);
+  int64_t max = MAX_PLANE_ELEMENTS / row - t->y.reach,
+          min = px__ceil_div(MIN_UNIT_COLUMNS, t->pitch);
   int64_t far = MAX_DIRECT_COLUMNS / t->pitch,
           bands = t->mode == 'w' ? MAX_PARTS : SMALL_WEIGHT_BANDS;
-  if (t->tiled && is_identity(&t->y) && is_identity(&t->x)) most = far;
+  if (t->tiled && is_identity(&t->y) && is_identity(&t->x)) max = far;
   if (t->results * t->terms <= SMALL_WEIGHTS && (t->mode != 'i' || t->results >= MIN_TILED_RESULTS))
-    most = px__min_count(most, px__ceil_div(t->y.grid * all_images(t), bands) + far);
-  if (t->pixel_rows) most = px__min_count(most, shared_rows(t));
-  return most > least ? most : least;
+    max = px__min_count(max, px__ceil_div(t->y.grid * all_images(t), bands) + far);
+  if (t->pixel_rows) max = px__min_count(max, shared_rows(t));
+  return max > min ? max : min;
 }
 // The phases of one convolution use the images and rows of the first phase.
 static void choose_rows(conv *t, const conv *like) {
@@ -335,8 +335,8 @@ static void choose_rows(conv *t, const conv *like) {
   choose_planes(&t->y, t->images == 1);
   t->rows = t->y.grid;
   if (t->images > 1) return;
-  int64_t most = max_rows(t);
-  if (most < t->rows) t->rows = t->tiled ? even_rows(t, most) : even_share(t->y.grid, most);
+  int64_t max = max_rows(t);
+  if (max < t->rows) t->rows = t->tiled ? even_rows(t, max) : even_share(t->y.grid, max);
 }
 // Offsets of the terms, in the order of the weights.
 static void set_term_offsets(conv *t, int64_t rotation, int64_t *table) {
@@ -383,8 +383,8 @@ static void choose_box(conv *t, const conv *like) {
   if (!like && t->images == 1) {
     int64_t row = t->z.count * whole * each * t->y.step,
             columns = px__ceil_div(MIN_UNIT_COLUMNS, t->x.grid);
-    int64_t most = MAX_PLANE_ELEMENTS / row;
-    t->rows = px__min_count(t->rows, most < columns ? columns : most);
+    int64_t max = MAX_PLANE_ELEMENTS / row;
+    t->rows = px__min_count(t->rows, max < columns ? columns : max);
   }
   t->low = (conv_origin){low_of(&t->z), low_of(&t->y), low_of(&t->x)};
   t->direct_source = (t->images == 1 || t->z.grid == 1) && stays_inside(&t->z) &&
@@ -543,16 +543,16 @@ static unit unit_of(const conv *t, int64_t block, int64_t group, int64_t band) {
 // planes: it is read, and garbage may be subnormal, which is slow.
 static void *scratch_new(const conv *t) {
   size_t item = type_of(t)->item;
-  int64_t most = 0;
+  int64_t max = 0;
   for (int64_t i = 0; i < t->phases; i++) {
     int64_t lines = t->mode == 'w' ? t->og : t[i].results, all = t[i].planes_size + lines * t[i].ld;
-    if (all > most) most = all;
+    if (all > max) max = all;
   }
-  char *room = px__aligned_new((size_t)most * item);
-  for (int64_t i = 0; room && i < t->phases; i++)
+  char *buffer = px__aligned_new((size_t)max * item);
+  for (int64_t i = 0; buffer && i < t->phases; i++)
     if (t[i].planes_size && !t->channels_last)
-      memset(room + (size_t)(t[i].planes_size - PX__GEMM_SLACK) * item, 0, PX__GEMM_SLACK * item);
-  return room;
+      memset(buffer + (size_t)(t[i].planes_size - PX__GEMM_SLACK) * item, 0, PX__GEMM_SLACK * item);
+  return buffer;
 }
 
 // The start of the next unit's directly used source, for prefetching; NULL: none.
@@ -564,25 +564,25 @@ static const float *source_after(const conv *t, const unit *u) {
   return next.first < all_images(t) ? sources_f32(t, &next, NULL) : NULL;
 }
 // results() by tiles of pixels.
-static bool tiled_results(const conv *t, const unit *u, void *room) {
+static bool tiled_results(const conv *t, const unit *u, void *buffer) {
   result_grid r = grid_of(t);
   int64_t n = (u->y1 - u->y0) * t->pitch - (t->pitch - t->x.grid);
   int64_t apart = r.depth * r.height * r.width;
-  if (n < PX__CONV_MIN_PIXELS) return results_f32(t, u, room);
+  if (n < PX__CONV_MIN_PIXELS) return results_f32(t, u, buffer);
   px__conv_product g = {
       .m = u->o1 - u->o0,
       .n = n,
       .k = t->terms,
       .a = (const float *)t->factors + u->group * t->results * t->terms + u->o0 * t->row,
       .ar = t->row,
-      .b = sources_f32(t, u, room),
+      .b = sources_f32(t, u, buffer),
       .after = t->direct_source ? source_after(t, u) : NULL,
       .at = table_of(t, u),
       .c = results_at_f32(t, u, 0, &r) + u->o0 * apart,
       .cr = apart,
       .pitch = t->pitch,
       .grid = t->x.grid,
-      .scratch = t->direct_source ? room : NULL};
+      .scratch = t->direct_source ? buffer : NULL};
   if (t->bias) g.bias = (const float *)t->bias + u->group * t->results + u->o0;
   px__conv_product_run(&g);
   return true;
@@ -594,7 +594,7 @@ static int64_t cut_at(const conv *t, int64_t i) {
   return px__min_count(pieces * i / t->cuts * each, t->results);
 }
 // The share of unit i in a phase.
-static bool run_phase(const conv *t, const conv *p, int64_t i, void *room, int64_t *work) {
+static bool run_phase(const conv *t, const conv *p, int64_t i, void *buffer, int64_t *work) {
   int64_t cut = t->cut_by_cut ? i / t->units : i % t->cuts;
   i = t->cut_by_cut ? i % t->units : i / t->cuts;
   int64_t first = i / t->bands / t->groups * t->blocks_per_unit;
@@ -603,25 +603,25 @@ static bool run_phase(const conv *t, const conv *p, int64_t i, void *room, int64
     u.continues = p->rotates && block > first && u.first % p->z.grid > 0;
     if (p->cuts > 1) u.o0 = cut_at(p, cut), u.o1 = cut_at(p, cut + 1);
     if (u.y0 >= u.y1 || u.images <= 0 || px__work_stopped(work, p->ld * p->terms)) return true;
-    if (!(p->tiled ? tiled_results : type_of(t)->results)(p, &u, room)) return false;
+    if (!(p->tiled ? tiled_results : type_of(t)->results)(p, &u, buffer)) return false;
   }
   return true;
 }
 // Phases of a unit write the same cache lines, so they run consecutively.
 static void results_run(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
-  void *room = scratch_new(t);
-  bool done = room != NULL;
+  void *buffer = scratch_new(t);
+  bool done = buffer != NULL;
   int64_t work = 0;
   for (int64_t i = begin; i < end; i++)
     for (int64_t phase = 0; done && phase < t->phases; phase++)
-      done = run_phase(t, &t[phase], i, room, &work);
+      done = run_phase(t, &t[phase], i, buffer, &work);
   if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
-  free(room);
+  free(buffer);
 }
 // to_weight() for 1x1 kernels and channels_last: gradients of results, transposed, times the input,
 // both used directly.
-static bool tiled_weight(const conv *t, const unit *u, void *room) {
+static bool tiled_weight(const conv *t, const unit *u, void *buffer) {
   int64_t pixel = u->first * t->p + u->y0 * t->ow, result = u->group * t->og + u->o0;
   px__conv_product g = {.m = u->o1 - u->o0,
                         .n = t->cg,
@@ -629,7 +629,7 @@ static bool tiled_weight(const conv *t, const unit *u, void *room) {
                         .a = (const float *)t->grad + pixel * t->oc + result,
                         .ar = t->oc,
                         .transposed = true,
-                        .b = box_f32(t, u, room) + u->group * t->cg,
+                        .b = box_f32(t, u, buffer) + u->group * t->cg,
                         .at = t->pixel_offsets,
                         .c = (float *)t->sums + (u->part * t->oc + result) * t->k,
                         .cr = t->k,
@@ -646,8 +646,8 @@ static int64_t cut_side(const conv *t) {
 // batch: the bands of all images, band by band.
 static void weight_run(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
-  void *room = scratch_new(t);
-  bool done = room != NULL;
+  void *buffer = scratch_new(t);
+  bool done = buffer != NULL;
   int64_t blocks = blocks_of(t), pieces = blocks * bands_of(t), work = 0, side = cut_side(t);
   for (int64_t i = begin; i < end; i++) {
     int64_t rest = i / t->cuts, cut = i % t->cuts;
@@ -662,11 +662,11 @@ static void weight_run(void *ctx, int64_t begin, int64_t end) {
         u.o0 = low, u.o1 = high;
       else
         u.c0 = low, u.c1 = high;
-      done = (t->tiled ? tiled_weight : type_of(t)->to_weight)(t, &u, room);
+      done = (t->tiled ? tiled_weight : type_of(t)->to_weight)(t, &u, buffer);
     }
   }
   if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
-  free(room);
+  free(buffer);
 }
 static void run_units(conv *t, int64_t units, void (*run)(void *, int64_t, int64_t)) {
   double work = (double)t->n * (double)t->out_pixels * (double)t->k * (double)t->oc;
@@ -684,9 +684,9 @@ static int64_t choose_cuts(const conv *t, int64_t phases, int64_t units) {
   int64_t cuts = cuts_for(threads, units), more = cuts_for(runs, units);
   bool tiled = true, even = units % threads == 0;
   for (int64_t i = 0; i < phases; i++) {
-    int64_t least = cut_unit(&t[i]);
-    cuts = px__min_count(cuts, t[i].results / least);
-    more = px__min_count(more, t->direct_source ? t[i].results / least
+    int64_t min = cut_unit(&t[i]);
+    cuts = px__min_count(cuts, t[i].results / min);
+    more = px__min_count(more, t->direct_source ? t[i].results / min
                                : even           ? 1
                                                 : t[i].results / MIN_COPIED_CUT);
     tiled &= t[i].tiled;
@@ -914,9 +914,9 @@ static void choose_parts(conv *t, int64_t pieces) {
   int64_t threads = px__cpu_thread_count(), wanted = threads < MAX_PARTS ? MAX_PARTS : threads;
   t->cuts = threads > 1 ? wanted / (t->parts * t->groups) : 1;
   t->cuts_results = (t->og > t->k && !t->narrow) || t->tiled;
-  int64_t least = t->cuts_results || t->weight_channels_last || t->channels_last ? MIN_CUT_RESULTS
-                                                                                 : MIN_CUT_CHANNELS;
-  if (t->cuts > cut_side(t) / least) t->cuts = cut_side(t) / least;
+  int64_t min = t->cuts_results || t->weight_channels_last || t->channels_last ? MIN_CUT_RESULTS
+                                                                               : MIN_CUT_CHANNELS;
+  if (t->cuts > cut_side(t) / min) t->cuts = cut_side(t) / min;
   if (t->cuts < 1) t->cuts = 1;
 }
 // Sums of all parts, into t->sums.
@@ -942,16 +942,16 @@ static void backward_weight(const px_launch *l, conv *t, int64_t n) {
   choose_parts(t, pieces);
   bool once = !small && pieces == 1;
   bool there = t->parts == 1 && !t->narrow && (once || type_of(t)->sum == type_of(t)->item);
-  void *room = there ? NULL : px__scratch_new(l, (size_t)(t->parts * n) * type_of(t)->sum);
-  t->sums = there ? t->out : room;
+  void *buffer = there ? NULL : px__scratch_new(l, (size_t)(t->parts * n) * type_of(t)->sum);
+  t->sums = there ? t->out : buffer;
   if (t->sums && !t->failed) {
     weight_parts(t, small);
     if (t->narrow)
       px__cpu_parallel(t->groups * t->k, WEIGHT_GRAIN / t->og, type_of(t)->add_narrow, t);
-    else if (room)
+    else if (buffer)
       px__cpu_parallel(n, WEIGHT_GRAIN, type_of(t)->add_parts, t);
   }
-  free(room);
+  free(buffer);
   plan_end(t);
   px__conv_small_end(t);
   report(t, l);

@@ -363,7 +363,7 @@ static bool NAME(to_weight)(const conv *t, const unit *u, void *scratch) {
                 .alpha = 1,
                 .beta = u->first_of_part ? 0 : 1,
                 .c_float = summed};
-  for (int64_t place = 0; place < apart; place++, sum += t->cg * item) {
+  for (int64_t tap = 0; tap < apart; tap++, sum += t->cg * item) {
     g.c = sum, g.s = sum;
     if (!GEMM(&g, t->parallel_gemm)) return false;
     if (t->term_offsets) g.b_columns += t->cg;
@@ -454,8 +454,8 @@ static void NAME(pack_transposed)(const conv *t, int64_t group, int64_t first, i
       continue;
     }
     for (int64_t q = 0; q < each; q++) {
-      const T *place = from + kernel_tap(t, q);
-      for (int64_t i = 0; i < count; i++) panel[q * width + i] = place[i * kernel_taps];
+      const T *tap = from + kernel_tap(t, q);
+      for (int64_t i = 0; i < count; i++) panel[q * width + i] = tap[i * kernel_taps];
     }
   }
 }

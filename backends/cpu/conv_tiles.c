@@ -140,16 +140,16 @@ static WIDE void store_lanes(const px__conv_product *g, const panel *x, int64_t 
   for (int64_t i = 0; i < rows; i++, sums += VECTORS) {
     float *c = g->c + (row + i) * g->cr;
     for (int64_t v = 0; v < x->vectors; v++) {
-      __m512 some = _mm512_maskz_compress_ps((__mmask16)x->lanes[v], (__m512)sums[v]);
+      __m512 active = _mm512_maskz_compress_ps((__mmask16)x->lanes[v], (__m512)sums[v]);
       uint32_t count = (uint32_t)__builtin_popcount(x->lanes[v]);
-      _mm512_mask_storeu_ps(c + x->to[v], (__mmask16)((1u << count) - 1), some);
+      _mm512_mask_storeu_ps(c + x->to[v], (__mmask16)((1u << count) - 1), active);
     }
   }
 }
 // Schedule of a product: blocks of terms; groups of rows, the first `higher` of them with `rows` +
-// 1 rows; and rows of the next pixels to prefetch per tile (`each`) and per step (`some`).
+// 1 rows; and rows of the next pixels to prefetch per tile (`each`) and per step (`per_step`).
 typedef struct schedule {
-  int64_t blocks, depth, groups, rows, higher, each, some;
+  int64_t blocks, depth, groups, rows, higher, each, per_step;
 } schedule;
 static schedule schedule_of(int64_t m, int64_t k, int64_t blocks, int64_t depth) {
   int64_t groups = px__ceil_div(m, ROWS), turns = px__ceil_div(depth, PREFETCH_TERMS);
@@ -160,7 +160,7 @@ static schedule schedule_of(int64_t m, int64_t k, int64_t blocks, int64_t depth)
 // of `next`.
 static prefetch prefetch_of(const px__conv_product *g, const schedule *o, int64_t group,
                             int64_t block, const float *next) {
-  prefetch f = {next, g->at, g->at, o->some, block == o->blocks - 1};
+  prefetch f = {next, g->at, g->at, o->per_step, block == o->blocks - 1};
   if (!next) return f;
   int64_t first = (block * o->groups + group) * o->each;
   f.at += px__min_count(first, g->k), f.end += px__min_count(first + o->each, g->k);
@@ -233,13 +233,13 @@ static panel panel_of(const px__conv_product *g, int64_t i) {
 static void run_near(const px__conv_product *g, const schedule *o) {
   int64_t panels = panels_of(g), work = 0;
   for (int64_t first = 0; first < panels; first += PANELS_PER_GROUP) {
-    panel some[PANELS_PER_GROUP];
+    panel group[PANELS_PER_GROUP];
     wf sums[ROWS * VECTORS];
     int64_t count = panels - first < PANELS_PER_GROUP ? panels - first : PANELS_PER_GROUP;
-    for (int64_t j = 0; j < count; j++) some[j] = panel_of(g, first + j);
+    for (int64_t j = 0; j < count; j++) group[j] = panel_of(g, first + j);
     for (int64_t i = 0; i < o->groups; i++)
       for (int64_t j = 0; j < count && !px__work_stopped(&work, ROWS * g->k); j++)
-        for (int64_t b = 0; b < o->blocks; b++) run_tile(g, o, &some[j], i, b, NULL, sums);
+        for (int64_t b = 0; b < o->blocks; b++) run_tile(g, o, &group[j], i, b, NULL, sums);
   }
 }
 // Distant source: some groups from `first` on, one L1-sized block of terms after the other.

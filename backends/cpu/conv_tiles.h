@@ -13,8 +13,8 @@ enum {
 // m results and n pixels. Weights: results are `ar` apart and terms contiguous, or the reverse if
 // `transposed`. Term p of pixel j is b[at[p] + j]. Of each `pitch` pixels the first `grid` are
 // stored, consecutively from c on, with results `cr` apart. scratch, unless NULL: b is not in a
-// near cache; holds the sums between blocks of terms, px__conv_room() elements in 64-byte vectors.
-// after: the source of the next product with the same table, prefetched; or NULL.
+// near cache; holds the sums between blocks of terms, px__conv_scratch_size() elements in 64-byte
+// vectors. after: the source of the next product with the same table, prefetched; or NULL.
 typedef struct px__conv_product {
   int64_t m, n, k;
   const float *a, *b, *after, *bias;

@@ -320,11 +320,11 @@ static WIDE float store_row(const winograd *w, const float *sums, int64_t sums_s
         y[i][0] += bias, y[i][1] += bias;
         not_finite += (y[i][0] + y[i][1]) * 0;
       }
-      bool beside = 2 * x + 1 < w->result.width;
+      bool has_right = 2 * x + 1 < w->result.width;
       wf_store(to + c, y[0][0]);
-      if (beside) wf_store(to + c + step, y[0][1]);
+      if (has_right) wf_store(to + c + step, y[0][1]);
       if (both) wf_store(to + c + next, y[1][0]);
-      if (both && beside) wf_store(to + c + next + step, y[1][1]);
+      if (both && has_right) wf_store(to + c + next + step, y[1][1]);
     }
   return _mm512_reduce_add_ps((__m512)not_finite);
 }
@@ -427,12 +427,12 @@ static WIDE void transform_gradient_row(const winograd *w, const float *const *r
         wf a = pixel(y, rows[0], 2 * x + i, first + o), b = pixel(y, rows[1], 2 * x + i, first + o);
         column[0][i] = a, column[1][i] = a + b, column[2][i] = a - b, column[3][i] = -b;
       }
-      float *place = to;
+      float *element = to;
 #pragma GCC unroll 4
-      for (int i = 0; i < SIDE; i++, place += SIDE * step) {
+      for (int i = 0; i < SIDE; i++, element += SIDE * step) {
         wf a = column[i][0], b = column[i][1];
-        wf_store(place, a), wf_store(place + step, a + b);
-        wf_store(place + 2 * step, a - b), wf_store(place + 3 * step, -b);
+        wf_store(element, a), wf_store(element + step, a + b);
+        wf_store(element + 2 * step, a - b), wf_store(element + 3 * step, -b);
       }
     }
 }
@@ -463,13 +463,13 @@ static void transform_shared_rows(void *ctx, int64_t begin, int64_t end) {
 
 // Work of one share: results [first, first + count) and elements [place, end).
 typedef struct share {
-  int64_t first, count, place, end;
+  int64_t first, count, element, end;
 } share;
 // Adds the products of `tiles` tiles to the sums, or overwrites them unless `more`.
 static void add_products(const winograd *w, const scratch *r, int64_t tiles, const share *x,
                          bool more, float *sums) {
   int64_t channels = w->source.channels, size = w->result.channels * channels;
-  for (int64_t i = x->place; i < x->end; i++) {
+  for (int64_t i = x->element; i < x->end; i++) {
     px__conv_product g = {.m = x->count,
                           .n = channels,
                           .k = tiles,
@@ -487,10 +487,10 @@ static void add_products(const winograd *w, const scratch *r, int64_t tiles, con
 }
 // Share i of a part: a cut of the results and, with shared data, a single element.
 static share share_of(const winograd *w, int64_t i) {
-  int64_t lanes = w->result.channels / LANES, cut = i % w->cuts, place = i / w->cuts;
+  int64_t lanes = w->result.channels / LANES, cut = i % w->cuts, element = i / w->cuts;
   int64_t first = lanes * cut / w->cuts * LANES, last = lanes * (cut + 1) / w->cuts * LANES;
   if (!w->gradients) return (share){first, last - first, 0, ELEMENTS};
-  return (share){first, last - first, place, place + 1};
+  return (share){first, last - first, element, element + 1};
 }
 static int64_t part_at(const winograd *w, int64_t part) { return all_rows(w) * part / w->parts; }
 // Processes fixed-size groups of rows, regardless of the sharing, so the order of sums is fixed.
@@ -604,14 +604,14 @@ bool px__conv_winograd_applies(const conv *t) {
       t->oc < MIN_CHANNELS)
     return false;
   winograd w = winograd_of(t);
-  int64_t least = t->c * t->oc >= MANY_WEIGHTS ? MIN_TILES_MANY_WEIGHTS : MIN_TILES;
-  return w.top >= 0 && w.left >= 0 && all_tiles(&w) >= least && px__conv_has_tiles();
+  int64_t min = t->c * t->oc >= MANY_WEIGHTS ? MIN_TILES_MANY_WEIGHTS : MIN_TILES;
+  return w.top >= 0 && w.left >= 0 && all_tiles(&w) >= min && px__conv_has_tiles();
 }
 // Rows whose data fit into UNIT_BYTES bytes, with `numbers` values per element of a tile; at least
 // `least` tiles.
-static int64_t cached_rows(const winograd *w, int64_t numbers, int64_t least) {
+static int64_t cached_rows(const winograd *w, int64_t numbers, int64_t min) {
   int64_t tiles = UNIT_BYTES / (ELEMENTS * numbers * (int64_t)sizeof(float));
-  int64_t rows = (tiles > least ? tiles : least + w->across - 1) / w->across;
+  int64_t rows = (tiles > min ? tiles : min + w->across - 1) / w->across;
   return px__min_count(rows > 0 ? rows : 1, all_rows(w));
 }
 // Allocates the shared data: for all rows, or for the weight gradient as many as allowed. Without
@@ -619,9 +619,9 @@ static int64_t cached_rows(const winograd *w, int64_t numbers, int64_t least) {
 static void allocate_shared(winograd *w, bool weight) {
   int64_t channels = w->source.channels + (weight ? w->result.channels : 0);
   int64_t bytes = ELEMENTS * w->across * channels * (int64_t)sizeof *w->sources;  // per row
-  int64_t most = (weight ? SHARED_BYTES : MAX_SHARED_BYTES) / bytes;
+  int64_t max = (weight ? SHARED_BYTES : MAX_SHARED_BYTES) / bytes;
   w->end = w->shared = all_rows(w);
-  if (most < w->shared) w->shared = weight ? most / w->rows * w->rows : 0;
+  if (max < w->shared) w->shared = weight ? max / w->rows * w->rows : 0;
   if (!w->shared) return;
   w->sources_step = padded(w->shared * w->across * w->source.channels);
   w->gradients_step = weight ? padded(w->shared * w->across * w->result.channels) : 0;
@@ -644,13 +644,13 @@ static void choose_units(winograd *w) {
 // Parts depend on sizes only, since they determine the order of sums. Cuts do not change it.
 static void choose_parts(winograd *w) {
   int64_t sums = ELEMENTS * w->result.channels * w->source.channels;
-  int64_t threads = px__cpu_thread_count(), most = w->result.channels / MIN_CUT_RESULTS;
+  int64_t threads = px__cpu_thread_count(), max = w->result.channels / MIN_CUT_RESULTS;
   w->rows = cached_rows(w, w->source.channels + w->result.channels, MIN_PART_TILES);
   w->parts = px__min_count(MAX_PARTS, all_rows(w) / w->rows);
   while (w->parts > 1 && w->parts * sums > MAX_PART_SUMS) w->parts /= 2;
   if (threads > 2 * w->parts) allocate_shared(w, true);
   int64_t units = w->gradients ? ELEMENTS : w->parts;
-  w->cuts = px__min_count(px__ceil_div(threads, units), most);
+  w->cuts = px__min_count(px__ceil_div(threads, units), max);
 }
 static void to_results(winograd *w) {
   for (int64_t i = 0; i < w->source.channels; i++) w->at[i] = i * RESULT_BLOCK;

@@ -21,9 +21,9 @@ const uint8_t px__cpu_item[PX_DTYPE_COUNT] = {
 static void copy_bytes(char *to, const char *from, int64_t n) {
   enum { SHORT = 1024, VECTOR = 32, STEP = 4 * VECTOR };
   typedef uint8_t vector __attribute__((vector_size(VECTOR), aligned(1), may_alias));
-  bool alike = ((uintptr_t)to - (uintptr_t)from) % VECTOR == 0;
+  bool same_alignment = ((uintptr_t)to - (uintptr_t)from) % VECTOR == 0;
   int64_t i = 0;
-  if (!alike && n >= SHORT && (to + n <= from || from + n <= to))
+  if (!same_alignment && n >= SHORT && (to + n <= from || from + n <= to))
     for (; i + STEP <= n; i += STEP) {
       const vector *f = (const vector *)(const void *)(from + i);
       vector *t = (vector *)(void *)(to + i);

@@ -33,10 +33,10 @@ typedef struct best {
 } best;
 typedef struct kind {
   int dtype;
-  void (*join)(best *b, const void *elements, int64_t n, int64_t first, bool least);
-  void (*merge)(best *b, const best *later, bool least);
+  void (*join)(best *b, const void *elements, int64_t n, int64_t first, bool is_min);
+  void (*merge)(best *b, const best *later, bool is_min);
   void (*columns)(void *extremes, void *rows, const void *elements, int64_t n, int64_t row,
-                  bool least);
+                  bool is_min);
   void (*widen)(int64_t *index, void *rows, int64_t n, int64_t first);
 } kind;
 
@@ -87,14 +87,14 @@ typedef struct walk {
   const char *in;
   char *out, *out2;
   int in_dtype, out_dtype;
-  bool least, pair;
+  bool is_min, pair;
   int64_t part;  // of a long line
   best parts[PARTS];
 } walk;
 
 // ---- lines
 
-// n elements at `at` in the comparison dtype: in place, or converted into `room`.
+// n elements at `at` in the comparison dtype: in place, or converted into `buffer`.
 static const void *elements(const walk *w, const char *at, int64_t stride, int64_t n,
                             void *buffer) {
   int64_t item = px__cpu_item[w->k->dtype];
@@ -114,7 +114,7 @@ static best find_best(const walk *w, const char *base, int64_t begin, int64_t en
     if (n > BLOCK) n = BLOCK;
     const char *at = base + k * stride;
     if (outer) at += px__axes_offset_of(w->x.reduced, 1, w->x.reduced_count, outer).in;
-    w->k->join(&b, elements(w, at, stride, n, buffer), n, begin, w->least);
+    w->k->join(&b, elements(w, at, stride, n, buffer), n, begin, w->is_min);
     begin += n;
   }
   return b;
@@ -155,7 +155,7 @@ static void long_lines(walk *w) {
     w->in = base + at.in;
     for (int64_t i = 0; i < count; i++) w->parts[i].has_value = false;  // interrupts may skip parts
     px__cpu_parallel(count, 1, parts, w);
-    for (int64_t i = 1; i < count; i++) w->k->merge(&w->parts[0], &w->parts[i], w->least);
+    for (int64_t i = 1; i < count; i++) w->k->merge(&w->parts[0], &w->parts[i], w->is_min);
     store_best(w, at, &w->parts[0]);
   }
 }
@@ -174,13 +174,13 @@ static void columns_chunk(const walk *w, px__axes_offset at, int64_t n) {
     int64_t end = w->x.length - first < SPAN ? w->x.length - first : SPAN;
     for (int64_t i = first ? 0 : 1; i < end && !px__work_stopped(&work, n); i++) {
       const char *here = in + (first + i) * row;
-      w->k->columns(top, rows, elements(w, here, across.in, n, buffer), n, i, w->least);
+      w->k->columns(top, rows, elements(w, here, across.in, n, buffer), n, i, w->is_min);
     }
     w->k->widen(index, rows, n, first);
   }
-  char *places = w->pair ? w->out2 + at.out2 : w->out + at.out;
+  char *index_out = w->pair ? w->out2 + at.out2 : w->out + at.out;
   int64_t step = w->pair ? across.out2 : across.out;
-  px__cpu_convert(places, step, PX_INT64, index, 8, PX_INT64, n);
+  px__cpu_convert(index_out, step, PX_INT64, index, 8, PX_INT64, n);
   if (w->pair)
     px__cpu_convert(w->out + at.out, across.out, w->out_dtype, top, item, w->k->dtype, n);
 }
@@ -195,10 +195,10 @@ static void columns(void *context, int64_t begin, int64_t end) {
 
 // `values` is NULL if only indices are requested.
 static px_status extreme(const px_operand *values, const px_operand *indices, const px_operand *in,
-                         bool least) {
+                         bool is_min) {
   const px_operand *out = values ? values : indices;
-  walk w;  // left uninitialised: lines may be short
-  w.least = least, w.pair = values != NULL, w.in = in->data, w.out = out->data;
+  walk w;  // left uninitialized: lines may be short
+  w.is_min = is_min, w.pair = values != NULL, w.in = in->data, w.out = out->data;
   bool whole = !px_dtype_is_float((px_dtype)in->dtype);
   w.k = whole ? &kind_i64 : in->dtype == PX_FLOAT64 ? &kind_f64 : &kind_f32;
   w.out2 = indices->data;

@@ -26,35 +26,36 @@ static int64_t NAME(find_nan)(const T *e, int64_t n) {
 }
 
 // True if x beats y, given that y has the smaller index.
-static inline bool NAME(beats)(T x, T y, bool least) {
-  return (least ? x < y : x > y) || (IS_NAN(x) && !IS_NAN(y));
+static inline bool NAME(beats)(T x, T y, bool is_min) {
+  return (is_min ? x < y : x > y) || (IS_NAN(x) && !IS_NAN(y));
 }
 
 // Adds n elements, the first with index `first`.
-static void NAME(join)(best *b, const void *elements, int64_t n, int64_t first, bool least) {
+static void NAME(join)(best *b, const void *elements, int64_t n, int64_t first, bool is_min) {
   const T *e = elements;
   bool has_nan = false;
-  int64_t place;
-  T x = least ? NAME(px__extreme)(e, n, true, &has_nan, &place)
-              : NAME(px__extreme)(e, n, false, &has_nan, &place);
+  int64_t first_index;
+  T x = is_min ? NAME(px__extreme)(e, n, true, &has_nan, &first_index)
+               : NAME(px__extreme)(e, n, false, &has_nan, &first_index);
   if (b->has_value &&
-      (has_nan ? IS_NAN(b->value.NAME(of)) : !NAME(beats)(x, b->value.NAME(of), least)))
+      (has_nan ? IS_NAN(b->value.NAME(of)) : !NAME(beats)(x, b->value.NAME(of), is_min)))
     return;
-  int64_t at = has_nan ? NAME(find_nan)(e, n) : place + NAME(find)(e + place, n - place, x);
+  int64_t at = has_nan ? NAME(find_nan)(e, n)
+                       : first_index + NAME(find)(e + first_index, n - first_index, x);
   *b = (best){.has_value = true, .index = first + at, .value.NAME(of) = e[at]};
 }
-static void NAME(merge)(best *b, const best *later, bool least) {
-  if (!b->has_value || NAME(beats)(later->value.NAME(of), b->value.NAME(of), least)) *b = *later;
+static void NAME(merge)(best *b, const best *later, bool is_min) {
+  if (!b->has_value || NAME(beats)(later->value.NAME(of), b->value.NAME(of), is_min)) *b = *later;
 }
 
 // Adds a row to the extremes of n columns and to their row numbers.
 static void NAME(columns)(void *extremes, void *rows, const void *elements, int64_t n, int64_t row,
-                          bool least) {
+                          bool is_min) {
   T *restrict top = extremes;
   I *restrict at = rows;
   const T *restrict e = elements;
   I here = (I)row;
-  if (least) {
+  if (is_min) {
     for (int64_t i = 0; i < n; i++) {
       T x = e[i], y = top[i];
       bool take = !(x >= y) & !IS_NAN(y);

@@ -51,7 +51,8 @@ static R *NAME(real_line)(const px_operand *o, int64_t i) {
 }
 static void NAME(eigh)(px__matrices *t, int64_t i, void *workspace) {
   const px__eigh_kernel *x = t->args;
-  px__int n = px__rows_of(x->self), places = 3 + 5 * n, ld = px__at_least_1((int)n), info;
+  px__int n = px__rows_of(x->self), integers_workspace = 3 + 5 * n, ld = px__at_least_1((int)n),
+          info;
   T *work = workspace, *a = work + t->work;
   R *reals = (R *)(void *)(a + (x->vectors ? 0 : n * n));
   px__int *more = px__integers_from(reals + t->reals);
@@ -62,7 +63,7 @@ static void NAME(eigh)(px__matrices *t, int64_t i, void *workspace) {
     NAME(px__lapack)
         .syevd(x->vectors ? "V" : "N", x->upper ? "U" : "L", &n, a, &ld,
                NAME(real_line)(x->eigenvalues, i), work, &t->work, MORE(reals) MORE(&t->reals) more,
-               &places, &info, 1, 1);
+               &integers_workspace, &info, 1, 1);
   *px__number(x->info, i) = (int)info;
 }
 
@@ -124,13 +125,13 @@ static int NAME(round_up_size)(T elements) {
 }
 // Workspace query: elements.
 static int NAME(svd_work)(const px__svd_kernel *x) {
-  px__int m = px__rows_of(x->A), n = px__columns_of(x->A), ask = -1, info = 0, places;
+  px__int m = px__rows_of(x->A), n = px__columns_of(x->A), ask = -1, info = 0, integers_workspace;
   px__int ld = px__at_least_1((int)m), ldvt = px__at_least_1((int)n);
   T workspace = 1, none;
   R real;
   NAME(px__lapack)
       .gesdd(NAME(svd_job)(x), &m, &n, &none, &ld, &real, &none, &ld, &none, &ldvt, &workspace,
-             &ask, MORE(&real) & places, &info, 1);
+             &ask, MORE(&real) & integers_workspace, &info, 1);
   return NAME(round_up_size)(workspace);
 }
 static void NAME(identity)(T *a, int n) {
@@ -142,7 +143,7 @@ static void NAME(svd)(px__matrices *t, int64_t i, void *workspace) {
   px__int ld = px__at_least_1((int)m), ldu = 1, ldvt = 1;
   T *work = workspace, *a = work + t->work, *u = NULL, *vt = NULL;
   R *reals = (R *)(void *)(a + m * n);
-  px__int *places = px__integers_from(reals + t->reals);
+  px__int *integers_workspace = px__integers_from(reals + t->reals);
   if (x->vectors) {
     u = NAME(matrix)(x->U, i), ldu = NAME(step)(x->U);
     vt = NAME(matrix)(x->Vh, i), ldvt = NAME(step)(x->Vh);
@@ -158,7 +159,7 @@ static void NAME(svd)(px__matrices *t, int64_t i, void *workspace) {
   if (!info)
     NAME(px__lapack)
         .gesdd(NAME(svd_job)(x), &m, &n, a, &ld, NAME(real_line)(x->S, i), u, &ldu, vt, &ldvt, work,
-               &t->work, MORE(reals) places, &info, 1);
+               &t->work, MORE(reals) integers_workspace, &info, 1);
   *px__number(x->info, i) = (int)info;
 }
 
@@ -168,7 +169,7 @@ static void NAME(svd)(px__matrices *t, int64_t i, void *workspace) {
 typedef struct NAME(lstsq_workspace) {
   T *a, *b, *work;
   R *s, *reals;
-  px__int *places;
+  px__int *integers_workspace;
 } NAME(lstsq_workspace);
 // With *most == -1: a workspace query; writes the size to work[0].
 static void NAME(call_driver)(const px__lstsq_kernel *x, const NAME(lstsq_workspace) * r,
@@ -182,13 +183,13 @@ static void NAME(call_driver)(const px__lstsq_kernel *x, const NAME(lstsq_worksp
       break;
     case 'y':
       NAME(px__lapack)
-          .gelsy(&m, &n, &columns, r->a, &lda, r->b, &ldb, r->places, &limit, rank, r->work, most,
-                 MORE(r->reals) info);
+          .gelsy(&m, &n, &columns, r->a, &lda, r->b, &ldb, r->integers_workspace, &limit, rank,
+                 r->work, most, MORE(r->reals) info);
       break;
     case 'd':
       NAME(px__lapack)
           .gelsd(&m, &n, &columns, r->a, &lda, r->b, &ldb, r->s, &limit, rank, r->work, most,
-                 MORE(r->reals) r->places, info);
+                 MORE(r->reals) r->integers_workspace, info);
       break;
     default:
       NAME(px__lapack)
@@ -198,28 +199,29 @@ static void NAME(call_driver)(const px__lstsq_kernel *x, const NAME(lstsq_worksp
 }
 // Workspace query: elements, real numbers and, for gelsd and gelsy, integers.
 static void NAME(lstsq_work)(px__matrices *t, const px__lstsq_kernel *x, int *integers) {
-  int m = px__rows_of(x->A), n = px__columns_of(x->A), few = m < n ? m : n;
-  px__int ask = -1, rank, info = 0, places[64] = {0};
+  int m = px__rows_of(x->A), n = px__columns_of(x->A), rank_max = m < n ? m : n;
+  px__int ask = -1, rank, info = 0, integers_workspace[64] = {0};
   T workspace[1] = {1}, none[1];
   R real[1] = {0}, reals[1] = {0};
-  NAME(lstsq_workspace) r = {none, none, workspace, real, reals, places};
+  NAME(lstsq_workspace) r = {none, none, workspace, real, reals, integers_workspace};
   *integers = x->driver[4] == 'y' ? n : 0;
   if (m && n) NAME(call_driver)(x, &r, &ask, &rank, &info);
-  if (x->driver[4] == 'd') *integers = px__int_at(places, 0) + 11 * few + 3 * few * 32;
+  if (x->driver[4] == 'd')
+    *integers = px__int_at(integers_workspace, 0) + 11 * rank_max + 3 * rank_max * 32;
   t->work = NAME(round_up_size)(workspace[0]);
-  if (IS_COMPLEX) t->reals = (int)reals[0] + 2 * n + 5 * few;
+  if (IS_COMPLEX) t->reals = (int)reals[0] + 2 * n + 5 * rank_max;
 }
 static void NAME(lstsq)(px__matrices *t, int64_t i, void *workspace) {
   const px__lstsq_kernel *x = t->args;
   int m = px__rows_of(x->A), n = px__columns_of(x->A), columns = px__columns_of(x->solution);
-  int few = m < n ? m : n;
+  int rank_max = m < n ? m : n;
   px__int rank = 0, info = 0;
   int ldb = NAME(step)(x->solution);
   NAME(lstsq_workspace) r = {.work = workspace, .b = NAME(matrix)(x->solution, i)};
-  r.a = r.work + t->work, r.s = (R *)(void *)(r.a + (int64_t)m * n), r.reals = r.s + few;
-  r.places = px__integers_from(r.reals + t->reals);
+  r.a = r.work + t->work, r.s = (R *)(void *)(r.a + (int64_t)m * n), r.reals = r.s + rank_max;
+  r.integers_workspace = px__integers_from(r.reals + t->reals);
   for (int64_t k = 0; k < (int64_t)px__rows_of(x->solution) * columns; k++) r.b[k] = 0;
-  for (int k = 0; k < n && x->driver[4] == 'y'; k++) px__int_put(r.places, k, 0);
+  for (int k = 0; k < n && x->driver[4] == 'y'; k++) px__int_put(r.integers_workspace, k, 0);
   px__matrix_load(r.a, px__at_least_1(m), x->A, i, m, n);
   px__matrix_load(r.b, ldb, x->B, i, m, columns);
   bool iterates = x->driver[4] == 'd' || x->driver[4] == 's';
@@ -228,5 +230,5 @@ static void NAME(lstsq)(px__matrices *t, int64_t i, void *workspace) {
   *px__number(x->info, i) = (int)info;
   ((int64_t *)x->rank->data)[px__matrix_at(x->rank, i, 0)] = rank;
   R *values = NAME(real_line)(x->singular_values, i);
-  for (int k = 0; k < few && x->driver[4] && x->driver[4] != 'y'; k++) values[k] = r.s[k];
+  for (int k = 0; k < rank_max && x->driver[4] && x->driver[4] != 'y'; k++) values[k] = r.s[k];
 }

@@ -69,26 +69,26 @@ static void divide(pass *p, const px__fft_axis *axes, int count) {
   memcpy(p->shape.batch, axes + k, (size_t)(count - k) * sizeof *axes);
   p->tail = p->shape;
   if (k == count || all <= MAX_PIECE) return;
-  int64_t most = MAX_PIECE / (all / axes[k].n), n = axes[k].n;
-  if (most >= 4) most &= ~(int64_t)3;  // FFTW computes four lines together
+  int64_t max = MAX_PIECE / (all / axes[k].n), n = axes[k].n;
+  if (max >= 4) max &= ~(int64_t)3;  // FFTW computes four lines together
   p->cut = true;
   p->outer[p->outer_count++] =
-      (px__fft_axis){px__ceil_div(n, most), axes[k].from * most, axes[k].to * most};
-  p->shape.batch[0].n = most;
-  p->tail.batch[0].n = n % most ? n % most : most;
+      (px__fft_axis){px__ceil_div(n, max), axes[k].from * max, axes[k].to * max};
+  p->shape.batch[0].n = max;
+  p->tail.batch[0].n = n % max ? n % max : max;
 }
 
 static void align(pass *p) {
-  bool wide = p->shape.wide, alike = true;
+  bool wide = p->shape.wide, aligned = true;
   int from = px__fftw_alignment(wide, p->in), to = px__fftw_alignment(wide, p->out);
   for (int i = 0; i < p->outer_count; i++) {
     const px__fft_axis *a = &p->outer[i];
-    alike &= px__fftw_alignment(wide, p->in + a->from * (ptrdiff_t)p->in_bytes) == from &&
-             px__fftw_alignment(wide, p->out + a->to * (ptrdiff_t)p->out_bytes) == to;
+    aligned &= px__fftw_alignment(wide, p->in + a->from * (ptrdiff_t)p->in_bytes) == from &&
+               px__fftw_alignment(wide, p->out + a->to * (ptrdiff_t)p->out_bytes) == to;
   }
-  p->shape.unaligned = p->tail.unaligned = !alike;
-  p->shape.from_at = p->tail.from_at = alike ? from : 0;
-  p->shape.to_at = p->tail.to_at = alike ? to : 0;
+  p->shape.unaligned = p->tail.unaligned = !aligned;
+  p->shape.from_at = p->tail.from_at = aligned ? from : 0;
+  p->shape.to_at = p->tail.to_at = aligned ? to : 0;
 }
 
 // ---- pieces

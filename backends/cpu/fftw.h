@@ -18,7 +18,7 @@ typedef struct px__fft_axis {
 typedef enum px__fft_way { PX__FFT_C2C, PX__FFT_R2C, PX__FFT_C2R } px__fft_way;
 enum { PX__FFT_BATCH = 4 };
 
-// Describes a plan. Compared bytewise including padding: zero-initialise.
+// Describes a plan. Compared bytewise including padding: zero-initialize.
 typedef struct px__fft_shape {
   px__fft_axis line, batch[PX__FFT_BATCH];
   int64_t batch_count, way;

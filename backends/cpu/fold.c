@@ -323,7 +323,7 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
     return px_error_set(PX_UNIMPLEMENTED, 0, __FILE__, __LINE__, __func__,
                         "\"%s\" not implemented for '%s'", l->op, px_dtype_class((px_dtype)c));
   const px_operand *out = &l->operands[0], *in = &l->operands[l->operand_count - 1];
-  plan p;  // axes are left uninitialised: small folds are frequent
+  plan p;  // axes are left uninitialized: small folds are frequent
   p.l = l, p.f = f, p.in = in->data, p.out = out->data;
   p.in_dtype = in->dtype, p.out_dtype = out->dtype;
   // max and min of nonzero bytes are nonzero, as required for bool.

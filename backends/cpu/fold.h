@@ -134,13 +134,13 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
     int64_t i = 0; \
     if (n < PX__CPU_LANES) { \
       for (; i + PX__CPU_FEW <= n; i += PX__CPU_FEW) { \
-        D few[PX__CPU_FEW]; \
-        PX__CPU_UNROLLED for (int k = 0; k < PX__CPU_FEW; k++) few[k] = \
+        D pairs[PX__CPU_FEW]; \
+        PX__CPU_UNROLLED for (int k = 0; k < PX__CPU_FEW; k++) pairs[k] = \
             (D)map_##NAME##_##S(e[i + k]); \
         PX__CPU_UNROLLED for (int half = PX__CPU_FEW / 2; half; half /= 2) \
-            PX__CPU_UNROLLED for (int k = 0; k < half; k++) few[k] = \
-                merge_##NAME##_##S(few[k], few[k + half]); \
-        sum = merge_##NAME##_##S(sum, few[0]); \
+            PX__CPU_UNROLLED for (int k = 0; k < half; k++) pairs[k] = \
+                merge_##NAME##_##S(pairs[k], pairs[k + half]); \
+        sum = merge_##NAME##_##S(sum, pairs[0]); \
       } \
       for (; i < n; i++) sum = merge_##NAME##_##S(sum, (D)map_##NAME##_##S(e[i])); \
       return sum; \
@@ -219,7 +219,7 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
     for (; count > 0; count--, rows += step) fold_some_##NAME##_##H(narrow, rows, step, 1, n); \
   }
 // `AT_ONCE` rows (4 or 1) are combined at a time. The variadic part: the fp16 and bf16 functions.
-#define PX__CPU_FOLD_BY(AT_ONCE, NAME, S, T, D, ...) \
+#define PX__CPU_FOLD_BY(ROWS_AT_ONCE, NAME, S, T, D, ...) \
   static void fold_identity_##NAME##_##S(void *wide, int64_t n) { \
     for (int64_t i = 0; i < n; i++) ((D *)wide)[i] = identity_##NAME##_##S(); \
   } \
@@ -230,7 +230,7 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
   static void fold_columns_##NAME##_##S(void *narrow, const char *rows, int64_t step, \
                                         int64_t count, int64_t n) { \
     T *a = narrow; \
-    for (; AT_ONCE == 4 && count >= 4; count -= 4, rows += 4 * step) { \
+    for (; ROWS_AT_ONCE == 4 && count >= 4; count -= 4, rows += 4 * step) { \
       const T *e = (const T *)(const void *)rows, *f = (const T *)(const void *)(rows + step); \
       const T *g = (const T *)(const void *)(rows + 2 * step); \
       const T *h = (const T *)(const void *)(rows + 3 * step); \

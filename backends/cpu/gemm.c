@@ -24,7 +24,7 @@ enum {
 enum {
   MAX_DOT_COLUMNS_ALIGNED = 32,  // max columns of dot products if rows are whole cache lines
   MAX_DOT_COLUMNS = 16,          // max columns of dot products otherwise
-  MIN_TERMS_PER_COLUMN = 16      // min k per column, to amortise the horizontal sums
+  MIN_TERMS_PER_COLUMN = 16      // min k per column, to amortize the horizontal sums
 };
 enum { DEEP_ROWS = 400 };  // min rows of A for long blocks of k, which reuse B's panels more
 enum { CONVERT_GRAIN = 32 * 1024 };  // elements converted per thread, min
@@ -67,10 +67,9 @@ typedef enum method { SCALE, VECTOR, VECTORS, FEW, BLOCKED, DIRECT } method;
 // True if so few columns use dot products with contiguous rows; more columns are allowed if rows
 // are whole cache lines.
 static bool can_use_dots(const px__gemm *g, int64_t columns, const px__tiles *tiles) {
-  int64_t item = (int64_t)tiles->item, most = (g->ar | g->bc) * item % PX__CACHE_LINE
-                                                  ? MAX_DOT_COLUMNS
-                                                  : MAX_DOT_COLUMNS_ALIGNED;
-  return tiles->vectors && columns <= most && g->k >= MIN_DOT_LENGTH &&
+  int64_t item = (int64_t)tiles->item,
+          max = (g->ar | g->bc) * item % PX__CACHE_LINE ? MAX_DOT_COLUMNS : MAX_DOT_COLUMNS_ALIGNED;
+  return tiles->vectors && columns <= max && g->k >= MIN_DOT_LENGTH &&
          g->k >= MIN_TERMS_PER_COLUMN * columns;
 }
 
@@ -87,14 +86,14 @@ static method choose(const px__gemm *g, const px__tiles *tiles) {
   // If each row of B is used by few tiles, packing does not pay off. The limit is one tile if
   // packing converts B, if A is not contiguous along k, or if C dominates.
   bool one = g->b_f16 || g->ac != 1 || g->k <= SHALLOW_K;
-  int64_t few = one ? tiles->rows : MAX_DIRECT_TILES * tiles->rows;
-  bool max_thin_rows = g->bc == 1 && g->m <= few;
-  return small || max_thin_rows ? DIRECT : BLOCKED;
+  int64_t max_rows = one ? tiles->rows : MAX_DIRECT_TILES * tiles->rows;
+  bool thin = g->bc == 1 && g->m <= max_rows;
+  return small || thin ? DIRECT : BLOCKED;
 }
 
 static void direct(const px__gemm *g, const px__tiles *tiles) {
-  char room[PANEL_BYTES] __attribute__((aligned(64)));
-  tiles->direct(g, room);
+  char scratch[PANEL_BYTES] __attribute__((aligned(64)));
+  tiles->direct(g, scratch);
 }
 
 // Returns false if out of memory.
@@ -154,7 +153,7 @@ static void run_pieces(void *ctx, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i++) run_piece(s, i / s->across, i % s->across);
 }
 
-// Each piece packs its own rows of A and columns of B. Minimises the largest piece, then the sum of
+// Each piece packs its own rows of A and columns of B. Minimizes the largest piece, then the sum of
 // its sides.
 static void choose_grid(grid *s, int64_t pieces) {
   int64_t height = s->tiles->rows, width = s->tiles->columns, best = INT64_MAX, border = 0;
@@ -186,8 +185,8 @@ static bool should_transpose(const px__gemm *g, const px__tiles *tiles) {
   if (g->cc != 1 && g->cr == 1) return true;
   if (g->m == 1) return g->br == 1 && g->ac == 1;
   if (g->n == 1) return g->ac != 1;
-  bool max_thin_rows = g->m <= tiles->max_thin_rows || can_use_dots(g, g->m, tiles);
-  if (max_thin_rows && g->m < g->n && g->br == 1 && g->ac == 1) return true;
+  bool thin = g->m <= tiles->max_thin_rows || can_use_dots(g, g->m, tiles);
+  if (thin && g->m < g->n && g->br == 1 && g->ac == 1) return true;
   if (is_narrow(g, tiles)) return false;
   int64_t width = tiles->columns;
   int64_t here = g->m * px__ceil_div(g->n, width), widen_b = g->n * px__ceil_div(g->m, width);
@@ -276,24 +275,24 @@ static void convert(const matrix *to, const matrix *from, int64_t m, int64_t n, 
 }
 
 // The scratch copy of an m x n matrix, contiguous along the same dimension.
-static matrix scratch_matrix(const matrix *from, int64_t m, int64_t n, int wide, char *room) {
+static matrix scratch_matrix(const matrix *from, int64_t m, int64_t n, int wide, char *scratch) {
   bool by_column = from->row == 1 && from->column != 1;
-  return (matrix){room, by_column ? 1 : n, by_column ? m : 1, wide};
+  return (matrix){scratch, by_column ? 1 : n, by_column ? m : 1, wide};
 }
 
 // A large float16 product: operands are converted during packing, sums when stored. Between blocks
 // of k the sums are kept in float scratch.
 static bool product_f16_packed(px__gemm w, bool parallel) {
-  float *room = malloc((size_t)(w.m * w.n) * sizeof *room);
-  if (!room) return false;
-  matrix s = {(void *)w.s, w.sr, w.sc, PX_FLOAT16}, sums = {room, w.n, 1, PX_FLOAT32};
+  float *scratch = malloc((size_t)(w.m * w.n) * sizeof *scratch);
+  if (!scratch) return false;
+  matrix s = {(void *)w.s, w.sr, w.sc, PX_FLOAT16}, sums = {scratch, w.n, 1, PX_FLOAT32};
   bool add = w.s && w.beta != 0;
   if (add) convert(&sums, &s, w.m, w.n, parallel);
   w.c_f16 = w.c, w.c_f16_stride = w.cr;
-  w.c = room, w.cr = w.sr = w.n, w.sc = 1;
-  w.s = add ? room : NULL;
+  w.c = scratch, w.cr = w.sr = w.n, w.sc = 1;
+  w.s = add ? scratch : NULL;
   bool done = product(&w, px__tiles_f32(), parallel);
-  free(room);
+  free(scratch);
   return done;
 }
 // A product with A and C already wide; B is converted piece by piece, never as a whole.
@@ -307,8 +306,8 @@ typedef struct pieces {
 static void run_wide_pieces(void *ctx, int64_t begin, int64_t end) {
   pieces *p = ctx;
   int64_t item = px__cpu_item[p->b.dtype], size = px__cpu_item[p->wide], work = 0;
-  char *room = px__aligned_new((size_t)(p->w.k * p->columns * size));
-  bool done = room != NULL;
+  char *scratch = px__aligned_new((size_t)(p->w.k * p->columns * size));
+  bool done = scratch != NULL;
   for (int64_t i = begin; done && i < end && !px__work_stopped(&work, p->w.k * p->columns); i++) {
     px__gemm g = whole_of(&p->w);
     int64_t j = i * p->columns;
@@ -316,7 +315,7 @@ static void run_wide_pieces(void *ctx, int64_t begin, int64_t end) {
     g.m = p->w.m, g.n = px__min_count(p->columns, p->w.n - j);
     matrix from = p->b;
     from.at = (char *)from.at + j * from.column * item;
-    matrix to = scratch_matrix(&from, g.k, g.n, p->wide, room);
+    matrix to = scratch_matrix(&from, g.k, g.n, p->wide, scratch);
     convert(&to, &from, g.k, g.n, false);
     g.b = to.at, g.br = to.row, g.bc = to.column;
     g.c = (char *)g.c + j * g.cc * size;
@@ -324,7 +323,7 @@ static void run_wide_pieces(void *ctx, int64_t begin, int64_t end) {
     done = px__gemm_any(&g, p->wide, false);
   }
   if (!done) __atomic_store_n(&p->failed, true, __ATOMIC_RELAXED);
-  free(room);
+  free(scratch);
 }
 static bool product_in_pieces(const px__gemm *w, const matrix *b, int wide, bool parallel) {
   int64_t columns =
@@ -343,10 +342,10 @@ static bool product_in_pieces(const px__gemm *w, const matrix *b, int wide, bool
 // is converted in cache-sized pieces if A has few rows.
 static bool product_wide(const px__gemm *given, int dtype, int wide, bool parallel) {
   bool half = dtype == PX_FLOAT16, tall = given->m > given->n;
-  int64_t size = px__cpu_item[wide], few = tall ? given->n : given->m;
-  bool large = (given->m + given->n - few) * given->k * size > PIECE_BYTES;
+  int64_t size = px__cpu_item[wide], small_side = tall ? given->n : given->m;
+  bool large = (given->m + given->n - small_side) * given->k * size > PIECE_BYTES;
   bool contiguous = (tall ? given->ac : given->br) == 1;
-  bool by_pieces = !half && large && contiguous && few <= MAX_PIECE_ROWS;
+  bool by_pieces = !half && large && contiguous && small_side <= MAX_PIECE_ROWS;
   bool widen_b = !half && !by_pieces;  // convert B as a whole
   px__gemm w = tall && !widen_b ? transposed(given) : *given;
   int64_t m = w.m, n = w.n, k = w.k;
@@ -354,12 +353,13 @@ static bool product_wide(const px__gemm *given, int dtype, int wide, bool parall
   size_t for_b = widen_b ? px__round_to_cache_line((size_t)(k * n * size)) : 0;
   char *own = malloc(PX__CACHE_LINE + for_a + for_b + (size_t)(m * n * size));
   if (!own) return false;
-  char *room = own + PX__CACHE_LINE - (uintptr_t)own % PX__CACHE_LINE;  // faster than aligned_alloc
+  char *scratch =
+      own + PX__CACHE_LINE - (uintptr_t)own % PX__CACHE_LINE;  // faster than aligned_alloc
   matrix a = {(void *)w.a, w.ar, w.ac, dtype}, b = {(void *)w.b, w.br, w.bc, dtype};
   matrix c = {w.c, w.cr, w.cc, dtype}, s = {(void *)w.s, w.sr, w.sc, dtype};
-  matrix wa = scratch_matrix(&a, m, k, wide, room);
-  matrix wb = scratch_matrix(&b, k, n, wide, room + for_a);
-  matrix wc = scratch_matrix(&c, m, n, wide, room + for_a + for_b);
+  matrix wa = scratch_matrix(&a, m, k, wide, scratch);
+  matrix wb = scratch_matrix(&b, k, n, wide, scratch + for_a);
+  matrix wc = scratch_matrix(&c, m, n, wide, scratch + for_a + for_b);
   convert(&wa, &a, m, k, parallel);
   if (widen_b) convert(&wb, &b, k, n, parallel);
   bool add = w.s && w.beta != 0;
@@ -396,8 +396,8 @@ static bool product_of_rows(const px__gemm *g, bool parallel) {
 }
 static bool product_bf16(const px__gemm *g, bool parallel) {
   bool multiplies = px__gemm_has_bf16(), vector = g->m == 1 || g->n == 1;
-  bool tiles = px_cpu_level_used() >= PX_CPU_AMX, few = g->bc == 1 && g->m <= MAX_ROWS_ALONG_N;
-  if (multiplies && (tiles || vector || few)) return px__gemm_bf16(g, parallel);
+  bool tiles = px_cpu_level_used() >= PX_CPU_AMX, few_rows = g->bc == 1 && g->m <= MAX_ROWS_ALONG_N;
+  if (multiplies && (tiles || vector || few_rows)) return px__gemm_bf16(g, parallel);
   if (multiplies && g->bc != 1 && g->m <= MAX_ROWS_ALONG_K) return product_of_rows(g, parallel);
   return product_wide(g, PX_BFLOAT16, PX_FLOAT32, parallel);
 }

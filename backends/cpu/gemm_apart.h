@@ -23,14 +23,11 @@ static __attribute__((noinline)) TARGET void NAME(tile_indirect_b)(int rows, int
                                                                    const int64_t *at,
                                                                    const NAME(target) * t) {
   V acc[2 * NAME(INDIRECT_ROWS)];
-  if (rows > NAME(INDIRECT_ROWS) / 2)
-    NAME(tile)
-    (NAME(INDIRECT_ROWS), 2, k, a, 1, NAME(INDIRECT_ROWS), b, 0, at, false, 0, NULL, 0, 0, false, 0,
-     acc);
-  else
-    NAME(tile)
-  (NAME(INDIRECT_ROWS) / 2, 2, k, a, 1, NAME(INDIRECT_ROWS), b, 0, at, false, 0, NULL, 0, 0, false,
-   0, acc);
+  if (rows > NAME(INDIRECT_ROWS) / 2) NAME(tile)
+  (NAME(INDIRECT_ROWS), 2, k, a, 1, NAME(INDIRECT_ROWS), b, 0, at, false, 0, NULL, 0, 0, false, 0,
+   acc);
+  else NAME(tile)(NAME(INDIRECT_ROWS) / 2, 2, k, a, 1, NAME(INDIRECT_ROWS), b, 0, at, false, 0,
+                  NULL, 0, 0, false, 0, acc);
   NAME(store_tile)(t, rows, cols, acc, 2);
 }
 // A tile of rows of A at arbitrary offsets with a column table, and a packed B. `vectors` is a

@@ -47,7 +47,7 @@ typedef struct strip {
 // `c`: the target rows, `apart` bytes apart. Each step prefetches two of them: KC has as many steps
 // as a tile has pairs of rows.
 typedef void multiply(int rows, int cols, const strip *a, const uint16_t *b, int64_t steps,
-                      float *sums, bool more, const char *c, int64_t apart);
+                      float *sums, bool more, const char *c, int64_t c_stride);
 
 INLINE void pairs(const int rows, const uint16_t *a, int64_t row, int64_t step, const uint16_t *b,
                   int64_t steps, float *sums, bool more) {
@@ -72,7 +72,7 @@ INLINE void pairs(const int rows, const uint16_t *a, int64_t row, int64_t step, 
 }
 static TARGET void multiply_pairs(int rows, int cols, const strip *a, const uint16_t *b,
                                   int64_t steps, float *sums, bool more, const char *c,
-                                  int64_t apart) {
+                                  int64_t c_stride) {
   for (int i = 0; i < rows; i += GROUP) {
     const uint16_t *from = a->half[i / HALF] + i % HALF * a->row;
     if (rows - i > 2)
@@ -90,7 +90,7 @@ static TARGET void multiply_pairs(int rows, int cols, const strip *a, const uint
 static inline __attribute__((always_inline)) TILES void tiles(const bool low, const bool right,
                                                               const strip *a, const uint16_t *b,
                                                               int64_t steps, float *sums, bool more,
-                                                              const char *c, int64_t apart) {
+                                                              const char *c, int64_t c_stride) {
   const uint16_t *a0 = a->half[0], *a1 = a->half[1];
   const int64_t row = a->row * 2, line = SIDE * 4;
   MEMORY_BARRIER;
@@ -105,7 +105,7 @@ static inline __attribute__((always_inline)) TILES void tiles(const bool low, co
     if (low && right) _tile_loadd(3, sums + HALF * SIDE + HALF, line);
   }
   for (int64_t s = 0; s < steps; s++, a0 += a->step, a1 += a->step, b += PANEL) {
-    for (int64_t i = 2 * s; i < 2 * s + 2; i++) __builtin_prefetch(c + i * apart, 1);
+    for (int64_t i = 2 * s; i < 2 * s + 2; i++) __builtin_prefetch(c + i * c_stride, 1);
     _tile_loadd(4, a0, row);
     _tile_loadd(6, b, line);
     _tile_dpbf16ps(0, 4, 6);
@@ -124,16 +124,16 @@ static inline __attribute__((always_inline)) TILES void tiles(const bool low, co
 static __attribute__((noinline)) TILES void multiply_tiles(int rows, int cols, const strip *a,
                                                            const uint16_t *b, int64_t steps,
                                                            float *sums, bool more, const char *c,
-                                                           int64_t apart) {
+                                                           int64_t c_stride) {
   bool low = rows > HALF, right = cols > HALF;
   if (low && right)
-    tiles(true, true, a, b, steps, sums, more, c, apart);
+    tiles(true, true, a, b, steps, sums, more, c, c_stride);
   else if (low)
-    tiles(true, false, a, b, steps, sums, more, c, apart);
+    tiles(true, false, a, b, steps, sums, more, c, c_stride);
   else if (right)
-    tiles(false, true, a, b, steps, sums, more, c, apart);
+    tiles(false, true, a, b, steps, sums, more, c, c_stride);
   else
-    tiles(false, false, a, b, steps, sums, more, c, apart);
+    tiles(false, false, a, b, steps, sums, more, c, c_stride);
 }
 // Configures all eight tiles as HALF rows of 64 bytes.
 static TILES void tiles_begin(void) {
@@ -334,13 +334,13 @@ static void store_element(const target *t, int64_t i, int64_t j, float sum) {
 }
 
 // Elements of S for up to 16 columns from j of row i, masked by `which`.
-INLINE __m512 addends(const target *t, int64_t i, int64_t j, __mmask16 which) {
+INLINE __m512 addends(const target *t, int64_t i, int64_t j, __mmask16 mask) {
   int64_t at = i * t->sr + j * t->sc;
   const float *wide = (const float *)(const void *)t->s + at;
   const uint16_t *half = (const uint16_t *)(const void *)t->s + at;
-  if (t->wide) return t->sc ? _mm512_maskz_loadu_ps(which, wide) : _mm512_set1_ps(*wide);
+  if (t->wide) return t->sc ? _mm512_maskz_loadu_ps(mask, wide) : _mm512_set1_ps(*wide);
   if (!t->sc) return _mm512_set1_ps(px__bfloat_load(*half));
-  __m512i words = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(which, half));
+  __m512i words = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, half));
   return (__m512)_mm512_slli_epi32(words, 16);
 }
 // Stores full rows of sums times alpha.
@@ -356,14 +356,14 @@ static TARGET void store_full_rows(const target *t, int rows, const float *sums)
 static TARGET void store_rows(const target *t, int rows, int cols, const float *sums) {
   for (int i = 0; i < rows; i++)
     for (int j = 0; j < cols; j += HALF) {
-      __mmask16 which = (__mmask16)first(cols - j);
+      __mmask16 mask = (__mmask16)first(cols - j);
       int64_t at = i * t->cr + j;
       __m512 x = _mm512_mul_ps(_mm512_loadu_ps(sums + i * SIDE + j), _mm512_set1_ps(t->alpha));
-      if (t->s) x = _mm512_fmadd_ps(addends(t, i, j, which), _mm512_set1_ps(t->beta), x);
+      if (t->s) x = _mm512_fmadd_ps(addends(t, i, j, mask), _mm512_set1_ps(t->beta), x);
       if (t->wide)
-        _mm512_mask_storeu_ps((float *)(void *)t->c + at, which, x);
+        _mm512_mask_storeu_ps((float *)(void *)t->c + at, mask, x);
       else
-        _mm256_mask_storeu_epi16((uint16_t *)(void *)t->c + at, which,
+        _mm256_mask_storeu_epi16((uint16_t *)(void *)t->c + at, mask,
                                  (__m256i)_mm512_cvtneps_pbh(x));
     }
 }
@@ -454,15 +454,15 @@ static void run_strip(const panels_block *x, int64_t i) {
 }
 static bool blocked(const px__gemm *g, multiply *by) {
   int64_t steps = steps_of(g->k), all = px__ceil_div(g->n, SIDE), work = 0;
-  int64_t most = PACKED_BYTES / (steps * PANEL * 2);
-  most = px__min_count(most < 1 ? 1 : px__min_count(most, MAX_PANELS), all);
-  size_t sums = (size_t)(most * SIDE * SIDE) * 4, panels = (size_t)(most * steps * PANEL) * 2;
+  int64_t max = PACKED_BYTES / (steps * PANEL * 2);
+  max = px__min_count(max < 1 ? 1 : px__min_count(max, MAX_PANELS), all);
+  size_t sums = (size_t)(max * SIDE * SIDE) * 4, panels = (size_t)(max * steps * PANEL) * 2;
   char *buffer = px__aligned_new(sums + panels + STRIP * 2);
   if (!buffer) return false;
   panels_block x = {.g = g, .sums = (float *)(void *)buffer, .multiply = by};
   x.pb = (uint16_t *)(void *)(buffer + sums), x.pa = (uint16_t *)(void *)(buffer + sums + panels);
-  for (x.j = 0; x.j < g->n; x.j += most * SIDE) {
-    x.panels = px__min_count(most, px__ceil_div(g->n - x.j, SIDE));
+  for (x.j = 0; x.j < g->n; x.j += max * SIDE) {
+    x.panels = px__min_count(max, px__ceil_div(g->n - x.j, SIDE));
     for (int64_t i = 0, j = x.j; i < x.panels; i += PACKED_TOGETHER, j += PACKED_TOGETHER * SIDE)
       pack_b(g, j, px__min_count(g->n - j, px__min_count(x.panels - i, PACKED_TOGETHER) * SIDE),
              x.pb + i * steps * PANEL);

@@ -279,9 +279,9 @@ static TARGET void NAME(tile_direct)(int rows, int cols, int64_t k, const T *a, 
 
 // Height of the next tile, at most `most`. If the last tile would have fewer than `fewest` rows,
 // the last two split their rows evenly; otherwise reading B would take longer than multiplying.
-static TARGET int NAME(tile_height)(int64_t left, int most, int fewest) {
-  if (left > most && left < most + fewest) return (int)(left + 1) / 2;
-  return left < most ? (int)left : most;
+static TARGET int NAME(tile_height)(int64_t left, int max, int fewest) {
+  if (left > max && left < max + fewest) return (int)(left + 1) / 2;
+  return left < max ? (int)left : max;
 }
 
 #include "cpu/gemm_pack.h"
@@ -321,9 +321,9 @@ static TARGET void NAME(direct_rows)(const px__gemm *g, int64_t p, int64_t k, T 
 // If k exceeds a panel, the product is thin and dominated by reading B. Blocks of a few rows read B
 // along its rows, in the hardware prefetchers' pattern.
 static TARGET void NAME(direct)(const px__gemm *g, T *buffer) {
-  int64_t most = g->k > NAME(DEPTH) ? THIN_DEPTH : NAME(DEPTH), work = 0;
-  for (int64_t p = 0; p < g->k && !px__work_stopped(&work, g->m * g->n); p += most)
-    NAME(direct_rows)(g, p, g->k - p < most ? g->k - p : most, buffer);
+  int64_t max = g->k > NAME(DEPTH) ? THIN_DEPTH : NAME(DEPTH), work = 0;
+  for (int64_t p = 0; p < g->k && !px__work_stopped(&work, g->m * g->n); p += max)
+    NAME(direct_rows)(g, p, g->k - p < max ? g->k - p : max, buffer);
 }
 
 #ifndef INTEGERS
@@ -345,17 +345,17 @@ typedef struct NAME(work_block) {
 // True if indirect rows of A are read without packing: for few columns, for a B packed in advance,
 // and if packing would copy elements one by one because the rows are not adjacent.
 static TARGET bool NAME(reads_a_indirectly)(const px__gemm *g) {
-  bool beside = g->m >= R && g->a_rows && g->a_rows[R - 1] - g->a_rows[0] == R - 1;
-  return g->a_columns && (g->packed || g->n <= 4 * L || !beside);
+  bool adjacent = g->m >= R && g->a_rows && g->a_rows[R - 1] - g->a_rows[0] == R - 1;
+  return g->a_columns && (g->packed || g->n <= 4 * L || !adjacent);
 }
 // Number of rows of the block's tile at `row`.
 static TARGET int NAME(rows_from)(const NAME(work_block) * x, int64_t row) {
 #ifndef INTEGERS
   if (NAME(reads_a_indirectly)(x->g)) return x->tiles[row].rows;
 #endif
-  bool apart = x->g->b_rows != NULL;
-  return NAME(tile_height)(x->mc - row, apart ? NAME(INDIRECT_ROWS) : R,
-                           apart ? 0 : NAME(INDIRECT_ROWS));
+  bool indirect = x->g->b_rows != NULL;
+  return NAME(tile_height)(x->mc - row, indirect ? NAME(INDIRECT_ROWS) : R,
+                           indirect ? 0 : NAME(INDIRECT_ROWS));
 }
 #ifndef INTEGERS
 static TARGET const T *NAME(row_of)(const NAME(work_block) * x, int64_t row) {
@@ -400,8 +400,8 @@ static TARGET void NAME(pack_strip)(const NAME(work_block) * x, int64_t row, int
 }
 // True if each row of A is read only once and is contiguous along k: A is not packed.
 static TARGET bool NAME(reads_a_once)(const px__gemm *g) {
-  bool apart = g->a_rows || g->a_columns || g->b_rows;
-  return g->n <= 2 * L && g->ac == 1 && !apart && !g->a_f16;
+  bool indirect = g->a_rows || g->a_columns || g->b_rows;
+  return g->n <= 2 * L && g->ac == 1 && !indirect && !g->a_f16;
 }
 // Sets a tile's prefetches to its part of C. The first tile of a product with few rows prefetches
 // the next panel of B, a row at a time: the panel is packed next, and its rows may be far apart.
@@ -508,17 +508,17 @@ static TARGET void NAME(block)(const NAME(work_block) * x) {
 }
 
 // A block's extent from `at`.
-static int64_t NAME(extent)(int64_t whole, int64_t at, int64_t most) {
-  return whole - at < most ? whole - at : most;
+static int64_t NAME(extent)(int64_t whole, int64_t at, int64_t max) {
+  return whole - at < max ? whole - at : max;
 }
 
 static TARGET bool NAME(blocked)(const px__gemm *g) {
   px__row_tile tiles[NAME(MC)];
-  int64_t most = g->deep && NAME(FETCH_AHEAD) ? 2 * NAME(KC) : NAME(KC);
+  int64_t max = g->deep && NAME(FETCH_AHEAD) ? 2 * NAME(KC) : NAME(KC);
   // With a column table of A, parts of a product are products themselves: the depth must not depend
   // on their sizes.
-  if (g->a_columns) most = g->packed && NAME(FETCH_AHEAD) ? 2 * NAME(KC) : NAME(KC);
-  int64_t blocks = px__ceil_div(g->k, most), depth = px__ceil_div(g->k, blocks);
+  if (g->a_columns) max = g->packed && NAME(FETCH_AHEAD) ? 2 * NAME(KC) : NAME(KC);
+  int64_t blocks = px__ceil_div(g->k, max), depth = px__ceil_div(g->k, blocks);
   int64_t wide = g->n < NAME(NC) ? (g->n + 2 * L - 1) / (2 * L) * 2 * L : NAME(NC);
   int64_t panels = g->m <= NAME(MC) && g->k > SHALLOW_K ? 2 * L : wide;
   // Packing a panel of A may store past its end.

@@ -49,8 +49,8 @@ static inline void px__split_runs(const px__gemm *g, int64_t i, int64_t n, int64
   }
 }
 // Computes the tiles of n rows of A from row i; a tile is stored at its index of first row in the
-// processing order. Halves have at most `most` rows, tiles with arbitrary rows at most `apart`.
-// Returns the row distance.
+// processing order. Halves have at most `max_half` rows, tiles with arbitrary rows at most
+// `max_indirect`. Returns the row distance.
 static inline int64_t px__row_tiles(const px__gemm *g, int64_t i, int64_t n, int max_half,
                                     int max_indirect, px__row_tile *tiles) {
   int64_t step = n > 1 ? px__gemm_row_offset(g, i + 1) - px__gemm_row_offset(g, i) : 0, count = 0;

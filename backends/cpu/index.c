@@ -58,11 +58,11 @@ typedef struct indexing {
   char *self, *values;
   gather_fn gather;  // NULL: index_put
   moves moves;
-  uint64_t least[INDICES], span[INDICES];  // valid: index - least < span, unsigned
-  bool direct;                             // a single index tensor, contiguous along the row
-  bool in_bounds;                          // in addition, all indices are within [0, size)
-  int split;                               // the dimension shared by threads
-  bool *bad;                               // atomic: a thread found an invalid index
+  uint64_t lowest[INDICES], span[INDICES];  // valid: index - lowest < span, unsigned
+  bool direct;                              // a single index tensor, contiguous along the row
+  bool in_bounds;                           // in addition, all indices are within [0, size)
+  int split;                                // the dimension shared by threads
+  bool *bad;                                // atomic: a thread found an invalid index
 } indexing;
 
 // ---- the loop's dimensions
@@ -107,7 +107,7 @@ static void setup(indexing *p, const request *r) {
     p->index[i] = r->indices[i].data;
     p->dim_sizes[i] = r->dim_sizes[i];
     p->dim_strides[i] = r->dim_strides[i] * item;
-    p->least[i] = r->wraps ? -(uint64_t)p->dim_sizes[i] : 0;
+    p->lowest[i] = r->wraps ? -(uint64_t)p->dim_sizes[i] : 0;
     p->span[i] = (uint64_t)p->dim_sizes[i] * (r->wraps ? 2 : 1);
   }
   for (int d = 0; d < self->ndim; d++) {
@@ -132,16 +132,16 @@ typedef struct check {
   const int64_t *index;
   int ndim;
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];  // of the index tensor
-  uint64_t least, span;
+  uint64_t lowest, span;
   bool bad;  // atomic
 } check;
 
 static bool line_is_bad(const check *k, const int64_t *index, int64_t stride, int64_t n) {
   uint64_t bad = 0;
   if (stride == 1)
-    for (int64_t i = 0; i < n; i++) bad |= (uint64_t)index[i] - k->least >= k->span;
+    for (int64_t i = 0; i < n; i++) bad |= (uint64_t)index[i] - k->lowest >= k->span;
   else
-    for (int64_t i = 0; i < n; i++) bad |= (uint64_t)index[i * stride] - k->least >= k->span;
+    for (int64_t i = 0; i < n; i++) bad |= (uint64_t)index[i * stride] - k->lowest >= k->span;
   return bad != 0;
 }
 
@@ -165,8 +165,8 @@ static void check_lines(void *context, int64_t begin, int64_t end) {
   if (bad) __atomic_store_n(&k->bad, true, __ATOMIC_RELAXED);
 }
 
-static bool any_outside(const indexing *p, int i, uint64_t least, uint64_t span) {
-  check k = {.index = p->index[i], .least = least, .span = span};
+static bool any_outside(const indexing *p, int i, uint64_t lowest, uint64_t span) {
+  check k = {.index = p->index[i], .lowest = lowest, .span = span};
   int64_t lines = 1;
   for (int d = 0; d < p->ndim; d++) {
     int64_t stride = p->index_strides[i][d];
@@ -189,7 +189,7 @@ static bool any_outside(const indexing *p, int i, uint64_t least, uint64_t span)
 // case.
 static bool is_bad(indexing *p, int i) {
   p->in_bounds = !any_outside(p, i, 0, (uint64_t)p->dim_sizes[i]);
-  return !p->in_bounds && (p->least[i] == 0 || any_outside(p, i, p->least[i], p->span[i]));
+  return !p->in_bounds && (p->lowest[i] == 0 || any_outside(p, i, p->lowest[i], p->span[i]));
 }
 
 // Checks each element of index tensor i in order, and reports the first invalid one.
@@ -198,7 +198,7 @@ static bool report_first_invalid(const indexing *p, const request *r, int i) {
   const int64_t *index = p->index[i];
   int64_t at[PX_MAX_DIMS] = {0}, n = p->dim_sizes[i], work = 0;
   while (!px__work_stopped(&work, 1)) {
-    if ((uint64_t)*index - p->least[i] >= p->span[i]) {
+    if ((uint64_t)*index - p->lowest[i] >= p->span[i]) {
       bool range = r->fault == PX_FAULT_RANGE;
       px_kernel_fault(r->l, r->fault, *index, range ? n : r->dims[i], range ? 0 : n);
       return true;
@@ -227,10 +227,10 @@ static px_status report(const indexing *p, const request *r) {
 #if defined(__AVX2__)
 // Multiples of four indices; returns the number processed. Sizes and steps are 32-bit.
 static int64_t add_offsets_by_4(int64_t *offsets, const int64_t *index, int64_t size, int64_t step,
-                                uint64_t least, uint64_t span, int64_t n, uint64_t *bad) {
+                                uint64_t lowest, uint64_t span, int64_t n, uint64_t *bad) {
   const __m256i sign = _mm256_set1_epi64x(INT64_MIN), none = _mm256_setzero_si256();
   const __m256i sizes = _mm256_set1_epi64x(size), steps = _mm256_set1_epi64x(step);
-  const __m256i first = _mm256_set1_epi64x((int64_t)least);
+  const __m256i first = _mm256_set1_epi64x((int64_t)lowest);
   const __m256i end = _mm256_xor_si256(_mm256_set1_epi64x((int64_t)span), sign);
   __m256i fine = _mm256_set1_epi64x(-1);
   int64_t k = 0;
@@ -248,7 +248,7 @@ static int64_t add_offsets_by_4(int64_t *offsets, const int64_t *index, int64_t 
 }
 #else
 static int64_t add_offsets_by_4(int64_t *offsets, const int64_t *index, int64_t size, int64_t step,
-                                uint64_t least, uint64_t span, int64_t n, uint64_t *bad) {
+                                uint64_t lowest, uint64_t span, int64_t n, uint64_t *bad) {
   return 0;
 }
 #endif
@@ -258,12 +258,12 @@ static int64_t add_offsets_by_4(int64_t *offsets, const int64_t *index, int64_t 
 static bool add_offsets(const indexing *p, int i, int64_t *offsets, const int64_t *index,
                         int64_t stride, int64_t n) {
   int64_t size = p->dim_sizes[i], step = p->dim_strides[i], k = 0;
-  uint64_t least = p->least[i], span = p->span[i], bad = 0;
+  uint64_t lowest = p->lowest[i], span = p->span[i], bad = 0;
   if (stride == 1 && size <= UINT32_MAX && step >= 0 && step <= UINT32_MAX)
-    k = add_offsets_by_4(offsets, index, size, step, least, span, n, &bad);
+    k = add_offsets_by_4(offsets, index, size, step, lowest, span, n, &bad);
   for (; k < n; k++) {
     uint64_t at = (uint64_t)index[k * stride];
-    bad |= at - least >= span;
+    bad |= at - lowest >= span;
     at += (uint64_t)((int64_t)at >> 63 & size);
     offsets[k] = (int64_t)((uint64_t)offsets[k] + at * (uint64_t)step);
   }
@@ -306,10 +306,10 @@ static bool run_row(const indexing *p, char *self, char *other, const int64_t *c
                     int64_t *work) {
   int row = p->ndim - 2, line = row + 1;
   int64_t at[OFFSETS], os = p->other[row], count = p->sizes[line];
-  const int64_t most = block_of(p);
-  for (int64_t begin = 0; begin < p->sizes[row]; begin += most) {
-    int64_t n = p->sizes[row] - begin < most ? p->sizes[row] - begin : most;
-    if (begin > 0 && px__work_stopped(work, most * count)) return false;
+  const int64_t block = block_of(p);
+  for (int64_t begin = 0; begin < p->sizes[row]; begin += block) {
+    int64_t n = p->sizes[row] - begin < block ? p->sizes[row] - begin : block;
+    if (begin > 0 && px__work_stopped(work, block * count)) return false;
     positions where = {self, 0, 1, at};
     if (p->direct && (p->in_bounds || all_nonnegative(index[0] + begin, p->dim_sizes[0], n)))
       where = direct_positions(p, self, index[0], begin);
@@ -335,7 +335,7 @@ static bool run_all(const indexing *p) {
   const int64_t *index[INDICES];
   char *self = p->self, *other = p->values;
   int64_t at[DIMS] = {0}, work = 0, size = p->sizes[p->ndim - 2];
-  int64_t most = block_of(p), cost = (size < most ? size : most) * p->sizes[p->ndim - 1];
+  int64_t block = block_of(p), cost = (size < block ? size : block) * p->sizes[p->ndim - 1];
   for (int i = 0; i < p->count; i++) index[i] = p->index[i];
   while (!px__work_stopped(&work, cost)) {
     if (!run_row(p, self, other, index, &work)) return false;

@@ -37,21 +37,21 @@ void px__lapack_unlimit(int before);
      (const px__int *m, const px__int *n, T *a, const px__int *lda, px__int *pivots, \
       px__int *info)) \
   XX(getrs, getrs, getrs, \
-     (const char *turned, const px__int *n, const px__int *columns, const T *a, \
-      const px__int *lda, const px__int *pivots, T *b, const px__int *ldb, px__int *info, size_t)) \
+     (const char *trans, const px__int *n, const px__int *columns, const T *a, const px__int *lda, \
+      const px__int *pivots, T *b, const px__int *ldb, px__int *info, size_t)) \
   XX(getri, getri, getri, \
      (const px__int *n, T *a, const px__int *lda, const px__int *pivots, T *work, \
-      const px__int *most, px__int *info)) \
+      const px__int *lwork, px__int *info)) \
   XX(trsm, trsm, trsm, \
-     (const char *side, const char *uplo, const char *turned, const char *diagonal, \
+     (const char *side, const char *uplo, const char *trans, const char *diagonal, \
       const px__int *m, const px__int *n, const T *alpha, const T *a, const px__int *lda, T *b, \
       const px__int *ldb, size_t, size_t, size_t, size_t)) \
   XX(sytrf, sytrf, sytrf, \
      (const char *uplo, const px__int *n, T *a, const px__int *lda, px__int *pivots, T *work, \
-      const px__int *most, px__int *info, size_t)) \
+      const px__int *lwork, px__int *info, size_t)) \
   XX(hetrf, sytrf, hetrf, \
      (const char *uplo, const px__int *n, T *a, const px__int *lda, px__int *pivots, T *work, \
-      const px__int *most, px__int *info, size_t)) \
+      const px__int *lwork, px__int *info, size_t)) \
   XX(sytrs, sytrs, sytrs, \
      (const char *uplo, const px__int *n, const px__int *columns, const T *a, const px__int *lda, \
       const px__int *pivots, T *b, const px__int *ldb, px__int *info, size_t)) \
@@ -60,43 +60,43 @@ void px__lapack_unlimit(int before);
       const px__int *pivots, T *b, const px__int *ldb, px__int *info, size_t)) \
   XX(geqrf, geqrf, geqrf, \
      (const px__int *m, const px__int *n, T *a, const px__int *lda, T *tau, T *work, \
-      const px__int *most, px__int *info)) \
+      const px__int *lwork, px__int *info)) \
   XX(orgqr, orgqr, ungqr, \
      (const px__int *m, const px__int *n, const px__int *k, T *a, const px__int *lda, \
-      const T *tau, T *work, const px__int *most, px__int *info)) \
+      const T *tau, T *work, const px__int *lwork, px__int *info)) \
   XX(ormqr, ormqr, unmqr, \
-     (const char *side, const char *turned, const px__int *m, const px__int *n, const px__int *k, \
+     (const char *side, const char *trans, const px__int *m, const px__int *n, const px__int *k, \
       const T *a, const px__int *lda, const T *tau, T *c, const px__int *ldc, T *work, \
-      const px__int *most, px__int *info, size_t, size_t)) \
+      const px__int *lwork, px__int *info, size_t, size_t)) \
   XX(syevd, syevd, heevd, \
      (const char *vectors, const char *uplo, const px__int *n, T *a, const px__int *lda, \
-      R *values, T *work, const px__int *most, \
-      COMPLEX(R *more) COMPLEX(const px__int *most_more) px__int *places, \
-      const px__int *most_places, px__int *info, size_t, size_t)) \
+      R *values, T *work, const px__int *lwork, \
+      COMPLEX(R *rwork) COMPLEX(const px__int *lrwork) px__int *iwork, const px__int *liwork, \
+      px__int *info, size_t, size_t)) \
   XX(geev, geev, geev, \
      (const char *left, const char *right, const px__int *n, T *a, const px__int *lda, T *values, \
       REAL(T *imaginary) T *vl, const px__int *ldvl, T *vr, const px__int *ldvr, T *work, \
-      const px__int *most, COMPLEX(R *more) px__int *info, size_t, size_t)) \
+      const px__int *lwork, COMPLEX(R *rwork) px__int *info, size_t, size_t)) \
   XX(gesdd, gesdd, gesdd, \
      (const char *vectors, const px__int *m, const px__int *n, T *a, const px__int *lda, R *s, \
-      T *u, const px__int *ldu, T *vt, const px__int *ldvt, T *work, const px__int *most, \
-      COMPLEX(R *more) px__int *places, px__int *info, size_t)) \
+      T *u, const px__int *ldu, T *vt, const px__int *ldvt, T *work, const px__int *lwork, \
+      COMPLEX(R *rwork) px__int *iwork, px__int *info, size_t)) \
   XX(gels, gels, gels, \
-     (const char *turned, const px__int *m, const px__int *n, const px__int *columns, T *a, \
-      const px__int *lda, T *b, const px__int *ldb, T *work, const px__int *most, px__int *info, \
+     (const char *trans, const px__int *m, const px__int *n, const px__int *columns, T *a, \
+      const px__int *lda, T *b, const px__int *ldb, T *work, const px__int *lwork, px__int *info, \
       size_t)) \
   XX(gelsy, gelsy, gelsy, \
      (const px__int *m, const px__int *n, const px__int *columns, T *a, const px__int *lda, T *b, \
-      const px__int *ldb, px__int *places, const R *limit, px__int *rank, T *work, \
-      const px__int *most, COMPLEX(R *more) px__int *info)) \
+      const px__int *ldb, px__int *iwork, const R *limit, px__int *rank, T *work, \
+      const px__int *lwork, COMPLEX(R *rwork) px__int *info)) \
   XX(gelsd, gelsd, gelsd, \
      (const px__int *m, const px__int *n, const px__int *columns, T *a, const px__int *lda, T *b, \
-      const px__int *ldb, R *s, const R *limit, px__int *rank, T *work, const px__int *most, \
-      COMPLEX(R *more) px__int *places, px__int *info)) \
+      const px__int *ldb, R *s, const R *limit, px__int *rank, T *work, const px__int *lwork, \
+      COMPLEX(R *rwork) px__int *iwork, px__int *info)) \
   XX(gelss, gelss, gelss, \
      (const px__int *m, const px__int *n, const px__int *columns, T *a, const px__int *lda, T *b, \
-      const px__int *ldb, R *s, const R *limit, px__int *rank, T *work, const px__int *most, \
-      COMPLEX(R *more) px__int *info))
+      const px__int *ldb, R *s, const R *limit, px__int *rank, T *work, const px__int *lwork, \
+      COMPLEX(R *rwork) px__int *info))
 
 // A parameter followed by a comma, and an omitted parameter.
 #define PX_LAPACK_WITH(x) x,

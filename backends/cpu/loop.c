@@ -75,7 +75,7 @@ static void run_contiguous(void *context, int64_t begin, int64_t end) {
   j->row(at, j->strides, end - begin, j->l);
 }
 
-// flat_stride for any operand, including absent and immediate ones; -1 if the dtype differs.
+// single_stride for any operand, including absent and immediate ones; -1 if the dtype differs.
 static __attribute__((noinline)) int64_t operand_stride(const px_operand *o, int want) {
   if (o->dtype == PX_DTYPE_NONE) return 0;
   if (o->dtype != want) return -1;
@@ -87,10 +87,10 @@ static bool try_contiguous(const px_launch *l, const px__cpu_pointwise *op, int 
   px__cpu_row row = op->rows[dtype];
   char *data[PX_MAX_OPERANDS];
   int64_t strides[PX_MAX_OPERANDS];
-  bool alike = !op->bools && !op->real;
+  bool same_dtype = !op->bools && !op->real;
   for (int i = 0; i < op->operands; i++) {
     const px_operand *o = &l->operands[i];
-    int want = alike ? dtype : operand_dtype(op, i, dtype);
+    int want = same_dtype ? dtype : operand_dtype(op, i, dtype);
     data[i] = o->data, strides[i] = px__cpu_item[want];
     // Fast exit: most operands are 1-D and contiguous.
     if (o->dtype == want && o->ndim == 1 && !o->immediate && o->strides[0] == 1) continue;
@@ -254,11 +254,12 @@ static void run_part(const plan *p, char *const *at, int64_t n) {
 }
 
 // Number of short contiguous rows, at most `left` elements, that can be copied by one call. 0 for
-// bool: its bytes are normalised, not copied.
+// bool: its bytes are normalized, not copied.
 static int64_t short_rows(const plan *p, const int64_t *index, int64_t left) {
   int64_t item = px__cpu_item[p->dtypes[0]], rows;
-  bool alike = p->dtypes[0] == p->dtypes[1] && p->dtypes[0] != PX_BOOL;
-  if (p->row || p->ndim < 2 || !alike || index[0] || p->sizes[0] * item > MAX_SHORT_ROW) return 0;
+  bool same_dtype = p->dtypes[0] == p->dtypes[1] && p->dtypes[0] != PX_BOOL;
+  if (p->row || p->ndim < 2 || !same_dtype || index[0] || p->sizes[0] * item > MAX_SHORT_ROW)
+    return 0;
   if (p->strides[0][0] != item || p->strides[0][1] != item) return 0;
   rows = left / p->sizes[0];
   return rows < p->sizes[1] - index[1] ? rows : p->sizes[1] - index[1];

@@ -201,9 +201,8 @@ PX_KERNEL(nonzero_count) {
   return PX_OK;
 }
 PX_KERNEL(nonzero) {
-  selection s = {.mask = args->self,
-                 .positions = args->places->data,
-                 .capacity = args->places->sizes[0]};
+  selection s = {
+      .mask = args->self, .positions = args->places->data, .capacity = args->places->sizes[0]};
   return write_all(&s);
 }
 // masked_select: `out` has as many elements as were counted.

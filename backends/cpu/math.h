@@ -113,16 +113,16 @@ static inline float k_log1p_f32(float x) {
   return x >= -1 ? y : NAN;
 }
 
-// True if all n numbers are plain. `place` maps `bits`, the bits of x, to a distance from the
+// True if all n numbers are plain. `distance` maps `bits`, the bits of x, to a distance from the
 // smallest plain number; x is plain if it is below `end`.
-#define K_ARE_PLAIN(name, S, T, BITS, bits_of, place, end) \
+#define K_ARE_PLAIN(name, S, T, BITS, bits_of, distance, end) \
   K_INLINE bool k_are_plain_##name##_##S(const T *x, int64_t n) { \
-    BITS most = 0; \
+    BITS largest = 0; \
     for (int64_t k = 0; k < n; k++) { \
-      BITS bits = (BITS)bits_of(x[k]), at = place; \
-      most = at > most ? at : most; \
+      BITS bits = (BITS)bits_of(x[k]), at = distance; \
+      largest = at > largest ? at : largest; \
     } \
-    return most < end; \
+    return largest < end; \
   }
 K_ARE_PLAIN(log, f32, float, uint32_t, px__float_bits, bits - 0x00800000u, 0x7f000000u)
 // Vectors compare 64-bit integers as signed, hence the halving.
@@ -130,15 +130,15 @@ K_ARE_PLAIN(log, f64, double, int64_t, k_double_bits,
             (int64_t)(((uint64_t)bits - 0x0010000000000000) >> 1), 0x3ff0000000000000)
 K_ARE_PLAIN(exp, f64, double, int64_t, k_double_bits, bits &INT64_MAX, 0x4086200000000000)  // 708
 
-// Nonnegative numbers compare like their bits: the smaller of x and `most`; `most` for NaN.
-static inline float k_least_bits(uint32_t x, float most) {
-  uint32_t limit = px__float_bits(most);
+// Nonnegative numbers compare like their bits: the smaller of x and `cap`; `cap` for NaN.
+static inline float k_min_bits(uint32_t x, float cap) {
+  uint32_t limit = px__float_bits(cap);
   return px__bits_float(x < limit ? x : limit);
 }
 
 // The same for any sign; negative numbers are smaller.
-static inline float k_least_signed(float x, float most) {
-  int32_t bits = (int32_t)px__float_bits(x), limit = (int32_t)px__float_bits(most);
+static inline float k_min_signed(float x, float cap) {
+  int32_t bits = (int32_t)px__float_bits(x), limit = (int32_t)px__float_bits(cap);
   return px__bits_float((uint32_t)(bits < limit ? bits : limit));
 }
 
@@ -149,14 +149,14 @@ static inline float k_least_signed(float x, float most) {
 static inline float k_tanh_f32(float x) {
   const float magic = K_SHIFT + 127;
   uint32_t size = px__float_bits(x) & 0x7fffffffu;
-  float shifted = K_FMA(k_least_bits(size, 10), 2.88539008f, magic), n = shifted - magic;
+  float shifted = K_FMA(k_min_bits(size, 10), 2.88539008f, magic), n = shifted - magic;
   float r = K_FMA(n, -0.346573591f, px__bits_float(size)), q = r * r;
   float p = K_FMA(r, 0.0446412272f, 0.133901607f);
   p = K_FMA(p, q, K_FMA(r, 0.333329666f, 0.666660786f));
   p = K_FMA(K_FMA(p, r, 1.0f), q, r);  // (exp(2 r) - 1) / 2
   float power = px__bits_float(px__float_bits(shifted) << 23);
   float m = K_FMA(power, p, K_FMA(power, 0.5f, -0.5f));
-  float part = k_least_bits(px__float_bits(m), 1) / (m + 1.0f);
+  float part = k_min_bits(px__float_bits(m), 1) / (m + 1.0f);
   return copysignf(m < 1.0f ? part : 1.0f - part, x);
 }
 
@@ -190,7 +190,7 @@ static inline float k_normal_f32(float x) {
   q = K_FMA(q, a, 0.318294972f);
   q = K_FMA(q, a, 0.797885835f);
   q = K_FMA(q, a, -1.7639298e-08f);
-  q = k_least_signed(q, 87.36f);
+  q = k_min_signed(q, 87.36f);
   float shifted = K_FMA(q, -1.44269504f, magic), n = shifted - magic;
   float r = K_FMA(n, 0.693147182f, q), p = K_FMA(r, 0.00138201355f, -0.00836868584f);
   p = K_FMA(p, r, 0.0416682735f);
@@ -203,7 +203,7 @@ static inline float k_normal_f32(float x) {
 // The standard normal density; 0 for NaN.
 static inline float k_density_f32(float x) {
   const float magic = K_SHIFT + 127;
-  float q = k_least_bits(px__float_bits(x * x), 175.4f);
+  float q = k_min_bits(px__float_bits(x * x), 175.4f);
   float shifted = K_FMA(q, -0.72134752f, magic), n = shifted - magic;
   float r = K_FMA(n, 1.38629436f, q), p = K_FMA(r, 2.15939617e-05f, -0.000261521433f);
   p = K_FMA(p, r, 0.00260426709f);
@@ -217,8 +217,8 @@ static inline float k_density_f32(float x) {
 // atan of x, or of -1 / x for |x| > 1, by a polynomial on [-1, 1]. pi / 2 is 4.4e-8 less than the
 // nearest float.
 static inline float k_atan_f32(float x) {
-  float a = fabsf(x), turned = -1 / a;
-  float t = a > 1 ? turned : a, z = t * t, q = z * z;
+  float a = fabsf(x), inverse = -1 / a;
+  float t = a > 1 ? inverse : a, z = t * t, q = z * z;
   float p = K_FMA(z, -0.0017936453f, 0.010914721f);
   p = K_FMA(p, q, K_FMA(z, -0.031178081f, 0.057957854f));
   p = K_FMA(p, q, K_FMA(z, -0.084034674f, 0.109521925f));
@@ -465,31 +465,31 @@ K_INLINE float k_near_pow_f32(float *far, float a, float b) {
 // their negatives, 1.5 and 0.75 are the only ones with rotated bits of at most 5. For double,
 // halved because vectors compare as signed.
 K_INLINE bool k_are_plain_pow_f32(const float *a, const float *b, int64_t n) {
-  uint32_t least = UINT32_MAX;
+  uint32_t smallest = UINT32_MAX;
   for (int64_t k = 0; k < n; k++) {
-    uint32_t u = px__float_bits(b[k]) * 2 - 0x7e000000u, turned = u << 9 | u >> 23;
-    least = turned < least ? turned : least;
+    uint32_t u = px__float_bits(b[k]) * 2 - 0x7e000000u, rotated = u << 9 | u >> 23;
+    smallest = rotated < smallest ? rotated : smallest;
   }
-  return (least > 5) & k_are_plain_log_f32(a, n);
+  return (smallest > 5) & k_are_plain_log_f32(a, n);
 }
 K_INLINE bool k_are_plain_pow_f64(const double *a, const double *b, int64_t n) {
-  int64_t least = INT64_MAX;
+  int64_t smallest = INT64_MAX;
   for (int64_t k = 0; k < n; k++) {
     uint64_t u = k_double_bits(b[k]) * 2 - 0x7fc0000000000000;
-    int64_t turned = (int64_t)((u << 12 | u >> 52) >> 1);
-    least = turned < least ? turned : least;
+    int64_t rotated = (int64_t)((u << 12 | u >> 52) >> 1);
+    smallest = rotated < smallest ? rotated : smallest;
   }
-  return (least > 2) & k_are_plain_log_f64(a, n);
+  return (smallest > 2) & k_are_plain_log_f64(a, n);
 }
 // True if all are below the limit of validity; false for NaN.
 #define K_ARE_CLOSE(S, T, BITS, bits_of, end) \
   K_INLINE bool k_are_close_##S(const T *size, int64_t n) { \
-    BITS most = 0; \
+    BITS largest = 0; \
     for (int64_t k = 0; k < n; k++) { \
       BITS bits = (BITS)bits_of(size[k]); \
-      most = bits > most ? bits : most; \
+      largest = bits > largest ? bits : largest; \
     } \
-    return most < end; \
+    return largest < end; \
   }
 K_ARE_CLOSE(f32, float, int32_t, px__float_bits, 0x42800000)          // 64
 K_ARE_CLOSE(f64, double, int64_t, k_double_bits, 0x4086200000000000)  // 708

@@ -7,7 +7,7 @@ static inline T *NAME(matrix)(const px_operand *o, int64_t i) {
 static inline T *NAME(line)(const px_operand *o, int64_t i) {
   return (T *)o->data + px__matrix_at(o, i, 1);
 }
-// Matrix i in column-major order: in place if it has that layout, else copied into `room`.
+// Matrix i in column-major order: in place if it has that layout, else copied into `workspace`.
 static inline const T *NAME(by_columns)(const px_operand *o, int64_t i, T *workspace, px__int *ld) {
   int m = px__rows_of(o), n = px__columns_of(o);
   int64_t down = o->strides[o->ndim - 2], across = o->strides[o->ndim - 1];

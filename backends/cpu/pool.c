@@ -50,19 +50,19 @@ static window window_of(const pool *t, int64_t oy, int64_t ox) {
 }
 
 // True if `place` is an index of the plane; otherwise reports a fault.
-static inline bool is_index(const pool *t, int64_t place) {
-  bool good = place >= 0 && place < t->h * t->w;
-  if (!good) px_kernel_fault(t->launch, PX_FAULT_RANGE, place, t->h * t->w, 0);
+static inline bool is_index(const pool *t, int64_t index) {
+  bool good = index >= 0 && index < t->h * t->w;
+  if (!good) px_kernel_fault(t->launch, PX_FAULT_RANGE, index, t->h * t->w, 0);
   return good;
 }
 
 // The range [from, to) of a row's windows that do not extend past the left and right borders; empty
 // if their offsets exceed 32 bits.
 static void full_windows(const pool *t, int64_t *from, int64_t *to) {
-  int64_t reach = (t->kw - 1) * t->dw + 1, room = t->w + t->pw - reach;
+  int64_t reach = (t->kw - 1) * t->dw + 1, limit = t->w + t->pw - reach;
   bool fits_int32 = (t->kh - 1) * t->dh < (INT32_MAX - reach) / (t->w + 1);
   *from = px__ceil_div(t->pw, t->sw);
-  *to = room < 0 || !fits_int32 ? 0 : room / t->sw + 1;
+  *to = limit < 0 || !fits_int32 ? 0 : limit / t->sw + 1;
   if (*to > t->ow) *to = t->ow;
 }
 

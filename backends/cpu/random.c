@@ -43,7 +43,7 @@ static const px_operand *by_stride(ordered *t, const px_operand *o) {
   return &t->o;
 }
 // The CPU draws in memory order, as PyTorch does; devices draw in dimension order. Kernels with
-// input operands (`turned` is NULL) draw in dimension order.
+// input operands (`ordered_operand` is NULL) draw in dimension order.
 static numbers numbers_of(px__dense *d, ordered *ordered_operand, const px_operand *o, int dtype) {
   bool reorder = ordered_operand && d->launch->mt19937 && !px__operand_row_major(o);
   void *at = px__dense_out(d, reorder ? by_stride(ordered_operand, o) : o, dtype);

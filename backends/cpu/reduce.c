@@ -77,7 +77,7 @@ static void all_blocks(const walk *w, const char *base, block_fn fn, join_fn joi
     fn(s, base, w->x.length);
     return;
   }
-  blocks b;  // parts are left uninitialised: clearing would take longer than a short row
+  blocks b;  // parts are left uninitialized: clearing would take longer than a short row
   b.w = w, b.base = base, b.fn = fn, b.inner = w->x.reduced[0].size, b.first = 0;
   b.blocks_per_line = px__ceil_div(b.inner, BLOCK);
   b.count = w->x.length ? w->x.length / b.inner * b.blocks_per_line : 0;
@@ -110,7 +110,7 @@ static void each_columns(void *context, int64_t begin, int64_t end);
 static void one_logsumexp(const walk *w, const char *base, px__axes_offset at);
 static void one_norm(const walk *w, const char *base, px__axes_offset at);
 
-// Axes are left uninitialised: clearing would take longer than a small reduction.
+// Axes are left uninitialized: clearing would take longer than a small reduction.
 static px_status run(const px_operand *out, const px_operand *in, reduce_fn reduce_one,
                      double number, bool root) {
   walk w;
@@ -240,8 +240,8 @@ PX_KERNEL(norm) { return run(args->out, args->self, one_norm, px__number_or(&arg
 
 // ---- logsumexp
 
-// One pass: the sum is rescaled when a block has a larger max. `non_finite` sums the elements of blocks
-// whose max is inf or NaN; 0 for blocks of only -inf.
+// One pass: the sum is rescaled when a block has a larger max. `non_finite` sums the elements of
+// blocks whose max is inf or NaN; 0 for blocks of only -inf.
 static void join_exps(partial *s, const partial *next) {
   double top = next->top > s->top ? next->top : s->top;
   s->non_finite += next->non_finite;
@@ -314,7 +314,7 @@ ROW_EXPS(, row_exps_f64, f64, double, -708)
 ROW_EXPS(PX__CPU_WIDE, row_exps_wide_f32, f32, float, -87)
 ROW_EXPS(PX__CPU_WIDE, row_exps_wide_f64, f64, double, -708)
 
-// n elements of row i in the block's dtype: in place, or converted into `room`.
+// n elements of row i in the block's dtype: in place, or converted into `buffer`.
 static const void *columns_row(const walk *w, px__axes_offset at, int64_t i, int64_t n,
                                void *buffer) {
   int64_t item = px__cpu_item[w->block_dtype], step = w->x.kept[0].in;

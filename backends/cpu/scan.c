@@ -202,15 +202,16 @@ PX_KERNEL(cumprod) {
 
 // log(exp(a) + exp(b)).
 static double log_sum(double a, double b) {
-  double most = a > b || a != a ? a : b, least = a > b || a != a ? b : a;
-  return most == least && isinf(most) ? most : most + log1p(exp(least - most));
+  double larger = a > b || a != a ? a : b, smaller = a > b || a != a ? b : a;
+  return larger == smaller && isinf(larger) ? larger : larger + log1p(exp(smaller - larger));
 }
 // Factors out the operand with the larger real part.
 static k_complex_c128 log_sum_complex(k_complex_c128 a, k_complex_c128 b) {
-  k_complex_c128 most = creal(a) > creal(b) ? a : b, least = creal(a) > creal(b) ? b : a;
+  k_complex_c128 larger = creal(a) > creal(b) ? a : b, smaller = creal(a) > creal(b) ? b : a;
   if (k_isnan_c128(a) || k_isnan_c128(b)) return k_of_parts_c128(NAN, NAN);
-  if (isinf(creal(most)) && creal(most) == creal(least)) return creal(most) < 0 ? most : a + b;
-  return most + k_log1p_c128(k_exp_c128(least - most));
+  if (isinf(creal(larger)) && creal(larger) == creal(smaller))
+    return creal(larger) < 0 ? larger : a + b;
+  return larger + k_log1p_c128(k_exp_c128(smaller - larger));
 }
 static void log_sum_line(const scan *s, line out, line in, line grad) {
   double buffer[BLOCK], sum = -INFINITY;
@@ -275,7 +276,7 @@ typedef struct extremes {
   const px_operand *values, *indices, *in;
   int dim;
   int64_t length;
-  bool least;
+  bool is_min;
 } extremes;
 
 // Scans n elements, the first at index `from`; the extreme so far is *best at index *place. In most
@@ -288,27 +289,27 @@ enum { GROUP = 16 };
     for (int64_t k = i; end <= n && k < end; k++) beaten |= (x[k] BEATS top) | is_nan(x[k]); \
     if (end <= n && !beaten) { \
       for (int64_t k = i; k < end; k++) e[k] = top; \
-      for (int64_t k = i; k < end; k++) places[k] = at; \
+      for (int64_t k = i; k < end; k++) indices_out[k] = at; \
       continue; \
     } \
     end = end < n ? end : n; \
     for (int64_t k = i; k < end; k++) { \
       T found = x[k]; \
       if ((found BEATS top) | is_nan(found)) top = found, at = from + k; \
-      e[k] = top, places[k] = at; \
+      e[k] = top, indices_out[k] = at; \
     } \
   }
 #define EXTREMES(T, is_nan) \
-  static void extremes_##T(const T *x, T *e, int64_t *places, int64_t n, int64_t from, T *best, \
-                           int64_t *place, bool least) { \
-    T top = *place < 0 ? x[0] : *best; \
-    int64_t at = *place < 0 ? 0 : *place; \
-    if (least) { \
+  static void extremes_##T(const T *x, T *e, int64_t *indices_out, int64_t n, int64_t from, \
+                           T *best, int64_t *index, bool is_min) { \
+    T top = *index < 0 ? x[0] : *best; \
+    int64_t at = *index < 0 ? 0 : *index; \
+    if (is_min) { \
       RUNNING(T, is_nan, <=) \
     } else { \
       RUNNING(T, is_nan, >=) \
     } \
-    *best = top, *place = at; \
+    *best = top, *index = at; \
   }
 #define NEVER(x) false
 #define IS_NAN(x) ((x) != (x))
@@ -322,11 +323,11 @@ static bool extremes_in_row(const extremes *s, line out, line at, line in) {
       at.stride != 8)
     return false;
   float best = 0;
-  int64_t place = -1;
+  int64_t index = -1;
   for (px__steps t = {.n = s->length}; px__step(&t);)
     extremes_float((const float *)(const void *)in.at + t.begin, (float *)(void *)out.at + t.begin,
-                   (int64_t *)(void *)at.at + t.begin, t.end - t.begin, t.begin, &best, &place,
-                   s->least);
+                   (int64_t *)(void *)at.at + t.begin, t.end - t.begin, t.begin, &best, &index,
+                   s->is_min);
   return true;
 }
 
@@ -345,16 +346,16 @@ static void extremes_of_lines(void *context, int64_t begin, int64_t end) {
       int64_t i[BLOCK];
     } buffer;
     double best = 0;
-    int64_t whole = 0, place = -1, places[BLOCK], work = 0;
+    int64_t whole = 0, index = -1, indices_out[BLOCK], work = 0;
     for (int64_t i = 0; i < s->length && !px__work_stopped(&work, BLOCK); i += BLOCK) {
       int64_t n = s->length - i < BLOCK ? s->length - i : BLOCK;
       px__cpu_convert(&buffer, 8, dtype, in.at + i * in.stride, in.stride, in.dtype, n);
       if (real)
-        extremes_double(buffer.f, buffer.f, places, n, i, &best, &place, s->least);
+        extremes_double(buffer.f, buffer.f, indices_out, n, i, &best, &index, s->is_min);
       else
-        extremes_int64_t(buffer.i, buffer.i, places, n, i, &whole, &place, s->least);
+        extremes_int64_t(buffer.i, buffer.i, indices_out, n, i, &whole, &index, s->is_min);
       px__cpu_convert(out.at + i * out.stride, out.stride, out.dtype, &buffer, 8, dtype, n);
-      px__cpu_convert(at.at + i * at.stride, at.stride, at.dtype, places, 8, PX_INT64, n);
+      px__cpu_convert(at.at + i * at.stride, at.stride, at.dtype, indices_out, 8, PX_INT64, n);
     }
   }
 }
@@ -371,6 +372,6 @@ PX_KERNEL(cummax) {
   return running_extremes(&s, args->dim);
 }
 PX_KERNEL(cummin) {
-  extremes s = {.values = args->values, .indices = args->indices, .in = args->self, .least = true};
+  extremes s = {.values = args->values, .indices = args->indices, .in = args->self, .is_min = true};
   return running_extremes(&s, args->dim);
 }

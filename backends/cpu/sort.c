@@ -26,7 +26,7 @@ enum {
 typedef struct scratch {
   int64_t *keys_scratch[MAX_KEY_ARRAYS];  // arrays of job.hold keys
   px__key_counts *counts;
-  char *interleaved;  // two arrays of BESIDE lines, or NULL
+  char *interleaved;  // two arrays of INTERLEAVED lines, or NULL
 } scratch;
 typedef struct lines {
   px__line values, indices, in;

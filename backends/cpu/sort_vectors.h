@@ -46,7 +46,7 @@ INLINE void NAME(order)(V *a, V *b) {
   V less = MIN(*a, *b);
   *b = MAX(*a, *b, less), *a = less;
 }
-// Compares elements `far` apart in runs of 2 * size, as in Batcher's odd-even merge network.
+// Compares elements `distance` apart in runs of 2 * size, as in Batcher's odd-even merge network.
 #define COMPARE(v, rows, size, distance) \
   UNROLL for (int j_ = (distance) % (size); j_ < (rows) - (distance); \
               j_++) if ((j_ - (distance) % (size)) / (distance) % 2 == 0 && \
@@ -207,30 +207,30 @@ TARGET static int64_t NAME(partition)(const T *from, int64_t n, T pivot, T *low,
 }
 // A sorted sample, larger for long ranges; returns its size.
 enum { NAME(SAMPLES) = 8 * L };
-TARGET static int NAME(sample)(bool floats, const T *from, int64_t n, T *some) {
+TARGET static int NAME(sample)(bool floats, const T *from, int64_t n, T *sample_values) {
   int count = n < 1024 ? L : n < 8192 ? 4 * L : NAME(SAMPLES);
   int64_t step = n / count;
-  for (int i = 0; i < count; i++) some[i] = from[i * step + step / 2];
+  for (int i = 0; i < count; i++) sample_values[i] = from[i * step + step / 2];
   for (int i = 0; floats && i < count; i += L)
-    NAME(store)(some + i, NAME(keys)(NAME(load)(some + i)));
-  NAME(sort_small)(some, some, count, 0);
+    NAME(store)(sample_values + i, NAME(keys)(NAME(load)(sample_values + i)));
+  NAME(sort_small)(sample_values, sample_values, count, 0);
   return count;
 }
 // The median of a sample.
 TARGET static T NAME(sample_median)(bool floats, const T *from, int64_t n) {
-  T some[NAME(SAMPLES)];
-  int count = NAME(sample)(floats, from, n, some);
-  return some[count / 2];
+  T sample_values[NAME(SAMPLES)];
+  int count = NAME(sample)(floats, from, n, sample_values);
+  return sample_values[count / 2];
 }
 // The midpoint between min and max, above the min; the value itself if all are equal.
 static T NAME(midpoint)(const T *from, int64_t n) {
-  T least = from[0], most = least;
+  T min = from[0], max = min;
   for (int64_t i = 0; i < n; i++) {
-    least = from[i] < least ? from[i] : least;
-    most = from[i] > most ? from[i] : most;
+    min = from[i] < min ? from[i] : min;
+    max = from[i] > max ? from[i] : max;
   }
-  T half = (least & most) + ((least ^ most) >> 1);  // rounded down
-  return half < most ? half + 1 : most;
+  T half = (min & max) + ((min ^ max) >> 1);  // rounded down
+  return half < max ? half + 1 : max;
 }
 // Arrays of n elements: the destination `to` and scratch; `third` and `fourth` may be NULL.
 typedef struct NAME(arrays) {
@@ -243,9 +243,9 @@ typedef struct NAME(arrays) {
 // then.
 INLINE bool NAME(partition_4_keys)(const bool floats, const T *from, int64_t n,
                                    const NAME(arrays) * at, int64_t *counts) {
-  T some[NAME(SAMPLES)], *ends[4] = {at->to, at->other, at->third, at->fourth};
-  int count = NAME(sample)(floats, from, n, some);
-  T pivots[3] = {some[count / 4], some[count / 2], some[count / 4 * 3]};
+  T sample_values[NAME(SAMPLES)], *ends[4] = {at->to, at->other, at->third, at->fourth};
+  int count = NAME(sample)(floats, from, n, sample_values);
+  T pivots[3] = {sample_values[count / 4], sample_values[count / 2], sample_values[count / 4 * 3]};
   if (pivots[0] == pivots[1] || pivots[1] == pivots[2]) return false;
   int64_t whole = n / L * L;
   V low = (V){0} + pivots[0], middle = (V){0} + pivots[1], high = (V){0} + pivots[2];

@@ -182,7 +182,7 @@ static void emit_few(results *r, const source *s, table *t) {
 }
 
 // Keeps the first value of each run and counts the runs, by C's comparison: zeros are equal, every
-// NaN is distinct. Continues with values [i, n) after `kept` values; *last is the value before i
+// NaN is distinct. Continues with values [i, n) after `written` values; *last is the value before i
 // and is updated. `values` and `from` may be the same array.
 typedef int64_t (*keep_fn)(void *values, const void *from, int64_t i, int64_t written, int64_t n,
                            void *last);
@@ -276,18 +276,18 @@ static void emit_runs(results *r, const source *sorted) {
 
 // Sorts all elements in the result array, then removes duplicates.
 static bool emit_sorted(results *r, const source *s) {
-  int64_t *room = malloc((size_t)s->n * 3 * sizeof *room);
+  int64_t *scratch = malloc((size_t)s->n * 3 * sizeof *scratch);
   px__key_counts *counts = malloc(sizeof *counts);
   const source sorted = {r->values, (int64_t)r->item, s->n, s->dtype, s->has_nan, s->nan};
   const px__line to = {r->values, (int64_t)r->item, s->dtype},
                  from = {(char *)s->at, s->stride, s->dtype};
-  bool fine = room && counts && px__values_sort(&to, &from, s->n, room, counts);
+  bool fine = scratch && counts && px__values_sort(&to, &from, s->n, scratch, counts);
   keep_fn keep = keep_of(s->dtype);
   if (fine && !r->counts && keep)
     r->number = keep_first(keep, r->values, r->values, (int64_t)r->item, s->n);
   else if (fine)
     emit_runs(r, &sorted);
-  free(room);
+  free(scratch);
   free(counts);
   return fine;
 }
@@ -298,19 +298,19 @@ PX_KERNEL(distinct) {
   int64_t item = px__cpu_item[in->dtype];
   source s = {in->data, in->strides[0] * item, in->sizes[0], in->dtype, false, 0};
   results r = {args->values->data, args->counts->data, 0, (size_t)item};
-  table few = {0};
+  table few_distinct = {0};
   if (px_dtype_is_float((px_dtype)in->dtype)) {
     char nan[8];
     px_scalar_store(px_float(NAN), (px_dtype)in->dtype, nan);
     px__keys_load(&s.nan, nan, item, in->dtype, false, 1);
     s.has_nan = true;
   }
-  count_all(&s, &few);
-  if (!few.failed)
-    emit_few(&r, &s, &few);
+  count_all(&s, &few_distinct);
+  if (!few_distinct.failed)
+    emit_few(&r, &s, &few_distinct);
   else if (!emit_sorted(&r, &s))
     px_kernel_fault(l, PX_FAULT_NOMEM, s.n * 16, 0, 0);
-  free(few.slots);
+  free(few_distinct.slots);
   *(int64_t *)args->number->data = r.number;
   return PX_OK;
 }

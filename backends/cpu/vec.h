@@ -4,8 +4,8 @@
 // _f64.
 //
 // Long sums accumulate blocks in T and the blocks in double, so the error does not grow with the
-// length. They poll for interrupts between blocks (px__worked). The other loops are for short rows
-// or steps of rows.
+// length. They poll for interrupts between blocks (px__work_stopped). The other loops are for short
+// rows or steps of rows.
 #pragma once
 #include "cpu/double.h"
 #include "cpu/simd.h"

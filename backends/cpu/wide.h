@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions with AVX-512 implementations. Tables of 16 doubles or 32 floats fit in two registers;
-// exponents are extracted and applied by single instructions. They process blocks of PX__CPU_PIECE
-// elements. All elements run the same operations, so results do not depend on position or
-// neighbours.
+// exponents are extracted and applied by single instructions. They process blocks of
+// PX__CPU_BLOCK_SIZE elements. All elements run the same operations, so results do not depend on
+// position or neighbours.
 #pragma once
 #include "cpu/math.h"
 #include "cpu/vector.h"
