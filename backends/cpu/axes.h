@@ -88,7 +88,7 @@ static inline px__axes_offset px__axes_offset_of(const px__axis *list, int first
   return at;
 }
 
-// Number of pieces of at most `most` results along the innermost kept axis.
+// Number of pieces of at most `max_size` results along the innermost kept axis.
 static inline int64_t px__axes_pieces(const px__axes *x, int64_t max_size) {
   int64_t width = x->kept[0].size;
   return width ? x->results / width * px__ceil_div(width, max_size) : 0;

@@ -107,7 +107,7 @@ static int64_t offset_of(const conv_axis *a, int64_t j) {
 static int64_t start_of(const conv_axis *a, int64_t plane) {
   return a->shared ? a->low * a->step + plane : px__conv_at(a, plane);
 }
-// The first q with start + q * step >= bound, at most `most`.
+// The first q with start + q * step >= bound, at most `max`.
 static int64_t first_from(int64_t start, int64_t step, int64_t bound, int64_t max) {
   int64_t q = bound <= start ? 0 : px__ceil_div(bound - start, step);
   return q < max ? q : max;
@@ -281,7 +281,7 @@ static int64_t tiles_in(const conv *t, int64_t rows) {
   int64_t vectors = vectors_in(t, rows, t->pitch);
   return vectors + (vectors + 3) / 4;
 }
-// Rows of a band of tiled pixels with the lowest cost, between most / 2 and `most`.
+// Rows of a band of tiled pixels with the lowest cost, between max / 2 and `max`.
 static int64_t even_rows(const conv *t, int64_t max) {
   int64_t best = max, min = INT64_MAX;
   for (int64_t rows = max; rows > 0 && 2 * rows >= max; rows--) {
@@ -296,7 +296,7 @@ static int64_t shared_rows(const conv *t) {
   int64_t bands = px__ceil_div(px__cpu_thread_count(), units);
   return px__ceil_div(t->y.grid, bands);
 }
-// Rows of a share if `rows` are divided evenly into the fewest shares of at most `most`.
+// Rows of a share if `rows` are divided evenly into the fewest shares of at most `max`.
 static int64_t even_share(int64_t rows, int64_t max) {
   int64_t shares = px__ceil_div(rows, max);
   return px__ceil_div(rows, shares);

@@ -608,7 +608,7 @@ bool px__conv_winograd_applies(const conv *t) {
   return w.top >= 0 && w.left >= 0 && all_tiles(&w) >= min && px__conv_has_tiles();
 }
 // Rows whose data fit into UNIT_BYTES bytes, with `numbers` values per element of a tile; at least
-// `least` tiles.
+// `min` tiles.
 static int64_t cached_rows(const winograd *w, int64_t numbers, int64_t min) {
   int64_t tiles = UNIT_BYTES / (ELEMENTS * numbers * (int64_t)sizeof(float));
   int64_t rows = (tiles > min ? tiles : min + w->across - 1) / w->across;

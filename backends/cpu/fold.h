@@ -218,7 +218,8 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
       fold_some_##NAME##_##H(narrow, rows, step, 4, n); \
     for (; count > 0; count--, rows += step) fold_some_##NAME##_##H(narrow, rows, step, 1, n); \
   }
-// `AT_ONCE` rows (4 or 1) are combined at a time. The variadic part: the fp16 and bf16 functions.
+// `ROWS_AT_ONCE` rows (4 or 1) are combined at a time. The variadic part: the fp16 and bf16
+// functions.
 #define PX__CPU_FOLD_BY(ROWS_AT_ONCE, NAME, S, T, D, ...) \
   static void fold_identity_##NAME##_##S(void *wide, int64_t n) { \
     for (int64_t i = 0; i < n; i++) ((D *)wide)[i] = identity_##NAME##_##S(); \

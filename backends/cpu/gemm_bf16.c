@@ -44,8 +44,8 @@ typedef struct strip {
 
 // ---- kernels: sums (SIDE x SIDE) = or += a strip times a panel
 
-// `c`: the target rows, `apart` bytes apart. Each step prefetches two of them: KC has as many steps
-// as a tile has pairs of rows.
+// `c`: the target rows, `c_stride` bytes apart. Each step prefetches two of them: KC has as many
+// steps as a tile has pairs of rows.
 typedef void multiply(int rows, int cols, const strip *a, const uint16_t *b, int64_t steps,
                       float *sums, bool more, const char *c, int64_t c_stride);
 
@@ -333,7 +333,7 @@ static void store_element(const target *t, int64_t i, int64_t j, float sum) {
     ((uint16_t *)(void *)t->c)[c] = px__bfloat_store(x);
 }
 
-// Elements of S for up to 16 columns from j of row i, masked by `which`.
+// Elements of S for up to 16 columns from j of row i, masked by `mask`.
 INLINE __m512 addends(const target *t, int64_t i, int64_t j, __mmask16 mask) {
   int64_t at = i * t->sr + j * t->sc;
   const float *wide = (const float *)(const void *)t->s + at;

@@ -277,7 +277,7 @@ static TARGET void NAME(tile_direct)(int rows, int cols, int64_t k, const T *a, 
   run_by_rows[rows - 1][cols > L](cols, k, a, ar, ac, b, br, t);
 }
 
-// Height of the next tile, at most `most`. If the last tile would have fewer than `fewest` rows,
+// Height of the next tile, at most `max`. If the last tile would have fewer than `fewest` rows,
 // the last two split their rows evenly; otherwise reading B would take longer than multiplying.
 static TARGET int NAME(tile_height)(int64_t left, int max, int fewest) {
   if (left > max && left < max + fewest) return (int)(left + 1) / 2;

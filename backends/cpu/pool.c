@@ -49,7 +49,7 @@ static window window_of(const pool *t, int64_t oy, int64_t ox) {
   return v;
 }
 
-// True if `place` is an index of the plane; otherwise reports a fault.
+// True if `index` is an index of the plane; otherwise reports a fault.
 static inline bool is_index(const pool *t, int64_t index) {
   bool good = index >= 0 && index < t->h * t->w;
   if (!good) px_kernel_fault(t->launch, PX_FAULT_RANGE, index, t->h * t->w, 0);
