@@ -435,7 +435,7 @@ K_CALLED double k_airy_near(double x) {
   }
   return sum;
 }
-// Below: as a wave (DLMF 9.7.9). Above: as a modified Bessel function (DLMF 9.6.2).
+// Below -9 as a wave (DLMF 9.7.9). Above 3 as a modified Bessel function (DLMF 9.6.2).
 K_CALLED double k_airy_wave(double x) {
   double root = sqrt(x), zeta = x * root / 1.5, term = 1, part[2] = {1, 0};
   for (int k = 1; k < 20; k++) {

@@ -461,7 +461,7 @@ static void transform_shared_rows(void *ctx, int64_t begin, int64_t end) {
   free(r.all);
 }
 
-// Work of one share: results [first, first + count) and elements [place, end).
+// Work of one share: results [first, first + count) and elements [element, end).
 typedef struct share {
   int64_t first, count, element, end;
 } share;

@@ -118,7 +118,7 @@ static void transpose(size_t item, char *to, int64_t ts, const char *from, int64
 }
 
 // True if the source is contiguous along another dimension than the target. Moves that dimension
-// next to the last.
+// to the second-last position.
 static bool is_transposed(plan *p) {
   int n = p->ndim, d = n - 2;
   if (n < 2 || p->to[n - 1] != 1 || p->from[n - 1] == 1) return false;

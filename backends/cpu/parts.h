@@ -14,7 +14,7 @@ enum { PX__CPU_PARTS = 64 };
   typedef struct k_parts_##S { \
     R re[PX__CPU_PARTS], im[PX__CPU_PARTS]; \
   } k_parts_##S; \
-  K_INLINE void k_apart_##S(k_parts_##S *x, const char *from, int64_t step, int64_t m) { \
+  K_INLINE void k_split_##S(k_parts_##S *x, const char *from, int64_t step, int64_t m) { \
     const R *at = (const R *)(const void *)from; \
     if (step == 2 * (int64_t)sizeof(R) && m == PX__CPU_PARTS) { \
       PX__CPU_INDEPENDENT PX__CPU_PART x->re[k] = at[2 * k], x->im[k] = at[2 * k + 1]; \
@@ -188,15 +188,15 @@ K_INLINE void k_parts_angle_c64(k_parts_c64 *o, const k_parts_c64 *x) {
 #define PX__CPU_PARTS_ROW1(S, name, put) \
   PX__CPU_PARTS_ROW(m_) { \
     k_parts_##S o_, x_; \
-    k_apart_##S(&x_, p_[1] + begin_ * s_[1], s_[1], m_); \
+    k_split_##S(&x_, p_[1] + begin_ * s_[1], s_[1], m_); \
     k_parts_##name##_##S(&o_, &x_); \
     put##_##S(p_[0] + begin_ * s_[0], s_[0], &o_, m_); \
   }
 #define PX__CPU_PARTS_ROW2(S, name, put) \
   PX__CPU_PARTS_ROW(m_) { \
     k_parts_##S o_, x_, y_; \
-    k_apart_##S(&x_, p_[1] + begin_ * s_[1], s_[1], m_); \
-    k_apart_##S(&y_, p_[2] + begin_ * s_[2], s_[2], m_); \
+    k_split_##S(&x_, p_[1] + begin_ * s_[1], s_[1], m_); \
+    k_split_##S(&y_, p_[2] + begin_ * s_[2], s_[2], m_); \
     k_parts_##name##_##S(&o_, &x_, &y_); \
     put##_##S(p_[0] + begin_ * s_[0], s_[0], &o_, m_); \
   }

@@ -190,7 +190,7 @@ K_WIDE __m512 k_wide_exp2(__m512 t, __m512 rest) {
   return _mm512_scalef_ps(y, n);
 }
 
-// Powers of blocks with special arguments, from the powers of magnitudes; for 0 that of 1.
+// Completes blocks with special arguments from the powers of magnitudes. A base of 0 counts as 1.
 #define K_SELDOM PX__CPU_WIDE __attribute__((noinline, unused)) static
 K_SELDOM void k_wide_settle_pow(float *to, float *far, const float *a, const float *b,
                                 const float *t) {
