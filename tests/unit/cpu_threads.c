@@ -87,7 +87,7 @@ static const char ops[10000], *const op = ops;
 
 PX_TEST(a_job_has_as_many_threads_as_its_work_pays_for) {
   setenv("PHLOX_THREADS", "16", 1);
-  pays_awake = 2000;
+  min_work_awake = 2000;
   CHECK_EQ(px__cpu_plan_of(op, 5).count, 5);  // nothing is known: a grain is worth a thread
   CHECK_EQ(px__cpu_plan_of(op, 0.5).count, 1);
   px__job_cost_record(px__job_cost_of(op, 5), 5, 2900);
@@ -130,7 +130,7 @@ PX_TEST(jobs_are_measured_as_they_run) {
       px__job_cost_of(op, 100);  // one that the workers leave a part of to this thread
   for (int i = 0; i < 10000 && px__job_cost_ns(k, 1) <= 0; i++)
     px__cpu_parallel_of(op, 8000, 80, add, &n);
-  CHECK(px__job_cost_ns(k, 1) > 0 && pays_awake >= LEAST_NS && started == 3);
+  CHECK(px__job_cost_ns(k, 1) > 0 && min_work_awake >= MIN_WORK_NS && started == 3);
 }
 PX_TEST(work_that_is_cut_beforehand_is_done_once) {
   setenv("PHLOX_THREADS", "4", 1);
