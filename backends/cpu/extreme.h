@@ -22,7 +22,7 @@ static inline vfi px__nan_lanes_f32(vf x, vf y) { return (x != x) | (y != y); }
 static inline vdi px__nan_lanes_f64(vd x, vd y) { return (x != x) | (y != y); }
 static inline vdi px__nan_lanes_i64(vdi x, vdi y) { return (vdi){0}; }
 
-// Returns the extreme of n >= 1 elements. *place receives the index of its first occurrence or a
+// Returns the extreme of n >= 1 elements. *index receives the index of its first occurrence or a
 // slightly smaller index. If an element is NaN, sets *has_nan and returns an arbitrary element.
 #define PX__EXTREME(S, T, V, M, P) \
   static inline __attribute__((always_inline)) \

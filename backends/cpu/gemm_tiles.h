@@ -26,7 +26,7 @@ typedef struct px__tiles {
   void (*vector)(const px__gemm *g);
   void (*vectors)(const px__gemm *g);               // few columns of B; NULL: unavailable
   void (*few)(const px__gemm *g);                   // few rows of A; NULL: unavailable
-  void (*direct)(const px__gemm *g, void *buffer);  // room: PANEL_BYTES; NULL: unavailable
+  void (*direct)(const px__gemm *g, void *buffer);  // buffer: PANEL_BYTES; NULL: unavailable
   bool (*blocked)(const px__gemm *g);               // false: out of memory
   void (*pack)(const px__gemm *g, void *to);
   double thread_work;     // multiplications per thread grain

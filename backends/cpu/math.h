@@ -559,7 +559,7 @@ static inline double k_lowest_f64(const px_launch *l) { return -DBL_MAX; }
 
 // fmod without branches, for quotients with fewer bits than the mantissa. *far receives the
 // quotient's magnitude; from K_far on the result is invalid. The rounded quotient is exact or one
-// too large; the sign of the remainder tells. The remainder is exact.
+// too large; then the sign of the remainder is wrong. The remainder is exact.
 #ifdef __FMA__
 #define K_far_f32 0x1p23f
 #define K_far_f64 0x1p52

@@ -279,7 +279,7 @@ typedef struct extremes {
   bool is_min;
 } extremes;
 
-// Scans n elements, the first at index `from`; the extreme so far is *best at index *place. In most
+// Scans n elements, the first at index `from`; the extreme so far is *best at *index. In most
 // lines few elements beat the extreme, so a group without any is filled at once.
 enum { GROUP = 16 };
 #define RUNNING(T, is_nan, BEATS) \

@@ -370,7 +370,7 @@ PX_KERNEL(place_along) {
 // value meets the same elements as in a single search, so results agree even for unsorted lines.
 enum { VECTORS_AT_ONCE = 4, VALUES_AT_ONCE = VECTORS_AT_ONCE * VD };
 
-// NaN is the greatest number. `before`: number of elements that precede the value.
+// NaN sorts after all numbers. `before`: number of elements that precede the value.
 #define SEARCH(T, V, GATHER) \
   static inline __attribute__((always_inline)) void search_##T( \
       const T *line, int64_t size, const V *values, vdi *before, bool right) { \

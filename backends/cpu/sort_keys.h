@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sort keys: elements as integers with the same order; sorting and selection of keys.
 //
-// NaN is the greatest number and equal to itself; the two zeros are equal. Flipped keys sort in
+// NaN sorts after all numbers and is equal to itself; the two zeros are equal. Flipped keys sort in
 // descending order. The order is stable and therefore unique.
 #pragma once
 #include "cpu/convert.h"

@@ -269,7 +269,7 @@ TARGET static bool NAME(partition_4)(const T *from, int64_t n, const NAME(arrays
 }
 enum { NAME(MIN_PARTITION_4) = MIN_PARTITION_4 / (int)sizeof(T) };
 static bool NAME(sort)(bool floats, const T *from, NAME(arrays) at, int64_t n, int tries);
-// Sorts the upper three parts. Free space behind parts serves as scratch.
+// Sorts the upper three parts. Free space after each part serves as scratch.
 static bool NAME(sort_parts)(bool floats, const NAME(arrays) * at, const int64_t *counts,
                              int tries) {
   int64_t second = counts[0], third = second + counts[1], fourth = third + counts[2];
