@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of every backend ask of a launch: of its operands, and of lists of numbers.
+// Helpers of all backends for the operands and number lists of a launch.
 #pragma once
 #include "phlox/backend.h"
 
-// The rows of the table of dtypes.
+// The rows of the dtype table.
 static const px_dtype_info px__dtypes[PX_DTYPE_COUNT] = {
 #define XX(name_, suffix_, cell, number, alias_, ...) {.suffix = #suffix_, __VA_ARGS__},
     PX_DTYPE_MAP(XX)
@@ -19,7 +19,7 @@ static inline bool px__operand_row_major(const px_operand *o) {
   }
   return true;
 }
-// Whether a batch of images or volumes lies channels_last, without gaps.
+// True if a 4-D or 5-D operand is channels_last and has no gaps.
 static inline bool px__operand_last(const px_operand *o) {
   int64_t step = 1;
   if (o->ndim != 4 && o->ndim != 5) return false;
@@ -32,11 +32,11 @@ static inline bool px__operand_last(const px_operand *o) {
   return true;
 }
 static inline bool px__operand_given(const px_operand *o) { return o->dtype != PX_DTYPE_NONE; }
-// double for float64, float for all others.
+// The compute dtype: double for float64, float otherwise.
 static inline int px__compute_of(int dtype) {
   return dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
 }
-// Splits the sizes around a dimension (negative counts from the end): outer, size, inner.
+// Splits the sizes around a dimension (negative: counted from the end): outer, size, inner.
 static inline void px__around(const px_operand *o, int64_t dim, int64_t *outer, int64_t *size,
                               int64_t *inner) {
   if (dim < 0) dim += o->ndim;
@@ -45,8 +45,8 @@ static inline void px__around(const px_operand *o, int64_t dim, int64_t *outer, 
 }
 
 static inline int64_t px__operand_ndim(const px_operand *o) { return o->ndim; }
-// The size of a dimension (negative counts from the end), and the products of those before and
-// behind it. A 0-dim operand has one element in its dimension.
+// The size of a dimension (negative: counted from the end), and the products of the sizes before
+// and after it. A 0-dim operand has size 1.
 static inline int64_t px__operand_size(const px_operand *o, int64_t dim) {
   return o->ndim ? o->sizes[dim < 0 ? dim + o->ndim : dim] : 1;
 }
@@ -61,27 +61,27 @@ static inline int64_t px__operand_behind(const px_operand *o, int64_t dim) {
   return inner;
 }
 
-// An optional number, or another one where there is none.
+// An optional number, or its default.
 static inline double px__number_or(const px_value *v, double otherwise) {
   return v->kind == PX_ARG_NONE ? otherwise : px_value_float(*v);
 }
-// The k-th number of a list; a list of one stands for any length.
+// The k-th number of a list; a list of one number applies to every k.
 static inline int64_t px__list_at(const px_value *v, int k) {
   if (v->kind != PX_ARG_INTS) return px_value_int(*v);
   return v->v.ints[v->n == 1 ? 0 : k];
 }
-// The same where none, or an empty list, stands for another number.
+// The same with a default for an absent or empty list.
 static inline int64_t px__list_or(const px_value *v, int k, int64_t otherwise) {
   bool none = v->kind == PX_ARG_NONE || (v->kind == PX_ARG_INTS && v->n == 0);
   return none ? otherwise : px__list_at(v, k);
 }
-// The range that random_ draws from: without `to`, `from` is where it ends. False: none was given.
-// The number of values that a dtype can draw without bounds.
+// The number of values random_ draws from without bounds, by dtype.
 static inline uint64_t px__random_values(int dtype) {
   const px_dtype_info *d = &px__dtypes[dtype];
   if (d->kind == 'f') return (uint64_t)(2 / d->eps) + 1;
   return d->least < 0 ? (uint64_t)-d->least : (uint64_t)d->greatest + 1;
 }
+// The range of random_: [0, from) if `to` is absent. Returns false if no bound was given.
 static inline bool px__random_range(const px_value *from, const px_value *to, int64_t *low,
                                     uint64_t *range) {
   const px_value *end = to->kind == PX_ARG_NONE ? from : to;
@@ -95,7 +95,7 @@ static inline int64_t px__list_product(const px_value *v) {
   return n;
 }
 
-// By what a Fourier transform of n elements is multiplied: 0, nothing; 1, 1 / sqrt(n); 2, 1 / n.
+// The factor of an n-element Fourier transform, by normalization: 0: 1; 1: 1 / sqrt(n); 2: 1 / n.
 static inline double px__fft_scale(int normalization, double n) {
   return normalization == 0 ? 1 : normalization == 1 ? 1 / __builtin_sqrt(n) : 1 / n;
 }

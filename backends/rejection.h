@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One number of a distribution from as many uniform and normal ones as it takes, in C and in CUDA
-// C++: by inversion, and by rejection after Marsaglia and Tsang (2000, gamma) and Hoermann (1993,
-// Poisson and binomial), in the order in which PyTorch draws on the CPU.
+// Samples of a distribution from uniform and normal samples, in C and in CUDA C++. Uses inversion,
+// or rejection after Marsaglia and Tsang (2000, gamma) and Hoermann (1993, Poisson and binomial).
+// Draws in the order of PyTorch's CPU implementation.
 //
-// Before it is included: special.h, and k_source with k_uniform(s), in [0, 1), and k_normal(s).
+// The includer provides special.h, k_source, k_uniform(s) in [0, 1) and k_normal(s).
 #pragma once
 
 K_MATH double k_draw_geometric(k_source *s, double p, double none) {
@@ -16,7 +16,8 @@ K_MATH double k_draw_log_normal(k_source *s, double mean, double deviation) {
   return exp(k_normal(s) * deviation + mean);
 }
 
-// At least `least`, a number of the result's dtype that is not 0. The third is PyTorch's, a float.
+// At least `least`, a nonzero number of the result's dtype. The constant 1.0f / 3 is a float, as in
+// PyTorch.
 K_MATH double k_draw_gamma(k_source *s, double alpha, double least) {
   double scale = 1;
   if (alpha != alpha || alpha == 0) return alpha == 0 ? least : alpha;
@@ -34,7 +35,7 @@ K_MATH double k_draw_gamma(k_source *s, double alpha, double least) {
   }
 }
 
-// Products of uniforms for a small rate; of a negative one NaN.
+// Products of uniforms for a small rate; NaN for a negative rate.
 K_MATH double k_draw_poisson(k_source *s, double rate, double none) {
   double k = 0;
   if (!(rate > 0)) return rate == 0 ? none : K_nan_f64;
@@ -56,7 +57,7 @@ K_MATH double k_draw_poisson(k_source *s, double rate, double none) {
   }
 }
 
-// Of a chance of at most one half: the waits for successes are summed where few are expected.
+// chance <= 0.5. If few successes are expected, sums the waiting times between them.
 K_MATH double k_draw_few(k_source *s, double count, double chance) {
   double waited = 0, k = 0;
   for (;; k++) {

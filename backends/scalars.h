@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the kernel math library that is the same in C and in CUDA C++: libm by the names that
-// the generator writes (`sin(x)` in a table is k_sin_f32 here), choices and divisions of real and
-// of whole numbers. Whole numbers divide as PyTorch's do; a division by zero is reported, and gives
-// 0.
+// The part of the kernel math library shared by C and CUDA C++: libm under the generator's names
+// (`sin(x)` in a table is k_sin_f32 here), selection, and division of real and integer types.
+// Integer division follows PyTorch. Division by zero is reported and returns 0.
 //
-// Before it is included: K_MATH begins a function of the library, K_LAUNCH is what a fault is
-// reported to, and K_ZERO_DIVISION(launch) reports one; K_inf_f32 and K_inf_f64 are infinity;
-// and what special.h wants.
+// The includer defines K_MATH (prefix of library functions), K_LAUNCH (fault target),
+// K_ZERO_DIVISION(launch) (reports a fault), K_inf_f32 and K_inf_f64, and the requirements of
+// special.h.
 #pragma once
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-// ---- real numbers
+// ---- floating point
 
 #define K_LIBM(name, ffn, dfn) \
   K_MATH float k_##name##_f32(float x) { return ffn(x); } \
@@ -26,7 +25,7 @@ K_LIBM(sqrt, sqrtf, sqrt)
 K_LIBM(sin, sinf, sin)
 K_LIBM(cos, cosf, cos)
 K_LIBM(tan, tanf, tan)
-#ifndef K_ARCS_F32  // a backend has its own
+#ifndef K_ARCS_F32  // backends may override it
 #define K_ARCS_F32(name) \
   K_MATH float k_##name##_f32(float x) { return name##f(x); }
 #endif
@@ -48,7 +47,7 @@ K_LIBM(ceil, ceilf, ceil)
 K_LIBM(round, rintf, rint)
 K_LIBM(abs, fabsf, fabs)
 
-// What complex numbers have, of real ones.
+// Functions of complex numbers, for real types.
 #define K_ALONE(S, T) \
   K_MATH T k_real_##S(T x) { return x; } \
   K_MATH T k_conj_##S(T x) { return x; } \
@@ -62,7 +61,7 @@ K_ALONE(i16, int16_t)
 K_ALONE(i32, int32_t)
 K_ALONE(i64, int64_t)
 
-// remainder_of and floordiv_of go on from r = fmod(a, b).
+// remainder_of and floordiv_of take r = fmod(a, b).
 #define K_FLOAT(S, T, M) \
   K_MATH T k_select_##S(bool c, T a, T b) { return c ? a : b; } \
   K_MATH T k_max_##S(T a, T b) { \
@@ -98,19 +97,20 @@ K_ALONE(i64, int64_t)
 K_FLOAT(f32, float, f)
 K_FLOAT(f64, double, )
 
-// A number as a mantissa from 0.5 to 1 and a power of 2, by its bits: PLACES of them are the
-// mantissa's, and what is below LEAST has leading zeros there. Nothing branches, as loops of
-// vectors do.
-#define K_SPLIT(S, T, M, BITS, PLACES, HALF, LEAST) \
+// Splits a number into a mantissa in [0.5, 1) and a power of 2. SMALLEST_NORMAL: the smallest
+// normal number; subnormals are scaled first. Branch-free, for vectorized loops.
+#define K_SPLIT(S, T, M, BITS, MANTISSA_BITS, HALF, SMALLEST_NORMAL) \
   K_MATH BITS k_scaled_##S(T size) { \
-    T raised = size * ((BITS)1 << (PLACES + 1)), y = size < (T)LEAST ? raised : size; \
+    T raised = size * ((BITS)1 << (MANTISSA_BITS + 1)), \
+      y = size < (T)SMALLEST_NORMAL ? raised : size; \
     BITS bits; \
     memcpy(&bits, &y, sizeof bits); \
     return bits; \
   } \
   K_MATH T k_mantissa_##S(T x) { \
     T size = fabs##M(x), y; \
-    BITS bits = (k_scaled_##S(size) & (((BITS)1 << PLACES) - 1)) | ((BITS)HALF << PLACES); \
+    BITS bits = \
+        (k_scaled_##S(size) & (((BITS)1 << MANTISSA_BITS) - 1)) | ((BITS)HALF << MANTISSA_BITS); \
     memcpy(&y, &bits, sizeof y); \
     y = copysign##M(y, x); \
     y = size < K_inf_##S ? y : x; \
@@ -118,17 +118,17 @@ K_FLOAT(f64, double, )
   } \
   K_MATH T k_exponent_##S(T x) { \
     T size = fabs##M(x); \
-    int lifted = size < (T)LEAST ? PLACES + 1 : 0; \
-    T e = (T)((int)(k_scaled_##S(size) >> PLACES) - HALF - lifted); \
+    int lifted = size < (T)SMALLEST_NORMAL ? MANTISSA_BITS + 1 : 0; \
+    T e = (T)((int)(k_scaled_##S(size) >> MANTISSA_BITS) - HALF - lifted); \
     e = size < K_inf_##S ? e : 0; \
     return size == 0 ? 0 : e; \
   }
 K_SPLIT(f32, float, f, int32_t, 23, 126, 0x1p-126f)
 K_SPLIT(f64, double, , int64_t, 52, 1022, 0x1p-1022)
 
-// The half formats, which their highest number tells, are among the floats, with `shift` zeros
-// behind; float16 has even steps below `least`. This gives what such a format makes of a float, as
-// which a number for all places may come.
+// Rounds a float to a narrower format, identified by its max value `highest`. The format's numbers
+// are floats with `shift` trailing zero bits; below `least`, float16 has uniform steps. Needed
+// since x may be a scalar operand, which is not rounded to the dtype.
 K_MATH float k_among_f32(float x, int32_t shift, float least, float highest) {
   const int32_t odd = shift ? 1 : 0, rest = ((1 << shift) >> 1) - odd;
   int32_t bits;
@@ -140,8 +140,8 @@ K_MATH float k_among_f32(float x, int32_t shift, float least, float highest) {
   y = size < least ? few : y;
   return size < K_inf_f32 ? copysignf(y, x) : x;
 }
-// The neighbour of a on the way to b: one place on among the format's numbers, which are counted
-// from 0. All that is chosen by is a number, and both ways are computed, as loops of vectors do.
+// nextafter(a, b) in the format: numbers are counted from 0, and the count moves by one.
+// Selects are by value with both sides computed, for vectorized loops.
 K_MATH float k_nextafter_f32(float a, float b, float highest) {
   const bool half = highest == 65504.0f;
   const int32_t shift = half ? 13 : highest > 3.39e38f ? 0 : 16, first = half ? 0x38000000 : 0;
@@ -152,17 +152,17 @@ K_MATH float k_nextafter_f32(float a, float b, float highest) {
   int32_t bits, sign;
   memcpy(&bits, &x, sizeof bits);
   memcpy(&sign, &a, sizeof sign);
-  int32_t place = (bits - first) >> shift, even = (int32_t)(x * 0x1p24f);
-  place = place > last ? last : place;
-  place = x < least ? even : place;
-  place = (sign < 0 ? -place : place) + (b > a) - (b < a);
-  int32_t count = place < 0 ? -place : place;
+  int32_t index = (bits - first) >> shift, even = (int32_t)(x * 0x1p24f);
+  index = index > last ? last : index;
+  index = x < least ? even : index;
+  index = (sign < 0 ? -index : index) + (b > a) - (b < a);
+  int32_t count = index < 0 ? -index : index;
   bits = (count << shift) + first;
   float y, few = (float)count * 0x1p-24f;
   memcpy(&y, &bits, sizeof y);
   y = count >= last ? K_inf_f32 : y;
   y = count < evens ? few : y;
-  y = copysignf(y, place == 0 ? a : (float)place);
+  y = copysignf(y, index == 0 ? a : (float)index);
   y = a == b ? b : y;
   return a == a && b == b ? y : a + b;
 }
@@ -177,8 +177,8 @@ K_MATH double k_nextafter_f64(double a, double b, double highest) {
   return a == a && b == b ? y : a + b;
 }
 
-// The powers that are products, roots and reciprocals are computed as such. Their exponents are
-// halves of whole numbers, so that one comparison tells most others.
+// Powers that are products, roots or reciprocals are computed as such. Their exponents are
+// multiples of 1/2, so one comparison excludes most others.
 #define K_POW(S, T, M) \
   K_MATH T k_pow_##S(T a, T b) { \
     if (b + b != rint##M(b + b)) return pow##M(a, b); \
@@ -192,7 +192,7 @@ K_MATH double k_nextafter_f64(double a, double b, double highest) {
            : b == (T)-0.5 ? 1 / sqrt##M(a) \
                           : pow##M(a, b); \
   }
-#ifndef K_POW_F32  // a backend has its own
+#ifndef K_POW_F32  // backends may override it
 K_POW(f32, float, f)
 #endif
 #ifndef K_POW_F64
@@ -201,9 +201,9 @@ K_POW(f64, double, )
 
 #include "special.h"
 
-// ---- whole numbers
+// ---- integers
 
-// By squaring; a negative power is 0 but for the bases 1 and -1.
+// By squaring. A negative power is 0 except for bases 1 and -1.
 K_MATH int64_t k_pow_int(int64_t a, int64_t b) {
   if (b < 0) return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;
   uint64_t r = 1, x = (uint64_t)a;

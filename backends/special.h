@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Special functions of the kernel math library, in C and in CUDA C++: each is computed in double,
-// by series, continued fractions and inverses that are found by Newton's method, and serves float
-// too. Included by scalars.h.
+// Special functions of the kernel math library, in C and in CUDA C++. Computed in double, also for
+// float: by series, continued fractions, and inverses by Newton's method. Included by scalars.h.
 //
-// Before it is included: K_MATH begins a function, K_CALLED one of many lines, K_LGAMMA(x) is the
-// logarithm of |gamma(x)|, K_BESSEL(j0) a function of libm's, K_FMA_f64(a, b, c) is a * b + c,
-// K_LOG(x), if it is defined, the logarithm of a positive number to 2e-11, K_ERFINV_F64(y) a
+// The includer defines:
+// K_MATH: prefix of functions; K_CALLED: prefix of long functions;
+// K_LGAMMA(x): log(|gamma(x)|); K_BESSEL(j0): a libm function; K_FMA_f64(a, b, c): a * b + c;
+// K_LOG(x), optional: log of a positive number to 2e-11; K_ERFINV_F64(y), optional: erfinv.
 // backend's own.
 #pragma once
 
@@ -14,9 +14,9 @@
 #endif
 #define K_PI 3.14159265358979323846
 #define K_LOG_SQRT_2PI 0.91893853320467274178
-#define K_EPS 1.1e-16  // sums end where a term is below this share
+#define K_EPS 1.1e-16  // relative size of the term that ends a sum
 
-// The value at z of the polynomial with n coefficients, the constant first.
+// Evaluates the polynomial with n coefficients, constant first, at z.
 K_MATH double k_series(const double *c, int n, double z) {
   double sum = c[n - 1];
   for (int i = n - 2; i >= 0; i--) sum = sum * z + c[i];
@@ -25,8 +25,8 @@ K_MATH double k_series(const double *c, int n, double z) {
 
 // ---- gamma and its derivatives
 
-// Moves x to `least`, where the asymptotic series of so many terms is exact enough; negative
-// numbers by reflection first.
+// Shifts x up to `least`, from where the asymptotic series with `terms` terms is accurate; reflects
+// negative numbers first.
 K_MATH double k_digamma_from(double x, double least, int terms) {
   const double c[] = {1.0 / 12,  -1.0 / 120,     1.0 / 252, -1.0 / 240,
                       1.0 / 132, -691.0 / 32760, 1.0 / 12};
@@ -37,7 +37,7 @@ K_MATH double k_digamma_from(double x, double least, int terms) {
     sum = -K_PI / tan(K_PI * fmod(x, 1.0));
     x = 1 - x;
   }
-  double top = 0, bottom = 1;  // the sum of 1 / x, as one fraction
+  double top = 0, bottom = 1;  // the sum of 1 / x as a single fraction
   for (; x < least; x++) top = top * x + bottom, bottom *= x;
   if (x == K_inf_f64) return x;
   double r = 1 / x, z = r * r;
@@ -60,9 +60,9 @@ K_CALLED double k_trigamma(double x) {
   return sign * (sum + 1 / x + 0.5 * z + z / x * k_series(c, 7, z));
 }
 
-// Of positive q, by the formula of Euler and Maclaurin from the tenth term on.
+// For q > 0: the Euler-Maclaurin formula from the tenth term on.
 K_CALLED double k_hurwitz(double x, double q) {
-  // the factorials of 2k over the numbers of Bernoulli
+  // (2k)! / B_2k, with Bernoulli numbers B
   const double c[] = {12.0,
                       -720.0,
                       30240.0,
@@ -88,7 +88,8 @@ K_CALLED double k_hurwitz(double x, double q) {
   return sum;
 }
 
-// The sum of (q + k)^-x. Terms with a negative base are those of two sums of positive ones.
+// The sum of (q + k)^-x. Terms with a negative base are the difference of two sums with positive
+// bases.
 K_CALLED double k_zeta_f64(double x, double q) {
   if (x == 1) return K_inf_f64;
   if (!(x > 1) || q != q) return K_nan_f64;
@@ -118,7 +119,7 @@ K_CALLED double k_excess(double x) {
   return x * t - sum;
 }
 
-// What Stirling's formula lacks of log(gamma(a + 1)).
+// The error of Stirling's formula for log(gamma(a + 1)).
 K_CALLED double k_stirling_rest(double a) {
   const double c[] = {1.0 / 12,   -1.0 / 360,        1.0 / 1260, -1.0 / 1680,
                       1.0 / 1188, -691.0 / 360360.0, 1.0 / 156};
@@ -126,13 +127,13 @@ K_CALLED double k_stirling_rest(double a) {
   return k_series(c, 7, 1 / (a * a)) / a;
 }
 
-// x^a e^-x / gamma(a + 1), without losing digits where a and x are large and near.
+// x^a e^-x / gamma(a + 1), without cancellation for large a close to x.
 K_CALLED double k_gamma_weight(double a, double x) {
   if (a < 1) return exp(a * log(x) - x - K_LGAMMA(a + 1));
   return exp(-a * k_excess((x - a) / a) - k_stirling_rest(a)) / sqrt(2 * K_PI * a);
 }
 
-// Both as a share of the weight: the lower one by its series, and the upper one by Lentz's
+// Both functions relative to the weight: the lower one by its series, the upper one by Lentz's
 // continued fraction.
 K_CALLED double k_gamma_below(double a, double x) {
   double term = 1, sum = 1;
@@ -152,7 +153,7 @@ K_CALLED double k_gamma_above(double a, double x) {
   return a * h;
 }
 
-// The upper one of a large a, near a normal tail; the next term is less than 1 / (100 a^1.5).
+// The upper function for large a, close to a normal tail; the next term is below 1 / (100 a^1.5).
 K_CALLED double k_gamma_wide(double a, double x) {
   double m = (x - a) / a, half = k_excess(m);
   double eta = copysign(sqrt(2 * half), m);
@@ -160,7 +161,7 @@ K_CALLED double k_gamma_wide(double a, double x) {
   return 0.5 * erfc(eta * sqrt(a / 2)) + first * exp(-a * half) / sqrt(2 * K_PI * a);
 }
 
-// The regularised lower function, or the upper one.
+// The regularized lower or upper function.
 K_CALLED double k_gamma_part(double a, double x, bool upper) {
   if (!(x >= 0) || !(a >= 0) || (a == K_inf_f64 && x == K_inf_f64)) return K_nan_f64;
   if (a == 0) return x > 0 ? !upper : K_nan_f64;
@@ -177,8 +178,8 @@ K_CALLED double k_gamma_part(double a, double x, bool upper) {
 K_CALLED double k_igamma_f64(double a, double x) { return k_gamma_part(a, x, false); }
 K_CALLED double k_igammac_f64(double a, double x) { return k_gamma_part(a, x, true); }
 
-// How a draw of the gamma distribution moves with its parameter, its probability being kept:
-// -(dP/da) / (dP/dx), each part with its derivative along.
+// Derivative of a gamma sample with respect to its parameter at fixed probability: -(dP/da) /
+// (dP/dx). Each part is computed with its derivative.
 K_CALLED double k_gamma_slope_above(double a, double x) {
   double b = x + 1 - a, c = 1e300, d = 1 / b, h = d, db = -1, dc = 0;
   double dd = -db * d * d, dh = dd;
@@ -206,7 +207,7 @@ K_CALLED double k_gamma_slope_below(double a, double x) {
   }
   return -x * (sum * (log(x) - k_digamma_f64(a)) + slope);
 }
-// Of a large a from the expansion of x in powers of the root of a, at the normal deviate z.
+// For large a: from the expansion of x in powers of sqrt(a), at the normal deviate z.
 K_CALLED double k_gamma_slope_wide(double a, double x) {
   double r = sqrt(a), z = (x - a) / r;
   for (int i = 0; i < 4; i++) z = (x - a - (z * z - 1) / 3 - (z * z * z - 7 * z) / (36 * r)) / r;
@@ -221,7 +222,7 @@ K_CALLED double k_gamma_slope_f64(double a, double x) {
 
 // ---- the normal distribution and the error function
 
-// exp(x^2) erfc(x). The square is taken in two parts, so that its exponential is right.
+// exp(x^2) erfc(x). The square is split into two parts for an accurate exponential.
 K_CALLED double k_erfcx_f64(double x) {
   const double c[] = {1, -0.5, 0.75, -1.875, 6.5625, -29.53125, 162.421875};
   if (x > 25) return k_series(c, 7, 1 / (x * x)) / (x * sqrt(K_PI));
@@ -230,7 +231,7 @@ K_CALLED double k_erfcx_f64(double x) {
   return exp(high * high) * exp((x - high) * (x + high)) * erfc(x);
 }
 
-// The x of erfc(x) = z, 0 < z <= 1/2, or of the logarithm of z: by Newton's method on log(erfc).
+// Solves erfc(x) = z for 0 < z <= 0.5, given log(z): Newton's method on log(erfc).
 K_CALLED double k_erfc_root(double log_z) {
   double l = log_z + log(2 - exp(log_z)), h = 4.3307 + 0.5 * l;
   double x = sqrt(sqrt(h * h - l / 0.147) - h);
@@ -240,7 +241,7 @@ K_CALLED double k_erfc_root(double log_z) {
   }
   return x;
 }
-// The x of erf(x) = y, |y| <= 1/2: by Halley's method.
+// Solves erf(x) = y for |y| <= 0.5: Halley's method.
 K_CALLED double k_erf_root(double y) {
   double x = y * (sqrt(K_PI) / 2);
   for (int i = 0; i < 3; i++) {
@@ -249,9 +250,9 @@ K_CALLED double k_erf_root(double y) {
   }
   return x;
 }
-// To 8e-9 of it, by polynomials in w = -log(1 - y * y) or its root, as M. Giles has it
-// (Approximating the erfinv function, 2011). The greatest double below 1 has a w of 36.04. Nothing
-// branches, so that loops are vectorised.
+// erfinv with relative error 8e-9: polynomials in w = -log(1 - y * y) or its root, after M. Giles
+// (Approximating the erfinv function, 2011). The largest double below 1 has w = 36.04. Branch-free,
+// for vectorized loops.
 K_MATH double k_erfinv_narrow(double y) {
   double w = -K_LOG((1 - y) * (1 + y)), t = w * 0.4 - 1, s = (sqrt(w) - 4.16) * (1 / 1.93);
   double near = K_FMA_f64(4.455502041854e-06, t, -3.333668023235e-05);
@@ -284,7 +285,7 @@ K_MATH double k_erfinv_narrow(double y) {
 #ifdef K_ERFINV_F64
 K_MATH double k_erfinv_f64(double y) { return K_ERFINV_F64(y); }
 #else
-// A step of Halley's method on erf, or, where 1 - y is exact, on erfc.
+// A step of Halley's method on erf, or on erfc if 1 - y is exact.
 K_MATH double k_erfinv_f64(double y) {
   double a = fabs(y), x = k_erfinv_narrow(a), small = a <= 0.5;
   double miss = small * (erf(x) - a) + (1 - small) * (1 - a - erfc(x));
@@ -308,8 +309,8 @@ K_CALLED double k_log_ndtr_f64(double x) {
 
 // ---- Bessel functions of order 0 and 1
 
-// e^-|x| times the modified one of order v: by its series, all of whose terms are positive; from
-// 30 on by Hankel's expansion.
+// e^-|x| times the modified Bessel function of order v: by its series with positive terms; from 30
+// on by Hankel's expansion.
 K_CALLED double k_bessel_ie(int v, double x) {
   double sum = 1, term = 1;
   if (x < 30) {
@@ -322,14 +323,14 @@ K_CALLED double k_bessel_ie(int v, double x) {
   }
   return sum / sqrt(2 * K_PI * x);
 }
-// The exponential in halves: half of it may be too large for a number.
+// The exponential is applied in two halves, since it may overflow.
 K_CALLED double k_bessel_i(int v, double x) {
   if (x == K_inf_f64) return x;
   double half = exp(x / 2);
   return k_bessel_ie(v, x) * half * half;
 }
-// The scaled one to the accuracy of float (6e-9), by polynomials that meet it at Chebyshev's
-// points: in x / 4 - 1 below 8, and times sqrt(x) in 16 / x - 1 from there on.
+// The scaled function to float accuracy (6e-9), by polynomials interpolating at Chebyshev points:
+// in x / 4 - 1 below 8; from 8 on times sqrt(x), in 16 / x - 1.
 #define K_I_NEAR0 \
   0.207001921224, -0.1130043361086, 0.09451563189402, -0.08904288918699, 0.08734321532557, \
       -0.08497304959011, 0.0792787441867, -0.06946451493109, 0.05674911084395, -0.04331379367909, \
@@ -348,7 +349,7 @@ K_CALLED double k_bessel_i(int v, double x) {
 #define K_I_FAR1 \
   0.3893984590259, -0.009749581526548, -0.0002192366694286, -1.500332306615e-05, \
       -1.826714504664e-06, -4.215554372982e-07, -1.221249846594e-07
-#ifndef K_BESSEL_IE  // a backend's own
+#ifndef K_BESSEL_IE  // backends may override it
 K_CALLED double k_bessel_ie_narrow(int v, double x) {
   const double near0[] = {K_I_NEAR0}, near1[] = {K_I_NEAR1};
   const double far0[] = {K_I_FAR0}, far1[] = {K_I_FAR1};
@@ -368,7 +369,7 @@ K_CALLED double k_i0e_f64(double x) { return k_bessel_ie(0, fabs(x)); }
 K_CALLED double k_i1_f64(double x) { return copysign(k_bessel_i(1, fabs(x)), x); }
 K_CALLED double k_i1e_f64(double x) { return copysign(k_bessel_ie(1, fabs(x)), x); }
 
-// Those of the second kind have no values below 0.
+// Functions of the second kind are undefined for x < 0.
 K_CALLED double k_bessel_j0_f64(double x) { return K_BESSEL(j0)(x); }
 K_CALLED double k_bessel_j1_f64(double x) { return K_BESSEL(j1)(x); }
 K_CALLED double k_bessel_y0_f64(double x) {
@@ -382,9 +383,9 @@ K_CALLED double k_spherical_j0_f64(double x) {
   return x == 0 ? 1 : sin(x) / x;
 }
 
-// e^x times the modified one of the second kind, of order v: the integral of
-// exp(x (1 - cosh t)) cosh(v t) over t > 0 (DLMF 10.32.9), by the rule of trapezoids, whose error
-// falls faster than any power of the step. It ends where the exponential is below 1e-17.
+// e^x times the modified function of the second kind, order v: the integral of
+// exp(x (1 - cosh t)) cosh(v t) over t > 0 (DLMF 10.32.9) by the trapezoidal rule. Its error falls
+// faster than any power of the step. The sum ends once the exponential is below 1e-17.
 K_CALLED double k_bessel_ke(double v, double x) {
   const int steps = 40;
   double step = 2 * asinh(sqrt(20 / x)) / steps, sum = 0.5;
@@ -394,7 +395,7 @@ K_CALLED double k_bessel_ke(double v, double x) {
   }
   return sum * step;
 }
-// Of order 0 or 1 and a small x: by the series about 0 (DLMF 10.31.1, 10.31.2).
+// Order 0 or 1 and small x: the series around 0 (DLMF 10.31.1, 10.31.2).
 K_CALLED double k_bessel_k_series(int v, double x) {
   double z = x * x / 4, lead = log(0.5 * x) + 0.57721566490153286061, harmonic = 0, term = 1,
          sum = 0;
@@ -416,8 +417,8 @@ K_CALLED double k_k1_f64(double x) { return k_bessel_k(1, x, false); }
 K_CALLED double k_k0e_f64(double x) { return k_bessel_k(0, x, true); }
 K_CALLED double k_k1e_f64(double x) { return k_bessel_k(1, x, true); }
 
-// Airy's function between -9 and 3: by its power series about the nearest of four points, whose
-// terms follow from y'' = x y.
+// Airy's function in [-9, 3]: Taylor series around the nearest of four points, with terms from y''
+// = x y.
 K_CALLED double k_airy_near(double x) {
   const double value[] = {0.321775716380647875, 0.292152781055959467, 0.464256577748869406,
                           0.0717494970081054097};
@@ -434,7 +435,7 @@ K_CALLED double k_airy_near(double x) {
   }
   return sum;
 }
-// Farther below, as a wave (DLMF 9.7.9); above, as a modified Bessel function (DLMF 9.6.2).
+// Below -9 as a wave (DLMF 9.7.9). Above 3 as a modified Bessel function (DLMF 9.6.2).
 K_CALLED double k_airy_wave(double x) {
   double root = sqrt(x), zeta = x * root / 1.5, term = 1, part[2] = {1, 0};
   for (int k = 1; k < 20; k++) {
@@ -454,8 +455,8 @@ K_CALLED double k_airy_ai_f64(double x) {
 
 // ---- orthogonal polynomials, of degree n
 
-// The solution of p(k + 1) = 2 x p(k) - p(k - 1) that begins with 1 and `first`, by cosines; that
-// of -x has the other sign at each odd degree.
+// The solution of p(k + 1) = 2 x p(k) - p(k - 1) with p(0) = 1 and p(1) = first, by cosines for
+// large n. For -x the sign flips at odd degrees.
 K_CALLED double k_chebyshev(double x, double n, double first) {
   n = trunc(n);
   if (!(n > 0)) return n == 0 ? 1 : n < 0 ? 0 : K_nan_f64;
@@ -482,8 +483,8 @@ K_CALLED double k_chebyshev_u_f64(double x, double n) { return k_chebyshev(x, n,
 K_CALLED double k_chebyshev_v_f64(double x, double n) { return k_chebyshev(x, n, 2 * x - 1); }
 K_CALLED double k_chebyshev_w_f64(double x, double n) { return k_chebyshev(x, n, 2 * x + 1); }
 
-// The others by their recurrences (DLMF 18.9.1), (a x + b) p(k) - c p(k - 1) over d. A degree from
-// a million on is refused with NaN, as it would take long.
+// The other families by their recurrences (DLMF 18.9.1): p(k + 1) = ((a x + b) p(k) - c p(k - 1)) /
+// d. Degrees from 1e6 on return NaN, since they would take too long.
 K_CALLED double k_recurrence(int which, double x, double n) {
   n = trunc(n);
   if (n < 0 || n == 0) return n == 0;
@@ -504,7 +505,7 @@ K_CALLED double k_hermite_he_f64(double x, double n) { return k_recurrence(1, x,
 K_CALLED double k_laguerre_f64(double x, double n) { return k_recurrence(2, x, n); }
 K_CALLED double k_legendre_f64(double x, double n) { return k_recurrence(3, x, n); }
 
-// ---- of float, in double
+// ---- float, computed in double
 
 #define K_NARROW1(name) \
   K_MATH float k_##name##_f32(float x) { return (float)k_##name##_f64((double)x); }
@@ -513,7 +514,7 @@ K_CALLED double k_legendre_f64(double x, double n) { return k_recurrence(3, x, n
     return (float)k_##name##_f64((double)x, (double)y); \
   }
 K_MATH float k_digamma_f32(float x) { return (float)k_digamma_narrow((double)x); }
-#ifdef K_LGAMMA_F32  // a backend's own
+#ifdef K_LGAMMA_F32  // a backend override
 K_MATH float k_lgamma_f32(float x) { return K_LGAMMA_F32(x); }
 #else
 K_NARROW1(lgamma)

@@ -141,9 +141,9 @@ static void fold(const char *name, int compute, int mask, px_operand in, void *o
                  void *indices) {
   int64_t sizes[2], strides[2], step = 1;
   for (int d = 1; d >= 0; d--) {
-    bool gone = mask >> d & 1;
-    sizes[d] = gone ? 1 : in.sizes[d];
-    strides[d] = gone ? 0 : step;
+    bool reduced = mask >> d & 1;
+    sizes[d] = reduced ? 1 : in.sizes[d];
+    strides[d] = reduced ? 0 : step;
     step *= sizes[d];
   }
   px_operand o[3] = {operand(out, out_dtype, 2, sizes, strides)};

@@ -7,9 +7,9 @@
 #define px__cpu_run own_run
 #define px__cpu_stopped own_stopped
 #define px__cpu_thread_count own_thread_count
-#define px__kind_of own_kind_of
-#define px__kind_note own_kind_note
-#define px__kind_work own_kind_work
+#define px__job_cost_of own_kind_of
+#define px__job_cost_record own_kind_note
+#define px__job_cost_ns own_kind_work
 #include "cpu/threads/threads.c"
 #include "cpu/threads/cost.c"
 
@@ -87,49 +87,50 @@ static const char ops[10000], *const op = ops;
 
 PX_TEST(a_job_has_as_many_threads_as_its_work_pays_for) {
   setenv("PHLOX_THREADS", "16", 1);
-  pays_awake = 2000;
+  min_work_awake = 2000;
   CHECK_EQ(px__cpu_plan_of(op, 5).count, 5);  // nothing is known: a grain is worth a thread
   CHECK_EQ(px__cpu_plan_of(op, 0.5).count, 1);
-  px__kind_note(px__kind_of(op, 5), 5, 2900);
+  px__job_cost_record(px__job_cost_of(op, 5), 5, 2900);
   CHECK_EQ(px__cpu_plan_of(op, 5).count, 1);
-  px__kind_note(px__kind_of(op + 1, 5), 2, 4000);
+  px__job_cost_record(px__job_cost_of(op + 1, 5), 2, 4000);
   CHECK_EQ(px__cpu_plan_of(op + 1, 4.4).count, 4);
   CHECK_EQ(px__cpu_plan_of(op + 1, 7.9).count, 8);
-  px__kind_note(px__kind_of(op + 2, 0.5), 0.5, 100000);
+  px__job_cost_record(px__job_cost_of(op + 2, 0.5), 0.5, 100000);
   CHECK_EQ(px__cpu_plan_of(op + 2, 0.5).count, 16);
 }
 PX_TEST(more_work_of_an_op_is_another_kind) {
-  px__kind_note(px__kind_of(op, 1), 1, 1000);
-  CHECK_NEAR(px__kind_work(px__kind_of(op, 1.9), 1), 1000, 1);
-  CHECK_EQ(px__kind_work(px__kind_of(op, 4), 1), 0);
-  CHECK_EQ(px__kind_work(px__kind_of(op, 1e12), 1), 0);
+  px__job_cost_record(px__job_cost_of(op, 1), 1, 1000);
+  CHECK_NEAR(px__job_cost_ns(px__job_cost_of(op, 1.9), 1), 1000, 1);
+  CHECK_EQ(px__job_cost_ns(px__job_cost_of(op, 4), 1), 0);
+  CHECK_EQ(px__job_cost_ns(px__job_cost_of(op, 1e12), 1), 0);
 }
 PX_TEST(the_quickest_job_of_a_kind_counts_for_long) {
-  px__kind *k = px__kind_of(op, 1);
-  px__kind_note(k, 1, 1000);
-  px__kind_note(k, 1, 1000000);  // once it waited
-  CHECK_NEAR(px__kind_work(k, 1), 1000 + 3 * 1000 / 32.0, 2);
-  px__kind_note(k, 2, 1000);
-  CHECK_NEAR(px__kind_work(k, 1), 500, 2);
-  for (int i = 0; i < 200; i++) px__kind_note(k, 1, 4000);
-  CHECK_NEAR(px__kind_work(k, 1), 4000, 100);
+  px__job_cost *k = px__job_cost_of(op, 1);
+  px__job_cost_record(k, 1, 1000);
+  px__job_cost_record(k, 1, 1000000);  // once it waited
+  CHECK_NEAR(px__job_cost_ns(k, 1), 1000 + 3 * 1000 / 32.0, 2);
+  px__job_cost_record(k, 2, 1000);
+  CHECK_NEAR(px__job_cost_ns(k, 1), 500, 2);
+  for (int i = 0; i < 200; i++) px__job_cost_record(k, 1, 4000);
+  CHECK_NEAR(px__job_cost_ns(k, 1), 4000, 100);
 }
 PX_TEST(a_kind_gives_its_place_to_another_one) {
-  px__kind_note(px__kind_of(op, 1), 1, 1000);
-  for (const char *other = op + 1; px__kind_of(other, 1) != px__kind_of(op, 1); other++)
+  px__job_cost_record(px__job_cost_of(op, 1), 1, 1000);
+  for (const char *other = op + 1; px__job_cost_of(other, 1) != px__job_cost_of(op, 1); other++)
     if (other == op + sizeof ops - 1) break;
-  CHECK_EQ(px__kind_work(px__kind_of(op, 1), 1), 0);
+  CHECK_EQ(px__job_cost_ns(px__job_cost_of(op, 1), 1), 0);
 }
 PX_TEST(jobs_are_measured_as_they_run) {
   setenv("PHLOX_THREADS", "4", 1);
   int64_t n = 0;
   px__cpu_parallel_of(op, 100, 80, add, &n);  // alone
-  CHECK(px__kind_work(px__kind_of(op, 1.25), 1) > 0);
+  CHECK(px__job_cost_ns(px__job_cost_of(op, 1.25), 1) > 0);
   CHECK_EQ(n, 100);
-  px__kind *k = px__kind_of(op, 100);  // one that the workers leave a part of to this thread
-  for (int i = 0; i < 10000 && px__kind_work(k, 1) <= 0; i++)
+  px__job_cost *k =
+      px__job_cost_of(op, 100);  // one that the workers leave a part of to this thread
+  for (int i = 0; i < 10000 && px__job_cost_ns(k, 1) <= 0; i++)
     px__cpu_parallel_of(op, 8000, 80, add, &n);
-  CHECK(px__kind_work(k, 1) > 0 && pays_awake >= LEAST_NS && started == 3);
+  CHECK(px__job_cost_ns(k, 1) > 0 && min_work_awake >= MIN_WORK_NS && started == 3);
 }
 PX_TEST(work_that_is_cut_beforehand_is_done_once) {
   setenv("PHLOX_THREADS", "4", 1);

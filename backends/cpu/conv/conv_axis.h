@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows, columns or depths of a convolution: which position meets which.
+// Rows, columns or depths of a convolution: the mapping of grid to source positions.
 #pragma once
 #include "cpu/threads/ceil_div.h"
 #include <stdbool.h>
 
-// One dimension of a sum over kernel places: at place first + j * every (j below `count`), position
-// q of the grid meets position q * step + shift + j * move of the source.
+// One dimension of a sum over kernel taps. At tap first + j * every, 0 <= j < count, grid position
+// q reads source position q * step + shift + j * move.
 typedef struct conv_axis {
   int64_t source, grid, step, first, every, count, shift, move;
-  // The planes that hold the source for it. Shared: one for each remainder of `step`, from position
-  // low * step on, `reach` longer than the grid. Else one for each place, as long as the grid.
+  // Planes that hold the source for this dimension. Shared: one per remainder of `step`, starting
+  // at low * step and `reach` longer than the grid. Otherwise one per tap, as long as the grid.
   bool shared;
   int64_t planes, low, reach;
 } conv_axis;
 
-// What place j meets at position 0, and the division that rounds down.
+// The source position of tap j at grid position 0, and division rounding down.
 static inline int64_t px__conv_at(const conv_axis *a, int64_t j) { return a->shift + j * a->move; }
 static inline int64_t px__conv_floor(int64_t a, int64_t b) {
   return a >= 0 ? a / b : -((b - 1 - a) / b);
@@ -30,7 +30,8 @@ static inline conv_axis px__conv_axis_forward(int64_t size, int64_t grid, int64_
                      .shift = -pad,
                      .move = dilation};
 }
-// Every stride-th position of the image from `at` on, and the output positions that saw it.
+// Input gradient: every stride-th position of the image from `at`, and the output positions that
+// read it.
 static inline conv_axis px__conv_axis_back(int64_t size, int64_t out, int64_t kernel,
                                            int64_t stride, int64_t pad, int64_t dilation,
                                            int64_t at) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions of each channel by itself (depthwise), of float images, by square kernels of 3, 5 or
-// 7 places a side that go step by step; forward, and the gradient of the input, which is one by the
-// kernel turned round. Others, and the gradient of the weight, are in conv_planes.c.
+// Depthwise convolutions of float images with square kernels of 3, 5 or 7 taps per side and stride
+// 1: forward, and the input gradient, which uses the flipped kernel. conv_planes.c handles other
+// shapes and the weight gradient.
 //
-// A strip of one or two vectors of columns goes down the image. The rows of results that see a row
-// of sources stay in registers, each of which becomes the next row's when its row is done: a vector
-// of sources is loaded once for each column of the kernel, not for each place. A result is one
-// chain of FMAs in the order of the weights.
+// A strip of one or two vectors of columns moves down the image. The result rows that read a source
+// row stay in registers; each register set passes to the next row when its row is complete. A
+// source vector is thus loaded once per kernel column, not per tap. A result is one chain of FMAs
+// in the order of the weights.
 //
-// It is for vectors of 8 or more: a shorter one would be loaded for too few sums.
+// Requires vectors of 8 or more lanes; shorter ones are loaded for too few sums.
 #include "cpu/conv/conv.h"
 #include "cpu/vector/simd_avx512.h"
 #include "cpu/threads/threads.h"
@@ -16,11 +16,15 @@
 #include <stdlib.h>
 
 #if defined(__AVX2__)
-// Places of a kernel's side at most; results of a plane at least; rows of a band, and elements, at
-// least, and work for a thread.
-enum { MOST_SIZE = 7, LEAST = 36, BAND_ROWS = 32, BAND = 16 * 1024, GRAIN = 64 * 1024 };
+enum {
+  MAX_KERNEL = 7,                 // max taps per kernel side
+  MIN_RESULTS = 36,               // min results of a plane
+  MIN_BAND_ROWS = 32,             // min rows of a band
+  MIN_BAND_ELEMENTS = 16 * 1024,  // min elements of a band
+  GRAIN = 64 * 1024               // multiplications per thread, min
+};
 
-// Rows [y0, y1) of a plane of results; sources are `top` and `left` before them.
+// Rows [y0, y1) of a result plane; the source starts `top` rows and `left` columns before.
 typedef struct depth_plane {
   const float *source, *weight;
   float *result, bias;
@@ -38,7 +42,7 @@ static plane_function *function_of(int64_t size, int64_t columns) {
   return all[(size - 3) / 2][columns > VF && px_cpu_level_used() >= PX_CPU_AVX512];
 }
 
-// What the planes of one convolution share, and how each is cut into bands.
+// Shared by the planes of one convolution; each plane is cut into bands.
 typedef struct depth {
   const conv *t;
   plane_function *run;
@@ -48,7 +52,7 @@ typedef struct depth {
 } depth;
 
 static depth depth_of(const conv *t, const float *weight) {
-  bool back = t->what == 'i';
+  bool back = t->mode == 'i';
   depth d = {.t = t,
              .run = function_of(t->kh, back ? t->w : t->ow),
              .source = back ? t->grad : t->in,
@@ -60,18 +64,18 @@ static depth depth_of(const conv *t, const float *weight) {
              .columns = back ? t->w : t->ow,
              .top = back ? t->kh - 1 - t->ph : t->ph,
              .left = back ? t->kw - 1 - t->pw : t->pw};
-  int64_t rows = BAND / (d.columns + 1) + 1;
-  d.band = rows < BAND_ROWS ? BAND_ROWS : rows;
+  int64_t rows = MIN_BAND_ELEMENTS / (d.columns + 1) + 1;
+  d.band = rows < MIN_BAND_ROWS ? MIN_BAND_ROWS : rows;
   d.bands = px__ceil_div(d.rows, d.band);
   return d;
 }
 static void run_planes(void *ctx, int64_t begin, int64_t end) {
   const depth *d = ctx;
   int64_t work = 0;
-  for (int64_t i = begin; i < end && !px__worked(&work, d->band * d->columns); i++) {
+  for (int64_t i = begin; i < end && !px__work_stopped(&work, d->band * d->columns); i++) {
     int64_t plane = i / d->bands, y0 = i % d->bands * d->band, channel = plane % d->t->c;
     depth_plane p = {.source = d->source + plane * d->height * d->width,
-                     .weight = d->weight + channel * d->t->places,
+                     .weight = d->weight + channel * d->t->kernel_taps,
                      .result = d->result + plane * d->rows * d->columns,
                      .bias = d->t->bias ? ((const float *)d->t->bias)[channel] : 0,
                      .height = d->height,
@@ -85,27 +89,28 @@ static void run_planes(void *ctx, int64_t begin, int64_t end) {
   }
 }
 static bool fits(const conv *t) {
-  int64_t columns = t->what == 'i' ? t->w : t->ow;
+  int64_t columns = t->mode == 'i' ? t->w : t->ow;
   bool flat = t->d == 1 && t->od == 1 && t->kd == 1;
   bool steps = t->sh == 1 && t->sw == 1 && t->dh == 1 && t->dw == 1;
   bool square = t->kh == t->kw && (t->kh == 5 || t->kh == 7 || (t->kh == 3 && columns >= VF));
   return t->dtype == PX_FLOAT32 && t->cg == 1 && t->og == 1 && flat && steps && square &&
-         t->ph < t->kh && t->pw < t->kw && (t->what == 'i' ? t->h * t->w : t->p) >= LEAST;
+         t->ph < t->kh && t->pw < t->kw && (t->mode == 'i' ? t->h * t->w : t->p) >= MIN_RESULTS;
 }
-// The weights with each kernel turned round.
-static float *turned(const conv *t) {
-  int64_t n = t->c * t->places;
+// The weights with each kernel flipped in both dimensions.
+static float *flipped(const conv *t) {
+  int64_t n = t->c * t->kernel_taps;
   float *to = malloc((size_t)n * sizeof *to + 1);
   for (int64_t i = 0; to && i < n; i++)
-    to[i] = ((const float *)t->weight)[i / t->places * t->places + t->places - 1 - i % t->places];
+    to[i] = ((const float *)t->weight)[i / t->kernel_taps * t->kernel_taps + t->kernel_taps - 1 -
+                                       i % t->kernel_taps];
   return to;
 }
 bool px__conv_depth(conv *t) {
   if (!fits(t)) return false;
-  float *weight = t->what == 'i' ? turned(t) : NULL;
-  if (t->what == 'i' && !weight) t->failed = true;
+  float *weight = t->mode == 'i' ? flipped(t) : NULL;
+  if (t->mode == 'i' && !weight) t->failed = true;
   depth d = depth_of(t, weight ? weight : t->weight);
-  int64_t each = d.band * d.columns * t->places;
+  int64_t each = d.band * d.columns * t->kernel_taps;
   if (!t->failed) px__cpu_parallel(t->n * t->c * d.bands, GRAIN / each + 1, run_planes, &d);
   free(weight);
   return true;

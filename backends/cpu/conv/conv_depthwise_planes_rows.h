@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of conv_planes.c for one width of vectors, by the names of names.h.
+// Line kernels of conv_planes.c for one vector width (names.h).
 #include "cpu/vector/simd_names.h"
 
 static TARGET void NAME(copy)(const float *from, int64_t n, float *to) {
@@ -7,8 +7,9 @@ static TARGET void NAME(copy)(const float *from, int64_t n, float *to) {
   for (; i + L <= n; i += L) STORE(to + i, LOAD(from + i));
   if (i < n) STORE_FIRST(to + i, LOAD_FIRST(from + i, n - i), n - i);
 }
-// The numbers at even places, and those at odd ones, of which there may be one less, or no place.
-static TARGET void NAME(take_apart)(const float *from, int64_t n, float *even, float *odd) {
+// Splits n elements into those at even and odd indices; there may be one odd element fewer, or
+// none.
+static TARGET void NAME(deinterleave)(const float *from, int64_t n, float *even, float *odd) {
   int64_t i = 0;
   for (; 2 * i < n; i += L) {
     int64_t left = n - 2 * i, some = left < L ? left : L;
@@ -19,8 +20,8 @@ static TARGET void NAME(take_apart)(const float *from, int64_t n, float *even, f
     STORE_FIRST(odd + i, ODD(a, b), odds < L ? odds : L);
   }
 }
-// The other way round: n numbers, in turn. What lies behind the numbers may be read.
-static TARGET void NAME(lay_in_turn)(const float *even, const float *odd, int64_t n, float *to) {
+// The inverse: interleaves n elements. May read past the end of `even` and `odd`.
+static TARGET void NAME(interleave)(const float *even, const float *odd, int64_t n, float *to) {
   for (int64_t i = 0; 2 * i < n; i += L) {
     V a = LOAD(even + i), b = LOAD(odd + i);
     int64_t left = n - 2 * i;
@@ -29,8 +30,8 @@ static TARGET void NAME(lay_in_turn)(const float *even, const float *odd, int64_
   }
 }
 
-// `count` vectors of results, a constant at each call.
-static inline __attribute__((always_inline)) TARGET void NAME(sum_some)(
+// `count` vectors of results; constant at each call.
+static inline __attribute__((always_inline)) TARGET void NAME(sum_vectors)(
     const int count, const tap *taps, int64_t n, const float *weight, float bias,
     const float *source, float *to) {
   V sums[4];
@@ -45,32 +46,34 @@ static inline __attribute__((always_inline)) TARGET void NAME(sum_some)(
 #pragma GCC unroll 4
   for (int i = 0; i < count; i++) STORE(to + i * L, sums[i] + SET(bias));
 }
-// The sums over the taps at `length` places, and up to L - 1 behind them.
+// Sums over the taps for `length` elements, and up to L - 1 more.
 static TARGET void NAME(sum)(const tap *taps, int64_t n, const float *weight, float bias,
                              const float *source, int64_t length, float *to) {
   int64_t i = 0, end = px__ceil_div(length, L) * L;
-  for (; i + 4 * L <= end; i += 4 * L) NAME(sum_some)(4, taps, n, weight, bias, source + i, to + i);
+  for (; i + 4 * L <= end; i += 4 * L)
+    NAME(sum_vectors)(4, taps, n, weight, bias, source + i, to + i);
   if (end - i == 3 * L)
-    NAME(sum_some)(3, taps, n, weight, bias, source + i, to + i);
+    NAME(sum_vectors)(3, taps, n, weight, bias, source + i, to + i);
   else if (end - i == 2 * L)
-    NAME(sum_some)(2, taps, n, weight, bias, source + i, to + i);
+    NAME(sum_vectors)(2, taps, n, weight, bias, source + i, to + i);
   else if (end - i == L)
-    NAME(sum_some)(1, taps, n, weight, bias, source + i, to + i);
+    NAME(sum_vectors)(1, taps, n, weight, bias, source + i, to + i);
 }
 
-// Adds to the totals of TOGETHER taps the products at `length` places, each lane by itself.
+// Adds the products of `length` elements to the totals of TAP_GROUP taps, per lane.
 static TARGET void NAME(multiply)(const tap *taps, const float *source, const float *grad,
-                                  int64_t length, float totals[TOGETHER][MOST_LANES]) {
-  V sums[TOGETHER];
+                                  int64_t length, float totals[TAP_GROUP][MAX_LANES]) {
+  V sums[TAP_GROUP];
 #pragma GCC unroll 16
-  for (int t = 0; t < TOGETHER; t++) sums[t] = SET(0);
+  for (int t = 0; t < TAP_GROUP; t++) sums[t] = SET(0);
   for (int64_t i = 0; i < length; i += L) {
     V g = LOAD(grad + i);
 #pragma GCC unroll 16
-    for (int t = 0; t < TOGETHER; t++) sums[t] = FMA(g, LOAD(source + taps[t].offset + i), sums[t]);
+    for (int t = 0; t < TAP_GROUP; t++)
+      sums[t] = FMA(g, LOAD(source + taps[t].offset + i), sums[t]);
   }
 #pragma GCC unroll 16
-  for (int t = 0; t < TOGETHER; t++) STORE(totals[t], LOAD(totals[t]) + sums[t]);
+  for (int t = 0; t < TAP_GROUP; t++) STORE(totals[t], LOAD(totals[t]) + sums[t]);
 }
 
 #include "cpu/vector/simd_names_end.h"

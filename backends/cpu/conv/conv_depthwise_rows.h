@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strips of conv_depth.c for one width of vectors, by the names of names.h.
+// Strips of conv_depth.c for one vector width (names.h).
 #include "cpu/vector/simd_names.h"
 
-// A row of sources for the strip from column x0 on, zeros outside of the image: where it lies, or
-// copied into `line`, whose zeros are there.
-static inline TARGET const float *NAME(line_of)(const depth_plane *p, int64_t y, int64_t x0,
-                                                int64_t length, float *line) {
+// A source row for the strip from column x0 on, zero-padded: used directly, or copied into `line`,
+// whose padding is zero already.
+static inline TARGET const float *NAME(source_row)(const depth_plane *p, int64_t y, int64_t x0,
+                                                   int64_t length, float *line) {
   const float *from = p->source + y * p->width;
   int64_t left = x0 - p->left, low = left < 0 ? -left : 0;
   int64_t high = p->width - left < length ? p->width - left : length, i = low;
@@ -17,11 +17,11 @@ static inline TARGET const float *NAME(line_of)(const depth_plane *p, int64_t y,
     STORE_FIRST(line + low, LOAD_FIRST(from + left + low, high - low), high - low);
   return line;
 }
-// Adds what a row of sources gives to the `size` rows of results that see it; the one that is seen
-// by the kernel's first row is `turn`-th in `sums`, and those before it follow backwards.
+// Adds a source row to the `size` result rows that read it. sums[rotation] belongs to the row that
+// reads it by the kernel's first row; earlier result rows precede it cyclically.
 static inline __attribute__((always_inline)) TARGET void NAME(add_row)(
-    const int size, const int across, const int turn, const float *line, const float *weight,
-    V sums[MOST_SIZE][2]) {
+    const int size, const int across, const int rotation, const float *line, const float *weight,
+    V sums[MAX_KERNEL][2]) {
 #pragma GCC unroll 8
   for (int x = 0; x < size; x++) {
     V v[2];
@@ -32,11 +32,11 @@ static inline __attribute__((always_inline)) TARGET void NAME(add_row)(
       V w = SET(weight[y * size + x]);
 #pragma GCC unroll 2
       for (int i = 0; i < across; i++)
-        sums[(turn - y + size) % size][i] = FMA(w, v[i], sums[(turn - y + size) % size][i]);
+        sums[(rotation - y + size) % size][i] = FMA(w, v[i], sums[(rotation - y + size) % size][i]);
     }
   }
 }
-// Writes a row of results of the strip, and begins the one that takes its place.
+// Stores a result row of the strip, and clears its sums for the next row.
 static inline __attribute__((always_inline)) TARGET void NAME(end_row)(const depth_plane *p,
                                                                        const int across, int64_t y,
                                                                        int64_t x0, V sums[2]) {
@@ -51,40 +51,40 @@ static inline __attribute__((always_inline)) TARGET void NAME(end_row)(const dep
 #pragma GCC unroll 2
   for (int i = 0; i < across; i++) sums[i] = SET(0);
 }
-// The strip of `across` vectors from column x0 on; `size` and `across` are constants at each call.
+// The strip of `across` vectors from column x0; `size` and `across` are constants at each call.
 static inline __attribute__((always_inline)) TARGET void NAME(strip)(const int size,
                                                                      const int across,
                                                                      const depth_plane *p,
                                                                      int64_t x0) {
-  enum { LINE = 2 * L + MOST_SIZE };
+  enum { LINE = 2 * L + MAX_KERNEL };
   float lines[2][LINE] = {{0}};
-  V sums[MOST_SIZE][2];
+  V sums[MAX_KERNEL][2];
 #pragma GCC unroll 8
   for (int i = 0; i < size; i++) sums[i][0] = sums[i][1] = SET(0);
   int64_t length = across * L + size - 1, y = p->y0 < p->top ? 0 : p->y0 - p->top;
   int64_t last = p->y1 - 1 - p->top + size - 1;
-  const float *line = y < p->height ? NAME(line_of)(p, y, x0, length, lines[y & 1]) : NULL;
+  const float *line = y < p->height ? NAME(source_row)(p, y, x0, length, lines[y & 1]) : NULL;
   for (;;) {
-#define TURN(turn) \
-  if (turn < size) { \
+#define ROTATION(rotation) \
+  if (rotation < size) { \
     if (y > last) return; \
     const float *next = NULL; \
-    if (y + 1 < p->height) next = NAME(line_of)(p, y + 1, x0, length, lines[(y + 1) & 1]); \
-    if (line) NAME(add_row)(size, across, turn, line, p->weight, sums); \
-    NAME(end_row)(p, across, y + p->top - (size - 1), x0, sums[(turn + 1) % size]); \
+    if (y + 1 < p->height) next = NAME(source_row)(p, y + 1, x0, length, lines[(y + 1) & 1]); \
+    if (line) NAME(add_row)(size, across, rotation, line, p->weight, sums); \
+    NAME(end_row)(p, across, y + p->top - (size - 1), x0, sums[(rotation + 1) % size]); \
     line = next, y++; \
   }
-    TURN(0)
-    TURN(1)
-    TURN(2)
-    TURN(3)
-    TURN(4)
-    TURN(5)
-    TURN(6)
-#undef TURN
+    ROTATION(0)
+    ROTATION(1)
+    ROTATION(2)
+    ROTATION(3)
+    ROTATION(4)
+    ROTATION(5)
+    ROTATION(6)
+#undef ROTATION
   }
 }
-// Strips of all columns; the last one overlaps the one before it.
+// Strips over all columns; the last strip overlaps its predecessor.
 static inline __attribute__((always_inline)) TARGET void NAME(plane)(const int size,
                                                                      const int across,
                                                                      const depth_plane *p) {

@@ -1,25 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolution of small float images, tap by tap, without building a column matrix.
 //
-// Forward and the gradient of the input: as many images as two vectors have lanes lie side by side
-// (image innermost), and every position of the result is a sum over the taps that are inside the
-// image: a list of (place in the source, place in the weight), made once. The gradient of the
-// weight: the lanes are output channels, and the list runs over positions, one list for each place
-// (ky, kx) of the kernel.
+// Forward and input gradient: two vectors of images are interleaved (image innermost), and every
+// result pixel is a sum over the taps inside the image, a precomputed list of (source offset,
+// weight offset). Weight gradient: the lanes are output channels, and each kernel tap has a list
+// over output pixels.
 #include "cpu/conv/conv.h"
 #include "cpu/gemm/gemm_tiles.h"
 #include "cpu/vector/simd.h"
 
 #include <stdlib.h>
 
-enum { ROWS = 6, LANES = 2 * VF, MOST_POSITIONS = 128, MOST_TAPS = 128 * 1024 };
-// Positions at most where tiles of products (gemm_tiles.h) are larger than those here: the list is
-// worth it if many places are outside of the image. And channels of a group for which the gradient
-// of the weight is no product.
-enum { FEW_POSITIONS = 25, FEW_CHANNELS = 16 };
+enum {
+  ROWS = 6,              // results per tile
+  LANES = 2 * VF,        // images, or output channels
+  MAX_PIXELS = 128,      // max pixels of a result
+  MAX_TAPS = 128 * 1024  // max taps of all lists
+};
+enum {
+  MAX_PIXELS_WITH_TILES =
+      25,  // max pixels if product tiles (gemm_tiles.h) are larger: many taps are padding
+  MAX_WEIGHT_CHANNELS = 16  // max channels of a group for the weight gradient
+};
 
 typedef struct tap {
-  int32_t a, b;  // offset of the number that is broadcast, and of the vector
+  int32_t a, b;  // offsets of the broadcast element and of the vector
 } tap;
 typedef struct conv_taps {
   int64_t lists;
@@ -72,21 +77,23 @@ static __attribute__((noinline)) void sum_taps(int rows, const tap *taps, int64_
 
 // ---- the lists
 
-// The output coordinate that sees input coordinate `at` through kernel place k; -1 if none.
-static int64_t seen_by(int64_t at, int64_t k, int64_t pad, int64_t stride, int64_t dilation,
-                       int64_t size) {
+// The output coordinate that reads input coordinate `at` through tap k; -1 if none.
+static int64_t output_reading(int64_t at, int64_t k, int64_t pad, int64_t stride, int64_t dilation,
+                              int64_t size) {
   int64_t from = at + pad - k * dilation;
   return from < 0 || from % stride || from / stride >= size ? -1 : from / stride;
 }
-// Taps of result position (y, x): forward reads the image, the gradient of the input the output's.
-static tap *list_position(const conv *t, int64_t y, int64_t x, tap *to) {
-  bool back = t->what == 'i';
-  int64_t h = back ? t->oh : t->h, w = back ? t->ow : t->w, places = t->kh * t->kw;
-  int64_t channels = back ? t->og : t->cg, step = back ? t->k : places;
-  for (int64_t k = 0; k < places; k++) {
+// Taps of result pixel (y, x). Forward reads the image, the input gradient the output gradient.
+static tap *list_pixel(const conv *t, int64_t y, int64_t x, tap *to) {
+  bool back = t->mode == 'i';
+  int64_t h = back ? t->oh : t->h, w = back ? t->ow : t->w, kernel_taps = t->kh * t->kw;
+  int64_t channels = back ? t->og : t->cg, step = back ? t->k : kernel_taps;
+  for (int64_t k = 0; k < kernel_taps; k++) {
     int64_t ky = k / t->kw, kx = k % t->kw;
-    int64_t sy = back ? seen_by(y, ky, t->ph, t->sh, t->dh, h) : y * t->sh - t->ph + ky * t->dh;
-    int64_t sx = back ? seen_by(x, kx, t->pw, t->sw, t->dw, w) : x * t->sw - t->pw + kx * t->dw;
+    int64_t sy =
+        back ? output_reading(y, ky, t->ph, t->sh, t->dh, h) : y * t->sh - t->ph + ky * t->dh;
+    int64_t sx =
+        back ? output_reading(x, kx, t->pw, t->sw, t->dw, w) : x * t->sw - t->pw + kx * t->dw;
     if (sy < 0 || sy >= h || sx < 0 || sx >= w) continue;
     for (int64_t c = 0; c < channels; c++)
       *to++ = (tap){(int32_t)(c * step + k), (int32_t)(((c * h + sy) * w + sx) * LANES)};
@@ -94,8 +101,8 @@ static tap *list_position(const conv *t, int64_t y, int64_t x, tap *to) {
   return to;
 }
 static int64_t padded(int64_t channels) { return px__ceil_div(channels, LANES) * LANES; }
-// Taps of kernel place k for the gradient of the weight.
-static tap *list_place(const conv *t, int64_t k, tap *to) {
+// Taps of kernel tap k for the weight gradient.
+static tap *list_kernel_tap(const conv *t, int64_t k, tap *to) {
   for (int64_t p = 0; p < t->p; p++) {
     int64_t y = p / t->ow * t->sh - t->ph + k / t->kw * t->dh;
     int64_t x = p % t->ow * t->sw - t->pw + k % t->kw * t->dw;
@@ -105,34 +112,35 @@ static tap *list_place(const conv *t, int64_t k, tap *to) {
   return to;
 }
 
-// Whether a product of matrices would take longer: of one channel each it would be one of vectors.
-static bool pays(const conv *t, int64_t positions) {
+// True if this method is faster than a matrix product; for one channel that would be a vector
+// product.
+static bool is_faster(const conv *t, int64_t pixels) {
   int64_t images = t->cg == 1 && t->og == 1 ? LANES / 2 : LANES;
   if (t->dtype != PX_FLOAT32 || t->n < images || t->kh * t->kw == 1) return false;
-  if (t->what == 'w') return t->cg > 1 && t->cg <= FEW_CHANNELS && t->og >= LANES / 4;
-  return px__tiles_f32()->rows <= ROWS || positions <= FEW_POSITIONS;
+  if (t->mode == 'w') return t->cg > 1 && t->cg <= MAX_WEIGHT_CHANNELS && t->og >= LANES / 4;
+  return px__tiles_f32()->rows <= ROWS || pixels <= MAX_PIXELS_WITH_TILES;
 }
 bool px__conv_small(conv *t) {
   t->taps = NULL;
   if (t->d > 1 || t->kd > 1) return false;
-  int64_t positions = t->what == 'i' ? t->h * t->w : t->p, places = t->kh * t->kw;
-  int64_t lists = t->what == 'w' ? places : positions;
-  int64_t each = t->what == 'w' ? t->p : places * (t->what == 'i' ? t->og : t->cg);
-  if (!pays(t, positions) || positions > MOST_POSITIONS || t->p > MOST_POSITIONS ||
-      lists * each > MOST_TAPS || t->h * t->w > 4 * MOST_POSITIONS)
+  int64_t pixels = t->mode == 'i' ? t->h * t->w : t->p, kernel_taps = t->kh * t->kw;
+  int64_t lists = t->mode == 'w' ? kernel_taps : pixels;
+  int64_t each = t->mode == 'w' ? t->p : kernel_taps * (t->mode == 'i' ? t->og : t->cg);
+  if (!is_faster(t, pixels) || pixels > MAX_PIXELS || t->p > MAX_PIXELS ||
+      lists * each > MAX_TAPS || t->h * t->w > 4 * MAX_PIXELS)
     return false;
-  char *room = malloc(sizeof(conv_taps) + (size_t)(lists + 1) * sizeof(int64_t) +
-                      (size_t)(lists * each) * sizeof(tap));
-  if (!room) return false;
-  t->taps = (conv_taps *)room;
+  char *memory = malloc(sizeof(conv_taps) + (size_t)(lists + 1) * sizeof(int64_t) +
+                        (size_t)(lists * each) * sizeof(tap));
+  if (!memory) return false;
+  t->taps = (conv_taps *)memory;
   t->taps->lists = lists;
-  t->taps->starts = (int64_t *)(room + sizeof(conv_taps));
+  t->taps->starts = (int64_t *)(memory + sizeof(conv_taps));
   t->taps->taps = (tap *)(t->taps->starts + lists + 1);
   tap *to = t->taps->taps;
   for (int64_t i = 0; i < lists; i++) {
     t->taps->starts[i] = to - t->taps->taps;
-    int64_t w = t->what == 'i' ? t->w : t->ow;
-    to = t->what == 'w' ? list_place(t, i, to) : list_position(t, i / w, i % w, to);
+    int64_t w = t->mode == 'i' ? t->w : t->ow;
+    to = t->mode == 'w' ? list_kernel_tap(t, i, to) : list_pixel(t, i / w, i % w, to);
   }
   t->taps->starts[lists] = to - t->taps->taps;
   return true;
@@ -144,25 +152,25 @@ void px__conv_small_end(conv *t) {
 
 // ---- forward, and the gradient of the input
 
-// Of one group: numbers of an image in the source, and channels and positions of the result.
+// One group: elements of a source image, and channels and pixels of the result.
 typedef struct shape {
   const float *source, *weight, *bias;
   float *result;
-  int64_t source_each, source_all, channels, positions, result_all, step;
+  int64_t source_each, source_all, channels, pixels, result_all, step;
 } shape;
 static shape shape_of(const conv *t, int64_t group) {
-  int64_t places = t->kh * t->kw;
+  int64_t kernel_taps = t->kh * t->kw;
   const float *weight = (const float *)t->weight + group * t->og * t->k;
-  if (t->what == 'i')
+  if (t->mode == 'i')
     return (shape){.source = (const float *)t->grad + group * t->og * t->p,
                    .weight = weight,
                    .result = (float *)t->out + group * t->cg * t->h * t->w,
                    .source_each = t->og * t->p,
                    .source_all = t->oc * t->p,
                    .channels = t->cg,
-                   .positions = t->h * t->w,
+                   .pixels = t->h * t->w,
                    .result_all = t->c * t->h * t->w,
-                   .step = places};
+                   .step = kernel_taps};
   return (shape){.source = (const float *)t->in + group * t->cg * t->h * t->w,
                  .weight = weight,
                  .bias = t->bias ? (const float *)t->bias + group * t->og : NULL,
@@ -170,40 +178,39 @@ static shape shape_of(const conv *t, int64_t group) {
                  .source_each = t->cg * t->h * t->w,
                  .source_all = t->c * t->h * t->w,
                  .channels = t->og,
-                 .positions = t->p,
+                 .pixels = t->p,
                  .result_all = t->oc * t->p,
                  .step = t->k};
 }
 int64_t px__conv_small_units(const conv *t) { return px__ceil_div(t->n, LANES) * t->groups; }
 
-// ROWS channels of the result at all positions, for the images that lie in `x`. They are staged
-// with the images innermost, and written image by image: stores an image apart would share cache
-// sets.
+// ROWS result channels at all pixels, for the images in `x`. Staged with the image innermost, then
+// written image by image, since stores one image apart would share cache sets.
 static void channels_of(const conv *t, const shape *s, int64_t channel, int rows, const float *x,
                         int64_t first, int64_t images, float *stage) {
   const conv_taps *l = t->taps;
-  for (int64_t p = 0; p < s->positions; p++) {
+  for (int64_t p = 0; p < s->pixels; p++) {
     vf acc[ROWS][2];
     for (int i = 0; i < rows; i++)
       acc[i][0] = acc[i][1] = vf_set(s->bias ? s->bias[channel + i] : 0);
     sum_taps(rows, l->taps + l->starts[p], l->starts[p + 1] - l->starts[p],
              s->weight + channel * s->step, s->step, x, acc);
     for (int i = 0; i < rows; i++) {
-      float *to = stage + (i * s->positions + p) * LANES;
+      float *to = stage + (i * s->pixels + p) * LANES;
       vf_store(to, acc[i][0]);
       vf_store(to + VF, acc[i][1]);
     }
   }
-  int64_t count = rows * s->positions;
+  int64_t count = rows * s->pixels;
   for (int64_t g = 0; g < images; g++) {
-    float *to = s->result + (first + g) * s->result_all + channel * s->positions;
+    float *to = s->result + (first + g) * s->result_all + channel * s->pixels;
     for (int64_t e = 0; e < count; e++) to[e] = stage[e * LANES + g];
   }
 }
 void px__conv_small_forward(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
   shape any = shape_of(t, 0);
-  size_t numbers = (size_t)((any.source_each + ROWS * any.positions) * LANES);
+  size_t numbers = (size_t)((any.source_each + ROWS * any.pixels) * LANES);
   float *x = malloc(numbers * sizeof(float) + 1);
   if (!x) {
     __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
@@ -227,8 +234,9 @@ void px__conv_small_forward(void *ctx, int64_t begin, int64_t end) {
 
 // ---- the gradient of the weight
 
-// A part's images of one group, with the output channels innermost.
-static void turn_gradient(const conv *t, int64_t group, int64_t first, int64_t images, float *to) {
+// The output gradient of a part's images, one group, with the output channels innermost.
+static void transpose_gradient(const conv *t, int64_t group, int64_t first, int64_t images,
+                               float *to) {
   int64_t wide = padded(t->og);
   memset(to, 0, (size_t)(images * t->p * wide) * sizeof *to);
   for (int64_t i = 0; i < images; i++) {
@@ -237,11 +245,12 @@ static void turn_gradient(const conv *t, int64_t group, int64_t first, int64_t i
       for (int64_t p = 0; p < t->p; p++) to[(i * t->p + p) * wide + o] = g[o * t->p + p];
   }
 }
-// The sums of one kernel place for ROWS input channels and LANES output channels.
-static void weight_tile(const conv *t, int64_t place, int64_t channel, int rows, int64_t out,
+// Sums of one kernel tap for ROWS input channels and LANES output channels.
+static void weight_tile(const conv *t, int64_t kernel_tap, int64_t channel, int rows, int64_t out,
                         const float *image, int64_t images, const float *grad, float *sums) {
   const conv_taps *l = t->taps;
-  int64_t from = l->starts[place], count = l->starts[place + 1] - from, wide = padded(t->og);
+  int64_t from = l->starts[kernel_tap], count = l->starts[kernel_tap + 1] - from,
+          wide = padded(t->og);
   vf acc[ROWS][2];
   for (int i = 0; i < rows; i++) acc[i][0] = acc[i][1] = vf_set(0);
   for (int64_t i = 0; i < images; i++)
@@ -252,7 +261,7 @@ static void weight_tile(const conv *t, int64_t place, int64_t channel, int rows,
     float line[LANES];
     vf_store(line, acc[i][0]);
     vf_store(line + VF, acc[i][1]);
-    float *to = sums + out * t->k + (channel + i) * t->kh * t->kw + place;
+    float *to = sums + out * t->k + (channel + i) * t->kh * t->kw + kernel_tap;
     for (int64_t j = 0; j < cols; j++) to[j * t->k] = line[j];
   }
 }
@@ -266,12 +275,12 @@ void px__conv_small_weight(void *ctx, int64_t begin, int64_t end) {
       int64_t first = t->n * part / t->parts, images = t->n * (part + 1) / t->parts - first;
       const float *image = (const float *)t->in + (first * t->c + group * t->cg) * t->h * t->w;
       float *sums = (float *)t->sums + (part * t->groups + group) * t->k * t->og;
-      turn_gradient(t, group, first, images, grad);
-      for (int64_t place = 0; place < t->kh * t->kw; place++)
+      transpose_gradient(t, group, first, images, grad);
+      for (int64_t kernel_tap = 0; kernel_tap < t->kh * t->kw; kernel_tap++)
         for (int64_t c = 0; c < t->cg; c += ROWS)
           for (int64_t o = 0; o < t->og; o += LANES)
-            weight_tile(t, place, c, t->cg - c < ROWS ? (int)(t->cg - c) : ROWS, o, image, images,
-                        grad, sums);
+            weight_tile(t, kernel_tap, c, t->cg - c < ROWS ? (int)(t->cg - c) : ROWS, o, image,
+                        images, grad, sums);
     }
   free(grad);
 }

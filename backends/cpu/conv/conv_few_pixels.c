@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution of float images and volumes of few positions and many channels, where the weights are
-// most of what is read: each is read once, where it lies. And of such that lie channels_last, which
-// need not be turned for it.
+// Convolution of float images and volumes with few output pixels and many channels, where reading
+// the weights dominates: each weight is read once, without packing. Also for channels_last
+// operands, which then need no transposition.
 //
-// What each position sees is laid out as a row of numbers in the order of the weights ("views", a
-// row for each position). Results are products of the rows with the weights, the gradient of the
-// weights is one of the results' gradient with the rows, and the gradient of the input is a product
-// with the weights, of which each position's row is added to where its numbers came from. Images
-// and weights may lie channels_last, so that of kernels of one place the images are such rows.
+// The input of each output pixel is unfolded into a row in the order of the weights ("views").
+// Results are the product of views and weights; the weight gradient is the product of the output
+// gradient and the views. The input gradient is a product with the weights, whose rows are then
+// added to the input positions they came from. Images and weights may be channels_last; for 1x1
+// kernels the images are the views.
 //
-// The products share the threads, by sizes alone; a number of the input's gradient is summed by the
-// thread that has its channel, in the order of positions.
+// The products use the thread pool and depend on sizes only. An element of the input gradient is
+// summed by the thread that owns its channel, in the order of output pixels.
 #include "cpu/conv/conv.h"
 #include "cpu/conv/conv_indirect.h"
 #include "cpu/gemm/gemm.h"
@@ -19,36 +19,36 @@
 
 #include <stdlib.h>
 
-// Numbers that a thread lays or adds at least.
-enum { GRAIN = 16 * 1024 };
-// Positions at most where images are row-major, the channels of the result for each where a kernel
-// has one place; and where all lies channels_last, numbers of the views at most and channels at
-// least, and positions at most where the way of pixels (conv.c) is another.
-enum { FEW_POSITIONS = 256, CHANNELS_EACH = 4, MOST_VIEWS = 2 << 20, LEAST_RUN = 16 };
-enum { LAST_POSITIONS = 512 };
-// Numbers that a position sees at least.
-enum { LEAST_TERMS = 64 };
+enum { GRAIN = 16 * 1024 };  // elements unfolded or added per thread, min
+enum {
+  MAX_PIXELS = 256,             // max output pixels for row-major images
+  MIN_CHANNELS_PER_PIXEL = 4,   // result channels per output pixel for 1x1 kernels, min
+  MAX_VIEW_ELEMENTS = 2 << 20,  // max elements of the views if all is channels_last
+  MIN_CHANNELS = 16             // min channels if all is channels_last
+};
+enum { MAX_PIXELS_CHANNELS_LAST = 512 };  // max output pixels if conv.c supports the layout
+enum { MIN_TERMS = 64 };                  // min terms per output element
 
-// Of images: how far apart the next image, plane, row, column and channel are.
+// An image array: strides of images, planes, rows, columns and channels.
 typedef struct image {
   float *at;
   int64_t next, plane, row, column, channel;
 } image;
-// A place that a position sees: of the image, without the channel, and in a row of the views.
-typedef struct seen {
+// A tap inside the image: its offset in the image without the channel, and in a row of the views.
+typedef struct tap {
   int64_t at, term;
-} seen;
+} tap;
 typedef struct few {
   const conv *t;
   image source, result;
-  int64_t positions, channel_term, place_term;  // of all images; distances in a row of the views
-  bool same;                                    // the source is its views
-  int64_t *starts;                              // of each position in `seen`, and the end
-  seen *seen;
-  float *views, *lines;  // lines: the result as a matrix, if it does not lie as one
+  int64_t pixel_count, channel_term, tap_term;  // output pixels; strides in a row of the views
+  bool source_is_views;                         // the source is its views
+  int64_t *starts;                              // index in `taps` per pixel, and the end
+  tap *taps;
+  float *views, *lines;  // lines: the result as a matrix, if its layout is not one
 } few;
 
-static bool lies(const px_operand *o) {
+static bool is_supported(const px_operand *o) {
   return o->dtype == PX_FLOAT32 && !o->immediate &&
          (px__operand_row_major(o) || px__operand_last(o));
 }
@@ -58,23 +58,22 @@ static image image_of(const px_operand *o, int64_t c, int64_t d, int64_t h, int6
   return (image){o->data, c * all, h * w * c, w * c, c, 1};
 }
 
-// ---- which places positions see
+// ---- taps of output pixels
 
-// The places of position (y, x), of a plane of the source that begins at `base` and is the k-th of
-// the kernel.
-static seen *list_plane(const few *f, int64_t base, int64_t k, int64_t y, int64_t x, seen *to) {
+// Taps of pixel (y, x) in the source plane at `base`, for kernel depth k.
+static tap *list_plane(const few *f, int64_t base, int64_t k, int64_t y, int64_t x, tap *to) {
   const conv *t = f->t;
   for (int64_t i = 0; i < t->kh; i++)
     for (int64_t j = 0; j < t->kw; j++) {
       int64_t row = y * t->sh - t->ph + i * t->dh, column = x * t->sw - t->pw + j * t->dw;
       if (row < 0 || row >= t->h || column < 0 || column >= t->w) continue;
-      *to++ = (seen){base + row * f->source.row + column * f->source.column,
-                     ((k * t->kh + i) * t->kw + j) * f->place_term};
+      *to++ = (tap){base + row * f->source.row + column * f->source.column,
+                    ((k * t->kh + i) * t->kw + j) * f->tap_term};
     }
   return to;
 }
-// Of the position `at` of an image that begins at `base`.
-static seen *list_position(const few *f, int64_t base, int64_t at, seen *to) {
+// Taps of output pixel `at` of the image at `base`.
+static tap *list_pixel(const few *f, int64_t base, int64_t at, tap *to) {
   const conv *t = f->t;
   int64_t z = at / t->p, y = at % t->p / t->ow, x = at % t->ow;
   for (int64_t k = 0; k < t->kd; k++) {
@@ -83,85 +82,85 @@ static seen *list_position(const few *f, int64_t base, int64_t at, seen *to) {
   }
   return to;
 }
-static bool list_places(few *f) {
+static bool list_taps(few *f) {
   const conv *t = f->t;
-  size_t most = (size_t)(f->positions * t->places);
-  f->starts = malloc((size_t)(f->positions + 1) * sizeof *f->starts + most * sizeof *f->seen);
+  size_t most = (size_t)(f->pixel_count * t->kernel_taps);
+  f->starts = malloc((size_t)(f->pixel_count + 1) * sizeof *f->starts + most * sizeof *f->taps);
   if (!f->starts) return false;
-  f->seen = (seen *)(f->starts + f->positions + 1);
-  seen *to = f->seen;
-  for (int64_t p = 0; p < f->positions; p++) {
-    f->starts[p] = to - f->seen;
-    to = list_position(f, p / t->seen * f->source.next, p % t->seen, to);
+  f->taps = (tap *)(f->starts + f->pixel_count + 1);
+  tap *to = f->taps;
+  for (int64_t p = 0; p < f->pixel_count; p++) {
+    f->starts[p] = to - f->taps;
+    to = list_pixel(f, p / t->out_pixels * f->source.next, p % t->out_pixels, to);
   }
-  f->starts[f->positions] = to - f->seen;
+  f->starts[f->pixel_count] = to - f->taps;
   return true;
 }
 
 // ---- views
 
-// The views of positions [begin, end).
-static void lay_views(void *ctx, int64_t begin, int64_t end) {
+// Fills the views of output pixels [begin, end).
+static void fill_views(void *ctx, int64_t begin, int64_t end) {
   const few *f = ctx;
   const conv *t = f->t;
   bool runs = f->source.channel == 1 && f->channel_term == 1;
-  for (int64_t p = begin, work = 0; p < end && !px__worked(&work, t->k); p++) {
-    const seen *places = f->seen + f->starts[p];
+  for (int64_t p = begin, work = 0; p < end && !px__work_stopped(&work, t->k); p++) {
+    const tap *taps = f->taps + f->starts[p];
     int64_t count = f->starts[p + 1] - f->starts[p];
     float *to = f->views + p * t->k;
-    if (count < t->places) memset(to, 0, (size_t)t->k * sizeof *to);
+    if (count < t->kernel_taps) memset(to, 0, (size_t)t->k * sizeof *to);
     for (int64_t j = 0; runs && j < count; j++)
-      memcpy(to + places[j].term, f->source.at + places[j].at, (size_t)t->c * sizeof *to);
+      memcpy(to + taps[j].term, f->source.at + taps[j].at, (size_t)t->c * sizeof *to);
     const float *from = f->source.at;
     for (int64_t c = 0; !runs && c < t->c; c++, to += f->channel_term, from += f->source.channel)
-      for (int64_t j = 0; j < count; j++) to[places[j].term] = from[places[j].at];
+      for (int64_t j = 0; j < count; j++) to[taps[j].term] = from[taps[j].at];
   }
 }
-// Adds the views of channels [begin, end) to where they were seen.
+// Adds the views of channels [begin, end) to their input positions.
 static void add_views(void *ctx, int64_t begin, int64_t end) {
   const few *f = ctx;
   bool runs = f->source.channel == 1 && f->channel_term == 1;
   int64_t apart = f->source.channel, step = f->channel_term;
-  for (int64_t p = 0, work = 0; p < f->positions && !px__worked(&work, f->t->k); p++) {
-    const seen *places = f->seen + f->starts[p];
+  for (int64_t p = 0, work = 0; p < f->pixel_count && !px__work_stopped(&work, f->t->k); p++) {
+    const tap *taps = f->taps + f->starts[p];
     int64_t count = f->starts[p + 1] - f->starts[p];
     const float *row = f->views + p * f->t->k;
     for (int64_t j = 0; runs && j < count; j++) {
-      float *restrict to = f->source.at + places[j].at;
-      const float *restrict from = row + places[j].term;
+      float *restrict to = f->source.at + taps[j].at;
+      const float *restrict from = row + taps[j].term;
       for (int64_t c = begin; c < end; c++) to[c] += from[c];
     }
     for (int64_t c = begin; !runs && c < end; c++) {
       float *to = f->source.at + c * apart;
-      for (int64_t j = 0; j < count; j++) to[places[j].at] += row[c * step + places[j].term];
+      for (int64_t j = 0; j < count; j++) to[taps[j].at] += row[c * step + taps[j].term];
     }
   }
 }
 
 // ---- results as a matrix
 
-// Whether positions, or channels, of the result follow one another without gaps.
+// True if the channels of the result are contiguous.
 static bool by_channels(const few *f) { return f->result.channel == 1; }
 static bool is_matrix(const few *f) { return by_channels(f) || f->t->n == 1; }
-// Copies between the result and its lines, a line for each channel.
+// Copies between the result and `lines`, one line per channel.
 static void copy_lines(const few *f, bool out) {
   const conv *t = f->t;
-  for (int64_t i = 0, work = 0; i < t->n && !px__worked(&work, t->oc * t->seen); i++)
+  for (int64_t i = 0, work = 0; i < t->n && !px__work_stopped(&work, t->oc * t->out_pixels); i++)
     for (int64_t o = 0; o < t->oc; o++) {
-      float *there = f->result.at + i * f->result.next + o * t->seen;
-      float *here = f->lines + o * f->positions + i * t->seen;
-      memcpy(out ? there : here, out ? here : there, (size_t)t->seen * sizeof *here);
+      float *in_result = f->result.at + i * f->result.next + o * t->out_pixels;
+      float *line = f->lines + o * f->pixel_count + i * t->out_pixels;
+      memcpy(out ? in_result : line, out ? line : in_result, (size_t)t->out_pixels * sizeof *line);
     }
 }
 static float *matrix_of(const few *f) { return is_matrix(f) ? f->result.at : f->lines; }
-static int64_t position_step(const few *f) { return by_channels(f) ? f->t->oc : 1; }
-static int64_t channel_step(const few *f) { return by_channels(f) ? 1 : f->positions; }
+static int64_t pixel_step(const few *f) { return by_channels(f) ? f->t->oc : 1; }
+static int64_t channel_step(const few *f) { return by_channels(f) ? 1 : f->pixel_count; }
 
 // ---- the three products
 
 static bool to_results(const few *f) {
   const conv *t = f->t;
-  px__gemm g = {.m = f->positions,
+  px__gemm g = {.m = f->pixel_count,
                 .n = t->oc,
                 .k = t->k,
                 .a = f->views,
@@ -171,7 +170,7 @@ static bool to_results(const few *f) {
                 .br = 1,
                 .bc = t->k,
                 .c = matrix_of(f),
-                .cr = position_step(f),
+                .cr = pixel_step(f),
                 .cc = channel_step(f),
                 .s = t->bias,
                 .sc = 1,
@@ -185,10 +184,10 @@ static bool to_weight(const few *f) {
   const conv *t = f->t;
   px__gemm g = {.m = t->oc,
                 .n = t->k,
-                .k = f->positions,
+                .k = f->pixel_count,
                 .a = matrix_of(f),
                 .ar = channel_step(f),
-                .ac = position_step(f),
+                .ac = pixel_step(f),
                 .b = f->views,
                 .br = t->k,
                 .bc = 1,
@@ -200,11 +199,11 @@ static bool to_weight(const few *f) {
 }
 static bool to_input(const few *f) {
   const conv *t = f->t;
-  px__gemm g = {.m = f->positions,
+  px__gemm g = {.m = f->pixel_count,
                 .n = t->k,
                 .k = t->oc,
                 .a = matrix_of(f),
-                .ar = position_step(f),
+                .ar = pixel_step(f),
                 .ac = channel_step(f),
                 .b = t->weight,
                 .br = t->k,
@@ -214,47 +213,49 @@ static bool to_input(const few *f) {
                 .cc = 1,
                 .alpha = 1};
   if (!px__gemm_f32(&g, true)) return false;
-  if (f->same) return true;
+  if (f->source_is_views) return true;
   if (!px__cpu_clear(f->source.at, (size_t)(t->n * f->source.next) * sizeof(float))) return true;
-  px__cpu_parallel(t->c, GRAIN / (f->positions * t->places) + 1, add_views, (void *)f);
+  px__cpu_parallel(t->c, GRAIN / (f->pixel_count * t->kernel_taps) + 1, add_views, (void *)f);
   return true;
 }
 
 static bool run(few *f) {
   const conv *t = f->t;
-  size_t views = f->same ? 0 : (size_t)(f->positions * t->k);
-  size_t lines = is_matrix(f) ? 0 : (size_t)(f->positions * t->oc);
-  float *room = malloc((views + lines) * sizeof *room + 1);
-  bool done = room && (f->same || list_places(f));
-  f->views = f->same ? f->source.at : room;
-  f->lines = room + views;
-  if (done && t->what != 'f' && lines) copy_lines(f, false);
-  if (done && t->what != 'i' && !f->same)
-    px__cpu_parallel(f->positions, GRAIN / t->k + 1, lay_views, f);
-  if (done) done = t->what == 'f' ? to_results(f) : t->what == 'w' ? to_weight(f) : to_input(f);
+  size_t views = f->source_is_views ? 0 : (size_t)(f->pixel_count * t->k);
+  size_t lines = is_matrix(f) ? 0 : (size_t)(f->pixel_count * t->oc);
+  float *scratch = malloc((views + lines) * sizeof *scratch + 1);
+  bool done = scratch && (f->source_is_views || list_taps(f));
+  f->views = f->source_is_views ? f->source.at : scratch;
+  f->lines = scratch + views;
+  if (done && t->mode != 'f' && lines) copy_lines(f, false);
+  if (done && t->mode != 'i' && !f->source_is_views)
+    px__cpu_parallel(f->pixel_count, GRAIN / t->k + 1, fill_views, f);
+  if (done) done = t->mode == 'f' ? to_results(f) : t->mode == 'w' ? to_weight(f) : to_input(f);
   free(f->starts);
-  free(room);
+  free(scratch);
   return done;
 }
 
-// ---- which convolutions
+// ---- selection
 
 static bool one_to_one(const conv *t) {
   bool dense = t->sd == 1 && t->sh == 1 && t->sw == 1;
-  bool inside = t->pd == 0 && t->ph == 0 && t->pw == 0 && t->seen == t->d * t->h * t->w;
-  return t->places == 1 && dense && inside;
+  bool inside = t->pd == 0 && t->ph == 0 && t->pw == 0 && t->out_pixels == t->d * t->h * t->w;
+  return t->kernel_taps == 1 && dense && inside;
 }
-// Where weights are read for few positions, or else nothing needs to be turned. One image that
-// fills tiles as it lies (conv_tiles.h) needs none of this.
-static bool pays(const conv *t, bool last) {
-  int64_t positions = t->n * t->seen, each = t->places == 1 ? CHANNELS_EACH : 1;
-  if (t->groups != 1 || t->k < LEAST_TERMS) return false;
-  bool pixels = px__conv_fills_lanes(t->what == 'i' ? t->c : t->oc);
-  if (last && t->c >= LEAST_RUN)
-    return positions * t->k <= MOST_VIEWS && (!pixels || positions <= LAST_POSITIONS);
-  bool tiled = t->what == 'f' && t->n == 1 && one_to_one(t) && t->p >= PX__CONV_ALONE;
+// True if reading weights for few pixels dominates, or transposition is avoided. A single image
+// that fills the tiles of conv_tiles.h directly needs none of this.
+static bool is_faster(const conv *t, bool last) {
+  int64_t pixel_count = t->n * t->out_pixels,
+          each = t->kernel_taps == 1 ? MIN_CHANNELS_PER_PIXEL : 1;
+  if (t->groups != 1 || t->k < MIN_TERMS) return false;
+  bool pixels = px__conv_fills_lanes(t->mode == 'i' ? t->c : t->oc);
+  if (last && t->c >= MIN_CHANNELS)
+    return pixel_count * t->k <= MAX_VIEW_ELEMENTS &&
+           (!pixels || pixel_count <= MAX_PIXELS_CHANNELS_LAST);
+  bool tiled = t->mode == 'f' && t->n == 1 && one_to_one(t) && t->p >= PX__CONV_MIN_IMAGE_PIXELS;
   if (tiled && px__conv_has_tiles()) return false;
-  return positions <= FEW_POSITIONS && positions * each <= t->oc;
+  return pixel_count <= MAX_PIXELS && pixel_count * each <= t->oc;
 }
 static bool all_last(const px_operand *source, const px_operand *weight, const px_operand *result) {
   return px__operand_last(source) && px__operand_last(weight) && px__operand_last(result);
@@ -263,18 +264,19 @@ static bool all_last(const px_operand *source, const px_operand *weight, const p
 bool px__conv_few(conv *t, const px_operand *source, const px_operand *weight,
                   const px_operand *bias, const px_operand *result) {
   bool biased = bias && px__operand_given(bias);
-  bool plain =
+  bool supported_bias =
       !biased || (bias->dtype == PX_FLOAT32 && !bias->immediate && px__operand_row_major(bias));
-  if (!lies(source) || !lies(weight) || !lies(result) || !plain) return false;
-  if (!pays(t, all_last(source, weight, result)) || px__conv_winograd_pays(t)) return false;
+  if (!is_supported(source) || !is_supported(weight) || !is_supported(result) || !supported_bias)
+    return false;
+  if (!is_faster(t, all_last(source, weight, result)) || px__conv_winograd_applies(t)) return false;
   bool last = !px__operand_row_major(weight);
   few f = {.t = t,
            .source = image_of(source, t->c, t->d, t->h, t->w),
            .result = image_of(result, t->oc, t->od, t->oh, t->ow),
-           .positions = t->n * t->seen,
-           .channel_term = last ? 1 : t->places,
-           .place_term = last ? t->c : 1};
-  f.same = f.source.channel == 1 && one_to_one(t);
+           .pixel_count = t->n * t->out_pixels,
+           .channel_term = last ? 1 : t->kernel_taps,
+           .tap_term = last ? t->c : 1};
+  f.source_is_views = f.source.channel == 1 && one_to_one(t);
   t->bias = biased ? bias->data : NULL;
   t->weight = t->out = weight->data;
   t->failed = !run(&f);

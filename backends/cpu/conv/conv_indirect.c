@@ -1,57 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-// Results of a float convolution by AVX-512: rows of weights, read where they lie, times rows of
-// what positions see, which a table names.
+// Float convolution by AVX-512: rows of weights, read directly, times rows of source pixels
+// addressed by an offset table.
 //
-// A tile is 6 results by 4 vectors of positions, in registers: nothing is packed. Vectors at the
-// edge overlap those before them, so that nothing behind the last position is read. Of a source
-// that is far away the rows of the next positions are fetched meanwhile, evenly, and so are the
-// lines of the results: a burst would wait for memory.
+// A tile is 6 results by 4 vectors of pixels, in registers; nothing is packed. Edge vectors overlap
+// the preceding ones, so nothing past the last pixel is read. For a distant source, the rows of the
+// next pixels and the result lines are prefetched evenly: a burst would stall.
 //
-// A result is a chain of FMAs over blocks of terms, which follow from their number, and the sums
-// of the blocks in order, whatever tile it lies in.
+// A result is a chain of FMAs per block of terms, plus the block sums in order. Blocks depend only
+// on the number of terms, so results do not depend on the tile.
 #include "cpu/conv/conv_indirect.h"
 
 #include "cpu/vector/simd_avx512.h"
 #include "cpu/threads/threads.h"
 
 #if defined(__AVX2__)
-// Rows and vectors of a tile, lanes, terms between two of which something is fetched, and panels
-// that each group of rows meets in turn.
-enum { ROWS = 6, ACROSS = 4, LANES = WF, STEPS = 16, SOME = 32 };
-// Terms of a block at most: of a source that is far away 32 KB of a panel, for the first cache; of
-// one that is near places share the lines of the cache.
-enum { DEPTH = 512, FAR_DEPTH = 128 };
+enum {
+  ROWS = 6,     // results of a tile
+  VECTORS = 4,  // vectors of a tile
+  LANES = WF,
+  PREFETCH_TERMS = 16,   // terms between prefetches
+  PANELS_PER_GROUP = 32  // panels processed by each group of rows in turn
+};
+enum {
+  MAX_NEAR_TERMS = 512,  // max terms of a block for a near source, whose taps share cache lines
+  MAX_FAR_TERMS = 128    // max terms of a block for a distant source: 32 KB of a panel, for L1
+};
 
-// What is fetched within a tile, in each of its groups of STEPS terms: a row of the results, if
-// `results`, and rows of the next positions, from `at` to `end` of their table.
-typedef struct ahead {
+// Prefetches of a tile, per group of PREFETCH_TERMS terms: one result row if `results`, and `rows`
+// rows of the next pixels, from `at` to `end` of their offset table.
+typedef struct prefetch {
   const float *next;
   const int64_t *at, *end;
   int64_t rows;
   bool results;
-} ahead;
-// Where a tile's rows go, and what is added to them: earlier sums, unless NULL, and a bias.
-typedef struct landing {
+} prefetch;
+// Destination of a tile; adds earlier sums (unless NULL) and a bias.
+typedef struct destination {
   float *to;
   const float *earlier, *bias;
   int64_t step, earlier_step;
-} landing;
-// Vectors of positions, and where they lie among the results: all of a vector from `to` on, or
-// those of `lanes`, which then follow one another. `whole`: all of all vectors, one behind the
-// other.
+} destination;
+// Vectors of pixels and their positions among the results: the full vector at `to`, or only the
+// active `lanes`, compressed. `whole`: all lanes are active and the vectors contiguous.
 typedef struct panel {
-  int64_t from, vectors, to[ACROSS];
-  uint32_t lanes[ACROSS];
+  int64_t from, vectors, to[VECTORS];
+  uint32_t lanes[VECTORS];
   bool whole;
 } panel;
 
-// Sums of products of `rows` by `vectors`, constants at each call, over terms [0, k); `turned`:
-// results follow one another in `a`, and terms are `ar` apart. Rows of `a` have two pointers, for
-// three each, as more do not stay in registers.
-WIDE_INLINE void tile(const int rows, const int vectors, const bool turned, int64_t k,
+// Products of `rows` by `vectors` (constants at each call) over terms [0, k). `transposed`: results
+// are contiguous in `a` and terms `ar` apart. Two pointers address the rows of `a`, three rows
+// each; more would spill.
+WIDE_INLINE void tile(const int rows, const int vectors, const bool transposed, int64_t k,
                       const float *a, int64_t ar, const float *b, const int64_t *at, const float *c,
-                      int64_t cr, const ahead *f, const landing *l) {
-  wf s[ROWS][ACROSS], y[ACROSS];
+                      int64_t cr, const prefetch *f, const destination *l) {
+  wf s[ROWS][VECTORS], y[VECTORS];
 #pragma GCC unroll 8
   for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
@@ -60,18 +63,19 @@ WIDE_INLINE void tile(const int rows, const int vectors, const bool turned, int6
   const float *upper = a + ROWS / 2 * ar;
   int64_t row = 0;
   while (at < end) {
-    for (const int64_t *stop = end - at < STEPS ? end : at + STEPS; at < stop; at++) {
+    for (const int64_t *stop = end - at < PREFETCH_TERMS ? end : at + PREFETCH_TERMS; at < stop;
+         at++) {
       const float *from = b + *at;
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; v++) y[v] = wf_load(from + v * LANES);
 #pragma GCC unroll 8
       for (int i = 0; i < rows; i++) {
         const float *x = i < ROWS / 2 ? a + i * ar : upper + (i - ROWS / 2) * ar;
-        wf each = wf_set(turned ? a[i] : *x);
+        wf each = wf_set(transposed ? a[i] : *x);
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) s[i][v] = wf_fma(each, y[v], s[i][v]);
       }
-      a += turned ? ar : 1, upper++;
+      a += transposed ? ar : 1, upper++;
     }
     if (f->results && row < rows) {
 #pragma GCC unroll 4
@@ -80,7 +84,7 @@ WIDE_INLINE void tile(const int rows, const int vectors, const bool turned, int6
     }
     for (int64_t i = 0; i < f->rows && next < f->end; i++, next++)
 #pragma GCC unroll 4
-      for (int v = 0; v < ACROSS; v++) __builtin_prefetch(f->next + *next + v * LANES, 0, 2);
+      for (int v = 0; v < VECTORS; v++) __builtin_prefetch(f->next + *next + v * LANES, 0, 2);
   }
   float *to = l->to;
   const float *earlier = l->earlier;
@@ -96,18 +100,18 @@ WIDE_INLINE void tile(const int rows, const int vectors, const bool turned, int6
     if (earlier) earlier += l->earlier_step;
   }
 }
-#define TILE(rows, vectors, name, turned) \
+#define TILE(rows, vectors, name, transposed) \
   static __attribute__((noinline)) WIDE void name##_##rows##_##vectors( \
       int64_t k, const float *a, int64_t ar, const float *b, const int64_t *at, const float *c, \
-      int64_t cr, const ahead *f, const landing *l) { \
-    tile(rows, vectors, turned, k, a, ar, b, at, c, cr, f, l); \
+      int64_t cr, const prefetch *f, const destination *l) { \
+    tile(rows, vectors, transposed, k, a, ar, b, at, c, cr, f, l); \
   }
-#define TILES(rows, name, turned) \
-  TILE(rows, 1, name, turned) \
-  TILE(rows, 2, name, turned) \
-  TILE(rows, 3, name, turned) \
-  TILE(rows, 4, name, turned)
-#define BOTH(rows) TILES(rows, tile, false) TILES(rows, turned, true)
+#define TILES(rows, name, transposed) \
+  TILE(rows, 1, name, transposed) \
+  TILE(rows, 2, name, transposed) \
+  TILE(rows, 3, name, transposed) \
+  TILE(rows, 4, name, transposed)
+#define BOTH(rows) TILES(rows, tile, false) TILES(rows, transposed, true)
 BOTH(1)
 BOTH(2)
 BOTH(3)
@@ -118,56 +122,56 @@ BOTH(6)
 #undef TILES
 #undef TILE
 typedef void tile_function(int64_t k, const float *a, int64_t ar, const float *b, const int64_t *at,
-                           const float *c, int64_t cr, const ahead *f, const landing *l);
-static tile_function *tile_of(int64_t rows, int64_t vectors, bool turned) {
+                           const float *c, int64_t cr, const prefetch *f, const destination *l);
+static tile_function *tile_of(int64_t rows, int64_t vectors, bool transposed) {
 #define TILES(name, rows) \
   { name##_##rows##_1, name##_##rows##_2, name##_##rows##_3, name##_##rows##_4 }
 #define ALL(name) \
   { TILES(name, 1), TILES(name, 2), TILES(name, 3), TILES(name, 4), TILES(name, 5), TILES(name, 6) }
-  static tile_function *const all[2][ROWS][ACROSS] = {ALL(tile), ALL(turned)};
+  static tile_function *const all[2][ROWS][VECTORS] = {ALL(tile), ALL(transposed)};
 #undef ALL
 #undef TILES
-  return all[turned][rows - 1][vectors - 1];
+  return all[transposed][rows - 1][vectors - 1];
 }
 
-// Writes a tile's sums where some lanes are for nobody.
-static WIDE void put(const px__conv_product *g, const panel *x, int64_t row, int64_t rows,
-                     const wf *sums) {
-  for (int64_t i = 0; i < rows; i++, sums += ACROSS) {
+// Stores a tile's sums, active lanes only.
+static WIDE void store_lanes(const px__conv_product *g, const panel *x, int64_t row, int64_t rows,
+                             const wf *sums) {
+  for (int64_t i = 0; i < rows; i++, sums += VECTORS) {
     float *c = g->c + (row + i) * g->cr;
     for (int64_t v = 0; v < x->vectors; v++) {
-      __m512 some = _mm512_maskz_compress_ps((__mmask16)x->lanes[v], (__m512)sums[v]);
+      __m512 active = _mm512_maskz_compress_ps((__mmask16)x->lanes[v], (__m512)sums[v]);
       uint32_t count = (uint32_t)__builtin_popcount(x->lanes[v]);
-      _mm512_mask_storeu_ps(c + x->to[v], (__mmask16)((1u << count) - 1), some);
+      _mm512_mask_storeu_ps(c + x->to[v], (__mmask16)((1u << count) - 1), active);
     }
   }
 }
-// How a product goes: its blocks of terms, and groups of rows, the first `higher` of which have
-// `rows` + 1 of them; and how many rows of the next positions a tile fetches, and in each turn.
-typedef struct course {
-  int64_t blocks, depth, groups, rows, higher, each, some;
-} course;
-static course course_of(int64_t m, int64_t k, int64_t blocks, int64_t depth) {
-  int64_t groups = px__ceil_div(m, ROWS), turns = px__ceil_div(depth, STEPS);
+// Schedule of a product: blocks of terms; groups of rows, the first `higher` of them with `rows` +
+// 1 rows; and rows of the next pixels to prefetch per tile (`each`) and per step (`per_step`).
+typedef struct schedule {
+  int64_t blocks, depth, groups, rows, higher, each, per_step;
+} schedule;
+static schedule schedule_of(int64_t m, int64_t k, int64_t blocks, int64_t depth) {
+  int64_t groups = px__ceil_div(m, ROWS), turns = px__ceil_div(depth, PREFETCH_TERMS);
   int64_t each = (k + blocks * groups - 1) / (blocks * groups);
-  return (course){blocks, depth, groups, m / groups, m % groups, each, px__ceil_div(each, turns)};
+  return (schedule){blocks, depth, groups, m / groups, m % groups, each, px__ceil_div(each, turns)};
 }
-// What a block's tile fetches: the lines of the results, for the last one, and its part of the rows
+// Prefetches of a block's tile: the result lines if it is the last block, and its share of the rows
 // of `next`.
-static ahead ahead_of(const px__conv_product *g, const course *o, int64_t group, int64_t block,
-                      const float *next) {
-  ahead f = {next, g->at, g->at, o->some, block == o->blocks - 1};
+static prefetch prefetch_of(const px__conv_product *g, const schedule *o, int64_t group,
+                            int64_t block, const float *next) {
+  prefetch f = {next, g->at, g->at, o->per_step, block == o->blocks - 1};
   if (!next) return f;
   int64_t first = (block * o->groups + group) * o->each;
-  f.at += px__least(first, g->k), f.end += px__least(first + o->each, g->k);
+  f.at += px__min_count(first, g->k), f.end += px__min_count(first + o->each, g->k);
   return f;
 }
-// Where a tile goes whose first row is `row`, and so_far or `sums` if it does not go to the
-// results.
-static landing landing_of(const px__conv_product *g, const panel *x, int64_t row, bool first,
-                          bool last, wf *so_far, wf *sums) {
-  enum { STEP = ACROSS * LANES };
-  landing l = {.to = (float *)(last ? sums : so_far), .step = STEP, .earlier_step = STEP};
+// The destination of a tile with first row `row`: the results, `so_far` between blocks, or `sums`
+// if lanes must be selected.
+static destination destination_of(const px__conv_product *g, const panel *x, int64_t row,
+                                  bool first, bool last, wf *so_far, wf *sums) {
+  enum { STEP = VECTORS * LANES };
+  destination l = {.to = (float *)(last ? sums : so_far), .step = STEP, .earlier_step = STEP};
   if (!first) l.earlier = (float *)so_far;
   if (last && g->bias) l.bias = g->bias + row;
   if (!last || !x->whole) return l;
@@ -175,27 +179,29 @@ static landing landing_of(const px__conv_product *g, const panel *x, int64_t row
   if (g->more) l.earlier = l.to, l.earlier_step = g->cr;
   return l;
 }
-// One tile of a block of terms, which goes on from `so_far`, and leaves it there but for the last.
-static WIDE void one_tile(const px__conv_product *g, const course *o, const panel *x, int64_t group,
-                          int64_t block, const float *next, wf *so_far) {
-  wf sums[ROWS * ACROSS];
-  int64_t row = group * o->rows + px__least(group, o->higher);
+// One tile of a block of terms. Continues from `so_far` and stores back to it, except for the last
+// block.
+static WIDE void run_tile(const px__conv_product *g, const schedule *o, const panel *x,
+                          int64_t group, int64_t block, const float *next, wf *so_far) {
+  wf sums[ROWS * VECTORS];
+  int64_t row = group * o->rows + px__min_count(group, o->higher);
   int64_t rows = o->rows + (group < o->higher);
   int64_t p = block * o->depth, k = g->k - p < o->depth ? g->k - p : o->depth;
   bool last = block == o->blocks - 1;
-  ahead f = ahead_of(g, o, group, block, next);
-  landing l = landing_of(g, x, row, block == 0, last, so_far, sums);
-  const float *a = g->a + (g->turned ? row + p * g->ar : row * g->ar + p);
+  prefetch f = prefetch_of(g, o, group, block, next);
+  destination l = destination_of(g, x, row, block == 0, last, so_far, sums);
+  const float *a = g->a + (g->transposed ? row + p * g->ar : row * g->ar + p);
   const float *c = g->c + row * g->cr + x->to[0];
-  tile_of(rows, x->vectors, g->turned)(k, a, g->ar, g->b + x->from, g->at + p, c, g->cr, &f, &l);
-  if (last && !x->whole) put(g, x, row, rows, sums);
+  tile_of(rows, x->vectors, g->transposed)(k, a, g->ar, g->b + x->from, g->at + p, c, g->cr, &f,
+                                           &l);
+  if (last && !x->whole) store_lanes(g, x, row, rows, sums);
 }
 
 // ---- panels
 
-// Where the positions from x->from on lie among the results, of which those beyond `grid` in each
-// `pitch` are none.
-static void place(const px__conv_product *g, panel *x) {
+// Sets the positions of the panel's pixels among the results; pixels beyond `grid` in each `pitch`
+// are inactive.
+static void place_vectors(const px__conv_product *g, panel *x) {
   x->whole = true;
   for (int64_t v = 0; v < x->vectors; v++) {
     int64_t from = x->from + v * LANES, at = from % g->pitch;
@@ -207,76 +213,77 @@ static void place(const px__conv_product *g, panel *x) {
   }
 }
 static int64_t vectors_of(const px__conv_product *g) { return px__ceil_div(g->n, LANES); }
-// Few positions that are no whole vectors have a panel for the last one.
+// Few pixels that do not fill whole vectors: the last vector is a panel of its own.
 static int64_t panels_of(const px__conv_product *g) {
-  int64_t n = px__ceil_div(vectors_of(g), ACROSS);
+  int64_t n = px__ceil_div(vectors_of(g), VECTORS);
   return n == 1 && g->n > LANES && g->n % LANES ? 2 : n;
 }
 static panel panel_of(const px__conv_product *g, int64_t i) {
   int64_t vectors = vectors_of(g), panels = panels_of(g);
   int64_t first = vectors * i / panels, last = vectors * (i + 1) / panels;
-  if (vectors <= ACROSS && panels == 2)
+  if (vectors <= VECTORS && panels == 2)
     first = i ? vectors - 1 : 0, last = i ? vectors : vectors - 1;
   panel x = {.from = first * LANES, .vectors = last - first};
   if (last * LANES > g->n) x.from = g->n - x.vectors * LANES;
-  place(g, &x);
+  place_vectors(g, &x);
   return x;
 }
 
-// Of a source that is near each group of rows meets some panels.
-static void run_near(const px__conv_product *g, const course *o) {
+// Near source: each group of rows processes PANELS_PER_GROUP panels.
+static void run_near(const px__conv_product *g, const schedule *o) {
   int64_t panels = panels_of(g), work = 0;
-  for (int64_t first = 0; first < panels; first += SOME) {
-    panel some[SOME];
-    wf sums[ROWS * ACROSS];
-    int64_t count = panels - first < SOME ? panels - first : SOME;
-    for (int64_t j = 0; j < count; j++) some[j] = panel_of(g, first + j);
+  for (int64_t first = 0; first < panels; first += PANELS_PER_GROUP) {
+    panel group[PANELS_PER_GROUP];
+    wf sums[ROWS * VECTORS];
+    int64_t count = panels - first < PANELS_PER_GROUP ? panels - first : PANELS_PER_GROUP;
+    for (int64_t j = 0; j < count; j++) group[j] = panel_of(g, first + j);
     for (int64_t i = 0; i < o->groups; i++)
-      for (int64_t j = 0; j < count && !px__worked(&work, ROWS * g->k); j++)
-        for (int64_t b = 0; b < o->blocks; b++) one_tile(g, o, &some[j], i, b, NULL, sums);
+      for (int64_t j = 0; j < count && !px__work_stopped(&work, ROWS * g->k); j++)
+        for (int64_t b = 0; b < o->blocks; b++) run_tile(g, o, &group[j], i, b, NULL, sums);
   }
 }
-// Some groups, from `first` on, a block of terms that fits into the first cache after the other.
-static void run_some(const px__conv_product *g, const course *o, const panel *x, int64_t first,
-                     const float *next, int64_t *work) {
-  wf *sums = (wf *)(void *)g->room;
-  int64_t end = px__least(first + PX__CONV_NEAR, o->groups);
+// Distant source: some groups from `first` on, one L1-sized block of terms after the other.
+static void run_groups(const px__conv_product *g, const schedule *o, const panel *x, int64_t first,
+                       const float *next, int64_t *work) {
+  wf *sums = (wf *)(void *)g->scratch;
+  int64_t end = px__min_count(first + PX__CONV_KEPT_GROUPS, o->groups);
   for (int64_t b = 0; b < o->blocks; b++)
-    for (int64_t i = first; i < end && !px__worked(work, ROWS * o->depth); i++)
-      one_tile(g, o, x, i, b, next, sums + (i - first) * ROWS * ACROSS);
+    for (int64_t i = first; i < end && !px__work_stopped(work, ROWS * o->depth); i++)
+      run_tile(g, o, x, i, b, next, sums + (i - first) * ROWS * VECTORS);
 }
-// Of one that is far away each panel is read once.
-static void run_far(const px__conv_product *g, const course *o) {
+// Distant source: each panel is read once.
+static void run_far(const px__conv_product *g, const schedule *o) {
   int64_t panels = panels_of(g), work = 0;
   for (int64_t j = 0; j < panels; j++) {
     panel x = panel_of(g, j);
     const float *next = j + 1 < panels ? g->b + panel_of(g, j + 1).from : g->after;
-    for (int64_t i = 0; i < o->groups; i += PX__CONV_NEAR) run_some(g, o, &x, i, next, &work);
+    for (int64_t i = 0; i < o->groups; i += PX__CONV_KEPT_GROUPS)
+      run_groups(g, o, &x, i, next, &work);
   }
 }
 bool px__conv_has_tiles(void) { return px_cpu_level_used() >= PX_CPU_AVX512; }
-// Of many terms and few sums each block of terms is read once, and what it gives is added.
+// Many terms and few sums: each block of terms is read once, and its sums are added.
 void px__conv_sums_run(const px__conv_product *g, bool more) {
   px__conv_product part = *g;
-  course o = course_of(g->m, FAR_DEPTH, 1, FAR_DEPTH);
+  schedule o = schedule_of(g->m, MAX_FAR_TERMS, 1, MAX_FAR_TERMS);
   int64_t panels = panels_of(g), work = 0;
   for (int64_t p = 0; p < g->k; p += part.k) {
-    part.k = g->k - p < FAR_DEPTH ? g->k - p : FAR_DEPTH;
+    part.k = g->k - p < MAX_FAR_TERMS ? g->k - p : MAX_FAR_TERMS;
     part.a = g->a + p * g->ar, part.at = g->at + p, o.depth = part.k;
     part.more = more || p > 0;
     for (int64_t j = 0; j < panels; j++) {
       panel x = panel_of(&part, j);
       const float *next =
           p + 2 * part.k <= g->k ? g->b + g->at[p + part.k] - g->at[p] + x.from : NULL;
-      for (int64_t i = 0; i < o.groups && !px__worked(&work, ROWS * part.k); i++)
-        one_tile(&part, &o, &x, i, 0, next, NULL);
+      for (int64_t i = 0; i < o.groups && !px__work_stopped(&work, ROWS * part.k); i++)
+        run_tile(&part, &o, &x, i, 0, next, NULL);
     }
   }
 }
 void px__conv_product_run(const px__conv_product *g) {
-  int64_t most = g->room ? FAR_DEPTH : DEPTH, blocks = px__ceil_div(g->k, most);
-  course o = course_of(g->m, g->k, blocks, px__ceil_div(g->k, blocks));
-  (g->room ? run_far : run_near)(g, &o);
+  int64_t most = g->scratch ? MAX_FAR_TERMS : MAX_NEAR_TERMS, blocks = px__ceil_div(g->k, most);
+  schedule o = schedule_of(g->m, g->k, blocks, px__ceil_div(g->k, blocks));
+  (g->scratch ? run_far : run_near)(g, &o);
 }
 #else
 bool px__conv_has_tiles(void) { return false; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversion of elements, by pairs of dtypes (pairs.c). Elements that stay what they are move by
-// their size.
+// Conversion of elements by pairs of dtypes (pairs.c). Copies within a dtype depend on the item
+// size only.
 #include "cpu/convert/convert.h"
 
 #include "cpu/vector/load_store.h"
@@ -14,16 +14,16 @@ const uint8_t px__cpu_item[PX_DTYPE_COUNT] = {
 #undef XX
 };
 
-// ---- of one dtype
+// ---- copies within a dtype
 
-// The C library copies longer runs by an instruction that is slow where the two sides are not
-// aligned alike. Exactly the same memory is allowed.
+// Copies n bytes; `to` may equal `from`. For longer copies the C library uses an instruction that
+// is slow if the two sides have different alignment.
 static void copy_bytes(char *to, const char *from, int64_t n) {
   enum { SHORT = 1024, VECTOR = 32, STEP = 4 * VECTOR };
   typedef uint8_t vector __attribute__((vector_size(VECTOR), aligned(1), may_alias));
-  bool alike = ((uintptr_t)to - (uintptr_t)from) % VECTOR == 0;
+  bool same_alignment = ((uintptr_t)to - (uintptr_t)from) % VECTOR == 0;
   int64_t i = 0;
-  if (!alike && n >= SHORT && (to + n <= from || from + n <= to))
+  if (!same_alignment && n >= SHORT && (to + n <= from || from + n <= to))
     for (; i + STEP <= n; i += STEP) {
       const vector *f = (const vector *)(const void *)(from + i);
       vector *t = (vector *)(void *)(to + i);
@@ -33,8 +33,8 @@ static void copy_bytes(char *to, const char *from, int64_t n) {
   memmove(to + i, from + i, (size_t)(n - i));
 }
 
-// Rows of a few bytes, for which a call each would take longer than they do: the last vector of a
-// row goes over what the one before it has copied.
+// Short rows, for which a memcpy call each would dominate. The last vector of a row overlaps its
+// predecessor.
 #define MOVE_ROWS(name, T) \
   static void name(char *to, int64_t ts, const char *from, int64_t fs, int64_t rows, \
                    int64_t bytes) { \
@@ -66,7 +66,7 @@ void px__cpu_move_rows(void *to, int64_t ts, const void *from, int64_t fs, int64
                  : rows1)(to, ts, from, fs, rows, bytes);
 }
 
-// One element n times; items are powers of two up to 8.
+// Repeats one element n times. Item sizes are powers of two up to 8.
 static void fill(char *to, const char *one, int64_t item, int64_t n) {
   enum { VECTOR = 32, STEP = 4 * VECTOR };
   typedef uint8_t vector __attribute__((vector_size(VECTOR), aligned(1), may_alias));
@@ -93,9 +93,9 @@ static void fill(char *to, const char *one, int64_t item, int64_t n) {
     else if (fs == 0) \
       fill(to, from, item, n); \
     else if (fs == 2 * item) \
-      PX__CPU_APART for (int64_t i = 0; i < n; i++) t[i] = f[2 * i]; \
+      PX__CPU_INDEPENDENT for (int64_t i = 0; i < n; i++) t[i] = f[2 * i]; \
     else if (fs == -item) \
-      PX__CPU_APART for (int64_t i = 0; i < n; i++) t[i] = f[-i]; \
+      PX__CPU_INDEPENDENT for (int64_t i = 0; i < n; i++) t[i] = f[-i]; \
     else \
       for (int64_t i = 0; i < n; i++) t[i] = *(const T *)(const void *)(from + i * fs); \
   }
@@ -125,37 +125,38 @@ static void move(char *to, int64_t ts, const char *from, int64_t fs, int64_t n, 
                  : move16)(to, ts, from, fs, n);
 }
 
-static void move_truths(char *to, const char *from, int64_t n) {
-  PX__CPU_APART for (int64_t i = 0; i < n; i++) to[i] = from[i] != 0;
+static void move_bools(char *to, const char *from, int64_t n) {
+  PX__CPU_INDEPENDENT for (int64_t i = 0; i < n; i++) to[i] = from[i] != 0;
 }
 
-// ---- bfloat16 and float without gaps: AVX-512 has what narrows a whole vector
+// ---- contiguous bfloat16 and float: AVX-512 narrows whole vectors
 
 #if defined(__AVX2__)
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
-enum { WIDE = 16 };
-static inline TARGET __m512i bfloats_round(const float *from) {
+enum { LANES = 16 };
+static inline TARGET __m512i round_bfloats(const float *from) {
   const __m512i half = _mm512_set1_epi32(0x7fff), one = _mm512_set1_epi32(1);
   __m512 x = _mm512_loadu_ps(from);
-  __m512i u = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), one);
-  u = _mm512_add_epi32(_mm512_add_epi32(u, half), odd);
+  __m512i u = _mm512_castps_si512(x),
+          out_of_range = _mm512_and_si512(_mm512_srli_epi32(u, 16), one);
+  u = _mm512_add_epi32(_mm512_add_epi32(u, half), out_of_range);
   return _mm512_mask_set1_epi32(u, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), 0x7fc00000);
 }
-// The upper halves of two vectors are one.
-static TARGET void bfloats_store(uint16_t *to, const float *from, int64_t n) {
-  uint16_t upper[2 * WIDE];
-  for (int i = 0; i < 2 * WIDE; i++) upper[i] = (uint16_t)(2 * i + 1);
-  const __m512i places = _mm512_loadu_si512(upper);
+// Combines the upper halves of two vectors.
+static TARGET void store_bfloats(uint16_t *to, const float *from, int64_t n) {
+  uint16_t upper[2 * LANES];
+  for (int i = 0; i < 2 * LANES; i++) upper[i] = (uint16_t)(2 * i + 1);
+  const __m512i indices = _mm512_loadu_si512(upper);
   int64_t i = 0;
-  for (; i + 2 * WIDE <= n; i += 2 * WIDE) {
-    __m512i a = bfloats_round(from + i), b = bfloats_round(from + i + WIDE);
-    _mm512_storeu_si512(to + i, _mm512_permutex2var_epi16(a, places, b));
+  for (; i + 2 * LANES <= n; i += 2 * LANES) {
+    __m512i a = round_bfloats(from + i), b = round_bfloats(from + i + LANES);
+    _mm512_storeu_si512(to + i, _mm512_permutex2var_epi16(a, indices, b));
   }
   for (; i < n; i++) to[i] = px__bfloat_store(from[i]);
 }
-static TARGET void bfloats_load(float *to, const uint16_t *from, int64_t n) {
+static TARGET void load_bfloats(float *to, const uint16_t *from, int64_t n) {
   int64_t i = 0;
-  for (; i + WIDE <= n; i += WIDE) {
+  for (; i + LANES <= n; i += LANES) {
     __m256i halves = _mm256_loadu_si256((const __m256i *)(const void *)(from + i));
     __m512i u = _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
     _mm512_storeu_ps(to + i, _mm512_castsi512_ps(u));
@@ -163,24 +164,27 @@ static TARGET void bfloats_load(float *to, const uint16_t *from, int64_t n) {
   for (; i < n; i++) to[i] = px__bfloat_load(from[i]);
 }
 #endif
-// False: they are not for these dtypes, or this processor.
-static bool bfloats(void *to, int to_dtype, const void *from, int from_dtype, int64_t n) {
+// Returns false for other dtypes and without AVX-512.
+static bool convert_bfloats(void *to, int to_dtype, const void *from, int from_dtype, int64_t n) {
 #if defined(__AVX2__)
   if (px_cpu_level_used() < PX_CPU_AVX512) return false;
-  if (to_dtype == PX_BFLOAT16 && from_dtype == PX_FLOAT32) return bfloats_store(to, from, n), true;
-  if (to_dtype == PX_FLOAT32 && from_dtype == PX_BFLOAT16) return bfloats_load(to, from, n), true;
+  if (to_dtype == PX_BFLOAT16 && from_dtype == PX_FLOAT32) return store_bfloats(to, from, n), true;
+  if (to_dtype == PX_FLOAT32 && from_dtype == PX_BFLOAT16) return load_bfloats(to, from, n), true;
 #endif
   return false;
 }
 
-// ---- by way of something that has vectors, a block at a time
+// ---- conversions through a vectorized intermediate, a block at a time
 
-enum { BLOCK = 256, FEW = 16 };
+enum {
+  BLOCK = 256,      // elements
+  MIN_BLOCKED = 16  // min elements for which blocks pay off
+};
 static bool is_half(int dtype) { return dtype == PX_FLOAT16 || dtype == PX_BFLOAT16; }
 
-// What lies apart, or is to, is brought together.
-static void gathered(char *to, int64_t ts, int to_dtype, const char *from, int64_t fs,
-                     int from_dtype, int64_t n) {
+// Strided operands are gathered into contiguous blocks, and results scattered.
+static void convert_strided(char *to, int64_t ts, int to_dtype, const char *from, int64_t fs,
+                            int from_dtype, int64_t n) {
   int64_t given[BLOCK], made[BLOCK], a = px__cpu_item[to_dtype], b = px__cpu_item[from_dtype];
   for (int64_t i = 0; i < n; i += BLOCK) {
     int64_t count = n - i < BLOCK ? n - i : BLOCK;
@@ -191,7 +195,7 @@ static void gathered(char *to, int64_t ts, int to_dtype, const char *from, int64
     if (ts != a) move(to + i * ts, ts, t, a, count, a);
   }
 }
-static void by_floats(char *to, int to_dtype, const char *from, int from_dtype, int64_t n) {
+static void through_floats(char *to, int to_dtype, const char *from, int from_dtype, int64_t n) {
   float floats[BLOCK];
   int64_t a = px__cpu_item[to_dtype], b = px__cpu_item[from_dtype];
   for (int64_t i = 0; i < n; i += BLOCK) {
@@ -200,36 +204,36 @@ static void by_floats(char *to, int to_dtype, const char *from, int from_dtype, 
     px__cpu_convert(to + i * a, a, to_dtype, floats, 4, PX_FLOAT32, count);
   }
 }
-static void from_truths(char *to, int to_dtype, const char *from, int64_t n) {
+static void from_bools(char *to, int to_dtype, const char *from, int64_t n) {
   char bytes[BLOCK];
   int64_t a = px__cpu_item[to_dtype];
   for (int64_t i = 0; i < n; i += BLOCK) {
     int64_t count = n - i < BLOCK ? n - i : BLOCK;
-    move_truths(bytes, from + i, count);
+    move_bools(bytes, from + i, count);
     px__cpu_convert(to + i * a, a, to_dtype, bytes, 1, PX_UINT8, count);
   }
 }
 
-// Floats become integers by way of int64, which takes as long as several of int32. Those that it
-// holds go by that: the lowest bits are the same.
-#define WHOLE(D, T) \
+// Floats convert to integers through int64, which takes several times as long as through int32.
+// Values within int32 take the latter; the low bits are equal.
+#define TO_INT(D, T) \
   case PX_##D: \
     for (int64_t i = 0; i < n; i++) ((T *)(void *)to)[i] = (T)(int32_t)f[i]; \
     return true;
 #define BY_INT32(S, F) \
   static bool by_int32_##S(char *to, int to_dtype, const F *f, int64_t n) { \
-    int odd = 0; \
-    for (int64_t i = 0; i < n; i++) odd |= !(f[i] >= (F)-0x1p31 && f[i] < (F)0x1p31); \
-    if (odd) return false; \
+    int out_of_range = 0; \
+    for (int64_t i = 0; i < n; i++) out_of_range |= !(f[i] >= (F)-0x1p31 && f[i] < (F)0x1p31); \
+    if (out_of_range) return false; \
     switch (to_dtype) { \
-      WHOLE(UINT8, uint8_t) \
-      WHOLE(INT8, int8_t) WHOLE(INT16, int16_t) WHOLE(INT32, int32_t) \
+      TO_INT(UINT8, uint8_t) \
+      TO_INT(INT8, int8_t) TO_INT(INT16, int16_t) TO_INT(INT32, int32_t) \
     } \
     return false; \
   }
 BY_INT32(f32, float)
 BY_INT32(f64, double)
-static void wholes(char *to, int to_dtype, const char *from, int from_dtype, int64_t n) {
+static void floats_to_ints(char *to, int to_dtype, const char *from, int from_dtype, int64_t n) {
   int64_t a = px__cpu_item[to_dtype], b = px__cpu_item[from_dtype];
   for (int64_t i = 0; i < n; i += BLOCK) {
     int64_t count = n - i < BLOCK ? n - i : BLOCK;
@@ -240,22 +244,22 @@ static void wholes(char *to, int to_dtype, const char *from, int from_dtype, int
   }
 }
 
-// Pairs that are slow as they are stamped out. False: others.
-static bool blocks(char *to, int64_t ts, int to_dtype, const char *from, int64_t fs, int from_dtype,
-                   int64_t n) {
-  bool half = is_half(to_dtype) || is_half(from_dtype), truths = from_dtype == PX_BOOL;
-  bool apart = ts != px__cpu_item[to_dtype] || fs != px__cpu_item[from_dtype];
+// Pairs whose plain loops are slow. Returns false for all others.
+static bool convert_by_blocks(char *to, int64_t ts, int to_dtype, const char *from, int64_t fs,
+                              int from_dtype, int64_t n) {
+  bool half = is_half(to_dtype) || is_half(from_dtype), bools = from_dtype == PX_BOOL;
+  bool strided = ts != px__cpu_item[to_dtype] || fs != px__cpu_item[from_dtype];
   bool single = to_dtype == PX_FLOAT32 || from_dtype == PX_FLOAT32;
-  bool whole = to_dtype >= PX_UINT8 && to_dtype <= PX_INT32;
-  if (n < FEW || (!half && !truths && !(whole && !apart))) return false;
-  if (apart)
-    gathered(to, ts, to_dtype, from, fs, from_dtype, n);
-  else if (truths)
-    from_truths(to, to_dtype, from, n);
+  bool to_int = to_dtype >= PX_UINT8 && to_dtype <= PX_INT32;
+  if (n < MIN_BLOCKED || (!half && !bools && !(to_int && !strided))) return false;
+  if (strided)
+    convert_strided(to, ts, to_dtype, from, fs, from_dtype, n);
+  else if (bools)
+    from_bools(to, to_dtype, from, n);
   else if (half && !single)
-    by_floats(to, to_dtype, from, from_dtype, n);
-  else if (whole && (from_dtype == PX_FLOAT32 || from_dtype == PX_FLOAT64))
-    wholes(to, to_dtype, from, from_dtype, n);
+    through_floats(to, to_dtype, from, from_dtype, n);
+  else if (to_int && (from_dtype == PX_FLOAT32 || from_dtype == PX_FLOAT64))
+    floats_to_ints(to, to_dtype, from, from_dtype, n);
   else
     return false;
   return true;
@@ -268,16 +272,16 @@ void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from
   if (to_dtype == from_dtype && to_dtype != PX_BOOL)
     move(to, to_stride, from, from_stride, n, a);
   else if (dense && to_dtype == PX_BOOL && from_dtype == PX_BOOL)
-    move_truths(to, from, n);
+    move_bools(to, from, n);
   else if (dense && to_dtype == PX_FLOAT32 && from_dtype == PX_FLOAT16)
     px__half_load_many(to, from, n);
   else if (dense && to_dtype == PX_FLOAT16 && from_dtype == PX_FLOAT32)
     px__half_store_many(to, from, n);
-  else if (dense && bfloats(to, to_dtype, from, from_dtype, n))
+  else if (dense && convert_bfloats(to, to_dtype, from, from_dtype, n))
     return;
   else if (to_dtype >= PX_DTYPE_COMPUTED || from_dtype >= PX_DTYPE_COMPUTED)
     px__cpu_convert_stored(px__cpu_convert, to, to_stride, to_dtype, from, from_stride, from_dtype,
                            n);
-  else if (!blocks(to, to_stride, to_dtype, from, from_stride, from_dtype, n))
+  else if (!convert_by_blocks(to, to_stride, to_dtype, from, from_stride, from_dtype, n))
     px__cpu_pairs[to_dtype][from_dtype](to, to_stride, from, from_stride, n);
 }

@@ -5,17 +5,17 @@
 
 void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from,
                      int64_t from_stride, int from_dtype, int64_t n);
-// Copies rows of so many bytes, at least one, which begin ts and fs bytes apart and do not overlap.
+// Copies rows of `bytes` bytes (at least 1), spaced ts and fs bytes apart. They must not overlap.
 void px__cpu_move_rows(void *to, int64_t ts, const void *from, int64_t fs, int64_t rows,
                        int64_t bytes);
-// px__cpu_convert where a dtype is none that is computed in, and not both are the same (stored.c);
-// `computed` is px__cpu_convert.
+// px__cpu_convert if a dtype is storage-only and the dtypes differ (stored.c). `computed` is
+// px__cpu_convert.
 typedef void px__cpu_converter(void *to, int64_t to_stride, int to_dtype, const void *from,
                                int64_t from_stride, int from_dtype, int64_t n);
 void px__cpu_convert_stored(px__cpu_converter *computed, void *to, int64_t to_stride, int to_dtype,
                             const void *from, int64_t from_stride, int from_dtype, int64_t n);
-// The loops of each two dtypes that are computed in; NULL for one dtype, but for bool.
+// Conversion loops by pairs of compute dtypes; NULL for equal dtypes other than bool.
 typedef void px__cpu_pair(char *to, int64_t ts, const char *from, int64_t fs, int64_t n);
 extern px__cpu_pair *const px__cpu_pairs[PX_DTYPE_COMPUTED][PX_DTYPE_COMPUTED];
-// Bytes of an element: without a call, for what is hot.
+// Bytes per element; a table, to avoid a call in hot code.
 extern const uint8_t px__cpu_item[PX_DTYPE_COUNT];

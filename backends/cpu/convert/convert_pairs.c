@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One function per pair of dtypes, stamped out by tools/opgen, with contiguous arrays as a case of
-// their own. Floats become integers by way of int64, as C's do.
+// One function per pair of dtypes, instantiated by tools/opgen, with a separate loop for contiguous
+// arrays. Floats convert to integers through int64, as in C.
 #include "cpu/vector/load_store.h"
 #include "cpu/convert/convert.h"
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversion of the dtypes that are not computed in. Each goes through one that is, its carrier, a
-// piece at a time: the elements are unpacked into numbers of the carrier, these converted to the
-// other side, or to its carrier, and packed there. Complex numbers convert to each other part by
-// part; to what is real their real part does.
+// Conversion of storage-only dtypes. Each goes through a compute dtype, its carrier, a block at a
+// time: elements are unpacked to the carrier, converted to the other side or its carrier, and
+// packed there. Complex to complex converts part by part; complex to real uses the real part.
 #include "cpu/convert/convert.h"
 
 #include "cpu/vector/load_store.h"
 #include "phlox/float8.h"
 
-// What a dtype's numbers are while they go to, or come from, another. uint64 has numbers that int64
-// lacks: with floating point it goes by it.
+// The carrier of a dtype in a conversion from or to `other`. int64 cannot hold all of uint64, so
+// uint64 uses floating point as carrier if `other` is floating point.
 static int carrier_of(int dtype, int other, bool unpacking) {
   const px_dtype_info *d = px_dtype_about((px_dtype)dtype), *o = px_dtype_about((px_dtype)other);
   if (dtype < PX_DTYPE_COMPUTED) return dtype;
@@ -20,7 +19,7 @@ static int carrier_of(int dtype, int other, bool unpacking) {
   return unpacking && !wide ? PX_FLOAT32 : PX_FLOAT64;
 }
 
-static uint64_t whole_of(double x) {
+static uint64_t uint64_of(double x) {
   if (x >= 0x1p63 && x < 0x1p64) return (uint64_t)x;
   return x >= -0x1p63 && x < 0x1p63 ? (uint64_t)(int64_t)x : (uint64_t)INT64_MIN;
 }
@@ -32,7 +31,7 @@ static uint64_t whole_of(double x) {
 #define CARRIER_FLOAT32 float
 #define CARRIER_FLOAT64 double
 
-// Elements with a stride in bytes, as dense numbers of the carrier.
+// Unpacks strided elements (stride in bytes) to a contiguous array of the carrier.
 static void unpack(void *to, int carrier, const char *from, int64_t stride, int dtype, int n) {
   switch (dtype) {
 #define XX(name, suffix, cell, ...) \
@@ -74,7 +73,7 @@ static void pack(char *to, int64_t stride, int dtype, const void *from, int carr
     for (int i = 0; i < n; i++) \
       *(cell *)(void *)(to + i * stride) = \
           (cell)(carrier == PX_INT64 ? (uint64_t)((const int64_t *)from)[i] \
-                                     : whole_of(((const double *)from)[i])); \
+                                     : uint64_of(((const double *)from)[i])); \
     break;
     PX_DTYPE_UNSIGNED_MAP(XX)
 #undef XX
@@ -97,7 +96,7 @@ static void pack(char *to, int64_t stride, int dtype, const void *from, int carr
   }
 }
 
-// The real parts, and then the others, which lie as far from each other.
+// Converts the real parts, then the imaginary parts at the same stride.
 static void convert_complex(px__cpu_converter *computed, char *to, int64_t ts, int to_dtype,
                             const char *from, int64_t fs, int from_dtype, int64_t n) {
   px_dtype a = px_dtype_to_real((px_dtype)to_dtype), b = px_dtype_to_real((px_dtype)from_dtype);
@@ -105,9 +104,9 @@ static void convert_complex(px__cpu_converter *computed, char *to, int64_t ts, i
   computed(to + px_dtype_size(a), ts, a, from + px_dtype_size(b), fs, b, n);
 }
 
-// A complex number is true where a part is.
-static void truth_of(char *to, int64_t ts, const char *from, int64_t fs, int from_dtype,
-                     int64_t n) {
+// A complex number is true if either part is nonzero.
+static void bool_of_complex(char *to, int64_t ts, const char *from, int64_t fs, int from_dtype,
+                            int64_t n) {
   for (int64_t i = 0; i < n; i++) {
     px_complex x = px_complex_load((px_dtype)from_dtype, from + i * fs);
     to[i * ts] = x.real != 0 || x.imag != 0;
@@ -118,20 +117,20 @@ static bool is_complex(int dtype) { return px_dtype_is_complex((px_dtype)dtype);
 
 void px__cpu_convert_stored(px__cpu_converter *computed, void *to, int64_t to_stride, int to_dtype,
                             const void *from, int64_t from_stride, int from_dtype, int64_t n) {
-  enum { PIECE = 256 };
-  double in[PIECE], out[PIECE];
+  enum { BLOCK = 256 };
+  double in[BLOCK], out[BLOCK];
   if (is_complex(to_dtype) && is_complex(from_dtype)) {
     convert_complex(computed, to, to_stride, to_dtype, from, from_stride, from_dtype, n);
     return;
   }
   if (to_dtype == PX_BOOL && is_complex(from_dtype)) {
-    truth_of(to, to_stride, from, from_stride, from_dtype, n);
+    bool_of_complex(to, to_stride, from, from_stride, from_dtype, n);
     return;
   }
   int a = carrier_of(to_dtype, from_dtype, false), b = carrier_of(from_dtype, to_dtype, true);
   bool packs = a != to_dtype, unpacks = b != from_dtype;
-  for (int64_t i = 0; i < n; i += PIECE) {
-    int count = n - i < PIECE ? (int)(n - i) : PIECE;
+  for (int64_t i = 0; i < n; i += BLOCK) {
+    int count = n - i < BLOCK ? (int)(n - i) : BLOCK;
     char *t = (char *)to + i * to_stride;
     const char *f = (const char *)from + i * from_stride;
     if (unpacks) unpack(in, b, f, from_stride, from_dtype, count);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel "copy": element-wise, between any two dtypes and any strides, negative ones included.
+// The kernel "copy": element-wise, between any dtypes and strides, negative strides included.
 //
-// Dimensions are put in the order of the target's memory and merged where both sides allow it.
-// Where the source then runs across the target's rows, tiles keep both in the cache, and threads
-// share bands of rows; all else is done by the loops of the element-wise kernels.
+// Dimensions are sorted by the target's strides and merged where both sides allow it. If the source
+// is contiguous across the target's rows, tiles keep both in cache and threads share bands of rows.
+// Other cases use the loops of the element-wise kernels.
 #include "cpu/convert/copy.h"
 
 #include "cpu/convert/convert.h"
@@ -18,15 +18,15 @@ typedef struct plan {
   int64_t sizes[PX_MAX_DIMS], to[PX_MAX_DIMS], from[PX_MAX_DIMS];  // strides in elements
 } plan;
 
-static int64_t size_of(int64_t stride) { return stride < 0 ? -stride : stride; }
+static int64_t abs_stride(int64_t stride) { return stride < 0 ? -stride : stride; }
 
-// Whether dimension a belongs outside of b.
+// True if dimension a belongs outside of b.
 static bool is_outer(const plan *p, int a, int b) {
-  int64_t x = size_of(p->to[a]), y = size_of(p->to[b]);
-  return x != y ? x > y : size_of(p->from[a]) > size_of(p->from[b]);
+  int64_t x = abs_stride(p->to[a]), y = abs_stride(p->to[b]);
+  return x != y ? x > y : abs_stride(p->from[a]) > abs_stride(p->from[b]);
 }
 
-static void exchange(plan *p, int a, int b) {
+static void swap_dims(plan *p, int a, int b) {
   int64_t n = p->sizes[a], t = p->to[a], f = p->from[a];
   p->sizes[a] = p->sizes[b], p->to[a] = p->to[b], p->from[a] = p->from[b];
   p->sizes[b] = n, p->to[b] = t, p->from[b] = f;
@@ -40,7 +40,7 @@ static void make_plan(plan *p, const px_operand *to, const px_operand *from) {
     p->to[p->ndim] = to->strides[d], p->from[p->ndim++] = from->strides[d];
   }
   for (int i = 1; i < p->ndim; i++)
-    for (int k = i; k > 0 && is_outer(p, k, k - 1); k--) exchange(p, k, k - 1);
+    for (int k = i; k > 0 && is_outer(p, k, k - 1); k--) swap_dims(p, k, k - 1);
   int n = 0;
   for (int d = 1; d < p->ndim; d++) {
     bool joins = p->to[n] == p->to[d] * p->sizes[d] && p->from[n] == p->from[d] * p->sizes[d];
@@ -52,9 +52,13 @@ static void make_plan(plan *p, const px_operand *to, const px_operand *from) {
   p->ndim = p->ndim ? n + 1 : 1;
 }
 
-// ---- tiles: the source is dense along rows of the target that lie apart
+// ---- tiles: the source is contiguous along a non-contiguous dimension of the target
 
-enum { TILE = 32, ALONE = 32768, PIECE = 16384 };
+enum {
+  TILE = 32,                  // side, elements
+  MAX_SINGLE_THREAD = 32768,  // max elements copied by the calling thread
+  GRAIN = 16384               // grain of the pool, elements
+};
 #define TRANSPOSE(name, type) \
   static void name(char *to, int64_t ts, const char *from, int64_t fs, int64_t m, int64_t n) { \
     type *t = (type *)(void *)to; \
@@ -67,7 +71,7 @@ enum { TILE = 32, ALONE = 32768, PIECE = 16384 };
       } \
   }
 TRANSPOSE(transpose1, uint8_t)
-TRANSPOSE(some2, uint16_t)
+TRANSPOSE(transpose2_elements, uint16_t)
 TRANSPOSE(transpose4, uint32_t)
 TRANSPOSE(transpose8, uint64_t)
 typedef struct wide {
@@ -75,33 +79,33 @@ typedef struct wide {
 } wide;
 TRANSPOSE(transpose16, wide)
 
-// Blocks of EIGHT rows of eight numbers of two bytes, in registers; what is left at the edges by
-// elements.
-enum { EIGHT = 8 };
-typedef uint16_t eight __attribute__((vector_size(2 * EIGHT)));
-static inline void turn_block(uint16_t *to, int64_t ts, const uint16_t *from, int64_t fs) {
-  eight x[EIGHT], y[EIGHT];
-  for (int k = 0; k < EIGHT; k++) memcpy(&x[k], from + k * fs, sizeof x[k]);
+// 2-byte elements: 8x8 blocks are transposed in registers; the edges by elements.
+enum { BLOCK_SIDE = 8 };
+typedef uint16_t block_row __attribute__((vector_size(2 * BLOCK_SIDE)));
+static inline void transpose_block(uint16_t *to, int64_t ts, const uint16_t *from, int64_t fs) {
+  block_row x[BLOCK_SIDE], y[BLOCK_SIDE];
+  for (int k = 0; k < BLOCK_SIDE; k++) memcpy(&x[k], from + k * fs, sizeof x[k]);
     // Each round interleaves the first half of the rows with the second.
 #pragma GCC unroll 4
-  for (int round = 1; round < EIGHT; round *= 2) {
+  for (int round = 1; round < BLOCK_SIDE; round *= 2) {
 #pragma GCC unroll 8
-    for (int i = 0; i < EIGHT / 2; i++) {
-      y[2 * i] = PX_SHUFFLE(x[i], x[i + EIGHT / 2], 0, 8, 1, 9, 2, 10, 3, 11);
-      y[2 * i + 1] = PX_SHUFFLE(x[i], x[i + EIGHT / 2], 4, 12, 5, 13, 6, 14, 7, 15);
+    for (int i = 0; i < BLOCK_SIDE / 2; i++) {
+      y[2 * i] = PX_SHUFFLE(x[i], x[i + BLOCK_SIDE / 2], 0, 8, 1, 9, 2, 10, 3, 11);
+      y[2 * i + 1] = PX_SHUFFLE(x[i], x[i + BLOCK_SIDE / 2], 4, 12, 5, 13, 6, 14, 7, 15);
     }
     memcpy(x, y, sizeof x);
   }
-  for (int i = 0; i < EIGHT; i++) memcpy(to + i * ts, &x[i], sizeof x[i]);
+  for (int i = 0; i < BLOCK_SIDE; i++) memcpy(to + i * ts, &x[i], sizeof x[i]);
 }
 static void transpose2(char *to, int64_t ts, const char *from, int64_t fs, int64_t m, int64_t n) {
   uint16_t *t = (uint16_t *)(void *)to;
   const uint16_t *f = (const uint16_t *)(const void *)from;
-  int64_t rows = m / EIGHT * EIGHT, columns = n / EIGHT * EIGHT;
-  for (int64_t i = 0; i < rows; i += EIGHT)
-    for (int64_t k = 0; k < columns; k += EIGHT) turn_block(t + i * ts + k, ts, f + k * fs + i, fs);
-  some2(to + columns * 2, ts, from + columns * fs * 2, fs, rows, n - columns);
-  some2(to + rows * ts * 2, ts, from + rows * 2, fs, m - rows, n);
+  int64_t rows = m / BLOCK_SIDE * BLOCK_SIDE, columns = n / BLOCK_SIDE * BLOCK_SIDE;
+  for (int64_t i = 0; i < rows; i += BLOCK_SIDE)
+    for (int64_t k = 0; k < columns; k += BLOCK_SIDE)
+      transpose_block(t + i * ts + k, ts, f + k * fs + i, fs);
+  transpose2_elements(to + columns * 2, ts, from + columns * fs * 2, fs, rows, n - columns);
+  transpose2_elements(to + rows * ts * 2, ts, from + rows * 2, fs, m - rows, n);
 }
 
 static void transpose(size_t item, char *to, int64_t ts, const char *from, int64_t fs, int64_t m,
@@ -113,18 +117,18 @@ static void transpose(size_t item, char *to, int64_t ts, const char *from, int64
                : transpose16)(to, ts, from, fs, m, n);
 }
 
-// Whether the source is dense along another dimension than the target, which is made the one
-// before the last.
-static bool runs_across(plan *p) {
+// True if the source is contiguous along another dimension than the target. Moves that dimension
+// to the second-last position.
+static bool is_transposed(plan *p) {
   int n = p->ndim, d = n - 2;
   if (n < 2 || p->to[n - 1] != 1 || p->from[n - 1] == 1) return false;
   while (d >= 0 && p->from[d] != 1) d--;
   if (d < 0) return false;
-  exchange(p, d, n - 2);
+  swap_dims(p, d, n - 2);
   return true;
 }
 
-// ---- the planes of a copy
+// ---- planes
 
 typedef struct planes {
   plan p;
@@ -148,7 +152,7 @@ static void run_plane(const planes *x, int64_t i, int64_t begin, int64_t end) {
             p->from[last], end - begin, p->sizes[last]);
 }
 
-// Bands are numbered through all planes.
+// Bands are numbered across all planes.
 static void run_bands(void *context, int64_t begin, int64_t end) {
   const planes *x = context;
   int64_t rows = x->p.sizes[x->p.ndim - 2];
@@ -164,17 +168,17 @@ bool px__cpu_copy_across(const px_operand *to, const px_operand *from) {
   planes x = {.to = to->data, .from = from->data};
   if (to->dtype != from->dtype) return false;
   make_plan(&x.p, to, from);
-  if (!runs_across(&x.p)) return false;
+  if (!is_transposed(&x.p)) return false;
   x.item = px__cpu_item[to->dtype];
   int64_t rows = x.p.sizes[x.p.ndim - 2], bands = 1, total = 1;
   for (int d = 0; d < x.p.ndim; d++) total *= x.p.sizes[d];
   for (int d = 0; d < x.p.ndim - 2; d++) bands *= x.p.sizes[d];
   x.bands = px__ceil_div(rows, TILE);
   bands *= x.bands;
-  if (total <= ALONE)
+  if (total <= MAX_SINGLE_THREAD)
     run_bands(&x, 0, bands);
   else
-    px__cpu_parallel(bands, PIECE / (total / bands + 1) + 1, run_bands, &x);
+    px__cpu_parallel(bands, GRAIN / (total / bands + 1) + 1, run_bands, &x);
   return true;
 }
 

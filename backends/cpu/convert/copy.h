@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between layouts, which other kernels make of their operands.
+// Transposing copies, used by other kernels for their operands.
 #pragma once
 #include "phlox/backend.h"
 
-// Copies all elements in tiles, by all threads, if both are of one dtype and the source is dense
-// along another dimension than the target; else it does nothing and gives false.
+// Copies all elements in tiles on all threads, if the dtypes are equal and the source is contiguous
+// along another dimension than the target. Otherwise does nothing and returns false.
 bool px__cpu_copy_across(const px_operand *to, const px_operand *from);

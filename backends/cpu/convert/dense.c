@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands as plain arrays: the copies in and out. Copies go line by line over the last dimension.
+// Operands as plain arrays: copies in and out, line by line over the last dimensions.
 #include "cpu/convert/dense.h"
 
 #include "cpu/vector/load_store.h"
@@ -12,9 +12,9 @@
 #include <string.h>
 
 void *px__scratch_new(const px_launch *l, size_t bytes) {
-  void *room = malloc(bytes ? bytes : 1);
-  if (!room) px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)bytes, 0, 0);
-  return room;
+  void *memory = malloc(bytes ? bytes : 1);
+  if (!memory) px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)bytes, 0, 0);
+  return memory;
 }
 
 static double load(int dtype, const char *p) {
@@ -28,17 +28,17 @@ static void store(int dtype, char *p, double x) {
     px_scalar_store(px_float(x), (px_dtype)dtype, p);
 }
 
-// Copies one line of n elements, with steps in elements. Integers are converted through a type that
-// holds them all.
+// Copies a line of n elements; steps in elements. Pairs with int64 are converted through px_scalar,
+// which holds all integers.
 static void copy_line(int64_t n, int to_dtype, char *to, int64_t to_step, int from_dtype,
                       const char *from, int64_t from_step) {
   size_t t = px_dtype_size((px_dtype)to_dtype), f = px_dtype_size((px_dtype)from_dtype);
   bool computed = to_dtype < PX_DTYPE_COMPUTED && from_dtype < PX_DTYPE_COMPUTED;
-  bool whole = to_dtype == PX_INT64 || from_dtype == PX_INT64;
-  if (to_dtype != from_dtype && computed && !whole) {
+  bool has_int64 = to_dtype == PX_INT64 || from_dtype == PX_INT64;
+  if (to_dtype != from_dtype && computed && !has_int64) {
     px__cpu_convert(to, to_step * (int64_t)t, to_dtype, from, from_step * (int64_t)f, from_dtype,
                     n);
-  } else if (to_dtype != from_dtype && whole) {
+  } else if (to_dtype != from_dtype && has_int64) {
     for (int64_t i = 0; i < n; i++)
       px_scalar_store(px_scalar_load((px_dtype)from_dtype, from + i * from_step * (int64_t)f),
                       (px_dtype)to_dtype, to + i * to_step * (int64_t)t);
@@ -68,8 +68,8 @@ typedef struct px__dense_copy {
   _Alignas(max_align_t) char at[];
 } copy;
 
-// Elements that a thread copies at least.
-enum { COPIED = 32 * 1024 };
+// Elements copied per thread, min.
+enum { COPY_GRAIN = 32 * 1024 };
 typedef struct line {
   char *to;
   const char *from;
@@ -82,27 +82,28 @@ static void copy_part(void *ctx, int64_t begin, int64_t end) {
   copy_line(end - begin, x->to_dtype, x->to + begin * t, 1, x->from_dtype, x->from + begin * f, 1);
 }
 
-// Whether the operand lies so that it is copied in tiles, as it was.
-static bool transfer_across(copy *c, bool out) {
+// Copies in tiles if the layouts are transposed; returns false otherwise.
+static bool transfer_transposed(copy *c, bool out) {
   const px_operand *o = c->operand;
   int64_t strides[PX_MAX_DIMS], step = 1;
   for (int i = o->ndim - 1; i >= 0; step *= o->sizes[i--]) strides[i] = step;
-  px_operand here = *o;
-  here.data = c->at, here.strides = strides, here.dtype = c->dtype, here.immediate = false;
-  return px__cpu_copy_across(out ? o : &here, out ? &here : o);
+  px_operand in_copy = *o;
+  in_copy.data = c->at, in_copy.strides = strides, in_copy.dtype = c->dtype,
+  in_copy.immediate = false;
+  return px__cpu_copy_across(out ? o : &in_copy, out ? &in_copy : o);
 }
 
-// The copy of an operand whose last dimensions, those from `outer` on, are lines of `length`
-// elements that are `step` apart.
-typedef struct spread {
+// Copy of an operand as lines: the dimensions from `outer` on form a line of `length` elements,
+// `step` apart.
+typedef struct strided_copy {
   copy *c;
   bool out;
   int outer;
   int64_t length, step;
-} spread;
-static spread spread_of(copy *c, bool out) {
+} strided_copy;
+static strided_copy strided_copy_of(copy *c, bool out) {
   const px_operand *o = c->operand;
-  spread s = {c, out, o->ndim, 1, 1};
+  strided_copy s = {c, out, o->ndim, 1, 1};
   for (int i = o->ndim - 1; i >= 0; s.outer = i--) {
     if (o->sizes[i] == 1) continue;
     if (s.length == 1) s.step = o->strides[i];
@@ -111,29 +112,29 @@ static spread spread_of(copy *c, bool out) {
   }
   return s;
 }
-// Where a line begins.
-static int64_t line_at(const spread *s, int64_t number) {
+// Offset of a line's first element.
+static int64_t line_at(const strided_copy *s, int64_t number) {
   const px_operand *o = s->c->operand;
   int64_t offset = 0;
   for (int i = s->outer - 1; i >= 0; number /= o->sizes[i--])
     offset += number % o->sizes[i] * o->strides[i];
   return offset;
 }
-static void copy_spread(void *ctx, int64_t begin, int64_t end) {
-  const spread *s = ctx;
+static void copy_strided(void *ctx, int64_t begin, int64_t end) {
+  const strided_copy *s = ctx;
   const px_operand *o = s->c->operand;
   int64_t item = (int64_t)px_dtype_size((px_dtype)o->dtype), n = 0;
   int64_t width = (int64_t)px_dtype_size((px_dtype)s->c->dtype), work = 0;
-  for (int64_t e = begin; e < end && !px__worked(&work, n); e += n) {
+  for (int64_t e = begin; e < end && !px__work_stopped(&work, n); e += n) {
     int64_t at = e % s->length;
     n = s->length - at < end - e ? s->length - at : end - e;
     if (n > PX__STEP) n = PX__STEP;
-    char *there = (char *)o->data + (line_at(s, e / s->length) + at * s->step) * item;
-    char *here = s->c->at + e * width;
+    char *in_operand = (char *)o->data + (line_at(s, e / s->length) + at * s->step) * item;
+    char *in_copy = s->c->at + e * width;
     if (s->out)
-      copy_line(n, o->dtype, there, s->step, s->c->dtype, here, 1);
+      copy_line(n, o->dtype, in_operand, s->step, s->c->dtype, in_copy, 1);
     else
-      copy_line(n, s->c->dtype, here, 1, o->dtype, there, s->step);
+      copy_line(n, s->c->dtype, in_copy, 1, o->dtype, in_operand, s->step);
   }
 }
 
@@ -145,12 +146,12 @@ static void transfer(copy *c, bool out) {
   if (px__operand_row_major(o)) {
     line all = {out ? o->data : c->at, out ? c->at : o->data, out ? o->dtype : c->dtype,
                 out ? c->dtype : o->dtype};
-    px__cpu_parallel(n, COPIED, copy_part, &all);
+    px__cpu_parallel(n, COPY_GRAIN, copy_part, &all);
     return;
   }
-  if (transfer_across(c, out)) return;
-  spread s = spread_of(c, out);
-  px__cpu_parallel(n, COPIED, copy_spread, &s);
+  if (transfer_transposed(c, out)) return;
+  strided_copy s = strided_copy_of(c, out);
+  px__cpu_parallel(n, COPY_GRAIN, copy_strided, &s);
 }
 
 static __attribute__((noinline)) void *open_copy(px__dense *d, const px_operand *o, int dtype,
@@ -167,20 +168,21 @@ static __attribute__((noinline)) void *open_copy(px__dense *d, const px_operand 
   if (read) transfer(c, false);
   return c->at;
 }
-static inline void *open_one(px__dense *d, const px_operand *o, int dtype, bool read, bool write) {
-  static max_align_t nothing;  // memset and memcpy want an address for no bytes, too
+static inline void *open_operand(px__dense *d, const px_operand *o, int dtype, bool read,
+                                 bool write) {
+  static max_align_t empty;  // memset and memcpy require a valid address even for 0 bytes
   if (d->failed || !o || !px__operand_given(o)) return NULL;
   if (o->dtype != dtype || !px__operand_row_major(o)) return open_copy(d, o, dtype, read, write);
-  return o->data ? o->data : &nothing;
+  return o->data ? o->data : &empty;
 }
 void *px__dense_in(px__dense *d, const px_operand *o, int dtype) {
-  return open_one(d, o, dtype, true, false);
+  return open_operand(d, o, dtype, true, false);
 }
 void *px__dense_out(px__dense *d, const px_operand *o, int dtype) {
-  return open_one(d, o, dtype, false, true);
+  return open_operand(d, o, dtype, false, true);
 }
 void *px__dense_inout(px__dense *d, const px_operand *o, int dtype) {
-  return open_one(d, o, dtype, true, true);
+  return open_operand(d, o, dtype, true, true);
 }
 void px__dense_close(px__dense *d) {
   for (copy *c = d->copies, *next; c; c = next) {

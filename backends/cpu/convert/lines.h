@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of operands along one dimension: where each begins, and the step along it.
+// Lines of operands along one dimension: start address and stride.
 #pragma once
 #include "operands.h"
 
@@ -11,8 +11,8 @@ typedef struct px__line {
   int dtype;
 } px__line;
 
-// The lines with number i of some operands, counted in row-major order over all dimensions of
-// `shape` but the one that lines run along. An operand with a dimension less lacks that one.
+// Finds line i of each operand. Lines are counted in row-major order over all dimensions of `shape`
+// except `along`. An operand with one dimension fewer lacks `along`.
 static inline void px__lines_find(px__line *lines, int count, const px_operand *const *operands,
                                   const px_operand *shape, int along, int64_t i) {
   for (int k = 0; k < count; k++) {
@@ -23,7 +23,7 @@ static inline void px__lines_find(px__line *lines, int count, const px_operand *
   }
   for (int d = shape->ndim - 1; d >= 0; d--) {
     if (d == along) continue;
-    bool more = i >= shape->sizes[d];  // a division takes as long as a short line
+    bool more = i >= shape->sizes[d];  // skips the division: it takes as long as a short line
     int64_t at = more ? i % shape->sizes[d] : i;
     i = more ? i / shape->sizes[d] : 0;
     for (int k = 0; k < count; k++) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discrete Fourier transforms, by FFTW: one dimension after the other, each for all places of the
-// others, wherever they lie. A pass is cut into pieces by sizes alone, so that results do not
-// depend on the number of threads; between two, the program can end the call.
+// Discrete Fourier transforms by FFTW: one dimension after another, each over all lines, for any
+// strides. A pass is divided into pieces by sizes alone, so results do not depend on the number of
+// threads. Interrupts are polled between pieces.
 #include <math.h>
 
 #include "kernel_args/fft.h"
@@ -13,82 +13,82 @@
 #define BOTH "cpu/fft/fft_rows.h"
 #include "cpu/vector/for_f32_f64.h"
 
-enum { PIECE = 1 << 15 };  // elements
+enum { MAX_PIECE = 1 << 15 };  // max elements of a piece
 
 // One pass over all lines of a dimension.
 typedef struct pass {
-  px__fft_shape shape, rest;  // of a piece; of the last one along the dimension that is cut
-  px__fft_plan *plan, *rest_plan;
-  px__fft_axis outer[PX_MAX_DIMS + 1];  // over pieces
+  px__fft_shape shape, tail;  // of a piece; of the last piece along the cut dimension
+  px__fft_plan *plan, *tail_plan;
+  px__fft_axis outer[PX_MAX_DIMS + 1];  // loops over pieces
   int outer_count;
-  bool cut;  // the last of outer is the dimension that is cut
+  bool cut;  // the last outer axis is a part of the cut dimension
   char *in, *out;
   size_t in_bytes, out_bytes;  // of an element
-  double scale;                // of the results; 1: none
-  bool mirrored;               // R2C: the other half is wanted too
+  double scale;                // of the results; 1: unscaled
+  bool mirrored;               // R2C: also write the redundant half
 } pass;
 
-// ---- what a pass goes over
+// ---- division into pieces
 
-static void by_steps(px__fft_axis *axes, int count) {
+static void sort_by_stride(px__fft_axis *axes, int count) {
   for (int i = 1; i < count; i++)
     for (int k = i; k > 0 && axes[k].to > axes[k - 1].to; k--) {
       px__fft_axis swap = axes[k];
       axes[k] = axes[k - 1], axes[k - 1] = swap;
     }
 }
-// The dimensions but one, the longest steps first, joined where they can be.
-static int axes_beside(px__fft_axis *axes, const px_operand *from, const px_operand *to, int dim) {
-  int count = 0, kept = 0;
+// All dimensions except `dim`, by descending stride, merged where possible. Returns their number.
+static int other_axes(px__fft_axis *axes, const px_operand *from, const px_operand *to, int dim) {
+  int count = 0, count_merged = 0;
   for (int d = 0; d < to->ndim; d++)
     if (d != dim && to->sizes[d] != 1)
       axes[count++] = (px__fft_axis){to->sizes[d], from->strides[d], to->strides[d]};
-  by_steps(axes, count);
+  sort_by_stride(axes, count);
   for (int i = 0; i < count; i++) {
-    px__fft_axis a = axes[i], *before = kept ? &axes[kept - 1] : NULL;
+    px__fft_axis a = axes[i], *before = count_merged ? &axes[count_merged - 1] : NULL;
     if (before && before->from == a.from * a.n && before->to == a.to * a.n)
       *before = (px__fft_axis){before->n * a.n, a.from, a.to};
     else
-      axes[kept++] = a;
+      axes[count_merged++] = a;
   }
-  return kept;
+  return count_merged;
 }
 
-// Gives dimensions to loops over pieces until what is left is one piece, and cuts the last.
+// Moves dimensions to the outer loops until the rest fits a piece; cuts the last one if needed.
 static void divide(pass *p, const px__fft_axis *axes, int count) {
   int64_t all = p->shape.line.n;
   int k = 0;
   for (int i = 0; i < count; i++) all *= axes[i].n;
-  while (k < count && (all > PIECE || count - k > PX__FFT_BATCH)) {
+  while (k < count && (all > MAX_PIECE || count - k > PX__FFT_BATCH)) {
     int64_t below = all / axes[k].n;
-    if (below < PIECE && count - k <= PX__FFT_BATCH) break;
+    if (below < MAX_PIECE && count - k <= PX__FFT_BATCH) break;
     p->outer[p->outer_count++] = axes[k++];
     all = below;
   }
   p->shape.batch_count = count - k;
   memcpy(p->shape.batch, axes + k, (size_t)(count - k) * sizeof *axes);
-  p->rest = p->shape;
-  if (k == count || all <= PIECE) return;
-  int64_t most = PIECE / (all / axes[k].n), n = axes[k].n;
-  if (most >= 4) most &= ~(int64_t)3;  // lines that are computed together
+  p->tail = p->shape;
+  if (k == count || all <= MAX_PIECE) return;
+  int64_t max = MAX_PIECE / (all / axes[k].n), n = axes[k].n;
+  if (max >= 4) max &= ~(int64_t)3;  // FFTW computes four lines together
   p->cut = true;
   p->outer[p->outer_count++] =
-      (px__fft_axis){px__ceil_div(n, most), axes[k].from * most, axes[k].to * most};
-  p->shape.batch[0].n = most;
-  p->rest.batch[0].n = n % most ? n % most : most;
+      (px__fft_axis){px__ceil_div(n, max), axes[k].from * max, axes[k].to * max};
+  p->shape.batch[0].n = max;
+  p->tail.batch[0].n = n % max ? n % max : max;
 }
 
 static void align(pass *p) {
-  bool wide = p->shape.wide, alike = true;
+  bool wide = p->shape.wide, aligned = true;
   int from = px__fftw_alignment(wide, p->in), to = px__fftw_alignment(wide, p->out);
   for (int i = 0; i < p->outer_count; i++) {
     const px__fft_axis *a = &p->outer[i];
-    alike &= px__fftw_alignment(wide, p->in + a->from * (ptrdiff_t)p->in_bytes) == from &&
-             px__fftw_alignment(wide, p->out + a->to * (ptrdiff_t)p->out_bytes) == to;
+    aligned &= px__fftw_alignment(wide, p->in + a->from * (ptrdiff_t)p->in_bytes) == from &&
+               px__fftw_alignment(wide, p->out + a->to * (ptrdiff_t)p->out_bytes) == to;
   }
-  p->shape.unaligned = p->rest.unaligned = !alike;
-  p->shape.from_at = p->rest.from_at = alike ? from : 0;
-  p->shape.to_at = p->rest.to_at = alike ? to : 0;
+  p->shape.unaligned = p->tail.unaligned = !aligned;
+  p->shape.from_at = p->tail.from_at = aligned ? from : 0;
+  p->shape.to_at = p->tail.to_at = aligned ? to : 0;
 }
 
 // ---- pieces
@@ -99,7 +99,7 @@ static void finish(const pass *p, const px__fft_shape *s, char *out) {
   memcpy(axes, s->batch, sizeof s->batch);
   axes[count] = s->line;
   if (s->way == PX__FFT_R2C) axes[count].n = s->line.n / 2 + 1;
-  by_steps(axes, count + 1);
+  sort_by_stride(axes, count + 1);
   void *at = out;
   if (p->scale != 1) {
     if (s->wide)
@@ -118,18 +118,18 @@ static void run_pieces(void *context, int64_t begin, int64_t end) {
   const pass *p = context;
   for (int64_t i = begin; i < end && !px__cpu_stopped(); i++) {
     ptrdiff_t from = 0, to = 0;
-    bool rest = false;
+    bool tail = false;
     int64_t left = i;
     for (int k = p->outer_count - 1; k >= 0; k--) {
       const px__fft_axis *a = &p->outer[k];
       int64_t at = left % a->n;
       left /= a->n;
       from += at * a->from, to += at * a->to;
-      rest |= p->cut && k == p->outer_count - 1 && at == a->n - 1;
+      tail |= p->cut && k == p->outer_count - 1 && at == a->n - 1;
     }
     char *in = p->in + from * (ptrdiff_t)p->in_bytes, *out = p->out + to * (ptrdiff_t)p->out_bytes;
-    px__fftw_run(rest ? p->rest_plan : p->plan, in, out);
-    finish(p, rest ? &p->rest : &p->shape, out);
+    px__fftw_run(tail ? p->tail_plan : p->plan, in, out);
+    finish(p, tail ? &p->tail : &p->shape, out);
   }
 }
 
@@ -140,18 +140,18 @@ static void run_pass(const px_launch *l, pass *p, const px_operand *from, const 
   p->in_bytes = (size_t)px__dtypes[from->dtype].size;
   p->out_bytes = (size_t)px__dtypes[to->dtype].size;
   p->shape.in_place = p->in == p->out;
-  divide(p, axes, axes_beside(axes, from, to, dim));
+  divide(p, axes, other_axes(axes, from, to, dim));
   align(p);
   int64_t pieces = 1;
   for (int i = 0; i < p->outer_count; i++) pieces *= p->outer[i].n;
   p->plan = px__fftw_take(&p->shape, p->in, p->out);
-  p->rest_plan = px__fftw_take(&p->rest, p->in, p->out);
-  if (p->plan && p->rest_plan)
+  p->tail_plan = px__fftw_take(&p->tail, p->in, p->out);
+  if (p->plan && p->tail_plan)
     px__cpu_parallel(pieces, 1, run_pieces, p);
   else
     px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)sizeof(px__fft_shape), 0, 0);
   px__fftw_give(p->plan);
-  px__fftw_give(p->rest_plan);
+  px__fftw_give(p->tail_plan);
 }
 
 // ---- kernels
@@ -161,10 +161,10 @@ static bool is_wide(const px_operand *o) {
 }
 static ptrdiff_t step_of(const px_operand *o, int dim) { return o->ndim ? o->strides[dim] : 0; }
 
-// From complex numbers to complex ones, the last of the dimensions first.
+// Complex to complex, over the dimensions from last to first.
 static void run_complex(const px_launch *l, const px_operand *from, const px_operand *to,
                         const int64_t *dims, int count, int sign, double scale) {
-  // Without a dimension it is a transform of single numbers.
+  // Without dimensions: a transform of length 1.
   for (int i = count ? count - 1 : 0; i >= 0; i--) {
     int dim = count ? (int)dims[i] : -1;
     pass p = {.shape = {.way = PX__FFT_C2C, .wide = is_wide(to), .sign = sign}};
@@ -190,7 +190,7 @@ static void run_real(const px_launch *l, pass *p, const px_operand *from, const 
   p->shape.line = (px__fft_axis){n, step_of(from, (int)dim), step_of(to, (int)dim)};
   run_pass(l, p, from, to, (int)dim);
 }
-// The last dimension first, then those beside it.
+// The last dimension first (real to complex), then the others (complex to complex).
 PX_KERNEL(fft_r2c) {
   int others = args->dim.n - 1;
   int64_t dim = args->dim.v.ints[others];

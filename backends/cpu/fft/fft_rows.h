@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done to the results of Fourier transforms, for one element type: T the element, NAME(x)
-// the names. fft.c includes it twice.
+// Post-processing of Fourier transforms for one element type: T: element; NAME(x): suffixed name.
+// fft.c includes it twice.
 
-// Multiplies what lies along the axes, the last one being the innermost, by a number.
+// Multiplies the elements along the axes (innermost last) by a number.
 static void NAME(scale)(T *at, const px__fft_axis *axes, int count, int parts, T by) {
   ptrdiff_t n = count ? axes->n : 1, step = count ? axes->to * parts : 0;
   if (count > 1) {
@@ -15,7 +15,7 @@ static void NAME(scale)(T *at, const px__fft_axis *axes, int count, int parts, T
   }
 }
 
-// The second halves of lines of n complex numbers, which are the conjugates of the first.
+// Fills the second half of lines of n complex numbers with the conjugates of the first.
 static void NAME(mirror)(T *at, const px__fft_axis *axes, int count, const px__fft_axis *line) {
   if (count) {
     for (ptrdiff_t i = 0; i < axes->n; i++)

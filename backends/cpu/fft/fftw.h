@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// FFTW, whose plans the kernels of Fourier transforms execute.
+// Interface to FFTW for the FFT kernels.
 //
-// The library is found when it is first needed (src/device/open/fftw.c), before such a kernel is
-// launched. Plans are made under a lock, as the library asks; any number of threads may execute
-// one. Those made last are kept, by what they do.
+// The library is loaded on first use (src/device/open/fftw.c), before such a kernel launches. Plans are
+// created under a lock, as FFTW requires; any number of threads may execute a plan. Recent plans
+// are cached by shape.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-// One dimension: so many places, and the steps between them in what is read and what is written,
-// in elements of either. It is the library's fftw_iodim64.
+// One dimension: its length, and the input and output strides in elements. Layout of FFTW's
+// fftw_iodim64.
 typedef struct px__fft_axis {
   ptrdiff_t n, from, to;
 } px__fft_axis;
@@ -18,15 +18,15 @@ typedef struct px__fft_axis {
 typedef enum px__fft_way { PX__FFT_C2C, PX__FFT_R2C, PX__FFT_C2R } px__fft_way;
 enum { PX__FFT_BATCH = 4 };
 
-// What a plan does. All bytes count, those between members too: begin with zeros.
+// Describes a plan. Compared bytewise including padding: zero-initialize.
 typedef struct px__fft_shape {
   px__fft_axis line, batch[PX__FFT_BATCH];
   int64_t batch_count, way;
   int64_t wide;            // float64
-  int64_t sign;            // of the exponent, C2C
-  int64_t in_place;        // reads where it writes
-  int64_t unaligned;       // it is executed at addresses that differ more than the library allows
-  int64_t from_at, to_at;  // how the addresses are aligned, as the library says
+  int64_t sign;            // of the exponent; C2C only
+  int64_t in_place;        // input and output are the same memory
+  int64_t unaligned;       // executed at addresses with different alignments
+  int64_t from_at, to_at;  // alignments, as returned by FFTW
 } px__fft_shape;
 
 // XX(function, result, parameters)
@@ -48,10 +48,10 @@ typedef struct px__fft_shape {
 
 typedef struct px__fft_plan px__fft_plan;
 
-// How the library sees an address aligned.
+// FFTW's alignment of an address.
 int px__fftw_alignment(bool wide, void *at);
-// A plan for what is at these addresses or others that are aligned alike; NULL where the library
-// or the system has none. It is the caller's until it is given back.
+// Returns a plan for these addresses, or others with the same alignment; NULL if FFTW has none or
+// out of memory. The caller owns it until px__fftw_give.
 px__fft_plan *px__fftw_take(const px__fft_shape *shape, void *in, void *out);
 void px__fftw_run(const px__fft_plan *plan, void *in, void *out);
 void px__fftw_give(px__fft_plan *plan);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products: picks the way for each size (direct or blocked), splits large ones over the
-// kernel threads, and converts what is neither float nor double.
+// Matrix products: selects the method by size, splits large products over the thread pool, and
+// converts dtypes other than float and double.
 //
-// The result does not depend on the number of threads: a split cuts rows and columns of C, never
-// the sums, and the way is chosen before the split.
+// The result does not depend on the number of threads. A split cuts rows and columns of C, never
+// the sums, and the method is selected before the split.
 #include "cpu/threads/cache_line.h"
 #include "cpu/convert/convert.h"
 #include "cpu/gemm/gemm_tiles.h"
@@ -11,31 +11,38 @@
 
 #include <stdlib.h>
 
-// Elements of A and B, and of C, up to which a product is direct.
-enum { DIRECT_ELEMENTS = 48 * 1024, DIRECT_RESULTS = 256 * 1024 };
-// Columns of B that are taken one by one if rows of A lie anywhere, rows of A for which packing
-// rows of B that lie apart does not pay, the length of rows that are multiplied as they lie, and
-// tiles that a row of B is used for at most if it is read where it lies.
-enum { MOST_COLUMNS = 8, FEW_ROWS = 16, LONG_ROWS = 128, FEW_TILES = 3 };
-// Columns that are multiplied as they lie at most, of rows that are whole lines of the cache and of
-// others, and the terms for each that their sums pay for.
-enum { FEW_LINES = 32, ODD_LINES = 16, LINE_TERMS = 16 };
-// Rows of A from which blocks of k are long: of fewer, a panel of B is used too seldom.
-enum { DEEP_ROWS = 400 };
-// Elements that a thread converts at least.
-enum { CONVERTED = 32 * 1024 };
-// Of a B that is converted by pieces: rows of A at most, bytes of a piece, and columns at least.
-enum { PIECE_ROWS = 32, PIECE_BYTES = 256 * 1024, LEAST_PIECE = 16 };
+enum {
+  DIRECT_ELEMENTS = 48 * 1024,  // max elements of A and B for a direct product
+  DIRECT_RESULTS = 256 * 1024   // max elements of C for a direct product
+};
+enum {
+  MAX_DOT_COLUMNS_INDIRECT = 8,  // max columns of B for dot products with indirect rows of A
+  MAX_UNPACKED_ROWS = 16,        // max rows of A for which indirect rows of B are not packed
+  MIN_DOT_LENGTH = 128,          // min k for dot products
+  MAX_DIRECT_TILES = 3           // max tiles per row of B for a direct product
+};
+enum {
+  MAX_DOT_COLUMNS_ALIGNED = 32,  // max columns of dot products if rows are whole cache lines
+  MAX_DOT_COLUMNS = 16,          // max columns of dot products otherwise
+  MIN_TERMS_PER_COLUMN = 16      // min k per column, to amortize the horizontal sums
+};
+enum { DEEP_ROWS = 400 };  // min rows of A for long blocks of k, which reuse B's panels more
+enum { CONVERT_GRAIN = 32 * 1024 };  // elements converted per thread, min
+enum {
+  MAX_PIECE_ROWS = 32,       // max rows of A if B is converted piecewise
+  PIECE_BYTES = 256 * 1024,  // of a converted piece of B, to stay in cache
+  MIN_PIECE_COLUMNS = 16     // min columns of a piece
+};
 
 static double work_of(const px__gemm *g) { return (double)g->m * (double)g->n * (double)g->k; }
 
-// The transposed problem, for a C whose columns are contiguous.
-static px__gemm flipped(const px__gemm *g) {
+// The transposed problem.
+static px__gemm transposed(const px__gemm *g) {
   return (px__gemm){.m = g->n,
                     .n = g->m,
                     .k = g->k,
-                    .all_m = g->all_n,
-                    .all_n = g->all_m,
+                    .whole_m = g->whole_n,
+                    .whole_n = g->whole_m,
                     .a_rows = g->b_columns,
                     .a = g->b,
                     .ar = g->bc,
@@ -54,42 +61,43 @@ static px__gemm flipped(const px__gemm *g) {
                     .c_float = g->c_float};
 }
 
-// How a product is done. It is chosen once for the whole, so that its pieces all add up alike.
-typedef enum way { SCALE, VECTOR, VECTORS, FEW, BLOCKED, DIRECT } way;
+// Methods. Selected once for the whole product, so that all pieces sum in the same order.
+typedef enum method { SCALE, VECTOR, VECTORS, FEW, BLOCKED, DIRECT } method;
 
-// Whether so few columns are multiplied with rows of k as they lie: more of them, if those are
-// whole lines of the cache.
-static bool few_lines(const px__gemm *g, int64_t columns, const px__tiles *tiles) {
+// True if so few columns use dot products with contiguous rows; more columns are allowed if rows
+// are whole cache lines.
+static bool can_use_dots(const px__gemm *g, int64_t columns, const px__tiles *tiles) {
   int64_t item = (int64_t)tiles->item,
-          most = (g->ar | g->bc) * item % PX__CACHE_LINE ? ODD_LINES : FEW_LINES;
-  return tiles->vectors && columns <= most && g->k >= LONG_ROWS && g->k >= LINE_TERMS * columns;
+          max = (g->ar | g->bc) * item % PX__CACHE_LINE ? MAX_DOT_COLUMNS : MAX_DOT_COLUMNS_ALIGNED;
+  return tiles->vectors && columns <= max && g->k >= MIN_DOT_LENGTH &&
+         g->k >= MIN_TERMS_PER_COLUMN * columns;
 }
 
-static way choose(const px__gemm *g, const px__tiles *tiles) {
+static method choose(const px__gemm *g, const px__tiles *tiles) {
   if (g->k == 0) return SCALE;
   if (g->packed || g->a_columns) return BLOCKED;
-  bool lines = g->ac == 1 && g->br == 1 && !g->b_rows && !g->b_columns && !g->b_half;
-  if (lines && g->n <= (g->a_rows ? MOST_COLUMNS : 1)) return VECTOR;
-  if (lines && !g->a_rows && few_lines(g, g->n, tiles)) return VECTORS;
-  if (g->b_rows && g->m <= FEW_ROWS && tiles->few) return FEW;
+  bool lines = g->ac == 1 && g->br == 1 && !g->b_rows && !g->b_columns && !g->b_f16;
+  if (lines && g->n <= (g->a_rows ? MAX_DOT_COLUMNS_INDIRECT : 1)) return VECTOR;
+  if (lines && !g->a_rows && can_use_dots(g, g->n, tiles)) return VECTORS;
+  if (g->b_rows && g->m <= MAX_UNPACKED_ROWS && tiles->few) return FEW;
   if (g->a_rows || g->b_rows || g->b_columns || !tiles->direct) return BLOCKED;
   bool small = g->m * g->k + g->k * g->n <= DIRECT_ELEMENTS && g->m * g->n <= DIRECT_RESULTS &&
                (size_t)(g->k * tiles->columns) * tiles->item <= PANEL_BYTES;
-  // Where each row of B is used for few tiles, packing it does not pay; if it has to be converted,
-  // A lies across k or C is most of it all, for one.
-  bool one = g->b_half || g->ac != 1 || g->k <= SHALLOW;
-  int64_t few = one ? tiles->rows : FEW_TILES * tiles->rows;
-  bool thin = g->bc == 1 && g->m <= few;
+  // If each row of B is used by few tiles, packing does not pay off. The limit is one tile if
+  // packing converts B, if A is not contiguous along k, or if C dominates.
+  bool one = g->b_f16 || g->ac != 1 || g->k <= SHALLOW_K;
+  int64_t max_rows = one ? tiles->rows : MAX_DIRECT_TILES * tiles->rows;
+  bool thin = g->bc == 1 && g->m <= max_rows;
   return small || thin ? DIRECT : BLOCKED;
 }
 
 static void direct(const px__gemm *g, const px__tiles *tiles) {
-  char room[PANEL_BYTES] __attribute__((aligned(64)));
-  tiles->direct(g, room);
+  char scratch[PANEL_BYTES] __attribute__((aligned(64)));
+  tiles->direct(g, scratch);
 }
 
-// False if there was no memory.
-static bool serial(const px__gemm *g, const px__tiles *tiles, way how) {
+// Returns false if out of memory.
+static bool serial(const px__gemm *g, const px__tiles *tiles, method how) {
   switch (how) {
     case SCALE:
       return tiles->scale(g), true;
@@ -106,18 +114,18 @@ static bool serial(const px__gemm *g, const px__tiles *tiles, way how) {
   }
 }
 
-// ---- pieces: C as a grid of rectangles
+// ---- parallel pieces: C as a grid of rectangles
 
 typedef struct grid {
   const px__gemm *g;
   const px__tiles *tiles;
-  way how;
+  method how;
   bool failed;
   int64_t down, across;  // pieces
 } grid;
 
-// Where the i-th of so many parts of a side begins: between tiles.
-static int64_t cut(int64_t size, int64_t unit, int64_t parts, int64_t i) {
+// First row or column of part i; parts begin at tile boundaries.
+static int64_t part_begin(int64_t size, int64_t unit, int64_t parts, int64_t i) {
   int64_t at = px__ceil_div(size, unit) * i / parts * unit;
   return at < size ? at : size;
 }
@@ -125,13 +133,13 @@ static int64_t cut(int64_t size, int64_t unit, int64_t parts, int64_t i) {
 static void run_piece(grid *s, int64_t i, int64_t j) {
   px__gemm g = *s->g;
   int64_t item = (int64_t)s->tiles->item, height = s->tiles->rows, width = s->tiles->columns;
-  int64_t row = cut(g.m, height, s->down, i), col = cut(g.n, width, s->across, j);
+  int64_t row = part_begin(g.m, height, s->down, i), col = part_begin(g.n, width, s->across, j);
   int64_t result = g.c_float ? (int64_t)sizeof(float) : item;
-  g.m = cut(g.m, height, s->down, i + 1) - row;
-  g.n = cut(g.n, width, s->across, j + 1) - col;
-  g.a = (const char *)g.a + row * g.ar * (g.a_half ? (int64_t)sizeof(uint16_t) : item);
-  g.b = (const char *)g.b + col * g.bc * (g.b_half ? (int64_t)sizeof(uint16_t) : item);
-  if (g.half) g.half += row * g.half_r + col;
+  g.m = part_begin(g.m, height, s->down, i + 1) - row;
+  g.n = part_begin(g.n, width, s->across, j + 1) - col;
+  g.a = (const char *)g.a + row * g.ar * (g.a_f16 ? (int64_t)sizeof(uint16_t) : item);
+  g.b = (const char *)g.b + col * g.bc * (g.b_f16 ? (int64_t)sizeof(uint16_t) : item);
+  if (g.c_f16) g.c_f16 += row * g.c_f16_stride + col;
   if (g.packed) g.packed = (const char *)g.packed + col * g.k * item;
   g.c = (char *)g.c + (row * g.cr + col * g.cc) * result;
   if (g.a_rows) g.a_rows += row;
@@ -145,9 +153,9 @@ static void run_pieces(void *ctx, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i++) run_piece(s, i / s->across, i % s->across);
 }
 
-// A piece packs its rows of A and its columns of B anew: of the grids whose greatest piece is
-// smallest, that with the shortest sides is taken.
-static void lay_grid(grid *s, int64_t pieces) {
+// Each piece packs its own rows of A and columns of B. Minimizes the largest piece, then the sum of
+// its sides.
+static void choose_grid(grid *s, int64_t pieces) {
   int64_t height = s->tiles->rows, width = s->tiles->columns, best = INT64_MAX, border = 0;
   int64_t m = px__ceil_div(s->g->m, height), n = px__ceil_div(s->g->n, width);
   for (int64_t down = 1; down <= pieces && down <= m; down++) {
@@ -160,60 +168,59 @@ static void lay_grid(grid *s, int64_t pieces) {
   }
 }
 
-// Whether C is so narrow that one vector holds its columns, with rows of A along k: each number of
-// A is read once, where it lies, which takes less time than turning A into panels for full vectors.
-// Where few lanes would be used, A must be long.
+// True if C fits into one vector per row and rows of A lie along k. Each element of A is then read
+// once without packing, faster than packing A into panels for full vectors. If many lanes would be
+// unused, k must be long.
 static bool is_narrow(const px__gemm *g, const px__tiles *tiles) {
   int64_t lanes = tiles->columns / 2;
   if (!tiles->few || g->ac != 1 || g->n > lanes) return false;
-  return g->k >= LONG_ROWS || 4 * g->n >= 3 * lanes;
+  return g->k >= MIN_DOT_LENGTH || 4 * g->n >= 3 * lanes;
 }
 
-// Whether the transposed problem is the better one: a C whose columns are contiguous, a vector from
-// the left, a B that need not be packed as an A, and a C so narrow that much of a tile's width
-// would be empty.
-static bool should_flip(const px__gemm *g, const px__tiles *tiles) {
-  if (g->b_columns) return g->m <= MOST_COLUMNS;
-  if (g->a_rows || g->a_columns || g->b_rows || g->packed || g->a_half || g->b_half) return false;
+// True if the transposed problem is better: C has contiguous columns, A is a vector, packing of A
+// is avoided, or C is so narrow that much of a tile's width would be unused.
+static bool should_transpose(const px__gemm *g, const px__tiles *tiles) {
+  if (g->b_columns) return g->m <= MAX_DOT_COLUMNS_INDIRECT;
+  if (g->a_rows || g->a_columns || g->b_rows || g->packed || g->a_f16 || g->b_f16) return false;
   if (g->cc != 1 && g->cr == 1) return true;
   if (g->m == 1) return g->br == 1 && g->ac == 1;
   if (g->n == 1) return g->ac != 1;
-  bool thin = g->m <= tiles->thin || few_lines(g, g->m, tiles);
+  bool thin = g->m <= tiles->max_thin_rows || can_use_dots(g, g->m, tiles);
   if (thin && g->m < g->n && g->br == 1 && g->ac == 1) return true;
   if (is_narrow(g, tiles)) return false;
   int64_t width = tiles->columns;
-  int64_t here = g->m * px__ceil_div(g->n, width), there = g->n * px__ceil_div(g->m, width);
-  return g->n < width && 4 * there < 3 * here;
+  int64_t here = g->m * px__ceil_div(g->n, width), widen_b = g->n * px__ceil_div(g->m, width);
+  return g->n < width && 4 * widen_b < 3 * here;
 }
 
-// A product of the sizes by which it is done.
+// The product with the sizes that select the method.
 static px__gemm whole_of(const px__gemm *g) {
   px__gemm whole = *g;
-  if (g->all_m) whole.m = g->all_m, whole.n = g->all_n;
+  if (g->whole_m) whole.m = g->whole_m, whole.n = g->whole_n;
   return whole;
 }
 static bool product(const px__gemm *given, const px__tiles *tiles, bool parallel) {
-  px__gemm own, all;  // small products come in thousands: what need not be copied is not
+  px__gemm own, all;  // copied only if needed: small products come in thousands
   const px__gemm *g = given, *whole = given;
   if (g->m == 0 || g->n == 0) return true;
-  if (g->all_m) all = whole_of(g), whole = &all;
-  if (should_flip(whole, tiles)) {
-    own = flipped(g), g = &own;
-    if (g->all_m) all = flipped(&all);
-    whole = g->all_m ? &all : g;
+  if (g->whole_m) all = whole_of(g), whole = &all;
+  if (should_transpose(whole, tiles)) {
+    own = transposed(g), g = &own;
+    if (g->whole_m) all = transposed(&all);
+    whole = g->whole_m ? &all : g;
   }
-  way how = choose(whole, tiles);
+  method how = choose(whole, tiles);
   if (whole->m >= DEEP_ROWS && how == BLOCKED && !g->b_rows && !g->a_columns) {
     if (g == given) own = *g, g = &own;
     own.deep = true;
   }
-  double worth = work_of(g) / tiles->worth;
-  if (!parallel || worth < 1) return serial(g, tiles, how);
+  double thread_work = work_of(g) / tiles->thread_work;
+  if (!parallel || thread_work < 1) return serial(g, tiles, how);
   grid s = {.g = g, .tiles = tiles, .how = how};
-  px__cpu_plan plan = px__cpu_plan_of((const char *)tiles + how, worth);
-  // A direct product packs little: with more pieces, if it has all threads, a late one costs less.
+  px__cpu_plan plan = px__cpu_plan_of((const char *)tiles + how, thread_work);
+  // A direct product packs little. If it has all threads, smaller pieces reduce the imbalance.
   bool finer = how == DIRECT && plan.count == px__cpu_thread_count();
-  lay_grid(&s, finer ? 4 * plan.count : plan.count);
+  choose_grid(&s, finer ? 4 * plan.count : plan.count);
   px__cpu_run(&plan, s.down * s.across, 1, run_pieces, &s);
   return !s.failed;
 }
@@ -231,7 +238,7 @@ bool px__gemm_bf16(const px__gemm *g, bool parallel) {
 }
 bool px__gemm_has_bf16(void) { return px__tiles_bf16() != NULL; }
 
-// ---- dtypes that are computed in a wider one: through scratch
+// ---- dtypes computed in a wider type, through scratch
 
 typedef struct matrix {
   void *at;
@@ -247,12 +254,12 @@ static void convert_rows(void *ctx, int64_t begin, int64_t end) {
   const conversion *c = ctx;
   const matrix *to = &c->to, *from = &c->from;
   int64_t a = px__cpu_item[to->dtype], b = px__cpu_item[from->dtype];
-  for (int64_t i = begin, work = 0; i < end && !px__worked(&work, c->columns); i++)
+  for (int64_t i = begin, work = 0; i < end && !px__work_stopped(&work, c->columns); i++)
     px__cpu_convert((char *)to->at + i * to->row * a, to->column * a, to->dtype,
                     (const char *)from->at + i * from->row * b, from->column * b, from->dtype,
                     c->columns);
 }
-// Goes along what lies together in `to`.
+// Iterates along the contiguous dimension of `to`.
 static void convert(const matrix *to, const matrix *from, int64_t m, int64_t n, bool parallel) {
   conversion c = {*to, *from, m, n};
   if (to->column != 1) {
@@ -262,33 +269,33 @@ static void convert(const matrix *to, const matrix *from, int64_t m, int64_t n, 
                      m};
   }
   if (parallel)
-    px__cpu_parallel(c.rows, CONVERTED / (c.columns + 1) + 1, convert_rows, &c);
+    px__cpu_parallel(c.rows, CONVERT_GRAIN / (c.columns + 1) + 1, convert_rows, &c);
   else
     convert_rows(&c, 0, c.rows);
 }
 
-// Where a matrix of m x n has its place in scratch: what lies together there does so here.
-static matrix place_of(const matrix *from, int64_t m, int64_t n, int wide, char *room) {
-  bool turned = from->row == 1 && from->column != 1;
-  return (matrix){room, turned ? 1 : n, turned ? m : 1, wide};
+// The scratch copy of an m x n matrix, contiguous along the same dimension.
+static matrix scratch_matrix(const matrix *from, int64_t m, int64_t n, int wide, char *scratch) {
+  bool by_column = from->row == 1 && from->column != 1;
+  return (matrix){scratch, by_column ? 1 : n, by_column ? m : 1, wide};
 }
 
-// A large product of float16, whose operands are converted where they are packed, and sums where
-// they are written; between blocks of k they are in scratch.
-static bool product_half(px__gemm w, bool parallel) {
-  float *room = malloc((size_t)(w.m * w.n) * sizeof *room);
-  if (!room) return false;
-  matrix s = {(void *)w.s, w.sr, w.sc, PX_FLOAT16}, sums = {room, w.n, 1, PX_FLOAT32};
+// A large float16 product: operands are converted during packing, sums when stored. Between blocks
+// of k the sums are kept in float scratch.
+static bool product_f16_packed(px__gemm w, bool parallel) {
+  float *scratch = malloc((size_t)(w.m * w.n) * sizeof *scratch);
+  if (!scratch) return false;
+  matrix s = {(void *)w.s, w.sr, w.sc, PX_FLOAT16}, sums = {scratch, w.n, 1, PX_FLOAT32};
   bool add = w.s && w.beta != 0;
   if (add) convert(&sums, &s, w.m, w.n, parallel);
-  w.half = w.c, w.half_r = w.cr;
-  w.c = room, w.cr = w.sr = w.n, w.sc = 1;
-  w.s = add ? room : NULL;
+  w.c_f16 = w.c, w.c_f16_stride = w.cr;
+  w.c = scratch, w.cr = w.sr = w.n, w.sc = 1;
+  w.s = add ? scratch : NULL;
   bool done = product(&w, px__tiles_f32(), parallel);
-  free(room);
+  free(scratch);
   return done;
 }
-// A product whose A and C are wide already: B is not, nor is it anywhere in whole.
+// A product with A and C already wide; B is converted piece by piece, never as a whole.
 typedef struct pieces {
   px__gemm w;
   matrix b;
@@ -299,16 +306,16 @@ typedef struct pieces {
 static void run_wide_pieces(void *ctx, int64_t begin, int64_t end) {
   pieces *p = ctx;
   int64_t item = px__cpu_item[p->b.dtype], size = px__cpu_item[p->wide], work = 0;
-  char *room = px__room_new((size_t)(p->w.k * p->columns * size));
-  bool done = room != NULL;
-  for (int64_t i = begin; done && i < end && !px__worked(&work, p->w.k * p->columns); i++) {
+  char *scratch = px__aligned_new((size_t)(p->w.k * p->columns * size));
+  bool done = scratch != NULL;
+  for (int64_t i = begin; done && i < end && !px__work_stopped(&work, p->w.k * p->columns); i++) {
     px__gemm g = whole_of(&p->w);
     int64_t j = i * p->columns;
-    g.all_m = g.m, g.all_n = g.n;
-    g.m = p->w.m, g.n = px__least(p->columns, p->w.n - j);
+    g.whole_m = g.m, g.whole_n = g.n;
+    g.m = p->w.m, g.n = px__min_count(p->columns, p->w.n - j);
     matrix from = p->b;
     from.at = (char *)from.at + j * from.column * item;
-    matrix to = place_of(&from, g.k, g.n, p->wide, room);
+    matrix to = scratch_matrix(&from, g.k, g.n, p->wide, scratch);
     convert(&to, &from, g.k, g.n, false);
     g.b = to.at, g.br = to.row, g.bc = to.column;
     g.c = (char *)g.c + j * g.cc * size;
@@ -316,11 +323,12 @@ static void run_wide_pieces(void *ctx, int64_t begin, int64_t end) {
     done = px__gemm_any(&g, p->wide, false);
   }
   if (!done) __atomic_store_n(&p->failed, true, __ATOMIC_RELAXED);
-  free(room);
+  free(scratch);
 }
 static bool product_in_pieces(const px__gemm *w, const matrix *b, int wide, bool parallel) {
-  int64_t columns = PIECE_BYTES / (w->k * px__cpu_item[wide]) / LEAST_PIECE * LEAST_PIECE;
-  if (columns < LEAST_PIECE) columns = LEAST_PIECE;
+  int64_t columns =
+      PIECE_BYTES / (w->k * px__cpu_item[wide]) / MIN_PIECE_COLUMNS * MIN_PIECE_COLUMNS;
+  if (columns < MIN_PIECE_COLUMNS) columns = MIN_PIECE_COLUMNS;
   pieces p = {.w = *w, .b = *b, .wide = wide, .columns = columns};
   int64_t count = px__ceil_div(w->n, columns);
   if (parallel)
@@ -330,35 +338,35 @@ static bool product_in_pieces(const px__gemm *w, const matrix *b, int wide, bool
   return !p.failed;
 }
 
-// A B of float16, the greater operand, is converted where it is packed, and one that is large, of
-// few rows of A and whose columns lie together, in pieces that stay near.
+// A float16 B, the larger operand, is converted during packing. A large B with contiguous columns
+// is converted in cache-sized pieces if A has few rows.
 static bool product_wide(const px__gemm *given, int dtype, int wide, bool parallel) {
   bool half = dtype == PX_FLOAT16, tall = given->m > given->n;
-  int64_t size = px__cpu_item[wide], few = tall ? given->n : given->m;
-  bool large = (given->m + given->n - few) * given->k * size > PIECE_BYTES;
-  bool lies = (tall ? given->ac : given->br) == 1;
-  bool by_pieces = !half && large && lies && few <= PIECE_ROWS;
-  bool there = !half && !by_pieces;  // whether B is made wide as a whole
-  px__gemm w = tall && !there ? flipped(given) : *given;
+  int64_t size = px__cpu_item[wide], small_side = tall ? given->n : given->m;
+  bool large = (given->m + given->n - small_side) * given->k * size > PIECE_BYTES;
+  bool contiguous = (tall ? given->ac : given->br) == 1;
+  bool by_pieces = !half && large && contiguous && small_side <= MAX_PIECE_ROWS;
+  bool widen_b = !half && !by_pieces;  // convert B as a whole
+  px__gemm w = tall && !widen_b ? transposed(given) : *given;
   int64_t m = w.m, n = w.n, k = w.k;
-  size_t for_a = px__in_cache_lines((size_t)(m * k * size));
-  size_t for_b = there ? px__in_cache_lines((size_t)(k * n * size)) : 0;
+  size_t for_a = px__round_to_cache_line((size_t)(m * k * size));
+  size_t for_b = widen_b ? px__round_to_cache_line((size_t)(k * n * size)) : 0;
   char *own = malloc(PX__CACHE_LINE + for_a + for_b + (size_t)(m * n * size));
   if (!own) return false;
-  char *room =
-      own + PX__CACHE_LINE - (uintptr_t)own % PX__CACHE_LINE;  // malloc is quicker than what aligns
+  char *scratch =
+      own + PX__CACHE_LINE - (uintptr_t)own % PX__CACHE_LINE;  // faster than aligned_alloc
   matrix a = {(void *)w.a, w.ar, w.ac, dtype}, b = {(void *)w.b, w.br, w.bc, dtype};
   matrix c = {w.c, w.cr, w.cc, dtype}, s = {(void *)w.s, w.sr, w.sc, dtype};
-  matrix wa = place_of(&a, m, k, wide, room);
-  matrix wb = place_of(&b, k, n, wide, room + for_a);
-  matrix wc = place_of(&c, m, n, wide, room + for_a + for_b);
+  matrix wa = scratch_matrix(&a, m, k, wide, scratch);
+  matrix wb = scratch_matrix(&b, k, n, wide, scratch + for_a);
+  matrix wc = scratch_matrix(&c, m, n, wide, scratch + for_a + for_b);
   convert(&wa, &a, m, k, parallel);
-  if (there) convert(&wb, &b, k, n, parallel);
+  if (widen_b) convert(&wb, &b, k, n, parallel);
   bool add = w.s && w.beta != 0;
   if (add) convert(&wc, &s, m, n, parallel);
   w.a = wa.at, w.ar = wa.row, w.ac = wa.column;
-  if (there) w.b = wb.at, w.br = wb.row, w.bc = wb.column;
-  w.b_half = half;
+  if (widen_b) w.b = wb.at, w.br = wb.row, w.bc = wb.column;
+  w.b_f16 = half;
   w.c = wc.at, w.cr = w.sr = wc.row, w.cc = w.sc = wc.column;
   w.s = add ? wc.at : NULL;
   bool done =
@@ -368,10 +376,13 @@ static bool product_wide(const px__gemm *given, int dtype, int wide, bool parall
   return done;
 }
 
-// ---- bfloat16 without tiles: the processor multiplies it at half of float's rate, so that it is
-// made float, but for vectors and a few rows, which wait for memory
+// ---- bfloat16 without AMX: the processor multiplies it at half the rate of float, so it
+// is converted to float, except for vectors and a few rows, which are memory-bound
 
-enum { ROWS_ACROSS = 4, ROWS_ALONG = 16 };  // rows by rows of B that lie along k, and along n
+enum {
+  MAX_ROWS_ALONG_K = 4,  // max rows of A if B is contiguous along k
+  MAX_ROWS_ALONG_N = 16  // max rows of A if B is contiguous along n
+};
 
 static bool product_of_rows(const px__gemm *g, bool parallel) {
   for (int64_t i = 0; i < g->m; i++) {
@@ -385,17 +396,18 @@ static bool product_of_rows(const px__gemm *g, bool parallel) {
 }
 static bool product_bf16(const px__gemm *g, bool parallel) {
   bool multiplies = px__gemm_has_bf16(), vector = g->m == 1 || g->n == 1;
-  bool tiles = px_cpu_level_used() >= PX_CPU_AMX, few = g->bc == 1 && g->m <= ROWS_ALONG;
-  if (multiplies && (tiles || vector || few)) return px__gemm_bf16(g, parallel);
-  if (multiplies && g->bc != 1 && g->m <= ROWS_ACROSS) return product_of_rows(g, parallel);
+  bool tiles = px_cpu_level_used() >= PX_CPU_AMX, few_rows = g->bc == 1 && g->m <= MAX_ROWS_ALONG_N;
+  if (multiplies && (tiles || vector || few_rows)) return px__gemm_bf16(g, parallel);
+  if (multiplies && g->bc != 1 && g->m <= MAX_ROWS_ALONG_K) return product_of_rows(g, parallel);
   return product_wide(g, PX_BFLOAT16, PX_FLOAT32, parallel);
 }
 
 static bool product_f16(const px__gemm *g, bool parallel) {
-  px__gemm w = g->cc != 1 ? flipped(g) : *g;
-  w.a_half = w.b_half = true;
+  px__gemm w = g->cc != 1 ? transposed(g) : *g;
+  w.a_f16 = w.b_f16 = true;
   px__gemm whole = whole_of(&w);
-  if (w.cc == 1 && choose(&whole, px__tiles_f32()) == BLOCKED) return product_half(w, parallel);
+  if (w.cc == 1 && choose(&whole, px__tiles_f32()) == BLOCKED)
+    return product_f16_packed(w, parallel);
   return product_wide(g, PX_FLOAT16, PX_FLOAT32, parallel);
 }
 bool px__gemm_any(const px__gemm *g, int dtype, bool parallel) {
@@ -414,7 +426,7 @@ bool px__gemm_any(const px__gemm *g, int dtype, bool parallel) {
       return product(g, px__tiles_i32(), parallel);
     case PX_INT64:
       return product(g, px__tiles_i64(), parallel);
-    default:  // of a byte: what wraps around in 16 bits does so in 8
+    default:  // 8 bits: wraparound in 16 bits is wraparound in 8
       return product_wide(g, dtype, PX_INT16, parallel);
   }
 }

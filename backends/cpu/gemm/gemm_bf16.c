@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of bfloat16 that the processor itself multiplies and sums up in float: by tiles (AMX),
-// or by pairs of numbers (AVX512-BF16).
+// bfloat16 products in hardware with float sums: by tiles (AMX) or by pairs (AVX512-BF16).
 //
-// Both read the same panels. k goes by blocks of STEP. A strip of A is two halves of HALF rows; a
-// half is a row of blocks of HALF x STEP. A panel of B has SIDE columns, two numbers of k beside
-// one another. What is missing at the edges is zero. Rows of A that lie together are read where
-// they lie, if they are whole lines of the cache or C is narrow. An element of C is one chain over
-// all of k, wherever in a tile it lies.
+// Both read the same panels. k is divided into blocks of STEP. A strip of A is two halves of HALF
+// rows; a half is a row of HALF x STEP blocks. A panel of B has SIDE columns, with pairs of
+// consecutive k adjacent. Edges are zero-filled. Contiguous rows of A are read directly if they are
+// whole cache lines or C is narrow. An element of C is one chain over all of k, whatever its
+// position in a tile.
 #include "cpu/threads/cache_line.h"
 #include "cpu/gemm/gemm_tiles.h"
 #include "cpu/vector/fp16_bf16.h"
@@ -21,26 +20,34 @@
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
 #define INLINE static inline __attribute__((always_inline)) TARGET
 
-enum { HALF = 16, SIDE = 32, STEP = 32, KC = 16 * STEP };
-enum { PANEL = SIDE * STEP, STRIP = 2 * HALF * KC };   // numbers of a block of k
-enum { PACKED_BYTES = 768 * 1024, MOST_PANELS = 32 };  // of B, at a time
-enum { NARROW = 8 * SIDE };                            // columns up to which A is not packed
-enum { BESIDE = 8 };                                   // panels of B that are packed at once
-enum { GROUP = 8 };                                    // rows of C in registers
+enum {
+  HALF = 16,      // rows of a half strip; rows of an AMX tile
+  SIDE = 32,      // rows of a strip and columns of a panel
+  STEP = 32,      // k of a block: 64 bytes
+  KC = 16 * STEP  // k per pass over a strip
+};
+enum { PANEL = SIDE * STEP, STRIP = 2 * HALF * KC };  // elements, per block of k
+enum {
+  PACKED_BYTES = 768 * 1024,  // of B packed at a time
+  MAX_PANELS = 32             // packed at a time
+};
+enum { MAX_NARROW_COLUMNS = 8 * SIDE };  // max columns of C without packing A
+enum { PACKED_TOGETHER = 8 };            // panels packed in one pass over rows of B
+enum { GROUP = 8 };                      // rows of C in registers
 typedef uint16_t half32 __attribute__((vector_size(64)));
 typedef uint32_t word16 __attribute__((vector_size(64)));
 
 typedef struct strip {
   const uint16_t *half[2];
-  int64_t row, step;  // numbers from row to row, and from block to block of k
+  int64_t row, step;  // strides of rows and of blocks of k, in elements
 } strip;
 
-// ---- what multiplies: sums (SIDE x SIDE) = or += a strip times a panel
+// ---- kernels: sums (SIDE x SIDE) = or += a strip times a panel
 
-// `c`: where they go, rows so many bytes apart: two are fetched at each step, of which KC has as
-// many as the tile has pairs of rows.
+// `c`: the target rows, `c_stride` bytes apart. Each step prefetches two of them: KC has as many
+// steps as a tile has pairs of rows.
 typedef void multiply(int rows, int cols, const strip *a, const uint16_t *b, int64_t steps,
-                      float *sums, bool more, const char *c, int64_t apart);
+                      float *sums, bool more, const char *c, int64_t c_stride);
 
 INLINE void pairs(const int rows, const uint16_t *a, int64_t row, int64_t step, const uint16_t *b,
                   int64_t steps, float *sums, bool more) {
@@ -65,7 +72,7 @@ INLINE void pairs(const int rows, const uint16_t *a, int64_t row, int64_t step, 
 }
 static TARGET void multiply_pairs(int rows, int cols, const strip *a, const uint16_t *b,
                                   int64_t steps, float *sums, bool more, const char *c,
-                                  int64_t apart) {
+                                  int64_t c_stride) {
   for (int i = 0; i < rows; i += GROUP) {
     const uint16_t *from = a->half[i / HALF] + i % HALF * a->row;
     if (rows - i > 2)
@@ -77,16 +84,16 @@ static TARGET void multiply_pairs(int rows, int cols, const strip *a, const uint
 
 #define TILES \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16")))
-// The compiler is not told what tiles read and write.
-#define SETTLED __asm__ volatile("" ::: "memory")
+// Memory barrier: the compiler does not see the memory accesses of tile instructions.
+#define MEMORY_BARRIER __asm__ volatile("" ::: "memory")
 
 static inline __attribute__((always_inline)) TILES void tiles(const bool low, const bool right,
                                                               const strip *a, const uint16_t *b,
                                                               int64_t steps, float *sums, bool more,
-                                                              const char *c, int64_t apart) {
+                                                              const char *c, int64_t c_stride) {
   const uint16_t *a0 = a->half[0], *a1 = a->half[1];
   const int64_t row = a->row * 2, line = SIDE * 4;
-  SETTLED;
+  MEMORY_BARRIER;
   _tile_zero(0);
   if (right) _tile_zero(1);
   if (low) _tile_zero(2);
@@ -98,7 +105,7 @@ static inline __attribute__((always_inline)) TILES void tiles(const bool low, co
     if (low && right) _tile_loadd(3, sums + HALF * SIDE + HALF, line);
   }
   for (int64_t s = 0; s < steps; s++, a0 += a->step, a1 += a->step, b += PANEL) {
-    for (int64_t i = 2 * s; i < 2 * s + 2; i++) __builtin_prefetch(c + i * apart, 1);
+    for (int64_t i = 2 * s; i < 2 * s + 2; i++) __builtin_prefetch(c + i * c_stride, 1);
     _tile_loadd(4, a0, row);
     _tile_loadd(6, b, line);
     _tile_dpbf16ps(0, 4, 6);
@@ -112,23 +119,23 @@ static inline __attribute__((always_inline)) TILES void tiles(const bool low, co
   if (right) _tile_stored(1, sums + HALF, line);
   if (low) _tile_stored(2, sums + HALF * SIDE, line);
   if (low && right) _tile_stored(3, sums + HALF * SIDE + HALF, line);
-  SETTLED;
+  MEMORY_BARRIER;
 }
 static __attribute__((noinline)) TILES void multiply_tiles(int rows, int cols, const strip *a,
                                                            const uint16_t *b, int64_t steps,
                                                            float *sums, bool more, const char *c,
-                                                           int64_t apart) {
+                                                           int64_t c_stride) {
   bool low = rows > HALF, right = cols > HALF;
   if (low && right)
-    tiles(true, true, a, b, steps, sums, more, c, apart);
+    tiles(true, true, a, b, steps, sums, more, c, c_stride);
   else if (low)
-    tiles(true, false, a, b, steps, sums, more, c, apart);
+    tiles(true, false, a, b, steps, sums, more, c, c_stride);
   else if (right)
-    tiles(false, true, a, b, steps, sums, more, c, apart);
+    tiles(false, true, a, b, steps, sums, more, c, c_stride);
   else
-    tiles(false, false, a, b, steps, sums, more, c, apart);
+    tiles(false, false, a, b, steps, sums, more, c, c_stride);
 }
-// All tiles of this thread have HALF rows of 64 bytes.
+// Configures all eight tiles as HALF rows of 64 bytes.
 static TILES void tiles_begin(void) {
   struct {
     uint8_t palette, start, unused[14];
@@ -136,7 +143,7 @@ static TILES void tiles_begin(void) {
     uint8_t rows[16];
   } shape = {.palette = 1};
   for (int i = 0; i < 8; i++) shape.bytes[i] = 64, shape.rows[i] = HALF;
-  SETTLED;
+  MEMORY_BARRIER;
   _tile_loadconfig(&shape);
 }
 static TILES void tiles_end(void) { _tile_release(); }
@@ -167,7 +174,7 @@ INLINE __mmask32 first(int64_t n) { return n >= 32 ? ~0u : (1u << n) - 1; }
 INLINE half32 load_first(const uint16_t *p, int64_t n) {
   return (half32)_mm512_maskz_loadu_epi16(first(n), p);
 }
-// The numbers of two rows in turn: of the first half of the columns, and of the second.
+// Interleaves two rows: the first half of the columns, and the second.
 INLINE void pair_up(half32 a, half32 b, word16 *low, word16 *high) {
   *low = (word16)PX_SHUFFLE(a, b, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9,
                             41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47);
@@ -180,8 +187,8 @@ static const uint16_t *row_of(const void *at, const int64_t *rows, int64_t strid
   return (const uint16_t *)at + (rows ? rows[i] : i * stride);
 }
 
-// Panels of B from column j on, where rows lie together: some at once, so that of each row as much
-// is read as lies together.
+// Packs adjacent panels of B from column j, for contiguous rows: each row is read across all
+// panels.
 static TARGET void pack_b_rows(const px__gemm *g, int64_t j, int64_t cols, uint16_t *to) {
   const half32 none = {0};
   const int64_t panel = steps_of(g->k) * PANEL;
@@ -197,12 +204,12 @@ static TARGET void pack_b_rows(const px__gemm *g, int64_t j, int64_t cols, uint1
     }
   }
 }
-// A panel where columns lie together, and where nothing does.
+// Packs a panel of B with contiguous columns; and with arbitrary strides.
 static TARGET void pack_b_columns(const px__gemm *g, int64_t j, int64_t cols, uint16_t *to) {
   for (int64_t p = 0; p < g->k; p += STEP, to += PANEL)
     for (int64_t side = 0; side < 2; side++) {
       word16 x[HALF] = {0};
-      int64_t count = px__least(cols - side * HALF, HALF);
+      int64_t count = px__min_count(cols - side * HALF, HALF);
       for (int64_t i = 0; i < count; i++) {
         const uint16_t *from = row_of(g->b, g->b_columns, g->bc, j + side * HALF + i);
         x[i] = (word16)load_first(from + p, g->k - p);
@@ -218,17 +225,17 @@ static void pack_b_any(const px__gemm *g, int64_t j, int64_t cols, uint16_t *to)
     for (int64_t i = 0; i < cols; i++) to[p / 2 * 2 * SIDE + i * 2 + p % 2] = from[i * g->bc];
   }
 }
-// Panels of B, up to BESIDE.
+// Packs up to PACKED_TOGETHER panels of B.
 static void pack_b(const px__gemm *g, int64_t j, int64_t cols, uint16_t *to) {
   if (g->bc == 1 && !g->b_columns) {
     pack_b_rows(g, j, cols, to);
     return;
   }
   for (; cols > 0; j += SIDE, cols -= SIDE, to += steps_of(g->k) * PANEL)
-    (g->br == 1 && !g->b_rows ? pack_b_columns : pack_b_any)(g, j, px__least(cols, SIDE), to);
+    (g->br == 1 && !g->b_rows ? pack_b_columns : pack_b_any)(g, j, px__min_count(cols, SIDE), to);
 }
 
-// Rows of A from row i, up to HALF, for k in [p, p + kc): the same three ways.
+// Packs up to HALF rows of A from row i, for k in [p, p + kc): the same three cases.
 static TARGET void pack_a_rows(const px__gemm *g, int64_t i, int64_t rows, int64_t p, int64_t kc,
                                uint16_t *to) {
   for (int64_t r = 0; r < HALF; r++) {
@@ -240,7 +247,7 @@ static TARGET void pack_a_rows(const px__gemm *g, int64_t i, int64_t rows, int64
     }
   }
 }
-// Both halves of a strip at once: together they are whole lines of the cache.
+// Both halves of a strip at once: together they are whole cache lines.
 static TARGET void pack_a_columns(const px__gemm *g, int64_t i, int64_t rows, int64_t p, int64_t kc,
                                   uint16_t *to) {
   const uint16_t *from = (const uint16_t *)g->a + i + p * g->ac;
@@ -276,22 +283,23 @@ static void pack_a(const px__gemm *g, int64_t i, int64_t rows, int64_t p, int64_
     return;
   }
   for (int64_t h = 0; h < rows; h += HALF, to += HALF * KC)
-    (g->ac == 1 ? pack_a_rows : pack_a_any)(g, i + h, px__least(rows - h, HALF), p, kc, to);
+    (g->ac == 1 ? pack_a_rows : pack_a_any)(g, i + h, px__min_count(rows - h, HALF), p, kc, to);
 }
-// The strip of A from row i, for k in [p, p + kc).
-static strip strip_of(const px__gemm *g, int64_t i, int64_t p, int64_t kc, uint16_t *room) {
-  int64_t rows = px__least(g->m - i, 2 * HALF);
+// The strip of A from row i, for k in [p, p + kc); packed into `buffer` if needed.
+static strip strip_of(const px__gemm *g, int64_t i, int64_t p, int64_t kc, uint16_t *buffer) {
+  int64_t rows = px__min_count(g->m - i, 2 * HALF);
   const uint16_t *at = (const uint16_t *)g->a + i * g->ar + p;
   bool lines = g->ar % STEP == 0 && (uintptr_t)at % (STEP * sizeof *at) == 0;
   bool whole = g->ac == 1 && !g->a_rows && rows % HALF == 0 && kc % STEP == 0;
-  if (whole && (lines || g->n <= NARROW)) return (strip){{at, at + HALF * g->ar}, g->ar, STEP};
-  pack_a(g, i, rows, p, kc, room);
-  return (strip){{room, room + HALF * KC}, STEP, HALF * STEP};
+  if (whole && (lines || g->n <= MAX_NARROW_COLUMNS))
+    return (strip){{at, at + HALF * g->ar}, g->ar, STEP};
+  pack_a(g, i, rows, p, kc, buffer);
+  return (strip){{buffer, buffer + HALF * KC}, STEP, HALF * STEP};
 }
 
 // ---- results
 
-// C and S from one of their elements on, of bfloat16 or of float.
+// C and S from one of their elements on; bfloat16, or float if `wide`.
 typedef struct target {
   char *c;
   const char *s;
@@ -313,7 +321,7 @@ static target target_of(const px__gemm *g, int64_t i, int64_t j) {
                   .beta = (float)g->beta,
                   .wide = g->c_float};
 }
-static void put_one(const target *t, int64_t i, int64_t j, float sum) {
+static void store_element(const target *t, int64_t i, int64_t j, float sum) {
   int64_t c = i * t->cr + j * t->cc, s = i * t->sr + j * t->sc;
   float x = sum * t->alpha;
   if (t->s)
@@ -325,18 +333,18 @@ static void put_one(const target *t, int64_t i, int64_t j, float sum) {
     ((uint16_t *)(void *)t->c)[c] = px__bfloat_store(x);
 }
 
-// The numbers of S for up to 16 columns from j of row i, of which `which` are there.
-INLINE __m512 addends(const target *t, int64_t i, int64_t j, __mmask16 which) {
+// Elements of S for up to 16 columns from j of row i, masked by `mask`.
+INLINE __m512 addends(const target *t, int64_t i, int64_t j, __mmask16 mask) {
   int64_t at = i * t->sr + j * t->sc;
   const float *wide = (const float *)(const void *)t->s + at;
   const uint16_t *half = (const uint16_t *)(const void *)t->s + at;
-  if (t->wide) return t->sc ? _mm512_maskz_loadu_ps(which, wide) : _mm512_set1_ps(*wide);
+  if (t->wide) return t->sc ? _mm512_maskz_loadu_ps(mask, wide) : _mm512_set1_ps(*wide);
   if (!t->sc) return _mm512_set1_ps(px__bfloat_load(*half));
-  __m512i words = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(which, half));
+  __m512i words = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, half));
   return (__m512)_mm512_slli_epi32(words, 16);
 }
-// A whole tile of sums as they are, or times alpha.
-static TARGET void put_whole(const target *t, int rows, const float *sums) {
+// Stores full rows of sums times alpha.
+static TARGET void store_full_rows(const target *t, int rows, const float *sums) {
   uint16_t *to = (uint16_t *)(void *)t->c;
   const __m512 alpha = _mm512_set1_ps(t->alpha);
   for (int i = 0; i < rows; i++, to += t->cr, sums += SIDE)
@@ -345,21 +353,21 @@ static TARGET void put_whole(const target *t, int rows, const float *sums) {
       _mm256_storeu_si256((__m256i *)(void *)(to + j), (__m256i)_mm512_cvtneps_pbh(x));
     }
 }
-static TARGET void put_rows(const target *t, int rows, int cols, const float *sums) {
+static TARGET void store_rows(const target *t, int rows, int cols, const float *sums) {
   for (int i = 0; i < rows; i++)
     for (int j = 0; j < cols; j += HALF) {
-      __mmask16 which = (__mmask16)first(cols - j);
+      __mmask16 mask = (__mmask16)first(cols - j);
       int64_t at = i * t->cr + j;
       __m512 x = _mm512_mul_ps(_mm512_loadu_ps(sums + i * SIDE + j), _mm512_set1_ps(t->alpha));
-      if (t->s) x = _mm512_fmadd_ps(addends(t, i, j, which), _mm512_set1_ps(t->beta), x);
+      if (t->s) x = _mm512_fmadd_ps(addends(t, i, j, mask), _mm512_set1_ps(t->beta), x);
       if (t->wide)
-        _mm512_mask_storeu_ps((float *)(void *)t->c + at, which, x);
+        _mm512_mask_storeu_ps((float *)(void *)t->c + at, mask, x);
       else
-        _mm256_mask_storeu_epi16((uint16_t *)(void *)t->c + at, which,
+        _mm256_mask_storeu_epi16((uint16_t *)(void *)t->c + at, mask,
                                  (__m256i)_mm512_cvtneps_pbh(x));
     }
 }
-static TARGET void turn(const float *sums, float *to) {
+static TARGET void transpose_sums(const float *sums, float *to) {
   for (int i = 0; i < SIDE; i += HALF)
     for (int j = 0; j < SIDE; j += HALF) {
       word16 x[HALF];
@@ -368,20 +376,20 @@ static TARGET void turn(const float *sums, float *to) {
       for (int r = 0; r < HALF; r++) memcpy(to + (j + r) * SIDE + i, &x[r], sizeof x[r]);
     }
 }
-static void put(const target *t, int rows, int cols, const float *sums) {
-  float turned[SIDE * SIDE];
+static void store_tile(const target *t, int rows, int cols, const float *sums) {
+  float transposed[SIDE * SIDE];
   if (t->cc == 1 && !t->s && !t->wide && cols == SIDE) {
-    put_whole(t, rows, sums);
+    store_full_rows(t, rows, sums);
   } else if (t->cc == 1 && (!t->s || t->sc == 1 || t->sc == 0)) {
-    put_rows(t, rows, cols, sums);
+    store_rows(t, rows, cols, sums);
   } else if (t->cr == 1 && (!t->s || t->sr == 1 || t->sr == 0)) {
     target other = *t;
     other.cr = t->cc, other.cc = 1, other.sr = t->sc, other.sc = t->sr;
-    turn(sums, turned);
-    put_rows(&other, cols, rows, turned);
+    transpose_sums(sums, transposed);
+    store_rows(&other, cols, rows, transposed);
   } else {
     for (int i = 0; i < rows; i++)
-      for (int j = 0; j < cols; j++) put_one(t, i, j, sums[i * SIDE + j]);
+      for (int j = 0; j < cols; j++) store_element(t, i, j, sums[i * SIDE + j]);
   }
 }
 
@@ -390,78 +398,78 @@ static void put(const target *t, int rows, int cols, const float *sums) {
 static void scale(const px__gemm *g) {
   target t = target_of(g, 0, 0);
   for (int64_t i = 0; i < g->m; i++)
-    for (int64_t j = 0; j < g->n; j++) put_one(&t, i, j, 0);
+    for (int64_t j = 0; j < g->n; j++) store_element(&t, i, j, 0);
 }
 
-// Rows times vectors that are contiguous.
+// Dot products of contiguous rows and vectors.
 static TARGET void vectors(const px__gemm *g) {
   target t = target_of(g, 0, 0);
-  const uint16_t *from[DOTS];
+  const uint16_t *from[DOT_ROWS];
   int64_t work = 0;
-  for (int64_t i = 0; i < g->m && !px__worked(&work, DOTS * g->k); i += DOTS)
+  for (int64_t i = 0; i < g->m && !px__work_stopped(&work, DOT_ROWS * g->k); i += DOT_ROWS)
     for (int64_t j = 0; j < g->n; j++) {
       const uint16_t *x = (const uint16_t *)g->b + j * g->bc;
-      __m512 acc[DOTS];
-      for (int r = 0; r < DOTS; r++) {
-        from[r] = row_of(g->a, g->a_rows, g->ar, px__least(i + r, g->m - 1));
+      __m512 acc[DOT_ROWS];
+      for (int r = 0; r < DOT_ROWS; r++) {
+        from[r] = row_of(g->a, g->a_rows, g->ar, px__min_count(i + r, g->m - 1));
         acc[r] = _mm512_setzero_ps();
       }
       for (int64_t p = 0; p < g->k; p += STEP) {
         __m512bh y = (__m512bh)load_first(x + p, g->k - p);
 #pragma GCC unroll 8
-        for (int r = 0; r < DOTS; r++)
+        for (int r = 0; r < DOT_ROWS; r++)
           acc[r] = _mm512_dpbf16_ps(acc[r], (__m512bh)load_first(from[r] + p, g->k - p), y);
       }
-      for (int r = 0; r < DOTS && i + r < g->m; r++)
-        put_one(&t, i + r, j, _mm512_reduce_add_ps(acc[r]));
+      for (int r = 0; r < DOT_ROWS && i + r < g->m; r++)
+        store_element(&t, i + r, j, _mm512_reduce_add_ps(acc[r]));
     }
 }
 
-// Some panels of B, packed, with all of A.
-typedef struct cell {
+// All of A times some packed panels of B.
+typedef struct panels_block {
   const px__gemm *g;
   uint16_t *pa, *pb;
-  float *sums;  // of a strip, for each panel
+  float *sums;  // of a strip; one array per panel if k has several blocks
   int64_t j, panels;
   multiply *multiply;
-} cell;
+} panels_block;
 
-static void run_strip(const cell *x, int64_t i) {
+static void run_strip(const panels_block *x, int64_t i) {
   const px__gemm *g = x->g;
-  int rows = (int)px__least(g->m - i, SIDE);
+  int rows = (int)px__min_count(g->m - i, SIDE);
   for (int64_t p = 0; p < g->k; p += KC) {
-    int64_t kc = px__least(g->k - p, KC);
+    int64_t kc = px__min_count(g->k - p, KC);
     strip a = strip_of(g, i, p, kc, x->pa);
     for (int64_t panel = 0; panel < x->panels; panel++) {
       int64_t j = x->j + panel * SIDE;
-      int cols = (int)px__least(g->n - j, SIDE);
+      int cols = (int)px__min_count(g->n - j, SIDE);
       const uint16_t *b = x->pb + (panel * steps_of(g->k) + p / STEP) * PANEL;
-      // Between blocks of k each panel has sums of its own.
+      // With several blocks of k, each panel keeps its own sums between blocks.
       float *sums = x->sums + (g->k > KC ? panel * SIDE * SIDE : 0);
       target t = target_of(g, i, j);
       x->multiply(rows, cols, &a, b, steps_of(kc), sums, p > 0, t.c, t.cr * (t.wide ? 4 : 2));
-      if (p + kc == g->k) put(&t, rows, cols, sums);
+      if (p + kc == g->k) store_tile(&t, rows, cols, sums);
     }
   }
 }
 static bool blocked(const px__gemm *g, multiply *by) {
   int64_t steps = steps_of(g->k), all = px__ceil_div(g->n, SIDE), work = 0;
-  int64_t most = PACKED_BYTES / (steps * PANEL * 2);
-  most = px__least(most < 1 ? 1 : px__least(most, MOST_PANELS), all);
-  size_t sums = (size_t)(most * SIDE * SIDE) * 4, panels = (size_t)(most * steps * PANEL) * 2;
-  char *room = px__room_new(sums + panels + STRIP * 2);
-  if (!room) return false;
-  cell x = {.g = g, .sums = (float *)(void *)room, .multiply = by};
-  x.pb = (uint16_t *)(void *)(room + sums), x.pa = (uint16_t *)(void *)(room + sums + panels);
-  for (x.j = 0; x.j < g->n; x.j += most * SIDE) {
-    x.panels = px__least(most, px__ceil_div(g->n - x.j, SIDE));
-    for (int64_t i = 0, j = x.j; i < x.panels; i += BESIDE, j += BESIDE * SIDE)
-      pack_b(g, j, px__least(g->n - j, px__least(x.panels - i, BESIDE) * SIDE),
+  int64_t max = PACKED_BYTES / (steps * PANEL * 2);
+  max = px__min_count(max < 1 ? 1 : px__min_count(max, MAX_PANELS), all);
+  size_t sums = (size_t)(max * SIDE * SIDE) * 4, panels = (size_t)(max * steps * PANEL) * 2;
+  char *buffer = px__aligned_new(sums + panels + STRIP * 2);
+  if (!buffer) return false;
+  panels_block x = {.g = g, .sums = (float *)(void *)buffer, .multiply = by};
+  x.pb = (uint16_t *)(void *)(buffer + sums), x.pa = (uint16_t *)(void *)(buffer + sums + panels);
+  for (x.j = 0; x.j < g->n; x.j += max * SIDE) {
+    x.panels = px__min_count(max, px__ceil_div(g->n - x.j, SIDE));
+    for (int64_t i = 0, j = x.j; i < x.panels; i += PACKED_TOGETHER, j += PACKED_TOGETHER * SIDE)
+      pack_b(g, j, px__min_count(g->n - j, px__min_count(x.panels - i, PACKED_TOGETHER) * SIDE),
              x.pb + i * steps * PANEL);
-    for (int64_t i = 0; i < g->m && !px__worked(&work, x.panels * SIDE * g->k); i += SIDE)
+    for (int64_t i = 0; i < g->m && !px__work_stopped(&work, x.panels * SIDE * g->k); i += SIDE)
       run_strip(&x, i);
   }
-  free(room);
+  free(buffer);
   return true;
 }
 static bool blocked_pairs(const px__gemm *g) { return blocked(g, multiply_pairs); }
@@ -479,16 +487,16 @@ const px__tiles *px__tiles_bf16(void) {
                                      .scale = scale,
                                      .vector = vectors,
                                      .blocked = blocked_pairs,
-                                     .worth = PX__THREAD_WORK,
-                                     .thin = SIDE},
+                                     .thread_work = PX__THREAD_WORK,
+                                     .max_thin_rows = SIDE},
                          by_tiles = {.rows = SIDE,
                                      .columns = SIDE,
                                      .item = 2,
                                      .scale = scale,
                                      .vector = vectors,
                                      .blocked = blocked_tiles,
-                                     .worth = 8 * PX__THREAD_WORK,
-                                     .thin = SIDE};
+                                     .thread_work = 8 * PX__THREAD_WORK,
+                                     .max_thin_rows = SIDE};
   px_cpu_level level = px_cpu_level_used();
   return level >= PX_CPU_AMX ? &by_tiles : level >= PX_CPU_AVX512_BF16 ? &by_pairs : NULL;
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blocked product for one element type and one width of vectors: gemm_tiles.c includes it once
-// for each.
+// The blocked product for one element type and one vector width; included once per instance by
+// gemm_tiles.c and gemm_whole.c.
 //
-// T is the element, V its vector, L the lanes of V, R the rows of a tile (6 or 14), NAME(x) the
-// name of x, TARGET what a function needs to use V, NUMBER(x) a double as T. A tile of C is R rows
-// by two vectors, held in registers. Small products read A and B where they lie (`direct`); large
-// ones pack panels of B (KC x 2L) and of A (KC x R) so that a tile reads memory in order; rows of B
-// by a table are read where they lie. Every element of C is a chain of FMAs over k in blocks that
-// follow from k, and from what was chosen for the whole product, wherever in a tile it lies.
+// Parameters: T: element; V: its vector; L: lanes of V; R: rows of a tile (6 or 14); NAME(x):
+// suffixed name; TARGET: function attributes for V; NUMBER(x): a double converted to T.
+//
+// A tile of C is R rows by two vectors, held in registers. Small products read A and B directly
+// (`direct`). Large ones pack panels of B (KC x 2L) and of A (KC x R), so that a tile reads memory
+// in order. Indirect rows of B are read without packing. Every element of C is a chain of FMAs over
+// k, in blocks that depend only on k and on the method chosen for the whole product, not on the
+// element's position in a tile.
 
 // k = 0: C = beta * S.
 static TARGET void NAME(scale)(const px__gemm *g) {
@@ -18,39 +20,39 @@ static TARGET void NAME(scale)(const px__gemm *g) {
       c[i * g->cr + j * g->cc] = s ? (T)(s[i * g->sr + j * g->sc] * beta) : 0;
 }
 
-// The first n numbers of a vector, and zeros; and the way back, which not all have.
+// Loads the first n lanes, zero-filled; and stores them, if the vectors support it (MASKED_STORES).
 static inline __attribute__((always_inline)) TARGET V NAME(load_first)(const T *from, int64_t n) {
 #ifdef LOAD_FIRST
   return LOAD_FIRST(from, n);
 #else
-  T room[L] = {0};
-  memcpy(room, from, (size_t)n * sizeof(T));
-  return LOAD(room);
+  T buffer[L] = {0};
+  memcpy(buffer, from, (size_t)n * sizeof(T));
+  return LOAD(buffer);
 #endif
 }
 #ifdef LOAD_FIRST
-enum { NAME(PARTS) = 1 };
+enum { NAME(MASKED_STORES) = 1 };
 static inline __attribute__((always_inline)) TARGET void NAME(store_first)(T *to, V v, int64_t n) {
   STORE_FIRST(to, v, n);
 }
 #else
-enum { NAME(PARTS) = 0 };
+enum { NAME(MASKED_STORES) = 0 };
 static inline void NAME(store_first)(T *to, V v, int64_t n) {}
 #endif
 
-// acc = A(rows x k) * B(k x vectors L); `rows` and `vectors` are constants at each call. Rows of A
-// are `ar` apart and its columns `ac`; rows of B are contiguous, and `br` apart or where `at` says.
-// `fetch`: what lies so far behind each row of B is fetched, for another tile, as no cache sees by
-// itself that rows far apart are walked, or of a packed panel, which the first cache does not hold.
-// `part`: of the last vector only `left` numbers are there.
-// `next`, unless NULL: the first of two vectors of each of many rows, which the second cache is to
-// have: rows are `step` apart, and one is fetched every 2^shift columns of A. More at once would
-// wait for one another, and what the first cache lacks waits for them.
+// acc = A (rows x k) * B (k x vectors L). `rows` and `vectors` are constants at each call. A has
+// strides `ar` and `ac`. Rows of B are contiguous, at stride `br` or at the offsets `at`.
+// fetch: prefetch `ahead` elements after each row of B, for another tile: hardware prefetchers do
+//   not follow distant rows, and L1 does not hold a packed panel.
+// part: the last vector has only `left` elements.
+// next, unless NULL: rows to prefetch into L2, two vectors each, at distance `step`; one per
+// 2^shift
+//   columns of A. More at once would queue up, and L1 misses would wait for them.
 static inline __attribute__((always_inline)) TARGET void NAME(tile)(
     const int rows, const int vectors, int64_t k, const T *a, int64_t ar, int64_t ac, const T *b,
     int64_t br, const int64_t *at, const bool fetch, int64_t ahead, const T *next, int64_t step,
     int shift, const bool part, int left, V *acc) {
-  V c[R][MOST_VECTORS];
+  V c[R][MAX_VECTORS];
   for (int i = 0; i < rows; i++)
     for (int v = 0; v < vectors; v++) c[i][v] = SET(0);
   for (int64_t p = 0; p < k; p++, a += ac, b += br) {
@@ -76,18 +78,18 @@ static inline __attribute__((always_inline)) TARGET void NAME(tile)(
     for (int v = 0; v < vectors; v++) acc[i * vectors + v] = c[i][v];
 }
 
-// Where a tile goes, and what is added to it: C = alpha * acc + beta * S; S NULL: nothing. `bare`:
-// the sums are written as they are, or added to rows of C (S is C).
+// The target of a tile: C = alpha * acc + beta * S; S may be NULL. `unscaled`: the sums are stored
+// unchanged, or added to C (S is C).
 typedef struct NAME(target) {
   T *c;
-  const T *s, *next;  // next, step, shift: of a packed tile
+  const T *s, *next;  // next, step, shift: see `tile`; packed tiles only
   int64_t cr, cc, sr, sc, ahead, step;
   T alpha, beta;
   int shift;
-  bool bare;
+  bool unscaled;
 } NAME(target);
 
-// The first block of k adds S, the later ones add to C.
+// The first block of k adds S; later blocks add to C.
 static inline TARGET NAME(target)
     NAME(target_of)(const px__gemm *g, int64_t i, int64_t j, bool first) {
   NAME(target)
@@ -109,20 +111,18 @@ static inline TARGET NAME(target)
   } else if (g->s && g->beta != 0) {
     t.s = (const T *)g->s + i * g->sr + j * g->sc;
     t.sr = g->sr, t.sc = g->sc, t.beta = NUMBER(g->beta);
-    t.bare &= t.s == t.c && t.sr == t.cr && t.sc == 1 && g->beta == 1;
+    t.unscaled &= t.s == t.c && t.sr == t.cr && t.sc == 1 && g->beta == 1;
   }
   return t;
 }
 
-static inline TARGET bool NAME(plain)(const NAME(target) * t) {
+static inline TARGET bool NAME(is_contiguous)(const NAME(target) * t) {
   return t->cc == 1 && (!t->s || t->sc == 1 || t->sc == 0);
 }
 
-// The first `whole` vectors of each row, which are written as such, and `left` numbers of one more.
-static inline __attribute__((always_inline)) TARGET void NAME(put_whole)(const NAME(target) * t,
-                                                                         int rows, const int whole,
-                                                                         int left, const V *row,
-                                                                         int width) {
+// Stores `whole` full vectors per row, and `left` elements of one more.
+static inline __attribute__((always_inline)) TARGET void NAME(store_vectors)(
+    const NAME(target) * t, int rows, const int whole, int left, const V *row, int width) {
   T *c = t->c;
   const T *s = t->s;
   for (int i = 0; i < rows; i++, row += width, c += t->cr) {
@@ -138,37 +138,37 @@ static inline __attribute__((always_inline)) TARGET void NAME(put_whole)(const N
     NAME(store_first)(c + whole * L, r, left);
   }
 }
-// Writes the first `cols` numbers of each row of a tile, whose rows are `width` vectors apart:
-// whole vectors, then one by one where parts of vectors cannot be stored. It is one function for
-// all tiles: at the end of each the same would be most of its code.
-static __attribute__((noinline)) TARGET void NAME(put)(const NAME(target) * t, int rows, int cols,
-                                                       const V *row, int width) {
-  bool plain = NAME(plain)(t);
-  int whole = plain ? cols / L : 0, left = plain && NAME(PARTS) ? cols % L : 0;
+// Stores the first `cols` elements of each row of a tile with rows `width` vectors apart: full
+// vectors, then single elements if partial vectors cannot be stored. Not inlined: it would be most
+// of the code of every tile.
+static __attribute__((noinline)) TARGET void NAME(store_tile)(const NAME(target) * t, int rows,
+                                                              int cols, const V *row, int width) {
+  bool is_contiguous = NAME(is_contiguous)(t);
+  int whole = is_contiguous ? cols / L : 0,
+      left = is_contiguous && NAME(MASKED_STORES) ? cols % L : 0;
   int64_t first = whole * L + left;
   if (whole == 2 && !left)
-    NAME(put_whole)(t, rows, 2, 0, row, width);
+    NAME(store_vectors)(t, rows, 2, 0, row, width);
   else
-    NAME(put_whole)(t, rows, whole, left, row, width);
+    NAME(store_vectors)(t, rows, whole, left, row, width);
   if (first == cols) return;
-  T room[L];
+  T buffer[L];
   for (int i = 0; i < rows; i++, row += width) {
     T *c = t->c + i * t->cr + first * t->cc;
     const T *s = t->s ? t->s + i * t->sr + first * t->sc : NULL;
     const V *rest = row + whole;
     for (int64_t over = cols - first; over > 0; over -= L, rest++) {
-      STORE(room, *rest * t->alpha);
+      STORE(buffer, *rest * t->alpha);
       for (int64_t j = 0; j < over && j < L; j++, c += t->cc) {
-        *c = s ? room[j] + *s * t->beta : room[j];
+        *c = s ? buffer[j] + *s * t->beta : buffer[j];
         if (s) s += t->sc;
       }
     }
   }
 }
 
-// A tile of bare sums, which need not leave the registers before; `part`: as of `tile`; `more`:
-// they are added to C.
-static inline __attribute__((always_inline)) TARGET void NAME(put_rows)(
+// Stores unscaled sums directly from registers. `part`: see `tile`; `more`: add to C.
+static inline __attribute__((always_inline)) TARGET void NAME(store_unscaled_rows)(
     T *c, const int64_t cr, const int rows, const int vectors, const bool part, const int left,
     const bool more, const V *acc) {
   const int whole = part ? vectors - 1 : vectors;
@@ -182,24 +182,22 @@ static inline __attribute__((always_inline)) TARGET void NAME(put_rows)(
     NAME(store_first)(c + whole * L, last, left);
   }
 }
-static inline __attribute__((always_inline)) TARGET void NAME(put_bare)(const NAME(target) * t,
-                                                                        const int rows,
-                                                                        const int vectors,
-                                                                        const bool part, int left,
-                                                                        const V *acc) {
+static inline __attribute__((always_inline)) TARGET void NAME(store_unscaled)(
+    const NAME(target) * t, const int rows, const int vectors, const bool part, int left,
+    const V *acc) {
   if (t->s)
-    NAME(put_rows)(t->c, t->cr, rows, vectors, part, left, true, acc);
+    NAME(store_unscaled_rows)(t->c, t->cr, rows, vectors, part, left, true, acc);
   else
-    NAME(put_rows)(t->c, t->cr, rows, vectors, part, left, false, acc);
+    NAME(store_unscaled_rows)(t->c, t->cr, rows, vectors, part, left, false, acc);
 }
 
-// One tile: `rows` and `vectors` are constants at each call. `packed`: of panels, which have whole
-// vectors.
+// One tile; `rows` and `vectors` are constants at each call. `packed`: reads packed panels, with
+// whole vectors.
 static inline __attribute__((always_inline)) TARGET void NAME(tile_rows)(
     const int rows, const int vectors, int cols, int64_t k, const T *a, int64_t ar, int64_t ac,
     const T *b, int64_t br, const bool fetch, const bool packed, const NAME(target) * t) {
   V acc[2 * R];
-  const bool part = !packed && NAME(PARTS);
+  const bool part = !packed && NAME(MASKED_STORES);
   int left = cols - (vectors - 1) * L;
   for (int i = 0; i < rows && !(packed && t->next == t->c); i++) {
     __builtin_prefetch(t->c + i * t->cr, 1);
@@ -208,25 +206,25 @@ static inline __attribute__((always_inline)) TARGET void NAME(tile_rows)(
   NAME(tile)
   (rows, vectors, k, a, ar, ac, b, br, NULL, fetch, t->ahead, packed ? t->next : NULL, t->step,
    t->shift, part, left, acc);
-  if (t->bare && (part || cols == vectors * L)) {
-    NAME(put_bare)(t, rows, vectors, part, left, acc);
+  if (t->unscaled && (part || cols == vectors * L)) {
+    NAME(store_unscaled)(t, rows, vectors, part, left, acc);
     return;
   }
-  V room[2 * R];
+  V buffer[2 * R];
 #pragma GCC unroll 32
-  for (int i = 0; i < rows * vectors; i++) room[i] = acc[i];
-  NAME(put)(t, rows, cols, room, vectors);
+  for (int i = 0; i < rows * vectors; i++) buffer[i] = acc[i];
+  NAME(store_tile)(t, rows, cols, buffer, vectors);
 }
 
-enum { NAME(AHEAD) = R > 8 ? 16 * 2 * L : 0 };  // numbers of a packed B
+enum { NAME(FETCH_AHEAD) = R > 8 ? 16 * 2 * L : 0 };  // prefetch distance in a packed B, elements
 
-// A tile of packed panels, but for the edges.
+// A full tile of packed panels.
 static __attribute__((noinline)) TARGET void NAME(tile_packed)(int cols, int64_t k, const T *a,
                                                                const T *b, const NAME(target) * t) {
-  NAME(tile_rows)(R, 2, cols, k, a, 1, R, b, 2 * L, NAME(AHEAD) != 0, true, t);
+  NAME(tile_rows)(R, 2, cols, k, a, 1, R, b, 2 * L, NAME(FETCH_AHEAD) != 0, true, t);
 }
 
-// A tile of any strides, with as many rows as there are, and one vector or two.
+// Tiles with any strides: any number of rows, one or two vectors.
 #define TILE(rows, vectors) \
   static __attribute__((noinline)) TARGET void NAME(tile_##rows##_##vectors)( \
       int cols, int64_t k, const T *a, int64_t ar, int64_t ac, const T *b, int64_t br, \
@@ -256,8 +254,8 @@ static TARGET void NAME(tile_direct)(int rows, int cols, int64_t k, const T *a, 
                                      int64_t ac, const T *b, int64_t br, const NAME(target) * t) {
 #define TILES(rows) \
   { NAME(tile_##rows##_1), NAME(tile_##rows##_2) }
-  static void (*const by_rows[][2])(int, int64_t, const T *, int64_t, int64_t, const T *, int64_t,
-                                    const NAME(target) *) = {
+  static void (*const run_by_rows[][2])(int, int64_t, const T *, int64_t, int64_t, const T *,
+                                        int64_t, const NAME(target) *) = {
     TILES(1),
     TILES(2),
     TILES(3),
@@ -276,143 +274,142 @@ static TARGET void NAME(tile_direct)(int rows, int cols, int64_t k, const T *a, 
 #endif
   };
 #undef TILES
-  by_rows[rows - 1][cols > L](cols, k, a, ar, ac, b, br, t);
+  run_by_rows[rows - 1][cols > L](cols, k, a, ar, ac, b, br, t);
 }
 
-// The rows of the next tile, `most` at most. The last two share theirs if the last one would have
-// so few that reading B takes longer than multiplying.
-static TARGET int NAME(height)(int64_t left, int most, int fewest) {
-  if (left > most && left < most + fewest) return (int)(left + 1) / 2;
-  return left < most ? (int)left : most;
+// Height of the next tile, at most `max`. If the last tile would have fewer than `fewest` rows,
+// the last two split their rows evenly; otherwise reading B would take longer than multiplying.
+static TARGET int NAME(tile_height)(int64_t left, int max, int fewest) {
+  if (left > max && left < max + fewest) return (int)(left + 1) / 2;
+  return left < max ? (int)left : max;
 }
 
 #include "cpu/gemm/gemm_pack.h"
 
-// Blocks of k are of equal length, KC at most: so that a panel of B and one of A fit into the first
-// cache, which has 48 KB where vectors have 64 bytes, else 32. Of a deep product (gemm.h) they are
-// twice as long, and C is read and written less often: tiles of many rows ask for B so slowly that
-// it comes from the second cache in time, if it is fetched ahead.
-enum { NAME(NEAR) = L * sizeof(T) == 64 ? 46 * 1024 : 30 * 1024 };
-enum { NAME(KC) = NAME(NEAR) / ((2 * L + NAME(APART)) * sizeof(T)) };
+// Blocks of k have equal lengths, at most KC: a panel of B and one of A must fit into L1, 48 KB on
+// processors with 64-byte vectors, else 32 KB. For deep products (gemm.h) blocks are twice as long,
+// which halves the traffic of C. Tall tiles consume B slowly enough for L2, given prefetching.
+enum { NAME(L1_BYTES) = L * sizeof(T) == 64 ? 46 * 1024 : 30 * 1024 };
+enum { NAME(KC) = NAME(L1_BYTES) / ((2 * L + NAME(INDIRECT_ROWS)) * sizeof(T)) };
 enum { NAME(MC) = 198 / R * R, NAME(NC) = 64 * 2 * L };
-// Rows of a panel of a direct product: that many fit into its room.
+// Rows of a panel of a direct product, limited by its buffer.
 enum {
   NAME(DEPTH) = 1024 <= PANEL_BYTES / (2 * L) ? 1024 / sizeof(T) : PANEL_BYTES / (2 * L * sizeof(T))
 };
 
-// Rows [p, p + k) of B, of a product whose operands are small, or whose A is: one panel of B after
-// the other, packed into `room` only if its columns are not contiguous.
-static TARGET void NAME(direct_rows)(const px__gemm *g, int64_t p, int64_t k, T *room) {
+// Rows [p, p + k) of B, for small operands or a small A: panel by panel. A panel is packed into
+// `buffer` only if its columns are not contiguous.
+static TARGET void NAME(direct_rows)(const px__gemm *g, int64_t p, int64_t k, T *buffer) {
   const T *a = (const T *)g->a + p * g->ac, *b = (const T *)g->b + p * g->br;
   for (int64_t j = 0; j < g->n; j += 2 * L) {
     int cols = g->n - j < 2 * L ? (int)(g->n - j) : 2 * L;
     const T *panel = b + j * g->bc;
-    // What the last tile fetches: the next panel, or after the last one the first of later rows.
+    // The last tile prefetches the next panel, or after the last panel the start of later rows.
     int64_t br = g->br, ahead = j + 2 * L < g->n ? 2 * L : p + k < g->k ? k * br - j : 0;
-    if (g->bc != 1 || (cols % L && !NAME(PARTS)) || g->b_half) {
-      NAME(pack_b)(g, p, k, j, cols, room);
-      panel = room, br = 2 * L;
+    if (g->bc != 1 || (cols % L && !NAME(MASKED_STORES)) || g->b_f16) {
+      NAME(pack_b)(g, p, k, j, cols, buffer);
+      panel = buffer, br = 2 * L;
     }
     for (int64_t i = 0, rows; i < g->m; i += rows) {
-      rows = NAME(height)(g->m - i, R, NAME(APART));
+      rows = NAME(tile_height)(g->m - i, R, NAME(INDIRECT_ROWS));
       NAME(target) t = NAME(target_of)(g, i, j, p == 0);
-      if (panel != room && i + rows >= g->m) t.ahead = ahead;
+      if (panel != buffer && i + rows >= g->m) t.ahead = ahead;
       NAME(tile_direct)((int)rows, cols, k, a + i * g->ar, g->ar, g->ac, panel, br, &t);
     }
   }
 }
-// What is longer than a panel is thin: B is most of what is read. In blocks of a few rows it is
-// read along them, which caches see coming.
-static TARGET void NAME(direct)(const px__gemm *g, T *room) {
-  int64_t most = g->k > NAME(DEPTH) ? THIN_DEPTH : NAME(DEPTH), work = 0;
-  for (int64_t p = 0; p < g->k && !px__worked(&work, g->m * g->n); p += most)
-    NAME(direct_rows)(g, p, g->k - p < most ? g->k - p : most, room);
+// If k exceeds a panel, the product is thin and dominated by reading B. Blocks of a few rows read B
+// along its rows, in the hardware prefetchers' pattern.
+static TARGET void NAME(direct)(const px__gemm *g, T *buffer) {
+  int64_t max = g->k > NAME(DEPTH) ? THIN_DEPTH : NAME(DEPTH), work = 0;
+  for (int64_t p = 0; p < g->k && !px__work_stopped(&work, g->m * g->n); p += max)
+    NAME(direct_rows)(g, p, g->k - p < max ? g->k - p : max, buffer);
 }
 
-#ifndef WHOLE
+#ifndef INTEGERS
 #include "cpu/gemm/gemm_gather.h"
 #endif
 #include "cpu/gemm/gemm_dots.h"
 
-// One block: mc x nc of C at (i, j), summed over kc of k from p. A is packed; a panel of B is
-// packed right before its tiles by the first block that uses it, and kept if others follow.
-typedef struct NAME(cell) {
+// One block: mc x nc of C at (i, j), summed over kc of k from p. A is packed. A panel of B is
+// packed right before its tiles by the first block that uses it, and kept if other blocks follow.
+typedef struct NAME(work_block) {
   const px__gemm *g;
   T *pa, *pb;
   int64_t i, j, p, mc, nc, kc;
-  // Where columns of A have a table: what tile comes after so many rows of others, and how far
-  // apart the rows of its halves are.
-  const px__spread *tiles;
+  // With a column table of A: the tile at each row index, and the row distance within its halves.
+  const px__row_tile *tiles;
   int64_t step;
-} NAME(cell);
+} NAME(work_block);
 
-// Whether rows of A that lie apart are read where they are: for few columns, of a B that is packed
-// once for all, and where packing would take them one by one, as they do not follow one another.
-static TARGET bool NAME(spread)(const px__gemm *g) {
-  bool beside = g->m >= R && g->a_rows && g->a_rows[R - 1] - g->a_rows[0] == R - 1;
-  return g->a_columns && (g->packed || g->n <= 4 * L || !beside);
+// True if indirect rows of A are read without packing: for few columns, for a B packed in advance,
+// and if packing would copy elements one by one because the rows are not adjacent.
+static TARGET bool NAME(reads_a_indirectly)(const px__gemm *g) {
+  bool adjacent = g->m >= R && g->a_rows && g->a_rows[R - 1] - g->a_rows[0] == R - 1;
+  return g->a_columns && (g->packed || g->n <= 4 * L || !adjacent);
 }
-// Rows of a tile of the block, from `row`, and where their panel of A is.
-static TARGET int NAME(rows_from)(const NAME(cell) * x, int64_t row) {
-#ifndef WHOLE
-  if (NAME(spread)(x->g)) return x->tiles[row].rows;
+// Number of rows of the block's tile at `row`.
+static TARGET int NAME(rows_from)(const NAME(work_block) * x, int64_t row) {
+#ifndef INTEGERS
+  if (NAME(reads_a_indirectly)(x->g)) return x->tiles[row].rows;
 #endif
-  bool apart = x->g->b_rows != NULL;
-  return NAME(height)(x->mc - row, apart ? NAME(APART) : R, apart ? 0 : NAME(APART));
+  bool indirect = x->g->b_rows != NULL;
+  return NAME(tile_height)(x->mc - row, indirect ? NAME(INDIRECT_ROWS) : R,
+                           indirect ? 0 : NAME(INDIRECT_ROWS));
 }
-#ifndef WHOLE
-static TARGET const T *NAME(line_of)(const NAME(cell) * x, int64_t row) {
+#ifndef INTEGERS
+static TARGET const T *NAME(row_of)(const NAME(work_block) * x, int64_t row) {
   return (const T *)x->g->a + NAME(row_at)(x->g->a_rows, x->g->ar, x->i + row);
 }
-// A tile of rows of A that begin anywhere.
-static TARGET void NAME(one_spread)(const NAME(cell) * x, const px__spread *tile, int64_t col,
-                                    int cols, const T *panel) {
+// A tile of indirect rows of A.
+static TARGET void NAME(indirect_tile)(const NAME(work_block) * x, const px__row_tile *tile,
+                                       int64_t col, int cols, const T *panel) {
   const int64_t *at = x->g->a_columns + x->p;
   NAME(target) t[2] = {NAME(target_of)(x->g, x->i + tile->first[0], x->j + col, x->p == 0)};
   if (tile->half) {
-    const T *from[] = {NAME(line_of)(x, tile->first[0]), NAME(line_of)(x, tile->first[0])};
-    T unused[NAME(HALF) * 2 * L];
+    const T *from[] = {NAME(row_of)(x, tile->first[0]), NAME(row_of)(x, tile->first[0])};
+    T unused[NAME(HALF_ROWS) * 2 * L];
     t[1] = (NAME(target)){.c = unused, .cr = 2 * L, .cc = 1, .alpha = 1, .beta = 1};
     if (tile->first[1] >= 0) {
-      from[1] = NAME(line_of)(x, tile->first[1]);
+      from[1] = NAME(row_of)(x, tile->first[1]);
       t[1] = NAME(target_of)(x->g, x->i + tile->first[1], x->j + col, x->p == 0);
     }
     int64_t next = tile->first[0] + tile->rows < x->mc ? tile->first[0] + tile->rows : 0;
-    const T *ahead = NAME(line_of)(x, next);
+    const T *ahead = NAME(row_of)(x, next);
     NAME(halves_of)(tile->half, cols)(cols, x->kc, from, x->step, at, ahead, panel, t);
     return;
   }
-  const T *from[NAME(APART)];
-  for (int i = 0; i < NAME(APART); i++)
-    from[i] = NAME(line_of)(x, tile->first[0] + (i < tile->rows ? i : tile->rows - 1));
-  NAME(tile_lines)(tile->rows, cols, x->kc, from, at, panel, t);
+  const T *from[NAME(INDIRECT_ROWS)];
+  for (int i = 0; i < NAME(INDIRECT_ROWS); i++)
+    from[i] = NAME(row_of)(x, tile->first[0] + (i < tile->rows ? i : tile->rows - 1));
+  NAME(store_indirect_a)(tile->rows, cols, x->kc, from, at, panel, t);
 }
 #endif
-static TARGET T *NAME(panel_of)(const NAME(cell) * x, int64_t row) {
+static TARGET T *NAME(panel_of)(const NAME(work_block) * x, int64_t row) {
   return x->pa + (x->g->b_rows ? row : px__ceil_div(row, R) * R) * x->kc;
 }
-static TARGET void NAME(pack_strip)(const NAME(cell) * x, int64_t row, int rows) {
+static TARGET void NAME(pack_strip)(const NAME(work_block) * x, int64_t row, int rows) {
   T *to = NAME(panel_of)(x, row);
-#ifndef WHOLE
-  if (x->g->b_rows && NAME(APART) < R) {
-    NAME(pack_apart)(x->g, x->i + row, rows, x->p, x->kc, to);
+#ifndef INTEGERS
+  if (x->g->b_rows && NAME(INDIRECT_ROWS) < R) {
+    NAME(pack_indirect)(x->g, x->i + row, rows, x->p, x->kc, to);
     return;
   }
 #endif
   NAME(pack_tile)(x->g, x->i + row, rows, x->p, x->kc, to);
 }
-// Whether each row of A is read but once, and lies along k: it is not packed.
-static TARGET bool NAME(once)(const px__gemm *g) {
-  bool apart = g->a_rows || g->a_columns || g->b_rows;
-  return g->n <= 2 * L && g->ac == 1 && !apart && !g->a_half;
+// True if each row of A is read only once and is contiguous along k: A is not packed.
+static TARGET bool NAME(reads_a_once)(const px__gemm *g) {
+  bool indirect = g->a_rows || g->a_columns || g->b_rows;
+  return g->n <= 2 * L && g->ac == 1 && !indirect && !g->a_f16;
 }
-// Has a tile fetch its part of C; but the first one of few rows fetches the next panel of B, a row
-// at a time: it is packed soon, and its rows may lie apart.
-static TARGET void NAME(fetch_next)(const NAME(cell) * x, int64_t row, int64_t col,
+// Sets a tile's prefetches to its part of C. The first tile of a product with few rows prefetches
+// the next panel of B, a row at a time: the panel is packed next, and its rows may be far apart.
+static TARGET void NAME(fetch_next)(const NAME(work_block) * x, int64_t row, int64_t col,
                                     NAME(target) * t) {
   const px__gemm *g = x->g;
   int64_t next = col + 2 * L;
-  bool packs = g->m <= NAME(MC) && g->bc == 1 && !g->packed && !g->b_rows && !g->b_half;
+  bool packs = g->m <= NAME(MC) && g->bc == 1 && !g->packed && !g->b_rows && !g->b_f16;
   if (packs && row == 0 && next + 2 * L <= x->nc) {
     t->next = (const T *)g->b + x->p * g->br + x->j + next, t->step = g->br;
     return;
@@ -420,24 +417,24 @@ static TARGET void NAME(fetch_next)(const NAME(cell) * x, int64_t row, int64_t c
   t->next = t->c, t->step = t->cr;
   for (int64_t k = x->kc / R; k > 1; k /= 2) t->shift++;
 }
-// A tile of the block, into its target; gives the number of its rows.
-static TARGET int NAME(tile_into)(const NAME(cell) * x, int64_t row, int64_t col, int cols,
+// Computes a tile of the block into its target; returns the number of rows.
+static TARGET int NAME(tile_into)(const NAME(work_block) * x, int64_t row, int64_t col, int cols,
                                   const T *panel, NAME(target) * t) {
   int rows = NAME(rows_from)(x, row);
   const T *a = NAME(panel_of)(x, row);
-  t->ahead = NAME(AHEAD);
-#ifndef WHOLE
+  t->ahead = NAME(FETCH_AHEAD);
+#ifndef INTEGERS
   if (x->g->b_rows) {
     const T *b = (const T *)x->g->b + x->j + col;
-    NAME(tile_apart)(rows, cols, x->kc, a, b, x->g->b_rows + x->p, t);
+    NAME(tile_indirect_b)(rows, cols, x->kc, a, b, x->g->b_rows + x->p, t);
     return rows;
   }
-  if (NAME(spread)(x->g)) {
-    NAME(one_spread)(x, &x->tiles[row], col, cols, panel);
+  if (NAME(reads_a_indirectly)(x->g)) {
+    NAME(indirect_tile)(x, &x->tiles[row], col, cols, panel);
     return rows;
   }
 #endif
-  if (NAME(once)(x->g)) {
+  if (NAME(reads_a_once)(x->g)) {
     const T *lines = (const T *)x->g->a + (x->i + row) * x->g->ar + x->p;
     NAME(tile_direct)(rows, cols, x->kc, lines, x->g->ar, 1, panel, 2 * L, t);
   } else if (rows == R && cols > L) {
@@ -448,34 +445,36 @@ static TARGET int NAME(tile_into)(const NAME(cell) * x, int64_t row, int64_t col
   }
   return rows;
 }
-static TARGET int NAME(one_tile)(const NAME(cell) * x, int64_t row, int64_t col, const T *panel) {
+static TARGET int NAME(run_tile)(const NAME(work_block) * x, int64_t row, int64_t col,
+                                 const T *panel) {
   int cols = x->nc - col < 2 * L ? (int)(x->nc - col) : 2 * L;
   NAME(target) t = NAME(target_of)(x->g, x->i + row, x->j + col, x->p == 0);
 #ifdef LOAD_HALVES
-  // Sums over the last columns of A become float16.
-  if (x->g->half && x->p + x->kc == x->g->k) {
+  // Final sums, over the last columns of A, are converted to float16.
+  if (x->g->c_f16 && x->p + x->kc == x->g->k) {
     T sums[R * 2 * L];
-    t.c = sums, t.cr = 2 * L, t.cc = 1, t.bare &= !t.s;
+    t.c = sums, t.cr = 2 * L, t.cc = 1, t.unscaled &= !t.s;
     int rows = NAME(tile_into)(x, row, col, cols, panel, &t);
-    uint16_t *to = x->g->half + (x->i + row) * x->g->half_r + x->j + col;
-    for (int i = 0; i < rows; i++, to += x->g->half_r)
+    uint16_t *to = x->g->c_f16 + (x->i + row) * x->g->c_f16_stride + x->j + col;
+    for (int i = 0; i < rows; i++, to += x->g->c_f16_stride)
       px__half_store_many(to, sums + i * 2 * L, cols);
     return rows;
   }
 #endif
   return NAME(tile_into)(x, row, col, cols, panel, &t);
 }
-// Of a short k, which is one block, nearly all time goes into writing C: it is written row by row.
-static TARGET void NAME(by_rows)(const NAME(cell) * x) {
+// For a k of one short block, writing C dominates: C is written row by row.
+static TARGET void NAME(run_by_rows)(const NAME(work_block) * x) {
   const T *panels = x->g->packed ? (const T *)x->g->packed + x->j * x->kc : x->pb;
   for (int64_t row = 0; row < x->mc; row += NAME(rows_from)(x, row))
     for (int64_t col = 0; col < x->nc; col += 2 * L)
-      NAME(one_tile)(x, row, col, panels + col * x->kc);
+      NAME(run_tile)(x, row, col, panels + col * x->kc);
 }
 
-// A panel of B in its order, at `to`. If all panels are kept, some are packed at once where they
-// can, with the first of them.
-static TARGET void NAME(bring_b)(const NAME(cell) * x, int64_t col, int cols, bool kept, T *to) {
+// Packs a panel of B to `to`. If all panels are kept, the first panel of a group packs the whole
+// group where possible.
+static TARGET void NAME(pack_b_panel)(const NAME(work_block) * x, int64_t col, int cols, bool kept,
+                                      T *to) {
   const int64_t group = NAME(PANELS) * 2 * L;
   bool whole = x->nc - col / group * group >= group;
   if (!(kept && whole && x->g->bc == 1))
@@ -484,10 +483,11 @@ static TARGET void NAME(bring_b)(const NAME(cell) * x, int64_t col, int cols, bo
     NAME(pack_panels)(x->g, x->p, x->kc, x->j + col, to);
 }
 
-static TARGET void NAME(block)(const NAME(cell) * x) {
+static TARGET void NAME(block)(const NAME(work_block) * x) {
   const px__gemm *g = x->g;
-  bool shallow = g->k <= SHALLOW, only = g->m <= NAME(MC) && !shallow;
-  bool packs = !NAME(once)(g) && !NAME(spread)(g), late = packs && g->a_columns && !shallow;
+  bool shallow = g->k <= SHALLOW_K, only = g->m <= NAME(MC) && !shallow;
+  bool packs = !NAME(reads_a_once)(g) && !NAME(reads_a_indirectly)(g),
+       late = packs && g->a_columns && !shallow;
   for (int64_t row = 0, rows; row < x->mc && packs && !late; row += rows) {
     rows = NAME(rows_from)(x, row);
     NAME(pack_strip)(x, row, (int)rows);
@@ -496,51 +496,51 @@ static TARGET void NAME(block)(const NAME(cell) * x) {
     int cols = x->nc - col < 2 * L ? (int)(x->nc - col) : 2 * L;
     const T *packed = (const T *)g->packed;
     T *own = only ? x->pb : x->pb + col * x->kc;
-    if (x->i == 0 && !packed && !g->b_rows) NAME(bring_b)(x, col, cols, !only, own);
+    if (x->i == 0 && !packed && !g->b_rows) NAME(pack_b_panel)(x, col, cols, !only, own);
     const T *panel = packed ? packed + (x->j + col) * g->k + x->p * 2 * L : own;
     for (int64_t row = 0; row < x->mc && !shallow;) {
-      // What comes from far away comes while tiles are computed.
+      // Distant rows are loaded while tiles are computed.
       if (late && col == 0) NAME(pack_strip)(x, row, NAME(rows_from)(x, row));
-      row += NAME(one_tile)(x, row, col, panel);
+      row += NAME(run_tile)(x, row, col, panel);
     }
   }
-  if (shallow) NAME(by_rows)(x);
+  if (shallow) NAME(run_by_rows)(x);
 }
 
-// A block's side from `at`.
-static int64_t NAME(side)(int64_t whole, int64_t at, int64_t most) {
-  return whole - at < most ? whole - at : most;
+// A block's extent from `at`.
+static int64_t NAME(extent)(int64_t whole, int64_t at, int64_t max) {
+  return whole - at < max ? whole - at : max;
 }
 
 static TARGET bool NAME(blocked)(const px__gemm *g) {
-  px__spread tiles[NAME(MC)];
-  int64_t most = g->deep && NAME(AHEAD) ? 2 * NAME(KC) : NAME(KC);
-  // Of columns of A by a table, parts of a product are products: the depth follows from none of
-  // their sides.
-  if (g->a_columns) most = g->packed && NAME(AHEAD) ? 2 * NAME(KC) : NAME(KC);
-  int64_t blocks = px__ceil_div(g->k, most), depth = px__ceil_div(g->k, blocks);
+  px__row_tile tiles[NAME(MC)];
+  int64_t max = g->deep && NAME(FETCH_AHEAD) ? 2 * NAME(KC) : NAME(KC);
+  // With a column table of A, parts of a product are products themselves: the depth must not depend
+  // on their sizes.
+  if (g->a_columns) max = g->packed && NAME(FETCH_AHEAD) ? 2 * NAME(KC) : NAME(KC);
+  int64_t blocks = px__ceil_div(g->k, max), depth = px__ceil_div(g->k, blocks);
   int64_t wide = g->n < NAME(NC) ? (g->n + 2 * L - 1) / (2 * L) * 2 * L : NAME(NC);
-  int64_t panels = g->m <= NAME(MC) && g->k > SHALLOW ? 2 * L : wide;
-  // Packing a panel of A may store beyond its end.
+  int64_t panels = g->m <= NAME(MC) && g->k > SHALLOW_K ? 2 * L : wide;
+  // Packing a panel of A may store past its end.
   size_t bytes = (size_t)(depth * (panels + NAME(MC) + R)) * sizeof(T);
-  T *room = px__room_new(bytes + PX__CACHE_LINE);
-  if (!room) return false;
-  // No block of rows is much lower than others: reading B would take longer than multiplying.
+  T *buffer = px__aligned_new(bytes + PX__CACHE_LINE);
+  if (!buffer) return false;
+  // Balances the heights of row blocks: in a low block, reading B takes longer than multiplying.
   int64_t down = px__ceil_div(g->m, NAME(MC)), high = px__ceil_div(px__ceil_div(g->m, down), R) * R;
-  NAME(cell) x = {.g = g, .pa = room + depth * panels, .pb = room, .tiles = tiles};
+  NAME(work_block) x = {.g = g, .pa = buffer + depth * panels, .pb = buffer, .tiles = tiles};
   for (x.j = 0; x.j < g->n; x.j += NAME(NC))
     for (x.p = 0; x.p < g->k; x.p += depth)
       for (x.i = 0; x.i < g->m && !px__cpu_stopped(); x.i += high) {
-        x.mc = NAME(side)(g->m, x.i, high);
-        x.nc = NAME(side)(g->n, x.j, NAME(NC));
-        x.kc = NAME(side)(g->k, x.p, depth);
-#ifndef WHOLE
-        if (NAME(spread)(g))
-          x.step = px__spread_tiles(g, x.i, x.mc, NAME(HALF), NAME(APART), tiles);
+        x.mc = NAME(extent)(g->m, x.i, high);
+        x.nc = NAME(extent)(g->n, x.j, NAME(NC));
+        x.kc = NAME(extent)(g->k, x.p, depth);
+#ifndef INTEGERS
+        if (NAME(reads_a_indirectly)(g))
+          x.step = px__row_tiles(g, x.i, x.mc, NAME(HALF_ROWS), NAME(INDIRECT_ROWS), tiles);
 #endif
         NAME(block)(&x);
       }
-  free(room);
+  free(buffer);
   return true;
 }
 

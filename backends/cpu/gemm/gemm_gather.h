@@ -1,80 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0
-// Part of gemm_block.h, but for integers: tiles of rows of A or B that a table names, which are
-// read where they lie.
+// Part of gemm_block.h, except for integers: tiles with rows of A or B given by an offset table and
+// read without packing.
 
-// A tile of `rows` by `vectors`, constants at each call, read where B lies. Past the last column it
-// reads B's slack.
+// A tile of `rows` x `vectors` (constants at each call) that reads B directly. Past the last column
+// it reads B's slack.
 static inline __attribute__((always_inline)) TARGET void NAME(few_tile)(const int rows,
                                                                         const int vectors,
                                                                         const px__gemm *g,
                                                                         int64_t i0, int64_t j0) {
-  V acc[R * MOST_VECTORS];
+  V acc[R * MAX_VECTORS];
   const T *a = (const T *)g->a + i0 * g->ar, *b = (const T *)g->b + j0;
   NAME(tile)
   (rows, vectors, g->k, a, g->ar, g->ac, b, 0, g->b_rows, false, 0, NULL, 0, 0, false, 0, acc);
   NAME(target) t = NAME(target_of)(g, i0, j0, true);
   int cols = g->n - j0 < vectors * L ? (int)(g->n - j0) : vectors * L;
-  NAME(put)(&t, rows, cols, acc, vectors);
+  NAME(store_tile)(&t, rows, cols, acc, vectors);
 }
-// A tile of a packed A, of which `rows` rows are wanted, and of rows of B that are read where they
-// lie: those of places that see nearly the same of an image lie in the same lines of the cache.
-static __attribute__((noinline)) TARGET void NAME(tile_apart)(int rows, int cols, int64_t k,
-                                                              const T *a, const T *b,
-                                                              const int64_t *at,
-                                                              const NAME(target) * t) {
-  V acc[2 * NAME(APART)];
-  if (rows > NAME(APART) / 2)
-    NAME(tile)(NAME(APART), 2, k, a, 1, NAME(APART), b, 0, at, false, 0, NULL, 0, 0, false, 0, acc);
-  else
-    NAME(tile)
-  (NAME(APART) / 2, 2, k, a, 1, NAME(APART), b, 0, at, false, 0, NULL, 0, 0, false, 0, acc);
-  NAME(put)(t, rows, cols, acc, 2);
+// A tile of a packed A, of which `rows` rows are stored, with rows of B read directly. Neighbouring
+// output pixels see nearly the same input, so these rows share cache lines.
+static __attribute__((noinline)) TARGET void NAME(tile_indirect_b)(int rows, int cols, int64_t k,
+                                                                   const T *a, const T *b,
+                                                                   const int64_t *at,
+                                                                   const NAME(target) * t) {
+  V acc[2 * NAME(INDIRECT_ROWS)];
+  if (rows > NAME(INDIRECT_ROWS) / 2) NAME(tile)
+  (NAME(INDIRECT_ROWS), 2, k, a, 1, NAME(INDIRECT_ROWS), b, 0, at, false, 0, NULL, 0, 0, false, 0,
+   acc);
+  else NAME(tile)(NAME(INDIRECT_ROWS) / 2, 2, k, a, 1, NAME(INDIRECT_ROWS), b, 0, at, false, 0,
+                  NULL, 0, 0, false, 0, acc);
+  NAME(store_tile)(t, rows, cols, acc, 2);
 }
-// A tile of rows of A that begin anywhere, and of their columns that a table names, of which `rows`
-// rows are wanted; of a packed B. `vectors` is a constant at each call.
-static inline __attribute__((always_inline)) TARGET void NAME(tile_spread)(
-    const int vectors, int64_t k, const T *const a[NAME(APART)], const int64_t *at, const T *b,
-    V *acc) {
-  V c[NAME(APART)][2];
-  for (int i = 0; i < NAME(APART); i++) c[i][0] = c[i][1] = SET(0);
+// A tile of rows of A at arbitrary offsets with a column table, and a packed B. `vectors` is a
+// constant at each call.
+static inline __attribute__((always_inline)) TARGET void NAME(tile_indirect_a)(
+    const int vectors, int64_t k, const T *const a[NAME(INDIRECT_ROWS)], const int64_t *at,
+    const T *b, V *acc) {
+  V c[NAME(INDIRECT_ROWS)][2];
+  for (int i = 0; i < NAME(INDIRECT_ROWS); i++) c[i][0] = c[i][1] = SET(0);
   for (int64_t p = 0; p < k; p++, b += 2 * L) {
     int64_t q = at[p];
     V y0 = LOAD(b), y1 = vectors > 1 ? LOAD(b + L) : y0;
 #pragma GCC unroll 16
-    for (int i = 0; i < NAME(APART); i++) {
+    for (int i = 0; i < NAME(INDIRECT_ROWS); i++) {
       V x = SET(a[i][q]);
       c[i][0] = FMA(x, y0, c[i][0]);
       if (vectors > 1) c[i][1] = FMA(x, y1, c[i][1]);
     }
   }
 #pragma GCC unroll 16
-  for (int i = 0; i < NAME(APART); i++)
+  for (int i = 0; i < NAME(INDIRECT_ROWS); i++)
 #pragma GCC unroll 2
     for (int v = 0; v < vectors; v++) acc[i * vectors + v] = c[i][v];
 }
-static __attribute__((noinline)) TARGET void NAME(tile_lines)(int rows, int cols, int64_t k,
-                                                              const T *const a[NAME(APART)],
-                                                              const int64_t *at, const T *b,
-                                                              const NAME(target) * t) {
-  V acc[2 * NAME(APART)];
+static __attribute__((noinline)) TARGET void NAME(store_indirect_a)(
+    int rows, int cols, int64_t k, const T *const a[NAME(INDIRECT_ROWS)], const int64_t *at,
+    const T *b, const NAME(target) * t) {
+  V acc[2 * NAME(INDIRECT_ROWS)];
   for (int i = 0; i < rows; i++) {
     __builtin_prefetch(t->c + i * t->cr, 1);
     __builtin_prefetch(t->c + i * t->cr + L, 1);
   }
   if (cols > L)
-    NAME(tile_spread)(2, k, a, at, b, acc);
+    NAME(tile_indirect_a)(2, k, a, at, b, acc);
   else
-    NAME(tile_spread)(1, k, a, at, b, acc);
-  NAME(put)(t, rows, cols, acc, cols > L ? 2 : 1);
+    NAME(tile_indirect_a)(1, k, a, at, b, acc);
+  NAME(store_tile)(t, rows, cols, acc, cols > L ? 2 : 1);
 }
-// A tile of two halves, each of `half` rows of A that are `ar` apart, and of a packed B; `half` and
-// `vectors` are constants at each call. So many rows would not have a register each for where they
-// begin.
-enum { NAME(HALF) = R / 2 };
+// A tile of two halves, each with `half` rows of A at distance `ar`, and a packed B. `half` and
+// `vectors` are constants at each call. With this many rows there are not enough registers for one
+// address per row.
+enum { NAME(HALF_ROWS) = R / 2 };
 static inline __attribute__((always_inline)) TARGET void NAME(tile_halves)(
     const int half, const int vectors, int cols, int64_t k, const T *const a[2], int64_t ar,
     const int64_t *at, const T *ahead, const T *b, const NAME(target) t[2]) {
-  V c[2][NAME(HALF) * 2], y[2];
+  V c[2][NAME(HALF_ROWS) * 2], y[2];
   for (int h = 0; h < 2; h++)
     for (int i = 0; i < half; i++) {
       __builtin_prefetch(t[h].c + i * t[h].cr, 1);
@@ -85,8 +84,8 @@ static inline __attribute__((always_inline)) TARGET void NAME(tile_halves)(
   for (int64_t p = 0; p < k; p++, b += 2 * L) {
     const T *from[] = {a[0] + at[p], a[1] + at[p]};
     for (int v = 0; v < vectors; v++) y[v] = LOAD(b + v * L);
-    if (NAME(AHEAD)) __builtin_prefetch(b + NAME(AHEAD));
-    if (NAME(AHEAD) && vectors > 1) __builtin_prefetch(b + NAME(AHEAD) + L);
+    if (NAME(FETCH_AHEAD)) __builtin_prefetch(b + NAME(FETCH_AHEAD));
+    if (NAME(FETCH_AHEAD) && vectors > 1) __builtin_prefetch(b + NAME(FETCH_AHEAD) + L);
     __builtin_prefetch(ahead + p * 64 / (int64_t)sizeof(T));
 #pragma GCC unroll 2
     for (int h = 0; h < 2; h++)
@@ -97,16 +96,17 @@ static inline __attribute__((always_inline)) TARGET void NAME(tile_halves)(
           c[h][i * vectors + v] = FMA(x, y[v], c[h][i * vectors + v]);
       }
   }
-  bool bare = t->bare && cols == vectors * L;
+  bool unscaled = t->unscaled && cols == vectors * L;
 #pragma GCC unroll 2
-  for (int h = 0; h < 2 && bare; h++) NAME(put_bare)(&t[h], half, vectors, false, 0, c[h]);
-  if (bare) return;
-  V room[2][NAME(HALF) * 2];
+  for (int h = 0; h < 2 && unscaled; h++)
+    NAME(store_unscaled)(&t[h], half, vectors, false, 0, c[h]);
+  if (unscaled) return;
+  V buffer[2][NAME(HALF_ROWS) * 2];
 #pragma GCC unroll 2
   for (int h = 0; h < 2; h++)
 #pragma GCC unroll 16
-    for (int i = 0; i < half * vectors; i++) room[h][i] = c[h][i];
-  for (int h = 0; h < 2; h++) NAME(put)(&t[h], half, cols, room[h], vectors);
+    for (int i = 0; i < half * vectors; i++) buffer[h][i] = c[h][i];
+  for (int h = 0; h < 2; h++) NAME(store_tile)(&t[h], half, cols, buffer[h], vectors);
 }
 #define HALVES(half, vectors) \
   static __attribute__((noinline)) TARGET void NAME(halves_##half##_##vectors)( \
@@ -131,7 +131,7 @@ typedef void NAME(halves)(int cols, int64_t k, const T *const a[2], int64_t ar, 
 static TARGET NAME(halves) * NAME(halves_of)(int half, int cols) {
 #define BOTH_WIDTHS(half) \
   { NAME(halves_##half##_1), NAME(halves_##half##_2) }
-  static NAME(halves) *const by_rows[][2] = {
+  static NAME(halves) *const run_by_rows[][2] = {
     BOTH_WIDTHS(1),
     BOTH_WIDTHS(2),
     BOTH_WIDTHS(3),
@@ -143,11 +143,11 @@ static TARGET NAME(halves) * NAME(halves_of)(int half, int cols) {
 #endif
   };
 #undef BOTH_WIDTHS
-  return by_rows[half - 1][cols > L];
+  return run_by_rows[half - 1][cols > L];
 }
 #define FEW(rows, most) \
   static __attribute__((noinline)) TARGET void NAME(few_##rows)(const px__gemm *g, int64_t i) { \
-    for (int64_t j = 0, work = 0; j < g->n && !px__worked(&work, g->k);) { \
+    for (int64_t j = 0, work = 0; j < g->n && !px__work_stopped(&work, g->k);) { \
       bool wide = g->n - j > (most) / 2 * L; \
       if (wide) \
         NAME(few_tile)(rows, most, g, i, j); \
@@ -172,7 +172,7 @@ FEW(6, 2)
 #endif
 #undef FEW
 static TARGET void NAME(few)(const px__gemm *g) {
-  static void (*const by_rows[])(const px__gemm *, int64_t) = {
+  static void (*const run_by_rows[])(const px__gemm *, int64_t) = {
     NAME(few_1),
     NAME(few_2),
     NAME(few_3),
@@ -184,9 +184,9 @@ static TARGET void NAME(few)(const px__gemm *g) {
     NAME(few_8),
 #endif
   };
-  const int64_t most = sizeof by_rows / sizeof *by_rows, groups = px__ceil_div(g->m, most);
+  const int64_t most = sizeof run_by_rows / sizeof *run_by_rows, groups = px__ceil_div(g->m, most);
   for (int64_t i = 0; i < groups; i++) {
     int64_t from = g->m * i / groups, to = g->m * (i + 1) / groups;
-    by_rows[to - from - 1](g, from);
+    run_by_rows[to - from - 1](g, from);
   }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Part of gemm_block.h: copies of A and B in the order in which tiles read them.
+// Part of gemm_block.h: packing of A and B in the order in which tiles read them.
 
-// Rows of a tile of which rows of B, or columns of A, lie apart.
-enum { NAME(APART) = R < 8 ? R : 8 };
+// Tile rows for indirect rows of B or columns of A.
+enum { NAME(INDIRECT_ROWS) = R < 8 ? R : 8 };
 
-// Transposes n x L elements in registers, n a power of two that is at most L: each round
-// interleaves the first half of the rows with the second. The columns follow one another in x.
+// Transposes n x L elements in registers; n is a power of two and at most L. Each round interleaves
+// the first half of the rows with the second. The columns are stored consecutively in x.
 static inline __attribute__((always_inline)) TARGET void NAME(transpose)(const int n, V *x) {
 #pragma GCC unroll 16
   for (int round = 1; round < n; round *= 2) {
@@ -20,12 +20,11 @@ static inline __attribute__((always_inline)) TARGET void NAME(transpose)(const i
   }
 }
 
-// Where a row or column begins, by its table or by the stride.
+// Offset of a row or column, by its table or stride.
 static inline TARGET int64_t NAME(row_at)(const int64_t *rows, int64_t stride, int64_t i) {
   return rows ? rows[i] : i * stride;
 }
-// L columns of B that are contiguous each, into half a panel; the last one is taken for those that
-// are missing.
+// Packs L contiguous columns of B into half a panel; missing columns repeat the last one.
 static TARGET void NAME(pack_columns)(const T *b, const int64_t *columns, int64_t bc, int64_t k,
                                       int64_t cols, T *to) {
   const T *from[L];
@@ -40,9 +39,8 @@ static TARGET void NAME(pack_columns)(const T *b, const int64_t *columns, int64_
   for (; p < k; p++)
     for (int j = 0; j < L; j++) to[p * 2 * L + j] = from[j][p];
 }
-// So many rows of A that are contiguous each; the number is constant at each call. Vectors stored
-// past a column's end are overwritten by the next column; past the panel's end there must be room
-// for one.
+// Packs `rows` contiguous rows of A (constant at each call). A vector stored past a column's end is
+// overwritten by the next column; `to` needs space for one vector past the panel's end.
 enum { NAME(GROUPS) = (R + L - 1) / L };
 static inline __attribute__((always_inline)) TARGET void NAME(pack_rows)(const int rows,
                                                                          const T *const *a,
@@ -74,7 +72,7 @@ static inline __attribute__((always_inline)) TARGET void NAME(pack_rows)(const i
 }
 
 #ifdef LOAD_HALVES
-// The same of a B of float16: L columns, of which the last one is taken for those that are missing.
+// The same for a float16 B; missing columns repeat the last one.
 static TARGET void NAME(pack_half_columns)(const uint16_t *b, int64_t bc, int64_t k, int64_t cols,
                                            T *to) {
   const uint16_t *from[L];
@@ -89,7 +87,7 @@ static TARGET void NAME(pack_half_columns)(const uint16_t *b, int64_t bc, int64_
   for (; p < k; p++)
     for (int j = 0; j < L; j++) to[p * 2 * L + j] = px__half_load(from[j][p]);
 }
-// As pack_a does, of an A of float16.
+// pack_a for a float16 A.
 static TARGET void NAME(pack_half_a)(const px__gemm *g, int64_t i0, int rows, int64_t p0, int64_t k,
                                      T *to) {
   enum { LINE = 128 };
@@ -109,7 +107,7 @@ static TARGET void NAME(pack_half_a)(const px__gemm *g, int64_t i0, int rows, in
     NAME(pack_rows)(R, from, n, to + p * R);
   }
 }
-// As pack_b does: it has no tables.
+// pack_b for a float16 B; no offset tables.
 static TARGET void NAME(pack_half)(const px__gemm *g, int64_t p0, int64_t k, int64_t j0, int cols,
                                    T *to) {
   const uint16_t *b = (const uint16_t *)g->b + p0 * g->br + j0 * g->bc;
@@ -126,8 +124,8 @@ static TARGET void NAME(pack_half)(const px__gemm *g, int64_t p0, int64_t k, int
       for (int j = 0; j < cols; j++) to[j] = px__half_load(b[j * g->bc]);
 }
 #endif
-// Rows of fewer than 2L contiguous numbers: whole vectors of them, as far as B goes. What lies
-// beyond the columns is in lanes of its own, which nobody looks at.
+// Rows of fewer than 2L contiguous elements, in whole vectors up to the end of B. Elements past the
+// columns occupy lanes whose results are ignored.
 static TARGET void NAME(pack_narrow)(const px__gemm *g, int64_t p0, int64_t k, int64_t j0, int cols,
                                      T *to) {
   const T *b = (const T *)g->b + p0 * g->br + j0;
@@ -141,11 +139,11 @@ static TARGET void NAME(pack_narrow)(const px__gemm *g, int64_t p0, int64_t k, i
     if (width > L) STORE(to + L, LOAD(b + L));
   }
 }
-// Copies rows [p, p + k) and `cols` columns from j of B into a panel of width 2L, zeros beyond.
+// Packs rows [p0, p0 + k) and `cols` columns from j0 of B into a panel of width 2L, zero-filled.
 static TARGET void NAME(pack_b)(const px__gemm *g, int64_t p0, int64_t k, int64_t j0, int cols,
                                 T *to) {
 #ifdef LOAD_HALVES
-  if (g->b_half) {
+  if (g->b_f16) {
     NAME(pack_half)(g, p0, k, j0, cols, to);
     return;
   }
@@ -175,12 +173,12 @@ static TARGET void NAME(pack_b)(const px__gemm *g, int64_t p0, int64_t k, int64_
   for (int64_t p = 0; p < k; p++, to += 2 * L)
     for (int j = 0; j < cols; j++) to[j] = b[p * br + NAME(row_at)(columns, bc, j)];
 }
-// Whole panels beside each other from column j0, one behind the other, of a B whose rows are
-// contiguous: of each row so much is read that memory is walked in order.
+// Packs PANELS adjacent panels from column j0 of a B with contiguous rows; each row is read across
+// all of them, so that memory is read in order.
 enum { NAME(PANELS) = 8, NAME(ROWS_AHEAD) = 4 };
 static TARGET void NAME(pack_panels)(const px__gemm *g, int64_t p0, int64_t k, int64_t j0, T *to) {
 #ifdef LOAD_HALVES
-  if (g->b_half) {
+  if (g->b_f16) {
     const uint16_t *half = (const uint16_t *)g->b + p0 * g->br + j0;
     for (int64_t p = 0; p < k; p++, half += g->br, to += 2 * L)
       for (int i = 0; i < 2 * NAME(PANELS); i++)
@@ -198,8 +196,8 @@ static TARGET void NAME(pack_panels)(const px__gemm *g, int64_t p0, int64_t k, i
     }
   }
 }
-// Copies `rows` rows from i0 and k columns from p0 of A into a panel of `high`, column by column,
-// zeros or a row beyond the last one.
+// Packs `rows` rows from i0 and k columns from p0 of A into a panel of height `high`, column by
+// column. Missing rows are zero or repeat the last row.
 static inline __attribute__((always_inline)) TARGET void NAME(pack_a)(const int high,
                                                                       const px__gemm *g, int64_t i0,
                                                                       int rows, int64_t p0,
@@ -220,9 +218,9 @@ static inline __attribute__((always_inline)) TARGET void NAME(pack_a)(const int 
   for (int64_t p = 0; p < k; p++, to += high)
     for (int i = 0; i < high && i < rows; i++) to[i] = from[i][p * ac];
 }
-#ifndef WHOLE
-// A few numbers, in pieces that overlap.
-static inline TARGET void NAME(copy_few)(const T *from, int n, T *to) {
+#ifndef INTEGERS
+// Copies a few elements, in overlapping 16-byte chunks.
+static inline TARGET void NAME(copy_short)(const T *from, int n, T *to) {
   enum { PIECE = 16 / sizeof(T) };
   if (n < PIECE) {
     for (int i = 0; i < n; i++) to[i] = from[i];
@@ -231,10 +229,10 @@ static inline TARGET void NAME(copy_few)(const T *from, int n, T *to) {
   for (int i = 0; i + PIECE <= n; i += PIECE) memcpy(to + i, from + i, 16);
   memcpy(to + n - PIECE, from + n - PIECE, 16);
 }
-// The same of columns that a table names: rows that follow one another are copied at once, and
-// those that follow the last one are fetched.
-static TARGET void NAME(pack_named)(const px__gemm *g, int64_t i0, int rows, int64_t p0, int64_t k,
-                                    T *to) {
+// pack_a with a column table: adjacent rows are copied at once. Prefetches the elements after the
+// last row.
+static TARGET void NAME(pack_indirect_columns)(const px__gemm *g, int64_t i0, int rows, int64_t p0,
+                                               int64_t k, T *to) {
   const int64_t *at = g->a_columns + p0;
   const T *from[R];
   int begin[R + 1], runs = 0;
@@ -250,36 +248,36 @@ static TARGET void NAME(pack_named)(const px__gemm *g, int64_t i0, int rows, int
       memcpy(to, from[0] + at[p], R * sizeof(T));
     else
       for (int i = 0; i < runs; i++)
-        NAME(copy_few)(from[begin[i]] + at[p], begin[i + 1] - begin[i], to + begin[i]);
+        NAME(copy_short)(from[begin[i]] + at[p], begin[i + 1] - begin[i], to + begin[i]);
   }
 }
 #endif
 static __attribute__((noinline)) TARGET void NAME(pack_tile)(const px__gemm *g, int64_t i0,
                                                              int rows, int64_t p0, int64_t k,
                                                              T *to) {
-#ifndef WHOLE
+#ifndef INTEGERS
   if (g->a_columns) {
-    NAME(pack_named)(g, i0, rows, p0, k, to);
+    NAME(pack_indirect_columns)(g, i0, rows, p0, k, to);
     return;
   }
 #endif
 #ifdef LOAD_HALVES
-  if (g->a_half) {
+  if (g->a_f16) {
     NAME(pack_half_a)(g, i0, rows, p0, k, to);
     return;
   }
 #endif
   NAME(pack_a)(R, g, i0, rows, p0, k, to);
 }
-#ifndef WHOLE
-static __attribute__((noinline)) TARGET void NAME(pack_apart)(const px__gemm *g, int64_t i0,
-                                                              int rows, int64_t p0, int64_t k,
-                                                              T *to) {
-  NAME(pack_a)(NAME(APART), g, i0, rows, p0, k, to);
+#ifndef INTEGERS
+static __attribute__((noinline)) TARGET void NAME(pack_indirect)(const px__gemm *g, int64_t i0,
+                                                                 int rows, int64_t p0, int64_t k,
+                                                                 T *to) {
+  NAME(pack_a)(NAME(INDIRECT_ROWS), g, i0, rows, p0, k, to);
 }
 #endif
 
-// All of B, panel by panel.
+// Packs all of B, panel by panel.
 static TARGET void NAME(pack_all)(const px__gemm *g, T *to) {
   for (int64_t j = 0; j < g->n; j += 2 * L)
     NAME(pack_b)(g, 0, g->k, j, g->n - j < 2 * L ? (int)(g->n - j) : 2 * L, to + j * g->k);

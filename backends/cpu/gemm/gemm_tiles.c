@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stamps of gemm_block.h: float and double, in the vectors of the variant that is being
-// compiled, and in those of AVX-512, which are chosen at run time.
+// Instances of gemm_block.h for float and double: with the vectors of the variant being compiled,
+// and with AVX-512, selected at run time.
 #include "cpu/threads/cache_line.h"
 #include "cpu/gemm/gemm_row_tables.h"
 #include "cpu/gemm/gemm_tiles.h"

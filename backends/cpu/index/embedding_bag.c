@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels "bag_sums" and "bag_tops": sums and maxima of the rows of a table that bags name.
+// The kernels "bag_sums" and "bag_tops": sums and maxima over bags of table rows (embedding_bag).
 //
-// Bag i has the indices [begins[i], begins[i + 1]). A few columns at a time go through a bag, in
-// the order of its indices; threads share the bags. Half formats are added up as floats.
+// Bag i has the indices [begins[i], begins[i + 1]). A bag is processed COLUMNS columns at a time,
+// in index order; threads share the bags. fp16 and bf16 are summed in float.
 #include "cpu/threads/cache_line.h"
 #include "cpu/convert/convert.h"
 #include "cpu/convert/dense.h"
@@ -10,36 +10,41 @@
 #include "cpu/vector/loop_hints.h"
 #include "kernel_args/index.h"
 
-enum { COLUMNS = 64, PIECE = 16384, AHEAD = 4, PART = 1 << 30 };
+enum {
+  COLUMNS = 64,       // columns processed together
+  GRAIN = 16384,      // elements per thread, min
+  PREFETCH_ROWS = 4,  // prefetch distance, rows
+  MAX_PART = 1 << 30  // max indices counted in an int32
+};
 
 typedef struct bags bags;
 struct bags {
   const char *weight;
-  const void *factors;  // of indices, or NULL
+  const void *factors;  // per index, or NULL
   const int64_t *indices, *begins;
   int64_t columns, count, item;
-  int64_t padding;  // an index that does not count; -1: none
+  int64_t padding;  // padding_idx; -1: none
   int dtype, compute;
   char *out;
-  int64_t *places;  // of maxima
+  int64_t *max_indices;  // indices of maxima
 };
 
-// A program may have written to a device's list since it was made.
+// The offset list is clamped: the program may have overwritten it since its validation.
 static int64_t begin_of(const bags *b, int64_t bag) {
   int64_t at = b->begins[bag];
   return at < 0 ? 0 : at < b->count ? at : b->count;
 }
-// n columns of a row from column c on, as they are computed with: there, or in the room.
-static const void *row_of(const bags *b, int64_t index, int64_t c, int64_t n, void *room) {
+// n columns of a row from column c in the compute dtype: in place, or converted into `buffer`.
+static const void *row_of(const bags *b, int64_t index, int64_t c, int64_t n, void *buffer) {
   const char *at = b->weight + (index * b->columns + c) * b->item;
   if (b->dtype == b->compute) return at;
-  px__cpu_convert(room, sizeof(float), PX_FLOAT32, at, b->item, b->dtype, n);
-  return room;
+  px__cpu_convert(buffer, sizeof(float), PX_FLOAT32, at, b->item, b->dtype, n);
+  return buffer;
 }
-// Rows of a large table are fetched a few indices before they are read.
-static void fetch(const bags *b, int64_t k, int64_t end, int64_t c, int64_t n) {
-  if (k + AHEAD >= end) return;
-  const char *at = b->weight + (b->indices[k + AHEAD] * b->columns + c) * b->item;
+// Prefetches a row a few indices ahead, for large tables.
+static void prefetch_row(const bags *b, int64_t k, int64_t end, int64_t c, int64_t n) {
+  if (k + PREFETCH_ROWS >= end) return;
+  const char *at = b->weight + (b->indices[k + PREFETCH_ROWS] * b->columns + c) * b->item;
   for (int64_t i = 0; i < n * b->item; i += PX__CACHE_LINE) __builtin_prefetch(at + i);
 }
 static void store(const bags *b, int64_t bag, int64_t c, const void *from, int64_t n) {
@@ -47,57 +52,57 @@ static void store(const bags *b, int64_t bag, int64_t c, const void *from, int64
   px__cpu_convert(to, b->item, b->dtype, from, px__cpu_item[b->compute], b->compute, n);
 }
 
-// I is as wide as T, so that vectors choose both. A bag goes by parts whose indices I can count.
+// I is as wide as T, so vectors select both. A bag is processed in parts whose indices fit into I.
 #define BAGS(S, T, I) \
   static void sum_columns_##S(const bags *b, int64_t bag, int64_t c, int64_t n) { \
-    T sum[COLUMNS] = {0}, room[COLUMNS], one = 1; \
+    T sum[COLUMNS] = {0}, buffer[COLUMNS], one = 1; \
     int64_t end = begin_of(b, bag + 1); \
     for (int64_t k = begin_of(b, bag); k < end; k++) { \
       if (b->indices[k] == b->padding) continue; \
-      fetch(b, k, end, c, n); \
-      const T *row = row_of(b, b->indices[k], c, n, room); \
+      prefetch_row(b, k, end, c, n); \
+      const T *row = row_of(b, b->indices[k], c, n, buffer); \
       T factor = b->factors ? ((const T *)b->factors)[k] : one; \
       if (n == COLUMNS && !b->factors) \
-        PX__CPU_APART for (int i = 0; i < COLUMNS; i++) sum[i] += row[i]; \
+        PX__CPU_INDEPENDENT for (int i = 0; i < COLUMNS; i++) sum[i] += row[i]; \
       else \
-        PX__CPU_APART for (int64_t i = 0; i < n; i++) sum[i] += row[i] * factor; \
+        PX__CPU_INDEPENDENT for (int64_t i = 0; i < n; i++) sum[i] += row[i] * factor; \
     } \
     store(b, bag, c, sum, n); \
   } \
   static inline void join_tops_##S(T *top, I *which, const T *row, I k, int64_t n) { \
-    PX__CPU_APART for (int64_t i = 0; i < n; i++) { \
+    PX__CPU_INDEPENDENT for (int64_t i = 0; i < n; i++) { \
       T x = row[i], y = top[i]; \
       I more = -(I)((x > y) | ((x != x) & (y == y))); \
       top[i] = more ? x : y, which[i] = more ? k : which[i]; \
     } \
   } \
-  static void top_part_##S(const bags *b, T *top, int64_t *places, int64_t begin, int64_t end, \
-                           int64_t c, int64_t n) { \
-    T room[COLUMNS]; \
+  static void top_part_##S(const bags *b, T *top, int64_t *max_indices, int64_t begin, \
+                           int64_t end, int64_t c, int64_t n) { \
+    T buffer[COLUMNS]; \
     I which[COLUMNS]; \
     for (int i = 0; i < COLUMNS; i++) which[i] = -1; \
     for (int64_t k = begin; k < end; k++) { \
       if (b->indices[k] == b->padding) continue; \
-      fetch(b, k, end, c, n); \
-      const T *row = row_of(b, b->indices[k], c, n, room); \
+      prefetch_row(b, k, end, c, n); \
+      const T *row = row_of(b, b->indices[k], c, n, buffer); \
       if (n == COLUMNS) \
         join_tops_##S(top, which, row, (I)(k - begin), COLUMNS); \
       else \
         join_tops_##S(top, which, row, (I)(k - begin), n); \
     } \
     for (int64_t i = 0; i < n; i++) \
-      if (which[i] >= 0) places[i] = b->indices[begin + which[i]]; \
+      if (which[i] >= 0) max_indices[i] = b->indices[begin + which[i]]; \
   } \
   static void top_columns_##S(const bags *b, int64_t bag, int64_t c, int64_t n) { \
-    T top[COLUMNS] = {0}, room[COLUMNS]; \
+    T top[COLUMNS] = {0}, buffer[COLUMNS]; \
     int64_t k = begin_of(b, bag), end = begin_of(b, bag + 1), \
-            *places = b->places + bag * b->columns + c; \
+            *max_indices = b->max_indices + bag * b->columns + c; \
     while (k < end && b->indices[k] == b->padding) k++; \
-    for (int64_t i = 0; i < n; i++) places[i] = k < end ? b->indices[k] : -1; \
-    if (k < end) memcpy(top, row_of(b, b->indices[k], c, n, room), (size_t)n * sizeof(T)); \
+    for (int64_t i = 0; i < n; i++) max_indices[i] = k < end ? b->indices[k] : -1; \
+    if (k < end) memcpy(top, row_of(b, b->indices[k], c, n, buffer), (size_t)n * sizeof(T)); \
     for (int64_t next; k < end; k = next) { \
-      next = end - k < PART ? end : k + PART; \
-      top_part_##S(b, top, places, k, next, c, n); \
+      next = end - k < MAX_PART ? end : k + MAX_PART; \
+      top_part_##S(b, top, max_indices, k, next, c, n); \
     } \
     store(b, bag, c, top, n); \
   }
@@ -119,8 +124,8 @@ static void each_top(void *context, int64_t begin, int64_t end) {
   each_bag(b, begin, end, b->compute == PX_FLOAT64 ? top_columns_f64 : top_columns_f32);
 }
 
-// The first index that is out of bounds is told.
-static bool are_within(const px_launch *l, const px_operand *weight, const px_operand *indices) {
+// Returns false after reporting the first index out of bounds.
+static bool check_indices(const px_launch *l, const px_operand *weight, const px_operand *indices) {
   const int64_t *at = indices->data;
   uint64_t size = (uint64_t)weight->sizes[0];
   for (int64_t k = 0; k < indices->sizes[0]; k++) {
@@ -132,12 +137,12 @@ static bool are_within(const px_launch *l, const px_operand *weight, const px_op
 }
 static px_status run(const px_launch *l, bags *b, const px_operand *weight,
                      const px_operand *indices, int64_t count) {
-  if (!are_within(l, weight, indices)) return PX_OK;
+  if (!check_indices(l, weight, indices)) return PX_OK;
   b->weight = weight->data, b->dtype = weight->dtype, b->item = px__cpu_item[weight->dtype];
   b->compute = px__compute_of(weight->dtype), b->columns = weight->sizes[1];
   b->indices = indices->data, b->count = indices->sizes[0];
   int64_t each = (indices->sizes[0] + count) * b->columns / (count ? count : 1);
-  px__cpu_parallel(count, PIECE / (each ? each : 1) + 1, b->places ? each_top : each_sum, b);
+  px__cpu_parallel(count, GRAIN / (each ? each : 1) + 1, b->max_indices ? each_top : each_sum, b);
   return PX_OK;
 }
 
@@ -152,7 +157,7 @@ PX_KERNEL(bag_sums) {
 PX_KERNEL(bag_tops) {
   bags b = {.begins = args->begins->data,
             .out = args->values->data,
-            .places = args->places->data,
+            .max_indices = args->places->data,
             .padding = args->padding};
   return run(l, &b, args->weight, args->indices, args->values->sizes[0]);
 }

@@ -1,37 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// How picked elements are moved: stored by the size of an element, or joined by its dtype. Strides
-// and steps are in bytes.
+// Moves of indexed elements: stored by element size, or combined by dtype. Strides and steps are in
+// bytes.
 #pragma once
 #include "cpu/vector/fp16_bf16.h"
 #include "cpu/vector/loop_hints.h"
 #include "phlox/backend.h"
 
-// n elements of `from`, along a line of `to`.
+// Moves n elements of `from` along a line of `to`.
 typedef void (*line_fn)(char *to, int64_t ts, const char *from, int64_t fs, int64_t n);
-// Where picked elements are: number k at `base` + k `stride` + index[k] `step`.
-typedef struct spots {
+// Positions of indexed elements: number k is at base + k * stride + index[k] * step.
+typedef struct positions {
   char *base;
   int64_t stride, step;
   const int64_t *index;
-} spots;
-// n elements of `from` to spots, one after the other: a later one finds what was there.
-typedef void (*scatter_fn)(const spots *to, const char *from, int64_t fs, int64_t n);
+} positions;
+// Moves n elements of `from` to `to`, in order: a later element sees earlier results.
+typedef void (*scatter_fn)(const positions *to, const char *from, int64_t fs, int64_t n);
 typedef struct moves {
   line_fn line;
   scatter_fn scatter;
 } moves;
 
-// Indices of a line of the cache, which are fetched so far ahead.
-enum { FETCHED = 8, AHEAD = 128 };
+enum {
+  PREFETCH_GROUP = 8,   // indices per cache line
+  PREFETCH_AHEAD = 128  // prefetch distance, elements
+};
 
-// Neighbours on both sides are a loop of their own, and so is one element for many.
+// Separate loops for contiguous operands and for a broadcast element.
 #define PUT(name, T, expr) \
   static void name##_line(char *to_, int64_t ts, const char *from_, int64_t fs, int64_t n) { \
     const int64_t item = sizeof(T); \
     T *t = (T *)(void *)to_; \
     const T *f = (const T *)(const void *)from_; \
     if (ts == item && fs == item) { \
-      PX__CPU_APART for (int64_t k = 0; k < n; k++) { \
+      PX__CPU_INDEPENDENT for (int64_t k = 0; k < n; k++) { \
         T a = t[k], b = f[k]; \
         (void)a; \
         t[k] = (T)(expr); \
@@ -54,14 +56,14 @@ enum { FETCHED = 8, AHEAD = 128 };
       *at = (T)(expr); \
     } \
   } \
-  static void name##_scatter(const spots *to, const char *from, int64_t fs, int64_t n) { \
-    const spots p = *to; \
+  static void name##_scatter(const positions *to, const char *from, int64_t fs, int64_t n) { \
+    const positions p = *to; \
     if (p.stride == 0 && p.step == sizeof(T) && fs == sizeof(T)) { \
       const T *f = (const T *)(const void *)from; \
-      for (int64_t begin = 0; begin < n; begin += FETCHED) { \
-        __builtin_prefetch(p.index + begin + AHEAD); \
-        __builtin_prefetch(f + begin + AHEAD); \
-        for (int64_t k = begin; k < n && k < begin + FETCHED; k++) { \
+      for (int64_t begin = 0; begin < n; begin += PREFETCH_GROUP) { \
+        __builtin_prefetch(p.index + begin + PREFETCH_AHEAD); \
+        __builtin_prefetch(f + begin + PREFETCH_AHEAD); \
+        for (int64_t k = begin; k < n && k < begin + PREFETCH_GROUP; k++) { \
           T *at = (T *)(void *)p.base + p.index[k], a = *at, b = f[k]; \
           (void)a; \
           *at = (T)(expr); \
@@ -84,7 +86,7 @@ typedef struct wide {
   uint64_t half[2];
 } wide;
 PUT(put16, wide, b)
-// The first of two if `first`, by their bits: a branch would mostly be a surprise.
+// Branch-free selection by bits: a if `first`, else b. A branch would be mispredicted.
 #define CHOOSE(name, T, U) \
   static inline T choose_##name(bool first, T a, T b) { \
     U x, y, mask = (U) - (U)first; \
@@ -101,13 +103,13 @@ CHOOSE(i32, int32_t, uint32_t)
 CHOOSE(i64, int64_t, uint64_t)
 CHOOSE(f32, float, uint32_t)
 CHOOSE(f64, double, uint64_t)
-// How a value and what is there become one, of each dtype. A NaN is the greatest and the least. The
-// half formats are computed in float, and products of 16 bits without a sign, as they overflow.
+// Combinations of a value with the existing one, by dtype. NaN is both max and min. fp16 and bf16
+// compute in float. 16-bit products are computed unsigned to avoid overflow.
 #define NUMBERS(suffix, T, U) \
   PUT(add_##suffix, U, a + b) \
   PUT(multiply_##suffix, U, 1u * a * b) \
-  PUT(greatest_##suffix, T, choose_##suffix((a > b) | (a != a), a, b)) \
-  PUT(least_##suffix, T, choose_##suffix((a < b) | (a != a), a, b))
+  PUT(max_##suffix, T, choose_##suffix((a > b) | (a != a), a, b)) \
+  PUT(min_##suffix, T, choose_##suffix((a < b) | (a != a), a, b))
 NUMBERS(u8, uint8_t, uint8_t)
 NUMBERS(i8, int8_t, uint8_t)
 NUMBERS(i16, int16_t, uint16_t)
@@ -118,8 +120,8 @@ NUMBERS(f64, double, double)
 #define HALVES(suffix, load, store) \
   PUT(add_##suffix, uint16_t, store(load(a) + load(b))) \
   PUT(multiply_##suffix, uint16_t, store(load(a) * load(b))) \
-  PUT(greatest_##suffix, uint16_t, choose_u16((load(a) > load(b)) | (load(a) != load(a)), a, b)) \
-  PUT(least_##suffix, uint16_t, choose_u16((load(a) < load(b)) | (load(a) != load(a)), a, b))
+  PUT(max_##suffix, uint16_t, choose_u16((load(a) > load(b)) | (load(a) != load(a)), a, b)) \
+  PUT(min_##suffix, uint16_t, choose_u16((load(a) < load(b)) | (load(a) != load(a)), a, b))
 #if defined(__F16C__)
 static inline float half_load(uint16_t h) { return _cvtsh_ss(h); }
 static inline uint16_t half_store(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT); }
@@ -129,18 +131,18 @@ static inline uint16_t half_store(float x) { return px__half_store(x); }
 #endif
 HALVES(f16, half_load, half_store)
 HALVES(bf16, px__bfloat_load, px__bfloat_store)
-// Lines of float16 in blocks, which have vectors.
+// Contiguous lines of float16 in blocks, for vectors.
 static void add_halves_line(char *to, int64_t ts, const char *from, int64_t fs, int64_t n) {
-  enum { SOME = 64 };
-  float a[SOME], b[SOME];
+  enum { BLOCK = 64 };
+  float a[BLOCK], b[BLOCK];
   uint16_t *t = (uint16_t *)(void *)to;
   const uint16_t *f = (const uint16_t *)(const void *)from;
   if (ts != sizeof *t || fs != sizeof *f) {
     add_f16_line(to, ts, from, fs, n);
     return;
   }
-  for (int64_t i = 0; i < n; i += SOME) {
-    int64_t count = n - i < SOME ? n - i : SOME;
+  for (int64_t i = 0; i < n; i += BLOCK) {
+    int64_t count = n - i < BLOCK ? n - i : BLOCK;
     px__half_load_many(a, t + i, count);
     px__half_load_many(b, f + i, count);
     for (int64_t k = 0; k < count; k++) a[k] += b[k];
@@ -152,11 +154,11 @@ PUT(multiply_bool, uint8_t, a &b)
 
 #define MOVES(name) \
   { name##_line, name##_scatter }
-static const moves putting[17] = {[1] = MOVES(put1),
-                                  [2] = MOVES(put2),
-                                  [4] = MOVES(put4),
-                                  [8] = MOVES(put8),
-                                  [16] = MOVES(put16)};
+static const moves store_moves[17] = {[1] = MOVES(put1),
+                                      [2] = MOVES(put2),
+                                      [4] = MOVES(put4),
+                                      [8] = MOVES(put8),
+                                      [16] = MOVES(put16)};
 #define JOINS(name, of_bool) \
   { \
     [PX_BOOL] = MOVES(of_bool), [PX_UINT8] = MOVES(name##_u8), [PX_INT8] = MOVES(name##_i8), \
@@ -165,18 +167,18 @@ static const moves putting[17] = {[1] = MOVES(put1),
     [PX_BFLOAT16] = MOVES(name##_bf16), [PX_FLOAT32] = MOVES(name##_f32), \
     [PX_FLOAT64] = MOVES(name##_f64) \
   }
-static const moves add_halves = {add_halves_line, add_f16_scatter};
-static const moves joining[][PX_DTYPE_COMPUTED] = {
+static const moves add_f16 = {add_halves_line, add_f16_scatter};
+static const moves combine_moves[][PX_DTYPE_COMPUTED] = {
     [PX_PUT_ADD] = JOINS(add, add_bool),
     [PX_PUT_MULTIPLY] = JOINS(multiply, multiply_bool),
-    [PX_PUT_GREATEST] = JOINS(greatest, add_bool),
-    [PX_PUT_LEAST] = JOINS(least, multiply_bool)};
+    [PX_PUT_GREATEST] = JOINS(max, add_bool),
+    [PX_PUT_LEAST] = JOINS(min, multiply_bool)};
 
-// n elements from spots to neighbours (or others) of `to`.
-typedef void (*gather_fn)(char *to, int64_t ts, const spots *from, int64_t n);
+// Gathers n indexed elements into `to`.
+typedef void (*gather_fn)(char *to, int64_t ts, const positions *from, int64_t n);
 #define GATHER(name, T) \
-  static void name(char *to, int64_t ts, const spots *from, int64_t n) { \
-    const spots p = *from; \
+  static void name(char *to, int64_t ts, const positions *from, int64_t n) { \
+    const positions p = *from; \
     if (p.stride == 0 && p.step == sizeof(T) && ts == sizeof(T)) \
       for (int64_t k = 0; k < n; k++) \
         ((T *)(void *)to)[k] = ((const T *)(const void *)p.base)[p.index[k]]; \
@@ -190,5 +192,5 @@ GATHER(gather2, uint16_t)
 GATHER(gather4, uint32_t)
 GATHER(gather8, uint64_t)
 GATHER(gather16, wide)
-static const gather_fn gathering[17] = {
+static const gather_fn gather_fns[17] = {
     [1] = gather1, [2] = gather2, [4] = gather4, [8] = gather8, [16] = gather16};

@@ -1,39 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// QR, eigenvalues, singular values and least squares for one element type: T the element, R that of
-// its parts, C the complex one, NAME(x) the names (lapack_types.h).
+// QR, eigenvalues, singular values and least squares for one element type: T: element; R: type of
+// its parts; C: complex type; NAME(x): suffixed name (lapack_types.h).
 
 #include "cpu/linalg/matrix_rows.h"
 
-static void NAME(geqrf)(px__matrices *t, int64_t i, void *room) {
+static void NAME(geqrf)(px__matrices *t, int64_t i, void *workspace) {
   const px__geqrf_kernel *x = t->args;
   px__int m = px__rows_of(x->a), n = px__columns_of(x->a), ld = NAME(step)(x->a), info = 0;
   T *a = NAME(matrix)(x->a, i);
   px__matrix_load(a, ld, x->self, i, m, n);
-  if (m && n) NAME(px__lapack).geqrf(&m, &n, a, &ld, NAME(line)(x->tau, i), room, &t->work, &info);
+  if (m && n)
+    NAME(px__lapack).geqrf(&m, &n, a, &ld, NAME(line)(x->tau, i), workspace, &t->work, &info);
 }
 
-// The numbers of a line, which may lie apart, one by one.
+// Loads a strided line; returns its length.
 static int NAME(load_line)(T *to, const px_operand *o, int64_t i) {
   const T *from = NAME(line)(o, i);
   int n = px__columns_of(o);
   for (int k = 0; k < n; k++) to[k] = from[k * o->strides[o->ndim - 1]];
   return n;
 }
-static void NAME(householder)(px__matrices *t, int64_t i, void *room) {
+static void NAME(householder)(px__matrices *t, int64_t i, void *workspace) {
   const px__householder_kernel *x = t->args;
   px__int m = px__rows_of(x->out), n = px__columns_of(x->out), ld = NAME(step)(x->out), info = 0;
   px__int given = px__columns_of(x->input);
-  T *q = NAME(matrix)(x->out, i), *work = room, *tau = work + t->work;
+  T *q = NAME(matrix)(x->out, i), *work = workspace, *tau = work + t->work;
   px__int k = NAME(load_line)(tau, x->tau, i);
   px__matrix_load(q, ld, x->input, i, m, (int)(given < n ? given : n));
   if (m && n) NAME(px__lapack).orgqr(&m, &n, &k, q, &ld, tau, work, &t->work, &info);
 }
-static void NAME(ormqr)(px__matrices *t, int64_t i, void *room) {
+static void NAME(ormqr)(px__matrices *t, int64_t i, void *workspace) {
   const px__ormqr_kernel *x = t->args;
   px__int m = px__rows_of(x->out), n = px__columns_of(x->out), ld = NAME(step)(x->out), info = 0;
   int rows = px__rows_of(x->self);
   px__int lda = px__at_least_1(rows);
-  T *c = NAME(matrix)(x->out, i), *work = room, *a = work + t->work;
+  T *c = NAME(matrix)(x->out, i), *work = workspace, *a = work + t->work;
   T *tau = a + (int64_t)rows * px__columns_of(x->self);
   px__int k = NAME(load_line)(tau, x->input2, i);
   px__matrix_load(a, lda, x->self, i, rows, px__columns_of(x->self));
@@ -44,14 +45,15 @@ static void NAME(ormqr)(px__matrices *t, int64_t i, void *room) {
                &lda, tau, c, &ld, work, &t->work, &info, 1, 1);
 }
 
-// The real numbers of line i.
+// Line i of a real result.
 static R *NAME(real_line)(const px_operand *o, int64_t i) {
   return (R *)o->data + px__matrix_at(o, i, 1);
 }
-static void NAME(eigh)(px__matrices *t, int64_t i, void *room) {
+static void NAME(eigh)(px__matrices *t, int64_t i, void *workspace) {
   const px__eigh_kernel *x = t->args;
-  px__int n = px__rows_of(x->self), places = 3 + 5 * n, ld = px__at_least_1((int)n), info;
-  T *work = room, *a = work + t->work;
+  px__int n = px__rows_of(x->self), integers_workspace = 3 + 5 * n, ld = px__at_least_1((int)n),
+          info;
+  T *work = workspace, *a = work + t->work;
   R *reals = (R *)(void *)(a + (x->vectors ? 0 : n * n));
   px__int *more = px__integers_from(reals + t->reals);
   if (x->vectors) a = NAME(matrix)(x->eigenvectors, i);
@@ -61,12 +63,12 @@ static void NAME(eigh)(px__matrices *t, int64_t i, void *room) {
     NAME(px__lapack)
         .syevd(x->vectors ? "V" : "N", x->upper ? "U" : "L", &n, a, &ld,
                NAME(real_line)(x->eigenvalues, i), work, &t->work, MORE(reals) MORE(&t->reals) more,
-               &places, &info, 1, 1);
+               &integers_workspace, &info, 1, 1);
   *px__number(x->info, i) = (int)info;
 }
 
-// Behind what LAPACK works in are the matrix and real numbers; of a real matrix these are both
-// parts of the eigenvalues, and vectors.
+// The matrix and real numbers follow LAPACK's workspace. For a real matrix these are the real and
+// imaginary parts of the eigenvalues, then the eigenvectors.
 #if IS_COMPLEX
 static void NAME(eig_one)(const px__eig_kernel *x, px__matrices *t, T *a, T *work, int64_t i,
                           px__int *info) {
@@ -78,7 +80,8 @@ static void NAME(eig_one)(const px__eig_kernel *x, px__matrices *t, T *a, T *wor
             vectors, &ld, work, &t->work, reals, info, 1, 1);
 }
 #else
-// LAPACK has of two conjugate vectors the real part in a column, and the imaginary one in the next.
+// LAPACK stores the real part of a conjugate pair of vectors in one column, the imaginary part in
+// the next.
 static void NAME(join_vectors)(C *to, const T *from, const T *imaginary, int n) {
   for (int k = 0; k < n; k++)
     for (int r = 0; r < n; r++) {
@@ -101,10 +104,10 @@ static void NAME(eig_one)(const px__eig_kernel *x, px__matrices *t, T *a, T *wor
   ((C *)x->eigenvectors->data + px__matrix_at(x->eigenvectors, i, 2), vectors, imaginary, (int)n);
 }
 #endif
-static void NAME(eig)(px__matrices *t, int64_t i, void *room) {
+static void NAME(eig)(px__matrices *t, int64_t i, void *workspace) {
   const px__eig_kernel *x = t->args;
   int n = px__rows_of(x->self);
-  T *work = room, *a = work + t->work;
+  T *work = workspace, *a = work + t->work;
   px__matrix_load(a, px__at_least_1(n), x->self, i, n, n);
   px__int info = NAME(finite)(a, (int64_t)n * n) ? 0 : NAME(NOT_FINITE);
   if (n && !info) NAME(eig_one)(x, t, a, work, i, &info);
@@ -113,32 +116,34 @@ static void NAME(eig)(px__matrices *t, int64_t i, void *room) {
 
 // ---- singular values
 
-static const char *NAME(svd_way)(const px__svd_kernel *x) {
+static const char *NAME(svd_job)(const px__svd_kernel *x) {
   return !x->vectors ? "N" : x->full_matrices ? "A" : "S";
 }
-// What LAPACK wants to work in it says as an element, which may have been rounded down.
-static int NAME(rounded_up)(T elements) { return (int)((double)(R)elements * (1 + 0x1p-22)) + 1; }
-// How many elements LAPACK wants to work in.
+// LAPACK returns the workspace size as an element, which may have been rounded down.
+static int NAME(round_up_size)(T elements) {
+  return (int)((double)(R)elements * (1 + 0x1p-22)) + 1;
+}
+// Workspace query: elements.
 static int NAME(svd_work)(const px__svd_kernel *x) {
-  px__int m = px__rows_of(x->A), n = px__columns_of(x->A), ask = -1, info = 0, places;
+  px__int m = px__rows_of(x->A), n = px__columns_of(x->A), ask = -1, info = 0, integers_workspace;
   px__int ld = px__at_least_1((int)m), ldvt = px__at_least_1((int)n);
-  T room = 1, none;
+  T workspace = 1, none;
   R real;
   NAME(px__lapack)
-      .gesdd(NAME(svd_way)(x), &m, &n, &none, &ld, &real, &none, &ld, &none, &ldvt, &room, &ask,
-             MORE(&real) & places, &info, 1);
-  return NAME(rounded_up)(room);
+      .gesdd(NAME(svd_job)(x), &m, &n, &none, &ld, &real, &none, &ld, &none, &ldvt, &workspace,
+             &ask, MORE(&real) & integers_workspace, &info, 1);
+  return NAME(round_up_size)(workspace);
 }
 static void NAME(identity)(T *a, int n) {
   for (int64_t k = 0; k < (int64_t)n * n; k++) a[k] = k % (n + 1) == 0;
 }
-static void NAME(svd)(px__matrices *t, int64_t i, void *room) {
+static void NAME(svd)(px__matrices *t, int64_t i, void *workspace) {
   const px__svd_kernel *x = t->args;
   px__int m = px__rows_of(x->A), n = px__columns_of(x->A), info = 0;
   px__int ld = px__at_least_1((int)m), ldu = 1, ldvt = 1;
-  T *work = room, *a = work + t->work, *u = NULL, *vt = NULL;
+  T *work = workspace, *a = work + t->work, *u = NULL, *vt = NULL;
   R *reals = (R *)(void *)(a + m * n);
-  px__int *places = px__integers_from(reals + t->reals);
+  px__int *integers_workspace = px__integers_from(reals + t->reals);
   if (x->vectors) {
     u = NAME(matrix)(x->U, i), ldu = NAME(step)(x->U);
     vt = NAME(matrix)(x->Vh, i), ldvt = NAME(step)(x->Vh);
@@ -153,22 +158,22 @@ static void NAME(svd)(px__matrices *t, int64_t i, void *room) {
   info = NAME(finite)(a, m * n) ? 0 : NAME(NOT_FINITE);
   if (!info)
     NAME(px__lapack)
-        .gesdd(NAME(svd_way)(x), &m, &n, a, &ld, NAME(real_line)(x->S, i), u, &ldu, vt, &ldvt, work,
-               &t->work, MORE(reals) places, &info, 1);
+        .gesdd(NAME(svd_job)(x), &m, &n, a, &ld, NAME(real_line)(x->S, i), u, &ldu, vt, &ldvt, work,
+               &t->work, MORE(reals) integers_workspace, &info, 1);
   *px__number(x->info, i) = (int)info;
 }
 
 // ---- least squares
 
-// Where one call of the driver works.
-typedef struct NAME(lstsq_room) {
+// Workspace of a driver call.
+typedef struct NAME(lstsq_workspace) {
   T *a, *b, *work;
   R *s, *reals;
-  px__int *places;
-} NAME(lstsq_room);
-// With *most -1 it only writes to work[0] how much room it wants.
-static void NAME(drive)(const px__lstsq_kernel *x, const NAME(lstsq_room) * r, const px__int *most,
-                        px__int *rank, px__int *info) {
+  px__int *integers_workspace;
+} NAME(lstsq_workspace);
+// With *most == -1: a workspace query; writes the size to work[0].
+static void NAME(call_driver)(const px__lstsq_kernel *x, const NAME(lstsq_workspace) * r,
+                              const px__int *most, px__int *rank, px__int *info) {
   px__int m = px__rows_of(x->A), n = px__columns_of(x->A), columns = px__columns_of(x->solution);
   px__int lda = px__at_least_1((int)m), ldb = NAME(step)(x->solution);
   R limit = (R)x->rcond;
@@ -178,13 +183,13 @@ static void NAME(drive)(const px__lstsq_kernel *x, const NAME(lstsq_room) * r, c
       break;
     case 'y':
       NAME(px__lapack)
-          .gelsy(&m, &n, &columns, r->a, &lda, r->b, &ldb, r->places, &limit, rank, r->work, most,
-                 MORE(r->reals) info);
+          .gelsy(&m, &n, &columns, r->a, &lda, r->b, &ldb, r->integers_workspace, &limit, rank,
+                 r->work, most, MORE(r->reals) info);
       break;
     case 'd':
       NAME(px__lapack)
           .gelsd(&m, &n, &columns, r->a, &lda, r->b, &ldb, r->s, &limit, rank, r->work, most,
-                 MORE(r->reals) r->places, info);
+                 MORE(r->reals) r->integers_workspace, info);
       break;
     default:
       NAME(px__lapack)
@@ -192,37 +197,38 @@ static void NAME(drive)(const px__lstsq_kernel *x, const NAME(lstsq_room) * r, c
                  MORE(r->reals) info);
   }
 }
-// How many elements, real numbers and, for gelsd and gelsy, integers it works in.
+// Workspace query: elements, real numbers and, for gelsd and gelsy, integers.
 static void NAME(lstsq_work)(px__matrices *t, const px__lstsq_kernel *x, int *integers) {
-  int m = px__rows_of(x->A), n = px__columns_of(x->A), few = m < n ? m : n;
-  px__int ask = -1, rank, info = 0, places[64] = {0};
-  T room[1] = {1}, none[1];
+  int m = px__rows_of(x->A), n = px__columns_of(x->A), rank_max = m < n ? m : n;
+  px__int ask = -1, rank, info = 0, integers_workspace[64] = {0};
+  T workspace[1] = {1}, none[1];
   R real[1] = {0}, reals[1] = {0};
-  NAME(lstsq_room) r = {none, none, room, real, reals, places};
+  NAME(lstsq_workspace) r = {none, none, workspace, real, reals, integers_workspace};
   *integers = x->driver[4] == 'y' ? n : 0;
-  if (m && n) NAME(drive)(x, &r, &ask, &rank, &info);
-  if (x->driver[4] == 'd') *integers = px__int_at(places, 0) + 11 * few + 3 * few * 32;
-  t->work = NAME(rounded_up)(room[0]);
-  if (IS_COMPLEX) t->reals = (int)reals[0] + 2 * n + 5 * few;
+  if (m && n) NAME(call_driver)(x, &r, &ask, &rank, &info);
+  if (x->driver[4] == 'd')
+    *integers = px__int_at(integers_workspace, 0) + 11 * rank_max + 3 * rank_max * 32;
+  t->work = NAME(round_up_size)(workspace[0]);
+  if (IS_COMPLEX) t->reals = (int)reals[0] + 2 * n + 5 * rank_max;
 }
-static void NAME(lstsq)(px__matrices *t, int64_t i, void *room) {
+static void NAME(lstsq)(px__matrices *t, int64_t i, void *workspace) {
   const px__lstsq_kernel *x = t->args;
   int m = px__rows_of(x->A), n = px__columns_of(x->A), columns = px__columns_of(x->solution);
-  int few = m < n ? m : n;
+  int rank_max = m < n ? m : n;
   px__int rank = 0, info = 0;
   int ldb = NAME(step)(x->solution);
-  NAME(lstsq_room) r = {.work = room, .b = NAME(matrix)(x->solution, i)};
-  r.a = r.work + t->work, r.s = (R *)(void *)(r.a + (int64_t)m * n), r.reals = r.s + few;
-  r.places = px__integers_from(r.reals + t->reals);
+  NAME(lstsq_workspace) r = {.work = workspace, .b = NAME(matrix)(x->solution, i)};
+  r.a = r.work + t->work, r.s = (R *)(void *)(r.a + (int64_t)m * n), r.reals = r.s + rank_max;
+  r.integers_workspace = px__integers_from(r.reals + t->reals);
   for (int64_t k = 0; k < (int64_t)px__rows_of(x->solution) * columns; k++) r.b[k] = 0;
-  for (int k = 0; k < n && x->driver[4] == 'y'; k++) px__int_put(r.places, k, 0);
+  for (int k = 0; k < n && x->driver[4] == 'y'; k++) px__int_put(r.integers_workspace, k, 0);
   px__matrix_load(r.a, px__at_least_1(m), x->A, i, m, n);
   px__matrix_load(r.b, ldb, x->B, i, m, columns);
   bool iterates = x->driver[4] == 'd' || x->driver[4] == 's';
   info = iterates && !NAME(finite)(r.a, (int64_t)m * n) ? NAME(NOT_FINITE) : 0;
-  if (m && n && !info) NAME(drive)(x, &r, &t->work, &rank, &info);
+  if (m && n && !info) NAME(call_driver)(x, &r, &t->work, &rank, &info);
   *px__number(x->info, i) = (int)info;
   ((int64_t *)x->rank->data)[px__matrix_at(x->rank, i, 0)] = rank;
   R *values = NAME(real_line)(x->singular_values, i);
-  for (int k = 0; k < few && x->driver[4] && x->driver[4] != 'y'; k++) values[k] = r.s[k];
+  for (int k = 0; k < rank_max && x->driver[4] && x->driver[4] != 'y'; k++) values[k] = r.s[k];
 }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// LAPACK and BLAS, whose functions the kernels of linear algebra call.
+// Interface to LAPACK and BLAS for the linear algebra kernels.
 //
-// They are found when they are first needed (src/device/open/lapack.c), before such a kernel is
-// launched, and never change afterwards. Names and arguments are Fortran's: numbers by address,
-// matrices by columns, and behind all arguments the length of each text.
+// The library is loaded on first use (src/device/open/lapack.c), before such a kernel launches, and the
+// function pointers never change afterwards. Names and arguments follow Fortran: numbers by
+// address, matrices column-major, and the length of each text after all arguments.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-// An integer by address. A library reads and writes 32 bits of it, or 64: since the lowest come
-// first, both are the number, if what the library writes has been 0. Of several in a row it has
-// as many as fit into its own size; px__int_at reads and px__int_put writes those.
+// An integer passed by address. The library reads and writes 32 or 64 bits of it. On little-endian
+// machines both widths are correct if output variables start as 0. An array is packed in the
+// library's width; use px__int_at and px__int_put.
 typedef int64_t px__int;
-extern bool px__lapack_wide;  // whether the library's integers have 64 bits
+extern bool px__lapack_wide;  // the library's integers have 64 bits
 static inline int px__int_at(const px__int *row, int k) {
   return px__lapack_wide ? (int)row[k] : ((const int *)(const void *)row)[k];
 }
@@ -23,13 +23,13 @@ static inline void px__int_put(px__int *row, int k, int value) {
   else
     ((int *)(void *)row)[k] = value;
 }
-// Lets the library use at most n threads for what this thread calls, where it can be told so.
-// Gives what px__lapack_unlimit takes to undo it.
+// Limits the library to n threads for calls from this thread, if it supports that. Returns the
+// state for px__lapack_unlimit.
 int px__lapack_limit(int n);
 void px__lapack_unlimit(int before);
 
-// XX(member, name of real numbers', of complex numbers', parameters) for elements of type T, whose
-// parts are of type R; REAL(x) and COMPLEX(x) are the parameters that only one of both has.
+// XX(member, name for real types, name for complex types, parameters) for elements of type T with
+// parts of type R. REAL(x) and COMPLEX(x) are parameters of only one kind.
 #define PX_LAPACK_MAP(XX, T, R, REAL, COMPLEX) \
   XX(potrf, potrf, potrf, \
      (const char *uplo, const px__int *n, T *a, const px__int *lda, px__int *info, size_t)) \
@@ -37,21 +37,21 @@ void px__lapack_unlimit(int before);
      (const px__int *m, const px__int *n, T *a, const px__int *lda, px__int *pivots, \
       px__int *info)) \
   XX(getrs, getrs, getrs, \
-     (const char *turned, const px__int *n, const px__int *columns, const T *a, \
-      const px__int *lda, const px__int *pivots, T *b, const px__int *ldb, px__int *info, size_t)) \
+     (const char *trans, const px__int *n, const px__int *columns, const T *a, const px__int *lda, \
+      const px__int *pivots, T *b, const px__int *ldb, px__int *info, size_t)) \
   XX(getri, getri, getri, \
      (const px__int *n, T *a, const px__int *lda, const px__int *pivots, T *work, \
-      const px__int *most, px__int *info)) \
+      const px__int *lwork, px__int *info)) \
   XX(trsm, trsm, trsm, \
-     (const char *side, const char *uplo, const char *turned, const char *diagonal, \
+     (const char *side, const char *uplo, const char *trans, const char *diagonal, \
       const px__int *m, const px__int *n, const T *alpha, const T *a, const px__int *lda, T *b, \
       const px__int *ldb, size_t, size_t, size_t, size_t)) \
   XX(sytrf, sytrf, sytrf, \
      (const char *uplo, const px__int *n, T *a, const px__int *lda, px__int *pivots, T *work, \
-      const px__int *most, px__int *info, size_t)) \
+      const px__int *lwork, px__int *info, size_t)) \
   XX(hetrf, sytrf, hetrf, \
      (const char *uplo, const px__int *n, T *a, const px__int *lda, px__int *pivots, T *work, \
-      const px__int *most, px__int *info, size_t)) \
+      const px__int *lwork, px__int *info, size_t)) \
   XX(sytrs, sytrs, sytrs, \
      (const char *uplo, const px__int *n, const px__int *columns, const T *a, const px__int *lda, \
       const px__int *pivots, T *b, const px__int *ldb, px__int *info, size_t)) \
@@ -60,45 +60,45 @@ void px__lapack_unlimit(int before);
       const px__int *pivots, T *b, const px__int *ldb, px__int *info, size_t)) \
   XX(geqrf, geqrf, geqrf, \
      (const px__int *m, const px__int *n, T *a, const px__int *lda, T *tau, T *work, \
-      const px__int *most, px__int *info)) \
+      const px__int *lwork, px__int *info)) \
   XX(orgqr, orgqr, ungqr, \
      (const px__int *m, const px__int *n, const px__int *k, T *a, const px__int *lda, \
-      const T *tau, T *work, const px__int *most, px__int *info)) \
+      const T *tau, T *work, const px__int *lwork, px__int *info)) \
   XX(ormqr, ormqr, unmqr, \
-     (const char *side, const char *turned, const px__int *m, const px__int *n, const px__int *k, \
+     (const char *side, const char *trans, const px__int *m, const px__int *n, const px__int *k, \
       const T *a, const px__int *lda, const T *tau, T *c, const px__int *ldc, T *work, \
-      const px__int *most, px__int *info, size_t, size_t)) \
+      const px__int *lwork, px__int *info, size_t, size_t)) \
   XX(syevd, syevd, heevd, \
      (const char *vectors, const char *uplo, const px__int *n, T *a, const px__int *lda, \
-      R *values, T *work, const px__int *most, \
-      COMPLEX(R *more) COMPLEX(const px__int *most_more) px__int *places, \
-      const px__int *most_places, px__int *info, size_t, size_t)) \
+      R *values, T *work, const px__int *lwork, \
+      COMPLEX(R *rwork) COMPLEX(const px__int *lrwork) px__int *iwork, const px__int *liwork, \
+      px__int *info, size_t, size_t)) \
   XX(geev, geev, geev, \
      (const char *left, const char *right, const px__int *n, T *a, const px__int *lda, T *values, \
       REAL(T *imaginary) T *vl, const px__int *ldvl, T *vr, const px__int *ldvr, T *work, \
-      const px__int *most, COMPLEX(R *more) px__int *info, size_t, size_t)) \
+      const px__int *lwork, COMPLEX(R *rwork) px__int *info, size_t, size_t)) \
   XX(gesdd, gesdd, gesdd, \
      (const char *vectors, const px__int *m, const px__int *n, T *a, const px__int *lda, R *s, \
-      T *u, const px__int *ldu, T *vt, const px__int *ldvt, T *work, const px__int *most, \
-      COMPLEX(R *more) px__int *places, px__int *info, size_t)) \
+      T *u, const px__int *ldu, T *vt, const px__int *ldvt, T *work, const px__int *lwork, \
+      COMPLEX(R *rwork) px__int *iwork, px__int *info, size_t)) \
   XX(gels, gels, gels, \
-     (const char *turned, const px__int *m, const px__int *n, const px__int *columns, T *a, \
-      const px__int *lda, T *b, const px__int *ldb, T *work, const px__int *most, px__int *info, \
+     (const char *trans, const px__int *m, const px__int *n, const px__int *columns, T *a, \
+      const px__int *lda, T *b, const px__int *ldb, T *work, const px__int *lwork, px__int *info, \
       size_t)) \
   XX(gelsy, gelsy, gelsy, \
      (const px__int *m, const px__int *n, const px__int *columns, T *a, const px__int *lda, T *b, \
-      const px__int *ldb, px__int *places, const R *limit, px__int *rank, T *work, \
-      const px__int *most, COMPLEX(R *more) px__int *info)) \
+      const px__int *ldb, px__int *iwork, const R *limit, px__int *rank, T *work, \
+      const px__int *lwork, COMPLEX(R *rwork) px__int *info)) \
   XX(gelsd, gelsd, gelsd, \
      (const px__int *m, const px__int *n, const px__int *columns, T *a, const px__int *lda, T *b, \
-      const px__int *ldb, R *s, const R *limit, px__int *rank, T *work, const px__int *most, \
-      COMPLEX(R *more) px__int *places, px__int *info)) \
+      const px__int *ldb, R *s, const R *limit, px__int *rank, T *work, const px__int *lwork, \
+      COMPLEX(R *rwork) px__int *iwork, px__int *info)) \
   XX(gelss, gelss, gelss, \
      (const px__int *m, const px__int *n, const px__int *columns, T *a, const px__int *lda, T *b, \
-      const px__int *ldb, R *s, const R *limit, px__int *rank, T *work, const px__int *most, \
-      COMPLEX(R *more) px__int *info))
+      const px__int *ldb, R *s, const R *limit, px__int *rank, T *work, const px__int *lwork, \
+      COMPLEX(R *rwork) px__int *info))
 
-// A parameter of both lists, in front of others, and one that is left out.
+// A parameter followed by a comma, and an omitted parameter.
 #define PX_LAPACK_WITH(x) x,
 #define PX_LAPACK_WITHOUT(x)
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Includes the file EACH for each element type that LAPACK has: T the element, R the type of its
-// parts, C the complex type with such parts, NAME(x) the names. IS_COMPLEX tells whether T has an
-// imaginary part; MORE(x) is an argument, and its comma, that only those functions take.
+// Includes the file EACH once per LAPACK element type. T: element; R: type of its parts; C: complex
+// type with such parts; NAME(x): suffixed name; IS_COMPLEX: whether T is complex; MORE(x): an
+// argument, with its comma, of complex functions only.
 #define T float
 #define R float
 #define C float _Complex

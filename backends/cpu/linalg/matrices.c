@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs work on each matrix of a batch, and copies matrices and integers for LAPACK.
+// Runs a function on each matrix of a batch; copies matrices and integers for LAPACK.
 #include "cpu/linalg/matrices.h"
 
 #include <stdlib.h>
 
-// ---- copies: whatever has the same size is copied alike
+// ---- copies, by element size
 
-// In tiles, so that the rows that are read and the columns that are written stay in the cache.
+// In tiles, so that the rows read and the columns written stay in cache.
 enum { TILE = 16 };
-static int least(int a, int b) { return a < b ? a : b; }
+static int min_int(int a, int b) { return a < b ? a : b; }
 #define LOAD(name, type) \
   static void name(type *to, int64_t ld, const type *from, int64_t down, int64_t across, int m, \
                    int n) { \
     for (int c0 = 0; c0 < n; c0 += TILE) \
       for (int r0 = 0; r0 < m; r0 += TILE) \
-        for (int c = c0, c1 = least(n, c0 + TILE); c < c1; c++) { \
+        for (int c = c0, c1 = min_int(n, c0 + TILE); c < c1; c++) { \
           type *at = to + c * ld; \
           const type *x = from + c * across + r0 * down; \
-          for (int r = r0, r1 = least(m, r0 + TILE); r < r1; r++, x += down) at[r] = *x; \
+          for (int r = r0, r1 = min_int(m, r0 + TILE); r < r1; r++, x += down) at[r] = *x; \
         } \
   }
 typedef struct wide {
@@ -57,12 +57,12 @@ void px__integers_out(const px_operand *o, int64_t i, const px__int *from) {
 
 static void run_piece(void *context, int64_t begin, int64_t end) {
   px__matrices *t = context;
-  void *room = malloc(t->room + sizeof(px__int));
-  if (!room) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
-  for (int64_t i = begin; room && i < end; i++) t->one(t, i, room);
-  free(room);
+  void *workspace = malloc(t->workspace + sizeof(px__int));
+  if (!workspace) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
+  for (int64_t i = begin; workspace && i < end; i++) t->one(t, i, workspace);
+  free(workspace);
 }
-// Where several are worked on at once, the library is to take one thread for each.
+// With several matrices at once, limits the library to one thread each.
 static void run_alone(void *context, int64_t begin, int64_t end) {
   int before = px__lapack_limit(1);
   run_piece(context, begin, end);
@@ -73,10 +73,10 @@ px_status px__matrices_run(px__matrices *t, int64_t count, double cost) {
   int64_t grain = cost > 1 << 14 ? 1 : (1 << 14) / ((int64_t)cost + 1);
   int before = px__lapack_limit(count == 1 ? px__cpu_thread_count() : 1);
   if (count == 1)
-    run_piece(t, 0, 1);  // the library may have threads of its own
+    run_piece(t, 0, 1);  // the library may use its own threads
   else
     px__cpu_parallel(count, grain, run_alone, t);
   px__lapack_unlimit(before);
-  if (t->failed) px_kernel_fault(t->l, PX_FAULT_NOMEM, (int64_t)t->room, 0, 0);
+  if (t->failed) px_kernel_fault(t->l, PX_FAULT_NOMEM, (int64_t)t->workspace, 0, 0);
   return PX_OK;
 }

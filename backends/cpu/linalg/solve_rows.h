@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Triangular systems, Cholesky, LU and LDL decompositions for one element type: T the element,
-// NAME(x) the names (lapack_types.h).
+// Triangular systems, Cholesky, LU and LDL factorizations for one element type: T: element;
+// NAME(x): suffixed name (lapack_types.h).
 
 #include "cpu/linalg/matrix_rows.h"
 
-static void NAME(cholesky)(px__matrices *t, int64_t i, void *room) {
+static void NAME(cholesky)(px__matrices *t, int64_t i, void *workspace) {
   const px__cholesky_kernel *x = t->args;
   px__int n = px__rows_of(x->L), ld = NAME(step)(x->L), info = 0;
   T *a = NAME(matrix)(x->L, i);
@@ -15,10 +15,10 @@ static void NAME(cholesky)(px__matrices *t, int64_t i, void *room) {
     for (int r = x->upper ? c + 1 : 0; r < (x->upper ? n : c); r++) a[r + (int64_t)c * ld] = 0;
 }
 
-static void NAME(lu)(px__matrices *t, int64_t i, void *room) {
+static void NAME(lu)(px__matrices *t, int64_t i, void *workspace) {
   const px__lu_kernel *x = t->args;
   px__int m = px__rows_of(x->LU), n = px__columns_of(x->LU), ld = NAME(step)(x->LU);
-  px__int info = 0, *pivots = room;
+  px__int info = 0, *pivots = workspace;
   T *a = NAME(matrix)(x->LU, i);
   px__matrix_load(a, ld, x->A, i, m, n);
   if (m && n) NAME(px__lapack).getrf(&m, &n, a, &ld, pivots, &info);
@@ -26,11 +26,11 @@ static void NAME(lu)(px__matrices *t, int64_t i, void *room) {
   *px__number(x->info, i) = (int)info;
 }
 
-static void NAME(lu_solve)(px__matrices *t, int64_t i, void *room) {
+static void NAME(lu_solve)(px__matrices *t, int64_t i, void *workspace) {
   const px__lu_solve_kernel *x = t->args;
   px__int n = px__rows_of(x->out), columns = px__columns_of(x->out), ldb = NAME(step)(x->out);
-  px__int lda, info = 0, *pivots = room;
-  const T *a = NAME(by_columns)(x->LU, i, (T *)(void *)((char *)room + t->work), &lda);
+  px__int lda, info = 0, *pivots = workspace;
+  const T *a = NAME(by_columns)(x->LU, i, (T *)(void *)((char *)workspace + t->work), &lda);
   T *b = NAME(matrix)(x->out, i);
   px__integers_in(pivots, x->pivots, i);
   if (!px__pivots_fit(pivots, (int)n, (int)n)) {
@@ -43,10 +43,10 @@ static void NAME(lu_solve)(px__matrices *t, int64_t i, void *room) {
         .getrs(x->adjoint ? "C" : "N", &n, &columns, a, &lda, pivots, b, &ldb, &info, 1);
 }
 
-static void NAME(inverse)(px__matrices *t, int64_t i, void *room) {
+static void NAME(inverse)(px__matrices *t, int64_t i, void *workspace) {
   const px__inverse_kernel *x = t->args;
   px__int n = px__rows_of(x->inverse), ld = NAME(step)(x->inverse), info = 0;
-  T *a = NAME(matrix)(x->inverse, i), *work = room;
+  T *a = NAME(matrix)(x->inverse, i), *work = workspace;
   px__int *pivots = px__integers_from(work + t->work);
   px__matrix_load(a, ld, x->A, i, n, n);
   if (n) NAME(px__lapack).getrf(&n, &n, a, &ld, pivots, &info);
@@ -54,10 +54,10 @@ static void NAME(inverse)(px__matrices *t, int64_t i, void *room) {
   *px__number(x->info, i) = (int)info;
 }
 
-static void NAME(triangular)(px__matrices *t, int64_t i, void *room) {
+static void NAME(triangular)(px__matrices *t, int64_t i, void *workspace) {
   const px__triangular_kernel *x = t->args;
   px__int m = px__rows_of(x->out), n = px__columns_of(x->out), lda, ldb = NAME(step)(x->out);
-  const T one = 1, *a = NAME(by_columns)(x->self, i, room, &lda);
+  const T one = 1, *a = NAME(by_columns)(x->self, i, workspace, &lda);
   T *b = NAME(matrix)(x->out, i);
   px__matrix_load(b, ldb, x->B, i, m, n);
   if (m && n)
@@ -66,11 +66,11 @@ static void NAME(triangular)(px__matrices *t, int64_t i, void *room) {
               &one, a, &lda, b, &ldb, 1, 1, 1, 1);
 }
 
-// The matrix whose column k has a 1 in the row that exchanges have brought to k.
-static void NAME(permutation)(px__matrices *t, int64_t i, void *room) {
+// The permutation matrix: column k has a 1 in the row that the pivots move to k.
+static void NAME(permutation)(px__matrices *t, int64_t i, void *workspace) {
   const px__permutation_kernel *x = t->args;
   int n = px__rows_of(x->out), count = (int)x->pivots->sizes[x->pivots->ndim - 1];
-  px__int *pivots = room;
+  px__int *pivots = workspace;
   int *rows = (int *)(void *)(pivots + count);
   T *p = NAME(matrix)(x->out, i);
   px__integers_in(pivots, x->pivots, i);
@@ -85,10 +85,10 @@ static void NAME(permutation)(px__matrices *t, int64_t i, void *room) {
   for (int k = 0; k < n; k++) p[(int64_t)rows[k] * n + k] = 1;
 }
 
-static void NAME(ldl)(px__matrices *t, int64_t i, void *room) {
+static void NAME(ldl)(px__matrices *t, int64_t i, void *workspace) {
   const px__ldl_kernel *x = t->args;
   px__int n = px__rows_of(x->LD), ld = NAME(step)(x->LD), info = 0;
-  T *a = NAME(matrix)(x->LD, i), *work = room;
+  T *a = NAME(matrix)(x->LD, i), *work = workspace;
   px__int *pivots = px__integers_from(work + t->work);
   px__matrix_load(a, ld, x->self, i, n, n);
   if (n && x->hermitian)
@@ -101,7 +101,7 @@ static void NAME(ldl)(px__matrices *t, int64_t i, void *room) {
     for (int r = 0; r < c; r++) a[r + (int64_t)c * ld] = 0;
 }
 
-// Pivots below 0 come in pairs, one for each row of a block of two.
+// Negative pivots come in equal pairs, one per row of a 2x2 block.
 static bool NAME(blocks_fit)(const px__int *pivots, int n) {
   for (int k = 0; k < n; k++) {
     int p = px__int_at(pivots, k);
@@ -110,11 +110,11 @@ static bool NAME(blocks_fit)(const px__int *pivots, int n) {
   }
   return true;
 }
-static void NAME(ldl_solve)(px__matrices *t, int64_t i, void *room) {
+static void NAME(ldl_solve)(px__matrices *t, int64_t i, void *workspace) {
   const px__ldl_solve_kernel *x = t->args;
   px__int n = px__rows_of(x->out), columns = px__columns_of(x->out), ldb = NAME(step)(x->out);
-  px__int lda, info = 0, *pivots = room;
-  const T *a = NAME(by_columns)(x->LD, i, (T *)(void *)((char *)room + t->work), &lda);
+  px__int lda, info = 0, *pivots = workspace;
+  const T *a = NAME(by_columns)(x->LD, i, (T *)(void *)((char *)workspace + t->work), &lda);
   T *b = NAME(matrix)(x->out, i);
   px__integers_in(pivots, x->pivots, i);
   if (!NAME(blocks_fit)(pivots, (int)n)) {

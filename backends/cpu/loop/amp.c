@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scale of gradients in mixed precision.
+// Gradient scaling for mixed precision.
 #include "cpu/convert/dense.h"
 #include "cpu/threads/threads.h"
 #include "kernel_args/amp.h"
 
 #include <math.h>
 
-enum { GRAIN = 32 * 1024 };
+enum { GRAIN = 32 * 1024 };  // elements per thread, min
 
-// What is infinite or NaN is found before it is scaled. Threads that find some write the same.
+// Checks for inf and NaN before scaling. Threads that find one store the same value.
 typedef struct task {
   void *grad;
   float *found, by;
@@ -43,7 +43,7 @@ PX_KERNEL(_amp_unscale) {
   return PX_OK;
 }
 
-// A scale does not grow beyond what is finite.
+// The scale does not grow to inf.
 PX_KERNEL(_amp_update_scale) {
   px__dense d = {.launch = l};
   const float *found = px__dense_in(&d, args->found_inf, PX_FLOAT32);

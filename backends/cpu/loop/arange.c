@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that compute each element of a row-major tensor from its place: arange, linspace, eye.
-// Threads share the elements of arange; one thread writes the others in order.
+// Kernels whose elements depend on the index only, for row-major tensors: arange, linspace, eye.
+// Threads share the elements of arange; the others are written by one thread.
 #include "cpu/vector/load_store.h"
 #include "cpu/convert/convert.h"
 #include "cpu/convert/dense.h"
@@ -16,8 +16,7 @@ typedef struct progress {
   bool whole;  // start and step are integers
 } progress;
 
-// Numbers of 32 bits become double faster than those of 64.
-enum { SHORT = 1 << 20 };
+enum { SHORT = 1 << 20 };  // elements of a block: 32-bit counters convert to double faster
 #define STEPS(name, T, exact, rounded) \
   static void name(void *context, int64_t begin, int64_t end) { \
     const progress p = *(const progress *)context; \
@@ -55,7 +54,7 @@ PX_KERNEL(arange) {
   return PX_OK;
 }
 
-// Symmetric: the second half counts from the end, so that it is exact there.
+// The second half counts from the end, so the last element is exact.
 PX_KERNEL(linspace) {
   const px_operand *o = args->out;
   int64_t n = px_operand_numel(o);

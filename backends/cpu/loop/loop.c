@@ -1,28 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a row function over the operands of a launch.
 //
-// The short way: all operands contiguous or numbers, of the row's dtypes; one call. The general
-// way: dimensions that are contiguous with each other are joined, the one with the smallest strides
-// becomes the row, and rows of other dtypes are converted in blocks. Large launches are split over
-// the pool; the parts are disjoint in the result, so the split does not show in it.
+// Fast path: all operands are contiguous or scalars, with the row's dtypes; one call. General path:
+// adjacent dimensions are merged where possible, the one with the smallest strides becomes the row,
+// and operands of other dtypes are converted in blocks. Large launches are split over the pool. The
+// parts are disjoint in the result, so the split does not affect it.
 #include "cpu/loop/loop.h"
 
 #include "cpu/convert/convert.h"
 #include "cpu/threads/threads.h"
 #include "cpu_kernels.h"
 
-enum { ALONE = 2048, BLOCK = 512, PIECE = 16384 };
-enum { SHORT = 8192, ALIKE = 512 };  // bytes of a short row; results that are made of one
-static const int64_t nothing[2];     // an absent operand reads as zero
+enum {
+  MAX_SINGLE_THREAD = 2048,  // max elements run on the calling thread
+  CONVERT_BLOCK = 512,       // elements converted at a time
+  GRAIN = 16384              // grain of the pool, elements
+};
+enum {
+  MAX_SHORT_ROW = 8192,  // max bytes of a short row
+  MIN_FILL = 512         // min elements of a result filled with one value
+};
+static const int64_t zero[2];  // absent operands read as zero
 
 typedef struct plan {
   const px_launch *l;
   px__cpu_row row;
   int operands, ndim;
-  uint32_t convert;  // bit i: operand i has another dtype than the row wants
-  int dtypes[PX_MAX_OPERANDS], wanted[PX_MAX_OPERANDS];
+  uint32_t convert;  // bit i: operand i has another dtype than the row
+  int dtypes[PX_MAX_OPERANDS], row_dtypes[PX_MAX_OPERANDS];
   char *data[PX_MAX_OPERANDS];
-  double numbers[PX_MAX_OPERANDS][2];  // converted single elements
+  double numbers[PX_MAX_OPERANDS][2];  // converted scalars
   int64_t sizes[PX_MAX_DIMS];
   int64_t strides[PX_MAX_DIMS][PX_MAX_OPERANDS];  // bytes; dimension 0 is the row
 } plan;
@@ -32,98 +39,101 @@ static inline int row_dtype(const px__cpu_pointwise *op, int compute) {
   return half && !op->rows[compute] ? PX_FLOAT32 : compute;
 }
 
-// The dtype that operand i has in a row.
+// The dtype of operand i in a row.
 static inline int operand_dtype(const px__cpu_pointwise *op, int i, int compute) {
   if (op->bools >> i & 1u) return PX_BOOL;
   if (i > 0 || !op->real) return compute;
   return compute == PX_COMPLEX64 ? PX_FLOAT32 : compute == PX_COMPLEX128 ? PX_FLOAT64 : compute;
 }
 
-// ---- the short way
+// ---- fast path
 
-// The stride of an operand along all elements: 0 or the item's size; -1 if there is no such.
-static int64_t flat_stride(const px_operand *o, int64_t item) {
+// The stride of an operand over all elements: 0 or the item size; -1 if there is no single stride.
+static int64_t single_stride(const px_operand *o, int64_t item) {
   int64_t dense = 1;
-  bool contiguous = true, still = true;
+  bool contiguous = true, expanded = true;
   for (int d = o->ndim - 1; d >= 0; d--) {
     if (o->sizes[d] == 1) continue;
     contiguous &= o->strides[d] == dense;
-    still &= o->strides[d] == 0;
+    expanded &= o->strides[d] == 0;
     dense *= o->sizes[d];
   }
-  return still ? 0 : contiguous ? item : -1;
+  return expanded ? 0 : contiguous ? item : -1;
 }
 
-typedef struct flat_job {
+typedef struct contiguous_job {
   px__cpu_row row;
   const px_launch *l;
   int operands;
   char **data;
   const int64_t *strides;
-} flat_job;
-static void run_flat(void *context, int64_t begin, int64_t end) {
-  const flat_job *j = context;
+} contiguous_job;
+static void run_contiguous(void *context, int64_t begin, int64_t end) {
+  const contiguous_job *j = context;
   char *at[PX_MAX_OPERANDS];
   for (int i = 0; i < j->operands; i++) at[i] = j->data[i] + begin * j->strides[i];
   j->row(at, j->strides, end - begin, j->l);
 }
 
-// The stride of any operand, absent and immediate ones included; -1 if there is none.
-static __attribute__((noinline)) int64_t any_stride(const px_operand *o, int want) {
+// single_stride for any operand, including absent and immediate ones; -1 if the dtype differs.
+static __attribute__((noinline)) int64_t operand_stride(const px_operand *o, int want) {
   if (o->dtype == PX_DTYPE_NONE) return 0;
   if (o->dtype != want) return -1;
-  return o->immediate ? 0 : flat_stride(o, px__cpu_item[want]);
+  return o->immediate ? 0 : single_stride(o, px__cpu_item[want]);
 }
 
-// dtype: that of the row.
-static bool try_flat(const px_launch *l, const px__cpu_pointwise *op, int dtype, int64_t n) {
+// Runs the fast path if it applies. `dtype`: that of the row.
+static bool try_contiguous(const px_launch *l, const px__cpu_pointwise *op, int dtype, int64_t n) {
   px__cpu_row row = op->rows[dtype];
   char *data[PX_MAX_OPERANDS];
   int64_t strides[PX_MAX_OPERANDS];
-  bool alike = !op->bools && !op->real;
+  bool same_dtype = !op->bools && !op->real;
   for (int i = 0; i < op->operands; i++) {
     const px_operand *o = &l->operands[i];
-    int want = alike ? dtype : operand_dtype(op, i, dtype);
+    int want = same_dtype ? dtype : operand_dtype(op, i, dtype);
     data[i] = o->data, strides[i] = px__cpu_item[want];
-    // Most operands are vectors.
+    // Fast exit: most operands are 1-D and contiguous.
     if (o->dtype == want && o->ndim == 1 && !o->immediate && o->strides[0] == 1) continue;
-    strides[i] = any_stride(o, want);
-    if (o->dtype == PX_DTYPE_NONE) data[i] = (char *)(uintptr_t)nothing;
+    strides[i] = operand_stride(o, want);
+    if (o->dtype == PX_DTYPE_NONE) data[i] = (char *)(uintptr_t)zero;
     if (strides[i] < 0 || (i == 0 && strides[i] == 0 && n > 1)) return false;
   }
-  if (n <= ALONE) {
+  if (n <= MAX_SINGLE_THREAD) {
     row(data, strides, n, l);
     return true;
   }
-  flat_job j = {row, l, op->operands, data, strides};
-  px__cpu_parallel_of((const void *)(uintptr_t)row, n, PIECE, run_flat, &j);
+  contiguous_job j = {row, l, op->operands, data, strides};
+  px__cpu_parallel_of((const void *)(uintptr_t)row, n, GRAIN, run_contiguous, &j);
   return true;
 }
 
-// ---- rows in the form for wide vectors
+// ---- AVX-512 rows with stride-0 operands
 
 #if defined(__AVX2__)
-enum { STILL = 3, REPEATED = 256 };  // operands that stay, and how often they are repeated
+enum {
+  MAX_EXPANDED = 3,  // max stride-0 operands
+  EXPANDED = 256     // elements of an expanded operand
+};
 
-static void repeat(char *to, const char *from, int64_t item, int64_t n) {
+static void expand(char *to, const char *from, int64_t item, int64_t n) {
   if (item == sizeof(float))
     for (int64_t k = 0; k < n; k++) memcpy(to + k * 4, from, 4);
   else
     for (int64_t k = 0; k < n; k++) memcpy(to + k * 8, from, 8);
 }
 
-bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, int64_t n,
-                        const px_launch *l, int operands, int64_t item) {
-  double room[STILL][REPEATED];
+bool px__cpu_wide_broadcast(px__cpu_wide_row row, char *const *p, const int64_t *s, int64_t n,
+                            const px_launch *l, int operands, int64_t item) {
+  double buffers[MAX_EXPANDED][EXPANDED];
   char *at[PX_MAX_OPERANDS];
   int64_t steps[PX_MAX_OPERANDS];
-  int64_t piece = n < REPEATED ? n : REPEATED;
-  int still = 0;
+  int64_t piece = n < EXPANDED ? n : EXPANDED;
+  int expanded = 0;
   for (int i = 0; i < operands; i++) {
     at[i] = p[i], steps[i] = item;
     if (s[i] == item) continue;
-    if (i == 0 || s[i] != 0 || still == STILL) return false;
-    repeat(at[i] = (char *)room[still++], p[i], item, piece);
+    if (i == 0 || s[i] != 0 || expanded == MAX_EXPANDED) return false;
+    expand(at[i] = (char *)buffers[expanded++], p[i], item, piece);
   }
   for (int64_t begin = 0; begin < n; begin += piece) {
     int64_t count = n - begin < piece ? n - begin : piece;
@@ -135,31 +145,32 @@ bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, 
 }
 #endif
 
-// ---- the general way
+// ---- general path
 
 static void load_operands(plan *p, const px_launch *l, const px__cpu_pointwise *op) {
   p->l = l, p->operands = op->operands, p->convert = 0;
   int compute = row_dtype(op, l->compute);
   for (int i = 0; i < op->operands; i++) {
     const px_operand *o = &l->operands[i];
-    if (compute == PX_DTYPE_NONE) compute = o->dtype;  // a copy has none
-    p->wanted[i] = operand_dtype(op, i, compute);
+    if (compute == PX_DTYPE_NONE) compute = o->dtype;  // a copy has no compute dtype
+    p->row_dtypes[i] = operand_dtype(op, i, compute);
     p->dtypes[i] = o->dtype;
     p->data[i] = o->data;
-    bool still = i > 0 && (o->immediate || o->dtype == PX_DTYPE_NONE || flat_stride(o, 1) == 0);
+    bool expanded =
+        i > 0 && (o->immediate || o->dtype == PX_DTYPE_NONE || single_stride(o, 1) == 0);
     if (o->dtype == PX_DTYPE_NONE) {
-      p->data[i] = (char *)(uintptr_t)nothing;
-    } else if (o->dtype != p->wanted[i] && still) {
-      px__cpu_convert(p->numbers[i], 8, p->wanted[i], o->data, 8, o->dtype, 1);
+      p->data[i] = (char *)(uintptr_t)zero;
+    } else if (o->dtype != p->row_dtypes[i] && expanded) {
+      px__cpu_convert(p->numbers[i], 8, p->row_dtypes[i], o->data, 8, o->dtype, 1);
       p->data[i] = (char *)p->numbers[i];
-    } else if (o->dtype != p->wanted[i]) {
+    } else if (o->dtype != p->row_dtypes[i]) {
       p->convert |= 1u << i;
     }
   }
 }
 
 static void add_dim(plan *p, int64_t size, const int64_t *strides) {
-  if (p->ndim > 0) {  // joins the dimension before, if every operand walks on in step
+  if (p->ndim > 0) {  // merges with the previous dimension if all operands' strides match
     int64_t *last = p->strides[p->ndim - 1];
     bool joins = true;
     for (int i = 0; i < p->operands; i++) joins &= strides[i] == last[i] * p->sizes[p->ndim - 1];
@@ -177,8 +188,8 @@ static int64_t byte_stride(const px_launch *l, int i, int d) {
   return o->immediate || o->dtype == PX_DTYPE_NONE ? 0 : o->strides[d] * px__cpu_item[o->dtype];
 }
 
-// Whether dimension a is to be inside of b: the result's strides say, then the inputs'.
-static bool inner(const px_launch *l, int operands, int a, int b) {
+// True if dimension a belongs inside of b, by the result's strides, then the inputs'.
+static bool is_inner(const px_launch *l, int operands, int a, int b) {
   for (int i = 0; i < operands; i++) {
     int64_t x = byte_stride(l, i, a), y = byte_stride(l, i, b);
     x = x < 0 ? -x : x, y = y < 0 ? -y : y;
@@ -193,7 +204,7 @@ static void load_dims(plan *p, const px_launch *l) {
   for (int d = out->ndim - 1; d >= 0; d--) {
     if (out->sizes[d] == 1) continue;
     int at = count++;
-    for (; at > 0 && inner(l, p->operands, d, order[at - 1]); at--) order[at] = order[at - 1];
+    for (; at > 0 && is_inner(l, p->operands, d, order[at - 1]); at--) order[at] = order[at - 1];
     order[at] = d;
   }
   p->ndim = 0;
@@ -208,26 +219,27 @@ static void load_dims(plan *p, const px_launch *l) {
   }
 }
 
-// Part of a row whose operands are not all of the wanted dtypes.
+// Part of a row with operands of other dtypes.
 static void run_blocks(const plan *p, char *const *at, int64_t n) {
-  _Alignas(64) double room[PX_MAX_OPERANDS][BLOCK + 4][2];  // vectors lie in one cache line each
+  _Alignas(64) double buffers[PX_MAX_OPERANDS][CONVERT_BLOCK + 4][2];  // cache-line aligned vectors
   char *data[PX_MAX_OPERANDS];
   int64_t strides[PX_MAX_OPERANDS];
   const int64_t *step = p->strides[0];
-  for (int64_t begin = 0; begin < n; begin += BLOCK) {
-    int64_t count = n - begin < BLOCK ? n - begin : BLOCK;
+  for (int64_t begin = 0; begin < n; begin += CONVERT_BLOCK) {
+    int64_t count = n - begin < CONVERT_BLOCK ? n - begin : CONVERT_BLOCK;
     for (int i = 0; i < p->operands; i++) {
       bool other = p->convert >> i & 1u;
       char *from = at[i] + begin * step[i];
-      data[i] = other ? (char *)room[i] : from;
-      strides[i] = other ? px__cpu_item[p->wanted[i]] : step[i];
+      data[i] = other ? (char *)buffers[i] : from;
+      strides[i] = other ? px__cpu_item[p->row_dtypes[i]] : step[i];
       if (other && i > 0)
-        px__cpu_convert(room[i], strides[i], p->wanted[i], from, step[i], p->dtypes[i], count);
+        px__cpu_convert(buffers[i], strides[i], p->row_dtypes[i], from, step[i], p->dtypes[i],
+                        count);
     }
     p->row(data, strides, count, p->l);
     if (p->convert & 1u)
-      px__cpu_convert(at[0] + begin * step[0], step[0], p->dtypes[0], room[0], strides[0],
-                      p->wanted[0], count);
+      px__cpu_convert(at[0] + begin * step[0], step[0], p->dtypes[0], buffers[0], strides[0],
+                      p->row_dtypes[0], count);
   }
 }
 
@@ -241,12 +253,13 @@ static void run_part(const plan *p, char *const *at, int64_t n) {
     p->row(at, p->strides[0], n, p->l);
 }
 
-// How many whole rows from here on, with at most `left` elements, are copied in one call: short
-// ones without gaps. Truths are not copied byte by byte.
+// Number of short contiguous rows, at most `left` elements, that can be copied by one call. 0 for
+// bool: its bytes are normalized, not copied.
 static int64_t short_rows(const plan *p, const int64_t *index, int64_t left) {
   int64_t item = px__cpu_item[p->dtypes[0]], rows;
-  bool alike = p->dtypes[0] == p->dtypes[1] && p->dtypes[0] != PX_BOOL;
-  if (p->row || p->ndim < 2 || !alike || index[0] || p->sizes[0] * item > SHORT) return 0;
+  bool same_dtype = p->dtypes[0] == p->dtypes[1] && p->dtypes[0] != PX_BOOL;
+  if (p->row || p->ndim < 2 || !same_dtype || index[0] || p->sizes[0] * item > MAX_SHORT_ROW)
+    return 0;
   if (p->strides[0][0] != item || p->strides[0][1] != item) return 0;
   rows = left / p->sizes[0];
   return rows < p->sizes[1] - index[1] ? rows : p->sizes[1] - index[1];
@@ -256,7 +269,7 @@ static void copy_rows(const plan *p, char *const *at, int64_t rows) {
                     p->sizes[0] * px__cpu_item[p->dtypes[0]]);
 }
 
-// Elements [begin, end) in the order of the plan.
+// Elements [begin, end) in the plan's order.
 static void run_range(void *context, int64_t begin, int64_t end) {
   const plan *p = context;
   const int ndim = p->ndim;
@@ -292,7 +305,7 @@ static void run_range(void *context, int64_t begin, int64_t end) {
   }
 }
 
-// Copies an operand to another of the same shape, of any dtype.
+// Copies an operand to another of the same shape and any dtype.
 px_status px__cpu_copy_elements(const px_launch *l) {
   static const px__cpu_pointwise two = {.operands = 2};
   int64_t n = px_operand_numel(&l->operands[0]);
@@ -302,7 +315,7 @@ px_status px__cpu_copy_elements(const px_launch *l) {
   load_dims(&p, l);
   for (int i = 0; i < 2; i++) p.data[i] = l->operands[i].data;
   p.row = NULL;
-  px__cpu_parallel(n, PIECE, run_range, &p);
+  px__cpu_parallel(n, GRAIN, run_range, &p);
   return PX_OK;
 }
 
@@ -312,27 +325,27 @@ typedef struct fill {
   int dtype;
 } fill;
 static void fill_part(void *context, int64_t begin, int64_t end) {
-  const fill *f = context;  // element 0 is there
+  const fill *f = context;  // element 0 is already computed
   px__cpu_convert(f->to + (begin + 1) * f->item, f->item, f->dtype, f->to, 0, f->dtype,
                   end - begin);
 }
-// Where all operands stay on one element, or none is read, so does the result, whatever its dtype:
-// it is computed once. False: they do not, or the result has gaps.
+// Computes a single element and fills the result with it, if all operands are scalars or
+// expanded, or none is read. Returns false if this does not apply or the result has gaps.
 static bool try_fill(const px_launch *l, const px__cpu_pointwise *op, px__cpu_row row, int64_t n) {
   const px_operand *out = &l->operands[0];
   fill f = {out->data, px__cpu_item[out->dtype], out->dtype};
   plan p;
-  if (n < ALIKE) return false;
+  if (n < MIN_FILL) return false;
   for (int i = 1; i < op->operands && !op->alike; i++) {
     const px_operand *o = &l->operands[i];
-    if (!o->immediate && o->dtype != PX_DTYPE_NONE && flat_stride(o, 1) != 0) return false;
+    if (!o->immediate && o->dtype != PX_DTYPE_NONE && single_stride(o, 1) != 0) return false;
   }
-  if (flat_stride(out, f.item) != f.item) return false;
+  if (single_stride(out, f.item) != f.item) return false;
   load_operands(&p, l, op);
   p.row = row, p.ndim = 1;
   memset(p.strides[0], 0, sizeof p.strides[0]);
   run_part(&p, p.data, 1);
-  px__cpu_parallel(n - 1, PIECE, fill_part, &f);
+  px__cpu_parallel(n - 1, GRAIN, fill_part, &f);
   return true;
 }
 
@@ -344,11 +357,11 @@ px_status px__cpu_pointwise_run(const px_launch *l, const px__cpu_pointwise *op)
                         "\"%s\" not implemented for '%s'", l->op,
                         px_dtype_class((px_dtype)l->compute));
   int64_t n = px_operand_numel(&l->operands[0]);
-  if (n == 0 || try_fill(l, op, row, n) || try_flat(l, op, dtype, n)) return PX_OK;
+  if (n == 0 || try_fill(l, op, row, n) || try_contiguous(l, op, dtype, n)) return PX_OK;
   plan p;
   load_operands(&p, l, op);
   load_dims(&p, l);
   p.row = row;
-  px__cpu_parallel_of((const void *)(uintptr_t)row, n, PIECE, run_range, &p);
+  px__cpu_parallel_of((const void *)(uintptr_t)row, n, GRAIN, run_range, &p);
   return PX_OK;
 }

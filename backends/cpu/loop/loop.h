@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element-wise loops: what the generated row functions are made of, and what runs them.
+// Element-wise loops: macros for the generated row functions, and their driver.
 //
-// A row function computes n elements along one dimension: `p_` has the operands' addresses (results
-// first), `s_` their strides in bytes. All operands have the types that the row was written for;
-// px__cpu_pointwise_run sees to that, element blocks of other dtypes being converted on the way.
-// Operands may be the same memory (in-place), never partly overlapping.
+// A row function computes n elements along one dimension. `p_` holds the operands' addresses
+// (results first), `s_` their strides in bytes. All operands have the row's element types:
+// px__cpu_pointwise_run converts blocks of other dtypes. Operands may be the same memory (in-place)
+// but must not overlap partially.
 #pragma once
 #include "cpu/vector/divisor.h"
 #include "cpu/vector/math.h"
@@ -15,50 +15,51 @@
 typedef void (*px__cpu_row)(char *const *p_, const int64_t *s_, int64_t n_, const px_launch *l);
 typedef struct px__cpu_pointwise {
   int operands;
-  uint32_t bools;                    // bit i: operand i is bool, whatever the compute dtype is
-  bool alike;                        // no operand is read: all elements of a result are the same
-  bool real;                         // results of complex numbers are real
-  px__cpu_row rows[PX_DTYPE_COUNT];  // most half types have none: they go through float
+  uint32_t bools;                    // bit i: operand i is bool, whatever the compute dtype
+  bool alike;                        // no operand is read: all elements of a result are equal
+  bool real;                         // complex inputs, real results
+  px__cpu_row rows[PX_DTYPE_COUNT];  // usually NULL for fp16 and bf16: computed in float
 } px__cpu_pointwise;
-// Copies an operand to another of the same shape, of any dtype and strides.
+// Copies an operand to another of the same shape; any dtypes and strides.
 px_status px__cpu_copy_elements(const px_launch *l);
 px_status px__cpu_pointwise_run(const px_launch *l, const px__cpu_pointwise *op);
 
-// `is(x, 'text')` of the tables.
+// `is(x, 'text')` in the op tables.
 static inline bool px__cpu_is(const px_value *v, const char *text) {
   return v->kind == PX_ARG_TEXT && !strcmp(v->v.text, text);
 }
 
-// A row of floats whose functions take longer than memory does is compiled for AVX-512, too, with
-// the same operations, and chosen at run time. Such a form tells whether it has done the row: it
-// has only what lies without gaps. Where operands stay on one element, pieces of the row have it
-// repeated (px__cpu_wide_still).
+// Compute-bound float rows are also compiled for AVX-512, with the same operations, and selected at
+// run time. An AVX-512 row requires contiguous operands; otherwise it does nothing and returns
+// false. Operands with stride 0 are then expanded piecewise (px__cpu_wide_broadcast).
 typedef bool (*px__cpu_wide_row)(char *const *p_, const int64_t *s_, int64_t n_,
                                  const px_launch *l);
-// Does a row of `operands` of `item` bytes; false if one of them has gaps, or it has done nothing.
-bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, int64_t n,
-                        const px_launch *l, int operands, int64_t item);
+// Runs a row over `operands` operands of `item` bytes, some with stride 0. Returns false if an
+// operand has any other gap or if nothing was computed.
+bool px__cpu_wide_broadcast(px__cpu_wide_row row, char *const *p, const int64_t *s, int64_t n,
+                            const px_launch *l, int operands, int64_t item);
 #if defined(__AVX2__)
 #define PX__CPU_IF_WIDE(row, operands, T) \
   if (px_cpu_level_used() >= PX_CPU_AVX512 && \
-      (row(p_, s_, n_, l) || px__cpu_wide_still(row, p_, s_, n_, l, operands, sizeof(T)))) \
+      (row(p_, s_, n_, l) || px__cpu_wide_broadcast(row, p_, s_, n_, l, operands, sizeof(T)))) \
     return;
 #else
 #define PX__CPU_IF_WIDE(row, operands, T)
 #endif
 
-#define PX__CPU_LOOP PX__CPU_APART for (int64_t k_ = 0; k_ < n_; k_++)
+#define PX__CPU_LOOP PX__CPU_INDEPENDENT for (int64_t k_ = 0; k_ < n_; k_++)
 
-// Where an operand begins, in a variable: a row of bytes might write over the list of addresses, as
-// far as the compiler knows, and is made of no vectors if it reads that list in each step.
+// Loads an operand's start into a local. Byte rows might alias the address list, so reading the
+// list in every iteration would prevent vectorization.
 #define PX__CPU_FROM(i) char *const at##i##_ = p_[i]
 
-// The operand of an optional tensor; absent ones read as zero.
+// Declares has_a: whether the optional operand is present. Absent operands read as zero.
 #define PX__CPU_MAYBE(T, a, i) \
   const bool has_##a = l->operands[i].dtype != PX_DTYPE_NONE; \
   (void)has_##a;
 
-// An element of memory. Any byte but 0 is true: memory of other dtypes, and of others, has such.
+// Reads an element. For bool any byte but 0 is true: external or reinterpreted memory may hold
+// such bytes.
 #define PX__CPU_READ(T, at) \
   _Generic((T){0}, bool \
            : *(const uint8_t *)(const void *)(at) != 0, default \
@@ -89,7 +90,7 @@ bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, 
       PX__CPU_AT(A, a, i) PX__CPU_PUT_AT(O, expr) \
     }
 
-// Rows of a half format that look at its bits alone, by the bits of its infinity.
+// fp16 and bf16 rows that only manipulate bits; `infinite` is the format's bit pattern of inf.
 #define PX__CPU_SIGN_neg(bits, infinite) (bits) ^ 0x8000
 #define PX__CPU_SIGN_abs(bits, infinite) (bits) & 0x7fff
 #define PX__CPU_SIGN_relu(bits, infinite) \
@@ -177,96 +178,98 @@ bool px__cpu_wide_still(px__cpu_wide_row row, char *const *p, const int64_t *s, 
   }
 #define PX__CPU_WIDE_ROW4(O, A, a, i, B, b, j, C, c, m, D, d, q, expr) return false;
 
-// Rows in blocks of a constant length, short ones filled up: all elements, wherever they lie, go
-// through the same code. Functions of libm are the reason: their forms for vectors and for one
-// number differ in the last bit. A whole block without gaps is read and written where it lies.
-enum { PX__CPU_PIECE = K_WIDE_PIECE };
+// Rows in blocks of constant length, short blocks padded. All elements run through the same code
+// whatever their position, because libm's vector and scalar variants differ in the last bit. A full
+// contiguous block is read and written directly.
+enum { PX__CPU_BLOCK_SIZE = K_WIDE_BLOCK_SIZE };
 #define PX__CPU_BLOCKS \
   for (int64_t begin_ = 0, m_; begin_ < n_ && (m_ = px__cpu_block(n_ - begin_), true); begin_ += m_)
 static inline int64_t px__cpu_block(int64_t left) {
-  return left < PX__CPU_PIECE ? left : PX__CPU_PIECE;
+  return left < PX__CPU_BLOCK_SIZE ? left : PX__CPU_BLOCK_SIZE;
 }
-#define PX__CPU_WHOLE(T, i) (PX__CPU_STEP(T, i) && m_ == PX__CPU_PIECE)
+#define PX__CPU_DIRECT(T, i) (PX__CPU_STEP(T, i) && m_ == PX__CPU_BLOCK_SIZE)
 #define PX__CPU_LOAD(T, a, i) \
-  T a##_room_[PX__CPU_PIECE]; \
+  T a##_buffer_[PX__CPU_BLOCK_SIZE]; \
   const char *a##_from_ = p_[i] + begin_ * s_[i]; \
-  const T *a##_ = PX__CPU_WHOLE(T, i) ? (const T *)(const void *)a##_from_ : a##_room_; \
-  if (a##_ == a##_room_) { \
+  const T *a##_ = PX__CPU_DIRECT(T, i) ? (const T *)(const void *)a##_from_ : a##_buffer_; \
+  if (a##_ == a##_buffer_) { \
     const T a##_one_ = PX__CPU_READ(T, a##_from_); \
-    for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++) a##_room_[k_] = a##_one_; \
+    for (int64_t k_ = 0; k_ < PX__CPU_BLOCK_SIZE; k_++) a##_buffer_[k_] = a##_one_; \
     for (int64_t k_ = 1; s_[i] && k_ < m_; k_++) \
-      a##_room_[k_] = PX__CPU_READ(T, a##_from_ + k_ * s_[i]); \
+      a##_buffer_[k_] = PX__CPU_READ(T, a##_from_ + k_ * s_[i]); \
   }
 #define PX__CPU_EACH(O) \
-  O o_room_[PX__CPU_PIECE]; \
+  O o_buffer_[PX__CPU_BLOCK_SIZE]; \
   char *to_ = p_[0] + begin_ * s_[0]; \
-  O *o_ = PX__CPU_WHOLE(O, 0) ? (O *)(void *)to_ : o_room_; \
-  PX__CPU_APART PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++)
-// A function of which plain numbers have a shorter form. One of both serves a whole block, and they
-// give the same for a plain number, so that it does not matter what others are with it.
+  O *o_ = PX__CPU_DIRECT(O, 0) ? (O *)(void *)to_ : o_buffer_; \
+  PX__CPU_INDEPENDENT PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_BLOCK_SIZE; k_++)
+// A function with a shorter form for "plain" arguments (k_are_plain_NAME). One of the two forms
+// runs for a whole block. Both agree on plain arguments, so a result does not depend on its
+// neighbours.
 #define PX__CPU_EACH_PLAIN(T, S, name, a) \
-  T o_room_[PX__CPU_PIECE]; \
+  T o_buffer_[PX__CPU_BLOCK_SIZE]; \
   char *to_ = p_[0] + begin_ * s_[0]; \
-  T *o_ = PX__CPU_WHOLE(T, 0) ? (T *)(void *)to_ : o_room_; \
-  if (k_are_plain_##name##_##S(a##_, PX__CPU_PIECE)) \
-    PX__CPU_APART PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++) o_[k_] = \
-        k_plain_##name##_##S(a##_[k_]); \
+  T *o_ = PX__CPU_DIRECT(T, 0) ? (T *)(void *)to_ : o_buffer_; \
+  if (k_are_plain_##name##_##S(a##_, PX__CPU_BLOCK_SIZE)) \
+    PX__CPU_INDEPENDENT PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_BLOCK_SIZE; k_++) \
+        o_[k_] = k_plain_##name##_##S(a##_[k_]); \
   else \
-    PX__CPU_APART PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++) o_[k_] = \
-        k_##name##_##S(a##_[k_]);
-// A function that AVX-512 has a form of its own for (wide.h), which may give back what is far.
+    PX__CPU_INDEPENDENT PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_BLOCK_SIZE; k_++) \
+        o_[k_] = k_##name##_##S(a##_[k_]);
+// A function with an AVX-512 implementation (wide.h), which may mark elements in `far`.
 #define PX__CPU_EACH_OWN(T, S, name, a) \
-  T o_room_[PX__CPU_PIECE]; \
+  T o_buffer_[PX__CPU_BLOCK_SIZE]; \
   char *to_ = p_[0] + begin_ * s_[0]; \
-  T *o_ = PX__CPU_WHOLE(T, 0) ? (T *)(void *)to_ : o_room_; \
+  T *o_ = PX__CPU_DIRECT(T, 0) ? (T *)(void *)to_ : o_buffer_; \
   k_wide_##name##_##S(o_, a##_);
 #define PX__CPU_OWN_FIRST(S, name, a, b) \
   const bool done_ = k_wide_##name##_##S(o_, far_, a##_, b##_);
 #define PX__CPU_TAKE(T, a) const T a = PX__CPU_READ(T, &a##_[k_]);
 #define PX__CPU_SET(O, expr) o_[k_] = (O)(expr);
 #define PX__CPU_STORE(O) \
-  if (o_ == o_room_ && PX__CPU_STEP(O, 0)) \
+  if (o_ == o_buffer_ && PX__CPU_STEP(O, 0)) \
     memcpy(to_, o_, (size_t)m_ * sizeof(O)); \
-  else if (o_ == o_room_) \
+  else if (o_ == o_buffer_) \
     for (int64_t k_ = 0; k_ < m_; k_++) *(O *)(void *)(to_ + k_ * s_[0]) = o_[k_];
 
-// What was computed with functions that are right for near numbers alone is done again where one
-// is far; the result may lie where an operand lies, so it waits.
-#define PX__CPU_FAR(T) T far_[PX__CPU_PIECE];
+// Fast forms are valid only on a subrange and mark other elements in `far`; those are recomputed.
+// The result may alias an operand, so it is buffered.
+#define PX__CPU_FAR(T) T far_[PX__CPU_BLOCK_SIZE];
 #define PX__CPU_ASIDE(O) \
-  O o_room_[PX__CPU_PIECE], *o_ = o_room_; \
+  O o_buffer_[PX__CPU_BLOCK_SIZE], *o_ = o_buffer_; \
   char *to_ = p_[0] + begin_ * s_[0];
-#define PX__CPU_EACH_PLACE PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++)
+#define PX__CPU_EACH_PLACE PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_BLOCK_SIZE; k_++)
 #define PX__CPU_EACH_ASIDE(O) PX__CPU_ASIDE(O) PX__CPU_EACH_PLACE
-// A function of two that has a shorter form, too, for plain numbers whose results are close. What
-// is neither is computed by what follows; where some are not close, those alone, if that is known.
+// A binary function with a shorter form for plain arguments and results in range
+// (k_are_close_NAME). The general code that follows computes blocks that are not plain. Results out
+// of range are recomputed alone where k_mark_far_NAME marks them.
 #define PX__CPU_PLAIN_FIRST(T, S, name, a, b) \
-  bool plain_ = k_are_plain_##name##_##S(a##_, b##_, PX__CPU_PIECE), done_ = false; \
+  bool plain_ = k_are_plain_##name##_##S(a##_, b##_, PX__CPU_BLOCK_SIZE), done_ = false; \
   if (plain_) { \
     PX__CPU_EACH_PLACE o_[k_] = k_plain_##name##_##S(far_ + k_, a##_[k_], b##_[k_]); \
-    done_ = k_are_close_##S(far_, PX__CPU_PIECE); \
-    plain_ = done_ || k_mark_far_##S(far_, b##_, PX__CPU_PIECE); \
+    done_ = k_are_close_##S(far_, PX__CPU_BLOCK_SIZE); \
+    plain_ = done_ || k_mark_far_##S(far_, b##_, PX__CPU_BLOCK_SIZE); \
   }
-#define PX__CPU_ANY_FAR(limit) \
+#define PX__CPU_FIND_FAR(limit) \
   int again_ = 0; \
-  for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++) again_ |= far_[k_] >= (limit);
+  for (int64_t k_ = 0; k_ < PX__CPU_BLOCK_SIZE; k_++) again_ |= far_[k_] >= (limit);
 #define PX__CPU_AGAIN(O, limit, takes_and_set) \
-  PX__CPU_ANY_FAR(limit) \
+  PX__CPU_FIND_FAR(limit) \
   if (again_) \
     for (int64_t k_ = 0; k_ < m_; k_++) \
       if (far_[k_] >= (limit)) { \
         takes_and_set \
       }
-// A block at once, where what is right for all numbers has no branches either.
+// Recomputes a whole block, for functions whose general form is branch-free too.
 #define PX__CPU_AGAIN_AT_ONCE(O, limit, takes, expr) \
-  PX__CPU_ANY_FAR(limit) \
-  if (again_) PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++) { \
+  PX__CPU_FIND_FAR(limit) \
+  if (again_) PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_BLOCK_SIZE; k_++) { \
       takes const O right_ = (O)(expr); \
       o_[k_] = far_[k_] >= (limit) ? right_ : o_[k_]; \
     }
 
-// Comparisons of unsigned numbers with zero, arithmetic of bool: right in every stamp, if needless
-// in some.
+// Instances compare unsigned values with zero and do arithmetic on bool: correct for every type,
+// redundant for some.
 #pragma GCC diagnostic ignored "-Wtype-limits"
 #pragma GCC diagnostic ignored "-Wbool-operation"
 #pragma GCC diagnostic ignored "-Wint-in-bool-context"

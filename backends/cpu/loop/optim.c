@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the loop of an optimiser's update, and makes the numbers of one.
+// Runs the loop of an optimizer update, and computes the numbers of a step.
 #include "cpu/threads/cache_line.h"
 #include "cpu/loop/optim.h"
 #include "cpu/convert/convert.h"
@@ -7,24 +7,26 @@
 
 #include <string.h>
 
-// BLOCK: elements whose floats, of all tensors, stay in the nearest cache.
-enum { GRAIN = 32 * 1024, BLOCK = 1024 };
+enum {
+  GRAIN = 32 * 1024,  // elements per thread, min
+  BLOCK = 1024        // elements converted at a time; floats of all tensors fit in L1
+};
 
 typedef struct task {
   const px__update *update;
   px__update_rows rows;
-  int count, compute, dtypes[PX__UPDATE_TENSORS];  // of the tensors; `compute`: of the rows
+  int count, compute, dtypes[PX__UPDATE_TENSORS];  // tensors; compute dtype of the rows
   bool converts;
 } task;
 
-// Halves are opened as they are.
-static int opened_as(const px_operand *o, int compute) {
+// The dtype to open an operand in: fp16 and bf16 are converted by blocks later.
+static int storage_dtype(const px_operand *o, int compute) {
   bool half = o->dtype == PX_FLOAT16 || o->dtype == PX_BFLOAT16;
   return half && compute == PX_FLOAT32 ? o->dtype : compute;
 }
 
-// The block after this one: the processor would begin to fetch it when it is read.
-static void fetch_early(const char *at, int64_t item) {
+// Prefetches the next block; the hardware prefetcher would start only at its first read.
+static void prefetch_next_block(const char *at, int64_t item) {
   for (int64_t i = 0; i < BLOCK * item; i += PX__CACHE_LINE)
     __builtin_prefetch(at + BLOCK * item + i);
 }
@@ -38,12 +40,12 @@ static void run_block(const task *t, int64_t begin, int64_t n) {
     int64_t item = px__cpu_item[t->dtypes[k]];
     part.at[k] = at + begin * item;
     if (t->dtypes[k] == t->compute) continue;
-    fetch_early(part.at[k], item);
+    prefetch_next_block(part.at[k], item);
     px__cpu_convert(block[k], sizeof **block, t->compute, part.at[k], item, t->dtypes[k], n);
     part.at[k] = block[k];
   }
   t->rows(&part, 0, n);
-  for (int k = 1; k < t->count; k++) {  // the gradient stays
+  for (int k = 1; k < t->count; k++) {  // the gradient (0) is read-only
     if (part.at[k] != block[k]) continue;
     int64_t item = px__cpu_item[t->dtypes[k]];
     px__cpu_convert((char *)t->update->at[k] + begin * item, item, t->dtypes[k], block[k],
@@ -60,40 +62,41 @@ static void run(void *context, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i += BLOCK) run_block(t, i, end - i < BLOCK ? end - i : BLOCK);
 }
 
-static bool all_lie(const task *t, const px_operand *const *tensors, bool last) {
+static bool have_layout(const task *t, const px_operand *const *tensors, bool channels_last) {
   for (int k = 0; k < t->count; k++) {
     const px_operand *o = tensors[k];
-    if (px__operand_given(o) && !(last ? px__operand_last(o) : px__operand_row_major(o)))
+    if (px__operand_given(o) && !(channels_last ? px__operand_last(o) : px__operand_row_major(o)))
       return false;
   }
   return true;
 }
-// Whether all lie row-major, or all channels_last, and are of the dtypes that the loop takes: their
-// elements are gone through as they lie.
-static bool take(px__update *u, task *t, const px_operand *const *tensors) {
+// Uses the tensors directly if all are row-major or all channels_last, with supported dtypes.
+// Elements are then processed in memory order.
+static bool use_directly(px__update *u, task *t, const px_operand *const *tensors) {
   for (int k = 0; k < t->count; k++) {
     const px_operand *o = tensors[k];
     u->at[k] = NULL;
     if (!px__operand_given(o)) continue;
-    if (o->dtype != t->compute && o->dtype != opened_as(o, t->compute)) return false;
+    if (o->dtype != t->compute && o->dtype != storage_dtype(o, t->compute)) return false;
     u->at[k] = o->data, t->dtypes[k] = o->dtype;
     t->converts |= o->dtype != t->compute;
   }
-  return all_lie(t, tensors, false) || all_lie(t, tensors, true);
+  return have_layout(t, tensors, false) || have_layout(t, tensors, true);
 }
 
 static void open_tensors(px__dense *d, px__update *u, task *t, const px_operand *const *tensors) {
-  if (take(u, t, tensors)) return;
+  if (use_directly(u, t, tensors)) return;
   t->converts = false;
   for (int k = 0; k < t->count; k++) {
-    int dtype = t->dtypes[k] = opened_as(tensors[k], t->compute);
+    int dtype = t->dtypes[k] = storage_dtype(tensors[k], t->compute);
     u->at[k] = k ? px__dense_inout(d, tensors[k], dtype) : px__dense_in(d, tensors[k], dtype);
     t->converts |= u->at[k] && dtype != t->compute;
   }
 }
 
-// Takes the numbers of a line, and moves the scalars on; false: the step is left out.
-static bool take_line(px__update *u) {
+// Loads the numbers of a step from its line, and stores the advanced scalars. Returns false if the
+// step is to be skipped.
+static bool load_numbers(px__update *u) {
   if (!u->line) return true;
   if (u->line[PX_NUMBERS_LEFT_OUT] != 0) return false;
   memcpy(u->numbers, u->line, sizeof u->numbers);
@@ -108,7 +111,7 @@ px_status px__cpu_update(px__dense *d, px__update *u, const px__update_rows *row
   int compute = px__compute_of(param->dtype);
   task t = {.update = u, .rows = rows[compute == PX_FLOAT64], .count = count, .compute = compute};
   open_tensors(d, u, &t, tensors);
-  if (!d->failed && take_line(u)) px__cpu_parallel(px_operand_numel(param), GRAIN, run, &t);
+  if (!d->failed && load_numbers(u)) px__cpu_parallel(px_operand_numel(param), GRAIN, run, &t);
   px__dense_close(d);
   return PX_OK;
 }

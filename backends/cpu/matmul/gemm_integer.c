@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stamps of gemm_block.h for integers, whose sums wrap around: in the vectors of the variant
-// that is being compiled, and in those of AVX-512, which are chosen at run time.
+// Instances of gemm_block.h for integers; sums wrap around. With the vectors of the variant being
+// compiled, and with AVX-512, selected at run time.
 #include "cpu/gemm/gemm_row_tables.h"
 #include "cpu/gemm/gemm_tiles.h"
 #include "cpu/vector/simd.h"
@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#define WHOLE
+#define INTEGERS
 #define TARGET
 #define T int16_t
 #define L (PX_SIMD_BYTES / 2)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The products of integers of one type and one width of vectors: what gemm_block.h needs, from T,
-// L, NAME and TARGET.
+// Integer products of one type and vector width: defines the parameters of gemm_block.h from T, L,
+// NAME and TARGET.
 #define V NAME(lanes)
 #define R PX__TILE_ROWS
 #define LOAD NAME(load)
@@ -19,27 +19,27 @@ INLINE V LOAD(const T *p) {
 INLINE void STORE(T *p, V v) { memcpy(p, &v, sizeof v); }
 INLINE V SET(T x) { return (V){0} + x; }
 
-// The lanes of two vectors in turn, from the a-th: half a vector of each.
-#define TURNS_1(a) (a), (a) + L
-#define TURNS_2(a) TURNS_1(a), TURNS_1((a) + 1)
-#define TURNS_4(a) TURNS_2(a), TURNS_2((a) + 2)
-#define TURNS_8(a) TURNS_4(a), TURNS_4((a) + 4)
-#define TURNS_16(a) TURNS_8(a), TURNS_8((a) + 8)
+// Lanes of two vectors alternately, starting at lane a; half of each vector.
+#define ALTERNATE_1(a) (a), (a) + L
+#define ALTERNATE_2(a) ALTERNATE_1(a), ALTERNATE_1((a) + 1)
+#define ALTERNATE_4(a) ALTERNATE_2(a), ALTERNATE_2((a) + 2)
+#define ALTERNATE_8(a) ALTERNATE_4(a), ALTERNATE_4((a) + 4)
+#define ALTERNATE_16(a) ALTERNATE_8(a), ALTERNATE_8((a) + 8)
 #if L == 32
-#define TURNS TURNS_16
+#define ALTERNATE_LANES ALTERNATE_16
 #elif L == 16
-#define TURNS TURNS_8
+#define ALTERNATE_LANES ALTERNATE_8
 #elif L == 8
-#define TURNS TURNS_4
+#define ALTERNATE_LANES ALTERNATE_4
 #elif L == 4
-#define TURNS TURNS_2
+#define ALTERNATE_LANES ALTERNATE_2
 #else
-#define TURNS TURNS_1
+#define ALTERNATE_LANES ALTERNATE_1
 #endif
-#define INTERLEAVE_LOW(x, y) PX_SHUFFLE(x, y, TURNS(0))
-#define INTERLEAVE_HIGH(x, y) PX_SHUFFLE(x, y, TURNS(L / 2))
+#define INTERLEAVE_LOW(x, y) PX_SHUFFLE(x, y, ALTERNATE_LANES(0))
+#define INTERLEAVE_HIGH(x, y) PX_SHUFFLE(x, y, ALTERNATE_LANES(L / 2))
 
 #include "cpu/threads/cache_line.h"
 #include "cpu/gemm/gemm_block.h"
-#undef TURNS
+#undef ALTERNATE_LANES
 #undef INLINE

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the matrix ops: they turn operands into products (gemm.h) and say where a batch runs
-// in parallel. Strides are passed on as they are; nothing is copied.
+// Kernels of matrix products: translate operands to px__gemm and select parallelism over or within
+// batches. Strides are passed through; nothing is copied.
 #include "cpu/convert/dense.h"
 #include "cpu/gemm/gemm.h"
 #include "cpu/threads/threads.h"
 #include "kernel_args/linalg.h"
 
-// Sizes and strides of the last two dimensions; missing or single ones are broadcast.
+// Strides of the last two dimensions; 0 for missing dimensions and those of size 1.
 static void last_two(const px_operand *o, int64_t *r, int64_t *c) {
   *c = o->ndim >= 1 && o->sizes[o->ndim - 1] != 1 ? o->strides[o->ndim - 1] : 0;
   *r = o->ndim >= 2 && o->sizes[o->ndim - 2] != 1 ? o->strides[o->ndim - 2] : 0;
@@ -87,8 +87,8 @@ PX_KERNEL(dot) {
 typedef struct batch {
   px__gemm g;
   int dtype;
-  int64_t as, bs, cs, ss;  // strides of the batch, in bytes
-  bool inner, failed;      // inner: the threads work inside each product
+  int64_t as, bs, cs, ss;  // batch strides in bytes
+  bool inner, failed;      // inner: each product uses the thread pool
 } batch;
 static void batch_run(void *ctx, int64_t begin, int64_t end) {
   batch *t = ctx;
@@ -105,7 +105,7 @@ static px_status batch_multiply(const px_launch *l, const px_operand *c, const p
                                 const px_operand *a, const px_operand *b, double beta,
                                 double alpha) {
   int64_t item = (int64_t)px_dtype_size((px_dtype)c->dtype);
-  int64_t count = px_operand_numel(c) ? c->sizes[0] : 0;  // products of nothing may be any number
+  int64_t count = px_operand_numel(c) ? c->sizes[0] : 0;  // the batch of empty products may be huge
   batch t = {.g = product_of(c, a, b),
              .dtype = c->dtype,
              .as = a->strides[0] * item,

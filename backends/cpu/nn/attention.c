@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention in tiles: a block of queries goes along the keys, block by block, and keeps the
-// greatest score, the sum of exponentials and the weighted values of each row (online softmax: Dao
-// et al. 2022; Rabe and Staats 2021). The backward pass computes the scores of a tile again. There
-// is never more of them than one tile for each thread.
+// Attention in tiles. A block of queries iterates over blocks of keys and keeps the running max,
+// the sum of exponentials and the weighted values of each row (online softmax: Dao et al. 2022;
+// Rabe and Staats 2021). The backward pass recomputes the scores of a tile. At most one tile of
+// scores exists per thread.
 //
-// Half formats are computed in float. The tiles follow from the sizes alone and are added up in a
-// fixed order, so results do not depend on the number of threads: forward, a block of queries is
-// one thread's; backward, a head of the keys, with all queries that use it.
+// fp16 and bf16 are computed in float. Tiles depend on the sizes only and are added in a fixed
+// order, so results do not depend on the number of threads. Forward: a thread owns a block of
+// queries. Backward: a thread owns a key head with all queries that use it.
 #include "cpu/threads/cache_line.h"
 #include "cpu/vector/load_store.h"
 #include "cpu/convert/convert.h"
@@ -20,59 +20,61 @@
 
 #include <stdlib.h>
 
-// Queries and keys of a tile; fewer keys where rows are long, so that products stay direct
-// (gemm.c).
-enum { QUERIES = 96, KEYS = 256, FEWER_KEYS = 128, LONG_ROW = 64 };
-static const int64_t longest_row = INT64_C(1)
-                                   << 40;  // longer ones (repeated elements) find no room
+enum {
+  QUERIES = 96,      // of a tile
+  KEYS = 256,        // of a tile
+  FEWER_KEYS = 128,  // of a tile with long rows, so that products stay direct (gemm.c)
+  LONG_ROW = 64      // elements, above which a row is long
+};
+// Longer rows (expanded operands) are reported as out of memory.
+static const int64_t max_row = INT64_C(1) << 40;
 
-// Operands are of (batch, heads, length, width), the mask too, with strides 0 where it repeats;
+// Operands, the mask included, are (batch, heads, length, width), with stride 0 where expanded;
 // logsumexp is row-major.
 typedef struct attention {
   const px_operand *query, *key, *value, *mask, *output, *grad;
   const px_operand *grad_query, *grad_key, *grad_value;
   void *logsumexp;
   int64_t batch, heads, groups;  // heads of query, and of key
-  int64_t length, places;        // of query, and of key
+  int64_t length, key_length;    // length of query, and of key
   int64_t width, value_width, keys;
-  double scale, chance, factor;  // of dropout: the chance, and what is kept is multiplied with
+  double scale, chance, keep_scale;  // dropout: probability, and the scale of kept weights
   uint64_t seed, offset;
   bool causal, failed;
 } attention;
 
-// A tile: rows of query from i of a head, and places of key from j.
+// A tile: query rows from i of a head, and keys from j.
 typedef struct tile {
   int64_t b, h, group, i, j, rows, n;
 } tile;
 
 static int64_t blocks_of(const attention *t) { return px__ceil_div(t->length, QUERIES); }
-// Places that the last of the tile's queries may see, and those of the tile that row r may.
-static int64_t reach(const attention *t, const tile *x) {
-  return t->causal ? px__least(t->places, x->i + x->rows) : t->places;
+// Number of keys visible to the last query of the tile; and visible keys of the tile for row r.
+static int64_t visible_keys(const attention *t, const tile *x) {
+  return t->causal ? px__min_count(t->key_length, x->i + x->rows) : t->key_length;
 }
-static int64_t seen(const attention *t, const tile *x, int64_t r) {
+static int64_t visible_keys_of_row(const attention *t, const tile *x, int64_t r) {
   int64_t count = x->i + r + 1 - x->j;
-  return !t->causal ? x->n : count < 0 ? 0 : px__least(count, x->n);
+  return !t->causal ? x->n : count < 0 ? 0 : px__min_count(count, x->n);
 }
-// The number of a row of query among all.
+// Index of a query row among all.
 static int64_t row_of(const attention *t, const tile *x, int64_t r) {
   return (x->b * t->heads + x->h) * t->length + x->i + r;
 }
-static const char *place(const px_operand *o, int64_t b, int64_t h, int64_t i) {
+static const char *row_address(const px_operand *o, int64_t b, int64_t h, int64_t i) {
   int64_t at = b * o->strides[0] + h * o->strides[1] + i * o->strides[2];
   return (const char *)o->data + at * (int64_t)px__cpu_item[o->dtype];
 }
 
-// Whether gradients of key and value lie as they are summed: rows of the dtype without gaps.
+// True if the gradients of key and value can be summed in place: right dtype and contiguous rows.
 static bool sums_in_place(const attention *t, int dtype) {
   const int64_t *key = t->grad_key->strides, *value = t->grad_value->strides;
   return t->grad_key->dtype == dtype && key[3] == 1 && key[2] == t->width && value[3] == 1 &&
          value[2] == t->value_width;
 }
 
-// 1 for those of n weights of a row that dropout keeps, from place j, a multiple of 4; 0 for
-// others.
-static void draw_kept(const attention *t, int64_t row, int64_t j, int64_t n, float *to) {
+// Dropout of n weights of a row from key j, a multiple of 4: 1 if kept, else 0.
+static void draw_dropout_mask(const attention *t, int64_t row, int64_t j, int64_t n, float *to) {
   float chance = (float)t->chance;
   for (int64_t i = 0; i < n; i += 4) {
     px_philox4 words = px_philox(t->seed, (uint64_t)row, t->offset + (uint64_t)(j + i));
@@ -81,13 +83,13 @@ static void draw_kept(const attention *t, int64_t row, int64_t j, int64_t n, flo
   }
 }
 
-// ---- rows of scores: vec.h's loops, and those of float in AVX-512 too
+// ---- rows of scores: the loops of vec.h; for float also in AVX-512
 
 #if defined(__AVX2__)
 #define TARGET __attribute__((target("avx512f")))
 #define INLINE static inline __attribute__((always_inline)) TARGET
 enum { WIDE = 16 };
-INLINE __m512 wide_first(const float *x, int64_t n, float rest) {
+INLINE __m512 load_first_wide(const float *x, int64_t n, float rest) {
   __mmask16 some = (__mmask16)(n < WIDE ? (1u << n) - 1 : 0xffff);
   return _mm512_mask_loadu_ps(_mm512_set1_ps(rest), some, x);
 }
@@ -98,10 +100,10 @@ static TARGET float wide_max(const float *x, int64_t n) {
     a = _mm512_max_ps(_mm512_loadu_ps(x + i), a);
     b = _mm512_max_ps(_mm512_loadu_ps(x + i + WIDE), b);
   }
-  for (; i < n; i += WIDE) a = _mm512_max_ps(wide_first(x + i, n - i, -INFINITY), a);
+  for (; i < n; i += WIDE) a = _mm512_max_ps(load_first_wide(x + i, n - i, -INFINITY), a);
   return _mm512_reduce_max_ps(_mm512_max_ps(a, b));
 }
-// As vf_exp_below does.
+// The same as vf_exp_nonpositive.
 INLINE __m512 wide_exp(__m512 x) {
   __mmask16 there = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.33654f), _CMP_NLT_UQ);
   __m512 shift = _mm512_set1_ps(12582912.0f + 127);
@@ -131,7 +133,7 @@ static TARGET double wide_exp_sum(float *x, float shift, int64_t n) {
   }
   for (; i < n; i += WIDE) {
     __mmask16 some = (__mmask16)(n - i < WIDE ? (1u << (n - i)) - 1 : 0xffff);
-    __m512 e = wide_exp(_mm512_sub_ps(wide_first(x + i, n - i, -INFINITY), s));
+    __m512 e = wide_exp(_mm512_sub_ps(load_first_wide(x + i, n - i, -INFINITY), s));
     _mm512_mask_storeu_ps(x + i, some, e);
     a = _mm512_mask_add_ps(a, some, a, e);
   }
@@ -145,12 +147,12 @@ static double wide_exp_sum(float *x, float shift, int64_t n) {
 }
 static bool is_wide_machine(void) { return false; }
 #endif
-// The greatest of n scores, at least one, where there is no NaN.
+// The max of n >= 1 scores without NaN.
 static float row_max_f32(const float *x, int64_t n) {
   return is_wide_machine() ? wide_max(x, n) : vec_max_f32(x, n);
 }
 static double row_max_f64(const double *x, int64_t n) { return vec_max_f64(x, n); }
-// x = exp(x - shift), where no x is above shift; gives the sum.
+// x = exp(x - shift) for x <= shift; returns the sum.
 static double row_exp_f32(float *x, float shift, int64_t n) {
   return is_wide_machine() ? wide_exp_sum(x, shift, n) : vec_exp_sum_f32(x, x, shift, n, 0);
 }
@@ -199,16 +201,16 @@ static attention sizes_of(const px_operand *q, const px_operand *k, const px_ope
                      .heads = q->sizes[1],
                      .groups = k->sizes[1],
                      .length = q->sizes[2],
-                     .places = k->sizes[2],
+                     .key_length = k->sizes[2],
                      .width = width,
                      .value_width = value_width,
                      .keys = width > LONG_ROW || value_width > LONG_ROW ? FEWER_KEYS : KEYS,
                      .scale = scale,
                      .chance = chance,
-                     .factor = chance < 1 ? 1 / (1 - chance) : 0,
+                     .keep_scale = chance < 1 ? 1 / (1 - chance) : 0,
                      .causal = causal};
 }
-// Without memory, or ended: the results are not used.
+// Out of memory is reported. If interrupted, the results are discarded.
 static px_status finish(const attention *t, px__dense *d, const px_launch *l) {
   if (t->failed) px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)1 << 20, 0, 0);
   px__dense_close(d);
@@ -222,7 +224,7 @@ static void draw_seed(const px_launch *l, int64_t *seed) {
   seed[0] = (int64_t)px_mt19937_random64(mt), seed[1] = 0;
   px_mt19937_unlock(mt);
 }
-static void take_seed(attention *t, const int64_t *seed) {
+static void load_seed(attention *t, const int64_t *seed) {
   if (t->chance > 0 && seed) t->seed = (uint64_t)seed[0], t->offset = (uint64_t)seed[1];
 }
 
@@ -234,7 +236,7 @@ PX_KERNEL(tiled_attention) {
   t.logsumexp = px__dense_out(&d, args->logsumexp, args->logsumexp->dtype);
   int64_t *seed = px__dense_out(&d, args->seed, PX_INT64);
   if (t.chance > 0 && seed) draw_seed(l, seed);
-  take_seed(&t, seed);
+  load_seed(&t, seed);
   if (!d.failed && px_operand_numel(args->logsumexp))
     px__cpu_parallel(t.batch * t.heads * blocks_of(&t), 1, forward, &t);
   return finish(&t, &d, l);
@@ -246,22 +248,22 @@ PX_KERNEL(tiled_attention_backward) {
   t.output = args->output, t.grad = args->grad_output;
   t.grad_query = args->grad_query, t.grad_key = args->grad_key, t.grad_value = args->grad_value;
   t.logsumexp = px__dense_in(&d, args->logsumexp, px__compute_of(args->query->dtype));
-  take_seed(&t, px__dense_in(&d, args->seed, PX_INT64));
+  load_seed(&t, px__dense_in(&d, args->seed, PX_INT64));
   bool any = px_operand_numel(args->grad_query) || px_operand_numel(args->grad_key) ||
              px_operand_numel(args->grad_value);
   if (!d.failed && any) px__cpu_parallel(t.batch * t.groups, 1, backward, &t);
   return finish(&t, &d, l);
 }
 
-// Rows of scores are those of tiled_attention.
+// The dropout mask of tiled_attention's score rows.
 PX_KERNEL(attention_dropout) {
   px__dense d = {.launch = l};
   attention t = {.chance = args->dropout_p};
   int64_t n = px__operand_size(args->out, -1), rows = n ? px_operand_numel(args->out) / n : 0;
   float *to = px__dense_out(&d, args->out, PX_FLOAT32);
-  take_seed(&t, px__dense_in(&d, args->seed, PX_INT64));
-  for (int64_t r = 0, work = 0; !d.failed && r < rows && !px__worked(&work, n); r++)
-    draw_kept(&t, r, 0, n, to + r * n);
+  load_seed(&t, px__dense_in(&d, args->seed, PX_INT64));
+  for (int64_t r = 0, work = 0; !d.failed && r < rows && !px__work_stopped(&work, n); r++)
+    draw_dropout_mask(&t, r, 0, n, to + r * n);
   px__dense_close(&d);
   return PX_OK;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses of rows of classes: the logarithm of the sum of a row's exponentials, less the element of
-// the target, and their gradient. Threads share the rows.
+// Cross entropy of rows of logits: logsumexp of the row minus the target's logit, and its gradient.
+// Threads share the rows.
 #include "cpu/convert/dense.h"
 #include "cpu/threads/threads.h"
 #include "cpu/vector/rows.h"
@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { GRAIN = 16 * 1024 };
+enum { GRAIN = 16 * 1024 };  // elements per thread, min
 
 typedef struct class_task {
   const px_launch *launch;
@@ -19,7 +19,7 @@ typedef struct class_task {
   bool wide;
 } class_task;
 
-// The class of a row, or -1 if it does not count; a bad class is reported.
+// The class of a row, or -1 if ignored. An invalid class is reported.
 static int64_t class_of_row(const class_task *t, int64_t i) {
   int64_t c = t->target[i];
   if (c == t->ignore) return -1;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses of rows of classes for one element type (T, NAME as in vec_impl.h); classes.c includes it
+// Cross entropy of rows for one element type (T, NAME as in vec_impl.h); classes.c includes it
 // twice.
 
-// A NaN that `top` passes over is found again by the sum.
+// The max may skip a NaN; the sum then becomes NaN.
 static void NAME(class_loss)(const class_task *t, int64_t i) {
   const T *x = (const T *)t->x + i * t->size;
   int64_t c = class_of_row(t, i);
-  T top = x[0];
+  T max = x[0];
   double sum = 0;
   for (px__steps s = {.n = t->size}; px__step(&s);) {
-    T here = NAME(vec_max)(x + s.begin, s.end - s.begin);
-    top = here > top ? here : top;
+    T block_max = NAME(vec_max)(x + s.begin, s.end - s.begin);
+    max = block_max > max ? block_max : max;
   }
   for (px__steps s = {.n = t->size}; px__step(&s);)
-    sum += NAME(vec_exp_sum)(NULL, x + s.begin, top, s.end - s.begin, PX__STEP);
-  T whole = (T)((double)top + log(sum));
+    sum += NAME(vec_exp_sum)(NULL, x + s.begin, max, s.end - s.begin, PX__STEP);
+  T whole = (T)((double)max + log(sum));
   ((T *)t->logsumexp)[i] = whole;
   ((T *)t->losses)[i] = c < 0 ? 0 : whole - x[c];
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Group normalisation, forward and backward. Threads share the groups of all examples; the sums for
-// weight and bias are kept for each channel of each example, and joined in order.
+// Group normalization, forward and backward. Threads share the groups of all samples. The sums for
+// weight and bias are kept per channel and sample, and added in order.
 #include "cpu/convert/dense.h"
 #include "cpu/threads/threads.h"
 #include "cpu/vector/rows.h"
@@ -8,9 +8,9 @@
 
 #include <stdlib.h>
 
-enum { GRAIN = 16 * 1024 };
+enum { GRAIN = 16 * 1024 };  // elements per thread, min
 
-// Groups of `each` channels of `inner` elements; `groups` of them in an example.
+// `groups` groups per sample, with `each` channels of `inner` elements.
 typedef struct group_task {
   void *y, *mean, *rstd, *sums;
   const void *x, *grad, *weight, *bias;

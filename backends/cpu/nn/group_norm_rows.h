@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Group normalisation for one element type (T, NAME as in vec_impl.h); group.c includes it twice.
+// Group normalization for one element type (T, NAME as in vec_impl.h); group.c includes it twice.
 
-// Group i of all: its elements lie in a row.
+// Group i of all; its elements are contiguous.
 static void NAME(group)(const group_task *t, int64_t i) {
   int64_t n = t->each * t->inner, first = i % t->groups * t->each;
   const T *x = (const T *)t->x + i * n, *w = t->weight, *b = t->bias;
@@ -18,7 +18,7 @@ static void NAME(group)(const group_task *t, int64_t i) {
   }
 }
 
-// The sums of a channel's gradients, and of them times the deviations from the mean.
+// Sums of a channel's gradients, and of gradients times deviations from the mean.
 static void NAME(group_channel)(double sums[2], const T *g, const T *x, T mean, int64_t n) {
   enum { LANES = 16 };
   for (px__steps s = {.n = n}; px__step(&s);) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the losses: picking by class (nll), and sums over element-wise losses. Sums are
-// double.
+// Loss kernels: nll (class selection), and element-wise losses with their sums. Sums are in double.
 #include "cpu/convert/dense.h"
 #include "cpu/loop/loop.h"
 #include "cpu/convert/float_rows.h"
@@ -26,7 +25,7 @@ static void set(void *at, int64_t i, bool wide, double x) {
     ((float *)at)[i] = (float)x;
 }
 
-// ---- nll: the input is [C] or [N, C, positions...]
+// ---- nll: the input is [C] or [N, C, d1, ...]
 typedef struct classes {
   int64_t n, c, inner;
 } classes;
@@ -39,12 +38,12 @@ static classes classes_of(int ndim, const int64_t *sizes) {
 typedef struct targets {
   const void *at;
   int dtype;              // int64 or uint8
-  int64_t count, ignore;  // of classes; a class that does not count
+  int64_t count, ignore;  // number of classes; ignore_index
 } targets;
 static targets targets_of(px__dense *d, const px_operand *target, int64_t count, int64_t ignore) {
   return (targets){px__dense_in(d, target, target->dtype), target->dtype, count, ignore};
 }
-// The class of position i, or -1 if it does not count; a bad class is reported.
+// The class of target i, or -1 if ignored. An invalid class is reported.
 static int64_t class_at(const px_launch *l, const targets *t, int64_t i) {
   int64_t c = t->dtype == PX_INT64 ? ((const int64_t *)t->at)[i] : ((const uint8_t *)t->at)[i];
   if (c == t->ignore) return -1;
@@ -105,11 +104,15 @@ PX_KERNEL(nll_loss_backward) {
   return PX_OK;
 }
 
-// ---- element-wise losses f(a, b) with a number, and their derivatives by a
+// ---- element-wise losses f(a, b, p), and their derivatives with respect to a
 
-// Rows are computed in blocks of a constant length, as in loop.h; sums are of double, over parts
-// whose number depends on the length alone, joined in order.
-enum { PARTS = 256, LEAST_PART = 16384, LANES = 8 };
+// Rows are computed in blocks of constant length, as in loop.h. Sums are in double over parts added
+// in order; the number of parts depends on the length only.
+enum {
+  PARTS = 256,       // max parts
+  MIN_PART = 16384,  // min elements of a part
+  LANES = 8          // accumulators
+};
 // clang-format off
 #define LOSSES(XX) \
   XX(mse) XX(mse_slope) XX(smooth) XX(smooth_slope) XX(huber) XX(huber_slope) \
@@ -124,12 +127,12 @@ typedef struct loss_row {
 typedef struct loss_task {
   const loss_row *f;
   const void *a, *b, *grad;
-  void *out;  // NULL for a sum
+  void *out;  // NULL: compute the sum
   double p, scale;
   int64_t n, part;
   bool wide, one_grad;
-  int dtype;     // a half format: of a, b, and of grad and out if there are as many; else 0
-  double *sums;  // of the parts
+  int dtype;     // fp16 or bf16: of a, b, and of element-wise grad and out; else 0
+  double *sums;  // per part
 } loss_task;
 
 #define BOTH "cpu/nn/loss_rows.h"
@@ -139,19 +142,19 @@ typedef struct loss_task {
                                 name##_wide_row_f64};
 LOSSES(LOSS_ROW)
 
-// Of half formats, a few floats at a time.
+// A part of fp16 or bf16 operands, converted to float a few at a time.
 static double half_part(const loss_task *t, int64_t begin, int64_t end) {
-  float a[PX__ROW_ROOM], b[PX__ROW_ROOM], grad[PX__ROW_ROOM], out[PX__ROW_ROOM];
+  float a[PX__ROW_SCRATCH], b[PX__ROW_SCRATCH], grad[PX__ROW_SCRATCH], out[PX__ROW_SCRATCH];
   bool grads = t->grad && !t->one_grad;
-  loss_task some = *t;
+  loss_task chunk = *t;
   double sum = 0;
-  some.a = a, some.b = b, some.out = t->out ? out : NULL, some.grad = grads ? grad : t->grad;
+  chunk.a = a, chunk.b = b, chunk.out = t->out ? out : NULL, chunk.grad = grads ? grad : t->grad;
   for (int64_t i = begin, n; i < end; i += n) {
-    n = px__rows_in_room(1, end - i);
+    n = px__rows_in_scratch(1, end - i);
     px__rows_load(a, t->a, t->dtype, i, n);
     px__rows_load(b, t->b, t->dtype, i, n);
     if (grads) px__rows_load(grad, t->grad, t->dtype, i, n);
-    sum += part_f32(&some, 0, n);
+    sum += part_f32(&chunk, 0, n);
     if (t->out) px__rows_store(t->out, t->dtype, out, i, n);
   }
   return sum;
@@ -166,8 +169,8 @@ static void parts(void *context, int64_t begin, int64_t end) {
 static double run(loss_task *t) {
   double sum = 0, sums[PARTS];
   int64_t part = px__ceil_div(t->n, PARTS);
-  part = px__ceil_div(part, PX__CPU_PIECE) * PX__CPU_PIECE;
-  t->part = part > LEAST_PART ? part : LEAST_PART;
+  part = px__ceil_div(part, PX__CPU_BLOCK_SIZE) * PX__CPU_BLOCK_SIZE;
+  t->part = part > MIN_PART ? part : MIN_PART;
   int64_t count = px__ceil_div(t->n, t->part);
   t->sums = sums;
   px__cpu_parallel(count, 1, parts, t);
@@ -175,25 +178,26 @@ static double run(loss_task *t) {
   return sum;
 }
 
-// Reports what is no probability.
-static void check_chances(const px_launch *l, const loss_task *t) {
-  bool (*all)(const void *, int64_t) = t->wide ? all_chances_f64 : all_chances_f32;
+// Reports inputs or targets outside of [0, 1].
+static void check_probabilities(const px_launch *l, const loss_task *t) {
+  bool (*all)(const void *, int64_t) = t->wide ? all_probabilities_f64 : all_probabilities_f32;
   if (!all(t->a, t->n))
     px_kernel_fault(l, PX_FAULT_INPUT, 0, 0, 0);
   else if (!all(t->b, t->n))
     px_kernel_fault(l, PX_FAULT_TARGETS, 0, 0, 0);
 }
-// An operand that is worked on as it lies, or a copy in which it is computed.
-static const void *given(px__dense *d, const px_operand *o, bool halves, int compute) {
+// The operand itself for fp16 and bf16, else an array of the compute dtype.
+static const void *open_operand(px__dense *d, const px_operand *o, bool halves, int compute) {
   return halves ? o->data : px__dense_in(d, o, compute);
 }
-// Whether all are of one half format and row-major, but `out` and `grad` where they are numbers.
+// True if all are row-major with the same half-precision dtype. Scalar `out` and `grad` are passed
+// as NULL.
 static bool are_halves(const px_operand *a, const px_operand *b, const px_operand *out,
                        const px_operand *grad) {
   return px__are_half_rows(a, b, 1) && (!out || px__are_half_rows(a, out, 1)) &&
          (!grad || px__are_half_rows(a, grad, 1));
 }
-// `number` is the loss's own, if it has one.
+// `number`: the loss's parameter p, if any.
 static px_status forward(const px_launch *l, const loss_row *f, const px_operand *out,
                          const px_operand *self, const px_operand *target, reduction how,
                          double number) {
@@ -202,15 +206,15 @@ static px_status forward(const px_launch *l, const loss_row *f, const px_operand
   bool halves = f != &bce && are_halves(self, target, how == NONE ? out : NULL, NULL);
   void *to = halves && how == NONE ? out->data : px__dense_out(&d, out, compute);
   loss_task t = {.f = f,
-                 .a = given(&d, self, halves, compute),
-                 .b = given(&d, target, halves, compute),
+                 .a = open_operand(&d, self, halves, compute),
+                 .b = open_operand(&d, target, halves, compute),
                  .out = how == NONE ? to : NULL,
                  .p = number,
                  .n = px_operand_numel(self),
                  .dtype = halves ? self->dtype : 0,
                  .wide = compute == PX_FLOAT64};
   if (!d.failed) {
-    if (f == &bce) check_chances(l, &t);
+    if (f == &bce) check_probabilities(l, &t);
     double sum = run(&t);
     if (how != NONE) set(to, 0, t.wide, how == MEAN ? sum / (double)t.n : sum);
   }
@@ -226,9 +230,9 @@ static px_status backward(const px_launch *l, const loss_row *slope, const px_op
   bool one = px_operand_numel(grad) == 1, halves = are_halves(self, target, out, one ? NULL : grad);
   loss_task t = {.f = slope,
                  .out = halves ? out->data : px__dense_out(&d, out, compute),
-                 .grad = given(&d, grad, halves && !one, compute),
-                 .a = given(&d, self, halves, compute),
-                 .b = given(&d, target, halves, compute),
+                 .grad = open_operand(&d, grad, halves && !one, compute),
+                 .a = open_operand(&d, self, halves, compute),
+                 .b = open_operand(&d, target, halves, compute),
                  .dtype = halves ? self->dtype : 0,
                  .p = number,
                  .scale = how == MEAN ? 1 / (double)n : 1,

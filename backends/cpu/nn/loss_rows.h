@@ -19,7 +19,7 @@ static inline T NAME(huber_slope)(T a, T b, T delta) {
   T d = a - b;
   return d < -delta ? -delta : d > delta ? delta : d;
 }
-// Logarithms are cut off at -100, so that a probability of 0 gives a number.
+// Logarithms are clamped at -100, so that a probability of 0 gives a finite loss.
 static inline T NAME(bce)(T a, T b, T p) {
   T yes = NAME(k_log)(a), no = NAME(k_log1p)(-a);
   return (b - 1) * (no > -100 ? no : -100) - b * (yes > -100 ? yes : -100);
@@ -36,7 +36,7 @@ static inline T NAME(logits_slope)(T a, T b, T p) { return NAME(k_sigmoid)(a) - 
 
 #define LOSS_LOOP_AS(row, name) \
   static void NAME(row)(T * o, const T *a, const T *b, T p) { \
-    PX__CPU_ROLLED for (int k = 0; k < PX__CPU_PIECE; k++) o[k] = NAME(name)(a[k], b[k], p); \
+    PX__CPU_ROLLED for (int k = 0; k < PX__CPU_BLOCK_SIZE; k++) o[k] = NAME(name)(a[k], b[k], p); \
   }
 #define LOSS_LOOP(name) \
   PX__CPU_WIDE LOSS_LOOP_AS(name##_wide_row, name) LOSS_LOOP_AS(name##_row, name)
@@ -44,25 +44,25 @@ LOSSES(LOSS_LOOP)
 #undef LOSS_LOOP_AS
 #undef LOSS_LOOP
 
-// Whether all elements are probabilities; NaN is not one.
-static bool NAME(all_chances)(const void *at, int64_t n) {
+// True if all elements are in [0, 1]; false for NaN.
+static bool NAME(all_probabilities)(const void *at, int64_t n) {
   const T *x = at;
   bool good = true;
   for (int64_t i = 0; i < n; i++) good &= x[i] >= 0 && x[i] <= 1;
   return good;
 }
 
-// Elements [begin, end): to t->out, times the gradient where there is one; or their sum.
+// Elements [begin, end): stored to t->out, times the gradient if present; or returns their sum.
 static double NAME(part)(const loss_task *t, int64_t begin, int64_t end) {
-  T a[PX__CPU_PIECE] = {0}, b[PX__CPU_PIECE] = {0}, o[PX__CPU_PIECE];
+  T a[PX__CPU_BLOCK_SIZE] = {0}, b[PX__CPU_BLOCK_SIZE] = {0}, o[PX__CPU_BLOCK_SIZE];
   double lanes[LANES] = {0}, sum = 0;
   const T *grad = t->grad;
   void (*row)(T *, const T *, const T *, T) =
       px_cpu_level_used() >= PX_CPU_AVX512 ? NAME(t->f->wide_row) : NAME(t->f->row);
-  for (int64_t i = begin; i < end; i += PX__CPU_PIECE) {
+  for (int64_t i = begin; i < end; i += PX__CPU_BLOCK_SIZE) {
     int64_t n = px__cpu_block(end - i);
     const T *from_a = (const T *)t->a + i, *from_b = (const T *)t->b + i;
-    if (n < PX__CPU_PIECE) {
+    if (n < PX__CPU_BLOCK_SIZE) {
       from_a = memcpy(a, from_a, (size_t)n * sizeof *a);
       from_b = memcpy(b, from_b, (size_t)n * sizeof *b);
     }
@@ -73,8 +73,8 @@ static double NAME(part)(const loss_task *t, int64_t begin, int64_t end) {
       memcpy((T *)t->out + i, o, (size_t)n * sizeof *o);
       continue;
     }
-    for (int64_t k = n; k < PX__CPU_PIECE; k++) o[k] = 0;
-    for (int k = 0; k < PX__CPU_PIECE; k += LANES)
+    for (int64_t k = n; k < PX__CPU_BLOCK_SIZE; k++) o[k] = 0;
+    for (int k = 0; k < PX__CPU_BLOCK_SIZE; k += LANES)
       for (int j = 0; j < LANES; j++) lanes[j] += (double)o[k + j];
   }
   for (int j = 0; j < LANES; j++) sum += lanes[j];

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer and batch normalisation, forward and backward. Layers: threads share the rows, of which
-// those of half formats become floats a few at a time in the forward pass; the sums
-// over rows are kept per chunk of rows, so that they do not depend on the number of threads.
-// Batches: threads share the channels, or where those lie side by side, parts of the rows, whose
-// sums are joined in the order of parts.
+// Layer and batch normalization, forward and backward.
+//
+// Layer norm: threads share the rows. fp16 and bf16 rows are converted to float a few at a time in
+// the forward pass. Sums over rows are kept per chunk of rows, so they do not depend on the number
+// of threads. Batch norm: threads share the channels; if channels are innermost, parts of the rows,
+// whose sums are added in order.
 #include "cpu/convert/dense.h"
 #include "cpu/convert/float_rows.h"
 #include "cpu/threads/threads.h"
@@ -12,14 +13,20 @@
 
 #include <stdlib.h>
 
-enum { LANES = 16, GRAIN = 16 * 1024, MAX_CHUNKS = 16, COLUMNS = 64, MAX_PARTS = 32 };
+enum {
+  LANES = 16,         // accumulators of a row
+  GRAIN = 16 * 1024,  // elements per thread, min
+  MAX_CHUNKS = 16,    // of rows, layer norm backward
+  COLUMNS = 64,       // channels processed together
+  MAX_PARTS = 32      // of rows, batch norm with innermost channels
+};
 
 typedef struct layer_task {
   void *y, *mean, *rstd, *partial;
   const void *x, *grad, *weight, *bias;
   int64_t n, rows, chunks;
   double eps;
-  int dtype;  // of rows that are to become floats
+  int dtype;  // of rows that are converted to float
   bool wide;
 } layer_task;
 struct row_part;
@@ -29,14 +36,14 @@ typedef struct batch_task {
   int64_t outer, channels, inner;
   double eps;
   bool training, wide;
-  // Of [outer, channels]: parts of the rows; two sums of each part and channel; and numbers of
-  // channels: the mean, the scale, and the shift or slopes.
+  // For [outer, channels]: parts of the rows; two sums per part and channel; per-channel values:
+  // mean, scale, and shift or slopes.
   int64_t parts;
   double *sums;
-  void *kept;
+  void *channel_values;
   void (*stage)(const struct batch_task *t, const struct row_part *p);
 } batch_task;
-// Of rows from `row` on columns from c on, and where the first sums of these belong.
+// Rows from `row`, columns from c, and the start of their first sums.
 typedef struct row_part {
   int64_t row, rows, c, n;
   double *sums;
@@ -55,12 +62,12 @@ static void parts_run(void *ctx, int64_t begin, int64_t end) {
     t->stage(t, &p);
   }
 }
-static void each_part(batch_task *t, void (*stage)(const batch_task *t, const row_part *p)) {
+static void run_stage(batch_task *t, void (*stage)(const batch_task *t, const row_part *p)) {
   t->stage = stage;
   px__cpu_parallel(t->parts * blocks_of(t), 1, parts_run, t);
 }
-// A sum of all parts: the first of a channel, or the second.
-static double joined(const batch_task *t, int64_t second, int64_t c) {
+// The first (or second) sum of a channel over all parts.
+static double sum_of_parts(const batch_task *t, int64_t second, int64_t c) {
   double sum = 0;
   for (int64_t k = 0; k < t->parts; k++) sum += t->sums[(second * t->parts + k) * t->channels + c];
   return sum;
@@ -78,14 +85,14 @@ static void layer_run(void *ctx, int64_t begin, int64_t end) {
 }
 static void layer_run_halves(void *ctx, int64_t begin, int64_t end) {
   const layer_task *t = ctx;
-  float y[PX__ROW_ROOM], x[PX__ROW_ROOM];
-  layer_task some = *t;
-  some.y = y, some.x = x;
+  float y[PX__ROW_SCRATCH], x[PX__ROW_SCRATCH];
+  layer_task chunk_task = *t;
+  chunk_task.y = y, chunk_task.x = x;
   for (int64_t i = begin, rows; i < end; i += rows) {
-    rows = px__rows_in_room(t->n, end - i);
-    some.mean = (float *)t->mean + i, some.rstd = (float *)t->rstd + i;
+    rows = px__rows_in_scratch(t->n, end - i);
+    chunk_task.mean = (float *)t->mean + i, chunk_task.rstd = (float *)t->rstd + i;
     px__rows_load(x, t->x, t->dtype, i * t->n, rows * t->n);
-    layer_f32(&some, 0, rows);
+    layer_f32(&chunk_task, 0, rows);
     px__rows_store(t->y, t->dtype, y, i * t->n, rows * t->n);
   }
 }
@@ -166,7 +173,7 @@ static void batch_columns(const px_launch *l, batch_task *t) {
   int64_t sums = 2 * t->parts * t->channels;
   t->sums = px__scratch_new(l, (size_t)(sums + 4 * t->channels) * sizeof *t->sums);
   if (!t->sums) return;
-  t->kept = t->sums + sums;
+  t->channel_values = t->sums + sums;
   memset(t->sums, 0, (size_t)sums * sizeof *t->sums);
   if (t->grad)
     (t->wide ? batch_columns_backward_f64 : batch_columns_backward_f32)(t);

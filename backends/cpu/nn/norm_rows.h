@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer and batch normalisation for one element type (T, NAME as in vec_impl.h); norm.c includes it
+// Layer and batch normalization for one element type (T, NAME as in vec_impl.h); norm.c includes it
 // twice.
 
-// ---- layers: rows of n, normalised each by itself
-// One loop for each case: the compiler makes vectors of no loop that chooses inside.
+// ---- layer norm: rows of n elements, normalized independently
+// One loop per case: a loop with a condition inside is not vectorized.
 static inline __attribute__((always_inline)) void NAME(layer_row)(T *restrict y,
                                                                   const T *restrict x, T mean,
                                                                   T rstd, const T *restrict w,
@@ -17,7 +17,7 @@ static inline __attribute__((always_inline)) void NAME(layer_row)(T *restrict y,
   else
     for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean) * rstd + 0;
 }
-// A row of more than a step.
+// A row longer than PX__STEP.
 static __attribute__((noinline)) void NAME(layer_long_row)(T *y, const T *x, T mean, T rstd,
                                                            const T *w, const T *b, int64_t n) {
   for (px__steps s = {.n = n}; px__step(&s);) {
@@ -40,7 +40,7 @@ static void NAME(layer)(const layer_task *t, int64_t begin, int64_t end) {
       NAME(layer_row)(y, x, mean, rstd, w, b, n);
   }
 }
-// A chunk of rows: their gradients, and the chunk's sums for weight and bias.
+// One chunk of rows: the input gradients, and the chunk's sums for weight and bias.
 static void NAME(layer_backward)(const layer_task *t, int64_t chunk) {
   int64_t n = t->n, first = t->rows * chunk / t->chunks, last = t->rows * (chunk + 1) / t->chunks;
   const T *w = t->weight;
@@ -85,12 +85,12 @@ static void NAME(layer_sums)(const layer_task *t, void *weight, void *bias) {
     }
 }
 
-// ---- batches: one mean per channel c of [outer, channels, inner]
+// ---- batch norm: one mean per channel c of [outer, channels, inner]
 static inline T NAME(mean_of)(const batch_task *t, int64_t c, double sum) {
   return t->training ? (T)(sum / (double)(t->outer * t->inner)) : ((const T *)t->running_mean)[c];
 }
-// The scale of a channel whose squares of deviations are `square`; keeps the statistics of
-// training.
+// The scale of a channel with sum of squared deviations `square`; in training stores the
+// statistics.
 static T NAME(scale_of)(const batch_task *t, int64_t c, T mean, double square) {
   const T *w = t->weight;
   double n = (double)(t->outer * t->inner);
@@ -106,7 +106,7 @@ static inline T NAME(shift_of)(const batch_task *t, int64_t c, T mean, T scale) 
   const T *b = t->bias;
   return (b ? b[c] : 0) - mean * scale;
 }
-// Backward: of a channel whose gradients add up to s, and multiplied by deviations to sx.
+// Backward coefficients of a channel. s: sum of its gradients; sx: sum of gradient times deviation.
 typedef struct NAME(slopes) {
   T scale, each, by;  // (gradient - each - deviation * by) * scale
 } NAME(slopes);
@@ -125,12 +125,12 @@ static inline T NAME(kept_mean)(const batch_task *t, int64_t c) {
   return ((const T *)(t->training ? t->mean : t->running_mean))[c];
 }
 
-// Sums over one channel, exact to double.
+// Sums over one channel, accumulated in double.
 static double NAME(channel_sum)(const batch_task *t, int64_t c) {
   const T *x = t->x;
   double s = 0;
   int64_t work = 0;
-  for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++)
+  for (int64_t o = 0; o < t->outer && !px__work_stopped(&work, t->inner); o++)
     s += NAME(vec_sum)(x + (o * t->channels + c) * t->inner, t->inner);
   return s;
 }
@@ -138,7 +138,7 @@ static double NAME(channel_square)(const batch_task *t, int64_t c, T mean) {
   const T *x = t->x;
   double s = 0;
   int64_t work = 0;
-  for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++)
+  for (int64_t o = 0; o < t->outer && !px__work_stopped(&work, t->inner); o++)
     s += NAME(vec_sum_square)(x + (o * t->channels + c) * t->inner, mean, t->inner, 0);
   return s;
 }
@@ -149,16 +149,18 @@ static void NAME(channel)(const batch_task *t, int64_t c) {
   T mean = NAME(mean_of)(t, c, t->training ? NAME(channel_sum)(t, c) : 0);
   T scale = NAME(scale_of)(t, c, mean, t->training ? NAME(channel_square)(t, c, mean) : 0);
   T shift = NAME(shift_of)(t, c, mean, scale);
-  for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++, x += stride, y += stride)
+  for (int64_t o = 0; o < t->outer && !px__work_stopped(&work, t->inner);
+       o++, x += stride, y += stride)
     for (px__steps at = {.n = t->inner}; px__step(&at);)
       for (int64_t i = at.begin; i < at.end; i++) y[i] = x[i] * scale + shift;
 }
-// Sums over one channel of g, and of g * (x - mean).
+// Sums of g and of g * (x - mean) over one channel.
 static void NAME(channel_products)(const batch_task *t, int64_t c, T mean, double *s, double *sx) {
   int64_t stride = t->channels * t->inner, work = 0;
   const T *x = (const T *)t->x + c * t->inner, *g = (const T *)t->grad + c * t->inner;
   *s = *sx = 0;
-  for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++, x += stride, g += stride) {
+  for (int64_t o = 0; o < t->outer && !px__work_stopped(&work, t->inner);
+       o++, x += stride, g += stride) {
     double part = NAME(vec_sum)(g, t->inner);
     *s += part, *sx += NAME(vec_dot)(g, x, t->inner) - part * mean;
   }
@@ -169,7 +171,7 @@ static void NAME(channel_backward)(const batch_task *t, int64_t c) {
   T mean = NAME(kept_mean)(t, c);
   NAME(channel_products)(t, c, mean, &s, &sx);
   NAME(slopes) f = NAME(slopes_of)(t, c, s, sx);
-  for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++) {
+  for (int64_t o = 0; o < t->outer && !px__work_stopped(&work, t->inner); o++) {
     int64_t at = (o * t->channels + c) * t->inner;
     const T *x = (const T *)t->x + at, *g = (const T *)t->grad + at;
     T *to = (T *)t->y + at;
@@ -185,7 +187,7 @@ static void NAME(batch_backward)(const batch_task *t, int64_t begin, int64_t end
   for (int64_t c = begin; c < end; c++) NAME(channel_backward)(t, c);
 }
 
-// ---- the same of [outer, channels]: parts of the rows, some columns of each at a time
+// ---- batch norm of [outer, channels]: parts of the rows, COLUMNS columns at a time
 static void NAME(part_sums)(const batch_task *t, const row_part *p) {
   const T *x = (const T *)t->x + p->row * t->channels + p->c;
   int64_t next = t->channels;
@@ -202,7 +204,7 @@ static void NAME(part_sums)(const batch_task *t, const row_part *p) {
 }
 static void NAME(part_squares)(const batch_task *t, const row_part *p) {
   const T *x = (const T *)t->x + p->row * t->channels + p->c;
-  const T *mean = (const T *)t->kept + p->c;
+  const T *mean = (const T *)t->channel_values + p->c;
   int64_t next = t->channels;
   double square[COLUMNS] = {0};
   for (px__steps at = {.n = p->rows}; px__step(&at);) {
@@ -221,7 +223,7 @@ static void NAME(part_squares)(const batch_task *t, const row_part *p) {
   memcpy(p->sums, square, (size_t)p->n * sizeof *square);
 }
 static void NAME(part_results)(const batch_task *t, const row_part *p) {
-  const T *scale = (const T *)t->kept + t->channels + p->c, *shift = scale + t->channels;
+  const T *scale = (const T *)t->channel_values + t->channels + p->c, *shift = scale + t->channels;
   int64_t first = p->row * t->channels + p->c;
   const T *restrict x = (const T *)t->x + first;
   T *restrict y = (T *)t->y + first;
@@ -229,23 +231,23 @@ static void NAME(part_results)(const batch_task *t, const row_part *p) {
     for (int64_t o = at.begin; o < at.end; o++, x += t->channels, y += t->channels)
       for (int64_t k = 0; k < p->n; k++) y[k] = x[k] * scale[k] + shift[k];
 }
-// Of training, the statistics first; else there are some.
+// In training, computes the statistics first; otherwise uses the running ones.
 static void NAME(batch_columns)(batch_task *t) {
-  T *mean = t->kept, *scale = mean + t->channels, *shift = scale + t->channels;
-  if (t->training) each_part(t, NAME(part_sums));
-  for (int64_t c = 0; c < t->channels; c++) mean[c] = NAME(mean_of)(t, c, joined(t, 0, c));
-  if (t->training) each_part(t, NAME(part_squares));
+  T *mean = t->channel_values, *scale = mean + t->channels, *shift = scale + t->channels;
+  if (t->training) run_stage(t, NAME(part_sums));
+  for (int64_t c = 0; c < t->channels; c++) mean[c] = NAME(mean_of)(t, c, sum_of_parts(t, 0, c));
+  if (t->training) run_stage(t, NAME(part_squares));
   for (int64_t c = 0; c < t->channels; c++) {
-    scale[c] = NAME(scale_of)(t, c, mean[c], joined(t, 0, c));
+    scale[c] = NAME(scale_of)(t, c, mean[c], sum_of_parts(t, 0, c));
     shift[c] = NAME(shift_of)(t, c, mean[c], scale[c]);
   }
-  each_part(t, NAME(part_results));
+  run_stage(t, NAME(part_results));
 }
 
 static void NAME(part_products)(const batch_task *t, const row_part *p) {
   int64_t first = p->row * t->channels + p->c;
   const T *x = (const T *)t->x + first, *g = (const T *)t->grad + first;
-  const T *mean = (const T *)t->kept + p->c;
+  const T *mean = (const T *)t->channel_values + p->c;
   double s[COLUMNS] = {0}, sx[COLUMNS] = {0};
   for (px__steps at = {.n = p->rows}; px__step(&at);)
     for (int64_t o = at.begin; o < at.end; o++, x += t->channels, g += t->channels)
@@ -254,7 +256,7 @@ static void NAME(part_products)(const batch_task *t, const row_part *p) {
   memcpy(p->sums + t->parts * t->channels, sx, (size_t)p->n * sizeof *sx);
 }
 static void NAME(part_gradients)(const batch_task *t, const row_part *p) {
-  const T *mean = (const T *)t->kept + p->c, *scale = mean + t->channels;
+  const T *mean = (const T *)t->channel_values + p->c, *scale = mean + t->channels;
   const T *each = scale + t->channels, *by = each + t->channels;
   int64_t first = p->row * t->channels + p->c;
   const T *restrict x = (const T *)t->x + first, *restrict g = (const T *)t->grad + first;
@@ -268,13 +270,13 @@ static void NAME(part_gradients)(const batch_task *t, const row_part *p) {
     }
 }
 static void NAME(batch_columns_backward)(batch_task *t) {
-  T *mean = t->kept, *scale = mean + t->channels, *each = scale + t->channels;
+  T *mean = t->channel_values, *scale = mean + t->channels, *each = scale + t->channels;
   T *by = each + t->channels;
   for (int64_t c = 0; c < t->channels; c++) mean[c] = NAME(kept_mean)(t, c);
-  each_part(t, NAME(part_products));
+  run_stage(t, NAME(part_products));
   for (int64_t c = 0; c < t->channels; c++) {
-    NAME(slopes) f = NAME(slopes_of)(t, c, joined(t, 0, c), joined(t, 1, c));
+    NAME(slopes) f = NAME(slopes_of)(t, c, sum_of_parts(t, 0, c), sum_of_parts(t, 1, c));
     scale[c] = f.scale, each[c] = f.each, by[c] = f.by;
   }
-  each_part(t, NAME(part_gradients));
+  run_stage(t, NAME(part_gradients));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling over the last two dimensions: maxima with their places, means over fixed or adaptive
-// windows, and the backward kernels. Threads share the planes.
+// Pooling over the last two dimensions: maxima with indices, means over fixed or adaptive windows,
+// and their backward kernels. Threads share the planes.
 #include "cpu/convert/convert.h"
 #include "cpu/convert/dense.h"
 #include "cpu/vector/simd.h"
@@ -10,25 +10,25 @@
 #include <math.h>
 #include <string.h>
 
-enum { NEAR_ELEMENTS = 4096 };
+enum { PLANE_ELEMENTS = 4096 };  // elements of a plane in L1
 
 typedef struct pool {
   void *out;
   const void *in;
   int64_t *indices;
-  const px_launch *launch;  // of kernels that are given indices
+  const px_launch *launch;  // fault target of kernels with an indices operand
   int64_t h, w, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, divisor;
-  int64_t channels;  // of images that are gone through as they lie, channels_last; else 0
+  int64_t channels;  // channels_last images, processed directly; else 0
   int half;          // dtype of planes that are converted one by one; else 0
-  bool wide, backward, max, pick, adaptive, count_pad;
+  bool wide, backward, max, select, adaptive, count_pad;
 } pool;
 typedef struct window {
   int64_t y0, y1, x0, x1, divisor;
 } window;
 
-// One output position's window along one dimension.
-static int64_t extent(int64_t at, int64_t stride, int64_t pad, int64_t kernel, int64_t size,
-                      int64_t *from, int64_t *to) {
+// One output index's window along one dimension. Returns its size including padding.
+static int64_t window_extent(int64_t at, int64_t stride, int64_t pad, int64_t kernel, int64_t size,
+                             int64_t *from, int64_t *to) {
   int64_t first = at * stride - pad, last = first + kernel;
   int64_t padded = (last < size + pad ? last : size + pad) - first;
   *from = first > 0 ? first : 0;
@@ -43,30 +43,30 @@ static window window_of(const pool *t, int64_t oy, int64_t ox) {
     v.divisor = (v.y1 - v.y0) * (v.x1 - v.x0);
     return v;
   }
-  int64_t tall = extent(oy, t->sh, t->ph, t->kh, t->h, &v.y0, &v.y1);
-  int64_t wide = extent(ox, t->sw, t->pw, t->kw, t->w, &v.x0, &v.x1);
+  int64_t tall = window_extent(oy, t->sh, t->ph, t->kh, t->h, &v.y0, &v.y1);
+  int64_t wide = window_extent(ox, t->sw, t->pw, t->kw, t->w, &v.x0, &v.x1);
   v.divisor = t->divisor ? t->divisor : t->count_pad ? tall * wide : (v.y1 - v.y0) * (v.x1 - v.x0);
   return v;
 }
 
-// Whether a plane has the place; if not, that is reported.
-static inline bool is_place(const pool *t, int64_t place) {
-  bool good = place >= 0 && place < t->h * t->w;
-  if (!good) px_kernel_fault(t->launch, PX_FAULT_RANGE, place, t->h * t->w, 0);
+// True if `index` is an index of the plane; otherwise reports a fault.
+static inline bool is_index(const pool *t, int64_t index) {
+  bool good = index >= 0 && index < t->h * t->w;
+  if (!good) px_kernel_fault(t->launch, PX_FAULT_RANGE, index, t->h * t->w, 0);
   return good;
 }
 
-// The windows of a row that lie inside of the plane from side to side, and whose places are counted
-// in 32 bits: [from, to).
-static void whole_windows(const pool *t, int64_t *from, int64_t *to) {
-  int64_t reach = (t->kw - 1) * t->dw + 1, room = t->w + t->pw - reach;
-  bool short_ones = (t->kh - 1) * t->dh < (INT32_MAX - reach) / (t->w + 1);
+// The range [from, to) of a row's windows that do not extend past the left and right borders; empty
+// if their offsets exceed 32 bits.
+static void full_windows(const pool *t, int64_t *from, int64_t *to) {
+  int64_t reach = (t->kw - 1) * t->dw + 1, limit = t->w + t->pw - reach;
+  bool fits_int32 = (t->kh - 1) * t->dh < (INT32_MAX - reach) / (t->w + 1);
   *from = px__ceil_div(t->pw, t->sw);
-  *to = room < 0 || !short_ones ? 0 : room / t->sw + 1;
+  *to = limit < 0 || !fits_int32 ? 0 : limit / t->sw + 1;
   if (*to > t->ow) *to = t->ow;
 }
 
-// Vectors of windows, and every other lane of two: of a, and of b, which begins with a's last.
+// Vectors of windows; and even lanes of two overlapping vectors: b starts with the last lane of a.
 typedef vf lanes_f32;
 typedef vd lanes_f64;
 typedef int32_t offset_f32;
@@ -87,9 +87,9 @@ static inline vd evens_f64(vd a, vd b) { return PX_SHUFFLE(a, b, 0, 3); }
 
 typedef void plane_kernel(const pool *, int64_t plane);
 
-// A plane of a half format as one of floats that stays in the nearest cache.
+// Converts a half-precision plane to a float plane in L1.
 static void run_half(const pool *t, int64_t i, plane_kernel *plane) {
-  float in[NEAR_ELEMENTS], out[NEAR_ELEMENTS];
+  float in[PLANE_ELEMENTS], out[PLANE_ELEMENTS];
   int64_t big = t->h * t->w, small = t->oh * t->ow;
   int64_t from = t->backward ? small : big, to = t->backward ? big : small;
   const uint16_t *source = (const uint16_t *)t->in + i * from;
@@ -102,7 +102,7 @@ static void run_half(const pool *t, int64_t i, plane_kernel *plane) {
 }
 static void run(void *ctx, int64_t begin, int64_t end) {
   const pool *t = ctx;
-  plane_kernel *plane = t->pick       ? (t->wide ? pick_plane_f64 : pick_plane_f32)
+  plane_kernel *plane = t->select     ? (t->wide ? select_plane_f64 : select_plane_f32)
                         : t->backward ? (t->wide ? max_plane_backward_f64 : max_plane_backward_f32)
                                       : (t->wide ? max_plane_f64 : max_plane_f32);
   for (int64_t i = begin; i < end; i++)
@@ -111,14 +111,15 @@ static void run(void *ctx, int64_t begin, int64_t end) {
     else
       plane(t, i);
 }
-static void last_run(void *ctx, int64_t begin, int64_t end) {
+static void run_channels_last(void *ctx, int64_t begin, int64_t end) {
   const pool *t = ctx;
-  for (int64_t i = begin; i < end; i++) (t->wide ? max_last_f64 : max_last_f32)(t, i);
+  for (int64_t i = begin; i < end; i++)
+    (t->wide ? max_channels_last_f64 : max_channels_last_f32)(t, i);
 }
-// So many planes at a time as the nearest cache holds.
+// As many planes at a time as fit in L1.
 static void mean_run(void *ctx, int64_t begin, int64_t end) {
   const pool *t = ctx;
-  int64_t most = NEAR_ELEMENTS / (t->h * t->w + 1) + 1;
+  int64_t most = PLANE_ELEMENTS / (t->h * t->w + 1) + 1;
   for (int64_t i = begin; i < end; i += most)
     (t->wide ? mean_planes_f64 : mean_planes_f32)(t, i, end - i < most ? end - i : most);
 }
@@ -128,7 +129,7 @@ static void windows(pool *t, const px_value *kernel_size, const px_value *stride
   t->sh = px__list_or(stride, 0, t->kh), t->sw = px__list_or(stride, 1, t->kw);
   t->ph = px__list_at(padding, 0), t->pw = px__list_at(padding, 1);
 }
-// Where nothing is written, there may be sizes that no loop comes to the end of.
+// Returns early if the result is empty: other sizes may then be huge.
 static void planes(pool *t, const px_operand *big, const px_operand *small) {
   int d = big->ndim;
   if (!px_operand_numel(t->backward ? big : small)) return;
@@ -136,28 +137,28 @@ static void planes(pool *t, const px_operand *big, const px_operand *small) {
   t->oh = small->sizes[d - 2], t->ow = small->sizes[d - 1];
   int64_t count = 1, each = t->h * t->w + 1, row = t->ow * t->kh * t->kw * t->channels;
   if (t->channels) {
-    px__cpu_parallel(big->sizes[0] * t->oh, 16384 / (row + 1) + 1, last_run, t);
+    px__cpu_parallel(big->sizes[0] * t->oh, 16384 / (row + 1) + 1, run_channels_last, t);
     return;
   }
   for (int i = 0; i < d - 2; i++) count *= big->sizes[i];
-  bool mean = !t->max && !t->pick;
+  bool mean = !t->max && !t->select;
   px__cpu_parallel(count, 16384 / each + 1, mean ? mean_run : run, t);
 }
 
-// Opens the numbers. Small planes of a half format stay what they are.
-static void take(pool *t, px__dense *d, const px_operand *out, const px_operand *in) {
+// Opens the operands. Small fp16 and bf16 planes keep their dtype.
+static void open_operands(pool *t, px__dense *d, const px_operand *out, const px_operand *in) {
   const px_operand *big = t->backward ? out : in;
   int64_t each = big->sizes[big->ndim - 2] * big->sizes[big->ndim - 1];
   bool half = out->dtype == PX_FLOAT16 || out->dtype == PX_BFLOAT16, wide = t->wide;
-  bool small = each <= NEAR_ELEMENTS && each * px_operand_numel(t->backward ? in : out) <=
-                                            px_operand_numel(big) * NEAR_ELEMENTS;
+  bool small = each <= PLANE_ELEMENTS && each * px_operand_numel(t->backward ? in : out) <=
+                                             px_operand_numel(big) * PLANE_ELEMENTS;
   int compute = wide ? PX_FLOAT64 : PX_FLOAT32;
   t->half = half && small && in->dtype == out->dtype ? out->dtype : 0;
   if (t->half) compute = t->half;
   t->out = px__dense_out(d, out, compute), t->in = px__dense_in(d, in, compute);
 }
-// Takes operands as they lie, if all are channels_last.
-static bool take_last(pool *t, const px__max_pool2d_with_indices_kernel *args) {
+// Uses the operands directly if all are channels_last.
+static bool use_channels_last(pool *t, const px__max_pool2d_with_indices_kernel *args) {
   const px_operand *in = args->self, *out = args->output, *where = args->indices;
   int dtype = t->wide ? PX_FLOAT64 : PX_FLOAT32, lanes = t->wide ? LANES_f64 : LANES_f32;
   if (in->ndim != 4 || in->dtype != dtype || out->dtype != dtype || where->dtype != PX_INT64)
@@ -175,8 +176,8 @@ PX_KERNEL(max_pool2d_with_indices) {
             .wide = compute == PX_FLOAT64,
             .dh = px__list_at(&args->dilation, 0),
             .dw = px__list_at(&args->dilation, 1)};
-  if (!take_last(&t, args)) {
-    take(&t, &d, args->output, args->self);
+  if (!use_channels_last(&t, args)) {
+    open_operands(&t, &d, args->output, args->self);
     t.indices = px__dense_out(&d, args->indices, args->indices->dtype);
   }
   windows(&t, &args->kernel_size, &args->stride, &args->padding);
@@ -192,7 +193,7 @@ PX_KERNEL(max_pool2d_backward) {
             .backward = true,
             .wide = compute == PX_FLOAT64,
             .indices = px__dense_in(&d, args->indices, args->indices->dtype)};
-  take(&t, &d, args->out, args->grad_output);
+  open_operands(&t, &d, args->out, args->grad_output);
   if (!d.failed) planes(&t, args->out, args->grad_output);
   px__dense_close(&d);
   return PX_OK;
@@ -201,7 +202,7 @@ PX_KERNEL(max_pool2d_pick) {
   px__dense d = {.launch = l};
   int compute = px__compute_of(args->out->dtype);
   pool t = {.launch = l,
-            .pick = true,
+            .select = true,
             .wide = compute == PX_FLOAT64,
             .out = px__dense_out(&d, args->out, compute),
             .in = px__dense_in(&d, args->self, compute),
@@ -211,7 +212,7 @@ PX_KERNEL(max_pool2d_pick) {
   return PX_OK;
 }
 
-// `t` says what windows there are.
+// `t` holds the window parameters.
 static px_status mean(const px_launch *l, pool *t, const px_operand *out, const px_operand *in) {
   px__dense d = {.launch = l};
   int compute = px__compute_of(out->dtype);

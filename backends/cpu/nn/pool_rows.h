@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling of planes for one element type (T, NAME as in vec_impl.h); pool.c includes it twice.
 
-// The maximum of the window at (y0.., x0..), whose places before the plane are left out, and where.
+// The maximum and its index of the window at (y0, x0); positions before the plane are skipped.
 static inline __attribute__((always_inline)) T NAME(max_window)(const pool *t, const T *in,
                                                                 int64_t y0, int64_t y1, int64_t x0,
                                                                 int64_t *where) {
@@ -22,9 +22,9 @@ static inline __attribute__((always_inline)) T NAME(max_window)(const pool *t, c
   *where = best;
   return top;
 }
-// A vector's lanes of numbers that are `step` apart; none between or beyond them is needed.
+// Loads a vector of elements `step` apart; reads nothing outside of their range.
 static inline __attribute__((always_inline)) NAME(lanes)
-    NAME(load_apart)(const T *in, int64_t step) {
+    NAME(load_strided)(const T *in, int64_t step) {
   NAME(lanes) v, last;
   memcpy(&v, in, sizeof v);
   if (step == 1) return v;
@@ -35,16 +35,16 @@ static inline __attribute__((always_inline)) NAME(lanes)
   for (int j = 0; j < NAME(LANES); j++) v[j] = in[j * step];
   return v;
 }
-// Takes numbers that are greater than the greatest before them, and NaN, with their place.
-static inline __attribute__((always_inline)) void NAME(keep_better)(NAME(lanes) v, NAME(offset) at,
-                                                                    NAME(lanes) * top,
-                                                                    NAME(offsets) * best) {
+// Keeps elements greater than the current maxima, and NaN, with their offsets.
+static inline __attribute__((always_inline)) void NAME(keep_max)(NAME(lanes) v, NAME(offset) at,
+                                                                 NAME(lanes) * top,
+                                                                 NAME(offsets) * best) {
   NAME(offsets) better = (v > *top) | (v != v), here = (NAME(offsets)){0} + at;
   *best = (better & here) | (~better & *best);
   *top = (NAME(lanes))((better & (NAME(offsets))v) | (~better & (NAME(offsets)) * top));
 }
-// A vector of windows side by side, none of which reaches over the sides of the plane; `step` is a
-// constant at each call. Offsets count from where a window begins.
+// A vector of adjacent windows, none extending past the left or right border; `step` is a constant
+// at each call. Offsets are relative to a window's start.
 static inline __attribute__((always_inline)) void NAME(max_windows)(const pool *t, int64_t step,
                                                                     const T *in, int64_t y0,
                                                                     int64_t y1, int64_t x0, T *out,
@@ -55,13 +55,13 @@ static inline __attribute__((always_inline)) void NAME(max_windows)(const pool *
   for (int64_t y = 0; y < y1 - y0; y += t->dh)
     for (int64_t x = 0; x < t->kw; x++) {
       int64_t at = y * t->w + x * t->dw;
-      NAME(lanes) v = NAME(load_apart)(from + at, step);
-      NAME(keep_better)(v, (NAME(offset))at, &top, &best);
+      NAME(lanes) v = NAME(load_strided)(from + at, step);
+      NAME(keep_max)(v, (NAME(offset))at, &top, &best);
     }
   memcpy(out, &top, sizeof top);
   for (int j = 0; j < NAME(LANES); j++) where[j] = y0 * t->w + x0 + j * step + best[j];
 }
-// n windows side by side, at least as many as a vector has lanes; the last two vectors overlap.
+// n adjacent windows, n at least the number of lanes; the last two vectors overlap.
 static void NAME(max_row)(const pool *t, const T *in, int64_t y0, int64_t y1, int64_t x0, int64_t n,
                           T *out, int64_t *where) {
   for (int64_t j = 0; j < n; j += NAME(LANES)) {
@@ -79,8 +79,9 @@ static void NAME(max_plane)(const pool *t, int64_t plane) {
   T *out = (T *)t->out + plane * t->oh * t->ow;
   int64_t *where = t->indices + plane * t->oh * t->ow;
   int64_t work = 0, line = t->ow * t->kh * t->kw, from, to;
-  whole_windows(t, &from, &to);
-  for (int64_t oy = 0; oy < t->oh && !px__worked(&work, line); oy++, out += t->ow, where += t->ow) {
+  full_windows(t, &from, &to);
+  for (int64_t oy = 0; oy < t->oh && !px__work_stopped(&work, line);
+       oy++, out += t->ow, where += t->ow) {
     int64_t y0 = oy * t->sh - t->ph, y1 = y0 + (t->kh - 1) * t->dh + 1;
     if (y1 > t->h) y1 = t->h;
     while (y0 < 0) y0 += t->dh;
@@ -94,16 +95,15 @@ static void NAME(max_plane)(const pool *t, int64_t plane) {
     }
   }
 }
-// A row of windows of an image that lies channels_last: a vector of channels at a time, of which
-// the last two overlap.
-static void NAME(max_last)(const pool *t, int64_t row) {
+// A row of windows of a channels_last image: a vector of channels at a time; the last two overlap.
+static void NAME(max_channels_last)(const pool *t, int64_t row) {
   const T *in = (const T *)t->in + row / t->oh * t->h * t->w * t->channels;
   T *out = (T *)t->out + row * t->ow * t->channels;
   int64_t *where = t->indices + row * t->ow * t->channels, work = 0;
   int64_t y0 = row % t->oh * t->sh - t->ph, y1 = y0 + (t->kh - 1) * t->dh + 1;
   if (y1 > t->h) y1 = t->h;
   while (y0 < 0) y0 += t->dh;
-  for (int64_t ox = 0; ox < t->ow && !px__worked(&work, t->channels * t->kh * t->kw); ox++) {
+  for (int64_t ox = 0; ox < t->ow && !px__work_stopped(&work, t->channels * t->kh * t->kw); ox++) {
     int64_t x0 = ox * t->sw - t->pw, x1 = x0 + (t->kw - 1) * t->dw + 1;
     if (x1 > t->w) x1 = t->w;
     while (x0 < 0) x0 += t->dw;
@@ -114,7 +114,7 @@ static void NAME(max_last)(const pool *t, int64_t row) {
       for (int64_t y = y0; y < y1; y += t->dh)
         for (int64_t x = x0; x < x1; x += t->dw) {
           memcpy(&v, in + (y * t->w + x) * t->channels + c, sizeof v);
-          NAME(keep_better)(v, (NAME(offset))(y * t->w + x), &top, &best);
+          NAME(keep_max)(v, (NAME(offset))(y * t->w + x), &top, &best);
         }
       memcpy(out + ox * t->channels + c, &top, sizeof top);
       for (int k = 0; k < NAME(LANES); k++) where[ox * t->channels + c + k] = best[k];
@@ -128,16 +128,16 @@ static void NAME(max_plane_backward)(const pool *t, int64_t plane) {
   if (!px__cpu_clear(to, (size_t)(t->h * t->w) * sizeof(T))) return;
   for (px__steps s = {.n = t->oh * t->ow}; px__step(&s);)
     for (int64_t i = s.begin; i < s.end; i++)
-      if (is_place(t, where[i])) to[where[i]] += g[i];
+      if (is_index(t, where[i])) to[where[i]] += g[i];
 }
-static void NAME(pick_plane)(const pool *t, int64_t plane) {
+static void NAME(select_plane)(const pool *t, int64_t plane) {
   const T *in = (const T *)t->in + plane * t->h * t->w;
   T *to = (T *)t->out + plane * t->oh * t->ow;
   const int64_t *where = t->indices + plane * t->oh * t->ow;
   for (px__steps s = {.n = t->oh * t->ow}; px__step(&s);)
-    for (int64_t i = s.begin; i < s.end; i++) to[i] = is_place(t, where[i]) ? in[where[i]] : 0;
+    for (int64_t i = s.begin; i < s.end; i++) to[i] = is_index(t, where[i]) ? in[where[i]] : 0;
 }
-// The sum of n numbers side by side, in lanes where there are many.
+// The sum of n contiguous elements, in lanes if there are many.
 static inline T NAME(row_sum)(const T *at, int64_t n) {
   T l[8] = {0}, sum = 0;
   int64_t k = 0;
@@ -154,7 +154,7 @@ static T NAME(long_sum)(const T *at, int64_t n) {
     for (int j = 0; j < 32; j++) lane[j] += at[k + j];
   return NAME(row_sum)(lane, 32) + NAME(row_sum)(at + k, n - k);
 }
-// A window over whole rows is one long row.
+// A window over whole rows is summed as one long row.
 static T NAME(window_sum)(const pool *t, const window *v, const T *in) {
   T sum = 0;
   int64_t all = (v->y1 - v->y0) * t->w;
@@ -165,27 +165,27 @@ static T NAME(window_sum)(const pool *t, const window *v, const T *in) {
     sum += NAME(row_sum)(in + y * t->w + v->x0, v->x1 - v->x0);
   return sum;
 }
-static void NAME(window_spread)(const pool *t, const window *v, T share, T *out) {
+static void NAME(spread_gradient)(const pool *t, const window *v, T share, T *out) {
   int64_t width = v->x1 - v->x0;
   T *row = out + v->y0 * t->w + v->x0;
   for (int64_t y = v->y0; y < v->y1; y++, row += t->w)
     for (int64_t x = 0; x < width; x++) row[x] += share;
 }
-// The means of a vector of windows side by side, from where the first one begins, with the order of
-// additions that one window has; `step` is a constant at each call.
+// The means of a vector of adjacent windows, with a single window's order of additions; `step` is a
+// constant at each call.
 static inline __attribute__((always_inline)) void NAME(mean_windows)(const pool *t, int64_t step,
                                                                      const T *in, const window *v,
                                                                      T *out) {
   NAME(lanes) sum = {0};
   for (int64_t y = v->y0; y < v->y1; y++, in += t->w) {
     NAME(lanes) row = {0};
-    for (int64_t x = 0; x < t->kw; x++) row += NAME(load_apart)(in + x, step);
+    for (int64_t x = 0; x < t->kw; x++) row += NAME(load_strided)(in + x, step);
     sum += row;
   }
   sum /= (T)v->divisor;
   memcpy(out, &sum, sizeof sum);
 }
-// n windows side by side, as in max_row, of which v is the first.
+// n adjacent windows, as in max_row; v is the first.
 static void NAME(mean_row)(const pool *t, const T *in, const window *v, int64_t n, T *out) {
   const T *from = in + v->y0 * t->w + v->x0;
   for (int64_t j = 0; j < n; j += NAME(LANES)) {
@@ -198,21 +198,21 @@ static void NAME(mean_row)(const pool *t, const T *in, const window *v, int64_t 
       NAME(mean_windows)(t, t->sw, from + x, v, out + i);
   }
 }
-// Means over windows; backward spreads the gradient over the window. Each window is found once for
-// several planes, and a row of whole ones of few columns at a time.
+// Means over windows; backward spreads the gradient over the window. Each window is computed once
+// for several planes, and runs of full, narrow windows at a time.
 static void NAME(mean_planes)(const pool *t, int64_t first, int64_t count) {
   int64_t big = t->h * t->w, small = t->oh * t->ow, from = 0, to = 0;
   const T *in = (const T *)t->in + first * (t->backward ? small : big);
   T *out = (T *)t->out + first * (t->backward ? big : small);
   if (t->backward && !px__cpu_clear(out, (size_t)(count * big) * sizeof(T))) return;
-  if (!t->backward && !t->adaptive && t->kw < 8) whole_windows(t, &from, &to);
+  if (!t->backward && !t->adaptive && t->kw < 8) full_windows(t, &from, &to);
   for (int64_t i = 0, n, work = 0; i < small; i += n) {
     window v = window_of(t, i / t->ow, i % t->ow);
     n = i % t->ow == from && to - from >= NAME(LANES) ? to - from : 1;
-    if (px__worked(&work, n * count * (v.y1 - v.y0) * (v.x1 - v.x0))) return;
+    if (px__work_stopped(&work, n * count * (v.y1 - v.y0) * (v.x1 - v.x0))) return;
     for (int64_t p = 0; p < count; p++)
       if (t->backward)
-        NAME(window_spread)(t, &v, in[p * small + i] / (T)v.divisor, out + p * big);
+        NAME(spread_gradient)(t, &v, in[p * small + i] / (T)v.divisor, out + p * big);
       else if (n > 1)
         NAME(mean_row)(t, in + p * big, &v, n, out + p * small + i);
       else

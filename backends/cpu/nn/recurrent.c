@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of recurrent cells: what is computed of each element once the products are there. Threads
-// share the rows, which are the sequences of a batch.
+// Element-wise part of recurrent cells' steps, after the matrix products. Threads share the rows:
+// the sequences of a batch.
 #include "cpu/convert/dense.h"
 #include "cpu/gemm/gemm.h"
 #include "cpu/vector/math.h"
 #include "cpu/threads/threads.h"
 #include "kernel_args/recurrent.h"
 
-enum { GRAIN = 4 * 1024 };  // elements that are worth a thread
+enum { GRAIN = 4 * 1024 };  // elements per thread, min
 
-// Arrays of rows, one after another: of `size` elements, or of `size` for each gate. NULL: the
-// launch has none.
+// Contiguous rows of `size` elements, or of `size` per gate. NULL: absent from the launch.
 typedef struct step {
   void *gates, *hidden, *kept, *c, *c_before, *h, *h_before, *output;
   void *grad_gates, *grad_hidden, *grad_h, *grad_c;
@@ -24,8 +23,7 @@ typedef struct step {
 #include "cpu/vector/for_f32_f64.h"
 #undef TARGET
 
-// Floats in the vectors of AVX-512, where the machine has them: a quarter of a small LSTM's time
-// was spent here.
+// AVX-512 variant for float, selected at run time: a quarter of a small LSTM's time was spent here.
 #if defined(__AVX2__)
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 #define T float
@@ -46,12 +44,13 @@ typedef void (*rows_of)(void *context, int64_t begin, int64_t end);
 typedef void *(*opener)(px__dense *d, const px_operand *o, int dtype);
 
 typedef struct opening {
-  void *at;  // a member of the step
+  void *at;  // address of a member of the step
   const px_operand *operand;
   opener open;
 } opening;
 
-// Opens the operands, runs `narrow` or `wide` over the rows of `shape`, and closes.
+// Opens the operands, runs `narrow` (float) or `wide` (double) over the rows of `shape`, and
+// closes.
 static px_status run(const px_launch *l, step *s, const px_operand *shape, const opening *openings,
                      int count, rows_of narrow, rows_of wide) {
   px__dense d = {.launch = l};
@@ -131,7 +130,7 @@ PX_KERNEL(rnn_step_back) {
   return RUN(rnn_back, args->grad_gates);
 }
 
-// ---- products with the state, of float and double alone
+// ---- products with the state; float and double only
 
 PX_KERNEL(weight_pack) {
   const px_operand *b = args->weight;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// softmax and log_softmax with their backward kernels: one pass over memory, as long as a row fits
-// the cache. Threads share the rows. Rows of half formats become floats a few at a time.
+// softmax and log_softmax with their backward kernels: one pass over memory if a row fits into the
+// cache. Threads share the rows. fp16 and bf16 rows are converted to float a few at a time.
 #include "cpu/convert/dense.h"
 #include "cpu/convert/float_rows.h"
 #include "cpu/threads/threads.h"
@@ -9,13 +9,16 @@
 
 #include <stdlib.h>
 
-enum { LANES = 32, GRAIN = 16 * 1024 };
+enum {
+  LANES = 32,        // interleaved rows processed together
+  GRAIN = 16 * 1024  // elements per thread, min
+};
 
 typedef struct task {
   void *to;
   const void *a, *b;  // forward: x; backward: the gradient and y
   int64_t size, inner;
-  int dtype;  // of rows that are to become floats
+  int dtype;  // of rows that are converted to float
   bool logs, backward, wide;
 } task;
 
@@ -41,18 +44,18 @@ static void run(void *ctx, int64_t begin, int64_t end) {
 
 static void run_halves(void *ctx, int64_t begin, int64_t end) {
   const task *t = ctx;
-  float to[PX__ROW_ROOM], a[PX__ROW_ROOM], b[PX__ROW_ROOM];
-  task some = *t;
-  some.to = to, some.a = a, some.b = b;
+  float to[PX__ROW_SCRATCH], a[PX__ROW_SCRATCH], b[PX__ROW_SCRATCH];
+  task part = *t;
+  part.to = to, part.a = a, part.b = b;
   for (int64_t i = begin, n; i < end; i += n) {
-    n = px__rows_in_room(t->size, end - i);
+    n = px__rows_in_scratch(t->size, end - i);
     px__rows_load(a, t->a, t->dtype, i * t->size, n * t->size);
     if (t->backward) px__rows_load(b, t->b, t->dtype, i * t->size, n * t->size);
-    range_f32(&some, 0, n);
+    range_f32(&part, 0, n);
     px__rows_store(t->to, t->dtype, to, i * t->size, n * t->size);
   }
 }
-// Whether the rows lie so that they are worked on a few at a time, as floats.
+// Runs fp16 and bf16 rows in float, a few at a time, if the layout allows it.
 static bool try_halves(const px_operand *to, const px_operand *a, const px_operand *b, task *t,
                        int64_t rows) {
   if (t->inner != 1 || !px__are_half_rows(to, a, t->size)) return false;
@@ -62,7 +65,7 @@ static bool try_halves(const px_operand *to, const px_operand *a, const px_opera
   return true;
 }
 
-// Forward where there is no b.
+// Forward if b is NULL, else backward.
 static px_status softmax(const px_launch *l, const px_operand *to, const px_operand *a,
                          const px_operand *b, int64_t dim, bool logs) {
   px__dense d = {.launch = l};

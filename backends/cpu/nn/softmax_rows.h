@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax over one row and over a block of interleaved rows, for one element type (T, NAME as in
+// Softmax of one row and of a block of interleaved rows, for one element type (T, NAME as in
 // vec_impl.h); softmax.c includes it twice.
 
-// A row of more than a step.
+// A row longer than PX__STEP.
 static void NAME(long_row)(bool logs, T *y, const T *x, int64_t n) {
   T top = x[0];
   double sum = 0;
@@ -17,8 +17,8 @@ static void NAME(long_row)(bool logs, T *y, const T *x, int64_t n) {
   for (px__steps s = {.n = n}; px__step(&s);)
     for (int64_t i = s.begin; i < s.end; i++) y[i] = logs ? x[i] - top - shift : y[i] * scale;
 }
-// The row that follows is fetched while this one waits for its exponentials. A NaN that `top`
-// passes over is found again by the sum.
+// Prefetches the next row during the exponentials. The max may skip a NaN; the sum then becomes
+// NaN.
 static void NAME(row)(bool logs, T *y, const T *x, int64_t n) {
   if (n > PX__STEP) {
     NAME(long_row)(logs, y, x, n);
@@ -34,7 +34,7 @@ static void NAME(row)(bool logs, T *y, const T *x, int64_t n) {
   for (int64_t i = 0; i < n; i++) y[i] = x[i] - top - shift;
 }
 
-// `lanes` rows at once whose elements are `step` apart: the dimension is not the last one.
+// `lanes` rows at once with elements `step` apart: reduces over a dimension other than the last.
 static void NAME(lanes)(bool logs, T *y, const T *x, int64_t n, int64_t step, int lanes) {
   T top[LANES], sum[LANES], line[LANES];
   for (int j = 0; j < lanes; j++) top[j] = x[j], sum[j] = 0;
@@ -60,7 +60,7 @@ static void NAME(lanes)(bool logs, T *y, const T *x, int64_t n, int64_t step, in
       }
 }
 
-// y of log_softmax is not above 0, which the exponentials ask for.
+// vec_exp requires y <= 0, as holds for log_softmax.
 static void NAME(row_backward)(bool logs, T *to, const T *g, const T *y, int64_t n) {
   T sum = (T)(logs ? NAME(vec_sum)(g, n) : NAME(vec_dot)(g, y, n));
   for (px__steps s = {.n = n}; px__step(&s);) {
@@ -88,7 +88,7 @@ static void NAME(lanes_backward)(bool logs, T *to, const T *g, const T *y, int64
     }
 }
 
-// Rows [begin, end) of outer x inner; in blocks of LANES where inner > 1.
+// Rows [begin, end) of outer x inner; blocks of LANES rows if inner > 1.
 static void NAME(range)(const task *t, int64_t begin, int64_t end) {
   T *to = t->to;
   const T *a = t->a, *b = t->b;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Mersenne twister of the CPU's random kernels: PyTorch's stream, draw for draw.
+// The Mersenne Twister of the CPU's random kernels: PyTorch's stream, draw for draw.
 //
-// `left` and `next` are kept as PyTorch keeps them, because the saved state shows them: after
-// seeding left is 1 and next 0; a block of 624 words is made when left runs out. The two cached
-// normals belong to the engine's state too. A kernel takes the lock for a step of its draws:
-// threads share the default generator.
+// `left` and `next` follow PyTorch's conventions because the saved state contains them: after
+// seeding, left is 1 and next 0; a block of 624 words is generated when left runs out. The two
+// cached normals are part of the engine state. Threads share the default generator, so a kernel
+// holds the lock for each step of its draws.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,11 +20,11 @@ typedef struct px_mt19937 {
   uint64_t seed;
   int32_t lock;  // atomic
   bool has_normal_float, has_normal_double;
-  float normal_float;  // the second normal of a pair, kept for the next draw
+  float normal_float;  // second normal of a pair, for the next draw
   double normal_double;
 } px_mt19937;
 
-// Held while a kernel draws. Draws are short and contention is rare, so the lock spins.
+// Held while a kernel draws. Draws are short and contention is rare, hence a spin lock.
 static inline void px_mt19937_lock(px_mt19937 *mt) {
   while (__atomic_exchange_n(&mt->lock, 1, __ATOMIC_ACQUIRE))
     while (__atomic_load_n(&mt->lock, __ATOMIC_RELAXED)) px__spin();
@@ -33,7 +33,7 @@ static inline void px_mt19937_unlock(px_mt19937 *mt) {
   __atomic_store_n(&mt->lock, 0, __ATOMIC_RELEASE);
 }
 
-// init_genrand: the low 32 bits of the seed start the state; cached normals are dropped.
+// init_genrand: the low 32 bits of the seed start the state; drops cached normals.
 static inline void px_mt19937_seed(px_mt19937 *mt, uint64_t seed) {
   mt->seed = seed;
   mt->state[0] = (uint32_t)seed;
@@ -73,7 +73,7 @@ static inline uint32_t px_mt19937_random32(px_mt19937 *mt) {
   mt->left--;
   return px_mt19937_temper(mt->state[mt->next++]);
 }
-// Draws up to n of them into `to`, as many as a block still has; gives their number.
+// Draws up to n words into `to`, at most the rest of the block; returns the number drawn.
 static inline int64_t px_mt19937_take(px_mt19937 *mt, int64_t n, uint32_t *to) {
   if (mt->left <= 1 || mt->next >= PX_MT19937_WORDS) px_mt19937_refill(mt);
   int64_t count = PX_MT19937_WORDS - (int64_t)mt->next;

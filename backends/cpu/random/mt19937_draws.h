@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Long runs of draws from the Mersenne twister.
+// Long runs of draws from the Mersenne Twister.
 #pragma once
 #include "cpu/random/mt19937.h"
 #include "cpu/threads/threads.h"
 
-// A step of draws (px__step), during which the lock of `mt`, if that is given, is held. Between
-// steps it is free: what the program does when it is asked may want numbers too.
+// A px__step of draws that holds the lock of `mt` (may be NULL) during the step. Between steps the
+// lock is free, because the program's interrupt check may draw numbers too.
 static inline bool px__draw_step(px__steps *s, px_mt19937 *mt) {
   if (mt && s->end) px_mt19937_unlock(mt);
   bool more = px__step(s);

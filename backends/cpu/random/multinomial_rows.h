@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // multinomial for one element type (T, NAME as in vec_impl.h); random_order.c includes it twice.
 
-// PyTorch's words for the first weight that cannot be, where places are drawn again.
+// PyTorch's error for the first invalid weight, with replacement.
 static px_fault_code NAME(fault_at)(const T *p) {
   while (*p >= 0 && *p - *p == 0) p++;
   return *p >= 0 ? PX_FAULT_ENDLESS_WEIGHT : PX_FAULT_NEGATIVE_WEIGHT;
@@ -10,14 +10,14 @@ static px_fault_code NAME(fault_of)(const T *p, int64_t n, bool replaced) {
   int wrong = 0, any = 0;
   for (px__steps t = {.n = n}; px__step(&t);)
     for (int64_t i = t.begin; i < t.end; i++) {
-      wrong |= (p[i] - p[i] != 0) | (p[i] < 0);  // not finite, or below 0
+      wrong |= (p[i] - p[i] != 0) | (p[i] < 0);  // inf, NaN or negative
       any |= p[i] > 0;
     }
   if (wrong && replaced) return NAME(fault_at)(p);
   return wrong ? PX_FAULT_WEIGHTS : any ? PX_FAULT_NONE : PX_FAULT_NO_WEIGHT;
 }
-// Running sums of rows, which do not wait for each other.
-static void NAME(running_sums)(const T *p, int64_t n, int64_t rows, T *sums) {
+// Cumulative sums of rows, interleaved so that they do not wait for each other.
+static void NAME(cumulative_sums)(const T *p, int64_t n, int64_t rows, T *sums) {
   T total[ROWS] = {0};
   for (px__steps t = {.n = n}; px__step(&t);)
     if (rows == ROWS)
@@ -27,7 +27,7 @@ static void NAME(running_sums)(const T *p, int64_t n, int64_t rows, T *sums) {
       for (int64_t r = 0; r < rows; r++)
         for (int64_t i = t.begin; i < t.end; i++) sums[r * n + i] = total[r] += p[r * n + i];
 }
-static int64_t NAME(place_in)(const T *sums, int64_t n, double u) {
+static int64_t NAME(search)(const T *sums, int64_t n, double u) {
   int64_t low = 0, high = n;
   while (low < high) {
     int64_t middle = low + (high - low) / 2;
@@ -38,23 +38,23 @@ static int64_t NAME(place_in)(const T *sums, int64_t n, double u) {
   }
   return low;
 }
-// Draws with replacement by searching a row's running sums. They are scaled as PyTorch's are.
-static void NAME(draw_again)(source *s, T *sums, int64_t n, int64_t *to, int64_t count) {
+// Draws with replacement by binary search in a row's cumulative sums, normalized as in PyTorch.
+static void NAME(draw_with_replacement)(source *s, T *sums, int64_t n, int64_t *to, int64_t count) {
   T total = sums[n - 1];
   if (total > 1 || total < (T)0.99999)
     for (px__steps t = {.n = n}; px__step(&t);)
       for (int64_t i = t.begin; i < t.end; i++) sums[i] /= total;
   sums[n - 1] = 1;
   for (px__steps t = {.n = count}; px__draw_step(&t, s->mt);)
-    for (int64_t k = t.begin; k < t.end; k++) to[k] = NAME(place_in)(sums, n, next_uniform(s));
+    for (int64_t k = t.begin; k < t.end; k++) to[k] = NAME(search)(sums, n, next_uniform(s));
 }
-// Draws without replacement: the largest of p / (an exponential number).
-static void NAME(draw_once)(source *s, const T *p, double *race, int64_t n, int64_t *to,
-                            int64_t count) {
+// Draws without replacement: the largest values of p / (an exponential sample).
+static void NAME(draw_without_replacement)(source *s, const T *p, double *race, int64_t n,
+                                           int64_t *to, int64_t count) {
   int64_t work = 0;
   for (px__steps t = {.n = n}; px__draw_step(&t, s->mt);)
     for (int64_t i = t.begin; i < t.end; i++) race[i] = (double)p[i] / -log1p(-next_uniform(s));
-  for (int64_t k = 0; k < count && !px__worked(&work, n); k++) {
+  for (int64_t k = 0; k < count && !px__work_stopped(&work, n); k++) {
     int64_t best = 0;
     for (px__steps t = {.n = n}; px__step(&t);)
       for (int64_t i = t.begin; i < t.end; i++)
@@ -63,22 +63,22 @@ static void NAME(draw_once)(source *s, const T *p, double *race, int64_t n, int6
     race[best] = -1;
   }
 }
-// All rows, ROWS at a time; `room` holds so many rows of doubles.
-static void NAME(choose)(source *s, const T *p, int64_t n, int64_t rows, bool again, void *room,
+// Processes all rows, ROWS at a time; `scratch` holds ROWS rows of doubles.
+static void NAME(choose)(source *s, const T *p, int64_t n, int64_t rows, bool again, void *scratch,
                          int64_t *to, int64_t count) {
   int64_t work = 0;
   for (int64_t r0 = 0; r0 < rows; r0 += ROWS) {
-    if (r0 > 0 && px__worked(&work, ROWS * n)) return;
+    if (r0 > 0 && px__work_stopped(&work, ROWS * n)) return;
     int64_t many = rows - r0 < ROWS ? rows - r0 : ROWS;
-    if (again) NAME(running_sums)(p + r0 * n, n, many, room);
+    if (again) NAME(cumulative_sums)(p + r0 * n, n, many, scratch);
     for (int64_t r = r0; r < r0 + many; r++) {
       px_fault_code wrong = NAME(fault_of)(p + r * n, n, again);
       if (wrong)
         px_kernel_fault(s->l, wrong, 0, 0, 0);
       else if (again)
-        NAME(draw_again)(s, (T *)room + (r - r0) * n, n, to + r * count, count);
+        NAME(draw_with_replacement)(s, (T *)scratch + (r - r0) * n, n, to + r * count, count);
       else
-        NAME(draw_once)(s, p + r * n, room, n, to + r * count, count);
+        NAME(draw_without_replacement)(s, p + r * n, scratch, n, to + r * count, count);
     }
   }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Philox4x32-10, the counter-based generator of the device kernels, addressed as cuRAND addresses
-// it: the key is the seed, the upper half of the counter the subsequence (the thread), the lower
-// half the offset in blocks of four words. A draw depends on nothing else, so any order of threads
-// gives the same numbers.
+// Philox4x32-10, the counter-based generator of the device kernels, addressed as in cuRAND. The key
+// is the seed, the upper half of the counter the subsequence (thread), and the lower half the
+// offset in blocks of four words. A draw depends on nothing else, so results do not depend on the
+// order of threads.
 #pragma once
 #include <stdint.h>
 
@@ -10,7 +10,7 @@ typedef struct px_philox4 {
   uint32_t v[4];
 } px_philox4;
 
-// The block of four words that a thread's draw number `offset / 4` gives; offset is in words.
+// The thread's block number `offset / 4`; offset is in words.
 static inline px_philox4 px_philox(uint64_t seed, uint64_t subsequence, uint64_t offset) {
   uint64_t block = offset / 4;
   uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32);
@@ -28,8 +28,8 @@ static inline px_philox4 px_philox(uint64_t seed, uint64_t subsequence, uint64_t
   return (px_philox4){{c0, c1, c2, c3}};
 }
 
-// cuRAND's uniforms, in (0, 1]: one word for a float, two words for a double (the first is the
-// lower half of 53 mixed bits).
+// cuRAND's uniforms in (0, 1]: one word for a float, two words for a double (the first word is the
+// lower half of the 53 mixed bits).
 static inline float px_philox_uniform_float(uint32_t x) { return (float)x * 0x1p-32f + 0x1p-33f; }
 static inline double px_philox_uniform_double(uint32_t x, uint32_t y) {
   uint64_t z = (uint64_t)x ^ ((uint64_t)y << 21);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the random ops. Each has two sources: the CPU's Mersenne twister, drawn element by
-// element in PyTorch's order, and (where the launch brings none) Philox in the layout of PyTorch's
-// device kernels: a thread is a subsequence, and gives a block of values `blocks * 256` elements
-// apart at each step.
+// Kernels of the random ops, each with two sources: the CPU's Mersenne Twister, drawn element by
+// element in PyTorch's order; or, if the launch has none, Philox in the layout of PyTorch's device
+// kernels: a thread is a subsequence and produces at each step a block of values `blocks * 256`
+// elements apart.
 #include "cpu/vector/load_store.h"
 #include "cpu/convert/convert.h"
 #include "cpu/convert/dense.h"
@@ -15,21 +15,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 256, NORMALS_A_PIECE = 16384 };
+enum {
+  BLOCK = 256,           // threads of a device block
+  NORMALS_GRAIN = 16384  // normals per thread, min
+};
 static const double two_pi = 6.283185307179586476925286766559;
 
-// Where the numbers go: elements of a dtype; none, if there was no memory.
+// Destination of the numbers; n is 0 if out of memory.
 typedef struct numbers {
   void *at;
   int64_t n;
   int dtype;
 } numbers;
-// An operand with its dimensions in the order of their strides, the largest first.
+// An operand with its dimensions sorted by stride, largest first.
 typedef struct ordered {
   px_operand o;
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
 } ordered;
-static const px_operand *by_memory(ordered *t, const px_operand *o) {
+static const px_operand *by_stride(ordered *t, const px_operand *o) {
   t->o = *o, t->o.sizes = t->sizes, t->o.strides = t->strides;
   for (int i = 0; i < o->ndim; i++) {
     int at = i;
@@ -39,25 +42,25 @@ static const px_operand *by_memory(ordered *t, const px_operand *o) {
   }
   return &t->o;
 }
-// On the CPU numbers are drawn in the order of the memory, as in PyTorch, by devices in that of the
-// dimensions. What reads operands (`turned` is NULL) goes by their order.
-static numbers numbers_of(px__dense *d, ordered *turned, const px_operand *o, int dtype) {
-  bool turns = turned && d->launch->mt19937 && !px__operand_row_major(o);
-  void *at = px__dense_out(d, turns ? by_memory(turned, o) : o, dtype);
+// The CPU draws in memory order, as PyTorch does; devices draw in dimension order. Kernels with
+// input operands (`ordered_operand` is NULL) draw in dimension order.
+static numbers numbers_of(px__dense *d, ordered *ordered_operand, const px_operand *o, int dtype) {
+  bool reorder = ordered_operand && d->launch->mt19937 && !px__operand_row_major(o);
+  void *at = px__dense_out(d, reorder ? by_stride(ordered_operand, o) : o, dtype);
   return (numbers){at, at ? px_operand_numel(o) : 0, dtype};
 }
 static void put(const numbers *d, int64_t i, double x) { px__cell_put(d->dtype, d->at, i, x); }
-static void put_whole(const numbers *d, int64_t i, int64_t x) {
-  px__cell_put_whole(d->dtype, d->at, i, x);
+static void put_int(const numbers *d, int64_t i, int64_t x) {
+  px__cell_put_int(d->dtype, d->at, i, x);
 }
 
-// ---- Philox: a step of one thread gives four words; `emit` writes what they become
+// ---- Philox: a step of one thread yields four words; `emit` converts and stores them
 
 typedef struct philox_job {
   const px_launch *l;
   const numbers *d;
   double a, b;
-  int64_t from, blocks;  // blocks: of the launch that the numbers are laid out for
+  int64_t from, blocks;  // blocks: device blocks of the emulated launch
   uint64_t range;
 } philox_job;
 typedef void (*emit_fn)(const philox_job *job, const uint32_t *words, int lane, int64_t i);
@@ -89,7 +92,7 @@ static void emit_uniform(const philox_job *job, const uint32_t *words, int lane,
     x = fma(u, job->b - job->a, job->a);
   else
     x = fmaf((float)u, (float)job->b - (float)job->a, (float)job->a);
-  // Device draws are in (0, 1]: the upper bound becomes the lower one.
+  // Device draws are in (0, 1]: the upper bound is replaced by the lower one.
   put(job->d, i, x == job->b ? job->a : x);
 }
 static void uniforms_f32(float *x, int64_t n, px_mt19937 *mt, float low, float width) {
@@ -101,8 +104,8 @@ static void uniforms_f32(float *x, int64_t n, px_mt19937 *mt, float low, float w
         x[i + k] = fmaf((float)(int32_t)(words[k] & 0xffffffu) * 0x1p-24f, width, low);
     }
 }
-// One word a number; the short formats round a float, and the upper bound becomes the lower one.
-// Scaling is fused: PyTorch's is, on all processors of today.
+// One word per number. fp16 and bf16 round a float, and the upper bound is replaced by the lower
+// one. Scaling uses FMA, as PyTorch does on current processors.
 static void uniform_mt(const numbers *d, px_mt19937 *mt, double from, double to) {
   if (d->dtype == PX_FLOAT64) {
     for (px__steps s = {.n = d->n}; px__draw_step(&s, mt);)
@@ -127,8 +130,8 @@ static void uniform_mt(const numbers *d, px_mt19937 *mt, double from, double to)
 PX_KERNEL(uniform) {
   px__dense d = {.launch = l};
   px_mt19937 *mt = l->mt19937;
-  ordered turned;
-  numbers to = numbers_of(&d, &turned, args->out, args->out->dtype);
+  ordered ordered_operand;
+  numbers to = numbers_of(&d, &ordered_operand, args->out, args->out->dtype);
   if (mt) {
     uniform_mt(&to, mt, args->from, args->to);
   } else {
@@ -141,7 +144,7 @@ PX_KERNEL(uniform) {
 
 // ---- normal
 
-// Polar pairs of two words (float) or of four (double): the sine first, as cuRAND does.
+// Box-Muller pairs from two words (float) or four (double), sine first as in cuRAND.
 static void emit_normal(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
   double x;
   if (job->d->dtype == PX_FLOAT64) {
@@ -159,7 +162,7 @@ static void emit_normal(const philox_job *job, const uint32_t *words, int lane, 
   x = r * (lane & 1 ? cosf(v) : sinf(v));
   put(job->d, i, (float)x * (float)job->b + (float)job->a);
 }
-// Fewer than 16: one after the other, in double, the second of a pair kept for the next draw.
+// Fewer than 16 elements: one by one in double; the second of a pair is cached for the next draw.
 static double normal_one(px_mt19937 *mt) {
   if (mt->has_normal_double) {
     mt->has_normal_double = false;
@@ -171,9 +174,8 @@ static double normal_one(px_mt19937 *mt) {
   mt->has_normal_double = true;
   return r * cos(theta);
 }
-// Normals from the uniforms in x[0] and x[8], mean and deviation applied. Where PyTorch computes
-// with vectors its logarithm and sine are those of the Cephes library with fused products, to the
-// bit, and so are ours.
+// Normals from the uniforms x[0] and x[8], scaled by mean and std. PyTorch's vectorized code uses
+// Cephes' log and sincos with FMA; this matches it bit for bit.
 #ifdef __FMA__
 static inline float normal_log(float u) {
   uint32_t bits = px__float_bits(u);
@@ -194,7 +196,7 @@ static inline float normal_log(float u) {
   y = fmaf(-z, 0.5f, y);
   return fmaf(e, 0.693359375f, m + y);
 }
-// Of an angle in [0, 2 pi): by its octant, and series about multiples of a quarter turn.
+// sin and cos of an angle in [0, 2 pi), by octant and series around multiples of pi / 2.
 static inline void normal_sincos(float x, float *sine, float *cosine) {
   int32_t octant = ((int32_t)(x * 1.27323954473516f) + 1) & ~1;
   float y = (float)octant;
@@ -208,8 +210,8 @@ static inline void normal_sincos(float x, float *sine, float *cosine) {
   s = fmaf(s, z, 8.3321608736e-3f);
   s = fmaf(s, z, -1.6666654611e-1f);
   s = fmaf(s * z, x, x);
-  bool turned = octant & 2;
-  float a = turned ? c : s, b = turned ? s : c;
+  bool ordered_operand = octant & 2;
+  float a = ordered_operand ? c : s, b = ordered_operand ? s : c;
   *sine = octant & 4 ? -a : a;
   *cosine = (octant + 2) & 4 ? -b : b;
 }
@@ -237,19 +239,19 @@ static void pairs_f64(double *x, double mean, double std) {
     x[j + 8] = r * sin(theta) * std + mean;
   }
 }
-// Sixteen and more: uniforms first, then pairs eight apart; the last sixteen are drawn again where
-// the length is no multiple.
+// 16 elements or more: uniforms first, then pairs 8 apart. If the length is not a multiple of 16,
+// the last 16 are drawn again.
 typedef struct normals {
   float *x, mean, std;
 } normals;
-static void sixteens(void *context, int64_t begin, int64_t end) {
+static void normal_groups(void *context, int64_t begin, int64_t end) {
   const normals *s = context;
   for (int64_t i = begin; i < end; i++) pairs_f32(s->x + i * 16, s->mean, s->std);
 }
 static void normal_f32(float *x, int64_t n, int64_t first, px_mt19937 *mt, float mean, float std) {
   normals all = {x, mean, std};
   uniforms_f32(x, first, mt, 0, 1);
-  px__cpu_parallel(n / 16, NORMALS_A_PIECE / 16, sixteens, &all);
+  px__cpu_parallel(n / 16, NORMALS_GRAIN / 16, normal_groups, &all);
   if (n % 16 == 0) return;
   uniforms_f32(x + n - 16, 16, mt, 0, 1);
   pairs_f32(x + n - 16, mean, std);
@@ -266,8 +268,8 @@ static void normal_f64(double *x, int64_t n, px_mt19937 *mt, double mean, double
   uniforms_f64(x + n - 16, 16, mt);
   pairs_f64(x + n - 16, mean, std);
 }
-// `short_format`: what the numbers become draws for whole sixteens and then for the last one, a
-// float for all of its numbers and then for the last sixteen.
+// `short_format` (fp16, bf16): draws for the whole groups of 16 only, then for the last 16; float
+// draws for all numbers, then for the last 16.
 static void normal_mt(const numbers *d, bool row_major, bool short_format, px_mt19937 *mt,
                       double mean, double std) {
   if (d->n < 16 || !row_major) {
@@ -289,8 +291,8 @@ PX_KERNEL(normal) {
   px__dense d = {.launch = l};
   px_mt19937 *mt = l->mt19937;
   int dtype = args->out->dtype;
-  ordered turned;
-  numbers to = numbers_of(&d, &turned, args->out, mt ? px__compute_of(dtype) : dtype);
+  ordered ordered_operand;
+  numbers to = numbers_of(&d, &ordered_operand, args->out, mt ? px__compute_of(dtype) : dtype);
   if (mt) {
     bool short_format = dtype == PX_FLOAT16 || dtype == PX_BFLOAT16;
     normal_mt(&to, px__operand_row_major(args->out), short_format, mt, args->mean, args->std);
@@ -302,20 +304,20 @@ PX_KERNEL(normal) {
   return PX_OK;
 }
 
-// ---- whole numbers
+// ---- integers
 
 static void emit_random(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
-  put_whole(job->d, i, (int64_t)(words[lane] % job->range + (uint64_t)job->from));
+  put_int(job->d, i, (int64_t)(words[lane] % job->range + (uint64_t)job->from));
 }
 static void emit_random_wide(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
   uint64_t x = (uint64_t)words[2 * lane] << 32 | words[2 * lane + 1];
-  put_whole(job->d, i, (int64_t)(x % job->range + (uint64_t)job->from));
+  put_int(job->d, i, (int64_t)(x % job->range + (uint64_t)job->from));
 }
 PX_KERNEL(random) {
   px__dense d = {.launch = l};
   px_mt19937 *mt = l->mt19937;
-  ordered turned;
-  numbers to = numbers_of(&d, &turned, args->out, args->out->dtype);
+  ordered ordered_operand;
+  numbers to = numbers_of(&d, &ordered_operand, args->out, args->out->dtype);
   philox_job job = {.l = l, .d = &to, .blocks = l->blocks};
   bool ranged = px__random_range(&args->from, &args->to, &job.from, &job.range);
   if (!ranged) job.range = px__random_values(to.dtype);
@@ -325,7 +327,7 @@ PX_KERNEL(random) {
     for (px__steps s = {.n = to.n}; px__draw_step(&s, mt);)
       for (int64_t i = s.begin; i < s.end; i++) {
         uint64_t x = wide ? px_mt19937_random64(mt) : px_mt19937_random32(mt);
-        put_whole(&to, i, (int64_t)(x % job.range + (uint64_t)job.from));
+        put_int(&to, i, (int64_t)(x % job.range + (uint64_t)job.from));
       }
   } else {
     philox_each(&job, wide ? 2 : 4, wide ? emit_random_wide : emit_random);
@@ -347,8 +349,7 @@ static void draw_pairs(px_mt19937 *mt, int64_t n, int64_t bits[PAIRS]) {
   for (int64_t i = 0; i < n; i++)
     bits[i] = (int64_t)(words[2 * i] & 0x1fffffu) << 32 | (int64_t)words[2 * i + 1];
 }
-// Elements of so many bytes: `one` where the bits are below the limit, else 0, which is 0 in every
-// dtype.
+// Elements of so many bytes: `one` if the bits are below the limit, else zero bytes.
 #define CHOOSE(bytes, cell) \
   static void choose_##bytes(void *to, const void *one, const int64_t *bits, int64_t limit, \
                              int64_t n) { \
@@ -361,8 +362,8 @@ CHOOSE(2, uint16_t)
 CHOOSE(4, uint32_t)
 CHOOSE(8, uint64_t)
 #undef CHOOSE
-// Element by element: `one` with probability p, else 0. A double below p is whole multiples of its
-// last bit below it.
+// Element by element: `one` with probability p, else 0. Compares in 53-bit integers: u < p if and
+// only if its bits are below ceil(p * 2^53).
 static void bernoulli_mt(const numbers *d, px_mt19937 *mt, double p, double one) {
   static void (*const by_bytes[])(void *, const void *, const int64_t *, int64_t, int64_t) = {
       [1] = choose_1, [2] = choose_2, [4] = choose_4, [8] = choose_8};
@@ -378,8 +379,8 @@ static void bernoulli_mt(const numbers *d, px_mt19937 *mt, double p, double one)
 }
 PX_KERNEL(bernoulli_scalar) {
   px__dense d = {.launch = l};
-  ordered turned;
-  numbers to = numbers_of(&d, &turned, args->out, args->out->dtype);
+  ordered ordered_operand;
+  numbers to = numbers_of(&d, &ordered_operand, args->out, args->out->dtype);
   philox_job job = {.l = l, .d = &to, .a = args->p, .b = 1, .blocks = l->blocks};
   if (l->mt19937)
     bernoulli_mt(&to, l->mt19937, args->p, 1);
@@ -389,8 +390,8 @@ PX_KERNEL(bernoulli_scalar) {
   return PX_OK;
 }
 
-// Each thread of the grid draws `lanes` neighbours, four to a block of words.
-static void keep_neighbours(const philox_job *job, int64_t lanes) {
+// Each thread of the grid draws `lanes` adjacent elements, four per block of words.
+static void dropout_adjacent(const philox_job *job, int64_t lanes) {
   int64_t threads = job->blocks * BLOCK, blocks = lanes > 4 ? lanes / 4 : 1;
   for (int64_t i = 0; i < job->d->n; i++) {
     int64_t piece = i / lanes, lane = i % lanes;
@@ -400,14 +401,14 @@ static void keep_neighbours(const philox_job *job, int64_t lanes) {
     put(job->d, i, px_philox_uniform_float(words.v[lane % 4]) < job->a ? job->b : 0);
   }
 }
-static void emit_kept(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
+static void emit_dropout(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
   put(job->d, i, px_philox_uniform_float(words[lane]) < job->a ? job->b : 0);
 }
-// Draws of Philox are floats, compared as such with numbers of all dtypes but float64.
+// Philox draws are floats. They are compared in float for every dtype except float64.
 PX_KERNEL(dropout_mask) {
   px__dense d = {.launch = l};
-  ordered turned;
-  numbers to = numbers_of(&d, &turned, args->out, args->out->dtype);
+  ordered ordered_operand;
+  numbers to = numbers_of(&d, &ordered_operand, args->out, args->out->dtype);
   double keep = args->keep;
   philox_job job = {.l = l,
                     .d = &to,
@@ -417,13 +418,13 @@ PX_KERNEL(dropout_mask) {
   if (l->mt19937)
     bernoulli_mt(&to, l->mt19937, keep, 1 / keep);
   else if (args->lanes > 1)
-    keep_neighbours(&job, args->lanes);
+    dropout_adjacent(&job, args->lanes);
   else
-    philox_each(&job, 4, emit_kept);
+    philox_each(&job, 4, emit_dropout);
   px__dense_close(&d);
   return PX_OK;
 }
-// The probabilities are a tensor.
+// bernoulli with a tensor of probabilities.
 PX_KERNEL(bernoulli) {
   px__dense d = {.launch = l};
   bool wide = args->self->dtype == PX_FLOAT64;
@@ -441,7 +442,7 @@ PX_KERNEL(bernoulli) {
         u = wide ? px_mt19937_uniform_double(mt) : (double)px_mt19937_uniform_float(mt);
       else
         u = px_philox_uniform_float(px_philox(l->seed, (uint64_t)i / 4, l->offset).v[i % 4]);
-      put(&to, i, mt ? u < p : u <= p);  // draws of devices are in (0, 1]
+      put(&to, i, mt ? u < p : u <= p);  // device draws are in (0, 1]
     }
   px__dense_close(&d);
   return PX_OK;
@@ -454,8 +455,8 @@ static void emit_exponential(const philox_job *job, const uint32_t *words, int l
 PX_KERNEL(exponential) {
   px__dense d = {.launch = l};
   px_mt19937 *mt = l->mt19937;
-  ordered turned;
-  numbers to = numbers_of(&d, &turned, args->out, args->out->dtype);
+  ordered ordered_operand;
+  numbers to = numbers_of(&d, &ordered_operand, args->out, args->out->dtype);
   double lambd = args->lambd;
   philox_job job = {.l = l, .d = &to, .a = lambd, .blocks = l->blocks};
   if (mt) {
@@ -469,9 +470,10 @@ PX_KERNEL(exponential) {
   return PX_OK;
 }
 
-// ---- numbers that take as many draws as it comes
+// ---- distributions with a variable number of draws
 
-// An element's source: the twister, or a subsequence of Philox, each draw a block of words.
+// An element's source: the Mersenne Twister, or a subsequence of Philox with a block of words per
+// draw.
 typedef struct k_source {
   px_mt19937 *mt;
   uint64_t seed, subsequence, offset;
@@ -493,20 +495,20 @@ static double k_normal(k_source *s) {
 }
 #include "rejection.h"
 
-// What a draw depends on: a number, or an operand's elements.
+// A distribution parameter: a number, or an operand's elements.
 typedef struct parameter {
   const px_operand *from;
   double number;
 } parameter;
-// A draw of NaN is a fault where `fault` is one.
+// A NaN draw reports `fault`, if any.
 static px_status draw_each(const px_launch *l, const px_operand *out, px_fault_code fault,
                            double (*draw)(k_source *, double, double), parameter first,
                            parameter second) {
   px__dense d = {.launch = l};
   const double *a = first.from ? px__dense_in(&d, first.from, PX_FLOAT64) : NULL;
   const double *b = second.from ? px__dense_in(&d, second.from, PX_FLOAT64) : NULL;
-  ordered turned;
-  numbers to = numbers_of(&d, first.from || second.from ? NULL : &turned, out, out->dtype);
+  ordered ordered_operand;
+  numbers to = numbers_of(&d, first.from || second.from ? NULL : &ordered_operand, out, out->dtype);
   px_mt19937 *mt = l->mt19937;
   for (px__steps s = {.n = to.n}; px__draw_step(&s, mt);)
     for (int64_t i = s.begin; i < s.end; i++) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random orders and choices: randperm and multinomial. On the CPU randperm is a Fisher-Yates
-// shuffle; on devices it sorts by random keys of as many bits as keep collisions rare, and shuffles
-// equal keys, as PyTorch does.
+// randperm and multinomial. On the CPU randperm is a Fisher-Yates shuffle. On devices it sorts by
+// random keys, with enough bits to make collisions rare, and shuffles equal keys, as PyTorch does.
 #include "cpu/convert/dense.h"
 #include "cpu/random/mt19937_draws.h"
 #include "cpu/random/philox.h"
@@ -11,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 256, ROWS = 4 };  // ROWS: of multinomial, summed side by side
+enum {
+  BLOCK = 256,  // threads of a device block
+  ROWS = 4      // rows of multinomial summed together
+};
 
 typedef struct keyed {
   uint64_t key;
@@ -26,7 +28,7 @@ static int key_bits(int64_t n) {
   double x = (double)n, bits = ceil(log2(x - (6 * x * x + 1) / (log(0.9) * 12)));
   return bits < 64 ? (int)bits : 64;
 }
-// The key of element i: what random_() over the whole range of an int32 or int64 draws, two words a
+// The key of element i: a draw of random_() over the full range of int32 or int64, two words per
 // number.
 static uint64_t key_of(const px_launch *l, int64_t stride, int64_t i, bool wide) {
   int64_t chunk = i / stride, thread = i % stride, lane = chunk % 2;
@@ -34,7 +36,7 @@ static uint64_t key_of(const px_launch *l, int64_t stride, int64_t i, bool wide)
   uint64_t x = (uint64_t)w.v[2 * lane] << 32 | w.v[2 * lane + 1];
   return x % (wide ? UINT64_MAX : (uint64_t)UINT32_MAX);
 }
-// Shuffles the elements of one run of equal keys, with the random numbers of its first thread.
+// Shuffles a run of equal keys, with the random numbers of its first thread.
 static void shuffle_run(const px_launch *l, keyed *run, int64_t first, int64_t count,
                         uint64_t offset) {
   uint64_t draw = 0;
@@ -53,10 +55,10 @@ static void permute_philox(const px_launch *l, keyed *order, int64_t n, int64_t 
     order[i].value = i;
   }
   qsort(order, (size_t)n, sizeof *order, by_key);
-  uint64_t moved = l->offset + (uint64_t)((n - 1) / (stride * 2) + 1) * 4;
+  uint64_t shuffle_offset = l->offset + (uint64_t)((n - 1) / (stride * 2) + 1) * 4;
   for (int64_t i = 0, end; i < n; i = end) {
     for (end = i + 1; end < n && order[end].key == order[i].key;) end++;
-    if (end - i > 1) shuffle_run(l, order + i, i, end - i, moved);
+    if (end - i > 1) shuffle_run(l, order + i, i, end - i, shuffle_offset);
   }
 }
 static void permute_mt(px_mt19937 *mt, keyed *order, int64_t n) {
@@ -117,15 +119,15 @@ PX_KERNEL(multinomial) {
   int64_t rows = n ? px_operand_numel(self) / n : 0;
   int64_t *to = px__dense_out(&d, args->out, args->out->dtype);
   const void *weights = px__dense_in(&d, self, compute);
-  // A single draw of the CPU is a race, as in PyTorch.
+  // A single draw on the CPU uses exponential races, as in PyTorch.
   bool again = args->replacement && (count > 1 || !l->mt19937);
-  void *room = d.failed ? NULL : px__scratch_new(l, (size_t)n * ROWS * sizeof(double));
+  void *scratch = d.failed ? NULL : px__scratch_new(l, (size_t)n * ROWS * sizeof(double));
   source s = {.l = l, .mt = l->mt19937};
-  if (room && compute == PX_FLOAT64)
-    choose_f64(&s, weights, n, rows, again, room, to, count);
-  else if (room)
-    choose_f32(&s, weights, n, rows, again, room, to, count);
-  free(room);
+  if (scratch && compute == PX_FLOAT64)
+    choose_f64(&s, weights, n, rows, again, scratch, to, count);
+  else if (scratch)
+    choose_f32(&s, weights, n, rows, again, scratch, to, count);
+  free(scratch);
   px__dense_close(&d);
   return PX_OK;
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels "tally" and "binned": how often each number occurs, and how many elements each bin
-// has.
+// The kernels "tally" and "binned": counts of integers (bincount), and of elements per bin (histc).
 //
-// Counts are whole numbers, so that it does not matter who counts what: threads count parts, each
-// in tables of its own, where there are few. Neighbours count in different tables, as the next of
-// the same number would wait for this one to be stored.
+// Counts are integers, so the order does not matter: threads count parts in separate tables if
+// there are few counts. Consecutive elements use different tables, since incrementing the same
+// counter twice would wait for the first store.
 #include "cpu/convert/convert.h"
 #include "cpu/convert/dense.h"
 #include "cpu/threads/threads.h"
@@ -13,31 +12,37 @@
 
 #include <stdlib.h>
 
-enum { BLOCK = 512, FEW = 4096, TABLES = 4, PARTS = 16, LEAST_PART = 65536 };
+enum {
+  BLOCK = 512,          // elements converted at a time
+  MAX_SEPARATE = 4096,  // max counts for separate tables
+  TABLES = 4,           // per part
+  PARTS = 16,           // max parts
+  MIN_PART = 65536      // min elements of a part
+};
 
 typedef struct counting counting;
-// n elements, without gaps between, into tables of `size` counts each, or into the only one.
+// Counts n contiguous elements into `tables` tables of `size` counts each, TABLES or one.
 typedef void (*count_fn)(const counting *c, int64_t *counts, int tables, const void *e, int64_t n);
 struct counting {
   count_fn fn;
   const px_operand *in;
-  const void *edges;  // of bins
-  int dtype;          // that fn counts
+  const void *edges;  // bins only
+  int dtype;          // the dtype that fn expects
   int64_t n, size, part;
   int64_t *tables;
 };
 
 static void count_range(const counting *c, int64_t *counts, int tables, int64_t begin,
                         int64_t end) {
-  int64_t room[BLOCK], item = px__cpu_item[c->in->dtype], work = 0;
+  int64_t buffer[BLOCK], item = px__cpu_item[c->in->dtype], work = 0;
   int64_t stride = (c->in->ndim ? c->in->strides[0] : 1) * item;
-  bool ready = c->in->dtype == c->dtype && stride == item;
+  bool is_direct = c->in->dtype == c->dtype && stride == item;
   const char *from = (const char *)c->in->data + begin * stride;
-  for (int64_t n; begin < end && !px__worked(&work, BLOCK); begin += n, from += n * stride) {
+  for (int64_t n; begin < end && !px__work_stopped(&work, BLOCK); begin += n, from += n * stride) {
     n = end - begin < BLOCK ? end - begin : BLOCK;
-    if (!ready)
-      px__cpu_convert(room, px__cpu_item[c->dtype], c->dtype, from, stride, c->in->dtype, n);
-    c->fn(c, counts, tables, ready ? (const void *)from : room, n);
+    if (!is_direct)
+      px__cpu_convert(buffer, px__cpu_item[c->dtype], c->dtype, from, stride, c->in->dtype, n);
+    c->fn(c, counts, tables, is_direct ? (const void *)from : buffer, n);
   }
 }
 static void count_parts(void *context, int64_t begin, int64_t end) {
@@ -47,13 +52,13 @@ static void count_parts(void *context, int64_t begin, int64_t end) {
     count_range(c, c->tables + i * TABLES * c->size, TABLES, from, to);
   }
 }
-// Into `counts`, which are cleared before.
+// Counts into `counts`, cleared first.
 static void count(counting *c, int64_t *counts) {
-  int64_t parts = c->n / LEAST_PART;
+  int64_t parts = c->n / MIN_PART;
   parts = parts < 1 ? 1 : parts > PARTS ? PARTS : parts;
   if (!px__cpu_clear(counts, (size_t)c->size * sizeof *counts)) return;
-  bool few = c->size <= FEW && c->size * TABLES * parts <= c->n;
-  c->tables = few ? calloc((size_t)(parts * TABLES * c->size), sizeof *c->tables) : NULL;
+  bool separate = c->size <= MAX_SEPARATE && c->size * TABLES * parts <= c->n;
+  c->tables = separate ? calloc((size_t)(parts * TABLES * c->size), sizeof *c->tables) : NULL;
   if (!c->tables) {
     count_range(c, counts, 1, 0, c->n);
     return;
@@ -65,11 +70,12 @@ static void count(counting *c, int64_t *counts) {
   free(c->tables);
 }
 
-// ---- numbers
+// ---- integers
 
-// All were looked at before; what a program has written since is no index. Numbers of 32 bits are
-// looked at in a copy first, as vectors do that: where none is wrong the rest need not ask.
-static bool are_counted(const int32_t *e, uint64_t size, int64_t n) {
+// Values were validated before, but the program may have overwritten them since: they are checked
+// again before use as indices. int32 values are checked in a copy, by vectors; then the loop needs
+// no checks.
+static bool are_valid(const int32_t *e, uint64_t size, int64_t n) {
   uint32_t most = size > UINT32_MAX ? UINT32_MAX : (uint32_t)size - 1, wrong = 0;
   for (int64_t k = 0; k < n; k++) wrong |= (uint32_t)e[k] > most;
   return size > 0 && !wrong;
@@ -80,7 +86,7 @@ static void tally_int32(const counting *c, int64_t *counts, int tables, const vo
   uint64_t size = (uint64_t)c->size;
   int64_t k = 0, *second = counts + size, *third = second + size, *fourth = third + size;
   memcpy(e, elements, (size_t)n * sizeof *e);
-  bool fine = tables == TABLES && are_counted(e, size, n);
+  bool fine = tables == TABLES && are_valid(e, size, n);
   for (; fine && k + TABLES <= n; k += TABLES) {
     counts[e[k]]++, second[e[k + 1]]++;
     third[e[k + 2]]++, fourth[e[k + 3]]++;
@@ -104,7 +110,7 @@ static void tally_int64(const counting *c, int64_t *counts, int tables, const vo
     if (x < size) counts[x]++;
   }
 }
-// There are tables for all bytes, so that none is looked at before it is counted.
+// Tables cover all byte values, so no checks are needed.
 enum { BYTES = 256 };
 static void tally_bytes(const counting *c, int64_t *counts, int tables, const void *elements,
                         int64_t n) {
@@ -144,7 +150,7 @@ PX_KERNEL(tally) {
 
 // ---- bins
 
-// The bin is guessed, as edges are about as far from each other, and its edges have the last word.
+// Guesses the bin assuming equal widths, then corrects it by the edges.
 #define BINNED(T) \
   static void binned_##T(const counting *c, int64_t *counts, int tables, const void *elements, \
                          int64_t n) { \
@@ -169,7 +175,8 @@ PX_KERNEL(tally) {
 BINNED(float)
 BINNED(double)
 
-// Edges rise, the first and the last one too being of bins; `counts` are as those of the input.
+// Edges are ascending; the first and last bins include the outer edges. `out` has the input's
+// dtype.
 PX_KERNEL(binned) {
   const px_operand *in = args->self, *out = args->counts;
   counting c = {.fn = in->dtype == PX_FLOAT32 ? binned_float : binned_double,

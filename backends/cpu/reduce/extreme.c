@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Extremes with their places: of equals the first; NaN is beyond all numbers.
+// max and min with indices. Ties return the first index; NaN is greater than any number for max,
+// and smaller for min.
 //
-// A line is looked through a block at a time for its extreme, and then for its place. Where the
-// elements of neighbouring results lie side by side, these are compared together. A long line of
-// few results is cut into parts, by its length alone. Half formats are compared as float, integers
-// as int64.
+// A line is searched by blocks: first for the extreme, then for its index. Interleaved lines are
+// compared together. A long line with few results is cut into parts by its length alone. fp16 and
+// bf16 compare as float, integers as int64.
 #include "cpu/reduce/reduced_dims.h"
 #include "cpu/convert/dense.h"
 #include "cpu/reduce/extreme.h"
@@ -14,16 +14,16 @@
 #include <string.h>
 
 enum {
-  BLOCK = 2048,
-  CHUNK = 512,     // columns that are walked together
-  SPAN = 1 << 30,  // rows that a narrow number counts
-  PARALLEL = 16384,
-  PARTS = 64,
-  LEAST_PART = 65536
+  BLOCK = 2048,      // elements of a block
+  CHUNK = 512,       // columns processed together
+  SPAN = 1 << 30,    // rows counted in an int32
+  PARALLEL = 16384,  // elements per thread, min
+  PARTS = 64,        // max parts of a long line
+  MIN_PART = 65536   // min elements of a part
 };
 
 typedef struct best {
-  bool some;
+  bool has_value;
   int64_t index;
   union {
     float of_f32;
@@ -33,10 +33,10 @@ typedef struct best {
 } best;
 typedef struct kind {
   int dtype;
-  void (*join)(best *b, const void *elements, int64_t n, int64_t first, bool least);
-  void (*merge)(best *b, const best *later, bool least);
+  void (*join)(best *b, const void *elements, int64_t n, int64_t first, bool is_min);
+  void (*merge)(best *b, const best *later, bool is_min);
   void (*columns)(void *extremes, void *rows, const void *elements, int64_t n, int64_t row,
-                  bool least);
+                  bool is_min);
   void (*widen)(int64_t *index, void *rows, int64_t n, int64_t first);
 } kind;
 
@@ -87,39 +87,40 @@ typedef struct walk {
   const char *in;
   char *out, *out2;
   int in_dtype, out_dtype;
-  bool least, pair;
+  bool is_min, pair;
   int64_t part;  // of a long line
   best parts[PARTS];
 } walk;
 
 // ---- lines
 
-// n elements at `at`, as the kind has them: there, or in the room.
-static const void *elements(const walk *w, const char *at, int64_t stride, int64_t n, void *room) {
+// n elements at `at` in the comparison dtype: in place, or converted into `buffer`.
+static const void *elements(const walk *w, const char *at, int64_t stride, int64_t n,
+                            void *buffer) {
   int64_t item = px__cpu_item[w->k->dtype];
   if (w->in_dtype == w->k->dtype && stride == item) return at;
-  px__cpu_convert(room, item, w->k->dtype, at, stride, w->in_dtype, n);
-  return room;
+  px__cpu_convert(buffer, item, w->k->dtype, at, stride, w->in_dtype, n);
+  return buffer;
 }
 
 // Elements [begin, end) of a line.
 static best find_best(const walk *w, const char *base, int64_t begin, int64_t end) {
-  int64_t room[BLOCK], inner = w->x.gone[0].size, stride = w->x.gone[0].in;
+  int64_t buffer[BLOCK], inner = w->x.reduced[0].size, stride = w->x.reduced[0].in;
   best b = {0};
   int64_t work = 0;
-  while (begin < end && !px__worked(&work, BLOCK)) {
+  while (begin < end && !px__work_stopped(&work, BLOCK)) {
     int64_t outer = begin < inner ? 0 : begin / inner, k = begin - outer * inner;
     int64_t n = inner - k < end - begin ? inner - k : end - begin;
     if (n > BLOCK) n = BLOCK;
     const char *at = base + k * stride;
-    if (outer) at += px__axes_place(w->x.gone, 1, w->x.gone_count, outer).in;
-    w->k->join(&b, elements(w, at, stride, n, room), n, begin, w->least);
+    if (outer) at += px__axes_offset_of(w->x.reduced, 1, w->x.reduced_count, outer).in;
+    w->k->join(&b, elements(w, at, stride, n, buffer), n, begin, w->is_min);
     begin += n;
   }
   return b;
 }
 
-static void put(const walk *w, px__place at, const best *b) {
+static void store_best(const walk *w, px__axes_offset at, const best *b) {
   char *index = w->pair ? w->out2 + at.out2 : w->out + at.out;
   memcpy(index, &b->index, sizeof b->index);
   if (w->pair) px__cpu_convert(w->out + at.out, 8, w->out_dtype, &b->value, 8, w->k->dtype, 1);
@@ -128,9 +129,9 @@ static void put(const walk *w, px__place at, const best *b) {
 static void lines(void *context, int64_t begin, int64_t end) {
   const walk *w = context;
   for (int64_t i = begin; i < end; i++) {
-    px__place at = px__axes_place(w->x.kept, 0, w->x.kept_count, i);
+    px__axes_offset at = px__axes_offset_of(w->x.kept, 0, w->x.kept_count, i);
     best b = find_best(w, w->in + at.in, 0, w->x.length);
-    put(w, at, &b);
+    store_best(w, at, &b);
   }
 }
 
@@ -145,41 +146,41 @@ static void parts(void *context, int64_t begin, int64_t end) {
 }
 static void long_lines(walk *w) {
   const char *base = w->in;
-  int64_t count = w->x.length / LEAST_PART;
+  int64_t count = w->x.length / MIN_PART;
   if (count > PARTS) count = PARTS;
   w->part = px__ceil_div(w->x.length, count);
   count = px__ceil_div(w->x.length, w->part);
   for (int64_t r = 0; r < w->x.results; r++) {
-    px__place at = px__axes_place(w->x.kept, 0, w->x.kept_count, r);
+    px__axes_offset at = px__axes_offset_of(w->x.kept, 0, w->x.kept_count, r);
     w->in = base + at.in;
-    for (int64_t i = 0; i < count; i++) w->parts[i].some = false;  // one may not be reached
+    for (int64_t i = 0; i < count; i++) w->parts[i].has_value = false;  // interrupts may skip parts
     px__cpu_parallel(count, 1, parts, w);
-    for (int64_t i = 1; i < count; i++) w->k->merge(&w->parts[0], &w->parts[i], w->least);
-    put(w, at, &w->parts[0]);
+    for (int64_t i = 1; i < count; i++) w->k->merge(&w->parts[0], &w->parts[i], w->is_min);
+    store_best(w, at, &w->parts[0]);
   }
 }
 
 // ---- columns
 
-static void columns_chunk(const walk *w, px__place at, int64_t n) {
-  int64_t top[CHUNK], rows[CHUNK], room[CHUNK], index[CHUNK] = {0}, row = w->x.gone[0].in;
+static void columns_chunk(const walk *w, px__axes_offset at, int64_t n) {
+  int64_t top[CHUNK], rows[CHUNK], buffer[CHUNK], index[CHUNK] = {0}, row = w->x.reduced[0].in;
   int64_t item = px__cpu_item[w->k->dtype];
   px__axis across = w->x.kept[0];
   int64_t work = 0;
   const char *in = w->in + at.in;
-  memcpy(top, elements(w, in, across.in, n, room), (size_t)(n * item));
+  memcpy(top, elements(w, in, across.in, n, buffer), (size_t)(n * item));
   memset(rows, -1, sizeof rows);
   for (int64_t first = 0; first < w->x.length; first += SPAN) {
     int64_t end = w->x.length - first < SPAN ? w->x.length - first : SPAN;
-    for (int64_t i = first ? 0 : 1; i < end && !px__worked(&work, n); i++) {
+    for (int64_t i = first ? 0 : 1; i < end && !px__work_stopped(&work, n); i++) {
       const char *here = in + (first + i) * row;
-      w->k->columns(top, rows, elements(w, here, across.in, n, room), n, i, w->least);
+      w->k->columns(top, rows, elements(w, here, across.in, n, buffer), n, i, w->is_min);
     }
     w->k->widen(index, rows, n, first);
   }
-  char *places = w->pair ? w->out2 + at.out2 : w->out + at.out;
+  char *index_out = w->pair ? w->out2 + at.out2 : w->out + at.out;
   int64_t step = w->pair ? across.out2 : across.out;
-  px__cpu_convert(places, step, PX_INT64, index, 8, PX_INT64, n);
+  px__cpu_convert(index_out, step, PX_INT64, index, 8, PX_INT64, n);
   if (w->pair)
     px__cpu_convert(w->out + at.out, across.out, w->out_dtype, top, item, w->k->dtype, n);
 }
@@ -187,27 +188,27 @@ static void columns_chunk(const walk *w, px__place at, int64_t n) {
 static void columns(void *context, int64_t begin, int64_t end) {
   const walk *w = context;
   for (int64_t i = begin, n; i < end; i++) {
-    px__place at = px__axes_piece(&w->x, CHUNK, i, &n);
+    px__axes_offset at = px__axes_piece(&w->x, CHUNK, i, &n);
     columns_chunk(w, at, n);
   }
 }
 
-// `values` is NULL where places alone are wanted.
+// `values` is NULL if only indices are requested.
 static px_status extreme(const px_operand *values, const px_operand *indices, const px_operand *in,
-                         bool least) {
+                         bool is_min) {
   const px_operand *out = values ? values : indices;
-  walk w;  // neither axes nor parts are cleared: lines may be short
-  w.least = least, w.pair = values != NULL, w.in = in->data, w.out = out->data;
+  walk w;  // left uninitialized: lines may be short
+  w.is_min = is_min, w.pair = values != NULL, w.in = in->data, w.out = out->data;
   bool whole = !px_dtype_is_float((px_dtype)in->dtype);
   w.k = whole ? &kind_i64 : in->dtype == PX_FLOAT64 ? &kind_f64 : &kind_f32;
   w.out2 = indices->data;
   w.in_dtype = in->dtype, w.out_dtype = out->dtype;
   px__axes_load(&w.x, out, values ? indices : NULL, in, false);
   int64_t length = w.x.length, width = w.x.kept[0].size;
-  if (px__axes_side_by_side(&w.x))
+  if (px__axes_reduces_outer(&w.x))
     px__cpu_parallel(px__axes_pieces(&w.x, CHUNK),
                      PARALLEL / (length * (width < CHUNK ? width : CHUNK)) + 1, columns, &w);
-  else if (length >= 2 * LEAST_PART && w.x.results < 16)
+  else if (length >= 2 * MIN_PART && w.x.results < 16)
     long_lines(&w);
   else
     px__cpu_parallel(w.x.results, PARALLEL / (length ? length : 1) + 1, lines, &w);

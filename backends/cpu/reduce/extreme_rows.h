@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Extremes with their places for one element type: T the element, I a number as wide, NAME(x) the
-// names, IS_NAN(x) of elements and vectors; V a vector, M its mask, OP(x) and MASK(x) the functions
-// of simd.h for them. extreme.c includes it for each type.
+// max and min with indices for one element type. T: element; I: an integer of the same width;
+// NAME(x): suffixed names; IS_NAN(x): for elements and vectors; V: vector; M: its mask; OP(x) and
+// MASK(x): their functions in simd.h. extreme.c includes it for each type.
 
-// The first of n elements that equals x, n being less than four vectors have, or of so many; there
-// is one, unless a program writes meanwhile.
+// Index of the first of n elements equal to x, where n is at most the length of four vectors. There
+// is one, unless the program writes the tensor concurrently.
 static int64_t NAME(find)(const T *e, int64_t n, T x) {
   enum { L = sizeof(V) / sizeof(T) };
   int64_t i = 0;
@@ -25,35 +25,37 @@ static int64_t NAME(find_nan)(const T *e, int64_t n) {
   return i;
 }
 
-// Whether x goes before y, which comes earlier.
-static inline bool NAME(beats)(T x, T y, bool least) {
-  return (least ? x < y : x > y) || (IS_NAN(x) && !IS_NAN(y));
+// True if x beats y, given that y has the smaller index.
+static inline bool NAME(beats)(T x, T y, bool is_min) {
+  return (is_min ? x < y : x > y) || (IS_NAN(x) && !IS_NAN(y));
 }
 
-// n more elements, of which the first is number `first`.
-static void NAME(join)(best *b, const void *elements, int64_t n, int64_t first, bool least) {
+// Adds n elements, the first with index `first`.
+static void NAME(join)(best *b, const void *elements, int64_t n, int64_t first, bool is_min) {
   const T *e = elements;
-  bool odd = false;
-  int64_t place;
-  T x = least ? NAME(px__extreme)(e, n, true, &odd, &place)
-              : NAME(px__extreme)(e, n, false, &odd, &place);
-  if (b->some && (odd ? IS_NAN(b->value.NAME(of)) : !NAME(beats)(x, b->value.NAME(of), least)))
+  bool has_nan = false;
+  int64_t first_index;
+  T x = is_min ? NAME(px__extreme)(e, n, true, &has_nan, &first_index)
+               : NAME(px__extreme)(e, n, false, &has_nan, &first_index);
+  if (b->has_value &&
+      (has_nan ? IS_NAN(b->value.NAME(of)) : !NAME(beats)(x, b->value.NAME(of), is_min)))
     return;
-  int64_t at = odd ? NAME(find_nan)(e, n) : place + NAME(find)(e + place, n - place, x);
-  *b = (best){.some = true, .index = first + at, .value.NAME(of) = e[at]};
+  int64_t at = has_nan ? NAME(find_nan)(e, n)
+                       : first_index + NAME(find)(e + first_index, n - first_index, x);
+  *b = (best){.has_value = true, .index = first + at, .value.NAME(of) = e[at]};
 }
-static void NAME(merge)(best *b, const best *later, bool least) {
-  if (!b->some || NAME(beats)(later->value.NAME(of), b->value.NAME(of), least)) *b = *later;
+static void NAME(merge)(best *b, const best *later, bool is_min) {
+  if (!b->has_value || NAME(beats)(later->value.NAME(of), b->value.NAME(of), is_min)) *b = *later;
 }
 
-// A row more of n columns: their extremes so far, and in which rows they are.
+// Adds a row to the extremes of n columns and to their row numbers.
 static void NAME(columns)(void *extremes, void *rows, const void *elements, int64_t n, int64_t row,
-                          bool least) {
+                          bool is_min) {
   T *restrict top = extremes;
   I *restrict at = rows;
   const T *restrict e = elements;
   I here = (I)row;
-  if (least) {
+  if (is_min) {
     for (int64_t i = 0; i < n; i++) {
       T x = e[i], y = top[i];
       bool take = !(x >= y) & !IS_NAN(y);

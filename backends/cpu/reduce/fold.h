@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions: what the generated folds are made of, and what runs them.
+// Reductions: macros for the generated folds, and their driver.
 //
-// Elements of type T are combined in lanes of T, blocks of them in the wider type D (float in
-// double, complex numbers likewise), in an order that depends on the shapes alone: the result does
-// not change with the number of threads. Inputs of other dtypes are converted in blocks; sums of
-// the half formats load a few floats at a time, and are what they are of floats, to the bit.
+// Elements of type T are combined in lanes of T, and blocks in a wider type D (double for float,
+// also for complex), in an order that depends on the shapes only: results do not depend on the
+// number of threads. Inputs of other dtypes are converted in blocks. fp16 and bf16 sums load a few
+// floats at a time and equal the sums in float bit for bit.
 #pragma once
 #include "cpu/reduce/extreme.h"
 #include "cpu/vector/fp16_bf16.h"
@@ -12,28 +12,32 @@
 #include "cpu/vector/simd.h"
 #include "cpu/vector/loop_hints.h"
 
-enum { PX__CPU_LANES = 16, PX__CPU_FEW = 8, PX__CPU_BLOCK = 1024 };
+enum {
+  PX__CPU_LANES = 16,   // accumulators
+  PX__CPU_FEW = 8,      // elements merged at a time in short rows
+  PX__CPU_BLOCK = 1024  // elements combined in T
+};
 
 typedef void (*px__cpu_fold_rows)(void *wide, const char *rows, int64_t step, int64_t count,
                                   int64_t n);
 typedef struct px__cpu_fold {
-  int dtype, wide;  // of T and D
+  int dtype, wide;  // dtypes of T and D
   void (*identity)(void *wide, int64_t n);
-  // wide[i] joins the n contiguous elements of row i, of `count` rows that are `step` bytes apart.
+  // wide[i] combines the n contiguous elements of row i; `count` rows are `step` bytes apart.
   px__cpu_fold_rows rows;
-  // narrow[i] joins element i of each of `count` rows, one after the other, which are `step` bytes
-  // apart; and wide[i] joins narrow[i], which starts anew.
+  // narrow[i] combines element i of `count` rows, `step` bytes apart, in order. `widen` merges
+  // narrow[i] into wide[i] and resets it.
   px__cpu_fold_rows columns;
   void (*widen)(void *wide, void *narrow, int64_t n);
   void (*clear)(void *narrow, int64_t n);
   void (*merge)(void *wide, const void *other, int64_t n);
   void (*finish)(void *wide, int64_t n, int64_t count, const px_launch *l);
-  // Of float16 and bfloat16; NULL: they become T before.
+  // For float16 and bfloat16; NULL: inputs are converted to T first.
   px__cpu_fold_rows half_rows[2], half_columns[2];
 } px__cpu_fold;
 
-// Operands: the result, with stride 0 in the reduced dimensions; the input. `folds` by dtype: for
-// int64, float32, float64 and complex elements, NULL where the op has none.
+// Operands: the result, with stride 0 in the reduced dimensions, and the input. `folds` is indexed
+// by element type: int64, float32, float64, complex; NULL if the op does not support it.
 px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds);
 
 #define PX__WIDE_u8 PX_INT64
@@ -51,8 +55,8 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
 #define PX__NARROW_c64 PX_COMPLEX64
 #define PX__NARROW_c128 PX_COMPLEX128
 
-// The floats of two vectors, in an order that is soon made, and such vectors in the elements'
-// order.
+// Loads two vectors of floats: in the cheapest lane order, whose store restores the order; and in
+// memory order.
 static inline void px__half_load_two(vf two[2], const uint16_t *e) {
 #if defined(__F16C__) && defined(__AVX2__)
   two[0] = (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)e));
@@ -90,13 +94,13 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
   for (int i = 0; i < VF; i++) to[2 * i] = two[0][i], to[2 * i + 1] = two[1][i];
 }
 
-// From the functions identity_, map_, combine_ (of T) and merge_, finish_ (of D). Where combine_
-// chooses between floats, gcc makes branches of it unless the loop over the lanes stays one; where
-// it is k_max or k_min of the elements themselves, vectors do it (_EXTREME).
+// Built from identity_, map_, combine_ (on T) and merge_, finish_ (on D). If combine_ selects
+// between floats, gcc emits branches unless the loop over lanes stays rolled (_CHOICE). If it is
+// k_max or k_min of the elements themselves, it uses vectors (_EXTREME).
 #define PX__CPU_FOLD(NAME, S, T, D) \
   PX__CPU_FOLD_LANES(PX__CPU_UNROLLED, NAME, S, T, D) \
   PX__CPU_FOLD_BY(4, NAME, S, T, D, {NULL}, {NULL})
-// Of floats, combined by OP, which vectors have: the half formats, too.
+// Float with a vector operator OP; includes fp16 and bf16.
 #define PX__CPU_FOLD_HALVES(NAME, S, T, D, OP) \
   PX__CPU_FOLD_LANES(PX__CPU_UNROLLED, NAME, S, T, D) \
   PX__CPU_FOLD_HALF(NAME, half, OP) \
@@ -106,7 +110,7 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
 #define PX__CPU_FOLD_CHOICE(NAME, S, T, D) \
   PX__CPU_FOLD_LANES(PX__CPU_ROLLED, NAME, S, T, D) \
   PX__CPU_FOLD_BY(1, NAME, S, T, D, {NULL}, {NULL})
-// Of bytes, in any order: gcc makes vectors of the plain loop.
+// Bytes, in any order: gcc vectorizes the plain loop.
 #define PX__CPU_FOLD_BYTES(NAME, S, T, D) \
   static D fold_block_##NAME##_##S(const T *e, int64_t n) { \
     T all = (T)identity_##NAME##_##S(); \
@@ -116,10 +120,10 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
   PX__CPU_FOLD_BY(4, NAME, S, T, D, {NULL}, {NULL})
 #define PX__CPU_FOLD_EXTREME(NAME, S, T, D, LEAST) \
   static D fold_block_##NAME##_##S(const T *e, int64_t n) { \
-    bool odd = false; \
+    bool has_nan = false; \
     int64_t place; \
-    T top = px__extreme_##S(e, n, LEAST, &odd, &place); \
-    for (int64_t i = 0; odd && i < n; i++) top = combine_##NAME##_##S(top, e[i]); \
+    T top = px__extreme_##S(e, n, LEAST, &has_nan, &place); \
+    for (int64_t i = 0; has_nan && i < n; i++) top = combine_##NAME##_##S(top, e[i]); \
     return (D)top; \
   } \
   PX__CPU_FOLD_BY(4, NAME, S, T, D, {NULL}, {NULL})
@@ -130,13 +134,13 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
     int64_t i = 0; \
     if (n < PX__CPU_LANES) { \
       for (; i + PX__CPU_FEW <= n; i += PX__CPU_FEW) { \
-        D few[PX__CPU_FEW]; \
-        PX__CPU_UNROLLED for (int k = 0; k < PX__CPU_FEW; k++) few[k] = \
+        D pairs[PX__CPU_FEW]; \
+        PX__CPU_UNROLLED for (int k = 0; k < PX__CPU_FEW; k++) pairs[k] = \
             (D)map_##NAME##_##S(e[i + k]); \
         PX__CPU_UNROLLED for (int half = PX__CPU_FEW / 2; half; half /= 2) \
-            PX__CPU_UNROLLED for (int k = 0; k < half; k++) few[k] = \
-                merge_##NAME##_##S(few[k], few[k + half]); \
-        sum = merge_##NAME##_##S(sum, few[0]); \
+            PX__CPU_UNROLLED for (int k = 0; k < half; k++) pairs[k] = \
+                merge_##NAME##_##S(pairs[k], pairs[k + half]); \
+        sum = merge_##NAME##_##S(sum, pairs[0]); \
       } \
       for (; i < n; i++) sum = merge_##NAME##_##S(sum, (D)map_##NAME##_##S(e[i])); \
       return sum; \
@@ -156,7 +160,7 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
       PX__CPU_UNROLLED for (int k = 0; k < half; k++) all[k] = \
           merge_##NAME##_##S(all[k], all[k + half]); \
   return all[0];
-// Rows of T into sums of D, by blocks of S, which merge as M's do.
+// Folds rows of T into sums of D, by blocks of S; merges with M's function.
 #define PX__CPU_FOLD_ROWS(NAME, S, M, T, D) \
   static void fold_rows_##NAME##_##S(void *wide, const char *rows, int64_t step, int64_t count, \
                                      int64_t n) { \
@@ -214,8 +218,9 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
       fold_some_##NAME##_##H(narrow, rows, step, 4, n); \
     for (; count > 0; count--, rows += step) fold_some_##NAME##_##H(narrow, rows, step, 1, n); \
   }
-// `AT_ONCE` rows, 4 or 1, are joined at a time; then come the functions for the half formats.
-#define PX__CPU_FOLD_BY(AT_ONCE, NAME, S, T, D, ...) \
+// `ROWS_AT_ONCE` rows (4 or 1) are combined at a time. The variadic part: the fp16 and bf16
+// functions.
+#define PX__CPU_FOLD_BY(ROWS_AT_ONCE, NAME, S, T, D, ...) \
   static void fold_identity_##NAME##_##S(void *wide, int64_t n) { \
     for (int64_t i = 0; i < n; i++) ((D *)wide)[i] = identity_##NAME##_##S(); \
   } \
@@ -226,11 +231,11 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
   static void fold_columns_##NAME##_##S(void *narrow, const char *rows, int64_t step, \
                                         int64_t count, int64_t n) { \
     T *a = narrow; \
-    for (; AT_ONCE == 4 && count >= 4; count -= 4, rows += 4 * step) { \
+    for (; ROWS_AT_ONCE == 4 && count >= 4; count -= 4, rows += 4 * step) { \
       const T *e = (const T *)(const void *)rows, *f = (const T *)(const void *)(rows + step); \
       const T *g = (const T *)(const void *)(rows + 2 * step); \
       const T *h = (const T *)(const void *)(rows + 3 * step); \
-      PX__CPU_APART for (int64_t i = 0; i < n; i++) { \
+      PX__CPU_INDEPENDENT for (int64_t i = 0; i < n; i++) { \
         T x = combine_##NAME##_##S(a[i], map_##NAME##_##S(e[i])); \
         x = combine_##NAME##_##S(x, map_##NAME##_##S(f[i])); \
         x = combine_##NAME##_##S(x, map_##NAME##_##S(g[i])); \
@@ -239,7 +244,7 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
     } \
     for (; count > 0; count--, rows += step) { \
       const T *e = (const T *)(const void *)rows; \
-      PX__CPU_APART for (int64_t i = 0; i < n; i++) a[i] = \
+      PX__CPU_INDEPENDENT for (int64_t i = 0; i < n; i++) a[i] = \
           combine_##NAME##_##S(a[i], map_##NAME##_##S(e[i])); \
     } \
   } \
@@ -249,7 +254,7 @@ static inline void px__bfloat_store_two(float *to, const vf two[2]) {
     fold_clear_##NAME##_##S(narrow, n); \
   } \
   static void fold_merge_##NAME##_##S(void *wide, const void *other, int64_t n) { \
-    PX__CPU_APART for (int64_t i = 0; i < n; i++)((D *)wide)[i] = \
+    PX__CPU_INDEPENDENT for (int64_t i = 0; i < n; i++)((D *)wide)[i] = \
         merge_##NAME##_##S(((D *)wide)[i], ((const D *)other)[i]); \
   } \
   static void fold_finish_##NAME##_##S(void *wide, int64_t n, int64_t count, const px_launch *l) { \

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions that are no folds: variance, norms, logsumexp.
+// Reductions other than folds: variance, norms, logsumexp.
 //
-// Each result is computed from its elements in the input's order, in blocks of float or double; the
-// exponentials of floats are floats. Results are independent of each other, and are shared out
-// to the pool; or, where there is one, its blocks are.
+// A result is computed from its elements in input order, in blocks of float or double; exponentials
+// of floats are computed in float. The pool processes independent results, or the blocks of a
+// result if there is only one.
 #include "cpu/reduce/reduced_dims.h"
 #include "cpu/convert/dense.h"
 #include "cpu/loop/loop.h"
@@ -12,117 +12,119 @@
 #include "kernel_args/reduce.h"
 
 enum {
-  BLOCK = 1024,
-  PARALLEL = 16384,
-  COLUMNS = 128,
-  SUMMED = 256  // so many floats are added up as such
+  BLOCK = 1024,      // elements converted at a time
+  PARALLEL = 16384,  // elements per thread, min
+  COLUMNS = 128,     // columns reduced together
+  FLOAT_SUM = 256    // floats added in float
 };
 
 typedef struct walk walk;
-typedef void (*one_fn)(const walk *w, const char *base, px__place at);  // computes a result
+typedef void (*reduce_fn)(const walk *w, const char *base, px__axes_offset at);  // one result
 struct walk {
   px__axes x;
   const char *in;
   char *out;
   int in_dtype, block_dtype, out_dtype;
-  one_fn one;
-  double number;  // the correction of a variance, the p of a norm
-  bool root;      // std
+  reduce_fn reduce_one;
+  double number;  // correction of a variance, p of a norm
+  bool root;      // std instead of var
 };
 
-// Of some elements: what their sum is of (a mean, the p of a norm), and the sum.
+// Partial state of a reduction: its parameter (a mean, or the p of a norm), and the sum.
 typedef struct partial {
   double number, sum;
-  double top, odd;  // of a logsumexp
+  double top, non_finite;  // logsumexp: max, and sum of blocks with a non-finite max
 } partial;
 typedef void (*block_fn)(partial *s, const void *block, int64_t n);
 typedef void (*join_fn)(partial *s, const partial *next);
 
-// The blocks of one result, each a part of a line; GROUP of them are worked on in one piece.
-enum { GROUP = PARALLEL / BLOCK, AT_ONCE = 64 };
+// The blocks of one result, each within a line; GROUP of them form a unit.
+enum { GROUP = PARALLEL / BLOCK, GROUPS_AT_ONCE = 64 };
 typedef struct blocks {
   const walk *w;
   const char *base;
   block_fn fn;
-  int64_t inner, a_line, count;
-  int64_t first;  // of the groups whose parts there are
-  partial parts[AT_ONCE];
+  int64_t inner, blocks_per_line, count;
+  int64_t first;  // first group of the current `parts`
+  partial parts[GROUPS_AT_ONCE];
 } blocks;
 
 static void each_group(void *context, int64_t begin, int64_t end) {
   blocks *b = context;
   const walk *w = b->w;
-  int64_t room[BLOCK], stride = w->x.gone[0].in, item = px__cpu_item[w->block_dtype], work = 0;
-  bool ready = w->in_dtype == w->block_dtype && stride == item;
+  int64_t buffer[BLOCK], stride = w->x.reduced[0].in, item = px__cpu_item[w->block_dtype], work = 0;
+  bool is_direct = w->in_dtype == w->block_dtype && stride == item;
   int64_t at = (b->first + begin) * GROUP, stop = (b->first + end) * GROUP;
-  int64_t line = at ? at / b->a_line : 0, k = (at - line * b->a_line) * BLOCK;
-  const char *from = b->base + px__axes_place(w->x.gone, 1, w->x.gone_count, line).in + k * stride;
+  int64_t line = at ? at / b->blocks_per_line : 0, k = (at - line * b->blocks_per_line) * BLOCK;
+  const char *from =
+      b->base + px__axes_offset_of(w->x.reduced, 1, w->x.reduced_count, line).in + k * stride;
   if (stop > b->count) stop = b->count;
   for (partial *s = b->parts + begin; at < stop; s += ++at % GROUP == 0) {
     int64_t n = b->inner - k < BLOCK ? b->inner - k : BLOCK;
-    if (!ready) px__cpu_convert(room, item, w->block_dtype, from, stride, w->in_dtype, n);
-    b->fn(s, ready ? (const void *)from : room, n);
-    if (px__worked(&work, n)) return;
+    if (!is_direct) px__cpu_convert(buffer, item, w->block_dtype, from, stride, w->in_dtype, n);
+    b->fn(s, is_direct ? (const void *)from : buffer, n);
+    if (px__work_stopped(&work, n)) return;
     k += n, from += n * stride;
     if (k < b->inner || at + 1 == b->count) continue;
-    k = 0, from = b->base + px__axes_place(w->x.gone, 1, w->x.gone_count, ++line).in;
+    k = 0, from = b->base + px__axes_offset_of(w->x.reduced, 1, w->x.reduced_count, ++line).in;
   }
 }
-// Joins what groups of blocks are to s, in their order: threads do not change it.
+// Merges all blocks into s, in the order of groups, regardless of the threads.
 static void all_blocks(const walk *w, const char *base, block_fn fn, join_fn join, partial *s) {
-  bool ready = w->in_dtype == w->block_dtype && w->x.gone[0].in == px__cpu_item[w->block_dtype];
-  if (ready && w->x.gone_count == 1 && w->x.length > 0 && w->x.length <= BLOCK) {
+  bool is_direct =
+      w->in_dtype == w->block_dtype && w->x.reduced[0].in == px__cpu_item[w->block_dtype];
+  if (is_direct && w->x.reduced_count == 1 && w->x.length > 0 && w->x.length <= BLOCK) {
     fn(s, base, w->x.length);
     return;
   }
-  blocks b;  // whose parts are not cleared, which would take longer than a short row
-  b.w = w, b.base = base, b.fn = fn, b.inner = w->x.gone[0].size, b.first = 0;
-  b.a_line = px__ceil_div(b.inner, BLOCK);
-  b.count = w->x.length ? w->x.length / b.inner * b.a_line : 0;
+  blocks b;  // parts are left uninitialized: clearing would take longer than a short row
+  b.w = w, b.base = base, b.fn = fn, b.inner = w->x.reduced[0].size, b.first = 0;
+  b.blocks_per_line = px__ceil_div(b.inner, BLOCK);
+  b.count = w->x.length ? w->x.length / b.inner * b.blocks_per_line : 0;
   int64_t groups = px__ceil_div(b.count, GROUP);
-  const partial none = b.parts[0] = *s;
+  const partial initial = b.parts[0] = *s;
   if (groups <= 1) {
     each_group(&b, 0, groups);
     *s = b.parts[0];
     return;
   }
   int64_t grain = b.inner < BLOCK ? BLOCK / b.inner : 1;
-  for (; b.first < groups && (b.first == 0 || !px__cpu_stopped()); b.first += AT_ONCE) {
-    int64_t n = groups - b.first < AT_ONCE ? groups - b.first : AT_ONCE;
-    for (int64_t i = 0; i < n; i++) b.parts[i] = none;
+  for (; b.first < groups && (b.first == 0 || !px__cpu_stopped()); b.first += GROUPS_AT_ONCE) {
+    int64_t n = groups - b.first < GROUPS_AT_ONCE ? groups - b.first : GROUPS_AT_ONCE;
+    for (int64_t i = 0; i < n; i++) b.parts[i] = initial;
     px__cpu_parallel(n, grain, each_group, &b);
     for (int64_t i = 0; i < n; i++) join(s, &b.parts[i]);
   }
 }
-static void add_up(partial *s, const partial *next) { s->sum += next->sum; }
+static void add_sums(partial *s, const partial *next) { s->sum += next->sum; }
 
 static void each_result(void *context, int64_t begin, int64_t end) {
   const walk *w = context;
   for (int64_t i = begin; i < end; i++) {
-    px__place at = px__axes_place(w->x.kept, 0, w->x.kept_count, i);
-    w->one(w, w->in + at.in, at);
+    px__axes_offset at = px__axes_offset_of(w->x.kept, 0, w->x.kept_count, i);
+    w->reduce_one(w, w->in + at.in, at);
   }
 }
 
 static void each_columns(void *context, int64_t begin, int64_t end);
-static void one_logsumexp(const walk *w, const char *base, px__place at);
-static void one_norm(const walk *w, const char *base, px__place at);
+static void one_logsumexp(const walk *w, const char *base, px__axes_offset at);
+static void one_norm(const walk *w, const char *base, px__axes_offset at);
 
-// The axes are not cleared, which would take longer than a small reduction.
-static px_status run(const px_operand *out, const px_operand *in, one_fn one, double number,
-                     bool root) {
+// Axes are left uninitialized: clearing would take longer than a small reduction.
+static px_status run(const px_operand *out, const px_operand *in, reduce_fn reduce_one,
+                     double number, bool root) {
   walk w;
-  w.one = one, w.number = number, w.root = root;
+  w.reduce_one = reduce_one, w.number = number, w.root = root;
   w.in = in->data, w.out = out->data;
   w.in_dtype = in->dtype, w.out_dtype = out->dtype;
   px__axes_load(&w.x, out, NULL, in, false);
-  // float16 with gaps between is converted to double in less time.
-  bool gaps = in->dtype == PX_FLOAT16 && w.x.gone[0].in != px__cpu_item[PX_FLOAT16];
-  bool floats = one == one_logsumexp || (one == one_norm && !gaps);
+  // Strided float16 converts faster to double.
+  bool is_strided = in->dtype == PX_FLOAT16 && w.x.reduced[0].in != px__cpu_item[PX_FLOAT16];
+  bool floats = reduce_one == one_logsumexp || (reduce_one == one_norm && !is_strided);
   floats &= px__compute_of(in->dtype) == PX_FLOAT32;
   w.block_dtype = floats ? PX_FLOAT32 : PX_FLOAT64;
   int64_t work = w.x.length > 0 ? w.x.length : 1, width = w.x.kept[0].size;
-  if (one == one_logsumexp && px__axes_side_by_side(&w.x))
+  if (reduce_one == one_logsumexp && px__axes_reduces_outer(&w.x))
     px__cpu_parallel(px__axes_pieces(&w.x, COLUMNS),
                      PARALLEL / (work * (width < COLUMNS ? width : COLUMNS)) + 1, each_columns, &w);
   else
@@ -130,7 +132,7 @@ static px_status run(const px_operand *out, const px_operand *in, one_fn one, do
   return PX_OK;
 }
 
-static void store(const walk *w, px__place at, double value) {
+static void store(const walk *w, px__axes_offset at, double value) {
   if (w->out_dtype == PX_FLOAT32) {
     *(float *)(void *)(w->out + at.out) = (float)value;
     return;
@@ -138,7 +140,7 @@ static void store(const walk *w, px__place at, double value) {
   px__cpu_convert(w->out + at.out, 8, w->out_dtype, &value, 8, PX_FLOAT64, 1);
 }
 
-// ---- variance: the mean first, then the squares about it
+// ---- variance: the mean, then the squared deviations
 
 static void add_plain(partial *s, const void *block, int64_t n) {
   const double *e = block;
@@ -158,12 +160,12 @@ static void add_squares(partial *s, const void *block, int64_t n) {
   for (; k < n; k++) lane[k & 7] += (e[k] - mean) * (e[k] - mean);
   for (int j = 0; j < 8; j++) s->sum += lane[j];
 }
-static void one_variance(const walk *w, const char *base, px__place at) {
+static void one_variance(const walk *w, const char *base, px__axes_offset at) {
   partial s = {0};
   double n = (double)w->x.length;
-  all_blocks(w, base, add_plain, add_up, &s);
+  all_blocks(w, base, add_plain, add_sums, &s);
   s.number = s.sum / n, s.sum = 0;
-  all_blocks(w, base, add_squares, add_up, &s);
+  all_blocks(w, base, add_squares, add_sums, &s);
   double degrees = n - w->number, var = s.sum / (degrees > 0 ? degrees : 0);
   store(w, at, w->root ? sqrt(var) : var);
 }
@@ -176,14 +178,14 @@ PX_KERNEL(std) {
 
 // ---- norms
 
-// Of 0 and infinity.
+// One element of a norm with p = 0 or p = +-inf.
 static double norm_join(double sum, double x, double p) {
   double a = fabs(x);
   if (p == 0) return sum + (x != 0);
   if (p == (double)INFINITY) return a > sum || a != a ? a : sum;
   return a < sum || a != a ? a : sum;
 }
-// The sum with another element; the square of a float is exact in double.
+// Adds an element to the sum; the square of a float is exact in double.
 static inline double norm_square(double s, double x, double p) { return K_FMA_f64(x, x, s); }
 static inline double norm_size(double s, double x, double p) { return s + fabs(x); }
 static inline double norm_cube(double s, double x, double p) { return s + fabs(x) * x * x; }
@@ -226,24 +228,23 @@ ADD_NORM(f64, double)
 static void join_extremes(partial *s, const partial *next) {
   s->sum = norm_join(s->sum, next->sum, s->number);
 }
-static void one_norm(const walk *w, const char *base, px__place at) {
+static void one_norm(const walk *w, const char *base, px__axes_offset at) {
   double p = w->number;
   bool extreme = fabs(p) == (double)INFINITY, power = p != 0 && p != 1 && !extreme;
   partial s = {.number = p, .sum = p == -(double)INFINITY ? (double)INFINITY : 0};
   all_blocks(w, base, w->block_dtype == PX_FLOAT32 ? add_norm_f32 : add_norm_f64,
-             extreme ? join_extremes : add_up, &s);
+             extreme ? join_extremes : add_sums, &s);
   store(w, at, !power ? s.sum : p == 2 ? sqrt(s.sum) : pow(s.sum, 1 / p));
 }
 PX_KERNEL(norm) { return run(args->out, args->self, one_norm, px__number_or(&args->p, 2), false); }
 
 // ---- logsumexp
 
-// In one pass: what was added up below a smaller maximum is scaled when a block has a greater one.
-// `odd` is the sum of blocks whose maximum is no number: infinity, NaN, or 0 where all are
-// -infinity.
+// One pass: the sum is rescaled when a block has a larger max. `non_finite` sums the elements of
+// blocks whose max is inf or NaN; 0 for blocks of only -inf.
 static void join_exps(partial *s, const partial *next) {
   double top = next->top > s->top ? next->top : s->top;
-  s->odd += next->odd;
+  s->non_finite += next->non_finite;
   if (!(next->top > -(double)INFINITY)) return;
   if (!(s->top > -(double)INFINITY)) {
     s->top = top, s->sum = next->sum;
@@ -255,19 +256,19 @@ static void join_exps(partial *s, const partial *next) {
 
 static double sum_exp_f32(const float *x, float shift, int64_t n) {
   double sum = 0;
-  for (int64_t i = 0; i < n; i += SUMMED)
-    sum += vec_exp_sum_f32(NULL, x + i, shift, n - i < SUMMED ? n - i : SUMMED, 0);
+  for (int64_t i = 0; i < n; i += FLOAT_SUM)
+    sum += vec_exp_sum_f32(NULL, x + i, shift, n - i < FLOAT_SUM ? n - i : FLOAT_SUM, 0);
   return sum;
 }
 #define SUM_EXP(NAME) \
   static double NAME(const double *e, double shift, int64_t n) { \
-    double x[PX__CPU_PIECE], lane[8] = {0}, sum = 0; \
-    for (int64_t i = 0; i < n; i += PX__CPU_PIECE) { \
+    double x[PX__CPU_BLOCK_SIZE], lane[8] = {0}, sum = 0; \
+    for (int64_t i = 0; i < n; i += PX__CPU_BLOCK_SIZE) { \
       int64_t count = px__cpu_block(n - i); \
       for (int64_t k = 0; k < count; k++) x[k] = e[i + k] - shift; \
-      for (int64_t k = count; k < PX__CPU_PIECE; k++) x[k] = -(double)INFINITY; \
-      PX__CPU_ROLLED for (int k = 0; k < PX__CPU_PIECE; k++) x[k] = k_exp_f64(x[k]); \
-      for (int k = 0; k < PX__CPU_PIECE; k += 8) \
+      for (int64_t k = count; k < PX__CPU_BLOCK_SIZE; k++) x[k] = -(double)INFINITY; \
+      PX__CPU_ROLLED for (int k = 0; k < PX__CPU_BLOCK_SIZE; k++) x[k] = k_exp_f64(x[k]); \
+      for (int k = 0; k < PX__CPU_BLOCK_SIZE; k += 8) \
         for (int j = 0; j < 8; j++) lane[j] += x[k + j]; \
     } \
     for (int j = 0; j < 8; j++) sum += lane[j]; \
@@ -282,7 +283,7 @@ PX__CPU_WIDE SUM_EXP(sum_exp_wide)
     const T *x = block; \
     T top = vec_max_##S(x, n); \
     if (!k_isfinite_##S(top)) { \
-      for (int64_t k = 0; k < n; k++) s->odd += x[k] == -K_inf_##S ? 0 : (double)x[k]; \
+      for (int64_t k = 0; k < n; k++) s->non_finite += x[k] == -K_inf_##S ? 0 : (double)x[k]; \
       return; \
     } \
     if ((double)top > s->top) s->sum *= exp(s->top - (double)top), s->top = (double)top; \
@@ -290,20 +291,20 @@ PX__CPU_WIDE SUM_EXP(sum_exp_wide)
   }
 ADD_EXPS(f32, float)
 ADD_EXPS(f64, double)
-static void one_logsumexp(const walk *w, const char *base, px__place at) {
+static void one_logsumexp(const walk *w, const char *base, px__axes_offset at) {
   partial s = {.top = -(double)INFINITY};
   all_blocks(w, base, w->block_dtype == PX_FLOAT32 ? add_exps_f32 : add_exps_f64, join_exps, &s);
   double sum = s.sum > 0 ? log(s.sum) + s.top : s.sum == s.sum ? -(double)INFINITY : s.sum;
-  store(w, at, s.odd != 0 ? s.odd + 0 * s.sum : sum);
+  store(w, at, s.non_finite != 0 ? s.non_finite + 0 * s.sum : sum);
 }
 
-// Of columns that lie side by side a row at a time, in two passes: their maxima, and the sums of
-// their exponentials, which are added up as such over a few rows. Those that would be no normal
-// numbers take a hundred times as long, and are 0.
-enum { FEW = 32 };
+// Interleaved columns, a row at a time, in two passes: the maxima, then the sums of exponentials,
+// added in T over a few rows. Subnormal exponentials take a hundred times as long and are flushed
+// to 0.
+enum { ROWS_IN_T = 32 };
 #define ROW_EXPS(TARGET, NAME, S, T, LEAST) \
   TARGET static void NAME(T *sum, const T *e, const T *top, int64_t n) { \
-    PX__CPU_APART for (int64_t k = 0; k < n; k++) { \
+    PX__CPU_INDEPENDENT for (int64_t k = 0; k < n; k++) { \
       T x = e[k] - top[k]; \
       sum[k] += k_exp_##S(x < LEAST ? -K_inf_##S : x); \
     } \
@@ -313,29 +314,30 @@ ROW_EXPS(, row_exps_f64, f64, double, -708)
 ROW_EXPS(PX__CPU_WIDE, row_exps_wide_f32, f32, float, -87)
 ROW_EXPS(PX__CPU_WIDE, row_exps_wide_f64, f64, double, -708)
 
-// n elements of row i, as the block's dtype has them: there, or in the room.
-static const void *columns_row(const walk *w, px__place at, int64_t i, int64_t n, void *room) {
+// n elements of row i in the block's dtype: in place, or converted into `buffer`.
+static const void *columns_row(const walk *w, px__axes_offset at, int64_t i, int64_t n,
+                               void *buffer) {
   int64_t item = px__cpu_item[w->block_dtype], step = w->x.kept[0].in;
-  const char *from = w->in + at.in + i * w->x.gone[0].in;
+  const char *from = w->in + at.in + i * w->x.reduced[0].in;
   if (w->in_dtype == w->block_dtype && step == item) return from;
-  px__cpu_convert(room, item, w->block_dtype, from, step, w->in_dtype, n);
-  return room;
+  px__cpu_convert(buffer, item, w->block_dtype, from, step, w->in_dtype, n);
+  return buffer;
 }
 #define COLUMN_EXPS(S, T) \
-  static void columns_exps_##S(const walk *w, px__place at, int64_t n) { \
-    T room[COLUMNS], top[COLUMNS], few[COLUMNS]; \
+  static void columns_exps_##S(const walk *w, px__axes_offset at, int64_t n) { \
+    T buffer[COLUMNS], top[COLUMNS], few[COLUMNS]; \
     double sum[COLUMNS] = {0}; \
     int64_t length = w->x.length, work = 0; \
     bool wide = px_cpu_level_used() >= PX_CPU_AVX512; \
-    memcpy(top, columns_row(w, at, 0, n, room), (size_t)n * sizeof(T)); \
-    for (int64_t i = 1; i < length && !px__worked(&work, n); i++) { \
-      const T *e = columns_row(w, at, i, n, room); \
-      PX__CPU_APART for (int64_t k = 0; k < n; k++) top[k] = k_max_##S(top[k], e[k]); \
+    memcpy(top, columns_row(w, at, 0, n, buffer), (size_t)n * sizeof(T)); \
+    for (int64_t i = 1; i < length && !px__work_stopped(&work, n); i++) { \
+      const T *e = columns_row(w, at, i, n, buffer); \
+      PX__CPU_INDEPENDENT for (int64_t k = 0; k < n; k++) top[k] = k_max_##S(top[k], e[k]); \
     } \
-    for (int64_t i = 0; i < length && !px__worked(&work, FEW * n);) { \
+    for (int64_t i = 0; i < length && !px__work_stopped(&work, ROWS_IN_T * n);) { \
       memset(few, 0, sizeof few); \
-      for (int64_t end = i + FEW < length ? i + FEW : length; i < end; i++) \
-        (wide ? row_exps_wide_##S : row_exps_##S)(few, columns_row(w, at, i, n, room), top, n); \
+      for (int64_t end = i + ROWS_IN_T < length ? i + ROWS_IN_T : length; i < end; i++) \
+        (wide ? row_exps_wide_##S : row_exps_##S)(few, columns_row(w, at, i, n, buffer), top, n); \
       for (int64_t k = 0; k < n; k++) sum[k] += (double)few[k]; \
     } \
     for (int64_t k = 0; k < n; k++) { \
@@ -349,7 +351,7 @@ COLUMN_EXPS(f64, double)
 static void each_columns(void *context, int64_t begin, int64_t end) {
   const walk *w = context;
   for (int64_t i = begin, n; i < end; i++) {
-    px__place at = px__axes_piece(&w->x, COLUMNS, i, &n);
+    px__axes_offset at = px__axes_piece(&w->x, COLUMNS, i, &n);
     (w->block_dtype == PX_FLOAT32 ? columns_exps_f32 : columns_exps_f64)(w, at, n);
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stamps of sort_vectors.h: numbers of 32 and of 64 bits, in vectors of AVX2 and in those of
-// AVX-512, which are chosen at run time. Where there are neither, keys are sorted by digits.
+// Instances of sort_vectors.h: 32-bit and 64-bit integers, with AVX2 and with AVX-512, selected at
+// run time. Without either, keys are sorted by digits.
 #include "cpu/vector/simd.h"
 #include "cpu/sort/sort_keys.h"
 #include "cpu/threads/threads.h"
@@ -24,22 +24,26 @@
 
 // ---- AVX2
 
-// The numbers of the bits that are set, then those of the others, a byte each.
+// Permutations: positions of set bits first, then those of clear bits, one byte each.
 #define BIT(m, b) ((uint64_t)((m) >> (b)&1))
 #define BELOW2(m) (BIT(m, 0) + BIT(m, 1))
 #define BELOW4(m) (BELOW2(m) + BELOW2((m) >> 2))
 #define SET(m, b, below) (BIT(m, b) * (b) << 8 * (below))
-#define ORDER(m) \
+#define PERMUTATION(m) \
   (SET(m, 1, BIT(m, 0)) | SET(m, 2, BELOW2(m)) | SET(m, 3, BELOW2(m) + BIT(m, 2)) | \
    SET(m, 4, BELOW4(m)) | SET(m, 5, BELOW4(m) + BIT(m, 4)) | \
    SET(m, 6, BELOW4(m) + BELOW2((m) >> 4)) | SET(m, 7, BELOW4(m) + BELOW2((m) >> 4) + BIT(m, 6)))
-#define ORDER4(m) ORDER(m), ORDER((m) + 1), ORDER((m) + 2), ORDER((m) + 3)
-#define ORDER16(m) ORDER4(m), ORDER4((m) + 4), ORDER4((m) + 8), ORDER4((m) + 12)
-#define ORDER64(m) ORDER16(m), ORDER16((m) + 16), ORDER16((m) + 32), ORDER16((m) + 48)
-static const uint64_t first_set[256] = {ORDER64(0), ORDER64(64), ORDER64(128), ORDER64(192)};
+#define PERMUTATION4(m) \
+  PERMUTATION(m), PERMUTATION((m) + 1), PERMUTATION((m) + 2), PERMUTATION((m) + 3)
+#define PERMUTATION16(m) \
+  PERMUTATION4(m), PERMUTATION4((m) + 4), PERMUTATION4((m) + 8), PERMUTATION4((m) + 12)
+#define PERMUTATION64(m) \
+  PERMUTATION16(m), PERMUTATION16((m) + 16), PERMUTATION16((m) + 32), PERMUTATION16((m) + 48)
+static const uint64_t set_bits_first[256] = {PERMUTATION64(0), PERMUTATION64(64),
+                                             PERMUTATION64(128), PERMUTATION64(192)};
 
 static inline void store_set(void *to, __m256i v, unsigned bits) {
-  __m256i order = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)&first_set[bits]));
+  __m256i order = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)&set_bits_first[bits]));
   _mm256_storeu_si256(to, _mm256_permutevar8x32_epi32(v, order));
 }
 static inline int split(__m256i v, __m256i less, void *low, void *high) {
@@ -73,7 +77,7 @@ static inline int split_i64x4(i64x4 v, i64x4 pivot, int64_t *low, int64_t *high)
 #define T int32_t
 #define L 8
 #define NAME(x) x##_i32
-#define MOST INT32_MAX
+#define MAX_VALUE INT32_MAX
 #define FLOAT_INFINITY 0x7f800000
 #define MIN min_i32x8
 #define MAX(a, b, less) max_i32x8(a, b)
@@ -85,7 +89,7 @@ static inline int split_i64x4(i64x4 v, i64x4 pivot, int64_t *low, int64_t *high)
 #define T int64_t
 #define L 4
 #define NAME(x) x##_i64
-#define MOST INT64_MAX
+#define MAX_VALUE INT64_MAX
 #define FLOAT_INFINITY 0x7ff0000000000000
 #define MIN min_i64x4
 #define MAX(a, b, less) max_i64x4(a, b)
@@ -113,7 +117,7 @@ TARGET static inline int split_i64x8(i64x8 v, i64x8 pivot, int64_t *low, int64_t
   _mm512_storeu_si512(high, _mm512_maskz_compress_epi64(_knot_mask8(less), (__m512i)v));
   return __builtin_popcount(less);
 }
-// Each part goes to the end of what it has, which moves on.
+// Each part is appended at its end pointer, which advances.
 #define PARTS(bits, lanes) \
   __m512i x = (__m512i)v; \
   __mmask##lanes a = _mm512_cmplt_epi##bits##_mask(x, (__m512i)low), \
@@ -134,11 +138,10 @@ TARGET static inline void quarter_i64x8(i64x8 v, i64x8 low, i64x8 middle, i64x8 
                                         int64_t **ends) {
   PARTS(64, 8);
 }
-// The greater one of two, if the lesser is known: the greatest of zmm registers is found on one
-// port, as the least is, and bits on two.
+// The max of two, given the min: min and max of zmm registers use one port, bit operations two.
 #define OTHER_OF(a, b, c) _mm512_ternarylogic_epi32((__m512i)(a), (__m512i)(b), (__m512i)(c), 0x96)
-enum { QUARTERED = 1 << 13 };  // bytes from which on ranges are parted in four
-// What is below 0 has all but its sign turned; NaN is the greatest, whatever its sign is.
+enum { MIN_PARTITION_4 = 1 << 13 };  // min bytes of a range partitioned in four
+// Negative numbers have all bits but the sign flipped; NaN becomes the max, whatever its sign.
 #define KEYS_OF(bits, suffix, vector) \
   __m512i x = (__m512i)v, most = _mm512_set1_epi##bits(INT##bits##_MAX); \
   __m512i key = _mm512_ternarylogic_epi##bits(x, _mm512_srai_epi##bits(x, bits - 1), most, 0x78); \
@@ -151,12 +154,12 @@ TARGET static inline __m512i keys_i64x8(i64x8 v) { KEYS_OF(64, pd, __m512d); }
 #define T int32_t
 #define L 16
 #define NAME(x) x##_i32_512
-#define MOST INT32_MAX
+#define MAX_VALUE INT32_MAX
 #define FLOAT_INFINITY 0x7f800000
 #define MIN(a, b) ((i32x16)_mm512_min_epi32((__m512i)(a), (__m512i)(b)))
 #define MAX(a, b, less) ((i32x16)OTHER_OF(a, b, less))
 #define SPLIT split_i32x16
-#define QUARTER quarter_i32x16
+#define PARTITION_4 quarter_i32x16
 #define KEYS(v) ((i32x16)keys_i32x16(v))
 #include "cpu/sort/sort_vectors.h"
 #undef MIN
@@ -165,35 +168,36 @@ TARGET static inline __m512i keys_i64x8(i64x8 v) { KEYS_OF(64, pd, __m512d); }
 #define T int64_t
 #define L 8
 #define NAME(x) x##_i64_512
-#define MOST INT64_MAX
+#define MAX_VALUE INT64_MAX
 #define FLOAT_INFINITY 0x7ff0000000000000
 #define MIN(a, b) ((i64x8)_mm512_min_epi64((__m512i)(a), (__m512i)(b)))
 #define MAX(a, b, less) ((i64x8)OTHER_OF(a, b, less))
 #define SPLIT split_i64x8
-#undef QUARTER
+#undef PARTITION_4
 #undef KEYS
-#define QUARTER quarter_i64x8
+#define PARTITION_4 quarter_i64x8
 #define KEYS(v) ((i64x8)keys_i64x8(v))
 #include "cpu/sort/sort_vectors.h"
 
-// Before ranges are halved: twice as many pivots as are needed if all are good.
+// Sampled pivots before the value range is halved: twice the number needed with good pivots.
 static int tries_for(int64_t n) { return 2 * (64 - __builtin_clzll((uint64_t)n | 1)); }
 static bool wide(void) { return px_cpu_level_used() >= PX_CPU_AVX512; }
-#define PLACES(kind, to, room, rooms, n) \
-  (places_##kind) { \
-    to, room, (rooms) >= 3 ? (room) + (n) : NULL, (rooms) >= 3 ? (room) + 2 * (n) : NULL \
+#define ARRAYS(kind, to, scratch, arrays, n) \
+  (arrays_##kind) { \
+    to, scratch, (arrays) >= 3 ? (scratch) + (n) : NULL, \
+        (arrays) >= 3 ? (scratch) + 2 * (n) : NULL \
   }
 #define SORTS(BITS, T) \
-  bool px__sort_i##BITS(const T *from, T *to, T *room, int rooms, int64_t n) { \
+  bool px__sort_i##BITS(const T *from, T *to, T *scratch, int arrays, int64_t n) { \
     if (!wide()) \
-      return sort_i##BITS(false, from, PLACES(i##BITS, to, room, rooms, n), n, tries_for(n)); \
-    return sort_i##BITS##_512(false, from, PLACES(i##BITS##_512, to, room, rooms, n), n, \
+      return sort_i##BITS(false, from, ARRAYS(i##BITS, to, scratch, arrays, n), n, tries_for(n)); \
+    return sort_i##BITS##_512(false, from, ARRAYS(i##BITS##_512, to, scratch, arrays, n), n, \
                               tries_for(n)); \
   } \
-  bool px__sort_f##BITS(const T *from, T *to, T *room, int rooms, int64_t n) { \
+  bool px__sort_f##BITS(const T *from, T *to, T *scratch, int arrays, int64_t n) { \
     if (!wide()) \
-      return sort_floats_i##BITS(from, PLACES(i##BITS, to, room, rooms, n), n, tries_for(n)); \
-    return sort_floats_i##BITS##_512(from, PLACES(i##BITS##_512, to, room, rooms, n), n, \
+      return sort_floats_i##BITS(from, ARRAYS(i##BITS, to, scratch, arrays, n), n, tries_for(n)); \
+    return sort_floats_i##BITS##_512(from, ARRAYS(i##BITS##_512, to, scratch, arrays, n), n, \
                                      tries_for(n)); \
   }
 SORTS(32, int32_t)

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long jobs take, by what was measured of the like of them.
+// Measured cost of parallel jobs, by op and size class.
 #pragma once
 #include <stdint.h>
 
-// Jobs that do the same to about as much: how long one thread takes for a grain of it, in
-// picoseconds; 0 while that is not known. Atomic.
-typedef struct px__kind {
-  uintptr_t of;
+// Cost of one op at one size class: picoseconds that one thread takes per grain; 0: unknown. Fields
+// are accessed atomically.
+typedef struct px__job_cost {
+  uintptr_t key;
   int64_t grain_ps;
-} px__kind;
+} px__job_cost;
 
-// `op` stands for what is done, as the address of the function that does it; `grains` tells how
-// much of it there is, in parts of a size that is the same for all of its jobs.
-px__kind *px__kind_of(const void *op, double grains);
-// One thread did so many grains in so many nanoseconds.
-void px__kind_note(px__kind *k, double grains, int64_t ns);
-// What one thread would take for them, in nanoseconds; 0: not known.
-double px__kind_work(const px__kind *k, double grains);
+// Returns the cost entry. `op` identifies the op, such as the address of its function. `grains` is
+// the amount of work, in a unit common to all jobs of the op.
+px__job_cost *px__job_cost_of(const void *op, double grains);
+// Records a measurement: one thread did `grains` in `ns` nanoseconds.
+void px__job_cost_record(px__job_cost *k, double grains, int64_t ns);
+// Estimated nanoseconds of one thread for `grains`; 0: unknown.
+double px__job_cost_ns(const px__job_cost *k, double grains);

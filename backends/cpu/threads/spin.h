@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread does that looks again and again whether another one is done.
+// Pause hint for spin loops.
 #pragma once
 
-// Tells the processor so: the other thread of the core gets its units meanwhile.
+// Yields the core's execution units to its other hardware thread.
 static inline void px__spin(void) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

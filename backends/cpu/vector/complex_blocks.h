@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of complex numbers by their parts: a block has the real parts in one array and the imaginary
-// ones in another, so that loops over it are vectors. Blocks have a constant length, short ones
-// filled up: where numbers lie does not matter. What a short way is not right for is marked in
-// `far`, and computed by C's complex arithmetic and libm.
+// Rows of complex numbers as split parts: a block holds the real parts in one array and the
+// imaginary parts in another, so loops over it vectorize. Blocks have a constant length, short ones
+// padded: results do not depend on the position in a row. Elements outside a fast path's range are
+// marked in `far` and recomputed by C's complex arithmetic and libm.
 #pragma once
 #include "cpu/vector/math.h"
 #include "cpu/vector/loop_hints.h"
@@ -14,10 +14,10 @@ enum { PX__CPU_PARTS = 64 };
   typedef struct k_parts_##S { \
     R re[PX__CPU_PARTS], im[PX__CPU_PARTS]; \
   } k_parts_##S; \
-  K_INLINE void k_apart_##S(k_parts_##S *x, const char *from, int64_t step, int64_t m) { \
+  K_INLINE void k_split_##S(k_parts_##S *x, const char *from, int64_t step, int64_t m) { \
     const R *at = (const R *)(const void *)from; \
     if (step == 2 * (int64_t)sizeof(R) && m == PX__CPU_PARTS) { \
-      PX__CPU_APART PX__CPU_PART x->re[k] = at[2 * k], x->im[k] = at[2 * k + 1]; \
+      PX__CPU_INDEPENDENT PX__CPU_PART x->re[k] = at[2 * k], x->im[k] = at[2 * k + 1]; \
       return; \
     } \
     const R re = at[0], im = at[1]; \
@@ -30,7 +30,7 @@ enum { PX__CPU_PARTS = 64 };
   K_INLINE void k_together_##S(char *to, int64_t step, const k_parts_##S *x, int64_t m) { \
     R *at = (R *)(void *)to; \
     if (step == 2 * (int64_t)sizeof(R) && m == PX__CPU_PARTS) { \
-      PX__CPU_APART PX__CPU_PART at[2 * k] = x->re[k], at[2 * k + 1] = x->im[k]; \
+      PX__CPU_INDEPENDENT PX__CPU_PART at[2 * k] = x->re[k], at[2 * k + 1] = x->im[k]; \
       return; \
     } \
     for (int64_t k = 0; k < m; k++) { \
@@ -88,14 +88,14 @@ enum { PX__CPU_PARTS = 64 };
   } \
   K_INLINE void k_parts_abs_##S(k_parts_##S *o, const k_parts_##S *x) { \
     R far[PX__CPU_PARTS]; \
-    PX__CPU_PART o->re[k] = k_length_##S(x->re[k], x->im[k], &far[k]); \
+    PX__CPU_PART o->re[k] = k_hypot_##S(x->re[k], x->im[k], &far[k]); \
     if (k_any_far_##S(far)) \
       for (int k = 0; k < PX__CPU_PARTS; k++) \
         if (far[k] != 0) o->re[k] = k_real_##S(k_abs_##S(k_part_##S(x, k))); \
   }
 
-// A quotient of floats is one of double, whose range has all squares of floats. Both parts are NaN
-// where C has rules for infinite ones.
+// c64 division in double: the range holds the squares of all floats. Both parts are NaN if C's
+// rules for infinities apply.
 K_INLINE float k_quotient_c64(float a, float b, float c, float d, float *im, float *far) {
   double x = a, y = b, u = c, v = d, over = 1 / (u * u + v * v);
   float re = (float)((x * u + y * v) * over);
@@ -109,19 +109,22 @@ K_INLINE float k_over_c64(float c, float d, float *im, float *far) {
   *far = size > 0 && size < (double)INFINITY ? 0.0f : 1.0f;
   return (float)(u * over);
 }
-// Numbers of which neither the squares nor products of those leave double's range.
-K_INLINE bool k_middling(double x) {
+// True if squares of x and their products stay in double's range.
+K_INLINE bool k_squares_in_range(double x) {
   double size = fabs(x);
   return (size > 0x1p-200 && size < 0x1p200) || x == 0;
 }
-// Smith's way: the divisor's smaller part as a share of the greater one.
+// Smith's method: scales by the ratio of the divisor's smaller part to its larger part.
 K_INLINE double k_quotient_c128(double a, double b, double c, double d, double *im, double *far) {
   bool steep = fabs(c) < fabs(d);
   double u = steep ? d : c, v = steep ? c : d, p = steep ? b : a, q = steep ? a : b;
   double share = v / u, size = v * share + u;
   double flat = b - a * share, high = b * share - a;
   *im = (steep ? high : flat) / size;
-  *far = k_middling(a) & k_middling(b) & k_middling(c) & k_middling(d) & (u != 0) ? 0 : 1;
+  *far = k_squares_in_range(a) & k_squares_in_range(b) & k_squares_in_range(c) &
+                 k_squares_in_range(d) & (u != 0)
+             ? 0
+             : 1;
   return (q * share + p) / size;
 }
 
@@ -129,9 +132,9 @@ K_INLINE double k_over_c128(double c, double d, double *im, double *far) {
   return k_quotient_c128(1, 0, c, d, im, far);
 }
 
-// A square root and what it lacks, which a division by twice the root gives: rounded once.
+// Square root, corrected by its residual divided by twice the root: correctly rounded.
 #ifdef __FMA__
-K_INLINE float k_length_c64(float a, float b, float *far) {
+K_INLINE float k_hypot_c64(float a, float b, float *far) {
   float p = a * a, q = b * b, s = p + q, rest = p > q ? p - s + q : q - s + p;
   rest += K_FMA_f32(a, a, -p) + K_FMA_f32(b, b, -q);
   float h = sqrtf(s);
@@ -140,14 +143,14 @@ K_INLINE float k_length_c64(float a, float b, float *far) {
   return h + (h > 0 ? rest : 0);
 }
 #else
-K_INLINE float k_length_c64(float a, float b, float *far) {
+K_INLINE float k_hypot_c64(float a, float b, float *far) {
   *far = 0 * (a + b) == 0 ? 0.0f : 1.0f;
   return (float)sqrt((double)a * a + (double)b * b);
 }
 #endif
-// The upper half of a number's bits: its square is exact.
+// The upper half of a double's mantissa bits: its square is exact.
 K_INLINE double k_upper(double x) { return k_bits_double(k_double_bits(x) & ~(uint64_t)0x7ffffff); }
-K_INLINE double k_length_c128(double a, double b, double *far) {
+K_INLINE double k_hypot_c128(double a, double b, double *far) {
   double x = k_upper(a), y = k_upper(b), p = x * x, q = y * y;
   double s = p + q, rest = p > q ? p - s + q : q - s + p;
   rest += (a - x) * (a + x) + (b - y) * (b + y);
@@ -177,7 +180,7 @@ K_INLINE void k_parts_angle_c64(k_parts_c64 *o, const k_parts_c64 *x) {
   PX__CPU_PART o->re[k] = (float)k_atan2_f64((double)x->im[k], (double)x->re[k]);
 }
 
-// Rows, by the number of operands; PUT: k_together, or k_reals where results are real.
+// Rows by operand count. `put`: k_together, or k_reals for real results.
 #define PX__CPU_PARTS_ROW(m) \
   for (int64_t begin_ = 0, m; \
        begin_ < n_ && (m = n_ - begin_ < PX__CPU_PARTS ? n_ - begin_ : PX__CPU_PARTS, true); \
@@ -185,20 +188,20 @@ K_INLINE void k_parts_angle_c64(k_parts_c64 *o, const k_parts_c64 *x) {
 #define PX__CPU_PARTS_ROW1(S, name, put) \
   PX__CPU_PARTS_ROW(m_) { \
     k_parts_##S o_, x_; \
-    k_apart_##S(&x_, p_[1] + begin_ * s_[1], s_[1], m_); \
+    k_split_##S(&x_, p_[1] + begin_ * s_[1], s_[1], m_); \
     k_parts_##name##_##S(&o_, &x_); \
     put##_##S(p_[0] + begin_ * s_[0], s_[0], &o_, m_); \
   }
 #define PX__CPU_PARTS_ROW2(S, name, put) \
   PX__CPU_PARTS_ROW(m_) { \
     k_parts_##S o_, x_, y_; \
-    k_apart_##S(&x_, p_[1] + begin_ * s_[1], s_[1], m_); \
-    k_apart_##S(&y_, p_[2] + begin_ * s_[2], s_[2], m_); \
+    k_split_##S(&x_, p_[1] + begin_ * s_[1], s_[1], m_); \
+    k_split_##S(&y_, p_[2] + begin_ * s_[2], s_[2], m_); \
     k_parts_##name##_##S(&o_, &x_, &y_); \
     put##_##S(p_[0] + begin_ * s_[0], s_[0], &o_, m_); \
   }
 
-// Squares of what powers to the exponent 2 are.
+// pow(x, 2).
 PX__CPU_WIDE static inline void k_square_wide_c64(char *const *p_, const int64_t *s_, int64_t n_) {
   PX__CPU_PARTS_ROW1(c64, square, k_together)
 }

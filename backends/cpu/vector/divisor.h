@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of whole numbers divided by one number: its reciprocal is a whole number, too, of which a
-// product has the quotient in its upper bits. Exact (Granlund and Montgomery, 1994): with l bits in
-// d - 1 and N below the type's width, the reciprocal is 2^(N + l) / d rounded up, and numbers are
-// at most 2^N. What is divided is a magnitude; negative numbers are turned round before and after.
+// Integer division of rows by one divisor, through its reciprocal: the upper bits of a product are
+// the quotient. Exact (Granlund and Montgomery, 1994): with l bits in d - 1 and N below the type's
+// width, the reciprocal is 2^(N + l) / d rounded up, valid for numbers up to 2^N. Magnitudes are
+// divided; negative numbers are complemented before and after.
 #pragma once
 #include "cpu/vector/loop_hints.h"
 #include "phlox/backend.h"
@@ -11,10 +11,10 @@
 #include <stdint.h>
 
 __extension__ typedef unsigned __int128 k_uint128;
-enum { K_FEW_QUOTIENTS = 16 };  // not worth a reciprocal
+enum { K_FEW_QUOTIENTS = 16 };  // min elements to compute a reciprocal
 
 static inline int k_bits_below(uint64_t d) { return d > 1 ? 64 - __builtin_clzll(d - 1) : 0; }
-// The upper 64 bits of a product are all that is shifted, so that 1 has no reciprocal there.
+// The shift keeps the upper 64 bits of a 128-bit product, so d = 1 has no int64 reciprocal.
 static inline bool k_reciprocal_i32(int32_t d, uint32_t *by, int *shift) {
   if (d < 1) return false;
   *shift = 31 + k_bits_below((uint64_t)d);
@@ -34,15 +34,15 @@ static inline uint64_t k_times_i64(uint64_t u, uint64_t by, int shift) {
   return (uint64_t)((k_uint128)u * by >> 64) >> shift;
 }
 
-// minus: what is left after all bits of a negative number are turned: none makes it -1 - x, whose
-// quotient turned is rounded down, s (-1) makes it -x, whose quotient is rounded to zero.
+// minus: the correction of the complement ~x = -1 - x of a negative x. 0: the quotient rounds down.
+// s (-1): the magnitude is -x, and the quotient rounds to zero.
 #define K_BY_ONE_LOOP(S, T, U, minus, result) \
-  PX__CPU_APART for (int64_t k = 0; k < n; k++) { \
+  PX__CPU_INDEPENDENT for (int64_t k = 0; k < n; k++) { \
     U a = (U)from[k], s = (U)(from[k] < 0 ? -1 : 0); \
     U q = (k_times_##S((a ^ s) - (minus), by, shift) ^ s) - (minus); \
     to[k] = (T)(result); \
   }
-// A product of 64 bits and its upper half is no operation of vectors.
+// 64-bit products and their upper halves are not vectorizable.
 #define K_VECTORS_i32 (px_cpu_level_used() >= PX_CPU_AVX512)
 #define K_VECTORS_i64 false
 #define K_BY_ONE_ROW(S, T, U, name, minus, result) \

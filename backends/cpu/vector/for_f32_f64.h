@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Includes the file BOTH twice, for float (names end in _f32) and for double (_f64).
+// Includes the file BOTH twice: for float (suffix _f32) and for double (_f64).
 #define T float
 #define NAME(x) x##_f32
 #include BOTH

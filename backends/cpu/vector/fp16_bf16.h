@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The half formats, bit by bit: rounding is to nearest even, NaN stays NaN, and nothing branches,
-// so that loops are vectorised where the processor has no instruction for it.
+// fp16 and bf16 conversion by bits: rounds to nearest even, preserves NaN, and is branch-free, so
+// that loops vectorize on processors without conversion instructions.
 #pragma once
 #include <stdint.h>
 #include <string.h>
@@ -27,7 +27,8 @@ static inline uint16_t px__bfloat_store(float x) {
   return (uint16_t)(x != x ? 0x7fc0u : rounded);
 }
 
-// A half is a float with another bias: a product with 2^112 mends it, subnormals included.
+// An fp16 number is a float with another bias: multiplying by 2^112 corrects it, subnormals
+// included.
 static inline float px__half_load(uint16_t h) {
   uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = (uint32_t)(h & 0x7fffu) << 13;
   float value = px__bits_float(rest) * 5.192296858534828e33f;
@@ -39,7 +40,7 @@ static inline uint16_t px__half_store(float x) {
   uint32_t u = px__float_bits(x), sign = u >> 16 & 0x8000u;
   u &= 0x7fffffffu;
   uint32_t normal = (u - 0x38000000u + 0xfffu + (u >> 13 & 1u)) >> 13;
-  // Adding one half aligns the last bit of a subnormal result with the last of the sum.
+  // Adding 0.5 aligns the last bit of a subnormal result with the last bit of the sum.
   uint32_t small = px__float_bits(px__bits_float(u) + 0.5f) - 0x3f000000u;
   uint32_t h = u < 0x38800000u ? small : normal;
   h = u >= 0x477ff000u ? 0x7c00u : h;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// An element in memory, of each dtype that is computed in, as a number and back. Floats become
-// integers by way of int64.
+// Load and store of one element, for each compute dtype. Floats convert to integers through int64.
 #pragma once
 #include "cpu/vector/fp16_bf16.h"
 #include "phlox/backend.h"
 
-#define PX__LOAD_BOOL(x) ((x) != 0)  // any byte is a truth
+#define PX__LOAD_BOOL(x) ((x) != 0)  // any nonzero byte is true
 #define PX__LOAD_UINT8(x) (x)
 #define PX__LOAD_INT8(x) (x)
 #define PX__LOAD_INT16(x) (x)
@@ -32,11 +31,11 @@
     ((cell *)array)[i] = PX__STORE_##name(x); \
     break;
 
-// Element i of an array of `dtype`, written from a number, or read as a double.
+// Element i of an array of `dtype`: stored from a double or an int64, or loaded as a double.
 static inline void px__cell_put(int dtype, void *array, int64_t i, double x) {
   switch (dtype) { PX_DTYPE_COMPUTED_MAP(PX__PUT) }
 }
-static inline void px__cell_put_whole(int dtype, void *array, int64_t i, int64_t x) {
+static inline void px__cell_put_int(int dtype, void *array, int64_t i, int64_t x) {
   switch (dtype) { PX_DTYPE_COMPUTED_MAP(PX__PUT) }
 }
 static inline double px__cell_get(int dtype, const void *array, int64_t i) {

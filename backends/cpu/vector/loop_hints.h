@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gcc and clang are told of a loop, each in its own words.
+// Loop annotations for gcc and clang.
 #pragma once
 
-// PX__CPU_APART: no pass reads what another one writes, so that it is vectorised without a test.
-// PX__CPU_UNROLLED: gcc makes one piece of a loop over lanes, unless it compiles for room.
-// PX__CPU_ROLLED: gcc leaves it a loop, which it then vectorises; clang does so unasked.
+// PX__CPU_INDEPENDENT: iterations are independent, so the loop is vectorized without alias checks.
+// PX__CPU_UNROLLED: gcc unrolls a loop over lanes completely, except when compiling for size.
+// PX__CPU_ROLLED: gcc does not unroll, and then vectorizes; clang does so by default.
 #ifdef __clang__
-#define PX__CPU_APART _Pragma("clang loop vectorize(assume_safety)")
+#define PX__CPU_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define PX__CPU_ROLLED
 #define PX__CPU_UNROLLED
 #else
-#define PX__CPU_APART _Pragma("GCC ivdep")
+#define PX__CPU_INDEPENDENT _Pragma("GCC ivdep")
 #define PX__CPU_ROLLED _Pragma("GCC unroll 1")
 #ifdef __OPTIMIZE_SIZE__
 #define PX__CPU_UNROLLED
@@ -19,7 +19,7 @@
 #endif
 #endif
 
-// The form for wide vectors of a function: compiled for AVX-512, with the same operations.
+// Target attribute of the AVX-512 variant of a function; same operations.
 #if defined(__AVX2__)
 #define PX__CPU_WIDE \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))

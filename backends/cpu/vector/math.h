@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel math library: what the expressions of ops/*.op may call, `exp(x)` in a table being
-// k_exp_f32 or k_exp_f64 here.
+// The kernel math library: the functions available to expressions of ops/*.op. `exp(x)` in a table
+// is k_exp_f32 or k_exp_f64 here.
 //
-// exp, log, log1p, tanh, sigmoid, erf, erfinv, asin, acos and atan of float, and all but erf of
-// double (double.h), have no branches and no calls, so that the loops around them are vectorised;
-// they are within 2.5 units in the last place. Their polynomials are the best ones of their degree.
-// Others of float are computed in double (narrow.h). The rest is libm; what all backends have in
-// common is in scalars.h.
+// In float exp, log, log1p, tanh, sigmoid, erf, erfinv, asin, acos and atan have no branches and no
+// calls, so that loops around them vectorize. In double (double.h) this holds for all of these but
+// erf. Errors are within 2.5 ulp; polynomials are minimax fits of their degree. Other float
+// functions are computed in double (narrow.h). The rest is libm. scalars.h holds the part shared by
+// backends.
 #pragma once
 #include "cpu/vector/math_f64.h"
 #include "cpu/vector/fp16_bf16.h"
@@ -32,9 +32,9 @@
 #define K_least_i64 INT64_MIN
 
 #define K_FMA K_FMA_f32
-#define K_SHIFT 12582912.0f  // 1.5 * 2^23: adding it rounds to a whole number
+#define K_SHIFT 12582912.0f  // 1.5 * 2^23: adding it rounds to an integer
 
-// e^r - 1 for |r| up to half of ln 2.
+// e^r - 1 for |r| <= ln 2 / 2.
 static inline float k_exp_rest(float r) {
   float q = r * r, p = K_FMA(r, 0.00139503835f, 0.00836885047f);
   p = K_FMA(p, q, K_FMA(r, 0.0416662082f, 0.166665193f));
@@ -42,8 +42,8 @@ static inline float k_exp_rest(float r) {
   return K_FMA(p, q, r);
 }
 
-// 2^n e^r, where x = n ln 2 + r; n, with two biases, is in the lowest bits of `shifted`. The power
-// is applied in halves, so that subnormal results are right.
+// 2^n e^r with x = n ln 2 + r. The lowest bits of `shifted` hold n with two biases. The power is
+// applied in two halves, so that subnormal results are right.
 static inline float k_exp_f32(float x) {
   const float magic = K_SHIFT + 254;
   float shifted = K_FMA(x, 1.44269504f, magic), n = shifted - magic;
@@ -55,20 +55,20 @@ static inline float k_exp_f32(float x) {
   return x > 89 ? INFINITY : y;
 }
 
-// e^-a as a power of two and what comes to it, as a share of that, for a from 0 to 80.
+// e^-a = power * (1 + rest) for 0 <= a <= 80; `power` is a power of two.
 static inline float k_exp_parts(float a, float *rest) {
   float shifted = K_FMA(a, -1.44269504f, K_SHIFT), n = shifted - K_SHIFT;
   float r = K_FMA(n, -0.693145752f, -a);
   *rest = k_exp_rest(K_FMA(n, -1.42860677e-6f, r));
   return px__bits_float((px__float_bits(shifted) << 23) + (127u << 23));
 }
-// 1 - e^-a, to its last place where a is small, too.
+// 1 - e^-a, accurate for small a too.
 static inline float k_exp_lack(float a) {
   float rest, power = k_exp_parts(a, &rest);
   return K_FMA(-power, rest, 1.0f - power);
 }
 
-// (log(1 + f) - f) / f^2 for 1 + f from the root of one half to that of two.
+// (log(1 + f) - f) / f^2 for 1 + f in [sqrt(0.5), sqrt(2)).
 static inline float k_log_rest(float f) {
   float q = f * f, p = K_FMA(f, -0.0786023472f, 0.128814352f);
   p = K_FMA(p, q, K_FMA(f, -0.131284026f, 0.141812073f));
@@ -78,15 +78,15 @@ static inline float k_log_rest(float f) {
   return K_FMA(p, f, -0.5f);
 }
 
-// x = 2^e m with m near 1, and log m = f - f^2 / 2 + f^3 times a polynomial, f = m - 1. The float
-// next to ln 2 is so near to it that it does for all e.
+// x = 2^e m with m near 1. log m = f - f^2 / 2 + f^3 times a polynomial, with f = m - 1. The float
+// nearest to ln 2 is accurate enough for every e.
 static inline float k_log_of_bits(uint32_t bits, float scale) {
-  uint32_t v = bits - 0x3f3504f3u;  // of the square root of one half
+  uint32_t v = bits - 0x3f3504f3u;  // bits of sqrt(0.5)
   float e = (float)((int32_t)v >> 23) - scale;
   float f = px__bits_float((v & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
   return K_FMA(e, 0.693147182f, K_FMA(f * f, k_log_rest(f), f));
 }
-// Plain are positive normal numbers.
+// Plain arguments are positive normal numbers.
 static inline float k_plain_log_f32(float x) { return k_log_of_bits(px__float_bits(x), 0); }
 static inline float k_log_f32(float x) {
   bool tiny = x < FLT_MIN;
@@ -96,12 +96,12 @@ static inline float k_log_f32(float x) {
   return x >= 0 ? y : NAN;
 }
 
-// e ln 2 + log(1 + f), where 1 + x = 2^e (1 + f): f comes from x itself, and so has all of its
-// digits where x is small. What is large is scaled, and 1 is nothing beside it.
+// e ln 2 + log(1 + f) with 1 + x = 2^e (1 + f). f is computed from x itself and so keeps all digits
+// of a small x. Large x are scaled; the 1 is then negligible.
 static inline float k_log1p_f32(float x) {
   bool large = x > 0x1p60f;
   float scaled = large ? x * 0x1p-64f : x, one = large ? 0.0f : 1.0f;
-  uint32_t v = px__float_bits(scaled + one) - 0x3f3504f3u;  // of the square root of one half
+  uint32_t v = px__float_bits(scaled + one) - 0x3f3504f3u;  // bits of sqrt(0.5)
   uint32_t whole = v & 0xff800000u;
   float power = px__bits_float(0x3f800000u - whole);  // 2^-e
   float f = K_FMA(scaled, power, K_FMA(one, power, -1.0f));
@@ -113,50 +113,50 @@ static inline float k_log1p_f32(float x) {
   return x >= -1 ? y : NAN;
 }
 
-// Whether all of n numbers are plain, by the greatest distance from the least plain one: `place` of
-// x, whose bits are `bits`, is below `end` where x is plain.
-#define K_ARE_PLAIN(name, S, T, BITS, bits_of, place, end) \
+// True if all n numbers are plain. `distance` maps `bits`, the bits of x, to a distance from the
+// smallest plain number; x is plain if it is below `end`.
+#define K_ARE_PLAIN(name, S, T, BITS, bits_of, distance, end) \
   K_INLINE bool k_are_plain_##name##_##S(const T *x, int64_t n) { \
-    BITS most = 0; \
+    BITS largest = 0; \
     for (int64_t k = 0; k < n; k++) { \
-      BITS bits = (BITS)bits_of(x[k]), at = place; \
-      most = at > most ? at : most; \
+      BITS bits = (BITS)bits_of(x[k]), at = distance; \
+      largest = at > largest ? at : largest; \
     } \
-    return most < end; \
+    return largest < end; \
   }
 K_ARE_PLAIN(log, f32, float, uint32_t, px__float_bits, bits - 0x00800000u, 0x7f000000u)
-// Vectors compare signed numbers of 64 bits, so that these are halved.
+// Vectors compare 64-bit integers as signed, hence the halving.
 K_ARE_PLAIN(log, f64, double, int64_t, k_double_bits,
             (int64_t)(((uint64_t)bits - 0x0010000000000000) >> 1), 0x3ff0000000000000)
 K_ARE_PLAIN(exp, f64, double, int64_t, k_double_bits, bits &INT64_MAX, 0x4086200000000000)  // 708
 
-// Numbers that are not negative compare as their bits do: the lesser of two, or `most` of NaN.
-static inline float k_least_bits(uint32_t x, float most) {
-  uint32_t limit = px__float_bits(most);
+// Nonnegative numbers compare like their bits: the smaller of x and `cap`; `cap` for NaN.
+static inline float k_min_bits(uint32_t x, float cap) {
+  uint32_t limit = px__float_bits(cap);
   return px__bits_float(x < limit ? x : limit);
 }
 
-// The same of numbers below 0, too, which are less.
-static inline float k_least_signed(float x, float most) {
-  int32_t bits = (int32_t)px__float_bits(x), limit = (int32_t)px__float_bits(most);
+// The same for any sign; negative numbers are smaller.
+static inline float k_min_signed(float x, float cap) {
+  int32_t bits = (int32_t)px__float_bits(x), limit = (int32_t)px__float_bits(cap);
   return px__bits_float((uint32_t)(bits < limit ? bits : limit));
 }
 
-// m / (m + 1), where m = (exp(2 |x|) - 1) / 2; from 1 on 1 - 1 / (m + 1), which near 1 is right to
-// the last place, and so 1 - tanh^2 keeps what digits it can. The lesser of m and 1 is above both,
-// so that there is one quotient. The exponent alone is limited: what is past it, and NaN, comes
-// from the rest.
+// m / (m + 1) with m = (exp(2 |x|) - 1) / 2; for m >= 1 as 1 - 1 / (m + 1), whose error near 1 is
+// below 1 ulp of the result, so that 1 - tanh^2 keeps its digits. The smaller of m and 1 is the
+// numerator of both, so one division suffices. Only the exponent is clamped; the polynomial covers
+// larger arguments and NaN.
 static inline float k_tanh_f32(float x) {
   const float magic = K_SHIFT + 127;
   uint32_t size = px__float_bits(x) & 0x7fffffffu;
-  float shifted = K_FMA(k_least_bits(size, 10), 2.88539008f, magic), n = shifted - magic;
+  float shifted = K_FMA(k_min_bits(size, 10), 2.88539008f, magic), n = shifted - magic;
   float r = K_FMA(n, -0.346573591f, px__bits_float(size)), q = r * r;
   float p = K_FMA(r, 0.0446412272f, 0.133901607f);
   p = K_FMA(p, q, K_FMA(r, 0.333329666f, 0.666660786f));
   p = K_FMA(K_FMA(p, r, 1.0f), q, r);  // (exp(2 r) - 1) / 2
   float power = px__bits_float(px__float_bits(shifted) << 23);
   float m = K_FMA(power, p, K_FMA(power, 0.5f, -0.5f));
-  float part = k_least_bits(px__float_bits(m), 1) / (m + 1.0f);
+  float part = k_min_bits(px__float_bits(m), 1) / (m + 1.0f);
   return copysignf(m < 1.0f ? part : 1.0f - part, x);
 }
 
@@ -165,7 +165,7 @@ static inline float k_sigmoid_f32(float x) {
   return (x < 0 ? t : 1.0f) / d;
 }
 
-// 1 - exp(-q(x)), where q is fitted to -log(erfc(x)) between 0 and 3.92.
+// 1 - exp(-q(x)); q is fitted to -log(erfc(x)) on [0, 3.92].
 static inline float k_erf_f32(float x) {
   float a = fabsf(x);
   a = a > 3.92f ? 3.92f : a;
@@ -177,9 +177,9 @@ static inline float k_erf_f32(float x) {
   return copysignf(k_exp_lack(K_FMA(p, a, a)), x);
 }
 
-// The share of a standard normal distribution that is below x, to 9e-9 and rounding. Below 0 it is
-// exp(-q(|x|)) / 2, which has most of its digits down to -4, and is 0 from about -13 on. Of NaN it
-// is some number, as gelu multiplies it by x.
+// The standard normal CDF, to 9e-9 plus rounding. For x < 0 it is exp(-q(|x|)) / 2: accurate in
+// most digits down to -4, and 0 below about -13. NaN gives an arbitrary number, since gelu
+// multiplies the result by x.
 static inline float k_normal_f32(float x) {
   const float magic = K_SHIFT + 126;
   float a = fabsf(x), q = K_FMA(a, 1.78980167e-06f, -2.54260776e-05f);
@@ -190,7 +190,7 @@ static inline float k_normal_f32(float x) {
   q = K_FMA(q, a, 0.318294972f);
   q = K_FMA(q, a, 0.797885835f);
   q = K_FMA(q, a, -1.7639298e-08f);
-  q = k_least_signed(q, 87.36f);
+  q = k_min_signed(q, 87.36f);
   float shifted = K_FMA(q, -1.44269504f, magic), n = shifted - magic;
   float r = K_FMA(n, 0.693147182f, q), p = K_FMA(r, 0.00138201355f, -0.00836868584f);
   p = K_FMA(p, r, 0.0416682735f);
@@ -200,10 +200,10 @@ static inline float k_normal_f32(float x) {
   float half = K_FMA(p, r, 1.0f) * px__bits_float(px__float_bits(shifted) << 23);
   return x < 0 ? half : 1.0f - half;
 }
-// The density of that distribution; 0 of NaN.
+// The standard normal density; 0 for NaN.
 static inline float k_density_f32(float x) {
   const float magic = K_SHIFT + 127;
-  float q = k_least_bits(px__float_bits(x * x), 175.4f);
+  float q = k_min_bits(px__float_bits(x * x), 175.4f);
   float shifted = K_FMA(q, -0.72134752f, magic), n = shifted - magic;
   float r = K_FMA(n, 1.38629436f, q), p = K_FMA(r, 2.15939617e-05f, -0.000261521433f);
   p = K_FMA(p, r, 0.00260426709f);
@@ -214,11 +214,11 @@ static inline float k_density_f32(float x) {
   return p * 0.39894228f;
 }
 
-// atan of x or of -1 / x, which is below 1 as x is, by a polynomial; pi / 2 is 4.4e-8 less than the
-// float next to it.
+// atan of x, or of -1 / x for |x| > 1, by a polynomial on [-1, 1]. pi / 2 is 4.4e-8 less than the
+// nearest float.
 static inline float k_atan_f32(float x) {
-  float a = fabsf(x), turned = -1 / a;
-  float t = a > 1 ? turned : a, z = t * t, q = z * z;
+  float a = fabsf(x), inverse = -1 / a;
+  float t = a > 1 ? inverse : a, z = t * t, q = z * z;
   float p = K_FMA(z, -0.0017936453f, 0.010914721f);
   p = K_FMA(p, q, K_FMA(z, -0.031178081f, 0.057957854f));
   p = K_FMA(p, q, K_FMA(z, -0.084034674f, 0.109521925f));
@@ -227,8 +227,7 @@ static inline float k_atan_f32(float x) {
   float y = K_FMA(t * z, p, t), far = 1.57079637f + y;
   return copysignf(a > 1 ? far : y, x);
 }
-// asin of |x| up to one half, and from there on of the root of (1 - |x|) / 2, which is half of what
-// is left to pi / 2.
+// asin(|x|) for |x| <= 0.5; otherwise asin(sqrt((1 - |x|) / 2)), half of the distance to pi / 2.
 static inline float k_arc_of(float x) {
   float a = fabsf(x), half = K_FMA(a, -0.5f, 0.5f), root = sqrtf(half), square = a * a;
   float t = a > 0.5f ? root : a, z = a > 0.5f ? half : square;
@@ -255,11 +254,11 @@ static inline float k_acos_f32(float x) {
 #else
 #define K_BELOW_SQUARE(y) (float)(1 - (double)(y) * (y))
 #endif
-// erfinv as y + y p(t), where t = log(1 - y^2), above -5; *far is infinite elsewhere. As p is flat,
-// the logarithm need not be right to the last place.
+// erfinv(y) = y + y p(t) with t = log(1 - y^2) > -5; *far is inf elsewhere. p is flat, so the
+// logarithm may be less accurate.
 static inline float k_near_erfinv_f32(float *far, float y) {
   float u = K_BELOW_SQUARE(y);
-  uint32_t v = px__float_bits(u) - 0x3f3504f3u;  // of the square root of one half
+  uint32_t v = px__float_bits(u) - 0x3f3504f3u;  // bits of sqrt(0.5)
   float e = (float)((int32_t)v >> 23), f = px__bits_float((v & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
   float t = K_FMA(f, -0.100351639f, 0.163358226f);
   t = K_FMA(t, f, -0.173258737f);
@@ -281,10 +280,10 @@ static inline float k_near_erfinv_f32(float *far, float y) {
   return K_FMA(y, p, y);
 }
 
-// ---- what every backend has, and the rest
+// ---- functions shared by all backends, and the remaining ones
 
-// Loops of a constant length take libm's forms for vectors (libmvec, within 4 units in the last
-// place) where the C library and the compiler have them: all of these, which is on x86 alone.
+// Loops of constant length use libm's vector functions (libmvec, within 4 ulp) if the C library and
+// the compiler provide all of these, on x86 only.
 #if defined(__GLIBC_PREREQ) && defined(__x86_64__) && !defined(__clang__)
 #if __GLIBC_PREREQ(2, 35)
 #define K_VECTORS(name, T, ...) __attribute__((__simd__("notinbranch"))) extern T name(__VA_ARGS__);
@@ -315,7 +314,7 @@ K_VECTORS(erf, double, double)
 #endif
 #endif
 
-// Without the global of lgamma, which threads would share.
+// lgamma without the global signgam, which threads would share.
 static inline double k_lgamma(double x) {
   int sign;
   return lgamma_r(x, &sign);
@@ -331,7 +330,7 @@ static inline double k_lgamma(double x) {
 #define K_POW_F64  // below
 #endif
 #define K_BESSEL(name) name
-// Both ways at once, without branches. A float has no I that is finite where e^x is not.
+// Computes both branches, for vectorization. No float has a finite I where e^x overflows.
 #define K_BESSEL_IE \
   K_INLINE double k_series_on(double sum, const double *c, int n, double z) { \
     PX__CPU_UNROLLED for (int i = n - 1; i >= 0; i--) sum = K_FMA_f64(sum, z, c[i]); \
@@ -351,18 +350,18 @@ static inline double k_lgamma(double x) {
     return x == (double)INFINITY ? x : y; \
   }
 
-// Calls would keep the loops around these from being vectorised.
+// Calls would prevent vectorization of the loops around these.
 K_INLINE float k_lgamma_f32(float x);
 
 #define K_MATH static inline
-// Is called, so that what an element gives does not depend on its place: a loop over these would be
-// partly vectorised, and rounded in other places there.
+// Not inlined, so that an element's result does not depend on its position: a loop over an inlined
+// function would be vectorized in part, with different rounding.
 #define K_CALLED __attribute__((noinline, unused)) static
 #define K_LAUNCH const px_launch *
 #define K_ZERO_DIVISION(l) px_kernel_fault(l, PX_FAULT_ZERO_DIVISION, 0, 0, 0)
 #include "scalars.h"
 
-// gcc makes no vectors of a choice between truths.
+// gcc does not vectorize selection between bools.
 static inline bool k_choose_bool(bool c, bool a, bool b) { return (c & a) | (!c & b); }
 static inline bool k_either_bool(bool a, bool b) { return a | b; }
 static inline bool k_both_bool(bool a, bool b) { return a & b; }
@@ -374,8 +373,8 @@ static inline bool k_both_bool(bool a, bool b) { return a & b; }
   static inline double k_##name##_f64(double x) { return name(x); }
 K_LIBM_F64(erf)
 
-// As K_POW has it, without branches. Roots and quotients take as long as all else; what has none of
-// those exponents is spared them (`far`).
+// K_POW's special exponents without branches. Roots and quotients take as long as everything else;
+// k_near_pow skips them for other exponents and marks special ones in `far`.
 #define K_IS_EASY(T, size, b) ((size == 2) | (size == 1) | (size == (T)0.5) | (b == 3))
 #define K_POW_BY(S, T, M, general) \
   K_INLINE T k_pow_##S(T a, T b) { \
@@ -394,11 +393,11 @@ K_INLINE double k_near_pow_f64(double *far, double a, double b) {
   *far = K_IS_EASY(double, size, b) ? (double)INFINITY : 0;
   return k_double_pow(a, b);
 }
-// The logarithm to base 2 of the magnitude of a normal number, and in *low what it lacks: of m near
-// 1 by s = (m - 1) / (m + 1), in two parts as far as s^3.
+// log2 of a normal magnitude, *low receiving the low part: for m near 1 through
+// s = (m - 1) / (m + 1), in two parts up to s^3.
 K_INLINE float k_log2_parts(uint32_t size, float *low) {
   const float one = 2.88539004f, rest = 3.85192598e-08f;  // 2 / ln 2
-  uint32_t v = size - 0x3f3504f3u;                        // of the square root of one half
+  uint32_t v = size - 0x3f3504f3u;                        // bits of sqrt(0.5)
   float e = (float)((int32_t)v >> 23), m = px__bits_float((v & 0x007fffffu) + 0x3f3504f3u);
   float f = m - 1, d = m + 1, d_low = m - (d - 1), r = 1 / d, s = f * r;
   float s_low = r * K_FMA(-s, d_low, K_FMA(-s, d, f));
@@ -412,7 +411,7 @@ K_INLINE float k_log2_parts(uint32_t size, float *low) {
   *low = l + (h - (log - e));
   return log;
 }
-// size^b for a normal size: *t is b times its logarithm to base 2.
+// size^b for a normal magnitude; *t receives b times its base-2 logarithm.
 K_INLINE float k_power_of(uint32_t size, float b, float *t) {
   float low, log = k_log2_parts(size, &low);
   *t = b * log;
@@ -426,28 +425,28 @@ K_INLINE float k_power_of(uint32_t size, float b, float *t) {
   y = K_FMA(y, q, 1.0f);
   return px__bits_float(px__float_bits(y) + (px__float_bits(shifted) << 23));
 }
-// Up to which t that is within 1.5 units: a large exponent makes much of the logarithm's error.
+// The max |t| for an error within 1.5 ulp: a large exponent magnifies the logarithm's error.
 K_INLINE float k_most_close(float power) { return power < 128 ? 126.0f : 64.0f; }
-// a^b of a positive normal a, where *size is below that.
+// a^b for a positive normal a. Valid if *size is below k_most_close.
 K_INLINE float k_plain_pow_f32(float *size, float a, float b) {
   float t, y = k_power_of(px__float_bits(a), b, &t);
   *size = fabsf(t);
   return y;
 }
-// The bits of |a|, and of 1 if that is 0.
+// The bits of |a|, or of 1 if a is 0.
 K_INLINE uint32_t k_power_size(float a) {
   uint32_t size = px__float_bits(a) & 0x7fffffffu;
   return size | ((uint32_t)((int32_t)(size - 1) >> 31) & 0x3f800000u);
 }
-// a^b from y, the power of what has such bits, and from its t. *far is infinite for easy
-// exponents, for what is neither a normal number nor zero, and where the result is beyond 2^126 or
-// 2^-126, or 2^64 or 2^-64 by a large exponent.
+// Completes a^b from y = k_power_of(size, b, &t). *far is inf for special exponents, for bases
+// other than normal numbers and zero, and for results beyond 2^126 or 2^-126 (2^64 or 2^-64 if |b|
+// is large).
 K_INLINE float k_settled_power(float *far, float a, float b, uint32_t size, float y, float t) {
   uint32_t bits = px__float_bits(a);
   float end = b > 0 ? 0 : y;
   end = b < 0 ? INFINITY : end;
   y = a == 0 ? end : y;
-  // What has more bits than an int32 is even, and becomes the lowest one.
+  // Floats beyond int32 are even; the conversion yields INT32_MIN, whose low bit is 0.
   uint32_t sign = bits & ((uint32_t)(int32_t)b << 31);
   float part = a < 0 ? NAN : y;
   y = rintf(b) == b ? px__bits_float(px__float_bits(y) ^ sign) : part;
@@ -457,45 +456,45 @@ K_INLINE float k_settled_power(float *far, float a, float b, uint32_t size, floa
   *far = (normal & close & !K_IS_EASY(float, power, b)) ? 0 : INFINITY;
   return y;
 }
-// a^b within 1.5 units, and *far as above.
+// a^b within 1.5 ulp, or marked in *far as above.
 K_INLINE float k_near_pow_f32(float *far, float a, float b) {
   float t, y = k_power_of(k_power_size(a), b, &t);
   return k_settled_power(far, a, b, k_power_size(a), y, t);
 }
-// Whether all of n bases are positive normal numbers, and no exponent is easy. Those, their
-// opposites, 1.5 and 0.75 are the only ones whose bits, turned so, are up to 5; of double, which
-// vectors compare with a sign, half of that.
+// True if all n bases are positive normal numbers and no exponent is special. Special exponents,
+// their negatives, 1.5 and 0.75 are the only ones with rotated bits of at most 5. For double,
+// halved because vectors compare as signed.
 K_INLINE bool k_are_plain_pow_f32(const float *a, const float *b, int64_t n) {
-  uint32_t least = UINT32_MAX;
+  uint32_t smallest = UINT32_MAX;
   for (int64_t k = 0; k < n; k++) {
-    uint32_t u = px__float_bits(b[k]) * 2 - 0x7e000000u, turned = u << 9 | u >> 23;
-    least = turned < least ? turned : least;
+    uint32_t u = px__float_bits(b[k]) * 2 - 0x7e000000u, rotated = u << 9 | u >> 23;
+    smallest = rotated < smallest ? rotated : smallest;
   }
-  return (least > 5) & k_are_plain_log_f32(a, n);
+  return (smallest > 5) & k_are_plain_log_f32(a, n);
 }
 K_INLINE bool k_are_plain_pow_f64(const double *a, const double *b, int64_t n) {
-  int64_t least = INT64_MAX;
+  int64_t smallest = INT64_MAX;
   for (int64_t k = 0; k < n; k++) {
     uint64_t u = k_double_bits(b[k]) * 2 - 0x7fc0000000000000;
-    int64_t turned = (int64_t)((u << 12 | u >> 52) >> 1);
-    least = turned < least ? turned : least;
+    int64_t rotated = (int64_t)((u << 12 | u >> 52) >> 1);
+    smallest = rotated < smallest ? rotated : smallest;
   }
-  return (least > 2) & k_are_plain_log_f64(a, n);
+  return (smallest > 2) & k_are_plain_log_f64(a, n);
 }
-// Whether all are below what the results may be taken for; NaN is not.
+// True if all are below the limit of validity; false for NaN.
 #define K_ARE_CLOSE(S, T, BITS, bits_of, end) \
   K_INLINE bool k_are_close_##S(const T *size, int64_t n) { \
-    BITS most = 0; \
+    BITS largest = 0; \
     for (int64_t k = 0; k < n; k++) { \
       BITS bits = (BITS)bits_of(size[k]); \
-      most = bits > most ? bits : most; \
+      largest = bits > largest ? bits : largest; \
     } \
-    return most < end; \
+    return largest < end; \
   }
 K_ARE_CLOSE(f32, float, int32_t, px__float_bits, 0x42800000)          // 64
 K_ARE_CLOSE(f64, double, int64_t, k_double_bits, 0x4086200000000000)  // 708
-// Makes of such sizes what k_near_pow_f32 says of the same powers; those of double are all computed
-// again.
+// Converts sizes to the marks of k_near_pow_f32 for the same powers. In double the whole block is
+// recomputed.
 K_INLINE bool k_mark_far_f32(float *size, const float *b, int64_t n) {
   for (int64_t k = 0; k < n; k++) size[k] = size[k] < k_most_close(fabsf(b[k])) ? 0 : INFINITY;
   return true;
@@ -519,7 +518,7 @@ static inline double k_near_pow_f64(double *far, double a, double b) {
 }
 #endif
 
-// To an exponent that is a constant of K_POW's, or 0, which b is equal to.
+// a^b for an exponent known at compile time: 0 or one of K_POW's.
 #define K_EASY(S, T, M) \
   static inline T k_easy_pow_##S(double known, T a, T b) { \
     if (known == 0) return 1; \
@@ -529,7 +528,7 @@ static inline double k_near_pow_f64(double *far, double a, double b) {
   }
 K_EASY(f32, float, f)
 K_EASY(f64, double, )
-// Of whole numbers 0 to 3 are such.
+// For integers: exponents 0 to 3.
 #define K_EASY_WHOLE(S, T) \
   static inline T k_easy_pow_##S(int known, T a, T b) { \
     T square = (T)(a * a); \
@@ -550,7 +549,7 @@ static inline double k_sigmoid_f64(double x) {
   return (x < 0 ? t : 1.0) / (1.0 + t);
 }
 
-// The highest finite number of the compute type, which may be a half type.
+// The largest finite number of the compute dtype, which may be fp16 or bf16.
 static inline float k_highest_f32(const px_launch *l) {
   return l->compute == PX_FLOAT16 ? 65504.0f : l->compute == PX_BFLOAT16 ? 3.38953139e38f : FLT_MAX;
 }
@@ -558,14 +557,14 @@ static inline float k_lowest_f32(const px_launch *l) { return -k_highest_f32(l);
 static inline double k_highest_f64(const px_launch *l) { return DBL_MAX; }
 static inline double k_lowest_f64(const px_launch *l) { return -DBL_MAX; }
 
-// fmod where the quotient has fewer bits than a number: without branches. Its magnitude goes to *q;
-// from K_far on, the result is wrong. The rounded quotient is right or one too large, and then the
-// remainder's sign is wrong; the remainder itself is exact.
+// fmod without branches, for quotients with fewer bits than the mantissa. *far receives the
+// quotient's magnitude; from K_far on the result is invalid. The rounded quotient is exact or one
+// too large; then the sign of the remainder is wrong. The remainder is exact.
 #ifdef __FMA__
 #define K_far_f32 0x1p23f
 #define K_far_f64 0x1p52
 #else
-#define K_far_f32 -1.0f  // never near
+#define K_far_f32 -1.0f  // never valid
 #define K_far_f64 -1.0
 #endif
 #define K_NEAR(S, T, M) \
@@ -584,10 +583,10 @@ static inline double k_lowest_f64(const px_launch *l) { return -DBL_MAX; }
 K_NEAR(f32, float, f)
 K_NEAR(f64, double, )
 
-// Quotients of whole numbers by floats of type F, without branches: the rounded quotient is at most
-// one from both others, and it, its product with b and the rest are exact; signs differ where a
-// product is below 0. What is far is divided as whole numbers are: zero divisors, what has more
-// bits than F, and int32's least number by -1.
+// Integer quotients through floats of type F, without branches. The rounded quotient is at most one
+// away from the floored and the truncated one. It, its product with b and the remainder are exact;
+// a negative product indicates different signs. *far marks cases left to integer division: zero
+// divisors, numbers with more bits than F's mantissa, and INT32_MIN / -1.
 #define K_far_u8 1
 #define K_far_i8 1
 #define K_far_i16 1
@@ -632,7 +631,7 @@ K_NEAR_WHOLE(i64, int64_t, double, , 0x1.8p52, (K_HIGH(a) | K_HIGH(b)) >> 52, K_
 
 #include "cpu/vector/math_complex.h"
 
-// Numbers among the parameters, and finite limits of whole numbers.
+// Scalar parameters, and finite limits of integers.
 #define K_REAL(S, T, M) \
   static inline T k_number_##S(const px_value *v) { return (T)px_value_float(*v); } \
   static inline T k_rsqrt_##S(T x) { return 1 / sqrt##M(x); }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that AVX-512 computes by instructions of its own: tables of 16 doubles or 32 floats lie
-// in two registers, exponents are taken off and put on by one operation each. The results of a
-// block of PX__CPU_PIECE elements; all elements go through the same operations, so that none
-// depends on its place or on its neighbours.
+// Functions with AVX-512 implementations. Tables of 16 doubles or 32 floats fit in two registers;
+// exponents are extracted and applied by single instructions. They process blocks of
+// PX__CPU_BLOCK_SIZE elements. All elements run the same operations, so results do not depend on
+// position or neighbours.
 #pragma once
 #include "cpu/vector/math.h"
 #include "cpu/vector/loop_hints.h"
 
-enum { K_WIDE_PIECE = 64 };
+enum { K_WIDE_BLOCK_SIZE = 64 };
 
 #if defined(__AVX2__)
 #include <immintrin.h>
 #define K_WIDE PX__CPU_WIDE __attribute__((always_inline)) static inline
 
 // clang-format off
-// 2^(i / 16) and what it lacks.
+// 2^(i / 16), and its rounding error.
 static const double k_wide_roots[16] = {
     1, 1.0442737824274138, 1.0905077326652577, 1.1387886347566916, 1.189207115002721,
     1.241857812073484, 1.2968395546510096, 1.3542555469368927, 1.4142135623730951,
@@ -25,8 +25,8 @@ static const double k_wide_roots_low[16] = {
     3.982015231465646e-17, 4.658027591836937e-17, 2.5382502794888315e-17, 7.70094837980299e-17,
     -9.667293313452913e-17, -3.483994556892796e-17, 7.949834809697621e-17, 2.4707192569797888e-17,
     8.199010020581497e-17, 2.960140695448873e-17, 3.283107224245627e-17, -1.0619946056195963e-16};
-// By the upper bits of m: c near 1 / m, with so few digits that m c - 1 is exact, and -log(c) as a
-// number like K_LN2_HIGH and the rest.
+// Indexed by the upper bits of m: c near 1 / m with so few digits that m c - 1 is exact; and
+// -log(c), split like K_LN2_HIGH and K_LN2_LOW.
 static const double k_wide_inverses[16] = {
     1, 0.90625, 0.875, 0.8125, 0.78125, 0.75, 0.71875, 0.6875, 0.65625, 0.625, 0.59375, 0.59375,
     0.5625, 0.53125, 0.53125, 0.5};
@@ -41,7 +41,7 @@ static const double k_wide_logs_low[16] = {
     -3.1063837541003616e-14, 9.667719603235566e-14, -8.590204918402764e-14,
     -8.590204918402764e-14, 1.0152652766306816e-13, 1.0711543657844876e-13,
     1.0711543657844876e-13, 5.497923018708371e-14};
-// The same of floats, and of logarithms to base 2, the first with 16 digits behind the point.
+// The same for floats, with base-2 logarithms; the high parts have 16 fractional bits.
 static const float k_wide_inverses_f32[32] = {
     1.0f, 0.953125f, 0.921875f, 0.90625f, 0.875f, 0.8515625f, 0.828125f, 0.8125f, 0.7890625f,
     0.7734375f, 0.75f, 0.734375f, 0.71875f, 0.703125f, 0.6875f, 0.671875f, 0.65625f, 0.6484375f,
@@ -63,7 +63,7 @@ static const float k_wide_logs_low_f32[32] = {
 // clang-format on
 
 K_WIDE __m512d k_wide_of(double x) { return _mm512_set1_pd(x); }
-// One of 16 numbers, by the lowest bits of `at`.
+// One of 16 (32) table entries per lane, selected by the lowest bits of `at`.
 K_WIDE __m512d k_wide_pick(const double *table, __m512i at) {
   return _mm512_permutex2var_pd(_mm512_loadu_pd(table), at, _mm512_loadu_pd(table + 8));
 }
@@ -72,21 +72,21 @@ K_WIDE __m512 k_wide_pick_f32(const float *table, __m512i at) {
 }
 #define K_PAIR(x, high, low) _mm512_fmadd_pd(k_wide_of(high), x, k_wide_of(low))
 
-// y 2^n below all normal numbers: how many of the least number it is, which are its bits. Were it
-// multiplied out, the processor would take a hundred times as long.
+// y 2^n for a subnormal result: counts multiples of the smallest subnormal, and the count is the
+// bit pattern. Multiplying out takes the processor about 100 times as long.
 K_WIDE __m512d k_wide_subnormal(__m512d y, __m512d n) {
-  const __m512d whole = k_wide_of(0x1p52);  // adding it leaves no digits behind the point
+  const __m512d whole = k_wide_of(0x1p52);  // adding it rounds to an integer
   __m512d many = _mm512_add_pd(_mm512_scalef_pd(y, _mm512_add_pd(n, k_wide_of(1074))), whole);
   return _mm512_castsi512_pd(
       _mm512_sub_epi64(_mm512_castpd_si512(many), _mm512_castpd_si512(whole)));
 }
-// 2^(n / 16) e^r: n / 16 is x / ln 2 rounded, the root of two has two parts. What is too large for
-// an exponent has a power that is infinite. A power below all numbers takes the processor long, so
-// what is surely 0 has none.
+// 2^(n / 16) e^r. n / 16 is x / ln 2 rounded to sixteenths; the root of 2 has two parts. Overflow:
+// the power becomes inf. Inputs with a result of certainly 0 are masked, since computing a power
+// below the subnormal range is slow.
 K_WIDE __m512d k_wide_exp(__m512d x) {
   __mmask8 some = _mm512_cmp_pd_mask(x, k_wide_of(-746), _CMP_NLT_UQ);
-  const __m512d magic = k_wide_of(0x1.8p48);  // adding it leaves sixteenths
-  // The second operand stays where it is NaN.
+  const __m512d magic = k_wide_of(0x1.8p48);  // adding it rounds to sixteenths
+  // min returns the second operand if it is NaN.
   __m512d a = _mm512_min_pd(k_wide_of(1000), _mm512_maskz_mov_pd(some, x));
   __m512d shifted = _mm512_fmadd_pd(a, k_wide_of(1.4426950408889634), magic);
   __m512d n = _mm512_sub_pd(shifted, magic);
@@ -106,8 +106,8 @@ K_WIDE __m512d k_wide_exp(__m512d x) {
   return _mm512_maskz_scalef_pd(some, y, n);
 }
 
-// x = 2^e m, and log(x) = e ln 2 - log(c) + log(1 + r), where r = m c - 1: e ln 2 and log(c) cancel
-// where x is near 1.
+// x = 2^e m, and log(x) = e ln 2 - log(c) + log(1 + r) with r = m c - 1. e ln 2 and log(c) cancel
+// for x near 1.
 K_WIDE __m512d k_wide_log(__m512d x) {
   __m512d e = _mm512_getexp_pd(x);
   __m512d m = _mm512_getmant_pd(x, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_src);
@@ -125,15 +125,15 @@ K_WIDE __m512d k_wide_log(__m512d x) {
   __m512d sum = _mm512_add_pd(high, r), rest = _mm512_add_pd(_mm512_sub_pd(high, sum), r);
   p = _mm512_fmsub_pd(r, p, k_wide_of(0.5));
   __m512d y = _mm512_add_pd(sum, _mm512_fmadd_pd(p, q, _mm512_add_pd(rest, low)));
-  // Infinite and NaN stay, what is below 0 is NaN, and of 0 it is -infinity.
+  // inf and NaN stay; negative x gives NaN; 0 gives -inf.
   y = _mm512_fixupimm_pd(y, x, _mm512_set1_epi64(0x00540422), 0);
   return _mm512_mask_mov_pd(y, _mm512_cmp_pd_mask(x, _mm512_setzero_pd(), _CMP_LT_OQ),
                             k_wide_of((double)NAN));
 }
 
-// The root by the reciprocal one, twice as many digits at a time (Goldschmidt), and a last step by
-// the exact rest, which rounds as a root does. Where that rest could be lost, or there is none, the
-// processor's own root, which takes three times as long.
+// Square root from the reciprocal root, doubling the digits per step (Goldschmidt). The last step
+// uses the exact residual and rounds correctly. If the residual could underflow or x is not a
+// positive finite number, uses the hardware square root, which takes three times as long.
 K_WIDE __m512d k_wide_sqrt(__m512d x) {
   const __m512i least = _mm512_set1_epi64(0x0800000000000000),
                 many = _mm512_set1_epi64(0x7000000000000000);
@@ -149,7 +149,7 @@ K_WIDE __m512d k_wide_sqrt(__m512d x) {
 
 #define K_WIDE_BLOCK(name) \
   K_WIDE void k_wide_##name##_f64(double *to, const double *x) { \
-    for (int k = 0; k < K_WIDE_PIECE; k += 8) \
+    for (int k = 0; k < K_WIDE_BLOCK_SIZE; k += 8) \
       _mm512_storeu_pd(to + k, k_wide_##name(_mm512_loadu_pd(x + k))); \
   }
 K_WIDE_BLOCK(exp)
@@ -157,7 +157,7 @@ K_WIDE_BLOCK(log)
 K_WIDE_BLOCK(sqrt)
 
 #define K_PAIR_F32(x, high, low) _mm512_fmadd_ps(_mm512_set1_ps(high), x, _mm512_set1_ps(low))
-// b times the logarithm to base 2 of the magnitude of a normal number, and in *rest what it lacks.
+// b times the base-2 logarithm of |a|, a normal; *rest receives the low part.
 K_WIDE __m512 k_wide_log2_times(__m512 a, __m512 b, __m512 *rest) {
   const __m512 one = _mm512_set1_ps(1.44269502f), one_low = _mm512_set1_ps(1.92596303e-08f);
   __m512 e = _mm512_getexp_ps(a);
@@ -190,19 +190,20 @@ K_WIDE __m512 k_wide_exp2(__m512 t, __m512 rest) {
   return _mm512_scalef_ps(y, n);
 }
 
-// Powers where one is not plain, from those of magnitudes: of 0 first that of 1.
+// Completes blocks with special arguments from the powers of magnitudes. A base of 0 counts as 1.
 #define K_SELDOM PX__CPU_WIDE __attribute__((noinline, unused)) static
 K_SELDOM void k_wide_settle_pow(float *to, float *far, const float *a, const float *b,
                                 const float *t) {
-  PX__CPU_APART for (int k = 0; k < K_WIDE_PIECE; k++) {
+  PX__CPU_INDEPENDENT for (int k = 0; k < K_WIDE_BLOCK_SIZE; k++) {
     float x = a[k], y = b[k], s = x == 0 ? y * 0 : t[k], power = x == 0 ? 1 : to[k];
     to[k] = k_settled_power(&far[k], x, y, k_power_size(x), power, s);
   }
 }
-// a^b within 1.5 units; false: *far tells where it is not. Plain are positive normal numbers, and
-// exponents of more than two binary digits, so that none is easy.
+// a^b within 1.5 ulp. Returns false if *far marks elements that are not. Plain: a is a positive
+// normal number, and b has more than two binary digits, which excludes the special exponents of
+// k_pow.
 K_WIDE bool k_wide_pow_f32(float *to, float *far, const float *a, const float *b) {
-  enum { VECTORS = K_WIDE_PIECE / 16, NOT_PLAIN = 0xff };
+  enum { VECTORS = K_WIDE_BLOCK_SIZE / 16, NOT_PLAIN = 0xff };
   const __m512i digits = _mm512_set1_epi32(0x003fffff);
   __m512 t[VECTORS], rest[VECTORS];
   __mmask16 other = 0;
@@ -216,13 +217,13 @@ K_WIDE bool k_wide_pow_f32(float *to, float *far, const float *a, const float *b
   PX__CPU_UNROLLED for (int k = 0; k < VECTORS; k++)
       _mm512_storeu_ps(to + 16 * k, k_wide_exp2(t[k], rest[k]));
   if (!other) return true;
-  float kept[K_WIDE_PIECE];
+  float kept[K_WIDE_BLOCK_SIZE];
   PX__CPU_UNROLLED for (int k = 0; k < VECTORS; k++) _mm512_storeu_ps(kept + 16 * k, t[k]);
   k_wide_settle_pow(to, far, a, b, kept);
   return false;
 }
 #else
-// Never called.
+// Never called: placeholders without AVX-512.
 #define K_NO_WIDE(name) \
   K_INLINE void k_wide_##name##_f64(double *to, const double *x) { *to = *x; }
 K_NO_WIDE(exp)

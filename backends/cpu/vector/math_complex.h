@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel math library of complex numbers: `exp(x)` in a table is k_exp_c64 here. C's complex
-// types do the arithmetic, libm most functions; branches are cut where C and PyTorch cut them.
-// Numbers in an expression are real, so that 2 * x and x / 2 work on the parts alone.
+// The kernel math library for complex numbers: `exp(x)` in a table is k_exp_c64 here. C's complex
+// types do the arithmetic, and libm implements most functions. Branch cuts are those of C and
+// PyTorch. Numbers in an expression are real, so 2 * x and x / 2 operate on the parts alone.
 #pragma once
 #include <complex.h>
 #undef I  // names of structs and loops
@@ -13,7 +13,7 @@ typedef double _Complex k_complex_c128;
 #define K_COMPLEX_LIBM(S, T, M, name) \
   static inline T k_##name##_##S(T x) { return c##name##M(x); }
 
-// expm1 and log1p keep the digits that exp(x) - 1 and log(1 + x) lose where x is small.
+// expm1 and log1p avoid the cancellation of exp(x) - 1 and log(1 + x) for small x.
 #define K_COMPLEX(S, R, T, M) \
   static inline T k_of_parts_##S(R re, R im) { \
     R parts[2] = {re, im}; \

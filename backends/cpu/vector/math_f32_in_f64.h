@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of float that are computed in double: the error is the last rounding's, and a float has
-// no value that a double would have to scale first. Nothing branches and nothing is called, so that
-// the loops around them are vectorised. The polynomials are the best ones of their degree.
+// Float functions computed in double. The error is that of the final rounding, and no float needs
+// scaling in double. Without branches and calls, so that loops around them vectorize. Polynomials
+// are minimax fits of their degree.
 #pragma once
 #include <math.h>
 #include <stdbool.h>
@@ -16,7 +16,7 @@
 #define K_FMA_f64(a, b, c) ((a) * (b) + (c))
 #endif
 
-// Long ones, too: a call would keep a loop from being vectorised.
+// always_inline even for long functions: a call would prevent vectorization of the loop.
 #define K_INLINE static inline __attribute__((always_inline))
 
 static inline uint64_t k_double_bits(double x) {
@@ -30,24 +30,24 @@ static inline double k_bits_double(uint64_t u) {
   return x;
 }
 
-// A positive number that is normal and finite as 2^e m, with m near 1: gives e, which becomes a
-// double by the bits of 2^52 + e; the bias is K_BIAS, and more where x was scaled.
+// Splits a positive finite normal number into 2^e m with m near 1. Returns e, converted to double
+// through the bits of 2^52 + e. The bias is K_BIAS, plus the scale's exponent if x was scaled.
 #define K_BIAS (0x1p52 + 1023)
 K_INLINE double k_log_split(double x, double bias, double *m) {
-  const uint64_t root = 0x3fe6a09e667f3bcd;  // the square root of one half
+  const uint64_t root = 0x3fe6a09e667f3bcd;  // sqrt(0.5)
   uint64_t v = k_double_bits(x) + (0x3ff0000000000000 - root);
   *m = k_bits_double((v & 0x000fffffffffffff) + root);
   return k_bits_double((v >> 52) | 0x4330000000000000) - bias;
 }
 
-// Polynomials of short chains: terms are joined in pairs and those in pairs (Estrin's scheme), as a
-// loop with long ones waits for them. Of four terms, with x * x:
+// Polynomials in Estrin's scheme: pairs of terms, then pairs of pairs. Horner's long dependency
+// chains would stall the loop. Four terms, given x * x:
 K_INLINE double k_four_terms(double x, double square, double a, double b, double c, double d) {
   return K_FMA_f64(K_FMA_f64(a, x, b), square, K_FMA_f64(c, x, d));
 }
 
-// The natural logarithm of such a number, to 3e-12 of it: f p(f), where f = m - 1. A division, as
-// in the series of the inverse hyperbolic tangent, would take longer than the terms that it saves.
+// The natural logarithm of a positive finite normal number, relative error 3e-12: f p(f) with
+// f = m - 1. A division, as in the atanh series, would take longer than the terms it saves.
 K_INLINE double k_narrow_log(double x) {
   double m, e = k_log_split(x, K_BIAS, &m), f = m - 1, g = f * f, h = g * g;
   double top = K_FMA_f64(f, -0.049702381586205393, 0.092924699609614192);
@@ -61,9 +61,9 @@ K_INLINE double k_narrow_log(double x) {
   return K_FMA_f64(e, 0.693147180559945309, f * p);
 }
 
-// 2^x for x between -1000 and 1000, to 4e-11.
+// 2^x for |x| <= 1000, relative error 4e-11.
 K_INLINE double k_narrow_exp2(double x) {
-  const double magic = 0x1.8p52;  // adding it rounds to a whole number
+  const double magic = 0x1.8p52;  // adding it rounds to an integer
   double shifted = x + magic, r = x - (shifted - magic), q = r * r;
   double high = k_four_terms(r, q, 1.5201972419180082e-5, 0.00015469303316565969,
                              0.0013333922385868516, 0.009618027204790244);
@@ -72,8 +72,8 @@ K_INLINE double k_narrow_exp2(double x) {
   return K_FMA_f64(high, q * q, low) * k_bits_double((k_double_bits(shifted) + 1023) << 52);
 }
 
-// a^b. What is infinite or zero comes from the clamp: a float has no 2^200. Conditions of double
-// are apart from those of float, which vectors of both need.
+// a^b. The clamp yields inf and zero, since 2^200 overflows a float. Conditions on doubles are kept
+// apart from those on floats, as vectorization requires.
 K_INLINE float k_narrow_pow(float a, float b) {
   float size = fabsf(a), half = 0.5f * b;
   double x = (double)size, log = k_narrow_log(x);
@@ -90,7 +90,7 @@ K_INLINE float k_narrow_pow(float a, float b) {
   return odd ? copysignf(y, a) : y;
 }
 
-// lgamma of a from 10 on by Stirling's series.
+// lgamma for a >= 10, by Stirling's series.
 K_INLINE double k_stirling(double a) {
   double r = 1 / a, q = r * r;
   double p = K_FMA_f64(q, 0.00079633489409183405, -0.0005948481309828084);
@@ -99,7 +99,7 @@ K_INLINE double k_stirling(double a) {
   p = K_FMA_f64(p, q, 0.083333333333332993);
   return K_FMA_f64(a - 0.5, k_narrow_log(a), K_FMA_f64(p, r, 0.91893853320467274 - a));
 }
-// lgamma of 1.5 + h, |h| up to one half, by its zeros.
+// lgamma(1.5 + h) for |h| <= 0.5; factors out the zeros.
 K_INLINE double k_lgamma_zeros(double h) {
   double p = K_FMA_f64(h, 0.0000291412405983332949, -0.0000434898756795335884);
   p = K_FMA_f64(p, h, 0.0000340882466509120152);
@@ -134,8 +134,8 @@ K_INLINE double k_sine_pi(double a) {
   return fabs(r) * p;
 }
 
-// lgamma(a) is near + log(up / down), where what is near is lgamma at a + 1 below 1, at a - 1 from
-// 2 to 3, and at a + 7 from 3 to 10; of a negative number it follows by reflection.
+// lgamma(a) = near + log(up / down). `near` is lgamma at a + 1 for a < 1, at a - 1 in [2, 3), and
+// at a + 7 in [3, 10). Negative numbers use the reflection formula.
 K_INLINE float k_narrow_lgamma(float x) {
   double y = (double)x, a = fabs(y);
   double product = a * (a + 1) * (a + 2) * (a + 3) * (a + 4) * (a + 5) * (a + 6);

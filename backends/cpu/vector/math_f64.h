@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of double as those of float in math.h: no branches and no calls, so that the loops
-// around them are vectorised, with the same operations whatever the vectors' length is. The
-// polynomials are the best ones of their degree; errors are below 1 unit in the last place, and of
-// tanh below 2.
+// Double-precision counterparts of the float functions in math.h. Without branches and calls, so
+// that loops around them vectorize; the operations do not depend on the vector length. Polynomials
+// are minimax fits of their degree. Errors are below 1 ulp, for tanh below 2 ulp.
 #pragma once
 #include "cpu/vector/math_f32_in_f64.h"
 #include "cpu/vector/loop_hints.h"
 
 #include <float.h>
 
-// ln 2 in two parts; the first has so few digits that its products with exponents are exact.
+// ln 2 in two parts; the first has few enough digits for exact products with exponents.
 #define K_LN2_HIGH 0x1.62e42fefa38p-1
 #define K_LN2_LOW 0x1.ef35793c7673p-45
 
-// x = n ln 2 + r, where |r| is up to half of ln 2; n + `bias` is in the lowest bits of the result.
+// x = n ln 2 + r with |r| <= ln 2 / 2; the lowest bits of the result hold n + bias.
 K_INLINE double k_exp_split(double x, double bias, double *r) {
-  double magic = 0x1.8p52 + bias;  // adding it rounds to a whole number
+  double magic = 0x1.8p52 + bias;  // adding it rounds to an integer
   double shifted = K_FMA_f64(x, 1.4426950408889634, magic), n = shifted - magic;
   *r = K_FMA_f64(n, -K_LN2_LOW, K_FMA_f64(n, -K_LN2_HIGH, x));
   return shifted;
 }
 
-// e^r - 1 for such an r.
+// e^r - 1 for |r| <= ln 2 / 2.
 K_INLINE double k_exp_rest_f64(double r) {
   double q = r * r, p = k_four_terms(r, q, 2.5112364467233426e-08, 2.7622345705237047e-07,
                                      2.7557235130156411e-06, 2.4801516069996109e-05);
@@ -32,8 +31,8 @@ K_INLINE double k_exp_rest_f64(double r) {
   return K_FMA_f64(p, q, r);
 }
 
-// e^x of the parts of x. The power of two is applied in halves, so that subnormal results are
-// right; its exponent has two biases. Limits are set at the end, as gcc makes more of those before.
+// e^x from the parts of x. The power of two is applied in two halves, so that subnormal results are
+// right; its exponent holds two biases. The limits come last, where gcc generates better code.
 #define K_BIASES 2046
 K_INLINE double k_exp_join(double x, double shifted, double r) {
   uint64_t m = k_double_bits(shifted), half = m >> 1;
@@ -47,7 +46,7 @@ K_INLINE double k_exp_f64(double x) {
   return k_exp_join(x, shifted, r);
 }
 
-// Plain are those whose power is a normal number.
+// Plain arguments have a normal result.
 K_INLINE double k_plain_exp_f64(double x) {
   double r, shifted = k_exp_split(x, 0, &r), y = k_exp_rest_f64(r) + 1;
   return k_bits_double(k_double_bits(y) + (k_double_bits(shifted) << 52));
@@ -62,8 +61,8 @@ K_INLINE double k_tanh_f64(double x) {
   return copysign(t / (2 - t), x);
 }
 
-// e ln 2 + log(1 + f), where 1 + f is near 1: log(1 + f) = f - f^2 / 2 + s (f^2 / 2 + z p(z)),
-// where s = f / (2 + f) and z = s^2.
+// e ln 2 + log(1 + f) for small f: log(1 + f) = f - f^2 / 2 + s (f^2 / 2 + z p(z)) with
+// s = f / (2 + f) and z = s^2.
 K_INLINE double k_log_join(double e, double f) {
   double s = f / (2 + f), z = s * s, q = z * z;
   double p = K_FMA_f64(z, 0.14797507642459734, 0.15313903252726188);
@@ -85,13 +84,13 @@ K_INLINE double k_log_f64(double x) {
   return x >= 0 ? y : (double)NAN;
 }
 
-// Plain are positive normal numbers.
+// Plain arguments are positive normal numbers.
 K_INLINE double k_plain_log_f64(double x) {
   double m, e = k_log_split(x, K_BIAS, &m);
   return k_log_join(e, m - 1);
 }
 
-// As that of float.
+// As k_log1p_f32.
 K_INLINE double k_log1p_f64(double x) {
   bool large = x > 0x1p500;
   double scaled = large ? x * 0x1p-520 : x, one = large ? 0 : 1, m;
@@ -106,9 +105,9 @@ K_INLINE double k_log1p_f64(double x) {
 }
 
 #ifdef __FMA__
-// The logarithm of a positive normal number as the sum of two doubles, to 2^-61 of it: as above,
-// with s in two parts, and so the first two terms of its series, 2 s and 2/3 s^3. The second one
-// has all other terms.
+// The logarithm of a positive normal number as a sum of two doubles, with relative error 2^-61. As
+// above with s in two parts, hence also the first two terms of the series: 2 s and 2/3 s^3. The low
+// part holds all other terms.
 K_INLINE double k_log_parts(double x, double bias, double *low) {
   double m, e = k_log_split(x, bias, &m), f = m - 1;
   double d = m + 1, d_low = m - (d - 1), r = 1 / d, s = f * r;
@@ -129,20 +128,20 @@ K_INLINE double k_log_parts(double x, double bias, double *low) {
   return high;
 }
 
-// x and the small *low as n ln 2 + r, where |r| is up to half of ln 2; gives what k_exp_split does.
+// x + low = n ln 2 + r with |r| <= ln 2 / 2 and `low` small; returns the same as k_exp_split.
 K_INLINE double k_exp_split_sum(double x, double low, double bias, double *r) {
   double magic = 0x1.8p52 + bias, shifted = K_FMA_f64(x + low, 1.4426950408889634, magic);
   double n = shifted - magic;
   *r = K_FMA_f64(n, -K_LN2_LOW, K_FMA_f64(n, -K_LN2_HIGH, x)) + low;
   return shifted;
 }
-// b times the logarithm in two parts, in two parts.
+// b times a two-part logarithm, in two parts.
 K_INLINE double k_log_times(double b, double log, double low, double *t_low) {
   double t = b * log;
   *t_low = K_FMA_f64(b, low, K_FMA_f64(b, log, -t));
   return t;
 }
-// a^b for a positive normal a, where the result is a normal number, too: where *size is below 708.
+// a^b for a positive normal a. Valid if the result is normal too: if *size is below 708.
 K_INLINE double k_plain_pow_f64(double *size, double a, double b) {
   double low, r, log = k_log_parts(a, K_BIAS, &low), t = k_log_times(b, log, low, &low);
   double shifted = k_exp_split_sum(t, low, 0, &r), y = k_exp_rest_f64(r) + 1;
@@ -150,8 +149,8 @@ K_INLINE double k_plain_pow_f64(double *size, double a, double b) {
   return k_bits_double(k_double_bits(y) + (k_double_bits(shifted) << 52));
 }
 
-// a^b by the logarithm and the exponential, whose argument has two parts; what is infinite or zero
-// comes from the limits at the end.
+// a^b by the logarithm and the exponential of a two-part argument. The limits at the end handle inf
+// and zero.
 K_INLINE double k_double_pow(double a, double b) {
   double x = fabs(a), low, r;
   bool tiny = x < DBL_MIN;
@@ -169,7 +168,7 @@ K_INLINE double k_double_pow(double a, double b) {
 }
 #endif
 
-// erfinv(y) / y by a polynomial in w = -log(1 - y^2), which is below 6.
+// erfinv(y) / y by a polynomial in w = -log(1 - y^2), w < 6.
 K_INLINE double k_erfinv_near(double w) {
   double t = K_FMA_f64(w, 1.0 / 3, -1), q = t * t, r = q * q;
   double p = k_four_terms(t, q, 3.9795055220256047e-10, -3.1868752540774684e-10,
@@ -196,8 +195,8 @@ K_INLINE double k_near_erfinv_f64(double *far, double y) {
   *far = ((w < 6) & (fabs(y) < 1)) ? 0 : (double)INFINITY;
   return y * k_erfinv_near(w);
 }
-// And above 6 by one in its root. The greatest double below 1 has a w of 36.04. Few numbers are
-// there, so a call costs little.
+// For w >= 6 by a polynomial in sqrt(w). The largest double below 1 has w = 36.04. Such arguments
+// are rare, so a call is acceptable.
 __attribute__((noinline, unused)) static double k_double_erfinv(double y) {
   double w = -k_log_f64((1 - y) * (1 + y)), near = k_erfinv_near(w);
   double s = (sqrt(w) - 4.274744871391589) * (1 / 1.8252551286084109);
@@ -235,9 +234,9 @@ __attribute__((noinline, unused)) static double k_double_erfinv(double y) {
   return a <= 1 ? x : (double)NAN;
 }
 
-// Of double, lgamma of what is above -2, but not of zeros and of -1, whose *far is infinite.
+// ---- lgamma of double for x > -2. *far is inf for the poles 0 and -1.
 
-// log(gamma(1 + h)) / h and log(gamma(2 + h)) / h, |h| up to one half.
+// log(gamma(1 + h)) / h and log(gamma(2 + h)) / h for |h| <= 0.5.
 K_INLINE double k_lgamma_one(double h) {
   double q = h * h, r = q * q;
   double p = k_four_terms(h, q, -0.2130991408688264, 0.23265926157601406, 0.14717028422887625,
@@ -280,7 +279,7 @@ K_INLINE double k_lgamma_two(double h) {
   return K_FMA_f64(p, h, 0.42278433509846714);
 }
 
-// lgamma from 1.25 to 1.7, where it is least.
+// lgamma in [1.25, 1.7), around its minimum.
 K_INLINE double k_lgamma_least(double t) {
   double d = t - 1.4616321449683622, q = d * d, r = q * q;
   double p = K_FMA_f64(d, -0.00021860102022091282, 0.00038138334259633567);
@@ -293,14 +292,13 @@ K_INLINE double k_lgamma_least(double t) {
   p = K_FMA_f64(p, r,
                 k_four_terms(d, q, -0.0327885410901285, 0.064624940238755918, -0.14758772299452549,
                              0.48383612272381092));
-  // The least is near the number that t is compared with, and near the one that is the result.
+  // Corrects the rounding of the minimum's position and value in the two constants.
   return K_FMA_f64(p, q, K_FMA_f64(d, -9.2413e-17, 3.365e-18)) - 0.12148629053584961;
 }
 
-// From 8.5 on by Stirling's series. The rest is near one of the zeros, 1 and 2, but for some
-// factors: lgamma(x) is lgamma(x + 3) - log(x (x + 1) (x + 2)), or lgamma(x - 6) + log((x - 1) ...
-// (x - 6)), with fewer where fewer lead there. So nothing cancels: no sum is less than half of its
-// parts.
+// From 8.5 on: Stirling's series. Below, the argument is moved next to one of the zeros 1 and 2:
+// lgamma(x) = lgamma(x + 3) - log(x (x + 1) (x + 2)), or lgamma(x - 6) + log((x - 1) ... (x - 6)),
+// with as many factors as needed. Nothing cancels: no sum is smaller than half of its parts.
 K_INLINE double k_near_lgamma_f64(double *far, double x) {
   double up = x < 0.5 ? x : 1, down = 1, t = x < 0.5 ? x + 1 : x;
   up = x < -0.5 ? x * (x + 1) : up, t = x < -0.5 ? x + 2 : t;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops over contiguous arrays of float and double that the row kernels share: sums, maxima,
-// exponentials. vec_impl.h has the loops, once per element type; the names end in _f32 and _f64.
+// Loops over contiguous arrays of float and double shared by the row kernels: sums, maxima,
+// exponentials. vec_impl.h holds the loops, instantiated per element type with suffixes _f32 and
+// _f64.
 //
-// Long sums add blocks in float and the blocks in double, so that their error does not grow with
-// the length; between blocks they end early (px__worked). The others are for rows that do not take
-// long, or steps of rows.
+// Long sums accumulate blocks in T and the blocks in double, so the error does not grow with the
+// length. They poll for interrupts between blocks (px__work_stopped). The other loops are for short
+// rows or steps of rows.
 #pragma once
 #include "cpu/vector/math_f64.h"
 #include "cpu/vector/simd.h"
 #include "cpu/threads/threads.h"
 
-static inline vd vd_exp_below(vd x) {
+static inline vd vd_exp_nonpositive(vd x) {
   for (int i = 0; i < VD; i++) x[i] = k_exp_f64(x[i]);
   return x;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of vec.h for one element type: T the element, V its vector of L lanes, OP(x) the
-// vector functions, NAME(x) the names.
+// The loops of vec.h for one element type. T: element, V: its vector of L lanes, OP(x): vector
+// functions, NAME(x): suffixed names.
 enum { NAME(SUM_BLOCK) = 256 * L };
 
 static inline double NAME(vec_sum)(const T *x, int64_t n) {
@@ -12,11 +12,11 @@ static inline double NAME(vec_sum)(const T *x, int64_t n) {
     double s = OP(sum)(a + b);
     for (; i < m; i++) s += x[i];
     total += s, x += m, n -= m;
-    if (n > 0 && px__worked(&work, m)) break;
+    if (n > 0 && px__work_stopped(&work, m)) break;
   }
   return total;
 }
-// Sum of (x - mean)^2. What lies `ahead` of x is fetched meanwhile.
+// Sum of (x - mean)^2. Prefetches `ahead` elements past x.
 static inline double NAME(vec_sum_square)(const T *x, T mean, int64_t n, int64_t ahead) {
   double total = 0;
   for (int64_t work = 0; n > 0;) {
@@ -30,7 +30,7 @@ static inline double NAME(vec_sum_square)(const T *x, T mean, int64_t n, int64_t
     double s = OP(sum)(a + b);
     for (; i < m; i++) s += (double)(x[i] - mean) * (x[i] - mean);
     total += s, x += m, n -= m;
-    if (n > 0 && px__worked(&work, m)) break;
+    if (n > 0 && px__work_stopped(&work, m)) break;
   }
   return total;
 }
@@ -46,11 +46,11 @@ static inline double NAME(vec_dot)(const T *x, const T *y, int64_t n) {
     double s = OP(sum)(a + b);
     for (; i < m; i++) s += (double)x[i] * y[i];
     total += s, x += m, y += m, n -= m;
-    if (n > 0 && px__worked(&work, m)) break;
+    if (n > 0 && px__work_stopped(&work, m)) break;
   }
   return total;
 }
-// The greatest, where there is no NaN.
+// Max; x must not contain NaN.
 static inline T NAME(vec_max)(const T *x, int64_t n) {
   T top = x[0];
   int64_t i = 0;
@@ -64,14 +64,14 @@ static inline T NAME(vec_max)(const T *x, int64_t n) {
   for (; i < n; i++) top = x[i] > top ? x[i] : top;
   return top;
 }
-// y = exp(x - shift), where no x is above shift; returns the sum of y. `y` may be NULL: only the
-// sum is wanted. What lies `ahead` of x is fetched meanwhile.
+// y = exp(x - shift) for x <= shift; returns the sum of y. `y` may be NULL if only the sum is
+// needed. Prefetches `ahead` elements past x.
 static inline double NAME(vec_exp_sum)(T *y, const T *x, T shift, int64_t n, int64_t ahead) {
   V sum = OP(set)(0), s = OP(set)(shift);
   int64_t i = 0;
   for (; i + L <= n; i += L) {
     __builtin_prefetch(x + i + ahead);
-    V e = OP(exp_below)(OP(load)(x + i) - s);
+    V e = OP(exp_nonpositive)(OP(load)(x + i) - s);
     if (y) OP(store)(y + i, e);
     sum += e;
   }
@@ -79,13 +79,13 @@ static inline double NAME(vec_exp_sum)(T *y, const T *x, T shift, int64_t n, int
   if (i == n) return total;
   T line[L] = {0};
   for (int k = 0; k < L; k++) line[k] = k < n - i ? x[i + k] : shift;
-  V e = OP(exp_below)(OP(load)(line) - s);
+  V e = OP(exp_nonpositive)(OP(load)(line) - s);
   OP(store)(line, e);
   for (int k = 0; k < n - i; k++) total += line[k];
   if (y) memcpy(y + i, line, (size_t)(n - i) * sizeof(T));
   return total;
 }
-// y = exp(x), where no x is above 0.
+// y = exp(x) for x <= 0.
 static inline void NAME(vec_exp)(T *y, const T *x, int64_t n) {
   (void)NAME(vec_exp_sum)(y, x, 0, n, 0);
 }

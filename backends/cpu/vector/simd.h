@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Short vectors for the hand-written CPU kernels: as wide as the variant that is being compiled has
-// registers for (the files of this folder are compiled for plain x86-64 and for AVX2, or for NEON).
+// Short vectors for the hand-written CPU kernels, with the register width of the variant being
+// compiled: files of this folder are compiled for plain x86-64 and for AVX2, or for NEON.
 //
-// Vectors are those of the compilers (vector_size); loads and stores need no alignment. `fma`
-// rounds once if the machine has such an instruction, and twice if not, so kernels that must agree
-// with a formula to the bit do not use it.
+// These are the compilers' vectors (vector_size). Loads and stores need no alignment. `fma` rounds
+// once with hardware FMA and twice without, so kernels that must match a formula bit for bit avoid
+// it.
 #pragma once
 #include <math.h>
 #include <stdbool.h>
@@ -25,7 +25,7 @@ typedef float vf __attribute__((vector_size(PX_SIMD_BYTES)));
 typedef int32_t vfi __attribute__((vector_size(PX_SIMD_BYTES)));
 typedef double vd __attribute__((vector_size(PX_SIMD_BYTES)));
 typedef int64_t vdi __attribute__((vector_size(PX_SIMD_BYTES)));
-// All lanes equal: a broadcast, where 0 + x would be an addition and lose the sign of zero.
+// Broadcasts. 0 + x would be an addition and lose the sign of zero.
 #if PX_SIMD_BYTES == 32
 static inline vf vf_set(float x) { return (vf){x, x, x, x, x, x, x, x}; }
 static inline vd vd_set(double x) { return (vd){x, x, x, x}; }
@@ -55,16 +55,16 @@ static inline vdi vdi_load(const int64_t *p) {
   return v;
 }
 
-// The first n lanes, of which there may be all; others are zero.
+// Loads and stores of the first n lanes, 0 <= n <= lanes; the other lanes load as zero.
 #if PX_SIMD_BYTES == 32
-static inline __m256i vf_first(int64_t n) {
+static inline __m256i vf_first_mask(int64_t n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 static inline vf vf_load_first(const float *p, int64_t n) {
-  return (vf)_mm256_maskload_ps(p, vf_first(n));
+  return (vf)_mm256_maskload_ps(p, vf_first_mask(n));
 }
 static inline void vf_store_first(float *p, vf v, int64_t n) {
-  _mm256_maskstore_ps(p, vf_first(n), (__m256)v);
+  _mm256_maskstore_ps(p, vf_first_mask(n), (__m256)v);
 }
 #else
 static inline vf vf_load_first(const float *p, int64_t n) {
@@ -77,7 +77,7 @@ static inline void vf_store_first(float *p, vf v, int64_t n) {
 }
 #endif
 
-// The elements at so many places.
+// Gathers: element p[at[i]] in lane i.
 #if PX_SIMD_BYTES == 32
 static inline vd vd_gather(const double *p, vdi at) {
   return (vd)_mm256_i64gather_pd(p, (__m256i)at, 8);
@@ -101,13 +101,13 @@ static inline vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
 static inline vd vd_fma(vd a, vd b, vd c) { return a * b + c; }
 #endif
 
-// The lanes of two vectors, numbered through, in another order.
+// A permutation of the lanes of two vectors, numbered consecutively.
 #if defined(__clang__) || __GNUC__ >= 12
 #define PX_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
 #define PX_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (__typeof__((a) < (b))){__VA_ARGS__})
 #endif
-// The lanes of the lower halves of two vectors in turn, and of the upper ones.
+// Interleave the lower halves of two vectors, or the upper halves.
 #if PX_SIMD_BYTES == 32
 static inline vf vf_interleave_low(vf a, vf b) {
   return PX_SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
@@ -123,7 +123,7 @@ static inline vf vf_interleave_high(vf a, vf b) { return PX_SHUFFLE(a, b, 2, 6, 
 static inline vd vd_interleave_low(vd a, vd b) { return PX_SHUFFLE(a, b, 0, 2); }
 static inline vd vd_interleave_high(vd a, vd b) { return PX_SHUFFLE(a, b, 1, 3); }
 #endif
-// The lanes at even places of both, and at odd ones.
+// The even lanes of both vectors, or the odd lanes.
 #if PX_SIMD_BYTES == 32
 static inline vf vf_even(vf a, vf b) { return PX_SHUFFLE(a, b, 0, 2, 4, 6, 8, 10, 12, 14); }
 static inline vf vf_odd(vf a, vf b) { return PX_SHUFFLE(a, b, 1, 3, 5, 7, 9, 11, 13, 15); }
@@ -132,24 +132,26 @@ static inline vf vf_even(vf a, vf b) { return PX_SHUFFLE(a, b, 0, 2, 4, 6); }
 static inline vf vf_odd(vf a, vf b) { return PX_SHUFFLE(a, b, 1, 3, 5, 7); }
 #endif
 
-// Lane by lane: a where the mask's lane is all ones, else b.
-static inline vf vf_pick(vfi mask, vf a, vf b) { return (vf)((mask & (vfi)a) | (~mask & (vfi)b)); }
-static inline vdi vdi_pick(vdi mask, vdi a, vdi b) { return (mask & a) | (~mask & b); }
-// The greater and the lesser of two lanes; the second one if one of them is NaN.
+// Per lane: a if the mask's lane is all ones, else b.
+static inline vf vf_select(vfi mask, vf a, vf b) {
+  return (vf)((mask & (vfi)a) | (~mask & (vfi)b));
+}
+static inline vdi vdi_select(vdi mask, vdi a, vdi b) { return (mask & a) | (~mask & b); }
+// Per-lane max and min; b if either lane is NaN.
 #if PX_SIMD_BYTES == 32
 static inline vf vf_max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 static inline vf vf_min(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
 static inline vd vd_max(vd a, vd b) { return (vd)_mm256_max_pd((__m256d)a, (__m256d)b); }
 static inline vd vd_min(vd a, vd b) { return (vd)_mm256_min_pd((__m256d)a, (__m256d)b); }
 #else
-static inline vf vf_max(vf a, vf b) { return vf_pick(a > b, a, b); }
-static inline vf vf_min(vf a, vf b) { return vf_pick(a < b, a, b); }
-static inline vd vd_max(vd a, vd b) { return (vd)vdi_pick(a > b, (vdi)a, (vdi)b); }
-static inline vd vd_min(vd a, vd b) { return (vd)vdi_pick(a < b, (vdi)a, (vdi)b); }
+static inline vf vf_max(vf a, vf b) { return vf_select(a > b, a, b); }
+static inline vf vf_min(vf a, vf b) { return vf_select(a < b, a, b); }
+static inline vd vd_max(vd a, vd b) { return (vd)vdi_select(a > b, (vdi)a, (vdi)b); }
+static inline vd vd_min(vd a, vd b) { return (vd)vdi_select(a < b, (vdi)a, (vdi)b); }
 #endif
-static inline vdi vdi_max(vdi a, vdi b) { return vdi_pick(a > b, a, b); }
-static inline vdi vdi_min(vdi a, vdi b) { return vdi_pick(a < b, a, b); }
-// Whether a mask has a lane that is not 0, and a bit for each lane.
+static inline vdi vdi_max(vdi a, vdi b) { return vdi_select(a > b, a, b); }
+static inline vdi vdi_min(vdi a, vdi b) { return vdi_select(a < b, a, b); }
+// Whether any lane of a mask is nonzero; and one bit per lane.
 #if PX_SIMD_BYTES == 32
 static inline bool vfi_any(vfi mask) { return !_mm256_testz_si256((__m256i)mask, (__m256i)mask); }
 static inline uint32_t vfi_bits(vfi mask) { return (uint32_t)_mm256_movemask_ps((__m256)mask); }
@@ -172,12 +174,11 @@ static inline float vf_sum(vf v) {
   return s;
 }
 
-// exp of what is not above 0, to about one unit in the last place: 2^n by the exponent bits, times
-// a polynomial in the remainder. What would be smaller than the smallest normal number is 0; NaN
-// stays.
-static inline vf vf_exp_below(vf x) {
-  vfi gone = x < -87.33654f;
-  // Added to k, it leaves k + 127 in the lowest bits.
+// exp(x) for x <= 0, to about 1 ulp: 2^n from the exponent bits, times a polynomial in the
+// remainder. Results below the smallest normal number are 0; NaN stays NaN.
+static inline vf vf_exp_nonpositive(vf x) {
+  vfi underflow = x < -87.33654f;
+  // Adding it to k leaves k + 127 in the lowest bits.
   vf shift = vf_set(12582912.0f + 127), k = vf_fma(x, vf_set(1.44269504088896341f), shift);
   vf power = (vf)((vfi)k << 23);
   k -= shift;
@@ -190,5 +191,5 @@ static inline vf vf_exp_below(vf x) {
   p = vf_fma(p, r, vf_set(1.6666665459e-1f));
   p = vf_fma(p, r, vf_set(5.0000001201e-1f));
   p = vf_fma(p, r * r, r) + 1.0f;
-  return (vf)((vfi)(p * power) & ~gone);
+  return (vf)((vfi)(p * power) & ~underflow);
 }

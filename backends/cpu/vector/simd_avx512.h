@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vectors of simd.h in AVX-512's width, for functions that are compiled for it (WIDE) and
-// called where the processor has it (PX_CPU_AVX512).
+// The vectors of simd.h in AVX-512 width, for functions compiled with WIDE. Call these only if the
+// processor has AVX-512 (PX_CPU_AVX512).
 #pragma once
 #include "cpu/vector/simd.h"
 
@@ -14,7 +14,7 @@ WIDE_INLINE wf wf_load(const float *p) { return (wf)_mm512_loadu_ps(p); }
 WIDE_INLINE wd wd_load(const double *p) { return (wd)_mm512_loadu_pd(p); }
 WIDE_INLINE void wf_store(float *p, wf v) { _mm512_storeu_ps(p, (__m512)v); }
 WIDE_INLINE void wd_store(double *p, wd v) { _mm512_storeu_pd(p, (__m512d)v); }
-// The first n numbers, of which there may be all.
+// The first n lanes, 0 <= n <= lanes.
 WIDE_INLINE wf wf_load_first(const float *p, int64_t n) {
   return (wf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of a vector of floats and what is done with it, for a file that is included once for each
-// width: that of simd.h, or with WIDE_NAMES that of simd_wide.h. TARGET is what a function needs to
-// use it, NAME(x) a name of its own. names_end.h takes them back.
+// Width-independent names of float vectors and their operations, for a file included once per
+// width: the width of simd.h, or of simd_wide.h if WIDE_NAMES is defined. TARGET holds the required
+// function attributes; NAME(x) appends a suffix. names_end.h undefines all of them.
 #if defined(WIDE_NAMES)
 #define V wf
 #define L WF

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes back the names of names.h.
+// Undefines the names of names.h.
 #undef V
 #undef L
 #undef LOAD
