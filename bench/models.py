@@ -128,8 +128,8 @@ def gpt2(o, batch, dtype=None, autocast=None):
         text = ((torch.randint(most, (batch, 1)) + 7 * torch.arange(length + 1)) % min(most, 512)).to(o.device)
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
     drawn = batches(o, make)
-    size, layers = net.places.embedding_dim, len(net.blocks)
-    work = 6 * batch * length * (sum(p.numel() for p in net.parameters()) - net.places.weight.numel() + layers * length * size)
+    size, layers = net.positions.embedding_dim, len(net.blocks)
+    work = 6 * batch * length * (sum(p.numel() for p in net.parameters()) - net.positions.weight.numel() + layers * length * size)
     return train(o, net, lambda net: net(*next(drawn)), autocast=autocast), work
 
 
@@ -148,7 +148,7 @@ def gpt2_tf32(o): return gpt2(o, 8)
 def generate(o, net, length, dtype, graph=False):
     """A step that generates 32 words, one at a time."""
     torch = o.torch
-    size, heads = net.places.embedding_dim, net.blocks[0].heads
+    size, heads = net.positions.embedding_dim, net.blocks[0].heads
     caches = [[torch.zeros(1, heads, length, size // heads, device=o.device, dtype=dtype) for _ in range(2)] for _ in net.blocks]
     word, at = torch.zeros(1, 1, dtype=torch.int64, device=o.device), torch.zeros(1, dtype=torch.int64, device=o.device)
     @torch.no_grad()
@@ -353,8 +353,8 @@ def cpu_gpt2(o, dtype):
     torch = o.torch
     net = (GPT2(64, 64, 16, 2, 1) if o.tiny else GPT2(512, 64, 128, 4, 3)).to(o.device, dtype_of(o, dtype))
     text = torch.randint(net.words.num_embeddings, (2, 65)).to(o.device)
-    size, layers = net.places.embedding_dim, len(net.blocks)
-    work = 6 * 128 * (sum(p.numel() for p in net.parameters()) - net.places.weight.numel() + layers * 64 * size)
+    size, layers = net.positions.embedding_dim, len(net.blocks)
+    work = 6 * 128 * (sum(p.numel() for p in net.parameters()) - net.positions.weight.numel() + layers * 64 * size)
     return train(o, net, lambda net: net(text[:, :-1].contiguous(), text[:, 1:].contiguous())), work
 
 

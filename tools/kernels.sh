@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every kernel of the cuda backend begins with k_wait(): launches begin before the one ahead of them
-# has ended (backends/cuda/host/launch.c), so one without it would read what is not there yet.
+# Checks that every kernel of the cuda backend begins with k_wait(). Launches may start before the
+# preceding one has ended (backends/cuda/host/launch.c): without it a kernel would read stale data.
 cd "$(dirname "$0")/.." || exit 1
 awk '
   FNR == 1 { kernel = 0 }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Layers only include downward. One rule a folder: the includes that its files may have, beside the public headers and their own.
+# Checks that layers include downward only. For each folder: the permitted includes, in addition to the public headers and its own.
 set -u
 status=0
 
@@ -9,7 +9,7 @@ allow() {
   for file in $(find "$1" -name '*.[ch]' -o -name '*.cc' 2>/dev/null); do
     bad=$(sed -n 's/^ *#include "\([^"]*\)".*/\1/p' "$file" | grep -Ev "^($2)") || continue
     for include in $bad; do
-      echo "$file: includes \"$include\", which its layer may not see"
+      echo "$file: includes \"$include\", which its layer does not permit"
       status=1
     done
   done
@@ -38,13 +38,13 @@ allow examples     'phlox/phlox.h'
 for file in backends/*.h backends/*/*.[ch]; do
   case $file in backends/nccl/*) continue ;; esac
   if grep -E '^ *#include "phlox/' "$file" | grep -vE '"phlox/((backend|dtypes|float8|engine).h|env_cluster.def)"'; then
-    echo "$file: a backend includes phlox/backend.h, an engine phlox/engine.h, and nothing else of Phlox"
+    echo "$file: a backend may include only phlox/backend.h of Phlox, a collective backend only phlox/engine.h"
     status=1
   fi
 done
-# What includes all ops is compiled anew for each new one: files of the library include the tables that they call (phlox/ops/view.h).
+# A file that includes all ops is recompiled for each new op: library files include only the tables they call (phlox/ops/view.h).
 for file in $(grep -lrE '^ *#include "phlox/(ops|phlox).h"' --include='*.[ch]' src python/ext); do
-  echo "$file: includes all ops, instead of those of the tables that it needs"
+  echo "$file: includes all ops instead of the tables it needs"
   status=1
 done
 exit $status
