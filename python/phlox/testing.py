@@ -126,7 +126,7 @@ def make_tensor(*shape: Any, dtype: torch.dtype, device: Any, low: float | None 
     """Creates a tensor of random numbers, uniform over [low, high).
 
     Args:
-        low, high (float): the bounds. Default: -9 (0 for unsigned dtypes) and 9 (10 for integers)
+        low, high (float): the bounds. Default: -9 (0 for unsigned dtypes and bool) and 9 (10 for integers, 2 for bool)
         noncontiguous (bool): if True, the result is every second element of a larger tensor
         exclude_zero (bool): if True, zeros are replaced by the smallest positive number
 
